@@ -1,0 +1,28 @@
+# ntx_test(NAME name SOURCES a.c ... LIBS x ... [TIMEOUT s] [ARGS ...]): one program, one process, 0 pass, 77 skip.
+function(ntx_test)
+  cmake_parse_arguments(T "" "NAME;TIMEOUT" "SOURCES;LIBS;ARGS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 60)
+  endif()
+  add_executable(test_${T_NAME} ${T_SOURCES})
+  target_link_libraries(test_${T_NAME} PRIVATE ${T_LIBS})
+  set_target_properties(test_${T_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${T_NAME} COMMAND test_${T_NAME} ${T_ARGS})
+  ntx_test_environment(${T_NAME} ${T_TIMEOUT})
+endfunction()
+
+# ntx_script_test(NAME name SCRIPT file [TIMEOUT s] [ARGS ...]): a shell or Python test that uses build/bin.
+function(ntx_script_test)
+  cmake_parse_arguments(T "" "NAME;TIMEOUT;SCRIPT" "ARGS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  add_test(NAME ${T_NAME} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/${T_SCRIPT} ${T_ARGS})
+  ntx_test_environment(${T_NAME} ${T_TIMEOUT})
+endfunction()
+
+# NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
+function(ntx_test_environment name timeout)
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
+    ENVIRONMENT "NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
+endfunction()

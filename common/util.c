@@ -1,0 +1,129 @@
+#include "common/util.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* One number with an optional unit letter; `base` is 1024 for sizes and 1000 for rates. */
+static int parse_scaled(const char *text, double base, double *out)
+{
+    char *end;
+    if (!text || !(*text >= '0' && *text <= '9'))
+        return -EINVAL;
+    errno = 0;
+    double v = strtod(text, &end);
+    if (errno || !isfinite(v) || v < 0)
+        return -EINVAL;
+    static const char units[] = "KMGT";
+    if (*end) {
+        const char *u = strchr(units, *end >= 'a' ? *end - 32 : *end);
+        if (u) {
+            v *= pow(base, (double)(u - units + 1));
+            end++;
+        }
+        if (!strcasecmp(end, "iB") || !strcasecmp(end, "B") || !strcasecmp(end, "B/s"))
+            end += strlen(end);
+    }
+    if (*end)
+        return -EINVAL;
+    *out = v;
+    return 0;
+}
+
+int ntx_parse_size(const char *text, uint64_t *bytes)
+{
+    double v;
+    int rc = parse_scaled(text, 1024, &v);
+    if (rc || v >= 9.2e18)
+        return -EINVAL;
+    *bytes = (uint64_t)v;
+    return 0;
+}
+
+int ntx_parse_rate(const char *text, double *bytes_per_s)
+{
+    double v;
+    if (parse_scaled(text, 1000, &v) || v <= 0)
+        return -EINVAL;
+    *bytes_per_s = v;
+    return 0;
+}
+
+const char *ntx_format_size(uint64_t bytes, char *buf, size_t n)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes;
+    unsigned u = 0;
+    while (v >= 1024 && u < 4) {
+        v /= 1024;
+        u++;
+    }
+    snprintf(buf, n, u ? "%.1f %s" : "%.0f %s", v, unit[u]);
+    return buf;
+}
+
+uint64_t ntx_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static struct {
+    char name[32];
+    int max;
+    bool journal;
+} logger = {"ntx", NTX_LOG_INFO, false};
+
+void ntx_log_init(const char *name, enum ntx_log_level max)
+{
+    snprintf(logger.name, sizeof logger.name, "%s", name);
+    logger.max = (int)max;
+    logger.journal = getenv("JOURNAL_STREAM") != NULL;
+}
+
+void ntx_log(enum ntx_log_level level, const char *fmt, ...)
+{
+    char line[1024];
+    if ((int)level > logger.max)
+        return;
+    int n = logger.journal ? snprintf(line, sizeof line, "<%d>", (int)level) : snprintf(line, sizeof line, "%s: ", logger.name);
+    va_list ap;
+    va_start(ap, fmt);
+    int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
+    va_end(ap);
+    size_t len = NTX_MIN((size_t)n + (size_t)NTX_MAX(m, 0), sizeof line - 2);
+    line[len++] = '\n';
+    ntx_write_all(STDERR_FILENO, line, len); /* one write per line: lines of several processes do not mix */
+}
+
+int ntx_runtime_dir(bool service, char *buf, size_t n, struct ntx_err *err)
+{
+    const char *s;
+    int len;
+    if ((s = getenv("NTX_RUNTIME")) && *s)
+        len = snprintf(buf, n, "%s", s);
+    else if (service)
+        len = snprintf(buf, n, "/run/ntx");
+    else if ((s = getenv("XDG_RUNTIME_DIR")) && *s)
+        len = snprintf(buf, n, "%s/ntx", s);
+    else
+        len = snprintf(buf, n, "%s/ntx-%u", (s = getenv("TMPDIR")) && *s ? s : "/tmp", (unsigned)getuid());
+    if (len < 0 || (size_t)len >= n)
+        return ntx_err_set(err, -ENAMETOOLONG, "the runtime directory's path is too long: set NTX_RUNTIME to a shorter one");
+    if (mkdir(buf, 0700) && errno != EEXIST)
+        return ntx_err_set(err, -errno, "%s: cannot create the runtime directory: %s; set NTX_RUNTIME to a directory of yours", buf, strerror(errno));
+    struct stat st;
+    if (lstat(buf, &st) || !S_ISDIR(st.st_mode))
+        return ntx_err_set(err, -ENOTDIR, "%s: not a directory; remove it or set NTX_RUNTIME", buf);
+    if (!service && (st.st_uid != getuid() || (st.st_mode & 022)))
+        return ntx_err_set(err, -EPERM, "%s: owned by somebody else or writable by others; remove it or set NTX_RUNTIME", buf);
+    return 0;
+}

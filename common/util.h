@@ -1,0 +1,48 @@
+/* util.h: the few helpers that all daemons and clients share. Thread-safe, no global state but the log's name. */
+#ifndef NTX_COMMON_UTIL_H
+#define NTX_COMMON_UTIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/err.h"
+
+/* Sizes as people write them: "512M", "3G", "1.5G", "4096", with K M G T as binary units (an optional "iB" or "B"
+ * follows). Rates: "3.3G" is 3.3e9 bytes per second (SI, as drives and links are sold). -EINVAL on anything else. */
+int ntx_parse_size(const char *text, uint64_t *bytes);
+int ntx_parse_rate(const char *text, double *bytes_per_s);
+
+/* "3.2 GiB" into buf; returns buf. */
+const char *ntx_format_size(uint64_t bytes, char *buf, size_t n);
+
+uint64_t ntx_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* Log lines go to stderr, one line per event, "name: text"; under journald with a <level> prefix. */
+enum ntx_log_level { NTX_LOG_ERR = 3, NTX_LOG_WARN = 4, NTX_LOG_INFO = 6, NTX_LOG_DEBUG = 7 };
+void ntx_log_init(const char *name, enum ntx_log_level max);
+void ntx_log(enum ntx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Runtime directory: $NTX_RUNTIME, else /run/ntx when `service`, else $XDG_RUNTIME_DIR/ntx, else ntx-UID in the
+ * temporary directory. Created 0700 when it is ours to create; a foreign or world-writable one is refused. */
+int ntx_runtime_dir(bool service, char *buf, size_t n, struct ntx_err *err);
+
+/* Descriptors over unix sockets. send: len >= 1 bytes and n_fds descriptors in one message.
+ * recv: returns bytes received (0 at end of file) or a negative errno; *n_fds holds the room in and the count out;
+ * received descriptors are close-on-exec; surplus ones are closed. */
+int ntx_send_fds(int sock, const void *buf, size_t len, const int *fds, unsigned n_fds);
+int ntx_recv_fds(int sock, void *buf, size_t len, int *fds, unsigned *n_fds);
+
+/* write()/read() until done; 0 or negative errno (read: -EPIPE when the file ends early). */
+int ntx_write_all(int fd, const void *buf, size_t len);
+int ntx_read_all(int fd, void *buf, size_t len);
+
+/* Readiness under systemd ($NOTIFY_SOCKET); a no-op elsewhere. state e.g. "READY=1\nSTATUS=...". */
+void ntx_notify(const char *state);
+
+#define NTX_ROUND_UP(x, a) (((x) + (a) - 1) / (a) * (a))
+#define NTX_ROUND_DOWN(x, a) ((x) / (a) * (a))
+#define NTX_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define NTX_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#endif

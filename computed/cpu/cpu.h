@@ -1,0 +1,79 @@
+/* cpu.h: the CPU back end's kernels, a table of functions chosen once at start (generic C as oracle, AVX2, AVX-512 VNNI).
+ *
+ * ACCUMULATION ORDER (DESIGN section 8): for each weight type one order, which every instruction set, row count and thread count
+ * follows, so that all give the same bits. y = W x for one output:
+ *
+ *   blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0): x is quantised in blocks of 32 to int8 with an f32 scale (NTX_ACT_Q8).
+ *     For block b: i = sum of the 32 integer products, exact in int32. acc[b % 16] = fmaf((float)i, dw * dx, acc[b % 16]),
+ *     where dw * dx is one rounded f32 product. Types with a minimum m then: acc[b % 16] = fmaf((float)xs, m * dx, acc[b % 16]), xs = the
+ *     exact sum of the block's 32 x integers. (Q5_0 and Q4_0 subtract 16 and 8 inside the integers.)
+ *   super-blocks of 256 (Q2_K .. Q6_K): x in blocks of 256 to int8 with one f32 scale (NTX_ACT_Q8K).
+ *     For super-block b: i = sum over sub-blocks of scale * (sum of products), exact in int32. acc[b % 16] = fmaf((float)i, d * dx, acc[b % 16]).
+ *     Types with minima then: j = sum over sub-blocks of min * (sum of x integers), exact; acc[b % 16] = fmaf((float)-j, dmin * dx, acc[b % 16]).
+ *   F32, F16, BF16: x in f32 (NTX_ACT_F32). acc[k % 32] = fmaf(w_k, x_k, acc[k % 32]).
+ *   Blocks go in increasing order; lanes without a block stay +0. Then the fixed tree: 32 lanes: acc[l] += acc[l + 16] first; then
+ *     acc[l] += acc[l + 8], then + 4, + 2, + 1; y = acc[0].
+ *   (Integers per whole block and one lane per block: so that VNNI, a transposing reduction over 16 blocks, and matrix
+ *   tiles such as AMX can all follow it.)
+ *
+ * Everything else (norm, rope, softmax, SwiGLU, attention) is one piece of C with explicit lanes, compiled for each
+ * instruction set, without re-association or contraction (fmaf only where written), so its bits are the same everywhere too. */
+#ifndef NTX_COMPUTED_CPU_H
+#define NTX_COMPUTED_CPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/quant.h"
+
+/* Forms of activations. One row of each, contiguous, 64-byte aligned:
+ *   ACT_F32: float [n]
+ *   ACT_Q8:  struct ntx_act_q8 blocks of 32     (layout private to cpu/, size by ntx_act_row_bytes)
+ *   ACT_Q8K: blocks of 256 with sums of 16 or 32 */
+enum ntx_act { NTX_ACT_F32, NTX_ACT_Q8, NTX_ACT_Q8K, NTX_N_ACTS };
+
+enum ntx_act ntx_act_for(uint32_t type);                       /* which form a weight type multiplies by */
+size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n);       /* a multiple of 64 */
+
+/* y[r * ldy + o] = W[o] . x[r]   for o in [0, n_out), r in [0, n_rows).
+ * w: n_out rows of row_bytes, alignment 2 only (GGUF's 32-byte alignment is lost with row offsets such as 34 bytes).
+ * x: n_rows rows in the type's form, x_stride bytes apart. Reads not one byte past w + n_out * row_bytes. */
+typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,
+                           uint32_t n_rows, float *y, size_t ldy);
+
+/* One attention head of one row against its KV: positions 0..n_pos-1, stored in blocks (see ntx_attn). */
+struct ntx_attn {
+    const float *q;              /* [head_k], already rotated */
+    float *out;                  /* [head_v] */
+    const uint16_t *const *k;    /* per KV block: F16 [block_tokens x head_k] of this KV head */
+    const uint16_t *const *v;    /* per KV block: F16 [block_tokens x head_v] */
+    uint32_t block_tokens;
+    uint32_t n_pos;
+    uint32_t head_k, head_v;
+    float scale;                 /* 1 / sqrt(head_k) */
+    const uint8_t *hole;         /* bit p set: position p has no KV in this layer (skipped); NULL when none */
+    float *scratch;              /* [n_pos rounded up to 16], per thread */
+};
+
+struct ntx_cpu_ops {
+    const char *name; /* "generic", "avx2", "avx512" */
+    ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
+    void (*act_pack[NTX_N_ACTS])(const float *x, void *dst, uint32_t n); /* one row; F32: a copy */
+    /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double joined by the fixed tree */
+    void (*rmsnorm)(const float *x, const float *w, float eps, uint32_t n, float *y);
+    /* rotates n_heads heads of width head_dim in place: first `dim` values by cos/sin [dim / 2] of the row's position */
+    void (*rope_norm)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);
+    void (*rope_neox)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);
+    void (*swiglu)(const float *gate, const float *up, uint32_t n, float *y); /* silu(gate) * up */
+    void (*add)(float *x, const float *y, uint32_t n);                        /* x += y */
+    void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
+    /* scores, online or two-pass softmax in f32, weighted sum of V; split at fixed places, independent of threads and batch */
+    void (*attend)(const struct ntx_attn *a);
+};
+
+/* force: NULL for the best this CPU has, or a name; NULL is returned for an unknown name or one this CPU lacks. */
+const struct ntx_cpu_ops *ntx_cpu_pick(const char *force);
+const char *ntx_cpu_names(void); /* comma separated, for messages */
+
+#endif

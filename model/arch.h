@@ -1,0 +1,64 @@
+/* arch.h: from a validated GGUF to typed hyper-parameters and weights, with no string look-ups afterwards.
+ *
+ * One table entry per architecture (arch.c): its GGUF name, its rope kind, which optional tensors it has, and its
+ * defaults. llama (Llama 1 to 3.x, Mistral), qwen2, qwen3. What a model needs and ntx lacks (experts, sliding window
+ * with a pattern, an unknown rope scaling, an unknown architecture) is refused here with its name. */
+#ifndef NTX_MODEL_ARCH_H
+#define NTX_MODEL_ARCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "model/gguf.h"
+
+#define NTX_MAX_LAYERS 512
+#define NTX_NO_TENSOR UINT32_MAX
+
+enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
+enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCALE_YARN };
+
+struct ntx_hparams {
+    char arch[16];
+    char name[64];          /* general.name, may be empty */
+    uint32_t n_layers, n_embd, n_ff, n_vocab;
+    uint32_t n_head, n_head_kv;
+    uint32_t head_k, head_v; /* widths of a key and a value head */
+    uint32_t ctx_train;
+    float rms_eps;
+    enum ntx_rope_kind rope_kind;
+    uint32_t rope_dim;       /* rotated part of a head */
+    float rope_base;
+    enum ntx_rope_scaling rope_scaling;
+    float rope_factor;       /* >= 1 with a scaling, else 1 */
+    float rope_attn_factor;  /* multiplies the yarn magnitude, 1 by default */
+    uint32_t rope_ctx_orig;  /* yarn: context before scaling */
+    float yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
+};
+
+/* Index of a tensor in the GGUF (ntx_gguf_tensor_at), NTX_NO_TENSOR where the model has none. */
+struct ntx_layer_tensors {
+    uint32_t attn_norm, attn_q, attn_k, attn_v, attn_output;
+    uint32_t attn_q_bias, attn_k_bias, attn_v_bias, attn_output_bias; /* qwen2 */
+    uint32_t attn_q_norm, attn_k_norm;                              /* qwen3, [head_k] */
+    uint32_t ffn_norm, ffn_gate, ffn_up, ffn_down;
+};
+
+struct ntx_model {
+    struct ntx_hparams hp;
+    uint32_t token_embd;  /* [n_vocab x n_embd], read a row at a time */
+    uint32_t output;      /* [n_vocab x n_embd]; == token_embd when tied */
+    uint32_t output_norm;
+    uint32_t rope_freqs;  /* [rope_dim / 2] F32 divisors of the frequencies (Llama 3.1), or none */
+    struct ntx_layer_tensors *layers; /* [n_layers] */
+    const struct ntx_gguf *gguf;      /* borrowed */
+};
+
+/* Every shape and type is checked. The model borrows g, which must outlive it. */
+int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
+void ntx_model_free(struct ntx_model *m);
+
+/* Names of the known architectures, comma separated, for messages. */
+const char *ntx_arch_names(void);
+
+#endif

@@ -1,0 +1,54 @@
+/* chunk.h: cuts a model's tensors into chunks, the unit of placement and of streaming (DESIGN section 3).
+ *
+ * The list is in execution order: of each layer attn_norm, q, k, v and their biases and norms, output, ffn_norm,
+ * gate, up, down; then output_norm and output; rope_freqs comes first of all. token_embd is not in it (rows of it are read on
+ * demand) unless it is the tied output matrix, which then is the last tensor.
+ * A matrix is cut into runs of whole rows of at most chunk_bytes (one row at least). All chunks of one tensor
+ * but its last have the same number of rows. One-dimensional tensors are one chunk, marked `fixed`: they are always
+ * resident. */
+#ifndef NTX_MODEL_CHUNK_H
+#define NTX_MODEL_CHUNK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/arch.h"
+
+struct ntx_chunk {
+    uint32_t tensor;   /* index in the GGUF */
+    uint32_t layer;    /* 0..n_layers-1; n_layers for what follows the last layer; 0 for rope_freqs */
+    uint32_t file;     /* part of a split model */
+    uint32_t row0, n_rows;
+    uint64_t offset;   /* exact, in that file; not aligned to the drive's block */
+    uint64_t bytes;
+    bool fixed;
+};
+
+/* What the forward pass multiplies by: a tensor and where its chunks stand in the list. */
+struct ntx_weight {
+    uint32_t tensor;            /* NTX_NO_TENSOR when absent; then nothing else is set */
+    uint32_t type;              /* enum ntx_type */
+    uint32_t n_in, n_out;       /* row length and number of rows; of a vector n_in is its length and n_out 1 */
+    uint32_t row_bytes;
+    uint32_t chunk0, n_chunks;  /* in ntx_chunks.list */
+    uint32_t chunk_rows;        /* rows of every chunk but the last */
+};
+
+struct ntx_layer_weights {
+    struct ntx_weight attn_norm, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, o, o_bias, ffn_norm, gate, up, down;
+};
+
+struct ntx_chunks {
+    struct ntx_chunk *list;
+    uint32_t n;
+    struct ntx_layer_weights *layers; /* [n_layers] */
+    struct ntx_weight output_norm, output, rope_freqs;
+    struct ntx_weight token_embd;     /* type, n_in, n_out, row_bytes only; n_chunks 0 */
+    uint64_t matrix_bytes;            /* of all chunks that are not fixed */
+    uint64_t fixed_bytes;
+};
+
+int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_chunks **out, struct ntx_err *err);
+void ntx_chunks_free(struct ntx_chunks *c);
+
+#endif

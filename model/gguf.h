@@ -1,0 +1,76 @@
+/* gguf.h: reads the header of a GGUF file (version 2 or 3, split files included) and validates all of it.
+ *
+ * Only the header is read (pread, in pieces); tensor data is never touched here. Everything that the file says is
+ * checked once, with overflow-checked arithmetic, before this returns: counts, string lengths, UTF-8 of keys and names,
+ * known value and tensor types, alignment, duplicate names, every tensor's [offset, offset + bytes) inside its file.
+ * After that the accessors cannot fail on malformed input. Hostile input costs one clear error and under 100 ms.
+ * Source: the GGUF specification. Little-endian only (a big-endian file is refused with that reason). */
+#ifndef NTX_MODEL_GGUF_H
+#define NTX_MODEL_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/err.h"
+
+enum ntx_gguf_vtype {
+    NTX_GGUF_U8, NTX_GGUF_I8, NTX_GGUF_U16, NTX_GGUF_I16, NTX_GGUF_U32, NTX_GGUF_I32, NTX_GGUF_F32, NTX_GGUF_BOOL,
+    NTX_GGUF_STR, NTX_GGUF_ARR, NTX_GGUF_U64, NTX_GGUF_I64, NTX_GGUF_F64,
+};
+
+struct ntx_gguf; /* immutable once open; any thread may read */
+
+struct ntx_str { /* bytes inside the header, not terminated */
+    const char *p;
+    size_t n;
+};
+
+struct ntx_gguf_kv {
+    struct ntx_str key;
+    enum ntx_gguf_vtype type;
+    enum ntx_gguf_vtype elem; /* of an array; arrays of arrays are refused */
+    uint64_t count;           /* elements of an array, else 1 */
+    const void *data;         /* raw little-endian bytes; for strings and arrays of strings use the accessors */
+    const struct ntx_str *strs; /* for STR and arrays of STR: `count` of them */
+};
+
+struct ntx_gguf_tensor {
+    const char *name;   /* terminated */
+    uint32_t type;      /* ggml type number, one that model/quant.h knows */
+    uint32_t n_dims;    /* 1..4 */
+    uint64_t ne[4];     /* ne[0] is the row length (input width), ne[1] the number of rows, ...; unused are 1 */
+    uint32_t file;      /* part number, 0 for a single file */
+    uint64_t offset;    /* of the first byte, from the start of that file */
+    uint64_t bytes;
+};
+
+/* fds: the parts in order (one for a plain file), still owned by the caller and not needed afterwards.
+ * Split files: split.no/split.count of the parts must agree with the order and number given.
+ * names: one name per part, for error texts only (may be NULL). */
+int ntx_gguf_open(const int *fds, unsigned n_fds, const char *const *names, struct ntx_gguf **out, struct ntx_err *err);
+void ntx_gguf_free(struct ntx_gguf *g);
+
+/* The same from memory, as a single file of `file_bytes` whose first `len` bytes are `buf` (fuzzing, tests). */
+int ntx_gguf_parse(const void *buf, size_t len, uint64_t file_bytes, struct ntx_gguf **out, struct ntx_err *err);
+
+/* The paths of the other parts of a split model, from the first part's path ("x-00001-of-00003.gguf"); for clients that
+ * open files. Returns the number of parts (1 for a plain file) and malloc'd paths in *paths, or a negative errno. */
+int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err);
+
+uint64_t ntx_gguf_n_kv(const struct ntx_gguf *g);
+const struct ntx_gguf_kv *ntx_gguf_kv_at(const struct ntx_gguf *g, uint64_t i);
+const struct ntx_gguf_kv *ntx_gguf_find(const struct ntx_gguf *g, const char *key); /* NULL when absent */
+uint64_t ntx_gguf_n_tensors(const struct ntx_gguf *g);
+const struct ntx_gguf_tensor *ntx_gguf_tensor_at(const struct ntx_gguf *g, uint64_t i);
+const struct ntx_gguf_tensor *ntx_gguf_tensor(const struct ntx_gguf *g, const char *name);
+uint32_t ntx_gguf_version(const struct ntx_gguf *g);
+uint64_t ntx_gguf_header_bytes(const struct ntx_gguf *g); /* memory that the header takes here */
+
+/* Scalars with conversion between the integer kinds; -ENOENT when absent, -EINVAL when of another kind or out of range. */
+int ntx_gguf_u64(const struct ntx_gguf *g, const char *key, uint64_t *v);
+int ntx_gguf_f32(const struct ntx_gguf *g, const char *key, float *v);
+int ntx_gguf_bool(const struct ntx_gguf *g, const char *key, bool *v);
+int ntx_gguf_str(const struct ntx_gguf *g, const char *key, struct ntx_str *v);
+
+#endif

@@ -1,0 +1,47 @@
+/* quant.h: the tensor types of GGUF that ntx computes with: sizes, block layouts, exact dequantisation.
+ *
+ * Numbers are ggml's type ids, since files carry them. `dequant` is the definition of a type (float32 arithmetic, one
+ * rounding per operation in the order written in quant.c); the kernels of computed/cpu are tested against it. */
+#ifndef NTX_MODEL_QUANT_H
+#define NTX_MODEL_QUANT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum ntx_type {
+    NTX_F32 = 0, NTX_F16 = 1, NTX_Q4_0 = 2, NTX_Q4_1 = 3, NTX_Q5_0 = 6, NTX_Q5_1 = 7, NTX_Q8_0 = 8,
+    NTX_Q2_K = 10, NTX_Q3_K = 11, NTX_Q4_K = 12, NTX_Q5_K = 13, NTX_Q6_K = 14, NTX_BF16 = 30,
+    NTX_TYPE_LIMIT = 31, /* one past the largest id */
+};
+
+struct ntx_type_info {
+    const char *name;     /* "Q4_K" */
+    uint32_t block;       /* values in a block: 1, 32 or 256 */
+    uint32_t block_bytes;
+    void (*dequant)(const void *blocks, float *out, size_t n_blocks);
+};
+
+/* NULL for a type that ntx does not know. */
+const struct ntx_type_info *ntx_type_info(uint32_t type);
+
+/* Bytes of a row of n values; 0 when n is not a multiple of the block or the type is unknown. */
+size_t ntx_row_bytes(uint32_t type, uint64_t n);
+
+float ntx_f16_to_f32(uint16_t h);
+uint16_t ntx_f32_to_f16(float f); /* round to nearest even */
+
+/* Block layouts, as files hold them (little-endian, packed, alignment 2 or 4 as given by the types). */
+#define NTX_QK 32   /* values in a simple block */
+#define NTX_QKK 256 /* values in a super-block */
+struct ntx_block_q4_0 { uint16_t d; uint8_t qs[16]; };
+struct ntx_block_q4_1 { uint16_t d, m; uint8_t qs[16]; };
+struct ntx_block_q5_0 { uint16_t d; uint8_t qh[4]; uint8_t qs[16]; };
+struct ntx_block_q5_1 { uint16_t d, m; uint8_t qh[4]; uint8_t qs[16]; };
+struct ntx_block_q8_0 { uint16_t d; int8_t qs[32]; };
+struct ntx_block_q2_k { uint8_t scales[16]; uint8_t qs[64]; uint16_t d, dmin; };
+struct ntx_block_q3_k { uint8_t hmask[32]; uint8_t qs[64]; uint8_t scales[12]; uint16_t d; };
+struct ntx_block_q4_k { uint16_t d, dmin; uint8_t scales[12]; uint8_t qs[128]; };
+struct ntx_block_q5_k { uint16_t d, dmin; uint8_t scales[12]; uint8_t qh[32]; uint8_t qs[128]; };
+struct ntx_block_q6_k { uint8_t ql[128]; uint8_t qh[64]; int8_t scales[16]; uint16_t d; };
+
+#endif

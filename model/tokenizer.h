@@ -1,0 +1,46 @@
+/* tokenizer.h: text to token ids and back, from the vocabulary that a GGUF carries.
+ *
+ * Kinds (one table in tokenizer.c): "llama" (SentencePiece-like: scores, byte fall-back) and "gpt2" (byte-level BPE with
+ * merges and a pre-tokenizer: gpt-2, llama-bpe, qwen2, and the others of the table). An unknown kind or pre-tokenizer is
+ * refused by name. Immutable once open; any thread may use it at once. */
+#ifndef NTX_MODEL_TOKENIZER_H
+#define NTX_MODEL_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "model/gguf.h"
+
+struct ntx_tokenizer;
+
+/* Copies what it needs; g may be freed afterwards. */
+int ntx_tokenizer_open(const struct ntx_gguf *g, struct ntx_tokenizer **out, struct ntx_err *err);
+void ntx_tokenizer_free(struct ntx_tokenizer *t);
+size_t ntx_tokenizer_bytes(const struct ntx_tokenizer *t); /* memory held */
+
+enum {
+    NTX_TOK_BOS = 1,     /* prepend BOS (and append EOS) where the vocabulary asks for it */
+    NTX_TOK_SPECIAL = 2, /* control tokens in the text ("<|im_end|>") parse as such; without it they are plain text */
+};
+
+/* Encodes text[0..len). On success *ids is malloc'd (the caller frees) and the count is returned; negative errno else.
+ * Invalid UTF-8 is encoded byte by byte, never refused. Time is O(n log n) for any text. */
+int ntx_tokenize(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, int32_t **ids);
+
+/* The bytes of one token, exactly: concatenating them gives the text (an SPM vocabulary puts a space before the first word:
+ * `first` removes it). Control tokens give their text only with `special`. Returns bytes written (<= room) or -ERANGE.
+ * A character may be spread over several tokens: hold back partial UTF-8 with ntx_utf8_hold. */
+int ntx_detokenize_one(const struct ntx_tokenizer *t, int32_t id, bool first, bool special, char *buf, size_t room);
+
+/* Number of bytes at the end of buf[0..n) that begin a UTF-8 character not yet complete (0..3). */
+size_t ntx_utf8_hold(const char *buf, size_t n);
+
+uint32_t ntx_tokenizer_n_vocab(const struct ntx_tokenizer *t);
+int32_t ntx_tokenizer_bos(const struct ntx_tokenizer *t);   /* -1 when none */
+int32_t ntx_tokenizer_eos(const struct ntx_tokenizer *t);
+bool ntx_tokenizer_is_eog(const struct ntx_tokenizer *t, int32_t id); /* any end-of-generation token the model names */
+const char *ntx_tokenizer_kind(const struct ntx_tokenizer *t);       /* "llama", "gpt2/qwen2", ... */
+
+#endif

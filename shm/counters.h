@@ -1,0 +1,99 @@
+/* counters.h: every counter of the pipeline, declared once. The statistics, ntx-top, the Prometheus text and the docs
+ * are generated from this table. They live in a small named file in the runtime directory ("counters", 0640), which monitors
+ * map read-only: no hidden state and no weight is in it. One writer per counter, named by its prefix. Values only grow,
+ * except gauges ("g"). */
+#ifndef NTX_SHM_COUNTERS_H
+#define NTX_SHM_COUNTERS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "common/err.h"
+
+/* X(name, kind c|g, unit, help) */
+#define NTX_COUNTERS(X)                                                                            \
+    X(iod_bytes_read, c, "bytes", "read from drives")                                              \
+    X(iod_bytes_stream, c, "bytes", "of those, for the scheduled stream")                          \
+    X(iod_bytes_host, c, "bytes", "of those, for the host arena")                                  \
+    X(iod_bytes_demand, c, "bytes", "of those, on demand")                                         \
+    X(iod_bytes_fallback, c, "bytes", "of those, not by O_DIRECT: they went through the page cache") \
+    X(iod_reads, c, "reads", "read requests completed")                                            \
+    X(iod_busy_ns, c, "ns", "time with at least one read in flight")                               \
+    X(iod_inflight, g, "bytes", "bytes in flight now")                                             \
+    X(iod_retries, c, "reads", "reads tried again after an error or a short read")                 \
+    X(iod_errors, c, "reads", "reads that failed for good")                                        \
+    X(iod_skipped_chunks, c, "chunks", "chunks left out before they were read")                    \
+    X(iod_wakeups, c, "wakes", "times the event loop woke up")                                     \
+    X(iod_cpu_ns, c, "ns", "CPU time of ntx-iod")                                                  \
+    X(iod_starts, c, "starts", "iod processes attached so far (written by computed)")              \
+    X(pred_probes, c, "probes", "hidden states answered")                                          \
+    X(pred_cpu_ns, c, "ns", "CPU time of ntx-predictor")                                           \
+    X(pred_starts, c, "starts", "predictor processes attached so far (written by computed)")       \
+    X(comp_passes, c, "passes", "passes finished")                                                 \
+    X(comp_rows, c, "rows", "rows computed")                                                       \
+    X(comp_prompt_tokens, c, "tokens", "prompt tokens computed")                                   \
+    X(comp_tokens, c, "tokens", "tokens generated")                                                \
+    X(comp_pass_ns, c, "ns", "time inside passes")                                                 \
+    X(comp_stall_ns, c, "ns", "of that, waiting for I/O")                                          \
+    X(comp_decisions, c, "decisions", "decisions received")                                        \
+    X(comp_skip_early, c, "chunks", "skipped chunks whose read was avoided")                       \
+    X(comp_skip_late, c, "chunks", "skipped chunks that had been read or begun already")           \
+    X(comp_tainted_slots, g, "slots", "slots kept out of use until old reads are proved finished") \
+    X(comp_sessions, g, "sessions", "sessions that are generating")                                \
+    X(comp_queued, g, "sessions", "sessions that wait for memory")                                 \
+    X(comp_kv_blocks_used, g, "blocks", "KV blocks held")                                          \
+    X(comp_kv_blocks, g, "blocks", "KV blocks there are")                                          \
+    X(comp_ring_ready, g, "slots", "ring slots read and waiting")                                  \
+    X(comp_ring_slots, g, "slots", "ring slots there are")                                         \
+    X(comp_bytes_model, g, "bytes", "weights of the loaded model")                                 \
+    X(comp_bytes_host, g, "bytes", "of those, in RAM")                                             \
+    X(comp_bytes_storage, g, "bytes", "of those, read for every pass")                             \
+    X(comp_cpu_ns, c, "ns", "CPU time of ntx-computed")                                            \
+    X(comp_ceiling_bps, g, "bytes/s", "the drive's ceiling as measured or emulated, 0 when unknown") \
+    X(comp_pid, g, "pid", "process of ntx-computed")                                               \
+    X(iod_pid, g, "pid", "process of ntx-iod")                                                     \
+    X(pred_pid, g, "pid", "process of ntx-predictor")
+
+enum ntx_counter {
+#define X(name, kind, unit, help) NTX_C_##name,
+    NTX_COUNTERS(X)
+#undef X
+    NTX_N_COUNTERS
+};
+
+struct ntx_counters { /* the file */
+    uint64_t magic;
+    uint32_t version, n;
+    uint64_t started_ns;                       /* CLOCK_MONOTONIC when computed made it */
+    _Atomic uint64_t v[NTX_N_COUNTERS];
+};
+
+struct ntx_counter_info {
+    const char *name, *unit, *help;
+    char kind; /* 'c' or 'g' */
+};
+extern const struct ntx_counter_info ntx_counter_info[NTX_N_COUNTERS];
+
+static inline void ntx_count(struct ntx_counters *c, enum ntx_counter i, uint64_t add)
+{
+    if (c)
+        atomic_fetch_add_explicit(&c->v[i], add, memory_order_relaxed);
+}
+static inline void ntx_gauge(struct ntx_counters *c, enum ntx_counter i, uint64_t value)
+{
+    if (c)
+        atomic_store_explicit(&c->v[i], value, memory_order_relaxed);
+}
+static inline uint64_t ntx_counter_get(const struct ntx_counters *c, enum ntx_counter i)
+{
+    return c ? atomic_load_explicit(&((struct ntx_counters *)(uintptr_t)c)->v[i], memory_order_relaxed) : 0;
+}
+
+/* create: computed, at DIR/counters (mode 0640), returns the descriptor too (for the workers, by SCM_RIGHTS).
+ * open: monitors, read-only. map: workers, from the descriptor (kept open by the caller). */
+int ntx_counters_create(const char *dir, struct ntx_counters **out, int *fd, struct ntx_err *err);
+int ntx_counters_open(const char *dir, const struct ntx_counters **out, struct ntx_err *err);
+int ntx_counters_map(int fd, struct ntx_counters **out, struct ntx_err *err);
+void ntx_counters_close(struct ntx_counters *c);
+
+#endif
