@@ -1,0 +1,77 @@
+/* pick.c: chooses the table of kernels, once, and says how activations are packed. */
+#include "computed/cpu/kern.h"
+
+static bool have_generic(void)
+{
+    return true;
+}
+
+#if defined(__x86_64__)
+static bool have_avx2(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static bool have_avx512(void)
+{
+    return have_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+/* Best first. */
+static const struct {
+    const struct ntx_cpu_ops *ops;
+    bool (*have)(void);
+} choices[] = {
+#if defined(__x86_64__)
+    {&ntx__cpu_avx512, have_avx512},
+    {&ntx__cpu_avx2, have_avx2},
+#endif
+    {&ntx__cpu_generic, have_generic},
+};
+
+const struct ntx_cpu_ops *ntx_cpu_pick(const char *force)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        if ((!force || !strcmp(force, choices[i].ops->name)) && choices[i].have())
+            return choices[i].ops;
+    return NULL;
+}
+
+const char *ntx_cpu_names(void)
+{
+#if defined(__x86_64__)
+    return "generic,avx2,avx512";
+#else
+    return "generic";
+#endif
+}
+
+enum ntx_act ntx_act_for(uint32_t type)
+{
+    switch (type) {
+    case NTX_Q4_0: case NTX_Q4_1: case NTX_Q5_0: case NTX_Q5_1: case NTX_Q8_0:
+        return NTX_ACT_Q8;
+    case NTX_Q2_K: case NTX_Q3_K: case NTX_Q4_K: case NTX_Q5_K: case NTX_Q6_K:
+        return NTX_ACT_Q8K;
+    default:
+        return NTX_ACT_F32;
+    }
+}
+
+size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n)
+{
+    size_t nb;
+    switch (form) {
+    case NTX_ACT_Q8:
+        return (size_t)round_up(n / NTX_QK, LANES) * (NTX_QK + 4 + 4);
+    case NTX_ACT_Q8K:
+        nb = n / NTX_QKK;
+        return (nb + 3) / 4 * 4 * (NTX_QKK + 32 + 16) + (nb + 15) / 16 * 16 * 4;
+    default:
+        return ((size_t)n * 4 + 63) / 64 * 64;
+    }
+}

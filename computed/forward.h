@@ -1,0 +1,60 @@
+/* forward.h: one pass over the layers for a batch of rows. Knows nothing of sessions, files or processes: weights come
+ * through ntx_weights, KV through ntx_kv. One instance per loaded model, driven by one engine thread, with its own pool of
+ * compute threads. Values of a row do not depend on the other rows, on the number of threads or on where weights lay. */
+#ifndef NTX_COMPUTED_FORWARD_H
+#define NTX_COMPUTED_FORWARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "computed/cpu/cpu.h"
+#include "computed/kv.h"
+#include "computed/weights.h"
+#include "model/chunk.h"
+
+struct ntx_row {
+    int32_t token;
+    uint32_t pos;
+    struct ntx_kv_seq *kv;   /* rows of one pass that share a kv have increasing positions */
+    float *logits;           /* [n_vocab] wanted here, or NULL */
+    bool may_skip;           /* decode rows; prefill rows never skip */
+    uint64_t session;        /* for the probe board */
+};
+
+struct ntx_batch {
+    uint64_t pass;
+    struct ntx_row *rows;
+    uint32_t n_rows;         /* 1..max_rows */
+};
+
+/* The predictor, as the pass sees it. All by the engine thread; NULL callbacks: no predictor. */
+struct ntx_skip_hooks {
+    void *ctx;
+    uint32_t probe_layer;    /* show the state after this layer */
+    void (*probe)(void *ctx, const struct ntx_batch *b, const float *hidden /* [n_rows x n_embd] */);
+    /* Called once after the probe layer when rows may skip, before the next layer: fills skip[row * NTX_MAP_WORDS + l / 64]
+     * bits (zeroed before). May wait. Rows without may_skip are ignored. The pass joins them and drops layers. */
+    void (*decide)(void *ctx, const struct ntx_batch *b, uint64_t *skip);
+};
+
+struct ntx_forward_config {
+    const struct ntx_model *model;
+    const struct ntx_chunks *chunks;
+    const struct ntx_cpu_ops *ops;
+    struct ntx_weights *weights;
+    uint32_t threads, max_rows, ctx; /* ctx: longest session in tokens */
+    struct ntx_skip_hooks skip;
+};
+
+struct ntx_forward;
+
+uint64_t ntx_forward_bytes(const struct ntx_forward_config *c); /* memory it will take, for the planner */
+int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err);
+void ntx_forward_free(struct ntx_forward *f);
+/* 0, or a negative errno with the reason in the weights' error; after a failure the same instance may run the next pass. */
+int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b);
+uint64_t ntx_forward_skipped(const struct ntx_forward *f); /* row-layers skipped so far */
+/* For tests: called by the engine thread after each layer with hidden [n_rows x n_embd]; NULL to stop. */
+void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows), void *ctx);
+
+#endif

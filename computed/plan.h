@@ -1,0 +1,43 @@
+/* plan.h: from a model and a memory budget to a placement: the ring, the arena, the KV pool, the rows per pass.
+ *
+ * A pure function (no I/O), so that `ntx plan` and tests use it as computed does. The budget holds everything that grows with model
+ * or clients: region, KV, activations, tokenizer, header, per-session buffers. Chunks that stay in RAM are
+ * spread evenly over the layers, so that reading overlaps computing with a small ring (DESIGN section 7).
+ * What does not fit is refused with the smallest budget that would do. */
+#ifndef NTX_COMPUTED_PLAN_H
+#define NTX_COMPUTED_PLAN_H
+
+#include <stdint.h>
+
+#include "common/err.h"
+#include "model/chunk.h"
+#include "shm/region.h"
+
+struct ntx_plan_request {
+    uint64_t ram_bytes;      /* the promise */
+    uint64_t other_bytes;    /* header, tokenizer and the like that the caller holds for this model */
+    uint32_t ctx;            /* 0: the smallest of the model's own, 4096, and what a quarter of ram holds */
+    uint32_t sessions;       /* full-context sessions to reserve KV for; 0: 1 */
+    uint32_t threads;
+    uint32_t max_rows;       /* 0: planner's choice, at most 512 */
+    uint64_t chunk_bytes;    /* 0: planner's choice */
+    uint32_t ring_slots;     /* 0: planner's choice */
+    double drive_bps, ram_bps, compute_bps; /* 0: unknown: no prediction. bytes per second of weights */
+};
+
+struct ntx_plan {
+    struct ntx_region_geometry geo;
+    struct ntx_chunks *chunks;          /* owned */
+    struct ntx_plan_chunk *table;       /* [chunks->n]: file, offset, bytes, layer, placement, where (relative to off_arena), sched */
+    uint32_t *sched;                    /* [geo.n_sched] */
+    uint32_t ctx, kv_blocks, max_rows, threads;
+    uint64_t chunk_bytes, inflight_bytes, piece_bytes;
+    uint64_t bytes_model, bytes_host, bytes_storage, bytes_kv, bytes_activations, bytes_region, bytes_total;
+    double predicted_tok_s;             /* 0: unknown */
+    const char *limit;                  /* "drive", "memory", "compute", "" */
+};
+
+int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err);
+void ntx_plan_free(struct ntx_plan *p);
+
+#endif

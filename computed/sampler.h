@@ -1,0 +1,20 @@
+/* sampler.h: from logits to a token, reproducible from a seed. Order: repeat penalty, top-k, softmax at temperature, top-p, min-p, draw.
+ * temp 0 is argmax (lowest id on ties), with the penalty applied. Pure: no global state. */
+#ifndef NTX_COMPUTED_SAMPLER_H
+#define NTX_COMPUTED_SAMPLER_H
+
+#include <stdint.h>
+
+struct ntx_sampling {
+    float temp, top_p, min_p, repeat_penalty;
+    uint32_t top_k, repeat_last;
+    uint64_t seed;
+};
+
+struct ntx_sampler;
+int ntx_sampler_new(const struct ntx_sampling *s, uint32_t n_vocab, struct ntx_sampler **out);
+void ntx_sampler_free(struct ntx_sampler *s);
+void ntx_sampler_accept(struct ntx_sampler *s, int32_t token);       /* prompt and generated tokens, for the penalty */
+int32_t ntx_sampler_next(struct ntx_sampler *s, const float *logits); /* logits are not changed */
+
+#endif

@@ -1,0 +1,39 @@
+/* stream.h: ntx_weights over the shared region: waits for ring slots and arena chunks, returns slots, posts demands, writes
+ * the drop maps. The consumer's side of shm/region.h. */
+#ifndef NTX_COMPUTED_STREAM_H
+#define NTX_COMPUTED_STREAM_H
+
+#include <stdbool.h>
+
+#include "computed/weights.h"
+#include "shm/counters.h"
+#include "shm/region.h"
+
+struct ntx_stream;
+
+struct ntx_stream_config {
+    struct ntx_region *region;
+    struct ntx_counters *counters;
+    int wake_fd;                 /* iod's eventfd */
+    uint32_t wait_limit_s;       /* a chunk that does not come for so long fails the pass (default 60) */
+};
+
+int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out);
+void ntx_stream_free(struct ntx_stream *s);
+struct ntx_weights *ntx_stream_weights(struct ntx_stream *s);
+
+/* Called by the main thread (any time, also while compute threads wait): the text for a failed read, and a final failure of
+ * all waits (shutdown, a worker that does not come back): every waiter wakes and gets err. 0 clears it. */
+void ntx_stream_io_error(struct ntx_stream *s, uint32_t chunk, const char *text);
+void ntx_stream_abort(struct ntx_stream *s, int err, const char *text);
+
+/* Death of iod (main thread): what was FILLING becomes FREE / EMPTY / POSTED again; its slots and frames are tainted. */
+void ntx_stream_iod_died(struct ntx_stream *s);
+/* The dead iod's reads are proved finished: taint is lifted. */
+void ntx_stream_untaint(struct ntx_stream *s);
+bool ntx_stream_tainted(const struct ntx_stream *s);
+
+/* Share of host chunks that are READY, in bytes, for progress. */
+uint64_t ntx_stream_host_ready(const struct ntx_stream *s);
+
+#endif

@@ -1,0 +1,35 @@
+/* weights.h: how the forward pass gets at weights, wherever they live. Compute threads call; implementations:
+ * stream.c (ring and host arena of the shared region) and, in tests, a file in memory. */
+#ifndef NTX_COMPUTED_WEIGHTS_H
+#define NTX_COMPUTED_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "common/err.h"
+
+struct ntx_weights;
+
+struct ntx_weights_ops {
+    /* A pass begins; chunk numbers are then acquired in list order (a skipped chunk is passed to `skip` instead). One thread. */
+    int (*begin)(struct ntx_weights *w, uint64_t pass);
+    /* Waits until chunk's bytes are in memory. Any compute thread, several at once for the same chunk. On failure every caller gets
+     * the same negative errno, and ntx_weights.error tells it in words. */
+    int (*acquire)(struct ntx_weights *w, uint32_t chunk, const void **bytes);
+    /* No thread uses the chunk any more in this pass: its slot may be overwritten. Called once per acquired chunk, by one thread. */
+    void (*release)(struct ntx_weights *w, uint32_t chunk);
+    /* Layer `layer` is needed by no row of this pass: announce (as early as it is known), reads not yet begun are left out. */
+    void (*drop_layer)(struct ntx_weights *w, uint32_t layer);
+    /* Instead of acquire/release for chunks of a dropped layer, in list order. One thread. */
+    void (*skip)(struct ntx_weights *w, uint32_t chunk);
+    /* The pass is over; after a failure all its chunks that were neither released nor skipped are let go. One thread. */
+    void (*end)(struct ntx_weights *w);
+    /* Embedding rows: copies rows ids[0..n) of a matrix with row_bytes at (file, offset) into out (row after row). One thread. */
+    int (*rows)(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);
+};
+
+struct ntx_weights { /* implementations embed it as their first member */
+    const struct ntx_weights_ops *ops;
+    struct ntx_err error;
+};
+
+#endif

@@ -1,0 +1,44 @@
+/* workers.h: computed's side of its two workers: the attach socket, their credentials, instances, deaths and links.
+ * Runs in the main thread's libuv loop. It owns: the listening region.sock, per worker the connection, a pidfd, the nanomsg
+ * link, and of iod a duplicate of its io_uring (pidfd_getfd), by which old reads are proved finished after its death. */
+#ifndef NTX_COMPUTED_WORKERS_H
+#define NTX_COMPUTED_WORKERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/err.h"
+#include "proto/attach.h"
+#include "proto/ntx.pb-c.h"
+#include "shm/counters.h"
+
+struct ntx_workers;
+
+struct ntx_workers_cb {
+    void *ctx;
+    /* A worker said Hello on its link and is ready to be configured (answer with ntx_workers_send); again after each restart. */
+    void (*hello)(void *ctx, enum ntx_role role, uint32_t instance);
+    /* Any other message of a worker. */
+    void (*message)(void *ctx, enum ntx_role role, const Ntx__Peer *m);
+    /* The process is gone (pidfd readable or socket closed, whichever came first, once). For iod: call ntx_stream_iod_died here;
+     * no new iod is attached before this returns. */
+    void (*died)(void *ctx, enum ntx_role role);
+    /* All reads of dead iods are proved finished: taint may be lifted. */
+    void (*drained)(void *ctx);
+    /* A worker let go of the region (after ntx_workers_detach), or died. Called when none holds it any more. */
+    void (*detached)(void *ctx);
+};
+
+int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct ntx_counters *counters, const struct ntx_workers_cb *cb,
+                    struct ntx_workers **out, struct ntx_err *err);
+void ntx_workers_free(struct ntx_workers *w);
+
+/* A region is there: hand it to each worker that is connected now or connects later, until detach. Descriptors are borrowed. */
+int ntx_workers_attach(struct ntx_workers *w, uint64_t epoch, int region_fd, int wake_fd, const int *files, unsigned n_files);
+void ntx_workers_detach(struct ntx_workers *w);
+bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role);
+/* 0, -ENOTCONN, -EAGAIN. */
+int ntx_workers_send(struct ntx_workers *w, enum ntx_role role, Ntx__Peer *m);
+
+#endif

@@ -1,0 +1,351 @@
+/* gguf.c: joins the parts of a model (one for a plain file), finds keys and tensors by name, converts scalars. */
+#include "model/gguf.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "model/gguf_part.h"
+
+#define MAX_PARTS 128 /* as many descriptors as one message passes */
+
+/* Sorted by (hash, name): equal names are neighbours, look-up is a bisection, and no choice of names makes it slow. */
+struct entry {
+    uint64_t hash;
+    struct ntx_str name;
+    uint32_t i;
+};
+
+struct ntx_gguf {
+    struct ntx__gguf_part *parts; /* only the first keeps its keys */
+    unsigned n_parts;
+    struct ntx_gguf_tensor *tensors; /* of all parts, in order */
+    uint64_t n_tensors;
+    struct entry *key_index, *tensor_index;
+};
+
+static uint64_t hash_of(const struct ntx_str *s)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (size_t i = 0; i < s->n; i++)
+        h = (h ^ (unsigned char)s->p[i]) * 0x100000001b3u;
+    return h;
+}
+
+static int compare(const void *va, const void *vb)
+{
+    const struct entry *a = va, *b = vb;
+    if (a->hash != b->hash)
+        return a->hash < b->hash ? -1 : 1;
+    if (a->name.n != b->name.n)
+        return a->name.n < b->name.n ? -1 : 1;
+    return memcmp(a->name.p, b->name.p, a->name.n);
+}
+
+static struct entry entry_of(const char *p, size_t n, uint64_t i)
+{
+    struct entry e = {.name = {p, n}, .i = (uint32_t)i};
+    e.hash = hash_of(&e.name);
+    return e;
+}
+
+static int index_names(struct entry *e, uint64_t n, const char *kind, struct ntx_err *err)
+{
+    qsort(e, n, sizeof *e, compare);
+    for (uint64_t i = 1; i < n; i++)
+        if (!compare(&e[i - 1], &e[i]))
+            return ntx_err_set(err, -EINVAL, "%s '%.*s': there are two of this name", kind, (int)(e[i].name.n > 80 ? 80 : e[i].name.n),
+                               e[i].name.p);
+    return 0;
+}
+
+static int index_keys(struct ntx_gguf *g, struct ntx_err *err)
+{
+    const struct ntx__gguf_part *p = &g->parts[0];
+    g->key_index = calloc(p->n_kv + 1, sizeof *g->key_index);
+    if (!g->key_index)
+        return ntx_err_set(err, -ENOMEM, "no memory for %llu keys", (unsigned long long)p->n_kv);
+    for (uint64_t i = 0; i < p->n_kv; i++)
+        g->key_index[i] = entry_of(p->kv[i].key.p, p->kv[i].key.n, i);
+    return index_names(g->key_index, p->n_kv, "key", err);
+}
+
+/* The parts' tensors in one list, each with the number of its part. */
+static int join_tensors(struct ntx_gguf *g, struct ntx_err *err)
+{
+    for (unsigned f = 0; f < g->n_parts; f++)
+        g->n_tensors += g->parts[f].n_tensors;
+    g->tensors = calloc(g->n_tensors + 1, sizeof *g->tensors);
+    g->tensor_index = calloc(g->n_tensors + 1, sizeof *g->tensor_index);
+    if (!g->tensors || !g->tensor_index)
+        return ntx_err_set(err, -ENOMEM, "no memory for %llu tensors", (unsigned long long)g->n_tensors);
+    uint64_t n = 0;
+    for (unsigned f = 0; f < g->n_parts; f++)
+        for (uint64_t i = 0; i < g->parts[f].n_tensors; i++, n++) {
+            struct ntx_gguf_tensor *t = &g->tensors[n];
+            *t = g->parts[f].tensors[i];
+            t->file = f;
+            g->tensor_index[n] = entry_of(t->name, strlen(t->name), n);
+        }
+    return index_names(g->tensor_index, n, "tensor", err);
+}
+
+static const struct ntx_gguf_kv *find_in_part(const struct ntx__gguf_part *p, const char *key)
+{
+    size_t n = strlen(key);
+    for (uint64_t i = 0; i < p->n_kv; i++)
+        if (p->kv[i].key.n == n && !memcmp(p->kv[i].key.p, key, n))
+            return &p->kv[i];
+    return NULL;
+}
+
+/* 0 when absent, -1 when it is no integer. */
+static long long split_key(const struct ntx__gguf_part *p, const char *key)
+{
+    const struct ntx_gguf_kv *kv = find_in_part(p, key);
+    uint64_t v;
+    if (!kv)
+        return 0;
+    return ntx__gguf_kv_u64(kv, &v) || v > INT32_MAX ? -1 : (long long)v;
+}
+
+/* Part f says that it is part f of n. */
+static int check_split(const struct ntx__gguf_part *p, unsigned f, unsigned n, struct ntx_err *err)
+{
+    long long no = split_key(p, "split.no"), count = split_key(p, "split.count");
+    if (no < 0 || count < 0)
+        return ntx_err_set(err, -EINVAL, "its split.no or split.count is not a small integer");
+    if (count <= 1 && n == 1)
+        return 0;
+    if (count != (long long)n)
+        return ntx_err_set(err, -EINVAL, "says that it is part %lld of %lld (split.count), but %u were given", no + 1, count, n);
+    if (no != (long long)f)
+        return ntx_err_set(err, -EINVAL, "says that it is part %lld of %lld (split.no), but was given as part %u", no + 1, count, f + 1);
+    return 0;
+}
+
+static int check_total(const struct ntx_gguf *g, struct ntx_err *err)
+{
+    const struct ntx_gguf_kv *kv = find_in_part(&g->parts[0], "split.tensors.count");
+    uint64_t v;
+    if (!kv || g->n_parts == 1)
+        return 0;
+    if (ntx__gguf_kv_u64(kv, &v) || v != g->n_tensors)
+        return ntx_err_set(err, -EINVAL, "its parts hold %llu tensors, its split.tensors.count says otherwise", (unsigned long long)g->n_tensors);
+    return 0;
+}
+
+/* Of the later parts only the tensors are wanted. */
+static void drop_keys(struct ntx__gguf_part *p)
+{
+    free(p->header);
+    free(p->kv);
+    free(p->strs);
+    p->header = NULL;
+    p->kv = NULL;
+    p->strs = NULL;
+    p->n_kv = p->n_strs = p->header_bytes = 0;
+}
+
+static int read_part(const struct ntx__gguf_source *src, unsigned f, unsigned n, struct ntx__gguf_part *p, struct ntx_err *err)
+{
+    int rc = ntx__gguf_part_read(src, p, err);
+    if (!rc)
+        rc = check_split(p, f, n, err);
+    if (!rc && f)
+        drop_keys(p);
+    return rc;
+}
+
+static int finish(struct ntx_gguf *g, struct ntx_err *err)
+{
+    int rc = index_keys(g, err);
+    if (!rc)
+        rc = join_tensors(g, err);
+    return rc ? rc : check_total(g, err);
+}
+
+static struct ntx_gguf *new_gguf(unsigned n_parts)
+{
+    struct ntx_gguf *g = calloc(1, sizeof *g);
+    if (g && !(g->parts = calloc(n_parts, sizeof *g->parts))) {
+        free(g);
+        return NULL;
+    }
+    if (g)
+        g->n_parts = n_parts;
+    return g;
+}
+
+static int source_of(int fd, struct ntx__gguf_source *src, struct ntx_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return ntx_err_set(err, -errno, "cannot stat: %s", strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return ntx_err_set(err, -EINVAL, "not a regular file");
+    *src = (struct ntx__gguf_source){.fd = fd, .file_bytes = (uint64_t)st.st_size};
+    return 0;
+}
+
+int ntx_gguf_open(const int *fds, unsigned n_fds, const char *const *names, struct ntx_gguf **out, struct ntx_err *err)
+{
+    int rc = 0;
+    unsigned f = 0;
+    if (!n_fds || n_fds > MAX_PARTS)
+        return ntx_err_set(err, -EINVAL, "a model of %u files; 1 to %u are allowed", n_fds, MAX_PARTS);
+    struct ntx_gguf *g = new_gguf(n_fds);
+    if (!g)
+        return ntx_err_set(err, -ENOMEM, "no memory to open a model");
+    for (f = 0; f < n_fds && !rc; f++) {
+        struct ntx__gguf_source src;
+        rc = source_of(fds[f], &src, err);
+        if (!rc)
+            rc = read_part(&src, f, n_fds, &g->parts[f], err);
+        if (rc)
+            break;
+    }
+    if (!rc) {
+        f = 0; /* what concerns the whole model is said of its first part */
+        rc = finish(g, err);
+    }
+    if (rc) {
+        if (names && names[f])
+            ntx_err_prefix(err, "%s", names[f]);
+        else if (n_fds > 1)
+            ntx_err_prefix(err, "part %u", f + 1);
+        ntx_gguf_free(g);
+        return rc;
+    }
+    *out = g;
+    return 0;
+}
+
+int ntx_gguf_parse(const void *buf, size_t len, uint64_t file_bytes, struct ntx_gguf **out, struct ntx_err *err)
+{
+    struct ntx__gguf_source src = {.fd = -1, .mem = buf, .mem_len = len, .file_bytes = file_bytes};
+    struct ntx_gguf *g = new_gguf(1);
+    if (!g)
+        return ntx_err_set(err, -ENOMEM, "no memory to open a model");
+    int rc = read_part(&src, 0, 1, &g->parts[0], err);
+    if (!rc)
+        rc = finish(g, err);
+    if (rc) {
+        ntx_gguf_free(g);
+        return rc;
+    }
+    *out = g;
+    return 0;
+}
+
+void ntx_gguf_free(struct ntx_gguf *g)
+{
+    if (!g)
+        return;
+    for (unsigned f = 0; f < g->n_parts; f++)
+        ntx__gguf_part_free(&g->parts[f]);
+    free(g->parts);
+    free(g->tensors);
+    free(g->key_index);
+    free(g->tensor_index);
+    free(g);
+}
+
+uint64_t ntx_gguf_n_kv(const struct ntx_gguf *g)
+{
+    return g->parts[0].n_kv;
+}
+
+const struct ntx_gguf_kv *ntx_gguf_kv_at(const struct ntx_gguf *g, uint64_t i)
+{
+    return i < g->parts[0].n_kv ? &g->parts[0].kv[i] : NULL;
+}
+
+uint64_t ntx_gguf_n_tensors(const struct ntx_gguf *g)
+{
+    return g->n_tensors;
+}
+
+const struct ntx_gguf_tensor *ntx_gguf_tensor_at(const struct ntx_gguf *g, uint64_t i)
+{
+    return i < g->n_tensors ? &g->tensors[i] : NULL;
+}
+
+uint32_t ntx_gguf_version(const struct ntx_gguf *g)
+{
+    return g->parts[0].version;
+}
+
+uint64_t ntx_gguf_header_bytes(const struct ntx_gguf *g)
+{
+    const struct ntx__gguf_part *p = &g->parts[0];
+    return p->header_bytes + p->n_strs * sizeof *p->strs + p->n_kv * (sizeof *p->kv + sizeof *g->key_index) +
+           g->n_tensors * (2 * sizeof *g->tensors + sizeof *g->tensor_index);
+}
+
+static const struct entry *look_up(const struct entry *index, uint64_t n, const char *name)
+{
+    struct entry e = entry_of(name, strlen(name), 0);
+    return bsearch(&e, index, n, sizeof e, compare);
+}
+
+const struct ntx_gguf_kv *ntx_gguf_find(const struct ntx_gguf *g, const char *key)
+{
+    const struct entry *e = look_up(g->key_index, g->parts[0].n_kv, key);
+    return e ? &g->parts[0].kv[e->i] : NULL;
+}
+
+const struct ntx_gguf_tensor *ntx_gguf_tensor(const struct ntx_gguf *g, const char *name)
+{
+    const struct entry *e = look_up(g->tensor_index, g->n_tensors, name);
+    return e ? &g->tensors[e->i] : NULL;
+}
+
+int ntx_gguf_u64(const struct ntx_gguf *g, const char *key, uint64_t *v)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, key);
+    return kv ? ntx__gguf_kv_u64(kv, v) : -ENOENT;
+}
+
+int ntx_gguf_f32(const struct ntx_gguf *g, const char *key, float *v)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, key);
+    double d;
+    if (!kv)
+        return -ENOENT;
+    if (kv->type == NTX_GGUF_F32) {
+        memcpy(v, kv->data, sizeof *v);
+        return 0;
+    }
+    if (kv->type != NTX_GGUF_F64)
+        return -EINVAL;
+    memcpy(&d, kv->data, sizeof d);
+    if (isfinite(d) && fabs(d) > (double)__FLT_MAX__)
+        return -EINVAL;
+    *v = (float)d;
+    return 0;
+}
+
+int ntx_gguf_bool(const struct ntx_gguf *g, const char *key, bool *v)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, key);
+    if (!kv)
+        return -ENOENT;
+    if (kv->type != NTX_GGUF_BOOL)
+        return -EINVAL;
+    *v = *(const uint8_t *)kv->data != 0;
+    return 0;
+}
+
+int ntx_gguf_str(const struct ntx_gguf *g, const char *key, struct ntx_str *v)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, key);
+    if (!kv)
+        return -ENOENT;
+    if (kv->type != NTX_GGUF_STR)
+        return -EINVAL;
+    *v = kv->strs[0];
+    return 0;
+}

@@ -1,0 +1,53 @@
+/* attach.h: how a worker gets the region: SOCK_SEQPACKET socket "region.sock" in the runtime directory, fixed structs, descriptors by
+ * SCM_RIGHTS (nanomsg cannot pass them). The connection lives as long as the worker: its end is how each side learns that
+ * the other died (computed also holds a pidfd).
+ *
+ *   worker                               computed
+ *   connect, HELLO(role, pid, build) ->  checks SO_PEERCRED (same user, or root) and build
+ *                                   <-   WELCOME(instance) + counters descriptor, or REFUSED(text)
+ *                                   <-   PEERS(iod instance, predictor instance), again whenever one changes
+ *                                   <-   ATTACH(epoch) + region memfd, wake eventfd, model files   when a model is loaded
+ *   ATTACHED(ring_fd, or text)      ->   ring_fd: iod's io_uring descriptor number, for pidfd_getfd; -1 none
+ *                                   <-   DETACH(epoch)   let go of everything of that region
+ *   DETACHED(epoch)                 ->   nothing of it is read or mapped any more
+ *
+ * Each incarnation of a worker has its own instance number and so its own nanomsg addresses (ntx_link_address): no replacement can
+ * meet an old connection. computed refuses a second worker of a role while the first lives. */
+#ifndef NTX_PROTO_ATTACH_H
+#define NTX_PROTO_ATTACH_H
+
+#include <stdint.h>
+
+#include "common/err.h"
+
+#define NTX_ATTACH_MAGIC 0x4e545841u
+#define NTX_ATTACH_VERSION 1u
+
+enum ntx_role { NTX_ROLE_IOD = 1, NTX_ROLE_PREDICTOR = 2 };
+
+enum ntx_attach_kind {
+    NTX_AT_HELLO = 1, NTX_AT_WELCOME, NTX_AT_REFUSED, NTX_AT_PEERS, NTX_AT_ATTACH, NTX_AT_ATTACHED, NTX_AT_DETACH, NTX_AT_DETACHED,
+};
+
+struct ntx_attach_msg { /* one packet, both directions; unused fields zero */
+    uint32_t magic, version, kind, role;
+    int32_t pid;
+    uint32_t instance;
+    uint64_t epoch;
+    uint32_t iod_instance, predictor_instance; /* PEERS; 0 while there is none */
+    uint32_t n_files;                          /* ATTACH: descriptors are region, wake, files... */
+    int32_t ring_fd;                           /* ATTACHED */
+    char build[64];                            /* HELLO */
+    char text[256];                            /* REFUSED, ATTACHED on failure */
+};
+
+/* Worker side. connect: connects, says HELLO, waits (at most 5 s) for WELCOME; returns the socket (non-blocking, close-on-exec).
+ * Retries the connect for up to wait_ms while computed is not there yet. */
+int ntx_attach_connect(const char *dir, enum ntx_role role, unsigned wait_ms, uint32_t *instance, int *counters_fd, struct ntx_err *err);
+
+/* Both sides. One validated packet (magic, version, kind, terminated strings, number of descriptors fits the kind).
+ * recv: 1 message, 0 end of file, -EAGAIN nothing yet, other negative errno. fds has room for 102. */
+int ntx_attach_send(int sock, struct ntx_attach_msg *m, const int *fds, unsigned n_fds);
+int ntx_attach_recv(int sock, struct ntx_attach_msg *m, int *fds, unsigned *n_fds);
+
+#endif

@@ -1,0 +1,37 @@
+/* frame.h: the client protocol on a byte stream: uint32 little-endian length, then one packed Request or Reply.
+ * A pure decoder (bytes in, messages out) for the event loop and the fuzzer, and blocking calls for simple clients. */
+#ifndef NTX_PROTO_FRAME_H
+#define NTX_PROTO_FRAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "proto/ntx.pb-c.h"
+
+#define NTX_FRAME_MAX (16u << 20)
+
+struct ntx_frame_in { /* zero-initialised; grows to one frame at most */
+    uint8_t *buf;
+    size_t len, room;
+};
+/* Adds bytes as they came. */
+int ntx_frame_feed(struct ntx_frame_in *in, const void *buf, size_t len);
+/* Next whole frame's body: 1 and a pointer good until the next feed, 0 none yet, -EMSGSIZE for a length that is 0 or too
+ * big: the connection is to be closed. */
+int ntx_frame_next(struct ntx_frame_in *in, const uint8_t **body, size_t *len);
+void ntx_frame_free(struct ntx_frame_in *in);
+
+/* Unpacks and validates (known body, sane counts and sizes). NULL: malformed. Free with protobuf-c's own function. */
+Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len);
+Ntx__Reply *ntx_reply_unpack(const uint8_t *body, size_t len);
+
+/* malloc'd frame (length included) ready to write. */
+int ntx_request_pack(const Ntx__Request *m, uint8_t **frame, size_t *len);
+int ntx_reply_pack(const Ntx__Reply *m, uint8_t **frame, size_t *len);
+
+/* Blocking client side. */
+int ntx_frame_send_request(int sock, const Ntx__Request *m, const int *fds, unsigned n_fds);
+int ntx_frame_recv_reply(int sock, struct ntx_frame_in *in, Ntx__Reply **out); /* -EPIPE: the daemon went away */
+
+#endif
