@@ -38,25 +38,53 @@ static void free_paths(char **paths, unsigned n)
     free(paths);
 }
 
-int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err)
+/* The parts beside the first one, whose name ends in the suffix. */
+static int list_parts(const char *path, unsigned count, char ***paths, struct ntx_err *err)
 {
-    unsigned no = 1, count = 1;
-    bool split = parse_suffix(path, &no, &count);
-    if (split && (!count || count > MAX_PARTS || !no || no > count))
-        return ntx_err_set(err, -EINVAL, "%s: its name says part %u of %u; 1 to %u parts are read", path, no, count, MAX_PARTS);
-    if (no != 1)
-        return ntx_err_set(err, -EINVAL, "%s: this is part %u of a split model; give its first part (-00001-of-%05u.gguf)", path, no, count);
     char **list = calloc(count, sizeof *list);
+    int stem = (int)(strlen(path) - SUFFIX_LEN);
+    for (unsigned i = 0; list && i < count; i++)
+        if (asprintf(&list[i], "%.*s-%05u-of-%05u.gguf", stem, path, i + 1, count) < 0) {
+            free_paths(list, i);
+            list = NULL;
+        }
     if (!list)
         return ntx_err_set(err, -ENOMEM, "no memory for %u paths", count);
-    int stem = (int)(strlen(path) - SUFFIX_LEN);
-    for (unsigned i = 0; i < count; i++) {
-        int n = split ? asprintf(&list[i], "%.*s-%05u-of-%05u.gguf", stem, path, i + 1, count) : asprintf(&list[i], "%s", path);
-        if (n < 0) {
-            free_paths(list, i);
-            return ntx_err_set(err, -ENOMEM, "no memory for %u paths", count);
-        }
-    }
     *paths = list;
     return (int)count;
+}
+
+static int list_one(const char *path, char ***paths, struct ntx_err *err)
+{
+    char **list = calloc(1, sizeof *list);
+    if (!list || !(list[0] = strdup(path))) {
+        free(list);
+        return ntx_err_set(err, -ENOMEM, "no memory for a path");
+    }
+    *paths = list;
+    return 1;
+}
+
+int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err)
+{
+    unsigned no, count;
+    int rc;
+    char *real = NULL;
+    const char *name = path;
+    if (!parse_suffix(name, &no, &count)) { /* a link under another name may lead to one */
+        real = realpath(path, NULL);
+        if (!real || !parse_suffix(real, &no, &count)) {
+            free(real);
+            return list_one(path, paths, err);
+        }
+        name = real;
+    }
+    if (!count || count > MAX_PARTS || !no || no > count)
+        rc = ntx_err_set(err, -EINVAL, "%s: its name says part %u of %u; 1 to %u parts are read", path, no, count, MAX_PARTS);
+    else if (no != 1)
+        rc = ntx_err_set(err, -EINVAL, "%s: this is part %u of a split model; give its first part (-00001-of-%05u.gguf)", path, no, count);
+    else
+        rc = list_parts(name, count, paths, err);
+    free(real);
+    return rc;
 }

@@ -1,0 +1,141 @@
+/* chunk.c: the list of chunks in execution order. See chunk.h for the order and the rules. */
+#include "model/chunk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "model/quant.h"
+
+struct cutter {
+    const struct ntx_model *m;
+    struct ntx_chunks *c;
+    uint64_t chunk_bytes;
+    uint32_t room; /* of c->list */
+    struct ntx_err *err;
+};
+
+static const struct ntx_weight absent = {.tensor = NTX_NO_TENSOR};
+
+/* Everything but where its chunks stand. */
+static struct ntx_weight weight_of(const struct ntx_model *m, uint32_t tensor)
+{
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, tensor);
+    return (struct ntx_weight){
+        .tensor = tensor,
+        .type = t->type,
+        .n_in = (uint32_t)t->ne[0],
+        .n_out = (uint32_t)t->ne[1],
+        .row_bytes = (uint32_t)ntx_row_bytes(t->type, t->ne[0]),
+    };
+}
+
+static struct ntx_chunk *append(struct cutter *k)
+{
+    struct ntx_chunks *c = k->c;
+    if (c->n == k->room) {
+        uint32_t room = k->room ? k->room * 2 : 1024;
+        struct ntx_chunk *list = room > k->room ? realloc(c->list, room * sizeof *list) : NULL;
+        if (!list)
+            return NULL;
+        c->list = list;
+        k->room = room;
+    }
+    return memset(&c->list[c->n++], 0, sizeof *c->list);
+}
+
+static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, struct ntx_weight *w)
+{
+    *w = absent;
+    if (tensor == NTX_NO_TENSOR)
+        return 0;
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
+    *w = weight_of(k->m, tensor);
+    bool fixed = t->n_dims == 1;
+    uint64_t rows = NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
+    w->chunk0 = k->c->n;
+    w->chunk_rows = (uint32_t)NTX_MIN(rows, (uint64_t)w->n_out);
+    for (uint32_t row = 0; row < w->n_out; row += w->chunk_rows) {
+        struct ntx_chunk *ch = append(k);
+        if (!ch)
+            return ntx_err_set(k->err, -ENOMEM, "no memory for the list of %u chunks", k->c->n);
+        ch->tensor = tensor;
+        ch->layer = layer;
+        ch->file = t->file;
+        ch->row0 = row;
+        ch->n_rows = NTX_MIN(w->chunk_rows, w->n_out - row);
+        ch->offset = t->offset + (uint64_t)row * w->row_bytes;
+        ch->bytes = (uint64_t)ch->n_rows * w->row_bytes;
+        ch->fixed = fixed;
+        *(fixed ? &k->c->fixed_bytes : &k->c->matrix_bytes) += ch->bytes;
+        w->n_chunks++;
+    }
+    return 0;
+}
+
+/* The order of this list is the order of execution. */
+static int cut_layer(struct cutter *k, uint32_t l)
+{
+    const struct ntx_layer_tensors *t = &k->m->layers[l];
+    struct ntx_layer_weights *w = &k->c->layers[l];
+    const struct {
+        uint32_t tensor;
+        struct ntx_weight *weight;
+    } order[] = {
+        {t->attn_norm, &w->attn_norm}, {t->attn_q, &w->q}, {t->attn_k, &w->k}, {t->attn_v, &w->v},
+        {t->attn_q_bias, &w->q_bias}, {t->attn_k_bias, &w->k_bias}, {t->attn_v_bias, &w->v_bias},
+        {t->attn_q_norm, &w->q_norm}, {t->attn_k_norm, &w->k_norm}, {t->attn_output, &w->o},
+        {t->attn_output_bias, &w->o_bias}, {t->ffn_norm, &w->ffn_norm}, {t->ffn_gate, &w->gate},
+        {t->ffn_up, &w->up}, {t->ffn_down, &w->down},
+    };
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        int rc = cut(k, order[i].tensor, l, order[i].weight);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int cut_model(struct cutter *k)
+{
+    const struct ntx_model *m = k->m;
+    struct ntx_chunks *c = k->c;
+    int rc = cut(k, m->rope_freqs, 0, &c->rope_freqs);
+    for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++)
+        rc = cut_layer(k, l);
+    if (!rc)
+        rc = cut(k, m->output_norm, m->hp.n_layers, &c->output_norm);
+    if (!rc)
+        rc = cut(k, m->output, m->hp.n_layers, &c->output);
+    c->token_embd = weight_of(m, m->token_embd);
+    return rc;
+}
+
+int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_chunks **out, struct ntx_err *err)
+{
+    if (!chunk_bytes)
+        return ntx_err_set(err, -EINVAL, "chunks of 0 bytes");
+    struct ntx_chunks *c = calloc(1, sizeof *c);
+    struct cutter k = {.m = m, .c = c, .chunk_bytes = chunk_bytes, .err = err};
+    if (!c || !(c->layers = calloc(m->hp.n_layers, sizeof *c->layers))) {
+        ntx_chunks_free(c);
+        return ntx_err_set(err, -ENOMEM, "no memory for the chunks of %u layers", m->hp.n_layers);
+    }
+    int rc = cut_model(&k);
+    if (rc) {
+        ntx_chunks_free(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void ntx_chunks_free(struct ntx_chunks *c)
+{
+    if (!c)
+        return;
+    free(c->list);
+    free(c->layers);
+    free(c);
+}
