@@ -1,0 +1,267 @@
+/* ops.h: everything but matrix products: one source, included by generic.c, avx2.c and avx512.c and compiled with each
+ * one's flags. All arithmetic goes lane by lane in the order written, so the three give the same bits (lanes.h). */
+#ifndef NTX_COMPUTED_CPU_OPS_H
+#define NTX_COMPUTED_CPU_OPS_H
+
+#include "computed/cpu/lanes.h"
+
+typedef int8_t b16v __attribute__((vector_size(16)));
+typedef double d16v __attribute__((vector_size(128)));
+
+/* ---- packing of activations (kern.h has the layout) ---- */
+
+INLINE int32_t max_lane(i16v v)
+{
+    int32_t m = 0;
+    for (int i = 0; i < 16; i++)
+        m = v[i] > m ? v[i] : m;
+    return m;
+}
+
+INLINE int32_t sum_lanes(i16v v)
+{
+    int32_t s = 0;
+    for (int i = 0; i < 16; i++)
+        s += v[i];
+    return s;
+}
+
+/* One block of 16 * groups values: its scale; q and the sum of each 16 q. */
+INLINE float pack_block(const float *x, int groups, int8_t *q, int32_t *sums)
+{
+    const f16v magic = splat(0x1.8p23f);
+    i16v top = {0}; /* as integers, since absolute values order alike and NaN is then the largest */
+    for (int g = 0; g < groups; g++) {
+        i16v bits = (i16v)load16(x + 16 * g) & 0x7fffffff;
+        top = (i16v)pick16(bits > top, (f16v)bits, (f16v)top);
+    }
+    int32_t bits = max_lane(top);
+    float max, inverse = 0, d = 0;
+    memcpy(&max, &bits, 4);
+    if (bits >= 0x7f800000) {
+        d = NAN;
+    } else if (max > 0x1p-100f) { /* smaller ones are zero: their inverse could overflow */
+        d = max / 127.0f;
+        inverse = 127.0f / max;
+    }
+    for (int g = 0; g < groups; g++) {
+        f16v v = inverse != 0 ? load16(x + 16 * g) * inverse : splat(0);
+        i16v i = (i16v)(v + magic) - (i16v)magic;
+        b16v b = __builtin_convertvector(i, b16v);
+        memcpy(q + 16 * g, &b, 16);
+        sums[g] = sum_lanes(i);
+    }
+    return d;
+}
+
+static void pack_f32(const float *x, void *dst, uint32_t n)
+{
+    memcpy(dst, x, n * sizeof *x);
+}
+
+static void pack_q8(const float *x, void *dst, uint32_t n)
+{
+    uint32_t nb = n / NTX_QK;
+    struct q8_row row = q8_view(dst, n);
+    size_t filled = (size_t)nb * NTX_QK, size = ntx_act_row_bytes(NTX_ACT_Q8, n);
+    memset((char *)dst + filled, 0, size - filled);
+    float *d = (float *)row.d;
+    int32_t *s = (int32_t *)row.s;
+    for (uint32_t b = 0; b < nb; b++) {
+        int32_t sums[2];
+        d[b] = pack_block(x + b * NTX_QK, 2, (int8_t *)dst + b * NTX_QK, sums);
+        s[b] = sums[0] + sums[1];
+    }
+}
+
+static void pack_q8k(const float *x, void *dst, uint32_t n)
+{
+    uint32_t nb = n / NTX_QKK;
+    struct q8k_row row = q8k_view(dst, n);
+    size_t filled = (size_t)nb * NTX_QKK, size = ntx_act_row_bytes(NTX_ACT_Q8K, n);
+    memset((char *)dst + filled, 0, size - filled);
+    float *d = (float *)row.d;
+    int16_t *s16 = (int16_t *)row.s16, *s32 = (int16_t *)row.s32;
+    for (uint32_t b = 0; b < nb; b++) {
+        int32_t sums[16];
+        d[b] = pack_block(x + b * NTX_QKK, 16, (int8_t *)dst + b * NTX_QKK, sums);
+        for (int g = 0; g < 16; g++)
+            s16[b * 16 + g] = (int16_t)sums[g];
+        for (int g = 0; g < 8; g++)
+            s32[b * 8 + g] = (int16_t)(sums[2 * g] + sums[2 * g + 1]);
+    }
+}
+
+/* ---- small vector operations ---- */
+
+static void rmsnorm(const float *x, const float *w, float eps, uint32_t n, float *y)
+{
+    d16v acc = {0};
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16) {
+        d16v v = __builtin_convertvector(load16(x + k), d16v);
+        acc += v * v;
+    }
+    d16v tail = __builtin_convertvector(load_part(x + k, n - k), d16v);
+    acc += tail * tail;
+    for (int step = 8; step; step /= 2)
+        for (int l = 0; l < step; l++)
+            acc[l] += acc[l + step];
+    float scale = (float)(1.0 / sqrt(acc[0] / n + (double)eps));
+    for (k = 0; k < n; k++)
+        y[k] = x[k] * scale * w[k];
+}
+
+static void rope_norm(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn)
+{
+    for (uint32_t h = 0; h < n_heads; h++, x += head_dim)
+        for (uint32_t i = 0; i < dim / 2; i++) {
+            float a = x[2 * i], b = x[2 * i + 1];
+            x[2 * i] = a * cs[i] - b * sn[i];
+            x[2 * i + 1] = a * sn[i] + b * cs[i];
+        }
+}
+
+static void rope_neox(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn)
+{
+    uint32_t half = dim / 2;
+    for (uint32_t h = 0; h < n_heads; h++, x += head_dim)
+        for (uint32_t i = 0; i < half; i++) {
+            float a = x[i], b = x[i + half];
+            x[i] = a * cs[i] - b * sn[i];
+            x[i + half] = a * sn[i] + b * cs[i];
+        }
+}
+
+INLINE f16v silu_times(f16v gate, f16v up)
+{
+    return gate / (exp16(-gate) + 1.0f) * up;
+}
+
+static void swiglu(const float *gate, const float *up, uint32_t n, float *y)
+{
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        store16(y + k, silu_times(load16(gate + k), load16(up + k)));
+    if (k < n)
+        store_part(y + k, silu_times(load_part(gate + k, n - k), load_part(up + k, n - k)), n - k);
+}
+
+static void add(float *x, const float *y, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        x[k] += y[k];
+}
+
+static void f16_store(const float *x, uint16_t *dst, uint32_t n)
+{
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16) {
+        h16v h = narrow16(load16(x + k));
+        memcpy(dst + k, &h, sizeof h);
+    }
+    if (k < n) {
+        h16v h = narrow16(load_part(x + k, n - k));
+        memcpy(dst + k, &h, (n - k) * sizeof *dst);
+    }
+}
+
+/* ---- attention ---- */
+
+/* 16 lanes over the head's elements, then the fixed tree. */
+INLINE float dot_k(const float *q, const uint16_t *k, uint32_t n)
+{
+    f16v acc = {0};
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        acc = fma16(load16_f16(k + i), load16(q + i), acc);
+    if (i < n)
+        acc = fma16(load_part_f16(k + i, n - i), load_part(q + i, n - i), acc);
+    return join16(acc);
+}
+
+INLINE bool is_hole(const struct ntx_attn *a, uint32_t p)
+{
+    return a->hole && a->hole[p / 8] >> (p % 8) & 1;
+}
+
+/* scratch[p] = scale * q.k[p]; minus infinity for holes and for the padding to 16. Returns the largest. */
+static float attn_scores(const struct ntx_attn *a)
+{
+    float *s = a->scratch;
+    uint32_t p = 0, end = round_up(a->n_pos, 16);
+    for (uint32_t blk = 0; p < a->n_pos; blk++)
+        for (uint32_t t = 0; t < a->block_tokens && p < a->n_pos; t++, p++)
+            s[p] = is_hole(a, p) ? -INFINITY : dot_k(a->q, a->k[blk] + (size_t)t * a->head_k, a->head_k) * a->scale;
+    for (; p < end; p++)
+        s[p] = -INFINITY;
+    f16v top = splat(-INFINITY);
+    for (p = 0; p < end; p += 16)
+        top = max16(top, load16(s + p));
+    float max = -INFINITY;
+    for (int l = 0; l < 16; l++)
+        max = top[l] > max ? top[l] : max;
+    return max;
+}
+
+/* scratch[p] = e^(score - max); returns their sum, in 16 lanes. */
+static float attn_weights(const struct ntx_attn *a, float max)
+{
+    f16v sum = {0};
+    for (uint32_t p = 0; p < a->n_pos; p += 16) {
+        f16v e = exp16(load16(a->scratch + p) - max);
+        store16(a->scratch + p, e);
+        sum += e;
+    }
+    return join16(sum);
+}
+
+/* out[e .. e + 16 * groups) = sum over p of weight[p] * v[p][e ..], in order of p, times `by`. `part` > 0: a last group of
+ * so many elements instead. */
+INLINE void attn_values(const struct ntx_attn *a, uint32_t e, int groups, uint32_t part, float by)
+{
+    f16v acc[8] = {{0}};
+    uint32_t p = 0;
+    for (uint32_t blk = 0; p < a->n_pos; blk++)
+        for (uint32_t t = 0; t < a->block_tokens && p < a->n_pos; t++, p++) {
+            if (is_hole(a, p))
+                continue;
+            const uint16_t *v = a->v[blk] + (size_t)t * a->head_v + e;
+            f16v w = splat(a->scratch[p]);
+            for (int g = 0; g < groups; g++)
+                acc[g] = fma16(w, load16_f16(v + 16 * g), acc[g]);
+            if (part)
+                acc[0] = fma16(w, load_part_f16(v, part), acc[0]);
+        }
+    for (int g = 0; g < groups; g++)
+        store16(a->out + e + 16 * g, acc[g] * by);
+    if (part)
+        store_part(a->out + e, acc[0] * by, part);
+}
+
+static void attend(const struct ntx_attn *a)
+{
+    float max = attn_scores(a);
+    if (max == -INFINITY) { /* nothing but holes */
+        memset(a->out, 0, a->head_v * sizeof *a->out);
+        return;
+    }
+    float by = 1.0f / attn_weights(a, max);
+    uint32_t e = 0;
+    for (; e + 128 <= a->head_v; e += 128)
+        attn_values(a, e, 8, 0, by);
+    for (; e + 64 <= a->head_v; e += 64)
+        attn_values(a, e, 4, 0, by);
+    for (; e + 16 <= a->head_v; e += 16)
+        attn_values(a, e, 1, 0, by);
+    if (e < a->head_v)
+        attn_values(a, e, 0, a->head_v - e, by);
+}
+
+/* The part of a table that this file fills. */
+#define OPS_TABLE                                                             \
+    .act_pack = {[NTX_ACT_F32] = pack_f32, [NTX_ACT_Q8] = pack_q8, [NTX_ACT_Q8K] = pack_q8k}, \
+    .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .swiglu = swiglu, .add = add, \
+    .f16_store = f16_store, .attend = attend
+
+#endif
