@@ -11,6 +11,16 @@
  *                                   <-   DETACH(epoch)   let go of everything of that region
  *   DETACHED(epoch)                 ->   nothing of it is read or mapped any more
  *
+ * THE RING of iod (ATTACHED) is how computed proves that a dead iod's reads have finished: it duplicates ring_fd while iod lives, and
+ * after its death waits until the CQ tail equals the SQ head. So the ring has IORING_FEAT_SINGLE_MMAP, carries nothing but
+ * requests with exactly one completion each (no multishot, no CQE_SKIP, no SQPOLL), never overflows its CQ, and is made
+ * without DEFER_TASKRUN and SINGLE_ISSUER; iod calls prctl(PR_SET_PTRACER, computed's pid from SO_PEERCRED) before it sends ATTACHED.
+ *   ring_fd >= 0   all asynchronous reads go through this ring. With liburing: ring_bytes = ring.sq.ring_sz,
+ *                  ring_sq_head = (char *)ring.sq.khead - (char *)ring.sq.ring_ptr, ring_cq_tail likewise from ring.cq.ktail
+ *   ring_fd == -1  no ring: its reads are system calls that end before the process does (pread)
+ *   text not empty the attach failed: it reads nothing
+ * iod reads nothing before ATTACHED is sent; computed passes on its Hello only after ATTACHED has come.
+ *
  * Each incarnation of a worker has its own instance number and so its own nanomsg addresses (ntx_link_address): no replacement can
  * meet an old connection. computed refuses a second worker of a role while the first lives. */
 #ifndef NTX_PROTO_ATTACH_H
@@ -36,7 +46,9 @@ struct ntx_attach_msg { /* one packet, both directions; unused fields zero */
     uint64_t epoch;
     uint32_t iod_instance, predictor_instance; /* PEERS; 0 while there is none */
     uint32_t n_files;                          /* ATTACH: descriptors are region, wake, files... */
-    int32_t ring_fd;                           /* ATTACHED */
+    int32_t ring_fd;                           /* ATTACHED, see below */
+    uint32_t ring_sq_head, ring_cq_tail;       /* ATTACHED with a ring: byte offsets of the two words in its mapping */
+    uint64_t ring_bytes;                       /* ATTACHED with a ring: bytes of its one mapping at IORING_OFF_SQ_RING */
     char build[64];                            /* HELLO */
     char text[256];                            /* REFUSED, ATTACHED on failure */
 };
