@@ -1,0 +1,188 @@
+/* matmul.c: every type, instruction set and shape gives the oracle's bits; the oracle agrees with float64 on the
+ * dequantised weights; nothing is read behind the weights or written beside y. */
+#include "model/quant.h"
+#include "tests/cpu/kit.h"
+
+enum { MAX_OUT = 37, MAX_ROWS = 17, POISON = 0x7fa12345 };
+
+static const uint32_t types[] = {NTX_F32, NTX_F16, NTX_BF16, NTX_Q4_0, NTX_Q4_1, NTX_Q5_0, NTX_Q5_1, NTX_Q8_0,
+                                 NTX_Q2_K, NTX_Q3_K, NTX_Q4_K, NTX_Q5_K, NTX_Q6_K};
+
+struct problem {
+    uint32_t type, n_in, n_out, n_rows;
+    size_t row_bytes, x_stride;
+    struct guarded w;
+    char *x;       /* packed rows */
+    float *y;      /* [n_rows x n_out] by the oracle */
+    bool extreme;
+};
+
+static void put_f16(char *p, float f)
+{
+    uint16_t h = ntx_f32_to_f16(f);
+    memcpy(p, &h, 2);
+}
+
+/* Random bytes, then scales that are finite; `extreme` bytes are all ones, all zeros or the sign bit alone. */
+static void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool extreme)
+{
+    static const uint8_t edges[] = {0x00, 0xff, 0x80, 0x7f};
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = (char)(extreme ? edges[rng_u32(r) % 4] : rng_u32(r) >> 24);
+    float d = rng_float(r) * 0.03f, m = rng_float(r) * 0.02f;
+    uint32_t bits;
+    switch (type) {
+    case NTX_F32:
+        memcpy(p, &d, 4);
+        break;
+    case NTX_BF16:
+        memcpy(&bits, &d, 4);
+        bits >>= 16;
+        memcpy(p, &bits, 2);
+        break;
+    case NTX_Q4_1: case NTX_Q5_1: case NTX_Q4_K: case NTX_Q5_K:
+        put_f16(p + 2, m); /* fall through */
+    case NTX_F16: case NTX_Q4_0: case NTX_Q5_0: case NTX_Q8_0:
+        put_f16(p, d);
+        break;
+    case NTX_Q2_K:
+        put_f16(p + 82, m);
+        put_f16(p + 80, d);
+        break;
+    default: /* Q3_K, Q6_K: at the end */
+        put_f16(p + bytes - 2, d);
+    }
+}
+
+static void problem_new(struct problem *p, struct rng *r)
+{
+    const struct ntx_cpu_ops *g = ntx_cpu_pick("generic");
+    const struct ntx_type_info *t = ntx_type_info(p->type);
+    enum ntx_act form = ntx_act_for(p->type);
+    p->row_bytes = ntx_row_bytes(p->type, p->n_in);
+    CHECK(p->row_bytes > 0);
+    p->w = guard_new(p->row_bytes * p->n_out);
+    for (char *b = p->w.end - p->row_bytes * p->n_out; b < p->w.end; b += t->block_bytes)
+        random_block(r, p->type, b, t->block_bytes, p->extreme);
+    p->x_stride = ntx_act_row_bytes(form, p->n_in) + 64;
+    p->x = aligned_bytes(p->x_stride * p->n_rows);
+    p->y = aligned_bytes(sizeof *p->y * p->n_rows * p->n_out);
+    float *x = aligned_bytes(sizeof *x * p->n_in);
+    for (uint32_t row = 0; row < p->n_rows; row++) {
+        for (uint32_t k = 0; k < p->n_in; k++)
+            x[k] = p->extreme ? (rng_u32(r) & 1 ? 3.0f : -3.0f) : rng_float(r);
+        g->act_pack[form](x, p->x + row * p->x_stride, p->n_in);
+    }
+    free(x);
+    g->matmul[p->type](p->w.end - p->row_bytes * p->n_out, p->row_bytes, p->n_out, p->n_in, p->x, p->x_stride, p->n_rows, p->y,
+                       p->n_out);
+}
+
+static void problem_free(struct problem *p)
+{
+    guard_free(p->w);
+    free(p->x);
+    free(p->y);
+}
+
+/* Activations as the kernel sees them: q * d of 32 or 256 values each (kern.h: integers first, then scales). */
+static double activation(const struct problem *p, uint32_t row, uint32_t k)
+{
+    const char *x = p->x + row * p->x_stride;
+    uint32_t block = ntx_act_for(p->type) == NTX_ACT_Q8 ? 32 : 256, pad = block == 32 ? 16 : 4;
+    uint32_t blocks = (p->n_in / block + pad - 1) / pad * pad;
+    float d;
+    if (ntx_act_for(p->type) == NTX_ACT_F32) {
+        memcpy(&d, x + 4 * k, 4);
+        return d;
+    }
+    memcpy(&d, x + (size_t)blocks * block + 4 * (k / block), 4);
+    return (double)d * ((const int8_t *)x)[k];
+}
+
+static void check_float64(const struct problem *p)
+{
+    float *w = aligned_bytes(sizeof *w * p->n_in);
+    const struct ntx_type_info *t = ntx_type_info(p->type);
+    for (uint32_t o = 0; o < p->n_out; o += 5) {
+        t->dequant(p->w.end - p->row_bytes * (p->n_out - o), w, p->n_in / t->block);
+        for (uint32_t r = 0; r < p->n_rows; r += 7) {
+            double y = 0, size = 0;
+            for (uint32_t k = 0; k < p->n_in; k++) {
+                double product = w[k] * activation(p, r, k);
+                y += product;
+                size += fabs(product);
+            }
+            double off = fabs(y - (double)p->y[r * p->n_out + o]);
+            CHECK_MSG(off <= 3e-6 * size + 1e-30, "%s n_in %u: %g of %g", t->name, p->n_in, off, size);
+        }
+    }
+    free(w);
+}
+
+/* The last n_out weight rows and the first n_rows of x must give those outputs of the whole. */
+static void check_shape(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, uint32_t n_rows)
+{
+    size_t ldy = n_out + 3;
+    static uint32_t y[(MAX_OUT + 3) * 300];
+    for (size_t i = 0; i < ldy * n_rows; i++)
+        y[i] = POISON;
+    ops->matmul[p->type](p->w.end - p->row_bytes * n_out, p->row_bytes, n_out, p->n_in, p->x, p->x_stride, n_rows, (float *)y, ldy);
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t o = 0; o < ldy; o++) {
+            uint32_t want = POISON;
+            if (o < n_out)
+                memcpy(&want, &p->y[r * p->n_out + p->n_out - n_out + o], 4);
+            CHECK_MSG(y[r * ldy + o] == want, "%s %s n_in %u n_out %u n_rows %u: y[%zu][%zu] is %08x, expected %08x", ops->name,
+                      ntx_type_info(p->type)->name, p->n_in, n_out, n_rows, r, o, y[r * ldy + o], want);
+        }
+}
+
+static void check_all_shapes(struct problem *p, struct rng *r)
+{
+    static const uint32_t outs[] = {1, 2, 3, 5, 16, 17, MAX_OUT}, rows[] = {1, 2, 3, 4, 5, 8, 15, MAX_ROWS};
+    problem_new(p, r);
+    check_float64(p);
+    const struct ntx_cpu_ops *ops;
+    for (unsigned k = 0; (ops = isa_at(k)); k++)
+        for (unsigned i = 0; i < sizeof outs / sizeof *outs; i++)
+            for (unsigned j = 0; j < sizeof rows / sizeof *rows; j++)
+                if (outs[i] <= p->n_out && rows[j] <= p->n_rows)
+                    check_shape(p, ops, outs[i], rows[j]);
+    problem_free(p);
+}
+
+/* Row counts beyond any tile. */
+static void check_many_rows(uint32_t type, struct rng *r)
+{
+    struct problem p = {.type = type, .n_in = 512, .n_out = MAX_OUT, .n_rows = 300};
+    problem_new(&p, r);
+    const struct ntx_cpu_ops *ops;
+    for (unsigned k = 0; (ops = isa_at(k)); k++) {
+        check_shape(&p, ops, MAX_OUT, 300);
+        check_shape(&p, ops, MAX_OUT, 67);
+        check_shape(&p, ops, 16, 129);
+    }
+    problem_free(&p);
+}
+
+int main(void)
+{
+    struct rng r = {42};
+    if (!isa_at(0))
+        printf("neither AVX2 nor AVX-512 here: only the generic kernels are checked\n");
+    for (unsigned t = 0; t < sizeof types / sizeof *types; t++) {
+        uint32_t block = ntx_type_info(types[t])->block;
+        for (uint32_t blocks = 1; blocks <= 20; blocks++) {
+            uint32_t n_in = block == 1 ? blocks * 7 + 1 : blocks * block;
+            struct problem p = {.type = types[t], .n_in = n_in, .n_out = MAX_OUT, .n_rows = MAX_ROWS};
+            check_all_shapes(&p, &r);
+        }
+        struct problem wide = {.type = types[t], .n_in = 256 * 37, .n_out = 3, .n_rows = 2};
+        check_all_shapes(&wide, &r);
+        struct problem hard = {.type = types[t], .n_in = 256 * 6, .n_out = MAX_OUT, .n_rows = MAX_ROWS, .extreme = block > 1};
+        check_all_shapes(&hard, &r);
+        check_many_rows(types[t], &r);
+    }
+    return 0;
+}
