@@ -1,0 +1,21 @@
+/* blocks.h: random weights of every type, straight as blocks, fast enough to fill a drive.
+ *
+ * The bytes are a function of the seed alone, on any machine: golden numbers in the tests rest on it. Never change what a
+ * seed gives. */
+#ifndef NTX_MKMODEL_BLOCKS_H
+#define NTX_MKMODEL_BLOCKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct mk_rng {
+    uint64_t state;
+};
+
+uint64_t mk_next(struct mk_rng *r);
+float mk_normal(struct mk_rng *r); /* nearly normal, mean 0, deviation 1 */
+
+/* n blocks whose values have this mean (0 for all but F32) and deviation. out: [n * block_bytes], alignment 8. */
+void mk_blocks(struct mk_rng *r, uint32_t type, size_t n, float mean, float std, void *out);
+
+#endif

@@ -1,0 +1,28 @@
+/* plan.h: what a model to be made looks like: its keys and its list of tensors. */
+#ifndef NTX_MKMODEL_PLAN_H
+#define NTX_MKMODEL_PLAN_H
+
+#include "tests/mkmodel/gguf_write.h"
+
+struct mk_options {
+    const char *arch, *type, *name, *chat_template, *vocab_from;
+    const char *rope_scaling; /* "none", "linear", "yarn" */
+    uint32_t layers, embd, ff, heads, kv, head_dim, ctx, vocab_size; /* head_dim, vocab_size: 0 for the default */
+    float rope_base, rope_factor, logit_scale;
+    uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
+    bool tied, rope_freqs, biases;
+    uint32_t version, parts;
+    uint64_t seed;
+};
+
+/* Types for --help; and whether a name is one of them. */
+const char *mk_type_names(void);
+bool mk_type_known(const char *type);
+
+/* Keys of the vocabulary (vocab.c): the built-in one, or a copy of another file's. *n: number of tokens. */
+int mk_vocab(struct mk_file *f, const struct mk_options *o, uint32_t *n, struct ntx_err *err);
+
+/* All keys and tensors. *freqs is malloc'd where the model has rope_freqs: free it after writing. */
+int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct ntx_err *err);
+
+#endif
