@@ -11,18 +11,20 @@
 
 #define NTX_FRAME_MAX (16u << 20)
 
-struct ntx_frame_in { /* zero-initialised; grows to one frame at most */
+struct ntx_frame_in { /* zero-initialised; holds what has arrived of one frame and the last feed's surplus */
     uint8_t *buf;
-    size_t len, room;
+    size_t len, room, used; /* used: bytes in front that were handed out already */
 };
-/* Adds bytes as they came. */
+/* Adds bytes as they came; take the frames out with next before feeding again. -ENOMEM, or -EMSGSIZE when more than
+ * a frame and a feed pile up. */
 int ntx_frame_feed(struct ntx_frame_in *in, const void *buf, size_t len);
 /* Next whole frame's body: 1 and a pointer good until the next feed, 0 none yet, -EMSGSIZE for a length that is 0 or too
  * big: the connection is to be closed. */
 int ntx_frame_next(struct ntx_frame_in *in, const uint8_t **body, size_t *len);
 void ntx_frame_free(struct ntx_frame_in *in);
 
-/* Unpacks and validates (known body, sane counts and sizes). NULL: malformed. Free with protobuf-c's own function. */
+/* Unpacks and validates (known body, sane counts and sizes), in memory bounded by a small multiple of len. NULL: malformed.
+ * Free with protobuf-c's own function (ntx__request__free_unpacked(m, NULL)). */
 Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len);
 Ntx__Reply *ntx_reply_unpack(const uint8_t *body, size_t len);
 

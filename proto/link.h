@@ -20,9 +20,12 @@ struct ntx_link;
 /* A valid, fresh message of the current epoch (or Hello of any). Freed after the call returns. */
 typedef void ntx_link_cb(void *ctx, const Ntx__Peer *m);
 
+/* A path (no scheme); b counts for "pi" only. Empty when it does not fit: open then refuses it. */
 void ntx_link_address(char *buf, size_t n, const char *dir, const char *kind /* "ci" "cp" "pi" */, uint32_t a, uint32_t b);
 int ntx_link_open(uv_loop_t *loop, const char *address, bool bind, ntx_link_cb *cb, void *ctx, struct ntx_link **out, struct ntx_err *err);
-void ntx_link_close(struct ntx_link *l); /* NULL is fine; unlinks a bound address */
+/* NULL is fine; unlinks a bound address. Allowed inside the callback, which is not called again; the memory goes when the
+ * loop runs next. */
+void ntx_link_close(struct ntx_link *l);
 void ntx_link_set_epoch(struct ntx_link *l, uint64_t epoch); /* what is sent, and what is accepted */
 
 /* Fills in epoch and seq. 0, -EAGAIN when it would block (hints: forget; control: try at the next tick), -EMSGSIZE. */

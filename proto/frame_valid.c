@@ -1,0 +1,156 @@
+/* The one place where bytes of a client become a message that the rest may trust: sizes, counts and numbers. What depends
+ * on the model (token ids, known names) is judged by computed, which can say more about it. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/util.h"
+#include "proto/frame.h"
+#include "proto/valid.h"
+
+#define MAX_PARTS 100u
+#define MAX_PATH 4096u
+#define MAX_WORD 64u      /* names of back ends, kernels, sources, roles */
+#define MAX_OPTION 4096u  /* fault and policy texts, stop strings */
+#define MAX_TOKENS (4u << 20)
+#define MAX_MESSAGES 65536u
+#define MAX_STOPS 64u
+#define MAX_SMALL (1u << 20) /* threads, sessions, slots, rows: beyond any machine, below any overflow */
+#define MAX_BYTES (1ull << 50)
+
+/* protobuf-c turns two bytes of input into some 40 of bookkeeping; without a bound, a 16-MiB frame would take 400 MB. */
+struct budget {
+    ProtobufCAllocator a;
+    size_t left;
+};
+
+static void *budget_alloc(void *data, size_t n)
+{
+    struct budget *b = data;
+    if (n > b->left)
+        return NULL;
+    b->left -= n;
+    return malloc(n);
+}
+
+static void budget_free(void *data, void *p)
+{
+    (void)data;
+    free(p);
+}
+
+static struct budget budget_for(size_t len)
+{
+    size_t small = 16 * len + (64u << 10), large = 2 * len + (16u << 20);
+    return (struct budget){.a = {budget_alloc, budget_free, NULL}, .left = NTX_MIN(small, large)};
+}
+
+static bool load_ok(const Ntx__Load *m)
+{
+    if (!m || m->n_names > MAX_PARTS)
+        return false;
+    for (size_t i = 0; i < m->n_names; i++)
+        if (!ntx__text_fits(m->names[i], MAX_PATH))
+            return false;
+    return m->ram_bytes <= MAX_BYTES && m->chunk_bytes <= MAX_BYTES && m->ctx <= 1u << 28 && m->threads <= MAX_SMALL &&
+           m->ring_slots <= MAX_SMALL && m->sessions <= MAX_SMALL && m->max_rows <= MAX_SMALL && ntx__not_negative(m->link_nvme_bps) &&
+           ntx__text_fits(m->backend, MAX_WORD) && ntx__text_fits(m->kernel, MAX_WORD) && ntx__text_fits(m->source, MAX_WORD) &&
+           ntx__text_fits(m->fault, MAX_OPTION) && ntx__text_fits(m->skip, MAX_OPTION) && ntx__text_fits(m->path, MAX_PATH);
+}
+
+static bool sampling_ok(const Ntx__Sampling *s)
+{
+    return !s || (ntx__not_negative(s->temp) && ntx__not_negative(s->top_p) && ntx__not_negative(s->min_p) &&
+                  ntx__not_negative(s->repeat_penalty));
+}
+
+static bool generate_ok(const Ntx__Generate *m)
+{
+    if (!m || m->n_messages > MAX_MESSAGES || m->n_tokens > MAX_TOKENS || m->n_stop > MAX_STOPS)
+        return false;
+    for (size_t i = 0; i < m->n_messages; i++)
+        if (!m->messages[i] || !ntx__text_fits(m->messages[i]->role, MAX_WORD))
+            return false;
+    for (size_t i = 0; i < m->n_stop; i++)
+        if (!ntx__text_fits(m->stop[i], MAX_OPTION))
+            return false;
+    return ntx__text_fits(m->chat_template, MAX_WORD) && sampling_ok(m->sampling);
+}
+
+static bool request_ok(const Ntx__Request *m)
+{
+    if (!ntx__text_fits(m->build, MAX_WORD))
+        return false;
+    switch (m->body_case) {
+    case NTX__REQUEST__BODY_LOAD:
+        return load_ok(m->load);
+    case NTX__REQUEST__BODY_GENERATE:
+        return generate_ok(m->generate);
+    case NTX__REQUEST__BODY_LOGITS:
+        return m->logits && m->logits->n_tokens <= MAX_TOKENS;
+    case NTX__REQUEST__BODY_SCORE:
+        return m->score && m->score->n_tokens <= MAX_TOKENS && m->score->from <= m->score->n_tokens;
+    case NTX__REQUEST__BODY_UNLOAD:
+        return m->unload;
+    case NTX__REQUEST__BODY_CANCEL:
+        return m->cancel;
+    case NTX__REQUEST__BODY_STATUS:
+        return m->status;
+    case NTX__REQUEST__BODY_STOP:
+        return m->stop;
+    case NTX__REQUEST__BODY_CLOSE_SESSION:
+        return m->close_session;
+    default:
+        return false;
+    }
+}
+
+/* Replies come from a daemon of the same house; still, a wrong one must not crash a client. */
+static bool reply_ok(const Ntx__Reply *m)
+{
+    switch (m->body_case) {
+    case NTX__REPLY__BODY_ERROR:
+        return m->error;
+    case NTX__REPLY__BODY_PROGRESS:
+        return m->progress;
+    case NTX__REPLY__BODY_LOADED:
+        return m->loaded;
+    case NTX__REPLY__BODY_TOKEN:
+        return m->token;
+    case NTX__REPLY__BODY_DONE:
+        return m->done;
+    case NTX__REPLY__BODY_STATUS:
+        return m->status;
+    case NTX__REPLY__BODY_LOGITS:
+        return m->logits && m->logits->f32.len % sizeof(float) == 0;
+    case NTX__REPLY__BODY_SCORE:
+        return m->score;
+    case NTX__REPLY__BODY_STARTED:
+        return m->started;
+    default:
+        return false;
+    }
+}
+
+Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len)
+{
+    struct budget b = budget_for(len);
+    b.a.allocator_data = &b;
+    Ntx__Request *m = ntx__request__unpack(&b.a, len, body);
+    if (m && !request_ok(m)) {
+        ntx__request__free_unpacked(m, NULL);
+        return NULL;
+    }
+    return m;
+}
+
+Ntx__Reply *ntx_reply_unpack(const uint8_t *body, size_t len)
+{
+    struct budget b = budget_for(len);
+    b.a.allocator_data = &b;
+    Ntx__Reply *m = ntx__reply__unpack(&b.a, len, body);
+    if (m && !reply_ok(m)) {
+        ntx__reply__free_unpacked(m, NULL);
+        return NULL;
+    }
+    return m;
+}
