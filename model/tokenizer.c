@@ -1,0 +1,255 @@
+/* tokenizer.c: the table of kinds, opening, and the loop from text to fragments. See tokenizer_impl.h for the parts. */
+#include "model/tokenizer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "model/tokenizer_impl.h"
+
+#define MAX_TEXT (1u << 30) /* bytes; symbols are counted in 32 bits */
+
+static const struct ntx__tok_kind kinds[] = {
+    {.name = "llama", .add_bos = true, .add_prefix = true, .open = ntx__spm_open, .free = ntx__spm_free,
+     .bytes = ntx__spm_bytes, .encode = ntx__spm_encode},
+    {.name = "gpt2", .byte_level = true, .open = ntx__bpe_open, .free = ntx__bpe_free, .bytes = ntx__bpe_bytes,
+     .encode = ntx__bpe_encode},
+};
+
+static const struct ntx__tok_kind *find_kind(struct ntx_str s)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strlen(kinds[i].name) == s.n && !memcmp(kinds[i].name, s.p, s.n))
+            return &kinds[i];
+    return NULL;
+}
+
+int ntx_tokenizer_open(const struct ntx_gguf *g, struct ntx_tokenizer **out, struct ntx_err *err)
+{
+    struct ntx_str model;
+    if (ntx_gguf_str(g, "tokenizer.ggml.model", &model))
+        return ntx_err_set(err, -EINVAL, "the file does not name its tokenizer (tokenizer.ggml.model)");
+    const struct ntx__tok_kind *kind = find_kind(model);
+    if (!kind)
+        return ntx_err_set(err, -ENOTSUP, "tokenizer \"%.*s\" is not known; known are: llama, gpt2",
+                           (int)(model.n < 40 ? model.n : 40), model.p);
+    struct ntx_tokenizer *t = calloc(1, sizeof(*t));
+    if (!t)
+        return ntx_err_set(err, -ENOMEM, "no memory for the tokenizer");
+    t->kind = kind;
+    snprintf(t->name, sizeof(t->name), "%s", kind->name);
+    int rc = ntx__vocab_open(g, kind, &t->v, err);
+    if (!rc)
+        rc = ntx__specials_open(&t->v, &t->sp);
+    if (!rc)
+        rc = kind->open(g, t, err);
+    if (rc) {
+        if (rc == -ENOMEM)
+            ntx_err_set(err, rc, "no memory for the tokenizer");
+        ntx_tokenizer_free(t);
+        return rc;
+    }
+    *out = t;
+    return 0;
+}
+
+void ntx_tokenizer_free(struct ntx_tokenizer *t)
+{
+    if (!t)
+        return;
+    t->kind->free(t->model);
+    ntx__specials_free(&t->sp);
+    ntx__vocab_free(&t->v);
+    free(t);
+}
+
+size_t ntx_tokenizer_bytes(const struct ntx_tokenizer *t)
+{
+    return sizeof(*t) + ntx__vocab_bytes(&t->v) + t->sp.n * sizeof(*t->sp.ids) + t->kind->bytes(t);
+}
+
+/* ---- text -> ids */
+
+int ntx__ids_add(struct ntx__ids *l, int32_t id)
+{
+    if (l->n == l->room) {
+        size_t room = l->room ? l->room * 2 : 64;
+        int32_t *p = realloc(l->p, room * sizeof(*p));
+        if (!p)
+            return -ENOMEM;
+        l->p = p;
+        l->room = room;
+    }
+    l->p[l->n++] = id;
+    return 0;
+}
+
+int ntx__ids_add_byte(const struct ntx__vocab *v, struct ntx__ids *l, unsigned char byte)
+{
+    int32_t id = v->byte_id[byte] >= 0 ? v->byte_id[byte] : v->unk;
+    return id >= 0 ? ntx__ids_add(l, id) : 0;
+}
+
+struct cutter { /* walks over the joined text of all segments */
+    const struct ntx_tokenizer *t;
+    const char *text;
+    size_t from;  /* where the pending raw run begins */
+    bool at_word; /* a space is to be put before the next raw run */
+    struct ntx__ids ids;
+};
+
+static int end_run(struct cutter *c, size_t to)
+{
+    if (to == c->from)
+        return 0;
+    int rc = c->t->kind->encode(c->t, c->text + c->from, to - c->from, c->at_word && c->t->v.add_prefix, &c->ids);
+    c->from = to;
+    c->at_word = false;
+    return rc;
+}
+
+/* A space is put in again after a token that is not text; a user-defined token is text like any other. */
+static int put_token(struct cutter *c, int32_t id, size_t at, size_t len)
+{
+    int rc = end_run(c, at);
+    if (!rc)
+        rc = ntx__ids_add(&c->ids, id);
+    c->from = at + len;
+    c->at_word = (c->t->v.attr[id] & NTX__TYPE_MASK) != NTX__USER;
+    return rc;
+}
+
+static int cut_text(struct cutter *c, size_t at, size_t end, bool all)
+{
+    const struct ntx__specials *sp = &c->t->sp;
+    int rc = 0;
+    while (!rc && at < end) {
+        unsigned char b = (unsigned char)c->text[at];
+        int32_t id = sp->first[b] < sp->first[b + 1] ? ntx__specials_match(&c->t->v, sp, c->text + at, end - at, all) : -1;
+        size_t len = id < 0 ? 1 : c->t->v.off[id + 1] - c->t->v.off[id];
+        if (id >= 0)
+            rc = put_token(c, id, at, len);
+        at += len;
+    }
+    return rc;
+}
+
+static int cut_segs(struct cutter *c, const struct ntx__seg *segs, size_t n, bool bos_eos)
+{
+    const struct ntx__vocab *v = &c->t->v;
+    size_t at = 0;
+    int rc = bos_eos && v->add_bos && v->bos >= 0 ? ntx__ids_add(&c->ids, v->bos) : 0;
+    for (size_t i = 0; !rc && i < n; i++) {
+        rc = segs[i].id >= 0 ? put_token(c, segs[i].id, at, 0) : cut_text(c, at, at + segs[i].len, segs[i].template);
+        at += segs[i].len;
+    }
+    if (!rc)
+        rc = end_run(c, at);
+    if (!rc && bos_eos && v->add_eos && v->eos >= 0)
+        rc = ntx__ids_add(&c->ids, v->eos);
+    return rc;
+}
+
+/* The joined text of the segments: theirs when there is one, else a copy in *copy. */
+static const char *join_segs(const struct ntx__seg *segs, size_t n, size_t total, char **copy)
+{
+    *copy = NULL;
+    if (n == 1)
+        return segs[0].text;
+    char *p = *copy = malloc(total + 1);
+    for (size_t i = 0; p && i < n; i++) {
+        if (segs[i].len)
+            memcpy(p, segs[i].text, segs[i].len);
+        p += segs[i].len;
+    }
+    return *copy;
+}
+
+int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos_eos, bool resume,
+                       int32_t **ids)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (segs[i].len > MAX_TEXT - total)
+            return -EFBIG;
+        total += segs[i].len;
+    }
+    char *copy;
+    struct cutter c = {.t = t, .at_word = !resume, .text = join_segs(segs, n, total, &copy)};
+    int rc = c.text || !total ? cut_segs(&c, segs, n, bos_eos) : -ENOMEM;
+    if (!rc && !c.ids.p) /* no tokens: still something that the caller can free */
+        rc = (c.ids.p = malloc(sizeof(*c.ids.p))) ? 0 : -ENOMEM;
+    free(copy);
+    if (rc) {
+        free(c.ids.p);
+        return rc;
+    }
+    *ids = c.ids.p;
+    return (int)c.ids.n;
+}
+
+int ntx_tokenize(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, int32_t **ids)
+{
+    struct ntx__seg seg = {.text = text, .len = len, .id = -1, .template = flags & NTX_TOK_SPECIAL};
+    return ntx__tokenize_segs(t, &seg, 1, flags & NTX_TOK_BOS, false, ids);
+}
+
+/* ---- ids -> text */
+
+int ntx_detokenize_one(const struct ntx_tokenizer *t, int32_t id, bool first, bool special, char *buf, size_t room)
+{
+    if (id < 0 || (uint32_t)id >= t->v.n)
+        return -EINVAL;
+    unsigned type = t->v.attr[id] & NTX__TYPE_MASK;
+    if (!special && (type == NTX__CONTROL || type == NTX__UNKNOWN))
+        return 0;
+    size_t len;
+    const char *text = ntx__vocab_text(&t->v, (uint32_t)id, &len);
+    if (first && t->v.add_prefix && len && *text == ' ' && (type == NTX__NORMAL || type == NTX__UNUSED)) {
+        text++;
+        len--;
+    }
+    if (len > room)
+        return -ERANGE;
+    if (len)
+        memcpy(buf, text, len);
+    return (int)len;
+}
+
+/* Whether p[0..n), n < 4, is a proper beginning of a longer character. */
+static bool begins_character(const unsigned char *p, size_t n)
+{
+    size_t need = p[0] >= 0xC2 && p[0] <= 0xDF ? 2 : (p[0] & 0xF0) == 0xE0 ? 3 : p[0] >= 0xF0 && p[0] <= 0xF4 ? 4 : 0;
+    if (need <= n)
+        return false;
+    unsigned char whole[4] = {p[0], 0x80, 0x80, 0x80};
+    utf8proc_int32_t cp;
+    if (n == 1)
+        return true;
+    memcpy(whole, p, n); /* a wrong second byte cannot be mended by what follows */
+    return utf8proc_iterate(whole, (utf8proc_ssize_t)need, &cp) > 0;
+}
+
+size_t ntx_utf8_hold(const char *buf, size_t n)
+{
+    for (size_t k = 1; k <= 3 && k <= n; k++) {
+        const unsigned char *p = (const unsigned char *)buf + n - k;
+        if ((*p & 0xC0) != 0x80)
+            return begins_character(p, k) ? k : 0;
+    }
+    return 0;
+}
+
+/* ---- facts */
+
+uint32_t ntx_tokenizer_n_vocab(const struct ntx_tokenizer *t) { return t->v.n; }
+int32_t ntx_tokenizer_bos(const struct ntx_tokenizer *t) { return t->v.bos; }
+int32_t ntx_tokenizer_eos(const struct ntx_tokenizer *t) { return t->v.eos; }
+const char *ntx_tokenizer_kind(const struct ntx_tokenizer *t) { return t->name; }
+
+bool ntx_tokenizer_is_eog(const struct ntx_tokenizer *t, int32_t id)
+{
+    return id >= 0 && (uint32_t)id < t->v.n && (t->v.attr[id] & NTX__EOG);
+}

@@ -1,0 +1,243 @@
+/* tokenizer_bpe.c: byte-level BPE. A word's bytes are joined in the order of the list of merges.
+ *
+ * Merges are kept by their left token: those of token l are entries[start[l] .. start[l + 1]), each one 64-bit word
+ *     right token (20 bits) | joined token (20 bits) | rank (24 bits)
+ * sorted, so that a pair is found by bisection and 280,000 merges take 2.2 MB. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "model/tokenizer_impl.h"
+#include "model/tokenizer_merge.h"
+#include "model/tokenizer_pre.h"
+
+struct bpe {
+    struct ntx__pre *pre;
+    struct ntx__pre_traits traits;
+    uint32_t *start;   /* [n_vocab + 1] */
+    uint64_t *entries; /* [start[n_vocab]] */
+};
+
+/* ---- reading the merges */
+
+struct pair {
+    int32_t left, right, joined; /* -1 when it is no token: such a merge is never used */
+};
+
+struct reader {
+    const struct ntx__vocab *v;
+    struct ntx__alphabet alphabet;
+    char *buf; /* room for the longest merge */
+};
+
+static int read_pair(struct reader *r, struct ntx_str s, struct pair *p)
+{
+    const char *gap = s.n > 2 ? memchr(s.p + 1, ' ', s.n - 2) : NULL;
+    if (!gap)
+        return -EINVAL;
+    size_t n = (size_t)(gap - s.p);
+    int64_t a = ntx__alphabet_decode(&r->alphabet, s.p, n, r->buf);
+    int64_t b = a < 0 ? -1 : ntx__alphabet_decode(&r->alphabet, gap + 1, s.n - n - 1, r->buf + a);
+    *p = (struct pair){-1, -1, -1};
+    if (b < 0)
+        return 0;
+    p->left = ntx__vocab_find(r->v, r->buf, (size_t)a);
+    p->right = ntx__vocab_find(r->v, r->buf + a, (size_t)b);
+    p->joined = ntx__vocab_find(r->v, r->buf, (size_t)(a + b));
+    return 0;
+}
+
+static int read_pairs(const struct ntx_gguf_kv *kv, const struct ntx__vocab *v, struct pair *pairs, struct ntx_err *err)
+{
+    struct reader r = {.v = v};
+    size_t longest = 0;
+    int rc = 0;
+    ntx__alphabet_init(&r.alphabet);
+    for (uint64_t i = 0; i < kv->count; i++)
+        longest = kv->strs[i].n > longest ? kv->strs[i].n : longest;
+    r.buf = malloc(longest + 1);
+    if (!r.buf)
+        return -ENOMEM;
+    for (uint64_t i = 0; !rc && i < kv->count; i++)
+        if (read_pair(&r, kv->strs[i], &pairs[i]))
+            rc = ntx_err_set(err, -EINVAL, "tokenizer.ggml.merges: entry %llu is not a pair", (unsigned long long)i);
+    free(r.buf);
+    return rc;
+}
+
+static bool usable(const struct pair *p)
+{
+    return p->left >= 0 && p->right >= 0 && p->joined >= 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* A counting sort by the left token, then each token's own entries by the right one. */
+static int index_pairs(const struct pair *pairs, uint32_t n, uint32_t n_vocab, struct bpe *m)
+{
+    m->start = calloc(n_vocab + 2u, sizeof(*m->start));
+    m->entries = malloc((n + 1u) * sizeof(*m->entries));
+    if (!m->start || !m->entries)
+        return -ENOMEM;
+    uint32_t *at = m->start + 1; /* while filling, at[l] is where l's next entry goes; in the end it is where l + 1 begins */
+    for (uint32_t i = 0; i < n; i++)
+        if (usable(&pairs[i]))
+            at[pairs[i].left + 1]++;
+    for (uint32_t l = 0; l < n_vocab; l++)
+        at[l + 1] += at[l];
+    for (uint32_t i = 0; i < n; i++)
+        if (usable(&pairs[i]))
+            m->entries[at[pairs[i].left]++] = (uint64_t)pairs[i].right << 44 | (uint64_t)pairs[i].joined << 24 | i;
+    for (uint32_t l = 0; l < n_vocab; l++)
+        if (m->start[l + 1] - m->start[l] > 1)
+            qsort(m->entries + m->start[l], m->start[l + 1] - m->start[l], sizeof(*m->entries), by_value);
+    return 0;
+}
+
+static int load_merges(const struct ntx_gguf *g, const struct ntx__vocab *v, struct bpe *m, struct ntx_err *err)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, "tokenizer.ggml.merges");
+    if (!kv || kv->type != NTX_GGUF_ARR || kv->elem != NTX_GGUF_STR)
+        return ntx_err_set(err, -EINVAL, "the vocabulary has no merges (tokenizer.ggml.merges)");
+    if (kv->count >= NTX__MAX_MERGES)
+        return ntx_err_set(err, -EINVAL, "%llu merges are more than ntx takes (%u)", (unsigned long long)kv->count,
+                           NTX__MAX_MERGES);
+    struct pair *pairs = malloc((kv->count + 1) * sizeof(*pairs));
+    if (!pairs)
+        return -ENOMEM;
+    int rc = read_pairs(kv, v, pairs, err);
+    if (!rc)
+        rc = index_pairs(pairs, (uint32_t)kv->count, v->n, m);
+    free(pairs);
+    return rc;
+}
+
+int ntx__bpe_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_err *err)
+{
+    struct ntx_str pre;
+    bool set;
+    if (ntx_gguf_str(g, "tokenizer.ggml.pre", &pre))
+        return ntx_err_set(err, -ENOTSUP, "the file does not say how its tokenizer cuts words (tokenizer.ggml.pre): convert "
+                           "the model again with a newer converter");
+    struct bpe *m = calloc(1, sizeof(*m));
+    if (!m)
+        return -ENOMEM;
+    t->model = m;
+    int rc = ntx__pre_open(pre, &m->pre, &m->traits, err);
+    if (!rc)
+        rc = load_merges(g, &t->v, m, err);
+    if (rc)
+        return rc;
+    if (ntx_gguf_bool(g, "tokenizer.ggml.add_bos_token", &set) == -ENOENT)
+        t->v.add_bos = m->traits.add_bos;
+    size_t used = strlen(t->name), room = sizeof(t->name) - used - 2;
+    t->name[used] = '/';
+    memcpy(t->name + used + 1, pre.p, pre.n < room ? pre.n : room); /* the rest of the name is zero */
+    return 0;
+}
+
+void ntx__bpe_free(void *model)
+{
+    struct bpe *m = model;
+    if (!m)
+        return;
+    ntx__pre_free(m->pre);
+    free(m->start);
+    free(m->entries);
+    free(m);
+}
+
+size_t ntx__bpe_bytes(const struct ntx_tokenizer *t)
+{
+    const struct bpe *m = t->model;
+    return sizeof(*m) + ntx__pre_bytes(m->pre) + (t->v.n + 2u) * sizeof(*m->start) + m->start[t->v.n] * sizeof(*m->entries);
+}
+
+/* ---- encoding */
+
+static bool join(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a, const struct ntx__sym *b,
+                 uint32_t *key, int32_t *id)
+{
+    (void)text;
+    if (a->id < 0 || b->id < 0)
+        return false;
+    const struct bpe *m = t->model;
+    uint64_t want = (uint64_t)b->id << 44;
+    uint32_t lo = m->start[a->id], end = m->start[a->id + 1], hi = end;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (m->entries[mid] < want)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo == end || m->entries[lo] >> 44 != (uint64_t)b->id)
+        return false;
+    *key = m->entries[lo] & (NTX__MAX_MERGES - 1);
+    *id = (int32_t)(m->entries[lo] >> 24 & (NTX__MAX_VOCAB - 1));
+    return true;
+}
+
+struct encoder {
+    const struct ntx_tokenizer *t;
+    struct ntx__merge merge;
+    struct ntx__ids *out;
+};
+
+static int encode_word(void *arg, const char *w, size_t n)
+{
+    struct encoder *e = arg;
+    const struct ntx__vocab *v = &e->t->v;
+    const struct bpe *m = e->t->model;
+    int32_t whole = m->traits.whole_words || n == 1 ? ntx__vocab_find(v, w, n) : -1;
+    if (whole >= 0)
+        return ntx__ids_add(e->out, whole);
+    ntx__merge_reset(&e->merge);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = ntx__merge_add(&e->merge, (uint32_t)i, 1, v->byte_id[(unsigned char)w[i]]);
+    if (!rc)
+        rc = ntx__merge_run(&e->merge, e->t, w, join);
+    for (int32_t i = 0; !rc && i >= 0; i = e->merge.syms[i].next) {
+        const struct ntx__sym *s = &e->merge.syms[i];
+        rc = s->id >= 0 ? ntx__ids_add(e->out, s->id) : ntx__ids_add_byte(v, e->out, (unsigned char)w[s->off]);
+    }
+    return rc;
+}
+
+/* Length of the valid UTF-8 that text begins with. */
+static size_t valid_run(const char *text, size_t len)
+{
+    size_t at = 0;
+    while (at < len) {
+        utf8proc_int32_t cp;
+        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(len - at), &cp);
+        if (n < 1)
+            break;
+        at += (size_t)n;
+    }
+    return at;
+}
+
+int ntx__bpe_encode(const struct ntx_tokenizer *t, const char *text, size_t len, bool prefix, struct ntx__ids *out)
+{
+    (void)prefix; /* byte-level BPE has none */
+    const struct bpe *m = t->model;
+    struct encoder e = {.t = t, .out = out};
+    int rc = 0;
+    for (size_t at = 0; !rc && at < len;) {
+        size_t n = valid_run(text + at, len - at);
+        if (n)
+            rc = ntx__pre_split(m->pre, text + at, n, encode_word, &e);
+        at += n;
+        if (!rc && at < len) /* not UTF-8: a byte by itself */
+            rc = ntx__ids_add_byte(&t->v, out, (unsigned char)text[at++]);
+    }
+    ntx__merge_free(&e.merge);
+    return rc;
+}

@@ -1,0 +1,105 @@
+/* tokenizer_merge.c: see tokenizer_merge.h. */
+#include "model/tokenizer_merge.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+void ntx__merge_reset(struct ntx__merge *m)
+{
+    m->n_syms = m->n_heap = 0;
+}
+
+void ntx__merge_free(struct ntx__merge *m)
+{
+    free(m->syms);
+    free(m->heap);
+}
+
+static int grow(void **p, size_t *room, size_t size)
+{
+    size_t more = *room ? *room * 2 : 64;
+    void *q = realloc(*p, more * size);
+    if (!q)
+        return -ENOMEM;
+    *p = q;
+    *room = more;
+    return 0;
+}
+
+int ntx__merge_add(struct ntx__merge *m, uint32_t off, uint32_t len, int32_t id)
+{
+    if (m->n_syms == m->room_syms && grow((void **)&m->syms, &m->room_syms, sizeof(*m->syms)))
+        return -ENOMEM;
+    int32_t i = (int32_t)m->n_syms++;
+    m->syms[i] = (struct ntx__sym){.off = off, .len = len, .id = id, .prev = i - 1, .next = -1};
+    if (i > 0)
+        m->syms[i - 1].next = i;
+    return 0;
+}
+
+static int heap_push(struct ntx__merge *m, struct ntx__pair e)
+{
+    if (m->n_heap == m->room_heap && grow((void **)&m->heap, &m->room_heap, sizeof(*m->heap)))
+        return -ENOMEM;
+    size_t i = m->n_heap++;
+    for (; i && e.order < m->heap[(i - 1) / 2].order; i = (i - 1) / 2)
+        m->heap[i] = m->heap[(i - 1) / 2];
+    m->heap[i] = e;
+    return 0;
+}
+
+static struct ntx__pair heap_pop(struct ntx__merge *m)
+{
+    struct ntx__pair top = m->heap[0], last = m->heap[--m->n_heap];
+    size_t i = 0;
+    for (;;) {
+        size_t c = 2 * i + 1;
+        if (c >= m->n_heap)
+            break;
+        if (c + 1 < m->n_heap && m->heap[c + 1].order < m->heap[c].order)
+            c++;
+        if (last.order <= m->heap[c].order)
+            break;
+        m->heap[i] = m->heap[c];
+        i = c;
+    }
+    m->heap[i] = last;
+    return top;
+}
+
+static int enter(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join, int32_t left)
+{
+    if (left < 0 || m->syms[left].next < 0)
+        return 0;
+    const struct ntx__sym *a = &m->syms[left], *b = &m->syms[a->next];
+    uint32_t key;
+    int32_t id;
+    if (!join(t, text, a, b, &key, &id))
+        return 0;
+    return heap_push(m, (struct ntx__pair){.order = (uint64_t)key << 32 | (uint32_t)left, .len = a->len + b->len, .id = id});
+}
+
+int ntx__merge_run(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join)
+{
+    for (size_t i = 0; i + 1 < m->n_syms; i++)
+        if (enter(m, t, text, join, (int32_t)i))
+            return -ENOMEM;
+    while (m->n_heap) {
+        struct ntx__pair e = heap_pop(m);
+        int32_t left = (int32_t)(uint32_t)e.order;
+        struct ntx__sym *a = &m->syms[left];
+        /* Symbols only grow, to the right: the sum of the lengths is unchanged only if neither has. */
+        if (!a->len || a->next < 0 || a->len + m->syms[a->next].len != e.len)
+            continue;
+        struct ntx__sym *b = &m->syms[a->next];
+        a->len = e.len;
+        a->id = e.id;
+        a->next = b->next;
+        b->len = 0;
+        if (a->next >= 0)
+            m->syms[a->next].prev = left;
+        if (enter(m, t, text, join, a->prev) || enter(m, t, text, join, left))
+            return -ENOMEM;
+    }
+    return 0;
+}

@@ -1,0 +1,37 @@
+/* tokenizer_merge.h: joins neighbouring symbols, best pair first, until no pair is left: the heart of both kinds.
+ *
+ * A heap of candidate pairs over a linked list of symbols: O(n log n) for any text. Ties go to the leftmost pair. */
+#ifndef NTX_MODEL_TOKENIZER_MERGE_H
+#define NTX_MODEL_TOKENIZER_MERGE_H
+
+#include "model/tokenizer_impl.h"
+
+struct ntx__sym {
+    uint32_t off, len;  /* in the text; len 0: absorbed by its left neighbour */
+    int32_t id;         /* -1: no token has this text */
+    int32_t prev, next; /* -1 at the ends */
+};
+
+struct ntx__pair { /* heap entry */
+    uint64_t order;    /* key << 32 | left symbol: smallest first */
+    uint32_t len;      /* of both when it was entered: another length means that one of them has changed */
+    int32_t id;        /* of the joined symbol */
+};
+
+struct ntx__merge { /* scratch, reused from word to word; zero it first */
+    struct ntx__sym *syms;
+    size_t n_syms, room_syms;
+    struct ntx__pair *heap;
+    size_t n_heap, room_heap;
+};
+
+/* Whether two neighbours may be joined, with which key (small is good) and into which token. */
+typedef bool ntx__join_fn(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a, const struct ntx__sym *b,
+                          uint32_t *key, int32_t *id);
+
+void ntx__merge_reset(struct ntx__merge *m);
+int ntx__merge_add(struct ntx__merge *m, uint32_t off, uint32_t len, int32_t id); /* the next symbol to the right */
+int ntx__merge_run(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join);
+void ntx__merge_free(struct ntx__merge *m);
+
+#endif

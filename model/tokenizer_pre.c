@@ -1,0 +1,184 @@
+/* tokenizer_pre.c: the table of pre-tokenizers, run by PCRE2 with Unicode properties (compiled to machine code where the
+ * system allows it).
+ *
+ * A pre-tokenizer is a list of expressions. The first one cuts the text: each match is a piece, and so is what lies
+ * between two matches; the next one cuts each piece as if it stood alone, and so on. The expressions are those of the
+ * models' own tokenizer.json, with these changes: white space is written out as a class (Unicode's White_Space, which is not
+ * quite PCRE2's \s); the English endings are written out in both cases; none of them needs quadratic time. */
+#include "model/tokenizer_pre.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#define WS "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define SYMBOLS "[^" WS "\\p{L}\\p{N}]+"
+
+#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?" SYMBOLS "|[" WS "]+(?![^" WS "])"
+/* Llama 3 and Qwen 2 differ in how many digits stand together. */
+#define LLAMA3(digits) "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
+    "| ?" SYMBOLS "[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
+
+/* Letters of the scripts with upper and lower case, as DeepSeek's file lists them. */
+#define CASED "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}" \
+    "\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}" \
+    "\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}" \
+    "\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}" \
+    "\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}" \
+    "\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}" \
+    "\\x{1FD0}-\\x{1FD3}\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}" \
+    "\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}" \
+    "\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}" \
+    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}" \
+    "\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}" \
+    "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}" \
+    "\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
+
+struct shape {
+    const char *names[8]; /* tokenizer.ggml.pre: those that cut alike */
+    struct ntx__pre_traits traits;
+    const char *regex[NTX__PRE_MAX];
+};
+
+static const struct shape shapes[] = {
+    {.names = {"gpt-2", "phi-2", "mpt", "olmo"}, .regex = {GPT2}},
+    {.names = {"llama-bpe", "llama3", "llama-v3"}, .traits = {.whole_words = true, .add_bos = true},
+     .regex = {LLAMA3("\\p{N}{1,3}")}},
+    {.names = {"dbrx", "smaug-bpe"}, .regex = {LLAMA3("\\p{N}{1,3}")}},
+    {.names = {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, .regex = {LLAMA3("\\p{N}")}},
+    {.names = {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"}, .regex = {"\\p{N}", GPT2}},
+    {.names = {"falcon"}, .regex = {"[\\p{P}$+<=>^~|`]+", GPT2, "[0-9]{3}"}},
+    {.names = {"deepseek-llm"},
+     .regex = {"[\\r\\n]", "[" WS "]?[" CASED "]+",
+               "[" WS "]?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+",
+               "(?<![" WS "])[" WS "]+\\z", "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"}},
+};
+#define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+#define N_NAMES (sizeof(shapes[0].names) / sizeof(shapes[0].names[0]))
+
+struct ntx__pre {
+    unsigned n;
+    pcre2_code *code[NTX__PRE_MAX];
+    pcre2_match_context *limits;
+};
+
+static const struct shape *find_shape(struct ntx_str name)
+{
+    for (size_t i = 0; i < N_SHAPES; i++)
+        for (size_t k = 0; k < N_NAMES && shapes[i].names[k]; k++)
+            if (strlen(shapes[i].names[k]) == name.n && !memcmp(shapes[i].names[k], name.p, name.n))
+                return &shapes[i];
+    return NULL;
+}
+
+static int refuse(struct ntx_str name, struct ntx_err *err)
+{
+    char known[320];
+    size_t at = 0;
+    for (size_t i = 0; i < N_SHAPES; i++)
+        for (size_t k = 0; k < N_NAMES && shapes[i].names[k] && at < sizeof(known); k++)
+            at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", at ? ", " : "", shapes[i].names[k]);
+    return ntx_err_set(err, -ENOTSUP, "pre-tokenizer \"%.*s\" is not known; known are: %s", (int)(name.n < 40 ? name.n : 40),
+                       name.n ? name.p : "", known);
+}
+
+static int compile(const char *regex, pcre2_code **out, struct ntx_err *err)
+{
+    int code;
+    PCRE2_SIZE at;
+    *out = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+    if (!*out)
+        return ntx_err_set(err, -EINVAL, "PCRE2 refuses a pre-tokenizer's expression (error %d at %zu)", code, (size_t)at);
+    (void)pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* refused where memory may not be executable: then interpreted */
+    return 0;
+}
+
+int ntx__pre_open(struct ntx_str name, struct ntx__pre **out, struct ntx__pre_traits *traits, struct ntx_err *err)
+{
+    const struct shape *shape = find_shape(name);
+    if (!shape)
+        return refuse(name, err);
+    struct ntx__pre *p = calloc(1, sizeof(*p));
+    int rc = p && (p->limits = pcre2_match_context_create(NULL)) ? 0 : -ENOMEM;
+    if (!rc) { /* no expression backtracks far, but a run of blanks may be long */
+        pcre2_set_match_limit(p->limits, UINT32_MAX);
+        pcre2_set_heap_limit(p->limits, UINT32_MAX);
+    }
+    for (; !rc && p->n < NTX__PRE_MAX && shape->regex[p->n]; p->n++)
+        rc = compile(shape->regex[p->n], &p->code[p->n], err);
+    if (rc) {
+        ntx__pre_free(p);
+        return rc;
+    }
+    *traits = shape->traits;
+    *out = p;
+    return 0;
+}
+
+void ntx__pre_free(struct ntx__pre *p)
+{
+    if (!p)
+        return;
+    for (unsigned i = 0; i < NTX__PRE_MAX; i++)
+        pcre2_code_free(p->code[i]);
+    pcre2_match_context_free(p->limits);
+    free(p);
+}
+
+size_t ntx__pre_bytes(const struct ntx__pre *p)
+{
+    size_t total = sizeof(*p);
+    for (unsigned i = 0; i < p->n; i++) {
+        size_t code = 0, jit = 0;
+        (void)pcre2_pattern_info(p->code[i], PCRE2_INFO_SIZE, &code);
+        (void)pcre2_pattern_info(p->code[i], PCRE2_INFO_JITSIZE, &jit);
+        total += code + jit;
+    }
+    return total;
+}
+
+struct split {
+    const struct ntx__pre *p;
+    pcre2_match_data *match; /* read before the next expression runs, so one serves all levels */
+    int (*word)(void *arg, const char *w, size_t n);
+    void *arg;
+};
+
+static int match_error(int code)
+{
+    return code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAPLIMIT ? -ENOMEM : -EIO;
+}
+
+static int cut(const struct split *s, unsigned level, const char *text, size_t len)
+{
+    if (level == s->p->n)
+        return s->word(s->arg, text, len);
+    const PCRE2_SIZE *span = pcre2_get_ovector_pointer(s->match);
+    int rc = 0;
+    size_t done = 0;
+    while (!rc && done < len) {
+        int code = pcre2_match(s->p->code[level], (PCRE2_SPTR)text, len, done, PCRE2_NO_UTF_CHECK, s->match, s->p->limits);
+        if (code < 0 && code != PCRE2_ERROR_NOMATCH)
+            return match_error(code);
+        size_t from = code < 0 ? len : span[0], to = code < 0 ? len : span[1];
+        if (from > done)
+            rc = cut(s, level + 1, text + done, from - done);
+        if (!rc && to > from)
+            rc = cut(s, level + 1, text + from, to - from);
+        done = to;
+    }
+    return rc;
+}
+
+int ntx__pre_split(const struct ntx__pre *p, const char *text, size_t len, int (*word)(void *arg, const char *w, size_t n),
+                   void *arg)
+{
+    struct split s = {.p = p, .match = pcre2_match_data_create(1, NULL), .word = word, .arg = arg};
+    int rc = s.match ? cut(&s, 0, text, len) : -ENOMEM;
+    pcre2_match_data_free(s.match);
+    return rc;
+}

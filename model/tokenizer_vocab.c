@@ -1,0 +1,324 @@
+/* tokenizer_vocab.c: reads the vocabulary of a GGUF into struct ntx__vocab.
+ *
+ * The file is not trusted: types and counts of the arrays are checked, ids must lie inside the vocabulary, and the
+ * hash table refuses a vocabulary that was made to collide. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/tokenizer_impl.h"
+
+#define EMPTY UINT32_MAX
+#define MAX_PROBES 512 /* an honest vocabulary at load <= 1/2 needs less than 100 */
+
+/* Tokens that end a generation in known models, by name. "</s>" is not here: it is an ordinary piece of HTML in some
+ * vocabularies; where it ends a text it is the file's eos_token_id. */
+static const char *const eog_names[] = {
+    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", /* Llama 3 */
+    "<|im_end|>", "<|endoftext|>",                 /* chatml, Qwen, GPT-2 */
+    "<|end|>",                                     /* Phi */
+    "<end_of_turn>", "<eos>",                      /* Gemma */
+    "<EOT>", "<|EOT|>",                            /* code models */
+    "<\xef\xbd\x9c""end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", /* DeepSeek */
+};
+
+/* ---- texts */
+
+static bool looks_like_control(const char *p, size_t n)
+{
+    static const char bar[] = "\xef\xbd\x9c"; /* DeepSeek's wide '|' */
+    if (n < 5 || p[0] != '<' || p[n - 1] != '>')
+        return false;
+    return (p[1] == '|' && p[n - 2] == '|') || (n >= 9 && !memcmp(p + 1, bar, 3) && !memcmp(p + n - 4, bar, 3));
+}
+
+static bool ends_generation(const char *p, size_t n)
+{
+    for (size_t i = 0; i < sizeof(eog_names) / sizeof(eog_names[0]); i++)
+        if (strlen(eog_names[i]) == n && !memcmp(eog_names[i], p, n))
+            return true;
+    return false;
+}
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* "<0x0A>" -> 10; -1 for anything else. */
+static int byte_value(struct ntx_str s)
+{
+    if (s.n != 6 || memcmp(s.p, "<0x", 3) || s.p[5] != '>' || hex(s.p[3]) < 0 || hex(s.p[4]) < 0)
+        return -1;
+    return hex(s.p[3]) << 4 | hex(s.p[4]);
+}
+
+static size_t unescape_spaces(struct ntx_str s, char *out)
+{
+    char *o = out;
+    for (size_t i = 0; i < s.n;) {
+        if (s.n - i >= 3 && !memcmp(s.p + i, "\xe2\x96\x81", 3)) {
+            *o++ = ' ';
+            i += 3;
+        } else {
+            *o++ = s.p[i++];
+        }
+    }
+    return (size_t)(o - out);
+}
+
+/* Writes the bytes that a token stands for; may set bits of *attr. Returns their number, never more than s.n. */
+static size_t token_bytes(const struct ntx__alphabet *a, struct ntx_str s, uint8_t *attr, char *out)
+{
+    unsigned type = *attr & NTX__TYPE_MASK;
+    if (type == NTX__BYTE) {
+        *out = (char)byte_value(s);
+        return 1;
+    }
+    if (type == NTX__NORMAL || type == NTX__UNUSED) {
+        if (!a)
+            return unescape_spaces(s, out);
+        int64_t n = ntx__alphabet_decode(a, s.p, s.n, out);
+        if (n >= 0)
+            return (size_t)n;
+        *attr |= NTX__LITERAL;
+    }
+    memcpy(out, s.p, s.n);
+    return s.n;
+}
+
+/* The type of a token with what its name says about it. */
+static uint8_t classify(struct ntx_str s, unsigned type)
+{
+    if (type < NTX__NORMAL || type > NTX__BYTE)
+        type = NTX__NORMAL;
+    if (ends_generation(s.p, s.n)) /* some files give these the wrong type */
+        return NTX__CONTROL | NTX__EOG | NTX__GUARDED;
+    if (type == NTX__CONTROL || type == NTX__UNKNOWN || (type == NTX__USER && looks_like_control(s.p, s.n)))
+        return (uint8_t)(type | NTX__GUARDED);
+    return (uint8_t)type;
+}
+
+static int load_texts(const struct ntx_gguf_kv *toks, const struct ntx_gguf_kv *types, bool byte_level, struct ntx__vocab *v,
+                      struct ntx_err *err)
+{
+    struct ntx__alphabet alphabet;
+    uint64_t total = 0;
+    ntx__alphabet_init(&alphabet);
+    for (uint32_t i = 0; i < v->n; i++)
+        total += toks->strs[i].n + (toks->strs[i].n == 0);
+    if (total > UINT32_MAX)
+        return ntx_err_set(err, -EINVAL, "tokenizer.ggml.tokens is too large (%llu bytes)", (unsigned long long)total);
+    v->pool = malloc(total + 1);
+    v->off = malloc((v->n + 1u) * sizeof(*v->off));
+    v->attr = malloc(v->n);
+    if (!v->pool || !v->off || !v->attr)
+        return -ENOMEM;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint32_t type = NTX__NORMAL;
+        if (types)
+            memcpy(&type, (const char *)types->data + 4 * (size_t)i, 4);
+        v->attr[i] = classify(toks->strs[i], type);
+        if ((v->attr[i] & NTX__TYPE_MASK) == NTX__BYTE && byte_value(toks->strs[i]) < 0)
+            return ntx_err_set(err, -EINVAL, "token %u has the type of a byte but not its form (<0x0A>)", i);
+        v->off[i] = at;
+        at += (uint32_t)token_bytes(byte_level ? &alphabet : NULL, toks->strs[i], &v->attr[i], v->pool + at);
+    }
+    v->off[v->n] = at;
+    char *fit = realloc(v->pool, at + 1); /* escapes made it shorter */
+    if (fit)
+        v->pool = fit;
+    return 0;
+}
+
+/* ---- text -> id */
+
+static uint64_t hash(const char *p, size_t n)
+{
+    uint64_t h = 0x9e3779b97f4a7c15u ^ n, w;
+    for (; n >= 8; p += 8, n -= 8) {
+        memcpy(&w, p, 8);
+        h = (h ^ w) * 0xff51afd7ed558ccdu;
+        h ^= h >> 32;
+    }
+    w = 0;
+    memcpy(&w, p, n);
+    h = (h ^ w) * 0xff51afd7ed558ccdu;
+    return h ^ h >> 29;
+}
+
+static bool same(const struct ntx__vocab *v, uint32_t id, const char *text, size_t len)
+{
+    return v->off[id + 1] - v->off[id] == len && !memcmp(v->pool + v->off[id], text, len);
+}
+
+int32_t ntx__vocab_find(const struct ntx__vocab *v, const char *text, size_t len)
+{
+    if (len == 0 || len > v->max_len)
+        return -1;
+    for (uint32_t i = (uint32_t)hash(text, len) & v->mask;; i = (i + 1) & v->mask) {
+        if (v->slots[i] == EMPTY)
+            return -1;
+        if (same(v, v->slots[i], text, len))
+            return (int32_t)v->slots[i];
+    }
+}
+
+static bool from_text(const struct ntx__vocab *v, uint32_t id)
+{
+    unsigned type = v->attr[id] & (NTX__TYPE_MASK | NTX__LITERAL);
+    return (type == NTX__NORMAL || type == NTX__UNUSED) && v->off[id + 1] > v->off[id];
+}
+
+static int insert(struct ntx__vocab *v, uint32_t id, struct ntx_err *err)
+{
+    size_t len;
+    const char *text = ntx__vocab_text(v, id, &len);
+    uint32_t i = (uint32_t)hash(text, len) & v->mask;
+    for (unsigned probes = 0; v->slots[i] != EMPTY; i = (i + 1) & v->mask) {
+        if (same(v, v->slots[i], text, len))
+            return 0; /* the first of two equal tokens counts */
+        if (++probes == MAX_PROBES)
+            return ntx_err_set(err, -EINVAL, "the vocabulary's tokens collide on purpose (token %u)", id);
+    }
+    v->slots[i] = id;
+    v->max_len = len > v->max_len ? (uint32_t)len : v->max_len;
+    return 0;
+}
+
+static int index_texts(struct ntx__vocab *v, struct ntx_err *err)
+{
+    uint32_t size = 1024;
+    while (size < 2 * v->n)
+        size *= 2;
+    v->slots = malloc(size * sizeof(*v->slots));
+    if (!v->slots)
+        return -ENOMEM;
+    memset(v->slots, 0xff, size * sizeof(*v->slots));
+    v->mask = size - 1;
+    for (uint32_t i = 0; i < v->n; i++)
+        if (from_text(v, i) && insert(v, i, err))
+            return -EINVAL;
+    return 0;
+}
+
+/* Byte tokens by type; in a byte-level vocabulary they are the ordinary tokens of one byte. */
+static void index_bytes(struct ntx__vocab *v, bool byte_level)
+{
+    for (unsigned b = 0; b < 256; b++) {
+        char c = (char)b;
+        v->byte_id[b] = byte_level ? ntx__vocab_find(v, &c, 1) : -1;
+    }
+    for (uint32_t i = v->n; i-- > 0;)
+        if ((v->attr[i] & NTX__TYPE_MASK) == NTX__BYTE)
+            v->byte_id[(unsigned char)v->pool[v->off[i]]] = (int32_t)i;
+}
+
+/* ---- special ids and switches */
+
+/* A missing key leaves *id; the largest 32-bit number is some writers' "none". */
+static int token_key(const struct ntx_gguf *g, const char *key, uint32_t n, int32_t *id, struct ntx_err *err)
+{
+    uint64_t x;
+    int rc = ntx_gguf_u64(g, key, &x);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc || (x >= n && x != UINT32_MAX))
+        return ntx_err_set(err, -EINVAL, "%s is not a token of the vocabulary (%u tokens)", key, n);
+    *id = x == UINT32_MAX ? -1 : (int32_t)x;
+    return 0;
+}
+
+static int bool_key(const struct ntx_gguf *g, const char *key, bool *value, struct ntx_err *err)
+{
+    int rc = ntx_gguf_bool(g, key, value);
+    if (rc && rc != -ENOENT)
+        return ntx_err_set(err, -EINVAL, "%s is not a boolean", key);
+    return 0;
+}
+
+static void mark_eog(struct ntx__vocab *v, int32_t id)
+{
+    if (id >= 0)
+        v->attr[id] |= NTX__EOG;
+}
+
+static int load_specials(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v, struct ntx_err *err)
+{
+    int32_t eot = -1, eom = -1;
+    int rc;
+    v->bos = v->eos = v->unk = -1;
+    if (!kind->byte_level && v->n > 2) { /* SentencePiece's own order, where the file is silent */
+        v->unk = (v->attr[0] & NTX__TYPE_MASK) == NTX__UNKNOWN ? 0 : -1;
+        v->bos = (v->attr[1] & NTX__TYPE_MASK) == NTX__CONTROL ? 1 : -1;
+        v->eos = (v->attr[2] & NTX__TYPE_MASK) == NTX__CONTROL ? 2 : -1;
+    }
+    if ((rc = token_key(g, "tokenizer.ggml.bos_token_id", v->n, &v->bos, err)) ||
+        (rc = token_key(g, "tokenizer.ggml.eos_token_id", v->n, &v->eos, err)) ||
+        (rc = token_key(g, "tokenizer.ggml.unknown_token_id", v->n, &v->unk, err)) ||
+        (rc = token_key(g, "tokenizer.ggml.eot_token_id", v->n, &eot, err)) ||
+        (rc = token_key(g, "tokenizer.ggml.eom_token_id", v->n, &eom, err)))
+        return rc;
+    mark_eog(v, v->eos);
+    mark_eog(v, eot);
+    mark_eog(v, eom);
+    v->add_bos = kind->add_bos;
+    v->add_prefix = kind->add_prefix;
+    if ((rc = bool_key(g, "tokenizer.ggml.add_bos_token", &v->add_bos, err)) ||
+        (rc = bool_key(g, "tokenizer.ggml.add_eos_token", &v->add_eos, err)))
+        return rc;
+    return kind->byte_level ? 0 : bool_key(g, "tokenizer.ggml.add_space_prefix", &v->add_prefix, err);
+}
+
+/* ---- open */
+
+/* An array of n elements (any number when n is 0) of the given kind, or an error. */
+static int array_key(const struct ntx_gguf *g, const char *key, enum ntx_gguf_vtype elem, uint64_t n,
+                     const struct ntx_gguf_kv **out, struct ntx_err *err)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, key);
+    if (!kv)
+        return -ENOENT;
+    bool number = elem == NTX_GGUF_I32 && kv->elem == NTX_GGUF_U32;
+    if (kv->type != NTX_GGUF_ARR || (kv->elem != elem && !number) || (n && kv->count != n))
+        return ntx_err_set(err, -EINVAL, "%s is not an array of the right kind and length", key);
+    *out = kv;
+    return 0;
+}
+
+int ntx__vocab_open(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v, struct ntx_err *err)
+{
+    const struct ntx_gguf_kv *toks = NULL, *types = NULL;
+    int rc = array_key(g, "tokenizer.ggml.tokens", NTX_GGUF_STR, 0, &toks, err);
+    if (rc == -ENOENT || (!rc && toks->count == 0))
+        return ntx_err_set(err, -EINVAL, "the file has no vocabulary (tokenizer.ggml.tokens)");
+    if (rc)
+        return rc;
+    if (toks->count > NTX__MAX_VOCAB)
+        return ntx_err_set(err, -EINVAL, "a vocabulary of %llu tokens is more than ntx takes (%u)",
+                           (unsigned long long)toks->count, NTX__MAX_VOCAB);
+    v->n = (uint32_t)toks->count;
+    rc = array_key(g, "tokenizer.ggml.token_type", NTX_GGUF_I32, v->n, &types, err);
+    if (rc && rc != -ENOENT)
+        return rc;
+    if ((rc = load_texts(toks, types, kind->byte_level, v, err)) || (rc = index_texts(v, err)))
+        return rc;
+    index_bytes(v, kind->byte_level);
+    return load_specials(g, kind, v, err);
+}
+
+void ntx__vocab_free(struct ntx__vocab *v)
+{
+    free(v->pool);
+    free(v->off);
+    free(v->attr);
+    free(v->slots);
+}
+
+size_t ntx__vocab_bytes(const struct ntx__vocab *v)
+{
+    return v->off[v->n] + (v->n + 1u) * sizeof(*v->off) + v->n + (v->mask + 1u) * sizeof(*v->slots);
+}
