@@ -20,6 +20,7 @@
  *   FILLING(lap) iod, with a slot chosen among those that no descriptor holds and that are not tainted
  *   READY(lap) | FAILED(lap) | SKIPPED(lap)   iod; computed then reads the bytes at slot + shift, and writes FREE(lap + 1)
  * The words alone tell everything: a restarted iod finds the next sequence to fill as the least FREE one.
+ * Words of host chunks: FREE (nothing read yet) -> FILLING -> READY | FAILED, all with gen 0 but FAILED, whose gen is the positive errno.
  * One producer (iod), one consumer (computed). computed sleeps on the word by futex; iod sleeps in its event loop
  * and sets iod_asleep first; computed writes the wake eventfd only when iod_asleep is set and half the ring is free.
  *
@@ -150,6 +151,8 @@ struct ntx_region {
     double huge_share; /* creator: part of slots+frames+arena that is in huge pages, 0..1 */
 };
 
+/* Offsets follow from the geometry alone (region_check.c), and attach compares them. block: a power of two; slot_bytes, frame_bytes and
+ * arena_bytes are multiples of it; n_slots >= n_desc. The widened range of each host chunk lies inside the arena. */
 struct ntx_region_geometry {
     uint32_t block, n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_probes, n_layers, n_embd;
     uint64_t slot_bytes, frame_bytes, arena_bytes, epoch;
@@ -160,7 +163,8 @@ uint64_t ntx_region_bytes(const struct ntx_region_geometry *g);
 /* memfd, mapped 2 MiB-aligned, populated, collapsed into huge pages where the kernel allows, locked where the limit
  * allows (refusals are told in `note`, one line, maybe empty). -ENOMEM with the number of bytes in err. */
 int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *r, char *note, size_t note_len, struct ntx_err *err);
-/* Maps a received descriptor and validates magic, version, geometry and bounds of every table and entry. Takes fd over. */
+/* The creator fills in file_bytes[], chunks[] and sched[] before the descriptor goes to anybody; all words are FREE(0) by then.
+ * Maps a received descriptor and validates magic, version, geometry and bounds of every table and entry. Takes fd over. */
 int ntx_region_attach(int fd, bool writable, struct ntx_region *r, struct ntx_err *err);
 void ntx_region_close(struct ntx_region *r); /* a zeroed or closed handle is fine */
 

@@ -1,0 +1,174 @@
+/* What a valid region looks like. An attached region is somebody else's bytes: nothing in it is believed before it has
+ * been through here, and all arithmetic on it is checked for overflow. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "shm/region_impl.h"
+
+#define LIMIT ((uint64_t)1 << 62)
+
+/* A cursor over the file; once it has overflowed it stays so. */
+struct cursor {
+    uint64_t at;
+    bool over;
+};
+
+static uint64_t place(struct cursor *c, uint64_t align, uint64_t count, uint64_t size)
+{
+    uint64_t start, len, end;
+    c->over |= __builtin_add_overflow(c->at, align - 1, &start);
+    start = start / align * align;
+    c->over |= __builtin_mul_overflow(count, size, &len);
+    c->over |= __builtin_add_overflow(start, len, &end) || end > LIMIT;
+    c->at = end;
+    return start;
+}
+
+static int check_geometry(const struct ntx_region_geometry *g, struct ntx_err *err)
+{
+    const char *bad = NULL;
+    if (g->block < 512 || g->block > 65536 || (g->block & (g->block - 1)))
+        bad = "block is no power of two from 512 to 65536";
+    else if (g->n_files < 1 || g->n_files > NTX_MAX_FILES)
+        bad = "n_files is not 1 to 100";
+    else if (g->n_layers < 1 || g->n_layers >= NTX_MAP_WORDS * 64)
+        bad = "n_layers is not 1 to 575";
+    else if (g->n_sched > g->n_chunks)
+        bad = "more chunks are scheduled than there are";
+    else if (g->n_sched && (!g->n_desc || !g->slot_bytes))
+        bad = "a schedule but no ring";
+    else if (g->n_slots < g->n_desc)
+        bad = "fewer slots than descriptors";
+    else if (g->slot_bytes % g->block || g->frame_bytes % g->block || g->arena_bytes % g->block)
+        bad = "slots, frames or arena are no multiple of block";
+    else if (g->slot_bytes > UINT32_MAX || g->frame_bytes > UINT32_MAX)
+        bad = "a slot or frame of 4 GiB or more";
+    return bad ? ntx_err_set(err, -EINVAL, "shared region: %s", bad) : 0;
+}
+
+int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_layout *l, struct ntx_err *err)
+{
+    int rc = check_geometry(g, err);
+    if (rc)
+        return rc;
+    uint64_t page = NTX_MAX(g->block, 4096u);
+    struct cursor c = {sizeof(struct ntx_region_hdr), false};
+    l->off_chunks = place(&c, 64, g->n_chunks, sizeof(struct ntx_plan_chunk));
+    l->off_sched = place(&c, 64, g->n_sched, sizeof(uint32_t));
+    l->off_state = place(&c, 64, g->n_chunks, sizeof(uint32_t));
+    l->off_desc = place(&c, 64, g->n_desc, sizeof(struct ntx_desc));
+    l->off_taint = place(&c, 64, g->n_slots, sizeof(uint32_t));
+    l->off_pass = place(&c, 128, NTX_PASS_MAPS, sizeof(struct ntx_pass_map));
+    l->off_demand = place(&c, 64, g->n_demands, sizeof(struct ntx_demand));
+    l->off_probe = place(&c, 64, g->n_probes, sizeof(struct ntx_probe));
+    l->off_probe_data = place(&c, 64, (uint64_t)g->n_probes * g->n_embd, sizeof(float));
+    l->front_end = c.at;
+    l->off_slots = place(&c, NTX_HUGE, g->n_slots, g->slot_bytes);
+    l->off_frames = place(&c, page, g->n_demands, g->frame_bytes);
+    l->off_arena = place(&c, page, 1, g->arena_bytes);
+    l->bytes = place(&c, NTX_HUGE, 0, 0);
+    if (c.over)
+        return ntx_err_set(err, -EOVERFLOW, "shared region: its parts together overflow");
+    return 0;
+}
+
+int ntx__region_check_header(const struct ntx_region_hdr *h, uint64_t file_bytes, struct ntx_err *err)
+{
+    if (h->magic != NTX_REGION_MAGIC)
+        return ntx_err_set(err, -EINVAL, "shared region: wrong magic %#" PRIx64 "; this is no region of ntx", h->magic);
+    if (h->version != NTX_REGION_VERSION || h->hdr_bytes != sizeof *h)
+        return ntx_err_set(err, -EPROTO, "shared region: version %u with a header of %u bytes, expected %u and %zu; the daemons are of different versions",
+                           h->version, h->hdr_bytes, NTX_REGION_VERSION, sizeof *h);
+    struct ntx_region_geometry g = {
+        .block = h->block, .n_files = h->n_files, .n_chunks = h->n_chunks, .n_sched = h->n_sched, .n_desc = h->n_desc,
+        .n_slots = h->n_slots, .n_demands = h->n_demands, .n_probes = h->n_probes, .n_layers = h->n_layers, .n_embd = h->n_embd,
+        .slot_bytes = h->slot_bytes, .frame_bytes = h->frame_bytes, .arena_bytes = h->arena_bytes, .epoch = h->epoch,
+    };
+    struct ntx__region_layout l;
+    int rc = ntx__region_layout(&g, &l, err);
+    if (rc)
+        return rc;
+    const struct {
+        const char *name;
+        uint64_t is, want;
+    } f[] = {
+        {"bytes", h->bytes, l.bytes}, {"bytes (file size)", h->bytes, file_bytes},
+        {"off_chunks", h->off_chunks, l.off_chunks}, {"off_sched", h->off_sched, l.off_sched},
+        {"off_state", h->off_state, l.off_state}, {"off_desc", h->off_desc, l.off_desc},
+        {"off_taint", h->off_taint, l.off_taint}, {"off_pass", h->off_pass, l.off_pass},
+        {"off_demand", h->off_demand, l.off_demand}, {"off_probe", h->off_probe, l.off_probe},
+        {"off_probe_data", h->off_probe_data, l.off_probe_data}, {"off_slots", h->off_slots, l.off_slots},
+        {"off_frames", h->off_frames, l.off_frames}, {"off_arena", h->off_arena, l.off_arena},
+    };
+    for (size_t i = 0; i < sizeof f / sizeof *f; i++)
+        if (f[i].is != f[i].want)
+            return ntx_err_set(err, -EINVAL, "shared region: %s is %" PRIu64 ", expected %" PRIu64, f[i].name, f[i].is, f[i].want);
+    return 0;
+}
+
+/* Reads are widened to whole blocks on both sides, so it is the widened range that must fit. */
+static const char *check_host(const struct ntx_region_hdr *h, const struct ntx_plan_chunk *c)
+{
+    uint64_t head = c->offset % h->block, end;
+    if (c->where % h->block != head)
+        return "place and offset are not congruent modulo block";
+    if (c->where < h->off_arena || c->where - head < h->off_arena)
+        return "begins before the arena";
+    if (__builtin_add_overflow(c->where, c->bytes, &end) || end > h->off_arena + h->arena_bytes ||
+        NTX_ROUND_UP(end, (uint64_t)h->block) > h->off_arena + h->arena_bytes)
+        return "ends behind the arena";
+    return NULL;
+}
+
+static const char *check_streamed(const struct ntx_region *r, const struct ntx_plan_chunk *c, uint32_t i)
+{
+    const struct ntx_region_hdr *h = r->hdr;
+    if (c->bytes > h->slot_bytes || h->slot_bytes - c->bytes < 2 * (uint64_t)h->block)
+        return "is bigger than a slot";
+    if (c->sched >= h->n_sched || r->sched[c->sched] != i)
+        return "is not where the schedule has it";
+    return NULL;
+}
+
+static const char *check_chunk(const struct ntx_region *r, uint32_t i)
+{
+    const struct ntx_region_hdr *h = r->hdr;
+    const struct ntx_plan_chunk *c = &r->chunks[i];
+    uint64_t end;
+    if (c->file >= h->n_files)
+        return "names a file that is not there";
+    if (!c->bytes || __builtin_add_overflow(c->offset, c->bytes, &end) || end > h->file_bytes[c->file])
+        return "lies outside its file";
+    if (c->layer > h->n_layers)
+        return "names a layer that is not there";
+    switch (c->placement) {
+    case NTX_PLACE_STORAGE:
+        return check_streamed(r, c, i);
+    case NTX_PLACE_HOST:
+        return check_host(h, c);
+    case NTX_PLACE_DEVICE:
+        return NULL;
+    default:
+        return "has an unknown placement";
+    }
+}
+
+int ntx__region_check_plan(const struct ntx_region *r, struct ntx_err *err)
+{
+    const struct ntx_region_hdr *h = r->hdr;
+    uint32_t streamed = 0;
+    for (uint32_t i = 0; i < h->n_files; i++)
+        if (h->file_bytes[i] > LIMIT)
+            return ntx_err_set(err, -EINVAL, "shared region: file %u has an impossible size", i);
+    for (uint32_t i = 0; i < h->n_chunks; i++) {
+        const char *bad = check_chunk(r, i);
+        if (bad)
+            return ntx_err_set(err, -EINVAL, "shared region: chunk %u %s", i, bad);
+        streamed += r->chunks[i].placement == NTX_PLACE_STORAGE;
+    }
+    if (streamed != h->n_sched) /* each streamed chunk stands at its own index, so equal counts make it one to one */
+        return ntx_err_set(err, -EINVAL, "shared region: %u chunks are streamed, but the schedule has %u", streamed, h->n_sched);
+    return 0;
+}

@@ -1,0 +1,113 @@
+/* Brings the region's memory in: tables in ordinary pages, everything that DMA lands in as huge pages where the kernel
+ * lets an ordinary process have them. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "common/util.h"
+#include "shm/region_impl.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+/* Each failed collapse may have compacted memory for a while; after so many in a row there is no more to be had. */
+#define COLLAPSE_PATIENCE 16
+
+static void note_add(char *note, size_t len, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void note_add(char *note, size_t len, const char *fmt, ...)
+{
+    size_t n = strnlen(note, len);
+    if (n + 3 >= len)
+        return;
+    if (n)
+        n += (size_t)snprintf(note + n, len - n, "; ");
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(note + n, len - n, fmt, ap);
+    va_end(ap);
+}
+
+static int populate(uint8_t *p, size_t n)
+{
+    if (!n || !madvise(p, n, MADV_POPULATE_WRITE))
+        return 0;
+    if (errno != EINVAL)
+        return -errno;
+    for (size_t i = 0; i < n; i += 4096) /* before Linux 5.14 */
+        *(volatile uint8_t *)(p + i) = 0;
+    return 0;
+}
+
+/* One page is enough for the kernel to collapse the whole: it fills the holes with zeros itself. So no more than one
+ * small page is held twice for a moment. */
+static int collapse(uint8_t *p)
+{
+    int rc = populate(p, 4096);
+    for (int attempt = 0; !rc && attempt < 2; attempt++) {
+        if (!madvise(p, NTX_HUGE, MADV_COLLAPSE))
+            return 0;
+        if (errno != EAGAIN)
+            break;
+    }
+    return rc ? rc : -errno;
+}
+
+static int bring_in_huge(struct ntx_region *r, uint64_t from, char *note, size_t note_len)
+{
+    uint64_t total = (r->bytes - from) / NTX_HUGE, huge = 0;
+    int failed = 0, why = 0;
+    madvise(r->base + from, r->bytes - from, MADV_HUGEPAGE); /* where shmem_enabled is "advise" this suffices */
+    for (uint64_t at = from; at < r->bytes; at += NTX_HUGE) {
+        int rc = failed < COLLAPSE_PATIENCE ? collapse(r->base + at) : why;
+        if (!rc) {
+            huge++;
+            failed = 0;
+            continue;
+        }
+        why = rc;
+        failed = rc == -EINVAL ? COLLAPSE_PATIENCE : failed + 1;
+        rc = populate(r->base + at, NTX_HUGE);
+        if (rc)
+            return rc;
+    }
+    r->huge_share = total ? (double)huge / (double)total : 0;
+    if (huge < total)
+        note_add(note, note_len, "only %.0f %% of the shared region is in huge pages (%s): reading will be slower",
+                 100 * r->huge_share, why == -EINVAL ? "needs Linux 6.1 or later, and shmem huge pages not denied" : strerror(-why));
+    return 0;
+}
+
+static void lock(struct ntx_region *r, uint64_t front_end, uint64_t from, char *note, size_t note_len)
+{
+    struct rlimit lim = {0, 0};
+    char have[32], want[32];
+    if (!mlock(r->base, front_end) && !mlock(r->base + from, r->bytes - from))
+        return;
+    int why = errno;
+    munlock(r->base, r->bytes);
+    getrlimit(RLIMIT_MEMLOCK, &lim);
+    note_add(note, note_len, "the shared region is not locked in memory (%s; needs %s, the limit on locked memory is %s): idle memory may be paged out",
+             strerror(why), ntx_format_size(r->bytes, want, sizeof want), ntx_format_size(lim.rlim_cur, have, sizeof have));
+}
+
+int ntx__region_populate(struct ntx_region *r, uint64_t front_end, char *note, size_t note_len, struct ntx_err *err)
+{
+    uint64_t from = r->hdr->off_slots;
+    int rc = populate(r->base, front_end);
+    if (!rc)
+        rc = bring_in_huge(r, from, note, note_len);
+    if (rc) {
+        char size[32];
+        return ntx_err_set(err, rc == -EFAULT ? -ENOMEM : rc, "cannot get %s (%llu bytes) of memory for the shared region: %s; use a smaller --ram",
+                           ntx_format_size(r->bytes, size, sizeof size), (unsigned long long)r->bytes, strerror(-rc));
+    }
+    lock(r, front_end, from, note, note_len);
+    return 0;
+}
