@@ -29,6 +29,9 @@ int ntx_err_prefix(struct ntx_err *err, const char *fmt, ...)
     size_t n = strnlen(head, sizeof head - 3);
     memcpy(err->text, head, n);
     memcpy(err->text + n, ": ", 2);
-    snprintf(err->text + n + 2, sizeof err->text - n - 2, "%s", old);
+    size_t room = sizeof err->text - n - 3, m = strnlen(old, sizeof old);
+    m = m < room ? m : room;
+    memcpy(err->text + n + 2, old, m);
+    err->text[n + 2 + m] = 0;
     return err->code;
 }

@@ -1,0 +1,180 @@
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/commands.h"
+
+struct sink { /* an answer under way */
+    const struct ntx_options *o;
+    char *text;
+    size_t len, room;
+    bool keep;
+    uint64_t seed;
+};
+
+static int keep(struct sink *s, const void *p, size_t n)
+{
+    if (!s->keep)
+        return 0;
+    if (s->len + n + 1 > s->room) {
+        size_t room = (s->len + n + 1) * 2;
+        char *t = realloc(s->text, room);
+        if (!t)
+            return -ENOMEM;
+        s->text = t;
+        s->room = room;
+    }
+    memcpy(s->text + s->len, p, n);
+    s->len += n;
+    s->text[s->len] = 0;
+    return 0;
+}
+
+static void print_line(json_t *j)
+{
+    char *s = json_dumps(j, JSON_COMPACT);
+    if (s)
+        puts(s);
+    free(s);
+    json_decref(j);
+    fflush(stdout);
+}
+
+static int on_token(struct sink *s, const Ntx__Token *t)
+{
+    if (s->o->json) {
+        /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD. */
+        json_t *text = json_stringn((const char *)t->text.data, t->text.len);
+        print_line(json_pack("{s:i, s:o}", "token", t->token, "text", text ? text : json_string("\xef\xbf\xbd")));
+    } else {
+        fwrite(t->text.data, 1, t->text.len, stdout);
+        fflush(stdout);
+    }
+    if (ferror(stdout))
+        return -EPIPE;
+    return keep(s, t->text.data, t->text.len);
+}
+
+static double number(const json_t *j, const char *key)
+{
+    return json_number_value(json_object_get(j, key));
+}
+
+static void print_summary(const struct sink *s, const json_t *j)
+{
+    double per_token = number(j, "bytes_read_per_token");
+    fprintf(stderr, "ntx: %.0f tokens at %.2f tok/s, prompt of %.0f at %.2f tok/s", number(j, "generated_tokens"), number(j, "decode_tok_s"),
+            number(j, "prompt_tokens"), number(j, "prefill_tok_s"));
+    if (per_token > 0)
+        fprintf(stderr, "; %.1f MB read per token at %.2f GB/s", per_token / 1e6, number(j, "io_gb_s"));
+    fprintf(stderr, "; peak %.0f MiB; seed %llu", number(j, "peak_bytes") / (1 << 20), (unsigned long long)s->seed);
+    const char *finish = json_string_value(json_object_get(j, "finish"));
+    if (finish && !strcmp(finish, "length"))
+        fputs("; ended by length", stderr);
+    size_t i;
+    json_t *v;
+    json_array_foreach(json_object_get(j, "lossy"), i, v) fprintf(stderr, "; lossy: %s", json_string_value(v));
+    fputc('\n', stderr);
+}
+
+static int write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err)
+{
+    if (!o->stats)
+        return 0;
+    if (!strcmp(o->stats, "-")) {
+        json_dumpf(j, stdout, JSON_INDENT(2));
+        putchar('\n');
+        return 0;
+    }
+    return json_dump_file(j, o->stats, JSON_INDENT(2)) ? ntx_err_set(err, -EIO, "%s: cannot write the statistics: %s", o->stats, strerror(errno)) : 0;
+}
+
+static int on_done(struct sink *s, const Ntx__Done *d, struct ntx_err *err)
+{
+    json_t *j = json_loads(d->stats_json, 0, NULL);
+    if (!s->o->json)
+        putchar('\n');
+    fflush(stdout);
+    if (!j)
+        return ntx_err_set(err, -EPROTO, "the daemon sent statistics that are no JSON");
+    int rc = write_stats(s->o, j, err);
+    if (!s->o->quiet)
+        print_summary(s, j);
+    if (s->o->json)
+        print_line(json_pack("{s:O}", "stats", j));
+    json_decref(j);
+    return rc;
+}
+
+static void cancel(struct ntx_client *c, uint64_t target)
+{
+    Ntx__Cancel k = NTX__CANCEL__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    struct ntx_err ignored;
+    k.target = target;
+    q.body_case = NTX__REQUEST__BODY_CANCEL;
+    q.cancel = &k;
+    ntx_client_send(c, &q, NULL, 0, NULL, &ignored);
+}
+
+/* One reply: 1 when it was the last. */
+static int take(struct sink *s, const Ntx__Reply *r, uint64_t *session, struct ntx_err *err)
+{
+    switch (r->body_case) {
+    case NTX__REPLY__BODY_STARTED:
+        if (session)
+            *session = r->started->session;
+        s->seed = r->started->seed;
+        return 0;
+    case NTX__REPLY__BODY_PROGRESS:
+        ntx_show_progress(s->o, r->progress);
+        return 0;
+    case NTX__REPLY__BODY_TOKEN:
+        if (!s->o->quiet)
+            ntx_clear_progress();
+        return on_token(s, r->token);
+    case NTX__REPLY__BODY_DONE: {
+        int rc = on_done(s, r->done, err);
+        return rc ? rc : 1;
+    }
+    default:
+        return 0;
+    }
+}
+
+int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, uint64_t *session, char **text, struct ntx_err *err)
+{
+    struct sink s = {.o = o, .keep = text != NULL, .seed = o->seed};
+    Ntx__Request q = NTX__REQUEST__INIT;
+    uint64_t id;
+    bool interrupted = false;
+    q.body_case = NTX__REQUEST__BODY_GENERATE;
+    q.generate = m;
+    int rc = ntx_client_send(c, &q, NULL, 0, &id, err);
+    while (!rc) {
+        Ntx__Reply *r;
+        rc = ntx_client_next(c, id, interrupted ? 5000 : -1, &r, err);
+        if (rc == -EINTR && !interrupted) { /* the first Ctrl-C ends the answer; a second one ends the waiting */
+            cancel(c, id);
+            interrupted = true;
+            rc = 0;
+            continue;
+        }
+        if (!rc) {
+            rc = take(&s, r, session, err);
+            ntx__reply__free_unpacked(r, NULL);
+        }
+    }
+    if (rc == 1)
+        rc = interrupted ? ntx_err_set(err, -EINTR, "interrupted") : 0;
+    if (rc == -EPIPE && ferror(stdout))
+        ntx_err_set(err, rc, "standard output is closed");
+    if (text && !rc)
+        *text = s.text ? s.text : strdup("");
+    else
+        free(s.text);
+    return rc;
+}

@@ -1,0 +1,308 @@
+#include "client/client.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/supervise.h"
+#include "common/util.h"
+
+struct ntx_client {
+    int sock;
+    uint64_t next_id;
+    struct ntx_frame_in in;
+    struct ntx_supervisor *sup; /* captive and `up` */
+    char dir[200];
+    bool own_dir;               /* captive: made by us, removed by us */
+};
+
+static struct {
+    int fd; /* signalfd, -1 while there is none */
+    int last;
+} signals = {-1, 0};
+
+int ntx_client_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    signal(SIGPIPE, SIG_IGN);
+    if (sigprocmask(SIG_BLOCK, &set, NULL))
+        return -errno;
+    signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return signals.fd < 0 ? -errno : 0;
+}
+
+int ntx_client_signalled(void) { return signals.last; }
+
+static int open_socket(const char *path, struct ntx_err *err)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof a.sun_path)
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: the socket's path is longer than %zu bytes; use a shorter NTX_RUNTIME", path, sizeof a.sun_path - 1);
+    memcpy(a.sun_path, path, strlen(path));
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
+    if (connect(s, (struct sockaddr *)&a, sizeof a)) {
+        int e = errno;
+        close(s);
+        if (e == EACCES)
+            return ntx_err_set(err, -e, "%s: permission denied; the service's socket is for members of group ntx", path);
+        return ntx_err_set(err, -e, "%s: %s; no daemons run there (start them with `ntx up MODEL` or `systemctl start ntx.target`)", path, strerror(e));
+    }
+    return s;
+}
+
+static int default_socket(char *path, size_t n, struct ntx_err *err)
+{
+    char dir[200];
+    int rc = ntx_runtime_dir(false, dir, sizeof dir, err);
+    if (rc)
+        return rc;
+    snprintf(path, n, "%s/ntx.sock", dir);
+    if (!getenv("NTX_RUNTIME") && access(path, F_OK) && !access("/run/ntx/ntx.sock", F_OK))
+        snprintf(path, n, "/run/ntx/ntx.sock");
+    return 0;
+}
+
+int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct ntx_err *err)
+{
+    char path[256];
+    int rc;
+    if (socket_path)
+        snprintf(path, sizeof path, "%s", socket_path);
+    else if ((rc = default_socket(path, sizeof path, err)))
+        return rc;
+    int s = open_socket(path, err);
+    if (s < 0)
+        return s;
+    struct ntx_client *c = calloc(1, sizeof *c);
+    if (!c) {
+        close(s);
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    }
+    c->sock = s;
+    *out = c;
+    return 0;
+}
+
+/* Waits for the daemon's socket to answer; polls, since a socket's birth cannot be waited for otherwise. */
+static int wait_socket(struct ntx_client *c, struct ntx_err *err)
+{
+    char path[256], how[64];
+    snprintf(path, sizeof path, "%s/ntx.sock", c->dir);
+    for (uint64_t end = ntx_now_ns() + 20000000000u; ntx_now_ns() < end;) {
+        int s = open_socket(path, err);
+        if (s >= 0) {
+            c->sock = s;
+            return 0;
+        }
+        if (ntx_supervisor_lost(c->sup, how, sizeof how))
+            return ntx_err_set(err, -EPIPE, "ntx-computed did not start (%s)", how);
+        struct pollfd p = {.fd = ntx_supervisor_fd(c->sup), .events = POLLIN};
+        poll(&p, 1, 5);
+    }
+    return ntx_err_prefix(err, "ntx-computed does not answer");
+}
+
+static int start(struct ntx_client *c, bool quiet, struct ntx_client **out, struct ntx_err *err)
+{
+    int rc = ntx_supervisor_start(c->dir, quiet, &c->sup, err);
+    if (!rc)
+        rc = wait_socket(c, err);
+    if (rc) {
+        ntx_client_free(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+static struct ntx_client *blank(void)
+{
+    struct ntx_client *c = calloc(1, sizeof *c);
+    if (c)
+        c->sock = -1;
+    return c;
+}
+
+int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
+{
+    struct ntx_client *c = blank();
+    const char *base = getenv("XDG_RUNTIME_DIR");
+    if (!c)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    if (!base || access(base, W_OK))
+        base = (base = getenv("TMPDIR")) && *base ? base : "/tmp";
+    if ((size_t)snprintf(c->dir, sizeof c->dir, "%s/ntx-run-XXXXXX", base) > 80) { /* room for socket names within sun_path */
+        free(c);
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for sockets; set TMPDIR to a shorter one", base);
+    }
+    if (!mkdtemp(c->dir)) {
+        int e = errno;
+        free(c);
+        return ntx_err_set(err, -e, "%s: cannot make a runtime directory: %s; set TMPDIR to a writable one", base, strerror(e));
+    }
+    c->own_dir = true;
+    return start(c, quiet, out, err);
+}
+
+int ntx_client_up(const char *dir, struct ntx_client **out, struct ntx_err *err)
+{
+    struct ntx_client *c = blank();
+    if (!c)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    snprintf(c->dir, sizeof c->dir, "%s", dir);
+    return start(c, false, out, err);
+}
+
+struct ntx_supervisor *ntx_client_supervisor(struct ntx_client *c) { return c->sup; }
+
+int ntx_client_reconnect(struct ntx_client *c, struct ntx_err *err)
+{
+    if (c->sock >= 0)
+        close(c->sock);
+    c->sock = -1;
+    ntx_frame_free(&c->in);
+    c->in = (struct ntx_frame_in){0};
+    return wait_socket(c, err);
+}
+
+/* The runtime directory is flat: sockets and the counters' file. */
+static void remove_dir(const char *dir)
+{
+    DIR *d = opendir(dir);
+    if (!d)
+        return;
+    for (struct dirent *e; (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    rmdir(dir);
+}
+
+void ntx_client_free(struct ntx_client *c)
+{
+    if (!c)
+        return;
+    if (c->sock >= 0)
+        close(c->sock);
+    ntx_supervisor_stop(c->sup);
+    if (c->own_dir)
+        remove_dir(c->dir);
+    ntx_frame_free(&c->in);
+    free(c);
+}
+
+/* Why the connection ended, as far as this side can know. */
+static int lost(struct ntx_client *c, struct ntx_err *err)
+{
+    char how[64];
+    if (!c->sup)
+        return ntx_err_set(err, -EPIPE, "the daemon closed the connection; see its log, then try again");
+    struct pollfd p = {.fd = ntx_supervisor_fd(c->sup), .events = POLLIN};
+    poll(&p, 1, 1000);
+    if (!ntx_supervisor_lost(c->sup, how, sizeof how))
+        return ntx_err_set(err, -EPIPE, "ntx-computed closed the connection");
+    return ntx_err_set(err, -EPIPE, "ntx-computed ended (%s); what it was generating is lost: run again", how);
+}
+
+int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsigned n_fds, uint64_t *id, struct ntx_err *err)
+{
+    m->id = ++c->next_id;
+    int rc = ntx_frame_send_request(c->sock, m, fds, n_fds);
+    if (rc == -EPIPE || rc == -ECONNRESET)
+        return lost(c, err);
+    if (rc)
+        return ntx_err_set(err, rc, "cannot send the request: %s", strerror(-rc));
+    if (id)
+        *id = m->id;
+    return 0;
+}
+
+static bool take_signal(void)
+{
+    struct signalfd_siginfo si;
+    if (signals.fd < 0 || read(signals.fd, &si, sizeof si) != sizeof si)
+        return false;
+    signals.last = (int)si.ssi_signo;
+    return true;
+}
+
+/* Waits until bytes came, a signal came (-EINTR) or time is up. */
+static int wait_input(struct ntx_client *c, int timeout_ms)
+{
+    struct pollfd p[2] = {{.fd = c->sock, .events = POLLIN}, {.fd = signals.fd, .events = POLLIN}};
+    int n = poll(p, 2, timeout_ms);
+    if (n < 0)
+        return errno == EINTR ? 0 : -errno;
+    if (!n)
+        return -ETIMEDOUT;
+    if (p[1].revents && take_signal())
+        return -EINTR;
+    return 0;
+}
+
+/* One reply of any request, as it comes: 1 and *out, or 0 when more bytes are needed. */
+static int decode(struct ntx_client *c, Ntx__Reply **out, struct ntx_err *err)
+{
+    const uint8_t *body;
+    size_t len;
+    int rc = ntx_frame_next(&c->in, &body, &len);
+    if (rc < 0)
+        return ntx_err_set(err, rc, "the daemon sent a malformed frame; are ntx and the daemons of one version?");
+    if (!rc)
+        return 0;
+    *out = ntx_reply_unpack(body, len);
+    return *out ? 1 : ntx_err_set(err, -EPROTO, "the daemon sent a malformed reply; are ntx and the daemons of one version?");
+}
+
+static int fill(struct ntx_client *c, int timeout_ms, struct ntx_err *err)
+{
+    uint8_t buf[65536];
+    int rc = wait_input(c, timeout_ms);
+    if (rc)
+        return rc == -ETIMEDOUT ? ntx_err_set(err, rc, "no answer within %d ms", timeout_ms) : rc;
+    ssize_t n = recv(c->sock, buf, sizeof buf, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0)
+        return lost(c, err);
+    return ntx_frame_feed(&c->in, buf, (size_t)n);
+}
+
+int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
+{
+    for (;;) {
+        Ntx__Reply *r = NULL;
+        int rc = decode(c, &r, err);
+        if (rc < 0)
+            return rc;
+        if (!rc) {
+            if ((rc = fill(c, timeout_ms, err)))
+                return rc;
+            continue;
+        }
+        if (r->id == id && r->body_case == NTX__REPLY__BODY_ERROR) {
+            rc = ntx_err_set(err, r->error->err < 0 ? r->error->err : -EIO, "%s", r->error->text);
+            ntx__reply__free_unpacked(r, NULL);
+            return rc;
+        }
+        if (r->id == id) {
+            *out = r;
+            return 0;
+        }
+        ntx__reply__free_unpacked(r, NULL);
+    }
+}

@@ -1,0 +1,42 @@
+/* client.h: the small library under the client programs: a connection to ntx-computed, with or without a private pipeline.
+ *
+ * Blocking, one thread. Every call that waits also watches for SIGINT and SIGTERM (ntx_client_signals) and, in captive mode, for the
+ * end of ntx-computed; it then returns -EINTR or -EPIPE with the reason. */
+#ifndef NTX_CLIENT_CLIENT_H
+#define NTX_CLIENT_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "proto/frame.h"
+
+struct ntx_client;
+struct ntx_supervisor;
+
+/* The daemons at `socket` (NULL: ntx.sock in the runtime directory, or the service's in /run/ntx). */
+int ntx_client_connect(const char *socket, struct ntx_client **out, struct ntx_err *err);
+
+/* A private pipeline in a temporary runtime directory, gone with the client. */
+int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err);
+
+/* Daemons in a known directory, started and supervised by this process (`ntx up`). */
+int ntx_client_up(const char *dir, struct ntx_client **out, struct ntx_err *err);
+struct ntx_supervisor *ntx_client_supervisor(struct ntx_client *c); /* NULL when merely connected */
+int ntx_client_reconnect(struct ntx_client *c, struct ntx_err *err);
+
+void ntx_client_free(struct ntx_client *c);
+
+/* Blocks SIGINT and SIGTERM and delivers them through the waiting calls. Call once, before threads are made. */
+int ntx_client_signals(void);
+/* The signal that interrupted, 0 for none. */
+int ntx_client_signalled(void);
+
+/* Sends; fills in m->id with a new number (returned in *id when not NULL). */
+int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsigned n_fds, uint64_t *id, struct ntx_err *err);
+
+/* The next reply to request `id` (others are dropped), to be freed with ntx__reply__free_unpacked(r, NULL). An Error reply
+ * becomes a failure with its text. -EINTR: a signal came, the request still runs. timeout_ms -1: no limit; -ETIMEDOUT. */
+int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Reply **out, struct ntx_err *err);
+
+#endif

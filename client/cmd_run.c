@@ -1,0 +1,181 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/commands.h"
+
+int ntx_read_stream(FILE *f, char **text, size_t *len)
+{
+    size_t room = 65536, n = 0, k;
+    char *t = malloc(room + 1);
+    while (t && (k = fread(t + n, 1, room - n, f)) > 0) {
+        n += k;
+        if (n == room) {
+            char *u = realloc(t, (room *= 2) + 1);
+            if (!u)
+                free(t);
+            t = u;
+        }
+    }
+    if (!t)
+        return -ENOMEM;
+    if (ferror(f)) {
+        free(t);
+        return -EIO;
+    }
+    t[n] = 0;
+    *text = t;
+    *len = n;
+    return 0;
+}
+
+/* The prompt from -f, the command line or standard input; *text stays NULL when it is to be a chat. */
+static int read_prompt(const struct ntx_options *o, const char *arg, char **text, size_t *len, struct ntx_err *err)
+{
+    if (o->prompt_file) {
+        FILE *f = fopen(o->prompt_file, "rb");
+        int rc = f ? ntx_read_stream(f, text, len) : -errno;
+        if (f)
+            fclose(f);
+        return rc ? ntx_err_set(err, rc, "%s: cannot read the prompt: %s", o->prompt_file, strerror(-rc)) : 0;
+    }
+    if (arg && strcmp(arg, "-")) {
+        *text = strdup(arg);
+        *len = strlen(arg);
+        return *text ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+    }
+    if (!arg && isatty(STDIN_FILENO))
+        return 0;
+    int rc = ntx_read_stream(stdin, text, len);
+    return rc ? ntx_err_set(err, rc, "cannot read the prompt from standard input: %s", strerror(-rc)) : 0;
+}
+
+static void fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s)
+{
+    ntx_options_sampling(o, s);
+    m->sampling = s;
+    m->raw = o->raw;
+    m->chat_template = (char *)(o->chat_template ? o->chat_template : "");
+    m->stop = (char **)o->stops;
+    m->n_stop = o->n_stops;
+    m->ignore_eos = o->ignore_eos;
+    m->max_tokens = o->n;
+}
+
+/* A system message where there is one, then the user's: what a conversation begins with. */
+struct turn {
+    Ntx__Message msg[2], *list[2];
+};
+
+static void fill_turn(struct turn *t, Ntx__Generate *m, const char *system, char *text, size_t len)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        ntx__message__init(&t->msg[i]);
+        t->list[i] = &t->msg[i];
+    }
+    if (system) {
+        t->msg[n].role = (char *)"system";
+        t->msg[n].text.data = (uint8_t *)system;
+        t->msg[n++].text.len = strlen(system);
+    }
+    t->msg[n].role = (char *)"user";
+    t->msg[n].text.data = (uint8_t *)text;
+    t->msg[n++].text.len = len;
+    m->messages = t->list;
+    m->n_messages = n;
+}
+
+static int one_answer(struct ntx_client *c, const struct ntx_options *o, char *prompt, size_t len, struct ntx_err *err)
+{
+    Ntx__Generate m = NTX__GENERATE__INIT;
+    Ntx__Sampling s = NTX__SAMPLING__INIT;
+    struct turn turn;
+    fill_generate(o, &m, &s);
+    if (o->raw) {
+        m.prompt.data = (uint8_t *)prompt;
+        m.prompt.len = len;
+    } else {
+        fill_turn(&turn, &m, o->system, prompt, len);
+    }
+    return ntx_answer(c, o, &m, NULL, NULL, err);
+}
+
+int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err)
+{
+    uint64_t session = 0;
+    char *line = NULL;
+    size_t room = 0;
+    int rc = 0;
+    bool tty = isatty(STDIN_FILENO);
+    if (tty && !o->quiet)
+        fputs("ntx: a chat; an empty line or Ctrl-D ends it\n", stderr);
+    while (!rc) {
+        if (tty)
+            fputs("> ", stderr);
+        ssize_t n = getline(&line, &room, stdin);
+        if (n <= 1)
+            break;
+        if (line[n - 1] == '\n')
+            n--;
+        Ntx__Generate m = NTX__GENERATE__INIT;
+        Ntx__Sampling s = NTX__SAMPLING__INIT;
+        struct turn turn;
+        fill_generate(o, &m, &s);
+        fill_turn(&turn, &m, session ? NULL : o->system, line, (size_t)n);
+        m.session = session;
+        m.keep = true;
+        rc = ntx_answer(c, o, &m, &session, NULL, err);
+        if (rc == -EINTR && tty && ntx_client_signalled() == 2) /* Ctrl-C ends the answer, the conversation goes on */
+            rc = 0;
+    }
+    free(line);
+    return rc;
+}
+
+int ntx_cmd_run(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    struct ntx_client *c = NULL;
+    char *prompt = NULL;
+    size_t len = 0;
+    int rc = read_prompt(o, o->n_args > 1 ? o->args[1] : NULL, &prompt, &len, &err);
+    if (!rc)
+        rc = ntx_captive_model(o, &f, &c, &err);
+    if (!rc)
+        rc = prompt ? one_answer(c, o, prompt, len, &err) : ntx_chat_loop(c, o, &err);
+    ntx_client_free(c);
+    ntx_model_files_close(&f);
+    free(prompt);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_generate(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_client *c = NULL;
+    char *prompt = NULL;
+    size_t len = 0;
+    int rc = read_prompt(o, o->n_args ? o->args[0] : "-", &prompt, &len, &err);
+    if (!rc)
+        rc = ntx_client_connect(o->socket, &c, &err);
+    if (!rc)
+        rc = one_answer(c, o, prompt, len, &err);
+    ntx_client_free(c);
+    free(prompt);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_chat(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_client *c = NULL;
+    int rc = ntx_client_connect(o->socket, &c, &err);
+    if (!rc)
+        rc = ntx_chat_loop(c, o, &err);
+    ntx_client_free(c);
+    return rc ? ntx_fail(&err) : 0;
+}

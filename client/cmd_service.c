@@ -1,0 +1,167 @@
+#include <errno.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/commands.h"
+#include "client/supervise.h"
+#include "common/util.h"
+
+/* Sends a request without a body worth naming and waits for its last reply. */
+static int simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
+{
+    uint64_t id;
+    Ntx__Reply *r;
+    int rc = ntx_client_send(c, q, NULL, 0, &id, err);
+    if (!rc)
+        rc = ntx_client_next(c, id, timeout_ms, &r, err);
+    if (rc)
+        return rc;
+    if (out)
+        *out = r;
+    else
+        ntx__reply__free_unpacked(r, NULL);
+    return 0;
+}
+
+/* The daemons run; MODEL, where given, is loaded. Returns when a signal came (-EINTR) or ntx-computed died (-EPIPE). */
+static int serve(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
+{
+    Ntx__Reply *r;
+    int rc = f->n ? ntx_load_model(c, o, f, err) : 0;
+    if (rc)
+        return rc;
+    if (!o->quiet)
+        fprintf(stderr, "ntx: ready%s%s; Ctrl-C stops\n", f->n ? " with " : "", f->n ? f->names[0] : "");
+    return ntx_client_next(c, UINT64_MAX, -1, &r, err); /* nothing answers: this waits for a signal or the end */
+}
+
+static void stop_gracefully(struct ntx_client *c)
+{
+    Ntx__Stop s = NTX__STOP__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    struct ntx_err ignored;
+    q.body_case = NTX__REQUEST__BODY_STOP;
+    q.stop = &s;
+    simple(c, &q, 35000, NULL, &ignored);
+}
+
+int ntx_cmd_up(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    struct ntx_client *c = NULL;
+    char dir[200];
+    int rc = ntx_runtime_dir(false, dir, sizeof dir, &err);
+    if (!rc && o->n_args)
+        rc = ntx_model_files_open(o->args[0], &f, &err);
+    if (!rc)
+        rc = ntx_client_up(dir, &c, &err);
+    while (!rc) {
+        char how[64];
+        rc = serve(c, o, &f, &err);
+        if (rc != -EPIPE || !ntx_supervisor_lost(ntx_client_supervisor(c), how, sizeof how))
+            break;
+        if (!strcmp(how, "exit code 0")) { /* `ntx stop` */
+            rc = 0;
+            break;
+        }
+        ntx_log(NTX_LOG_ERR, "ntx-computed ended (%s); starting it again", how);
+        rc = ntx_supervisor_revive(ntx_client_supervisor(c), &err);
+        if (!rc)
+            rc = ntx_client_reconnect(c, &err);
+    }
+    if (rc == -EINTR && ntx_client_signalled()) {
+        stop_gracefully(c);
+        rc = 0;
+    }
+    ntx_client_free(c);
+    ntx_model_files_close(&f);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_load(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    struct ntx_client *c = NULL;
+    int rc = ntx_model_files_open(o->args[0], &f, &err);
+    if (!rc)
+        rc = ntx_client_connect(o->socket, &c, &err);
+    if (!rc)
+        rc = ntx_load_model(c, o, &f, &err);
+    ntx_client_free(c);
+    ntx_model_files_close(&f);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+/* Connects, sends one request, hands the reply over. */
+static int ask(const struct ntx_options *o, Ntx__Request *q, int timeout_ms, Ntx__Reply **out)
+{
+    struct ntx_err err = {0};
+    struct ntx_client *c = NULL;
+    int rc = ntx_client_connect(o->socket, &c, &err);
+    if (!rc)
+        rc = simple(c, q, timeout_ms, out, &err);
+    ntx_client_free(c);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_unload(struct ntx_options *o)
+{
+    Ntx__Unload u = NTX__UNLOAD__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    q.body_case = NTX__REQUEST__BODY_UNLOAD;
+    q.unload = &u;
+    return ask(o, &q, 60000, NULL);
+}
+
+int ntx_cmd_stop(struct ntx_options *o)
+{
+    Ntx__Stop s = NTX__STOP__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    q.body_case = NTX__REQUEST__BODY_STOP;
+    q.stop = &s;
+    return ask(o, &q, 60000, NULL);
+}
+
+static void print_value(const char *key, const json_t *v)
+{
+    char *s;
+    if (json_is_string(v)) {
+        printf("%-22s %s\n", key, json_string_value(v));
+        return;
+    }
+    s = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(4));
+    printf("%-22s %s\n", key, s ? s : "?");
+    free(s);
+}
+
+int ntx_cmd_status(struct ntx_options *o)
+{
+    Ntx__StatusReq s = NTX__STATUS_REQ__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    Ntx__Reply *r = NULL;
+    q.body_case = NTX__REQUEST__BODY_STATUS;
+    q.status = &s;
+    int code = ask(o, &q, 5000, &r);
+    if (code)
+        return code;
+    if (r->body_case != NTX__REPLY__BODY_STATUS) {
+        ntx__reply__free_unpacked(r, NULL);
+        return ntx_fail(&(struct ntx_err){-EPROTO, "the daemon's answer is no status; are ntx and the daemons of one version?"});
+    }
+    json_t *j = json_loads(r->status->json, 0, NULL);
+    const char *key;
+    json_t *v;
+    if (o->json)
+        puts(r->status->json);
+    else
+        json_object_foreach(j, key, v) print_value(key, v);
+    json_decref(j);
+    ntx__reply__free_unpacked(r, NULL);
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* commands.h: the commands of `ntx`, one function each, and what several of them share. */
+#ifndef NTX_CLIENT_COMMANDS_H
+#define NTX_CLIENT_COMMANDS_H
+
+#include <stdio.h>
+
+#include "client/client.h"
+#include "client/options.h"
+#include "model/gguf.h"
+
+int ntx_cmd_run(struct ntx_options *o);
+int ntx_cmd_generate(struct ntx_options *o);
+int ntx_cmd_chat(struct ntx_options *o);
+int ntx_cmd_up(struct ntx_options *o);
+int ntx_cmd_load(struct ntx_options *o);
+int ntx_cmd_unload(struct ntx_options *o);
+int ntx_cmd_status(struct ntx_options *o);
+int ntx_cmd_stop(struct ntx_options *o);
+int ntx_cmd_tokenize(struct ntx_options *o);
+int ntx_cmd_detokenize(struct ntx_options *o);
+int ntx_cmd_logits(struct ntx_options *o);
+int ntx_cmd_perplexity(struct ntx_options *o);
+int ntx_cmd_bench(struct ntx_options *o);
+int ntx_cmd_inspect(struct ntx_options *o);
+
+/* Prints "ntx: TEXT" and returns NTX_EXIT_FAILED. */
+int ntx_fail(const struct ntx_err *err);
+
+/* A model's files, opened and its header validated, before any daemon starts. */
+struct ntx_model_files {
+    int fds[128];
+    char *names[128];
+    unsigned n;
+    struct ntx_gguf *gguf;
+};
+int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err);
+void ntx_model_files_close(struct ntx_model_files *f);
+
+/* Sends Load with f's descriptors, shows progress on a terminal, waits for Loaded. */
+int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err);
+
+/* captive pipeline + load in one: what run, logits, perplexity and bench begin with. */
+int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err);
+
+/* One answer: sends m (its id is set), prints text as it comes, then statistics as o asks. *session gets the session's number.
+ * Ctrl-C ends the answer, not the client: -EINTR is returned after what was generated has been printed. When `text` is not NULL
+ * the answer is also kept there (malloc'd). */
+int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, uint64_t *session, char **text, struct ntx_err *err);
+
+/* run and chat without a prompt on a terminal. */
+int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err);
+
+/* All of a stream, malloc'd and terminated. */
+int ntx_read_stream(FILE *f, char **text, size_t *len);
+
+/* Shows "phase done/total" on a terminal's stderr; clears the line when done. */
+void ntx_show_progress(const struct ntx_options *o, const Ntx__Progress *p);
+void ntx_clear_progress(void);
+
+#endif

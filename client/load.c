@@ -1,0 +1,95 @@
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/commands.h"
+#include "common/util.h"
+
+int ntx_fail(const struct ntx_err *err)
+{
+    if (err->code == -EINTR && ntx_client_signalled())
+        return 128 + ntx_client_signalled();
+    fprintf(stderr, "ntx: %s\n", err->text[0] ? err->text : strerror(err->code ? -err->code : EIO));
+    return NTX_EXIT_FAILED;
+}
+
+void ntx_show_progress(const struct ntx_options *o, const Ntx__Progress *p)
+{
+    char a[32], b[32];
+    if (o->quiet || !isatty(STDERR_FILENO))
+        return;
+    if (!strcmp(p->phase, "load"))
+        fprintf(stderr, "\r\033[Kloading %s of %s", ntx_format_size(p->done, a, sizeof a), ntx_format_size(p->total, b, sizeof b));
+    else
+        fprintf(stderr, "\r\033[K%s %llu of %llu", p->phase, (unsigned long long)p->done, (unsigned long long)p->total);
+}
+
+void ntx_clear_progress(void)
+{
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+}
+
+static int check_options(const struct ntx_options *o, struct ntx_err *err)
+{
+    if (o->backend && !strcmp(o->backend, "cuda"))
+        return ntx_err_set(err, -ENODEV, "--backend cuda: this build has no CUDA back end; use --backend cpu or auto");
+    if (o->vram)
+        return ntx_err_set(err, -ENODEV, "--vram: this build has no CUDA back end; leave the option out");
+    if (o->link_h2d > 0)
+        return ntx_err_set(err, -ENODEV, "--link h2d: this build has no CUDA back end; only nvme=RATE has a meaning");
+    return 0;
+}
+
+int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
+{
+    Ntx__Load load = NTX__LOAD__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    uint64_t id;
+    int rc = check_options(o, err);
+    if (rc)
+        return rc;
+    ntx_options_load(o, &load);
+    load.names = (char **)f->names;
+    load.n_names = f->n;
+    q.body_case = NTX__REQUEST__BODY_LOAD;
+    q.load = &load;
+    rc = ntx_client_send(c, &q, f->fds, f->n, &id, err);
+    for (bool done = false; !rc && !done;) {
+        Ntx__Reply *r;
+        if ((rc = ntx_client_next(c, id, -1, &r, err)))
+            break;
+        if (r->body_case == NTX__REPLY__BODY_PROGRESS)
+            ntx_show_progress(o, r->progress);
+        if (r->body_case == NTX__REPLY__BODY_LOADED) {
+            done = true;
+            ntx_clear_progress();
+            for (size_t i = 0; i < r->loaded->n_notes && !o->quiet; i++)
+                fprintf(stderr, "ntx: %s\n", r->loaded->notes[i]);
+        }
+        ntx__reply__free_unpacked(r, NULL);
+    }
+    if (rc == -EINTR && !err->code)
+        ntx_err_set(err, rc, "interrupted");
+    return rc;
+}
+
+int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err)
+{
+    struct ntx_client *k = NULL;
+    int rc = check_options(o, err);
+    if (rc || (rc = ntx_model_files_open(o->args[0], f, err)))
+        return rc;
+    if (!(rc = ntx_client_captive(true, &k, err)))
+        rc = ntx_load_model(k, o, f, err);
+    if (rc) {
+        ntx_clear_progress();
+        ntx_client_free(k);
+        ntx_model_files_close(f);
+        return rc;
+    }
+    *c = k;
+    return 0;
+}

@@ -1,0 +1,83 @@
+/* ntx: the command line. One table of commands; each takes groups of options (options.c). */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/commands.h"
+#include "common/util.h"
+#include "ntx_version.h"
+
+enum { CAPTIVE = NTX_OPT_LOAD | NTX_OPT_OUTPUT };
+
+static const struct ntx_command commands[] = {
+    {"run", "MODEL [PROMPT]",
+     "One answer from a private pipeline of the three daemons.\vPROMPT is read from standard input when it is '-', or absent and piped; with "
+     "neither a prompt nor a pipe it becomes a chat. The model may be far bigger than --ram: what does not fit is read from its drive for every token.",
+     CAPTIVE | NTX_OPT_GEN, 1, 2, ntx_cmd_run},
+    {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.", NTX_OPT_LOAD | NTX_OPT_OUTPUT, 0, 1, ntx_cmd_up},
+    {"generate", "[PROMPT]", "One answer through the running daemons.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 1, ntx_cmd_generate},
+    {"chat", "", "A conversation through the running daemons, which keep its KV.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 0, ntx_cmd_chat},
+    {"load", "MODEL", "Loads a model into the running daemons.", NTX_OPT_LOAD | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 1, 1, ntx_cmd_load},
+    {"unload", "", "Unloads the model of the running daemons.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_unload},
+    {"status", "", "State and statistics of the running daemons; exits with 0 when they answer.", NTX_OPT_SOCKET | NTX_OPT_JSON, 0, 0, ntx_cmd_status},
+    {"stop", "", "Ends the running daemons after their generations.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_stop},
+    {"tokenize", "MODEL", "Text on standard input to a JSON array of token ids.", NTX_OPT_TOK, 1, 1, ntx_cmd_tokenize},
+    {"detokenize", "MODEL", "A JSON array of token ids on standard input to text.", 0, 1, 1, ntx_cmd_detokenize},
+    {"logits", "MODEL", "The logits of each given token, as float32.", CAPTIVE | NTX_OPT_LOGITS, 1, 1, ntx_cmd_logits},
+    {"perplexity", "MODEL FILE", "Perplexity of a text, in windows of --ctx tokens (default 512), the second half of each scored.", CAPTIVE, 2, 2, ntx_cmd_perplexity},
+    {"bench", "MODEL", "Prefill and decode rates: median and spread over runs.", CAPTIVE | NTX_OPT_BENCH, 1, 1, ntx_cmd_bench},
+    {"inspect", "MODEL", "Metadata and tensors of a GGUF.", NTX_OPT_JSON, 1, 1, ntx_cmd_inspect},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+const char *argp_program_version = "ntx " NTX_BUILD;
+
+static void usage(FILE *to)
+{
+    fputs("Usage: ntx COMMAND [OPTION...]\nRuns language models bigger than memory, streamed from the drive through three daemons.\n\n", to);
+    for (unsigned i = 0; i < N_COMMANDS; i++) {
+        const char *doc = commands[i].doc;
+        fprintf(to, "  ntx %-10s %-16s %.*s\n", commands[i].name, commands[i].args, (int)strcspn(doc, "\v"), doc);
+    }
+    fputs("\nntx COMMAND --help tells a command's options. Sizes are written 512M, 3G (binary), rates 3.3G (bytes per second).\n"
+          "Exit codes: 0 done, 100 wrong usage, 111 run-time failure.\n", to);
+}
+
+/* A signal that interrupted a command ends the program the way the shell expects: by that signal, after cleaning up. */
+static int finish(int code)
+{
+    int sig = ntx_client_signalled();
+    if (code != 128 + sig || !sig)
+        return code;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, sig);
+    signal(sig, SIG_DFL);
+    fflush(NULL);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    raise(sig);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct ntx_options o;
+    argp_err_exit_status = NTX_EXIT_USAGE;
+    ntx_log_init("ntx", NTX_LOG_INFO);
+    if (argc < 2)
+        return usage(stderr), NTX_EXIT_USAGE;
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-?") || !strcmp(argv[1], "help"))
+        return usage(stdout), 0;
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+        return puts(argp_program_version), 0;
+    for (unsigned i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(argv[1], commands[i].name))
+            continue;
+        ntx_options_parse(&commands[i], argc - 1, argv + 1, &o);
+        if (ntx_client_signals())
+            return fputs("ntx: cannot set up signals\n", stderr), NTX_EXIT_FAILED;
+        return finish(commands[i].run(&o));
+    }
+    fprintf(stderr, "ntx: '%s' is not a command; `ntx --help` lists them\n", argv[1]);
+    return NTX_EXIT_USAGE;
+}

@@ -1,0 +1,68 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/commands.h"
+#include "common/util.h"
+
+static int open_part(const char *path, int *fd, struct ntx_err *err)
+{
+    struct stat st;
+    int f = open(path, O_RDONLY | O_CLOEXEC);
+    if (f < 0)
+        return ntx_err_set(err, -errno, "%s: %s; give the path of a GGUF file", path, strerror(errno));
+    if (fstat(f, &st) || !S_ISREG(st.st_mode)) {
+        close(f);
+        return ntx_err_set(err, -EINVAL, "%s: not a regular file; give the path of a GGUF file", path);
+    }
+    *fd = f;
+    return 0;
+}
+
+int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err)
+{
+    struct ntx_model_files m = {0};
+    char **paths = NULL;
+    int n, rc = 0;
+    /* The first part opens first, so that a wrong path is named as it was given. */
+    int probe;
+    if ((rc = open_part(path, &probe, err)))
+        return rc;
+    close(probe);
+    n = ntx_gguf_split_paths(path, &paths, err);
+    if (n < 0)
+        return n;
+    if (n > (int)(sizeof m.fds / sizeof *m.fds))
+        rc = ntx_err_set(err, -E2BIG, "%s: %d parts are too many; 128 is the most", path, n);
+    for (int i = 0; i < n && !rc; i++) {
+        if ((rc = open_part(paths[i], &m.fds[i], err)))
+            break;
+        char *real = realpath(paths[i], NULL); /* relative paths are the client's: the daemon's messages need the whole */
+        m.names[i] = real ? real : strdup(paths[i]);
+        m.n++;
+    }
+    if (!rc)
+        rc = ntx_gguf_open(m.fds, m.n, (const char *const *)m.names, &m.gguf, err);
+    for (int i = 0; i < n; i++)
+        free(paths[i]);
+    free(paths);
+    if (rc) {
+        ntx_model_files_close(&m);
+        return rc;
+    }
+    *f = m;
+    return 0;
+}
+
+void ntx_model_files_close(struct ntx_model_files *f)
+{
+    for (unsigned i = 0; i < f->n; i++) {
+        close(f->fds[i]);
+        free(f->names[i]);
+    }
+    ntx_gguf_free(f->gguf);
+    *f = (struct ntx_model_files){0};
+}

@@ -1,0 +1,284 @@
+#include "client/options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/util.h"
+
+enum {
+    O_TEMP = 256, O_TOP_K, O_TOP_P, O_MIN_P, O_REPEAT, O_SEED, O_CTX, O_RAW, O_SYSTEM, O_STOP, O_IGNORE_EOS, O_TEMPLATE, O_THREADS,
+    O_RAM, O_VRAM, O_BACKEND, O_STATS, O_QUIET, O_LINK, O_JSON, O_KERNEL, O_CHUNK, O_RING, O_SESSIONS, O_SOURCE, O_FAULT, O_SKIP,
+    O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL,
+};
+
+static const struct argp_option load_options[] = {
+    {"ram", O_RAM, "SIZE", 0, "memory for weights, KV and all that grows (default: the smaller of available memory and the cgroup's limit, less 10 %)", 0},
+    {"vram", O_VRAM, "SIZE", 0, "GPU memory for weights (this build computes on the CPU only)", 0},
+    {"ctx", O_CTX, "N", 0, "tokens of context (default: the smallest of the model's own, 4096, and what a quarter of --ram holds)", 0},
+    {"threads", O_THREADS, "N", 0, "compute threads (default: all cores)", 0},
+    {"backend", O_BACKEND, "NAME", 0, "auto, cpu or cuda (default auto)", 0},
+    {"link", O_LINK, "nvme=RATE", 0, "emulate a slower drive: bytes per second, as 3.3G", 0},
+    {"kernel", O_KERNEL, "NAME", 0, "force an instruction set: generic, avx2 or avx512", 0},
+    {"source", O_SOURCE, "NAME", 0, "how iod reads: auto, uring or pread", 0},
+    {"skip", O_SKIP, "POLICY", 0, "layer skip (lossy): off, or script:LAYERS[@ROW][;...] for tests", 0},
+    {"sessions", O_SESSIONS, "N", 0, "full-context sessions to reserve KV for (default 1)", 0},
+    {"rows", O_ROWS, "N", 0, "rows (tokens) per pass at most", 0},
+    {"chunk", O_CHUNK, "SIZE", 0, "bytes of a chunk at most (default: planned)", 0},
+    {"ring", O_RING, "N", 0, "slots of the staging ring (default: planned)", 0},
+    {"fault", O_FAULT, "SPEC", OPTION_HIDDEN, "inject faults (tests)", 0},
+    {0},
+};
+static const struct argp_option gen_options[] = {
+    {"n", 'n', "N", 0, "tokens to generate at most (default: until the model ends or the context is full)", 0},
+    {"temp", O_TEMP, "T", 0, "temperature, 0 is greedy (default 0.8; with --raw 0)", 0},
+    {"top-k", O_TOP_K, "K", 0, "sample from the K likeliest (default 40, 0 off)", 0},
+    {"top-p", O_TOP_P, "P", 0, "sample from the likeliest with sum P (default 0.95, 1 off)", 0},
+    {"min-p", O_MIN_P, "P", 0, "drop what is below P times the likeliest (default 0.05, 0 off)", 0},
+    {"repeat-penalty", O_REPEAT, "R", 0, "divide logits of the last 64 tokens by R (default 1, off)", 0},
+    {"seed", O_SEED, "S", 0, "random seed (default: random, printed)", 0},
+    {"raw", O_RAW, NULL, 0, "the prompt as it is, no chat template", 0},
+    {"file", 'f', "FILE", 0, "read the prompt from FILE", 0},
+    {"system", O_SYSTEM, "TEXT", 0, "system message of the chat", 0},
+    {"stop", O_STOP, "TEXT", 0, "end before this text (repeatable)", 0},
+    {"ignore-eos", O_IGNORE_EOS, NULL, 0, "go on past end-of-generation tokens", 0},
+    {"chat-template", O_TEMPLATE, "NAME", 0, "llama-2, llama-3, chatml, mistral or plain, instead of the model's own", 0},
+    {0},
+};
+static const struct argp_option output_options[] = {
+    {"stats", O_STATS, "FILE", 0, "write the statistics as JSON to FILE, '-' for stdout", 0},
+    {"quiet", O_QUIET, NULL, 0, "only the text and errors", 0},
+    {"json", O_JSON, NULL, 0, "a JSON line per token, then one with the statistics", 0},
+    {0},
+};
+static const struct argp_option socket_options[] = {
+    {"socket", O_SOCKET, "PATH", 0, "the daemon's socket (default: ntx.sock in the runtime directory, or /run/ntx/ntx.sock)", 0}, {0}};
+static const struct argp_option logits_options[] = {
+    {"tokens", O_TOKENS, "IDS", 0, "token ids, comma separated", 0}, {"output", 'o', "FILE", 0, "float32, little-endian, [n_tokens x n_vocab]", 0}, {0}};
+static const struct argp_option bench_options[] = {{"prompt", 'p', "N", 0, "prompt tokens (default 128)", 0},
+                                                   {"n", 'n', "N", 0, "tokens to generate (default 32)", 0},
+                                                   {"repeat", 'r', "N", 0, "runs (default 5)", 0},
+                                                   {0}};
+static const struct argp_option tok_options[] = {{"no-bos", O_NO_BOS, NULL, 0, "no beginning-of-text token", 0},
+                                                 {"no-special", O_NO_SPECIAL, NULL, 0, "control tokens in the text are plain text", 0},
+                                                 {0}};
+static const struct argp_option json_options[] = {{"json", O_JSON, NULL, 0, "as JSON", 0}, {0}};
+
+struct parse {
+    const struct ntx_command *cmd;
+    struct ntx_options *o;
+};
+
+static uint64_t size_arg(const char *s, struct argp_state *st)
+{
+    uint64_t v = 0;
+    if (ntx_parse_size(s, &v) || !v)
+        argp_error(st, "'%s' is not a size; write it as 512M or 3G", s);
+    return v;
+}
+
+static uint32_t count_arg(const char *s, uint32_t least, struct argp_state *st)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(s, &end, 10);
+    if (errno || *s < '0' || *s > '9' || *end || v < least || v > UINT32_MAX)
+        argp_error(st, "'%s' is not a whole number of at least %u", s, least);
+    return (uint32_t)v;
+}
+
+static float real_arg(const char *s, float lo, float hi, struct argp_state *st)
+{
+    char *end;
+    float v = strtof(s, &end);
+    if (end == s || *end || !(v >= lo && v <= hi))
+        argp_error(st, "'%s' is not a number from %g to %g", s, (double)lo, (double)hi);
+    return v;
+}
+
+static void link_arg(const char *s, struct ntx_options *o, struct argp_state *st)
+{
+    char buf[128];
+    snprintf(buf, sizeof buf, "%s", s);
+    for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+        double *to = !strncmp(p, "nvme=", 5) ? &o->link_nvme : !strncmp(p, "h2d=", 4) ? &o->link_h2d : NULL;
+        if (!to || ntx_parse_rate(strchr(p, '=') + 1, to))
+            argp_error(st, "'%s' is not a link rate; write it as nvme=3.3G", p);
+    }
+}
+
+static void backend_arg(const char *s, struct ntx_options *o, struct argp_state *st)
+{
+    if (strcmp(s, "auto") && strcmp(s, "cpu") && strcmp(s, "cuda"))
+        argp_error(st, "'%s' is not a back end; there are auto, cpu and cuda", s);
+    o->backend = s;
+}
+
+static void seed_arg(const char *s, struct ntx_options *o, struct argp_state *st)
+{
+    char *end;
+    errno = 0;
+    o->seed = strtoull(s, &end, 10);
+    if (errno || *s < '0' || *s > '9' || *end)
+        argp_error(st, "'%s' is not a seed; it is a whole number", s);
+    o->has_seed = true;
+}
+
+static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
+{
+    switch (key) {
+    case O_RAM: o->ram = size_arg(arg, st); return 0;
+    case O_VRAM: o->vram = size_arg(arg, st); return 0;
+    case O_CTX: o->ctx = count_arg(arg, 1, st); return 0;
+    case O_THREADS: o->threads = count_arg(arg, 1, st); return 0;
+    case O_BACKEND: backend_arg(arg, o, st); return 0;
+    case O_LINK: link_arg(arg, o, st); return 0;
+    case O_KERNEL: o->kernel = arg; return 0;
+    case O_SOURCE: o->source = arg; return 0;
+    case O_SKIP: o->skip = arg; return 0;
+    case O_SESSIONS: o->sessions = count_arg(arg, 1, st); return 0;
+    case O_ROWS: o->max_rows = count_arg(arg, 1, st); return 0;
+    case O_CHUNK: o->chunk = size_arg(arg, st); return 0;
+    case O_RING: o->ring = count_arg(arg, 3, st); return 0;
+    case O_FAULT: o->fault = arg; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t gen_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
+{
+    switch (key) {
+    case 'n': o->n = count_arg(arg, 1, st); return 0;
+    case O_TEMP: o->temp = real_arg(arg, 0, 100, st); o->has_temp = true; return 0;
+    case O_TOP_K: o->top_k = count_arg(arg, 0, st); return 0;
+    case O_TOP_P: o->top_p = real_arg(arg, 0, 1, st); return 0;
+    case O_MIN_P: o->min_p = real_arg(arg, 0, 1, st); return 0;
+    case O_REPEAT: o->repeat_penalty = real_arg(arg, 0.01f, 100, st); return 0;
+    case O_SEED: seed_arg(arg, o, st); return 0;
+    case O_RAW: o->raw = true; return 0;
+    case 'f': o->prompt_file = arg; return 0;
+    case O_SYSTEM: o->system = arg; return 0;
+    case O_STOP:
+        if (o->n_stops == NTX_MAX_STOPS || !*arg)
+            argp_error(st, "--stop takes a text, at most %d times", NTX_MAX_STOPS);
+        o->stops[o->n_stops++] = arg;
+        return 0;
+    case O_IGNORE_EOS: o->ignore_eos = true; return 0;
+    case O_TEMPLATE: o->chat_template = arg; return 0;
+    case O_STATS: o->stats = arg; return 0;
+    case O_QUIET: o->quiet = true; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
+{
+    switch (key) {
+    case O_JSON: o->json = true; return 0;
+    case O_SOCKET: o->socket = arg; return 0;
+    case O_TOKENS: o->tokens = arg; return 0;
+    case 'o': o->out = arg; return 0;
+    case 'p': o->prompt_n = count_arg(arg, 1, st); return 0;
+    case 'r': o->repeats = count_arg(arg, 1, st); return 0;
+    case O_NO_BOS: o->no_bos = true; return 0;
+    case O_NO_SPECIAL: o->no_special = true; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_opt(int key, char *arg, struct argp_state *st)
+{
+    struct parse *p = st->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (p->o->n_args == p->cmd->max_args)
+            argp_error(st, "unexpected argument '%s'", arg);
+        p->o->args[p->o->n_args++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (p->o->n_args < p->cmd->min_args)
+            argp_error(st, "%s needs %s", p->cmd->name, p->cmd->args);
+        return 0;
+    case ARGP_KEY_INIT:
+        for (int i = 0; st->root_argp->children && st->root_argp->children[i].argp; i++)
+            st->child_inputs[i] = p;
+        return 0;
+    }
+    error_t rc = load_opt(key, arg, p->o, st);
+    if (rc == ARGP_ERR_UNKNOWN)
+        rc = gen_opt(key, arg, p->o, st);
+    return rc == ARGP_ERR_UNKNOWN ? other_opt(key, arg, p->o, st) : rc;
+}
+
+static error_t parse_child(int key, char *arg, struct argp_state *st)
+{
+    if (key == ARGP_KEY_ARG || key == ARGP_KEY_END || key == ARGP_KEY_INIT)
+        return ARGP_ERR_UNKNOWN;
+    return parse_opt(key, arg, st);
+}
+
+static const struct {
+    unsigned group;
+    const struct argp argp;
+    const char *title;
+} groups[] = {
+    {NTX_OPT_GEN, {gen_options, parse_child, 0, 0, 0, 0, 0}, "Text:"},
+    {NTX_OPT_LOAD, {load_options, parse_child, 0, 0, 0, 0, 0}, "Model and machine:"},
+    {NTX_OPT_LOGITS, {logits_options, parse_child, 0, 0, 0, 0, 0}, "Logits:"},
+    {NTX_OPT_BENCH, {bench_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
+    {NTX_OPT_TOK, {tok_options, parse_child, 0, 0, 0, 0, 0}, "Tokens:"},
+    {NTX_OPT_OUTPUT, {output_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
+    {NTX_OPT_JSON, {json_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
+    {NTX_OPT_SOCKET, {socket_options, parse_child, 0, 0, 0, 0, 0}, "Connection:"},
+};
+
+void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o)
+{
+    struct argp_child kids[sizeof groups / sizeof *groups + 1] = {0};
+    unsigned n = 0;
+    char name[64];
+    for (unsigned i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (cmd->groups & groups[i].group)
+            kids[n++] = (struct argp_child){&groups[i].argp, 0, groups[i].title, (int)n + 1};
+    struct argp argp = {NULL, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
+    struct parse p = {cmd, o};
+    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5};
+    snprintf(name, sizeof name, "ntx %s", cmd->name);
+    argv[0] = name;
+    argp_parse(&argp, argc, argv, 0, NULL, &p);
+    if (o->raw && !o->has_temp)
+        o->temp = 0;
+    if (!o->has_seed && getrandom(&o->seed, sizeof o->seed, 0) == sizeof o->seed)
+        o->seed &= 0xffffffff; /* short enough to type again */
+}
+
+static char *text(const char *s) { return (char *)(s ? s : ""); }
+
+void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
+{
+    m->ram_bytes = o->ram;
+    m->ctx = o->ctx;
+    m->threads = o->threads;
+    m->backend = text(o->backend);
+    m->kernel = text(o->kernel);
+    m->link_nvme_bps = o->link_nvme;
+    m->chunk_bytes = o->chunk;
+    m->ring_slots = o->ring;
+    m->sessions = o->sessions;
+    m->source = text(o->source);
+    m->fault = text(o->fault);
+    m->skip = text(o->skip);
+    m->max_rows = o->max_rows;
+}
+
+void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m)
+{
+    m->temp = o->temp;
+    m->top_k = o->top_k;
+    m->top_p = o->top_p;
+    m->min_p = o->min_p;
+    m->repeat_penalty = o->repeat_penalty;
+    m->seed = o->seed;
+}

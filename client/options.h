@@ -1,0 +1,64 @@
+/* options.h: the options of the `ntx` commands, declared once in groups (argp children), so that --help of each command is
+ * generated from the same text. A command names the groups it takes; parsing fills one struct. */
+#ifndef NTX_CLIENT_OPTIONS_H
+#define NTX_CLIENT_OPTIONS_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/ntx.pb-c.h"
+
+#define NTX_MAX_STOPS 16
+#define NTX_MAX_ARGS 2
+
+struct ntx_options {
+    const char *args[NTX_MAX_ARGS];
+    unsigned n_args;
+    /* loading a model */
+    uint64_t ram, vram, chunk;
+    uint32_t ctx, threads, ring, sessions, max_rows;
+    const char *backend, *kernel, *source, *fault, *skip;
+    double link_nvme, link_h2d;
+    /* generating */
+    uint32_t n;
+    float temp, top_p, min_p, repeat_penalty;
+    uint32_t top_k;
+    uint64_t seed;
+    bool has_temp, has_seed, raw, ignore_eos;
+    const char *prompt_file, *system, *chat_template;
+    const char *stops[NTX_MAX_STOPS];
+    unsigned n_stops;
+    /* output */
+    const char *stats;
+    bool quiet, json;
+    /* the rest */
+    const char *socket, *out, *tokens;
+    uint32_t prompt_n, repeats;
+    bool no_bos, no_special;
+};
+
+enum { /* groups */
+    NTX_OPT_LOAD = 1, NTX_OPT_GEN = 2, NTX_OPT_OUTPUT = 4, NTX_OPT_SOCKET = 8, NTX_OPT_LOGITS = 16, NTX_OPT_BENCH = 32, NTX_OPT_TOK = 64, NTX_OPT_JSON = 128,
+};
+
+struct ntx_command {
+    const char *name;
+    const char *args;  /* as shown: "MODEL [PROMPT]" */
+    const char *doc;   /* one line, then \v and more */
+    unsigned groups, min_args, max_args;
+    int (*run)(struct ntx_options *o); /* an exit code */
+};
+
+/* Parses argv[0..argc) ("run", ...) for `cmd`; usage errors print and exit with 100, --help prints and exits with 0: they
+ * come from argp before anything is started. */
+void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o);
+
+/* The Load and Sampling parts of requests, from options. Strings are borrowed from o. */
+void ntx_options_load(const struct ntx_options *o, Ntx__Load *m);
+void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m);
+
+#define NTX_EXIT_USAGE 100
+#define NTX_EXIT_FAILED 111
+
+#endif

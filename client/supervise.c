@@ -1,0 +1,234 @@
+#include "client/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/util.h"
+
+enum { COMPUTED, IOD, PREDICTOR, N_CHILDREN };
+static const char *const names[N_CHILDREN] = {"ntx-computed", "ntx-iod", "ntx-predictor"};
+
+struct child {
+    pid_t pid; /* 0: not running */
+    int pidfd;
+};
+
+struct ntx_supervisor {
+    char dir[256], bin[512];
+    bool quiet;
+    int alive[2]; /* children hold [0], only we hold [1] */
+    int lost_fd;  /* readable once computed is gone */
+    int poke_fd;  /* wakes the thread */
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t mu; /* guards what follows */
+    struct child child[N_CHILDREN];
+    bool stopping, lost;
+    char how[64];
+};
+
+static int pidfd_open_(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+
+static _Noreturn void exec_child(const struct ntx_supervisor *s, int which)
+{
+    char path[600], fd[16];
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setpgid(0, 0);
+    snprintf(path, sizeof path, "%s/%s", s->bin, names[which]);
+    snprintf(fd, sizeof fd, "%d", s->alive[0]);
+    fcntl(s->alive[0], F_SETFD, 0); /* this one is inherited */
+    const char *argv[] = {names[which], "--runtime", s->dir, "--alive-fd", fd, s->quiet ? "--quiet" : NULL, NULL};
+    execv(path, (char *const *)argv);
+    fprintf(stderr, "ntx: cannot start %s: %s; it belongs beside ntx itself\n", path, strerror(errno));
+    _exit(127);
+}
+
+static int spawn(struct ntx_supervisor *s, int which)
+{
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (!pid)
+        exec_child(s, which);
+    s->child[which].pid = pid;
+    s->child[which].pidfd = pidfd_open_(pid);
+    return s->child[which].pidfd < 0 ? -errno : 0;
+}
+
+static void reap(struct ntx_supervisor *s, int which)
+{
+    struct child *c = &s->child[which];
+    int st = 0;
+    if (waitpid(c->pid, &st, 0) < 0)
+        st = 0;
+    close(c->pidfd);
+    *c = (struct child){0, -1};
+    if (s->stopping)
+        return;
+    char how[64];
+    if (WIFSIGNALED(st))
+        snprintf(how, sizeof how, "killed by signal %d (%s)", WTERMSIG(st), strsignal(WTERMSIG(st)));
+    else
+        snprintf(how, sizeof how, "exit code %d", WEXITSTATUS(st));
+    if (which == COMPUTED) {
+        s->lost = true;
+        memcpy(s->how, how, sizeof how);
+        eventfd_write(s->lost_fd, 1);
+    } else if (!s->lost && !s->quiet) {
+        ntx_log(NTX_LOG_WARN, "%s ended (%s); starting it again", names[which], how);
+    }
+}
+
+/* Starts the workers that are missing. computed is left alone. */
+static void respawn(struct ntx_supervisor *s)
+{
+    for (int i = IOD; i < N_CHILDREN && !s->stopping && !s->lost; i++)
+        if (!s->child[i].pid && spawn(s, i))
+            ntx_log(NTX_LOG_ERR, "cannot start %s: %s", names[i], strerror(errno));
+}
+
+static void *supervise(void *arg)
+{
+    struct ntx_supervisor *s = arg;
+    for (;;) {
+        struct pollfd p[N_CHILDREN + 1] = {{.fd = s->poke_fd, .events = POLLIN}};
+        bool missing = false;
+        pthread_mutex_lock(&s->mu);
+        for (int i = 0; i < N_CHILDREN; i++) {
+            p[i + 1] = (struct pollfd){.fd = s->child[i].pid ? s->child[i].pidfd : -1, .events = POLLIN};
+            missing |= i != COMPUTED && !s->child[i].pid && !s->lost;
+        }
+        bool stop = s->stopping;
+        pthread_mutex_unlock(&s->mu);
+        if (stop)
+            return NULL;
+        /* A dead worker is started again after 20 ms: long enough not to spin when it cannot start at all. */
+        int n = poll(p, N_CHILDREN + 1, missing ? 20 : -1);
+        pthread_mutex_lock(&s->mu);
+        if (!n)
+            respawn(s);
+        if (p[0].revents) {
+            eventfd_t v;
+            eventfd_read(s->poke_fd, &v);
+        }
+        for (int i = 0; i < N_CHILDREN; i++)
+            if (p[i + 1].fd >= 0 && p[i + 1].revents && s->child[i].pid)
+                reap(s, i);
+        pthread_mutex_unlock(&s->mu);
+    }
+}
+
+static int find_bin_dir(char *buf, size_t n)
+{
+    ssize_t k = readlink("/proc/self/exe", buf, n - 1);
+    if (k < 0)
+        return -errno;
+    buf[k] = 0;
+    char *slash = strrchr(buf, '/');
+    if (slash)
+        *slash = 0;
+    return 0;
+}
+
+int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err)
+{
+    struct ntx_supervisor *s = calloc(1, sizeof *s);
+    int rc;
+    if (!s)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    *s = (struct ntx_supervisor){.quiet = quiet, .alive = {-1, -1}, .lost_fd = -1, .poke_fd = -1};
+    for (int i = 0; i < N_CHILDREN; i++)
+        s->child[i].pidfd = -1;
+    pthread_mutex_init(&s->mu, NULL);
+    snprintf(s->dir, sizeof s->dir, "%s", dir);
+    if ((rc = find_bin_dir(s->bin, sizeof s->bin)))
+        goto fail;
+    s->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    s->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->lost_fd < 0 || s->poke_fd < 0 || pipe2(s->alive, O_CLOEXEC)) {
+        rc = -errno;
+        goto fail;
+    }
+    for (int i = 0; i < N_CHILDREN; i++)
+        if ((rc = spawn(s, i)))
+            goto fail;
+    if ((rc = -pthread_create(&s->thread, NULL, supervise, s)))
+        goto fail;
+    s->running = true;
+    *out = s;
+    return 0;
+fail:
+    ntx_supervisor_stop(s);
+    return ntx_err_set(err, rc, "cannot start the daemons: %s", strerror(-rc));
+}
+
+static void end_child(struct ntx_supervisor *s, int which)
+{
+    struct child *c = &s->child[which];
+    if (!c->pid)
+        return;
+    struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
+    if (c->pidfd < 0 || poll(&p, 1, 5000) <= 0)
+        kill(c->pid, SIGKILL);
+    reap(s, which);
+}
+
+void ntx_supervisor_stop(struct ntx_supervisor *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->mu);
+    s->stopping = true;
+    for (int i = 0; i < N_CHILDREN; i++)
+        if (s->child[i].pid)
+            kill(s->child[i].pid, SIGTERM);
+    pthread_mutex_unlock(&s->mu);
+    if (s->running) {
+        eventfd_write(s->poke_fd, 1);
+        pthread_join(s->thread, NULL);
+    }
+    for (int i = 0; i < N_CHILDREN; i++)
+        end_child(s, i);
+    int fds[] = {s->alive[0], s->alive[1], s->lost_fd, s->poke_fd};
+    for (unsigned i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    pthread_mutex_destroy(&s->mu);
+    free(s);
+}
+
+bool ntx_supervisor_lost(struct ntx_supervisor *s, char *how, size_t n)
+{
+    pthread_mutex_lock(&s->mu);
+    bool lost = s->lost;
+    if (lost)
+        snprintf(how, n, "%s", s->how);
+    pthread_mutex_unlock(&s->mu);
+    return lost;
+}
+
+int ntx_supervisor_fd(const struct ntx_supervisor *s) { return s->lost_fd; }
+
+int ntx_supervisor_revive(struct ntx_supervisor *s, struct ntx_err *err)
+{
+    eventfd_t v;
+    pthread_mutex_lock(&s->mu);
+    eventfd_read(s->lost_fd, &v);
+    int rc = s->child[COMPUTED].pid ? 0 : spawn(s, COMPUTED);
+    s->lost = rc != 0;
+    pthread_mutex_unlock(&s->mu);
+    eventfd_write(s->poke_fd, 1);
+    return rc ? ntx_err_set(err, rc, "cannot start %s: %s", names[COMPUTED], strerror(-rc)) : 0;
+}

@@ -1,0 +1,32 @@
+/* supervise.h: starts the three daemons as children and restarts the workers when they die (captive mode, `ntx up`).
+ *
+ * Children get the read end of a pipe whose write end only this process holds: when this process ends, however it ends, they
+ * see end of file and exit. They are in their own process groups, so that Ctrl-C reaches only the client. A thread waits for
+ * deaths (pidfds); workers are started again after 20 ms, ntx-computed is not: its end is told through
+ * ntx_supervisor_wait and by the closed client socket. */
+#ifndef NTX_CLIENT_SUPERVISE_H
+#define NTX_CLIENT_SUPERVISE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/err.h"
+
+struct ntx_supervisor;
+
+/* dir: the runtime directory, existing. quiet: the daemons' log goes nowhere but warnings and errors. The programs are looked for beside this one. */
+int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err);
+
+/* Ends all three (SIGTERM, then SIGKILL after 5 s) and reaps them. NULL is fine. */
+void ntx_supervisor_stop(struct ntx_supervisor *s);
+
+/* True once ntx-computed is gone; then *how says how ("killed by signal 9", "exit code 111"). */
+bool ntx_supervisor_lost(struct ntx_supervisor *s, char *how, size_t n);
+
+/* A descriptor that becomes readable when ntx-computed is gone. */
+int ntx_supervisor_fd(const struct ntx_supervisor *s);
+
+/* Starts ntx-computed again after its death (`ntx up`). */
+int ntx_supervisor_revive(struct ntx_supervisor *s, struct ntx_err *err);
+
+#endif
