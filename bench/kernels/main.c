@@ -1,0 +1,227 @@
+/* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n N_IN] [-m MIB] [-s SECONDS]
+ *
+ * Prints CSV: for each type, instruction set, thread count and row count the rate at which weights are multiplied, from
+ * memory (more weights than any cache) and from cache (256 KiB per thread), beside the rate at which the same memory can
+ * be read at all, measured before and after. Lists are comma separated. Rates are the best of the passes in SECONDS, since
+ * neighbours only ever make a pass slower. */
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "bench/kernels/lab.h"
+#include "common/util.h"
+#include "computed/cpu/cpu.h"
+#include "model/quant.h"
+
+enum { MAX_THREADS = 64, MAX_LIST = 32, CHUNK = 1 << 20 };
+
+struct job {
+    const struct ntx_cpu_ops *ops; /* NULL: read only */
+    uint32_t type, n_in, n_rows, threads;
+    char *weights;
+    size_t bytes;           /* of weights, shared by the threads */
+    char *x;
+    size_t x_stride;
+    float *y[MAX_THREADS];  /* per thread [n_rows x outputs of a chunk] */
+    double seconds;
+    pthread_barrier_t gate;
+    double best;            /* seconds of a pass, by thread 0 */
+    volatile int stop;
+    volatile uint64_t sink;
+};
+
+struct worker {
+    struct job *job;
+    uint32_t index;
+};
+
+static void one_pass(struct job *j, uint32_t t)
+{
+    size_t row = j->ops ? ntx_row_bytes(j->type, j->n_in) : 512;
+    size_t share = j->bytes / j->threads / row * row, step = CHUNK / row * row;
+    char *w = j->weights + share * t;
+    if (!step)
+        step = row;
+    for (size_t at = 0; at < share; at += step) {
+        size_t here = share - at < step ? share - at : step;
+        if (!j->ops) {
+            j->sink ^= lab_read(w + at, here);
+            continue;
+        }
+        uint32_t n_out = (uint32_t)(here / row);
+        j->ops->matmul[j->type](w + at, row, n_out, j->n_in, j->x, j->x_stride, j->n_rows, j->y[t], n_out);
+    }
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct job *j = w->job;
+    uint64_t start = ntx_now_ns();
+    while (!j->stop) {
+        pthread_barrier_wait(&j->gate);
+        uint64_t t0 = ntx_now_ns();
+        one_pass(j, w->index);
+        pthread_barrier_wait(&j->gate);
+        if (w->index == 0) {
+            double s = (double)(ntx_now_ns() - t0) * 1e-9;
+            j->best = j->best == 0 || s < j->best ? s : j->best;
+            j->stop = (double)(ntx_now_ns() - start) * 1e-9 > j->seconds;
+        }
+        pthread_barrier_wait(&j->gate);
+    }
+    return NULL;
+}
+
+/* Seconds of the best pass. */
+static double measure(struct job *j)
+{
+    pthread_t id[MAX_THREADS];
+    struct worker w[MAX_THREADS];
+    j->best = 0;
+    j->stop = 0;
+    pthread_barrier_init(&j->gate, NULL, j->threads);
+    for (uint32_t t = 0; t < j->threads; t++) {
+        w[t] = (struct worker){j, t};
+        if (t && pthread_create(&id[t], NULL, work, &w[t]))
+            abort();
+    }
+    work(&w[0]);
+    for (uint32_t t = 1; t < j->threads; t++)
+        pthread_join(id[t], NULL);
+    pthread_barrier_destroy(&j->gate);
+    return j->best;
+}
+
+/* Bytes that make finite scales in every type, and no subnormal floats. */
+static void fill_weights(char *p, size_t bytes, uint32_t type)
+{
+    uint64_t s = 88172645463325252u;
+    uint16_t *h = (uint16_t *)(void *)p;
+    for (size_t i = 0; i < bytes / 2; i++) {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        h[i] = (uint16_t)((s & 0x3f3f) | (ntx_type_info(type)->block == 1 ? 0x3c00 : 0));
+    }
+}
+
+static void *big_alloc(size_t bytes)
+{
+    size_t huge = 2u << 20;
+    void *p = aligned_alloc(huge, NTX_ROUND_UP(bytes, huge));
+    if (!p)
+        abort();
+    madvise(p, NTX_ROUND_UP(bytes, huge), MADV_HUGEPAGE);
+    return p;
+}
+
+static double read_rate(struct job j)
+{
+    j.ops = NULL;
+    return (double)(j.bytes / j.threads / 512 * 512 * j.threads) / measure(&j) * 1e-9;
+}
+
+static void bench_one(struct job *j)
+{
+    size_t row = ntx_row_bytes(j->type, j->n_in), all = j->bytes;
+    double before = read_rate(*j);
+    size_t used = j->bytes / j->threads / row * row * j->threads;
+    double memory = measure(j), macs = (double)(used / row) * j->n_in * j->n_rows;
+    double after = read_rate(*j);
+    j->bytes = (size_t)j->threads * NTX_MAX(row, (size_t)(256 << 10));
+    size_t near = j->bytes / j->threads / row * row * j->threads;
+    double cache = measure(j);
+    j->bytes = all;
+    double read = NTX_MAX(before, after), gb = (double)used / memory * 1e-9;
+    printf("%s,%s,%u,%u,%u,%.2f,%.2f,%.2f,%.2f,%.1f\n", ntx_type_info(j->type)->name, j->ops->name, j->n_in, j->threads, j->n_rows, read,
+           gb, gb / read, (double)near / cache * 1e-9, macs / memory * 1e-9);
+    fflush(stdout);
+}
+
+/* Splits a comma separated list in place. */
+static int split(char *text, char *out[MAX_LIST])
+{
+    int n = 0;
+    for (char *p = strtok(text, ","); p && n < MAX_LIST; p = strtok(NULL, ","))
+        out[n++] = p;
+    return n;
+}
+
+static int type_by_name(const char *name)
+{
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        if (ntx_type_info(t) && !strcasecmp(ntx_type_info(t)->name, name))
+            return (int)t;
+    fprintf(stderr, "bench_kernels: no type %s\n", name);
+    exit(100);
+}
+
+struct lists {
+    char *types[MAX_LIST], *isas[MAX_LIST], *threads[MAX_LIST], *rows[MAX_LIST];
+    int n_types, n_isas, n_threads, n_rows;
+};
+
+static void bench_type(struct job *j, const struct lists *l, const char *type)
+{
+    j->type = (uint32_t)type_by_name(type);
+    enum ntx_act form = ntx_act_for(j->type);
+    fill_weights(j->weights, j->bytes, j->type);
+    float *x = big_alloc(j->n_in * sizeof *x);
+    j->x_stride = ntx_act_row_bytes(form, j->n_in);
+    for (int i = 0; i < l->n_isas; i++)
+        for (int t = 0; t < l->n_threads; t++)
+            for (int r = 0; r < l->n_rows; r++) {
+                if (!(j->ops = ntx_cpu_pick(l->isas[i])))
+                    continue;
+                j->threads = (uint32_t)atoi(l->threads[t]);
+                j->n_rows = (uint32_t)atoi(l->rows[r]);
+                j->x = big_alloc(j->x_stride * j->n_rows);
+                for (uint32_t row = 0; row < j->n_rows; row++) {
+                    for (uint32_t k = 0; k < j->n_in; k++)
+                        x[k] = (float)((k * 7 + row) % 31) - 15;
+                    j->ops->act_pack[form](x, j->x + row * j->x_stride, j->n_in);
+                }
+                for (uint32_t k = 0; k < j->threads; k++)
+                    j->y[k] = big_alloc((CHUNK / ntx_row_bytes(j->type, j->n_in) + 1) * j->n_rows * sizeof(float));
+                bench_one(j);
+                for (uint32_t k = 0; k < j->threads; k++)
+                    free(j->y[k]);
+                free(j->x);
+            }
+    free(x);
+}
+
+int main(int argc, char **argv)
+{
+    char types[] = "q4_k,q6_k,q8_0,q4_0,q5_k,f16,bf16,f32,q2_k,q3_k,q4_1,q5_0,q5_1", isas[] = "avx2,avx512", threads[] = "1,2",
+         rows[] = "1";
+    char *text[4] = {types, isas, threads, rows};
+    struct job j = {.n_in = 4096, .bytes = (size_t)320 << 20, .seconds = 0.4};
+    for (int c; (c = getopt(argc, argv, "t:i:j:r:n:m:s:")) != -1;) {
+        if (c == '?')
+            return 100;
+        if (strchr("tijr", c))
+            text[strchr("tijr", c) - "tijr"] = optarg;
+        else if (c == 'n')
+            j.n_in = (uint32_t)atoi(optarg);
+        else if (c == 'm')
+            j.bytes = (size_t)atoi(optarg) << 20;
+        else
+            j.seconds = atof(optarg);
+    }
+    struct lists l;
+    l.n_types = split(text[0], l.types);
+    l.n_isas = split(text[1], l.isas);
+    l.n_threads = split(text[2], l.threads);
+    l.n_rows = split(text[3], l.rows);
+    j.weights = big_alloc(j.bytes);
+    printf("type,isa,n_in,threads,rows,read_gb_s,memory_gb_s,ratio,cache_gb_s,gmac_s\n");
+    for (int t = 0; t < l.n_types; t++)
+        bench_type(&j, &l, l.types[t]);
+    free(j.weights);
+    return 0;
+}

@@ -1,0 +1,61 @@
+/* avx512.h: what the AVX-512 files share. They follow cpu.h's order with one lane per block: integer sums of 16 blocks are
+ * brought into the 16 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all at once. */
+#ifndef NTX_COMPUTED_CPU_AVX512_H
+#define NTX_COMPUTED_CPU_AVX512_H
+
+#include <immintrin.h>
+
+#include "computed/cpu/lanes.h"
+
+/* Joins int32 lanes of four registers: of each 128-bit lane, element g becomes the sum of v[g]'s four elements there. */
+INLINE __m512i sum4x4(__m512i v0, __m512i v1, __m512i v2, __m512i v3)
+{
+    __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v0, v1), _mm512_unpackhi_epi32(v0, v1));
+    __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(v2, v3), _mm512_unpackhi_epi32(v2, v3));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+
+/* Adds up the 128-bit lanes of each of two: lanes (a0 + a2, a1 + a3, b0 + b2, b1 + b3). */
+INLINE __m512i fold_lanes(__m512i a, __m512i b)
+{
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(a, b, 0xee));
+}
+
+/* 128-bit lane k: the sum of v[k]'s four lanes. */
+INLINE __m512i fold4(const __m512i v[4])
+{
+    __m512i a = fold_lanes(v[0], v[1]), b = fold_lanes(v[2], v[3]);
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+/* 16 F16 in the low halves of 16 dwords. */
+INLINE __m512 widen_low_halves(__m512i v)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+}
+
+/* The first n of 16 lanes. */
+INLINE __mmask16 first_lanes(uint32_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+}
+
+/* The kernels, by file. */
+#define DECLARE_MATMUL(name)                                                                                          \
+    void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
+              float *y, size_t ldy)
+DECLARE_MATMUL(ntx__mm512_q2_k); /* avx512_super.c */
+DECLARE_MATMUL(ntx__mm512_q3_k);
+DECLARE_MATMUL(ntx__mm512_q4_k);
+DECLARE_MATMUL(ntx__mm512_q5_k);
+DECLARE_MATMUL(ntx__mm512_q6_k);
+DECLARE_MATMUL(ntx__mm512_q4_0); /* avx512_simple.c */
+DECLARE_MATMUL(ntx__mm512_q4_1);
+DECLARE_MATMUL(ntx__mm512_q5_0);
+DECLARE_MATMUL(ntx__mm512_q5_1);
+DECLARE_MATMUL(ntx__mm512_q8_0);
+DECLARE_MATMUL(ntx__mm512_f32); /* avx512_float.c */
+DECLARE_MATMUL(ntx__mm512_f16);
+DECLARE_MATMUL(ntx__mm512_bf16);
+
+#endif

@@ -1,0 +1,340 @@
+/* avx512_super.c: products with super-blocks of 256 (Q2_K .. Q6_K), one to four rows of x at a time.
+ *
+ * Four super-blocks make a quad: their headers are unpacked together, one to a 128-bit lane; each one's 256 products are
+ * summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their sub-block's scale and added up in int32;
+ * the quad's sums end in one register, super-block k in 128-bit lane k. Four quads are 16 blocks: a full set of lanes.
+ *
+ * A last quad that is not full points again at the row's last block: x is zero there and those lanes are masked at the end,
+ * so nothing behind the weights is read. */
+#include "computed/cpu/avx512.h"
+
+/* Four super-blocks of weights, and where they meet x. */
+struct quad {
+    const uint8_t *w[4];
+    uint32_t block; /* number of the first */
+};
+
+/* What a quad gives per row of x: sums of the four blocks, each spread over the four elements of its 128-bit lane. */
+struct quad_sums {
+    __m512i i, j;
+};
+
+typedef void quad_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d);
+
+INLINE __m512i four_lanes(const struct quad *q, size_t at)
+{
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(q->w[0] + at)));
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(q->w[1] + at)), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(q->w[2] + at)), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(q->w[3] + at)), 3);
+}
+
+/* 32 bytes twice, the upper copy shifted right by `high` bits, the lower by `low`: two sub-blocks' bits at the bottom. */
+INLINE __m512i twice_shifted(const uint8_t *p, int low, int high)
+{
+    __m512i v = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p));
+    return _mm512_srlv_epi64(v, _mm512_set_epi64(high, high, high, high, low, low, low, low));
+}
+
+INLINE __m512i load512(const void *p) { return _mm512_loadu_si512(p); }
+INLINE __m512i bytes512(int b) { return _mm512_set1_epi8((char)b); }
+
+/* acc += scale * (w . x) for 64 values; w of 7 bits. */
+INLINE __m512i scaled_dot(__m512i acc, __m512i w, const int8_t *x, __m512i scale)
+{
+    return _mm512_dpwssd_epi32(acc, _mm512_maddubs_epi16(w, load512(x)), scale);
+}
+
+/* Index for byte shuffles: unsigned bytes s, s + 1 of each lane as int16, one for each half of a register. */
+INLINE __m512i pick_halves(int s)
+{
+    __m256i low = _mm256_set1_epi16((short)(0x8000 | s)), high = _mm256_set1_epi16((short)(0x8000 | (s + 1)));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* The same for four sub-blocks of 16: bytes s .. s + 3, one for each 128-bit lane. */
+INLINE __m512i pick_quarters(int s)
+{
+    __m512i v = _mm512_castsi128_si512(_mm_set1_epi16((short)(0x8000 | s)));
+    v = _mm512_inserti32x4(v, _mm_set1_epi16((short)(0x8000 | (s + 1))), 1);
+    v = _mm512_inserti32x4(v, _mm_set1_epi16((short)(0x8000 | (s + 2))), 2);
+    return _mm512_inserti32x4(v, _mm_set1_epi16((short)(0x8000 | (s + 3))), 3);
+}
+
+/* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima ---- */
+
+/* Per 128-bit lane of headers: 8 scales, then 8 minima, a byte each. As dwords u0 u1 u2 of the 12 bytes: the first four
+ * scales are u0 & 63, the first minima u1 & 63, the others nibbles of u2 under the top bits of u0 and u1. */
+INLINE __m512i unpack_scales(__m512i h)
+{
+    __m512i low = _mm512_shuffle_epi32(h, _MM_PERM_DCDB); /* u0 u2 u1 u2 */
+    __m512i top = _mm512_shuffle_epi32(h, _MM_PERM_CCBB); /* .. u0 .. u1 */
+    low = _mm512_srlv_epi32(low, _mm512_set4_epi32(4, 0, 0, 0));
+    low = _mm512_and_si512(low, _mm512_set4_epi32(0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f));
+    top = _mm512_and_si512(_mm512_srli_epi32(top, 2), _mm512_set4_epi32(0x30303030, 0, 0x30303030, 0));
+    return _mm512_or_si512(low, top);
+}
+
+INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, bool five)
+{
+    uint8_t scales[64] __attribute__((aligned(64)));
+    __m512i acc[4][4], head = four_lanes(q, 0), sm = unpack_scales(head);
+    __m512i mins = _mm512_unpackhi_epi8(sm, _mm512_setzero_si512());
+    _mm512_store_si512(scales, sm);
+    *d = head;
+    for (int r = 0; r < rows; r++)
+        out[r].j = _mm512_madd_epi16(mins, load512(x[r].s32 + (size_t)q->block * 8));
+    for (int k = 0; k < 4; k++) {
+        const uint8_t *qs = q->w[k] + (five ? 48 : 16);
+        __m512i sc = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(scales + 16 * k)));
+        __m512i fifth = five ? _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)(q->w[k] + 16))) : sc;
+        for (int r = 0; r < rows; r++)
+            acc[r][k] = _mm512_setzero_si512();
+        for (int t = 0; t < 4; t++) {
+            __m512i v = twice_shifted(qs + 32 * t, 0, 4);
+            if (five) { /* bits 2 t and 2 t + 1 of qh turn into bit 4 */
+                __m512i up = _mm512_rolv_epi64(fifth, _mm512_set_epi64(3 - 2 * t, 3 - 2 * t, 3 - 2 * t, 3 - 2 * t, 4 - 2 * t,
+                                                                       4 - 2 * t, 4 - 2 * t, 4 - 2 * t));
+                v = _mm512_and_si512(_mm512_ternarylogic_epi32(bytes512(15), v, up, 0xca), bytes512(31));
+            } else {
+                v = _mm512_and_si512(v, bytes512(15));
+            }
+            __m512i s = _mm512_shuffle_epi8(sc, pick_halves(2 * t));
+            for (int r = 0; r < rows; r++)
+                acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + (size_t)(q->block + k) * 256 + 64 * t, s);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        out[r].i = fold4(acc[r]);
+}
+
+INLINE void quad_q4_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+{
+    quad_q45(q, x, rows, out, d, false);
+}
+
+INLINE void quad_q5_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+{
+    quad_q45(q, x, rows, out, d, true);
+}
+
+/* ---- Q6_K: w = scale * (q - 32) = scale * q - 32 * scale, the latter through x's sums of 16 ---- */
+
+/* int16 scales of a block for each t: lane l of register t is scale 4 t + l. */
+INLINE __m512i spread_scales(__m256i s16, int t)
+{
+    __m512i at = _mm512_add_epi16(_mm512_set1_epi16((short)(4 * t)),
+                                  _mm512_set_epi16(3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0,
+                                                   0, 0, 0, 0, 0, 0));
+    return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s16));
+}
+
+/* -offset * sum of scale * (sum of 16 x): what is left of the offset inside the integers. 8 lanes used. */
+INLINE __m512i offset_term(__m256i s16, const int16_t *sums, int log2_offset)
+{
+    __m256i p = _mm256_madd_epi16(s16, _mm256_loadu_si256((const void *)sums));
+    return _mm512_zextsi256_si512(_mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(p, log2_offset)));
+}
+
+/* Values 64 t .. 64 t + 63 of a block, 6 bits. */
+INLINE __m512i six_bits(const uint8_t *w, int t)
+{
+    __m512i low = load512(w + t / 2 * 64), high = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)(w + 128 + t / 2 * 32)));
+    if (t % 2) {
+        low = _mm512_srli_epi16(low, 4);
+        high = _mm512_srlv_epi64(high, _mm512_set_epi64(2, 2, 2, 2, 0, 0, 0, 0));
+    } else {
+        high = _mm512_sllv_epi64(high, _mm512_set_epi64(2, 2, 2, 2, 4, 4, 4, 4));
+    }
+    return _mm512_and_si512(_mm512_ternarylogic_epi32(bytes512(15), low, high, 0xca), bytes512(63));
+}
+
+INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+{
+    __m512i acc[4][4];
+    for (int k = 0; k < 4; k++) {
+        const uint8_t *w = q->w[k];
+        size_t b = q->block + (size_t)k;
+        __m256i s16 = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(w + 192)));
+        for (int r = 0; r < rows; r++)
+            acc[r][k] = offset_term(s16, x[r].s16 + b * 16, 5);
+        for (int t = 0; t < 4; t++) {
+            __m512i v = six_bits(w, t), s = spread_scales(s16, t);
+            for (int r = 0; r < rows; r++)
+                acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
+        }
+    }
+    *d = _mm512_shuffle_epi32(_mm512_srli_epi32(four_lanes(q, 194), 16), _MM_PERM_AAAD); /* d is the block's last half word */
+    for (int r = 0; r < rows; r++)
+        out[r].i = fold4(acc[r]);
+}
+
+/* ---- Q3_K: w = scale * (q - 4), q of 3 bits, scales of 6 bits minus 32 ---- */
+
+/* The 12 bytes behind the low bits as 16 int16 scales. */
+INLINE __m256i scales_q3_k(const uint8_t *p)
+{
+    uint32_t u[3];
+    memcpy(u, p, 12);
+    __m128i low = _mm_set_epi32((int)(u[1] >> 4), (int)(u[0] >> 4), (int)u[1], (int)u[0]);
+    __m128i top = _mm_set_epi32((int)(u[2] >> 2), (int)u[2], (int)(u[2] << 2), (int)(u[2] << 4));
+    __m128i s = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), _mm_and_si128(top, _mm_set1_epi8(48)));
+    return _mm256_cvtepi8_epi16(_mm_sub_epi8(s, _mm_set1_epi8(32)));
+}
+
+INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+{
+    __m512i acc[4][4];
+    for (int k = 0; k < 4; k++) {
+        const uint8_t *w = q->w[k];
+        size_t b = q->block + (size_t)k;
+        __m256i s16 = scales_q3_k(w + 96);
+        __m512i mask = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)w));
+        for (int r = 0; r < rows; r++)
+            acc[r][k] = offset_term(s16, x[r].s16 + b * 16, 2);
+        for (int t = 0; t < 4; t++) {
+            __m512i v = twice_shifted(w + 32 + t / 2 * 32, t % 2 * 4, t % 2 * 4 + 2);
+            __m512i up = _mm512_rolv_epi64(mask, _mm512_set_epi64(1 - 2 * t, 1 - 2 * t, 1 - 2 * t, 1 - 2 * t, 2 - 2 * t, 2 - 2 * t,
+                                                                  2 - 2 * t, 2 - 2 * t)); /* bits 2 t, 2 t + 1 to bit 2 */
+            v = _mm512_and_si512(_mm512_ternarylogic_epi32(bytes512(3), v, up, 0xca), bytes512(7));
+            __m512i s = spread_scales(s16, t);
+            for (int r = 0; r < rows; r++)
+                acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
+        }
+    }
+    *d = _mm512_shuffle_epi32(_mm512_srli_epi32(four_lanes(q, 94), 16), _MM_PERM_AAAD);
+    for (int r = 0; r < rows; r++)
+        out[r].i = fold4(acc[r]);
+}
+
+/* ---- Q2_K: nibbles of scale and minimum per 16 values ---- */
+
+INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+{
+    __m512i acc[4][4], low[4][4];
+    for (int k = 0; k < 4; k++) {
+        const uint8_t *w = q->w[k];
+        size_t b = q->block + (size_t)k;
+        __m128i sm = _mm_loadu_si128((const void *)w);
+        __m512i sc = _mm512_broadcast_i32x4(_mm_and_si128(sm, _mm_set1_epi8(15)));
+        __m256i mins = _mm256_cvtepu8_epi16(_mm_and_si128(_mm_srli_epi16(sm, 4), _mm_set1_epi8(15)));
+        for (int r = 0; r < rows; r++) {
+            acc[r][k] = _mm512_setzero_si512();
+            low[r][k] = _mm512_zextsi256_si512(_mm256_madd_epi16(mins, _mm256_loadu_si256((const void *)(x[r].s16 + b * 16))));
+        }
+        for (int t = 0; t < 4; t++) {
+            __m512i v = _mm512_and_si512(twice_shifted(w + 16 + t / 2 * 32, t % 2 * 4, t % 2 * 4 + 2), bytes512(3));
+            __m512i s = _mm512_shuffle_epi8(sc, pick_quarters(4 * t));
+            for (int r = 0; r < rows; r++)
+                acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
+        }
+    }
+    *d = _mm512_shuffle_epi32(four_lanes(q, 68), _MM_PERM_AAAD); /* d and dmin are the block's last dword */
+    for (int r = 0; r < rows; r++) {
+        out[r].i = fold4(acc[r]);
+        out[r].j = fold4(low[r]);
+    }
+}
+
+/* ---- the common part ---- */
+
+/* Element 4 k + g of the quads' joined sums is block 4 g + k. */
+INLINE __m512i natural_order(__m512i v)
+{
+    return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), v);
+}
+
+/* One output for `rows` rows of x. */
+INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, const int rows, __m512 *acc, size_t block_bytes,
+                       const bool has_min, quad_fn *quad)
+{
+    for (int r = 0; r < rows; r++)
+        acc[r] = _mm512_setzero_ps();
+    for (uint32_t b = 0; b < nb; b += LANES) {
+        struct quad_sums sums[4][4];
+        __m512i d[4];
+        for (uint32_t g = 0; g < 4; g++) {
+            struct quad q = {.block = b + 4 * g};
+            const uint8_t *p = w + (size_t)q.block * block_bytes;
+            if (q.block + 4 <= nb) {
+                for (int k = 0; k < 4; k++)
+                    q.w[k] = p + k * block_bytes;
+            } else if (q.block < nb) {
+                for (uint32_t k = 0; k < 4; k++)
+                    q.w[k] = w + (size_t)(q.block + k < nb ? q.block + k : nb - 1) * block_bytes;
+            } else {
+                d[g] = _mm512_setzero_si512();
+                for (int r = 0; r < rows; r++)
+                    sums[g][r].i = sums[g][r].j = d[g];
+                continue;
+            }
+            quad(&q, x, rows, sums[g], &d[g]);
+        }
+        __m512i dw = natural_order(_mm512_unpacklo_epi64(_mm512_unpacklo_epi32(d[0], d[1]), _mm512_unpacklo_epi32(d[2], d[3])));
+        __m512 scale = widen_low_halves(dw), min = widen_low_halves(_mm512_srli_epi32(dw, 16));
+        __mmask16 live = first_lanes(nb - b);
+        for (int r = 0; r < rows; r++) {
+            __m512 dx = _mm512_loadu_ps(x[r].d + b);
+            __m512i i = natural_order(sum4x4(sums[0][r].i, sums[1][r].i, sums[2][r].i, sums[3][r].i));
+            acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(i), _mm512_mul_ps(scale, dx), acc[r], live);
+            if (!has_min)
+                continue;
+            __m512i j = natural_order(sum4x4(sums[0][r].j, sums[1][r].j, sums[2][r].j, sums[3][r].j));
+            j = _mm512_sub_epi32(_mm512_setzero_si512(), j);
+            acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(min, dx), acc[r], live);
+        }
+    }
+}
+
+struct shape {
+    const uint8_t *w;
+    const char *x;
+    float *y;
+    size_t row_bytes, x_stride, ldy;
+    uint32_t n_out, n_in;
+};
+
+/* All outputs for rows r .. r + rows - 1. */
+INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const bool has_min, quad_fn *quad)
+{
+    struct q8k_row x[4];
+    for (int k = 0; k < rows; k++)
+        x[k] = q8k_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
+    for (uint32_t o = 0; o < s->n_out; o++) {
+        __m512 acc[4];
+        dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, quad);
+        for (int k = 0; k < rows; k++)
+            s->y[(r + (size_t)k) * s->ldy + o] = join16((f16v)acc[k]);
+    }
+}
+
+#define SUPER_MATMUL(type, has_min)                                                                                   \
+    static void rows1_##type(const struct shape *s, uint32_t r)                                                       \
+    {                                                                                                                 \
+        mm_rows(s, r, 1, sizeof(struct ntx_block_##type), has_min, quad_##type);                                      \
+    }                                                                                                                 \
+    static void rows2_##type(const struct shape *s, uint32_t r)                                                       \
+    {                                                                                                                 \
+        mm_rows(s, r, 2, sizeof(struct ntx_block_##type), has_min, quad_##type);                                      \
+    }                                                                                                                 \
+    static void rows4_##type(const struct shape *s, uint32_t r)                                                       \
+    {                                                                                                                 \
+        mm_rows(s, r, 4, sizeof(struct ntx_block_##type), has_min, quad_##type);                                      \
+    }                                                                                                                 \
+    DECLARE_MATMUL(ntx__mm512_##type)                                                                                 \
+    {                                                                                                                 \
+        struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                            \
+        uint32_t r = 0;                                                                                               \
+        for (; n_rows - r >= 4; r += 4)                                                                               \
+            rows4_##type(&s, r);                                                                                      \
+        for (; n_rows - r >= 2; r += 2)                                                                               \
+            rows2_##type(&s, r);                                                                                      \
+        if (r < n_rows)                                                                                               \
+            rows1_##type(&s, r);                                                                                      \
+    }
+
+SUPER_MATMUL(q2_k, true)
+SUPER_MATMUL(q3_k, false)
+SUPER_MATMUL(q4_k, true)
+SUPER_MATMUL(q5_k, true)
+SUPER_MATMUL(q6_k, false)
