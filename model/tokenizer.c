@@ -136,18 +136,18 @@ static int cut_text(struct cutter *c, size_t at, size_t end, bool all)
     return rc;
 }
 
-static int cut_segs(struct cutter *c, const struct ntx__seg *segs, size_t n, bool bos_eos)
+static int cut_segs(struct cutter *c, const struct ntx__seg *segs, size_t n, bool bos, bool eos)
 {
     const struct ntx__vocab *v = &c->t->v;
     size_t at = 0;
-    int rc = bos_eos && v->add_bos && v->bos >= 0 ? ntx__ids_add(&c->ids, v->bos) : 0;
+    int rc = bos && v->add_bos && v->bos >= 0 ? ntx__ids_add(&c->ids, v->bos) : 0;
     for (size_t i = 0; !rc && i < n; i++) {
         rc = segs[i].id >= 0 ? put_token(c, segs[i].id, at, 0) : cut_text(c, at, at + segs[i].len, segs[i].template);
         at += segs[i].len;
     }
     if (!rc)
         rc = end_run(c, at);
-    if (!rc && bos_eos && v->add_eos && v->eos >= 0)
+    if (!rc && eos && v->add_eos && v->eos >= 0)
         rc = ntx__ids_add(&c->ids, v->eos);
     return rc;
 }
@@ -167,7 +167,7 @@ static const char *join_segs(const struct ntx__seg *segs, size_t n, size_t total
     return *copy;
 }
 
-int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos_eos, bool resume,
+int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos, bool resume,
                        int32_t **ids)
 {
     size_t total = 0;
@@ -178,7 +178,7 @@ int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *seg
     }
     char *copy;
     struct cutter c = {.t = t, .at_word = !resume, .text = join_segs(segs, n, total, &copy)};
-    int rc = c.text || !total ? cut_segs(&c, segs, n, bos_eos) : -ENOMEM;
+    int rc = c.text || !total ? cut_segs(&c, segs, n, bos, eos) : -ENOMEM;
     if (!rc && !c.ids.p) /* no tokens: still something that the caller can free */
         rc = (c.ids.p = malloc(sizeof(*c.ids.p))) ? 0 : -ENOMEM;
     free(copy);
@@ -193,7 +193,7 @@ int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *seg
 int ntx_tokenize(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, int32_t **ids)
 {
     struct ntx__seg seg = {.text = text, .len = len, .id = -1, .template = flags & NTX_TOK_SPECIAL};
-    return ntx__tokenize_segs(t, &seg, 1, flags & NTX_TOK_BOS, false, ids);
+    return ntx__tokenize_segs(t, &seg, 1, flags & NTX_TOK_BOS, flags & NTX_TOK_BOS, false, ids);
 }
 
 /* ---- ids -> text */

@@ -25,12 +25,15 @@ enum {
     NTX_TOK_SPECIAL = 2, /* control tokens in the text ("<|im_end|>") parse as such; without it they are plain text */
 };
 
-/* Encodes text[0..len). On success *ids is malloc'd (the caller frees) and the count is returned; negative errno else.
- * Invalid UTF-8 is encoded byte by byte, never refused. Time is O(n log n) for any text. */
+/* Encodes text[0..len): user-defined tokens are recognised first (those that look like control tokens, "<|...|>", only with
+ * NTX_TOK_SPECIAL), the text between them is cut and merged as the vocabulary's kind does. On success *ids is malloc'd (the caller frees) and the count is returned; negative errno else.
+ * Invalid UTF-8 is encoded byte by byte, never refused; a byte that the vocabulary has no token for becomes the unknown token,
+ * or nothing where there is none. Time is O(n log n) for any text. -EFBIG above 1 GiB. */
 int ntx_tokenize(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, int32_t **ids);
 
 /* The bytes of one token, exactly: concatenating them gives the text (an SPM vocabulary puts a space before the first word:
- * `first` removes it). Control tokens give their text only with `special`. Returns bytes written (<= room) or -ERANGE.
+ * `first` removes it). Control tokens give their text only with `special`. Returns bytes written (<= room), -ERANGE, or
+ * -EINVAL for an id outside the vocabulary.
  * A character may be spread over several tokens: hold back partial UTF-8 with ntx_utf8_hold. */
 int ntx_detokenize_one(const struct ntx_tokenizer *t, int32_t id, bool first, bool special, char *buf, size_t room);
 
@@ -40,7 +43,9 @@ size_t ntx_utf8_hold(const char *buf, size_t n);
 uint32_t ntx_tokenizer_n_vocab(const struct ntx_tokenizer *t);
 int32_t ntx_tokenizer_bos(const struct ntx_tokenizer *t);   /* -1 when none */
 int32_t ntx_tokenizer_eos(const struct ntx_tokenizer *t);
-bool ntx_tokenizer_is_eog(const struct ntx_tokenizer *t, int32_t id); /* any end-of-generation token the model names */
+/* Any end-of-generation token: the file's eos, eot and eom ids, and tokens with a name that known models end with (the list is
+ * in tokenizer_vocab.c). */
+bool ntx_tokenizer_is_eog(const struct ntx_tokenizer *t, int32_t id);
 const char *ntx_tokenizer_kind(const struct ntx_tokenizer *t);       /* "llama", "gpt2/qwen2", ... */
 
 #endif

@@ -105,8 +105,9 @@ struct ntx__seg { /* a piece of a rendered conversation */
     bool template; /* guarded tokens in it parse */
 };
 /* Raw text of neighbouring segments is joined before it is encoded, so that words are cut as in the whole text; special
- * tokens are recognised within one segment only. resume: the text goes on after tokens that are already there. */
-int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos_eos, bool resume,
+ * tokens are recognised within one segment only. bos, eos: put them where the vocabulary asks for it. resume: the text goes
+ * on after tokens that are already there. */
+int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos, bool resume,
                        int32_t **ids);
 
 /* ---- kinds */

@@ -129,6 +129,8 @@ struct ntx_tokenizer *mem_bpe(const char *pre, const char *const *controls, unsi
     mem_strs(&m, "tokenizer.ggml.merges", merges, n_merges);
     if (n)
         mem_u32(&m, "tokenizer.ggml.bos_token_id", (uint32_t)*first_control);
+    if (n > 1)
+        mem_u32(&m, "tokenizer.ggml.eos_token_id", (uint32_t)*first_control + 1);
     CHECK_MSG(mem_open(&m, &t, &err) == 0, "%s", err.text);
     return t;
 }

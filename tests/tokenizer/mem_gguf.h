@@ -24,7 +24,8 @@ void mem_i32s(struct mem_gguf *m, const char *key, const int32_t *values, uint64
 /* Opens the tokenizer of what was written, and frees m. Returns ntx_tokenizer_open's answer. */
 int mem_open(struct mem_gguf *m, struct ntx_tokenizer **t, struct ntx_err *err);
 
-/* A small byte-level vocabulary: 256 bytes, a few merges, and the control tokens given (ids from *first_control on). */
+/* A small byte-level vocabulary: 256 bytes, a few merges, and the control tokens given (ids from *first_control
+ * on; the first is BOS, the second EOS). */
 struct ntx_tokenizer *mem_bpe(const char *pre, const char *const *controls, unsigned n, int32_t *first_control);
 
 #endif
