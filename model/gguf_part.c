@@ -130,6 +130,23 @@ static int get_str(struct reader *r, struct ntx_str *s)
     return 0;
 }
 
+/* The same when all of it is in memory already, else false: vocabularies have a million strings. */
+static inline bool get_str_here(struct reader *r, struct ntx_str *s)
+{
+    uint64_t n;
+    size_t here = r->have - r->pos;
+    const uint8_t *p = r->buf + r->pos;
+    if (here < sizeof n)
+        return false;
+    memcpy(&n, p, sizeof n);
+    if (n > here - sizeof n)
+        return false;
+    s->p = (const char *)p + sizeof n;
+    s->n = (size_t)n;
+    r->pos += sizeof n + (size_t)n;
+    return true;
+}
+
 /* Names go into messages, so control characters are refused with what is no UTF-8. */
 static bool printable_utf8(const struct ntx_str *s)
 {
@@ -208,8 +225,8 @@ static int get_strs(struct reader *r, uint64_t n, struct ntx_gguf_kv *kv)
     kv->strs = r->strs ? r->strs + r->n_strs : NULL;
     for (uint64_t i = 0; i < n; i++) {
         struct ntx_str s;
-        int rc = get_str(r, &s);
-        if (rc)
+        int rc;
+        if (!get_str_here(r, &s) && (rc = get_str(r, &s)))
             return rc;
         if (r->strs)
             r->strs[r->n_strs + i] = s;

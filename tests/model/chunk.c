@@ -1,0 +1,110 @@
+/* chunk.c: the chunks of every tensor tile it exactly, in execution order. */
+#include "model/chunk.h"
+
+#include <errno.h>
+
+#include "model/quant.h"
+#include "tests/model/make.h"
+
+/* The order of a layer's tensors, as chunk.h promises it. */
+static const char *const layer_order[] = {
+    "attn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias",
+    "attn_q_norm.weight", "attn_k_norm.weight", "attn_output.weight", "attn_output.bias", "ffn_norm.weight", "ffn_gate.weight",
+    "ffn_up.weight", "ffn_down.weight",
+};
+
+static const struct ntx_gguf *the_gguf;
+static const struct ntx_chunks *the_chunks;
+static uint32_t next_chunk; /* of the list, while walking through it */
+static uint64_t chunk_limit;
+
+/* This tensor's chunks come next; w describes them. */
+static void expect_tensor(const struct ntx_gguf_tensor *t, uint32_t layer, const struct ntx_weight *w)
+{
+    uint32_t row = 0, count = 0, first = next_chunk;
+    uint64_t end = t->offset;
+    while (row < t->ne[1]) {
+        const struct ntx_chunk *c = &the_chunks->list[next_chunk++];
+        CHECK_MSG(next_chunk <= the_chunks->n && ntx_gguf_tensor_at(the_gguf, c->tensor) == t, "%s", t->name);
+        CHECK(c->layer == layer && c->row0 == row && c->offset == end && c->file == t->file && c->fixed == (t->n_dims == 1));
+        CHECK_EQ(c->bytes, ntx_row_bytes(t->type, t->ne[0]) * c->n_rows);
+        CHECK(c->bytes <= chunk_limit || c->n_rows == 1);
+        CHECK(row + c->n_rows == t->ne[1] || (c->n_rows == w->chunk_rows && c->bytes + w->row_bytes > chunk_limit));
+        row += c->n_rows;
+        end += c->bytes;
+        count++;
+    }
+    CHECK(row == t->ne[1] && end == t->offset + t->bytes);
+    CHECK(w->tensor != NTX_NO_TENSOR && ntx_gguf_tensor_at(the_gguf, w->tensor) == t && w->type == t->type);
+    CHECK(w->n_in == t->ne[0] && w->n_out == t->ne[1] && w->chunk0 == first && w->n_chunks == count);
+    CHECK_EQ(w->row_bytes, ntx_row_bytes(t->type, t->ne[0]));
+}
+
+static void expect_layer(uint32_t l)
+{
+    const struct ntx_layer_weights *w = &the_chunks->layers[l];
+    const struct ntx_weight *const weights[] = {&w->attn_norm, &w->q, &w->k, &w->v, &w->q_bias, &w->k_bias, &w->v_bias, &w->q_norm,
+                                                &w->k_norm, &w->o, &w->o_bias, &w->ffn_norm, &w->gate, &w->up, &w->down};
+    char name[64];
+    for (int i = 0; i < 15; i++) {
+        snprintf(name, sizeof name, "blk.%u.%s", l, layer_order[i]);
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor(the_gguf, name);
+        if (t)
+            expect_tensor(t, l, weights[i]);
+        else
+            CHECK(weights[i]->tensor == NTX_NO_TENSOR && !weights[i]->n_chunks);
+    }
+}
+
+static void check_model(const struct mk_options *o, uint64_t chunk_bytes)
+{
+    size_t n;
+    uint8_t *p = make_bytes(o, &n);
+    struct ntx_gguf *g = parse_ok(p, n);
+    struct ntx_model *m;
+    struct ntx_chunks *c;
+    struct ntx_err err = {0};
+    uint64_t all = 0, embd = ntx_gguf_tensor(g, "token_embd.weight")->bytes;
+    CHECK(!ntx_model_open(g, &m, &err) && !ntx_chunks_make(m, chunk_bytes, &c, &err));
+    the_gguf = g;
+    the_chunks = c;
+    chunk_limit = chunk_bytes;
+    next_chunk = 0;
+    if (o->rope_freqs)
+        expect_tensor(ntx_gguf_tensor(g, "rope_freqs.weight"), 0, &c->rope_freqs);
+    else
+        CHECK(c->rope_freqs.tensor == NTX_NO_TENSOR);
+    for (uint32_t l = 0; l < o->layers; l++)
+        expect_layer(l);
+    expect_tensor(ntx_gguf_tensor(g, "output_norm.weight"), o->layers, &c->output_norm);
+    expect_tensor(ntx_gguf_tensor(g, o->tied ? "token_embd.weight" : "output.weight"), o->layers, &c->output);
+    CHECK_EQ(next_chunk, c->n);
+    CHECK(c->token_embd.n_in == o->embd && c->token_embd.n_out == m->hp.n_vocab && !c->token_embd.n_chunks);
+    for (uint64_t i = 0; i < ntx_gguf_n_tensors(g); i++)
+        all += ntx_gguf_tensor_at(g, i)->bytes;
+    CHECK_EQ(c->matrix_bytes + c->fixed_bytes + (o->tied ? 0 : embd), all);
+    ntx_chunks_free(c);
+    CHECK_EQ(ntx_chunks_make(m, 0, &c, &err), -EINVAL);
+    ntx_model_free(m);
+    ntx_gguf_free(g);
+    free(p);
+}
+
+int main(void)
+{
+    struct mk_options o = make_options();
+    check_model(&o, 1);
+    check_model(&o, 5000);
+    check_model(&o, 1 << 30);
+    o.type = "Q4_K_M";
+    o.embd = o.ff = 256;
+    o.tied = o.rope_freqs = true;
+    check_model(&o, 1000);
+    o.arch = "qwen3";
+    o.head_dim = 32;
+    o.rope_freqs = o.tied = false;
+    check_model(&o, 4096);
+    o.arch = "qwen2";
+    check_model(&o, 4096);
+    return 0;
+}
