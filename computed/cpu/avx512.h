@@ -40,6 +40,15 @@ INLINE __mmask16 first_lanes(uint32_t n)
     return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
 }
 
+/* A call's arguments, for the loops under it. */
+struct shape {
+    const uint8_t *w;
+    const char *x;
+    float *y;
+    size_t row_bytes, x_stride, ldy;
+    uint32_t n_out, n_in;
+};
+
 /* The kernels, by file. */
 #define DECLARE_MATMUL(name)                                                                                          \
     void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
@@ -57,5 +66,19 @@ DECLARE_MATMUL(ntx__mm512_q8_0);
 DECLARE_MATMUL(ntx__mm512_f32); /* avx512_float.c */
 DECLARE_MATMUL(ntx__mm512_f16);
 DECLARE_MATMUL(ntx__mm512_bf16);
+
+/* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4. */
+#define MATMUL_BY_ROWS(type)                                                                                          \
+    DECLARE_MATMUL(ntx__mm512_##type)                                                                                 \
+    {                                                                                                                 \
+        struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                            \
+        uint32_t r = 0;                                                                                               \
+        for (; n_rows - r >= 4; r += 4)                                                                               \
+            rows4_##type(&s, r);                                                                                      \
+        for (; n_rows - r >= 2; r += 2)                                                                               \
+            rows2_##type(&s, r);                                                                                      \
+        if (r < n_rows)                                                                                               \
+            rows1_##type(&s, r);                                                                                      \
+    }
 
 #endif

@@ -296,14 +296,6 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, c
     }
 }
 
-struct shape {
-    const uint8_t *w;
-    const char *x;
-    float *y;
-    size_t row_bytes, x_stride, ldy;
-    uint32_t n_out, n_in;
-};
-
 /* All outputs for rows r .. r + rows - 1. */
 INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const bool has_min, quad_fn *quad)
 {
@@ -318,30 +310,16 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t bl
     }
 }
 
-#define SUPER_MATMUL(type, has_min)                                                                                   \
-    static void rows1_##type(const struct shape *s, uint32_t r)                                                       \
+#define SUPER_ROWS(type, k, has_min)                                                                               \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                \
     {                                                                                                                 \
-        mm_rows(s, r, 1, sizeof(struct ntx_block_##type), has_min, quad_##type);                                      \
-    }                                                                                                                 \
-    static void rows2_##type(const struct shape *s, uint32_t r)                                                       \
-    {                                                                                                                 \
-        mm_rows(s, r, 2, sizeof(struct ntx_block_##type), has_min, quad_##type);                                      \
-    }                                                                                                                 \
-    static void rows4_##type(const struct shape *s, uint32_t r)                                                       \
-    {                                                                                                                 \
-        mm_rows(s, r, 4, sizeof(struct ntx_block_##type), has_min, quad_##type);                                      \
-    }                                                                                                                 \
-    DECLARE_MATMUL(ntx__mm512_##type)                                                                                 \
-    {                                                                                                                 \
-        struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                            \
-        uint32_t r = 0;                                                                                               \
-        for (; n_rows - r >= 4; r += 4)                                                                               \
-            rows4_##type(&s, r);                                                                                      \
-        for (; n_rows - r >= 2; r += 2)                                                                               \
-            rows2_##type(&s, r);                                                                                      \
-        if (r < n_rows)                                                                                               \
-            rows1_##type(&s, r);                                                                                      \
+        mm_rows(s, r, k, sizeof(struct ntx_block_##type), has_min, quad_##type);                                   \
     }
+#define SUPER_MATMUL(type, has_min)                                                                                   \
+    SUPER_ROWS(type, 1, has_min)                                                                                      \
+    SUPER_ROWS(type, 2, has_min)                                                                                      \
+    SUPER_ROWS(type, 4, has_min)                                                                                      \
+    MATMUL_BY_ROWS(type)
 
 SUPER_MATMUL(q2_k, true)
 SUPER_MATMUL(q3_k, false)

@@ -1,0 +1,161 @@
+/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0), one to four rows of x at a time.
+ *
+ * Two blocks fill a register as unsigned bytes (an offset of 8, 16 or 128 is taken back through the sum of x); sixteen
+ * blocks' products are brought into one lane each by a tree of shuffles. A last group that is not full points again at the
+ * row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
+#include "computed/cpu/avx512.h"
+
+enum { AHEAD = 2048 }; /* bytes to fetch ahead of use; see avx512_super.c */
+
+/* Blocks a and b as 64 unsigned bytes in natural order. */
+typedef __m512i pair_fn(const uint8_t *a, const uint8_t *b);
+
+struct kind {
+    size_t block_bytes;
+    pair_fn *pair;
+    int log2_offset; /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 instead */
+};
+
+INLINE __m512i bytes512(int b) { return _mm512_set1_epi8((char)b); }
+
+/* The nibbles of two blocks: low ones of a, high ones of a, then b's. */
+INLINE __m512i pair_nibbles(const uint8_t *a, const uint8_t *b)
+{
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)a));
+    v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)b));
+    return _mm512_and_si512(_mm512_srlv_epi64(v, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0)), bytes512(15));
+}
+
+/* The same under a fifth bit each, 32 bits per block. */
+INLINE __m512i pair_fives(const uint8_t *a, const uint8_t *b, size_t bits, size_t nibbles)
+{
+    uint32_t low, high;
+    memcpy(&low, a + bits, 4);
+    memcpy(&high, b + bits, 4);
+    __mmask64 fifth = _cvtu64_mask64((uint64_t)high << 32 | low);
+    __m512i v = pair_nibbles(a + nibbles, b + nibbles);
+    return _mm512_mask_add_epi8(v, fifth, v, bytes512(16));
+}
+
+INLINE __m512i pair_q4_0(const uint8_t *a, const uint8_t *b) { return pair_nibbles(a + 2, b + 2); }
+INLINE __m512i pair_q4_1(const uint8_t *a, const uint8_t *b) { return pair_nibbles(a + 4, b + 4); }
+INLINE __m512i pair_q5_0(const uint8_t *a, const uint8_t *b) { return pair_fives(a, b, 2, 6); }
+INLINE __m512i pair_q5_1(const uint8_t *a, const uint8_t *b) { return pair_fives(a, b, 4, 8); }
+
+INLINE __m512i pair_q8_0(const uint8_t *a, const uint8_t *b)
+{
+    __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(a + 2)));
+    v = _mm512_inserti64x4(v, _mm256_loadu_si256((const void *)(b + 2)), 1);
+    return _mm512_xor_si512(v, bytes512(0x80));
+}
+
+/* Where the 16 blocks from block b on lie. */
+struct group {
+    const uint8_t *w;
+    size_t block_bytes;
+    uint32_t last; /* number of the last that exists, counted from w; 15 or more: all do */
+};
+
+INLINE const uint8_t *group_at(const struct group *g, uint32_t k, const bool full)
+{
+    return g->w + (full || k <= g->last ? k : g->last) * g->block_bytes;
+}
+
+/* Integer products of 16 blocks, lane = block. */
+INLINE void group_dots(const struct group *g, const int8_t *const *x, const int rows, pair_fn *pair, const bool full, __m512i *out)
+{
+    __m512i z[4][4], half[4][2];
+    for (uint32_t h = 0; h < 2; h++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t k = 8 * h + 2 * i;
+            __m512i v = pair(group_at(g, k, full), group_at(g, k + 1, full));
+            for (int r = 0; r < rows; r++)
+                z[r][i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v, _mm512_loadu_si512(x[r] + 32 * k));
+        }
+        for (int r = 0; r < rows; r++)
+            half[r][h] = sum4x4(z[r][0], z[r][1], z[r][2], z[r][3]);
+    }
+    for (int r = 0; r < rows; r++) { /* 128-bit lanes: even blocks of 0..7, odd ones, even of 8..15, odd */
+        __m512i a = half[r][0], b = half[r][1];
+        a = _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+        out[r] = _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 14, 10, 13, 9, 12, 8, 7, 3, 6, 2, 5, 1, 4, 0), a);
+    }
+}
+
+/* The dwords at the head of 16 blocks: d, and m above it where the type has one. */
+INLINE __m512i group_heads(const struct group *g, const bool full)
+{
+    uint32_t h[16] __attribute__((aligned(64)));
+    for (uint32_t k = 0; k < 16; k++)
+        memcpy(&h[k], group_at(g, k, full), 4);
+    return _mm512_load_si512(h);
+}
+
+INLINE void dot_group(const struct group *g, const struct q8_row *x, uint32_t b, const int rows, const struct kind *kind, const bool full,
+                      __m512 *acc)
+{
+    const int8_t *q[4];
+    __m512i i[4], heads = group_heads(g, full);
+    __mmask16 live = full ? 0xffff : first_lanes(g->last + 1);
+    __m512 d = widen_low_halves(heads), m = widen_low_halves(_mm512_srli_epi32(heads, 16));
+    for (int r = 0; r < rows; r++)
+        q[r] = x[r].q + (size_t)b * NTX_QK;
+    group_dots(g, q, rows, kind->pair, full, i);
+    for (int r = 0; r < rows; r++) {
+        __m512 dx = _mm512_loadu_ps(x[r].d + b);
+        __m512i s = _mm512_loadu_si512(x[r].s + b);
+        if (kind->log2_offset >= 0)
+            i[r] = _mm512_sub_epi32(i[r], _mm512_slli_epi32(s, (unsigned)kind->log2_offset));
+        acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(i[r]), _mm512_mul_ps(d, dx), acc[r], live);
+        if (kind->log2_offset < 0)
+            acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_mul_ps(m, dx), acc[r], live);
+    }
+}
+
+/* One output for `rows` rows of x. */
+INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, const int rows, const struct kind *kind, __m512 *acc)
+{
+    struct group g = {w, kind->block_bytes, LANES - 1};
+    uint32_t b = 0;
+    for (int r = 0; r < rows; r++)
+        acc[r] = _mm512_setzero_ps();
+    for (; b + LANES <= nb; b += LANES, g.w += LANES * kind->block_bytes) {
+        for (size_t at = 0; at < LANES * kind->block_bytes; at += 64)
+            _mm_prefetch((const char *)g.w + AHEAD + at, _MM_HINT_T0);
+        dot_group(&g, x, b, rows, kind, true, acc);
+    }
+    g.last = nb - b - 1;
+    if (b < nb)
+        dot_group(&g, x, b, rows, kind, false, acc);
+}
+
+INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const struct kind *kind)
+{
+    struct q8_row x[4];
+    for (int k = 0; k < rows; k++)
+        x[k] = q8_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
+    for (uint32_t o = 0; o < s->n_out; o++) {
+        __m512 acc[4];
+        dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QK, x, rows, kind, acc);
+        for (int k = 0; k < rows; k++)
+            s->y[(r + (size_t)k) * s->ldy + o] = join16((f16v)acc[k]);
+    }
+}
+
+#define SIMPLE_ROWS(type, k, log2_offset)                                                                          \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                \
+    {                                                                                                                 \
+        const struct kind kind = {sizeof(struct ntx_block_##type), pair_##type, log2_offset};                         \
+        mm_rows(s, r, k, &kind);                                                                                   \
+    }
+#define SIMPLE_MATMUL(type, log2_offset)                                                                              \
+    SIMPLE_ROWS(type, 1, log2_offset)                                                                                 \
+    SIMPLE_ROWS(type, 2, log2_offset)                                                                                 \
+    SIMPLE_ROWS(type, 4, log2_offset)                                                                                 \
+    MATMUL_BY_ROWS(type)
+
+SIMPLE_MATMUL(q4_0, 3)
+SIMPLE_MATMUL(q4_1, -1)
+SIMPLE_MATMUL(q5_0, 4)
+SIMPLE_MATMUL(q5_1, -1)
+SIMPLE_MATMUL(q8_0, 7)
