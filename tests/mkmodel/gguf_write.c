@@ -27,7 +27,8 @@ void mk_put(struct mk_buf *b, const void *p, size_t n)
         b->p = q;
         b->room = room;
     }
-    memcpy(b->p + b->n, p, n);
+    if (n)
+        memcpy(b->p + b->n, p, n);
     b->n += n;
 }
 

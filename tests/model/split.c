@@ -9,8 +9,8 @@ static struct ntx_gguf *open_files(char **paths, const int *order, int n, const 
 {
     struct ntx_gguf *g = NULL;
     struct ntx_err err = {0};
-    int fds[8];
-    const char *names[8];
+    int fds[8] = {0};
+    const char *names[8] = {0};
     for (int i = 0; i < n; i++) {
         names[i] = paths[order[i]];
         fds[i] = open_path(names[i]);

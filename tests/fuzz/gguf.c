@@ -1,0 +1,59 @@
+/* gguf.c: the GGUF reader, the architecture table and the chunk list under libFuzzer.
+ *
+ * The input is the beginning of a file, once with nothing behind it and once with plenty, so that offsets can be right. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "model/chunk.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void use_model(const struct ntx_gguf *g, uint64_t file_bytes)
+{
+    struct ntx_model *m;
+    struct ntx_chunks *c;
+    if (ntx_model_open(g, &m, NULL))
+        return;
+    if (!ntx_chunks_make(m, 1 << 20, &c, NULL)) {
+        for (uint32_t i = 0; i < c->n; i++)
+            if (!c->list[i].bytes || c->list[i].offset + c->list[i].bytes > file_bytes)
+                abort();
+        ntx_chunks_free(c);
+    }
+    ntx_model_free(m);
+}
+
+/* Every byte that an accessor promises is touched. */
+static void use_keys(const struct ntx_gguf *g)
+{
+    volatile unsigned sum = 0;
+    for (uint64_t i = 0; i < ntx_gguf_n_kv(g); i++) {
+        const struct ntx_gguf_kv *kv = ntx_gguf_kv_at(g, i);
+        for (uint64_t k = 0; kv->strs && k < kv->count; k++)
+            if (kv->strs[k].n)
+                sum += (unsigned char)kv->strs[k].p[0] + (unsigned char)kv->strs[k].p[kv->strs[k].n - 1];
+        if (!kv->strs && kv->count)
+            sum += *(const unsigned char *)kv->data;
+    }
+    for (uint64_t i = 0; i < ntx_gguf_n_tensors(g); i++)
+        if (ntx_gguf_tensor(g, ntx_gguf_tensor_at(g, i)->name) != ntx_gguf_tensor_at(g, i))
+            abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const uint64_t file_bytes[2] = {size, 1ull << 40};
+    for (int i = 0; i < 2; i++) {
+        struct ntx_gguf *g;
+        struct ntx_err err = {0};
+        if (ntx_gguf_parse(data, size, file_bytes[i], &g, &err)) {
+            if (err.code >= 0 || !err.text[0])
+                abort();
+            continue;
+        }
+        use_keys(g);
+        use_model(g, file_bytes[i]);
+        ntx_gguf_free(g);
+    }
+    return 0;
+}
