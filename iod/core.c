@@ -1,0 +1,309 @@
+#include "iod/core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "iod/core_impl.h"
+
+void ntx__iod_set_word(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t gen, enum ntx_state s)
+{
+    /* Release: who sees the state sees the fields beside the word, and the bytes. */
+    atomic_store_explicit(word, ntx_word(gen, s), memory_order_release);
+    c->hooks.state(c->hooks.ctx, word, s);
+}
+
+/* Equal pieces, none above piece_bytes: a last piece of one block would cost as much as a whole one. */
+void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset, uint64_t bytes, uint64_t dest)
+{
+    const uint64_t block = c->r->hdr->block;
+    j->file = file;
+    j->start = NTX_ROUND_DOWN(offset, block);
+    j->end = NTX_ROUND_UP(offset + bytes, block);
+    j->shift = (uint32_t)(offset - j->start);
+    j->dest = dest;
+    uint64_t len = j->end - j->start, n = (len + c->piece_bytes - 1) / c->piece_bytes;
+    uint64_t piece = NTX_ROUND_UP((len + n - 1) / n, block);
+    j->piece_bytes = (uint32_t)piece;
+    j->n_pieces = (uint32_t)((len + piece - 1) / piece);
+}
+
+static struct ntx_iod_read piece_of(const struct ntx_iod_core *c, const struct ntx__job *j, uint32_t piece, uint32_t tries)
+{
+    uint64_t offset = j->start + (uint64_t)piece * j->piece_bytes, size = c->r->hdr->file_bytes[j->file];
+    uint64_t len = NTX_MIN(j->piece_bytes, j->end - offset);
+    return (struct ntx_iod_read){
+        .tag = (uint64_t)j->kind << 62 | (uint64_t)tries << 60 | (uint64_t)j->index << 38 | (uint64_t)(j->gen & 0x3fffff) << 16 | piece,
+        .offset = offset,
+        .dest = j->dest + (offset - j->start),
+        .len = (uint32_t)len,
+        .expect = (uint32_t)NTX_MIN(len, size - offset),
+        .file = j->file,
+        .chunk = j->chunk,
+    };
+}
+
+static struct ntx__job *find_job(struct ntx_iod_core *c, uint64_t tag)
+{
+    for (unsigned i = 0; i < NTX__MAX_JOBS; i++) {
+        struct ntx__job *j = &c->jobs[i];
+        if (j->used && j->kind == ntx_iod_tag_kind(tag) && j->index == ntx_iod_tag_index(tag))
+            return j;
+    }
+    return NULL;
+}
+
+/* There is always room: see NTX__MAX_JOBS. */
+static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job *from, uint64_t now)
+{
+    struct ntx__job *j = c->jobs;
+    while (j->used)
+        j++;
+    *j = *from;
+    j->used = true;
+    if (j->kind == NTX_IOD_SLOT) {
+        struct ntx_desc *d = j->desc;
+        d->slot = j->index;
+        d->chunk = j->chunk;
+        d->sched = j->sched;
+        d->pass = j->pass;
+        d->shift = j->shift;
+        d->err = 0;
+        d->t_issue = now;
+        d->t_ready = 0;
+    } else if (j->kind == NTX_IOD_FRAME) {
+        c->r->demand[j->index].shift = j->shift;
+        c->r->demand[j->index].err = 0;
+    }
+    ntx__iod_set_word(c, j->word, j->gen, NTX_FILLING);
+    return j;
+}
+
+/* All pieces are through. */
+static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
+{
+    uint32_t gen = j->gen;
+    if (j->kind == NTX_IOD_SLOT) {
+        j->desc->err = j->err;
+        j->desc->t_ready = now;
+    } else if (j->kind == NTX_IOD_FRAME) {
+        c->r->demand[j->index].err = j->err;
+    } else if (j->err) {
+        gen = (uint32_t)-j->err;
+    }
+    if (j->err) {
+        struct ntx_iod_failure f = {.chunk = j->chunk, .file = j->file, .offset = j->err_offset, .bytes = j->err_bytes, .err = j->err};
+        ntx_count(c->counters, NTX_C_iod_errors, 1);
+        c->hooks.failed(c->hooks.ctx, &f);
+    }
+    j->used = false;
+    if (c->cur_demand == j)
+        c->cur_demand = NULL;
+    if (c->cur_bulk == j)
+        c->cur_bulk = NULL;
+    ntx__iod_set_word(c, j->word, gen, j->err ? NTX_FAILED : NTX_READY);
+}
+
+static bool fits(const struct ntx_iod_core *c, uint32_t len)
+{
+    return !c->inflight_reads || c->inflight_bytes + len <= c->limit_bytes;
+}
+
+static void issue(struct ntx_iod_core *c, struct ntx__job *j, const struct ntx_iod_read *rd, uint64_t now)
+{
+    if (!c->inflight_reads++)
+        c->busy_since = now;
+    c->inflight_bytes += rd->len;
+    j->inflight++;
+    ntx_gauge(c->counters, NTX_C_iod_inflight, c->inflight_bytes);
+}
+
+enum step { STEP_NONE, STEP_FULL, STEP_READ };
+
+static enum step next_retry(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
+{
+    if (!c->n_retry)
+        return STEP_NONE;
+    uint64_t tag = c->retry[0];
+    struct ntx__job *j = find_job(c, tag);
+    struct ntx_iod_read rd = piece_of(c, j, ntx_iod_tag_piece(tag), ntx_iod_tag_tries(tag));
+    if (!fits(c, rd.len))
+        return STEP_FULL;
+    memmove(c->retry, c->retry + 1, --c->n_retry * sizeof(c->retry[0]));
+    j->retries--;
+    issue(c, j, &rd, now);
+    *out = rd;
+    return STEP_READ;
+}
+
+/* The next piece of *cur, the job of this class that is under way. */
+static enum step next_piece(struct ntx_iod_core *c, struct ntx__job **cur, uint64_t now, struct ntx_iod_read *out)
+{
+    struct ntx__job *j = *cur;
+    struct ntx_iod_read rd = piece_of(c, j, j->next, 0);
+    if (!fits(c, rd.len))
+        return STEP_FULL;
+    if (++j->next == j->n_pieces)
+        *cur = NULL;
+    issue(c, j, &rd, now);
+    *out = rd;
+    return STEP_READ;
+}
+
+static enum step next_demand(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
+{
+    if (!c->cur_demand) {
+        struct ntx__job j;
+        if (!ntx__iod_pick_demand(c, &j))
+            return STEP_NONE;
+        if (!fits(c, piece_of(c, &j, 0, 0).len))
+            return STEP_FULL;
+        c->cur_demand = begin_job(c, &j, now);
+    }
+    return next_piece(c, &c->cur_demand, now, out);
+}
+
+/* Schedule and arena. A job is begun only when its first piece fits: until then a drop map can still avoid it. */
+static enum step next_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
+{
+    if (!c->cur_bulk) {
+        struct ntx__job j;
+        if (!ntx__iod_pick_bulk(c, now, &j))
+            return STEP_NONE;
+        if (!fits(c, piece_of(c, &j, 0, 0).len))
+            return STEP_FULL;
+        c->cur_bulk = begin_job(c, &j, now);
+    }
+    return next_piece(c, &c->cur_bulk, now, out);
+}
+
+int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
+{
+    c->idle = false;
+    if (c->inflight_reads == NTX_IOD_MAX_READS) /* what waits for its retry counts too: retries go before all else */
+        return 0;
+    if (atomic_load_explicit(&c->r->hdr->stop, memory_order_acquire)) {
+        c->idle = true;
+        return 0;
+    }
+    enum step s = next_retry(c, now, out);
+    if (s == STEP_NONE)
+        s = next_demand(c, now, out);
+    if (s == STEP_NONE)
+        s = next_bulk(c, now, out);
+    c->idle = s == STEP_NONE;
+    return s == STEP_READ;
+}
+
+static void forget_retries(struct ntx_iod_core *c, struct ntx__job *j)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < c->n_retry; i++)
+        if (find_job(c, c->retry[i]) != j)
+            c->retry[kept++] = c->retry[i];
+    c->n_retry = kept;
+    j->retries = 0;
+}
+
+static void count_read(struct ntx_iod_core *c, const struct ntx__job *j, uint32_t bytes)
+{
+    static const enum ntx_counter by_kind[] = {
+        [NTX_IOD_SLOT] = NTX_C_iod_bytes_stream, [NTX_IOD_FRAME] = NTX_C_iod_bytes_demand, [NTX_IOD_CHUNK] = NTX_C_iod_bytes_host};
+    ntx_count(c->counters, NTX_C_iod_bytes_read, bytes);
+    ntx_count(c->counters, by_kind[j->kind], bytes);
+}
+
+static void piece_failed(struct ntx_iod_core *c, struct ntx__job *j, const struct ntx_iod_read *rd, int32_t result)
+{
+    uint32_t tries = ntx_iod_tag_tries(rd->tag) + 1;
+    if (!j->err && tries < NTX_IOD_TRIES) {
+        struct ntx_iod_read again = piece_of(c, j, ntx_iod_tag_piece(rd->tag), tries);
+        c->retry[c->n_retry++] = again.tag;
+        j->retries++;
+        ntx_count(c->counters, NTX_C_iod_retries, 1);
+    } else if (!j->err) {
+        j->err = result < 0 ? result : -ENODATA;
+        j->err_offset = rd->offset;
+        j->err_bytes = rd->len;
+        forget_retries(c, j);
+    }
+}
+
+void ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32_t result)
+{
+    struct ntx__job *j = find_job(c, tag);
+    if (!j || !j->inflight || ntx_iod_tag_piece(tag) >= j->next)
+        return; /* not ours: no source does this */
+    struct ntx_iod_read rd = piece_of(c, j, ntx_iod_tag_piece(tag), ntx_iod_tag_tries(tag));
+    j->inflight--;
+    c->inflight_reads--;
+    c->inflight_bytes -= rd.len;
+    ntx_gauge(c->counters, NTX_C_iod_inflight, c->inflight_bytes);
+    ntx_count(c->counters, NTX_C_iod_reads, 1);
+    ntx_count(c->counters, NTX_C_iod_busy_ns, now - c->busy_since);
+    c->busy_since = now;
+    if (result >= 0 && (uint32_t)result >= rd.expect)
+        count_read(c, j, (uint32_t)result);
+    else
+        piece_failed(c, j, &rd, result);
+    if (!j->inflight && !j->retries && (j->err || j->next == j->n_pieces))
+        finish_job(c, j, now);
+}
+
+bool ntx_iod_core_idle(const struct ntx_iod_core *c) { return c->idle; }
+uint64_t ntx_iod_core_inflight(const struct ntx_iod_core *c) { return c->inflight_bytes; }
+
+void ntx_iod_core_hint(struct ntx_iod_core *c, uint64_t pass, const uint8_t *skip, size_t n)
+{
+    struct ntx__hint *h = &c->hints[pass % NTX_PASS_MAPS];
+    h->pass = pass;
+    memset(h->skip, 0, sizeof(h->skip));
+    for (size_t i = 0; i < NTX_MIN(n, sizeof(h->skip)); i++)
+        h->skip[i / 8] |= (uint64_t)skip[i] << (i % 8 * 8);
+}
+
+/* ntx_region_attach has validated the plan; what is left is what a tag can name. */
+static int check_tags(const struct ntx_region_hdr *h, struct ntx_err *err)
+{
+    if (NTX_MAX(h->n_chunks, NTX_MAX(h->n_slots, h->n_demands)) >> 22)
+        return ntx_err_set(err, -E2BIG, "region: %u chunks, %u slots, %u demands: at most 4194303 of each can be read", h->n_chunks,
+                           h->n_slots, h->n_demands);
+    return 0;
+}
+
+int ntx_iod_core_new(const struct ntx_region *r, struct ntx_counters *counters, const struct ntx_iod_limits *limits,
+                     const struct ntx_iod_hooks *hooks, struct ntx_iod_core **out, struct ntx_err *err)
+{
+    int rc = check_tags(r->hdr, err);
+    if (rc)
+        return rc;
+    struct ntx_iod_core *c = calloc(1, sizeof(*c));
+    uint8_t *held = calloc(r->hdr->n_slots + 1, 1);
+    if (!c || !held) {
+        free(c);
+        free(held);
+        return ntx_err_set(err, -ENOMEM, "no memory for the reading state");
+    }
+    uint64_t piece = limits->piece_bytes ? limits->piece_bytes : 1u << 20;
+    c->r = r;
+    c->counters = counters;
+    c->hooks = *hooks;
+    c->held = held;
+    c->limit_bytes = limits->inflight_bytes ? limits->inflight_bytes : 8u << 20;
+    c->piece_bytes = (uint32_t)NTX_MIN(NTX_ROUND_UP(NTX_MAX(piece, 65536), r->hdr->block), 1u << 30);
+    c->demand_scan = true;
+    c->cursor = r->hdr->n_sched && r->hdr->n_desc ? ntx__iod_find_cursor(r) : 0;
+    for (unsigned i = 0; i < NTX_PASS_MAPS; i++)
+        c->hints[i].pass = UINT64_MAX;
+    *out = c;
+    return 0;
+}
+
+void ntx_iod_core_free(struct ntx_iod_core *c)
+{
+    if (!c)
+        return;
+    free(c->held);
+    free(c);
+}

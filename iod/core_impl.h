@@ -1,0 +1,75 @@
+/* core_impl.h: the core's inside, shared by core.c (jobs, pieces, results) and core_pick.c (what comes next). */
+#ifndef NTX_IOD_CORE_IMPL_H
+#define NTX_IOD_CORE_IMPL_H
+
+#include "iod/core.h"
+
+/* One chunk or demand on its way: the blocks [start, end) of a file, to `dest` in the region, in n_pieces. */
+struct ntx__job {
+    bool used;
+    enum ntx_iod_kind kind;
+    uint32_t index;          /* slot, frame or chunk */
+    _Atomic uint32_t *word;  /* the word that tells its state */
+    uint32_t gen;
+    struct ntx_desc *desc;   /* SLOT */
+    uint32_t chunk;          /* UINT32_MAX: a demand */
+    uint32_t sched;          /* SLOT */
+    uint64_t pass;           /* SLOT */
+    uint32_t file;
+    uint32_t shift;          /* first wanted byte - start */
+    uint64_t start, end, dest;
+    uint32_t piece_bytes, n_pieces;
+    uint32_t next;           /* pieces begun */
+    uint32_t inflight;       /* pieces that a source holds */
+    uint32_t retries;        /* pieces in the retry queue */
+    int err;
+    uint64_t err_offset;
+    uint32_t err_bytes;
+};
+
+/* Each job has a piece in flight or waiting for its retry, but for the two cur_*. */
+#define NTX__MAX_JOBS (NTX_IOD_MAX_READS + 2)
+
+struct ntx__hint {
+    uint64_t pass;
+    uint64_t skip[NTX_MAP_WORDS];
+};
+
+struct ntx_iod_core {
+    const struct ntx_region *r;
+    struct ntx_counters *counters;
+    struct ntx_iod_hooks hooks;
+    uint64_t limit_bytes;
+    uint32_t piece_bytes;
+
+    uint64_t cursor;          /* least ring sequence that may still have to be read */
+    uint32_t host_next;       /* least chunk that may still have to be read into the arena */
+    uint32_t demand_next;     /* demands are looked at in turn from here */
+    uint32_t demand_seen;     /* demand_posted when no POSTED word was left */
+    bool demand_scan;
+    uint8_t *held;            /* [n_slots] scratch */
+    struct ntx__hint hints[NTX_PASS_MAPS];
+
+    struct ntx__job jobs[NTX__MAX_JOBS];
+    struct ntx__job *cur_demand, *cur_bulk; /* begun, with pieces not yet asked for */
+    uint64_t retry[NTX_IOD_MAX_READS];      /* tags to ask for again, oldest first */
+    uint32_t n_retry;
+
+    uint64_t inflight_bytes;
+    uint32_t inflight_reads;
+    uint64_t busy_since;      /* ns; while reads are in flight */
+    bool idle;
+};
+
+/* Writes a word's state and tells the hook. */
+void ntx__iod_set_word(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t gen, enum ntx_state s);
+/* Fills in file range, destination and pieces for `bytes` wanted at `offset`, to land in blocks from `dest` on. */
+void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset, uint64_t bytes, uint64_t dest);
+
+/* Next job of a class, false when there is none. Marks dropped chunks SKIPPED and impossible demands FAILED on the way. */
+bool ntx__iod_pick_demand(struct ntx_iod_core *c, struct ntx__job *j);
+bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now_ns, struct ntx__job *j);
+/* The ring sequence that the words ask for first. */
+uint64_t ntx__iod_find_cursor(const struct ntx_region *r);
+
+#endif

@@ -1,0 +1,223 @@
+/* core_pick.c: what to read next, from the words of the region alone. */
+#include <errno.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "iod/core_impl.h"
+
+#define GEN_MASK 0x0fffffffu
+
+/* How far a word's generation is ahead of a lap: both are kept in 28 bits, and are close to each other. */
+static int32_t gen_ahead(uint32_t gen, uint64_t lap)
+{
+    return (int32_t)((gen - (uint32_t)lap) << 4) >> 4;
+}
+
+static uint32_t load(const _Atomic uint32_t *w)
+{
+    return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)w, memory_order_acquire);
+}
+
+static bool bit(const uint64_t *words, uint32_t i) { return i < NTX_MAP_WORDS * 64 && words[i / 64] >> (i % 64) & 1; }
+
+static bool dropped(const struct ntx_region *r, uint64_t pass, uint32_t layer)
+{
+    struct ntx_pass_map *m = &r->pass_map[pass % NTX_PASS_MAPS];
+    /* Pairs with computed's release of `pass` after it cleared the bits: no bit of an older pass is seen. */
+    if (layer >= NTX_MAP_WORDS * 64 || atomic_load_explicit(&m->pass, memory_order_acquire) != pass)
+        return false;
+    return atomic_load_explicit(&m->drop[layer / 64], memory_order_relaxed) >> (layer % 64) & 1;
+}
+
+static bool hinted(const struct ntx_iod_core *c, uint64_t pass, uint32_t layer)
+{
+    const struct ntx__hint *h = &c->hints[pass % NTX_PASS_MAPS];
+    return h->pass == pass && bit(h->skip, layer);
+}
+
+/* A descriptor's own lap has 28 bits; pass and sched, left there by whoever filled it last, give the rest (a torn pair is
+ * off by less than a pass, so the nearest lap is still the right one). */
+uint64_t ntx__iod_find_cursor(const struct ntx_region *r)
+{
+    const struct ntx_region_hdr *h = r->hdr;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < h->n_desc; i++) {
+        const struct ntx_desc *d = &r->desc[i];
+        uint32_t w = load(&d->word);
+        uint64_t lap = (d->pass * h->n_sched + d->sched) / h->n_desc;
+        lap += (uint64_t)(int64_t)gen_ahead(ntx_word_gen(w), lap);
+        if (ntx_word_state(w) != NTX_FREE)
+            lap++;
+        least = NTX_MIN(least, lap * h->n_desc + i);
+    }
+    return least;
+}
+
+/* Moves the cursor over what is read or skipped already, be it by a predecessor. */
+static void advance_cursor(struct ntx_iod_core *c)
+{
+    const uint32_t n = c->r->hdr->n_desc;
+    for (;; c->cursor++) {
+        uint32_t w = load(&c->r->desc[c->cursor % n].word);
+        int32_t ahead = gen_ahead(ntx_word_gen(w), c->cursor / n);
+        if (ahead < 0)
+            return;
+        enum ntx_state s = ntx_word_state(w);
+        if (ahead == 0 && (s == NTX_FREE || s == NTX_FILLING))
+            return;
+    }
+}
+
+static void skip_sequence(struct ntx_iod_core *c, uint64_t seq, uint64_t now)
+{
+    const struct ntx_region_hdr *h = c->r->hdr;
+    struct ntx_desc *d = &c->r->desc[seq % h->n_desc];
+    d->pass = seq / h->n_sched;
+    d->sched = (uint32_t)(seq % h->n_sched);
+    d->chunk = c->r->sched[d->sched];
+    d->err = 0;
+    d->t_issue = d->t_ready = now;
+    ntx__iod_set_word(c, &d->word, (uint32_t)(seq / h->n_desc) & GEN_MASK, NTX_SKIPPED);
+    ntx_count(c->counters, NTX_C_iod_skipped_chunks, 1);
+}
+
+/* The first sequence that may be read: not hinted if there is one, UINT64_MAX if there is none at all. */
+static uint64_t ring_sequence(struct ntx_iod_core *c, uint64_t now)
+{
+    const struct ntx_region_hdr *h = c->r->hdr;
+    uint64_t held_back = UINT64_MAX;
+    if (!h->n_sched || !h->n_desc)
+        return UINT64_MAX;
+    advance_cursor(c);
+    for (uint64_t s = c->cursor; s < c->cursor + h->n_desc; s++) {
+        uint32_t w = load(&c->r->desc[s % h->n_desc].word);
+        int32_t ahead = gen_ahead(ntx_word_gen(w), s / h->n_desc);
+        if (ahead < 0)
+            break; /* not consumed yet, so what follows is not either */
+        if (ahead > 0 || ntx_word_state(w) != NTX_FREE)
+            continue;
+        uint64_t pass = s / h->n_sched;
+        uint32_t layer = c->r->chunks[c->r->sched[s % h->n_sched]].layer;
+        if (dropped(c->r, pass, layer))
+            skip_sequence(c, s, now);
+        else if (!hinted(c, pass, layer))
+            return s;
+        else if (held_back == UINT64_MAX)
+            held_back = s;
+    }
+    return held_back;
+}
+
+/* The least slot that no descriptor holds and that is not tainted, or n_slots. */
+static uint32_t free_slot(struct ntx_iod_core *c)
+{
+    const struct ntx_region_hdr *h = c->r->hdr;
+    memset(c->held, 0, h->n_slots);
+    for (uint32_t i = 0; i < h->n_desc; i++) {
+        const struct ntx_desc *d = &c->r->desc[i];
+        enum ntx_state s = ntx_word_state(load(&d->word));
+        if ((s == NTX_FILLING || s == NTX_READY) && d->slot < h->n_slots)
+            c->held[d->slot] = 1;
+    }
+    for (uint32_t i = 0; i < h->n_slots; i++)
+        if (!c->held[i] && !load(&c->r->taint[i]))
+            return i;
+    return h->n_slots;
+}
+
+static bool ring_job(struct ntx_iod_core *c, uint64_t seq, struct ntx__job *j)
+{
+    const struct ntx_region_hdr *h = c->r->hdr;
+    uint32_t slot = free_slot(c);
+    if (slot == h->n_slots)
+        return false;
+    uint32_t sched = (uint32_t)(seq % h->n_sched), chunk = c->r->sched[sched];
+    const struct ntx_plan_chunk *p = &c->r->chunks[chunk];
+    struct ntx_desc *d = &c->r->desc[seq % h->n_desc];
+    *j = (struct ntx__job){.kind = NTX_IOD_SLOT, .index = slot, .word = &d->word,
+                           .gen = (uint32_t)(seq / h->n_desc) & GEN_MASK, .desc = d, .chunk = chunk, .sched = sched,
+                           .pass = seq / h->n_sched};
+    ntx__iod_job_range(c, j, p->file, p->offset, p->bytes, h->off_slots + slot * h->slot_bytes);
+    return true;
+}
+
+static uint32_t host_chunk(struct ntx_iod_core *c)
+{
+    const struct ntx_region *r = c->r;
+    while (c->host_next < r->hdr->n_chunks && (r->chunks[c->host_next].placement != NTX_PLACE_HOST ||
+                                               ntx_word_state(load(&r->state[c->host_next])) != NTX_FREE))
+        c->host_next++;
+    return c->host_next;
+}
+
+static void host_job(struct ntx_iod_core *c, uint32_t chunk, struct ntx__job *j)
+{
+    const struct ntx_plan_chunk *p = &c->r->chunks[chunk];
+    _Atomic uint32_t *word = &c->r->state[chunk];
+    *j = (struct ntx__job){.kind = NTX_IOD_CHUNK, .index = chunk, .word = word, .gen = ntx_word_gen(load(word)), .chunk = chunk};
+    ntx__iod_job_range(c, j, p->file, p->offset, p->bytes, p->where - p->offset % c->r->hdr->block);
+}
+
+bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx__job *j)
+{
+    const struct ntx_region_hdr *h = c->r->hdr;
+    uint32_t host = host_chunk(c);
+    uint64_t seq = ring_sequence(c, now);
+    bool have_host = host < h->n_chunks;
+    if (seq != UINT64_MAX) {
+        /* Chunk numbers are the order of use within a pass. */
+        uint64_t pass = seq / h->n_sched, current = atomic_load_explicit(&c->r->hdr->current_pass, memory_order_relaxed);
+        bool host_first = have_host && (pass > current || (pass == current && host < c->r->sched[seq % h->n_sched]));
+        if (!host_first && ring_job(c, seq, j))
+            return true;
+    }
+    if (have_host)
+        host_job(c, host, j);
+    return have_host;
+}
+
+static bool demand_fits(const struct ntx_region_hdr *h, uint32_t file, uint64_t offset, uint64_t bytes)
+{
+    return bytes && file < h->n_files && offset < h->file_bytes[file] && bytes <= h->file_bytes[file] - offset &&
+           offset % h->block + bytes <= NTX_ROUND_DOWN(h->frame_bytes, h->block);
+}
+
+static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, uint32_t gen)
+{
+    struct ntx_iod_failure f = {.chunk = UINT32_MAX, .file = d->file, .offset = d->offset, .bytes = d->bytes, .err = -EINVAL};
+    c->hooks.failed(c->hooks.ctx, &f);
+    d->err = -EINVAL;
+    ntx__iod_set_word(c, &d->word, gen, NTX_FAILED);
+    ntx_count(c->counters, NTX_C_iod_errors, 1);
+}
+
+/* A demand whose frame is tainted is read all the same: computed posts into such a frame only what the dead iod was reading there,
+ * and its late DMA writes the same bytes. */
+bool ntx__iod_pick_demand(struct ntx_iod_core *c, struct ntx__job *j)
+{
+    const struct ntx_region_hdr *h = c->r->hdr;
+    /* Read before the words: a post that this scan misses changes the count again. */
+    uint32_t posted = load(&c->r->hdr->demand_posted);
+    if (posted == c->demand_seen && !c->demand_scan)
+        return false;
+    for (uint32_t k = 0; k < h->n_demands; k++) {
+        uint32_t i = (c->demand_next + k) % h->n_demands;
+        struct ntx_demand *d = &c->r->demand[i];
+        uint32_t w = load(&d->word), file = d->file, bytes = d->bytes;
+        uint64_t offset = d->offset;
+        if (ntx_word_state(w) != NTX_POSTED)
+            continue;
+        if (!demand_fits(h, file, offset, bytes)) {
+            refuse_demand(c, d, ntx_word_gen(w));
+            continue;
+        }
+        *j = (struct ntx__job){.kind = NTX_IOD_FRAME, .index = i, .word = &d->word, .gen = ntx_word_gen(w), .chunk = UINT32_MAX};
+        ntx__iod_job_range(c, j, file, offset, bytes, h->off_frames + i * h->frame_bytes);
+        c->demand_next = i;
+        c->demand_scan = true;
+        return true;
+    }
+    c->demand_seen = posted;
+    c->demand_scan = false;
+    return false;
+}
