@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""make.py MKMODEL [CASE ...]: writes golden.json, the logits that llama.cpp gives for tiny models made by ntx-mkmodel.
+
+Not run by the tests: they only read golden.json. Run it when the maker's output changes or a case is added. It wants
+llama-cpp-python (and numpy, which that needs), built from source for the CPU without repacking of weights, so that
+all arithmetic is llama.cpp's plain one:
+
+  CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_CPU_REPACK=OFF -DGGML_OPENMP=OFF" \\
+      pip install --no-binary llama-cpp-python llama-cpp-python
+
+Per case: `main` is llama.cpp on the model itself, a token at a time, one thread, KV in F32, no flash attention. `ref` is the
+same on the model expanded to F32 (by llama.cpp's own dequantisation), the nearest to the truth. The stored logits are
+ref's; how far main is from ref, and main in one batch or with KV in F16 from main, is the noise that a tolerance is made of."""
+import ctypes
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+import llama_cpp as L
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SHAPE = '--layers 3 --embd 256 --ff 512 --heads 8 --kv 2'
+N_TOKENS, POSITIONS, N_INDICES = 96, [0, 1, 5, 17, 40, 66, 95], 64
+
+CASES = {
+    'qwen2.f16': '--arch qwen2 --type F16 --seed 11',
+    'qwen2.tied.q4_k_m': '--arch qwen2 --type Q4_K_M --tied --seed 12',
+    'qwen3.f32': '--arch qwen3 --head-dim 64 --type F32 --seed 13',
+    'qwen3.q8_0': '--arch qwen3 --type Q8_0 --rope-base 1000000 --seed 14',
+    'linear.f32': '--rope-scaling linear --rope-factor 4 --seed 15',
+    'yarn.f32': '--rope-scaling yarn --rope-factor 4 --rope-orig 64 --ctx 256 --seed 16',
+    'yarn.qwen2.f32': '--arch qwen2 --rope-scaling yarn --rope-factor 8 --rope-orig 32 --ctx 256 --seed 17',
+    'llama31.f32': '--rope-freqs --rope-factor 8 --rope-orig 64 --rope-base 500000 --seed 18',
+    'bf16': '--type BF16 --seed 19',
+    'q4_1': '--type Q4_1 --seed 20',
+    'q5_0': '--type Q5_0 --seed 21',
+    'q5_1': '--type Q5_1 --seed 22',
+    'q2_k': '--type Q2_K --seed 23',
+    'q3_k': '--type Q3_K --seed 24',
+    'v2.f32': '--gguf-version 2 --seed 25',
+    'split.q8_0': '--split 3 --type Q8_0 --seed 26',
+    'biases.q4_0': '--biases --type Q4_0 --seed 27',
+}
+
+
+def load(path):
+    p = L.llama_model_default_params()
+    p.n_gpu_layers, p.use_mmap = 0, False
+    model = L.llama_model_load_from_file(path.encode(), p)
+    assert model, path
+    return model
+
+
+def logits(model, ids, kv=L.GGML_TYPE_F32, batch=False):
+    """[n_tokens x n_vocab] float32"""
+    p = L.llama_context_default_params()
+    p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = 256, 256, 256, 1, 1
+    p.type_k = p.type_v = kv
+    p.flash_attn_type = L.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    ctx = L.llama_init_from_model(model, p)
+    assert ctx
+    n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
+    out = np.empty((len(ids), n_vocab), np.float32)
+    b = L.llama_batch_init(len(ids), 0, 1)
+    step = len(ids) if batch else 1
+    for at in range(0, len(ids), step):
+        b.n_tokens = step
+        for i in range(step):
+            b.token[i], b.pos[i], b.n_seq_id[i], b.logits[i] = ids[at + i], at + i, 1, 1
+            b.seq_id[i][0] = 0
+        assert L.llama_decode(ctx, b) == 0
+        for i in range(step):
+            out[at + i] = np.ctypeslib.as_array(L.llama_get_logits_ith(ctx, i), (n_vocab,))
+    L.llama_batch_free(b)
+    L.llama_free(ctx)
+    return out
+
+
+def expand(path, out):
+    p = L.llama_model_quantize_default_params()
+    p.ftype, p.allow_requantize, p.nthread, p.pure = L.LLAMA_FTYPE_ALL_F32, True, 1, True
+    assert L.llama_model_quantize(path.encode(), out.encode(), ctypes.byref(p)) == 0
+
+
+def distance(a, b, sd):
+    d = a.astype(np.float64) - b
+    return {'rms_over_sd': float('%.3g' % (np.sqrt((d * d).mean()) / sd)), 'max_abs': float('%.3g' % np.abs(d).max())}
+
+
+def make(mkmodel, name, args, tmp):
+    path = os.path.join(tmp, 'm.gguf')
+    options = (SHAPE + ' ' + args).split()
+    subprocess.run([mkmodel] + options + [path], check=True, stdout=subprocess.DEVNULL)
+    first = path if os.path.exists(path) else sorted(os.path.join(tmp, f) for f in os.listdir(tmp))[0]
+    model = load(first)
+    n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
+    rng = random.Random(name)
+    ids = [1] + [rng.randrange(3, n_vocab) for _ in range(N_TOKENS - 1)]
+    main, in_batch, f16 = logits(model, ids), logits(model, ids, batch=True), logits(model, ids, kv=L.GGML_TYPE_F16)
+    L.llama_model_free(model)
+    whole = os.path.join(tmp, 'whole.gguf')
+    if first != path: # the reference of a split model is the same model in one file
+        at = options.index('--split')
+        subprocess.run([mkmodel] + options[:at] + options[at + 2:] + [whole], check=True, stdout=subprocess.DEVNULL)
+    expand(whole if first != path else path, os.path.join(tmp, 'f32.gguf'))
+    model = load(os.path.join(tmp, 'f32.gguf'))
+    ref = logits(model, ids)
+    L.llama_model_free(model)
+    rows, sd = ref[POSITIONS], float(ref[POSITIONS].std())
+    top = np.sort(rows, axis=1)[:, -2:]
+    indices = sorted(rng.sample(range(n_vocab), N_INDICES))
+    digest = hashlib.sha256()
+    for f in sorted(os.listdir(tmp)):
+        if f not in ('f32.gguf', 'whole.gguf'):
+            digest.update(open(os.path.join(tmp, f), 'rb').read())
+    return {'name': name, 'options': ' '.join(options), 'sha256': digest.hexdigest(), 'n_vocab': n_vocab, 'ids': ids,
+            'positions': POSITIONS, 'argmax': rows.argmax(1).tolist(), 'gap': [float('%.4g' % g) for g in top[:, 1] - top[:, 0]],
+            'logit_sd': float('%.6g' % sd), 'main_vs_ref': distance(main[POSITIONS], rows, sd),
+            'batch_vs_main': distance(in_batch[POSITIONS], main[POSITIONS], sd),
+            'f16kv_vs_main': distance(f16[POSITIONS], main[POSITIONS], sd),
+            'indices': indices, 'logits': [[float('%.6g' % x) for x in r] for r in rows[:, indices]]}
+
+
+def main():
+    L.llama_log_set(quiet, None)
+    L.llama_backend_init()
+    mkmodel, wanted = sys.argv[1], sys.argv[2:] or list(CASES)
+    cases = []
+    for name in wanted:
+        with tempfile.TemporaryDirectory() as tmp:
+            cases.append(make(mkmodel, name, CASES[name], tmp))
+        c = cases[-1]
+        print('%-18s sd %.3g  main-ref %.2g  batch %.2g  f16kv %.2g' % (name, c['logit_sd'], c['main_vs_ref']['rms_over_sd'],
+              c['batch_vs_main']['rms_over_sd'], c['f16kv_vs_main']['rms_over_sd']))
+    with open(os.path.join(HERE, 'golden.json') if not sys.argv[2:] else os.devnull, 'w') as f:
+        f.write('{"made_by": "make.py with llama-cpp-python %s",\n"cases": [\n' % L.__version__)
+        f.write(',\n'.join(json.dumps(c, separators=(',', ':')) for c in cases))
+        f.write('\n]}\n')
+
+
+quiet = L.llama_log_callback(lambda level, text, data: None)
+
+if __name__ == '__main__':
+    main()
