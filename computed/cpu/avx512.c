@@ -1,16 +1,11 @@
 /* avx512.c: kernels for AVX-512 (F BW VL DQ VNNI). */
 #include "computed/cpu/avx512.h"
-#include "computed/cpu/mm_plain.h"
 #include "computed/cpu/ops.h"
-
-PLAIN_MATMUL(f32, dot_float(w, n_in, x, 4, plain_f32))
-PLAIN_MATMUL(f16, dot_float(w, n_in, x, 2, plain_f16))
-PLAIN_MATMUL(bf16, dot_float(w, n_in, x, 2, plain_bf16))
 
 const struct ntx_cpu_ops ntx__cpu_avx512 = {
     .name = "avx512",
     .matmul = {
-        [NTX_F32] = plain_mm_f32, [NTX_F16] = plain_mm_f16, [NTX_BF16] = plain_mm_bf16,
+        [NTX_F32] = ntx__mm512_f32, [NTX_F16] = ntx__mm512_f16, [NTX_BF16] = ntx__mm512_bf16,
         [NTX_Q4_0] = ntx__mm512_q4_0, [NTX_Q4_1] = ntx__mm512_q4_1, [NTX_Q5_0] = ntx__mm512_q5_0,
         [NTX_Q5_1] = ntx__mm512_q5_1, [NTX_Q8_0] = ntx__mm512_q8_0, [NTX_Q2_K] = ntx__mm512_q2_k,
         [NTX_Q3_K] = ntx__mm512_q3_k, [NTX_Q4_K] = ntx__mm512_q4_k, [NTX_Q5_K] = ntx__mm512_q5_k,

@@ -67,18 +67,25 @@ DECLARE_MATMUL(ntx__mm512_f32); /* avx512_float.c */
 DECLARE_MATMUL(ntx__mm512_f16);
 DECLARE_MATMUL(ntx__mm512_bf16);
 
-/* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4. */
+/* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4: bands of outputs whose weights stay in the cache while
+ * all rows pass over them. */
+enum { BAND = 256 << 10 };
+
 #define MATMUL_BY_ROWS(type)                                                                                          \
     DECLARE_MATMUL(ntx__mm512_##type)                                                                                 \
     {                                                                                                                 \
-        struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                            \
-        uint32_t r = 0;                                                                                               \
-        for (; n_rows - r >= 4; r += 4)                                                                               \
-            rows4_##type(&s, r);                                                                                      \
-        for (; n_rows - r >= 2; r += 2)                                                                               \
-            rows2_##type(&s, r);                                                                                      \
-        if (r < n_rows)                                                                                               \
-            rows1_##type(&s, r);                                                                                      \
+        uint32_t band = row_bytes < BAND ? (uint32_t)(BAND / row_bytes) : 1;                                          \
+        for (uint32_t o = 0; o < n_out; o += band) {                                                                  \
+            const uint8_t *from = (const uint8_t *)w + o * row_bytes;                                                 \
+            struct shape s = {from, x, y + o, row_bytes, x_stride, ldy, n_out - o < band ? n_out - o : band, n_in};   \
+            uint32_t r = 0;                                                                                           \
+            for (; n_rows - r >= 4; r += 4)                                                                           \
+                rows4_##type(&s, r);                                                                                  \
+            for (; n_rows - r >= 2; r += 2)                                                                           \
+                rows2_##type(&s, r);                                                                                  \
+            if (r < n_rows)                                                                                           \
+                rows1_##type(&s, r);                                                                                  \
+        }                                                                                                             \
     }
 
 #endif
