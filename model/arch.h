@@ -24,7 +24,7 @@ struct ntx_hparams {
     uint32_t n_layers, n_embd, n_ff, n_vocab;
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
-    uint32_t ctx_train;
+    uint32_t ctx_train;     /* or the sliding window, where that is smaller: within it full attention is exact */
     float rms_eps;
     enum ntx_rope_kind rope_kind;
     uint32_t rope_dim;       /* rotated part of a head */
@@ -54,7 +54,8 @@ struct ntx_model {
     const struct ntx_gguf *gguf;      /* borrowed */
 };
 
-/* Every shape and type is checked. The model borrows g, which must outlive it. */
+/* Every shape and type is checked (vectors are F32), and every tensor of the file must have its place.
+ * The model borrows g, which must outlive it. */
 int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
 void ntx_model_free(struct ntx_model *m);
 

@@ -119,6 +119,8 @@ static int check_split(const struct ntx__gguf_part *p, unsigned f, unsigned n, s
         return ntx_err_set(err, -EINVAL, "its split.no or split.count is not a small integer");
     if (count <= 1 && n == 1)
         return 0;
+    if (!count)
+        return ntx_err_set(err, -EINVAL, "is no part of a split model (it has no split.count), but %u files were given", n);
     if (count != (long long)n)
         return ntx_err_set(err, -EINVAL, "says that it is part %lld of %lld (split.count), but %u were given", no + 1, count, n);
     if (no != (long long)f)

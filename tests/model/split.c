@@ -117,6 +117,8 @@ int main(void)
     open_files(parts, (int[]){0, 1}, 2, "part 1 of 3");
     open_files(parts, (int[]){0, 2, 1}, 3, "m-00003-of-00003.gguf: says that it is part 3 of 3 (split.no), but was given as part 2");
     open_files(parts, (int[]){0, 1, 1}, 3, "was given as part 3");
+    char *twice[] = {whole[0], whole[0]};
+    open_files(twice, (int[]){0, 1}, 2, "is no part of a split model");
     check_paths();
     check_link(parts);
     ntx_gguf_free(a);
