@@ -1,0 +1,40 @@
+#!/bin/bash
+# Bad input gets one clear line that says what to do, the right exit code, and quickly.
+. "$(dirname "$0")/lib.sh"
+model "$tmp/m.gguf" --layers 4 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0
+# expect CODE PATTERN COMMAND...
+expect() {
+    local code=$1 pattern=$2 got; shift 2
+    timeout 20 "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    got=$?
+    [ $got = "$code" ] || fail "$*: exit $got, not $code: $(cat "$tmp/err")"
+    grep -Eq -- "$pattern" "$tmp/err" || fail "$*: '$(cat "$tmp/err")' lacks '$pattern'"
+    [ "$code" = 100 ] || [ "$(wc -l <"$tmp/err")" = 1 ] || fail "$*: more than one line: $(cat "$tmp/err")"
+}
+n=$NTX_BIN/ntx
+expect 100 'not a command' "$n" frobnicate
+expect 100 'needs MODEL' "$n" run
+expect 100 'not a size' "$n" run "$tmp/m.gguf" x --ram lots
+expect 100 'not a back end' "$n" run "$tmp/m.gguf" x --backend tpu
+expect 100 'whole number' "$n" run "$tmp/m.gguf" x -n -3
+expect 111 'no/such/file.gguf: No such file.*GGUF' "$n" run no/such/file.gguf x
+expect 111 'not a regular file' "$n" run "$tmp" x
+echo "this is no model at all, just some text that goes on for a while" >"$tmp/text"
+expect 111 'text:.*(GGUF|magic)' "$n" run "$tmp/text" x
+: >"$tmp/empty"
+expect 111 'empty' "$n" run "$tmp/empty" x
+head -c 100000 "$tmp/m.gguf" >"$tmp/cut.gguf"
+expect 111 'cut.gguf' "$n" run "$tmp/cut.gguf" x
+expect 111 'cuda' "$n" run "$tmp/m.gguf" x --backend cuda
+expect 111 'kernel|instruction set' "$n" run "$tmp/m.gguf" x --kernel mmx
+expect 111 'ntx up' "$n" status --socket "$tmp/none.sock"
+expect 111 '[Tt]emplate' "$n" run "$tmp/m.gguf" x --chat-template nope --ram 64M
+expect 111 'ctx|context' "$n" run "$tmp/m.gguf" "$(printf 'word %.0s' {1..200})" --raw --ctx 32 --ram 64M
+expect 111 'EIO|Input/output|I/O' "$n" run "$tmp/m.gguf" x --raw -n 4 --ram 10M --ctx 64 --fault iod:eio@chunk=9,count=99
+
+# Too small a budget is refused with one that does, and that one does.
+expect 111 'at least|smallest' "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram 1M
+least=$(grep -oE '[0-9]+ bytes|--ram [0-9.]+[KMG]?' "$tmp/err" | grep -oE '[0-9.]+[KMG]?' | tail -1)
+[ -n "$least" ] || fail "no number in: $(cat "$tmp/err")"
+"$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram "$least" --quiet >/dev/null 2>"$tmp/err" || fail "--ram $least, which was named, fails: $(cat "$tmp/err")"
+echo "all refusals are one line; smallest budget $least works"

@@ -1,0 +1,31 @@
+# lib.sh: what the pipeline's script tests share. Sourced, not run.
+# Needs NTX_BIN (as ctest sets it). Makes $tmp, gone at exit; nothing else is left behind.
+set -u
+: "${NTX_BIN:?run through ctest, or set NTX_BIN to build/bin}"
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/ntx-test-XXXXXX")
+export TMPDIR=$tmp XDG_RUNTIME_DIR=
+unset NTX_RUNTIME
+cleanup=()
+at_exit() { for c in "${cleanup[@]}"; do eval "$c"; done; rm -rf "$tmp"; }
+trap at_exit EXIT
+trap 'exit 1' INT TERM
+
+ntx() { "$NTX_BIN/ntx" "$@"; }
+fail() { echo "FAILED: $*" >&2; exit 1; }
+skip() { echo "skipped: $*"; exit 77; }
+same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
+# stat FILE KEY: a number from a --stats file
+stat_of() { sed -n "s/^ *\"$2\": *\"\\{0,1\\}\\([^\",]*\\)\"\\{0,1\\},\\{0,1\\}\$/\\1/p" "$1" | head -1; }
+# wait_for SECONDS COMMAND...: polls until the command succeeds
+wait_for() {
+    local end=$((SECONDS + $1)); shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        read -rt 0.02 <> <(:) || :
+    done
+}
+# model FILE [mkmodel options]: a random model
+model() { local out=$1; shift; "$NTX_BIN/ntx-mkmodel" "$@" "$out" >/dev/null || fail "ntx-mkmodel $*"; }
+# children of a captive `ntx` (its pid), by name
+child() { pgrep -P "$1" -x "$2"; }
+gone() { ! kill -0 "$1" 2>/dev/null; }
