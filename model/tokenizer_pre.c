@@ -23,6 +23,12 @@
 #define LLAMA3(digits) "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
     "| ?" SYMBOLS "[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 
+/* Mistral's Tekken: words are also cut where lower case is followed by upper case; letters without case count as either. */
+#define TITLE "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define TEKKEN "[^\\r\\n\\p{L}\\p{N}]?(?:" TITLE "*" LOWER "+|" TITLE "+" LOWER "*)|\\p{N}| ?" SYMBOLS "[\\r\\n/]*|[" WS "]*[\\r\\n]+|" \
+    "[" WS "]+(?![^" WS "])|[" WS "]+"
+
 /* Letters of the scripts with upper and lower case, as DeepSeek's file lists them. */
 #define CASED "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}" \
     "\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}" \
@@ -50,6 +56,7 @@ static const struct shape shapes[] = {
      .regex = {LLAMA3("\\p{N}{1,3}")}},
     {.names = {"dbrx", "smaug-bpe"}, .regex = {LLAMA3("\\p{N}{1,3}")}},
     {.names = {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, .regex = {LLAMA3("\\p{N}")}},
+    {.names = {"tekken"}, .traits = {.whole_words = true, .add_bos = true}, .regex = {TEKKEN}},
     {.names = {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"}, .regex = {"\\p{N}", GPT2}},
     {.names = {"falcon"}, .regex = {"[\\p{P}$+<=>^~|`]+", GPT2, "[0-9]{3}"}},
     {.names = {"deepseek-llm"},

@@ -74,12 +74,17 @@ void mem_i32s(struct mem_gguf *m, const char *key, const int32_t *values, uint64
     put(m, values, 4 * n);
 }
 
-int mem_open(struct mem_gguf *m, struct ntx_tokenizer **t, struct ntx_err *err)
+void mem_finish(struct mem_gguf *m)
 {
-    struct ntx_gguf *g = NULL;
     while (m->n % 32)
         put(m, "", 1);
     memcpy(m->p + 16, &m->n_kv, 8);
+}
+
+int mem_open(struct mem_gguf *m, struct ntx_tokenizer **t, struct ntx_err *err)
+{
+    struct ntx_gguf *g = NULL;
+    mem_finish(m);
     CHECK_MSG(ntx_gguf_parse(m->p, m->n, m->n, &g, err) == 0, "%s", err->text);
     int rc = ntx_tokenizer_open(g, t, err);
     ntx_gguf_free(g);
@@ -100,14 +105,11 @@ static char *letter(unsigned b, char *out)
     return out;
 }
 
-struct ntx_tokenizer *mem_bpe(const char *pre, const char *const *controls, unsigned n, int32_t *first_control)
+void mem_bpe_keys(struct mem_gguf *m, const char *pre, const char *const *controls, unsigned n, int32_t *first_control)
 {
     static const char *const words[] = {"he", "ll", "hell", "hello", "\xc4\xa0h", "oo"};
     static const char *const merges[] = {"h e", "l l", "he ll", "hell o", "o o"};
     enum { n_words = sizeof(words) / sizeof(words[0]), n_merges = sizeof(merges) / sizeof(merges[0]) };
-    struct mem_gguf m = {0};
-    struct ntx_tokenizer *t = NULL;
-    struct ntx_err err = {0};
     char letters[256][3];
     const char *toks[300];
     int32_t types[300];
@@ -122,15 +124,23 @@ struct ntx_tokenizer *mem_bpe(const char *pre, const char *const *controls, unsi
         toks[k++] = controls[i];
     for (unsigned i = 0; i < k; i++)
         types[i] = i < 256 + n_words ? 1 : 3;
-    mem_str(&m, "tokenizer.ggml.model", "gpt2");
-    mem_str(&m, "tokenizer.ggml.pre", pre);
-    mem_strs(&m, "tokenizer.ggml.tokens", toks, k);
-    mem_i32s(&m, "tokenizer.ggml.token_type", types, k);
-    mem_strs(&m, "tokenizer.ggml.merges", merges, n_merges);
+    mem_str(m, "tokenizer.ggml.model", "gpt2");
+    mem_str(m, "tokenizer.ggml.pre", pre);
+    mem_strs(m, "tokenizer.ggml.tokens", toks, k);
+    mem_i32s(m, "tokenizer.ggml.token_type", types, k);
+    mem_strs(m, "tokenizer.ggml.merges", merges, n_merges);
     if (n)
-        mem_u32(&m, "tokenizer.ggml.bos_token_id", (uint32_t)*first_control);
+        mem_u32(m, "tokenizer.ggml.bos_token_id", (uint32_t)*first_control);
     if (n > 1)
-        mem_u32(&m, "tokenizer.ggml.eos_token_id", (uint32_t)*first_control + 1);
+        mem_u32(m, "tokenizer.ggml.eos_token_id", (uint32_t)*first_control + 1);
+}
+
+struct ntx_tokenizer *mem_bpe(const char *pre, const char *const *controls, unsigned n, int32_t *first_control)
+{
+    struct mem_gguf m = {0};
+    struct ntx_tokenizer *t = NULL;
+    struct ntx_err err = {0};
+    mem_bpe_keys(&m, pre, controls, n, first_control);
     CHECK_MSG(mem_open(&m, &t, &err) == 0, "%s", err.text);
     return t;
 }

@@ -92,7 +92,7 @@ static void long_runs(const struct ntx_tokenizer *t)
 
 static void try_made(void)
 {
-    static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen2", "starcoder", "falcon", "deepseek-llm"};
+    static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen2", "tekken", "starcoder", "falcon", "deepseek-llm"};
     for (size_t i = 0; i < sizeof(pres) / sizeof(pres[0]); i++) {
         int32_t first;
         struct ntx_tokenizer *t = mem_bpe(pres[i], (const char *const[]){"<|im_end|>"}, 1, &first);
