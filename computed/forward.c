@@ -1,0 +1,267 @@
+/* forward.c: a pass from begin to end: rows in, layers one after the other with the skips decided on the way, rows out. */
+#include "computed/forward_impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/util.h"
+#include "model/quant.h"
+
+uint64_t ntx_forward_bytes(const struct ntx_forward_config *c)
+{
+    struct ntx__mem m;
+    return ntx__forward_layout(c, NULL, &m);
+}
+
+static int check_config(const struct ntx_forward_config *c, struct ntx_err *err)
+{
+    if (!c->max_rows || !c->ctx || !c->threads)
+        return ntx_err_set(err, -EINVAL, "%u rows, %u positions, %u threads: a forward pass needs at least one of each", c->max_rows,
+                           c->ctx, c->threads);
+    const struct ntx_chunks *k = c->chunks;
+    for (uint32_t i = 0; i < k->n; i++) {
+        uint32_t type = ntx_gguf_tensor_at(c->model->gguf, k->list[i].tensor)->type;
+        if (!k->list[i].fixed && !c->ops->matmul[type])
+            return ntx_err_set(err, -ENOTSUP, "the %s kernels cannot multiply by %s", c->ops->name, ntx_type_info(type)->name);
+    }
+    return 0;
+}
+
+static int make_arena(struct ntx_forward *f, struct ntx_err *err)
+{
+    f->arena_bytes = ntx_forward_bytes(&f->c);
+    void *p = mmap(NULL, f->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return ntx_err_set(err, -ENOMEM, "no memory for activations of %llu bytes", (unsigned long long)f->arena_bytes);
+    madvise(p, f->arena_bytes, MADV_HUGEPAGE); /* a refusal costs speed only */
+    f->arena = p;
+    ntx__forward_layout(&f->c, f->arena, &f->m);
+    return 0;
+}
+
+int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err)
+{
+    int rc = check_config(c, err);
+    if (rc)
+        return rc;
+    struct ntx_forward *f = calloc(1, sizeof *f);
+    if (!f)
+        return ntx_err_set(err, -ENOMEM, "no memory for a forward pass");
+    f->c = *c;
+    f->hp = &c->model->hp;
+    f->ld_x = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_embd) / sizeof(float);
+    f->ld_attn = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_head * f->hp->head_v) / sizeof(float);
+    f->ld_gate = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_ff) / sizeof(float);
+    if ((rc = make_arena(f, err)) || (rc = ntx_pool_new(c->threads, &f->pool, err))) {
+        ntx_forward_free(f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+void ntx_forward_free(struct ntx_forward *f)
+{
+    if (!f)
+        return;
+    ntx_pool_free(f->pool);
+    if (f->arena)
+        munmap(f->arena, f->arena_bytes);
+    free(f);
+}
+
+uint64_t ntx_forward_skipped(const struct ntx_forward *f)
+{
+    return f->skipped;
+}
+
+void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows), void *ctx)
+{
+    f->trace = cb;
+    f->trace_ctx = ctx;
+}
+
+/* ---- rows in */
+
+static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
+{
+    struct ntx_err *err = &f->c.weights->error;
+    if (!b->n_rows || b->n_rows > f->c.max_rows)
+        return ntx_err_set(err, -EINVAL, "a batch of %u rows; 1 to %u are possible", b->n_rows, f->c.max_rows);
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        const struct ntx_row *r = &b->rows[i];
+        if (r->token < 0 || (uint32_t)r->token >= f->hp->n_vocab)
+            return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
+        if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
+            return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
+    }
+    return 0;
+}
+
+static int embed(struct ntx_forward *f)
+{
+    const struct ntx_weight *w = &f->c.chunks->token_embd;
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
+    const struct ntx_type_info *type = ntx_type_info(w->type);
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        f->m.ids[i] = f->b->rows[i].token;
+    int rc = f->c.weights->ops->rows(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, f->m.embd);
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
+        type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
+    return rc;
+}
+
+static void angles_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    size_t at = (size_t)i * (f->hp->rope_dim / 2);
+    ntx_rope_angles(f->hp, f->m.freq, f->b->rows[i].pos, f->m.cs + at, f->m.sn + at);
+}
+
+static int make_angles(struct ntx_forward *f)
+{
+    const struct ntx_weight *w = &f->c.chunks->rope_freqs;
+    const float *factors;
+    int rc = ntx__take(f, w, &factors);
+    if (rc)
+        return rc;
+    ntx_rope_frequencies(f->hp, factors, f->m.freq);
+    ntx__give(f, w);
+    ntx__each(f, angles_row, f->b->n_rows);
+    return 0;
+}
+
+/* ---- skips */
+
+static bool skips(const struct ntx_forward *f, uint32_t row, uint32_t layer)
+{
+    return f->m.skip[(size_t)row * NTX_MAP_WORDS + layer / 64] >> (layer % 64) & 1;
+}
+
+static bool all_skip(const struct ntx_forward *f, uint32_t layer)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (!skips(f, i, layer))
+            return false;
+    return true;
+}
+
+/* Shows the state to the predictor; where rows may skip, asks which layers, and announces those that no row needs. */
+static void consult(struct ntx_forward *f)
+{
+    const struct ntx_skip_hooks *hooks = &f->c.skip;
+    const struct ntx_batch *b = f->b;
+    bool any = false;
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        any |= b->rows[i].may_skip;
+    if (hooks->probe)
+        hooks->probe(hooks->ctx, b, f->m.h);
+    if (!any || !hooks->decide || f->layer + 1 >= f->hp->n_layers)
+        return;
+    hooks->decide(hooks->ctx, b, f->m.skip);
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        if (!b->rows[i].may_skip)
+            memset(f->m.skip + (size_t)i * NTX_MAP_WORDS, 0, NTX_MAP_WORDS * sizeof *f->m.skip);
+    for (uint32_t l = f->layer + 1; l < f->hp->n_layers; l++)
+        if (all_skip(f, l))
+            f->c.weights->ops->drop_layer(f->c.weights, l);
+}
+
+/* Fills live with the rows of this layer; the others get a hole in it. */
+static void choose_rows(struct ntx_forward *f)
+{
+    f->n_live = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++) {
+        const struct ntx_row *r = &f->b->rows[i];
+        if (!skips(f, i, f->layer)) {
+            f->m.live[f->n_live++] = i;
+            continue;
+        }
+        ntx_kv_set_hole(r->kv, f->layer, r->pos);
+        f->skipped++;
+    }
+}
+
+/* Passes over the chunks of a layer that no row needs: they are neighbours in the list. */
+static void skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer)
+{
+    const struct ntx_chunks *k = f->c.chunks;
+    for (uint32_t i = first; i < k->n && k->list[i].layer == layer; i++)
+        f->c.weights->ops->skip(f->c.weights, i);
+}
+
+static int run_layer(struct ntx_forward *f)
+{
+    int rc = 0;
+    choose_rows(f);
+    if (f->n_live)
+        rc = ntx__llama_layer(f);
+    else
+        skip_chunks(f, f->c.chunks->layers[f->layer].attn_norm.chunk0, f->layer);
+    if (rc)
+        return rc;
+    if (f->trace)
+        f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
+    if (f->layer == f->c.skip.probe_layer)
+        consult(f);
+    return 0;
+}
+
+/* ---- rows out */
+
+static uint32_t choose_logits(struct ntx_forward *f)
+{
+    f->n_live = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (f->b->rows[i].logits) {
+            f->m.live[f->n_live] = i;
+            f->m.logits[f->n_live++] = f->b->rows[i].logits;
+        }
+    return f->n_live;
+}
+
+/* A pass that only fills KV has no use for the output matrix: like a layer that every row skips. */
+static int run_output(struct ntx_forward *f)
+{
+    if (choose_logits(f))
+        return ntx__llama_output(f);
+    skip_chunks(f, f->c.chunks->output_norm.chunk0, f->hp->n_layers);
+    return 0;
+}
+
+static int run_pass(struct ntx_forward *f)
+{
+    int rc;
+    if (!choose_logits(f))
+        f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
+    if ((rc = make_angles(f)) || (rc = embed(f)))
+        return rc;
+    for (f->layer = 0; f->layer < f->hp->n_layers; f->layer++)
+        if ((rc = run_layer(f)))
+            return rc;
+    return run_output(f);
+}
+
+/* Positions from a row's on are about to be written anew: what was skipped there earlier counts no more. */
+static void reset(struct ntx_forward *f, const struct ntx_batch *b)
+{
+    f->b = b;
+    atomic_store(&f->failed, 0);
+    memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        ntx_kv_truncate(b->rows[i].kv, b->rows[i].pos);
+}
+
+int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
+{
+    struct ntx_weights *w = f->c.weights;
+    int rc = check_batch(f, b);
+    if (rc || (rc = w->ops->begin(w, b->pass)))
+        return rc;
+    reset(f, b);
+    rc = run_pass(f);
+    w->ops->end(w);
+    return rc;
+}

@@ -1,0 +1,103 @@
+/* forward_impl.h: what the files of the forward pass share; nobody else includes it.
+ *
+ *   forward.c      the pass from begin to end: rows in, layers, skips, rows out
+ *   llama.c        the steps of a layer of the llama family, in order
+ *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
+ *   forward_mem.c  the memory plan
+ *   rope.c pool.c  angles; threads
+ *
+ * The engine thread runs the steps one after the other; each step is a function that all threads of the pool run
+ * together, or that the engine thread runs alone where there is only one row to do. Rows that skip a layer are left out
+ * of it: buffers other than `h` hold the live rows of the current layer, densely. */
+#ifndef NTX_COMPUTED_FORWARD_IMPL_H
+#define NTX_COMPUTED_FORWARD_IMPL_H
+
+#include <stdatomic.h>
+
+#include "computed/forward.h"
+#include "computed/pool.h"
+#include "computed/rope.h"
+#include "shm/region.h" /* NTX_MAP_WORDS */
+
+#define NTX__LOGIT_TILE 64 /* outputs per tile when logits go to several rows' buffers */
+
+struct ntx__tile { /* progress within a chunk: reset by the engine thread before the step */
+    _Atomic uint32_t next, done; /* tiles taken, tiles finished */
+};
+
+struct ntx__lane { /* scratch of one thread */
+    float *scores;             /* [ctx rounded up to 16] */
+    const uint16_t **k, **v;   /* [blocks of ctx] */
+    float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
+};
+
+/* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
+ * ntx_act_row_bytes says, since matrices of floats multiply by them as they are. */
+struct ntx__mem {
+    float *h;                  /* [R x n_embd] the residual stream, of all rows of the batch */
+    float *x;                  /* [R x n_embd] normed */
+    float *q, *k, *v, *attn;   /* [R x n_head * head_k], [R x n_head_kv * head_k], ... head_v: until the o product; then */
+    float *gate, *up;          /* [R x n_ff] in the same place */
+    float *y;                  /* [R x n_embd] output of o and of down */
+    void *packed[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
+    float *cs, *sn;            /* [R x rope_dim / 2] */
+    double *freq;              /* [rope_dim / 2] */
+    uint64_t *skip;            /* [R x NTX_MAP_WORDS] layers that a row skips */
+    uint32_t *live;            /* [R] rows of the batch in this layer */
+    int32_t *ids;              /* [R] */
+    float **logits;            /* [R] */
+    uint8_t *embd;             /* [R x row of token_embd] */
+    struct ntx__tile *tiles;   /* [chunks] */
+    struct ntx__lane *lanes;   /* [threads] */
+};
+
+struct ntx_forward {
+    struct ntx_forward_config c;
+    const struct ntx_hparams *hp;
+    struct ntx_pool *pool;
+    uint8_t *arena;
+    uint64_t arena_bytes;
+    struct ntx__mem m;
+    size_t ld_x, ld_attn, ld_gate; /* floats from row to row */
+    uint64_t skipped;
+    void (*trace)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows);
+    void *trace_ctx;
+
+    /* The current pass; the engine thread writes between steps. */
+    const struct ntx_batch *b;
+    uint32_t layer, n_live;
+    struct { /* vectors of the current step, NULL where the model has none */
+        const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *o_bias;
+    } vec;
+    _Atomic int failed; /* the first error of a thread in this step */
+};
+
+/* ---- forward_mem.c */
+uint64_t ntx__forward_layout(const struct ntx_forward_config *c, uint8_t *base, struct ntx__mem *m); /* base NULL: count */
+/* Which forms of activations (bit per enum ntx_act) these matrices multiply by. */
+uint32_t ntx__forms(const struct ntx_weight *const *w, unsigned n);
+
+/* ---- forward_mm.c */
+struct ntx__product { /* y = W x for the live rows */
+    const struct ntx_weight *w;
+    float *y;            /* [n_live x ld] */
+    size_t ld;
+    float *const *rows;  /* instead of y: one buffer per row */
+};
+/* x: [n_live x ld_x] floats, whose quantised forms lie in m.packed. The chunks of all products are walked in the given order, without
+ * a barrier between. 0 or the first thread's error. */
+int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x);
+/* Quantises row i of x [n values] into the forms of a mask. */
+void ntx__pack(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i);
+/* fn for each i in 0..n-1, in any order by any thread. */
+typedef void ntx__item_fn(struct ntx_forward *f, uint32_t i, unsigned thread);
+void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n);
+/* A vector that lies in one chunk: *v is NULL where the model has none. Give back in the order taken. */
+int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v);
+void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
+
+/* ---- llama.c */
+int ntx__llama_layer(struct ntx_forward *f);  /* f->layer, for f->m.live */
+int ntx__llama_output(struct ntx_forward *f); /* output_norm, output; for f->m.live, into f->m.logits */
+
+#endif

@@ -1,0 +1,273 @@
+/* llama.c: the llama family (llama, qwen2, qwen3): what a layer does, step by step.
+ *
+ *   h -> attn_norm -> q k v (+ bias) (norm per head) -> rotate -> KV -> attend -> o (+ bias) -> h +=
+ *   h -> ffn_norm -> gate, up -> silu(gate) * up -> down -> h +=
+ *
+ * Each step finishes before the next begins. Weights are taken in the order of the chunk list (model/chunk.h). */
+#include <math.h>
+#include <string.h>
+
+#include "computed/forward_impl.h"
+
+static const struct ntx_layer_weights *layer(const struct ntx_forward *f)
+{
+    return &f->c.chunks->layers[f->layer];
+}
+
+static const struct ntx_row *row_of(const struct ntx_forward *f, uint32_t i)
+{
+    return &f->b->rows[f->m.live[i]];
+}
+
+static float *hidden(const struct ntx_forward *f, uint32_t i)
+{
+    return f->m.h + (size_t)f->m.live[i] * f->hp->n_embd;
+}
+
+/* x = norm(h), quantised as these matrices want it. */
+static void norm_and_pack(struct ntx_forward *f, uint32_t i, uint32_t forms)
+{
+    float *x = f->m.x + i * f->ld_x;
+    f->c.ops->rmsnorm(hidden(f, i), f->vec.norm, f->hp->rms_eps, f->hp->n_embd, x);
+    ntx__pack(f, forms, x, f->hp->n_embd, i);
+}
+
+/* ---- attn_norm */
+
+static void attn_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_layer_weights *w = layer(f);
+    norm_and_pack(f, i, ntx__forms((const struct ntx_weight *const[]){&w->q, &w->k, &w->v}, 3));
+}
+
+static int attn_norm(struct ntx_forward *f)
+{
+    const struct ntx_weight *w = &layer(f)->attn_norm;
+    int rc = ntx__take(f, w, &f->vec.norm);
+    if (rc)
+        return rc;
+    ntx__each(f, attn_norm_row, f->n_live);
+    ntx__give(f, w);
+    return 0;
+}
+
+/* ---- q, k, v */
+
+static int qkv(struct ntx_forward *f)
+{
+    const struct ntx_layer_weights *w = layer(f);
+    const struct ntx__product p[] = {
+        {.w = &w->q, .y = f->m.q, .ld = w->q.n_out},
+        {.w = &w->k, .y = f->m.k, .ld = w->k.n_out},
+        {.w = &w->v, .y = f->m.v, .ld = w->v.n_out},
+    };
+    return ntx__multiply(f, p, 3, f->m.x, f->ld_x);
+}
+
+/* ---- biases, norms per head, rotation, and K and V into the cache */
+
+static void heads_norm(struct ntx_forward *f, const float *w, float *x, uint32_t n_heads)
+{
+    for (uint32_t h = 0; w && h < n_heads; h++, x += f->hp->head_k)
+        f->c.ops->rmsnorm(x, w, f->hp->rms_eps, f->hp->head_k, x);
+}
+
+static void store_row(struct ntx_forward *f, uint32_t i, const float *k, const float *v)
+{
+    const struct ntx_hparams *hp = f->hp;
+    const struct ntx_row *row = row_of(f, i);
+    for (uint32_t h = 0; h < hp->n_head_kv; h++) {
+        f->c.ops->f16_store(k + (size_t)h * hp->head_k, ntx_kv_k(row->kv, f->layer, h, row->pos), hp->head_k);
+        f->c.ops->f16_store(v + (size_t)h * hp->head_v, ntx_kv_v(row->kv, f->layer, h, row->pos), hp->head_v);
+    }
+}
+
+static void rotate_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_hparams *hp = f->hp;
+    const struct ntx_cpu_ops *ops = f->c.ops;
+    const struct ntx_layer_weights *w = layer(f);
+    float *q = f->m.q + (size_t)i * w->q.n_out, *k = f->m.k + (size_t)i * w->k.n_out, *v = f->m.v + (size_t)i * w->v.n_out;
+    const float *cs = f->m.cs + (size_t)f->m.live[i] * (hp->rope_dim / 2), *sn = f->m.sn + (size_t)f->m.live[i] * (hp->rope_dim / 2);
+    if (f->vec.q_bias)
+        ops->add(q, f->vec.q_bias, w->q.n_out);
+    if (f->vec.k_bias)
+        ops->add(k, f->vec.k_bias, w->k.n_out);
+    if (f->vec.v_bias)
+        ops->add(v, f->vec.v_bias, w->v.n_out);
+    heads_norm(f, f->vec.q_norm, q, hp->n_head);
+    heads_norm(f, f->vec.k_norm, k, hp->n_head_kv);
+    void (*rope)(float *, uint32_t, uint32_t, uint32_t, const float *, const float *) =
+        hp->rope_kind == NTX_ROPE_NORM ? ops->rope_norm : ops->rope_neox;
+    rope(q, hp->n_head, hp->head_k, hp->rope_dim, cs, sn);
+    rope(k, hp->n_head_kv, hp->head_k, hp->rope_dim, cs, sn);
+    store_row(f, i, k, v);
+}
+
+static int rotate_and_store(struct ntx_forward *f)
+{
+    const struct ntx_layer_weights *w = layer(f);
+    int rc;
+    if ((rc = ntx__take(f, &w->q_bias, &f->vec.q_bias)) || (rc = ntx__take(f, &w->k_bias, &f->vec.k_bias)) ||
+        (rc = ntx__take(f, &w->v_bias, &f->vec.v_bias)) || (rc = ntx__take(f, &w->q_norm, &f->vec.q_norm)) ||
+        (rc = ntx__take(f, &w->k_norm, &f->vec.k_norm)))
+        return rc;
+    ntx__each(f, rotate_row, f->n_live);
+    ntx__give(f, &w->q_bias);
+    ntx__give(f, &w->k_bias);
+    ntx__give(f, &w->v_bias);
+    ntx__give(f, &w->q_norm);
+    ntx__give(f, &w->k_norm);
+    return 0;
+}
+
+/* ---- attention, a head of a row at a time. K and V of all rows are stored by now: a row sees those of its batch up to its
+ * own position. */
+
+static void attend_head(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    const struct ntx_hparams *hp = f->hp;
+    struct ntx__lane *lane = &f->m.lanes[thread];
+    uint32_t i = item / hp->n_head, head = item % hp->n_head, kv_head = head / (hp->n_head / hp->n_head_kv);
+    const struct ntx_row *row = row_of(f, i);
+    for (uint32_t pos = 0; pos <= row->pos; pos += NTX_KV_BLOCK) {
+        lane->k[pos / NTX_KV_BLOCK] = ntx_kv_k(row->kv, f->layer, kv_head, pos);
+        lane->v[pos / NTX_KV_BLOCK] = ntx_kv_v(row->kv, f->layer, kv_head, pos);
+    }
+    struct ntx_attn a = {
+        .q = f->m.q + ((size_t)i * hp->n_head + head) * hp->head_k,
+        .out = f->m.attn + i * f->ld_attn + (size_t)head * hp->head_v,
+        .k = lane->k,
+        .v = lane->v,
+        .block_tokens = NTX_KV_BLOCK,
+        .n_pos = row->pos + 1,
+        .head_k = hp->head_k,
+        .head_v = hp->head_v,
+        .scale = 1.0f / sqrtf((float)hp->head_k),
+        .hole = ntx_kv_holes(row->kv, f->layer),
+        .scratch = lane->scores,
+    };
+    f->c.ops->attend(&a);
+}
+
+static void pack_attn_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_weight *o = &layer(f)->o;
+    ntx__pack(f, ntx__forms(&o, 1), f->m.attn + i * f->ld_attn, o->n_in, i);
+}
+
+static int attend(struct ntx_forward *f)
+{
+    ntx__each(f, attend_head, f->n_live * f->hp->n_head);
+    ntx__each(f, pack_attn_row, f->n_live);
+    return 0;
+}
+
+static int attn_output(struct ntx_forward *f)
+{
+    const struct ntx__product p = {.w = &layer(f)->o, .y = f->m.y, .ld = f->hp->n_embd};
+    return ntx__multiply(f, &p, 1, f->m.attn, f->ld_attn);
+}
+
+/* ---- h += o; ffn_norm */
+
+static void ffn_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_layer_weights *w = layer(f);
+    float *y = f->m.y + (size_t)i * f->hp->n_embd;
+    if (f->vec.o_bias)
+        f->c.ops->add(y, f->vec.o_bias, f->hp->n_embd);
+    f->c.ops->add(hidden(f, i), y, f->hp->n_embd);
+    norm_and_pack(f, i, ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2));
+}
+
+static int add_and_ffn_norm(struct ntx_forward *f)
+{
+    const struct ntx_layer_weights *w = layer(f);
+    int rc;
+    if ((rc = ntx__take(f, &w->o_bias, &f->vec.o_bias)) || (rc = ntx__take(f, &w->ffn_norm, &f->vec.norm)))
+        return rc;
+    ntx__each(f, ffn_norm_row, f->n_live);
+    ntx__give(f, &w->o_bias);
+    ntx__give(f, &w->ffn_norm);
+    return 0;
+}
+
+/* ---- gate, up, silu(gate) * up */
+
+static void swiglu_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_weight *down = &layer(f)->down;
+    float *gate = f->m.gate + i * f->ld_gate;
+    f->c.ops->swiglu(gate, f->m.up + (size_t)i * f->hp->n_ff, f->hp->n_ff, gate);
+    ntx__pack(f, ntx__forms(&down, 1), gate, f->hp->n_ff, i);
+}
+
+static int gate_and_up(struct ntx_forward *f)
+{
+    const struct ntx_layer_weights *w = layer(f);
+    const struct ntx__product p[] = {
+        {.w = &w->gate, .y = f->m.gate, .ld = f->ld_gate},
+        {.w = &w->up, .y = f->m.up, .ld = f->hp->n_ff},
+    };
+    int rc = ntx__multiply(f, p, 2, f->m.x, f->ld_x);
+    if (!rc)
+        ntx__each(f, swiglu_row, f->n_live);
+    return rc;
+}
+
+/* ---- down; h += */
+
+static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    f->c.ops->add(hidden(f, i), f->m.y + (size_t)i * f->hp->n_embd, f->hp->n_embd);
+}
+
+static int down(struct ntx_forward *f)
+{
+    const struct ntx__product p = {.w = &layer(f)->down, .y = f->m.y, .ld = f->hp->n_embd};
+    int rc = ntx__multiply(f, &p, 1, f->m.gate, f->ld_gate);
+    if (!rc)
+        ntx__each(f, add_row, f->n_live);
+    return rc;
+}
+
+int ntx__llama_layer(struct ntx_forward *f)
+{
+    static int (*const steps[])(struct ntx_forward *) = {
+        attn_norm, qkv, rotate_and_store, attend, attn_output, add_and_ffn_norm, gate_and_up, down,
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        int rc = steps[i](f);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- output_norm, output */
+
+static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_weight *output = &f->c.chunks->output;
+    norm_and_pack(f, i, ntx__forms(&output, 1));
+}
+
+int ntx__llama_output(struct ntx_forward *f)
+{
+    const struct ntx_weight *norm = &f->c.chunks->output_norm;
+    const struct ntx__product p = {.w = &f->c.chunks->output, .rows = f->m.logits};
+    int rc = ntx__take(f, norm, &f->vec.norm);
+    if (rc)
+        return rc;
+    ntx__each(f, output_norm_row, f->n_live);
+    ntx__give(f, norm);
+    return ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
+}

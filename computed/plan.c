@@ -1,0 +1,334 @@
+/* plan.c: the choices, in this order: chunk size and context, rows per pass, ring, and the rest of the budget to chunks that stay.
+ *
+ * Chunk sizes are tried from the preferred one downwards until the ring that they need is small beside what is left for
+ * weights. For each size there is a least memory (one row, the smallest ring, or no ring where the whole model is
+ * smaller than that); the least of all sizes is the budget that a refusal names, and the very number that succeeds. */
+#include "computed/plan_impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/kv.h"
+
+#define CHUNK_MAX (4ull << 20)
+#define CHUNK_MIN (64ull << 10)
+#define CHUNKS_PER_LAYER 16
+#define INFLIGHT (8ull << 20)
+#define PIECE (1ull << 20)
+#define RING_GOOD (4 * INFLIGHT)
+#define DESC_MIN 3u
+#define DESC_GOOD 8u
+#define ROWS_MAX 512u
+#define CTX_DEFAULT_MAX 4096u
+#define CTX_DEFAULT_MIN 128u /* an unasked-for context is not made smaller than this */
+
+struct planner {
+    const struct ntx_model *m;
+    const struct ntx_plan_request *r;
+    struct ntx_err *err;
+    uint32_t ctx;       /* wanted */
+    uint64_t smallest;  /* budget of all sizes tried so far */
+};
+
+/* A chunk size with the choices made for it. */
+struct option {
+    uint64_t chunk_bytes;
+    struct ntx_chunks *chunks;
+    struct ntx__sizes sizes;
+    struct ntx__shape shape;
+    uint32_t n_desc;
+    bool resident; /* everything fits: no ring */
+};
+
+/* ---- what a shape costs with nothing but fixed chunks resident, and with everything */
+
+static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
+{
+    struct ntx__shape s = o->shape;
+    s.n_desc = n_desc;
+    s.n_sched = o->sizes.n_matrix;
+    s.slot_bytes = o->sizes.slot;
+    s.arena_bytes = o->sizes.fixed;
+    return ntx__plan_bill(&s).total;
+}
+
+static uint64_t resident_total(const struct option *o)
+{
+    struct ntx__shape s = o->shape;
+    s.n_desc = 0;
+    s.arena_bytes = o->sizes.fixed + o->sizes.matrix;
+    return ntx__plan_bill(&s).total;
+}
+
+static uint32_t least_desc(const struct planner *p)
+{
+    return p->r->ring_slots ? p->r->ring_slots : DESC_MIN;
+}
+
+static uint64_t least_total(const struct planner *p, const struct option *o, uint32_t ctx, uint32_t rows)
+{
+    struct option t = *o;
+    t.shape.ctx = ctx;
+    t.shape.rows = rows;
+    uint64_t streamed = streamed_total(&t, least_desc(p)), resident = resident_total(&t);
+    return NTX_MIN(streamed, resident);
+}
+
+/* ---- context and rows */
+
+/* The smallest of the model's own, 4096 and what a quarter of the budget holds; never less than a few blocks. */
+static uint32_t default_ctx(const struct planner *p)
+{
+    uint32_t sessions = NTX_MAX(p->r->sessions, 1u), most = NTX_MIN(p->m->hp.ctx_train, CTX_DEFAULT_MAX);
+    uint64_t blocks = p->r->ram_bytes / 4 / ntx_kv_block_bytes(&p->m->hp) / sessions;
+    uint64_t ctx = NTX_MIN(blocks * NTX_KV_BLOCK, (uint64_t)most);
+    return (uint32_t)NTX_MAX(ctx, (uint64_t)NTX_MIN(most, CTX_DEFAULT_MIN));
+}
+
+static uint32_t least_ctx(const struct planner *p)
+{
+    return p->r->ctx ? p->r->ctx : NTX_MIN(p->ctx, CTX_DEFAULT_MIN);
+}
+
+/* The largest n in [low, high] for which fits(n), where fits(low) is known. */
+static uint32_t largest(uint32_t low, uint32_t high, bool (*fits)(const struct planner *, const struct option *, uint32_t), const struct planner *p,
+                        const struct option *o)
+{
+    while (low < high) {
+        uint32_t mid = low + (high - low + 1) / 2;
+        if (fits(p, o, mid))
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
+static uint32_t least_rows(const struct planner *p)
+{
+    return p->r->max_rows ? p->r->max_rows : 1;
+}
+
+static bool ctx_fits(const struct planner *p, const struct option *o, uint32_t ctx)
+{
+    return least_total(p, o, ctx, least_rows(p)) <= p->r->ram_bytes;
+}
+
+/* Rows cost activations, a probe and an embedding frame each: together at most an eighth of the budget. */
+static bool rows_fit(const struct planner *p, const struct option *o, uint32_t rows)
+{
+    struct option t = *o, one = *o;
+    t.shape.rows = rows;
+    one.shape.rows = 1;
+    uint64_t more = resident_total(&t) - resident_total(&one) + ntx__plan_bill(&one.shape).activations;
+    return more <= p->r->ram_bytes / 8 && least_total(p, o, o->shape.ctx, rows) <= p->r->ram_bytes;
+}
+
+/* ---- ring */
+
+static uint64_t ring_bytes(uint32_t n_desc, uint64_t slot)
+{
+    return (n_desc + ntx__plan_spares(n_desc, slot)) * slot;
+}
+
+/* Four times what is in flight when there is room: an eighth of what is free, and no more than must be streamed anyway. */
+static void choose_ring(const struct planner *p, struct option *o)
+{
+    uint64_t slot = o->sizes.slot, resident = resident_total(o), ram = p->r->ram_bytes;
+    o->resident = resident <= ram;
+    o->n_desc = o->resident ? 0 : least_desc(p);
+    if (o->resident || p->r->ring_slots)
+        return;
+    uint64_t floor_total = streamed_total(o, DESC_MIN), spare = ram - floor_total;
+    uint64_t target = NTX_MIN(RING_GOOD, NTX_MIN(NTX_MAX(spare / 8, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, DESC_GOOD * slot)));
+    while (ring_bytes(o->n_desc + 1, slot) <= target && streamed_total(o, o->n_desc + 1) <= ram)
+        o->n_desc++;
+}
+
+/* ---- one chunk size */
+
+/* -ENOSPC when not even the least fits. */
+static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
+{
+    *o = (struct option){.chunk_bytes = chunk_bytes};
+    int rc = ntx_chunks_make(p->m, chunk_bytes, &o->chunks, p->err);
+    if (rc)
+        return rc;
+    o->sizes = ntx__plan_sizes(o->chunks);
+    o->shape = (struct ntx__shape){
+        .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u),
+        .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p),
+    };
+    uint64_t least = least_total(p, o, o->shape.ctx, o->shape.rows);
+    p->smallest = NTX_MIN(p->smallest, least);
+    if (least > p->r->ram_bytes)
+        return -ENOSPC;
+    o->shape.ctx = largest(o->shape.ctx, p->ctx, ctx_fits, p, o);
+    if (!p->r->max_rows) {
+        uint64_t most = NTX_MIN((uint64_t)o->shape.ctx * o->shape.sessions, (uint64_t)ROWS_MAX);
+        uint32_t rows = largest(1, (uint32_t)most, rows_fit, p, o);
+        o->shape.rows = rows > 16 ? NTX_ROUND_DOWN(rows, 16) : rows;
+    }
+    choose_ring(p, o);
+    return 0;
+}
+
+static uint64_t preferred_chunk(const struct planner *p)
+{
+    uint64_t layer = 0, size = CHUNK_MAX;
+    for (uint64_t i = 0; i < ntx_gguf_n_tensors(p->m->gguf); i++)
+        layer += ntx_gguf_tensor_at(p->m->gguf, i)->bytes;
+    layer /= p->m->hp.n_layers;
+    while (size > CHUNK_MIN && size > layer / CHUNKS_PER_LAYER)
+        size /= 2;
+    return size;
+}
+
+/* The largest chunk size with a comfortable ring, else the one with the longest ring. */
+static int choose(struct planner *p, struct option *best)
+{
+    uint64_t size = p->r->chunk_bytes ? p->r->chunk_bytes : preferred_chunk(p), last = p->r->chunk_bytes ? size : CHUNK_MIN;
+    memset(best, 0, sizeof *best);
+    for (; size >= last; size /= 2) {
+        struct option o;
+        int rc = consider(p, size, &o);
+        if (!rc && (!best->chunks || o.resident || o.n_desc > best->n_desc)) {
+            struct ntx_chunks *other = best->chunks;
+            *best = o;
+            o.chunks = other;
+        }
+        ntx_chunks_free(o.chunks);
+        if (rc && rc != -ENOSPC) {
+            ntx_chunks_free(best->chunks);
+            return rc;
+        }
+        if (best->chunks && (best->resident || best->n_desc >= DESC_GOOD || p->r->ring_slots))
+            break;
+    }
+    return best->chunks ? 0 : -ENOSPC;
+}
+
+static int refuse(const struct planner *p)
+{
+    char need[32], have[32], kv[32];
+    uint64_t kv_bytes = ntx_kv_block_bytes(&p->m->hp) * ntx__plan_kv_blocks(least_ctx(p), NTX_MAX(p->r->sessions, 1u));
+    if (p->smallest == UINT64_MAX)
+        return ntx_err_set(p->err, -EOVERFLOW, "a context of %u tokens for %u sessions is more than any memory holds", least_ctx(p),
+                           NTX_MAX(p->r->sessions, 1u));
+    return ntx_err_set(p->err, -ENOMEM,
+                       "the smallest memory budget that would do is %s (%llu bytes), of which a context of %u tokens takes %s; the budget is %s "
+                       "(%llu bytes): use --ram with at least that, or a smaller --ctx",
+                       ntx_format_size(p->smallest, need, sizeof need), (unsigned long long)p->smallest, least_ctx(p),
+                       ntx_format_size(kv_bytes, kv, sizeof kv), ntx_format_size(p->r->ram_bytes, have, sizeof have),
+                       (unsigned long long)p->r->ram_bytes);
+}
+
+/* ---- the rest of the budget */
+
+/* The largest arena with which the bill stays within the budget, in whole blocks. */
+static uint64_t largest_arena(const struct planner *p, const struct option *o)
+{
+    struct ntx__shape s = o->shape;
+    s.n_desc = o->n_desc;
+    s.n_sched = o->sizes.n_matrix;
+    s.slot_bytes = o->sizes.slot;
+    uint64_t low = o->sizes.fixed / NTX__BLOCK, high = low + o->sizes.matrix / NTX__BLOCK;
+    while (low < high) {
+        uint64_t mid = low + (high - low + 1) / 2;
+        s.arena_bytes = mid * NTX__BLOCK;
+        if (ntx__plan_bill(&s).total <= p->r->ram_bytes)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low * NTX__BLOCK;
+}
+
+static void predict(const struct ntx_plan_request *r, struct ntx_plan *p)
+{
+    const struct {
+        const char *name;
+        double bytes, bps;
+    } links[] = {
+        {"drive", (double)p->bytes_storage, r->drive_bps},
+        {"memory", (double)p->bytes_model, r->ram_bps},
+        {"compute", (double)p->bytes_model, r->compute_bps},
+    };
+    double slowest = 0;
+    p->limit = "";
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        double seconds = links[i].bps > 0 ? links[i].bytes / links[i].bps : 0;
+        if (seconds <= slowest)
+            continue;
+        slowest = seconds;
+        p->limit = links[i].name;
+        p->predicted_tok_s = 1 / seconds;
+    }
+}
+
+static void sum_placement(struct ntx_plan *p)
+{
+    for (uint32_t i = 0; i < p->chunks->n; i++)
+        *(p->table[i].placement == NTX_PLACE_HOST ? &p->bytes_host : &p->bytes_storage) += p->table[i].bytes;
+    p->bytes_model = p->bytes_host + p->bytes_storage;
+}
+
+/* Everything into the plan; the shape shrinks to what the placement really uses. */
+static void settle(const struct planner *q, struct option *o, struct ntx_plan *p)
+{
+    struct ntx__shape *s = &o->shape;
+    uint64_t room = o->resident ? o->sizes.fixed + o->sizes.matrix : largest_arena(q, o);
+    s->n_sched = ntx__plan_place(o->chunks, room, p->table, p->sched, &s->slot_bytes, &s->arena_bytes);
+    s->n_desc = s->n_sched ? o->n_desc : 0;
+    struct ntx__bill b = ntx__plan_bill(s);
+    p->geo = ntx__plan_geometry(s);
+    p->chunks = o->chunks;
+    p->ctx = s->ctx;
+    p->kv_blocks = ntx__plan_kv_blocks(s->ctx, s->sessions);
+    p->max_rows = s->rows;
+    p->threads = s->threads;
+    p->chunk_bytes = o->chunk_bytes;
+    p->inflight_bytes = INFLIGHT;
+    p->piece_bytes = PIECE;
+    p->bytes_kv = b.kv;
+    p->bytes_activations = b.activations;
+    p->bytes_region = b.region;
+    p->bytes_total = b.total;
+    sum_placement(p);
+    predict(q->r, p);
+}
+
+int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err)
+{
+    struct planner q = {.m = m, .r = r, .err = err, .smallest = UINT64_MAX};
+    struct option o;
+    q.ctx = r->ctx ? r->ctx : default_ctx(&q);
+    int rc = choose(&q, &o);
+    if (rc)
+        return rc == -ENOSPC ? refuse(&q) : rc;
+    struct ntx_plan *p = calloc(1, sizeof *p);
+    if (p) {
+        p->table = calloc(o.chunks->n, sizeof *p->table);
+        p->sched = calloc(o.chunks->n, sizeof *p->sched);
+    }
+    if (!p || !p->table || !p->sched) {
+        ntx_chunks_free(o.chunks);
+        ntx_plan_free(p);
+        return ntx_err_set(err, -ENOMEM, "no memory for a plan");
+    }
+    settle(&q, &o, p);
+    *out = p;
+    return 0;
+}
+
+void ntx_plan_free(struct ntx_plan *p)
+{
+    if (!p)
+        return;
+    ntx_chunks_free(p->chunks);
+    free(p->table);
+    free(p->sched);
+    free(p);
+}

@@ -1,0 +1,134 @@
+/* plan_fit.c: what choices cost, exactly as the region, the KV pool and the forward pass will take it, and where chunks go. */
+#include "computed/plan_impl.h"
+
+#include "common/util.h"
+#include "computed/forward.h"
+#include "computed/kv.h"
+
+#define INFLIGHT (8u << 20)
+
+uint64_t ntx__plan_wide(const struct ntx_chunk *c)
+{
+    return NTX_ROUND_UP(c->offset + c->bytes, NTX__BLOCK) - NTX_ROUND_DOWN(c->offset, NTX__BLOCK);
+}
+
+uint64_t ntx__plan_slot(const struct ntx_chunk *c)
+{
+    return NTX_ROUND_UP(c->bytes, NTX__BLOCK) + 2 * NTX__BLOCK; /* whatever the offset; region.h insists on it */
+}
+
+/* Slots for what may still be in flight from an iod that died: as much as is in flight at once, at least two. */
+uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes)
+{
+    uint64_t inflight = NTX_MIN((uint64_t)INFLIGHT, n_desc * slot_bytes / 4);
+    return n_desc ? (uint32_t)NTX_MAX(inflight / slot_bytes + 1, 2u) : 0;
+}
+
+uint32_t ntx__plan_kv_blocks(uint32_t ctx, uint32_t sessions)
+{
+    uint64_t n = ((uint64_t)ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK * sessions;
+    return (uint32_t)NTX_MIN(n, (uint64_t)UINT32_MAX);
+}
+
+static uint32_t count_files(const struct ntx_model *m)
+{
+    uint32_t n = 1;
+    for (uint64_t i = 0; i < ntx_gguf_n_tensors(m->gguf); i++)
+        n = NTX_MAX(n, ntx_gguf_tensor_at(m->gguf, i)->file + 1);
+    return n;
+}
+
+struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
+{
+    return (struct ntx_region_geometry){
+        .block = NTX__BLOCK,
+        .n_files = count_files(s->model),
+        .n_chunks = s->chunks->n,
+        .n_sched = s->n_desc ? s->n_sched : 0,
+        .n_desc = s->n_desc,
+        .n_slots = s->n_desc + ntx__plan_spares(s->n_desc, s->slot_bytes),
+        .n_demands = s->rows + NTX__SPARE_DEMANDS,
+        .n_probes = s->rows,
+        .n_layers = s->model->hp.n_layers,
+        .n_embd = s->model->hp.n_embd,
+        .slot_bytes = s->n_desc ? s->slot_bytes : 0,
+        .frame_bytes = NTX_ROUND_UP((uint64_t)s->chunks->token_embd.row_bytes + NTX__BLOCK - 1, NTX__BLOCK),
+        .arena_bytes = s->arena_bytes,
+    };
+}
+
+static uint64_t activations(const struct ntx__shape *s)
+{
+    const struct ntx_forward_config c = {
+        .model = s->model, .chunks = s->chunks, .threads = s->threads, .max_rows = s->rows, .ctx = s->ctx,
+    };
+    return ntx_forward_bytes(&c);
+}
+
+/* The pool, and a bit per position and layer for holes. */
+static uint64_t kv_bytes(const struct ntx__shape *s)
+{
+    uint64_t per_block = ntx_kv_block_bytes(&s->model->hp) + s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 8, bytes;
+    if (__builtin_mul_overflow(per_block, ntx__plan_kv_blocks(s->ctx, s->sessions), &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
+struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
+{
+    struct ntx_region_geometry g = ntx__plan_geometry(s);
+    /* the lists that computed keeps of the chunks: the first was grown by doubling */
+    uint64_t lists = (uint64_t)s->chunks->n * (2 * sizeof(struct ntx_chunk) + sizeof(struct ntx_plan_chunk) + sizeof(uint32_t));
+    struct ntx__bill b = {.region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activations(s), .other = lists};
+    bool over = !b.region;
+    over |= __builtin_add_overflow(b.other, s->other, &b.other);
+    over |= __builtin_add_overflow(b.region, b.kv, &b.total);
+    over |= __builtin_add_overflow(b.total, b.activations, &b.total);
+    over |= __builtin_add_overflow(b.total, b.other, &b.total);
+    if (over)
+        b.total = UINT64_MAX;
+    return b;
+}
+
+struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
+{
+    struct ntx__sizes s = {0};
+    for (uint32_t i = 0; i < c->n; i++) {
+        *(c->list[i].fixed ? &s.fixed : &s.matrix) += ntx__plan_wide(&c->list[i]);
+        if (c->list[i].fixed)
+            continue;
+        s.slot = NTX_MAX(s.slot, ntx__plan_slot(&c->list[i]));
+        s.n_matrix++;
+    }
+    return s;
+}
+
+/* A chunk stays in RAM when the share of bytes that may stay, taken of all bytes up to and with this chunk, leaves room for it.
+ * So at any point of the list what is streamed so far is within a chunk of its fair share: over layers and within them. */
+uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
+                         uint64_t *arena)
+{
+    struct ntx__sizes all = ntx__plan_sizes(c);
+    uint64_t room = NTX_MIN(arena_bytes - all.fixed, all.matrix), seen = 0, kept = 0, used = 0, most = 0;
+    uint32_t n_sched = 0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct ntx_chunk *k = &c->list[i];
+        uint64_t wide = ntx__plan_wide(k);
+        table[i] = (struct ntx_plan_chunk){.offset = k->offset, .bytes = k->bytes, .file = k->file, .layer = k->layer};
+        seen += k->fixed ? 0 : wide;
+        if (k->fixed || kept + wide <= (uint64_t)((unsigned __int128)room * seen / all.matrix)) {
+            kept += k->fixed ? 0 : wide;
+            table[i].placement = NTX_PLACE_HOST;
+            table[i].where = used + k->offset % NTX__BLOCK;
+            used += wide;
+            continue;
+        }
+        table[i].placement = NTX_PLACE_STORAGE;
+        table[i].sched = n_sched;
+        sched[n_sched++] = i;
+        most = NTX_MAX(most, ntx__plan_slot(k));
+    }
+    *slot = most;
+    *arena = used;
+    return n_sched;
+}

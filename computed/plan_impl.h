@@ -1,0 +1,47 @@
+/* plan_impl.h: between plan.c (which choices are made) and plan_fit.c (what a set of choices costs). */
+#ifndef NTX_COMPUTED_PLAN_IMPL_H
+#define NTX_COMPUTED_PLAN_IMPL_H
+
+#include "computed/plan.h"
+
+#define NTX__BLOCK 4096u             /* file reads start and end on multiples of this */
+#define NTX__SPARE_DEMANDS 8u        /* frames beyond one per row: for tainted ones */
+
+/* Everything that memory depends on. */
+struct ntx__shape {
+    const struct ntx_model *model;
+    const struct ntx_chunks *chunks;
+    uint64_t other;              /* the caller's */
+    uint32_t ctx, sessions, threads, rows;
+    uint32_t n_desc;             /* 0: nothing is streamed */
+    uint64_t slot_bytes, arena_bytes;
+    uint32_t n_sched;
+};
+
+struct ntx__bill { /* bytes */
+    uint64_t region, kv, activations, other, total; /* total: UINT64_MAX when it overflows */
+};
+
+struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s);
+struct ntx__bill ntx__plan_bill(const struct ntx__shape *s);
+
+uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes);
+uint32_t ntx__plan_kv_blocks(uint32_t ctx, uint32_t sessions); /* UINT32_MAX when that many are not possible */
+uint64_t ntx__plan_wide(const struct ntx_chunk *c);  /* a chunk's read: its range widened to whole blocks */
+uint64_t ntx__plan_slot(const struct ntx_chunk *c);  /* what a slot must have to take it */
+
+/* Sums over the chunk list. */
+struct ntx__sizes {
+    uint64_t fixed, matrix; /* widened */
+    uint64_t slot;          /* for the largest matrix chunk */
+    uint32_t n_matrix;
+};
+struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c);
+
+/* Places each chunk: fixed ones and as many others as arena_bytes hold go to the arena, evenly spread; the rest is
+ * scheduled. table [chunks->n], sched [chunks->n]; returns the number scheduled; *slot: for the largest of those;
+ * *arena: what is used. */
+uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
+                         uint64_t *arena);
+
+#endif

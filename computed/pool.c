@@ -1,0 +1,193 @@
+/* pool.c: fork and join by two words. `round` counts the functions started, `running` the workers still at it; each has
+ * a count of sleepers beside it, so that a futex call is made only for who really sleeps. */
+#include "computed/pool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/util.h"
+
+#define SPIN_NS 50000
+#define SPIN_POLLS 64 /* looks at the word between two looks at the clock */
+#define STACK_BYTES (1u << 20)
+
+struct worker {
+    struct ntx_pool *pool;
+    pthread_t thread;
+    unsigned index;
+};
+
+struct ntx_pool {
+    unsigned n_threads, n_started;
+    bool spin; /* not where threads outnumber processors: a spinner would hold up whom it waits for */
+    ntx_pool_fn *fn; /* caller, before `round`; NULL: end */
+    void *ctx;
+    _Alignas(64) _Atomic uint32_t round;   /* caller */
+    _Atomic uint32_t round_sleepers;       /* workers */
+    _Alignas(64) _Atomic uint32_t running; /* caller sets, workers count down */
+    _Atomic uint32_t caller_sleeps;        /* caller */
+    struct worker workers[];
+};
+
+static void sleep_on(_Atomic uint32_t *word, uint32_t seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void wake_all(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* True when the word has become other than (want_equal: equal to) v within the spinning time. */
+static bool spin_until(const struct ntx_pool *p, _Atomic uint32_t *word, uint32_t v, bool want_equal)
+{
+    uint64_t end = p->spin ? ntx_now_ns() + SPIN_NS : 0;
+    do {
+        for (int i = 0; i < SPIN_POLLS; i++) {
+            if ((atomic_load_explicit(word, memory_order_acquire) == v) == want_equal)
+                return true;
+            pause_cpu();
+        }
+    } while (p->spin && ntx_now_ns() < end);
+    return false;
+}
+
+static void wait_round(struct ntx_pool *p, uint32_t seen)
+{
+    if (spin_until(p, &p->round, seen, false))
+        return;
+    atomic_fetch_add(&p->round_sleepers, 1); /* seq_cst, pairs with start(): it sees the sleeper or we the new round */
+    while (atomic_load(&p->round) == seen)
+        sleep_on(&p->round, seen);
+    atomic_fetch_sub(&p->round_sleepers, 1);
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct ntx_pool *p = w->pool;
+    for (uint32_t seen = 0;; seen++) {
+        wait_round(p, seen);
+        if (!p->fn)
+            return NULL;
+        p->fn(p->ctx, w->index);
+        /* seq_cst, pairs with join(): it sees zero or we see that it sleeps. */
+        if (atomic_fetch_sub(&p->running, 1) == 1 && atomic_load(&p->caller_sleeps))
+            wake_all(&p->running);
+    }
+}
+
+static void start(struct ntx_pool *p, ntx_pool_fn *fn, void *ctx)
+{
+    p->fn = fn;
+    p->ctx = ctx;
+    atomic_store_explicit(&p->running, p->n_started, memory_order_relaxed);
+    atomic_fetch_add(&p->round, 1); /* publishes the three above */
+    if (atomic_load(&p->round_sleepers))
+        wake_all(&p->round);
+}
+
+static void join(struct ntx_pool *p)
+{
+    if (spin_until(p, &p->running, 0, true))
+        return;
+    atomic_store(&p->caller_sleeps, 1);
+    for (uint32_t n; (n = atomic_load(&p->running));)
+        sleep_on(&p->running, n);
+    atomic_store(&p->caller_sleeps, 0);
+}
+
+void ntx_pool_run(struct ntx_pool *p, ntx_pool_fn *fn, void *ctx)
+{
+    if (!p->n_started) {
+        fn(ctx, 0);
+        return;
+    }
+    start(p, fn, ctx);
+    fn(ctx, 0);
+    join(p);
+}
+
+unsigned ntx_pool_threads(const struct ntx_pool *p)
+{
+    return p->n_threads;
+}
+
+static bool enough_processors(unsigned n)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) || (unsigned)CPU_COUNT(&set) >= n;
+}
+
+/* Workers take no signals: those are the main thread's. */
+static int start_workers(struct ntx_pool *p)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+    int rc = pthread_attr_init(&attr);
+    if (rc)
+        return -rc;
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (!rc && p->n_started + 1 < p->n_threads) {
+        struct worker *w = &p->workers[p->n_started];
+        *w = (struct worker){.pool = p, .index = p->n_started + 1};
+        rc = pthread_create(&w->thread, &attr, work, w);
+        p->n_started += !rc;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    return -rc;
+}
+
+int ntx_pool_new(unsigned n_threads, struct ntx_pool **out, struct ntx_err *err)
+{
+    if (!n_threads || n_threads > 1024)
+        return ntx_err_set(err, -EINVAL, "%u compute threads; 1 to 1024 are possible", n_threads);
+    size_t bytes = NTX_ROUND_UP(sizeof(struct ntx_pool) + (n_threads - 1) * sizeof(struct worker), 64);
+    struct ntx_pool *p = aligned_alloc(64, bytes);
+    if (!p)
+        return ntx_err_set(err, -ENOMEM, "no memory for %u compute threads", n_threads);
+    memset(p, 0, bytes);
+    p->n_threads = n_threads;
+    p->spin = enough_processors(n_threads);
+    int rc = start_workers(p);
+    if (rc) {
+        ntx_err_set(err, rc, "cannot start compute thread %u of %u: %s", p->n_started + 1, n_threads, strerror(-rc));
+        ntx_pool_free(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+void ntx_pool_free(struct ntx_pool *p)
+{
+    if (!p)
+        return;
+    if (p->n_started)
+        start(p, NULL, NULL);
+    for (unsigned i = 0; i < p->n_started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    free(p);
+}
