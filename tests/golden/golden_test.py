@@ -60,10 +60,10 @@ def argmax(row):
 
 def compare(name, got, want, sd, tolerance, tops, gaps, argmaxes):
     """got, want: rows of the same samples; tops: ntx's best token of each row. A best token must agree where the reference's
-    gap is clear of the noise: six deviations of what the tolerance allows."""
+    gap is clear of the noise: three times what the tolerance allows."""
     squares = sum((g - w) ** 2 for a, b in zip(got, want) for g, w in zip(a, b))
     rms = math.sqrt(squares / sum(len(r) for r in want)) / sd
-    wrong = [i for i, (t, a) in enumerate(zip(tops, argmaxes)) if t != a and gaps[i] > 6 * tolerance * sd]
+    wrong = [i for i, (t, a) in enumerate(zip(tops, argmaxes)) if t != a and gaps[i] > 3 * tolerance * sd]
     check(rms <= tolerance and not wrong, '%-28s rms/sd %.3g of %.3g allowed, best token %d of %d%s' % (
         name, rms, tolerance, sum(t == a for t, a in zip(tops, argmaxes)), len(tops),
         ', wrong at rows %s' % wrong if wrong else ''))
