@@ -2,7 +2,7 @@
  * rows, at once. The last n % 32 elements are copied to a padded buffer, and lanes without one keep their bits. */
 #include "computed/cpu/avx2.h"
 
-enum { AHEAD = 1024, WIDTH = 32 };
+enum { AHEAD = 2048, WIDTH = 32 };
 
 typedef __m256 load_fn(const uint8_t *w); /* 8 weights */
 

@@ -3,7 +3,7 @@
  * are left out at the end, so nothing behind the weights is read. */
 #include "computed/cpu/avx2.h"
 
-enum { AHEAD = 1024 }; /* bytes to fetch ahead of use */
+enum { AHEAD = 2048 }; /* bytes to fetch ahead of use */
 
 /* A block's integers, unsigned but for Q8_0. */
 typedef __m256i block_fn(const uint8_t *w);

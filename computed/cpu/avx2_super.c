@@ -5,7 +5,7 @@
  * row's last block; those lanes are left out at the end, so nothing behind the weights is read. */
 #include "computed/cpu/avx2.h"
 
-enum { AHEAD = 1024 }; /* bytes to fetch ahead of use */
+enum { AHEAD = 2048 }; /* bytes to fetch ahead of use */
 
 /* Sums of block b's products for each row: i in acc, minima's in low, each spread over 8 elements. */
 typedef void block_fn(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low);
