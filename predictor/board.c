@@ -1,0 +1,25 @@
+#include "predictor/board.h"
+
+#include <errno.h>
+#include <string.h>
+
+int ntx_board_read(const struct ntx_region *r, uint32_t index, uint32_t gen, struct ntx_board_probe *probe, float *hidden)
+{
+    if (index >= r->hdr->n_probes)
+        return -EINVAL;
+    const struct ntx_probe *p = &r->probe[index];
+    _Atomic uint32_t *word = &r->probe[index].word;
+    uint32_t want = ntx_word(gen, NTX_READY);
+    /* acquire: pairs with computed's release store of READY, so the row and fields written before it are seen */
+    if (atomic_load_explicit(word, memory_order_acquire) != want)
+        return -ESTALE;
+    struct ntx_board_probe got = {.row = p->row, .layer = p->layer, .pos = p->pos, .pass = p->pass, .session = p->session};
+    memcpy(hidden, r->probe_data + (size_t)index * r->hdr->n_embd, r->hdr->n_embd * sizeof *hidden);
+    /* acquire fence: pairs with computed's release fence after it takes READY away and before it writes again; if anything of the
+     * copy was newer, the word is seen changed */
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(word, memory_order_relaxed) != want)
+        return -ESTALE;
+    *probe = got;
+    return 0;
+}

@@ -1,0 +1,16 @@
+/* board.h: takes one probe off the region's board, whole or not at all. The board belongs to computed, which may change a
+ * probe at any moment: the word is compared before and after the copy (the other half of the pair is in computed). */
+#ifndef NTX_PREDICTOR_BOARD_H
+#define NTX_PREDICTOR_BOARD_H
+
+#include "shm/region.h"
+
+struct ntx_board_probe {
+    uint32_t row, layer, pos;
+    uint64_t pass, session;
+};
+
+/* hidden: room for n_embd floats. 0, -ESTALE when probe (index, gen) is no longer there, -EINVAL for an index that never was. */
+int ntx_board_read(const struct ntx_region *r, uint32_t index, uint32_t gen, struct ntx_board_probe *probe, float *hidden);
+
+#endif

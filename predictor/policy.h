@@ -1,0 +1,61 @@
+/* policy.h: which layers a row may skip, as a pure function of the policy's text and the probe: no clock, no state, no I/O.
+ *
+ *     text of PolicySet --ntx_policy_new--> policy --ntx_policy_decide(probe)--> a bit per layer
+ *
+ * A policy is a row of the table in policy.c. Those there are:
+ *   none                   compute everything ("" and "off" are the same)
+ *   script:PART[;PART...]  for tests and measurements. PART = LAYERS[@ROW], LAYERS = N or N-M, separated by commas.
+ *                          The layers are skipped by that row of each pass (its index in the pass), without @ by every row.
+ *                          "script:3,5@0;7" : row 0 skips 3, 5 and 7, all others skip 7.
+ * A learned policy gets the same input (the hidden state after the probe layer, the position) and gives the same bits.
+ *
+ * A policy can skip layers behind its probe layer only, so layer 0 never. */
+#ifndef NTX_PREDICTOR_POLICY_H
+#define NTX_PREDICTOR_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "shm/region.h"
+
+struct ntx_policy_shape { /* of the loaded model */
+    uint32_t n_layers, n_embd;
+};
+
+struct ntx_policy_input {
+    const float *hidden; /* [n_embd], the residual stream after `layer` */
+    uint32_t layer;
+    uint32_t row;        /* of the pass */
+    uint32_t pos;        /* of the token in its session */
+    uint64_t session;
+};
+
+struct ntx_policy;
+
+struct ntx_policy_ops {
+    const char *name; /* before the ':' */
+    /* args: what follows the ':', "" when there is none. Sets everything of *p but ops. */
+    int (*open)(struct ntx_policy *p, const char *args, const struct ntx_policy_shape *shape, struct ntx_err *err);
+    void (*decide)(const struct ntx_policy *p, const struct ntx_policy_input *in, uint64_t *skip);
+    void (*close)(struct ntx_policy *p);
+};
+
+struct ntx_policy {
+    const struct ntx_policy_ops *ops;
+    struct ntx_policy_shape shape;
+    void *data;
+    bool skips;           /* false: decisions are always empty, nobody needs to wait for them */
+    uint32_t probe_layer; /* wants the state after this one */
+};
+
+/* -EINVAL with the reason in err: an unknown name, a bad text, a layer that the model does not have. */
+int ntx_policy_new(const char *text, const struct ntx_policy_shape *shape, struct ntx_policy **out, struct ntx_err *err);
+void ntx_policy_free(struct ntx_policy *p);
+
+/* skip: bit l % 64 of word l / 64 for each layer l left out; all words are written. */
+void ntx_policy_decide(const struct ntx_policy *p, const struct ntx_policy_input *in, uint64_t skip[NTX_MAP_WORDS]);
+
+extern const struct ntx_policy_ops ntx_policy_script;
+
+#endif

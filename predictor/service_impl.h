@@ -1,0 +1,49 @@
+/* service_impl.h: state shared by service.c and decide.c. */
+#ifndef NTX_PREDICTOR_SERVICE_IMPL_H
+#define NTX_PREDICTOR_SERVICE_IMPL_H
+
+#include <uv.h>
+
+#include "predictor/fault.h"
+#include "predictor/policy.h"
+#include "predictor/service.h"
+#include "proto/attach.h"
+#include "proto/link.h"
+#include "shm/counters.h"
+#include "shm/region.h"
+
+struct ntx__delayed; /* a decision that a fault holds back */
+
+struct ntx__service {
+    const struct ntx_service_config *config;
+    uv_loop_t loop;
+    uv_poll_t attach, alive;
+    uv_signal_t term, interrupt;
+    uv_timer_t tick, death;
+    int sock;
+    uint32_t instance, iod_instance;
+    struct ntx_link *computed, *iod;
+    struct ntx_counters *counters;
+    uint64_t cpu_ns; /* counted so far */
+    int rc;
+    struct ntx_err *err;
+
+    /* Of the attached region; all zero while there is none. */
+    uint64_t epoch;
+    struct ntx_region region;
+    struct ntx_policy *policy;
+    struct ntx_predictor_fault fault;
+    char policy_text[64], policy_error[256];
+    bool configured;    /* PolicySet came: no more Hello */
+    bool state_pending; /* PolicyState is still to be sent */
+    float *hidden;      /* [n_embd], of the probe at hand */
+    struct ntx__delayed *delayed;
+    uint64_t hint_pass, hint[NTX_MAP_WORDS];
+    bool hinted;
+};
+
+/* decide.c */
+void ntx__service_probe(struct ntx__service *s, const Ntx__ProbeNotice *m);
+void ntx__service_drop_delayed(struct ntx__service *s);
+
+#endif
