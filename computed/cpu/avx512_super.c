@@ -6,7 +6,7 @@
  *
  * A last quad that is not full points again at the row's last block: x is zero there and those lanes are masked at the end,
  * so nothing behind the weights is read. */
-#include "computed/cpu/avx512.h"
+#include "computed/cpu/avx512_bits.h"
 
 /* Bytes to fetch ahead of use, measured: without it Q6_K, whose blocks straddle lines, gets half of the memory's rate; at
  * 4096 and more every type loses. A prefetch behind the weights' end reads nothing. */
@@ -33,16 +33,6 @@ INLINE __m512i four_lanes(const struct quad *q, size_t at)
     return _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(q->w[3] + at)), 3);
 }
 
-/* 32 bytes twice, the upper copy shifted right by `high` bits, the lower by `low`: two sub-blocks' bits at the bottom. */
-INLINE __m512i twice_shifted(const uint8_t *p, int low, int high)
-{
-    __m512i v = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p));
-    return _mm512_srlv_epi64(v, _mm512_set_epi64(high, high, high, high, low, low, low, low));
-}
-
-INLINE __m512i load512(const void *p) { return _mm512_loadu_si512(p); }
-INLINE __m512i bytes512(int b) { return _mm512_set1_epi8((char)b); }
-
 /* acc += scale * (w . x) for 64 values; w of 7 bits. */
 INLINE __m512i scaled_dot(__m512i acc, __m512i w, const int8_t *x, __m512i scale)
 {
@@ -67,18 +57,6 @@ INLINE __m512i pick_quarters(int s)
 
 /* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima ---- */
 
-/* Per 128-bit lane of headers: 8 scales, then 8 minima, a byte each. As dwords u0 u1 u2 of the 12 bytes: the first four
- * scales are u0 & 63, the first minima u1 & 63, the others nibbles of u2 under the top bits of u0 and u1. */
-INLINE __m512i unpack_scales(__m512i h)
-{
-    __m512i low = _mm512_shuffle_epi32(h, _MM_PERM_DCDB); /* u0 u2 u1 u2 */
-    __m512i top = _mm512_shuffle_epi32(h, _MM_PERM_CCBB); /* .. u0 .. u1 */
-    low = _mm512_srlv_epi32(low, _mm512_set4_epi32(4, 0, 0, 0));
-    low = _mm512_and_si512(low, _mm512_set4_epi32(0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f));
-    top = _mm512_and_si512(_mm512_srli_epi32(top, 2), _mm512_set4_epi32(0x30303030, 0, 0x30303030, 0));
-    return _mm512_or_si512(low, top);
-}
-
 INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, bool five)
 {
     uint8_t scales[64] __attribute__((aligned(64)));
@@ -89,20 +67,11 @@ INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, st
     for (int r = 0; r < rows; r++)
         out[r].j = _mm512_madd_epi16(mins, load512(x[r].s32 + (size_t)q->block * 8));
     for (int k = 0; k < 4; k++) {
-        const uint8_t *qs = q->w[k] + (five ? 48 : 16);
         __m512i sc = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(scales + 16 * k)));
-        __m512i fifth = five ? _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)(q->w[k] + 16))) : sc;
         for (int r = 0; r < rows; r++)
             acc[r][k] = _mm512_setzero_si512();
         for (int t = 0; t < 4; t++) {
-            __m512i v = twice_shifted(qs + 32 * t, 0, 4);
-            if (five) { /* bits 2 t and 2 t + 1 of qh turn into bit 4 */
-                __m512i up = _mm512_rolv_epi64(fifth, _mm512_set_epi64(3 - 2 * t, 3 - 2 * t, 3 - 2 * t, 3 - 2 * t, 4 - 2 * t,
-                                                                       4 - 2 * t, 4 - 2 * t, 4 - 2 * t));
-                v = _mm512_and_si512(_mm512_ternarylogic_epi32(bytes512(15), v, up, 0xca), bytes512(31));
-            } else {
-                v = _mm512_and_si512(v, bytes512(15));
-            }
+            __m512i v = five ? five_bits(q->w[k], t) : four_bits(q->w[k], t);
             __m512i s = _mm512_shuffle_epi8(sc, pick_halves(2 * t));
             for (int r = 0; r < rows; r++)
                 acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + (size_t)(q->block + k) * 256 + 64 * t, s);
@@ -124,33 +93,11 @@ INLINE void quad_q5_k(const struct quad *q, const struct q8k_row *x, int rows, s
 
 /* ---- Q6_K: w = scale * (q - 32) = scale * q - 32 * scale, the latter through x's sums of 16 ---- */
 
-/* int16 scales of a block for each t: lane l of register t is scale 4 t + l. */
-INLINE __m512i spread_scales(__m256i s16, int t)
-{
-    __m512i at = _mm512_add_epi16(_mm512_set1_epi16((short)(4 * t)),
-                                  _mm512_set_epi16(3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0,
-                                                   0, 0, 0, 0, 0, 0));
-    return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s16));
-}
-
 /* -offset * sum of scale * (sum of 16 x): what is left of the offset inside the integers. 8 lanes used. */
 INLINE __m512i offset_term(__m256i s16, const int16_t *sums, int log2_offset)
 {
     __m256i p = _mm256_madd_epi16(s16, _mm256_loadu_si256((const void *)sums));
     return _mm512_zextsi256_si512(_mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(p, log2_offset)));
-}
-
-/* Values 64 t .. 64 t + 63 of a block, 6 bits. */
-INLINE __m512i six_bits(const uint8_t *w, int t)
-{
-    __m512i low = load512(w + t / 2 * 64), high = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)(w + 128 + t / 2 * 32)));
-    if (t % 2) {
-        low = _mm512_srli_epi16(low, 4);
-        high = _mm512_srlv_epi64(high, _mm512_set_epi64(2, 2, 2, 2, 0, 0, 0, 0));
-    } else {
-        high = _mm512_sllv_epi64(high, _mm512_set_epi64(2, 2, 2, 2, 4, 4, 4, 4));
-    }
-    return _mm512_and_si512(_mm512_ternarylogic_epi32(bytes512(15), low, high, 0xca), bytes512(63));
 }
 
 INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
@@ -175,16 +122,6 @@ INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, s
 
 /* ---- Q3_K: w = scale * (q - 4), q of 3 bits, scales of 6 bits minus 32 ---- */
 
-/* Per 128-bit lane: the block's last 16 bytes, of which 2..13 hold the scales, to 16 scales of a byte. */
-INLINE __m512i unpack_scales_q3_k(__m512i tail)
-{
-    __m512i low = _mm512_shuffle_epi8(tail, _mm512_set4_epi32(0x09080706, 0x05040302, 0x09080706, 0x05040302));
-    __m512i top = _mm512_shuffle_epi8(tail, _mm512_set1_epi32(0x0d0c0b0a));
-    low = _mm512_and_si512(_mm512_srlv_epi64(low, _mm512_set4_epi64(4, 0, 4, 0)), bytes512(15));
-    top = _mm512_and_si512(_mm512_rolv_epi32(top, _mm512_set4_epi32(30, 0, 2, 4)), bytes512(48)); /* bit pairs 2 j to bit 4 */
-    return _mm512_sub_epi8(_mm512_or_si512(low, top), bytes512(32));
-}
-
 INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
 {
     int8_t scales[64] __attribute__((aligned(64)));
@@ -194,15 +131,10 @@ INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, s
         const uint8_t *w = q->w[k];
         size_t b = q->block + (size_t)k;
         __m256i s16 = _mm256_cvtepi8_epi16(_mm_load_si128((const void *)(scales + 16 * k)));
-        __m512i mask = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)w));
         for (int r = 0; r < rows; r++)
             acc[r][k] = offset_term(s16, x[r].s16 + b * 16, 2);
         for (int t = 0; t < 4; t++) {
-            __m512i v = twice_shifted(w + 32 + t / 2 * 32, t % 2 * 4, t % 2 * 4 + 2);
-            __m512i up = _mm512_rolv_epi64(mask, _mm512_set_epi64(1 - 2 * t, 1 - 2 * t, 1 - 2 * t, 1 - 2 * t, 2 - 2 * t, 2 - 2 * t,
-                                                                  2 - 2 * t, 2 - 2 * t)); /* bits 2 t, 2 t + 1 to bit 2 */
-            v = _mm512_and_si512(_mm512_ternarylogic_epi32(bytes512(3), v, up, 0xca), bytes512(7));
-            __m512i s = spread_scales(s16, t);
+            __m512i v = three_bits(w, t), s = spread_scales(s16, t);
             for (int r = 0; r < rows; r++)
                 acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
         }
@@ -233,7 +165,7 @@ INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, s
         for (int r = 0; r < rows; r++)
             acc[r][k] = _mm512_setzero_si512();
         for (int t = 0; t < 4; t++) {
-            __m512i v = _mm512_and_si512(twice_shifted(w + 16 + t / 2 * 32, t % 2 * 4, t % 2 * 4 + 2), bytes512(3));
+            __m512i v = two_bits(w + 16, t);
             __m512i s = _mm512_shuffle_epi8(sc, pick_quarters(4 * t));
             for (int r = 0; r < rows; r++)
                 acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + (size_t)(q->block + k) * 256 + 64 * t, s);
