@@ -21,21 +21,26 @@ struct ntx_workers_cb {
     void (*hello)(void *ctx, enum ntx_role role, uint32_t instance);
     /* Any other message of a worker. */
     void (*message)(void *ctx, enum ntx_role role, const Ntx__Peer *m);
-    /* The process is gone (pidfd readable or socket closed, whichever came first, once). For iod: call ntx_stream_iod_died here;
+    /* The process is gone (once; a worker whose socket closed is killed, and reported when its pidfd says so). For iod: call ntx_stream_iod_died here;
      * no new iod is attached before this returns. */
     void (*died)(void *ctx, enum ntx_role role);
     /* All reads of dead iods are proved finished: taint may be lifted. */
     void (*drained)(void *ctx);
     /* A worker let go of the region (after ntx_workers_detach), or died. Called when none holds it any more. */
     void (*detached)(void *ctx);
+    /* A worker could not take the region (its own words). May be NULL. It stays connected, without the region. */
+    void (*attach_failed)(void *ctx, enum ntx_role role, const char *text);
 };
 
 int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct ntx_counters *counters, const struct ntx_workers_cb *cb,
                     struct ntx_workers **out, struct ntx_err *err);
+/* Handles close in the loop: run it once more. Connected workers see their socket close and exit. */
 void ntx_workers_free(struct ntx_workers *w);
 
-/* A region is there: hand it to each worker that is connected now or connects later, until detach. Descriptors are borrowed. */
+/* A region is there: hand it to each worker that is connected now or connects later, until detach. Descriptors are borrowed until
+ * detached. -EBUSY: another region is attached or not yet let go of. The predictor gets the region read-only and no files. */
 int ntx_workers_attach(struct ntx_workers *w, uint64_t epoch, int region_fd, int wake_fd, const int *files, unsigned n_files);
+/* Who does not let go within 5 s is ended. cb.detached comes from the loop, never from within this call. */
 void ntx_workers_detach(struct ntx_workers *w);
 bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role);
 /* 0, -ENOTCONN, -EAGAIN. */

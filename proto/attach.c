@@ -38,7 +38,7 @@ static bool valid(const struct ntx_attach_msg *m, size_t len, unsigned n_fds)
         return false;
     if (m->kind == NTX_AT_HELLO && !m->role)
         return false;
-    if (m->kind == NTX_AT_ATTACH ? m->n_files < 1 || m->n_files > MAX_FILES : m->n_files)
+    if (m->n_files > (m->kind == NTX_AT_ATTACH ? MAX_FILES : 0))
         return false;
     if (!memchr(m->build, 0, sizeof m->build) || !memchr(m->text, 0, sizeof m->text))
         return false;

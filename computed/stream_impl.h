@@ -1,0 +1,91 @@
+/* stream_impl.h: inside of the stream, shared by its files.
+ *
+ *   stream.c        passes and the ring: which sequence a chunk is, taking it, letting it go, leaving it out
+ *   stream_wait.c   waiting for a word, waking iod, what failed and in which words
+ *   stream_rows.c   rows on demand
+ *   stream_death.c  what the main thread does to the region when iod has died
+ *
+ * Threads. Engine: begin, end, skip, rows, drop_layer. Compute threads: acquire, release. Main: errors, abort, death. What two of them
+ * touch is atomic, or under `lock`. */
+#ifndef NTX_COMPUTED_STREAM_IMPL_H
+#define NTX_COMPUTED_STREAM_IMPL_H
+
+#include <pthread.h>
+
+#include "computed/stream.h"
+
+#define NTX__GEN 0x0fffffffu   /* generations have 28 bits */
+#define NTX__TEXTS 16          /* failures whose text came before the failure was met */
+#define NTX__NO_CHUNK UINT32_MAX
+
+enum ntx__hold { NTX__NONE, NTX__HELD, NTX__GONE }; /* of a scheduled chunk in this pass: untouched, acquired, let go */
+
+struct ntx__late { /* a sequence that nobody waits for, to be freed once iod is through with it */
+    uint64_t seq;
+    bool skipped; /* of a dropped layer: counted as early or late; else left over by a failed pass */
+};
+
+struct ntx__io_text {
+    bool used;
+    uint32_t chunk; /* NTX__NO_CHUNK: a demand */
+    char text[256];
+};
+
+struct ntx_stream {
+    struct ntx_weights w; /* first; w.error is written under lock, before failed is set */
+    struct ntx_region *r;
+    struct ntx_counters *counters;
+    int wake_fd;
+    uint64_t limit_ns;
+    pthread_mutex_t lock;
+    pthread_cond_t text_came;
+
+    uint64_t pass, next_pass;      /* engine: the one that runs, and the least that may begin */
+    bool in_pass;
+    _Atomic uint8_t *hold;         /* [n_sched] enum ntx__hold */
+    _Atomic int failed;            /* errno of this pass's failure, 0 none */
+    _Atomic int aborted;           /* errno, by ntx_stream_abort */
+    _Atomic bool stalling;         /* one of the waiting threads counts the time of all */
+
+    struct ntx__late *late;        /* lock; [2 * n_sched] */
+    _Atomic uint32_t n_late;       /* written under lock */
+
+    struct ntx__io_text texts[NTX__TEXTS]; /* lock */
+    uint32_t next_text;
+    char abort_text[256];          /* lock */
+
+    uint32_t *row_frame;           /* engine: [n_demands] which row is in which frame, during rows() */
+};
+
+/* The pass has failed with rc (the first failure wins); returns the errno that all callers get. */
+int ntx__stream_fail(struct ntx_stream *s, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Same, for a read that iod gave up; waits a moment for iod's own words. */
+int ntx__stream_fail_read(struct ntx_stream *s, uint32_t chunk, uint32_t file, uint64_t offset, uint64_t bytes, int err);
+
+/* The errno of the pass's failure, or of an abort (which fails it); 0: go on. */
+int ntx__stream_check_abort(struct ntx_stream *s);
+
+/* Waits until the word is READY, FAILED or SKIPPED with generation gen; *seen is what it was then. Fails (and so ends the
+ * pass) on abort, another thread's failure, or the time limit. `what` and `number` are for the error text. */
+int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen, const char *what, uint64_t number, uint32_t *seen);
+/* One slice of a longer wait: frees what is late, wakes iod, sleeps on the word while it holds `seen`. */
+int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t seen, uint64_t since, const char *what, uint64_t number);
+uint64_t ntx__stream_stall_begin(struct ntx_stream *s); /* time, or 0: another thread counts already */
+void ntx__stream_stall_end(struct ntx_stream *s, uint64_t since);
+
+/* Wakes iod if it sleeps. To be called after the words it is to see were stored with memory_order_seq_cst. */
+void ntx__stream_wake(struct ntx_stream *s);
+
+/* The word has generation gen, and iod is through with it. */
+static inline bool ntx__settled(uint32_t word, uint32_t gen)
+{
+    enum ntx_state st = ntx_word_state(word);
+    return ntx_word_gen(word) == (gen & NTX__GEN) && (st == NTX_READY || st == NTX_FAILED || st == NTX_SKIPPED);
+}
+
+/* Frees those late sequences that iod is through with. Any thread. */
+void ntx__stream_free_late(struct ntx_stream *s);
+
+int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);
+
+#endif
