@@ -1,0 +1,61 @@
+/* engine_impl.h: what the parts of the engine share; nobody else includes it. All of it belongs to the engine thread but
+ * what the lock guards.
+ *
+ *   engine.c       the thread, its jobs, waiting
+ *   engine_job.c   requests become sessions, wait for KV, end
+ *   engine_pass.c  who has rows in the next pass; what becomes of its results */
+#ifndef NTX_COMPUTED_ENGINE_IMPL_H
+#define NTX_COMPUTED_ENGINE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "computed/engine.h"
+#include "computed/session.h"
+
+enum ntx_job_kind { NTX_JOB_REQUEST, NTX_JOB_GONE, NTX_JOB_CANCEL_ALL, NTX_JOB_QUIT };
+
+struct ntx_job {
+    struct ntx_job *next;
+    enum ntx_job_kind kind;
+    struct ntx_sink *sink; /* one reference, or NULL */
+    Ntx__Request *req;     /* owned, or NULL */
+    uint64_t asked_ns;
+};
+
+struct ntx_engine {
+    struct ntx_engine_config c;
+    struct ntx_loaded *l; /* c.loaded */
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards jobs, poked */
+    pthread_cond_t wake;
+    struct ntx_job *jobs, **last_job;
+    bool poked;
+    atomic_uint n_jobs;   /* submitted and not yet done with */
+    atomic_uint n_working; /* sessions that run or wait; written by the engine */
+
+    struct ntx_session *sessions; /* in the order of their requests */
+    uint64_t last_session;
+    bool quit, was_busy;
+    uint64_t pass;
+    uint32_t max_rows, n_live, n_rows;
+    struct ntx_session **live;  /* [max_sessions] that may have rows in this pass */
+    struct ntx_row *rows;       /* [max_rows] */
+    float *logits;              /* [logits_rows x n_vocab] */
+};
+
+/* ---- engine_job.c */
+void ntx__engine_job(struct ntx_engine *e, struct ntx_job *job);
+void ntx__engine_admit(struct ntx_engine *e); /* queued sessions whose KV is free begin to run */
+/* The request of s ends with an answer, or with an error; s is freed unless it is kept. */
+void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char *finish);
+void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, const char *text);
+void ntx__engine_drop(struct ntx_engine *e, struct ntx_session *s);
+void ntx__engine_gauges(struct ntx_engine *e);
+void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len);
+
+/* ---- engine_pass.c */
+bool ntx__engine_pass(struct ntx_engine *e); /* false: nobody has anything to compute now */
+
+#endif

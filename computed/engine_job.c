@@ -1,0 +1,326 @@
+/* Requests become sessions, wait for KV blocks, and end. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/engine_impl.h"
+
+static void append(struct ntx_engine *e, struct ntx_session *s)
+{
+    struct ntx_session **p = &e->sessions;
+    while (*p)
+        p = &(*p)->next;
+    s->next = NULL;
+    *p = s;
+}
+
+static void unlink_session(struct ntx_engine *e, struct ntx_session *s)
+{
+    for (struct ntx_session **p = &e->sessions; *p; p = &(*p)->next)
+        if (*p == s) {
+            *p = s->next;
+            return;
+        }
+}
+
+static struct ntx_session *find(struct ntx_engine *e, const struct ntx_sink *sink, uint64_t id)
+{
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        if (s->sink == sink && s->id == id)
+            return s;
+    return NULL;
+}
+
+static void set_state(struct ntx_engine *e, struct ntx_session *s, enum ntx_session_state state)
+{
+    if (s->state == NTX_SESSION_IDLE && state != NTX_SESSION_IDLE)
+        atomic_fetch_add(&e->n_working, 1);
+    if (s->state != NTX_SESSION_IDLE && state == NTX_SESSION_IDLE)
+        atomic_fetch_sub(&e->n_working, 1);
+    s->state = state;
+}
+
+void ntx__engine_drop(struct ntx_engine *e, struct ntx_session *s)
+{
+    set_state(e, s, NTX_SESSION_IDLE);
+    unlink_session(e, s);
+    ntx_session_free(s);
+}
+
+void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len)
+{
+    Ntx__Token t = NTX__TOKEN__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    t.token = token;
+    t.text.data = (uint8_t *)(uintptr_t)text;
+    t.text.len = len;
+    r.id = s->request;
+    r.body_case = NTX__REPLY__BODY_TOKEN;
+    r.token = &t;
+    ntx_mail_reply(e->c.mail, s->sink, &r, false);
+}
+
+static void send_score(struct ntx_engine *e, struct ntx_session *s)
+{
+    Ntx__Score m = NTX__SCORE__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    m.nll = s->nll;
+    m.count = s->n_tokens - s->from;
+    m.each = s->each;
+    m.n_each = m.count;
+    r.id = s->request;
+    r.body_case = NTX__REPLY__BODY_SCORE;
+    r.score = &m;
+    ntx_mail_reply(e->c.mail, s->sink, &r, true);
+}
+
+/* Text that was held back in case it became a stop string is shown after all. */
+static void flush_text(struct ntx_engine *e, struct ntx_session *s)
+{
+    const char *text;
+    size_t n;
+    if (s->text && !ntx_text_take(s->text, true, &text, &n) && n) {
+        ntx__dialog_append(&s->dialog, text, n);
+        ntx__engine_send_token(e, s, -1, text, n);
+    }
+}
+
+void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char *finish)
+{
+    flush_text(e, s);
+    if (s->kind == NTX_SESSION_SCORE && !*finish) {
+        send_score(e, s);
+        ntx__engine_drop(e, s);
+        return;
+    }
+    s->run.finish = finish;
+    s->run.predictor_lost = s->predictor_lost;
+    ntx_run_ended(&s->run, e->c.counters);
+    char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
+    ntx_mail_done(e->c.mail, s->sink, s->request, finish, stats);
+    free(stats);
+    if (s->kind != NTX_SESSION_GENERATE || !s->keep) {
+        ntx__engine_drop(e, s);
+        return;
+    }
+    set_state(e, s, NTX_SESSION_IDLE);
+    ntx_session_rest(s);
+}
+
+void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, const char *text)
+{
+    ntx_mail_error(e->c.mail, s->sink, s->request, err, "%s", text);
+    ntx__engine_drop(e, s);
+}
+
+/* The session that a request works on: a new one, or the client's kept one; NULL when it has been answered with an error. */
+static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_job *j)
+{
+    const Ntx__Request *q = j->req;
+    uint64_t id = q->body_case == NTX__REQUEST__BODY_GENERATE ? q->generate->session : 0;
+    struct ntx_session *s;
+    if (!id) {
+        if (!ntx_session_new(j->sink, ++e->last_session, &s)) {
+            append(e, s);
+            return s;
+        }
+        ntx_mail_error(e->c.mail, j->sink, q->id, -ENOMEM, "no memory for a session");
+        return NULL;
+    }
+    if (!(s = find(e, j->sink, id)))
+        ntx_mail_error(e->c.mail, j->sink, q->id, -ENOENT, "session %llu is not there any more: begin a new one", (unsigned long long)id);
+    else if (s->state != NTX_SESSION_IDLE)
+        ntx_mail_error(e->c.mail, j->sink, q->id, -EBUSY, "session %llu is still busy with a request", (unsigned long long)id);
+    return s && s->state == NTX_SESSION_IDLE ? s : NULL;
+}
+
+static uint32_t count_queued(const struct ntx_engine *e)
+{
+    uint32_t n = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        n += s->state == NTX_SESSION_QUEUED;
+    return n;
+}
+
+static void send_started(struct ntx_engine *e, struct ntx_session *s)
+{
+    Ntx__Started m = NTX__STARTED__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    m.session = s->id;
+    m.prompt_tokens = s->run.prompt_tokens;
+    m.seed = s->run.seed;
+    r.id = s->request;
+    r.body_case = NTX__REPLY__BODY_STARTED;
+    r.started = &m;
+    ntx_mail_reply(e->c.mail, s->sink, &r, false);
+}
+
+static void begin(struct ntx_engine *e, const struct ntx_job *j)
+{
+    const Ntx__Request *q = j->req;
+    struct ntx_err err = {0};
+    struct ntx_session *s = session_for(e, j);
+    if (!s)
+        return;
+    bool fresh = !s->n_tokens;
+    int rc = -EINVAL;
+    if (q->body_case == NTX__REQUEST__BODY_GENERATE)
+        rc = ntx_session_generate(s, &e->l->env, q->generate, &err);
+    else if (q->body_case == NTX__REQUEST__BODY_LOGITS)
+        rc = ntx_session_logits(s, &e->l->env, q->logits, &err);
+    else if (q->body_case == NTX__REQUEST__BODY_SCORE)
+        rc = ntx_session_score(s, &e->l->env, q->score, &err);
+    if (rc) {
+        ntx_mail_error(e->c.mail, j->sink, q->id, rc, "%s", err.text);
+        if (fresh)
+            ntx__engine_drop(e, s);
+        return;
+    }
+    s->request = q->id;
+    s->run.asked_ns = j->asked_ns;
+    unlink_session(e, s); /* it stands at the end of the line */
+    append(e, s);
+    set_state(e, s, NTX_SESSION_QUEUED);
+    if (s->kind == NTX_SESSION_GENERATE)
+        send_started(e, s);
+    ntx__engine_admit(e);
+    uint32_t waiting = count_queued(e);
+    if (s->state != NTX_SESSION_QUEUED)
+        return;
+    if (waiting > e->c.max_queue) {
+        char text[256];
+        snprintf(text, sizeof text, "busy: %u of %u KV blocks are taken and %u requests wait already; try again later", ntx_kv_pool_used(e->l->kv),
+                 ntx_kv_pool_blocks(e->l->kv), waiting - 1);
+        ntx__engine_fail(e, s, -EBUSY, text);
+        return;
+    }
+    ntx_mail_progress(e->c.mail, s->sink, s->request, "queue", 0, waiting);
+}
+
+/* Idle sessions give up their KV for somebody who waits; their tokens stay, and are computed again when they go on. The values are the
+ * same then, but for layers that were skipped: so not with a policy that skips. */
+static bool push_out_idle(struct ntx_engine *e)
+{
+    for (struct ntx_session *s = e->sessions; s && !e->l->skips; s = s->next)
+        if (s->state == NTX_SESSION_IDLE && s->kv) {
+            ntx_kv_seq_free(s->kv);
+            s->kv = NULL;
+            s->n_past = 0;
+            return true;
+        }
+    return false;
+}
+
+static int reserve(struct ntx_engine *e, struct ntx_session *s)
+{
+    int rc = s->kv ? 0 : -EAGAIN;
+    while (rc == -EAGAIN) {
+        rc = ntx_kv_seq_new(e->l->kv, s->reserve, &s->kv);
+        if (rc == -EAGAIN && !push_out_idle(e))
+            return rc;
+    }
+    return rc;
+}
+
+void ntx__engine_admit(struct ntx_engine *e)
+{
+    uint32_t running = 0;
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        running += s->state == NTX_SESSION_RUNNING;
+    for (struct ntx_session *s = e->sessions, *next; s && running < e->l->max_sessions; s = next) {
+        next = s->next;
+        if (s->state != NTX_SESSION_QUEUED)
+            continue;
+        int rc = reserve(e, s);
+        if (rc == -EAGAIN)
+            return; /* the others came later */
+        if (rc) {
+            char text[200];
+            snprintf(text, sizeof text, "KV for %u tokens does not fit: %u blocks of %d tokens are all there are; load the model with a smaller --ctx or a larger --ram",
+                     s->reserve, ntx_kv_pool_blocks(e->l->kv), NTX_KV_BLOCK);
+            ntx__engine_fail(e, s, rc, text);
+            continue;
+        }
+        set_state(e, s, NTX_SESSION_RUNNING);
+        s->n_prompt = ntx_session_todo(s);
+        ntx_run_admitted(&s->run, e->c.counters);
+        running++;
+    }
+}
+
+static void cancel(struct ntx_engine *e, const struct ntx_job *j)
+{
+    uint64_t target = j->req->cancel->target;
+    for (struct ntx_session *s = e->sessions, *next; s; s = next) {
+        next = s->next;
+        if (s->sink == j->sink && s->request == target && s->state != NTX_SESSION_IDLE)
+            ntx__engine_finish(e, s, "cancel");
+    }
+    ntx_mail_done(e->c.mail, j->sink, j->req->id, "", NULL);
+}
+
+static void close_session(struct ntx_engine *e, const struct ntx_job *j)
+{
+    struct ntx_session *s = find(e, j->sink, j->req->close_session->session);
+    if (!s) {
+        ntx_mail_error(e->c.mail, j->sink, j->req->id, -ENOENT, "there is no session %llu", (unsigned long long)j->req->close_session->session);
+        return;
+    }
+    s->keep = false;
+    if (s->state != NTX_SESSION_IDLE)
+        ntx__engine_finish(e, s, "cancel");
+    else
+        ntx__engine_drop(e, s);
+    ntx_mail_done(e->c.mail, j->sink, j->req->id, "", NULL);
+}
+
+static void drop_client(struct ntx_engine *e, const struct ntx_sink *sink)
+{
+    for (struct ntx_session *s = e->sessions, *next; s; s = next) {
+        next = s->next;
+        if (s->sink == sink)
+            ntx__engine_drop(e, s);
+    }
+}
+
+static void cancel_all(struct ntx_engine *e)
+{
+    for (struct ntx_session *s = e->sessions, *next; s; s = next) {
+        next = s->next;
+        if (s->state != NTX_SESSION_IDLE)
+            ntx__engine_finish(e, s, "cancel");
+    }
+}
+
+void ntx__engine_job(struct ntx_engine *e, struct ntx_job *j)
+{
+    switch (j->kind) {
+    case NTX_JOB_GONE:
+        drop_client(e, j->sink);
+        return;
+    case NTX_JOB_CANCEL_ALL:
+        cancel_all(e);
+        return;
+    case NTX_JOB_QUIT:
+        cancel_all(e);
+        e->quit = true;
+        return;
+    case NTX_JOB_REQUEST:
+        if (j->req->body_case == NTX__REQUEST__BODY_CANCEL)
+            cancel(e, j);
+        else if (j->req->body_case == NTX__REQUEST__BODY_CLOSE_SESSION)
+            close_session(e, j);
+        else
+            begin(e, j);
+        return;
+    }
+}
+
+void ntx__engine_gauges(struct ntx_engine *e)
+{
+    uint32_t queued = count_queued(e), working = atomic_load(&e->n_working);
+    ntx_gauge(e->c.counters, NTX_C_comp_sessions, working - queued);
+    ntx_gauge(e->c.counters, NTX_C_comp_queued, queued);
+    ntx_gauge(e->c.counters, NTX_C_comp_kv_blocks_used, ntx_kv_pool_used(e->l->kv));
+}

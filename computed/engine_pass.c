@@ -1,0 +1,215 @@
+/* One pass: who has rows in it, running it, and what becomes of its results. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/util.h"
+#include "computed/engine_impl.h"
+
+static size_t logits_reply_bytes(const struct ntx_engine *e)
+{
+    return e->l->env.n_vocab * sizeof(float) + 64;
+}
+
+/* A client that does not take its replies lets its own sessions rest, nobody else's. */
+static void collect(struct ntx_engine *e)
+{
+    e->n_live = 0;
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        if (s->state == NTX_SESSION_RUNNING && ntx_sink_pending(s->sink) < NTX_SINK_FULL && !ntx_sink_closed(s->sink)) {
+            s->take = 0;
+            e->live[e->n_live++] = s;
+        }
+}
+
+struct budget {
+    uint32_t rows, logits, probes;
+};
+
+/* Up to n more rows of s, as long as there is room for the logits that they ask for. */
+static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
+{
+    uint32_t before = s->take;
+    while (n-- && b->rows && s->take < ntx_session_todo(s)) {
+        bool logits = ntx_session_wants_logits(s, s->n_past + s->take);
+        if (logits && !b->logits)
+            break;
+        b->logits -= logits;
+        b->rows--;
+        s->take++;
+    }
+    return s->take > before;
+}
+
+/* Rows of logits that the client's sink has room for; one at least, or it would never go on. */
+static uint32_t sink_room(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    if (s->kind != NTX_SESSION_LOGITS)
+        return UINT32_MAX;
+    size_t pending = ntx_sink_pending(s->sink), room = pending < NTX_SINK_FULL ? (NTX_SINK_FULL - pending) / logits_reply_bytes(e) : 0;
+    return (uint32_t)NTX_MAX(room, (size_t)1);
+}
+
+static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first, uint32_t n_prompts)
+{
+    uint32_t fair = NTX_MAX(b->rows / n_prompts, 1u);
+    for (int round = 0; round < 2; round++) /* a fair share for each, then the rest in order */
+        for (uint32_t i = 0; i < e->n_live && b->rows; i++) {
+            struct ntx_session *s = e->live[(first + i) % e->n_live];
+            if (ntx_session_decoding(s))
+                continue;
+            uint32_t most = sink_room(e, s), share = round ? b->rows : fair;
+            grow(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
+        }
+}
+
+/* One row for each session that writes, the rest for prompts: at least one row where the pass has two. Begins with another session each
+ * time, so that a pass too small for all serves all in turn. */
+static void share_rows(struct ntx_engine *e)
+{
+    struct budget b = {e->max_rows, e->l->logits_rows, e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX};
+    uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
+    for (uint32_t i = 0; i < e->n_live; i++)
+        n_prompts += !ntx_session_decoding(e->live[i]);
+    uint32_t spare = !n_prompts ? 0 : e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1);
+    for (uint32_t i = 0; i < e->n_live && b.rows > spare && b.probes; i++) {
+        struct ntx_session *s = e->live[(first + i) % e->n_live];
+        if (ntx_session_decoding(s) && grow(s, &b, 1))
+            b.probes--;
+    }
+    if (n_prompts)
+        give_prompts(e, &b, first, n_prompts);
+}
+
+static void lay_rows(struct ntx_engine *e)
+{
+    uint32_t n = 0, n_logits = 0;
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        struct ntx_session *s = e->live[i];
+        for (uint32_t k = 0; k < s->take; k++, n++) {
+            uint32_t pos = s->n_past + k;
+            bool logits = ntx_session_wants_logits(s, pos);
+            e->rows[n] = (struct ntx_row){
+                .token = s->tokens[pos],
+                .pos = pos,
+                .kv = s->kv,
+                .logits = logits ? e->logits + (size_t)n_logits++ * e->l->env.n_vocab : NULL,
+                .may_skip = ntx_session_decoding(s) && !s->predictor_lost,
+                .session = s->id,
+            };
+        }
+    }
+    e->n_rows = n;
+}
+
+static void count_pass(struct ntx_engine *e, uint64_t t0)
+{
+    struct timespec cpu;
+    ntx_count(e->c.counters, NTX_C_comp_passes, 1);
+    ntx_count(e->c.counters, NTX_C_comp_rows, e->n_rows);
+    ntx_count(e->c.counters, NTX_C_comp_pass_ns, ntx_now_ns() - t0);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
+}
+
+/* No token of a pass is shown before it is sure that it was computed from the file that was loaded. */
+static int run(struct ntx_engine *e, struct ntx_err *err)
+{
+    struct ntx_batch b = {.pass = e->pass, .rows = e->rows, .n_rows = e->n_rows};
+    uint64_t t0 = ntx_now_ns();
+    atomic_store_explicit(&e->l->region.hdr->current_pass, e->pass, memory_order_relaxed);
+    int rc = ntx_forward_run(e->l->forward, &b);
+    e->pass++;
+    count_pass(e, t0);
+    if (!rc)
+        return ntx_loaded_check(e->l, err);
+    const struct ntx_err *why = &ntx_stream_weights(e->l->stream)->error;
+    return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
+}
+
+static void give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row, uint32_t row_index)
+{
+    const char *finish, *text;
+    size_t len;
+    int32_t token;
+    if (row->may_skip) {
+        s->run.skipped_layers += ntx_skip_layers(e->c.skip, row_index);
+        s->predictor_lost |= ntx_skip_lost(e->c.skip, row_index);
+    }
+    int rc = ntx_session_sample(s, &e->l->env, row->logits, &token, &finish, &text, &len);
+    if (rc) {
+        ntx__engine_fail(e, s, rc, strerror(-rc));
+        return;
+    }
+    ntx_run_token(&s->run, e->c.counters);
+    ntx_count(e->c.counters, NTX_C_comp_tokens, 1);
+    ntx__engine_send_token(e, s, token, text, len);
+    if (finish)
+        ntx__engine_finish(e, s, finish);
+}
+
+static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
+{
+    for (uint32_t k = 0; k < s->take; k++) {
+        Ntx__LogitsRow m = NTX__LOGITS_ROW__INIT;
+        Ntx__Reply r = NTX__REPLY__INIT;
+        m.row = first_pos + k;
+        m.f32.data = (uint8_t *)rows[k].logits;
+        m.f32.len = e->l->env.n_vocab * sizeof(float);
+        r.id = s->request;
+        r.body_case = NTX__REPLY__BODY_LOGITS;
+        r.logits = &m;
+        ntx_mail_reply(e->c.mail, s->sink, &r, false);
+    }
+}
+
+/* The results of one session's rows. It may be gone afterwards. */
+static void give(struct ntx_engine *e, struct ntx_session *s, uint32_t first_row)
+{
+    const struct ntx_row *rows = e->rows + first_row;
+    uint32_t take = s->take, pos = s->n_past;
+    if (!ntx_session_decoding(s))
+        ntx_count(e->c.counters, NTX_C_comp_prompt_tokens, take);
+    s->n_past += take;
+    for (uint32_t k = 0; k < take && s->kind == NTX_SESSION_SCORE; k++)
+        if (rows[k].logits)
+            ntx_session_score_row(s, pos + k, rows[k].logits, e->l->env.n_vocab);
+    if (s->kind == NTX_SESSION_LOGITS)
+        give_logits(e, s, pos, rows);
+    if (ntx_session_todo(s)) {
+        if (s->kind != NTX_SESSION_LOGITS)
+            ntx_mail_progress(e->c.mail, s->sink, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
+        return;
+    }
+    if (s->kind == NTX_SESSION_GENERATE)
+        give_token(e, s, &rows[take - 1], first_row + take - 1);
+    else
+        ntx__engine_finish(e, s, "");
+}
+
+bool ntx__engine_pass(struct ntx_engine *e)
+{
+    struct ntx_err err = {0};
+    collect(e);
+    if (!e->n_live)
+        return false;
+    share_rows(e);
+    lay_rows(e);
+    if (!e->n_rows)
+        return false;
+    int rc = run(e, &err);
+    for (uint32_t i = 0, row = 0; i < e->n_live; i++) {
+        struct ntx_session *s = e->live[i];
+        uint32_t take = s->take;
+        if (!take)
+            continue;
+        if (rc == -ECANCELED)
+            ntx__engine_finish(e, s, "cancel");
+        else if (rc)
+            ntx__engine_fail(e, s, rc, err.text);
+        else
+            give(e, s, row);
+        row += take;
+    }
+    return true;
+}

@@ -1,0 +1,268 @@
+#include "computed/load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "shm/memlimit.h"
+
+/* Beside the budget, the processes themselves may take this much (DESIGN section 7). */
+#define PROCESS_BYTES (64ull << 20)
+
+uint64_t ntx_load_default_ram(uint64_t reclaim_bytes)
+{
+    struct ntx_memlimit m;
+    ntx_memlimit_read(&m);
+    uint64_t ram = m.mem_available + reclaim_bytes;
+    ram -= ram / 10;
+    if (m.cgroup_left != UINT64_MAX) {
+        uint64_t left = m.cgroup_left + reclaim_bytes, spare = NTX_MAX(left / 10, PROCESS_BYTES);
+        ram = NTX_MIN(ram, left > spare ? left - spare : 0);
+    }
+    return ram;
+}
+
+static uint32_t online_cpus(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) ? 1 : (uint32_t)NTX_MAX(CPU_COUNT(&set), 1);
+}
+
+/* A path is opened with all its parts, as a client would have done it. */
+static int open_path(struct ntx_load_request *r, struct ntx_err *err)
+{
+    char **paths = NULL;
+    int n = ntx_gguf_split_paths(r->path, &paths, err), rc = n < 0 ? n : 0;
+    if (n > NTX_MAX_FILES)
+        rc = ntx_err_set(err, -E2BIG, "%s: %d parts, at most %d are supported", r->path, n, NTX_MAX_FILES);
+    for (int i = 0; i < n; i++) {
+        int fd = rc ? -1 : open(paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        if (!rc && fd < 0)
+            rc = ntx_err_set(err, -errno, "%s: cannot open the model: %s", paths[i], strerror(errno));
+        if (rc) {
+            free(paths[i]);
+            continue;
+        }
+        r->fds[r->n_files] = fd;
+        r->names[r->n_files++] = paths[i];
+    }
+    free(paths);
+    return rc;
+}
+
+static int check_file(int fd, const char *name, struct stat *st, struct ntx_err *err)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (fstat(fd, st))
+        return ntx_err_set(err, -errno, "%s: %s", name, strerror(errno));
+    if (!S_ISREG(st->st_mode))
+        return ntx_err_set(err, -EINVAL, "%s: not a regular file", name);
+    if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
+        return ntx_err_set(err, -EBADF, "%s: not open for reading", name);
+    return 0;
+}
+
+static int take_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    int rc = r->n_files ? 0 : open_path(r, err);
+    for (unsigned i = 0; !rc && i < r->n_files; i++)
+        rc = check_file(r->fds[i], r->names[i], &l->stamps[i], err);
+    if (rc)
+        return rc;
+    memcpy(l->fds, r->fds, sizeof l->fds);
+    memcpy(l->names, r->names, sizeof l->names);
+    l->n_files = r->n_files;
+    r->n_files = 0;
+    return 0;
+}
+
+static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    if (r->backend && *r->backend && strcmp(r->backend, "auto") && strcmp(r->backend, "cpu"))
+        return ntx_err_set(err, -ENOTSUP, "back end '%s' is not in this build: use auto or cpu", r->backend);
+    bool forced = r->kernel && *r->kernel;
+    if (!(l->ops = ntx_cpu_pick(forced ? r->kernel : NULL)))
+        return ntx_err_set(err, -EINVAL, "kernel set '%s' is unknown, or this CPU lacks it: there are %s", forced ? r->kernel : "", ntx_cpu_names());
+    return 0;
+}
+
+static int read_model(struct ntx_loaded *l, struct ntx_err *err)
+{
+    struct ntx_str jinja;
+    int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &l->gguf, err);
+    if (!rc)
+        rc = ntx_model_open(l->gguf, &l->model, err);
+    if (!rc)
+        rc = ntx_tokenizer_open(l->gguf, &l->tok, err);
+    if (rc)
+        return rc;
+    l->env.tok = l->tok;
+    l->env.n_vocab = l->model->hp.n_vocab;
+    if (!ntx_gguf_str(l->gguf, "tokenizer.chat_template", &jinja) && jinja.n) {
+        l->env.has_template = true;
+        l->env.chat = ntx_chat_by_shape(jinja.p, jinja.n);
+    }
+    if (ntx_tokenizer_n_vocab(l->tok) > l->env.n_vocab)
+        return ntx_err_set(err, -EINVAL, "%s: the vocabulary has %u tokens, the output matrix %u rows", l->names[0], ntx_tokenizer_n_vocab(l->tok),
+                           l->env.n_vocab);
+    return 0;
+}
+
+/* How many sessions and rows of logits fit into a small part of the budget, and what they take of it. */
+static uint64_t client_bytes(struct ntx_loaded *l)
+{
+    uint64_t row = 4ull * l->env.n_vocab, session = 4 * row + (64u << 10);
+    uint64_t n = l->ram_bytes / 128 / session, rows = l->ram_bytes / 128 / row;
+    l->max_sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_LOAD_SESSIONS_MAX), (uint64_t)NTX_LOAD_SESSIONS_MIN);
+    l->logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)l->max_sessions);
+    return l->max_sessions * session + l->logits_rows * row;
+}
+
+static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    l->ram_bytes = r->ram_bytes ? r->ram_bytes : ntx_load_default_ram(r->reclaim_bytes);
+    struct ntx_plan_request q = {
+        .ram_bytes = l->ram_bytes,
+        .other_bytes = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + client_bytes(l),
+        .ctx = r->ctx,
+        .sessions = r->sessions,
+        .threads = r->threads ? NTX_MIN(r->threads, 256u) : online_cpus(),
+        .max_rows = r->max_rows,
+        .chunk_bytes = r->chunk_bytes,
+        .ring_slots = r->ring_slots,
+        .drive_bps = r->link_nvme_bps,
+    };
+    int rc = ntx_plan_make(l->model, &q, &l->plan, err);
+    if (rc)
+        return rc;
+    l->env.ctx = l->plan->ctx;
+    return 0;
+}
+
+static char *take_string(char **p)
+{
+    char *s = *p;
+    *p = NULL;
+    return s;
+}
+
+int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct ntx_err *err)
+{
+    struct ntx_loaded *l = calloc(1, sizeof *l);
+    if (!l)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    l->wake_fd = -1;
+    l->region.fd = -1;
+    int rc = take_files(r, l, err);
+    if (!rc)
+        rc = pick_kernel(r, l, err);
+    if (!rc)
+        rc = read_model(l, err);
+    if (!rc)
+        rc = plan(r, l, err);
+    if (rc) {
+        ntx_loaded_free(l);
+        return rc;
+    }
+    l->link_nvme_bps = r->link_nvme_bps;
+    l->source = take_string(&r->source);
+    l->iod_fault = take_string(&r->iod_fault);
+    l->predictor_fault = take_string(&r->predictor_fault);
+    l->policy = take_string(&r->policy);
+    *out = l;
+    return 0;
+}
+
+/* The tables that the workers read: written once, before the region is handed to anybody. */
+static void fill_tables(struct ntx_loaded *l)
+{
+    struct ntx_region_hdr *h = l->region.hdr;
+    memcpy(l->region.sched, l->plan->sched, l->plan->geo.n_sched * sizeof *l->plan->sched);
+    for (uint32_t i = 0; i < h->n_chunks; i++) {
+        l->region.chunks[i] = l->plan->table[i];
+        if (l->region.chunks[i].placement == NTX_PLACE_HOST)
+            l->region.chunks[i].where += h->off_arena;
+    }
+    for (unsigned i = 0; i < l->n_files; i++)
+        h->file_bytes[i] = (uint64_t)l->stamps[i].st_size;
+}
+
+int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *counters, struct ntx_err *err)
+{
+    l->plan->geo.epoch = epoch;
+    int rc = ntx_region_create(&l->plan->geo, &l->region, l->note, sizeof l->note, err);
+    if (rc)
+        return rc;
+    fill_tables(l);
+    if ((l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
+        return ntx_err_set(err, -errno, "cannot make an eventfd: %s", strerror(errno));
+    struct ntx_stream_config c = {.region = &l->region, .counters = counters, .wake_fd = l->wake_fd, .wait_limit_s = 60};
+    if ((rc = ntx_stream_new(&c, &l->stream)))
+        return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
+    return ntx_kv_pool_new(&l->model->hp, l->plan->kv_blocks, &l->kv, err);
+}
+
+int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err)
+{
+    struct ntx_forward_config c = {
+        .model = l->model,
+        .chunks = l->plan->chunks,
+        .ops = l->ops,
+        .weights = ntx_stream_weights(l->stream),
+        .threads = l->plan->threads,
+        .max_rows = l->plan->max_rows,
+        .ctx = l->plan->ctx,
+        .skip = *skip,
+    };
+    return ntx_forward_new(&c, &l->forward, err);
+}
+
+void ntx_loaded_free(struct ntx_loaded *l)
+{
+    if (!l)
+        return;
+    ntx_forward_free(l->forward);
+    ntx_kv_pool_free(l->kv);
+    ntx_stream_free(l->stream);
+    ntx_region_close(&l->region);
+    if (l->wake_fd >= 0)
+        close(l->wake_fd);
+    ntx_plan_free(l->plan);
+    ntx_tokenizer_free(l->tok);
+    ntx_model_free(l->model);
+    ntx_gguf_free(l->gguf);
+    for (unsigned i = 0; i < l->n_files; i++) {
+        close(l->fds[i]);
+        free(l->names[i]);
+    }
+    free(l->source);
+    free(l->iod_fault);
+    free(l->predictor_fault);
+    free(l->policy);
+    free(l);
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err)
+{
+    struct stat now;
+    for (unsigned i = 0; i < l->n_files; i++) {
+        const struct stat *was = &l->stamps[i];
+        if (fstat(l->fds[i], &now))
+            return ntx_err_set(err, -errno, "%s: %s", l->names[i], strerror(errno));
+        /* A name that was removed or added changes ctime too, and no byte of the file. */
+        bool renamed = now.st_nlink != was->st_nlink;
+        if (now.st_size != was->st_size || !same_time(now.st_mtim, was->st_mtim) || (!renamed && !same_time(now.st_ctim, was->st_ctim)))
+            return ntx_err_set(err, -ESTALE, "%s: the file has been changed while it was loaded: load the model again", l->names[i]);
+    }
+    return 0;
+}

@@ -1,0 +1,87 @@
+/* load.h: from descriptors or a path to everything that a loaded model needs. Blocking: the server calls it in a work thread.
+ *
+ *   ntx_load_open   files -> header -> model -> tokenizer -> plan      cheap; refuses what cannot work, changes nothing
+ *   ntx_load_build  region -> stream -> KV pool                        takes the memory; may take seconds
+ *   ntx_load_start  forward pass, once the predictor said which layer it looks at
+ *
+ * The struct is filled in that order and is constant afterwards, but for the objects' own insides. */
+#ifndef NTX_COMPUTED_LOAD_H
+#define NTX_COMPUTED_LOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "common/err.h"
+#include "computed/cpu/cpu.h"
+#include "computed/forward.h"
+#include "computed/kv.h"
+#include "computed/plan.h"
+#include "computed/session.h"
+#include "computed/stream.h"
+#include "model/gguf.h"
+#include "model/tokenizer.h"
+#include "shm/counters.h"
+#include "shm/region.h"
+
+#define NTX_LOAD_SESSIONS_MIN 4
+#define NTX_LOAD_SESSIONS_MAX 32
+
+struct ntx_load_request {
+    char *path;                /* opened here when there are no descriptors */
+    char *names[NTX_MAX_FILES]; /* of the parts, for messages */
+    int fds[NTX_MAX_FILES];    /* owned: closed with the request, or taken by the model */
+    unsigned n_files;
+    uint64_t ram_bytes;        /* 0: what this machine has left */
+    uint64_t reclaim_bytes;    /* what the model that this one replaces gives back first */
+    uint32_t ctx, threads, sessions, max_rows, ring_slots;
+    uint64_t chunk_bytes;
+    char *backend, *kernel;    /* NULL or "": the best */
+    double link_nvme_bps;
+    char *source, *iod_fault, *predictor_fault, *policy; /* never NULL */
+};
+
+struct ntx_loaded {
+    char *names[NTX_MAX_FILES];
+    int fds[NTX_MAX_FILES];
+    struct stat stamps[NTX_MAX_FILES]; /* as they were when the header was read */
+    unsigned n_files;
+    struct ntx_gguf *gguf;
+    struct ntx_model *model;
+    struct ntx_tokenizer *tok;
+    struct ntx_session_env env;
+    const struct ntx_cpu_ops *ops;
+    uint64_t ram_bytes;
+    uint32_t max_sessions;     /* that may run at once */
+    uint32_t logits_rows;      /* rows of a pass that may ask for logits */
+    struct ntx_plan *plan;
+
+    struct ntx_region region;
+    char note[512];            /* what the region fell back to, "" when nothing */
+    int wake_fd;
+    struct ntx_stream *stream;
+    struct ntx_kv_pool *kv;
+
+    struct ntx_forward *forward;
+    double link_nvme_bps;
+    char *source, *iod_fault, *predictor_fault, *policy;
+    bool skips;                /* the policy may skip layers */
+    uint32_t probe_layer;
+};
+
+/* From a Load message and the descriptors that came with it (taken over, also on failure). */
+int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out, struct ntx_err *err);
+void ntx_load_request_free(struct ntx_load_request *r);
+
+int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct ntx_err *err);
+int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *counters, struct ntx_err *err);
+int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err);
+void ntx_loaded_free(struct ntx_loaded *l); /* no thread and no worker uses it any more */
+
+/* -ESTALE with the file's name when a file is not any more what it was when its header was read. */
+int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err);
+
+/* The default of --ram: what may still be taken, less a tenth and at least what the processes themselves need. */
+uint64_t ntx_load_default_ram(uint64_t reclaim_bytes);
+
+#endif

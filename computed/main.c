@@ -1,0 +1,184 @@
+/* ntx-computed: owns the sessions, computes. This file: arguments, configuration, loop, signals, readiness. */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/util.h"
+#include "computed/server.h"
+#include "ntx_version.h"
+
+#define EXIT_USAGE 100
+#define EXIT_FAILED 111
+#define CAPTIVE_GRACE_MS 2000
+#define SERVICE_GRACE_MS 30000
+
+const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT ")";
+
+struct args {
+    const char *dir, *config, *model;
+    int alive_fd;
+    bool service;
+    enum ntx_log_level level;
+};
+
+struct app { /* everything that a callback needs */
+    uv_loop_t loop;
+    struct ntx_server *server;
+    uv_signal_t term, interrupt;
+    uv_poll_t alive;
+    uint32_t grace_ms;
+};
+
+static const struct argp_option options[] = {
+    {"runtime", 'r', "DIR", 0, "runtime directory with the sockets (default: $NTX_RUNTIME, /run/ntx for the service, $XDG_RUNTIME_DIR/ntx)", 0},
+    {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
+    {"config", 'c', "FILE", 0, "configuration file", 0},
+    {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
+    {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read the service's configuration", 0},
+    {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
+    {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *st)
+{
+    struct args *a = st->input;
+    char *end;
+    switch (key) {
+    case 'r': a->dir = arg; return 0;
+    case 'c': a->config = arg; return 0;
+    case 'm': a->model = arg; return 0;
+    case 's': a->service = true; return 0;
+    case 'q': a->level = NTX_LOG_WARN; return 0;
+    case 'a':
+        a->alive_fd = (int)strtol(arg, &end, 10);
+        if (*end || end == arg || a->alive_fd < 0)
+            argp_error(st, "--alive-fd: '%s' is not a descriptor's number", arg);
+        return 0;
+    case 'l':
+        if (!strcmp(arg, "error"))
+            a->level = NTX_LOG_ERR;
+        else if (!strcmp(arg, "warning"))
+            a->level = NTX_LOG_WARN;
+        else if (!strcmp(arg, "info"))
+            a->level = NTX_LOG_INFO;
+        else if (!strcmp(arg, "debug"))
+            a->level = NTX_LOG_DEBUG;
+        else
+            argp_error(st, "--log-level: '%s' is none of error, warning, info, debug", arg);
+        return 0;
+    case ARGP_KEY_ARG: argp_error(st, "unexpected argument '%s'", arg); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void on_signal(uv_signal_t *h, int number)
+{
+    struct app *a = h->data;
+    ntx_log(NTX_LOG_INFO, "%s: ending", strsignal(number));
+    ntx_server_shutdown(a->server, a->grace_ms);
+}
+
+/* Whoever started us is gone, and with it everybody who waits for an answer. */
+static void on_alive(uv_poll_t *h, int status, int events)
+{
+    struct app *a = h->data;
+    char c;
+    (void)status;
+    (void)events;
+    int fd;
+    if (uv_fileno((uv_handle_t *)h, &fd) || (read(fd, &c, 1) < 0 && (errno == EAGAIN || errno == EINTR)))
+        return;
+    uv_poll_stop(h);
+    ntx_server_shutdown(a->server, 0);
+}
+
+static int watch(struct app *a, const struct args *args, struct ntx_err *err)
+{
+    uv_signal_t *signals[] = {&a->term, &a->interrupt};
+    static const int numbers[] = {SIGTERM, SIGINT};
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(&a->loop, signals[i]);
+        signals[i]->data = a;
+        uv_signal_start(signals[i], on_signal, numbers[i]);
+        uv_unref((uv_handle_t *)signals[i]); /* the loop lives as long as the server */
+    }
+    if (args->alive_fd < 0)
+        return 0;
+    int flags = fcntl(args->alive_fd, F_GETFL);
+    if (flags < 0 || fcntl(args->alive_fd, F_SETFL, flags | O_NONBLOCK) || fcntl(args->alive_fd, F_SETFD, FD_CLOEXEC))
+        return ntx_err_set(err, -errno, "--alive-fd %d: %s", args->alive_fd, strerror(errno));
+    int rc = uv_poll_init(&a->loop, &a->alive, args->alive_fd);
+    if (rc)
+        return ntx_err_set(err, rc, "--alive-fd %d: %s", args->alive_fd, uv_strerror(rc));
+    a->alive.data = a;
+    uv_poll_start(&a->alive, UV_READABLE | UV_DISCONNECT, on_alive);
+    uv_unref((uv_handle_t *)&a->alive);
+    return 0;
+}
+
+static void close_handle(uv_handle_t *h, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(h))
+        uv_close(h, NULL);
+}
+
+/* Starts up, serves until the end. */
+static int serve(struct app *a, const struct args *args, const char *dir, struct ntx_err *err)
+{
+    Ntx__Load load = NTX__LOAD__INIT;
+    struct ntx_server_config c = {
+        .dir = dir, .service = args->service, .max_clients = 32, .max_requests = 16, .max_queue = 64, .grace_ms = SERVICE_GRACE_MS, .stall_s = 60};
+    a->grace_ms = args->service ? SERVICE_GRACE_MS : CAPTIVE_GRACE_MS;
+    load.path = (char *)(uintptr_t)(args->model ? args->model : "");
+    int rc = ntx_server_new(&a->loop, &c, &a->server, err);
+    if (rc)
+        return rc;
+    rc = watch(a, args, err);
+    if (!rc && args->model)
+        rc = ntx_server_load(a->server, &load, err);
+    if (rc)
+        ntx_server_shutdown(a->server, 0);
+    else
+        ntx_notify("READY=1");
+    uv_run(&a->loop, UV_RUN_DEFAULT);
+    ntx_server_free(a->server);
+    uv_walk(&a->loop, close_handle, NULL);
+    uv_run(&a->loop, UV_RUN_DEFAULT);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {options, parse, NULL,
+                                     "Serves language models bigger than memory: the part of ntx that computes. "
+                                     "Usually started by 'ntx' or by systemd, with ntx-iod and ntx-predictor beside it.",
+                                     NULL, NULL, NULL};
+    struct args args = {.alive_fd = -1, .level = NTX_LOG_INFO};
+    static struct app app;
+    struct ntx_err err = {0};
+    char dir[4096];
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    ntx_log_init("ntx-computed", args.level);
+    signal(SIGPIPE, SIG_IGN);
+    int rc = 0;
+    if (!args.dir && !(rc = ntx_runtime_dir(args.service, dir, sizeof dir, &err)))
+        args.dir = dir;
+    if (!rc && (rc = uv_loop_init(&app.loop)))
+        ntx_err_set(&err, rc, "cannot make an event loop: %s", uv_strerror(rc));
+    if (!rc)
+        rc = serve(&app, &args, args.dir, &err);
+    if (rc) {
+        ntx_log(NTX_LOG_ERR, "%s", err.text);
+        return EXIT_FAILED;
+    }
+    uv_loop_close(&app.loop);
+    return 0;
+}

@@ -1,0 +1,47 @@
+/* server.h: ntx-computed's main thread: clients on ntx.sock, the workers, the model that is loaded, the end.
+ *
+ *   clients --frames--> server --jobs--> engine (computes)
+ *                         |  ^--------mail---'
+ *                         +--> workers: region, configuration, probes
+ *
+ * One model at a time:
+ *
+ *   EMPTY -> OPENING -> (UNLOADING) -> BUILDING -> WAITING -> FILLING -> READY -> UNLOADING -> EMPTY
+ *            header,     of the one     region      workers    host       |
+ *            plan        before                     configured arena      the asker gets Loaded
+ *
+ * Answers are generated from FILLING on: a pass waits for the chunks that it needs. Requests that come while a model is
+ * on its way wait for it. Everything here runs in the loop's thread. */
+#ifndef NTX_COMPUTED_SERVER_H
+#define NTX_COMPUTED_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/err.h"
+#include "proto/ntx.pb-c.h"
+
+struct ntx_server;
+
+struct ntx_server_config {
+    const char *dir;            /* runtime directory */
+    bool service;               /* socket for the group (0660) instead of the user alone (0600) */
+    uint32_t max_clients;       /* connections at once; one more is told so and closed */
+    uint32_t max_requests;      /* under way at once, per client */
+    uint32_t max_queue;         /* requests that may wait for memory; 0: refused at once */
+    uint32_t grace_ms;          /* for running answers, at a Stop that names no time */
+    uint32_t stall_s;           /* a client that takes none of its replies for so long is dropped */
+    const Ntx__Load *defaults;  /* values for what a Load leaves at zero; NULL: none */
+};
+
+/* Listens, and waits for workers. */
+int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct ntx_server **out, struct ntx_err *err);
+/* Loads a model on the daemon's own behalf; what becomes of it is logged. */
+int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *err);
+/* Refuses what is new, lets running answers finish for grace_ms, then ends them with "cancel"; all handles get closed and so the loop
+ * ends. A second call only shortens the time. */
+void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms);
+void ntx_server_free(struct ntx_server *s); /* after the loop has ended; NULL is fine */
+
+#endif

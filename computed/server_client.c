@@ -1,0 +1,272 @@
+/* A connection: bytes and descriptors in, frames out. Descriptors come by recvmsg, which libuv's streams cannot do: so uv_poll. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/server_impl.h"
+
+#define READ_BYTES 65536
+
+static void on_ready(uv_poll_t *poll, int status, int events);
+
+/* While a client's replies pile up, its requests wait in the kernel; a broken connection is noticed all the same. */
+static void update_poll(struct ntx_conn *c)
+{
+    int events = UV_DISCONNECT;
+    if (!c->closing && ntx_sink_pending(c->sink) < NTX_SINK_FULL)
+        events |= UV_READABLE;
+    if (c->out)
+        events |= UV_WRITABLE;
+    if (c->gone || events == c->events)
+        return;
+    c->events = events;
+    uv_poll_start(&c->poll, events, on_ready);
+}
+
+static void drop_output(struct ntx_conn *c)
+{
+    while (c->out) {
+        struct ntx_out *o = c->out;
+        c->out = o->next;
+        ntx_sink_sent(c->sink, o->len);
+        free(o->buf);
+        free(o);
+    }
+    c->last_out = &c->out;
+}
+
+static void free_conn(struct ntx_conn *c)
+{
+    drop_output(c);
+    for (unsigned i = 0; i < c->n_fds; i++)
+        close(c->fds[i]);
+    close(c->fd);
+    ntx_frame_free(&c->in);
+    ntx_sink_unref(c->sink);
+    free(c);
+}
+
+static void on_closed(uv_handle_t *h) { free_conn(h->data); }
+
+void ntx__conn_close(struct ntx_conn *c)
+{
+    struct ntx_server *s = c->server;
+    if (c->gone)
+        return;
+    c->gone = true;
+    for (struct ntx_conn **p = &s->conns; *p; p = &(*p)->next)
+        if (*p == c) {
+            *p = c->next;
+            break;
+        }
+    s->n_conns--;
+    ntx_sink_close(c->sink);
+    ntx__conns_drop_sink(s, c->sink);
+    uv_close((uv_handle_t *)&c->poll, on_closed);
+    ntx__server_step(s);
+}
+
+void ntx__conn_finish(struct ntx_conn *c)
+{
+    c->closing = true;
+    if (c->out)
+        update_poll(c);
+    else
+        ntx__conn_close(c);
+}
+
+/* Writes what the socket takes. False: the connection is broken. */
+static bool write_some(struct ntx_conn *c)
+{
+    while (c->out) {
+        struct ntx_out *o = c->out;
+        ssize_t n = send(c->fd, o->buf + o->off, o->len - o->off, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno == EAGAIN;
+        c->moved_ns = ntx_now_ns();
+        o->off += (size_t)n;
+        if (o->off < o->len)
+            continue;
+        c->out = o->next;
+        if (!c->out)
+            c->last_out = &c->out;
+        ntx_sink_sent(c->sink, o->len);
+        free(o->buf);
+        free(o);
+    }
+    return true;
+}
+
+static void flush(struct ntx_conn *c)
+{
+    bool was_full = ntx_sink_pending(c->sink) >= NTX_SINK_FULL;
+    if (!write_some(c)) {
+        ntx__conn_close(c);
+        return;
+    }
+    if (was_full && ntx_sink_pending(c->sink) < NTX_SINK_FULL && c->server->engine)
+        ntx_engine_poke(c->server->engine);
+    if (c->closing && !c->out) {
+        ntx__conn_close(c);
+        return;
+    }
+    update_poll(c);
+}
+
+void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
+{
+    struct ntx_out *o = calloc(1, sizeof *o);
+    if (!o) {
+        ntx_sink_sent(c->sink, len);
+        free(frame);
+        ntx_sink_lose(c->sink);
+        return;
+    }
+    *o = (struct ntx_out){.buf = frame, .len = len};
+    if (!c->out)
+        c->moved_ns = ntx_now_ns();
+    *c->last_out = o;
+    c->last_out = &o->next;
+    flush(c);
+}
+
+static void garbage(struct ntx_conn *c, const char *why)
+{
+    ntx_log(NTX_LOG_WARN, "client %llu: %s; connection closed", (unsigned long long)ntx_sink_client(c->sink), why);
+    ntx__conn_close(c);
+}
+
+static void take_frames(struct ntx_conn *c)
+{
+    const uint8_t *body;
+    size_t len;
+    int rc = 0;
+    while (!c->gone && !c->closing && (rc = ntx_frame_next(&c->in, &body, &len)) > 0) {
+        Ntx__Request *req = ntx_request_unpack(body, len);
+        if (!req) {
+            garbage(c, "a frame that is no valid request");
+            return;
+        }
+        ntx__request(c, req);
+    }
+    if (rc < 0)
+        garbage(c, "a frame of an impossible length");
+}
+
+static void read_some(struct ntx_conn *c)
+{
+    uint8_t buf[READ_BYTES];
+    int fds[NTX_MAX_FILES];
+    unsigned n_fds = NTX_MAX_FILES;
+    int n = ntx_recv_fds(c->fd, buf, sizeof buf, fds, &n_fds);
+    if (n == -EAGAIN)
+        return;
+    if (n <= 0) {
+        ntx__conn_close(c);
+        return;
+    }
+    if (c->n_fds + n_fds > NTX_MAX_FILES) {
+        for (unsigned i = 0; i < n_fds; i++)
+            close(fds[i]);
+        garbage(c, "more descriptors than a model may have files");
+        return;
+    }
+    memcpy(c->fds + c->n_fds, fds, n_fds * sizeof *fds);
+    c->n_fds += n_fds;
+    if (ntx_frame_feed(&c->in, buf, (size_t)n)) {
+        garbage(c, "a frame that is too big, or no memory for it");
+        return;
+    }
+    take_frames(c);
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+    struct ntx_conn *c = poll->data;
+    if (c->gone)
+        return;
+    if (status < 0) {
+        ntx__conn_close(c);
+        return;
+    }
+    if (events & (UV_READABLE | UV_DISCONNECT)) {
+        if (!(c->events & UV_READABLE) && (events & UV_DISCONNECT)) { /* nothing of it is read any more: it is gone */
+            ntx__conn_close(c);
+            return;
+        }
+        read_some(c);
+    }
+    if (!c->gone && (events & UV_WRITABLE))
+        flush(c);
+    if (!c->gone)
+        update_poll(c);
+}
+
+static void refuse(struct ntx_server *s, int fd)
+{
+    Ntx__Error e = NTX__ERROR__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    char text[160];
+    uint8_t *frame;
+    size_t len;
+    snprintf(text, sizeof text, s->draining ? "ntx-computed is shutting down" : "too many clients: %u are connected, the limit; try again later", s->n_conns);
+    e.err = s->draining ? -ESHUTDOWN : -EUSERS;
+    e.text = text;
+    r.body_case = NTX__REPLY__BODY_ERROR;
+    r.error = &e;
+    if (!ntx_reply_pack(&r, &frame, &len)) {
+        (void)!send(fd, frame, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        free(frame);
+    }
+    close(fd);
+}
+
+void ntx__conn_new(struct ntx_server *s, int fd)
+{
+    if (s->draining || s->n_conns >= s->c.max_clients) {
+        refuse(s, fd);
+        return;
+    }
+    struct ntx_conn *c = calloc(1, sizeof *c);
+    if (!c || !(c->sink = ntx_sink_new(++s->last_client)) || uv_poll_init(s->loop, &c->poll, fd)) {
+        ntx_sink_unref(c ? c->sink : NULL);
+        free(c);
+        close(fd);
+        return;
+    }
+    c->server = s;
+    c->fd = fd;
+    c->poll.data = c;
+    c->last_out = &c->out;
+    c->next = s->conns;
+    s->conns = c;
+    s->n_conns++;
+    update_poll(c);
+}
+
+struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink)
+{
+    struct ntx_conn *c = s->conns;
+    while (c && c->sink != sink)
+        c = c->next;
+    return c;
+}
+
+void ntx__conns_check(struct ntx_server *s)
+{
+    uint64_t now = ntx_now_ns(), bound = s->c.stall_s * 1000000000ull;
+    for (struct ntx_conn *c = s->conns, *next; c; c = next) {
+        next = c->next;
+        if (ntx_sink_lost(c->sink)) {
+            garbage(c, "no memory for a reply");
+        } else if (c->out && now - c->moved_ns > bound) {
+            ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_sink_client(c->sink), s->c.stall_s);
+            ntx__conn_close(c);
+        }
+    }
+}

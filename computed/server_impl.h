@@ -1,0 +1,142 @@
+/* server_impl.h: what the parts of the server share; nobody else includes it.
+ *
+ *   server.c          life of the server: start, mail, timers, shutdown
+ *   server_listen.c   the listening socket
+ *   server_client.c   a connection: frames in, frames out
+ *   server_request.c  what a request does
+ *   server_model.c    the states of the model
+ *   server_worker.c   what the workers say
+ *   server_status.c   the status object */
+#ifndef NTX_COMPUTED_SERVER_IMPL_H
+#define NTX_COMPUTED_SERVER_IMPL_H
+
+#include "computed/engine.h"
+#include "computed/load.h"
+#include "computed/server.h"
+#include "computed/server_sink.h"
+#include "computed/workers.h"
+#include "proto/frame.h"
+
+#define NTX_WORKERS_MS 10000 /* for both workers to be there after a load */
+#define NTX_DETACH_MS 5000   /* for both workers to let go of a region */
+#define NTX_MAX_NOTES 16
+
+struct ntx_out { /* a frame on its way to a client */
+    struct ntx_out *next;
+    uint8_t *buf;
+    size_t len, off;
+};
+
+struct ntx_conn {
+    struct ntx_conn *next;
+    struct ntx_server *server;
+    struct ntx_sink *sink;
+    int fd;
+    uv_poll_t poll;
+    int events;              /* what poll waits for */
+    struct ntx_frame_in in;
+    int fds[NTX_MAX_FILES];  /* descriptors that came and that no Load has taken yet */
+    unsigned n_fds;
+    struct ntx_out *out, **last_out;
+    uint64_t moved_ns;       /* when output last began to wait, or moved */
+    uint32_t requests;       /* under way */
+    bool closing;            /* no more input; closed once its output is gone */
+    bool gone;               /* the handle is being closed */
+};
+
+struct ntx_held { /* a request that waits for a model on its way */
+    struct ntx_held *next;
+    struct ntx_sink *sink;
+    Ntx__Request *req;
+};
+
+enum ntx_model_state {
+    NTX_MODEL_EMPTY, NTX_MODEL_OPENING, NTX_MODEL_UNLOADING, NTX_MODEL_BUILDING, NTX_MODEL_WAITING, NTX_MODEL_FILLING, NTX_MODEL_READY
+};
+
+struct ntx_asker { /* who is told how it ended; sink NULL: nobody, it is logged */
+    struct ntx_sink *sink;
+    uint64_t id;
+};
+
+struct ntx_server {
+    struct ntx_server_config c;
+    uv_loop_t *loop;
+    struct ntx_counters *counters;
+    int counters_fd;
+    struct ntx_mailbox *mail;
+    struct ntx_workers *workers;
+
+    char socket_path[108];
+    int listen_fd;
+    uv_poll_t listen_poll;
+    struct ntx_conn *conns;
+    uint32_t n_conns;
+    uint64_t last_client;
+    struct ntx_held *held, **last_held;
+
+    enum ntx_model_state state;
+    struct ntx_loaded *loaded;      /* from BUILDING on */
+    struct ntx_skip *skip;
+    struct ntx_engine *engine;      /* from FILLING on, until it has stopped */
+    struct ntx_load_request *request; /* in OPENING */
+    struct ntx_loaded *next;        /* opened, waits for the old model to go */
+    struct ntx_asker loader, unloader, stopper;
+    struct ntx_err load_err;        /* why the model that is being unloaded did not come up */
+    uv_work_t work;
+    struct ntx_err work_err;
+    int work_rc;
+    uint64_t epoch;
+    uint64_t deadline_ns, progress_ns;
+    bool iod_ready, policy_ready;
+    bool iod_owed, policy_owed;     /* a configuration could not be sent yet */
+    char *notes[NTX_MAX_NOTES];
+    unsigned n_notes;
+    struct ntx_counts at_load;
+
+    uv_timer_t tick;   /* while something is awaited */
+    uv_timer_t slow;   /* every second: clients that do not read */
+    uv_timer_t grace, hard;
+    bool draining, ending, closed;
+    uint64_t started_ns;
+};
+
+/* ---- server.c */
+void ntx__server_step(struct ntx_server *s); /* something changed: on with the shutdown, where there is one */
+
+/* ---- server_listen.c */
+int ntx__listen(struct ntx_server *s, struct ntx_err *err);
+void ntx__unlisten(struct ntx_server *s);
+
+/* ---- server_client.c */
+void ntx__conn_new(struct ntx_server *s, int fd);
+struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink);
+void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len); /* takes frame over */
+void ntx__conn_close(struct ntx_conn *c);  /* now; frees what it held */
+void ntx__conn_finish(struct ntx_conn *c); /* once its output is gone */
+void ntx__conns_check(struct ntx_server *s); /* drops clients that were lost or do not read */
+void ntx__conns_drop_sink(struct ntx_server *s, struct ntx_sink *sink); /* its requests, wherever they are */
+
+/* ---- server_request.c: takes req over */
+void ntx__request(struct ntx_conn *c, Ntx__Request *req);
+void ntx__release_held(struct ntx_server *s); /* the model is there, or will not be */
+
+/* ---- server_model.c */
+void ntx__model_load(struct ntx_server *s, struct ntx_sink *asker, uint64_t id, struct ntx_load_request *r);
+void ntx__model_unload(struct ntx_server *s); /* of READY, FILLING or WAITING; ntx__server_step is called when it is gone */
+void ntx__model_tick(struct ntx_server *s);   /* progress and deadlines */
+void ntx__model_engine_stopped(struct ntx_server *s);
+void ntx__model_detached(struct ntx_server *s);
+void ntx__model_workers_ready(struct ntx_server *s);
+void ntx__model_fail(struct ntx_server *s, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4))); /* in WAITING */
+void ntx__model_note(struct ntx_server *s, const char *text);
+void ntx__asker_clear(struct ntx_asker *a);
+
+/* ---- server_worker.c */
+struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s);
+void ntx__worker_owed(struct ntx_server *s); /* tries again what could not be sent */
+
+/* ---- server_status.c: malloc'd JSON */
+char *ntx__status(struct ntx_server *s);
+
+#endif

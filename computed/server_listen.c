@@ -1,0 +1,95 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/server_impl.h"
+
+static void on_connect(uv_poll_t *poll, int status, int events)
+{
+    struct ntx_server *s = poll->data;
+    (void)status;
+    (void)events;
+    for (;;) {
+        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && errno == EINTR)
+            continue;
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != ECONNABORTED)
+                ntx_log(NTX_LOG_WARN, "cannot accept a client: %s", strerror(errno));
+            return;
+        }
+        ntx__conn_new(s, fd);
+    }
+}
+
+/* A socket file that nobody listens at is what a killed daemon left. */
+static int clear_path(const struct sockaddr_un *a, struct ntx_err *err)
+{
+    struct stat st;
+    if (lstat(a->sun_path, &st))
+        return errno == ENOENT ? 0 : ntx_err_set(err, -errno, "%s: %s", a->sun_path, strerror(errno));
+    if (!S_ISSOCK(st.st_mode))
+        return ntx_err_set(err, -EEXIST, "%s: there is something that is no socket: remove it", a->sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return ntx_err_set(err, -errno, "cannot make a socket: %s", strerror(errno));
+    bool alive = !connect(fd, (const struct sockaddr *)a, sizeof *a) || errno == EAGAIN;
+    close(fd);
+    if (alive)
+        return ntx_err_set(err, -EADDRINUSE, "%s: another ntx-computed answers there: stop it (ntx stop), or choose another --runtime directory", a->sun_path);
+    return unlink(a->sun_path) ? ntx_err_set(err, -errno, "%s: cannot remove the stale socket: %s", a->sun_path, strerror(errno)) : 0;
+}
+
+static int bind_and_listen(struct ntx_server *s, const struct sockaddr_un *a, struct ntx_err *err)
+{
+    mode_t mode = s->c.service ? 0660 : 0600, mask = umask(0777 & ~mode);
+    int rc = bind(s->listen_fd, (const struct sockaddr *)a, sizeof *a) ? -errno : 0;
+    umask(mask);
+    if (rc)
+        return ntx_err_set(err, rc, "%s: cannot listen: %s", a->sun_path, strerror(-rc));
+    snprintf(s->socket_path, sizeof s->socket_path, "%s", a->sun_path);
+    if (listen(s->listen_fd, 64))
+        return ntx_err_set(err, -errno, "%s: cannot listen: %s", a->sun_path, strerror(errno));
+    return 0;
+}
+
+int ntx__listen(struct ntx_server *s, struct ntx_err *err)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if ((size_t)snprintf(a.sun_path, sizeof a.sun_path, "%s/ntx.sock", s->c.dir) >= sizeof a.sun_path)
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: too long for a socket's path; choose a shorter --runtime directory", s->c.dir);
+    int rc = clear_path(&a, err);
+    if (rc)
+        return rc;
+    s->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s->listen_fd < 0)
+        return ntx_err_set(err, -errno, "cannot make a socket: %s", strerror(errno));
+    if ((rc = bind_and_listen(s, &a, err)))
+        return rc;
+    if ((rc = uv_poll_init(s->loop, &s->listen_poll, s->listen_fd)))
+        return ntx_err_set(err, rc, "cannot watch the socket: %s", uv_strerror(rc));
+    s->listen_poll.data = s; /* from here on it has to be closed */
+    rc = uv_poll_start(&s->listen_poll, UV_READABLE, on_connect);
+    return rc ? ntx_err_set(err, rc, "cannot watch the socket: %s", uv_strerror(rc)) : 0;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct ntx_server *s = h->data;
+    close(s->listen_fd);
+    s->listen_fd = -1;
+}
+
+void ntx__unlisten(struct ntx_server *s)
+{
+    if (s->socket_path[0])
+        unlink(s->socket_path);
+    s->socket_path[0] = 0;
+    if (s->listen_poll.data && !uv_is_closing((uv_handle_t *)&s->listen_poll))
+        uv_close((uv_handle_t *)&s->listen_poll, on_closed);
+}

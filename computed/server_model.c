@@ -1,0 +1,341 @@
+/* The states of the model, as the main thread sees them (server.h has the picture). What blocks runs in a work thread. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "common/util.h"
+#include "computed/server_impl.h"
+
+#define TICK_MS 10
+#define PROGRESS_NS 100000000ull
+
+static void on_tick(uv_timer_t *t)
+{
+    struct ntx_server *s = t->data;
+    ntx__model_tick(s);
+    bool awaited = s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_UNLOADING;
+    if (!awaited && !s->iod_owed && !s->policy_owed)
+        uv_timer_stop(t);
+}
+
+static void keep_ticking(struct ntx_server *s)
+{
+    if (!uv_is_active((uv_handle_t *)&s->tick) && !s->closed)
+        uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
+}
+
+void ntx__asker_clear(struct ntx_asker *a)
+{
+    ntx_sink_unref(a->sink);
+    *a = (struct ntx_asker){0};
+}
+
+static void tell_error(struct ntx_server *s, struct ntx_asker *a, const struct ntx_err *e)
+{
+    if (a->sink)
+        ntx_mail_error(s->mail, a->sink, a->id, e->code, "%s", e->text);
+    else
+        ntx_log(NTX_LOG_ERR, "%s", e->text);
+    ntx__asker_clear(a);
+}
+
+static void tell_loaded(struct ntx_server *s)
+{
+    Ntx__Loaded m = NTX__LOADED__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    struct ntx_asker *a = &s->loader;
+    ntx_log(NTX_LOG_INFO, "%s is loaded: %u tokens of context, %s", s->loaded->names[0], s->loaded->env.ctx, s->loaded->ops->name);
+    if (a->sink && (m.info_json = ntx_stats_info(s->loaded))) {
+        m.notes = s->notes;
+        m.n_notes = s->n_notes;
+        r.id = a->id;
+        r.body_case = NTX__REPLY__BODY_LOADED;
+        r.loaded = &m;
+        ntx_mail_reply(s->mail, a->sink, &r, true);
+        free(m.info_json);
+    }
+    ntx__asker_clear(a);
+}
+
+void ntx__model_note(struct ntx_server *s, const char *text)
+{
+    for (unsigned i = 0; i < s->n_notes; i++)
+        if (!strcmp(s->notes[i], text))
+            return;
+    if (!*text || s->n_notes == NTX_MAX_NOTES)
+        return;
+    ntx_log(NTX_LOG_INFO, "%s", text);
+    char *copy = strdup(text);
+    if (copy)
+        s->notes[s->n_notes++] = copy;
+}
+
+static void forget_notes(struct ntx_server *s)
+{
+    while (s->n_notes)
+        free(s->notes[--s->n_notes]);
+}
+
+/* ---- opening and building */
+
+static void build(struct ntx_server *s);
+
+static void open_work(uv_work_t *w)
+{
+    struct ntx_server *s = w->data;
+    s->work_rc = ntx_load_open(s->request, &s->next, &s->work_err);
+}
+
+static void after_open(uv_work_t *w, int status)
+{
+    struct ntx_server *s = w->data;
+    (void)status;
+    ntx_load_request_free(s->request);
+    s->request = NULL;
+    s->state = s->loaded ? NTX_MODEL_READY : NTX_MODEL_EMPTY;
+    if (!s->work_rc && s->draining)
+        s->work_rc = ntx_err_set(&s->work_err, -ESHUTDOWN, "ntx-computed is shutting down");
+    if (s->work_rc) {
+        ntx_loaded_free(s->next);
+        s->next = NULL;
+        tell_error(s, &s->loader, &s->work_err);
+        ntx__release_held(s);
+        ntx__server_step(s);
+    } else if (s->loaded) {
+        ntx__model_unload(s);
+    } else {
+        build(s);
+    }
+}
+
+void ntx__model_load(struct ntx_server *s, struct ntx_sink *asker, uint64_t id, struct ntx_load_request *r)
+{
+    s->loader = (struct ntx_asker){asker ? ntx_sink_ref(asker) : NULL, id};
+    s->request = r;
+    r->reclaim_bytes = s->loaded ? s->loaded->plan->bytes_total : 0;
+    s->state = NTX_MODEL_OPENING;
+    s->work_err = (struct ntx_err){0};
+    s->work.data = s;
+    uv_queue_work(s->loop, &s->work, open_work, after_open);
+}
+
+static void build_work(uv_work_t *w)
+{
+    struct ntx_server *s = w->data;
+    s->work_rc = ntx_load_build(s->loaded, s->epoch, s->counters, &s->work_err);
+}
+
+static void set_gauges(struct ntx_server *s)
+{
+    const struct ntx_plan *p = s->loaded ? s->loaded->plan : NULL;
+    ntx_gauge(s->counters, NTX_C_comp_bytes_model, p ? p->bytes_model : 0);
+    ntx_gauge(s->counters, NTX_C_comp_bytes_host, p ? p->bytes_host : 0);
+    ntx_gauge(s->counters, NTX_C_comp_bytes_storage, p ? p->bytes_storage : 0);
+    ntx_gauge(s->counters, NTX_C_comp_kv_blocks, p ? p->kv_blocks : 0);
+    ntx_gauge(s->counters, NTX_C_comp_ring_slots, p ? p->geo.n_desc : 0);
+    ntx_gauge(s->counters, NTX_C_comp_ceiling_bps, p ? (uint64_t)s->loaded->link_nvme_bps : 0);
+}
+
+static void after_build(uv_work_t *w, int status)
+{
+    struct ntx_server *s = w->data;
+    struct ntx_loaded *l = s->loaded;
+    (void)status;
+    s->state = NTX_MODEL_WAITING;
+    s->deadline_ns = ntx_now_ns() + NTX_WORKERS_MS * 1000000ull;
+    s->progress_ns = 0;
+    s->iod_ready = s->policy_ready = s->iod_owed = s->policy_owed = false;
+    if (!s->work_rc && s->draining)
+        s->work_rc = ntx_err_set(&s->work_err, -ESHUTDOWN, "ntx-computed is shutting down");
+    if (!s->work_rc) {
+        ntx_counts_now(s->counters, &s->at_load);
+        ntx__model_note(s, l->note);
+        s->work_rc = ntx_workers_attach(s->workers, l->region.hdr->epoch, l->region.fd, l->wake_fd, l->fds, l->n_files);
+        if (s->work_rc)
+            ntx_err_set(&s->work_err, s->work_rc, "cannot hand the region to the workers: %s", strerror(-s->work_rc));
+    }
+    if (s->work_rc)
+        ntx__model_fail(s, s->work_err.code, "%s", s->work_err.text);
+    else
+        keep_ticking(s);
+}
+
+/* The old model is gone, where there was one. */
+static void build(struct ntx_server *s)
+{
+    s->loaded = s->next;
+    s->next = NULL;
+    s->epoch++;
+    forget_notes(s);
+    s->state = NTX_MODEL_BUILDING;
+    s->work_err = (struct ntx_err){0};
+    s->work.data = s;
+    uv_queue_work(s->loop, &s->work, build_work, after_build);
+}
+
+/* ---- up */
+
+static int start(struct ntx_server *s, struct ntx_err *err)
+{
+    struct ntx_loaded *l = s->loaded;
+    struct ntx_skip_config k = {
+        .region = &l->region,
+        .counters = s->counters,
+        .mail = s->mail,
+        .probe_layer = l->probe_layer,
+        .n_layers = l->model->hp.n_layers,
+        .max_rows = l->plan->max_rows,
+        .skips = l->skips,
+    };
+    int rc = ntx_skip_new(&k, &s->skip);
+    if (rc)
+        return ntx_err_set(err, rc, "no memory for the probe board");
+    struct ntx_skip_hooks hooks = ntx_skip_hooks(s->skip);
+    if ((rc = ntx_load_start(l, &hooks, err)))
+        return rc;
+    struct ntx_engine_config e = {.loaded = l, .skip = s->skip, .counters = s->counters, .mail = s->mail, .max_queue = s->c.max_queue};
+    return ntx_engine_new(&e, &s->engine, err);
+}
+
+void ntx__model_workers_ready(struct ntx_server *s)
+{
+    struct ntx_err err = {0};
+    if (s->state != NTX_MODEL_WAITING || !s->iod_ready || !s->policy_ready)
+        return;
+    if (start(s, &err)) {
+        ntx__model_fail(s, err.code, "%s", err.text);
+        return;
+    }
+    s->state = NTX_MODEL_FILLING;
+    set_gauges(s);
+    ntx__release_held(s);
+    ntx__model_tick(s);
+}
+
+void ntx__model_fail(struct ntx_server *s, int err, const char *fmt, ...)
+{
+    va_list ap;
+    s->load_err.code = err;
+    va_start(ap, fmt);
+    vsnprintf(s->load_err.text, sizeof s->load_err.text, fmt, ap);
+    va_end(ap);
+    ntx__model_unload(s);
+}
+
+static void check_workers(struct ntx_server *s, uint64_t now)
+{
+    if (now < s->deadline_ns)
+        return;
+    const char *who = s->iod_ready ? "ntx-predictor" : "ntx-iod";
+    ntx__model_fail(s, -ETIMEDOUT, "%s did not get ready within %d s: is it running with the same --runtime (%s), and of the same build?", who,
+                    NTX_WORKERS_MS / 1000, s->c.dir);
+}
+
+static void check_arena(struct ntx_server *s, uint64_t now)
+{
+    uint64_t total = s->loaded->plan->bytes_host, done = NTX_MIN(ntx_stream_host_ready(s->loaded->stream), total);
+    if (done == total) {
+        s->state = NTX_MODEL_READY;
+        tell_loaded(s);
+        ntx__server_step(s);
+    } else if (s->loader.sink && now - s->progress_ns >= PROGRESS_NS) {
+        s->progress_ns = now;
+        ntx_mail_progress(s->mail, s->loader.sink, s->loader.id, "load", done, total);
+    }
+}
+
+void ntx__model_tick(struct ntx_server *s)
+{
+    uint64_t now = ntx_now_ns();
+    if (s->iod_owed || s->policy_owed)
+        ntx__worker_owed(s);
+    if (s->state == NTX_MODEL_WAITING)
+        check_workers(s, now);
+    else if (s->state == NTX_MODEL_FILLING)
+        check_arena(s, now);
+    else if (s->state == NTX_MODEL_UNLOADING && !s->engine && now > s->deadline_ns) {
+        ntx_log(NTX_LOG_WARN, "a worker has not let go of the region within %d s; going on without it", NTX_DETACH_MS / 1000);
+        ntx__model_detached(s);
+    }
+    keep_ticking(s);
+}
+
+/* ---- down */
+
+static void free_work(uv_work_t *w)
+{
+    struct ntx_server *s = w->data;
+    ntx_loaded_free(s->loaded);
+}
+
+static void after_free(uv_work_t *w, int status)
+{
+    struct ntx_server *s = w->data;
+    (void)status;
+    s->loaded = NULL;
+    s->state = NTX_MODEL_EMPTY;
+    set_gauges(s);
+    if (s->unloader.sink)
+        ntx_mail_done(s->mail, s->unloader.sink, s->unloader.id, "", NULL);
+    ntx__asker_clear(&s->unloader);
+    if (s->next && s->draining) {
+        ntx_loaded_free(s->next);
+        s->next = NULL;
+        ntx_err_set(&s->load_err, -ESHUTDOWN, "ntx-computed is shutting down");
+    }
+    if (s->next) {
+        build(s);
+        return;
+    }
+    if (s->load_err.code)
+        tell_error(s, &s->loader, &s->load_err);
+    s->load_err = (struct ntx_err){0};
+    ntx__release_held(s);
+    ntx__server_step(s);
+}
+
+void ntx__model_detached(struct ntx_server *s)
+{
+    if (s->state != NTX_MODEL_UNLOADING || s->engine || s->deadline_ns == UINT64_MAX)
+        return;
+    s->deadline_ns = UINT64_MAX; /* once only */
+    ntx_skip_free(s->skip);
+    s->skip = NULL;
+    s->work.data = s;
+    uv_queue_work(s->loop, &s->work, free_work, after_free);
+}
+
+/* Nobody computes any more: the workers are to let go. */
+static void detach(struct ntx_server *s)
+{
+    s->deadline_ns = ntx_now_ns() + NTX_DETACH_MS * 1000000ull;
+    keep_ticking(s);
+    if (s->loaded->region.base) {
+        atomic_store(&s->loaded->region.hdr->stop, 1);
+        if (s->loaded->wake_fd >= 0)
+            eventfd_write(s->loaded->wake_fd, 1);
+    }
+    ntx_workers_detach(s->workers);
+    if (!ntx_workers_present(s->workers, NTX_ROLE_IOD) && !ntx_workers_present(s->workers, NTX_ROLE_PREDICTOR))
+        ntx__model_detached(s);
+}
+
+void ntx__model_engine_stopped(struct ntx_server *s)
+{
+    ntx_engine_free(s->engine);
+    s->engine = NULL;
+    detach(s);
+}
+
+void ntx__model_unload(struct ntx_server *s)
+{
+    s->state = NTX_MODEL_UNLOADING;
+    s->iod_owed = s->policy_owed = false;
+    if (s->engine)
+        ntx_engine_quit(s->engine);
+    else
+        detach(s);
+}

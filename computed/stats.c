@@ -1,0 +1,172 @@
+#include "computed/stats.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/load.h"
+#include "ntx_version.h"
+
+void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
+{
+    uint64_t all = ntx_counter_get(c, NTX_C_iod_bytes_read), host = ntx_counter_get(c, NTX_C_iod_bytes_host);
+    *out = (struct ntx_counts){
+        .passes = ntx_counter_get(c, NTX_C_comp_passes),
+        .bytes_read = all > host ? all - host : 0,
+        .busy_ns = ntx_counter_get(c, NTX_C_iod_busy_ns),
+        .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns),
+        .pass_ns = ntx_counter_get(c, NTX_C_comp_pass_ns),
+    };
+}
+
+void ntx_run_admitted(struct ntx_run_stats *r, const struct ntx_counters *c)
+{
+    r->admitted_ns = ntx_now_ns();
+    ntx_counts_now(c, &r->at_start);
+}
+
+void ntx_run_token(struct ntx_run_stats *r, const struct ntx_counters *c)
+{
+    r->last_ns = ntx_now_ns();
+    if (!r->generated++) {
+        r->first_ns = r->last_ns;
+        ntx_counts_now(c, &r->at_first);
+    }
+}
+
+void ntx_run_ended(struct ntx_run_stats *r, const struct ntx_counters *c)
+{
+    ntx_counts_now(c, &r->at_end);
+    if (!r->admitted_ns)
+        r->at_start = r->at_end;
+    if (!r->last_ns)
+        r->last_ns = ntx_now_ns();
+}
+
+static double seconds(uint64_t from, uint64_t to)
+{
+    return to > from ? (double)(to - from) / 1e9 : 0;
+}
+
+static double per(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static const char *model_name(const struct ntx_loaded *l)
+{
+    const char *slash = strrchr(l->names[0], '/');
+    return l->model->hp.name[0] ? l->model->hp.name : slash ? slash + 1 : l->names[0];
+}
+
+static void set_int(json_t *j, const char *key, uint64_t v)
+{
+    json_object_set_new(j, key, json_integer((json_int_t)v));
+}
+
+static void set_str(json_t *j, const char *key, const char *v)
+{
+    json_t *s = json_string(v);
+    json_object_set_new(j, key, s ? s : json_string("(not UTF-8)"));
+}
+
+static void set_real(json_t *j, const char *key, double v)
+{
+    json_object_set_new(j, key, json_real(v));
+}
+
+int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
+{
+    const struct ntx_plan *p = l->plan;
+    json_t *lossy = json_array();
+    if (l->skips) {
+        char text[600];
+        snprintf(text, sizeof text, "skip:%s", l->policy);
+        json_array_append_new(lossy, json_string(text));
+    }
+    set_str(j, "model", model_name(l));
+    set_str(j, "arch", l->model->hp.arch);
+    set_str(j, "backend", "cpu");
+    set_str(j, "kernel", l->ops->name);
+    set_int(j, "threads", p->threads);
+    set_int(j, "ctx", p->ctx);
+    set_int(j, "bytes_model", p->bytes_model);
+    set_int(j, "bytes_device", 0);
+    set_int(j, "bytes_host", p->bytes_host);
+    set_int(j, "bytes_storage", p->bytes_storage);
+    set_real(j, "predicted_tok_s", p->predicted_tok_s);
+    set_str(j, "limit", p->limit ? p->limit : "");
+    set_real(j, "huge_pages", l->region.huge_share);
+    set_str(j, "commit", NTX_COMMIT);
+    return json_object_set_new(j, "lossy", lossy);
+}
+
+static void add_times(json_t *j, const struct ntx_run_stats *r)
+{
+    uint32_t later = r->generated > 1 ? r->generated - 1 : 0;
+    uint64_t read = r->at_end.bytes_read - r->at_start.bytes_read, decode = r->at_end.bytes_read - r->at_first.bytes_read;
+    uint64_t prefill_end = r->first_ns ? r->first_ns : r->last_ns;
+    uint64_t stall = r->at_end.stall_ns - r->at_start.stall_ns, pass = r->at_end.pass_ns - r->at_start.pass_ns;
+    set_real(j, "ttft_s", r->first_ns ? seconds(r->asked_ns, r->first_ns) : 0);
+    set_real(j, "prefill_tok_s", r->admitted_ns ? per(r->prompt_tokens, seconds(r->admitted_ns, prefill_end)) : 0);
+    set_real(j, "decode_tok_s", per(later, seconds(r->first_ns, r->last_ns)));
+    set_int(j, "passes", r->at_end.passes - r->at_start.passes);
+    set_int(j, "bytes_read", read);
+    set_real(j, "bytes_read_per_token", later ? (double)decode / later : (double)read);
+    set_real(j, "io_gb_s", per((double)read / 1e9, seconds(r->at_start.busy_ns, r->at_end.busy_ns)));
+    set_real(j, "io_stall_s", (double)stall / 1e9);
+    set_real(j, "compute_s", pass > stall ? (double)(pass - stall) / 1e9 : 0);
+}
+
+char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, const struct ntx_counters *c)
+{
+    json_t *j = json_object(), *options = r->options ? json_loads(r->options, 0, NULL) : NULL;
+    pid_t pids[] = {(pid_t)ntx_counter_get(c, NTX_C_comp_pid), (pid_t)ntx_counter_get(c, NTX_C_iod_pid), (pid_t)ntx_counter_get(c, NTX_C_pred_pid)};
+    if (!j)
+        return NULL;
+    ntx_stats_add_model(j, l);
+    set_int(j, "prompt_tokens", r->prompt_tokens);
+    set_int(j, "generated_tokens", r->generated);
+    add_times(j, r);
+    set_int(j, "peak_bytes", ntx_stats_memory(pids, 3));
+    set_str(j, "finish", r->finish ? r->finish : "");
+    set_int(j, "seed", r->seed);
+    json_object_set_new(j, "options", options ? options : json_object());
+    set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
+    if (l->skips)
+        json_object_set_new(j, "predictor_lost", json_boolean(r->predictor_lost));
+    char *text = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    return text;
+}
+
+char *ntx_stats_info(const struct ntx_loaded *l)
+{
+    const struct ntx_plan *p = l->plan;
+    json_t *j = json_object();
+    if (!j)
+        return NULL;
+    ntx_stats_add_model(j, l);
+    set_int(j, "ram_bytes", l->ram_bytes);
+    set_int(j, "bytes_kv", p->bytes_kv);
+    set_int(j, "bytes_activations", p->bytes_activations);
+    set_int(j, "bytes_region", p->bytes_region);
+    set_int(j, "bytes_total", p->bytes_total);
+    set_int(j, "chunk_bytes", p->chunk_bytes);
+    set_int(j, "ring_slots", p->geo.n_desc);
+    set_int(j, "max_rows", p->max_rows);
+    set_int(j, "max_sessions", l->max_sessions);
+    set_int(j, "kv_blocks", p->kv_blocks);
+    set_int(j, "n_layers", l->model->hp.n_layers);
+    set_int(j, "n_embd", l->model->hp.n_embd);
+    set_int(j, "n_vocab", l->model->hp.n_vocab);
+    set_int(j, "ctx_train", l->model->hp.ctx_train);
+    set_str(j, "tokenizer", ntx_tokenizer_kind(l->tok));
+    if (l->env.chat)
+        set_str(j, "chat_template", ntx_chat_name(l->env.chat));
+    else
+        set_str(j, "chat_template", l->env.has_template ? "unknown" : "");
+    char *text = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    return text;
+}
