@@ -18,7 +18,7 @@
 #include "proto/frame.h"
 
 #define NTX_WORKERS_MS 10000 /* for both workers to be there after a load */
-#define NTX_DETACH_MS 5000   /* for both workers to let go of a region */
+#define NTX_DETACH_MS 8000   /* for both workers to let go of a region: workers.c expels them before */
 #define NTX_MAX_NOTES 16
 
 struct ntx_out { /* a frame on its way to a client */
@@ -90,6 +90,8 @@ struct ntx_server {
     uint64_t deadline_ns, progress_ns;
     bool iod_ready, policy_ready;
     bool iod_owed, policy_owed;     /* a configuration could not be sent yet */
+    bool attached;                  /* the region is the workers' */
+    char iod_text[256];             /* the last failure that iod told */
     char *notes[NTX_MAX_NOTES];
     unsigned n_notes;
     struct ntx_counts at_load;

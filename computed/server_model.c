@@ -154,6 +154,7 @@ static void after_build(uv_work_t *w, int status)
         ntx_counts_now(s->counters, &s->at_load);
         ntx__model_note(s, l->note);
         s->work_rc = ntx_workers_attach(s->workers, l->region.hdr->epoch, l->region.fd, l->wake_fd, l->fds, l->n_files);
+        s->attached = !s->work_rc;
         if (s->work_rc)
             ntx_err_set(&s->work_err, s->work_rc, "cannot hand the region to the workers: %s", strerror(-s->work_rc));
     }
@@ -170,6 +171,7 @@ static void build(struct ntx_server *s)
     s->next = NULL;
     s->epoch++;
     forget_notes(s);
+    s->iod_text[0] = 0;
     s->state = NTX_MODEL_BUILDING;
     s->work_err = (struct ntx_err){0};
     s->work.data = s;
@@ -234,6 +236,15 @@ static void check_workers(struct ntx_server *s, uint64_t now)
                     NTX_WORKERS_MS / 1000, s->c.dir);
 }
 
+/* A chunk of the arena that cannot be read: the model cannot be had. */
+static bool arena_failed(const struct ntx_loaded *l)
+{
+    for (uint32_t i = 0; i < l->region.hdr->n_chunks; i++)
+        if (l->region.chunks[i].placement == NTX_PLACE_HOST && ntx_word_state(atomic_load(&l->region.state[i])) == NTX_FAILED)
+            return true;
+    return false;
+}
+
 static void check_arena(struct ntx_server *s, uint64_t now)
 {
     uint64_t total = s->loaded->plan->bytes_host, done = NTX_MIN(ntx_stream_host_ready(s->loaded->stream), total);
@@ -241,9 +252,12 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         s->state = NTX_MODEL_READY;
         tell_loaded(s);
         ntx__server_step(s);
-    } else if (s->loader.sink && now - s->progress_ns >= PROGRESS_NS) {
+    } else if (now - s->progress_ns >= PROGRESS_NS) {
         s->progress_ns = now;
-        ntx_mail_progress(s->mail, s->loader.sink, s->loader.id, "load", done, total);
+        if (arena_failed(s->loaded))
+            ntx__model_fail(s, -EIO, "%s", s->iod_text[0] ? s->iod_text : "a part of the model could not be read");
+        else if (s->loader.sink)
+            ntx_mail_progress(s->mail, s->loader.sink, s->loader.id, "load", done, total);
     }
 }
 
@@ -318,9 +332,11 @@ static void detach(struct ntx_server *s)
         if (s->loaded->wake_fd >= 0)
             eventfd_write(s->loaded->wake_fd, 1);
     }
-    ntx_workers_detach(s->workers);
-    if (!ntx_workers_present(s->workers, NTX_ROLE_IOD) && !ntx_workers_present(s->workers, NTX_ROLE_PREDICTOR))
+    if (s->attached)
+        ntx_workers_detach(s->workers);
+    else
         ntx__model_detached(s);
+    s->attached = false;
 }
 
 void ntx__model_engine_stopped(struct ntx_server *s)

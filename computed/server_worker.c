@@ -1,5 +1,6 @@
 /* What the workers say, and what they are told. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/util.h"
@@ -102,7 +103,8 @@ static void on_iod_error(struct ntx_server *s, const Ntx__IodError *m)
         ntx__model_note(s, text);
         return;
     }
-    ntx_log(NTX_LOG_WARN, "ntx-iod: %s", text);
+    ntx_log(NTX_LOG_DEBUG, "ntx-iod: %s", text); /* whoever needed it is told */
+    snprintf(s->iod_text, sizeof s->iod_text, "%s", text);
     ntx_stream_io_error(s->loaded->stream, m->chunk, text);
 }
 
@@ -132,7 +134,7 @@ static void on_died(void *ctx, enum ntx_role role)
             s->policy_ready = false;
     }
     if (!s->closed)
-        ntx_log(has_region(s) ? NTX_LOG_WARN : NTX_LOG_INFO, "%s is gone; waiting for its successor", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor");
+        ntx_log(NTX_LOG_INFO, "%s is gone; waiting for its successor", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor");
 }
 
 static void on_drained(void *ctx)
