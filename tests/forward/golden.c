@@ -1,0 +1,284 @@
+/* Logits, hidden states and greedy paths against other engines' numbers: golden.c made | reference.
+ *   made       tests/golden/golden.json: models by the model maker, logits by llama.cpp
+ *   reference  $NTX_DATA: models by llama.cpp's quantiser, logits by a float64 pass and by llama.cpp */
+#include <jansson.h>
+#include <math.h>
+
+#include "model/quant.h"
+#include "tests/forward/rig.h"
+
+static json_t *load(const char *path)
+{
+    json_error_t e;
+    json_t *j = json_load_file(path, 0, &e);
+    CHECK_MSG(j, "%s: %s", path, e.text);
+    return j;
+}
+
+static double real_at(const json_t *j, const char *a, const char *b)
+{
+    return json_number_value(json_object_get(json_object_get(j, a), b));
+}
+
+static const char *str(const json_t *j, const char *key)
+{
+    return json_string_value(json_object_get(j, key));
+}
+
+static uint32_t ints(const json_t *list, int32_t **out)
+{
+    uint32_t n = (uint32_t)json_array_size(list);
+    *out = malloc(n * sizeof **out + 1);
+    for (uint32_t i = 0; i < n; i++)
+        (*out)[i] = (int32_t)json_integer_value(json_array_get(list, i));
+    return n;
+}
+
+static float *floats(const char *dir, const char *name, size_t n)
+{
+    char path[512];
+    float *v = malloc(n * sizeof *v);
+    snprintf(path, sizeof path, "%s/golden/%s", dir, name);
+    FILE *f = fopen(path, "rb");
+    CHECK_MSG(f && fread(v, sizeof *v, n, f) == n, "%s", path);
+    fclose(f);
+    return v;
+}
+
+static double noise_of(const json_t *e, const char *what, const char *const *keys)
+{
+    double most = 0;
+    for (; *keys; keys++)
+        if (json_object_get(e, *keys))
+            most = fmax(most, real_at(e, *keys, what));
+    return most;
+}
+
+/* The best token must agree where the reference's gap is clear of the noise (twice the largest difference allowed). */
+static void check_best(const json_t *e, const float *logits, const int32_t *positions, uint32_t n, uint32_t n_vocab, double noise)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t best = rig_argmax(logits + (size_t)positions[i] * n_vocab, n_vocab);
+        long long want = json_integer_value(json_array_get(json_object_get(e, "argmax"), i));
+        double gap = json_number_value(json_array_get(json_object_get(e, "gap"), i));
+        CHECK_MSG(best == want || gap <= noise, "row %u: best token %u, expected %lld with a gap of %g", i, best, want, gap);
+    }
+}
+
+/* ---- made */
+
+static const char *const made_noise[] = {"main_vs_ref", "batch_vs_main", "f16kv_vs_main", NULL};
+
+/* The options that golden.json's cases use, from a command line of ntx-mkmodel. */
+static void parse_options(char *text, struct mk_options *o)
+{
+    const struct { const char *name; uint32_t *n; const char **s; float *f; bool *b; } known[] = {
+        {"--layers", &o->layers, 0, 0, 0}, {"--embd", &o->embd, 0, 0, 0}, {"--ff", &o->ff, 0, 0, 0}, {"--heads", &o->heads, 0, 0, 0},
+        {"--kv", &o->kv, 0, 0, 0}, {"--ctx", &o->ctx, 0, 0, 0}, {"--head-dim", &o->head_dim, 0, 0, 0}, {"--rope-orig", &o->rope_orig, 0, 0, 0},
+        {"--vocab-size", &o->vocab_size, 0, 0, 0}, {"--gguf-version", &o->version, 0, 0, 0}, {"--split", &o->parts, 0, 0, 0},
+        {"--arch", 0, &o->arch, 0, 0}, {"--type", 0, &o->type, 0, 0}, {"--rope-scaling", 0, &o->rope_scaling, 0, 0},
+        {"--rope-base", 0, 0, &o->rope_base, 0}, {"--rope-factor", 0, 0, &o->rope_factor, 0}, {"--logit-scale", 0, 0, &o->logit_scale, 0},
+        {"--tied", 0, 0, 0, &o->tied}, {"--biases", 0, 0, 0, &o->biases}, {"--rope-freqs", 0, 0, 0, &o->rope_freqs},
+    };
+    char *save, *word;
+    for (word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        size_t i = 0;
+        if (!strcmp(word, "--seed")) {
+            o->seed = strtoull(strtok_r(NULL, " ", &save), NULL, 10);
+            continue;
+        }
+        while (i < sizeof known / sizeof *known && strcmp(word, known[i].name))
+            i++;
+        CHECK_MSG(i < sizeof known / sizeof *known, "option %s", word);
+        if (known[i].b) {
+            *known[i].b = true;
+            continue;
+        }
+        char *value = strtok_r(NULL, " ", &save);
+        if (known[i].n)
+            *known[i].n = (uint32_t)strtoul(value, NULL, 10);
+        else if (known[i].s)
+            *known[i].s = value;
+        else
+            *known[i].f = strtof(value, NULL);
+    }
+}
+
+static void made_case(const json_t *e)
+{
+    struct rig r;
+    char *options = strdup(str(e, "options"));
+    struct rig_options o = {.make = rig_model(), .ctx = 256, .max_rows = 32};
+    int32_t *ids, *positions, *indices;
+    uint32_t n = ints(json_object_get(e, "ids"), &ids), n_pos = ints(json_object_get(e, "positions"), &positions);
+    uint32_t n_idx = ints(json_object_get(e, "indices"), &indices);
+    parse_options(options, &o.make);
+    rig_open(&r, &o);
+    CHECK_EQ(r.n_vocab, json_integer_value(json_object_get(e, "n_vocab")));
+    struct ntx_kv_seq *kv = rig_seq(&r, n);
+    float *logits = malloc((size_t)n * r.n_vocab * sizeof *logits);
+    rig_feed(&r, kv, ids, n, 0, 32, logits);
+    double sd = json_number_value(json_object_get(e, "logit_sd")), sum = 0;
+    for (uint32_t i = 0; i < n_pos; i++)
+        for (uint32_t k = 0; k < n_idx; k++) {
+            double want = json_number_value(json_array_get(json_array_get(json_object_get(e, "logits"), i), k));
+            sum += pow(logits[(size_t)positions[i] * r.n_vocab + (uint32_t)indices[k]] - want, 2);
+        }
+    double rms = sqrt(sum / (n_pos * n_idx)) / sd, most = 2 * noise_of(e, "rms_over_sd", made_noise) + 1e-4;
+    printf("%-24s rms/sd %.3g, at most %.3g\n", str(e, "name"), rms, most);
+    CHECK_MSG(rms <= most, "%s: rms/sd %g", str(e, "name"), rms);
+    check_best(e, logits, positions, n_pos, r.n_vocab, 3 * most * sd);
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    free(logits), free(ids), free(positions), free(indices), free(options);
+}
+
+static void made(void)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/golden/golden.json", getenv("NTX_SOURCE"));
+    json_t *all = load(path), *cases = json_object_get(all, "cases");
+    CHECK(json_array_size(cases) > 0);
+    for (size_t i = 0; i < json_array_size(cases); i++)
+        made_case(json_array_get(cases, i));
+    json_decref(all);
+}
+
+/* ---- reference */
+
+static const char *const reference_noise[] = {"main_vs_ref64", "mainbatch_vs_base", "mainf16kv_vs_base", NULL};
+
+struct hidden { /* the residual stream after each layer, and its distance from the reference */
+    const float *want;
+    uint32_t n_rows, n_embd;
+    double worst;
+};
+
+static void compare_hidden(void *ctx, uint32_t layer, const float *got, uint32_t n_rows)
+{
+    struct hidden *h = ctx;
+    const float *want = h->want + (size_t)layer * h->n_rows * h->n_embd;
+    double d = 0, s = 0;
+    CHECK_EQ(n_rows, h->n_rows);
+    for (size_t i = 0; i < (size_t)n_rows * h->n_embd; i++) {
+        d += pow(got[i] - want[i], 2);
+        s += pow(want[i], 2);
+    }
+    h->worst = fmax(h->worst, sqrt(d / s));
+}
+
+static void check_hidden(struct rig *r, const char *dir, const json_t *e, const int32_t *ids, uint32_t n, double most)
+{
+    const json_t *h = json_object_get(e, "hidden");
+    if (!h)
+        return;
+    float *want = floats(dir, str(h, "file"), (size_t)r->n_layers * n * r->n_embd);
+    struct hidden state = {.want = want, .n_rows = n, .n_embd = r->n_embd};
+    struct ntx_kv_seq *kv = rig_seq(r, n);
+    ntx_forward_trace(r->f, compare_hidden, &state);
+    rig_feed(r, kv, ids, n, 0, n, NULL);
+    ntx_forward_trace(r->f, NULL, NULL);
+    printf("%-24s hidden: worst layer %.3g\n", str(e, "model"), state.worst);
+    CHECK(state.worst > 0 && state.worst <= most);
+    ntx_kv_seq_free(kv);
+    free(want);
+}
+
+static void reference_case(const char *dir, const json_t *e)
+{
+    char path[512];
+    struct rig r;
+    struct rig_options o = {.path = path};
+    int32_t *ids, *positions;
+    uint32_t n = ints(json_object_get(e, "ids"), &ids), n_pos = ints(json_object_get(e, "positions"), &positions);
+    snprintf(path, sizeof path, "%s/models/%s", dir, str(e, "model"));
+    rig_open(&r, &o);
+    struct ntx_kv_seq *kv = rig_seq(&r, n);
+    float *logits = malloc((size_t)n * r.n_vocab * sizeof *logits);
+    const char *name = str(e, "ref64") ? str(e, "ref64") : str(e, "main");
+    float *want = floats(dir, name, (size_t)n_pos * r.n_vocab);
+    rig_feed(&r, kv, ids, n, 0, 64, logits);
+    double sd = json_number_value(json_object_get(e, "logit_sd")), sum = 0;
+    for (uint32_t i = 0; i < n_pos; i++)
+        for (uint32_t k = 0; k < r.n_vocab; k++)
+            sum += pow(logits[(size_t)positions[i] * r.n_vocab + k] - want[(size_t)i * r.n_vocab + k], 2);
+    double rms = sqrt(sum / ((double)n_pos * r.n_vocab)) / sd, most = 2 * noise_of(e, "rms_over_sd", reference_noise) + 1e-4;
+    printf("%-24s %s rms/sd %.3g, at most %.3g\n", str(e, "model"), str(e, "seq"), rms, most);
+    CHECK_MSG(rms <= most, "%s: rms/sd %g", str(e, "model"), rms);
+    check_best(e, logits, positions, n_pos, r.n_vocab, 3 * most * sd);
+    check_hidden(&r, dir, e, ids, n, 2e-3);
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    free(logits), free(want), free(ids), free(positions);
+}
+
+/* Greedy tokens agree up to the first near-tie. */
+static void greedy_case(const char *dir, const json_t *e, double noise)
+{
+    char path[512];
+    struct rig r;
+    struct rig_options o = {.path = path};
+    int32_t *ids, *want;
+    uint32_t n = ints(json_object_get(e, "ids"), &ids), n_want = ints(json_object_get(e, "main"), &want), i = 0;
+    snprintf(path, sizeof path, "%s/models/%s", dir, str(e, "model"));
+    rig_open(&r, &o);
+    struct ntx_kv_seq *kv = rig_seq(&r, n + n_want);
+    float *logits = malloc((size_t)n * r.n_vocab * sizeof *logits);
+    rig_feed(&r, kv, ids, n, 0, 64, logits);
+    int32_t token = (int32_t)rig_argmax(logits + (size_t)(n - 1) * r.n_vocab, r.n_vocab);
+    for (; i < n_want && token == want[i]; i++) {
+        rig_feed(&r, kv, &token, 1, n + i, 1, logits);
+        token = (int32_t)rig_argmax(logits, r.n_vocab);
+    }
+    double gap = i < n_want ? json_number_value(json_array_get(json_object_get(e, "gap"), i)) : 0;
+    printf("%-24s %u of %u greedy tokens", str(e, "model"), i, n_want);
+    printf(i < n_want ? ", then a gap of %.3g\n" : "\n", gap);
+    CHECK_MSG(i == n_want || gap <= 2 * noise, "token %u is %d, expected %d with a gap of %g", i, token, want[i], gap);
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    free(logits), free(ids), free(want);
+}
+
+static bool has_experts(const json_t *e)
+{
+    return !strncmp(str(e, "model"), "nanomoe", 7);
+}
+
+static void reference(void)
+{
+    const char *dir = getenv("NTX_DATA");
+    char path[512];
+    snprintf(path, sizeof path, "%s/golden/logits.json", dir ? dir : "");
+    FILE *f = fopen(path, "r");
+    if (!f)
+        SKIP("no reference data at %s", path);
+    fclose(f);
+    json_t *all = load(path), *greedy;
+    snprintf(path, sizeof path, "%s/golden/greedy.json", dir);
+    greedy = load(path);
+    CHECK(json_array_size(all) > 0 && json_array_size(greedy) > 0);
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (!has_experts(json_array_get(all, i)))
+            reference_case(dir, json_array_get(all, i));
+    for (size_t i = 0; i < json_array_size(greedy); i++) {
+        const json_t *g = json_array_get(greedy, i);
+        double noise = 0;
+        for (size_t k = 0; k < json_array_size(all); k++)
+            if (!strcmp(str(json_array_get(all, k), "model"), str(g, "model")))
+                noise = fmax(noise, noise_of(json_array_get(all, k), "max_abs", reference_noise));
+        if (!has_experts(g))
+            greedy_case(dir, g, noise);
+    }
+    json_decref(all);
+    json_decref(greedy);
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2);
+    if (!strcmp(argv[1], "made"))
+        made();
+    else
+        reference();
+    return 0;
+}

@@ -1,0 +1,185 @@
+#include "tests/forward/mem_weights.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/check.h"
+
+#define DEADLINE_S 20
+
+static struct mem_weights *of(struct ntx_weights *w)
+{
+    return (struct mem_weights *)w;
+}
+
+static int begin(struct ntx_weights *w, uint64_t pass)
+{
+    struct mem_weights *m = of(w);
+    CHECK(!m->open);
+    if (m->fail_begin)
+        return ntx_err_set(&w->error, -EIO, "no pass today");
+    m->open = true;
+    m->failed = false;
+    m->pass = pass;
+    m->begins++;
+    m->first_open = m->n_acquired = m->n_skipped = m->n_drops = 0;
+    memset(m->state, 0, m->chunks->n * sizeof *m->state);
+    return 0;
+}
+
+static void advance(struct mem_weights *m)
+{
+    while (m->first_open < m->chunks->n && m->state[m->first_open] >= MEM_RELEASED)
+        m->first_open++;
+    pthread_cond_broadcast(&m->moved);
+}
+
+static void wait_for_room(struct mem_weights *m, uint32_t chunk)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += DEADLINE_S;
+    while (m->window && !m->failed && chunk >= m->first_open + m->window)
+        CHECK_MSG(!pthread_cond_timedwait(&m->moved, &m->lock, &end), "chunk %u waits for chunk %u, which nobody gives back", chunk, m->first_open);
+}
+
+static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
+{
+    struct mem_weights *m = of(w);
+    int rc = 0;
+    pthread_mutex_lock(&m->lock);
+    CHECK(m->open && chunk < m->chunks->n);
+    CHECK(m->state[chunk] <= MEM_HELD);
+    wait_for_room(m, chunk);
+    if (chunk == m->fail_chunk && !m->failed) {
+        m->failed = true;
+        ntx_err_set(&w->error, -EIO, "chunk %u cannot be read", chunk);
+        pthread_cond_broadcast(&m->moved);
+    }
+    if (m->failed) {
+        rc = -EIO;
+    } else if (m->state[chunk] == MEM_IDLE) {
+        const struct ntx_chunk *c = &m->chunks->list[chunk];
+        CHECK(c->offset + c->bytes <= m->file_bytes[c->file]);
+        m->copy[chunk] = malloc(c->bytes); /* exact: a read past the end is seen too */
+        memcpy(m->copy[chunk], m->files[c->file] + c->offset, c->bytes);
+        m->state[chunk] = MEM_HELD;
+        m->n_acquired++;
+    }
+    if (!rc)
+        *bytes = m->copy[chunk];
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
+static void let_go(struct mem_weights *m, uint32_t chunk)
+{
+    memset(m->copy[chunk], 0xff, m->chunks->list[chunk].bytes); /* NaN in every type */
+    free(m->copy[chunk]);
+    m->copy[chunk] = NULL;
+}
+
+static void release(struct ntx_weights *w, uint32_t chunk)
+{
+    struct mem_weights *m = of(w);
+    pthread_mutex_lock(&m->lock);
+    CHECK(m->open && chunk < m->chunks->n && m->state[chunk] == MEM_HELD);
+    let_go(m, chunk);
+    m->state[chunk] = MEM_RELEASED;
+    advance(m);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void drop_layer(struct ntx_weights *w, uint32_t layer)
+{
+    struct mem_weights *m = of(w);
+    CHECK(m->open);
+    m->drop_at[m->n_drops] = m->n_acquired;
+    m->drops[m->n_drops++] = layer;
+}
+
+static void skip(struct ntx_weights *w, uint32_t chunk)
+{
+    struct mem_weights *m = of(w);
+    bool announced = false;
+    pthread_mutex_lock(&m->lock);
+    CHECK(m->open && chunk < m->chunks->n);
+    CHECK(m->state[chunk] == MEM_IDLE);
+    CHECK_EQ(m->first_open, chunk); /* list order, and nothing before it is still held */
+    for (unsigned i = 0; i < m->n_drops; i++)
+        announced |= m->drops[i] == m->chunks->list[chunk].layer;
+    CHECK(announced);
+    m->state[chunk] = MEM_SKIPPED;
+    m->n_skipped++;
+    advance(m);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void end(struct ntx_weights *w)
+{
+    struct mem_weights *m = of(w);
+    CHECK(m->open);
+    for (uint32_t i = 0; i < m->chunks->n; i++) {
+        CHECK(m->failed || m->fail_rows || m->state[i] >= MEM_RELEASED);
+        if (m->state[i] == MEM_HELD)
+            let_go(m, i);
+    }
+    m->open = false;
+    m->ends++;
+}
+
+static int rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
+{
+    struct mem_weights *m = of(w);
+    CHECK(m->open);
+    m->row_reads++;
+    if (m->fail_rows)
+        return ntx_err_set(&w->error, -EIO, "an embedding row cannot be read");
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = offset + (uint64_t)ids[i] * row_bytes;
+        CHECK(at + row_bytes <= m->file_bytes[file]);
+        memcpy((char *)out + (size_t)i * row_bytes, m->files[file] + at, row_bytes);
+    }
+    return 0;
+}
+
+static const struct ntx_weights_ops ops = {
+    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = rows,
+};
+
+void mem_weights_init(struct mem_weights *m, const int *fds, unsigned n_fds)
+{
+    *m = (struct mem_weights){.w.ops = &ops, .fail_chunk = UINT32_MAX};
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->moved, NULL);
+    CHECK(n_fds <= 8);
+    for (unsigned i = 0; i < n_fds; i++) {
+        struct stat st;
+        CHECK(!fstat(fds[i], &st));
+        m->file_bytes[i] = (size_t)st.st_size;
+        m->files[i] = malloc(m->file_bytes[i]);
+        CHECK(pread(fds[i], m->files[i], m->file_bytes[i], 0) == st.st_size);
+    }
+}
+
+void mem_weights_chunks(struct mem_weights *m, const struct ntx_chunks *c)
+{
+    m->chunks = c;
+    m->state = calloc(c->n, sizeof *m->state);
+    m->copy = calloc(c->n, sizeof *m->copy);
+}
+
+void mem_weights_done(struct mem_weights *m)
+{
+    CHECK(!m->open);
+    CHECK_EQ(m->begins, m->ends);
+    for (int i = 0; i < 8; i++)
+        free(m->files[i]);
+    free(m->state);
+    free(m->copy);
+    pthread_mutex_destroy(&m->lock);
+    pthread_cond_destroy(&m->moved);
+}

@@ -1,0 +1,47 @@
+/* mem_weights.h: ntx_weights over files in memory, strict about the protocol of computed/weights.h.
+ *
+ * A chunk is copied when it is first acquired and freed when released, so that a use after release is seen by the
+ * sanitizers (and poisoned for everybody else). `window` plays a short ring: a chunk can be had only while it is less than
+ * `window` chunks beyond the first one that is neither released nor skipped. Any breach of the protocol fails the test. */
+#ifndef NTX_TESTS_FORWARD_MEM_WEIGHTS_H
+#define NTX_TESTS_FORWARD_MEM_WEIGHTS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "computed/weights.h"
+#include "model/chunk.h"
+
+enum mem_state { MEM_IDLE, MEM_HELD, MEM_RELEASED, MEM_SKIPPED };
+
+struct mem_weights {
+    struct ntx_weights w;
+    const struct ntx_chunks *chunks;
+    uint8_t *files[8];
+    size_t file_bytes[8];
+    uint32_t window;          /* 0: none */
+    /* faults, set by the test between passes */
+    uint32_t fail_chunk;      /* UINT32_MAX: none */
+    bool fail_rows, fail_begin;
+    /* state */
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    bool open, failed;
+    uint64_t pass;
+    enum mem_state *state;    /* [chunks->n] */
+    uint8_t **copy;
+    uint32_t first_open;      /* least chunk neither released nor skipped */
+    /* records */
+    unsigned begins, ends, row_reads;
+    uint32_t n_acquired, n_skipped;  /* chunks in the last pass */
+    uint32_t drops[600];             /* layers announced in the last pass, in order */
+    unsigned n_drops;
+    uint32_t drop_at[600];           /* how many chunks had been acquired by then */
+};
+
+/* fds: the model's parts, read whole. */
+void mem_weights_init(struct mem_weights *m, const int *fds, unsigned n_fds);
+void mem_weights_chunks(struct mem_weights *m, const struct ntx_chunks *c); /* once they are known */
+void mem_weights_done(struct mem_weights *m);
+
+#endif

@@ -1,0 +1,128 @@
+#include "tests/forward/rig.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+struct mk_options rig_model(void)
+{
+    return (struct mk_options){.arch = "llama", .type = "F32", .name = "rig", .rope_scaling = "none", .layers = 4, .embd = 256,
+                               .ff = 512, .heads = 8, .kv = 2, .ctx = 512, .rope_base = 10000, .rope_factor = 1, .logit_scale = 3,
+                               .version = 3, .parts = 1, .seed = 1};
+}
+
+/* dir: [64]; returns the number of parts and their paths as ntx_gguf_split_paths does. */
+static int make(const struct mk_options *o, char *dir, char ***paths)
+{
+    struct mk_file f = {0};
+    struct ntx_err err = {0};
+    float *freqs = NULL;
+    uint64_t bytes;
+    char path[128];
+    strcpy(dir, "/tmp/ntx-test-XXXXXX");
+    CHECK(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/m.gguf", dir);
+    CHECK_MSG(!mk_plan(&f, o, &freqs, &err), "%s", err.text);
+    CHECK_MSG(!mk_write(&f, path, o->parts, &bytes, &err), "%s", err.text);
+    free(freqs);
+    mk_file_free(&f);
+    if (o->parts > 1)
+        snprintf(path, sizeof path, "%s/m-00001-of-%05u.gguf", dir, o->parts);
+    return ntx_gguf_split_paths(path, paths, &err);
+}
+
+static void open_files(struct rig *r, const struct rig_options *o)
+{
+    struct ntx_err err = {0};
+    char dir[64] = "", **paths = NULL;
+    int fds[8], n = o->path ? ntx_gguf_split_paths(o->path, &paths, &err) : make(&o->make, dir, &paths);
+    CHECK_MSG(n > 0 && n <= 8, "%s", err.text);
+    for (int i = 0; i < n; i++) {
+        fds[i] = open(paths[i], O_RDONLY | O_CLOEXEC);
+        CHECK_MSG(fds[i] >= 0, "%s", paths[i]);
+        if (!o->path)
+            unlink(paths[i]);
+        free(paths[i]);
+    }
+    free(paths);
+    if (*dir)
+        rmdir(dir);
+    CHECK_MSG(!ntx_gguf_open(fds, (unsigned)n, NULL, &r->gguf, &err), "%s", err.text);
+    mem_weights_init(&r->w, fds, (unsigned)n);
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+}
+
+void rig_open(struct rig *r, const struct rig_options *o)
+{
+    struct ntx_err err = {0};
+    uint32_t ctx = o->ctx ? o->ctx : 512, kv_tokens = o->kv_tokens ? o->kv_tokens : 8 * ctx;
+    memset(r, 0, sizeof *r);
+    open_files(r, o);
+    CHECK_MSG(!ntx_model_open(r->gguf, &r->model, &err), "%s", err.text);
+    CHECK_MSG(!ntx_chunks_make(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &r->chunks, &err), "%s", err.text);
+    CHECK_MSG(!ntx_kv_pool_new(&r->model->hp, (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, &r->pool, &err), "%s", err.text);
+    mem_weights_chunks(&r->w, r->chunks);
+    r->w.window = o->window;
+    struct ntx_forward_config c = {
+        .model = r->model, .chunks = r->chunks, .ops = ntx_cpu_pick(o->kernel), .weights = &r->w.w,
+        .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip,
+    };
+    CHECK(c.ops);
+    CHECK_MSG(!ntx_forward_new(&c, &r->f, &err), "%s", err.text);
+    r->n_vocab = r->model->hp.n_vocab;
+    r->n_embd = r->model->hp.n_embd;
+    r->n_layers = r->model->hp.n_layers;
+}
+
+void rig_close(struct rig *r)
+{
+    ntx_forward_free(r->f);
+    CHECK_EQ(ntx_kv_pool_used(r->pool), 0);
+    ntx_kv_pool_free(r->pool);
+    mem_weights_done(&r->w);
+    ntx_chunks_free(r->chunks);
+    ntx_model_free(r->model);
+    ntx_gguf_free(r->gguf);
+}
+
+struct ntx_kv_seq *rig_seq(struct rig *r, uint32_t n_tokens)
+{
+    struct ntx_kv_seq *s;
+    CHECK_EQ(ntx_kv_seq_new(r->pool, n_tokens, &s), 0);
+    return s;
+}
+
+int rig_run(struct rig *r, struct ntx_row *rows, uint32_t n)
+{
+    struct ntx_batch b = {.pass = r->pass++, .rows = rows, .n_rows = n};
+    return ntx_forward_run(r->f, &b);
+}
+
+void rig_feed(struct rig *r, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t pos, uint32_t step, float *logits)
+{
+    struct ntx_row rows[512];
+    for (uint32_t i = 0; i < n; i += step) {
+        uint32_t k = n - i < step ? n - i : step;
+        for (uint32_t j = 0; j < k; j++)
+            rows[j] = (struct ntx_row){.token = ids[i + j], .pos = pos + i + j, .kv = kv, .logits = logits ? logits + (size_t)(i + j) * r->n_vocab : NULL};
+        CHECK_MSG(!rig_run(r, rows, k), "%s", r->w.w.error.text);
+    }
+}
+
+uint32_t rig_argmax(const float *v, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (v[i] > v[best])
+            best = i;
+    return best;
+}
+
+void rig_ids(const struct rig *r, uint32_t seed, int32_t *ids, uint32_t n)
+{
+    uint32_t x = seed * 2654435761u + 12345;
+    for (uint32_t i = 0; i < n; i++) {
+        x = x * 1664525 + 1013904223;
+        ids[i] = (int32_t)((x >> 8) % r->n_vocab);
+    }
+}

@@ -1,0 +1,46 @@
+/* rig.h: a forward pass over a model without processes: weights come from memory (mem_weights.h). */
+#ifndef NTX_TESTS_FORWARD_RIG_H
+#define NTX_TESTS_FORWARD_RIG_H
+
+#include "computed/forward.h"
+#include "tests/check.h"
+#include "tests/forward/mem_weights.h"
+#include "tests/mkmodel/plan.h"
+
+struct rig_options {
+    const char *path;              /* a file, or NULL: made from `make` */
+    struct mk_options make;
+    const char *kernel;            /* NULL: the best */
+    uint32_t threads, max_rows, ctx, kv_tokens; /* 0: 2, 64, 512, 8 x ctx */
+    uint64_t chunk_bytes;          /* 0: 64 KiB */
+    uint32_t window;
+    struct ntx_skip_hooks skip;
+};
+
+struct rig {
+    struct ntx_gguf *gguf;
+    struct ntx_model *model;
+    struct ntx_chunks *chunks;
+    struct ntx_kv_pool *pool;
+    struct ntx_forward *f;
+    struct mem_weights w;
+    uint32_t n_vocab, n_embd, n_layers;
+    uint64_t pass;
+};
+
+/* 4 layers, 256 wide (so that every type fits), llama, F32, vocabulary 512. Change what a test is about. */
+struct mk_options rig_model(void);
+void rig_open(struct rig *r, const struct rig_options *o);
+void rig_close(struct rig *r);
+struct ntx_kv_seq *rig_seq(struct rig *r, uint32_t n_tokens);
+
+int rig_run(struct rig *r, struct ntx_row *rows, uint32_t n); /* the next pass */
+/* Feeds ids[0..n) at positions pos.. in passes of `step` rows; logits [n x n_vocab], or NULL. Must succeed. */
+void rig_feed(struct rig *r, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t pos, uint32_t step, float *logits);
+uint32_t rig_argmax(const float *v, uint32_t n);
+/* ids[i]: some tokens, the same for the same seed. */
+void rig_ids(const struct rig *r, uint32_t seed, int32_t *ids, uint32_t n);
+/* Difference at the first byte that differs, as text; fails the test. */
+#define CHECK_SAME(a, b, n_floats) CHECK_MSG(!memcmp(a, b, (n_floats) * sizeof(float)), "floats differ")
+
+#endif
