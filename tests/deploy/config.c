@@ -1,0 +1,164 @@
+/* ntx.conf: values by value, refusals by their text and line, and the installed file against the defaults. */
+#include "computed/config.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "tests/check.h"
+
+struct dir {
+    char path[64], file[96];
+};
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    CHECK(f && fputs(text, f) >= 0 && !fclose(f));
+}
+
+static void same(const struct ntx_config *a, const struct ntx_config *b)
+{
+    CHECK_STR(a->model, b->model);
+    CHECK_EQ(a->ram, b->ram);
+    CHECK_EQ(a->ctx, b->ctx);
+    CHECK_EQ(a->threads, b->threads);
+    CHECK_EQ(a->sessions, b->sessions);
+    CHECK_EQ(a->rows, b->rows);
+    CHECK_STR(a->backend, b->backend);
+    CHECK_STR(a->kernel, b->kernel);
+    CHECK_STR(a->source, b->source);
+    CHECK_STR(a->skip, b->skip);
+    CHECK(a->link_nvme == b->link_nvme);
+    CHECK_EQ(a->max_clients, b->max_clients);
+    CHECK_EQ(a->queue_wait, b->queue_wait);
+    CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
+}
+
+static void defaults(const struct dir *d)
+{
+    struct ntx_config c, def;
+    memset(&c, 1, sizeof c);
+    ntx_config_defaults(&def);
+    write_file(d->file, "# nothing\n\n; but comments\n[model]\n");
+    CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
+    same(&c, &def);
+    CHECK_EQ(def.max_clients, 32);
+    CHECK_EQ(def.stop_grace_ms, 30000);
+    CHECK(def.queue_wait);
+}
+
+static void values(const struct dir *d)
+{
+    struct ntx_config c;
+    write_file(d->file,
+               "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
+               "backend = cpu\nkernel = avx2\nsource = pread\nskip = script:3,5@0;7\r\n"
+               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nqueue_wait = no\nstop_grace = 5");
+    CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
+    CHECK_STR(c.model, "/srv/models/a model.gguf");
+    CHECK_EQ(c.ram, 3ll << 30);
+    CHECK_EQ(c.ctx, 2048);
+    CHECK_EQ(c.threads, 2);
+    CHECK_EQ(c.sessions, 4);
+    CHECK_EQ(c.rows, 64);
+    CHECK_STR(c.backend, "cpu");
+    CHECK_STR(c.kernel, "avx2");
+    CHECK_STR(c.source, "pread");
+    CHECK_STR(c.skip, "script:3,5@0;7");
+    CHECK(c.link_nvme == 3.3e9);
+    CHECK_EQ(c.max_clients, 7);
+    CHECK(!c.queue_wait);
+    CHECK_EQ(c.stop_grace_ms, 5000);
+    write_file(d->file, "[model]\nkernel = auto\npath =\n");
+    CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
+    CHECK_STR(c.kernel, "");
+    CHECK_STR(c.model, "");
+}
+
+/* Refused in that line, with that text, and the output is untouched. */
+static void refused(const struct dir *d, const char *text, unsigned line, const char *why)
+{
+    struct ntx_config c = {.ctx = 77};
+    struct ntx_err err = {0};
+    char place[128];
+    write_file(d->file, text);
+    CHECK_MSG(ntx_config_load(d->file, &c, &err) == -EINVAL, "%s", text);
+    snprintf(place, sizeof place, "%s:%u: ", d->file, line);
+    CHECK_MSG(!strncmp(err.text, place, strlen(place)), "%s: %s", text, err.text);
+    CHECK_MSG(strstr(err.text, why), "%s: %s", text, err.text);
+    CHECK_EQ(c.ctx, 77);
+}
+
+static void refusals(const struct dir *d)
+{
+    char path[400] = "[model]\npath = /";
+    refused(d, "[model]\n\nctxx = 5\n", 3, "unknown key 'ctxx' in [model]");
+    refused(d, "ctx = 5\n", 1, "it belongs in [model]");
+    refused(d, "[modle]\nctx = 5\n", 2, "it belongs in [model]");
+    refused(d, "[model]\nctx = -5\n", 2, "a whole number from 0");
+    refused(d, "[model]\nctx = 5x\n", 2, "a whole number");
+    refused(d, "[model]\nctx =\n", 2, "a whole number");
+    refused(d, "[model]\nctx = 99999999999999999999999\n", 2, "a whole number");
+    refused(d, "[model]\nram = lots\n", 2, "a size");
+    refused(d, "[links]\nnvme = fast\n", 2, "bytes per second");
+    refused(d, "[clients]\nmax = 0\n", 2, "from 1 to 4096");
+    refused(d, "[clients]\nqueue_wait = maybe\n", 2, "yes or no");
+    refused(d, "[model]\nbackend = cp\n", 2, "none of auto|cpu|cuda");
+    refused(d, "[model]\npath = model.gguf\n", 2, "whole path");
+    refused(d, "[model]\nctx = 1\n# more\nctx = 2\n", 4, "it was in line 2");
+    refused(d, "[model]\nctx = 1\nwhat is this\n[links]\n", 3, "neither");
+    refused(d, "[model]\nctx = x\nram = y\n", 2, "ctx"); /* the first of several */
+    memset(path + strlen(path), 'a', sizeof path - 1 - strlen(path));
+    refused(d, path, 2, "longer than");
+}
+
+static void missing(const struct dir *d)
+{
+    struct ntx_config c = {.ctx = 77};
+    struct ntx_err err = {0};
+    unlink(d->file);
+    CHECK_EQ(ntx_config_load(d->file, &c, &err), -ENOENT);
+    CHECK(strstr(err.text, d->file));
+    CHECK_EQ(c.ctx, 77);
+}
+
+/* With every "#key = value" made real, the shipped file still gives the defaults; without, too; and no key is left out. */
+static void shipped(const struct dir *d)
+{
+    struct ntx_config c, def;
+    char path[4096], line[512];
+    int keys = 0;
+    ntx_config_defaults(&def);
+    snprintf(path, sizeof path, "%s/deploy/ntx.conf", getenv("NTX_SOURCE"));
+    CHECK_EQ(ntx_config_load(path, &c, NULL), 0);
+    same(&c, &def);
+    FILE *in = fopen(path, "r"), *out = fopen(d->file, "w");
+    CHECK(in && out);
+    while (fgets(line, sizeof line, in)) {
+        bool key = line[0] == '#' && line[1] >= 'a' && line[1] <= 'z';
+        keys += key;
+        CHECK(fputs(line + key, out) >= 0);
+    }
+    fclose(in);
+    CHECK(!fclose(out));
+    struct ntx_err err = {0};
+    CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
+    same(&c, &def);
+    CHECK_EQ(keys, 14);
+}
+
+int main(void)
+{
+    struct dir d = {.path = "/tmp/ntx-config-XXXXXX"};
+    CHECK(mkdtemp(d.path));
+    snprintf(d.file, sizeof d.file, "%s/ntx.conf", d.path);
+    defaults(&d);
+    values(&d);
+    refusals(&d);
+    missing(&d);
+    shipped(&d);
+    unlink(d.file);
+    rmdir(d.path);
+    return 0;
+}
