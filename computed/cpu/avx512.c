@@ -13,3 +13,16 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
     },
     OPS_TABLE,
 };
+
+/* The same with matrix tiles for many rows. */
+const struct ntx_cpu_ops ntx__cpu_amx = {
+    .name = "amx",
+    .matmul = {
+        [NTX_F32] = ntx__mm512_f32, [NTX_F16] = ntx__mm512_f16, [NTX_BF16] = ntx__mm512_bf16,
+        [NTX_Q4_0] = ntx__mmamx_q4_0, [NTX_Q4_1] = ntx__mmamx_q4_1, [NTX_Q5_0] = ntx__mmamx_q5_0,
+        [NTX_Q5_1] = ntx__mmamx_q5_1, [NTX_Q8_0] = ntx__mmamx_q8_0, [NTX_Q2_K] = ntx__mmamx_q2_k,
+        [NTX_Q3_K] = ntx__mmamx_q3_k, [NTX_Q4_K] = ntx__mmamx_q4_k, [NTX_Q5_K] = ntx__mmamx_q5_k,
+        [NTX_Q6_K] = ntx__mmamx_q6_k,
+    },
+    OPS_TABLE,
+};

@@ -66,6 +66,16 @@ DECLARE_MATMUL(ntx__mm512_q8_0);
 DECLARE_MATMUL(ntx__mm512_f32); /* avx512_float.c */
 DECLARE_MATMUL(ntx__mm512_f16);
 DECLARE_MATMUL(ntx__mm512_bf16);
+DECLARE_MATMUL(ntx__mmamx_q4_0); /* amx.c: from 12 rows on with tiles, below as avx512_*.c */
+DECLARE_MATMUL(ntx__mmamx_q4_1);
+DECLARE_MATMUL(ntx__mmamx_q5_0);
+DECLARE_MATMUL(ntx__mmamx_q5_1);
+DECLARE_MATMUL(ntx__mmamx_q8_0);
+DECLARE_MATMUL(ntx__mmamx_q2_k);
+DECLARE_MATMUL(ntx__mmamx_q3_k);
+DECLARE_MATMUL(ntx__mmamx_q4_k);
+DECLARE_MATMUL(ntx__mmamx_q5_k);
+DECLARE_MATMUL(ntx__mmamx_q6_k);
 
 /* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4: bands of outputs whose weights stay in the cache while
  * all rows pass over them. */

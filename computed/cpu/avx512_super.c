@@ -10,7 +10,7 @@
 
 /* Bytes to fetch ahead of use, measured: without it Q6_K, whose blocks straddle lines, gets half of the memory's rate; at
  * 4096 and more every type loses. A prefetch behind the weights' end reads nothing. */
-enum { AHEAD = 2048 };
+enum { AHEAD = 1536 };
 
 /* Four super-blocks of weights, and where they meet x. */
 struct quad {

@@ -1,4 +1,6 @@
-/* cpu.h: the CPU back end's kernels, a table of functions chosen once at start (generic C as oracle, AVX2, AVX-512 VNNI).
+/* cpu.h: the CPU back end's kernels, a table of functions chosen once at start (generic C as oracle, AVX2, AVX-512 VNNI,
+ * and the same with AMX tiles for many rows). Kernels keep no state, allocate nothing and may run on any number of threads; they
+ * need 512 KiB of stack.
  *
  * ACCUMULATION ORDER (DESIGN section 8): for each weight type one order, which every instruction set, row count and thread count
  * follows, so that all give the same bits. y = W x for one output:
@@ -57,7 +59,7 @@ struct ntx_attn {
 };
 
 struct ntx_cpu_ops {
-    const char *name; /* "generic", "avx2", "avx512" */
+    const char *name; /* "generic", "avx2", "avx512", "amx" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
     void (*act_pack[NTX_N_ACTS])(const float *x, void *dst, uint32_t n); /* one row; F32: a copy */
     /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double joined by the fixed tree */

@@ -1,4 +1,10 @@
 /* pick.c: chooses the table of kernels, once, and says how activations are packed. */
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "computed/cpu/kern.h"
 
 static bool have_generic(void)
@@ -19,6 +25,16 @@ static bool have_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+
+/* Tiles need the CPU (AMX-TILE, AMX-INT8) and the kernel's leave, which holds for the whole process once given. */
+static bool have_amx(void)
+{
+    enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25, REQ_XCOMP_PERM = 0x1023, XFEATURE_TILEDATA = 18 };
+    unsigned a, b, c, d;
+    if (!have_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_TILE) || !(d & AMX_INT8))
+        return false;
+    return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_TILEDATA) == 0;
+}
 #endif
 
 /* Best first. */
@@ -27,6 +43,7 @@ static const struct {
     bool (*have)(void);
 } choices[] = {
 #if defined(__x86_64__)
+    {&ntx__cpu_amx, have_amx},
     {&ntx__cpu_avx512, have_avx512},
     {&ntx__cpu_avx2, have_avx2},
 #endif
@@ -44,7 +61,7 @@ const struct ntx_cpu_ops *ntx_cpu_pick(const char *force)
 const char *ntx_cpu_names(void)
 {
 #if defined(__x86_64__)
-    return "generic,avx2,avx512";
+    return "generic,avx2,avx512,amx";
 #else
     return "generic";
 #endif

@@ -52,8 +52,8 @@ KIT void guard_free(struct guarded g)
 /* The k-th instruction set besides generic that this CPU has; NULL after the last. */
 KIT const struct ntx_cpu_ops *isa_at(unsigned k)
 {
-    static const char *const names[] = {"avx2", "avx512"};
-    for (unsigned i = 0; i < 2; i++) {
+    static const char *const names[] = {"avx2", "avx512", "amx"};
+    for (unsigned i = 0; i < 3; i++) {
         const struct ntx_cpu_ops *ops = ntx_cpu_pick(names[i]);
         if (ops && !k--)
             return ops;

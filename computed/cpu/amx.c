@@ -1,0 +1,292 @@
+/* amx.c: many rows of x at once, with matrix tiles. The same order as everywhere (cpu.h): a tile holds the exact integer sums
+ * of one block for 16 rows and 16 outputs, which then go to the float accumulators of lane b % 16.
+ *
+ * A band of rows (as many as keep x and the accumulators in the second-level cache) passes over 16 outputs at a time:
+ *
+ *   for each 256 columns: weights -> panel (once); for each 16 rows: tiles, then acc[rows][lane b % 16] += ...
+ *   then the tree over the 16 lanes.
+ *
+ * A last tile that is not full starts early instead, so that its first rows are done twice, with the same result. */
+#include "computed/cpu/amx.h"
+
+enum {
+    MIN_ROWS = 12,            /* below, the vector kernels are faster */
+    MAX_TILES = 16,           /* of rows in a band */
+    BAND_BYTES = 3 << 19,     /* of x in a band */
+};
+
+/* acc[tile][lane][row][out] */
+typedef float tile_acc[LANES][TILE_ROWS][PANEL_OUTS];
+
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+/* Tiles: 0 1 sums of the low and high plane, 2 3 the same for a second set of rows, 4 5 x, 6 7 weights. */
+static void configure(uint32_t rows, uint32_t cols)
+{
+    struct tile_config c = {.palette = 1};
+    for (int t = 0; t < 8; t++) {
+        c.row_bytes[t] = 64;
+        c.rows[t] = (uint8_t)(t < 6 ? rows : cols / 4);
+    }
+    c.row_bytes[4] = c.row_bytes[5] = (uint16_t)cols;
+    _tile_loadconfig(&c);
+}
+
+/* One pass over a band: 16 outputs. */
+struct pass {
+    const struct panel_kind *kind;
+    const char *x;            /* first row of the band */
+    size_t x_stride;
+    size_t d_at, sums_at;     /* bytes from a row's start to its scales and its sums (int32 of 32, int16 of 32 or of 16) */
+    uint32_t rows;            /* in a tile: 16, or all of x */
+    uint32_t n_tiles;
+    uint32_t first[MAX_TILES]; /* row of each tile */
+    tile_acc *acc;
+};
+
+struct sums {
+    int32_t low[TILE_ROWS][PANEL_OUTS] __attribute__((aligned(64)));
+    int32_t high[TILE_ROWS][PANEL_OUTS];
+};
+
+/* Sums of a super-block for two sets of rows. */
+INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, size_t stride, const bool two_planes, struct sums out[2])
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (size_t s = 0; s < 4; s++) {
+        _tile_loadd(4, xa + 64 * s, stride);
+        _tile_loadd(5, xb + 64 * s, stride);
+        _tile_loadd(6, p->low[16 * s], 64);
+        if (two_planes) {
+            _tile_loadd(7, p->high[16 * s], 64);
+            _tile_dpbsud(0, 4, 6);
+            _tile_dpbsud(2, 5, 6);
+            _tile_dpbssd(1, 4, 7);
+            _tile_dpbssd(3, 5, 7);
+        } else {
+            _tile_dpbssd(0, 4, 6);
+            _tile_dpbssd(2, 5, 6);
+        }
+    }
+    _tile_stored(0, out[0].low, 64);
+    _tile_stored(2, out[1].low, 64);
+    if (two_planes) {
+        _tile_stored(1, out[0].high, 64);
+        _tile_stored(3, out[1].high, 64);
+    }
+}
+
+/* Sums of simple block b of a panel for two sets of rows. */
+INLINE void tiles_simple(const struct panel *p, uint32_t b, const char *xa, const char *xb, size_t stride, struct sums out[2])
+{
+    _tile_zero(0);
+    _tile_zero(2);
+    _tile_loadd(6, p->low[8 * b], 64);
+    _tile_loadd(4, xa, stride);
+    _tile_loadd(5, xb, stride);
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(2, 5, 6);
+    _tile_stored(0, out[0].low, 64);
+    _tile_stored(2, out[1].low, 64);
+}
+
+/* acc (+)= a * b; the first block of a lane starts from +0. */
+INLINE __m512 start_or_add(__m512 a, __m512 b, const float *acc, bool start)
+{
+    return _mm512_fmadd_ps(a, b, start ? _mm512_setzero_ps() : _mm512_load_ps(acc));
+}
+
+INLINE float x_scale(const struct pass *ps, const char *x, uint32_t b)
+{
+    float d;
+    memcpy(&d, x + ps->d_at + 4 * (size_t)b, 4);
+    return d;
+}
+
+/* Sums of super-block b to the accumulators of a tile. */
+INLINE void scale_super(const struct pass *ps, const struct panel *p, const struct sums *s, uint32_t b, uint32_t tile, const bool two_planes,
+                        const uint32_t min_pairs)
+{
+    const char *x = ps->x + ps->first[tile] * ps->x_stride;
+    __m512 d = _mm512_load_ps(p->d[0]), m = _mm512_load_ps(p->m[0]);
+    for (uint32_t r = 0; r < ps->rows; r++, x += ps->x_stride) {
+        float *acc = ps->acc[tile][b % LANES][r];
+        __m512 dx = _mm512_set1_ps(x_scale(ps, x, b));
+        __m512i i = _mm512_load_si512(s->low[r]);
+        if (two_planes)
+            i = _mm512_add_epi32(i, _mm512_slli_epi32(_mm512_load_si512(s->high[r]), 8));
+        __m512 v = start_or_add(_mm512_cvtepi32_ps(i), _mm512_mul_ps(d, dx), acc, b < LANES);
+        if (min_pairs) {
+            const char *xs = x + ps->sums_at + (size_t)b * 4 * min_pairs;
+            __m512i j = _mm512_setzero_si512();
+            for (uint32_t k = 0; k < min_pairs; k++) {
+                int32_t pair;
+                memcpy(&pair, xs + 4 * k, 4);
+                j = _mm512_dpwssd_epi32(j, _mm512_load_si512(p->mins[k]), _mm512_set1_epi32(pair));
+            }
+            j = _mm512_sub_epi32(_mm512_setzero_si512(), j);
+            v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(m, dx), v);
+        }
+        _mm512_store_ps(acc, v);
+    }
+}
+
+/* Sums of simple block b, the k-th of its panel, to the accumulators of a tile. */
+INLINE void scale_simple(const struct pass *ps, const struct panel *p, const struct sums *s, uint32_t b, uint32_t k, uint32_t tile,
+                         const bool has_min)
+{
+    const char *x = ps->x + ps->first[tile] * ps->x_stride;
+    __m512 d = _mm512_load_ps(p->d[k]), m = _mm512_load_ps(p->m[k]);
+    for (uint32_t r = 0; r < ps->rows; r++, x += ps->x_stride) {
+        float *acc = ps->acc[tile][b % LANES][r];
+        __m512 dx = _mm512_set1_ps(x_scale(ps, x, b));
+        __m512 v = start_or_add(_mm512_cvtepi32_ps(_mm512_load_si512(s->low[r])), _mm512_mul_ps(d, dx), acc, b < LANES);
+        if (has_min) {
+            int32_t xs;
+            memcpy(&xs, x + ps->sums_at + 4 * (size_t)b, 4);
+            v = _mm512_fmadd_ps(_mm512_set1_ps((float)xs), _mm512_mul_ps(m, dx), v);
+        }
+        _mm512_store_ps(acc, v);
+    }
+}
+
+/* Two tiles of rows, t and u (which may be the same), against a panel whose first block is b. */
+INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t n_blocks, uint32_t t, uint32_t u,
+                       const bool super, const bool two_planes, const uint32_t min_pairs)
+{
+    struct sums s[2];
+    const char *xa = ps->x + ps->first[t] * ps->x_stride, *xb = ps->x + ps->first[u] * ps->x_stride;
+    if (super) {
+        tiles_super(p, xa + (size_t)b * NTX_QKK, xb + (size_t)b * NTX_QKK, ps->x_stride, two_planes, s);
+        scale_super(ps, p, &s[0], b, t, two_planes, min_pairs);
+        if (u != t)
+            scale_super(ps, p, &s[1], b, u, two_planes, min_pairs);
+        return;
+    }
+    for (uint32_t k = 0; k < n_blocks; k++) {
+        size_t at = (size_t)(b + k) * NTX_QK;
+        tiles_simple(p, k, xa + at, xb + at, ps->x_stride, s);
+        scale_simple(ps, p, &s[0], b + k, k, t, min_pairs != 0);
+        if (u != t)
+            scale_simple(ps, p, &s[1], b + k, k, u, min_pairs != 0);
+    }
+}
+
+static void panel_all_rows(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t n_blocks)
+{
+    for (uint32_t t = 0; t < ps->n_tiles; t += 2) {
+        uint32_t u = t + 1 < ps->n_tiles ? t + 1 : t;
+        if (ps->kind->block == NTX_QK)
+            panel_rows(ps, p, b, n_blocks, t, u, false, false, ps->kind->has_min);
+        else if (!ps->kind->two_planes)
+            panel_rows(ps, p, b, 1, t, u, true, false, 8);
+        else if (ps->kind->has_min)
+            panel_rows(ps, p, b, 1, t, u, true, true, 4);
+        else
+            panel_rows(ps, p, b, 1, t, u, true, true, 0);
+    }
+}
+
+/* The tree over the lanes, and y for up to 16 outputs of each row. */
+static void join_tiles(const struct pass *ps, uint32_t blocks, uint32_t n_out, float *y, size_t ldy)
+{
+    for (uint32_t t = 0; t < ps->n_tiles; t++)
+        for (uint32_t r = 0; r < ps->rows; r++) {
+            __m512 v[LANES];
+            for (uint32_t l = 0; l < LANES; l++)
+                v[l] = l < blocks ? _mm512_load_ps(ps->acc[t][l][r]) : _mm512_setzero_ps();
+            for (int step = LANES / 2; step; step /= 2)
+                for (int l = 0; l < step; l++)
+                    v[l] = _mm512_add_ps(v[l], v[l + step]);
+            _mm512_mask_storeu_ps(y + (ps->first[t] + r) * ldy, first_lanes(n_out), v[0]);
+        }
+}
+
+/* 16 outputs (or the n_out < 16 last) for the rows of a band. */
+static void pass_outputs(const struct pass *ps, const uint8_t *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, float *y, size_t ldy)
+{
+    struct panel panel;
+    const uint8_t *rows[PANEL_OUTS];
+    uint32_t blocks = n_in / ps->kind->block, step = PANEL_COLS / ps->kind->block;
+    for (uint32_t b = 0; b < blocks; b += step) {
+        uint32_t here = blocks - b < step ? blocks - b : step;
+        for (uint32_t o = 0; o < PANEL_OUTS; o++)
+            rows[o] = w + (o < n_out ? o : n_out - 1) * row_bytes + (size_t)b * ps->kind->block_bytes;
+        ps->kind->pack(rows, here, &panel);
+        panel_all_rows(ps, &panel, b, here);
+    }
+    join_tiles(ps, blocks, n_out, y, ldy);
+}
+
+/* Rows of a band; at least MIN_ROWS. */
+static void plan_tiles(struct pass *ps, uint32_t n_rows)
+{
+    ps->rows = n_rows < TILE_ROWS ? n_rows : TILE_ROWS;
+    ps->n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (uint32_t t = 0; t < ps->n_tiles; t++)
+        ps->first[t] = (t + 1) * TILE_ROWS <= n_rows ? t * TILE_ROWS : n_rows - ps->rows;
+}
+
+static uint32_t band_rows(size_t x_stride)
+{
+    size_t tiles = BAND_BYTES / x_stride / TILE_ROWS;
+    return TILE_ROWS * (uint32_t)(tiles < 2 ? 2 : tiles > MAX_TILES ? MAX_TILES : tiles);
+}
+
+static void mm_tiles(const struct panel_kind *kind, ntx_matmul_fn *few, const struct shape *s, uint32_t n_rows)
+{
+    tile_acc acc[MAX_TILES] __attribute__((aligned(64)));
+    struct pass ps = {.kind = kind, .x_stride = s->x_stride, .acc = acc};
+    struct q8k_row super = q8k_view(s->x, s->n_in);
+    struct q8_row simple = q8_view(s->x, s->n_in);
+    bool is_super = kind->block == NTX_QKK;
+    ps.d_at = (size_t)((const char *)(is_super ? super.d : simple.d) - s->x);
+    ps.sums_at = (size_t)((is_super ? (const char *)(kind->min_pairs == 4 ? super.s32 : super.s16) : (const char *)simple.s) - s->x);
+    uint32_t band = band_rows(s->x_stride);
+    for (uint32_t r = 0; r < n_rows;) {
+        uint32_t here = n_rows - r < band ? n_rows - r : band;
+        ps.x = s->x + r * s->x_stride;
+        float *y = s->y + r * s->ldy;
+        if (here < MIN_ROWS) {
+            few(s->w, s->row_bytes, s->n_out, s->n_in, ps.x, s->x_stride, here, y, s->ldy);
+            return;
+        }
+        plan_tiles(&ps, here);
+        configure(ps.rows, is_super ? 64 : NTX_QK);
+        for (uint32_t o = 0; o < s->n_out; o += PANEL_OUTS)
+            pass_outputs(&ps, s->w + o * s->row_bytes, s->row_bytes, s->n_out - o < PANEL_OUTS ? s->n_out - o : PANEL_OUTS, s->n_in,
+                         y + o, s->ldy);
+        _tile_release();
+        r += here;
+    }
+}
+
+#define AMX_MATMUL(type, block, two_planes, has_min, min_pairs)                                                       \
+    DECLARE_MATMUL(ntx__mmamx_##type)                                                                                 \
+    {                                                                                                                 \
+        static const struct panel_kind kind = {ntx__panel_##type, block,     sizeof(struct ntx_block_##type),         \
+                                               two_planes,        has_min, min_pairs};                                \
+        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
+        if (n_rows < MIN_ROWS)                                                                                        \
+            ntx__mm512_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                \
+        else                                                                                                          \
+            mm_tiles(&kind, ntx__mm512_##type, &s, n_rows);                                                           \
+    }
+
+AMX_MATMUL(q4_0, NTX_QK, false, false, 0)
+AMX_MATMUL(q4_1, NTX_QK, false, true, 0)
+AMX_MATMUL(q5_0, NTX_QK, false, false, 0)
+AMX_MATMUL(q5_1, NTX_QK, false, true, 0)
+AMX_MATMUL(q8_0, NTX_QK, false, false, 0)
+AMX_MATMUL(q2_k, NTX_QKK, false, true, 8)
+AMX_MATMUL(q3_k, NTX_QKK, true, false, 0)
+AMX_MATMUL(q4_k, NTX_QKK, true, true, 4)
+AMX_MATMUL(q5_k, NTX_QKK, true, true, 4)
+AMX_MATMUL(q6_k, NTX_QKK, true, false, 0)
