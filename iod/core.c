@@ -230,25 +230,29 @@ static void piece_failed(struct ntx_iod_core *c, struct ntx__job *j, const struc
     }
 }
 
-void ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32_t result)
+bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32_t result, struct ntx_iod_read *rd)
 {
     struct ntx__job *j = find_job(c, tag);
     if (!j || !j->inflight || ntx_iod_tag_piece(tag) >= j->next)
-        return; /* not ours: no source does this */
-    struct ntx_iod_read rd = piece_of(c, j, ntx_iod_tag_piece(tag), ntx_iod_tag_tries(tag));
+        return false; /* not ours: no source does this */
+    struct ntx_iod_read piece = piece_of(c, j, ntx_iod_tag_piece(tag), ntx_iod_tag_tries(tag));
+    bool good = result >= 0 && (uint32_t)result >= piece.expect;
     j->inflight--;
     c->inflight_reads--;
-    c->inflight_bytes -= rd.len;
+    c->inflight_bytes -= piece.len;
     ntx_gauge(c->counters, NTX_C_iod_inflight, c->inflight_bytes);
     ntx_count(c->counters, NTX_C_iod_reads, 1);
     ntx_count(c->counters, NTX_C_iod_busy_ns, now - c->busy_since);
     c->busy_since = now;
-    if (result >= 0 && (uint32_t)result >= rd.expect)
+    if (good) {
         count_read(c, j, (uint32_t)result);
-    else
-        piece_failed(c, j, &rd, result);
+        *rd = piece;
+    } else {
+        piece_failed(c, j, &piece, result);
+    }
     if (!j->inflight && !j->retries && (j->err || j->next == j->n_pieces))
         finish_job(c, j, now);
+    return good;
 }
 
 bool ntx_iod_core_idle(const struct ntx_iod_core *c) { return c->idle; }

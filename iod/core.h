@@ -72,8 +72,8 @@ void ntx_iod_core_free(struct ntx_iod_core *c);
 
 /* 1: *out is to be read now. 0: nothing until something changes (then see ntx_iod_core_idle). */
 int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now_ns, struct ntx_iod_read *out);
-/* The result of a read: bytes or negative errno. */
-void ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now_ns, uint64_t tag, int32_t result);
+/* The result of a read: bytes or negative errno. Returns true, and in *rd which read it was, when it brought its bytes. */
+bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now_ns, uint64_t tag, int32_t result, struct ntx_iod_read *rd);
 
 /* After next() gave 0: true when nothing is wanted (only computed can change that), false when the limits hold it back
  * (the next result changes that). */

@@ -106,7 +106,10 @@ struct ntx_iod_read fake_next(struct fake *f)
 
 void fake_done(struct fake *f, const struct ntx_iod_read *rd, int32_t result)
 {
-    ntx_iod_core_done(f->core, ++f->now, rd->tag, result);
+    struct ntx_iod_read was;
+    bool good = ntx_iod_core_done(f->core, ++f->now, rd->tag, result, &was);
+    CHECK_EQ(good, result >= (int32_t)rd->expect);
+    CHECK(!good || (was.tag == rd->tag && was.offset == rd->offset));
 }
 
 unsigned fake_settle(struct fake *f)

@@ -1,0 +1,352 @@
+#include "iod/reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "iod/source.h"
+
+#define TICK_MS 1000
+#define RETRY_MS 10 /* after the kernel had no room for a submission */
+
+struct ntx_reader {
+    uv_loop_t *loop;
+    struct ntx_reader_hooks hooks;
+    struct ntx_region region;
+    struct ntx_iod_files files;
+    int wake_fd;
+    struct ntx_counters *counters;
+    struct ntx_source *source;  /* what is read through, filters included */
+    struct ntx_source *idle;    /* the one made at attach, when another was asked for; else NULL */
+    struct ntx_iod_core *core;  /* NULL until configured */
+    uv_poll_t wake, polls[NTX_SOURCE_MAX_FDS];
+    uv_timer_t tick;
+    unsigned n_polls, n_handles;
+    bool asleep, stopping, closing;
+    uint64_t stop_at;           /* ns; 0: no limit */
+    uint64_t cpu_ns;            /* counted so far */
+    char note[256], config_error[256];
+};
+
+static void on_tick(uv_timer_t *t);
+
+/* ---- results */
+
+static void on_word(void *ctx, _Atomic uint32_t *word, enum ntx_state s)
+{
+    struct ntx_reader *r = ctx;
+    ntx_source_state(r->source, s);
+    if (s != NTX_FILLING)
+        ntx_futex_wake(word);
+}
+
+static void on_failed(void *ctx, const struct ntx_iod_failure *f)
+{
+    struct ntx_reader *r = ctx;
+    char link[32], path[256] = "", text[512];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", f->file < r->files.n ? r->files.fd[f->file] : -1);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    if (n <= 0)
+        n = snprintf(path, sizeof(path), "file %u of the model", f->file);
+    path[n] = 0;
+    if (r->config_error[0])
+        snprintf(text, sizeof(text), "%s", r->config_error);
+    else
+        snprintf(text, sizeof(text), "%s: cannot read %u bytes at offset %" PRIu64 ": %s%s", path, f->bytes, f->offset,
+                 f->err == -ENODATA ? "the file has become shorter" : strerror(-f->err), f->err == -EINVAL ? "" : " (tried 4 times)");
+    r->hooks.told(r->hooks.ctx, f, text);
+}
+
+static void on_result(void *ctx, uint64_t tag, int32_t result)
+{
+    struct ntx_reader *r = ctx;
+    struct ntx_iod_read rd;
+    if (!ntx_iod_core_done(r->core, ntx_now_ns(), tag, result, &rd) || r->files.direct[rd.file])
+        return;
+    ntx_count(r->counters, NTX_C_iod_bytes_fallback, (uint32_t)result);
+    if (!r->files.memory[rd.file]) /* it is in the region now: the page cache need not hold it too */
+        posix_fadvise(r->files.fd[rd.file], (off_t)rd.offset, rd.len, POSIX_FADV_DONTNEED);
+}
+
+/* ---- asking and sleeping */
+
+static void set_asleep(struct ntx_reader *r, bool asleep)
+{
+    if (r->asleep == asleep)
+        return;
+    r->asleep = asleep;
+    atomic_store_explicit(&r->region.hdr->iod_asleep, asleep, memory_order_relaxed);
+    /* Pairs with computed, which stores a word (FREE, POSTED) and then loads iod_asleep, seq_cst both: either our next look at the
+     * words sees its store, or it sees that we sleep and writes the eventfd. */
+    if (asleep)
+        atomic_thread_fence(memory_order_seq_cst);
+}
+
+static int submit(struct ntx_reader *r, const struct ntx_iod_read *rd)
+{
+    int rc = r->source->ops->submit(r->source, rd);
+    if (rc) /* sources are as deep as the core goes, so this is no flow control but a fault */
+        on_result(r, rd->tag, rc);
+    return rc;
+}
+
+/* All that may be asked for now is asked for, in one system call. */
+static void pump(struct ntx_reader *r)
+{
+    struct ntx_iod_read rd;
+    if (!r->core || r->closing)
+        return;
+    while (!r->stopping) {
+        if (ntx_iod_core_next(r->core, ntx_now_ns(), &rd)) {
+            set_asleep(r, false);
+            submit(r, &rd);
+        } else if (ntx_iod_core_idle(r->core) && !r->asleep) {
+            set_asleep(r, true); /* and look once more */
+        } else {
+            break;
+        }
+    }
+    if (!ntx_iod_core_idle(r->core))
+        set_asleep(r, false); /* a result will wake us */
+    if (r->source->ops->flush(r->source) && !r->closing)
+        uv_timer_start(&r->tick, on_tick, RETRY_MS, 0);
+}
+
+static void count_cpu(struct ntx_reader *r)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    ntx_count(r->counters, NTX_C_iod_cpu_ns, now - r->cpu_ns);
+    r->cpu_ns = now;
+}
+
+/* ---- the end */
+
+static void free_reader(struct ntx_reader *r)
+{
+    ntx_iod_core_free(r->core);
+    ntx_source_close(r->source);
+    ntx_source_close(r->idle);
+    for (unsigned i = 0; i < r->files.n; i++)
+        close(r->files.fd[i]);
+    if (r->wake_fd >= 0)
+        close(r->wake_fd);
+    ntx_region_close(&r->region);
+    free(r);
+}
+
+static void on_handle_closed(uv_handle_t *h)
+{
+    struct ntx_reader *r = h->data;
+    if (--r->n_handles)
+        return;
+    struct ntx_reader_hooks hooks = r->hooks;
+    free_reader(r);
+    hooks.closed(hooks.ctx);
+}
+
+static void close_if_drained(struct ntx_reader *r)
+{
+    if (!r->stopping || r->closing)
+        return;
+    if (r->source->ops->inflight(r->source) && !(r->stop_at && ntx_now_ns() >= r->stop_at))
+        return;
+    r->closing = true;
+    count_cpu(r);
+    uv_close((uv_handle_t *)&r->wake, on_handle_closed);
+    uv_close((uv_handle_t *)&r->tick, on_handle_closed);
+    for (unsigned i = 0; i < r->n_polls; i++)
+        uv_close((uv_handle_t *)&r->polls[i], on_handle_closed);
+}
+
+void ntx_reader_stop(struct ntx_reader *r, unsigned limit_ms)
+{
+    r->stopping = true;
+    uint64_t at = limit_ms ? ntx_now_ns() + limit_ms * 1000000ull : 0;
+    if (at && (!r->stop_at || at < r->stop_at)) {
+        r->stop_at = at;
+        uv_timer_start(&r->tick, on_tick, limit_ms, 0);
+    }
+    pump(r); /* what was submitted must end, so it must start */
+    close_if_drained(r);
+}
+
+/* ---- events */
+
+static void on_wake(uv_poll_t *h, int status, int events)
+{
+    struct ntx_reader *r = h->data;
+    eventfd_t v;
+    (void)status;
+    (void)events;
+    ntx_count(r->counters, NTX_C_iod_wakeups, 1);
+    eventfd_read(r->wake_fd, &v);
+    pump(r);
+}
+
+static void on_source(uv_poll_t *h, int status, int events)
+{
+    struct ntx_reader *r = h->data;
+    (void)status;
+    (void)events;
+    ntx_count(r->counters, NTX_C_iod_wakeups, 1);
+    r->source->ops->reap(r->source, on_result, r);
+    pump(r);
+    close_if_drained(r);
+}
+
+/* The words are looked at once more: a wake-up that got lost with a dead process costs a second, no more. */
+static void on_tick(uv_timer_t *t)
+{
+    struct ntx_reader *r = t->data;
+    uv_timer_start(t, on_tick, TICK_MS, 0);
+    count_cpu(r);
+    pump(r);
+    close_if_drained(r);
+}
+
+/* ---- the beginning */
+
+static int watch(struct ntx_reader *r, uv_poll_t *h, int fd, uv_poll_cb cb)
+{
+    int rc = uv_poll_init(r->loop, h, fd);
+    if (rc)
+        return rc;
+    h->data = r;
+    r->n_handles++;
+    uv_poll_start(h, UV_READABLE, cb);
+    return 0;
+}
+
+static int watch_source(struct ntx_reader *r)
+{
+    int fds[NTX_SOURCE_MAX_FDS], rc = 0;
+    unsigned n = r->source->ops->fds(r->source, fds, 0);
+    while (!rc && r->n_polls < n) {
+        rc = watch(r, &r->polls[r->n_polls], fds[r->n_polls], on_source);
+        r->n_polls += !rc;
+    }
+    return rc;
+}
+
+/* Where computed asks for another source than the one that was opened, that one stays as it is: its ring, of which computed
+ * may have a duplicate, remains empty, and reads by pread end with the process. */
+static int choose_source(struct ntx_reader *r, const char *which, struct ntx_err *err)
+{
+    char note[256];
+    struct ntx_source *other;
+    if (!*which || !strcmp(which, "auto") || !strcmp(which, r->source->ops->name))
+        return 0;
+    int rc = ntx_source_open(which, &r->region, &r->files, &other, note, sizeof(note), err);
+    if (rc)
+        return rc;
+    r->idle = r->source;
+    r->source = other;
+    return 0;
+}
+
+static int add_filters(struct ntx_reader *r, const struct ntx_reader_config *c, struct ntx_err *err)
+{
+    int rc = 0;
+    if (c->rate_bps > 0)
+        rc = ntx_source_throttle(r->source, c->rate_bps, &r->source, err);
+    if (!rc && *c->fault)
+        rc = ntx_source_fault(r->source, c->fault, c->start, r->region.hdr->block, &r->source, err);
+    return rc;
+}
+
+void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *c)
+{
+    struct ntx_err err = {0};
+    struct ntx_iod_limits limits = {c->inflight_bytes, c->piece_bytes};
+    struct ntx_iod_hooks hooks = {.ctx = r, .state = on_word, .failed = on_failed};
+    if (r->core || r->stopping)
+        return;
+    if (r->note[0])
+        r->hooks.told(r->hooks.ctx, NULL, r->note);
+    int rc = choose_source(r, c->source, &err);
+    if (!rc)
+        rc = add_filters(r, c, &err);
+    if (rc) {
+        snprintf(r->config_error, sizeof(r->config_error), "ntx-iod: %.*s", (int)sizeof(r->config_error) - 10, err.text);
+        rc = ntx_source_fault(r->source, "eio", c->start, r->region.hdr->block, &r->source, &err);
+    }
+    if (!rc)
+        rc = watch_source(r);
+    if (!rc)
+        rc = ntx_iod_core_new(&r->region, r->counters, &limits, &hooks, &r->core, &err);
+    if (rc) {
+        ntx_log(NTX_LOG_ERR, "cannot read: %s", err.text[0] ? err.text : strerror(-rc));
+        return;
+    }
+    ntx_log(NTX_LOG_INFO, "reading with %s, at most %" PRIu64 " KiB in flight in pieces of %" PRIu64 " KiB", r->source->ops->name,
+            c->inflight_bytes >> 10, c->piece_bytes >> 10);
+    pump(r);
+}
+
+bool ntx_reader_configured(const struct ntx_reader *r) { return r->core != NULL; }
+
+void ntx_reader_hint(struct ntx_reader *r, uint64_t pass, const uint8_t *skip, size_t n)
+{
+    if (r->core)
+        ntx_iod_core_hint(r->core, pass, skip, n);
+}
+
+int ntx_reader_ring_fd(const struct ntx_reader *r) { return r->source->ops->ring_fd(r->source); }
+
+static int open_parts(struct ntx_reader *r, int region_fd, uint64_t epoch, struct ntx_err *err)
+{
+    char note[256];
+    int rc = ntx_region_attach(region_fd, true, &r->region, err);
+    if (rc)
+        return rc;
+    if (r->region.hdr->epoch != epoch || r->region.hdr->n_files != r->files.n)
+        return ntx_err_set(err, -ESTALE, "the region is of another epoch, or of %u files in place of %u", r->region.hdr->n_files, r->files.n);
+    ntx_iod_files_prepare(&r->files, r->region.hdr->block, r->note, sizeof(r->note));
+    rc = ntx_source_open("auto", &r->region, &r->files, &r->source, note, sizeof(note), err);
+    if (rc)
+        return rc;
+    if (note[0])
+        ntx_log(NTX_LOG_INFO, "%s", note);
+    if (ntx_reader_ring_fd(r) < 0 && !r->note[0])
+        snprintf(r->note, sizeof(r->note), "%s", note);
+    rc = watch(r, &r->wake, r->wake_fd, on_wake);
+    return rc ? ntx_err_set(err, rc, "cannot watch the wake descriptor: %s", uv_strerror(rc)) : 0;
+}
+
+int ntx_reader_open(uv_loop_t *loop, const int *fds, unsigned n_fds, uint64_t epoch, struct ntx_counters *counters,
+                    const struct ntx_reader_hooks *hooks, struct ntx_reader **out, struct ntx_err *err)
+{
+    struct ntx_reader *r = calloc(1, sizeof(*r));
+    if (!r || n_fds < 3 || n_fds - 2 > NTX_MAX_FILES) {
+        for (unsigned i = 0; i < n_fds; i++)
+            close(fds[i]);
+        free(r);
+        return ntx_err_set(err, -ENOMEM, "no memory, or no files");
+    }
+    r->loop = loop;
+    r->hooks = *hooks;
+    r->counters = counters;
+    r->wake_fd = fds[1];
+    r->files.n = n_fds - 2;
+    memcpy(r->files.fd, fds + 2, r->files.n * sizeof(int));
+    int rc = open_parts(r, fds[0], epoch, err);
+    if (rc) {
+        free_reader(r);
+        return rc;
+    }
+    uv_timer_init(loop, &r->tick);
+    r->tick.data = r;
+    r->n_handles++;
+    on_tick(&r->tick);
+    *out = r;
+    return 0;
+}

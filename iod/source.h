@@ -1,0 +1,108 @@
+/* source.h: where bytes come from. A source takes reads (read.h) and gives results, in any order, without blocking the event
+ * loop. Two of them read (uring, pread); two are filters over another one (throttle, fault). The chain that is in use:
+ *
+ *     core -> [fault ->] [throttle ->] uring | pread -> drive
+ *
+ *   uring     io_uring; registered buffers where locked memory allows. Its ring holds reads and nothing else, each submission
+ *             gives exactly one completion, and it has neither DEFER_TASKRUN nor SINGLE_ISSUER: by that, computed (holding a duplicate of
+ *             the ring) proves that a dead iod's reads are over.
+ *   pread     threads of ours, where io_uring is refused. A killed process is not gone (pidfd, sockets) while one of its
+ *             threads is inside a direct read: no read outlives it, and no proof is needed.
+ *   throttle  a drive or link of a given rate: a result is held back until the bytes would have come at that rate.
+ *   fault     what drives and kernels do on bad days, for tests; its grammar is below.
+ *
+ * Calls are from the loop's thread. A filter owns what it lies over.
+ *
+ * FAULTS, by IodConfig.fault: rules separated by ';', each "what@condition,condition..." or a setting.
+ *   eio              the read is done, its result becomes -EIO
+ *   short            the result becomes half of what came, in whole blocks
+ *   delay=TIME       the result comes so much later (TIME: 50ms, 2s, 300us)
+ *   stall=TIME       from this read on nothing comes for so long: a wedged drive
+ *   kill             SIGKILL to this process, once the read is in flight
+ *  conditions on reads, all of which must hold:
+ *   chunk=N          reads of chunk N;  demand: reads on demand
+ *   every=N          each Nth of those;  nth=N: only the Nth of them (read=N is the same);  count=N: at most N times
+ *   p=X              with probability X (0..1), by the seed
+ *   start=N          only in the Nth iod process that attached (counter iod_starts)
+ *  and for kill, in place of reads:
+ *   done=N           when the Nth result came, before anybody learns of it
+ *   state=S          when a word became FILLING READY FAILED SKIPPED (with nth, every, p, start), before any waiter is woken
+ *  settings:
+ *   reorder=N        results are collected up to N and given in random order
+ *   seed=N           of the above (default 1; the process's start number is mixed in) */
+#ifndef NTX_IOD_SOURCE_H
+#define NTX_IOD_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "iod/read.h"
+#include "shm/region.h"
+
+/* The model's descriptors, made ready for reading. Borrowed by sources; owned by whoever got them. */
+struct ntx_iod_files {
+    unsigned n;
+    int fd[NTX_MAX_FILES];
+    bool direct[NTX_MAX_FILES]; /* O_DIRECT is in force; else reads go through the page cache */
+    bool memory[NTX_MAX_FILES]; /* a file in memory (tmpfs): its pages are the file, dropping them is no use */
+};
+
+/* Sets O_DIRECT where the file system takes it. Where it does not, note says for which file and why (one line; empty if all took it). */
+void ntx_iod_files_prepare(struct ntx_iod_files *f, uint32_t block, char *note, unsigned note_len);
+
+struct ntx_source;
+
+/* Result of one read: bytes or negative errno. */
+typedef void ntx_source_cb(void *ctx, uint64_t tag, int32_t result);
+
+#define NTX_SOURCE_MAX_FDS 4
+
+struct ntx_source_ops {
+    const char *name;
+    /* Takes a read; at most NTX_IOD_MAX_READS may be unfinished. It need not start before flush. 0, -EAGAIN full. */
+    int (*submit)(struct ntx_source *s, const struct ntx_iod_read *rd);
+    /* Starts what was submitted, in one system call where that is possible. Negative errno: try again later; nothing is lost. */
+    int (*flush)(struct ntx_source *s);
+    /* Calls cb for each result there is. A result counts as taken once cb returned for it. */
+    void (*reap)(struct ntx_source *s, ntx_source_cb *cb, void *ctx);
+    /* Descriptors that become readable when reap has something to do; appended to fds, returns the new count. */
+    unsigned (*fds)(const struct ntx_source *s, int *fds, unsigned n);
+    /* Reads whose bytes may still land. A filter's own held results are not among them. */
+    unsigned (*inflight)(const struct ntx_source *s);
+    /* io_uring's descriptor, -1 when there is none. */
+    int (*ring_fd)(const struct ntx_source *s);
+    /* A word of the region became `state` (filters that do not care leave it NULL; see ntx_source_state). */
+    void (*state)(struct ntx_source *s, enum ntx_state state);
+    /* Lets go; inflight must be 0. */
+    void (*close)(struct ntx_source *s);
+};
+
+struct ntx_source { /* implementations embed it as their first member */
+    const struct ntx_source_ops *ops;
+};
+
+/* Region and files must outlive the source. note (may be NULL) tells in one line what fell back, empty if nothing. */
+int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, char *note, unsigned note_len,
+                     struct ntx_err *err);
+int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, struct ntx_err *err);
+/* Filters take `over` over on success. */
+int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_source **out, struct ntx_err *err);
+int ntx_source_fault(struct ntx_source *over, const char *rules, uint32_t start, uint32_t block, struct ntx_source **out, struct ntx_err *err);
+
+/* "auto", "uring" or "pread" ("" is auto). auto takes pread where io_uring is refused, and says so in note. */
+int ntx_source_open(const char *which, const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, char *note,
+                    unsigned note_len, struct ntx_err *err);
+
+static inline void ntx_source_state(struct ntx_source *s, enum ntx_state state)
+{
+    if (s->ops->state)
+        s->ops->state(s, state);
+}
+static inline void ntx_source_close(struct ntx_source *s) /* NULL is fine */
+{
+    if (s)
+        s->ops->close(s);
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* throttle.c: a slower drive over a faster one. Each read is given a time at which its last byte would have come at the rate, one read
+ * after the other; its result is held back until then. The clock of that imaginary drive runs on its own, so a late timer costs no
+ * rate: a token bucket, with CREDIT_NS of tokens. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "iod/hold.h"
+#include "iod/source.h"
+
+#define CREDIT_NS 2000000u /* how long it may have been idle and still catch up */
+
+struct throttle {
+    struct ntx_source base;
+    struct ntx_source *over;
+    double ns_per_byte;
+    double busy_until; /* ns: the imaginary drive's last byte */
+    struct ntx__hold hold;
+};
+
+static int throttle_submit(struct ntx_source *s, const struct ntx_iod_read *rd)
+{
+    struct throttle *t = (struct throttle *)s;
+    struct ntx__held *i = ntx__hold_expect(&t->hold, rd->tag);
+    if (!i)
+        return -EAGAIN;
+    int rc = t->over->ops->submit(t->over, rd);
+    if (rc) {
+        ntx__hold_forget(&t->hold, i);
+        return rc;
+    }
+    double now = (double)ntx_now_ns();
+    t->busy_until = NTX_MAX(t->busy_until, now - CREDIT_NS) + rd->len * t->ns_per_byte;
+    i->due = (uint64_t)t->busy_until;
+    return 0;
+}
+
+static int throttle_flush(struct ntx_source *s)
+{
+    struct throttle *t = (struct throttle *)s;
+    return t->over->ops->flush(t->over);
+}
+
+static void came(void *ctx, uint64_t tag, int32_t result) { ntx__hold_came(&((struct throttle *)ctx)->hold, tag, result); }
+
+static void throttle_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
+{
+    struct throttle *t = (struct throttle *)s;
+    struct ntx__held i;
+    t->over->ops->reap(t->over, came, t);
+    while (ntx__hold_take(&t->hold, ntx_now_ns(), &i))
+        cb(ctx, i.tag, i.result);
+    ntx__hold_arm(&t->hold);
+}
+
+static unsigned throttle_fds(const struct ntx_source *s, int *fds, unsigned n)
+{
+    const struct throttle *t = (const struct throttle *)s;
+    n = t->over->ops->fds(t->over, fds, n);
+    fds[n] = t->hold.timer;
+    return n + 1;
+}
+
+static unsigned throttle_inflight(const struct ntx_source *s)
+{
+    const struct throttle *t = (const struct throttle *)s;
+    return t->over->ops->inflight(t->over);
+}
+
+static int throttle_ring_fd(const struct ntx_source *s)
+{
+    const struct throttle *t = (const struct throttle *)s;
+    return t->over->ops->ring_fd(t->over);
+}
+
+static void throttle_close(struct ntx_source *s)
+{
+    struct throttle *t = (struct throttle *)s;
+    ntx_source_close(t->over);
+    ntx__hold_close(&t->hold);
+    free(t);
+}
+
+static const struct ntx_source_ops throttle_ops = {
+    .name = "throttle", .submit = throttle_submit, .flush = throttle_flush, .reap = throttle_reap, .fds = throttle_fds,
+    .inflight = throttle_inflight, .ring_fd = throttle_ring_fd, .close = throttle_close,
+};
+
+int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_source **out, struct ntx_err *err)
+{
+    if (!(bytes_per_s >= 1))
+        return ntx_err_set(err, -EINVAL, "rate of %g bytes per second: expected at least 1", bytes_per_s);
+    struct throttle *t = calloc(1, sizeof(*t));
+    if (!t)
+        return ntx_err_set(err, -ENOMEM, "no memory for a byte source");
+    t->base.ops = &throttle_ops;
+    t->over = over;
+    t->ns_per_byte = 1e9 / bytes_per_s;
+    int rc = ntx__hold_open(&t->hold);
+    if (rc) {
+        free(t);
+        return ntx_err_set(err, rc, "cannot make a timer: %s", strerror(-rc));
+    }
+    *out = &t->base;
+    return 0;
+}

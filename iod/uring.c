@@ -1,0 +1,155 @@
+/* uring.c: io_uring. The ring's own descriptor is polled (readable while completions wait), which spares the eventfd and its
+ * read per wake-up. */
+#include <errno.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "iod/source.h"
+
+#define PART_MAX (1u << 30) /* the kernel takes no larger registered buffer */
+#define MAX_PARTS 1024
+
+struct uring {
+    struct ntx_source base;
+    struct io_uring ring;
+    const struct ntx_region *r;
+    const struct ntx_iod_files *files;
+    unsigned inflight; /* submitted and not reaped, those not yet flushed included */
+    unsigned unflushed;
+    bool fixed;        /* buffers are registered: slots first, then frames, in parts of whole ones */
+    uint64_t slot_part, frame_part; /* bytes of a part */
+    unsigned n_slot_parts;
+};
+
+/* Buffer number of a destination, -1: none. The arena is read once, so pinning it would buy nothing. */
+static int part_of(const struct uring *u, uint64_t dest)
+{
+    const struct ntx_region_hdr *h = u->r->hdr;
+    if (!u->fixed || dest >= h->off_arena)
+        return -1;
+    if (dest >= h->off_frames)
+        return (int)(u->n_slot_parts + (dest - h->off_frames) / u->frame_part);
+    return (int)((dest - h->off_slots) / u->slot_part);
+}
+
+static int uring_submit(struct ntx_source *s, const struct ntx_iod_read *rd)
+{
+    struct uring *u = (struct uring *)s;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+    if (!sqe)
+        return -EAGAIN;
+    uint8_t *buf = u->r->base + rd->dest;
+    int part = part_of(u, rd->dest), fd = u->files->fd[rd->file];
+    if (part >= 0)
+        io_uring_prep_read_fixed(sqe, fd, buf, rd->len, rd->offset, part);
+    else
+        io_uring_prep_read(sqe, fd, buf, rd->len, rd->offset);
+    io_uring_sqe_set_data64(sqe, rd->tag);
+    u->inflight++;
+    u->unflushed++;
+    return 0;
+}
+
+static int uring_flush(struct ntx_source *s)
+{
+    struct uring *u = (struct uring *)s;
+    while (u->unflushed) {
+        int n = io_uring_submit(&u->ring);
+        if (n == -EINTR)
+            continue;
+        if (n <= 0)
+            return n ? n : -EAGAIN;
+        u->unflushed -= (unsigned)n;
+    }
+    return 0;
+}
+
+static void uring_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
+{
+    struct uring *u = (struct uring *)s;
+    struct io_uring_cqe *cqe;
+    unsigned head, n = 0;
+    io_uring_for_each_cqe(&u->ring, head, cqe)
+    {
+        u->inflight--;
+        cb(ctx, cqe->user_data, cqe->res);
+        n++;
+    }
+    /* After the words are written: a completion is never gone from the ring while its slot is still FILLING. */
+    io_uring_cq_advance(&u->ring, n);
+}
+
+static unsigned uring_fds(const struct ntx_source *s, int *fds, unsigned n)
+{
+    fds[n] = ((const struct uring *)s)->ring.ring_fd;
+    return n + 1;
+}
+
+static unsigned uring_inflight(const struct ntx_source *s) { return ((const struct uring *)s)->inflight; }
+static int uring_ring_fd(const struct ntx_source *s) { return ((const struct uring *)s)->ring.ring_fd; }
+
+static void uring_close(struct ntx_source *s)
+{
+    struct uring *u = (struct uring *)s;
+    io_uring_queue_exit(&u->ring);
+    free(u);
+}
+
+static const struct ntx_source_ops uring_ops = {
+    .name = "uring", .submit = uring_submit, .flush = uring_flush, .reap = uring_reap, .fds = uring_fds,
+    .inflight = uring_inflight, .ring_fd = uring_ring_fd, .close = uring_close,
+};
+
+static unsigned cut(struct iovec *v, unsigned n, uint8_t *base, uint64_t count, uint64_t each, uint64_t *part)
+{
+    *part = NTX_MAX(PART_MAX / each, 1) * each;
+    for (uint64_t at = 0, all = count * each; at < all && n < MAX_PARTS; at += *part)
+        v[n++] = (struct iovec){base + at, NTX_MIN(*part, all - at)};
+    return n;
+}
+
+/* 0, or why not: plain reads into the same pages then run at the same rate, for a little more CPU time. */
+static int register_buffers(struct uring *u)
+{
+    const struct ntx_region_hdr *h = u->r->hdr;
+    struct iovec v[MAX_PARTS];
+    unsigned n = 0;
+    if (!h->n_slots && !h->n_demands)
+        return 0;
+    if (h->slot_bytes > PART_MAX || h->frame_bytes > PART_MAX ||
+        (h->n_slots * h->slot_bytes + h->n_demands * h->frame_bytes) / PART_MAX >= MAX_PARTS / 2)
+        return -E2BIG;
+    if (h->n_slots)
+        n = cut(v, n, u->r->base + h->off_slots, h->n_slots, h->slot_bytes, &u->slot_part);
+    u->n_slot_parts = n;
+    if (h->n_demands && h->frame_bytes)
+        n = cut(v, n, u->r->base + h->off_frames, h->n_demands, h->frame_bytes, &u->frame_part);
+    int rc = io_uring_register_buffers(&u->ring, v, n);
+    u->fixed = !rc;
+    return rc;
+}
+
+int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, char *note, unsigned note_len,
+                     struct ntx_err *err)
+{
+    struct uring *u = calloc(1, sizeof(*u));
+    if (!u)
+        return ntx_err_set(err, -ENOMEM, "no memory for a byte source");
+    u->base.ops = &uring_ops;
+    u->r = r;
+    u->files = f;
+    int rc = io_uring_queue_init(NTX_IOD_MAX_READS, &u->ring, 0);
+    if (rc) {
+        free(u);
+        return ntx_err_set(err, rc, "io_uring is refused here: %s", strerror(-rc));
+    }
+    io_uring_ring_dontfork(&u->ring);
+    rc = register_buffers(u);
+    if (note && note_len)
+        snprintf(note, note_len, rc ? "buffers are not registered (%s): plain reads" : "", strerror(-rc));
+    *out = &u->base;
+    return 0;
+}
