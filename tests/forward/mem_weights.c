@@ -37,12 +37,21 @@ static void advance(struct mem_weights *m)
     pthread_cond_broadcast(&m->moved);
 }
 
+static uint32_t first_open_matrix(const struct mem_weights *m)
+{
+    uint32_t i = m->first_open;
+    while (i < m->chunks->n && (m->chunks->list[i].fixed || m->state[i] >= MEM_RELEASED))
+        i++;
+    return i;
+}
+
 static void wait_for_room(struct mem_weights *m, uint32_t chunk)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += DEADLINE_S;
-    while (m->window && !m->failed && chunk >= m->first_open + m->window)
+    bool bound = m->window && !m->chunks->list[chunk].fixed;
+    while (bound && !m->failed && m->rank[chunk] >= m->rank[first_open_matrix(m)] + m->window)
         CHECK_MSG(!pthread_cond_timedwait(&m->moved, &m->lock, &end), "chunk %u waits for chunk %u, which nobody gives back", chunk, m->first_open);
 }
 
@@ -170,6 +179,9 @@ void mem_weights_chunks(struct mem_weights *m, const struct ntx_chunks *c)
     m->chunks = c;
     m->state = calloc(c->n, sizeof *m->state);
     m->copy = calloc(c->n, sizeof *m->copy);
+    m->rank = calloc(c->n + 1, sizeof *m->rank);
+    for (uint32_t i = 0; i < c->n; i++)
+        m->rank[i + 1] = m->rank[i] + !c->list[i].fixed;
 }
 
 void mem_weights_done(struct mem_weights *m)
@@ -180,6 +192,7 @@ void mem_weights_done(struct mem_weights *m)
         free(m->files[i]);
     free(m->state);
     free(m->copy);
+    free(m->rank);
     pthread_mutex_destroy(&m->lock);
     pthread_cond_destroy(&m->moved);
 }

@@ -1,8 +1,8 @@
 /* mem_weights.h: ntx_weights over files in memory, strict about the protocol of computed/weights.h.
  *
  * A chunk is copied when it is first acquired and freed when released, so that a use after release is seen by the
- * sanitizers (and poisoned for everybody else). `window` plays a short ring: a chunk can be had only while it is less than
- * `window` chunks beyond the first one that is neither released nor skipped. Any breach of the protocol fails the test. */
+ * sanitizers (and poisoned for everybody else). `window` plays a short ring: a matrix chunk can be had only while it is less than
+ * `window` matrix chunks beyond the first one that is neither released nor skipped (vectors always stay in RAM). Any breach of the protocol fails the test. */
 #ifndef NTX_TESTS_FORWARD_MEM_WEIGHTS_H
 #define NTX_TESTS_FORWARD_MEM_WEIGHTS_H
 
@@ -30,6 +30,7 @@ struct mem_weights {
     uint64_t pass;
     enum mem_state *state;    /* [chunks->n] */
     uint8_t **copy;
+    uint32_t *rank;           /* [chunks->n + 1] matrix chunks before this one */
     uint32_t first_open;      /* least chunk neither released nor skipped */
     /* records */
     unsigned begins, ends, row_reads;

@@ -28,7 +28,7 @@ struct rig {
     uint64_t pass;
 };
 
-/* 4 layers, 256 wide (so that every type fits), llama, F32, vocabulary 512. Change what a test is about. */
+/* 4 layers, 256 wide (so that every type fits), llama, F32, vocabulary of 548. Change what a test is about. */
 struct mk_options rig_model(void);
 void rig_open(struct rig *r, const struct rig_options *o);
 void rig_close(struct rig *r);
@@ -40,7 +40,6 @@ void rig_feed(struct rig *r, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t
 uint32_t rig_argmax(const float *v, uint32_t n);
 /* ids[i]: some tokens, the same for the same seed. */
 void rig_ids(const struct rig *r, uint32_t seed, int32_t *ids, uint32_t n);
-/* Difference at the first byte that differs, as text; fails the test. */
 #define CHECK_SAME(a, b, n_floats) CHECK_MSG(!memcmp(a, b, (n_floats) * sizeof(float)), "floats differ")
 
 #endif

@@ -1,0 +1,185 @@
+/* The pieces under the pass: KV blocks and holes, angles, the pool of threads. */
+#include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "computed/kv.h"
+#include "computed/pool.h"
+#include "computed/rope.h"
+#include "tests/check.h"
+
+/* ---- KV */
+
+static void kv_blocks(void)
+{
+    const struct ntx_hparams hp = {.n_layers = 3, .n_head_kv = 2, .head_k = 8, .head_v = 4};
+    struct ntx_kv_pool *p;
+    struct ntx_kv_seq *a, *b, *c = NULL;
+    CHECK_EQ(ntx_kv_block_bytes(&hp), 3 * 2 * 32 * (8 + 4) * 2);
+    CHECK_EQ(ntx_kv_pool_new(&hp, 5, &p, NULL), 0);
+    CHECK_EQ(ntx_kv_seq_new(p, 6 * 32, &c), -ENOSPC);
+    CHECK_EQ(ntx_kv_seq_new(p, 33, &a), 0);
+    CHECK_EQ(ntx_kv_seq_room(a), 64);
+    CHECK_EQ(ntx_kv_seq_new(p, 96, &b), 0);
+    CHECK_EQ(ntx_kv_pool_used(p), 5);
+    CHECK_EQ(ntx_kv_seq_new(p, 1, &c), -EAGAIN);
+    CHECK(!c);
+    /* each (session, layer, head, position) has its own place */
+    struct ntx_kv_seq *all[] = {a, b};
+    for (int pass = 0; pass < 2; pass++)
+        for (uint16_t s = 0; s < 2; s++)
+            for (uint32_t l = 0; l < 3; l++)
+                for (uint32_t h = 0; h < 2; h++)
+                    for (uint32_t pos = 0; pos < ntx_kv_seq_room(all[s]); pos++) {
+                        uint16_t tag = (uint16_t)(((s * 3 + l) * 2 + h) * 96 + pos), other = tag ^ 0xffff, *k = ntx_kv_k(all[s], l, h, pos), *v = ntx_kv_v(all[s], l, h, pos);
+                        for (int i = 0; i < 8; i++)
+                            CHECK(pass ? k[i] == tag : (k[i] = tag, true));
+                        for (int i = 0; i < 4; i++)
+                            CHECK(pass ? v[i] == other : (v[i] = other, true));
+                    }
+    CHECK(ntx_kv_k(a, 1, 1, 7) == ntx_kv_k(a, 1, 1, 0) + 7 * 8); /* rows of a block are neighbours */
+    CHECK(ntx_kv_v(a, 1, 0, 31) == ntx_kv_v(a, 1, 0, 0) + 31 * 4);
+    ntx_kv_seq_free(a);
+    CHECK_EQ(ntx_kv_pool_used(p), 3);
+    CHECK_EQ(ntx_kv_seq_new(p, 64, &c), 0);
+    ntx_kv_seq_free(b);
+    ntx_kv_seq_free(c);
+    ntx_kv_seq_free(NULL);
+    CHECK_EQ(ntx_kv_pool_used(p), 0);
+    CHECK_EQ(ntx_kv_pool_blocks(p), 5);
+    ntx_kv_pool_free(p);
+    ntx_kv_pool_free(NULL);
+}
+
+static void kv_holes(void)
+{
+    const struct ntx_hparams hp = {.n_layers = 4, .n_head_kv = 1, .head_k = 2, .head_v = 2};
+    struct ntx_kv_pool *p;
+    struct ntx_kv_seq *s;
+    CHECK_EQ(ntx_kv_pool_new(&hp, 2, &p, NULL), 0);
+    CHECK_EQ(ntx_kv_seq_new(p, 64, &s), 0);
+    CHECK(!ntx_kv_holes(s, 2));
+    ntx_kv_set_hole(s, 2, 3);
+    ntx_kv_set_hole(s, 2, 3);
+    ntx_kv_set_hole(s, 2, 13);
+    ntx_kv_set_hole(s, 2, 63);
+    CHECK(ntx_kv_holes(s, 2)[0] == 8 && ntx_kv_holes(s, 2)[1] == 32 && ntx_kv_holes(s, 2)[7] == 128);
+    CHECK(!ntx_kv_holes(s, 1) && !ntx_kv_holes(s, 3));
+    ntx_kv_truncate(s, 64);
+    CHECK_EQ(ntx_kv_holes(s, 2)[7], 128);
+    ntx_kv_truncate(s, 14);
+    CHECK(ntx_kv_holes(s, 2)[1] == 32 && ntx_kv_holes(s, 2)[7] == 0);
+    ntx_kv_truncate(s, 13);
+    CHECK(ntx_kv_holes(s, 2)[0] == 8 && ntx_kv_holes(s, 2)[1] == 0);
+    ntx_kv_truncate(s, 0);
+    CHECK(!ntx_kv_holes(s, 2));
+    ntx_kv_seq_free(s);
+    ntx_kv_pool_free(p);
+}
+
+/* ---- angles */
+
+static void angles(void)
+{
+    struct ntx_hparams hp = {.rope_dim = 8, .rope_base = 10000, .rope_factor = 1, .rope_attn_factor = 1, .rope_ctx_orig = 64,
+                             .yarn_beta_fast = 32, .yarn_beta_slow = 1};
+    double f[4];
+    float cs[4], sn[4];
+    const float factors[] = {1, 2, 4, 8};
+    ntx_rope_frequencies(&hp, NULL, f);
+    CHECK(fabs(f[0] - 1) < 1e-15 && fabs(f[1] - 0.1) < 1e-15 && fabs(f[2] - 0.01) < 1e-15 && fabs(f[3] - 0.001) < 1e-15);
+    ntx_rope_angles(&hp, f, 5, cs, sn);
+    CHECK(cs[0] == (float)cos(5.0) && sn[1] == (float)sin(5 * f[1]));
+    ntx_rope_frequencies(&hp, factors, f);
+    CHECK(fabs(f[1] - 0.05) < 1e-15 && fabs(f[3] - 0.000125) < 1e-15);
+    hp.rope_scaling = NTX_ROPE_SCALE_LINEAR;
+    hp.rope_factor = 4;
+    ntx_rope_frequencies(&hp, NULL, f);
+    CHECK(fabs(f[0] - 0.25) < 1e-15 && fabs(f[2] - 0.0025) < 1e-15);
+    /* YaRN: within 64 positions pair 0 turns 10 times, pair 1 once: pair 0 is nearer to "fast", the slow ones are divided */
+    hp.rope_scaling = NTX_ROPE_SCALE_YARN;
+    hp.yarn_ext_factor = 1;
+    ntx_rope_frequencies(&hp, NULL, f);
+    CHECK(fabs(f[0] - 1) < 1e-12 && fabs(f[2] - 0.0025) < 1e-12 && fabs(f[3] - 0.00025) < 1e-12);
+    ntx_rope_angles(&hp, f, 0, cs, sn);
+    CHECK(cs[0] == (float)(1 + 0.1 * log(4.0)) && sn[0] == 0);
+}
+
+/* ---- threads */
+
+struct count {
+    _Atomic unsigned calls, by[8];
+    unsigned plain; /* written by thread 0 only: ordered by the pool */
+};
+
+static void tick(void *ctx, unsigned thread)
+{
+    struct count *c = ctx;
+    atomic_fetch_add(&c->calls, 1);
+    atomic_fetch_add(&c->by[thread], 1);
+    if (thread == 0)
+        c->plain++;
+}
+
+static void threads(unsigned n, unsigned rounds)
+{
+    struct ntx_pool *p;
+    struct count c = {0};
+    struct timespec nap = {.tv_nsec = 300000}; /* longer than the spinning: both ways of waiting are used */
+    CHECK_EQ(ntx_pool_new(n, &p, NULL), 0);
+    CHECK_EQ(ntx_pool_threads(p), n);
+    for (unsigned i = 1; i <= rounds; i++) {
+        ntx_pool_run(p, tick, &c);
+        CHECK_EQ(atomic_load(&c.calls), i * n);
+        if (i % 64 == 0)
+            nanosleep(&nap, NULL);
+    }
+    for (unsigned t = 0; t < n; t++)
+        CHECK_EQ(atomic_load(&c.by[t]), rounds);
+    CHECK_EQ(c.plain, rounds);
+    ntx_pool_free(p);
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void hold_up(void *ctx, unsigned thread)
+{
+    struct timespec *nap = ctx;
+    if (thread == 1)
+        nanosleep(nap, NULL);
+}
+
+/* Neither the caller that waits for a slow worker nor idle workers burn a processor. */
+static void waiting_is_cheap(void)
+{
+    struct ntx_pool *p;
+    struct timespec nap = {.tv_nsec = 200000000};
+    CHECK_EQ(ntx_pool_new(2, &p, NULL), 0);
+    double t0 = cpu_seconds();
+    ntx_pool_run(p, hold_up, &nap);
+    nanosleep(&nap, NULL);
+    double used = cpu_seconds() - t0;
+    CHECK_MSG(used < 0.05, "%g s of CPU while waiting 0.4 s", used);
+    ntx_pool_free(p);
+}
+
+int main(void)
+{
+    struct ntx_pool *p = NULL;
+    kv_blocks();
+    kv_holes();
+    angles();
+    threads(1, 100);
+    threads(2, 5000);
+    threads(5, 500);
+    waiting_is_cheap();
+    CHECK_EQ(ntx_pool_new(0, &p, NULL), -EINVAL);
+    CHECK(!p);
+    return 0;
+}

@@ -1,0 +1,139 @@
+/* Bits that must not depend on circumstances: threads, kernels, chunk sizes, a short ring, how rows are batched, who else is in
+ * the batch, or what a KV block held before. */
+#include "tests/forward/rig.h"
+
+#define N 41
+
+static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q6_K", "Q2_K"};
+
+/* Logits of N tokens [N x n_vocab], in passes of `step` rows. */
+static float *logits_of(const struct rig_options *o, uint32_t step, size_t *n)
+{
+    struct rig r;
+    int32_t ids[N];
+    rig_open(&r, o);
+    rig_ids(&r, 5, ids, N);
+    *n = (size_t)N * r.n_vocab;
+    float *logits = malloc(*n * sizeof *logits);
+    struct ntx_kv_seq *kv = rig_seq(&r, N);
+    rig_feed(&r, kv, ids, N, 0, step, logits);
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    return logits;
+}
+
+static void same_by_circumstance(const struct mk_options *make)
+{
+    const struct rig_options base = {.make = *make, .threads = 1, .kernel = "generic"};
+    size_t n;
+    float *want = logits_of(&base, N, &n);
+    const struct {
+        uint32_t threads, step, window;
+        uint64_t chunk_bytes;
+        const char *kernel;
+    } ways[] = {
+        {1, 1, 0, 64 << 10, NULL}, {2, N, 0, 64 << 10, NULL}, {3, N, 3, 4096, NULL}, {3, 1, 1, 4096, NULL}, {2, 7, 2, 20000, NULL},
+        {5, 16, 3, 1000, NULL}, {2, 4, 0, 4 << 20, "generic"}, {2, 5, 0, 1 << 20, "avx2"}, {2, 33, 4, 9000, "avx512"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct rig_options o = base;
+        if (!ntx_cpu_pick(ways[i].kernel))
+            continue;
+        o.threads = ways[i].threads;
+        o.window = ways[i].window;
+        o.chunk_bytes = ways[i].chunk_bytes;
+        o.kernel = ways[i].kernel;
+        float *got = logits_of(&o, ways[i].step, &n);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "type %s, way %zu", make->type, i);
+        free(got);
+    }
+    free(want);
+}
+
+/* Three sessions of different lengths, prefill beside decode in the same passes, against each session alone. */
+static void same_in_company(const struct mk_options *make)
+{
+    enum { SESSIONS = 3, LENGTH = 24 };
+    static const uint32_t prompt[SESSIONS] = {9, 1, 17};
+    struct rig r;
+    const struct rig_options o = {.make = *make, .threads = 2, .max_rows = 32};
+    struct ntx_kv_seq *kv[SESSIONS];
+    int32_t ids[SESSIONS][LENGTH];
+    rig_open(&r, &o);
+    size_t row = r.n_vocab;
+    float *alone = malloc(SESSIONS * LENGTH * row * sizeof *alone), *together = malloc(SESSIONS * LENGTH * row * sizeof *together);
+    for (uint32_t s = 0; s < SESSIONS; s++) {
+        struct ntx_kv_seq *k = rig_seq(&r, LENGTH);
+        rig_ids(&r, s, ids[s], LENGTH);
+        rig_feed(&r, k, ids[s], LENGTH, 0, LENGTH, alone + s * LENGTH * row);
+        ntx_kv_seq_free(k);
+    }
+    for (uint32_t s = 0; s < SESSIONS; s++) /* blocks that others have used */
+        kv[s] = rig_seq(&r, LENGTH);
+    for (uint32_t pos[SESSIONS] = {0}, n = 1; n;) {
+        struct ntx_row rows[32];
+        n = 0;
+        for (uint32_t s = 0; s < SESSIONS; s++) {
+            uint32_t take = !pos[s] ? prompt[s] : pos[s] < LENGTH;
+            for (uint32_t i = 0; i < take; i++, pos[s]++)
+                rows[n++] = (struct ntx_row){.token = ids[s][pos[s]], .pos = pos[s], .kv = kv[s], .logits = together + (s * LENGTH + pos[s]) * row};
+        }
+        if (n)
+            CHECK_EQ(rig_run(&r, rows, n), 0);
+    }
+    CHECK_SAME(alone, together, SESSIONS * LENGTH * row);
+    for (uint32_t s = 0; s < SESSIONS; s++)
+        ntx_kv_seq_free(kv[s]);
+    rig_close(&r);
+    free(alone), free(together);
+}
+
+/* Logits only where they are wanted: the other rows' values stay the same, and a pass without any leaves the output matrix alone. */
+static void wanted_only(const struct mk_options *make)
+{
+    struct rig r;
+    const struct rig_options o = {.make = *make};
+    int32_t ids[N];
+    rig_open(&r, &o);
+    rig_ids(&r, 5, ids, N);
+    struct ntx_kv_seq *a = rig_seq(&r, N), *b = rig_seq(&r, N);
+    float *all = malloc((size_t)N * r.n_vocab * sizeof *all), *last = malloc(r.n_vocab * sizeof *last);
+    struct ntx_row rows[N];
+    rig_feed(&r, a, ids, N, 0, N, all);
+    CHECK_EQ(r.w.n_acquired, r.chunks->n);
+    CHECK_EQ(r.w.n_drops, 0);
+    rig_feed(&r, b, ids, N - 3, 0, N, NULL);
+    CHECK_EQ(r.w.n_drops, 1);
+    CHECK_EQ(r.w.drops[0], r.n_layers);
+    CHECK_EQ(r.w.drop_at[0], 0);
+    CHECK_EQ(r.w.n_skipped, r.chunks->output.n_chunks + 1);
+    CHECK_EQ(r.w.n_acquired + r.w.n_skipped, r.chunks->n);
+    for (uint32_t i = 0; i < 3; i++)
+        rows[i] = (struct ntx_row){.token = ids[N - 3 + i], .pos = N - 3 + i, .kv = b, .logits = i == 1 ? last : NULL};
+    CHECK_EQ(rig_run(&r, rows, 3), 0);
+    CHECK_SAME(last, all + (size_t)(N - 2) * r.n_vocab, r.n_vocab);
+    ntx_kv_seq_free(a);
+    ntx_kv_seq_free(b);
+    rig_close(&r);
+    free(all), free(last);
+}
+
+int main(void)
+{
+    struct mk_options make = rig_model();
+    make.layers = 2;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        make.type = types[i];
+        make.tied = i % 2;
+        make.biases = i % 3 == 1;
+        same_by_circumstance(&make);
+    }
+    same_in_company(&make);
+    make.arch = "qwen3";
+    make.type = "Q8_0";
+    make.head_dim = 64;
+    same_by_circumstance(&make);
+    same_in_company(&make);
+    wanted_only(&make);
+    return 0;
+}

@@ -1,0 +1,204 @@
+/* Layer skip: rows that leave layers out, what is announced and when, and holes in later attention. */
+#include "shm/region.h" /* NTX_MAP_WORDS */
+#include "tests/forward/rig.h"
+
+#define PROBE 1
+
+struct script { /* the predictor's part */
+    struct rig *r;
+    uint64_t mask;            /* layers that rows in `who` skip */
+    uint32_t who;             /* bit per row of the batch */
+    unsigned probes, decisions, rows_seen;
+    float *seen;              /* [rows x n_embd] what was shown last */
+    bool shown;               /* since the last decision */
+    uint32_t acquired;        /* chunks acquired when asked */
+};
+
+static void probe(void *ctx, const struct ntx_batch *b, const float *hidden)
+{
+    struct script *s = ctx;
+    s->probes++;
+    s->shown = true;
+    s->rows_seen = b->n_rows;
+    memcpy(s->seen, hidden, (size_t)b->n_rows * s->r->n_embd * sizeof *hidden);
+}
+
+static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
+{
+    struct script *s = ctx;
+    CHECK(s->shown);
+    s->shown = false;
+    s->decisions++;
+    s->acquired = s->r->w.n_acquired;
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        for (int w = 0; w < NTX_MAP_WORDS; w++)
+            CHECK_EQ(skip[i * NTX_MAP_WORDS + w], 0);
+        if (s->who >> i & 1)
+            skip[i * NTX_MAP_WORDS] = s->mask;
+    }
+}
+
+static void hook(struct rig_options *o, struct script *s, struct rig *r)
+{
+    *s = (struct script){.r = r, .seen = malloc(64 * 256 * sizeof(float))};
+    o->skip = (struct ntx_skip_hooks){.ctx = s, .probe_layer = PROBE, .probe = probe, .decide = decide};
+}
+
+static uint32_t chunks_of(const struct rig *r, uint32_t layer)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->chunks->n; i++)
+        n += r->chunks->list[i].layer == layer;
+    return n;
+}
+
+/* Row 0 skips layers 3 and 5, row 1 none: each gives what it gives alone; nothing is dropped, and only row 0 has holes. */
+static void beside_another(const struct mk_options *make)
+{
+    struct rig r;
+    struct script s;
+    struct rig_options o = {.make = *make};
+    hook(&o, &s, &r);
+    rig_open(&r, &o);
+    int32_t ids[12];
+    size_t n = r.n_vocab;
+    rig_ids(&r, 1, ids, 12);
+    float *alone[2] = {malloc(n * 4), malloc(n * 4)}, *both[2] = {malloc(n * 4), malloc(n * 4)};
+    struct ntx_kv_seq *kv[4];
+    for (int i = 0; i < 4; i++) {
+        kv[i] = rig_seq(&r, 64);
+        rig_feed(&r, kv[i], ids + i % 2, 10, 0, 10, NULL);
+    }
+    CHECK_EQ(s.probes, 4);
+    CHECK_EQ(s.decisions, 0); /* no row might skip */
+    struct ntx_row row[2];
+    s.mask = 1 << 3 | 1 << 5 | 1 << PROBE | 1; /* what is past cannot be skipped */
+    s.decisions = s.probes = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        row[i] = (struct ntx_row){.token = ids[i], .pos = 10, .kv = kv[i], .logits = alone[i], .may_skip = true};
+        s.who = i == 0;
+        CHECK_EQ(rig_run(&r, &row[i], 1), 0);
+        CHECK_EQ(r.w.n_drops, i == 0 ? 2 : 0);
+    }
+    CHECK_EQ(ntx_forward_skipped(r.f), 2);
+    s.who = 1;
+    for (uint32_t i = 0; i < 2; i++)
+        row[i] = (struct ntx_row){.token = ids[i], .pos = 10, .kv = kv[2 + i], .logits = both[i], .may_skip = true};
+    CHECK_EQ(rig_run(&r, row, 2), 0);
+    CHECK_EQ(r.w.n_drops, 0);
+    CHECK_EQ(r.w.n_acquired, r.chunks->n);
+    CHECK_EQ(ntx_forward_skipped(r.f), 4);
+    CHECK_EQ(s.decisions, 3);
+    CHECK_EQ(s.rows_seen, 2);
+    CHECK_SAME(alone[0], both[0], n);
+    CHECK_SAME(alone[1], both[1], n);
+    CHECK(memcmp(both[0], both[1], n * 4));
+    for (uint32_t l = 0; l < r.n_layers; l++) {
+        const uint8_t *h = ntx_kv_holes(kv[2], l);
+        CHECK_EQ(h != NULL, l == 3 || l == 5);
+        CHECK(!h || (h[1] == 4 && h[0] == 0));
+        CHECK(!ntx_kv_holes(kv[3], l));
+    }
+    for (int i = 0; i < 4; i++)
+        ntx_kv_seq_free(kv[i]);
+    rig_close(&r);
+    free(alone[0]), free(alone[1]), free(both[0]), free(both[1]), free(s.seen);
+}
+
+/* Every row skips layers 3 and 5: they are announced at once after the probe, their chunks passed over, and the state goes through
+ * unchanged. A row that may not skip keeps all. */
+static float *trace_state;
+static void keep_state(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows)
+{
+    struct rig *r = ctx;
+    memcpy(trace_state + (size_t)layer * 64 * r->n_embd, hidden, (size_t)n_rows * r->n_embd * sizeof *hidden);
+}
+
+static void all_skip(const struct mk_options *make)
+{
+    struct rig r;
+    struct script s;
+    struct rig_options o = {.make = *make, .window = 3};
+    hook(&o, &s, &r);
+    rig_open(&r, &o);
+    trace_state = calloc((size_t)r.n_layers * 64 * r.n_embd, sizeof *trace_state);
+    ntx_forward_trace(r.f, keep_state, &r);
+    struct ntx_kv_seq *kv[2] = {rig_seq(&r, 8), rig_seq(&r, 8)};
+    float *logits = malloc(r.n_vocab * 2 * sizeof *logits);
+    struct ntx_row row[2] = {{.token = 3, .kv = kv[0], .logits = logits, .may_skip = true},
+                             {.token = 4, .kv = kv[1], .logits = logits + r.n_vocab, .may_skip = true}};
+    s.mask = 1 << 3 | 1 << 5;
+    s.who = 3;
+    CHECK_EQ(rig_run(&r, row, 2), 0);
+    CHECK_EQ(r.w.n_drops, 2);
+    CHECK_EQ(r.w.drops[0], 3);
+    CHECK_EQ(r.w.drops[1], 5);
+    uint32_t before = r.chunks->layers[PROBE + 1].attn_norm.chunk0; /* all chunks up to the probe, none after */
+    CHECK_EQ(s.acquired, before);
+    CHECK_EQ(r.w.drop_at[0], before);
+    CHECK_EQ(r.w.drop_at[1], before);
+    CHECK_EQ(r.w.n_skipped, chunks_of(&r, 3) + chunks_of(&r, 5));
+    size_t layer = 64 * (size_t)r.n_embd;
+    CHECK_SAME(trace_state + 2 * layer, trace_state + 3 * layer, 2 * r.n_embd);
+    CHECK(memcmp(trace_state + 3 * layer, trace_state + 4 * layer, r.n_embd * 4));
+    CHECK_SAME(trace_state + 4 * layer, trace_state + 5 * layer, 2 * r.n_embd);
+    CHECK_SAME(trace_state + PROBE * layer, s.seen, 2 * r.n_embd);
+    row[1].may_skip = false;
+    row[0].pos = row[1].pos = 1;
+    CHECK_EQ(rig_run(&r, row, 2), 0);
+    CHECK_EQ(r.w.n_drops, 0);
+    CHECK_EQ(ntx_forward_skipped(r.f), 4 + 2);
+    ntx_kv_seq_free(kv[0]);
+    ntx_kv_seq_free(kv[1]);
+    rig_close(&r);
+    free(logits), free(s.seen), free(trace_state);
+}
+
+/* A hole is masked: later tokens give what they give with any other values in that place; and it is gone when the position is
+ * written again. */
+static void holes_are_masked(const struct mk_options *make)
+{
+    struct rig r;
+    struct script s;
+    struct rig_options o = {.make = *make};
+    hook(&o, &s, &r);
+    rig_open(&r, &o);
+    const struct ntx_hparams *hp = &r.model->hp;
+    int32_t ids[10];
+    size_t n = r.n_vocab;
+    float *a = malloc(n * 4), *b = malloc(n * 4), *plain = malloc(10 * n * 4), *again = malloc(10 * n * 4);
+    rig_ids(&r, 7, ids, 10);
+    struct ntx_kv_seq *kv = rig_seq(&r, 40);
+    rig_feed(&r, kv, ids, 10, 0, 10, plain);
+    struct ntx_row row = {.token = ids[5], .pos = 5, .kv = kv, .logits = a, .may_skip = true};
+    s.mask = 1 << 4;
+    s.who = 1;
+    CHECK_EQ(rig_run(&r, &row, 1), 0); /* position 5 once more, without layer 4 */
+    s.who = 0;
+    rig_feed(&r, kv, ids + 6, 1, 6, 1, a);
+    for (uint32_t h = 0; h < hp->n_head_kv; h++) {
+        memset(ntx_kv_k(kv, 4, h, 5), 0x7b, hp->head_k * 2);
+        memset(ntx_kv_v(kv, 4, h, 5), 0xff, hp->head_v * 2); /* NaN */
+    }
+    CHECK(ntx_kv_holes(kv, 4) && ntx_kv_holes(kv, 4)[0] == 1 << 5);
+    rig_feed(&r, kv, ids + 6, 1, 6, 1, b);
+    CHECK_SAME(a, b, n);
+    CHECK(memcmp(a, plain + 6 * n, n * 4));
+    rig_feed(&r, kv, ids + 5, 5, 5, 5, again);
+    CHECK(!ntx_kv_holes(kv, 4));
+    CHECK_SAME(again, plain + 5 * n, 5 * n);
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    free(a), free(b), free(plain), free(again), free(s.seen);
+}
+
+int main(void)
+{
+    struct mk_options make = rig_model();
+    make.layers = 7;
+    make.type = "Q4_0";
+    beside_another(&make);
+    all_skip(&make);
+    holes_are_masked(&make);
+    return 0;
+}
