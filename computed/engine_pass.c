@@ -81,11 +81,16 @@ static void share_rows(struct ntx_engine *e)
         give_prompts(e, &b, first, n_prompts);
 }
 
+/* Sessions that write come first: so a decode row has the same number whether others read their prompts or not. */
 static void lay_rows(struct ntx_engine *e)
 {
     uint32_t n = 0, n_logits = 0;
-    for (uint32_t i = 0; i < e->n_live; i++) {
-        struct ntx_session *s = e->live[i];
+    for (uint32_t i = 0; i < 2 * e->n_live; i++) {
+        struct ntx_session *s = e->live[i % e->n_live];
+        bool decoding = ntx_session_decoding(s);
+        if (decoding != (i < e->n_live))
+            continue;
+        s->first_row = n;
         for (uint32_t k = 0; k < s->take; k++, n++) {
             uint32_t pos = s->n_past + k;
             bool logits = ntx_session_wants_logits(s, pos);
@@ -94,7 +99,7 @@ static void lay_rows(struct ntx_engine *e)
                 .pos = pos,
                 .kv = s->kv,
                 .logits = logits ? e->logits + (size_t)n_logits++ * e->l->env.n_vocab : NULL,
-                .may_skip = ntx_session_decoding(s) && !s->predictor_lost,
+                .may_skip = decoding && !s->predictor_lost,
                 .session = s->id,
             };
         }
@@ -164,9 +169,9 @@ static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
 }
 
 /* The results of one session's rows. It may be gone afterwards. */
-static void give(struct ntx_engine *e, struct ntx_session *s, uint32_t first_row)
+static void give(struct ntx_engine *e, struct ntx_session *s)
 {
-    const struct ntx_row *rows = e->rows + first_row;
+    const struct ntx_row *rows = e->rows + s->first_row;
     uint32_t take = s->take, pos = s->n_past;
     if (!ntx_session_decoding(s))
         ntx_count(e->c.counters, NTX_C_comp_prompt_tokens, take);
@@ -182,7 +187,7 @@ static void give(struct ntx_engine *e, struct ntx_session *s, uint32_t first_row
         return;
     }
     if (s->kind == NTX_SESSION_GENERATE)
-        give_token(e, s, &rows[take - 1], first_row + take - 1);
+        give_token(e, s, &rows[take - 1], s->first_row + take - 1);
     else
         ntx__engine_finish(e, s, "");
 }
@@ -198,18 +203,16 @@ bool ntx__engine_pass(struct ntx_engine *e)
     if (!e->n_rows)
         return false;
     int rc = run(e, &err);
-    for (uint32_t i = 0, row = 0; i < e->n_live; i++) {
+    for (uint32_t i = 0; i < e->n_live; i++) {
         struct ntx_session *s = e->live[i];
-        uint32_t take = s->take;
-        if (!take)
+        if (!s->take)
             continue;
         if (rc == -ECANCELED)
             ntx__engine_finish(e, s, "cancel");
         else if (rc)
             ntx__engine_fail(e, s, rc, err.text);
         else
-            give(e, s, row);
-        row += take;
+            give(e, s);
     }
     return true;
 }

@@ -41,7 +41,7 @@ struct ntx_session {
     uint32_t reserve;          /* tokens to reserve KV for */
     int32_t *tokens;
     uint32_t n_tokens, room, n_past;
-    uint32_t take;             /* rows in the pass that is being made */
+    uint32_t take, first_row;  /* rows in the pass that is being made */
 
     uint32_t n_prompt, generated, max_tokens; /* of the request; n_prompt: tokens that it had to feed first */
     struct ntx_sampler *sampler;

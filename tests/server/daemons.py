@@ -1,0 +1,138 @@
+"""The three daemons in a directory of their own, for tests of ntx-computed's socket. Nothing outlives the test: the daemons hold
+the read end of a pipe, and end with it."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import wire
+
+BIN = os.environ.get("NTX_BIN") or sys.exit("run through ctest, or set NTX_BIN to build/bin")
+
+
+def fail(text):
+    print("FAILED:", text, file=sys.stderr)
+    sys.exit(1)
+
+
+def check(ok, *text):
+    if not ok:
+        fail(" ".join(str(t) for t in text))
+
+
+def equal(a, b, what):
+    if a != b:
+        fail("%s: %r is not %r" % (what, a, b))
+
+
+def refused(call, pattern, what):
+    import re
+    try:
+        call()
+    except wire.Refused as e:
+        check(re.search(pattern, str(e)), "%s: the refusal '%s' lacks '%s'" % (what, e, pattern))
+        return str(e)
+    fail("%s was not refused" % what)
+
+
+def wait_for(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            fail("%s: not within %d s" % (what, seconds))
+        threading.Event().wait(0.01)
+
+
+def make_model(path, *options):
+    maker = os.path.join(BIN, "ntx-mkmodel")
+    if not os.path.exists(maker):
+        print("skipped: ntx-mkmodel is not built")
+        sys.exit(77)
+    subprocess.run([maker, *options, path], check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+class Daemons:
+    """with Daemons() as d: d.client() ..."""
+
+    def __init__(self, *options, restart=True, grace=10):
+        self.dir = tempfile.mkdtemp(prefix="ntx-server-")
+        self.options, self.restart, self.grace = list(options), restart, grace
+        self.alive = os.pipe()
+        self.child, self.starts = {}, {"iod": 0, "predictor": 0, "computed": 0}
+        self.stopping = False
+        self.lock = threading.Lock()
+        self.log = open(os.path.join(self.dir, "log"), "w+b")
+
+    def spawn(self, name):
+        options = self.options if name == "computed" else []
+        argv = [os.path.join(BIN, "ntx-" + name), "--runtime", self.dir, "--alive-fd", str(self.alive[0]), *options]
+        self.child[name] = subprocess.Popen(argv, pass_fds=[self.alive[0]], stderr=self.log, stdin=subprocess.DEVNULL)
+        self.starts[name] += 1
+
+    def watch(self):
+        """Starts workers again as a supervisor does."""
+        while not self.stopping:
+            with self.lock:
+                for name in ("iod", "predictor"):
+                    if self.restart and not self.stopping and name in self.child and self.child[name].poll() is not None:
+                        self.spawn(name)
+            threading.Event().wait(0.02)
+
+    def __enter__(self):
+        for name in ("computed", "iod", "predictor"):
+            self.spawn(name)
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+        wait_for(lambda: os.path.exists(self.socket()), 10, "the client socket")
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.stopping = True
+        self.thread.join()
+        if kind and kind is not SystemExit or (kind is SystemExit and value.code not in (0, None)):
+            self.log.seek(0)
+            sys.stderr.write(self.log.read().decode(errors="replace")[-4000:])
+        self.terminate("computed")
+        os.close(self.alive[1])
+        for p in self.child.values():
+            try:
+                p.wait(10)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.wait()
+                if not kind:
+                    fail("a daemon outlived the pipe that it was given")
+        os.close(self.alive[0])
+        self.log.close()
+        left = os.listdir(self.dir)
+        shutil.rmtree(self.dir)
+        if not kind:
+            equal(left, ["log"], "left in the runtime directory")
+
+    def terminate(self, name):
+        if self.child[name].poll() is None:
+            self.child[name].send_signal(signal.SIGTERM)
+
+    def kill(self, name):
+        with self.lock:
+            self.child[name].kill()
+            self.child[name].wait()
+
+    def socket(self):
+        return os.path.join(self.dir, "ntx.sock")
+
+    def client(self, timeout=60):
+        return wire.Client(self.socket(), timeout)
+
+    def text(self):
+        self.log.flush()
+        with open(os.path.join(self.dir, "log"), "rb") as f:
+            return f.read().decode(errors="replace")

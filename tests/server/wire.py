@@ -1,0 +1,239 @@
+"""The client protocol in the standard library: the few kinds of protobuf fields that ntx.proto uses, and frames.
+
+Messages are dicts by field name. Written against proto/ntx.proto by hand, so that the tests meet the wire format itself."""
+import array
+import os
+import socket
+import struct
+
+# kind: v varint, z signed varint (int32), b bytes, s string, m message, f float, d double; "*" repeated (numbers packed)
+MESSAGE = {1: ("role", "s"), 2: ("text", "b")}
+SAMPLING = {1: ("temp", "f"), 2: ("top_k", "v"), 3: ("top_p", "f"), 4: ("min_p", "f"), 5: ("repeat_penalty", "f"), 6: ("seed", "v"), 7: ("repeat_last", "v")}
+LOAD = {1: ("names", "s*"), 2: ("ram_bytes", "v"), 3: ("ctx", "v"), 4: ("threads", "v"), 5: ("backend", "s"), 6: ("kernel", "s"),
+        7: ("link_nvme_bps", "d"), 8: ("chunk_bytes", "v"), 9: ("ring_slots", "v"), 10: ("sessions", "v"), 11: ("source", "s"),
+        12: ("fault", "s"), 13: ("skip", "s"), 14: ("max_rows", "v"), 15: ("path", "s")}
+GENERATE = {1: ("session", "v"), 2: ("keep", "v"), 3: ("prompt", "b"), 4: ("messages", MESSAGE, "*"), 5: ("tokens", "z*"), 6: ("raw", "v"),
+            7: ("chat_template", "s"), 8: ("stop", "s*"), 9: ("ignore_eos", "v"), 10: ("max_tokens", "v"), 11: ("sampling", SAMPLING)}
+REQUEST = {1: ("id", "v"), 2: ("load", LOAD), 3: ("unload", {}), 4: ("generate", GENERATE), 5: ("cancel", {1: ("target", "v")}), 6: ("status", {}),
+           7: ("stop", {1: ("grace_ms", "v")}), 8: ("logits", {1: ("tokens", "z*")}), 9: ("score", {1: ("tokens", "z*"), 2: ("from", "v")}),
+           10: ("close_session", {1: ("session", "v")}), 15: ("build", "s")}
+REPLY = {1: ("id", "v"), 2: ("error", {1: ("err", "z"), 2: ("text", "s")}), 3: ("progress", {1: ("phase", "s"), 2: ("done", "v"), 3: ("total", "v")}),
+         4: ("loaded", {1: ("info_json", "s"), 2: ("notes", "s*")}), 5: ("token", {1: ("token", "z"), 2: ("text", "b")}),
+         6: ("done", {1: ("finish", "s"), 2: ("stats_json", "s")}), 7: ("status", {1: ("json", "s")}), 8: ("logits", {1: ("row", "v"), 2: ("f32", "b")}),
+         9: ("score", {1: ("nll", "d"), 2: ("count", "v"), 3: ("each", "f*")}), 10: ("started", {1: ("session", "v"), 2: ("prompt_tokens", "v"), 3: ("seed", "v")})}
+
+
+def varint(n):
+    out = bytearray()
+    n &= (1 << 64) - 1
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def field(number, kind, value):
+    if isinstance(kind, dict):
+        body = pack(kind, value)
+        return varint(number << 3 | 2) + varint(len(body)) + body
+    if kind in "vz":
+        return varint(number << 3) + varint(int(value))
+    if kind == "f":
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    if kind == "d":
+        return varint(number << 3 | 1) + struct.pack("<d", value)
+    data = value.encode() if isinstance(value, str) else bytes(value)
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def pack(schema, message):
+    out = b""
+    names = {spec[0]: (number, spec) for number, spec in schema.items()}
+    for name, value in message.items():
+        number, spec = names[name]
+        if len(spec) == 3:
+            out += b"".join(field(number, spec[1], v) for v in value)
+        elif not isinstance(spec[1], dict) and spec[1].endswith("*"):
+            if spec[1][0] == "s":
+                out += b"".join(field(number, "s", v) for v in value)
+            else:
+                body = b"".join(varint(v) for v in value)
+                out += varint(number << 3 | 2) + varint(len(body)) + body
+        else:
+            out += field(number, spec[1], value)
+    return out
+
+
+def read_varint(data, at):
+    n = shift = 0
+    while True:
+        n |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            return n, at
+
+
+def unpack(schema, data):
+    out, at = {}, 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        name, kind = schema[key >> 3][:2]
+        wire = key & 7
+        if wire == 0:
+            value, at = read_varint(data, at)
+            if kind[0] == "z" and value >> 63:
+                value -= 1 << 64
+        elif wire == 5:
+            (value,), at = struct.unpack_from("<f", data, at), at + 4
+        elif wire == 1:
+            (value,), at = struct.unpack_from("<d", data, at), at + 8
+        else:
+            n, at = read_varint(data, at)
+            value, at = data[at:at + n], at + n
+            if isinstance(kind, dict):
+                value = unpack(kind, value)
+            elif kind[0] == "s":
+                value = value.decode()
+            elif kind == "f*":
+                value = array.array("f", value).tolist()
+        if not isinstance(kind, dict) and kind == "s*":
+            out.setdefault(name, []).append(value)
+        else:
+            out[name] = value
+    return out
+
+
+def frame(request):
+    body = pack(REQUEST, request)
+    return struct.pack("<I", len(body)) + body
+
+
+class Refused(Exception):
+    """An Error reply."""
+
+
+class Gone(Exception):
+    """The daemon closed the connection."""
+
+
+class Client:
+    """A connection. Replies of other requests than the one asked for wait in a queue."""
+
+    def __init__(self, path, timeout=60):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(timeout)
+        self.sock.connect(path)
+        self.buf = b""
+        self.waiting = []
+        self.last_id = 0
+
+    def close(self):
+        self.sock.close()
+
+    def send(self, kind, body=None, fds=()):
+        self.last_id += 1
+        data = frame({"id": self.last_id, kind: body or {}})
+        if fds:
+            socket.send_fds(self.sock, [data], list(fds))
+        else:
+            self.sock.sendall(data)
+        return self.last_id
+
+    def reply(self):
+        while True:
+            if len(self.buf) >= 4:
+                n = struct.unpack_from("<I", self.buf)[0]
+                if len(self.buf) >= 4 + n:
+                    body, self.buf = self.buf[4:4 + n], self.buf[4 + n:]
+                    return unpack(REPLY, body)
+            try:
+                got = self.sock.recv(1 << 20)
+            except ConnectionResetError:
+                got = b""
+            if not got:
+                raise Gone()
+            self.buf += got
+
+    def next(self, request):
+        """The next reply to a request; an Error raises Refused."""
+        for i, r in enumerate(self.waiting):
+            if r.get("id", 0) == request:
+                del self.waiting[i]
+                break
+        else:
+            r = self.reply()
+            while r.get("id", 0) != request:
+                if not r.get("id", 0) and "error" in r:
+                    raise Refused(r["error"]["text"])
+                self.waiting.append(r)
+                r = self.reply()
+        if "error" in r:
+            raise Refused(r["error"]["text"])
+        return r
+
+    def until(self, request, *kinds):
+        while True:
+            r = self.next(request)
+            for k in kinds:
+                if k in r:
+                    return r[k]
+
+    def load(self, path, **options):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            request = self.send("load", dict(options, names=[path]), [fd])
+        finally:
+            os.close(fd)
+        return self.until(request, "loaded")
+
+    def generate(self, prompt=None, **options):
+        return self.send("generate", generation(prompt, **options))
+
+    def answer(self, request):
+        """Reads an answer to its end: an object with text, tokens, started, finish, stats."""
+        a = Answer()
+        while True:
+            r = self.next(request)
+            if "started" in r:
+                a.started = r["started"]
+            elif "progress" in r:
+                a.progress.append(r["progress"])
+            elif "token" in r:
+                a.text += r["token"].get("text", b"")
+                a.tokens.append(r["token"].get("token", 0))
+            elif "done" in r:
+                a.finish = r["done"].get("finish", "")
+                a.stats = r["done"].get("stats_json", "")
+                return a
+
+    def ask(self, prompt=None, **options):
+        return self.answer(self.generate(prompt, **options))
+
+    def logits(self, tokens):
+        """Rows of floats, one per token."""
+        request, rows = self.send("logits", {"tokens": tokens}), {}
+        while True:
+            r = self.next(request)
+            if "logits" in r:
+                rows[r["logits"].get("row", 0)] = r["logits"]["f32"]
+            elif "done" in r:
+                return [rows[i] for i in range(len(tokens))]
+
+    def status(self):
+        return self.until(self.send("status"), "status")["json"]
+
+
+class Answer:
+    def __init__(self):
+        self.text, self.tokens, self.progress, self.started, self.finish, self.stats = b"", [], [], {}, None, ""
+
+
+def generation(prompt=None, temp=0.0, seed=1, **options):
+    g = dict(options)
+    g["sampling"] = dict(g.pop("sampling", {}), temp=temp, seed=seed)
+    if prompt is not None:
+        g["prompt"] = prompt
+        g.setdefault("raw", True)
+    return g
