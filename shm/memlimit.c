@@ -93,7 +93,7 @@ static void for_lines(const char *proc, const char *name, void (*take)(char *, s
 /* Limit and use of one group directory. What the page cache holds is given back under pressure, so it counts as free. */
 static void take_limit(const char *dir, bool v2, struct ntx_memlimit *m)
 {
-    char path[PATH_MAX + 64];
+    char path[2 * PATH_MAX + 64];
     uint64_t limit, used = 0, cache = 0, active = 0;
     snprintf(path, sizeof path, "%s/%s", dir, v2 ? "memory.max" : "memory.limit_in_bytes");
     if (!read_number(path, "", &limit) || limit >= (uint64_t)1 << 62)

@@ -1,0 +1,248 @@
+/* A region as it is made, and what attach makes of a damaged one: an error that names the damage, never a crash. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/shm/make_region.h"
+
+static const struct shape small = {.n_layers = 4, .per_layer = 5, .n_desc = 4, .n_slots = 6, .n_demands = 3, .chunk_bytes = 20000, .host = true};
+
+static int attach(const struct ntx_region *r, struct ntx_err *err)
+{
+    struct ntx_region a = {0};
+    *err = (struct ntx_err){0};
+    int rc = ntx_region_attach(dup(r->fd), true, &a, err);
+    CHECK(rc ? a.base == NULL : a.base != NULL);
+    ntx_region_close(&a);
+    return rc;
+}
+
+static void test_good(void)
+{
+    struct ntx_region r, a;
+    struct ntx_err err;
+    make_region(&small, &r);
+    CHECK_EQ((uintptr_t)r.base % NTX_HUGE, 0);
+    CHECK_EQ(r.hdr->off_slots % NTX_HUGE, 0);
+    CHECK_EQ(r.bytes % NTX_HUGE, 0);
+    CHECK(r.huge_share >= 0 && r.huge_share <= 1);
+    CHECK_EQ(r.pass_map[NTX_PASS_MAPS - 1].pass, UINT64_MAX);
+    CHECK_EQ(fcntl(r.fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW), F_SEAL_SHRINK | F_SEAL_GROW);
+    CHECK_EQ(fcntl(r.fd, F_GETFD), FD_CLOEXEC);
+    CHECK(ftruncate(r.fd, 4096) < 0);
+    CHECK_EQ(ntx_region_attach(dup(r.fd), true, &a, &err), 0);
+    CHECK_EQ((uintptr_t)a.base % NTX_HUGE, 0);
+    CHECK_EQ(a.bytes, r.bytes);
+    CHECK_EQ(a.hdr->epoch, 42);
+    CHECK_EQ(a.chunks[7].offset, r.chunks[7].offset);
+    ntx_region_slot(&r, 5)[19999] = 77; /* what one writes the other reads */
+    CHECK_EQ(ntx_region_slot(&a, 5)[19999], 77);
+    ntx_region_close(&a);
+    ntx_region_close(&a); /* twice is fine */
+    CHECK_EQ(ntx_region_attach(dup(r.fd), false, &a, &err), 0);
+    CHECK_EQ(ntx_region_slot(&a, 5)[19999], 77);
+    ntx_region_close(&a);
+    ntx_region_close(&r);
+}
+
+#define FIELD(name, ...) {#name, offsetof(struct ntx_region_hdr, name), sizeof(((struct ntx_region_hdr *)0)->name), {__VA_ARGS__}}
+#define MAX64 UINT64_MAX
+
+/* Each value must be refused (0 ends the list unless it stands first). */
+static const struct {
+    const char *name;
+    size_t at, size;
+    uint64_t bad[4];
+} fields[] = {
+    FIELD(magic, 0, 1, MAX64), FIELD(version, 0, 2, UINT32_MAX), FIELD(hdr_bytes, 0, 1, UINT32_MAX),
+    FIELD(bytes, 0, 1, MAX64), FIELD(block, 0, 511, 4097, UINT32_MAX), FIELD(n_files, 0, 101, UINT32_MAX),
+    FIELD(n_chunks, 0, 1, 26, UINT32_MAX), FIELD(n_sched, 0, 1, 1000, UINT32_MAX), FIELD(n_desc, 0, 3, 7, UINT32_MAX),
+    FIELD(n_slots, 0, 3, 1000, UINT32_MAX), FIELD(n_demands, 0, 1, 1000, UINT32_MAX), FIELD(n_probes, 0, 1, 1000, UINT32_MAX),
+    FIELD(n_layers, 0, 3, 576, UINT32_MAX), FIELD(n_embd, 1u << 30, UINT32_MAX), FIELD(slot_bytes, 0, 4096, 28673, MAX64),
+    FIELD(frame_bytes, 1, 4096, MAX64 - 4095), FIELD(arena_bytes, 0, 4096, MAX64 - 4095, (uint64_t)1 << 61),
+    FIELD(off_chunks, 0, 1, MAX64), FIELD(off_sched, 0, 1, MAX64), FIELD(off_state, 0, 1, MAX64), FIELD(off_desc, 0, 1, MAX64),
+    FIELD(off_taint, 0, 1, MAX64), FIELD(off_pass, 0, 1, MAX64), FIELD(off_demand, 0, 1, MAX64), FIELD(off_probe, 0, 1, MAX64),
+    FIELD(off_probe_data, 0, 1, MAX64), FIELD(off_slots, 0, 4096, MAX64), FIELD(off_frames, 0, 4096, MAX64),
+    FIELD(off_arena, 0, 4096, MAX64),
+};
+
+static void put(uint8_t *at, size_t size, uint64_t v)
+{
+    uint32_t v32 = (uint32_t)v;
+    memcpy(at, size == 4 ? (void *)&v32 : (void *)&v, size);
+}
+
+static void test_header(void)
+{
+    struct ntx_region r;
+    struct ntx_err err;
+    uint8_t old[8];
+    make_region(&small, &r);
+    CHECK_EQ(attach(&r, &err), 0);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        uint8_t *at = r.base + fields[i].at;
+        memcpy(old, at, fields[i].size);
+        for (int k = 0; k < 4 && (!k || fields[i].bad[k]); k++) {
+            put(at, fields[i].size, fields[i].bad[k]);
+            int rc = attach(&r, &err);
+            CHECK_MSG(rc < 0 && err.code == rc && err.text[0], "%s = %llu: %d", fields[i].name, (unsigned long long)fields[i].bad[k], rc);
+        }
+        memcpy(at, old, fields[i].size);
+    }
+    CHECK_EQ(attach(&r, &err), 0);
+    r.hdr->version++;
+    CHECK_EQ(attach(&r, &err), -EPROTO);
+    CHECK(strstr(err.text, "different versions"));
+    ntx_region_close(&r);
+}
+
+/* Chunk 0 is in the arena, chunk 1 is streamed. */
+static void test_plan(void)
+{
+    struct ntx_region r;
+    struct ntx_err err;
+    make_region(&small, &r);
+    struct ntx_plan_chunk host = r.chunks[0], streamed = r.chunks[1];
+    CHECK_EQ(host.placement, NTX_PLACE_HOST);
+    CHECK_EQ(streamed.placement, NTX_PLACE_STORAGE);
+#define REFUSED(i, good, field, value, words)                                                                                        \
+    do {                                                                                                                             \
+        r.chunks[i].field = value;                                                                                                   \
+        CHECK_EQ(attach(&r, &err), -EINVAL);                                                                                         \
+        CHECK_MSG(strstr(err.text, words), "%s", err.text);                                                                          \
+        r.chunks[i] = good;                                                                                                          \
+    } while (0)
+    REFUSED(0, host, file, 2, "file");
+    REFUSED(0, host, offset, MAX64 - 5, "outside its file");
+    REFUSED(0, host, bytes, 0, "outside its file");
+    REFUSED(0, host, bytes, MAX64, "outside its file");
+    REFUSED(0, host, layer, 5, "layer");
+    REFUSED(0, host, placement, 3, "placement");
+    REFUSED(0, host, where, host.where + 1, "congruent");
+    REFUSED(0, host, where, host.where - BLOCK, "before the arena");
+    REFUSED(0, host, where, host.offset % BLOCK, "before the arena");
+    REFUSED(0, host, where, r.hdr->off_arena + r.hdr->arena_bytes - BLOCK + host.offset % BLOCK, "behind the arena");
+    REFUSED(0, host, where, MAX64 - BLOCK + 1 + host.offset % BLOCK, "behind the arena");
+    REFUSED(0, host, placement, NTX_PLACE_STORAGE, "schedule");
+    REFUSED(1, streamed, bytes, r.hdr->slot_bytes - 2 * BLOCK + 1, "slot");
+    REFUSED(1, streamed, sched, 1, "schedule");
+    REFUSED(1, streamed, sched, UINT32_MAX, "schedule");
+    REFUSED(1, streamed, placement, NTX_PLACE_DEVICE, "schedule has");
+#undef REFUSED
+    r.chunks[0].placement = NTX_PLACE_DEVICE; /* fine by itself */
+    CHECK_EQ(attach(&r, &err), 0);
+    r.chunks[0] = host;
+    r.sched[0] = 5;
+    CHECK_EQ(attach(&r, &err), -EINVAL);
+    r.sched[0] = 1;
+    r.hdr->file_bytes[0] = MAX64;
+    CHECK_EQ(attach(&r, &err), -EINVAL);
+    ntx_region_close(&r);
+}
+
+/* Whatever attaches must be safe to walk: every table is read to its end. */
+static void walk(const struct ntx_region *a)
+{
+    const struct ntx_region_hdr *h = a->hdr;
+    volatile uint64_t sum = 0;
+    for (uint32_t i = 0; i < h->n_chunks; i++)
+        sum += a->chunks[i].bytes + a->state[i];
+    for (uint32_t i = 0; i < h->n_sched; i++)
+        sum += a->sched[i];
+    for (uint32_t i = 0; i < h->n_desc; i++)
+        sum += a->desc[i].word;
+    for (uint32_t i = 0; i < h->n_slots; i++)
+        sum += a->taint[i] + ntx_region_slot(a, i)[h->slot_bytes - 1];
+    for (uint32_t i = 0; i < h->n_demands; i++)
+        sum += a->demand[i].word + ntx_region_frame(a, i)[h->frame_bytes - 1];
+    for (uint64_t i = 0; i < (uint64_t)h->n_probes * h->n_embd; i += 16)
+        sum += (uint64_t)(a->probe_data[i] != 0);
+}
+
+static void test_random_damage(void)
+{
+    struct ntx_region r;
+    struct ntx_err err;
+    uint64_t seed = 1;
+    unsigned refused = 0, taken = 0;
+    make_region(&small, &r);
+    size_t front = r.hdr->off_taint;
+    uint8_t *good = malloc(front);
+    CHECK(good);
+    memcpy(good, r.base, front);
+    for (int round = 0; round < 4000; round++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        size_t header = 256, at = (seed >> 33) % (round % 2 ? header : front) & ~(size_t)3;
+        put(r.base + at, 4, round % 3 ? seed >> 17 : 1u << (seed >> 50) % 32);
+        struct ntx_region a;
+        if (ntx_region_attach(dup(r.fd), false, &a, &err)) {
+            refused++;
+        } else {
+            taken++;
+            walk(&a);
+            ntx_region_close(&a);
+        }
+        memcpy(r.base, good, front);
+    }
+    CHECK(refused > 1000 && taken > 100);
+    free(good);
+    ntx_region_close(&r);
+}
+
+static void test_descriptors(void)
+{
+    struct ntx_region a = {0};
+    struct ntx_err err;
+    int plain = memfd_create("unsealed", MFD_ALLOW_SEALING), small_one = memfd_create("small", MFD_ALLOW_SEALING), p[2];
+    CHECK(!ftruncate(plain, NTX_HUGE) && !ftruncate(small_one, 100) && !fcntl(small_one, F_ADD_SEALS, F_SEAL_SHRINK) && !pipe(p));
+    CHECK_EQ(ntx_region_attach(plain, true, &a, &err), -EINVAL);
+    CHECK(strstr(err.text, "sealed"));
+    CHECK(fcntl(plain, F_GETFD) < 0); /* taken over, also on failure */
+    CHECK_EQ(ntx_region_attach(small_one, true, &a, &err), -EINVAL);
+    CHECK_EQ(ntx_region_attach(p[0], true, &a, &err), -EINVAL);
+    int zeros = memfd_create("zeros", MFD_ALLOW_SEALING);
+    CHECK(!ftruncate(zeros, NTX_HUGE) && !fcntl(zeros, F_ADD_SEALS, F_SEAL_SHRINK));
+    CHECK_EQ(ntx_region_attach(zeros, true, &a, &err), -EINVAL);
+    CHECK(strstr(err.text, "magic"));
+    close(p[1]);
+    ntx_region_close(&a);
+}
+
+static void test_refusals(void)
+{
+    struct ntx_region r = {0};
+    struct ntx_err err;
+    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = 1, .arena_bytes = (uint64_t)1 << 45};
+    CHECK_EQ(ntx_region_bytes(&g), g.arena_bytes + NTX_HUGE);
+    CHECK_EQ(ntx_region_create(&g, &r, NULL, 0, &err), -ENOMEM);
+    CHECK_MSG(strstr(err.text, "35184374185984 bytes") && strstr(err.text, "--ram"), "%s", err.text);
+    g.arena_bytes = (uint64_t)1 << 62;
+    CHECK_EQ(ntx_region_bytes(&g), 0);
+    CHECK_EQ(ntx_region_create(&g, &r, NULL, 0, &err), -EOVERFLOW);
+    g.arena_bytes = 4095;
+    CHECK_EQ(ntx_region_create(&g, &r, NULL, 0, &err), -EINVAL);
+    CHECK(!r.base);
+}
+
+static void test_futex(void)
+{
+    _Atomic uint32_t w = 5;
+    CHECK_EQ(ntx_futex_wait(&w, 4, 0), 0);
+    uint64_t t = ntx_now_ns();
+    CHECK_EQ(ntx_futex_wait(&w, 5, 3000000), -ETIMEDOUT);
+    CHECK(ntx_now_ns() - t >= 3000000);
+    ntx_futex_wake(&w);
+}
+
+int main(void)
+{
+    test_good();
+    test_header();
+    test_plan();
+    test_random_damage();
+    test_descriptors();
+    test_refusals();
+    test_futex();
+    return 0;
+}

@@ -1,0 +1,488 @@
+/* The weights' stream against a thread that plays iod: the right bytes over many passes, whatever is dropped, fails or dies.
+ * Run as `stream CASE`, each case a process. */
+#include "computed/stream.h"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "tests/stream/fake_iod.h"
+
+#define THREADS 3
+#define ROWS_AT 50u /* offset of row 0 in file 1 */
+
+/* ---- a forward pass in miniature: THREADS threads multiply each chunk together */
+
+struct engine {
+    struct ntx_stream *s;
+    struct ntx_weights *w;
+    struct ntx_region r;
+    struct ntx_counters *counters;
+    struct fake_iod iod;
+    struct shape shape;
+    int wake_fd;
+    pthread_t helper[THREADS - 1];
+    pthread_barrier_t gate, done;
+    uint32_t chunk; /* what the threads take now; UINT32_MAX: they end */
+    int rc[THREADS];
+    uint64_t pass, seed;
+    uint64_t used; /* chunks whose bytes were checked */
+};
+
+static void check_bytes(const struct engine *e, uint32_t chunk, const uint8_t *bytes, unsigned thread)
+{
+    const struct ntx_plan_chunk *c = &e->r.chunks[chunk];
+    for (uint64_t i = thread; i < c->bytes; i += THREADS)
+        CHECK_MSG(bytes[i] == pattern(c->file, c->offset + i), "pass %llu chunk %u byte %llu", (unsigned long long)e->pass, chunk, (unsigned long long)i);
+}
+
+static void take_part(struct engine *e, unsigned thread)
+{
+    const void *bytes = NULL;
+    e->rc[thread] = e->w->ops->acquire(e->w, e->chunk, &bytes);
+    if (!e->rc[thread])
+        check_bytes(e, e->chunk, bytes, thread);
+}
+
+struct helper_arg {
+    struct engine *e;
+    unsigned thread;
+};
+
+static void *help(void *arg)
+{
+    struct helper_arg a = *(struct helper_arg *)arg;
+    free(arg);
+    for (;;) {
+        pthread_barrier_wait(&a.e->gate);
+        if (a.e->chunk == UINT32_MAX)
+            return NULL;
+        take_part(a.e, a.thread);
+        pthread_barrier_wait(&a.e->done);
+    }
+}
+
+static int use_chunk(struct engine *e, uint32_t chunk)
+{
+    e->chunk = chunk;
+    pthread_barrier_wait(&e->gate);
+    take_part(e, 0);
+    pthread_barrier_wait(&e->done);
+    for (unsigned t = 1; t < THREADS; t++)
+        CHECK_EQ(e->rc[t], e->rc[0]); /* all get the same */
+    if (!e->rc[0]) {
+        e->w->ops->release(e->w, chunk);
+        e->used++;
+    }
+    return e->rc[0];
+}
+
+static uint32_t rnd(struct engine *e, uint32_t n)
+{
+    e->seed = e->seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(e->seed >> 33) % n;
+}
+
+static int use_rows(struct engine *e, uint32_t n)
+{
+    int32_t ids[40] = {0};
+    static uint8_t out[40 * ROW_BYTES];
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = (int32_t)rnd(e, i % 3 ? N_ROWS : 4); /* equal ones are frequent */
+    int rc = e->w->ops->rows(e->w, 1, ROWS_AT, ROW_BYTES, ids, n, out);
+    for (uint32_t i = 0; !rc && i < n * ROW_BYTES; i++)
+        CHECK_EQ(out[i], pattern(1, ROWS_AT + (uint64_t)ids[i / ROW_BYTES] * ROW_BYTES + i % ROW_BYTES));
+    return rc;
+}
+
+/* One pass; layers of `drop` are dropped after layer 0. Ends at the first failure. */
+static int run_pass(struct engine *e, uint64_t drop, uint32_t n_rows)
+{
+    int rc = e->w->ops->begin(e->w, e->pass);
+    if (rc) {
+        e->pass++;
+        return rc;
+    }
+    rc = use_rows(e, n_rows);
+    for (uint32_t i = 0; !rc && i < e->r.hdr->n_chunks; i++) {
+        uint32_t layer = e->r.chunks[i].layer;
+        if (i == e->shape.per_layer)
+            for (uint32_t l = 1; l < 64; l++)
+                if (drop >> l & 1)
+                    e->w->ops->drop_layer(e->w, l);
+        if (layer && drop >> layer & 1)
+            e->w->ops->skip(e->w, i);
+        else
+            rc = use_chunk(e, i);
+    }
+    e->w->ops->end(e->w);
+    e->pass++;
+    return rc;
+}
+
+/* ---- set-up */
+
+static const struct shape normal = {.n_layers = 5, .per_layer = 6, .n_desc = 7, .n_slots = 10, .n_demands = 4, .chunk_bytes = 9000, .host = true};
+
+static void set_up(struct engine *e, const struct shape *shape, uint32_t limit_s)
+{
+    char dir[] = "/tmp/ntx-stream-XXXXXX", path[64];
+    int fd;
+    *e = (struct engine){.shape = *shape, .seed = 7};
+    make_region(shape, &e->r);
+    CHECK(mkdtemp(dir));
+    CHECK_EQ(ntx_counters_create(dir, &e->counters, &fd, NULL), 0);
+    close(fd);
+    snprintf(path, sizeof path, "%s/counters", dir);
+    CHECK(!unlink(path) && !rmdir(dir));
+    e->wake_fd = eventfd(0, EFD_CLOEXEC);
+    e->iod = (struct fake_iod){.r = &e->r, .wake_fd = e->wake_fd, .seed = 99, .max_ticks = 4, .fail_chunk = UINT32_MAX, .wrong_chunk = UINT32_MAX};
+    struct ntx_stream_config c = {.region = &e->r, .counters = e->counters, .wake_fd = e->wake_fd, .wait_limit_s = limit_s};
+    CHECK_EQ(ntx_stream_new(&c, &e->s), 0);
+    e->w = ntx_stream_weights(e->s);
+    pthread_barrier_init(&e->gate, NULL, THREADS);
+    pthread_barrier_init(&e->done, NULL, THREADS);
+    for (unsigned t = 1; t < THREADS; t++) {
+        struct helper_arg *a = malloc(sizeof *a);
+        *a = (struct helper_arg){e, t};
+        CHECK(!pthread_create(&e->helper[t - 1], NULL, help, a));
+    }
+}
+
+static void tear_down(struct engine *e)
+{
+    e->chunk = UINT32_MAX;
+    pthread_barrier_wait(&e->gate);
+    for (unsigned t = 1; t < THREADS; t++)
+        pthread_join(e->helper[t - 1], NULL);
+    ntx_stream_free(e->s);
+    ntx_counters_close(e->counters);
+    ntx_region_close(&e->r);
+    close(e->wake_fd);
+}
+
+static uint64_t counter(const struct engine *e, enum ntx_counter c) { return ntx_counter_get(e->counters, c); }
+
+static void wait_until_host_ready(struct engine *e)
+{
+    uint64_t want = 0, end = ntx_now_ns() + 20000000000u;
+    for (uint32_t i = 0; i < e->r.hdr->n_chunks; i++)
+        want += e->r.chunks[i].placement == NTX_PLACE_HOST ? e->r.chunks[i].bytes : 0;
+    while (ntx_stream_host_ready(e->s) != want)
+        CHECK(ntx_now_ns() < end);
+    CHECK(want || !e->shape.host);
+}
+
+/* ---- cases */
+
+static void passes(const struct shape *shape)
+{
+    struct engine e;
+    set_up(&e, shape, 60);
+    CHECK_EQ(counter(&e, NTX_C_comp_ring_slots), shape->n_desc);
+    fake_start(&e.iod);
+    for (int i = 0; i < 40; i++)
+        CHECK_EQ(run_pass(&e, 0, rnd(&e, 41)), 0);
+    CHECK_EQ(e.used, 40 * e.r.hdr->n_chunks);
+    wait_until_host_ready(&e);
+    /* read ahead, but each at most once per pass, and into the ring's size only */
+    uint64_t host = e.r.hdr->n_chunks - e.r.hdr->n_sched, read = atomic_load(&e.iod.read_chunks);
+    CHECK(read >= 40 * (uint64_t)e.r.hdr->n_sched + host && read <= 40 * (uint64_t)e.r.hdr->n_sched + host + shape->n_desc);
+    CHECK(counter(&e, NTX_C_comp_stall_ns) > 0);
+    CHECK_EQ(counter(&e, NTX_C_comp_skip_early) + counter(&e, NTX_C_comp_skip_late), 0);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
+static void case_passes(void) { passes(&normal); }
+
+static void case_shapes(void)
+{
+    struct shape s = normal;
+    s.n_desc = s.n_slots = 1;
+    passes(&s);
+    s.n_desc = s.n_slots = 100; /* more than three passes ahead */
+    passes(&s);
+    s.host = false;
+    s.n_demands = 1;
+    s.n_desc = s.n_slots = 3;
+    passes(&s);
+}
+
+static void drops(bool late)
+{
+    struct engine e;
+    uint64_t skipped = 0;
+    set_up(&e, &normal, 60);
+    e.iod.skips_nothing = late;
+    fake_start(&e.iod);
+    for (int i = 0; i < 40; i++) {
+        uint64_t drop = i % 3 ? rnd(&e, 64) & ~1u : 0;
+        CHECK_EQ(run_pass(&e, drop, 2), 0);
+        for (uint32_t c = 0; c < e.r.hdr->n_chunks; c++)
+            skipped += e.r.chunks[c].placement == NTX_PLACE_STORAGE && e.r.chunks[c].layer && drop >> e.r.chunks[c].layer & 1;
+    }
+    CHECK_EQ(run_pass(&e, 0, 0), 0); /* takes everything that was late */
+    CHECK_EQ(counter(&e, NTX_C_comp_skip_early) + counter(&e, NTX_C_comp_skip_late), skipped);
+    if (late)
+        CHECK_EQ(counter(&e, NTX_C_comp_skip_early), 0);
+    else
+        CHECK(counter(&e, NTX_C_comp_skip_early) > skipped / 4);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
+static void case_drops(void) { drops(false); }
+static void case_late_drops(void) { drops(true); }
+
+/* iod sleeps only with nothing to do, and is not woken for every single slot. */
+static void case_wakes(void)
+{
+    struct engine e;
+    struct shape s = normal;
+    s.n_desc = 16;
+    s.n_slots = 18;
+    s.host = false;
+    set_up(&e, &s, 60);
+    e.iod.max_ticks = 0;
+    fake_start(&e.iod);
+    for (int i = 0; i < 60; i++)
+        CHECK_EQ(run_pass(&e, 0, 0), 0);
+    CHECK(atomic_load(&e.iod.wakes) <= e.used / 4);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
+static void *send_text(void *arg)
+{
+    usleep(20000); /* the text takes the longer way */
+    ntx_stream_io_error(arg, 20, "model.gguf: reading at 12345: Input/output error");
+    return NULL;
+}
+
+static void case_failures(void)
+{
+    struct engine e;
+    pthread_t t;
+    for (uint32_t chunk = 19; chunk < 22; chunk++) {
+        set_up(&e, &normal, 60);
+        e.iod.fail_chunk = chunk;
+        fake_start(&e.iod);
+        if (chunk == 20)
+            CHECK(!pthread_create(&t, NULL, send_text, e.s));
+        CHECK_EQ(run_pass(&e, 0, 3), -EIO);
+        CHECK_EQ(e.w->error.code, -EIO);
+        if (chunk == 20)
+            CHECK_STR(e.w->error.text, "model.gguf: reading at 12345: Input/output error");
+        else
+            CHECK_MSG(strstr(e.w->error.text, "Input/output error") && strstr(e.w->error.text, "offset"), "%s", e.w->error.text);
+        if (chunk == 20)
+            pthread_join(t, NULL);
+        bool host = e.r.chunks[chunk].placement == NTX_PLACE_HOST; /* stays failed */
+        for (int i = 0; i < (host ? 2 : 10); i++)
+            CHECK_EQ(run_pass(&e, i & 2 ? 4 : 0, 3), host ? -EIO : 0);
+        fake_kill(&e.iod);
+        tear_down(&e);
+    }
+}
+
+static void case_failed_rows(void)
+{
+    struct engine e;
+    int32_t outside = N_ROWS + 5, negative = -1;
+    uint8_t out[ROW_BYTES];
+    set_up(&e, &normal, 60);
+    e.iod.fail_demand = true;
+    fake_start(&e.iod);
+    ntx_stream_io_error(e.s, UINT32_MAX, "rows.gguf: gone");
+    CHECK_EQ(run_pass(&e, 0, 40), -EIO);
+    CHECK_STR(e.w->error.text, "rows.gguf: gone");
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(run_pass(&e, 0, 40), 0);
+    CHECK_EQ(e.w->ops->begin(e.w, e.pass), 0);
+    CHECK_EQ(e.w->ops->rows(e.w, 1, ROWS_AT, ROW_BYTES, &outside, 1, out), -EINVAL);
+    e.w->ops->end(e.w);
+    CHECK_EQ(e.w->ops->begin(e.w, ++e.pass), 0);
+    CHECK_EQ(e.w->ops->rows(e.w, 1, ROWS_AT, ROW_BYTES, &negative, 1, out), -EINVAL);
+    CHECK_EQ(e.w->ops->rows(e.w, 7, ROWS_AT, ROW_BYTES, &negative, 1, out), -EINVAL);
+    e.w->ops->end(e.w);
+    e.pass++;
+    CHECK_EQ(run_pass(&e, 0, 40), 0);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
+/* iod says another thing than what was asked. */
+static void case_wrong_chunk(void)
+{
+    struct engine e;
+    set_up(&e, &normal, 60);
+    e.iod.wrong_chunk = 10;
+    fake_start(&e.iod);
+    CHECK_EQ(run_pass(&e, 0, 1), -EPROTO);
+    CHECK_MSG(strstr(e.w->error.text, "in place of chunk 10"), "%s", e.w->error.text);
+    CHECK_EQ(run_pass(&e, 0, 1), 0);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
+static void case_limit(void)
+{
+    struct engine e;
+    set_up(&e, &normal, 1);
+    uint64_t t = ntx_now_ns();
+    CHECK_EQ(run_pass(&e, 0, 0), -ETIMEDOUT);
+    CHECK(ntx_now_ns() - t >= 1000000000u && ntx_now_ns() - t < 5000000000u);
+    CHECK_MSG(strstr(e.w->error.text, "chunk 0 did not come within 1 s"), "%s", e.w->error.text);
+    fake_start(&e.iod);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(run_pass(&e, 0, 5), 0);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
+struct runner {
+    struct engine *e;
+    int n, rc; /* n: passes at least */
+    _Atomic bool go_on;
+    uint64_t drop;
+    pthread_t thread;
+};
+
+static void *run_passes(void *arg)
+{
+    struct runner *r = arg;
+    for (int i = 0; (i < r->n || atomic_load(&r->go_on)) && !r->rc; i++)
+        r->rc = run_pass(r->e, i % 4 == 3 ? r->drop : 0, 9);
+    return NULL;
+}
+
+static void case_abort(void)
+{
+    struct engine e;
+    set_up(&e, &normal, 60);
+    struct runner r = {.e = &e, .n = 1};
+    CHECK(!pthread_create(&r.thread, NULL, run_passes, &r)); /* waits: there is no iod */
+    usleep(30000);
+    uint64_t t = ntx_now_ns();
+    ntx_stream_abort(e.s, -EPIPE, "ntx-iod does not come back");
+    CHECK(!pthread_join(r.thread, NULL));
+    CHECK(ntx_now_ns() - t < 1000000000u);
+    CHECK_EQ(r.rc, -EPIPE);
+    CHECK_STR(e.w->error.text, "ntx-iod does not come back");
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(run_pass(&e, 0, 0), -EPIPE); /* at once */
+    ntx_stream_abort(e.s, 0, NULL);
+    fake_start(&e.iod);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(run_pass(&e, 0, 5), 0);
+    /* pass numbers that never ran, and a wrong one */
+    e.pass += 20;
+    CHECK_EQ(run_pass(&e, 0, 5), 0);
+    e.pass -= 2;
+    CHECK_EQ(run_pass(&e, 0, 5), -EINVAL);
+    CHECK_EQ(run_pass(&e, 0, 5), -EINVAL);
+    CHECK_EQ(run_pass(&e, 0, 5), 0);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
+#if defined(__SANITIZE_THREAD__)
+#define LAND_ALL false /* equal bytes over equal bytes: fine for DMA, a race for the sanitizer */
+#else
+#define LAND_ALL true
+#endif
+
+/* Killed at random moments, its reads landing after its successor has begun. With the bytes of a slot that is in use again the
+ * checks would fail; they do when taint is not obeyed. */
+static void case_kills(void)
+{
+    struct engine e;
+    struct shape s = normal;
+    uint64_t seed = 3, tainted = 0;
+    s.n_slots = s.n_desc + 2 * FAKE_DEPTH;
+    set_up(&e, &s, 60);
+    e.iod.max_ticks = 6;
+    struct runner r = {.e = &e, .n = 20, .drop = 2 | 8, .go_on = true};
+    fake_start(&e.iod);
+    CHECK(!pthread_create(&r.thread, NULL, run_passes, &r));
+    for (int i = 0; i < 120; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        usleep((useconds_t)(seed >> 33) % 3000);
+        fake_kill(&e.iod);
+        struct fake_iod dead = e.iod;
+        ntx_stream_iod_died(e.s);
+        tainted += counter(&e, NTX_C_comp_tainted_slots);
+        CHECK_EQ(ntx_stream_tainted(e.s), counter(&e, NTX_C_comp_tainted_slots) || e.r.demand[0].tainted || e.r.demand[1].tainted ||
+                                              e.r.demand[2].tainted || e.r.demand[3].tainted);
+        e.iod.n_under_way = 0;
+        e.iod.seed += (uint64_t)i;
+        fake_start(&e.iod);
+        usleep((useconds_t)(seed >> 40) % 2000);
+        fake_land(&dead, LAND_ALL);
+        ntx_stream_untaint(e.s);
+        CHECK_EQ(counter(&e, NTX_C_comp_tainted_slots), 0);
+    }
+    atomic_store(&r.go_on, false);
+    CHECK(!pthread_join(r.thread, NULL));
+    CHECK_MSG(!r.rc, "%s", e.w->error.text);
+    CHECK(tainted > 10);
+    CHECK(!ntx_stream_tainted(e.s));
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
+/* No spare slots: computing goes on when the old reads are over, not before. */
+static void case_no_spares(void)
+{
+    struct engine e;
+    struct shape s = normal;
+    s.n_desc = s.n_slots = FAKE_DEPTH;
+    s.host = false;
+    set_up(&e, &s, 60);
+    e.iod.max_ticks = 1000000000;
+    fake_start(&e.iod);
+    uint64_t end = ntx_now_ns() + 20000000000u;
+    for (uint32_t i = 0; i < s.n_desc; i++)
+        while (ntx_word_state(atomic_load(&e.r.desc[i].word)) != NTX_FILLING)
+            CHECK(ntx_now_ns() < end);
+    fake_kill(&e.iod);
+    ntx_stream_iod_died(e.s);
+    CHECK_EQ(counter(&e, NTX_C_comp_tainted_slots), FAKE_DEPTH);
+    struct fake_iod dead = e.iod;
+    e.iod.n_under_way = 0;
+    e.iod.max_ticks = 2;
+    struct runner r = {.e = &e, .n = 10};
+    fake_start(&e.iod);
+    CHECK(!pthread_create(&r.thread, NULL, run_passes, &r));
+    while (!atomic_load(&e.iod.sleeps))
+        CHECK(ntx_now_ns() < end);
+    CHECK_EQ(atomic_load(&e.iod.read_chunks), 0);
+    fake_land(&dead, true);
+    ntx_stream_untaint(e.s);
+    CHECK(!pthread_join(r.thread, NULL));
+    CHECK_EQ(r.rc, 0);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    {"passes", case_passes}, {"shapes", case_shapes}, {"drops", case_drops}, {"late-drops", case_late_drops}, {"wakes", case_wakes},
+    {"failures", case_failures}, {"failed-rows", case_failed_rows}, {"wrong-chunk", case_wrong_chunk}, {"limit", case_limit},
+    {"abort", case_abort}, {"kills", case_kills}, {"no-spares", case_no_spares},
+};
+
+int main(int argc, char **argv)
+{
+    bool found = false;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (argc < 2 || !strcmp(argv[1], cases[i].name)) {
+            cases[i].run();
+            found = true;
+        }
+    CHECK(found);
+    return 0;
+}
