@@ -27,7 +27,22 @@ seeds_gguf() {
     done >"$dir/words"
 }
 
-touch "$dir/words"
+seeds_frame() {
+    # a stream of two frames, a request of each kind with a body, a reply, and the peers' messages
+    printf '\0\3\4\0\0\0\10\1\62\0\4\0\0\0\10\2\62\0' >"$dir/corpus/stream"
+    printf '\1\10\1\22\16\12\6a.gguf\20\200\200\4\30\40' >"$dir/corpus/load"
+    printf '\1\10\2\42\25\20\1\32\3abc\60\1\102\1\n\132\7\15\315\314\114\77\20\50' >"$dir/corpus/generate"
+    printf '\1\10\3\42\14\42\12\12\4user\22\2hi' >"$dir/corpus/chat"
+    printf '\1\10\4\102\5\12\3\1\2\3' >"$dir/corpus/logits"
+    printf '\1\10\5\112\7\12\3\1\2\3\20\1' >"$dir/corpus/score"
+    printf '\2\10\1\52\5\10\7\22\1a' >"$dir/corpus/token"
+    printf '\2\10\1\102\6\22\4\0\0\200\77' >"$dir/corpus/row"
+    printf '\3\10\7\20\1\32\16\12\3iod\20\1\32\5build' >"$dir/corpus/hello"
+    printf '\3\10\7\20\2\42\13\20\200\200\200\4\30\200\200\40\42\0' >"$dir/corpus/config"
+    printf '\3\10\7\20\3\112\13\10\1\20\2\30\3\40\0\52\1\50' >"$dir/corpus/decision"
+    printf '"iod"\n"predictor"\n"\\x08\\x01"\n"\\x32\\x00"\n"\\xff\\xff\\xff\\x7f"\n' >"$dir/words"
+}
+
 "seeds_$name"
 cd "$dir"
 if ! "$fuzzer" -max_total_time="$seconds" -max_len=24000 -rss_limit_mb=1024 -timeout=10 -dict="$dir/words" -print_final_stats=1 \
