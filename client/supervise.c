@@ -180,6 +180,7 @@ static void end_child(struct ntx_supervisor *s, int which)
     if (!c->pid)
         return;
     struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
+    kill(c->pid, SIGTERM);
     if (c->pidfd < 0 || poll(&p, 1, 5000) <= 0)
         kill(c->pid, SIGKILL);
     reap(s, which);
@@ -191,15 +192,12 @@ void ntx_supervisor_stop(struct ntx_supervisor *s)
         return;
     pthread_mutex_lock(&s->mu);
     s->stopping = true;
-    for (int i = 0; i < N_CHILDREN; i++)
-        if (s->child[i].pid)
-            kill(s->child[i].pid, SIGTERM);
     pthread_mutex_unlock(&s->mu);
     if (s->running) {
         eventfd_write(s->poke_fd, 1);
         pthread_join(s->thread, NULL);
     }
-    for (int i = 0; i < N_CHILDREN; i++)
+    for (int i = 0; i < N_CHILDREN; i++) /* computed first: it tells the workers to let go, and they end by themselves */
         end_child(s, i);
     int fds[] = {s->alive[0], s->alive[1], s->lost_fd, s->poke_fd};
     for (unsigned i = 0; i < sizeof fds / sizeof *fds; i++)

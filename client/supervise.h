@@ -17,7 +17,7 @@ struct ntx_supervisor;
 /* dir: the runtime directory, existing. quiet: the daemons' log goes nowhere but warnings and errors. The programs are looked for beside this one. */
 int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err);
 
-/* Ends all three (SIGTERM, then SIGKILL after 5 s) and reaps them. NULL is fine. */
+/* Ends all three, computed first (SIGTERM each, SIGKILL after 5 s), and reaps them. NULL is fine. */
 void ntx_supervisor_stop(struct ntx_supervisor *s);
 
 /* True once ntx-computed is gone; then *how says how ("killed by signal 9", "exit code 111"). */
