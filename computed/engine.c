@@ -35,7 +35,6 @@ static void do_jobs(struct ntx_engine *e, bool wait)
         next = j->next;
         ntx__engine_job(e, j);
         free_job(j);
-        atomic_fetch_sub(&e->n_jobs, 1);
     }
 }
 
@@ -122,7 +121,8 @@ static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_sink 
         return -ENOMEM;
     }
     *j = (struct ntx_job){.kind = kind, .sink = sink ? ntx_sink_ref(sink) : NULL, .req = req, .asked_ns = ntx_now_ns()};
-    atomic_fetch_add(&e->n_jobs, 1);
+    if (kind == NTX_JOB_REQUEST)
+        atomic_fetch_add(&e->n_working, 1);
     pthread_mutex_lock(&e->lock);
     *e->last_job = j;
     e->last_job = &j->next;
@@ -155,7 +155,7 @@ void ntx_engine_poke(struct ntx_engine *e)
 bool ntx_engine_busy(const struct ntx_engine *e)
 {
     struct ntx_engine *q = (struct ntx_engine *)(uintptr_t)e;
-    return atomic_load(&q->n_jobs) || atomic_load(&q->n_working);
+    return atomic_load(&q->n_working);
 }
 
 void ntx_engine_free(struct ntx_engine *e)

@@ -32,8 +32,7 @@ struct ntx_engine {
     pthread_cond_t wake;
     struct ntx_job *jobs, **last_job;
     bool poked;
-    atomic_uint n_jobs;   /* submitted and not yet done with */
-    atomic_uint n_working; /* sessions that run or wait; written by the engine */
+    atomic_uint n_working; /* requests that were submitted and have not had their last reply */
 
     struct ntx_session *sessions; /* in the order of their requests */
     uint64_t last_session;

@@ -32,20 +32,33 @@ static struct ntx_session *find(struct ntx_engine *e, const struct ntx_sink *sin
     return NULL;
 }
 
-static void set_state(struct ntx_engine *e, struct ntx_session *s, enum ntx_session_state state)
+/* A request counts as business from its submission until just before its last reply: so whoever has that reply sees it counted off. */
+static void count_off(struct ntx_engine *e) { atomic_fetch_sub(&e->n_working, 1); }
+
+static void leave(struct ntx_engine *e, struct ntx_session *s)
 {
-    if (s->state == NTX_SESSION_IDLE && state != NTX_SESSION_IDLE)
-        atomic_fetch_add(&e->n_working, 1);
-    if (s->state != NTX_SESSION_IDLE && state == NTX_SESSION_IDLE)
-        atomic_fetch_sub(&e->n_working, 1);
-    s->state = state;
+    if (s->state != NTX_SESSION_IDLE)
+        count_off(e);
+    s->state = NTX_SESSION_IDLE;
 }
 
 void ntx__engine_drop(struct ntx_engine *e, struct ntx_session *s)
 {
-    set_state(e, s, NTX_SESSION_IDLE);
+    leave(e, s);
     unlink_session(e, s);
     ntx_session_free(s);
+}
+
+static void refuse(struct ntx_engine *e, const struct ntx_job *j, int err, const char *text)
+{
+    count_off(e);
+    ntx_mail_error(e->c.mail, j->sink, j->req->id, err, "%s", text);
+}
+
+static void confirm(struct ntx_engine *e, const struct ntx_job *j)
+{
+    count_off(e);
+    ntx_mail_done(e->c.mail, j->sink, j->req->id, "", NULL);
 }
 
 void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len)
@@ -90,6 +103,7 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
 {
     flush_text(e, s);
     if (s->kind == NTX_SESSION_SCORE && !*finish) {
+        leave(e, s);
         send_score(e, s);
         ntx__engine_drop(e, s);
         return;
@@ -98,18 +112,19 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
     s->run.predictor_lost = s->predictor_lost;
     ntx_run_ended(&s->run, e->c.counters);
     char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
+    leave(e, s);
     ntx_mail_done(e->c.mail, s->sink, s->request, finish, stats);
     free(stats);
     if (s->kind != NTX_SESSION_GENERATE || !s->keep) {
         ntx__engine_drop(e, s);
         return;
     }
-    set_state(e, s, NTX_SESSION_IDLE);
     ntx_session_rest(s);
 }
 
 void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, const char *text)
 {
+    leave(e, s);
     ntx_mail_error(e->c.mail, s->sink, s->request, err, "%s", text);
     ntx__engine_drop(e, s);
 }
@@ -117,22 +132,22 @@ void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, cons
 /* The session that a request works on: a new one, or the client's kept one; NULL when it has been answered with an error. */
 static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_job *j)
 {
-    const Ntx__Request *q = j->req;
-    uint64_t id = q->body_case == NTX__REQUEST__BODY_GENERATE ? q->generate->session : 0;
-    struct ntx_session *s;
+    uint64_t id = j->req->body_case == NTX__REQUEST__BODY_GENERATE ? j->req->generate->session : 0;
+    struct ntx_session *s = NULL;
+    char text[96];
     if (!id) {
-        if (!ntx_session_new(j->sink, ++e->last_session, &s)) {
+        if (ntx_session_new(j->sink, ++e->last_session, &s))
+            refuse(e, j, -ENOMEM, "no memory for a session");
+        else
             append(e, s);
-            return s;
-        }
-        ntx_mail_error(e->c.mail, j->sink, q->id, -ENOMEM, "no memory for a session");
-        return NULL;
+        return s;
     }
-    if (!(s = find(e, j->sink, id)))
-        ntx_mail_error(e->c.mail, j->sink, q->id, -ENOENT, "session %llu is not there any more: begin a new one", (unsigned long long)id);
-    else if (s->state != NTX_SESSION_IDLE)
-        ntx_mail_error(e->c.mail, j->sink, q->id, -EBUSY, "session %llu is still busy with a request", (unsigned long long)id);
-    return s && s->state == NTX_SESSION_IDLE ? s : NULL;
+    s = find(e, j->sink, id);
+    if (s && s->state == NTX_SESSION_IDLE)
+        return s;
+    snprintf(text, sizeof text, s ? "session %llu is still busy with a request" : "session %llu is not there any more: begin a new one", (unsigned long long)id);
+    refuse(e, j, s ? -EBUSY : -ENOENT, text);
+    return NULL;
 }
 
 static uint32_t count_queued(const struct ntx_engine *e)
@@ -172,7 +187,7 @@ static void begin(struct ntx_engine *e, const struct ntx_job *j)
     else if (q->body_case == NTX__REQUEST__BODY_SCORE)
         rc = ntx_session_score(s, &e->l->env, q->score, &err);
     if (rc) {
-        ntx_mail_error(e->c.mail, j->sink, q->id, rc, "%s", err.text);
+        refuse(e, j, rc, err.text);
         if (fresh)
             ntx__engine_drop(e, s);
         return;
@@ -181,7 +196,7 @@ static void begin(struct ntx_engine *e, const struct ntx_job *j)
     s->run.asked_ns = j->asked_ns;
     unlink_session(e, s); /* it stands at the end of the line */
     append(e, s);
-    set_state(e, s, NTX_SESSION_QUEUED);
+    s->state = NTX_SESSION_QUEUED;
     if (s->kind == NTX_SESSION_GENERATE)
         send_started(e, s);
     ntx__engine_admit(e);
@@ -242,7 +257,7 @@ void ntx__engine_admit(struct ntx_engine *e)
             ntx__engine_fail(e, s, rc, text);
             continue;
         }
-        set_state(e, s, NTX_SESSION_RUNNING);
+        s->state = NTX_SESSION_RUNNING;
         s->n_prompt = ntx_session_todo(s);
         ntx_run_admitted(&s->run, e->c.counters);
         running++;
@@ -257,14 +272,14 @@ static void cancel(struct ntx_engine *e, const struct ntx_job *j)
         if (s->sink == j->sink && s->request == target && s->state != NTX_SESSION_IDLE)
             ntx__engine_finish(e, s, "cancel");
     }
-    ntx_mail_done(e->c.mail, j->sink, j->req->id, "", NULL);
+    confirm(e, j);
 }
 
 static void close_session(struct ntx_engine *e, const struct ntx_job *j)
 {
     struct ntx_session *s = find(e, j->sink, j->req->close_session->session);
     if (!s) {
-        ntx_mail_error(e->c.mail, j->sink, j->req->id, -ENOENT, "there is no session %llu", (unsigned long long)j->req->close_session->session);
+        refuse(e, j, -ENOENT, "there is no such session");
         return;
     }
     s->keep = false;
@@ -272,7 +287,7 @@ static void close_session(struct ntx_engine *e, const struct ntx_job *j)
         ntx__engine_finish(e, s, "cancel");
     else
         ntx__engine_drop(e, s);
-    ntx_mail_done(e->c.mail, j->sink, j->req->id, "", NULL);
+    confirm(e, j);
 }
 
 static void drop_client(struct ntx_engine *e, const struct ntx_sink *sink)
@@ -319,8 +334,10 @@ void ntx__engine_job(struct ntx_engine *e, struct ntx_job *j)
 
 void ntx__engine_gauges(struct ntx_engine *e)
 {
-    uint32_t queued = count_queued(e), working = atomic_load(&e->n_working);
-    ntx_gauge(e->c.counters, NTX_C_comp_sessions, working - queued);
-    ntx_gauge(e->c.counters, NTX_C_comp_queued, queued);
+    uint32_t running = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        running += s->state == NTX_SESSION_RUNNING;
+    ntx_gauge(e->c.counters, NTX_C_comp_sessions, running);
+    ntx_gauge(e->c.counters, NTX_C_comp_queued, count_queued(e));
     ntx_gauge(e->c.counters, NTX_C_comp_kv_blocks_used, ntx_kv_pool_used(e->l->kv));
 }
