@@ -2,7 +2,7 @@
  * rows, at once. The last n % 32 elements are copied to a padded buffer, and lanes without one keep their bits. */
 #include "computed/cpu/avx2.h"
 
-enum { AHEAD = 2048, WIDTH = 32 };
+enum { AHEAD = 2048, STEP = 32 };
 
 typedef __m256 load_fn(const uint8_t *w); /* 8 weights */
 
@@ -26,8 +26,8 @@ struct pair {
 /* The last n < 32 elements from k on, of output o and row r. */
 INLINE void tail_step(const struct pair *p, size_t k, uint32_t n, int o, int r, size_t bytes, load_fn *load, struct lanes *acc)
 {
-    uint8_t w[WIDTH * 4] = {0};
-    float x[WIDTH] = {0};
+    uint8_t w[STEP * 4] = {0};
+    float x[STEP] = {0};
     memcpy(w, p->w[o] + k * bytes, n * bytes);
     memcpy(x, p->x[r] + k, n * sizeof *x);
     for (uint32_t g = 0; g * 8 < n; g++)
@@ -42,9 +42,9 @@ INLINE void dots(const struct pair *p, uint32_t n, const int outs, const int row
             for (int g = 0; g < 4; g++)
                 acc[o][r].a[g] = _mm256_setzero_ps();
     size_t k = 0;
-    for (; k + WIDTH <= n; k += WIDTH) {
+    for (; k + STEP <= n; k += STEP) {
         for (int o = 0; o < outs; o++)
-            for (size_t at = 0; at < WIDTH * bytes; at += 64)
+            for (size_t at = 0; at < STEP * bytes; at += 64)
                 _mm_prefetch((const char *)p->w[o] + k * bytes + AHEAD + at, _MM_HINT_T0);
         for (size_t g = 0; g < 4; g++)
             for (int o = 0; o < outs; o++) {

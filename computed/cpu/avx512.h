@@ -40,6 +40,12 @@ INLINE __mmask16 first_lanes(uint32_t n)
     return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
 }
 
+/* The fixed tree over 16 lanes. */
+INLINE float join_ps(__m512 v)
+{
+    return join16((struct f16){{(fpart)v}});
+}
+
 /* A call's arguments, for the loops under it. */
 struct shape {
     const uint8_t *w;

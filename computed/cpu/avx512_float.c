@@ -64,7 +64,7 @@ INLINE void tile_dots(const struct tile *t, uint32_t n, const int outs, const in
         tile_step(t, k + 16, first_lanes(n - (uint32_t)k - 16), outs, rows, load, high);
     for (int o = 0; o < outs; o++)
         for (int r = 0; r < rows; r++)
-            out[o][r] = join16((f16v)_mm512_add_ps(low[o][r], high[o][r]));
+            out[o][r] = join_ps(_mm512_add_ps(low[o][r], high[o][r]));
 }
 
 INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t bytes, load_fn *load)

@@ -238,7 +238,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t bl
         __m512 acc[4];
         dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, quad);
         for (int k = 0; k < rows; k++)
-            s->y[(r + (size_t)k) * s->ldy + o] = join16((f16v)acc[k]);
+            s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
     }
 }
 

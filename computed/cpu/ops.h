@@ -5,37 +5,19 @@
 
 #include "computed/cpu/lanes.h"
 
-typedef int8_t b16v __attribute__((vector_size(16)));
-typedef double d16v __attribute__((vector_size(128)));
-
 /* ---- packing of activations (kern.h has the layout) ---- */
 
-INLINE int32_t max_lane(i16v v)
-{
-    int32_t m = 0;
-    for (int i = 0; i < 16; i++)
-        m = v[i] > m ? v[i] : m;
-    return m;
-}
-
-INLINE int32_t sum_lanes(i16v v)
-{
-    int32_t s = 0;
-    for (int i = 0; i < 16; i++)
-        s += v[i];
-    return s;
-}
-
 /* One block of 16 * groups values: its scale; q and the sum of each 16 q. */
-INLINE float pack_block(const float *x, int groups, int8_t *q, int32_t *sums)
+INLINE float pack_block(const float *x, const int groups, int8_t *q, int32_t *sums)
 {
-    const f16v magic = splat(0x1.8p23f);
-    i16v top = {0}; /* as integers, since absolute values order alike and NaN is then the largest */
+    const struct f16 magic = splat(0x1.8p23f);
+    struct i16 top = {{{0}}}; /* as integers, since absolute values order alike and NaN is then the largest */
     for (int g = 0; g < groups; g++) {
-        i16v bits = (i16v)load16(x + 16 * g) & 0x7fffffff;
-        top = (i16v)pick16(bits > top, (f16v)bits, (f16v)top);
+        struct i16 bits = bits16(load16(x + 16 * g));
+        EACH_PART bits.p[i] &= 0x7fffffff;
+        top = imax16(top, bits);
     }
-    int32_t bits = max_lane(top);
+    int32_t bits = itop16(top);
     float max, inverse = 0, d = 0;
     memcpy(&max, &bits, 4);
     if (bits >= 0x7f800000) {
@@ -45,11 +27,10 @@ INLINE float pack_block(const float *x, int groups, int8_t *q, int32_t *sums)
         inverse = 127.0f / max;
     }
     for (int g = 0; g < groups; g++) {
-        f16v v = inverse != 0 ? load16(x + 16 * g) * inverse : splat(0);
-        i16v i = (i16v)(v + magic) - (i16v)magic;
-        b16v b = __builtin_convertvector(i, b16v);
-        memcpy(q + 16 * g, &b, 16);
-        sums[g] = sum_lanes(i);
+        struct f16 v = inverse != 0 ? mul16(load16(x + 16 * g), splat(inverse)) : splat(0);
+        struct i16 whole = isub16(bits16(add16(v, magic)), bits16(magic));
+        store_bytes(q + 16 * g, whole);
+        sums[g] = isum16(whole);
     }
     return d;
 }
@@ -96,14 +77,13 @@ static void pack_q8k(const float *x, void *dst, uint32_t n)
 
 static void rmsnorm(const float *x, const float *w, float eps, uint32_t n, float *y)
 {
-    d16v acc = {0};
+    double acc[16] = {0};
     uint32_t k = 0;
-    for (; k + 16 <= n; k += 16) {
-        d16v v = __builtin_convertvector(load16(x + k), d16v);
-        acc += v * v;
-    }
-    d16v tail = __builtin_convertvector(load_part(x + k, n - k), d16v);
-    acc += tail * tail;
+    for (; k + 16 <= n; k += 16)
+        for (uint32_t l = 0; l < 16; l++)
+            acc[l] += (double)x[k + l] * (double)x[k + l];
+    for (uint32_t l = 0; k + l < n; l++)
+        acc[l] += (double)x[k + l] * (double)x[k + l];
     for (int step = 8; step; step /= 2)
         for (int l = 0; l < step; l++)
             acc[l] += acc[l + step];
@@ -133,9 +113,10 @@ static void rope_neox(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t di
         }
 }
 
-INLINE f16v silu_times(f16v gate, f16v up)
+INLINE struct f16 silu_times(struct f16 gate, struct f16 up)
 {
-    return gate / (exp16(-gate) + 1.0f) * up;
+    struct f16 e = exp16(sub16(splat(-0.0f), gate));
+    return mul16(div16(gate, add16(e, splat(1.0f))), up);
 }
 
 static void swiglu(const float *gate, const float *up, uint32_t n, float *y)
@@ -156,13 +137,12 @@ static void add(float *x, const float *y, uint32_t n)
 static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 {
     uint32_t k = 0;
-    for (; k + 16 <= n; k += 16) {
-        h16v h = narrow16(load16(x + k));
-        memcpy(dst + k, &h, sizeof h);
-    }
+    for (; k + 16 <= n; k += 16)
+        store16_f16(dst + k, load16(x + k));
     if (k < n) {
-        h16v h = narrow16(load_part(x + k, n - k));
-        memcpy(dst + k, &h, (n - k) * sizeof *dst);
+        uint16_t h[16];
+        store16_f16(h, load_part(x + k, n - k));
+        memcpy(dst + k, h, (n - k) * sizeof *dst);
     }
 }
 
@@ -171,7 +151,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 /* 16 lanes over the head's elements, then the fixed tree. */
 INLINE float dot_k(const float *q, const uint16_t *k, uint32_t n)
 {
-    f16v acc = {0};
+    struct f16 acc = splat(0);
     uint32_t i = 0;
     for (; i + 16 <= n; i += 16)
         acc = fma16(load16_f16(k + i), load16(q + i), acc);
@@ -195,48 +175,47 @@ static float attn_scores(const struct ntx_attn *a)
             s[p] = is_hole(a, p) ? -INFINITY : dot_k(a->q, a->k[blk] + (size_t)t * a->head_k, a->head_k) * a->scale;
     for (; p < end; p++)
         s[p] = -INFINITY;
-    f16v top = splat(-INFINITY);
+    struct f16 top = splat(-INFINITY);
     for (p = 0; p < end; p += 16)
         top = max16(top, load16(s + p));
-    float max = -INFINITY;
-    for (int l = 0; l < 16; l++)
-        max = top[l] > max ? top[l] : max;
-    return max;
+    return top16(top);
 }
 
 /* scratch[p] = e^(score - max); returns their sum, in 16 lanes. */
 static float attn_weights(const struct ntx_attn *a, float max)
 {
-    f16v sum = {0};
+    struct f16 sum = splat(0);
     for (uint32_t p = 0; p < a->n_pos; p += 16) {
-        f16v e = exp16(load16(a->scratch + p) - max);
+        struct f16 e = exp16(sub16(load16(a->scratch + p), splat(max)));
         store16(a->scratch + p, e);
-        sum += e;
+        sum = add16(sum, e);
     }
     return join16(sum);
 }
 
 /* out[e .. e + 16 * groups) = sum over p of weight[p] * v[p][e ..], in order of p, times `by`. `part` > 0: a last group of
  * so many elements instead. */
-INLINE void attn_values(const struct ntx_attn *a, uint32_t e, int groups, uint32_t part, float by)
+INLINE void attn_values(const struct ntx_attn *a, uint32_t e, const int groups, uint32_t part, float by)
 {
-    f16v acc[8] = {{0}};
+    struct f16 acc[8];
+    for (int g = 0; g < 8; g++)
+        acc[g] = splat(0);
     uint32_t p = 0;
     for (uint32_t blk = 0; p < a->n_pos; blk++)
         for (uint32_t t = 0; t < a->block_tokens && p < a->n_pos; t++, p++) {
             if (is_hole(a, p))
                 continue;
             const uint16_t *v = a->v[blk] + (size_t)t * a->head_v + e;
-            f16v w = splat(a->scratch[p]);
+            struct f16 w = splat(a->scratch[p]);
             for (int g = 0; g < groups; g++)
                 acc[g] = fma16(w, load16_f16(v + 16 * g), acc[g]);
             if (part)
                 acc[0] = fma16(w, load_part_f16(v, part), acc[0]);
         }
     for (int g = 0; g < groups; g++)
-        store16(a->out + e + 16 * g, acc[g] * by);
+        store16(a->out + e + 16 * g, mul16(acc[g], splat(by)));
     if (part)
-        store_part(a->out + e, acc[0] * by, part);
+        store_part(a->out + e, mul16(acc[0], splat(by)), part);
 }
 
 static void attend(const struct ntx_attn *a)
