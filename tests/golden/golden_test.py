@@ -140,14 +140,16 @@ PERPLEXITY = { # by llama.cpp, windows of 256 and of 512 tokens
 
 
 def test_perplexity(tmp):
-    text = reference('ppl/stories260K.sample.txt')
+    text, done = reference('ppl/stories260K.sample.txt'), 0
     for name, want in PERPLEXITY.items():
-        for ctx, ppl in zip((256, 512), want):
+        both = name in ('s260k.f32', 's260kpad.q4_k_m') # the longer windows say little more and take as long again
+        for ctx, ppl in list(zip((256, 512), want))[:2 if both else 1]:
+            done += 1
             out = ntx('perplexity', reference('models/%s.gguf' % name), text, '--ctx', str(ctx))
             found = re.search(r'perplexity\D*(\d+\.\d+)', out)
             got = float(found.group(1)) if found else math.nan
             check(abs(got - ppl) <= 0.005 * ppl, '%-28s ctx %d: %.4f, expected %.4f' % (name, ctx, got, ppl))
-    return 2 * len(PERPLEXITY)
+    return done
 
 
 def main():
