@@ -133,7 +133,8 @@ static uint64_t ring_bytes(uint32_t n_desc, uint64_t slot)
     return (n_desc + ntx__plan_spares(n_desc, slot)) * slot;
 }
 
-/* Four times what is in flight when there is room: an eighth of what is free, and no more than must be streamed anyway. */
+/* Descriptors for four times what is in flight, when there is room: all slots together take at most an eighth of what is
+ * free, and no more than must be streamed anyway. */
 static void choose_ring(const struct planner *p, struct option *o)
 {
     uint64_t slot = o->sizes.slot, resident = resident_total(o), ram = p->r->ram_bytes;
@@ -142,8 +143,8 @@ static void choose_ring(const struct planner *p, struct option *o)
     if (o->resident || p->r->ring_slots)
         return;
     uint64_t floor_total = streamed_total(o, DESC_MIN), spare = ram - floor_total;
-    uint64_t target = NTX_MIN(RING_GOOD, NTX_MIN(NTX_MAX(spare / 8, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, DESC_GOOD * slot)));
-    while (ring_bytes(o->n_desc + 1, slot) <= target && streamed_total(o, o->n_desc + 1) <= ram)
+    uint64_t target = NTX_MIN(NTX_MAX(spare / 8, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, ring_bytes(DESC_GOOD, slot)));
+    while (o->n_desc * slot < RING_GOOD && ring_bytes(o->n_desc + 1, slot) <= target && streamed_total(o, o->n_desc + 1) <= ram)
         o->n_desc++;
 }
 
@@ -163,7 +164,7 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     };
     uint64_t least = least_total(p, o, o->shape.ctx, o->shape.rows);
     p->smallest = NTX_MIN(p->smallest, least);
-    if (least > p->r->ram_bytes)
+    if (least > p->r->ram_bytes || least == UINT64_MAX)
         return -ENOSPC;
     o->shape.ctx = largest(o->shape.ctx, p->ctx, ctx_fits, p, o);
     if (!p->r->max_rows) {

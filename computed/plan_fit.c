@@ -69,9 +69,8 @@ static uint64_t activations(const struct ntx__shape *s)
 static uint64_t kv_bytes(const struct ntx__shape *s)
 {
     uint64_t per_block = ntx_kv_block_bytes(&s->model->hp) + s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 8, bytes;
-    if (__builtin_mul_overflow(per_block, ntx__plan_kv_blocks(s->ctx, s->sessions), &bytes))
-        return UINT64_MAX;
-    return bytes;
+    uint32_t blocks = ntx__plan_kv_blocks(s->ctx, s->sessions);
+    return blocks == UINT32_MAX || __builtin_mul_overflow(per_block, blocks, &bytes) ? UINT64_MAX : bytes;
 }
 
 struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)

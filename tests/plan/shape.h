@@ -1,0 +1,20 @@
+/* shape.h: models of any size as headers only, for the planner: no weights are made. */
+#ifndef NTX_TESTS_PLAN_SHAPE_H
+#define NTX_TESTS_PLAN_SHAPE_H
+
+#include "model/arch.h"
+#include "tests/mkmodel/plan.h"
+
+struct shape {
+    const char *name;
+    struct mk_options make;
+    struct ntx_gguf *gguf;
+    struct ntx_model *model;
+};
+
+enum { SHAPE_TINY, SHAPE_1B, SHAPE_8B, SHAPE_13B, SHAPE_70B, N_SHAPES };
+
+void shape_open(struct shape *s, int which);
+void shape_close(struct shape *s);
+
+#endif
