@@ -1,9 +1,9 @@
 /* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n N_IN] [-m MIB] [-s SECONDS]
  *
  * Prints CSV: for each type, instruction set, thread count and row count the rate at which weights are multiplied, from
- * memory (more weights than any cache) and from cache (256 KiB per thread), beside the rate at which the same memory can
- * be read at all, measured before and after. Lists are comma separated. Rates are the best of the passes in SECONDS, since
- * neighbours only ever make a pass slower. */
+ * memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per thread), beside the rate
+ * at which the same memory can be read at all, measured before and after. Lists are comma separated. Ratios are of best
+ * passes within SECONDS, since neighbours only ever make a pass slower. */
 #include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,8 +15,9 @@
 #include "common/util.h"
 #include "computed/cpu/cpu.h"
 #include "model/quant.h"
+#include "ntx_version.h"
 
-enum { MAX_THREADS = 64, MAX_LIST = 32, CHUNK = 1 << 20 };
+enum { MAX_THREADS = 64, MAX_LIST = 32, MAX_PASSES = 4096, CHUNK = 1 << 20 };
 
 struct job {
     const struct ntx_cpu_ops *ops; /* NULL: read only */
@@ -28,7 +29,8 @@ struct job {
     float *y[MAX_THREADS];  /* per thread [n_rows x outputs of a chunk] */
     double seconds;
     pthread_barrier_t gate;
-    double best;            /* seconds of a pass, by thread 0 */
+    double *pass;           /* [MAX_PASSES] seconds of each pass, by thread 0 */
+    int n_passes;
     volatile int stop;
     volatile uint64_t sink;
 };
@@ -67,21 +69,30 @@ static void *work(void *arg)
         one_pass(j, w->index);
         pthread_barrier_wait(&j->gate);
         if (w->index == 0) {
-            double s = (double)(ntx_now_ns() - t0) * 1e-9;
-            j->best = j->best == 0 || s < j->best ? s : j->best;
-            j->stop = (double)(ntx_now_ns() - start) * 1e-9 > j->seconds;
+            j->pass[j->n_passes++] = (double)(ntx_now_ns() - t0) * 1e-9;
+            j->stop = (double)(ntx_now_ns() - start) * 1e-9 > j->seconds || j->n_passes == MAX_PASSES;
         }
         pthread_barrier_wait(&j->gate);
     }
     return NULL;
 }
 
-/* Seconds of the best pass. */
-static double measure(struct job *j)
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct seconds {
+    double best, median;
+};
+
+/* Of a pass. */
+static struct seconds measure(struct job *j)
 {
     pthread_t id[MAX_THREADS];
     struct worker w[MAX_THREADS];
-    j->best = 0;
+    j->n_passes = 0;
     j->stop = 0;
     pthread_barrier_init(&j->gate, NULL, j->threads);
     for (uint32_t t = 0; t < j->threads; t++) {
@@ -93,7 +104,8 @@ static double measure(struct job *j)
     for (uint32_t t = 1; t < j->threads; t++)
         pthread_join(id[t], NULL);
     pthread_barrier_destroy(&j->gate);
-    return j->best;
+    qsort(j->pass, (size_t)j->n_passes, sizeof *j->pass, by_value);
+    return (struct seconds){j->pass[0], j->pass[j->n_passes / 2]};
 }
 
 /* Bytes that make finite scales in every type, and no subnormal floats. */
@@ -122,7 +134,7 @@ static void *big_alloc(size_t bytes)
 static double read_rate(struct job j)
 {
     j.ops = NULL;
-    return (double)(j.bytes / j.threads / 512 * 512 * j.threads) / measure(&j) * 1e-9;
+    return (double)(j.bytes / j.threads / 512 * 512 * j.threads) / measure(&j).best * 1e-9;
 }
 
 static void bench_one(struct job *j)
@@ -130,15 +142,16 @@ static void bench_one(struct job *j)
     size_t row = ntx_row_bytes(j->type, j->n_in), all = j->bytes;
     double before = read_rate(*j);
     size_t used = j->bytes / j->threads / row * row * j->threads;
-    double memory = measure(j), macs = (double)(used / row) * j->n_in * j->n_rows;
+    struct seconds memory = measure(j);
+    double macs = (double)(used / row) * j->n_in * j->n_rows;
     double after = read_rate(*j);
     j->bytes = (size_t)j->threads * NTX_MAX(row, (size_t)(256 << 10));
     size_t near = j->bytes / j->threads / row * row * j->threads;
-    double cache = measure(j);
+    double cache = measure(j).best;
     j->bytes = all;
-    double read = NTX_MAX(before, after), gb = (double)used / memory * 1e-9;
-    printf("%s,%s,%u,%u,%u,%.2f,%.2f,%.2f,%.2f,%.1f\n", ntx_type_info(j->type)->name, j->ops->name, j->n_in, j->threads, j->n_rows, read,
-           gb, gb / read, (double)near / cache * 1e-9, macs / memory * 1e-9);
+    double read = NTX_MAX(before, after), gb = (double)used / memory.best * 1e-9;
+    printf("%s,%s,%s,%u,%u,%u,%.2f,%.2f,%.2f,%.2f,%.2f,%.1f\n", NTX_COMMIT, ntx_type_info(j->type)->name, j->ops->name, j->n_in, j->threads,
+           j->n_rows, read, gb, (double)used / memory.median * 1e-9, gb / read, (double)near / cache * 1e-9, macs / memory.best * 1e-9);
     fflush(stdout);
 }
 
@@ -218,8 +231,10 @@ int main(int argc, char **argv)
     l.n_isas = split(text[1], l.isas);
     l.n_threads = split(text[2], l.threads);
     l.n_rows = split(text[3], l.rows);
+    double pass[MAX_PASSES];
+    j.pass = pass;
     j.weights = big_alloc(j.bytes);
-    printf("type,isa,n_in,threads,rows,read_gb_s,memory_gb_s,ratio,cache_gb_s,gmac_s\n");
+    printf("commit,type,isa,n_in,threads,rows,read_gb_s,memory_gb_s,memory_p50_gb_s,ratio,cache_gb_s,gmac_s\n");
     for (int t = 0; t < l.n_types; t++)
         bench_type(&j, &l, l.types[t]);
     free(j.weights);
