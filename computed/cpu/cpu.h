@@ -29,10 +29,11 @@
 
 #include "model/quant.h"
 
-/* Forms of activations. One row of each, contiguous, 64-byte aligned:
+/* Forms of activations. One row of each, contiguous, 64-byte aligned (layout private to cpu/, size by ntx_act_row_bytes):
  *   ACT_F32: float [n]
- *   ACT_Q8:  struct ntx_act_q8 blocks of 32     (layout private to cpu/, size by ntx_act_row_bytes)
- *   ACT_Q8K: blocks of 256 with sums of 16 or 32 */
+ *   ACT_Q8:  int8 [n], a scale and a sum for each 32 of them
+ *   ACT_Q8K: int8 [n], a scale for each 256, sums of each 16 and 32
+ * Scale = max|x| / 127 of the block, integers to nearest even. A block that holds a NaN or an infinity gets the scale NaN. */
 enum ntx_act { NTX_ACT_F32, NTX_ACT_Q8, NTX_ACT_Q8K, NTX_N_ACTS };
 
 enum ntx_act ntx_act_for(uint32_t type);                       /* which form a weight type multiplies by */
@@ -70,7 +71,9 @@ struct ntx_cpu_ops {
     void (*swiglu)(const float *gate, const float *up, uint32_t n, float *y); /* silu(gate) * up */
     void (*add)(float *x, const float *y, uint32_t n);                        /* x += y */
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
-    /* scores, online or two-pass softmax in f32, weighted sum of V; split at fixed places, independent of threads and batch */
+    /* Scores (16 lanes over the head, fixed tree), their exact maximum, e^(score - maximum) within 1 ulp, the sum of those in
+     * lanes p % 16, then sum of weight * V in order of p, fused, divided at the end by a product with 1 / sum. 0 where all
+     * positions are holes. K and V at holes are not touched, and their blocks may be NULL. */
     void (*attend)(const struct ntx_attn *a);
 };
 
