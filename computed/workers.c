@@ -30,14 +30,9 @@ static void for_workers(struct ntx_workers *w, void (*fn)(struct ntx__peer *p))
 static void welcome(struct ntx_workers *w, int sock)
 {
     struct ucred who = {0};
-    struct ntx__peer *p;
     socklen_t n = sizeof who;
-    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &n) || ntx__peer_new(w, sock, who.pid, &p)) {
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &n) || ntx__peer_new(w, sock, &who))
         close(sock);
-        return;
-    }
-    if (who.uid != geteuid() && who.uid != 0)
-        ntx__peer_refuse(p, "it runs as user %u, ntx-computed as user %u", (unsigned)who.uid, (unsigned)geteuid());
 }
 
 static void on_listen(uv_poll_t *h, int status, int events)

@@ -11,16 +11,19 @@
 #ifndef NTX_COMPUTED_WORKERS_IMPL_H
 #define NTX_COMPUTED_WORKERS_IMPL_H
 
+#include <sys/socket.h>
+
 #include "computed/workers.h"
 #include "proto/link.h"
 #include "shm/region.h"
 
 #define NTX__ROLES 3 /* indexed by enum ntx_role */
 
-/* A mapping of a worker's io_uring that stays when the worker dies. */
+/* A worker's io_uring, held open so that it stays when the worker dies. */
 struct ntx__ring {
+    bool open;
     int fd;
-    void *map;
+    void *map; /* NULL: the worker did not say where the words lie; they are read from fdinfo */
     size_t bytes;
     const _Atomic uint32_t *sq_head, *cq_tail;
 };
@@ -35,6 +38,7 @@ struct ntx__peer {
     struct ntx__peer *next; /* among the newcomers */
     int sock, pidfd;        /* pidfd -1: the kernel has none */
     pid_t pid;
+    uid_t uid;
     uv_poll_t sock_poll, pid_poll;
     unsigned handles;       /* open uv handles: the memory goes with the last */
     bool closing;
@@ -79,8 +83,8 @@ struct ntx_workers {
 
 const char *ntx__role_name(enum ntx_role role);
 
-/* Takes sock over. */
-int ntx__peer_new(struct ntx_workers *w, int sock, pid_t pid, struct ntx__peer **out);
+/* Takes sock over, unless it fails. */
+int ntx__peer_new(struct ntx_workers *w, int sock, const struct ucred *who);
 void ntx__peer_close(struct ntx__peer *p);
 void ntx__peer_refuse(struct ntx__peer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ntx__peer_expel(struct ntx__peer *p, const char *why); /* kills the process; death follows */

@@ -77,7 +77,7 @@ static void keep_ring(struct ntx__peer *p)
     struct ntx_workers *w = p->w;
     if (!w->offer.there || !p->attached)
         return;
-    if (p->ring.map) {
+    if (p->ring.open) {
         struct ntx__ring *more = realloc(w->dead_rings, (w->n_dead_rings + 1) * sizeof *more);
         if (more) {
             w->dead_rings = more;
@@ -246,6 +246,10 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
     struct ntx__peer *old;
     if (p->wants)
         return;
+    if (p->uid != geteuid() && p->uid != 0) { /* here and not earlier: who has not been heard would not hear why */
+        ntx__peer_refuse(p, "it runs as user %u, ntx-computed as user %u", (unsigned)p->uid, (unsigned)geteuid());
+        return;
+    }
     if (strcmp(m->build, NTX_BUILD)) {
         ntx__peer_refuse(p, "it is build %s, ntx-computed is build %s; install daemons of one build and restart them", m->build, NTX_BUILD);
         return;
@@ -307,15 +311,16 @@ static void on_socket(uv_poll_t *h, int status, int events)
 
 /* ---- life */
 
-int ntx__peer_new(struct ntx_workers *w, int sock, pid_t pid, struct ntx__peer **out)
+int ntx__peer_new(struct ntx_workers *w, int sock, const struct ucred *who)
 {
     struct ntx__peer *p = calloc(1, sizeof *p);
     if (!p)
         return -ENOMEM;
     p->w = w;
     p->sock = sock;
-    p->pid = pid;
-    p->pidfd = peer_pidfd(sock, pid);
+    p->pid = who->pid;
+    p->uid = who->uid;
+    p->pidfd = peer_pidfd(sock, who->pid);
     p->sock_poll.data = p->pid_poll.data = p;
     int rc = uv_poll_init(w->loop, &p->sock_poll, sock);
     if (rc) {
@@ -334,7 +339,6 @@ int ntx__peer_new(struct ntx_workers *w, int sock, pid_t pid, struct ntx__peer *
     uv_poll_start(&p->sock_poll, UV_READABLE, on_socket);
     p->next = w->newcomers;
     w->newcomers = p;
-    *out = p;
     return 0;
 }
 

@@ -16,7 +16,8 @@
  * requests with exactly one completion each (no multishot, no CQE_SKIP, no SQPOLL), never overflows its CQ, and is made
  * without DEFER_TASKRUN and SINGLE_ISSUER; iod calls prctl(PR_SET_PTRACER, computed's pid from SO_PEERCRED) before it sends ATTACHED.
  *   ring_fd >= 0   all asynchronous reads go through this ring. With liburing: ring_bytes = ring.sq.ring_sz,
- *                  ring_sq_head = (char *)ring.sq.khead - (char *)ring.sq.ring_ptr, ring_cq_tail likewise from ring.cq.ktail
+ *                  ring_sq_head = (char *)ring.sq.khead - (char *)ring.sq.ring_ptr, ring_cq_tail likewise from ring.cq.ktail.
+ *                  ring_bytes == 0: not told; computed reads the two numbers from the duplicate's fdinfo
  *   ring_fd == -1  no ring: its reads are system calls that end before the process does (pread)
  *   text not empty the attach failed: it reads nothing
  * iod reads nothing before ATTACHED is sent; computed passes on its Hello only after ATTACHED has come.
