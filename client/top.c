@@ -80,10 +80,13 @@ static void show_process(const char *name, uint64_t pid, double cpu_ns, double s
     printf("  %-14s pid %-8" PRIu64 " cpu %6.1f %%   memory %s\n", name, pid, cpu_ns / s / 1e7, ntx_format_size(memory_of(pid), buf, sizeof buf));
 }
 
-/* What the pipeline waits for, from where the time of the passes went. */
+/* What the pipeline waits for, from where the time went. A pass may last longer than the interval, and is counted at its end:
+ * while sessions generate, all of the interval is theirs. */
 static const char *limit(const struct sample *a, const struct sample *b)
 {
-    double pass = DIFF(comp_pass_ns), stall = DIFF(comp_stall_ns);
+    double interval = (double)(b->t_ns - a->t_ns);
+    double pass = NOW(comp_sessions) ? NTX_MAX(interval, DIFF(comp_pass_ns)) : DIFF(comp_pass_ns);
+    double stall = NTX_MAX(DIFF(comp_stall_ns), DIFF(iod_busy_ns) - DIFF(comp_cpu_ns));
     if (pass <= 0)
         return "nothing: idle";
     if (stall > 0.5 * pass)
