@@ -83,7 +83,7 @@ static void refused(void)
 static void delayed(void)
 {
     struct harness h;
-    up(&h, "script:3", "delay=80ms@every=2");
+    up(&h, "script:3", "delay=400ms@every=2");
     uint64_t t0 = ntx_now_ns();
     for (uint32_t i = 0; i < 4; i++) {
         harness_show(&h, i, 1, 1, i);
@@ -95,7 +95,7 @@ static void delayed(void)
         CHECK_EQ(h.decision[i].index, order[i]);
         CHECK_EQ(h.decision[i].skip, 1 << 3);
     }
-    CHECK(h.decision[2].at_ns - t0 >= 75000000);
+    CHECK(h.decision[2].at_ns - t0 >= 390000000);
     /* Held back at the moment of its end: nothing leaks, nothing comes. */
     harness_show(&h, 5, 1, 2, 0);
     harness_notice(&h, 5, 1, 2);
