@@ -46,6 +46,7 @@ INLINE void block_q45(const uint8_t *w, size_t b, const struct q8k_row *x, int r
         acc[r] = _mm256_setzero_si256();
         low[r] = _mm256_zextsi128_si256(_mm_madd_epi16(mins, load128(x[r].s32 + b * 8)));
     }
+#pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
         __m256i v = _mm256_and_si256(shifted_right(load256(qs + t / 2 * 32), t % 2 * 4), bytes256(15));
         __m256i s = _mm256_shuffle_epi8(sc, _mm256_set1_epi16((short)(0x8000 | t)));
@@ -100,6 +101,7 @@ INLINE void block_q6_k(const uint8_t *w, size_t b, const struct q8k_row *x, int 
     struct scales sc = both_lanes(s16);
     for (int r = 0; r < rows; r++)
         acc[r] = offset_term(s16, x[r].s16 + b * 16, 5);
+#pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
         int u = t % 4;
         __m256i v = _mm256_and_si256(shifted_right(load256(w + t / 4 * 64 + u % 2 * 32), u / 2 * 4), bytes256(15));
@@ -129,6 +131,7 @@ INLINE void block_q3_k(const uint8_t *w, size_t b, const struct q8k_row *x, int 
     struct scales sc = both_lanes(s16);
     for (int r = 0; r < rows; r++)
         acc[r] = offset_term(s16, x[r].s16 + b * 16, 2);
+#pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
         __m256i v = _mm256_and_si256(shifted_right(load256(w + 32 + t / 4 * 32), t % 4 * 2), bytes256(3));
         v = _mm256_or_si256(v, moved_bit(mask, t, 2));
@@ -147,6 +150,7 @@ INLINE void block_q2_k(const uint8_t *w, size_t b, const struct q8k_row *x, int 
         acc[r] = _mm256_setzero_si256();
         low[r] = _mm256_madd_epi16(mins, load256(x[r].s16 + b * 16));
     }
+#pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
         __m256i v = _mm256_and_si256(shifted_right(load256(w + 16 + t / 4 * 32), t % 4 * 2), bytes256(3));
         for (int r = 0; r < rows; r++)

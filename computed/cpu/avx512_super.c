@@ -70,6 +70,7 @@ INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, st
         __m512i sc = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(scales + 16 * k)));
         for (int r = 0; r < rows; r++)
             acc[r][k] = _mm512_setzero_si512();
+#pragma GCC unroll 4
         for (int t = 0; t < 4; t++) {
             __m512i v = five ? five_bits(q->w[k], t) : four_bits(q->w[k], t);
             __m512i s = _mm512_shuffle_epi8(sc, pick_halves(2 * t));
@@ -109,6 +110,7 @@ INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, s
         __m256i s16 = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(w + 192)));
         for (int r = 0; r < rows; r++)
             acc[r][k] = offset_term(s16, x[r].s16 + b * 16, 5);
+#pragma GCC unroll 4
         for (int t = 0; t < 4; t++) {
             __m512i v = six_bits(w, t), s = spread_scales(s16, t);
             for (int r = 0; r < rows; r++)
@@ -133,6 +135,7 @@ INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, s
         __m256i s16 = _mm256_cvtepi8_epi16(_mm_load_si128((const void *)(scales + 16 * k)));
         for (int r = 0; r < rows; r++)
             acc[r][k] = offset_term(s16, x[r].s16 + b * 16, 2);
+#pragma GCC unroll 4
         for (int t = 0; t < 4; t++) {
             __m512i v = three_bits(w, t), s = spread_scales(s16, t);
             for (int r = 0; r < rows; r++)
@@ -164,6 +167,7 @@ INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, s
         __m512i sc = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(scales + 16 * k)));
         for (int r = 0; r < rows; r++)
             acc[r][k] = _mm512_setzero_si512();
+#pragma GCC unroll 4
         for (int t = 0; t < 4; t++) {
             __m512i v = two_bits(w + 16, t);
             __m512i s = _mm512_shuffle_epi8(sc, pick_quarters(4 * t));
