@@ -1,5 +1,6 @@
-/* pool.c: fork and join by two words. `round` counts the functions started, `running` the workers still at it; each has
- * a count of sleepers beside it, so that a futex call is made only for who really sleeps. */
+/* pool.c: fork and join by two words. `round` counts the functions started and wakes the workers; `gate` is open while a function may
+ * be entered and counts the workers inside. Each has a word for sleepers beside it, so that a futex call is made only for
+ * who really sleeps. */
 #include "computed/pool.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@
 #define SPIN_NS 50000
 #define SPIN_POLLS 64 /* looks at the word between two looks at the clock */
 #define STACK_BYTES (1u << 20)
+#define OPEN (1u << 31)
 
 struct worker {
     struct ntx_pool *pool;
@@ -31,12 +33,13 @@ struct worker {
 struct ntx_pool {
     unsigned n_threads, n_started;
     bool spin; /* not where threads outnumber processors: a spinner would hold up whom it waits for */
-    ntx_pool_fn *fn; /* caller, before `round`; NULL: end */
+    ntx_pool_fn *fn; /* caller, while the gate is closed and nobody inside */
     void *ctx;
-    _Alignas(64) _Atomic uint32_t round;   /* caller */
-    _Atomic uint32_t round_sleepers;       /* workers */
-    _Alignas(64) _Atomic uint32_t running; /* caller sets, workers count down */
-    _Atomic uint32_t caller_sleeps;        /* caller */
+    _Alignas(64) _Atomic uint32_t round;  /* caller */
+    _Atomic uint32_t round_sleepers;      /* workers */
+    _Atomic bool stop;                    /* caller, before `round` */
+    _Alignas(64) _Atomic uint32_t gate;   /* OPEN: caller; the count below it: workers */
+    _Atomic uint32_t caller_sleeps;       /* caller */
     struct worker workers[];
 };
 
@@ -57,13 +60,13 @@ static void pause_cpu(void)
 #endif
 }
 
-/* True when the word has become other than (want_equal: equal to) v within the spinning time. */
-static bool spin_until(const struct ntx_pool *p, _Atomic uint32_t *word, uint32_t v, bool want_equal)
+/* True when (*word == v) has become `equal` within the spinning time. */
+static bool spin_until(const struct ntx_pool *p, _Atomic uint32_t *word, uint32_t v, bool equal)
 {
     uint64_t end = p->spin ? ntx_now_ns() + SPIN_NS : 0;
     do {
         for (int i = 0; i < SPIN_POLLS; i++) {
-            if ((atomic_load_explicit(word, memory_order_acquire) == v) == want_equal)
+            if ((atomic_load_explicit(word, memory_order_acquire) == v) == equal)
                 return true;
             pause_cpu();
         }
@@ -75,44 +78,62 @@ static void wait_round(struct ntx_pool *p, uint32_t seen)
 {
     if (spin_until(p, &p->round, seen, false))
         return;
-    atomic_fetch_add(&p->round_sleepers, 1); /* seq_cst, pairs with start(): it sees the sleeper or we the new round */
+    atomic_fetch_add(&p->round_sleepers, 1); /* seq_cst, pairs with next_round(): it sees the sleeper or we the new round */
     while (atomic_load(&p->round) == seen)
         sleep_on(&p->round, seen);
     atomic_fetch_sub(&p->round_sleepers, 1);
+}
+
+/* False when the function is over already. Acquire: fn and ctx are those of the open round. */
+static bool enter(struct ntx_pool *p)
+{
+    uint32_t g = atomic_load_explicit(&p->gate, memory_order_relaxed);
+    while (g & OPEN)
+        if (atomic_compare_exchange_weak_explicit(&p->gate, &g, g + 1, memory_order_acquire, memory_order_relaxed))
+            return true;
+    return false;
+}
+
+/* seq_cst, pairs with join(): it sees nobody inside or we see that it sleeps. */
+static void leave(struct ntx_pool *p)
+{
+    if (atomic_fetch_sub(&p->gate, 1) == 1 && atomic_load(&p->caller_sleeps))
+        wake_all(&p->gate);
 }
 
 static void *work(void *arg)
 {
     struct worker *w = arg;
     struct ntx_pool *p = w->pool;
-    for (uint32_t seen = 0;; seen++) {
+    uint32_t seen = 0;
+    for (;;) {
         wait_round(p, seen);
-        if (!p->fn)
+        seen = atomic_load_explicit(&p->round, memory_order_acquire);
+        if (atomic_load_explicit(&p->stop, memory_order_relaxed))
             return NULL;
+        if (!enter(p))
+            continue;
+        seen = atomic_load_explicit(&p->round, memory_order_relaxed); /* the one entered: it cannot end before we leave */
         p->fn(p->ctx, w->index);
-        /* seq_cst, pairs with join(): it sees zero or we see that it sleeps. */
-        if (atomic_fetch_sub(&p->running, 1) == 1 && atomic_load(&p->caller_sleeps))
-            wake_all(&p->running);
+        leave(p);
     }
 }
 
-static void start(struct ntx_pool *p, ntx_pool_fn *fn, void *ctx)
+static void next_round(struct ntx_pool *p)
 {
-    p->fn = fn;
-    p->ctx = ctx;
-    atomic_store_explicit(&p->running, p->n_started, memory_order_relaxed);
-    atomic_fetch_add(&p->round, 1); /* publishes the three above */
+    atomic_fetch_add(&p->round, 1);
     if (atomic_load(&p->round_sleepers))
         wake_all(&p->round);
 }
 
 static void join(struct ntx_pool *p)
 {
-    if (spin_until(p, &p->running, 0, true))
+    atomic_fetch_and(&p->gate, ~OPEN);
+    if (spin_until(p, &p->gate, 0, true))
         return;
     atomic_store(&p->caller_sleeps, 1);
-    for (uint32_t n; (n = atomic_load(&p->running));)
-        sleep_on(&p->running, n);
+    for (uint32_t n; (n = atomic_load(&p->gate));)
+        sleep_on(&p->gate, n);
     atomic_store(&p->caller_sleeps, 0);
 }
 
@@ -122,7 +143,10 @@ void ntx_pool_run(struct ntx_pool *p, ntx_pool_fn *fn, void *ctx)
         fn(ctx, 0);
         return;
     }
-    start(p, fn, ctx);
+    p->fn = fn;
+    p->ctx = ctx;
+    atomic_store_explicit(&p->gate, OPEN, memory_order_release); /* publishes the two above to enter() */
+    next_round(p);
     fn(ctx, 0);
     join(p);
 }
@@ -185,8 +209,8 @@ void ntx_pool_free(struct ntx_pool *p)
 {
     if (!p)
         return;
-    if (p->n_started)
-        start(p, NULL, NULL);
+    atomic_store_explicit(&p->stop, true, memory_order_relaxed); /* published by the round */
+    next_round(p);
     for (unsigned i = 0; i < p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
     free(p);

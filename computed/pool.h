@@ -1,12 +1,14 @@
 /* pool.h: the compute threads of a forward pass: the caller and n - 1 workers, which run one function together.
  *
- *   caller  --run--> fn(ctx, 0) ------------------> wait for the last worker --> returns
+ *   caller  --run--> fn(ctx, 0) ------------------> wait for those inside --> returns
  *   worker 1         fn(ctx, 1) -> done
  *   worker 2         fn(ctx, 2) -------> done
+ *   worker 3                (held up by the system: comes when the caller is through, and is not let in)
  *
- * A return of ntx_pool_run is the barrier between two steps: what any thread wrote before it, all see after it. Who waits
- * spins for some 50 us (steps follow one another much faster than a wake-up takes), then sleeps on a futex, so that
- * threads held up by a slow drive cost nothing. One caller at a time. */
+ * fn takes its share of the work from a counter, so that it does not matter how many come: a worker without a processor
+ * holds nobody up. Each thread is in fn at most once per run. A return of ntx_pool_run is the barrier between two steps:
+ * what any thread wrote before it, all see after it. Who waits spins for some 50 us (steps follow one another much faster
+ * than a wake-up takes), then sleeps on a futex, so that threads held up by a slow drive cost nothing. One caller at a time. */
 #ifndef NTX_COMPUTED_POOL_H
 #define NTX_COMPUTED_POOL_H
 

@@ -1,6 +1,7 @@
 /* The pieces under the pass: KV blocks and holes, angles, the pool of threads. */
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -109,8 +110,8 @@ static void angles(void)
 /* ---- threads */
 
 struct count {
-    _Atomic unsigned calls, by[8];
-    unsigned plain; /* written by thread 0 only: ordered by the pool */
+    _Atomic unsigned next, calls, by[8];
+    unsigned done[64]; /* who took it writes it: ordered by the pool */
 };
 
 static void tick(void *ctx, unsigned thread)
@@ -118,8 +119,8 @@ static void tick(void *ctx, unsigned thread)
     struct count *c = ctx;
     atomic_fetch_add(&c->calls, 1);
     atomic_fetch_add(&c->by[thread], 1);
-    if (thread == 0)
-        c->plain++;
+    for (unsigned i; (i = atomic_fetch_add(&c->next, 1)) < 64;)
+        c->done[i]++;
 }
 
 static void threads(unsigned n, unsigned rounds)
@@ -130,14 +131,40 @@ static void threads(unsigned n, unsigned rounds)
     CHECK_EQ(ntx_pool_new(n, &p, NULL), 0);
     CHECK_EQ(ntx_pool_threads(p), n);
     for (unsigned i = 1; i <= rounds; i++) {
+        unsigned before = atomic_load(&c.calls);
+        atomic_store(&c.next, 0);
         ntx_pool_run(p, tick, &c);
-        CHECK_EQ(atomic_load(&c.calls), i * n);
+        for (unsigned k = 0; k < 64; k++)
+            CHECK_EQ(c.done[k], i);
+        CHECK(atomic_load(&c.calls) > before && atomic_load(&c.calls) <= before + n);
+        CHECK_EQ(atomic_load(&c.by[0]), i);
         if (i % 64 == 0)
             nanosleep(&nap, NULL);
     }
     for (unsigned t = 0; t < n; t++)
-        CHECK_EQ(atomic_load(&c.by[t]), rounds);
-    CHECK_EQ(c.plain, rounds);
+        CHECK(atomic_load(&c.by[t]) <= rounds);
+    ntx_pool_free(p);
+}
+
+/* Workers do come, while there is work: nobody ends before all have met. */
+static void meet(void *ctx, unsigned thread)
+{
+    struct count *c = ctx;
+    (void)thread;
+    atomic_fetch_add(&c->calls, 1);
+    for (time_t end = time(NULL) + 20; atomic_load(&c->calls) < 4 && time(NULL) < end;)
+        sched_yield();
+}
+
+static void all_come(void)
+{
+    struct ntx_pool *p;
+    CHECK_EQ(ntx_pool_new(4, &p, NULL), 0);
+    for (int i = 0; i < 20; i++) {
+        struct count c = {0};
+        ntx_pool_run(p, meet, &c);
+        CHECK_EQ(atomic_load(&c.calls), 4);
+    }
     ntx_pool_free(p);
 }
 
@@ -148,22 +175,34 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+struct slow {
+    struct timespec nap;
+    _Atomic bool inside;
+};
+
 static void hold_up(void *ctx, unsigned thread)
 {
-    struct timespec *nap = ctx;
-    if (thread == 1)
-        nanosleep(nap, NULL);
+    struct slow *s = ctx;
+    if (thread == 1) {
+        atomic_store(&s->inside, true);
+        nanosleep(&s->nap, NULL);
+    } else {
+        while (!atomic_load(&s->inside)) {
+            struct timespec step = {.tv_nsec = 100000};
+            nanosleep(&step, NULL);
+        }
+    }
 }
 
 /* Neither the caller that waits for a slow worker nor idle workers burn a processor. */
 static void waiting_is_cheap(void)
 {
     struct ntx_pool *p;
-    struct timespec nap = {.tv_nsec = 200000000};
+    struct slow s = {.nap = {.tv_nsec = 200000000}};
     CHECK_EQ(ntx_pool_new(2, &p, NULL), 0);
     double t0 = cpu_seconds();
-    ntx_pool_run(p, hold_up, &nap);
-    nanosleep(&nap, NULL);
+    ntx_pool_run(p, hold_up, &s);
+    nanosleep(&s.nap, NULL);
     double used = cpu_seconds() - t0;
     CHECK_MSG(used < 0.05, "%g s of CPU while waiting 0.4 s", used);
     ntx_pool_free(p);
@@ -178,6 +217,7 @@ int main(void)
     threads(1, 100);
     threads(2, 5000);
     threads(5, 500);
+    all_come();
     waiting_is_cheap();
     CHECK_EQ(ntx_pool_new(0, &p, NULL), -EINVAL);
     CHECK(!p);
