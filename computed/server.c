@@ -81,6 +81,7 @@ static int open_parts(struct ntx_server *s, struct ntx_err *err)
     int rc = ntx__listen(s, err); /* first: it finds out whether another daemon lives here */
     if (rc)
         return rc;
+    ntx__clear_links(s->c.dir);
     if ((rc = ntx_mailbox_new(s->loop, on_mail, s, &s->mail)))
         return ntx_err_set(err, rc, "cannot make the mailbox: %s", uv_strerror(rc));
     if ((rc = ntx_counters_create(s->c.dir, &s->counters, &s->counters_fd, err)))
@@ -233,6 +234,7 @@ void ntx_server_free(struct ntx_server *s)
         close(s->counters_fd);
         if ((size_t)snprintf(path, sizeof path, "%s/counters", s->c.dir) < sizeof path)
             unlink(path);
+        ntx__clear_links(s->c.dir);
     }
     free(s);
 }

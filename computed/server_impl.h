@@ -109,6 +109,7 @@ void ntx__server_step(struct ntx_server *s); /* something changed: on with the s
 /* ---- server_listen.c */
 int ntx__listen(struct ntx_server *s, struct ntx_err *err);
 void ntx__unlisten(struct ntx_server *s);
+void ntx__clear_links(const char *dir);
 
 /* ---- server_client.c */
 void ntx__conn_new(struct ntx_server *s, int fd);

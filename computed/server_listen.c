@@ -1,4 +1,6 @@
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -56,6 +58,20 @@ static int bind_and_listen(struct ntx_server *s, const struct sockaddr_un *a, st
     if (listen(s->listen_fd, 64))
         return ntx_err_set(err, -errno, "%s: cannot listen: %s", a->sun_path, strerror(errno));
     return 0;
+}
+
+/* The addresses of links carry numbers that are never used again; those of killed daemons stay until somebody takes them away. */
+void ntx__clear_links(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    struct stat st;
+    while (d && (e = readdir(d)))
+        if (strlen(e->d_name) > 3 && e->d_name[2] == '.' && (!strncmp(e->d_name, "ci", 2) || !strncmp(e->d_name, "cp", 2) || !strncmp(e->d_name, "pi", 2)) &&
+            !fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) && S_ISSOCK(st.st_mode))
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
 }
 
 int ntx__listen(struct ntx_server *s, struct ntx_err *err)
