@@ -1,6 +1,7 @@
 /* forward.h: one pass over the layers for a batch of rows. Knows nothing of sessions, files or processes: weights come
  * through ntx_weights, KV through ntx_kv. One instance per loaded model, driven by one engine thread, with its own pool of
- * compute threads. Values of a row do not depend on the other rows, on the number of threads or on where weights lay. */
+ * compute threads. Values of a row do not depend on the other rows, on the number of threads or on where weights lay.
+ * A pass in which no row wants logits (a prompt's inner part) does not touch the output matrix. */
 #ifndef NTX_COMPUTED_FORWARD_H
 #define NTX_COMPUTED_FORWARD_H
 

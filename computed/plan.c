@@ -18,6 +18,7 @@
 #define INFLIGHT (8ull << 20)
 #define PIECE (1ull << 20)
 #define RING_GOOD (4 * INFLIGHT)
+#define RING_BUSY (2 * INFLIGHT)
 #define DESC_MIN 3u
 #define DESC_GOOD 8u
 #define ROWS_MAX 512u
@@ -133,8 +134,9 @@ static uint64_t ring_bytes(uint32_t n_desc, uint64_t slot)
     return (n_desc + ntx__plan_spares(n_desc, slot)) * slot;
 }
 
-/* Descriptors for four times what is in flight, when there is room: all slots together take at most an eighth of what is
- * free, and no more than must be streamed anyway. */
+/* Descriptors for four times what is in flight, when there is room: all slots together take an eighth of what is free. Where
+ * that is too little to keep the drive busy (half of it being read, half ready), they take up to half of it, since
+ * a drive kept half busy costs more time than the chunks that would stay instead save. Never more than must be streamed. */
 static void choose_ring(const struct planner *p, struct option *o)
 {
     uint64_t slot = o->sizes.slot, resident = resident_total(o), ram = p->r->ram_bytes;
@@ -143,7 +145,8 @@ static void choose_ring(const struct planner *p, struct option *o)
     if (o->resident || p->r->ring_slots)
         return;
     uint64_t floor_total = streamed_total(o, DESC_MIN), spare = ram - floor_total;
-    uint64_t target = NTX_MIN(NTX_MAX(spare / 8, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, ring_bytes(DESC_GOOD, slot)));
+    uint64_t target = NTX_MAX(spare / 8, NTX_MIN(spare / 2, RING_BUSY));
+    target = NTX_MIN(NTX_MAX(target, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, ring_bytes(DESC_GOOD, slot)));
     while (o->n_desc * slot < RING_GOOD && ring_bytes(o->n_desc + 1, slot) <= target && streamed_total(o, o->n_desc + 1) <= ram)
         o->n_desc++;
 }

@@ -17,7 +17,8 @@ struct ntx_weights_ops {
     int (*acquire)(struct ntx_weights *w, uint32_t chunk, const void **bytes);
     /* No thread uses the chunk any more in this pass: its slot may be overwritten. Called once per acquired chunk, by one thread. */
     void (*release)(struct ntx_weights *w, uint32_t chunk);
-    /* Layer `layer` is needed by no row of this pass: announce (as early as it is known), reads not yet begun are left out. */
+    /* Layer `layer` is needed by no row of this pass (n_layers: the output, where no row wants logits): announce as early as it is
+     * known, reads not yet begun are left out. */
     void (*drop_layer)(struct ntx_weights *w, uint32_t layer);
     /* Instead of acquire/release for chunks of a dropped layer, in list order. One thread. */
     void (*skip)(struct ntx_weights *w, uint32_t chunk);

@@ -63,12 +63,12 @@ struct ntx_cpu_ops {
     const char *name; /* "generic", "avx2", "avx512", "amx" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
     void (*act_pack[NTX_N_ACTS])(const float *x, void *dst, uint32_t n); /* one row; F32: a copy */
-    /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double joined by the fixed tree */
+    /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double joined by the fixed tree; y may be x */
     void (*rmsnorm)(const float *x, const float *w, float eps, uint32_t n, float *y);
     /* rotates n_heads heads of width head_dim in place: first `dim` values by cos/sin [dim / 2] of the row's position */
     void (*rope_norm)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);
     void (*rope_neox)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);
-    void (*swiglu)(const float *gate, const float *up, uint32_t n, float *y); /* silu(gate) * up */
+    void (*swiglu)(const float *gate, const float *up, uint32_t n, float *y); /* silu(gate) * up; y may be gate */
     void (*add)(float *x, const float *y, uint32_t n);                        /* x += y */
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
     /* Scores (16 lanes over the head, fixed tree), their exact maximum, e^(score - maximum) within 1 ulp, the sum of those in
