@@ -1,6 +1,6 @@
 /* throttle.c: a slower drive over a faster one. Each read is given a time at which its last byte would have come at the rate, one read
- * after the other; its result is held back until then. The clock of that imaginary drive runs on its own, so a late timer costs no
- * rate: a token bucket, with CREDIT_NS of tokens. */
+ * after the other; its result is held back until then. A token bucket: who comes late with the next read may catch up on CREDIT_NS, and,
+ * so that a busy machine does not make the emulated drive slower than it is said to be, on as much as the results were given late. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,15 @@
 #include "iod/hold.h"
 #include "iod/source.h"
 
-#define CREDIT_NS 2000000u /* how long it may have been idle and still catch up */
+#define CREDIT_NS 2000000u
+#define LATE_MAX_NS 50000000u
 
 struct throttle {
     struct ntx_source base;
     struct ntx_source *over;
     double ns_per_byte;
     double busy_until; /* ns: the imaginary drive's last byte */
+    uint64_t credit;   /* ns */
     struct ntx__hold hold;
 };
 
@@ -31,7 +33,7 @@ static int throttle_submit(struct ntx_source *s, const struct ntx_iod_read *rd)
         return rc;
     }
     double now = (double)ntx_now_ns();
-    t->busy_until = NTX_MAX(t->busy_until, now - CREDIT_NS) + rd->len * t->ns_per_byte;
+    t->busy_until = NTX_MAX(t->busy_until, now - (double)t->credit) + rd->len * t->ns_per_byte;
     i->due = (uint64_t)t->busy_until;
     return 0;
 }
@@ -48,9 +50,13 @@ static void throttle_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
 {
     struct throttle *t = (struct throttle *)s;
     struct ntx__held i;
+    uint64_t now = ntx_now_ns(), late = 0;
     t->over->ops->reap(t->over, came, t);
-    while (ntx__hold_take(&t->hold, ntx_now_ns(), &i))
+    while (ntx__hold_take(&t->hold, now, &i)) {
+        late = NTX_MAX(late, now - i.due);
         cb(ctx, i.tag, i.result);
+    }
+    t->credit = NTX_MAX(CREDIT_NS, NTX_MIN(late, LATE_MAX_NS));
     ntx__hold_arm(&t->hold);
 }
 
@@ -97,6 +103,7 @@ int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_
     t->base.ops = &throttle_ops;
     t->over = over;
     t->ns_per_byte = 1e9 / bytes_per_s;
+    t->credit = CREDIT_NS;
     int rc = ntx__hold_open(&t->hold);
     if (rc) {
         free(t);
