@@ -160,6 +160,7 @@ static void close_if_drained(struct ntx_reader *r)
     if (r->source->ops->inflight(r->source) && !(r->stop_at && ntx_now_ns() >= r->stop_at))
         return;
     r->closing = true;
+    ntx_gauge(r->counters, NTX_C_iod_inflight, 0); /* results that a filter still held are not given any more */
     count_cpu(r);
     uv_close((uv_handle_t *)&r->wake, on_handle_closed);
     uv_close((uv_handle_t *)&r->tick, on_handle_closed);
@@ -276,7 +277,7 @@ void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *
     if (!rc)
         rc = add_filters(r, c, &err);
     if (rc) {
-        snprintf(r->config_error, sizeof(r->config_error), "ntx-iod: %.*s", (int)sizeof(r->config_error) - 10, err.text);
+        snprintf(r->config_error, sizeof(r->config_error), "%.*s", (int)sizeof(r->config_error) - 1, err.text);
         rc = ntx_source_fault(r->source, "eio", c->start, r->region.hdr->block, &r->source, &err);
     }
     if (!rc)
