@@ -100,7 +100,7 @@ int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct 
 /* Waits for the daemon's socket to answer; polls, since a socket's birth cannot be waited for otherwise. */
 static int wait_socket(struct ntx_client *c, struct ntx_err *err)
 {
-    char path[256], how[64];
+    char path[256], how[320];
     snprintf(path, sizeof path, "%s/ntx.sock", c->dir);
     for (uint64_t end = ntx_now_ns() + 20000000000u; ntx_now_ns() < end;) {
         int s = open_socket(path, err);
@@ -208,7 +208,7 @@ void ntx_client_free(struct ntx_client *c)
 /* Why the connection ended, as far as this side can know. */
 static int lost(struct ntx_client *c, struct ntx_err *err)
 {
-    char how[64];
+    char how[320];
     if (!c->sup)
         return ntx_err_set(err, -EPIPE, "the daemon closed the connection; see its log, then try again");
     struct pollfd p = {.fd = ntx_supervisor_fd(c->sup), .events = POLLIN};

@@ -61,7 +61,7 @@ int ntx_cmd_up(struct ntx_options *o)
     if (!rc)
         rc = ntx_client_up(dir, &c, &err);
     while (!rc) {
-        char how[64];
+        char how[320];
         rc = serve(c, o, &f, &err);
         if (rc != -EPIPE || !ntx_supervisor_lost(ntx_client_supervisor(c), how, sizeof how))
             break;

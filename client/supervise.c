@@ -29,12 +29,13 @@ struct ntx_supervisor {
     int alive[2]; /* children hold [0], only we hold [1] */
     int lost_fd;  /* readable once computed is gone */
     int poke_fd;  /* wakes the thread */
+    int log_fd;   /* quiet: the daemons' stderr, a file in dir; else -1 */
     pthread_t thread;
     bool running;
     pthread_mutex_t mu; /* guards what follows */
     struct child child[N_CHILDREN];
     bool stopping, lost;
-    char how[64];
+    char how[320];
 };
 
 static int pidfd_open_(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
@@ -46,6 +47,8 @@ static _Noreturn void exec_child(const struct ntx_supervisor *s, int which)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0);
+    if (s->log_fd >= 0)
+        dup2(s->log_fd, STDERR_FILENO);
     snprintf(path, sizeof path, "%s/%s", s->bin, names[which]);
     snprintf(fd, sizeof fd, "%d", s->alive[0]);
     fcntl(s->alive[0], F_SETFD, 0); /* this one is inherited */
@@ -67,6 +70,23 @@ static int spawn(struct ntx_supervisor *s, int which)
     return s->child[which].pidfd < 0 ? -errno : 0;
 }
 
+/* ": LAST LINE" of the daemons' log, or nothing. */
+static void last_words(const struct ntx_supervisor *s, char *buf, size_t n)
+{
+    char tail[512];
+    off_t end = s->log_fd < 0 ? 0 : lseek(s->log_fd, 0, SEEK_END);
+    off_t from = end > (off_t)sizeof tail - 1 ? end - (off_t)sizeof tail + 1 : 0;
+    ssize_t k = end > 0 ? pread(s->log_fd, tail, sizeof tail - 1, from) : 0;
+    *buf = 0;
+    while (k > 0 && tail[k - 1] == '\n')
+        k--;
+    if (k <= 0)
+        return;
+    tail[k] = 0;
+    const char *line = strrchr(tail, '\n');
+    snprintf(buf, n, ": %.*s", (int)n - 3, line ? line + 1 : tail);
+}
+
 static void reap(struct ntx_supervisor *s, int which)
 {
     struct child *c = &s->child[which];
@@ -77,11 +97,12 @@ static void reap(struct ntx_supervisor *s, int which)
     *c = (struct child){0, -1};
     if (s->stopping)
         return;
-    char how[64];
+    char how[sizeof s->how], words[256];
+    last_words(s, words, sizeof words);
     if (WIFSIGNALED(st))
-        snprintf(how, sizeof how, "killed by signal %d (%s)", WTERMSIG(st), strsignal(WTERMSIG(st)));
+        snprintf(how, sizeof how, "killed by signal %d, %s", WTERMSIG(st), strsignal(WTERMSIG(st)));
     else
-        snprintf(how, sizeof how, "exit code %d", WEXITSTATUS(st));
+        snprintf(how, sizeof how, "exit code %d%s", WEXITSTATUS(st), WEXITSTATUS(st) ? words : "");
     if (which == COMPUTED) {
         s->lost = true;
         memcpy(s->how, how, sizeof how);
@@ -142,13 +163,21 @@ static int find_bin_dir(char *buf, size_t n)
     return 0;
 }
 
+static int open_log(struct ntx_supervisor *s)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/log", s->dir);
+    s->log_fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    return s->log_fd < 0 ? -errno : 0;
+}
+
 int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err)
 {
     struct ntx_supervisor *s = calloc(1, sizeof *s);
     int rc;
     if (!s)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    *s = (struct ntx_supervisor){.quiet = quiet, .alive = {-1, -1}, .lost_fd = -1, .poke_fd = -1};
+    *s = (struct ntx_supervisor){.quiet = quiet, .alive = {-1, -1}, .lost_fd = -1, .poke_fd = -1, .log_fd = -1};
     for (int i = 0; i < N_CHILDREN; i++)
         s->child[i].pidfd = -1;
     pthread_mutex_init(&s->mu, NULL);
@@ -161,6 +190,8 @@ int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **ou
         rc = -errno;
         goto fail;
     }
+    if (quiet && (rc = open_log(s)))
+        goto fail;
     for (int i = 0; i < N_CHILDREN; i++)
         if ((rc = spawn(s, i)))
             goto fail;
@@ -199,7 +230,7 @@ void ntx_supervisor_stop(struct ntx_supervisor *s)
     }
     for (int i = 0; i < N_CHILDREN; i++) /* computed first: it tells the workers to let go, and they end by themselves */
         end_child(s, i);
-    int fds[] = {s->alive[0], s->alive[1], s->lost_fd, s->poke_fd};
+    int fds[] = {s->alive[0], s->alive[1], s->lost_fd, s->poke_fd, s->log_fd};
     for (unsigned i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             close(fds[i]);

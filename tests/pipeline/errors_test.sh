@@ -34,7 +34,7 @@ expect 111 'EIO|Input/output|I/O' "$n" run "$tmp/m.gguf" x --raw -n 4 --ram 10M 
 
 # Too small a budget is refused with one that does, and that one does.
 expect 111 'at least|smallest' "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram 1M
-least=$(grep -oE '[0-9]+ bytes|--ram [0-9.]+[KMG]?' "$tmp/err" | grep -oE '[0-9.]+[KMG]?' | tail -1)
+least=$(sed -n 's/.*would do is [^(]*(\([0-9]*\) bytes).*/\1/p' "$tmp/err")
 [ -n "$least" ] || fail "no number in: $(cat "$tmp/err")"
 "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram "$least" --quiet >/dev/null 2>"$tmp/err" || fail "--ram $least, which was named, fails: $(cat "$tmp/err")"
 echo "all refusals are one line; smallest budget $least works"

@@ -13,7 +13,7 @@ case $s in 1.[89]*|2|2.0*) ;; *) fail "skipped_layers_per_token is $s, not about
 grep -q 'script' "$tmp/skip.json" || fail "the statistics do not name the lossy mode"
 "${run[@]}" --skip script:3,5 --fault predictor:delay=30ms --stats "$tmp/late.json" >"$tmp/late" || fail "delayed run"
 same "$tmp/skip" "$tmp/late" "a delayed decision"
-"${run[@]}" --skip script:3,5 --fault predictor:kill@decision=3 >"$tmp/killed" || fail "run with a killed predictor"
+"${run[@]}" --skip script:3,5 --fault predictor:kill@decision=3,start=1 >"$tmp/killed" || fail "run with a killed predictor"
 same "$tmp/skip" "$tmp/killed" "a killed predictor"
 "${run[@]}" --skip script:3,5 --ram 1G >"$tmp/resident" || fail "resident skipping run"
 same "$tmp/skip" "$tmp/resident" "skipping, resident"

@@ -1,0 +1,65 @@
+#!/bin/bash
+# Decode under a memory cap, ntx beside llama.cpp, in turn, caches dropped before each: CSV on stdout.
+#
+#   bench/capped.sh MODEL.gguf [PERCENT...]        caps in percent of the file (default 35 60 90)
+#   PEER=/path/llama-bench   N=tokens (6)   ROUNDS=2   READAHEAD=256 (KiB, granted to the peer; the drive's own is put back)
+#
+# Needs root, the version 1 memory controller and fio. The drive's ceiling (fio, io_uring, O_DIRECT, huge pages, best of 512 KiB and 1 MiB at
+# depths 4 and 8) is taken before and after; if the two differ by over 10 %, the run says "void".
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+model=$(realpath "$1"); shift
+[ $# -gt 0 ] || set -- 35 60 90
+ntx=$here/build/bin/ntx n=${N:-6} rounds=${ROUNDS:-2} ra=${READAHEAD:-256}
+size=$(stat -Lc %s "$model")
+cg=/sys/fs/cgroup/memory/ntx-bench
+dev=$(lsblk -no PKNAME "$(df --output=source "$model" | tail -1)" 2>/dev/null | head -1)
+[ -n "$dev" ] || dev=$(basename "$(df --output=source "$model" | tail -1)")
+queue=/sys/block/$dev/queue/read_ahead_kb
+mkdir -p $cg
+old_ra=$(cat "$queue")
+old_hp=$(cat /proc/sys/vm/nr_hugepages)
+tmp=$(mktemp -d)
+trap 'echo $old_ra >$queue; echo $old_hp >/proc/sys/vm/nr_hugepages; rmdir $cg; rm -rf $tmp' EXIT
+
+drop() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+ceiling() { # GB/s
+    echo 16 >/proc/sys/vm/nr_hugepages
+    for bs in 512k 1m; do for qd in 4 8; do
+        fio --name=r --filename="$model" --readonly --direct=1 --ioengine=io_uring --rw=read --bs=$bs --iodepth=$qd --mem=mmaphuge --hugepage-size=2m \
+            --runtime=3 --time_based --size=100% --output-format=terse 2>/dev/null | grep '^3;' | cut -d';' -f7
+    done; done | sort -n | tail -1 | awk '{printf "%.3f\n", $1 * 1024 / 1e9}'
+    echo "$old_hp" >/proc/sys/vm/nr_hugepages
+}
+capped() { # CAP COMMAND...
+    local cap=$1; shift
+    echo "$cap" >$cg/memory.limit_in_bytes
+    (echo "$BASHPID" >$cg/tasks; exec "$@")
+}
+echo "# commit $(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo ?), model $(basename "$model") of $size bytes, $(date -u +%F)"
+echo "who,cap_percent,round,tok_s,gb_per_token,io_gb_s,stall_s,peak_bytes"
+before=$(ceiling)
+for pc in "$@"; do
+    cap=$((size / 100 * pc))
+    for ((r = 1; r <= rounds; r++)); do
+        drop
+        capped $cap "$ntx" bench "$model" -p 1 -n "$n" -r 1 --ctx 256 --ram $((cap - (64 << 20))) --json >"$tmp/ntx.json"
+        python3 - "$tmp/ntx.json" "$pc" "$r" <<'P'
+import json, sys
+j = json.load(open(sys.argv[1]))
+print('ntx,%s,%s,%.4f,%.3f,%.3f,%.2f,%d' % (sys.argv[2], sys.argv[3], j['decode_tok_s'], j['bytes_read_per_token'] / 1e9, j['io_gb_s'], j['io_stall_s'], j['peak_bytes']))
+P
+        if [ -n "${PEER:-}" ]; then
+            drop
+            echo "$ra" >"$queue"
+            t=$(capped $cap "$PEER" -m "$model" -p 0 -n "$n" -t "$(nproc)" -r 1 --no-warmup -o csv 2>/dev/null | python3 -c "
+import csv, sys
+rows = list(csv.DictReader(sys.stdin))
+print(rows[-1]['avg_ts'] if rows else 'failed')")
+            echo "$old_ra" >"$queue"
+            echo "llama.cpp,$pc,$r,$t,,,,"
+        fi
+    done
+done
+after=$(ceiling)
+echo "# fio ceiling before $before GB/s, after $after GB/s$(awk -v a="$before" -v b="$after" 'BEGIN { d = a > b ? a - b : b - a; if (d > 0.1 * (a > b ? a : b)) printf " (void: they differ by over 10 %%)" }')"
