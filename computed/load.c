@@ -113,11 +113,11 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
     return 0;
 }
 
-/* How many sessions and rows of logits fit into a small part of the budget, and what they take of it. */
-static uint64_t client_bytes(struct ntx_loaded *l)
+/* How many sessions and rows of logits fit into a small part of `ram`, and what they take. 0 gives the fewest. */
+static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
 {
     uint64_t row = 4ull * l->env.n_vocab, session = 4 * row + (64u << 10);
-    uint64_t n = l->ram_bytes / 128 / session, rows = l->ram_bytes / 128 / row;
+    uint64_t n = ram / 128 / session, rows = ram / 128 / row;
     l->max_sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_LOAD_SESSIONS_MAX), (uint64_t)NTX_LOAD_SESSIONS_MIN);
     l->logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)l->max_sessions);
     return l->max_sessions * session + l->logits_rows * row;
@@ -126,9 +126,10 @@ static uint64_t client_bytes(struct ntx_loaded *l)
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     l->ram_bytes = r->ram_bytes ? r->ram_bytes : ntx_load_default_ram(r->reclaim_bytes);
+    uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok);
     struct ntx_plan_request q = {
         .ram_bytes = l->ram_bytes,
-        .other_bytes = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + client_bytes(l),
+        .other_bytes = held + client_bytes(l, l->ram_bytes),
         .ctx = r->ctx,
         .sessions = r->sessions,
         .threads = r->threads ? NTX_MIN(r->threads, 256u) : online_cpus(),
@@ -138,6 +139,10 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .drive_bps = r->link_nvme_bps,
     };
     int rc = ntx_plan_make(l->model, &q, &l->plan, err);
+    if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */
+        q.other_bytes = held + client_bytes(l, 0);
+        rc = ntx_plan_make(l->model, &q, &l->plan, err);
+    }
     if (rc)
         return rc;
     l->env.ctx = l->plan->ctx;
