@@ -340,13 +340,14 @@ int ntx_iod_run(const struct ntx_iod_options *o, struct ntx_err *err)
     int rc = uv_loop_init(&d.loop);
     if (rc)
         return ntx_err_set(err, rc, "no event loop: %s", uv_strerror(rc));
+    ntx_notify("READY=1\nSTATUS=waiting for ntx-computed"); /* started after us, so that it is stopped before us */
     rc = connect_computed(&d);
     if (!rc)
         rc = watch(&d);
     if (!rc) {
         allow_duplicate(d.sock);
         ntx_log(NTX_LOG_INFO, "attached as instance %u", d.instance);
-        ntx_notify("READY=1\nSTATUS=attached to ntx-computed");
+        ntx_notify("STATUS=attached to ntx-computed");
         uv_run(&d.loop, UV_RUN_DEFAULT);
         rc = d.rc;
     } else if (supervisor_gone(o->alive_fd)) {

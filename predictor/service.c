@@ -343,6 +343,7 @@ int ntx_service_run(const struct ntx_service_config *c, struct ntx_err *err)
     int rc = uv_loop_init(&s.loop);
     if (rc)
         return ntx_err_set(err, rc, "no event loop: %s", uv_strerror(rc));
+    ntx_notify("READY=1\nSTATUS=waiting for ntx-computed"); /* started after us, so that it is stopped before us */
     rc = connect_computed(&s, &counters_fd);
     if (!rc)
         rc = map_counters(&s, counters_fd);
@@ -350,7 +351,7 @@ int ntx_service_run(const struct ntx_service_config *c, struct ntx_err *err)
         rc = watch(&s);
     if (!rc) {
         ntx_log(NTX_LOG_INFO, "attached as instance %u", s.instance);
-        ntx_notify("READY=1\nSTATUS=attached to ntx-computed");
+        ntx_notify("STATUS=attached to ntx-computed");
         uv_run(&s.loop, UV_RUN_DEFAULT);
         rc = s.rc;
     } else if (supervisor_gone(c->alive_fd)) {
