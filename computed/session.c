@@ -227,7 +227,9 @@ static int feed_text(struct ntx_session *s, const struct ntx_session_env *e, int
     int n = ntx_detokenize_one(e->tok, token, s->skip_space, false, buf, sizeof buf);
     if (n < 0)
         return n;
-    if (n > 0)
+    /* A lone space as the first token gives nothing here, yet it was the one space to skip; a control token is none. */
+    char whole[TOKEN_BYTES];
+    if (n > 0 || (s->skip_space && ntx_detokenize_one(e->tok, token, false, false, whole, sizeof whole) > 0))
         s->skip_space = false;
     return ntx_text_feed(s->text, buf, (size_t)n, stopped);
 }
