@@ -289,12 +289,12 @@ int ntx_iod_core_new(const struct ntx_region *r, struct ntx_counters *counters, 
         free(held);
         return ntx_err_set(err, -ENOMEM, "no memory for the reading state");
     }
-    uint64_t piece = limits->piece_bytes ? limits->piece_bytes : 1u << 20;
+    uint64_t piece = limits->piece_bytes ? limits->piece_bytes : 512u << 10;
     c->r = r;
     c->counters = counters;
     c->hooks = *hooks;
     c->held = held;
-    c->limit_bytes = limits->inflight_bytes ? limits->inflight_bytes : 8u << 20;
+    c->limit_bytes = limits->inflight_bytes ? limits->inflight_bytes : 4u << 20;
     c->piece_bytes = (uint32_t)NTX_MIN(NTX_ROUND_UP(NTX_MAX(piece, 65536), r->hdr->block), 1u << 30);
     c->demand_scan = true;
     c->cursor = r->hdr->n_sched && r->hdr->n_desc ? ntx__iod_find_cursor(r) : 0;

@@ -58,8 +58,8 @@ struct ntx_iod_hooks {
 };
 
 struct ntx_iod_limits {
-    uint64_t inflight_bytes; /* 0: 8 MiB. One piece is always allowed */
-    uint64_t piece_bytes;    /* 0: 1 MiB. Rounded up to whole blocks */
+    uint64_t inflight_bytes; /* 0: 4 MiB. One piece is always allowed */
+    uint64_t piece_bytes;    /* 0: 512 KiB. Rounded up to whole blocks */
 };
 
 struct ntx_iod_core;

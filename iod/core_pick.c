@@ -108,7 +108,8 @@ static uint64_t ring_sequence(struct ntx_iod_core *c, uint64_t now)
     return held_back;
 }
 
-/* The least slot that no descriptor holds and that is not tainted, or n_slots. */
+/* The least slot that no descriptor holds and that is not tainted, or n_slots. The least, so that few are in use while compute waits for the
+ * drive: bytes then land where a cache still has the lines (on a virtio drive 8 MiB of buffers are read a third faster than 40 MiB). */
 static uint32_t free_slot(struct ntx_iod_core *c)
 {
     const struct ntx_region_hdr *h = c->r->hdr;

@@ -15,6 +15,9 @@
 
 #define TICK_MS 1000
 #define RETRY_MS 10 /* after the kernel had no room for a submission */
+/* Small reads are submitted together. A large one goes at once: the drive is then at work while the next is prepared, and ends
+ * at another moment, so that it never stands still between two batches (on a virtio drive, 10 to 30 % of the rate). */
+#define FLUSH_BYTES (256u << 10)
 
 struct ntx_reader {
     uv_loop_t *loop;
@@ -29,6 +32,7 @@ struct ntx_reader {
     uv_poll_t wake, polls[NTX_SOURCE_MAX_FDS];
     uv_timer_t tick;
     unsigned n_polls, n_handles;
+    uint32_t unflushed;         /* bytes */
     bool asleep, stopping, closing;
     uint64_t stop_at;           /* ns; 0: no limit */
     uint64_t cpu_ns;            /* counted so far */
@@ -89,15 +93,23 @@ static void set_asleep(struct ntx_reader *r, bool asleep)
         atomic_thread_fence(memory_order_seq_cst);
 }
 
-static int submit(struct ntx_reader *r, const struct ntx_iod_read *rd)
+static void flush(struct ntx_reader *r)
+{
+    r->unflushed = 0;
+    if (r->source->ops->flush(r->source) && !r->closing)
+        uv_timer_start(&r->tick, on_tick, RETRY_MS, 0);
+}
+
+static void submit(struct ntx_reader *r, const struct ntx_iod_read *rd)
 {
     int rc = r->source->ops->submit(r->source, rd);
     if (rc) /* sources are as deep as the core goes, so this is no flow control but a fault */
         on_result(r, rd->tag, rc);
-    return rc;
+    else if ((r->unflushed += rd->len) >= FLUSH_BYTES)
+        flush(r);
 }
 
-/* All that may be asked for now is asked for, in one system call. */
+/* All that may be asked for now is asked for. */
 static void pump(struct ntx_reader *r)
 {
     struct ntx_iod_read rd;
@@ -115,8 +127,7 @@ static void pump(struct ntx_reader *r)
     }
     if (!ntx_iod_core_idle(r->core))
         set_asleep(r, false); /* a result will wake us */
-    if (r->source->ops->flush(r->source) && !r->closing)
-        uv_timer_start(&r->tick, on_tick, RETRY_MS, 0);
+    flush(r);
 }
 
 static void count_cpu(struct ntx_reader *r)

@@ -19,6 +19,7 @@
 
 #define DEADLINE_NS 30000000000ull
 #define BLOCK 4096u
+#define N_LAYERS 500u
 
 /* ---- region */
 
@@ -32,7 +33,7 @@ static void plan(struct harness *h, const struct harness_shape *s, uint32_t n)
         struct ntx_plan_chunk *p = &r->chunks[i];
         p->offset = (uint64_t)i * s->chunk_bytes;
         p->bytes = NTX_MIN(s->chunk_bytes, s->file_bytes - p->offset);
-        p->layer = i / 2;
+        p->layer = i / 2 % N_LAYERS;
         if (s->host_every && i % s->host_every == 0) {
             p->placement = NTX_PLACE_HOST;
             p->where = where + p->offset % BLOCK;
@@ -53,7 +54,7 @@ static void make_region(struct harness *h, const struct harness_shape *s)
     struct ntx_err err = {0};
     struct ntx_region_geometry g = {
         .block = BLOCK, .n_files = 1, .n_chunks = n, .n_sched = n - host, .n_desc = s->n_desc, .n_slots = s->n_slots, .n_demands = s->n_demands,
-        .n_layers = (n + 1) / 2, .n_embd = 1, .slot_bytes = slot, .frame_bytes = s->frame_bytes, .arena_bytes = host * slot, .epoch = 42,
+        .n_layers = N_LAYERS, .n_embd = 1, .slot_bytes = slot, .frame_bytes = s->frame_bytes, .arena_bytes = host * slot, .epoch = 42,
     };
     CHECK_MSG(!ntx_region_create(&g, &h->region, h->note, sizeof(h->note), &err), "%s", err.text);
     plan(h, s, n);
