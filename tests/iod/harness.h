@@ -45,6 +45,7 @@ struct harness {
 
     int ring_dup;             /* duplicate of iod's io_uring, -1 none */
     void *ring_map;
+    uint32_t ring_taken, ring_done; /* where in it the counts of reads taken and done are */
     char note[256];           /* how the region came about */
 };
 
