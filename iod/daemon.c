@@ -183,7 +183,11 @@ static void on_attach(struct iod *d, const struct ntx_attach_msg *m, const int *
         ntx_log(NTX_LOG_ERR, "%s", err.text);
         snprintf(a.text, sizeof(a.text), "%.*s", (int)sizeof(a.text) - 1, err.text);
     } else {
-        a.ring_fd = ntx_reader_ring_fd(d->reader);
+        struct ntx_source_ring ring = ntx_reader_ring(d->reader);
+        a.ring_fd = ring.fd;
+        a.ring_bytes = ring.bytes;
+        a.ring_sq_head = ring.sq_head;
+        a.ring_cq_tail = ring.cq_tail;
         set_epoch(d, m->epoch);
     }
     answer(d, &a);

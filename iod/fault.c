@@ -114,10 +114,10 @@ static unsigned fault_inflight(const struct ntx_source *s)
     return f->over->ops->inflight(f->over);
 }
 
-static int fault_ring_fd(const struct ntx_source *s)
+static struct ntx_source_ring fault_ring(const struct ntx_source *s)
 {
     const struct fault *f = (const struct fault *)s;
-    return f->over->ops->ring_fd(f->over);
+    return f->over->ops->ring(f->over);
 }
 
 static void fault_state(struct ntx_source *s, enum ntx_state state)
@@ -137,7 +137,7 @@ static void fault_close(struct ntx_source *s)
 
 static const struct ntx_source_ops fault_ops = {
     .name = "fault", .submit = fault_submit, .flush = fault_flush, .reap = fault_reap, .fds = fault_fds,
-    .inflight = fault_inflight, .ring_fd = fault_ring_fd, .state = fault_state, .close = fault_close,
+    .inflight = fault_inflight, .ring = fault_ring, .state = fault_state, .close = fault_close,
 };
 
 int ntx_source_fault(struct ntx_source *over, const char *rules, uint32_t start, uint32_t block, struct ntx_source **out, struct ntx_err *err)

@@ -119,10 +119,10 @@ static unsigned pread_fds(const struct ntx_source *s, int *fds, unsigned n)
 
 static unsigned pread_inflight(const struct ntx_source *s) { return ((const struct pread_source *)s)->inflight; }
 
-static int pread_ring_fd(const struct ntx_source *s)
+static struct ntx_source_ring pread_ring(const struct ntx_source *s)
 {
     (void)s;
-    return -1;
+    return (struct ntx_source_ring){.fd = -1};
 }
 
 static void pread_close(struct ntx_source *s)
@@ -143,7 +143,7 @@ static void pread_close(struct ntx_source *s)
 
 static const struct ntx_source_ops pread_ops = {
     .name = "pread", .submit = pread_submit, .flush = pread_flush, .reap = pread_reap, .fds = pread_fds,
-    .inflight = pread_inflight, .ring_fd = pread_ring_fd, .close = pread_close,
+    .inflight = pread_inflight, .ring = pread_ring, .close = pread_close,
 };
 
 int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, struct ntx_err *err)

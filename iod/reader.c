@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "iod/source.h"
 
 #define TICK_MS 1000
 #define RETRY_MS 10 /* after the kernel had no room for a submission */
@@ -312,7 +311,7 @@ void ntx_reader_hint(struct ntx_reader *r, uint64_t pass, const uint8_t *skip, s
         ntx_iod_core_hint(r->core, pass, skip, n);
 }
 
-int ntx_reader_ring_fd(const struct ntx_reader *r) { return r->source->ops->ring_fd(r->source); }
+struct ntx_source_ring ntx_reader_ring(const struct ntx_reader *r) { return r->source->ops->ring(r->source); }
 
 static int open_parts(struct ntx_reader *r, int region_fd, uint64_t epoch, struct ntx_err *err)
 {
@@ -328,7 +327,7 @@ static int open_parts(struct ntx_reader *r, int region_fd, uint64_t epoch, struc
         return rc;
     if (note[0])
         ntx_log(NTX_LOG_INFO, "%s", note);
-    if (ntx_reader_ring_fd(r) < 0 && !r->note[0])
+    if (ntx_reader_ring(r).fd < 0 && !r->note[0])
         snprintf(r->note, sizeof(r->note), "%s", note);
     rc = watch(r, &r->wake, r->wake_fd, on_wake);
     return rc ? ntx_err_set(err, rc, "cannot watch the wake descriptor: %s", uv_strerror(rc)) : 0;

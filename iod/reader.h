@@ -13,6 +13,7 @@
 
 #include "common/err.h"
 #include "iod/core.h"
+#include "iod/source.h"
 #include "shm/counters.h"
 
 struct ntx_reader;
@@ -34,8 +35,8 @@ struct ntx_reader_config { /* as IodConfig of ntx.proto */
 /* fds: region, wake eventfd, model files (n_fds in all, at least 3); all are taken over, also on failure. */
 int ntx_reader_open(uv_loop_t *loop, const int *fds, unsigned n_fds, uint64_t epoch, struct ntx_counters *counters,
                     const struct ntx_reader_hooks *hooks, struct ntx_reader **out, struct ntx_err *err);
-/* io_uring's descriptor for computed, -1: none. To be asked before configure. */
-int ntx_reader_ring_fd(const struct ntx_reader *r);
+/* The io_uring for computed, if there is one. To be asked before configure. */
+struct ntx_source_ring ntx_reader_ring(const struct ntx_reader *r);
 /* Starts reading; later calls change nothing. What is wrong with the configuration fails every read, with that text:
  * computed and its client learn it where they look. */
 void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *c);

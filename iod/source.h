@@ -58,6 +58,14 @@ typedef void ntx_source_cb(void *ctx, uint64_t tag, int32_t result);
 
 #define NTX_SOURCE_MAX_FDS 4
 
+/* An io_uring as another process needs it that has a duplicate of fd: a mapping of `bytes` at IORING_OFF_SQ_RING, in which two words
+ * count the reads that the kernel took and those that are done. */
+struct ntx_source_ring {
+    int fd;
+    uint64_t bytes;              /* 0: not to be had in one mapping */
+    uint32_t sq_head, cq_tail;   /* byte offsets */
+};
+
 struct ntx_source_ops {
     const char *name;
     /* Takes a read; at most NTX_IOD_MAX_READS may be unfinished. It need not start before flush. 0, -EAGAIN full. */
@@ -70,8 +78,8 @@ struct ntx_source_ops {
     unsigned (*fds)(const struct ntx_source *s, int *fds, unsigned n);
     /* Reads whose bytes may still land. A filter's own held results are not among them. */
     unsigned (*inflight)(const struct ntx_source *s);
-    /* io_uring's descriptor, -1 when there is none. */
-    int (*ring_fd)(const struct ntx_source *s);
+    /* Its io_uring; fd is -1 when there is none. */
+    struct ntx_source_ring (*ring)(const struct ntx_source *s);
     /* A word of the region became `state` (filters that do not care leave it NULL; see ntx_source_state). */
     void (*state)(struct ntx_source *s, enum ntx_state state);
     /* Lets go; inflight must be 0. */

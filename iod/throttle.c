@@ -74,10 +74,10 @@ static unsigned throttle_inflight(const struct ntx_source *s)
     return t->over->ops->inflight(t->over);
 }
 
-static int throttle_ring_fd(const struct ntx_source *s)
+static struct ntx_source_ring throttle_ring(const struct ntx_source *s)
 {
     const struct throttle *t = (const struct throttle *)s;
-    return t->over->ops->ring_fd(t->over);
+    return t->over->ops->ring(t->over);
 }
 
 static void throttle_close(struct ntx_source *s)
@@ -90,7 +90,7 @@ static void throttle_close(struct ntx_source *s)
 
 static const struct ntx_source_ops throttle_ops = {
     .name = "throttle", .submit = throttle_submit, .flush = throttle_flush, .reap = throttle_reap, .fds = throttle_fds,
-    .inflight = throttle_inflight, .ring_fd = throttle_ring_fd, .close = throttle_close,
+    .inflight = throttle_inflight, .ring = throttle_ring, .close = throttle_close,
 };
 
 int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_source **out, struct ntx_err *err)

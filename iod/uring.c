@@ -89,7 +89,19 @@ static unsigned uring_fds(const struct ntx_source *s, int *fds, unsigned n)
 }
 
 static unsigned uring_inflight(const struct ntx_source *s) { return ((const struct uring *)s)->inflight; }
-static int uring_ring_fd(const struct ntx_source *s) { return ((const struct uring *)s)->ring.ring_fd; }
+
+static struct ntx_source_ring uring_ring(const struct ntx_source *s)
+{
+    const struct io_uring *ring = &((const struct uring *)s)->ring;
+    struct ntx_source_ring r = {.fd = ring->ring_fd};
+    const char *base = ring->sq.ring_ptr;
+    if (ring->features & IORING_FEAT_SINGLE_MMAP) {
+        r.bytes = ring->sq.ring_sz;
+        r.sq_head = (uint32_t)((const char *)ring->sq.khead - base);
+        r.cq_tail = (uint32_t)((const char *)ring->cq.ktail - base);
+    }
+    return r;
+}
 
 static void uring_close(struct ntx_source *s)
 {
@@ -100,7 +112,7 @@ static void uring_close(struct ntx_source *s)
 
 static const struct ntx_source_ops uring_ops = {
     .name = "uring", .submit = uring_submit, .flush = uring_flush, .reap = uring_reap, .fds = uring_fds,
-    .inflight = uring_inflight, .ring_fd = uring_ring_fd, .close = uring_close,
+    .inflight = uring_inflight, .ring = uring_ring, .close = uring_close,
 };
 
 static unsigned cut(struct iovec *v, unsigned n, uint8_t *base, uint64_t count, uint64_t each, uint64_t *part)

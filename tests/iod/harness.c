@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <liburing.h>
+#include <linux/io_uring.h>
 #include <ntx_version.h>
 #include <poll.h>
 #include <signal.h>
@@ -81,7 +81,7 @@ void harness_open(struct harness *h, const struct harness_shape *s, int file)
 static void drop_ring(struct harness *h)
 {
     if (h->ring_map)
-        munmap(h->ring_map, BLOCK);
+        munmap(h->ring_map, h->ring.ring_bytes);
     if (h->ring_dup >= 0)
         close(h->ring_dup);
     h->ring_map = NULL;
@@ -184,23 +184,16 @@ void harness_turn(struct harness *h, int wait_ms)
     uv_run(&h->loop, UV_RUN_NOWAIT);
 }
 
-/* io_uring's counters lie at the start of the ring's mapping, at offsets that the kernel tells at setup, the same for every ring. */
-static void map_ring(struct harness *h, int remote)
+static void map_ring(struct harness *h, const struct ntx_attach_msg *m)
 {
-    struct io_uring_params p = {0};
-    int own = h->ring_done ? -1 : (int)syscall(SYS_io_uring_setup, 1, &p);
-    if (own >= 0) {
-        h->ring_taken = p.sq_off.head;
-        h->ring_done = p.cq_off.tail;
-        close(own);
-    }
     drop_ring(h);
     int pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
     CHECK(pidfd >= 0);
-    h->ring_dup = (int)syscall(SYS_pidfd_getfd, pidfd, remote, 0);
+    h->ring_dup = (int)syscall(SYS_pidfd_getfd, pidfd, m->ring_fd, 0);
     close(pidfd);
     CHECK_MSG(h->ring_dup >= 0, "pidfd_getfd: %s", strerror(errno));
-    h->ring_map = mmap(NULL, BLOCK, PROT_READ, MAP_SHARED, h->ring_dup, IORING_OFF_SQ_RING);
+    h->ring = *m;
+    h->ring_map = mmap(NULL, m->ring_bytes, PROT_READ, MAP_SHARED, h->ring_dup, IORING_OFF_SQ_RING);
     CHECK(h->ring_map != MAP_FAILED);
 }
 
@@ -208,8 +201,8 @@ bool harness_drained(const struct harness *h)
 {
     const uint8_t *base = h->ring_map;
     CHECK(base);
-    uint32_t taken = __atomic_load_n((const uint32_t *)(base + h->ring_taken), __ATOMIC_ACQUIRE);
-    uint32_t done = __atomic_load_n((const uint32_t *)(base + h->ring_done), __ATOMIC_ACQUIRE);
+    uint32_t taken = __atomic_load_n((const uint32_t *)(base + h->ring.ring_sq_head), __ATOMIC_ACQUIRE);
+    uint32_t done = __atomic_load_n((const uint32_t *)(base + h->ring.ring_cq_tail), __ATOMIC_ACQUIRE);
     return taken == done;
 }
 
@@ -223,7 +216,7 @@ void harness_attach(struct harness *h)
     CHECK_STR(m.text, "");
     CHECK_EQ(m.epoch, 42);
     if (m.ring_fd >= 0)
-        map_ring(h, m.ring_fd);
+        map_ring(h, &m);
     while (!h->configured) {
         CHECK_MSG(ntx_now_ns() < end, "no Hello came");
         harness_turn(h, 10);

@@ -45,7 +45,7 @@ struct harness {
 
     int ring_dup;             /* duplicate of iod's io_uring, -1 none */
     void *ring_map;
-    uint32_t ring_taken, ring_done; /* where in it the counts of reads taken and done are */
+    struct ntx_attach_msg ring; /* the ATTACHED that told of it */
     char note[256];           /* how the region came about */
 };
 

@@ -86,7 +86,7 @@ static void test_bytes(const char *which, const char *dir, bool direct)
     CHECK_EQ(b.files.memory[0], dir != NULL);
     CHECK_MSG(!ntx_source_open(which, &b.r, &b.files, &b.s, note, sizeof(note), &err), "%s", err.text);
     CHECK_STR(b.s->ops->name, which);
-    CHECK_EQ(b.s->ops->ring_fd(b.s) >= 0, !strcmp(which, "uring"));
+    CHECK_EQ(b.s->ops->ring(b.s).fd >= 0, !strcmp(which, "uring"));
     const struct ntx_region_hdr *h = b.r.hdr;
     uint64_t offset = 0;
     while (offset < FILE_BYTES) {
