@@ -70,14 +70,13 @@ void ntx_skip_free(struct ntx_skip *s)
     free(s);
 }
 
-/* Writes one row to the board. The word goes out of READY before the data changes, and into it (release) after: the predictor, who
- * reads the word (acquire) before and after the data, takes nothing torn. */
+/* Writes one row to the board. The word goes out of READY before the data changes (the exchange's acquire keeps what follows behind it),
+ * and into it after (release): the predictor, who reads the word before and after the data, takes nothing torn. */
 static void show(struct ntx_skip *s, uint32_t i, const struct ntx_batch *b, uint32_t row, const float *hidden)
 {
     struct ntx_probe *p = &s->c.region->probe[i];
     uint32_t gen = (ntx_word_gen(atomic_load_explicit(&p->word, memory_order_relaxed)) + 1) & 0x0fffffff;
-    atomic_store_explicit(&p->word, ntx_word(gen, NTX_FREE), memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
+    atomic_exchange_explicit(&p->word, ntx_word(gen, NTX_FREE), memory_order_acq_rel);
     memcpy(s->c.region->probe_data + (size_t)i * s->n_embd, hidden, s->n_embd * sizeof *hidden);
     p->row = row;
     p->pass = b->pass;

@@ -100,6 +100,9 @@ class Daemons:
         if kind and kind is not SystemExit or (kind is SystemExit and value.code not in (0, None)):
             self.log.seek(0)
             sys.stderr.write(self.log.read().decode(errors="replace")[-4000:])
+            ended = {name: p.poll() for name, p in self.child.items() if p.poll() is not None}
+            if ended:
+                print("daemons that had ended, with their codes:", ended, file=sys.stderr)
         self.terminate("computed")
         os.close(self.alive[1])
         for p in self.child.values():

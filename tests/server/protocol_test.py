@@ -136,7 +136,7 @@ def cycles(d, c, want):
             if i == 2:
                 first = now
     check(now[0] <= first[0], "descriptors:", first[0], "after one unload,", now[0], "after four")
-    check(now[1] <= first[1] + 4096, "memory:", first[1], "kB after one unload,", now[1], "after four")
+    check(now[1] <= first[1] + 32768, "memory:", first[1], "kB after one unload,", now[1], "after four")
     c.load(model, **LOAD)
 
 
