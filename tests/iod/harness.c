@@ -78,7 +78,7 @@ void harness_open(struct harness *h, const struct harness_shape *s, int file)
     make_region(h, s);
 }
 
-static void drop_ring(struct harness *h)
+void harness_drop_ring(struct harness *h)
 {
     if (h->ring_map)
         munmap(h->ring_map, h->ring.ring_bytes);
@@ -109,7 +109,7 @@ void harness_close(struct harness *h)
         harness_wait_exit(h);
     }
     drop_connection(h);
-    drop_ring(h);
+    harness_drop_ring(h);
     uv_run(&h->loop, UV_RUN_DEFAULT);
     CHECK_EQ(uv_loop_close(&h->loop), 0);
     ntx_region_close(&h->region);
@@ -186,7 +186,7 @@ void harness_turn(struct harness *h, int wait_ms)
 
 static void map_ring(struct harness *h, const struct ntx_attach_msg *m)
 {
-    drop_ring(h);
+    harness_drop_ring(h);
     int pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
     CHECK(pidfd >= 0);
     h->ring_dup = (int)syscall(SYS_pidfd_getfd, pidfd, m->ring_fd, 0);
