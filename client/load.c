@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,18 @@ void ntx_clear_progress(void)
 {
     if (isatty(STDERR_FILENO))
         fputs("\r\033[K", stderr);
+}
+
+/* What was chosen for the user, who did not ask: the context. And what fell back, and why. */
+static void tell_loaded(const struct ntx_options *o, const Ntx__Loaded *l)
+{
+    json_t *info = json_loads(l->info_json, 0, NULL);
+    json_int_t ctx = json_integer_value(json_object_get(info, "ctx"));
+    if (!o->quiet && !o->ctx && ctx)
+        fprintf(stderr, "ntx: context of %lld tokens (--ctx)\n", (long long)ctx);
+    for (size_t i = 0; i < l->n_notes && !o->quiet; i++)
+        fprintf(stderr, "ntx: %s\n", l->notes[i]);
+    json_decref(info);
 }
 
 static int check_options(const struct ntx_options *o, struct ntx_err *err)
@@ -66,8 +79,7 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
         if (r->body_case == NTX__REPLY__BODY_LOADED) {
             done = true;
             ntx_clear_progress();
-            for (size_t i = 0; i < r->loaded->n_notes && !o->quiet; i++)
-                fprintf(stderr, "ntx: %s\n", r->loaded->notes[i]);
+            tell_loaded(o, r->loaded);
         }
         ntx__reply__free_unpacked(r, NULL);
     }
