@@ -21,7 +21,7 @@ static const struct argp_option load_options[] = {
     {"threads", O_THREADS, "N", 0, "compute threads (default: all cores)", 0},
     {"backend", O_BACKEND, "NAME", 0, "auto, cpu or cuda (default auto)", 0},
     {"link", O_LINK, "nvme=RATE", 0, "emulate a slower drive: bytes per second, as 3.3G", 0},
-    {"kernel", O_KERNEL, "NAME", 0, "force an instruction set: generic, avx2 or avx512", 0},
+    {"kernel", O_KERNEL, "NAME", 0, "force an instruction set: generic, avx2, avx512 or amx", 0},
     {"source", O_SOURCE, "NAME", 0, "how iod reads: auto, uring or pread", 0},
     {"skip", O_SKIP, "POLICY", 0, "layer skip (lossy): off, or script:LAYERS[@ROW][;...] for tests", 0},
     {"sessions", O_SESSIONS, "N", 0, "full-context sessions to reserve KV for (default 1)", 0},
