@@ -13,9 +13,11 @@ static int32_t gen_ahead(uint32_t gen, uint64_t lap)
     return (int32_t)((gen - (uint32_t)lap) << 4) >> 4;
 }
 
+/* Acquire: pairs with computed's release of FREE or POSTED (it is through with the slot; the demand is written). seq_cst, because the look
+ * after iod_asleep was set must not be taken before it (reader.c); it costs nothing more here. */
 static uint32_t load(const _Atomic uint32_t *w)
 {
-    return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)w, memory_order_acquire);
+    return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)w, memory_order_seq_cst);
 }
 
 static bool bit(const uint64_t *words, uint32_t i) { return i < NTX_MAP_WORDS * 64 && words[i / 64] >> (i % 64) & 1; }

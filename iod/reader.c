@@ -85,11 +85,9 @@ static void set_asleep(struct ntx_reader *r, bool asleep)
     if (r->asleep == asleep)
         return;
     r->asleep = asleep;
-    atomic_store_explicit(&r->region.hdr->iod_asleep, asleep, memory_order_relaxed);
-    /* Pairs with computed, which stores a word (FREE, POSTED) and then loads iod_asleep, seq_cst both: either our next look at the
-     * words sees its store, or it sees that we sleep and writes the eventfd. */
-    if (asleep)
-        atomic_thread_fence(memory_order_seq_cst);
+    /* seq_cst, as the core's next look at the words. Pairs with computed, which stores a word (FREE, POSTED) and then loads iod_asleep, both
+     * seq_cst too: either that look sees its store, or it sees that we sleep and writes the eventfd. */
+    atomic_store_explicit(&r->region.hdr->iod_asleep, asleep, memory_order_seq_cst);
 }
 
 static void flush(struct ntx_reader *r)

@@ -104,6 +104,31 @@ static void test_passes(const char *source, const char *fault, uint64_t piece)
     harness_close(&h);
 }
 
+/* Asleep with a full ring, and awake at once: its own tick would take half a second on average. */
+static void test_wake(void)
+{
+    struct harness h;
+    harness_open(&h, &shape, temp_file(NULL, shape.file_bytes));
+    harness_start(&h, &(struct harness_config){0});
+    consume_passes(&h, 1);
+    check_host(&h);
+    uint64_t waited = 0;
+    for (unsigned i = 0; i < 8; i++) {
+        for (uint64_t until = ntx_now_ns() + 10000000000ull; !atomic_load(&h.region.hdr->iod_asleep);)
+            CHECK(ntx_now_ns() < until);
+        uint64_t began = ntx_now_ns();
+        if (i % 2)
+            check_demand(&h, 0, i * 1000, 100);
+        else
+            for (unsigned k = 0; k < shape.n_desc + 1; k++)
+                consume_good(&h);
+        waited += ntx_now_ns() - began;
+    }
+    CHECK_MSG(waited < 2000000000ull, "8 wake-ups took %llu ms", (unsigned long long)(waited / 1000000));
+    bye(&h);
+    harness_close(&h);
+}
+
 /* On tmpfs O_DIRECT is not to be had: it works, is counted, and said once. */
 static void test_fallback(void)
 {
@@ -258,6 +283,7 @@ int main(void)
     test_passes("uring", "", 0);
     test_passes("pread", "", 0);
     test_passes("auto", "eio@every=29;short@every=23;delay=3ms@every=5;reorder=6", 256 << 10);
+    test_wake();
     test_fallback();
     test_failing_chunk();
     test_bad_config("auto", "explode@read=1", "explode@read=1");

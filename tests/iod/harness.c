@@ -332,7 +332,6 @@ void harness_untaint(struct harness *h)
 
 void harness_wake(struct harness *h)
 {
-    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load(&h->region.hdr->iod_asleep))
         eventfd_write(h->wake_fd, 1);
 }
