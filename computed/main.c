@@ -9,13 +9,14 @@
 #include <uv.h>
 
 #include "common/util.h"
+#include "computed/config.h"
 #include "computed/server.h"
 #include "ntx_version.h"
 
 #define EXIT_USAGE 100
 #define EXIT_FAILED 111
 #define CAPTIVE_GRACE_MS 2000
-#define SERVICE_GRACE_MS 30000
+#define CONFIG_FILE "/etc/ntx/ntx.conf" /* of the service, where --config names no other */
 
 const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT ")";
 
@@ -27,6 +28,7 @@ struct args {
 };
 
 struct app { /* everything that a callback needs */
+    struct ntx_config config;
     uv_loop_t loop;
     struct ntx_server *server;
     uv_signal_t term, interrupt;
@@ -37,9 +39,9 @@ struct app { /* everything that a callback needs */
 static const struct argp_option options[] = {
     {"runtime", 'r', "DIR", 0, "runtime directory with the sockets (default: $NTX_RUNTIME, /run/ntx for the service, $XDG_RUNTIME_DIR/ntx)", 0},
     {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
-    {"config", 'c', "FILE", 0, "configuration file", 0},
+    {"config", 'c', "FILE", 0, "configuration file; deploy/ntx.conf explains it", 0},
     {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
-    {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read the service's configuration", 0},
+    {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
     {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
     {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
     {0},
@@ -129,19 +131,54 @@ static void close_handle(uv_handle_t *h, void *arg)
         uv_close(h, NULL);
 }
 
+static int read_config(struct app *a, const struct args *args, struct ntx_err *err)
+{
+    ntx_config_defaults(&a->config);
+    if (!args->config && (!args->service || access(CONFIG_FILE, F_OK)))
+        return 0;
+    return ntx_config_load(args->config ? args->config : CONFIG_FILE, &a->config, err);
+}
+
+/* What the configuration says of loads. The strings stay the configuration's. */
+static Ntx__Load load_defaults(struct ntx_config *c)
+{
+    Ntx__Load m = NTX__LOAD__INIT;
+    m.path = c->model;
+    m.ram_bytes = c->ram;
+    m.ctx = c->ctx;
+    m.threads = c->threads;
+    m.sessions = c->sessions;
+    m.max_rows = c->rows;
+    m.backend = c->backend;
+    m.kernel = c->kernel;
+    m.source = c->source;
+    m.skip = c->skip;
+    m.link_nvme_bps = c->link_nvme;
+    return m;
+}
+
 /* Starts up, serves until the end. */
 static int serve(struct app *a, const struct args *args, const char *dir, struct ntx_err *err)
 {
-    Ntx__Load load = NTX__LOAD__INIT;
+    Ntx__Load load = load_defaults(&a->config);
     struct ntx_server_config c = {
-        .dir = dir, .service = args->service, .max_clients = 32, .max_requests = 16, .max_queue = 64, .grace_ms = SERVICE_GRACE_MS, .stall_s = 60};
-    a->grace_ms = args->service ? SERVICE_GRACE_MS : CAPTIVE_GRACE_MS;
-    load.path = (char *)(uintptr_t)(args->model ? args->model : "");
+        .dir = dir,
+        .service = args->service,
+        .max_clients = a->config.max_clients,
+        .max_requests = 16,
+        .max_queue = a->config.queue_wait ? 64 : 0,
+        .grace_ms = a->config.stop_grace_ms,
+        .stall_s = 60,
+        .defaults = &load,
+    };
+    a->grace_ms = args->service ? a->config.stop_grace_ms : CAPTIVE_GRACE_MS;
+    if (args->model)
+        load.path = (char *)(uintptr_t)args->model;
     int rc = ntx_server_new(&a->loop, &c, &a->server, err);
     if (rc)
         return rc;
     rc = watch(a, args, err);
-    if (!rc && args->model)
+    if (!rc && *load.path)
         rc = ntx_server_load(a->server, &load, err);
     if (rc)
         ntx_server_shutdown(a->server, 0);
@@ -152,6 +189,12 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
     uv_walk(&a->loop, close_handle, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);
     return rc;
+}
+
+static int fail(const struct ntx_err *err, int code)
+{
+    ntx_log(NTX_LOG_ERR, "%s", err->text);
+    return code;
 }
 
 int main(int argc, char **argv)
@@ -168,17 +211,17 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     ntx_log_init("ntx-computed", args.level);
     signal(SIGPIPE, SIG_IGN);
-    int rc = 0;
+    int rc = read_config(&app, &args, &err);
+    if (rc)
+        return fail(&err, EXIT_USAGE);
     if (!args.dir && !(rc = ntx_runtime_dir(args.service, dir, sizeof dir, &err)))
         args.dir = dir;
     if (!rc && (rc = uv_loop_init(&app.loop)))
         ntx_err_set(&err, rc, "cannot make an event loop: %s", uv_strerror(rc));
     if (!rc)
         rc = serve(&app, &args, args.dir, &err);
-    if (rc) {
-        ntx_log(NTX_LOG_ERR, "%s", err.text);
-        return EXIT_FAILED;
-    }
+    if (rc)
+        return fail(&err, EXIT_FAILED);
     uv_loop_close(&app.loop);
     return 0;
 }

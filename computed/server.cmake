@@ -6,6 +6,6 @@ add_executable(ntx-computed
   session.c session_prompt.c session_text.c
   load.c load_request.c
   stats.c stats_memory.c)
-target_link_libraries(ntx-computed PRIVATE ntx_computed_core ntx_computed_io ntx_model ntx_proto ntx_shm ntx_common
+target_link_libraries(ntx-computed PRIVATE ntx_computed_core ntx_computed_io ntx_config ntx_model ntx_proto ntx_shm ntx_common
   PkgConfig::UV PkgConfig::JANSSON Threads::Threads m)
-install(TARGETS ntx-computed RUNTIME)
+install(TARGETS ntx-computed RUNTIME DESTINATION bin)
