@@ -19,10 +19,10 @@
 #include "computed/rope.h"
 #include "shm/region.h" /* NTX_MAP_WORDS */
 
-#define NTX__LOGIT_TILE 64 /* outputs per tile when logits go to several rows' buffers */
+#define NTX__LOGIT_TILE 64 /* outputs at a time when logits go to several rows' buffers */
 
 struct ntx__tile { /* progress within a chunk: reset by the engine thread before the step */
-    _Atomic uint32_t next, done; /* tiles taken, tiles finished */
+    _Atomic uint32_t next, done; /* rows taken, rows finished */
 };
 
 struct ntx__lane { /* scratch of one thread */

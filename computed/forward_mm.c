@@ -13,33 +13,49 @@ struct job {
     unsigned n;
     const float *x;
     size_t ld_x;
+    uint64_t bytes; /* of all chunks */
 };
 
-/* Rows of a tile: enough bytes to outweigh the counter and, with many rows, the reading of the activations; whole groups
- * of 16; and at least two tiles for each thread where the chunk has that many rows. */
-static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx__product *p)
+/* Rows to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory fastest in one long
+ * run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of its share of what the
+ * step has left, at most its share of the chunk; towards the end the tiles shrink, and the threads finish together. Never less
+ * than outweighs the counter; whole groups of 16. */
+static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t left, uint64_t behind)
 {
-    uint32_t bytes = f->n_live < 16 ? 32u << 10 : 128u << 10;
-    uint32_t share = p->w->chunk_rows / (2 * f->c.threads);
-    uint32_t rows = NTX_MIN(NTX_MAX(bytes / p->w->row_bytes, 1u), NTX_MAX(share, 1u));
-    rows = NTX_ROUND_UP(rows, 16);
-    return p->rows && f->n_live > 1 ? NTX_MIN(rows, (uint32_t)NTX__LOGIT_TILE) : rows;
+    uint64_t step = (uint64_t)left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_rows * w->row_bytes;
+    uint64_t bytes = NTX_MIN(step / (2 * f->c.threads), chunk / f->c.threads);
+    bytes = NTX_MAX(bytes, f->n_live < 16 ? 32u << 10 : 128u << 10);
+    uint32_t rows = NTX_ROUND_UP((uint32_t)NTX_MIN(bytes / w->row_bytes + 1, left), 16);
+    return NTX_MIN(rows, left);
+}
+
+static void multiply(const struct job *j, const struct ntx_weight *w, const uint8_t *bytes, uint32_t n, float *y, size_t ld)
+{
+    const struct ntx_forward *f = j->f;
+    enum ntx_act form = ntx_act_for(w->type);
+    const void *x = form == NTX_ACT_F32 ? (const void *)j->x : f->m.packed[form];
+    size_t stride = form == NTX_ACT_F32 ? j->ld_x * sizeof(float) : ntx_act_row_bytes(form, w->n_in);
+    f->c.ops->matmul[w->type](bytes, w->row_bytes, n, w->n_in, x, stride, f->n_live, y, ld);
+}
+
+/* The same for logits of several rows, each of which has its own place. */
+static void multiply_apart(const struct job *j, const struct ntx__product *p, const uint8_t *bytes, uint32_t row, uint32_t n, float *y)
+{
+    for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
+        uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
+        multiply(j, p->w, bytes + (size_t)at * p->w->row_bytes, here, y, NTX__LOGIT_TILE);
+        for (uint32_t r = 0; r < j->f->n_live; r++)
+            __builtin_memcpy(p->rows[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
+    }
 }
 
 /* Outputs [row, row + n) of a product, from the bytes of those rows. */
 static void compute(const struct job *j, const struct ntx__product *p, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
 {
-    struct ntx_forward *f = j->f;
-    const struct ntx_weight *w = p->w;
-    enum ntx_act form = ntx_act_for(w->type);
-    const void *x = form == NTX_ACT_F32 ? (const void *)j->x : f->m.packed[form];
-    size_t stride = form == NTX_ACT_F32 ? j->ld_x * sizeof(float) : ntx_act_row_bytes(form, w->n_in);
-    bool scatter = p->rows && f->n_live > 1;
-    float *y = scatter ? f->m.lanes[thread].logits : p->rows ? p->rows[0] + row : p->y + row;
-    size_t ld = scatter ? NTX__LOGIT_TILE : p->ld;
-    f->c.ops->matmul[w->type](bytes, w->row_bytes, n, w->n_in, x, stride, f->n_live, y, ld);
-    for (uint32_t r = 0; scatter && r < f->n_live; r++)
-        __builtin_memcpy(p->rows[r] + row, y + r * ld, n * sizeof *y);
+    if (p->rows && j->f->n_live > 1)
+        multiply_apart(j, p, bytes, row, n, j->f->m.lanes[thread].logits);
+    else
+        multiply(j, p->w, bytes, n, (p->rows ? p->rows[0] : p->y) + row, p->ld);
 }
 
 static void fail(struct ntx_forward *f, int rc)
@@ -48,27 +64,39 @@ static void fail(struct ntx_forward *f, int rc)
     atomic_compare_exchange_strong(&f->failed, &none, rc);
 }
 
+/* Takes a tile: its first row and their number; 0 when none is left. */
+static uint32_t take_tile(const struct job *j, const struct ntx_weight *w, uint32_t chunk, uint64_t behind, uint32_t *row)
+{
+    struct ntx__tile *t = &j->f->m.tiles[chunk];
+    uint32_t n_rows = j->f->c.chunks->list[chunk].n_rows, n;
+    *row = atomic_load_explicit(&t->next, memory_order_relaxed);
+    do {
+        if (*row >= n_rows)
+            return 0;
+        n = tile_rows(j->f, w, n_rows - *row, behind);
+    } while (!atomic_compare_exchange_weak_explicit(&t->next, row, *row + n, memory_order_relaxed, memory_order_relaxed));
+    return n;
+}
+
 /* Takes tiles of one chunk until none is left. False after a failure, here or elsewhere. */
-static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32_t chunk, unsigned thread)
+static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, unsigned thread)
 {
     struct ntx_forward *f = j->f;
     struct ntx__tile *t = &f->m.tiles[chunk];
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
-    uint32_t rows = tile_rows(f, p), n_tiles = (c->n_rows + rows - 1) / rows;
     const void *bytes = NULL;
     while (!atomic_load_explicit(&f->failed, memory_order_relaxed)) {
-        uint32_t i = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
-        if (i >= n_tiles)
+        uint32_t row, n = take_tile(j, p->w, chunk, behind, &row);
+        if (!n)
             return true;
         int rc = bytes ? 0 : f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
         if (rc) {
             fail(f, rc);
             return false;
         }
-        uint32_t row = i * rows;
-        compute(j, p, (const uint8_t *)bytes + (size_t)row * p->w->row_bytes, c->row0 + row, NTX_MIN(rows, c->n_rows - row), thread);
+        compute(j, p, (const uint8_t *)bytes + (size_t)row * p->w->row_bytes, c->row0 + row, n, thread);
         /* acq_rel: the others' reads of the chunk are over before it is released */
-        if (atomic_fetch_add_explicit(&t->done, 1, memory_order_acq_rel) + 1 == n_tiles)
+        if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_rows)
             f->c.weights->ops->release(f->c.weights, chunk);
     }
     return false;
@@ -77,11 +105,14 @@ static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32
 static void walk(void *ctx, unsigned thread)
 {
     const struct job *j = ctx;
+    uint64_t behind = j->bytes;
     for (unsigned i = 0; i < j->n; i++) {
         const struct ntx__product *p = &j->products[i];
-        for (uint32_t c = 0; c < p->w->n_chunks; c++)
-            if (!walk_chunk(j, p, p->w->chunk0 + c, thread))
+        for (uint32_t c = p->w->chunk0; c < p->w->chunk0 + p->w->n_chunks; c++) {
+            behind -= j->f->c.chunks->list[c].bytes;
+            if (!walk_chunk(j, p, c, behind, thread))
                 return;
+        }
     }
 }
 
@@ -91,6 +122,7 @@ int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned 
     for (unsigned i = 0; i < n; i++)
         for (uint32_t c = 0; c < p[i].w->n_chunks; c++) {
             struct ntx__tile *t = &f->m.tiles[p[i].w->chunk0 + c];
+            j.bytes += f->c.chunks->list[p[i].w->chunk0 + c].bytes;
             atomic_store_explicit(&t->next, 0, memory_order_relaxed); /* published by ntx_pool_run */
             atomic_store_explicit(&t->done, 0, memory_order_relaxed);
         }
