@@ -15,10 +15,8 @@
 #define CHUNK_MAX (4ull << 20)
 #define CHUNK_MIN (64ull << 10)
 #define CHUNKS_PER_LAYER 16
-#define INFLIGHT (8ull << 20)
-#define PIECE (1ull << 20)
-#define RING_GOOD (4 * INFLIGHT)
-#define RING_BUSY (2 * INFLIGHT)
+#define RING_GOOD (8 * NTX__INFLIGHT) /* evens out layers that compute takes longer for */
+#define RING_BUSY (4 * NTX__INFLIGHT)
 #define DESC_MIN 3u
 #define DESC_GOOD 8u
 #define ROWS_MAX 512u
@@ -294,8 +292,8 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     p->max_rows = s->rows;
     p->threads = s->threads;
     p->chunk_bytes = o->chunk_bytes;
-    p->inflight_bytes = INFLIGHT;
-    p->piece_bytes = PIECE;
+    p->inflight_bytes = NTX__INFLIGHT;
+    p->piece_bytes = NTX__PIECE;
     p->bytes_kv = b.kv;
     p->bytes_activations = b.activations;
     p->bytes_region = b.region;

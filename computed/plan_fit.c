@@ -5,8 +5,6 @@
 #include "computed/forward.h"
 #include "computed/kv.h"
 
-#define INFLIGHT (8u << 20)
-
 uint64_t ntx__plan_wide(const struct ntx_chunk *c)
 {
     return NTX_ROUND_UP(c->offset + c->bytes, NTX__BLOCK) - NTX_ROUND_DOWN(c->offset, NTX__BLOCK);
@@ -20,7 +18,7 @@ uint64_t ntx__plan_slot(const struct ntx_chunk *c)
 /* Slots for what may still be in flight from an iod that died: as much as is in flight at once, at least two. */
 uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes)
 {
-    uint64_t inflight = NTX_MIN((uint64_t)INFLIGHT, n_desc * slot_bytes / 4);
+    uint64_t inflight = NTX_MIN((uint64_t)NTX__INFLIGHT, n_desc * slot_bytes / 4);
     return n_desc ? (uint32_t)NTX_MAX(inflight / slot_bytes + 1, 2u) : 0;
 }
 

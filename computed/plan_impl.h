@@ -4,6 +4,8 @@
 
 #include "computed/plan.h"
 
+#define NTX__INFLIGHT (4ull << 20)      /* bytes in flight and in one read: bench/stream/LOG.md has the measurement */
+#define NTX__PIECE (512ull << 10)
 #define NTX__BLOCK 4096u             /* file reads start and end on multiples of this */
 #define NTX__SPARE_DEMANDS 8u        /* frames beyond one per row: for tainted ones */
 
