@@ -1,0 +1,11 @@
+/* worker_main.h: what the main functions of the two workers share: arguments, log, runtime directory, exit codes. */
+#ifndef NTX_COMMON_WORKER_MAIN_H
+#define NTX_COMMON_WORKER_MAIN_H
+
+#include "common/err.h"
+
+/* name: "ntx-iod"; doc: for --help. run does the work until it is to end: 0 or a negative errno with err filled. alive_fd is -1 where
+ * none was given. Returns the exit code: 0, 100 for wrong usage, 111 for a failure. Sets argp_program_version. */
+int ntx_worker_main(int argc, char **argv, const char *name, const char *doc, int (*run)(const char *dir, int alive_fd, struct ntx_err *err));
+
+#endif
