@@ -100,7 +100,7 @@ static void show(const struct sample *a, const struct sample *b)
 {
     char m[32], h[32], st[32];
     double s = (double)(b->t_ns - a->t_ns) / 1e9;
-    double rate = DIFF(iod_bytes_read) / s, ceiling = (double)NOW(comp_ceiling_bps);
+    double rate = DIFF(iod_bytes_read) / s, ceiling = (double)(NOW(comp_ceiling_bps) ? NOW(comp_ceiling_bps) : NOW(iod_best_bps));
     double model = (double)NTX_MAX(NOW(comp_bytes_model), 1u);
     show_process("ntx-computed", NOW(comp_pid), DIFF(comp_cpu_ns), s);
     show_process("ntx-iod", NOW(iod_pid), DIFF(iod_cpu_ns), s);
@@ -108,7 +108,8 @@ static void show(const struct sample *a, const struct sample *b)
     printf("  drive     ");
     bar(ceiling > 0 ? rate / ceiling : 0, 20);
     if (ceiling > 0)
-        printf(" %.2f of %.2f GB/s (its ceiling), %.1f MB in flight\n", rate / 1e9, ceiling / 1e9, (double)NOW(iod_inflight) / 1e6);
+        printf(" %.2f of %.2f GB/s (%s), %.1f MB in flight\n", rate / 1e9, ceiling / 1e9, NOW(comp_ceiling_bps) ? "emulated" : "its best so far",
+               (double)NOW(iod_inflight) / 1e6);
     else
         printf(" %.2f GB/s (ceiling not known yet), %.1f MB in flight\n", rate / 1e9, (double)NOW(iod_inflight) / 1e6);
     printf("  ring      ");

@@ -7,6 +7,8 @@
 #include "common/util.h"
 #include "iod/core_impl.h"
 
+#define RATE_WINDOW (32u << 20)
+
 void ntx__iod_set_word(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t gen, enum ntx_state s)
 {
     /* Release: who sees the state sees the fields beside the word, and the bytes. */
@@ -214,6 +216,19 @@ static void count_read(struct ntx_iod_core *c, const struct ntx__job *j, uint32_
     ntx_count(c->counters, by_kind[j->kind], bytes);
 }
 
+/* The best rate over a window, for the monitors: what this drive can do, as far as it has been seen. */
+static void watch_rate(struct ntx_iod_core *c, uint64_t bytes, uint64_t ns)
+{
+    c->window_bytes += bytes;
+    c->window_ns += ns;
+    if (c->window_bytes < RATE_WINDOW || !c->window_ns)
+        return;
+    uint64_t bps = (uint64_t)((double)c->window_bytes * 1e9 / (double)c->window_ns);
+    if (bps > ntx_counter_get(c->counters, NTX_C_iod_best_bps))
+        ntx_gauge(c->counters, NTX_C_iod_best_bps, bps);
+    c->window_bytes = c->window_ns = 0;
+}
+
 static void piece_failed(struct ntx_iod_core *c, struct ntx__job *j, const struct ntx_iod_read *rd, int32_t result)
 {
     uint32_t tries = ntx_iod_tag_tries(rd->tag) + 1;
@@ -243,6 +258,7 @@ bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32
     ntx_gauge(c->counters, NTX_C_iod_inflight, c->inflight_bytes);
     ntx_count(c->counters, NTX_C_iod_reads, 1);
     ntx_count(c->counters, NTX_C_iod_busy_ns, now - c->busy_since);
+    watch_rate(c, good ? (uint32_t)result : 0, now - c->busy_since);
     c->busy_since = now;
     if (good) {
         count_read(c, j, (uint32_t)result);

@@ -58,6 +58,7 @@ struct ntx_iod_core {
     uint64_t inflight_bytes;
     uint32_t inflight_reads;
     uint64_t busy_since;      /* ns; while reads are in flight */
+    uint64_t window_bytes, window_ns; /* read since the last look at the rate, and the time that took */
     bool idle;
 };
 

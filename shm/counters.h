@@ -19,6 +19,7 @@
     X(iod_bytes_fallback, c, "bytes", "of those, not by O_DIRECT: they went through the page cache") \
     X(iod_reads, c, "reads", "read requests completed")                                            \
     X(iod_busy_ns, c, "ns", "time with at least one read in flight")                               \
+    X(iod_best_bps, g, "bytes/s", "best rate over 32 MiB so far, counted while reads are in flight: the drive's ceiling as seen") \
     X(iod_inflight, g, "bytes", "bytes in flight now")                                             \
     X(iod_retries, c, "reads", "reads tried again after an error or a short read")                 \
     X(iod_errors, c, "reads", "reads that failed for good")                                        \
@@ -49,7 +50,7 @@
     X(comp_bytes_host, g, "bytes", "of those, in RAM")                                             \
     X(comp_bytes_storage, g, "bytes", "of those, read for every pass")                             \
     X(comp_cpu_ns, c, "ns", "CPU time of ntx-computed")                                            \
-    X(comp_ceiling_bps, g, "bytes/s", "the drive's ceiling as measured or emulated, 0 when unknown") \
+    X(comp_ceiling_bps, g, "bytes/s", "the emulated drive's rate (--link), 0 for the drive's own") \
     X(comp_pid, g, "pid", "process of ntx-computed")                                               \
     X(iod_pid, g, "pid", "process of ntx-iod")                                                     \
     X(pred_pid, g, "pid", "process of ntx-predictor")
