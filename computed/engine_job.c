@@ -6,6 +6,8 @@
 #include "common/util.h"
 #include "computed/engine_impl.h"
 
+#define MAX_SESSIONS 64 /* of one client, idle ones included */
+
 static void append(struct ntx_engine *e, struct ntx_session *s)
 {
     struct ntx_session **p = &e->sessions;
@@ -22,6 +24,14 @@ static void unlink_session(struct ntx_engine *e, struct ntx_session *s)
             *p = s->next;
             return;
         }
+}
+
+static uint32_t count_of(const struct ntx_engine *e, const struct ntx_sink *sink)
+{
+    uint32_t n = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        n += s->sink == sink;
+    return n;
 }
 
 static struct ntx_session *find(struct ntx_engine *e, const struct ntx_sink *sink, uint64_t id)
@@ -135,6 +145,10 @@ static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_jo
     uint64_t id = j->req->body_case == NTX__REQUEST__BODY_GENERATE ? j->req->generate->session : 0;
     struct ntx_session *s = NULL;
     char text[96];
+    if (!id && count_of(e, j->sink) >= MAX_SESSIONS) {
+        refuse(e, j, -EMFILE, "this client keeps too many sessions: close some");
+        return NULL;
+    }
     if (!id) {
         if (ntx_session_new(j->sink, ++e->last_session, &s))
             refuse(e, j, -ENOMEM, "no memory for a session");

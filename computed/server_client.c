@@ -62,7 +62,7 @@ void ntx__conn_close(struct ntx_conn *c)
             *p = c->next;
             break;
         }
-    s->n_conns--;
+    *(c->guest ? &s->n_guests : &s->n_conns) -= 1;
     ntx_sink_close(c->sink);
     ntx__conns_drop_sink(s, c->sink);
     uv_close((uv_handle_t *)&c->poll, on_closed);
@@ -141,6 +141,14 @@ static void garbage(struct ntx_conn *c, const char *why)
     ntx__conn_close(c);
 }
 
+static void turn_away(struct ntx_conn *c, const Ntx__Request *req)
+{
+    struct ntx_server *s = c->server;
+    ntx_mail_error(s->mail, c->sink, req->id, -EUSERS, "too many clients: %u are connected, the limit; try again later", s->n_conns);
+    ntx_mailbox_flush(s->mail);
+    ntx__conn_finish(c);
+}
+
 static void take_frames(struct ntx_conn *c)
 {
     const uint8_t *body;
@@ -150,6 +158,11 @@ static void take_frames(struct ntx_conn *c)
         Ntx__Request *req = ntx_request_unpack(body, len);
         if (!req) {
             garbage(c, "a frame that is no valid request");
+            return;
+        }
+        if (c->guest) {
+            turn_away(c, req);
+            ntx__request__free_unpacked(req, NULL);
             return;
         }
         ntx__request(c, req);
@@ -207,32 +220,10 @@ static void on_ready(uv_poll_t *poll, int status, int events)
         update_poll(c);
 }
 
-static void refuse(struct ntx_server *s, int fd)
-{
-    Ntx__Error e = NTX__ERROR__INIT;
-    Ntx__Reply r = NTX__REPLY__INIT;
-    char text[160];
-    uint8_t *frame;
-    size_t len;
-    snprintf(text, sizeof text, s->draining ? "ntx-computed is shutting down" : "too many clients: %u are connected, the limit; try again later", s->n_conns);
-    e.err = s->draining ? -ESHUTDOWN : -EUSERS;
-    e.text = text;
-    r.body_case = NTX__REPLY__BODY_ERROR;
-    r.error = &e;
-    if (!ntx_reply_pack(&r, &frame, &len)) {
-        (void)!send(fd, frame, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        free(frame);
-    }
-    close(fd);
-}
-
 void ntx__conn_new(struct ntx_server *s, int fd)
 {
-    if (s->draining || s->n_conns >= s->c.max_clients) {
-        refuse(s, fd);
-        return;
-    }
-    struct ntx_conn *c = calloc(1, sizeof *c);
+    bool guest = s->n_conns >= s->c.max_clients;
+    struct ntx_conn *c = guest && s->n_guests >= NTX_MAX_GUESTS ? NULL : calloc(1, sizeof *c);
     if (!c || !(c->sink = ntx_sink_new(++s->last_client)) || uv_poll_init(s->loop, &c->poll, fd)) {
         ntx_sink_unref(c ? c->sink : NULL);
         free(c);
@@ -243,9 +234,11 @@ void ntx__conn_new(struct ntx_server *s, int fd)
     c->fd = fd;
     c->poll.data = c;
     c->last_out = &c->out;
+    c->guest = guest;
+    c->since_ns = ntx_now_ns();
     c->next = s->conns;
     s->conns = c;
-    s->n_conns++;
+    *(guest ? &s->n_guests : &s->n_conns) += 1;
     update_poll(c);
 }
 
@@ -266,6 +259,8 @@ void ntx__conns_check(struct ntx_server *s)
             garbage(c, "no memory for a reply");
         } else if (c->out && now - c->moved_ns > bound) {
             ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_sink_client(c->sink), s->c.stall_s);
+            ntx__conn_close(c);
+        } else if (c->guest && now - c->since_ns > NTX_GUEST_S * 1000000000ull) {
             ntx__conn_close(c);
         }
     }

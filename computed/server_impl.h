@@ -20,6 +20,8 @@
 #define NTX_WORKERS_MS 10000 /* for both workers to be there after a load */
 #define NTX_DETACH_MS 8000   /* for both workers to let go of a region: workers.c expels them before */
 #define NTX_MAX_NOTES 16
+#define NTX_MAX_GUESTS 16    /* connections beyond the limit that are told so; more are just closed */
+#define NTX_GUEST_S 5        /* for a guest to ask */
 
 struct ntx_out { /* a frame on its way to a client */
     struct ntx_out *next;
@@ -42,6 +44,8 @@ struct ntx_conn {
     uint32_t requests;       /* under way */
     bool closing;            /* no more input; closed once its output is gone */
     bool gone;               /* the handle is being closed */
+    bool guest;              /* one too many: its first request is answered with the reason, then it is closed */
+    uint64_t since_ns;
 };
 
 struct ntx_held { /* a request that waits for a model on its way */
@@ -71,7 +75,7 @@ struct ntx_server {
     int listen_fd;
     uv_poll_t listen_poll;
     struct ntx_conn *conns;
-    uint32_t n_conns;
+    uint32_t n_conns, n_guests;      /* n_conns without guests */
     uint64_t last_client;
     struct ntx_held *held, **last_held;
 
@@ -87,7 +91,7 @@ struct ntx_server {
     struct ntx_err work_err;
     int work_rc;
     uint64_t epoch;
-    uint64_t deadline_ns, progress_ns;
+    uint64_t deadline_ns, progress_ns, full_ticks;
     bool iod_ready, policy_ready;
     bool iod_owed, policy_owed;     /* a configuration could not be sent yet */
     bool attached;                  /* the region is the workers' */

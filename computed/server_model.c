@@ -146,7 +146,7 @@ static void after_build(uv_work_t *w, int status)
     (void)status;
     s->state = NTX_MODEL_WAITING;
     s->deadline_ns = ntx_now_ns() + NTX_WORKERS_MS * 1000000ull;
-    s->progress_ns = 0;
+    s->progress_ns = s->full_ticks = 0;
     s->iod_ready = s->policy_ready = s->iod_owed = s->policy_owed = false;
     if (!s->work_rc && s->draining)
         s->work_rc = ntx_err_set(&s->work_err, -ESHUTDOWN, "ntx-computed is shutting down");
@@ -248,11 +248,11 @@ static bool arena_failed(const struct ntx_loaded *l)
 static void check_arena(struct ntx_server *s, uint64_t now)
 {
     uint64_t total = s->loaded->plan->bytes_host, done = NTX_MIN(ntx_stream_host_ready(s->loaded->stream), total);
-    if (done == total) {
+    if (done == total && s->full_ticks++) { /* the second look: what iod has to say of the files has arrived, too */
         s->state = NTX_MODEL_READY;
         tell_loaded(s);
         ntx__server_step(s);
-    } else if (now - s->progress_ns >= PROGRESS_NS) {
+    } else if (done < total && now - s->progress_ns >= PROGRESS_NS) {
         s->progress_ns = now;
         if (arena_failed(s->loaded))
             ntx__model_fail(s, -EIO, "%s", s->iod_text[0] ? s->iod_text : "a part of the model could not be read");
