@@ -209,6 +209,15 @@ static void join_tiles(const struct pass *ps, uint32_t blocks, uint32_t n_out, f
         }
 }
 
+/* Fetches a panel's weights while another is multiplied: 16 rows are too many runs for the processor's own prefetchers. Behind the
+ * weights' end this reads nothing. */
+INLINE void fetch_panel(const uint8_t *w, size_t row_bytes, size_t bytes)
+{
+    for (uint32_t o = 0; o < PANEL_OUTS; o++)
+        for (size_t at = 0; at < bytes + 63; at += 64)
+            _mm_prefetch((const char *)w + o * row_bytes + at, _MM_HINT_T0);
+}
+
 /* 16 outputs (or the n_out < 16 last) for the rows of a band. */
 static void pass_outputs(const struct pass *ps, const uint8_t *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, float *y, size_t ldy)
 {
@@ -220,6 +229,8 @@ static void pass_outputs(const struct pass *ps, const uint8_t *w, size_t row_byt
         for (uint32_t o = 0; o < PANEL_OUTS; o++)
             rows[o] = w + (o < n_out ? o : n_out - 1) * row_bytes + (size_t)b * ps->kind->block_bytes;
         ps->kind->pack(rows, here, &panel);
+        size_t next = (size_t)(b + step) * ps->kind->block_bytes; /* after the last, those of the next 16 outputs */
+        fetch_panel(w + (b + step < blocks ? next : PANEL_OUTS * row_bytes), row_bytes, (size_t)step * ps->kind->block_bytes);
         panel_all_rows(ps, &panel, b, here);
     }
     join_tiles(ps, blocks, n_out, y, ldy);
