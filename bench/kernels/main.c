@@ -1,6 +1,6 @@
-/* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n N_IN] [-m MIB] [-s SECONDS]
+/* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n WIDTHS] [-m MIB] [-s SECONDS]
  *
- * Prints CSV: for each type, instruction set, thread count and row count the rate at which weights are multiplied, from
+ * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are multiplied, from
  * memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per thread), beside the rate
  * at which the same memory can be read at all, measured before and after. Lists are comma separated. Ratios are of best
  * passes within SECONDS, since neighbours only ever make a pass slower. */
@@ -174,8 +174,8 @@ static int type_by_name(const char *name)
 }
 
 struct lists {
-    char *types[MAX_LIST], *isas[MAX_LIST], *threads[MAX_LIST], *rows[MAX_LIST];
-    int n_types, n_isas, n_threads, n_rows;
+    char *types[MAX_LIST], *isas[MAX_LIST], *threads[MAX_LIST], *rows[MAX_LIST], *widths[MAX_LIST];
+    int n_types, n_isas, n_threads, n_rows, n_widths;
 };
 
 static void bench_type(struct job *j, const struct lists *l, const char *type)
@@ -211,16 +211,14 @@ static void bench_type(struct job *j, const struct lists *l, const char *type)
 int main(int argc, char **argv)
 {
     char types[] = "q4_k,q6_k,q8_0,q4_0,q5_k,f16,bf16,f32,q2_k,q3_k,q4_1,q5_0,q5_1", isas[] = "avx2,avx512", threads[] = "1,2",
-         rows[] = "1";
-    char *text[4] = {types, isas, threads, rows};
-    struct job j = {.n_in = 4096, .bytes = (size_t)320 << 20, .seconds = 0.4};
+         rows[] = "1", widths[] = "4096,5120,11008,13824"; /* of 7B and 13B models: 16, 20, 43 and 54 super-blocks */
+    char *text[5] = {types, isas, threads, rows, widths};
+    struct job j = {.bytes = (size_t)640 << 20, .seconds = 0.4};
     for (int c; (c = getopt(argc, argv, "t:i:j:r:n:m:s:")) != -1;) {
         if (c == '?')
             return 100;
-        if (strchr("tijr", c))
-            text[strchr("tijr", c) - "tijr"] = optarg;
-        else if (c == 'n')
-            j.n_in = (uint32_t)atoi(optarg);
+        if (strchr("tijrn", c))
+            text[strchr("tijrn", c) - "tijrn"] = optarg;
         else if (c == 'm')
             j.bytes = (size_t)atoi(optarg) << 20;
         else
@@ -231,12 +229,16 @@ int main(int argc, char **argv)
     l.n_isas = split(text[1], l.isas);
     l.n_threads = split(text[2], l.threads);
     l.n_rows = split(text[3], l.rows);
+    l.n_widths = split(text[4], l.widths);
     double pass[MAX_PASSES];
     j.pass = pass;
     j.weights = big_alloc(j.bytes);
     printf("commit,type,isa,n_in,threads,rows,read_gb_s,memory_gb_s,memory_p50_gb_s,ratio,cache_gb_s,gmac_s\n");
-    for (int t = 0; t < l.n_types; t++)
-        bench_type(&j, &l, l.types[t]);
+    for (int n = 0; n < l.n_widths; n++) {
+        j.n_in = (uint32_t)atoi(l.widths[n]);
+        for (int t = 0; t < l.n_types; t++)
+            bench_type(&j, &l, l.types[t]);
+    }
     free(j.weights);
     return 0;
 }
