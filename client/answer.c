@@ -17,7 +17,7 @@ struct sink { /* an answer under way */
 
 static int keep(struct sink *s, const void *p, size_t n)
 {
-    if (!s->keep)
+    if (!s->keep || !n)
         return 0;
     if (s->len + n + 1 > s->room) {
         size_t room = (s->len + n + 1) * 2;
@@ -49,7 +49,7 @@ static int on_token(struct sink *s, const Ntx__Token *t)
         /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD. */
         json_t *text = json_stringn((const char *)t->text.data, t->text.len);
         print_line(json_pack("{s:i, s:o}", "token", t->token, "text", text ? text : json_string("\xef\xbf\xbd")));
-    } else {
+    } else if (t->text.len) {
         fwrite(t->text.data, 1, t->text.len, stdout);
         fflush(stdout);
     }
