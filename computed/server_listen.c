@@ -47,16 +47,23 @@ static int clear_path(const struct sockaddr_un *a, struct ntx_err *err)
     return unlink(a->sun_path) ? ntx_err_set(err, -errno, "%s: cannot remove the stale socket: %s", a->sun_path, strerror(errno)) : 0;
 }
 
+/* The socket gets its name when it can be connected to: made under another one and moved, so that a client that sees the name never
+ * meets a refusal in between. */
 static int bind_and_listen(struct ntx_server *s, const struct sockaddr_un *a, struct ntx_err *err)
 {
     mode_t mode = s->c.service ? 0660 : 0600, mask = umask(0777 & ~mode);
-    int rc = bind(s->listen_fd, (const struct sockaddr *)a, sizeof *a) ? -errno : 0;
+    struct sockaddr_un made = {.sun_family = AF_UNIX};
+    snprintf(made.sun_path, sizeof made.sun_path, "%s/new.sock", s->c.dir); /* as long as ntx.sock */
+    unlink(made.sun_path);
+    int rc = bind(s->listen_fd, (const struct sockaddr *)&made, sizeof made) ? -errno : 0;
     umask(mask);
+    if (!rc && (listen(s->listen_fd, 64) || rename(made.sun_path, a->sun_path))) {
+        rc = -errno;
+        unlink(made.sun_path);
+    }
     if (rc)
         return ntx_err_set(err, rc, "%s: cannot listen: %s", a->sun_path, strerror(-rc));
     snprintf(s->socket_path, sizeof s->socket_path, "%s", a->sun_path);
-    if (listen(s->listen_fd, 64))
-        return ntx_err_set(err, -errno, "%s: cannot listen: %s", a->sun_path, strerror(errno));
     return 0;
 }
 
