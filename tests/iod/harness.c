@@ -163,7 +163,8 @@ static void on_message(void *ctx, const Ntx__Peer *m)
         CHECK_STR(m->hello->role, "iod");
         CHECK_STR(m->hello->build, NTX_BUILD);
         CHECK_EQ(m->hello->instance, h->instance);
-        send_config(h);
+        if (h->attached) /* as computed: not before ATTACHED was read. Hello comes again */
+            send_config(h);
     } else if (m->body_case == NTX__PEER__BODY_IOD_ERROR) {
         snprintf(h->text, sizeof(h->text), "%s", m->iod_error->text);
         if (m->iod_error->err) {
@@ -210,13 +211,14 @@ void harness_attach(struct harness *h)
 {
     struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .epoch = 42, .n_files = 1};
     uint64_t end = ntx_now_ns() + DEADLINE_NS;
-    h->configured = false;
+    h->attached = h->configured = false;
     CHECK_EQ(ntx_attach_send(h->sock, &m, (int[]){h->region.fd, h->wake_fd, h->file_fd}, 3), 0);
     m = receive(h, NTX_AT_ATTACHED);
     CHECK_STR(m.text, "");
     CHECK_EQ(m.epoch, 42);
     if (m.ring_fd >= 0)
         map_ring(h, &m);
+    h->attached = true;
     while (!h->configured) {
         CHECK_MSG(ntx_now_ns() < end, "no Hello came");
         harness_turn(h, 10);

@@ -38,7 +38,7 @@ struct harness {
     int sock, alive[2], exit_status;
     uint32_t instance;
     struct ntx_link *link;
-    bool configured;
+    bool attached, configured;
     unsigned n_errors, n_notices;
     int err;                  /* of the last IodError that is one */
     char text[512];           /* of the last IodError */
