@@ -2,7 +2,7 @@
 # Decode under a memory cap, ntx beside llama.cpp, in turn, caches dropped before each: CSV on stdout.
 #
 #   bench/capped.sh MODEL.gguf [PERCENT...]        caps in percent of the file (default 35 60 90)
-#   PEER=/path/llama-bench   N=tokens (6)   ROUNDS=2   READAHEAD=256 (KiB, granted to the peer; the drive's own is put back)
+#   PEER=/path/llama-bench   PEER_ARGS="--repack 0 -lm mmap"   N=tokens (6)   ROUNDS=2   READAHEAD=256 (KiB, granted to the peer; the drive's own is put back)
 #
 # Needs root, the version 1 memory controller and fio. The drive's ceiling (fio, io_uring, O_DIRECT, huge pages, best of 512 KiB and 1 MiB at
 # depths 4 and 8) is taken before and after; if the two differ by over 10 %, the run says "void".
@@ -10,7 +10,7 @@ set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 model=$(realpath "$1"); shift
 [ $# -gt 0 ] || set -- 35 60 90
-ntx=$here/build/bin/ntx n=${N:-6} rounds=${ROUNDS:-2} ra=${READAHEAD:-256}
+ntx=${NTX:-$here/build/bin/ntx} n=${N:-6} rounds=${ROUNDS:-2} ra=${READAHEAD:-256}
 size=$(stat -Lc %s "$model")
 cg=/sys/fs/cgroup/memory/ntx-bench
 dev=$(lsblk -no PKNAME "$(df --output=source "$model" | tail -1)" 2>/dev/null | head -1)
@@ -52,7 +52,7 @@ P
         if [ -n "${PEER:-}" ]; then
             drop
             echo "$ra" >"$queue"
-            t=$(capped $cap "$PEER" -m "$model" -p 0 -n "$n" -t "$(nproc)" -r 1 --no-warmup -o csv 2>/dev/null | python3 -c "
+            t=$(capped $cap "$PEER" -m "$model" -p 0 -n "$n" -t "$(nproc)" -r 1 --no-warmup ${PEER_ARGS:-} -o csv 2>/dev/null | python3 -c "
 import csv, sys
 rows = list(csv.DictReader(sys.stdin))
 print(rows[-1]['avg_ts'] if rows else 'failed')")
