@@ -1,7 +1,7 @@
 /* plan.c: the choices, in this order: chunk size and context, rows per pass, ring, and the rest of the budget to chunks that stay.
  *
- * Chunk sizes are tried from the preferred one downwards until the ring that they need is small beside what is left for
- * weights. For each size there is a least memory (one row, the smallest ring, or no ring where the whole model is
+ * Chunk sizes are tried from the preferred one downwards, past the size for streaming when not all stays, until the ring that
+ * they need is small beside what is left for weights. For each size there is a least memory (one row, the smallest ring, or no ring where the whole model is
  * smaller than that); the least of all sizes is the budget that a refusal names, and the very number that succeeds. */
 #include "computed/plan_impl.h"
 
@@ -12,7 +12,8 @@
 #include "common/util.h"
 #include "computed/kv.h"
 
-#define CHUNK_MAX (4ull << 20)
+#define CHUNK_MAX (4ull << 20)   /* of a model that is all in memory: one long run per thread */
+#define CHUNK_STREAM NTX__PIECE    /* of one that is not, a read each: few bytes then lie in the ring at a time, so the drive writes to what a cache has */
 #define CHUNK_MIN (64ull << 10)
 #define CHUNKS_PER_LAYER 16
 #define RING_GOOD (8 * NTX__INFLIGHT) /* evens out layers that compute takes longer for */
@@ -206,7 +207,7 @@ static int choose(struct planner *p, struct option *best)
             ntx_chunks_free(best->chunks);
             return rc;
         }
-        if (best->chunks && (best->resident || best->n_desc >= DESC_GOOD || p->r->ring_slots))
+        if (best->chunks && (best->resident || (size <= CHUNK_STREAM && (best->n_desc >= DESC_GOOD || p->r->ring_slots))))
             break;
     }
     return best->chunks ? 0 : -ENOSPC;

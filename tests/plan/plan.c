@@ -200,7 +200,7 @@ static void defaults(const struct shape *s13, const struct shape *s1)
     /* a quarter of 4 GiB in blocks of 32 x 0.8 MiB */
     CHECK_EQ(p->ctx, GIB / ntx_kv_block_bytes(&s13->model->hp) * 32);
     CHECK_EQ(p->kv_blocks, p->ctx / 32);
-    CHECK_EQ(p->chunk_bytes, 4 * MIB);
+    CHECK_EQ(p->chunk_bytes, MIB / 2); /* a read each */
     CHECK(p->bytes_activations <= r.ram_bytes / 8);
     CHECK(p->max_rows >= 256);
     CHECK_STR(p->limit, "drive");
