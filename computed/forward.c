@@ -53,7 +53,8 @@ int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out
     f->hp = &c->model->hp;
     f->ld_x = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_embd) / sizeof(float);
     f->ld_attn = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_head * f->hp->head_v) / sizeof(float);
-    f->ld_gate = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_ff) / sizeof(float);
+    f->ld_gate = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_expert ? f->hp->n_ff_shexp : f->hp->n_ff) / sizeof(float);
+    f->ld_expert = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_ff_exp) / sizeof(float);
     if ((rc = make_arena(f, err)) || (rc = ntx_pool_new(c->threads, &f->pool, err))) {
         ntx_forward_free(f);
         return rc;

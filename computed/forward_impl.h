@@ -2,6 +2,7 @@
  *
  *   forward.c      the pass from begin to end: rows in, layers, skips, rows out
  *   llama.c        the steps of a layer of the llama family, in order
+ *   moe.c          the FFN of a layer with experts
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
  *   forward_mem.c  the memory plan
  *   rope.c pool.c  angles; threads
@@ -31,13 +32,33 @@ struct ntx__lane { /* scratch of one thread */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
 };
 
+/* A choice is a row and one of its experts. In order of expert, and of row within one, they are numbered; a group of whole
+ * experts, at most A = max(R, n_expert_used) choices, is computed together. */
+struct ntx__moe_mem {
+    float *probs;              /* [R x n_expert] */
+    uint32_t *id;              /* [R x n_expert_used] ascending */
+    float *weight;             /* [R x n_expert_used] */
+    uint32_t *first;           /* [n_expert + 1] number of an expert's first choice */
+    uint32_t *row, *place;     /* [R x n_expert_used] by number: row of this layer; by row and rank: number */
+    uint32_t *wanted;          /* [n_expert] experts that any row chose, ascending */
+    uint8_t *late;             /* [n_expert] of those: has to be read */
+    float *shared;             /* [R] logit of the shared expert's gate */
+    float *x;                  /* [A x n_embd] their rows */
+    void *packed[NTX_N_ACTS];  /* [A x widest input] the same, and what goes into down */
+    float *gate, *up;          /* [A x n_ff_exp] */
+    float *y;                  /* [A x n_embd] */
+    struct ntx_weight *weights;     /* [n_expert x parts] of the group's experts */
+    struct ntx__product *products;  /* [2 x n_expert] */
+};
+
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
  * ntx_act_row_bytes says, since matrices of floats multiply by them as they are. */
 struct ntx__mem {
     float *h;                  /* [R x n_embd] the residual stream, of all rows of the batch */
     float *x;                  /* [R x n_embd] normed */
     float *q, *k, *v, *attn;   /* [R x n_head * head_k], [R x n_head_kv * head_k], ... head_v: until the o product; then */
-    float *gate, *up;          /* [R x n_ff] in the same place */
+    float *gate, *up;          /* [R x n_ff] in the same place; with experts of the shared one */
+    struct ntx__moe_mem moe;   /* behind those */
     float *y;                  /* [R x n_embd] output of o and of down */
     void *packed[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
     float *cs, *sn;            /* [R x rope_dim / 2] */
@@ -58,7 +79,7 @@ struct ntx_forward {
     uint8_t *arena;
     uint64_t arena_bytes;
     struct ntx__mem m;
-    size_t ld_x, ld_attn, ld_gate; /* floats from row to row */
+    size_t ld_x, ld_attn, ld_gate, ld_expert; /* floats from row to row */
     uint64_t skipped;
     void (*trace)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows);
     void *trace_ctx;
@@ -66,6 +87,7 @@ struct ntx_forward {
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
     uint32_t layer, n_live;
+    struct { uint32_t first, n; } moe; /* choices of the group of experts */
     struct { /* vectors of the current step, NULL where the model has none */
         const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *o_bias;
     } vec;
@@ -83,12 +105,21 @@ struct ntx__product { /* y = W x for the live rows */
     float *y;            /* [n_live x ld] */
     size_t ld;
     float *const *rows;  /* instead of y: one buffer per row */
+    uint32_t row0, n_rows; /* these rows of the input only, into the same rows of y; n_rows 0: all */
 };
-/* x: [n_live x ld_x] floats, whose quantised forms lie in m.packed. The chunks of all products are walked in the given order, without
- * a barrier between. 0 or the first thread's error. */
+struct ntx__input {
+    const float *x;      /* [n_rows x ld] */
+    size_t ld;
+    void *const *packed; /* its quantised forms */
+    uint32_t n_rows;
+};
+/* The chunks of all products are walked in the given order, without a barrier between. 0 or the first thread's error. */
+int ntx__multiply_by(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
+/* For all live rows; x: [n_live x ld_x] floats, whose quantised forms lie in m.packed. */
 int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x);
-/* Quantises row i of x [n values] into the forms of a mask. */
+/* Quantises row i of x [n values] into the forms of a mask: in m.packed, or elsewhere. */
 void ntx__pack(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i);
+void ntx__pack_into(struct ntx_forward *f, void *const *packed, uint32_t forms, const float *x, uint32_t n, uint32_t i);
 /* fn for each i in 0..n-1, in any order by any thread. */
 typedef void ntx__item_fn(struct ntx_forward *f, uint32_t i, unsigned thread);
 void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n);
@@ -99,5 +130,9 @@ void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
 /* ---- llama.c */
 int ntx__llama_layer(struct ntx_forward *f);  /* f->layer, for f->m.live */
 int ntx__llama_output(struct ntx_forward *f); /* output_norm, output; for f->m.live, into f->m.logits */
+
+/* ---- moe.c */
+uint32_t ntx__moe_forms(const struct ntx_layer_weights *w); /* of the normed row that the router and the experts take */
+int ntx__moe(struct ntx_forward *f); /* from m.x, m.packed to h */
 
 #endif

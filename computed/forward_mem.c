@@ -27,16 +27,38 @@ uint32_t ntx__forms(const struct ntx_weight *const *w, unsigned n)
     return forms;
 }
 
+static size_t widest(size_t most, const struct ntx_weight *w, enum ntx_act form)
+{
+    if (w->tensor == NTX_NO_TENSOR || ntx_act_for(w->type) != form)
+        return most;
+    return NTX_MAX(most, ntx_act_row_bytes(form, w->n_in));
+}
+
 /* Bytes of the widest packed row in this form that any matrix of the model multiplies by. */
 static size_t packed_row(const struct ntx_chunks *chunks, uint32_t n_layers, enum ntx_act form)
 {
     size_t most = ntx_act_for(chunks->output.type) == form ? ntx_act_row_bytes(form, chunks->output.n_in) : 0;
     for (uint32_t l = 0; l < n_layers; l++) {
         const struct ntx_layer_weights *w = &chunks->layers[l];
-        const struct ntx_weight *const all[] = {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down};
+        const struct ntx_weight *const all[] = {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down, &w->router,
+                                                 &w->gate_shared, &w->up_shared};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-            if (ntx_act_for(all[i]->type) == form)
-                most = NTX_MAX(most, ntx_act_row_bytes(form, all[i]->n_in));
+            most = widest(most, all[i], form);
+        most = widest(most, &w->expert[NTX_EXPERT_GATE], form);
+        most = widest(most, &w->expert[NTX_EXPERT_UP], form);
+    }
+    return most;
+}
+
+/* The same of what a layer's experts take, the shared one included. */
+static size_t packed_choice(const struct ntx_chunks *chunks, enum ntx_act form)
+{
+    size_t most = 0;
+    for (uint32_t l = 0; l < chunks->n_layers; l++) {
+        const struct ntx_layer_weights *w = &chunks->layers[l];
+        most = widest(most, &w->down_shared, form);
+        for (int part = 0; part < NTX_EXPERT_PARTS; part++)
+            most = widest(most, &w->expert[part], form);
     }
     return most;
 }
@@ -57,18 +79,45 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
     }
 }
 
-/* Attention's buffers and the FFN's are never in use together. */
-static void place_layer(struct cursor *c, const struct ntx_hparams *hp, uint64_t rows, struct ntx__mem *m)
+static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__moe_mem *m)
 {
-    uint64_t start = c->at;
+    const struct ntx_hparams *hp = &cfg->model->hp;
+    uint64_t rows = cfg->max_rows, used = hp->n_expert_used, n = hp->n_expert, group = NTX_MAX(rows, used);
+    m->probs = place(c, rows * n * sizeof *m->probs);
+    m->id = place(c, rows * used * sizeof *m->id);
+    m->weight = place(c, rows * used * sizeof *m->weight);
+    m->first = place(c, (n + 1) * sizeof *m->first);
+    m->row = place(c, rows * used * sizeof *m->row);
+    m->place = place(c, rows * used * sizeof *m->place);
+    m->wanted = place(c, n * sizeof *m->wanted);
+    m->late = place(c, n);
+    m->shared = place(c, rows * sizeof *m->shared);
+    m->x = place_rows(c, group, hp->n_embd);
+    m->packed[NTX_ACT_F32] = NULL;
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        m->packed[form] = place(c, group * packed_choice(cfg->chunks, (enum ntx_act)form));
+    m->gate = place_rows(c, group, hp->n_ff_exp);
+    m->up = place_rows(c, group, hp->n_ff_exp);
+    m->y = place(c, group * hp->n_embd * sizeof *m->y);
+    m->weights = place(c, n * NTX_EXPERT_PARTS * sizeof *m->weights);
+    m->products = place(c, 2 * n * sizeof *m->products);
+}
+
+/* Attention's buffers and the FFN's are never in use together. */
+static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+{
+    const struct ntx_hparams *hp = &cfg->model->hp;
+    uint64_t start = c->at, rows = cfg->max_rows, ff = hp->n_expert ? hp->n_ff_shexp : hp->n_ff;
     m->q = place_rows(c, rows, (uint64_t)hp->n_head * hp->head_k);
     m->k = place_rows(c, rows, (uint64_t)hp->n_head_kv * hp->head_k);
     m->v = place_rows(c, rows, (uint64_t)hp->n_head_kv * hp->head_v);
     m->attn = place_rows(c, rows, (uint64_t)hp->n_head * hp->head_v);
     uint64_t attention_end = c->at;
     c->at = start;
-    m->gate = place_rows(c, rows, hp->n_ff);
-    m->up = place_rows(c, rows, hp->n_ff);
+    m->gate = place_rows(c, rows, ff);
+    m->up = place_rows(c, rows, ff);
+    if (hp->n_expert)
+        place_experts(c, cfg, &m->moe);
     c->at = NTX_MAX(c->at, attention_end);
 }
 
@@ -79,7 +128,7 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     uint64_t rows = cfg->max_rows;
     m->h = place(&c, rows * hp->n_embd * sizeof *m->h);
     m->x = place_rows(&c, rows, hp->n_embd);
-    place_layer(&c, hp, rows, m);
+    place_layer(&c, cfg, m);
     m->y = place(&c, rows * hp->n_embd * sizeof *m->y);
     m->packed[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)

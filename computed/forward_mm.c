@@ -11,8 +11,7 @@ struct job {
     struct ntx_forward *f;
     const struct ntx__product *products;
     unsigned n;
-    const float *x;
-    size_t ld_x;
+    const struct ntx__input *in;
     uint64_t bytes; /* of all chunks */
 };
 
@@ -20,22 +19,24 @@ struct job {
  * run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of its share of what the
  * step has left, at most its share of the chunk; towards the end the tiles shrink, and the threads finish together. Never less
  * than outweighs the counter; whole groups of 16. */
-static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t left, uint64_t behind)
+static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left, uint64_t behind)
 {
     uint64_t step = (uint64_t)left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_rows * w->row_bytes;
     uint64_t bytes = NTX_MIN(step / (2 * f->c.threads), chunk / f->c.threads);
-    bytes = NTX_MAX(bytes, f->n_live < 16 ? 32u << 10 : 128u << 10);
+    bytes = NTX_MAX(bytes, n_rows < 16 ? 32u << 10 : 128u << 10);
     uint32_t rows = NTX_ROUND_UP((uint32_t)NTX_MIN(bytes / w->row_bytes + 1, left), 16);
     return NTX_MIN(rows, left);
 }
 
-static void multiply(const struct job *j, const struct ntx_weight *w, const uint8_t *bytes, uint32_t n, float *y, size_t ld)
+static uint32_t rows_of(const struct job *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->in->n_rows; }
+
+static void multiply(const struct job *j, const struct ntx__product *p, const uint8_t *bytes, uint32_t n, float *y, size_t ld)
 {
-    const struct ntx_forward *f = j->f;
+    const struct ntx_weight *w = p->w;
     enum ntx_act form = ntx_act_for(w->type);
-    const void *x = form == NTX_ACT_F32 ? (const void *)j->x : f->m.packed[form];
-    size_t stride = form == NTX_ACT_F32 ? j->ld_x * sizeof(float) : ntx_act_row_bytes(form, w->n_in);
-    f->c.ops->matmul[w->type](bytes, w->row_bytes, n, w->n_in, x, stride, f->n_live, y, ld);
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->in->x : j->in->packed[form];
+    size_t stride = form == NTX_ACT_F32 ? j->in->ld * sizeof(float) : ntx_act_row_bytes(form, w->n_in);
+    j->f->c.ops->matmul[w->type](bytes, w->row_bytes, n, w->n_in, x + p->row0 * stride, stride, rows_of(j, p), y, ld);
 }
 
 /* The same for logits of several rows, each of which has its own place. */
@@ -43,8 +44,8 @@ static void multiply_apart(const struct job *j, const struct ntx__product *p, co
 {
     for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
         uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
-        multiply(j, p->w, bytes + (size_t)at * p->w->row_bytes, here, y, NTX__LOGIT_TILE);
-        for (uint32_t r = 0; r < j->f->n_live; r++)
+        multiply(j, p, bytes + (size_t)at * p->w->row_bytes, here, y, NTX__LOGIT_TILE);
+        for (uint32_t r = 0; r < j->in->n_rows; r++)
             __builtin_memcpy(p->rows[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
     }
 }
@@ -52,10 +53,10 @@ static void multiply_apart(const struct job *j, const struct ntx__product *p, co
 /* Outputs [row, row + n) of a product, from the bytes of those rows. */
 static void compute(const struct job *j, const struct ntx__product *p, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
 {
-    if (p->rows && j->f->n_live > 1)
+    if (p->rows && j->in->n_rows > 1)
         multiply_apart(j, p, bytes, row, n, j->f->m.lanes[thread].logits);
     else
-        multiply(j, p->w, bytes, n, (p->rows ? p->rows[0] : p->y) + row, p->ld);
+        multiply(j, p, bytes, n, (p->rows ? p->rows[0] : p->y + p->row0 * p->ld) + row, p->ld);
 }
 
 static void fail(struct ntx_forward *f, int rc)
@@ -65,7 +66,7 @@ static void fail(struct ntx_forward *f, int rc)
 }
 
 /* Takes a tile: its first row and their number; 0 when none is left. */
-static uint32_t take_tile(const struct job *j, const struct ntx_weight *w, uint32_t chunk, uint64_t behind, uint32_t *row)
+static uint32_t take_tile(const struct job *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, uint32_t *row)
 {
     struct ntx__tile *t = &j->f->m.tiles[chunk];
     uint32_t n_rows = j->f->c.chunks->list[chunk].n_rows, n;
@@ -73,7 +74,7 @@ static uint32_t take_tile(const struct job *j, const struct ntx_weight *w, uint3
     do {
         if (*row >= n_rows)
             return 0;
-        n = tile_rows(j->f, w, n_rows - *row, behind);
+        n = tile_rows(j->f, p->w, rows_of(j, p), n_rows - *row, behind);
     } while (!atomic_compare_exchange_weak_explicit(&t->next, row, *row + n, memory_order_relaxed, memory_order_relaxed));
     return n;
 }
@@ -86,7 +87,7 @@ static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
     const void *bytes = NULL;
     while (!atomic_load_explicit(&f->failed, memory_order_relaxed)) {
-        uint32_t row, n = take_tile(j, p->w, chunk, behind, &row);
+        uint32_t row, n = take_tile(j, p, chunk, behind, &row);
         if (!n)
             return true;
         int rc = bytes ? 0 : f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
@@ -116,9 +117,9 @@ static void walk(void *ctx, unsigned thread)
     }
 }
 
-int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x)
+int ntx__multiply_by(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
 {
-    struct job j = {.f = f, .products = p, .n = n, .x = x, .ld_x = ld_x};
+    struct job j = {.f = f, .products = p, .n = n, .in = in};
     for (unsigned i = 0; i < n; i++)
         for (uint32_t c = 0; c < p[i].w->n_chunks; c++) {
             struct ntx__tile *t = &f->m.tiles[p[i].w->chunk0 + c];
@@ -130,11 +131,22 @@ int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned 
     return atomic_load_explicit(&f->failed, memory_order_relaxed);
 }
 
-void ntx__pack(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i)
+int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x)
+{
+    const struct ntx__input in = {.x = x, .ld = ld_x, .packed = f->m.packed, .n_rows = f->n_live};
+    return ntx__multiply_by(f, p, n, &in);
+}
+
+void ntx__pack_into(struct ntx_forward *f, void *const *packed, uint32_t forms, const float *x, uint32_t n, uint32_t i)
 {
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         if (forms >> form & 1)
-            f->c.ops->act_pack[form](x, (uint8_t *)f->m.packed[form] + i * ntx_act_row_bytes((enum ntx_act)form, n), n);
+            f->c.ops->act_pack[form](x, (uint8_t *)packed[form] + i * ntx_act_row_bytes((enum ntx_act)form, n), n);
+}
+
+void ntx__pack(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i)
+{
+    ntx__pack_into(f, f->m.packed, forms, x, n, i);
 }
 
 struct items {

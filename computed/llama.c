@@ -1,7 +1,7 @@
-/* llama.c: the llama family (llama, qwen2, qwen3): what a layer does, step by step.
+/* llama.c: the llama family (llama, qwen2, qwen3, and those with experts): what a layer does, step by step.
  *
  *   h -> attn_norm -> q k v (+ bias) (norm per head) -> rotate -> KV -> attend -> o (+ bias) -> h +=
- *   h -> ffn_norm -> gate, up -> silu(gate) * up -> down -> h +=
+ *   h -> ffn_norm -> gate, up -> silu(gate) * up -> down -> h +=      or, with experts, moe.c
  *
  * Each step finishes before the next begins. Weights are taken in the order of the chunk list (model/chunk.h). */
 #include <math.h>
@@ -182,7 +182,7 @@ static void ffn_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     if (f->vec.o_bias)
         f->c.ops->add(y, f->vec.o_bias, f->hp->n_embd);
     f->c.ops->add(hidden(f, i), y, f->hp->n_embd);
-    norm_and_pack(f, i, ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2));
+    norm_and_pack(f, i, f->hp->n_expert ? ntx__moe_forms(w) : ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2));
 }
 
 static int add_and_ffn_norm(struct ntx_forward *f)
@@ -238,10 +238,18 @@ static int down(struct ntx_forward *f)
     return rc;
 }
 
+static int ffn(struct ntx_forward *f)
+{
+    if (f->hp->n_expert)
+        return ntx__moe(f);
+    int rc = gate_and_up(f);
+    return rc ? rc : down(f);
+}
+
 int ntx__llama_layer(struct ntx_forward *f)
 {
     static int (*const steps[])(struct ntx_forward *) = {
-        attn_norm, qkv, rotate_and_store, attend, attn_output, add_and_ffn_norm, gate_and_up, down,
+        attn_norm, qkv, rotate_and_store, attend, attn_output, add_and_ffn_norm, ffn,
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         int rc = steps[i](f);

@@ -87,12 +87,15 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
     return b;
 }
 
+/* Experts are not read in a fixed order: they have to be in RAM. */
+static bool stays(const struct ntx_chunk *c) { return c->fixed || c->expert; }
+
 struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
 {
     struct ntx__sizes s = {0};
     for (uint32_t i = 0; i < c->n; i++) {
-        *(c->list[i].fixed ? &s.fixed : &s.matrix) += ntx__plan_wide(&c->list[i]);
-        if (c->list[i].fixed)
+        *(stays(&c->list[i]) ? &s.fixed : &s.matrix) += ntx__plan_wide(&c->list[i]);
+        if (stays(&c->list[i]))
             continue;
         s.slot = NTX_MAX(s.slot, ntx__plan_slot(&c->list[i]));
         s.n_matrix++;
@@ -112,9 +115,9 @@ uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, struc
         const struct ntx_chunk *k = &c->list[i];
         uint64_t wide = ntx__plan_wide(k);
         table[i] = (struct ntx_plan_chunk){.offset = k->offset, .bytes = k->bytes, .file = k->file, .layer = k->layer};
-        seen += k->fixed ? 0 : wide;
-        if (k->fixed || kept + wide <= (uint64_t)((unsigned __int128)room * seen / all.matrix)) {
-            kept += k->fixed ? 0 : wide;
+        seen += stays(k) ? 0 : wide;
+        if (stays(k) || kept + wide <= (uint64_t)((unsigned __int128)room * seen / all.matrix)) {
+            kept += stays(k) ? 0 : wide;
             table[i].placement = NTX_PLACE_HOST;
             table[i].where = used + k->offset % NTX__BLOCK;
             used += wide;

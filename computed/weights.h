@@ -3,6 +3,7 @@
 #ifndef NTX_COMPUTED_WEIGHTS_H
 #define NTX_COMPUTED_WEIGHTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -22,6 +23,13 @@ struct ntx_weights_ops {
     void (*drop_layer)(struct ntx_weights *w, uint32_t layer);
     /* Instead of acquire/release for chunks of a dropped layer, in list order. One thread. */
     void (*skip)(struct ntx_weights *w, uint32_t chunk);
+    /* Experts (chunks with `expert` set) that rows of this pass chose in a layer, ascending: takes as many of the first ones as there is room
+     * for and starts their reads; only then may their chunks be acquired, in any order. Returns how many, or a negative errno. `must`: none
+     * are taken now, so at least one is waited for. late[i] is set where expert i has yet to be read. One thread, as the
+     * next. Both may be NULL where every expert is always there. */
+    int (*want)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late);
+    /* Experts taken by `want`, all of whose chunks are released: they may be replaced. */
+    void (*done)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
     /* The pass is over; after a failure all its chunks that were neither released nor skipped are let go. One thread. */
     void (*end)(struct ntx_weights *w);
     /* Embedding rows: copies rows ids[0..n) of a matrix with row_bytes at (file, offset) into out (row after row). One thread. */

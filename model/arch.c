@@ -11,29 +11,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/util.h"
 #include "model/quant.h"
 
 #define MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */
 #define MAX_VOCAB (1u << 24)
 
-enum group { BASE, QKV_BIAS, O_BIAS, QK_NORM, N_GROUPS };
-enum presence { NEVER, MAYBE, ALWAYS };
+enum group { BASE, QKV_BIAS, O_BIAS, QK_NORM, DENSE, EXPERTS, EACH_EXPERT /* a matrix for each, in one tensor */, SHARED, N_GROUPS };
+enum presence { NEVER, MAYBE, ALWAYS }; /* of DENSE and EXPERTS a model has one: MAYBE says that its keys tell which */
 
 struct arch {
     const char *name;
     enum ntx_rope_kind rope;
     enum presence has[N_GROUPS];
+    bool expert_norm; /* unless a key says otherwise */
 };
 
 static const struct arch archs[] = {
-    {"llama", NTX_ROPE_NORM, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE}},
-    {"qwen2", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = ALWAYS, [O_BIAS] = MAYBE}},
-    {"qwen3", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS}},
+    {"llama", NTX_ROPE_NORM, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [DENSE] = MAYBE, [EXPERTS] = MAYBE}, true},
+    {"qwen2", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = ALWAYS, [O_BIAS] = MAYBE, [DENSE] = ALWAYS}, false},
+    {"qwen3", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [DENSE] = ALWAYS}, false},
+    {"qwen2moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [EXPERTS] = ALWAYS, [SHARED] = ALWAYS}, false},
+    {"qwen3moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [EXPERTS] = ALWAYS}, true},
 };
 #define N_ARCHS (sizeof archs / sizeof *archs)
 
 /* Widths that a shape is made of; NONE is the second one of a vector. */
-enum dim { NONE, EMBD, FF, HEADS_K, KV_HEADS_K, KV_HEADS_V, HEADS_V, HEAD_K };
+enum dim { NONE, EMBD, FF, HEADS_K, KV_HEADS_K, KV_HEADS_V, HEADS_V, HEAD_K, EXPERT_FF, SHARED_FF, N_EXPERTS };
 
 struct slot {
     const char *name; /* after "blk.N." */
@@ -56,15 +60,23 @@ static const struct slot slots[] = {
     {"attn_output.weight", AT(attn_output), HEADS_V, EMBD, BASE},
     {"attn_output.bias", AT(attn_output_bias), EMBD, NONE, O_BIAS},
     {"ffn_norm.weight", AT(ffn_norm), EMBD, NONE, BASE},
-    {"ffn_gate.weight", AT(ffn_gate), EMBD, FF, BASE},
-    {"ffn_up.weight", AT(ffn_up), EMBD, FF, BASE},
-    {"ffn_down.weight", AT(ffn_down), FF, EMBD, BASE},
+    {"ffn_gate.weight", AT(ffn_gate), EMBD, FF, DENSE},
+    {"ffn_up.weight", AT(ffn_up), EMBD, FF, DENSE},
+    {"ffn_down.weight", AT(ffn_down), FF, EMBD, DENSE},
+    {"ffn_gate_inp.weight", AT(ffn_gate_inp), EMBD, N_EXPERTS, EXPERTS},
+    {"ffn_gate_inp_shexp.weight", AT(ffn_gate_inp_shexp), EMBD, NONE, SHARED},
+    {"ffn_gate_shexp.weight", AT(ffn_gate_shexp), EMBD, SHARED_FF, SHARED},
+    {"ffn_up_shexp.weight", AT(ffn_up_shexp), EMBD, SHARED_FF, SHARED},
+    {"ffn_down_shexp.weight", AT(ffn_down_shexp), SHARED_FF, EMBD, SHARED},
+    {"ffn_gate_exps.weight", AT(ffn_gate_exps), EMBD, EXPERT_FF, EACH_EXPERT},
+    {"ffn_up_exps.weight", AT(ffn_up_exps), EMBD, EXPERT_FF, EACH_EXPERT},
+    {"ffn_down_exps.weight", AT(ffn_down_exps), EXPERT_FF, EMBD, EACH_EXPERT},
 };
 #define N_SLOTS (sizeof slots / sizeof *slots)
 
 const char *ntx_arch_names(void)
 {
-    return "llama, qwen2, qwen3";
+    return "llama, qwen2, qwen3, qwen2moe, qwen3moe";
 }
 
 /* A model being opened. */
@@ -178,9 +190,6 @@ static void copy_name(struct opening *o)
 /* What ntx would compute wrongly is refused by name. */
 static int refuse_unsupported(struct opening *o)
 {
-    uint64_t v;
-    if (!ntx_gguf_u64(o->g, key_of(o, "expert_count"), &v) && v)
-        return ntx_err_set(o->err, -ENOTSUP, "key '%s' is %llu: models with experts are not supported yet", o->key, (unsigned long long)v);
     if (ntx_gguf_find(o->g, key_of(o, "attention.sliding_window_pattern")))
         return ntx_err_set(o->err, -ENOTSUP, "key '%s': a sliding window with a pattern is not supported", o->key);
     return 0;
@@ -240,6 +249,51 @@ static int get_sizes(struct opening *o)
     if (window && window < hp->ctx_train) /* within the window, full attention is the same thing */
         hp->ctx_train = window;
     return 0;
+}
+
+/* The shapes of experts; a model without a count has none. */
+static int get_expert_widths(struct opening *o)
+{
+    struct ntx_hparams *hp = &o->m->hp;
+    uint32_t shared = o->arch->has[SHARED] != NEVER ? hp->n_ff : 0;
+    uint32_t each = o->arch->has[DENSE] == NEVER ? NTX_MAX(hp->n_ff / hp->n_expert_used, 1u) : hp->n_ff;
+    int rc = get_u32(o, "expert_feed_forward_length", each, 1, MAX_WIDTH, &hp->n_ff_exp);
+    if (!rc && shared)
+        rc = get_u32(o, "expert_shared_feed_forward_length", shared, 1, MAX_WIDTH, &hp->n_ff_shexp);
+    return rc;
+}
+
+/* Groups of experts and other functions than softmax belong to architectures that are not here. */
+static int refuse_routers(struct opening *o)
+{
+    uint32_t groups, function;
+    int rc = get_u32(o, "expert_group_count", 1, 0, UINT32_MAX, &groups);
+    if (rc || (rc = get_u32(o, "expert_gating_func", 1, 0, UINT32_MAX, &function)))
+        return rc;
+    if (groups > 1)
+        return ntx_err_set(o->err, -ENOTSUP, "experts in %u groups are not supported", groups);
+    if (function > 1)
+        return ntx_err_set(o->err, -ENOTSUP, "key '%s' is %u: only a softmax (1) is supported", key_of(o, "expert_gating_func"), function);
+    return 0;
+}
+
+static int get_experts(struct opening *o)
+{
+    struct ntx_hparams *hp = &o->m->hp;
+    bool never = o->arch->has[EXPERTS] == NEVER, always = o->arch->has[EXPERTS] == ALWAYS;
+    int rc = get_u32(o, "expert_count", always ? -1 : 0, always, NTX_MAX_EXPERTS, &hp->n_expert);
+    if (rc || !hp->n_expert)
+        return rc;
+    if (never)
+        return ntx_err_set(o->err, -ENOTSUP, "key '%s' is %u: a %s model has no experts", o->key, hp->n_expert, o->arch->name);
+    if ((rc = get_u32(o, "expert_used_count", -1, 1, hp->n_expert, &hp->n_expert_used)) || (rc = refuse_routers(o)) ||
+        (rc = get_expert_widths(o)) || (rc = get_f32(o, "expert_weights_scale", 1, 0, 1e6f, &hp->expert_scale)))
+        return rc;
+    if (hp->expert_scale == 0) /* how some writers say "none" */
+        hp->expert_scale = 1;
+    hp->expert_norm = o->arch->expert_norm;
+    rc = ntx_gguf_bool(o->g, key_of(o, "expert_weights_norm"), &hp->expert_norm);
+    return rc && rc != -ENOENT ? bad_key(o, "is neither true nor false") : 0;
 }
 
 /* rope.scaling.*: without a type a factor means linear, and the oldest files call it rope.scale_linear. */
@@ -312,7 +366,7 @@ static int get_hparams(struct opening *o)
         return rc;
     snprintf(o->m->hp.arch, sizeof o->m->hp.arch, "%s", o->arch->name);
     copy_name(o);
-    if ((rc = refuse_unsupported(o)) || (rc = get_sizes(o)) || (rc = get_heads(o)) || (rc = get_vocab(o)))
+    if ((rc = refuse_unsupported(o)) || (rc = get_sizes(o)) || (rc = get_experts(o)) || (rc = get_heads(o)) || (rc = get_vocab(o)))
         return rc;
     return get_rope(o);
 }
@@ -327,23 +381,35 @@ static uint32_t width(const struct ntx_hparams *hp, enum dim d)
     case KV_HEADS_V: return hp->n_head_kv * hp->head_v;
     case HEADS_V: return hp->n_head * hp->head_v;
     case HEAD_K: return hp->head_k;
+    case EXPERT_FF: return hp->n_ff_exp;
+    case SHARED_FF: return hp->n_ff_shexp;
+    case N_EXPERTS: return hp->n_expert;
     default: return 0;
     }
 }
 
-/* Finds a tensor of [n_out x n_in]; one with n_out 0 is a vector. Vectors must be F32: they are used as they are. */
-static int get_tensor(struct opening *o, const char *name, uint32_t n_in, uint32_t n_out, bool required, uint32_t *out)
+/* What a tensor is to look like. n_out 0: a vector. */
+struct shape {
+    uint32_t n_in, n_out, n_each;
+};
+
+/* Finds a tensor of [n_each x n_out x n_in]. Vectors must be F32: they are used as they are. */
+static int get_shaped(struct opening *o, const char *name, struct shape s, bool required, uint32_t *out)
 {
-    bool vector = !n_out;
+    bool vector = !s.n_out;
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor(o->g, name);
     *out = NTX_NO_TENSOR;
     if (!t)
         return required ? ntx_err_set(o->err, -EINVAL, "tensor '%s' is missing; a %s model needs it", name, o->arch->name) : 0;
-    n_out = vector ? 1 : n_out;
-    if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != 1 || t->ne[3] != 1)
-        return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %llu x %llu x %llu x %llu, expected %u x %u", name,
+    s.n_out = vector ? 1 : s.n_out;
+    if (t->ne[0] != s.n_in || t->ne[1] != s.n_out || t->ne[2] != s.n_each || t->ne[3] != 1) {
+        char each[16] = "";
+        if (s.n_each > 1)
+            snprintf(each, sizeof each, " x %u", s.n_each);
+        return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %llu x %llu x %llu x %llu, expected %u x %u%s", name,
                            (unsigned long long)t->ne[0], (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
-                           (unsigned long long)t->ne[3], n_in, n_out);
+                           (unsigned long long)t->ne[3], s.n_in, s.n_out, each);
+    }
     if (vector && (t->n_dims != 1 || t->type != NTX_F32))
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s in %u dimensions; it must be an F32 vector", name,
                            ntx_type_info(t->type)->name, t->n_dims);
@@ -352,19 +418,36 @@ static int get_tensor(struct opening *o, const char *name, uint32_t n_in, uint32
     return 0;
 }
 
+static int get_tensor(struct opening *o, const char *name, uint32_t n_in, uint32_t n_out, bool required, uint32_t *out)
+{
+    return get_shaped(o, name, (struct shape){n_in, n_out, 1}, required, out);
+}
+
+/* A model with experts has no other FFN. */
+static enum presence presence(const struct opening *o, enum group group)
+{
+    enum presence has = o->arch->has[group == EACH_EXPERT ? EXPERTS : group];
+    if (group == DENSE && has != NEVER)
+        return o->m->hp.n_expert ? NEVER : ALWAYS;
+    if ((group == EXPERTS || group == EACH_EXPERT) && has != NEVER)
+        return o->m->hp.n_expert ? ALWAYS : NEVER;
+    return has;
+}
+
 static int get_layer(struct opening *o, uint32_t layer)
 {
     const struct ntx_hparams *hp = &o->m->hp;
     char name[80];
     for (size_t i = 0; i < N_SLOTS; i++) {
         const struct slot *s = &slots[i];
-        enum presence has = o->arch->has[s->group];
+        enum presence has = presence(o, s->group);
         uint32_t *at = (uint32_t *)((char *)&o->m->layers[layer] + s->at);
         *at = NTX_NO_TENSOR;
         if (has == NEVER)
             continue;
         snprintf(name, sizeof name, "blk.%u.%s", layer, s->name);
-        int rc = get_tensor(o, name, width(hp, s->in), width(hp, s->out), has == ALWAYS, at);
+        struct shape shape = {width(hp, s->in), width(hp, s->out), s->group == EACH_EXPERT ? hp->n_expert : 1};
+        int rc = get_shaped(o, name, shape, has == ALWAYS, at);
         if (rc)
             return rc;
     }

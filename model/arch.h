@@ -1,7 +1,7 @@
 /* arch.h: from a validated GGUF to typed hyper-parameters and weights, with no string look-ups afterwards.
  *
  * One table entry per architecture (arch.c): its GGUF name, its rope kind, which optional tensors it has, and its
- * defaults. llama (Llama 1 to 3.x, Mistral), qwen2, qwen3. What a model needs and ntx lacks (experts, sliding window
+ * defaults. llama (Llama 1 to 3.x, Mistral, and with experts Mixtral), qwen2, qwen3, qwen2moe, qwen3moe. What a model needs and ntx lacks (sliding window
  * with a pattern, an unknown rope scaling, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
 #define NTX_MODEL_ARCH_H
@@ -14,6 +14,7 @@
 
 #define NTX_MAX_LAYERS 512
 #define NTX_NO_TENSOR UINT32_MAX
+#define NTX_MAX_EXPERTS 1024u /* of a layer */
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
 enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCALE_YARN };
@@ -34,6 +35,12 @@ struct ntx_hparams {
     float rope_attn_factor;  /* multiplies the yarn magnitude, 1 by default */
     uint32_t rope_ctx_orig;  /* yarn: context before scaling */
     float yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
+    /* Experts: a row goes through the n_expert_used (of n_expert) that the router's softmax gives most, weighted by it. */
+    uint32_t n_expert, n_expert_used; /* 0: a dense FFN */
+    uint32_t n_ff_exp;       /* width of an expert */
+    uint32_t n_ff_shexp;     /* width of the expert that every row goes through too; 0: none */
+    bool expert_norm;        /* the chosen weights are divided by their sum */
+    float expert_scale;      /* and then multiplied by this */
 };
 
 /* Index of a tensor in the GGUF (ntx_gguf_tensor_at), NTX_NO_TENSOR where the model has none. */
@@ -41,7 +48,10 @@ struct ntx_layer_tensors {
     uint32_t attn_norm, attn_q, attn_k, attn_v, attn_output;
     uint32_t attn_q_bias, attn_k_bias, attn_v_bias, attn_output_bias; /* qwen2 */
     uint32_t attn_q_norm, attn_k_norm;                              /* qwen3, [head_k] */
-    uint32_t ffn_norm, ffn_gate, ffn_up, ffn_down;
+    uint32_t ffn_norm, ffn_gate, ffn_up, ffn_down;                  /* without experts */
+    uint32_t ffn_gate_inp;                                          /* the router, [n_expert x n_embd] */
+    uint32_t ffn_gate_inp_shexp, ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp; /* qwen2moe; the first is [n_embd] */
+    uint32_t ffn_gate_exps, ffn_up_exps, ffn_down_exps;             /* n_expert matrices one after the other */
 };
 
 struct ntx_model {

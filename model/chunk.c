@@ -45,21 +45,26 @@ static struct ntx_chunk *append(struct cutter *k)
     return memset(&c->list[c->n++], 0, sizeof *c->list);
 }
 
-static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, struct ntx_weight *w)
+static int no_memory(const struct cutter *k)
+{
+    return ntx_err_set(k->err, -ENOMEM, "no memory for the list of %u chunks", k->c->n);
+}
+
+static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, bool fixed, struct ntx_weight *w)
 {
     *w = absent;
     if (tensor == NTX_NO_TENSOR)
         return 0;
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     *w = weight_of(k->m, tensor);
-    bool fixed = t->n_dims == 1;
-    uint64_t rows = NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
+    fixed |= t->n_dims == 1;
+    uint64_t rows = fixed ? w->n_out : NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
     w->chunk0 = k->c->n;
     w->chunk_rows = (uint32_t)NTX_MIN(rows, (uint64_t)w->n_out);
     for (uint32_t row = 0; row < w->n_out; row += w->chunk_rows) {
         struct ntx_chunk *ch = append(k);
         if (!ch)
-            return ntx_err_set(k->err, -ENOMEM, "no memory for the list of %u chunks", k->c->n);
+            return no_memory(k);
         ch->tensor = tensor;
         ch->layer = layer;
         ch->file = t->file;
@@ -72,6 +77,39 @@ static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, struct ntx_wei
         w->n_chunks++;
     }
     return 0;
+}
+
+/* One matrix of one expert. */
+static int cut_expert(struct cutter *k, uint32_t tensor, uint32_t layer, uint32_t expert, struct ntx_weight *w)
+{
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
+    struct ntx_weight e = weight_of(k->m, tensor);
+    struct ntx_chunk *ch = append(k);
+    if (!ch)
+        return no_memory(k);
+    e.chunk0 = k->c->n - 1;
+    e.n_chunks = 1;
+    e.chunk_rows = e.n_out;
+    uint64_t bytes = (uint64_t)e.n_out * e.row_bytes;
+    *ch = (struct ntx_chunk){.tensor = tensor, .layer = layer, .file = t->file, .n_rows = e.n_out, .offset = t->offset + expert * bytes,
+                             .bytes = bytes, .expert = true};
+    k->c->matrix_bytes += bytes;
+    if (!expert)
+        *w = e;
+    return 0;
+}
+
+static int cut_experts(struct cutter *k, uint32_t l)
+{
+    const struct ntx_layer_tensors *t = &k->m->layers[l];
+    const uint32_t tensors[] = {[NTX_EXPERT_GATE] = t->ffn_gate_exps, [NTX_EXPERT_UP] = t->ffn_up_exps, [NTX_EXPERT_DOWN] = t->ffn_down_exps};
+    int rc = 0;
+    for (int part = 0; part < NTX_EXPERT_PARTS; part++)
+        k->c->layers[l].expert[part] = absent;
+    for (uint32_t e = 0; e < k->m->hp.n_expert && !rc; e++)
+        for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
+            rc = cut_expert(k, tensors[part], l, e, &k->c->layers[l].expert[part]);
+    return rc;
 }
 
 /* The order of this list is the order of execution. */
@@ -87,28 +125,31 @@ static int cut_layer(struct cutter *k, uint32_t l)
         {t->attn_q_bias, &w->q_bias}, {t->attn_k_bias, &w->k_bias}, {t->attn_v_bias, &w->v_bias},
         {t->attn_q_norm, &w->q_norm}, {t->attn_k_norm, &w->k_norm}, {t->attn_output, &w->o},
         {t->attn_output_bias, &w->o_bias}, {t->ffn_norm, &w->ffn_norm}, {t->ffn_gate, &w->gate},
-        {t->ffn_up, &w->up}, {t->ffn_down, &w->down},
+        {t->ffn_up, &w->up}, {t->ffn_down, &w->down}, {t->ffn_gate_inp, &w->router}, {t->ffn_gate_inp_shexp, &w->shared_gate},
+        {t->ffn_gate_shexp, &w->gate_shared}, {t->ffn_up_shexp, &w->up_shared}, {t->ffn_down_shexp, &w->down_shared},
     };
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        int rc = cut(k, order[i].tensor, l, order[i].weight);
+        int rc = cut(k, order[i].tensor, l, order[i].weight == &w->router, order[i].weight);
         if (rc)
             return rc;
     }
-    return 0;
+    return cut_experts(k, l);
 }
 
 static int cut_model(struct cutter *k)
 {
     const struct ntx_model *m = k->m;
     struct ntx_chunks *c = k->c;
-    int rc = cut(k, m->rope_freqs, 0, &c->rope_freqs);
+    int rc = cut(k, m->rope_freqs, 0, false, &c->rope_freqs);
     for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++)
         rc = cut_layer(k, l);
     if (!rc)
-        rc = cut(k, m->output_norm, m->hp.n_layers, &c->output_norm);
+        rc = cut(k, m->output_norm, m->hp.n_layers, false, &c->output_norm);
     if (!rc)
-        rc = cut(k, m->output, m->hp.n_layers, &c->output);
+        rc = cut(k, m->output, m->hp.n_layers, false, &c->output);
     c->token_embd = weight_of(m, m->token_embd);
+    c->n_layers = m->hp.n_layers;
+    c->n_expert = m->hp.n_expert;
     return rc;
 }
 

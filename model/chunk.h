@@ -1,10 +1,11 @@
 /* chunk.h: cuts a model's tensors into chunks, the unit of placement and of streaming (DESIGN section 3).
  *
  * The list is in execution order: of each layer attn_norm, q, k, v and their biases and norms, output, ffn_norm,
- * gate, up, down; then output_norm and output; rope_freqs comes first of all. token_embd is not in it (rows of it are read on
+ * gate, up, down; with experts instead of the last three: the router, the shared expert's gate vector, gate, up and down, and of
+ * each expert gate, up and down, a chunk each; then output_norm and output; rope_freqs comes first of all. token_embd is not in it (rows of it are read on
  * demand) unless it is the tied output matrix, which then is the last tensor.
  * A matrix is cut into runs of whole rows of at most chunk_bytes (one row at least). All chunks of one tensor
- * but its last have the same number of rows. One-dimensional tensors are one chunk, marked `fixed`: they are always
+ * but its last have the same number of rows. One-dimensional tensors and routers are one chunk, marked `fixed`: they are always
  * resident. */
 #ifndef NTX_MODEL_CHUNK_H
 #define NTX_MODEL_CHUNK_H
@@ -22,7 +23,10 @@ struct ntx_chunk {
     uint64_t offset;   /* exact, in that file; not aligned to the drive's block */
     uint64_t bytes;
     bool fixed;
+    bool expert;       /* one of an expert's three matrices, whole; a pass takes those of the experts that it wants (weights.h) */
 };
+
+enum ntx_expert_part { NTX_EXPERT_GATE, NTX_EXPERT_UP, NTX_EXPERT_DOWN, NTX_EXPERT_PARTS };
 
 /* What the forward pass multiplies by: a tensor and where its chunks stand in the list. */
 struct ntx_weight {
@@ -36,6 +40,8 @@ struct ntx_weight {
 
 struct ntx_layer_weights {
     struct ntx_weight attn_norm, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, o, o_bias, ffn_norm, gate, up, down;
+    struct ntx_weight router, shared_gate, gate_shared, up_shared, down_shared;
+    struct ntx_weight expert[NTX_EXPERT_PARTS]; /* of expert 0: see ntx_expert_weight */
 };
 
 struct ntx_chunks {
@@ -44,9 +50,22 @@ struct ntx_chunks {
     struct ntx_layer_weights *layers; /* [n_layers] */
     struct ntx_weight output_norm, output, rope_freqs;
     struct ntx_weight token_embd;     /* type, n_in, n_out, row_bytes only; n_chunks 0 */
+    uint32_t n_layers, n_expert;
     uint64_t matrix_bytes;            /* of all chunks that are not fixed */
     uint64_t fixed_bytes;
 };
+
+/* Bundle numbers: layer * n_expert + expert. */
+static inline uint32_t ntx_expert_chunk(const struct ntx_layer_weights *w, uint32_t expert, enum ntx_expert_part part)
+{
+    return w->expert[NTX_EXPERT_GATE].chunk0 + expert * NTX_EXPERT_PARTS + (uint32_t)part;
+}
+static inline struct ntx_weight ntx_expert_weight(const struct ntx_layer_weights *w, uint32_t expert, enum ntx_expert_part part)
+{
+    struct ntx_weight e = w->expert[part];
+    e.chunk0 = ntx_expert_chunk(w, expert, part);
+    return e;
+}
 
 int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_chunks **out, struct ntx_err *err);
 void ntx_chunks_free(struct ntx_chunks *c);

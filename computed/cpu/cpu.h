@@ -70,6 +70,8 @@ struct ntx_cpu_ops {
     void (*rope_neox)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);
     void (*swiglu)(const float *gate, const float *up, uint32_t n, float *y); /* silu(gate) * up; y may be gate */
     void (*add)(float *x, const float *y, uint32_t n);                        /* x += y */
+    void (*add_scaled)(float *x, float by, const float *y, uint32_t n);       /* x += by * y, the product rounded first */
+    void (*exp_of)(float *x, float less, uint32_t n);                         /* x = e^(x - less), within 1 ulp */
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
     /* Scores (16 lanes over the head, fixed tree), their exact maximum, e^(score - maximum) within 1 ulp, the sum of those in
      * lanes p % 16, then sum of weight * V in order of p, fused, divided at the end by a product with 1 / sum. 0 where all

@@ -134,6 +134,21 @@ static void add(float *x, const float *y, uint32_t n)
         x[k] += y[k];
 }
 
+static void add_scaled(float *x, float by, const float *y, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        x[k] += by * y[k];
+}
+
+static void exp_of(float *x, float less, uint32_t n)
+{
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        store16(x + k, exp16(sub16(load16(x + k), splat(less))));
+    if (k < n)
+        store_part(x + k, exp16(sub16(load_part(x + k, n - k), splat(less))), n - k);
+}
+
 static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 {
     uint32_t k = 0;
@@ -240,7 +255,7 @@ static void attend(const struct ntx_attn *a)
 /* The part of a table that this file fills. */
 #define OPS_TABLE                                                             \
     .act_pack = {[NTX_ACT_F32] = pack_f32, [NTX_ACT_Q8] = pack_q8, [NTX_ACT_Q8K] = pack_q8k}, \
-    .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .swiglu = swiglu, .add = add, \
+    .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .swiglu = swiglu, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, \
     .f16_store = f16_store, .attend = attend
 
 #endif

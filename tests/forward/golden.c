@@ -73,7 +73,9 @@ static const char *const made_noise[] = {"main_vs_ref", "batch_vs_main", "f16kv_
 static void parse_options(char *text, struct mk_options *o)
 {
     const struct { const char *name; uint32_t *n; const char **s; float *f; bool *b; } known[] = {
-        {"--layers", &o->layers, 0, 0, 0}, {"--embd", &o->embd, 0, 0, 0}, {"--ff", &o->ff, 0, 0, 0}, {"--heads", &o->heads, 0, 0, 0},
+        {"--layers", &o->layers, 0, 0, 0}, {"--embd", &o->embd, 0, 0, 0}, {"--ff", &o->ff, 0, 0, 0}, {"--experts", &o->experts, 0, 0, 0},
+        {"--experts-used", &o->experts_used, 0, 0, 0}, {"--expert-ff", &o->expert_ff, 0, 0, 0}, {"--shared-ff", &o->shared_ff, 0, 0, 0},
+        {"--heads", &o->heads, 0, 0, 0},
         {"--kv", &o->kv, 0, 0, 0}, {"--ctx", &o->ctx, 0, 0, 0}, {"--head-dim", &o->head_dim, 0, 0, 0}, {"--rope-orig", &o->rope_orig, 0, 0, 0},
         {"--vocab-size", &o->vocab_size, 0, 0, 0}, {"--gguf-version", &o->version, 0, 0, 0}, {"--split", &o->parts, 0, 0, 0},
         {"--arch", 0, &o->arch, 0, 0}, {"--type", 0, &o->type, 0, 0}, {"--rope-scaling", 0, &o->rope_scaling, 0, 0},
@@ -184,6 +186,34 @@ static void check_hidden(struct rig *r, const char *dir, const json_t *e, const 
     free(want);
 }
 
+/* A near-tie in a random router can turn a quantised model's row to another expert: of such models the median row is
+ * compared, and no greedy path. */
+static bool may_turn(const json_t *e)
+{
+    return !strncmp(str(e, "model"), "nanomoe", 7) && !strstr(str(e, "model"), "f16");
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Root mean square of the difference from n_pos rows wanted: of all, or of the median row. */
+static double difference(const float *logits, const int32_t *positions, const float *want, uint32_t n_pos, uint32_t n_vocab, bool median)
+{
+    double row[512], all = 0;
+    CHECK(n_pos <= 512);
+    for (uint32_t i = 0; i < n_pos; i++) {
+        row[i] = 0;
+        for (uint32_t k = 0; k < n_vocab; k++)
+            row[i] += pow(logits[(size_t)positions[i] * n_vocab + k] - want[(size_t)i * n_vocab + k], 2);
+        all += row[i];
+    }
+    qsort(row, n_pos, sizeof *row, by_size);
+    return median ? sqrt(row[n_pos / 2] / n_vocab) : sqrt(all / ((double)n_pos * n_vocab));
+}
+
 static void reference_case(const char *dir, const json_t *e)
 {
     char path[512];
@@ -198,14 +228,12 @@ static void reference_case(const char *dir, const json_t *e)
     const char *name = str(e, "ref64") ? str(e, "ref64") : str(e, "main");
     float *want = floats(dir, name, (size_t)n_pos * r.n_vocab);
     rig_feed(&r, kv, ids, n, 0, 64, logits);
-    double sd = json_number_value(json_object_get(e, "logit_sd")), sum = 0;
-    for (uint32_t i = 0; i < n_pos; i++)
-        for (uint32_t k = 0; k < r.n_vocab; k++)
-            sum += pow(logits[(size_t)positions[i] * r.n_vocab + k] - want[(size_t)i * r.n_vocab + k], 2);
-    double rms = sqrt(sum / ((double)n_pos * r.n_vocab)) / sd, most = 2 * noise_of(e, "rms_over_sd", reference_noise) + 1e-4;
+    double sd = json_number_value(json_object_get(e, "logit_sd")), most = 2 * noise_of(e, "rms_over_sd", reference_noise) + 1e-4;
+    double rms = difference(logits, positions, want, n_pos, r.n_vocab, may_turn(e)) / sd;
     printf("%-24s %s rms/sd %.3g, at most %.3g\n", str(e, "model"), str(e, "seq"), rms, most);
     CHECK_MSG(rms <= most, "%s: rms/sd %g", str(e, "model"), rms);
-    check_best(e, logits, positions, n_pos, r.n_vocab, 3 * most * sd);
+    if (!may_turn(e))
+        check_best(e, logits, positions, n_pos, r.n_vocab, 3 * most * sd);
     check_hidden(&r, dir, e, ids, n, 2e-3);
     ntx_kv_seq_free(kv);
     rig_close(&r);
@@ -239,11 +267,6 @@ static void greedy_case(const char *dir, const json_t *e, double noise)
     free(logits), free(ids), free(want);
 }
 
-static bool has_experts(const json_t *e)
-{
-    return !strncmp(str(e, "model"), "nanomoe", 7);
-}
-
 static void reference(void)
 {
     const char *dir = getenv("NTX_DATA");
@@ -258,15 +281,14 @@ static void reference(void)
     greedy = load(path);
     CHECK(json_array_size(all) > 0 && json_array_size(greedy) > 0);
     for (size_t i = 0; i < json_array_size(all); i++)
-        if (!has_experts(json_array_get(all, i)))
-            reference_case(dir, json_array_get(all, i));
+        reference_case(dir, json_array_get(all, i));
     for (size_t i = 0; i < json_array_size(greedy); i++) {
         const json_t *g = json_array_get(greedy, i);
         double noise = 0;
         for (size_t k = 0; k < json_array_size(all); k++)
             if (!strcmp(str(json_array_get(all, k), "model"), str(g, "model")))
                 noise = fmax(noise, noise_of(json_array_get(all, k), "max_abs", reference_noise));
-        if (!has_experts(g))
+        if (!may_turn(g))
             greedy_case(dir, g, noise);
     }
     json_decref(all);

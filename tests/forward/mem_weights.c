@@ -15,6 +15,9 @@ static struct mem_weights *of(struct ntx_weights *w)
     return (struct mem_weights *)w;
 }
 
+/* Not part of the scheduled stream. */
+static bool anytime(const struct ntx_chunk *c) { return c->fixed || c->expert; }
+
 static int begin(struct ntx_weights *w, uint64_t pass)
 {
     struct mem_weights *m = of(w);
@@ -32,7 +35,7 @@ static int begin(struct ntx_weights *w, uint64_t pass)
 
 static void advance(struct mem_weights *m)
 {
-    while (m->first_open < m->chunks->n && m->state[m->first_open] >= MEM_RELEASED)
+    while (m->first_open < m->chunks->n && (m->state[m->first_open] >= MEM_RELEASED || m->chunks->list[m->first_open].expert))
         m->first_open++;
     pthread_cond_broadcast(&m->moved);
 }
@@ -40,7 +43,7 @@ static void advance(struct mem_weights *m)
 static uint32_t first_open_matrix(const struct mem_weights *m)
 {
     uint32_t i = m->first_open;
-    while (i < m->chunks->n && (m->chunks->list[i].fixed || m->state[i] >= MEM_RELEASED))
+    while (i < m->chunks->n && (anytime(&m->chunks->list[i]) || m->state[i] >= MEM_RELEASED))
         i++;
     return i;
 }
@@ -50,7 +53,7 @@ static void wait_for_room(struct mem_weights *m, uint32_t chunk)
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += DEADLINE_S;
-    bool bound = m->window && !m->chunks->list[chunk].fixed;
+    bool bound = m->window && !anytime(&m->chunks->list[chunk]);
     while (bound && !m->failed && m->rank[chunk] >= m->rank[first_open_matrix(m)] + m->window)
         CHECK_MSG(!pthread_cond_timedwait(&m->moved, &m->lock, &end), "chunk %u waits for chunk %u, which nobody gives back", chunk, m->first_open);
 }
@@ -117,7 +120,7 @@ static void skip(struct ntx_weights *w, uint32_t chunk)
     pthread_mutex_lock(&m->lock);
     CHECK(m->open && chunk < m->chunks->n);
     CHECK(m->state[chunk] == MEM_IDLE);
-    CHECK_EQ(m->first_open, chunk); /* list order, and nothing before it is still held */
+    CHECK(m->first_open == chunk || m->chunks->list[chunk].expert); /* list order, and nothing before it is still held */
     for (unsigned i = 0; i < m->n_drops; i++)
         announced |= m->drops[i] == m->chunks->list[chunk].layer;
     CHECK(announced);
@@ -132,7 +135,7 @@ static void end(struct ntx_weights *w)
     struct mem_weights *m = of(w);
     CHECK(m->open);
     for (uint32_t i = 0; i < m->chunks->n; i++) {
-        CHECK(m->failed || m->fail_rows || m->state[i] >= MEM_RELEASED);
+        CHECK(m->failed || m->fail_rows || m->state[i] >= MEM_RELEASED || m->chunks->list[i].expert);
         if (m->state[i] == MEM_HELD)
             let_go(m, i);
     }
@@ -181,7 +184,7 @@ void mem_weights_chunks(struct mem_weights *m, const struct ntx_chunks *c)
     m->copy = calloc(c->n, sizeof *m->copy);
     m->rank = calloc(c->n + 1, sizeof *m->rank);
     for (uint32_t i = 0; i < c->n; i++)
-        m->rank[i + 1] = m->rank[i] + !c->list[i].fixed;
+        m->rank[i + 1] = m->rank[i] + !anytime(&c->list[i]);
 }
 
 void mem_weights_done(struct mem_weights *m)

@@ -7,7 +7,7 @@ struct mk_options rig_model(void)
 {
     return (struct mk_options){.arch = "llama", .type = "F32", .name = "rig", .rope_scaling = "none", .layers = 4, .embd = 256,
                                .ff = 512, .heads = 8, .kv = 2, .ctx = 512, .rope_base = 10000, .rope_factor = 1, .logit_scale = 3,
-                               .version = 3, .parts = 1, .seed = 1};
+                               .experts_used = 2, .version = 3, .parts = 1, .seed = 1};
 }
 
 /* dir: [64]; returns the number of parts and their paths as ntx_gguf_split_paths does. */

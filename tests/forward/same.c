@@ -118,6 +118,24 @@ static void wanted_only(const struct mk_options *make)
     free(all), free(last);
 }
 
+static void same_with_experts(void)
+{
+    static const struct { const char *arch, *type; uint32_t n, used; } is[] = {
+        {"llama", "F32", 8, 2}, {"qwen2moe", "Q4_K_M", 6, 3}, {"qwen3moe", "Q8_0", 20, 20}, {"qwen3moe", "F16", 9, 1},
+    };
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct mk_options make = rig_model();
+        make.layers = 2;
+        make.arch = is[i].arch;
+        make.type = is[i].type;
+        make.experts = is[i].n;
+        make.experts_used = is[i].used;
+        make.ff = 256;
+        same_by_circumstance(&make);
+        same_in_company(&make);
+    }
+}
+
 int main(void)
 {
     struct mk_options make = rig_model();
@@ -135,5 +153,6 @@ int main(void)
     same_by_circumstance(&make);
     same_in_company(&make);
     wanted_only(&make);
+    same_with_experts();
     return 0;
 }

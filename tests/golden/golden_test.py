@@ -18,7 +18,7 @@ import tempfile
 
 BIN, DATA = os.environ['NTX_BIN'], os.environ.get('NTX_DATA', '')
 HERE = os.path.dirname(os.path.abspath(__file__))
-LEFT_OUT = 'nanomoe' # experts: a later piece of work
+MAY_TURN = 'nanomoe.q' # a near-tie in their random routers can turn a row to other experts: of these the median row is compared
 
 failures = []
 
@@ -61,9 +61,11 @@ def argmax(row):
 def compare(name, got, want, sd, tolerance, tops, gaps, argmaxes):
     """got, want: rows of the same samples; tops: ntx's best token of each row. A best token must agree where the reference's
     gap is clear of the noise: three times what the tolerance allows."""
-    squares = sum((g - w) ** 2 for a, b in zip(got, want) for g, w in zip(a, b))
-    rms = math.sqrt(squares / sum(len(r) for r in want)) / sd
-    wrong = [i for i, (t, a) in enumerate(zip(tops, argmaxes)) if t != a and gaps[i] > 3 * tolerance * sd]
+    squares = [sum((g - w) ** 2 for g, w in zip(a, b)) for a, b in zip(got, want)]
+    turns = name.startswith(MAY_TURN)
+    mean = sorted(squares)[len(want) // 2] / len(want[0]) if turns else sum(squares) / sum(len(r) for r in want)
+    rms = math.sqrt(mean) / sd
+    wrong = [] if turns else [i for i, (t, a) in enumerate(zip(tops, argmaxes)) if t != a and gaps[i] > 3 * tolerance * sd]
     check(rms <= tolerance and not wrong, '%-28s rms/sd %.3g of %.3g allowed, best token %d of %d%s' % (
         name, rms, tolerance, sum(t == a for t, a in zip(tops, argmaxes)), len(tops),
         ', wrong at rows %s' % wrong if wrong else ''))
@@ -103,7 +105,7 @@ def noise_of(entry, key):
 
 def test_logits(tmp):
     with open(reference('golden/logits.json')) as f:
-        entries = [e for e in json.load(f) if not e['model'].startswith(LEFT_OUT)]
+        entries = json.load(f)
     for e in entries:
         n, rows = e['n_vocab'], logits(reference('models/' + e['model']), e['ids'], e['n_vocab'], tmp)
         rows = [rows[p * n:(p + 1) * n] for p in e['positions']]
@@ -116,7 +118,7 @@ def test_logits(tmp):
 
 def test_greedy(tmp):
     with open(reference('golden/greedy.json')) as f:
-        paths = [g for g in json.load(f) if not g['model'].startswith(LEFT_OUT)]
+        paths = [g for g in json.load(f) if not g['model'].startswith(MAY_TURN)]
     with open(reference('golden/prompts.json')) as f:
         prompts = json.load(f)
     with open(reference('golden/logits.json')) as f:

@@ -44,6 +44,12 @@ CASES = {
     'q3_k': '--type Q3_K --seed 24',
     'v2.f32': '--gguf-version 2 --seed 25',
     'split.q8_0': '--split 3 --type Q8_0 --seed 26',
+    'moe.f32': '--experts 8 --expert-ff 192 --type F32 --seed 28',
+    'moe.q8_0': '--experts 8 --experts-used 3 --expert-ff 256 --type Q8_0 --seed 29',
+    'qwen2moe.f32': '--arch qwen2moe --experts 12 --experts-used 4 --expert-ff 128 --shared-ff 320 --type F32 --seed 30',
+    'qwen2moe.q4_k_m': '--arch qwen2moe --experts 6 --expert-ff 256 --shared-ff 256 --type Q4_K_M --seed 31',
+    'qwen3moe.f32': '--arch qwen3moe --experts 16 --experts-used 5 --expert-ff 96 --head-dim 64 --type F32 --seed 32',
+    'qwen3moe.q6_k': '--arch qwen3moe --experts 8 --expert-ff 256 --type Q6_K --seed 33',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -12,7 +12,7 @@
 struct mk_tensor {
     char name[64];
     uint32_t type, n_dims;
-    uint64_t ne[2];
+    uint64_t ne[3]; /* unused ones are 1 */
     float mean, std;
     const float *values; /* NULL: random; F32 otherwise, owned by whoever set it */
 };

@@ -1,4 +1,4 @@
-/* plan.c: keys and tensors of the three architectures, types as llama.cpp's quantiser picks them for its mixes. */
+/* plan.c: keys and tensors of the architectures, types as llama.cpp's quantiser picks them for its mixes. */
 #include "tests/mkmodel/plan.h"
 
 #include <errno.h>
@@ -102,6 +102,54 @@ static void add_biases(struct plan *p, uint32_t l)
     add_vector(p, in_layer(n, l, "attn_v.bias"), o->kv * p->head, 0, 0.3f);
 }
 
+/* n_each matrices in one tensor. */
+static void add_experts_of(struct plan *p, const char *name, uint64_t n_in, uint64_t n_out, float std, bool more)
+{
+    add_matrix(p, name, n_in, n_out, std, more);
+    struct mk_tensor *t = p->f->failed ? NULL : &p->f->tensors[p->f->n_tensors - 1];
+    if (t) {
+        t->n_dims = 3;
+        t->ne[2] = p->o->experts;
+    }
+}
+
+static uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
+static uint32_t shared_ff(const struct mk_options *o) { return o->shared_ff ? o->shared_ff : o->ff; }
+static bool has_shared(const struct mk_options *o) { return !strcmp(o->arch, "qwen2moe"); }
+
+/* Each expert's output is as large as a dense FFN's; the router is decided enough that rounding seldom turns it. */
+static void add_moe(struct plan *p, uint32_t l, bool more)
+{
+    const struct mk_options *o = p->o;
+    float s = 1 / sqrtf((float)o->embd);
+    uint32_t ff = expert_ff(o), sff = shared_ff(o);
+    char n[64];
+    mk_tensor_add(p->f, in_layer(n, l, "ffn_gate_inp.weight"), NTX_F32, o->embd, o->experts, 2 * s);
+    add_experts_of(p, in_layer(n, l, "ffn_down_exps.weight"), ff, o->embd, 1 / sqrtf((float)ff), more);
+    add_experts_of(p, in_layer(n, l, "ffn_gate_exps.weight"), o->embd, ff, s, false);
+    add_experts_of(p, in_layer(n, l, "ffn_up_exps.weight"), o->embd, ff, s, false);
+    if (!has_shared(o))
+        return;
+    add_vector(p, in_layer(n, l, "ffn_gate_inp_shexp.weight"), o->embd, 0, s);
+    add_matrix(p, in_layer(n, l, "ffn_down_shexp.weight"), sff, o->embd, 1 / sqrtf((float)sff), more);
+    add_matrix(p, in_layer(n, l, "ffn_gate_shexp.weight"), o->embd, sff, s, false);
+    add_matrix(p, in_layer(n, l, "ffn_up_shexp.weight"), o->embd, sff, s, false);
+}
+
+static void add_ffn(struct plan *p, uint32_t l, bool more)
+{
+    const struct mk_options *o = p->o;
+    float s = 1 / sqrtf((float)o->embd);
+    char n[64];
+    if (o->experts) {
+        add_moe(p, l, more);
+        return;
+    }
+    add_matrix(p, in_layer(n, l, "ffn_down.weight"), o->ff, o->embd, 1 / sqrtf((float)o->ff), more);
+    add_matrix(p, in_layer(n, l, "ffn_gate.weight"), o->embd, o->ff, s, false);
+    add_matrix(p, in_layer(n, l, "ffn_up.weight"), o->embd, o->ff, s, false);
+}
+
 /* In the order in which converters write a layer: not the order of execution. */
 static void add_layer(struct plan *p, uint32_t l)
 {
@@ -111,17 +159,15 @@ static void add_layer(struct plan *p, uint32_t l)
     float s = 1 / sqrtf((float)o->embd);
     char n[64];
     add_vector(p, in_layer(n, l, "attn_norm.weight"), o->embd, 1, 0.1f);
-    add_matrix(p, in_layer(n, l, "ffn_down.weight"), o->ff, o->embd, 1 / sqrtf((float)o->ff), more);
-    add_matrix(p, in_layer(n, l, "ffn_gate.weight"), o->embd, o->ff, s, false);
-    add_matrix(p, in_layer(n, l, "ffn_up.weight"), o->embd, o->ff, s, false);
+    add_ffn(p, l, more);
     add_vector(p, in_layer(n, l, "ffn_norm.weight"), o->embd, 1, 0.1f);
     add_matrix(p, in_layer(n, l, "attn_k.weight"), o->embd, kv, 1.5f * s, false);
     add_matrix(p, in_layer(n, l, "attn_output.weight"), q, o->embd, 0.7f / sqrtf((float)q), false);
     add_matrix(p, in_layer(n, l, "attn_q.weight"), o->embd, q, 1.5f * s, false);
     add_matrix(p, in_layer(n, l, "attn_v.weight"), o->embd, kv, s, more);
-    if (!strcmp(o->arch, "qwen2") || o->biases)
+    if (!strncmp(o->arch, "qwen2", 5) || o->biases)
         add_biases(p, l);
-    if (!strcmp(o->arch, "qwen3")) {
+    if (!strncmp(o->arch, "qwen3", 5)) {
         add_vector(p, in_layer(n, l, "attn_q_norm.weight"), p->head, 1, 0.1f);
         add_vector(p, in_layer(n, l, "attn_k_norm.weight"), p->head, 1, 0.1f);
     }
@@ -197,14 +243,22 @@ static void add_keys(struct plan *p, uint32_t orig)
     kv_u32(p, "block_count", o->layers);
     kv_u32(p, "context_length", o->ctx);
     kv_u32(p, "embedding_length", o->embd);
-    kv_u32(p, "feed_forward_length", o->ff);
+    kv_u32(p, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
     kv_u32(p, "attention.head_count", o->heads);
     kv_u32(p, "attention.head_count_kv", o->kv);
     kv_f32(p, "attention.layer_norm_rms_epsilon", 1e-5f);
-    if (p->head * o->heads != o->embd || !strcmp(o->arch, "qwen3")) {
+    if (p->head * o->heads != o->embd || !strncmp(o->arch, "qwen3", 5)) {
         kv_u32(p, "attention.key_length", p->head);
         kv_u32(p, "attention.value_length", p->head);
     }
+    if (o->experts) {
+        kv_u32(p, "expert_count", o->experts);
+        kv_u32(p, "expert_used_count", o->experts_used);
+    }
+    if (o->experts && strcmp(o->arch, "llama"))
+        kv_u32(p, "expert_feed_forward_length", expert_ff(o));
+    if (o->experts && has_shared(o))
+        kv_u32(p, "expert_shared_feed_forward_length", shared_ff(o));
     add_rope_keys(p, orig);
 }
 

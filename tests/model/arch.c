@@ -175,7 +175,7 @@ static void check_texts(void)
     size_t n;
     uint8_t *p = base(&n);
     memcpy(value_of(p, n, "general.architecture") + 12, "gem\nn", 5);
-    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, qwen2, qwen3");
+    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, qwen2, qwen3, qwen2moe, qwen3moe");
     p = base(&n);
     memcpy(value_of(p, n, "llama.rope.scaling.type") + 12, "longer", 6);
     finish(p, n, -EINVAL, "key 'llama.rope.scaling.type' names a scaling that is not supported");
@@ -209,7 +209,7 @@ static void check_extra_keys(void)
 {
     size_t n;
     uint8_t *p = with(add_experts, &n);
-    finish(p, n, -ENOTSUP, "key 'llama.expert_count' is 8: models with experts are not supported yet");
+    finish(p, n, -EINVAL, "key 'llama.expert_used_count' is missing");
     p = with(add_pattern, &n);
     finish(p, n, -ENOTSUP, "a sliding window with a pattern");
     p = with(add_unequal, &n);
@@ -218,6 +218,80 @@ static void check_extra_keys(void)
     finish(p, n, -ENOTSUP, "tensor 'blk.0.odd.weight' has no place in a llama model of 2 layers");
     p = with(add_empty, &n);
     finish(p, n, -EINVAL, "is an empty array");
+}
+
+static struct mk_options moe_options(const char *arch)
+{
+    struct mk_options o = make_options();
+    o.arch = arch;
+    o.experts = 6;
+    o.expert_ff = 48;
+    o.shared_ff = 80;
+    return o;
+}
+
+static void check_experts(void)
+{
+    static const struct { const char *arch, *first_gate; uint32_t shared; bool norm; } is[] = {
+        {"llama", "none", 0, true}, {"qwen2moe", "blk.1.ffn_gate_inp_shexp.weight", 80, false}, {"qwen3moe", "none", 0, true},
+    };
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct mk_options o = moe_options(is[i].arch);
+        struct opened x = open_model(&o);
+        const struct ntx_hparams *h = &x.m->hp;
+        CHECK(h->n_expert == 6 && h->n_expert_used == 2 && h->n_ff_exp == 48 && h->n_ff_shexp == is[i].shared);
+        CHECK(h->expert_norm == is[i].norm && h->expert_scale == 1);
+        CHECK_STR(name_of(&x, x.m->layers[1].ffn_gate_inp), "blk.1.ffn_gate_inp.weight");
+        CHECK_STR(name_of(&x, x.m->layers[1].ffn_down_exps), "blk.1.ffn_down_exps.weight");
+        CHECK_STR(name_of(&x, x.m->layers[1].ffn_gate_inp_shexp), is[i].first_gate);
+        CHECK_STR(name_of(&x, x.m->layers[1].ffn_gate), "none");
+        close_model(&x);
+    }
+}
+
+static void add_scale(struct mk_file *f) { mk_kv_f32(f, "qwen3moe.expert_weights_scale", 2.5f); mk_kv_bool(f, "qwen3moe.expert_weights_norm", false); }
+static void add_groups(struct mk_file *f) { mk_kv_u32(f, "qwen3moe.expert_group_count", 4); }
+static void add_sigmoid(struct mk_file *f) { mk_kv_u32(f, "qwen3moe.expert_gating_func", 2); }
+static void add_norm_number(struct mk_file *f) { mk_kv_u32(f, "qwen3moe.expert_weights_norm", 1); }
+static void add_qwen3_experts(struct mk_file *f) { mk_kv_u32(f, "qwen3.expert_count", 4); }
+
+static void refuse_moe(void (*extra)(struct mk_file *f), const char *key, uint32_t v, int rc, const char *text)
+{
+    struct mk_options o = moe_options("qwen3moe");
+    size_t n;
+    uint8_t *p = make_bytes_with(&o, extra, &n);
+    if (key)
+        set_u32(p, n, key, v);
+    finish(p, n, rc, text);
+}
+
+static void check_expert_refusals(void)
+{
+    struct mk_options o = make_options();
+    size_t n;
+    refuse_moe(NULL, "qwen3moe.expert_count", 0, -EINVAL, "key 'qwen3moe.expert_count' is 0; 1 to 1024 are possible");
+    refuse_moe(NULL, "qwen3moe.expert_count", 5000, -EINVAL, "key 'qwen3moe.expert_count' is 5000; 1 to 1024 are possible");
+    refuse_moe(NULL, "qwen3moe.expert_count", 5, -EINVAL, "tensor 'blk.0.ffn_gate_inp.weight' is 64 x 6 x 1 x 1, expected 64 x 5");
+    refuse_moe(NULL, "qwen3moe.expert_used_count", 0, -EINVAL, "key 'qwen3moe.expert_used_count' is 0; 1 to 6 are possible");
+    refuse_moe(NULL, "qwen3moe.expert_used_count", 7, -EINVAL, "key 'qwen3moe.expert_used_count' is 7; 1 to 6 are possible");
+    refuse_moe(NULL, "qwen3moe.expert_feed_forward_length", 64, -EINVAL, "is 64 x 48 x 6 x 1, expected 64 x 64 x 6");
+    refuse_moe(NULL, "qwen3moe.expert_feed_forward_length", 0, -EINVAL, "key 'qwen3moe.expert_feed_forward_length' is 0");
+    refuse_moe(add_groups, NULL, 0, -ENOTSUP, "experts in 4 groups are not supported");
+    refuse_moe(add_sigmoid, NULL, 0, -ENOTSUP, "key 'qwen3moe.expert_gating_func' is 2: only a softmax");
+    refuse_moe(add_norm_number, NULL, 0, -EINVAL, "key 'qwen3moe.expert_weights_norm' is neither true nor false");
+    o.arch = "qwen3";
+    uint8_t *p = make_bytes_with(&o, add_qwen3_experts, &n);
+    finish(p, n, -ENOTSUP, "key 'qwen3.expert_count' is 4: a qwen3 model has no experts");
+    o = moe_options("qwen3moe");
+    struct ntx_model *m;
+    struct ntx_err err = {0};
+    p = make_bytes_with(&o, add_scale, &n);
+    struct ntx_gguf *g = parse_ok(p, n);
+    CHECK_MSG(!ntx_model_open(g, &m, &err), "%s", err.text);
+    CHECK(m->hp.expert_scale == 2.5f && !m->hp.expert_norm);
+    ntx_model_free(m);
+    ntx_gguf_free(g);
+    free(p);
 }
 
 /* Accepted; what became of it. */
@@ -245,6 +319,8 @@ int main(void)
     check_names();
     check_texts();
     check_extra_keys();
+    check_experts();
+    check_expert_refusals();
     CHECK_EQ(accepted(add_equal).n_head_kv, 2);
     CHECK_EQ(accepted(add_window).ctx_train, 100);
     struct ntx_hparams h = accepted(add_old_scale);

@@ -56,6 +56,50 @@ static void expect_layer(uint32_t l)
     }
 }
 
+/* Router, shared expert, and of each expert its three matrices, whole. */
+static void expect_experts(uint32_t l, uint32_t n_expert)
+{
+    static const char *const parts[] = {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"};
+    const struct ntx_layer_weights *w = &the_chunks->layers[l];
+    char name[64];
+    CHECK(the_chunks->list[w->router.chunk0].fixed && w->router.n_chunks == 1 && w->router.n_out == n_expert);
+    next_chunk = w->expert[NTX_EXPERT_GATE].chunk0;
+    for (uint32_t e = 0; e < n_expert; e++)
+        for (int part = 0; part < NTX_EXPERT_PARTS; part++) {
+            const struct ntx_weight x = ntx_expert_weight(w, e, (enum ntx_expert_part)part);
+            const struct ntx_chunk *c = &the_chunks->list[next_chunk];
+            snprintf(name, sizeof name, "blk.%u.%s", l, parts[part]);
+            const struct ntx_gguf_tensor *t = ntx_gguf_tensor(the_gguf, name);
+            CHECK(x.chunk0 == next_chunk++ && x.n_chunks == 1 && x.chunk_rows == t->ne[1] && x.n_in == t->ne[0] && x.n_out == t->ne[1]);
+            CHECK(c->expert && !c->fixed && c->layer == l && c->file == t->file && c->bytes == t->bytes / n_expert && c->n_rows == t->ne[1]);
+            CHECK_EQ(c->offset, t->offset + e * (t->bytes / n_expert));
+        }
+}
+
+static void check_moe(const char *arch)
+{
+    struct mk_options o = make_options();
+    size_t n;
+    struct ntx_model *m;
+    struct ntx_chunks *c;
+    struct ntx_err err = {0};
+    o.arch = arch;
+    o.experts = 5;
+    uint8_t *p = make_bytes(&o, &n);
+    struct ntx_gguf *g = parse_ok(p, n);
+    CHECK(!ntx_model_open(g, &m, &err) && !ntx_chunks_make(m, 1000, &c, &err));
+    the_gguf = g;
+    the_chunks = c;
+    for (uint32_t l = 0; l < o.layers; l++)
+        expect_experts(l, 5);
+    CHECK_EQ(next_chunk, c->output_norm.chunk0);
+    CHECK((c->layers[0].gate_shared.tensor == NTX_NO_TENSOR) == (strcmp(arch, "qwen2moe") != 0));
+    ntx_chunks_free(c);
+    ntx_model_free(m);
+    ntx_gguf_free(g);
+    free(p);
+}
+
 static void check_model(const struct mk_options *o, uint64_t chunk_bytes)
 {
     size_t n;
@@ -106,5 +150,7 @@ int main(void)
     check_model(&o, 4096);
     o.arch = "qwen2";
     check_model(&o, 4096);
+    check_moe("llama");
+    check_moe("qwen2moe");
     return 0;
 }

@@ -7,7 +7,7 @@ struct mk_options make_options(void)
 {
     return (struct mk_options){.arch = "llama", .type = "F32", .name = "tiny", .rope_scaling = "none", .layers = 2, .embd = 64,
                                .ff = 96, .heads = 4, .kv = 2, .ctx = 128, .rope_base = 10000, .rope_factor = 1,
-                               .logit_scale = 3, .version = 3, .parts = 1, .seed = 1};
+                               .logit_scale = 3, .experts_used = 2, .version = 3, .parts = 1, .seed = 1};
 }
 
 /* path: [128], gets a new directory's name with /m.gguf behind it */
