@@ -74,7 +74,8 @@ static int make_buffers(struct ntx_engine *e)
     e->live = calloc(e->l->max_sessions, sizeof *e->live);
     e->rows = calloc(e->max_rows, sizeof *e->rows);
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
-    return e->live && e->rows && e->logits ? 0 : -ENOMEM;
+    e->riders = calloc(e->l->max_sessions, sizeof *e->riders);
+    return e->live && e->rows && e->logits && e->riders ? 0 : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)
@@ -88,6 +89,7 @@ static void free_engine(struct ntx_engine *e)
     free(e->live);
     free(e->rows);
     free(e->logits);
+    free(e->riders);
     free(e);
 }
 
@@ -126,6 +128,7 @@ static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_sink 
     pthread_mutex_lock(&e->lock);
     *e->last_job = j;
     e->last_job = &j->next;
+    ntx__engine_unwanted(e, j);
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
     return 0;

@@ -7,6 +7,9 @@
  * need before its first pass; others wait in the order of their coming. A session whose client does not read its
  * answers rests. Nothing of this changes a token: the value of a row depends on its own session only.
  *
+ * A pass that nobody wants any more, all its requests being cancelled or their clients gone, is cut short within milliseconds; one that still
+ * carries somebody goes on to its end.
+ *
  * A pass that fails (an unreadable file) ends the sessions that had rows in it, with the reason; the engine goes on. */
 #ifndef NTX_COMPUTED_ENGINE_H
 #define NTX_COMPUTED_ENGINE_H

@@ -3,7 +3,8 @@
  *
  *   engine.c       the thread, its jobs, waiting
  *   engine_job.c   requests become sessions, wait for KV, end
- *   engine_pass.c  who has rows in the next pass; what becomes of its results */
+ *   engine_pass.c  who has rows in the next pass; what becomes of its results
+ *   engine_riders.c  a pass that nobody wants any more is cut short */
 #ifndef NTX_COMPUTED_ENGINE_IMPL_H
 #define NTX_COMPUTED_ENGINE_IMPL_H
 
@@ -23,15 +24,23 @@ struct ntx_job {
     uint64_t asked_ns;
 };
 
+struct ntx__rider {
+    const struct ntx_sink *sink; /* to compare */
+    uint64_t request, session;
+};
+
 struct ntx_engine {
     struct ntx_engine_config c;
     struct ntx_loaded *l; /* c.loaded */
     pthread_t thread;
 
-    pthread_mutex_t lock; /* guards jobs, poked */
+    pthread_mutex_t lock; /* guards jobs, poked, riders, riding */
     pthread_cond_t wake;
     struct ntx_job *jobs, **last_job;
     bool poked;
+    struct ntx__rider *riders; /* [max_sessions] those in the pass that runs, less those that were cancelled meanwhile */
+    uint32_t n_riders;
+    uint64_t riding;           /* its number */
     atomic_uint n_working; /* requests that were submitted and have not had their last reply */
 
     struct ntx_session *sessions; /* in the order of their requests */
@@ -53,6 +62,11 @@ void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, cons
 void ntx__engine_drop(struct ntx_engine *e, struct ntx_session *s);
 void ntx__engine_gauges(struct ntx_engine *e);
 void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len);
+
+/* ---- engine_riders.c */
+bool ntx__engine_board(struct ntx_engine *e);  /* before a pass; false: jobs that wait have made it pointless */
+bool ntx__engine_alight(struct ntx_engine *e); /* after it; false: nobody wanted it any more, so it may have been cut short */
+void ntx__engine_unwanted(struct ntx_engine *e, const struct ntx_job *j); /* main thread, with the lock: j was queued */
 
 /* ---- engine_pass.c */
 bool ntx__engine_pass(struct ntx_engine *e); /* false: nobody has anything to compute now */

@@ -202,7 +202,11 @@ bool ntx__engine_pass(struct ntx_engine *e)
     lay_rows(e);
     if (!e->n_rows)
         return false;
+    if (!ntx__engine_board(e))
+        return true; /* the jobs that wait say what becomes of its sessions */
     int rc = run(e, &err);
+    if (!ntx__engine_alight(e) && rc == -ECANCELED)
+        return true; /* the same */
     for (uint32_t i = 0; i < e->n_live; i++) {
         struct ntx_session *s = e->live[i];
         if (!s->take)

@@ -27,6 +27,7 @@ struct ntx_skip {
     struct asked *asked;  /* [room] */
     uint32_t n_asked, n_waiting;
     bool given_up;
+    uint64_t cancelled;   /* 1 + the pass that nobody wants any more, 0 none */
     uint32_t *layers;     /* [max_rows] of the last pass; engine thread only */
     bool *lost;           /* [max_rows] */
 };
@@ -119,7 +120,7 @@ static struct timespec to_timespec(uint64_t ns)
 static void wait_for_answers(struct ntx_skip *s)
 {
     uint64_t now = ntx_now_ns(), deadline = now + s->c.wait_ms * 1000000ull, again = now + ASK_AGAIN_NS;
-    while (s->n_waiting && !s->given_up && now < deadline) {
+    while (s->n_waiting && !s->given_up && s->cancelled != s->pass + 1 && now < deadline) {
         struct timespec t = to_timespec(NTX_MIN(again, deadline));
         pthread_cond_timedwait(&s->answered, &s->lock, &t);
         now = ntx_now_ns();
@@ -188,6 +189,14 @@ void ntx_skip_ask_again(struct ntx_skip *s)
     pthread_mutex_lock(&s->lock);
     if (s->c.skips)
         ask(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void ntx_skip_cancel(struct ntx_skip *s, uint64_t pass)
+{
+    pthread_mutex_lock(&s->lock);
+    s->cancelled = pass + 1;
+    pthread_cond_signal(&s->answered);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -42,5 +42,6 @@ uint32_t ntx_skip_room(const struct ntx_skip *s);
 void ntx_skip_decision(struct ntx_skip *s, const Ntx__Decision *m);
 void ntx_skip_ask_again(struct ntx_skip *s); /* a predictor is there (again) */
 void ntx_skip_give_up(struct ntx_skip *s);   /* shutdown: nobody waits any more */
+void ntx_skip_cancel(struct ntx_skip *s, uint64_t pass); /* nobody waits for that pass's answers any more */
 
 #endif

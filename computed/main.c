@@ -21,7 +21,7 @@
 const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT ")";
 
 struct args {
-    const char *dir, *config, *model;
+    const char *dir, *config, *model, *fault;
     int alive_fd;
     bool service;
     enum ntx_log_level level;
@@ -41,6 +41,7 @@ static const struct argp_option options[] = {
     {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
     {"config", 'c', "FILE", 0, "configuration file; deploy/ntx.conf explains it", 0},
     {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
+    {"fault", 'f', "RULES", 0, "for tests: faults of that model's reads, as iod/source.h has them", 0},
     {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
     {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
     {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
@@ -55,6 +56,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case 'r': a->dir = arg; return 0;
     case 'c': a->config = arg; return 0;
     case 'm': a->model = arg; return 0;
+    case 'f': a->fault = arg; return 0;
     case 's': a->service = true; return 0;
     case 'q': a->level = NTX_LOG_WARN; return 0;
     case 'a':
@@ -174,6 +176,7 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
     a->grace_ms = args->service ? a->config.stop_grace_ms : CAPTIVE_GRACE_MS;
     if (args->model)
         load.path = (char *)(uintptr_t)args->model;
+    load.fault = (char *)(uintptr_t)(args->fault ? args->fault : "");
     int rc = ntx_server_new(&a->loop, &c, &a->server, err);
     if (rc)
         return rc;

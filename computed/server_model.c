@@ -236,13 +236,29 @@ static void check_workers(struct ntx_server *s, uint64_t now)
                     NTX_WORKERS_MS / 1000, s->c.dir);
 }
 
-/* A chunk of the arena that cannot be read: the model cannot be had. */
-static bool arena_failed(const struct ntx_loaded *l)
+/* Bytes of the arena's chunks that could not be read. */
+static uint64_t arena_failed(const struct ntx_loaded *l)
 {
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < l->region.hdr->n_chunks; i++)
         if (l->region.chunks[i].placement == NTX_PLACE_HOST && ntx_word_state(atomic_load(&l->region.state[i])) == NTX_FAILED)
-            return true;
-    return false;
+            bytes += l->region.chunks[i].bytes;
+    return bytes;
+}
+
+/* Who asked for the model is told and may ask again. A service that loads by itself has nobody to do so: it stays up, and the
+ * next request has the failed parts read once more (stream.c, begin). */
+static void on_arena_failed(struct ntx_server *s, bool settled)
+{
+    const char *why = s->iod_text[0] ? s->iod_text : "a part of the model could not be read";
+    if (s->loader.sink) {
+        ntx__model_fail(s, -EIO, "%s", why);
+    } else if (settled) {
+        ntx_log(NTX_LOG_ERR, "%s; it is tried again when a request needs it", why);
+        s->state = NTX_MODEL_READY;
+        tell_loaded(s);
+        ntx__server_step(s);
+    }
 }
 
 static void check_arena(struct ntx_server *s, uint64_t now)
@@ -253,9 +269,10 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         tell_loaded(s);
         ntx__server_step(s);
     } else if (done < total && now - s->progress_ns >= PROGRESS_NS) {
+        uint64_t failed = arena_failed(s->loaded);
         s->progress_ns = now;
-        if (arena_failed(s->loaded))
-            ntx__model_fail(s, -EIO, "%s", s->iod_text[0] ? s->iod_text : "a part of the model could not be read");
+        if (failed)
+            on_arena_failed(s, done + failed == total);
         else if (s->loader.sink)
             ntx_mail_progress(s->mail, s->loader.sink, s->loader.id, "load", done, total);
     }

@@ -112,7 +112,7 @@ static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
         since = ntx_now_ns();
         began = ntx__stream_stall_begin(s);
     }
-    int rc = atomic_load_explicit(&s->failed, memory_order_acquire);
+    int rc = 0;
     while (!rc && ntx_word_state(seen) != NTX_READY && ntx_word_state(seen) != NTX_FAILED) {
         rc = ntx__stream_pause(s, word, seen, since, "chunk", chunk);
         seen = atomic_load_explicit(word, memory_order_acquire);
@@ -163,6 +163,9 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
     struct ntx_stream *s = of(w);
     if (chunk >= s->r->hdr->n_chunks)
         return ntx__stream_fail(s, -EINVAL, "there is no chunk %u", chunk);
+    int rc = ntx__stream_check_abort(s); /* also where nothing has to be waited for: a pass over a resident model can be long, too */
+    if (rc)
+        return rc;
     const struct ntx_plan_chunk *c = &s->r->chunks[chunk];
     switch (c->placement) {
     case NTX_PLACE_HOST:
@@ -240,11 +243,29 @@ static int make_room(struct ntx_stream *s)
     return rc;
 }
 
+/* Host chunks that could not be read are wanted once more: what ailed the drive may be over. The words before the count, which iod takes for a
+ * sign to look at all words anew; before iod_asleep is looked at, too. */
+static void read_again(struct ntx_stream *s)
+{
+    const struct ntx_region_hdr *h = s->r->hdr;
+    bool any = false;
+    for (uint32_t i = 0; i < h->n_chunks; i++) {
+        uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_relaxed);
+        if (ntx_word_state(w) == NTX_FAILED && s->r->chunks[i].placement == NTX_PLACE_HOST)
+            any |= atomic_compare_exchange_strong(&s->r->state[i], &w, ntx_word(0, NTX_FREE));
+    }
+    if (!any)
+        return;
+    atomic_fetch_add(&s->r->hdr->host_again, 1);
+    ntx__stream_wake(s);
+}
+
 static int begin(struct ntx_weights *w, uint64_t pass)
 {
     struct ntx_stream *s = of(w);
     int rc = 0;
     atomic_store_explicit(&s->failed, 0, memory_order_relaxed);
+    s->begun = pass;
     if (s->in_pass || pass < s->next_pass || pass - s->next_pass > PASSES_LEFT_OUT)
         return ntx__stream_fail(s, -EINVAL, "pass %llu cannot begin: %llu is the next", (unsigned long long)pass, (unsigned long long)s->next_pass);
     if ((rc = ntx__stream_check_abort(s)))
@@ -256,6 +277,7 @@ static int begin(struct ntx_weights *w, uint64_t pass)
         if (p < pass) /* a number whose pass never ran: iod may have read for it all the same */
             leave_rest(s);
     }
+    read_again(s);
     s->in_pass = true;
     return 0;
 }

@@ -26,6 +26,9 @@ struct ntx_weights *ntx_stream_weights(struct ntx_stream *s);
  * all waits (shutdown, a worker that does not come back): every waiter wakes and gets err. 0 clears it. */
 void ntx_stream_io_error(struct ntx_stream *s, uint32_t chunk, const char *text);
 void ntx_stream_abort(struct ntx_stream *s, int err, const char *text);
+/* Any thread: nobody wants pass `pass` any more; it fails with -ECANCELED at its next chunk, or the next slice of a wait. Another pass is not
+ * touched, whether this one has begun, has ended or never runs. What iod has begun to read for it ends when it ends. */
+void ntx_stream_cancel(struct ntx_stream *s, uint64_t pass);
 
 /* Death of iod (main thread): what was FILLING becomes FREE / EMPTY / POSTED again; its slots and frames are tainted. */
 void ntx_stream_iod_died(struct ntx_stream *s);

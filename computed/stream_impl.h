@@ -5,7 +5,7 @@
  *   stream_rows.c   rows on demand
  *   stream_death.c  what the main thread does to the region when iod has died
  *
- * Threads. Engine: begin, end, skip, rows, drop_layer. Compute threads: acquire, release. Main: errors, abort, death. What two of them
+ * Threads. Engine: begin, end, skip, rows, drop_layer. Compute threads: acquire, release. Main: errors, abort, cancel, death. What two of them
  * touch is atomic, or under `lock`. */
 #ifndef NTX_COMPUTED_STREAM_IMPL_H
 #define NTX_COMPUTED_STREAM_IMPL_H
@@ -41,10 +41,12 @@ struct ntx_stream {
     pthread_cond_t text_came;
 
     uint64_t pass, next_pass;      /* engine: the one that runs, and the least that may begin */
+    uint64_t begun;                /* engine: the pass that was begun last, be it that it only waits for room */
     bool in_pass;
     _Atomic uint8_t *hold;         /* [n_sched] enum ntx__hold */
     _Atomic int failed;            /* errno of this pass's failure, 0 none */
     _Atomic int aborted;           /* errno, by ntx_stream_abort */
+    _Atomic uint64_t cancelled;    /* 1 + the pass that nobody wants any more, 0 none */
     _Atomic bool stalling;         /* one of the waiting threads counts the time of all */
 
     struct ntx__late *late;        /* lock; [2 * n_sched] */
@@ -62,7 +64,7 @@ int ntx__stream_fail(struct ntx_stream *s, int rc, const char *fmt, ...) __attri
 /* Same, for a read that iod gave up; waits a moment for iod's own words. */
 int ntx__stream_fail_read(struct ntx_stream *s, uint32_t chunk, uint32_t file, uint64_t offset, uint64_t bytes, int err);
 
-/* The errno of the pass's failure, or of an abort (which fails it); 0: go on. */
+/* The errno of the pass's failure, or of an abort or cancel (which fail it); 0: go on. */
 int ntx__stream_check_abort(struct ntx_stream *s);
 
 /* Waits until the word is READY, FAILED or SKIPPED with generation gen; *seen is what it was then. Fails (and so ends the

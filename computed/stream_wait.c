@@ -113,10 +113,14 @@ void ntx_stream_abort(struct ntx_stream *s, int err, const char *text)
     pthread_mutex_unlock(&s->lock);
 }
 
+void ntx_stream_cancel(struct ntx_stream *s, uint64_t pass) { atomic_store(&s->cancelled, pass + 1); }
+
 int ntx__stream_check_abort(struct ntx_stream *s)
 {
     char text[sizeof s->abort_text];
     int rc = atomic_load(&s->aborted);
+    if (!rc && atomic_load_explicit(&s->cancelled, memory_order_relaxed) == s->begun + 1)
+        return fail_text(s, -ECANCELED, "cancelled");
     if (!rc)
         return atomic_load_explicit(&s->failed, memory_order_acquire);
     pthread_mutex_lock(&s->lock);

@@ -44,6 +44,7 @@ struct ntx_iod_core {
 
     uint64_t cursor;          /* least ring sequence that may still have to be read */
     uint32_t host_next;       /* least chunk that may still have to be read into the arena */
+    uint32_t host_again;      /* the region's, when host_next was last set to 0 */
     uint32_t demand_next;     /* demands are looked at in turn from here */
     uint32_t demand_seen;     /* demand_posted when no POSTED word was left */
     bool demand_scan;

@@ -147,6 +147,11 @@ static bool ring_job(struct ntx_iod_core *c, uint64_t seq, struct ntx__job *j)
 static uint32_t host_chunk(struct ntx_iod_core *c)
 {
     const struct ntx_region *r = c->r;
+    uint32_t again = load(&r->hdr->host_again); /* before the words: one set FREE later changes it again */
+    if (again != c->host_again) {
+        c->host_again = again;
+        c->host_next = 0;
+    }
     while (c->host_next < r->hdr->n_chunks && (r->chunks[c->host_next].placement != NTX_PLACE_HOST ||
                                                ntx_word_state(load(&r->state[c->host_next])) != NTX_FREE))
         c->host_next++;

@@ -3,7 +3,7 @@
  *   0            header        struct ntx_region_hdr, geometry first (constant), then one cache line per live word
  *   off_chunks   plan table    struct ntx_plan_chunk [n_chunks]   constant once announced
  *   off_sched    schedule      uint32_t [n_sched]                 chunk numbers of the streamed chunks, in order of use
- *   off_state    chunk state   _Atomic uint32_t [n_chunks]        of host chunks: iod writes, computed waits
+ *   off_state    chunk state   _Atomic uint32_t [n_chunks]        of host chunks: iod writes, computed waits, and sets FAILED back
  *   off_desc     descriptors   struct ntx_desc [n_desc]           the ring
  *   off_taint    taint         _Atomic uint32_t [n_slots]         computed writes
  *   off_pass     drop maps     struct ntx_pass_map [NTX_PASS_MAPS]
@@ -21,6 +21,7 @@
  *   READY(lap) | FAILED(lap) | SKIPPED(lap)   iod; computed then reads the bytes at slot + shift, and writes FREE(lap + 1)
  * The words alone tell everything: a restarted iod finds the next sequence to fill as the least FREE one.
  * Words of host chunks: FREE (nothing read yet) -> FILLING -> READY | FAILED, all with gen 0 but FAILED, whose gen is the positive errno.
+ * computed sets FAILED ones FREE when the next pass begins, and counts host_again: they are read once more.
  * One producer (iod), one consumer (computed). computed sleeps on the word by futex; iod sleeps in its event loop
  * and sets iod_asleep first; computed writes the wake eventfd only when iod_asleep is set and half the ring is free.
  *
@@ -128,6 +129,7 @@ struct ntx_region_hdr {
 
     _Alignas(64) _Atomic uint32_t iod_asleep;      /* iod */
     _Alignas(64) _Atomic uint32_t demand_posted;   /* computed: count of posts so far; iod compares with what it took */
+    _Atomic uint32_t host_again;                   /* computed: count of times that FAILED host chunks were set FREE; iod then looks at all anew */
     _Alignas(64) _Atomic uint64_t current_pass;    /* computed: the pass being executed, for the monitors */
     _Alignas(64) _Atomic uint32_t stop;            /* computed: 1 = detach, read nothing any more */
 };

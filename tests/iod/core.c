@@ -381,6 +381,12 @@ static void test_host_failure(void)
     CHECK_EQ(f.r.state[0], ntx_word(EIO, NTX_FAILED));
     CHECK_EQ(fake_settle(&f), 1);
     CHECK_EQ(f.r.state[1], ntx_word(0, NTX_READY));
+    /* computed wants it once more: iod has passed it by, and looks again only because it was told */
+    f.r.state[0] = ntx_word(0, NTX_FREE);
+    CHECK_EQ(fake_settle(&f), 0);
+    f.r.hdr->host_again++;
+    CHECK_EQ(fake_settle(&f), 1);
+    CHECK_EQ(f.r.state[0], ntx_word(0, NTX_READY));
     fake_free(&f);
 }
 
