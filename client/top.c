@@ -1,132 +1,26 @@
 /* ntx-top: the pipeline at a glance. Reads the counters' file (read-only shared memory) and /proc; asks the daemons nothing, so it
- * works while they are busy and costs them nothing. Rates are differences between two samples. */
+ * works while they are busy and costs them nothing. This file: options, and the loops that show. */
 #include <argp.h>
 #include <errno.h>
-#include <inttypes.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "client/client.h"
 #include "client/options.h"
+#include "client/top_screen.h"
+#include "client/top_view.h"
 #include "common/util.h"
 #include "ntx_version.h"
-#include "shm/counters.h"
-
-struct sample {
-    uint64_t t_ns;
-    uint64_t v[NTX_N_COUNTERS];
-};
 
 struct options {
-    bool once;
+    bool once, json, no_color, ascii;
     double interval;
     const char *dir;
 };
-
-static void take(const struct ntx_counters *c, struct sample *s)
-{
-    s->t_ns = ntx_now_ns();
-    for (int i = 0; i < NTX_N_COUNTERS; i++)
-        s->v[i] = ntx_counter_get(c, (enum ntx_counter)i);
-}
-
-/* Proportional set size of a process in bytes; resident size where the former may not be read; 0 when it is gone. */
-static uint64_t memory_of(uint64_t pid)
-{
-    char path[64], line[256];
-    unsigned long long kb, pages;
-    uint64_t bytes = 0;
-    snprintf(path, sizeof path, "/proc/%" PRIu64 "/smaps_rollup", pid);
-    FILE *f = fopen(path, "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "Pss: %llu kB", &kb) == 1)
-            bytes = kb * 1024;
-    if (f)
-        fclose(f);
-    if (bytes)
-        return bytes;
-    snprintf(path, sizeof path, "/proc/%" PRIu64 "/statm", pid);
-    if ((f = fopen(path, "r"))) {
-        if (fscanf(f, "%*u %llu", &pages) == 1)
-            bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
-        fclose(f);
-    }
-    return bytes;
-}
-
-#define NOW(name) (b->v[NTX_C_##name])
-#define DIFF(name) ((double)(b->v[NTX_C_##name] - a->v[NTX_C_##name]))
-
-static void bar(double share, int width)
-{
-    int full = (int)(NTX_MAX(0.0, NTX_MIN(1.0, share)) * width + 0.5);
-    putchar('[');
-    for (int i = 0; i < width; i++)
-        putchar(i < full ? '#' : '.');
-    putchar(']');
-}
-
-static void show_process(const char *name, uint64_t pid, double cpu_ns, double s)
-{
-    char buf[32];
-    if (!pid) {
-        printf("  %-14s -\n", name);
-        return;
-    }
-    printf("  %-14s pid %-8" PRIu64 " cpu %6.1f %%   memory %s\n", name, pid, cpu_ns / s / 1e7, ntx_format_size(memory_of(pid), buf, sizeof buf));
-}
-
-/* What the pipeline waits for, from where the time went. A pass may last longer than the interval, and is counted at its end:
- * while sessions generate, all of the interval is theirs. */
-static const char *limit(const struct sample *a, const struct sample *b)
-{
-    double interval = (double)(b->t_ns - a->t_ns);
-    double pass = NOW(comp_sessions) ? NTX_MAX(interval, DIFF(comp_pass_ns)) : DIFF(comp_pass_ns);
-    double stall = NTX_MAX(DIFF(comp_stall_ns), DIFF(iod_busy_ns) - DIFF(comp_cpu_ns));
-    if (pass <= 0)
-        return "nothing: idle";
-    if (stall > 0.5 * pass)
-        return "the drive";
-    if (stall > 0.1 * pass)
-        return "the drive and computing, about even";
-    return "computing (memory or arithmetic)";
-}
-
-static void show(const struct sample *a, const struct sample *b)
-{
-    char m[32], h[32], st[32];
-    double s = (double)(b->t_ns - a->t_ns) / 1e9;
-    double rate = DIFF(iod_bytes_read) / s, ceiling = (double)(NOW(comp_ceiling_bps) ? NOW(comp_ceiling_bps) : NOW(iod_best_bps));
-    double model = (double)NTX_MAX(NOW(comp_bytes_model), 1u);
-    show_process("ntx-computed", NOW(comp_pid), DIFF(comp_cpu_ns), s);
-    show_process("ntx-iod", NOW(iod_pid), DIFF(iod_cpu_ns), s);
-    show_process("ntx-predictor", NOW(pred_pid), DIFF(pred_cpu_ns), s);
-    printf("  drive     ");
-    bar(ceiling > 0 ? rate / ceiling : 0, 20);
-    if (ceiling > 0)
-        printf(" %.2f of %.2f GB/s (%s), %.1f MB in flight\n", rate / 1e9, ceiling / 1e9, NOW(comp_ceiling_bps) ? "emulated" : "its best so far",
-               (double)NOW(iod_inflight) / 1e6);
-    else
-        printf(" %.2f GB/s (ceiling not known yet), %.1f MB in flight\n", rate / 1e9, (double)NOW(iod_inflight) / 1e6);
-    printf("  ring      ");
-    bar((double)NOW(comp_ring_ready) / (double)NTX_MAX(NOW(comp_ring_slots), 1u), 20);
-    printf(" %" PRIu64 " of %" PRIu64 " slots ready, %" PRIu64 " tainted\n", NOW(comp_ring_ready), NOW(comp_ring_slots), NOW(comp_tainted_slots));
-    printf("  model     ");
-    bar((double)NOW(comp_bytes_host) / model, 20);
-    printf(" %s: %s in RAM, %s read for each pass\n", ntx_format_size(NOW(comp_bytes_model), m, sizeof m),
-           ntx_format_size(NOW(comp_bytes_host), h, sizeof h), ntx_format_size(NOW(comp_bytes_storage), st, sizeof st));
-    printf("  sessions   %" PRIu64 " generating, %" PRIu64 " waiting; KV %" PRIu64 " of %" PRIu64 " blocks\n", NOW(comp_sessions), NOW(comp_queued),
-           NOW(comp_kv_blocks_used), NOW(comp_kv_blocks));
-    printf("  tokens     %.2f tok/s generated, %.2f tok/s of prompt, %.2f passes/s\n", DIFF(comp_tokens) / s, DIFF(comp_prompt_tokens) / s,
-           DIFF(comp_passes) / s);
-    printf("  predictor  %.1f decisions/s; skipped chunks: %" PRIu64 " early, %" PRIu64 " late\n", DIFF(comp_decisions) / s, NOW(comp_skip_early),
-           NOW(comp_skip_late));
-    printf("  limit      %s\n", limit(a, b));
-}
 
 static error_t parse_opt(int key, char *arg, struct argp_state *st)
 {
@@ -134,6 +28,9 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     char *end;
     switch (key) {
     case 'o': o->once = true; return 0;
+    case 'j': o->json = true; return 0;
+    case 'n': o->no_color = true; return 0;
+    case 'a': o->ascii = true; return 0;
     case 'd':
         o->interval = strtod(arg, &end);
         if (*end || !(o->interval >= 0.05 && o->interval <= 3600))
@@ -145,67 +42,186 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     }
 }
 
-/* Two samples, the second after the interval; -EINTR when a signal came meanwhile. */
-static int wait_interval(double seconds)
+static void nap(double seconds)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
     struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    return sigtimedwait(&set, NULL, &t) > 0 ? -EINTR : 0;
+    nanosleep(&t, NULL);
 }
 
-static int watch(const struct options *o, const char *dir, struct ntx_err *err)
+static int columns(void)
+{
+    const char *s = getenv("COLUMNS");
+    int n = s ? atoi(s) : 0;
+    return n >= 40 && n <= NTX_CANVAS_W ? n : 80;
+}
+
+static int show_once(const struct options *o, struct ntx_top *t)
+{
+    nap(o->interval);
+    ntx_top_step(t);
+    if (o->json) {
+        char *text = ntx_top_json(t);
+        if (text)
+            puts(text);
+        free(text);
+        return text ? 0 : -ENOMEM;
+    }
+    struct ntx_canvas *c = malloc(sizeof *c);
+    if (!c)
+        return -ENOMEM;
+    ntx_canvas_begin(c, columns(), NTX_MAX(24, 21 + (int)t->n_sessions), o->ascii);
+    ntx_top_draw(c, t, false);
+    c->h--; /* no keys here */
+    ntx_canvas_print(c, stdout);
+    free(c);
+    return 0;
+}
+
+struct live {
+    struct options o;
+    struct ntx_canvas canvas;
+    bool paused, help;
+    uint64_t due_ns;
+};
+
+static void redraw(struct live *l, const struct ntx_top *t)
+{
+    int w, h;
+    ntx_screen_size(&w, &h);
+    ntx_canvas_begin(&l->canvas, w, h, l->o.ascii);
+    if (w < 40 || h < 8)
+        ntx_canvas_text(&l->canvas, 0, 0, NTX_MARK_PLAIN, "ntx-top needs 40 x 8");
+    else if (l->help)
+        ntx_top_draw_help(&l->canvas);
+    else
+        ntx_top_draw(&l->canvas, t, l->paused);
+    ntx_screen_show(&l->canvas);
+}
+
+/* False: quit. */
+static bool on_key(struct live *l, int key)
+{
+    if (key == 'q' || key == 'Q')
+        return false;
+    if (l->help && key != NTX_KEY_SIZE) {
+        l->help = false;
+        return true;
+    }
+    switch (key) {
+    case 'h':
+    case '?': l->help = true; break;
+    case 'p':
+    case ' ': l->paused = !l->paused; break;
+    case 'a': l->o.ascii = !l->o.ascii; break;
+    case '+': l->o.interval = NTX_MIN(l->o.interval * 2, 60.0); break;
+    case '-': l->o.interval = NTX_MAX(l->o.interval / 2, 0.05); break;
+    }
+    return true;
+}
+
+/* The daemons may be started anew while we look: then there is another file under the same name. */
+static bool replaced(const char *dir, const struct ntx_top *t)
+{
+    const struct ntx_counters *now;
+    bool other = !ntx_counters_open(dir, &now, NULL);
+    if (other) {
+        other = now->started_ns != t->c->started_ns;
+        ntx_counters_close((struct ntx_counters *)(uintptr_t)now);
+    }
+    return other;
+}
+
+static void look_again(const char *dir, struct ntx_top *t)
 {
     const struct ntx_counters *c;
-    struct sample a, b;
-    int rc = ntx_counters_open(dir, &c, err);
-    if (rc)
+    if (!replaced(dir, t) || ntx_counters_open(dir, &c, NULL))
+        return;
+    ntx_counters_close((struct ntx_counters *)(uintptr_t)t->c);
+    ntx_top_begin(t, c);
+}
+
+static int show_live(const struct options *o, const char *dir, struct ntx_top *t, struct ntx_err *err)
+{
+    struct live *l = calloc(1, sizeof *l);
+    int rc = l ? ntx_screen_open(!o->no_color && !getenv("NO_COLOR"), err) : ntx_err_set(err, -ENOMEM, "no memory");
+    if (rc) {
+        free(l);
         return rc;
-    take(c, &a);
-    do {
-        if ((rc = wait_interval(o->interval)))
-            break;
-        take(c, &b);
-        if (!o->once)
-            fputs("\033[H\033[2J", stdout);
-        printf("ntx-top %s   %s\n", NTX_VERSION, dir);
-        show(&a, &b);
-        fflush(stdout);
-        a = b;
-    } while (!o->once);
-    ntx_counters_close((struct ntx_counters *)(uintptr_t)c);
-    return rc == -EINTR ? 0 : rc;
+    }
+    l->o = *o;
+    l->due_ns = ntx_now_ns() + 200000000u; /* the first picture comes soon */
+    redraw(l, t);
+    for (bool on = true; on;) {
+        uint64_t now = ntx_now_ns();
+        int key = ntx_screen_key(l->due_ns > now ? (int)((l->due_ns - now) / 1000000) + 1 : 0);
+        if (key != NTX_KEY_NONE)
+            on = on_key(l, key);
+        if (ntx_now_ns() >= l->due_ns) {
+            l->due_ns = ntx_now_ns() + (uint64_t)(l->o.interval * 1e9);
+            look_again(dir, t);
+            if (!l->paused)
+                ntx_top_step(t);
+        }
+        redraw(l, t);
+    }
+    ntx_screen_close();
+    free(l);
+    return 0;
 }
 
 const char *argp_program_version = "ntx-top " NTX_BUILD;
 
+static void find_dir(const struct options *o, char *dir, size_t n, struct ntx_err *err)
+{
+    char path[300];
+    if (o->dir) {
+        snprintf(dir, n, "%s", o->dir);
+        return;
+    }
+    if (ntx_runtime_dir(false, dir, n, err))
+        *dir = 0;
+    snprintf(path, sizeof path, "%s/counters", dir);
+    if (!getenv("NTX_RUNTIME") && access(path, F_OK) && !access("/run/ntx/counters", F_OK))
+        snprintf(dir, n, "/run/ntx");
+}
+
 int main(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"once", 'o', NULL, 0, "print once and exit", 0},
+        {"once", 'o', NULL, 0, "print the picture once and exit", 0},
+        {"json", 'j', NULL, 0, "print everything once as JSON and exit", 0},
         {"interval", 'd', "SECONDS", 0, "time between samples (default 1)", 0},
+        {"ascii", 'a', NULL, 0, "no characters beyond ASCII (default: as the locale says)", 0},
+        {"no-color", 'n', NULL, 0, "no colours (also with NO_COLOR in the environment)", 0},
         {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: as ntx finds it)", 0},
         {0},
     };
-    static const struct argp argp = {options, parse_opt, "", "What the daemons do right now: rates, memory, placement, and what limits.", NULL, NULL, NULL};
+    static const struct argp argp = {options, parse_opt, "",
+                                     "What the daemons do right now: rates on each link and their ceilings, memory, placement by layer, sessions, and what "
+                                     "limits.\vPress h for what the picture says. It reads the daemons' counters and asks them nothing.",
+                                     NULL, NULL, NULL};
     struct options o = {.interval = 1};
     struct ntx_err err = {0};
+    const struct ntx_counters *c;
     char dir[256];
     argp_err_exit_status = NTX_EXIT_USAGE;
+    setlocale(LC_CTYPE, "");
     argp_parse(&argp, argc, argv, 0, NULL, &o);
-    ntx_client_signals();
-    if (o.dir)
-        snprintf(dir, sizeof dir, "%s", o.dir);
-    else if (ntx_runtime_dir(false, dir, sizeof dir, &err))
+    o.ascii |= strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
+    find_dir(&o, dir, sizeof dir, &err);
+    if (!*dir)
         return fprintf(stderr, "ntx-top: %s\n", err.text), NTX_EXIT_FAILED;
-    char path[300];
-    snprintf(path, sizeof path, "%s/counters", dir);
-    if (!o.dir && !getenv("NTX_RUNTIME") && access(path, F_OK) && !access("/run/ntx/counters", F_OK))
-        snprintf(dir, sizeof dir, "/run/ntx");
-    int rc = watch(&o, dir, &err);
+    int rc = ntx_counters_open(dir, &c, &err);
     if (rc)
         return fprintf(stderr, "ntx-top: %s; no daemons run there (start them with `ntx up MODEL` or `systemctl start ntx.target`)\n", err.text), NTX_EXIT_FAILED;
-    return 0;
+    struct ntx_top *t = calloc(1, sizeof *t);
+    if (!t)
+        return NTX_EXIT_FAILED;
+    ntx_top_begin(t, c);
+    rc = o.once || o.json ? show_once(&o, t) : show_live(&o, dir, t, &err);
+    if (rc)
+        fprintf(stderr, "ntx-top: %s\n", err.text[0] ? err.text : strerror(-rc));
+    ntx_counters_close((struct ntx_counters *)(uintptr_t)t->c);
+    free(t);
+    return rc ? NTX_EXIT_FAILED : 0;
 }

@@ -5,6 +5,7 @@
 
 #include "common/util.h"
 #include "computed/engine_impl.h"
+#include "computed/monitor.h"
 
 #define MAX_SESSIONS 64 /* of one client, idle ones included */
 
@@ -121,6 +122,7 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
     s->run.finish = finish;
     s->run.predictor_lost = s->predictor_lost;
     ntx_run_ended(&s->run, e->c.counters);
+    ntx_monitor_answer(e->c.counters, s);
     char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
     leave(e, s);
     ntx_mail_done(e->c.mail, s->sink, s->request, finish, stats);
@@ -354,4 +356,5 @@ void ntx__engine_gauges(struct ntx_engine *e)
     ntx_gauge(e->c.counters, NTX_C_comp_sessions, running);
     ntx_gauge(e->c.counters, NTX_C_comp_queued, count_queued(e));
     ntx_gauge(e->c.counters, NTX_C_comp_kv_blocks_used, ntx_kv_pool_used(e->l->kv));
+    ntx_monitor_sessions(e->c.counters, e->sessions);
 }

@@ -5,6 +5,7 @@
 
 #include "common/util.h"
 #include "computed/engine_impl.h"
+#include "computed/monitor.h"
 
 static size_t logits_reply_bytes(const struct ntx_engine *e)
 {
@@ -112,7 +113,9 @@ static void count_pass(struct ntx_engine *e, uint64_t t0)
     struct timespec cpu;
     ntx_count(e->c.counters, NTX_C_comp_passes, 1);
     ntx_count(e->c.counters, NTX_C_comp_rows, e->n_rows);
-    ntx_count(e->c.counters, NTX_C_comp_pass_ns, ntx_now_ns() - t0);
+    uint64_t now = ntx_now_ns();
+    ntx_count(e->c.counters, NTX_C_comp_pass_ns, now - t0);
+    ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_PASS, t0, now, e->n_rows, e->pass - 1, 0);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
 }
@@ -146,7 +149,9 @@ static void give_token(struct ntx_engine *e, struct ntx_session *s, const struct
         ntx__engine_fail(e, s, rc, strerror(-rc));
         return;
     }
+    uint64_t before = s->run.generated ? s->run.last_ns : 0;
     ntx_run_token(&s->run, e->c.counters);
+    ntx_monitor_token(e->c.counters, s, before);
     ntx_count(e->c.counters, NTX_C_comp_tokens, 1);
     ntx__engine_send_token(e, s, token, text, len);
     if (finish)

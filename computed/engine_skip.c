@@ -137,6 +137,8 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
     (void)b;
     if (!s->c.skips)
         return;
+    uint64_t t0 = ntx_now_ns();
+    uint32_t left_out = 0;
     pthread_mutex_lock(&s->lock);
     wait_for_answers(s);
     for (uint32_t i = 0; i < s->n_asked; i++) {
@@ -148,7 +150,9 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
             skip[(size_t)a->row * NTX_MAP_WORDS + w] = a->skip[w];
             s->layers[a->row] += (uint32_t)__builtin_popcountll(a->skip[w]);
         }
+        left_out += s->layers[a->row];
     }
+    ntx_traced(s->c.counters, NTX_TRACE_COMPUTED, NTX_TR_DECISION, t0, ntx_now_ns(), left_out, s->pass, s->n_asked);
     s->n_asked = s->n_waiting = 0;
     pthread_mutex_unlock(&s->lock);
 }
@@ -166,8 +170,11 @@ uint32_t ntx_skip_room(const struct ntx_skip *s) { return s->room; }
 static void take_bits(const struct ntx_skip *s, const Ntx__Decision *m, uint64_t *skip)
 {
     for (uint32_t l = s->c.probe_layer + 1; l < s->c.n_layers && l / 8 < m->skip.len; l++)
-        if (m->skip.data[l / 8] >> (l % 8) & 1)
+        if (m->skip.data[l / 8] >> (l % 8) & 1) {
             skip[l / 64] |= 1ull << (l % 64);
+            if (s->c.counters)
+                atomic_fetch_add_explicit(&s->c.counters->mon.layer[l].predicted, 1, memory_order_relaxed);
+        }
 }
 
 void ntx_skip_decision(struct ntx_skip *s, const Ntx__Decision *m)
@@ -180,6 +187,8 @@ void ntx_skip_decision(struct ntx_skip *s, const Ntx__Decision *m)
         a->waiting = false;
         if (!--s->n_waiting)
             pthread_cond_signal(&s->answered);
+    } else {
+        ntx_count(s->c.counters, NTX_C_comp_decisions_late, 1);
     }
     pthread_mutex_unlock(&s->lock);
 }

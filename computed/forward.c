@@ -196,6 +196,7 @@ static void skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer)
 static int run_layer(struct ntx_forward *f)
 {
     int rc = 0;
+    uint64_t t0 = ntx_now_ns();
     choose_rows(f);
     if (f->n_live)
         rc = ntx__llama_layer(f);
@@ -203,6 +204,8 @@ static int run_layer(struct ntx_forward *f)
         skip_chunks(f, f->c.chunks->layers[f->layer].attn_norm.chunk0, f->layer);
     if (rc)
         return rc;
+    if (f->n_live)
+        ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_now_ns(), f->layer, f->b->pass, f->n_live);
     if (f->trace)
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
     if (f->layer == f->c.skip.probe_layer)
@@ -226,8 +229,12 @@ static uint32_t choose_logits(struct ntx_forward *f)
 /* A pass that only fills KV has no use for the output matrix: like a layer that every row skips. */
 static int run_output(struct ntx_forward *f)
 {
-    if (choose_logits(f))
-        return ntx__llama_output(f);
+    uint64_t t0 = ntx_now_ns();
+    if (choose_logits(f)) {
+        int rc = ntx__llama_output(f);
+        ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_now_ns(), f->hp->n_layers, f->b->pass, f->n_live);
+        return rc;
+    }
     skip_chunks(f, f->c.chunks->output_norm.chunk0, f->hp->n_layers);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include "computed/kv.h"
 #include "computed/weights.h"
 #include "model/chunk.h"
+#include "shm/counters.h"
 
 struct ntx_row {
     int32_t token;
@@ -45,6 +46,7 @@ struct ntx_forward_config {
     struct ntx_weights *weights;
     uint32_t threads, max_rows, ctx; /* ctx: longest session in tokens */
     struct ntx_skip_hooks skip;
+    struct ntx_counters *counters;   /* for the trace; may be NULL */
 };
 
 struct ntx_forward;

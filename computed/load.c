@@ -200,6 +200,7 @@ static void fill_tables(struct ntx_loaded *l)
 int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *counters, struct ntx_err *err)
 {
     l->plan->geo.epoch = epoch;
+    l->counters = counters;
     int rc = ntx_region_create(&l->plan->geo, &l->region, l->note, sizeof l->note, err);
     if (rc)
         return rc;
@@ -223,6 +224,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .max_rows = l->plan->max_rows,
         .ctx = l->plan->ctx,
         .skip = *skip,
+        .counters = l->counters,
     };
     return ntx_forward_new(&c, &l->forward, err);
 }

@@ -62,6 +62,7 @@ struct ntx_loaded {
     struct ntx_stream *stream;
     struct ntx_kv_pool *kv;
 
+    struct ntx_counters *counters; /* borrowed */
     struct ntx_forward *forward;
     double link_nvme_bps;
     char *source, *iod_fault, *predictor_fault, *policy;

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 
 #include "common/util.h"
+#include "computed/monitor.h"
 #include "computed/server_impl.h"
 
 #define TICK_MS 10
@@ -137,6 +138,7 @@ static void set_gauges(struct ntx_server *s)
     ntx_gauge(s->counters, NTX_C_comp_kv_blocks, p ? p->kv_blocks : 0);
     ntx_gauge(s->counters, NTX_C_comp_ring_slots, p ? p->geo.n_desc : 0);
     ntx_gauge(s->counters, NTX_C_comp_ceiling_bps, p ? (uint64_t)s->loaded->link_nvme_bps : 0);
+    ntx_monitor_model(s->counters, s->loaded);
 }
 
 static void after_build(uv_work_t *w, int status)

@@ -87,8 +87,12 @@ static void release(struct ntx_weights *w, uint32_t chunk)
 {
     struct ntx_stream *s = of(w);
     const struct ntx_plan_chunk *c = &s->r->chunks[chunk];
-    if (c->placement == NTX_PLACE_STORAGE && take_hold(s, c->sched, NTX__HELD, NTX__GONE))
-        free_desc(s, sequence(s, c));
+    if (c->placement != NTX_PLACE_STORAGE || !take_hold(s, c->sched, NTX__HELD, NTX__GONE))
+        return;
+    const struct ntx_desc *d = desc_of(s, sequence(s, c));
+    ntx_traced(s->counters, NTX_TRACE_COMPUTED, NTX_TR_SLOT, atomic_load_explicit(&s->taken_ns[c->sched], memory_order_relaxed), ntx_now_ns(), d->slot,
+               chunk, d->t_ready);
+    free_desc(s, sequence(s, c));
 }
 
 static void skip(struct ntx_weights *w, uint32_t chunk)
@@ -153,7 +157,8 @@ static int acquire_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
         return ntx__stream_fail(s, -EPROTO, "chunk %u was left out, though its layer %u is computed", chunk, c->layer);
     if ((rc = check_desc(s, d, chunk, c)))
         return rc;
-    take_hold(s, c->sched, NTX__NONE, NTX__HELD); /* the first of several callers */
+    if (take_hold(s, c->sched, NTX__NONE, NTX__HELD)) /* the first of several callers */
+        atomic_store_explicit(&s->taken_ns[c->sched], ntx_now_ns(), memory_order_relaxed);
     *bytes = ntx_region_slot(s->r, d->slot) + d->shift;
     return 0;
 }
@@ -193,6 +198,8 @@ static void prepare_map(struct ntx_stream *s, uint64_t pass)
 static void drop_layer(struct ntx_weights *w, uint32_t layer)
 {
     struct ntx_stream *s = of(w);
+    if (layer < NTX_MON_LAYERS && s->counters)
+        atomic_fetch_add_explicit(&s->counters->mon.layer[layer].skipped, 1, memory_order_relaxed);
     if (layer < NTX_MAP_WORDS * 64)
         atomic_fetch_or_explicit(&s->r->pass_map[s->pass % NTX_PASS_MAPS].drop[layer / 64], (uint64_t)1 << (layer % 64), memory_order_relaxed);
 }
@@ -321,11 +328,13 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     s->wake_fd = c->wake_fd;
     s->limit_ns = (c->wait_limit_s ? c->wait_limit_s : 60) * (uint64_t)1000000000u;
     s->hold = calloc(h->n_sched + 1, sizeof *s->hold);
+    s->taken_ns = calloc(h->n_sched + 1, sizeof *s->taken_ns);
     s->late = calloc(2 * (size_t)h->n_sched + 1, sizeof *s->late);
     s->row_frame = calloc(h->n_demands + 1, sizeof *s->row_frame);
-    int rc = s->hold && s->late && s->row_frame ? init_lock(s) : -ENOMEM;
+    int rc = s->hold && s->taken_ns && s->late && s->row_frame ? init_lock(s) : -ENOMEM;
     if (rc) {
         free(s->hold);
+        free(s->taken_ns);
         free(s->late);
         free(s->row_frame);
         free(s);
@@ -345,6 +354,7 @@ void ntx_stream_free(struct ntx_stream *s)
     pthread_cond_destroy(&s->text_came);
     pthread_mutex_destroy(&s->lock);
     free(s->hold);
+    free(s->taken_ns);
     free(s->late);
     free(s->row_frame);
     free(s);

@@ -140,7 +140,9 @@ void ntx__stream_stall_end(struct ntx_stream *s, uint64_t since)
 {
     if (!since)
         return;
-    ntx_count(s->counters, NTX_C_comp_stall_ns, ntx_now_ns() - since);
+    uint64_t now = ntx_now_ns();
+    ntx_count(s->counters, NTX_C_comp_stall_ns, now - since);
+    ntx_traced(s->counters, NTX_TRACE_COMPUTED, NTX_TR_STALL, since, now, 0, 0, 0);
     atomic_store(&s->stalling, false);
 }
 

@@ -64,6 +64,7 @@ static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job 
         j++;
     *j = *from;
     j->used = true;
+    j->began = now;
     if (j->kind == NTX_IOD_SLOT) {
         struct ntx_desc *d = j->desc;
         d->slot = j->index;
@@ -99,6 +100,7 @@ static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
         ntx_count(c->counters, NTX_C_iod_errors, 1);
         c->hooks.failed(c->hooks.ctx, &f);
     }
+    ntx_traced(c->counters, NTX_TRACE_IOD, NTX_TR_READ, j->began, now, j->index, j->chunk, j->end - j->start);
     j->used = false;
     if (c->cur_demand == j)
         c->cur_demand = NULL;

@@ -23,6 +23,7 @@ struct ntx__job {
     uint32_t inflight;       /* pieces that a source holds */
     uint32_t retries;        /* pieces in the retry queue */
     int err;
+    uint64_t began;          /* ns */
     uint64_t err_offset;
     uint32_t err_bytes;
 };

@@ -12,7 +12,7 @@
 #include "common/util.h"
 
 #define MAGIC 0x7372746e75636e78ULL
-#define VERSION 1u
+#define VERSION 2u
 
 const struct ntx_counter_info ntx_counter_info[NTX_N_COUNTERS] = {
 #define KIND_c 'c'
@@ -45,7 +45,7 @@ static int map(int fd, int prot, const char *name, struct ntx_counters **out, st
 
 static int map_checked(int fd, int prot, const char *name, struct ntx_counters **out, struct ntx_err *err)
 {
-    struct ntx_counters *c;
+    struct ntx_counters *c = NULL;
     int rc = map(fd, prot, name, &c, err);
     if (rc)
         return rc;

@@ -1,6 +1,6 @@
 /* counters.h: every counter of the pipeline, declared once. The statistics, ntx-top, the Prometheus text and the docs
  * are generated from this table. They live in a small named file in the runtime directory ("counters", 0640), which monitors
- * map read-only: no hidden state and no weight is in it. One writer per counter, named by its prefix. Values only grow,
+ * map read-only: no hidden state and no weight is in it, nor any text. One writer per counter, named by its prefix. Values only grow,
  * except gauges ("g"). */
 #ifndef NTX_SHM_COUNTERS_H
 #define NTX_SHM_COUNTERS_H
@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "shm/monitor.h"
+#include "shm/trace.h"
 
 /* X(name, kind c|g, unit, help) */
 #define NTX_COUNTERS(X)                                                                            \
@@ -37,6 +39,7 @@
     X(comp_pass_ns, c, "ns", "time inside passes")                                                 \
     X(comp_stall_ns, c, "ns", "of that, waiting for I/O")                                          \
     X(comp_decisions, c, "decisions", "decisions received")                                        \
+    X(comp_decisions_late, c, "decisions", "of those, for a pass or a row that did not wait for them any more") \
     X(comp_skip_early, c, "chunks", "skipped chunks whose read was avoided")                       \
     X(comp_skip_late, c, "chunks", "skipped chunks that had been read or begun already")           \
     X(comp_tainted_slots, g, "slots", "slots kept out of use until old reads are proved finished") \
@@ -67,6 +70,8 @@ struct ntx_counters { /* the file */
     uint32_t version, n;
     uint64_t started_ns;                       /* CLOCK_MONOTONIC when computed made it */
     _Atomic uint64_t v[NTX_N_COUNTERS];
+    struct ntx_monitor mon;                    /* shm/monitor.h; computed */
+    struct ntx_trace trace[NTX_N_TRACES];      /* shm/trace.h; the daemon that it is named after */
 };
 
 struct ntx_counter_info {
@@ -88,6 +93,17 @@ static inline void ntx_gauge(struct ntx_counters *c, enum ntx_counter i, uint64_
 static inline uint64_t ntx_counter_get(const struct ntx_counters *c, enum ntx_counter i)
 {
     return c ? atomic_load_explicit(&((struct ntx_counters *)(uintptr_t)c)->v[i], memory_order_relaxed) : 0;
+}
+
+static inline void ntx_observe(struct ntx_counters *c, enum ntx_histogram h, uint64_t millionths)
+{
+    if (c)
+        ntx_hist_add(&c->mon.hist[h], h, millionths);
+}
+static inline void ntx_traced(struct ntx_counters *c, unsigned who, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b, uint64_t x)
+{
+    if (c)
+        ntx_trace_put(&c->trace[who], kind, t0, t1, a, b, x);
 }
 
 /* create: computed, at DIR/counters (mode 0640), returns the descriptor too (for the workers, by SCM_RIGHTS).

@@ -32,7 +32,7 @@ kill -9 $p
 wait_for 10 eval 'ntx status --json | grep -q "\"sessions\": *0"' || fail "session not freed"
 
 "$NTX_BIN/ntx-top" --once --interval 0.2 >"$tmp/top" || fail "ntx-top"
-grep -q 'ntx-iod  *pid' "$tmp/top" && grep -q 'limit' "$tmp/top" || fail "ntx-top: $(cat "$tmp/top")"
+grep -q ' iod [0-9.]* [KMG]iB' "$tmp/top" && grep -q 'limit: ' "$tmp/top" || fail "ntx-top: $(cat "$tmp/top")"
 
 # A conversation keeps its KV; its second answer comes from the same session.
 printf 'hello\nand then?\n' | ntx chat --chat-template plain --temp 0 -n 8 --quiet >"$tmp/chat" || fail "chat"

@@ -1,0 +1,53 @@
+#include <jansson.h>
+
+#include "client/top_view.h"
+
+static json_t *number(uint64_t v) { return json_integer((json_int_t)v); }
+
+static json_t *layers(const struct ntx_top *t)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < t->n_layers; i++) {
+        const struct ntx_top_layer *l = &t->layer[i];
+        json_array_append_new(list, json_pack("{s:f,s:f,s:f,s:f,s:f}", "device", l->device, "host", l->host, "storage", l->storage, "skipped", l->skipped,
+                                              "predicted", l->predicted));
+    }
+    return list;
+}
+
+static json_t *sessions(const struct ntx_top *t)
+{
+    static const char *const names[] = {"", "waiting", "reading", "writing", "kept"};
+    json_t *list = json_array();
+    for (unsigned i = 0; i < t->n_sessions; i++) {
+        const struct ntx_top_session *s = &t->session[i];
+        json_array_append_new(list, json_pack("{s:I,s:s,s:i,s:i,s:i,s:f,s:f,s:f}", "session", (json_int_t)s->id, "state", names[s->state], "prompt_tokens",
+                                              (int)s->prompt, "generated_tokens", (int)s->generated, "context", (int)s->past, "ttft_s", s->ttft_s,
+                                              "decode_tok_s", s->tok_s, "age_s", s->age_s));
+    }
+    return list;
+}
+
+static json_t *processes(const struct ntx_top *t)
+{
+    json_t *j = json_object();
+    for (int i = 0; i < 3; i++)
+        json_object_set_new(j, t->process[i].name, json_pack("{s:I,s:I,s:f}", "pid", (json_int_t)t->process[i].pid, "memory", (json_int_t)t->process[i].memory,
+                                                             "cpu", t->process[i].cpu));
+    return j;
+}
+
+char *ntx_top_json(const struct ntx_top *t)
+{
+    json_t *counters = json_object();
+    for (int i = 0; i < NTX_N_COUNTERS; i++)
+        json_object_set_new(counters, ntx_counter_info[i].name, number(t->b.v[i]));
+    json_t *model = json_string(t->n_layers ? t->c->mon.model : "");
+    json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o}", "model", model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
+                          t->drive_bps, "drive_ceiling_bps", t->drive_ceiling_bps, "emulated", t->emulated, "ring_bps", t->ring_bps, "ram_bps", t->ram_bps,
+                          "tok_s", t->tok_s, "prompt_tok_s", t->prompt_s, "stall", t->stall, "decisions_s", t->decisions_s, "layers", layers(t), "sessions",
+                          sessions(t), "processes", processes(t), "counters", counters);
+    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    json_decref(j);
+    return text;
+}

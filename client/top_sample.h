@@ -1,0 +1,61 @@
+/* top_sample.h: what ntx-top shows, measured: samples of the counters' file, and the rates between two of them.
+ *
+ * Rates that are counted at the end of a pass (tokens, stalls, RAM) are taken over the time since the last sample in which a pass ended,
+ * so that a model that needs seconds per token does not flicker between nothing and too much. */
+#ifndef NTX_CLIENT_TOP_SAMPLE_H
+#define NTX_CLIENT_TOP_SAMPLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/counters.h"
+
+#define NTX_TOP_HISTORY 240
+
+struct ntx_top_sample {
+    uint64_t t_ns;
+    uint64_t v[NTX_N_COUNTERS];
+};
+
+struct ntx_top_layer {
+    double device, host, storage;   /* shares of the layer's bytes */
+    double skipped, predicted;      /* share of the passes since the sample before; of the decisions */
+};
+
+struct ntx_top_session {
+    uint64_t id;
+    enum ntx_mon_state state;
+    uint32_t prompt, past, generated;
+    double ttft_s, tok_s, age_s;    /* 0: not yet */
+};
+
+struct ntx_top_process {
+    const char *name;
+    uint64_t pid, memory;           /* bytes: proportional, else resident */
+    double cpu;                     /* share of a core */
+};
+
+struct ntx_top {                    /* all that a view needs */
+    const struct ntx_counters *c;
+    struct ntx_top_sample a, b, pass; /* before, now, the last one in which a pass had ended */
+    uint64_t layer_skipped[NTX_MON_LAYERS], layer_predicted[NTX_MON_LAYERS], layer_passes, layer_decisions; /* as of the sample before */
+
+    double uptime_s, drive_bps, drive_ceiling_bps, ram_bps, ram_best_bps, ring_bps;
+    double tok_s, prompt_s, pass_s, stall, decisions_s;
+    const char *limit;
+    bool emulated;
+    struct ntx_top_process process[3];
+    unsigned n_layers, n_sessions;
+    struct ntx_top_layer layer[NTX_MON_LAYERS];
+    struct ntx_top_session session[NTX_MON_SESSIONS];
+
+    unsigned n_history;             /* newest last */
+    float drive_history[NTX_TOP_HISTORY], tok_history[NTX_TOP_HISTORY], stall_history[NTX_TOP_HISTORY]; /* GB/s, tok/s, share */
+};
+
+void ntx_top_begin(struct ntx_top *t, const struct ntx_counters *c);
+void ntx_top_step(struct ntx_top *t); /* takes a sample and works everything out */
+
+static inline uint64_t ntx_top_now(const struct ntx_top *t, enum ntx_counter i) { return t->b.v[i]; }
+
+#endif

@@ -1,0 +1,69 @@
+#include "client/top_screen.h"
+
+#include <curses.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/util.h"
+
+static attr_t attr_of(enum ntx_mark m)
+{
+    static const attr_t plain[NTX_N_MARKS] = {
+        [NTX_MARK_TITLE] = A_BOLD, [NTX_MARK_DIM] = A_DIM, [NTX_MARK_GOOD] = A_BOLD, [NTX_MARK_BAD] = A_REVERSE};
+    static const short pair[NTX_N_MARKS] = {[NTX_MARK_GOOD] = 1, [NTX_MARK_BUSY] = 2, [NTX_MARK_BAD] = 3, [NTX_MARK_FLOW] = 4};
+    return plain[m] | (has_colors() ? (attr_t)COLOR_PAIR(pair[m]) : 0);
+}
+
+static void colours(bool wanted)
+{
+    static const short of[] = {COLOR_GREEN, COLOR_YELLOW, COLOR_RED, COLOR_CYAN};
+    if (!has_colors() || start_color() == ERR)
+        return;
+    short back = use_default_colors() == OK ? -1 : COLOR_BLACK;
+    for (short i = 0; i < 4; i++)
+        init_pair((short)(i + 1), wanted ? of[i] : back < 0 ? -1 : COLOR_WHITE, back);
+}
+
+int ntx_screen_open(bool colour, struct ntx_err *err)
+{
+    const char *term = getenv("TERM");
+    if (!newterm(NULL, stdout, stdin))
+        return ntx_err_set(err, -ENOTTY, "the terminal '%s' cannot show a live picture; try --once or --json", term ? term : "");
+    cbreak();
+    noecho();
+    curs_set(0);
+    keypad(stdscr, TRUE);
+    colours(colour);
+    return 0;
+}
+
+void ntx_screen_close(void)
+{
+    endwin();
+}
+
+void ntx_screen_size(int *w, int *h)
+{
+    getmaxyx(stdscr, *h, *w);
+}
+
+void ntx_screen_show(const struct ntx_canvas *c)
+{
+    erase();
+    for (int y = 0; y < c->h; y++)
+        for (int x = 0; x < c->w; x++) {
+            wchar_t text[2] = {c->cell[y][x].ch, 0};
+            cchar_t cell;
+            attr_t a = attr_of(c->cell[y][x].mark);
+            setcchar(&cell, text, a & ~A_COLOR, PAIR_NUMBER(a), NULL);
+            mvadd_wch(y, x, &cell);
+        }
+    refresh();
+}
+
+int ntx_screen_key(int timeout_ms)
+{
+    timeout(NTX_MAX(timeout_ms, 0));
+    int k = getch();
+    return k == ERR ? NTX_KEY_NONE : k == KEY_RESIZE ? NTX_KEY_SIZE : k;
+}

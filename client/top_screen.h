@@ -1,0 +1,18 @@
+/* top_screen.h: ntx-top's terminal, by curses. One at a time. */
+#ifndef NTX_CLIENT_TOP_SCREEN_H
+#define NTX_CLIENT_TOP_SCREEN_H
+
+#include <stdbool.h>
+
+#include "client/top_canvas.h"
+#include "common/err.h"
+
+enum { NTX_KEY_NONE = -1, NTX_KEY_SIZE = -2 }; /* no key came; the terminal has another size */
+
+int ntx_screen_open(bool colour, struct ntx_err *err); /* fails where the terminal cannot do it */
+void ntx_screen_close(void);
+void ntx_screen_size(int *w, int *h);
+void ntx_screen_show(const struct ntx_canvas *c);
+int ntx_screen_key(int timeout_ms);
+
+#endif

@@ -1,0 +1,69 @@
+/* monitor.h: what a monitor wants to know beside plain counters: histograms, the tiers and skips of each layer, the sessions. All of
+ * it lies in the counters' file (shm/counters.h), which monitors map read-only. Written by ntx-computed alone.
+ *
+ * A monitor may read while a value is written: each word is whole, but two words of a row may be of different moments. Nobody
+ * computes from them. */
+#ifndef NTX_SHM_MONITOR_H
+#define NTX_SHM_MONITOR_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define NTX_MON_LAYERS 513  /* as in the drop map: the output counts as one */
+#define NTX_MON_SESSIONS 64 /* shown; there may be more */
+#define NTX_HIST_BOUNDS 18  /* upper bounds: 1, 2.5, 5, 10, 25, ... times the first; then infinity */
+
+/* X(name, first bound in millionths of the unit, unit, help) */
+#define NTX_HISTOGRAMS(X)                                                                     \
+    X(ttft, 1000, "seconds", "time from a request to its first token")                        \
+    X(inter_token, 100, "seconds", "time between two tokens of an answer")                    \
+    X(throughput, 10000, "tokens_per_second", "rate of an answer after its first token")
+
+enum ntx_histogram {
+#define X(name, first, unit, help) NTX_H_##name,
+    NTX_HISTOGRAMS(X)
+#undef X
+    NTX_N_HISTOGRAMS
+};
+
+struct ntx_hist {
+    _Atomic uint64_t bucket[NTX_HIST_BOUNDS + 1]; /* values up to this bound and above the one before */
+    _Atomic uint64_t sum;                         /* millionths of the unit */
+};
+
+struct ntx_hist_info {
+    const char *name, *unit, *help;
+    uint64_t first;
+};
+extern const struct ntx_hist_info ntx_hist_info[NTX_N_HISTOGRAMS];
+
+uint64_t ntx_hist_bound(enum ntx_histogram h, unsigned i); /* millionths */
+void ntx_hist_add(struct ntx_hist *h, enum ntx_histogram which, uint64_t value /* millionths */);
+uint64_t ntx_hist_count(const struct ntx_hist *h);
+/* The value below which share q of all lie, from the buckets' bounds; 0 when empty. In units. */
+double ntx_hist_quantile(const struct ntx_hist *h, enum ntx_histogram which, double q);
+
+struct ntx_mon_layer { /* of the loaded model; bytes of its weights by placement */
+    _Atomic uint64_t device, host, storage;
+    _Atomic uint64_t skipped;   /* passes that left it out */
+    _Atomic uint64_t predicted; /* rows for which the predictor said that it may be left out */
+};
+
+enum ntx_mon_state { NTX_MON_NONE, NTX_MON_WAITING, NTX_MON_READING, NTX_MON_WRITING, NTX_MON_KEPT };
+
+struct ntx_mon_session {
+    _Atomic uint64_t id;
+    _Atomic uint32_t state;                  /* enum ntx_mon_state; NONE: no session in this place */
+    _Atomic uint32_t prompt, past, generated; /* tokens: of the request, in KV, written so far */
+    _Atomic uint64_t asked_ns, first_ns, last_ns; /* CLOCK_MONOTONIC; 0: not yet */
+};
+
+struct ntx_monitor {
+    char model[64], arch[32], kernel[16]; /* of the loaded model; "" while none */
+    _Atomic uint32_t n_layers;            /* 0 while none; then the tables are valid */
+    struct ntx_hist hist[NTX_N_HISTOGRAMS];
+    struct ntx_mon_layer layer[NTX_MON_LAYERS];
+    struct ntx_mon_session session[NTX_MON_SESSIONS];
+};
+
+#endif

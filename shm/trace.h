@@ -1,0 +1,48 @@
+/* trace.h: what happened, as records of fixed size in a ring, one ring per daemon that writes. They lie in the counters' file, always on:
+ * a record costs some 50 ns and there are a few per chunk and layer. Monitors copy records out as they come; who is too slow misses the
+ * oldest, and knows how many.
+ *
+ *   writers: threads of one daemon         head -> number of the next record
+ *            number = head++               slot  = number % NTX_TRACE_RECORDS
+ *            seq = 0, fields, seq = number + 1 (release)
+ *   readers: seq before and after the copy is number + 1, or the record is not taken
+ *
+ * Times are CLOCK_MONOTONIC, ns, in all daemons. */
+#ifndef NTX_SHM_TRACE_H
+#define NTX_SHM_TRACE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NTX_TRACE_RECORDS 8192u
+
+/* Kinds and what a, b and c say:
+ *   read      iod        a chunk was read, t0 asked, t1 there          a slot or frame, b chunk (-1: rows on demand), c bytes
+ *   slot      computed   a ring slot's chunk was used, t0 taken, t1 let go    a slot, b chunk, c when it was ready (ns)
+ *   layer     computed   a layer was computed                         a layer, b pass, c rows
+ *   stall     computed   computing waited for reading                 -
+ *   pass      computed   a pass                                       a rows, b pass
+ *   decision  computed   a wait for the predictor                     a layers left out, summed over rows, b pass, c rows that asked
+ *   token     computed   a token came, t0 = the one before            b session, c number of the token (never which) */
+enum ntx_trace_kind { NTX_TR_NONE, NTX_TR_READ, NTX_TR_SLOT, NTX_TR_LAYER, NTX_TR_STALL, NTX_TR_PASS, NTX_TR_DECISION, NTX_TR_TOKEN, NTX_TR_KINDS };
+enum { NTX_TRACE_COMPUTED, NTX_TRACE_IOD, NTX_N_TRACES };
+
+struct ntx_trace_record {
+    _Atomic uint64_t seq;
+    uint64_t t0, t1, b, c;
+    uint32_t kind, a;
+};
+
+struct ntx_trace {
+    _Alignas(64) _Atomic uint64_t head;
+    _Alignas(64) struct ntx_trace_record r[NTX_TRACE_RECORDS];
+};
+
+void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b, uint64_t c);
+
+/* Copies at most max records from number *next on, and moves *next behind them; returns how many. *missed grows by those that were
+ * overwritten before they could be copied. */
+unsigned ntx_trace_take(const struct ntx_trace *t, uint64_t *next, struct ntx_trace_record *out, unsigned max, uint64_t *missed);
+
+#endif

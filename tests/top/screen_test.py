@@ -1,0 +1,176 @@
+#!/usr/bin/python3
+"""ntx-top in a pseudo terminal: what stands where on 80 x 24, after another size, in ASCII, without colour; --once and --json."""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
+from daemons import BIN, Daemons, check, equal, fail, make_model, wait_for  # noqa: E402
+
+try:
+    import pyte
+except ImportError:
+    print("skipped: python3-pyte, which plays the terminal, is not installed")
+    sys.exit(77)
+
+RATE = 40e6
+TOP = os.path.join(BIN, "ntx-top")
+
+
+class Terminal:
+    """ntx-top's screen, as a terminal shows it."""
+
+    def __init__(self, directory, *options, size=(80, 24), **env):
+        self.screen = pyte.Screen(*size)
+        self.stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.pid, self.fd = pty.fork()
+        if not self.pid:
+            os.environ.update({"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **env})
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+            os.execv(TOP, [TOP, "--runtime", directory, "--interval", "0.1", *options])
+
+    def read(self):
+        while select.select([self.fd], [], [], 0.02)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                return
+            self.raw += data
+            self.stream.feed(data)
+
+    def until(self, condition, what, seconds=20):
+        end = time.monotonic() + seconds
+        while True:
+            self.read()
+            lines = self.screen.display
+            value = condition(lines)
+            if value:
+                return value
+            if time.monotonic() > end:
+                fail("%s: not on the screen:\n%s" % (what, "\n".join(lines)))
+
+    def key(self, k):
+        os.write(self.fd, k.encode())
+
+    def resize(self, w, h):
+        self.screen.resize(h, w)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", h, w, 0, 0))
+        os.kill(self.pid, signal.SIGWINCH)
+
+    def end(self):
+        self.key("q")
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            self.read()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                equal(os.waitstatus_to_exitcode(status), 0, "exit code")
+                return
+        fail("q does not end it")
+
+
+def pipeline(lines):
+    """All of the picture that a model under way has."""
+    row = next((x for x in lines if " writes " in x), "")
+    got = re.match(r" +(\d+)    writes +(\d+) +(\d+) +(\d+) +([\d.]+) s +([\d.]+) ", row)
+    return got if got and float(got.group(6)) > 0 and re.search(r"[\d.]+ GB/s", lines[1]) and "0.04 (set)" in lines[3] else None
+
+
+def whole(lines, h):
+    check(lines[0].startswith(" ntx-top  random (llama, "), "title:", lines[0])
+    for word in ("drive", "ring", "compute"):
+        check("─ %s ─" % word in lines[1], "pipeline:", lines[1])
+    check("━" in lines[2] and "▶" in lines[2], "arrows:", lines[2])
+    check("RAM arena" in lines[5] and "limit: the drive" in lines[7], "arena:", lines[5], lines[7])
+    layer_map = lines[10][11:].rstrip()
+    equal(len(layer_map), 7, "columns of the layers' map (6 and the output)")
+    check(set(layer_map) <= set("·░▒▓█") and layer_map != "·" * 7, "layers:", lines[10])
+    for y, word in ((13, " drive "), (14, " tok/s "), (15, " waiting "), (16, " predictor "), (17, " memory "), (19, " session ")):
+        check(lines[y].startswith(word), "row %d lacks %s: %s" % (y, word, lines[y]))
+    check(set(lines[13][11:-13].strip()) & set("▁▂▃▄▅▆▇█"), "history:", lines[13])
+    check(re.search(r"computed [\d.]+ [KMG]iB  iod [\d.]+ [KMG]iB  predictor [\d.]+ [KMG]iB  KV \d+/\d+", lines[17]), "memory:", lines[17])
+    check(lines[h - 1].startswith(" q quit  h help"), "keys:", lines[h - 1])
+
+
+def live(d):
+    t = Terminal(d.dir)
+    t.until(pipeline, "the pipeline at work")
+    t.until(lambda lines: "limit: the drive" in lines[7], "the limit")
+    whole(t.screen.display, 24)
+    check(b"\x1b[3" in t.raw, "there are no colours")
+    t.resize(120, 40)
+    t.until(lambda lines: lines[39].startswith(" q quit") and pipeline(lines), "the picture on 120 x 40")
+    whole(t.screen.display, 40)
+    check(t.screen.display[1].index("compute") > 80, "longer arrows on a wider terminal")
+    t.resize(80, 24)
+    t.until(lambda lines: lines[23].startswith(" q quit"), "80 x 24 again")
+    t.key("h")
+    t.until(lambda lines: "what the picture says" in lines[0] and any("early: reads avoided" in x for x in lines), "help")
+    t.key("x")
+    t.until(lambda lines: lines[23].startswith(" q quit"), "back from the help")
+    t.key("p")
+    t.until(lambda lines: "PAUSED" in lines[23], "pause")
+    t.key("p")
+    t.until(lambda lines: "PAUSED" not in lines[23], "going on")
+    t.key("a")
+    t.until(lambda lines: "".join(lines).isascii() and "=" in lines[2] and "+- drive -" in lines[1], "ASCII")
+    t.resize(30, 5)
+    t.until(lambda lines: lines[0].startswith("ntx-top needs 40 x 8"), "a terminal too small")
+    t.end()
+
+
+def plain(d):
+    t = Terminal(d.dir, "--no-color", LC_ALL="C")
+    t.until(lambda lines: "+- drive -" in lines[1] and " writes " in "".join(lines), "ASCII by the locale")
+    check(t.raw.isascii(), "bytes beyond ASCII in the C locale")
+    check(not re.search(rb"\x1b\[[0-9;]*3[1-7]", t.raw), "colours in spite of --no-color")
+    t.end()
+
+
+def scripts(d):
+    run = lambda *o: subprocess.run([TOP, "--runtime", d.dir, "--interval", "0.3", *o], capture_output=True, text=True, timeout=30,
+                                    env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "80"})
+    once = run("--once")
+    equal((once.returncode, once.stderr), (0, ""), "--once")
+    lines = [x.ljust(80) for x in once.stdout.splitlines()]
+    equal((len(lines), max(map(len, lines))), (23, 80), "size of --once")
+    whole(lines + [" q quit  h help"], 24)
+    j = json.loads(run("--json").stdout)
+    equal((j["model"], j["limit"], len(j["layers"]), j["emulated"], j["drive_ceiling_bps"]), ("random", "the drive", 7, True, RATE), "--json")
+    check(0.5 * RATE < j["drive_bps"] < 1.3 * RATE, "drive_bps", j["drive_bps"])
+    for l in j["layers"]:
+        check(abs(l["device"] + l["host"] + l["storage"] - 1) < 1e-9, "shares of a layer", l)
+    weights = j["counters"]["comp_bytes_host"] + j["counters"]["comp_bytes_storage"]
+    equal(weights, j["counters"]["comp_bytes_model"], "bytes by placement")
+    s, = j["sessions"]
+    check(s["state"] == "writing" and s["generated_tokens"] > 1 and s["ttft_s"] > 0 and s["decode_tok_s"] > 0, "session", s)
+    gone = subprocess.run([TOP, "--runtime", "/nonexistent", "--once"], capture_output=True, text=True)
+    equal(gone.returncode, 111, "no daemons")
+    check("/nonexistent/counters" in gone.stderr and "ntx up" in gone.stderr, "no daemons:", gone.stderr)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="ntx-top-") as tmp, Daemons() as d:
+        model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+        c = d.client()
+        c.load(model, ram_bytes=16 << 20, ctx=256, link_nvme_bps=RATE)
+        c.generate("Once upon a time", ignore_eos=True, max_tokens=250, temp=0.0)
+        live(d)
+        plain(d)
+        scripts(d)
+        c.close()
+
+
+main()
