@@ -11,17 +11,17 @@ static attr_t attr_of(enum ntx_mark m)
     static const attr_t plain[NTX_N_MARKS] = {
         [NTX_MARK_TITLE] = A_BOLD, [NTX_MARK_DIM] = A_DIM, [NTX_MARK_GOOD] = A_BOLD, [NTX_MARK_BAD] = A_REVERSE};
     static const short pair[NTX_N_MARKS] = {[NTX_MARK_GOOD] = 1, [NTX_MARK_BUSY] = 2, [NTX_MARK_BAD] = 3, [NTX_MARK_FLOW] = 4};
-    return plain[m] | (has_colors() ? (attr_t)COLOR_PAIR(pair[m]) : 0);
+    return plain[m] | (COLORS ? (attr_t)COLOR_PAIR(pair[m]) : 0);
 }
 
 static void colours(bool wanted)
 {
     static const short of[] = {COLOR_GREEN, COLOR_YELLOW, COLOR_RED, COLOR_CYAN};
-    if (!has_colors() || start_color() == ERR)
+    if (!wanted || !has_colors() || start_color() == ERR) /* COLORS stays 0 then */
         return;
     short back = use_default_colors() == OK ? -1 : COLOR_BLACK;
     for (short i = 0; i < 4; i++)
-        init_pair((short)(i + 1), wanted ? of[i] : back < 0 ? -1 : COLOR_WHITE, back);
+        init_pair((short)(i + 1), of[i], back);
 }
 
 int ntx_screen_open(bool colour, struct ntx_err *err)
