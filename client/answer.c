@@ -47,7 +47,7 @@ static int on_token(struct sink *s, const Ntx__Token *t)
 {
     if (s->o->json) {
         /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD. */
-        json_t *text = json_stringn((const char *)t->text.data, t->text.len);
+        json_t *text = t->text.len ? json_stringn((const char *)t->text.data, t->text.len) : json_string("");
         print_line(json_pack("{s:i, s:o}", "token", t->token, "text", text ? text : json_string("\xef\xbf\xbd")));
     } else if (t->text.len) {
         fwrite(t->text.data, 1, t->text.len, stdout);
@@ -80,7 +80,7 @@ static void print_summary(const struct sink *s, const json_t *j)
     fputc('\n', stderr);
 }
 
-static int write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err)
+int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err)
 {
     if (!o->stats)
         return 0;
@@ -100,7 +100,7 @@ static int on_done(struct sink *s, const Ntx__Done *d, struct ntx_err *err)
     fflush(stdout);
     if (!j)
         return ntx_err_set(err, -EPROTO, "the daemon sent statistics that are no JSON");
-    int rc = write_stats(s->o, j, err);
+    int rc = ntx_write_stats(s->o, j, err);
     if (!s->o->quiet)
         print_summary(s, j);
     if (s->o->json)

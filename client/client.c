@@ -282,18 +282,24 @@ static int fill(struct ntx_client *c, int timeout_ms, struct ntx_err *err)
     return ntx_frame_feed(&c->in, buf, (size_t)n);
 }
 
+int ntx_client_any(struct ntx_client *c, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
+{
+    for (;;) {
+        int rc = decode(c, out, err);
+        if (rc)
+            return rc < 0 ? rc : 0;
+        if ((rc = fill(c, timeout_ms, err)))
+            return rc;
+    }
+}
+
 int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
 {
     for (;;) {
         Ntx__Reply *r = NULL;
-        int rc = decode(c, &r, err);
-        if (rc < 0)
+        int rc = ntx_client_any(c, timeout_ms, &r, err);
+        if (rc)
             return rc;
-        if (!rc) {
-            if ((rc = fill(c, timeout_ms, err)))
-                return rc;
-            continue;
-        }
         if (r->id == id && r->body_case == NTX__REPLY__BODY_ERROR) {
             rc = ntx_err_set(err, r->error->err < 0 ? r->error->err : -EIO, "%s", r->error->text);
             ntx__reply__free_unpacked(r, NULL);

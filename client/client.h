@@ -39,4 +39,7 @@ int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsig
  * becomes a failure with its text. -EINTR: a signal came, the request still runs. timeout_ms -1: no limit; -ETIMEDOUT. */
 int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Reply **out, struct ntx_err *err);
 
+/* The same for whoever has several requests under way: the next reply of any, Error replies too. */
+int ntx_client_any(struct ntx_client *c, int timeout_ms, Ntx__Reply **out, struct ntx_err *err);
+
 #endif

@@ -1,7 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,6 @@
 
 #include "client/commands.h"
 #include "common/util.h"
-#include "model/tokenizer.h"
 
 static int parse_ids(const char *s, int32_t **ids, size_t *n, struct ntx_err *err)
 {
@@ -79,89 +77,6 @@ int ntx_cmd_logits(struct ntx_options *o)
     free(m.tokens);
     if (fd >= 0)
         close(fd);
-    return rc ? ntx_fail(&err) : 0;
-}
-
-/* Sum of -log p over the second half of one window, as the daemons computed it. */
-static int score_window(struct ntx_client *c, int32_t *ids, size_t n, double *nll, uint32_t *count, struct ntx_err *err)
-{
-    Ntx__ScoreReq m = NTX__SCORE_REQ__INIT;
-    Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
-    m.tokens = ids;
-    m.n_tokens = n;
-    m.from = (uint32_t)(n / 2 + 1);
-    q.body_case = NTX__REQUEST__BODY_SCORE;
-    q.score = &m;
-    int rc = ntx_client_send(c, &q, NULL, 0, &id, err);
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *r;
-        if ((rc = ntx_client_next(c, id, -1, &r, err)))
-            break;
-        if ((done = r->body_case == NTX__REPLY__BODY_SCORE)) {
-            *nll += r->score->nll;
-            *count += r->score->count;
-        }
-        ntx__reply__free_unpacked(r, NULL);
-    }
-    return rc;
-}
-
-static int tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos, struct ntx_err *err)
-{
-    struct ntx_tokenizer *t = NULL;
-    char *text = NULL;
-    size_t len = 0;
-    FILE *in = fopen(path, "rb");
-    int rc = in ? ntx_read_stream(in, &text, &len) : -errno;
-    if (in)
-        fclose(in);
-    if (rc)
-        return ntx_err_set(err, rc, "%s: cannot read the text: %s", path, strerror(-rc));
-    rc = ntx_tokenizer_open(f->gguf, &t, err);
-    if (!rc && (*n = ntx_tokenize(t, text, len, NTX_TOK_BOS, ids)) < 0)
-        rc = ntx_err_set(err, *n, "%s: cannot tokenize: %s", path, strerror(-*n));
-    if (!rc)
-        *bos = *n && (*ids)[0] == ntx_tokenizer_bos(t) ? (*ids)[0] : -1;
-    ntx_tokenizer_free(t);
-    free(text);
-    return rc;
-}
-
-int ntx_cmd_perplexity(struct ntx_options *o)
-{
-    struct ntx_err err = {0};
-    struct ntx_model_files f = {0};
-    struct ntx_client *c = NULL;
-    int32_t *ids = NULL, bos = -1;
-    int n = 0;
-    double nll = 0;
-    uint32_t count = 0, windows = 0;
-    if (!o->ctx)
-        o->ctx = 512;
-    size_t ctx = o->ctx;
-    int rc = ntx_captive_model(o, &f, &c, &err);
-    if (!rc)
-        rc = tokens_of_file(&f, o->args[1], &ids, &n, &bos, &err);
-    if (!rc && (size_t)n < 2 * ctx)
-        rc = ntx_err_set(&err, -EINVAL, "%s: %d tokens; at least %zu are needed for windows of %zu (--ctx)", o->args[1], n, 2 * ctx, ctx);
-    for (size_t i = 0; !rc && i + ctx <= (size_t)n; i += ctx, windows++) {
-        if (bos >= 0)
-            ids[i] = bos; /* each window begins as a text does */
-        rc = score_window(c, ids + i, ctx, &nll, &count, &err);
-        if (!rc && !o->quiet && !o->json && isatty(STDERR_FILENO))
-            fprintf(stderr, "\r\033[Kwindow %u: %.4f", windows + 1, exp(nll / count));
-    }
-    if (!rc) {
-        ntx_clear_progress();
-        if (o->json)
-            printf("{\"perplexity\": %.6f, \"nll\": %.6f, \"tokens\": %u, \"windows\": %u, \"ctx\": %zu}\n", exp(nll / count), nll / count, count, windows, ctx);
-        else
-            printf("perplexity %.4f over %u tokens in %u windows of %zu\n", exp(nll / count), count, windows, ctx);
-    }
-    free(ids);
-    ntx_client_free(c);
-    ntx_model_files_close(&f);
     return rc ? ntx_fail(&err) : 0;
 }
 

@@ -2,6 +2,7 @@
 #ifndef NTX_CLIENT_COMMANDS_H
 #define NTX_CLIENT_COMMANDS_H
 
+#include <jansson.h>
 #include <stdio.h>
 
 #include "client/client.h"
@@ -20,6 +21,7 @@ int ntx_cmd_tokenize(struct ntx_options *o);
 int ntx_cmd_detokenize(struct ntx_options *o);
 int ntx_cmd_logits(struct ntx_options *o);
 int ntx_cmd_perplexity(struct ntx_options *o);
+int ntx_cmd_eval(struct ntx_options *o);
 int ntx_cmd_bench(struct ntx_options *o);
 int ntx_cmd_inspect(struct ntx_options *o);
 
@@ -49,6 +51,9 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
 
 /* run and chat without a prompt on a terminal. */
 int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err);
+
+/* Where --stats asks for it: j to a file or standard output. */
+int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err);
 
 /* All of a stream, malloc'd and terminated. */
 int ntx_read_stream(FILE *f, char **text, size_t *len);

@@ -24,7 +24,17 @@ static const struct ntx_command commands[] = {
     {"tokenize", "MODEL", "Text on standard input to a JSON array of token ids.", NTX_OPT_TOK, 1, 1, ntx_cmd_tokenize},
     {"detokenize", "MODEL", "A JSON array of token ids on standard input to text.", 0, 1, 1, ntx_cmd_detokenize},
     {"logits", "MODEL", "The logits of each given token, as float32.", CAPTIVE | NTX_OPT_LOGITS, 1, 1, ntx_cmd_logits},
-    {"perplexity", "MODEL FILE", "Perplexity of a text, in windows of --ctx tokens (default 512), the second half of each scored.", CAPTIVE, 2, 2, ntx_cmd_perplexity},
+    {"perplexity", "MODEL FILE",
+     "Perplexity of a text, in windows of --ctx tokens (default 512), the second half of each scored.\vTwo models, or two ways of running one, are compared in "
+     "two runs over the same text: the first with --save-logits BASE, the second with --kl BASE. The divergence is that of the second run's "
+     "probabilities from the first's, in nats per token: mean, median, 99th percentile, largest.",
+     CAPTIVE | NTX_OPT_PPL, 2, 2, ntx_cmd_perplexity},
+    {"eval", "MODEL",
+     "Share of questions that a model answers exactly, from --questions FILE.\vEach line of FILE is {\"prompt\": \"...\", \"answer\": \"...\"}. The prompt goes in as it "
+     "is, unless --chat-template names a form. The continuation is greedy, unless --temp is given, up to a newline, the first '.' or an end token; without the "
+     "space around it, it must equal the answer (whose own closing '.' does not count). Several questions share each pass. -n defaults to "
+     "16 more than the answer has bytes, and --ctx and --sessions to what the questions need.",
+     CAPTIVE | NTX_OPT_GEN | NTX_OPT_EVAL, 1, 1, ntx_cmd_eval},
     {"bench", "MODEL", "Prefill and decode rates: median and spread over runs.", CAPTIVE | NTX_OPT_BENCH, 1, 1, ntx_cmd_bench},
     {"inspect", "MODEL", "Metadata and tensors of a GGUF.", NTX_OPT_JSON, 1, 1, ntx_cmd_inspect},
 };

@@ -12,6 +12,7 @@ enum {
     O_TEMP = 256, O_TOP_K, O_TOP_P, O_MIN_P, O_REPEAT, O_SEED, O_CTX, O_RAW, O_SYSTEM, O_STOP, O_IGNORE_EOS, O_TEMPLATE, O_THREADS,
     O_RAM, O_VRAM, O_BACKEND, O_STATS, O_QUIET, O_LINK, O_JSON, O_KERNEL, O_CHUNK, O_RING, O_SESSIONS, O_SOURCE, O_FAULT, O_SKIP,
     O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL,
+    O_QUESTIONS, O_SAVE_LOGITS, O_KL,
 };
 
 static const struct argp_option load_options[] = {
@@ -64,11 +65,20 @@ static const struct argp_option bench_options[] = {{"prompt", 'p', "N", 0, "prom
 static const struct argp_option tok_options[] = {{"no-bos", O_NO_BOS, NULL, 0, "no beginning-of-text token", 0},
                                                  {"no-special", O_NO_SPECIAL, NULL, 0, "control tokens in the text are plain text", 0},
                                                  {0}};
+static const struct argp_option ppl_options[] = {
+    {"save-logits", O_SAVE_LOGITS, "BASE", 0, "keep what this model says of each scored token in the file BASE (2 bytes per token and vocabulary entry)", 0},
+    {"kl", O_KL, "BASE", 0, "compare with the run that wrote BASE: KL divergence from it, agreement of the likeliest token, both perplexities", 0},
+    {0}};
+static const struct argp_option eval_options[] = {
+    {"questions", O_QUESTIONS, "FILE", 0, "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", 0},
+    {"verbose", 'v', NULL, 0, "show each wrong answer", 0},
+    {0}};
 static const struct argp_option json_options[] = {{"json", O_JSON, NULL, 0, "as JSON", 0}, {0}};
 
 struct parse {
     const struct ntx_command *cmd;
     struct ntx_options *o;
+    unsigned n_kids; /* groups of options */
 };
 
 static uint64_t size_arg(const char *s, struct argp_state *st)
@@ -182,6 +192,10 @@ static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_
     case 'o': o->out = arg; return 0;
     case 'p': o->prompt_n = count_arg(arg, 1, st); return 0;
     case 'r': o->repeats = count_arg(arg, 1, st); return 0;
+    case O_QUESTIONS: o->questions = arg; return 0;
+    case O_SAVE_LOGITS: o->save_logits = arg; return 0;
+    case O_KL: o->kl = arg; return 0;
+    case 'v': o->verbose = true; return 0;
     case O_NO_BOS: o->no_bos = true; return 0;
     case O_NO_SPECIAL: o->no_special = true; return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -202,7 +216,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
             argp_error(st, "%s needs %s", p->cmd->name, p->cmd->args);
         return 0;
     case ARGP_KEY_INIT:
-        for (int i = 0; st->root_argp->children && st->root_argp->children[i].argp; i++)
+        for (unsigned i = 0; i < p->n_kids; i++)
             st->child_inputs[i] = p;
         return 0;
     }
@@ -227,6 +241,8 @@ static const struct {
     {NTX_OPT_GEN, {gen_options, parse_child, 0, 0, 0, 0, 0}, "Text:"},
     {NTX_OPT_LOAD, {load_options, parse_child, 0, 0, 0, 0, 0}, "Model and machine:"},
     {NTX_OPT_LOGITS, {logits_options, parse_child, 0, 0, 0, 0, 0}, "Logits:"},
+    {NTX_OPT_PPL, {ppl_options, parse_child, 0, 0, 0, 0, 0}, "Comparing:"},
+    {NTX_OPT_EVAL, {eval_options, parse_child, 0, 0, 0, 0, 0}, "Questions:"},
     {NTX_OPT_BENCH, {bench_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
     {NTX_OPT_TOK, {tok_options, parse_child, 0, 0, 0, 0, 0}, "Tokens:"},
     {NTX_OPT_OUTPUT, {output_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
@@ -243,7 +259,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
         if (cmd->groups & groups[i].group)
             kids[n++] = (struct argp_child){&groups[i].argp, 0, groups[i].title, (int)n + 1};
     struct argp argp = {NULL, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
-    struct parse p = {cmd, o};
+    struct parse p = {cmd, o, n};
     *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5};
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;

@@ -34,12 +34,14 @@ struct ntx_options {
     bool quiet, json;
     /* the rest */
     const char *socket, *out, *tokens;
+    const char *questions, *save_logits, *kl;
     uint32_t prompt_n, repeats;
-    bool no_bos, no_special;
+    bool no_bos, no_special, verbose;
 };
 
 enum { /* groups */
     NTX_OPT_LOAD = 1, NTX_OPT_GEN = 2, NTX_OPT_OUTPUT = 4, NTX_OPT_SOCKET = 8, NTX_OPT_LOGITS = 16, NTX_OPT_BENCH = 32, NTX_OPT_TOK = 64, NTX_OPT_JSON = 128,
+    NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512,
 };
 
 struct ntx_command {

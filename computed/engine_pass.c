@@ -42,13 +42,14 @@ static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
     return s->take > before;
 }
 
-/* Rows of logits that the client's sink has room for; one at least, or it would never go on. */
+/* Rows whose logits the client's sink has room for, and those before them that give none; one at least, or it would never go on. */
 static uint32_t sink_room(const struct ntx_engine *e, const struct ntx_session *s)
 {
     if (s->kind != NTX_SESSION_LOGITS)
         return UINT32_MAX;
     size_t pending = ntx_sink_pending(s->sink), room = pending < NTX_SINK_FULL ? (NTX_SINK_FULL - pending) / logits_reply_bytes(e) : 0;
-    return (uint32_t)NTX_MAX(room, (size_t)1);
+    size_t silent = s->n_past < s->from ? s->from - s->n_past : 0;
+    return (uint32_t)NTX_MAX(room + silent, (size_t)1);
 }
 
 static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first, uint32_t n_prompts)
@@ -163,6 +164,8 @@ static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
     for (uint32_t k = 0; k < s->take; k++) {
         Ntx__LogitsRow m = NTX__LOGITS_ROW__INIT;
         Ntx__Reply r = NTX__REPLY__INIT;
+        if (!rows[k].logits)
+            continue;
         m.row = first_pos + k;
         m.f32.data = (uint8_t *)rows[k].logits;
         m.f32.len = e->l->env.n_vocab * sizeof(float);

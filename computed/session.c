@@ -188,10 +188,14 @@ static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, c
 
 int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__LogitsReq *m, struct ntx_err *err)
 {
+    if (m->from && m->from >= m->n_tokens)
+        return ntx_err_set(err, -EINVAL, "logits from token %u on cannot be given: there are %zu", m->from, m->n_tokens);
     int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
-    if (!rc)
-        s->kind = NTX_SESSION_LOGITS;
-    return rc;
+    if (rc)
+        return rc;
+    s->kind = NTX_SESSION_LOGITS;
+    s->from = m->from;
+    return 0;
 }
 
 int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__ScoreReq *m, struct ntx_err *err)
@@ -214,7 +218,7 @@ int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, co
 bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i)
 {
     if (s->kind == NTX_SESSION_LOGITS)
-        return true;
+        return i >= s->from;
     if (s->kind == NTX_SESSION_SCORE)
         return i + 1 >= s->from && i + 1 < s->n_tokens;
     return i + 1 == s->n_tokens;

@@ -52,7 +52,7 @@ struct ntx_session {
     bool predictor_lost;
     char *options;             /* JSON of the request's options, for the statistics */
 
-    uint32_t from;             /* score */
+    uint32_t from;             /* logits: rows from here on; score: tokens from here on */
     double nll;
     float *each;
 
