@@ -37,6 +37,7 @@ static const struct key keys[] = {
     {"clients", "max", COUNT, FIELD(max_clients), 1, 4096, NULL},
     {"clients", "queue_wait", BOOL, FIELD(queue_wait), 0, 0, NULL},
     {"clients", "stop_grace", SECONDS, FIELD(stop_grace_ms), 0, 3600, NULL},
+    {"metrics", "listen", TEXT, FIELD(metrics_listen), 0, 0, NULL},
 };
 enum { N_KEYS = sizeof keys / sizeof *keys };
 

@@ -36,6 +36,9 @@ struct ntx_config {
     uint32_t max_clients;   /* connections at once */
     bool queue_wait;        /* a request that memory has no room for waits; else it is refused */
     uint32_t stop_grace_ms; /* how long running answers may take after SIGTERM or `ntx stop` */
+
+    /* [metrics]: read by ntx-metrics itself; here so that the key is known */
+    char metrics_listen[160];
 };
 
 void ntx_config_defaults(struct ntx_config *c);

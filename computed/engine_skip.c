@@ -152,7 +152,9 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
         }
         left_out += s->layers[a->row];
     }
-    ntx_traced(s->c.counters, NTX_TRACE_COMPUTED, NTX_TR_DECISION, t0, ntx_now_ns(), left_out, s->pass, s->n_asked);
+    uint64_t now = ntx_now_ns();
+    ntx_count(s->c.counters, NTX_C_comp_decision_wait_ns, now - t0);
+    ntx_traced(s->c.counters, NTX_TRACE_COMPUTED, NTX_TR_DECISION, t0, now, left_out, s->pass, s->n_asked);
     s->n_asked = s->n_waiting = 0;
     pthread_mutex_unlock(&s->lock);
 }

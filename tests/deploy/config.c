@@ -33,6 +33,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_EQ(a->max_clients, b->max_clients);
     CHECK_EQ(a->queue_wait, b->queue_wait);
     CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
+    CHECK_STR(a->metrics_listen, b->metrics_listen);
 }
 
 static void defaults(const struct dir *d)
@@ -54,7 +55,7 @@ static void values(const struct dir *d)
     write_file(d->file,
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
                "backend = cpu\nkernel = avx2\nsource = pread\nskip = script:3,5@0;7\r\n"
-               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nqueue_wait = no\nstop_grace = 5");
+               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
     CHECK_EQ(c.ram, 3ll << 30);
@@ -70,6 +71,7 @@ static void values(const struct dir *d)
     CHECK_EQ(c.max_clients, 7);
     CHECK(!c.queue_wait);
     CHECK_EQ(c.stop_grace_ms, 5000);
+    CHECK_STR(c.metrics_listen, "127.0.0.1:9464");
     write_file(d->file, "[model]\nkernel = auto\npath =\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.kernel, "");
@@ -145,7 +147,7 @@ static void shipped(const struct dir *d)
     struct ntx_err err = {0};
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
-    CHECK_EQ(keys, 14);
+    CHECK_EQ(keys, 15);
 }
 
 int main(void)

@@ -1,0 +1,169 @@
+#include "client/metrics_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "common/util.h"
+#include "ntx_version.h"
+
+/* "iod_busy_ns" without "_ns"; false when it does not end so. */
+static bool cut(char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    if (n < k || strcmp(name + n - k, end))
+        return false;
+    name[n - k] = 0;
+    return true;
+}
+
+double ntx_metrics_name(const struct ntx_counter_info *i, char *buf, size_t n)
+{
+    char base[96];
+    const char *unit = "";
+    double scale = 1;
+    snprintf(base, sizeof base, "%s", i->name);
+    if (cut(base, "_pid"))
+        return 0;
+    if (cut(base, "_ns")) {
+        unit = "_seconds";
+        scale = 1e-9;
+    } else if (cut(base, "_bps")) {
+        unit = "_bytes_per_second";
+    } else if (!strcmp(i->unit, "bytes") && !strstr(base, "bytes")) {
+        unit = "_bytes";
+    }
+    snprintf(buf, n, "ntx_%s%s%s", base, unit, i->kind == 'c' ? "_total" : "");
+    return scale;
+}
+
+static void head(FILE *f, const char *name, const char *type, const char *help)
+{
+    fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static uint64_t get(const _Atomic uint64_t *v) { return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed); }
+
+static void counters(FILE *f, const struct ntx_counters *c)
+{
+    for (int i = 0; i < NTX_N_COUNTERS; i++) {
+        const struct ntx_counter_info *info = &ntx_counter_info[i];
+        char name[128];
+        double scale = ntx_metrics_name(info, name, sizeof name);
+        uint64_t v = ntx_counter_get(c, (enum ntx_counter)i);
+        if (scale <= 0)
+            continue;
+        head(f, name, info->kind == 'c' ? "counter" : "gauge", info->help);
+        if (scale < 1)
+            fprintf(f, "%s %.9f\n", name, (double)v * scale);
+        else
+            fprintf(f, "%s %" PRIu64 "\n", name, v);
+    }
+}
+
+/* Buckets are read one after the other; their sum is the count, so that the two never disagree. */
+static void histogram(FILE *f, const struct ntx_hist *h, enum ntx_histogram which)
+{
+    const struct ntx_hist_info *info = &ntx_hist_info[which];
+    char name[128];
+    uint64_t n = 0;
+    snprintf(name, sizeof name, "ntx_%s_%s", info->name, info->unit);
+    head(f, name, "histogram", info->help);
+    for (unsigned i = 0; i < NTX_HIST_BOUNDS; i++) {
+        n += get(&h->bucket[i]);
+        fprintf(f, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, (double)ntx_hist_bound(which, i) / 1e6, n);
+    }
+    n += get(&h->bucket[NTX_HIST_BOUNDS]);
+    fprintf(f, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, n, name, (double)get(&h->sum) / 1e6, name, n);
+}
+
+/* A label's value from bytes that anybody may have put into a file. */
+static void label(FILE *f, const char *name, const char *value)
+{
+    const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)value;
+    fprintf(f, "%s=\"", name);
+    while (*p) {
+        utf8proc_int32_t ch;
+        utf8proc_ssize_t n = utf8proc_iterate(p, -1, &ch);
+        if (n < 1 || ch < 0x20)
+            putc('?', f);
+        else if (ch == '"' || ch == '\\')
+            fprintf(f, "\\%c", (int)ch);
+        else
+            fwrite(p, 1, (size_t)n, f);
+        p += n < 1 ? 1 : n;
+    }
+    putc('"', f);
+}
+
+static void model(FILE *f, const struct ntx_counters *c)
+{
+    const struct ntx_monitor *m = &c->mon;
+    if (!atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&m->n_layers, memory_order_acquire))
+        return;
+    head(f, "ntx_model_info", "gauge", "the loaded model; always 1");
+    fputs("ntx_model_info{", f);
+    label(f, "model", m->model);
+    putc(',', f);
+    label(f, "arch", m->arch);
+    putc(',', f);
+    label(f, "kernel", m->kernel);
+    fputs("} 1\n", f);
+}
+
+static void sessions(FILE *f, const struct ntx_counters *c)
+{
+    static const char *const names[] = {[NTX_MON_WAITING] = "waiting", [NTX_MON_READING] = "reading", [NTX_MON_WRITING] = "writing", [NTX_MON_KEPT] = "kept"};
+    unsigned n[NTX_MON_KEPT + 1] = {0};
+    for (unsigned i = 0; i < NTX_MON_SESSIONS; i++) {
+        uint32_t s = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.session[i].state, memory_order_relaxed);
+        n[s <= NTX_MON_KEPT ? s : 0]++;
+    }
+    head(f, "ntx_sessions", "gauge", "sessions by what they do");
+    for (int s = NTX_MON_WAITING; s <= NTX_MON_KEPT; s++)
+        fprintf(f, "ntx_sessions{state=\"%s\"} %u\n", names[s], n[s]);
+}
+
+static void layers(FILE *f, const struct ntx_counters *c)
+{
+    uint32_t n = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.n_layers, memory_order_acquire);
+    if (!n)
+        return;
+    head(f, "ntx_layer_skipped_total", "counter", "passes that left this layer out");
+    for (uint32_t i = 0; i < NTX_MIN(n, (uint32_t)NTX_MON_LAYERS); i++)
+        fprintf(f, "ntx_layer_skipped_total{layer=\"%u\"} %" PRIu64 "\n", i, get(&c->mon.layer[i].skipped));
+}
+
+static void all(FILE *f, const struct ntx_counters *c)
+{
+    head(f, "ntx_up", "gauge", "1 while ntx-computed is there");
+    fprintf(f, "ntx_up %d\n", c != NULL);
+    head(f, "ntx_build_info", "gauge", "what these metrics come from; always 1");
+    fputs("ntx_build_info{version=\"" NTX_VERSION "\",commit=\"" NTX_COMMIT "\"} 1\n", f);
+    if (!c)
+        return;
+    head(f, "ntx_uptime_seconds", "gauge", "time since ntx-computed began");
+    fprintf(f, "ntx_uptime_seconds %.3f\n", (double)(ntx_now_ns() - c->started_ns) / 1e9);
+    model(f, c);
+    counters(f, c);
+    sessions(f, c);
+    layers(f, c);
+    for (int h = 0; h < NTX_N_HISTOGRAMS; h++)
+        histogram(f, &c->mon.hist[h], (enum ntx_histogram)h);
+}
+
+char *ntx_metrics_text(const struct ntx_counters *c, size_t *len)
+{
+    char *text = NULL;
+    FILE *f = open_memstream(&text, len);
+    if (!f)
+        return NULL;
+    all(f, c);
+    if (fclose(f)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

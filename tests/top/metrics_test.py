@@ -1,0 +1,169 @@
+#!/usr/bin/python3
+"""ntx-metrics: over HTTP on a unix socket and on a port, and once on standard output; the text is what Prometheus takes, and its values are
+those of the run. Every metric that the dashboard asks for is there."""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
+from daemons import BIN, Daemons, check, equal, fail, make_model, wait_for  # noqa: E402
+
+METRICS = os.path.join(BIN, "ntx-metrics")
+
+
+def http(address, request):
+    s = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET, socket.SOCK_STREAM)
+    s.settimeout(10)
+    s.connect(address)
+    s.sendall(request)
+    s.shutdown(socket.SHUT_WR)
+    data = b""
+    while True:
+        got = s.recv(65536)
+        if not got:
+            break
+        data += got
+    s.close()
+    head, _, body = data.partition(b"\r\n\r\n")
+    return int(head.split()[1]) if head else 0, head.decode(), body.decode()
+
+
+GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+def parse(text):
+    """The exposition format, strictly: HELP and TYPE before samples of a family, each family once, histograms cumulative."""
+    types, values, family = {}, {}, None
+    for line in text.splitlines():
+        m = re.fullmatch(r"# (HELP|TYPE) ([a-z_:][a-z0-9_:]*) (.+)", line)
+        if m:
+            if m[1] == "TYPE":
+                check(m[2] == family and m[2] not in types, "TYPE of", m[2])
+                check(m[3] in ("counter", "gauge", "histogram"), line)
+                types[m[2]] = m[3]
+            family = m[2]
+            continue
+        m = re.fullmatch(r"([a-z_:][a-z0-9_:]*)(\{(?:[a-z]+=\"(?:[^\"\\\n]|\\.)*\",?)+\})? (\S+)", line)
+        check(m, "no sample:", line)
+        base = re.sub(r"_(bucket|sum|count)$", "", m[1]) if types.get(family) == "histogram" else m[1]
+        equal(base, family, "family of " + line)
+        key = m[1] + (m[2] or "")
+        check(key not in values, "twice:", key)
+        values[key] = float(m[3])
+    for name in (n for n, t in types.items() if t == "histogram"):
+        counts = [v for k, v in values.items() if k.startswith(name + "_bucket")]
+        equal(counts, sorted(counts), name + " is cumulative")
+        equal(counts[-1], values[name + "_count"], name + "_count")
+    for name, kind in types.items():
+        equal(name.endswith("_total"), kind == "counter", "name of " + name)
+    return types, values
+
+
+def serve(d, where):
+    p = subprocess.Popen([METRICS, "--runtime", d.dir, "--listen", where], stderr=subprocess.PIPE, text=True)
+    check("serving /metrics at " + where in p.stderr.readline(), "no server at", where)
+    return p
+
+
+def stop(p):
+    p.send_signal(signal.SIGTERM)
+    equal(p.wait(10), 0, "exit code")
+    p.stderr.close()
+
+
+def values_of_a_run(values, stats):
+    equal(values["ntx_up"], 1, "ntx_up")
+    equal(values["ntx_comp_tokens_total"], 20, "tokens")
+    equal(values["ntx_comp_passes_total"], stats["passes"], "passes")
+    equal(values["ntx_ttft_seconds_count"], 1, "first tokens")
+    equal(values["ntx_inter_token_seconds_count"], 19, "later tokens")
+    equal(values["ntx_throughput_tokens_per_second_count"], 1, "answers")
+    for name, want in (("ntx_ttft_seconds_sum", stats["ttft_s"]), ("ntx_throughput_tokens_per_second_sum", stats["decode_tok_s"])):
+        check(abs(values[name] - want) < 0.001 + want * 1e-4, name, values[name], "is not", want)
+    equal(values["ntx_comp_bytes_host"] + values["ntx_comp_bytes_storage"], values["ntx_comp_bytes_model"], "bytes by tier")
+    check(values["ntx_iod_bytes_stream_total"] >= values["ntx_comp_bytes_storage"] * 19, "bytes streamed")
+    check(0 < values["ntx_comp_stall_seconds_total"] < values["ntx_comp_pass_seconds_total"], "stalls")
+    check(any(k.startswith('ntx_model_info{model="random",arch="llama"') for k in values), "model_info")
+
+
+def dashboard(types):
+    with open(os.path.join(os.environ["NTX_SOURCE"], "deploy", "grafana.json")) as f:
+        board = json.load(f)
+    names = {n for p in board["panels"] for t in p["targets"] for n in re.findall(r"\bntx_[a-z_]+", t["expr"])}
+    check(len(names) > 15, "the dashboard asks for", names)
+    for n in names:
+        check(re.sub(r"_(bucket|sum|count)$", "", n) in types or n in types, "the dashboard asks for", n)
+
+
+def hostile(sock):
+    equal(http(sock, b"GET /etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")[0], 404, "another page")
+    equal(http(sock, b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc")[0], 405, "POST")
+    for bad in (b"\x00\xff" * 2000, b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 200000 + b"\r\n\r\n", b""):
+        try:
+            status = http(sock, bad)[0]
+        except OSError:
+            status = 0
+        check(status in (0, 400, 413, 414, 431), "garbage was answered with", status)
+    idle = []
+    for _ in range(60): # more than it takes; those beyond are closed
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        s.connect(sock)
+        idle.append(s)
+    for s in idle:
+        s.close()
+
+    def again():
+        try:
+            return http(sock, GET)[0] == 200
+        except OSError: # the crowd is not quite gone
+            return False
+    wait_for(again, 10, "an answer after the crowd")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="ntx-metrics-") as tmp, Daemons() as d:
+        model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+        sock = os.path.join(tmp, "m.sock")
+        p = serve(d, "unix:" + sock)
+        equal(parse(http(sock, GET)[2])[1].get("ntx_model_info"), None, "no model yet")
+        c = d.client()
+        c.load(model, ram_bytes=16 << 20, ctx=256)
+        stats = json.loads(c.ask("Once upon a time", ignore_eos=True, max_tokens=20, temp=0.0).stats)
+        status, head, text = http(sock, GET)
+        equal(status, 200, "status")
+        check("text/plain; version=0.0.4" in head, head)
+        types, values = parse(text)
+        values_of_a_run(values, stats)
+        dashboard(types)
+        hostile(sock)
+        equal(os.stat(sock).st_mode & 0o777, 0o660, "mode of the socket")
+        stop(p)
+        check(not os.path.exists(sock), "the socket is left behind")
+        once = subprocess.run([METRICS, "--runtime", d.dir], capture_output=True, text=True)
+        equal(set(parse(once.stdout)[0]), set(types), "the same on standard output")
+        free = socket.socket()
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        p = serve(d, "127.0.0.1:%d" % port)
+        equal(http(("127.0.0.1", port), GET)[0], 200, "over TCP")
+        c.close()
+        if shutil.which("promtool"):
+            tool = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+            equal((tool.returncode, tool.stdout + tool.stderr), (0, ""), "promtool")
+            print("promtool takes it")
+    values = parse(http(("127.0.0.1", port), GET)[2])[1]
+    equal((values["ntx_up"], len(values)), (0, 2), "without daemons")
+    stop(p)
+    for where in ("nowhere", "localhost:80", "127.0.0.1:99999x", "unix:"):
+        bad = subprocess.run([METRICS, "--runtime", "/tmp", "--listen", where], capture_output=True, text=True, timeout=10)
+        check(bad.returncode == 100 and bad.stderr.count("\n") == 1, where, bad.returncode, bad.stderr)
+
+
+main()
