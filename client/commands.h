@@ -24,6 +24,8 @@ int ntx_cmd_perplexity(struct ntx_options *o);
 int ntx_cmd_eval(struct ntx_options *o);
 int ntx_cmd_bench(struct ntx_options *o);
 int ntx_cmd_inspect(struct ntx_options *o);
+int ntx_cmd_plan(struct ntx_options *o);
+int ntx_cmd_doctor(struct ntx_options *o);
 
 /* Prints "ntx: TEXT" and returns NTX_EXIT_FAILED. */
 int ntx_fail(const struct ntx_err *err);

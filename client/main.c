@@ -36,6 +36,11 @@ static const struct ntx_command commands[] = {
      "16 more than the answer has bytes, and --ctx and --sessions to what the questions need.",
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_EVAL, 1, 1, ntx_cmd_eval},
     {"bench", "MODEL", "Prefill and decode rates: median and spread over runs.", CAPTIVE | NTX_OPT_BENCH, 1, 1, ntx_cmd_bench},
+    {"plan", "MODEL",
+     "Where a model would go, how fast it would be, and what limits; loads nothing.\vMODEL is a GGUF, or one by name that nobody needs to have: "
+     "llama-70b@q4_k_m. The machine is this one as `ntx doctor` measured it, or the one in --profile.",
+     NTX_OPT_LOAD | NTX_OPT_PLAN | NTX_OPT_JSON, 1, 1, ntx_cmd_plan},
+    {"doctor", "", "Measures this machine for `ntx plan`: drive, memory, kernels; says what to fix.", NTX_OPT_DOCTOR | NTX_OPT_JSON, 0, 0, ntx_cmd_doctor},
     {"inspect", "MODEL", "Metadata and tensors of a GGUF.", NTX_OPT_JSON, 1, 1, ntx_cmd_inspect},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -13,6 +13,7 @@ enum {
     O_RAM, O_VRAM, O_BACKEND, O_STATS, O_QUIET, O_LINK, O_JSON, O_KERNEL, O_CHUNK, O_RING, O_SESSIONS, O_SOURCE, O_FAULT, O_SKIP,
     O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL,
     O_QUESTIONS, O_SAVE_LOGITS, O_KL,
+    O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
 };
 
 static const struct argp_option load_options[] = {
@@ -72,6 +73,15 @@ static const struct argp_option ppl_options[] = {
 static const struct argp_option eval_options[] = {
     {"questions", O_QUESTIONS, "FILE", 0, "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", 0},
     {"verbose", 'v', NULL, 0, "show each wrong answer", 0},
+    {0}};
+static const struct argp_option plan_options[] = {
+    {"profile", O_PROFILE, "FILE", 0, "the hardware: a profile as `ntx doctor` writes it (default: this machine's)", 0},
+    {"batch", O_BATCH, "N", 0, "sequences of the roofline table (default 1)", 0},
+    {"compat", O_COMPAT, NULL, 0, "the roofline's formulas as published, slips included", 0},
+    {0}};
+static const struct argp_option doctor_options[] = {
+    {"dir", O_DIR, "DIR", 0, "where models are, on the drive to be measured (default: here)", 0},
+    {"seconds", O_SECONDS, "S", 0, "time for all measurements (default 12)", 0},
     {0}};
 static const struct argp_option json_options[] = {{"json", O_JSON, NULL, 0, "as JSON", 0}, {0}};
 
@@ -198,6 +208,11 @@ static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_
     case 'v': o->verbose = true; return 0;
     case O_NO_BOS: o->no_bos = true; return 0;
     case O_NO_SPECIAL: o->no_special = true; return 0;
+    case O_PROFILE: o->profile = arg; return 0;
+    case O_COMPAT: o->compat = true; return 0;
+    case O_BATCH: o->batch = count_arg(arg, 1, st); return 0;
+    case O_DIR: o->dir = arg; return 0;
+    case O_SECONDS: o->seconds = real_arg(arg, 0.1f, 600, st); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -245,6 +260,8 @@ static const struct {
     {NTX_OPT_EVAL, {eval_options, parse_child, 0, 0, 0, 0, 0}, "Questions:"},
     {NTX_OPT_BENCH, {bench_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
     {NTX_OPT_TOK, {tok_options, parse_child, 0, 0, 0, 0, 0}, "Tokens:"},
+    {NTX_OPT_PLAN, {plan_options, parse_child, 0, 0, 0, 0, 0}, "Prediction:"},
+    {NTX_OPT_DOCTOR, {doctor_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
     {NTX_OPT_OUTPUT, {output_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
     {NTX_OPT_JSON, {json_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
     {NTX_OPT_SOCKET, {socket_options, parse_child, 0, 0, 0, 0, 0}, "Connection:"},
@@ -260,7 +277,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
             kids[n++] = (struct argp_child){&groups[i].argp, 0, groups[i].title, (int)n + 1};
     struct argp argp = {NULL, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
     struct parse p = {cmd, o, n};
-    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5};
+    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1};
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
     argp_parse(&argp, argc, argv, 0, NULL, &p);

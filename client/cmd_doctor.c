@@ -1,0 +1,93 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/commands.h"
+#include "common/util.h"
+#include "doctor/doctor.h"
+#include "model/quant.h"
+
+static void show(void *ctx, const char *what)
+{
+    (void)ctx;
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r\033[Kmeasuring: %s", what);
+}
+
+static void print_kernels(const struct ntx_hw *hw)
+{
+    puts("kernels, GB/s of weights from memory, and GFLOP/s:");
+    for (unsigned i = 0; i < hw->n_kernels; i++) {
+        const struct ntx_hw_kernel *k = &hw->kernels[i];
+        const struct ntx_type_info *t = ntx_type_info(k->type);
+        bool first = !i || hw->kernels[i - 1].type != k->type, last = i + 1 == hw->n_kernels || hw->kernels[i + 1].type != k->type;
+        if (first)
+            printf("  %-5s", t->name);
+        printf("  %u row%s %6.2f GB/s %5.0f", k->rows, k->rows == 1 ? " " : "s", k->bps / 1e9, 2.0 * k->rows * t->block / t->block_bytes * k->bps / 1e9);
+        if (last)
+            putchar('\n');
+    }
+}
+
+static void print_report(const struct ntx_doctor_report *r)
+{
+    const struct ntx_hw *hw = &r->hw;
+    char size[32];
+    printf("cpu      %s, %u threads, kernels: %s\n", hw->cpu, hw->threads, hw->kernel);
+    printf("memory   %s, read at %.1f GB/s with one thread, %.1f with all\n", ntx_format_size(hw->ram_bytes, size, sizeof size), hw->ram_bps_1 / 1e9,
+           hw->ram_bps / 1e9);
+    printf("drive    ");
+    for (unsigned i = 0; i < hw->n_reads; i++)
+        printf("%s%u KiB %.2f", i ? ", " : "", hw->reads[i].bytes >> 10, hw->reads[i].bps / 1e9);
+    printf(" GB/s; one 4-KiB read alone takes %.0f us\n         %s\n", hw->read_s * 1e6, r->drive_note);
+    print_kernels(hw);
+    printf("steps    %.0f us per layer\n", hw->layer_s * 1e6);
+    for (unsigned i = 0; i < r->n_findings; i++)
+        printf("%s %s\n", i ? "       -" : "to fix -", r->findings[i]);
+    if (!r->n_findings)
+        puts("nothing to fix");
+}
+
+/* The user's place; as root also the service's, where the service is installed. */
+static int store(const char *json, char *where, size_t n, struct ntx_err *err)
+{
+    int rc = ntx_hw_user_path(where, (unsigned)n), service = -ENOENT;
+    if (!rc)
+        rc = ntx_hw_store(where, json, err);
+    if (!geteuid() && !access("/var/lib/ntx", W_OK))
+        service = ntx_hw_store(NTX_HW_SERVICE_PATH, json, err);
+    if (rc && !service)
+        snprintf(where, n, "%s", NTX_HW_SERVICE_PATH);
+    if (rc == -ENOENT && service)
+        return ntx_err_set(err, rc, "neither XDG_CACHE_HOME nor HOME is set: there is no place to store the profile");
+    return service ? rc : 0;
+}
+
+int ntx_cmd_doctor(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_doctor_config c = {.dir = o->dir ? o->dir : ".", .seconds = (double)o->seconds, .progress = show};
+    struct ntx_doctor_report *r = calloc(1, sizeof *r);
+    const char *findings[NTX_DOCTOR_FINDINGS];
+    char path[4096];
+    if (!r)
+        return NTX_EXIT_FAILED;
+    int rc = ntx_doctor_run(&c, r, &err);
+    ntx_clear_progress();
+    for (unsigned i = 0; !rc && i < r->n_findings; i++)
+        findings[i] = r->findings[i];
+    char *json = rc ? NULL : ntx_hw_dump(&r->hw, findings, r->n_findings);
+    if (!rc && !json)
+        rc = ntx_err_set(&err, -ENOMEM, "no memory");
+    if (!rc && o->json)
+        puts(json);
+    else if (!rc)
+        print_report(r);
+    if (!rc && !(rc = store(json, path, sizeof path, &err)) && !o->json)
+        printf("stored in %s\n", path);
+    free(json);
+    free(r);
+    return rc ? ntx_fail(&err) : 0;
+}

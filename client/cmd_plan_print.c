@@ -1,0 +1,137 @@
+#include <jansson.h>
+#include <stdio.h>
+
+#include "client/cmd_plan.h"
+#include "common/util.h"
+
+static const char *const tiers[NTX_N_TIERS] = {"device", "host", "storage"};
+static const char *const tier_names[NTX_N_TIERS] = {"VRAM", "RAM", "drive"};
+
+static struct ntx_roof_run run_of(const struct ntx_plan_answer *a, bool prefill)
+{
+    return (struct ntx_roof_run){a->batch, a->place.ctx, prefill, a->compat};
+}
+
+/* ---- for people */
+
+static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_forecast *f, const char *what, uint32_t rows)
+{
+    printf("%-8s %u row%s: %.4g tok/s (%.4g ms a pass), limit: %s\n", what, rows, rows == 1 ? "" : "s", rows / f->pass_s, f->pass_s * 1e3, f->limit);
+    printf("         drive %.4g ms, memory %.4g ms, h2d %.4g ms, compute %.4g ms", f->drive_s * 1e3, f->memory_s * 1e3, f->h2d_s * 1e3, f->compute_s * 1e3);
+    if (a->hw.gpu.bytes)
+        printf(" (GPU %.4g, CPU %.4g)", f->device_s * 1e3, f->cpu_s * 1e3);
+    if (f->late_s > 0)
+        printf(", late %.4g ms", f->late_s * 1e3);
+    if (f->copied > 0)
+        printf("; %.0f %% of what is not in VRAM is copied to the GPU", f->copied * 100);
+    putchar('\n');
+}
+
+static void print_table(const struct ntx_plan_answer *a, bool prefill)
+{
+    struct ntx_roof_op ops[NTX_ROOF_OPS];
+    struct ntx_roof_run r = run_of(a, prefill);
+    unsigned n = ntx_roof_table(&a->roof_model, &a->roof, &r, ops);
+    char b[5][32];
+    printf("\n%-12s %8s %8s %10s %12s  %s\n", prefill ? "prefill" : "decode", "OPs", "bytes", "intensity", "attained", "bound");
+    for (unsigned i = 0; i < n; i++)
+        if (ops[i].listed)
+            printf("%-12s %8s %8s %10s %12s  %s\n", ops[i].name, ntx_roof_si(ops[i].ops, b[0], 32), ntx_roof_si(ops[i].bytes, b[1], 32),
+                   ntx_roof_intensity(ops[i].intensity, b[2], 32), ntx_roof_si(ops[i].attained, b[3], 32), ops[i].compute_bound ? "compute" : "memory");
+    struct ntx_roof_network s = ntx_roof_sum(&a->roof_model, &r, ops, n);
+    printf("network: %.6g OPs, %.6g bytes, %.5g ms; layers' weights %.5g GB, KV %.5g GB\n", s.ops, s.bytes, s.seconds * 1e3, s.weight_bytes / 1e9,
+           s.kv_bytes / 1e9);
+}
+
+static void print_roofs(const struct ntx_plan_answer *a)
+{
+    if (a->roof.bps <= 0)
+        return;
+    char peak[32];
+    printf("\nRoofline of one layer on the %s, %u sequence%s of %u tokens, activations and KV of 2 bytes, %s formulas:\n", a->roof_gpu ? "GPU" : "CPU", a->batch,
+           a->batch == 1 ? "" : "s", a->place.ctx, a->compat ? "published" : "corrected");
+    printf("peak %sOPS, memory %.4g GB/s, turning point %.4g OPs/byte", ntx_roof_si(a->roof.peak, peak, sizeof peak), a->roof.bps / 1e9,
+           ntx_roof_turn(&a->roof_model, &a->roof));
+    if (a->hw.gpu.h2d_bps > 0 && a->roof_gpu)
+        printf("; over PCIe (%.4g GB/s) %.4g", a->hw.gpu.h2d_bps / 1e9, a->roof.peak / a->hw.gpu.h2d_bps);
+    if (a->hw.n_reads)
+        printf("; from the drive (%.4g GB/s) %.4g", ntx_hw_drive_bps(&a->hw, 524288) / 1e9, a->roof.peak / ntx_hw_drive_bps(&a->hw, 524288));
+    putchar('\n');
+    print_table(a, true);
+    print_table(a, false);
+}
+
+void ntx_plan_print(const struct ntx_plan_answer *a)
+{
+    const struct ntx_outline *m = &a->model;
+    const struct ntx_placement *p = &a->place;
+    uint64_t all = ntx_outline_model_bytes(m);
+    char b[4][32];
+    printf("model    %s: %.2f GB of weights, KV %.3g MB per token", m->name, (double)all / 1e9, (double)ntx_outline_kv_bytes(m) / 1e6);
+    if (m->n_experts)
+        printf(", %u of %u experts used", m->n_used, m->n_experts);
+    printf("\nmachine  %s (%s)\n", a->hw.name, a->hw.source[0] ? a->hw.source : "source unknown");
+    printf("budget   RAM %s%s%s; context %u tokens, KV %s in %s, work %s\n", ntx_format_size(p->ram, b[0], 32), p->vram ? ", VRAM " : "",
+           p->vram ? ntx_format_size(p->vram, b[1], 32) : "", p->ctx, ntx_format_size(p->kv_bytes, b[2], 32), p->kv_on_device ? "VRAM" : "RAM",
+           ntx_format_size(p->work_bytes, b[3], 32));
+    for (int t = 0; t < NTX_N_TIERS; t++)
+        if (p->bytes[t])
+            printf("%-8s %9.3f GB  %5.1f %%\n", tier_names[t], (double)p->bytes[t] / 1e9, 100.0 * (double)p->bytes[t] / (double)all);
+    if (a->predicted) {
+        print_forecast(a, &a->decode, "decode", 1);
+        print_forecast(a, &a->prefill, "prefill", p->rows);
+    } else {
+        puts("no prediction: the profile lacks a rate that this placement needs");
+    }
+    print_roofs(a);
+}
+
+/* ---- for programs */
+
+static json_t *forecast_json(const struct ntx_forecast *f, uint32_t rows)
+{
+    return json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "rows", (json_int_t)rows, "tok_s", rows / f->pass_s, "pass_s", f->pass_s,
+                     "limit", f->limit, "drive_s", f->drive_s, "memory_s", f->memory_s, "h2d_s", f->h2d_s, "compute_s", f->compute_s, "gpu_s", f->device_s,
+                     "cpu_s", f->cpu_s, "late_s", f->late_s, "copied", f->copied);
+}
+
+static json_t *table_json(const struct ntx_plan_answer *a, bool prefill)
+{
+    struct ntx_roof_op ops[NTX_ROOF_OPS];
+    struct ntx_roof_run r = run_of(a, prefill);
+    unsigned n = ntx_roof_table(&a->roof_model, &a->roof, &r, ops);
+    json_t *rows = json_array();
+    for (unsigned i = 0; i < n; i++)
+        if (ops[i].listed)
+            json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f, s:f, s:s}", "name", ops[i].name, "ops", ops[i].ops, "bytes", ops[i].bytes, "intensity",
+                                                  ops[i].intensity, "attained", ops[i].attained, "bound", ops[i].compute_bound ? "compute" : "memory"));
+    struct ntx_roof_network s = ntx_roof_sum(&a->roof_model, &r, ops, n);
+    return json_pack("{s:o, s:{s:f, s:f, s:f, s:f, s:f}}", "rows", rows, "network", "ops", s.ops, "bytes", s.bytes, "seconds", s.seconds, "weight_bytes",
+                     s.weight_bytes, "kv_bytes", s.kv_bytes);
+}
+
+void ntx_plan_print_json(const struct ntx_plan_answer *a)
+{
+    const struct ntx_placement *p = &a->place;
+    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model", a->model.name, "profile", a->hw.name, "bytes_model",
+                          (json_int_t)ntx_outline_model_bytes(&a->model), "ram", (json_int_t)p->ram, "vram", (json_int_t)p->vram, "ctx", (json_int_t)p->ctx,
+                          "bytes_kv", (json_int_t)p->kv_bytes, "bytes_work", (json_int_t)p->work_bytes);
+    char key[32];
+    for (int t = 0; t < NTX_N_TIERS; t++) {
+        snprintf(key, sizeof key, "bytes_%s", tiers[t]);
+        json_object_set_new(j, key, json_integer((json_int_t)p->bytes[t]));
+    }
+    json_object_set_new(j, "predicted_tok_s", json_real(a->predicted ? 1 / a->decode.pass_s : 0));
+    json_object_set_new(j, "limit", json_string(a->predicted ? a->decode.limit : ""));
+    if (a->predicted) {
+        json_object_set_new(j, "decode", forecast_json(&a->decode, 1));
+        json_object_set_new(j, "prefill", forecast_json(&a->prefill, p->rows));
+    }
+    if (a->roof.bps > 0)
+        json_object_set_new(j, "roofline", json_pack("{s:s, s:s, s:f, s:f, s:o, s:o}", "formulas", a->compat ? "published" : "corrected", "of",
+                                                     a->roof_gpu ? "gpu" : "cpu", "peak", a->roof.peak, "bps", a->roof.bps, "prefill", table_json(a, true),
+                                                     "decode", table_json(a, false)));
+    json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(10));
+    putchar('\n');
+    json_decref(j);
+}

@@ -1,0 +1,80 @@
+#include "plan/hw.h"
+
+#include <math.h>
+
+#include "common/util.h"
+#include "model/quant.h"
+
+double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes)
+{
+    const struct ntx_hw_read *r = hw->reads;
+    unsigned n = hw->n_reads, i = 0;
+    if (!n)
+        return 0;
+    while (i < n && r[i].bytes < read_bytes)
+        i++;
+    if (i == 0 || i == n)
+        return r[i ? n - 1 : 0].bps;
+    double t = log((double)read_bytes / r[i - 1].bytes) / log((double)r[i].bytes / r[i - 1].bytes);
+    return r[i - 1].bps + t * (r[i].bps - r[i - 1].bps);
+}
+
+double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads)
+{
+    if (!threads || threads >= hw->threads || hw->ram_bps_1 <= 0)
+        return hw->ram_bps;
+    return NTX_MIN(hw->ram_bps_1 * threads, hw->ram_bps);
+}
+
+/* A kernel's seconds per byte of `type`. */
+static double kernel_byte_s(const struct ntx_hw_kernel *k, uint32_t type)
+{
+    const struct ntx_type_info *t = ntx_type_info(type);
+    if (k->bps > 0)
+        return 1 / k->bps;
+    return t && k->flops > 0 ? 2.0 * k->rows * t->block / t->block_bytes / k->flops : 0;
+}
+
+/* Of one kernel entry list (a type's own, or the general one). */
+static double interpolate(const struct ntx_hw *hw, uint32_t entry, uint32_t type, uint32_t rows)
+{
+    const struct ntx_hw_kernel *below = NULL, *above = NULL;
+    for (unsigned i = 0; i < hw->n_kernels; i++) {
+        const struct ntx_hw_kernel *k = &hw->kernels[i];
+        if (k->type != entry)
+            continue;
+        if (k->rows <= rows && (!below || k->rows > below->rows))
+            below = k;
+        if (k->rows >= rows && (!above || k->rows < above->rows))
+            above = k;
+    }
+    if (!below && !above)
+        return 0;
+    if (!above)
+        return kernel_byte_s(below, type) * rows / below->rows;
+    if (!below || above == below)
+        return kernel_byte_s(above, type);
+    double a = kernel_byte_s(below, type), b = kernel_byte_s(above, type);
+    return a + (b - a) * (rows - below->rows) / (above->rows - below->rows);
+}
+
+double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads)
+{
+    double ram = ntx_hw_ram_bps(hw, threads), least = ram > 0 ? 1 / ram : 0;
+    double s = interpolate(hw, type, type, rows);
+    if (s <= 0)
+        s = interpolate(hw, NTX_HW_ANY, type, rows);
+    if (threads && threads < hw->threads)
+        s *= (double)hw->threads / threads;
+    return NTX_MAX(s, least);
+}
+
+void ntx_hw_cap(struct ntx_hw *hw, double nvme_bps, double h2d_bps)
+{
+    for (unsigned i = 0; nvme_bps > 0 && i < hw->n_reads; i++)
+        hw->reads[i].bps = NTX_MIN(hw->reads[i].bps, nvme_bps);
+    if (nvme_bps > 0 && !hw->n_reads)
+        hw->reads[hw->n_reads++] = (struct ntx_hw_read){1u << 20, nvme_bps};
+    if (h2d_bps > 0 && hw->gpu.bytes)
+        hw->gpu.h2d_bps = hw->gpu.h2d_bps > 0 ? NTX_MIN(hw->gpu.h2d_bps, h2d_bps) : h2d_bps;
+}

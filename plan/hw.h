@@ -1,0 +1,86 @@
+/* hw.h: what a machine can do, as numbers: the hardware profile. `ntx doctor` measures and stores it, people may edit it, and for
+ * machines that nobody here has it is written by hand (bench/profiles/). Plain values; nothing here measures.
+ *
+ * The file is JSON. Rates are GB/s (1e9 bytes), operations are GFLOP/s (a multiply-add is two), sizes GiB where they are memory:
+ *
+ *   { "ntx_profile": 1, "name": "...", "source": "measured" | "estimated", "notes": "...",
+ *     "cpu":    {"model": "...", "threads": 2, "kernel": "avx512"},
+ *     "ram":    {"gib": 23.4, "gb_s_1": 16.1, "gb_s": 31.0},             one thread, all threads
+ *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...], "read_us": 95, "in_flight": 4194304},    by size of a read; of one read alone
+ *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],   weights from memory, all threads
+ *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5},    absent without one
+ *     "pass":   {"layer_us": 12, "token_us": 100} }                       what overlaps nothing: per layer, per pass
+ *
+ * All but "ntx_profile" may be absent: 0 then means unknown, and what depends on it is not predicted. Other keys are kept out of
+ * the way: they are ignored here (doctor adds "findings" and "date" for people). */
+#ifndef NTX_PLAN_HW_H
+#define NTX_PLAN_HW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+
+#define NTX_HW_READS 12
+#define NTX_HW_KERNELS 96
+#define NTX_HW_ANY UINT32_MAX /* kernel type "*": all types that have no entry of their own */
+
+struct ntx_hw_read {
+    uint32_t bytes; /* of one read */
+    double bps;
+};
+
+struct ntx_hw_kernel {
+    uint32_t type;  /* enum ntx_type, or NTX_HW_ANY */
+    uint32_t rows;  /* activations that a weight is multiplied with while it is at hand */
+    double bps;     /* bytes of weights per second, 0 where flops is given */
+    double flops;
+};
+
+struct ntx_hw {
+    char name[96], source[16], cpu[96], kernel[16];
+    uint32_t threads;
+    uint64_t ram_bytes;
+    double ram_bps_1, ram_bps;
+    struct ntx_hw_read reads[NTX_HW_READS]; /* by increasing size */
+    unsigned n_reads;
+    double read_s;                          /* one read alone, from request to result */
+    uint64_t in_flight;
+    struct ntx_hw_kernel kernels[NTX_HW_KERNELS];
+    unsigned n_kernels;
+    struct {
+        char name[96];
+        uint64_t bytes; /* 0: there is none */
+        double bps, flops, int8_ops, h2d_bps;
+    } gpu;
+    double layer_s, token_s;
+};
+
+/* Bytes per second of the drive for reads of this size, between the measured sizes by the logarithm of the size; 0: unknown. */
+double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);
+
+/* Seconds to multiply one byte of weights of `type` with `rows` rows, from memory, with `threads` threads (0: as measured). Between measured
+ * row counts linear in the row count, above the largest one proportional; never faster than memory. 0: unknown. */
+double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads);
+
+/* Memory read rate with that many threads: in proportion from one thread up to the measured maximum. */
+double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads);
+
+/* A slower drive or link is emulated: no rate above this is believed. 0 changes nothing. */
+void ntx_hw_cap(struct ntx_hw *hw, double nvme_bps, double h2d_bps);
+
+/* Reading validates each number (finite, not negative, in the range of things that exist). -ENOENT when there is no such file. */
+int ntx_hw_parse(const char *json, struct ntx_hw *out, struct ntx_err *err);
+int ntx_hw_load(const char *path, struct ntx_hw *out, struct ntx_err *err);
+/* malloc'd JSON text. */
+char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings);
+/* Makes the directories, writes beside and renames. */
+int ntx_hw_store(const char *path, const char *json, struct ntx_err *err);
+
+/* Where the profile lies: $XDG_CACHE_HOME/ntx/profile.json ($HOME/.cache without it), else the service's. */
+#define NTX_HW_SERVICE_PATH "/var/lib/ntx/profile.json"
+int ntx_hw_user_path(char *buf, unsigned n); /* -ENOENT: neither variable is set */
+/* The user's, else the service's. -ENOENT (without text): no profile has been made. */
+int ntx_hw_find(struct ntx_hw *out, struct ntx_err *err);
+
+#endif

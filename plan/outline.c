@@ -1,0 +1,129 @@
+#include "plan/outline.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+
+uint64_t ntx_outline_bytes(const struct ntx_outline *o, enum ntx_part part)
+{
+    uint64_t n = 0;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        n += o->bytes[part][t];
+    return n;
+}
+
+uint64_t ntx_outline_values(const struct ntx_outline *o, enum ntx_part part)
+{
+    uint64_t n = 0;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        if (o->bytes[part][t])
+            n += o->bytes[part][t] / ntx_type_info(t)->block_bytes * ntx_type_info(t)->block;
+    return n;
+}
+
+uint64_t ntx_outline_model_bytes(const struct ntx_outline *o)
+{
+    return ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_EXPERT) + ntx_outline_bytes(o, NTX_PART_HEAD);
+}
+
+uint64_t ntx_outline_kv_bytes(const struct ntx_outline *o)
+{
+    return 2ull * o->n_layers * o->n_head_kv * ((uint64_t)o->head_k + o->head_v);
+}
+
+/* ---- from a header */
+
+/* "ARCH.KEY" as a number; 0 when absent. An array (one number per layer) counts by its first. */
+static uint32_t key(const struct ntx_gguf *g, const char *arch, const char *name)
+{
+    char k[160];
+    uint64_t v = 0;
+    snprintf(k, sizeof k, "%s.%s", arch, name);
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, k);
+    if (kv && kv->type == NTX_GGUF_ARR && kv->count && (kv->elem == NTX_GGUF_I32 || kv->elem == NTX_GGUF_U32)) {
+        uint32_t first;
+        memcpy(&first, kv->data, sizeof first);
+        return first;
+    }
+    return !ntx_gguf_u64(g, k, &v) && v <= UINT32_MAX ? (uint32_t)v : 0;
+}
+
+static enum ntx_part part_of(const char *name, bool tied)
+{
+    if (!strcmp(name, "token_embd.weight"))
+        return tied ? NTX_PART_HEAD : NTX_PART_EMBED;
+    if (!strcmp(name, "output.weight"))
+        return NTX_PART_HEAD;
+    return strstr(name, "_exps.") ? NTX_PART_EXPERT : NTX_PART_DENSE;
+}
+
+static int sum_tensors(const struct ntx_gguf *g, struct ntx_outline *o, struct ntx_err *err)
+{
+    bool tied = !ntx_gguf_tensor(g, "output.weight");
+    uint64_t *layer = calloc(o->n_layers, sizeof *layer);
+    if (!layer)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    for (uint64_t i = 0; i < ntx_gguf_n_tensors(g); i++) {
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
+        enum ntx_part part = part_of(t->name, tied);
+        unsigned l;
+        o->bytes[part][t->type] += t->bytes;
+        o->n_matrices += t->n_dims > 1 && part != NTX_PART_EMBED;
+        if (sscanf(t->name, "blk.%u.", &l) == 1 && l < o->n_layers)
+            layer[l] += t->bytes;
+    }
+    o->layer_min = UINT64_MAX;
+    for (uint32_t l = 0; l < o->n_layers; l++) {
+        o->layer_min = NTX_MIN(o->layer_min, layer[l]);
+        o->layer_max = NTX_MAX(o->layer_max, layer[l]);
+    }
+    free(layer);
+    return 0;
+}
+
+static void read_widths(const struct ntx_gguf *g, const char *arch, struct ntx_outline *o)
+{
+    const struct ntx_gguf_tensor *embd = ntx_gguf_tensor(g, "token_embd.weight");
+    uint32_t expert_ff = key(g, arch, "expert_feed_forward_length");
+    o->n_layers = key(g, arch, "block_count");
+    o->n_embd = key(g, arch, "embedding_length");
+    o->n_ff = expert_ff ? expert_ff : key(g, arch, "feed_forward_length");
+    o->n_head = key(g, arch, "attention.head_count");
+    o->n_head_kv = key(g, arch, "attention.head_count_kv");
+    o->head_k = key(g, arch, "attention.key_length");
+    o->head_v = key(g, arch, "attention.value_length");
+    o->ctx_train = key(g, arch, "context_length");
+    o->n_experts = key(g, arch, "expert_count");
+    o->n_used = key(g, arch, "expert_used_count");
+    o->n_vocab = embd && embd->ne[1] <= UINT32_MAX ? (uint32_t)embd->ne[1] : 0;
+    if (!o->n_head_kv)
+        o->n_head_kv = o->n_head;
+    if (!o->head_k && o->n_head)
+        o->head_k = o->n_embd / o->n_head;
+    if (!o->head_v)
+        o->head_v = o->head_k;
+}
+
+int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err)
+{
+    struct ntx_outline o = {0};
+    struct ntx_str arch;
+    char a[64];
+    if (ntx_gguf_str(g, "general.architecture", &arch) || arch.n >= sizeof a)
+        return ntx_err_set(err, -EINVAL, "the file names no architecture (general.architecture)");
+    snprintf(a, sizeof a, "%.*s", (int)arch.n, arch.p);
+    snprintf(o.name, sizeof o.name, "%s", name);
+    read_widths(g, a, &o);
+    if (!o.n_layers || o.n_layers > 65536 || !o.n_embd || !o.n_head || !o.head_k)
+        return ntx_err_set(err, -EINVAL, "%s: block_count, embedding_length or head_count of architecture %s is missing or out of range", name, a);
+    if (o.n_used > o.n_experts)
+        return ntx_err_set(err, -EINVAL, "%s: %u of %u experts are used: more than there are", name, o.n_used, o.n_experts);
+    int rc = sum_tensors(g, &o, err);
+    if (!rc)
+        *out = o;
+    return rc;
+}

@@ -1,0 +1,113 @@
+/* outline_builtin.c: models by name. Widths are those of the published configurations; which tensor gets which type follows the mixes of
+ * llama.cpp's quantiser: of a mix, attn_v and ffn_down get more bits in the first and last eighth of the layers and in every third between. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/util.h"
+#include "plan/outline.h"
+
+static const struct {
+    const char *name;
+    uint32_t layers, embd, ff, heads, kv, head, vocab, ctx, experts, used;
+} models[] = {
+    {"llama-2-7b", 32, 4096, 11008, 32, 32, 128, 32000, 4096, 0, 0},
+    {"llama-2-13b", 40, 5120, 13824, 40, 40, 128, 32000, 4096, 0, 0},
+    {"llama-2-70b", 80, 8192, 28672, 64, 8, 128, 32000, 4096, 0, 0},
+    {"llama-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 0, 0},
+    {"llama-70b", 80, 8192, 28672, 64, 8, 128, 128256, 131072, 0, 0},
+    {"mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 8, 2},
+    {"qwen3-30b-a3b", 48, 2048, 768, 32, 4, 128, 151936, 40960, 128, 8},
+    {"qwen3-235b-a22b", 94, 4096, 1536, 64, 4, 128, 151936, 40960, 128, 8},
+};
+
+static const struct mix {
+    const char *name;
+    uint32_t base, more, head; /* most tensors; those that a mix gives more bits; the output matrix */
+} mixes[] = {
+    {"f16", NTX_F16, NTX_F16, NTX_F16},     {"bf16", NTX_BF16, NTX_BF16, NTX_BF16}, {"q8_0", NTX_Q8_0, NTX_Q8_0, NTX_Q8_0},
+    {"q6_k", NTX_Q6_K, NTX_Q6_K, NTX_Q6_K}, {"q5_k_m", NTX_Q5_K, NTX_Q6_K, NTX_Q6_K}, {"q4_k_m", NTX_Q4_K, NTX_Q6_K, NTX_Q6_K},
+    {"q4_0", NTX_Q4_0, NTX_Q4_0, NTX_Q6_K},
+};
+
+static bool more_bits(uint32_t l, uint32_t n)
+{
+    return l < n / 8 || l >= 7 * n / 8 || (l - n / 8) % 3 == 2;
+}
+
+static uint64_t add(struct ntx_outline *o, enum ntx_part part, uint32_t type, uint64_t n_in, uint64_t n_out)
+{
+    uint64_t bytes = n_out * ntx_row_bytes(type, n_in);
+    o->bytes[part][type] += bytes;
+    o->n_matrices += part != NTX_PART_EMBED;
+    return bytes;
+}
+
+/* attn_v, which is small with grouped heads: the 70B models share it between eight heads and never give it 4 bits; those of eight
+ * experts give k and v 8 bits. */
+static uint32_t v_type(const struct ntx_outline *o, const struct mix *m, bool more)
+{
+    bool mixed = m->base != m->more;
+    if (mixed && o->n_experts == 8)
+        return NTX_Q8_0;
+    if (mixed && !more && o->n_layers == 80 && m->base == NTX_Q4_K)
+        return NTX_Q5_K;
+    return more ? m->more : m->base;
+}
+
+static uint64_t add_layer(struct ntx_outline *o, const struct mix *m, uint32_t l)
+{
+    bool mixed = m->base != m->more, more = mixed && more_bits(l, o->n_layers);
+    uint64_t q = (uint64_t)o->n_head * o->head_k, kv = (uint64_t)o->n_head_kv * o->head_k, d = o->n_embd, each = NTX_MAX(o->n_experts, 1u);
+    enum ntx_part ffn = o->n_experts ? NTX_PART_EXPERT : NTX_PART_DENSE;
+    uint32_t k_type = mixed && o->n_experts == 8 ? NTX_Q8_0 : m->base;
+    uint32_t o_type = mixed && o->n_experts == 8 && m->base == NTX_Q4_K ? NTX_Q5_K : m->base;
+    uint64_t n = add(o, NTX_PART_DENSE, m->base, d, q) + add(o, NTX_PART_DENSE, k_type, d, kv) + add(o, NTX_PART_DENSE, v_type(o, m, more), d, kv) +
+                 add(o, NTX_PART_DENSE, o_type, q, d);
+    n += add(o, ffn, m->base, d, o->n_ff * each) + add(o, ffn, m->base, d, o->n_ff * each);
+    n += add(o, ffn, more ? m->more : m->base, o->n_ff, d * each);
+    if (o->n_experts)
+        n += add(o, NTX_PART_DENSE, NTX_F32, d, o->n_experts);
+    o->bytes[NTX_PART_DENSE][NTX_F32] += 2 * 4 * d; /* the two norms */
+    return n + 2 * 4 * d;
+}
+
+static int unknown(const char *name, struct ntx_err *err)
+{
+    char list[400] = "", types[100] = "";
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", models[i].name);
+    for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++)
+        snprintf(types + strlen(types), sizeof types - strlen(types), "%s%s", i ? ", " : "", mixes[i].name);
+    return ntx_err_set(err, -ENOENT, "%.80s: neither a file nor MODEL@TYPE, where MODEL is one of %s, and TYPE one of %s", name, list, types);
+}
+
+int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err *err)
+{
+    const char *at = strchr(name, '@');
+    size_t len = at ? (size_t)(at - name) : 0, k = 0, t = 0;
+    while (at && k < sizeof models / sizeof *models && (strncasecmp(models[k].name, name, len) || models[k].name[len]))
+        k++;
+    while (at && t < sizeof mixes / sizeof *mixes && strcasecmp(mixes[t].name, at + 1))
+        t++;
+    if (!at || k == sizeof models / sizeof *models || t == sizeof mixes / sizeof *mixes)
+        return unknown(name, err);
+    struct ntx_outline o = {
+        .n_layers = models[k].layers, .n_embd = models[k].embd, .n_ff = models[k].ff, .n_vocab = models[k].vocab, .n_head = models[k].heads,
+        .n_head_kv = models[k].kv, .head_k = models[k].head, .head_v = models[k].head, .ctx_train = models[k].ctx, .n_experts = models[k].experts,
+        .n_used = models[k].used, .layer_min = UINT64_MAX,
+    };
+    snprintf(o.name, sizeof o.name, "%s", name);
+    for (uint32_t l = 0; l < o.n_layers; l++) {
+        uint64_t n = add_layer(&o, &mixes[t], l);
+        o.layer_min = NTX_MIN(o.layer_min, n);
+        o.layer_max = NTX_MAX(o.layer_max, n);
+    }
+    o.bytes[NTX_PART_DENSE][NTX_F32] += 4ull * o.n_embd; /* output_norm */
+    add(&o, NTX_PART_HEAD, mixes[t].head, o.n_embd, o.n_vocab);
+    add(&o, NTX_PART_EMBED, mixes[t].base, o.n_embd, o.n_vocab);
+    *out = o;
+    return 0;
+}

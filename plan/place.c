@@ -1,0 +1,122 @@
+#include "plan/place.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/util.h"
+
+#define RING_BYTES (36ull << 20)  /* slots and spares of a ring that keeps a drive busy */
+#define CTX_MAX 4096u
+#define CTX_MIN 128u
+#define PARTS_PLACED 3            /* DENSE, HEAD, EXPERT, in this order */
+#define EXPERT_READ (1u << 20)
+#define NEARLY_ALL 0.9          /* of the experts: then the router need not be waited for */
+
+static const enum ntx_part order[PARTS_PLACED] = {NTX_PART_DENSE, NTX_PART_HEAD, NTX_PART_EXPERT};
+
+/* Activations of one row: as computed's forward pass has them (floats of each width, their packed forms, a probe, an embedding row). */
+static uint64_t row_bytes(const struct ntx_outline *o)
+{
+    uint64_t q = (uint64_t)o->n_head * o->head_k, kv = (uint64_t)o->n_head_kv * o->head_k, ff = (uint64_t)o->n_ff * NTX_MAX(o->n_used, 1u);
+    return 4 * (3ull * o->n_embd + 2 * q + 2 * kv + 2 * ff) + (ff + q + o->n_embd) * 5 / 4 + 4ull * o->n_embd + 8192;
+}
+
+static uint32_t default_ctx(const struct ntx_outline *o, uint64_t ram)
+{
+    uint64_t fit = ram / 4 / ntx_outline_kv_bytes(o), most = NTX_MIN(o->ctx_train ? o->ctx_train : CTX_MAX, CTX_MAX);
+    return (uint32_t)NTX_MAX(NTX_MIN(fit, most), NTX_MIN(most, (uint64_t)CTX_MIN));
+}
+
+/* Takes of each part as much as fits into `room`; returns the bytes taken. */
+static uint64_t fill(const struct ntx_outline *o, struct ntx_placement *p, enum ntx_tier tier, uint64_t room)
+{
+    uint64_t used = 0;
+    for (int i = 0; i < PARTS_PLACED; i++) {
+        uint64_t all = ntx_outline_bytes(o, order[i]);
+        double left = 1;
+        for (int t = 0; t < (int)tier; t++)
+            left -= p->share[order[i]][t];
+        if (!all || left <= 0)
+            continue;
+        uint64_t want = (uint64_t)((double)all * left), take = NTX_MIN(want, room - used);
+        p->share[order[i]][tier] = take == want ? left : (double)take / (double)all;
+        used += take;
+    }
+    return p->bytes[tier] = used;
+}
+
+static int refuse(const struct ntx_placement *p, struct ntx_err *err)
+{
+    char need[32], have[32];
+    return ntx_err_set(err, -ENOMEM, "the smallest memory budget that would do is about %s; the budget is %s: use --ram with at least that, or a smaller --ctx",
+                       ntx_format_size(p->smallest, need, sizeof need), ntx_format_size(p->ram, have, sizeof have));
+}
+
+static void budgets(const struct ntx_hw *hw, const struct ntx_place_request *r, struct ntx_placement *p)
+{
+    p->ram = r->ram ? r->ram : hw->ram_bytes - hw->ram_bytes * 15 / 100;
+    p->vram = r->vram == UINT64_MAX ? 0 : r->vram ? NTX_MIN(r->vram, hw->gpu.bytes) : hw->gpu.bytes - hw->gpu.bytes * 8 / 100;
+}
+
+/* The GPU first takes the KV, then weights. */
+static void use_device(const struct ntx_outline *o, struct ntx_placement *p)
+{
+    uint64_t work = 64 * row_bytes(o);
+    if (p->vram <= work)
+        return;
+    uint64_t room = p->vram - work;
+    p->kv_on_device = p->kv_bytes <= room / 4;
+    fill(o, p, NTX_TIER_DEVICE, room - (p->kv_on_device ? p->kv_bytes : 0));
+}
+
+int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_placement *out, struct ntx_err *err)
+{
+    struct ntx_placement p = {.multiply = r->multiply, .threads = r->threads ? r->threads : hw->threads};
+    uint64_t model = ntx_outline_model_bytes(o), row = row_bytes(o);
+    budgets(hw, r, &p);
+    if (!p.ram)
+        return ntx_err_set(err, -EINVAL, "the profile does not say how much memory the machine has: give --ram");
+    p.ctx = r->ctx ? r->ctx : default_ctx(o, p.ram);
+    p.kv_bytes = (uint64_t)p.ctx * ntx_outline_kv_bytes(o);
+    use_device(o, &p);
+    uint64_t kv = p.kv_on_device ? 0 : p.kv_bytes, rest = model - p.bytes[NTX_TIER_DEVICE];
+    p.rows = (uint32_t)NTX_MAX(NTX_MIN(NTX_MIN(p.ram / 8 / row, (uint64_t)NTX_PLACE_ROWS), (uint64_t)p.ctx), (uint64_t)1);
+    p.work_bytes = p.rows * row;
+    p.smallest = kv + row + NTX_MIN(rest, RING_BYTES / 3);
+    if (p.smallest > p.ram)
+        return refuse(&p, err);
+    uint64_t room = p.ram > kv + p.work_bytes ? p.ram - kv - p.work_bytes : 0;
+    if (room < rest) {
+        uint64_t ring = NTX_MIN(RING_BYTES, NTX_MAX(room / 2, RING_BYTES / 3));
+        room -= NTX_MIN(ring, room);
+        p.work_bytes += ring;
+    }
+    fill(o, &p, NTX_TIER_HOST, room);
+    fill(o, &p, NTX_TIER_STORAGE, UINT64_MAX);
+    *out = p;
+    return 0;
+}
+
+/* The part of the experts that a pass of so many rows needs, if each row chooses freely. */
+static double experts_share(const struct ntx_outline *o, uint32_t rows)
+{
+    return 1 - pow(1 - (double)o->n_used / o->n_experts, rows);
+}
+
+void ntx_place_load(const struct ntx_outline *o, const struct ntx_placement *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out)
+{
+    struct ntx_load_bytes l = {.rows = rows, .n_layers = o->n_layers, .threads = p->threads, .multiply = p->multiply, .kv_on_device = p->kv_on_device,
+                               .late_read_bytes = EXPERT_READ};
+    for (int i = 0; i < PARTS_PLACED; i++) {
+        enum ntx_part part = order[i];
+        double touched = part == NTX_PART_EXPERT && o->n_experts ? experts_share(o, rows) : 1;
+        for (uint32_t type = 0; type < NTX_TYPE_LIMIT; type++)
+            for (int t = 0; t < NTX_N_TIERS; t++)
+                l.bytes[t][type] += (double)o->bytes[part][type] * p->share[part][t] * touched;
+        if (part == NTX_PART_EXPERT && touched < NEARLY_ALL)
+            l.late_bytes = (double)ntx_outline_bytes(o, part) * p->share[part][NTX_TIER_STORAGE] * touched;
+    }
+    l.kv_bytes = (double)ntx_outline_kv_bytes(o) * positions;
+    *out = l;
+}

@@ -1,0 +1,41 @@
+/* place.h: a first placement for a model that is not loaded: what goes to VRAM, to RAM and stays on the drive, and what a pass then
+ * reads. computed's own planner (computed/plan.h) places chunk by chunk and counts every byte; this one agrees with it within a few per
+ * cent (tests/plan holds them together) and knows GPUs and experts, too.
+ *
+ * What every token needs is placed first, fastest memory first; then experts. Experts in RAM are taken to be as likely as others (no
+ * locality is assumed, which real routing has: hit rates are the resident share, at least). Experts that are not resident are read late,
+ * unless so many rows are in the pass that nearly all are needed anyway. */
+#ifndef NTX_PLAN_PLACE_H
+#define NTX_PLAN_PLACE_H
+
+#include "plan/hw.h"
+#include "plan/outline.h"
+#include "plan/predict.h"
+
+#define NTX_PLACE_ROWS 512u      /* rows of a prefill pass at most */
+#define NTX_PLACE_TEXT 256u      /* tokens of KV that a prediction assumes attention to read, where the context has them */
+
+struct ntx_place_request {
+    uint64_t ram, vram; /* budgets; ram 0: the profile's memory less 15 %; vram 0: the GPU's less 8 %; UINT64_MAX of vram: none */
+    uint32_t ctx;       /* 0: the smallest of the model's own, 4096 and what a quarter of ram holds */
+    uint32_t threads;   /* 0: as in the profile */
+    enum ntx_multiply multiply;
+};
+
+struct ntx_placement {
+    uint64_t bytes[NTX_N_TIERS];               /* weights that live there */
+    double share[NTX_N_PARTS][NTX_N_TIERS];    /* of a part's bytes */
+    uint64_t ram, vram, kv_bytes, work_bytes;  /* work: activations and, where something is streamed, the ring */
+    uint64_t smallest;                         /* budget of RAM that would do */
+    uint32_t ctx, rows, threads;
+    bool kv_on_device;
+    enum ntx_multiply multiply;
+};
+
+/* -ENOMEM with the smallest budget that would do. */
+int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_placement *out, struct ntx_err *err);
+
+/* What a pass of `rows` rows reads, the last of which sees `positions` tokens. */
+void ntx_place_load(const struct ntx_outline *o, const struct ntx_placement *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out);
+
+#endif

@@ -1,0 +1,105 @@
+#include "plan/predict.h"
+
+#include <errno.h>
+#include <stdbool.h>
+
+#include "common/util.h"
+
+#define SHARES 64 /* of the CPU's bytes that may be copied to the GPU: tried in steps of 1/64 */
+#define READ_BYTES (512u << 10)
+
+static double sum(const double *bytes)
+{
+    double n = 0;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        n += bytes[t];
+    return n;
+}
+
+/* Seconds of one byte of a type in the GPU: as fast as it can be read, unless the rows make it arithmetic. */
+static double device_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows)
+{
+    const struct ntx_type_info *i = ntx_type_info(type);
+    double read = hw->gpu.bps > 0 ? 1 / hw->gpu.bps : 0;
+    double math = hw->gpu.flops > 0 ? 2.0 * rows * i->block / i->block_bytes / hw->gpu.flops : 0;
+    return NTX_MAX(read, math);
+}
+
+/* Sums over the types that are there; a type without a rate makes it unknown. */
+struct costs {
+    double device, cpu, copied; /* VRAM's bytes; the rest on the CPU; the rest on the GPU once it is there */
+    double bytes;               /* VRAM's: to tell reading from arithmetic */
+    bool unknown;
+};
+
+static struct costs all_costs(const struct ntx_hw *hw, const struct ntx_load_bytes *l)
+{
+    struct costs c = {0};
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++) {
+        double rest = l->bytes[NTX_TIER_HOST][t] + l->bytes[NTX_TIER_STORAGE][t], device = l->bytes[NTX_TIER_DEVICE][t];
+        if (rest + device <= 0)
+            continue;
+        double cpu = ntx_hw_byte_s(hw, t, l->rows, l->threads), gpu = device_byte_s(hw, t, l->rows);
+        c.unknown |= rest > 0 && l->multiply != NTX_MULTIPLY_GPU && cpu <= 0;
+        c.unknown |= device > 0 && gpu <= 0;
+        c.device += device * gpu;
+        c.bytes += device;
+        c.cpu += rest * cpu;
+        c.copied += rest * gpu;
+    }
+    return c;
+}
+
+static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct ntx_forecast *f)
+{
+    bool reads_vram = f->device_s > f->cpu_s && c->bytes > f->device_s * hw->gpu.bps / 2;
+    const struct {
+        const char *name;
+        double s;
+    } terms[] = {{"drive", f->drive_s + f->late_s}, {"memory", f->memory_s}, {"h2d", f->h2d_s}, {reads_vram ? "vram" : "compute", f->compute_s}};
+    double most = 0;
+    f->limit = "";
+    for (unsigned i = 0; i < sizeof terms / sizeof *terms; i++)
+        if (terms[i].s > most) {
+            most = terms[i].s;
+            f->limit = terms[i].name;
+        }
+}
+
+static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_load_bytes *l, const struct costs *c, double share)
+{
+    double host = sum(l->bytes[NTX_TIER_HOST]), storage = sum(l->bytes[NTX_TIER_STORAGE]), streamed = NTX_MAX(storage - l->late_bytes, 0);
+    double drive = ntx_hw_drive_bps(hw, l->read_bytes ? l->read_bytes : READ_BYTES);
+    double late = ntx_hw_drive_bps(hw, l->late_read_bytes ? l->late_read_bytes : l->read_bytes ? l->read_bytes : READ_BYTES);
+    double ram = ntx_hw_ram_bps(hw, 0), attend = l->kv_on_device ? hw->gpu.bps : ntx_hw_ram_bps(hw, l->threads);
+    struct ntx_forecast f = {.copied = share};
+    f.drive_s = streamed > 0 ? streamed / drive : 0;
+    f.late_s = l->late_bytes > 0 ? l->late_bytes / late : 0;
+    f.memory_s = ram > 0 ? (host + 2 * storage + (l->kv_on_device ? 0 : l->kv_bytes)) / ram : 0;
+    f.h2d_s = share > 0 ? share * (host + storage) / hw->gpu.h2d_bps : 0;
+    f.device_s = c->device + share * c->copied + (l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
+    f.cpu_s = (1 - share) * c->cpu + (!l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
+    f.compute_s = f.device_s + f.cpu_s + hw->layer_s * l->n_layers + hw->token_s;
+    f.pass_s = NTX_MAX(NTX_MAX(f.drive_s, f.memory_s), NTX_MAX(f.h2d_s, f.compute_s)) + f.late_s;
+    name_limit(hw, c, &f);
+    return f;
+}
+
+int ntx_predict(const struct ntx_hw *hw, const struct ntx_load_bytes *l, struct ntx_forecast *out)
+{
+    struct costs c = all_costs(hw, l);
+    double rest = sum(l->bytes[NTX_TIER_HOST]) + sum(l->bytes[NTX_TIER_STORAGE]);
+    bool can_copy = hw->gpu.bytes && hw->gpu.h2d_bps > 0 && hw->gpu.bps > 0 && l->multiply != NTX_MULTIPLY_CPU && rest > 0;
+    if (c.unknown || (sum(l->bytes[NTX_TIER_STORAGE]) > 0 && !hw->n_reads) || (l->multiply == NTX_MULTIPLY_GPU && rest > 0 && !can_copy))
+        return -ENODATA;
+    struct ntx_forecast best = with_share(hw, l, &c, can_copy && l->multiply == NTX_MULTIPLY_GPU ? 1 : 0);
+    for (int i = 1; can_copy && l->multiply == NTX_MULTIPLY_BEST && i <= SHARES; i++) {
+        struct ntx_forecast f = with_share(hw, l, &c, (double)i / SHARES);
+        if (f.pass_s < best.pass_s)
+            best = f;
+    }
+    if (best.pass_s <= 0)
+        return -ENODATA;
+    *out = best;
+    return 0;
+}

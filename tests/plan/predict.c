@@ -1,0 +1,225 @@
+/* The cost model on numbers that can be checked by hand, the profile's file, and the lineage's measured figures. */
+#include <errno.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "plan/hw.h"
+#include "plan/place.h"
+#include "tests/check.h"
+
+#define GB 1e9
+#define NEAR(a, b) CHECK_MSG(fabs((a) - (b)) <= 1e-9 * fabs(b), "%.12g, expected %.12g", (double)(a), (double)(b))
+
+static const char machine[] =
+    "{\"ntx_profile\": 1, \"name\": \"m\", \"source\": \"estimated\", \"cpu\": {\"threads\": 4}, \"ram\": {\"gib\": 16, \"gb_s_1\": 10, \"gb_s\": 32},"
+    " \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 0.5}, {\"bytes\": 65536, \"gb_s\": 2.5}, {\"bytes\": 1048576, \"gb_s\": 3.5}], \"read_us\": 80},"
+    " \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 20}, {\"type\": \"Q4_K\", \"rows\": 9, \"gb_s\": 10}, {\"type\": \"*\", \"rows\": 1, \"gb_s\": 16},"
+    " {\"type\": \"*\", \"rows\": 64, \"gflops\": 640}]}";
+
+static struct ntx_hw profile(const char *json)
+{
+    struct ntx_hw hw;
+    struct ntx_err err = {0};
+    CHECK_MSG(!ntx_hw_parse(json, &hw, &err), "%s", err.text);
+    return hw;
+}
+
+static void test_rates(void)
+{
+    struct ntx_hw hw = profile(machine);
+    CHECK_EQ(hw.ram_bytes, 16ll << 30);
+    CHECK_EQ(hw.n_kernels, 4);
+    NEAR(ntx_hw_drive_bps(&hw, 1024), 0.5 * GB); /* outside the measured sizes: the nearest */
+    NEAR(ntx_hw_drive_bps(&hw, 16384), 1.5 * GB);
+    NEAR(ntx_hw_drive_bps(&hw, 262144), 3.0 * GB);
+    NEAR(ntx_hw_drive_bps(&hw, 1ll << 30), 3.5 * GB);
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 0), 1 / (20 * GB));
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 5, 0), 0.075 / GB); /* half-way between 0.05 and 0.1 ns */
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 18, 0), 0.2 / GB);
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 2), 1 / (10 * GB)); /* half the threads */
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q8_0, 1, 0), 1 / (16 * GB));
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q8_0, 64, 0), 2.0 * 64 * 32 / 34 / (640 * GB));
+    NEAR(ntx_hw_ram_bps(&hw, 2), 20 * GB);
+    NEAR(ntx_hw_ram_bps(&hw, 4), 32 * GB);
+    ntx_hw_cap(&hw, 1e9, 1e9);
+    NEAR(ntx_hw_drive_bps(&hw, 1048576), 1 * GB);
+    NEAR(ntx_hw_drive_bps(&hw, 4096), 0.5 * GB);
+}
+
+static void test_terms(void)
+{
+    struct ntx_hw hw = profile(machine);
+    struct ntx_forecast f;
+    struct ntx_load_bytes l = {.rows = 1, .n_layers = 10, .read_bytes = 1048576};
+    l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 4 * GB;
+    l.bytes[NTX_TIER_STORAGE][NTX_Q4_K] = 7 * GB;
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.drive_s, 2.0);
+    NEAR(f.memory_s, 18.0 / 32);
+    NEAR(f.compute_s, 11.0 / 20);
+    NEAR(f.pass_s, 2.0);
+    CHECK_STR(f.limit, "drive");
+    l.late_bytes = 3.5 * GB; /* half of what is streamed cannot be read ahead */
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.pass_s, 2.0);
+    NEAR(f.late_s, 1.0);
+    l.late_bytes = 0;
+    l.bytes[NTX_TIER_STORAGE][NTX_Q4_K] = 0;
+    hw.layer_s = 0.001;
+    hw.token_s = 0.002;
+    l.kv_bytes = 3.2 * GB;
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.pass_s, 0.2 + 0.1 + 0.012);
+    CHECK_STR(f.limit, "compute");
+    l.rows = 18;
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.pass_s, 0.8 + 0.1 + 0.012);
+    l.bytes[NTX_TIER_DEVICE][NTX_Q4_K] = 1;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), -ENODATA); /* no GPU in this profile */
+}
+
+/* The GPU takes the share of the CPU's work that makes both links end together. */
+static void test_gpu(void)
+{
+    struct ntx_hw hw = profile(machine);
+    struct ntx_forecast f;
+    struct ntx_load_bytes l = {.rows = 1, .n_layers = 1};
+    hw.gpu.bytes = 24ull << 30;
+    hw.gpu.bps = 800 * GB;
+    hw.gpu.flops = 1e15;
+    hw.gpu.h2d_bps = 5 * GB;
+    l.bytes[NTX_TIER_DEVICE][NTX_Q4_K] = 8 * GB;
+    l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 20 * GB;
+    l.multiply = NTX_MULTIPLY_GPU;
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.h2d_s, 4.0);
+    NEAR(f.pass_s, 4.0);
+    CHECK_STR(f.limit, "h2d");
+    l.multiply = NTX_MULTIPLY_CPU;
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.pass_s, 1.0 + 0.01);
+    l.multiply = NTX_MULTIPLY_BEST;
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.copied, 13.0 / 64); /* 1.01 - s (1 - 0.025) = 4 s at 0.203, in steps of 1/64 */
+    CHECK(f.pass_s < 0.83);
+}
+
+/* What ntransformer measured (PCIe 3 x8, RTX 3090, 48 GB, 3.35 GB/s): all is copied to the GPU. */
+static void test_lineage(void)
+{
+    enum { REST = 862 + 300 }; /* MB of VRAM besides layers: the output matrix, KV and work */
+    static const struct {
+        const char *model;
+        uint64_t vram;     /* of weights */
+        uint64_t ram;      /* of weights */
+        double low, high;  /* tok/s measured */
+        const char *limit;
+    } runs[] = {
+        {"llama-70b@q4_k_m", (36 * 513ull + REST) * 1000000, 30ull << 30, 0.28, 0.32, "h2d"},   /* 36 layers + 44: 0.3 */
+        {"llama-70b@q6_k", (28 * 702ull + REST) * 1000000, 44ull << 30, 0.165, 0.205, "h2d"},   /* 26 to 29 + 51 to 54: 0.18 to 0.2 */
+        {"llama-70b@q6_k", 1, 1ull << 30, 0.055, 0.065, "drive"},                       /* all from NVMe: 0.06 */
+    };
+    struct ntx_err err = {0};
+    struct ntx_hw hw;
+    char path[512];
+    snprintf(path, sizeof path, "%s/bench/profiles/rtx3090-pcie3x8.json", getenv("NTX_SOURCE") ? getenv("NTX_SOURCE") : ".");
+    CHECK_MSG(!ntx_hw_load(path, &hw, &err), "%s", err.text);
+    for (unsigned i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct ntx_outline o;
+        struct ntx_placement p;
+        struct ntx_load_bytes l;
+        struct ntx_forecast f;
+        struct ntx_place_request r = {.ram = runs[i].ram, .vram = runs[i].vram, .ctx = 512, .multiply = NTX_MULTIPLY_GPU};
+        CHECK(!ntx_outline_named(runs[i].model, &o, &err));
+        CHECK_MSG(!ntx_place(&hw, &o, &r, &p, &err), "%s", err.text);
+        ntx_place_load(&o, &p, 1, 64, &l);
+        CHECK(!ntx_predict(&hw, &l, &f));
+        CHECK_MSG(1 / f.pass_s >= runs[i].low && 1 / f.pass_s <= runs[i].high, "%s: %.4f tok/s", runs[i].model, 1 / f.pass_s);
+        CHECK_STR(f.limit, runs[i].limit);
+    }
+}
+
+static void test_experts(void)
+{
+    struct ntx_hw hw = profile(machine);
+    struct ntx_outline o;
+    struct ntx_placement p;
+    struct ntx_load_bytes l;
+    struct ntx_err err = {0};
+    CHECK(!ntx_outline_named("qwen3-235b-a22b@q4_k_m", &o, &err));
+    CHECK_MSG(!ntx_place(&hw, &o, &(struct ntx_place_request){.ram = 14ull << 30, .ctx = 1024}, &p, &err), "%s", err.text);
+    CHECK(p.share[NTX_PART_DENSE][NTX_TIER_HOST] == 1 && p.share[NTX_PART_EXPERT][NTX_TIER_STORAGE] > 0.9);
+    double all = (double)ntx_outline_bytes(&o, NTX_PART_EXPERT), off = p.share[NTX_PART_EXPERT][NTX_TIER_STORAGE];
+    ntx_place_load(&o, &p, 1, 1, &l);
+    NEAR(l.late_bytes, all * off * 8 / 128);
+    ntx_place_load(&o, &p, 2, 1, &l);
+    NEAR(l.late_bytes, all * off * (1 - (1 - 0.0625) * (1 - 0.0625)));
+    ntx_place_load(&o, &p, 512, 1, &l);
+    NEAR(l.late_bytes, 0.0);
+    CHECK_EQ(ntx_place(&hw, &o, &(struct ntx_place_request){.ram = 1ull << 20, .ctx = 1024}, &p, &err), -ENOMEM);
+    CHECK(strstr(err.text, "--ram"));
+}
+
+static void test_bad_files(void)
+{
+    static const struct {
+        const char *json, *says;
+    } bad[] = {
+        {"", "line 1"},
+        {"[]", "ntx_profile"},
+        {"{\"ntx_profile\": 2}", "ntx_profile"},
+        {"{\"ntx_profile\": 1, \"ram\": {\"gb_s\": -3}}", "gb_s"},
+        {"{\"ntx_profile\": 1, \"ram\": {\"gb_s\": 1e300}}", "gb_s"},
+        {"{\"ntx_profile\": 1, \"ram\": {\"gb_s\": \"fast\"}}", "gb_s"},
+        {"{\"ntx_profile\": 1, \"ram\": [1]}", "ram"},
+        {"{\"ntx_profile\": 1, \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 1}, {\"bytes\": 4096, \"gb_s\": 1}]}}", "reads"},
+        {"{\"ntx_profile\": 1, \"kernels\": [{\"type\": \"Q9\", \"rows\": 1, \"gb_s\": 1}]}", "kernels"},
+        {"{\"ntx_profile\": 1, \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 0, \"gb_s\": 1}]}", "kernels"},
+        {"{\"ntx_profile\": 1, \"name\": 5}", "name"},
+    };
+    struct ntx_err err;
+    struct ntx_hw hw = {.threads = 7};
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        err = (struct ntx_err){0};
+        CHECK_MSG(ntx_hw_parse(bad[i].json, &hw, &err) == -EINVAL, "%s", bad[i].json);
+        CHECK_MSG(strstr(err.text, bad[i].says), "%s", err.text);
+    }
+    CHECK_EQ(hw.threads, 7); /* untouched */
+    CHECK_EQ(ntx_hw_load("/nonexistent/profile.json", &hw, &err), -ENOENT);
+}
+
+/* What is stored is found again where it belongs, the user's place first. */
+static void test_store(void)
+{
+    char dir[] = "/tmp/ntx-profile-XXXXXX", path[128];
+    struct ntx_hw hw = profile(machine), back;
+    struct ntx_err err = {0};
+    const char *said[] = {"raise the limit"};
+    CHECK(mkdtemp(dir) && !setenv("XDG_CACHE_HOME", dir, 1) && !ntx_hw_user_path(path, sizeof path));
+    CHECK(strstr(path, "/ntx/profile.json"));
+    char *json = ntx_hw_dump(&hw, said, 1);
+    CHECK(strstr(json, "raise the limit"));
+    CHECK_MSG(!ntx_hw_store(path, json, &err), "%s", err.text);
+    CHECK_MSG(!ntx_hw_find(&back, &err), "%s", err.text);
+    CHECK_EQ(back.n_kernels, 4);
+    CHECK_EQ(back.n_reads, 3);
+    CHECK(back.ram_bytes == hw.ram_bytes && back.kernels[3].flops == hw.kernels[3].flops && back.reads[1].bps == hw.reads[1].bps);
+    free(json);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/ntx", dir);
+    rmdir(path);
+    rmdir(dir);
+}
+
+int main(void)
+{
+    test_rates();
+    test_terms();
+    test_gpu();
+    test_lineage();
+    test_experts();
+    test_bad_files();
+    test_store();
+    return 0;
+}

@@ -1,0 +1,219 @@
+/* The published roofline table, row by row, and the network figures; and where the corrected formulas differ. */
+#include <math.h>
+
+#include "plan/outline.h"
+#include "plan/roofline.h"
+#include "tests/check.h"
+
+static const struct ntx_roof_model llama7 = {4096, 32, 32, 128, 11008, 32000, 32, 2, 2, 2};
+static const struct ntx_roof_model llama13 = {5120, 40, 40, 128, 13824, 32000, 40, 2, 2, 2};
+static const struct ntx_roof_machine a6000 = {768e9, 309.677e12 / 2, 309.677e12};
+
+static const struct row {
+    const char *name, *ops, *bytes, *intensity, *attained, *bound;
+} published[2][12] = {
+    {{"q_proj", "69G", "67M", "1024", "155T", "compute"},
+     {"k_proj", "69G", "67M", "1024", "155T", "compute"},
+     {"v_proj", "69G", "67M", "1024", "155T", "compute"},
+     {"o_proj", "69G", "67M", "1024", "155T", "compute"},
+     {"gate_proj", "185G", "152M", "1215", "155T", "compute"},
+     {"up_proj", "185G", "152M", "1215", "155T", "compute"},
+     {"down_proj", "185G", "152M", "1215", "155T", "compute"},
+     {"qk_matmul", "34G", "302M", "114", "87T", "memory"},
+     {"sv_matmul", "34G", "302M", "114", "87T", "memory"},
+     {"softmax", "671M", "537M", "1.25", "960G", "memory"},
+     {"norm", "59M", "34M", "1.75", "1T", "memory"},
+     {"add", "8M", "34M", "0.25", "192G", "memory"}},
+    {{"q_proj", "34M", "34M", "1", "768G", "memory"},
+     {"k_proj", "34M", "34M", "1", "768G", "memory"},
+     {"v_proj", "34M", "34M", "1", "768G", "memory"},
+     {"o_proj", "34M", "34M", "1", "768G", "memory"},
+     {"gate_proj", "90M", "90M", "1", "768G", "memory"},
+     {"up_proj", "90M", "90M", "1", "768G", "memory"},
+     {"down_proj", "90M", "90M", "1", "768G", "memory"},
+     {"qk_matmul", "17M", "17M", "0.99", "762G", "memory"},
+     {"sv_matmul", "17M", "17M", "0.99", "762G", "memory"},
+     {"softmax", "328K", "262K", "1.25", "960G", "memory"},
+     {"norm", "29K", "16K", "1.75", "1T", "memory"},
+     {"add", "4K", "16K", "0.25", "192G", "memory"}},
+};
+
+static void check_row(const struct ntx_roof_op *op, const struct row *want)
+{
+    char b[32];
+    CHECK_STR(op->name, want->name);
+    CHECK_STR(ntx_roof_si(op->ops, b, sizeof b), want->ops);
+    CHECK_STR(ntx_roof_si(op->bytes, b, sizeof b), want->bytes);
+    CHECK_STR(ntx_roof_intensity(op->intensity, b, sizeof b), want->intensity);
+    CHECK_STR(ntx_roof_si(op->attained, b, sizeof b), want->attained);
+    CHECK_STR(op->compute_bound ? "compute" : "memory", want->bound);
+}
+
+static unsigned table(const struct ntx_roof_model *m, struct ntx_roof_run r, struct ntx_roof_op *ops)
+{
+    return ntx_roof_table(m, &a6000, &r, ops);
+}
+
+static unsigned listed(const struct ntx_roof_op *ops, unsigned n)
+{
+    unsigned k = 0;
+    for (unsigned i = 0; i < n; i++)
+        k += ops[i].listed;
+    return k;
+}
+
+static void test_published_rows(void)
+{
+    struct ntx_roof_op ops[NTX_ROOF_OPS];
+    unsigned rows = 0;
+    for (int decode = 0; decode < 2; decode++) {
+        unsigned n = table(&llama7, (struct ntx_roof_run){1, 2048, !decode, true}, ops);
+        CHECK_EQ(listed(ops, n), 12);
+        for (int i = 0; i < 12; i++, rows++)
+            check_row(&ops[i], &published[decode][i]);
+    }
+    CHECK_EQ(rows, 24);
+}
+
+/* The very integers behind the rounded ones. */
+static void test_exact(void)
+{
+    struct ntx_roof_op p[NTX_ROOF_OPS], d[NTX_ROOF_OPS];
+    table(&llama7, (struct ntx_roof_run){1, 2048, true, true}, p);
+    table(&llama7, (struct ntx_roof_run){1, 2048, false, true}, d);
+    CHECK_EQ(p[0].ops, 68719476736);
+    CHECK_EQ(p[0].bytes, 67108864);
+    CHECK_EQ(p[4].ops, 184683593728);
+    CHECK_EQ(p[4].bytes, 152043520);
+    CHECK_EQ(p[7].ops, 34359738368);
+    CHECK_EQ(p[7].bytes, 301989888);
+    CHECK_EQ(d[0].ops, 33554432);
+    CHECK_EQ(d[0].bytes, 33570816);
+    CHECK_EQ(d[4].ops, 90177536);
+    CHECK_EQ(d[4].bytes, 90207744);
+    CHECK_EQ(d[7].ops, 16777216);
+    CHECK_EQ(d[7].bytes, 16916480);
+    CHECK_EQ(d[9].ops, 327680);
+    CHECK_EQ(d[9].bytes, 262144);
+    CHECK_EQ(d[10].ops, 28672);
+    CHECK_EQ(d[10].bytes, 16384);
+    CHECK_EQ(d[11].ops, 4096);
+    CHECK_EQ(d[11].bytes, 16384);
+    CHECK(fabs(ntx_roof_turn(&llama7, &a6000) - 201.61) < 0.005);
+    CHECK(fabs(p[7].intensity - 113.78) < 0.005 && fabs(p[7].attained / 1e12 - 87.38) < 0.005);
+    CHECK(fabs(d[0].intensity - 0.99951) < 0.000005 && fabs(d[0].attained / 1e9 - 767.63) < 0.005);
+    CHECK(fabs(d[7].intensity - 0.99177) < 0.000005 && fabs(d[7].attained / 1e9 - 761.68) < 0.005);
+}
+
+static struct ntx_roof_network network(const struct ntx_roof_model *m, struct ntx_roof_run r)
+{
+    struct ntx_roof_op ops[NTX_ROOF_OPS];
+    return ntx_roof_sum(m, &r, ops, table(m, r, ops));
+}
+
+static void check_digits(double x, const char *want, const char *format)
+{
+    char b[32];
+    snprintf(b, sizeof b, format, x);
+    CHECK_STR(b, want);
+}
+
+static void test_network(void)
+{
+    struct ntx_roof_network d = network(&llama7, (struct ntx_roof_run){1, 2048, false, true});
+    struct ntx_roof_network p = network(&llama7, (struct ntx_roof_run){1, 2048, true, true});
+    check_digits(d.ops, "1.41697e+10", "%.5e");
+    check_digits(d.bytes, "1.43132e+10", "%.5e");
+    check_digits(d.seconds * 1e3, "18.637", "%.3f");
+    check_digits(p.ops, "2.87512e+13", "%.5e");
+    check_digits(p.bytes, "6.58611e+10", "%.5e");
+    check_digits(p.seconds * 1e3, "226.88", "%.2f");
+    check_digits(d.weight_bytes / 1e9, "12.952", "%.3f");
+    check_digits(d.kv_bytes / 1e9, "1.0737", "%.4f");
+}
+
+static void test_series(void)
+{
+    static const struct {
+        double w;
+        const char *ms;
+    } by_width[] = {{2, "34.594"}, {1, "17.860"}, {0.5, "9.493"}, {0.25, "5.310"}, {0.125, "3.218"}};
+    static const struct {
+        uint32_t batch;
+        const char *ms;
+    } by_batch[] = {{1, "17.297"}, {16, "25.746"}, {127, "88.264"}};
+    struct ntx_roof_model m = llama13;
+    for (unsigned i = 0; i < sizeof by_width / sizeof *by_width; i++) {
+        m.w = by_width[i].w;
+        check_digits(network(&m, (struct ntx_roof_run){1, 1024, false, true}).seconds * 1e3, by_width[i].ms, "%.3f");
+    }
+    m.w = m.a = m.kv = 1;
+    for (unsigned i = 0; i < sizeof by_batch / sizeof *by_batch; i++)
+        check_digits(network(&m, (struct ntx_roof_run){by_batch[i].batch, 1024, false, true}).seconds * 1e3, by_batch[i].ms, "%.3f");
+    struct ntx_roof_network one = network(&llama13, (struct ntx_roof_run){1, 1, false, true});
+    CHECK_EQ(one.weight_bytes / one.kv_bytes, 30976); /* tokens at which the KV is as large as the weights */
+}
+
+/* All rows but the named ones are as published; those are as corrected. */
+static void test_corrected(void)
+{
+    struct ntx_roof_op now[NTX_ROOF_OPS], then[NTX_ROOF_OPS];
+    for (int prefill = 0; prefill < 2; prefill++) {
+        unsigned n = table(&llama7, (struct ntx_roof_run){1, 2048, prefill, false}, now);
+        table(&llama7, (struct ntx_roof_run){1, 2048, prefill, true}, then);
+        CHECK_EQ(n, 14);
+        CHECK_EQ(listed(now, n), 14);
+        for (int i = 0; i < 11; i++)
+            if (!prefill || i < 7 || i == 10)
+                CHECK(now[i].ops == then[i].ops && now[i].bytes == then[i].bytes && now[i].seconds == then[i].seconds);
+        double tokens = prefill ? 2048 : 1;
+        CHECK_EQ(now[11].bytes, 3 * 4096 * 2 * tokens); /* both operands */
+        CHECK_EQ(now[12].ops, 4 * 11008 * tokens);
+        CHECK_EQ(now[13].ops, 2 * 4096 * 32000ll);
+    }
+    CHECK_EQ(now[7].ops, 2 * 2048ll * 2049 / 2 * 128 * 32); /* causal */
+    CHECK_EQ(now[9].ops, 5 * 2048ll * 2049 / 2 * 32);
+}
+
+/* Models by name have the sizes that the mixes give: per layer of a 70B, and whole files that people have. */
+static void test_names(void)
+{
+    struct ntx_outline o;
+    struct ntx_err err = {0};
+    const double mib = 1 << 20;
+    CHECK(!ntx_outline_named("llama-70b@q4_k_m", &o, &err));
+    CHECK(fabs((double)o.layer_min / mib - 460.0) < 0.1 && fabs((double)o.layer_max / mib - 518.8) < 0.1);
+    double layers = (double)(ntx_outline_bytes(&o, NTX_PART_DENSE)) / 80 / mib;
+    CHECK_MSG(fabs(layers - 489.4) < 0.1, "%.2f", layers);
+    check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "42.5", "%.1f");
+    CHECK(!ntx_outline_named("llama-70b@Q6_K", &o, &err));
+    CHECK(fabs((double)o.layer_max / mib - 669.4) < 0.1 && o.layer_min == o.layer_max);
+    CHECK(!ntx_outline_named("llama-2-13b@q4_k_m", &o, &err));
+    check_digits((double)(ntx_outline_model_bytes(&o)) / 1e9, "7.77", "%.2f");
+    CHECK_EQ(ntx_outline_kv_bytes(&o), 819200);
+    CHECK(!ntx_outline_named("qwen3-235b-a22b@q4_k_m", &o, &err));
+    double all = 0, used = 0;
+    for (int p = 0; p < NTX_N_PARTS; p++)
+        all += (double)ntx_outline_values(&o, p);
+    used = all - (double)ntx_outline_values(&o, NTX_PART_EXPERT) * (1 - 8.0 / 128);
+    check_digits(all / 1e9, "235", "%.0f");
+    check_digits(used / 1e9, "22", "%.0f");
+    CHECK(!ntx_outline_named("mixtral-8x7b@q4_k_m", &o, &err));
+    check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "28.4", "%.1f");
+    CHECK_EQ(ntx_outline_named("llama-70b", &o, &err), -2);
+    CHECK_EQ(ntx_outline_named("llama-71b@q4_k_m", &o, &err), -2);
+    CHECK_EQ(ntx_outline_named("@q4_k_m", &o, &err), -2);
+    CHECK_EQ(ntx_outline_named("llama-70b@", &o, &err), -2);
+    CHECK(strstr(err.text, "qwen3-235b-a22b") && strstr(err.text, "q4_k_m"));
+}
+
+int main(void)
+{
+    test_published_rows();
+    test_exact();
+    test_network();
+    test_series();
+    test_corrected();
+    test_names();
+    return 0;
+}
