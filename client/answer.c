@@ -47,8 +47,11 @@ static int on_token(struct sink *s, const Ntx__Token *t)
 {
     if (s->o->json) {
         /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD. */
-        json_t *text = t->text.len ? json_stringn((const char *)t->text.data, t->text.len) : json_string("");
-        print_line(json_pack("{s:i, s:o}", "token", t->token, "text", text ? text : json_string("\xef\xbf\xbd")));
+        json_t *text = json_stringn(t->text.len ? (const char *)t->text.data : "", t->text.len);
+        json_t *line = json_pack("{s:o}", "text", text ? text : json_string("\xef\xbf\xbd"));
+        if (t->token >= 0) /* else text of earlier tokens, which was held back */
+            json_object_set_new(line, "token", json_integer(t->token));
+        print_line(line);
     } else if (t->text.len) {
         fwrite(t->text.data, 1, t->text.len, stdout);
         fflush(stdout);

@@ -106,6 +106,7 @@ static int wait_socket(struct ntx_client *c, struct ntx_err *err)
         int s = open_socket(path, err);
         if (s >= 0) {
             c->sock = s;
+            *err = (struct ntx_err){0}; /* of the attempts before */
             return 0;
         }
         if (ntx_supervisor_lost(c->sup, how, sizeof how))
@@ -215,6 +216,8 @@ static int lost(struct ntx_client *c, struct ntx_err *err)
     poll(&p, 1, 1000);
     if (!ntx_supervisor_lost(c->sup, how, sizeof how))
         return ntx_err_set(err, -EPIPE, "ntx-computed closed the connection");
+    if (ntx_supervisor_unfit(c->sup))
+        return ntx_err_set(err, -EPROTO, "%s", how);
     return ntx_err_set(err, -EPIPE, "ntx-computed ended (%s); what it was generating is lost: run again", how);
 }
 

@@ -83,7 +83,7 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
         }
         ntx__reply__free_unpacked(r, NULL);
     }
-    if (rc == -EINTR && !err->code)
+    if (rc == -EINTR)
         ntx_err_set(err, rc, "interrupted");
     return rc;
 }

@@ -52,7 +52,7 @@ static const struct argp_option gen_options[] = {
 static const struct argp_option output_options[] = {
     {"stats", O_STATS, "FILE", 0, "write the statistics as JSON to FILE, '-' for stdout", 0},
     {"quiet", O_QUIET, NULL, 0, "only the text and errors", 0},
-    {"json", O_JSON, NULL, 0, "a JSON line per token, then one with the statistics", 0},
+    {"json", O_JSON, NULL, 0, "a JSON line {token, text} per token, then one with the statistics; an interrupted answer may end with a line {text}: what was held back as the beginning of a --stop", 0},
     {0},
 };
 static const struct argp_option socket_options[] = {

@@ -14,6 +14,9 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "common/worker_main.h"
+
+#define UNFIT_MS 300
 
 enum { COMPUTED, IOD, PREDICTOR, N_CHILDREN };
 static const char *const names[N_CHILDREN] = {"ntx-computed", "ntx-iod", "ntx-predictor"};
@@ -35,6 +38,8 @@ struct ntx_supervisor {
     pthread_mutex_t mu; /* guards what follows */
     struct child child[N_CHILDREN];
     bool stopping, lost;
+    bool unfit;      /* a worker was refused for good: nothing will come of it */
+    bool ended;      /* so computed was told to end */
     char how[320];
 };
 
@@ -105,17 +110,29 @@ static void reap(struct ntx_supervisor *s, int which)
         snprintf(how, sizeof how, "exit code %d%s", WEXITSTATUS(st), WEXITSTATUS(st) ? words : "");
     if (which == COMPUTED) {
         s->lost = true;
-        memcpy(s->how, how, sizeof how);
+        if (!s->unfit)
+            memcpy(s->how, how, sizeof how);
         eventfd_write(s->lost_fd, 1);
+    } else if (WIFEXITED(st) && WEXITSTATUS(st) == NTX_EXIT_UNFIT) {
+        s->unfit = true;
+        snprintf(s->how, sizeof s->how, "%s is not fit for ntx-computed%s", names[which], *words ? words : ": it was refused, as told above");
     } else if (!s->lost && !s->quiet) {
         ntx_log(NTX_LOG_WARN, "%s ended (%s); starting it again", names[which], how);
     }
 }
 
+/* It has had the time to tell its clients why. */
+static void end_unfit(struct ntx_supervisor *s)
+{
+    s->ended = true;
+    if (s->child[COMPUTED].pid)
+        kill(s->child[COMPUTED].pid, SIGTERM);
+}
+
 /* Starts the workers that are missing. computed is left alone. */
 static void respawn(struct ntx_supervisor *s)
 {
-    for (int i = IOD; i < N_CHILDREN && !s->stopping && !s->lost; i++)
+    for (int i = IOD; i < N_CHILDREN && !s->stopping && !s->lost && !s->unfit; i++)
         if (!s->child[i].pid && spawn(s, i))
             ntx_log(NTX_LOG_ERR, "cannot start %s: %s", names[i], strerror(errno));
 }
@@ -131,14 +148,17 @@ static void *supervise(void *arg)
             p[i + 1] = (struct pollfd){.fd = s->child[i].pid ? s->child[i].pidfd : -1, .events = POLLIN};
             missing |= i != COMPUTED && !s->child[i].pid && !s->lost;
         }
-        bool stop = s->stopping;
+        bool stop = s->stopping, unfit = s->unfit;
+        missing &= !unfit || !s->ended;
         pthread_mutex_unlock(&s->mu);
         if (stop)
             return NULL;
         /* A dead worker is started again after 20 ms: long enough not to spin when it cannot start at all. */
-        int n = poll(p, N_CHILDREN + 1, missing ? 20 : -1);
+        int n = poll(p, N_CHILDREN + 1, !missing ? -1 : unfit ? UNFIT_MS : 20);
         pthread_mutex_lock(&s->mu);
-        if (!n)
+        if (!n && unfit)
+            end_unfit(s);
+        else if (!n)
             respawn(s);
         if (p[0].revents) {
             eventfd_t v;
@@ -246,6 +266,14 @@ bool ntx_supervisor_lost(struct ntx_supervisor *s, char *how, size_t n)
         snprintf(how, n, "%s", s->how);
     pthread_mutex_unlock(&s->mu);
     return lost;
+}
+
+bool ntx_supervisor_unfit(struct ntx_supervisor *s)
+{
+    pthread_mutex_lock(&s->mu);
+    bool unfit = s->unfit;
+    pthread_mutex_unlock(&s->mu);
+    return unfit;
 }
 
 int ntx_supervisor_fd(const struct ntx_supervisor *s) { return s->lost_fd; }

@@ -24,6 +24,10 @@ void ntx_supervisor_stop(struct ntx_supervisor *s);
 /* True once ntx-computed is gone; then *how says how ("killed by signal 9", "exit code 111"). */
 bool ntx_supervisor_lost(struct ntx_supervisor *s, char *how, size_t n);
 
+/* A worker was refused by ntx-computed for good (another build): then nothing is started any more, ntx-computed is ended once it has had the time
+ * to answer, and its end's *how says which worker. */
+bool ntx_supervisor_unfit(struct ntx_supervisor *s);
+
 /* A descriptor that becomes readable when ntx-computed is gone. */
 int ntx_supervisor_fd(const struct ntx_supervisor *s);
 

@@ -1,6 +1,7 @@
 #include "common/worker_main.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -74,5 +75,5 @@ int ntx_worker_main(int argc, char **argv, const char *name, const char *doc, in
     if (rc)
         ntx_log(NTX_LOG_ERR, "%s", err.text);
     argp_program_version = NULL;
-    return rc ? EXIT_RUNTIME : 0;
+    return rc == -EPERM ? NTX_EXIT_UNFIT : rc ? EXIT_RUNTIME : 0;
 }

@@ -95,6 +95,8 @@ struct ntx_server {
     bool iod_ready, policy_ready;
     bool iod_owed, policy_owed;     /* a configuration could not be sent yet */
     bool attached;                  /* the region is the workers' */
+    char refused[3][300];           /* by enum ntx_role: why the last one that came was refused for good; "" where one was taken since */
+    bool no_iod;                    /* passes are aborted, since the only ntx-iod there is was refused */
     char iod_text[256];             /* the last failure that iod told */
     char *notes[NTX_MAX_NOTES];
     unsigned n_notes;
@@ -142,6 +144,7 @@ void ntx__asker_clear(struct ntx_asker *a);
 /* ---- server_worker.c */
 struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s);
 void ntx__worker_owed(struct ntx_server *s); /* tries again what could not be sent */
+const char *ntx__worker_unfit(const struct ntx_server *s); /* why a worker will not come, or NULL: it is there, or may yet come */
 
 /* ---- server_status.c: malloc'd JSON */
 char *ntx__status(struct ntx_server *s);

@@ -160,6 +160,8 @@ static void after_build(uv_work_t *w, int status)
         if (s->work_rc)
             ntx_err_set(&s->work_err, s->work_rc, "cannot hand the region to the workers: %s", strerror(-s->work_rc));
     }
+    if (!s->work_rc && ntx__worker_unfit(s))
+        s->work_rc = ntx_err_set(&s->work_err, -EPROTO, "%s", ntx__worker_unfit(s));
     if (s->work_rc)
         ntx__model_fail(s, s->work_err.code, "%s", s->work_err.text);
     else
@@ -174,6 +176,7 @@ static void build(struct ntx_server *s)
     s->epoch++;
     forget_notes(s);
     s->iod_text[0] = 0;
+    s->no_iod = false;
     s->state = NTX_MODEL_BUILDING;
     s->work_err = (struct ntx_err){0};
     s->work.data = s;

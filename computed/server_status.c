@@ -16,6 +16,8 @@ static void add_workers(json_t *j, struct ntx_server *s)
     struct ntx_counters *c = s->counters;
     json_object_set_new(j, "iod", json_boolean(ntx_workers_present(s->workers, NTX_ROLE_IOD)));
     json_object_set_new(j, "predictor", json_boolean(ntx_workers_present(s->workers, NTX_ROLE_PREDICTOR)));
+    json_object_set_new(j, "iod_pid", json_integer((json_int_t)ntx_counter_get(c, NTX_C_iod_pid)));
+    json_object_set_new(j, "predictor_pid", json_integer((json_int_t)ntx_counter_get(c, NTX_C_pred_pid)));
     json_object_set_new(j, "iod_starts", json_integer((json_int_t)ntx_counter_get(c, NTX_C_iod_starts)));
     json_object_set_new(j, "predictor_starts", json_integer((json_int_t)ntx_counter_get(c, NTX_C_pred_starts)));
 }

@@ -64,8 +64,13 @@ static void on_hello(void *ctx, enum ntx_role role, uint32_t instance)
 {
     struct ntx_server *s = ctx;
     ntx_log(NTX_LOG_DEBUG, "%s %u is there", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor", instance);
+    s->refused[role][0] = 0;
     if (!has_region(s))
         return;
+    if (role == NTX_ROLE_IOD && s->no_iod)
+        ntx_stream_abort(s->loaded->stream, 0, NULL);
+    if (role == NTX_ROLE_IOD)
+        s->no_iod = false;
     if (role == NTX_ROLE_IOD)
         s->iod_owed = true;
     else
@@ -124,6 +129,8 @@ static void on_message(void *ctx, enum ntx_role role, const Ntx__Peer *m)
 static void on_died(void *ctx, enum ntx_role role)
 {
     struct ntx_server *s = ctx;
+    s->refused[role][0] = 0;
+    ntx_gauge(s->counters, role == NTX_ROLE_IOD ? NTX_C_iod_pid : NTX_C_pred_pid, 0); /* the number may become another process's */
     if (role == NTX_ROLE_IOD) {
         s->iod_ready = s->iod_owed = false;
         if (has_stream(s))
@@ -135,6 +142,29 @@ static void on_died(void *ctx, enum ntx_role role)
     }
     if (!s->closed)
         ntx_log(NTX_LOG_INFO, "%s is gone; waiting for its successor", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor");
+}
+
+const char *ntx__worker_unfit(const struct ntx_server *s)
+{
+    for (enum ntx_role role = NTX_ROLE_IOD; role <= NTX_ROLE_PREDICTOR; role++)
+        if (s->refused[role][0] && !ntx_workers_present(s->workers, role))
+            return s->refused[role];
+    return NULL;
+}
+
+/* Nobody is to wait for a worker that will not come. */
+static void on_refused(void *ctx, enum ntx_role role, const char *text)
+{
+    struct ntx_server *s = ctx;
+    if (ntx_workers_present(s->workers, role))
+        return;
+    snprintf(s->refused[role], sizeof s->refused[role], "%s was refused: %s", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor", text);
+    if (s->state == NTX_MODEL_WAITING) {
+        ntx__model_fail(s, -EPROTO, "%s", s->refused[role]);
+    } else if (role == NTX_ROLE_IOD && s->engine && has_region(s) && !s->draining) {
+        s->no_iod = true;
+        ntx_stream_abort(s->loaded->stream, -EPROTO, s->refused[role]);
+    }
 }
 
 static void on_drained(void *ctx)
@@ -149,5 +179,5 @@ static void on_detached(void *ctx) { ntx__model_detached(ctx); }
 struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s)
 {
     return (struct ntx_workers_cb){
-        .ctx = s, .hello = on_hello, .message = on_message, .died = on_died, .drained = on_drained, .detached = on_detached};
+        .ctx = s, .hello = on_hello, .message = on_message, .died = on_died, .refused = on_refused, .drained = on_drained, .detached = on_detached};
 }

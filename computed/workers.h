@@ -30,6 +30,8 @@ struct ntx_workers_cb {
     void (*detached)(void *ctx);
     /* A worker could not take the region (its own words). May be NULL. It stays connected, without the region. */
     void (*attach_failed)(void *ctx, enum ntx_role role, const char *text);
+    /* A process that wants to be this worker was refused for good: of another build, of another user. May be NULL. */
+    void (*refused)(void *ctx, enum ntx_role role, const char *text);
 };
 
 int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct ntx_counters *counters, const struct ntx_workers_cb *cb,

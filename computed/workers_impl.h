@@ -43,6 +43,7 @@ struct ntx__peer {
     unsigned handles;       /* open uv handles: the memory goes with the last */
     bool closing;
     enum ntx_role role;     /* 0: a newcomer */
+    enum ntx_role asks;     /* said HELLO */
     enum ntx_role wants;    /* said HELLO, and waits for its predecessor to be gone */
     uint32_t instance;
     struct ntx_link *link;
@@ -75,6 +76,7 @@ struct ntx_workers {
     bool detaching, detach_overdue;
     struct ntx__peer *worker[NTX__ROLES], *newcomers;
     uint32_t instance[NTX__ROLES];
+    char refused[256];       /* the last refusal that was logged: whoever starts them may try for ever */
     struct ntx__region_offer offer;
     struct ntx__ring *dead_rings; /* of iods that died with reads under way */
     unsigned n_dead_rings;
@@ -86,7 +88,7 @@ const char *ntx__role_name(enum ntx_role role);
 /* Takes sock over, unless it fails. */
 int ntx__peer_new(struct ntx_workers *w, int sock, const struct ucred *who);
 void ntx__peer_close(struct ntx__peer *p);
-void ntx__peer_refuse(struct ntx__peer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ntx__peer_refuse(struct ntx__peer *p, bool for_good, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void ntx__peer_expel(struct ntx__peer *p, const char *why); /* kills the process; death follows */
 void ntx__peer_offer(struct ntx__peer *p); /* the region, if there is one */
 bool ntx__peer_gone(const struct ntx__peer *p); /* its process has ended */

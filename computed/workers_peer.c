@@ -168,15 +168,19 @@ static void on_pidfd(uv_poll_t *h, int status, int events)
 
 /* ---- messages */
 
-void ntx__peer_refuse(struct ntx__peer *p, const char *fmt, ...)
+void ntx__peer_refuse(struct ntx__peer *p, bool for_good, const char *fmt, ...)
 {
-    struct ntx_attach_msg m = {.kind = NTX_AT_REFUSED};
+    struct ntx_workers *w = p->w;
+    struct ntx_attach_msg m = {.kind = NTX_AT_REFUSED, .instance = for_good};
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(m.text, sizeof m.text, fmt, ap);
     va_end(ap);
-    ntx_log(NTX_LOG_WARN, "refused a worker (pid %d): %s", (int)p->pid, m.text);
+    ntx_log(strcmp(w->refused, m.text) ? NTX_LOG_WARN : NTX_LOG_DEBUG, "refused a worker (pid %d): %s", (int)p->pid, m.text);
+    snprintf(w->refused, sizeof w->refused, "%s", m.text);
     ntx_attach_send(p->sock, &m, NULL, 0);
+    if (for_good && p->asks && w->cb.refused)
+        w->cb.refused(w->cb.ctx, p->asks, m.text);
     ntx__peer_close(p);
 }
 
@@ -246,12 +250,13 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
     struct ntx__peer *old;
     if (p->wants)
         return;
+    p->asks = m->role;
     if (p->uid != geteuid() && p->uid != 0) { /* here and not earlier: who has not been heard would not hear why */
-        ntx__peer_refuse(p, "it runs as user %u, ntx-computed as user %u", (unsigned)p->uid, (unsigned)geteuid());
+        ntx__peer_refuse(p, true, "it runs as user %u, ntx-computed as user %u", (unsigned)p->uid, (unsigned)geteuid());
         return;
     }
     if (strcmp(m->build, NTX_BUILD)) {
-        ntx__peer_refuse(p, "it is build %s, ntx-computed is build %s; install daemons of one build and restart them", m->build, NTX_BUILD);
+        ntx__peer_refuse(p, true, "it is build %s, ntx-computed is build %s; install daemons of one build and restart them", m->build, NTX_BUILD);
         return;
     }
     if ((old = w->worker[m->role]) && ntx__peer_gone(old))
@@ -261,7 +266,7 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
     else if (old->leaving)
         p->wants = m->role;
     else
-        ntx__peer_refuse(p, "%s runs already (pid %d)", ntx__role_name(m->role), (int)old->pid);
+        ntx__peer_refuse(p, false, "%s runs already (pid %d)", ntx__role_name(m->role), (int)old->pid);
 }
 
 static void on_message(struct ntx__peer *p, const struct ntx_attach_msg *m)
@@ -299,7 +304,7 @@ static void on_socket(uv_poll_t *h, int status, int events)
         if (rc == -EAGAIN)
             return;
         if (rc == -EPROTO && !p->role)
-            ntx__peer_refuse(p, "it does not speak version %u of the attach protocol", NTX_ATTACH_VERSION);
+            ntx__peer_refuse(p, true, "it does not speak version %u of the attach protocol", NTX_ATTACH_VERSION);
         else if (rc <= 0)
             leave(p);
         else
@@ -351,7 +356,7 @@ void ntx__peer_admit(struct ntx__peer *p, enum ntx_role role)
     uint32_t instance = ++w->instance[role];
     ntx_link_address(address, sizeof address, w->dir, iod ? "ci" : "cp", instance, 0);
     if (ntx_link_open(w->loop, address, true, on_link, p, &p->link, &err)) {
-        ntx__peer_refuse(p, "%s", err.text);
+        ntx__peer_refuse(p, false, "%s", err.text);
         tell_peers(w);
         return;
     }

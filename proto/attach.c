@@ -118,9 +118,9 @@ static int wait_welcome(int s, uint32_t *instance, int *counters_fd, struct ntx_
     if (!rc)
         return ntx_err_set(err, -ECONNRESET, "ntx-computed closed the connection");
     if (rc < 0)
-        return ntx_err_set(err, rc, "ntx-computed speaks another version of the attach protocol: %s", strerror(-rc));
+        return ntx_err_set(err, rc == -EPROTO ? -EPERM : rc, "ntx-computed speaks another version of the attach protocol (this is version %u)", NTX_ATTACH_VERSION);
     if (m.kind == NTX_AT_REFUSED)
-        return ntx_err_set(err, -EPERM, "refused by ntx-computed: %s", m.text);
+        return ntx_err_set(err, m.instance ? -EPERM : -EBUSY, "refused by ntx-computed: %s", m.text);
     if (m.kind != NTX_AT_WELCOME) {
         while (n)
             close(fds[--n]);

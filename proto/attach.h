@@ -4,7 +4,7 @@
  *
  *   worker                               computed
  *   connect, HELLO(role, pid, build) ->  checks SO_PEERCRED (same user, or root) and build
- *                                   <-   WELCOME(instance) + counters descriptor, or REFUSED(text)
+ *                                   <-   WELCOME(instance) + counters descriptor, or REFUSED(text; instance 1: for good, coming back is no use)
  *                                   <-   PEERS(iod instance, predictor instance), again whenever one changes
  *                                   <-   ATTACH(epoch) + region memfd, wake eventfd, model files   when a model is loaded
  *   ATTACHED(ring_fd, or text)      ->   ring_fd: iod's io_uring descriptor number, for pidfd_getfd; -1 none
@@ -55,7 +55,7 @@ struct ntx_attach_msg { /* one packet, both directions; unused fields zero */
 };
 
 /* Worker side. connect: connects, says HELLO, waits (at most 5 s) for WELCOME; returns the socket (non-blocking, close-on-exec).
- * Retries the connect for up to wait_ms while computed is not there yet. */
+ * Retries the connect for up to wait_ms while computed is not there yet. -EPERM: refused for good; -EBUSY: refused for now. */
 int ntx_attach_connect(const char *dir, enum ntx_role role, unsigned wait_ms, uint32_t *instance, int *counters_fd, struct ntx_err *err);
 
 /* Both sides. One validated packet (magic, version, kind, terminated strings, number of descriptors fits the kind).

@@ -56,8 +56,8 @@
     X(comp_cpu_ns, c, "ns", "CPU time of ntx-computed")                                            \
     X(comp_ceiling_bps, g, "bytes/s", "the emulated drive's rate (--link), 0 for the drive's own") \
     X(comp_pid, g, "pid", "process of ntx-computed")                                               \
-    X(iod_pid, g, "pid", "process of ntx-iod")                                                     \
-    X(pred_pid, g, "pid", "process of ntx-predictor")
+    X(iod_pid, g, "pid", "process of ntx-iod; computed writes 0 when it is gone")                    \
+    X(pred_pid, g, "pid", "process of ntx-predictor; computed writes 0 when it is gone")
 
 enum ntx_counter {
 #define X(name, kind, unit, help) NTX_C_##name,

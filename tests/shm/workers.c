@@ -232,7 +232,7 @@ static int finish(struct parent *p, pid_t pid)
 static void set_up(struct parent *p)
 {
     static const struct shape shape = {.n_layers = 2, .per_layer = 3, .n_desc = 2, .n_slots = 3, .n_demands = 1, .chunk_bytes = 9000};
-    struct ntx_workers_cb cb = {p, on_hello, on_message, on_died, on_drained, on_detached, on_failed};
+    struct ntx_workers_cb cb = {p, on_hello, on_message, on_died, on_drained, on_detached, on_failed, NULL};
     struct ntx_err err = {0};
     strcpy(p->dir, "/tmp/ntx-workers-XXXXXX");
     CHECK(mkdtemp(p->dir));

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Daemons of different builds: one clear error within a second, with both builds in it, and nobody who tries for ever."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests/server"))
+from daemons import BIN, Daemons, check, equal, make_model, refused, wait_for
+
+SOON = 1.0 * float(os.environ.get("NTX_TEST_SLOW", "1"))
+tmp = tempfile.TemporaryDirectory(prefix="ntx-build-")
+model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+build = subprocess.run([os.path.join(BIN, "ntx-iod"), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+other = ("9" + build[1:])[:len(build)]
+
+
+def programs(*changed):
+    """A folder with all programs, those of `changed` of another build."""
+    folder = tempfile.mkdtemp(dir=tmp.name)
+    for name in ("ntx", "ntx-computed", "ntx-iod", "ntx-predictor"):
+        shutil.copy(os.path.join(BIN, name), folder)
+        if name in changed:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as f:
+                code = f.read()
+            check(build.encode() in code, name, "does not hold its build")
+            with open(path, "wb") as f:
+                f.write(code.replace(build[:8].encode(), other[:8].encode()))  # compilers put short strings into instructions
+    return folder
+
+
+def captive(changed):
+    folder = programs(changed)
+    begin = time.monotonic()
+    p = subprocess.run([folder + "/ntx", "run", model, "x", "--raw", "-n", "2", "--ram", "64M", "--quiet"], capture_output=True, text=True, timeout=30,
+                       stdin=subprocess.DEVNULL, env=dict(os.environ, TMPDIR=tmp.name, XDG_RUNTIME_DIR=""))
+    took = time.monotonic() - begin
+    equal((p.returncode, p.stdout), (111, ""), changed + ": exit code, stdout")
+    equal(p.stderr.count("\n"), 1, "lines of: " + p.stderr)
+    check(re.search("ntx: %s was refused.*%s.*%s.*one build" % (changed, re.escape(other), re.escape(build)), p.stderr), p.stderr)
+    check(took < SOON, changed, "took", took, "s")
+    equal([d for d in os.listdir(tmp.name) if d.startswith("ntx-run")], [], "left behind")
+
+
+def up(*arguments):
+    folder = programs("ntx-iod")
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ntx-up-") as runtime:
+        p = subprocess.run([folder + "/ntx", "up", *arguments], capture_output=True, text=True, timeout=30, env=dict(os.environ, NTX_RUNTIME=runtime))
+    equal(p.returncode, 111, "exit code of up")
+    check(time.monotonic() - begin < 2 * SOON, "up took", time.monotonic() - begin)
+    lines = p.stderr.splitlines()
+    check(len(lines) <= 8, "the log is filled:", p.stderr)
+    check(re.search("ntx: ntx-iod .*", lines[-1]), "last line", lines[-1])
+    check(other in p.stderr and build in p.stderr, p.stderr)
+
+
+def service():
+    """As systemd would: the worker's exit code says that starting it again is no use; computed stays, and says what is the matter."""
+    folder = programs("ntx-iod")
+    with Daemons(restart=False) as d:
+        c = d.client()
+        c.load(model, ctx=64)
+        equal(len(c.ask("A", ignore_eos=True, max_tokens=2).tokens), 2, "tokens")
+        c.load(model, ctx=64, ram_bytes=9 << 20)
+        equal(json.loads(c.status())["iod_pid"], d.child["iod"].pid, "iod_pid")
+        d.kill("iod")
+        wait_for(lambda: json.loads(c.status())["iod_pid"] == 0, 5, "iod_pid 0")
+        p = subprocess.run([folder + "/ntx-iod", "--runtime", d.dir], stderr=subprocess.PIPE, text=True, timeout=10)
+        equal(p.returncode, 112, "the refused one's exit code")
+        check(other in p.stderr and build in p.stderr, p.stderr)
+        begin = time.monotonic()
+        refused(lambda: c.ask("A", ignore_eos=True, max_tokens=2), "ntx-iod was refused.*%s" % re.escape(other), "a request without ntx-iod")
+        check(time.monotonic() - begin < SOON, "the refusal took", time.monotonic() - begin)
+        d.spawn("iod")
+        wait_for(lambda: d.text().count("refused a worker") == 1 and '"iod":true' in c.status().replace(" ", ""), 10, "the right ntx-iod")
+        equal(json.loads(c.status())["iod_pid"], d.child["iod"].pid, "iod_pid of the next one")
+        equal(len(c.ask("A", ignore_eos=True, max_tokens=2).tokens), 2, "tokens with the right one")
+        c.close()
+
+
+captive("ntx-iod")
+captive("ntx-predictor")
+up()
+up(model)
+service()
