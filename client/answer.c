@@ -71,6 +71,8 @@ static void print_summary(const struct sink *s, const json_t *j)
     double per_token = number(j, "bytes_read_per_token");
     fprintf(stderr, "ntx: %.0f tokens at %.2f tok/s, prompt of %.0f at %.2f tok/s", number(j, "generated_tokens"), number(j, "decode_tok_s"),
             number(j, "prompt_tokens"), number(j, "prefill_tok_s"));
+    if (number(j, "predicted_tok_s") > 0)
+        fprintf(stderr, "; predicted %.2f, limit: %s", number(j, "predicted_tok_s"), json_string_value(json_object_get(j, "limit")));
     if (per_token > 0)
         fprintf(stderr, "; %.1f MB read per token at %.2f GB/s", per_token / 1e6, number(j, "io_gb_s"));
     fprintf(stderr, "; peak %.0f MiB; seed %llu", number(j, "peak_bytes") / (1 << 20), (unsigned long long)s->seed);

@@ -8,7 +8,7 @@
 struct ntx_plan_answer {
     struct ntx_hw hw;
     struct ntx_outline model;
-    struct ntx_placement place;
+    struct ntx_layout place;
     struct ntx_forecast decode, prefill;
     bool predicted;                  /* the profile had all that was needed */
     struct ntx_roof_model roof_model;

@@ -64,7 +64,7 @@ static void print_roofs(const struct ntx_plan_answer *a)
 void ntx_plan_print(const struct ntx_plan_answer *a)
 {
     const struct ntx_outline *m = &a->model;
-    const struct ntx_placement *p = &a->place;
+    const struct ntx_layout *p = &a->place;
     uint64_t all = ntx_outline_model_bytes(m);
     char b[4][32];
     printf("model    %s: %.2f GB of weights, KV %.3g MB per token", m->name, (double)all / 1e9, (double)ntx_outline_kv_bytes(m) / 1e6);
@@ -112,7 +112,7 @@ static json_t *table_json(const struct ntx_plan_answer *a, bool prefill)
 
 void ntx_plan_print_json(const struct ntx_plan_answer *a)
 {
-    const struct ntx_placement *p = &a->place;
+    const struct ntx_layout *p = &a->place;
     json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model", a->model.name, "profile", a->hw.name, "bytes_model",
                           (json_int_t)ntx_outline_model_bytes(&a->model), "ram", (json_int_t)p->ram, "vram", (json_int_t)p->vram, "ctx", (json_int_t)p->ctx,
                           "bytes_kv", (json_int_t)p->kv_bytes, "bytes_work", (json_int_t)p->work_bytes);

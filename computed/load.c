@@ -126,6 +126,13 @@ static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     l->ram_bytes = r->ram_bytes ? r->ram_bytes : ntx_load_default_ram(r->reclaim_bytes);
+    struct ntx_err ignored = {0};
+    struct ntx_hw hw;
+    bool have = !ntx_hw_find(&hw, &ignored);
+    if (have)
+        ntx_hw_cap(&hw, r->link_nvme_bps, 0);
+    else if (ignored.code && ignored.code != -ENOENT)
+        ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok);
     struct ntx_plan_request q = {
         .ram_bytes = l->ram_bytes,
@@ -136,7 +143,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .max_rows = r->max_rows,
         .chunk_bytes = r->chunk_bytes,
         .ring_slots = r->ring_slots,
-        .drive_bps = r->link_nvme_bps,
+        .hw = have ? &hw : NULL,
     };
     int rc = ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */

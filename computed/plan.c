@@ -249,28 +249,6 @@ static uint64_t largest_arena(const struct planner *p, const struct option *o)
     return low * NTX__BLOCK;
 }
 
-static void predict(const struct ntx_plan_request *r, struct ntx_plan *p)
-{
-    const struct {
-        const char *name;
-        double bytes, bps;
-    } links[] = {
-        {"drive", (double)p->bytes_storage, r->drive_bps},
-        {"memory", (double)p->bytes_model, r->ram_bps},
-        {"compute", (double)p->bytes_model, r->compute_bps},
-    };
-    double slowest = 0;
-    p->limit = "";
-    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
-        double seconds = links[i].bps > 0 ? links[i].bytes / links[i].bps : 0;
-        if (seconds <= slowest)
-            continue;
-        slowest = seconds;
-        p->limit = links[i].name;
-        p->predicted_tok_s = 1 / seconds;
-    }
-}
-
 static void sum_placement(struct ntx_plan *p)
 {
     for (uint32_t i = 0; i < p->chunks->n; i++)
@@ -300,7 +278,7 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     p->bytes_region = b.region;
     p->bytes_total = b.total;
     sum_placement(p);
-    predict(q->r, p);
+    ntx__plan_predict(q->m, q->r->hw, p);
 }
 
 int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err)

@@ -11,6 +11,7 @@
 
 #include "common/err.h"
 #include "model/chunk.h"
+#include "plan/hw.h"
 #include "shm/region.h"
 
 struct ntx_plan_request {
@@ -22,7 +23,7 @@ struct ntx_plan_request {
     uint32_t max_rows;       /* 0: planner's choice, at most 512 */
     uint64_t chunk_bytes;    /* 0: planner's choice */
     uint32_t ring_slots;     /* 0: planner's choice */
-    double drive_bps, ram_bps, compute_bps; /* 0: unknown: no prediction. bytes per second of weights */
+    const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
 };
 
 struct ntx_plan {
@@ -33,8 +34,8 @@ struct ntx_plan {
     uint32_t ctx, kv_blocks, max_rows, threads;
     uint64_t chunk_bytes, inflight_bytes, piece_bytes;
     uint64_t bytes_model, bytes_host, bytes_storage, bytes_kv, bytes_activations, bytes_region, bytes_total;
-    double predicted_tok_s;             /* 0: unknown */
-    const char *limit;                  /* "drive", "memory", "compute", "" */
+    double predicted_tok_s;             /* of decoding one row; 0: unknown */
+    const char *limit;                  /* as plan/predict.h names it; "" when unknown */
 };
 
 int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err);

@@ -24,6 +24,9 @@ struct ntx__bill { /* bytes */
     uint64_t region, kv, activations, other, total; /* total: UINT64_MAX when it overflows */
 };
 
+/* Fills in predicted_tok_s and limit of a plan that is otherwise complete. hw may be NULL. */
+void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p);
+
 struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s);
 struct ntx__bill ntx__plan_bill(const struct ntx__shape *s);
 

@@ -29,7 +29,7 @@ static uint32_t default_ctx(const struct ntx_outline *o, uint64_t ram)
 }
 
 /* Takes of each part as much as fits into `room`; returns the bytes taken. */
-static uint64_t fill(const struct ntx_outline *o, struct ntx_placement *p, enum ntx_tier tier, uint64_t room)
+static uint64_t fill(const struct ntx_outline *o, struct ntx_layout *p, enum ntx_tier tier, uint64_t room)
 {
     uint64_t used = 0;
     for (int i = 0; i < PARTS_PLACED; i++) {
@@ -46,21 +46,21 @@ static uint64_t fill(const struct ntx_outline *o, struct ntx_placement *p, enum 
     return p->bytes[tier] = used;
 }
 
-static int refuse(const struct ntx_placement *p, struct ntx_err *err)
+static int refuse(const struct ntx_layout *p, struct ntx_err *err)
 {
     char need[32], have[32];
     return ntx_err_set(err, -ENOMEM, "the smallest memory budget that would do is about %s; the budget is %s: use --ram with at least that, or a smaller --ctx",
                        ntx_format_size(p->smallest, need, sizeof need), ntx_format_size(p->ram, have, sizeof have));
 }
 
-static void budgets(const struct ntx_hw *hw, const struct ntx_place_request *r, struct ntx_placement *p)
+static void budgets(const struct ntx_hw *hw, const struct ntx_place_request *r, struct ntx_layout *p)
 {
     p->ram = r->ram ? r->ram : hw->ram_bytes - hw->ram_bytes * 15 / 100;
     p->vram = r->vram == UINT64_MAX ? 0 : r->vram ? NTX_MIN(r->vram, hw->gpu.bytes) : hw->gpu.bytes - hw->gpu.bytes * 8 / 100;
 }
 
 /* The GPU first takes the KV, then weights. */
-static void use_device(const struct ntx_outline *o, struct ntx_placement *p)
+static void use_device(const struct ntx_outline *o, struct ntx_layout *p)
 {
     uint64_t work = 64 * row_bytes(o);
     if (p->vram <= work)
@@ -70,9 +70,9 @@ static void use_device(const struct ntx_outline *o, struct ntx_placement *p)
     fill(o, p, NTX_TIER_DEVICE, room - (p->kv_on_device ? p->kv_bytes : 0));
 }
 
-int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_placement *out, struct ntx_err *err)
+int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_layout *out, struct ntx_err *err)
 {
-    struct ntx_placement p = {.multiply = r->multiply, .threads = r->threads ? r->threads : hw->threads};
+    struct ntx_layout p = {.multiply = r->multiply, .threads = r->threads ? r->threads : hw->threads};
     uint64_t model = ntx_outline_model_bytes(o), row = row_bytes(o);
     budgets(hw, r, &p);
     if (!p.ram)
@@ -104,7 +104,7 @@ static double experts_share(const struct ntx_outline *o, uint32_t rows)
     return 1 - pow(1 - (double)o->n_used / o->n_experts, rows);
 }
 
-void ntx_place_load(const struct ntx_outline *o, const struct ntx_placement *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out)
+void ntx_place_load(const struct ntx_outline *o, const struct ntx_layout *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out)
 {
     struct ntx_load_bytes l = {.rows = rows, .n_layers = o->n_layers, .threads = p->threads, .multiply = p->multiply, .kv_on_device = p->kv_on_device,
                                .late_read_bytes = EXPERT_READ};

@@ -22,7 +22,7 @@ struct ntx_place_request {
     enum ntx_multiply multiply;
 };
 
-struct ntx_placement {
+struct ntx_layout {
     uint64_t bytes[NTX_N_TIERS];               /* weights that live there */
     double share[NTX_N_PARTS][NTX_N_TIERS];    /* of a part's bytes */
     uint64_t ram, vram, kv_bytes, work_bytes;  /* work: activations and, where something is streamed, the ring */
@@ -33,9 +33,9 @@ struct ntx_placement {
 };
 
 /* -ENOMEM with the smallest budget that would do. */
-int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_placement *out, struct ntx_err *err);
+int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_layout *out, struct ntx_err *err);
 
 /* What a pass of `rows` rows reads, the last of which sees `positions` tokens. */
-void ntx_place_load(const struct ntx_outline *o, const struct ntx_placement *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out);
+void ntx_place_load(const struct ntx_outline *o, const struct ntx_layout *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out);
 
 #endif

@@ -195,8 +195,11 @@ static void sweep(const struct shape *s)
 
 static void defaults(const struct shape *s13, const struct shape *s1)
 {
-    struct ntx_plan_request r = {.ram_bytes = 4 * GIB, .other_bytes = OTHER, .threads = 2, .drive_bps = 3.2e9, .ram_bps = 20e9, .compute_bps = 14e9};
+    static const struct ntx_hw hw = {.threads = 2, .ram_bps = 30e9, .reads = {{1 << 20, 3.2e9}}, .n_reads = 1,
+                                     .kernels = {{.type = NTX_HW_ANY, .rows = 1, .bps = 14e9}}, .n_kernels = 1};
+    struct ntx_plan_request r = {.ram_bytes = 4 * GIB, .other_bytes = OTHER, .threads = 2, .hw = &hw};
     struct ntx_plan *p = make(s13, r);
+    double kv = 256.0 * (double)ntx_kv_block_bytes(&s13->model->hp) / 32; /* a text of that length is assumed */
     /* a quarter of 4 GiB in blocks of 32 x 0.8 MiB */
     CHECK_EQ(p->ctx, GIB / ntx_kv_block_bytes(&s13->model->hp) * 32);
     CHECK_EQ(p->kv_blocks, p->ctx / 32);
@@ -212,9 +215,9 @@ static void defaults(const struct shape *s13, const struct shape *s1)
     CHECK_EQ(p->max_rows, 512);
     CHECK_EQ(p->geo.n_sched, 0);
     CHECK_STR(p->limit, "compute");
-    CHECK(fabs(p->predicted_tok_s - 14e9 / (double)p->bytes_model) < 1e-9);
+    CHECK_MSG(fabs(p->predicted_tok_s - 1 / ((double)p->bytes_model / 14e9 + kv / 30e9)) < 1e-9, "%.9f", p->predicted_tok_s);
     ntx_plan_free(p);
-    r.drive_bps = r.ram_bps = r.compute_bps = 0;
+    r.hw = NULL;
     p = make(s1, r); /* its own context is longer */
     CHECK_EQ(p->ctx, 4096);
     CHECK_STR(p->limit, "");

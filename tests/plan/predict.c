@@ -127,7 +127,7 @@ static void test_lineage(void)
     CHECK_MSG(!ntx_hw_load(path, &hw, &err), "%s", err.text);
     for (unsigned i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct ntx_outline o;
-        struct ntx_placement p;
+        struct ntx_layout p;
         struct ntx_load_bytes l;
         struct ntx_forecast f;
         struct ntx_place_request r = {.ram = runs[i].ram, .vram = runs[i].vram, .ctx = 512, .multiply = NTX_MULTIPLY_GPU};
@@ -144,7 +144,7 @@ static void test_experts(void)
 {
     struct ntx_hw hw = profile(machine);
     struct ntx_outline o;
-    struct ntx_placement p;
+    struct ntx_layout p;
     struct ntx_load_bytes l;
     struct ntx_err err = {0};
     CHECK(!ntx_outline_named("qwen3-235b-a22b@q4_k_m", &o, &err));

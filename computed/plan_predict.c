@@ -1,0 +1,29 @@
+/* plan_predict.c: how fast a plan will be, by the cost model of plan/predict.h, from the placement of every chunk. */
+#include "computed/plan_impl.h"
+
+#include "common/util.h"
+#include "plan/place.h"
+
+void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
+{
+    struct ntx_load_bytes l = {.rows = 1, .n_layers = m->hp.n_layers, .threads = p->threads};
+    struct ntx_forecast f;
+    double streamed = 0, used = m->hp.n_expert ? (double)m->hp.n_expert_used / m->hp.n_expert : 1;
+    for (uint32_t i = 0; i < p->chunks->n; i++) {
+        const struct ntx_chunk *c = &p->chunks->list[i];
+        bool storage = p->table[i].placement == NTX_PLACE_STORAGE;
+        double bytes = (double)c->bytes * (c->expert ? used : 1);
+        l.bytes[storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][ntx_gguf_tensor_at(m->gguf, c->tensor)->type] += bytes;
+        streamed += storage ? (double)c->bytes : 0;
+        l.late_bytes += storage && c->expert ? bytes : 0;
+    }
+    uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
+    l.read_bytes = NTX_MIN(each, p->piece_bytes);
+    l.kv_bytes = (double)NTX_MIN(p->ctx, NTX_PLACE_TEXT) * 2 * m->hp.n_layers * m->hp.n_head_kv * (m->hp.head_k + m->hp.head_v);
+    p->predicted_tok_s = 0;
+    p->limit = "";
+    if (!hw || ntx_predict(hw, &l, &f))
+        return;
+    p->predicted_tok_s = 1 / f.pass_s;
+    p->limit = f.limit;
+}
