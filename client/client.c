@@ -193,6 +193,8 @@ static void remove_dir(const char *dir)
     rmdir(dir);
 }
 
+const char *ntx_client_dir(const struct ntx_client *c) { return c->dir; }
+
 void ntx_client_free(struct ntx_client *c)
 {
     if (!c)

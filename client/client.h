@@ -25,6 +25,7 @@ int ntx_client_up(const char *dir, struct ntx_client **out, struct ntx_err *err)
 struct ntx_supervisor *ntx_client_supervisor(struct ntx_client *c); /* NULL when merely connected */
 int ntx_client_reconnect(struct ntx_client *c, struct ntx_err *err);
 
+const char *ntx_client_dir(const struct ntx_client *c); /* the runtime directory of daemons that this process started */
 void ntx_client_free(struct ntx_client *c);
 
 /* Blocks SIGINT and SIGTERM and delivers them through the waiting calls. Call once, before threads are made. */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/commands.h"
+#include "client/cmd_trace.h"
 
 int ntx_read_stream(FILE *f, char **text, size_t *len)
 {
@@ -140,13 +140,19 @@ int ntx_cmd_run(struct ntx_options *o)
     struct ntx_err err = {0};
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
+    struct ntx_tracer *tracer = NULL;
     char *prompt = NULL;
     size_t len = 0;
     int rc = read_prompt(o, o->n_args > 1 ? o->args[1] : NULL, &prompt, &len, &err);
     if (!rc)
         rc = ntx_captive_model(o, &f, &c, &err);
+    if (!rc && o->trace)
+        rc = ntx_tracer_start(ntx_client_dir(c), &tracer, &err);
     if (!rc)
         rc = prompt ? one_answer(c, o, prompt, len, &err) : ntx_chat_loop(c, o, &err);
+    if (!rc && tracer)
+        rc = ntx_trace_finish(tracer, o, o->trace, &err);
+    ntx_tracer_free(tracer);
     ntx_client_free(c);
     ntx_model_files_close(&f);
     free(prompt);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/cmd_trace.h"
 #include "client/commands.h"
 #include "common/util.h"
 #include "ntx_version.h"
@@ -13,13 +14,14 @@ static const struct ntx_command commands[] = {
     {"run", "MODEL [PROMPT]",
      "One answer from a private pipeline of the three daemons.\vPROMPT is read from standard input when it is '-', or absent and piped; with "
      "neither a prompt nor a pipe it becomes a chat. The model may be far bigger than --ram: what does not fit is read from its drive for every token.",
-     CAPTIVE | NTX_OPT_GEN, 1, 2, ntx_cmd_run},
+     CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED, 1, 2, ntx_cmd_run},
     {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.", NTX_OPT_LOAD | NTX_OPT_OUTPUT, 0, 1, ntx_cmd_up},
     {"generate", "[PROMPT]", "One answer through the running daemons.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 1, ntx_cmd_generate},
     {"chat", "", "A conversation through the running daemons, which keep its KV.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 0, ntx_cmd_chat},
     {"load", "MODEL", "Loads a model into the running daemons.", NTX_OPT_LOAD | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 1, 1, ntx_cmd_load},
     {"unload", "", "Unloads the model of the running daemons.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_unload},
     {"status", "", "State and statistics of the running daemons; exits with 0 when they answer.", NTX_OPT_SOCKET | NTX_OPT_JSON, 0, 0, ntx_cmd_status},
+    {"trace", "", "Records what the running daemons do, as a trace for Perfetto: reads, ring slots, layers, waits, decisions, tokens.", NTX_OPT_TRACE, 0, 0, ntx_cmd_trace},
     {"stop", "", "Ends the running daemons after their generations.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_stop},
     {"tokenize", "MODEL", "Text on standard input to a JSON array of token ids.", NTX_OPT_TOK, 1, 1, ntx_cmd_tokenize},
     {"detokenize", "MODEL", "A JSON array of token ids on standard input to text.", 0, 1, 1, ntx_cmd_detokenize},

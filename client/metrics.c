@@ -226,9 +226,8 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     ntx_log_init("ntx-metrics", NTX_LOG_INFO);
     signal(SIGPIPE, SIG_IGN);
-    int rc = o.dir ? 0 : ntx_runtime_dir(false, dir, sizeof dir, &err);
-    if (!o.dir)
-        o.dir = dir;
+    int rc = ntx_counters_find(o.dir, dir, sizeof dir, &err);
+    o.dir = dir;
     if (!rc)
         rc = run(&o, &err);
     if (rc)

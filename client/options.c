@@ -11,7 +11,7 @@
 enum {
     O_TEMP = 256, O_TOP_K, O_TOP_P, O_MIN_P, O_REPEAT, O_SEED, O_CTX, O_RAW, O_SYSTEM, O_STOP, O_IGNORE_EOS, O_TEMPLATE, O_THREADS,
     O_RAM, O_VRAM, O_BACKEND, O_STATS, O_QUIET, O_LINK, O_JSON, O_KERNEL, O_CHUNK, O_RING, O_SESSIONS, O_SOURCE, O_FAULT, O_SKIP,
-    O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL,
+    O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL, O_TRACE,
     O_QUESTIONS, O_SAVE_LOGITS, O_KL,
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
 };
@@ -83,6 +83,11 @@ static const struct argp_option doctor_options[] = {
     {"dir", O_DIR, "DIR", 0, "where models are, on the drive to be measured (default: here)", 0},
     {"seconds", O_SECONDS, "S", 0, "time for all measurements (default 12)", 0},
     {0}};
+static const struct argp_option traced_options[] = {{"trace", O_TRACE, "FILE", 0, "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", 0}, {0}};
+static const struct argp_option trace_options[] = {{"output", 'o', "FILE", 0, "where to write the trace", 0},
+                                                   {"seconds", 's', "S", 0, "how long to record (default 5; Ctrl-C ends it earlier)", 0},
+                                                   {"quiet", O_QUIET, NULL, 0, "only errors", 0},
+                                                   {0}};
 static const struct argp_option json_options[] = {{"json", O_JSON, NULL, 0, "as JSON", 0}, {0}};
 
 struct parse {
@@ -198,6 +203,8 @@ static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_
     switch (key) {
     case O_JSON: o->json = true; return 0;
     case O_SOCKET: o->socket = arg; return 0;
+    case O_TRACE: o->trace = arg; return 0;
+    case 's': o->trace_seconds = (double)real_arg(arg, 0.01f, 3600, st); return 0;
     case O_TOKENS: o->tokens = arg; return 0;
     case 'o': o->out = arg; return 0;
     case 'p': o->prompt_n = count_arg(arg, 1, st); return 0;
@@ -264,6 +271,8 @@ static const struct {
     {NTX_OPT_DOCTOR, {doctor_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
     {NTX_OPT_OUTPUT, {output_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
     {NTX_OPT_JSON, {json_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
+    {NTX_OPT_TRACED, {traced_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
+    {NTX_OPT_TRACE, {trace_options, parse_child, 0, 0, 0, 0, 0}, "Recording:"},
     {NTX_OPT_SOCKET, {socket_options, parse_child, 0, 0, 0, 0, 0}, "Connection:"},
 };
 
@@ -277,7 +286,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
             kids[n++] = (struct argp_child){&groups[i].argp, 0, groups[i].title, (int)n + 1};
     struct argp argp = {NULL, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
     struct parse p = {cmd, o, n};
-    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1};
+    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1, .trace_seconds = 5};
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
     argp_parse(&argp, argc, argv, 0, NULL, &p);

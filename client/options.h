@@ -36,6 +36,8 @@ struct ntx_options {
     const char *socket, *out, *tokens;
     const char *questions, *save_logits, *kl;
     uint32_t prompt_n, repeats;
+    const char *trace;
+    double trace_seconds;
     bool no_bos, no_special, verbose;
     /* plan, doctor */
     const char *profile, *dir;
@@ -48,6 +50,7 @@ enum { /* groups */
     NTX_OPT_LOAD = 1, NTX_OPT_GEN = 2, NTX_OPT_OUTPUT = 4, NTX_OPT_SOCKET = 8, NTX_OPT_LOGITS = 16, NTX_OPT_BENCH = 32, NTX_OPT_TOK = 64, NTX_OPT_JSON = 128,
     NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512,
     NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
+    NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
 };
 
 struct ntx_command {

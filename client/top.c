@@ -171,20 +171,6 @@ static int show_live(const struct options *o, const char *dir, struct ntx_top *t
 
 const char *argp_program_version = "ntx-top " NTX_BUILD;
 
-static void find_dir(const struct options *o, char *dir, size_t n, struct ntx_err *err)
-{
-    char path[300];
-    if (o->dir) {
-        snprintf(dir, n, "%s", o->dir);
-        return;
-    }
-    if (ntx_runtime_dir(false, dir, n, err))
-        *dir = 0;
-    snprintf(path, sizeof path, "%s/counters", dir);
-    if (!getenv("NTX_RUNTIME") && access(path, F_OK) && !access("/run/ntx/counters", F_OK))
-        snprintf(dir, n, "/run/ntx");
-}
-
 int main(int argc, char **argv)
 {
     static const struct argp_option options[] = {
@@ -208,8 +194,7 @@ int main(int argc, char **argv)
     setlocale(LC_CTYPE, "");
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     o.ascii |= strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
-    find_dir(&o, dir, sizeof dir, &err);
-    if (!*dir)
+    if (ntx_counters_find(o.dir, dir, sizeof dir, &err))
         return fprintf(stderr, "ntx-top: %s\n", err.text), NTX_EXIT_FAILED;
     int rc = ntx_counters_open(dir, &c, &err);
     if (rc)

@@ -83,6 +83,12 @@ static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job 
     return j;
 }
 
+static void trace_read(struct ntx_iod_core *c, const struct ntx__job *j, uint64_t now)
+{
+    static const enum ntx_trace_to to[] = {[NTX_IOD_SLOT] = NTX_TR_TO_SLOT, [NTX_IOD_FRAME] = NTX_TR_TO_FRAME, [NTX_IOD_CHUNK] = NTX_TR_TO_ARENA};
+    ntx_traced(c->counters, NTX_TRACE_IOD, NTX_TR_READ, j->began, now, j->index, j->chunk | (uint64_t)to[j->kind] << 32, j->end - j->start);
+}
+
 /* All pieces are through. */
 static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
 {
@@ -100,7 +106,7 @@ static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
         ntx_count(c->counters, NTX_C_iod_errors, 1);
         c->hooks.failed(c->hooks.ctx, &f);
     }
-    ntx_traced(c->counters, NTX_TRACE_IOD, NTX_TR_READ, j->began, now, j->index, j->chunk, j->end - j->start);
+    trace_read(c, j, now);
     j->used = false;
     if (c->cur_demand == j)
         c->cur_demand = NULL;

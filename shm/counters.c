@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -119,4 +120,17 @@ void ntx_counters_close(struct ntx_counters *c)
 {
     if (c)
         munmap(c, sizeof *c);
+}
+
+int ntx_counters_find(const char *given, char *dir, size_t n, struct ntx_err *err)
+{
+    char path[PATH_MAX];
+    if (given)
+        return snprintf(dir, n, "%s", given) < (int)n ? 0 : ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", given);
+    int rc = ntx_runtime_dir(false, dir, n, err);
+    if (getenv("NTX_RUNTIME"))
+        return rc;
+    if ((rc || counters_path(dir, "counters", path, NULL) || access(path, F_OK)) && !access("/run/ntx/counters", F_OK))
+        return snprintf(dir, n, "/run/ntx") < (int)n ? 0 : -ENAMETOOLONG;
+    return rc;
 }

@@ -6,6 +6,7 @@
 #define NTX_SHM_COUNTERS_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -113,5 +114,8 @@ int ntx_counters_create(const char *dir, struct ntx_counters **out, int *fd, str
 int ntx_counters_open(const char *dir, const struct ntx_counters **out, struct ntx_err *err);
 int ntx_counters_map(int fd, struct ntx_counters **out, struct ntx_err *err);
 void ntx_counters_close(struct ntx_counters *c);
+
+/* The runtime directory in which a monitor looks: `given` if not NULL, else as ntx_runtime_dir says, else that of the service. */
+int ntx_counters_find(const char *given, char *dir, size_t n, struct ntx_err *err);
 
 #endif

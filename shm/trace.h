@@ -18,7 +18,7 @@
 #define NTX_TRACE_RECORDS 8192u
 
 /* Kinds and what a, b and c say:
- *   read      iod        a chunk was read, t0 asked, t1 there          a slot or frame, b chunk (-1: rows on demand), c bytes
+ *   read      iod        a chunk was read, t0 asked, t1 there          a slot, frame or chunk; b chunk, and above 32 bits ntx_trace_to; c bytes
  *   slot      computed   a ring slot's chunk was used, t0 taken, t1 let go    a slot, b chunk, c when it was ready (ns)
  *   layer     computed   a layer was computed                         a layer, b pass, c rows
  *   stall     computed   computing waited for reading                 -
@@ -26,6 +26,7 @@
  *   decision  computed   a wait for the predictor                     a layers left out, summed over rows, b pass, c rows that asked
  *   token     computed   a token came, t0 = the one before            b session, c number of the token (never which) */
 enum ntx_trace_kind { NTX_TR_NONE, NTX_TR_READ, NTX_TR_SLOT, NTX_TR_LAYER, NTX_TR_STALL, NTX_TR_PASS, NTX_TR_DECISION, NTX_TR_TOKEN, NTX_TR_KINDS };
+enum ntx_trace_to { NTX_TR_TO_SLOT, NTX_TR_TO_FRAME, NTX_TR_TO_ARENA };
 enum { NTX_TRACE_COMPUTED, NTX_TRACE_IOD, NTX_N_TRACES };
 
 struct ntx_trace_record {

@@ -1,0 +1,49 @@
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "client/cmd_trace.h"
+
+int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const char *path, struct ntx_err *err)
+{
+    struct ntx_trace_summary s;
+    int rc = ntx_tracer_write(t, path, &s, err);
+    if (rc || o->quiet)
+        return rc;
+    fprintf(stderr, "ntx: %s: %.2f s; reading %.2f s, computing %.2f s, both at once %.2f s (%.0f %% of the computing); open it at ui.perfetto.dev\n", path, s.wall,
+            s.reading, s.computing, s.both, s.computing > 0 ? 100 * s.both / s.computing : 0);
+    if (s.missed)
+        fprintf(stderr, "ntx: %llu events were not recorded: too many, or too fast\n", (unsigned long long)s.missed);
+    return 0;
+}
+
+/* SIGINT and SIGTERM are blocked (ntx_client_signals): one of them ends the recording early, and it is written all the same. */
+static void wait_seconds(double seconds)
+{
+    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    while (sigtimedwait(&set, NULL, &t) < 0 && errno == EINTR)
+        ;
+}
+
+int ntx_cmd_trace(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_tracer *t = NULL;
+    char dir[256];
+    if (!o->out)
+        return fputs("ntx: trace needs -o FILE\n", stderr), NTX_EXIT_USAGE;
+    int rc = ntx_counters_find(NULL, dir, sizeof dir, &err);
+    if (!rc)
+        rc = ntx_tracer_start(dir, &t, &err);
+    if (!rc) {
+        wait_seconds(o->trace_seconds);
+        rc = ntx_trace_finish(t, o, o->out, &err);
+    }
+    ntx_tracer_free(t);
+    return rc ? ntx_fail(&err) : 0;
+}

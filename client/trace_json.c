@@ -1,0 +1,228 @@
+/* Chrome's trace format: slices ("X") on threads of processes. Ours: process 1 is the drive, with as many lanes as reads were under way
+ * at once; process 2 the ring, a thread per slot; process 3 computing. Slices of one thread never overlap. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/trace.h"
+#include "common/util.h"
+
+enum { DRIVE = 1, RING = 2, COMPUTE = 3 };
+enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_SESSION };
+#define MAX_LANES 256
+#define MAX_NAMED 4096
+
+struct out {
+    FILE *f;
+    uint64_t begin;
+    bool comma;
+    uint64_t lane_end[MAX_LANES];
+    unsigned n_lanes;
+    uint64_t slot_end[MAX_NAMED]; /* 0: never seen */
+    bool session[MAX_NAMED];
+};
+
+static void separator(struct out *o)
+{
+    fputs(o->comma ? ",\n" : "\n", o->f);
+    o->comma = true;
+}
+
+/* args: JSON members, or "" */
+static void slice(struct out *o, int pid, unsigned tid, uint64_t t0, uint64_t t1, const char *name, const char *args)
+{
+    separator(o);
+    fprintf(o->f, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\",\"args\":{%s}}", pid, tid, (double)(t0 - o->begin) / 1e3,
+            (double)(t1 > t0 ? t1 - t0 : 0) / 1e3, name, args);
+}
+
+static void name(struct out *o, const char *what, int pid, unsigned tid, const char *text)
+{
+    separator(o);
+    fprintf(o->f, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%u,\"name\":\"%s\",\"args\":{\"name\":\"%s\"}}", pid, tid, what, text);
+}
+
+static unsigned lane_for(struct out *o, uint64_t t0, uint64_t t1)
+{
+    unsigned i = 0;
+    while (i < o->n_lanes && o->lane_end[i] > t0)
+        i++;
+    i = NTX_MIN(i, MAX_LANES - 1u);
+    o->lane_end[i] = t1;
+    o->n_lanes = NTX_MAX(o->n_lanes, i + 1);
+    return i;
+}
+
+/* iod looked at its clock a moment before it looked at the slot, so it may seem to have taken it before it was let go. */
+static void slot_slice(struct out *o, uint32_t slot, uint64_t t0, uint64_t t1, const char *text)
+{
+    if (slot >= MAX_NAMED)
+        return;
+    t0 = NTX_MAX(t0, o->slot_end[slot]);
+    slice(o, RING, slot, t0, t1, text, "");
+    o->slot_end[slot] = NTX_MAX(t1, t0);
+}
+
+static void read_event(struct out *o, const struct ntx_trace_record *r)
+{
+    char text[64], args[128];
+    uint32_t chunk = (uint32_t)r->b, to = (uint32_t)(r->b >> 32);
+    if (to == NTX_TR_TO_FRAME)
+        snprintf(text, sizeof text, "rows on demand");
+    else
+        snprintf(text, sizeof text, "%s %u", to == NTX_TR_TO_ARENA ? "to arena, chunk" : "chunk", chunk);
+    snprintf(args, sizeof args, "\"bytes\":%" PRIu64 ",\"gb_s\":%.3f", r->c, r->t1 > r->t0 ? (double)r->c / (double)(r->t1 - r->t0) : 0);
+    slice(o, DRIVE, lane_for(o, r->t0, r->t1), r->t0, r->t1, text, args);
+    snprintf(text, sizeof text, "fill %u", chunk);
+    if (to == NTX_TR_TO_SLOT)
+        slot_slice(o, r->a, r->t0, r->t1, text);
+}
+
+static void slot_event(struct out *o, const struct ntx_trace_record *r)
+{
+    char text[64];
+    if (r->c && r->c >= o->begin && r->c < r->t0)
+        slot_slice(o, r->a, r->c, r->t0, "ready");
+    snprintf(text, sizeof text, "use %" PRIu64, r->b);
+    slot_slice(o, r->a, r->t0, r->t1, text);
+}
+
+static void compute_event(struct out *o, const struct ntx_trace_record *r)
+{
+    char text[64], args[96];
+    switch ((enum ntx_trace_kind)r->kind) {
+    case NTX_TR_LAYER:
+        snprintf(text, sizeof text, "layer %u", r->a);
+        snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"rows\":%" PRIu64, r->b, r->c);
+        slice(o, COMPUTE, T_LAYERS, r->t0, r->t1, text, args);
+        return;
+    case NTX_TR_PASS:
+        snprintf(text, sizeof text, "pass %" PRIu64, r->b);
+        snprintf(args, sizeof args, "\"rows\":%u", r->a);
+        slice(o, COMPUTE, T_PASSES, r->t0, r->t1, text, args);
+        return;
+    case NTX_TR_STALL:
+        slice(o, COMPUTE, T_WAITS, r->t0, r->t1, "waits for a read", "");
+        return;
+    case NTX_TR_DECISION:
+        snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"layers_left_out\":%u", r->b, r->c, r->a);
+        slice(o, COMPUTE, T_DECISIONS, r->t0, r->t1, "decision", args);
+        return;
+    case NTX_TR_TOKEN:
+        snprintf(text, sizeof text, "token %" PRIu64, r->c);
+        o->session[r->b % MAX_NAMED] = true;
+        slice(o, COMPUTE, T_SESSION + (unsigned)(r->b % MAX_NAMED), r->t0, r->t1, text, "");
+        return;
+    default:
+        return;
+    }
+}
+
+static void event(struct out *o, const struct ntx_trace_event *e)
+{
+    if (e->r.kind == NTX_TR_READ)
+        read_event(o, &e->r);
+    else if (e->r.kind == NTX_TR_SLOT)
+        slot_event(o, &e->r);
+    else
+        compute_event(o, &e->r);
+}
+
+static void names(struct out *o)
+{
+    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions"};
+    char text[64];
+    name(o, "process_name", DRIVE, 0, "drive (ntx-iod)");
+    name(o, "process_name", RING, 0, "ring");
+    name(o, "process_name", COMPUTE, 0, "ntx-computed");
+    for (unsigned i = 0; i < o->n_lanes; i++) {
+        snprintf(text, sizeof text, "reads %u", i + 1);
+        name(o, "thread_name", DRIVE, i, text);
+    }
+    for (unsigned i = T_PASSES; i <= T_DECISIONS; i++)
+        name(o, "thread_name", COMPUTE, i, threads[i]);
+    for (unsigned i = 0; i < MAX_NAMED; i++) {
+        snprintf(text, sizeof text, "slot %u", i);
+        if (o->slot_end[i])
+            name(o, "thread_name", RING, i, text);
+        snprintf(text, sizeof text, "session %u: tokens", i);
+        if (o->session[i])
+            name(o, "thread_name", COMPUTE, T_SESSION + i, text);
+    }
+}
+
+/* ---- how long reading and computing lasted, and both at once: a sweep over the edges of all intervals */
+
+struct edge {
+    uint64_t t;
+    int read, pass, stall; /* +1 begins, -1 ends */
+};
+
+static int by_time(const void *a, const void *b)
+{
+    const struct edge *x = a, *y = b;
+    return x->t < y->t ? -1 : x->t > y->t;
+}
+
+static int summarize(const struct ntx_trace_event *e, size_t n, struct ntx_trace_summary *s)
+{
+    struct edge *edges = malloc((2 * n + 1) * sizeof *edges);
+    size_t k = 0;
+    int reading = 0, passes = 0, stalls = 0;
+    if (!edges)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        int r = e[i].r.kind == NTX_TR_READ, p = e[i].r.kind == NTX_TR_PASS, w = e[i].r.kind == NTX_TR_STALL;
+        if (!r && !p && !w)
+            continue;
+        edges[k++] = (struct edge){e[i].r.t0, r, p, w};
+        edges[k++] = (struct edge){e[i].r.t1, -r, -p, -w};
+    }
+    qsort(edges, k, sizeof *edges, by_time);
+    for (size_t i = 0; i + 1 < k; i++) {
+        double dt = (double)(edges[i + 1].t - edges[i].t) / 1e9;
+        reading += edges[i].read;
+        passes += edges[i].pass;
+        stalls += edges[i].stall;
+        bool computing = passes > 0 && stalls <= 0;
+        s->reading += reading > 0 ? dt : 0;
+        s->computing += computing ? dt : 0;
+        s->both += reading > 0 && computing ? dt : 0;
+    }
+    s->wall = k ? (double)(edges[k - 1].t - edges[0].t) / 1e9 : 0;
+    free(edges);
+    return 0;
+}
+
+int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n, uint64_t missed, struct ntx_trace_summary *s, struct ntx_err *err)
+{
+    struct ntx_trace_summary sum = {.records = n, .missed = missed};
+    struct out *o = calloc(1, sizeof *o);
+    int rc = o ? summarize(e, n, &sum) : -ENOMEM;
+    if (rc) {
+        free(o);
+        return ntx_err_set(err, rc, "no memory");
+    }
+    o->f = fopen(path, "we");
+    if (!o->f) {
+        rc = ntx_err_set(err, -errno, "%s: %s", path, strerror(errno));
+        free(o);
+        return rc;
+    }
+    o->begin = n ? e[0].r.t0 : 0;
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", o->f);
+    for (size_t i = 0; i < n; i++)
+        event(o, &e[i]);
+    names(o);
+    fprintf(o->f, "\n],\"otherData\":{\"wall_s\":%.6f,\"reading_s\":%.6f,\"computing_s\":%.6f,\"both_s\":%.6f,\"records\":%" PRIu64 ",\"missed\":%" PRIu64 "}}\n", sum.wall,
+            sum.reading, sum.computing, sum.both, sum.records, sum.missed);
+    bool bad = ferror(o->f);
+    if (fclose(o->f) || bad)
+        rc = ntx_err_set(err, -EIO, "%s: cannot be written: %s", path, strerror(errno));
+    free(o);
+    if (!rc)
+        *s = sum;
+    return rc;
+}
