@@ -1,6 +1,7 @@
 /* matmul.c: every type, instruction set and shape gives the oracle's bits; the oracle agrees with float64 on the
  * dequantised weights; nothing is read behind the weights or written beside y. */
 #include "model/quant.h"
+#include "tests/cpu/blocks.h"
 #include "tests/cpu/kit.h"
 
 enum { MAX_OUT = 37, MAX_ROWS = 17, POISON = 0x7fa12345 };
@@ -16,43 +17,6 @@ struct problem {
     float *y;      /* [n_rows x n_out] by the oracle */
     bool extreme;
 };
-
-static void put_f16(char *p, float f)
-{
-    uint16_t h = ntx_f32_to_f16(f);
-    memcpy(p, &h, 2);
-}
-
-/* Random bytes, then scales that are finite; `extreme` bytes are all ones, all zeros or the sign bit alone. */
-static void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool extreme)
-{
-    static const uint8_t edges[] = {0x00, 0xff, 0x80, 0x7f};
-    for (size_t i = 0; i < bytes; i++)
-        p[i] = (char)(extreme ? edges[rng_u32(r) % 4] : rng_u32(r) >> 24);
-    float d = rng_float(r) * 0.03f, m = rng_float(r) * 0.02f;
-    uint32_t bits;
-    switch (type) {
-    case NTX_F32:
-        memcpy(p, &d, 4);
-        break;
-    case NTX_BF16:
-        memcpy(&bits, &d, 4);
-        bits >>= 16;
-        memcpy(p, &bits, 2);
-        break;
-    case NTX_Q4_1: case NTX_Q5_1: case NTX_Q4_K: case NTX_Q5_K:
-        put_f16(p + 2, m); /* fall through */
-    case NTX_F16: case NTX_Q4_0: case NTX_Q5_0: case NTX_Q8_0:
-        put_f16(p, d);
-        break;
-    case NTX_Q2_K:
-        put_f16(p + 82, m);
-        put_f16(p + 80, d);
-        break;
-    default: /* Q3_K, Q6_K: at the end */
-        put_f16(p + bytes - 2, d);
-    }
-}
 
 static void problem_new(struct problem *p, struct rng *r)
 {

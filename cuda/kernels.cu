@@ -1,0 +1,2 @@
+/* All kernels; their text is in the headers, which the tests compile for the CPU as well. */
+#include "cuda/dense.h"

@@ -1,0 +1,33 @@
+/* launch.h: the functions that cuda/{product,vector,attend,dense}.h define, and the dispatch by kernel. */
+#ifndef NTX_CUDA_LAUNCH_H
+#define NTX_CUDA_LAUNCH_H
+
+#include <errno.h>
+
+#include "cuda/ntx_cuda.h"
+
+int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p);
+int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p);
+int ntx__launch_pack(struct ntx_gpu_stream *s, const struct ntx_gpu_pack *p);
+int ntx__launch_rotate(struct ntx_gpu_stream *s, const struct ntx_gpu_rotate *p);
+int ntx__launch_attend(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p);
+int ntx__launch_widen(struct ntx_gpu_stream *s, const struct ntx_gpu_widen *p);
+int ntx__launch_narrow(struct ntx_gpu_stream *s, const struct ntx_gpu_narrow *p);
+int ntx__launch_scale(struct ntx_gpu_stream *s, const struct ntx_gpu_scale *p);
+
+static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const void *args)
+{
+    switch (k) {
+    case NTX_GPU_PRODUCT: return ntx__launch_product(s, (const struct ntx_gpu_product *)args);
+    case NTX_GPU_NORM: return ntx__launch_norm(s, (const struct ntx_gpu_norm *)args);
+    case NTX_GPU_PACK: return ntx__launch_pack(s, (const struct ntx_gpu_pack *)args);
+    case NTX_GPU_ROTATE: return ntx__launch_rotate(s, (const struct ntx_gpu_rotate *)args);
+    case NTX_GPU_ATTEND: return ntx__launch_attend(s, (const struct ntx_gpu_attend *)args);
+    case NTX_GPU_WIDEN: return ntx__launch_widen(s, (const struct ntx_gpu_widen *)args);
+    case NTX_GPU_NARROW: return ntx__launch_narrow(s, (const struct ntx_gpu_narrow *)args);
+    case NTX_GPU_SCALE: return ntx__launch_scale(s, (const struct ntx_gpu_scale *)args);
+    default: return -EINVAL;
+    }
+}
+
+#endif

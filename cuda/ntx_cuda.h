@@ -1,0 +1,175 @@
+/* ntx_cuda.h: the face between ntx-computed and a GPU: a table of functions that a plug-in library exports.
+ *
+ *   ntx-computed --dlopen--> libntx-cuda.so     cuda/plugin.cu:    the CUDA runtime
+ *                            libntx-gpu-fake.so tests/cuda/fake.c: the same kernels, thread by thread on the CPU, for tests
+ *
+ * Everything is queued on streams and runs later: arguments of a kernel are copied at once, memory that a copy names must
+ * stay as it is until an event behind the copy has passed. Every function but open returns 0 or a negative errno, and
+ * error() then says in words what failed, with numbers; after an error of a kernel all later calls fail too (a lost
+ * device stays lost until it is closed). One thread at a time. Pointers named dev_ or marked "device" are of alloc().
+ *
+ * Values: matrix products and all else but attention over more than NTX_GPU_SPLIT positions and the dense product follow
+ * computed/cpu/cpu.h's order of accumulation, so they have the CPU kernels' bits. */
+#ifndef NTX_CUDA_H
+#define NTX_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define NTX_GPU_ABI 1u
+#define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
+#define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
+#define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
+#define NTX_GPU_SLACK 64u              /* bytes behind weights that may be read (never used) */
+#define NTX_GPU_HEAD_MAX 256u          /* widest head */
+
+struct ntx_gpu;
+struct ntx_gpu_stream;
+struct ntx_gpu_event;
+
+struct ntx_gpu_info {
+    char name[64];
+    uint64_t total, free;        /* bytes of device memory */
+    uint32_t capability;         /* 90: compute capability 9.0 */
+    uint32_t driver;             /* 13000: CUDA 13.0 */
+    uint32_t processors;
+};
+
+/* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (computed/cpu/cpu.h), rows x_stride bytes apart.
+ * w: n_out rows, 4-aligned, NTX_GPU_SLACK bytes readable behind. */
+struct ntx_gpu_product {
+    const void *w, *x;
+    float *y;
+    uint64_t row_bytes, x_stride, ldy;
+    uint32_t type, n_out, n_in, n_rows;
+};
+
+/* Per row i of n_rows, with h + rows[i] * ld_h its residual stream:
+ *   h += y[i] + bias        where y is given
+ *   x[i] = h / sqrt(mean(h^2) + eps) * w, as floats (x) and quantised (q8, q8k), where those are given; w NULL: nothing */
+struct ntx_gpu_norm {
+    float *h;
+    const float *y, *bias, *w;
+    const uint32_t *rows;        /* device */
+    float *x;
+    void *q8, *q8k;
+    uint64_t ld_h, ld_y, ld_x, q8_stride, q8k_stride; /* floats, floats, floats, bytes, bytes */
+    uint32_t n, n_rows;
+    float eps;
+};
+
+/* x[i] quantised; where up is given x[i] = silu(x[i]) * up[i] first. */
+struct ntx_gpu_pack {
+    float *x;
+    const float *up;
+    void *q8, *q8k;
+    uint64_t ld_x, ld_up, q8_stride, q8k_stride;
+    uint32_t n, n_rows;
+};
+
+/* KV in blocks of block_tokens: block b of layer l at base + b * block_bytes + l * layer_bytes: K F16 [n_head_kv]
+ * [block_tokens][head_k], then V likewise. Row i finds its blocks at tables[table_at[i]..] and stands at pos[i]. */
+struct ntx_gpu_kv {
+    uint8_t *base;
+    uint64_t block_bytes, layer_offset;
+    const uint32_t *tables, *table_at, *pos; /* device */
+    uint32_t block_tokens, n_head, n_head_kv, head_k, head_v;
+};
+
+/* Biases, norms per head, rotation of q and k in place; k and v into the cache. cs, sn: [n_rows x rope_dim / 2]. */
+struct ntx_gpu_rotate {
+    float *q, *k, *v;
+    const float *q_bias, *k_bias, *v_bias, *q_norm, *k_norm; /* or NULL */
+    const float *cs, *sn;
+    struct ntx_gpu_kv kv;
+    uint32_t n_rows, rope_dim, neox;
+    float eps;
+};
+
+/* out[i * ld_out + head * head_v ..]. Split over KV every NTX_GPU_SPLIT positions, joined in their order.
+ * partial: device floats [n_rows x n_head x splits x (head_v + 2)], splits = most positions of a row / NTX_GPU_SPLIT, rounded up. */
+struct ntx_gpu_attend {
+    const float *q;
+    float *out, *partial;
+    struct ntx_gpu_kv kv;
+    uint64_t ld_out;
+    uint32_t n_rows, most_pos; /* positions 0 .. most_pos - 1 at most */
+    float scale;
+};
+
+/* Weights as F16 [n_out x n_in], for the dense product. */
+struct ntx_gpu_widen {
+    const void *w;
+    uint16_t *out;
+    uint64_t row_bytes;
+    uint32_t type, n_out, n_in;
+};
+
+/* x[i] * 2^-e as F16, with the least e >= 0 that keeps the row within F16; exponents[i] = e. Rows from n_rows to n_padded: zero. */
+struct ntx_gpu_narrow {
+    const float *x;
+    uint16_t *out;
+    int32_t *exponents;
+    uint64_t ld_x;
+    uint32_t n, n_rows, n_padded;
+};
+
+/* y[r * ldy + o] = z[r * n_out + o] * 2^exponents[r] */
+struct ntx_gpu_scale {
+    const float *z;
+    float *y;
+    const int32_t *exponents;
+    uint64_t ldy;
+    uint32_t n_out, n_rows;
+};
+
+enum ntx_gpu_kernel {
+    NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_PACK, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_WIDEN, NTX_GPU_NARROW, NTX_GPU_SCALE,
+    NTX_GPU_N_KERNELS
+};
+
+struct ntx_gpu_ops {
+    uint32_t abi;
+    const char *name; /* "cuda", "fake" */
+
+    /* why: one line that says what is missing (no driver, too old a driver, no device, ...). */
+    int (*open)(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n);
+    void (*close)(struct ntx_gpu *g); /* everything made from it is gone before */
+    int (*info)(struct ntx_gpu *g, struct ntx_gpu_info *out);
+    const char *(*error)(const struct ntx_gpu *g); /* of the last call that failed; "" */
+
+    int (*alloc)(struct ntx_gpu *g, uint64_t bytes, void **out);      /* device memory, 256-aligned */
+    void (*free)(struct ntx_gpu *g, void *p);
+    int (*host_alloc)(struct ntx_gpu *g, uint64_t bytes, void **out); /* locked memory of the host */
+    void (*host_free)(struct ntx_gpu *g, void *p);
+    int (*host_register)(struct ntx_gpu *g, void *p, uint64_t bytes); /* locks pages that exist; speed only */
+    void (*host_unregister)(struct ntx_gpu *g, void *p);
+
+    int (*stream_new)(struct ntx_gpu *g, struct ntx_gpu_stream **out);
+    void (*stream_free)(struct ntx_gpu_stream *s); /* waits for what is queued */
+    int (*stream_sync)(struct ntx_gpu_stream *s);
+    int (*event_new)(struct ntx_gpu *g, struct ntx_gpu_event **out);
+    void (*event_free)(struct ntx_gpu_event *e);
+    int (*event_record)(struct ntx_gpu_event *e, struct ntx_gpu_stream *s);
+    int (*event_query)(struct ntx_gpu_event *e); /* 1 passed (or never recorded), 0 not yet */
+    int (*event_sync)(struct ntx_gpu_event *e);
+    int (*event_ms)(struct ntx_gpu_event *from, struct ntx_gpu_event *to, float *ms); /* both passed */
+    int (*stream_wait)(struct ntx_gpu_stream *s, struct ntx_gpu_event *e); /* what follows on s waits for e as recorded last */
+
+    int (*upload)(struct ntx_gpu_stream *s, void *dev, const void *host, uint64_t bytes);
+    int (*upload_rows)(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host, uint64_t host_stride, uint64_t width, uint32_t rows);
+    int (*download)(struct ntx_gpu_stream *s, void *host, const void *dev, uint64_t bytes);
+    int (*fill)(struct ntx_gpu_stream *s, void *dev, int byte, uint64_t bytes);
+    int (*device_copy)(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes);
+
+    int (*launch)(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const void *args);
+    /* z [n_rows x n_out] = x [n_rows x n_in] . w^T, F16 in, F32 out, on the matrix units. -ENOSYS where the library for it is missing. */
+    int (*dense)(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows);
+};
+
+#ifdef __cplusplus
+extern "C"
+#endif
+const struct ntx_gpu_ops *ntx_gpu_table(void) __attribute__((visibility("default")));
+
+#endif

@@ -1,0 +1,231 @@
+/* part.h: integer products of weights and activations, by parts: what one thread does between two floating-point steps.
+ *
+ * Simple blocks (32 values) are one part. A super-block (256 values) is eight, t = 0..7; a part is cut so that its thread reads each
+ * byte of the quants once, so it does not hold neighbouring values. Sums of parts are exact, so their order is of no matter.
+ *
+ * Blocks are 2-aligned only, so words are read as aligned pairs and shifted together; that touches up to 3 bytes before the
+ * word's first byte (of the same allocation, which is aligned) and up to 4 behind (NTX_GPU_SLACK). */
+#ifndef NTX_CUDA_PART_H
+#define NTX_CUDA_PART_H
+
+#include "cuda/dialect.h"
+
+struct part { /* of a super-block: sums over its values */
+    int32_t i; /* scale * q * x */
+    int32_t j; /* min * x */
+};
+
+DEV uint32_t half_at(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
+
+DEV float f16_at(const uint8_t *p)
+{
+    uint32_t h = half_at(p), sign = (h & 0x8000) << 16, rest = (h & 0x7fff) << 13;
+    if (rest >= 0x7c00u << 13)
+        return bits_f(sign | (rest + (224u << 23)) | (rest > 0x7c00u << 13 ? 0x400000u : 0u));
+    if (rest >= 0x400u << 13)
+        return bits_f(sign | (rest + (112u << 23)));
+    return bits_f(sign | f_bits(bits_f(rest + (113u << 23)) - 0x1p-14f));
+}
+
+/* n words from p, 2-aligned. */
+DEV void words_at(const uint8_t *p, uint32_t *v, const int n)
+{
+    uint32_t off = (uint32_t)((uintptr_t)p & 3);
+    const uint32_t *w = (const uint32_t *)(const void *)(p - off);
+    uint32_t low = w[0];
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        uint32_t high = w[i + 1];
+        v[i] = shift_pair(low, high, 8 * off);
+        low = high;
+    }
+}
+
+/* Products of n words of bytes. */
+DEV int32_t dot_words(const uint32_t *q, const uint32_t *x, const int n)
+{
+    int32_t sum = 0;
+    UNROLL
+    for (int i = 0; i < n; i++)
+        sum = dot4(q[i], x[i], sum);
+    return sum;
+}
+
+DEV int32_t sum_words(const uint32_t *x, const int n)
+{
+    int32_t sum = 0;
+    UNROLL
+    for (int i = 0; i < n; i++)
+        sum = dot4(0x01010101u, x[i], sum);
+    return sum;
+}
+
+/* ---- simple blocks: q of all 32 values as bytes, in order; *minus is what is to be taken off each */
+
+/* 16 bytes of nibbles; a fifth bit each from qh, or 0. */
+DEV void nibbles(const uint8_t *p, uint32_t qh, uint32_t *q)
+{
+    uint32_t w[4];
+    words_at(p, w, 4);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        uint32_t low = qh >> (4 * i), high = qh >> (16 + 4 * i);
+        q[i] = (w[i] & 0x0f0f0f0fu) | (low & 1) << 4 | (low & 2) << 11 | (low & 4) << 18 | (low & 8) << 25;
+        q[i + 4] = (w[i] >> 4 & 0x0f0f0f0fu) | (high & 1) << 4 | (high & 2) << 11 | (high & 4) << 18 | (high & 8) << 25;
+    }
+}
+
+DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t *q, int32_t *minus)
+{
+    *minus = type == NTX_Q4_0 ? 8 : type == NTX_Q5_0 ? 16 : 0;
+    switch (type) {
+    case NTX_Q4_0: nibbles(b + 2, 0, q); break;
+    case NTX_Q4_1: nibbles(b + 4, 0, q); break;
+    case NTX_Q5_0: nibbles(b + 6, half_at(b + 2) | half_at(b + 4) << 16, q); break;
+    case NTX_Q5_1: nibbles(b + 8, half_at(b + 4) | half_at(b + 6) << 16, q); break;
+    default: words_at(b + 2, q, 8);
+    }
+}
+
+DEV uint32_t block_size(const uint32_t type)
+{
+    switch (type) {
+    case NTX_Q4_0: return sizeof(struct ntx_block_q4_0);
+    case NTX_Q4_1: return sizeof(struct ntx_block_q4_1);
+    case NTX_Q5_0: return sizeof(struct ntx_block_q5_0);
+    case NTX_Q5_1: return sizeof(struct ntx_block_q5_1);
+    case NTX_Q8_0: return sizeof(struct ntx_block_q8_0);
+    case NTX_Q2_K: return sizeof(struct ntx_block_q2_k);
+    case NTX_Q3_K: return sizeof(struct ntx_block_q3_k);
+    case NTX_Q4_K: return sizeof(struct ntx_block_q4_k);
+    case NTX_Q5_K: return sizeof(struct ntx_block_q5_k);
+    case NTX_Q6_K: return sizeof(struct ntx_block_q6_k);
+    case NTX_F32: return 4;
+    default: return 2;
+    }
+}
+
+/* ---- super-blocks. A part's weights are unpacked once and multiplied by each row's x. */
+
+struct unpacked {
+    uint32_t q[8];                   /* 32 values as bytes */
+    int32_t scale[4], minus, min[2]; /* of its runs; taken off each value; of two runs of 16 */
+};
+
+/* Six-bit scale and minimum g (0..7) of Q4_K and Q5_K out of twelve bytes. */
+DEV int32_t scale_k(const uint8_t *s, uint32_t g) { return g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4; }
+DEV int32_t min_k(const uint8_t *s, uint32_t g) { return g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4; }
+
+/* Q4_K, Q5_K: 16 bytes hold 16 values of sub-block 2 (t / 2) in their low nibbles and 16 of the next in the high ones. */
+DEV void unpack_45(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+{
+    const uint8_t *qs = b + (type == NTX_Q4_K ? 16 : 48) + 16 * t;
+    uint32_t w[4], h[4] = {0, 0, 0, 0}, low = t / 2 * 2;
+    words_at(qs, w, 4);
+    if (type == NTX_Q5_K)
+        words_at(b + 16 + t % 2 * 16, h, 4);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        u->q[i] = (w[i] & 0x0f0f0f0fu) | (h[i] >> low & 0x01010101u) << 4;
+        u->q[i + 4] = (w[i] >> 4 & 0x0f0f0f0fu) | (h[i] >> (low + 1) & 0x01010101u) << 4;
+    }
+    u->scale[0] = scale_k(b + 4, low);
+    u->scale[1] = scale_k(b + 4, low + 1);
+    u->min[0] = min_k(b + 4, low);
+    u->min[1] = min_k(b + 4, low + 1);
+}
+
+DEV struct part part_45(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
+{
+    uint32_t at = t / 2 * 16 + t % 2 * 4; /* words: 64 values and 16 */
+    uint32_t run = t / 2 * 4 + t % 2;
+    return (struct part){u->scale[0] * dot_words(u->q, x + at, 4) + u->scale[1] * dot_words(u->q + 4, x + at + 8, 4),
+                         u->min[0] * s16[run] + u->min[1] * s16[run + 2]};
+}
+
+/* Q6_K: 16 bytes of ql hold 16 values in their low nibbles and, 64 values on, 16 in the high ones. */
+DEV void unpack_6(const uint8_t *b, uint32_t t, struct unpacked *u)
+{
+    uint32_t half = t / 4, c = t % 4, w[4], h[4], run = c / 2 * 2;
+    words_at(b + 16 * t, w, 4);
+    words_at(b + 128 + half * 32 + c % 2 * 16, h, 4);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        u->q[i] = (w[i] & 0x0f0f0f0fu) | (h[i] >> run & 0x03030303u) << 4;
+        u->q[i + 4] = (w[i] >> 4 & 0x0f0f0f0fu) | (h[i] >> (run + 4) & 0x03030303u) << 4;
+    }
+    u->scale[0] = (int8_t)b[192 + half * 8 + c];
+    u->scale[1] = (int8_t)b[192 + half * 8 + c + 4];
+}
+
+DEV struct part part_6(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
+{
+    uint32_t run = t / 4 * 8 + t % 4, at = 4 * run;
+    int32_t low = dot_words(u->q, x + at, 4) - 32 * s16[run], high = dot_words(u->q + 4, x + at + 16, 4) - 32 * s16[run + 4];
+    return (struct part){u->scale[0] * low + u->scale[1] * high, 0};
+}
+
+/* Q2_K, Q3_K: 8 bytes hold 8 values of each of four runs of 32, two bits each. */
+DEV void unpack_23(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+{
+    uint32_t half = t / 4, c = t % 4, w[2], h[2] = {0, 0};
+    words_at(b + (type == NTX_Q2_K ? 16 : 32) + half * 32 + c * 8, w, 2);
+    if (type == NTX_Q3_K)
+        words_at(b + c * 8, h, 2);
+    UNROLL
+    for (int s = 0; s < 4; s++) {
+        uint32_t g = half * 8 + (uint32_t)s * 2 + c / 2; /* its run of 16 */
+        UNROLL
+        for (int i = 0; i < 2; i++)
+            u->q[2 * s + i] = (w[i] >> (2 * s) & 0x03030303u) | (h[i] >> (half * 4 + (uint32_t)s) & 0x01010101u) << 2;
+        if (type == NTX_Q2_K)
+            u->scale[s] = b[g] & 15;
+        else
+            u->scale[s] = ((b[96 + g % 8] >> (g / 8 * 4) & 15) | (b[104 + g % 4] >> (g / 4 * 2) & 3) << 4) - 32;
+    }
+    u->minus = type == NTX_Q3_K ? 4 : 0;
+    u->min[0] = type == NTX_Q2_K ? b[2 * t] >> 4 : 0;
+    u->min[1] = type == NTX_Q2_K ? b[2 * t + 1] >> 4 : 0;
+}
+
+DEV struct part part_23(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
+{
+    struct part p = {0, u->min[0] * s16[2 * t] + u->min[1] * s16[2 * t + 1]};
+    UNROLL
+    for (int s = 0; s < 4; s++) {
+        const uint32_t *xs = x + t / 4 * 32 + (uint32_t)s * 8 + t % 4 * 2;
+        p.i += u->scale[s] * (dot_words(u->q + 2 * s, xs, 2) - u->minus * sum_words(xs, 2));
+    }
+    return p;
+}
+
+DEV void unpack_part(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+{
+    if (type == NTX_Q6_K)
+        unpack_6(b, t, u);
+    else if (type == NTX_Q4_K || type == NTX_Q5_K)
+        unpack_45(type, b, t, u);
+    else
+        unpack_23(type, b, t, u);
+}
+
+DEV struct part multiply_part(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
+{
+    if (type == NTX_Q6_K)
+        return part_6(u, t, x, s16);
+    if (type == NTX_Q4_K || type == NTX_Q5_K)
+        return part_45(u, t, x, s16);
+    return part_23(u, t, x, s16);
+}
+
+/* Where a super-block's d lies; dmin, in the types that have it, lies 2 behind. */
+DEV uint32_t super_d(const uint32_t type)
+{
+    return type == NTX_Q2_K ? 80 : type == NTX_Q3_K ? 108 : type == NTX_Q6_K ? 208 : 0;
+}
+DEV int has_min(const uint32_t type)
+{
+    return type == NTX_Q4_1 || type == NTX_Q5_1 || type == NTX_Q2_K || type == NTX_Q4_K || type == NTX_Q5_K;
+}
+
+#endif

@@ -1,0 +1,397 @@
+/* plugin.cu: the table of ntx_cuda.h over the CUDA runtime. Every call is checked; its failure is kept in words. The first
+ * error of a kernel shows at the next call: CUDA tells it to whatever comes after. cuBLAS is opened when first needed,
+ * so that the plug-in loads where only the driver is installed. */
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/launch.h"
+#include "cuda/plugin.h"
+
+#define WORKSPACE (32u << 20)
+
+struct blas {
+    void *library;
+    cublasHandle_t handle;
+    void *workspace;
+    cublasStatus_t (*create)(cublasHandle_t *);
+    cublasStatus_t (*destroy)(cublasHandle_t);
+    cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
+    cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
+    cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, const void *, cudaDataType,
+                           int, const void *, cudaDataType, int, const void *, void *, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
+};
+
+struct ntx_gpu {
+    int ordinal;
+    struct blas blas;
+    char error[256];
+};
+
+struct ntx_gpu_stream {
+    struct ntx_gpu *g;
+    cudaStream_t native;
+};
+
+struct ntx_gpu_event {
+    struct ntx_gpu *g;
+    cudaEvent_t native;
+};
+
+static int fail(struct ntx_gpu *g, cudaError_t e, const char *what)
+{
+    size_t free_bytes = 0, total = 0;
+    if (e == cudaSuccess)
+        return 0;
+    if (e == cudaErrorMemoryAllocation && cudaMemGetInfo(&free_bytes, &total) == cudaSuccess)
+        snprintf(g->error, sizeof g->error, "%s: %s: %zu bytes of %zu are free", what, cudaGetErrorString(e), free_bytes, total);
+    else
+        snprintf(g->error, sizeof g->error, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+    cudaGetLastError(); /* a failed allocation is no lost device: the next call starts clean; a lost one fails again by itself */
+    return e == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
+}
+
+cudaStream_t ntx__native(struct ntx_gpu_stream *s)
+{
+    return s->native;
+}
+
+int ntx__launched(struct ntx_gpu_stream *s, const char *kernel)
+{
+    return fail(s->g, cudaGetLastError(), kernel);
+}
+
+/* ---- the device */
+
+static int no_device(char *why, size_t n, cudaError_t e)
+{
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (!driver)
+        snprintf(why, n, "no NVIDIA driver is installed");
+    else if (driver / 1000 < runtime / 1000)
+        snprintf(why, n, "the NVIDIA driver is too old: it knows CUDA %d.%d, and %d.0 is needed", driver / 1000, driver % 1000 / 10, runtime / 1000);
+    else
+        snprintf(why, n, "no CUDA device: %s", cudaGetErrorString(e));
+    return -ENODEV;
+}
+
+static int cuda_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n)
+{
+    int count = 0, major = 0, minor = 0;
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e != cudaSuccess || !count)
+        return no_device(why, n, e == cudaSuccess ? cudaErrorNoDevice : e);
+    if ((int)ordinal >= count) {
+        snprintf(why, n, "there is no device %u: %d are there", ordinal, count);
+        return -ENODEV;
+    }
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, (int)ordinal);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, (int)ordinal);
+    if (major * 10 + minor < 75) {
+        snprintf(why, n, "the device has compute capability %d.%d, and 7.5 is needed", major, minor);
+        return -ENODEV;
+    }
+    struct ntx_gpu *g = (struct ntx_gpu *)calloc(1, sizeof *g);
+    if (!g) {
+        snprintf(why, n, "no memory");
+        return -ENOMEM;
+    }
+    g->ordinal = (int)ordinal;
+    cudaSetDeviceFlags(cudaDeviceScheduleSpin); /* waits are of microseconds, many per token */
+    int rc = fail(g, cudaSetDevice((int)ordinal), "cannot take the device");
+    if (!rc)
+        rc = fail(g, cudaFree(NULL), "cannot make a context");
+    if (rc) {
+        snprintf(why, n, "%s", g->error);
+        free(g);
+        return rc;
+    }
+    *out = g;
+    return 0;
+}
+
+static void cuda_close(struct ntx_gpu *g)
+{
+    if (!g)
+        return;
+    if (g->blas.handle)
+        g->blas.destroy(g->blas.handle);
+    cudaFree(g->blas.workspace);
+    if (g->blas.library)
+        dlclose(g->blas.library);
+    free(g);
+}
+
+static int cuda_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
+{
+    struct cudaDeviceProp p;
+    size_t free_bytes, total;
+    int driver = 0, rc = fail(g, cudaGetDeviceProperties(&p, g->ordinal), "device properties");
+    if (rc || (rc = fail(g, cudaMemGetInfo(&free_bytes, &total), "device memory")))
+        return rc;
+    cudaDriverGetVersion(&driver);
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%.63s", p.name);
+    out->total = total;
+    out->free = free_bytes;
+    out->capability = (uint32_t)(p.major * 10 + p.minor);
+    out->driver = (uint32_t)driver;
+    out->processors = (uint32_t)p.multiProcessorCount;
+    return 0;
+}
+
+static const char *cuda_error(const struct ntx_gpu *g)
+{
+    return g->error;
+}
+
+static int bind(struct ntx_gpu *g) /* the caller's thread may be another than the last one */
+{
+    return fail(g, cudaSetDevice(g->ordinal), "cannot take the device");
+}
+
+/* ---- memory */
+
+static int cuda_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
+{
+    char what[64];
+    void *p;
+    int rc = bind(g);
+    snprintf(what, sizeof what, "no device memory for %llu bytes", (unsigned long long)bytes);
+    if (rc || (rc = fail(g, cudaMalloc(&p, bytes), what)))
+        return rc;
+    *out = p;
+    return 0;
+}
+
+static void cuda_free(struct ntx_gpu *g, void *p)
+{
+    bind(g);
+    cudaFree(p);
+}
+
+static int cuda_host_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
+{
+    void *p;
+    int rc = bind(g);
+    if (rc || (rc = fail(g, cudaHostAlloc(&p, bytes, cudaHostAllocDefault), "no locked host memory")))
+        return rc;
+    *out = p;
+    return 0;
+}
+
+static void cuda_host_free(struct ntx_gpu *g, void *p)
+{
+    bind(g);
+    cudaFreeHost(p);
+}
+
+static int cuda_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
+{
+    int rc = bind(g);
+    return rc ? rc : fail(g, cudaHostRegister(p, bytes, cudaHostRegisterDefault), "cannot register host memory");
+}
+
+static void cuda_host_unregister(struct ntx_gpu *g, void *p)
+{
+    bind(g);
+    cudaHostUnregister(p);
+}
+
+/* ---- streams and events */
+
+static int cuda_stream_new(struct ntx_gpu *g, struct ntx_gpu_stream **out)
+{
+    struct ntx_gpu_stream *s = (struct ntx_gpu_stream *)calloc(1, sizeof *s);
+    int rc = s ? bind(g) : -ENOMEM;
+    if (!rc)
+        rc = fail(g, cudaStreamCreateWithFlags(&s->native, cudaStreamNonBlocking), "cannot make a stream");
+    if (rc) {
+        free(s);
+        return rc;
+    }
+    s->g = g;
+    *out = s;
+    return 0;
+}
+
+static void cuda_stream_free(struct ntx_gpu_stream *s)
+{
+    if (!s)
+        return;
+    bind(s->g);
+    cudaStreamSynchronize(s->native);
+    cudaStreamDestroy(s->native);
+    free(s);
+}
+
+static int cuda_stream_sync(struct ntx_gpu_stream *s)
+{
+    return fail(s->g, cudaStreamSynchronize(s->native), "the device");
+}
+
+static int cuda_event_new(struct ntx_gpu *g, struct ntx_gpu_event **out)
+{
+    struct ntx_gpu_event *e = (struct ntx_gpu_event *)calloc(1, sizeof *e);
+    int rc = e ? bind(g) : -ENOMEM;
+    if (!rc)
+        rc = fail(g, cudaEventCreate(&e->native), "cannot make an event");
+    if (rc) {
+        free(e);
+        return rc;
+    }
+    e->g = g;
+    *out = e;
+    return 0;
+}
+
+static void cuda_event_free(struct ntx_gpu_event *e)
+{
+    if (!e)
+        return;
+    bind(e->g);
+    cudaEventDestroy(e->native);
+    free(e);
+}
+
+static int cuda_event_record(struct ntx_gpu_event *e, struct ntx_gpu_stream *s)
+{
+    return fail(e->g, cudaEventRecord(e->native, s->native), "cannot record an event");
+}
+
+static int cuda_event_query(struct ntx_gpu_event *e)
+{
+    cudaError_t r = cudaEventQuery(e->native);
+    if (r == cudaErrorNotReady) {
+        cudaGetLastError();
+        return 0;
+    }
+    return r == cudaSuccess ? 1 : fail(e->g, r, "the device");
+}
+
+static int cuda_event_sync(struct ntx_gpu_event *e)
+{
+    return fail(e->g, cudaEventSynchronize(e->native), "the device");
+}
+
+static int cuda_event_ms(struct ntx_gpu_event *from, struct ntx_gpu_event *to, float *ms)
+{
+    return fail(from->g, cudaEventElapsedTime(ms, from->native, to->native), "cannot take the time");
+}
+
+static int cuda_stream_wait(struct ntx_gpu_stream *s, struct ntx_gpu_event *e)
+{
+    return fail(s->g, cudaStreamWaitEvent(s->native, e->native, 0), "cannot wait for an event");
+}
+
+/* ---- work */
+
+static int cuda_upload(struct ntx_gpu_stream *s, void *dev, const void *host, uint64_t bytes)
+{
+    return fail(s->g, cudaMemcpyAsync(dev, host, bytes, cudaMemcpyHostToDevice, s->native), "copy to the device");
+}
+
+static int cuda_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host, uint64_t host_stride, uint64_t width,
+                            uint32_t rows)
+{
+    return fail(s->g, cudaMemcpy2DAsync(dev, dev_stride, host, host_stride, width, rows, cudaMemcpyHostToDevice, s->native), "copy to the device");
+}
+
+static int cuda_download(struct ntx_gpu_stream *s, void *host, const void *dev, uint64_t bytes)
+{
+    return fail(s->g, cudaMemcpyAsync(host, dev, bytes, cudaMemcpyDeviceToHost, s->native), "copy from the device");
+}
+
+static int cuda_fill(struct ntx_gpu_stream *s, void *dev, int byte, uint64_t bytes)
+{
+    return fail(s->g, cudaMemsetAsync(dev, byte, bytes, s->native), "fill");
+}
+
+static int cuda_device_copy(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes)
+{
+    return fail(s->g, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s->native), "copy on the device");
+}
+
+/* ---- cuBLAS */
+
+static void *symbol(struct ntx_gpu *g, const char *name)
+{
+    void *p = dlsym(g->blas.library, name);
+    if (!p)
+        snprintf(g->error, sizeof g->error, "cuBLAS has no %s", name);
+    return p;
+}
+
+static int open_blas(struct ntx_gpu *g)
+{
+    struct blas *b = &g->blas;
+    char name[32];
+    int rc;
+    if (b->handle)
+        return 0;
+    snprintf(name, sizeof name, "libcublas.so.%d", CUBLAS_VER_MAJOR);
+    if (!b->library && !(b->library = dlopen(name, RTLD_NOW | RTLD_LOCAL))) {
+        snprintf(g->error, sizeof g->error, "%.200s", dlerror());
+        return -ENOSYS;
+    }
+    *(void **)&b->create = symbol(g, "cublasCreate_v2");
+    *(void **)&b->destroy = symbol(g, "cublasDestroy_v2");
+    *(void **)&b->set_stream = symbol(g, "cublasSetStream_v2");
+    *(void **)&b->set_workspace = symbol(g, "cublasSetWorkspace_v2");
+    *(void **)&b->gemm = symbol(g, "cublasGemmEx");
+    if (!b->create || !b->destroy || !b->set_stream || !b->set_workspace || !b->gemm)
+        return -ENOSYS;
+    if (!b->workspace && (rc = fail(g, cudaMalloc(&b->workspace, WORKSPACE), "no device memory for cuBLAS")))
+        return rc;
+    if (b->create(&b->handle) != CUBLAS_STATUS_SUCCESS) {
+        snprintf(g->error, sizeof g->error, "cuBLAS does not start");
+        b->handle = NULL;
+        return -EIO;
+    }
+    return 0;
+}
+
+/* Row-major z = x w^T is column-major z^T = w x^T. */
+static int cuda_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows)
+{
+    struct ntx_gpu *g = s->g;
+    const float one = 1, zero = 0;
+    int rc = open_blas(g);
+    if (rc)
+        return rc;
+    cublasStatus_t status = g->blas.set_stream(g->blas.handle, s->native);
+    if (status == CUBLAS_STATUS_SUCCESS) /* setting the stream resets the workspace */
+        status = g->blas.set_workspace(g->blas.handle, g->blas.workspace, WORKSPACE);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = g->blas.gemm(g->blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_out, (int)n_rows, (int)n_in, &one, w, CUDA_R_16F, (int)n_in, x,
+                              CUDA_R_16F, (int)n_in, &zero, z, CUDA_R_32F, (int)n_out, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return 0;
+    snprintf(g->error, sizeof g->error, "cuBLAS fails with status %d on %u x %u x %u", (int)status, n_rows, n_out, n_in);
+    return -EIO;
+}
+
+static int cuda_launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const void *args)
+{
+    int rc = ntx__launch(s, k, args);
+    if (rc == -EINVAL)
+        snprintf(s->g->error, sizeof s->g->error, "kernel %d cannot do this shape or type", (int)k);
+    return rc;
+}
+
+extern "C" const struct ntx_gpu_ops *ntx_gpu_table(void)
+{
+    static const struct ntx_gpu_ops ops = {
+        NTX_GPU_ABI, "cuda", cuda_open, cuda_close, cuda_info, cuda_error, cuda_alloc, cuda_free, cuda_host_alloc, cuda_host_free,
+        cuda_host_register, cuda_host_unregister, cuda_stream_new, cuda_stream_free, cuda_stream_sync, cuda_event_new, cuda_event_free,
+        cuda_event_record, cuda_event_query, cuda_event_sync, cuda_event_ms, cuda_stream_wait, cuda_upload, cuda_upload_rows,
+        cuda_download, cuda_fill, cuda_device_copy, cuda_launch, cuda_dense,
+    };
+    return &ops;
+}

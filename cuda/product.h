@@ -1,0 +1,220 @@
+/* product.h: y = W x for 1 to 8 rows of x, with the CPU kernels' order of accumulation and so their bits
+ * (computed/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
+ *
+ *   simple blocks  half a warp per output: thread l is lane l and takes blocks l, l + 16, ...
+ *   super-blocks   a warp per output: eight threads share a block (part.h), four blocks at a time; the threads of group g = lane / 8
+ *                  all hold lanes g, g + 4, g + 8, g + 12
+ *   floats         a warp per output: thread l is lane l and takes values l, l + 32, ...
+ *
+ * Weights are read once for all rows of a launch. ROWS is a constant; rows beyond n_rows compute with the last one's x and
+ * are thrown away. */
+#ifndef NTX_CUDA_PRODUCT_H
+#define NTX_CUDA_PRODUCT_H
+
+#include "cuda/part.h"
+
+#define PRODUCT_THREADS 128u
+
+DEV const uint8_t *x_row(const struct ntx_gpu_product *p, uint32_t r)
+{
+    return (const uint8_t *)p->x + (r < p->n_rows ? r : p->n_rows - 1) * p->x_stride;
+}
+
+DEV uint32_t up16(uint32_t n) { return (n + 15) / 16 * 16; }
+
+/* 16 lanes of neighbouring threads to one, in all of them. */
+DEV float join_16_threads(float v)
+{
+    v += xor_f(v, 8);
+    v += xor_f(v, 4);
+    v += xor_f(v, 2);
+    return v + xor_f(v, 1);
+}
+
+DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, float *acc)
+{
+    uint32_t nb16 = up16(p->n_in / 32), q[8];
+    const uint8_t *block = w + (uint64_t)b * block_size(type);
+    int32_t minus;
+    float d = f16_at(block), m = has_min(type) ? f16_at(block + 2) : 0;
+    simple_values(type, block, q, &minus);
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *x = x_row(p, (uint32_t)r);
+        float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
+        int32_t sx = ((const int32_t *)(const void *)(x + nb16 * 36))[b];
+        int32_t i = dot_words(q, (const uint32_t *)(const void *)(x + b * 32), 8) - minus * sx;
+        acc[r] = fmaf((float)i, d * dx, acc[r]);
+        if (has_min(type))
+            acc[r] = fmaf((float)sx, m * dx, acc[r]);
+    }
+}
+
+DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
+{
+    uint32_t lane = TID % 16, o = (BX * BLOCK_DIM + TID) / 16, nb = p->n_in / 32;
+    const uint8_t *w = (const uint8_t *)p->w + (o < p->n_out ? o : p->n_out - 1) * p->row_bytes;
+    float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (uint32_t b = lane; b < nb; b += 16)
+        simple_block(type, rows, p, w, b, acc);
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        float y = join_16_threads(acc[r]);
+        if (!lane && o < p->n_out && (uint32_t)r < p->n_rows)
+            p->y[(uint32_t)r * p->ldy + o] = y;
+    }
+}
+
+/* One super-block, or none (block NULL) beside groups that have one: shuffles need the whole warp. */
+DEV void super_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *block, uint32_t b, uint32_t t,
+                     float *acc)
+{
+    uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
+    struct unpacked u;
+    float d = 0, dmin = 0;
+    if (block) {
+        unpack_part(type, block, t, &u);
+        d = f16_at(block + super_d(type));
+        dmin = has_min(type) ? f16_at(block + super_d(type) + 2) : 0;
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *x = x_row(p, (uint32_t)r);
+        const float *dx = (const float *)(const void *)(x + nb4 * 256);
+        const int16_t *s16 = (const int16_t *)(const void *)(dx + up16(nb));
+        struct part s = {0, 0};
+        if (block)
+            s = multiply_part(type, &u, t, (const uint32_t *)(const void *)(x + b * 256), s16 + b * 16);
+        UNROLL
+        for (uint32_t m = 1; m < 8; m *= 2) {
+            s.i += xor_i(s.i, m);
+            if (has_min(type))
+                s.j += xor_i(s.j, m);
+        }
+        if (!block)
+            continue;
+        acc[4 * r] = fmaf((float)s.i, d * dx[b], acc[4 * r]);
+        if (has_min(type))
+            acc[4 * r] = fmaf((float)-s.j, dmin * dx[b], acc[4 * r]);
+    }
+}
+
+DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
+{
+    uint32_t t = TID % 8, g = TID % WARP / 8, o = (BX * BLOCK_DIM + TID) / WARP, nb = p->n_in / 256;
+    const uint8_t *w = (const uint8_t *)p->w + (o < p->n_out ? o : p->n_out - 1) * p->row_bytes;
+    float acc[4 * NTX_GPU_ROWS]; /* [rows][lane / 4] */
+    UNROLL
+    for (int i = 0; i < 4 * rows; i++)
+        acc[i] = 0;
+    for (uint32_t b0 = 0; b0 < nb; b0 += 16) {
+        UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t b = b0 + 4 * k + g;
+            super_block(type, rows, p, b < nb ? w + (uint64_t)b * block_size(type) : NULL, b, t, acc + k);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        float *l = acc + 4 * r, y = (l[0] + l[2]) + (l[1] + l[3]); /* lanes + 8, then + 4 */
+        y += xor_f(y, 16);
+        y += xor_f(y, 8);
+        if (!(TID % WARP) && o < p->n_out && (uint32_t)r < p->n_rows)
+            p->y[(uint32_t)r * p->ldy + o] = y;
+    }
+}
+
+DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
+{
+    if (type == NTX_F32)
+        return ((const float *)(const void *)w)[k];
+    return type == NTX_F16 ? f16_at(w + 2 * (uint64_t)k) : bits_f(half_at(w + 2 * (uint64_t)k) << 16);
+}
+
+DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
+{
+    uint32_t lane = TID % WARP, o = (BX * BLOCK_DIM + TID) / WARP;
+    const uint8_t *w = (const uint8_t *)p->w + (o < p->n_out ? o : p->n_out - 1) * p->row_bytes;
+    float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (uint32_t k = lane; k < p->n_in; k += WARP) {
+        float v = float_value(type, w, k);
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            acc[r] = fmaf(v, ((const float *)(const void *)x_row(p, (uint32_t)r))[k], acc[r]);
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        float y = join_16_threads(acc[r] + xor_f(acc[r], 16));
+        if (!lane && o < p->n_out && (uint32_t)r < p->n_rows)
+            p->y[(uint32_t)r * p->ldy + o] = y;
+    }
+}
+
+#define PRODUCT(kind, type, rows) \
+    KERNEL(product_##type##_##rows, struct ntx_gpu_product) { product_##kind(NTX_##type, rows, &a); }
+#define PRODUCTS(kind, type) PRODUCT(kind, type, 1) PRODUCT(kind, type, 2) PRODUCT(kind, type, 4) PRODUCT(kind, type, 8)
+
+PRODUCTS(float, F32)
+PRODUCTS(float, F16)
+PRODUCTS(float, BF16)
+PRODUCTS(simple, Q4_0)
+PRODUCTS(simple, Q4_1)
+PRODUCTS(simple, Q5_0)
+PRODUCTS(simple, Q5_1)
+PRODUCTS(simple, Q8_0)
+PRODUCTS(super, Q2_K)
+PRODUCTS(super, Q3_K)
+PRODUCTS(super, Q4_K)
+PRODUCTS(super, Q5_K)
+PRODUCTS(super, Q6_K)
+
+/* ---- launching */
+
+#define PRODUCT_CASE(type, threads_per_output)                                                       \
+    case NTX_##type: {                                                                               \
+        uint32_t blocks = (p->n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;    \
+        if (p->n_rows == 1)                                                                          \
+            RETURN_LAUNCH(s, product_##type##_1, blocks, 1, 1, PRODUCT_THREADS, *p);                 \
+        if (p->n_rows == 2)                                                                          \
+            RETURN_LAUNCH(s, product_##type##_2, blocks, 1, 1, PRODUCT_THREADS, *p);                 \
+        if (p->n_rows <= 4)                                                                          \
+            RETURN_LAUNCH(s, product_##type##_4, blocks, 1, 1, PRODUCT_THREADS, *p);                 \
+        RETURN_LAUNCH(s, product_##type##_8, blocks, 1, 1, PRODUCT_THREADS, *p);                     \
+    }
+
+static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
+{
+    switch (p->type) {
+        PRODUCT_CASE(F32, 32)
+        PRODUCT_CASE(F16, 32)
+        PRODUCT_CASE(BF16, 32)
+        PRODUCT_CASE(Q4_0, 16)
+        PRODUCT_CASE(Q4_1, 16)
+        PRODUCT_CASE(Q5_0, 16)
+        PRODUCT_CASE(Q5_1, 16)
+        PRODUCT_CASE(Q8_0, 16)
+        PRODUCT_CASE(Q2_K, 32)
+        PRODUCT_CASE(Q3_K, 32)
+        PRODUCT_CASE(Q4_K, 32)
+        PRODUCT_CASE(Q5_K, 32)
+        PRODUCT_CASE(Q6_K, 32)
+    default:
+        return -EINVAL;
+    }
+}
+
+int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
+{
+    struct ntx_gpu_product part = *p;
+    for (uint32_t r = 0; r < p->n_rows; r += NTX_GPU_ROWS) {
+        part.n_rows = p->n_rows - r < NTX_GPU_ROWS ? p->n_rows - r : NTX_GPU_ROWS;
+        part.x = (const uint8_t *)p->x + r * p->x_stride;
+        part.y = p->y + r * p->ldy;
+        int rc = product_rows(s, &part);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+#endif

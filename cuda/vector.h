@@ -1,0 +1,300 @@
+/* vector.h: what happens to rows between products: norms, quantisation, rotation, SwiGLU.
+ *
+ * Quantised rows have the layout of computed/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded row.
+ * A block of SEGMENT threads handles SEGMENT neighbouring values of a row: eight blocks of Q8, one of Q8K. */
+#ifndef NTX_CUDA_VECTOR_H
+#define NTX_CUDA_VECTOR_H
+
+#include "cuda/dialect.h"
+
+#define SEGMENT 256u
+#define WARPS (SEGMENT / WARP)
+
+DEV uint32_t round_to(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
+
+DEV int32_t larger(int32_t x, int32_t y) { return x > y ? x : y; }
+
+/* max|x| of a block, as bits: absolute values order like integers, and NaN is the largest. */
+DEV float scale_of(int32_t top, float *inverse)
+{
+    *inverse = 0;
+    if (top >= 0x7f800000)
+        return bits_f(0x7fc00000u);
+    float max = bits_f((uint32_t)top);
+    if (max <= 0x1p-100f)
+        return 0;
+    *inverse = 127.0f / max;
+    return max / 127.0f;
+}
+
+DEV int32_t quantised(float x, float inverse)
+{
+    const float magic = 0x1.8p23f; /* adding it rounds to nearest even, left in the low bits */
+    float v = inverse != 0 ? x * inverse : 0;
+    return (int32_t)(f_bits(v + magic) - f_bits(magic));
+}
+
+/* 32 values, one per thread of the warp: block b of a row of n values. */
+DEV void pack_q8(float x, uint32_t b, uint32_t n, uint8_t *row)
+{
+    uint32_t nb = round_to(n / 32, 16), lane = TID % WARP;
+    int32_t top = (int32_t)(f_bits(x) & 0x7fffffffu);
+    float inverse;
+    UNROLL
+    for (uint32_t m = 16; m; m /= 2)
+        top = larger(top, xor_i(top, m));
+    float d = scale_of(top, &inverse);
+    int32_t q = quantised(x, inverse), sum = q;
+    UNROLL
+    for (uint32_t m = 16; m; m /= 2)
+        sum += xor_i(sum, m);
+    if (b >= nb)
+        return;
+    ((int8_t *)row)[b * 32 + lane] = (int8_t)q;
+    if (!lane) {
+        ((float *)(void *)(row + nb * 32))[b] = d;
+        ((int32_t *)(void *)(row + nb * 36))[b] = sum;
+    }
+}
+
+/* 256 values, one per thread of the block: super-block b. */
+DEV void pack_q8k(float x, uint32_t b, uint32_t n, uint8_t *row, int32_t *tops /* shared [WARPS] */)
+{
+    uint32_t nb = n / 256, nb4 = round_to(nb, 4), nb16 = round_to(nb, 16), t = TID;
+    int32_t top = (int32_t)(f_bits(x) & 0x7fffffffu);
+    float inverse, *d = (float *)(void *)(row + nb4 * 256);
+    int16_t *s16 = (int16_t *)(void *)(d + nb16), *s32 = s16 + nb4 * 16;
+    UNROLL
+    for (uint32_t m = 16; m; m /= 2)
+        top = larger(top, xor_i(top, m));
+    if (!(t % WARP))
+        tops[t / WARP] = top;
+    SYNC();
+    for (uint32_t i = 0; i < WARPS; i++)
+        top = larger(top, tops[i]);
+    SYNC();
+    float scale = scale_of(top, &inverse);
+    int32_t q = quantised(x, inverse), sum = q;
+    UNROLL
+    for (uint32_t m = 8; m; m /= 2)
+        sum += xor_i(sum, m);
+    int32_t both = sum + xor_i(sum, 16);
+    if (!b && t < nb16 - nb)
+        d[nb + t] = 0;
+    if (b >= nb4)
+        return;
+    ((int8_t *)row)[b * 256 + t] = (int8_t)q;
+    if (!(t % 16))
+        s16[b * 16 + t / 16] = (int16_t)sum;
+    if (!(t % 32))
+        s32[b * 8 + t / 32] = (int16_t)both;
+    if (!t && b < nb)
+        d[b] = scale;
+}
+
+/* Segments that a row of n values needs, its padding included. */
+static inline
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+uint32_t segments_of(uint32_t n, int q8, int q8k)
+{
+    uint32_t k = (n + SEGMENT - 1) / SEGMENT;
+    if (q8 && k < ((n / 32 + 15) / 16 * 16 * 32 + SEGMENT - 1) / SEGMENT)
+        k = ((n / 32 + 15) / 16 * 16 * 32 + SEGMENT - 1) / SEGMENT;
+    if (q8k && k < (n / 256 + 3) / 4 * 4)
+        k = (n / 256 + 3) / 4 * 4;
+    return k;
+}
+
+DEV void pack_segment(float x, uint32_t segment, uint32_t n, void *q8, void *q8k, int32_t *tops)
+{
+    if (q8)
+        pack_q8(x, segment * WARPS + TID / WARP, n, (uint8_t *)q8);
+    if (q8k)
+        pack_q8k(x, segment, n, (uint8_t *)q8k, tops);
+}
+
+DEV void *row_of(void *base, uint32_t i, uint64_t stride) { return base ? (uint8_t *)base + i * stride : NULL; }
+
+/* The sum of a block's values of all its threads, in a fixed tree. */
+DEV double block_sum(double v, double *shared /* [WARPS] */)
+{
+    UNROLL
+    for (uint32_t m = 16; m; m /= 2)
+        v += xor_d(v, m);
+    if (!(TID % WARP))
+        shared[TID / WARP] = v;
+    SYNC();
+    double sum = 0;
+    for (uint32_t i = 0; i < BLOCK_DIM / WARP; i++)
+        sum += shared[i];
+    SYNC();
+    return sum;
+}
+
+/* Sums of squares are taken in double: their order moves the scale, a float, once in about 10^8 times. */
+KERNEL(norm_row, struct ntx_gpu_norm)
+{
+    SHARED double sums[WARPS];
+    SHARED int32_t tops[WARPS];
+    uint32_t i = BX;
+    float *h = a.h + a.rows[i] * a.ld_h;
+    const float *y = a.y ? a.y + i * a.ld_y : NULL;
+    double sum = 0;
+    for (uint32_t k = TID; k < a.n; k += SEGMENT) {
+        if (y)
+            h[k] += a.bias ? y[k] + a.bias[k] : y[k];
+        sum += (double)h[k] * (double)h[k];
+    }
+    if (!a.w)
+        return;
+    float scale = (float)(1.0 / sqrt(block_sum(sum, sums) / a.n + (double)a.eps));
+    uint32_t segments = segments_of(a.n, a.q8 != NULL, a.q8k != NULL);
+    for (uint32_t s = 0; s < segments; s++) {
+        uint32_t k = s * SEGMENT + TID;
+        float x = k < a.n ? h[k] * scale * a.w[k] : 0;
+        if (a.x && k < a.n)
+            a.x[i * a.ld_x + k] = x;
+        pack_segment(x, s, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+    }
+}
+
+/* e^x as computed/cpu/lanes.h has it, step by step. */
+DEV float exp_exact(float in)
+{
+    const float magic = 0x1.8p23f;
+    float x = in > -110.0f ? in : -110.0f;
+    x = x < 100.0f ? x : 100.0f;
+    float shifted = fmaf(x, 0x1.715476p+0f, magic), n = shifted - magic;
+    float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, x));
+    float p = fmaf(0x1.a01a02p-13f, r, 0x1.6c16c2p-10f);
+    p = fmaf(p, r, 0x1.111112p-7f);
+    p = fmaf(p, r, 0x1.555556p-5f);
+    p = fmaf(p, r, 0x1.555556p-3f);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p * r, r, r) + 1.0f;
+    int32_t e = (int32_t)(f_bits(shifted) - f_bits(magic)), half = e >> 1;
+    float low = bits_f((uint32_t)(half + 127) << 23), high = bits_f((uint32_t)(e - half + 127) << 23);
+    return in == in ? p * low * high : in;
+}
+
+KERNEL(pack_part, struct ntx_gpu_pack)
+{
+    SHARED int32_t tops[WARPS];
+    uint32_t i = BY, k = BX * SEGMENT + TID;
+    float x = 0;
+    if (k < a.n)
+        x = a.x[i * a.ld_x + k];
+    if (k < a.n && a.up) {
+        x = x / (exp_exact(-x) + 1.0f) * a.up[i * a.ld_up + k];
+        a.x[i * a.ld_x + k] = x;
+    }
+    pack_segment(x, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+}
+
+/* ---- rotation, and K and V into the cache: a block per head; heads of q, then of k, then of v */
+
+#define HEAD_THREADS 128u
+
+DEV uint16_t f16_bits(float f)
+{
+    uint32_t x = f_bits(f), sign = x >> 16 & 0x8000, h;
+    x &= 0x7fffffff;
+    if (x >= 0x47800000)
+        h = x > 0x7f800000 ? 0x7e00 | (x >> 13 & 0x3ff) : 0x7c00;
+    else if (x >= 0x38800000)
+        h = (x + 0xfff + (x >> 13 & 1) - 0x38000000) >> 13;
+    else
+        h = f_bits(bits_f(x) + 0.5f) - 0x3f000000;
+    return (uint16_t)(sign | h);
+}
+
+DEV uint8_t *kv_block(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
+{
+    return kv->base + kv->tables[kv->table_at[row] + pos / kv->block_tokens] * kv->block_bytes + kv->layer_offset;
+}
+
+DEV uint16_t *k_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
+{
+    return (uint16_t *)(void *)kv_block(kv, row, pos) + ((uint64_t)head * kv->block_tokens + pos % kv->block_tokens) * kv->head_k;
+}
+
+DEV uint16_t *v_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
+{
+    uint64_t keys = (uint64_t)kv->n_head_kv * kv->block_tokens * kv->head_k;
+    return (uint16_t *)(void *)kv_block(kv, row, pos) + keys + ((uint64_t)head * kv->block_tokens + pos % kv->block_tokens) * kv->head_v;
+}
+
+/* Adds the bias and norms the head, into `head` (shared). */
+DEV void load_head(const float *x, const float *bias, const float *norm, float eps, uint32_t n, float *head, double *sums)
+{
+    double sum = 0;
+    for (uint32_t k = TID; k < n; k += HEAD_THREADS) {
+        head[k] = bias ? x[k] + bias[k] : x[k];
+        sum += (double)head[k] * (double)head[k];
+    }
+    float scale = (float)(1.0 / sqrt(block_sum(sum, sums) / n + (double)eps));
+    for (uint32_t k = TID; norm && k < n; k += HEAD_THREADS)
+        head[k] = head[k] * scale * norm[k];
+    SYNC();
+}
+
+DEV void rotate_head(float *head, const float *cs, const float *sn, uint32_t dim, uint32_t neox)
+{
+    for (uint32_t i = TID; i < dim / 2; i += HEAD_THREADS) {
+        uint32_t at = neox ? i : 2 * i, other = neox ? i + dim / 2 : 2 * i + 1;
+        float x = head[at], y = head[other];
+        head[at] = x * cs[i] - y * sn[i];
+        head[other] = x * sn[i] + y * cs[i];
+    }
+    SYNC();
+}
+
+KERNEL(rotate_heads, struct ntx_gpu_rotate)
+{
+    SHARED float head[NTX_GPU_HEAD_MAX];
+    SHARED double sums[WARPS];
+    const struct ntx_gpu_kv *kv = &a.kv;
+    uint32_t i = BY, at = BX, pos = kv->pos[i];
+    const float *cs = a.cs + (uint64_t)i * (a.rope_dim / 2), *sn = a.sn + (uint64_t)i * (a.rope_dim / 2);
+    if (at < kv->n_head) {
+        float *q = a.q + ((uint64_t)i * kv->n_head + at) * kv->head_k;
+        load_head(q, a.q_bias ? a.q_bias + at * kv->head_k : NULL, a.q_norm, a.eps, kv->head_k, head, sums);
+        rotate_head(head, cs, sn, a.rope_dim, a.neox);
+        for (uint32_t k = TID; k < kv->head_k; k += HEAD_THREADS)
+            q[k] = head[k];
+    } else if ((at -= kv->n_head) < kv->n_head_kv) {
+        float *x = a.k + ((uint64_t)i * kv->n_head_kv + at) * kv->head_k;
+        load_head(x, a.k_bias ? a.k_bias + at * kv->head_k : NULL, a.k_norm, a.eps, kv->head_k, head, sums);
+        rotate_head(head, cs, sn, a.rope_dim, a.neox);
+        for (uint32_t k = TID; k < kv->head_k; k += HEAD_THREADS)
+            k_at(kv, i, at, pos)[k] = f16_bits(head[k]);
+    } else {
+        at -= kv->n_head_kv;
+        const float *x = a.v + ((uint64_t)i * kv->n_head_kv + at) * kv->head_v;
+        for (uint32_t k = TID; k < kv->head_v; k += HEAD_THREADS)
+            v_at(kv, i, at, pos)[k] = f16_bits(a.v_bias ? x[k] + a.v_bias[at * kv->head_v + k] : x[k]);
+    }
+}
+
+/* ---- launching */
+
+int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p)
+{
+    RETURN_LAUNCH(s, norm_row, p->n_rows, 1, 1, SEGMENT, *p);
+}
+
+int ntx__launch_pack(struct ntx_gpu_stream *s, const struct ntx_gpu_pack *p)
+{
+    RETURN_LAUNCH(s, pack_part, segments_of(p->n, p->q8 != NULL, p->q8k != NULL), p->n_rows, 1, SEGMENT, *p);
+}
+
+int ntx__launch_rotate(struct ntx_gpu_stream *s, const struct ntx_gpu_rotate *p)
+{
+    if (p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX)
+        return -EINVAL;
+    RETURN_LAUNCH(s, rotate_heads, p->kv.n_head + 2 * p->kv.n_head_kv, p->n_rows, 1, HEAD_THREADS, *p);
+}
+
+#endif

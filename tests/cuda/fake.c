@@ -1,0 +1,387 @@
+#include "tests/cuda/fake.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/launch.h"
+#include "model/quant.h"
+#include "tests/cuda/fiber.h"
+
+enum kind { KERNEL_OP, COPY_OP, FILL_OP, WAIT_OP, DENSE_OP };
+
+struct op {
+    struct op *next;
+    enum kind kind;
+    void (*fn)(const void *);
+    uint32_t dims[4];
+    void *args; /* owned */
+    uint8_t *to;
+    const uint8_t *from;
+    uint64_t to_stride, from_stride, width, rows;
+    int byte;
+    struct ntx_gpu_stream *other;
+    uint64_t until;
+};
+
+struct ntx_gpu {
+    uint64_t total, used, launches, fail_at;
+    int backwards, lost;
+    unsigned objects; /* streams, events and allocations alive */
+    char error[256];
+};
+
+struct ntx_gpu_stream {
+    struct ntx_gpu *g;
+    struct op *first, **last;
+    uint64_t queued, done;
+};
+
+struct ntx_gpu_event {
+    struct ntx_gpu *g;
+    struct ntx_gpu_stream *s;
+    uint64_t at;
+};
+
+static int fail(struct ntx_gpu *g, int rc, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(g->error, sizeof g->error, fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+static int check_lost(struct ntx_gpu *g)
+{
+    return g->lost ? fail(g, -EIO, "the fake GPU is lost since launch %llu", (unsigned long long)g->fail_at) : 0;
+}
+
+/* ---- running what is queued */
+
+static void run_until(struct ntx_gpu_stream *s, uint64_t n);
+
+static void run_kernel(const struct ntx_gpu *g, const struct op *o)
+{
+    struct ntx_fiber_block b = {.threads = o->dims[3]};
+    for (b.z = 0; b.z < o->dims[2]; b.z++)
+        for (b.y = 0; b.y < o->dims[1]; b.y++)
+            for (b.x = 0; b.x < o->dims[0]; b.x++)
+                ntx_fiber_run(&b, o->fn, o->args, g->backwards);
+}
+
+struct dense {
+    const uint16_t *w, *x;
+    float *z;
+    uint32_t n_out, n_in, n_rows;
+};
+
+static void run_dense(const struct dense *d)
+{
+    for (uint32_t r = 0; r < d->n_rows; r++)
+        for (uint32_t o = 0; o < d->n_out; o++) {
+            double sum = 0;
+            for (uint32_t k = 0; k < d->n_in; k++)
+                sum += (double)ntx_f16_to_f32(d->w[(size_t)o * d->n_in + k]) * (double)ntx_f16_to_f32(d->x[(size_t)r * d->n_in + k]);
+            d->z[(size_t)r * d->n_out + o] = (float)sum;
+        }
+}
+
+static void run_op(const struct ntx_gpu *g, const struct op *o)
+{
+    switch (o->kind) {
+    case KERNEL_OP: run_kernel(g, o); break;
+    case COPY_OP:
+        for (uint64_t r = 0; r < o->rows; r++)
+            memcpy(o->to + r * o->to_stride, o->from + r * o->from_stride, o->width);
+        break;
+    case FILL_OP: memset(o->to, o->byte, o->width); break;
+    case WAIT_OP: run_until(o->other, o->until); break;
+    case DENSE_OP: run_dense(o->args); break;
+    }
+}
+
+static void run_until(struct ntx_gpu_stream *s, uint64_t n)
+{
+    while (s->done < n) {
+        struct op *o = s->first;
+        if (!(s->first = o->next))
+            s->last = &s->first;
+        run_op(s->g, o);
+        s->done++;
+        free(o->args);
+        free(o);
+    }
+}
+
+static int push(struct ntx_gpu_stream *s, const struct op *o, const void *args, size_t bytes)
+{
+    struct op *copy = malloc(sizeof *copy);
+    int rc = check_lost(s->g);
+    if (rc || !copy) {
+        free(copy);
+        return rc ? rc : -ENOMEM;
+    }
+    *copy = *o;
+    if (args && !(copy->args = malloc(bytes))) {
+        free(copy);
+        return -ENOMEM;
+    }
+    if (args)
+        memcpy(copy->args, args, bytes);
+    *s->last = copy;
+    s->last = &copy->next;
+    s->queued++;
+    return 0;
+}
+
+/* ---- the device */
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *s = getenv(name);
+    return s ? strtoull(s, NULL, 10) : otherwise;
+}
+
+static int fake_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n)
+{
+    if (ordinal) {
+        snprintf(why, n, "there is no device %u", ordinal);
+        return -ENODEV;
+    }
+    struct ntx_gpu *g = calloc(1, sizeof *g);
+    if (!g)
+        return -ENOMEM;
+    g->total = number("NTX_FAKE_GPU_MEMORY", 1ull << 30);
+    g->fail_at = number("NTX_FAKE_GPU_FAIL", UINT64_MAX);
+    g->backwards = getenv("NTX_FAKE_GPU_BACKWARDS") != NULL;
+    *out = g;
+    return 0;
+}
+
+static void fake_close(struct ntx_gpu *g)
+{
+    if (!g)
+        return;
+    if (g->objects) { /* a leak of the caller: visible */
+        fprintf(stderr, "fake GPU: closed with %u streams, events or allocations left\n", g->objects);
+        abort();
+    }
+    ntx_fiber_free();
+    free(g);
+}
+
+static int fake_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
+{
+    *out = (struct ntx_gpu_info){.name = "fake GPU", .total = g->total, .free = g->total - g->used, .capability = 75, .driver = 13000, .processors = 1};
+    return 0;
+}
+
+static const char *fake_error(const struct ntx_gpu *g)
+{
+    return g->error;
+}
+
+/* Its size stands before it, for the account. */
+static int fake_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
+{
+    uint8_t *p;
+    int rc = check_lost(g);
+    if (rc)
+        return rc;
+    if (bytes > g->total - g->used)
+        return fail(g, -ENOMEM, "no memory for %llu bytes: %llu of %llu are free", (unsigned long long)bytes, (unsigned long long)(g->total - g->used),
+                    (unsigned long long)g->total);
+    if (posix_memalign((void **)&p, 256, bytes + 256))
+        return -ENOMEM;
+    memcpy(p, &bytes, sizeof bytes);
+    memset(p + 256, 0xff, bytes);
+    g->used += bytes;
+    g->objects++;
+    *out = p + 256;
+    return 0;
+}
+
+static void fake_free(struct ntx_gpu *g, void *p)
+{
+    if (!p)
+        return;
+    uint64_t bytes;
+    memcpy(&bytes, (uint8_t *)p - 256, sizeof bytes);
+    g->used -= bytes;
+    g->objects--;
+    free((uint8_t *)p - 256);
+}
+
+static int fake_host_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
+{
+    void *p;
+    if (posix_memalign(&p, 64, bytes ? bytes : 1))
+        return -ENOMEM;
+    memset(p, 0xff, bytes);
+    g->objects++;
+    *out = p;
+    return 0;
+}
+
+static void fake_host_free(struct ntx_gpu *g, void *p)
+{
+    g->objects -= p != NULL;
+    free(p);
+}
+
+static int fake_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
+{
+    (void)p, (void)bytes;
+    return check_lost(g);
+}
+
+static void fake_host_unregister(struct ntx_gpu *g, void *p)
+{
+    (void)g, (void)p;
+}
+
+/* ---- streams and events */
+
+static int fake_stream_new(struct ntx_gpu *g, struct ntx_gpu_stream **out)
+{
+    struct ntx_gpu_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    s->g = g;
+    s->last = &s->first;
+    g->objects++;
+    *out = s;
+    return 0;
+}
+
+static void fake_stream_free(struct ntx_gpu_stream *s)
+{
+    if (!s)
+        return;
+    run_until(s, s->queued);
+    s->g->objects--;
+    free(s);
+}
+
+static int fake_stream_sync(struct ntx_gpu_stream *s)
+{
+    run_until(s, s->queued);
+    return check_lost(s->g);
+}
+
+static int fake_event_new(struct ntx_gpu *g, struct ntx_gpu_event **out)
+{
+    struct ntx_gpu_event *e = calloc(1, sizeof *e);
+    if (!e)
+        return -ENOMEM;
+    e->g = g;
+    g->objects++;
+    *out = e;
+    return 0;
+}
+
+static void fake_event_free(struct ntx_gpu_event *e)
+{
+    if (!e)
+        return;
+    e->g->objects--;
+    free(e);
+}
+
+static int fake_event_record(struct ntx_gpu_event *e, struct ntx_gpu_stream *s)
+{
+    e->s = s;
+    e->at = s->queued;
+    return check_lost(e->g);
+}
+
+static int fake_event_query(struct ntx_gpu_event *e)
+{
+    if (e->s && e->s->done < e->at)
+        run_until(e->s, e->s->done + 1);
+    int rc = check_lost(e->g);
+    return rc ? rc : !e->s || e->s->done >= e->at;
+}
+
+static int fake_event_sync(struct ntx_gpu_event *e)
+{
+    if (e->s)
+        run_until(e->s, e->at);
+    return check_lost(e->g);
+}
+
+static int fake_event_ms(struct ntx_gpu_event *from, struct ntx_gpu_event *to, float *ms)
+{
+    *ms = from->s == to->s ? (float)(to->at - from->at) : 0;
+    return 0;
+}
+
+static int fake_stream_wait(struct ntx_gpu_stream *s, struct ntx_gpu_event *e)
+{
+    return e->s ? push(s, &(struct op){.kind = WAIT_OP, .other = e->s, .until = e->at}, NULL, 0) : 0;
+}
+
+/* ---- work */
+
+static int copy(struct ntx_gpu_stream *s, void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint64_t width, uint64_t rows)
+{
+    return push(s, &(struct op){.kind = COPY_OP, .to = to, .from = from, .to_stride = to_stride, .from_stride = from_stride, .width = width, .rows = rows}, NULL, 0);
+}
+
+static int fake_upload(struct ntx_gpu_stream *s, void *dev, const void *host, uint64_t bytes)
+{
+    return copy(s, dev, 0, host, 0, bytes, 1);
+}
+
+static int fake_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host, uint64_t host_stride, uint64_t width, uint32_t rows)
+{
+    return copy(s, dev, dev_stride, host, host_stride, width, rows);
+}
+
+static int fake_download(struct ntx_gpu_stream *s, void *host, const void *dev, uint64_t bytes)
+{
+    return copy(s, host, 0, dev, 0, bytes, 1);
+}
+
+static int fake_fill(struct ntx_gpu_stream *s, void *dev, int byte, uint64_t bytes)
+{
+    return push(s, &(struct op){.kind = FILL_OP, .to = dev, .byte = byte, .width = bytes}, NULL, 0);
+}
+
+static int fake_device_copy(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes)
+{
+    return copy(s, to, 0, from, 0, bytes, 1);
+}
+
+int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], const void *args, size_t bytes)
+{
+    if (!dims[0] || !dims[1] || !dims[2] || dims[1] > 65535 || dims[2] > 65535)
+        return fail(s->g, -EINVAL, "a launch of %u x %u x %u blocks is not possible", dims[0], dims[1], dims[2]);
+    s->g->lost |= ++s->g->launches >= s->g->fail_at;
+    return push(s, &(struct op){.kind = KERNEL_OP, .fn = fn, .dims = {dims[0], dims[1], dims[2], dims[3]}}, args, bytes);
+}
+
+static int fake_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows)
+{
+    struct dense d = {w, x, z, n_out, n_in, n_rows};
+    return push(s, &(struct op){.kind = DENSE_OP}, &d, sizeof d);
+}
+
+static const struct ntx_gpu_ops ops = {
+    .abi = NTX_GPU_ABI, .name = "fake", .open = fake_open, .close = fake_close, .info = fake_info, .error = fake_error,
+    .alloc = fake_alloc, .free = fake_free, .host_alloc = fake_host_alloc, .host_free = fake_host_free,
+    .host_register = fake_host_register, .host_unregister = fake_host_unregister,
+    .stream_new = fake_stream_new, .stream_free = fake_stream_free, .stream_sync = fake_stream_sync,
+    .event_new = fake_event_new, .event_free = fake_event_free, .event_record = fake_event_record, .event_query = fake_event_query,
+    .event_sync = fake_event_sync, .event_ms = fake_event_ms, .stream_wait = fake_stream_wait,
+    .upload = fake_upload, .upload_rows = fake_upload_rows, .download = fake_download, .fill = fake_fill, .device_copy = fake_device_copy,
+    .launch = ntx__launch, .dense = fake_dense,
+};
+
+const struct ntx_gpu_ops *ntx_gpu_table(void)
+{
+    return &ops;
+}

@@ -1,0 +1,2 @@
+/* The plug-in's kernels as C. */
+#include "cuda/dense.h"
