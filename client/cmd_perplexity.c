@@ -24,9 +24,25 @@ struct run {
     double *kl; /* [windows * scored] */
     uint32_t same_top;
     double base_nll;
+    bool decode; /* a skip policy: the scored half is fed token by token, as if written */
+    double decoded, skipped, bytes, seconds; /* with it */
 };
 
 static size_t scored_from(const struct run *r) { return r->ctx / 2 + 1; }
+
+/* What the daemons say of a window that was fed token by token. */
+static void take_stats(struct run *r, const char *text)
+{
+    json_t *j = json_loads(text && *text ? text : "{}", 0, NULL);
+    double n = json_number_value(json_object_get(j, "generated_tokens")), rate = json_number_value(json_object_get(j, "decode_tok_s"));
+    if (n > 1 && r->decode) {
+        r->decoded += n;
+        r->skipped += n * json_number_value(json_object_get(j, "skipped_layers_per_token"));
+        r->bytes += n * json_number_value(json_object_get(j, "bytes_read_per_token"));
+        r->seconds += rate > 0 ? n / rate : 0;
+    }
+    json_decref(j);
+}
 
 /* Sum of -log p over the second half of one window, as the daemons computed it. */
 static int score_window(struct run *r, int32_t *ids, struct ntx_err *err)
@@ -37,6 +53,7 @@ static int score_window(struct run *r, int32_t *ids, struct ntx_err *err)
     m.tokens = ids;
     m.n_tokens = r->ctx;
     m.from = (uint32_t)scored_from(r);
+    m.decode = r->decode;
     q.body_case = NTX__REQUEST__BODY_SCORE;
     q.score = &m;
     int rc = ntx_client_send(r->c, &q, NULL, 0, &id, err);
@@ -47,6 +64,7 @@ static int score_window(struct run *r, int32_t *ids, struct ntx_err *err)
         if ((done = p->body_case == NTX__REPLY__BODY_SCORE)) {
             r->nll += p->score->nll;
             r->count += p->score->count;
+            take_stats(r, p->score->stats_json);
         }
         ntx__reply__free_unpacked(p, NULL);
     }
@@ -82,6 +100,7 @@ static int logits_window(struct run *r, int32_t *ids, struct ntx_err *err)
     m.tokens = ids;
     m.n_tokens = r->ctx;
     m.from = (uint32_t)scored_from(r) - 1;
+    m.decode = r->decode;
     q.body_case = NTX__REQUEST__BODY_LOGITS;
     q.logits = &m;
     int rc = ntx_client_send(r->c, &q, NULL, 0, &id, err);
@@ -90,7 +109,8 @@ static int logits_window(struct run *r, int32_t *ids, struct ntx_err *err)
         Ntx__Reply *p;
         if ((rc = ntx_client_next(r->c, id, -1, &p, err)))
             break;
-        done = p->body_case == NTX__REPLY__BODY_DONE;
+        if ((done = p->body_case == NTX__REPLY__BODY_DONE))
+            take_stats(r, p->done->stats_json);
         if (p->body_case == NTX__REPLY__BODY_LOGITS && p->logits->row != next++)
             rc = ntx_err_set(err, -EPROTO, "the daemon sent rows of logits out of order");
         else if (p->body_case == NTX__REPLY__BODY_LOGITS && next < r->ctx) /* after the last token comes none of this window */
@@ -102,12 +122,11 @@ static int logits_window(struct run *r, int32_t *ids, struct ntx_err *err)
     return rc;
 }
 
-static int tokens_of_file(const struct ntx_model_files *f, const char *path, struct run *r, struct ntx_err *err)
+int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos, struct ntx_err *err)
 {
     struct ntx_tokenizer *t = NULL;
     char *text = NULL;
     size_t len = 0;
-    int n = 0;
     FILE *in = fopen(path, "rb");
     int rc = in ? ntx_read_stream(in, &text, &len) : -errno;
     if (in)
@@ -115,14 +134,20 @@ static int tokens_of_file(const struct ntx_model_files *f, const char *path, str
     if (rc)
         return ntx_err_set(err, rc, "%s: cannot read the text: %s", path, strerror(-rc));
     rc = ntx_tokenizer_open(f->gguf, &t, err);
-    if (!rc && (n = ntx_tokenize(t, text, len, NTX_TOK_BOS, &r->ids)) < 0)
-        rc = ntx_err_set(err, n, "%s: cannot tokenize: %s", path, strerror(-n));
-    if (!rc) {
-        r->n = (size_t)n;
-        r->bos = n && r->ids[0] == ntx_tokenizer_bos(t) ? r->ids[0] : -1;
-    }
+    if (!rc && (*n = ntx_tokenize(t, text, len, NTX_TOK_BOS, ids)) < 0)
+        rc = ntx_err_set(err, *n, "%s: cannot tokenize: %s", path, strerror(-*n));
+    if (!rc)
+        *bos = *n && (*ids)[0] == ntx_tokenizer_bos(t) ? (*ids)[0] : -1;
     ntx_tokenizer_free(t);
     free(text);
+    return rc;
+}
+
+static int tokens_of_file(const struct ntx_model_files *f, const char *path, struct run *r, struct ntx_err *err)
+{
+    int n = 0, rc = ntx_tokens_of_file(f, path, &r->ids, &n, &r->bos, err);
+    if (!rc)
+        r->n = (size_t)n;
     if (!rc && r->n < 2 * r->ctx)
         rc = ntx_err_set(err, -EINVAL, "%s: %zu tokens; at least %zu are needed for windows of %zu (--ctx)", path, r->n, 2 * r->ctx, r->ctx);
     if (rc)
@@ -200,6 +225,11 @@ static json_t *results(struct run *r)
 {
     json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i}", "perplexity", exp(r->nll / r->count), "nll", r->nll / r->count, "tokens", (int)r->count, "windows",
                           (int)r->windows, "ctx", (int)r->ctx);
+    if (r->decoded > 0 && j) {
+        json_object_set_new(j, "skipped_layers_per_token", json_real(r->skipped / r->decoded));
+        json_object_set_new(j, "bytes_read_per_token", json_real(r->bytes / r->decoded));
+        json_object_set_new(j, "decode_tok_s", json_real(r->seconds > 0 ? r->decoded / r->seconds : 0));
+    }
     if (!r->base || !j)
         return j;
     double sum = 0;
@@ -227,6 +257,9 @@ static int report(struct run *r, const struct ntx_options *o, struct ntx_err *er
     } else {
         printf("perplexity %.4f over %u tokens in %u windows of %zu\n", number(j, "perplexity"), r->count, r->windows, r->ctx);
     }
+    if (r->decoded > 0 && !o->json)
+        printf("%.3f layers skipped and %.0f bytes read per token, %.2f tok/s (the scored half, token by token)\n", number(j, "skipped_layers_per_token"),
+               number(j, "bytes_read_per_token"), number(j, "decode_tok_s"));
     if (r->base && !o->json) {
         const char *name = json_string_value(json_object_get(j, "base"));
         printf("base %.4f (%s), ratio %.4f\n", number(j, "base_perplexity"), name ? name : "not UTF-8", number(j, "perplexity") / number(j, "base_perplexity"));
@@ -265,6 +298,7 @@ int ntx_cmd_perplexity(struct ntx_options *o)
     if (!o->ctx)
         o->ctx = 512;
     r.ctx = o->ctx;
+    r.decode = o->skip && strcmp(o->skip, "off");
     if (!rc && r.ctx < 4)
         rc = ntx_err_set(&err, -EINVAL, "--ctx %zu: windows of at least 4 tokens are needed", r.ctx);
     if (!rc)

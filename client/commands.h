@@ -26,6 +26,7 @@ int ntx_cmd_bench(struct ntx_options *o);
 int ntx_cmd_inspect(struct ntx_options *o);
 int ntx_cmd_plan(struct ntx_options *o);
 int ntx_cmd_doctor(struct ntx_options *o);
+int ntx_cmd_calibrate(struct ntx_options *o);
 
 /* Prints "ntx: TEXT" and returns NTX_EXIT_FAILED. */
 int ntx_fail(const struct ntx_err *err);
@@ -39,6 +40,12 @@ struct ntx_model_files {
 };
 int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err);
 void ntx_model_files_close(struct ntx_model_files *f);
+
+/* The tokens of a text file, malloc'd; *bos: the token that a text begins with, -1 where there is none. */
+int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos, struct ntx_err *err);
+
+/* The sidecar that o's skip policy needs: its descriptor, or -1 when it needs none. */
+int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err);
 
 /* Sends Load with f's descriptors, shows progress on a terminal, waits for Loaded. */
 int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err);

@@ -61,15 +61,21 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
     Ntx__Load load = NTX__LOAD__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;
+    int fds[sizeof f->fds / sizeof *f->fds + 1], sidecar = -1;
     int rc = check_options(o, err);
-    if (rc)
+    if (rc || (rc = ntx_sidecar_open(o, f, &sidecar, err)))
         return rc;
+    memcpy(fds, f->fds, f->n * sizeof *fds);
+    fds[f->n] = sidecar;
     ntx_options_load(o, &load);
+    load.sidecar = sidecar >= 0;
     load.names = (char **)f->names;
     load.n_names = f->n;
     q.body_case = NTX__REQUEST__BODY_LOAD;
     q.load = &load;
-    rc = ntx_client_send(c, &q, f->fds, f->n, &id, err);
+    rc = ntx_client_send(c, &q, fds, f->n + load.sidecar, &id, err);
+    if (sidecar >= 0)
+        close(sidecar);
     for (bool done = false; !rc && !done;) {
         Ntx__Reply *r;
         if ((rc = ntx_client_next(c, id, -1, &r, err)))

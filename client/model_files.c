@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -54,6 +55,31 @@ int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx
         return rc;
     }
     *f = m;
+    return 0;
+}
+
+int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err)
+{
+    char path[4096];
+    size_t len = strlen(f->names[0]);
+    *fd = -1;
+    if (!ntx_options_learned_skip(o))
+        return o->sidecar ? ntx_err_set(err, -EINVAL, "--sidecar has a meaning with --skip static or predictive only") : 0;
+    if (len > 5 && !strcmp(f->names[0] + len - 5, ".gguf"))
+        len -= 5;
+    int n = snprintf(path, sizeof path, "%.*s.skip.gguf", (int)len, f->names[0]);
+    const char *name = o->sidecar ? o->sidecar : path;
+    if (!o->sidecar && n >= (int)sizeof path)
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for a sidecar beside it", f->names[0]);
+    int at = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    if (at < 0)
+        return ntx_err_set(err, -errno, "%s: %s; --skip %s needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR", name, strerror(errno), o->skip);
+    if (fstat(at, &st) || !S_ISREG(st.st_mode)) {
+        close(at);
+        return ntx_err_set(err, -EINVAL, "%s: not a regular file", name);
+    }
+    *fd = at;
     return 0;
 }
 

@@ -14,6 +14,8 @@ enum {
     O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL, O_TRACE,
     O_QUESTIONS, O_SAVE_LOGITS, O_KL,
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
+    O_SIDECAR, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
+    O_EPOCHS, O_SHARE, O_PRECISION,
 };
 
 static const struct argp_option load_options[] = {
@@ -25,7 +27,13 @@ static const struct argp_option load_options[] = {
     {"link", O_LINK, "nvme=RATE", 0, "emulate a slower drive: bytes per second, as 3.3G", 0},
     {"kernel", O_KERNEL, "NAME", 0, "force an instruction set: generic, avx2, avx512 or amx", 0},
     {"source", O_SOURCE, "NAME", 0, "how iod reads: auto, uring or pread", 0},
-    {"skip", O_SKIP, "POLICY", 0, "layer skip (lossy): off, or script:LAYERS[@ROW][;...] for tests", 0},
+    {"skip", O_SKIP, "POLICY", 0, "layer skip (lossy): off, static or predictive (both from a sidecar that `ntx calibrate` made); random:P,FIRST-LAST[,SEED] and "
+     "script:LAYERS[@ROW][;...] for measurements (default off)", 0},
+    {"sidecar", O_SIDECAR, "FILE", 0, "what was learned for --skip (default: the model's path with .skip.gguf for .gguf)", 0},
+    {"skip-threshold", O_SKIP_THRESHOLD, "P", 0, "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: the sidecar's)", 0},
+    {"skip-max-consecutive", O_SKIP_MOST, "N", 0, "layers skipped in a row at most (default: no limit)", 0},
+    {"skip-adapt", O_SKIP_ADAPT, NULL, 0, "what the prompt shows of each layer moves its threshold", 0},
+    {"skip-verify", O_SKIP_VERIFY, "N", 0, "every Nth written token skips nothing, and its layers move the thresholds", 0},
     {"sessions", O_SESSIONS, "N", 0, "full-context sessions to reserve KV for (default 1)", 0},
     {"rows", O_ROWS, "N", 0, "rows (tokens) per pass at most", 0},
     {"chunk", O_CHUNK, "SIZE", 0, "bytes of a chunk at most (default: planned)", 0},
@@ -88,6 +96,18 @@ static const struct argp_option trace_options[] = {{"output", 'o', "FILE", 0, "w
                                                    {"seconds", 's', "S", 0, "how long to record (default 5; Ctrl-C ends it earlier)", 0},
                                                    {"quiet", O_QUIET, NULL, 0, "only errors", 0},
                                                    {0}};
+static const struct argp_option calibrate_options[] = {
+    {"text", O_TEXT, "FILE", 0, "text to learn from", 0},
+    {"output", 'o', "FILE", 0, "the sidecar to write", 0},
+    {"limit", O_LIMIT, "N", 0, "tokens of the text at most (default 32768; a state each is kept in memory)", 0},
+    {"first", O_FIRST, "L", 0, "first layer that may be skipped; the state before it decides (default: an eighth of the layers)", 0},
+    {"last", O_LAST, "L", 0, "last layer that may be skipped (default: all but the last)", 0},
+    {"share", O_SHARE, "P", 0, "share of all tokens' layers, the least changing ones, that counts as skippable (default 0.3)", 0},
+    {"precision", O_PRECISION, "P", 0, "of the skips on the held-out part, for the threshold written (default 0.9)", 0},
+    {"epochs", O_EPOCHS, "N", 0, "passes over the samples in training (default 12)", 0},
+    {"seed", O_SEED, "S", 0, "of the training (default 1)", 0},
+    {0},
+};
 static const struct argp_option json_options[] = {{"json", O_JSON, NULL, 0, "as JSON", 0}, {0}};
 
 struct parse {
@@ -168,6 +188,11 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     case O_CHUNK: o->chunk = size_arg(arg, st); return 0;
     case O_RING: o->ring = count_arg(arg, 3, st); return 0;
     case O_FAULT: o->fault = arg; return 0;
+    case O_SIDECAR: o->sidecar = arg; return 0;
+    case O_SKIP_THRESHOLD: o->skip_threshold = real_arg(arg, 0, 1, st); return 0;
+    case O_SKIP_MOST: o->skip_most = count_arg(arg, 1, st); return 0;
+    case O_SKIP_ADAPT: o->skip_adapt = true; return 0;
+    case O_SKIP_VERIFY: o->skip_verify = count_arg(arg, 2, st); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -213,6 +238,13 @@ static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_
     case O_SAVE_LOGITS: o->save_logits = arg; return 0;
     case O_KL: o->kl = arg; return 0;
     case 'v': o->verbose = true; return 0;
+    case O_TEXT: o->text = arg; return 0;
+    case O_FIRST: o->first = count_arg(arg, 1, st); return 0;
+    case O_LAST: o->last = count_arg(arg, 1, st); return 0;
+    case O_LIMIT: o->limit = count_arg(arg, 1, st); return 0;
+    case O_EPOCHS: o->epochs = count_arg(arg, 1, st); return 0;
+    case O_SHARE: o->share = real_arg(arg, 0, 1, st); return 0;
+    case O_PRECISION: o->precision = real_arg(arg, 0, 1, st); return 0;
     case O_NO_BOS: o->no_bos = true; return 0;
     case O_NO_SPECIAL: o->no_special = true; return 0;
     case O_PROFILE: o->profile = arg; return 0;
@@ -266,6 +298,7 @@ static const struct {
     {NTX_OPT_PPL, {ppl_options, parse_child, 0, 0, 0, 0, 0}, "Comparing:"},
     {NTX_OPT_EVAL, {eval_options, parse_child, 0, 0, 0, 0, 0}, "Questions:"},
     {NTX_OPT_BENCH, {bench_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
+    {NTX_OPT_CALIBRATE, {calibrate_options, parse_child, 0, 0, 0, 0, 0}, "Calibrating:"},
     {NTX_OPT_TOK, {tok_options, parse_child, 0, 0, 0, 0, 0}, "Tokens:"},
     {NTX_OPT_PLAN, {plan_options, parse_child, 0, 0, 0, 0, 0}, "Prediction:"},
     {NTX_OPT_DOCTOR, {doctor_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
@@ -287,13 +320,29 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     struct argp argp = {NULL, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
     struct parse p = {cmd, o, n};
     *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1, .trace_seconds = 5};
+    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1, .skip_threshold = -1,
+                              .epochs = 12, .share = 0.3f, .precision = 0.9f};
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
     argp_parse(&argp, argc, argv, 0, NULL, &p);
     if (o->raw && !o->has_temp)
         o->temp = 0;
+    if (ntx_options_learned_skip(o))
+        compose_skip(o);
     if (!o->has_seed && getrandom(&o->seed, sizeof o->seed, 0) == sizeof o->seed)
         o->seed &= 0xffffffff; /* short enough to type again */
+}
+
+bool ntx_options_learned_skip(const struct ntx_options *o) { return o->skip && (!strcmp(o->skip, "static") || !strcmp(o->skip, "predictive")); }
+
+/* "predictive" and its options become the policy's text (predictor/policy.h). */
+static void compose_skip(struct ntx_options *o)
+{
+    int n = snprintf(o->skip_policy, sizeof o->skip_policy, "%s", o->skip);
+    if (o->skip_threshold >= 0)
+        n += snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, ":threshold=%g", (double)o->skip_threshold);
+    if (o->skip_most)
+        snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, "%smax=%u", o->skip_threshold >= 0 ? "," : ":", o->skip_most);
 }
 
 static char *text(const char *s) { return (char *)(s ? s : ""); }
@@ -311,7 +360,11 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
     m->sessions = o->sessions;
     m->source = text(o->source);
     m->fault = text(o->fault);
-    m->skip = text(o->skip);
+    m->skip = text(o->skip_policy[0] ? o->skip_policy : o->skip);
+    m->skip_adapt = o->skip_adapt;
+    m->skip_verify = o->skip_verify;
+    m->skip_kv = text(o->skip_kv);
+    m->study = o->study;
     m->max_rows = o->max_rows;
 }
 

@@ -20,6 +20,11 @@ struct ntx_options {
     uint32_t ctx, threads, ring, sessions, max_rows;
     const char *backend, *kernel, *source, *fault, *skip;
     double link_nvme, link_h2d;
+    const char *sidecar, *skip_kv;
+    float skip_threshold; /* < 0: the sidecar's */
+    uint32_t skip_most, skip_verify;
+    bool skip_adapt, study;
+    char skip_policy[128]; /* what these make of `skip` */
     /* generating */
     uint32_t n;
     float temp, top_p, min_p, repeat_penalty;
@@ -44,11 +49,14 @@ struct ntx_options {
     bool compat;
     uint32_t batch;
     float seconds;
+    const char *text;      /* calibrating */
+    uint32_t first, last, limit, epochs;
+    float share, precision;
 };
 
 enum { /* groups */
     NTX_OPT_LOAD = 1, NTX_OPT_GEN = 2, NTX_OPT_OUTPUT = 4, NTX_OPT_SOCKET = 8, NTX_OPT_LOGITS = 16, NTX_OPT_BENCH = 32, NTX_OPT_TOK = 64, NTX_OPT_JSON = 128,
-    NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512,
+    NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12,
     NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
     NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
 };
@@ -67,6 +75,8 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
 
 /* The Load and Sampling parts of requests, from options. Strings are borrowed from o. */
 void ntx_options_load(const struct ntx_options *o, Ntx__Load *m);
+/* Whether the skip policy needs a sidecar. */
+bool ntx_options_learned_skip(const struct ntx_options *o);
 void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m);
 
 #define NTX_EXIT_USAGE 100

@@ -75,7 +75,10 @@ static int make_buffers(struct ntx_engine *e)
     e->rows = calloc(e->max_rows, sizeof *e->rows);
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
     e->riders = calloc(e->l->max_sessions, sizeof *e->riders);
-    return e->live && e->rows && e->logits && e->riders ? 0 : -ENOMEM;
+    uint32_t n = e->l->study_rows;
+    e->studies = calloc(n + 1, sizeof *e->studies);
+    e->study_memory = calloc(n * ntx_study_floats(e->l->model->hp.n_embd, e->l->model->hp.n_layers) + 1, sizeof(float));
+    return e->live && e->rows && e->logits && e->studies && e->study_memory && e->riders ? 0 : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)
@@ -90,6 +93,8 @@ static void free_engine(struct ntx_engine *e)
     free(e->rows);
     free(e->logits);
     free(e->riders);
+    free(e->studies);
+    free(e->study_memory);
     free(e);
 }
 

@@ -87,16 +87,20 @@ void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t
 
 static void send_score(struct ntx_engine *e, struct ntx_session *s)
 {
+    char *stats = s->one_by_one ? ntx_stats_run(&s->run, e->l, e->c.counters) : NULL;
     Ntx__Score m = NTX__SCORE__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     m.nll = s->nll;
     m.count = s->n_tokens - s->from;
     m.each = s->each;
     m.n_each = m.count;
+    if (stats)
+        m.stats_json = stats;
     r.id = s->request;
     r.body_case = NTX__REPLY__BODY_SCORE;
     r.score = &m;
     ntx_mail_reply(e->c.mail, s->sink, &r, true);
+    free(stats);
 }
 
 /* Text that was held back in case it became a stop string is shown after all. */
@@ -113,15 +117,15 @@ static void flush_text(struct ntx_engine *e, struct ntx_session *s)
 void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char *finish)
 {
     flush_text(e, s);
+    s->run.finish = finish;
+    s->run.predictor_lost = s->predictor_lost;
+    ntx_run_ended(&s->run, e->c.counters);
     if (s->kind == NTX_SESSION_SCORE && !*finish) {
         leave(e, s);
         send_score(e, s);
         ntx__engine_drop(e, s);
         return;
     }
-    s->run.finish = finish;
-    s->run.predictor_lost = s->predictor_lost;
-    ntx_run_ended(&s->run, e->c.counters);
     ntx_monitor_answer(e->c.counters, s);
     char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
     leave(e, s);
@@ -202,6 +206,10 @@ static void begin(struct ntx_engine *e, const struct ntx_job *j)
         rc = ntx_session_logits(s, &e->l->env, q->logits, &err);
     else if (q->body_case == NTX__REQUEST__BODY_SCORE)
         rc = ntx_session_score(s, &e->l->env, q->score, &err);
+    else if (q->body_case == NTX__REQUEST__BODY_STATES && !e->l->study_rows)
+        ntx_err_set(&err, rc, "states are only given by a model that was loaded for calibration");
+    else if (q->body_case == NTX__REQUEST__BODY_STATES)
+        rc = ntx_session_states(s, &e->l->env, q->states, &err);
     if (rc) {
         refuse(e, j, rc, err.text);
         if (fresh)

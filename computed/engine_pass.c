@@ -12,6 +12,11 @@ static size_t logits_reply_bytes(const struct ntx_engine *e)
     return e->l->env.n_vocab * sizeof(float) + 64;
 }
 
+static size_t states_reply_bytes(const struct ntx_engine *e)
+{
+    return ntx_study_floats(e->l->model->hp.n_embd, e->l->model->hp.n_layers) * sizeof(float) + 64;
+}
+
 /* A client that does not take its replies lets its own sessions rest, nobody else's. */
 static void collect(struct ntx_engine *e)
 {
@@ -24,18 +29,28 @@ static void collect(struct ntx_engine *e)
 }
 
 struct budget {
-    uint32_t rows, logits, probes;
+    uint32_t rows, logits, probes, states;
 };
+
+#define STUDY_EVERY 8 /* of a prompt's tokens, one is looked at for the skip policy */
+
+/* Rows of calibration that a pass may have besides all those that sessions look at for themselves. */
+static uint32_t state_rows(const struct ntx_engine *e)
+{
+    uint32_t others = e->max_rows / STUDY_EVERY + 2 * e->l->max_sessions;
+    return e->l->study_rows > others ? e->l->study_rows - others : 0;
+}
 
 /* Up to n more rows of s, as long as there is room for the logits that they ask for. */
 static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
 {
     uint32_t before = s->take;
-    while (n-- && b->rows && s->take < ntx_session_todo(s)) {
-        bool logits = ntx_session_wants_logits(s, s->n_past + s->take);
-        if (logits && !b->logits)
+    while (n-- && b->rows && s->take < ntx_session_ready(s)) {
+        bool logits = ntx_session_wants_logits(s, s->n_past + s->take), state = s->kind == NTX_SESSION_STATES;
+        if ((logits && !b->logits) || (state && !b->states))
             break;
         b->logits -= logits;
+        b->states -= state;
         b->rows--;
         s->take++;
     }
@@ -45,10 +60,11 @@ static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
 /* Rows whose logits the client's sink has room for, and those before them that give none; one at least, or it would never go on. */
 static uint32_t sink_room(const struct ntx_engine *e, const struct ntx_session *s)
 {
-    if (s->kind != NTX_SESSION_LOGITS)
+    if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
         return UINT32_MAX;
-    size_t pending = ntx_sink_pending(s->sink), room = pending < NTX_SINK_FULL ? (NTX_SINK_FULL - pending) / logits_reply_bytes(e) : 0;
-    size_t silent = s->n_past < s->from ? s->from - s->n_past : 0;
+    size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) : states_reply_bytes(e);
+    size_t pending = ntx_sink_pending(s->sink), room = pending < NTX_SINK_FULL ? (NTX_SINK_FULL - pending) / reply : 0;
+    size_t silent = s->kind == NTX_SESSION_LOGITS && s->n_past < s->from ? s->from - s->n_past : 0;
     return (uint32_t)NTX_MAX(room + silent, (size_t)1);
 }
 
@@ -69,7 +85,7 @@ static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first,
  * time, so that a pass too small for all serves all in turn. */
 static void share_rows(struct ntx_engine *e)
 {
-    struct budget b = {e->max_rows, e->l->logits_rows, e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX};
+    struct budget b = {e->max_rows, e->l->logits_rows, e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX, state_rows(e)};
     uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
     for (uint32_t i = 0; i < e->n_live; i++)
         n_prompts += !ntx_session_decoding(e->live[i]);
@@ -83,10 +99,32 @@ static void share_rows(struct ntx_engine *e)
         give_prompts(e, &b, first, n_prompts);
 }
 
+/* Every so many written tokens one skips nothing, to see whether the policy is still right. */
+static bool verifies(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    uint32_t every = e->l->skip_verify;
+    return e->l->skips && every && s->decoded % every == every - 1;
+}
+
+static bool studies(const struct ntx_engine *e, const struct ntx_session *s, uint32_t pos)
+{
+    return s->kind == NTX_SESSION_STATES || (e->l->skips && e->l->skip_adapt && pos % STUDY_EVERY == STUDY_EVERY - 1);
+}
+
+/* There is one for every row that wants it: share_rows left out what goes beyond. */
+static struct ntx_study *next_study(struct ntx_engine *e, const struct ntx_session *s, uint32_t i)
+{
+    const struct ntx_hparams *hp = &e->l->model->hp;
+    ntx_study_place(&e->studies[i], e->study_memory + i * ntx_study_floats(hp->n_embd, hp->n_layers), s->state_layer, hp->n_embd, hp->n_layers);
+    if (s->kind != NTX_SESSION_STATES)
+        e->studies[i].state = NULL;
+    return &e->studies[i];
+}
+
 /* Sessions that write come first: so a decode row has the same number whether others read their prompts or not. */
 static void lay_rows(struct ntx_engine *e)
 {
-    uint32_t n = 0, n_logits = 0;
+    uint32_t n = 0, n_logits = 0, n_studies = 0;
     for (uint32_t i = 0; i < 2 * e->n_live; i++) {
         struct ntx_session *s = e->live[i % e->n_live];
         bool decoding = ntx_session_decoding(s);
@@ -95,14 +133,16 @@ static void lay_rows(struct ntx_engine *e)
         s->first_row = n;
         for (uint32_t k = 0; k < s->take; k++, n++) {
             uint32_t pos = s->n_past + k;
-            bool logits = ntx_session_wants_logits(s, pos);
+            bool logits = ntx_session_wants_logits(s, pos), verify = decoding && verifies(e, s);
             e->rows[n] = (struct ntx_row){
                 .token = s->tokens[pos],
                 .pos = pos,
                 .kv = s->kv,
                 .logits = logits ? e->logits + (size_t)n_logits++ * e->l->env.n_vocab : NULL,
-                .may_skip = decoding && !s->predictor_lost,
+                .may_skip = decoding && !s->predictor_lost && !verify,
                 .session = s->id,
+                .similar = s->similar,
+                .study = verify || (!decoding && studies(e, s, pos)) ? next_study(e, s, n_studies++) : NULL,
             };
         }
     }
@@ -136,15 +176,11 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
     return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
 }
 
-static void give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row, uint32_t row_index)
+static void give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row)
 {
     const char *finish, *text;
     size_t len;
     int32_t token;
-    if (row->may_skip) {
-        s->run.skipped_layers += ntx_skip_layers(e->c.skip, row_index);
-        s->predictor_lost |= ntx_skip_lost(e->c.skip, row_index);
-    }
     int rc = ntx_session_sample(s, &e->l->env, row->logits, &token, &finish, &text, &len);
     if (rc) {
         ntx__engine_fail(e, s, rc, strerror(-rc));
@@ -176,26 +212,65 @@ static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
     }
 }
 
+static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
+{
+    const struct ntx_hparams *hp = &e->l->model->hp;
+    for (uint32_t k = 0; k < s->take; k++) {
+        Ntx__StatesRow m = NTX__STATES_ROW__INIT;
+        Ntx__Reply r = NTX__REPLY__INIT;
+        m.row = first_pos + k;
+        m.state.data = (uint8_t *)rows[k].study->state;
+        m.state.len = hp->n_embd * sizeof(float);
+        m.similar.data = (uint8_t *)rows[k].study->similar;
+        m.similar.len = 3 * (size_t)hp->n_layers * sizeof(float);
+        r.id = s->request;
+        r.body_case = NTX__REPLY__BODY_STATES;
+        r.states = &m;
+        ntx_mail_reply(e->c.mail, s->sink, &r, false);
+    }
+}
+
+/* What the pass showed of a session's rows, whatever kind it is. */
+static void learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, bool decoding)
+{
+    for (uint32_t k = 0; k < s->take; k++)
+        if (rows[k].study && s->kind != NTX_SESSION_STATES && ntx_session_saw(s, rows[k].study->similar, e->l->model->hp.n_layers))
+            ntx_log(NTX_LOG_WARN, "no memory for what a session has seen: its skip policy does not adapt");
+    if (!decoding)
+        return;
+    s->decoded++;
+    if (rows->may_skip) {
+        s->run.skipped_layers += ntx_skip_layers(e->c.skip, s->first_row);
+        s->predictor_lost |= ntx_skip_lost(e->c.skip, s->first_row);
+    }
+    if (s->kind != NTX_SESSION_GENERATE)
+        ntx_run_token(&s->run, e->c.counters);
+}
+
 /* The results of one session's rows. It may be gone afterwards. */
 static void give(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_row *rows = e->rows + s->first_row;
     uint32_t take = s->take, pos = s->n_past;
-    if (!ntx_session_decoding(s))
+    bool decoding = ntx_session_decoding(s);
+    if (!decoding)
         ntx_count(e->c.counters, NTX_C_comp_prompt_tokens, take);
+    learn(e, s, rows, decoding);
     s->n_past += take;
     for (uint32_t k = 0; k < take && s->kind == NTX_SESSION_SCORE; k++)
         if (rows[k].logits)
             ntx_session_score_row(s, pos + k, rows[k].logits, e->l->env.n_vocab);
     if (s->kind == NTX_SESSION_LOGITS)
         give_logits(e, s, pos, rows);
+    if (s->kind == NTX_SESSION_STATES)
+        give_states(e, s, pos, rows);
     if (ntx_session_todo(s)) {
-        if (s->kind != NTX_SESSION_LOGITS)
+        if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
             ntx_mail_progress(e->c.mail, s->sink, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
         return;
     }
     if (s->kind == NTX_SESSION_GENERATE)
-        give_token(e, s, &rows[take - 1], s->first_row + take - 1);
+        give_token(e, s, &rows[take - 1]);
     else
         ntx__engine_finish(e, s, "");
 }

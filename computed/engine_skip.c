@@ -1,6 +1,7 @@
 #include "computed/engine_skip.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct asked { /* a place on the probe board; index = place */
 struct ntx_skip {
     struct ntx_skip_config c;
     uint32_t n_embd, room;
+    size_t floats; /* of a row of the board */
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t answered;
     uint64_t pass;
@@ -42,6 +44,7 @@ int ntx_skip_new(const struct ntx_skip_config *c, struct ntx_skip **out)
     if (!s->c.wait_ms)
         s->c.wait_ms = WAIT_MS;
     s->n_embd = c->region->hdr->n_embd;
+    s->floats = ntx_region_probe_floats(c->region);
     s->room = NTX_MIN(c->region->hdr->n_probes, c->max_rows);
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&attr);
@@ -78,7 +81,10 @@ static void show(struct ntx_skip *s, uint32_t i, const struct ntx_batch *b, uint
     struct ntx_probe *p = &s->c.region->probe[i];
     uint32_t gen = (ntx_word_gen(atomic_load_explicit(&p->word, memory_order_relaxed)) + 1) & 0x0fffffff;
     atomic_exchange_explicit(&p->word, ntx_word(gen, NTX_FREE), memory_order_acq_rel);
-    memcpy(s->c.region->probe_data + (size_t)i * s->n_embd, hidden, s->n_embd * sizeof *hidden);
+    float *floats = s->c.region->probe_data + i * s->floats;
+    memcpy(floats, hidden, s->n_embd * sizeof *hidden);
+    for (uint32_t l = 0; l < s->c.region->hdr->n_layers; l++)
+        floats[s->n_embd + l] = b->rows[row].similar ? b->rows[row].similar[l] : NAN;
     p->row = row;
     p->pass = b->pass;
     p->session = b->rows[row].session;

@@ -193,6 +193,15 @@ static void skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer)
         f->c.weights->ops->skip(f->c.weights, i);
 }
 
+static void keep_states(struct ntx_forward *f)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++) {
+        const struct ntx_study *s = f->b->rows[i].study;
+        if (s && s->state && s->layer == f->layer)
+            memcpy(s->state, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd * sizeof *s->state);
+    }
+}
+
 static int run_layer(struct ntx_forward *f)
 {
     int rc = 0;
@@ -206,6 +215,7 @@ static int run_layer(struct ntx_forward *f)
         return rc;
     if (f->n_live)
         ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_now_ns(), f->layer, f->b->pass, f->n_live);
+    keep_states(f);
     if (f->trace)
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
     if (f->layer == f->c.skip.probe_layer)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "computed/cpu/cpu.h"
+#include "computed/forward_study.h"
 #include "computed/kv.h"
 #include "computed/weights.h"
 #include "model/chunk.h"
@@ -21,6 +22,8 @@ struct ntx_row {
     float *logits;           /* [n_vocab] wanted here, or NULL */
     bool may_skip;           /* decode rows; prefill rows never skip */
     uint64_t session;        /* for the probe board */
+    const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
+    struct ntx_study *study; /* filled on the way, or NULL */
 };
 
 struct ntx_batch {

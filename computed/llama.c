@@ -38,6 +38,8 @@ static void attn_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_layer_weights *w = layer(f);
+    if (row_of(f, i)->study)
+        ntx__study_begin(row_of(f, i)->study, hidden(f, i), f->hp->n_embd);
     norm_and_pack(f, i, ntx__forms((const struct ntx_weight *const[]){&w->q, &w->k, &w->v}, 3));
 }
 
@@ -181,6 +183,8 @@ static void ffn_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     float *y = f->m.y + (size_t)i * f->hp->n_embd;
     if (f->vec.o_bias)
         f->c.ops->add(y, f->vec.o_bias, f->hp->n_embd);
+    if (row_of(f, i)->study)
+        ntx__study_part(row_of(f, i)->study, 1, f->layer, f->hp->n_layers, hidden(f, i), y, f->hp->n_embd);
     f->c.ops->add(hidden(f, i), y, f->hp->n_embd);
     norm_and_pack(f, i, f->hp->n_expert ? ntx__moe_forms(w) : ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2));
 }
@@ -226,7 +230,13 @@ static int gate_and_up(struct ntx_forward *f)
 static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    f->c.ops->add(hidden(f, i), f->m.y + (size_t)i * f->hp->n_embd, f->hp->n_embd);
+    const float *y = f->m.y + (size_t)i * f->hp->n_embd;
+    struct ntx_study *study = row_of(f, i)->study;
+    if (study)
+        ntx__study_part(study, 2, f->layer, f->hp->n_layers, hidden(f, i), y, f->hp->n_embd);
+    f->c.ops->add(hidden(f, i), y, f->hp->n_embd);
+    if (study)
+        ntx__study_end(study, f->layer, hidden(f, i), f->hp->n_embd);
 }
 
 static int down(struct ntx_forward *f)

@@ -103,6 +103,7 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
         return rc;
     l->env.tok = l->tok;
     l->env.n_vocab = l->model->hp.n_vocab;
+    l->env.n_layers = l->model->hp.n_layers;
     if (!ntx_gguf_str(l->gguf, "tokenizer.chat_template", &jinja) && jinja.n) {
         l->env.has_template = true;
         l->env.chat = ntx_chat_by_shape(jinja.p, jinja.n);
@@ -123,6 +124,24 @@ static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
     return l->max_sessions * session + l->logits_rows * row;
 }
 
+/* Rows that a pass may look at closely, and the bytes that they take: some for calibration, and as many as sessions look at. */
+static uint64_t study_bytes(const struct ntx_load_request *r, struct ntx_loaded *l)
+{
+    const struct ntx_hparams *hp = &l->model->hp;
+    if (!r->study && !r->skip_adapt && !r->skip_verify)
+        return 0;
+    l->study_rows = (r->max_rows ? r->max_rows : 512) / 8 + 2 * l->max_sessions + (r->study ? 32 : 0);
+    return l->study_rows * (ntx_study_floats(hp->n_embd, hp->n_layers) * sizeof(float) + sizeof(struct ntx_study));
+}
+
+/* The sidecar itself is the predictor's to read; we only say which model it must be of. */
+static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    l->sidecar_fd = r->sidecar_fd;
+    r->sidecar_fd = -1;
+    return l->sidecar_fd < 0 ? 0 : ntx_model_digest(l->gguf, l->fds, l->digest, err);
+}
+
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     l->ram_bytes = r->ram_bytes ? r->ram_bytes : ntx_load_default_ram(r->reclaim_bytes);
@@ -136,7 +155,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok);
     struct ntx_plan_request q = {
         .ram_bytes = l->ram_bytes,
-        .other_bytes = held + client_bytes(l, l->ram_bytes),
+        .other_bytes = held + client_bytes(l, l->ram_bytes) + study_bytes(r, l),
         .ctx = r->ctx,
         .sessions = r->sessions,
         .threads = r->threads ? NTX_MIN(r->threads, 256u) : online_cpus(),
@@ -147,7 +166,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     };
     int rc = ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */
-        q.other_bytes = held + client_bytes(l, 0);
+        q.other_bytes = held + client_bytes(l, 0) + study_bytes(r, l);
         rc = ntx_plan_make(l->model, &q, &l->plan, err);
     }
     if (rc)
@@ -169,12 +188,14 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!l)
         return ntx_err_set(err, -ENOMEM, "no memory");
     l->wake_fd = -1;
-    l->region.fd = -1;
+    l->region.fd = l->sidecar_fd = -1;
     int rc = take_files(r, l, err);
     if (!rc)
         rc = pick_kernel(r, l, err);
     if (!rc)
         rc = read_model(l, err);
+    if (!rc)
+        rc = take_sidecar(r, l, err);
     if (!rc)
         rc = plan(r, l, err);
     if (rc) {
@@ -182,6 +203,8 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         return rc;
     }
     l->link_nvme_bps = r->link_nvme_bps;
+    l->skip_adapt = r->skip_adapt;
+    l->skip_verify = r->skip_verify;
     l->source = take_string(&r->source);
     l->iod_fault = take_string(&r->iod_fault);
     l->predictor_fault = take_string(&r->predictor_fault);
@@ -254,6 +277,8 @@ void ntx_loaded_free(struct ntx_loaded *l)
         close(l->fds[i]);
         free(l->names[i]);
     }
+    if (l->sidecar_fd >= 0)
+        close(l->sidecar_fd);
     free(l->source);
     free(l->iod_fault);
     free(l->predictor_fault);

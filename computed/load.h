@@ -19,6 +19,7 @@
 #include "computed/plan.h"
 #include "computed/session.h"
 #include "computed/stream.h"
+#include "model/digest.h"
 #include "model/gguf.h"
 #include "model/tokenizer.h"
 #include "shm/counters.h"
@@ -39,6 +40,10 @@ struct ntx_load_request {
     char *backend, *kernel;    /* NULL or "": the best */
     double link_nvme_bps;
     char *source, *iod_fault, *predictor_fault, *policy; /* never NULL */
+    char *skip_kv;             /* "", "hole" or "propagate" */
+    int sidecar_fd;            /* owned, -1: none */
+    bool skip_adapt, study;
+    uint32_t skip_verify;
 };
 
 struct ntx_loaded {
@@ -67,6 +72,11 @@ struct ntx_loaded {
     double link_nvme_bps;
     char *source, *iod_fault, *predictor_fault, *policy;
     bool skips;                /* the policy may skip layers */
+    int sidecar_fd;            /* -1: none */
+    char digest[NTX_DIGEST_TEXT]; /* of the model, where there is a sidecar, else "" */
+    bool skip_adapt;
+    uint32_t skip_verify;
+    uint32_t study_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
     uint32_t probe_layer;
 };
 

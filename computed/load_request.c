@@ -39,12 +39,21 @@ static int copy_strings(struct ntx_load_request *r, const Ntx__Load *m, struct n
     if (rc)
         return rc;
     if (copy(&r->backend, m->backend) || copy(&r->kernel, m->kernel) || copy(&r->source, m->source) ||
-        copy(&r->policy, m->skip && *m->skip && strcmp(m->skip, "off") ? m->skip : "none"))
+        copy(&r->skip_kv, m->skip_kv) || copy(&r->policy, m->skip && *m->skip && strcmp(m->skip, "off") ? m->skip : "none"))
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (unsigned i = 0; i < r->n_files; i++)
         if (copy(&r->names[i], i < m->n_names ? m->names[i] : "the model"))
             return ntx_err_set(err, -ENOMEM, "no memory");
     return m->path && *m->path && copy(&r->path, m->path) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
+}
+
+static void take_skip(struct ntx_load_request *r, const Ntx__Load *m)
+{
+    if (m->sidecar && r->n_files)
+        r->sidecar_fd = r->fds[--r->n_files];
+    r->skip_adapt = m->skip_adapt;
+    r->skip_verify = m->skip_verify;
+    r->study = m->study;
 }
 
 int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out, struct ntx_err *err)
@@ -59,6 +68,8 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     if (n_fds)
         memcpy(r->fds, fds, n_fds * sizeof *fds);
     r->n_files = n_fds;
+    r->sidecar_fd = -1;
+    take_skip(r, m);
     r->ram_bytes = m->ram_bytes;
     r->ctx = m->ctx;
     r->threads = m->threads;
@@ -86,7 +97,9 @@ void ntx_load_request_free(struct ntx_load_request *r)
         close(r->fds[i]);
         free(r->names[i]);
     }
-    char *strings[] = {r->path, r->backend, r->kernel, r->source, r->iod_fault, r->predictor_fault, r->policy};
+    if (r->sidecar_fd >= 0)
+        close(r->sidecar_fd);
+    char *strings[] = {r->skip_kv, r->path, r->backend, r->kernel, r->source, r->iod_fault, r->predictor_fault, r->policy};
     for (unsigned i = 0; i < sizeof strings / sizeof *strings; i++)
         free(strings[i]);
     free(r);

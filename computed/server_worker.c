@@ -38,6 +38,7 @@ static int send_policy(struct ntx_server *s)
     Ntx__Peer p = NTX__PEER__INIT;
     m.policy = s->loaded->policy;
     m.fault = s->loaded->predictor_fault;
+    m.model = s->loaded->digest;
     p.body_case = NTX__PEER__BODY_POLICY_SET;
     p.policy_set = &m;
     return ntx_workers_send(s->workers, NTX_ROLE_PREDICTOR, &p);

@@ -43,6 +43,7 @@ void ntx_session_free(struct ntx_session *s)
     ntx__dialog_cut(&s->dialog, 0);
     free(s->dialog.msgs);
     free(s->tokens);
+    free(s->similar);
     ntx_sink_unref(s->sink);
     free(s);
 }
@@ -164,7 +165,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->ignore_eos = m->ignore_eos;
     s->skip_space = s->dialog.reply_open || s->n_tokens <= 1;
     s->n_prompt = ntx_session_todo(s);
-    s->generated = 0;
+    s->generated = s->decoded = 0;
     s->predictor_lost = false;
     s->run.prompt_tokens = (uint32_t)n;
     s->reserve = tokens_to_reserve(s, e);
@@ -195,6 +196,7 @@ int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, c
         return rc;
     s->kind = NTX_SESSION_LOGITS;
     s->from = m->from;
+    s->one_by_one = m->decode;
     return 0;
 }
 
@@ -210,8 +212,40 @@ int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, co
     }
     s->kind = NTX_SESSION_SCORE;
     s->from = m->from;
+    s->one_by_one = m->decode;
     s->nll = 0;
     s->each = each;
+    return 0;
+}
+
+int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__StatesReq *m, struct ntx_err *err)
+{
+    if (m->layer >= e->n_layers)
+        return ntx_err_set(err, -EINVAL, "there is no layer %u, the model has layers 0 to %u", m->layer, e->n_layers - 1);
+    int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
+    if (rc)
+        return rc;
+    s->kind = NTX_SESSION_STATES;
+    s->state_layer = m->layer;
+    return 0;
+}
+
+#define SEEN_MOST 256 /* the mean forgets what lies further back */
+
+int ntx_session_saw(struct ntx_session *s, const float *similar, uint32_t n_layers)
+{
+    if (!s->similar) {
+        if (!(s->similar = malloc(n_layers * sizeof *s->similar)))
+            return -ENOMEM;
+        for (uint32_t l = 0; l < n_layers; l++)
+            s->similar[l] = NAN;
+    }
+    s->n_seen += s->n_seen < SEEN_MOST;
+    for (uint32_t l = 0; l < n_layers; l++) {
+        if (isnan(similar[l]))
+            continue;
+        s->similar[l] = isnan(s->similar[l]) ? similar[l] : s->similar[l] + (similar[l] - s->similar[l]) / (float)s->n_seen;
+    }
     return 0;
 }
 

@@ -4,7 +4,7 @@
  *   QUEUED ----------------> RUNNING ------------------------> RUNNING ----------------> IDLE (waits for the next request)
  *
  * tokens[0..n_past) are in the KV cache, tokens[n_past..n_tokens) are still to be fed. A request adds tokens at the end; a row of
- * a pass feeds one. LOGITS and SCORE requests are sessions too, that sample nothing. */
+ * a pass feeds one. LOGITS, SCORE and STATES requests are sessions too, that sample nothing. */
 #ifndef NTX_COMPUTED_SESSION_H
 #define NTX_COMPUTED_SESSION_H
 
@@ -20,7 +20,7 @@
 #include "model/chat.h"
 #include "model/tokenizer.h"
 
-enum ntx_session_kind { NTX_SESSION_GENERATE, NTX_SESSION_LOGITS, NTX_SESSION_SCORE };
+enum ntx_session_kind { NTX_SESSION_GENERATE, NTX_SESSION_LOGITS, NTX_SESSION_SCORE, NTX_SESSION_STATES };
 enum ntx_session_state { NTX_SESSION_QUEUED, NTX_SESSION_RUNNING, NTX_SESSION_IDLE };
 
 struct ntx_dialog { /* the conversation so far, as it was rendered */
@@ -52,6 +52,11 @@ struct ntx_session {
     bool predictor_lost;
     char *options;             /* JSON of the request's options, for the statistics */
 
+    uint32_t decoded;          /* rows that were fed one by one, of the request */
+    float *similar;            /* [n_layers] cosine of input and output as seen so far, or NULL: what the skip policy adapts to */
+    uint32_t n_seen;           /* rows in it */
+    uint32_t state_layer;      /* states */
+    bool one_by_one;           /* logits, score: tokens from `from` on are fed like written ones */
     uint32_t from;             /* logits: rows from here on; score: tokens from here on */
     double nll;
     float *each;
@@ -64,7 +69,7 @@ struct ntx_session_env {
     const struct ntx_tokenizer *tok;
     const struct ntx_chat_template *chat; /* the model's own; NULL: none, or unknown (chat_known tells) */
     bool has_template;                    /* the model names a template */
-    uint32_t n_vocab, ctx;
+    uint32_t n_vocab, ctx, n_layers;
 };
 
 int ntx_session_new(struct ntx_sink *sink, uint64_t id, struct ntx_session **out);
@@ -75,8 +80,25 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
 int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__LogitsReq *m, struct ntx_err *err);
 int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__ScoreReq *m, struct ntx_err *err);
 
+int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__StatesReq *m, struct ntx_err *err);
+
 static inline uint32_t ntx_session_todo(const struct ntx_session *s) { return s->n_tokens - s->n_past; }
-static inline bool ntx_session_decoding(const struct ntx_session *s) { return s->kind == NTX_SESSION_GENERATE && s->generated > 0; }
+/* With one_by_one: the first token that is fed alone. The first one scored is judged by the logits behind the one before it. */
+static inline uint32_t ntx__session_single(const struct ntx_session *s) { return s->kind == NTX_SESSION_SCORE ? s->from - 1 : s->from; }
+/* Its next token is fed alone, and may skip layers. */
+static inline bool ntx_session_decoding(const struct ntx_session *s)
+{
+    return s->kind == NTX_SESSION_GENERATE ? s->generated > 0 : s->one_by_one && s->n_past >= ntx__session_single(s);
+}
+/* Tokens that one pass may take at most. */
+static inline uint32_t ntx_session_ready(const struct ntx_session *s)
+{
+    if (s->one_by_one)
+        return ntx_session_decoding(s) ? 1 : ntx__session_single(s) - s->n_past;
+    return ntx_session_todo(s);
+}
+/* Takes what a row showed of each layer ([n_layers], NaN: nothing) into `similar`. */
+int ntx_session_saw(struct ntx_session *s, const float *similar, uint32_t n_layers);
 /* Whether the logits behind tokens[i] are wanted. */
 bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i);
 

@@ -157,6 +157,8 @@ int ntx_workers_attach(struct ntx_workers *w, uint64_t epoch, int region_fd, int
     return 0;
 }
 
+void ntx_workers_sidecar(struct ntx_workers *w, int fd) { w->sidecar = fd; }
+
 static void send_detach(struct ntx__peer *p)
 {
     struct ntx_attach_msg m = {.kind = NTX_AT_DETACH, .epoch = p->w->offer.epoch};
@@ -215,6 +217,7 @@ int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct nt
         return rc;
     }
     w->loop = loop;
+    w->sidecar = -1;
     w->cb = *cb;
     snprintf(w->dir, sizeof w->dir, "%s", dir);
     w->counters_fd = counters_fd;

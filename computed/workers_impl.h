@@ -78,6 +78,7 @@ struct ntx_workers {
     uint32_t instance[NTX__ROLES];
     char refused[256];       /* the last refusal that was logged: whoever starts them may try for ever */
     struct ntx__region_offer offer;
+    int sidecar;             /* of the next or present offer; -1: none */
     struct ntx__ring *dead_rings; /* of iods that died with reads under way */
     unsigned n_dead_rings;
     bool unproved;           /* an iod died whose reads can never be proved finished: taint stays until detach */

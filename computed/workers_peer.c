@@ -192,8 +192,8 @@ void ntx__peer_offer(struct ntx__peer *p)
     /* Each gets what it needs: only iod reads files and writes to the region. */
     bool iod = p->role == NTX_ROLE_IOD;
     int fds[2 + NTX_MAX_FILES] = {iod ? o->fd : o->read_only_fd, o->wake_fd};
-    struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .epoch = o->epoch, .n_files = iod ? o->n_files : 0};
-    memcpy(fds + 2, o->files, m.n_files * sizeof *fds);
+    struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .epoch = o->epoch, .n_files = iod ? o->n_files : p->w->sidecar >= 0};
+    memcpy(fds + 2, iod ? o->files : &p->w->sidecar, m.n_files * sizeof *fds);
     ntx_link_set_epoch(p->link, o->epoch);
     p->attached = p->hello_seen = false;
     p->holds = true;

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-int ntx_board_read(const struct ntx_region *r, uint32_t index, uint32_t gen, struct ntx_board_probe *probe, float *hidden)
+int ntx_board_read(const struct ntx_region *r, uint32_t index, uint32_t gen, struct ntx_board_probe *probe, float *floats)
 {
     if (index >= r->hdr->n_probes)
         return -EINVAL;
@@ -14,7 +14,8 @@ int ntx_board_read(const struct ntx_region *r, uint32_t index, uint32_t gen, str
     if (atomic_load_explicit(word, memory_order_acquire) != want)
         return -ESTALE;
     struct ntx_board_probe got = {.row = p->row, .layer = p->layer, .pos = p->pos, .pass = p->pass, .session = p->session};
-    memcpy(hidden, r->probe_data + (size_t)index * r->hdr->n_embd, r->hdr->n_embd * sizeof *hidden);
+    size_t n = ntx_region_probe_floats(r);
+    memcpy(floats, r->probe_data + index * n, n * sizeof *floats);
     /* acquire fence: pairs with computed's release fence after it takes READY away and before it writes again; if anything of the
      * copy was newer, the word is seen changed */
     atomic_thread_fence(memory_order_acquire);

@@ -10,7 +10,7 @@ struct ntx_board_probe {
     uint64_t pass, session;
 };
 
-/* hidden: room for n_embd floats. 0, -ESTALE when probe (index, gen) is no longer there, -EINVAL for an index that never was. */
-int ntx_board_read(const struct ntx_region *r, uint32_t index, uint32_t gen, struct ntx_board_probe *probe, float *hidden);
+/* floats: room for ntx_region_probe_floats, the hidden state [n_embd] and the session's similarity per layer [n_layers]. 0, -ESTALE when probe (index, gen) is no longer there, -EINVAL for an index that never was. */
+int ntx_board_read(const struct ntx_region *r, uint32_t index, uint32_t gen, struct ntx_board_probe *probe, float *floats);
 
 #endif

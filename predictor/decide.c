@@ -134,7 +134,8 @@ void ntx__service_probe(struct ntx__service *s, const Ntx__ProbeNotice *m)
         die(NULL);
     if (ntx_board_read(&s->region, m->index, m->gen, &p, s->hidden) || p.pass != m->pass)
         return; /* no longer wanted */
-    struct ntx_policy_input in = {.hidden = s->hidden, .layer = p.layer, .row = p.row, .pos = p.pos, .session = p.session};
+    struct ntx_policy_input in = {.hidden = s->hidden, .layer = p.layer, .row = p.row, .pos = p.pos, .session = p.session,
+                                  .similar = s->hidden + s->region.hdr->n_embd};
     ntx_policy_decide(s->policy, &in, d.skip);
     d.row = p.row;
     d.pass = p.pass;

@@ -7,7 +7,13 @@
  *   script:PART[;PART...]  for tests and measurements. PART = LAYERS[@ROW], LAYERS = N or N-M, separated by commas.
  *                          The layers are skipped by that row of each pass (its index in the pass), without @ by every row.
  *                          "script:3,5@0;7" : row 0 skips 3, 5 and 7, all others skip 7.
- * A learned policy gets the same input (the hidden state after the probe layer, the position) and gives the same bits.
+ *   random:P,FIRST-LAST[,SEED]
+ *                          for measurements: each of these layers with probability P, by a hash of session, position and seed.
+ *   static[:FIELDS]        layers whose calibration called at least `threshold` of the tokens alike enough, for every token
+ *   predictive[:FIELDS]    per token, layers for which the network of the sidecar (sidecar.h) says at least `threshold`
+ *                          FIELDS = name=number, separated by commas: threshold=P (default: the sidecar's), max=N layers in a row at
+ *                          most (default: no limit), gain=G logits by which a threshold moves for each standard deviation
+ *                          between the calibration's mean similarity and the session's (default 0.5; only where the session has one)
  *
  * A policy can skip layers behind its probe layer only, so layer 0 never. */
 #ifndef NTX_PREDICTOR_POLICY_H
@@ -19,8 +25,14 @@
 #include "common/err.h"
 #include "shm/region.h"
 
+struct ntx_policy_sidecar {
+    int fd;            /* borrowed while the policy is made; -1: none */
+    const char *model; /* digest of the loaded model (model/digest.h) */
+};
+
 struct ntx_policy_shape { /* of the loaded model */
     uint32_t n_layers, n_embd;
+    const struct ntx_policy_sidecar *sidecar; /* NULL: none; only looked at by ntx_policy_new */
 };
 
 struct ntx_policy_input {
@@ -29,6 +41,7 @@ struct ntx_policy_input {
     uint32_t row;        /* of the pass */
     uint32_t pos;        /* of the token in its session */
     uint64_t session;
+    const float *similar; /* [n_layers] cosine of input and output per layer as this session has seen it, NaN where it has not; may be NULL */
 };
 
 struct ntx_policy;
@@ -56,6 +69,6 @@ void ntx_policy_free(struct ntx_policy *p);
 /* skip: bit l % 64 of word l / 64 for each layer l left out; all words are written. */
 void ntx_policy_decide(const struct ntx_policy *p, const struct ntx_policy_input *in, uint64_t skip[NTX_MAP_WORDS]);
 
-extern const struct ntx_policy_ops ntx_policy_script;
+extern const struct ntx_policy_ops ntx_policy_script, ntx_policy_random, ntx_policy_static, ntx_policy_predictive;
 
 #endif

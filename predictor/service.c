@@ -32,6 +32,9 @@ static void drop_region(struct ntx__service *s)
     ntx__service_drop_delayed(s);
     ntx_policy_free(s->policy);
     s->policy = NULL;
+    if (s->sidecar >= 0)
+        close(s->sidecar);
+    s->sidecar = -1;
     free(s->hidden);
     s->hidden = NULL;
     ntx_region_close(&s->region);
@@ -52,7 +55,7 @@ static int take_region(struct ntx__service *s, uint64_t epoch, int fd, struct nt
         drop_region(s);
         return ntx_err_set(err, -ESTALE, "the region is of another epoch");
     }
-    s->hidden = calloc(s->region.hdr->n_embd, sizeof *s->hidden);
+    s->hidden = calloc(ntx_region_probe_floats(&s->region), sizeof *s->hidden);
     if (!s->hidden) {
         drop_region(s);
         return ntx_err_set(err, -ENOMEM, "no memory for a hidden state");
@@ -100,7 +103,8 @@ static void send_state(struct ntx__service *s)
 static void set_policy(struct ntx__service *s, const Ntx__PolicySet *m)
 {
     struct ntx_err err = {0};
-    struct ntx_policy_shape shape = {s->region.hdr->n_layers, s->region.hdr->n_embd};
+    struct ntx_policy_sidecar sidecar = {s->sidecar, m->model};
+    struct ntx_policy_shape shape = {s->region.hdr->n_layers, s->region.hdr->n_embd, &sidecar};
     uint64_t start = s->counters ? ntx_counter_get(s->counters, NTX_C_pred_starts) : 1;
     ntx__service_drop_delayed(s);
     ntx_policy_free(s->policy);
@@ -178,6 +182,10 @@ static void on_attach(struct ntx__service *s, const struct ntx_attach_msg *m, in
     struct ntx_err err = {0};
     int rc = take_region(s, m->epoch, fds[0], &err);
     fds[0] = -1; /* taken over */
+    if (!rc && m->n_files) {
+        s->sidecar = fds[2]; /* of the skip policy: the only file that a predictor ever sees */
+        fds[2] = -1;
+    }
     if (rc)
         snprintf(answer.text, sizeof answer.text, "%.*s", (int)sizeof answer.text - 1, err.text);
     set_epoch(s);
@@ -238,7 +246,7 @@ static void on_attach_socket(uv_poll_t *poll_handle, int status, int events)
             return;
         }
         on_message(s, &m, fds);
-        for (unsigned i = 0; i < n; i++) /* a predictor reads no files */
+        for (unsigned i = 0; i < n; i++)
             if (fds[i] >= 0)
                 close(fds[i]);
     }
@@ -338,7 +346,7 @@ static void end(struct ntx__service *s)
 
 int ntx_service_run(const struct ntx_service_config *c, struct ntx_err *err)
 {
-    struct ntx__service s = {.config = c, .sock = -1, .err = err};
+    struct ntx__service s = {.config = c, .sock = -1, .sidecar = -1, .err = err};
     int counters_fd = -1;
     int rc = uv_loop_init(&s.loop);
     if (rc)

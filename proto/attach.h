@@ -46,7 +46,7 @@ struct ntx_attach_msg { /* one packet, both directions; unused fields zero */
     uint32_t instance;
     uint64_t epoch;
     uint32_t iod_instance, predictor_instance; /* PEERS; 0 while there is none */
-    uint32_t n_files;                          /* ATTACH: descriptors are region, wake, files... (none for the predictor, and read-only) */
+    uint32_t n_files;                          /* ATTACH: descriptors are region, wake, files... (for the predictor read-only, and at most one: the skip sidecar) */
     int32_t ring_fd;                           /* ATTACHED, see below */
     uint32_t ring_sq_head, ring_cq_tail;       /* ATTACHED with a ring: byte offsets of the two words in its mapping */
     uint64_t ring_bytes;                       /* ATTACHED with a ring: bytes of its one mapping at IORING_OFF_SQ_RING */

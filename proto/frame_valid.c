@@ -54,7 +54,8 @@ static bool load_ok(const Ntx__Load *m)
     return m->ram_bytes <= MAX_BYTES && m->chunk_bytes <= MAX_BYTES && m->ctx <= 1u << 28 && m->threads <= MAX_SMALL &&
            m->ring_slots <= MAX_SMALL && m->sessions <= MAX_SMALL && m->max_rows <= MAX_SMALL && ntx__not_negative(m->link_nvme_bps) &&
            ntx__text_fits(m->backend, MAX_WORD) && ntx__text_fits(m->kernel, MAX_WORD) && ntx__text_fits(m->source, MAX_WORD) &&
-           ntx__text_fits(m->fault, MAX_OPTION) && ntx__text_fits(m->skip, MAX_OPTION) && ntx__text_fits(m->path, MAX_PATH);
+           ntx__text_fits(m->fault, MAX_OPTION) && ntx__text_fits(m->skip, MAX_OPTION) && ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->skip_kv, MAX_WORD) &&
+           m->skip_verify <= MAX_SMALL;
 }
 
 static bool sampling_ok(const Ntx__Sampling *s)
@@ -89,6 +90,8 @@ static bool request_ok(const Ntx__Request *m)
         return m->logits && m->logits->n_tokens <= MAX_TOKENS;
     case NTX__REQUEST__BODY_SCORE:
         return m->score && m->score->n_tokens <= MAX_TOKENS && m->score->from <= m->score->n_tokens;
+    case NTX__REQUEST__BODY_STATES:
+        return m->states && m->states->n_tokens <= MAX_TOKENS;
     case NTX__REQUEST__BODY_UNLOAD:
         return m->unload;
     case NTX__REQUEST__BODY_CANCEL:
@@ -124,6 +127,8 @@ static bool reply_ok(const Ntx__Reply *m)
         return m->logits && m->logits->f32.len % sizeof(float) == 0;
     case NTX__REPLY__BODY_SCORE:
         return m->score;
+    case NTX__REPLY__BODY_STATES:
+        return m->states && m->states->state.len % sizeof(float) == 0 && m->states->similar.len % sizeof(float) == 0;
     case NTX__REPLY__BODY_STARTED:
         return m->started;
     default:

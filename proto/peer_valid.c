@@ -54,7 +54,8 @@ int ntx_peer_validate(const Ntx__Peer *m)
         ok = iod_error_ok(m->iod_error);
         break;
     case NTX__PEER__BODY_POLICY_SET:
-        ok = m->policy_set && ntx__text_fits(m->policy_set->policy, MAX_POLICY) && ntx__text_fits(m->policy_set->fault, MAX_FAULT);
+        ok = m->policy_set && ntx__text_fits(m->policy_set->policy, MAX_POLICY) && ntx__text_fits(m->policy_set->fault, MAX_FAULT) &&
+             ntx__text_fits(m->policy_set->model, MAX_WORD);
         break;
     case NTX__PEER__BODY_POLICY_STATE:
         ok = policy_state_ok(m->policy_state);

@@ -8,7 +8,7 @@
  *   off_taint    taint         _Atomic uint32_t [n_slots]         computed writes
  *   off_pass     drop maps     struct ntx_pass_map [NTX_PASS_MAPS]
  *   off_demand   demands       struct ntx_demand [n_demands]
- *   off_probe    probe board   struct ntx_probe [n_probes], then float [n_probes x n_embd] at off_probe_data
+ *   off_probe    probe board   struct ntx_probe [n_probes], then float [n_probes x (n_embd + n_layers)] at off_probe_data
  *   off_slots    slots         n_slots x slot_bytes   | 2 MiB aligned, in huge pages; DMA lands here
  *   off_frames   demand frames n_demands x frame_bytes|
  *   off_arena    host arena    arena_bytes            |
@@ -102,7 +102,8 @@ struct ntx_demand {
 };
 _Static_assert(sizeof(struct ntx_demand) == 64, "");
 
-/* A hidden state shown to the predictor. computed fills the row of floats, then the fields, then word READY(gen);
+/* A hidden state shown to the predictor, and behind it what its session has seen of each layer's similarity of input and output (NaN
+ * where nothing). computed fills the row of floats, then the fields, then word READY(gen);
  * the message names (index, gen). computed sets FREE(gen + 1) when the decision came or is no longer wanted. */
 struct ntx_probe {
     _Atomic uint32_t word; /* computed */
@@ -170,6 +171,7 @@ int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *r,
 int ntx_region_attach(int fd, bool writable, struct ntx_region *r, struct ntx_err *err);
 void ntx_region_close(struct ntx_region *r); /* a zeroed or closed handle is fine */
 
+static inline size_t ntx_region_probe_floats(const struct ntx_region *r) { return (size_t)r->hdr->n_embd + r->hdr->n_layers; }
 static inline uint8_t *ntx_region_slot(const struct ntx_region *r, uint32_t slot)
 {
     return r->base + r->hdr->off_slots + slot * r->hdr->slot_bytes;

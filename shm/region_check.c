@@ -63,7 +63,7 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     l->off_pass = place(&c, 128, NTX_PASS_MAPS, sizeof(struct ntx_pass_map));
     l->off_demand = place(&c, 64, g->n_demands, sizeof(struct ntx_demand));
     l->off_probe = place(&c, 64, g->n_probes, sizeof(struct ntx_probe));
-    l->off_probe_data = place(&c, 64, (uint64_t)g->n_probes * g->n_embd, sizeof(float));
+    l->off_probe_data = place(&c, 64, (uint64_t)g->n_probes * ((uint64_t)g->n_embd + g->n_layers), sizeof(float));
     l->front_end = c.at;
     l->off_slots = place(&c, NTX_HUGE, g->n_slots, g->slot_bytes);
     l->off_frames = place(&c, page, g->n_demands, g->frame_bytes);

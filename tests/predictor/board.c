@@ -10,6 +10,8 @@
 #include "tests/check.h"
 
 #define N_EMBD 512
+#define N_LAYERS 4
+#define FLOATS (N_EMBD + N_LAYERS) /* of a probe: the state, and what the session has seen of each layer */
 #define GENS 20000
 
 static struct ntx_region region;
@@ -20,8 +22,8 @@ static void show(uint32_t index, uint32_t gen, float value)
     struct ntx_probe *p = &region.probe[index];
     atomic_store_explicit(&p->word, ntx_word(gen, NTX_FREE), memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
-    for (unsigned i = 0; i < N_EMBD; i++)
-        ((volatile float *)region.probe_data)[index * N_EMBD + i] = value;
+    for (unsigned i = 0; i < FLOATS; i++)
+        ((volatile float *)region.probe_data)[index * FLOATS + i] = value;
     p->row = gen;
     p->pass = gen + 1;
     p->session = 5;
@@ -33,7 +35,7 @@ static void show(uint32_t index, uint32_t gen, float value)
 static void test_values(void)
 {
     struct ntx_board_probe p = {.row = 99};
-    float hidden[N_EMBD];
+    float hidden[FLOATS];
     show(1, 4, 0.5f);
     CHECK_EQ(ntx_board_read(&region, 1, 4, &p, hidden), 0);
     CHECK_EQ(p.row, 4);
@@ -41,7 +43,7 @@ static void test_values(void)
     CHECK_EQ(p.session, 5);
     CHECK_EQ(p.layer, 2);
     CHECK_EQ(p.pos, 7);
-    CHECK(hidden[0] == 0.5f && hidden[N_EMBD - 1] == 0.5f);
+    CHECK(hidden[0] == 0.5f && hidden[FLOATS - 1] == 0.5f);
     p.row = 99;
     CHECK_EQ(ntx_board_read(&region, 1, 3, &p, hidden), -ESTALE);
     CHECK_EQ(ntx_board_read(&region, 1, 5, &p, hidden), -ESTALE);
@@ -72,7 +74,7 @@ static void *write_all(void *arg)
 static void test_race(void)
 {
     pthread_t t;
-    float hidden[N_EMBD];
+    float hidden[FLOATS];
     CHECK_EQ(pthread_create(&t, NULL, write_all, NULL), 0);
     for (uint32_t gen = 0; gen < GENS;) {
         struct ntx_board_probe p;
@@ -80,7 +82,7 @@ static void test_race(void)
         if (ntx_board_read(&region, 0, gen, &p, hidden))
             continue;
         CHECK_EQ(p.row, gen);
-        for (unsigned i = 0; i < N_EMBD; i++)
+        for (unsigned i = 0; i < FLOATS; i++)
             CHECK(hidden[i] == (float)gen);
         atomic_fetch_add(&whole, 1);
     }
@@ -91,7 +93,7 @@ static void test_race(void)
 
 int main(void)
 {
-    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = 4, .n_embd = N_EMBD, .n_probes = 2, .epoch = 1};
+    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = N_LAYERS, .n_embd = N_EMBD, .n_probes = 2, .epoch = 1};
     struct ntx_err err = {0};
     char note[256];
     CHECK_MSG(ntx_region_create(&g, &region, note, sizeof note, &err) == 0, "%s", err.text);

@@ -1,0 +1,187 @@
+/* From samples to a sidecar: what counts as alike, the network, and the threshold from which it is believed. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/calibrate.h"
+#include "common/util.h"
+#include "predictor/mlp.h"
+#include "predictor/train.h"
+
+static float whole(const struct ntx_samples *a, uint32_t i, uint32_t layer) { return a->similar[(size_t)i * 3 * a->n_layers + layer]; }
+
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* The cosine from which `share` of all layers of all tokens are alike enough. */
+static int choose_similarity(const struct ntx_samples *a, float share, struct ntx_sidecar *s)
+{
+    uint32_t out = ntx_sidecar_outputs(s);
+    size_t n = (size_t)a->n * out;
+    float *v = malloc(n * sizeof *v);
+    if (!v)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < a->n; i++)
+        for (uint32_t o = 0; o < out; o++)
+            v[(size_t)i * out + o] = whole(a, i, s->first + o);
+    qsort(v, n, sizeof *v, by_value);
+    s->similarity = v[NTX_MIN((size_t)((1.0 - (double)share) * (double)n), n - 1)];
+    free(v);
+    return 0;
+}
+
+static void measure_layers(const struct ntx_samples *a, struct ntx_sidecar *s)
+{
+    for (uint32_t l = 0; l < s->n_layers; l++) {
+        double sum = 0, squares = 0, alike = 0;
+        for (uint32_t i = 0; i < a->n; i++) {
+            double c = (double)whole(a, i, l);
+            sum += c;
+            squares += c * c;
+            alike += c >= (double)s->similarity;
+        }
+        double mean = sum / a->n;
+        s->mean[l] = (float)mean;
+        s->sd[l] = (float)sqrt(fmax(squares / a->n - mean * mean, 0));
+        s->rate[l] = l >= s->first && l <= s->last ? (float)(alike / a->n) : 0;
+    }
+}
+
+/* Each value of the state to mean 0 and deviation 1; then as the network sees it, in steps and clipped. */
+static void standardize(struct ntx_samples *a, struct ntx_sidecar *s)
+{
+    for (uint32_t k = 0; k < a->n_embd; k++) {
+        double sum = 0, squares = 0;
+        for (uint32_t i = 0; i < a->n; i++) {
+            double v = (double)a->x[(size_t)i * a->n_embd + k];
+            sum += v;
+            squares += v * v;
+        }
+        double mean = sum / a->n, var = fmax(squares / a->n - mean * mean, 0);
+        s->in_mean[k] = (float)mean;
+        s->in_scale[k] = var > 1e-12 ? (float)(1 / sqrt(var)) : 0;
+    }
+    for (uint32_t i = 0; i < a->n; i++)
+        for (uint32_t k = 0; k < a->n_embd; k++) {
+            float *v = &a->x[(size_t)i * a->n_embd + k];
+            *v = (float)ntx_mlp_quantize((*v - s->in_mean[k]) * s->in_scale[k]) / NTX_MLP_STEPS;
+        }
+}
+
+static int label(struct ntx_samples *a, const struct ntx_sidecar *s)
+{
+    uint32_t out = ntx_sidecar_outputs(s);
+    a->y = malloc((size_t)a->n * out);
+    a->p = malloc((size_t)a->n * out * sizeof *a->p);
+    if (!a->y || !a->p)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < a->n; i++)
+        for (uint32_t o = 0; o < out; o++)
+            a->y[(size_t)i * out + o] = whole(a, i, s->first + o) >= s->similarity;
+    return 0;
+}
+
+static int on_epoch(void *ctx, uint32_t epoch, double loss)
+{
+    const struct ntx_learning *l = ctx;
+    if (l->tell)
+        fprintf(stderr, "\r\033[Ktraining: epoch %u of %u, loss %.4f", epoch + 1, l->epochs, loss);
+    return 0;
+}
+
+static int train(const struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s)
+{
+    uint32_t *order = malloc(a->n * sizeof *order), n = 0;
+    if (!order)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (!ntx_sample_held_out(i))
+            order[n++] = i;
+    struct ntx_train t = {.x = a->x, .y = a->y, .order = order, .n = n, .epochs = l->epochs, .batch = 64, .threads = l->threads, .rate = 1e-3f,
+                          .seed = l->seed, .progress = on_epoch, .ctx = (void *)(uintptr_t)l};
+    int rc = ntx_train_run(&t, s);
+    free(order);
+    return rc;
+}
+
+/* By the network as it will be asked at run time, in 8 bits. The samples are standardised already, hence the plain copy. */
+static int predict(struct ntx_samples *a, const struct ntx_sidecar *s)
+{
+    struct ntx_sidecar plain = *s;
+    struct ntx_mlp *mlp = NULL;
+    void *scratch = NULL;
+    uint32_t out = ntx_sidecar_outputs(s);
+    plain.in_mean = calloc(s->n_embd, sizeof(float));
+    plain.in_scale = malloc(s->n_embd * sizeof(float));
+    int rc = plain.in_mean && plain.in_scale ? 0 : -ENOMEM;
+    for (uint32_t k = 0; k < s->n_embd && !rc; k++)
+        plain.in_scale[k] = 1;
+    if (!rc)
+        rc = ntx_mlp_new(&plain, NULL, &mlp);
+    if (!rc && !(scratch = malloc(ntx_mlp_scratch(mlp))))
+        rc = -ENOMEM;
+    for (uint32_t i = 0; i < a->n && !rc; i++)
+        ntx_mlp_logits(mlp, a->x + (size_t)i * a->n_embd, scratch, a->p + (size_t)i * out);
+    free(plain.in_mean);
+    free(plain.in_scale);
+    free(scratch);
+    ntx_mlp_free(mlp);
+    return rc;
+}
+
+/* The least threshold at which skips of the held-out part are right as often as wanted. */
+static float choose_threshold(const struct ntx_samples *a, const struct ntx_sidecar *s, float precision)
+{
+    uint32_t out = ntx_sidecar_outputs(s);
+    for (int percent = 50; percent < 99; percent++) {
+        float limit = logf((float)percent / (float)(100 - percent));
+        double skips = 0, right = 0;
+        for (uint32_t i = 0; i < a->n; i++)
+            for (uint32_t o = 0; o < out && ntx_sample_held_out(i); o++) {
+                size_t k = (size_t)i * out + o;
+                skips += a->p[k] >= limit;
+                right += a->p[k] >= limit && a->y[k];
+            }
+        if (skips > 0 && right >= (double)precision * skips)
+            return (float)percent / 100;
+    }
+    return 0.99f;
+}
+
+int ntx_calibrate_learn(struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_err *err)
+{
+    if (a->n < 320)
+        return ntx_err_set(err, -EINVAL, "only %u tokens to learn from: give a longer text, some thousand words at least", a->n);
+    int rc = choose_similarity(a, l->share, s);
+    if (!rc) {
+        measure_layers(a, s);
+        standardize(a, s);
+        rc = label(a, s);
+    }
+    if (!rc)
+        rc = train(a, l, s);
+    if (!rc)
+        rc = predict(a, s);
+    if (l->tell)
+        fputs("\r\033[K", stderr);
+    if (rc)
+        return ntx_err_set(err, rc, "cannot train the skip predictor: %s", strerror(-rc));
+    s->threshold = choose_threshold(a, s, l->precision);
+    s->n_tokens = a->n;
+    return 0;
+}
+
+void ntx_samples_free(struct ntx_samples *a)
+{
+    free(a->x);
+    free(a->similar);
+    free(a->y);
+    free(a->p);
+    *a = (struct ntx_samples){0};
+}

@@ -1,0 +1,156 @@
+/* ntx calibrate: feeds a text to a model, sees what each layer does to each token, and writes a skip sidecar. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/calibrate.h"
+#include "client/commands.h"
+#include "common/util.h"
+#include "model/arch.h"
+
+#define HIDDEN 256 /* units of the network */
+
+static int make_room(struct ntx_samples *a, uint32_t n)
+{
+    if (a->n + n <= a->room)
+        return 0;
+    uint32_t room = NTX_MAX(2 * a->room, a->n + n);
+    float *x = realloc(a->x, (size_t)room * a->n_embd * sizeof *x);
+    if (x)
+        a->x = x;
+    float *similar = realloc(a->similar, (size_t)room * 3 * a->n_layers * sizeof *similar);
+    if (similar)
+        a->similar = similar;
+    if (!x || !similar)
+        return -ENOMEM;
+    a->room = room;
+    return 0;
+}
+
+/* The first token of a window is left out: its state is the same for every text, and like no other. */
+static int take_row(struct ntx_samples *a, const Ntx__StatesRow *r, struct ntx_err *err)
+{
+    size_t state = a->n_embd * sizeof(float), similar = 3 * (size_t)a->n_layers * sizeof(float);
+    if (r->state.len != state || r->similar.len != similar)
+        return ntx_err_set(err, -EPROTO, "the daemon sent a state of %zu and %zu bytes, expected %zu and %zu", r->state.len, r->similar.len, state, similar);
+    if (!r->row)
+        return 0;
+    if (make_room(a, 1))
+        return ntx_err_set(err, -ENOMEM, "no memory for %u states: use --limit", a->n);
+    memcpy(a->x + (size_t)a->n * a->n_embd, r->state.data, state);
+    memcpy(a->similar + (size_t)a->n * 3 * a->n_layers, r->similar.data, similar);
+    a->n++;
+    return 0;
+}
+
+static int run_window(struct ntx_client *c, int32_t *ids, size_t n, uint32_t layer, struct ntx_samples *a, struct ntx_err *err)
+{
+    Ntx__StatesReq m = NTX__STATES_REQ__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    uint64_t id;
+    m.tokens = ids;
+    m.n_tokens = n;
+    m.layer = layer;
+    q.body_case = NTX__REQUEST__BODY_STATES;
+    q.states = &m;
+    int rc = ntx_client_send(c, &q, NULL, 0, &id, err);
+    for (bool done = false; !rc && !done;) {
+        Ntx__Reply *r;
+        if ((rc = ntx_client_next(c, id, -1, &r, err)))
+            break;
+        if (r->body_case == NTX__REPLY__BODY_STATES)
+            rc = take_row(a, r->states, err);
+        done = r->body_case == NTX__REPLY__BODY_DONE;
+        ntx__reply__free_unpacked(r, NULL);
+    }
+    return rc;
+}
+
+static int run_text(struct ntx_client *c, const struct ntx_options *o, int32_t *ids, int n, int32_t bos, uint32_t layer, struct ntx_samples *a, struct ntx_err *err)
+{
+    size_t end = NTX_MIN((size_t)n, (size_t)o->limit);
+    for (size_t i = 0; i + 2 <= end; i += o->ctx) {
+        size_t len = NTX_MIN(end - i, (size_t)o->ctx);
+        if (bos >= 0)
+            ids[i] = bos; /* each window begins as a text does */
+        int rc = run_window(c, ids + i, len, layer, a, err);
+        if (rc)
+            return rc;
+        if (!o->quiet && isatty(STDERR_FILENO))
+            fprintf(stderr, "\r\033[K%u of %zu tokens", a->n, end);
+    }
+    return 0;
+}
+
+/* The first layers do the coarse work and the last turns to the vocabulary: neither is left out, unless asked for. */
+static int choose_range(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_sidecar *s, struct ntx_err *err)
+{
+    struct ntx_model *m;
+    int rc = ntx_model_open(f->gguf, &m, err);
+    if (rc)
+        return rc;
+    s->n_layers = m->hp.n_layers;
+    s->n_embd = m->hp.n_embd;
+    s->n_hidden = HIDDEN;
+    ntx_model_free(m);
+    s->first = o->first ? o->first : NTX_MAX(s->n_layers / 8, 1u);
+    s->last = o->last ? o->last : s->n_layers - 2;
+    if (s->n_layers < 3 || s->last < s->first || s->last >= s->n_layers)
+        return ntx_err_set(err, -EINVAL, "layers %u to %u cannot be skipped in a model of %u (--first, --last)", s->first, s->last, s->n_layers);
+    return 0;
+}
+
+static int collect(struct ntx_options *o, struct ntx_sidecar *s, struct ntx_samples *a, struct ntx_err *err)
+{
+    struct ntx_model_files f = {0};
+    struct ntx_client *c = NULL;
+    int32_t *ids = NULL, bos = -1;
+    int n = 0, rc;
+    if ((rc = ntx_model_files_open(o->args[0], &f, err)))
+        return rc;
+    if (!(rc = choose_range(o, &f, s, err)))
+        rc = ntx_tokens_of_file(&f, o->text, &ids, &n, &bos, err);
+    if (!rc)
+        rc = ntx_model_digest(f.gguf, f.fds, s->model, err);
+    ntx_model_files_close(&f);
+    a->n_embd = s->n_embd;
+    a->n_layers = s->n_layers;
+    o->study = true;
+    if (!rc && !(rc = ntx_captive_model(o, &f, &c, err)))
+        rc = run_text(c, o, ids, n, bos, s->first - 1, a, err);
+    ntx_clear_progress();
+    ntx_client_free(c); /* its memory is wanted for the training */
+    ntx_model_files_close(&f);
+    free(ids);
+    return rc;
+}
+
+int ntx_cmd_calibrate(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_samples a = {0};
+    struct ntx_sidecar s = {0};
+    if (!o->text || !o->out)
+        return fputs("ntx calibrate: --text FILE and -o SIDECAR are needed; see ntx calibrate --help\n", stderr), NTX_EXIT_USAGE;
+    if (!o->ctx)
+        o->ctx = 512;
+    if (!o->limit)
+        o->limit = 32768;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    struct ntx_learning l = {.share = o->share, .precision = o->precision, .epochs = o->epochs, .seed = o->has_seed ? o->seed : 1,
+                             .threads = o->threads ? o->threads : (uint32_t)NTX_MAX(cpus, 1), .tell = !o->quiet && isatty(STDERR_FILENO)};
+    int rc = collect(o, &s, &a, &err);
+    if (!rc)
+        rc = ntx_sidecar_alloc(&s) ? ntx_err_set(&err, -ENOMEM, "no memory for the sidecar") : ntx_calibrate_learn(&a, &l, &s, &err);
+    if (!rc)
+        rc = ntx_sidecar_write(&s, o->out, &err);
+    if (!rc && o->json)
+        rc = ntx_calibrate_json(&a, &s);
+    else if (!rc && !o->quiet)
+        ntx_calibrate_report(&a, &s);
+    ntx_sidecar_free(&s);
+    ntx_samples_free(&a);
+    return rc ? ntx_fail(&err) : 0;
+}

@@ -1,0 +1,64 @@
+#include "model/digest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+
+#define SAMPLES 64
+#define BLOCK 4096u
+
+struct sum { /* two FNV-1a sums with different beginnings */
+    uint64_t a, b;
+};
+
+static void add(struct sum *s, const void *p, size_t n)
+{
+    const unsigned char *c = p;
+    for (size_t i = 0; i < n; i++) {
+        s->a = (s->a ^ c[i]) * 0x100000001b3u;
+        s->b = (s->b ^ c[i]) * 0x100000001b3u + 0x9e3779b97f4a7c15u;
+    }
+}
+
+/* The first whole block at or after the middle of a tensor, as far as it is the tensor's; small ones whole. */
+static int sample(struct sum *s, const struct ntx_gguf_tensor *t, int fd, uint8_t *buf)
+{
+    uint64_t from = t->bytes > 2 * BLOCK ? t->offset + t->bytes / 2 : t->offset, end = t->offset + t->bytes;
+    uint64_t at = NTX_ROUND_DOWN(from, (uint64_t)BLOCK);
+    ssize_t n;
+    do
+        n = pread(fd, buf, 2 * BLOCK, (off_t)at);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    uint64_t got = at + (uint64_t)n, to = NTX_MIN(NTX_MIN(end, got), from + BLOCK);
+    if (to > from)
+        add(s, buf + (from - at), (size_t)(to - from));
+    return 0;
+}
+
+int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGEST_TEXT], struct ntx_err *err)
+{
+    struct sum s = {0xcbf29ce484222325u, 0x84222325cbf29ce4u};
+    uint64_t n = ntx_gguf_n_tensors(g), every = n / SAMPLES + 1;
+    uint8_t *buf = aligned_alloc(BLOCK, 2 * BLOCK);
+    int rc = buf ? 0 : -ENOMEM;
+    for (uint64_t i = 0; i < n && !rc; i++) {
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
+        add(&s, t->name, strlen(t->name));
+        add(&s, &t->type, sizeof t->type);
+        add(&s, t->ne, sizeof t->ne);
+        if (i % every == 0)
+            rc = sample(&s, t, fds[t->file], buf);
+    }
+    free(buf);
+    if (rc)
+        return ntx_err_set(err, rc, "cannot read a sample of the model: %s", strerror(-rc));
+    snprintf(out, NTX_DIGEST_TEXT, "%016" PRIx64 "%016" PRIx64, s.a, s.b);
+    return 0;
+}

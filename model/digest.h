@@ -1,0 +1,14 @@
+/* digest.h: which model is it? 128 bits over names, types and shapes of all tensors and a sample of their bytes (4 KiB out of each
+ * of at most 64 tensors, spread over the list): enough to tell a fine-tuned, requantised or merged model from its
+ * parent, cheap for any size. Not a defence against somebody who wants two models to look alike. */
+#ifndef NTX_MODEL_DIGEST_H
+#define NTX_MODEL_DIGEST_H
+
+#include "model/gguf.h"
+
+#define NTX_DIGEST_TEXT 33 /* 32 hex digits and the end */
+
+/* fds: the parts in order, as ntx_gguf_open took them; reads are aligned, so O_DIRECT descriptors are fine. */
+int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGEST_TEXT], struct ntx_err *err);
+
+#endif

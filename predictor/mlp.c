@@ -1,0 +1,171 @@
+#include "predictor/mlp.h"
+
+#include <errno.h>
+#include <immintrin.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+
+#define LANES 64 /* rows are padded with zeros to whole steps of the widest kernel */
+
+/* Sum of q[i] * w[i]: at most 127 * 127 * 65536, so 32 bits hold it. n is a multiple of LANES. */
+typedef int32_t dot_fn(const int16_t *q, const int8_t *w, uint32_t n);
+
+struct kernel {
+    const char *name;
+    dot_fn *dot;
+};
+
+struct ntx_mlp {
+    const struct kernel *kernel;
+    uint32_t n_embd, padded, n_hidden, n_out;
+    float *mean, *scale;   /* [n_embd] */
+    int8_t *w1;            /* [n_hidden x padded] */
+    float *unit, *b1;      /* [n_hidden] */
+    float *w2;             /* [n_hidden x n_out]: by unit, so that a unit adds to all outputs at once */
+    float *b2;             /* [n_out] */
+};
+
+static int32_t dot_generic(const int16_t *q, const int8_t *w, uint32_t n)
+{
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (int32_t)q[i] * w[i];
+    return sum;
+}
+
+__attribute__((target("avx2"))) static int32_t dot_avx2(const int16_t *q, const int8_t *w, uint32_t n)
+{
+    __m256i a = _mm256_setzero_si256(), b = a;
+    for (uint32_t i = 0; i < n; i += 32) {
+        __m256i w0 = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(w + i)));
+        __m256i w1 = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(w + i + 16)));
+        a = _mm256_add_epi32(a, _mm256_madd_epi16(w0, _mm256_loadu_si256((const __m256i *)(const void *)(q + i))));
+        b = _mm256_add_epi32(b, _mm256_madd_epi16(w1, _mm256_loadu_si256((const __m256i *)(const void *)(q + i + 16))));
+    }
+    int32_t v[8], sum = 0;
+    _mm256_storeu_si256((__m256i *)(void *)v, _mm256_add_epi32(a, b));
+    for (int i = 0; i < 8; i++)
+        sum += v[i];
+    return sum;
+}
+
+__attribute__((target("avx512f,avx512bw"))) static int32_t dot_avx512(const int16_t *q, const int8_t *w, uint32_t n)
+{
+    __m512i a = _mm512_setzero_si512(), b = a;
+    for (uint32_t i = 0; i < n; i += 64) {
+        __m512i w0 = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(w + i)));
+        __m512i w1 = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(w + i + 32)));
+        _mm_prefetch((const char *)(w + i + 2048), _MM_HINT_T0);
+        a = _mm512_add_epi32(a, _mm512_madd_epi16(w0, _mm512_loadu_si512(q + i)));
+        b = _mm512_add_epi32(b, _mm512_madd_epi16(w1, _mm512_loadu_si512(q + i + 32)));
+    }
+    return _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
+}
+
+static const struct kernel kernels[] = {{"avx512", dot_avx512}, {"avx2", dot_avx2}, {"generic", dot_generic}};
+
+static const struct kernel *pick(const char *name)
+{
+    const int has[] = {__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512f"), __builtin_cpu_supports("avx2"), 1};
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (has[i] && (!name || !strcmp(name, kernels[i].name)))
+            return &kernels[i];
+    return NULL;
+}
+
+int8_t ntx_mlp_quantize(float x)
+{
+    float q = x * NTX_MLP_STEPS;
+    if (!(q > -127.0f)) /* NaN, too */
+        return -127;
+    return q >= 127.0f ? 127 : (int8_t)lrintf(q);
+}
+
+static void quantize_unit(struct ntx_mlp *m, const struct ntx_sidecar *s, uint32_t j)
+{
+    const float *w = s->w1 + (size_t)j * s->n_embd;
+    float most = 0;
+    for (uint32_t i = 0; i < s->n_embd; i++)
+        most = fmaxf(most, fabsf(w[i]));
+    float step = most / 127.0f;
+    for (uint32_t i = 0; i < s->n_embd && step > 0; i++)
+        m->w1[(size_t)j * m->padded + i] = (int8_t)lrintf(w[i] / step);
+    m->unit[j] = step / NTX_MLP_STEPS;
+}
+
+static void fill(struct ntx_mlp *m, const struct ntx_sidecar *s)
+{
+    memcpy(m->mean, s->in_mean, m->n_embd * sizeof(float));
+    memcpy(m->scale, s->in_scale, m->n_embd * sizeof(float));
+    memcpy(m->b1, s->b1, m->n_hidden * sizeof(float));
+    memcpy(m->b2, s->b2, m->n_out * sizeof(float));
+    for (uint32_t j = 0; j < m->n_hidden; j++) {
+        quantize_unit(m, s, j);
+        for (uint32_t o = 0; o < m->n_out; o++)
+            m->w2[(size_t)j * m->n_out + o] = s->w2[(size_t)o * m->n_hidden + j];
+    }
+}
+
+int ntx_mlp_new(const struct ntx_sidecar *s, const char *kernel, struct ntx_mlp **out)
+{
+    const struct kernel *k = pick(kernel);
+    if (!k)
+        return -ENOTSUP;
+    struct ntx_mlp *m = calloc(1, sizeof *m);
+    if (!m)
+        return -ENOMEM;
+    m->kernel = k;
+    m->n_embd = s->n_embd;
+    m->padded = NTX_ROUND_UP(s->n_embd, LANES);
+    m->n_hidden = s->n_hidden;
+    m->n_out = ntx_sidecar_outputs(s);
+    m->mean = calloc(m->n_embd, sizeof(float));
+    m->scale = calloc(m->n_embd, sizeof(float));
+    m->w1 = calloc(m->n_hidden, m->padded);
+    m->unit = calloc(m->n_hidden, sizeof(float));
+    m->b1 = calloc(m->n_hidden, sizeof(float));
+    m->w2 = calloc((size_t)m->n_hidden * m->n_out, sizeof(float));
+    m->b2 = calloc(m->n_out, sizeof(float));
+    if (!m->mean || !m->scale || !m->w1 || !m->unit || !m->b1 || !m->w2 || !m->b2) {
+        ntx_mlp_free(m);
+        return -ENOMEM;
+    }
+    fill(m, s);
+    *out = m;
+    return 0;
+}
+
+void ntx_mlp_free(struct ntx_mlp *m)
+{
+    if (!m)
+        return;
+    free(m->mean);
+    free(m->scale);
+    free(m->w1);
+    free(m->unit);
+    free(m->b1);
+    free(m->w2);
+    free(m->b2);
+    free(m);
+}
+
+const char *ntx_mlp_kernel(const struct ntx_mlp *m) { return m->kernel->name; }
+uint64_t ntx_mlp_scratch(const struct ntx_mlp *m) { return m->padded * sizeof(int16_t); }
+
+void ntx_mlp_logits(const struct ntx_mlp *m, const float *hidden, void *scratch, float *logits)
+{
+    int16_t *q = scratch;
+    memset(q, 0, m->padded * sizeof *q);
+    for (uint32_t i = 0; i < m->n_embd; i++)
+        q[i] = ntx_mlp_quantize((hidden[i] - m->mean[i]) * m->scale[i]);
+    memcpy(logits, m->b2, m->n_out * sizeof *logits);
+    for (uint32_t j = 0; j < m->n_hidden; j++) {
+        float z = (float)m->kernel->dot(q, m->w1 + (size_t)j * m->padded, m->padded) * m->unit[j] + m->b1[j];
+        const float *w = m->w2 + (size_t)j * m->n_out;
+        for (uint32_t o = 0; z > 0 && o < m->n_out; o++)
+            logits[o] += z * w[o];
+    }
+}

@@ -1,0 +1,45 @@
+/* sidecar.h: what `ntx calibrate` learned of one model, as a GGUF with keys of its own: which layers may be skipped, how alike
+ * their inputs and outputs were, and the MLP that predicts it.
+ *
+ *   keys      ntx.skip.version 1, .model (digest, model/digest.h), .layers, .embd, .hidden, .first, .last, .threshold, .similarity,
+ *             .tokens; arrays per layer: .mean, .sd (of the cosine of input and output), .rate (share of tokens alike enough)
+ *   tensors   mean, scale [embd]; w1 [hidden x embd], b1 [hidden]; w2 [outputs x hidden], b2 [outputs];  outputs = last - first + 1
+ *
+ *   x = (h - mean) * scale;  p = sigmoid(w2 relu(w1 x + b1) + b2);  layer first + i may be skipped where p[i] >= threshold
+ *
+ * The hidden state h is that after layer first - 1, the last one that is never skipped. A sidecar is somebody else's bytes:
+ * ntx_sidecar_read checks every key, shape and value before it returns, and refuses one that belongs to another model. */
+#ifndef NTX_PREDICTOR_SIDECAR_H
+#define NTX_PREDICTOR_SIDECAR_H
+
+#include <stdint.h>
+
+#include "common/err.h"
+#include "model/digest.h"
+
+#define NTX_SIDECAR_HIDDEN_MAX 4096
+#define NTX_SIDECAR_EMBD_MAX 65536
+
+struct ntx_sidecar {
+    char model[NTX_DIGEST_TEXT];
+    uint32_t n_layers, n_embd, n_hidden, first, last; /* 1 <= first <= last < n_layers */
+    uint32_t n_tokens;         /* learned from */
+    float threshold;           /* chosen when it was made, 0..1 */
+    float similarity;          /* cosine from which a layer counted as one that may be skipped */
+    float *mean, *sd, *rate;   /* [n_layers] */
+    float *in_mean, *in_scale; /* [n_embd] */
+    float *w1, *b1;            /* [n_hidden x n_embd], [n_hidden] */
+    float *w2, *b2;            /* [outputs x n_hidden], [outputs] */
+};
+
+static inline uint32_t ntx_sidecar_outputs(const struct ntx_sidecar *s) { return s->last - s->first + 1; }
+
+/* Sets the sizes' arrays, all zero: n_layers, n_embd, n_hidden, first and last are set by the caller. -ENOMEM. */
+int ntx_sidecar_alloc(struct ntx_sidecar *s);
+void ntx_sidecar_free(struct ntx_sidecar *s); /* the arrays; a zeroed one is fine */
+
+/* model: the digest that it must bear; NULL: any. fd stays the caller's. */
+int ntx_sidecar_read(int fd, const char *model, struct ntx_sidecar *out, struct ntx_err *err);
+int ntx_sidecar_write(const struct ntx_sidecar *s, const char *path, struct ntx_err *err);
+
+#endif
