@@ -309,6 +309,18 @@ static const struct {
     {NTX_OPT_SOCKET, {socket_options, parse_child, 0, 0, 0, 0, 0}, "Connection:"},
 };
 
+bool ntx_options_learned_skip(const struct ntx_options *o) { return o->skip && (!strcmp(o->skip, "static") || !strcmp(o->skip, "predictive")); }
+
+/* "predictive" and its options become the policy's text (predictor/policy.h). */
+static void compose_skip(struct ntx_options *o)
+{
+    int n = snprintf(o->skip_policy, sizeof o->skip_policy, "%s", o->skip);
+    if (o->skip_threshold >= 0)
+        n += snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, ":threshold=%g", (double)o->skip_threshold);
+    if (o->skip_most)
+        snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, "%smax=%u", o->skip_threshold >= 0 ? "," : ":", o->skip_most);
+}
+
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o)
 {
     struct argp_child kids[sizeof groups / sizeof *groups + 1] = {0};
@@ -331,18 +343,6 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
         compose_skip(o);
     if (!o->has_seed && getrandom(&o->seed, sizeof o->seed, 0) == sizeof o->seed)
         o->seed &= 0xffffffff; /* short enough to type again */
-}
-
-bool ntx_options_learned_skip(const struct ntx_options *o) { return o->skip && (!strcmp(o->skip, "static") || !strcmp(o->skip, "predictive")); }
-
-/* "predictive" and its options become the policy's text (predictor/policy.h). */
-static void compose_skip(struct ntx_options *o)
-{
-    int n = snprintf(o->skip_policy, sizeof o->skip_policy, "%s", o->skip);
-    if (o->skip_threshold >= 0)
-        n += snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, ":threshold=%g", (double)o->skip_threshold);
-    if (o->skip_most)
-        snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, "%smax=%u", o->skip_threshold >= 0 ? "," : ":", o->skip_most);
 }
 
 static char *text(const char *s) { return (char *)(s ? s : ""); }
