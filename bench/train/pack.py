@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""pack.py: from the corpus' text to rows of tokens for train.py.
+
+  pack.py CORPUS.txt --tok tok.json --out rows.npz
+
+ids [rows x 257] uint16: whole documents, <s> text </s>, packed as they fit (some are parted by an empty line instead, as in a text
+file); weight [rows x 257] uint8: how much the loss of predicting this token counts (padding 0, text 1, answers --answer)."""
+import argparse
+import random
+
+import numpy as np
+
+import bpe
+
+ROW = 257
+POOL = 64
+
+
+def document(tok, text, answer):
+    ids, weight = [bpe.BOS], [0]
+    for line in text.splitlines(keepends=True):
+        new = tok.encode(line)
+        ids += new
+        is_answer = line.startswith("A:")
+        weight += [answer if is_answer and i >= 2 else 1 for i in range(len(new))]
+    return ids + [bpe.EOS], weight + [1]
+
+
+def pack(docs, rng, newline):
+    """Yields rows: the longest document of a pool that still fits, until none does."""
+    pool, docs, more = [], iter(docs), True
+    while more or pool:
+        row, weight = [], []
+        while True:
+            while more and len(pool) < POOL:
+                d = next(docs, None)
+                more = d is not None
+                if more and len(d[0]) <= ROW:
+                    pool.append(d)
+            fits = [i for i, d in enumerate(pool) if len(d[0]) <= ROW - len(row)]
+            if not fits:
+                break
+            i = fits[0] if not row else max(fits, key=lambda i: len(pool[i][0]))
+            ids, w = pool.pop(i)
+            if row and rng.random() < 0.25:  # as in a text file: an empty line between
+                row[-1], ids, w = newline, ids[1:], w[1:]
+            row += ids
+            weight += w
+        if row:
+            yield row + [bpe.EOS] * (ROW - len(row)), weight + [0] * (ROW - len(row))
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("corpus")
+    a.add_argument("--tok", required=True)
+    a.add_argument("--out", required=True)
+    a.add_argument("--answer", type=int, default=5)
+    a.add_argument("--seed", type=int, default=1)
+    a = a.parse_args()
+    tok = bpe.Bpe(a.tok)
+    docs = (document(tok, t + "\n", a.answer) for t in open(a.corpus).read().split("\n\n") if t)
+    rows = list(pack(docs, random.Random(a.seed), tok.encode("\n")[0]))
+    ids = np.array([r[0] for r in rows], np.uint16)
+    weight = np.array([r[1] for r in rows], np.uint8)
+    np.savez(a.out, ids=ids, weight=weight)
+    print(f"{len(rows)} rows, {int((weight > 0).sum())} tokens, {100 * (weight > 0).mean():.1f} % full")
+
+
+if __name__ == "__main__":
+    main()

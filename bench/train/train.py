@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""train.py: trains a demo model for a given time; seeded, resumable.
+
+  train.py demo --rows train.npz --held held.npz --dir /tmp/demo --minutes 55
+
+The schedule is keyed to the time spent, not to steps, so that the run ends when it must on any machine: warm up, hold, then fall
+linearly to zero. DIR gets last.pt (every few minutes, and at the end; a run that finds it goes on from there) and loss.csv.
+Matrices are trained with Muon (momentum, orthogonalised by Newton-Schulz; K. Jordan 2024), the rest with AdamW."""
+import argparse
+import os
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import net
+
+LONG_FROM = 0.85  # of the time: from here on rows are joined in pairs, so that all positions of the context are seen
+
+
+class Muon:
+    """Groups parameters by shape and orthogonalises each group in one batch."""
+
+    def __init__(self, params, momentum=0.95):
+        self.groups, self.momentum = {}, momentum
+        for p in params:
+            self.groups.setdefault(tuple(p.shape), []).append(p)
+        self.state = {k: torch.zeros(len(ps), *k, device=ps[0].device) for k, ps in self.groups.items()}
+
+    @staticmethod
+    def orthogonal(g):
+        a, b, c = 3.4445, -4.7750, 2.0315
+        x = g.bfloat16()
+        tall = x.shape[-2] > x.shape[-1]
+        x = x.mT if tall else x
+        x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).contiguous()
+        for _ in range(5):
+            s = x @ x.mT
+            x = a * x + (b * s + c * (s @ s)) @ x
+        return (x.mT if tall else x).float()
+
+    @torch.no_grad()
+    def step(self, lr):
+        for k, ps in self.groups.items():
+            g = torch.stack([p.grad for p in ps])
+            m = self.state[k].lerp_(g, 1 - self.momentum)
+            u = self.orthogonal(g.lerp(m, self.momentum))
+            scale = lr * max(1, k[0] / k[1]) ** 0.5
+            for p, d in zip(ps, u):
+                p.mul_(1 - lr * 0.02).sub_(d, alpha=scale)
+
+
+def schedule(x):
+    """Factor of the learning rate at x of the time."""
+    if x < 0.02:
+        return x / 0.02
+    return 1.0 if x < 0.35 else max(0.0, (1 - x) / 0.65)
+
+
+class Rows:
+    """Batches in a seeded order; position counts rows of T = 256."""
+
+    def __init__(self, path, seed, device):
+        z = np.load(path)
+        self.ids, self.weight, self.device = z["ids"], z["weight"], device
+        self.seed = seed
+
+    def batch(self, at, n, pairs=False):
+        epoch, at = divmod(at, len(self.ids))
+        order = np.random.default_rng(self.seed + epoch).permutation(len(self.ids))
+        pick = order[np.arange(at, at + n) % len(order)]
+        ids, weight = self.ids[pick].astype(np.int64), self.weight[pick].astype(np.float32)
+        if pairs:
+            h = n // 2
+            ids = np.concatenate((ids[:h, :-1], ids[h:]), 1)
+            weight = np.concatenate((weight[:h, :-1], weight[h:]), 1)
+        ids, weight = torch.from_numpy(ids).to(self.device), torch.from_numpy(weight).to(self.device)
+        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weight[:, 1:].contiguous()
+
+
+class Run:
+    def __init__(self, a):
+        self.a = a
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        torch.manual_seed(a.seed)
+        self.shape = net.PRESETS[a.model]
+        self.net = net.Net(self.shape).to(self.device)
+        mats = [p for n, p in self.net.named_parameters() if p.ndim == 2 and n.startswith("layers")]
+        rest = [p for n, p in self.net.named_parameters() if not (p.ndim == 2 and n.startswith("layers"))]
+        self.muon = Muon(mats)
+        self.adam = torch.optim.AdamW(rest, lr=1.0, betas=(0.9, 0.95), weight_decay=0)
+        self.step, self.rows, self.spent = 0, 0, 0.0
+        self.loss = torch.compile(self.plain_loss, dynamic=False) if a.compile else self.plain_loss
+
+    def logits(self, x):
+        with torch.autocast(self.device, torch.bfloat16):
+            return self.net(x)
+
+    def plain_loss(self, x, y, w):
+        nll = F.cross_entropy(self.logits(x).float().flatten(0, 1), y.flatten(), reduction="none")
+        return (nll * w.flatten()).sum() / w.sum()
+
+    def save(self):
+        path = os.path.join(self.a.dir, "last.pt")
+        torch.save({"shape": net.shape_dict(self.shape), "net": self.net.state_dict(), "muon": self.muon.state,
+                    "adam": self.adam.state_dict(), "step": self.step, "rows": self.rows, "spent": self.spent}, path + ".new")
+        os.replace(path + ".new", path)
+
+    def resume(self):
+        path = os.path.join(self.a.dir, "last.pt")
+        if not os.path.exists(path):
+            return
+        c = torch.load(path, map_location=self.device)
+        self.net.load_state_dict(c["net"])
+        self.adam.load_state_dict(c["adam"])
+        self.muon.state = c["muon"]
+        self.step, self.rows, self.spent = c["step"], c["rows"], c["spent"]
+
+    @torch.no_grad()
+    def held(self, rows, n=32):
+        """Loss per token of the text, and the share of answers whose every token is the most likely one."""
+        x, y, w = rows.batch(0, n)
+        logits = self.logits(x).float()
+        nll = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(w)
+        right, answer = (logits.argmax(-1) == y).cpu().numpy(), (w > 1).cpu().numpy()
+        spans = good = 0
+        for r, m in zip(right, answer):
+            edge = np.flatnonzero(np.diff(np.concatenate(([0], m.astype(int), [0]))))
+            for lo, hi in zip(edge[::2], edge[1::2]):
+                spans, good = spans + 1, good + bool(r[lo:hi].all())
+        return (nll * (w > 0)).sum().item() / (w > 0).sum().item(), good / max(spans, 1)
+
+    def update(self, x, y, w, lr):
+        loss = self.loss(x, y, w)
+        loss.backward()
+        for g in self.adam.param_groups:
+            g["lr"] = lr * self.a.adam
+        self.adam.step()
+        self.muon.step(lr * self.a.muon)
+        self.net.zero_grad()
+        return loss.item()
+
+    def train(self):
+        a, budget = self.a, self.a.minutes * 60
+        train, held = Rows(a.rows, a.seed, self.device), Rows(a.held, 0, self.device)
+        os.makedirs(a.dir, exist_ok=True)
+        self.resume()
+        self.loss(*train.batch(0, a.batch)).backward()  # compiles, outside the clock
+        self.net.zero_grad()
+        last, saved = time.time(), time.time()
+        with open(os.path.join(a.dir, "loss.csv"), "a") as log:
+            if log.tell() == 0:
+                log.write("step,seconds,rows,loss,held_loss,held_answers\n")
+            while self.spent < budget:
+                x, y, w = train.batch(self.rows, a.batch, self.spent > LONG_FROM * budget)
+                loss = self.update(x, y, w, schedule(self.spent / budget))
+                self.step, self.rows = self.step + 1, self.rows + a.batch
+                if self.step % a.every == 0:
+                    h = self.held(held)
+                    log.write(f"{self.step},{self.spent:.0f},{self.rows},{loss:.4f},{h[0]:.4f},{h[1]:.4f}\n")
+                    log.flush()
+                now = time.time()
+                self.spent, last = self.spent + now - last, now
+                if now - saved > 240:
+                    self.save()
+                    saved = now
+            h = self.held(held, 96)
+            log.write(f"{self.step},{self.spent:.0f},{self.rows},{loss:.4f},{h[0]:.4f},{h[1]:.4f}\n")
+        self.save()
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("model", choices=sorted(net.PRESETS))
+    a.add_argument("--rows", required=True)
+    a.add_argument("--held", required=True)
+    a.add_argument("--dir", required=True)
+    a.add_argument("--minutes", type=float, required=True)
+    a.add_argument("--batch", type=int, default=24, help="rows of 256 tokens a step")
+    a.add_argument("--muon", type=float, default=0.02)
+    a.add_argument("--adam", type=float, default=0.003)
+    a.add_argument("--every", type=int, default=100, help="steps between lines of loss.csv")
+    a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--threads", type=int, default=2)
+    a.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
+    a = a.parse_args()
+    torch.set_num_threads(a.threads)
+    Run(a).train()
+
+
+if __name__ == "__main__":
+    main()
