@@ -22,7 +22,7 @@ static void collect(struct ntx_engine *e)
 {
     e->n_live = 0;
     for (struct ntx_session *s = e->sessions; s; s = s->next)
-        if (s->state == NTX_SESSION_RUNNING && ntx_sink_pending(s->sink) < NTX_SINK_FULL && !ntx_sink_closed(s->sink)) {
+        if (s->state == NTX_SESSION_RUNNING && ntx_sink_room(s->sink) && !ntx_sink_closed(s->sink)) {
             s->take = 0;
             e->live[e->n_live++] = s;
         }
@@ -57,13 +57,14 @@ static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
     return s->take > before;
 }
 
-/* Rows whose logits the client's sink has room for, and those before them that give none; one at least, or it would never go on. */
+/* Rows whose logits the client's sink has room for, and those before them that give none; one at least, or it would never
+ * go on. Sinks share what is free, so each gets a part of it in this pass. */
 static uint32_t sink_room(const struct ntx_engine *e, const struct ntx_session *s)
 {
     if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
         return UINT32_MAX;
     size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) : states_reply_bytes(e);
-    size_t pending = ntx_sink_pending(s->sink), room = pending < NTX_SINK_FULL ? (NTX_SINK_FULL - pending) / reply : 0;
+    size_t room = ntx_sink_room(s->sink) / e->n_live / reply;
     size_t silent = s->kind == NTX_SESSION_LOGITS && s->n_past < s->from ? s->from - s->n_past : 0;
     return (uint32_t)NTX_MAX(room + silent, (size_t)1);
 }

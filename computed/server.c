@@ -33,7 +33,7 @@ static void on_mail(void *ctx, struct ntx_mail *m)
     switch (m->kind) {
     case NTX_MAIL_REPLY:
         if (!(c = ntx__conn_of(s, m->sink))) {
-            ntx_sink_sent(m->sink, m->len);
+            ntx__conn_sent(s, m->sink, m->len);
             return;
         }
         c->requests -= m->last && c->requests;
@@ -112,6 +112,7 @@ int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct nt
     s->loop = loop;
     s->listen_fd = s->counters_fd = -1;
     s->last_held = &s->held;
+    ntx_outlet_init(&s->outlet, c->max_clients + NTX_MAX_GUESTS);
     s->started_ns = ntx_now_ns();
     s->epoch = first_epoch();
     init_timers(s);

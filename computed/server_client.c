@@ -16,7 +16,7 @@ static void on_ready(uv_poll_t *poll, int status, int events);
 static void update_poll(struct ntx_conn *c)
 {
     int events = UV_DISCONNECT;
-    if (!c->closing && ntx_sink_pending(c->sink) < NTX_SINK_FULL)
+    if (!c->closing && ntx_sink_room(c->sink))
         events |= UV_READABLE;
     if (c->out)
         events |= UV_WRITABLE;
@@ -26,12 +26,18 @@ static void update_poll(struct ntx_conn *c)
     uv_poll_start(&c->poll, events, on_ready);
 }
 
+void ntx__conn_sent(struct ntx_server *s, struct ntx_sink *sink, size_t len)
+{
+    if (ntx_sink_sent(sink, len) && s->engine)
+        ntx_engine_poke(s->engine);
+}
+
 static void drop_output(struct ntx_conn *c)
 {
     while (c->out) {
         struct ntx_out *o = c->out;
         c->out = o->next;
-        ntx_sink_sent(c->sink, o->len);
+        ntx__conn_sent(c->server, c->sink, o->len);
         free(o->buf);
         free(o);
     }
@@ -95,7 +101,7 @@ static bool write_some(struct ntx_conn *c)
         c->out = o->next;
         if (!c->out)
             c->last_out = &c->out;
-        ntx_sink_sent(c->sink, o->len);
+        ntx__conn_sent(c->server, c->sink, o->len);
         free(o->buf);
         free(o);
     }
@@ -104,13 +110,10 @@ static bool write_some(struct ntx_conn *c)
 
 static void flush(struct ntx_conn *c)
 {
-    bool was_full = ntx_sink_pending(c->sink) >= NTX_SINK_FULL;
     if (!write_some(c)) {
         ntx__conn_close(c);
         return;
     }
-    if (was_full && ntx_sink_pending(c->sink) < NTX_SINK_FULL && c->server->engine)
-        ntx_engine_poke(c->server->engine);
     if (c->closing && !c->out) {
         ntx__conn_close(c);
         return;
@@ -122,7 +125,7 @@ void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
 {
     struct ntx_out *o = calloc(1, sizeof *o);
     if (!o) {
-        ntx_sink_sent(c->sink, len);
+        ntx__conn_sent(c->server, c->sink, len);
         free(frame);
         ntx_sink_lose(c->sink);
         return;
@@ -224,7 +227,7 @@ void ntx__conn_new(struct ntx_server *s, int fd)
 {
     bool guest = s->n_conns >= s->c.max_clients;
     struct ntx_conn *c = guest && s->n_guests >= NTX_MAX_GUESTS ? NULL : calloc(1, sizeof *c);
-    if (!c || !(c->sink = ntx_sink_new(++s->last_client)) || uv_poll_init(s->loop, &c->poll, fd)) {
+    if (!c || !(c->sink = ntx_sink_new(&s->outlet, ++s->last_client)) || uv_poll_init(s->loop, &c->poll, fd)) {
         ntx_sink_unref(c ? c->sink : NULL);
         free(c);
         close(fd);

@@ -77,6 +77,7 @@ struct ntx_server {
     struct ntx_conn *conns;
     uint32_t n_conns, n_guests;      /* n_conns without guests */
     uint64_t last_client;
+    struct ntx_outlet outlet;        /* of the sinks, guests' too */
     struct ntx_held *held, **last_held;
 
     enum ntx_model_state state;
@@ -123,6 +124,7 @@ struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink)
 void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len); /* takes frame over */
 void ntx__conn_close(struct ntx_conn *c);  /* now; frees what it held */
 void ntx__conn_finish(struct ntx_conn *c); /* once its output is gone */
+void ntx__conn_sent(struct ntx_server *s, struct ntx_sink *sink, size_t len); /* a reply went out, or was thrown away */
 void ntx__conns_check(struct ntx_server *s); /* drops clients that were lost or do not read */
 void ntx__conns_drop_sink(struct ntx_server *s, struct ntx_sink *sink); /* its requests, wherever they are */
 

@@ -2,25 +2,33 @@
 
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/util.h"
 #include "proto/frame.h"
 
 struct ntx_sink {
     atomic_uint refs;
+    struct ntx_outlet *outlet;
     uint64_t client;
     atomic_size_t pending;
     atomic_bool closed, lost;
 };
 
-struct ntx_sink *ntx_sink_new(uint64_t client)
+void ntx_outlet_init(struct ntx_outlet *o, uint32_t max_clients)
+{
+    atomic_init(&o->pending, 0);
+    o->share = NTX_OUTLET_FULL / 2 / NTX_MAX(max_clients, 1u);
+}
+
+struct ntx_sink *ntx_sink_new(struct ntx_outlet *o, uint64_t client)
 {
     struct ntx_sink *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     atomic_init(&s->refs, 1);
+    s->outlet = o;
     s->client = client;
     return s;
 }
@@ -42,8 +50,25 @@ void ntx_sink_close(struct ntx_sink *s) { atomic_store(&s->closed, true); }
 bool ntx_sink_closed(const struct ntx_sink *s) { return atomic_load(&s->closed); }
 void ntx_sink_lose(struct ntx_sink *s) { atomic_store(&s->lost, true); }
 bool ntx_sink_lost(const struct ntx_sink *s) { return atomic_load(&s->lost); }
-size_t ntx_sink_pending(const struct ntx_sink *s) { return atomic_load(&s->pending); }
-void ntx_sink_sent(struct ntx_sink *s, size_t bytes) { atomic_fetch_sub(&s->pending, bytes); }
+
+static size_t less(size_t limit, size_t used) { return used < limit ? limit - used : 0; }
+
+size_t ntx_sink_room(const struct ntx_sink *s)
+{
+    size_t pending = atomic_load(&s->pending), free = less(NTX_OUTLET_FULL / 2, atomic_load(&s->outlet->pending));
+    size_t common = less(NTX_SINK_FULL, pending);
+    return NTX_MAX(less(s->outlet->share, pending), NTX_MIN(common, free));
+}
+
+bool ntx_sink_sent(struct ntx_sink *s, size_t bytes)
+{
+    struct ntx_outlet *o = s->outlet;
+    bool was_full = !ntx_sink_room(s);
+    bytes += NTX_SINK_FRAME;
+    atomic_fetch_sub(&s->pending, bytes);
+    size_t all = atomic_fetch_sub(&o->pending, bytes);
+    return was_full || (all >= NTX_OUTLET_FULL / 2 && all - bytes < NTX_OUTLET_FULL / 2);
+}
 
 struct ntx_mailbox {
     pthread_mutex_t lock;
@@ -140,7 +165,8 @@ void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_sink *sink, const Ntx__Rep
     m->kind = NTX_MAIL_REPLY;
     m->sink = ntx_sink_ref(sink);
     m->last = last;
-    atomic_fetch_add(&sink->pending, m->len);
+    atomic_fetch_add(&sink->pending, m->len + NTX_SINK_FRAME);
+    atomic_fetch_add(&sink->outlet->pending, m->len + NTX_SINK_FRAME);
     post(b, m);
 }
 

@@ -5,11 +5,16 @@
  *      +---------------- sink.pending ---------------------+
  *
  * A sink stands for one client. It is shared: the connection holds one reference, every session and every reply in flight
- * another, so that neither thread has to know whether the other is done with it. `pending` counts the bytes that are packed but
- * not yet taken by the socket: the engine lets a session rest while its client's sink is full. */
+ * another, so that neither thread has to know whether the other is done with it. `pending` counts what is packed but
+ * not yet taken by the socket: the engine lets a session rest while its client's sink is full, and its requests are not read.
+ *
+ * All sinks drain into one outlet, which bounds the sum: those of slow clients grow (to NTX_SINK_FULL each) only while half of NTX_OUTLET_FULL
+ * is free, the other half is divided into a share for each client that may connect. So no client can take the room of another, and
+ * unsent replies are at most NTX_OUTLET_FULL and a reply per client: part of the 64 MiB that the daemons may take beyond --ram. */
 #ifndef NTX_COMPUTED_SERVER_SINK_H
 #define NTX_COMPUTED_SERVER_SINK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,10 +24,18 @@
 
 /* Bytes packed for one client before its sessions rest. A single reply may go beyond it. */
 #define NTX_SINK_FULL (4u << 20)
+#define NTX_OUTLET_FULL (16u << 20)
+#define NTX_SINK_FRAME 128u /* what a reply costs beyond its bytes: the structs that carry it, the allocator's rounding */
+
+struct ntx_outlet { /* shared by all sinks; it outlives them */
+    atomic_size_t pending;
+    size_t share;
+};
+void ntx_outlet_init(struct ntx_outlet *o, uint32_t max_clients);
 
 struct ntx_sink;
 
-struct ntx_sink *ntx_sink_new(uint64_t client); /* one reference; NULL: out of memory */
+struct ntx_sink *ntx_sink_new(struct ntx_outlet *o, uint64_t client); /* one reference; NULL: out of memory */
 struct ntx_sink *ntx_sink_ref(struct ntx_sink *s);
 void ntx_sink_unref(struct ntx_sink *s); /* NULL is fine */
 uint64_t ntx_sink_client(const struct ntx_sink *s);
@@ -30,8 +43,9 @@ void ntx_sink_close(struct ntx_sink *s);       /* the client is gone: replies ar
 bool ntx_sink_closed(const struct ntx_sink *s);
 void ntx_sink_lose(struct ntx_sink *s);        /* a reply could not be packed: the connection is to be closed */
 bool ntx_sink_lost(const struct ntx_sink *s);
-size_t ntx_sink_pending(const struct ntx_sink *s);
-void ntx_sink_sent(struct ntx_sink *s, size_t bytes); /* the socket took them, or they were thrown away */
+size_t ntx_sink_room(const struct ntx_sink *s); /* bytes until it is full; 0: it is */
+/* The socket took a reply of so many bytes, or it was thrown away. True: there is room again for some sink that was full. */
+bool ntx_sink_sent(struct ntx_sink *s, size_t bytes);
 
 enum ntx_mail_kind {
     NTX_MAIL_REPLY,   /* frame for sink */

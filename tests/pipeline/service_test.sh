@@ -25,7 +25,7 @@ echo "four together read $((b1 - b0)) bytes, one alone $one"
 [ $((b1 - b0)) -le $((one * 14 / 10)) ] || fail "four clients read $((b1 - b0)) bytes, one reads $one"
 
 # A client that goes away frees what it held.
-ntx generate "A story" --raw --ignore-eos --quiet >/dev/null &
+"$NTX_BIN/ntx" generate "A story" --raw --ignore-eos --quiet >/dev/null & # itself, not a shell around it: it is killed
 p=$!
 wait_for 10 eval 'ntx status --json | grep -q "\"sessions\": *1"' || fail "session not seen"
 kill -9 $p
