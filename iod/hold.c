@@ -22,7 +22,7 @@ void ntx__hold_close(struct ntx__hold *h)
 
 struct ntx__held *ntx__hold_expect(struct ntx__hold *h, uint64_t tag)
 {
-    if (h->n == NTX_IOD_MAX_READS)
+    if (h->n == NTX_SOURCE_DEPTH)
         return NULL;
     struct ntx__held *i = &h->item[h->n++];
     *i = (struct ntx__held){.tag = tag};

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "iod/read.h"
+#include "iod/source.h"
 
 struct ntx__held {
     uint64_t tag;
@@ -19,12 +19,12 @@ struct ntx__hold {
     int timer;      /* timerfd, readable when something is due */
     uint64_t armed; /* what it is set to, 0: off */
     unsigned n;
-    struct ntx__held item[NTX_IOD_MAX_READS];
+    struct ntx__held item[NTX_SOURCE_DEPTH];
 };
 
 int ntx__hold_open(struct ntx__hold *h); /* 0, negative errno */
 void ntx__hold_close(struct ntx__hold *h);
-/* A read is on its way; NULL when NTX_IOD_MAX_READS are. The entry is good until the next take. */
+/* A read is on its way; NULL when NTX_SOURCE_DEPTH are. The entry is good until the next take. */
 struct ntx__held *ntx__hold_expect(struct ntx__hold *h, uint64_t tag);
 void ntx__hold_forget(struct ntx__hold *h, struct ntx__held *i);
 /* Its result is here. NULL: not expected. */

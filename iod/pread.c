@@ -28,9 +28,9 @@ struct pread_source {
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t work;
     bool stop;
-    struct ntx_iod_read todo[NTX_IOD_MAX_READS]; /* a ring: [first, first + n_todo) */
+    struct ntx_iod_read todo[NTX_SOURCE_DEPTH]; /* a ring: [first, first + n_todo) */
     unsigned first, n_todo;
-    struct result done[NTX_IOD_MAX_READS];
+    struct result done[NTX_SOURCE_DEPTH];
     unsigned n_done;
 };
 
@@ -62,7 +62,7 @@ static void *worker(void *arg)
         if (p->stop)
             break;
         struct ntx_iod_read rd = p->todo[p->first];
-        p->first = (p->first + 1) % NTX_IOD_MAX_READS;
+        p->first = (p->first + 1) % NTX_SOURCE_DEPTH;
         p->n_todo--;
         pthread_mutex_unlock(&p->lock);
         int32_t res = read_piece(p, &rd);
@@ -78,11 +78,11 @@ static void *worker(void *arg)
 static int pread_submit(struct ntx_source *s, const struct ntx_iod_read *rd)
 {
     struct pread_source *p = (struct pread_source *)s;
-    if (p->inflight == NTX_IOD_MAX_READS)
+    if (p->inflight == NTX_SOURCE_DEPTH)
         return -EAGAIN;
     p->inflight++;
     pthread_mutex_lock(&p->lock);
-    p->todo[(p->first + p->n_todo++) % NTX_IOD_MAX_READS] = *rd;
+    p->todo[(p->first + p->n_todo++) % NTX_SOURCE_DEPTH] = *rd;
     pthread_cond_signal(&p->work);
     pthread_mutex_unlock(&p->lock);
     return 0;
@@ -97,7 +97,7 @@ static int pread_flush(struct ntx_source *s)
 static void pread_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
 {
     struct pread_source *p = (struct pread_source *)s;
-    struct result got[NTX_IOD_MAX_READS];
+    struct result got[NTX_SOURCE_DEPTH];
     eventfd_t v;
     pthread_mutex_lock(&p->lock);
     unsigned n = p->n_done;

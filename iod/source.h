@@ -1,14 +1,16 @@
 /* source.h: where bytes come from. A source takes reads (read.h) and gives results, in any order, without blocking the event
- * loop. Two of them read (uring, pread); two are filters over another one (throttle, fault). The chain that is in use:
+ * loop. Two of them read (uring, pread); three are filters over another one (throttle, stripe, fault). The chain that is in use:
  *
- *     core -> [fault ->] [throttle ->] uring | pread -> drive
+ *     core -> [fault ->] [stripe ->] [throttle ->] uring | pread -> drives
  *
  *   uring     io_uring; registered buffers where locked memory allows. Its ring holds reads and nothing else, each submission
  *             gives exactly one completion, and it has neither DEFER_TASKRUN nor SINGLE_ISSUER: by that, computed (holding a duplicate of
  *             the ring) proves that a dead iod's reads are over.
  *   pread     threads of ours, where io_uring is refused. A killed process is not gone (pidfd, sockets) while one of its
  *             threads is inside a direct read: no read outlives it, and no proof is needed.
- *   throttle  a drive or link of a given rate: a result is held back until the bytes would have come at that rate.
+ *   throttle  a drive or link of a given rate: a result is held back until the bytes would have come at that rate. With several drives
+ *             each has that rate.
+ *   stripe    several drives that hold the same files: a read is cut, and each of them brings a part (stripe.c).
  *   fault     what drives and kernels do on bad days, for tests; its grammar is below.
  *
  * Calls are from the loop's thread. A filter owns what it lies over.
@@ -57,6 +59,8 @@ struct ntx_source;
 typedef void ntx_source_cb(void *ctx, uint64_t tag, int32_t result);
 
 #define NTX_SOURCE_MAX_FDS 4
+#define NTX_IOD_MAX_DRIVES 4                     /* that hold the same files */
+#define NTX_SOURCE_DEPTH (2 * NTX_IOD_MAX_READS) /* of uring, pread and throttle: reads are cut above them */
 
 /* An io_uring as another process needs it that has a duplicate of fd: a mapping of `bytes` at IORING_OFF_SQ_RING, in which two words
  * count the reads that the kernel took and those that are done. */
@@ -68,7 +72,7 @@ struct ntx_source_ring {
 
 struct ntx_source_ops {
     const char *name;
-    /* Takes a read; at most NTX_IOD_MAX_READS may be unfinished. It need not start before flush. 0, -EAGAIN full. */
+    /* Takes a read; at most NTX_IOD_MAX_READS may be unfinished (NTX_SOURCE_DEPTH below a stripe). It need not start before flush. 0, -EAGAIN full. */
     int (*submit)(struct ntx_source *s, const struct ntx_iod_read *rd);
     /* Starts what was submitted, in one system call where that is possible. Negative errno: try again later; nothing is lost. */
     int (*flush)(struct ntx_source *s);
@@ -96,6 +100,10 @@ int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, 
 int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, struct ntx_err *err);
 /* Filters take `over` over on success. */
 int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_source **out, struct ntx_err *err);
+/* A rate for each of n_drives, of which each has n_files files (as for stripe). */
+int ntx_source_throttle_each(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, struct ntx_source **out,
+                             struct ntx_err *err);
+int ntx_source_stripe(struct ntx_source *over, unsigned n_drives, unsigned n_files, struct ntx_source **out, struct ntx_err *err);
 int ntx_source_fault(struct ntx_source *over, const char *rules, uint32_t start, uint32_t block, struct ntx_source **out, struct ntx_err *err);
 
 /* "auto", "uring" or "pread" ("" is auto). auto takes pread where io_uring is refused, and says so in note. */

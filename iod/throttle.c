@@ -15,8 +15,9 @@
 struct throttle {
     struct ntx_source base;
     struct ntx_source *over;
-    double ns_per_byte;
-    double busy_until; /* ns: the imaginary drive's last byte */
+    unsigned n_files; /* of a drive */
+    double ns_per_byte[NTX_IOD_MAX_DRIVES];
+    double busy_until[NTX_IOD_MAX_DRIVES]; /* ns: the imaginary drive's last byte */
     uint64_t credit;   /* ns */
     struct ntx__hold hold;
 };
@@ -32,9 +33,9 @@ static int throttle_submit(struct ntx_source *s, const struct ntx_iod_read *rd)
         ntx__hold_forget(&t->hold, i);
         return rc;
     }
-    double now = (double)ntx_now_ns();
-    t->busy_until = NTX_MAX(t->busy_until, now - (double)t->credit) + rd->len * t->ns_per_byte;
-    i->due = (uint64_t)t->busy_until;
+    double now = (double)ntx_now_ns(), *until = &t->busy_until[rd->file / t->n_files % NTX_IOD_MAX_DRIVES];
+    *until = NTX_MAX(*until, now - (double)t->credit) + rd->len * t->ns_per_byte[rd->file / t->n_files % NTX_IOD_MAX_DRIVES];
+    i->due = (uint64_t)*until;
     return 0;
 }
 
@@ -95,14 +96,25 @@ static const struct ntx_source_ops throttle_ops = {
 
 int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_source **out, struct ntx_err *err)
 {
-    if (!(bytes_per_s >= 1))
-        return ntx_err_set(err, -EINVAL, "rate of %g bytes per second: expected at least 1", bytes_per_s);
+    return ntx_source_throttle_each(over, &bytes_per_s, 1, NTX_MAX_FILES, out, err);
+}
+
+int ntx_source_throttle_each(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, struct ntx_source **out,
+                             struct ntx_err *err)
+{
+    if (!n_drives || n_drives > NTX_IOD_MAX_DRIVES || !n_files)
+        return ntx_err_set(err, -EINVAL, "%u drives: expected 1 to %d", n_drives, NTX_IOD_MAX_DRIVES);
+    for (unsigned d = 0; d < n_drives; d++)
+        if (!(bytes_per_s[d] >= 1))
+            return ntx_err_set(err, -EINVAL, "rate of %g bytes per second: expected at least 1", bytes_per_s[d]);
     struct throttle *t = calloc(1, sizeof(*t));
     if (!t)
         return ntx_err_set(err, -ENOMEM, "no memory for a byte source");
     t->base.ops = &throttle_ops;
     t->over = over;
-    t->ns_per_byte = 1e9 / bytes_per_s;
+    t->n_files = n_files;
+    for (unsigned d = 0; d < n_drives; d++)
+        t->ns_per_byte[d] = 1e9 / bytes_per_s[d];
     t->credit = CREDIT_NS;
     int rc = ntx__hold_open(&t->hold);
     if (rc) {

@@ -153,7 +153,7 @@ int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, 
     u->base.ops = &uring_ops;
     u->r = r;
     u->files = f;
-    int rc = io_uring_queue_init(NTX_IOD_MAX_READS, &u->ring, 0);
+    int rc = io_uring_queue_init(NTX_SOURCE_DEPTH, &u->ring, 0);
     if (rc) {
         free(u);
         return ntx_err_set(err, rc, "io_uring is refused here: %s", strerror(-rc));

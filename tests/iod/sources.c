@@ -1,4 +1,4 @@
-/* Each source on a real file, against the file's known bytes; then the filters over them. */
+/* Each source on a real file, against the file's known bytes; then the filters over them, alone and one over the other. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -172,8 +172,8 @@ struct instant {
     struct ntx_source base;
     int event;
     unsigned n;
-    uint64_t tag[NTX_IOD_MAX_READS];
-    int32_t res[NTX_IOD_MAX_READS];
+    uint64_t tag[NTX_SOURCE_DEPTH];
+    int32_t res[NTX_SOURCE_DEPTH];
 };
 
 static int instant_submit(struct ntx_source *s, const struct ntx_iod_read *rd)
@@ -228,6 +228,108 @@ static void test_throttle(double rate, unsigned n, uint32_t len)
     }
     CHECK_MSG(got > 0.97 * rate && got < 1.03 * rate, "%.4f GB/s in place of %.4f", got / 1e9, rate / 1e9);
     teardown(&b);
+}
+
+/* ---- several drives that hold the same file */
+
+static void add_copies(struct bench *b, unsigned n)
+{
+    char note[256];
+    for (; b->files.n < n; b->files.n++)
+        b->files.fd[b->files.n] = temp_file(NULL, FILE_BYTES);
+    ntx_iod_files_prepare(&b->files, 4096, note, sizeof(note));
+}
+
+static void close_copies(struct bench *b)
+{
+    for (unsigned i = 1; i < b->files.n; i++)
+        if (b->files.fd[i] >= 0)
+            close(b->files.fd[i]);
+    teardown(b);
+}
+
+static void read_one(struct bench *b, struct ntx_iod_read rd, int32_t expect)
+{
+    b->n_results = 0;
+    CHECK_EQ(b->s->ops->submit(b->s, &rd), 0);
+    CHECK_EQ(b->s->ops->flush(b->s), 0);
+    wait_results(b, 1);
+    CHECK_EQ(b->result[0].tag, rd.tag);
+    CHECK_EQ(b->result[0].res, expect);
+    if (expect > 0)
+        CHECK(temp_same(b->r.base + rd.dest, rd.offset, (uint32_t)expect));
+}
+
+/* The right bytes in the right places, whatever the size, the file's end included. */
+static void test_stripe_bytes(const char *which, unsigned drives)
+{
+    struct bench b;
+    struct ntx_err err = {0};
+    char note[256];
+    setup(&b, temp_file(NULL, FILE_BYTES));
+    add_copies(&b, drives);
+    CHECK_MSG(!ntx_source_open(which, &b.r, &b.files, &b.s, note, sizeof(note), &err), "%s", err.text);
+    CHECK_EQ(ntx_source_stripe(b.s, 0, 1, &b.s, &err), -EINVAL);
+    CHECK_EQ(ntx_source_stripe(b.s, drives, 1, &b.s, &err), 0);
+    uint64_t offset = 0, end = NTX_ROUND_UP(FILE_BYTES, 4096);
+    for (unsigned n = 0; offset < end; n++) {
+        uint32_t len = (uint32_t)NTX_MIN(4096ull * (1 + n * 61 % 1024), end - offset);
+        struct ntx_iod_read rd = at(n, offset, b.r.hdr->off_slots, len);
+        read_one(&b, rd, (int32_t)rd.expect);
+        offset += len;
+    }
+    CHECK_EQ(b.s->ops->inflight(b.s), 0);
+    close_copies(&b);
+}
+
+/* A drive that fails is noticed once; from then on the others do its work. */
+static void test_stripe_failure(void)
+{
+    struct bench b;
+    struct ntx_err err = {0};
+    setup(&b, temp_file(NULL, FILE_BYTES));
+    add_copies(&b, 2);
+    close(b.files.fd[1]);
+    b.files.fd[1] = -1;
+    CHECK_EQ(ntx_source_pread(&b.r, &b.files, &b.s, &err), 0);
+    CHECK_EQ(ntx_source_stripe(b.s, 2, 1, &b.s, &err), 0);
+    read_one(&b, at(1, 0, b.r.hdr->off_slots, SLOT), -EBADF);
+    for (unsigned i = 0; i < 6; i++)
+        read_one(&b, at(2 + i, (uint64_t)i * SLOT, b.r.hdr->off_slots, SLOT), SLOT);
+    close_copies(&b);
+}
+
+/* Rates add up, those of unlike drives too. */
+static void test_stripe_rate(const double *rates, unsigned n, double least)
+{
+    struct bench b;
+    struct ntx_err err = {0};
+    struct instant t = {.base.ops = &instant_ops, .event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    double sum = 0, got = 0;
+    setup(&b, temp_file(NULL, FILE_BYTES));
+    CHECK_EQ(ntx_source_throttle_each(&t.base, rates, n, 1, &b.s, &err), 0);
+    CHECK_EQ(ntx_source_stripe(b.s, n, 1, &b.s, &err), 0);
+    for (unsigned d = 0; d < n; d++)
+        sum += rates[d];
+    for (int tries = 0; tries < 3 && !(got > least * sum && got < 1.03 * sum); tries++) {
+        got = 400.0 * SLOT / (double)stream(&b, 400, SLOT, 8) * 1e9;
+        printf("stripe of %u drives, %.2f GB/s together: %.4f GB/s\n", n, sum / 1e9, got / 1e9);
+    }
+    CHECK_MSG(got > least * sum && got < 1.03 * sum, "%.4f GB/s in place of %.4f", got / 1e9, sum / 1e9);
+    teardown(&b);
+}
+
+static void test_stripes(bool uring)
+{
+    for (unsigned drives = 1; drives <= 3; drives++) {
+        test_stripe_bytes("pread", drives);
+        if (uring)
+            test_stripe_bytes("uring", drives);
+    }
+    test_stripe_failure();
+    test_stripe_rate((double[]){5e8, 5e8}, 2, 0.97);
+    test_stripe_rate((double[]){5e8, 5e8, 5e8}, 3, 0.97);
+    test_stripe_rate((double[]){8e8, 4e8}, 2, 0.93);
 }
 
 static void over_fault(struct bench *b, const char *rules)
@@ -374,6 +476,7 @@ int main(void)
         if (uring)
             test_bytes("uring", "/dev/shm", false);
     }
+    test_stripes(uring);
     test_throttle(1e8, 200, 262144);
     test_throttle(3.3e9, 2000, 1048576);
     test_throttle(6.5e9, 4000, 1048576);
