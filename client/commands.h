@@ -39,6 +39,8 @@ struct ntx_model_files {
     struct ntx_gguf *gguf;
 };
 int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err);
+/* The files of --also, in order; whether they are the same bytes is for computed to see. No header is read. */
+int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out, struct ntx_err *err);
 void ntx_model_files_close(struct ntx_model_files *f);
 
 /* The tokens of a text file, malloc'd; *bos: the token that a text begins with, -1 where there is none. */

@@ -56,26 +56,44 @@ static int check_options(const struct ntx_options *o, struct ntx_err *err)
     return 0;
 }
 
-int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
+/* The Load request with all descriptors: the model's, then those of its copies. */
+static int send_load(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint64_t *id, struct ntx_err *err)
 {
     Ntx__Load load = NTX__LOAD__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
-    int fds[sizeof f->fds / sizeof *f->fds + 1], sidecar = -1;
-    int rc = check_options(o, err);
-    if (rc || (rc = ntx_sidecar_open(o, f, &sidecar, err)))
+    struct ntx_model_files copies;
+    int fds[2 * sizeof f->fds / sizeof *f->fds + 1], sidecar = -1;
+    char *names[2 * sizeof f->fds / sizeof *f->fds];
+    int rc = ntx_model_copies_open(o, f, &copies, err);
+    if (rc)
         return rc;
+    unsigned n = f->n + copies.n;
     memcpy(fds, f->fds, f->n * sizeof *fds);
-    fds[f->n] = sidecar;
+    memcpy(names, f->names, f->n * sizeof *names);
+    memcpy(fds + f->n, copies.fds, copies.n * sizeof *fds);
+    memcpy(names + f->n, copies.names, copies.n * sizeof *names);
     ntx_options_load(o, &load);
-    load.sidecar = sidecar >= 0;
-    load.names = (char **)f->names;
-    load.n_names = f->n;
-    q.body_case = NTX__REQUEST__BODY_LOAD;
-    q.load = &load;
-    rc = ntx_client_send(c, &q, fds, f->n + load.sidecar, &id, err);
+    if (!(rc = ntx_sidecar_open(o, f, &sidecar, err))) {
+        fds[n] = sidecar;
+        load.sidecar = sidecar >= 0;
+        load.names = names;
+        load.n_names = n;
+        q.body_case = NTX__REQUEST__BODY_LOAD;
+        q.load = &load;
+        rc = ntx_client_send(c, &q, fds, n + load.sidecar, id, err);
+    }
     if (sidecar >= 0)
         close(sidecar);
+    ntx_model_files_close(&copies);
+    return rc;
+}
+
+int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
+{
+    uint64_t id;
+    int rc = check_options(o, err);
+    if (!rc)
+        rc = send_load(c, o, f, &id, err);
     for (bool done = false; !rc && !done;) {
         Ntx__Reply *r;
         if ((rc = ntx_client_next(c, id, -1, &r, err)))

@@ -23,33 +23,38 @@ static int open_part(const char *path, int *fd, struct ntx_err *err)
     return 0;
 }
 
-int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err)
+/* Appends all parts of a model. */
+static int open_parts(const char *path, struct ntx_model_files *m, struct ntx_err *err)
 {
-    struct ntx_model_files m = {0};
     char **paths = NULL;
-    int n, rc = 0;
+    int rc = 0, probe;
     /* The first part opens first, so that a wrong path is named as it was given. */
-    int probe;
     if ((rc = open_part(path, &probe, err)))
         return rc;
     close(probe);
-    n = ntx_gguf_split_paths(path, &paths, err);
+    int n = ntx_gguf_split_paths(path, &paths, err);
     if (n < 0)
         return n;
-    if (n > (int)(sizeof m.fds / sizeof *m.fds))
+    if (n + m->n > sizeof m->fds / sizeof *m->fds)
         rc = ntx_err_set(err, -E2BIG, "%s: %d parts are too many; 128 is the most", path, n);
     for (int i = 0; i < n && !rc; i++) {
-        if ((rc = open_part(paths[i], &m.fds[i], err)))
+        if ((rc = open_part(paths[i], &m->fds[m->n], err)))
             break;
         char *real = realpath(paths[i], NULL); /* relative paths are the client's: the daemon's messages need the whole */
-        m.names[i] = real ? real : strdup(paths[i]);
-        m.n++;
+        m->names[m->n++] = real ? real : strdup(paths[i]);
     }
-    if (!rc)
-        rc = ntx_gguf_open(m.fds, m.n, (const char *const *)m.names, &m.gguf, err);
     for (int i = 0; i < n; i++)
         free(paths[i]);
     free(paths);
+    return rc;
+}
+
+int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err)
+{
+    struct ntx_model_files m = {0};
+    int rc = open_parts(path, &m, err);
+    if (!rc)
+        rc = ntx_gguf_open(m.fds, m.n, (const char *const *)m.names, &m.gguf, err);
     if (rc) {
         ntx_model_files_close(&m);
         return rc;
@@ -80,6 +85,26 @@ int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *
         return ntx_err_set(err, -EINVAL, "%s: not a regular file", name);
     }
     *fd = at;
+    return 0;
+}
+
+/* The copies of a model, without those that f has. */
+int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out, struct ntx_err *err)
+{
+    struct ntx_model_files m = {0};
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < o->n_also; i++) {
+        rc = open_parts(o->also[i], &m, err);
+        if (!rc && m.n != f->n * (i + 1))
+            rc = ntx_err_set(err, -EINVAL, "%s: not as many parts as %s", o->also[i], f->names[0]);
+    }
+    if (!rc && m.n + f->n > sizeof m.fds / sizeof *m.fds)
+        rc = ntx_err_set(err, -E2BIG, "%s: %u copies of %u parts are too many files", f->names[0], o->n_also + 1, f->n);
+    if (rc) {
+        ntx_model_files_close(&m);
+        return rc;
+    }
+    *out = m;
     return 0;
 }
 

@@ -16,6 +16,7 @@ enum {
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
     O_SIDECAR, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
     O_EPOCHS, O_SHARE, O_PRECISION,
+    O_ALSO,
 };
 
 static const struct argp_option load_options[] = {
@@ -24,7 +25,8 @@ static const struct argp_option load_options[] = {
     {"ctx", O_CTX, "N", 0, "tokens of context (default: the smallest of the model's own, 4096, and what a quarter of --ram holds)", 0},
     {"threads", O_THREADS, "N", 0, "compute threads (default: all cores)", 0},
     {"backend", O_BACKEND, "NAME", 0, "auto, cpu or cuda (default auto)", 0},
-    {"link", O_LINK, "nvme=RATE", 0, "emulate a slower drive: bytes per second, as 3.3G", 0},
+    {"link", O_LINK, "nvme=RATE", 0, "emulate a slower drive: bytes per second, as 3.3G (of each, with --also)", 0},
+    {"also", O_ALSO, "PATH", 0, "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up", 0},
     {"kernel", O_KERNEL, "NAME", 0, "force an instruction set: generic, avx2, avx512 or amx", 0},
     {"source", O_SOURCE, "NAME", 0, "how iod reads: auto, uring or pread", 0},
     {"skip", O_SKIP, "POLICY", 0, "layer skip (lossy): off, static or predictive (both from a sidecar that `ntx calibrate` made); random:P,FIRST-LAST[,SEED] and "
@@ -180,6 +182,11 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     case O_THREADS: o->threads = count_arg(arg, 1, st); return 0;
     case O_BACKEND: backend_arg(arg, o, st); return 0;
     case O_LINK: link_arg(arg, o, st); return 0;
+    case O_ALSO:
+        if (o->n_also == NTX_MAX_ALSO)
+            argp_error(st, "--also may be given %d times", NTX_MAX_ALSO);
+        o->also[o->n_also++] = arg;
+        return 0;
     case O_KERNEL: o->kernel = arg; return 0;
     case O_SOURCE: o->source = arg; return 0;
     case O_SKIP: o->skip = arg; return 0;
@@ -366,6 +373,7 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
     m->skip_kv = text(o->skip_kv);
     m->study = o->study;
     m->max_rows = o->max_rows;
+    m->copies = o->n_also + 1;
 }
 
 void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m)

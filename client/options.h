@@ -11,6 +11,7 @@
 
 #define NTX_MAX_STOPS 16
 #define NTX_MAX_ARGS 2
+#define NTX_MAX_ALSO 3
 
 struct ntx_options {
     const char *args[NTX_MAX_ARGS];
@@ -25,6 +26,8 @@ struct ntx_options {
     uint32_t skip_most, skip_verify;
     bool skip_adapt, study;
     char skip_policy[128]; /* what these make of `skip` */
+    const char *also[NTX_MAX_ALSO];
+    unsigned n_also;
     /* generating */
     uint32_t n;
     float temp, top_p, min_p, repeat_penalty;

@@ -24,6 +24,7 @@ struct key {
 #define FIELD(f) offsetof(struct ntx_config, f), sizeof(((struct ntx_config *)0)->f)
 static const struct key keys[] = {
     {"model", "path", PATH, FIELD(model), 0, 0, NULL},
+    {"model", "also", PATH, FIELD(also), 0, 0, NULL},
     {"model", "ram", SIZE, FIELD(ram), 0, 0, NULL},
     {"model", "ctx", COUNT, FIELD(ctx), 0, 1 << 24, NULL},
     {"model", "threads", COUNT, FIELD(threads), 0, 1024, NULL},

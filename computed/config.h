@@ -19,6 +19,7 @@
 struct ntx_config {
     /* [model]: zero or "" leaves the choice to the load (Load in proto/ntx.proto has the same fields) */
     char model[4096];       /* absolute path of the GGUF to load at start, "" for none */
+    char also[4096];        /* the same model on another drive, "" for none */
     uint64_t ram;           /* bytes, 0: the default of --ram */
     uint32_t ctx;           /* tokens per session */
     uint32_t threads;

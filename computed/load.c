@@ -33,54 +33,6 @@ static uint32_t online_cpus(void)
     return sched_getaffinity(0, sizeof set, &set) ? 1 : (uint32_t)NTX_MAX(CPU_COUNT(&set), 1);
 }
 
-/* A path is opened with all its parts, as a client would have done it. */
-static int open_path(struct ntx_load_request *r, struct ntx_err *err)
-{
-    char **paths = NULL;
-    int n = ntx_gguf_split_paths(r->path, &paths, err), rc = n < 0 ? n : 0;
-    if (n > NTX_MAX_FILES)
-        rc = ntx_err_set(err, -E2BIG, "%s: %d parts, at most %d are supported", r->path, n, NTX_MAX_FILES);
-    for (int i = 0; i < n; i++) {
-        int fd = rc ? -1 : open(paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (!rc && fd < 0)
-            rc = ntx_err_set(err, -errno, "%s: cannot open the model: %s", paths[i], strerror(errno));
-        if (rc) {
-            free(paths[i]);
-            continue;
-        }
-        r->fds[r->n_files] = fd;
-        r->names[r->n_files++] = paths[i];
-    }
-    free(paths);
-    return rc;
-}
-
-static int check_file(int fd, const char *name, struct stat *st, struct ntx_err *err)
-{
-    int flags = fcntl(fd, F_GETFL);
-    if (fstat(fd, st))
-        return ntx_err_set(err, -errno, "%s: %s", name, strerror(errno));
-    if (!S_ISREG(st->st_mode))
-        return ntx_err_set(err, -EINVAL, "%s: not a regular file", name);
-    if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
-        return ntx_err_set(err, -EBADF, "%s: not open for reading", name);
-    return 0;
-}
-
-static int take_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
-{
-    int rc = r->n_files ? 0 : open_path(r, err);
-    for (unsigned i = 0; !rc && i < r->n_files; i++)
-        rc = check_file(r->fds[i], r->names[i], &l->stamps[i], err);
-    if (rc)
-        return rc;
-    memcpy(l->fds, r->fds, sizeof l->fds);
-    memcpy(l->names, r->names, sizeof l->names);
-    l->n_files = r->n_files;
-    r->n_files = 0;
-    return 0;
-}
-
 static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     if (r->backend && *r->backend && strcmp(r->backend, "auto") && strcmp(r->backend, "cpu"))
@@ -189,7 +141,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         return ntx_err_set(err, -ENOMEM, "no memory");
     l->wake_fd = -1;
     l->region.fd = l->sidecar_fd = -1;
-    int rc = take_files(r, l, err);
+    int rc = ntx__load_files(r, l, err);
     if (!rc)
         rc = pick_kernel(r, l, err);
     if (!rc)
@@ -273,7 +225,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     ntx_tokenizer_free(l->tok);
     ntx_model_free(l->model);
     ntx_gguf_free(l->gguf);
-    for (unsigned i = 0; i < l->n_files; i++) {
+    for (unsigned i = 0; i < l->n_fds; i++) {
         close(l->fds[i]);
         free(l->names[i]);
     }
@@ -294,7 +246,7 @@ static bool same_time(struct timespec a, struct timespec b)
 int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err)
 {
     struct stat now;
-    for (unsigned i = 0; i < l->n_files; i++) {
+    for (unsigned i = 0; i < l->n_fds; i++) {
         const struct stat *was = &l->stamps[i];
         if (fstat(l->fds[i], &now))
             return ntx_err_set(err, -errno, "%s: %s", l->names[i], strerror(errno));

@@ -25,14 +25,18 @@
 #include "shm/counters.h"
 #include "shm/region.h"
 
+#define NTX_MAX_COPIES 4 /* NTX_IOD_MAX_DRIVES */
 #define NTX_LOAD_SESSIONS_MIN 4
 #define NTX_LOAD_SESSIONS_MAX 32
 
 struct ntx_load_request {
     char *path;                /* opened here when there are no descriptors */
+    char *also[NTX_MAX_COPIES]; /* and further copies of it */
+    unsigned n_also;
     char *names[NTX_MAX_FILES]; /* of the parts, for messages */
-    int fds[NTX_MAX_FILES];    /* owned: closed with the request, or taken by the model */
-    unsigned n_files;
+    int fds[NTX_MAX_FILES];    /* owned: closed with the request, or taken by the model. The parts, copy by copy */
+    unsigned n_files;          /* in all */
+    unsigned copies;
     uint64_t ram_bytes;        /* 0: what this machine has left */
     uint64_t reclaim_bytes;    /* what the model that this one replaces gives back first */
     uint32_t ctx, threads, sessions, max_rows, ring_slots;
@@ -50,7 +54,8 @@ struct ntx_loaded {
     char *names[NTX_MAX_FILES];
     int fds[NTX_MAX_FILES];
     struct stat stamps[NTX_MAX_FILES]; /* as they were when the header was read */
-    unsigned n_files;
+    unsigned n_files;                  /* parts of the model: the first of the descriptors */
+    unsigned n_fds;                    /* with all copies of them, which iod reads as several drives */
     struct ntx_gguf *gguf;
     struct ntx_model *model;
     struct ntx_tokenizer *tok;
@@ -88,6 +93,9 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
 int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *counters, struct ntx_err *err);
 int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err);
 void ntx_loaded_free(struct ntx_loaded *l); /* no thread and no worker uses it any more */
+
+/* load_files.c: opens or takes over the request's files; each copy must be the same files as the first. */
+int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
 
 /* -ESTALE with the file's name when a file is not any more what it was when its header was read. */
 int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err);

@@ -44,6 +44,9 @@ static int copy_strings(struct ntx_load_request *r, const Ntx__Load *m, struct n
     for (unsigned i = 0; i < r->n_files; i++)
         if (copy(&r->names[i], i < m->n_names ? m->names[i] : "the model"))
             return ntx_err_set(err, -ENOMEM, "no memory");
+    for (; r->n_also < m->n_also; r->n_also++)
+        if (copy(&r->also[r->n_also], m->also[r->n_also]))
+            return ntx_err_set(err, -ENOMEM, "no memory");
     return m->path && *m->path && copy(&r->path, m->path) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
 }
 
@@ -70,6 +73,7 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     r->n_files = n_fds;
     r->sidecar_fd = -1;
     take_skip(r, m);
+    r->copies = m->copies ? m->copies : 1;
     r->ram_bytes = m->ram_bytes;
     r->ctx = m->ctx;
     r->threads = m->threads;
@@ -97,6 +101,8 @@ void ntx_load_request_free(struct ntx_load_request *r)
         close(r->fds[i]);
         free(r->names[i]);
     }
+    for (unsigned i = 0; i < r->n_also; i++)
+        free(r->also[i]);
     if (r->sidecar_fd >= 0)
         close(r->sidecar_fd);
     char *strings[] = {r->skip_kv, r->path, r->backend, r->kernel, r->source, r->iod_fault, r->predictor_fault, r->policy};

@@ -142,10 +142,13 @@ static int read_config(struct app *a, const struct args *args, struct ntx_err *e
 }
 
 /* What the configuration says of loads. The strings stay the configuration's. */
-static Ntx__Load load_defaults(struct ntx_config *c)
+static Ntx__Load load_defaults(struct ntx_config *c, char **also)
 {
     Ntx__Load m = NTX__LOAD__INIT;
     m.path = c->model;
+    *also = c->also;
+    m.also = also;
+    m.n_also = *c->also ? 1 : 0;
     m.ram_bytes = c->ram;
     m.ctx = c->ctx;
     m.threads = c->threads;
@@ -162,7 +165,8 @@ static Ntx__Load load_defaults(struct ntx_config *c)
 /* Starts up, serves until the end. */
 static int serve(struct app *a, const struct args *args, const char *dir, struct ntx_err *err)
 {
-    Ntx__Load load = load_defaults(&a->config);
+    char *also;
+    Ntx__Load load = load_defaults(&a->config, &also);
     struct ntx_server_config c = {
         .dir = dir,
         .service = args->service,
@@ -174,8 +178,10 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         .defaults = &load,
     };
     a->grace_ms = args->service ? a->config.stop_grace_ms : CAPTIVE_GRACE_MS;
-    if (args->model)
+    if (args->model) {
         load.path = (char *)(uintptr_t)args->model;
+        load.n_also = 0;
+    }
     load.fault = (char *)(uintptr_t)(args->fault ? args->fault : "");
     int rc = ntx_server_new(&a->loop, &c, &a->server, err);
     if (rc)

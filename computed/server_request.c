@@ -158,8 +158,11 @@ static void load(struct ntx_conn *c, Ntx__Request *req)
     int rc = 0;
     if (!n && m.path && *m.path && s->c.service) /* it would be opened with the daemon's rights, which are not the client's */
         rc = ntx_err_set(&err, -EPERM, "a client passes the model's descriptors, not its path");
-    if (!n && !(m.path && *m.path) && s->c.defaults)
+    if (!n && !(m.path && *m.path) && s->c.defaults) {
         m.path = s->c.defaults->path;
+        m.also = s->c.defaults->also;
+        m.n_also = s->c.defaults->n_also;
+    }
     if (!rc)
         rc = ntx_load_request_new(&m, c->fds, n, &r, &err);
     if (rc) {

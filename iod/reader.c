@@ -264,9 +264,15 @@ static int choose_source(struct ntx_reader *r, const char *which, struct ntx_err
 
 static int add_filters(struct ntx_reader *r, const struct ntx_reader_config *c, struct ntx_err *err)
 {
-    int rc = 0;
-    if (c->rate_bps > 0)
-        rc = ntx_source_throttle(r->source, c->rate_bps, &r->source, err);
+    unsigned n_files = r->region.hdr->n_files, drives = r->files.n / n_files;
+    double rates[NTX_IOD_MAX_DRIVES];
+    int rc = drives > NTX_IOD_MAX_DRIVES ? ntx_err_set(err, -E2BIG, "%u copies of the model: at most %d can be read", drives, NTX_IOD_MAX_DRIVES) : 0;
+    for (unsigned d = 0; d < NTX_IOD_MAX_DRIVES; d++)
+        rates[d] = c->rate_bps;
+    if (!rc && c->rate_bps > 0)
+        rc = ntx_source_throttle_each(r->source, rates, drives, n_files, &r->source, err);
+    if (!rc && drives > 1)
+        rc = ntx_source_stripe(r->source, drives, n_files, &r->source, err);
     if (!rc && *c->fault)
         rc = ntx_source_fault(r->source, c->fault, c->start, r->region.hdr->block, &r->source, err);
     return rc;
@@ -275,7 +281,7 @@ static int add_filters(struct ntx_reader *r, const struct ntx_reader_config *c, 
 void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *c)
 {
     struct ntx_err err = {0};
-    struct ntx_iod_limits limits = {c->inflight_bytes, c->piece_bytes};
+    struct ntx_iod_limits limits = {c->inflight_bytes * (r->files.n / r->region.hdr->n_files), c->piece_bytes}; /* for each drive */
     struct ntx_iod_hooks hooks = {.ctx = r, .state = on_word, .failed = on_failed};
     if (r->core || r->stopping)
         return;
@@ -297,7 +303,7 @@ void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *
         return;
     }
     ntx_log(NTX_LOG_INFO, "reading with %s, at most %" PRIu64 " KiB in flight in pieces of %" PRIu64 " KiB", r->source->ops->name,
-            c->inflight_bytes >> 10, c->piece_bytes >> 10);
+            limits.inflight_bytes >> 10, c->piece_bytes >> 10);
     pump(r);
 }
 
@@ -317,8 +323,8 @@ static int open_parts(struct ntx_reader *r, int region_fd, uint64_t epoch, struc
     int rc = ntx_region_attach(region_fd, true, &r->region, err);
     if (rc)
         return rc;
-    if (r->region.hdr->epoch != epoch || r->region.hdr->n_files != r->files.n)
-        return ntx_err_set(err, -ESTALE, "the region is of another epoch, or of %u files in place of %u", r->region.hdr->n_files, r->files.n);
+    if (r->region.hdr->epoch != epoch || r->files.n % r->region.hdr->n_files)
+        return ntx_err_set(err, -ESTALE, "the region is of another epoch, or of %u files, of which %u are no copies", r->region.hdr->n_files, r->files.n);
     ntx_iod_files_prepare(&r->files, r->region.hdr->block, r->note, sizeof(r->note));
     rc = ntx_source_open("auto", &r->region, &r->files, &r->source, note, sizeof(note), err);
     if (rc)

@@ -9,6 +9,7 @@
 
 #define MAX_PARTS 100u
 #define MAX_PATH 4096u
+#define MAX_COPIES 4u     /* of a model: as many drives as iod reads from */
 #define MAX_WORD 64u      /* names of back ends, kernels, sources, roles */
 #define MAX_OPTION 4096u  /* fault and policy texts, stop strings */
 #define MAX_TOKENS (4u << 20)
@@ -48,6 +49,11 @@ static bool load_ok(const Ntx__Load *m)
 {
     if (!m || m->n_names > MAX_PARTS)
         return false;
+    if (m->copies > MAX_COPIES || m->n_also >= MAX_COPIES)
+        return false;
+    for (size_t i = 0; i < m->n_also; i++)
+        if (!ntx__text_fits(m->also[i], MAX_PATH))
+            return false;
     for (size_t i = 0; i < m->n_names; i++)
         if (!ntx__text_fits(m->names[i], MAX_PATH))
             return false;
