@@ -71,7 +71,8 @@ static int default_socket(char *path, size_t n, struct ntx_err *err)
     if (rc)
         return rc;
     snprintf(path, n, "%s/ntx.sock", dir);
-    if (!getenv("NTX_RUNTIME") && access(path, F_OK) && !access("/run/ntx/ntx.sock", F_OK))
+    /* A service that may not be looked at is there, too: whoever is not of its group is to be told that. */
+    if (!getenv("NTX_RUNTIME") && access(path, F_OK) && (!access("/run/ntx/ntx.sock", F_OK) || errno == EACCES))
         snprintf(path, n, "/run/ntx/ntx.sock");
     return 0;
 }

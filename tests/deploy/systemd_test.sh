@@ -1,0 +1,115 @@
+#!/bin/bash
+# The service as strangers run it: systemd is PID 1 of a machine made of namespaces (systemd_root.sh), ntx is installed there, a member
+# of the group ntx has text written while daemons are killed, an outsider is refused, and a stop leaves nothing behind.
+. "$(dirname "$0")/../pipeline/lib.sh"
+here=$(dirname "$(realpath "$0")")
+[ "$(id -u)" = 0 ] || skip "needs root"
+[ -x /lib/systemd/systemd ] && command -v nsenter systemd-sysusers >/dev/null || skip "no systemd here"
+nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init' && skip "sanitizers do not run with the units' restrictions"
+unshare --fork --pid --mount --uts --ipc --net --cgroup --mount-proc true 2>/dev/null || skip "namespaces are refused here"
+
+# A cgroup of its own, in the hierarchy by which systemd follows processes.
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    cgroup=/sys/fs/cgroup/ntx-test-$$ NTX_CGROUP=2
+elif [ -d /sys/fs/cgroup/systemd ]; then
+    cgroup=/sys/fs/cgroup/systemd/ntx-test-$$ NTX_CGROUP=1
+else
+    skip "no cgroup hierarchy for systemd here"
+fi
+mkdir "$cgroup" 2>/dev/null || skip "cannot make a cgroup"
+end_cgroup() { find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null; [ ! -e "$cgroup" ]; }
+cleanup+=("wait_for 10 end_cgroup")
+
+mkdir "$tmp/root" "$tmp/install"
+DESTDIR=$tmp/install cmake --install "$NTX_BUILD" --prefix /opt/ntx >"$tmp/log" 2>&1 || fail "cmake --install: $(cat "$tmp/log")"
+model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
+NTX_OUTER_MNT=$(readlink /proc/self/ns/mnt)
+export NTX_OUTER_MNT NTX_CGROUP
+(
+    echo $BASHPID >"$cgroup/cgroup.procs"
+    exec unshare --fork --kill-child --pid --mount --uts --ipc --net --cgroup --mount-proc bash "$here/systemd_root.sh" "$tmp"
+) >"$tmp/boot.log" 2>&1 &
+outer=$!
+init=
+cleanup=('kill -9 $init 2>/dev/null; wait $outer 2>/dev/null' "${cleanup[@]}")
+wait_for 20 eval 'init=$(pgrep -P $outer) || gone $outer' && [ -n "$init" ] || fail "no PID 1: $(cat "$tmp/boot.log")"
+inside() { nsenter -t "$init" -m -p -u -i -n -C -r -w/ env -i PATH=/opt/ntx/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"; }
+as() { local who=$1; shift; inside setpriv --reuid "$who" --regid "$who" --init-groups env HOME=/home/"$who" "$@"; }
+state() { inside systemctl show -p "$2" --value "$1"; }
+journal() { inside journalctl --no-pager -q "$@"; }
+wait_for 30 eval 'gone $init || [ "$(cat /proc/$init/comm)" = systemd ] && inside systemctl is-active -q default.target 2>/dev/null' && ! gone "$init" ||
+    fail "systemd does not come up: $(cat "$tmp/boot.log")"
+[ ! -e "$tmp/root/home/alice" ] || fail "the test's files are outside"
+
+inside systemctl start ntx.target || fail "start: $(journal -n 40)"
+for d in computed iod predictor; do
+    wait_for 20 eval '[ "$(state ntx-$d.service ActiveState)" = active ]' || fail "ntx-$d is not active: $(journal -n 40)"
+done
+[ "$(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)" = "ntx:ntx 660" ] || fail "socket: $(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)"
+
+# The model lies where the service cannot look.
+inside systemctl show -p ProtectHome --value ntx-computed.service | grep -qx yes || fail "ProtectHome"
+as alice ntx load /home/alice/m.gguf --ram 14M --ctx 64 --link nvme=40M >"$tmp/load" 2>&1 || fail "load by descriptor: $(cat "$tmp/load"; journal -n 20)"
+gen() { as alice ntx generate "Once upon a time" --raw --ignore-eos -n 24 --quiet; }
+gen >"$tmp/want" 2>"$tmp/err" || fail "generate: $(cat "$tmp/err")"
+[ -s "$tmp/want" ] || fail "no text"
+as mallory ntx generate "Once" --raw -n 2 --quiet >"$tmp/out" 2>"$tmp/err" && fail "an outsider was served"
+grep -qi 'permission\|group' "$tmp/err" || fail "an outsider is told: $(cat "$tmp/err")"
+as mallory ntx-top --runtime /run/ntx --once >/dev/null 2>&1 && fail "an outsider reads the counters"
+as alice ntx-top --runtime /run/ntx --once --interval 0.1 | grep -q 'random (llama' || fail "ntx-top of a member"
+
+pid_of() { state "ntx-$1.service" MainPID; }
+for d in iod predictor iod; do
+    before=$(pid_of $d)
+    gen >"$tmp/got" 2>"$tmp/err" &
+    g=$!
+    wait_for 10 eval 'as alice ntx status --json | grep -q "\"sessions\":1"' || fail "no session"
+    inside kill -9 "$before"
+    wait_for 10 eval 'now=$(pid_of $d); [ "$now" != 0 ] && [ "$now" != "$before" ]' || fail "ntx-$d is not restarted: $(journal -n 20)"
+    wait $g || fail "generate with a killed $d: $(cat "$tmp/err"; journal -n 20)"
+    same "$tmp/want" "$tmp/got" "killed $d"
+done
+
+gen >"$tmp/got" 2>"$tmp/err" &
+g=$!
+wait_for 10 eval 'as alice ntx status --json | grep -q "\"sessions\":1"' || fail "no session"
+before=$(pid_of computed)
+inside kill -9 "$before"
+wait $g && fail "the answer of a killed ntx-computed ended well"
+[ "$(wc -l <"$tmp/err")" = 1 ] || fail "error text: $(cat "$tmp/err")"
+wait_for 20 eval 'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && as alice ntx status >/dev/null 2>&1' || fail "ntx-computed is not restarted: $(journal -n 30)"
+as alice ntx load /home/alice/m.gguf --ram 14M --ctx 64 >"$tmp/load" 2>&1 || fail "load after the death of computed: $(cat "$tmp/load")"
+gen >"$tmp/got" || fail "generate after the death of computed"
+same "$tmp/want" "$tmp/got" "after the death of computed"
+
+# The log: one line for an event, with its level.
+journal -u 'ntx-*' -o json --output-fields=PRIORITY,MESSAGE,_SYSTEMD_UNIT >"$tmp/journal"
+python3 - "$tmp/journal" <<'PY' || fail "the journal"
+import json, sys
+lines = [json.loads(l) for l in open(sys.argv[1])]
+ours = [l for l in lines if l.get("_SYSTEMD_UNIT", "").startswith("ntx-")]
+assert len(ours) > 10, "only %d lines of ours" % len(ours)
+levels = {l["PRIORITY"] for l in ours}
+assert levels <= {"3", "4", "6"} and "6" in levels, levels
+assert all(isinstance(l["MESSAGE"], str) and "\n" not in l["MESSAGE"] and not l["MESSAGE"].startswith("<") for l in ours)
+assert any("is loaded" in l["MESSAGE"] for l in ours), "no word of the load"
+print(len(ours), "lines in the journal")
+PY
+
+# Rights.
+for d in computed iod predictor metrics; do
+    level=$(inside systemd-analyze security --no-pager --offline=yes /run/ntx-units/ntx-$d.service 2>/dev/null | sed -n 's/.*exposure level for .*: \([0-9.]* [A-Z]*\).*/\1/p')
+    case $level in
+    [0-4].*" OK" | [0-4].*" SAFE" | [0-4].*" PERFECT") echo "ntx-$d: $level" ;;
+    *) fail "systemd-analyze security of ntx-$d: '$level'" ;;
+    esac
+done
+
+# The end.
+inside systemctl stop ntx.target || fail "stop"
+wait_for 20 eval '[ -z "$(inside pgrep ntx-)" ]' || fail "left running: $(inside pgrep -a ntx-)"
+[ -z "$(inside ls -A /run/ntx /dev/shm 2>/dev/null | grep -v ':$' | grep .)" ] || fail "left behind: $(inside ls -A /run/ntx /dev/shm)"
+for d in computed iod predictor; do
+    [ "$(state ntx-$d.service Result)" = success ] || fail "ntx-$d ended with $(state ntx-$d.service Result)"
+done
+echo "systemd $(inside sed -n '1s/ (.*//p' /run/systemd-version): started, killed four times, stopped; nothing left"
