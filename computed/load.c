@@ -189,7 +189,17 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
     fill_tables(l);
     if ((l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
         return ntx_err_set(err, -errno, "cannot make an eventfd: %s", strerror(errno));
-    struct ntx_stream_config c = {.region = &l->region, .counters = counters, .wake_fd = l->wake_fd, .wait_limit_s = 60};
+    const struct ntx_plan *p = l->plan;
+    struct ntx_stream_config c = {
+        .region = &l->region,
+        .counters = counters,
+        .wake_fd = l->wake_fd,
+        .wait_limit_s = 60,
+        .chunks = p->chunks,
+        .n_frames = p->n_frames,
+        .frame_bytes = p->bundle_bytes,
+        .frames_at = l->region.hdr->off_arena + p->geo.arena_bytes - p->n_frames * p->bundle_bytes,
+    };
     if ((rc = ntx_stream_new(&c, &l->stream)))
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
     return ntx_kv_pool_new(&l->model->hp, l->plan->kv_blocks, &l->kv, err);

@@ -39,10 +39,14 @@ struct option {
     struct ntx__sizes sizes;
     struct ntx__shape shape;
     uint32_t n_desc;
-    bool resident; /* everything fits: no ring */
+    bool resident; /* everything fits: no ring, no frames */
+    bool dense;    /* everything but experts fits: no ring */
 };
 
 /* ---- what a shape costs with nothing but fixed chunks resident, and with everything */
+
+/* Those of one layer that a row wants. */
+static uint32_t least_frames(const struct option *o) { return o->sizes.n_bundles ? o->shape.model->hp.n_expert_used : 0; }
 
 static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
 {
@@ -51,6 +55,19 @@ static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
     s.n_sched = o->sizes.n_matrix;
     s.slot_bytes = o->sizes.slot;
     s.arena_bytes = o->sizes.fixed;
+    s.n_frames = least_frames(o);
+    s.bundle_bytes = o->sizes.bundle;
+    return ntx__plan_bill(&s).total;
+}
+
+/* Experts in frames, all else resident. */
+static uint64_t dense_total(const struct option *o, uint32_t n_frames)
+{
+    struct ntx__shape s = o->shape;
+    s.n_desc = 0;
+    s.arena_bytes = o->sizes.fixed + o->sizes.matrix;
+    s.n_frames = n_frames;
+    s.bundle_bytes = o->sizes.bundle;
     return ntx__plan_bill(&s).total;
 }
 
@@ -58,7 +75,7 @@ static uint64_t resident_total(const struct option *o)
 {
     struct ntx__shape s = o->shape;
     s.n_desc = 0;
-    s.arena_bytes = o->sizes.fixed + o->sizes.matrix;
+    s.arena_bytes = o->sizes.fixed + o->sizes.matrix + o->sizes.experts;
     return ntx__plan_bill(&s).total;
 }
 
@@ -72,8 +89,8 @@ static uint64_t least_total(const struct planner *p, const struct option *o, uin
     struct option t = *o;
     t.shape.ctx = ctx;
     t.shape.rows = rows;
-    uint64_t streamed = streamed_total(&t, least_desc(p)), resident = resident_total(&t);
-    return NTX_MIN(streamed, resident);
+    uint64_t streamed = streamed_total(&t, least_desc(p)), resident = resident_total(&t), dense = dense_total(&t, least_frames(&t));
+    return NTX_MIN(NTX_MIN(streamed, resident), dense);
 }
 
 /* ---- context and rows */
@@ -140,9 +157,12 @@ static void choose_ring(const struct planner *p, struct option *o)
 {
     uint64_t slot = o->sizes.slot, resident = resident_total(o), ram = p->r->ram_bytes;
     o->resident = resident <= ram;
-    o->n_desc = o->resident ? 0 : least_desc(p);
-    if (o->resident || p->r->ring_slots)
+    o->dense = !o->resident && o->sizes.n_bundles && dense_total(o, least_frames(o)) <= ram;
+    o->n_desc = o->resident || o->dense ? 0 : least_desc(p);
+    if (!o->n_desc || p->r->ring_slots)
         return;
+    if (o->sizes.n_bundles) /* what would have to be read if frames were no matter */
+        resident = dense_total(o, least_frames(o));
     uint64_t floor_total = streamed_total(o, DESC_MIN), spare = ram - floor_total;
     uint64_t target = NTX_MAX(spare / 8, NTX_MIN(spare / 2, RING_BUSY));
     target = NTX_MIN(NTX_MAX(target, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, ring_bytes(DESC_GOOD, slot)));
@@ -197,7 +217,7 @@ static int choose(struct planner *p, struct option *best)
     for (; size >= last; size /= 2) {
         struct option o;
         int rc = consider(p, size, &o);
-        if (!rc && (!best->chunks || o.resident || o.n_desc > best->n_desc)) {
+        if (!rc && (!best->chunks || o.resident || (o.dense && !best->resident) || (!best->dense && o.n_desc > best->n_desc))) {
             struct ntx_chunks *other = best->chunks;
             *best = o;
             o.chunks = other;
@@ -207,7 +227,7 @@ static int choose(struct planner *p, struct option *best)
             ntx_chunks_free(best->chunks);
             return rc;
         }
-        if (best->chunks && (best->resident || (size <= CHUNK_STREAM && (best->n_desc >= DESC_GOOD || p->r->ring_slots))))
+        if (best->chunks && (best->resident || best->dense || (size <= CHUNK_STREAM && (best->n_desc >= DESC_GOOD || p->r->ring_slots))))
             break;
     }
     return best->chunks ? 0 : -ENOSPC;
@@ -237,6 +257,8 @@ static uint64_t largest_arena(const struct planner *p, const struct option *o)
     s.n_desc = o->n_desc;
     s.n_sched = o->sizes.n_matrix;
     s.slot_bytes = o->sizes.slot;
+    s.n_frames = least_frames(o);
+    s.bundle_bytes = o->sizes.bundle;
     uint64_t low = o->sizes.fixed / NTX__BLOCK, high = low + o->sizes.matrix / NTX__BLOCK;
     while (low < high) {
         uint64_t mid = low + (high - low + 1) / 2;
@@ -249,23 +271,47 @@ static uint64_t largest_arena(const struct planner *p, const struct option *o)
     return low * NTX__BLOCK;
 }
 
+static uint32_t most_frames(const struct planner *p, const struct option *o)
+{
+    uint32_t low = least_frames(o), high = o->sizes.n_bundles;
+    while (low < high) {
+        uint32_t mid = low + (high - low + 1) / 2;
+        if (dense_total(o, mid) <= p->r->ram_bytes)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
 static void sum_placement(struct ntx_plan *p)
 {
     for (uint32_t i = 0; i < p->chunks->n; i++)
         *(p->table[i].placement == NTX_PLACE_HOST ? &p->bytes_host : &p->bytes_storage) += p->table[i].bytes;
     p->bytes_model = p->bytes_host + p->bytes_storage;
+    p->bytes_at_load = p->bytes_host;
+    uint64_t frames = NTX_MIN(p->n_frames * p->bundle_bytes, p->bytes_storage);
+    p->bytes_host += frames;
+    p->bytes_storage -= frames;
 }
 
 /* Everything into the plan; the shape shrinks to what the placement really uses. */
 static void settle(const struct planner *q, struct option *o, struct ntx_plan *p)
 {
     struct ntx__shape *s = &o->shape;
-    uint64_t room = o->resident ? o->sizes.fixed + o->sizes.matrix : largest_arena(q, o);
-    s->n_sched = ntx__plan_place(o->chunks, room, p->table, p->sched, &s->slot_bytes, &s->arena_bytes);
+    bool frames = !o->resident && o->sizes.n_bundles;
+    uint64_t room = o->resident || o->dense ? o->sizes.fixed + o->sizes.matrix : largest_arena(q, o);
+    s->n_sched = ntx__plan_place(o->chunks, room, frames, p->table, p->sched, &s->slot_bytes, &s->arena_bytes);
     s->n_desc = s->n_sched ? o->n_desc : 0;
+    if (frames) {
+        s->n_frames = o->dense ? most_frames(q, o) : least_frames(o);
+        s->bundle_bytes = o->sizes.bundle;
+    }
     struct ntx__bill b = ntx__plan_bill(s);
     p->geo = ntx__plan_geometry(s);
     p->chunks = o->chunks;
+    p->n_frames = s->n_frames;
+    p->bundle_bytes = s->bundle_bytes;
     p->ctx = s->ctx;
     p->kv_blocks = ntx__plan_kv_blocks(s->ctx, s->sessions);
     p->max_rows = s->rows;

@@ -3,6 +3,8 @@
  * A pure function (no I/O), so that `ntx plan` and tests use it as computed does. The budget holds everything that grows with model
  * or clients: region, KV, activations, tokenizer, header, per-session buffers. Chunks that stay in RAM are
  * spread evenly over the layers, so that reading overlaps computing with a small ring (DESIGN section 7).
+ * Experts are all in RAM where everything fits. Else they have frames of the arena, which a cache shares out as the passes want
+ * them: everything else stays in RAM first, and frames get what is left; at least as many as one row wants of one layer.
  * What does not fit is refused with the smallest budget that would do. */
 #ifndef NTX_COMPUTED_PLAN_H
 #define NTX_COMPUTED_PLAN_H
@@ -31,9 +33,13 @@ struct ntx_plan {
     struct ntx_chunks *chunks;          /* owned */
     struct ntx_plan_chunk *table;       /* [chunks->n]: file, offset, bytes, layer, placement, where (relative to off_arena), sched */
     uint32_t *sched;                    /* [geo.n_sched] */
+    uint32_t n_frames;                  /* for experts, 0: none are needed; behind arena_bytes - n_frames * bundle_bytes of the arena */
+    uint64_t bundle_bytes;              /* of a frame */
     uint32_t ctx, kv_blocks, max_rows, threads;
     uint64_t chunk_bytes, inflight_bytes, piece_bytes;
-    uint64_t bytes_model, bytes_host, bytes_storage, bytes_kv, bytes_activations, bytes_region, bytes_total;
+    uint64_t bytes_model, bytes_host, bytes_storage, /* frames count as host, as if always full */
+        bytes_kv, bytes_activations, bytes_region, bytes_total;
+    uint64_t bytes_at_load;             /* of bytes_host: without frames */
     double predicted_tok_s;             /* of decoding one row; 0: unknown */
     const char *limit;                  /* as plan/predict.h names it; "" when unknown */
 };

@@ -2,8 +2,11 @@
 #include "computed/plan_impl.h"
 
 #include "common/util.h"
+#include "computed/cache.h"
 #include "computed/forward.h"
 #include "computed/kv.h"
+
+#define FRAME_LIST_BYTES 64u /* that computed keeps of a frame */
 
 uint64_t ntx__plan_wide(const struct ntx_chunk *c)
 {
@@ -46,12 +49,13 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
         .n_desc = s->n_desc,
         .n_slots = s->n_desc + ntx__plan_spares(s->n_desc, s->slot_bytes),
         .n_demands = s->rows + NTX__SPARE_DEMANDS,
+        .n_bundle_demands = s->n_frames ? NTX__BUNDLE_READS : 0,
         .n_probes = s->rows,
         .n_layers = s->model->hp.n_layers,
         .n_embd = s->model->hp.n_embd,
         .slot_bytes = s->n_desc ? s->slot_bytes : 0,
         .frame_bytes = NTX_ROUND_UP((uint64_t)s->chunks->token_embd.row_bytes + NTX__BLOCK - 1, NTX__BLOCK),
-        .arena_bytes = s->arena_bytes,
+        .arena_bytes = s->arena_bytes + s->n_frames * s->bundle_bytes,
     };
 }
 
@@ -76,6 +80,8 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
     struct ntx_region_geometry g = ntx__plan_geometry(s);
     /* the lists that computed keeps of the chunks: the first was grown by doubling */
     uint64_t lists = (uint64_t)s->chunks->n * (2 * sizeof(struct ntx_chunk) + sizeof(struct ntx_plan_chunk) + sizeof(uint32_t));
+    if (s->n_frames) /* and of what is in frames: stream_experts.c */
+        lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->n_frames) + (uint64_t)s->n_frames * FRAME_LIST_BYTES;
     struct ntx__bill b = {.region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activations(s), .other = lists};
     bool over = !b.region;
     over |= __builtin_add_overflow(b.other, s->other, &b.other);
@@ -87,14 +93,32 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
     return b;
 }
 
-/* Experts are not read in a fixed order: they have to be in RAM. */
+/* Experts are not read in a fixed order, so they are never scheduled. */
 static bool stays(const struct ntx_chunk *c) { return c->fixed || c->expert; }
+
+/* Three parts are one bundle: they are neighbours in the list. */
+static void size_experts(const struct ntx_chunks *c, struct ntx__sizes *s)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        uint64_t bundle = 0;
+        if (!c->list[i].expert)
+            continue;
+        for (int p = 0; p < NTX_EXPERT_PARTS; p++)
+            bundle += ntx__plan_wide(&c->list[i + (uint32_t)p]);
+        s->experts += bundle;
+        s->bundle = NTX_MAX(s->bundle, bundle);
+        s->n_bundles++;
+        i += NTX_EXPERT_PARTS - 1;
+    }
+}
 
 struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
 {
     struct ntx__sizes s = {0};
+    size_experts(c, &s);
     for (uint32_t i = 0; i < c->n; i++) {
-        *(stays(&c->list[i]) ? &s.fixed : &s.matrix) += ntx__plan_wide(&c->list[i]);
+        if (!c->list[i].expert)
+            *(c->list[i].fixed ? &s.fixed : &s.matrix) += ntx__plan_wide(&c->list[i]);
         if (stays(&c->list[i]))
             continue;
         s.slot = NTX_MAX(s.slot, ntx__plan_slot(&c->list[i]));
@@ -105,7 +129,7 @@ struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
 
 /* A chunk stays in RAM when the share of bytes that may stay, taken of all bytes up to and with this chunk, leaves room for it.
  * So at any point of the list what is streamed so far is within a chunk of its fair share: over layers and within them. */
-uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
+uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool frames, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
                          uint64_t *arena)
 {
     struct ntx__sizes all = ntx__plan_sizes(c);
@@ -115,6 +139,10 @@ uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, struc
         const struct ntx_chunk *k = &c->list[i];
         uint64_t wide = ntx__plan_wide(k);
         table[i] = (struct ntx_plan_chunk){.offset = k->offset, .bytes = k->bytes, .file = k->file, .layer = k->layer};
+        if (k->expert && frames) {
+            table[i].placement = NTX_PLACE_FRAME;
+            continue;
+        }
         seen += stays(k) ? 0 : wide;
         if (stays(k) || kept + wide <= (uint64_t)((unsigned __int128)room * seen / all.matrix)) {
             kept += stays(k) ? 0 : wide;

@@ -7,6 +7,7 @@
 #define NTX__INFLIGHT (4ull << 20)      /* bytes in flight and in one read: bench/stream/LOG.md has the measurement */
 #define NTX__PIECE (512ull << 10)
 #define NTX__BLOCK 4096u             /* file reads start and end on multiples of this */
+#define NTX__BUNDLE_READS 192u       /* parts of experts that are asked for at once, at most */
 #define NTX__SPARE_DEMANDS 8u        /* frames beyond one per row: for tainted ones */
 
 /* Everything that memory depends on. */
@@ -16,8 +17,10 @@ struct ntx__shape {
     uint64_t other;              /* the caller's */
     uint32_t ctx, sessions, threads, rows;
     uint32_t n_desc;             /* 0: nothing is streamed */
-    uint64_t slot_bytes, arena_bytes;
+    uint64_t slot_bytes, arena_bytes; /* the arena without frames */
     uint32_t n_sched;
+    uint32_t n_frames;
+    uint64_t bundle_bytes;
 };
 
 struct ntx__bill { /* bytes */
@@ -37,16 +40,18 @@ uint64_t ntx__plan_slot(const struct ntx_chunk *c);  /* what a slot must have to
 
 /* Sums over the chunk list. */
 struct ntx__sizes {
-    uint64_t fixed, matrix; /* widened */
+    uint64_t fixed, matrix, experts; /* widened; matrix: without experts */
+    uint64_t bundle;        /* a frame for any expert */
+    uint32_t n_bundles;
     uint64_t slot;          /* for the largest matrix chunk */
     uint32_t n_matrix;
 };
 struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c);
 
 /* Places each chunk: fixed ones and as many others as arena_bytes hold go to the arena, evenly spread; the rest is
- * scheduled. table [chunks->n], sched [chunks->n]; returns the number scheduled; *slot: for the largest of those;
+ * scheduled. Experts go to the arena beside that, or with `frames` to frames. table [chunks->n], sched [chunks->n]; returns the number scheduled; *slot: for the largest of those;
  * *arena: what is used. */
-uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
+uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool frames, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
                          uint64_t *arena);
 
 #endif

@@ -9,13 +9,20 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     struct ntx_load_bytes l = {.rows = 1, .n_layers = m->hp.n_layers, .threads = p->threads};
     struct ntx_forecast f;
     double streamed = 0, used = m->hp.n_expert ? (double)m->hp.n_expert_used / m->hp.n_expert : 1;
+    double framed = p->n_frames ? (double)p->n_frames / (m->hp.n_layers * m->hp.n_expert) : 0; /* as if choices were random */
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         const struct ntx_chunk *c = &p->chunks->list[i];
         bool storage = p->table[i].placement == NTX_PLACE_STORAGE;
         double bytes = (double)c->bytes * (c->expert ? used : 1);
-        l.bytes[storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][ntx_gguf_tensor_at(m->gguf, c->tensor)->type] += bytes;
+        uint32_t type = ntx_gguf_tensor_at(m->gguf, c->tensor)->type;
+        if (p->table[i].placement == NTX_PLACE_FRAME) {
+            l.bytes[NTX_TIER_HOST][type] += bytes * framed;
+            l.bytes[NTX_TIER_STORAGE][type] += bytes * (1 - framed);
+            l.late_bytes += bytes * (1 - framed);
+            continue;
+        }
+        l.bytes[storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][type] += bytes;
         streamed += storage ? (double)c->bytes : 0;
-        l.late_bytes += storage && c->expert ? bytes : 0;
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);

@@ -269,7 +269,7 @@ static void on_arena_failed(struct ntx_server *s, bool settled)
 
 static void check_arena(struct ntx_server *s, uint64_t now)
 {
-    uint64_t total = s->loaded->plan->bytes_host, done = NTX_MIN(ntx_stream_host_ready(s->loaded->stream), total);
+    uint64_t total = s->loaded->plan->bytes_at_load, done = NTX_MIN(ntx_stream_host_ready(s->loaded->stream), total);
     if (done == total && s->full_ticks++) { /* the second look: what iod has to say of the files has arrived, too */
         s->state = NTX_MODEL_READY;
         tell_loaded(s);

@@ -16,6 +16,8 @@ void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
         .busy_ns = ntx_counter_get(c, NTX_C_iod_busy_ns),
         .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns),
         .pass_ns = ntx_counter_get(c, NTX_C_comp_pass_ns),
+        .expert_hits = ntx_counter_get(c, NTX_C_comp_expert_hits),
+        .expert_misses = ntx_counter_get(c, NTX_C_comp_expert_misses),
     };
 }
 
@@ -118,6 +120,16 @@ static void add_times(json_t *j, const struct ntx_run_stats *r)
     set_real(j, "compute_s", pass > stall ? (double)(pass - stall) / 1e9 : 0);
 }
 
+/* Of the experts that layers wanted; where all are in RAM there is nothing to count. */
+static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
+{
+    uint64_t hits = r->at_end.expert_hits - r->at_start.expert_hits, misses = r->at_end.expert_misses - r->at_start.expert_misses;
+    if (!l->model->hp.n_expert)
+        return;
+    set_real(j, "expert_hit_rate", l->plan->n_frames ? per((double)hits, (double)(hits + misses)) : 1);
+    set_int(j, "expert_frames", l->plan->n_frames);
+}
+
 char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, const struct ntx_counters *c)
 {
     json_t *j = json_object(), *options = r->options ? json_loads(r->options, 0, NULL) : NULL;
@@ -133,6 +145,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     set_int(j, "seed", r->seed);
     json_object_set_new(j, "options", options ? options : json_object());
     set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
+    add_experts(j, r, l);
     if (l->skips)
         json_object_set_new(j, "predictor_lost", json_boolean(r->predictor_lost));
     char *text = json_dumps(j, JSON_COMPACT);

@@ -177,6 +177,8 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
         return acquire_host(s, chunk, c, bytes);
     case NTX_PLACE_STORAGE:
         return acquire_ring(s, chunk, c, bytes);
+    case NTX_PLACE_FRAME:
+        return ntx__stream_acquire_expert(s, chunk, c, bytes);
     default:
         return ntx__stream_fail(s, -ENOTSUP, "chunk %u has its place on a device", chunk);
     }
@@ -295,6 +297,7 @@ static void end(struct ntx_weights *w)
     if (!s->in_pass)
         return;
     leave_rest(s);
+    ntx__experts_end(s);
     s->in_pass = false;
 }
 
@@ -302,6 +305,7 @@ static void end(struct ntx_weights *w)
 
 static const struct ntx_weights_ops ops = {
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows,
+    .want = ntx__stream_want, .done = ntx__stream_done,
 };
 
 static int init_lock(struct ntx_stream *s)
@@ -331,8 +335,13 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     s->taken_ns = calloc(h->n_sched + 1, sizeof *s->taken_ns);
     s->late = calloc(2 * (size_t)h->n_sched + 1, sizeof *s->late);
     s->row_frame = calloc(h->n_demands + 1, sizeof *s->row_frame);
-    int rc = s->hold && s->taken_ns && s->late && s->row_frame ? init_lock(s) : -ENOMEM;
+    int rc = s->hold && s->taken_ns && s->late && s->row_frame ? 0 : -ENOMEM;
+    if (!rc && c->n_frames)
+        rc = ntx__experts_new(s, c, &s->experts);
+    if (!rc)
+        rc = init_lock(s);
     if (rc) {
+        ntx__experts_free(s->experts);
         free(s->hold);
         free(s->taken_ns);
         free(s->late);
@@ -353,6 +362,7 @@ void ntx_stream_free(struct ntx_stream *s)
         return;
     pthread_cond_destroy(&s->text_came);
     pthread_mutex_destroy(&s->lock);
+    ntx__experts_free(s->experts);
     free(s->hold);
     free(s->taken_ns);
     free(s->late);

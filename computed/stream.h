@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "computed/weights.h"
+#include "model/chunk.h"
 #include "shm/counters.h"
 #include "shm/region.h"
 
@@ -15,6 +16,9 @@ struct ntx_stream_config {
     struct ntx_region *region;
     struct ntx_counters *counters;
     int wake_fd;                 /* iod's eventfd */
+    const struct ntx_chunks *chunks; /* of a model whose experts are in frames; else NULL */
+    uint64_t frames_at, frame_bytes; /* these frames: region offset of the first, size of each */
+    uint32_t n_frames;
     uint32_t wait_limit_s;       /* a chunk that does not come for so long fails the pass (default 60) */
 };
 

@@ -44,7 +44,7 @@ static void died_host(struct ntx_stream *s)
 static void died_demands(struct ntx_stream *s)
 {
     uint32_t w, n = 0;
-    for (uint32_t i = 0; i < s->r->hdr->n_demands; i++) {
+    for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
         struct ntx_demand *d = &s->r->demand[i];
         if (!filling(&d->word, &w))
             continue;
@@ -68,7 +68,7 @@ void ntx_stream_untaint(struct ntx_stream *s)
 {
     for (uint32_t i = 0; i < s->r->hdr->n_slots; i++)
         atomic_store_explicit(&s->r->taint[i], 0, memory_order_seq_cst);
-    for (uint32_t i = 0; i < s->r->hdr->n_demands; i++) {
+    for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
         atomic_store_explicit(&s->r->demand[i].tainted, 0, memory_order_release);
         ntx_futex_wake(&s->r->demand[i].tainted);
     }
@@ -78,7 +78,7 @@ void ntx_stream_untaint(struct ntx_stream *s)
 
 bool ntx_stream_tainted(const struct ntx_stream *s)
 {
-    for (uint32_t i = 0; i < s->r->hdr->n_demands; i++)
+    for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++)
         if (atomic_load_explicit(&s->r->demand[i].tainted, memory_order_relaxed))
             return true;
     return count_tainted(s) != 0;

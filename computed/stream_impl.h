@@ -3,6 +3,7 @@
  *   stream.c        passes and the ring: which sequence a chunk is, taking it, letting it go, leaving it out
  *   stream_wait.c   waiting for a word, waking iod, what failed and in which words
  *   stream_rows.c   rows on demand
+ *   stream_experts.c  experts on demand, in frames that cache.c chooses
  *   stream_death.c  what the main thread does to the region when iod has died
  *
  * Threads. Engine: begin, end, skip, rows, drop_layer. Compute threads: acquire, release. Main: errors, abort, cancel, death. What two of them
@@ -57,6 +58,7 @@ struct ntx_stream {
     uint32_t next_text;
     char abort_text[256];          /* lock */
 
+    struct ntx__experts *experts;  /* NULL: there are none in frames */
     uint32_t *row_frame;           /* engine: [n_demands] which row is in which frame, during rows() */
 };
 
@@ -88,6 +90,13 @@ static inline bool ntx__settled(uint32_t word, uint32_t gen)
 
 /* Frees those late sequences that iod is through with. Any thread. */
 void ntx__stream_free_late(struct ntx_stream *s);
+
+int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, struct ntx__experts **out);
+void ntx__experts_free(struct ntx__experts *x);
+int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late);
+void ntx__stream_done(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
+int ntx__stream_acquire_expert(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes);
+void ntx__experts_end(struct ntx_stream *s); /* of a pass: nothing is in use any more */
 
 int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);
 

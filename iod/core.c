@@ -112,6 +112,8 @@ static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
         c->cur_demand = NULL;
     if (c->cur_bulk == j)
         c->cur_bulk = NULL;
+    if (c->cur_early == j)
+        c->cur_early = NULL;
     ntx__iod_set_word(c, j->word, gen, j->err ? NTX_FAILED : NTX_READY);
 }
 
@@ -161,17 +163,24 @@ static enum step next_piece(struct ntx_iod_core *c, struct ntx__job **cur, uint6
     return STEP_READ;
 }
 
-static enum step next_demand(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
+static enum step next_demand(struct ntx_iod_core *c, bool early, uint64_t now, struct ntx_iod_read *out)
 {
-    if (!c->cur_demand) {
+    struct ntx__job **cur = early ? &c->cur_early : &c->cur_demand;
+    if (!*cur) {
         struct ntx__job j;
-        if (!ntx__iod_pick_demand(c, &j))
+        if (!ntx__iod_pick_demand(c, early, &j))
             return STEP_NONE;
         if (!fits(c, piece_of(c, &j, 0, 0).len))
             return STEP_FULL;
-        c->cur_demand = begin_job(c, &j, now);
+        *cur = begin_job(c, &j, now);
     }
-    return next_piece(c, &c->cur_demand, now, out);
+    return next_piece(c, cur, now, out);
+}
+
+/* By now somebody waits for what was begun as an early demand. */
+static bool early_is_late(const struct ntx_iod_core *c)
+{
+    return c->cur_early && !atomic_load_explicit(&c->r->demand[c->cur_early->index].early, memory_order_relaxed);
 }
 
 /* Schedule and arena. A job is begun only when its first piece fits: until then a drop map can still avoid it. */
@@ -198,10 +207,14 @@ int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read 
         return 0;
     }
     enum step s = next_retry(c, now, out);
+    if (s == STEP_NONE && early_is_late(c))
+        s = next_piece(c, &c->cur_early, now, out);
     if (s == STEP_NONE)
-        s = next_demand(c, now, out);
+        s = next_demand(c, false, now, out);
     if (s == STEP_NONE)
         s = next_bulk(c, now, out);
+    if (s == STEP_NONE)
+        s = next_demand(c, true, now, out);
     c->idle = s == STEP_NONE;
     return s == STEP_READ;
 }
@@ -294,9 +307,9 @@ void ntx_iod_core_hint(struct ntx_iod_core *c, uint64_t pass, const uint8_t *ski
 /* ntx_region_attach has validated the plan; what is left is what a tag can name. */
 static int check_tags(const struct ntx_region_hdr *h, struct ntx_err *err)
 {
-    if (NTX_MAX(h->n_chunks, NTX_MAX(h->n_slots, h->n_demands)) >> 22)
+    if (NTX_MAX(h->n_chunks, NTX_MAX(h->n_slots, ntx_region_all_demands(h))) >> 22)
         return ntx_err_set(err, -E2BIG, "region: %u chunks, %u slots, %u demands: at most 4194303 of each can be read", h->n_chunks,
-                           h->n_slots, h->n_demands);
+                           h->n_slots, ntx_region_all_demands(h));
     return 0;
 }
 
@@ -320,7 +333,7 @@ int ntx_iod_core_new(const struct ntx_region *r, struct ntx_counters *counters, 
     c->held = held;
     c->limit_bytes = limits->inflight_bytes ? limits->inflight_bytes : 4u << 20;
     c->piece_bytes = (uint32_t)NTX_MIN(NTX_ROUND_UP(NTX_MAX(piece, 65536), r->hdr->block), 1u << 30);
-    c->demand_scan = true;
+    c->demands.wanted = c->early.wanted = true;
     c->cursor = r->hdr->n_sched && r->hdr->n_desc ? ntx__iod_find_cursor(r) : 0;
     for (unsigned i = 0; i < NTX_PASS_MAPS; i++)
         c->hints[i].pass = UINT64_MAX;

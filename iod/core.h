@@ -5,7 +5,7 @@
  *          |                                             |
  *          +---- FILLING ---- words of the region ---- READY | FAILED ----> hooks.state (wake whoever waits)
  *
- * Order. Demands first. Then the schedule and the host arena, in order of use: a host chunk that is not READY counts as
+ * Order. Demands first, but those marked early last of all. Then the schedule and the host arena, in order of use: a host chunk that is not READY counts as
  * wanted in the pass being executed, a ring sequence in its own pass, and the earlier one is read first. So a cold start reads the
  * model once in the order in which the first pass consumes it, computing overlaps from the first chunk on, and once the
  * arena is full only the ring is left. When the ring is full, the rest of the arena is read.

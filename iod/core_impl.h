@@ -28,8 +28,8 @@ struct ntx__job {
     uint32_t err_bytes;
 };
 
-/* Each job has a piece in flight or waiting for its retry, but for the two cur_*. */
-#define NTX__MAX_JOBS (NTX_IOD_MAX_READS + 2)
+/* Each job has a piece in flight or waiting for its retry, but for the three cur_*. */
+#define NTX__MAX_JOBS (NTX_IOD_MAX_READS + 3)
 
 struct ntx__hint {
     uint64_t pass;
@@ -46,14 +46,16 @@ struct ntx_iod_core {
     uint64_t cursor;          /* least ring sequence that may still have to be read */
     uint32_t host_next;       /* least chunk that may still have to be read into the arena */
     uint32_t host_again;      /* the region's, when host_next was last set to 0 */
-    uint32_t demand_next;     /* demands are looked at in turn from here */
-    uint32_t demand_seen;     /* demand_posted when no POSTED word was left */
-    bool demand_scan;
+    struct ntx__scan {        /* of the demands that somebody waits for, and of the early ones */
+        uint32_t next;        /* they are looked at in turn from here */
+        uint32_t seen;        /* demand_posted when no POSTED word was left */
+        bool wanted;
+    } demands, early;
     uint8_t *held;            /* [n_slots] scratch */
     struct ntx__hint hints[NTX_PASS_MAPS];
 
     struct ntx__job jobs[NTX__MAX_JOBS];
-    struct ntx__job *cur_demand, *cur_bulk; /* begun, with pieces not yet asked for */
+    struct ntx__job *cur_demand, *cur_bulk, *cur_early; /* begun, with pieces not yet asked for */
     uint64_t retry[NTX_IOD_MAX_READS];      /* tags to ask for again, oldest first */
     uint32_t n_retry;
 
@@ -70,7 +72,7 @@ void ntx__iod_set_word(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t 
 void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset, uint64_t bytes, uint64_t dest);
 
 /* Next job of a class, false when there is none. Marks dropped chunks SKIPPED and impossible demands FAILED on the way. */
-bool ntx__iod_pick_demand(struct ntx_iod_core *c, struct ntx__job *j);
+bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j);
 bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now_ns, struct ntx__job *j);
 /* The ring sequence that the words ask for first. */
 uint64_t ntx__iod_find_cursor(const struct ntx_region *r);

@@ -184,10 +184,21 @@ bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx__job *j
     return have_host;
 }
 
-static bool demand_fits(const struct ntx_region_hdr *h, uint32_t file, uint64_t offset, uint64_t bytes)
+/* The region offset that a demand's first block goes to, and the room there. */
+static uint64_t demand_place(const struct ntx_region_hdr *h, uint32_t i, uint64_t dest, uint64_t *room)
+{
+    *room = NTX_ROUND_DOWN(h->frame_bytes, h->block);
+    if (i < h->n_demands)
+        return h->off_frames + i * h->frame_bytes;
+    bool inside = dest % h->block == 0 && dest >= h->off_arena && dest - h->off_arena < h->arena_bytes;
+    *room = inside ? h->off_arena + h->arena_bytes - dest : 0;
+    return dest;
+}
+
+static bool demand_fits(const struct ntx_region_hdr *h, uint32_t file, uint64_t offset, uint64_t bytes, uint64_t room)
 {
     return bytes && file < h->n_files && offset < h->file_bytes[file] && bytes <= h->file_bytes[file] - offset &&
-           offset % h->block + bytes <= NTX_ROUND_DOWN(h->frame_bytes, h->block);
+           NTX_ROUND_UP(offset % h->block + bytes, (uint64_t)h->block) <= room;
 }
 
 static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, uint32_t gen)
@@ -201,31 +212,33 @@ static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, uint32_t
 
 /* A demand whose frame is tainted is read all the same: computed posts into such a frame only what the dead iod was reading there,
  * and its late DMA writes the same bytes. */
-bool ntx__iod_pick_demand(struct ntx_iod_core *c, struct ntx__job *j)
+bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j)
 {
     const struct ntx_region_hdr *h = c->r->hdr;
+    struct ntx__scan *scan = early ? &c->early : &c->demands;
+    const uint32_t n = ntx_region_all_demands(h);
     /* Read before the words: a post that this scan misses changes the count again. */
     uint32_t posted = load(&c->r->hdr->demand_posted);
-    if (posted == c->demand_seen && !c->demand_scan)
+    if (posted == scan->seen && !scan->wanted)
         return false;
-    for (uint32_t k = 0; k < h->n_demands; k++) {
-        uint32_t i = (c->demand_next + k) % h->n_demands;
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t i = (scan->next + k) % n;
         struct ntx_demand *d = &c->r->demand[i];
         uint32_t w = load(&d->word), file = d->file, bytes = d->bytes;
-        uint64_t offset = d->offset;
-        if (ntx_word_state(w) != NTX_POSTED)
+        uint64_t offset = d->offset, room, place = demand_place(h, i, d->dest, &room);
+        if (ntx_word_state(w) != NTX_POSTED || (atomic_load_explicit(&d->early, memory_order_relaxed) != 0) != early)
             continue;
-        if (!demand_fits(h, file, offset, bytes)) {
+        if (!demand_fits(h, file, offset, bytes, room)) {
             refuse_demand(c, d, ntx_word_gen(w));
             continue;
         }
         *j = (struct ntx__job){.kind = NTX_IOD_FRAME, .index = i, .word = &d->word, .gen = ntx_word_gen(w), .chunk = UINT32_MAX};
-        ntx__iod_job_range(c, j, file, offset, bytes, h->off_frames + i * h->frame_bytes);
-        c->demand_next = i;
-        c->demand_scan = true;
+        ntx__iod_job_range(c, j, file, offset, bytes, place);
+        scan->next = i;
+        scan->wanted = true;
         return true;
     }
-    c->demand_seen = posted;
-    c->demand_scan = false;
+    scan->seen = posted;
+    scan->wanted = false;
     return false;
 }

@@ -87,6 +87,9 @@ static int cut_expert(struct cutter *k, uint32_t tensor, uint32_t layer, uint32_
     struct ntx_chunk *ch = append(k);
     if (!ch)
         return no_memory(k);
+    if ((uint64_t)e.n_out * e.row_bytes > NTX_EXPERT_BYTES_MAX)
+        return ntx_err_set(k->err, -EFBIG, "an expert's matrix of %llu bytes is more than the %llu that are possible",
+                           (unsigned long long)e.n_out * e.row_bytes, (unsigned long long)NTX_EXPERT_BYTES_MAX);
     e.chunk0 = k->c->n - 1;
     e.n_chunks = 1;
     e.chunk_rows = e.n_out;

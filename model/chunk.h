@@ -26,6 +26,7 @@ struct ntx_chunk {
     bool expert;       /* one of an expert's three matrices, whole; a pass takes those of the experts that it wants (weights.h) */
 };
 
+#define NTX_EXPERT_BYTES_MAX (1ull << 31) /* of one of its matrices: it is one read */
 enum ntx_expert_part { NTX_EXPERT_GATE, NTX_EXPERT_UP, NTX_EXPERT_DOWN, NTX_EXPERT_PARTS };
 
 /* What the forward pass multiplies by: a tensor and where its chunks stand in the list. */

@@ -40,6 +40,9 @@
     X(comp_pass_ns, c, "ns", "time inside passes")                                                 \
     X(comp_stall_ns, c, "ns", "of that, waiting for I/O")                                          \
     X(comp_decision_wait_ns, c, "ns", "time inside passes, waiting for the predictor")              \
+    X(comp_expert_hits, c, "experts", "experts wanted by a layer that were in a frame, or on their way")  \
+    X(comp_expert_misses, c, "experts", "experts wanted that had to be read then")                  \
+    X(comp_frames, g, "frames", "frames for experts there are")                                     \
     X(comp_decisions, c, "decisions", "decisions received")                                        \
     X(comp_decisions_late, c, "decisions", "of those, for a pass or a row that did not wait for them any more") \
     X(comp_skip_early, c, "chunks", "skipped chunks whose read was avoided")                       \

@@ -78,6 +78,7 @@ static void write_header(struct ntx_region *r, const struct ntx_region_geometry 
     h->n_desc = g->n_desc;
     h->n_slots = g->n_slots;
     h->n_demands = g->n_demands;
+    h->n_bundle_demands = g->n_bundle_demands;
     h->n_probes = g->n_probes;
     h->n_layers = g->n_layers;
     h->n_embd = g->n_embd;

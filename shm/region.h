@@ -7,7 +7,7 @@
  *   off_desc     descriptors   struct ntx_desc [n_desc]           the ring
  *   off_taint    taint         _Atomic uint32_t [n_slots]         computed writes
  *   off_pass     drop maps     struct ntx_pass_map [NTX_PASS_MAPS]
- *   off_demand   demands       struct ntx_demand [n_demands]
+ *   off_demand   demands       struct ntx_demand [n_demands + n_bundle_demands]
  *   off_probe    probe board   struct ntx_probe [n_probes], then float [n_probes x (n_embd + n_layers)] at off_probe_data
  *   off_slots    slots         n_slots x slot_bytes   | 2 MiB aligned, in huge pages; DMA lands here
  *   off_frames   demand frames n_demands x frame_bytes|
@@ -29,6 +29,7 @@
  * at the same lap, and only then is a new iod attached; it reads into other slots (n_slots > n_desc: spares). Taint is lifted when the
  * dead iod's io_uring shows as many completions as submissions (computed holds a duplicate). FILLING host chunks
  * are simply set EMPTY: a late DMA writes the same bytes to the same place. FILLING demands: their frames are tainted likewise.
+ * A bundle's frame is tainted with any of its demands: it keeps its bundle until the taint is lifted.
  * computed dies: the workers see their socket close and exit; the memfd goes with the last of them.
  *
  * Every field has one writer, named beside it. All multi-byte fields are native-endian: the daemons share one machine. */
@@ -43,7 +44,7 @@
 #include "common/err.h"
 
 #define NTX_REGION_MAGIC 0x31786e7467726e6eULL
-#define NTX_REGION_VERSION 1u
+#define NTX_REGION_VERSION 2u
 #define NTX_HUGE (2u << 20)
 #define NTX_PASS_MAPS 4
 #define NTX_MAP_WORDS 9 /* 513 layers: the output counts as one, and is never dropped by a decision */
@@ -55,7 +56,7 @@ static inline uint32_t ntx_word(uint32_t gen, enum ntx_state s) { return gen << 
 static inline enum ntx_state ntx_word_state(uint32_t w) { return (enum ntx_state)(w & 15); }
 static inline uint32_t ntx_word_gen(uint32_t w) { return w >> 4; }
 
-enum ntx_placement { NTX_PLACE_STORAGE, NTX_PLACE_HOST, NTX_PLACE_DEVICE };
+enum ntx_placement { NTX_PLACE_STORAGE, NTX_PLACE_HOST, NTX_PLACE_DEVICE, NTX_PLACE_FRAME /* of an expert: read on demand, kept as long as it pays */ };
 
 struct ntx_plan_chunk {
     uint64_t offset;    /* exact, in its file */
@@ -88,8 +89,9 @@ struct ntx_pass_map {
     char pad[128 - 8 * (1 + NTX_MAP_WORDS)];
 };
 
-/* A read on demand (embedding rows, later bundles) into frame i = its own index. FREE -> POSTED (computed) -> FILLING ->
- * READY | FAILED (iod) -> FREE(gen + 1) (computed). */
+/* A read on demand. FREE -> POSTED (computed) -> FILLING -> READY | FAILED (iod) -> FREE(gen + 1) (computed).
+ * The first n_demands are for embedding rows: demand i reads into frame i. The others are for parts of bundles: they read into the
+ * arena, where `dest` says; which bundle has which part of the arena is computed's own business. Completed in any order. */
 struct ntx_demand {
     _Atomic uint32_t word;
     uint32_t file;     /* computed */
@@ -98,7 +100,9 @@ struct ntx_demand {
     uint32_t shift;    /* iod: first byte at frame + shift */
     int32_t err;       /* iod */
     _Atomic uint32_t tainted; /* computed: not to be posted while set */
-    char pad[32];
+    uint64_t dest;     /* computed: of a bundle's: region offset that the first block goes to */
+    _Atomic uint32_t early; /* computed: nobody waits for it: read when nothing else is wanted. May be cleared at any time */
+    char pad[20];
 };
 _Static_assert(sizeof(struct ntx_demand) == 64, "");
 
@@ -122,7 +126,7 @@ struct ntx_region_hdr {
     uint64_t epoch;          /* one per load; carried by every message */
     uint64_t bytes;          /* of the whole region */
     uint32_t block;          /* file reads start and end on multiples of this (4096) */
-    uint32_t n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_probes, n_layers, n_embd;
+    uint32_t n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_bundle_demands, n_probes, n_layers, n_embd;
     uint64_t slot_bytes, frame_bytes, arena_bytes;
     uint64_t off_chunks, off_sched, off_state, off_desc, off_taint, off_pass, off_demand, off_probe, off_probe_data;
     uint64_t off_slots, off_frames, off_arena;
@@ -157,7 +161,7 @@ struct ntx_region {
 /* Offsets follow from the geometry alone (region_check.c), and attach compares them. block: a power of two; slot_bytes, frame_bytes and
  * arena_bytes are multiples of it; n_slots >= n_desc. The widened range of each host chunk lies inside the arena. */
 struct ntx_region_geometry {
-    uint32_t block, n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_probes, n_layers, n_embd;
+    uint32_t block, n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_bundle_demands, n_probes, n_layers, n_embd;
     uint64_t slot_bytes, frame_bytes, arena_bytes, epoch;
 };
 
@@ -180,6 +184,8 @@ static inline uint8_t *ntx_region_frame(const struct ntx_region *r, uint32_t i)
 {
     return r->base + r->hdr->off_frames + i * r->hdr->frame_bytes;
 }
+
+static inline uint32_t ntx_region_all_demands(const struct ntx_region_hdr *h) { return h->n_demands + h->n_bundle_demands; }
 
 /* Futex wait on a shared word while it holds `seen`; returns 0 when woken or changed, -ETIMEDOUT, -EINTR. timeout_ns 0: forever. */
 int ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);

@@ -39,6 +39,8 @@ static int check_geometry(const struct ntx_region_geometry *g, struct ntx_err *e
         bad = "more chunks are scheduled than there are";
     else if (g->n_sched && (!g->n_desc || !g->slot_bytes))
         bad = "a schedule but no ring";
+    else if (g->n_bundle_demands > UINT32_MAX - g->n_demands)
+        bad = "too many demands";
     else if (g->n_slots < g->n_desc)
         bad = "fewer slots than descriptors";
     else if (g->slot_bytes % g->block || g->frame_bytes % g->block || g->arena_bytes % g->block)
@@ -61,7 +63,7 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     l->off_desc = place(&c, 64, g->n_desc, sizeof(struct ntx_desc));
     l->off_taint = place(&c, 64, g->n_slots, sizeof(uint32_t));
     l->off_pass = place(&c, 128, NTX_PASS_MAPS, sizeof(struct ntx_pass_map));
-    l->off_demand = place(&c, 64, g->n_demands, sizeof(struct ntx_demand));
+    l->off_demand = place(&c, 64, (uint64_t)g->n_demands + g->n_bundle_demands, sizeof(struct ntx_demand));
     l->off_probe = place(&c, 64, g->n_probes, sizeof(struct ntx_probe));
     l->off_probe_data = place(&c, 64, (uint64_t)g->n_probes * ((uint64_t)g->n_embd + g->n_layers), sizeof(float));
     l->front_end = c.at;
@@ -83,7 +85,8 @@ int ntx__region_check_header(const struct ntx_region_hdr *h, uint64_t file_bytes
                            h->version, h->hdr_bytes, NTX_REGION_VERSION, sizeof *h);
     struct ntx_region_geometry g = {
         .block = h->block, .n_files = h->n_files, .n_chunks = h->n_chunks, .n_sched = h->n_sched, .n_desc = h->n_desc,
-        .n_slots = h->n_slots, .n_demands = h->n_demands, .n_probes = h->n_probes, .n_layers = h->n_layers, .n_embd = h->n_embd,
+        .n_slots = h->n_slots, .n_demands = h->n_demands,
+        .n_bundle_demands = h->n_bundle_demands, .n_probes = h->n_probes, .n_layers = h->n_layers, .n_embd = h->n_embd,
         .slot_bytes = h->slot_bytes, .frame_bytes = h->frame_bytes, .arena_bytes = h->arena_bytes, .epoch = h->epoch,
     };
     struct ntx__region_layout l;
@@ -149,6 +152,7 @@ static const char *check_chunk(const struct ntx_region *r, uint32_t i)
     case NTX_PLACE_HOST:
         return check_host(h, c);
     case NTX_PLACE_DEVICE:
+    case NTX_PLACE_FRAME:
         return NULL;
     default:
         return "has an unknown placement";

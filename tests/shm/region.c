@@ -118,7 +118,7 @@ static void test_plan(void)
     REFUSED(0, host, bytes, 0, "outside its file");
     REFUSED(0, host, bytes, MAX64, "outside its file");
     REFUSED(0, host, layer, 5, "layer");
-    REFUSED(0, host, placement, 3, "placement");
+    REFUSED(0, host, placement, 4, "placement");
     REFUSED(0, host, where, host.where + 1, "congruent");
     REFUSED(0, host, where, host.where - BLOCK, "before the arena");
     REFUSED(0, host, where, host.offset % BLOCK, "before the arena");

@@ -1,0 +1,305 @@
+/* Experts on demand. A frame of the arena holds the three parts of one expert, each widened to whole blocks, one behind the
+ * other; cache.c says which expert is in which frame. Each part that is being read has a demand of the region; when it
+ * has come, the demand is given back and the bytes stay.
+ *
+ * All by the engine thread, between steps, but ntx__stream_acquire_expert: compute threads only look. A frame whose expert is in use, or
+ * one of whose parts has a demand (posted, being read, or tainted), is not replaced. So the death of iod needs nothing here: what
+ * it was reading is posted again for the same place (stream_death.c), and its late DMA finds the same expert there. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/cache.h"
+#include "computed/stream_impl.h"
+
+#define NO_DEMAND UINT32_MAX
+
+struct part {
+    uint64_t bytes;       /* region offset of its first byte */
+    uint32_t demand, gen; /* while it is being read, else NO_DEMAND */
+};
+
+struct frame {
+    struct part part[NTX_EXPERT_PARTS];
+    uint32_t pins;
+    bool failed; /* a part could not be read: to be dropped as soon as none is on its way */
+};
+
+struct ntx__experts {
+    const struct ntx_chunks *chunks;
+    struct ntx_cache *cache;
+    struct frame *frame;     /* [n_frames] */
+    uint32_t n_frames;
+    uint64_t at, frame_bytes;
+    uint32_t *owner;         /* [n_bundle_demands] frame that it reads for, NTX_NO_FRAME: it is free */
+    uint32_t n_demands, n_free, next; /* of those: there are, free, to be looked at first */
+    uint32_t *added;         /* [n_expert] frames that a want fills */
+};
+
+static struct ntx_demand *demand_of(struct ntx_stream *s, uint32_t i) { return &s->r->demand[s->r->hdr->n_demands + i]; }
+static uint32_t bundle_of(const struct ntx__experts *x, uint32_t layer, uint32_t expert) { return layer * x->chunks->n_expert + expert; }
+
+/* ---- what has come */
+
+static uint32_t pending(const struct frame *f)
+{
+    uint32_t n = 0;
+    for (int p = 0; p < NTX_EXPERT_PARTS; p++)
+        n += f->part[p].demand != NO_DEMAND;
+    return n;
+}
+
+static void settle_demand(struct ntx_stream *s, uint32_t i)
+{
+    struct ntx__experts *x = s->experts;
+    struct frame *f = &x->frame[x->owner[i]];
+    struct ntx_demand *d = demand_of(s, i);
+    uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
+    enum ntx_state st = ntx_word_state(w);
+    if (st != NTX_READY && (st != NTX_FAILED || f->pins)) /* while it is in use, whoever acquires it is to see the failure */
+        return;
+    f->failed |= st == NTX_FAILED;
+    if (atomic_load_explicit(&d->tainted, memory_order_acquire))
+        return;
+    for (int p = 0; p < NTX_EXPERT_PARTS; p++)
+        if (f->part[p].demand == i)
+            f->part[p].demand = NO_DEMAND;
+    atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w) + 1, NTX_FREE), memory_order_release);
+    if (f->failed && !pending(f)) {
+        ntx_cache_drop(x->cache, x->owner[i]);
+        f->failed = false;
+    }
+    x->owner[i] = NTX_NO_FRAME;
+    x->n_free++;
+}
+
+static void settle(struct ntx_stream *s)
+{
+    struct ntx__experts *x = s->experts;
+    for (uint32_t i = 0; i < x->n_demands && x->n_free < x->n_demands; i++)
+        if (x->owner[i] != NTX_NO_FRAME)
+            settle_demand(s, i);
+}
+
+/* ---- asking */
+
+static bool may_replace(void *ctx, uint32_t frame)
+{
+    const struct ntx__experts *x = ctx;
+    return !x->frame[frame].pins && !pending(&x->frame[frame]);
+}
+
+static uint32_t free_demand(struct ntx__experts *x)
+{
+    uint32_t i = x->next;
+    while (x->owner[i] != NTX_NO_FRAME)
+        i = (i + 1) % x->n_demands;
+    x->next = (i + 1) % x->n_demands; /* so that they are read in the order of asking */
+    x->n_free--;
+    return i;
+}
+
+static void post_part(struct ntx_stream *s, uint32_t frame, const struct ntx_chunk *c, struct part *p)
+{
+    struct ntx__experts *x = s->experts;
+    uint32_t i = free_demand(x);
+    struct ntx_demand *d = demand_of(s, i);
+    x->owner[i] = frame;
+    p->demand = i;
+    p->gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
+    d->file = c->file;
+    d->offset = c->offset;
+    d->bytes = (uint32_t)c->bytes;
+    d->dest = NTX_ROUND_DOWN(p->bytes, (uint64_t)s->r->hdr->block);
+    atomic_store_explicit(&d->early, 0, memory_order_relaxed);
+    atomic_store_explicit(&d->word, ntx_word(p->gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
+}
+
+static const struct ntx_chunk *chunk_of(const struct ntx__experts *x, uint32_t bundle, int part)
+{
+    const struct ntx_layer_weights *w = &x->chunks->layers[bundle / x->chunks->n_expert];
+    return &x->chunks->list[ntx_expert_chunk(w, bundle % x->chunks->n_expert, (enum ntx_expert_part)part)];
+}
+
+/* Gives the bundle a frame, if there is one for it and demands enough. */
+static uint32_t make_place(struct ntx_stream *s, uint32_t layer, uint32_t bundle)
+{
+    struct ntx__experts *x = s->experts;
+    uint64_t block = s->r->hdr->block, at;
+    uint32_t f = x->n_free < NTX_EXPERT_PARTS ? NTX_NO_FRAME : ntx_cache_choose(x->cache, s->pass, layer, may_replace, x);
+    if (f == NTX_NO_FRAME)
+        return f;
+    ntx_cache_put(x->cache, f, bundle);
+    at = x->at + f * x->frame_bytes;
+    for (int p = 0; p < NTX_EXPERT_PARTS; p++) {
+        const struct ntx_chunk *c = chunk_of(x, bundle, p);
+        x->frame[f].part[p] = (struct part){.bytes = at + c->offset % block, .demand = NO_DEMAND};
+        at += NTX_ROUND_UP(c->offset % block + c->bytes, block);
+    }
+    return f;
+}
+
+/* What is multiplied first is asked for first: gate and up of all, then down. */
+static void post_added(struct ntx_stream *s, uint32_t n)
+{
+    struct ntx__experts *x = s->experts;
+    for (int down = 0; down < 2; down++)
+        for (uint32_t i = 0; i < n; i++)
+            for (int p = 0; p < NTX_EXPERT_PARTS; p++)
+                if ((p == NTX_EXPERT_DOWN) == down) {
+                    uint32_t f = x->added[i];
+                    post_part(s, f, chunk_of(x, ntx_cache_bundle(x->cache, f), p), &x->frame[f].part[p]);
+                }
+    if (!n)
+        return;
+    atomic_fetch_add_explicit(&s->r->hdr->demand_posted, n * NTX_EXPERT_PARTS, memory_order_seq_cst);
+    ntx__stream_wake(s);
+}
+
+/* Pins the first experts of the list that are there or can be given a frame; returns how many. */
+static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n, uint8_t *late)
+{
+    enum { HERE, COMING, MISSING };
+    struct ntx__experts *x = s->experts;
+    uint32_t taken, added = 0;
+    for (uint32_t i = 0; i < n; i++) { /* those first: none of them may be replaced for another */
+        uint32_t f = ntx_cache_frame(x->cache, bundle_of(x, layer, experts[i]));
+        bool here = f != NTX_NO_FRAME && !x->frame[f].failed;
+        late[i] = !here ? MISSING : pending(&x->frame[f]) ? COMING : HERE;
+        x->frame[here ? f : 0].pins += here;
+    }
+    for (taken = 0; taken < n; taken++) {
+        uint32_t bundle = bundle_of(x, layer, experts[taken]);
+        if (late[taken] == MISSING) {
+            uint32_t held = ntx_cache_frame(x->cache, bundle); /* a failed one that is not settled yet */
+            uint32_t f = held == NTX_NO_FRAME ? make_place(s, layer, bundle) : NTX_NO_FRAME;
+            if (f == NTX_NO_FRAME)
+                break;
+            x->frame[f].pins = 1;
+            x->added[added++] = f;
+            x->n_free -= NTX_EXPERT_PARTS; /* promised */
+        }
+        ntx_cache_use(x->cache, bundle, s->pass);
+    }
+    for (uint32_t i = taken; i < n; i++)
+        if (late[i] != MISSING)
+            x->frame[ntx_cache_frame(x->cache, bundle_of(x, layer, experts[i]))].pins--;
+    x->n_free += added * NTX_EXPERT_PARTS;
+    post_added(s, added);
+    ntx_count(s->counters, NTX_C_comp_expert_hits, taken - added);
+    ntx_count(s->counters, NTX_C_comp_expert_misses, added);
+    for (uint32_t i = 0; i < taken; i++)
+        late[i] = late[i] != HERE;
+    return taken;
+}
+
+int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    uint64_t since = ntx_now_ns();
+    if (!s->experts) {
+        memset(late, 0, n);
+        return (int)n;
+    }
+    settle(s);
+    uint32_t taken = take(s, layer, experts, n, late);
+    while (!taken && must) { /* all frames are tainted, or still being read into for a pass that failed */
+        _Atomic uint32_t *t = &demand_of(s, 0)->tainted;
+        int rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), since, "a free frame for expert", experts[0]);
+        if (rc)
+            return rc;
+        settle(s);
+        taken = take(s, layer, experts, n, late);
+    }
+    return (int)taken;
+}
+
+void ntx__stream_done(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    struct ntx__experts *x = s->experts;
+    for (uint32_t i = 0; x && i < n; i++) {
+        uint32_t f = ntx_cache_frame(x->cache, bundle_of(x, layer, experts[i]));
+        if (f != NTX_NO_FRAME && x->frame[f].pins)
+            x->frame[f].pins--;
+    }
+}
+
+void ntx__experts_end(struct ntx_stream *s)
+{
+    for (uint32_t f = 0; s->experts && f < s->experts->n_frames; f++)
+        s->experts->frame[f].pins = 0;
+}
+
+/* ---- taking */
+
+static int wait_part(struct ntx_stream *s, const struct part *p, uint32_t chunk, const struct ntx_plan_chunk *c)
+{
+    struct ntx_demand *d = demand_of(s, p->demand);
+    uint32_t word = 0;
+    int rc = ntx__stream_wait(s, &d->word, p->gen, "chunk", chunk, &word);
+    if (rc)
+        return rc;
+    if (ntx_word_state(word) == NTX_FAILED)
+        return ntx__stream_fail_read(s, NTX__NO_CHUNK, c->file, c->offset, c->bytes, d->err < 0 ? d->err : -EIO);
+    if (d->shift != c->offset % s->r->hdr->block)
+        return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u at %u, which cannot be", chunk, d->shift);
+    return 0;
+}
+
+int ntx__stream_acquire_expert(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes)
+{
+    struct ntx__experts *x = s->experts;
+    if (!x)
+        return ntx__stream_fail(s, -EINVAL, "chunk %u is an expert's, but there are no frames", chunk);
+    uint32_t k = chunk - x->chunks->layers[c->layer].expert[NTX_EXPERT_GATE].chunk0;
+    uint32_t f = ntx_cache_frame(x->cache, bundle_of(x, c->layer, k / NTX_EXPERT_PARTS));
+    if (f == NTX_NO_FRAME || !x->frame[f].pins)
+        return ntx__stream_fail(s, -EINVAL, "chunk %u is of an expert that was not asked for", chunk);
+    const struct part *p = &x->frame[f].part[k % NTX_EXPERT_PARTS];
+    int rc = p->demand == NO_DEMAND ? 0 : wait_part(s, p, chunk, c);
+    if (!rc)
+        *bytes = s->r->base + p->bytes;
+    return rc;
+}
+
+/* ---- making */
+
+int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, struct ntx__experts **out)
+{
+    struct ntx__experts *x = calloc(1, sizeof *x);
+    uint32_t n = s->r->hdr->n_bundle_demands;
+    if (!x)
+        return -ENOMEM;
+    *x = (struct ntx__experts){.chunks = c->chunks, .n_frames = c->n_frames, .at = c->frames_at, .frame_bytes = c->frame_bytes,
+                               .n_demands = n, .n_free = n};
+    x->frame = calloc(c->n_frames, sizeof *x->frame);
+    x->owner = malloc((n + 1) * sizeof *x->owner);
+    x->added = calloc(c->chunks->n_expert, sizeof *x->added);
+    int rc = x->frame && x->owner && x->added && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
+    if (!rc)
+        rc = ntx_cache_new(c->chunks->n_layers, c->chunks->n_expert, c->n_frames, NULL, &x->cache);
+    if (rc) {
+        ntx__experts_free(x);
+        return rc;
+    }
+    memset(x->owner, 0xff, n * sizeof *x->owner); /* NTX_NO_FRAME */
+    for (uint32_t f = 0; f < c->n_frames; f++)
+        for (int p = 0; p < NTX_EXPERT_PARTS; p++)
+            x->frame[f].part[p].demand = NO_DEMAND;
+    ntx_gauge(s->counters, NTX_C_comp_frames, c->n_frames);
+    *out = x;
+    return 0;
+}
+
+void ntx__experts_free(struct ntx__experts *x)
+{
+    if (!x)
+        return;
+    ntx_cache_free(x->cache);
+    free(x->frame);
+    free(x->owner);
+    free(x->added);
+    free(x);
+}

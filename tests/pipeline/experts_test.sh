@@ -1,0 +1,53 @@
+#!/bin/bash
+# Experts in frames: the output is that of a model that lies in RAM as a whole, bit for bit, for any budget, rows, threads and instruction set,
+# whatever is replaced, and though iod is killed with reads of experts under way; the statistics tell how many were there.
+. "$(dirname "$0")/lib.sh"
+ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,304
+shape="--layers 5 --embd 256 --heads 8 --kv 2 --expert-ff 256 --shared-ff 256"
+for arch in "llama --experts 16 --experts-used 2 --type Q8_0" "qwen2moe --experts 24 --experts-used 4 --type Q4_K_M" \
+    "qwen3moe --experts 12 --experts-used 12 --type F16"; do
+    # shellcheck disable=SC2086
+    model "$tmp/m.gguf" $shape --arch $arch --seed 5
+    ntx logits "$tmp/m.gguf" --tokens $ids -o "$tmp/resident" --ram 1G --quiet || fail "resident logits of $arch"
+    least=$(ntx logits "$tmp/m.gguf" --tokens $ids -o "$tmp/x" --ram 1M --ctx 64 2>&1 | sed -n 's/.*would do is .*(\([0-9]*\) bytes), of which.*/\1/p')
+    [ "${least:-0}" -gt 1000000 ] || fail "no smallest budget is named"
+    [ "$least" -lt "$(stat -c %s "$tmp/m.gguf")" ] || [ "$arch" != "${arch#qwen3moe}" ] || fail "the smallest budget $least is no less than the model"
+    for options in "--ram $least" "--ram $((least + 700000)) --threads 1" "--ram $((least + 1500000)) --rows 1" "--ram $((least + 3000000))" \
+        "--ram $((least + 1000000)) --rows 5 --threads 3 --kernel generic" "--ram $((least + 2000000)) --source pread"; do
+        # shellcheck disable=SC2086
+        ntx logits "$tmp/m.gguf" --tokens $ids -o "$tmp/streamed" --ctx 64 --quiet $options || fail "$arch with $options"
+        same "$tmp/resident" "$tmp/streamed" "$arch with $options"
+    done
+done
+
+model "$tmp/m.gguf" $shape --arch qwen2moe --experts 24 --experts-used 4 --type Q8_0 --seed 6
+run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)
+"${run[@]}" --ram 1G --stats "$tmp/s" >"$tmp/want" || fail "undisturbed run"
+[ "$(stat_of "$tmp/s" expert_hit_rate)" = 1.0 ] || fail "expert_hit_rate $(stat_of "$tmp/s" expert_hit_rate) where all are in RAM"
+for ram in 10M 14M; do
+    "${run[@]}" --ram $ram --stats "$tmp/s" >"$tmp/got" || fail "with $ram"
+    same "$tmp/want" "$tmp/got" "with $ram"
+    rate=$(stat_of "$tmp/s" expert_hit_rate)
+    case $rate in 0.[0-9]*) ;; *) fail "expert_hit_rate is $rate with $ram";; esac
+    [ "$(stat_of "$tmp/s" bytes_read)" -gt 1000000 ] || fail "nothing was read with $ram"
+done
+for fault in "iod:kill@state=FILLING,nth=60,start=1" "iod:kill@state=FILLING,nth=400,start=1" "iod:kill@state=READY,nth=90,start=1" \
+    "iod:kill@state=READY,nth=700,start=1" "iod:kill@read=500,start=1" "predictor:kill@probe=3,start=1" "iod:short@every=7" "iod:delay=5ms@every=40" "iod:reorder=8"; do
+    timeout 60 "${run[@]}" --ram 10M --fault "$fault" >"$tmp/got" 2>"$tmp/err" || fail "$fault: exit $?: $(cat "$tmp/err")"
+    same "$tmp/want" "$tmp/got" "$fault"
+done
+
+RANDOM=${NTX_SEED:-20261121}
+kills=0
+for ((i = 0; i < ${NTX_KILL_ROUNDS:-6}; i++)); do
+    "${run[@]}" --ram 10M --link nvme=60M >"$tmp/got" 2>"$tmp/err" &
+    pid=$!
+    victim=
+    wait_for 5 eval 'victim=$(child $pid ntx-iod)' || fail "no ntx-iod"
+    read -rt "$(printf '0.%03d' $((RANDOM % 900)))" <> <(:) || :
+    victim=$(child $pid ntx-iod) && kill -9 "$victim" 2>/dev/null && kills=$((kills + 1))
+    wait $pid || fail "round $i: exit $?: $(cat "$tmp/err")"
+    same "$tmp/want" "$tmp/got" "round $i"
+done
+[ $kills -ge 3 ] || fail "only $kills kills hit"
+echo "experts in frames: identical after all faults and $kills kills"
