@@ -55,7 +55,7 @@ static const struct {
     size_t at, size;
     uint64_t bad[4];
 } fields[] = {
-    FIELD(magic, 0, 1, MAX64), FIELD(version, 0, 2, UINT32_MAX), FIELD(hdr_bytes, 0, 1, UINT32_MAX),
+    FIELD(magic, 0, 1, MAX64), FIELD(version, 0, NTX_REGION_VERSION + 1, UINT32_MAX), FIELD(hdr_bytes, 0, 1, UINT32_MAX),
     FIELD(bytes, 0, 1, MAX64), FIELD(block, 0, 511, 4097, UINT32_MAX), FIELD(n_files, 0, 101, UINT32_MAX),
     FIELD(n_chunks, 0, 1, 26, UINT32_MAX), FIELD(n_sched, 0, 1, 1000, UINT32_MAX), FIELD(n_desc, 0, 3, 7, UINT32_MAX),
     FIELD(n_slots, 0, 3, 1000, UINT32_MAX), FIELD(n_demands, 0, 1, 1000, UINT32_MAX), FIELD(n_probes, 0, 1, 1000, UINT32_MAX),
