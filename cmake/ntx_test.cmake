@@ -21,8 +21,16 @@ function(ntx_script_test)
   ntx_test_environment(${T_NAME} ${T_TIMEOUT})
 endfunction()
 
+# NTX_TEST_SLOW: what limits of time are multiplied with, since sanitizers slow everything down.
+set(ntx_test_slow 1)
+if(NTX_SANITIZE MATCHES "thread")
+  set(ntx_test_slow 10)
+elseif(NTX_SANITIZE)
+  set(ntx_test_slow 3)
+endif()
+
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
 function(ntx_test_environment name timeout)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
-    ENVIRONMENT "NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
+    ENVIRONMENT "NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
 endfunction()

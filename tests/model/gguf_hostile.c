@@ -9,7 +9,7 @@
 #include "tests/mkmodel/blocks.h"
 #include "tests/model/make.h"
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LIMIT_S 1.0
 #else
 #define LIMIT_S 0.1
