@@ -27,7 +27,7 @@ static const struct ntx_command commands[] = {
     {"detokenize", "MODEL", "A JSON array of token ids on standard input to text.", 0, 1, 1, ntx_cmd_detokenize},
     {"logits", "MODEL", "The logits of each given token, as float32.", CAPTIVE | NTX_OPT_LOGITS, 1, 1, ntx_cmd_logits},
     {"perplexity", "MODEL FILE",
-     "Perplexity of a text, in windows of --ctx tokens (default 512), the second half of each scored.\vTwo models, or two ways of running one, are compared in "
+     "Perplexity of a text, in windows of --ctx tokens (default 512), the second half of each scored.\vWith --skip, which prompts never do, the scored half is fed token by token as if it were being written. Two models, or two ways of running one, are compared in "
      "two runs over the same text: the first with --save-logits BASE, the second with --kl BASE. The divergence is that of the second run's "
      "probabilities from the first's, in nats per token: mean, median, 99th percentile, largest.",
      CAPTIVE | NTX_OPT_PPL, 2, 2, ntx_cmd_perplexity},

@@ -14,7 +14,7 @@ enum {
     O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL, O_TRACE,
     O_QUESTIONS, O_SAVE_LOGITS, O_KL,
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
-    O_SIDECAR, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
+    O_SIDECAR, O_SKIP_KV, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
     O_EPOCHS, O_SHARE, O_PRECISION,
     O_ALSO,
 };
@@ -34,6 +34,7 @@ static const struct argp_option load_options[] = {
     {"sidecar", O_SIDECAR, "FILE", 0, "what was learned for --skip (default: the model's path with .skip.gguf for .gguf)", 0},
     {"skip-threshold", O_SKIP_THRESHOLD, "P", 0, "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: the sidecar's)", 0},
     {"skip-max-consecutive", O_SKIP_MOST, "N", 0, "layers skipped in a row at most (default: no limit)", 0},
+    {"skip-kv", O_SKIP_KV, "HOW", 0, "KV of a token in a layer that it skips: hole (masked, the default) or propagate (K and V of the state that passes by, whose matrices are then read)", 0},
     {"skip-adapt", O_SKIP_ADAPT, NULL, 0, "what the prompt shows of each layer moves its threshold", 0},
     {"skip-verify", O_SKIP_VERIFY, "N", 0, "every Nth written token skips nothing, and its layers move the thresholds", 0},
     {"sessions", O_SESSIONS, "N", 0, "full-context sessions to reserve KV for (default 1)", 0},
@@ -196,6 +197,11 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     case O_RING: o->ring = count_arg(arg, 3, st); return 0;
     case O_FAULT: o->fault = arg; return 0;
     case O_SIDECAR: o->sidecar = arg; return 0;
+    case O_SKIP_KV:
+        if (strcmp(arg, "hole") && strcmp(arg, "propagate"))
+            argp_error(st, "--skip-kv is hole or propagate, not '%s'", arg);
+        o->skip_kv = arg;
+        return 0;
     case O_SKIP_THRESHOLD: o->skip_threshold = real_arg(arg, 0, 1, st); return 0;
     case O_SKIP_MOST: o->skip_most = count_arg(arg, 1, st); return 0;
     case O_SKIP_ADAPT: o->skip_adapt = true; return 0;

@@ -167,7 +167,7 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
 
 struct ntx_skip_hooks ntx_skip_hooks(struct ntx_skip *s)
 {
-    return (struct ntx_skip_hooks){.ctx = s, .probe_layer = s->c.probe_layer, .probe = probe, .decide = decide};
+    return (struct ntx_skip_hooks){.ctx = s, .probe_layer = s->c.probe_layer, .propagate = s->c.propagate, .probe = probe, .decide = decide};
 }
 
 uint32_t ntx_skip_layers(const struct ntx_skip *s, uint32_t row) { return s->layers[row]; }

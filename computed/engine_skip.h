@@ -24,6 +24,7 @@ struct ntx_skip_config {
     struct ntx_counters *counters;
     struct ntx_mailbox *mail;
     uint32_t probe_layer, n_layers, max_rows;
+    bool propagate;         /* K and V at skipped layers (forward.h) */
     bool skips;             /* the policy may skip: wait for decisions */
     uint32_t wait_ms;       /* 0: 5000 */
 };

@@ -170,23 +170,27 @@ static void consult(struct ntx_forward *f)
             f->c.weights->ops->drop_layer(f->c.weights, l);
 }
 
-/* Fills live with the rows of this layer; the others get a hole in it. */
+/* Fills live with the rows of this layer; behind them those that leave K and V in passing, else the others get a hole in it. */
 static void choose_rows(struct ntx_forward *f)
 {
-    f->n_live = 0;
+    f->n_live = f->n_passing = 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++) {
         const struct ntx_row *r = &f->b->rows[i];
         if (!skips(f, i, f->layer)) {
             f->m.live[f->n_live++] = i;
             continue;
         }
-        ntx_kv_set_hole(r->kv, f->layer, r->pos);
         f->skipped++;
+        if (!f->c.skip.propagate)
+            ntx_kv_set_hole(r->kv, f->layer, r->pos);
     }
+    for (uint32_t i = 0; f->c.skip.propagate && i < f->b->n_rows; i++)
+        if (skips(f, i, f->layer))
+            f->m.live[f->n_live + f->n_passing++] = i;
 }
 
 /* Passes over the chunks of a layer that no row needs: they are neighbours in the list. */
-static void skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer)
+void ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer)
 {
     const struct ntx_chunks *k = f->c.chunks;
     for (uint32_t i = first; i < k->n && k->list[i].layer == layer; i++)
@@ -207,10 +211,10 @@ static int run_layer(struct ntx_forward *f)
     int rc = 0;
     uint64_t t0 = ntx_now_ns();
     choose_rows(f);
-    if (f->n_live)
+    if (f->n_live + f->n_passing)
         rc = ntx__llama_layer(f);
     else
-        skip_chunks(f, f->c.chunks->layers[f->layer].attn_norm.chunk0, f->layer);
+        ntx__skip_chunks(f, f->c.chunks->layers[f->layer].attn_norm.chunk0, f->layer);
     if (rc)
         return rc;
     if (f->n_live)
@@ -245,7 +249,7 @@ static int run_output(struct ntx_forward *f)
         ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_now_ns(), f->hp->n_layers, f->b->pass, f->n_live);
         return rc;
     }
-    skip_chunks(f, f->c.chunks->output_norm.chunk0, f->hp->n_layers);
+    ntx__skip_chunks(f, f->c.chunks->output_norm.chunk0, f->hp->n_layers);
     return 0;
 }
 

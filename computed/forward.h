@@ -36,6 +36,7 @@ struct ntx_batch {
 struct ntx_skip_hooks {
     void *ctx;
     uint32_t probe_layer;    /* show the state after this layer */
+    bool propagate;          /* a row that skips a layer leaves K and V of its state in it, instead of a hole */
     void (*probe)(void *ctx, const struct ntx_batch *b, const float *hidden /* [n_rows x n_embd] */);
     /* Called once after the probe layer when rows may skip, before the next layer: fills skip[row * NTX_MAP_WORDS + l / 64]
      * bits (zeroed before). May wait. Rows without may_skip are ignored. The pass joins them and drops layers. */

@@ -87,6 +87,7 @@ struct ntx_forward {
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
     uint32_t layer, n_live;
+    uint32_t n_passing; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
     struct { uint32_t first, n; } moe; /* choices of the group of experts */
     struct { /* vectors of the current step, NULL where the model has none */
         const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *o_bias;
@@ -127,8 +128,12 @@ void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n);
 int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v);
 void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
 
+/* ---- forward.c */
+void ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer); /* of a layer, from this one on, that no row needs */
+
 /* ---- llama.c */
 int ntx__llama_layer(struct ntx_forward *f);  /* f->layer, for f->m.live */
+void ntx__add_ffn(struct ntx_forward *f, uint32_t i); /* y of live row i to its state: the end of a layer */
 int ntx__llama_output(struct ntx_forward *f); /* output_norm, output; for f->m.live, into f->m.logits */
 
 /* ---- moe.c */

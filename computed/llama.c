@@ -49,12 +49,23 @@ static int attn_norm(struct ntx_forward *f)
     int rc = ntx__take(f, w, &f->vec.norm);
     if (rc)
         return rc;
-    ntx__each(f, attn_norm_row, f->n_live);
+    ntx__each(f, attn_norm_row, f->n_live + f->n_passing);
     ntx__give(f, w);
     return 0;
 }
 
 /* ---- q, k, v */
+
+/* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone. */
+static int kv_of_passing(struct ntx_forward *f, const struct ntx__product *p)
+{
+    const struct ntx__input all = {.x = f->m.x, .ld = f->ld_x, .packed = f->m.packed, .n_rows = f->n_live + f->n_passing};
+    const struct ntx_weight *q = p[0].w;
+    int rc = f->n_live ? ntx__multiply(f, p, 1, f->m.x, f->ld_x) : 0;
+    for (uint32_t c = q->chunk0; !f->n_live && c < q->chunk0 + q->n_chunks; c++)
+        f->c.weights->ops->skip(f->c.weights, c);
+    return rc ? rc : ntx__multiply_by(f, p + 1, 2, &all);
+}
 
 static int qkv(struct ntx_forward *f)
 {
@@ -64,7 +75,7 @@ static int qkv(struct ntx_forward *f)
         {.w = &w->k, .y = f->m.k, .ld = w->k.n_out},
         {.w = &w->v, .y = f->m.v, .ld = w->v.n_out},
     };
-    return ntx__multiply(f, p, 3, f->m.x, f->ld_x);
+    return f->n_passing ? kv_of_passing(f, p) : ntx__multiply(f, p, 3, f->m.x, f->ld_x);
 }
 
 /* ---- biases, norms per head, rotation, and K and V into the cache */
@@ -93,17 +104,19 @@ static void rotate_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_layer_weights *w = layer(f);
     float *q = f->m.q + (size_t)i * w->q.n_out, *k = f->m.k + (size_t)i * w->k.n_out, *v = f->m.v + (size_t)i * w->v.n_out;
     const float *cs = f->m.cs + (size_t)f->m.live[i] * (hp->rope_dim / 2), *sn = f->m.sn + (size_t)f->m.live[i] * (hp->rope_dim / 2);
-    if (f->vec.q_bias)
+    bool live = i < f->n_live; /* the others have no q */
+    if (f->vec.q_bias && live)
         ops->add(q, f->vec.q_bias, w->q.n_out);
     if (f->vec.k_bias)
         ops->add(k, f->vec.k_bias, w->k.n_out);
     if (f->vec.v_bias)
         ops->add(v, f->vec.v_bias, w->v.n_out);
-    heads_norm(f, f->vec.q_norm, q, hp->n_head);
+    heads_norm(f, live ? f->vec.q_norm : NULL, q, hp->n_head);
     heads_norm(f, f->vec.k_norm, k, hp->n_head_kv);
     void (*rope)(float *, uint32_t, uint32_t, uint32_t, const float *, const float *) =
         hp->rope_kind == NTX_ROPE_NORM ? ops->rope_norm : ops->rope_neox;
-    rope(q, hp->n_head, hp->head_k, hp->rope_dim, cs, sn);
+    if (live)
+        rope(q, hp->n_head, hp->head_k, hp->rope_dim, cs, sn);
     rope(k, hp->n_head_kv, hp->head_k, hp->rope_dim, cs, sn);
     store_row(f, i, k, v);
 }
@@ -116,7 +129,7 @@ static int rotate_and_store(struct ntx_forward *f)
         (rc = ntx__take(f, &w->v_bias, &f->vec.v_bias)) || (rc = ntx__take(f, &w->q_norm, &f->vec.q_norm)) ||
         (rc = ntx__take(f, &w->k_norm, &f->vec.k_norm)))
         return rc;
-    ntx__each(f, rotate_row, f->n_live);
+    ntx__each(f, rotate_row, f->n_live + f->n_passing);
     ntx__give(f, &w->q_bias);
     ntx__give(f, &w->k_bias);
     ntx__give(f, &w->v_bias);
@@ -227,9 +240,8 @@ static int gate_and_up(struct ntx_forward *f)
 
 /* ---- down; h += */
 
-static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+void ntx__add_ffn(struct ntx_forward *f, uint32_t i)
 {
-    (void)thread;
     const float *y = f->m.y + (size_t)i * f->hp->n_embd;
     struct ntx_study *study = row_of(f, i)->study;
     if (study)
@@ -237,6 +249,12 @@ static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     f->c.ops->add(hidden(f, i), y, f->hp->n_embd);
     if (study)
         ntx__study_end(study, f->layer, hidden(f, i), f->hp->n_embd);
+}
+
+static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    ntx__add_ffn(f, i);
 }
 
 static int down(struct ntx_forward *f)
@@ -261,11 +279,15 @@ int ntx__llama_layer(struct ntx_forward *f)
     static int (*const steps[])(struct ntx_forward *) = {
         attn_norm, qkv, rotate_and_store, attend, attn_output, add_and_ffn_norm, ffn,
     };
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    enum { KV_STEPS = 3 };
+    size_t n = f->n_live ? sizeof steps / sizeof *steps : KV_STEPS;
+    for (size_t i = 0; i < n; i++) {
         int rc = steps[i](f);
         if (rc)
             return rc;
     }
+    if (!f->n_live)
+        ntx__skip_chunks(f, layer(f)->o.chunk0, f->layer);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -86,9 +87,40 @@ static uint64_t study_bytes(const struct ntx_load_request *r, struct ntx_loaded 
     return l->study_rows * (ntx_study_floats(hp->n_embd, hp->n_layers) * sizeof(float) + sizeof(struct ntx_study));
 }
 
+/* A model that we opened has its sidecar beside it, with .skip.gguf for .gguf. */
+static int open_sidecar(struct ntx_load_request *r, struct ntx_err *err)
+{
+    char path[4096];
+    size_t len = strlen(r->path);
+    if (strncmp(r->policy, "static", 6) && strncmp(r->policy, "predictive", 10))
+        return 0;
+    if (len > 5 && !strcmp(r->path + len - 5, ".gguf"))
+        len -= 5;
+    if (snprintf(path, sizeof path, "%.*s.skip.gguf", (int)len, r->path) >= (int)sizeof path)
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for a sidecar beside it", r->path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return ntx_err_set(err, -errno, "%s: cannot open the skip policy's sidecar: %s; make it with ntx calibrate", path, strerror(errno));
+    r->sidecar_fd = fd;
+    return 0;
+}
+
+static int choose_kv(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    l->kv_propagate = !strcmp(r->skip_kv, "propagate");
+    if (!l->kv_propagate && *r->skip_kv && strcmp(r->skip_kv, "hole"))
+        return ntx_err_set(err, -EINVAL, "'%s' is no way to keep KV at skipped layers: there are hole and propagate", r->skip_kv);
+    return 0;
+}
+
 /* The sidecar itself is the predictor's to read; we only say which model it must be of. */
 static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
+    int rc = choose_kv(r, l, err);
+    if (!rc && r->path && r->sidecar_fd < 0)
+        rc = open_sidecar(r, err);
+    if (rc)
+        return rc;
     l->sidecar_fd = r->sidecar_fd;
     r->sidecar_fd = -1;
     return l->sidecar_fd < 0 ? 0 : ntx_model_digest(l->gguf, l->fds, l->digest, err);
@@ -165,6 +197,15 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     return 0;
 }
 
+/* K and V of a skipped layer are read all the same: no drop map leaves them out. */
+static void keep_kv(struct ntx_loaded *l, uint32_t layer)
+{
+    const struct ntx_weight *kv[] = {&l->plan->chunks->layers[layer].k, &l->plan->chunks->layers[layer].v};
+    for (int i = 0; i < 2; i++)
+        for (uint32_t c = 0; c < kv[i]->n_chunks; c++)
+            l->region.chunks[kv[i]->chunk0 + c].layer = NTX_NEVER_DROPPED;
+}
+
 /* The tables that the workers read: written once, before the region is handed to anybody. */
 static void fill_tables(struct ntx_loaded *l)
 {
@@ -175,6 +216,8 @@ static void fill_tables(struct ntx_loaded *l)
         if (l->region.chunks[i].placement == NTX_PLACE_HOST)
             l->region.chunks[i].where += h->off_arena;
     }
+    for (uint32_t i = 0; l->kv_propagate && i < h->n_layers; i++)
+        keep_kv(l, i);
     for (unsigned i = 0; i < l->n_files; i++)
         h->file_bytes[i] = (uint64_t)l->stamps[i].st_size;
 }

@@ -79,7 +79,7 @@ struct ntx_loaded {
     bool skips;                /* the policy may skip layers */
     int sidecar_fd;            /* -1: none */
     char digest[NTX_DIGEST_TEXT]; /* of the model, where there is a sidecar, else "" */
-    bool skip_adapt;
+    bool skip_adapt, kv_propagate;
     uint32_t skip_verify;
     uint32_t study_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
     uint32_t probe_layer;

@@ -266,7 +266,7 @@ static uint32_t group_size(const struct ntx_forward *f, uint32_t at, uint32_t en
 static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    f->c.ops->add(f->m.h + (size_t)f->m.live[i] * f->hp->n_embd, f->m.y + (size_t)i * f->hp->n_embd, f->hp->n_embd);
+    ntx__add_ffn(f, i);
 }
 
 /* Asks for experts wanted[taken .. n); returns how many are taken now. */

@@ -197,6 +197,7 @@ static int start(struct ntx_server *s, struct ntx_err *err)
         .n_layers = l->model->hp.n_layers,
         .max_rows = l->plan->max_rows,
         .skips = l->skips,
+        .propagate = l->kv_propagate,
     };
     int rc = ntx_skip_new(&k, &s->skip);
     if (rc)

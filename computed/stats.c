@@ -18,6 +18,9 @@ void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
         .pass_ns = ntx_counter_get(c, NTX_C_comp_pass_ns),
         .expert_hits = ntx_counter_get(c, NTX_C_comp_expert_hits),
         .expert_misses = ntx_counter_get(c, NTX_C_comp_expert_misses),
+        .skip_early = ntx_counter_get(c, NTX_C_comp_skip_early),
+        .skip_late = ntx_counter_get(c, NTX_C_comp_skip_late),
+        .skip_wasted = ntx_counter_get(c, NTX_C_comp_skip_wasted),
     };
 }
 
@@ -83,7 +86,9 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     json_t *lossy = json_array();
     if (l->skips) {
         char text[600];
-        snprintf(text, sizeof text, "skip:%s", l->policy);
+        int n = snprintf(text, sizeof text, "skip:%.500s%s%s", l->policy, l->kv_propagate ? " kv=propagate" : "", l->skip_adapt ? " adapt" : "");
+        if (l->skip_verify)
+            snprintf(text + n, sizeof text - (size_t)n, " verify=%u", l->skip_verify);
         json_array_append_new(lossy, json_string(text));
     }
     set_str(j, "model", model_name(l));
@@ -130,6 +135,14 @@ static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct n
     set_int(j, "expert_frames", l->plan->n_frames);
 }
 
+/* Chunks of skipped layers: decided before their read began, or too late to save it; and the bytes that those took. */
+static void add_skips(json_t *j, const struct ntx_run_stats *r)
+{
+    set_int(j, "skip_early_chunks", r->at_end.skip_early - r->at_start.skip_early);
+    set_int(j, "skip_late_chunks", r->at_end.skip_late - r->at_start.skip_late);
+    set_int(j, "skip_wasted_bytes", r->at_end.skip_wasted - r->at_start.skip_wasted);
+}
+
 char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, const struct ntx_counters *c)
 {
     json_t *j = json_object(), *options = r->options ? json_loads(r->options, 0, NULL) : NULL;
@@ -146,6 +159,8 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     json_object_set_new(j, "options", options ? options : json_object());
     set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
     add_experts(j, r, l);
+    if (l->skips)
+        add_skips(j, r);
     if (l->skips)
         json_object_set_new(j, "predictor_lost", json_boolean(r->predictor_lost));
     char *text = json_dumps(j, JSON_COMPACT);

@@ -42,9 +42,12 @@ static void free_desc(struct ntx_stream *s, uint64_t seq)
         ntx__stream_wake(s);
 }
 
-static void count_skip(struct ntx_stream *s, uint32_t word)
+static void count_skip(struct ntx_stream *s, uint32_t word, uint64_t seq)
 {
-    ntx_count(s->counters, ntx_word_state(word) == NTX_SKIPPED ? NTX_C_comp_skip_early : NTX_C_comp_skip_late, 1);
+    bool early = ntx_word_state(word) == NTX_SKIPPED;
+    ntx_count(s->counters, early ? NTX_C_comp_skip_early : NTX_C_comp_skip_late, 1);
+    if (!early)
+        ntx_count(s->counters, NTX_C_comp_skip_wasted, s->r->chunks[s->r->sched[seq % s->r->hdr->n_sched]].bytes);
 }
 
 void ntx__stream_free_late(struct ntx_stream *s)
@@ -61,7 +64,7 @@ void ntx__stream_free_late(struct ntx_stream *s)
             continue;
         }
         if (l.skipped)
-            count_skip(s, w);
+            count_skip(s, w, l.seq);
         free_desc(s, l.seq);
     }
     atomic_store_explicit(&s->n_late, kept, memory_order_relaxed);

@@ -47,6 +47,7 @@
     X(comp_decisions_late, c, "decisions", "of those, for a pass or a row that did not wait for them any more") \
     X(comp_skip_early, c, "chunks", "skipped chunks whose read was avoided")                       \
     X(comp_skip_late, c, "chunks", "skipped chunks that had been read or begun already")           \
+    X(comp_skip_wasted, c, "bytes", "of those chunks")                                             \
     X(comp_tainted_slots, g, "slots", "slots kept out of use until old reads are proved finished") \
     X(comp_sessions, g, "sessions", "sessions that are generating")                                \
     X(comp_queued, g, "sessions", "sessions that wait for memory")                                 \

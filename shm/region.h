@@ -49,6 +49,7 @@
 #define NTX_PASS_MAPS 4
 #define NTX_MAP_WORDS 9 /* 513 layers: the output counts as one, and is never dropped by a decision */
 #define NTX_MAX_FILES 100
+#define NTX_NEVER_DROPPED UINT32_MAX
 
 /* A state word: state in the low 4 bits, generation (lap or use count) in the upper 28. */
 enum ntx_state { NTX_FREE, NTX_FILLING, NTX_READY, NTX_FAILED, NTX_SKIPPED, NTX_POSTED };
@@ -63,7 +64,7 @@ struct ntx_plan_chunk {
     uint64_t bytes;
     uint64_t where;     /* host: region offset of the chunk's FIRST byte (congruent to `offset` modulo block) */
     uint32_t file;
-    uint32_t layer;     /* bit of the drop map */
+    uint32_t layer;     /* bit of the drop map; NTX_NEVER_DROPPED: none, K and V where tokens leave them in layers that they skip */
     uint32_t placement; /* enum ntx_placement */
     uint32_t sched;     /* its index in the schedule when placement is storage */
 };

@@ -144,7 +144,7 @@ static const char *check_chunk(const struct ntx_region *r, uint32_t i)
         return "names a file that is not there";
     if (!c->bytes || __builtin_add_overflow(c->offset, c->bytes, &end) || end > h->file_bytes[c->file])
         return "lies outside its file";
-    if (c->layer > h->n_layers)
+    if (c->layer > h->n_layers && c->layer != NTX_NEVER_DROPPED)
         return "names a layer that is not there";
     switch (c->placement) {
     case NTX_PLACE_STORAGE:

@@ -1,4 +1,6 @@
 /* Layer skip: rows that leave layers out, what is announced and when, and holes in later attention. */
+#include <math.h>
+
 #include "shm/region.h" /* NTX_MAP_WORDS */
 #include "tests/forward/rig.h"
 
@@ -192,6 +194,98 @@ static void holes_are_masked(const struct mk_options *make)
     free(a), free(b), free(plain), free(again), free(s.seen);
 }
 
+/* With propagation a row that skips a layer leaves there the K and V that its state gives, bit for bit those of a row that computes the
+ * layer; alone it reads nothing else of it; and beside another it changes nothing for that one. */
+static void propagated(const struct mk_options *make)
+{
+    struct rig r;
+    struct script s;
+    struct rig_options o = {.make = *make};
+    hook(&o, &s, &r);
+    o.skip.propagate = true;
+    rig_open(&r, &o);
+    const struct ntx_hparams *hp = &r.model->hp;
+    int32_t ids[12];
+    size_t n = r.n_vocab;
+    rig_ids(&r, 5, ids, 12);
+    float *alone = malloc(n * 4), *both = malloc(n * 4);
+    struct ntx_kv_seq *kv[3];
+    struct ntx_row row[2];
+    for (int i = 0; i < 3; i++) {
+        kv[i] = rig_seq(&r, 40);
+        rig_feed(&r, kv[i], ids, 5, 0, 5, NULL);
+    }
+    s.mask = 1 << 4;
+    s.who = 0;
+    row[0] = (struct ntx_row){.token = ids[5], .pos = 5, .kv = kv[0], .logits = alone, .may_skip = true};
+    CHECK_EQ(rig_run(&r, row, 1), 0);
+    s.who = 1;
+    row[0].kv = kv[1];
+    row[0].logits = NULL;
+    CHECK_EQ(rig_run(&r, row, 1), 0);
+    CHECK_EQ(r.w.n_drops, 2); /* the layer, and the output that nobody wants */
+    const struct ntx_layer_weights *w = &r.chunks->layers[4];
+    CHECK_EQ(r.w.n_skipped, chunks_of(&r, 4) - w->attn_norm.n_chunks - w->k.n_chunks - w->v.n_chunks + chunks_of(&r, r.n_layers));
+    CHECK(!ntx_kv_holes(kv[1], 4));
+    s.who = 2;
+    row[0] = (struct ntx_row){.token = ids[5], .pos = 5, .kv = kv[0], .logits = both, .may_skip = true};
+    row[1] = (struct ntx_row){.token = ids[5], .pos = 5, .kv = kv[2], .may_skip = true};
+    CHECK_EQ(rig_run(&r, row, 2), 0);
+    CHECK_SAME(alone, both, n);
+    for (uint32_t h = 0; h < hp->n_head_kv; h++)
+        for (int i = 1; i < 3; i++) {
+            CHECK(!memcmp(ntx_kv_k(kv[0], 4, h, 5), ntx_kv_k(kv[i], 4, h, 5), hp->head_k * 2));
+            CHECK(!memcmp(ntx_kv_v(kv[0], 4, h, 5), ntx_kv_v(kv[i], 4, h, 5), hp->head_v * 2));
+            CHECK(!memcmp(ntx_kv_k(kv[1], 5, h, 5), ntx_kv_k(kv[2], 5, h, 5), hp->head_k * 2));
+        }
+    CHECK(memcmp(ntx_kv_k(kv[0], 5, 0, 5), ntx_kv_k(kv[1], 5, 0, 5), hp->head_k * 2));
+    for (int i = 0; i < 3; i++)
+        ntx_kv_seq_free(kv[i]);
+    rig_close(&r);
+    free(alone), free(both), free(s.seen);
+}
+
+/* What a study says is what the traced states say; a skipped layer says nothing. */
+static void studied(const struct mk_options *make)
+{
+    struct rig r;
+    struct script s;
+    struct rig_options o = {.make = *make};
+    hook(&o, &s, &r);
+    rig_open(&r, &o);
+    trace_state = calloc((size_t)r.n_layers * 64 * r.n_embd, sizeof *trace_state);
+    ntx_forward_trace(r.f, keep_state, &r);
+    float *memory = calloc(ntx_study_floats(r.n_embd, r.n_layers), sizeof(float));
+    struct ntx_study study;
+    struct ntx_kv_seq *kv = rig_seq(&r, 8);
+    ntx_study_place(&study, memory, 2, r.n_embd, r.n_layers);
+    struct ntx_row row = {.token = 3, .kv = kv, .may_skip = true, .study = &study};
+    s.mask = 1 << 5;
+    s.who = 1;
+    CHECK_EQ(rig_run(&r, &row, 1), 0);
+    size_t layer = 64 * (size_t)r.n_embd;
+    CHECK_SAME(study.state, trace_state + 2 * layer, r.n_embd);
+    for (uint32_t l = 1; l < r.n_layers; l++) {
+        const float *in = trace_state + (l - 1) * layer, *out = trace_state + l * layer;
+        double ab = 0, aa = 0, bb = 0;
+        for (uint32_t i = 0; i < r.n_embd; i++) {
+            ab += (double)in[i] * (double)out[i];
+            aa += (double)in[i] * (double)in[i];
+            bb += (double)out[i] * (double)out[i];
+        }
+        for (int part = 0; part < 3; part++) {
+            double c = (double)study.similar[(uint32_t)part * r.n_layers + l];
+            if (l == 5)
+                CHECK(c != c);
+            else
+                CHECK_MSG(part ? c > -1.001 && c < 1.001 : fabs(c - ab / sqrt(aa * bb)) < 1e-5, "layer %u, part %d: %g", l, part, c);
+        }
+    }
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    free(memory), free(trace_state), free(s.seen);
+}
+
 int main(void)
 {
     struct mk_options make = rig_model();
@@ -200,5 +294,7 @@ int main(void)
     beside_another(&make);
     all_skip(&make);
     holes_are_masked(&make);
+    propagated(&make);
+    studied(&make);
     return 0;
 }

@@ -174,7 +174,8 @@ void harness_policy(struct harness *h, const char *policy, const char *fault)
 {
     h->hellos = 0;
     unsigned states = h->states;
-    harness_wait(h, &h->hellos, 1);
+    for (uint64_t end = ntx_now_ns() + DEADLINE_NS; !h->hellos; uv_run(&h->loop, UV_RUN_NOWAIT)) /* on a busy machine two come at once */
+        CHECK(ntx_now_ns() < end);
     CHECK_STR(h->build, NTX_BUILD);
     send_policy(h, policy, fault);
     harness_wait(h, &h->states, states + 1);
