@@ -306,6 +306,10 @@ int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Repl
         int rc = ntx_client_any(c, timeout_ms, &r, err);
         if (rc)
             return rc;
+        if (r->id == id && r->body_case == NTX__REPLY__BODY_ERROR && r->error->err == -ESHUTDOWN && c->sup && ntx_supervisor_unfit(c->sup)) {
+            ntx__reply__free_unpacked(r, NULL);
+            return lost(c, err); /* the reason is why it shuts down */
+        }
         if (r->id == id && r->body_case == NTX__REPLY__BODY_ERROR) {
             rc = ntx_err_set(err, r->error->err < 0 ? r->error->err : -EIO, "%s", r->error->text);
             ntx__reply__free_unpacked(r, NULL);

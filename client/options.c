@@ -275,7 +275,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     switch (key) {
     case ARGP_KEY_ARG:
         if (p->o->n_args == p->cmd->max_args)
-            argp_error(st, "unexpected argument '%s'", arg);
+            argp_error(st, "unexpected argument '%s'%s", arg, strstr(p->cmd->args, "PROMPT") ? "; a prompt of several words goes in quotes" : "");
         p->o->args[p->o->n_args++] = arg;
         return 0;
     case ARGP_KEY_END:

@@ -16,7 +16,7 @@
 #include "common/util.h"
 #include "common/worker_main.h"
 
-#define UNFIT_MS 300
+#define UNFIT_MS 500
 
 enum { COMPUTED, IOD, PREDICTOR, N_CHILDREN };
 static const char *const names[N_CHILDREN] = {"ntx-computed", "ntx-iod", "ntx-predictor"};

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "common/clones.h"
 #include "common/util.h"
 #include "doctor/doctor_impl.h"
 
@@ -24,13 +25,7 @@ void ntx__doctor_buffer_free(void *p, size_t bytes)
 
 typedef uint64_t v8 __attribute__((vector_size(64)));
 
-#if defined(__SANITIZE_THREAD__) /* it would be called by the loader, in the choice between clones, before it is set up itself */
-#define CLONES
-#else
-#define CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
-#endif
-
-CLONES static uint64_t read_piece(const void *p, size_t bytes)
+NTX_CLONES static uint64_t read_piece(const void *p, size_t bytes)
 {
     const v8 *v = p;
     v8 a[8] = {{0}};

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clones.h"
 #include "common/util.h"
 #include "model/arch.h"
 
@@ -58,7 +59,7 @@ static float uniform(uint64_t *s) { return (float)(random64(s) >> 40) / (float)(
 #ifdef __SANITIZE_ADDRESS__
 #define WIDE /* gcc's resolvers run before the sanitizer is up */
 #else
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#define WIDE NTX_CLONES
 #endif
 
 /* Sixteen sums, then one order: the same for every instruction set, since products and sums are not fused. */

@@ -1,0 +1,12 @@
+/* clones.h: a function that the compiler makes several times, for wider instruction sets, too; the loader chooses. For plain loops outside of
+ * the kernels, whose values do not depend on the choice. */
+#ifndef NTX_COMMON_CLONES_H
+#define NTX_COMMON_CLONES_H
+
+#if defined(__SANITIZE_THREAD__) /* its hooks would run in the loader's choice, before it is set up itself */
+#define NTX_CLONES
+#else
+#define NTX_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
+#endif
+
+#endif
