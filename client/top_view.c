@@ -166,7 +166,10 @@ static void figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
         else
             x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_BAD, "%s gone", p->name);
     }
-    ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "KV %" PRIu64 "/%" PRIu64, NOW(comp_kv_blocks_used), NOW(comp_kv_blocks));
+    x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "KV %" PRIu64 "/%" PRIu64, NOW(comp_kv_blocks_used), NOW(comp_kv_blocks));
+    double hits = (double)NOW(comp_expert_hits), wanted = hits + (double)NOW(comp_expert_misses);
+    if (wanted > 0)
+        ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "experts %.0f %% there", 100 * hits / wanted);
 }
 
 static const char *state_name(enum ntx_mon_state s)

@@ -17,7 +17,7 @@
 
 #define NTX_NO_FRAME UINT32_MAX
 #define NTX_NO_BUNDLE UINT32_MAX
-#define NTX_CACHE_HALF 16.0f
+#define NTX_CACHE_HALF 4.0f
 #define NTX_CACHE_POLICY "next"
 
 struct ntx_cache;

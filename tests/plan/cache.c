@@ -72,7 +72,7 @@ static void policies(void)
         add(c, 1, pass);
     add(c, 2, 9);
     CHECK_EQ(victim(c, 10, 0), 2);
-    add(c, 2, 60); /* by then the count of 1 has halved three times */
+    add(c, 2, 60); /* by then the count of 1 is next to nothing */
     add(c, 2, 61);
     CHECK_EQ(victim(c, 62, 0), 1);
     ntx_cache_free(c);

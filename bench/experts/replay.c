@@ -1,0 +1,191 @@
+/* replay.c: choices of experts, replayed through computed/cache.h: the hit rate of each policy at several sizes of the cache. CSV on stdout.
+ *
+ *   bench_experts [FILE...]     a trace: lines "LAYERS EXPERTS" once, then "LAYER E E E ..." for each layer of each pass in order
+ *
+ * Without files, synthetic traces (24 layers of 64 experts, 8 used, 400 passes, seeded): `even` every expert alike; `skew` some experts
+ * liked more by all tokens (Zipf, exponent 1, other ones in each layer); `drift` the same, but what is liked changes every 60 passes;
+ * `sticky` half of a token's experts are those of the token before. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "computed/cache.h"
+
+enum { LAYERS = 24, EXPERTS = 64, USED = 8, PASSES = 400, DRIFT = 60, LINE = 8192 };
+
+struct trace {
+    uint32_t layers, experts;
+    uint64_t n, room;
+    uint32_t *bundle; /* [n] */
+    uint32_t *pass;   /* [n] */
+};
+
+struct pinned { /* bundles of the layer at hand must not be replaced */
+    const struct ntx_cache *cache;
+    uint32_t layer, experts;
+};
+
+static bool other_layer(void *ctx, uint32_t frame)
+{
+    const struct pinned *p = ctx;
+    uint32_t b = ntx_cache_bundle(p->cache, frame);
+    return b == NTX_NO_BUNDLE || b / p->experts != p->layer;
+}
+
+static int add(struct trace *t, uint32_t pass, uint32_t bundle)
+{
+    if (t->n == t->room) {
+        t->room = t->room ? 2 * t->room : 4096;
+        uint32_t *b = realloc(t->bundle, t->room * sizeof *b), *p = realloc(t->pass, t->room * sizeof *p);
+        t->bundle = b ? b : t->bundle;
+        t->pass = p ? p : t->pass;
+        if (!b || !p)
+            return -1;
+    }
+    t->bundle[t->n] = bundle;
+    t->pass[t->n++] = pass;
+    return 0;
+}
+
+static double hit_rate(const struct trace *t, uint32_t frames, const char *policy)
+{
+    struct ntx_cache *c;
+    uint64_t hits = 0;
+    if (ntx_cache_new(t->layers, t->experts, frames, policy, &c))
+        return NAN;
+    for (uint64_t i = 0; i < t->n; i++) {
+        struct pinned p = {c, t->bundle[i] / t->experts, t->experts};
+        if (ntx_cache_frame(c, t->bundle[i]) != NTX_NO_FRAME) {
+            hits++;
+        } else {
+            uint32_t f = ntx_cache_choose(c, t->pass[i], p.layer, other_layer, &p);
+            if (f == NTX_NO_FRAME) /* only this layer is there */
+                f = 0;
+            ntx_cache_put(c, f, t->bundle[i]);
+        }
+        ntx_cache_use(c, t->bundle[i], t->pass[i]);
+    }
+    ntx_cache_free(c);
+    return (double)hits / (double)t->n;
+}
+
+static void report(const char *name, const struct trace *t)
+{
+    static const char *const policies[] = {"lru", "lfu", "next"};
+    static const unsigned percent[] = {10, 20, 35, 50, 75};
+    for (size_t k = 0; k < sizeof percent / sizeof *percent; k++) {
+        uint32_t frames = t->layers * t->experts * percent[k] / 100;
+        printf("%s,%u", name, percent[k]);
+        for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+            printf(",%.4f", hit_rate(t, frames, policies[p]));
+        printf("\n");
+    }
+}
+
+/* ---- synthetic */
+
+static double uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) * 0x1p-53;
+}
+
+/* One expert by weights 1 / (rank + 1)^exponent; which expert has which rank differs by layer and era. */
+static uint32_t draw(uint64_t *state, double exponent, uint32_t layer, uint32_t era)
+{
+    double total = 0, at;
+    uint32_t rank = 0;
+    for (uint32_t r = 0; r < EXPERTS; r++)
+        total += pow(r + 1, -exponent);
+    at = uniform(state) * total;
+    for (; rank + 1 < EXPERTS && (at -= pow(rank + 1, -exponent)) > 0; rank++)
+        ;
+    return (rank * 37 + layer * 11 + era * 23) % EXPERTS;
+}
+
+static int synthesize(struct trace *t, double exponent, uint32_t drift, uint32_t kept)
+{
+    static uint32_t last[LAYERS][USED];
+    uint64_t state = 42;
+    *t = (struct trace){.layers = LAYERS, .experts = EXPERTS};
+    for (uint32_t pass = 0; pass < PASSES; pass++)
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            uint64_t taken = 0;
+            for (uint32_t k = 0; k < USED; k++) {
+                uint32_t e = pass && k < kept ? last[l][k] : draw(&state, exponent, l, drift ? pass / drift : 0);
+                while (taken >> e & 1)
+                    e = draw(&state, exponent, l, drift ? pass / drift : 0);
+                taken |= 1ull << e;
+                last[l][(k + kept) % USED] = e; /* the kept ones are the newest of last time */
+                if (add(t, pass, l * EXPERTS + e))
+                    return -1;
+            }
+        }
+    return 0;
+}
+
+static void free_trace(struct trace *t)
+{
+    free(t->bundle);
+    free(t->pass);
+}
+
+static int synthetic(void)
+{
+    static const struct { const char *name; double exponent; uint32_t drift, kept; } kinds[] = {
+        {"even", 0, 0, 0}, {"skew", 1, 0, 0}, {"drift", 1, DRIFT, 0}, {"sticky", 0, 0, USED / 2},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !rc; i++) {
+        struct trace t;
+        rc = synthesize(&t, kinds[i].exponent, kinds[i].drift, kinds[i].kept);
+        if (!rc)
+            report(kinds[i].name, &t);
+        free_trace(&t);
+    }
+    return rc;
+}
+
+/* ---- recorded */
+
+static int read_trace(const char *path, struct trace *t)
+{
+    char line[LINE], *at;
+    uint32_t pass = 0, last = 0, layer, e;
+    int n;
+    FILE *f = fopen(path, "r");
+    *t = (struct trace){0};
+    if (!f || !fgets(line, sizeof line, f) || sscanf(line, "%u %u", &t->layers, &t->experts) != 2 || !t->layers || !t->experts) {
+        fprintf(stderr, "bench_experts: %s: no trace\n", path);
+        if (f)
+            fclose(f);
+        return -1;
+    }
+    while (fgets(line, sizeof line, f) && sscanf(line, "%u%n", &layer, &n) == 1 && layer < t->layers) {
+        pass += layer < last;
+        last = layer;
+        for (at = line + n; sscanf(at, "%u%n", &e, &n) == 1 && e < t->experts; at += n)
+            if (add(t, pass, layer * t->experts + e))
+                break;
+    }
+    fclose(f);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    printf("trace,percent_cached,lru,lfu,next\n");
+    if (argc < 2)
+        return synthetic() ? 111 : 0;
+    for (int i = 1; i < argc; i++) {
+        struct trace t;
+        if (read_trace(argv[i], &t))
+            return 111;
+        report(argv[i], &t);
+        free_trace(&t);
+    }
+    return 0;
+}
