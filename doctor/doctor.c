@@ -66,13 +66,15 @@ static int measure_memory(const struct ntx_doctor_config *c, double seconds, str
 int ntx_doctor_run(const struct ntx_doctor_config *c, struct ntx_doctor_report *out, struct ntx_err *err)
 {
     struct ntx_doctor_report *r = calloc(1, sizeof *r);
-    double seconds = c->seconds > 0 ? c->seconds : SECONDS;
+    double seconds = c->seconds > 0 ? c->seconds : SECONDS, load = 0;
     if (!r)
         return ntx_err_set(err, -ENOMEM, "no memory");
     snprintf(r->hw.source, sizeof r->hw.source, "measured");
     r->hw.threads = c->threads ? c->threads : ntx__doctor_threads();
+    if (getloadavg(&load, 1) < 1)
+        load = 0;
     int rc = measure_memory(c, seconds, r, err);
-    ntx__doctor_machine(r);
+    ntx__doctor_machine(load, r);
     if (!rc) {
         tell(c, "drive");
         rc = ntx__doctor_drive(c->dir, seconds * 0.4, r, err);

@@ -24,6 +24,7 @@ int ntx__doctor_kernels(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, vo
 
 /* machine.c */
 uint32_t ntx__doctor_threads(void);
-void ntx__doctor_machine(struct ntx_doctor_report *r);
+/* load_before: the load average when measuring began. */
+void ntx__doctor_machine(double load_before, struct ntx_doctor_report *r);
 
 #endif

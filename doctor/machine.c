@@ -89,6 +89,14 @@ static void judge_limits(struct ntx_doctor_report *r)
         ntx__doctor_say(r, "This process may use %u of the %ld processors (taskset, cpuset): ntx will use no more.", ntx__doctor_threads(), online);
 }
 
+/* Others' work makes everything look slow, and predictions with it. */
+static void judge_quiet(struct ntx_doctor_report *r, double load_before)
+{
+    if (load_before > 0.5 * ntx__doctor_threads())
+        ntx__doctor_say(r, "The machine was busy while it was measured (a load of %.1f on %u processors): run ntx doctor again when it is quiet.", load_before,
+                        ntx__doctor_threads());
+}
+
 static void judge_hardware(struct ntx_doctor_report *r)
 {
     char gpu[96] = "";
@@ -104,7 +112,7 @@ static void judge_hardware(struct ntx_doctor_report *r)
         ntx__doctor_say(r, "This CPU has no AVX2, so plain C kernels are used: they will be the limit.");
 }
 
-void ntx__doctor_machine(struct ntx_doctor_report *r)
+void ntx__doctor_machine(double load_before, struct ntx_doctor_report *r)
 {
     char mem[64], host[64] = "this machine";
     if (!line_of("/proc/cpuinfo", "model name", r->hw.cpu, sizeof r->hw.cpu))
@@ -113,6 +121,7 @@ void ntx__doctor_machine(struct ntx_doctor_report *r)
         r->hw.ram_bytes = strtoull(mem, NULL, 10) << 10;
     gethostname(host, sizeof host - 1);
     snprintf(r->hw.name, sizeof r->hw.name, "%s", host);
+    judge_quiet(r, load_before);
     judge_limits(r);
     judge_hardware(r);
 }
