@@ -55,7 +55,7 @@ def main():
     a.add_argument("corpus")
     a.add_argument("--tok", required=True)
     a.add_argument("--out", required=True)
-    a.add_argument("--answer", type=int, default=5)
+    a.add_argument("--answer", type=int, default=12)
     a.add_argument("--seed", type=int, default=1)
     a = a.parse_args()
     tok = bpe.Bpe(a.tok)
