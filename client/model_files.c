@@ -14,7 +14,8 @@ static int open_part(const char *path, int *fd, struct ntx_err *err)
     struct stat st;
     int f = open(path, O_RDONLY | O_CLOEXEC);
     if (f < 0)
-        return ntx_err_set(err, -errno, "%s: %s; give the path of a GGUF file", path, strerror(errno));
+        return ntx_err_set(err, -errno, "%s: %s; %s", path, strerror(errno),
+                           errno == EACCES ? "you may not read the file, or not look into a folder on its way" : "give the path of a GGUF file");
     if (fstat(f, &st) || !S_ISREG(st.st_mode)) {
         close(f);
         return ntx_err_set(err, -EINVAL, "%s: not a regular file; give the path of a GGUF file", path);

@@ -122,8 +122,8 @@ int ntx_runtime_dir(bool service, char *buf, size_t n, struct ntx_err *err)
         return ntx_err_set(err, -errno, "%s: cannot create the runtime directory: %s; set NTX_RUNTIME to a directory of yours", buf, strerror(errno));
     struct stat st;
     if (lstat(buf, &st) || !S_ISDIR(st.st_mode))
-        return ntx_err_set(err, -ENOTDIR, "%s: not a directory; remove it or set NTX_RUNTIME", buf);
+        return ntx_err_set(err, -ENOTDIR, "%s: not a directory; set NTX_RUNTIME to another place", buf);
     if (!service && (st.st_uid != getuid() || (st.st_mode & 022)))
-        return ntx_err_set(err, -EPERM, "%s: owned by somebody else or writable by others; remove it or set NTX_RUNTIME", buf);
+        return ntx_err_set(err, -EPERM, "%s: owned by somebody else or writable by others, so no place for sockets; set NTX_RUNTIME to a directory of your own (mode 0700)", buf);
     return 0;
 }

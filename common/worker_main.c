@@ -69,11 +69,11 @@ int ntx_worker_main(int argc, char **argv, const char *name, const char *doc, in
         ntx_log(NTX_LOG_ERR, "--alive-fd %d: no such descriptor", a.alive_fd);
         return EXIT_USAGE;
     }
-    int rc = a.dir ? 0 : ntx_runtime_dir(false, dir, sizeof dir, &err);
+    int rc = a.dir ? 0 : ntx_runtime_dir(false, dir, sizeof dir, &err), unfit = 0;
     if (!rc)
-        rc = run(a.dir ? a.dir : dir, a.alive_fd, &err);
+        rc = unfit = run(a.dir ? a.dir : dir, a.alive_fd, &err);
     if (rc)
         ntx_log(NTX_LOG_ERR, "%s", err.text);
     argp_program_version = NULL;
-    return rc == -EPERM ? NTX_EXIT_UNFIT : rc ? EXIT_RUNTIME : 0;
+    return unfit == -EPERM ? NTX_EXIT_UNFIT : rc ? EXIT_RUNTIME : 0;
 }

@@ -33,6 +33,14 @@ expect 111 '[Tt]emplate' "$n" run "$tmp/m.gguf" x --chat-template nope --ram 64M
 expect 111 'ctx|context' "$n" run "$tmp/m.gguf" "$(printf 'word %.0s' {1..200})" --raw --ctx 32 --ram 64M
 expect 111 'EIO|Input/output|I/O' "$n" run "$tmp/m.gguf" x --raw -n 4 --ram 10M --ctx 64 --fault iod:eio@chunk=9,count=99
 
+if [ "$(id -u)" != 0 ]; then
+    cp "$tmp/m.gguf" "$tmp/secret.gguf"; chmod 000 "$tmp/secret.gguf"
+    expect 111 'may not read' "$n" run "$tmp/secret.gguf" x
+fi
+mkdir -m 777 "$tmp/open"
+NTX_RUNTIME=$tmp/open expect 111 'open: owned by somebody else or writable by others.*NTX_RUNTIME to a directory of your own' "$n" status
+expect 100 'quotes' "$n" run "$tmp/m.gguf" two words
+
 # Too small a budget is refused with one that does, and that one does.
 expect 111 'at least|smallest' "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram 1M
 least=$(sed -n 's/.*would do is [^(]*(\([0-9]*\) bytes).*/\1/p' "$tmp/err")
