@@ -12,7 +12,7 @@ enum {
     O_TEMP = 256, O_TOP_K, O_TOP_P, O_MIN_P, O_REPEAT, O_SEED, O_CTX, O_RAW, O_SYSTEM, O_STOP, O_IGNORE_EOS, O_TEMPLATE, O_THREADS,
     O_RAM, O_VRAM, O_BACKEND, O_STATS, O_QUIET, O_LINK, O_JSON, O_KERNEL, O_CHUNK, O_RING, O_SESSIONS, O_SOURCE, O_FAULT, O_SKIP,
     O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL, O_TRACE,
-    O_QUESTIONS, O_SAVE_LOGITS, O_KL,
+    O_KV_TYPE, O_QUESTIONS, O_SAVE_LOGITS, O_KL,
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
     O_SIDECAR, O_SKIP_KV, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
     O_EPOCHS, O_SHARE, O_PRECISION,
@@ -37,6 +37,7 @@ static const struct argp_option load_options[] = {
     {"skip-kv", O_SKIP_KV, "HOW", 0, "KV of a token in a layer that it skips: hole (masked, the default) or propagate (K and V of the state that passes by, whose matrices are then read)", 0},
     {"skip-adapt", O_SKIP_ADAPT, NULL, 0, "what the prompt shows of each layer moves its threshold", 0},
     {"skip-verify", O_SKIP_VERIFY, "N", 0, "every Nth written token skips nothing, and its layers move the thresholds", 0},
+    {"kv-type", O_KV_TYPE, "TYPE", 0, "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)", 0},
     {"sessions", O_SESSIONS, "N", 0, "full-context sessions to reserve KV for (default 1)", 0},
     {"rows", O_ROWS, "N", 0, "rows (tokens) per pass at most", 0},
     {"chunk", O_CHUNK, "SIZE", 0, "bytes of a chunk at most (default: planned)", 0},
@@ -191,6 +192,7 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     case O_KERNEL: o->kernel = arg; return 0;
     case O_SOURCE: o->source = arg; return 0;
     case O_SKIP: o->skip = arg; return 0;
+    case O_KV_TYPE: o->kv_type = arg; return 0;
     case O_SESSIONS: o->sessions = count_arg(arg, 1, st); return 0;
     case O_ROWS: o->max_rows = count_arg(arg, 1, st); return 0;
     case O_CHUNK: o->chunk = size_arg(arg, st); return 0;
@@ -378,6 +380,7 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
     m->skip_verify = o->skip_verify;
     m->skip_kv = text(o->skip_kv);
     m->study = o->study;
+    m->kv_type = text(o->kv_type);
     m->max_rows = o->max_rows;
     m->copies = o->n_also + 1;
 }

@@ -27,8 +27,7 @@ struct ntx__tile { /* progress within a chunk: reset by the engine thread before
 };
 
 struct ntx__lane { /* scratch of one thread */
-    float *scores;             /* [ctx rounded up to 16] */
-    const uint16_t **k, **v;   /* [blocks of ctx] */
+    const void **k, **v;       /* [blocks of ctx] */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
 };
 

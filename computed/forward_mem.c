@@ -69,7 +69,6 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
     m->lanes = place(c, cfg->threads * sizeof *m->lanes);
     for (uint32_t t = 0; t < cfg->threads; t++) {
         struct ntx__lane lane = {
-            .scores = place(c, NTX_ROUND_UP((uint64_t)cfg->ctx, 16) * sizeof(float)),
             .k = place(c, blocks * sizeof *lane.k),
             .v = place(c, blocks * sizeof *lane.v),
             .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),

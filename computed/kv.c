@@ -13,7 +13,9 @@
 struct ntx_kv_pool {
     uint8_t *base; /* [n_blocks x block_bytes] */
     uint64_t bytes, block_bytes, layer_bytes;
-    uint32_t n_layers, n_head_kv, head_k, head_v;
+    enum ntx_kv_type type;
+    uint32_t n_layers, n_head_kv;
+    size_t row_k, row_v; /* bytes */
     uint32_t n_blocks, n_free;
     uint32_t *free; /* [n_free] block numbers */
 };
@@ -26,19 +28,41 @@ struct ntx_kv_seq {
     uint8_t *holes;     /* [n_layers x n_blocks * NTX_KV_BLOCK / 8] */
 };
 
-static uint64_t layer_bytes(const struct ntx_hparams *hp)
+static const char *const type_names[NTX_N_KV] = {[NTX_KV_F16] = "f16", [NTX_KV_Q8_0] = "q8_0"};
+
+const char *ntx_kv_type_name(enum ntx_kv_type type) { return type_names[type]; }
+
+int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_type *type, struct ntx_err *err)
 {
-    return (uint64_t)hp->n_head_kv * NTX_KV_BLOCK * ((uint64_t)hp->head_k + hp->head_v) * sizeof(uint16_t);
+    int t = NTX_KV_F16;
+    while (name && *name && t < NTX_N_KV && strcmp(name, type_names[t]))
+        t++;
+    if (t == NTX_N_KV)
+        return ntx_err_set(err, -EINVAL, "'%.60s' is not a type of KV: there are f16 and q8_0", name);
+    if (t == NTX_KV_Q8_0 && (hp->head_k % 32 || hp->head_v % 32))
+        return ntx_err_set(err, -EINVAL, "KV in q8_0 needs heads of a multiple of 32 values, this model's have %u and %u: leave --kv-type out", hp->head_k, hp->head_v);
+    *type = (enum ntx_kv_type)t;
+    return 0;
 }
 
-uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp)
+static size_t row_bytes(enum ntx_kv_type type, uint32_t n)
 {
-    return hp->n_layers * layer_bytes(hp);
+    return type == NTX_KV_F16 ? 2 * (size_t)n : (size_t)n / 32 * 34;
 }
 
-int ntx_kv_pool_new(const struct ntx_hparams *hp, uint32_t n_blocks, struct ntx_kv_pool **out, struct ntx_err *err)
+static uint64_t layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
 {
-    uint64_t block_bytes = ntx_kv_block_bytes(hp), bytes;
+    return (uint64_t)hp->n_head_kv * NTX_KV_BLOCK * (row_bytes(type, hp->head_k) + row_bytes(type, hp->head_v));
+}
+
+uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
+{
+    return hp->n_layers * layer_bytes(hp, type);
+}
+
+int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t n_blocks, struct ntx_kv_pool **out, struct ntx_err *err)
+{
+    uint64_t block_bytes = ntx_kv_block_bytes(hp, type), bytes;
     if (!n_blocks || __builtin_mul_overflow(block_bytes, n_blocks, &bytes) || bytes > SIZE_MAX / 2)
         return ntx_err_set(err, -EINVAL, "a KV pool of %u blocks of %llu bytes is not possible", n_blocks, (unsigned long long)block_bytes);
     struct ntx_kv_pool *p = calloc(1, sizeof *p);
@@ -53,8 +77,8 @@ int ntx_kv_pool_new(const struct ntx_hparams *hp, uint32_t n_blocks, struct ntx_
     }
     madvise(base, bytes, MADV_HUGEPAGE); /* a refusal costs speed only */
     *p = (struct ntx_kv_pool){
-        .base = base, .bytes = bytes, .block_bytes = block_bytes, .layer_bytes = layer_bytes(hp),
-        .n_layers = hp->n_layers, .n_head_kv = hp->n_head_kv, .head_k = hp->head_k, .head_v = hp->head_v,
+        .base = base, .bytes = bytes, .block_bytes = block_bytes, .layer_bytes = layer_bytes(hp, type), .type = type,
+        .n_layers = hp->n_layers, .n_head_kv = hp->n_head_kv, .row_k = row_bytes(type, hp->head_k), .row_v = row_bytes(type, hp->head_v),
         .n_blocks = n_blocks, .n_free = n_blocks, .free = free_list,
     };
     for (uint32_t i = 0; i < n_blocks; i++)
@@ -128,22 +152,27 @@ uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s)
     return s->n_blocks * NTX_KV_BLOCK;
 }
 
-static uint16_t *layer_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos)
+enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s)
 {
-    const struct ntx_kv_pool *p = s->pool;
-    return (uint16_t *)(void *)(p->base + s->blocks[pos / NTX_KV_BLOCK] * p->block_bytes + layer * p->layer_bytes);
+    return s->pool->type;
 }
 
-uint16_t *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
-{
-    return layer_of(s, layer, pos) + ((size_t)head * NTX_KV_BLOCK + pos % NTX_KV_BLOCK) * s->pool->head_k;
-}
-
-uint16_t *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
+static uint8_t *layer_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos)
 {
     const struct ntx_kv_pool *p = s->pool;
-    size_t keys = (size_t)p->n_head_kv * NTX_KV_BLOCK * p->head_k;
-    return layer_of(s, layer, pos) + keys + ((size_t)head * NTX_KV_BLOCK + pos % NTX_KV_BLOCK) * p->head_v;
+    return p->base + s->blocks[pos / NTX_KV_BLOCK] * p->block_bytes + layer * p->layer_bytes;
+}
+
+void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
+{
+    return layer_of(s, layer, pos) + ((size_t)head * NTX_KV_BLOCK + pos % NTX_KV_BLOCK) * s->pool->row_k;
+}
+
+void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
+{
+    const struct ntx_kv_pool *p = s->pool;
+    size_t keys = (size_t)p->n_head_kv * NTX_KV_BLOCK * p->row_k;
+    return layer_of(s, layer, pos) + keys + ((size_t)head * NTX_KV_BLOCK + pos % NTX_KV_BLOCK) * p->row_v;
 }
 
 void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos)

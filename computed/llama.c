@@ -90,9 +90,10 @@ static void store_row(struct ntx_forward *f, uint32_t i, const float *k, const f
 {
     const struct ntx_hparams *hp = f->hp;
     const struct ntx_row *row = row_of(f, i);
+    void (*store)(const float *, void *, uint32_t) = f->c.ops->kv_store[ntx_kv_seq_type(row->kv)];
     for (uint32_t h = 0; h < hp->n_head_kv; h++) {
-        f->c.ops->f16_store(k + (size_t)h * hp->head_k, ntx_kv_k(row->kv, f->layer, h, row->pos), hp->head_k);
-        f->c.ops->f16_store(v + (size_t)h * hp->head_v, ntx_kv_v(row->kv, f->layer, h, row->pos), hp->head_v);
+        store(k + (size_t)h * hp->head_k, ntx_kv_k(row->kv, f->layer, h, row->pos), hp->head_k);
+        store(v + (size_t)h * hp->head_v, ntx_kv_v(row->kv, f->layer, h, row->pos), hp->head_v);
     }
 }
 
@@ -138,14 +139,26 @@ static int rotate_and_store(struct ntx_forward *f)
     return 0;
 }
 
-/* ---- attention, a head of a row at a time. K and V of all rows are stored by now: a row sees those of its batch up to its
- * own position. */
+/* ---- attention, a few heads of a row at a time, which share a KV head. K and V of all rows are stored by now: a row sees those of its
+ * batch up to its own position. */
 
-static void attend_head(struct ntx_forward *f, uint32_t item, unsigned thread)
+/* Query heads of an item: all that share a KV head, so that its K and V are read once, but fewer where threads would stand idle. */
+static uint32_t heads_at_once(const struct ntx_forward *f)
+{
+    uint32_t shared = f->hp->n_head / f->hp->n_head_kv, n = shared;
+    while (n > NTX_ATTN_HEADS || (n > 1 && f->n_live * f->hp->n_head / n < f->c.threads))
+        do
+            n--;
+        while (shared % n);
+    return n;
+}
+
+static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     const struct ntx_hparams *hp = f->hp;
     struct ntx__lane *lane = &f->m.lanes[thread];
-    uint32_t i = item / hp->n_head, head = item % hp->n_head, kv_head = head / (hp->n_head / hp->n_head_kv);
+    uint32_t n_q = heads_at_once(f), items = hp->n_head / n_q, i = item / items, head = item % items * n_q;
+    uint32_t kv_head = head / (hp->n_head / hp->n_head_kv);
     const struct ntx_row *row = row_of(f, i);
     for (uint32_t pos = 0; pos <= row->pos; pos += NTX_KV_BLOCK) {
         lane->k[pos / NTX_KV_BLOCK] = ntx_kv_k(row->kv, f->layer, kv_head, pos);
@@ -154,6 +167,7 @@ static void attend_head(struct ntx_forward *f, uint32_t item, unsigned thread)
     struct ntx_attn a = {
         .q = f->m.q + ((size_t)i * hp->n_head + head) * hp->head_k,
         .out = f->m.attn + i * f->ld_attn + (size_t)head * hp->head_v,
+        .n_q = n_q,
         .k = lane->k,
         .v = lane->v,
         .block_tokens = NTX_KV_BLOCK,
@@ -162,9 +176,8 @@ static void attend_head(struct ntx_forward *f, uint32_t item, unsigned thread)
         .head_v = hp->head_v,
         .scale = 1.0f / sqrtf((float)hp->head_k),
         .hole = ntx_kv_holes(row->kv, f->layer),
-        .scratch = lane->scores,
     };
-    f->c.ops->attend(&a);
+    f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
 }
 
 static void pack_attn_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -176,7 +189,7 @@ static void pack_attn_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 
 static int attend(struct ntx_forward *f)
 {
-    ntx__each(f, attend_head, f->n_live * f->hp->n_head);
+    ntx__each(f, attend_heads, f->n_live * (f->hp->n_head / heads_at_once(f)));
     ntx__each(f, pack_attn_row, f->n_live);
     return 0;
 }

@@ -137,7 +137,12 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     else if (ignored.code && ignored.code != -ENOENT)
         ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok);
+    enum ntx_kv_type kv_type;
+    int rc = ntx_kv_type_of(r->kv_type, &l->model->hp, &kv_type, err);
+    if (rc)
+        return rc;
     struct ntx_plan_request q = {
+        .kv_type = kv_type,
         .ram_bytes = l->ram_bytes,
         .other_bytes = held + client_bytes(l, l->ram_bytes) + study_bytes(r, l),
         .ctx = r->ctx,
@@ -148,7 +153,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .ring_slots = r->ring_slots,
         .hw = have ? &hw : NULL,
     };
-    int rc = ntx_plan_make(l->model, &q, &l->plan, err);
+    rc = ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */
         q.other_bytes = held + client_bytes(l, 0) + study_bytes(r, l);
         rc = ntx_plan_make(l->model, &q, &l->plan, err);
@@ -245,7 +250,7 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
     };
     if ((rc = ntx_stream_new(&c, &l->stream)))
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
-    return ntx_kv_pool_new(&l->model->hp, l->plan->kv_blocks, &l->kv, err);
+    return ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, l->plan->kv_blocks, &l->kv, err);
 }
 
 int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err)

@@ -42,6 +42,7 @@ struct ntx_load_request {
     uint32_t ctx, threads, sessions, max_rows, ring_slots;
     uint64_t chunk_bytes;
     char *backend, *kernel;    /* NULL or "": the best */
+    char *kv_type;             /* NULL or "": f16 */
     double link_nvme_bps;
     char *source, *iod_fault, *predictor_fault, *policy; /* never NULL */
     char *skip_kv;             /* "", "hole" or "propagate" */

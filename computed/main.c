@@ -158,6 +158,7 @@ static Ntx__Load load_defaults(struct ntx_config *c, char **also)
     m.kernel = c->kernel;
     m.source = c->source;
     m.skip = c->skip;
+    m.kv_type = c->kv_type;
     m.link_nvme_bps = c->link_nvme;
     return m;
 }

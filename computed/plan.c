@@ -99,7 +99,7 @@ static uint64_t least_total(const struct planner *p, const struct option *o, uin
 static uint32_t default_ctx(const struct planner *p)
 {
     uint32_t sessions = NTX_MAX(p->r->sessions, 1u), most = NTX_MIN(p->m->hp.ctx_train, CTX_DEFAULT_MAX);
-    uint64_t blocks = p->r->ram_bytes / 4 / ntx_kv_block_bytes(&p->m->hp) / sessions;
+    uint64_t blocks = p->r->ram_bytes / 4 / ntx_kv_block_bytes(&p->m->hp, p->r->kv_type) / sessions;
     uint64_t ctx = NTX_MIN(blocks * NTX_KV_BLOCK, (uint64_t)most);
     return (uint32_t)NTX_MAX(ctx, (uint64_t)NTX_MIN(most, CTX_DEFAULT_MIN));
 }
@@ -181,7 +181,7 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
         return rc;
     o->sizes = ntx__plan_sizes(o->chunks);
     o->shape = (struct ntx__shape){
-        .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u),
+        .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
         .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p),
     };
     uint64_t least = least_total(p, o, o->shape.ctx, o->shape.rows);
@@ -236,7 +236,7 @@ static int choose(struct planner *p, struct option *best)
 static int refuse(const struct planner *p)
 {
     char need[32], have[32], kv[32];
-    uint64_t kv_bytes = ntx_kv_block_bytes(&p->m->hp) * ntx__plan_kv_blocks(least_ctx(p), NTX_MAX(p->r->sessions, 1u));
+    uint64_t kv_bytes = ntx_kv_block_bytes(&p->m->hp, p->r->kv_type) * ntx__plan_kv_blocks(least_ctx(p), NTX_MAX(p->r->sessions, 1u));
     if (p->smallest == UINT64_MAX)
         return ntx_err_set(p->err, -EOVERFLOW, "a context of %u tokens for %u sessions is more than any memory holds", least_ctx(p),
                            NTX_MAX(p->r->sessions, 1u));
@@ -313,6 +313,7 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     p->n_frames = s->n_frames;
     p->bundle_bytes = s->bundle_bytes;
     p->ctx = s->ctx;
+    p->kv_type = s->kv_type;
     p->kv_blocks = ntx__plan_kv_blocks(s->ctx, s->sessions);
     p->max_rows = s->rows;
     p->threads = s->threads;

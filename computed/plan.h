@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "computed/cpu/cpu.h"
 #include "model/chunk.h"
 #include "plan/hw.h"
 #include "shm/region.h"
@@ -25,6 +26,7 @@ struct ntx_plan_request {
     uint32_t max_rows;       /* 0: planner's choice, at most 512 */
     uint64_t chunk_bytes;    /* 0: planner's choice */
     uint32_t ring_slots;     /* 0: planner's choice */
+    enum ntx_kv_type kv_type;
     const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
 };
 
@@ -36,6 +38,7 @@ struct ntx_plan {
     uint32_t n_frames;                  /* for experts, 0: none are needed; behind arena_bytes - n_frames * bundle_bytes of the arena */
     uint64_t bundle_bytes;              /* of a frame */
     uint32_t ctx, kv_blocks, max_rows, threads;
+    enum ntx_kv_type kv_type;
     uint64_t chunk_bytes, inflight_bytes, piece_bytes;
     uint64_t bytes_model, bytes_host, bytes_storage, /* frames count as host, as if always full */
         bytes_kv, bytes_activations, bytes_region, bytes_total;

@@ -70,7 +70,7 @@ static uint64_t activations(const struct ntx__shape *s)
 /* The pool, and a bit per position and layer for holes. */
 static uint64_t kv_bytes(const struct ntx__shape *s)
 {
-    uint64_t per_block = ntx_kv_block_bytes(&s->model->hp) + s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 8, bytes;
+    uint64_t per_block = ntx_kv_block_bytes(&s->model->hp, s->kv_type) + s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 8, bytes;
     uint32_t blocks = ntx__plan_kv_blocks(s->ctx, s->sessions);
     return blocks == UINT32_MAX || __builtin_mul_overflow(per_block, blocks, &bytes) ? UINT64_MAX : bytes;
 }

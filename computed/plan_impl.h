@@ -16,6 +16,7 @@ struct ntx__shape {
     const struct ntx_chunks *chunks;
     uint64_t other;              /* the caller's */
     uint32_t ctx, sessions, threads, rows;
+    enum ntx_kv_type kv_type;
     uint32_t n_desc;             /* 0: nothing is streamed */
     uint64_t slot_bytes, arena_bytes; /* the arena without frames */
     uint32_t n_sched;

@@ -60,7 +60,7 @@ static bool load_ok(const Ntx__Load *m)
     return m->ram_bytes <= MAX_BYTES && m->chunk_bytes <= MAX_BYTES && m->ctx <= 1u << 28 && m->threads <= MAX_SMALL &&
            m->ring_slots <= MAX_SMALL && m->sessions <= MAX_SMALL && m->max_rows <= MAX_SMALL && ntx__not_negative(m->link_nvme_bps) &&
            ntx__text_fits(m->backend, MAX_WORD) && ntx__text_fits(m->kernel, MAX_WORD) && ntx__text_fits(m->source, MAX_WORD) &&
-           ntx__text_fits(m->fault, MAX_OPTION) && ntx__text_fits(m->skip, MAX_OPTION) && ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->skip_kv, MAX_WORD) &&
+           ntx__text_fits(m->fault, MAX_OPTION) && ntx__text_fits(m->skip, MAX_OPTION) && ntx__text_fits(m->kv_type, MAX_WORD) && ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->skip_kv, MAX_WORD) &&
            m->skip_verify <= MAX_SMALL;
 }
 

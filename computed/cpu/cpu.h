@@ -45,18 +45,25 @@ size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n);       /* a multiple of 
 typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,
                            uint32_t n_rows, float *y, size_t ldy);
 
-/* One attention head of one row against its KV: positions 0..n_pos-1, stored in blocks (see ntx_attn). */
+/* How K and V are kept. A row of a head's `n` values:
+ *   F16:  uint16 [n]
+ *   Q8_0: for each 32 of them an F16 scale (max|x| / 127) and int8 [32]; n is a multiple of 32 */
+enum ntx_kv_type { NTX_KV_F16, NTX_KV_Q8_0, NTX_N_KV };
+
+#define NTX_ATTN_HEADS 8 /* query heads of one call */
+
+/* The query heads of one row that share a KV head, against its positions 0..n_pos-1, stored in blocks. */
 struct ntx_attn {
-    const float *q;              /* [head_k], already rotated */
-    float *out;                  /* [head_v] */
-    const uint16_t *const *k;    /* per KV block: F16 [block_tokens x head_k] of this KV head */
-    const uint16_t *const *v;    /* per KV block: F16 [block_tokens x head_v] */
+    const float *q;              /* [n_q x head_k], already rotated */
+    float *out;                  /* [n_q x head_v] */
+    uint32_t n_q;                /* 1..NTX_ATTN_HEADS; how heads are grouped does not change a bit */
+    const void *const *k;        /* per KV block: [block_tokens] rows of head_k values of this KV head */
+    const void *const *v;        /* the same of head_v */
     uint32_t block_tokens;
     uint32_t n_pos;
     uint32_t head_k, head_v;
     float scale;                 /* 1 / sqrt(head_k) */
     const uint8_t *hole;         /* bit p set: position p has no KV in this layer (skipped); NULL when none */
-    float *scratch;              /* [n_pos rounded up to 16], per thread */
 };
 
 struct ntx_cpu_ops {
@@ -73,10 +80,12 @@ struct ntx_cpu_ops {
     void (*add_scaled)(float *x, float by, const float *y, uint32_t n);       /* x += by * y, the product rounded first */
     void (*exp_of)(float *x, float less, uint32_t n);                         /* x = e^(x - less), within 1 ulp */
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
-    /* Scores (16 lanes over the head, fixed tree), their exact maximum, e^(score - maximum) within 1 ulp, the sum of those in
-     * lanes p % 16, then sum of weight * V in order of p, fused, divided at the end by a product with 1 / sum. 0 where all
-     * positions are holes. K and V at holes are not touched, and their blocks may be NULL. */
-    void (*attend)(const struct ntx_attn *a);
+    void (*kv_store[NTX_N_KV])(const float *x, void *dst, uint32_t n);        /* one row of a head */
+    /* By parts of 128 positions from 0 on. Per part: scores (16 lanes over the head, fixed tree), their exact maximum with that of the
+     * parts before, weights e^(score - maximum) within 1 ulp, their sum in lanes p % 16, then sum of weight * V in order of p, fused;
+     * sums of the parts before are first multiplied by e^(their maximum - the new one). At the end a product with 1 / sum. 0 where
+     * all positions are holes. K and V at holes are not touched, and their blocks may be NULL. */
+    void (*attend[NTX_N_KV])(const struct ntx_attn *a);
 };
 
 /* force: NULL for the best this CPU has, or a name; NULL is returned for an unknown name or one this CPU lacks. */

@@ -161,101 +161,13 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
     }
 }
 
-/* ---- attention ---- */
-
-/* 16 lanes over the head's elements, then the fixed tree. */
-INLINE float dot_k(const float *q, const uint16_t *k, uint32_t n)
-{
-    struct f16 acc = splat(0);
-    uint32_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        acc = fma16(load16_f16(k + i), load16(q + i), acc);
-    if (i < n)
-        acc = fma16(load_part_f16(k + i, n - i), load_part(q + i, n - i), acc);
-    return join16(acc);
-}
-
-INLINE bool is_hole(const struct ntx_attn *a, uint32_t p)
-{
-    return a->hole && a->hole[p / 8] >> (p % 8) & 1;
-}
-
-/* scratch[p] = scale * q.k[p]; minus infinity for holes and for the padding to 16. Returns the largest. */
-static float attn_scores(const struct ntx_attn *a)
-{
-    float *s = a->scratch;
-    uint32_t p = 0, end = round_up(a->n_pos, 16);
-    for (uint32_t blk = 0; p < a->n_pos; blk++)
-        for (uint32_t t = 0; t < a->block_tokens && p < a->n_pos; t++, p++)
-            s[p] = is_hole(a, p) ? -INFINITY : dot_k(a->q, a->k[blk] + (size_t)t * a->head_k, a->head_k) * a->scale;
-    for (; p < end; p++)
-        s[p] = -INFINITY;
-    struct f16 top = splat(-INFINITY);
-    for (p = 0; p < end; p += 16)
-        top = max16(top, load16(s + p));
-    return top16(top);
-}
-
-/* scratch[p] = e^(score - max); returns their sum, in 16 lanes. */
-static float attn_weights(const struct ntx_attn *a, float max)
-{
-    struct f16 sum = splat(0);
-    for (uint32_t p = 0; p < a->n_pos; p += 16) {
-        struct f16 e = exp16(sub16(load16(a->scratch + p), splat(max)));
-        store16(a->scratch + p, e);
-        sum = add16(sum, e);
-    }
-    return join16(sum);
-}
-
-/* out[e .. e + 16 * groups) = sum over p of weight[p] * v[p][e ..], in order of p, times `by`. `part` > 0: a last group of
- * so many elements instead. */
-INLINE void attn_values(const struct ntx_attn *a, uint32_t e, const int groups, uint32_t part, float by)
-{
-    struct f16 acc[8];
-    for (int g = 0; g < 8; g++)
-        acc[g] = splat(0);
-    uint32_t p = 0;
-    for (uint32_t blk = 0; p < a->n_pos; blk++)
-        for (uint32_t t = 0; t < a->block_tokens && p < a->n_pos; t++, p++) {
-            if (is_hole(a, p))
-                continue;
-            const uint16_t *v = a->v[blk] + (size_t)t * a->head_v + e;
-            struct f16 w = splat(a->scratch[p]);
-            for (int g = 0; g < groups; g++)
-                acc[g] = fma16(w, load16_f16(v + 16 * g), acc[g]);
-            if (part)
-                acc[0] = fma16(w, load_part_f16(v, part), acc[0]);
-        }
-    for (int g = 0; g < groups; g++)
-        store16(a->out + e + 16 * g, mul16(acc[g], splat(by)));
-    if (part)
-        store_part(a->out + e, mul16(acc[0], splat(by)), part);
-}
-
-static void attend(const struct ntx_attn *a)
-{
-    float max = attn_scores(a);
-    if (max == -INFINITY) { /* nothing but holes */
-        memset(a->out, 0, a->head_v * sizeof *a->out);
-        return;
-    }
-    float by = 1.0f / attn_weights(a, max);
-    uint32_t e = 0;
-    for (; e + 128 <= a->head_v; e += 128)
-        attn_values(a, e, 8, 0, by);
-    for (; e + 64 <= a->head_v; e += 64)
-        attn_values(a, e, 4, 0, by);
-    for (; e + 16 <= a->head_v; e += 16)
-        attn_values(a, e, 1, 0, by);
-    if (e < a->head_v)
-        attn_values(a, e, 0, a->head_v - e, by);
-}
+#include "computed/cpu/attn.h"
 
 /* The part of a table that this file fills. */
 #define OPS_TABLE                                                             \
     .act_pack = {[NTX_ACT_F32] = pack_f32, [NTX_ACT_Q8] = pack_q8, [NTX_ACT_Q8K] = pack_q8k}, \
     .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .swiglu = swiglu, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, \
-    .f16_store = f16_store, .attend = attend
+    .f16_store = f16_store, .kv_store = {[NTX_KV_F16] = f16_row, [NTX_KV_Q8_0] = q8_store}, \
+    .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0}
 
 #endif

@@ -1,28 +1,33 @@
-/* attend.c: attention of one head against float64, with holes and odd widths; equal bits on every instruction set; K and V are
- * read only where they are. */
+/* attend.c: attention of the heads that share a KV head against float64, F16 and Q8_0, with holes and odd widths; equal bits on every
+ * instruction set and however heads are grouped; K and V are read only where they are. */
 #include "model/quant.h"
 #include "tests/cpu/kit.h"
 
-enum { MAX_POS = 200, MAX_HEAD = 256, MAX_BLOCKS = 64 };
+enum { MAX_POS = 600, MAX_HEAD = 256, MAX_BLOCKS = 64, MAX_Q = NTX_ATTN_HEADS };
 
 struct kv {
     struct guarded mem[MAX_BLOCKS];
-    const uint16_t *at[MAX_BLOCKS];
+    const void *at[MAX_BLOCKS];
+    enum ntx_kv_type type;
     uint32_t width, tokens;
 };
 
-static void kv_fill(struct kv *kv, struct rng *r, uint32_t n_pos, uint32_t tokens, uint32_t width, const uint8_t *hole)
+static size_t row_bytes(enum ntx_kv_type type, uint32_t width) { return type == NTX_KV_F16 ? 2 * width : width / 32 * 34; }
+
+static void kv_fill(struct kv *kv, struct rng *r, uint32_t n_pos, uint32_t tokens, uint32_t width, const uint8_t *hole, enum ntx_kv_type type)
 {
-    kv->width = width;
-    kv->tokens = tokens;
+    float x[MAX_HEAD];
+    size_t row = row_bytes(type, width);
+    *kv = (struct kv){.width = width, .tokens = tokens, .type = type};
     for (uint32_t b = 0; b * tokens < n_pos; b++) {
         uint32_t here = n_pos - b * tokens < tokens ? n_pos - b * tokens : tokens;
-        kv->mem[b] = guard_new(here * width * 2); /* a last block that is part full ends at its page */
-        uint16_t *p = (uint16_t *)(void *)(kv->mem[b].end - (size_t)here * width * 2);
+        kv->mem[b] = guard_new(here * row); /* a last block that is part full ends at its page */
+        uint8_t *p = (uint8_t *)kv->mem[b].end - here * row;
         for (uint32_t t = 0; t < here; t++) {
             bool gone = hole && hole[(b * tokens + t) / 8] >> ((b * tokens + t) % 8) & 1;
             for (uint32_t i = 0; i < width; i++)
-                p[t * width + i] = gone ? 0x7e00 /* NaN: must not be touched */ : ntx_f32_to_f16(rng_float(r));
+                x[i] = gone ? NAN /* must not be touched */ : rng_float(r);
+            ntx_cpu_pick("generic")->kv_store[type](x, p + t * row, width);
         }
         kv->at[b] = p;
     }
@@ -36,7 +41,11 @@ static void kv_free(struct kv *kv, uint32_t n_pos)
 
 static double kv_at(const struct kv *kv, uint32_t p, uint32_t i)
 {
-    return (double)ntx_f16_to_f32(kv->at[p / kv->tokens][p % kv->tokens * kv->width + i]);
+    const uint8_t *row = (const uint8_t *)kv->at[p / kv->tokens] + p % kv->tokens * row_bytes(kv->type, kv->width);
+    uint16_t h;
+    memcpy(&h, row + (kv->type == NTX_KV_F16 ? 2 * i : i / 32 * 34), 2);
+    double v = (double)ntx_f16_to_f32(h);
+    return kv->type == NTX_KV_F16 ? v : v * (int8_t)row[i / 32 * 34 + 2 + i % 32];
 }
 
 static void reference(const struct ntx_attn *a, const struct kv *k, const struct kv *v, double *out)
@@ -63,43 +72,97 @@ static void reference(const struct ntx_attn *a, const struct kv *k, const struct
         out[i] /= sum;
 }
 
-static void check_case(struct rng *r, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes)
+static void near(const struct ntx_attn *a, const struct kv *k, const struct kv *v)
 {
-    float q[MAX_HEAD], out[MAX_HEAD + 1], same[MAX_HEAD + 1];
-    _Alignas(64) float scratch[MAX_POS + 16];
-    uint8_t hole[MAX_POS / 8 + 1];
     double want[MAX_HEAD];
+    for (uint32_t g = 0; g < a->n_q; g++) {
+        struct ntx_attn one = *a;
+        one.q += g * a->head_k;
+        one.out += g * a->head_v;
+        reference(&one, k, v, want);
+        for (uint32_t i = 0; i < a->head_v; i++)
+            CHECK_MSG(fabs((double)one.out[i] - want[i]) < 3e-6, "%u positions, head %u of %u: %g, expected %g", a->n_pos, g, a->n_q, (double)one.out[i], want[i]);
+    }
+}
+
+/* All heads in one call, and each alone. */
+static void same_bits(const struct ntx_cpu_ops *ops, const struct ntx_attn *a, enum ntx_kv_type type)
+{
+    static float out[MAX_Q * MAX_HEAD + 1];
+    struct ntx_attn b = *a;
+    size_t n = (size_t)a->n_q * a->head_v;
+    b.out = out;
+    out[n] = 77;
+    ops->attend[type](&b);
+    CHECK_MSG(!memcmp(out, a->out, n * sizeof *out) && out[n] == 77, "%s, %u heads", ops->name, a->n_q);
+    memset(out, 0xff, n * sizeof *out);
+    for (uint32_t g = 0; g < a->n_q; g++) {
+        struct ntx_attn one = b;
+        one.n_q = 1;
+        one.q = a->q + g * a->head_k;
+        one.out = out + g * a->head_v;
+        ops->attend[type](&one);
+    }
+    CHECK_MSG(!memcmp(out, a->out, n * sizeof *out), "%s, %u heads one by one", ops->name, a->n_q);
+}
+
+static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes)
+{
+    static float q[MAX_Q * MAX_HEAD], out[MAX_Q * MAX_HEAD];
+    uint8_t hole[MAX_POS / 8 + 1];
     struct kv k, v;
     for (uint32_t i = 0; i < sizeof hole; i++)
         hole[i] = (uint8_t)(holes == 1 ? rng_u32(r) & rng_u32(r) : 0xff);
-    kv_fill(&k, r, n_pos, tokens, head_k, holes ? hole : NULL);
-    kv_fill(&v, r, n_pos, tokens, head_v, holes ? hole : NULL);
-    for (uint32_t i = 0; i < head_k; i++)
+    if (holes == 3) /* all of the first part */
+        memset(hole + 16, 0, sizeof hole - 16);
+    kv_fill(&k, r, n_pos, tokens, head_k, holes ? hole : NULL, type);
+    kv_fill(&v, r, n_pos, tokens, head_v, holes ? hole : NULL, type);
+    for (uint32_t i = 0; i < n_q * head_k; i++)
         q[i] = rng_float(r) * 4;
-    struct ntx_attn a = {q, out, k.at, v.at, tokens, n_pos, head_k, head_v, 1 / sqrtf((float)head_k), holes ? hole : NULL, scratch};
-    out[head_v] = same[head_v] = 77;
-    reference(&a, &k, &v, want);
-    ntx_cpu_pick("generic")->attend(&a);
-    for (uint32_t i = 0; i < head_v; i++)
-        CHECK_MSG(fabs((double)out[i] - want[i]) < 3e-6, "%u positions: %g, expected %g", n_pos, (double)out[i], want[i]);
+    struct ntx_attn a = {q, out, n_q, k.at, v.at, tokens, n_pos, head_k, head_v, 1 / sqrtf((float)head_k), holes ? hole : NULL};
+    ntx_cpu_pick("generic")->attend[type](&a);
+    near(&a, &k, &v);
+    same_bits(ntx_cpu_pick("generic"), &a, type);
     const struct ntx_cpu_ops *ops;
-    for (unsigned n = 0; (ops = isa_at(n)); n++) {
-        a.out = same;
-        ops->attend(&a);
-        CHECK(!memcmp(out, same, (head_v + 1) * sizeof *out));
-    }
+    for (unsigned n = 0; (ops = isa_at(n)); n++)
+        same_bits(ops, &a, type);
     kv_free(&k, n_pos);
     kv_free(&v, n_pos);
 }
 
+/* Values come back within half a step of their block, and the same bytes on every instruction set. */
+static void check_store(struct rng *r)
+{
+    enum { N = 96 };
+    float x[N];
+    uint8_t a[N / 32 * 34], b[sizeof a];
+    for (int i = 0; i < N; i++)
+        x[i] = rng_float(r) * (i < 32 ? 1 : i < 64 ? 1000 : 0);
+    ntx_cpu_pick("generic")->kv_store[NTX_KV_Q8_0](x, a, N);
+    struct kv kv = {.at = {a}, .type = NTX_KV_Q8_0, .width = N, .tokens = 1};
+    for (uint32_t i = 0; i < N; i++)
+        CHECK(fabs(kv_at(&kv, 0, i) - (double)x[i]) <= (i < 32 ? 1 : i < 64 ? 1000 : 0) * (0.5 / 127 + 1.0 / 2048));
+    const struct ntx_cpu_ops *ops;
+    for (unsigned n = 0; (ops = isa_at(n)); n++) {
+        ops->kv_store[NTX_KV_Q8_0](x, b, N);
+        CHECK(!memcmp(a, b, sizeof a));
+    }
+}
+
 int main(void)
 {
-    static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256};
-    static const uint32_t lengths[] = {1, 2, 7, 15, 16, 17, 33, 64, 100, 200};
+    static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256}, quantised[] = {32, 64, 96, 128, 256};
+    static const uint32_t lengths[] = {1, 2, 7, 15, 16, 17, 33, 64, 127, 128, 129, 200, 384, 600};
+    enum { N_WIDTHS = sizeof widths / sizeof *widths, N_LENGTHS = sizeof lengths / sizeof *lengths, N_Q8 = sizeof quantised / sizeof *quantised };
     struct rng r = {5};
-    for (unsigned w = 0; w < sizeof widths / sizeof *widths; w++)
-        for (unsigned n = 0; n < sizeof lengths / sizeof *lengths; n++)
-            for (int holes = 0; holes < 3; holes++)
-                check_case(&r, lengths[n], n % 2 ? 16 : 32, widths[w], widths[(w + n) % 10], holes);
+    for (uint32_t w = 0; w < N_WIDTHS; w++)
+        for (uint32_t n = 0; n < N_LENGTHS; n++)
+            for (int holes = 0; holes < 4; holes++) {
+                uint32_t tokens = n % 2 ? 16 : 32, n_q = 1 + (w + n + (uint32_t)holes) % MAX_Q;
+                check_case(&r, NTX_KV_F16, n_q, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes);
+                if (w < N_Q8)
+                    check_case(&r, NTX_KV_Q8_0, n_q, lengths[n], tokens, quantised[w], quantised[(w + n) % N_Q8], holes);
+            }
+    check_store(&r);
     return 0;
 }

@@ -17,8 +17,8 @@ static void kv_blocks(void)
     const struct ntx_hparams hp = {.n_layers = 3, .n_head_kv = 2, .head_k = 8, .head_v = 4};
     struct ntx_kv_pool *p;
     struct ntx_kv_seq *a, *b, *c = NULL;
-    CHECK_EQ(ntx_kv_block_bytes(&hp), 3 * 2 * 32 * (8 + 4) * 2);
-    CHECK_EQ(ntx_kv_pool_new(&hp, 5, &p, NULL), 0);
+    CHECK_EQ(ntx_kv_block_bytes(&hp, NTX_KV_F16), 3 * 2 * 32 * (8 + 4) * 2);
+    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, 5, &p, NULL), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 6 * 32, &c), -ENOSPC);
     CHECK_EQ(ntx_kv_seq_new(p, 33, &a), 0);
     CHECK_EQ(ntx_kv_seq_room(a), 64);
@@ -39,8 +39,8 @@ static void kv_blocks(void)
                         for (int i = 0; i < 4; i++)
                             CHECK(pass ? v[i] == other : (v[i] = other, true));
                     }
-    CHECK(ntx_kv_k(a, 1, 1, 7) == ntx_kv_k(a, 1, 1, 0) + 7 * 8); /* rows of a block are neighbours */
-    CHECK(ntx_kv_v(a, 1, 0, 31) == ntx_kv_v(a, 1, 0, 0) + 31 * 4);
+    CHECK((uint8_t *)ntx_kv_k(a, 1, 1, 7) == (uint8_t *)ntx_kv_k(a, 1, 1, 0) + 7 * 8 * 2); /* rows of a block are neighbours */
+    CHECK((uint8_t *)ntx_kv_v(a, 1, 0, 31) == (uint8_t *)ntx_kv_v(a, 1, 0, 0) + 31 * 4 * 2);
     ntx_kv_seq_free(a);
     CHECK_EQ(ntx_kv_pool_used(p), 3);
     CHECK_EQ(ntx_kv_seq_new(p, 64, &c), 0);
@@ -58,7 +58,7 @@ static void kv_holes(void)
     const struct ntx_hparams hp = {.n_layers = 4, .n_head_kv = 1, .head_k = 2, .head_v = 2};
     struct ntx_kv_pool *p;
     struct ntx_kv_seq *s;
-    CHECK_EQ(ntx_kv_pool_new(&hp, 2, &p, NULL), 0);
+    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, 2, &p, NULL), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 64, &s), 0);
     CHECK(!ntx_kv_holes(s, 2));
     ntx_kv_set_hole(s, 2, 3);

@@ -102,7 +102,7 @@ static void check_bill(const struct shape *s, const struct ntx_plan *p, const st
     const struct ntx_forward_config c = {.model = s->model, .chunks = p->chunks, .threads = p->threads, .max_rows = p->max_rows, .ctx = p->ctx};
     CHECK_EQ(p->bytes_region, ntx_region_bytes(&p->geo));
     CHECK_EQ(p->bytes_activations, ntx_forward_bytes(&c));
-    CHECK(p->bytes_kv >= p->kv_blocks * ntx_kv_block_bytes(&s->model->hp));
+    CHECK(p->bytes_kv >= p->kv_blocks * ntx_kv_block_bytes(&s->model->hp, NTX_KV_F16));
     CHECK(p->bytes_total >= p->bytes_region + p->bytes_activations + p->bytes_kv + r->other_bytes);
     CHECK_MSG(p->bytes_total <= r->ram_bytes, "%s: %llu of %llu", s->name, (unsigned long long)p->bytes_total,
               (unsigned long long)r->ram_bytes);
@@ -199,9 +199,9 @@ static void defaults(const struct shape *s13, const struct shape *s1)
                                      .kernels = {{.type = NTX_HW_ANY, .rows = 1, .bps = 14e9}}, .n_kernels = 1};
     struct ntx_plan_request r = {.ram_bytes = 4 * GIB, .other_bytes = OTHER, .threads = 2, .hw = &hw};
     struct ntx_plan *p = make(s13, r);
-    double kv = 256.0 * (double)ntx_kv_block_bytes(&s13->model->hp) / 32; /* a text of that length is assumed */
+    double kv = 256.0 * (double)ntx_kv_block_bytes(&s13->model->hp, NTX_KV_F16) / 32; /* a text of that length is assumed */
     /* a quarter of 4 GiB in blocks of 32 x 0.8 MiB */
-    CHECK_EQ(p->ctx, GIB / ntx_kv_block_bytes(&s13->model->hp) * 32);
+    CHECK_EQ(p->ctx, GIB / ntx_kv_block_bytes(&s13->model->hp, NTX_KV_F16) * 32);
     CHECK_EQ(p->kv_blocks, p->ctx / 32);
     CHECK_EQ(p->chunk_bytes, MIB / 2); /* a read each */
     CHECK(p->bytes_activations <= r.ram_bytes / 8);
