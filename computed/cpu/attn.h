@@ -10,7 +10,7 @@
 #include "computed/cpu/lanes.h"
 
 enum {
-    PART = 128,                      /* positions; a multiple of 16 */
+    PART = 256,                      /* positions: as many as NTX_GPU_SPLIT, so that up to there a GPU gives the same bits */
     TILE = WIDTH == 16 ? 8 : 4,      /* scores at once: accumulators that registers hold */
     VALUE_HEADS = WIDTH == 16 ? 4 : 2, /* heads x groups of 16 values at once */
     VALUE_GROUPS = WIDTH == 16 ? 4 : 2,

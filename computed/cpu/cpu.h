@@ -81,7 +81,7 @@ struct ntx_cpu_ops {
     void (*exp_of)(float *x, float less, uint32_t n);                         /* x = e^(x - less), within 1 ulp */
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
     void (*kv_store[NTX_N_KV])(const float *x, void *dst, uint32_t n);        /* one row of a head */
-    /* By parts of 128 positions from 0 on. Per part: scores (16 lanes over the head, fixed tree), their exact maximum with that of the
+    /* By parts of 256 positions from 0 on. Per part: scores (16 lanes over the head, fixed tree), their exact maximum with that of the
      * parts before, weights e^(score - maximum) within 1 ulp, their sum in lanes p % 16, then sum of weight * V in order of p, fused;
      * sums of the parts before are first multiplied by e^(their maximum - the new one). At the end a product with 1 / sum. 0 where
      * all positions are holes. K and V at holes are not touched, and their blocks may be NULL. */

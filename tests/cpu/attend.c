@@ -114,7 +114,7 @@ static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
     for (uint32_t i = 0; i < sizeof hole; i++)
         hole[i] = (uint8_t)(holes == 1 ? rng_u32(r) & rng_u32(r) : 0xff);
     if (holes == 3) /* all of the first part */
-        memset(hole + 16, 0, sizeof hole - 16);
+        memset(hole + 32, 0, sizeof hole - 32);
     kv_fill(&k, r, n_pos, tokens, head_k, holes ? hole : NULL, type);
     kv_fill(&v, r, n_pos, tokens, head_v, holes ? hole : NULL, type);
     for (uint32_t i = 0; i < n_q * head_k; i++)
@@ -152,7 +152,7 @@ static void check_store(struct rng *r)
 int main(void)
 {
     static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256}, quantised[] = {32, 64, 96, 128, 256};
-    static const uint32_t lengths[] = {1, 2, 7, 15, 16, 17, 33, 64, 127, 128, 129, 200, 384, 600};
+    static const uint32_t lengths[] = {1, 2, 7, 15, 16, 17, 33, 64, 129, 200, 255, 256, 257, 600};
     enum { N_WIDTHS = sizeof widths / sizeof *widths, N_LENGTHS = sizeof lengths / sizeof *lengths, N_Q8 = sizeof quantised / sizeof *quantised };
     struct rng r = {5};
     for (uint32_t w = 0; w < N_WIDTHS; w++)
