@@ -149,7 +149,7 @@ static void shipped(const struct dir *d)
     struct ntx_err err = {0};
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
-    CHECK_EQ(keys, 16);
+    CHECK_EQ(keys, 17);
 }
 
 int main(void)
