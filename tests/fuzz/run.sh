@@ -45,6 +45,16 @@ seeds_frame() {
     printf '"iod"\n"predictor"\n"\\x08\\x01"\n"\\x32\\x00"\n"\\xff\\xff\\xff\\x7f"\n' >"$dir/words"
 }
 
+seeds_config() {
+    # the shipped file with all its keys made real, and a few lines for short inputs
+    sed 's/^#\([a-z]\)/\1/' "$NTX_SOURCE/deploy/ntx.conf" >"$dir/corpus/shipped"
+    printf '[model]\nram = 3G\nctx = 5\n' >"$dir/corpus/small"
+    printf '[links]\nnvme = 3.3G\n[clients]\nqueue_wait = no\nmax = 7\n' >"$dir/corpus/links"
+    for word in '[model]' '[links]' '[clients]' '[metrics]' path ram ctx threads sessions rows backend kernel source skip nvme max queue_wait stop_grace listen auto cuda; do
+        echo "\"$word\""
+    done >"$dir/words"
+}
+
 "seeds_$name"
 cd "$dir"
 if ! "$fuzzer" -max_total_time="$seconds" -max_len=24000 -rss_limit_mb=1024 -timeout=10 -dict="$dir/words" -print_final_stats=1 \
