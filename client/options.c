@@ -34,7 +34,7 @@ static const struct argp_option load_options[] = {
     {"sidecar", O_SIDECAR, "FILE", 0, "what was learned for --skip (default: the model's path with .skip.gguf for .gguf)", 0},
     {"skip-threshold", O_SKIP_THRESHOLD, "P", 0, "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: the sidecar's)", 0},
     {"skip-max-consecutive", O_SKIP_MOST, "N", 0, "layers skipped in a row at most (default: no limit)", 0},
-    {"skip-kv", O_SKIP_KV, "HOW", 0, "KV of a token in a layer that it skips: hole (masked, the default) or propagate (K and V of the state that passes by, whose matrices are then read)", 0},
+    {"skip-kv", O_SKIP_KV, "HOW", 0, "KV of a token in a layer that it skips: propagate (K and V of the state that passes by, whose matrices are then read; the default of static and predictive) or hole (masked; the default of the others)", 0},
     {"skip-adapt", O_SKIP_ADAPT, NULL, 0, "what the prompt shows of each layer moves its threshold", 0},
     {"skip-verify", O_SKIP_VERIFY, "N", 0, "every Nth written token skips nothing, and its layers move the thresholds", 0},
     {"kv-type", O_KV_TYPE, "TYPE", 0, "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)", 0},

@@ -87,12 +87,14 @@ static uint64_t study_bytes(const struct ntx_load_request *r, struct ntx_loaded 
     return l->study_rows * (ntx_study_floats(hp->n_embd, hp->n_layers) * sizeof(float) + sizeof(struct ntx_study));
 }
 
+static bool learned(const char *policy) { return !strncmp(policy, "static", 6) || !strncmp(policy, "predictive", 10); }
+
 /* A model that we opened has its sidecar beside it, with .skip.gguf for .gguf. */
 static int open_sidecar(struct ntx_load_request *r, struct ntx_err *err)
 {
     char path[4096];
     size_t len = strlen(r->path);
-    if (strncmp(r->policy, "static", 6) && strncmp(r->policy, "predictive", 10))
+    if (!learned(r->policy))
         return 0;
     if (len > 5 && !strcmp(r->path + len - 5, ".gguf"))
         len -= 5;
@@ -107,7 +109,7 @@ static int open_sidecar(struct ntx_load_request *r, struct ntx_err *err)
 
 static int choose_kv(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    l->kv_propagate = !strcmp(r->skip_kv, "propagate");
+    l->kv_propagate = *r->skip_kv ? !strcmp(r->skip_kv, "propagate") : learned(r->policy); /* measured: bench/skip/LOG.md */
     if (!l->kv_propagate && *r->skip_kv && strcmp(r->skip_kv, "hole"))
         return ntx_err_set(err, -EINVAL, "'%s' is no way to keep KV at skipped layers: there are hole and propagate", r->skip_kv);
     return 0;

@@ -18,19 +18,19 @@ slow=(--ram 6M --ring 4 --chunk 256K --link nvme=100M)
 "${run[@]}" --ram 1G --skip predictive --skip-threshold 0.3 --stats "$tmp/r.json" >"$tmp/r" || fail "predictive run, resident"
 same "$tmp/p" "$tmp/r" "predictive, streamed and resident"
 cmp -s "$tmp/off" "$tmp/p" && fail "skipping changed nothing"
-grep -q 'skip:predictive:threshold=0.3' "$tmp/p.json" || fail "the statistics do not name the lossy mode"
+grep -q 'skip:predictive:threshold=0.3 kv=propagate' "$tmp/p.json" || fail "the statistics do not name the lossy mode"
 n=$(stat_of "$tmp/p.json" skipped_layers_per_token)
 awk "BEGIN { exit !($n > 0.5 && $n <= 6) }" || fail "$n layers skipped per token"
 
 # static with threshold 0 skips layers 3 to 8 for every token: six of ten layers' bytes are not read, but for what was on its way
-"${run[@]}" "${slow[@]}" --skip static --skip-threshold 0 --stats "$tmp/s.json" >"$tmp/s" || fail "static run"
+"${run[@]}" "${slow[@]}" --skip static --skip-threshold 0 --skip-kv hole --stats "$tmp/s.json" >"$tmp/s" || fail "static run"
 "${run[@]}" "${slow[@]}" --skip script:3-8 >"$tmp/script" || fail "scripted run"
 [ "$(stat_of "$tmp/s.json" skip_late_chunks)" -le "$(($(stat_of "$tmp/s.json" skip_early_chunks) / 4))" ] || fail "late: $(grep skip_ "$tmp/s.json")"
 a=$(stat_of "$tmp/off.json" bytes_read_per_token) b=$(stat_of "$tmp/s.json" bytes_read_per_token)
 w=$(stat_of "$tmp/s.json" skip_wasted_bytes)
 echo "bytes per token: $a, with six of ten layers skipped $b (late in all: $w)"
 awk "BEGIN { exit !($b < 0.62 * $a + $w / 23) }" || fail "six of ten layers skipped, but $b of $a bytes read per token"
-"${run[@]}" "${slow[@]}" --skip static --skip-threshold 0 --skip-kv propagate --stats "$tmp/k.json" >"$tmp/k" || fail "propagating run"
+"${run[@]}" "${slow[@]}" --skip static --skip-threshold 0 --stats "$tmp/k.json" >"$tmp/k" || fail "propagating run"
 c=$(stat_of "$tmp/k.json" bytes_read_per_token)
 awk "BEGIN { exit !($c > $b && $c < 0.8 * $a) }" || fail "K and V of skipped layers: $c bytes per token, $b without"
 

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What layer skip costs and saves on one model: off, static, predictive and random skipping, as CSV on standard output.
+
+    bench/skip/table.py MODEL TEXT --sidecar FILE [--ram SIZE] [--link RATE] [--ring N] [--kv hole,propagate] [--thresholds 0.9,0.7,...]
+
+Each line is one run of `ntx perplexity` over the same windows: the scored half of each is fed token by token, so that perplexity,
+layers skipped, bytes read and tokens per second come from the same tokens. Random skipping follows each predictive run, with
+as many layers out of the same range. With --questions FILE each policy also answers `ntx eval`. Make the sidecar from another
+text than TEXT (ntx calibrate).
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+NTX = os.path.join(os.environ.get("NTX_BIN", "build/bin"), "ntx")
+COLUMNS = ["policy", "kv", "threshold", "layers_skipped", "bytes_per_token", "tok_s", "perplexity", "accuracy"]
+
+
+def options(a):
+    o = ["--ctx", str(a.ctx)]
+    for name in ("ram", "ring", "chunk"):
+        if getattr(a, name):
+            o += ["--" + name, getattr(a, name)]
+    return o + (["--link", "nvme=" + a.link] if a.link else [])
+
+
+def run(*args):
+    p = subprocess.run([NTX, *args, "--json"], capture_output=True, text=True)
+    if p.returncode:
+        sys.exit(f"{' '.join(args)}: {p.stderr.strip()}")
+    return json.loads(p.stdout.strip().splitlines()[-1])
+
+
+def accuracy(a, skip):
+    if not a.questions:
+        return ""
+    r = run("eval", a.model, "--questions", a.questions, *options(a), *skip)
+    return next((r[k] for k in ("accuracy", "share", "right") if k in r), "")
+
+
+def line(a, policy, kv, threshold, skip):
+    skip = skip + (["--skip-kv", kv] if kv else [])
+    r = run("perplexity", a.model, a.text, *options(a), *skip)
+    row = [policy, kv, threshold, r.get("skipped_layers_per_token", 0), r.get("bytes_read_per_token", ""), r.get("decode_tok_s", ""), r["perplexity"], accuracy(a, skip)]
+    print(",".join(f"{v:.5g}" if isinstance(v, float) else str(v) for v in row), flush=True)
+    return r
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("model")
+    p.add_argument("text")
+    p.add_argument("--sidecar", required=True)
+    p.add_argument("--range", default="", help="layers that may be skipped, FIRST-LAST, for the random runs")
+    p.add_argument("--ctx", default=256, type=int)
+    p.add_argument("--ram")
+    p.add_argument("--ring")
+    p.add_argument("--chunk")
+    p.add_argument("--link", help="emulated drive, bytes per second")
+    p.add_argument("--questions")
+    p.add_argument("--kv", default="hole,propagate")
+    p.add_argument("--thresholds", default="0.95,0.9,0.8,0.7,0.5,0.3")
+    a = p.parse_args()
+    print(",".join(COLUMNS), flush=True)
+    line(a, "off", "", "", ["--skip", "script:1@4000000"])  # token by token like the others, and never skipping
+    for kv in a.kv.split(","):
+        for t in a.thresholds.split(","):
+            learned = ["--sidecar", a.sidecar, "--skip-threshold", t]
+            line(a, "static", kv, t, ["--skip", "static", *learned])
+            r = line(a, "predictive", kv, t, ["--skip", "predictive", *learned])
+            line(a, "predictive adapt verify=16", kv, t, ["--skip", "predictive", *learned, "--skip-adapt", "--skip-verify", "16"])
+            if a.range and r["skipped_layers_per_token"] > 0:
+                first, last = map(int, a.range.split("-"))
+                share = r["skipped_layers_per_token"] / (last - first + 1)
+                line(a, "random", kv, f"{share:.4f}", ["--skip", f"random:{share:.6f},{a.range}"])
+
+
+if __name__ == "__main__":
+    main()
