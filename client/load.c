@@ -36,23 +36,23 @@ void ntx_clear_progress(void)
 /* What was chosen for the user, who did not ask: the context. And what fell back, and why. */
 static void tell_loaded(const struct ntx_options *o, const Ntx__Loaded *l)
 {
+    static const char on_cpu[] = "computing on the CPU:";
     json_t *info = json_loads(l->info_json, 0, NULL);
     json_int_t ctx = json_integer_value(json_object_get(info, "ctx"));
     if (!o->quiet && !o->ctx && ctx)
         fprintf(stderr, "ntx: context of %lld tokens (--ctx)\n", (long long)ctx);
     for (size_t i = 0; i < l->n_notes && !o->quiet; i++)
-        fprintf(stderr, "ntx: %s\n", l->notes[i]);
+        if (o->backend || strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1)) /* why no GPU computes: for those who ask for one */
+            fprintf(stderr, "ntx: %s\n", l->notes[i]);
     json_decref(info);
 }
 
 static int check_options(const struct ntx_options *o, struct ntx_err *err)
 {
-    if (o->backend && !strcmp(o->backend, "cuda"))
-        return ntx_err_set(err, -ENODEV, "--backend cuda: this build has no CUDA back end; use --backend cpu or auto");
-    if (o->vram)
-        return ntx_err_set(err, -ENODEV, "--vram: this build has no CUDA back end; leave the option out");
+    if (o->vram && o->backend && !strcmp(o->backend, "cpu"))
+        return ntx_err_set(err, -EINVAL, "--vram has no meaning with --backend cpu");
     if (o->link_h2d > 0)
-        return ntx_err_set(err, -ENODEV, "--link h2d: this build has no CUDA back end; only nvme=RATE has a meaning");
+        return ntx_err_set(err, -ENODEV, "--link h2d: copies to a GPU are not slowed down; only nvme=RATE has a meaning");
     return 0;
 }
 

@@ -21,7 +21,7 @@ enum {
 
 static const struct argp_option load_options[] = {
     {"ram", O_RAM, "SIZE", 0, "memory for weights, KV and all that grows (default: the smaller of available memory and the cgroup's limit, less 10 %)", 0},
-    {"vram", O_VRAM, "SIZE", 0, "GPU memory for weights (this build computes on the CPU only)", 0},
+    {"vram", O_VRAM, "SIZE", 0, "GPU memory to use at most (default: what is free)", 0},
     {"ctx", O_CTX, "N", 0, "tokens of context (default: the smallest of the model's own, 4096, and what a quarter of --ram holds)", 0},
     {"threads", O_THREADS, "N", 0, "compute threads (default: all cores)", 0},
     {"backend", O_BACKEND, "NAME", 0, "auto, cpu or cuda (default auto)", 0},
@@ -365,6 +365,7 @@ static char *text(const char *s) { return (char *)(s ? s : ""); }
 void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
 {
     m->ram_bytes = o->ram;
+    m->vram_bytes = o->vram;
     m->ctx = o->ctx;
     m->threads = o->threads;
     m->backend = text(o->backend);

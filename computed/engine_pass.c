@@ -141,6 +141,7 @@ static void lay_rows(struct ntx_engine *e)
                 .kv = s->kv,
                 .logits = logits ? e->logits + (size_t)n_logits++ * e->l->env.n_vocab : NULL,
                 .may_skip = decoding && !s->predictor_lost && !verify,
+                .prompt = !decoding,
                 .session = s->id,
                 .similar = s->similar,
                 .study = verify || (!decoding && studies(e, s, pos)) ? next_study(e, s, n_studies++) : NULL,

@@ -1,4 +1,5 @@
 /* forward.c: a pass from begin to end: rows in, layers one after the other with the skips decided on the way, rows out. */
+#include "computed/device.h"
 #include "computed/forward_impl.h"
 
 #include <errno.h>
@@ -260,6 +261,8 @@ static int run_pass(struct ntx_forward *f)
         f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
     if ((rc = make_angles(f)) || (rc = embed(f)))
         return rc;
+    if (f->c.device)
+        return ntx__device_pass(f->c.device, f);
     for (f->layer = 0; f->layer < f->hp->n_layers; f->layer++)
         if ((rc = run_layer(f)))
             return rc;

@@ -21,6 +21,7 @@ struct ntx_row {
     struct ntx_kv_seq *kv;   /* rows of one pass that share a kv have increasing positions */
     float *logits;           /* [n_vocab] wanted here, or NULL */
     bool may_skip;           /* decode rows; prefill rows never skip */
+    bool prompt;             /* a prompt's; such rows stand behind the others. Only a device treats them apart (device.h) */
     uint64_t session;        /* for the probe board */
     const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
     struct ntx_study *study; /* filled on the way, or NULL */
@@ -43,14 +44,16 @@ struct ntx_skip_hooks {
     void (*decide)(void *ctx, const struct ntx_batch *b, uint64_t *skip);
 };
 
+struct ntx_device;
 struct ntx_forward_config {
     const struct ntx_model *model;
     const struct ntx_chunks *chunks;
     const struct ntx_cpu_ops *ops;
     struct ntx_weights *weights;
     uint32_t threads, max_rows, ctx; /* ctx: longest session in tokens */
-    struct ntx_skip_hooks skip;
+    struct ntx_skip_hooks skip;      /* not looked at with a device */
     struct ntx_counters *counters;   /* for the trace; may be NULL */
+    struct ntx_device *device;       /* computes the layers where given (device.h) */
 };
 
 struct ntx_forward;

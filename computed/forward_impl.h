@@ -94,6 +94,9 @@ struct ntx_forward {
     _Atomic int failed; /* the first error of a thread in this step */
 };
 
+/* ---- forward.c */
+void ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer); /* of a layer that no row needs: neighbours in the list */
+
 /* ---- forward_mem.c */
 uint64_t ntx__forward_layout(const struct ntx_forward_config *c, uint8_t *base, struct ntx__mem *m); /* base NULL: count */
 /* Which forms of activations (bit per enum ntx_act) these matrices multiply by. */

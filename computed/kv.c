@@ -147,6 +147,12 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s)
     free(s);
 }
 
+const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n)
+{
+    *n = s->n_blocks;
+    return s->blocks;
+}
+
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s)
 {
     return s->n_blocks * NTX_KV_BLOCK;

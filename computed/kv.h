@@ -29,6 +29,7 @@ uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p);
 /* -EAGAIN when the pool has not that many blocks free now, -ENOSPC when it never can. */
 int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq **out);
 void ntx_kv_seq_free(struct ntx_kv_seq *s);
+const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool */
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
 /* The row of one position; those of a block follow one another. */

@@ -36,8 +36,6 @@ static uint32_t online_cpus(void)
 
 static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    if (r->backend && *r->backend && strcmp(r->backend, "auto") && strcmp(r->backend, "cpu"))
-        return ntx_err_set(err, -ENOTSUP, "back end '%s' is not in this build: use auto or cpu", r->backend);
     bool forced = r->kernel && *r->kernel;
     if (!(l->ops = ntx_cpu_pick(forced ? r->kernel : NULL)))
         return ntx_err_set(err, -EINVAL, "kernel set '%s' is unknown, or this CPU lacks it: there are %s", forced ? r->kernel : "", ntx_cpu_names());
@@ -160,6 +158,11 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         q.other_bytes = held + client_bytes(l, 0) + study_bytes(r, l);
         rc = ntx_plan_make(l->model, &q, &l->plan, err);
     }
+    if (!rc && (rc = ntx__load_plan_gpu(r, l, &q, err)) > 0) { /* the matrices that the GPU takes leave the rest of the plan */
+        ntx_plan_free(l->plan);
+        l->plan = NULL;
+        rc = ntx_plan_make(l->model, &q, &l->plan, err);
+    }
     if (rc)
         return rc;
     l->env.ctx = l->plan->ctx;
@@ -187,6 +190,8 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         rc = read_model(l, err);
     if (!rc)
         rc = take_sidecar(r, l, err);
+    if (!rc)
+        rc = ntx__load_pick_gpu(r, l, err);
     if (!rc)
         rc = plan(r, l, err);
     if (rc) {
@@ -252,7 +257,9 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
     };
     if ((rc = ntx_stream_new(&c, &l->stream)))
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
-    return ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, l->plan->kv_blocks, &l->kv, err);
+    if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, l->plan->kv_blocks, &l->kv, err)))
+        return rc;
+    return ntx__load_build_gpu(l, err);
 }
 
 int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err)
@@ -267,6 +274,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .ctx = l->plan->ctx,
         .skip = *skip,
         .counters = l->counters,
+        .device = l->device,
     };
     return ntx_forward_new(&c, &l->forward, err);
 }
@@ -276,6 +284,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     if (!l)
         return;
     ntx_forward_free(l->forward);
+    ntx__load_free_gpu(l);
     ntx_kv_pool_free(l->kv);
     ntx_stream_free(l->stream);
     ntx_region_close(&l->region);

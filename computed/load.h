@@ -14,7 +14,9 @@
 
 #include "common/err.h"
 #include "computed/cpu/cpu.h"
+#include "computed/device.h"
 #include "computed/forward.h"
+#include "computed/gpu.h"
 #include "computed/kv.h"
 #include "computed/plan.h"
 #include "computed/session.h"
@@ -38,6 +40,7 @@ struct ntx_load_request {
     unsigned n_files;          /* in all */
     unsigned copies;
     uint64_t ram_bytes;        /* 0: what this machine has left */
+    uint64_t vram_bytes;       /* 0: what the GPU has left */
     uint64_t reclaim_bytes;    /* what the model that this one replaces gives back first */
     uint32_t ctx, threads, sessions, max_rows, ring_slots;
     uint64_t chunk_bytes;
@@ -66,6 +69,10 @@ struct ntx_loaded {
     uint32_t max_sessions;     /* that may run at once */
     uint32_t logits_rows;      /* rows of a pass that may ask for logits */
     struct ntx_plan *plan;
+    struct ntx_gpu_back back;  /* .gpu NULL: the CPU computes everything */
+    char back_note[300];       /* why the GPU does not, where `auto` looked for one */
+    struct ntx_device *device;
+    bool registered;           /* the region is locked for the GPU's copies */
 
     struct ntx_region region;
     char note[512];            /* what the region fell back to, "" when nothing */
@@ -96,6 +103,13 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
 void ntx_loaded_free(struct ntx_loaded *l); /* no thread and no worker uses it any more */
 
 /* load_files.c: opens or takes over the request's files; each copy must be the same files as the first. */
+/* load_gpu.c: the GPU's part of each step, nothing to do where there is none. pick: after the model is read; plan: *q becomes the request
+ * of the final plan, where it changes (1). */
+int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
+int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err);
+int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err);
+void ntx__load_free_gpu(struct ntx_loaded *l);
+
 int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
 
 /* -ESTALE with the file's name when a file is not any more what it was when its header was read. */

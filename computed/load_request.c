@@ -75,6 +75,7 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     take_skip(r, m);
     r->copies = m->copies ? m->copies : 1;
     r->ram_bytes = m->ram_bytes;
+    r->vram_bytes = m->vram_bytes;
     r->ctx = m->ctx;
     r->threads = m->threads;
     r->sessions = m->sessions;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "computed/device.h"
 #include "computed/kv.h"
 
 #define CHUNK_MAX (4ull << 20)   /* of a model that is all in memory: one long run per thread */
@@ -179,6 +180,7 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     int rc = ntx_chunks_make(p->m, chunk_bytes, &o->chunks, p->err);
     if (rc)
         return rc;
+    ntx__plan_device(o->chunks, p->r->device_bytes, NTX_DEVICE_CHUNK_EXTRA);
     o->sizes = ntx__plan_sizes(o->chunks);
     o->shape = (struct ntx__shape){
         .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
@@ -286,9 +288,11 @@ static uint32_t most_frames(const struct planner *p, const struct option *o)
 
 static void sum_placement(struct ntx_plan *p)
 {
-    for (uint32_t i = 0; i < p->chunks->n; i++)
-        *(p->table[i].placement == NTX_PLACE_HOST ? &p->bytes_host : &p->bytes_storage) += p->table[i].bytes;
-    p->bytes_model = p->bytes_host + p->bytes_storage;
+    for (uint32_t i = 0; i < p->chunks->n; i++) {
+        uint32_t place = p->table[i].placement;
+        *(place == NTX_PLACE_HOST ? &p->bytes_host : place == NTX_PLACE_DEVICE ? &p->bytes_device : &p->bytes_storage) += p->table[i].bytes;
+    }
+    p->bytes_model = p->bytes_host + p->bytes_storage + p->bytes_device;
     p->bytes_at_load = p->bytes_host;
     uint64_t frames = NTX_MIN(p->n_frames * p->bundle_bytes, p->bytes_storage);
     p->bytes_host += frames;

@@ -27,6 +27,7 @@ struct ntx_plan_request {
     uint64_t chunk_bytes;    /* 0: planner's choice */
     uint32_t ring_slots;     /* 0: planner's choice */
     enum ntx_kv_type kv_type;
+    uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
     const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
 };
 
@@ -40,6 +41,7 @@ struct ntx_plan {
     uint32_t ctx, kv_blocks, max_rows, threads;
     enum ntx_kv_type kv_type;
     uint64_t chunk_bytes, inflight_bytes, piece_bytes;
+    uint64_t bytes_device;
     uint64_t bytes_model, bytes_host, bytes_storage, /* frames count as host, as if always full */
         bytes_kv, bytes_activations, bytes_region, bytes_total;
     uint64_t bytes_at_load;             /* of bytes_host: without frames */

@@ -21,6 +21,8 @@ uint64_t ntx__plan_slot(const struct ntx_chunk *c)
 /* Slots for what may still be in flight from an iod that died: as much as is in flight at once, at least two. */
 uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes)
 {
+    if (!slot_bytes) /* nothing to stream: all of it on a GPU */
+        return n_desc ? 2 : 0;
     uint64_t inflight = NTX_MIN((uint64_t)NTX__INFLIGHT, n_desc * slot_bytes / 4);
     return n_desc ? (uint32_t)NTX_MAX(inflight / slot_bytes + 1, 2u) : 0;
 }
@@ -112,11 +114,27 @@ static void size_experts(const struct ntx_chunks *c, struct ntx__sizes *s)
     }
 }
 
+void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra)
+{
+    for (int output = 1; output >= 0; output--) /* every row of decoding needs the output: first */
+        for (uint32_t i = 0; i < c->n; i++) {
+            struct ntx_chunk *k = &c->list[i];
+            if (stays(k) || (k->layer == c->n_layers) != (bool)output)
+                continue;
+            k->device = k->bytes + extra <= bytes;
+            if (!k->device)
+                break;
+            bytes -= k->bytes + extra;
+        }
+}
+
 struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
 {
     struct ntx__sizes s = {0};
     size_experts(c, &s);
     for (uint32_t i = 0; i < c->n; i++) {
+        if (c->list[i].device)
+            continue;
         if (!c->list[i].expert)
             *(c->list[i].fixed ? &s.fixed : &s.matrix) += ntx__plan_wide(&c->list[i]);
         if (stays(&c->list[i]))
@@ -141,6 +159,10 @@ uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool 
         table[i] = (struct ntx_plan_chunk){.offset = k->offset, .bytes = k->bytes, .file = k->file, .layer = k->layer};
         if (k->expert && frames) {
             table[i].placement = NTX_PLACE_FRAME;
+            continue;
+        }
+        if (k->device) {
+            table[i].placement = NTX_PLACE_DEVICE;
             continue;
         }
         seen += stays(k) ? 0 : wide;

@@ -39,7 +39,10 @@ uint32_t ntx__plan_kv_blocks(uint32_t ctx, uint32_t sessions); /* UINT32_MAX whe
 uint64_t ntx__plan_wide(const struct ntx_chunk *c);  /* a chunk's read: its range widened to whole blocks */
 uint64_t ntx__plan_slot(const struct ntx_chunk *c);  /* what a slot must have to take it */
 
-/* Sums over the chunk list. */
+/* Marks what fits into `bytes` of GPU memory (each chunk with `extra`): the output, then layer after layer. */
+void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra);
+
+/* Sums over the chunk list, without what is on the device. */
 struct ntx__sizes {
     uint64_t fixed, matrix, experts; /* widened; matrix: without experts */
     uint64_t bundle;        /* a frame for any expert */

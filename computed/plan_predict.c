@@ -21,7 +21,7 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
             l.late_bytes += bytes * (1 - framed);
             continue;
         }
-        l.bytes[storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][type] += bytes;
+        l.bytes[c->device ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][type] += bytes;
         streamed += storage ? (double)c->bytes : 0;
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;

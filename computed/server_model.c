@@ -155,6 +155,7 @@ static void after_build(uv_work_t *w, int status)
     if (!s->work_rc) {
         ntx_counts_now(s->counters, &s->at_load);
         ntx__model_note(s, l->note);
+        ntx__model_note(s, l->back_note);
         ntx_workers_sidecar(s->workers, l->sidecar_fd);
         s->work_rc = ntx_workers_attach(s->workers, l->region.hdr->epoch, l->region.fd, l->wake_fd, l->fds, l->n_fds);
         s->attached = !s->work_rc;

@@ -123,6 +123,7 @@ static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d)
 #define TAKE(field) q.field = q.field ? q.field : d->field
 #define TAKE_TEXT(field) q.field = q.field && *q.field ? q.field : d->field
     TAKE(ram_bytes);
+    TAKE(vram_bytes);
     TAKE(ctx);
     TAKE(threads);
     TAKE(link_nvme_bps);

@@ -95,14 +95,14 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
         json_array_append_new(lossy, json_sprintf("kv_%s", ntx_kv_type_name(l->plan->kv_type)));
     set_str(j, "model", model_name(l));
     set_str(j, "arch", l->model->hp.arch);
-    set_str(j, "backend", "cpu");
+    set_str(j, "backend", l->device ? "cuda" : "cpu");
     set_str(j, "kernel", l->ops->name);
     set_int(j, "threads", p->threads);
     set_int(j, "ctx", p->ctx);
     set_str(j, "kv_type", ntx_kv_type_name(p->kv_type));
     set_int(j, "bytes_kv", p->bytes_kv);
     set_int(j, "bytes_model", p->bytes_model);
-    set_int(j, "bytes_device", 0);
+    set_int(j, "bytes_device", p->bytes_device);
     set_int(j, "bytes_host", p->bytes_host);
     set_int(j, "bytes_storage", p->bytes_storage);
     set_real(j, "predicted_tok_s", p->predicted_tok_s);

@@ -23,6 +23,7 @@ struct ntx_chunk {
     uint64_t offset;   /* exact, in that file; not aligned to the drive's block */
     uint64_t bytes;
     bool fixed;
+    bool device;       /* the planner's: it lives on the GPU */
     bool expert;       /* one of an expert's three matrices, whole; a pass takes those of the experts that it wants (weights.h) */
 };
 

@@ -102,10 +102,11 @@ static void run_warp(uint32_t first, uint32_t n, int backwards)
 
 static void make_world(void)
 {
-    world = calloc(1, sizeof *world);
-    void *p = mmap(NULL, (size_t)MOST * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!world || p == MAP_FAILED)
+    size_t size = sizeof *world + (size_t)MOST * STACK;
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
         abort();
+    world = (void *)((uint8_t *)p + (size_t)MOST * STACK);
     world->stacks = p;
 }
 
@@ -113,8 +114,7 @@ void ntx_fiber_free(void)
 {
     if (!world)
         return;
-    munmap(world->stacks, (size_t)MOST * STACK);
-    free(world);
+    munmap(world->stacks, sizeof *world + (size_t)MOST * STACK);
     world = NULL;
 }
 

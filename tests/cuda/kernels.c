@@ -295,8 +295,8 @@ static void cache_case(struct gpu *u, struct rng *rng, const struct cache_case *
         if (c->bias)
             oracle->add(v + r * nv, vb, nv);
         for (uint32_t h = 0; h < c->kv_heads; h++) {
-            oracle->f16_store(k + r * nk + h * c->head_k, block + (h * BLOCK + pos[r] % BLOCK) * c->head_k, c->head_k);
-            oracle->f16_store(v + r * nv + h * c->head_v, block + keys + (h * BLOCK + pos[r] % BLOCK) * c->head_v, c->head_v);
+            oracle->kv_store[NTX_KV_F16](k + r * nk + h * c->head_k, block + (h * BLOCK + pos[r] % BLOCK) * c->head_k, c->head_k);
+            oracle->kv_store[NTX_KV_F16](v + r * nv + h * c->head_v, block + keys + (h * BLOCK + pos[r] % BLOCK) * c->head_v, c->head_v);
         }
     }
     float *got_q = malloc(sizeof *got_q * nq * ROWS);

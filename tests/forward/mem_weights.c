@@ -16,7 +16,18 @@ static struct mem_weights *of(struct ntx_weights *w)
 }
 
 /* Not part of the scheduled stream. */
-static bool anytime(const struct ntx_chunk *c) { return c->fixed || c->expert; }
+static bool anytime(const struct mem_weights *m, uint32_t chunk)
+{
+    const struct ntx_chunk *c = &m->chunks->list[chunk];
+    return c->fixed || c->expert || (m->table && m->table[chunk].placement != NTX_PLACE_STORAGE);
+}
+
+/* A device has it: no pass asks for it. */
+static bool elsewhere(const struct mem_weights *m, uint32_t chunk)
+{
+    bool freqs = m->chunks->rope_freqs.tensor != NTX_NO_TENSOR && chunk == m->chunks->rope_freqs.chunk0;
+    return m->table && !freqs && (m->chunks->list[chunk].fixed || m->table[chunk].placement == NTX_PLACE_DEVICE);
+}
 
 static int begin(struct ntx_weights *w, uint64_t pass)
 {
@@ -29,7 +40,8 @@ static int begin(struct ntx_weights *w, uint64_t pass)
     m->pass = pass;
     m->begins++;
     m->first_open = m->n_acquired = m->n_skipped = m->n_drops = 0;
-    memset(m->state, 0, m->chunks->n * sizeof *m->state);
+    for (uint32_t i = 0; i < m->chunks->n; i++)
+        m->state[i] = elsewhere(m, i) ? MEM_RELEASED : MEM_IDLE;
     return 0;
 }
 
@@ -43,7 +55,7 @@ static void advance(struct mem_weights *m)
 static uint32_t first_open_matrix(const struct mem_weights *m)
 {
     uint32_t i = m->first_open;
-    while (i < m->chunks->n && (anytime(&m->chunks->list[i]) || m->state[i] >= MEM_RELEASED))
+    while (i < m->chunks->n && (anytime(m, i) || m->state[i] >= MEM_RELEASED))
         i++;
     return i;
 }
@@ -53,7 +65,7 @@ static void wait_for_room(struct mem_weights *m, uint32_t chunk)
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += DEADLINE_S;
-    bool bound = m->window && !anytime(&m->chunks->list[chunk]);
+    bool bound = m->window && !anytime(m, chunk);
     while (bound && !m->failed && m->rank[chunk] >= m->rank[first_open_matrix(m)] + m->window)
         CHECK_MSG(!pthread_cond_timedwait(&m->moved, &m->lock, &end), "chunk %u waits for chunk %u, which nobody gives back", chunk, m->first_open);
 }
@@ -119,6 +131,11 @@ static void skip(struct ntx_weights *w, uint32_t chunk)
     bool announced = false;
     pthread_mutex_lock(&m->lock);
     CHECK(m->open && chunk < m->chunks->n);
+    if (elsewhere(m, chunk)) {
+        pthread_mutex_unlock(&m->lock);
+        return;
+    }
+    advance(m);
     CHECK(m->state[chunk] == MEM_IDLE);
     CHECK(m->first_open == chunk || m->chunks->list[chunk].expert); /* list order, and nothing before it is still held */
     for (unsigned i = 0; i < m->n_drops; i++)
@@ -135,7 +152,7 @@ static void end(struct ntx_weights *w)
     struct mem_weights *m = of(w);
     CHECK(m->open);
     for (uint32_t i = 0; i < m->chunks->n; i++) {
-        CHECK(m->failed || m->fail_rows || m->state[i] >= MEM_RELEASED || m->chunks->list[i].expert);
+        CHECK(m->failed || m->fail_rows || m->forgive || m->state[i] >= MEM_RELEASED || m->chunks->list[i].expert);
         if (m->state[i] == MEM_HELD)
             let_go(m, i);
     }
@@ -184,7 +201,14 @@ void mem_weights_chunks(struct mem_weights *m, const struct ntx_chunks *c)
     m->copy = calloc(c->n, sizeof *m->copy);
     m->rank = calloc(c->n + 1, sizeof *m->rank);
     for (uint32_t i = 0; i < c->n; i++)
-        m->rank[i + 1] = m->rank[i] + !anytime(&c->list[i]);
+        m->rank[i + 1] = m->rank[i] + !anytime(m, i);
+}
+
+void mem_weights_table(struct mem_weights *m, const struct ntx_plan_chunk *table)
+{
+    m->table = table;
+    for (uint32_t i = 0; i < m->chunks->n; i++)
+        m->rank[i + 1] = m->rank[i] + !anytime(m, i);
 }
 
 void mem_weights_done(struct mem_weights *m)

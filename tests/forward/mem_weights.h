@@ -11,6 +11,7 @@
 
 #include "computed/weights.h"
 #include "model/chunk.h"
+#include "shm/region.h"
 
 enum mem_state { MEM_IDLE, MEM_HELD, MEM_RELEASED, MEM_SKIPPED };
 
@@ -20,6 +21,8 @@ struct mem_weights {
     uint8_t *files[8];
     size_t file_bytes[8];
     uint32_t window;          /* 0: none */
+    const struct ntx_plan_chunk *table; /* with a device: chunks there, and vectors, are never asked for; host chunks stay */
+    bool forgive;             /* a pass may end with chunks held: something else failed */
     /* faults, set by the test between passes */
     uint32_t fail_chunk;      /* UINT32_MAX: none */
     bool fail_rows, fail_begin;
@@ -40,6 +43,8 @@ struct mem_weights {
     uint32_t drop_at[600];           /* how many chunks had been acquired by then */
 };
 
+/* Before the first pass. */
+void mem_weights_table(struct mem_weights *m, const struct ntx_plan_chunk *table);
 /* fds: the model's parts, read whole. */
 void mem_weights_init(struct mem_weights *m, const int *fds, unsigned n_fds);
 void mem_weights_chunks(struct mem_weights *m, const struct ntx_chunks *c); /* once they are known */

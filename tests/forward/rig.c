@@ -68,6 +68,8 @@ void rig_open(struct rig *r, const struct rig_options *o)
         .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip,
     };
     CHECK(c.ops);
+    if (o->device)
+        c.device = o->device(r, o, o->device_ctx);
     CHECK_MSG(!ntx_forward_new(&c, &r->f, &err), "%s", err.text);
     r->n_vocab = r->model->hp.n_vocab;
     r->n_embd = r->model->hp.n_embd;

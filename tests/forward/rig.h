@@ -7,6 +7,7 @@
 #include "tests/forward/mem_weights.h"
 #include "tests/mkmodel/plan.h"
 
+struct rig;
 struct rig_options {
     const char *path;              /* a file, or NULL: made from `make` */
     struct mk_options make;
@@ -15,6 +16,8 @@ struct rig_options {
     uint64_t chunk_bytes;          /* 0: 64 KiB */
     uint32_t window;
     struct ntx_skip_hooks skip;
+    struct ntx_device *(*device)(struct rig *r, const struct rig_options *o, void *ctx); /* NULL: the CPU */
+    void *device_ctx;
 };
 
 struct rig {
