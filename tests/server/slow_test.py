@@ -13,6 +13,7 @@ model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "1", "--embd", 
 CLIENTS, TOKENS = 12, 60
 ROW = 4 * 32000
 OUTLET = 16 << 20
+SANITIZED = float(os.environ.get("NTX_TEST_SLOW", "1")) > 1
 
 
 def memory(pid):
@@ -39,7 +40,8 @@ def main():
             most = max(most, memory(d.child["computed"].pid))
         equal(c.logits([3, 4, 5]), right[:3], "logits of who reads")
         # A reply per client beyond the bound, and the allocator's slack.
-        check(most - before < OUTLET + CLIENTS * ROW + (6 << 20), "memory grew by", (most - before) >> 20, "MiB")
+        # A sanitizer keeps what was freed for a while (256 MiB of it), so that there the bound of memory says nothing.
+        check(SANITIZED or most - before < OUTLET + CLIENTS * ROW + (6 << 20), "memory grew by", (most - before) >> 20, "MiB")
         check(most - before > 2 << 20, "the slow ones' sinks did not fill")
         print("memory grew by %.1f MiB" % ((most - before) / 2**20))
         # One leaves, the others read to the end.
