@@ -102,7 +102,7 @@ struct ntx_demand {
     int32_t err;       /* iod */
     _Atomic uint32_t tainted; /* computed: not to be posted while set */
     uint64_t dest;     /* computed: of a bundle's: region offset that the first block goes to */
-    _Atomic uint32_t early; /* computed: nobody waits for it: read when nothing else is wanted. May be cleared at any time */
+    _Atomic uint32_t early; /* computed: nobody waits for it: read when nothing else is wanted. May be cleared at any time. Not set by anybody yet: for prefetch */
     char pad[20];
 };
 _Static_assert(sizeof(struct ntx_demand) == 64, "");
