@@ -5,138 +5,313 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NOT_IN_HEAP UINT32_MAX
+#define END UINT32_MAX
+
 struct use {
     uint64_t last; /* pass */
-    float count;   /* as of that pass */
+    double count;  /* as of that pass */
+    double key;    /* the policy's, of these two */
 };
 
-struct moment {
-    uint64_t pass;
-    uint32_t layer;
+struct place { /* a frame */
+    uint32_t bundle, holds;
+    uint32_t before, after; /* in its class's list of spare frames */
+    uint8_t class;
+    bool guess;
 };
 
-typedef float value_fn(const struct ntx_cache *c, uint32_t bundle, struct moment now);
+struct heap { /* of a layer: used bundles that are not held, the least valuable first */
+    uint32_t n, *bundle; /* [n_expert] */
+};
+
+struct policy {
+    const char *name;
+    double (*key)(const struct use *u);                                                            /* orders the bundles of a layer */
+    double (*value)(const struct ntx_cache *c, uint32_t layer, double key, struct ntx_moment now); /* orders those of all */
+};
 
 struct ntx_cache {
-    uint32_t n_layers, n_expert, n_frames;
-    value_fn *value;
-    struct use *use;     /* [bundles] */
-    uint32_t *frame_of;  /* [bundles] */
-    uint32_t *bundle_of; /* [n_frames] */
+    uint32_t n_layers, n_expert;
+    struct ntx_frames frames;
+    const struct policy *policy;
+    struct use *use;        /* [bundles] */
+    uint32_t *frame_of;     /* [bundles] */
+    uint32_t *heap_at;      /* [bundles] where in its heap */
+    uint32_t *heap_room;    /* [bundles] what the heaps lie in */
+    struct heap *heap;      /* [n_layers] */
+    struct place *place;    /* [frames] */
+    uint32_t n_used[NTX_FRAME_CLASSES];                       /* frames with used bundles */
+    uint32_t first[NTX_FRAME_CLASSES], last[NTX_FRAME_CLASSES]; /* spare frames, not held: empty ones, then guesses, the oldest first */
 };
+
+static uint32_t layer_of(const struct ntx_cache *c, uint32_t bundle) { return bundle / c->n_expert; }
+static uint8_t class_of(const struct ntx_cache *c, uint32_t bundle) { return c->frames.class_of[layer_of(c, bundle)]; }
 
 /* ---- policies */
 
-static float aged(const struct use *u, uint64_t pass)
+static double last_use(const struct use *u) { return (double)u->last; }
+
+static double as_it_is(const struct ntx_cache *c, uint32_t layer, double key, struct ntx_moment now)
 {
-    return u->count * exp2f(-(float)(pass - u->last) / NTX_CACHE_HALF);
+    (void)c;
+    (void)layer;
+    (void)now;
+    return key;
 }
 
-static float lru(const struct ntx_cache *c, uint32_t bundle, struct moment now)
-{
-    return -(float)(now.pass - c->use[bundle].last);
-}
-
-static float lfu(const struct ntx_cache *c, uint32_t bundle, struct moment now)
-{
-    return aged(&c->use[bundle], now.pass);
-}
+/* The pass at which the count will have come down to 1, in half-lives: the same order as the counts of any one pass have. */
+static double ageing_count(const struct use *u) { return log2(u->count) + (double)u->last / NTX_CACHE_HALF; }
 
 /* A bundle used in each of many passes has a count of 1 / (1 - 2^(-1/half)): the count over that is the chance that a pass
  * uses it. On average 1 / chance - 1 passes go by without, before the one that does. */
-static float next(const struct ntx_cache *c, uint32_t bundle, struct moment now)
+static double layers_to_go(const struct ntx_cache *c, uint32_t layer, double key, struct ntx_moment now)
 {
-    float most = 1 / (1 - exp2f(-1 / NTX_CACHE_HALF)), chance = aged(&c->use[bundle], now.pass) / most;
-    uint32_t layer = bundle / c->n_expert, to_go = (layer + c->n_layers - now.layer - 1) % c->n_layers + 1;
-    return -((float)to_go + (float)c->n_layers * (1 / (chance + 1e-6f) - 1));
+    double most = 1 / (1 - exp2(-1 / NTX_CACHE_HALF)), chance = exp2(key - (double)now.pass / NTX_CACHE_HALF) / most;
+    uint32_t to_go = (layer + c->n_layers - now.layer - 1) % c->n_layers + 1;
+    return -(to_go + c->n_layers * (1 / (chance + 1e-6) - 1));
 }
 
-static const struct {
-    const char *name;
-    value_fn *value;
-} policies[] = {{"lru", lru}, {"lfu", lfu}, {"next", next}};
+static const struct policy policies[] = {
+    {"lru", last_use, as_it_is}, {"lfu", ageing_count, as_it_is}, {"next", ageing_count, layers_to_go}};
 
 const char *ntx_cache_policies(void) { return "lru, lfu, next"; }
 
-/* ---- frames */
+/* ---- heaps */
 
-uint32_t ntx_cache_frame(const struct ntx_cache *c, uint32_t bundle) { return c->frame_of[bundle]; }
-uint32_t ntx_cache_bundle(const struct ntx_cache *c, uint32_t frame) { return c->bundle_of[frame]; }
+static bool less(const struct ntx_cache *c, uint32_t a, uint32_t b) { return c->use[a].key < c->use[b].key; }
 
-void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
+static void set_at(struct ntx_cache *c, struct heap *h, uint32_t i, uint32_t bundle)
 {
-    struct use *u = &c->use[bundle];
-    u->count = aged(u, pass) + 1;
-    u->last = pass;
+    h->bundle[i] = bundle;
+    c->heap_at[bundle] = i;
 }
 
-uint32_t ntx_cache_choose(const struct ntx_cache *c, uint64_t pass, uint32_t layer, bool (*may)(void *ctx, uint32_t frame), void *ctx)
+static void rise(struct ntx_cache *c, struct heap *h, uint32_t i)
 {
-    const struct moment now = {pass, layer};
+    uint32_t bundle = h->bundle[i];
+    for (; i && less(c, bundle, h->bundle[(i - 1) / 2]); i = (i - 1) / 2)
+        set_at(c, h, i, h->bundle[(i - 1) / 2]);
+    set_at(c, h, i, bundle);
+}
+
+static void sink(struct ntx_cache *c, struct heap *h, uint32_t i)
+{
+    uint32_t bundle = h->bundle[i];
+    for (uint32_t k; (k = 2 * i + 1) < h->n; i = k) {
+        k += k + 1 < h->n && less(c, h->bundle[k + 1], h->bundle[k]);
+        if (!less(c, h->bundle[k], bundle))
+            break;
+        set_at(c, h, i, h->bundle[k]);
+    }
+    set_at(c, h, i, bundle);
+}
+
+static void heap_add(struct ntx_cache *c, uint32_t bundle)
+{
+    struct heap *h = &c->heap[layer_of(c, bundle)];
+    h->bundle[h->n] = bundle;
+    rise(c, h, h->n++);
+}
+
+static void heap_remove(struct ntx_cache *c, uint32_t bundle)
+{
+    struct heap *h = &c->heap[layer_of(c, bundle)];
+    uint32_t i = c->heap_at[bundle], moved = h->bundle[--h->n];
+    c->heap_at[bundle] = NOT_IN_HEAP;
+    if (moved == bundle)
+        return;
+    set_at(c, h, i, moved);
+    rise(c, h, i);
+    sink(c, h, c->heap_at[moved]);
+}
+
+/* The frame of the least valuable used bundle of a class that is not held. */
+static uint32_t least(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
+{
     uint32_t best = NTX_NO_FRAME;
-    float least = INFINITY;
-    for (uint32_t f = 0; f < c->n_frames; f++) {
-        if (!may(ctx, f))
+    double least_value = INFINITY;
+    for (uint32_t l = 0; l < c->n_layers; l++) {
+        if (!c->heap[l].n || c->frames.class_of[l] != class)
             continue;
-        if (c->bundle_of[f] == NTX_NO_BUNDLE)
-            return f;
-        float value = c->value(c, c->bundle_of[f], now);
-        if (best == NTX_NO_FRAME || value < least) {
-            best = f;
-            least = value;
+        uint32_t bundle = c->heap[l].bundle[0];
+        double value = c->policy->value(c, l, c->use[bundle].key, now);
+        if (best == NTX_NO_FRAME || value < least_value) {
+            best = c->frame_of[bundle];
+            least_value = value;
         }
     }
     return best;
 }
 
-void ntx_cache_drop(struct ntx_cache *c, uint32_t frame)
+/* ---- spare frames */
+
+static void spare_add(struct ntx_cache *c, uint32_t frame)
 {
-    if (c->bundle_of[frame] != NTX_NO_BUNDLE)
-        c->frame_of[c->bundle_of[frame]] = NTX_NO_FRAME;
-    c->bundle_of[frame] = NTX_NO_BUNDLE;
+    struct place *p = &c->place[frame];
+    uint8_t k = p->class;
+    p->before = p->guess ? c->last[k] : END;
+    p->after = p->guess ? END : c->first[k];
+    *(p->before == END ? &c->first[k] : &c->place[p->before].after) = frame;
+    *(p->after == END ? &c->last[k] : &c->place[p->after].before) = frame;
 }
 
-void ntx_cache_put(struct ntx_cache *c, uint32_t frame, uint32_t bundle)
+static void spare_remove(struct ntx_cache *c, uint32_t frame)
 {
-    ntx_cache_drop(c, frame);
-    c->bundle_of[frame] = bundle;
+    const struct place *p = &c->place[frame];
+    *(p->before == END ? &c->first[p->class] : &c->place[p->before].after) = p->after;
+    *(p->after == END ? &c->last[p->class] : &c->place[p->after].before) = p->before;
+}
+
+/* ---- frames */
+
+uint32_t ntx_cache_frame(const struct ntx_cache *c, uint32_t bundle) { return c->frame_of[bundle]; }
+uint32_t ntx_cache_bundle(const struct ntx_cache *c, uint32_t frame) { return c->place[frame].bundle; }
+bool ntx_cache_is_guess(const struct ntx_cache *c, uint32_t frame) { return c->place[frame].guess; }
+
+static bool used(const struct place *p) { return p->bundle != NTX_NO_BUNDLE && !p->guess; }
+
+/* In and out of where frames are chosen from. */
+static void offer(struct ntx_cache *c, uint32_t frame)
+{
+    const struct place *p = &c->place[frame];
+    if (used(p))
+        heap_add(c, p->bundle);
+    else
+        spare_add(c, frame);
+}
+
+static void withdraw(struct ntx_cache *c, uint32_t frame)
+{
+    const struct place *p = &c->place[frame];
+    if (used(p))
+        heap_remove(c, p->bundle);
+    else
+        spare_remove(c, frame);
+}
+
+void ntx_cache_hold(struct ntx_cache *c, uint32_t frame)
+{
+    if (!c->place[frame].holds++)
+        withdraw(c, frame);
+}
+
+void ntx_cache_let_go(struct ntx_cache *c, uint32_t frame)
+{
+    if (!--c->place[frame].holds)
+        offer(c, frame);
+}
+
+/* Of a frame that is not offered. */
+static void empty(struct ntx_cache *c, struct place *p)
+{
+    if (p->bundle != NTX_NO_BUNDLE)
+        c->frame_of[p->bundle] = NTX_NO_FRAME;
+    c->n_used[p->class] -= used(p);
+    p->bundle = NTX_NO_BUNDLE;
+    p->guess = false;
+}
+
+void ntx_cache_drop(struct ntx_cache *c, uint32_t frame)
+{
+    ntx_cache_hold(c, frame);
+    empty(c, &c->place[frame]);
+    ntx_cache_let_go(c, frame);
+}
+
+static double aged(const struct use *u, uint64_t pass) { return u->count * exp2(-(double)(pass - u->last) / NTX_CACHE_HALF); }
+
+void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
+{
+    struct use *u = &c->use[bundle];
+    uint32_t frame = c->frame_of[bundle];
+    if (frame != NTX_NO_FRAME)
+        ntx_cache_hold(c, frame); /* its place in the heap is going to change */
+    u->count = aged(u, pass) + 1;
+    u->last = pass;
+    u->key = c->policy->key(u);
+    if (frame == NTX_NO_FRAME)
+        return;
+    c->n_used[c->place[frame].class] += c->place[frame].guess;
+    c->place[frame].guess = false;
+    ntx_cache_let_go(c, frame);
+}
+
+uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, bool guess)
+{
+    uint8_t class = class_of(c, bundle);
+    const struct ntx_frame_class *k = &c->frames.class[class];
+    uint32_t room = k->n - k->spare, frame = c->first[class];
+    bool full = c->n_used[class] >= room;
+    if (guess ? frame == END && c->n_used[class] > room : full || frame == END) {
+        uint32_t victim = least(c, class, now);
+        frame = victim == NTX_NO_FRAME ? frame : victim;
+    }
+    if (frame == END)
+        return NTX_NO_FRAME;
+    ntx_cache_hold(c, frame);
+    empty(c, &c->place[frame]);
+    c->place[frame].bundle = bundle;
+    c->place[frame].guess = guess;
     c->frame_of[bundle] = frame;
+    c->n_used[class] += !guess;
+    return frame;
 }
 
 /* ---- making */
 
 uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames)
 {
-    return sizeof(struct ntx_cache) + (uint64_t)n_bundles * (sizeof(struct use) + sizeof(uint32_t)) + (uint64_t)n_frames * sizeof(uint32_t);
+    return sizeof(struct ntx_cache) + NTX_MAX_LAYERS * sizeof(struct heap) + (uint64_t)n_bundles * (sizeof(struct use) + 3 * sizeof(uint32_t)) +
+           (uint64_t)n_frames * sizeof(struct place);
 }
 
-static value_fn *find(const char *name)
+static const struct policy *find(const char *name)
 {
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
         if (!strcmp(policies[i].name, name))
-            return policies[i].value;
+            return &policies[i];
     return NULL;
 }
 
-int ntx_cache_new(uint32_t n_layers, uint32_t n_expert, uint32_t n_frames, const char *policy, struct ntx_cache **out)
+static void lay_out(struct ntx_cache *c)
 {
-    value_fn *value = find(policy ? policy : NTX_CACHE_POLICY);
+    uint64_t n = (uint64_t)c->n_layers * c->n_expert;
+    memset(c->frame_of, 0xff, n * sizeof *c->frame_of); /* NTX_NO_FRAME */
+    memset(c->heap_at, 0xff, n * sizeof *c->heap_at);
+    for (uint32_t l = 0; l < c->n_layers; l++)
+        c->heap[l].bundle = c->heap_room + (size_t)l * c->n_expert;
+    for (uint32_t k = 0; k < c->frames.n_classes; k++)
+        c->first[k] = c->last[k] = END;
+    for (uint32_t f = c->frames.n; f-- > 0;) {
+        uint32_t class;
+        ntx_frames_place(&c->frames, f, &class);
+        c->place[f] = (struct place){.bundle = NTX_NO_BUNDLE, .class = (uint8_t)class};
+        spare_add(c, f);
+    }
+}
+
+int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy, struct ntx_cache **out)
+{
+    const struct policy *p = find(policy ? policy : NTX_CACHE_POLICY);
     size_t n = (size_t)n_layers * n_expert;
-    if (!value)
+    if (!p)
         return -EINVAL;
     struct ntx_cache *c = calloc(1, sizeof *c);
     if (!c)
         return -ENOMEM;
-    *c = (struct ntx_cache){.n_layers = n_layers, .n_expert = n_expert, .n_frames = n_frames, .value = value};
+    *c = (struct ntx_cache){.n_layers = n_layers, .n_expert = n_expert, .frames = *f, .policy = p};
     c->use = calloc(n, sizeof *c->use);
     c->frame_of = malloc(n * sizeof *c->frame_of);
-    c->bundle_of = malloc(n_frames * sizeof *c->bundle_of);
-    if (!c->use || !c->frame_of || !c->bundle_of) {
+    c->heap_at = malloc(n * sizeof *c->heap_at);
+    c->heap_room = malloc(n * sizeof *c->heap_room);
+    c->heap = calloc(n_layers, sizeof *c->heap);
+    c->place = calloc(f->n, sizeof *c->place);
+    if (!c->use || !c->frame_of || !c->heap_at || !c->heap_room || !c->heap || !c->place) {
         ntx_cache_free(c);
         return -ENOMEM;
     }
-    memset(c->frame_of, 0xff, n * sizeof *c->frame_of); /* NTX_NO_FRAME */
-    memset(c->bundle_of, 0xff, n_frames * sizeof *c->bundle_of);
+    lay_out(c);
     *out = c;
     return 0;
 }
@@ -147,6 +322,9 @@ void ntx_cache_free(struct ntx_cache *c)
         return;
     free(c->use);
     free(c->frame_of);
-    free(c->bundle_of);
+    free(c->heap_at);
+    free(c->heap_room);
+    free(c->heap);
+    free(c->place);
     free(c);
 }

@@ -251,9 +251,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         .wake_fd = l->wake_fd,
         .wait_limit_s = 60,
         .chunks = p->chunks,
-        .n_frames = p->n_frames,
-        .frame_bytes = p->bundle_bytes,
-        .frames_at = l->region.hdr->off_arena + p->geo.arena_bytes - p->n_frames * p->bundle_bytes,
+        .frames = &p->frames,
+        .frames_at = l->region.hdr->off_arena + p->geo.arena_bytes - ntx_frames_bytes(&p->frames),
     };
     if ((rc = ntx_stream_new(&c, &l->stream)))
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));

@@ -39,6 +39,7 @@ struct option {
     struct ntx_chunks *chunks;
     struct ntx__sizes sizes;
     struct ntx__shape shape;
+    struct ntx_frames one, classes; /* kinds of frames: a single one for all experts, or by size; none of them yet */
     uint32_t n_desc;
     bool resident; /* everything fits: no ring, no frames */
     bool dense;    /* everything but experts fits: no ring */
@@ -49,6 +50,20 @@ struct option {
 /* Those of one layer that a row wants. */
 static uint32_t least_frames(const struct option *o) { return o->sizes.n_bundles ? o->shape.model->hp.n_expert_used : 0; }
 
+/* n frames: by size where each class has twice as many as a row wants, else all of one size. */
+static struct ntx_frames frames_of(const struct option *o, uint32_t n)
+{
+    struct ntx_frames f = o->classes;
+    uint32_t least = least_frames(o);
+    if (!least)
+        return (struct ntx_frames){0};
+    for (uint32_t k = 0; k < f.n_classes; k++)
+        if ((uint64_t)n * f.class[k].n_bundles / o->sizes.n_bundles < 2 * least)
+            f = o->one;
+    ntx_frames_share(&f, n, least, 0);
+    return f;
+}
+
 static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
 {
     struct ntx__shape s = o->shape;
@@ -56,8 +71,7 @@ static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
     s.n_sched = o->sizes.n_matrix;
     s.slot_bytes = o->sizes.slot;
     s.arena_bytes = o->sizes.fixed;
-    s.n_frames = least_frames(o);
-    s.bundle_bytes = o->sizes.bundle;
+    s.frames = frames_of(o, least_frames(o));
     return ntx__plan_bill(&s).total;
 }
 
@@ -67,8 +81,7 @@ static uint64_t dense_total(const struct option *o, uint32_t n_frames)
     struct ntx__shape s = o->shape;
     s.n_desc = 0;
     s.arena_bytes = o->sizes.fixed + o->sizes.matrix;
-    s.n_frames = n_frames;
-    s.bundle_bytes = o->sizes.bundle;
+    s.frames = frames_of(o, n_frames);
     return ntx__plan_bill(&s).total;
 }
 
@@ -182,6 +195,8 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
         return rc;
     ntx__plan_device(o->chunks, p->r->device_bytes, NTX_DEVICE_CHUNK_EXTRA);
     o->sizes = ntx__plan_sizes(o->chunks);
+    o->one = ntx__plan_classes(o->chunks, 1);
+    o->classes = ntx__plan_classes(o->chunks, NTX_FRAME_CLASSES);
     o->shape = (struct ntx__shape){
         .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
         .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p),
@@ -259,8 +274,7 @@ static uint64_t largest_arena(const struct planner *p, const struct option *o)
     s.n_desc = o->n_desc;
     s.n_sched = o->sizes.n_matrix;
     s.slot_bytes = o->sizes.slot;
-    s.n_frames = least_frames(o);
-    s.bundle_bytes = o->sizes.bundle;
+    s.frames = frames_of(o, least_frames(o));
     uint64_t low = o->sizes.fixed / NTX__BLOCK, high = low + o->sizes.matrix / NTX__BLOCK;
     while (low < high) {
         uint64_t mid = low + (high - low + 1) / 2;
@@ -294,7 +308,7 @@ static void sum_placement(struct ntx_plan *p)
     }
     p->bytes_model = p->bytes_host + p->bytes_storage + p->bytes_device;
     p->bytes_at_load = p->bytes_host;
-    uint64_t frames = NTX_MIN(p->n_frames * p->bundle_bytes, p->bytes_storage);
+    uint64_t frames = NTX_MIN(ntx_frames_bytes(&p->frames), p->bytes_storage);
     p->bytes_host += frames;
     p->bytes_storage -= frames;
 }
@@ -307,15 +321,12 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     uint64_t room = o->resident || o->dense ? o->sizes.fixed + o->sizes.matrix : largest_arena(q, o);
     s->n_sched = ntx__plan_place(o->chunks, room, frames, p->table, p->sched, &s->slot_bytes, &s->arena_bytes);
     s->n_desc = s->n_sched ? o->n_desc : 0;
-    if (frames) {
-        s->n_frames = o->dense ? most_frames(q, o) : least_frames(o);
-        s->bundle_bytes = o->sizes.bundle;
-    }
+    if (frames)
+        s->frames = frames_of(o, o->dense ? most_frames(q, o) : least_frames(o));
     struct ntx__bill b = ntx__plan_bill(s);
     p->geo = ntx__plan_geometry(s);
     p->chunks = o->chunks;
-    p->n_frames = s->n_frames;
-    p->bundle_bytes = s->bundle_bytes;
+    p->frames = s->frames;
     p->ctx = s->ctx;
     p->kv_type = s->kv_type;
     p->kv_blocks = ntx__plan_kv_blocks(s->ctx, s->sessions);

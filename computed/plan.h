@@ -13,6 +13,7 @@
 
 #include "common/err.h"
 #include "computed/cpu/cpu.h"
+#include "computed/frames.h"
 #include "model/chunk.h"
 #include "plan/hw.h"
 #include "shm/region.h"
@@ -36,8 +37,7 @@ struct ntx_plan {
     struct ntx_chunks *chunks;          /* owned */
     struct ntx_plan_chunk *table;       /* [chunks->n]: file, offset, bytes, layer, placement, where (relative to off_arena), sched */
     uint32_t *sched;                    /* [geo.n_sched] */
-    uint32_t n_frames;                  /* for experts, 0: none are needed; behind arena_bytes - n_frames * bundle_bytes of the arena */
-    uint64_t bundle_bytes;              /* of a frame */
+    struct ntx_frames frames;           /* for experts: the end of the arena */
     uint32_t ctx, kv_blocks, max_rows, threads;
     enum ntx_kv_type kv_type;
     uint64_t chunk_bytes, inflight_bytes, piece_bytes;

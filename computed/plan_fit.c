@@ -51,13 +51,13 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
         .n_desc = s->n_desc,
         .n_slots = s->n_desc + ntx__plan_spares(s->n_desc, s->slot_bytes),
         .n_demands = s->rows + NTX__SPARE_DEMANDS,
-        .n_bundle_demands = s->n_frames ? NTX__BUNDLE_READS : 0,
+        .n_bundle_demands = s->frames.n ? NTX__BUNDLE_READS : 0,
         .n_probes = s->rows,
         .n_layers = s->model->hp.n_layers,
         .n_embd = s->model->hp.n_embd,
         .slot_bytes = s->n_desc ? s->slot_bytes : 0,
         .frame_bytes = NTX_ROUND_UP((uint64_t)s->chunks->token_embd.row_bytes + NTX__BLOCK - 1, NTX__BLOCK),
-        .arena_bytes = s->arena_bytes + s->n_frames * s->bundle_bytes,
+        .arena_bytes = s->arena_bytes + ntx_frames_bytes(&s->frames),
     };
 }
 
@@ -82,8 +82,8 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
     struct ntx_region_geometry g = ntx__plan_geometry(s);
     /* the lists that computed keeps of the chunks: the first was grown by doubling */
     uint64_t lists = (uint64_t)s->chunks->n * (2 * sizeof(struct ntx_chunk) + sizeof(struct ntx_plan_chunk) + sizeof(uint32_t));
-    if (s->n_frames) /* and of what is in frames: stream_experts.c */
-        lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->n_frames) + (uint64_t)s->n_frames * FRAME_LIST_BYTES;
+    if (s->frames.n) /* and of what is in frames: stream_experts.c */
+        lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->frames.n) + (uint64_t)s->frames.n * FRAME_LIST_BYTES;
     struct ntx__bill b = {.region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activations(s), .other = lists};
     bool over = !b.region;
     over |= __builtin_add_overflow(b.other, s->other, &b.other);
@@ -98,20 +98,39 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
 /* Experts are not read in a fixed order, so they are never scheduled. */
 static bool stays(const struct ntx_chunk *c) { return c->fixed || c->expert; }
 
+/* The first chunk, from i on, of a bundle; c->n: there is none. */
+static uint32_t next_bundle(const struct ntx_chunks *c, uint32_t i)
+{
+    while (i < c->n && !c->list[i].expert)
+        i++;
+    return i;
+}
+
 /* Three parts are one bundle: they are neighbours in the list. */
+static uint64_t bundle_bytes(const struct ntx_chunks *c, uint32_t i)
+{
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < NTX_EXPERT_PARTS; p++)
+        bytes += ntx__plan_wide(&c->list[i + p]);
+    return bytes;
+}
+
 static void size_experts(const struct ntx_chunks *c, struct ntx__sizes *s)
 {
-    for (uint32_t i = 0; i < c->n; i++) {
-        uint64_t bundle = 0;
-        if (!c->list[i].expert)
-            continue;
-        for (int p = 0; p < NTX_EXPERT_PARTS; p++)
-            bundle += ntx__plan_wide(&c->list[i + (uint32_t)p]);
-        s->experts += bundle;
-        s->bundle = NTX_MAX(s->bundle, bundle);
+    for (uint32_t i = next_bundle(c, 0); i < c->n; i = next_bundle(c, i + NTX_EXPERT_PARTS)) {
+        s->experts += bundle_bytes(c, i);
         s->n_bundles++;
-        i += NTX_EXPERT_PARTS - 1;
     }
+}
+
+struct ntx_frames ntx__plan_classes(const struct ntx_chunks *c, uint32_t n_classes)
+{
+    uint64_t most[NTX_MAX_LAYERS] = {0};
+    struct ntx_frames f;
+    for (uint32_t i = next_bundle(c, 0); i < c->n; i = next_bundle(c, i + NTX_EXPERT_PARTS))
+        most[c->list[i].layer] = NTX_MAX(most[c->list[i].layer], bundle_bytes(c, i));
+    ntx_frames_sort(&f, most, c->n_layers, c->n_expert, n_classes);
+    return f;
 }
 
 void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra)

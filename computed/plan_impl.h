@@ -20,8 +20,7 @@ struct ntx__shape {
     uint32_t n_desc;             /* 0: nothing is streamed */
     uint64_t slot_bytes, arena_bytes; /* the arena without frames */
     uint32_t n_sched;
-    uint32_t n_frames;
-    uint64_t bundle_bytes;
+    struct ntx_frames frames;    /* n 0: none */
 };
 
 struct ntx__bill { /* bytes */
@@ -45,12 +44,13 @@ void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra);
 /* Sums over the chunk list, without what is on the device. */
 struct ntx__sizes {
     uint64_t fixed, matrix, experts; /* widened; matrix: without experts */
-    uint64_t bundle;        /* a frame for any expert */
     uint32_t n_bundles;
     uint64_t slot;          /* for the largest matrix chunk */
     uint32_t n_matrix;
 };
 struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c);
+/* Classes of the bundles, at most n_classes of them. */
+struct ntx_frames ntx__plan_classes(const struct ntx_chunks *c, uint32_t n_classes);
 
 /* Places each chunk: fixed ones and as many others as arena_bytes hold go to the arena, evenly spread; the rest is
  * scheduled. Experts go to the arena beside that, or with `frames` to frames. table [chunks->n], sched [chunks->n]; returns the number scheduled; *slot: for the largest of those;

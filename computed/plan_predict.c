@@ -9,7 +9,7 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     struct ntx_load_bytes l = {.rows = 1, .n_layers = m->hp.n_layers, .threads = p->threads};
     struct ntx_forecast f;
     double streamed = 0, used = m->hp.n_expert ? (double)m->hp.n_expert_used / m->hp.n_expert : 1;
-    double framed = p->n_frames ? (double)p->n_frames / (m->hp.n_layers * m->hp.n_expert) : 0; /* as if choices were random */
+    double framed = p->frames.n ? (double)p->frames.n / (m->hp.n_layers * m->hp.n_expert) : 0; /* as if choices were random */
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         const struct ntx_chunk *c = &p->chunks->list[i];
         bool storage = p->table[i].placement == NTX_PLACE_STORAGE;

@@ -135,8 +135,8 @@ static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct n
     uint64_t hits = r->at_end.expert_hits - r->at_start.expert_hits, misses = r->at_end.expert_misses - r->at_start.expert_misses;
     if (!l->model->hp.n_expert)
         return;
-    set_real(j, "expert_hit_rate", l->plan->n_frames ? per((double)hits, (double)(hits + misses)) : 1);
-    set_int(j, "expert_frames", l->plan->n_frames);
+    set_real(j, "expert_hit_rate", l->plan->frames.n ? per((double)hits, (double)(hits + misses)) : 1);
+    set_int(j, "expert_frames", l->plan->frames.n);
 }
 
 /* Chunks of skipped layers: decided before their read began, or too late to save it; and the bytes that those took. */

@@ -339,7 +339,7 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     s->late = calloc(2 * (size_t)h->n_sched + 1, sizeof *s->late);
     s->row_frame = calloc(h->n_demands + 1, sizeof *s->row_frame);
     int rc = s->hold && s->taken_ns && s->late && s->row_frame ? 0 : -ENOMEM;
-    if (!rc && c->n_frames)
+    if (!rc && c->frames && c->frames->n)
         rc = ntx__experts_new(s, c, &s->experts);
     if (!rc)
         rc = init_lock(s);

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "computed/frames.h"
 #include "computed/weights.h"
 #include "model/chunk.h"
 #include "shm/counters.h"
@@ -17,8 +18,8 @@ struct ntx_stream_config {
     struct ntx_counters *counters;
     int wake_fd;                 /* iod's eventfd */
     const struct ntx_chunks *chunks; /* of a model whose experts are in frames; else NULL */
-    uint64_t frames_at, frame_bytes; /* these frames: region offset of the first, size of each */
-    uint32_t n_frames;
+    const struct ntx_frames *frames; /* NULL or n 0: there are none */
+    uint64_t frames_at;              /* region offset of the first */
     uint32_t wait_limit_s;       /* a chunk that does not come for so long fails the pass (default 60) */
 };
 

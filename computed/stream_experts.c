@@ -22,16 +22,16 @@ struct part {
 
 struct frame {
     struct part part[NTX_EXPERT_PARTS];
-    uint32_t pins;
+    uint32_t pins, pending; /* wants that have it; parts with a demand. The cache holds it once for each pin, and once while any is pending */
     bool failed; /* a part could not be read: to be dropped as soon as none is on its way */
 };
 
 struct ntx__experts {
     const struct ntx_chunks *chunks;
     struct ntx_cache *cache;
-    struct frame *frame;     /* [n_frames] */
-    uint32_t n_frames;
-    uint64_t at, frame_bytes;
+    struct ntx_frames frames;
+    uint64_t at;             /* region offset of the first */
+    struct frame *frame;     /* [frames.n] */
     uint32_t *owner;         /* [n_bundle_demands] frame that it reads for, NTX_NO_FRAME: it is free */
     uint32_t n_demands, n_free, next; /* of those: there are, free, to be looked at first */
     uint32_t *added;         /* [n_expert] frames that a want fills */
@@ -42,12 +42,18 @@ static uint32_t bundle_of(const struct ntx__experts *x, uint32_t layer, uint32_t
 
 /* ---- what has come */
 
-static uint32_t pending(const struct frame *f)
+static void forget_part(struct ntx__experts *x, uint32_t frame, uint32_t demand)
 {
-    uint32_t n = 0;
+    struct frame *f = &x->frame[frame];
     for (int p = 0; p < NTX_EXPERT_PARTS; p++)
-        n += f->part[p].demand != NO_DEMAND;
-    return n;
+        if (f->part[p].demand == demand)
+            f->part[p].demand = NO_DEMAND;
+    if (--f->pending)
+        return;
+    if (f->failed)
+        ntx_cache_drop(x->cache, frame);
+    f->failed = false;
+    ntx_cache_let_go(x->cache, frame);
 }
 
 static void settle_demand(struct ntx_stream *s, uint32_t i)
@@ -62,14 +68,8 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
     f->failed |= st == NTX_FAILED;
     if (atomic_load_explicit(&d->tainted, memory_order_acquire))
         return;
-    for (int p = 0; p < NTX_EXPERT_PARTS; p++)
-        if (f->part[p].demand == i)
-            f->part[p].demand = NO_DEMAND;
     atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w) + 1, NTX_FREE), memory_order_release);
-    if (f->failed && !pending(f)) {
-        ntx_cache_drop(x->cache, x->owner[i]);
-        f->failed = false;
-    }
+    forget_part(x, x->owner[i], i);
     x->owner[i] = NTX_NO_FRAME;
     x->n_free++;
 }
@@ -84,10 +84,16 @@ static void settle(struct ntx_stream *s)
 
 /* ---- asking */
 
-static bool may_replace(void *ctx, uint32_t frame)
+static void pin(struct ntx__experts *x, uint32_t frame)
 {
-    const struct ntx__experts *x = ctx;
-    return !x->frame[frame].pins && !pending(&x->frame[frame]);
+    x->frame[frame].pins++;
+    ntx_cache_hold(x->cache, frame);
+}
+
+static void unpin(struct ntx__experts *x, uint32_t frame)
+{
+    x->frame[frame].pins--;
+    ntx_cache_let_go(x->cache, frame);
 }
 
 static uint32_t free_demand(struct ntx__experts *x)
@@ -106,6 +112,7 @@ static void post_part(struct ntx_stream *s, uint32_t frame, const struct ntx_chu
     uint32_t i = free_demand(x);
     struct ntx_demand *d = demand_of(s, i);
     x->owner[i] = frame;
+    x->frame[frame].pending++;
     p->demand = i;
     p->gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
     d->file = c->file;
@@ -127,11 +134,12 @@ static uint32_t make_place(struct ntx_stream *s, uint32_t layer, uint32_t bundle
 {
     struct ntx__experts *x = s->experts;
     uint64_t block = s->r->hdr->block, at;
-    uint32_t f = x->n_free < NTX_EXPERT_PARTS ? NTX_NO_FRAME : ntx_cache_choose(x->cache, s->pass, layer, may_replace, x);
+    uint32_t class, f = NTX_NO_FRAME;
+    if (x->n_free >= NTX_EXPERT_PARTS)
+        f = ntx_cache_take(x->cache, bundle, (struct ntx_moment){s->pass, layer}, false);
     if (f == NTX_NO_FRAME)
         return f;
-    ntx_cache_put(x->cache, f, bundle);
-    at = x->at + f * x->frame_bytes;
+    at = x->at + ntx_frames_place(&x->frames, f, &class);
     for (int p = 0; p < NTX_EXPERT_PARTS; p++) {
         const struct ntx_chunk *c = chunk_of(x, bundle, p);
         x->frame[f].part[p] = (struct part){.bytes = at + c->offset % block, .demand = NO_DEMAND};
@@ -166,8 +174,9 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     for (uint32_t i = 0; i < n; i++) { /* those first: none of them may be replaced for another */
         uint32_t f = ntx_cache_frame(x->cache, bundle_of(x, layer, experts[i]));
         bool here = f != NTX_NO_FRAME && !x->frame[f].failed;
-        late[i] = !here ? MISSING : pending(&x->frame[f]) ? COMING : HERE;
-        x->frame[here ? f : 0].pins += here;
+        late[i] = !here ? MISSING : x->frame[f].pending ? COMING : HERE;
+        if (here)
+            pin(x, f);
     }
     for (taken = 0; taken < n; taken++) {
         uint32_t bundle = bundle_of(x, layer, experts[taken]);
@@ -176,7 +185,7 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
             uint32_t f = held == NTX_NO_FRAME ? make_place(s, layer, bundle) : NTX_NO_FRAME;
             if (f == NTX_NO_FRAME)
                 break;
-            x->frame[f].pins = 1;
+            pin(x, f);
             x->added[added++] = f;
             x->n_free -= NTX_EXPERT_PARTS; /* promised */
         }
@@ -184,7 +193,7 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     }
     for (uint32_t i = taken; i < n; i++)
         if (late[i] != MISSING)
-            x->frame[ntx_cache_frame(x->cache, bundle_of(x, layer, experts[i]))].pins--;
+            unpin(x, ntx_cache_frame(x->cache, bundle_of(x, layer, experts[i])));
     x->n_free += added * NTX_EXPERT_PARTS;
     post_added(s, added);
     ntx_count(s->counters, NTX_C_comp_expert_hits, taken - added);
@@ -222,14 +231,15 @@ void ntx__stream_done(struct ntx_weights *w, uint32_t layer, const uint32_t *exp
     for (uint32_t i = 0; x && i < n; i++) {
         uint32_t f = ntx_cache_frame(x->cache, bundle_of(x, layer, experts[i]));
         if (f != NTX_NO_FRAME && x->frame[f].pins)
-            x->frame[f].pins--;
+            unpin(x, f);
     }
 }
 
 void ntx__experts_end(struct ntx_stream *s)
 {
-    for (uint32_t f = 0; s->experts && f < s->experts->n_frames; f++)
-        s->experts->frame[f].pins = 0;
+    for (uint32_t f = 0; s->experts && f < s->experts->frames.n; f++)
+        while (s->experts->frame[f].pins)
+            unpin(s->experts, f);
 }
 
 /* ---- taking */
@@ -272,23 +282,22 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
     uint32_t n = s->r->hdr->n_bundle_demands;
     if (!x)
         return -ENOMEM;
-    *x = (struct ntx__experts){.chunks = c->chunks, .n_frames = c->n_frames, .at = c->frames_at, .frame_bytes = c->frame_bytes,
-                               .n_demands = n, .n_free = n};
-    x->frame = calloc(c->n_frames, sizeof *x->frame);
+    *x = (struct ntx__experts){.chunks = c->chunks, .frames = *c->frames, .at = c->frames_at, .n_demands = n, .n_free = n};
+    x->frame = calloc(x->frames.n, sizeof *x->frame);
     x->owner = malloc((n + 1) * sizeof *x->owner);
     x->added = calloc(c->chunks->n_expert, sizeof *x->added);
     int rc = x->frame && x->owner && x->added && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
     if (!rc)
-        rc = ntx_cache_new(c->chunks->n_layers, c->chunks->n_expert, c->n_frames, NULL, &x->cache);
+        rc = ntx_cache_new(c->frames, c->chunks->n_layers, c->chunks->n_expert, NULL, &x->cache);
     if (rc) {
         ntx__experts_free(x);
         return rc;
     }
     memset(x->owner, 0xff, n * sizeof *x->owner); /* NTX_NO_FRAME */
-    for (uint32_t f = 0; f < c->n_frames; f++)
+    for (uint32_t f = 0; f < x->frames.n; f++)
         for (int p = 0; p < NTX_EXPERT_PARTS; p++)
             x->frame[f].part[p].demand = NO_DEMAND;
-    ntx_gauge(s->counters, NTX_C_comp_frames, c->n_frames);
+    ntx_gauge(s->counters, NTX_C_comp_frames, x->frames.n);
     *out = x;
     return 0;
 }

@@ -23,18 +23,6 @@ struct trace {
     uint32_t *pass;   /* [n] */
 };
 
-struct pinned { /* bundles of the layer at hand must not be replaced */
-    const struct ntx_cache *cache;
-    uint32_t layer, experts;
-};
-
-static bool other_layer(void *ctx, uint32_t frame)
-{
-    const struct pinned *p = ctx;
-    uint32_t b = ntx_cache_bundle(p->cache, frame);
-    return b == NTX_NO_BUNDLE || b / p->experts != p->layer;
-}
-
 static int add(struct trace *t, uint32_t pass, uint32_t bundle)
 {
     if (t->n == t->room) {
@@ -50,23 +38,44 @@ static int add(struct trace *t, uint32_t pass, uint32_t bundle)
     return 0;
 }
 
+/* What a layer of a pass wants is held until all of it is there. */
+static uint64_t hits_of(struct ntx_cache *c, const struct trace *t, uint64_t from, uint64_t to)
+{
+    const struct ntx_moment now = {t->pass[from], t->bundle[from] / t->experts};
+    uint64_t hits = 0;
+    for (uint64_t i = from; i < to; i++) {
+        uint32_t f = ntx_cache_frame(c, t->bundle[i]);
+        hits += f != NTX_NO_FRAME;
+        if (f != NTX_NO_FRAME)
+            ntx_cache_hold(c, f);
+    }
+    for (uint64_t i = from; i < to; i++) {
+        if (ntx_cache_frame(c, t->bundle[i]) == NTX_NO_FRAME)
+            ntx_cache_take(c, t->bundle[i], now, false);
+        ntx_cache_use(c, t->bundle[i], now.pass);
+    }
+    for (uint64_t i = from; i < to; i++)
+        if (ntx_cache_frame(c, t->bundle[i]) != NTX_NO_FRAME)
+            ntx_cache_let_go(c, ntx_cache_frame(c, t->bundle[i]));
+    return hits;
+}
+
 static double hit_rate(const struct trace *t, uint32_t frames, const char *policy)
 {
+    static uint64_t bytes[NTX_MAX_LAYERS]; /* all alike */
+    struct ntx_frames f;
     struct ntx_cache *c;
     uint64_t hits = 0;
-    if (ntx_cache_new(t->layers, t->experts, frames, policy, &c))
+    for (uint32_t l = 0; l < t->layers; l++)
+        bytes[l] = 1;
+    ntx_frames_sort(&f, bytes, t->layers, t->experts, 1);
+    ntx_frames_share(&f, frames, 1, 0);
+    if (ntx_cache_new(&f, t->layers, t->experts, policy, &c))
         return NAN;
-    for (uint64_t i = 0; i < t->n; i++) {
-        struct pinned p = {c, t->bundle[i] / t->experts, t->experts};
-        if (ntx_cache_frame(c, t->bundle[i]) != NTX_NO_FRAME) {
-            hits++;
-        } else {
-            uint32_t f = ntx_cache_choose(c, t->pass[i], p.layer, other_layer, &p);
-            if (f == NTX_NO_FRAME) /* only this layer is there */
-                f = 0;
-            ntx_cache_put(c, f, t->bundle[i]);
-        }
-        ntx_cache_use(c, t->bundle[i], t->pass[i]);
+    for (uint64_t i = 0, end; i < t->n; i = end) {
+        for (end = i; end < t->n && t->pass[end] == t->pass[i] && t->bundle[end] / t->experts == t->bundle[i] / t->experts; end++)
+            ;
+        hits += hits_of(c, t, i, end);
     }
     ntx_cache_free(c);
     return (double)hits / (double)t->n;
@@ -158,7 +167,7 @@ static int read_trace(const char *path, struct trace *t)
     int n;
     FILE *f = fopen(path, "r");
     *t = (struct trace){0};
-    if (!f || !fgets(line, sizeof line, f) || sscanf(line, "%u %u", &t->layers, &t->experts) != 2 || !t->layers || !t->experts) {
+    if (!f || !fgets(line, sizeof line, f) || sscanf(line, "%u %u", &t->layers, &t->experts) != 2 || !t->layers || t->layers > NTX_MAX_LAYERS || !t->experts) {
         fprintf(stderr, "bench_experts: %s: no trace\n", path);
         if (f)
             fclose(f);
