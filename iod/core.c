@@ -79,7 +79,8 @@ static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job 
         c->r->demand[j->index].shift = j->shift;
         c->r->demand[j->index].err = 0;
     }
-    ntx__iod_set_word(c, j->word, j->gen, NTX_FILLING);
+    if (j->kind != NTX_IOD_FRAME) /* those are claimed already */
+        ntx__iod_set_word(c, j->word, j->gen, NTX_FILLING);
     return j;
 }
 
@@ -122,8 +123,14 @@ static bool fits(const struct ntx_iod_core *c, uint32_t len)
     return !c->inflight_reads || c->inflight_bytes + len <= c->limit_bytes;
 }
 
+/* Nobody waits for it, so far. */
+static bool is_early(const struct ntx_iod_core *c, const struct ntx__job *j) { return j->kind == NTX_IOD_FRAME && ntx__iod_is_early(c, j->index); }
+
 static void issue(struct ntx_iod_core *c, struct ntx__job *j, const struct ntx_iod_read *rd, uint64_t now)
 {
+    bool early = is_early(c, j);
+    j->early += early;
+    c->early_reads += early;
     if (!c->inflight_reads++)
         c->busy_since = now;
     c->inflight_bytes += rd->len;
@@ -163,24 +170,31 @@ static enum step next_piece(struct ntx_iod_core *c, struct ntx__job **cur, uint6
     return STEP_READ;
 }
 
-static enum step next_demand(struct ntx_iod_core *c, bool early, uint64_t now, struct ntx_iod_read *out)
+static enum step next_demand(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
-    struct ntx__job **cur = early ? &c->cur_early : &c->cur_demand;
-    if (!*cur) {
-        struct ntx__job j;
-        if (!ntx__iod_pick_demand(c, early, &j))
-            return STEP_NONE;
-        if (!fits(c, piece_of(c, &j, 0, 0).len))
-            return STEP_FULL;
-        *cur = begin_job(c, &j, now);
-    }
-    return next_piece(c, cur, now, out);
+    struct ntx__job j;
+    if (!c->cur_demand && !ntx__iod_pick_demand(c, false, &j))
+        return STEP_NONE;
+    if (!c->cur_demand)
+        c->cur_demand = begin_job(c, &j, now); /* maybe before its first piece fits: nobody takes such a demand back */
+    return next_piece(c, &c->cur_demand, now, out);
 }
 
 /* By now somebody waits for what was begun as an early demand. */
-static bool early_is_late(const struct ntx_iod_core *c)
+static bool early_is_late(const struct ntx_iod_core *c) { return c->cur_early && !is_early(c, c->cur_early); }
+
+/* One read at a time, and claimed only when it may go: so a demand that comes meanwhile waits for one read at most, and computed can take the others
+ * back. */
+static enum step next_early(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
-    return c->cur_early && !atomic_load_explicit(&c->r->demand[c->cur_early->index].early, memory_order_relaxed);
+    struct ntx__job j;
+    if (c->early_reads >= NTX_IOD_EARLY_READS || !fits(c, c->piece_bytes))
+        return STEP_FULL;
+    if (!c->cur_early && !ntx__iod_pick_demand(c, true, &j))
+        return STEP_NONE;
+    if (!c->cur_early)
+        c->cur_early = begin_job(c, &j, now);
+    return next_piece(c, &c->cur_early, now, out);
 }
 
 /* Schedule and arena. A job is begun only when its first piece fits: until then a drop map can still avoid it. */
@@ -210,11 +224,11 @@ int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read 
     if (s == STEP_NONE && early_is_late(c))
         s = next_piece(c, &c->cur_early, now, out);
     if (s == STEP_NONE)
-        s = next_demand(c, false, now, out);
+        s = next_demand(c, now, out);
     if (s == STEP_NONE)
         s = next_bulk(c, now, out);
     if (s == STEP_NONE)
-        s = next_demand(c, true, now, out);
+        s = next_early(c, now, out);
     c->idle = s == STEP_NONE;
     return s == STEP_READ;
 }
@@ -235,6 +249,8 @@ static void count_read(struct ntx_iod_core *c, const struct ntx__job *j, uint32_
         [NTX_IOD_SLOT] = NTX_C_iod_bytes_stream, [NTX_IOD_FRAME] = NTX_C_iod_bytes_demand, [NTX_IOD_CHUNK] = NTX_C_iod_bytes_host};
     ntx_count(c->counters, NTX_C_iod_bytes_read, bytes);
     ntx_count(c->counters, by_kind[j->kind], bytes);
+    if (is_early(c, j))
+        ntx_count(c->counters, NTX_C_iod_bytes_early, bytes);
 }
 
 /* The best rate over a window, for the monitors: what this drive can do, as far as it has been seen. */
@@ -274,6 +290,8 @@ bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32
     struct ntx_iod_read piece = piece_of(c, j, ntx_iod_tag_piece(tag), ntx_iod_tag_tries(tag));
     bool good = result >= 0 && (uint32_t)result >= piece.expect;
     j->inflight--;
+    c->early_reads -= j->early > 0;
+    j->early -= j->early > 0;
     c->inflight_reads--;
     c->inflight_bytes -= piece.len;
     ntx_gauge(c->counters, NTX_C_iod_inflight, c->inflight_bytes);

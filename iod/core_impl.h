@@ -22,6 +22,7 @@ struct ntx__job {
     uint32_t next;           /* pieces begun */
     uint32_t inflight;       /* pieces that a source holds */
     uint32_t retries;        /* pieces in the retry queue */
+    uint32_t early;          /* of those in flight: asked for while nobody waited for them */
     int err;
     uint64_t began;          /* ns */
     uint64_t err_offset;
@@ -61,6 +62,7 @@ struct ntx_iod_core {
 
     uint64_t inflight_bytes;
     uint32_t inflight_reads;
+    uint32_t early_reads;     /* of those, early ones */
     uint64_t busy_since;      /* ns; while reads are in flight */
     uint64_t window_bytes, window_ns; /* read since the last look at the rate, and the time that took */
     bool idle;
@@ -71,9 +73,11 @@ void ntx__iod_set_word(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t 
 /* Fills in file range, destination and pieces for `bytes` wanted at `offset`, to land in blocks from `dest` on. */
 void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset, uint64_t bytes, uint64_t dest);
 
-/* Next job of a class, false when there is none. Marks dropped chunks SKIPPED and impossible demands FAILED on the way. */
+/* Next job of a class, false when there is none. Marks dropped chunks SKIPPED and impossible demands FAILED on the way. A demand is claimed:
+ * its word says FILLING. */
 bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j);
 bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now_ns, struct ntx__job *j);
+bool ntx__iod_is_early(const struct ntx_iod_core *c, uint32_t demand);
 /* The ring sequence that the words ask for first. */
 uint64_t ntx__iod_find_cursor(const struct ntx_region *r);
 

@@ -210,30 +210,52 @@ static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, uint32_t
     ntx_count(c->counters, NTX_C_iod_errors, 1);
 }
 
+bool ntx__iod_is_early(const struct ntx_iod_core *c, uint32_t demand)
+{
+    return atomic_load_explicit(&c->r->demand[demand].early, memory_order_relaxed) != 0;
+}
+
+/* POSTED becomes FILLING, unless computed has just taken the demand back. Its fields are looked at only then: from now on they are ours. */
+static bool claim(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t posted)
+{
+    if (!atomic_compare_exchange_strong_explicit(word, &posted, ntx_word(ntx_word_gen(posted), NTX_FILLING), memory_order_acq_rel,
+                                                 memory_order_relaxed))
+        return false;
+    c->hooks.state(c->hooks.ctx, word, NTX_FILLING);
+    return true;
+}
+
+/* Claimed: either it becomes the job, or it is refused. */
+static bool demand_job(struct ntx_iod_core *c, uint32_t i, uint32_t gen, struct ntx__job *j)
+{
+    const struct ntx_region_hdr *h = c->r->hdr;
+    struct ntx_demand *d = &c->r->demand[i];
+    uint32_t file = d->file, bytes = d->bytes;
+    uint64_t offset = d->offset, room, place = demand_place(h, i, d->dest, &room);
+    if (!demand_fits(h, file, offset, bytes, room)) {
+        refuse_demand(c, d, gen);
+        return false;
+    }
+    *j = (struct ntx__job){.kind = NTX_IOD_FRAME, .index = i, .word = &d->word, .gen = gen, .chunk = UINT32_MAX};
+    ntx__iod_job_range(c, j, file, offset, bytes, place);
+    return true;
+}
+
 /* A demand whose frame is tainted is read all the same: computed posts into such a frame only what the dead iod was reading there,
  * and its late DMA writes the same bytes. */
 bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j)
 {
-    const struct ntx_region_hdr *h = c->r->hdr;
     struct ntx__scan *scan = early ? &c->early : &c->demands;
-    const uint32_t n = ntx_region_all_demands(h);
+    const uint32_t n = ntx_region_all_demands(c->r->hdr);
     /* Read before the words: a post that this scan misses changes the count again. */
     uint32_t posted = load(&c->r->hdr->demand_posted);
     if (posted == scan->seen && !scan->wanted)
         return false;
     for (uint32_t k = 0; k < n; k++) {
-        uint32_t i = (scan->next + k) % n;
-        struct ntx_demand *d = &c->r->demand[i];
-        uint32_t w = load(&d->word), file = d->file, bytes = d->bytes;
-        uint64_t offset = d->offset, room, place = demand_place(h, i, d->dest, &room);
-        if (ntx_word_state(w) != NTX_POSTED || (atomic_load_explicit(&d->early, memory_order_relaxed) != 0) != early)
+        uint32_t i = (scan->next + k) % n, w = load(&c->r->demand[i].word);
+        if (ntx_word_state(w) != NTX_POSTED || ntx__iod_is_early(c, i) != early || !claim(c, &c->r->demand[i].word, w) ||
+            !demand_job(c, i, ntx_word_gen(w), j))
             continue;
-        if (!demand_fits(h, file, offset, bytes, room)) {
-            refuse_demand(c, d, ntx_word_gen(w));
-            continue;
-        }
-        *j = (struct ntx__job){.kind = NTX_IOD_FRAME, .index = i, .word = &d->word, .gen = ntx_word_gen(w), .chunk = UINT32_MAX};
-        ntx__iod_job_range(c, j, file, offset, bytes, place);
         scan->next = i;
         scan->wanted = true;
         return true;

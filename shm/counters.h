@@ -19,6 +19,7 @@
     X(iod_bytes_stream, c, "bytes", "of those, for the scheduled stream")                          \
     X(iod_bytes_host, c, "bytes", "of those, for the host arena")                                  \
     X(iod_bytes_demand, c, "bytes", "of those, on demand")                                         \
+    X(iod_bytes_early, c, "bytes", "of those on demand, that nobody waited for yet when they came")  \
     X(iod_bytes_fallback, c, "bytes", "of those, not by O_DIRECT: they went through the page cache") \
     X(iod_reads, c, "reads", "read requests completed")                                            \
     X(iod_busy_ns, c, "ns", "time with at least one read in flight")                               \

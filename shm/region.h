@@ -90,7 +90,8 @@ struct ntx_pass_map {
     char pad[128 - 8 * (1 + NTX_MAP_WORDS)];
 };
 
-/* A read on demand. FREE -> POSTED (computed) -> FILLING -> READY | FAILED (iod) -> FREE(gen + 1) (computed).
+/* A read on demand. FREE -> POSTED (computed) -> FILLING -> READY | FAILED (iod) -> FREE(gen + 1) (computed). Both sides leave POSTED by compare
+ * and exchange: computed may take back what iod has not begun, POSTED -> FREE(gen + 1).
  * The first n_demands are for embedding rows: demand i reads into frame i. The others are for parts of bundles: they read into the
  * arena, where `dest` says; which bundle has which part of the arena is computed's own business. Completed in any order. */
 struct ntx_demand {
@@ -102,7 +103,7 @@ struct ntx_demand {
     int32_t err;       /* iod */
     _Atomic uint32_t tainted; /* computed: not to be posted while set */
     uint64_t dest;     /* computed: of a bundle's: region offset that the first block goes to */
-    _Atomic uint32_t early; /* computed: nobody waits for it: read when nothing else is wanted. May be cleared at any time. Not set by anybody yet: for prefetch */
+    _Atomic uint32_t early; /* computed: nobody waits for it: read when nothing else is wanted. May be cleared at any time, and demand_posted counted up then */
     char pad[20];
 };
 _Static_assert(sizeof(struct ntx_demand) == 64, "");

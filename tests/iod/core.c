@@ -442,6 +442,119 @@ static void test_demands(void)
     fake_free(&f);
 }
 
+static const struct fake_shape bundles = {.n_chunks = 4, .n_desc = 2, .n_slots = 2, .n_demands = 1, .n_bundle_demands = 6, .chunk_bytes = 4 * MIB,
+                                          .inflight = 4 * MIB, .piece = 512 * KIB};
+
+static void post_bundle(struct fake *f, uint32_t i, uint64_t offset, uint32_t bytes, uint64_t dest, bool early)
+{
+    f->r.demand[i].dest = dest;
+    f->r.demand[i].early = early;
+    post(f, i, offset, bytes);
+}
+
+static struct ntx_demand *settled(struct fake *f, uint32_t i, enum ntx_state st)
+{
+    CHECK_EQ(ntx_word_state(f->r.demand[i].word), st);
+    f->r.demand[i].word = ntx_word(ntx_word_gen(f->r.demand[i].word) + 1, NTX_FREE);
+    return &f->r.demand[i];
+}
+
+/* Nothing that computed could say makes iod read to where no bundle may lie. */
+static void test_bundle_dest(void)
+{
+    struct fake f;
+    fake_new(&f, &bundles);
+    fake_settle(&f);
+    const struct ntx_region_hdr *h = f.r.hdr;
+    const uint64_t arena = h->off_arena, end = arena + h->arena_bytes;
+    const struct { uint64_t dest, offset; uint32_t bytes; bool good; } cases[] = {
+        {arena, 0, 4096, true}, {end - 4096, 0, 4096, true}, {arena + 8192, 100, 3996, true}, {arena, 1000, 15000000, true},
+        {end - 8192, 4095, 2, true},        /* two blocks */
+        {0, 0, 1, false}, {4096, 0, 1, false}, {h->off_slots, 0, 1, false}, {h->off_frames, 0, 1, false},
+        {arena - 4096, 0, 1, false},        /* before the arena */
+        {end, 0, 1, false}, {end + 4096, 0, 1, false}, /* behind it */
+        {end - 4096, 4095, 2, false},       /* begins in it, ends behind it, by the first block's part before the offset */
+        {end - 4096, 0, 4097, false}, {end - 8192, 1, 8192, false},
+        {arena + 1, 0, 1, false}, {arena + 512, 0, 1, false}, {arena + 4095, 0, 1, false}, /* not on a block */
+        {UINT64_MAX, 0, 1, false}, {UINT64_MAX - 4095, 0, 4096, false}, {1ull << 63, 0, 1, false}, /* sums that wrap around */
+        {(1ull << 63) + arena, 0, 1, false}, {arena, 0, 0, false}, {arena, 0, UINT32_MAX, false}, {arena, UINT64_MAX, 4096, false},
+    };
+    unsigned refused = 0;
+    for (unsigned k = 0; k < sizeof(cases) / sizeof(*cases); k++)
+        for (int early = 0; early < 2; early++) {
+            uint32_t i = 1 + k % 6;
+            post_bundle(&f, i, cases[k].offset, cases[k].bytes, cases[k].dest, early);
+            struct ntx_iod_read rd = fake_next(&f);
+            CHECK_MSG((rd.tag != UINT64_MAX) == cases[k].good, "case %u", k);
+            if (cases[k].good) {
+                CHECK_EQ(rd.dest, cases[k].dest);
+                do {
+                    CHECK(rd.dest >= arena && rd.dest + rd.len <= end);
+                    fake_done(&f, &rd, (int32_t)rd.expect);
+                } while ((rd = fake_next(&f)).tag != UINT64_MAX);
+                settled(&f, i, NTX_READY);
+            } else {
+                CHECK_EQ(settled(&f, i, NTX_FAILED)->err, -EINVAL);
+                CHECK_EQ(f.n_failures, ++refused);
+            }
+        }
+    post_bundle(&f, 0, 0, 16384, arena, false); /* a row's demand has its own frame, whatever `dest` says */
+    struct ntx_iod_read rd = fake_next(&f);
+    CHECK_EQ(rd.dest, h->off_frames);
+    fake_free(&f);
+}
+
+/* Early demands: behind all else, one read in flight, and taken back as long as they are not begun. */
+static void test_early(void)
+{
+    struct fake f;
+    fake_new(&f, &bundles);
+    fake_settle(&f);
+    const uint64_t arena = f.r.hdr->off_arena;
+    struct ntx_iod_read rd[8], wanted;
+    post_bundle(&f, 1, 0, 2 * MIB, arena, true);
+    post_bundle(&f, 2, 2 * MIB, MIB, arena + 2 * MIB, true);
+    post_bundle(&f, 3, 4 * MIB, MIB, arena + 4 * MIB, true);
+    rd[0] = fake_next(&f);
+    CHECK_EQ(rd[0].dest, arena);
+    CHECK(fake_next(&f).tag == UINT64_MAX); /* although seven more would fit */
+    CHECK(!ntx_iod_core_idle(f.core));
+    CHECK_EQ(ntx_word_state(f.r.demand[2].word), NTX_POSTED);
+    post_bundle(&f, 4, 8 * MIB, MIB, arena + 8 * MIB, false);
+    wanted = fake_next(&f); /* beside the one that is in flight */
+    CHECK_EQ(wanted.dest, arena + 8 * MIB);
+    rd[1] = fake_next(&f);
+    CHECK_EQ(ntx_iod_tag_index(rd[1].tag), 4);
+    CHECK(fake_next(&f).tag == UINT64_MAX);
+    fake_done(&f, &rd[0], (int32_t)rd[0].expect);
+    CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_early), 512 * KIB);
+    rd[0] = fake_next(&f);
+    CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 1);
+    f.r.demand[1].early = 0; /* now somebody waits for it: all of it at once, before demands that came later */
+    f.r.hdr->demand_posted++;
+    post_bundle(&f, 5, 9 * MIB, 4096, arena + 9 * MIB, false);
+    for (int i = 2; i < 4; i++)
+        CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 1);
+    rd[4] = fake_next(&f);
+    CHECK_EQ(ntx_iod_tag_index(rd[4].tag), 5);
+    f.r.demand[3].word = ntx_word(1, NTX_FREE); /* taken back */
+    f.r.demand[2].early = 0;
+    f.r.hdr->demand_posted++;
+    rd[5] = fake_next(&f);
+    CHECK_EQ(ntx_iod_tag_index(rd[5].tag), 2);
+    rd[6] = fake_next(&f);
+    CHECK_EQ(ntx_iod_tag_index(rd[6].tag), 2);
+    CHECK(fake_next(&f).tag == UINT64_MAX);
+    for (int i = 0; i < 7; i++)
+        fake_done(&f, &rd[i], (int32_t)rd[i].expect);
+    fake_done(&f, &wanted, (int32_t)wanted.expect);
+    CHECK(fake_next(&f).tag == UINT64_MAX && ntx_iod_core_idle(f.core));
+    for (uint32_t i = 1; i < 6; i++)
+        CHECK_EQ(f.r.demand[i].word, i == 3 ? ntx_word(1, NTX_FREE) : ntx_word(0, NTX_READY));
+    CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_early), 512 * KIB);
+    fake_free(&f);
+}
+
 /* A restarted iod takes up demands that were posted before it came. */
 static void test_demand_restart(void)
 {
@@ -535,6 +648,8 @@ int main(void)
     test_host_failure();
     test_demands();
     test_demand_restart();
+    test_bundle_dest();
+    test_early();
     test_hint_and_stop();
     test_many_small();
     return 0;

@@ -57,6 +57,7 @@ void fake_new(struct fake *f, const struct fake_shape *s)
     h->n_desc = s->n_desc;
     h->n_slots = s->n_slots;
     h->n_demands = s->n_demands;
+    h->n_bundle_demands = s->n_bundle_demands;
     h->slot_bytes = NTX_ROUND_UP(s->chunk_bytes, FAKE_BLOCK) + 2 * FAKE_BLOCK;
     h->frame_bytes = 4 * FAKE_BLOCK;
     h->off_slots = FAKE_BASE;
@@ -68,7 +69,8 @@ void fake_new(struct fake *f, const struct fake_shape *s)
     f->r.desc = table(s->n_desc, sizeof(*f->r.desc));
     f->r.taint = table(s->n_slots, sizeof(*f->r.taint));
     f->r.pass_map = table(NTX_PASS_MAPS, sizeof(*f->r.pass_map));
-    f->r.demand = table(s->n_demands, sizeof(*f->r.demand));
+    h->arena_bytes = FAKE_ARENA;
+    f->r.demand = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.demand));
     for (int i = 0; i < NTX_PASS_MAPS; i++)
         f->r.pass_map[i].pass = UINT64_MAX;
     place_chunks(f, s);

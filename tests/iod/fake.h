@@ -5,10 +5,11 @@
 #include "iod/core.h"
 
 #define FAKE_BLOCK 4096u
+#define FAKE_ARENA (16u << 20)
 #define FAKE_BASE (1u << 20) /* region offset of the first slot: the numbers only have to be distinct */
 
 struct fake_shape {
-    uint32_t n_chunks, n_desc, n_slots, n_demands;
+    uint32_t n_chunks, n_desc, n_slots, n_demands, n_bundle_demands;
     uint32_t chunk_bytes;
     uint32_t host_every;  /* every so-manyth chunk (from 0) lives in the arena; 0: none */
     uint64_t inflight, piece;
