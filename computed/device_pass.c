@@ -48,7 +48,7 @@ static int pack(struct ntx_device *d, float *x, const float *up, uint32_t n, con
     uint32_t forms = ntx__forms(&w, 1);
     const struct ntx_gpu_pack g = {
         .x = x, .up = up, .q8 = packed(d, forms, NTX_ACT_Q8), .q8k = packed(d, forms, NTX_ACT_Q8K), .ld_x = NTX__DEVICE_LD(n), .ld_up = n,
-        .q8_stride = d->stride[NTX_ACT_Q8], .q8k_stride = d->stride[NTX_ACT_Q8K], .n = n, .n_rows = d->n,
+        .q8_stride = d->stride[NTX_ACT_Q8], .q8k_stride = d->stride[NTX_ACT_Q8K], .n = n, .n_rows = d->n, .relu = d->hp->ffn_act == NTX_FFN_RELU,
     };
     return up || g.q8 || g.q8k ? go(d, NTX_GPU_PACK, &g, "quantising") : 0;
 }

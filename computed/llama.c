@@ -1,7 +1,7 @@
 /* llama.c: the llama family (llama, qwen2, qwen3, and those with experts): what a layer does, step by step.
  *
  *   h -> attn_norm -> q k v (+ bias) (norm per head) -> rotate -> KV -> attend -> o (+ bias) -> h +=
- *   h -> ffn_norm -> gate, up -> silu(gate) * up -> down -> h +=      or, with experts, moe.c
+ *   h -> ffn_norm -> gate, up -> act(gate) * up -> down -> h +=      or, with experts, moe.c
  *
  * Each step finishes before the next begins. Weights are taken in the order of the chunk list (model/chunk.h). */
 #include <math.h>
@@ -227,14 +227,14 @@ static int add_and_ffn_norm(struct ntx_forward *f)
     return 0;
 }
 
-/* ---- gate, up, silu(gate) * up */
+/* ---- gate, up, act(gate) * up */
 
-static void swiglu_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+static void glu_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_weight *down = &layer(f)->down;
     float *gate = f->m.gate + i * f->ld_gate;
-    f->c.ops->swiglu(gate, f->m.up + (size_t)i * f->hp->n_ff, f->hp->n_ff, gate);
+    f->c.ops->glu[f->hp->ffn_act](gate, f->m.up + (size_t)i * f->hp->n_ff, f->hp->n_ff, gate);
     ntx__pack(f, ntx__forms(&down, 1), gate, f->hp->n_ff, i);
 }
 
@@ -247,7 +247,7 @@ static int gate_and_up(struct ntx_forward *f)
     };
     int rc = ntx__multiply(f, p, 2, f->m.x, f->ld_x);
     if (!rc)
-        ntx__each(f, swiglu_row, f->n_live);
+        ntx__each(f, glu_row, f->n_live);
     return rc;
 }
 

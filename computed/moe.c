@@ -128,7 +128,7 @@ static void shared_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     (void)thread;
     const struct ntx_weight *down = &layer(f)->down_shared;
     float *gate = f->m.gate + i * f->ld_gate;
-    f->c.ops->swiglu(gate, f->m.up + i * f->ld_gate, f->hp->n_ff_shexp, gate);
+    f->c.ops->glu[f->hp->ffn_act](gate, f->m.up + i * f->ld_gate, f->hp->n_ff_shexp, gate);
     ntx__pack_into(f, f->m.moe.packed, ntx__forms(&down, 1), gate, f->hp->n_ff_shexp, i);
 }
 
@@ -190,12 +190,12 @@ static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     }
 }
 
-static void swiglu_choice(struct ntx_forward *f, uint32_t i, unsigned thread)
+static void glu_choice(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_weight *down = &layer(f)->expert[NTX_EXPERT_DOWN];
     float *gate = f->m.moe.gate + i * f->ld_expert;
-    f->c.ops->swiglu(gate, f->m.moe.up + i * f->ld_expert, f->hp->n_ff_exp, gate);
+    f->c.ops->glu[f->hp->ffn_act](gate, f->m.moe.up + i * f->ld_expert, f->hp->n_ff_exp, gate);
     ntx__pack_into(f, f->m.moe.packed, ntx__forms(&down, 1), gate, f->hp->n_ff_exp, i);
 }
 
@@ -244,7 +244,7 @@ static int run_group(struct ntx_forward *f, uint32_t at, uint32_t n)
     int rc = ntx__multiply_by(f, m->products, list_products(f, at, n, in, 2), &x);
     if (rc)
         return rc;
-    ntx__each(f, swiglu_choice, f->moe.n);
+    ntx__each(f, glu_choice, f->moe.n);
     x.x = m->gate;
     x.ld = f->ld_expert;
     if ((rc = ntx__multiply_by(f, m->products, list_products(f, at, n, out, 1), &x)))

@@ -58,13 +58,14 @@ struct ntx_gpu_norm {
     float eps;
 };
 
-/* x[i] quantised; where up is given x[i] = silu(x[i]) * up[i] first. */
+/* x[i] quantised; where up is given x[i] = act(x[i]) * up[i] first. */
 struct ntx_gpu_pack {
     float *x;
     const float *up;
     void *q8, *q8k;
     uint64_t ld_x, ld_up, q8_stride, q8k_stride;
     uint32_t n, n_rows;
+    uint32_t relu; /* act is relu, not silu */
 };
 
 /* KV in blocks of block_tokens: block b of layer l at base + b * block_bytes + l * layer_bytes: K F16 [n_head_kv]

@@ -187,7 +187,7 @@ KERNEL(pack_part, struct ntx_gpu_pack)
     if (k < a.n)
         x = a.x[i * a.ld_x + k];
     if (k < a.n && a.up) {
-        x = x / (exp_exact(-x) + 1.0f) * a.up[i * a.ld_up + k];
+        x = (a.relu ? x < 0 ? 0 : x : x / (exp_exact(-x) + 1.0f)) * a.up[i * a.ld_up + k];
         a.x[i * a.ld_x + k] = x;
     }
     pack_segment(x, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);

@@ -24,15 +24,17 @@ struct arch {
     const char *name;
     enum ntx_rope_kind rope;
     enum presence has[N_GROUPS];
+    enum ntx_ffn_act act;
     bool expert_norm; /* unless a key says otherwise */
 };
 
 static const struct arch archs[] = {
-    {"llama", NTX_ROPE_NORM, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [DENSE] = MAYBE, [EXPERTS] = MAYBE}, true},
-    {"qwen2", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = ALWAYS, [O_BIAS] = MAYBE, [DENSE] = ALWAYS}, false},
-    {"qwen3", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [DENSE] = ALWAYS}, false},
-    {"qwen2moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [EXPERTS] = ALWAYS, [SHARED] = ALWAYS}, false},
-    {"qwen3moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [EXPERTS] = ALWAYS}, true},
+    {"llama", NTX_ROPE_NORM, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [DENSE] = MAYBE, [EXPERTS] = MAYBE}, NTX_FFN_SILU, true},
+    {"llama-relu", NTX_ROPE_NORM, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [DENSE] = ALWAYS}, NTX_FFN_RELU, false},
+    {"qwen2", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = ALWAYS, [O_BIAS] = MAYBE, [DENSE] = ALWAYS}, NTX_FFN_SILU, false},
+    {"qwen3", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [DENSE] = ALWAYS}, NTX_FFN_SILU, false},
+    {"qwen2moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [EXPERTS] = ALWAYS, [SHARED] = ALWAYS}, NTX_FFN_SILU, false},
+    {"qwen3moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [EXPERTS] = ALWAYS}, NTX_FFN_SILU, true},
 };
 #define N_ARCHS (sizeof archs / sizeof *archs)
 
@@ -76,7 +78,7 @@ static const struct slot slots[] = {
 
 const char *ntx_arch_names(void)
 {
-    return "llama, qwen2, qwen3, qwen2moe, qwen3moe";
+    return "llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe";
 }
 
 /* A model being opened. */
@@ -365,6 +367,7 @@ static int get_hparams(struct opening *o)
     if (rc)
         return rc;
     snprintf(o->m->hp.arch, sizeof o->m->hp.arch, "%s", o->arch->name);
+    o->m->hp.ffn_act = o->arch->act;
     copy_name(o);
     if ((rc = refuse_unsupported(o)) || (rc = get_sizes(o)) || (rc = get_experts(o)) || (rc = get_heads(o)) || (rc = get_vocab(o)))
         return rc;

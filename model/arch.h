@@ -1,7 +1,8 @@
 /* arch.h: from a validated GGUF to typed hyper-parameters and weights, with no string look-ups afterwards.
  *
  * One table entry per architecture (arch.c): its GGUF name, its rope kind, which optional tensors it has, and its
- * defaults. llama (Llama 1 to 3.x, Mistral, and with experts Mixtral), qwen2, qwen3, qwen2moe, qwen3moe. What a model needs and ntx lacks (sliding window
+ * defaults. llama (Llama 1 to 3.x, Mistral, and with experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3,
+ * qwen2moe, qwen3moe. What a model needs and ntx lacks (sliding window
  * with a pattern, an unknown rope scaling, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
 #define NTX_MODEL_ARCH_H
@@ -17,12 +18,14 @@
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
+enum ntx_ffn_act { NTX_FFN_SILU, NTX_FFN_RELU, NTX_N_FFN_ACTS }; /* act(gate) * up */
 enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCALE_YARN };
 
 struct ntx_hparams {
     char arch[16];
     char name[64];          /* general.name, may be empty */
     uint32_t n_layers, n_embd, n_ff, n_vocab;
+    enum ntx_ffn_act ffn_act;
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
     uint32_t ctx_train;     /* or the sliding window, where that is smaller: within it full attention is exact */

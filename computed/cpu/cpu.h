@@ -18,7 +18,7 @@
  *   (Integers per whole block and one lane per block: so that VNNI, a transposing reduction over 16 blocks, and matrix
  *   tiles such as AMX can all follow it.)
  *
- * Everything else (norm, rope, softmax, SwiGLU, attention) is one piece of C with explicit lanes, compiled for each
+ * Everything else (norm, rope, softmax, activation, attention) is one piece of C with explicit lanes, compiled for each
  * instruction set, without re-association or contraction (fmaf only where written), so its bits are the same everywhere too. */
 #ifndef NTX_COMPUTED_CPU_H
 #define NTX_COMPUTED_CPU_H
@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/arch.h"
 #include "model/quant.h"
 
 /* Forms of activations. One row of each, contiguous, 64-byte aligned (layout private to cpu/, size by ntx_act_row_bytes):
@@ -75,7 +76,7 @@ struct ntx_cpu_ops {
     /* rotates n_heads heads of width head_dim in place: first `dim` values by cos/sin [dim / 2] of the row's position */
     void (*rope_norm)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);
     void (*rope_neox)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);
-    void (*swiglu)(const float *gate, const float *up, uint32_t n, float *y); /* silu(gate) * up; y may be gate */
+    void (*glu[NTX_N_FFN_ACTS])(const float *gate, const float *up, uint32_t n, float *y); /* act(gate) * up; y may be gate */
     void (*add)(float *x, const float *y, uint32_t n);                        /* x += y */
     void (*add_scaled)(float *x, float by, const float *y, uint32_t n);       /* x += by * y, the product rounded first */
     void (*exp_of)(float *x, float less, uint32_t n);                         /* x = e^(x - less), within 1 ulp */

@@ -147,16 +147,19 @@ static void check_norm(const struct ntx_cpu_ops *g, const float *x, const float 
     }
 }
 
-static void check_swiglu(const struct ntx_cpu_ops *g, const float *x, const float *w, uint32_t n)
+static void check_glu(const struct ntx_cpu_ops *g, enum ntx_ffn_act act, const float *x, const float *w, uint32_t n)
 {
     float y[N], z[N];
-    g->swiglu(x, w, n, y);
+    g->glu[act](x, w, n, y);
     for (uint32_t i = 0; i < n; i++)
-        CHECK(ulps(y[i], (double)x[i] / (1 + exp(-(double)x[i])) * (double)w[i]) <= 4);
+        if (act == NTX_FFN_SILU)
+            CHECK(ulps(y[i], (double)x[i] / (1 + exp(-(double)x[i])) * (double)w[i]) <= 4);
+        else
+            CHECK(y[i] == fmaxf(x[i], 0) * w[i]);
     const struct ntx_cpu_ops *ops;
     for (unsigned k = 0; (ops = isa_at(k)); k++) {
         z[n] = 77;
-        ops->swiglu(x, w, n, z);
+        ops->glu[act](x, w, n, z);
         CHECK(!memcmp(y, z, n * sizeof *y) && z[n] == 77);
         memcpy(z, x, sizeof z);
         ops->add(z, w, n);
@@ -199,7 +202,8 @@ int main(void)
             w[i] = rng_float(&r);
         }
         check_norm(g, x, w, n);
-        check_swiglu(g, x, w, n);
+        check_glu(g, NTX_FFN_SILU, x, w, n);
+        check_glu(g, NTX_FFN_RELU, x, w, n);
     }
     for (unsigned k = 0; ops; ops = isa_at(k++)) {
         check_rope(ops, x, false);

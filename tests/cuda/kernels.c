@@ -177,25 +177,27 @@ static void norm(struct gpu *u, struct rng *rng, uint32_t n, bool add, bool bias
     free(h), free(y), free(b), free(w), free(x), free(got), free(got_h);
 }
 
-static void pack(struct gpu *u, struct rng *rng, uint32_t n, bool swiglu)
+/* act: NTX_N_FFN_ACTS for none */
+static void pack(struct gpu *u, struct rng *rng, uint32_t n, enum ntx_ffn_act act)
 {
     enum { ROWS = 2 };
+    bool glu = act != NTX_N_FFN_ACTS;
     size_t s8 = ntx_act_row_bytes(NTX_ACT_Q8, n), s8k = ntx_act_row_bytes(NTX_ACT_Q8K, n);
     float *x = malloc(sizeof *x * n * ROWS), *up = malloc(sizeof *up * n * ROWS), *got = malloc(sizeof *x * n * ROWS);
     fill_random(rng, x, (size_t)n * ROWS), fill_random(rng, up, (size_t)n * ROWS);
     for (uint32_t k = 0; k < n; k += 7)
         x[k] *= 60; /* both ends of the sigmoid */
     memset(x + n - 32, 0, 32 * sizeof *x);
-    if (!swiglu)
+    if (!glu)
         x[n + 5] = NAN, x[n + 40] = INFINITY;
     void *dx = gpu_put(u, x, sizeof *x * n * ROWS, 0), *du = gpu_put(u, up, sizeof *x * n * ROWS, 0), *q8 = gpu_new(u, s8 * ROWS), *q8k = gpu_new(u, s8k * ROWS);
-    struct ntx_gpu_pack p = {.x = dx, .up = swiglu ? du : NULL, .q8 = q8, .q8k = n % 256 ? NULL : q8k, .ld_x = n, .ld_up = n,
-                             .q8_stride = s8, .q8k_stride = s8k, .n = n, .n_rows = ROWS};
+    struct ntx_gpu_pack p = {.x = dx, .up = glu ? du : NULL, .q8 = q8, .q8k = n % 256 ? NULL : q8k, .ld_x = n, .ld_up = n,
+                             .q8_stride = s8, .q8k_stride = s8k, .n = n, .n_rows = ROWS, .relu = act == NTX_FFN_RELU};
     OK(u, u->ops->launch(u->s, NTX_GPU_PACK, &p));
-    for (uint32_t r = 0; swiglu && r < ROWS; r++)
-        oracle->swiglu(x + (size_t)r * n, up + (size_t)r * n, n, x + (size_t)r * n);
+    for (uint32_t r = 0; glu && r < ROWS; r++)
+        oracle->glu[act](x + (size_t)r * n, up + (size_t)r * n, n, x + (size_t)r * n);
     gpu_get(u, got, dx, sizeof *x * n * ROWS);
-    check_rows("swiglu", got, n, x, n, ROWS);
+    check_rows("glu", got, n, x, n, ROWS);
     check_packed(u, NTX_ACT_Q8, q8, s8, x, n, ROWS, "pack");
     if (n % 256 == 0)
         check_packed(u, NTX_ACT_Q8K, q8k, s8k, x, n, ROWS, "pack");
@@ -209,8 +211,8 @@ static void vectors(struct gpu *u, struct rng *rng)
     for (unsigned i = 0; i < 6; i++) {
         norm(u, rng, widths[i], i & 1, i & 2);
         norm(u, rng, widths[i], true, true);
-        pack(u, rng, widths[i] < 64 ? 64 : widths[i], true);
-        pack(u, rng, widths[i] < 64 ? 64 : widths[i], false);
+        for (unsigned act = 0; act <= NTX_N_FFN_ACTS; act++)
+            pack(u, rng, widths[i] < 64 ? 64 : widths[i], act);
     }
 }
 

@@ -205,7 +205,7 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < 3; i++) {
         struct mk_options make = rig_model();
         make.type = types[i];
-        make.arch = i == 1 ? "qwen3" : i == 2 ? "qwen2" : "llama";
+        make.arch = i == 1 ? "qwen3" : i == 2 ? "llama-relu" : "qwen2";
         make.layers = i ? 1 : 2;
         mixtures(&w, &make);
     }

@@ -147,6 +147,8 @@ int main(void)
         same_by_circumstance(&make);
     }
     same_in_company(&make);
+    make.arch = "llama-relu";
+    same_by_circumstance(&make);
     make.arch = "qwen3";
     make.type = "Q8_0";
     make.head_dim = 64;

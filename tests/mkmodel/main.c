@@ -30,7 +30,7 @@ static void usage(FILE *to)
     fprintf(to,
             "usage: ntx-mkmodel [OPTIONS] OUT.gguf\n"
             "Writes a GGUF model with random weights; the same options and seed give the same bytes.\n"
-            "  --arch llama|qwen2|qwen3|qwen2moe|qwen3moe   (llama)\n"
+            "  --arch llama|llama-relu|qwen2|qwen3|qwen2moe|qwen3moe   (llama)\n"
             "  --type TYPE                   (F32) %s\n"
             "  --layers N (4)  --embd N (256)  --ff N (768)  --heads N (8)  --kv N (2)  --head-dim N (embd / heads)\n"
             "  --experts N (none; 8 for qwen2moe, qwen3moe)  --experts-used N (2)  --expert-ff N (ff)  --shared-ff N (ff; qwen2moe)\n"
@@ -85,7 +85,7 @@ static bool one_of(const char *text, const char *const *names, const char **v)
 
 static bool take(struct mk_options *o, int opt, const char *a)
 {
-    static const char *const archs[] = {"llama", "qwen2", "qwen3", "qwen2moe", "qwen3moe", NULL}, *const scalings[] = {"none", "linear", "yarn", NULL};
+    static const char *const archs[] = {"llama", "llama-relu", "qwen2", "qwen3", "qwen2moe", "qwen3moe", NULL}, *const scalings[] = {"none", "linear", "yarn", NULL};
     switch (opt) {
     case O_ARCH: return one_of(a, archs, &o->arch);
     case O_SCALING: return one_of(a, scalings, &o->rope_scaling);
@@ -128,7 +128,7 @@ static const char *inconsistent(const struct mk_options *o)
         return "a head must be an even number of values wide";
     if (o->heads % o->kv)
         return "--heads is not a multiple of --kv";
-    if (o->experts && (!strcmp(o->arch, "qwen2") || !strcmp(o->arch, "qwen3")))
+    if (o->experts && (!strcmp(o->arch, "llama-relu") || !strcmp(o->arch, "qwen2") || !strcmp(o->arch, "qwen3")))
         return "--experts wants --arch llama, qwen2moe or qwen3moe";
     if (o->experts && o->experts_used > o->experts)
         return "--experts-used is more than --experts";
