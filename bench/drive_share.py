@@ -3,10 +3,12 @@
 
     bench/drive_share.py MODEL.gguf [--build build] [--tokens 40] [--decode 3] [--fio 2] [-- OPTION...of ntx bench]
 
-ntx-computed is stopped (SIGSTOP) while fio reads the same file (io_uring, O_DIRECT, huge pages; the better of 512 KiB x 8 and 1 MiB x 4, as DESIGN
-names them), so that both see the same minute of a drive whose rate changes by the minute. A window counts when the fio windows before and after it
-differ by at most 10 %; its share is its rate over their mean. The reader's share is over what bench/stream/ceiling.c gets before and after it
-when a thread reads each buffer once, as inference must and fio does not. Rates are bytes that the process had the block layer read, per second.
+ntx-computed is stopped (SIGSTOP) while fio reads the same file (io_uring, O_DIRECT, huge pages; 512 KiB and 1 MiB at depths 4 and 8), so that all
+see the same minutes of a drive whose rate changes by the second and by the minute. fio's rate is that of the one of its four configurations that is
+fastest over the whole run: the best of four short windows would be the best of their noise. A window counts when that configuration's
+windows before and after it differ by at most 10 %; its share is its rate over their mean. The reader's share is over what bench/stream/ceiling.c
+gets before and after it when a thread reads each buffer once, as inference must and fio does not. The last line compares the means of all
+windows, void ones included. Rates are bytes that the process had the block layer read, per second.
 Needs root (huge pages for fio, /proc/PID/io) and fio. Prints CSV, then the medians of the windows that count, and ntx-iod's CPU.
 """
 import argparse
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import time
 
+FIO = [('512k', 4), ('512k', 8), ('1m', 4), ('1m', 8)]
 HUGE = '/proc/sys/vm/nr_hugepages'
 
 
@@ -61,7 +64,7 @@ def main():
     ap.add_argument('--build', default='build')
     ap.add_argument('--tokens', type=int, default=40)
     ap.add_argument('--decode', type=float, default=3)
-    ap.add_argument('--fio', type=float, default=2)
+    ap.add_argument('--fio', type=float, default=1)
     argv = sys.argv[1:]
     cut = argv.index('--') if '--' in argv else len(argv)
     a, options = ap.parse_args(argv[:cut]), argv[cut + 1:]
@@ -79,8 +82,8 @@ def main():
         while p.poll() is None:
             os.kill(computed, signal.SIGSTOP)
             time.sleep(0.1)
-            ceiling = max(fio(a.model, '512k', 8, a.fio / 2), fio(a.model, '1m', 4, a.fio / 2))
-            reader = with_reader(a.build, a.model, a.fio / 2)
+            ceiling = [fio(a.model, bs, depth, a.fio) for bs, depth in FIO]
+            reader = with_reader(a.build, a.model, a.fio)
             os.kill(computed, signal.SIGCONT)
             time.sleep(0.2)
             b, c, t = bytes_read(iod), cpu_s(iod), time.monotonic()
@@ -94,6 +97,11 @@ def main():
             os.kill(computed, signal.SIGCONT)
         open(HUGE, 'w').write(old)
     p.wait()
+    means = [statistics.mean(c) for c in zip(*(r[0] for r in rows))]
+    best = means.index(max(means))
+    for (bs, depth), rate in zip(FIO, means):
+        print('# fio %s x %d: %.2f GB/s over the run' % (bs, depth, rate))
+    rows = [(ceiling[best], *rest) for ceiling, *rest in rows]
     kept = []
     print('fio_before_gb_s,reader_before,decode_gb_s,fio_after,reader_after,share,reader_share,iod_cpu,counts')
     for (f0, r0, rate, cpu), (f1, r1, _, _) in zip(rows, rows[1:]):
@@ -106,6 +114,8 @@ def main():
         share, reader, cpu = (statistics.median(c) for c in zip(*kept))
         print('# medians of %d windows (%d void): %.3f of fio, %.3f of the drive with a reader, ntx-iod %.1f %% of a core' %
               (len(kept), max(len(rows) - 1, 0) - len(kept), share, reader, 100 * cpu))
+    f, r, d, _ = (statistics.mean(c) for c in zip(*rows))
+    print('# means of all %d windows, GB/s: fio %.2f, reader %.2f, decode %.2f: %.3f and %.3f' % (len(rows), f, r, d, d / f, d / r))
 
 
 if __name__ == '__main__':
