@@ -79,14 +79,14 @@ static void histogram(FILE *f, const struct ntx_hist *h, enum ntx_histogram whic
     fprintf(f, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, n, name, (double)get(&h->sum) / 1e6, name, n);
 }
 
-/* A label's value from bytes that anybody may have put into a file. */
-static void label(FILE *f, const char *name, const char *value)
+/* A label's value from bytes [room] that anybody may have put into a file. */
+static void label(FILE *f, const char *name, const char *value, size_t room)
 {
-    const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)value;
+    const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)value, *end = p + strnlen(value, room);
     fprintf(f, "%s=\"", name);
-    while (*p) {
+    while (p < end) {
         utf8proc_int32_t ch;
-        utf8proc_ssize_t n = utf8proc_iterate(p, -1, &ch);
+        utf8proc_ssize_t n = utf8proc_iterate(p, end - p, &ch);
         if (n < 1 || ch < 0x20)
             putc('?', f);
         else if (ch == '"' || ch == '\\')
@@ -105,11 +105,11 @@ static void model(FILE *f, const struct ntx_counters *c)
         return;
     head(f, "ntx_model_info", "gauge", "the loaded model; always 1");
     fputs("ntx_model_info{", f);
-    label(f, "model", m->model);
+    label(f, "model", m->model, sizeof m->model);
     putc(',', f);
-    label(f, "arch", m->arch);
+    label(f, "arch", m->arch, sizeof m->arch);
     putc(',', f);
-    label(f, "kernel", m->kernel);
+    label(f, "kernel", m->kernel, sizeof m->kernel);
     fputs("} 1\n", f);
 }
 

@@ -1,4 +1,5 @@
 #include <jansson.h>
+#include <string.h>
 
 #include "client/top_view.h"
 
@@ -42,7 +43,7 @@ char *ntx_top_json(const struct ntx_top *t)
     json_t *counters = json_object();
     for (int i = 0; i < NTX_N_COUNTERS; i++)
         json_object_set_new(counters, ntx_counter_info[i].name, number(t->b.v[i]));
-    json_t *model = json_string(t->n_layers ? t->c->mon.model : "");
+    json_t *model = json_stringn(t->c->mon.model, t->n_layers ? strnlen(t->c->mon.model, sizeof t->c->mon.model) : 0);
     json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o}", "model", model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
                           t->drive_bps, "drive_ceiling_bps", t->drive_ceiling_bps, "emulated", t->emulated, "ring_bps", t->ring_bps, "ram_bps", t->ram_bps,
                           "tok_s", t->tok_s, "prompt_tok_s", t->prompt_s, "stall", t->stall, "decisions_s", t->decisions_s, "layers", layers(t), "sessions",

@@ -111,17 +111,10 @@ static void finish(struct ntx_tracer *t)
     t->running = false;
 }
 
-static int by_time(const void *a, const void *b)
-{
-    const struct ntx_trace_event *x = a, *y = b;
-    return x->r.t0 < y->r.t0 ? -1 : x->r.t0 > y->r.t0;
-}
-
 int ntx_tracer_write(struct ntx_tracer *t, const char *path, struct ntx_trace_summary *s, struct ntx_err *err)
 {
     finish(t);
-    if (t->n)
-        qsort(t->events, t->n, sizeof *t->events, by_time);
+    ntx_trace_sort(t->events, t->n);
     return ntx_trace_export(path, t->events, t->n, t->missed, s, err);
 }
 

@@ -24,11 +24,12 @@ int ntx_tracer_start(const char *dir, struct ntx_tracer **out, struct ntx_err *e
 int ntx_tracer_write(struct ntx_tracer *t, const char *path, struct ntx_trace_summary *s, struct ntx_err *err);
 void ntx_tracer_free(struct ntx_tracer *t); /* NULL is fine */
 
-/* ---- trace_json.c: records [n], sorted by t0, of daemon who[i] */
+/* ---- trace_json.c: records of both daemons; export wants them sorted by t0 */
 struct ntx_trace_event {
     struct ntx_trace_record r;
     unsigned who;
 };
+void ntx_trace_sort(struct ntx_trace_event *e, size_t n);
 int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n, uint64_t missed, struct ntx_trace_summary *s, struct ntx_err *err);
 
 #endif

@@ -144,12 +144,14 @@ static void names(struct out *o)
     for (unsigned i = T_PASSES; i <= T_DECISIONS; i++)
         name(o, "thread_name", COMPUTE, i, threads[i]);
     for (unsigned i = 0; i < MAX_NAMED; i++) {
-        snprintf(text, sizeof text, "slot %u", i);
-        if (o->slot_end[i])
+        if (o->slot_end[i]) {
+            snprintf(text, sizeof text, "slot %u", i);
             name(o, "thread_name", RING, i, text);
-        snprintf(text, sizeof text, "session %u: tokens", i);
-        if (o->session[i])
+        }
+        if (o->session[i]) {
+            snprintf(text, sizeof text, "session %u: tokens", i);
             name(o, "thread_name", COMPUTE, T_SESSION + i, text);
+        }
     }
 }
 
@@ -194,6 +196,18 @@ static int summarize(const struct ntx_trace_event *e, size_t n, struct ntx_trace
     s->wall = k ? (double)(edges[k - 1].t - edges[0].t) / 1e9 : 0;
     free(edges);
     return 0;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct ntx_trace_event *x = a, *y = b;
+    return x->r.t0 < y->r.t0 ? -1 : x->r.t0 > y->r.t0;
+}
+
+void ntx_trace_sort(struct ntx_trace_event *e, size_t n)
+{
+    if (n)
+        qsort(e, n, sizeof *e, by_begin);
 }
 
 int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n, uint64_t missed, struct ntx_trace_summary *s, struct ntx_err *err)

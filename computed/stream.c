@@ -135,14 +135,14 @@ static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
 }
 
 /* iod is another process: what it says is looked at before it is used. */
-static int check_desc(struct ntx_stream *s, const struct ntx_desc *d, uint32_t chunk, const struct ntx_plan_chunk *c)
+static int check_desc(struct ntx_stream *s, const struct ntx_desc *d, uint32_t slot, uint32_t chunk, const struct ntx_plan_chunk *c)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
     if (d->pass != s->pass || d->sched != c->sched || d->chunk != chunk)
         return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u (pass %llu, index %u) in place of chunk %u (pass %llu, index %u)", d->chunk,
                                 (unsigned long long)d->pass, d->sched, chunk, (unsigned long long)s->pass, c->sched);
-    if (d->slot >= h->n_slots || d->shift != c->offset % h->block || d->shift + c->bytes > h->slot_bytes)
-        return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u at slot %u + %u, which cannot be", chunk, d->slot, d->shift);
+    if (slot >= h->n_slots || d->shift != c->offset % h->block || c->offset % h->block + c->bytes > h->slot_bytes)
+        return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u at slot %u + %u, which cannot be", chunk, slot, d->shift);
     return 0;
 }
 
@@ -158,11 +158,12 @@ static int acquire_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
         return ntx__stream_fail_read(s, chunk, c->file, c->offset, c->bytes, d->err < 0 ? d->err : -EIO);
     if (ntx_word_state(word) == NTX_SKIPPED)
         return ntx__stream_fail(s, -EPROTO, "chunk %u was left out, though its layer %u is computed", chunk, c->layer);
-    if ((rc = check_desc(s, d, chunk, c)))
+    uint32_t slot = ntx__desc_slot(d);
+    if ((rc = check_desc(s, d, slot, chunk, c)))
         return rc;
     if (take_hold(s, c->sched, NTX__NONE, NTX__HELD)) /* the first of several callers */
         atomic_store_explicit(&s->taken_ns[c->sched], ntx_now_ns(), memory_order_relaxed);
-    *bytes = ntx_region_slot(s->r, d->slot) + d->shift;
+    *bytes = ntx_region_slot(s->r, slot) + c->offset % s->r->hdr->block;
     return 0;
 }
 

@@ -24,8 +24,9 @@ static void died_ring(struct ntx_stream *s)
         struct ntx_desc *d = &s->r->desc[i];
         if (!filling(&d->word, &w))
             continue;
-        if (d->slot < s->r->hdr->n_slots)
-            atomic_store_explicit(&s->r->taint[d->slot], 1, memory_order_relaxed);
+        uint32_t slot = ntx__desc_slot(d);
+        if (slot < s->r->hdr->n_slots)
+            atomic_store_explicit(&s->r->taint[slot], 1, memory_order_relaxed);
         atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w), NTX_FREE), memory_order_release);
     }
 }

@@ -88,6 +88,9 @@ static inline bool ntx__settled(uint32_t word, uint32_t gen)
     return ntx_word_gen(word) == (gen & NTX__GEN) && (st == NTX_READY || st == NTX_FAILED || st == NTX_SKIPPED);
 }
 
+/* ntx-iod may write it at any moment: it is read once, and what was read is checked and used. */
+static inline uint32_t ntx__desc_slot(const struct ntx_desc *d) { return __atomic_load_n(&d->slot, __ATOMIC_RELAXED); }
+
 /* Frees those late sequences that iod is through with. Any thread. */
 void ntx__stream_free_late(struct ntx_stream *s);
 

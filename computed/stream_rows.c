@@ -91,7 +91,7 @@ static int collect(struct ntx_stream *s, const struct query *q, uint32_t frame)
     else if (d->shift != row_offset(q, row) % h->block)
         rc = ntx__stream_fail(s, -EPROTO, "ntx-iod delivered a row at %u, which cannot be", d->shift);
     else
-        memcpy(q->out + (size_t)row * q->row_bytes, ntx_region_frame(s->r, frame) + d->shift, q->row_bytes);
+        memcpy(q->out + (size_t)row * q->row_bytes, ntx_region_frame(s->r, frame) + row_offset(q, row) % h->block, q->row_bytes);
     atomic_store_explicit(&d->word, ntx_word(gen + 1, NTX_FREE), memory_order_release); /* our copy is made */
     return rc;
 }

@@ -68,6 +68,14 @@ static int get_share(const struct ntx_gguf *g, const char *key, float *v, struct
     return 0;
 }
 
+static bool is_digest(const struct ntx_str *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (!strchr("0123456789abcdef", s->p[i]) || !s->p[i])
+            return false;
+    return s->n == NTX_DIGEST_TEXT - 1;
+}
+
 static int read_keys(const struct ntx_gguf *g, const char *model, struct ntx_sidecar *s, struct ntx_err *err)
 {
     struct ntx_str digest;
@@ -82,7 +90,7 @@ static int read_keys(const struct ntx_gguf *g, const char *model, struct ntx_sid
         (rc = get_u32(g, "ntx.skip.tokens", 0, UINT32_MAX, &s->n_tokens, err)) ||
         (rc = get_share(g, "ntx.skip.threshold", &s->threshold, err)) || (rc = get_share(g, "ntx.skip.similarity", &s->similarity, err)))
         return rc;
-    if (ntx_gguf_str(g, "ntx.skip.model", &digest) || digest.n != NTX_DIGEST_TEXT - 1)
+    if (ntx_gguf_str(g, "ntx.skip.model", &digest) || !is_digest(&digest))
         return bad(err, "'ntx.skip.model' is missing or no digest");
     if (model && memcmp(digest.p, model, digest.n))
         return ntx_err_set(err, -EINVAL, "the skip sidecar belongs to another model (%.*s, this one is %s); make one for this model with ntx calibrate",

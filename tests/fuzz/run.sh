@@ -1,5 +1,6 @@
 #!/bin/sh
 # run.sh NAME SECONDS: runs one fuzzer for a while on inputs made on the spot. A crash leaves its input and fails.
+# NTX_FUZZ_CORPUS=DIR: what was found there before is gone on with, and what is found is kept there.
 set -eu
 name=$1 seconds=$2
 fuzzer=$NTX_BUILD/tests/fuzz_$name
@@ -9,7 +10,8 @@ if [ ! -x "$fuzzer" ]; then
 fi
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-mkdir "$dir/corpus"
+corpus=${NTX_FUZZ_CORPUS:-$dir/found}
+mkdir -p "$dir/corpus" "$corpus"
 
 seeds_gguf() {
     # the whole header and a piece of data each; then a header of two keys and a tensor, for short inputs
@@ -55,12 +57,63 @@ seeds_config() {
     done >"$dir/words"
 }
 
+made_seeds() { # by the fuzzer itself
+    NTX_FUZZ_SEEDS=$dir/corpus "$fuzzer" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
+    echo '"ntx"' >"$dir/words" # libFuzzer takes no empty dictionary
+}
+seeds_attach() { made_seeds; }
+seeds_region() { made_seeds; }
+seeds_ring() { made_seeds; }
+seeds_monitor() { made_seeds; }
+
+seeds_files() {
+    made_seeds
+    for word in ntx.skip.version ntx.skip.layers ntx.skip.embd ntx.skip.hidden ntx.skip.first ntx.skip.last ntx.skip.tokens ntx.skip.threshold ntx.skip.similarity \
+        ntx.skip.mean ntx.skip.model ntxlogit; do
+        echo "\"$word\""
+    done >"$dir/words"
+}
+
+seeds_vocab() {
+    # small vocabularies of both kinds with a text behind them, and each template that is known by its shape
+    n=0
+    for options in "--arch llama --chat-template llama-2" "--arch llama --chat-template mistral" "--arch qwen2 --chat-template chatml" \
+        "--arch llama --chat-template llama-3"; do
+        n=$((n + 1))
+        # shellcheck disable=SC2086
+        "$NTX_BIN/ntx-mkmodel" --layers 1 --embd 32 --ff 32 --heads 2 --kv 1 $options "$dir/m.gguf" >"$dir/log"
+        { head -c 22000 "$dir/m.gguf"; printf '<|im_start|>user\nOnce upon <0x41> \303\244 1234\020'; } >"$dir/corpus/vocab$n"
+    done
+    for word in tokenizer.ggml.model tokenizer.ggml.pre tokenizer.ggml.tokens tokenizer.ggml.scores tokenizer.ggml.token_type tokenizer.ggml.merges llama gpt2 \
+        llama-bpe qwen2 tokenizer.ggml.bos_token_id tokenizer.ggml.add_bos_token tokenizer.chat_template '<|im_start|>' '[INST]' '<|eot_id|>' '<<SYS>>'; do
+        echo "\"$word\""
+    done >"$dir/words"
+}
+
+seeds_words() {
+    printf '\000eio@chunk=9,count=3;delay=5ms@every=4;kill@state=READY,nth=2;reorder=3;seed=4' >"$dir/corpus/iod"
+    printf '\001delay=50ms@every=2;kill@probe=3,start=1;mute' >"$dir/corpus/predictor"
+    printf '\002script:3,5-7@0;9' >"$dir/corpus/script"
+    printf '\002random:0.5,3-9,7' >"$dir/corpus/random"
+    printf '\0033.3G' >"$dir/corpus/rate"
+    printf '\003512MiB' >"$dir/corpus/size"
+    printf '\005iod:eio@chunk=9,predictor:mute' >"$dir/corpus/load"
+    for f in "$NTX_SOURCE"/bench/profiles/*.json; do
+        { printf '\004'; cat "$f"; } >"$dir/corpus/$(basename "$f")"
+    done
+    for word in eio short delay stall kill chunk every nth count start demand state FILLING done reorder seed mute probe decision script random static \
+        ntx_profile drive reads bytes gb_s kernels type rows gflops gpu gib iod: ,predictor:; do
+        echo "\"$word\""
+    done >"$dir/words"
+}
+
 "seeds_$name"
 cd "$dir"
 if ! "$fuzzer" -max_total_time="$seconds" -max_len=24000 -rss_limit_mb=1024 -timeout=10 -dict="$dir/words" -print_final_stats=1 \
-    -artifact_prefix="$NTX_BUILD/tests/fuzz_$name-" "$dir/corpus" >"$dir/log" 2>&1; then
+    -artifact_prefix="$NTX_BUILD/tests/fuzz_$name-" "$corpus" "$dir/corpus" >"$dir/log" 2>&1; then
     tail -n 60 "$dir/log"
     echo "fuzz_$name failed; its input is kept as $NTX_BUILD/tests/fuzz_$name-*"
     exit 1
 fi
-grep -E 'number_of_executed_units|cov:' "$dir/log" | tail -n 2
+sed -n 's/^INFO: Loaded .*(\([0-9]*\) inline.*/edges in the target: \1/p; s/^stat::number_of_executed_units: */executions: /p' "$dir/log"
+grep -o 'cov: [0-9]*' "$dir/log" | tail -n 1

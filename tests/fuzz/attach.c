@@ -1,0 +1,65 @@
+/* attach.c: packets on the socket by which workers get the region, with descriptors, under libFuzzer. The first byte is how many
+ * descriptors come along. What is taken is whole and terminated; what is refused leaves no descriptor open. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include "common/util.h"
+#include "proto/attach.h"
+#include "tests/fuzz/fuzz.h"
+
+#define MOST 102 /* as attach.h says */
+
+static int some_fd;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    some_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (!fuzz_seed_dir())
+        return 0;
+    for (int kind = NTX_AT_HELLO; kind <= NTX_AT_DETACHED; kind++) {
+        struct ntx_attach_msg m = {.magic = NTX_ATTACH_MAGIC, .version = NTX_ATTACH_VERSION, .kind = (uint32_t)kind, .role = NTX_ROLE_IOD, .build = "build"};
+        m.n_files = kind == NTX_AT_ATTACH ? 3 : 0;
+        uint8_t seed[1 + sizeof m] = {kind == NTX_AT_WELCOME ? 1 : kind == NTX_AT_ATTACH ? 5 : 0};
+        char name[16];
+        memcpy(seed + 1, &m, sizeof m);
+        snprintf(name, sizeof name, "kind%d", kind);
+        fuzz_seed(name, seed, sizeof seed);
+    }
+    exit(0);
+}
+
+static int lowest_free(void)
+{
+    int fd = dup(some_fd);
+    close(fd);
+    return fd;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    int pair[2], fds[MOST], send[120];
+    struct ntx_attach_msg m;
+    unsigned n = 0;
+    if (size < 2)
+        return 0;
+    for (int i = 0; i < 120; i++)
+        send[i] = some_fd;
+    MUST(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair));
+    int before = lowest_free();
+    MUST(!ntx_send_fds(pair[0], data + 1, size - 1, send, data[0] % 120));
+    int rc = ntx_attach_recv(pair[1], &m, fds, &n);
+    MUST(rc == 1 || rc == -EPROTO);
+    if (rc == 1) {
+        MUST(size - 1 == sizeof m && n == data[0] % 120 && n <= MOST && m.n_files <= 100 && m.kind >= NTX_AT_HELLO && m.kind <= NTX_AT_DETACHED);
+        MUST(memchr(m.build, 0, sizeof m.build) && memchr(m.text, 0, sizeof m.text));
+        while (n)
+            close(fds[--n]);
+    }
+    MUST(lowest_free() == before);
+    close(pair[0]);
+    close(pair[1]);
+    return 0;
+}

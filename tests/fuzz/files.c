@@ -1,0 +1,131 @@
+/* files.c: two files that come from elsewhere: a skip sidecar, read and then used by its policies, and a base of logits. The first
+ * byte says which. What is taken is whole, finite and of the sizes that it says. */
+#include <errno.h>
+#include <math.h>
+
+#include "client/logits_base.h"
+#include "predictor/policy.h"
+#include "predictor/sidecar.h"
+#include "tests/fuzz/fuzz.h"
+
+static const char model[NTX_DIGEST_TEXT] = "0123456789abcdef0123456789abcdef";
+
+static void read_back(const char *path, const char *name, uint8_t first)
+{
+    static uint8_t seed[20000];
+    FILE *f = fopen(path, "rb");
+    MUST(f);
+    seed[0] = first;
+    size_t n = fread(seed + 1, 1, sizeof seed - 1, f);
+    fclose(f);
+    unlink(path);
+    fuzz_seed(name, seed, n + 1);
+}
+
+static void seed_sidecar(const char *path)
+{
+    struct ntx_sidecar s = {.n_layers = 5, .n_embd = 6, .n_hidden = 3, .first = 2, .last = 3, .n_tokens = 9, .threshold = 0.5f, .similarity = 0.9f};
+    struct ntx_err err = {0};
+    memcpy(s.model, model, sizeof s.model);
+    MUST(!ntx_sidecar_alloc(&s) && !ntx_sidecar_write(&s, path, &err));
+    ntx_sidecar_free(&s);
+    read_back(path, "sidecar", 0);
+}
+
+static void seed_base(const char *path)
+{
+    const struct ntx_base_head h = {.n_vocab = 5, .ctx = 6, .windows = 2, .scored = 2, .model = "m"};
+    const int32_t tokens[12] = {1, 2, 3, 4, 0, 1, 2, 3};
+    const float logits[5] = {1, 2, 3, 4, 5};
+    struct ntx_base_writer *w;
+    struct ntx_base_row row;
+    struct ntx_err err = {0};
+    MUST(!ntx_base_create(path, &h, tokens, &w, &err) && !ntx_base_row_new(5, &row) && !ntx_base_round(&row, logits, 5, 2));
+    for (int i = 0; i < 4; i++)
+        MUST(!ntx_base_write(w, &row, &err));
+    MUST(!ntx_base_finish(w, 1, &err));
+    free(row.q);
+    read_back(path, "base", 1);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    char path[512];
+    (void)argc;
+    (void)argv;
+    if (!fuzz_seed_dir())
+        return 0;
+    snprintf(path, sizeof path, "%s/made", fuzz_seed_dir());
+    seed_sidecar(path);
+    seed_base(path);
+    exit(0);
+}
+
+static void use_policy(const char *text, int fd, const struct ntx_sidecar *s)
+{
+    const struct ntx_policy_sidecar from = {fd, s->model};
+    const struct ntx_policy_shape shape = {s->n_layers, s->n_embd, &from};
+    struct ntx_policy *p;
+    struct ntx_err err = {0};
+    uint64_t skip[NTX_MAP_WORDS];
+    if (ntx_policy_new(text, &shape, &p, &err)) {
+        MUST(err.text[0]);
+        return;
+    }
+    float *hidden = calloc(s->n_embd, sizeof *hidden);
+    MUST(hidden && p->probe_layer < s->n_layers);
+    ntx_policy_decide(p, &(struct ntx_policy_input){.hidden = hidden, .layer = p->probe_layer}, skip);
+    for (uint32_t l = 0; l < 64 * NTX_MAP_WORDS; l++)
+        MUST(!(skip[l / 64] >> l % 64 & 1) || (l > p->probe_layer && l < s->n_layers));
+    free(hidden);
+    ntx_policy_free(p);
+}
+
+static void use_sidecar(int fd)
+{
+    struct ntx_sidecar s;
+    struct ntx_err err = {0};
+    if (ntx_sidecar_read(fd, NULL, &s, &err)) {
+        MUST(err.code < 0 && err.text[0]);
+        return;
+    }
+    MUST(s.first >= 1 && s.first <= s.last && s.last < s.n_layers && strlen(s.model) == NTX_DIGEST_TEXT - 1);
+    for (uint32_t i = 0; i < s.n_hidden * s.n_embd; i++)
+        MUST(isfinite(s.w1[i]));
+    use_policy("static", fd, &s);
+    use_policy("predictive:threshold=0.1,max=2", fd, &s);
+    ntx_sidecar_free(&s);
+}
+
+static void use_base(const char *path)
+{
+    struct ntx_base_reader *b;
+    struct ntx_base_row row;
+    struct ntx_err err = {0};
+    if (ntx_base_open(path, &b, &err)) {
+        MUST(err.code < 0 && err.text[0]);
+        return;
+    }
+    const struct ntx_base_head *h = ntx_base_head(b);
+    MUST(!ntx_base_row_new(h->n_vocab, &row));
+    for (uint64_t i = 0; i < (uint64_t)h->windows * h->ctx; i++)
+        MUST(ntx_base_tokens(b)[i] >= 0 && (uint32_t)ntx_base_tokens(b)[i] < h->n_vocab);
+    while (!ntx_base_read(b, &row, &err))
+        MUST(isfinite(ntx_base_kl(&row, &row, h->n_vocab)) && row.top < h->n_vocab);
+    free(row.q);
+    ntx_base_close(b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char path[64];
+    if (!size)
+        return 0;
+    int fd = fuzz_file(data + 1, size - 1, path);
+    if (data[0] & 1)
+        use_base(path);
+    else
+        use_sidecar(fd);
+    close(fd);
+    return 0;
+}

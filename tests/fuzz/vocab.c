@@ -1,0 +1,70 @@
+/* vocab.c: a vocabulary and a chat template out of a stranger's GGUF, and a stranger's text, under libFuzzer. The input is a GGUF, and behind
+ * it the text; its last byte says how long that is, in fours. Ids are of the vocabulary, and bytes come back. */
+#include "model/chat.h"
+#include "model/tokenizer.h"
+#include "tests/fuzz/fuzz.h"
+
+static void use_text(const struct ntx_tokenizer *t, const char *text, size_t len)
+{
+    char buf[1024];
+    for (int flags = 0; flags < 4; flags++) {
+        int32_t *ids;
+        int n = ntx_tokenize(t, text, len, flags, &ids);
+        MUST(n >= 0);
+        for (int i = 0; i < n; i++) {
+            MUST(ids[i] >= 0 && (uint32_t)ids[i] < ntx_tokenizer_n_vocab(t));
+            int k = ntx_detokenize_one(t, ids[i], i == 0, flags & NTX_TOK_SPECIAL, buf, sizeof buf);
+            MUST(k <= (int)sizeof buf);
+            MUST(k < 0 || ntx_utf8_hold(buf, (size_t)k) <= 3);
+        }
+        free(ids);
+    }
+}
+
+static void use_chat(const struct ntx_gguf *g, const struct ntx_tokenizer *t, const char *text, size_t len)
+{
+    struct ntx_str jinja;
+    const struct ntx_chat_template *shape = ntx_chat_by_shape(text, len);
+    if (!shape && !ntx_gguf_str(g, "tokenizer.chat_template", &jinja))
+        shape = ntx_chat_by_shape(jinja.p, jinja.n);
+    if (!shape)
+        shape = ntx_chat_by_name("plain");
+    const struct ntx_chat_msg msgs[] = {{"system", text, len / 2}, {"user", text + len / 2, len - len / 2}, {"assistant", text, len / 3}, {"user", text, len}};
+    for (unsigned n = 1; n <= 4; n++)
+        for (unsigned from = 0; from < n; from++) {
+            struct ntx_err err = {0};
+            int32_t *ids;
+            int k = ntx_chat_tokens(shape, t, msgs, from, n, &ids, &err);
+            MUST(k >= 0 || err.text[0]);
+            for (int i = 0; i < k; i++)
+                MUST(ids[i] >= 0 && (uint32_t)ids[i] < ntx_tokenizer_n_vocab(t));
+            if (k >= 0)
+                free(ids);
+        }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct ntx_gguf *g;
+    struct ntx_tokenizer *t;
+    struct ntx_err err = {0};
+    if (!size)
+        return 0;
+    size_t len = 4u * data[--size];
+    len = len < size ? len : size;
+    const char *text = (const char *)data + size - len;
+    (void)ntx_chat_by_shape(text, len);
+    /* as if the tensors lay behind it */
+    if (ntx_gguf_parse(data, size - len, 1ull << 40, &g, &err))
+        return 0;
+    if (ntx_tokenizer_open(g, &t, &err)) {
+        MUST(err.code < 0 && err.text[0]);
+    } else {
+        MUST(ntx_tokenizer_n_vocab(t) && ntx_tokenizer_bytes(t));
+        use_text(t, text, len);
+        use_chat(g, t, text, len);
+        ntx_tokenizer_free(t);
+    }
+    ntx_gguf_free(g);
+    return 0;
+}

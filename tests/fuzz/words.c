@@ -1,0 +1,116 @@
+/* words.c: short texts that a client sends or a person writes into a file: faults, skip policies, sizes and rates, a hardware profile,
+ * the strings of a Load message.
+ * The first byte says which. */
+#include <math.h>
+
+#include "common/util.h"
+#include "computed/load.h"
+#include "iod/fault.h"
+#include "plan/hw.h"
+#include "predictor/fault.h"
+#include "predictor/policy.h"
+#include "tests/fuzz/fuzz.h"
+
+static void use_iod_fault(char *text)
+{
+    struct ntx__fault f;
+    struct ntx_err err = {0};
+    uint64_t delay = 0, stall = 0;
+    if (ntx__fault_parse(text, 1, &f, &err)) {
+        MUST(err.text[0]);
+        return;
+    }
+    MUST(f.n <= NTX__FAULT_MAX_RULES && f.random);
+    const struct ntx_iod_read rd = {.chunk = 3, .len = 4096};
+    for (int i = 0; i < 5; i++)
+        ntx__fault_event(&f, (enum ntx__fault_at)(i % 3), &rd, NTX_READY, &delay, &stall);
+    MUST(ntx__fault_random(&f, 7) < 7);
+}
+
+static void use_predictor_fault(char *text)
+{
+    struct ntx_predictor_fault f;
+    struct ntx_err err = {0};
+    if (ntx_predictor_fault_parse(text, 1, &f, &err)) {
+        MUST(err.text[0]);
+        return;
+    }
+    MUST(f.n_rules <= NTX_PREDICTOR_FAULT_RULES);
+    ntx_predictor_fault_probe(&f);
+    ntx_predictor_fault_sent(&f);
+}
+
+static void use_policy(char *text)
+{
+    const struct ntx_policy_shape shape = {.n_layers = 70, .n_embd = 4};
+    const float hidden[4] = {0};
+    struct ntx_policy *p;
+    struct ntx_err err = {0};
+    uint64_t skip[NTX_MAP_WORDS];
+    if (ntx_policy_new(text, &shape, &p, &err)) {
+        MUST(err.text[0]);
+        return;
+    }
+    for (uint32_t row = 0; row < 3; row++) {
+        ntx_policy_decide(p, &(struct ntx_policy_input){.hidden = hidden, .layer = p->probe_layer, .row = row}, skip);
+        for (uint32_t l = 0; l < 64 * NTX_MAP_WORDS; l++)
+            MUST(!(skip[l / 64] >> l % 64 & 1) || (l && l < 70));
+    }
+    ntx_policy_free(p);
+}
+
+static void use_numbers(char *text)
+{
+    uint64_t bytes;
+    double rate;
+    if (!ntx_parse_rate(text, &rate))
+        MUST(isfinite(rate) && rate >= 0);
+    (void)ntx_parse_size(text, &bytes);
+}
+
+static void use_profile(char *text)
+{
+    static struct ntx_hw hw;
+    struct ntx_err err = {0};
+    if (ntx_hw_parse(text, &hw, &err)) {
+        MUST(err.text[0]);
+        return;
+    }
+    MUST(hw.n_reads <= NTX_HW_READS && hw.n_kernels <= NTX_HW_KERNELS && ntx_hw_drive_bps(&hw, 524288) >= 0);
+    char *again = ntx_hw_dump(&hw, NULL, 0);
+    MUST(again);
+    free(again);
+}
+
+/* Each worker is told its own part of the fault, which lies in the text. */
+static void use_load(char *text)
+{
+    Ntx__Load m = NTX__LOAD__INIT;
+    char *also[] = {text};
+    struct ntx_load_request *r;
+    struct ntx_err err = {0};
+    m.fault = m.skip = m.path = text;
+    m.also = also;
+    m.n_also = 1;
+    if (ntx_load_request_new(&m, NULL, 0, &r, &err)) {
+        MUST(err.text[0]);
+        return;
+    }
+    MUST(strlen(r->iod_fault) + strlen(r->predictor_fault) <= strlen(text));
+    MUST(strstr(text, r->iod_fault) && strstr(text, r->predictor_fault) && !strcmp(r->path, text));
+    ntx_load_request_free(r);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static void (*const use[])(char *) = {use_iod_fault, use_predictor_fault, use_policy, use_numbers, use_profile, use_load};
+    if (!size)
+        return 0;
+    char *text = malloc(size);
+    MUST(text);
+    memcpy(text, data + 1, size - 1);
+    text[size - 1] = 0;
+    use[data[0] % 6](text);
+    free(text);
+    return 0;
+}
