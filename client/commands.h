@@ -26,6 +26,7 @@ int ntx_cmd_bench(struct ntx_options *o);
 int ntx_cmd_inspect(struct ntx_options *o);
 int ntx_cmd_plan(struct ntx_options *o);
 int ntx_cmd_doctor(struct ntx_options *o);
+int ntx_cmd_pack(struct ntx_options *o);
 int ntx_cmd_calibrate(struct ntx_options *o);
 
 /* Prints "ntx: TEXT" and returns NTX_EXIT_FAILED. */

@@ -47,6 +47,11 @@ static const struct ntx_command commands[] = {
      "--ram); then a small network learns to tell, from a token's state after the first layers, which later layers will hardly change it. A part of the text is held "
      "out of the training, and judges the result.",
      NTX_OPT_LOAD | NTX_OPT_CALIBRATE | NTX_OPT_OUTPUT, 1, 1, ntx_cmd_calibrate},
+    {"pack", "MODEL OUT",
+     "Rewrites a model so that --ffn-sparse can read the neurons of its FFNs that a token uses.\vThe gate matrix stays in one piece; of each neuron the up row and the down "
+     "column lie together, in groups that are worth a read on this machine's drive. Down matrices are quantised anew, along the other axis, which is the only thing "
+     "that changes: the relative error is printed. OUT is a GGUF that only ntx runs.",
+     NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2, ntx_cmd_pack},
     {"inspect", "MODEL", "Metadata and tensors of a GGUF.", NTX_OPT_JSON, 1, 1, ntx_cmd_inspect},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

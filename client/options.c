@@ -16,7 +16,7 @@ enum {
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
     O_SIDECAR, O_SKIP_KV, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
     O_EPOCHS, O_SHARE, O_PRECISION,
-    O_ALSO,
+    O_ALSO, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
 };
 
 static const struct argp_option load_options[] = {
@@ -45,6 +45,15 @@ static const struct argp_option load_options[] = {
     {"fault", O_FAULT, "SPEC", OPTION_HIDDEN, "inject faults (tests)", 0},
     {0},
 };
+static const struct argp_option pack_options[] = {
+    {"group", O_GROUP, "SIZE", 0, "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by `ntx doctor`'s profile; 16K without one)", 0},
+    {"gate-in-bundle", O_GATE_IN, NULL, 0, "gate rows go into the groups, too: for --ffn-sparse predicted, which then reads none of the neurons it leaves out", 0},
+    {"from", O_FROM, "FILE", 0, "the same model in a higher precision: down columns are made from there", 0},
+    {"down-type", O_DOWN_TYPE, "TYPE", 0, "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be written)", 0},
+    {"profile", O_PROFILE, "FILE", 0, "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", 0},
+    {0},
+};
+static const struct argp_option quiet_options[] = {{"quiet", O_QUIET, NULL, 0, "only errors", 0}, {0}};
 static const struct argp_option gen_options[] = {
     {"n", 'n', "N", 0, "tokens to generate at most (default: until the model ends or the context is full)", 0},
     {"temp", O_TEMP, "T", 0, "temperature, 0 is greedy (default 0.8; with --raw 0)", 0},
@@ -262,6 +271,10 @@ static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_
     case O_PRECISION: o->precision = real_arg(arg, 0, 1, st); return 0;
     case O_NO_BOS: o->no_bos = true; return 0;
     case O_NO_SPECIAL: o->no_special = true; return 0;
+    case O_GROUP: o->group = size_arg(arg, st); return 0;
+    case O_GATE_IN: o->gate_in_bundle = true; return 0;
+    case O_FROM: o->from = arg; return 0;
+    case O_DOWN_TYPE: o->down_type = arg; return 0;
     case O_PROFILE: o->profile = arg; return 0;
     case O_COMPAT: o->compat = true; return 0;
     case O_BATCH: o->batch = count_arg(arg, 1, st); return 0;
@@ -314,6 +327,8 @@ static const struct {
     {NTX_OPT_EVAL, {eval_options, parse_child, 0, 0, 0, 0, 0}, "Questions:"},
     {NTX_OPT_BENCH, {bench_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
     {NTX_OPT_CALIBRATE, {calibrate_options, parse_child, 0, 0, 0, 0, 0}, "Calibrating:"},
+    {NTX_OPT_PACK, {pack_options, parse_child, 0, 0, 0, 0, 0}, "Packing:"},
+    {NTX_OPT_QUIET, {quiet_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
     {NTX_OPT_TOK, {tok_options, parse_child, 0, 0, 0, 0, 0}, "Tokens:"},
     {NTX_OPT_PLAN, {plan_options, parse_child, 0, 0, 0, 0, 0}, "Prediction:"},
     {NTX_OPT_DOCTOR, {doctor_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},

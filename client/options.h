@@ -52,6 +52,9 @@ struct ntx_options {
     bool compat;
     uint32_t batch;
     float seconds;
+    const char *from, *down_type; /* packing */
+    uint64_t group;
+    bool gate_in_bundle;
     const char *text;      /* calibrating */
     uint32_t first, last, limit, epochs;
     float share, precision;
@@ -59,7 +62,7 @@ struct ntx_options {
 
 enum { /* groups */
     NTX_OPT_LOAD = 1, NTX_OPT_GEN = 2, NTX_OPT_OUTPUT = 4, NTX_OPT_SOCKET = 8, NTX_OPT_LOGITS = 16, NTX_OPT_BENCH = 32, NTX_OPT_TOK = 64, NTX_OPT_JSON = 128,
-    NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12,
+    NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12, NTX_OPT_PACK = 1 << 13, NTX_OPT_QUIET = 1 << 14,
     NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
     NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
 };

@@ -28,6 +28,8 @@ const char *ntx_device_refuses(const struct ntx_model *m)
 {
     if (m->hp.n_expert)
         return "models with experts are computed on the CPU only";
+    if (m->pack)
+        return "packed models are computed on the CPU only";
     if (m->hp.head_k > NTX_GPU_HEAD_MAX || m->hp.head_v > NTX_GPU_HEAD_MAX)
         return "heads wider than 256 are computed on the CPU only";
     return NULL;

@@ -3,6 +3,7 @@
  *   forward.c      the pass from begin to end: rows in, layers, skips, rows out
  *   llama.c        the steps of a layer of the llama family, in order
  *   moe.c          the FFN of a layer with experts
+ *   sparse.c       the FFN of a packed layer
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
  *   forward_mem.c  the memory plan
  *   rope.c pool.c  angles; threads
@@ -50,6 +51,13 @@ struct ntx__moe_mem {
     struct ntx__product *products;  /* [2 x n_expert] */
 };
 
+/* Of a packed layer: neurons in groups (model/pack.h). Their gate and up values lie where those of any FFN do; once a group's are
+ * known, gate holds the hidden values. */
+struct ntx__group_mem {
+    const uint8_t **at;        /* [n_groups] the groups of the current batch */
+    uint32_t *group;           /* [n_groups] their numbers, ascending */
+};
+
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
  * ntx_act_row_bytes says, since matrices of floats multiply by them as they are. */
 struct ntx__mem {
@@ -58,6 +66,7 @@ struct ntx__mem {
     float *q, *k, *v, *attn;   /* [R x n_head * head_k], [R x n_head_kv * head_k], ... head_v: until the o product; then */
     float *gate, *up;          /* [R x n_ff] in the same place; with experts of the shared one */
     struct ntx__moe_mem moe;   /* behind those */
+    struct ntx__group_mem groups; /* or these */
     float *y;                  /* [R x n_embd] output of o and of down */
     void *packed[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
     float *cs, *sn;            /* [R x rope_dim / 2] */
@@ -88,6 +97,7 @@ struct ntx_forward {
     uint32_t layer, n_live;
     uint32_t n_passing; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
     struct { uint32_t first, n; } moe; /* choices of the group of experts */
+    uint32_t n_groups;  /* of the current batch */
     struct { /* vectors of the current step, NULL where the model has none */
         const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *o_bias;
     } vec;
@@ -141,5 +151,8 @@ int ntx__llama_output(struct ntx_forward *f); /* output_norm, output; for f->m.l
 /* ---- moe.c */
 uint32_t ntx__moe_forms(const struct ntx_layer_weights *w); /* of the normed row that the router and the experts take */
 int ntx__moe(struct ntx_forward *f); /* from m.x, m.packed to h */
+
+/* ---- sparse.c */
+int ntx__packed_ffn(struct ntx_forward *f); /* the same */
 
 #endif

@@ -102,6 +102,15 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     m->products = place(c, 2 * n * sizeof *m->products);
 }
 
+static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
+{
+    uint64_t most = 0;
+    for (uint32_t l = 0; l < cfg->model->hp.n_layers; l++)
+        most = NTX_MAX(most, cfg->model->pack[l].n_groups);
+    m->at = place(c, most * sizeof *m->at);
+    m->group = place(c, most * sizeof *m->group);
+}
+
 /* Attention's buffers and the FFN's are never in use together. */
 static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
@@ -117,6 +126,8 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
     m->up = place_rows(c, rows, ff);
     if (hp->n_expert)
         place_experts(c, cfg, &m->moe);
+    if (cfg->model->pack)
+        place_groups(c, cfg, &m->groups);
     c->at = NTX_MAX(c->at, attention_end);
 }
 

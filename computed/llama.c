@@ -1,7 +1,7 @@
 /* llama.c: the llama family (llama, qwen2, qwen3, and those with experts): what a layer does, step by step.
  *
  *   h -> attn_norm -> q k v (+ bias) (norm per head) -> rotate -> KV -> attend -> o (+ bias) -> h +=
- *   h -> ffn_norm -> gate, up -> act(gate) * up -> down -> h +=      or, with experts, moe.c
+ *   h -> ffn_norm -> gate, up -> act(gate) * up -> down -> h +=      or, with experts, moe.c; packed, sparse.c
  *
  * Each step finishes before the next begins. Weights are taken in the order of the chunk list (model/chunk.h). */
 #include <math.h>
@@ -283,6 +283,8 @@ static int ffn(struct ntx_forward *f)
 {
     if (f->hp->n_expert)
         return ntx__moe(f);
+    if (f->c.model->pack)
+        return ntx__packed_ffn(f);
     int rc = gate_and_up(f);
     return rc ? rc : down(f);
 }

@@ -15,6 +15,8 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
         bool storage = p->table[i].placement == NTX_PLACE_STORAGE;
         double bytes = (double)c->bytes * (c->expert ? used : 1);
         uint32_t type = ntx_gguf_tensor_at(m->gguf, c->tensor)->type;
+        if (type == NTX_I8) /* groups of neurons, mostly of one type */
+            type = m->pack[c->layer].type[NTX_PACK_UP];
         if (p->table[i].placement == NTX_PLACE_FRAME) {
             l.bytes[NTX_TIER_HOST][type] += bytes * framed;
             l.bytes[NTX_TIER_STORAGE][type] += bytes * (1 - framed);

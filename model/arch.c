@@ -374,6 +374,15 @@ static int get_hparams(struct opening *o)
     return get_rope(o);
 }
 
+static int get_pack(struct opening *o)
+{
+    const struct ntx_hparams *hp = &o->m->hp;
+    int rc = ntx_pack_read(o->g, hp->n_layers, hp->n_embd, hp->n_ff, &o->m->pack, o->err);
+    if (!rc && o->m->pack && hp->n_expert)
+        return ntx_err_set(o->err, -ENOTSUP, "a model with experts cannot be packed: its experts are bundles already");
+    return rc;
+}
+
 static uint32_t width(const struct ntx_hparams *hp, enum dim d)
 {
     switch (d) {
@@ -391,9 +400,10 @@ static uint32_t width(const struct ntx_hparams *hp, enum dim d)
     }
 }
 
-/* What a tensor is to look like. n_out 0: a vector. */
+/* What a tensor is to look like. n_out 0: a vector; bytes: groups of a packed FFN. */
 struct shape {
     uint32_t n_in, n_out, n_each;
+    bool bytes;
 };
 
 /* Finds a tensor of [n_each x n_out x n_in]. Vectors must be F32: they are used as they are. */
@@ -416,6 +426,8 @@ static int get_shaped(struct opening *o, const char *name, struct shape s, bool 
     if (vector && (t->n_dims != 1 || t->type != NTX_F32))
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s in %u dimensions; it must be an F32 vector", name,
                            ntx_type_info(t->type)->name, t->n_dims);
+    if ((t->type == NTX_I8) != s.bytes)
+        return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' is %s, which nothing can be multiplied by", name, ntx_type_info(t->type)->name);
     *out = (uint32_t)(t - ntx_gguf_tensor_at(o->g, 0));
     o->used[*out] = 1;
     return 0;
@@ -423,7 +435,7 @@ static int get_shaped(struct opening *o, const char *name, struct shape s, bool 
 
 static int get_tensor(struct opening *o, const char *name, uint32_t n_in, uint32_t n_out, bool required, uint32_t *out)
 {
-    return get_shaped(o, name, (struct shape){n_in, n_out, 1}, required, out);
+    return get_shaped(o, name, (struct shape){n_in, n_out, 1, false}, required, out);
 }
 
 /* A model with experts has no other FFN. */
@@ -437,6 +449,25 @@ static enum presence presence(const struct opening *o, enum group group)
     return has;
 }
 
+/* Whether a packed layer has this in its groups, not by itself. */
+static bool in_groups(const struct opening *o, const struct slot *s, uint32_t layer)
+{
+    const struct ntx_pack_layer *p = o->m->pack ? &o->m->pack[layer] : NULL;
+    return p && (s->at == AT(ffn_up) || s->at == AT(ffn_down) || (s->at == AT(ffn_gate) && ntx_pack_has_gate(p)));
+}
+
+static int get_groups(struct opening *o, uint32_t layer)
+{
+    uint32_t *at = &o->m->layers[layer].ffn_groups;
+    char name[80];
+    *at = NTX_NO_TENSOR;
+    if (!o->m->pack)
+        return 0;
+    snprintf(name, sizeof name, "blk.%u." NTX_PACK_TENSOR, layer);
+    struct shape shape = {o->m->pack[layer].group_bytes, o->m->pack[layer].n_groups, 1, true};
+    return get_shaped(o, name, shape, true, at);
+}
+
 static int get_layer(struct opening *o, uint32_t layer)
 {
     const struct ntx_hparams *hp = &o->m->hp;
@@ -446,15 +477,15 @@ static int get_layer(struct opening *o, uint32_t layer)
         enum presence has = presence(o, s->group);
         uint32_t *at = (uint32_t *)((char *)&o->m->layers[layer] + s->at);
         *at = NTX_NO_TENSOR;
-        if (has == NEVER)
+        if (has == NEVER || in_groups(o, s, layer))
             continue;
         snprintf(name, sizeof name, "blk.%u.%s", layer, s->name);
-        struct shape shape = {width(hp, s->in), width(hp, s->out), s->group == EACH_EXPERT ? hp->n_expert : 1};
+        struct shape shape = {width(hp, s->in), width(hp, s->out), s->group == EACH_EXPERT ? hp->n_expert : 1, false};
         int rc = get_shaped(o, name, shape, has == ALWAYS, at);
         if (rc)
             return rc;
     }
-    return 0;
+    return get_groups(o, layer);
 }
 
 static int get_tensors(struct opening *o)
@@ -490,6 +521,8 @@ int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_
     }
     m->gguf = g;
     rc = get_hparams(&o);
+    if (!rc)
+        rc = get_pack(&o);
     if (rc)
         goto done;
     m->layers = calloc(m->hp.n_layers, sizeof *m->layers);
@@ -513,5 +546,6 @@ void ntx_model_free(struct ntx_model *m)
     if (!m)
         return;
     free(m->layers);
+    free(m->pack);
     free(m);
 }

@@ -12,6 +12,7 @@
 
 #include "common/err.h"
 #include "model/gguf.h"
+#include "model/pack.h"
 
 #define NTX_MAX_LAYERS 512
 #define NTX_NO_TENSOR UINT32_MAX
@@ -52,6 +53,7 @@ struct ntx_layer_tensors {
     uint32_t attn_q_bias, attn_k_bias, attn_v_bias, attn_output_bias; /* qwen2 */
     uint32_t attn_q_norm, attn_k_norm;                              /* qwen3, [head_k] */
     uint32_t ffn_norm, ffn_gate, ffn_up, ffn_down;                  /* without experts */
+    uint32_t ffn_groups;                                            /* packed: instead of up, down and maybe gate (pack.h) */
     uint32_t ffn_gate_inp;                                          /* the router, [n_expert x n_embd] */
     uint32_t ffn_gate_inp_shexp, ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp; /* qwen2moe; the first is [n_embd] */
     uint32_t ffn_gate_exps, ffn_up_exps, ffn_down_exps;             /* n_expert matrices one after the other */
@@ -64,6 +66,7 @@ struct ntx_model {
     uint32_t output_norm;
     uint32_t rope_freqs;  /* [rope_dim / 2] F32 divisors of the frequencies (Llama 3.1), or none */
     struct ntx_layer_tensors *layers; /* [n_layers] */
+    struct ntx_pack_layer *pack;      /* [n_layers], or NULL: the FFNs are not packed */
     const struct ntx_gguf *gguf;      /* borrowed */
 };
 

@@ -115,6 +115,20 @@ static int cut_experts(struct cutter *k, uint32_t l)
     return rc;
 }
 
+/* What is in the groups of a packed layer, for those who ask for types and widths. */
+static void describe_groups(const struct cutter *k, uint32_t l)
+{
+    struct ntx_layer_weights *w = &k->c->layers[l];
+    struct ntx_weight *const parts[] = {[NTX_PACK_GATE] = &w->gate, [NTX_PACK_UP] = &w->up, [NTX_PACK_DOWN] = &w->down};
+    if (!k->m->pack)
+        return;
+    w->pack = k->m->pack[l];
+    for (int p = 0; p < NTX_PACK_PARTS; p++)
+        if (w->pack.row_bytes[p])
+            *parts[p] = (struct ntx_weight){.tensor = w->groups.tensor, .type = w->pack.type[p], .n_in = k->m->hp.n_embd, .n_out = k->m->hp.n_ff,
+                                            .row_bytes = w->pack.row_bytes[p], .chunk0 = w->groups.chunk0};
+}
+
 /* The order of this list is the order of execution. */
 static int cut_layer(struct cutter *k, uint32_t l)
 {
@@ -128,7 +142,7 @@ static int cut_layer(struct cutter *k, uint32_t l)
         {t->attn_q_bias, &w->q_bias}, {t->attn_k_bias, &w->k_bias}, {t->attn_v_bias, &w->v_bias},
         {t->attn_q_norm, &w->q_norm}, {t->attn_k_norm, &w->k_norm}, {t->attn_output, &w->o},
         {t->attn_output_bias, &w->o_bias}, {t->ffn_norm, &w->ffn_norm}, {t->ffn_gate, &w->gate},
-        {t->ffn_up, &w->up}, {t->ffn_down, &w->down}, {t->ffn_gate_inp, &w->router}, {t->ffn_gate_inp_shexp, &w->shared_gate},
+        {t->ffn_up, &w->up}, {t->ffn_down, &w->down}, {t->ffn_groups, &w->groups}, {t->ffn_gate_inp, &w->router}, {t->ffn_gate_inp_shexp, &w->shared_gate},
         {t->ffn_gate_shexp, &w->gate_shared}, {t->ffn_up_shexp, &w->up_shared}, {t->ffn_down_shexp, &w->down_shared},
     };
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
@@ -136,6 +150,7 @@ static int cut_layer(struct cutter *k, uint32_t l)
         if (rc)
             return rc;
     }
+    describe_groups(k, l);
     return cut_experts(k, l);
 }
 

@@ -10,9 +10,9 @@
 
 #include "common/util.h"
 #include "model/gguf.h"
+#include "model/quant.h"
 
 #define ALIGN 32
-#define MAX_TENSORS 16
 
 struct bytes {
     char *p;
@@ -20,25 +20,38 @@ struct bytes {
 };
 
 struct tensor {
-    char name[64];
+    char name[80];
     const float *values;
-    uint64_t ne[2];
+    ntx_gguf_write_fn *write; /* instead of values */
+    void *ctx;
+    uint32_t number;          /* for write */
+    uint32_t type, n_dims;
+    uint64_t ne[4], bytes;
 };
 
 struct ntx_gguf_out {
     struct bytes kv;
     uint64_t n_kv;
-    struct tensor tensors[MAX_TENSORS];
-    unsigned n_tensors;
+    struct tensor *tensors;
+    size_t n_tensors, room;
+    uint32_t align;
     bool failed;
 };
 
-struct ntx_gguf_out *ntx_gguf_out_new(void) { return calloc(1, sizeof(struct ntx_gguf_out)); }
+struct ntx_gguf_out *ntx_gguf_out_new(void)
+{
+    struct ntx_gguf_out *g = calloc(1, sizeof *g);
+    if (g)
+        g->align = ALIGN;
+    return g;
+}
 
 void ntx_gguf_out_free(struct ntx_gguf_out *g)
 {
-    if (g)
+    if (g) {
         free(g->kv.p);
+        free(g->tensors);
+    }
     free(g);
 }
 
@@ -60,7 +73,8 @@ static bool put(struct bytes *b, const void *p, size_t n)
 
 static bool put_u32(struct bytes *b, uint32_t v) { return put(b, &v, sizeof v); }
 static bool put_u64(struct bytes *b, uint64_t v) { return put(b, &v, sizeof v); }
-static bool put_str(struct bytes *b, const char *s) { return put_u64(b, strlen(s)) && put(b, s, strlen(s)); }
+static bool put_text(struct bytes *b, struct ntx_str s) { return put_u64(b, s.n) && put(b, s.p, s.n); }
+static bool put_str(struct bytes *b, const char *s) { return put_text(b, (struct ntx_str){s, strlen(s)}); }
 
 static bool begin_kv(struct ntx_gguf_out *g, const char *key, uint32_t type)
 {
@@ -88,49 +102,121 @@ void ntx_gguf_out_f32s(struct ntx_gguf_out *g, const char *key, const float *v, 
     g->failed |= !begin_kv(g, key, NTX_GGUF_ARR) || !put_u32(&g->kv, NTX_GGUF_F32) || !put_u64(&g->kv, n) || !put(&g->kv, v, n * sizeof *v);
 }
 
-void ntx_gguf_out_tensor(struct ntx_gguf_out *g, const char *name, const float *values, uint64_t ne0, uint64_t ne1)
+void ntx_gguf_out_u32s(struct ntx_gguf_out *g, const char *key, const uint32_t *v, size_t n)
 {
-    if (g->n_tensors == MAX_TENSORS || strlen(name) >= sizeof g->tensors->name) {
-        g->failed = true;
-        return;
-    }
-    struct tensor *t = &g->tensors[g->n_tensors++];
-    *t = (struct tensor){.values = values, .ne = {ne0, ne1}};
-    strcpy(t->name, name);
+    g->failed |= !begin_kv(g, key, NTX_GGUF_ARR) || !put_u32(&g->kv, NTX_GGUF_U32) || !put_u64(&g->kv, n) || !put(&g->kv, v, n * sizeof *v);
 }
 
-static size_t tensor_bytes(const struct tensor *t) { return (size_t)(t->ne[0] * NTX_MAX(t->ne[1], 1u)) * sizeof(float); }
+static size_t scalar_bytes(enum ntx_gguf_vtype type)
+{
+    switch (type) {
+    case NTX_GGUF_U8: case NTX_GGUF_I8: case NTX_GGUF_BOOL: return 1;
+    case NTX_GGUF_U16: case NTX_GGUF_I16: return 2;
+    case NTX_GGUF_U64: case NTX_GGUF_I64: case NTX_GGUF_F64: return 8;
+    default: return 4;
+    }
+}
+
+void ntx_gguf_out_copy(struct ntx_gguf_out *g, const struct ntx_gguf_kv *kv)
+{
+    bool array = kv->type == NTX_GGUF_ARR, ok = put_text(&g->kv, kv->key) && put_u32(&g->kv, kv->type);
+    enum ntx_gguf_vtype leaf = array ? kv->elem : kv->type;
+    if (array)
+        ok = ok && put_u32(&g->kv, kv->elem) && put_u64(&g->kv, kv->count);
+    if (leaf != NTX_GGUF_STR)
+        ok = ok && put(&g->kv, kv->data, kv->count * scalar_bytes(leaf));
+    for (uint64_t i = 0; leaf == NTX_GGUF_STR && i < kv->count; i++)
+        ok = ok && put_text(&g->kv, kv->strs[i]);
+    g->failed |= !ok;
+    g->n_kv++;
+}
+
+void ntx_gguf_out_align(struct ntx_gguf_out *g, uint32_t bytes)
+{
+    ntx_gguf_out_u32(g, "general.alignment", bytes);
+    g->align = bytes;
+}
+
+static void add_tensor(struct ntx_gguf_out *g, const char *name, struct tensor t)
+{
+    if (g->n_tensors == g->room) {
+        size_t room = g->room ? 2 * g->room : 64;
+        struct tensor *all = realloc(g->tensors, room * sizeof *all);
+        if (all) {
+            g->tensors = all;
+            g->room = room;
+        }
+    }
+    g->failed |= g->n_tensors == g->room || strlen(name) >= sizeof t.name;
+    if (g->failed)
+        return;
+    strcpy(t.name, name);
+    t.bytes = ntx_row_bytes(t.type, t.ne[0]);
+    for (uint32_t d = 1; d < t.n_dims; d++)
+        t.bytes *= t.ne[d];
+    g->tensors[g->n_tensors++] = t;
+}
+
+void ntx_gguf_out_tensor(struct ntx_gguf_out *g, const char *name, const float *values, uint64_t ne0, uint64_t ne1)
+{
+    add_tensor(g, name, (struct tensor){.values = values, .type = NTX_F32, .ne = {ne0, ne1}, .n_dims = ne1 ? 2 : 1});
+}
+
+void ntx_gguf_out_data(struct ntx_gguf_out *g, const char *name, uint32_t type, const uint64_t ne[4], uint32_t n_dims, ntx_gguf_write_fn *write, void *ctx,
+                       uint32_t tensor)
+{
+    struct tensor t = {.write = write, .ctx = ctx, .number = tensor, .type = type, .n_dims = n_dims};
+    memcpy(t.ne, ne, sizeof t.ne);
+    add_tensor(g, name, t);
+}
+
+static bool put_zeros(struct bytes *b, size_t n)
+{
+    bool ok = true;
+    while (n-- && ok)
+        ok = put(b, "", 1);
+    return ok;
+}
 
 static bool put_header(const struct ntx_gguf_out *g, struct bytes *b)
 {
-    static const char zeros[ALIGN];
     uint64_t offset = 0;
     bool ok = put(b, "GGUF", 4) && put_u32(b, 3) && put_u64(b, g->n_tensors) && put_u64(b, g->n_kv) && put(b, g->kv.p, g->kv.n);
-    for (unsigned i = 0; i < g->n_tensors && ok; i++) {
+    for (size_t i = 0; i < g->n_tensors && ok; i++) {
         const struct tensor *t = &g->tensors[i];
-        ok = put_str(b, t->name) && put_u32(b, t->ne[1] ? 2 : 1) && put_u64(b, t->ne[0]) && (!t->ne[1] || put_u64(b, t->ne[1])) &&
-             put_u32(b, 0 /* F32 */) && put_u64(b, offset);
-        offset += NTX_ROUND_UP(tensor_bytes(t), (size_t)ALIGN);
+        ok = put_str(b, t->name) && put_u32(b, t->n_dims) && put(b, t->ne, t->n_dims * sizeof *t->ne) && put_u32(b, t->type) && put_u64(b, offset);
+        offset += NTX_ROUND_UP(t->bytes, (uint64_t)g->align);
     }
-    return ok && put(b, zeros, NTX_ROUND_UP(b->n, (size_t)ALIGN) - b->n);
+    return ok && put_zeros(b, NTX_ROUND_UP(b->n, (size_t)g->align) - b->n);
 }
 
-static int write_all(const struct ntx_gguf_out *g, const struct bytes *head, int fd)
+/* Its bytes, at the file's position, and zeros up to the next tensor. */
+static int write_tensor(const struct ntx_gguf_out *g, const struct tensor *t, int fd, struct ntx_err *err)
 {
-    static const char zeros[ALIGN];
-    int rc = ntx_write_all(fd, head->p, head->n);
-    for (unsigned i = 0; i < g->n_tensors && !rc; i++) {
-        size_t n = tensor_bytes(&g->tensors[i]);
-        rc = ntx_write_all(fd, g->tensors[i].values, n);
-        if (!rc)
-            rc = ntx_write_all(fd, zeros, NTX_ROUND_UP(n, (size_t)ALIGN) - n);
+    static const char zeros[4096];
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    int rc = t->write ? t->write(t->ctx, t->number, fd, err) : ntx_write_all(fd, t->values, t->bytes);
+    if (!rc && lseek(fd, 0, SEEK_CUR) != at + (off_t)t->bytes)
+        rc = -EIO;
+    for (uint64_t left = NTX_ROUND_UP(t->bytes, (uint64_t)g->align) - t->bytes, n; left && !rc; left -= n) {
+        n = NTX_MIN(left, sizeof zeros);
+        rc = ntx_write_all(fd, zeros, n);
     }
+    return rc;
+}
+
+static int write_all(const struct ntx_gguf_out *g, const struct bytes *head, int fd, struct ntx_err *err)
+{
+    int rc = ntx_write_all(fd, head->p, head->n);
+    for (size_t i = 0; i < g->n_tensors && !rc; i++)
+        rc = write_tensor(g, &g->tensors[i], fd, err);
     return rc ? rc : fsync(fd) ? -errno : 0;
 }
 
 int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct ntx_err *err)
 {
     struct bytes head = {0};
+    struct ntx_err why = {0}; /* of a tensor's own writer */
     char temp[4096];
     int fd = -1, rc = -ENOMEM;
     if (snprintf(temp, sizeof temp, "%s.%d.tmp", path, (int)getpid()) >= (int)sizeof temp)
@@ -138,7 +224,7 @@ int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct nt
     if (g->failed || !put_header(g, &head))
         goto done;
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    rc = fd < 0 ? -errno : write_all(g, &head, fd);
+    rc = fd < 0 ? -errno : write_all(g, &head, fd, &why);
     if (fd >= 0 && close(fd) && !rc)
         rc = -errno;
     if (!rc && rename(temp, path))
@@ -147,5 +233,5 @@ int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct nt
         unlink(temp);
 done:
     free(head.p);
-    return rc ? ntx_err_set(err, rc, "%s: cannot write: %s", path, strerror(-rc)) : 0;
+    return rc ? ntx_err_set(err, rc, "%s: cannot write: %s", path, why.code ? why.text : strerror(-rc)) : 0;
 }

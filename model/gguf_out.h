@@ -1,6 +1,6 @@
-/* gguf_out.h: writes small GGUF files (version 3): keys, and tensors of F32. For what ntx itself makes, such as sidecars.
+/* gguf_out.h: writes GGUF files (version 3): sidecars, packed models.
  *
- * Build in memory, then write: the file appears under its name only when all of it is on the drive (a temporary
+ * Keys are built in memory; a tensor's values are borrowed, or asked for while writing, tensor after tensor. The file appears under its name only when all of it is on the drive (a temporary
  * file beside it is renamed), so that a reader never meets half a file. Running out of memory on the way is remembered and
  * reported by ntx_gguf_out_write. One thread. */
 #ifndef NTX_MODEL_GGUF_OUT_H
@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "model/gguf.h"
 
 struct ntx_gguf_out;
 
@@ -21,8 +22,18 @@ void ntx_gguf_out_f32(struct ntx_gguf_out *g, const char *key, float v);
 void ntx_gguf_out_str(struct ntx_gguf_out *g, const char *key, const char *v);
 void ntx_gguf_out_f32s(struct ntx_gguf_out *g, const char *key, const float *v, size_t n);
 
-/* values [ne1 x ne0], borrowed until written; ne1 0: a vector of ne0. */
+void ntx_gguf_out_u32s(struct ntx_gguf_out *g, const char *key, const uint32_t *v, size_t n);
+void ntx_gguf_out_copy(struct ntx_gguf_out *g, const struct ntx_gguf_kv *kv);
+/* Tensors begin on multiples of this power of two (default 32). Before the first tensor; at most once. */
+void ntx_gguf_out_align(struct ntx_gguf_out *g, uint32_t bytes);
+
+/* F32 values [ne1 x ne0], borrowed until written; ne1 0: a vector of ne0. */
 void ntx_gguf_out_tensor(struct ntx_gguf_out *g, const char *name, const float *values, uint64_t ne0, uint64_t ne1);
+
+/* A tensor of any type: `write` is called with the file once its turn has come, and writes exactly its bytes there. ctx is borrowed. */
+typedef int ntx_gguf_write_fn(void *ctx, uint32_t tensor, int fd, struct ntx_err *err);
+void ntx_gguf_out_data(struct ntx_gguf_out *g, const char *name, uint32_t type, const uint64_t ne[4], uint32_t n_dims, ntx_gguf_write_fn *write, void *ctx,
+                       uint32_t tensor);
 
 int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct ntx_err *err);
 

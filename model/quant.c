@@ -73,6 +73,13 @@ static void dequant_bf16(const void *blocks, float *out, size_t n)
         out[i] = from_bits((uint32_t)x[i] << 16);
 }
 
+static void dequant_i8(const void *blocks, float *out, size_t n)
+{
+    const int8_t *x = blocks;
+    for (size_t i = 0; i < n; i++)
+        out[i] = x[i];
+}
+
 /* Simple blocks: byte j holds value j in its low nibble and value j + 16 in its high one. */
 
 static void dequant_q4_0(const void *blocks, float *out, size_t n)
@@ -248,6 +255,7 @@ static void dequant_q6_k(const void *blocks, float *out, size_t n)
 static const struct ntx_type_info types[NTX_TYPE_LIMIT] = {
     [NTX_F32] = {"F32", 1, 4, dequant_f32},
     [NTX_F16] = {"F16", 1, 2, dequant_f16},
+    [NTX_I8] = {"I8", 1, 1, dequant_i8},
     [NTX_BF16] = {"BF16", 1, 2, dequant_bf16},
     [NTX_Q4_0] = {"Q4_0", NTX_QK, sizeof(struct ntx_block_q4_0), dequant_q4_0},
     [NTX_Q4_1] = {"Q4_1", NTX_QK, sizeof(struct ntx_block_q4_1), dequant_q4_1},

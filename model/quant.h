@@ -10,7 +10,9 @@
 
 enum ntx_type {
     NTX_F32 = 0, NTX_F16 = 1, NTX_Q4_0 = 2, NTX_Q4_1 = 3, NTX_Q5_0 = 6, NTX_Q5_1 = 7, NTX_Q8_0 = 8,
-    NTX_Q2_K = 10, NTX_Q3_K = 11, NTX_Q4_K = 12, NTX_Q5_K = 13, NTX_Q6_K = 14, NTX_BF16 = 30,
+    NTX_Q2_K = 10, NTX_Q3_K = 11, NTX_Q4_K = 12, NTX_Q5_K = 13, NTX_Q6_K = 14,
+    NTX_I8 = 24, /* bytes: nothing is multiplied by them as they are (model/pack.h) */
+    NTX_BF16 = 30,
     NTX_TYPE_LIMIT = 31, /* one past the largest id */
 };
 

@@ -46,6 +46,13 @@ size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n);       /* a multiple of 
 typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,
                            uint32_t n_rows, float *y, size_t ldy);
 
+/* y[r * ldy + k] = fmaf(a[r * lda + c], W[c][k], y[r * ldy + k])   for c = 0, 1, ..., n_cols - 1 in turn, where a is not 0;
+ * k in [0, n), r in [0, n_rows). W: columns of n values each, in whole blocks, col_bytes apart, alignment 2 only; the values are those of
+ * ntx_type_info(type)->dequant. Columns that no row has a use for are not read. A wide W may be cut at blocks anywhere: W[c] is summed
+ * for itself in every k. */
+typedef void ntx_columns_fn(const void *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a, size_t lda, uint32_t n_rows, float *y,
+                            size_t ldy);
+
 /* How K and V are kept. A row of a head's `n` values:
  *   F16:  uint16 [n]
  *   Q8_0: for each 32 of them an F16 scale (max|x| / 127) and int8 [32]; n is a multiple of 32 */
@@ -70,6 +77,7 @@ struct ntx_attn {
 struct ntx_cpu_ops {
     const char *name; /* "generic", "avx2", "avx512", "amx" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
+    ntx_columns_fn *columns[NTX_TYPE_LIMIT];
     void (*act_pack[NTX_N_ACTS])(const float *x, void *dst, uint32_t n); /* one row; F32: a copy */
     /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double joined by the fixed tree; y may be x */
     void (*rmsnorm)(const float *x, const float *w, float eps, uint32_t n, float *y);

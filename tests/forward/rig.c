@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "model/pack_make.h"
+#include "model/quant.h"
+
 struct mk_options rig_model(void)
 {
     return (struct mk_options){.arch = "llama", .type = "F32", .name = "rig", .rope_scaling = "none", .layers = 4, .embd = 256,
@@ -10,9 +13,27 @@ struct mk_options rig_model(void)
                                .experts_used = 2, .version = 3, .parts = 1, .seed = 1};
 }
 
-/* dir: [64]; returns the number of parts and their paths as ntx_gguf_split_paths does. */
-static int make(const struct mk_options *o, char *dir, char ***paths)
+/* The same model packed, in its place. */
+static void pack(const struct rig_options *o, const char *path)
 {
+    struct ntx_err err = {0};
+    struct ntx_gguf *g;
+    struct ntx_model *m;
+    struct ntx_pack_report report;
+    const struct ntx_pack_options p = {.group_bytes = o->pack, .gate_in_bundle = o->pack_gate, .down_type = NTX_TYPE_LIMIT};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    CHECK_MSG(!ntx_gguf_open(&fd, 1, NULL, &g, &err) && !ntx_model_open(g, &m, &err), "%s", err.text);
+    CHECK_MSG(!ntx_pack_make(m, &fd, &p, path, &report, &err), "%s", err.text);
+    ntx_model_free(m);
+    ntx_gguf_free(g);
+    close(fd);
+}
+
+/* dir: [64]; returns the number of parts and their paths as ntx_gguf_split_paths does. */
+static int make(const struct rig_options *r, char *dir, char ***paths)
+{
+    const struct mk_options *o = &r->make;
     struct mk_file f = {0};
     struct ntx_err err = {0};
     float *freqs = NULL;
@@ -25,6 +46,8 @@ static int make(const struct mk_options *o, char *dir, char ***paths)
     CHECK_MSG(!mk_write(&f, path, o->parts, &bytes, &err), "%s", err.text);
     free(freqs);
     mk_file_free(&f);
+    if (r->pack)
+        pack(r, path);
     if (o->parts > 1)
         snprintf(path, sizeof path, "%s/m-00001-of-%05u.gguf", dir, o->parts);
     return ntx_gguf_split_paths(path, paths, &err);
@@ -34,7 +57,7 @@ static void open_files(struct rig *r, const struct rig_options *o)
 {
     struct ntx_err err = {0};
     char dir[64] = "", **paths = NULL;
-    int fds[8], n = o->path ? ntx_gguf_split_paths(o->path, &paths, &err) : make(&o->make, dir, &paths);
+    int fds[8], n = o->path ? ntx_gguf_split_paths(o->path, &paths, &err) : make(o, dir, &paths);
     CHECK_MSG(n > 0 && n <= 8, "%s", err.text);
     for (int i = 0; i < n; i++) {
         fds[i] = open(paths[i], O_RDONLY | O_CLOEXEC);

@@ -1,5 +1,7 @@
 /* Bits that must not depend on circumstances: threads, kernels, chunk sizes, a short ring, how rows are batched, who else is in
  * the batch, or what a KV block held before. */
+#include <math.h>
+
 #include "tests/forward/rig.h"
 
 #define N 41
@@ -22,9 +24,12 @@ static float *logits_of(const struct rig_options *o, uint32_t step, size_t *n)
     return logits;
 }
 
-static void same_by_circumstance(const struct mk_options *make)
+static void same_by_circumstance(const struct rig_options *of)
 {
-    const struct rig_options base = {.make = *make, .threads = 1, .kernel = "generic"};
+    const struct mk_options *make = &of->make;
+    struct rig_options base = *of;
+    base.threads = 1;
+    base.kernel = "generic";
     size_t n;
     float *want = logits_of(&base, N, &n);
     const struct {
@@ -51,12 +56,14 @@ static void same_by_circumstance(const struct mk_options *make)
 }
 
 /* Three sessions of different lengths, prefill beside decode in the same passes, against each session alone. */
-static void same_in_company(const struct mk_options *make)
+static void same_in_company(const struct rig_options *of)
 {
     enum { SESSIONS = 3, LENGTH = 24 };
     static const uint32_t prompt[SESSIONS] = {9, 1, 17};
     struct rig r;
-    const struct rig_options o = {.make = *make, .threads = 2, .max_rows = 32};
+    struct rig_options o = *of;
+    o.threads = 2;
+    o.max_rows = 32;
     struct ntx_kv_seq *kv[SESSIONS];
     int32_t ids[SESSIONS][LENGTH];
     rig_open(&r, &o);
@@ -131,8 +138,52 @@ static void same_with_experts(void)
         make.experts = is[i].n;
         make.experts_used = is[i].used;
         make.ff = 256;
-        same_by_circumstance(&make);
-        same_in_company(&make);
+        same_by_circumstance(&(struct rig_options){.make = make});
+        same_in_company(&(struct rig_options){.make = make});
+    }
+}
+
+/* Packed, by neurons in groups: the same for all circumstances, group sizes and places of the gate. */
+static void same_packed(void)
+{
+    static const char *const of[] = {"F32", "Q8_0", "Q4_K_M", "Q5_1"};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct rig_options o = {.make = rig_model(), .pack = 8000, .pack_gate = i % 2, .chunk_bytes = 32 << 10};
+        size_t n;
+        o.make.layers = 2;
+        o.make.ff = 768;
+        o.make.type = of[i];
+        o.make.arch = i == 2 ? "llama-relu" : "llama";
+        same_by_circumstance(&o);
+        same_in_company(&o);
+        float *a = logits_of(&o, 9, &n);
+        o.pack = 150000;
+        o.pack_gate = !o.pack_gate;
+        float *b = logits_of(&o, 9, &n);
+        CHECK_SAME(a, b, n);
+        free(a), free(b);
+    }
+}
+
+/* What packing changes is the order of down's sums, and its numbers where they are rounded. */
+static void packed_is_the_model(void)
+{
+    static const struct { const char *type; double least, most; } is[] = {{"F32", 1e-9, 1e-4}, {"Q8_0", 1e-4, 0.03}, {"Q4_K", 1e-3, 0.25}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct rig_options o = {.make = rig_model()};
+        size_t n;
+        double error = 0, squares = 0;
+        o.make.type = is[i].type;
+        float *a = logits_of(&o, N, &n);
+        o.pack = 16 << 10;
+        float *b = logits_of(&o, N, &n);
+        for (size_t k = 0; k < n; k++) {
+            error += ((double)a[k] - (double)b[k]) * ((double)a[k] - (double)b[k]);
+            squares += (double)a[k] * (double)a[k];
+        }
+        double e = sqrt(error / squares);
+        CHECK_MSG(e > is[i].least && e < is[i].most, "%s: packed, logits differ by %g", is[i].type, e);
+        free(a), free(b);
     }
 }
 
@@ -144,17 +195,19 @@ int main(void)
         make.type = types[i];
         make.tied = i % 2;
         make.biases = i % 3 == 1;
-        same_by_circumstance(&make);
+        same_by_circumstance(&(struct rig_options){.make = make});
     }
-    same_in_company(&make);
+    same_in_company(&(struct rig_options){.make = make});
     make.arch = "llama-relu";
-    same_by_circumstance(&make);
+    same_by_circumstance(&(struct rig_options){.make = make});
     make.arch = "qwen3";
     make.type = "Q8_0";
     make.head_dim = 64;
-    same_by_circumstance(&make);
-    same_in_company(&make);
+    same_by_circumstance(&(struct rig_options){.make = make});
+    same_in_company(&(struct rig_options){.make = make});
     wanted_only(&make);
     same_with_experts();
+    same_packed();
+    packed_is_the_model();
     return 0;
 }

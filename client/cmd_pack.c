@@ -1,0 +1,95 @@
+/* ntx pack: rewrites a model so that the neurons of its FFNs can be read one group at a time (model/pack.h). */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/commands.h"
+#include "common/util.h"
+#include "model/pack_make.h"
+#include "model/quant.h"
+#include "plan/hw.h"
+
+#define GROUP_DEFAULT (16u << 10) /* without a profile */
+#define WORTH 0.4                 /* of the drive's best rate: half of what is gained by larger reads is paid for in neurons that nobody asked for */
+
+/* The smallest read that is worth its cost on this drive. */
+static int group_bytes(const struct ntx_options *o, uint64_t *bytes, struct ntx_err *err)
+{
+    struct ntx_hw hw;
+    int rc = o->group ? 0 : o->profile ? ntx_hw_load(o->profile, &hw, err) : ntx_hw_find(&hw, err);
+    *bytes = o->group ? o->group : GROUP_DEFAULT;
+    if (rc == -ENOENT && !o->profile)
+        return 0;
+    if (rc || o->group || !hw.n_reads)
+        return rc;
+    double best = 0;
+    for (unsigned i = 0; i < hw.n_reads; i++)
+        best = NTX_MAX(best, hw.reads[i].bps);
+    for (*bytes = 4096; *bytes < 1u << 20 && ntx_hw_drive_bps(&hw, *bytes) < WORTH * best;)
+        *bytes *= 2;
+    return 0;
+}
+
+static int type_named(const char *name, uint32_t *type, struct ntx_err *err)
+{
+    *type = NTX_TYPE_LIMIT;
+    for (uint32_t t = 0; name && t < NTX_TYPE_LIMIT; t++)
+        if (ntx_type_info(t) && !strcasecmp(ntx_type_info(t)->name, name))
+            *type = t;
+    return name && *type == NTX_TYPE_LIMIT ? ntx_err_set(err, -EINVAL, "'%s' is no type of weights", name) : 0;
+}
+
+static void tell(uint32_t layer, uint32_t n_layers) { fprintf(stderr, "\r\033[Klayer %u of %u", layer + 1, n_layers); }
+
+static void report(const struct ntx_options *o, const struct ntx_pack_report *r)
+{
+    char bytes[32], padding[32];
+    ntx_clear_progress();
+    if (o->json) {
+        json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i, s:s, s:I}", "down_error", r->error, "down_error_worst", r->worst, "worst_layer", (int)r->worst_layer, "group",
+                              (int)r->group, "group_bytes", (int)r->group_bytes, "down_type", ntx_type_info(r->down_type)->name, "padding", (json_int_t)r->padding);
+        json_dumpf(j, stdout, JSON_COMPACT);
+        putchar('\n');
+        json_decref(j);
+    } else if (!o->quiet) {
+        printf("groups of %u neurons, %s each (%s of padding in all)\n", r->group, ntx_format_size(r->group_bytes, bytes, sizeof bytes),
+               ntx_format_size(r->padding, padding, sizeof padding));
+        printf("down matrices, now %s by columns: relative error %.4f; worst %.4f, layer %u\n", ntx_type_info(r->down_type)->name, r->error, r->worst, r->worst_layer);
+    }
+}
+
+/* A file is never packed onto itself. */
+static int check_out(const struct ntx_model_files *f, const char *out, struct ntx_err *err)
+{
+    struct stat a, b;
+    for (unsigned i = 0; i < f->n; i++)
+        if (!stat(out, &a) && !fstat(f->fds[i], &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+            return ntx_err_set(err, -EINVAL, "%s: this is the model itself; give another name", out);
+    return 0;
+}
+
+int ntx_cmd_pack(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0}, precise = {0};
+    struct ntx_model *m = NULL;
+    struct ntx_pack_report r;
+    struct ntx_pack_options p = {.gate_in_bundle = o->gate_in_bundle, .tell = !o->quiet && isatty(STDERR_FILENO) ? tell : NULL};
+    int rc = group_bytes(o, &p.group_bytes, &err);
+    if (!rc && !(rc = type_named(o->down_type, &p.down_type, &err)) && !(rc = ntx_model_files_open(o->args[0], &f, &err)) &&
+        !(rc = check_out(&f, o->args[1], &err)))
+        rc = ntx_model_open(f.gguf, &m, &err);
+    if (!rc && o->from && !(rc = ntx_model_files_open(o->from, &precise, &err)))
+        p.precise = (struct ntx_pack_source){precise.gguf, precise.fds};
+    if (!rc)
+        rc = ntx_pack_make(m, f.fds, &p, o->args[1], &r, &err);
+    if (!rc)
+        report(o, &r);
+    ntx_model_free(m);
+    ntx_model_files_close(&precise);
+    ntx_model_files_close(&f);
+    return rc ? ntx_fail(&err) : 0;
+}

@@ -1,0 +1,105 @@
+#include "model/pack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "model/quant.h"
+
+#define GROUP_BYTES_MAX (64u << 20)
+
+int ntx_pack_layout(struct ntx_pack_layer *p, uint32_t n_embd, uint32_t n_ff, bool gate)
+{
+    uint64_t at = 0;
+    if (!p->group || p->group > n_ff)
+        return -EINVAL;
+    for (int part = 0; part < NTX_PACK_PARTS; part++) {
+        bool in = gate || part != NTX_PACK_GATE;
+        size_t row = in && p->type[part] != NTX_I8 ? ntx_row_bytes(p->type[part], n_embd) : 0;
+        if (in && !row)
+            return -EINVAL;
+        p->row_bytes[part] = (uint32_t)row;
+        p->at[part] = (uint32_t)at;
+        at += (uint64_t)row * p->group;
+        if (at > GROUP_BYTES_MAX)
+            return -EINVAL;
+    }
+    p->group_bytes = NTX_ROUND_UP((uint32_t)at, NTX_PACK_BLOCK);
+    p->n_groups = (n_ff + p->group - 1) / p->group;
+    return 0;
+}
+
+uint32_t ntx_pack_group_for(uint64_t bytes, uint64_t neuron_bytes)
+{
+    uint32_t best = (uint32_t)NTX_MAX(bytes / neuron_bytes, 1u), first = best;
+    double least = 2;
+    for (uint32_t n = first; n == first || n * neuron_bytes <= bytes + bytes / 2; n++) {
+        double waste = (double)NTX_ROUND_UP(n * neuron_bytes, (uint64_t)NTX_PACK_BLOCK) / (double)(n * neuron_bytes);
+        if (waste < least - 0.005) {
+            least = waste;
+            best = n;
+        }
+    }
+    return best;
+}
+
+/* An array of u32 with an entry per layer. -ENOENT: there is none. */
+static int get_array(const struct ntx_gguf *g, const char *key, uint32_t n, uint32_t *v, struct ntx_err *err)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, key);
+    if (!kv)
+        return -ENOENT;
+    if (kv->type != NTX_GGUF_ARR || kv->elem != NTX_GGUF_U32 || kv->count != n)
+        return ntx_err_set(err, -EINVAL, "key '%s' is no array of %u integers, one for each layer", key, n);
+    memcpy(v, kv->data, n * sizeof *v);
+    return 0;
+}
+
+static int need_array(const struct ntx_gguf *g, const char *key, uint32_t n, uint32_t *v, struct ntx_err *err)
+{
+    int rc = get_array(g, key, n, v, err);
+    return rc == -ENOENT ? ntx_err_set(err, -EINVAL, "key '%s' is missing in a packed model", key) : rc;
+}
+
+static int get_layers(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint32_t n_ff, uint32_t *v, struct ntx_pack_layer *p, struct ntx_err *err)
+{
+    static const char *const keys[] = {"ntx.pack.gate_type", "ntx.pack.up_type", "ntx.pack.down_type"};
+    int rc = need_array(g, "ntx.pack.group", n, v, err), gate = -ENOENT;
+    for (uint32_t l = 0; l < n && !rc; l++)
+        p[l].group = v[l];
+    for (int part = 0; part < NTX_PACK_PARTS && !rc; part++) {
+        rc = part == NTX_PACK_GATE ? (gate = get_array(g, keys[part], n, v, err)) : need_array(g, keys[part], n, v, err);
+        for (uint32_t l = 0; l < n && !rc; l++)
+            p[l].type[part] = v[l];
+        if (part == NTX_PACK_GATE && rc == -ENOENT)
+            rc = 0;
+    }
+    for (uint32_t l = 0; l < n && !rc; l++)
+        if (ntx_pack_layout(&p[l], n_embd, n_ff, !gate))
+            rc = ntx_err_set(err, -EINVAL, "layer %u: groups of %u neurons in the types %u and %u are not possible for a width of %u", l, p[l].group,
+                             p[l].type[NTX_PACK_UP], p[l].type[NTX_PACK_DOWN], n_embd);
+    return rc;
+}
+
+int ntx_pack_read(const struct ntx_gguf *g, uint32_t n_layers, uint32_t n_embd, uint32_t n_ff, struct ntx_pack_layer **layers, struct ntx_err *err)
+{
+    uint64_t version;
+    int rc = ntx_gguf_u64(g, "ntx.pack.version", &version);
+    if (rc == -ENOENT) {
+        *layers = NULL;
+        return 0;
+    }
+    if (rc || version != NTX_PACK_VERSION)
+        return ntx_err_set(err, -ENOTSUP, "key 'ntx.pack.version' is not %u: pack the model again with this version's ntx pack", NTX_PACK_VERSION);
+    struct ntx_pack_layer *p = calloc(n_layers, sizeof *p);
+    uint32_t *v = calloc(n_layers, sizeof *v);
+    rc = p && v ? get_layers(g, n_layers, n_embd, n_ff, v, p, err) : ntx_err_set(err, -ENOMEM, "no memory for %u layers", n_layers);
+    free(v);
+    if (rc) {
+        free(p);
+        return rc;
+    }
+    *layers = p;
+    return 0;
+}

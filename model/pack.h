@@ -1,0 +1,60 @@
+/* pack.h: the packed form of a model's dense FFNs, in which the neurons that a token uses can be read without the others
+ * (DESIGN section 9). `ntx pack` writes it; this header is its definition.
+ *
+ * A packed model is a GGUF whose layers have, in the place of blk.N.ffn_up.weight and blk.N.ffn_down.weight, one tensor of bytes:
+ *
+ *   blk.N.ntx_ffn.weight   I8 [group_bytes, n_groups]
+ *
+ *   one row of it, a group of `group` neighbouring neurons:
+ *   +------------------------+------------------------+------------------------+---------------------------+
+ *   | gate row of each       | up row of each         | down column of each    | zeros up to whole blocks  |
+ *   | (only gate in bundle)  | n_embd values          | n_embd values          | of NTX_PACK_BLOCK bytes   |
+ *   +------------------------+------------------------+------------------------+---------------------------+
+ *
+ * The gate matrix stays contiguous as blk.N.ffn_gate.weight, or (--gate-in-bundle) is in the groups. Neuron j is in group j / group, at
+ * j % group; neurons past n_ff in the last group are zeros. general.alignment is NTX_PACK_BLOCK, so a group begins on a block
+ * of the drive, and reading it reads nothing else. A down column is quantised along its own n_embd values: the type may be
+ * the one of the original, the numbers are not.
+ *
+ * Keys: ntx.pack.version (u32, 1); and arrays of u32 with an entry per layer:
+ *   ntx.pack.group                              neurons in a group
+ *   ntx.pack.up_type, down_type, gate_type      ggml types of the rows; gate_type only where gate rows are in the groups
+ *
+ * What is computed (computed/sparse.c): hidden value of neuron j is act(gate_j . x) * (up_j . x), or nothing where act gives 0 or the
+ * mode leaves the neuron out; y = sum over j, increasing, of fmaf(hidden_j, down_j, y). So an exact zero changes no bit. */
+#ifndef NTX_MODEL_PACK_H
+#define NTX_MODEL_PACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "model/gguf.h"
+
+#define NTX_PACK_VERSION 1u
+#define NTX_PACK_BLOCK 4096u
+#define NTX_PACK_TENSOR "ntx_ffn.weight"
+
+enum ntx_pack_part { NTX_PACK_GATE, NTX_PACK_UP, NTX_PACK_DOWN, NTX_PACK_PARTS };
+
+struct ntx_pack_layer {
+    uint32_t group, n_groups;          /* neurons in a group; groups */
+    uint32_t type[NTX_PACK_PARTS];     /* enum ntx_type */
+    uint32_t row_bytes[NTX_PACK_PARTS]; /* 0: not in the groups */
+    uint32_t at[NTX_PACK_PARTS];       /* of the part's first row in a group */
+    uint32_t group_bytes;
+};
+
+static inline bool ntx_pack_has_gate(const struct ntx_pack_layer *p) { return p->row_bytes[NTX_PACK_GATE] != 0; }
+
+/* From group and type (gate: whether its rows are in the groups) to the rest. -EINVAL: rows that are no whole blocks, or a group that
+ * is no number. */
+int ntx_pack_layout(struct ntx_pack_layer *p, uint32_t n_embd, uint32_t n_ff, bool gate);
+
+/* The group of neurons that fills about `bytes` best: at least that many, up to half as much again, whichever wastes least on padding. */
+uint32_t ntx_pack_group_for(uint64_t bytes, uint64_t neuron_bytes);
+
+/* *layers: malloc'd [n_layers], or NULL where the file is not packed. */
+int ntx_pack_read(const struct ntx_gguf *g, uint32_t n_layers, uint32_t n_embd, uint32_t n_ff, struct ntx_pack_layer **layers, struct ntx_err *err);
+
+#endif
