@@ -16,7 +16,7 @@ enum {
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
     O_SIDECAR, O_SKIP_KV, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
     O_EPOCHS, O_SHARE, O_PRECISION,
-    O_ALSO, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
+    O_ALSO, O_PREFETCH, O_TRACE_EXPERTS, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
 };
 
 static const struct argp_option load_options[] = {
@@ -38,6 +38,8 @@ static const struct argp_option load_options[] = {
     {"skip-adapt", O_SKIP_ADAPT, NULL, 0, "what the prompt shows of each layer moves its threshold", 0},
     {"skip-verify", O_SKIP_VERIFY, "N", 0, "every Nth written token skips nothing, and its layers move the thresholds", 0},
     {"kv-type", O_KV_TYPE, "TYPE", 0, "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)", 0},
+    {"prefetch", O_PREFETCH, "on|off", 0, "experts that are not in memory: also read ahead those that the next layer will probably want (default on; changes no output)", 0},
+    {"trace-experts", O_TRACE_EXPERTS, NULL, 0, "event traces name the experts that each layer wants, which tells something about the text", 0},
     {"sessions", O_SESSIONS, "N", 0, "full-context sessions to reserve KV for (default 1)", 0},
     {"rows", O_ROWS, "N", 0, "rows (tokens) per pass at most", 0},
     {"chunk", O_CHUNK, "SIZE", 0, "bytes of a chunk at most (default: planned)", 0},
@@ -216,6 +218,12 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     case O_SKIP_THRESHOLD: o->skip_threshold = real_arg(arg, 0, 1, st); return 0;
     case O_SKIP_MOST: o->skip_most = count_arg(arg, 1, st); return 0;
     case O_SKIP_ADAPT: o->skip_adapt = true; return 0;
+    case O_PREFETCH:
+        if (strcmp(arg, "on") && strcmp(arg, "off"))
+            argp_error(st, "--prefetch is on or off, not '%s'", arg);
+        o->no_prefetch = !strcmp(arg, "off");
+        return 0;
+    case O_TRACE_EXPERTS: o->trace_experts = true; return 0;
     case O_SKIP_VERIFY: o->skip_verify = count_arg(arg, 2, st); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -396,6 +404,8 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
     m->skip_verify = o->skip_verify;
     m->skip_kv = text(o->skip_kv);
     m->study = o->study;
+    m->no_prefetch = o->no_prefetch;
+    m->trace_experts = o->trace_experts;
     m->kv_type = text(o->kv_type);
     m->max_rows = o->max_rows;
     m->copies = o->n_also + 1;

@@ -24,7 +24,7 @@ struct ntx_options {
     const char *sidecar, *skip_kv;
     float skip_threshold; /* < 0: the sidecar's */
     uint32_t skip_most, skip_verify;
-    bool skip_adapt, study;
+    bool skip_adapt, study, no_prefetch, trace_experts;
     char skip_policy[128]; /* what these make of `skip` */
     const char *also[NTX_MAX_ALSO];
     unsigned n_also;

@@ -38,16 +38,30 @@ static json_t *processes(const struct ntx_top *t)
     return j;
 }
 
+static json_t *share(const struct ntx_top *t, enum ntx_counter part, double whole)
+{
+    return whole > 0 ? json_real((double)ntx_top_now(t, part) / whole) : json_null();
+}
+
+/* Shares since the start; null: nothing to take them of. */
+static json_t *experts(const struct ntx_top *t)
+{
+    double wanted = (double)(ntx_top_now(t, NTX_C_comp_expert_hits) + ntx_top_now(t, NTX_C_comp_expert_misses));
+    return json_pack("{s:o,s:o,s:o}", "hit_rate", share(t, NTX_C_comp_expert_hits, wanted), "prefetch_recall",
+                     share(t, NTX_C_comp_guess_right, (double)ntx_top_now(t, NTX_C_comp_guess_wanted)), "prefetch_hit_rate",
+                     share(t, NTX_C_comp_guess_used_bytes, (double)ntx_top_now(t, NTX_C_comp_guess_bytes)));
+}
+
 char *ntx_top_json(const struct ntx_top *t)
 {
     json_t *counters = json_object();
     for (int i = 0; i < NTX_N_COUNTERS; i++)
         json_object_set_new(counters, ntx_counter_info[i].name, number(t->b.v[i]));
     json_t *model = json_stringn(t->c->mon.model, t->n_layers ? strnlen(t->c->mon.model, sizeof t->c->mon.model) : 0);
-    json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o}", "model", model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
+    json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o,s:o}", "model", model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
                           t->drive_bps, "drive_ceiling_bps", t->drive_ceiling_bps, "emulated", t->emulated, "ring_bps", t->ring_bps, "ram_bps", t->ram_bps,
                           "tok_s", t->tok_s, "prompt_tok_s", t->prompt_s, "stall", t->stall, "decisions_s", t->decisions_s, "layers", layers(t), "sessions",
-                          sessions(t), "processes", processes(t), "counters", counters);
+                          sessions(t), "processes", processes(t), "experts", experts(t), "counters", counters);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return text;

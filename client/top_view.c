@@ -168,8 +168,12 @@ static void figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
     }
     x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "KV %" PRIu64 "/%" PRIu64, NOW(comp_kv_blocks_used), NOW(comp_kv_blocks));
     double hits = (double)NOW(comp_expert_hits), wanted = hits + (double)NOW(comp_expert_misses);
+    double guessable = (double)NOW(comp_guess_wanted), ahead = (double)NOW(comp_guess_bytes);
     if (wanted > 0)
-        ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "experts %.0f %% there", 100 * hits / wanted);
+        x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "experts %.0f %% there", 100 * hits / wanted);
+    if (guessable > 0)
+        ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "guessed %.0f %%, read in vain %.0f %%", 100 * (double)NOW(comp_guess_right) / guessable,
+                        ahead > 0 ? 100 * (1 - (double)NOW(comp_guess_used_bytes) / ahead) : 0);
 }
 
 static const char *state_name(enum ntx_mon_state s)

@@ -10,7 +10,7 @@
 #include "common/util.h"
 
 enum { DRIVE = 1, RING = 2, COMPUTE = 3 };
-enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_SESSION };
+enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_EXPERTS, T_SESSION };
 #define MAX_LANES 256
 #define MAX_NAMED 4096
 
@@ -89,6 +89,21 @@ static void slot_event(struct out *o, const struct ntx_trace_record *r)
     slot_slice(o, r->a, r->t0, r->t1, text);
 }
 
+/* Of up to 64 experts. */
+static void experts_event(struct out *o, const struct ntx_trace_record *r)
+{
+    char args[512];
+    int n = snprintf(args, sizeof args, "\"layer\":%u,\"pass\":%" PRIu64 ",\"experts\":[", r->a & 0xffff, r->b);
+    const char *comma = "";
+    for (unsigned k = 0; k < 64; k++)
+        if (r->c >> k & 1) {
+            n += snprintf(args + n, sizeof args - (size_t)n, "%s%u", comma, (r->a >> 16) * 64 + k);
+            comma = ",";
+        }
+    snprintf(args + n, sizeof args - (size_t)n, "]");
+    slice(o, COMPUTE, T_EXPERTS, r->t0, r->t1, "experts", args);
+}
+
 static void compute_event(struct out *o, const struct ntx_trace_record *r)
 {
     char text[64], args[96];
@@ -115,6 +130,9 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
         o->session[r->b % MAX_NAMED] = true;
         slice(o, COMPUTE, T_SESSION + (unsigned)(r->b % MAX_NAMED), r->t0, r->t1, text, "");
         return;
+    case NTX_TR_EXPERTS:
+        experts_event(o, r);
+        return;
     default:
         return;
     }
@@ -132,7 +150,7 @@ static void event(struct out *o, const struct ntx_trace_event *e)
 
 static void names(struct out *o)
 {
-    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions"};
+    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions", [T_EXPERTS] = "experts"};
     char text[64];
     name(o, "process_name", DRIVE, 0, "drive (ntx-iod)");
     name(o, "process_name", RING, 0, "ring");
@@ -141,7 +159,7 @@ static void names(struct out *o)
         snprintf(text, sizeof text, "reads %u", i + 1);
         name(o, "thread_name", DRIVE, i, text);
     }
-    for (unsigned i = T_PASSES; i <= T_DECISIONS; i++)
+    for (unsigned i = T_PASSES; i <= T_EXPERTS; i++)
         name(o, "thread_name", COMPUTE, i, threads[i]);
     for (unsigned i = 0; i < MAX_NAMED; i++) {
         if (o->slot_end[i]) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define NOT_IN_HEAP UINT32_MAX
-#define END UINT32_MAX
+#define END NTX_NO_FRAME /* of a list */
 
 struct use {
     uint64_t last; /* pass */
@@ -16,9 +16,13 @@ struct use {
 
 struct place { /* a frame */
     uint32_t bundle, holds;
-    uint32_t before, after; /* in its class's list of spare frames */
+    uint32_t before, after; /* in one of its class's lists */
     uint8_t class;
     bool guess;
+};
+
+struct list {
+    uint32_t first, last;
 };
 
 struct heap { /* of a layer: used bundles that are not held, the least valuable first */
@@ -41,8 +45,10 @@ struct ntx_cache {
     uint32_t *heap_room;    /* [bundles] what the heaps lie in */
     struct heap *heap;      /* [n_layers] */
     struct place *place;    /* [frames] */
-    uint32_t n_used[NTX_FRAME_CLASSES];                       /* frames with used bundles */
-    uint32_t first[NTX_FRAME_CLASSES], last[NTX_FRAME_CLASSES]; /* spare frames, not held: empty ones, then guesses, the oldest first */
+    struct {
+        uint32_t n_used, n_guess; /* frames with such bundles */
+        struct list empty, guess; /* frames that are not held, the oldest first */
+    } class[NTX_FRAME_CLASSES];
 };
 
 static uint32_t layer_of(const struct ntx_cache *c, uint32_t bundle) { return bundle / c->n_expert; }
@@ -144,23 +150,26 @@ static uint32_t least(const struct ntx_cache *c, uint8_t class, struct ntx_momen
     return best;
 }
 
-/* ---- spare frames */
+/* ---- lists of frames */
 
-static void spare_add(struct ntx_cache *c, uint32_t frame)
+static struct list *list_of(struct ntx_cache *c, const struct place *p) { return p->guess ? &c->class[p->class].guess : &c->class[p->class].empty; }
+
+static void list_add(struct ntx_cache *c, uint32_t frame)
 {
     struct place *p = &c->place[frame];
-    uint8_t k = p->class;
-    p->before = p->guess ? c->last[k] : END;
-    p->after = p->guess ? END : c->first[k];
-    *(p->before == END ? &c->first[k] : &c->place[p->before].after) = frame;
-    *(p->after == END ? &c->last[k] : &c->place[p->after].before) = frame;
+    struct list *l = list_of(c, p);
+    p->before = l->last;
+    p->after = END;
+    *(l->last == END ? &l->first : &c->place[l->last].after) = frame;
+    l->last = frame;
 }
 
-static void spare_remove(struct ntx_cache *c, uint32_t frame)
+static void list_remove(struct ntx_cache *c, uint32_t frame)
 {
     const struct place *p = &c->place[frame];
-    *(p->before == END ? &c->first[p->class] : &c->place[p->before].after) = p->after;
-    *(p->after == END ? &c->last[p->class] : &c->place[p->after].before) = p->before;
+    struct list *l = list_of(c, p);
+    *(p->before == END ? &l->first : &c->place[p->before].after) = p->after;
+    *(p->after == END ? &l->last : &c->place[p->after].before) = p->before;
 }
 
 /* ---- frames */
@@ -178,7 +187,7 @@ static void offer(struct ntx_cache *c, uint32_t frame)
     if (used(p))
         heap_add(c, p->bundle);
     else
-        spare_add(c, frame);
+        list_add(c, frame);
 }
 
 static void withdraw(struct ntx_cache *c, uint32_t frame)
@@ -187,7 +196,7 @@ static void withdraw(struct ntx_cache *c, uint32_t frame)
     if (used(p))
         heap_remove(c, p->bundle);
     else
-        spare_remove(c, frame);
+        list_remove(c, frame);
 }
 
 void ntx_cache_hold(struct ntx_cache *c, uint32_t frame)
@@ -207,7 +216,8 @@ static void empty(struct ntx_cache *c, struct place *p)
 {
     if (p->bundle != NTX_NO_BUNDLE)
         c->frame_of[p->bundle] = NTX_NO_FRAME;
-    c->n_used[p->class] -= used(p);
+    c->class[p->class].n_used -= used(p);
+    c->class[p->class].n_guess -= p->guess;
     p->bundle = NTX_NO_BUNDLE;
     p->guess = false;
 }
@@ -232,29 +242,48 @@ void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
     u->key = c->policy->key(u);
     if (frame == NTX_NO_FRAME)
         return;
-    c->n_used[c->place[frame].class] += c->place[frame].guess;
-    c->place[frame].guess = false;
+    struct place *p = &c->place[frame];
+    c->class[p->class].n_used += p->guess;
+    c->class[p->class].n_guess -= p->guess;
+    p->guess = false;
     ntx_cache_let_go(c, frame);
+}
+
+static uint32_t choose(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
+{
+    const struct ntx_frame_class *k = &c->frames.class[class];
+    const struct list *empty = &c->class[class].empty, *guess = &c->class[class].guess;
+    uint32_t victim = NTX_NO_FRAME;
+    if (c->class[class].n_used >= k->n - k->spare || empty->first == END)
+        victim = least(c, class, now);
+    return victim != NTX_NO_FRAME ? victim : empty->first != END ? empty->first : guess->first;
+}
+
+/* Guesses hold no more frames than are kept for them, so that an empty one is always there for what is wanted, until all are used. */
+static uint32_t choose_for_guess(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
+{
+    const struct ntx_frame_class *k = &c->frames.class[class];
+    const struct list *empty = &c->class[class].empty, *guess = &c->class[class].guess;
+    if (c->class[class].n_guess >= k->spare || (empty->first == END && guess->first != END))
+        return guess->first;
+    if (empty->first != END)
+        return empty->first;
+    return c->class[class].n_used > k->n - k->spare ? least(c, class, now) : NTX_NO_FRAME;
 }
 
 uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, bool guess)
 {
     uint8_t class = class_of(c, bundle);
-    const struct ntx_frame_class *k = &c->frames.class[class];
-    uint32_t room = k->n - k->spare, frame = c->first[class];
-    bool full = c->n_used[class] >= room;
-    if (guess ? frame == END && c->n_used[class] > room : full || frame == END) {
-        uint32_t victim = least(c, class, now);
-        frame = victim == NTX_NO_FRAME ? frame : victim;
-    }
-    if (frame == END)
-        return NTX_NO_FRAME;
+    uint32_t frame = guess ? choose_for_guess(c, class, now) : choose(c, class, now);
+    if (frame == NTX_NO_FRAME)
+        return frame;
+    struct place *p = &c->place[frame];
     ntx_cache_hold(c, frame);
-    empty(c, &c->place[frame]);
-    c->place[frame].bundle = bundle;
-    c->place[frame].guess = guess;
+    empty(c, p);
+    p->bundle = bundle;
+    p->guess = guess;
     c->frame_of[bundle] = frame;
-    c->n_used[class] += !guess;
+    *(guess ? &c->class[class].n_guess : &c->class[class].n_used) += 1;
     return frame;
 }
 
@@ -282,12 +311,12 @@ static void lay_out(struct ntx_cache *c)
     for (uint32_t l = 0; l < c->n_layers; l++)
         c->heap[l].bundle = c->heap_room + (size_t)l * c->n_expert;
     for (uint32_t k = 0; k < c->frames.n_classes; k++)
-        c->first[k] = c->last[k] = END;
-    for (uint32_t f = c->frames.n; f-- > 0;) {
+        c->class[k].empty = c->class[k].guess = (struct list){END, END};
+    for (uint32_t f = 0; f < c->frames.n; f++) {
         uint32_t class;
         ntx_frames_place(&c->frames, f, &class);
         c->place[f] = (struct place){.bundle = NTX_NO_BUNDLE, .class = (uint8_t)class};
-        spare_add(c, f);
+        list_add(c, f);
     }
 }
 

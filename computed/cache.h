@@ -17,8 +17,8 @@
  * Within a layer no policy's order changes with time: all counts age alike. So each layer has a heap, and the victim is the best of
  * the heaps' tops: a choice costs O(layers), a use O(log n_expert).
  *
- * A guess is a bundle that no row has asked for yet. It takes an empty frame or that of an older guess that nobody wanted,
- * never one of a used bundle; unless a guess came true and thereby became one of the used: then the least valuable of these goes, as it
+ * A guess is a bundle that no row has asked for yet. It takes one of the frames kept for guesses: an empty one or that of an older guess that
+ * nobody wanted, never one of a used bundle; unless a guess came true and thereby became one of the used: then the least valuable of these goes, as it
  * would have gone at once had the bundle not been guessed. So wrong guesses change nothing of what is cached. */
 #ifndef NTX_COMPUTED_CACHE_H
 #define NTX_COMPUTED_CACHE_H

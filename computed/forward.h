@@ -53,6 +53,7 @@ struct ntx_forward_config {
     uint32_t threads, max_rows, ctx; /* ctx: longest session in tokens */
     struct ntx_skip_hooks skip;      /* not looked at with a device */
     struct ntx_counters *counters;   /* for the trace; may be NULL */
+    bool trace_experts;              /* which experts are wanted goes into it, too */
     struct ntx_device *device;       /* computes the layers where given (device.h) */
 };
 

@@ -3,6 +3,7 @@
  *   forward.c      the pass from begin to end: rows in, layers, skips, rows out
  *   llama.c        the steps of a layer of the llama family, in order
  *   moe.c          the FFN of a layer with experts
+ *   moe_guess.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
  *   forward_mem.c  the memory plan
@@ -42,6 +43,7 @@ struct ntx__moe_mem {
     uint32_t *row, *place;     /* [R x n_expert_used] by number: row of this layer; by row and rank: number */
     uint32_t *wanted;          /* [n_expert] experts that any row chose, ascending */
     uint8_t *late;             /* [n_expert] of those: has to be read */
+    uint32_t *guess;           /* [n_expert] of the next layer, the likeliest first */
     float *shared;             /* [R] logit of the shared expert's gate */
     float *x;                  /* [A x n_embd] their rows */
     void *packed[NTX_N_ACTS];  /* [A x widest input] the same, and what goes into down */
@@ -148,7 +150,9 @@ int ntx__llama_layer(struct ntx_forward *f);  /* f->layer, for f->m.live */
 void ntx__add_ffn(struct ntx_forward *f, uint32_t i); /* y of live row i to its state: the end of a layer */
 int ntx__llama_output(struct ntx_forward *f); /* output_norm, output; for f->m.live, into f->m.logits */
 
-/* ---- moe.c */
+/* ---- moe.c, moe_guess.c */
+void ntx__moe_softmax(const struct ntx_forward *f, float *p); /* [n_expert] in place */
+int ntx__moe_guess(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
 uint32_t ntx__moe_forms(const struct ntx_layer_weights *w); /* of the normed row that the router and the experts take */
 int ntx__moe(struct ntx_forward *f); /* from m.x, m.packed to h */
 

@@ -57,6 +57,7 @@ static size_t packed_choice(const struct ntx_chunks *chunks, enum ntx_act form)
     for (uint32_t l = 0; l < chunks->n_layers; l++) {
         const struct ntx_layer_weights *w = &chunks->layers[l];
         most = widest(most, &w->down_shared, form);
+        most = widest(most, &w->router, form); /* of a guess */
         for (int part = 0; part < NTX_EXPERT_PARTS; part++)
             most = widest(most, &w->expert[part], form);
     }
@@ -90,6 +91,7 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     m->place = place(c, rows * used * sizeof *m->place);
     m->wanted = place(c, n * sizeof *m->wanted);
     m->late = place(c, n);
+    m->guess = place(c, n * sizeof *m->guess);
     m->shared = place(c, rows * sizeof *m->shared);
     m->x = place_rows(c, group, hp->n_embd);
     m->packed[NTX_ACT_F32] = NULL;

@@ -141,8 +141,11 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     int rc = ntx_kv_type_of(r->kv_type, &l->model->hp, &kv_type, err);
     if (rc)
         return rc;
+    l->prefetch = r->prefetch;
+    l->trace_experts = r->trace_experts;
     struct ntx_plan_request q = {
         .kv_type = kv_type,
+        .prefetch = r->prefetch,
         .ram_bytes = l->ram_bytes,
         .other_bytes = held + client_bytes(l, l->ram_bytes) + study_bytes(r, l),
         .ctx = r->ctx,
@@ -252,6 +255,7 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         .wait_limit_s = 60,
         .chunks = p->chunks,
         .frames = &p->frames,
+        .prefetch = l->prefetch,
         .frames_at = l->region.hdr->off_arena + p->geo.arena_bytes - ntx_frames_bytes(&p->frames),
     };
     if ((rc = ntx_stream_new(&c, &l->stream)))
@@ -273,6 +277,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .ctx = l->plan->ctx,
         .skip = *skip,
         .counters = l->counters,
+        .trace_experts = l->trace_experts,
         .device = l->device,
     };
     return ntx_forward_new(&c, &l->forward, err);

@@ -52,6 +52,8 @@ struct ntx_load_request {
     int sidecar_fd;            /* owned, -1: none */
     bool skip_adapt, study;
     uint32_t skip_verify;
+    bool prefetch;             /* read experts ahead on guesses */
+    bool trace_experts;        /* the trace names the experts that each layer wants */
 };
 
 struct ntx_loaded {
@@ -69,6 +71,7 @@ struct ntx_loaded {
     uint32_t max_sessions;     /* that may run at once */
     uint32_t logits_rows;      /* rows of a pass that may ask for logits */
     struct ntx_plan *plan;
+    bool prefetch, trace_experts;
     struct ntx_gpu_back back;  /* .gpu NULL: the CPU computes everything */
     char back_note[300];       /* why the GPU does not, where `auto` looked for one */
     struct ntx_device *device;

@@ -83,6 +83,8 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     r->ring_slots = m->ring_slots;
     r->chunk_bytes = m->chunk_bytes;
     r->link_nvme_bps = m->link_nvme_bps;
+    r->prefetch = !m->no_prefetch;
+    r->trace_experts = m->trace_experts;
     int rc = copy_strings(r, m, err);
     if (!rc && !r->n_files && !r->path)
         rc = ntx_err_set(err, -EINVAL, "neither a path nor descriptors of a model were given");

@@ -32,7 +32,7 @@ uint32_t ntx__moe_forms(const struct ntx_layer_weights *w)
 /* ---- which experts */
 
 /* Softmax in place. A row that is not finite gives weights that are not: they must not become choices out of range. */
-static void softmax(const struct ntx_forward *f, float *p)
+void ntx__moe_softmax(const struct ntx_forward *f, float *p)
 {
     uint32_t n = f->hp->n_expert;
     float most = p[0], sum = 0;
@@ -75,7 +75,7 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_hparams *hp = f->hp;
     float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used, sum = 0;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;
-    softmax(f, p);
+    ntx__moe_softmax(f, p);
     for (uint32_t k = 0; k < hp->n_expert_used; k++) {
         uint32_t e = take_best(p, hp->n_expert);
         sum += p[e];
@@ -280,17 +280,35 @@ static int want(struct ntx_forward *f, uint32_t taken, uint32_t n, bool must)
     return (int)(n - taken);
 }
 
+/* 64 experts to a record. */
+static void trace_wanted(const struct ntx_forward *f, uint32_t n)
+{
+    const uint32_t *wanted = f->m.moe.wanted;
+    uint64_t now = ntx_now_ns();
+    for (uint32_t i = 0, at = 0; at < n; i++) {
+        uint64_t bits = 0;
+        for (; at < n && wanted[at] / 64 == i; at++)
+            bits |= (uint64_t)1 << wanted[at] % 64;
+        ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_EXPERTS, now, now, f->layer | i << 16, f->b->pass, bits);
+    }
+}
+
 int ntx__moe(struct ntx_forward *f)
 {
     struct ntx_weights *w = f->c.weights;
     int rc = route(f);
     if (rc)
         return rc;
-    for (uint32_t n = sort_choices(f), at = 0, taken = 0, group; at < n; at += group) {
+    uint32_t n = sort_choices(f);
+    if (f->c.trace_experts)
+        trace_wanted(f, n);
+    for (uint32_t at = 0, taken = 0, group; at < n; at += group) {
         int more = taken < n ? want(f, taken, n, taken == at) : 0;
         if (more < 0)
             return more;
         taken += (uint32_t)more;
+        if (more && taken == n && (rc = ntx__moe_guess(f))) /* behind the last reads of this layer */
+            return rc;
         if (!at && (rc = shared(f)))
             return rc;
         group = group_size(f, at, taken);

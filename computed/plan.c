@@ -43,6 +43,7 @@ struct option {
     uint32_t n_desc;
     bool resident; /* everything fits: no ring, no frames */
     bool dense;    /* everything but experts fits: no ring */
+    bool prefetch;
 };
 
 /* ---- what a shape costs with nothing but fixed chunks resident, and with everything */
@@ -60,7 +61,7 @@ static struct ntx_frames frames_of(const struct option *o, uint32_t n)
     for (uint32_t k = 0; k < f.n_classes; k++)
         if ((uint64_t)n * f.class[k].n_bundles / o->sizes.n_bundles < 2 * least)
             f = o->one;
-    ntx_frames_share(&f, n, least, 0);
+    ntx_frames_share(&f, n, least, o->prefetch ? least : 0); /* as many as are guessed for a row of one layer */
     return f;
 }
 
@@ -189,7 +190,7 @@ static void choose_ring(const struct planner *p, struct option *o)
 /* -ENOSPC when not even the least fits. */
 static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
 {
-    *o = (struct option){.chunk_bytes = chunk_bytes};
+    *o = (struct option){.chunk_bytes = chunk_bytes, .prefetch = p->r->prefetch};
     int rc = ntx_chunks_make(p->m, chunk_bytes, &o->chunks, p->err);
     if (rc)
         return rc;

@@ -9,6 +9,7 @@
 #ifndef NTX_COMPUTED_PLAN_H
 #define NTX_COMPUTED_PLAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -28,6 +29,7 @@ struct ntx_plan_request {
     uint64_t chunk_bytes;    /* 0: planner's choice */
     uint32_t ring_slots;     /* 0: planner's choice */
     enum ntx_kv_type kv_type;
+    bool prefetch;           /* keep some frames for experts that are read on guesses */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
     const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
 };

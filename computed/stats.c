@@ -18,6 +18,11 @@ void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
         .pass_ns = ntx_counter_get(c, NTX_C_comp_pass_ns),
         .expert_hits = ntx_counter_get(c, NTX_C_comp_expert_hits),
         .expert_misses = ntx_counter_get(c, NTX_C_comp_expert_misses),
+        .guess_wanted = ntx_counter_get(c, NTX_C_comp_guess_wanted),
+        .guess_right = ntx_counter_get(c, NTX_C_comp_guess_right),
+        .guess_hits = ntx_counter_get(c, NTX_C_comp_guess_hits),
+        .guess_bytes = ntx_counter_get(c, NTX_C_comp_guess_bytes),
+        .guess_used_bytes = ntx_counter_get(c, NTX_C_comp_guess_used_bytes),
         .skip_early = ntx_counter_get(c, NTX_C_comp_skip_early),
         .skip_late = ntx_counter_get(c, NTX_C_comp_skip_late),
         .skip_wasted = ntx_counter_get(c, NTX_C_comp_skip_wasted),
@@ -129,6 +134,18 @@ static void add_times(json_t *j, const struct ntx_run_stats *r)
     set_real(j, "compute_s", pass > stall ? (double)(pass - stall) / 1e9 : 0);
 }
 
+/* Of the experts that layers wanted, those that the layer before had guessed; of the bytes read on such guesses, those that were wanted. */
+static void add_prefetch(json_t *j, const struct ntx_run_stats *r)
+{
+    const struct ntx_counts *a = &r->at_start, *b = &r->at_end;
+    uint64_t read = b->guess_bytes - a->guess_bytes, used = b->guess_used_bytes - a->guess_used_bytes;
+    set_real(j, "prefetch_recall", per((double)(b->guess_right - a->guess_right), (double)(b->guess_wanted - a->guess_wanted)));
+    set_real(j, "prefetch_hit_rate", per((double)used, (double)read));
+    set_int(j, "prefetch_bytes", read);
+    set_int(j, "prefetch_wasted_bytes", read > used ? read - used : 0);
+    set_int(j, "prefetch_experts", b->guess_hits - a->guess_hits);
+}
+
 /* Of the experts that layers wanted; where all are in RAM there is nothing to count. */
 static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
@@ -137,6 +154,8 @@ static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct n
         return;
     set_real(j, "expert_hit_rate", l->plan->frames.n ? per((double)hits, (double)(hits + misses)) : 1);
     set_int(j, "expert_frames", l->plan->frames.n);
+    if (l->plan->frames.n && l->prefetch)
+        add_prefetch(j, r);
 }
 
 /* Chunks of skipped layers: decided before their read began, or too late to save it; and the bytes that those took. */

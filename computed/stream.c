@@ -307,10 +307,18 @@ static void end(struct ntx_weights *w)
 
 /* ---- making */
 
-static const struct ntx_weights_ops ops = {
-    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows,
-    .want = ntx__stream_want, .done = ntx__stream_done,
-};
+static bool there(struct ntx_weights *w, uint32_t chunk)
+{
+    struct ntx_stream *s = of(w);
+    return s->r->chunks[chunk].placement == NTX_PLACE_HOST &&
+           ntx_word_state(atomic_load_explicit(&s->r->state[chunk], memory_order_relaxed)) == NTX_READY;
+}
+
+#define OPS                                                                                                                              \
+    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows, \
+    .want = ntx__stream_want, .done = ntx__stream_done
+static const struct ntx_weights_ops ops = {OPS}, guessing_ops = {OPS, .guess = ntx__stream_guess, .there = there};
+#undef OPS
 
 static int init_lock(struct ntx_stream *s)
 {
@@ -342,6 +350,8 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     int rc = s->hold && s->taken_ns && s->late && s->row_frame ? 0 : -ENOMEM;
     if (!rc && c->frames && c->frames->n)
         rc = ntx__experts_new(s, c, &s->experts);
+    if (s->experts && c->prefetch)
+        s->w.ops = &guessing_ops;
     if (!rc)
         rc = init_lock(s);
     if (rc) {

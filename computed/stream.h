@@ -20,6 +20,7 @@ struct ntx_stream_config {
     const struct ntx_chunks *chunks; /* of a model whose experts are in frames; else NULL */
     const struct ntx_frames *frames; /* NULL or n 0: there are none */
     uint64_t frames_at;              /* region offset of the first */
+    bool prefetch;                   /* read experts ahead, on guesses */
     uint32_t wait_limit_s;       /* a chunk that does not come for so long fails the pass (default 60) */
 };
 

@@ -30,6 +30,11 @@ struct ntx_weights_ops {
     int (*want)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late);
     /* Experts taken by `want`, all of whose chunks are released: they may be replaced. */
     void (*done)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
+    /* Experts that `layer`, which is not being computed yet, will probably want, the likeliest first: they may be read when nothing else is to be
+     * read. Takes the place of any guess before. One thread. NULL: nothing is read ahead. */
+    void (*guess)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
+    /* The bytes of a chunk that always stays in memory are there: to acquire it does not wait. One thread; beside `guess` only. */
+    bool (*there)(struct ntx_weights *w, uint32_t chunk);
     /* The pass is over; after a failure all its chunks that were neither released nor skipped are let go. One thread. */
     void (*end)(struct ntx_weights *w);
     /* Embedding rows: copies rows ids[0..n) of a matrix with row_bytes at (file, offset) into out (row after row). One thread. */

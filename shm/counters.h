@@ -42,7 +42,12 @@
     X(comp_stall_ns, c, "ns", "of that, waiting for I/O")                                          \
     X(comp_decision_wait_ns, c, "ns", "time inside passes, waiting for the predictor")              \
     X(comp_expert_hits, c, "experts", "experts wanted by a layer that were in a frame, or on their way")  \
-    X(comp_expert_misses, c, "experts", "experts wanted that had to be read then")                  \
+    X(comp_expert_misses, c, "experts", "experts wanted that had yet to be read")                   \
+    X(comp_guess_wanted, c, "experts", "experts wanted by a layer for which a guess had been made") \
+    X(comp_guess_right, c, "experts", "of those, that the guess had named: its recall")            \
+    X(comp_guess_hits, c, "experts", "of the hits, those that a guess had brought, or begun to")          \
+    X(comp_guess_bytes, c, "bytes", "parts of experts that were read, or begun, on a guess")        \
+    X(comp_guess_used_bytes, c, "bytes", "of those, that were wanted then; the rest is waste")      \
     X(comp_frames, g, "frames", "frames for experts there are")                                     \
     X(comp_decisions, c, "decisions", "decisions received")                                        \
     X(comp_decisions_late, c, "decisions", "of those, for a pass or a row that did not wait for them any more") \

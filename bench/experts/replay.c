@@ -1,6 +1,6 @@
 /* replay.c: choices of experts, replayed through computed/cache.h: the hit rate of each policy at several sizes of the cache. CSV on stdout.
  *
- *   bench_experts [FILE...]     a trace: lines "LAYERS EXPERTS" once, then "LAYER E E E ..." for each layer of each pass in order
+ *   bench_experts [FILE...]     a trace (picks.py makes one from a run's): lines "LAYERS EXPERTS" once, then "LAYER E E E ..." for each layer of each pass in order
  *
  * Without files, synthetic traces (24 layers of 64 experts, 8 used, 400 passes, seeded): `even` every expert alike; `skew` some experts
  * liked more by all tokens (Zipf, exponent 1, other ones in each layer); `drift` the same, but what is liked changes every 60 passes;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Experts in frames: the output is that of a model that lies in RAM as a whole, bit for bit, for any budget, rows, threads and instruction set,
-# whatever is replaced, and though iod is killed with reads of experts under way; the statistics tell how many were there.
+# whatever is replaced or read ahead, and though iod is killed with reads of experts under way; the statistics tell how many were there.
 . "$(dirname "$0")/lib.sh"
 ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,304
 shape="--layers 5 --embd 256 --heads 8 --kv 2 --expert-ff 256 --shared-ff 256"
@@ -30,6 +30,13 @@ for ram in 10M 14M; do
     rate=$(stat_of "$tmp/s" expert_hit_rate)
     case $rate in 0.[0-9]*) ;; *) fail "expert_hit_rate is $rate with $ram";; esac
     [ "$(stat_of "$tmp/s" bytes_read)" -gt 1000000 ] || fail "nothing was read with $ram"
+    for of in prefetch_recall prefetch_hit_rate; do
+        case $(stat_of "$tmp/s" $of) in 0.[0-9]*|1.0) ;; *) fail "$of is $(stat_of "$tmp/s" $of) with $ram";; esac
+    done
+    [ "$(stat_of "$tmp/s" prefetch_wasted_bytes)" -le "$(stat_of "$tmp/s" prefetch_bytes)" ] || fail "more is wasted than was read"
+    "${run[@]}" --ram $ram --prefetch off --stats "$tmp/s" >"$tmp/got" || fail "with $ram, without prefetch"
+    same "$tmp/want" "$tmp/got" "with $ram, without prefetch"
+    ! grep -q prefetch_recall "$tmp/s" || fail "prefetch is off, and counted"
 done
 for fault in "iod:kill@state=FILLING,nth=60,start=1" "iod:kill@state=FILLING,nth=400,start=1" "iod:kill@state=READY,nth=90,start=1" \
     "iod:kill@state=READY,nth=700,start=1" "iod:kill@read=500,start=1" "predictor:kill@probe=3,start=1" "iod:short@every=7" "iod:delay=5ms@every=40" "iod:reorder=8"; do

@@ -1,0 +1,371 @@
+/* Experts on demand and on guesses: against an iod that the test plays itself, step by step, in one thread. Whatever is guessed, fails,
+ * dies or lands late, what is wanted has its own bytes; and guesses are counted, taken back and never in the way. */
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/stream.h"
+#include "shm/region.h"
+#include "tests/check.h"
+
+enum { LAYERS = 4, EXPERTS = 8, PARTS = NTX_EXPERT_PARTS, CHUNKS = LAYERS * EXPERTS * PARTS, DEMANDS = 24, ROWS = 2, USED = 2, BLOCK = 4096 };
+
+struct late { /* a read of an iod that is dead */
+    uint64_t offset, to, bytes;
+};
+
+struct rig {
+    struct ntx_region r;
+    struct ntx_counters *counters;
+    struct ntx_stream *s;
+    struct ntx_weights *w;
+    struct ntx_chunk list[CHUNKS];
+    struct ntx_layer_weights layers[LAYERS];
+    struct ntx_chunks chunks;
+    struct ntx_frames frames;
+    int wake_fd;
+    uint64_t pass, seed;
+    uint32_t fail; /* of so many early reads one fails; 0: none */
+    struct late late[DEMANDS];
+    uint32_t n_late;
+};
+
+static uint8_t pattern(uint64_t offset) { return (uint8_t)((offset + 1) * 0x9e3779b97f4a7c15u >> 53); }
+
+static uint32_t rnd(struct rig *t, uint32_t n)
+{
+    t->seed = t->seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(t->seed >> 33) % n;
+}
+
+static uint64_t counter(const struct rig *t, enum ntx_counter c) { return ntx_counter_get(t->counters, c); }
+
+/* ---- set-up */
+
+/* Layers 1 and 3 have larger experts. All parts lie at odd places of one file. */
+static uint64_t list_chunks(struct rig *t)
+{
+    uint64_t offset = 123, most[LAYERS] = {0};
+    t->chunks = (struct ntx_chunks){.list = t->list, .n = CHUNKS, .layers = t->layers, .n_layers = LAYERS, .n_expert = EXPERTS};
+    for (uint32_t l = 0, i = 0; l < LAYERS; l++) {
+        t->layers[l].expert[NTX_EXPERT_GATE].chunk0 = i;
+        for (uint32_t e = 0; e < EXPERTS; e++) {
+            uint64_t wide = 0;
+            for (int p = 0; p < PARTS; p++, i++) {
+                t->list[i] = (struct ntx_chunk){.layer = l, .offset = offset, .bytes = 5000 + l % 2 * 9000 + (uint64_t)p * 100, .expert = true};
+                wide += NTX_ROUND_UP(offset % BLOCK + t->list[i].bytes, (uint64_t)BLOCK);
+                offset += t->list[i].bytes;
+            }
+            most[l] = NTX_MAX(most[l], wide);
+        }
+    }
+    ntx_frames_sort(&t->frames, most, LAYERS, EXPERTS, NTX_FRAME_CLASSES);
+    return offset;
+}
+
+static void open_rig(struct rig *t, uint32_t n_frames, uint32_t spare)
+{
+    char dir[] = "/tmp/ntx-guess-XXXXXX", path[64], note[512];
+    struct ntx_err err = {0};
+    int fd;
+    *t = (struct rig){.seed = 5};
+    uint64_t file = list_chunks(t);
+    CHECK_EQ(t->frames.n_classes, 2);
+    ntx_frames_share(&t->frames, n_frames, USED, spare);
+    struct ntx_region_geometry g = {.block = BLOCK, .n_files = 1, .n_chunks = CHUNKS, .n_demands = ROWS, .n_bundle_demands = DEMANDS, .n_probes = 1,
+                                    .n_layers = LAYERS, .n_embd = 1, .frame_bytes = BLOCK, .arena_bytes = ntx_frames_bytes(&t->frames), .epoch = 1};
+    CHECK_MSG(!ntx_region_create(&g, &t->r, note, sizeof note, &err), "%s", err.text);
+    t->r.hdr->file_bytes[0] = file;
+    for (uint32_t i = 0; i < CHUNKS; i++)
+        t->r.chunks[i] = (struct ntx_plan_chunk){.offset = t->list[i].offset, .bytes = t->list[i].bytes, .layer = t->list[i].layer, .placement = NTX_PLACE_FRAME};
+    CHECK(mkdtemp(dir));
+    CHECK_EQ(ntx_counters_create(dir, &t->counters, &fd, NULL), 0);
+    close(fd);
+    snprintf(path, sizeof path, "%s/counters", dir);
+    CHECK(!unlink(path) && !rmdir(dir));
+    t->wake_fd = eventfd(0, EFD_CLOEXEC);
+    struct ntx_stream_config c = {.region = &t->r, .counters = t->counters, .wake_fd = t->wake_fd, .wait_limit_s = 1, .chunks = &t->chunks,
+                                  .frames = &t->frames, .frames_at = t->r.hdr->off_arena, .prefetch = true};
+    CHECK_EQ(ntx_stream_new(&c, &t->s), 0);
+    t->w = ntx_stream_weights(t->s);
+    CHECK(t->w->ops->guess && t->w->ops->there);
+}
+
+static void close_rig(struct rig *t)
+{
+    ntx_stream_free(t->s);
+    ntx_counters_close(t->counters);
+    ntx_region_close(&t->r);
+    close(t->wake_fd);
+}
+
+/* ---- iod */
+
+static struct ntx_demand *demand(struct rig *t, uint32_t i) { return &t->r.demand[ROWS + i]; }
+static enum ntx_state state(struct rig *t, uint32_t i) { return ntx_word_state(demand(t, i)->word); }
+static void set(struct ntx_demand *d, enum ntx_state st) { d->word = ntx_word(ntx_word_gen(d->word), st); }
+
+static void land(struct rig *t, uint64_t offset, uint64_t to, uint64_t bytes)
+{
+    CHECK(to >= t->r.hdr->off_arena && to + bytes <= t->r.hdr->off_arena + t->r.hdr->arena_bytes);
+    for (uint64_t i = 0; i < bytes; i++)
+        t->r.base[to + i] = pattern(offset + i);
+}
+
+static void begin(struct rig *t, uint32_t i)
+{
+    CHECK_EQ(state(t, i), NTX_POSTED);
+    demand(t, i)->shift = (uint32_t)(demand(t, i)->offset % BLOCK);
+    set(demand(t, i), NTX_FILLING);
+}
+
+static void finish(struct rig *t, uint32_t i)
+{
+    struct ntx_demand *d = demand(t, i);
+    if (t->fail && d->early && !rnd(t, t->fail)) {
+        d->err = -EIO;
+        set(d, NTX_FAILED);
+        return;
+    }
+    uint64_t start = NTX_ROUND_DOWN(d->offset, (uint64_t)BLOCK);
+    land(t, start, d->dest, NTX_ROUND_UP(d->offset + d->bytes, (uint64_t)BLOCK) - start);
+    set(d, NTX_READY);
+}
+
+static void step(struct rig *t)
+{
+    uint32_t i = rnd(t, DEMANDS);
+    if (state(t, i) == NTX_POSTED)
+        begin(t, i);
+    else if (state(t, i) == NTX_FILLING)
+        finish(t, i);
+}
+
+/* All that somebody waits for. */
+static void serve(struct rig *t)
+{
+    for (uint32_t i = 0; i < DEMANDS; i++) {
+        if (state(t, i) == NTX_POSTED && !demand(t, i)->early)
+            begin(t, i);
+        if (state(t, i) == NTX_FILLING && !demand(t, i)->early)
+            finish(t, i);
+    }
+}
+
+static void die(struct rig *t)
+{
+    for (uint32_t i = 0; i < DEMANDS; i++)
+        if (state(t, i) == NTX_FILLING && t->n_late < DEMANDS) {
+            uint64_t start = NTX_ROUND_DOWN(demand(t, i)->offset, (uint64_t)BLOCK);
+            t->late[t->n_late++] = (struct late){start, demand(t, i)->dest, NTX_ROUND_UP(demand(t, i)->offset + demand(t, i)->bytes, (uint64_t)BLOCK) - start};
+        }
+    ntx_stream_iod_died(t->s);
+}
+
+static void land_late(struct rig *t)
+{
+    for (uint32_t i = 0; i < t->n_late; i++)
+        land(t, t->late[i].offset, t->late[i].to, t->late[i].bytes);
+    t->n_late = 0;
+    ntx_stream_untaint(t->s);
+}
+
+static uint32_t count(struct rig *t, enum ntx_state st, bool early)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < DEMANDS; i++)
+        n += state(t, i) == st && (st == NTX_FREE || demand(t, i)->early == early);
+    return n;
+}
+
+/* ---- a layer */
+
+static void check_expert(struct rig *t, uint32_t layer, uint32_t e)
+{
+    for (int p = 0; p < PARTS; p++) {
+        uint32_t chunk = ntx_expert_chunk(&t->layers[layer], e, (enum ntx_expert_part)p);
+        const void *bytes;
+        CHECK_MSG(!t->w->ops->acquire(t->w, chunk, &bytes), "%s", t->w->error.text);
+        for (uint64_t i = 0; i < t->list[chunk].bytes; i++)
+            CHECK_MSG(((const uint8_t *)bytes)[i] == pattern(t->list[chunk].offset + i), "pass %llu layer %u expert %u part %d byte %llu",
+                      (unsigned long long)t->pass, layer, e, p, (unsigned long long)i);
+        t->w->ops->release(t->w, chunk);
+    }
+}
+
+static void want(struct rig *t, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    uint8_t late[EXPERTS];
+    CHECK_EQ(t->w->ops->want(t->w, layer, experts, n, true, late), n);
+    serve(t);
+    for (uint32_t i = 0; i < n; i++)
+        check_expert(t, layer, experts[i]);
+    t->w->ops->done(t->w, layer, experts, n);
+}
+
+static void begin_pass(struct rig *t) { CHECK_EQ(t->w->ops->begin(t->w, t->pass), 0); }
+
+static void end_pass(struct rig *t)
+{
+    t->w->ops->end(t->w);
+    t->pass++;
+}
+
+static uint64_t bundle_bytes(const struct rig *t, uint32_t layer)
+{
+    uint32_t chunk = ntx_expert_chunk(&t->layers[layer], 0, NTX_EXPERT_GATE);
+    return t->list[chunk].bytes + t->list[chunk + 1].bytes + t->list[chunk + 2].bytes;
+}
+
+/* ---- cases */
+
+static void case_right_and_wrong(void)
+{
+    struct rig t;
+    open_rig(&t, 24, 2);
+    begin_pass(&t);
+    t.w->ops->guess(t.w, 1, (const uint32_t[]){5, 2}, 2);
+    CHECK_EQ(count(&t, NTX_POSTED, true), 2 * PARTS);
+    CHECK_EQ(count(&t, NTX_POSTED, false), 0);
+    for (uint32_t i = 0; i < PARTS; i++) { /* the likelier one first: all of it, and the beginning of the other */
+        CHECK_EQ(demand(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], 5, (enum ntx_expert_part)i)].offset);
+        begin(&t, i);
+        finish(&t, i);
+    }
+    begin(&t, PARTS);
+    want(&t, 1, (const uint32_t[]){5, 7}, 2); /* 2 was wrong */
+    CHECK_EQ(counter(&t, NTX_C_comp_guess_wanted), 2);
+    CHECK_EQ(counter(&t, NTX_C_comp_guess_right), 1);
+    CHECK_EQ(counter(&t, NTX_C_comp_guess_hits), 1);
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_hits), 1);
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 1);
+    CHECK_EQ(counter(&t, NTX_C_comp_guess_bytes), bundle_bytes(&t, 1));
+    CHECK_EQ(counter(&t, NTX_C_comp_guess_used_bytes), bundle_bytes(&t, 1));
+    CHECK_EQ(state(&t, PARTS), NTX_FILLING); /* it had begun: it ends when it ends; its other parts were taken back */
+    CHECK_EQ(state(&t, PARTS + 1), NTX_FREE);
+    CHECK_EQ(ntx_word_gen(demand(&t, PARTS + 1)->word), 1);
+    CHECK_EQ(state(&t, PARTS + 2), NTX_FREE);
+    finish(&t, PARTS);
+    want(&t, 2, (const uint32_t[]){0}, 1);
+    uint64_t wasted = t.list[ntx_expert_chunk(&t.layers[1], 2, NTX_EXPERT_GATE)].bytes;
+    CHECK_EQ(counter(&t, NTX_C_comp_guess_bytes), bundle_bytes(&t, 1) + wasted);
+    CHECK_EQ(counter(&t, NTX_C_comp_guess_wanted), 2); /* layer 2 was not guessed */
+    end_pass(&t);
+
+    begin_pass(&t); /* guessed, and not begun: no hit; what was left of it is read first of all */
+    t.w->ops->guess(t.w, 3, (const uint32_t[]){1, 4}, 2);
+    for (uint32_t i = 0, seen = 0; i < DEMANDS && !seen; i++)
+        if (state(&t, i) == NTX_POSTED) {
+            begin(&t, i);
+            seen = 1;
+        }
+    uint8_t late[2];
+    CHECK_EQ(t.w->ops->want(t.w, 3, (const uint32_t[]){1, 4}, 2, true, late), 2);
+    CHECK_EQ(count(&t, NTX_POSTED, true) + count(&t, NTX_FILLING, true), 0);
+    CHECK(late[0] && late[1]);
+    CHECK_EQ(counter(&t, NTX_C_comp_guess_right), 3);
+    CHECK_EQ(counter(&t, NTX_C_comp_guess_hits), 2);
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 3);
+    serve(&t);
+    check_expert(&t, 3, 1);
+    check_expert(&t, 3, 4);
+    t.w->ops->done(t.w, 3, (const uint32_t[]){1, 4}, 2);
+    end_pass(&t);
+    begin_pass(&t);
+    want(&t, 2, (const uint32_t[]){0}, 1);
+    CHECK_EQ(count(&t, NTX_FREE, false), DEMANDS); /* all were given back */
+    end_pass(&t);
+    close_rig(&t);
+}
+
+/* A read on a guess that fails is none of anybody's business, until it is wanted: then it is read again. */
+static void case_failed_guess(void)
+{
+    struct rig t;
+    open_rig(&t, 24, 2);
+    begin_pass(&t);
+    t.w->ops->guess(t.w, 1, (const uint32_t[]){3}, 1);
+    t.fail = 1;
+    begin(&t, 1);
+    finish(&t, 1);
+    CHECK_EQ(state(&t, 1), NTX_FAILED);
+    t.fail = 0;
+    want(&t, 0, (const uint32_t[]){6}, 1); /* the rest is taken back */
+    want(&t, 1, (const uint32_t[]){3}, 1);
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 2);
+    end_pass(&t);
+    close_rig(&t);
+}
+
+/* Guesses that never come true do not change which experts are there when they are wanted. */
+static void case_no_harm(void)
+{
+    struct rig with, without;
+    open_rig(&with, 16, 2);
+    open_rig(&without, 16, 2);
+    for (int pass = 0; pass < 300; pass++) {
+        begin_pass(&with);
+        begin_pass(&without);
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            uint32_t e[] = {rnd(&with, 3), 3 + rnd(&with, 3)};
+            want(&with, l, e, 2);
+            want(&without, l, e, 2);
+            if (l + 1 < LAYERS)
+                with.w->ops->guess(with.w, l + 1, (const uint32_t[]){6, 7}, 2);
+            for (uint32_t i = rnd(&with, 40); i > 0; i--)
+                step(&with);
+        }
+        end_pass(&with);
+        end_pass(&without);
+        CHECK_EQ(counter(&with, NTX_C_comp_expert_hits), counter(&without, NTX_C_comp_expert_hits));
+    }
+    CHECK_EQ(counter(&with, NTX_C_comp_guess_right), 0);
+    CHECK_EQ(counter(&with, NTX_C_comp_guess_used_bytes), 0);
+    CHECK(counter(&with, NTX_C_comp_guess_bytes) > 0);
+    CHECK_EQ(counter(&with, NTX_C_comp_guess_wanted), 300 * (LAYERS - 1) * 2);
+    close_rig(&with);
+    close_rig(&without);
+}
+
+/* Anything in any order, deaths and failures included. */
+static void case_anything(void)
+{
+    struct rig t;
+    open_rig(&t, 20, 2);
+    t.fail = 9;
+    for (int pass = 0; pass < 1500; pass++) {
+        begin_pass(&t);
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            uint32_t n = 1 + rnd(&t, 2), e[2] = {rnd(&t, 4), 4 + rnd(&t, 4)}, g[3] = {rnd(&t, 3), 3 + rnd(&t, 2), 5 + rnd(&t, 3)};
+            if (t.n_late && !rnd(&t, 3))
+                land_late(&t);
+            for (uint32_t i = rnd(&t, 60); i > 0; i--)
+                step(&t);
+            if (!t.n_late && !rnd(&t, 8))
+                die(&t);
+            if (t.n_late) /* with tainted frames there may be none left */
+                land_late(&t);
+            for (uint32_t i = 0; i < DEMANDS; i++) /* those that were begun end, so that want never has to wait */
+                if (state(&t, i) == NTX_FILLING)
+                    finish(&t, i);
+            want(&t, l, e, n);
+            if (!rnd(&t, 10))
+                die(&t);
+            t.w->ops->guess(t.w, (l + 1) % LAYERS, g, 1 + rnd(&t, 3));
+        }
+        end_pass(&t);
+    }
+    CHECK(counter(&t, NTX_C_comp_guess_right) > 300);
+    CHECK(counter(&t, NTX_C_comp_guess_used_bytes) > 0 && counter(&t, NTX_C_comp_guess_used_bytes) < counter(&t, NTX_C_comp_guess_bytes));
+    close_rig(&t);
+}
+
+int main(void)
+{
+    case_right_and_wrong();
+    case_failed_guess();
+    case_no_harm();
+    case_anything();
+    return 0;
+}
