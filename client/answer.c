@@ -1,5 +1,7 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +85,23 @@ static void print_summary(const struct sink *s, const json_t *j)
     json_t *v;
     json_array_foreach(json_object_get(j, "lossy"), i, v) fprintf(stderr, "; lossy: %s", json_string_value(v));
     fputc('\n', stderr);
+}
+
+int ntx_check_writable(const char *path, struct ntx_err *err)
+{
+    if (!path || !strcmp(path, "-"))
+        return 0;
+    const char *slash = strrchr(path, '/');
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC), rc = fd < 0 ? -errno : 0;
+    if (fd >= 0)
+        close(fd);
+    if (rc != -ENOENT)
+        return rc ? ntx_err_set(err, rc, "%s: cannot be written: %s", path, strerror(-rc)) : 0;
+    char dir[PATH_MAX];
+    int n = snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    if (n >= (int)sizeof dir || access(dir, W_OK | X_OK))
+        return ntx_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
+    return 0;
 }
 
 int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err)

@@ -64,6 +64,8 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
 /* run and chat without a prompt on a terminal. */
 int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err);
 
+/* Before anything is started: whether a file that is written at the end can be (NULL, "-": yes). Makes nothing. */
+int ntx_check_writable(const char *path, struct ntx_err *err);
 /* Where --stats asks for it: j to a file or standard output. */
 int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err);
 

@@ -88,6 +88,7 @@ static int finish(int code)
 int main(int argc, char **argv)
 {
     struct ntx_options o;
+    struct ntx_err err = {0};
     argp_err_exit_status = NTX_EXIT_USAGE;
     ntx_log_init("ntx", NTX_LOG_INFO);
     if (argc < 2)
@@ -102,6 +103,8 @@ int main(int argc, char **argv)
         ntx_options_parse(&commands[i], argc - 1, argv + 1, &o);
         if (ntx_client_signals())
             return fputs("ntx: cannot set up signals\n", stderr), NTX_EXIT_FAILED;
+        if (ntx_check_writable(o.stats, &err) || ntx_check_writable(o.trace, &err))
+            return ntx_fail(&err);
         return finish(commands[i].run(&o));
     }
     fprintf(stderr, "ntx: '%s' is not a command; `ntx --help` lists them\n", argv[1]);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@ struct ntx_supervisor {
     int alive[2]; /* children hold [0], only we hold [1] */
     int lost_fd;  /* readable once computed is gone */
     int poke_fd;  /* wakes the thread */
-    int log_fd;   /* quiet: the daemons' stderr, a file in dir; else -1 */
+    int log_fd;   /* quiet: the daemons' stderr, in memory; else -1 */
     pthread_t thread;
     bool running;
     pthread_mutex_t mu; /* guards what follows */
@@ -185,10 +186,8 @@ static int find_bin_dir(char *buf, size_t n)
 
 static int open_log(struct ntx_supervisor *s)
 {
-    char path[300];
-    snprintf(path, sizeof path, "%s/log", s->dir);
-    s->log_fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    return s->log_fd < 0 ? -errno : 0;
+    s->log_fd = memfd_create("ntx-log", MFD_CLOEXEC); /* no file: that directory may be what is full */
+    return s->log_fd < 0 || fcntl(s->log_fd, F_SETFL, O_APPEND) ? -errno : 0;
 }
 
 int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err)

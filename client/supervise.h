@@ -14,8 +14,8 @@
 
 struct ntx_supervisor;
 
-/* dir: the runtime directory, existing. quiet: the daemons' warnings and errors go to a file "log" there (clients
- * are told by replies what concerns them; how computed ended is told with its last line); else to stderr. The programs are looked for beside this one. */
+/* dir: the runtime directory, existing. quiet: the daemons' warnings and errors are kept in memory (clients
+ * are told by replies what concerns them; how computed ended is told with its last line); else they go to stderr. The programs are looked for beside this one. */
 int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err);
 
 /* Ends all three, computed first (SIGTERM each, SIGKILL after 5 s), and reaps them. NULL is fine. */

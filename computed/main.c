@@ -2,6 +2,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,6 +222,7 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     ntx_log_init("ntx-computed", args.level);
     signal(SIGPIPE, SIG_IGN);
+    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* fixed: what a big request took goes back to the kernel when it is freed, or the budget would not hold */
     int rc = read_config(&app, &args, &err);
     if (rc)
         return fail(&err, EXIT_USAGE);

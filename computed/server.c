@@ -37,6 +37,8 @@ static void on_mail(void *ctx, struct ntx_mail *m)
             return;
         }
         c->requests -= m->last && c->requests;
+        if (m->last)
+            ntx__inlet_done(c, m->id);
         ntx__conn_send(c, m->frame, m->len);
         m->frame = NULL;
         return;
@@ -67,13 +69,8 @@ static void init_timers(struct ntx_server *s)
     uv_unref((uv_handle_t *)&s->hard);
 }
 
-/* Numbers of regions differ between daemons that follow each other in one directory, too. */
-static uint64_t first_epoch(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return ((uint64_t)t.tv_sec << 20) + (uint64_t)t.tv_nsec / 1000;
-}
+/* Numbers of regions differ between daemons that follow each other in one directory, too. (Time since boot: the clock on the wall may jump.) */
+static uint64_t first_epoch(void) { return ntx_now_ns() / 1000; }
 
 static int open_parts(struct ntx_server *s, struct ntx_err *err)
 {

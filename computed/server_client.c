@@ -12,11 +12,11 @@
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
-/* While a client's replies pile up, its requests wait in the kernel; a broken connection is noticed all the same. */
-static void update_poll(struct ntx_conn *c)
+/* While a client's replies pile up, or there is no room for its requests, they wait in the kernel; a broken connection is noticed all the same. */
+void ntx__conn_update(struct ntx_conn *c)
 {
     int events = UV_DISCONNECT;
-    if (!c->closing && ntx_sink_room(c->sink))
+    if (!c->closing && ntx_sink_room(c->sink) && ntx__inlet_room(c))
         events |= UV_READABLE;
     if (c->out)
         events |= UV_WRITABLE;
@@ -69,6 +69,7 @@ void ntx__conn_close(struct ntx_conn *c)
             break;
         }
     *(c->guest ? &s->n_guests : &s->n_conns) -= 1;
+    ntx__inlet_forget(c);
     ntx_sink_close(c->sink);
     ntx__conns_drop_sink(s, c->sink);
     uv_close((uv_handle_t *)&c->poll, on_closed);
@@ -79,7 +80,7 @@ void ntx__conn_finish(struct ntx_conn *c)
 {
     c->closing = true;
     if (c->out)
-        update_poll(c);
+        ntx__conn_update(c);
     else
         ntx__conn_close(c);
 }
@@ -118,7 +119,7 @@ static void flush(struct ntx_conn *c)
         ntx__conn_close(c);
         return;
     }
-    update_poll(c);
+    ntx__conn_update(c);
 }
 
 void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
@@ -157,6 +158,7 @@ static void take_frames(struct ntx_conn *c)
     const uint8_t *body;
     size_t len;
     int rc = 0;
+    ntx__inlet_part(c, 0);
     while (!c->gone && !c->closing && (rc = ntx_frame_next(&c->in, &body, &len)) > 0) {
         Ntx__Request *req = ntx_request_unpack(body, len);
         if (!req) {
@@ -168,10 +170,12 @@ static void take_frames(struct ntx_conn *c)
             ntx__request__free_unpacked(req, NULL);
             return;
         }
-        ntx__request(c, req);
+        ntx__request(c, req, len);
     }
     if (rc < 0)
         garbage(c, "a frame of an impossible length");
+    else if (!c->gone)
+        ntx__inlet_part(c, c->in.len - c->in.used);
 }
 
 static void read_some(struct ntx_conn *c)
@@ -179,7 +183,10 @@ static void read_some(struct ntx_conn *c)
     uint8_t buf[READ_BYTES];
     int fds[NTX_MAX_FILES];
     unsigned n_fds = NTX_MAX_FILES;
-    int n = ntx_recv_fds(c->fd, buf, sizeof buf, fds, &n_fds);
+    size_t room = ntx__inlet_room(c);
+    if (!room)
+        return;
+    int n = ntx_recv_fds(c->fd, buf, NTX_MIN(room, sizeof buf), fds, &n_fds);
     if (n == -EAGAIN)
         return;
     if (n <= 0) {
@@ -220,7 +227,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     if (!c->gone && (events & UV_WRITABLE))
         flush(c);
     if (!c->gone)
-        update_poll(c);
+        ntx__conn_update(c);
 }
 
 void ntx__conn_new(struct ntx_server *s, int fd)
@@ -242,7 +249,7 @@ void ntx__conn_new(struct ntx_server *s, int fd)
     c->next = s->conns;
     s->conns = c;
     *(guest ? &s->n_guests : &s->n_conns) += 1;
-    update_poll(c);
+    ntx__conn_update(c);
 }
 
 struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink)
@@ -262,6 +269,10 @@ void ntx__conns_check(struct ntx_server *s)
             garbage(c, "no memory for a reply");
         } else if (c->out && now - c->moved_ns > bound) {
             ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_sink_client(c->sink), s->c.stall_s);
+            ntx__conn_close(c);
+        } else if (s->big == c && ntx__inlet_room(c) && now - c->part_ns > bound) {
+            ntx_log(NTX_LOG_WARN, "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed", (unsigned long long)ntx_sink_client(c->sink),
+                    c->part, s->c.stall_s);
             ntx__conn_close(c);
         } else if (c->guest && now - c->since_ns > NTX_GUEST_S * 1000000000ull) {
             ntx__conn_close(c);

@@ -3,6 +3,7 @@
  *   server.c          life of the server: start, mail, timers, shutdown
  *   server_listen.c   the listening socket
  *   server_client.c   a connection: frames in, frames out
+ *   server_inlet.c    how much may come in, over all connections
  *   server_request.c  what a request does
  *   server_model.c    the states of the model
  *   server_worker.c   what the workers say
@@ -23,6 +24,10 @@
 #define NTX_MAX_GUESTS 16    /* connections beyond the limit that are told so; more are just closed */
 #define NTX_GUEST_S 5        /* for a guest to ask */
 
+#define NTX_MAX_REQUESTS 16  /* of a client, under way */
+#define NTX_INLET_SHARES (4u << 20)                  /* shared out over all clients that may connect */
+#define NTX_INLET_FULL (NTX_FRAME_MAX + (1u << 20))  /* beyond those, for whoever comes first */
+
 struct ntx_out { /* a frame on its way to a client */
     struct ntx_out *next;
     uint8_t *buf;
@@ -42,6 +47,13 @@ struct ntx_conn {
     struct ntx_out *out, **last_out;
     uint64_t moved_ns;       /* when output last began to wait, or moved */
     uint32_t requests;       /* under way */
+    struct {
+        uint64_t id;
+        size_t bytes;
+    } under_way[NTX_MAX_REQUESTS];
+    size_t owed, beyond;     /* bytes of requests under way and of one that has come in part; those beyond its share */
+    size_t part;             /* of one that has come in part */
+    uint64_t part_ns;        /* since when it is the big one */
     bool closing;            /* no more input; closed once its output is gone */
     bool gone;               /* the handle is being closed */
     bool guest;              /* one too many: its first request is answered with the reason, then it is closed */
@@ -78,6 +90,8 @@ struct ntx_server {
     uint32_t n_conns, n_guests;      /* n_conns without guests */
     uint64_t last_client;
     struct ntx_outlet outlet;        /* of the sinks, guests' too */
+    size_t inlet;                    /* bytes beyond the shares, of all clients */
+    struct ntx_conn *big;            /* whose request is coming in beyond its share; NULL: nobody's */
     struct ntx_held *held, **last_held;
 
     enum ntx_model_state state;
@@ -128,8 +142,19 @@ void ntx__conn_sent(struct ntx_server *s, struct ntx_sink *sink, size_t len); /*
 void ntx__conns_check(struct ntx_server *s); /* drops clients that were lost or do not read */
 void ntx__conns_drop_sink(struct ntx_server *s, struct ntx_sink *sink); /* its requests, wherever they are */
 
+void ntx__conn_update(struct ntx_conn *c); /* what is waited for, anew */
+
+/* ---- server_inlet.c: requests take memory from their first byte to their last reply. Each client has a share of NTX_INLET_SHARES; beyond
+ * it, one client at a time may send a big request, as long as less than NTX_INLET_FULL is taken. What there is no room for waits in the
+ * kernel, so no client can fill our memory, and small requests (a cancel, a status) always come through. */
+size_t ntx__inlet_room(const struct ntx_conn *c);             /* bytes that may be read from it now */
+void ntx__inlet_part(struct ntx_conn *c, size_t bytes);       /* so much of its next request is here */
+void ntx__inlet_took(struct ntx_conn *c, uint64_t id, size_t bytes);
+void ntx__inlet_done(struct ntx_conn *c, uint64_t id);        /* its last reply */
+void ntx__inlet_forget(struct ntx_conn *c);                   /* the client is gone */
+
 /* ---- server_request.c: takes req over */
-void ntx__request(struct ntx_conn *c, Ntx__Request *req);
+void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes: packed */
 void ntx__release_held(struct ntx_server *s); /* the model is there, or will not be */
 
 /* ---- server_model.c */

@@ -217,15 +217,16 @@ static void stop(struct ntx_conn *c, Ntx__Request *req)
     ntx_server_shutdown(s, grace);
 }
 
-void ntx__request(struct ntx_conn *c, Ntx__Request *req)
+void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
 {
     struct ntx_server *s = c->server;
-    if (c->requests >= s->c.max_requests) {
+    if (c->requests >= NTX_MIN(s->c.max_requests, (uint32_t)NTX_MAX_REQUESTS)) {
         c->requests++;
         fail(s, c->sink, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
         return;
     }
     c->requests++;
+    ntx__inlet_took(c, req->id, bytes);
     switch (req->body_case) {
     case NTX__REQUEST__BODY_LOAD: load(c, req); return;
     case NTX__REQUEST__BODY_UNLOAD: unload(c, req); return;

@@ -165,6 +165,7 @@ void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_sink *sink, const Ntx__Rep
     m->kind = NTX_MAIL_REPLY;
     m->sink = ntx_sink_ref(sink);
     m->last = last;
+    m->id = r->id;
     atomic_fetch_add(&sink->pending, m->len + NTX_SINK_FRAME);
     atomic_fetch_add(&sink->outlet->pending, m->len + NTX_SINK_FRAME);
     post(b, m);

@@ -61,6 +61,7 @@ struct ntx_mail {
     uint8_t *frame;        /* malloc'd, length included */
     size_t len;
     bool last;             /* nothing more comes for this request */
+    uint64_t id;           /* the request */
     uint32_t probe_index, probe_gen;
     uint64_t pass;
 };

@@ -9,7 +9,8 @@
 
 #define HEADER 4u
 #define FEED_SLACK (1u << 20) /* a caller may feed so much beyond a frame before it looks */
-#define KEEP_ROOM (256u << 10) /* a larger buffer is given back as soon as it is empty */
+#define KEEP_ROOM (16u << 10) /* a larger buffer is given back as soon as it is empty */
+#define MOST (HEADER + NTX_FRAME_MAX + FEED_SLACK)
 
 static uint32_t get_le32(const uint8_t *p)
 {
@@ -25,23 +26,20 @@ static void put_le32(uint8_t *p, uint32_t v)
 /* Moves what was not handed out to the front: pointers of ntx_frame_next end here. */
 static void compact(struct ntx_frame_in *in)
 {
-    if (in->used) {
-        memmove(in->buf, in->buf + in->used, in->len - in->used);
-        in->len -= in->used;
-        in->used = 0;
-    }
-    if (!in->len && in->room > KEEP_ROOM)
-        ntx_frame_free(in);
+    memmove(in->buf, in->buf + in->used, in->len - in->used);
+    in->len -= in->used;
+    in->used = 0;
 }
 
 int ntx_frame_feed(struct ntx_frame_in *in, const void *buf, size_t len)
 {
-    compact(in);
-    if (len > HEADER + NTX_FRAME_MAX + FEED_SLACK - in->len)
+    if (in->used)
+        compact(in);
+    if (len > MOST - in->len)
         return -EMSGSIZE;
     if (in->len + len > in->room) {
         /* Doubling follows the bytes that came, not the length that the peer claims. */
-        size_t room = NTX_MAX(NTX_MAX(2 * in->room, in->len + len), (size_t)4096);
+        size_t room = NTX_MIN(NTX_MAX(NTX_MAX(2 * in->room, in->len + len), (size_t)4096), (size_t)MOST);
         uint8_t *p = realloc(in->buf, room);
         if (!p)
             return -ENOMEM;
@@ -57,6 +55,8 @@ int ntx_frame_feed(struct ntx_frame_in *in, const void *buf, size_t len)
 int ntx_frame_next(struct ntx_frame_in *in, const uint8_t **body, size_t *len)
 {
     size_t have = in->len - in->used;
+    if (!have && in->room > KEEP_ROOM)
+        ntx_frame_free(in);
     if (have < HEADER)
         return 0;
     uint32_t n = get_le32(in->buf + in->used);

@@ -18,7 +18,7 @@ struct ntx_frame_in { /* zero-initialised; holds what has arrived of one frame a
 /* Adds bytes as they came; take the frames out with next before feeding again. -ENOMEM, or -EMSGSIZE when more than
  * a frame and a feed pile up. */
 int ntx_frame_feed(struct ntx_frame_in *in, const void *buf, size_t len);
-/* Next whole frame's body: 1 and a pointer good until the next feed, 0 none yet, -EMSGSIZE for a length that is 0 or too
+/* Next whole frame's body: 1 and a pointer good until the next call, 0 none yet (and no memory kept for one that was big), -EMSGSIZE for a length that is 0 or too
  * big: the connection is to be closed. */
 int ntx_frame_next(struct ntx_frame_in *in, const uint8_t **body, size_t *len);
 void ntx_frame_free(struct ntx_frame_in *in);

@@ -70,8 +70,9 @@ int ntx_counters_create(const char *dir, struct ntx_counters **out, int *fd_out,
     int fd = open(tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0640);
     if (fd < 0)
         return ntx_err_set(err, -errno, "%s: %s", tmp, strerror(errno));
-    if (fchmod(fd, 0640) || ftruncate(fd, sizeof *c)) {
-        rc = ntx_err_set(err, -errno, "%s: %s", tmp, strerror(errno));
+    /* all of it now: a file system that is full must say so here, not by SIGBUS at the first count */
+    if ((rc = fchmod(fd, 0640) ? -errno : -posix_fallocate(fd, 0, sizeof *c))) {
+        ntx_err_set(err, rc, "%s: %s: the counters take %zu bytes there; make room, or set NTX_RUNTIME to another directory", tmp, strerror(-rc), sizeof *c);
         goto fail;
     }
     if ((rc = map(fd, PROT_READ | PROT_WRITE, tmp, &c, err)))

@@ -32,6 +32,10 @@ expect 111 'ntx up' "$n" status --socket "$tmp/none.sock"
 expect 111 '[Tt]emplate' "$n" run "$tmp/m.gguf" x --chat-template nope --ram 64M
 expect 111 'ctx|context' "$n" run "$tmp/m.gguf" "$(printf 'word %.0s' {1..200})" --raw --ctx 32 --ram 64M
 expect 111 'EIO|Input/output|I/O' "$n" run "$tmp/m.gguf" x --raw -n 4 --ram 10M --ctx 64 --fault iod:eio@chunk=9,count=99
+# What is written at the end is looked at before the beginning.
+expect 111 'no/dir/s.json: cannot be written: No such file' "$n" run "$tmp/m.gguf" x --ram 64M --stats "$tmp/no/dir/s.json"
+expect 111 'cannot be written: Is a directory' "$n" run "$tmp/m.gguf" x --ram 64M --trace "$tmp"
+[ ! -s "$tmp/out" ] || fail "a token came before --trace was looked at"
 
 if [ "$(id -u)" != 0 ]; then
     cp "$tmp/m.gguf" "$tmp/secret.gguf"; chmod 000 "$tmp/secret.gguf"
