@@ -83,7 +83,7 @@ void rig_open(struct rig *r, const struct rig_options *o)
     open_files(r, o);
     CHECK_MSG(!ntx_model_open(r->gguf, &r->model, &err), "%s", err.text);
     CHECK_MSG(!ntx_chunks_make(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &r->chunks, &err), "%s", err.text);
-    CHECK_MSG(!ntx_kv_pool_new(&r->model->hp, NTX_KV_F16, (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, &r->pool, &err), "%s", err.text);
+    CHECK_MSG(!ntx_kv_pool_new(&r->model->hp, o->kv_type, (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, &r->pool, &err), "%s", err.text);
     mem_weights_chunks(&r->w, r->chunks);
     r->w.window = o->window;
     struct ntx_forward_config c = {

@@ -194,19 +194,19 @@ static void holes_are_masked(const struct mk_options *make)
     free(a), free(b), free(plain), free(again), free(s.seen);
 }
 
-/* With propagation a row that skips a layer leaves there the K and V that its state gives, bit for bit those of a row that computes the
- * layer; alone it reads nothing else of it; and beside another it changes nothing for that one. */
-static void propagated(const struct mk_options *make)
+/* With propagation a row that skips a layer leaves there the K and V that its state gives, in the cache's type, bit for bit those of a row that
+ * computes the layer; alone it reads nothing else of it; and beside another it changes nothing for that one. */
+static void propagated(const struct mk_options *make, enum ntx_kv_type kv_type)
 {
     struct rig r;
     struct script s;
-    struct rig_options o = {.make = *make};
+    struct rig_options o = {.make = *make, .kv_type = kv_type};
     hook(&o, &s, &r);
     o.skip.propagate = true;
     rig_open(&r, &o);
     const struct ntx_hparams *hp = &r.model->hp;
     int32_t ids[12];
-    size_t n = r.n_vocab;
+    size_t n = r.n_vocab, row_bytes = kv_type == NTX_KV_F16 ? hp->head_k * 2 : hp->head_k / 32 * 34;
     rig_ids(&r, 5, ids, 12);
     float *alone = malloc(n * 4), *both = malloc(n * 4);
     struct ntx_kv_seq *kv[3];
@@ -234,11 +234,11 @@ static void propagated(const struct mk_options *make)
     CHECK_SAME(alone, both, n);
     for (uint32_t h = 0; h < hp->n_head_kv; h++)
         for (int i = 1; i < 3; i++) {
-            CHECK(!memcmp(ntx_kv_k(kv[0], 4, h, 5), ntx_kv_k(kv[i], 4, h, 5), hp->head_k * 2));
+            CHECK(!memcmp(ntx_kv_k(kv[0], 4, h, 5), ntx_kv_k(kv[i], 4, h, 5), row_bytes));
             CHECK(!memcmp(ntx_kv_v(kv[0], 4, h, 5), ntx_kv_v(kv[i], 4, h, 5), hp->head_v * 2));
-            CHECK(!memcmp(ntx_kv_k(kv[1], 5, h, 5), ntx_kv_k(kv[2], 5, h, 5), hp->head_k * 2));
+            CHECK(!memcmp(ntx_kv_k(kv[1], 5, h, 5), ntx_kv_k(kv[2], 5, h, 5), row_bytes));
         }
-    CHECK(memcmp(ntx_kv_k(kv[0], 5, 0, 5), ntx_kv_k(kv[1], 5, 0, 5), hp->head_k * 2));
+    CHECK(memcmp(ntx_kv_k(kv[0], 5, 0, 5), ntx_kv_k(kv[1], 5, 0, 5), row_bytes));
     for (int i = 0; i < 3; i++)
         ntx_kv_seq_free(kv[i]);
     rig_close(&r);
@@ -294,7 +294,8 @@ int main(void)
     beside_another(&make);
     all_skip(&make);
     holes_are_masked(&make);
-    propagated(&make);
+    propagated(&make, NTX_KV_F16);
+    propagated(&make, NTX_KV_Q8_0);
     studied(&make);
     return 0;
 }

@@ -22,6 +22,11 @@ grep -q 'skip:predictive:threshold=0.3 kv=propagate' "$tmp/p.json" || fail "the 
 n=$(stat_of "$tmp/p.json" skipped_layers_per_token)
 awk "BEGIN { exit !($n > 0.5 && $n <= 6) }" || fail "$n layers skipped per token"
 
+"${run[@]}" "${slow[@]}" --skip predictive --skip-threshold 0.3 --kv-type q8_0 --stats "$tmp/8.json" >"$tmp/8" || fail "predictive run, KV in Q8_0"
+"${run[@]}" --ram 1G --rows 3 --threads 1 --skip predictive --skip-threshold 0.3 --kv-type q8_0 >"$tmp/8r" || fail "predictive run, KV in Q8_0, resident"
+same "$tmp/8" "$tmp/8r" "predictive with KV in Q8_0, streamed and resident"
+grep -q '"kv_q8_0"' "$tmp/8.json" && grep -q 'skip:predictive' "$tmp/8.json" || fail "the statistics do not name both lossy modes"
+
 # static with threshold 0 skips layers 3 to 8 for every token: six of ten layers' bytes are not read, but for what was on its way
 "${run[@]}" "${slow[@]}" --skip static --skip-threshold 0 --skip-kv hole --stats "$tmp/s.json" >"$tmp/s" || fail "static run"
 "${run[@]}" "${slow[@]}" --skip script:3-8 >"$tmp/script" || fail "scripted run"

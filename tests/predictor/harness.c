@@ -65,12 +65,14 @@ static void listen_on(struct harness *h)
     CHECK_EQ(listen(h->listener, 4), 0);
 }
 
-void harness_start(struct harness *h)
+void harness_start(struct harness *h) { harness_start_for(h, HARNESS_LAYERS, 32); }
+
+void harness_start_for(struct harness *h, uint32_t n_layers, uint32_t n_embd)
 {
-    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = HARNESS_LAYERS, .n_embd = 32, .n_probes = 8, .epoch = HARNESS_EPOCH};
+    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = n_layers, .n_embd = n_embd, .n_probes = 8, .epoch = HARNESS_EPOCH};
     struct ntx_err err = {0};
     char note[256];
-    *h = (struct harness){.listener = -1, .sock = -1};
+    *h = (struct harness){.listener = -1, .sock = -1, .sidecar = -1, .model = ""};
     strcpy(h->dir, "/tmp/ntx-test-XXXXXX");
     CHECK(mkdtemp(h->dir) != NULL);
     CHECK_EQ(uv_loop_init(&h->loop), 0);
@@ -134,7 +136,7 @@ void harness_spawn(struct harness *h)
 void harness_attach(struct harness *h)
 {
     struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = NTX_ROLE_PREDICTOR, .epoch = HARNESS_EPOCH, .n_files = 1};
-    int fds[3] = {h->region.fd, h->wake_fd, h->wake_fd}; /* the third in place of a model file */
+    int fds[3] = {h->region.fd, h->wake_fd, h->sidecar >= 0 ? h->sidecar : h->wake_fd}; /* the third is no sidecar: only learned policies look */
     CHECK_EQ(ntx_attach_send(h->sock, &m, fds, 3), 0);
     CHECK(harness_recv(h, &m));
     CHECK_EQ(m.kind, NTX_AT_ATTACHED);
@@ -167,6 +169,7 @@ static void send_policy(struct harness *h, const char *policy, const char *fault
     m.policy_set = &p;
     p.policy = (char *)policy;
     p.fault = (char *)fault;
+    p.model = (char *)h->model;
     CHECK_EQ(ntx_link_send(h->link, &m), 0);
 }
 

@@ -30,6 +30,8 @@ struct harness {
     struct ntx_link *link, *iod;
     pid_t pid;
     uint32_t instance;
+    int sidecar;       /* set before harness_attach: what the policy may read; -1 none */
+    const char *model; /* set before harness_policy: the digest that the sidecar bears */
 
     unsigned hellos, states, decisions, hints;
     char build[64], policy[64], error[256];
@@ -39,7 +41,8 @@ struct harness {
     uint64_t hint_pass, hint_skip;
 };
 
-void harness_start(struct harness *h);     /* directory, region, listening socket; no predictor yet */
+void harness_start(struct harness *h);     /* directory, region (8 layers of width 32), listening socket; no predictor yet */
+void harness_start_for(struct harness *h, uint32_t n_layers, uint32_t n_embd);
 void harness_spawn(struct harness *h);     /* the program, and its HELLO and our WELCOME; instance counts up */
 void harness_attach(struct harness *h);    /* ATTACH, and its ATTACHED */
 void harness_policy(struct harness *h, const char *policy, const char *fault); /* waits for Hello; then for PolicyState */
