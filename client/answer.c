@@ -35,6 +35,15 @@ static int keep(struct sink *s, const void *p, size_t n)
     return 0;
 }
 
+static int flushed(struct ntx_err *err)
+{
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout))
+        return 0;
+    int e = errno ? errno : EIO;
+    return ntx_err_set(err, -e, "standard output: %s", strerror(e));
+}
+
 static void print_line(json_t *j)
 {
     char *s = json_dumps(j, JSON_COMPACT);
@@ -42,10 +51,9 @@ static void print_line(json_t *j)
         puts(s);
     free(s);
     json_decref(j);
-    fflush(stdout);
 }
 
-static int on_token(struct sink *s, const Ntx__Token *t)
+static int on_token(struct sink *s, const Ntx__Token *t, struct ntx_err *err)
 {
     if (s->o->json) {
         /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD. */
@@ -56,11 +64,9 @@ static int on_token(struct sink *s, const Ntx__Token *t)
         print_line(line);
     } else if (t->text.len) {
         fwrite(t->text.data, 1, t->text.len, stdout);
-        fflush(stdout);
     }
-    if (ferror(stdout))
-        return -EPIPE;
-    return keep(s, t->text.data, t->text.len);
+    int rc = flushed(err);
+    return rc ? rc : keep(s, t->text.data, t->text.len);
 }
 
 static double number(const json_t *j, const char *key)
@@ -130,7 +136,7 @@ static int on_done(struct sink *s, const Ntx__Done *d, struct ntx_err *err)
     if (s->o->json)
         print_line(json_pack("{s:O}", "stats", j));
     json_decref(j);
-    return rc;
+    return rc ? rc : flushed(err);
 }
 
 static void cancel(struct ntx_client *c, uint64_t target)
@@ -159,7 +165,7 @@ static int take(struct sink *s, const Ntx__Reply *r, uint64_t *session, struct n
     case NTX__REPLY__BODY_TOKEN:
         if (!s->o->quiet)
             ntx_clear_progress();
-        return on_token(s, r->token);
+        return on_token(s, r->token, err);
     case NTX__REPLY__BODY_DONE: {
         int rc = on_done(s, r->done, err);
         return rc ? rc : 1;
@@ -194,8 +200,6 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
     }
     if (rc == 1)
         rc = interrupted ? ntx_err_set(err, -EINTR, "interrupted") : 0;
-    if (rc == -EPIPE && ferror(stdout))
-        ntx_err_set(err, rc, "standard output is closed");
     if (text && !rc)
         *text = s.text ? s.text : strdup("");
     else

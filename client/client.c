@@ -28,19 +28,32 @@ struct ntx_client {
 static struct {
     int fd; /* signalfd, -1 while there is none */
     int last;
-} signals = {-1, 0};
+    sigset_t before; /* the mask that comes back */
+} signals = {.fd = -1};
 
-int ntx_client_signals(void)
+static int catch_signals(struct ntx_err *err)
 {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     signal(SIGPIPE, SIG_IGN);
-    if (sigprocmask(SIG_BLOCK, &set, NULL))
-        return -errno;
-    signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return signals.fd < 0 ? -errno : 0;
+    if (signals.fd >= 0)
+        return 0;
+    if ((signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+        return ntx_err_set(err, -errno, "signalfd: %s", strerror(errno));
+    sigprocmask(SIG_BLOCK, &set, &signals.before);
+    return 0;
+}
+
+/* A signal that nobody took ends the program here. */
+static void release_signals(void)
+{
+    if (signals.fd < 0)
+        return;
+    close(signals.fd);
+    signals.fd = -1;
+    sigprocmask(SIG_SETMASK, &signals.before, NULL);
 }
 
 int ntx_client_signalled(void) { return signals.last; }
@@ -89,9 +102,11 @@ int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct 
     if (s < 0)
         return s;
     struct ntx_client *c = calloc(1, sizeof *c);
-    if (!c) {
+    rc = c ? catch_signals(err) : ntx_err_set(err, -ENOMEM, "no memory");
+    if (rc) {
         close(s);
-        return ntx_err_set(err, -ENOMEM, "no memory");
+        free(c);
+        return rc;
     }
     c->sock = s;
     *out = c;
@@ -120,7 +135,9 @@ static int wait_socket(struct ntx_client *c, struct ntx_err *err)
 
 static int start(struct ntx_client *c, bool quiet, struct ntx_client **out, struct ntx_err *err)
 {
-    int rc = ntx_supervisor_start(c->dir, quiet, &c->sup, err);
+    int rc = catch_signals(err); /* before there are threads */
+    if (!rc)
+        rc = ntx_supervisor_start(c->dir, quiet, &c->sup, err);
     if (!rc)
         rc = wait_socket(c, err);
     if (rc) {
@@ -207,6 +224,7 @@ void ntx_client_free(struct ntx_client *c)
         remove_dir(c->dir);
     ntx_frame_free(&c->in);
     free(c);
+    release_signals();
 }
 
 /* Why the connection ended, as far as this side can know. */
@@ -246,10 +264,9 @@ static bool take_signal(void)
     return true;
 }
 
-/* Waits until bytes came, a signal came (-EINTR) or time is up. */
-static int wait_input(struct ntx_client *c, int timeout_ms)
+int ntx_client_wait(int fd, int timeout_ms)
 {
-    struct pollfd p[2] = {{.fd = c->sock, .events = POLLIN}, {.fd = signals.fd, .events = POLLIN}};
+    struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = signals.fd, .events = POLLIN}};
     int n = poll(p, 2, timeout_ms);
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
@@ -277,7 +294,7 @@ static int decode(struct ntx_client *c, Ntx__Reply **out, struct ntx_err *err)
 static int fill(struct ntx_client *c, int timeout_ms, struct ntx_err *err)
 {
     uint8_t buf[65536];
-    int rc = wait_input(c, timeout_ms);
+    int rc = ntx_client_wait(c->sock, timeout_ms);
     if (rc)
         return rc == -ETIMEDOUT ? ntx_err_set(err, rc, "no answer within %d ms", timeout_ms) : rc;
     ssize_t n = recv(c->sock, buf, sizeof buf, MSG_DONTWAIT);

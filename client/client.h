@@ -1,7 +1,8 @@
 /* client.h: the small library under the client programs: a connection to ntx-computed, with or without a private pipeline.
  *
- * Blocking, one thread. Every call that waits also watches for SIGINT and SIGTERM (ntx_client_signals) and, in captive mode, for the
- * end of ntx-computed; it then returns -EINTR or -EPIPE with the reason. */
+ * Blocking, one thread, one client at a time. As long as it lives, SIGINT and SIGTERM are taken by the calls that wait, which then return
+ * -EINTR; before and afterwards they do what they do to any program. In captive mode the calls also watch for the end of ntx-computed:
+ * -EPIPE with the reason. */
 #ifndef NTX_CLIENT_CLIENT_H
 #define NTX_CLIENT_CLIENT_H
 
@@ -28,8 +29,8 @@ int ntx_client_reconnect(struct ntx_client *c, struct ntx_err *err);
 const char *ntx_client_dir(const struct ntx_client *c); /* the runtime directory of daemons that this process started */
 void ntx_client_free(struct ntx_client *c);
 
-/* Blocks SIGINT and SIGTERM and delivers them through the waiting calls. Call once, before threads are made. */
-int ntx_client_signals(void);
+/* Until fd is readable (or at its end): 0, perhaps early; -EINTR when a signal came, -ETIMEDOUT. timeout_ms -1: no limit. */
+int ntx_client_wait(int fd, int timeout_ms);
 /* The signal that interrupted, 0 for none. */
 int ntx_client_signalled(void);
 

@@ -120,7 +120,7 @@ static int bench_once(struct ntx_client *c, const struct ntx_options *o, int32_t
     return rc;
 }
 
-static void print_bench(const struct ntx_options *o, struct figure *fig, unsigned n_fig, unsigned runs, const json_t *last)
+static int print_bench(const struct ntx_options *o, struct figure *fig, unsigned n_fig, unsigned runs, const json_t *last, struct ntx_err *err)
 {
     json_t *j = json_copy((json_t *)(uintptr_t)last);
     for (unsigned k = 0; k < n_fig; k++) {
@@ -135,12 +135,14 @@ static void print_bench(const struct ntx_options *o, struct figure *fig, unsigne
         if (!o->json)
             printf("%-22s median %10.3f   min %10.3f   max %10.3f\n", fig[k].name, med, fig[k].v[0], fig[k].v[runs - 1]);
     }
+    json_object_set_new(j, "runs", json_integer(runs));
     if (o->json) {
-        json_object_set_new(j, "runs", json_integer(runs));
         json_dumpf(j, stdout, JSON_COMPACT);
         putchar('\n');
     }
+    int rc = ntx_write_stats(o, j, err);
     json_decref(j);
+    return rc;
 }
 
 int ntx_cmd_bench(struct ntx_options *o)
@@ -171,7 +173,7 @@ int ntx_cmd_bench(struct ntx_options *o)
             fig[k].v[run] = json_number_value(json_object_get(last, fig[k].name));
     }
     if (!rc)
-        print_bench(o, fig, N_FIG, o->repeats, last);
+        rc = print_bench(o, fig, N_FIG, o->repeats, last, &err);
     json_decref(last);
     free(ids);
     ntx_client_free(c);

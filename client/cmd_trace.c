@@ -18,15 +18,19 @@ int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const ch
     return 0;
 }
 
-/* SIGINT and SIGTERM are blocked (ntx_client_signals): one of them ends the recording early, and it is written all the same. */
-static void wait_seconds(double seconds)
+/* SIGINT and SIGTERM end the recording early, and it is written all the same. */
+static void hold_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigprocmask(SIG_BLOCK, set, NULL);
+}
+
+static void wait_seconds(double seconds, const sigset_t *set)
 {
     struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    while (sigtimedwait(&set, NULL, &t) < 0 && errno == EINTR)
+    while (sigtimedwait(set, NULL, &t) < 0 && errno == EINTR)
         ;
 }
 
@@ -35,13 +39,15 @@ int ntx_cmd_trace(struct ntx_options *o)
     struct ntx_err err = {0};
     struct ntx_tracer *t = NULL;
     char dir[256];
+    sigset_t ends;
     if (!o->out)
         return fputs("ntx: trace needs -o FILE\n", stderr), NTX_EXIT_USAGE;
+    hold_signals(&ends);
     int rc = ntx_counters_find(NULL, dir, sizeof dir, &err);
     if (!rc)
         rc = ntx_tracer_start(dir, &t, &err);
     if (!rc) {
-        wait_seconds(o->trace_seconds);
+        wait_seconds(o->trace_seconds, &ends);
         rc = ntx_trace_finish(t, o, o->out, &err);
     }
     ntx_tracer_free(t);

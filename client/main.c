@@ -1,5 +1,7 @@
 /* ntx: the command line. One table of commands; each takes groups of options (options.c). */
+#include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,6 +71,17 @@ static void usage(FILE *to)
           "Exit codes: 0 done, 100 wrong usage, 111 run-time failure.\n", to);
 }
 
+/* What a command printed must have arrived before it may be called done. */
+static int printed(int code)
+{
+    errno = 0;
+    bool bad = fflush(stdout) || ferror(stdout);
+    if (!bad || code)
+        return code;
+    fprintf(stderr, "ntx: standard output: %s\n", errno ? strerror(errno) : "not all of it could be written");
+    return NTX_EXIT_FAILED;
+}
+
 /* A signal that interrupted a command ends the program the way the shell expects: by that signal, after cleaning up. */
 static int finish(int code)
 {
@@ -94,18 +107,16 @@ int main(int argc, char **argv)
     if (argc < 2)
         return usage(stderr), NTX_EXIT_USAGE;
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-?") || !strcmp(argv[1], "help"))
-        return usage(stdout), 0;
+        return usage(stdout), printed(0);
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
-        return puts(argp_program_version), 0;
+        return puts(argp_program_version), printed(0);
     for (unsigned i = 0; i < N_COMMANDS; i++) {
         if (strcmp(argv[1], commands[i].name))
             continue;
         ntx_options_parse(&commands[i], argc - 1, argv + 1, &o);
-        if (ntx_client_signals())
-            return fputs("ntx: cannot set up signals\n", stderr), NTX_EXIT_FAILED;
         if (ntx_check_writable(o.stats, &err) || ntx_check_writable(o.trace, &err))
             return ntx_fail(&err);
-        return finish(commands[i].run(&o));
+        return finish(printed(commands[i].run(&o)));
     }
     fprintf(stderr, "ntx: '%s' is not a command; `ntx --help` lists them\n", argv[1]);
     return NTX_EXIT_USAGE;

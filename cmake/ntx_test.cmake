@@ -22,9 +22,13 @@ function(ntx_script_test)
 endfunction()
 
 # NTX_TEST_SLOW: what limits of time are multiplied with, since sanitizers slow everything down.
+# Reports of TSan go to files: a test does not see what its daemons print. tests/run takes each file for a failure.
 set(ntx_test_slow 1)
+set(ntx_test_more "")
 if(NTX_SANITIZE MATCHES "thread")
   set(ntx_test_slow 10)
+  set(ntx_test_more ";TSAN_OPTIONS=log_path=${CMAKE_BINARY_DIR}/tsan/report")
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tsan)
 elseif(NTX_SANITIZE)
   set(ntx_test_slow 3)
 endif()
@@ -32,5 +36,5 @@ endif()
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
 function(ntx_test_environment name timeout)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
-    ENVIRONMENT "NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
+    ENVIRONMENT "NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data${ntx_test_more}")
 endfunction()

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""What a terminal's user does: Ctrl-C in the middle of an answer, at the chat's prompt and while something waits for input; output that has no room."""
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
+from daemons import BIN, check, equal, fail, make_model, wait_for  # noqa: E402
+
+NTX = os.path.join(BIN, "ntx")
+SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
+tmp = tempfile.TemporaryDirectory(prefix="ntx-terminal-")
+os.environ.update({"TMPDIR": tmp.name, "XDG_RUNTIME_DIR": "", "TERM": "xterm"})
+model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0")
+
+
+class Terminal:
+    """A program with a terminal of its own, whose Ctrl-C goes to all of its foreground processes."""
+
+    def __init__(self, *argv):
+        self.seen = b""
+        self.pid, self.fd = pty.fork()
+        if not self.pid:
+            os.execv(NTX, [NTX, *argv])
+        # A signal that comes before would be this program's.
+        wait_for(lambda: os.readlink("/proc/%d/exe" % self.pid) == os.path.realpath(NTX), 10, "the start of ntx")
+
+    def until(self, pattern, seconds=20):
+        """What came up to and with the pattern, which is then forgotten."""
+        end = time.monotonic() + seconds * SLOW
+        while not (m := re.search(pattern, self.seen, re.S)):
+            check(time.monotonic() < end, "waited in vain for", pattern, "in", self.seen[-2000:])
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self.seen += os.read(self.fd, 65536)
+                except OSError:
+                    fail("ended before %r came: %r" % (pattern, self.seen[-2000:]))
+        head, self.seen = self.seen[:m.end()], self.seen[m.end():]
+        return head
+
+    def type(self, data):
+        os.write(self.fd, data)
+
+    def end(self):
+        """How it ended, after reading what it still wrote."""
+        try:
+            while data := os.read(self.fd, 65536):
+                self.seen += data
+        except OSError:
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def chat():
+    t = Terminal("run", model, "--chat-template", "plain", "--ram", "64M", "--ctx", "512", "--ignore-eos", "--link", "nvme=40M", "--ring", "4", "-n", "400")
+    t.until(rb"Ctrl-D ends it\r\n> ")
+    t.type(b"hello\n")
+    t.until(rb"hello\r\n.*[^\s]")  # an answer begins
+    t.type(b"\x03")
+    t.until(rb"> ")  # and is cut short: the conversation goes on
+    t.type(b"again\n")
+    t.until(rb"again\r\n.*[^\s]")
+    t.type(b"\x03")
+    t.until(rb"> ")
+    t.type(b"half a li\x03")  # at the prompt it ends the program
+    equal(t.end(), -signal.SIGINT, "Ctrl-C at the prompt")
+    t = Terminal("run", model, "--chat-template", "plain", "--ram", "64M", "--ctx", "64", "-n", "4")
+    t.until(rb"> ")
+    t.type(b"\x04")
+    equal(t.end(), 0, "Ctrl-D at the prompt")
+    equal([f for f in os.listdir(tmp.name) if f.startswith("ntx-run")], [], "left behind")
+
+
+def waits_for_input():
+    for argv in (("tokenize", model), ("detokenize", model), ("run", model, "-", "--ram", "64M")):
+        t = Terminal(*argv)
+        t.type(b"[1,\n")
+        t.until(rb"\[1,\r\n")
+        t.type(b"\x03")
+        equal(t.end(), -signal.SIGINT, "Ctrl-C where %s waits for input" % argv[0])
+
+
+def no_room():
+    run = ("run", model, "x", "--raw", "-n", "4", "--ram", "64M", "--ctx", "64", "--quiet")
+    for argv in (run, (*run, "--json"), (*run, "--stats", "-"), ("inspect", model), ("inspect", model, "--json"), ("--help",)):
+        with open("/dev/full", "w") as full:
+            p = subprocess.run([NTX, *argv], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+        equal((p.returncode, p.stderr), (111, b"ntx: standard output: No space left on device\n"), " ".join(argv))
+    for option in ("--stats", "--trace"):
+        p = subprocess.run([NTX, *run, option, "/dev/full"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+        equal(p.returncode, 111, option)
+        check(re.fullmatch(rb"ntx: /dev/full: .*No space left on device\n", p.stderr), option, p.stderr)
+    p = subprocess.run([NTX, "logits", model, "--tokens", "1,2", "-o", "/dev/full", "--ram", "64M", "--ctx", "64", "--quiet"], stderr=subprocess.PIPE, timeout=60)
+    equal(p.returncode, 111, "logits")
+    check(re.fullmatch(rb"ntx: /dev/full: .*No space left on device\n", p.stderr), "logits", p.stderr)
+
+
+chat()
+waits_for_input()
+no_room()
+print("Ctrl-C and a full disk do what they should")
