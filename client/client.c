@@ -245,9 +245,13 @@ static int lost(struct ntx_client *c, struct ntx_err *err)
 int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsigned n_fds, uint64_t *id, struct ntx_err *err)
 {
     m->id = ++c->next_id;
+    if (!ntx_request_valid(m))
+        return ntx_err_set(err, -EINVAL, "an option is too long: names may have %u bytes, other texts %u", NTX_WORD_MAX, NTX_OPTION_MAX);
     int rc = ntx_frame_send_request(c->sock, m, fds, n_fds);
     if (rc == -EPIPE || rc == -ECONNRESET)
         return lost(c, err);
+    if (rc == -EMSGSIZE)
+        return ntx_err_set(err, rc, "the prompt is too long: a request may have %u MiB", NTX_FRAME_MAX >> 20);
     if (rc)
         return ntx_err_set(err, rc, "cannot send the request: %s", strerror(-rc));
     if (id)

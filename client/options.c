@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "common/util.h"
+#include "proto/frame.h"
 
 enum {
     O_TEMP = 256, O_TOP_K, O_TOP_P, O_MIN_P, O_REPEAT, O_SEED, O_CTX, O_RAW, O_SYSTEM, O_STOP, O_IGNORE_EOS, O_TEMPLATE, O_THREADS,
@@ -134,20 +135,24 @@ struct parse {
 static uint64_t size_arg(const char *s, struct argp_state *st)
 {
     uint64_t v = 0;
-    if (ntx_parse_size(s, &v) || !v)
+    if (ntx_parse_size(s, &v) || !v || v > NTX_BYTES_MAX)
         argp_error(st, "'%s' is not a size; write it as 512M or 3G", s);
     return v;
 }
 
-static uint32_t count_arg(const char *s, uint32_t least, struct argp_state *st)
+static uint32_t count_upto(const char *s, uint32_t least, uint32_t most, struct argp_state *st)
 {
     char *end;
     errno = 0;
     unsigned long long v = strtoull(s, &end, 10);
-    if (errno || *s < '0' || *s > '9' || *end || v < least || v > UINT32_MAX)
+    if (errno || *s < '0' || *s > '9' || *end || v < least)
         argp_error(st, "'%s' is not a whole number of at least %u", s, least);
+    if (v > most)
+        argp_error(st, "'%s' is more than %u", s, most);
     return (uint32_t)v;
 }
+
+static uint32_t count_arg(const char *s, uint32_t least, struct argp_state *st) { return count_upto(s, least, UINT32_MAX, st); }
 
 static float real_arg(const char *s, float lo, float hi, struct argp_state *st)
 {
@@ -191,8 +196,8 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     switch (key) {
     case O_RAM: o->ram = size_arg(arg, st); return 0;
     case O_VRAM: o->vram = size_arg(arg, st); return 0;
-    case O_CTX: o->ctx = count_arg(arg, 1, st); return 0;
-    case O_THREADS: o->threads = count_arg(arg, 1, st); return 0;
+    case O_CTX: o->ctx = count_upto(arg, 1, NTX_CTX_MAX, st); return 0;
+    case O_THREADS: o->threads = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
     case O_BACKEND: backend_arg(arg, o, st); return 0;
     case O_LINK: link_arg(arg, o, st); return 0;
     case O_ALSO:
@@ -204,10 +209,10 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     case O_SOURCE: o->source = arg; return 0;
     case O_SKIP: o->skip = arg; return 0;
     case O_KV_TYPE: o->kv_type = arg; return 0;
-    case O_SESSIONS: o->sessions = count_arg(arg, 1, st); return 0;
-    case O_ROWS: o->max_rows = count_arg(arg, 1, st); return 0;
+    case O_SESSIONS: o->sessions = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
+    case O_ROWS: o->max_rows = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
     case O_CHUNK: o->chunk = size_arg(arg, st); return 0;
-    case O_RING: o->ring = count_arg(arg, 3, st); return 0;
+    case O_RING: o->ring = count_upto(arg, 3, NTX_COUNT_MAX, st); return 0;
     case O_FAULT: o->fault = arg; return 0;
     case O_SIDECAR: o->sidecar = arg; return 0;
     case O_SKIP_KV:
@@ -224,7 +229,7 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
         o->no_prefetch = !strcmp(arg, "off");
         return 0;
     case O_TRACE_EXPERTS: o->trace_experts = true; return 0;
-    case O_SKIP_VERIFY: o->skip_verify = count_arg(arg, 2, st); return 0;
+    case O_SKIP_VERIFY: o->skip_verify = count_upto(arg, 2, NTX_COUNT_MAX, st); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }

@@ -35,6 +35,7 @@ endif()
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
 function(ntx_test_environment name timeout)
+  math(EXPR timeout "${timeout} * ${ntx_test_slow}")
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
     ENVIRONMENT "NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data${ntx_test_more}")
 endfunction()

@@ -3,6 +3,7 @@
 #ifndef NTX_PROTO_FRAME_H
 #define NTX_PROTO_FRAME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,6 +11,12 @@
 #include "proto/ntx.pb-c.h"
 
 #define NTX_FRAME_MAX (16u << 20)
+/* Of a request's numbers and texts. */
+#define NTX_COUNT_MAX (1u << 20) /* threads, sessions, slots, rows: beyond any machine, below any overflow */
+#define NTX_CTX_MAX (1u << 28)
+#define NTX_BYTES_MAX (1ull << 50)
+#define NTX_WORD_MAX 64u     /* names of back ends, kernels, sources, roles */
+#define NTX_OPTION_MAX 4096u /* fault and policy texts, stop strings */
 
 struct ntx_frame_in { /* zero-initialised; holds what has arrived of one frame and the last feed's surplus */
     uint8_t *buf;
@@ -22,6 +29,9 @@ int ntx_frame_feed(struct ntx_frame_in *in, const void *buf, size_t len);
  * big: the connection is to be closed. */
 int ntx_frame_next(struct ntx_frame_in *in, const uint8_t **body, size_t *len);
 void ntx_frame_free(struct ntx_frame_in *in);
+
+/* Within those limits, and of a known body. */
+bool ntx_request_valid(const Ntx__Request *m);
 
 /* Unpacks and validates (known body, sane counts and sizes), in memory bounded by a small multiple of len. NULL: malformed.
  * Free with protobuf-c's own function (ntx__request__free_unpacked(m, NULL)). */

@@ -10,13 +10,9 @@
 #define MAX_PARTS 100u
 #define MAX_PATH 4096u
 #define MAX_COPIES 4u     /* of a model: as many drives as iod reads from */
-#define MAX_WORD 64u      /* names of back ends, kernels, sources, roles */
-#define MAX_OPTION 4096u  /* fault and policy texts, stop strings */
 #define MAX_TOKENS (4u << 20)
 #define MAX_MESSAGES 65536u
 #define MAX_STOPS 64u
-#define MAX_SMALL (1u << 20) /* threads, sessions, slots, rows: beyond any machine, below any overflow */
-#define MAX_BYTES (1ull << 50)
 
 /* protobuf-c turns two bytes of input into some 40 of bookkeeping; without a bound, a 16-MiB frame would take 400 MB. */
 struct budget {
@@ -57,11 +53,11 @@ static bool load_ok(const Ntx__Load *m)
     for (size_t i = 0; i < m->n_names; i++)
         if (!ntx__text_fits(m->names[i], MAX_PATH))
             return false;
-    return m->ram_bytes <= MAX_BYTES && m->chunk_bytes <= MAX_BYTES && m->ctx <= 1u << 28 && m->threads <= MAX_SMALL &&
-           m->ring_slots <= MAX_SMALL && m->sessions <= MAX_SMALL && m->max_rows <= MAX_SMALL && ntx__not_negative(m->link_nvme_bps) &&
-           ntx__text_fits(m->backend, MAX_WORD) && ntx__text_fits(m->kernel, MAX_WORD) && ntx__text_fits(m->source, MAX_WORD) &&
-           ntx__text_fits(m->fault, MAX_OPTION) && ntx__text_fits(m->skip, MAX_OPTION) && ntx__text_fits(m->kv_type, MAX_WORD) && ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->skip_kv, MAX_WORD) &&
-           m->skip_verify <= MAX_SMALL;
+    return m->ram_bytes <= NTX_BYTES_MAX && m->chunk_bytes <= NTX_BYTES_MAX && m->ctx <= NTX_CTX_MAX && m->threads <= NTX_COUNT_MAX &&
+           m->ring_slots <= NTX_COUNT_MAX && m->sessions <= NTX_COUNT_MAX && m->max_rows <= NTX_COUNT_MAX && ntx__not_negative(m->link_nvme_bps) &&
+           ntx__text_fits(m->backend, NTX_WORD_MAX) && ntx__text_fits(m->kernel, NTX_WORD_MAX) && ntx__text_fits(m->source, NTX_WORD_MAX) &&
+           ntx__text_fits(m->fault, NTX_OPTION_MAX) && ntx__text_fits(m->skip, NTX_OPTION_MAX) && ntx__text_fits(m->kv_type, NTX_WORD_MAX) && ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->skip_kv, NTX_WORD_MAX) &&
+           m->skip_verify <= NTX_COUNT_MAX;
 }
 
 static bool sampling_ok(const Ntx__Sampling *s)
@@ -75,17 +71,17 @@ static bool generate_ok(const Ntx__Generate *m)
     if (!m || m->n_messages > MAX_MESSAGES || m->n_tokens > MAX_TOKENS || m->n_stop > MAX_STOPS)
         return false;
     for (size_t i = 0; i < m->n_messages; i++)
-        if (!m->messages[i] || !ntx__text_fits(m->messages[i]->role, MAX_WORD))
+        if (!m->messages[i] || !ntx__text_fits(m->messages[i]->role, NTX_WORD_MAX))
             return false;
     for (size_t i = 0; i < m->n_stop; i++)
-        if (!ntx__text_fits(m->stop[i], MAX_OPTION))
+        if (!ntx__text_fits(m->stop[i], NTX_OPTION_MAX))
             return false;
-    return ntx__text_fits(m->chat_template, MAX_WORD) && sampling_ok(m->sampling);
+    return ntx__text_fits(m->chat_template, NTX_WORD_MAX) && sampling_ok(m->sampling);
 }
 
-static bool request_ok(const Ntx__Request *m)
+bool ntx_request_valid(const Ntx__Request *m)
 {
-    if (!ntx__text_fits(m->build, MAX_WORD))
+    if (!ntx__text_fits(m->build, NTX_WORD_MAX))
         return false;
     switch (m->body_case) {
     case NTX__REQUEST__BODY_LOAD:
@@ -147,7 +143,7 @@ Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len)
     struct budget b = budget_for(len);
     b.a.allocator_data = &b;
     Ntx__Request *m = ntx__request__unpack(&b.a, len, body);
-    if (m && !request_ok(m)) {
+    if (m && !ntx_request_valid(m)) {
         ntx__request__free_unpacked(m, NULL);
         return NULL;
     }

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Nothing goes through the page cache: after a run the model's pages in it are the header's at most, and no byte fell back.
+# Nothing goes through the page cache: after a run the model's pages in it are the header's at most, and no byte fell back. Where O_DIRECT
+# or io_uring is refused, the text is the same, and a line says what fell back.
 . "$(dirname "$0")/lib.sh"
 command -v fincore >/dev/null || skip "fincore is not installed"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0
@@ -17,5 +18,14 @@ shm=$(mktemp -d /dev/shm/ntx-test-XXXXXX) || skip "no /dev/shm"
 cleanup+=("rm -rf $shm")
 cp "$tmp/m.gguf" "$shm/"
 ntx run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos -n 8 --ram 12M --ctx 64 --quiet >"$tmp/a" || fail "run"
-ntx run "$shm/m.gguf" "Once upon a time" --raw --ignore-eos -n 8 --ram 12M --ctx 64 --quiet >"$tmp/b" || fail "run on tmpfs"
+ntx run "$shm/m.gguf" "Once upon a time" --raw --ignore-eos -n 8 --ram 12M --ctx 64 >"$tmp/b" 2>"$tmp/err" || fail "run on tmpfs: $(cat "$tmp/err")"
 same "$tmp/a" "$tmp/b" "tmpfs"
+grep -q 'read through the page cache: it lies in memory (tmpfs)' "$tmp/err" || fail "tmpfs: not told: $(cat "$tmp/err")"
+"$(dirname "$0")/no_uring.py" "$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos -n 8 --ram 12M --ctx 64 >"$tmp/c" 2>"$tmp/err"
+case $? in
+0) ;;
+77) echo "no seccomp filter can be set here"; exit 0 ;;
+*) fail "run without io_uring: $(cat "$tmp/err")" ;;
+esac
+same "$tmp/a" "$tmp/c" "no io_uring"
+grep -q 'io_uring is refused here: Operation not permitted' "$tmp/err" || fail "io_uring: not told: $(cat "$tmp/err")"

@@ -13,7 +13,11 @@ ntx status --json | grep -q '"model"' || fail "status lacks the model"
 prompts=("Once upon a time" "The little dog" "In the park they saw" "A big tree")
 gen() { ntx generate "${prompts[$1]}" --raw --ignore-eos -n 24 --quiet --stats "$tmp/stats.$2.$1" >"$tmp/$2.$1"; }
 for i in 0 1 2 3; do gen $i alone || fail "generate $i"; done
-one=$(stat_of "$tmp/stats.alone.0" bytes_read)
+# Bytes are counted on a drive so slow that the four start within a pass or two of each other.
+ntx unload && ntx load "$tmp/m.gguf" --ram 16M --ctx 128 --sessions 4 --link nvme=100M --quiet || fail "load with a slow drive"
+gen 0 slow || fail "generate, slow"
+same "$tmp/alone.0" "$tmp/slow.0" "a slow drive"
+one=$(stat_of "$tmp/stats.slow.0" bytes_read)
 b0=$(ntx status --json | sed -n 's/.*"bytes_read": *\([0-9]*\).*/\1/p' | head -1)
 pids=()
 for i in 0 1 2 3; do gen $i together & pids+=($!); done
@@ -22,7 +26,7 @@ b1=$(ntx status --json | sed -n 's/.*"bytes_read": *\([0-9]*\).*/\1/p' | head -1
 for i in 0 1 2 3; do same "$tmp/alone.$i" "$tmp/together.$i" "client $i"; done
 [ -n "$b0" ] && [ -n "$b1" ] || fail "status has no bytes_read"
 echo "four together read $((b1 - b0)) bytes, one alone $one"
-[ $((b1 - b0)) -le $((one * 14 / 10)) ] || fail "four clients read $((b1 - b0)) bytes, one reads $one"
+[ $((b1 - b0)) -le $((one * 12 / 10)) ] || fail "four clients read $((b1 - b0)) bytes, one reads $one"
 
 # A client that goes away frees what it held.
 "$NTX_BIN/ntx" generate "A story" --raw --ignore-eos --quiet >/dev/null & # itself, not a shell around it: it is killed
