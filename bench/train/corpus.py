@@ -309,27 +309,54 @@ def share(w):
         w.go(h, w.places[3])
 
 
+def happen(w, cast):
+    """One of the cast gives, drops, takes or goes."""
+    r = w.r
+    p = r.choice(cast)
+    held = [t for t in w.things if t.owner is p]
+    near = [q for q in cast if q is not p and q.place == p.place]
+    free = [t for t in w.things if t.owner is None and t.place in (None, p.place)]
+    x = r.random()
+    if held and near and x < 0.5:
+        w.give(p, near[0], held[0])
+    elif held and x < 0.3:
+        w.drop(p, held[0])
+    elif not held and free and x < 0.7:
+        w.take(p, free[0])
+    elif x < 0.8:
+        q = w.people[1] if p is w.people[0] else w.people[0]
+        w.go(p, q.place if q.place != p.place and r.random() < 0.5 else r.choice([x for x in w.places if x != p.place]))
+    else:
+        w.side(cast)
+
+
 def wander(w):
     r = w.r
     opening(w, w.people[0])
     w.be(w.people[1], r.choice(w.places))
     for _ in range(r.randint(4, 7)):
-        p = r.choice(w.people[:2])
-        held = [t for t in w.things if t.owner is p]
-        near = [q for q in w.people[:2] if q is not p and q.place == p.place]
-        free = [t for t in w.things if t.owner is None and t.place in (None, p.place)]
-        x = r.random()
-        if held and near and x < 0.5:
-            w.give(p, near[0], held[0])
-        elif held and x < 0.3:
-            w.drop(p, held[0])
-        elif not held and free and x < 0.7:
-            w.take(p, free[0])
-        elif x < 0.8:
-            q = w.people[1] if p is w.people[0] else w.people[0]
-            w.go(p, q.place if q.place != p.place and r.random() < 0.5 else r.choice([x for x in w.places if x != p.place]))
+        happen(w, w.people[:2])
+
+
+def drill(w):
+    """Less a story than an exercise: some people are somewhere, and few things happen."""
+    r = w.r
+    cast = w.people[:r.randint(2, 3)]
+    if r.random() < 0.5:
+        opening(w, cast[0])
+    for p in cast:
+        if p.place is None and r.random() < 0.3:
+            trait = r.choice(W.TRAITS)
+            w.say(p, f"There was {article(trait)} {p.kind} named {p.name}.")
+            w.fact(trait, f"What kind of {p.kind} was {p.name}?")
+        if p.place is None:
+            w.be(p, r.choice(w.places))
+    for _ in range(r.randint(0, r.randint(0, 6))):
+        if r.random() < 0.4:
+            p = r.choice(cast)
+            w.go(p, r.choice([x for x in w.places if x != p.place]))
         else:
-            w.side(w.people[:2])
+            happen(w, cast)
 
 
 def work(w):
@@ -488,10 +515,10 @@ def contest(w):
 PLOTS = [lost, gift, share, wander, work, pet, trip, trade, contest]
 
 
-def document(rng, held):
+def document(rng, held, drills=0):
     """(story, [(question, answer)])"""
     w = World(rng, held)
-    rng.choice(PLOTS)(w)
+    (drill if drills and rng.random() < drills else rng.choice(PLOTS))(w)
     end(w)
     facts = w.ask()
     facts = [(q, a) for q, a in facts if all(a == b for p, b in facts if p == q)]
@@ -511,13 +538,14 @@ def main():
     a.add_argument("--held", action="store_true", help="the held-out split")
     a.add_argument("--out", required=True)
     a.add_argument("--questions", help="JSON lines, one question of each document; these documents' questions are left out of --out")
+    a.add_argument("--drills", type=float, default=0, help="share of documents that are exercises in who is where and has what")
     a.add_argument("--most", type=int, default=7, help="questions after a story, at most")
     a = a.parse_args()
     rng = random.Random(a.seed * 2 + a.held)
     with open(a.out, "w") as f:
         questions = []
         for _ in range(a.docs):
-            story, facts = document(rng, a.held)
+            story, facts = document(rng, a.held, a.drills)
             n = 0 if rng.random() < 0.08 else rng.randint(3, a.most)
             if a.questions:
                 q, answer = facts[0]

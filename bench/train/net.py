@@ -1,5 +1,5 @@
 """net.py: the Llama-shaped network of the demo models, as GGUF's architecture "llama" computes it: RMSNorm, RoPE, grouped-query
-attention, gated FFN, tied or separate output. Heads are rotated in halves here; export.py reorders the rows of q and k to the
+attention, gated FFN or experts (as Mixtral has them), tied or separate output. Heads are rotated in halves here; export.py reorders the rows of q and k to the
 adjacent pairs that GGUF's "llama" means."""
 from dataclasses import asdict, dataclass
 
@@ -18,6 +18,8 @@ class Shape:
     ff: int = 512
     ctx: int = 512
     act: str = "silu"  # silu (SwiGLU) or relu
+    experts: int = 0   # each of width ff; 0: one FFN for all
+    used: int = 2
     tied: bool = True
     eps: float = 1e-5
     theta: float = 10000.0
@@ -30,6 +32,7 @@ class Shape:
 PRESETS = {
     "demo": Shape(),
     "relu": Shape(act="relu"),
+    "moe": Shape(experts=8, ff=256),
     "draft": Shape(layers=3, embd=128, heads=2, kv=1, ff=384),
 }
 
@@ -57,6 +60,71 @@ def rotate(x, cos, sin):
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
 
+def causal(q, k, v):
+    """Attention, masked: [batch x heads x tokens x head]. On a CPU spelled out, as its fused backward is several times slower than
+    matrix products at these lengths."""
+    if q.is_cuda:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    t = q.shape[2]
+    later = torch.ones(t, t, dtype=torch.bool).triu(1)
+    score = (q * q.shape[3] ** -0.5) @ k.mT
+    return score.float().masked_fill(later, -torch.inf).softmax(-1).to(v.dtype) @ v
+
+
+class Dense(nn.Module):
+    """FFN: (y, loss beside that of the text, a statistic). For ReLU: how positive the gates are (0 to 1), and the share of active neurons."""
+
+    def __init__(self, s: Shape):
+        super().__init__()
+        self.relu = s.act == "relu"
+        self.gate = nn.Linear(s.embd, s.ff, bias=False)
+        self.up = nn.Linear(s.embd, s.ff, bias=False)
+        self.down = nn.Linear(s.ff, s.embd, bias=False)
+
+    def forward(self, h):
+        g = self.gate(h)
+        if not self.relu:
+            none = torch.zeros((), device=h.device)
+            return self.down(F.silu(g) * self.up(h)), none, none
+        a = F.relu(g)
+        extra = a.float().mean() / g.detach().float().abs().mean()
+        return self.down(a * self.up(h)), extra, (g.detach() > 0).float().mean()
+
+
+class Experts(nn.Module):
+    """Every token goes through the `used` experts that the router gives most, weighted by their share. In training an expert takes at
+    most ROOM times its fair number of tokens of a batch. Beside y: the loss that evens the experts' loads (Switch), and the share of
+    choices that found no room."""
+    ROOM = 1.5
+
+    def __init__(self, s: Shape):
+        super().__init__()
+        self.n, self.used = s.experts, s.used
+        self.router = nn.Linear(s.embd, s.experts, bias=False)
+        self.gates = nn.Parameter(torch.empty(s.experts, s.ff, s.embd))
+        self.ups = nn.Parameter(torch.empty(s.experts, s.ff, s.embd))
+        self.downs = nn.Parameter(torch.empty(s.experts, s.embd, s.ff))
+        for w in (self.gates, self.ups, self.downs):
+            nn.init.normal_(w, std=0.5 * w.shape[2] ** -0.5)
+
+    def forward(self, x):
+        h = x.reshape(-1, x.shape[-1])
+        n = h.shape[0]
+        room = int(self.ROOM * n * self.used / self.n) if self.training else n
+        share = F.linear(h.float(), self.router.weight).softmax(-1)
+        top, which = share.topk(self.used, -1)
+        top = top / top.sum(-1, keepdim=True)
+        chosen = F.one_hot(which, self.n).view(-1, self.n)
+        place = (chosen.cumsum(0) * chosen).sum(-1) - 1  # of a choice among its expert's
+        slot = torch.where(place < room, which.view(-1) * room + place, self.n * room)
+        token = torch.full((self.n * room + 1,), n, device=h.device).scatter(0, slot, torch.arange(n, device=h.device).repeat_interleave(self.used))
+        mine = F.pad(h, (0, 0, 0, 1))[token[:-1]].view(self.n, room, -1)
+        y = (F.silu(mine @ self.gates.mT) * (mine @ self.ups.mT)) @ self.downs.mT
+        y = F.pad(y.flatten(0, 1), (0, 0, 0, 1))[slot].view(n, self.used, -1)
+        load = chosen.float().mean(0)
+        return (y * top.to(y.dtype).unsqueeze(-1)).sum(1).view_as(x), self.n * (load * share.mean(0)).sum(), (place >= room).float().mean()
+
+
 class Layer(nn.Module):
     def __init__(self, s: Shape):
         super().__init__()
@@ -66,9 +134,7 @@ class Layer(nn.Module):
         self.k = nn.Linear(s.embd, s.kv * s.head, bias=False)
         self.v = nn.Linear(s.embd, s.kv * s.head, bias=False)
         self.o = nn.Linear(s.heads * s.head, s.embd, bias=False)
-        self.gate = nn.Linear(s.embd, s.ff, bias=False)
-        self.up = nn.Linear(s.embd, s.ff, bias=False)
-        self.down = nn.Linear(s.ff, s.embd, bias=False)
+        self.ffn = Experts(s) if s.experts else Dense(s)
 
     def attend(self, x, cos, sin):
         b, t, _ = x.shape
@@ -77,14 +143,13 @@ class Layer(nn.Module):
         k = rotate(self.k(x).view(b, t, s.kv, s.head).transpose(1, 2), cos, sin)
         v = self.v(x).view(b, t, s.kv, s.head).transpose(1, 2)
         k, v = (z.repeat_interleave(s.heads // s.kv, 1) for z in (k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = causal(q, k, v)
         return self.o(y.transpose(1, 2).reshape(b, t, -1))
 
     def forward(self, x, cos, sin):
         x = x + self.attend(self.attn_norm(x), cos, sin)
-        h = self.ffn_norm(x)
-        act = F.silu if self.s.act == "silu" else F.relu
-        return x + self.down(act(self.gate(h)) * self.up(h))
+        y, extra, statistic = self.ffn(self.ffn_norm(x))
+        return x + y, extra, statistic
 
 
 class Net(nn.Module):
@@ -100,8 +165,8 @@ class Net(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
         self.apply(self.init)
         for layer in self.layers:
-            for w in (layer.o, layer.down):
-                nn.init.normal_(w.weight, std=0.5 * s.embd ** -0.5 / (2 * s.layers) ** 0.5)
+            for w in (layer.o.weight, layer.ffn.downs if s.experts else layer.ffn.down.weight):
+                nn.init.normal_(w, std=0.5 * s.embd ** -0.5 / (2 * s.layers) ** 0.5)
 
     def init(self, m):
         if isinstance(m, nn.Linear):
@@ -110,13 +175,16 @@ class Net(nn.Module):
             nn.init.normal_(m.weight, std=0.02)
 
     def forward(self, ids):
-        """ids: [batch x tokens] -> logits [batch x tokens x vocab]"""
+        """ids: [batch x tokens] -> logits [batch x tokens x vocab], and of the FFNs the mean extra loss and statistic"""
         x = self.embed(ids)
         cos, sin = self.cos[:ids.shape[1]], self.sin[:ids.shape[1]]
+        extra = statistic = 0
         for layer in self.layers:
-            x = layer(x, cos, sin)
+            x, e, s = layer(x, cos, sin)
+            extra, statistic = extra + e, statistic + s
         x = self.norm(x)
-        return F.linear(x, self.embed.weight if self.out is None else self.out.weight)
+        n = len(self.layers)
+        return F.linear(x, self.embed.weight if self.out is None else self.out.weight), extra / n, statistic / n
 
 
 def shape_dict(s):

@@ -4,25 +4,35 @@
   pack.py CORPUS.txt --tok tok.json --out rows.npz
 
 ids [rows x 257] uint16: whole documents, <s> text </s>, packed as they fit (some are parted by an empty line instead, as in a text
-file); weight [rows x 257] uint8: how much the loss of predicting this token counts (padding 0, text 1, answers --answer)."""
+file); weight [rows x 257] uint8: how much the loss of predicting this token counts (padding 0, text 1, answers --answer, a person,
+thing or place of which the story already told --again)."""
 import argparse
 import random
 
 import numpy as np
 
 import bpe
+import words
 
 ROW = 257
 POOL = 64
+KEPT = {*words.GIRLS, *words.BOYS, *words.PET_NAMES, *words.THINGS, *words.PLACES}
 
 
-def document(tok, text, answer):
-    ids, weight = [bpe.BOS], [0]
+def document(tok, kept, text, answer, again):
+    """ids and weights; questions at the end that make it longer than a row are left out."""
+    ids, weight, seen = [bpe.BOS], [0], set()
     for line in text.splitlines(keepends=True):
         new = tok.encode(line)
+        if line[:2] not in ("Q:", "A:"):
+            for i in new:
+                weight.append(again if i in seen else 1)
+                seen |= {i} & kept
+        elif len(ids) + len(new) < ROW - 16 or line[:2] == "A:":
+            weight += [answer if line[:2] == "A:" and i >= 2 else 1 for i in range(len(new))]
+        else:
+            break
         ids += new
-        is_answer = line.startswith("A:")
-        weight += [answer if is_answer and i >= 2 else 1 for i in range(len(new))]
     return ids + [bpe.EOS], weight + [1]
 
 
@@ -56,10 +66,12 @@ def main():
     a.add_argument("--tok", required=True)
     a.add_argument("--out", required=True)
     a.add_argument("--answer", type=int, default=12)
+    a.add_argument("--again", type=int, default=1)
     a.add_argument("--seed", type=int, default=1)
     a = a.parse_args()
     tok = bpe.Bpe(a.tok)
-    docs = (document(tok, t + "\n", a.answer) for t in open(a.corpus).read().split("\n\n") if t)
+    kept = {tok.id[form] for w in KEPT for form in (w, bpe.SPELL[ord(" ")] + w) if form in tok.id}
+    docs = (document(tok, kept, t + "\n", a.answer, a.again) for t in open(a.corpus).read().split("\n\n") if t)
     rows = list(pack(docs, random.Random(a.seed), tok.encode("\n")[0]))
     ids = np.array([r[0] for r in rows], np.uint16)
     weight = np.array([r[1] for r in rows], np.uint8)

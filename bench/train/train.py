@@ -12,18 +12,23 @@ import time
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
+import export
 import net
 
+BALANCE = 0.01  # weight of the loss that evens the experts' loads
+PRESS = 0.01    # where the weight of the loss against active neurons starts; it rises while more than --active are
+LONGEST = 8  # seconds that one step may add to the clock: a longer one was stopped, or compiled
 LONG_FROM = 0.85  # of the time: from here on rows are joined in pairs, so that all positions of the context are seen
 
 
 class Muon:
     """Groups parameters by shape and orthogonalises each group in one batch."""
 
-    def __init__(self, params, momentum=0.95):
-        self.groups, self.momentum = {}, momentum
+    def __init__(self, params, momentum=0.95, decay=0.02):
+        self.groups, self.momentum, self.decay = {}, momentum, decay
         for p in params:
             self.groups.setdefault(tuple(p.shape), []).append(p)
         self.state = {k: torch.zeros(len(ps), *k, device=ps[0].device) for k, ps in self.groups.items()}
@@ -46,9 +51,9 @@ class Muon:
             g = torch.stack([p.grad for p in ps])
             m = self.state[k].lerp_(g, 1 - self.momentum)
             u = self.orthogonal(g.lerp(m, self.momentum))
-            scale = lr * max(1, k[0] / k[1]) ** 0.5
+            scale = lr * max(1, k[-2] / k[-1]) ** 0.5
             for p, d in zip(ps, u):
-                p.mul_(1 - lr * 0.02).sub_(d, alpha=scale)
+                p.mul_(1 - lr * self.decay).sub_(d, alpha=scale)
 
 
 def schedule(x):
@@ -66,10 +71,13 @@ class Rows:
         self.ids, self.weight, self.device = z["ids"], z["weight"], device
         self.seed = seed
 
-    def batch(self, at, n, pairs=False):
+    def batch(self, at, n, pairs=False, part=0, parts=1):
+        """Rows [at, at + n) of the order; part of them where several processes share them."""
         epoch, at = divmod(at, len(self.ids))
         order = np.random.default_rng(self.seed + epoch).permutation(len(self.ids))
         pick = order[np.arange(at, at + n) % len(order)]
+        n //= parts
+        pick = pick[part * n:part * n + n]
         ids, weight = self.ids[pick].astype(np.int64), self.weight[pick].astype(np.float32)
         if pairs:
             h = n // 2
@@ -86,42 +94,64 @@ class Run:
         torch.manual_seed(a.seed)
         self.shape = net.PRESETS[a.model]
         self.net = net.Net(self.shape).to(self.device)
-        mats = [p for n, p in self.net.named_parameters() if p.ndim == 2 and n.startswith("layers")]
-        rest = [p for n, p in self.net.named_parameters() if not (p.ndim == 2 and n.startswith("layers"))]
-        self.muon = Muon(mats)
+        mats = [p for n, p in self.net.named_parameters() if p.ndim >= 2 and n.startswith("layers") and "router" not in n]
+        rest = [p for p in self.net.parameters() if not any(p is m for m in mats)]
+        self.muon = Muon(mats, decay=a.decay)
         self.adam = torch.optim.AdamW(rest, lr=1.0, betas=(0.9, 0.95), weight_decay=0)
         self.step, self.rows, self.spent = 0, 0, 0.0
+        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.extra = torch.tensor(BALANCE if self.shape.experts else PRESS if self.shape.act == "relu" else 0.0)
         self.loss = torch.compile(self.plain_loss, dynamic=False) if a.compile else self.plain_loss
 
     def logits(self, x):
         with torch.autocast(self.device, torch.bfloat16):
             return self.net(x)
 
-    def plain_loss(self, x, y, w):
-        nll = F.cross_entropy(self.logits(x).float().flatten(0, 1), y.flatten(), reduction="none")
-        return (nll * w.flatten()).sum() / w.sum()
+    def plain_loss(self, x, y, w, factor):
+        """The text's loss and the FFNs' (times factor); the text's alone, and the FFNs' statistic."""
+        logits, extra, statistic = self.logits(x)
+        nll = F.cross_entropy(logits.float().flatten(0, 1), y.flatten(), reduction="none")
+        text = (nll * w.flatten()).sum() / w.sum()
+        return text + factor * extra, torch.stack((text.detach(), statistic))
 
     def save(self):
+        if self.rank:
+            return
         path = os.path.join(self.a.dir, "last.pt")
         torch.save({"shape": net.shape_dict(self.shape), "net": self.net.state_dict(), "muon": self.muon.state,
-                    "adam": self.adam.state_dict(), "step": self.step, "rows": self.rows, "spent": self.spent}, path + ".new")
+                    "adam": self.adam.state_dict(), "step": self.step, "rows": self.rows, "spent": self.spent, "extra": self.extra}, path + ".new")
         os.replace(path + ".new", path)
 
     def resume(self):
         path = os.path.join(self.a.dir, "last.pt")
         if not os.path.exists(path):
+            if self.a.init:
+                self.net.load_state_dict(self.start(export.weights(self.a.init)))
             return
         c = torch.load(path, map_location=self.device)
         self.net.load_state_dict(c["net"])
         self.adam.load_state_dict(c["adam"])
         self.muon.state = c["muon"]
-        self.step, self.rows, self.spent = c["step"], c["rows"], c["spent"]
+        self.step, self.rows, self.spent, self.extra = c["step"], c["rows"], c["spent"], c["extra"]
+
+    def start(self, weights):
+        """From the weights of a dense model. Of experts every two begin as the halves of its FFN, parted at random; as their outputs
+        are averaged, they are doubled."""
+        s, rng = self.shape, np.random.default_rng(self.a.seed)
+        for i in range(s.layers if s.experts else 0):
+            gate, up, down = (weights.pop(f"layers.{i}.ffn.{n}.weight") for n in ("gate", "up", "down"))
+            parts = torch.from_numpy(np.concatenate([rng.permutation(len(gate)) for _ in range(s.experts * s.ff // len(gate))])).view(s.experts, s.ff)
+            new = {"gates": gate[parts], "ups": up[parts], "downs": 2 * down[:, parts].transpose(0, 1), "router.weight": self.net.layers[i].ffn.router.weight.data}
+            weights.update({f"layers.{i}.ffn.{n}": w for n, w in new.items()})
+        return weights
 
     @torch.no_grad()
     def held(self, rows, n=32):
         """Loss per token of the text, and the share of answers whose every token is the most likely one."""
         x, y, w = rows.batch(0, n)
-        logits = self.logits(x).float()
+        self.net.eval()
+        logits = self.logits(x)[0].float()
+        self.net.train()
         nll = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(w)
         right, answer = (logits.argmax(-1) == y).cpu().numpy(), (w > 1).cpu().numpy()
         spans = good = 0
@@ -131,42 +161,64 @@ class Run:
                 spans, good = spans + 1, good + bool(r[lo:hi].all())
         return (nll * (w > 0)).sum().item() / (w > 0).sum().item(), good / max(spans, 1)
 
+    def batch(self, train, long=False):
+        return train.batch(self.rows, self.a.batch, long, self.rank, self.world)
+
+    def agree(self, told):
+        """Gradients and what the loss told become their means over the processes, the clock that of the first."""
+        if self.world == 1:
+            return told
+        grads = [p.grad for p in self.net.parameters()]
+        clock = torch.tensor([self.world * self.spent if self.rank == 0 else 0.0])
+        flat = torch.cat([g.flatten() for g in grads] + [told, clock])
+        dist.all_reduce(flat)
+        flat /= self.world
+        for g, part in zip(grads, flat.split([g.numel() for g in grads] + [3])):
+            g.copy_(part.view_as(g))
+        self.spent = flat[-1].item()
+        return flat[-3:-1]
+
     def update(self, x, y, w, lr):
-        loss = self.loss(x, y, w)
+        loss, told = self.loss(x, y, w, self.extra)
         loss.backward()
+        text, statistic = self.agree(told).tolist()
+        if self.shape.act == "relu":
+            self.extra *= 1.02 if statistic > self.a.active else 1 / 1.02
         for g in self.adam.param_groups:
             g["lr"] = lr * self.a.adam
         self.adam.step()
         self.muon.step(lr * self.a.muon)
         self.net.zero_grad()
-        return loss.item()
+        return text, statistic
 
     def train(self):
         a, budget = self.a, self.a.minutes * 60
         train, held = Rows(a.rows, a.seed, self.device), Rows(a.held, 0, self.device)
         os.makedirs(a.dir, exist_ok=True)
+        if self.world > 1:
+            dist.init_process_group("gloo")
         self.resume()
-        self.loss(*train.batch(0, a.batch)).backward()  # compiles, outside the clock
+        self.loss(*self.batch(train), self.extra)[0].backward()  # compiles, outside the clock
         self.net.zero_grad()
         last, saved = time.time(), time.time()
-        with open(os.path.join(a.dir, "loss.csv"), "a") as log:
+        with open(os.path.join(a.dir, "loss.csv") if self.rank == 0 else os.devnull, "a") as log:
             if log.tell() == 0:
-                log.write("step,seconds,rows,loss,held_loss,held_answers\n")
+                log.write("step,seconds,rows,loss,held_loss,held_answers,statistic\n")
             while self.spent < budget:
-                x, y, w = train.batch(self.rows, a.batch, self.spent > LONG_FROM * budget)
-                loss = self.update(x, y, w, schedule(self.spent / budget))
+                x, y, w = self.batch(train, self.spent > LONG_FROM * budget)
+                loss, statistic = self.update(x, y, w, schedule(self.spent / budget))
                 self.step, self.rows = self.step + 1, self.rows + a.batch
-                if self.step % a.every == 0:
+                if self.step % a.every == 0 and self.rank == 0:
                     h = self.held(held)
-                    log.write(f"{self.step},{self.spent:.0f},{self.rows},{loss:.4f},{h[0]:.4f},{h[1]:.4f}\n")
+                    log.write(f"{self.step},{self.spent:.0f},{self.rows},{loss:.4f},{h[0]:.4f},{h[1]:.4f},{statistic:.4f}\n")
                     log.flush()
                 now = time.time()
-                self.spent, last = self.spent + now - last, now
+                self.spent, last = self.spent + min(now - last, LONGEST), now
                 if now - saved > 240:
                     self.save()
                     saved = now
-            h = self.held(held, 96)
-            log.write(f"{self.step},{self.spent:.0f},{self.rows},{loss:.4f},{h[0]:.4f},{h[1]:.4f}\n")
+            h = self.held(held, 96 if self.rank == 0 else 1)
+            log.write(f"{self.step},{self.spent:.0f},{self.rows},{loss:.4f},{h[0]:.4f},{h[1]:.4f},{statistic:.4f}\n")
         self.save()
 
 
@@ -176,9 +228,12 @@ def main():
     a.add_argument("--rows", required=True)
     a.add_argument("--held", required=True)
     a.add_argument("--dir", required=True)
+    a.add_argument("--init", help="GGUF file of export.py whose weights to start from")
+    a.add_argument("--active", type=float, default=0.12, help="of a ReLU model: the share of its neurons that may be active")
     a.add_argument("--minutes", type=float, required=True)
     a.add_argument("--batch", type=int, default=24, help="rows of 256 tokens a step")
     a.add_argument("--muon", type=float, default=0.02)
+    a.add_argument("--decay", type=float, default=0.02, help="of the matrices, times their rate")
     a.add_argument("--adam", type=float, default=0.003)
     a.add_argument("--every", type=int, default=100, help="steps between lines of loss.csv")
     a.add_argument("--seed", type=int, default=1)
