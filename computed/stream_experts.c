@@ -111,13 +111,13 @@ void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early)
     atomic_store_explicit(&d->word, ntx_word(p->gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
 
-uint32_t ntx__make_place(struct ntx_stream *s, uint32_t layer, uint32_t bundle, bool guess)
+uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, bool guess)
 {
     struct ntx__experts *x = s->experts;
     uint64_t block = s->r->hdr->block, at;
     uint32_t class, f = NTX_NO_FRAME;
     if (x->n_free >= NTX_EXPERT_PARTS)
-        f = ntx_cache_take(x->cache, bundle, (struct ntx_moment){s->pass, layer}, guess);
+        f = ntx_cache_take(x->cache, bundle, (struct ntx_moment){s->pass, now}, guess);
     if (f == NTX_NO_FRAME)
         return f;
     at = x->at + ntx_frames_place(&x->frames, f, &class);

@@ -26,7 +26,7 @@ struct ntx__experts {
     struct ntx__frame *frame; /* [frames.n] */
     uint32_t *owner;         /* [n_bundle_demands] frame that it reads for, NTX_NO_FRAME: it is free */
     uint32_t n_demands, n_free, next; /* of those: there are, free, to be looked at first */
-    uint32_t *added;         /* [n_expert] frames that a want or a guess fills */
+    uint32_t *added;         /* [n_expert] frames that a want fills, or a guess keeps */
     uint32_t guess_layer;    /* that `guessed` is about; NTX__NO_LAYER: none */
     uint64_t guess_pass;
     bool *guessed;           /* [n_expert] */
@@ -40,7 +40,7 @@ const struct ntx_chunk *ntx__bundle_chunk(const struct ntx__experts *x, uint32_t
 /* ---- stream_experts.c */
 void ntx__settle(struct ntx_stream *s);
 /* Gives the bundle a frame, if there is one for it and demands enough. The demands are promised: to be posted. */
-uint32_t ntx__make_place(struct ntx_stream *s, uint32_t layer, uint32_t bundle, bool guess);
+uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, bool guess); /* now: the layer at hand */
 void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early);
 void ntx__posted(struct ntx_stream *s, uint32_t n); /* that many parts: iod is to look */
 /* Part of a frame that demand i was for: it is there, or will not come. The demand is free. */

@@ -88,30 +88,54 @@ void ntx__take_back(struct ntx_stream *s)
             take_demand_back(s, i);
 }
 
-/* One expert after the other: half of one is of no use. */
-void ntx__stream_guess(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)
+static void set_guess(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
-    struct ntx_stream *s = (struct ntx_stream *)w;
     struct ntx__experts *x = s->experts;
-    uint32_t added = 0;
-    ntx__settle(s);
-    ntx__take_back(s);
     x->guess_layer = layer;
     x->guess_pass = s->pass;
     for (uint32_t e = 0; e < x->chunks->n_expert; e++)
         x->guessed[e] = false;
     for (uint32_t i = 0; i < n; i++)
         x->guessed[experts[i]] = true;
+}
+
+/* One expert after the other: half of one is of no use. Returns how many. */
+static uint32_t post_guesses(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    struct ntx__experts *x = s->experts;
+    uint32_t added = 0, now = (layer + x->chunks->n_layers - 1) % x->chunks->n_layers;
     for (uint32_t i = 0; i < n && 2 * x->n_free > x->n_demands; i++) { /* the other half is for those that are wanted */
-        uint32_t bundle = ntx__bundle_of(x, layer, experts[i]), f = NTX_NO_FRAME;
+        uint32_t bundle = ntx__bundle_of(x, layer, experts[i]), f;
         if (ntx_cache_frame(x->cache, bundle) != NTX_NO_FRAME)
             continue;
-        if ((f = ntx__make_place(s, layer, bundle, true)) == NTX_NO_FRAME)
+        if ((f = ntx__make_place(s, now, bundle, true)) == NTX_NO_FRAME)
             break;
         for (int p = 0; p < NTX_EXPERT_PARTS; p++)
             ntx__post_part(s, f, p, true);
         added++;
     }
+    return added;
+}
+
+/* Those of the guessed that are there already are not the ones to go for the others. */
+void ntx__stream_guess(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    struct ntx__experts *x = s->experts;
+    uint32_t *kept = x->added, n_kept = 0;
+    ntx__settle(s);
+    ntx__take_back(s);
+    set_guess(s, layer, experts, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i]));
+        if (f == NTX_NO_FRAME)
+            continue;
+        ntx_cache_hold(x->cache, f);
+        kept[n_kept++] = f;
+    }
+    uint32_t added = post_guesses(s, layer, experts, n);
+    for (uint32_t i = 0; i < n_kept; i++)
+        ntx_cache_let_go(x->cache, kept[i]);
     if (added)
         ntx__posted(s, added * NTX_EXPERT_PARTS);
 }

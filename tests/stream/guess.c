@@ -328,6 +328,35 @@ static void case_no_harm(void)
     close_rig(&without);
 }
 
+/* Where right guesses have made the used ones too many, what goes for the next guess is neither what is guessed, nor what the coming layer
+ * may want sooner than all others. */
+static void case_keeps_the_guessed(void)
+{
+    struct rig t;
+    open_rig(&t, 24, 2); /* 12 for layers 0 and 2, of which 2 for guesses */
+    begin_pass(&t);
+    want(&t, 2, (const uint32_t[]){0, 1, 2, 3, 4}, 5);
+    end_pass(&t);
+    for (int pass = 0; pass < 30; pass++) {
+        begin_pass(&t);
+        want(&t, 0, (const uint32_t[]){0, 1, 2, 3, 4}, 5);
+        end_pass(&t);
+    }
+    begin_pass(&t);
+    t.w->ops->guess(t.w, 2, (const uint32_t[]){5, 6}, 2);
+    want(&t, 2, (const uint32_t[]){5, 6}, 2); /* now there are 12 used ones */
+    end_pass(&t);
+    begin_pass(&t);
+    t.w->ops->guess(t.w, 2, (const uint32_t[]){7, 0, 1, 2}, 4);
+    CHECK_EQ(count(&t, NTX_POSTED, true), PARTS);
+    uint64_t misses = counter(&t, NTX_C_comp_expert_misses);
+    want(&t, 2, (const uint32_t[]){0, 1, 2}, 3);
+    want(&t, 0, (const uint32_t[]){0, 1, 2, 3, 4}, 5);
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), misses);
+    end_pass(&t);
+    close_rig(&t);
+}
+
 /* Anything in any order, deaths and failures included. */
 static void case_anything(void)
 {
@@ -366,6 +395,7 @@ int main(void)
     case_right_and_wrong();
     case_failed_guess();
     case_no_harm();
+    case_keeps_the_guessed();
     case_anything();
     return 0;
 }
