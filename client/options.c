@@ -17,7 +17,7 @@ enum {
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
     O_SIDECAR, O_SKIP_KV, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
     O_EPOCHS, O_SHARE, O_PRECISION,
-    O_ALSO, O_PREFETCH, O_TRACE_EXPERTS, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
+    O_ALSO, O_PREFETCH, O_TRACE_EXPERTS, O_FFN_SPARSE, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
 };
 
 static const struct argp_option load_options[] = {
@@ -38,6 +38,8 @@ static const struct argp_option load_options[] = {
     {"skip-kv", O_SKIP_KV, "HOW", 0, "KV of a token in a layer that it skips: propagate (K and V of the state that passes by, whose matrices are then read; the default of static and predictive) or hole (masked; the default of the others)", 0},
     {"skip-adapt", O_SKIP_ADAPT, NULL, 0, "what the prompt shows of each layer moves its threshold", 0},
     {"skip-verify", O_SKIP_VERIFY, "N", 0, "every Nth written token skips nothing, and its layers move the thresholds", 0},
+    {"ffn-sparse", O_FFN_SPARSE, "MODE", 0, "neurons that a token uses, of a model that `ntx pack` made; the others are neither computed nor read: off, threshold=T "
+     "(those with |act(gate)| above T; 0 leaves out exact zeros only, and is lossless) or topk=F (the share F with the largest; lossy) (default off)", 0},
     {"kv-type", O_KV_TYPE, "TYPE", 0, "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)", 0},
     {"prefetch", O_PREFETCH, "on|off", 0, "experts that are not in memory: also read ahead those that the next layer will probably want (default on; changes no output)", 0},
     {"trace-experts", O_TRACE_EXPERTS, NULL, 0, "event traces name the experts that each layer wants, which tells something about the text", 0},
@@ -208,6 +210,7 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     case O_KERNEL: o->kernel = arg; return 0;
     case O_SOURCE: o->source = arg; return 0;
     case O_SKIP: o->skip = arg; return 0;
+    case O_FFN_SPARSE: o->ffn_sparse = arg; return 0;
     case O_KV_TYPE: o->kv_type = arg; return 0;
     case O_SESSIONS: o->sessions = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
     case O_ROWS: o->max_rows = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
@@ -412,6 +415,7 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
     m->no_prefetch = o->no_prefetch;
     m->trace_experts = o->trace_experts;
     m->kv_type = text(o->kv_type);
+    m->ffn_sparse = text(o->ffn_sparse);
     m->max_rows = o->max_rows;
     m->copies = o->n_also + 1;
 }

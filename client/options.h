@@ -19,7 +19,7 @@ struct ntx_options {
     /* loading a model */
     uint64_t ram, vram, chunk;
     uint32_t ctx, threads, ring, sessions, max_rows;
-    const char *backend, *kernel, *source, *fault, *skip, *kv_type;
+    const char *backend, *kernel, *source, *fault, *skip, *kv_type, *ffn_sparse;
     double link_nvme, link_h2d;
     const char *sidecar, *skip_kv;
     float skip_threshold; /* < 0: the sidecar's */

@@ -34,6 +34,7 @@ static const struct key keys[] = {
     {"model", "kernel", NAME, FIELD(kernel), 0, 0, "auto|generic|avx2|avx512"},
     {"model", "source", NAME, FIELD(source), 0, 0, "auto|uring|pread"},
     {"model", "skip", TEXT, FIELD(skip), 0, 0, NULL},
+    {"model", "ffn_sparse", TEXT, FIELD(ffn_sparse), 0, 0, NULL},
     {"model", "kv_type", NAME, FIELD(kv_type), 0, 0, "f16|q8_0"},
     {"links", "nvme", RATE, FIELD(link_nvme), 0, 0, NULL},
     {"clients", "max", COUNT, FIELD(max_clients), 1, 4096, NULL},
@@ -55,7 +56,7 @@ struct reading {
 void ntx_config_defaults(struct ntx_config *c)
 {
     *c = (struct ntx_config){
-        .backend = "auto", .source = "auto", .skip = "off", .kv_type = "f16", .max_clients = 32, .queue_wait = true, .stop_grace_ms = 30000};
+        .backend = "auto", .source = "auto", .skip = "off", .ffn_sparse = "off", .kv_type = "f16", .max_clients = 32, .queue_wait = true, .stop_grace_ms = 30000};
 }
 
 #define REFUSE(r, fmt, ...) ntx_err_set(&(r)->err, -EINVAL, "%s:%u: " fmt, (r)->path, (r)->line, __VA_ARGS__)

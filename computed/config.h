@@ -1,6 +1,6 @@
 /* config.h: ntx.conf, what the service's administrator decides once. Read at start, before there are threads.
  *
- *     [model]    path ram ctx threads sessions rows backend kernel source skip kv_type
+ *     [model]    path ram ctx threads sessions rows backend kernel source skip ffn_sparse kv_type
  *     [links]    nvme
  *     [clients]  max queue_wait stop_grace
  *
@@ -29,6 +29,7 @@ struct ntx_config {
     char kernel[16];        /* "" for the best */
     char source[16];        /* iod's: "auto", "uring" or "pread" */
     char skip[160];         /* "off" or a policy */
+    char ffn_sparse[32];    /* "off", "threshold=T", "topk=F" */
     char kv_type[16];       /* "f16" or "q8_0" */
 
     /* [links] */

@@ -60,6 +60,8 @@ int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out
         ntx_forward_free(f);
         return rc;
     }
+    for (uint32_t j = 0; f->m.groups.ones && j < f->hp->n_ff; j++)
+        f->m.groups.ones[j] = 1;
     *out = f;
     return 0;
 }

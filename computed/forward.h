@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "computed/cpu/cpu.h"
+#include "computed/ffn_mode.h"
 #include "computed/forward_study.h"
 #include "computed/kv.h"
 #include "computed/weights.h"
@@ -51,6 +52,7 @@ struct ntx_forward_config {
     const struct ntx_cpu_ops *ops;
     struct ntx_weights *weights;
     uint32_t threads, max_rows, ctx; /* ctx: longest session in tokens */
+    struct ntx_ffn_mode ffn;         /* of a packed model; else off */
     struct ntx_skip_hooks skip;      /* not looked at with a device */
     struct ntx_counters *counters;   /* for the trace; may be NULL */
     bool trace_experts;              /* which experts are wanted goes into it, too */

@@ -56,8 +56,12 @@ struct ntx__moe_mem {
 /* Of a packed layer: neurons in groups (model/pack.h). Their gate and up values lie where those of any FFN do; once a group's are
  * known, gate holds the hidden values. */
 struct ntx__group_mem {
-    const uint8_t **at;        /* [n_groups] the groups of the current batch */
-    uint32_t *group;           /* [n_groups] their numbers, ascending */
+    uint32_t *wanted;          /* [n_groups] groups that are computed, ascending */
+    const uint8_t **at;        /* [n_groups] where those of the current batch lie */
+    /* with --ffn-sparse */
+    uint8_t *used;             /* [n_groups] by any row */
+    float *ones;               /* [n_ff] */
+    float *scratch;            /* [threads x 2 x n_ff] */
 };
 
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
@@ -99,7 +103,10 @@ struct ntx_forward {
     uint32_t layer, n_live;
     uint32_t n_passing; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
     struct { uint32_t first, n; } moe; /* choices of the group of experts */
-    uint32_t n_groups;  /* of the current batch */
+    struct {
+        uint32_t first, n;  /* the current batch, in m.groups.wanted */
+        _Atomic uint64_t active; /* neurons that rows use in this layer */
+    } groups;
     struct { /* vectors of the current step, NULL where the model has none */
         const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *o_bias;
     } vec;

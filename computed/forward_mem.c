@@ -109,8 +109,12 @@ static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg,
     uint64_t most = 0;
     for (uint32_t l = 0; l < cfg->model->hp.n_layers; l++)
         most = NTX_MAX(most, cfg->model->pack[l].n_groups);
+    m->wanted = place(c, most * sizeof *m->wanted);
     m->at = place(c, most * sizeof *m->at);
-    m->group = place(c, most * sizeof *m->group);
+    if (cfg->ffn.kind == NTX_FFN_ALL)
+        return;
+    m->used = place(c, most);
+    m->scratch = place(c, (uint64_t)cfg->threads * 2 * cfg->model->hp.n_ff * sizeof *m->scratch);
 }
 
 /* Attention's buffers and the FFN's are never in use together. */
@@ -131,6 +135,8 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
     if (cfg->model->pack)
         place_groups(c, cfg, &m->groups);
     c->at = NTX_MAX(c->at, attention_end);
+    if (cfg->ffn.kind != NTX_FFN_ALL)
+        m->groups.ones = place(c, hp->n_ff * sizeof *m->groups.ones);
 }
 
 uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)

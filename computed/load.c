@@ -139,12 +139,15 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok);
     enum ntx_kv_type kv_type;
     int rc = ntx_kv_type_of(r->kv_type, &l->model->hp, &kv_type, err);
+    if (!rc)
+        rc = ntx_ffn_mode_parse(r->ffn_sparse, l->model, &l->ffn, err);
     if (rc)
         return rc;
     l->prefetch = r->prefetch;
     l->trace_experts = r->trace_experts;
     struct ntx_plan_request q = {
         .kv_type = kv_type,
+        .ffn_on_demand = l->ffn.kind != NTX_FFN_ALL,
         .prefetch = r->prefetch,
         .ram_bytes = l->ram_bytes,
         .other_bytes = held + client_bytes(l, l->ram_bytes) + study_bytes(r, l),
@@ -204,6 +207,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     l->link_nvme_bps = r->link_nvme_bps;
     l->skip_adapt = r->skip_adapt;
     l->skip_verify = r->skip_verify;
+    l->ffn_sparse = take_string(&r->ffn_sparse);
     l->source = take_string(&r->source);
     l->iod_fault = take_string(&r->iod_fault);
     l->predictor_fault = take_string(&r->predictor_fault);
@@ -256,6 +260,10 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         .chunks = p->chunks,
         .frames = &p->frames,
         .prefetch = l->prefetch,
+        .windows_at = l->region.hdr->off_arena + p->geo.arena_bytes - p->n_windows * p->window_bytes,
+        .window_bytes = p->window_bytes,
+        .n_windows = p->n_windows,
+        .read_gap = p->read_gap,
         .frames_at = l->region.hdr->off_arena + p->geo.arena_bytes - ntx_frames_bytes(&p->frames),
     };
     if ((rc = ntx_stream_new(&c, &l->stream)))
@@ -276,6 +284,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .max_rows = l->plan->max_rows,
         .ctx = l->plan->ctx,
         .skip = *skip,
+        .ffn = l->ffn,
         .counters = l->counters,
         .trace_experts = l->trace_experts,
         .device = l->device,
@@ -304,6 +313,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     }
     if (l->sidecar_fd >= 0)
         close(l->sidecar_fd);
+    free(l->ffn_sparse);
     free(l->source);
     free(l->iod_fault);
     free(l->predictor_fault);

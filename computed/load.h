@@ -48,6 +48,7 @@ struct ntx_load_request {
     char *kv_type;             /* NULL or "": f16 */
     double link_nvme_bps;
     char *source, *iod_fault, *predictor_fault, *policy; /* never NULL */
+    char *ffn_sparse;          /* NULL or "": off */
     char *skip_kv;             /* "", "hole" or "propagate" */
     int sidecar_fd;            /* owned, -1: none */
     bool skip_adapt, study;
@@ -70,6 +71,8 @@ struct ntx_loaded {
     uint64_t ram_bytes;
     uint32_t max_sessions;     /* that may run at once */
     uint32_t logits_rows;      /* rows of a pass that may ask for logits */
+    struct ntx_ffn_mode ffn;
+    char *ffn_sparse;          /* its text */
     struct ntx_plan *plan;
     bool prefetch, trace_experts;
     struct ntx_gpu_back back;  /* .gpu NULL: the CPU computes everything */

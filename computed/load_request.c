@@ -39,7 +39,7 @@ static int copy_strings(struct ntx_load_request *r, const Ntx__Load *m, struct n
     if (rc)
         return rc;
     if (copy(&r->backend, m->backend) || copy(&r->kernel, m->kernel) || copy(&r->source, m->source) ||
-        copy(&r->kv_type, m->kv_type) || copy(&r->skip_kv, m->skip_kv) || copy(&r->policy, m->skip && *m->skip && strcmp(m->skip, "off") ? m->skip : "none"))
+        copy(&r->kv_type, m->kv_type) || copy(&r->ffn_sparse, m->ffn_sparse) || copy(&r->skip_kv, m->skip_kv) || copy(&r->policy, m->skip && *m->skip && strcmp(m->skip, "off") ? m->skip : "none"))
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (unsigned i = 0; i < r->n_files; i++)
         if (copy(&r->names[i], i < m->n_names ? m->names[i] : "the model"))
@@ -108,7 +108,7 @@ void ntx_load_request_free(struct ntx_load_request *r)
         free(r->also[i]);
     if (r->sidecar_fd >= 0)
         close(r->sidecar_fd);
-    char *strings[] = {r->skip_kv, r->kv_type, r->path, r->backend, r->kernel, r->source, r->iod_fault, r->predictor_fault, r->policy};
+    char *strings[] = {r->skip_kv, r->ffn_sparse, r->kv_type, r->path, r->backend, r->kernel, r->source, r->iod_fault, r->predictor_fault, r->policy};
     for (unsigned i = 0; i < sizeof strings / sizeof *strings; i++)
         free(strings[i]);
     free(r);

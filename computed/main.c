@@ -160,6 +160,7 @@ static Ntx__Load load_defaults(struct ntx_config *c, char **also)
     m.source = c->source;
     m.skip = c->skip;
     m.kv_type = c->kv_type;
+    m.ffn_sparse = c->ffn_sparse;
     m.link_nvme_bps = c->link_nvme;
     return m;
 }

@@ -48,6 +48,9 @@ struct option {
 
 /* ---- what a shape costs with nothing but fixed chunks resident, and with everything */
 
+/* Parts of the model are read as rows want them. */
+static bool bundles(const struct option *o) { return o->sizes.n_bundles || o->sizes.groups; }
+
 /* Those of one layer that a row wants. */
 static uint32_t least_frames(const struct option *o) { return o->sizes.n_bundles ? o->shape.model->hp.n_expert_used : 0; }
 
@@ -73,15 +76,16 @@ static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
     s.slot_bytes = o->sizes.slot;
     s.arena_bytes = o->sizes.fixed;
     s.frames = frames_of(o, least_frames(o));
+    ntx__plan_groups(o->chunks, 0, &s.window_bytes);
     return ntx__plan_bill(&s).total;
 }
 
-/* Experts in frames, all else resident. */
-static uint64_t dense_total(const struct option *o, uint32_t n_frames)
+/* Experts in frames, groups on demand in windows but for so many thousandths, all else resident. */
+static uint64_t dense_total(const struct option *o, uint32_t n_frames, uint32_t kept_groups)
 {
     struct ntx__shape s = o->shape;
     s.n_desc = 0;
-    s.arena_bytes = o->sizes.fixed + o->sizes.matrix;
+    s.arena_bytes = o->sizes.fixed + o->sizes.matrix + ntx__plan_groups(o->chunks, kept_groups, &s.window_bytes);
     s.frames = frames_of(o, n_frames);
     return ntx__plan_bill(&s).total;
 }
@@ -90,7 +94,7 @@ static uint64_t resident_total(const struct option *o)
 {
     struct ntx__shape s = o->shape;
     s.n_desc = 0;
-    s.arena_bytes = o->sizes.fixed + o->sizes.matrix + o->sizes.experts;
+    s.arena_bytes = o->sizes.fixed + o->sizes.matrix + o->sizes.experts + o->sizes.groups;
     return ntx__plan_bill(&s).total;
 }
 
@@ -104,7 +108,7 @@ static uint64_t least_total(const struct planner *p, const struct option *o, uin
     struct option t = *o;
     t.shape.ctx = ctx;
     t.shape.rows = rows;
-    uint64_t streamed = streamed_total(&t, least_desc(p)), resident = resident_total(&t), dense = dense_total(&t, least_frames(&t));
+    uint64_t streamed = streamed_total(&t, least_desc(p)), resident = resident_total(&t), dense = dense_total(&t, least_frames(&t), 0);
     return NTX_MIN(NTX_MIN(streamed, resident), dense);
 }
 
@@ -172,12 +176,12 @@ static void choose_ring(const struct planner *p, struct option *o)
 {
     uint64_t slot = o->sizes.slot, resident = resident_total(o), ram = p->r->ram_bytes;
     o->resident = resident <= ram;
-    o->dense = !o->resident && o->sizes.n_bundles && dense_total(o, least_frames(o)) <= ram;
+    o->dense = !o->resident && bundles(o) && dense_total(o, least_frames(o), 0) <= ram;
     o->n_desc = o->resident || o->dense ? 0 : least_desc(p);
     if (!o->n_desc || p->r->ring_slots)
         return;
-    if (o->sizes.n_bundles) /* what would have to be read if frames were no matter */
-        resident = dense_total(o, least_frames(o));
+    if (bundles(o)) /* what would have to be read if frames were no matter */
+        resident = dense_total(o, least_frames(o), 0);
     uint64_t floor_total = streamed_total(o, DESC_MIN), spare = ram - floor_total;
     uint64_t target = NTX_MAX(spare / 8, NTX_MIN(spare / 2, RING_BUSY));
     target = NTX_MIN(NTX_MAX(target, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, ring_bytes(DESC_GOOD, slot)));
@@ -194,13 +198,15 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     int rc = ntx_chunks_make(p->m, chunk_bytes, &o->chunks, p->err);
     if (rc)
         return rc;
+    if (p->r->ffn_on_demand)
+        ntx_chunks_on_demand(o->chunks);
     ntx__plan_device(o->chunks, p->r->device_bytes, NTX_DEVICE_CHUNK_EXTRA);
     o->sizes = ntx__plan_sizes(o->chunks);
     o->one = ntx__plan_classes(o->chunks, 1);
     o->classes = ntx__plan_classes(o->chunks, NTX_FRAME_CLASSES);
     o->shape = (struct ntx__shape){
         .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
-        .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p),
+        .on_demand = p->r->ffn_on_demand, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p),
     };
     uint64_t least = least_total(p, o, o->shape.ctx, o->shape.rows);
     p->smallest = NTX_MIN(p->smallest, least);
@@ -276,6 +282,7 @@ static uint64_t largest_arena(const struct planner *p, const struct option *o)
     s.n_sched = o->sizes.n_matrix;
     s.slot_bytes = o->sizes.slot;
     s.frames = frames_of(o, least_frames(o));
+    ntx__plan_groups(o->chunks, 0, &s.window_bytes);
     uint64_t low = o->sizes.fixed / NTX__BLOCK, high = low + o->sizes.matrix / NTX__BLOCK;
     while (low < high) {
         uint64_t mid = low + (high - low + 1) / 2;
@@ -293,7 +300,21 @@ static uint32_t most_frames(const struct planner *p, const struct option *o)
     uint32_t low = least_frames(o), high = o->sizes.n_bundles;
     while (low < high) {
         uint32_t mid = low + (high - low + 1) / 2;
-        if (dense_total(o, mid) <= p->r->ram_bytes)
+        if (dense_total(o, mid, 0) <= p->r->ram_bytes)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
+/* Thousandths of each layer's groups. */
+static uint32_t most_groups(const struct planner *p, const struct option *o)
+{
+    uint32_t low = 0, high = NTX__ALL;
+    while (low < high) {
+        uint32_t mid = low + (high - low + 1) / 2;
+        if (dense_total(o, least_frames(o), mid) <= p->r->ram_bytes)
             low = mid;
         else
             high = mid - 1;
@@ -320,7 +341,9 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     struct ntx__shape *s = &o->shape;
     bool frames = !o->resident && o->sizes.n_bundles;
     uint64_t room = o->resident || o->dense ? o->sizes.fixed + o->sizes.matrix : largest_arena(q, o);
-    s->n_sched = ntx__plan_place(o->chunks, room, frames, p->table, p->sched, &s->slot_bytes, &s->arena_bytes);
+    uint32_t kept = o->resident ? NTX__ALL : o->dense && o->sizes.groups ? most_groups(q, o) : 0;
+    ntx__plan_groups(o->chunks, kept, &s->window_bytes);
+    s->n_sched = ntx__plan_place(o->chunks, room, frames, kept, p->table, p->sched, &s->slot_bytes, &s->arena_bytes);
     s->n_desc = s->n_sched ? o->n_desc : 0;
     if (frames)
         s->frames = frames_of(o, o->dense ? most_frames(q, o) : least_frames(o));
@@ -328,6 +351,9 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     p->geo = ntx__plan_geometry(s);
     p->chunks = o->chunks;
     p->frames = s->frames;
+    p->n_windows = s->window_bytes ? NTX__WINDOWS : 0;
+    p->window_bytes = s->window_bytes;
+    p->read_gap = q->r->hw ? ntx_hw_read_gap(q->r->hw) : 0;
     p->ctx = s->ctx;
     p->kv_type = s->kv_type;
     p->kv_blocks = ntx__plan_kv_blocks(s->ctx, s->sessions);

@@ -5,6 +5,8 @@
  * spread evenly over the layers, so that reading overlaps computing with a small ring (DESIGN section 7).
  * Experts are all in RAM where everything fits. Else they have frames of the arena, which a cache shares out as the passes want
  * them: everything else stays in RAM first, and frames get what is left; at least as many as one row wants of one layer.
+ * Groups of a packed model's neurons, where they are read on demand (--ffn-sparse), come last like experts: of each layer the first ones stay,
+ * the others go through windows, each as large as the rest of the largest layer.
  * What does not fit is refused with the smallest budget that would do. */
 #ifndef NTX_COMPUTED_PLAN_H
 #define NTX_COMPUTED_PLAN_H
@@ -29,6 +31,7 @@ struct ntx_plan_request {
     uint64_t chunk_bytes;    /* 0: planner's choice */
     uint32_t ring_slots;     /* 0: planner's choice */
     enum ntx_kv_type kv_type;
+    bool ffn_on_demand;      /* --ffn-sparse: groups of a packed model's neurons are read when rows use them */
     bool prefetch;           /* keep some frames for experts that are read on guesses */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
     const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
@@ -44,6 +47,9 @@ struct ntx_plan {
     enum ntx_kv_type kv_type;
     uint64_t chunk_bytes, inflight_bytes, piece_bytes;
     uint64_t bytes_device;
+    uint32_t n_windows;                 /* for groups that are read on demand, behind the rest of the arena; 0: all of them stay */
+    uint64_t window_bytes;
+    uint64_t read_gap;                  /* reads that lie no further apart are better one; 0: unknown */
     uint64_t bytes_model, bytes_host, bytes_storage, /* frames count as host, as if always full */
         bytes_kv, bytes_activations, bytes_region, bytes_total;
     uint64_t bytes_at_load;             /* of bytes_host: without frames */

@@ -51,13 +51,13 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
         .n_desc = s->n_desc,
         .n_slots = s->n_desc + ntx__plan_spares(s->n_desc, s->slot_bytes),
         .n_demands = s->rows + NTX__SPARE_DEMANDS,
-        .n_bundle_demands = s->frames.n ? NTX__BUNDLE_READS : 0,
+        .n_bundle_demands = s->frames.n ? NTX__BUNDLE_READS : s->window_bytes ? NTX__GROUP_READS : 0,
         .n_probes = s->rows,
         .n_layers = s->model->hp.n_layers,
         .n_embd = s->model->hp.n_embd,
         .slot_bytes = s->n_desc ? s->slot_bytes : 0,
         .frame_bytes = NTX_ROUND_UP((uint64_t)s->chunks->token_embd.row_bytes + NTX__BLOCK - 1, NTX__BLOCK),
-        .arena_bytes = s->arena_bytes + ntx_frames_bytes(&s->frames),
+        .arena_bytes = s->arena_bytes + ntx_frames_bytes(&s->frames) + NTX__WINDOWS * s->window_bytes,
     };
 }
 
@@ -65,6 +65,7 @@ static uint64_t activations(const struct ntx__shape *s)
 {
     const struct ntx_forward_config c = {
         .model = s->model, .chunks = s->chunks, .threads = s->threads, .max_rows = s->rows, .ctx = s->ctx,
+        .ffn.kind = s->on_demand ? NTX_FFN_TOPK : NTX_FFN_ALL,
     };
     return ntx_forward_bytes(&c);
 }
@@ -84,6 +85,8 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
     uint64_t lists = (uint64_t)s->chunks->n * (2 * sizeof(struct ntx_chunk) + sizeof(struct ntx_plan_chunk) + sizeof(uint32_t));
     if (s->frames.n) /* and of what is in frames: stream_experts.c */
         lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->frames.n) + (uint64_t)s->frames.n * FRAME_LIST_BYTES;
+    if (s->window_bytes) /* stream_groups.c: a word for each group of a window, a list, and the reads */
+        lists += s->window_bytes / NTX_PACK_BLOCK * (NTX__WINDOWS + 1) * sizeof(uint32_t) + NTX__GROUP_READS * 16;
     struct ntx__bill b = {.region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activations(s), .other = lists};
     bool over = !b.region;
     over |= __builtin_add_overflow(b.other, s->other, &b.other);
@@ -95,8 +98,32 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
     return b;
 }
 
-/* Experts are not read in a fixed order, so they are never scheduled. */
-static bool stays(const struct ntx_chunk *c) { return c->fixed || c->expert; }
+/* Experts and groups on demand are not read in a fixed order, so they are never scheduled. */
+static bool stays(const struct ntx_chunk *c) { return c->fixed || c->expert || c->on_demand; }
+
+/* Chunks of a layer's groups that stay. */
+static uint32_t kept_of(const struct ntx_weight *groups, uint32_t kept) { return (uint32_t)((uint64_t)groups->n_chunks * kept / NTX__ALL); }
+
+static bool kept_group(const struct ntx_chunks *c, uint32_t i, uint32_t kept)
+{
+    const struct ntx_weight *w = &c->layers[c->list[i].layer].groups;
+    return i - w->chunk0 < kept_of(w, kept);
+}
+
+uint64_t ntx__plan_groups(const struct ntx_chunks *c, uint32_t kept, uint64_t *window)
+{
+    uint64_t stay = 0, most = 0;
+    for (uint32_t i = 0; i < c->n;) {
+        uint32_t layer = c->list[i].layer;
+        uint64_t rest = 0;
+        for (; i < c->n && c->list[i].layer == layer; i++)
+            if (c->list[i].on_demand)
+                *(kept_group(c, i, kept) ? &stay : &rest) += ntx__plan_wide(&c->list[i]);
+        most = NTX_MAX(most, rest);
+    }
+    *window = most;
+    return stay;
+}
 
 /* The first chunk, from i on, of a bundle; c->n: there is none. */
 static uint32_t next_bundle(const struct ntx_chunks *c, uint32_t i)
@@ -155,7 +182,7 @@ struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
         if (c->list[i].device)
             continue;
         if (!c->list[i].expert)
-            *(c->list[i].fixed ? &s.fixed : &s.matrix) += ntx__plan_wide(&c->list[i]);
+            *(c->list[i].fixed ? &s.fixed : c->list[i].on_demand ? &s.groups : &s.matrix) += ntx__plan_wide(&c->list[i]);
         if (stays(&c->list[i]))
             continue;
         s.slot = NTX_MAX(s.slot, ntx__plan_slot(&c->list[i]));
@@ -166,7 +193,7 @@ struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
 
 /* A chunk stays in RAM when the share of bytes that may stay, taken of all bytes up to and with this chunk, leaves room for it.
  * So at any point of the list what is streamed so far is within a chunk of its fair share: over layers and within them. */
-uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool frames, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
+uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool frames, uint32_t kept_groups, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
                          uint64_t *arena)
 {
     struct ntx__sizes all = ntx__plan_sizes(c);
@@ -176,7 +203,7 @@ uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool 
         const struct ntx_chunk *k = &c->list[i];
         uint64_t wide = ntx__plan_wide(k);
         table[i] = (struct ntx_plan_chunk){.offset = k->offset, .bytes = k->bytes, .file = k->file, .layer = k->layer};
-        if (k->expert && frames) {
+        if ((k->expert && frames) || (k->on_demand && !kept_group(c, i, kept_groups))) {
             table[i].placement = NTX_PLACE_FRAME;
             continue;
         }

@@ -10,6 +10,10 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     struct ntx_forecast f;
     double streamed = 0, used = m->hp.n_expert ? (double)m->hp.n_expert_used / m->hp.n_expert : 1;
     double framed = p->frames.n ? (double)p->frames.n / (m->hp.n_layers * m->hp.n_expert) : 0; /* as if choices were random */
+    p->predicted_tok_s = 0;
+    p->limit = "";
+    if (p->n_windows) /* how much of it rows will use, nobody knows before */
+        return;
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         const struct ntx_chunk *c = &p->chunks->list[i];
         bool storage = p->table[i].placement == NTX_PLACE_STORAGE;
@@ -29,8 +33,6 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);
     l.kv_bytes = (double)NTX_MIN(p->ctx, NTX_PLACE_TEXT) * 2 * m->hp.n_layers * m->hp.n_head_kv * (m->hp.head_k + m->hp.head_v);
-    p->predicted_tok_s = 0;
-    p->limit = "";
     if (!hw || ntx_predict(hw, &l, &f))
         return;
     p->predicted_tok_s = 1 / f.pass_s;

@@ -136,6 +136,7 @@ static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d)
     TAKE_TEXT(source);
     TAKE_TEXT(skip);
     TAKE_TEXT(kv_type);
+    TAKE_TEXT(ffn_sparse);
 #undef TAKE
 #undef TAKE_TEXT
     return q;

@@ -1,6 +1,7 @@
 /* sparse.c: the FFN of a packed layer, whose neurons lie in groups (model/pack.h).
  *
  *   x -> gate (its own matrix, or from the groups)
+ *   --ffn-sparse: gate = 0 for neurons that the row does not use (ffn_mode.h); groups that no row uses are left out, and not read
  *   then batch by batch of groups, in order of their numbers:
  *     each group:   up = its up rows . x;  hidden = act(gate) * up, 0 where act is 0
  *     each part of the width, by one thread:   y += hidden_j * down_j, j increasing, hidden_j that are 0 left out
@@ -8,17 +9,21 @@
  *
  * Threads share the width in the second step, so that the sum of one value of y goes over the neurons in one order, whoever
  * computes it and however groups fall into batches and chunks. Weights are used where they lie, whole groups at a time: nothing is gathered. */
+#include <math.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "computed/forward_impl.h"
 
 #define PART_LEAST 256u /* values of a part of the width: a whole block of any type */
+#define BATCH_BYTES (512u << 10) /* of the groups that a batch has at least, where they are picked */
 #define MANY_ROWS 8u    /* from so many on a part is as small as possible, so that its y stay in a cache */
 
 static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
 static float *gate_of(const struct ntx_forward *f, uint32_t row) { return f->m.gate + row * f->ld_gate; }
 static float *up_of(const struct ntx_forward *f, uint32_t row) { return f->m.up + (size_t)row * f->hp->n_ff; }
+
+static uint32_t group_at(const struct ntx_forward *f, uint32_t i) { return f->m.groups.wanted[f->groups.first + i]; }
 
 /* ---- the values of a group's neurons */
 
@@ -42,7 +47,7 @@ static void multiply_part(struct ntx_forward *f, const uint8_t *group, enum ntx_
 static void hidden_of_group(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    uint32_t first, n = neurons_of(f, f->m.groups.group[i], &first);
+    uint32_t first, n = neurons_of(f, group_at(f, i), &first);
     if (ntx_pack_has_gate(&layer(f)->pack))
         multiply_part(f, f->m.groups.at[i], NTX_PACK_GATE, n, f->m.gate + first, f->ld_gate);
     multiply_part(f, f->m.groups.at[i], NTX_PACK_UP, n, f->m.up + first, f->hp->n_ff);
@@ -64,8 +69,8 @@ static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_pack_layer *p = &layer(f)->pack;
     uint32_t type = p->type[NTX_PACK_DOWN], k = i * part_width(f), width = NTX_MIN(part_width(f), f->hp->n_embd - k), first;
     size_t at = p->at[NTX_PACK_DOWN] + ntx_row_bytes(type, k);
-    for (uint32_t g = 0; g < f->n_groups; g++) {
-        uint32_t n = neurons_of(f, f->m.groups.group[g], &first);
+    for (uint32_t g = 0; g < f->groups.n; g++) {
+        uint32_t n = neurons_of(f, group_at(f, g), &first);
         f->c.ops->columns[type](f->m.groups.at[g] + at, p->row_bytes[NTX_PACK_DOWN], n, width, f->m.gate + first, f->ld_gate, f->n_live,
                                 f->m.y + k, f->hp->n_embd);
     }
@@ -73,7 +78,7 @@ static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
 
 static void compute_batch(struct ntx_forward *f)
 {
-    ntx__each(f, hidden_of_group, f->n_groups);
+    ntx__each(f, hidden_of_group, f->groups.n);
     ntx__each(f, add_columns, (f->hp->n_embd + part_width(f) - 1) / part_width(f));
 }
 
@@ -86,14 +91,178 @@ static int run_chunk(struct ntx_forward *f, uint32_t chunk)
     int rc = f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
     if (rc)
         return rc;
+    f->groups.first = 0;
+    f->groups.n = c->n_rows;
     for (uint32_t i = 0; i < c->n_rows; i++) {
-        f->m.groups.group[i] = c->row0 + i;
+        f->m.groups.wanted[i] = c->row0 + i;
         f->m.groups.at[i] = (const uint8_t *)bytes + (size_t)i * layer(f)->pack.group_bytes;
     }
-    f->n_groups = c->n_rows;
     compute_batch(f);
     f->c.weights->ops->release(f->c.weights, chunk);
     return 0;
+}
+
+static int run_all(struct ntx_forward *f)
+{
+    const struct ntx_weight *w = &layer(f)->groups;
+    int rc = 0;
+    for (uint32_t c = w->chunk0; c < w->chunk0 + w->n_chunks && !rc; c++)
+        rc = run_chunk(f, c);
+    return rc;
+}
+
+/* ---- which neurons a row uses */
+
+/* |act(gate)| of a row; NaN counts as more than any number. */
+static void magnitudes(const struct ntx_forward *f, const float *gate, float *m)
+{
+    uint32_t n = f->hp->n_ff;
+    f->c.ops->glu[f->hp->ffn_act](gate, f->m.groups.ones, n, m);
+    for (uint32_t j = 0; j < n; j++)
+        m[j] = m[j] == m[j] ? fabsf(m[j]) : INFINITY;
+}
+
+/* The k-th largest of v[0..n), whose order it changes; k from 1. */
+static float kth_largest(float *v, uint32_t n, uint32_t k)
+{
+    uint32_t low = 0, high = n;
+    for (;;) { /* it is in [low, high) */
+        float pivot = v[low + (high - low) / 2];
+        uint32_t more = low, same = low;
+        for (uint32_t i = low; i < high; i++) { /* larger ones to the front, then equal ones */
+            float x = v[i];
+            if (x > pivot) {
+                v[i] = v[same];
+                v[same++] = v[more];
+                v[more++] = x;
+            } else if (x == pivot) {
+                v[i] = v[same];
+                v[same++] = x;
+            }
+        }
+        if (k <= more - low) {
+            high = more;
+        } else if (k <= same - low) {
+            return pivot;
+        } else {
+            k -= same - low;
+            low = same;
+        }
+    }
+}
+
+static uint32_t keep_above(float *gate, const float *m, uint32_t n, float threshold)
+{
+    uint32_t kept = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        bool keep = m[j] > threshold;
+        kept += keep;
+        gate[j] = keep ? gate[j] : 0;
+    }
+    return kept;
+}
+
+/* The k largest, of equal ones the first. */
+static uint32_t keep_largest(float *gate, const float *m, float *scratch, uint32_t n, uint32_t k)
+{
+    memcpy(scratch, m, n * sizeof *m);
+    float least = kth_largest(scratch, n, k);
+    uint32_t equal = k;
+    for (uint32_t j = 0; j < n; j++)
+        equal -= m[j] > least;
+    for (uint32_t j = 0; j < n; j++) {
+        bool keep = m[j] > least || (m[j] == least && equal);
+        equal -= m[j] == least && keep;
+        gate[j] = keep ? gate[j] : 0;
+    }
+    return k;
+}
+
+static void choose_neurons(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    uint32_t n = f->hp->n_ff, kept;
+    float *m = f->m.groups.scratch + (size_t)thread * 2 * n, *gate = gate_of(f, i);
+    magnitudes(f, gate, m);
+    if (f->c.ffn.kind == NTX_FFN_TOPK)
+        kept = keep_largest(gate, m, m + n, n, (uint32_t)NTX_MAX(ceilf(f->c.ffn.value * (float)n), 1.0f));
+    else
+        kept = keep_above(gate, m, n, f->c.ffn.value);
+    atomic_fetch_add_explicit(&f->groups.active, kept, memory_order_relaxed);
+}
+
+static void mark_group(struct ntx_forward *f, uint32_t g, unsigned thread)
+{
+    (void)thread;
+    uint32_t first, n = neurons_of(f, g, &first);
+    bool used = false;
+    for (uint32_t r = 0; r < f->n_live && !used; r++)
+        for (uint32_t j = first; j < first + n; j++)
+            used |= gate_of(f, r)[j] != 0;
+    f->m.groups.used[g] = used;
+}
+
+/* Lists the groups that any row uses; returns how many. */
+static uint32_t choose_groups(struct ntx_forward *f)
+{
+    uint32_t n = 0, all = layer(f)->pack.n_groups;
+    atomic_store_explicit(&f->groups.active, 0, memory_order_relaxed);
+    ntx__each(f, choose_neurons, f->n_live);
+    ntx__each(f, mark_group, all);
+    for (uint32_t g = 0; g < all; g++)
+        if (f->m.groups.used[g])
+            f->m.groups.wanted[n++] = g;
+    ntx_count(f->c.counters, NTX_C_comp_ffn_neurons, (uint64_t)f->n_live * f->hp->n_ff);
+    ntx_count(f->c.counters, NTX_C_comp_ffn_active, atomic_load_explicit(&f->groups.active, memory_order_relaxed));
+    ntx_count(f->c.counters, NTX_C_comp_ffn_groups, all);
+    ntx_count(f->c.counters, NTX_C_comp_ffn_groups_used, n);
+    return n;
+}
+
+/* ---- the chosen groups */
+
+static uint32_t chunk_of(const struct ntx_forward *f, uint32_t i)
+{
+    const struct ntx_weight *w = &layer(f)->groups;
+    return w->chunk0 + f->m.groups.wanted[i] / w->chunk_rows;
+}
+
+/* Takes groups wanted[i ..) into the batch, chunk by chunk, until it is large enough. *end: the first that is not in it. */
+static int take_batch(struct ntx_forward *f, uint32_t i, uint32_t n, uint32_t *end)
+{
+    uint32_t bytes = layer(f)->pack.group_bytes;
+    f->groups.first = i;
+    for (f->groups.n = 0; i < n && f->groups.n * (uint64_t)bytes < BATCH_BYTES;) {
+        uint32_t chunk = chunk_of(f, i);
+        const void *p;
+        int rc = f->c.weights->ops->acquire(f->c.weights, chunk, &p);
+        if (rc)
+            return rc;
+        for (; i < n && chunk_of(f, i) == chunk; i++)
+            f->m.groups.at[f->groups.n++] = (const uint8_t *)p + (size_t)(f->m.groups.wanted[i] - f->c.chunks->list[chunk].row0) * bytes;
+    }
+    *end = i;
+    return 0;
+}
+
+static void release_batch(struct ntx_forward *f)
+{
+    for (uint32_t i = f->groups.first; i < f->groups.first + f->groups.n; i++)
+        if (i == f->groups.first || chunk_of(f, i) != chunk_of(f, i - 1))
+            f->c.weights->ops->release(f->c.weights, chunk_of(f, i));
+}
+
+static int run_chosen(struct ntx_forward *f)
+{
+    struct ntx_weights *w = f->c.weights;
+    uint32_t n = choose_groups(f), end;
+    int rc = w->ops->want_groups ? w->ops->want_groups(w, f->layer, f->m.groups.wanted, n) : 0;
+    for (uint32_t i = 0; i < n && !rc; i = end) {
+        if ((rc = take_batch(f, i, n, &end)))
+            return rc;
+        compute_batch(f);
+        release_batch(f);
+    }
+    return rc;
 }
 
 static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -108,8 +277,8 @@ int ntx__packed_ffn(struct ntx_forward *f)
     const struct ntx__product gate = {.w = &w->gate, .y = f->m.gate, .ld = f->ld_gate};
     int rc = ntx_pack_has_gate(&w->pack) ? 0 : ntx__multiply(f, &gate, 1, f->m.x, f->ld_x);
     memset(f->m.y, 0, (size_t)f->n_live * f->hp->n_embd * sizeof *f->m.y);
-    for (uint32_t c = w->groups.chunk0; c < w->groups.chunk0 + w->groups.n_chunks && !rc; c++)
-        rc = run_chunk(f, c);
+    if (!rc)
+        rc = f->c.ffn.kind == NTX_FFN_ALL ? run_all(f) : run_chosen(f);
     if (!rc)
         ntx__each(f, add_row, f->n_live);
     return rc;

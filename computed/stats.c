@@ -23,6 +23,11 @@ void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
         .guess_hits = ntx_counter_get(c, NTX_C_comp_guess_hits),
         .guess_bytes = ntx_counter_get(c, NTX_C_comp_guess_bytes),
         .guess_used_bytes = ntx_counter_get(c, NTX_C_comp_guess_used_bytes),
+        .ffn_neurons = ntx_counter_get(c, NTX_C_comp_ffn_neurons),
+        .ffn_active = ntx_counter_get(c, NTX_C_comp_ffn_active),
+        .ffn_groups = ntx_counter_get(c, NTX_C_comp_ffn_groups),
+        .ffn_groups_used = ntx_counter_get(c, NTX_C_comp_ffn_groups_used),
+        .ffn_between = ntx_counter_get(c, NTX_C_comp_ffn_between),
         .skip_early = ntx_counter_get(c, NTX_C_comp_skip_early),
         .skip_late = ntx_counter_get(c, NTX_C_comp_skip_late),
         .skip_wasted = ntx_counter_get(c, NTX_C_comp_skip_wasted),
@@ -96,6 +101,8 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
             snprintf(text + n, sizeof text - (size_t)n, " verify=%u", l->skip_verify);
         json_array_append_new(lossy, json_string(text));
     }
+    if (ntx_ffn_mode_lossy(&l->ffn))
+        json_array_append_new(lossy, json_sprintf("ffn_sparse:%s", l->ffn_sparse));
     if (l->plan->kv_type != NTX_KV_F16)
         json_array_append_new(lossy, json_sprintf("kv_%s", ntx_kv_type_name(l->plan->kv_type)));
     set_str(j, "model", model_name(l));
@@ -158,6 +165,18 @@ static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct n
         add_prefetch(j, r);
 }
 
+/* --ffn-sparse, while writing: shares of neurons (per row) and of their groups (per pass) that were used, and bytes read between. */
+static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
+{
+    const struct ntx_counts *a = r->generated > 1 ? &r->at_first : &r->at_start, *b = &r->at_end;
+    if (l->ffn.kind == NTX_FFN_ALL)
+        return;
+    set_str(j, "ffn_sparse", l->ffn_sparse);
+    set_real(j, "active_neurons", per((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
+    set_real(j, "active_groups", per((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
+    set_real(j, "ffn_bytes_between_per_token", per((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
+}
+
 /* Chunks of skipped layers: decided before their read began, or too late to save it; and the bytes that those took. */
 static void add_skips(json_t *j, const struct ntx_run_stats *r)
 {
@@ -182,6 +201,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     json_object_set_new(j, "options", options ? options : json_object());
     set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
     add_experts(j, r, l);
+    add_neurons(j, r, l);
     if (l->skips)
         add_skips(j, r);
     if (l->skips)

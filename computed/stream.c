@@ -182,7 +182,7 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
     case NTX_PLACE_STORAGE:
         return acquire_ring(s, chunk, c, bytes);
     case NTX_PLACE_FRAME:
-        return ntx__stream_acquire_expert(s, chunk, c, bytes);
+        return s->groups ? ntx__stream_acquire_groups(s, chunk, c, bytes) : ntx__stream_acquire_expert(s, chunk, c, bytes);
     default:
         return ntx__stream_fail(s, -ENOTSUP, "chunk %u has its place on a device", chunk);
     }
@@ -316,7 +316,7 @@ static bool there(struct ntx_weights *w, uint32_t chunk)
 
 #define OPS                                                                                                                              \
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows, \
-    .want = ntx__stream_want, .done = ntx__stream_done
+    .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
 static const struct ntx_weights_ops ops = {OPS}, guessing_ops = {OPS, .guess = ntx__stream_guess, .there = there};
 #undef OPS
 
@@ -352,10 +352,13 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
         rc = ntx__experts_new(s, c, &s->experts);
     if (s->experts && c->prefetch)
         s->w.ops = &guessing_ops;
+    if (!rc && c->n_windows)
+        rc = ntx__groups_new(s, c, &s->groups);
     if (!rc)
         rc = init_lock(s);
     if (rc) {
         ntx__experts_free(s->experts);
+        ntx__groups_free(s->groups);
         free(s->hold);
         free(s->taken_ns);
         free(s->late);
@@ -377,6 +380,7 @@ void ntx_stream_free(struct ntx_stream *s)
     pthread_cond_destroy(&s->text_came);
     pthread_mutex_destroy(&s->lock);
     ntx__experts_free(s->experts);
+    ntx__groups_free(s->groups);
     free(s->hold);
     free(s->taken_ns);
     free(s->late);

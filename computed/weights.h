@@ -35,6 +35,10 @@ struct ntx_weights_ops {
     void (*guess)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
     /* The bytes of a chunk that always stays in memory are there: to acquire it does not wait. One thread; beside `guess` only. */
     bool (*there)(struct ntx_weights *w, uint32_t chunk);
+    /* Groups of a packed layer's neurons (chunks with `on_demand` set), ascending, that rows of this pass use: starts the reads of those that
+     * are not in memory. Only then may their chunks be acquired, by the same thread, and only these groups of them be used. NULL where all
+     * are always there. One thread. */
+    int (*want_groups)(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
     /* The pass is over; after a failure all its chunks that were neither released nor skipped are let go. One thread. */
     void (*end)(struct ntx_weights *w);
     /* Embedding rows: copies rows ids[0..n) of a matrix with row_bytes at (file, offset) into out (row after row). One thread. */

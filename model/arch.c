@@ -465,7 +465,10 @@ static int get_groups(struct opening *o, uint32_t layer)
         return 0;
     snprintf(name, sizeof name, "blk.%u." NTX_PACK_TENSOR, layer);
     struct shape shape = {o->m->pack[layer].group_bytes, o->m->pack[layer].n_groups, 1, true};
-    return get_shaped(o, name, shape, true, at);
+    int rc = get_shaped(o, name, shape, true, at);
+    if (!rc && ntx_gguf_tensor_at(o->g, *at)->offset % NTX_PACK_BLOCK)
+        return ntx_err_set(o->err, -EINVAL, "tensor '%s' does not begin on a block of %u bytes, as a packed one must", name, NTX_PACK_BLOCK);
+    return rc;
 }
 
 static int get_layer(struct opening *o, uint32_t layer)

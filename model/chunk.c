@@ -198,3 +198,12 @@ void ntx_chunks_free(struct ntx_chunks *c)
     free(c->layers);
     free(c);
 }
+
+void ntx_chunks_on_demand(struct ntx_chunks *c)
+{
+    for (uint32_t l = 0; l < c->n_layers; l++) {
+        const struct ntx_weight *w = &c->layers[l].groups;
+        for (uint32_t i = 0; w->tensor != NTX_NO_TENSOR && i < w->n_chunks; i++)
+            c->list[w->chunk0 + i].on_demand = true;
+    }
+}

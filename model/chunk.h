@@ -26,6 +26,7 @@ struct ntx_chunk {
     uint64_t bytes;
     bool fixed;
     bool device;       /* the planner's: it lives on the GPU */
+    bool on_demand;    /* groups of a packed layer that are not streamed in order: only those are read that rows use (weights.h) */
     bool expert;       /* one of an expert's three matrices, whole; a pass takes those of the experts that it wants (weights.h) */
 };
 
@@ -75,6 +76,8 @@ static inline struct ntx_weight ntx_expert_weight(const struct ntx_layer_weights
 }
 
 int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_chunks **out, struct ntx_err *err);
+/* The groups of a packed model become `on_demand`. */
+void ntx_chunks_on_demand(struct ntx_chunks *c);
 void ntx_chunks_free(struct ntx_chunks *c);
 
 #endif

@@ -19,6 +19,17 @@ double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes)
     return r[i - 1].bps + t * (r[i].bps - r[i - 1].bps);
 }
 
+uint64_t ntx_hw_read_gap(const struct ntx_hw *hw)
+{
+    double best = 0;
+    for (unsigned i = 0; i < hw->n_reads; i++)
+        best = NTX_MAX(best, hw->reads[i].bps);
+    if (best <= 0)
+        return 0;
+    double small = hw->reads[0].bytes, s = small / hw->reads[0].bps - small / best; /* of the smallest read: mostly what is not its bytes */
+    return s > 0 ? (uint64_t)(s * best) : 0;
+}
+
 double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads)
 {
     if (!threads || threads >= hw->threads || hw->ram_bps_1 <= 0)

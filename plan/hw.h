@@ -59,6 +59,10 @@ struct ntx_hw {
 /* Bytes per second of the drive for reads of this size, between the measured sizes by the logarithm of the size; 0: unknown. */
 double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);
 
+/* Bytes that the drive reads at its best rate in the time that a read costs beside its bytes: two reads that lie less than this apart
+ * are better one. 0: unknown. */
+uint64_t ntx_hw_read_gap(const struct ntx_hw *hw);
+
 /* Seconds to multiply one byte of weights of `type` with `rows` rows, from memory, with `threads` threads (0: as measured). Between measured
  * row counts linear in the row count, above the largest one proportional; never faster than memory. 0: unknown. */
 double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads);

@@ -49,6 +49,11 @@
     X(comp_guess_bytes, c, "bytes", "parts of experts that were read, or begun, on a guess")        \
     X(comp_guess_used_bytes, c, "bytes", "of those, that were wanted then; the rest is waste")      \
     X(comp_frames, g, "frames", "frames for experts there are")                                     \
+    X(comp_ffn_neurons, c, "neurons", "--ffn-sparse: neurons of layers, counted for each row")       \
+    X(comp_ffn_active, c, "neurons", "of those, used")                                              \
+    X(comp_ffn_groups, c, "groups", "groups of neurons of layers, counted for each pass")            \
+    X(comp_ffn_groups_used, c, "groups", "of those, used by any row")                               \
+    X(comp_ffn_between, c, "bytes", "of groups that nobody wanted, read because they lay between wanted ones") \
     X(comp_decisions, c, "decisions", "decisions received")                                        \
     X(comp_decisions_late, c, "decisions", "of those, for a pass or a row that did not wait for them any more") \
     X(comp_skip_early, c, "chunks", "skipped chunks whose read was avoided")                       \

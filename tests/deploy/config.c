@@ -30,6 +30,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_STR(a->source, b->source);
     CHECK_STR(a->skip, b->skip);
     CHECK_STR(a->kv_type, b->kv_type);
+    CHECK_STR(a->ffn_sparse, b->ffn_sparse);
     CHECK(a->link_nvme == b->link_nvme);
     CHECK_EQ(a->max_clients, b->max_clients);
     CHECK_EQ(a->queue_wait, b->queue_wait);
@@ -55,7 +56,7 @@ static void values(const struct dir *d)
     struct ntx_config c;
     write_file(d->file,
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
-               "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nskip = script:3,5@0;7\r\n"
+               "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
                "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
@@ -68,6 +69,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.kernel, "avx2");
     CHECK_STR(c.source, "pread");
     CHECK_STR(c.kv_type, "q8_0");
+    CHECK_STR(c.ffn_sparse, "topk=0.2");
     CHECK_STR(c.skip, "script:3,5@0;7");
     CHECK(c.link_nvme == 3.3e9);
     CHECK_EQ(c.max_clients, 7);
@@ -149,7 +151,7 @@ static void shipped(const struct dir *d)
     struct ntx_err err = {0};
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
-    CHECK_EQ(keys, 17);
+    CHECK_EQ(keys, 18);
 }
 
 int main(void)

@@ -15,11 +15,14 @@ static struct mem_weights *of(struct ntx_weights *w)
     return (struct mem_weights *)w;
 }
 
+/* Taken in any order, or not at all. */
+static bool free_order(const struct mem_weights *m, uint32_t chunk) { return m->chunks->list[chunk].expert || m->chunks->list[chunk].on_demand; }
+
 /* Not part of the scheduled stream. */
 static bool anytime(const struct mem_weights *m, uint32_t chunk)
 {
     const struct ntx_chunk *c = &m->chunks->list[chunk];
-    return c->fixed || c->expert || (m->table && m->table[chunk].placement != NTX_PLACE_STORAGE);
+    return c->fixed || c->expert || c->on_demand || (m->table && m->table[chunk].placement != NTX_PLACE_STORAGE);
 }
 
 /* A device has it: no pass asks for it. */
@@ -47,7 +50,7 @@ static int begin(struct ntx_weights *w, uint64_t pass)
 
 static void advance(struct mem_weights *m)
 {
-    while (m->first_open < m->chunks->n && (m->state[m->first_open] >= MEM_RELEASED || m->chunks->list[m->first_open].expert))
+    while (m->first_open < m->chunks->n && (m->state[m->first_open] >= MEM_RELEASED || free_order(m, m->first_open)))
         m->first_open++;
     pthread_cond_broadcast(&m->moved);
 }
@@ -137,7 +140,7 @@ static void skip(struct ntx_weights *w, uint32_t chunk)
     }
     advance(m);
     CHECK(m->state[chunk] == MEM_IDLE);
-    CHECK(m->first_open == chunk || m->chunks->list[chunk].expert); /* list order, and nothing before it is still held */
+    CHECK(m->first_open == chunk || free_order(m, chunk)); /* list order, and nothing before it is still held */
     for (unsigned i = 0; i < m->n_drops; i++)
         announced |= m->drops[i] == m->chunks->list[chunk].layer;
     CHECK(announced);
@@ -152,7 +155,7 @@ static void end(struct ntx_weights *w)
     struct mem_weights *m = of(w);
     CHECK(m->open);
     for (uint32_t i = 0; i < m->chunks->n; i++) {
-        CHECK(m->failed || m->fail_rows || m->forgive || m->state[i] >= MEM_RELEASED || m->chunks->list[i].expert);
+        CHECK(m->failed || m->fail_rows || m->forgive || m->state[i] >= MEM_RELEASED || free_order(m, i));
         if (m->state[i] == MEM_HELD)
             let_go(m, i);
     }
