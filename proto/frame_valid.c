@@ -53,19 +53,11 @@ static bool load_ok(const Ntx__Load *m)
     for (size_t i = 0; i < m->n_names; i++)
         if (!ntx__text_fits(m->names[i], MAX_PATH))
             return false;
-<<<<<<< HEAD
     return m->ram_bytes <= NTX_BYTES_MAX && m->chunk_bytes <= NTX_BYTES_MAX && m->ctx <= NTX_CTX_MAX && m->threads <= NTX_COUNT_MAX &&
            m->ring_slots <= NTX_COUNT_MAX && m->sessions <= NTX_COUNT_MAX && m->max_rows <= NTX_COUNT_MAX && ntx__not_negative(m->link_nvme_bps) &&
            ntx__text_fits(m->backend, NTX_WORD_MAX) && ntx__text_fits(m->kernel, NTX_WORD_MAX) && ntx__text_fits(m->source, NTX_WORD_MAX) &&
-           ntx__text_fits(m->fault, NTX_OPTION_MAX) && ntx__text_fits(m->skip, NTX_OPTION_MAX) && ntx__text_fits(m->kv_type, NTX_WORD_MAX) && ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->skip_kv, NTX_WORD_MAX) &&
+           ntx__text_fits(m->fault, NTX_OPTION_MAX) && ntx__text_fits(m->skip, NTX_OPTION_MAX) && ntx__text_fits(m->kv_type, NTX_WORD_MAX) && ntx__text_fits(m->ffn_sparse, NTX_OPTION_MAX) && ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->skip_kv, NTX_WORD_MAX) &&
            m->skip_verify <= NTX_COUNT_MAX;
-=======
-    return m->ram_bytes <= MAX_BYTES && m->chunk_bytes <= MAX_BYTES && m->ctx <= 1u << 28 && m->threads <= MAX_SMALL &&
-           m->ring_slots <= MAX_SMALL && m->sessions <= MAX_SMALL && m->max_rows <= MAX_SMALL && ntx__not_negative(m->link_nvme_bps) &&
-           ntx__text_fits(m->backend, MAX_WORD) && ntx__text_fits(m->kernel, MAX_WORD) && ntx__text_fits(m->source, MAX_WORD) &&
-           ntx__text_fits(m->fault, MAX_OPTION) && ntx__text_fits(m->skip, MAX_OPTION) && ntx__text_fits(m->kv_type, MAX_WORD) && ntx__text_fits(m->ffn_sparse, MAX_OPTION) && ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->skip_kv, MAX_WORD) &&
-           m->skip_verify <= MAX_SMALL;
->>>>>>> 84ec20f (--ffn-sparse threshold, topk: only the neurons that a row uses are computed, and only their groups read, neighbours in one read)
 }
 
 static bool sampling_ok(const Ntx__Sampling *s)
