@@ -8,7 +8,7 @@ nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init' &
 deb=$(ls "$tmp"/pkg/ntx_*.deb) || fail "no .deb: $(cat "$tmp/log")"
 dpkg-deb -x "$deb" "$tmp/x" && dpkg-deb -e "$deb" "$tmp/control" || fail "dpkg-deb"
 for f in usr/bin/ntx{,-top,-metrics,-computed,-iod,-predictor} usr/lib/systemd/system/ntx{.target,-computed.service,-iod.service,-predictor.service,-metrics.service} \
-    usr/lib/sysusers.d/ntx.conf etc/ntx/ntx.conf usr/share/bash-completion/completions/ntx usr/share/ntx/grafana.json; do
+    usr/lib/sysusers.d/ntx.conf usr/lib/tmpfiles.d/ntx.conf etc/ntx/ntx.conf usr/share/bash-completion/completions/ntx usr/share/ntx/grafana.json; do
     [ -s "$tmp/x/$f" ] || fail "$f is not in the package"
 done
 ! find "$tmp/x" -path '*mkmodel*' | grep . || fail "a test program is in the package"

@@ -65,6 +65,27 @@ def parse(text):
     return types, values
 
 
+def prometheus(text, values):
+    """The project's own parser, and promtool where it is installed, see what we see."""
+    try:
+        from prometheus_client.parser import text_string_to_metric_families
+    except ImportError:
+        print("python3-prometheus-client is not installed: its parser is not asked")
+    else:
+        seen = {}
+        for family in text_string_to_metric_families(text):
+            check(family.type in ("counter", "gauge", "histogram") and family.documentation, family)
+            for s in family.samples:
+                labels = "{" + ",".join('%s="%s"' % (k, v.replace("\\", "\\\\").replace('"', '\\"')) for k, v in s.labels.items()) + "}" if s.labels else ""
+                seen[s.name + labels] = s.value
+        equal(seen, values, "what the parser of prometheus_client sees")
+        print("prometheus_client's parser takes it: %d samples" % len(seen))
+    if shutil.which("promtool"):
+        tool = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+        equal((tool.returncode, tool.stdout + tool.stderr), (0, ""), "promtool")
+        print("promtool takes it")
+
+
 def serve(d, where):
     p = subprocess.Popen([METRICS, "--runtime", d.dir, "--listen", where], stderr=subprocess.PIPE, text=True)
     check("serving /metrics at " + where in p.stderr.readline(), "no server at", where)
@@ -154,10 +175,7 @@ def main():
         p = serve(d, "127.0.0.1:%d" % port)
         equal(http(("127.0.0.1", port), GET)[0], 200, "over TCP")
         c.close()
-        if shutil.which("promtool"):
-            tool = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
-            equal((tool.returncode, tool.stdout + tool.stderr), (0, ""), "promtool")
-            print("promtool takes it")
+        prometheus(text, values)
     values = parse(http(("127.0.0.1", port), GET)[2])[1]
     equal((values["ntx_up"], len(values)), (0, 2), "without daemons")
     stop(p)
