@@ -31,7 +31,7 @@ struct heap { /* of a layer: used bundles that are not held, the least valuable 
 
 struct policy {
     const char *name;
-    double (*key)(const struct use *u);                                                            /* orders the bundles of a layer */
+    double (*key)(const struct ntx_cache *c, const struct use *u);                                 /* orders the bundles of a layer */
     double (*value)(const struct ntx_cache *c, uint32_t layer, double key, struct ntx_moment now); /* orders those of all */
 };
 
@@ -39,6 +39,7 @@ struct ntx_cache {
     uint32_t n_layers, n_expert;
     struct ntx_frames frames;
     const struct policy *policy;
+    double half;            /* passes */
     struct use *use;        /* [bundles] */
     uint32_t *frame_of;     /* [bundles] */
     uint32_t *heap_at;      /* [bundles] where in its heap */
@@ -56,7 +57,11 @@ static uint8_t class_of(const struct ntx_cache *c, uint32_t bundle) { return c->
 
 /* ---- policies */
 
-static double last_use(const struct use *u) { return (double)u->last; }
+static double last_use(const struct ntx_cache *c, const struct use *u)
+{
+    (void)c;
+    return (double)u->last;
+}
 
 static double as_it_is(const struct ntx_cache *c, uint32_t layer, double key, struct ntx_moment now)
 {
@@ -67,13 +72,13 @@ static double as_it_is(const struct ntx_cache *c, uint32_t layer, double key, st
 }
 
 /* The pass at which the count will have come down to 1, in half-lives: the same order as the counts of any one pass have. */
-static double ageing_count(const struct use *u) { return log2(u->count) + (double)u->last / NTX_CACHE_HALF; }
+static double ageing_count(const struct ntx_cache *c, const struct use *u) { return log2(u->count) + (double)u->last / c->half; }
 
 /* A bundle used in each of many passes has a count of 1 / (1 - 2^(-1/half)): the count over that is the chance that a pass
  * uses it. On average 1 / chance - 1 passes go by without, before the one that does. */
 static double layers_to_go(const struct ntx_cache *c, uint32_t layer, double key, struct ntx_moment now)
 {
-    double most = 1 / (1 - exp2(-1 / NTX_CACHE_HALF)), chance = exp2(key - (double)now.pass / NTX_CACHE_HALF) / most;
+    double most = 1 / (1 - exp2(-1 / c->half)), chance = exp2(key - (double)now.pass / c->half) / most;
     uint32_t to_go = (layer + c->n_layers - now.layer - 1) % c->n_layers + 1;
     return -(to_go + c->n_layers * (1 / (chance + 1e-6) - 1));
 }
@@ -229,7 +234,7 @@ void ntx_cache_drop(struct ntx_cache *c, uint32_t frame)
     ntx_cache_let_go(c, frame);
 }
 
-static double aged(const struct use *u, uint64_t pass) { return u->count * exp2(-(double)(pass - u->last) / NTX_CACHE_HALF); }
+static double aged(const struct ntx_cache *c, const struct use *u, uint64_t pass) { return u->count * exp2(-(double)(pass - u->last) / c->half); }
 
 void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
 {
@@ -237,9 +242,9 @@ void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
     uint32_t frame = c->frame_of[bundle];
     if (frame != NTX_NO_FRAME)
         ntx_cache_hold(c, frame); /* its place in the heap is going to change */
-    u->count = aged(u, pass) + 1;
+    u->count = aged(c, u, pass) + 1;
     u->last = pass;
-    u->key = c->policy->key(u);
+    u->key = c->policy->key(c, u);
     if (frame == NTX_NO_FRAME)
         return;
     struct place *p = &c->place[frame];
@@ -295,10 +300,15 @@ uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames)
            (uint64_t)n_frames * sizeof(struct place);
 }
 
-static const struct policy *find(const char *name)
+/* *half stays as it is where the text names none. */
+static const struct policy *find(const char *text, double *half)
 {
-    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
-        if (!strcmp(policies[i].name, name))
+    size_t len = strcspn(text, ":");
+    char *end = NULL;
+    if (text[len])
+        *half = strtod(text + len + 1, &end);
+    for (size_t i = 0; (!end || (!*end && *half > 0)) && i < sizeof policies / sizeof *policies; i++)
+        if (strlen(policies[i].name) == len && !strncmp(policies[i].name, text, len))
             return &policies[i];
     return NULL;
 }
@@ -322,14 +332,15 @@ static void lay_out(struct ntx_cache *c)
 
 int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy, struct ntx_cache **out)
 {
-    const struct policy *p = find(policy ? policy : NTX_CACHE_POLICY);
+    double half = NTX_CACHE_HALF;
+    const struct policy *p = find(policy ? policy : NTX_CACHE_POLICY, &half);
     size_t n = (size_t)n_layers * n_expert;
     if (!p)
         return -EINVAL;
     struct ntx_cache *c = calloc(1, sizeof *c);
     if (!c)
         return -ENOMEM;
-    *c = (struct ntx_cache){.n_layers = n_layers, .n_expert = n_expert, .frames = *f, .policy = p};
+    *c = (struct ntx_cache){.n_layers = n_layers, .n_expert = n_expert, .frames = *f, .policy = p, .half = half};
     c->use = calloc(n, sizeof *c->use);
     c->frame_of = malloc(n * sizeof *c->frame_of);
     c->heap_at = malloc(n * sizeof *c->heap_at);

@@ -6,8 +6,8 @@
  *     |                     ^
  *     +-- take as a guess -> guess ---- use
  *
- * Time is counted in passes. Of each bundle it is remembered when it was last used and a count of its uses that halves every
- * NTX_CACHE_HALF passes; a policy makes a value of these, and the least valuable bundle is replaced.
+ * Time is counted in passes. Of each bundle it is remembered when it was last used and a count of its uses that halves every so
+ * many passes, NTX_CACHE_HALF if nothing else is said; a policy makes a value of these, and the least valuable bundle is replaced.
  *   lru    the pass of the last use
  *   lfu    the ageing count
  *   next   the layers that will be computed until it is probably used again, from the ageing count and from where in the pass
@@ -30,7 +30,7 @@
 
 #define NTX_NO_FRAME UINT32_MAX
 #define NTX_NO_BUNDLE UINT32_MAX
-#define NTX_CACHE_HALF 4.0
+#define NTX_CACHE_HALF 12.0 /* default half-life */
 #define NTX_CACHE_POLICY "next"
 
 struct ntx_cache;
@@ -40,7 +40,7 @@ struct ntx_moment { /* `layer` of `pass` is being computed */
     uint32_t layer;
 };
 
-/* policy: a name, NULL for the default. -EINVAL: there is no such policy, -ENOMEM. */
+/* policy: a name, or NAME:HALF with the half-life in passes; NULL for the default. -EINVAL: there is no such policy, -ENOMEM. */
 int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy, struct ntx_cache **out);
 void ntx_cache_free(struct ntx_cache *c);
 uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames); /* memory it takes */

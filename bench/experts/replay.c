@@ -4,7 +4,10 @@
  *
  * Without files, synthetic traces (24 layers of 64 experts, 8 used, 400 passes, seeded): `even` every expert alike; `skew` some experts
  * liked more by all tokens (Zipf, exponent 1, other ones in each layer); `drift` the same, but what is liked changes every 60 passes;
- * `sticky` half of a token's experts are those of the token before. */
+ * `sticky` half of a token's experts are those of the token before.
+ *
+ * NAME:HALF is a policy of computed/cache.h with its half-life. The last two columns are shares of bytes, not of experts: of one pool in which every
+ * other layer's experts are larger, with the least frequently used going first, and cost-aware (greedy-dual by size and frequency). */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,16 +84,64 @@ static double hit_rate(const struct trace *t, uint32_t frames, const char *polic
     return (double)hits / (double)t->n;
 }
 
+/* ---- where sizes differ, and all share one pool: what a cost-aware policy could gain over classes of frames (computed/frames.h) */
+
+enum { SMALL = 2654208, LARGE = 3063808 }; /* bytes of an expert, in every other layer: Q4_K with the last matrix in Q4_K and in Q6_K */
+#define READ_S 60e-6                       /* what a read costs beside its bytes */
+#define RATE 1.8e9
+
+struct held {
+    bool in;
+    double last, count, key;
+};
+
+static double cost_aware(const struct held *h, double clock, double bytes) { return clock + h->count * (3 * READ_S + bytes / RATE) / bytes; }
+
+/* Greedy-dual by size and frequency, or with `plain` the least frequently used with ageing: share of bytes that were there. */
+static double pool_rate(const struct trace *t, unsigned percent, bool plain)
+{
+    struct held *h = calloc((size_t)t->layers * t->experts, sizeof *h);
+    double room = 0, clock = 0, all = 0, there = 0;
+    for (uint32_t b = 0; h && b < t->layers * t->experts; b++)
+        room += (b / t->experts % 2 ? LARGE : SMALL) * percent / 100.0;
+    for (uint64_t i = 0; h && i < t->n; i++) {
+        uint32_t b = t->bundle[i], n = t->layers * t->experts;
+        double bytes = b / t->experts % 2 ? LARGE : SMALL, pass = t->pass[i];
+        all += bytes;
+        there += h[b].in ? bytes : 0;
+        room -= h[b].in ? 0 : bytes;
+        h[b].in = true;
+        h[b].count = (plain ? h[b].count * exp2(-(pass - h[b].last) / NTX_CACHE_HALF) : h[b].count) + 1;
+        h[b].last = pass;
+        h[b].key = plain ? log2(h[b].count) + pass / NTX_CACHE_HALF : cost_aware(&h[b], clock, bytes);
+        while (room < 0) {
+            uint32_t least = n;
+            for (uint32_t k = 0; k < n; k++)
+                if (h[k].in && k / t->experts != b / t->experts && (least == n || h[k].key < h[least].key))
+                    least = k;
+            if (least == n)
+                break; /* only this layer is there */
+            h[least].in = false;
+            room += least / t->experts % 2 ? LARGE : SMALL;
+            clock = plain ? clock : h[least].key;
+        }
+    }
+    free(h);
+    return there / all;
+}
+
+static const char *const policies[] = {"lru", "lfu:4", "lfu:16", "lfu:64", "next:2", "next:4", "next:16", "next:64"};
+
 static void report(const char *name, const struct trace *t)
 {
-    static const char *const policies[] = {"lru", "lfu", "next"};
     static const unsigned percent[] = {10, 20, 35, 50, 75};
     for (size_t k = 0; k < sizeof percent / sizeof *percent; k++) {
         uint32_t frames = t->layers * t->experts * percent[k] / 100;
         printf("%s,%u", name, percent[k]);
         for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
             printf(",%.4f", hit_rate(t, frames, policies[p]));
-        printf("\n");
+        printf(",%.4f,%.4f\n", pool_rate(t, percent[k], true), pool_rate(t, percent[k], false));
+        fflush(stdout);
     }
 }
 
@@ -186,7 +237,10 @@ static int read_trace(const char *path, struct trace *t)
 
 int main(int argc, char **argv)
 {
-    printf("trace,percent_cached,lru,lfu,next\n");
+    printf("trace,percent_cached");
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+        printf(",%s", policies[p]);
+    printf(",pool lfu:4,pool cost-aware\n");
     if (argc < 2)
         return synthetic() ? 111 : 0;
     for (int i = 1; i < argc; i++) {

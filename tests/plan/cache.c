@@ -125,7 +125,9 @@ static void policies(void)
 {
     struct ntx_cache *c;
     struct ntx_frames f = frames(2, 0);
-    CHECK_EQ(ntx_cache_new(&f, LAYERS, EXPERTS, "mru", &c), -EINVAL);
+    static const char *const bad[] = {"mru", "", "lr", "lfu:", "lfu:0", "lfu:-1", "lfu:4x", "lfu4", ":4"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_EQ(ntx_cache_new(&f, LAYERS, EXPERTS, bad[i], &c), -EINVAL);
     c = fresh("lru", 2, 0); /* 1 is used most, but longer ago */
     for (uint64_t pass = 0; pass < 9; pass++)
         use(c, 1, pass);
@@ -139,6 +141,12 @@ static void policies(void)
     CHECK_EQ(use(c, 3, 10), 2);
     use(c, 3, 60); /* by then the count of 1 is next to nothing */
     CHECK_EQ(use(c, 2, 62), 1);
+    ntx_cache_free(c);
+    c = fresh("lfu:1000", 2, 0); /* by then it still is much */
+    for (uint64_t pass = 0; pass < 9; pass++)
+        use(c, 1, pass);
+    use(c, 3, 60);
+    CHECK_EQ(use(c, 2, 62), 3);
     ntx_cache_free(c);
     for (uint32_t now = 0; now < 3; now += 2) { /* equally often: the layer that has just been computed is the furthest */
         c = fresh("next", 2, 0);
