@@ -10,7 +10,7 @@
 #include "computed/cpu/amx.h"
 
 enum {
-    MIN_ROWS = 12,            /* below, the vector kernels are faster */
+    MIN_ROWS = 5,             /* below, the vector kernels are faster */
     MAX_TILES = 16,           /* of rows in a band */
     BAND_BYTES = 3 << 19,     /* of x in a band */
 };
@@ -54,7 +54,7 @@ struct sums {
 };
 
 /* Sums of a super-block for two sets of rows. */
-INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, size_t stride, const bool two_planes, struct sums out[2])
+INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, size_t stride, const uint32_t high_bits, struct sums out[2])
 {
     _tile_zero(0);
     _tile_zero(1);
@@ -64,12 +64,17 @@ INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, s
         _tile_loadd(4, xa + 64 * s, stride);
         _tile_loadd(5, xb + 64 * s, stride);
         _tile_loadd(6, p->low[16 * s], 64);
-        if (two_planes) {
+        if (high_bits) {
             _tile_loadd(7, p->high[16 * s], 64);
             _tile_dpbsud(0, 4, 6);
             _tile_dpbsud(2, 5, 6);
-            _tile_dpbssd(1, 4, 7);
-            _tile_dpbssd(3, 5, 7);
+            if (high_bits == 8) {
+                _tile_dpbssd(1, 4, 7);
+                _tile_dpbssd(3, 5, 7);
+            } else {
+                _tile_dpbsud(1, 4, 7);
+                _tile_dpbsud(3, 5, 7);
+            }
         } else {
             _tile_dpbssd(0, 4, 6);
             _tile_dpbssd(2, 5, 6);
@@ -77,7 +82,7 @@ INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, s
     }
     _tile_stored(0, out[0].low, 64);
     _tile_stored(2, out[1].low, 64);
-    if (two_planes) {
+    if (high_bits) {
         _tile_stored(1, out[0].high, 64);
         _tile_stored(3, out[1].high, 64);
     }
@@ -111,7 +116,7 @@ INLINE float x_scale(const struct pass *ps, const char *x, uint32_t b)
 }
 
 /* Sums of super-block b to the accumulators of a tile. */
-INLINE void scale_super(const struct pass *ps, const struct panel *p, const struct sums *s, uint32_t b, uint32_t tile, const bool two_planes,
+INLINE void scale_super(const struct pass *ps, const struct panel *p, const struct sums *s, uint32_t b, uint32_t tile, const uint32_t high_bits,
                         const uint32_t min_pairs)
 {
     const char *x = ps->x + ps->first[tile] * ps->x_stride;
@@ -120,8 +125,8 @@ INLINE void scale_super(const struct pass *ps, const struct panel *p, const stru
         float *acc = ps->acc[tile][b % LANES][r];
         __m512 dx = _mm512_set1_ps(x_scale(ps, x, b));
         __m512i i = _mm512_load_si512(s->low[r]);
-        if (two_planes)
-            i = _mm512_add_epi32(i, _mm512_slli_epi32(_mm512_load_si512(s->high[r]), 8));
+        if (high_bits)
+            i = _mm512_add_epi32(i, _mm512_slli_epi32(_mm512_load_si512(s->high[r]), high_bits));
         __m512 v = start_or_add(_mm512_cvtepi32_ps(i), _mm512_mul_ps(d, dx), acc, b < LANES);
         if (min_pairs) {
             const char *xs = x + ps->sums_at + (size_t)b * 4 * min_pairs;
@@ -131,8 +136,7 @@ INLINE void scale_super(const struct pass *ps, const struct panel *p, const stru
                 memcpy(&pair, xs + 4 * k, 4);
                 j = _mm512_dpwssd_epi32(j, _mm512_load_si512(p->mins[k]), _mm512_set1_epi32(pair));
             }
-            j = _mm512_sub_epi32(_mm512_setzero_si512(), j);
-            v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(m, dx), v);
+            v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(m, dx), v);
         }
         _mm512_store_ps(acc, v);
     }
@@ -159,15 +163,15 @@ INLINE void scale_simple(const struct pass *ps, const struct panel *p, const str
 
 /* Two tiles of rows, t and u (which may be the same), against a panel whose first block is b. */
 INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t n_blocks, uint32_t t, uint32_t u,
-                       const bool super, const bool two_planes, const uint32_t min_pairs)
+                       const bool super, const uint32_t high_bits, const uint32_t min_pairs)
 {
     struct sums s[2];
     const char *xa = ps->x + ps->first[t] * ps->x_stride, *xb = ps->x + ps->first[u] * ps->x_stride;
     if (super) {
-        tiles_super(p, xa + (size_t)b * NTX_QKK, xb + (size_t)b * NTX_QKK, ps->x_stride, two_planes, s);
-        scale_super(ps, p, &s[0], b, t, two_planes, min_pairs);
+        tiles_super(p, xa + (size_t)b * NTX_QKK, xb + (size_t)b * NTX_QKK, ps->x_stride, high_bits, s);
+        scale_super(ps, p, &s[0], b, t, high_bits, min_pairs);
         if (u != t)
-            scale_super(ps, p, &s[1], b, u, two_planes, min_pairs);
+            scale_super(ps, p, &s[1], b, u, high_bits, min_pairs);
         return;
     }
     for (uint32_t k = 0; k < n_blocks; k++) {
@@ -184,13 +188,13 @@ static void panel_all_rows(const struct pass *ps, const struct panel *p, uint32_
     for (uint32_t t = 0; t < ps->n_tiles; t += 2) {
         uint32_t u = t + 1 < ps->n_tiles ? t + 1 : t;
         if (ps->kind->block == NTX_QK)
-            panel_rows(ps, p, b, n_blocks, t, u, false, false, ps->kind->has_min);
-        else if (!ps->kind->two_planes)
-            panel_rows(ps, p, b, 1, t, u, true, false, 8);
-        else if (ps->kind->has_min)
-            panel_rows(ps, p, b, 1, t, u, true, true, 4);
+            panel_rows(ps, p, b, n_blocks, t, u, false, 0, ps->kind->has_min);
+        else if (!ps->kind->high_bits)
+            panel_rows(ps, p, b, 1, t, u, true, 0, 8);
+        else if (ps->kind->high_bits == 3)
+            panel_rows(ps, p, b, 1, t, u, true, 3, 4);
         else
-            panel_rows(ps, p, b, 1, t, u, true, true, 0);
+            panel_rows(ps, p, b, 1, t, u, true, 8, 0);
     }
 }
 
@@ -279,11 +283,11 @@ static void mm_tiles(const struct panel_kind *kind, ntx_matmul_fn *few, const st
     }
 }
 
-#define AMX_MATMUL(type, block, two_planes, has_min, min_pairs)                                                       \
+#define AMX_MATMUL(type, block, high_bits, has_min, min_pairs)                                                        \
     DECLARE_MATMUL(ntx__mmamx_##type)                                                                                 \
     {                                                                                                                 \
         static const struct panel_kind kind = {ntx__panel_##type, block,     sizeof(struct ntx_block_##type),         \
-                                               two_planes,        has_min, min_pairs};                                \
+                                               high_bits,         has_min, min_pairs};                                \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
         if (n_rows < MIN_ROWS)                                                                                        \
             ntx__mm512_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                \
@@ -291,13 +295,13 @@ static void mm_tiles(const struct panel_kind *kind, ntx_matmul_fn *few, const st
             mm_tiles(&kind, ntx__mm512_##type, &s, n_rows);                                                           \
     }
 
-AMX_MATMUL(q4_0, NTX_QK, false, false, 0)
-AMX_MATMUL(q4_1, NTX_QK, false, true, 0)
-AMX_MATMUL(q5_0, NTX_QK, false, false, 0)
-AMX_MATMUL(q5_1, NTX_QK, false, true, 0)
-AMX_MATMUL(q8_0, NTX_QK, false, false, 0)
-AMX_MATMUL(q2_k, NTX_QKK, false, true, 8)
-AMX_MATMUL(q3_k, NTX_QKK, true, false, 0)
-AMX_MATMUL(q4_k, NTX_QKK, true, true, 4)
-AMX_MATMUL(q5_k, NTX_QKK, true, true, 4)
-AMX_MATMUL(q6_k, NTX_QKK, true, false, 0)
+AMX_MATMUL(q4_0, NTX_QK, 0, false, 0)
+AMX_MATMUL(q4_1, NTX_QK, 0, true, 0)
+AMX_MATMUL(q5_0, NTX_QK, 0, false, 0)
+AMX_MATMUL(q5_1, NTX_QK, 0, true, 0)
+AMX_MATMUL(q8_0, NTX_QK, 0, false, 0)
+AMX_MATMUL(q2_k, NTX_QKK, 0, true, 8)
+AMX_MATMUL(q3_k, NTX_QKK, 8, false, 0)
+AMX_MATMUL(q4_k, NTX_QKK, 3, true, 4)
+AMX_MATMUL(q5_k, NTX_QKK, 3, true, 4)
+AMX_MATMUL(q6_k, NTX_QKK, 8, false, 0)

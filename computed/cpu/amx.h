@@ -1,9 +1,10 @@
 /* amx.h: products for many rows with matrix tiles (AMX-INT8), between amx_pack.c and amx.c.
  *
- * 16 outputs by 256 columns of weights become a panel of signed integers. Super-blocks: scale * q is at most 13 bits, so it
- * goes into two planes, its low byte (unsigned) and its high byte (signed); the exact sum over a block is then
- * (low plane . x) + 256 * (high plane . x), with no scale left inside the integers. Simple blocks need one plane. A plane is
- * laid out as a tile wants its right factor: row k holds columns 4 k .. 4 k + 3 of each of the 16 outputs. */
+ * 16 outputs by 256 columns of weights become a panel of small integers. Super-blocks: scale * q has up to 14 bits, so it
+ * goes into two planes of bytes; the exact sum over a block is then (low plane . x) + 2^high_bits * (high plane . x), with no scale
+ * left inside the integers. Q4_K, Q5_K: q times the scale's low and high three bits, both unsigned (high_bits 3). Q3_K, Q6_K: the
+ * product's low byte, unsigned, and its high byte, signed (high_bits 8). Others need one plane, signed. A plane is laid out as a
+ * tile wants its right factor: row k holds columns 4 k .. 4 k + 3 of each of the 16 outputs. */
 #ifndef NTX_COMPUTED_CPU_AMX_H
 #define NTX_COMPUTED_CPU_AMX_H
 
@@ -30,7 +31,7 @@ struct panel_kind {
     panel_fn *pack;
     uint32_t block;       /* 32 or 256 values */
     uint32_t block_bytes;
-    bool two_planes;
+    uint32_t high_bits;   /* 0: one plane */
     bool has_min;
     uint32_t min_pairs;   /* super-blocks: 4 (minima of 32 values) or 8 (of 16) */
 };

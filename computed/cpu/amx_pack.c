@@ -1,192 +1,292 @@
-/* amx_pack.c: weights to panels (amx.h). Plain AVX-512; no tiles here. */
+/* amx_pack.c: weights to panels (amx.h). Plain AVX-512; no tiles here.
+ *
+ * The bits of 16 rows are transposed as they are stored, 4 bytes of each row to a register, and only then taken apart: so each
+ * lane of 32 bits belongs to one output, whose scale lies in the same lane of another register. */
 #include "computed/cpu/amx.h"
 #include "computed/cpu/avx512_bits.h"
 
-/* 16 bytes of each of 16 rows to 4 panel rows: dword k of row o goes to dst[k][o]. */
-INLINE void turn16(const uint8_t *from, size_t stride, void *dst)
+INLINE __m512i dwords512(uint32_t v) { return _mm512_set1_epi32((int)v); }
+
+/* Dword `at` / 4 + k of each of 16 rows, in v[k]. */
+INLINE void turn16(const uint8_t *const w[PANEL_OUTS], size_t at, __m512i v[4])
 {
-    __m512i v[4];
-    for (size_t j = 0; j < 4; j++) { /* v[j]: rows j, 4 + j, 8 + j, 12 + j */
-        v[j] = _mm512_castsi128_si512(load128(from + j * stride));
-        v[j] = _mm512_inserti32x4(v[j], load128(from + (4 + j) * stride), 1);
-        v[j] = _mm512_inserti32x4(v[j], load128(from + (8 + j) * stride), 2);
-        v[j] = _mm512_inserti32x4(v[j], load128(from + (12 + j) * stride), 3);
+    __m512i r[4];
+    for (size_t j = 0; j < 4; j++) { /* rows j, 4 + j, 8 + j, 12 + j */
+        r[j] = _mm512_castsi128_si512(load128(w[j] + at));
+        r[j] = _mm512_inserti32x4(r[j], load128(w[4 + j] + at), 1);
+        r[j] = _mm512_inserti32x4(r[j], load128(w[8 + j] + at), 2);
+        r[j] = _mm512_inserti32x4(r[j], load128(w[12 + j] + at), 3);
     }
-    __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
-    __m512i c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
-    __m512i *out = dst;
-    _mm512_store_si512(out, _mm512_unpacklo_epi64(a, c));
-    _mm512_store_si512(out + 1, _mm512_unpackhi_epi64(a, c));
-    _mm512_store_si512(out + 2, _mm512_unpacklo_epi64(b, d));
-    _mm512_store_si512(out + 3, _mm512_unpackhi_epi64(b, d));
+    __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
+    __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
+    v[0] = _mm512_unpacklo_epi64(a, c);
+    v[1] = _mm512_unpackhi_epi64(a, c);
+    v[2] = _mm512_unpacklo_epi64(b, d);
+    v[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-/* A plane of 16 rows of 256 bytes, to panel rows. */
-INLINE void turn_plane(uint8_t rows[PANEL_OUTS][PANEL_COLS], uint8_t (*plane)[PANEL_OUTS * 4])
+INLINE void widen_heads(__m512i heads, float *d, float *m)
 {
-    for (size_t c = 0; c < PANEL_COLS / 16; c++)
-        turn16(&rows[0][16 * c], PANEL_COLS, plane[4 * c]);
+    _mm512_store_ps(d, widen_low_halves(heads));
+    _mm512_store_ps(m, widen_low_halves(_mm512_srli_epi32(heads, 16)));
 }
 
-INLINE void widen_heads(const uint32_t heads[PANEL_OUTS], float *d, float *m)
+/* The n <= 4 bytes at `at` of each row. */
+INLINE __m512i heads_at(const uint8_t *const w[PANEL_OUTS], size_t at, size_t n)
 {
-    __m512i h = _mm512_loadu_si512(heads);
-    _mm512_store_ps(d, widen_low_halves(h));
-    _mm512_store_ps(m, widen_low_halves(_mm512_srli_epi32(h, 16)));
+    uint32_t h[PANEL_OUTS] __attribute__((aligned(64))) = {0};
+    for (uint32_t o = 0; o < PANEL_OUTS; o++)
+        memcpy(&h[o], w[o] + at, n);
+    return _mm512_load_si512(h);
 }
 
-/* ---- simple blocks: signed bytes ---- */
+INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, bytes512(15)); }
+INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes512(15)); }
 
-typedef __m256i block_fn(const uint8_t *w);
+/* ---- simple blocks: signed bytes */
 
-INLINE __m256i nibbles(const uint8_t *p)
+enum simple_bits { BITS_4, BITS_5, BITS_8 };
+
+/* Columns 4 k .. 4 k + 3: takes 16 away where the fifth bit, bit 4 k .. of the output's dword, is not set. */
+INLINE __m512i less_without_fifth(__m512i v, __m512i fifth, uint32_t k, const bool signed_values)
 {
-    __m128i v = load128(p);
-    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
+    __m512i spread = _mm512_shuffle_epi8(fifth, _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), bytes512((int)k / 2)));
+    __m512i bit = dwords512(k % 2 ? 0x80402010 : 0x08040201);
+    if (signed_values)
+        return _mm512_mask_sub_epi8(v, _mm512_testn_epi8_mask(spread, bit), v, bytes512(16));
+    return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(spread, bit), v, bytes512(16));
 }
 
-INLINE __m256i fives(const uint8_t *bits, const uint8_t *qs)
+/* One block of each row to 8 panel rows. */
+INLINE void pack_block(const uint8_t *const w[PANEL_OUTS], uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool signed_values)
 {
-    __mmask32 fifth;
-    memcpy(&fifth, bits, 4);
-    __m256i v = nibbles(qs);
-    return _mm256_mask_add_epi8(v, fifth, v, _mm256_set1_epi8(16));
-}
-
-INLINE __m256i block_q4_0(const uint8_t *w) { return _mm256_sub_epi8(nibbles(w + 2), _mm256_set1_epi8(8)); }
-INLINE __m256i block_q4_1(const uint8_t *w) { return nibbles(w + 4); }
-INLINE __m256i block_q5_0(const uint8_t *w) { return _mm256_sub_epi8(fives(w + 2, w + 6), _mm256_set1_epi8(16)); }
-INLINE __m256i block_q5_1(const uint8_t *w) { return fives(w + 4, w + 8); }
-INLINE __m256i block_q8_0(const uint8_t *w) { return load256(w + 2); }
-
-INLINE void pack_simple(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p, size_t block_bytes, block_fn *block)
-{
-    uint8_t rows[PANEL_OUTS][PANEL_COLS] __attribute__((aligned(64)));
-    for (uint32_t b = 0; b < n_blocks; b++) {
-        uint32_t heads[PANEL_OUTS];
-        for (uint32_t o = 0; o < PANEL_OUTS; o++) {
-            const uint8_t *at = w[o] + b * block_bytes;
-            _mm256_store_si256((void *)&rows[o][b * NTX_QK], block(at));
-            memcpy(&heads[o], at, 4);
+    size_t at = signed_values ? 2 : 4; /* behind d, or d and m */
+    __m512i v[8], fifth = _mm512_setzero_si512();
+    if (bits == BITS_8) {
+        turn16(w, at, v);
+        turn16(w, at + 16, v + 4);
+    } else {
+        if (bits == BITS_5)
+            fifth = heads_at(w, at, 4);
+        turn16(w, bits == BITS_5 ? at + 4 : at, v);
+        for (int k = 0; k < 4; k++) {
+            v[4 + k] = high_nibbles(v[k]);
+            v[k] = low_nibbles(v[k]);
         }
-        widen_heads(heads, p->d[b], p->m[b]);
-        turn16(&rows[0][b * NTX_QK], PANEL_COLS, p->low[8 * b]);
-        turn16(&rows[0][b * NTX_QK + 16], PANEL_COLS, p->low[8 * b + 4]);
+    }
+    for (uint32_t k = 0; k < 8; k++) {
+        if (bits == BITS_4 && signed_values)
+            v[k] = _mm512_sub_epi8(v[k], bytes512(8));
+        if (bits == BITS_5)
+            v[k] = less_without_fifth(v[k], fifth, k, signed_values);
+        _mm512_store_si512(to[k], v[k]);
     }
 }
 
-#define PANEL_SIMPLE(type)                                                                                            \
+INLINE void pack_simple(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p, size_t block_bytes, const enum simple_bits bits,
+                        const bool signed_values)
+{
+    const uint8_t *at[PANEL_OUTS];
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        for (uint32_t o = 0; o < PANEL_OUTS; o++)
+            at[o] = w[o] + b * block_bytes;
+        widen_heads(heads_at(at, 0, 4), p->d[b], p->m[b]);
+        pack_block(at, p->low + 8 * (size_t)b, bits, signed_values);
+    }
+}
+
+#define PANEL_SIMPLE(type, bits, signed_values)                                                                       \
     void ntx__panel_##type(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)                    \
     {                                                                                                                 \
-        pack_simple(w, n_blocks, p, sizeof(struct ntx_block_##type), block_##type);                                   \
+        pack_simple(w, n_blocks, p, sizeof(struct ntx_block_##type), bits, signed_values);                            \
     }
 
-PANEL_SIMPLE(q4_0)
-PANEL_SIMPLE(q4_1)
-PANEL_SIMPLE(q5_0)
-PANEL_SIMPLE(q5_1)
-PANEL_SIMPLE(q8_0)
+PANEL_SIMPLE(q4_0, BITS_4, true)
+PANEL_SIMPLE(q4_1, BITS_4, false)
+PANEL_SIMPLE(q5_0, BITS_5, true)
+PANEL_SIMPLE(q5_1, BITS_5, false)
+PANEL_SIMPLE(q8_0, BITS_8, true)
 
-/* ---- super-blocks: scale * (q - offset) in two bytes ---- */
+/* ---- super-blocks */
 
-typedef __m512i values_fn(const uint8_t *w, int t);
+/* Byte j of each dword in both of its int16. */
+INLINE __m512i byte_twice(__m512i v, int j)
+{
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0), dwords512(0x80008000u + 0x00010001u * (unsigned)j)));
+}
 
-/* What a super-block's header gives, per row of weights. */
-struct header {
-    __m256i scales;  /* 16 x int16 */
-    __m256i mins;    /* 8 or 16 x int16 */
-    uint32_t d;      /* d, and dmin above it */
+INLINE __m512i signed_byte_twice(__m512i v, int j) { return _mm512_srai_epi16(_mm512_slli_epi16(byte_twice(v, j), 8), 8); }
+
+/* Bytes j and j + 1 of each dword as int16. */
+INLINE __m512i byte_pair(__m512i v, int j)
+{
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0), dwords512(0x80018000u + 0x00010001u * (unsigned)j)));
+}
+
+/* Minima, four to a register, as pairs for VNNI. */
+INLINE void store_mins(const __m512i *mins, uint32_t pairs, struct panel *p)
+{
+    for (uint32_t k = 0; k < pairs; k++)
+        _mm512_store_si512(p->mins[k], byte_pair(mins[k / 2], k % 2 * 2));
+}
+
+/* Q4_K, Q5_K: a scale of 6 bits is two of 3 bits; times 5 bits that is a byte, so two bytes are multiplied at a time, and neither
+ * carries into the other. */
+struct two_scales {
+    __m512i low, high;
 };
 
-typedef struct header header_fn(const uint8_t *w);
-
-INLINE struct header header_q45(const uint8_t *w)
+INLINE void store_two_scaled(struct panel *p, size_t row, __m512i q, struct two_scales s)
 {
-    struct header h;
-    __m128i sm = _mm512_castsi512_si128(unpack_scales(_mm512_castsi128_si512(load128(w))));
-    __m128i twice = _mm_unpacklo_epi8(sm, sm);
-    h.scales = _mm256_cvtepu8_epi16(twice);
-    h.mins = _mm256_cvtepu8_epi16(_mm_unpackhi_epi64(sm, sm));
-    memcpy(&h.d, w, 4);
-    return h;
+    _mm512_store_si512(p->low[row], _mm512_mullo_epi16(q, s.low));
+    _mm512_store_si512(p->high[row], _mm512_mullo_epi16(q, s.high));
 }
 
-INLINE struct header header_q2_k(const uint8_t *w)
+INLINE void header_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, struct two_scales s[8])
 {
-    struct header h;
-    __m128i sm = load128(w), nibble = _mm_set1_epi8(15);
-    h.scales = _mm256_cvtepu8_epi16(_mm_and_si128(sm, nibble));
-    h.mins = _mm256_cvtepu8_epi16(_mm_and_si128(_mm_srli_epi16(sm, 4), nibble));
-    memcpy(&h.d, w + 80, 4);
-    return h;
-}
-
-INLINE struct header header_q3_k(const uint8_t *w)
-{
-    struct header h = {.d = 0};
-    __m512i s = unpack_scales_q3_k(_mm512_castsi128_si512(load128(w + 94)));
-    h.scales = _mm256_cvtepi8_epi16(_mm512_castsi512_si128(s));
-    memcpy(&h.d, w + 108, 2);
-    return h;
-}
-
-INLINE struct header header_q6_k(const uint8_t *w)
-{
-    struct header h = {.d = 0};
-    h.scales = _mm256_cvtepi8_epi16(load128(w + 192));
-    memcpy(&h.d, w + 208, 2);
-    return h;
-}
-
-INLINE __m512i values_q2_k(const uint8_t *w, int t) { return two_bits(w + 16, t); }
-
-/* 64 values times their scales: low bytes and high bytes, in natural order. */
-INLINE void scale_values(__m512i v, __m512i scale, int offset, uint8_t *low, uint8_t *high, const bool two_planes)
-{
-    __m512i zero = _mm512_setzero_si512(), byte = _mm512_set1_epi16(255), off = _mm512_set1_epi16((short)offset);
-    __m512i a = _mm512_unpacklo_epi8(v, zero), b = _mm512_unpackhi_epi8(v, zero);
-    if (offset) {
-        a = _mm512_sub_epi16(a, off);
-        b = _mm512_sub_epi16(b, off);
+    __m512i h[4], mins[2], six = dwords512(0x3f3f3f3f), top = dwords512(0x30303030), three = bytes512(7);
+    turn16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima (blocks.h) */
+    widen_heads(h[0], p->d[0], p->m[0]);
+    __m512i scales[2] = {_mm512_and_si512(h[1], six), _mm512_or_si512(low_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[1], 2), top))};
+    mins[0] = _mm512_and_si512(h[2], six);
+    mins[1] = _mm512_or_si512(high_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[2], 2), top));
+    store_mins(mins, 4, p);
+    for (int j = 0; j < 8; j++) {
+        s[j].low = byte_twice(_mm512_and_si512(scales[j / 4], three), j % 4);
+        s[j].high = byte_twice(_mm512_and_si512(_mm512_srli_epi16(scales[j / 4], 3), three), j % 4);
     }
-    a = _mm512_mullo_epi16(a, scale);
-    b = _mm512_mullo_epi16(b, scale);
-    _mm512_store_si512(low, _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte)));
-    if (two_planes)
-        _mm512_store_si512(high, _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8)));
 }
 
-INLINE void pack_super(const uint8_t *const w[PANEL_OUTS], struct panel *p, header_fn *header, values_fn *values, int offset,
-                       const bool two_planes, uint32_t min_pairs)
+/* Bit `bit` of each byte of h to bit 4, under it the nibble v. */
+INLINE __m512i with_fifth(__m512i v, __m512i h, int bit)
 {
-    uint8_t low[PANEL_OUTS][PANEL_COLS] __attribute__((aligned(64))), high[PANEL_OUTS][PANEL_COLS] __attribute__((aligned(64)));
-    uint8_t mins[PANEL_OUTS][32] __attribute__((aligned(32)));
-    uint32_t heads[PANEL_OUTS];
-    for (uint32_t o = 0; o < PANEL_OUTS; o++) {
-        struct header h = header(w[o]);
-        heads[o] = h.d;
-        if (min_pairs)
-            _mm256_store_si256((void *)mins[o], h.mins);
-        for (int t = 0; t < 4; t++)
-            scale_values(values(w[o], t), spread_scales(h.scales, t), offset, &low[o][64 * t], &high[o][64 * t], two_planes);
-    }
-    widen_heads(heads, p->d[0], p->m[0]);
-    turn_plane(low, p->low);
-    if (two_planes)
-        turn_plane(high, p->high);
-    for (uint32_t k = 0; k < min_pairs; k += 4)
-        turn16(&mins[0][4 * k], 32, p->mins[k]);
+    h = bit > 4 ? _mm512_srli_epi16(h, (unsigned)(bit - 4)) : _mm512_slli_epi16(h, (unsigned)(4 - bit));
+    return _mm512_ternarylogic_epi32(v, h, bytes512(16), 0xf8); /* v | (h & 16) */
 }
 
-#define PANEL_SUPER(type, header, values, offset, two_planes, min_pairs)                                              \
-    void ntx__panel_##type(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)                    \
-    {                                                                                                                 \
-        (void)n_blocks;                                                                                               \
-        pack_super(w, p, header, values, offset, two_planes, min_pairs);                                              \
+INLINE void pack_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, const bool five)
+{
+    struct two_scales s[8];
+    header_q45(w, p, s);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m512i h[4], v[4];
+        if (five)
+            turn16(w, 16 + 16 * (size_t)i, h);
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; t++) {
+            turn16(w, (five ? 48 : 16) + 32 * (size_t)t + 16 * (size_t)i, v);
+            for (int k = 0; k < 4; k++) {
+                size_t row = (size_t)(16 * t + 4 * i + k);
+                __m512i a = low_nibbles(v[k]), b = high_nibbles(v[k]);
+                store_two_scaled(p, row, five ? with_fifth(a, h[k], 2 * t) : a, s[2 * t]);
+                store_two_scaled(p, row + 8, five ? with_fifth(b, h[k], 2 * t + 1) : b, s[2 * t + 1]);
+            }
+        }
     }
+}
 
-PANEL_SUPER(q2_k, header_q2_k, values_q2_k, 0, false, 8)
-PANEL_SUPER(q3_k, header_q3_k, three_bits, 4, true, 0)
-PANEL_SUPER(q4_k, header_q45, four_bits, 0, true, 4)
-PANEL_SUPER(q5_k, header_q45, five_bits, 0, true, 4)
-PANEL_SUPER(q6_k, header_q6_k, six_bits, 32, true, 0)
+void ntx__panel_q4_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
+{
+    (void)n_blocks;
+    pack_q45(w, p, false);
+}
+
+void ntx__panel_q5_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
+{
+    (void)n_blocks;
+    pack_q45(w, p, true);
+}
+
+/* Q3_K, Q6_K: scale * (q - offset) as int16, its low byte to one plane and its high byte to the other. */
+INLINE void store_scaled(struct panel *p, size_t row, __m512i q, __m512i scale, int offset)
+{
+    __m512i off = _mm512_set1_epi16((short)offset), low = _mm512_set1_epi16(255);
+    __m512i even = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_and_si512(q, low), off), scale);
+    __m512i odd = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(q, 8), off), scale);
+    _mm512_store_si512(p->low[row], _mm512_ternarylogic_epi32(low, even, _mm512_slli_epi16(odd, 8), 0xca));
+    _mm512_store_si512(p->high[row], _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(even, 8), odd, 0xca));
+}
+
+/* Bits `from` and up of h to bits `to` and up, as far as the mask reaches, under it v. */
+INLINE __m512i with_bits(__m512i v, __m512i h, int from, int to, int mask)
+{
+    h = from > to ? _mm512_srli_epi16(h, (unsigned)(from - to)) : _mm512_slli_epi16(h, (unsigned)(to - from));
+    return _mm512_ternarylogic_epi32(v, h, bytes512(mask), 0xf8);
+}
+
+void ntx__panel_q6_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
+{
+    (void)n_blocks;
+    __m512i scales[4], h[4], v[4];
+    turn16(w, 192, scales);
+    widen_heads(heads_at(w, 208, 2), p->d[0], p->m[0]);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) { /* columns 16 c % 2 .. of each 32, of half c / 2 */
+        int n = c / 2, i = c % 2;
+        turn16(w, 128 + 16 * (size_t)c, h);
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i), sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
+            turn16(w, (size_t)(64 * n + 32 * j + 16 * i), v);
+            for (int k = 0; k < 4; k++) {
+                size_t row = (size_t)(32 * n + 8 * j + 4 * i + k);
+                store_scaled(p, row, with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48), sa, 32);
+                store_scaled(p, row + 16, with_bits(high_nibbles(v[k]), h[k], 4 + 2 * j, 4, 48), sb, 32);
+            }
+        }
+    }
+}
+
+void ntx__panel_q3_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
+{
+    (void)n_blocks;
+    __m512i tail[4], scales[4], h[2][4], v[4], three = bytes512(3);
+    turn16(w, 92, tail); /* from 1 on: 12 bytes of scales */
+    widen_heads(heads_at(w, 108, 2), p->d[0], p->m[0]);
+    for (int g = 0; g < 4; g++) {
+        __m512i nibble = g < 2 ? low_nibbles(tail[1 + g]) : high_nibbles(tail[g - 1]);
+        scales[g] = _mm512_sub_epi8(with_bits(nibble, tail[3], 2 * g, 4, 48), bytes512(32));
+    }
+    turn16(w, 0, h[0]);
+    turn16(w, 16, h[1]);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        int n = c / 2, i = c % 2;
+        turn16(w, 32 + 16 * (size_t)c, v);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            __m512i s = signed_byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
+            for (int k = 0; k < 4; k++) {
+                __m512i q = _mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three);
+                store_scaled(p, (size_t)(32 * n + 8 * j + 4 * i + k), with_bits(q, h[i][k], 4 * n + j, 2, 4), s, 4);
+            }
+        }
+    }
+}
+
+/* Q2_K: scale * q is at most 45, so one plane. */
+void ntx__panel_q2_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
+{
+    (void)n_blocks;
+    __m512i scales[4], mins[4], v[4], three = bytes512(3);
+    turn16(w, 0, scales);
+    for (int g = 0; g < 4; g++) {
+        mins[g] = high_nibbles(scales[g]);
+        scales[g] = low_nibbles(scales[g]);
+    }
+    store_mins(mins, 8, p);
+    widen_heads(heads_at(w, 80, 4), p->d[0], p->m[0]);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        int n = c / 2, i = c % 2;
+        turn16(w, 16 + 16 * (size_t)c, v);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            __m512i s = byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
+            for (int k = 0; k < 4; k++)
+                _mm512_store_si512(p->low[32 * n + 8 * j + 4 * i + k],
+                                   _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three), s));
+        }
+    }
+}
