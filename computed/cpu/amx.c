@@ -53,6 +53,16 @@ struct sums {
     int32_t high[TILE_ROWS][PANEL_OUTS];
 };
 
+INLINE void store_tiles(const uint32_t high_bits, struct sums out[2])
+{
+    _tile_stored(0, out[0].low, 64);
+    _tile_stored(2, out[1].low, 64);
+    if (high_bits) {
+        _tile_stored(1, out[0].high, 64);
+        _tile_stored(3, out[1].high, 64);
+    }
+}
+
 /* Sums of a super-block for two sets of rows. */
 INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, size_t stride, const uint32_t high_bits, struct sums out[2])
 {
@@ -80,12 +90,39 @@ INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, s
             _tile_dpbssd(2, 5, 6);
         }
     }
-    _tile_stored(0, out[0].low, 64);
-    _tile_stored(2, out[1].low, 64);
-    if (high_bits) {
-        _tile_stored(1, out[0].high, 64);
-        _tile_stored(3, out[1].high, 64);
+    store_tiles(high_bits, out);
+}
+
+/* The same for one set of rows: out[0] has the first half of the columns, out[1] the second, since a tile's products wait for one another. */
+INLINE void tiles_halves(const struct panel *p, const char *x, size_t stride, const uint32_t high_bits, struct sums out[2])
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (size_t s = 0; s < 2; s++) {
+        _tile_loadd(4, x + 64 * s, stride);
+        _tile_loadd(5, x + 64 * (s + 2), stride);
+        _tile_loadd(6, p->low[16 * s], 64);
+        _tile_loadd(7, p->low[16 * (s + 2)], 64);
+        if (!high_bits) {
+            _tile_dpbssd(0, 4, 6);
+            _tile_dpbssd(2, 5, 7);
+            continue;
+        }
+        _tile_dpbsud(0, 4, 6);
+        _tile_dpbsud(2, 5, 7);
+        _tile_loadd(6, p->high[16 * s], 64);
+        _tile_loadd(7, p->high[16 * (s + 2)], 64);
+        if (high_bits == 8) {
+            _tile_dpbssd(1, 4, 6);
+            _tile_dpbssd(3, 5, 7);
+        } else {
+            _tile_dpbsud(1, 4, 6);
+            _tile_dpbsud(3, 5, 7);
+        }
     }
+    store_tiles(high_bits, out);
 }
 
 /* Sums of simple block b of a panel for two sets of rows. */
@@ -115,18 +152,29 @@ INLINE float x_scale(const struct pass *ps, const char *x, uint32_t b)
     return d;
 }
 
-/* Sums of super-block b to the accumulators of a tile. */
-INLINE void scale_super(const struct pass *ps, const struct panel *p, const struct sums *s, uint32_t b, uint32_t tile, const uint32_t high_bits,
-                        const uint32_t min_pairs)
+INLINE __m512i sums_of(const struct sums *s, uint32_t r, const bool halves, const uint32_t high_bits)
+{
+    __m512i low = _mm512_load_si512(s[0].low[r]), high;
+    if (halves)
+        low = _mm512_add_epi32(low, _mm512_load_si512(s[1].low[r]));
+    if (!high_bits)
+        return low;
+    high = _mm512_load_si512(s[0].high[r]);
+    if (halves)
+        high = _mm512_add_epi32(high, _mm512_load_si512(s[1].high[r]));
+    return _mm512_add_epi32(low, _mm512_slli_epi32(high, high_bits));
+}
+
+/* Sums of super-block b (halves: in two parts) to the accumulators of a tile. */
+INLINE void scale_super(const struct pass *ps, const struct panel *p, const struct sums *s, const bool halves, uint32_t b, uint32_t tile,
+                        const uint32_t high_bits, const uint32_t min_pairs)
 {
     const char *x = ps->x + ps->first[tile] * ps->x_stride;
     __m512 d = _mm512_load_ps(p->d[0]), m = _mm512_load_ps(p->m[0]);
     for (uint32_t r = 0; r < ps->rows; r++, x += ps->x_stride) {
         float *acc = ps->acc[tile][b % LANES][r];
         __m512 dx = _mm512_set1_ps(x_scale(ps, x, b));
-        __m512i i = _mm512_load_si512(s->low[r]);
-        if (high_bits)
-            i = _mm512_add_epi32(i, _mm512_slli_epi32(_mm512_load_si512(s->high[r]), high_bits));
+        __m512i i = sums_of(s, r, halves, high_bits);
         __m512 v = start_or_add(_mm512_cvtepi32_ps(i), _mm512_mul_ps(d, dx), acc, b < LANES);
         if (min_pairs) {
             const char *xs = x + ps->sums_at + (size_t)b * 4 * min_pairs;
@@ -167,11 +215,15 @@ INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b,
 {
     struct sums s[2];
     const char *xa = ps->x + ps->first[t] * ps->x_stride, *xb = ps->x + ps->first[u] * ps->x_stride;
+    if (super && u == t) {
+        tiles_halves(p, xa + (size_t)b * NTX_QKK, ps->x_stride, high_bits, s);
+        scale_super(ps, p, s, true, b, t, high_bits, min_pairs);
+        return;
+    }
     if (super) {
         tiles_super(p, xa + (size_t)b * NTX_QKK, xb + (size_t)b * NTX_QKK, ps->x_stride, high_bits, s);
-        scale_super(ps, p, &s[0], b, t, high_bits, min_pairs);
-        if (u != t)
-            scale_super(ps, p, &s[1], b, u, high_bits, min_pairs);
+        scale_super(ps, p, &s[0], false, b, t, high_bits, min_pairs);
+        scale_super(ps, p, &s[1], false, b, u, high_bits, min_pairs);
         return;
     }
     for (uint32_t k = 0; k < n_blocks; k++) {
