@@ -8,9 +8,9 @@
  * so nothing behind the weights is read. */
 #include "computed/cpu/avx512_bits.h"
 
-/* Bytes to fetch ahead of use, measured: without it Q6_K, whose blocks straddle lines, gets half of the memory's rate; at
- * 4096 and more every type loses. A prefetch behind the weights' end reads nothing. */
-enum { AHEAD = 1536 };
+/* Bytes to fetch ahead of use, measured (bench/LOG.md): as far as the memory's latency asks for, but within 4 KiB, from where on
+ * every type loses. A prefetch behind the weights' end reads nothing. */
+enum { AHEAD = 3584 };
 
 /* Four super-blocks of weights, and where they meet x. */
 struct quad {
