@@ -117,7 +117,7 @@ static void reap(struct ntx_supervisor *s, int which)
     } else if (WIFEXITED(st) && WEXITSTATUS(st) == NTX_EXIT_UNFIT) {
         s->unfit = true;
         snprintf(s->how, sizeof s->how, "%s is not fit for ntx-computed%s", names[which], *words ? words : ": it was refused, as told above");
-    } else if (!s->lost && !s->quiet) {
+    } else if (!s->lost && !s->quiet && !(WIFEXITED(st) && !WEXITSTATUS(st))) { /* 0: it saw computed go before we did */
         ntx_log(NTX_LOG_WARN, "%s ended (%s); starting it again", names[which], how);
     }
 }

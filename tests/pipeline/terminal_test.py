@@ -77,6 +77,15 @@ def chat():
     equal([f for f in os.listdir(tmp.name) if f.startswith("ntx-run")], [], "left behind")
 
 
+def progress():
+    """Loading and the prompt's passes show how far they are, on one line that is cleared."""
+    t = Terminal("run", model, "word " * 200, "--raw", "-n", "2", "--ram", "12M", "--ctx", "512", "--rows", "64", "--link", "nvme=100M", "--ignore-eos")
+    t.until(rb"\r\x1b\[Kloading [0-9.]+ K?M?i?B of [0-9.]+ MiB")
+    t.until(rb"\r\x1b\[Kprompt 64 of [0-9]+")
+    t.until(rb"\r\x1b\[K[^\r]*\r?\n.*tok/s")
+    equal(t.end(), 0, "a run on a terminal")
+
+
 def waits_for_input():
     for argv in (("tokenize", model), ("detokenize", model), ("run", model, "-", "--ram", "64M")):
         t = Terminal(*argv)
@@ -102,6 +111,7 @@ def no_room():
 
 
 chat()
+progress()
 waits_for_input()
 no_room()
 print("Ctrl-C and a full disk do what they should")
