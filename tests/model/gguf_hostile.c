@@ -201,6 +201,8 @@ static void bad_tensors(void)
     refused_now(&b, 4096, "its size overflows");
     one_tensor(&b, "t", 1ull << 31, 1ull << 30, 0, 0);
     refused_now(&b, 4096, "its size overflows");
+    one_tensor(&b, "t", 32, (1ull << 57) + 1, 0, 0); /* the product comes out as 128 */
+    refused_now(&b, 4096, "its size overflows");
     one_tensor(&b, "t", 8, 8, 0, 16);
     refused_now(&b, 4096, "offset 16 is not a multiple of the alignment 32");
     one_tensor(&b, "t", 8, 8, 0, 4096);
