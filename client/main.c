@@ -19,7 +19,7 @@ static const struct ntx_command commands[] = {
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED, 1, 2, ntx_cmd_run},
     {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.", NTX_OPT_LOAD | NTX_OPT_OUTPUT, 0, 1, ntx_cmd_up},
     {"generate", "[PROMPT]", "One answer through the running daemons.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 1, ntx_cmd_generate},
-    {"chat", "", "A conversation through the running daemons, which keep its KV.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 0, ntx_cmd_chat},
+    {"chat", "", "A conversation through the running daemons, which keep its KV.\vCtrl-C ends an answer; at the prompt, an empty line, Ctrl-D or Ctrl-C ends the conversation.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 0, ntx_cmd_chat},
     {"load", "MODEL", "Loads a model into the running daemons.", NTX_OPT_LOAD | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 1, 1, ntx_cmd_load},
     {"unload", "", "Unloads the model of the running daemons.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_unload},
     {"status", "", "State and statistics of the running daemons; exits with 0 when they answer.", NTX_OPT_SOCKET | NTX_OPT_JSON, 0, 0, ntx_cmd_status},
