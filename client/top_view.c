@@ -91,7 +91,7 @@ static void pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_text(c, BOX, y + 4, NTX_MARK_PLAIN, "%.2f GB/s", t->ram_bps / 1e9);
     if (t->ram_best_bps > 0)
         ntx_canvas_text(c, BOX + 11, y + 4, NTX_MARK_DIM, "of %.2f seen", t->ram_best_bps / 1e9);
-    ntx_canvas_arrow(c, BOX, y + 5, compute + BOX / 2 - BOX, ram);
+    ntx_canvas_arrow(c, BOX, y + 5, compute + BOX / 2 - BOX + 1, ram); /* its head is where it turns up */
     ntx_canvas_put(c, compute + BOX / 2, y + 5, NTX_MARK_FLOW, L'┘', '+');
     ntx_canvas_put(c, compute + BOX / 2, y + 4, NTX_MARK_FLOW, L'▲', '^');
     ntx_canvas_text(c, BOX + 1, y + 6, NTX_MARK_PLAIN, "limit: %s", t->limit);
@@ -131,7 +131,7 @@ static void layers(struct ntx_canvas *c, const struct ntx_top *t, int y)
     unsigned per = (t->n_layers + (unsigned)room - 1) / (unsigned)room;
     for (unsigned i = 0, x = LABEL; i < t->n_layers; i += per, x++)
         layer_cell(c, (int)x, y, &t->layer[i], NTX_MIN(per, t->n_layers - i));
-    int x = ntx_canvas_text(c, LABEL, y + 2, NTX_MARK_DIM, c->ascii ? "# RAM  . drive  D device  s skipped  p predicted" : "█ RAM  · drive  D device  s skipped  p predicted");
+    int x = ntx_canvas_text(c, LABEL, y + 2, NTX_MARK_DIM, c->ascii ? "# RAM . drive D GPU s skipped p predicted" : "█ RAM · drive D GPU s skipped p predicted");
     ntx_canvas_text(c, x + 2, y + 2, NTX_MARK_DIM, "%s, %s a pass", ntx_format_size(NOW(comp_bytes_model), model, sizeof model),
                     ntx_format_size(NOW(comp_bytes_storage), storage, sizeof storage));
 }
@@ -155,8 +155,8 @@ static void figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     char m[3][32];
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "predictor");
-    ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%.1f/s  chunks: %" PRIu64 " early, %" PRIu64 " late (read in vain); %" PRIu64 " decisions wasted", t->decisions_s,
-                    NOW(comp_skip_early), NOW(comp_skip_late), NOW(comp_decisions_late));
+    ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%.1f/s  chunks %" PRIu64 " early, %" PRIu64 " late; wasted %s read, %" PRIu64 " decisions", t->decisions_s,
+                    NOW(comp_skip_early), NOW(comp_skip_late), ntx_format_size(NOW(comp_skip_wasted), m[0], sizeof m[0]), NOW(comp_decisions_late));
     ntx_canvas_text(c, 1, y + 1, NTX_MARK_TITLE, "memory");
     int x = LABEL;
     for (int i = 0; i < 3; i++) {
@@ -166,13 +166,20 @@ static void figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
         else
             x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_BAD, "%s gone", p->name);
     }
-    x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "KV %" PRIu64 "/%" PRIu64, NOW(comp_kv_blocks_used), NOW(comp_kv_blocks));
+    ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "KV %" PRIu64 "/%" PRIu64, NOW(comp_kv_blocks_used), NOW(comp_kv_blocks));
+}
+
+/* A row that only models with experts have: they are not in the picture of the layers. */
+static void experts(struct ntx_canvas *c, const struct ntx_top *t, int y)
+{
     double hits = (double)NOW(comp_expert_hits), wanted = hits + (double)NOW(comp_expert_misses);
     double guessable = (double)NOW(comp_guess_wanted), ahead = (double)NOW(comp_guess_bytes);
-    if (wanted > 0)
-        x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "experts %.0f %% there", 100 * hits / wanted);
+    if (wanted <= 0)
+        return;
+    ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "experts");
+    int x = ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%.0f %% were there, in %" PRIu64 " frames", 100 * hits / wanted, NOW(comp_frames));
     if (guessable > 0)
-        ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "guessed %.0f %%, read in vain %.0f %%", 100 * (double)NOW(comp_guess_right) / guessable,
+        ntx_canvas_text(c, x, y, NTX_MARK_PLAIN, "; guessed %.0f %%, %.0f %% of it read in vain", 100 * (double)NOW(comp_guess_right) / guessable,
                         ahead > 0 ? 100 * (1 - (double)NOW(comp_guess_used_bytes) / ahead) : 0);
 }
 
@@ -219,6 +226,7 @@ void ntx_top_draw(struct ntx_canvas *c, const struct ntx_top *t, bool paused)
     layers(c, t, 10);
     history(c, t, 13);
     figures(c, t, 16);
+    experts(c, t, 18);
     sessions(c, t, 19, c->h - 1);
     keys(c, paused);
 }
@@ -226,18 +234,24 @@ void ntx_top_draw(struct ntx_canvas *c, const struct ntx_top *t, bool paused)
 void ntx_top_draw_help(struct ntx_canvas *c)
 {
     static const char *const lines[] = {
-        "drive      what ntx-iod reads, of the best rate that this drive has shown (or of the rate set by --link)",
-        "           MB below the arrow: bytes in flight",
-        "ring       chunks read and not yet used. Full: the drive is ahead. Empty: computing waits for it",
-        "RAM arena  weights that stay in memory, and the rate at which they are used, of the best seen by this ntx-top",
-        "compute    CPU of ntx-computed in per cent of a core; waits: share of the time it waited for reading",
-        "limit      what to improve first: a faster drive or more --ram, or more compute",
-        "layers     one column for each (or for a few): where its weights are; s: left out in some passes, S: in most",
-        "predictor  early: reads avoided; late: the read had begun; wasted: decisions that nobody waited for any more",
+        "drive      what ntx-iod reads, of the best rate this drive has shown, or of",
+        "           --link; MB below the arrow: bytes in flight",
+        "ring       chunks read and not yet used. Full: the drive is ahead; empty:",
+        "           computing waits for it",
+        "RAM arena  weights that stay in memory, and the rate at which they are used",
+        "compute    CPU of ntx-computed in per cent of a core; waits: share of the time",
+        "           in which it waited for reading",
+        "limit      what to improve first: a faster drive or more --ram, or computing",
+        "layers     a column for each (or a few): where its weights are;",
+        "           s: left out in some passes, S: in most, p: might have been",
+        "predictor  chunks of skipped layers: early: not read; late: the read had begun",
+        "           and was wasted; decisions that nobody waited for any more",
+        "experts    share of those wanted that were in RAM; share that was guessed",
         "KV         blocks of context in use, of all there are",
         "TTFT       time from the request to its first token",
         "",
-        "keys       q quit   h help   p pause   + and - slower and faster   a ASCII or Unicode   any other: redraw",
+        "keys       q quit   h help   p pause   + and - slower and faster",
+        "           a ASCII or Unicode   any other: redraw",
     };
     ntx_canvas_text(c, 1, 0, NTX_MARK_TITLE, "ntx-top: what the picture says");
     for (unsigned i = 0; i < sizeof lines / sizeof *lines; i++)

@@ -42,7 +42,7 @@ def watched(model):
                                   ("prefetch_hit_rate", n["comp_guess_used_bytes"], n["comp_guess_bytes"])):
             check(abs(e[name] - part / whole) < 1e-6, name, e[name], part, whole)
         text = output("ntx-top", d, "--once", "--interval", "0.1")
-        m = re.search(r"experts (\d+) % there +guessed (\d+) %, read in vain (\d+) %", text)
+        m = re.search(r"experts +(\d+) % were there, in \d+ frames; guessed (\d+) %, (\d+) % of it read in vain", text)
         check(m, "no experts on the screen:", text)
         for shown, want in zip(m.groups(), (e["hit_rate"], e["prefetch_recall"], 1 - e["prefetch_hit_rate"])):
             check(abs(int(shown) - 100 * want) <= 0.51, "on the screen:", shown, want)

@@ -118,7 +118,7 @@ def live(d):
     t.resize(80, 24)
     t.until(lambda lines: lines[23].startswith(" q quit"), "80 x 24 again")
     t.key("h")
-    t.until(lambda lines: "what the picture says" in lines[0] and any("early: reads avoided" in x for x in lines), "help")
+    t.until(lambda lines: "what the picture says" in lines[0] and any("early: not read; late: the read had begun" in x for x in lines) and all(len(x.rstrip()) < 80 for x in lines), "help")
     t.key("x")
     t.until(lambda lines: lines[23].startswith(" q quit"), "back from the help")
     t.key("p")
