@@ -51,8 +51,8 @@ static int check_options(const struct ntx_options *o, struct ntx_err *err)
 {
     if (o->vram && o->backend && !strcmp(o->backend, "cpu"))
         return ntx_err_set(err, -EINVAL, "--vram has no meaning with --backend cpu");
-    if (o->link_h2d > 0)
-        return ntx_err_set(err, -ENODEV, "--link h2d: copies to a GPU are not slowed down; only nvme=RATE has a meaning");
+    if (o->link_h2d > 0 && o->backend && !strcmp(o->backend, "cpu"))
+        return ntx_err_set(err, -EINVAL, "--link h2d has no meaning with --backend cpu");
     return 0;
 }
 

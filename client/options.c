@@ -26,7 +26,7 @@ static const struct argp_option load_options[] = {
     {"ctx", O_CTX, "N", 0, "tokens of context (default: the smallest of the model's own, 4096, and what a quarter of --ram holds)", 0},
     {"threads", O_THREADS, "N", 0, "compute threads (default: all cores)", 0},
     {"backend", O_BACKEND, "NAME", 0, "auto, cpu or cuda (default auto)", 0},
-    {"link", O_LINK, "nvme=RATE", 0, "emulate a slower drive: bytes per second, as 3.3G (of each, with --also)", 0},
+    {"link", O_LINK, "nvme=RATE,h2d=RATE", 0, "emulate a slower drive (of each, with --also), or link to the GPU: bytes per second, as 3.3G", 0},
     {"also", O_ALSO, "PATH", 0, "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up", 0},
     {"kernel", O_KERNEL, "NAME", 0, "force an instruction set: generic, avx2, avx512 or amx", 0},
     {"source", O_SOURCE, "NAME", 0, "how iod reads: auto, uring or pread", 0},
@@ -377,8 +377,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
             kids[n++] = (struct argp_child){&groups[i].argp, 0, groups[i].title, (int)n + 1};
     struct argp argp = {NULL, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
     struct parse p = {cmd, o, n};
-    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1, .trace_seconds = 5};
-    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1, .skip_threshold = -1,
+    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1, .trace_seconds = 5, .skip_threshold = -1,
                               .epochs = 12, .share = 0.3f, .precision = 0.9f};
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
@@ -402,6 +401,7 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
     m->backend = text(o->backend);
     m->kernel = text(o->kernel);
     m->link_nvme_bps = o->link_nvme;
+    m->link_h2d_bps = o->link_h2d;
     m->chunk_bytes = o->chunk;
     m->ring_slots = o->ring;
     m->sessions = o->sessions;

@@ -26,13 +26,18 @@ static float *floats(struct cursor *c, uint64_t n)
 
 const char *ntx_device_refuses(const struct ntx_model *m)
 {
-    if (m->hp.n_expert)
-        return "models with experts are computed on the CPU only";
     if (m->pack)
         return "packed models are computed on the CPU only";
     if (m->hp.head_k > NTX_GPU_HEAD_MAX || m->hp.head_v > NTX_GPU_HEAD_MAX)
         return "heads wider than 256 are computed on the CPU only";
     return NULL;
+}
+
+void ntx_copy_share_default(struct ntx_copy_share *s)
+{
+    for (uint32_t type = 0; type < NTX_TYPE_LIMIT; type++)
+        for (uint32_t rows = 0; rows <= NTX_SHARE_ROWS; rows++)
+            s->of[type][rows] = rows < 4 ? 0 : 64;
 }
 
 uint32_t ntx__device_splits(const struct ntx_device *d)
@@ -60,7 +65,9 @@ static struct sizes sizes_of(const struct ntx_chunks *c)
     look_at(&s, &c->output);
     for (uint32_t l = 0; l < c->n_layers; l++) {
         const struct ntx_layer_weights *w = &c->layers[l];
-        const struct ntx_weight *const all[] = {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down};
+        const struct ntx_weight *const all[] = {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down, &w->router, &w->shared_gate,
+                                                 &w->gate_shared, &w->up_shared, &w->down_shared, &w->expert[NTX_EXPERT_GATE],
+                                                 &w->expert[NTX_EXPERT_UP], &w->expert[NTX_EXPERT_DOWN]};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             look_at(&s, all[i]);
     }
@@ -73,15 +80,15 @@ static void place_rows(struct ntx_device *d, struct cursor *c, const struct size
 {
     const struct ntx_hparams *hp = d->hp;
     struct ntx__device_mem *m = &d->m;
-    uint64_t r = d->c.max_rows;
+    uint64_t r = d->c.max_rows, ff = hp->n_expert ? hp->n_ff_shexp : hp->n_ff;
     m->h = floats(c, r * hp->n_embd);
     m->x = floats(c, r * NTX__DEVICE_LD(hp->n_embd));
     m->q = floats(c, r * hp->n_head * hp->head_k);
     m->k = floats(c, r * hp->n_head_kv * hp->head_k);
     m->v = floats(c, r * hp->n_head_kv * hp->head_v);
     m->attn = floats(c, r * NTX__DEVICE_LD(hp->n_head * hp->head_v));
-    m->gate = floats(c, r * NTX__DEVICE_LD(hp->n_ff));
-    m->up = floats(c, r * hp->n_ff);
+    m->gate = floats(c, r * NTX__DEVICE_LD(ff));
+    m->up = floats(c, r * ff);
     m->y = floats(c, r * hp->n_embd);
     m->cs = floats(c, r * (hp->rope_dim / 2));
     m->sn = floats(c, r * (hp->rope_dim / 2));
@@ -90,11 +97,35 @@ static void place_rows(struct ntx_device *d, struct cursor *c, const struct size
         d->stride[form] = ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s->n_in, 256));
         m->packed[form] = place(c, r * d->stride[form]);
     }
-    m->rows = place(c, r * 4);
+    m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
+    m->rows = place(c, hp->n_layers * r * 4);
+    m->all_rows = place(c, r * 4);
     m->out_rows = place(c, r * 4);
     m->pos = place(c, r * 4);
     m->table_at = place(c, r * 4);
+    m->tiles = place(c, 2 * r * 4);
     m->tables = place(c, d->c.kv_blocks * 4ull);
+    m->holes = place(c, (uint64_t)hp->n_layers * d->c.kv_blocks * 4);
+}
+
+static void place_experts(struct ntx_device *d, struct cursor *c)
+{
+    const struct ntx_hparams *hp = d->hp;
+    struct ntx__device_mem *m = &d->m;
+    uint64_t r = d->c.max_rows, choices = r * hp->n_expert_used, group = d->choices;
+    if (!hp->n_expert)
+        return;
+    m->moe.probs = floats(c, r * hp->n_expert);
+    m->moe.shared = floats(c, r);
+    m->moe.weight = floats(c, choices);
+    m->moe.place = place(c, choices * 4);
+    m->moe.row = place(c, choices * 4);
+    m->moe.x = floats(c, group * NTX__DEVICE_LD(hp->n_embd));
+    m->moe.gate = floats(c, group * NTX__DEVICE_LD(hp->n_ff_exp));
+    m->moe.up = floats(c, group * hp->n_ff_exp);
+    m->moe.y = floats(c, group * hp->n_embd);
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        m->moe.packed[form] = place(c, group * d->stride[form]);
 }
 
 static void place_large(struct ntx_device *d, struct cursor *c, const struct sizes *s)
@@ -140,6 +171,7 @@ static uint64_t lay_out(struct ntx_device *d, uint8_t *base, bool matrices)
     struct cursor c = {.base = base};
     struct sizes s = sizes_of(d->c.chunks);
     place_rows(d, &c, &s);
+    place_experts(d, &c);
     place_large(d, &c, &s);
     place_weights(d, &c, matrices);
     return c.at;
@@ -148,10 +180,16 @@ static uint64_t lay_out(struct ntx_device *d, uint8_t *base, bool matrices)
 static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
 {
     d->c = *c;
-    d->c.copy_rows = c->copy_rows ? c->copy_rows : 4;
     d->ops = c->ops;
     d->hp = &c->model->hp;
-    d->kv_block_bytes = ntx_kv_block_bytes(d->hp, NTX_KV_F16);
+    d->choices = NTX_MAX(c->max_rows, d->hp->n_expert_used);
+    d->tiled = d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
+    if (c->share)
+        d->share = *c->share;
+    else
+        ntx_copy_share_default(&d->share);
+    d->c.share = NULL; /* the caller's */
+    d->kv_block_bytes = ntx_kv_block_bytes(d->hp, c->kv_type);
     d->kv_layer_bytes = d->kv_block_bytes / d->hp->n_layers;
 }
 
@@ -167,18 +205,26 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     struct cursor c = {.base = base};
     struct sizes s = sizes_of(d->c.chunks);
     struct ntx__device_host *m = &d->host;
-    uint64_t r = d->c.max_rows;
+    uint64_t r = d->c.max_rows, choices = r * d->hp->n_expert_used, holes = (uint64_t)d->hp->n_layers * d->c.kv_blocks;
     m->h = floats(&c, r * d->hp->n_embd);
     m->cs = floats(&c, r * (d->hp->rope_dim / 2));
     m->sn = floats(&c, r * (d->hp->rope_dim / 2));
     m->logits = floats(&c, (uint64_t)d->c.logits_rows * d->hp->n_vocab);
     for (int form = 0; form < NTX_N_ACTS; form++)
-        m->packed[form] = place(&c, r * ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s.n_in, 256)));
-    m->rows = place(&c, r * 4);
+        m->packed[form] = place(&c, d->choices * ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s.n_in, 256)));
+    m->best = place(&c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
+    m->rows = place(&c, d->hp->n_layers * r * 4);
+    m->all_rows = place(&c, r * 4);
     m->out_rows = place(&c, r * 4);
     m->pos = place(&c, r * 4);
     m->table_at = place(&c, r * 4);
+    m->tiles = place(&c, 2 * r * 4);
     m->tables = place(&c, d->c.kv_blocks * 4ull);
+    m->holes = place(&c, holes * 4);
+    m->probs = floats(&c, r * d->hp->n_expert);
+    m->weight = floats(&c, choices);
+    m->place = place(&c, choices * 4);
+    m->row = place(&c, choices * 4);
     return c.at;
 }
 
@@ -194,7 +240,11 @@ uint64_t ntx_device_host_bytes(const struct ntx_device_config *c)
 static int make_memory(struct ntx_device *d)
 {
     int rc;
-    if (!(d->at = calloc(d->c.chunks->n, sizeof *d->at)))
+    d->at = calloc(d->c.chunks->n, sizeof *d->at);
+    d->where = calloc(d->c.chunks->n, sizeof *d->where);
+    d->layer = calloc(d->hp->n_layers, sizeof *d->layer);
+    d->products = calloc(2 * (size_t)d->hp->n_expert + 1, sizeof *d->products);
+    if (!d->at || !d->where || !d->layer || !d->products)
         return -ENOMEM;
     uint8_t **at = d->at;
     d->at = NULL;
@@ -262,7 +312,15 @@ void ntx_device_free(struct ntx_device *d)
     d->ops->host_free(d->c.gpu, d->host_arena);
     d->ops->free(d->c.gpu, d->arena);
     free(d->at);
+    free(d->where);
+    free(d->layer);
+    free(d->products);
     free(d);
+}
+
+bool ntx_device_lost(const struct ntx_device *d)
+{
+    return d->lost;
 }
 
 int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk, void *to, struct ntx_err *err), void *ctx, struct ntx_err *err)

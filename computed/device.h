@@ -2,13 +2,17 @@
  * multiplied where it lives, as the plan's table says:
  *
  *   device   by the GPU, from its place in device memory
- *   host     by the CPU, in place, while the GPU multiplies others of the same step; from `copy_rows` rows on copied to the GPU
+ *   host     by the CPU, in place, while the GPU multiplies others of the same step; or copied to the GPU: as many of a
+ *            matrix' chunks as the cost model says for the type and the rows (ntx_copy_share). Frames of experts likewise
  *   storage  copied from the ring's slot to a stage on the device, on a stream of copies beside the compute; the slot is given
  *            back when an event says that the copy is over
  *
  * Rows of decoding are the CPU's bits wherever a chunk lives (but for attention over more than NTX_GPU_SPLIT positions). Rows of prompts
  * (ntx_row.prompt) go through the matrix units in groups padded to one size, so their values depend on the plan
- * only; they are within F16's rounding of the CPU's. Where cuBLAS is missing, they are computed like the others.
+ * only; they are within F16's rounding of the CPU's. Where cuBLAS is missing, they are computed like the others. Experts
+ * and their routers multiply all rows exactly; which experts a row takes is chosen by the CPU, from the router's logits.
+ *
+ * Layer skip is the CPU's (forward.c): the states after the probe layer come down, decisions go up as lists of rows, and holes as bits.
  *
  * One thread calls (the engine's; the other threads of the pool multiply host chunks). The table and the chunks are borrowed. */
 #ifndef NTX_COMPUTED_DEVICE_H
@@ -17,9 +21,18 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "computed/cpu/cpu.h"
 #include "cuda/ntx_cuda.h"
 #include "model/chunk.h"
 #include "shm/region.h"
+
+/* How many 64ths of the host's bytes are copied, by the rows of a product (the last entry: and more). Prompts' are always
+ * copied, so that a row's value does not depend on who shares its pass. */
+#define NTX_SHARE_ROWS 64u
+struct ntx_copy_share {
+    uint8_t of[NTX_TYPE_LIMIT][NTX_SHARE_ROWS + 1]; /* [type][rows] */
+};
+void ntx_copy_share_default(struct ntx_copy_share *s); /* none below 4 rows, all from there on: DESIGN section 12 */
 
 struct ntx_device_config {
     const struct ntx_gpu_ops *ops;
@@ -29,7 +42,9 @@ struct ntx_device_config {
     const struct ntx_plan_chunk *table; /* [chunks->n]; only placements are looked at */
     uint32_t max_rows, ctx, kv_blocks, logits_rows;
     uint32_t in_flight;   /* streamed chunks held at once, at least 1; less than the ring has slots */
-    uint32_t copy_rows;   /* 0: 4 */
+    enum ntx_kv_type kv_type;
+    double h2d_bps;       /* a slower link is emulated: chunks are copied at this rate; 0: as fast as it goes */
+    const struct ntx_copy_share *share; /* copied; NULL: the default */
 };
 
 struct ntx_device;
@@ -46,6 +61,8 @@ int ntx_device_new(const struct ntx_device_config *c, struct ntx_device **out, s
 void ntx_device_free(struct ntx_device *d);
 /* Brings vectors and device chunks there. read: the chunk's bytes into `to`, 0 or a negative errno with words in err. */
 int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk, void *to, struct ntx_err *err), void *ctx, struct ntx_err *err);
+/* A pass failed because of the device, and so will all others: only a new process gets it back. */
+bool ntx_device_lost(const struct ntx_device *d);
 
 /* The layers and the output of a pass, after embedding and angles (forward.c). 0, or a negative errno with words in the weights' error. */
 int ntx__device_pass(struct ntx_device *d, struct ntx_forward *f);

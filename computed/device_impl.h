@@ -1,4 +1,11 @@
-/* device_impl.h: what device.c (memory), device_mm.c (products by tier) and device_pass.c (the steps) share. */
+/* device_impl.h: what the files of the pass on a device share; nobody else includes it.
+ *
+ *   device.c        memory: one plan, counted and placed
+ *   device_rows.c   the pass: rows in, layers with the skips decided on the way, rows out
+ *   device_layer.c  the steps of a layer, as in llama.c
+ *   device_moe.c    the FFN of a layer with experts
+ *   device_mm.c     a step that multiplies, each chunk where it lives
+ *   device_copy.c   chunks copied to the device: stages, events, the emulated link */
 #ifndef NTX_COMPUTED_DEVICE_IMPL_H
 #define NTX_COMPUTED_DEVICE_IMPL_H
 
@@ -18,15 +25,26 @@ struct ntx__stage { /* device memory of one streamed chunk */
 };
 #define NTX__NO_CHUNK UINT32_MAX
 
-/* On the device. R = max_rows, L = logits_rows. */
+/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a group of experts. */
 struct ntx__device_mem {
     float *h, *x, *q, *k, *v, *attn, *gate, *up, *y; /* [R x ...]; rows of x, attn and gate are NTX__DEVICE_LD apart */
     float *cs, *sn;                /* [R x rope_dim / 2] */
     float *logits;                 /* [L x n_vocab] */
+    struct ntx_gpu_candidate *best; /* [L x NTX_BEST_MAX] */
     float *partial;                /* [attend_rows x n_head x splits x (head_v + 2)] */
     void *packed[NTX_N_ACTS];      /* [R x stride] */
-    uint32_t *rows, *out_rows, *pos, *table_at; /* [R] */
+    uint32_t *rows;                /* [n_layers x R] of the pass, of a layer: live ones first */
+    uint32_t *all_rows, *out_rows, *pos, *table_at; /* [R] */
+    uint32_t *tiles;               /* [2 x R] */
     uint32_t *tables;              /* [kv_blocks] */
+    uint32_t *holes;               /* [n_layers x kv_blocks] */
+    struct {
+        float *probs, *shared;     /* [R x n_expert], [R] */
+        float *weight;             /* [R x n_expert_used] */
+        uint32_t *place, *row;     /* the same */
+        float *x, *gate, *up, *y;  /* [A x ...]; rows of x and gate are NTX__DEVICE_LD apart */
+        void *packed[NTX_N_ACTS];  /* [A x stride] */
+    } moe;
     uint16_t *x16, *w16;           /* [R padded x widest input], [largest chunk's values] */
     int32_t *exponents;            /* [R padded] */
     float *z;                      /* [NTX__DENSE_ROWS x most rows of a chunk] */
@@ -35,45 +53,89 @@ struct ntx__device_mem {
 
 /* On the host, locked: what goes up and comes down in every pass. */
 struct ntx__device_host {
-    float *h, *cs, *sn, *logits;
-    void *packed[NTX_N_ACTS];      /* a step's input, for the CPU */
-    uint32_t *rows, *out_rows, *pos, *table_at, *tables;
+    float *h, *cs, *sn, *logits, *probs, *weight;
+    struct ntx_gpu_candidate *best;
+    void *packed[NTX_N_ACTS];      /* [A x ...] a step's input, for the CPU */
+    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *tiles, *tables, *holes, *place, *row;
+};
+
+/* Rows of a layer, or of the whole pass: `list` names them. Those of decoding come first of the live ones. */
+struct ntx__device_rows {
+    const uint32_t *list;          /* device */
+    uint32_t n_live, n_exact, n_all; /* n_exact: live ones of decoding; n_all: with those that leave K and V only */
 };
 
 struct ntx_device {
     struct ntx_device_config c;
     const struct ntx_gpu_ops *ops;
     const struct ntx_hparams *hp;
+    struct ntx_copy_share share;
     struct ntx_gpu_stream *compute, *copies;
     struct ntx_gpu_event *input;   /* the step's input is on the host */
     struct ntx__stage stages[NTX__STAGES];
-    uint32_t n_stages, next_stage;
+    uint32_t n_stages, next_stage, choices; /* choices: A */
     uint64_t stage_bytes, kv_block_bytes, kv_layer_bytes, bytes;
     size_t stride[NTX_N_ACTS];     /* bytes from row to row of packed */
     uint32_t attend_rows;
     uint8_t **at;                  /* [chunks->n] on the device, NULL for those that are not */
+    uint8_t *where;                /* [chunks->n] of a step: enum ntx__where */
+    struct ntx__device_product *products; /* [2 x n_expert] */
     struct ntx__device_mem m;
     struct ntx__device_host host;
     void *arena, *host_arena;
+    uint64_t link_free_ns;         /* when the emulated link is through with what it has */
     bool no_dense;                 /* cuBLAS is missing */
+    bool tiled;                    /* prompts' attention takes tiles */
+    bool lost;
 
     /* the pass */
     struct ntx_forward *f;
-    uint32_t n, n_exact;           /* rows; the first of them, of decoding */
+    struct ntx__device_rows all, now, pending; /* of the pass; of the layer; whose y is yet to be added to h (n_live 0: none) */
+    struct ntx__device_rows *layer;            /* [n_layers] after the probe */
+    uint32_t n_tiles;
+    bool with_holes;
 };
 
+/* ---- device_mm.c */
+enum ntx__where { NTX__ON_DEVICE, NTX__IN_PLACE, NTX__COPIED };
+struct ntx__device_input {
+    const float *x;          /* device [n x ld] */
+    size_t ld;
+    void *const *packed;     /* device, its quantised forms [n x stride] */
+    uint32_t n;
+    uint32_t first_dense, n_dense; /* rows of prompts, which may go through the matrix units */
+};
 struct ntx__device_product { /* y = W x */
     const struct ntx_weight *w;
-    float *y;          /* device [n x ld_y] */
-    size_t ld_y;       /* 0: w->n_out */
-    float *host_y;     /* host [n x w->n_out], where the CPU multiplies */
+    float *y;                /* device [n x ld_y] */
+    size_t ld_y;             /* 0: w->n_out */
+    float *host_y;           /* host [n x w->n_out], where the CPU multiplies */
+    uint32_t row0, n_rows;   /* these rows of the input only, into the same rows of y; n_rows 0: all */
 };
-/* x: device [n x NTX__DEVICE_LD(n_in)], its packed forms in m.packed; rows from n_exact on are prompts'. All chunks, wherever they are. */
-int ntx__device_multiply(struct ntx_device *d, const struct ntx__device_product *p, unsigned n_products, const float *x, uint32_t n, uint32_t n_exact);
+/* All chunks, wherever they are. */
+int ntx__device_multiply(struct ntx_device *d, const struct ntx__device_product *p, unsigned n_products, const struct ntx__device_input *in);
+
+/* ---- device_copy.c */
+/* Brings a chunk to a stage; what is queued on `compute` after this finds it in *bytes. */
+int ntx__device_bring(struct ntx_device *d, uint32_t chunk, struct ntx__stage **stage);
+int ntx__device_used(struct ntx_device *d, struct ntx__stage *s); /* everything that reads it is queued */
 int ntx__device_settle(struct ntx_device *d); /* gives back what streamed chunks are still held; waits for their copies */
 
+/* ---- device_layer.c */
+int ntx__device_layer(struct ntx_device *d);              /* f->layer, for d->now */
+int ntx__device_add_pending(struct ntx_device *d);
+int ntx__device_output_norm(struct ntx_device *d, uint32_t n); /* of rows m.out_rows into x */
+/* The normed rows x, as input of a step. */
+struct ntx__device_input ntx__device_normed(const struct ntx_device *d, uint32_t n, uint32_t first_dense, uint32_t n_dense);
+int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, const struct ntx_weight *w, void *const *packed);
+
+/* ---- device_moe.c */
+int ntx__device_moe(struct ntx_device *d);
+
+/* ---- device_rows.c */
 /* rc of the device, as the weights' error. */
 int ntx__device_fail(struct ntx_device *d, int rc, const char *what);
+int ntx__device_go(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args, const char *what);
 uint32_t ntx__device_splits(const struct ntx_device *d); /* of the longest session */
 
 #endif

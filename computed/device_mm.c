@@ -1,10 +1,8 @@
 /* device_mm.c: a step that multiplies, with each chunk where it lives.
  *
- *   engine thread   input down -> launches for device chunks -> wait for the input -> streamed chunks: acquire, copy, launch -> helps
+ *   engine thread   input down -> launches for device chunks -> wait for the input -> copied chunks: acquire, copy, launch -> helps
  *   pool            (the CPU's share of host chunks, tile by tile) .................................................... -> results up
- *
- * A stage is used again when the compute behind its event is over; a ring's slot is given back when its copy is. Never more chunks
- * are held than in_flight, so the ring never waits for us while we wait for it. */
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -17,93 +15,97 @@ struct job {
     struct ntx_device *d;
     const struct ntx__device_product *p;
     unsigned n_products;
-    const float *x;
-    uint32_t n, n_exact;
-    bool copy;      /* host chunks are copied, not multiplied in place */
-    bool narrowed;  /* x16 holds the prompts' rows */
+    const struct ntx__device_input *in;
+    uint32_t dense_from, dense_to; /* rows that go through the matrix units; x16 holds them */
 };
-
-int ntx__device_fail(struct ntx_device *d, int rc, const char *what)
-{
-    const char *why = d->ops->error(d->c.gpu);
-    return ntx_err_set(&d->f->c.weights->error, rc, "GPU, %s: %s", what, *why ? why : strerror(-rc));
-}
 
 static size_t ld_of(const struct ntx__device_product *p)
 {
     return p->ld_y ? p->ld_y : p->w->n_out;
 }
 
-static int placement(const struct job *j, uint32_t chunk)
+static uint32_t rows_of(const struct job *j, const struct ntx__device_product *p)
 {
-    int p = (int)j->d->c.table[chunk].placement;
-    return p == NTX_PLACE_HOST && j->copy ? NTX_PLACE_STORAGE : p;
+    return p->n_rows ? p->n_rows : j->in->n;
+}
+
+/* Input rows in the form of a product: on the device, or the host's copy of it. */
+static size_t stride_of(const struct job *j, enum ntx_act form)
+{
+    return form == NTX_ACT_F32 ? j->in->ld * sizeof(float) : j->d->stride[form];
+}
+
+static const uint8_t *device_x(const struct job *j, enum ntx_act form)
+{
+    return form == NTX_ACT_F32 ? (const uint8_t *)j->in->x : j->in->packed[form];
 }
 
 /* ---- launches: rows of weights that lie on the device, as outputs row0.. of a product */
 
-static int launch_exact(const struct job *j, const struct ntx__device_product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows, uint32_t n)
+static int launch_exact(const struct job *j, const struct ntx__device_product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows, uint32_t from, uint32_t to)
 {
     struct ntx_device *d = j->d;
     enum ntx_act form = ntx_act_for(p->w->type);
     struct ntx_gpu_product g = {
-        .w = w, .x = form == NTX_ACT_F32 ? (const void *)j->x : d->m.packed[form], .y = p->y + row0, .row_bytes = p->w->row_bytes,
-        .x_stride = form == NTX_ACT_F32 ? NTX__DEVICE_LD(p->w->n_in) * sizeof(float) : d->stride[form], .ldy = ld_of(p),
-        .type = p->w->type, .n_out = n_rows, .n_in = p->w->n_in, .n_rows = n,
+        .w = w, .x = device_x(j, form) + from * stride_of(j, form), .y = p->y + from * ld_of(p) + row0, .row_bytes = p->w->row_bytes,
+        .x_stride = stride_of(j, form), .ldy = ld_of(p), .type = p->w->type, .n_out = n_rows, .n_in = p->w->n_in, .n_rows = to - from,
     };
-    return n ? d->ops->launch(d->compute, NTX_GPU_PRODUCT, &g) : 0;
+    return from < to ? d->ops->launch(d->compute, NTX_GPU_PRODUCT, &g) : 0;
 }
 
-static int dense_group(const struct job *j, const struct ntx__device_product *p, uint32_t row0, uint32_t n_rows, uint32_t first)
+static int dense_group(const struct job *j, const struct ntx__device_product *p, uint32_t row0, uint32_t n_rows, uint32_t first, uint32_t to)
 {
     struct ntx_device *d = j->d;
-    uint32_t at = first - j->n_exact;
+    uint32_t at = first - j->dense_from;
     struct ntx_gpu_scale s = {
         .z = d->m.z, .y = p->y + first * ld_of(p) + row0, .exponents = d->m.exponents + at, .ldy = ld_of(p), .n_out = n_rows,
-        .n_rows = NTX_MIN(j->n - first, NTX__DENSE_ROWS),
+        .n_rows = NTX_MIN(to - first, NTX__DENSE_ROWS),
     };
     int rc = d->ops->dense(d->compute, d->m.w16, d->m.x16 + (uint64_t)at * p->w->n_in, d->m.z, n_rows, p->w->n_in, NTX__DENSE_ROWS);
     return rc ? rc : d->ops->launch(d->compute, NTX_GPU_SCALE, &s);
 }
 
-static int launch_dense(const struct job *j, const struct ntx__device_product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows)
+static int launch_dense(const struct job *j, const struct ntx__device_product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows, uint32_t to)
 {
     struct ntx_device *d = j->d;
-    for (uint32_t o = 0; o < n_rows; o += p->w->chunk_rows) { /* w16 holds one chunk */
+    for (uint32_t o = 0; o < n_rows && j->dense_from < to; o += p->w->chunk_rows) { /* w16 holds one chunk */
         uint32_t some = NTX_MIN(n_rows - o, p->w->chunk_rows);
         struct ntx_gpu_widen g = {.w = w + (uint64_t)o * p->w->row_bytes, .out = d->m.w16, .row_bytes = p->w->row_bytes,
                                   .type = p->w->type, .n_out = some, .n_in = p->w->n_in};
         int rc = d->ops->launch(d->compute, NTX_GPU_WIDEN, &g);
-        for (uint32_t r = j->n_exact; !rc && r < j->n; r += NTX__DENSE_ROWS)
-            rc = dense_group(j, p, row0 + o, some, r);
+        for (uint32_t r = j->dense_from; !rc && r < to; r += NTX__DENSE_ROWS)
+            rc = dense_group(j, p, row0 + o, some, r, to);
         if (rc)
             return rc;
     }
     return 0;
 }
 
+/* A product that takes some rows only (an expert's) has none of the matrix units. */
 static int launch(const struct job *j, const struct ntx__device_product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows)
 {
-    int rc = launch_exact(j, p, w, row0, n_rows, j->narrowed ? j->n_exact : j->n);
-    if (!rc && j->narrowed)
-        rc = launch_dense(j, p, w, row0, n_rows);
-    return rc;
+    uint32_t from = p->row0, to = p->row0 + rows_of(j, p), a = NTX_MIN(j->dense_from, to), b = NTX_MIN(j->dense_to, to);
+    int rc = launch_exact(j, p, w, row0, n_rows, from, a);
+    if (!rc)
+        rc = launch_dense(j, p, w, row0, n_rows, b);
+    return rc ? rc : launch_exact(j, p, w, row0, n_rows, b, to);
 }
 
 /* Prompts' rows as F16. Where there is no cuBLAS they stay with the others, for good. */
 static int narrow(struct job *j)
 {
     struct ntx_device *d = j->d;
-    uint32_t n_in = j->p->w->n_in, n = j->n - j->n_exact;
+    uint32_t n_in = j->p->w->n_in, n = j->in->n_dense;
+    j->dense_from = j->dense_to = j->in->n;
     if (!n || d->no_dense)
         return 0;
     struct ntx_gpu_narrow g = {
-        .x = j->x + j->n_exact * NTX__DEVICE_LD(n_in), .out = d->m.x16, .exponents = d->m.exponents, .ld_x = NTX__DEVICE_LD(n_in), .n = n_in, .n_rows = n,
+        .x = j->in->x + j->in->first_dense * j->in->ld, .out = d->m.x16, .exponents = d->m.exponents, .ld_x = j->in->ld, .n = n_in, .n_rows = n,
         .n_padded = NTX_ROUND_UP(n, NTX__DENSE_ROWS),
     };
-    int rc = d->ops->launch(d->compute, NTX_GPU_NARROW, &g);
-    j->narrowed = !rc;
-    return rc;
+    j->dense_from = j->in->first_dense;
+    j->dense_to = j->dense_from + n;
+    return d->ops->launch(d->compute, NTX_GPU_NARROW, &g);
 }
 
 static int launch_resident(const struct job *j)
@@ -114,7 +116,7 @@ static int launch_resident(const struct job *j)
         for (uint32_t c = p->w->chunk0; c < end;) {
             const struct ntx_chunk *list = j->d->c.chunks->list;
             uint32_t first = c, rows = 0;
-            for (; c < end && placement(j, c) == NTX_PLACE_DEVICE; c++)
+            for (; c < end && j->d->where[c] == NTX__ON_DEVICE; c++)
                 rows += list[c].n_rows;
             int rc = rows ? launch(j, p, j->d->at[first], list[first].row0, rows) : 0;
             if (rc)
@@ -125,80 +127,26 @@ static int launch_resident(const struct job *j)
     return 0;
 }
 
-/* ---- streamed chunks, by the engine thread */
+/* ---- copied chunks, by the engine thread */
 
-static int give_back(struct ntx_device *d, struct ntx__stage *s)
-{
-    if (s->chunk == NTX__NO_CHUNK)
-        return 0;
-    int rc = d->ops->event_sync(s->copied);
-    if (!rc) {
-        d->f->c.weights->ops->release(d->f->c.weights, s->chunk);
-        s->chunk = NTX__NO_CHUNK;
-    }
-    return rc;
-}
-
-/* Slots whose copies are over; asks only, in the order of the copies. */
-static int give_back_finished(struct ntx_device *d)
-{
-    for (uint32_t k = 0; k < d->n_stages; k++) {
-        struct ntx__stage *s = &d->stages[(d->next_stage + k) % d->n_stages];
-        int rc = s->chunk == NTX__NO_CHUNK ? 1 : d->ops->event_query(s->copied);
-        if (rc <= 0)
-            return rc;
-        if ((rc = give_back(d, s)))
-            return rc;
-    }
-    return 0;
-}
-
-int ntx__device_settle(struct ntx_device *d)
-{
-    int rc = 0;
-    for (uint32_t k = 0; k < d->n_stages; k++) {
-        int one = give_back(d, &d->stages[k]);
-        rc = rc ? rc : one;
-        if (one)
-            d->stages[k].chunk = NTX__NO_CHUNK; /* the weights' end lets go of it */
-    }
-    return rc;
-}
-
-static int copy_and_launch(const struct job *j, const struct ntx__device_product *p, uint32_t chunk, const void *bytes, struct ntx__stage *s)
+static int copy_chunk(const struct job *j, const struct ntx__device_product *p, uint32_t chunk)
 {
     struct ntx_device *d = j->d;
     const struct ntx_chunk *c = &d->c.chunks->list[chunk];
-    int rc;
-    if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = d->ops->upload(d->copies, s->bytes, bytes, c->bytes)) ||
-        (rc = d->ops->event_record(s->copied, d->copies)) || (rc = d->ops->stream_wait(d->compute, s->copied)) ||
-        (rc = launch(j, p, s->bytes, c->row0, c->n_rows)))
+    struct ntx__stage *s;
+    int rc = ntx__device_bring(d, chunk, &s);
+    if (rc)
         return rc;
-    return d->ops->event_record(s->used, d->compute);
+    rc = launch(j, p, s->bytes, c->row0, c->n_rows);
+    return rc ? ntx__device_fail(d, rc, "a streamed product") : ntx__device_used(d, s);
 }
 
-static int stream_chunk(const struct job *j, const struct ntx__device_product *p, uint32_t chunk)
-{
-    struct ntx_device *d = j->d;
-    struct ntx__stage *s = &d->stages[d->next_stage];
-    const void *bytes;
-    int rc;
-    if ((rc = give_back_finished(d)) || (rc = give_back(d, s)))
-        return ntx__device_fail(d, rc, "a copy");
-    if ((rc = d->f->c.weights->ops->acquire(d->f->c.weights, chunk, &bytes)))
-        return rc;
-    s->chunk = chunk;
-    d->next_stage = (d->next_stage + 1) % d->n_stages;
-    rc = copy_and_launch(j, p, chunk, bytes, s);
-    return rc ? ntx__device_fail(d, rc, "a streamed product") : 0;
-}
-
-static int stream_all(const struct job *j)
+static int copy_all(const struct job *j)
 {
     for (unsigned i = 0; i < j->n_products; i++)
         for (uint32_t k = 0; k < j->p[i].w->n_chunks; k++) {
             uint32_t chunk = j->p[i].w->chunk0 + k;
-            int rc = placement(j, chunk) == NTX_PLACE_STORAGE ? stream_chunk(j, &j->p[i], chunk) : 0;
+            int rc = j->d->where[chunk] == NTX__COPIED ? copy_chunk(j, &j->p[i], chunk) : 0;
             if (rc)
                 return rc;
         }
@@ -217,8 +165,9 @@ static void multiply_tile(const struct job *j, const struct ntx__device_product 
 {
     const struct ntx_forward *f = j->d->f;
     enum ntx_act form = ntx_act_for(p->w->type);
-    size_t stride = form == NTX_ACT_F32 ? NTX__DEVICE_LD(p->w->n_in) * sizeof(float) : j->d->stride[form];
-    f->c.ops->matmul[p->w->type](w, p->w->row_bytes, n, p->w->n_in, j->d->host.packed[form], stride, j->n, p->host_y + row, p->w->n_out);
+    size_t stride = stride_of(j, form);
+    const uint8_t *x = (const uint8_t *)j->d->host.packed[form] + p->row0 * stride;
+    f->c.ops->matmul[p->w->type](w, p->w->row_bytes, n, p->w->n_in, x, stride, rows_of(j, p), p->host_y + (size_t)p->row0 * p->w->n_out + row, p->w->n_out);
 }
 
 /* Takes tiles of a host chunk until none is left. */
@@ -247,24 +196,49 @@ static void walk_chunk(const struct job *j, const struct ntx__device_product *p,
 static void work(void *ctx, unsigned thread)
 {
     const struct job *j = ctx;
-    int rc = thread ? 0 : stream_all(j);
+    int rc = thread ? 0 : copy_all(j);
     if (rc)
         fail(j->d->f, rc);
     for (unsigned i = 0; i < j->n_products; i++)
         for (uint32_t k = 0; k < j->p[i].w->n_chunks; k++)
-            if (placement(j, j->p[i].w->chunk0 + k) == NTX_PLACE_HOST)
+            if (j->d->where[j->p[i].w->chunk0 + k] == NTX__IN_PLACE)
                 walk_chunk(j, &j->p[i], j->p[i].w->chunk0 + k);
 }
 
-/* Counts the host chunks and makes their tiles ready. */
-static uint32_t prepare_host(const struct job *j)
+/* How many 64ths of a product's host bytes are copied. Prompts': all, for a row's value must not depend on who shares its pass. */
+static uint32_t share_of(const struct job *j, const struct ntx__device_product *p)
 {
+    if (j->in->n_dense && !j->d->no_dense)
+        return 64;
+    return j->d->share.of[p->w->type][NTX_MIN(rows_of(j, p), NTX_SHARE_ROWS)];
+}
+
+static enum ntx__where decide(const struct job *j, uint32_t chunk, uint32_t share, int64_t *debt)
+{
+    int64_t bytes = (int64_t)j->d->c.chunks->list[chunk].bytes;
+    if (j->d->at[chunk])
+        return NTX__ON_DEVICE;
+    if (j->d->c.table[chunk].placement == NTX_PLACE_STORAGE)
+        return NTX__COPIED;
+    *debt += bytes * share;
+    if (!share || *debt < 32 * bytes)
+        return NTX__IN_PLACE;
+    *debt -= 64 * bytes;
+    return NTX__COPIED;
+}
+
+/* Where each chunk of the step is multiplied: host chunks by the share, spread evenly, rounded at the half of one. Makes the tiles of those in
+ * place ready; returns how many these are. */
+static uint32_t decide_all(const struct job *j)
+{
+    int64_t debt = 0; /* bytes x 64 that should have been copied and were not */
     uint32_t n = 0;
     for (unsigned i = 0; i < j->n_products; i++)
         for (uint32_t k = 0; k < j->p[i].w->n_chunks; k++) {
             uint32_t chunk = j->p[i].w->chunk0 + k;
             struct ntx__tile *t = &j->d->f->m.tiles[chunk];
-            if (placement(j, chunk) != NTX_PLACE_HOST)
+            j->d->where[chunk] = decide(j, chunk, share_of(j, &j->p[i]), &debt);
+            if (j->d->where[chunk] != NTX__IN_PLACE)
                 continue;
             atomic_store_explicit(&t->next, 0, memory_order_relaxed); /* published by ntx_pool_run */
             atomic_store_explicit(&t->done, 0, memory_order_relaxed);
@@ -277,17 +251,21 @@ static uint32_t prepare_host(const struct job *j)
 static int bring_input(const struct job *j)
 {
     struct ntx_device *d = j->d;
-    uint32_t forms = 0, n_in = j->p->w->n_in;
+    uint32_t forms = 0;
     int rc = 0;
     for (unsigned i = 0; i < j->n_products; i++)
         forms |= 1u << ntx_act_for(j->p[i].w->type);
-    for (int form = 0; form < NTX_N_ACTS; form++) {
-        const void *from = form == NTX_ACT_F32 ? (const void *)j->x : d->m.packed[form];
-        uint64_t bytes = form == NTX_ACT_F32 ? j->n * NTX__DEVICE_LD(n_in) * sizeof(float) : j->n * d->stride[form];
+    for (int form = 0; form < NTX_N_ACTS; form++)
         if (!rc && forms >> form & 1)
-            rc = d->ops->download(d->compute, d->host.packed[form], from, bytes);
-    }
+            rc = d->ops->download(d->compute, d->host.packed[form], device_x(j, (enum ntx_act)form), j->in->n * stride_of(j, (enum ntx_act)form));
     return rc ? rc : d->ops->event_record(d->input, d->compute);
+}
+
+static int send_rows(const struct job *j, const struct ntx__device_product *p, uint32_t row0, uint32_t n_rows)
+{
+    uint64_t ld = p->w->n_out * sizeof(float);
+    float *to = p->y + p->row0 * ld_of(p) + row0, *from = p->host_y + (size_t)p->row0 * p->w->n_out + row0;
+    return n_rows ? j->d->ops->upload_rows(j->d->compute, to, ld_of(p) * sizeof(float), from, ld, n_rows * sizeof(float), rows_of(j, p)) : 0;
 }
 
 static int send_results(const struct job *j)
@@ -297,10 +275,9 @@ static int send_results(const struct job *j)
         const struct ntx__device_product *p = &j->p[i];
         for (uint32_t c = p->w->chunk0, end = c + p->w->n_chunks; c < end;) {
             uint32_t row0 = d->c.chunks->list[c].row0, rows = 0;
-            for (; c < end && placement(j, c) == NTX_PLACE_HOST; c++)
+            for (; c < end && d->where[c] == NTX__IN_PLACE; c++)
                 rows += d->c.chunks->list[c].n_rows;
-            uint64_t ld = p->w->n_out * sizeof(float);
-            int rc = rows ? d->ops->upload_rows(d->compute, p->y + row0, ld_of(p) * sizeof(float), p->host_y + row0, ld, rows * sizeof(float), j->n) : 0;
+            int rc = send_rows(j, p, row0, rows);
             if (rc)
                 return ntx__device_fail(d, rc, "results of the CPU");
             c += !rows;
@@ -309,20 +286,19 @@ static int send_results(const struct job *j)
     return 0;
 }
 
-int ntx__device_multiply(struct ntx_device *d, const struct ntx__device_product *p, unsigned n_products, const float *x, uint32_t n, uint32_t n_exact)
+int ntx__device_multiply(struct ntx_device *d, const struct ntx__device_product *p, unsigned n_products, const struct ntx__device_input *in)
 {
-    struct job j = {.d = d, .p = p, .n_products = n_products, .x = x, .n = n, .n_exact = n_exact};
-    j.copy = n_exact < n || n >= d->c.copy_rows;
-    uint32_t host = prepare_host(&j);
-    int rc = host ? bring_input(&j) : 0;
+    struct job j = {.d = d, .p = p, .n_products = n_products, .in = in};
+    uint32_t in_place = decide_all(&j);
+    int rc = in_place ? bring_input(&j) : 0;
     if (!rc)
         rc = narrow(&j);
     if (rc)
         return ntx__device_fail(d, rc, "a step's input");
     if ((rc = launch_resident(&j)))
         return rc;
-    if (!host)
-        return stream_all(&j);
+    if (!in_place)
+        return copy_all(&j);
     if ((rc = d->ops->event_sync(d->input)))
         return ntx__device_fail(d, rc, "a step's input");
     ntx_pool_run(d->f->pool, work, &j);

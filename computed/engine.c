@@ -74,11 +74,12 @@ static int make_buffers(struct ntx_engine *e)
     e->live = calloc(e->l->max_sessions, sizeof *e->live);
     e->rows = calloc(e->max_rows, sizeof *e->rows);
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
+    e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
     e->riders = calloc(e->l->max_sessions, sizeof *e->riders);
     uint32_t n = e->l->study_rows;
     e->studies = calloc(n + 1, sizeof *e->studies);
     e->study_memory = calloc(n * ntx_study_floats(e->l->model->hp.n_embd, e->l->model->hp.n_layers) + 1, sizeof(float));
-    return e->live && e->rows && e->logits && e->studies && e->study_memory && e->riders ? 0 : -ENOMEM;
+    return e->live && e->rows && e->logits && e->best && e->studies && e->study_memory && e->riders ? 0 : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)
@@ -92,6 +93,7 @@ static void free_engine(struct ntx_engine *e)
     free(e->live);
     free(e->rows);
     free(e->logits);
+    free(e->best);
     free(e->riders);
     free(e->studies);
     free(e->study_memory);

@@ -51,6 +51,7 @@ struct ntx_engine {
     struct ntx_session **live;  /* [max_sessions] that may have rows in this pass */
     struct ntx_row *rows;       /* [max_rows] */
     float *logits;              /* [logits_rows x n_vocab] */
+    struct ntx_candidate *best; /* [logits_rows x NTX_BEST_MAX] with a GPU */
     struct ntx_study *studies;  /* [study_rows], whose memory is study_memory */
     float *study_memory;
 };

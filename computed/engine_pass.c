@@ -139,13 +139,16 @@ static void lay_rows(struct ntx_engine *e)
                 .token = s->tokens[pos],
                 .pos = pos,
                 .kv = s->kv,
-                .logits = logits ? e->logits + (size_t)n_logits++ * e->l->env.n_vocab : NULL,
+                .logits = logits ? e->logits + (size_t)n_logits * e->l->env.n_vocab : NULL,
+                .best = e->best + (size_t)n_logits * NTX_BEST_MAX,
+                .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE ? ntx_sampler_enough(s->sampler) : 0,
                 .may_skip = decoding && !s->predictor_lost && !verify,
                 .prompt = !decoding,
                 .session = s->id,
                 .similar = s->similar,
                 .study = verify || (!decoding && studies(e, s, pos)) ? next_study(e, s, n_studies++) : NULL,
             };
+            n_logits += logits;
         }
     }
     e->n_rows = n;
@@ -174,6 +177,8 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
     count_pass(e, t0);
     if (!rc)
         return ntx_loaded_check(e->l, err);
+    if (e->l->device && ntx_device_lost(e->l->device))
+        ntx_mail_note(e->c.mail, NTX_MAIL_GPU_LOST);
     const struct ntx_err *why = &ntx_stream_weights(e->l->stream)->error;
     return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
 }
@@ -183,7 +188,7 @@ static void give_token(struct ntx_engine *e, struct ntx_session *s, const struct
     const char *finish, *text;
     size_t len;
     int32_t token;
-    int rc = ntx_session_sample(s, &e->l->env, row->logits, &token, &finish, &text, &len);
+    int rc = ntx_session_sample(s, &e->l->env, row, &token, &finish, &text, &len);
     if (rc) {
         ntx__engine_fail(e, s, rc, strerror(-rc));
         return;

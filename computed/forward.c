@@ -76,6 +76,12 @@ void ntx_forward_free(struct ntx_forward *f)
     free(f);
 }
 
+void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes)
+{
+    *bytes = f->arena_bytes;
+    return f->arena;
+}
+
 uint64_t ntx_forward_skipped(const struct ntx_forward *f)
 {
     return f->skipped;
@@ -153,7 +159,7 @@ static bool all_skip(const struct ntx_forward *f, uint32_t layer)
 }
 
 /* Shows the state to the predictor; where rows may skip, asks which layers, and announces those that no row needs. */
-static void consult(struct ntx_forward *f)
+void ntx__consult(struct ntx_forward *f)
 {
     const struct ntx_skip_hooks *hooks = &f->c.skip;
     const struct ntx_batch *b = f->b;
@@ -174,7 +180,7 @@ static void consult(struct ntx_forward *f)
 }
 
 /* Fills live with the rows of this layer; behind them those that leave K and V in passing, else the others get a hole in it. */
-static void choose_rows(struct ntx_forward *f)
+void ntx__choose_rows(struct ntx_forward *f)
 {
     f->n_live = f->n_passing = 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++) {
@@ -213,7 +219,7 @@ static int run_layer(struct ntx_forward *f)
 {
     int rc = 0;
     uint64_t t0 = ntx_now_ns();
-    choose_rows(f);
+    ntx__choose_rows(f);
     if (f->n_live + f->n_passing)
         rc = ntx__llama_layer(f);
     else
@@ -226,7 +232,7 @@ static int run_layer(struct ntx_forward *f)
     if (f->trace)
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
     if (f->layer == f->c.skip.probe_layer)
-        consult(f);
+        ntx__consult(f);
     return 0;
 }
 
@@ -247,6 +253,8 @@ static uint32_t choose_logits(struct ntx_forward *f)
 static int run_output(struct ntx_forward *f)
 {
     uint64_t t0 = ntx_now_ns();
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        f->b->rows[i].n_best = 0;
     if (choose_logits(f)) {
         int rc = ntx__llama_output(f);
         ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_now_ns(), f->hp->n_layers, f->b->pass, f->n_live);

@@ -12,6 +12,7 @@
 #include "computed/ffn_mode.h"
 #include "computed/forward_study.h"
 #include "computed/kv.h"
+#include "computed/sampler.h"
 #include "computed/weights.h"
 #include "model/chunk.h"
 #include "shm/counters.h"
@@ -21,6 +22,8 @@ struct ntx_row {
     uint32_t pos;
     struct ntx_kv_seq *kv;   /* rows of one pass that share a kv have increasing positions */
     float *logits;           /* [n_vocab] wanted here, or NULL */
+    struct ntx_candidate *best; /* [NTX_BEST_MAX] where so many of the largest logits are enough, and a device has them, they come here, */
+    uint32_t n_best;         /*   in any order, and n_best says how many; else 0, and logits is filled. In: 0: all are wanted */
     bool may_skip;           /* decode rows; prefill rows never skip */
     bool prompt;             /* a prompt's; such rows stand behind the others. Only a device treats them apart (device.h) */
     uint64_t session;        /* for the probe board */
@@ -53,7 +56,7 @@ struct ntx_forward_config {
     struct ntx_weights *weights;
     uint32_t threads, max_rows, ctx; /* ctx: longest session in tokens */
     struct ntx_ffn_mode ffn;         /* of a packed model; else off */
-    struct ntx_skip_hooks skip;      /* not looked at with a device */
+    struct ntx_skip_hooks skip;
     struct ntx_counters *counters;   /* for the trace; may be NULL */
     bool trace_experts;              /* which experts are wanted goes into it, too */
     struct ntx_device *device;       /* computes the layers where given (device.h) */
@@ -64,6 +67,7 @@ struct ntx_forward;
 uint64_t ntx_forward_bytes(const struct ntx_forward_config *c); /* memory it will take, for the planner */
 int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err);
 void ntx_forward_free(struct ntx_forward *f);
+void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes); /* of activations: a GPU may lock it */
 /* 0, or a negative errno with the reason in the weights' error; after a failure the same instance may run the next pass. */
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b);
 uint64_t ntx_forward_skipped(const struct ntx_forward *f); /* row-layers skipped so far */

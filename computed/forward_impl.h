@@ -44,6 +44,7 @@ struct ntx__moe_mem {
     uint32_t *wanted;          /* [n_expert] experts that any row chose, ascending */
     uint8_t *late;             /* [n_expert] of those: has to be read */
     uint32_t *guess;           /* [n_expert] of the next layer, the likeliest first */
+    uint32_t *order;           /* [n_expert] of a group: those that are there first */
     float *shared;             /* [R] logit of the shared expert's gate */
     float *x;                  /* [A x n_embd] their rows */
     void *packed[NTX_N_ACTS];  /* [A x widest input] the same, and what goes into down */
@@ -113,9 +114,6 @@ struct ntx_forward {
     _Atomic int failed; /* the first error of a thread in this step */
 };
 
-/* ---- forward.c */
-void ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer); /* of a layer that no row needs: neighbours in the list */
-
 /* ---- forward_mem.c */
 uint64_t ntx__forward_layout(const struct ntx_forward_config *c, uint8_t *base, struct ntx__mem *m); /* base NULL: count */
 /* Which forms of activations (bit per enum ntx_act) these matrices multiply by. */
@@ -151,6 +149,8 @@ void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
 
 /* ---- forward.c */
 void ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer); /* of a layer, from this one on, that no row needs */
+void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_passing; holes where rows skip it */
+void ntx__consult(struct ntx_forward *f);     /* after f->layer, with its states in m.h: asks which layers rows skip */
 
 /* ---- llama.c */
 int ntx__llama_layer(struct ntx_forward *f);  /* f->layer, for f->m.live */
@@ -162,6 +162,17 @@ void ntx__moe_softmax(const struct ntx_forward *f, float *p); /* [n_expert] in p
 int ntx__moe_guess(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
 uint32_t ntx__moe_forms(const struct ntx_layer_weights *w); /* of the normed row that the router and the experts take */
 int ntx__moe(struct ntx_forward *f); /* from m.x, m.packed to h */
+
+/* The same with other hands, for the live rows: what is chosen, and in which groups, stays. */
+struct ntx__moe_steps {
+    int (*route)(struct ntx_forward *f);             /* the router's logits into m.moe.probs */
+    int (*chosen)(struct ntx_forward *f);            /* choices are made; may be NULL */
+    int (*guess)(struct ntx_forward *f);             /* the next layer's experts, while this layer's are read */
+    int (*shared)(struct ntx_forward *f);            /* before the first group: y of the shared expert, or 0 */
+    int (*group)(struct ntx_forward *f, uint32_t n); /* experts m.moe.order[0 .. n), choices [f->moe.first, + f->moe.n): added to y */
+};
+int ntx__moe_walk(struct ntx_forward *f, const struct ntx__moe_steps *s);
+bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer); /* a layer's experts: all are there, or none */
 
 /* ---- sparse.c */
 int ntx__packed_ffn(struct ntx_forward *f); /* the same */

@@ -92,6 +92,7 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     m->wanted = place(c, n * sizeof *m->wanted);
     m->late = place(c, n);
     m->guess = place(c, n * sizeof *m->guess);
+    m->order = place(c, n * sizeof *m->order);
     m->shared = place(c, rows * sizeof *m->shared);
     m->x = place_rows(c, group, hp->n_embd);
     m->packed[NTX_ACT_F32] = NULL;

@@ -133,7 +133,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     struct ntx_hw hw;
     bool have = !ntx_hw_find(&hw, &ignored);
     if (have)
-        ntx_hw_cap(&hw, r->link_nvme_bps, 0);
+        ntx_hw_cap(&hw, r->link_nvme_bps, r->link_h2d_bps);
     else if (ignored.code && ignored.code != -ENOENT)
         ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok);
@@ -205,6 +205,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         return rc;
     }
     l->link_nvme_bps = r->link_nvme_bps;
+    l->link_h2d_bps = r->link_h2d_bps;
     l->skip_adapt = r->skip_adapt;
     l->skip_verify = r->skip_verify;
     l->ffn_sparse = take_string(&r->ffn_sparse);
@@ -289,15 +290,20 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .trace_experts = l->trace_experts,
         .device = l->device,
     };
-    return ntx_forward_new(&c, &l->forward, err);
+    if (l->device && !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */
+        c.skip = (struct ntx_skip_hooks){0};
+    int rc = ntx_forward_new(&c, &l->forward, err);
+    if (!rc)
+        ntx__load_start_gpu(l);
+    return rc;
 }
 
 void ntx_loaded_free(struct ntx_loaded *l)
 {
     if (!l)
         return;
-    ntx_forward_free(l->forward);
     ntx__load_free_gpu(l);
+    ntx_forward_free(l->forward);
     ntx_kv_pool_free(l->kv);
     ntx_stream_free(l->stream);
     ntx_region_close(&l->region);

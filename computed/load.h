@@ -46,7 +46,7 @@ struct ntx_load_request {
     uint64_t chunk_bytes;
     char *backend, *kernel;    /* NULL or "": the best */
     char *kv_type;             /* NULL or "": f16 */
-    double link_nvme_bps;
+    double link_nvme_bps, link_h2d_bps;
     char *source, *iod_fault, *predictor_fault, *policy; /* never NULL */
     char *ffn_sparse;          /* NULL or "": off */
     char *skip_kv;             /* "", "hole" or "propagate" */
@@ -78,7 +78,8 @@ struct ntx_loaded {
     struct ntx_gpu_back back;  /* .gpu NULL: the CPU computes everything */
     char back_note[300];       /* why the GPU does not, where `auto` looked for one */
     struct ntx_device *device;
-    bool registered;           /* the region is locked for the GPU's copies */
+    bool registered, registered_rows; /* the region, and the pass's memory, are locked for the GPU's copies */
+    struct ntx_copy_share share;
 
     struct ntx_region region;
     char note[512];            /* what the region fell back to, "" when nothing */
@@ -88,7 +89,7 @@ struct ntx_loaded {
 
     struct ntx_counters *counters; /* borrowed */
     struct ntx_forward *forward;
-    double link_nvme_bps;
+    double link_nvme_bps, link_h2d_bps;
     char *source, *iod_fault, *predictor_fault, *policy;
     bool skips;                /* the policy may skip layers */
     int sidecar_fd;            /* -1: none */
@@ -114,6 +115,7 @@ void ntx_loaded_free(struct ntx_loaded *l); /* no thread and no worker uses it a
 int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
 int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err);
 int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err);
+void ntx__load_start_gpu(struct ntx_loaded *l); /* once the forward pass has its memory */
 void ntx__load_free_gpu(struct ntx_loaded *l);
 
 int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);

@@ -8,6 +8,7 @@
 
 #include "common/util.h"
 #include "computed/load.h"
+#include "plan/predict.h"
 
 #define BLOCK 4096u
 #define SPARE (256ull << 20) /* of the card's memory, for its driver, its context and cuBLAS */
@@ -35,12 +36,8 @@ int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, s
         return 0;
     if (r->backend && *r->backend && !is(r->backend, "auto") && !is(r->backend, "cuda"))
         return ntx_err_set(err, -EINVAL, "back end '%s' is not one: there are auto, cpu and cuda", r->backend);
-    if (!refused && r->policy && strcmp(r->policy, "none"))
-        refused = "layers are skipped on the CPU only (--skip)";
-    if (!refused && r->kv_type && *r->kv_type && strcmp(r->kv_type, "f16"))
-        refused = "the GPU keeps KV in F16 only";
-    if (!refused && r->study)
-        refused = "states of all layers are shown by the CPU only";
+    if (!refused && (r->study || r->skip_adapt || r->skip_verify))
+        refused = "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)";
     if (!refused && ntx_gpu_back_open(&l->back, &why))
         refused = why.text;
     return refused ? do_without(r, l, refused, err) : 0;
@@ -53,7 +50,23 @@ static struct ntx_device_config device_config(const struct ntx_loaded *l)
         .ops = l->back.ops, .gpu = l->back.gpu, .model = l->model, .chunks = l->plan->chunks, .table = l->plan->table,
         .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv_blocks = l->plan->kv_blocks,
         .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, 4u) : 1,
+        .kv_type = l->plan->kv_type, .h2d_bps = l->link_h2d_bps, .share = &l->share,
     };
+}
+
+/* What the cost model says of each type of the model and number of rows; where the profile lacks a rate, the rule of thumb. */
+static void choose_share(struct ntx_loaded *l, const struct ntx_hw *hw)
+{
+    ntx_copy_share_default(&l->share);
+    for (uint32_t i = 0; hw && i < l->plan->chunks->n; i++) {
+        uint32_t type = ntx_gguf_tensor_at(l->gguf, l->plan->chunks->list[i].tensor)->type;
+        bool known = i && type == ntx_gguf_tensor_at(l->gguf, l->plan->chunks->list[i - 1].tensor)->type;
+        for (uint32_t rows = 1; !known && rows <= NTX_SHARE_ROWS; rows++) {
+            double share = ntx_predict_share(hw, type, rows, l->plan->threads);
+            if (share >= 0)
+                l->share.of[type][rows] = (uint8_t)(share * 64 + 0.5);
+        }
+    }
 }
 
 /* The first plan was made as if there were no GPU: it gives context, rows and chunks. What the GPU's memory then has left takes matrices. */
@@ -61,14 +74,15 @@ int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, s
 {
     if (!l->back.gpu)
         return 0;
+    choose_share(l, q->hw);
     struct ntx_device_config c = device_config(l);
     c.in_flight = 4;
     uint64_t card = l->back.info.free > SPARE ? l->back.info.free - SPARE : 0;
     uint64_t vram = r->vram_bytes ? NTX_MIN(r->vram_bytes, card) : card, need = ntx_device_bytes(&c);
     if (need > vram) {
-        char a[32], b[32], why[200];
-        snprintf(why, sizeof why, "KV and work of this model take %s of GPU memory, and the budget is %s: use a smaller --ctx, or a larger --vram",
-                 ntx_format_size(need, a, sizeof a), ntx_format_size(vram, b, sizeof b));
+        char a[32], b[32], why[240];
+        snprintf(why, sizeof why, "KV and work of this model take %s (%llu bytes) of GPU memory, and the budget is %s: use a smaller --ctx, or a larger --vram",
+                 ntx_format_size(need, a, sizeof a), (unsigned long long)need, ntx_format_size(vram, b, sizeof b));
         return do_without(r, l, why, err);
     }
     q->device_bytes = vram - need;
@@ -113,9 +127,19 @@ int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err)
     return 0;
 }
 
+void ntx__load_start_gpu(struct ntx_loaded *l)
+{
+    uint64_t bytes;
+    void *memory = ntx_forward_memory(l->forward, &bytes);
+    l->registered_rows = l->device && !l->back.ops->host_register(l->back.gpu, memory, bytes);
+}
+
 void ntx__load_free_gpu(struct ntx_loaded *l)
 {
+    uint64_t bytes;
     ntx_device_free(l->device);
+    if (l->registered_rows)
+        l->back.ops->host_unregister(l->back.gpu, ntx_forward_memory(l->forward, &bytes));
     if (l->registered)
         l->back.ops->host_unregister(l->back.gpu, l->region.base);
     ntx_gpu_back_close(&l->back);

@@ -85,6 +85,7 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     r->link_nvme_bps = m->link_nvme_bps;
     r->prefetch = !m->no_prefetch;
     r->trace_experts = m->trace_experts;
+    r->link_h2d_bps = m->link_h2d_bps;
     int rc = copy_strings(r, m, err);
     if (!rc && !r->n_files && !r->path)
         rc = ntx_err_set(err, -EINVAL, "neither a path nor descriptors of a model were given");

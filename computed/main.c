@@ -197,6 +197,8 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
     else
         ntx_notify("READY=1");
     uv_run(&a->loop, UV_RUN_DEFAULT);
+    if (!rc && ntx_server_gpu_lost(a->server))
+        rc = ntx_err_set(err, -EIO, "the GPU is lost: ending, so that a new process may find it again");
     ntx_server_free(a->server);
     uv_walk(&a->loop, close_handle, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);

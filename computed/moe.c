@@ -115,10 +115,7 @@ static uint32_t sort_choices(struct ntx_forward *f)
 static int route(struct ntx_forward *f)
 {
     const struct ntx__product p = {.w = &layer(f)->router, .y = f->m.moe.probs, .ld = f->hp->n_expert};
-    int rc = ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
-    if (!rc)
-        ntx__each(f, choose_row, f->n_live);
-    return rc;
+    return ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
 }
 
 /* ---- the expert that all rows go through */
@@ -218,36 +215,43 @@ static struct ntx__product product(struct ntx_forward *f, uint32_t expert, enum 
                                  .n_rows = m->first[expert + 1] - m->first[expert]};
 }
 
-/* One product per expert and part, those that are there first. */
-static unsigned list_products(struct ntx_forward *f, uint32_t at, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts)
+/* Experts wanted[at .. at + n), those that are there first. */
+static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
+{
+    struct ntx__moe_mem *m = &f->m.moe;
+    uint32_t k = 0;
+    for (int late = 0; late < 2; late++)
+        for (uint32_t i = at; i < at + n; i++)
+            if (m->late[i] == late)
+                m->order[k++] = m->wanted[i];
+}
+
+/* One product per expert and part. */
+static unsigned list_products(struct ntx_forward *f, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     float *const y[] = {m->gate, m->up, m->y};
     const size_t ld[] = {f->ld_expert, f->ld_expert, f->hp->n_embd};
     unsigned k = 0;
-    for (int late = 0; late < 2; late++)
-        for (uint32_t i = at; i < at + n; i++)
-            for (unsigned part = 0; part < n_parts && m->late[i] == late; part++, k++)
-                m->products[k] = product(f, m->wanted[i], parts[part], &m->weights[k], y[parts[part]], ld[parts[part]]);
+    for (uint32_t i = 0; i < n; i++)
+        for (unsigned part = 0; part < n_parts; part++, k++)
+            m->products[k] = product(f, m->order[i], parts[part], &m->weights[k], y[parts[part]], ld[parts[part]]);
     return k;
 }
 
-/* Experts wanted[at .. at + n). */
-static int run_group(struct ntx_forward *f, uint32_t at, uint32_t n)
+static int run_group(struct ntx_forward *f, uint32_t n)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
     struct ntx__moe_mem *m = &f->m.moe;
-    f->moe.first = m->first[m->wanted[at]];
-    f->moe.n = m->first[m->wanted[at + n - 1] + 1] - f->moe.first;
     ntx__each(f, gather_row, f->moe.n);
     struct ntx__input x = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = f->moe.n};
-    int rc = ntx__multiply_by(f, m->products, list_products(f, at, n, in, 2), &x);
+    int rc = ntx__multiply_by(f, m->products, list_products(f, n, in, 2), &x);
     if (rc)
         return rc;
     ntx__each(f, glu_choice, f->moe.n);
     x.x = m->gate;
     x.ld = f->ld_expert;
-    if ((rc = ntx__multiply_by(f, m->products, list_products(f, at, n, out, 1), &x)))
+    if ((rc = ntx__multiply_by(f, m->products, list_products(f, n, out, 1), &x)))
         return rc;
     ntx__each(f, add_choices_of_row, f->n_live);
     return 0;
@@ -269,12 +273,18 @@ static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     ntx__add_ffn(f, i);
 }
 
+/* They are asked of nobody. */
+bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer)
+{
+    return f->c.chunks->list[f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].chunk0].device;
+}
+
 /* Asks for experts wanted[taken .. n); returns how many are taken now. */
 static int want(struct ntx_forward *f, uint32_t taken, uint32_t n, bool must)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     struct ntx_weights *w = f->c.weights;
-    if (w->ops->want)
+    if (w->ops->want && !ntx__moe_on_device(f, f->layer))
         return w->ops->want(w, f->layer, m->wanted + taken, n - taken, must, m->late + taken);
     memset(m->late + taken, 0, n - taken);
     return (int)(n - taken);
@@ -293,30 +303,51 @@ static void trace_wanted(const struct ntx_forward *f, uint32_t n)
     }
 }
 
-int ntx__moe(struct ntx_forward *f)
+/* Experts wanted[at .. at + n) together. */
+static int step_group(struct ntx_forward *f, const struct ntx__moe_steps *s, uint32_t at, uint32_t n)
 {
-    struct ntx_weights *w = f->c.weights;
-    int rc = route(f);
+    struct ntx__moe_mem *m = &f->m.moe;
+    f->moe.first = m->first[m->wanted[at]];
+    f->moe.n = m->first[m->wanted[at + n - 1] + 1] - f->moe.first;
+    order(f, at, n);
+    int rc = s->group(f, n);
+    if (!rc && f->c.weights->ops->done && !ntx__moe_on_device(f, f->layer))
+        f->c.weights->ops->done(f->c.weights, f->layer, m->wanted + at, n);
+    return rc;
+}
+
+int ntx__moe_walk(struct ntx_forward *f, const struct ntx__moe_steps *s)
+{
+    int rc = s->route(f);
     if (rc)
         return rc;
+    ntx__each(f, choose_row, f->n_live);
     uint32_t n = sort_choices(f);
     if (f->c.trace_experts)
         trace_wanted(f, n);
+    if (s->chosen && (rc = s->chosen(f)))
+        return rc;
     for (uint32_t at = 0, taken = 0, group; at < n; at += group) {
         int more = taken < n ? want(f, taken, n, taken == at) : 0;
         if (more < 0)
             return more;
         taken += (uint32_t)more;
-        if (more && taken == n && (rc = ntx__moe_guess(f))) /* behind the last reads of this layer */
+        if (more && taken == n && s->guess && (rc = s->guess(f))) /* behind the last reads of this layer */
             return rc;
-        if (!at && (rc = shared(f)))
+        if (!at && (rc = s->shared(f)))
             return rc;
         group = group_size(f, at, taken);
-        if ((rc = run_group(f, at, group)))
+        if ((rc = step_group(f, s, at, group)))
             return rc;
-        if (w->ops->done)
-            w->ops->done(w, f->layer, f->m.moe.wanted + at, group);
     }
-    ntx__each(f, add_row, f->n_live);
     return 0;
+}
+
+int ntx__moe(struct ntx_forward *f)
+{
+    static const struct ntx__moe_steps steps = {.route = route, .guess = ntx__moe_guess, .shared = shared, .group = run_group};
+    int rc = ntx__moe_walk(f, &steps);
+    if (!rc)
+        ntx__each(f, add_row, f->n_live);
+    return rc;
 }

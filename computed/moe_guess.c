@@ -12,7 +12,7 @@ static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) {
 static bool possible(const struct ntx_forward *f)
 {
     struct ntx_weights *w = f->c.weights;
-    return w->ops->guess && f->layer + 1 < f->hp->n_layers && w->ops->there(w, next_layer(f)->ffn_norm.chunk0) &&
+    return w->ops->guess && f->layer + 1 < f->hp->n_layers && !ntx__moe_on_device(f, f->layer + 1) && w->ops->there(w, next_layer(f)->ffn_norm.chunk0) &&
            w->ops->there(w, next_layer(f)->router.chunk0);
 }
 

@@ -125,10 +125,10 @@ uint64_t ntx__plan_groups(const struct ntx_chunks *c, uint32_t kept, uint64_t *w
     return stay;
 }
 
-/* The first chunk, from i on, of a bundle; c->n: there is none. */
+/* The first chunk, from i on, of a bundle that is not on the device; c->n: there is none. */
 static uint32_t next_bundle(const struct ntx_chunks *c, uint32_t i)
 {
-    while (i < c->n && !c->list[i].expert)
+    while (i < c->n && (!c->list[i].expert || c->list[i].device))
         i++;
     return i;
 }
@@ -160,18 +160,42 @@ struct ntx_frames ntx__plan_classes(const struct ntx_chunks *c, uint32_t n_class
     return f;
 }
 
+/* Matrices of the output, or of the layers in turn, until one does not fit. Returns the bytes that are left. */
+static uint64_t device_matrices(struct ntx_chunks *c, bool output, uint64_t bytes, uint64_t extra)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct ntx_chunk *k = &c->list[i];
+        if (stays(k) || (k->layer == c->n_layers) != output)
+            continue;
+        k->device = k->bytes + extra <= bytes;
+        if (!k->device)
+            break;
+        bytes -= k->bytes + extra;
+    }
+    return bytes;
+}
+
+/* All experts of a layer, or none: so nobody has to be asked for those of that layer. */
+static uint64_t device_experts(struct ntx_chunks *c, uint32_t layer, uint64_t bytes, uint64_t extra)
+{
+    uint32_t first = c->layers[layer].expert[NTX_EXPERT_GATE].chunk0, n = c->n_expert * NTX_EXPERT_PARTS;
+    uint64_t all = 0;
+    for (uint32_t i = first; i < first + n; i++)
+        all += c->list[i].bytes + extra;
+    if (all > bytes)
+        return bytes;
+    for (uint32_t i = first; i < first + n; i++)
+        c->list[i].device = true;
+    return bytes - all;
+}
+
+/* What every row of decoding needs goes first: the output, then all else but experts. */
 void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra)
 {
-    for (int output = 1; output >= 0; output--) /* every row of decoding needs the output: first */
-        for (uint32_t i = 0; i < c->n; i++) {
-            struct ntx_chunk *k = &c->list[i];
-            if (stays(k) || (k->layer == c->n_layers) != (bool)output)
-                continue;
-            k->device = k->bytes + extra <= bytes;
-            if (!k->device)
-                break;
-            bytes -= k->bytes + extra;
-        }
+    bytes = device_matrices(c, true, bytes, extra);
+    bytes = device_matrices(c, false, bytes, extra);
+    for (uint32_t layer = 0; c->n_expert && layer < c->n_layers; layer++)
+        bytes = device_experts(c, layer, bytes, extra);
 }
 
 struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
@@ -203,12 +227,12 @@ uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool 
         const struct ntx_chunk *k = &c->list[i];
         uint64_t wide = ntx__plan_wide(k);
         table[i] = (struct ntx_plan_chunk){.offset = k->offset, .bytes = k->bytes, .file = k->file, .layer = k->layer};
-        if ((k->expert && frames) || (k->on_demand && !kept_group(c, i, kept_groups))) {
-            table[i].placement = NTX_PLACE_FRAME;
-            continue;
-        }
         if (k->device) {
             table[i].placement = NTX_PLACE_DEVICE;
+            continue;
+        }
+        if ((k->expert && frames) || (k->on_demand && !kept_group(c, i, kept_groups))) {
+            table[i].placement = NTX_PLACE_FRAME;
             continue;
         }
         seen += stays(k) ? 0 : wide;

@@ -43,7 +43,7 @@ uint32_t ntx__plan_kv_blocks(uint32_t ctx, uint32_t sessions); /* UINT32_MAX whe
 uint64_t ntx__plan_wide(const struct ntx_chunk *c);  /* a chunk's read: its range widened to whole blocks */
 uint64_t ntx__plan_slot(const struct ntx_chunk *c);  /* what a slot must have to take it */
 
-/* Marks what fits into `bytes` of GPU memory (each chunk with `extra`): the output, then layer after layer. */
+/* Marks what fits into `bytes` of GPU memory (each chunk with `extra`): the output, then layer after layer, then experts of whole layers. */
 void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra);
 
 /* Sums over the chunk list, without what is on the device. */

@@ -9,7 +9,12 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     struct ntx_load_bytes l = {.rows = 1, .n_layers = m->hp.n_layers, .threads = p->threads};
     struct ntx_forecast f;
     double streamed = 0, used = m->hp.n_expert ? (double)m->hp.n_expert_used / m->hp.n_expert : 1;
-    double framed = p->frames.n ? (double)p->frames.n / (m->hp.n_layers * m->hp.n_expert) : 0; /* as if choices were random */
+    double framed = 0; /* as if choices were random */
+    uint32_t bundles = 0;
+    for (uint32_t i = 0; i < p->chunks->n; i++)
+        bundles += p->table[i].placement == NTX_PLACE_FRAME;
+    if (bundles)
+        framed = NTX_MIN((double)p->frames.n * NTX_EXPERT_PARTS / bundles, 1.0);
     p->predicted_tok_s = 0;
     p->limit = "";
     if (p->n_windows) /* how much of it rows will use, nobody knows before */
@@ -32,6 +37,7 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);
+    l.kv_on_device = p->bytes_device > 0;
     l.kv_bytes = (double)NTX_MIN(p->ctx, NTX_PLACE_TEXT) * 2 * m->hp.n_layers * m->hp.n_head_kv * (m->hp.head_k + m->hp.head_v);
     if (!hw || ntx_predict(hw, &l, &f))
         return;

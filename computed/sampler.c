@@ -10,16 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct candidate {
-    float logit;
-    int32_t id;
-};
-
 struct ntx_sampler {
     struct ntx_sampling s;
-    uint32_t n_vocab;
+    uint32_t n_vocab, n;        /* n: candidates of this token */
     uint64_t rng[4];
-    struct candidate *heap; /* [n_vocab]; popped ones lie behind the heap, the last popped first */
+    struct ntx_candidate *heap; /* [n]; popped ones lie behind the heap, the last popped first */
     int32_t *recent;        /* [repeat_last] ring of tokens */
     uint32_t n_recent, at_recent;
 };
@@ -95,34 +90,53 @@ void ntx_sampler_accept(struct ntx_sampler *s, int32_t token)
     s->n_recent += s->n_recent < s->s.repeat_last;
 }
 
+static float penalised(float logit, float penalty) { return logit > 0 ? logit / penalty : logit * penalty; }
+
+static bool punishes(const struct ntx_sampler *s) { return s->s.repeat_penalty != 0 && s->s.repeat_penalty != 1; }
+
 /* Candidates in order of id, so that element i is token i; what is not a number can never be drawn. */
 static void fill(struct ntx_sampler *s, const float *logits)
 {
-    for (uint32_t i = 0; i < s->n_vocab; i++)
-        s->heap[i] = (struct candidate){isnan(logits[i]) ? -INFINITY : logits[i], (int32_t)i};
-    float penalty = s->s.repeat_penalty;
-    if (penalty == 0 || penalty == 1)
-        return;
-    for (uint32_t i = 0; i < s->n_recent; i++) {
-        int32_t id = s->recent[i];
-        struct candidate *c = &s->heap[id];
+    s->n = s->n_vocab;
+    for (uint32_t i = 0; i < s->n; i++)
+        s->heap[i] = (struct ntx_candidate){isnan(logits[i]) ? -INFINITY : logits[i], (int32_t)i};
+    for (uint32_t i = 0; punishes(s) && i < s->n_recent; i++) {
+        struct ntx_candidate *c = &s->heap[s->recent[i]];
         if (c->id < 0) /* seen before in this loop */
             continue;
-        c->logit = c->logit > 0 ? c->logit / penalty : c->logit * penalty;
+        c->logit = penalised(c->logit, s->s.repeat_penalty);
         c->id = -1;
     }
-    for (uint32_t i = 0; i < s->n_recent; i++)
+    for (uint32_t i = 0; punishes(s) && i < s->n_recent; i++)
         s->heap[s->recent[i]].id = s->recent[i];
 }
 
-static bool before(const struct candidate *a, const struct candidate *b)
+static bool is_recent(const struct ntx_sampler *s, int32_t id)
+{
+    for (uint32_t i = 0; i < s->n_recent; i++)
+        if (s->recent[i] == id)
+            return true;
+    return false;
+}
+
+static void fill_some(struct ntx_sampler *s, const struct ntx_candidate *best, uint32_t n)
+{
+    s->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        s->heap[i] = (struct ntx_candidate){isnan(best[i].logit) ? -INFINITY : best[i].logit, best[i].id};
+        if (punishes(s) && is_recent(s, best[i].id))
+            s->heap[i].logit = penalised(s->heap[i].logit, s->s.repeat_penalty);
+    }
+}
+
+static bool before(const struct ntx_candidate *a, const struct ntx_candidate *b)
 {
     return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
 }
 
-static void sift(struct candidate *h, uint32_t n, uint32_t i)
+static void sift(struct ntx_candidate *h, uint32_t n, uint32_t i)
 {
-    struct candidate c = h[i];
+    struct ntx_candidate c = h[i];
     for (uint32_t kid; (kid = 2 * i + 1) < n; i = kid) {
         kid += kid + 1 < n && before(&h[kid + 1], &h[kid]);
         if (!before(&h[kid], &c))
@@ -132,38 +146,38 @@ static void sift(struct candidate *h, uint32_t n, uint32_t i)
     h[i] = c;
 }
 
-static void heapify(struct candidate *h, uint32_t n)
+static void heapify(struct ntx_candidate *h, uint32_t n)
 {
     for (uint32_t i = n / 2; i-- > 0;)
         sift(h, n, i);
 }
 
 /* Takes the largest of a heap of n and leaves it at h[n - 1]. */
-static void pop(struct candidate *h, uint32_t n)
+static void pop(struct ntx_candidate *h, uint32_t n)
 {
-    struct candidate top = h[0];
+    struct ntx_candidate top = h[0];
     h[0] = h[n - 1];
     h[n - 1] = top;
     sift(h, n - 1, 0);
 }
 
-static const struct candidate *best(const struct ntx_sampler *s)
+static const struct ntx_candidate *best(const struct ntx_sampler *s)
 {
-    const struct candidate *b = &s->heap[0];
-    for (uint32_t i = 1; i < s->n_vocab; i++)
+    const struct ntx_candidate *b = &s->heap[0];
+    for (uint32_t i = 1; i < s->n; i++)
         if (before(&s->heap[i], b))
             b = &s->heap[i];
     return b;
 }
 
-static double weight(const struct ntx_sampler *s, const struct candidate *c, float max)
+static double weight(const struct ntx_sampler *s, const struct ntx_candidate *c, float max)
 {
     return exp(((double)c->logit - max) / s->s.temp);
 }
 
 /* The first of list[0], list[step], ... where the running sum of weights passes r; the last one with any weight if rounding kept
  * the sum below it. */
-static int32_t walk(const struct ntx_sampler *s, const struct candidate *list, int step, uint32_t n, float max, double r)
+static int32_t walk(const struct ntx_sampler *s, const struct ntx_candidate *list, int step, uint32_t n, float max, double r)
 {
     double sum = 0;
     int32_t id = list->id;
@@ -190,26 +204,26 @@ static double sum_weights(const struct ntx_sampler *s, uint32_t n, float max)
 /* All tokens compete: drawn in order of id. */
 static int32_t draw_all(struct ntx_sampler *s, float max)
 {
-    double total = sum_weights(s, s->n_vocab, max);
-    return walk(s, s->heap, 1, s->n_vocab, max, uniform(s->rng) * total);
+    double total = sum_weights(s, s->n, max);
+    return walk(s, s->heap, 1, s->n, max, uniform(s->rng) * total);
 }
 
 /* The i-th largest candidate of the heap, popped when first asked for; the popped lie downwards from the heap's end. */
-static const struct candidate *ranked(struct ntx_sampler *s, uint32_t i, uint32_t *popped)
+static const struct ntx_candidate *ranked(struct ntx_sampler *s, uint32_t i, uint32_t *popped)
 {
     for (; *popped <= i; ++*popped)
-        pop(s->heap, s->n_vocab - *popped);
-    return &s->heap[s->n_vocab - 1 - i];
+        pop(s->heap, s->n - *popped);
+    return &s->heap[s->n - 1 - i];
 }
 
 /* Lets candidates in, largest first, while top-k, top-p and min-p do, and draws among those. */
 static int32_t draw_best(struct ntx_sampler *s, float max)
 {
-    uint32_t n = s->n_vocab, k = s->s.top_k && s->s.top_k < n ? s->s.top_k : n, popped = 0, keep = 0;
-    bool by_p = s->s.top_p < 1;
-    double total = by_p && k == n ? sum_weights(s, n, max) : 0, kept = 0;
+    bool by_p = s->s.top_p < 1, by_k = s->s.top_k && s->s.top_k < s->n_vocab;
+    uint32_t n = s->n, k = by_k ? s->s.top_k : n, popped = 0, keep = 0;
+    double total = by_p && !by_k ? sum_weights(s, n, max) : 0, kept = 0;
     heapify(s->heap, n);
-    for (uint32_t i = 0; by_p && k < n && i < k; i++)
+    for (uint32_t i = 0; by_p && by_k && i < k; i++)
         total += weight(s, ranked(s, i, &popped), max);
     for (; keep < k; keep++) {
         double w = weight(s, ranked(s, keep, &popped), max);
@@ -220,12 +234,33 @@ static int32_t draw_best(struct ntx_sampler *s, float max)
     return walk(s, &s->heap[n - 1], -1, keep, max, uniform(s->rng) * kept);
 }
 
-int32_t ntx_sampler_next(struct ntx_sampler *s, const float *logits)
+static int32_t next(struct ntx_sampler *s)
 {
-    fill(s, logits);
-    const struct candidate top = *best(s);
+    const struct ntx_candidate top = *best(s);
     if (s->s.temp == 0 || isinf(top.logit))
         return top.id;
     bool limited = (s->s.top_k && s->s.top_k < s->n_vocab) || s->s.top_p < 1 || s->s.min_p > 0;
     return limited ? draw_best(s, top.logit) : draw_all(s, top.logit);
+}
+
+int32_t ntx_sampler_next(struct ntx_sampler *s, const float *logits)
+{
+    fill(s, logits);
+    return next(s);
+}
+
+/* A penalty above 1 only lowers, so each recent token makes room for one more candidate; one below 1 may lift any token. */
+uint32_t ntx_sampler_enough(const struct ntx_sampler *s)
+{
+    uint64_t n = s->s.temp == 0 ? 1 : s->s.top_k;
+    if (!n || (punishes(s) && s->s.repeat_penalty < 1))
+        return 0;
+    n += punishes(s) ? s->n_recent : 0;
+    return n < s->n_vocab && n <= NTX_BEST_MAX ? (uint32_t)n : 0;
+}
+
+int32_t ntx_sampler_next_of(struct ntx_sampler *s, const struct ntx_candidate *best, uint32_t n)
+{
+    fill_some(s, best, n);
+    return next(s);
 }

@@ -49,6 +49,10 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         ntx__conns_check(s);
         ntx__server_step(s);
         return;
+    case NTX_MAIL_GPU_LOST:
+        s->gpu_lost = true;
+        ntx_server_shutdown(s, 0); /* whoever supervises starts us again: only a new process may get it back */
+        return;
     case NTX_MAIL_STOPPED:
         ntx__model_engine_stopped(s);
         return;
@@ -204,6 +208,11 @@ void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms)
     uv_timer_start(&s->grace, on_grace_end, grace_ms, 0);
     uv_timer_start(&s->hard, on_hard_end, grace_ms + HARD_MS, 0);
     ntx__server_step(s);
+}
+
+bool ntx_server_gpu_lost(const struct ntx_server *s)
+{
+    return s->gpu_lost;
 }
 
 static void free_held(struct ntx_server *s)

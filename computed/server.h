@@ -42,6 +42,7 @@ int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *er
 /* Refuses what is new, lets running answers finish for grace_ms, then ends them with "cancel"; all handles get closed and so the loop
  * ends. A second call only shortens the time. */
 void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms);
+bool ntx_server_gpu_lost(const struct ntx_server *s); /* that is why it ended by itself, after its clients were told */
 void ntx_server_free(struct ntx_server *s); /* after the loop has ended; NULL is fine */
 
 #endif

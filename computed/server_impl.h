@@ -120,7 +120,7 @@ struct ntx_server {
     uv_timer_t tick;   /* while something is awaited */
     uv_timer_t slow;   /* every second: clients that do not read */
     uv_timer_t grace, hard;
-    bool draining, ending, closed;
+    bool draining, ending, closed, gpu_lost;
     uint64_t started_ns;
 };
 

@@ -51,6 +51,7 @@ enum ntx_mail_kind {
     NTX_MAIL_REPLY,   /* frame for sink */
     NTX_MAIL_PROBE,   /* tell the predictor */
     NTX_MAIL_IDLE,    /* the engine has nothing to do any more */
+    NTX_MAIL_GPU_LOST, /* no pass of this process will succeed any more */
     NTX_MAIL_STOPPED, /* the engine's thread is about to end: it can be joined */
 };
 

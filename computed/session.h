@@ -102,9 +102,10 @@ int ntx_session_saw(struct ntx_session *s, const float *similar, uint32_t n_laye
 /* Whether the logits behind tokens[i] are wanted. */
 bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i);
 
-/* Takes the logits behind the last token fed; *token is the sampled one, *finish NULL or why the answer ends with it. text: what may
+/* Takes the logits of row (or its best: forward.h), behind the last token fed; *token is the sampled one, *finish NULL or why the answer ends with it. text: what may
  * be shown now, good until the next call. */
-int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const float *logits, int32_t *token, const char **finish,
+struct ntx_row;
+int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row, int32_t *token, const char **finish,
                        const char **text, size_t *text_len);
 /* Scores tokens[i + 1] by the logits behind tokens[i]. */
 void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logits, uint32_t n_vocab);

@@ -4,6 +4,9 @@
 #define NTX_CUDA_DENSE_H
 
 #include "cuda/attend.h"
+#include "cuda/best.h"
+#include "cuda/moe.h"
+#include "cuda/prefill.h"
 
 #define WIDEN_THREADS 256u
 

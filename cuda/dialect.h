@@ -41,6 +41,16 @@ DEV int32_t dot4(uint32_t a, uint32_t b, int32_t c) { return __dp4a((int32_t)a, 
 DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits) { return __funnelshift_r(lo, hi, bits); }
 DEV float bits_f(uint32_t u) { return __uint_as_float(u); }
 DEV uint32_t f_bits(float f) { return __float_as_uint(f); }
+DEV void count_one(uint32_t *shared) { atomicAdd(shared, 1u); }
+
+/* C (16 x 8, F32) += A (16 x 8) B (8 x 8) of F16, by a warp. Thread (g, t) = (lane / 4, lane % 4) holds of A the pairs (g, 2t..) in a[0] and
+ * (g + 8, 2t..) in a[1]; of B (2t.., g) in b; of C (g, 2t..) in c[0..1] and (g + 8, 2t..) in c[2..3]. */
+DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+}
 
 #else
 
@@ -74,6 +84,19 @@ DEV int32_t dot4(uint32_t x, uint32_t y, int32_t c)
 DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits) { return (uint32_t)((((uint64_t)hi << 32) | lo) >> (bits & 31)); }
 DEV float bits_f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 DEV uint32_t f_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+DEV void count_one(uint32_t *shared) { ++*shared; }
+DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)
+{
+    uint32_t mine[3] = {a[0], a[1], b}, all[WARP][3], g = TID % WARP / 4, t = TID % 4;
+    ntx_fiber_all(mine, sizeof mine, all);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t n = 2 * t + i % 2;
+        for (uint32_t k = 0; k < 8; k++) {
+            uint16_t x = (uint16_t)(all[g * 4 + k / 2][i / 2] >> 16 * (k % 2)), y = (uint16_t)(all[n * 4 + k / 2][2] >> 16 * (k % 2));
+            c[i] += ntx_f16_to_f32(x) * ntx_f16_to_f32(y);
+        }
+    }
+}
 
 #endif
 

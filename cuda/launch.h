@@ -1,4 +1,4 @@
-/* launch.h: the functions that cuda/{product,vector,attend,dense}.h define, and the dispatch by kernel. */
+/* launch.h: the functions that cuda/{product,vector,rotate,attend,prefill,dense,moe,best}.h define, and the dispatch by kernel. */
 #ifndef NTX_CUDA_LAUNCH_H
 #define NTX_CUDA_LAUNCH_H
 
@@ -11,9 +11,13 @@ int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p);
 int ntx__launch_pack(struct ntx_gpu_stream *s, const struct ntx_gpu_pack *p);
 int ntx__launch_rotate(struct ntx_gpu_stream *s, const struct ntx_gpu_rotate *p);
 int ntx__launch_attend(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p);
+int ntx__launch_prefill(struct ntx_gpu_stream *s, const struct ntx_gpu_prefill *p);
 int ntx__launch_widen(struct ntx_gpu_stream *s, const struct ntx_gpu_widen *p);
 int ntx__launch_narrow(struct ntx_gpu_stream *s, const struct ntx_gpu_narrow *p);
 int ntx__launch_scale(struct ntx_gpu_stream *s, const struct ntx_gpu_scale *p);
+int ntx__launch_gather(struct ntx_gpu_stream *s, const struct ntx_gpu_gather *p);
+int ntx__launch_combine(struct ntx_gpu_stream *s, const struct ntx_gpu_combine *p);
+int ntx__launch_best(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p);
 
 static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const void *args)
 {
@@ -23,9 +27,13 @@ static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, c
     case NTX_GPU_PACK: return ntx__launch_pack(s, (const struct ntx_gpu_pack *)args);
     case NTX_GPU_ROTATE: return ntx__launch_rotate(s, (const struct ntx_gpu_rotate *)args);
     case NTX_GPU_ATTEND: return ntx__launch_attend(s, (const struct ntx_gpu_attend *)args);
+    case NTX_GPU_PREFILL: return ntx__launch_prefill(s, (const struct ntx_gpu_prefill *)args);
     case NTX_GPU_WIDEN: return ntx__launch_widen(s, (const struct ntx_gpu_widen *)args);
     case NTX_GPU_NARROW: return ntx__launch_narrow(s, (const struct ntx_gpu_narrow *)args);
     case NTX_GPU_SCALE: return ntx__launch_scale(s, (const struct ntx_gpu_scale *)args);
+    case NTX_GPU_GATHER: return ntx__launch_gather(s, (const struct ntx_gpu_gather *)args);
+    case NTX_GPU_COMBINE: return ntx__launch_combine(s, (const struct ntx_gpu_combine *)args);
+    case NTX_GPU_BEST: return ntx__launch_best(s, (const struct ntx_gpu_best *)args);
     default: return -EINVAL;
     }
 }

@@ -8,7 +8,7 @@
  * error() then says in words what failed, with numbers; after an error of a kernel all later calls fail too (a lost
  * device stays lost until it is closed). One thread at a time. Pointers named dev_ or marked "device" are of alloc().
  *
- * Values: matrix products and all else but attention over more than NTX_GPU_SPLIT positions and the dense product follow
+ * Values: all but the dense product, attention of prompts (PREFILL) and ATTEND over more than NTX_GPU_SPLIT positions follow
  * computed/cpu/cpu.h's order of accumulation, so they have the CPU kernels' bits. */
 #ifndef NTX_CUDA_H
 #define NTX_CUDA_H
@@ -16,12 +16,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NTX_GPU_ABI 1u
+#define NTX_GPU_ABI 2u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
 #define NTX_GPU_SLACK 64u              /* bytes behind weights that may be read (never used) */
 #define NTX_GPU_HEAD_MAX 256u          /* widest head */
+#define NTX_GPU_TILE 64u               /* queries (heads that share K and V, of rows of a prompt) that one block of threads takes */
+#define NTX_GPU_TILE_HEAD 128u         /* widest head of those */
 
 struct ntx_gpu;
 struct ntx_gpu_stream;
@@ -68,22 +70,27 @@ struct ntx_gpu_pack {
     uint32_t relu; /* act is relu, not silu */
 };
 
-/* KV in blocks of block_tokens: block b of layer l at base + b * block_bytes + l * layer_bytes: K F16 [n_head_kv]
- * [block_tokens][head_k], then V likewise. Row i finds its blocks at tables[table_at[i]..] and stands at pos[i]. */
+/* KV in blocks of block_tokens (at most 32): block b of layer l at base + b * block_bytes + layer_offset: K [n_head_kv]
+ * [block_tokens][row of head_k], then V likewise; rows as F16 or as blocks of Q8_0 (computed/cpu/cpu.h). Row r of the pass finds its blocks
+ * at tables[table_at[r]..] and stands at pos[r]; row i of a launch is row rows[i] of the pass. */
 struct ntx_gpu_kv {
     uint8_t *base;
     uint64_t block_bytes, layer_offset;
     const uint32_t *tables, *table_at, *pos; /* device */
+    const uint32_t *rows;  /* device; NULL: i itself */
+    const uint32_t *holes; /* device, in the places of `tables`: bit p of a block: its position p has no KV; NULL: none */
     uint32_t block_tokens, n_head, n_head_kv, head_k, head_v;
+    uint32_t q8;           /* 1: Q8_0 */
 };
 
-/* Biases, norms per head, rotation of q and k in place; k and v into the cache. cs, sn: [n_rows x rope_dim / 2]. */
+/* Biases, norms per head, rotation of q and k; q in place, k and v into the cache. cs, sn: [rows of the pass x rope_dim / 2]. */
 struct ntx_gpu_rotate {
-    float *q, *k, *v;
+    float *q;              /* of the first n_query rows */
+    const float *k, *v;
     const float *q_bias, *k_bias, *v_bias, *q_norm, *k_norm; /* or NULL */
     const float *cs, *sn;
     struct ntx_gpu_kv kv;
-    uint32_t n_rows, rope_dim, neox;
+    uint32_t n_rows, n_query, rope_dim, neox;
     float eps;
 };
 
@@ -96,6 +103,49 @@ struct ntx_gpu_attend {
     uint64_t ld_out;
     uint32_t n_rows, most_pos; /* positions 0 .. most_pos - 1 at most */
     float scale;
+};
+
+/* The same for rows of prompts: tile t takes rows [tiles[2 t], tiles[2 t] + tiles[2 t + 1]) of the launch, of one session and in the order of
+ * their positions, at most NTX_GPU_TILE / (n_head / n_head_kv) of them. block_tokens is 32. */
+struct ntx_gpu_prefill {
+    const float *q;
+    float *out;
+    struct ntx_gpu_kv kv;
+    const uint32_t *tiles; /* device */
+    uint64_t ld_out;
+    uint32_t n_tiles;
+    float scale;
+};
+
+/* to[i] = from[rows[i]], rows of so many bytes; all multiples of 4. */
+struct ntx_gpu_gather {
+    const void *from;
+    void *to;
+    const uint32_t *rows;  /* device */
+    uint64_t from_stride, to_stride, bytes;
+    uint32_t n_rows;
+};
+
+/* y[i] = sigmoid(gate[i]) * y[i] where gate is given; then for k in [i * used, (i + 1) * used) whose choice c = place[k] - first is one of
+ * n_choices: y[i] += weight[k] * z[c]. */
+struct ntx_gpu_combine {
+    float *y;
+    const float *z, *gate, *weight; /* z: [n_choices x n] */
+    const uint32_t *place;
+    uint64_t ld_y;
+    uint32_t used, first, n_choices, n, n_rows;
+};
+
+/* out[i * k ..]: the k largest of x[i], of equal ones those of least number; in the order of their numbers. */
+struct ntx_gpu_candidate {
+    float logit;
+    int32_t id;
+};
+struct ntx_gpu_best {
+    const float *x;
+    struct ntx_gpu_candidate *out;
+    uint64_t ld_x;
+    uint32_t k, n, n_rows;
 };
 
 /* Weights as F16 [n_out x n_in], for the dense product. */
@@ -125,8 +175,8 @@ struct ntx_gpu_scale {
 };
 
 enum ntx_gpu_kernel {
-    NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_PACK, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_WIDEN, NTX_GPU_NARROW, NTX_GPU_SCALE,
-    NTX_GPU_N_KERNELS
+    NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_PACK, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
+    NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_N_KERNELS
 };
 
 struct ntx_gpu_ops {

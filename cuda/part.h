@@ -15,7 +15,7 @@ struct part { /* of a super-block: sums over its values */
     int32_t j; /* min * x */
 };
 
-DEV uint32_t half_at(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
+DEV uint32_t half_at(const uint8_t *p) { return *(const uint16_t *)(const void *)p; } /* 2-aligned, as all blocks are */
 
 DEV float f16_at(const uint8_t *p)
 {
@@ -25,6 +25,19 @@ DEV float f16_at(const uint8_t *p)
     if (rest >= 0x400u << 13)
         return bits_f(sign | (rest + (112u << 23)));
     return bits_f(sign | f_bits(bits_f(rest + (113u << 23)) - 0x1p-14f));
+}
+
+DEV uint16_t f16_bits(float f)
+{
+    uint32_t x = f_bits(f), sign = x >> 16 & 0x8000, h;
+    x &= 0x7fffffff;
+    if (x >= 0x47800000)
+        h = x > 0x7f800000 ? 0x7e00 | (x >> 13 & 0x3ff) : 0x7c00;
+    else if (x >= 0x38800000)
+        h = (x + 0xfff + (x >> 13 & 1) - 0x38000000) >> 13;
+    else
+        h = f_bits(bits_f(x) + 0.5f) - 0x3f000000;
+    return (uint16_t)(sign | h);
 }
 
 /* n words from p, 2-aligned. */

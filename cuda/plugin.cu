@@ -65,6 +65,12 @@ int ntx__launched(struct ntx_gpu_stream *s, const char *kernel)
     return fail(s->g, cudaGetLastError(), kernel);
 }
 
+/* The caller's thread may be another than the last one. So each call that is about the device, and not about a stream of it, begins with this. */
+static int bind(struct ntx_gpu *g)
+{
+    return fail(g, cudaSetDevice(g->ordinal), "cannot take the device");
+}
+
 /* ---- the device */
 
 static int no_device(char *why, size_t n, cudaError_t e)
@@ -91,8 +97,9 @@ static int cuda_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
         snprintf(why, n, "there is no device %u: %d are there", ordinal, count);
         return -ENODEV;
     }
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, (int)ordinal);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, (int)ordinal);
+    if ((e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, (int)ordinal)) != cudaSuccess ||
+        (e = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, (int)ordinal)) != cudaSuccess)
+        return no_device(why, n, e);
     if (major * 10 + minor < 75) {
         snprintf(why, n, "the device has compute capability %d.%d, and 7.5 is needed", major, minor);
         return -ENODEV;
@@ -103,8 +110,8 @@ static int cuda_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
         return -ENOMEM;
     }
     g->ordinal = (int)ordinal;
-    cudaSetDeviceFlags(cudaDeviceScheduleSpin); /* waits are of microseconds, many per token */
-    int rc = fail(g, cudaSetDevice((int)ordinal), "cannot take the device");
+    fail(g, cudaSetDeviceFlags(cudaDeviceScheduleSpin), "cannot choose how to wait"); /* of microseconds, many per token; speed only */
+    int rc = bind(g);
     if (!rc)
         rc = fail(g, cudaFree(NULL), "cannot make a context");
     if (rc) {
@@ -122,7 +129,7 @@ static void cuda_close(struct ntx_gpu *g)
         return;
     if (g->blas.handle)
         g->blas.destroy(g->blas.handle);
-    cudaFree(g->blas.workspace);
+    fail(g, cudaFree(g->blas.workspace), "giving device memory back");
     if (g->blas.library)
         dlclose(g->blas.library);
     free(g);
@@ -151,11 +158,6 @@ static const char *cuda_error(const struct ntx_gpu *g)
     return g->error;
 }
 
-static int bind(struct ntx_gpu *g) /* the caller's thread may be another than the last one */
-{
-    return fail(g, cudaSetDevice(g->ordinal), "cannot take the device");
-}
-
 /* ---- memory */
 
 static int cuda_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
@@ -164,32 +166,32 @@ static int cuda_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
     void *p;
     int rc = bind(g);
     snprintf(what, sizeof what, "no device memory for %llu bytes", (unsigned long long)bytes);
-    if (rc || (rc = fail(g, cudaMalloc(&p, bytes), what)))
-        return rc;
-    *out = p;
-    return 0;
+    if (!rc && !(rc = fail(g, cudaMalloc(&p, bytes), what)))
+        *out = p;
+    return rc;
 }
 
 static void cuda_free(struct ntx_gpu *g, void *p)
 {
     bind(g);
-    cudaFree(p);
+    fail(g, cudaFree(p), "giving device memory back");
 }
 
 static int cuda_host_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
 {
+    char what[64];
     void *p;
     int rc = bind(g);
-    if (rc || (rc = fail(g, cudaHostAlloc(&p, bytes, cudaHostAllocDefault), "no locked host memory")))
-        return rc;
-    *out = p;
-    return 0;
+    snprintf(what, sizeof what, "no locked host memory for %llu bytes", (unsigned long long)bytes);
+    if (!rc && !(rc = fail(g, cudaHostAlloc(&p, bytes, cudaHostAllocDefault), what)))
+        *out = p;
+    return rc;
 }
 
 static void cuda_host_free(struct ntx_gpu *g, void *p)
 {
     bind(g);
-    cudaFreeHost(p);
+    fail(g, cudaFreeHost(p), "giving locked host memory back");
 }
 
 static int cuda_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
@@ -201,63 +203,47 @@ static int cuda_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
 static void cuda_host_unregister(struct ntx_gpu *g, void *p)
 {
     bind(g);
-    cudaHostUnregister(p);
+    fail(g, cudaHostUnregister(p), "unlocking host memory");
 }
 
-/* ---- streams and events */
+/* ---- streams and events: the same but for the calls that make and destroy the native one */
 
-static int cuda_stream_new(struct ntx_gpu *g, struct ntx_gpu_stream **out)
-{
-    struct ntx_gpu_stream *s = (struct ntx_gpu_stream *)calloc(1, sizeof *s);
-    int rc = s ? bind(g) : -ENOMEM;
-    if (!rc)
-        rc = fail(g, cudaStreamCreateWithFlags(&s->native, cudaStreamNonBlocking), "cannot make a stream");
-    if (rc) {
-        free(s);
-        return rc;
+#define OBJECT(name, make, destroy)                                           \
+    static int cuda_##name##_new(struct ntx_gpu *g, struct ntx_gpu_##name **out) \
+    {                                                                         \
+        struct ntx_gpu_##name *o = (struct ntx_gpu_##name *)calloc(1, sizeof *o); \
+        if (!o)                                                               \
+            return -ENOMEM;                                                   \
+        o->g = g;                                                             \
+        int rc = bind(g);                                                     \
+        if (!rc)                                                              \
+            rc = fail(g, make, "cannot make a " #name);                       \
+        if (rc)                                                               \
+            free(o);                                                          \
+        else                                                                  \
+            *out = o;                                                         \
+        return rc;                                                            \
+    }                                                                         \
+    static void cuda_##name##_free(struct ntx_gpu_##name *o)                  \
+    {                                                                         \
+        if (!o)                                                               \
+            return;                                                           \
+        bind(o->g);                                                           \
+        fail(o->g, destroy, "cannot end a " #name);                           \
+        free(o);                                                              \
     }
-    s->g = g;
-    *out = s;
-    return 0;
+static cudaError_t end_stream(cudaStream_t s)
+{
+    cudaError_t e = cudaStreamSynchronize(s), late = cudaStreamDestroy(s);
+    return e == cudaSuccess ? late : e;
 }
 
-static void cuda_stream_free(struct ntx_gpu_stream *s)
-{
-    if (!s)
-        return;
-    bind(s->g);
-    cudaStreamSynchronize(s->native);
-    cudaStreamDestroy(s->native);
-    free(s);
-}
+OBJECT(stream, cudaStreamCreateWithFlags(&o->native, cudaStreamNonBlocking), end_stream(o->native))
+OBJECT(event, cudaEventCreate(&o->native), cudaEventDestroy(o->native))
 
 static int cuda_stream_sync(struct ntx_gpu_stream *s)
 {
     return fail(s->g, cudaStreamSynchronize(s->native), "the device");
-}
-
-static int cuda_event_new(struct ntx_gpu *g, struct ntx_gpu_event **out)
-{
-    struct ntx_gpu_event *e = (struct ntx_gpu_event *)calloc(1, sizeof *e);
-    int rc = e ? bind(g) : -ENOMEM;
-    if (!rc)
-        rc = fail(g, cudaEventCreate(&e->native), "cannot make an event");
-    if (rc) {
-        free(e);
-        return rc;
-    }
-    e->g = g;
-    *out = e;
-    return 0;
-}
-
-static void cuda_event_free(struct ntx_gpu_event *e)
-{
-    if (!e)
-        return;
-    bind(e->g);
-    cudaEventDestroy(e->native);
-    free(e);
 }
 
 static int cuda_event_record(struct ntx_gpu_event *e, struct ntx_gpu_stream *s)
@@ -292,9 +278,14 @@ static int cuda_stream_wait(struct ntx_gpu_stream *s, struct ntx_gpu_event *e)
 
 /* ---- work */
 
+static int copy(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind, const char *what)
+{
+    return fail(s->g, cudaMemcpyAsync(to, from, bytes, kind, s->native), what);
+}
+
 static int cuda_upload(struct ntx_gpu_stream *s, void *dev, const void *host, uint64_t bytes)
 {
-    return fail(s->g, cudaMemcpyAsync(dev, host, bytes, cudaMemcpyHostToDevice, s->native), "copy to the device");
+    return copy(s, dev, host, bytes, cudaMemcpyHostToDevice, "copy to the device");
 }
 
 static int cuda_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host, uint64_t host_stride, uint64_t width,
@@ -305,7 +296,7 @@ static int cuda_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_st
 
 static int cuda_download(struct ntx_gpu_stream *s, void *host, const void *dev, uint64_t bytes)
 {
-    return fail(s->g, cudaMemcpyAsync(host, dev, bytes, cudaMemcpyDeviceToHost, s->native), "copy from the device");
+    return copy(s, host, dev, bytes, cudaMemcpyDeviceToHost, "copy from the device");
 }
 
 static int cuda_fill(struct ntx_gpu_stream *s, void *dev, int byte, uint64_t bytes)
@@ -315,17 +306,27 @@ static int cuda_fill(struct ntx_gpu_stream *s, void *dev, int byte, uint64_t byt
 
 static int cuda_device_copy(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes)
 {
-    return fail(s->g, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s->native), "copy on the device");
+    return copy(s, to, from, bytes, cudaMemcpyDeviceToDevice, "copy on the device");
 }
 
 /* ---- cuBLAS */
 
-static void *symbol(struct ntx_gpu *g, const char *name)
+static int find_symbols(struct ntx_gpu *g)
 {
-    void *p = dlsym(g->blas.library, name);
-    if (!p)
-        snprintf(g->error, sizeof g->error, "cuBLAS has no %s", name);
-    return p;
+    struct blas *b = &g->blas;
+    const struct {
+        const char *name;
+        void *to;
+    } all[] = {
+        {"cublasCreate_v2", &b->create}, {"cublasDestroy_v2", &b->destroy}, {"cublasSetStream_v2", &b->set_stream},
+        {"cublasSetWorkspace_v2", &b->set_workspace}, {"cublasGemmEx", &b->gemm},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!(*(void **)all[i].to = dlsym(b->library, all[i].name))) {
+            snprintf(g->error, sizeof g->error, "cuBLAS has no %s", all[i].name);
+            return -ENOSYS;
+        }
+    return 0;
 }
 
 static int open_blas(struct ntx_gpu *g)
@@ -340,13 +341,8 @@ static int open_blas(struct ntx_gpu *g)
         snprintf(g->error, sizeof g->error, "%.200s", dlerror());
         return -ENOSYS;
     }
-    *(void **)&b->create = symbol(g, "cublasCreate_v2");
-    *(void **)&b->destroy = symbol(g, "cublasDestroy_v2");
-    *(void **)&b->set_stream = symbol(g, "cublasSetStream_v2");
-    *(void **)&b->set_workspace = symbol(g, "cublasSetWorkspace_v2");
-    *(void **)&b->gemm = symbol(g, "cublasGemmEx");
-    if (!b->create || !b->destroy || !b->set_stream || !b->set_workspace || !b->gemm)
-        return -ENOSYS;
+    if ((rc = find_symbols(g)))
+        return rc;
     if (!b->workspace && (rc = fail(g, cudaMalloc(&b->workspace, WORKSPACE), "no device memory for cuBLAS")))
         return rc;
     if (b->create(&b->handle) != CUBLAS_STATUS_SUCCESS) {

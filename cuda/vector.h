@@ -1,11 +1,11 @@
-/* vector.h: what happens to rows between products: norms, quantisation, rotation, SwiGLU.
+/* vector.h: what happens to rows between products: norms, quantisation, SwiGLU.
  *
  * Quantised rows have the layout of computed/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded row.
  * A block of SEGMENT threads handles SEGMENT neighbouring values of a row: eight blocks of Q8, one of Q8K. */
 #ifndef NTX_CUDA_VECTOR_H
 #define NTX_CUDA_VECTOR_H
 
-#include "cuda/dialect.h"
+#include "cuda/part.h"
 
 #define SEGMENT 256u
 #define WARPS (SEGMENT / WARP)
@@ -193,91 +193,6 @@ KERNEL(pack_part, struct ntx_gpu_pack)
     pack_segment(x, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
 }
 
-/* ---- rotation, and K and V into the cache: a block per head; heads of q, then of k, then of v */
-
-#define HEAD_THREADS 128u
-
-DEV uint16_t f16_bits(float f)
-{
-    uint32_t x = f_bits(f), sign = x >> 16 & 0x8000, h;
-    x &= 0x7fffffff;
-    if (x >= 0x47800000)
-        h = x > 0x7f800000 ? 0x7e00 | (x >> 13 & 0x3ff) : 0x7c00;
-    else if (x >= 0x38800000)
-        h = (x + 0xfff + (x >> 13 & 1) - 0x38000000) >> 13;
-    else
-        h = f_bits(bits_f(x) + 0.5f) - 0x3f000000;
-    return (uint16_t)(sign | h);
-}
-
-DEV uint8_t *kv_block(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
-{
-    return kv->base + kv->tables[kv->table_at[row] + pos / kv->block_tokens] * kv->block_bytes + kv->layer_offset;
-}
-
-DEV uint16_t *k_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
-{
-    return (uint16_t *)(void *)kv_block(kv, row, pos) + ((uint64_t)head * kv->block_tokens + pos % kv->block_tokens) * kv->head_k;
-}
-
-DEV uint16_t *v_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
-{
-    uint64_t keys = (uint64_t)kv->n_head_kv * kv->block_tokens * kv->head_k;
-    return (uint16_t *)(void *)kv_block(kv, row, pos) + keys + ((uint64_t)head * kv->block_tokens + pos % kv->block_tokens) * kv->head_v;
-}
-
-/* Adds the bias and norms the head, into `head` (shared). */
-DEV void load_head(const float *x, const float *bias, const float *norm, float eps, uint32_t n, float *head, double *sums)
-{
-    double sum = 0;
-    for (uint32_t k = TID; k < n; k += HEAD_THREADS) {
-        head[k] = bias ? x[k] + bias[k] : x[k];
-        sum += (double)head[k] * (double)head[k];
-    }
-    float scale = (float)(1.0 / sqrt(block_sum(sum, sums) / n + (double)eps));
-    for (uint32_t k = TID; norm && k < n; k += HEAD_THREADS)
-        head[k] = head[k] * scale * norm[k];
-    SYNC();
-}
-
-DEV void rotate_head(float *head, const float *cs, const float *sn, uint32_t dim, uint32_t neox)
-{
-    for (uint32_t i = TID; i < dim / 2; i += HEAD_THREADS) {
-        uint32_t at = neox ? i : 2 * i, other = neox ? i + dim / 2 : 2 * i + 1;
-        float x = head[at], y = head[other];
-        head[at] = x * cs[i] - y * sn[i];
-        head[other] = x * sn[i] + y * cs[i];
-    }
-    SYNC();
-}
-
-KERNEL(rotate_heads, struct ntx_gpu_rotate)
-{
-    SHARED float head[NTX_GPU_HEAD_MAX];
-    SHARED double sums[WARPS];
-    const struct ntx_gpu_kv *kv = &a.kv;
-    uint32_t i = BY, at = BX, pos = kv->pos[i];
-    const float *cs = a.cs + (uint64_t)i * (a.rope_dim / 2), *sn = a.sn + (uint64_t)i * (a.rope_dim / 2);
-    if (at < kv->n_head) {
-        float *q = a.q + ((uint64_t)i * kv->n_head + at) * kv->head_k;
-        load_head(q, a.q_bias ? a.q_bias + at * kv->head_k : NULL, a.q_norm, a.eps, kv->head_k, head, sums);
-        rotate_head(head, cs, sn, a.rope_dim, a.neox);
-        for (uint32_t k = TID; k < kv->head_k; k += HEAD_THREADS)
-            q[k] = head[k];
-    } else if ((at -= kv->n_head) < kv->n_head_kv) {
-        float *x = a.k + ((uint64_t)i * kv->n_head_kv + at) * kv->head_k;
-        load_head(x, a.k_bias ? a.k_bias + at * kv->head_k : NULL, a.k_norm, a.eps, kv->head_k, head, sums);
-        rotate_head(head, cs, sn, a.rope_dim, a.neox);
-        for (uint32_t k = TID; k < kv->head_k; k += HEAD_THREADS)
-            k_at(kv, i, at, pos)[k] = f16_bits(head[k]);
-    } else {
-        at -= kv->n_head_kv;
-        const float *x = a.v + ((uint64_t)i * kv->n_head_kv + at) * kv->head_v;
-        for (uint32_t k = TID; k < kv->head_v; k += HEAD_THREADS)
-            v_at(kv, i, at, pos)[k] = f16_bits(a.v_bias ? x[k] + a.v_bias[at * kv->head_v + k] : x[k]);
-    }
-}
-
 /* ---- launching */
 
 int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p)
@@ -288,13 +203,6 @@ int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p)
 int ntx__launch_pack(struct ntx_gpu_stream *s, const struct ntx_gpu_pack *p)
 {
     RETURN_LAUNCH(s, pack_part, segments_of(p->n, p->q8 != NULL, p->q8k != NULL), p->n_rows, 1, SEGMENT, *p);
-}
-
-int ntx__launch_rotate(struct ntx_gpu_stream *s, const struct ntx_gpu_rotate *p)
-{
-    if (p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX)
-        return -EINVAL;
-    RETURN_LAUNCH(s, rotate_heads, p->kv.n_head + 2 * p->kv.n_head_kv, p->n_rows, 1, HEAD_THREADS, *p);
 }
 
 #endif

@@ -103,3 +103,15 @@ int ntx_predict(const struct ntx_hw *hw, const struct ntx_load_bytes *l, struct 
     *out = best;
     return 0;
 }
+
+double ntx_predict_share(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads)
+{
+    struct ntx_load_bytes l = {.rows = rows, .threads = threads};
+    struct ntx_forecast f;
+    struct ntx_hw free_of_charge = *hw;
+    free_of_charge.layer_s = free_of_charge.token_s = 0;
+    l.bytes[NTX_TIER_HOST][type] = 1e9;
+    if (hw->gpu.h2d_bps <= 0 || hw->gpu.bps <= 0 || ntx_predict(&free_of_charge, &l, &f))
+        return -1;
+    return f.copied;
+}

@@ -52,6 +52,10 @@ struct ntx_forecast {
     const char *limit;      /* "drive", "memory", "h2d", "vram" (mostly reading it), "compute" */
 };
 
+/* Of host bytes of a type, multiplied with so many rows: the share that is best copied to the GPU while the CPU multiplies the rest.
+ * Negative: the profile lacks a rate. */
+double ntx_predict_share(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads);
+
 /* -ENODATA: the profile lacks a rate that this load needs. */
 int ntx_predict(const struct ntx_hw *hw, const struct ntx_load_bytes *load, struct ntx_forecast *out);
 

@@ -21,17 +21,23 @@ struct op {
     uint8_t *to;
     const uint8_t *from;
     uint64_t to_stride, from_stride, width, rows;
-    int byte;
+    int byte, upload;
     struct ntx_gpu_stream *other;
     uint64_t until;
 };
 
 struct ntx_gpu {
-    uint64_t total, used, launches, fail_at;
-    int backwards, lost;
+    int backwards;
     unsigned objects; /* streams, events and allocations alive */
     char error[256];
 };
+
+static struct ntx_fake_control control; /* there is one device */
+
+struct ntx_fake_control *ntx_fake_control(void)
+{
+    return &control;
+}
 
 struct ntx_gpu_stream {
     struct ntx_gpu *g;
@@ -54,9 +60,12 @@ static int fail(struct ntx_gpu *g, int rc, const char *fmt, ...)
     return rc;
 }
 
+/* At the beginning of every call that may fail. */
 static int check_lost(struct ntx_gpu *g)
 {
-    return g->lost ? fail(g, -EIO, "the fake GPU is lost since launch %llu", (unsigned long long)g->fail_at) : 0;
+    if (++control.calls < control.fail_at)
+        return 0;
+    return fail(g, -EIO, "the fake GPU is lost since call %llu", (unsigned long long)control.fail_at);
 }
 
 /* ---- running what is queued */
@@ -78,12 +87,19 @@ struct dense {
     uint32_t n_out, n_in, n_rows;
 };
 
+static int is_zero(const uint16_t *x, uint32_t n)
+{
+    while (n && !(x[n - 1] & 0x7fff))
+        n--;
+    return !n;
+}
+
 static void run_dense(const struct dense *d)
 {
     for (uint32_t r = 0; r < d->n_rows; r++)
-        for (uint32_t o = 0; o < d->n_out; o++) {
+        for (uint32_t o = 0, zero = is_zero(d->x + (size_t)r * d->n_in, d->n_in); o < d->n_out; o++) { /* most rows pad */
             double sum = 0;
-            for (uint32_t k = 0; k < d->n_in; k++)
+            for (uint32_t k = 0; !zero && k < d->n_in; k++)
                 sum += (double)ntx_f16_to_f32(d->w[(size_t)o * d->n_in + k]) * (double)ntx_f16_to_f32(d->x[(size_t)r * d->n_in + k]);
             d->z[(size_t)r * d->n_out + o] = (float)sum;
         }
@@ -94,6 +110,8 @@ static void run_op(const struct ntx_gpu *g, const struct op *o)
     switch (o->kind) {
     case KERNEL_OP: run_kernel(g, o); break;
     case COPY_OP:
+        if (control.ran_upload && o->upload)
+            control.ran_upload(o->from);
         for (uint64_t r = 0; r < o->rows; r++)
             memcpy(o->to + r * o->to_stride, o->from + r * o->from_stride, o->width);
         break;
@@ -109,8 +127,10 @@ static void run_until(struct ntx_gpu_stream *s, uint64_t n)
         struct op *o = s->first;
         if (!(s->first = o->next))
             s->last = &s->first;
-        run_op(s->g, o);
+        if (control.calls < control.fail_at) /* a lost device does nothing any more */
+            run_op(s->g, o);
         s->done++;
+        control.waiting--;
         free(o->args);
         free(o);
     }
@@ -134,6 +154,7 @@ static int push(struct ntx_gpu_stream *s, const struct op *o, const void *args, 
     *s->last = copy;
     s->last = &copy->next;
     s->queued++;
+    control.waiting++;
     return 0;
 }
 
@@ -154,8 +175,8 @@ static int fake_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
     struct ntx_gpu *g = calloc(1, sizeof *g);
     if (!g)
         return -ENOMEM;
-    g->total = number("NTX_FAKE_GPU_MEMORY", 1ull << 30);
-    g->fail_at = number("NTX_FAKE_GPU_FAIL", UINT64_MAX);
+    control = (struct ntx_fake_control){.total = number("NTX_FAKE_GPU_MEMORY", 1ull << 30), .fail_at = number("NTX_FAKE_GPU_FAIL", UINT64_MAX),
+                                        .no_dense = getenv("NTX_FAKE_GPU_NO_DENSE") != NULL};
     g->backwards = getenv("NTX_FAKE_GPU_BACKWARDS") != NULL;
     *out = g;
     return 0;
@@ -175,8 +196,8 @@ static void fake_close(struct ntx_gpu *g)
 
 static int fake_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
 {
-    *out = (struct ntx_gpu_info){.name = "fake GPU", .total = g->total, .free = g->total - g->used, .capability = 75, .driver = 13000, .processors = 1};
-    return 0;
+    *out = (struct ntx_gpu_info){.name = "fake GPU", .total = control.total, .free = control.total - control.used, .capability = 75, .driver = 13000, .processors = 1};
+    return check_lost(g);
 }
 
 static const char *fake_error(const struct ntx_gpu *g)
@@ -191,14 +212,14 @@ static int fake_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
     int rc = check_lost(g);
     if (rc)
         return rc;
-    if (bytes > g->total - g->used)
-        return fail(g, -ENOMEM, "no memory for %llu bytes: %llu of %llu are free", (unsigned long long)bytes, (unsigned long long)(g->total - g->used),
-                    (unsigned long long)g->total);
+    if (bytes > control.total - control.used)
+        return fail(g, -ENOMEM, "no memory for %llu bytes: %llu of %llu are free", (unsigned long long)bytes, (unsigned long long)(control.total - control.used),
+                    (unsigned long long)control.total);
     if (posix_memalign((void **)&p, 256, bytes + 256))
         return -ENOMEM;
     memcpy(p, &bytes, sizeof bytes);
     memset(p + 256, 0xff, bytes);
-    g->used += bytes;
+    control.used += bytes;
     g->objects++;
     *out = p + 256;
     return 0;
@@ -210,7 +231,7 @@ static void fake_free(struct ntx_gpu *g, void *p)
         return;
     uint64_t bytes;
     memcpy(&bytes, (uint8_t *)p - 256, sizeof bytes);
-    g->used -= bytes;
+    control.used -= bytes;
     g->objects--;
     free((uint8_t *)p - 256);
 }
@@ -218,8 +239,9 @@ static void fake_free(struct ntx_gpu *g, void *p)
 static int fake_host_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
 {
     void *p;
-    if (posix_memalign(&p, 64, bytes ? bytes : 1))
-        return -ENOMEM;
+    int rc = check_lost(g);
+    if (rc || posix_memalign(&p, 64, bytes ? bytes : 1))
+        return rc ? rc : -ENOMEM;
     memset(p, 0xff, bytes);
     g->objects++;
     *out = p;
@@ -247,9 +269,10 @@ static void fake_host_unregister(struct ntx_gpu *g, void *p)
 
 static int fake_stream_new(struct ntx_gpu *g, struct ntx_gpu_stream **out)
 {
-    struct ntx_gpu_stream *s = calloc(1, sizeof *s);
-    if (!s)
-        return -ENOMEM;
+    struct ntx_gpu_stream *s = NULL;
+    int rc = check_lost(g);
+    if (rc || !(s = calloc(1, sizeof *s)))
+        return rc ? rc : -ENOMEM;
     s->g = g;
     s->last = &s->first;
     g->objects++;
@@ -274,9 +297,10 @@ static int fake_stream_sync(struct ntx_gpu_stream *s)
 
 static int fake_event_new(struct ntx_gpu *g, struct ntx_gpu_event **out)
 {
-    struct ntx_gpu_event *e = calloc(1, sizeof *e);
-    if (!e)
-        return -ENOMEM;
+    struct ntx_gpu_event *e = NULL;
+    int rc = check_lost(g);
+    if (rc || !(e = calloc(1, sizeof *e)))
+        return rc ? rc : -ENOMEM;
     e->g = g;
     g->objects++;
     *out = e;
@@ -316,12 +340,12 @@ static int fake_event_sync(struct ntx_gpu_event *e)
 static int fake_event_ms(struct ntx_gpu_event *from, struct ntx_gpu_event *to, float *ms)
 {
     *ms = from->s == to->s ? (float)(to->at - from->at) : 0;
-    return 0;
+    return check_lost(from->g);
 }
 
 static int fake_stream_wait(struct ntx_gpu_stream *s, struct ntx_gpu_event *e)
 {
-    return e->s ? push(s, &(struct op){.kind = WAIT_OP, .other = e->s, .until = e->at}, NULL, 0) : 0;
+    return e->s ? push(s, &(struct op){.kind = WAIT_OP, .other = e->s, .until = e->at}, NULL, 0) : check_lost(s->g);
 }
 
 /* ---- work */
@@ -333,7 +357,8 @@ static int copy(struct ntx_gpu_stream *s, void *to, uint64_t to_stride, const vo
 
 static int fake_upload(struct ntx_gpu_stream *s, void *dev, const void *host, uint64_t bytes)
 {
-    return copy(s, dev, 0, host, 0, bytes, 1);
+    control.uploaded += bytes;
+    return push(s, &(struct op){.kind = COPY_OP, .to = dev, .from = host, .width = bytes, .rows = 1, .upload = 1}, NULL, 0);
 }
 
 static int fake_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host, uint64_t host_stride, uint64_t width, uint32_t rows)
@@ -360,13 +385,16 @@ int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), con
 {
     if (!dims[0] || !dims[1] || !dims[2] || dims[1] > 65535 || dims[2] > 65535)
         return fail(s->g, -EINVAL, "a launch of %u x %u x %u blocks is not possible", dims[0], dims[1], dims[2]);
-    s->g->lost |= ++s->g->launches >= s->g->fail_at;
+    control.launches++;
     return push(s, &(struct op){.kind = KERNEL_OP, .fn = fn, .dims = {dims[0], dims[1], dims[2], dims[3]}}, args, bytes);
 }
 
 static int fake_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows)
 {
     struct dense d = {w, x, z, n_out, n_in, n_rows};
+    if (control.no_dense)
+        return fail(s->g, -ENOSYS, "the fake GPU has no matrix units");
+    control.dense++;
     return push(s, &(struct op){.kind = DENSE_OP}, &d, sizeof d);
 }
 

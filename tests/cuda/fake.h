@@ -4,12 +4,23 @@
  * an event runs one step more. So a host buffer given back too early, or a result read too early, shows as a wrong value, always.
  * Memory of the device is poisoned when it is handed out, and of its exact size, so that sanitizers see an index too far.
  *
- * NTX_FAKE_GPU_MEMORY: its bytes (1 GiB). NTX_FAKE_GPU_FAIL=N: the device is lost at the N-th launch. NTX_FAKE_GPU_BACKWARDS: threads in
- * descending order. */
+ * NTX_FAKE_GPU_MEMORY: its bytes (1 GiB). NTX_FAKE_GPU_FAIL=N: the device is lost at the N-th call that may fail. NTX_FAKE_GPU_BACKWARDS:
+ * threads in descending order. NTX_FAKE_GPU_NO_DENSE: as if cuBLAS were missing. A test of this process has the knobs below. */
 #ifndef NTX_TESTS_CUDA_FAKE_H
 #define NTX_TESTS_CUDA_FAKE_H
 
 #include "cuda/ntx_cuda.h"
+
+/* Of the device that was opened last; looked up as "ntx_fake_control" in the library. */
+struct ntx_fake_control {
+    uint64_t calls, fail_at;   /* calls that may fail, so far; from the fail_at-th on the device is lost (UINT64_MAX: never) */
+    uint64_t total, used;      /* bytes of memory */
+    uint64_t launches, dense, uploaded; /* products on the matrix units; bytes of uploads that were queued */
+    uint64_t waiting;          /* operations that are queued and not done, on all streams */
+    int no_dense;
+    void (*ran_upload)(const void *host); /* told when an upload is carried out; may be NULL */
+};
+struct ntx_fake_control *ntx_fake_control(void) __attribute__((visibility("default")));
 
 /* For the launchers: dims = blocks in x, y, z, and threads. */
 int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], const void *args, size_t bytes);

@@ -19,7 +19,7 @@ struct fiber {
 
 struct world {
     struct fiber fibers[MOST];
-    uint64_t swap[2][MOST]; /* values of shuffles: two, so that the next one's do not overwrite what a slower lane still reads */
+    uint8_t swap[2][MOST][16]; /* values of shuffles: two, so that the next one's do not overwrite what a slower lane still reads */
     uint8_t *stacks;
     void *scheduler;
     struct ntx_fiber_block block;
@@ -162,7 +162,16 @@ void ntx_fiber_sync(void)
 void ntx_fiber_xor(void *v, size_t n, uint32_t mask)
 {
     uint32_t i = world->current, p = world->fibers[i].parity ^= 1;
-    memcpy(&world->swap[p][i], v, n);
+    memcpy(world->swap[p][i], v, n);
     leave(AT_WARP);
-    memcpy(v, &world->swap[p][i ^ mask], n);
+    memcpy(v, world->swap[p][i ^ mask], n);
+}
+
+void ntx_fiber_all(const void *v, size_t n, void *all)
+{
+    uint32_t i = world->current, p = world->fibers[i].parity ^= 1;
+    memcpy(world->swap[p][i], v, n);
+    leave(AT_WARP);
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        memcpy((uint8_t *)all + lane * n, world->swap[p][i / LANES * LANES + lane], n);
 }

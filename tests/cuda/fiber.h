@@ -19,6 +19,7 @@ void ntx_fiber_free(void); /* this thread's stacks */
 uint32_t ntx_fiber_tid(void);
 const struct ntx_fiber_block *ntx_fiber_block(void);
 void ntx_fiber_sync(void);
-void ntx_fiber_xor(void *v, size_t n, uint32_t mask); /* the value of lane ^ mask; n <= 8 */
+void ntx_fiber_xor(void *v, size_t n, uint32_t mask); /* the value of lane ^ mask; n <= 16 */
+void ntx_fiber_all(const void *v, size_t n, void *all); /* the values of the warp's 32 threads, all of which are there; n <= 16 */
 
 #endif

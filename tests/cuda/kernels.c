@@ -216,116 +216,97 @@ static void vectors(struct gpu *u, struct rng *rng)
     }
 }
 
-/* ---- rotation and attention over a paged cache */
+/* ---- around the experts' products */
 
-enum { BLOCK = 32, BLOCKS = 24, LAYERS = 2 };
-
-struct cache_case {
-    uint32_t heads, kv_heads, head_k, head_v, rope_dim, pos[2];
-    bool neox, bias, norm;
-};
-
-static void cpu_rotate(const struct cache_case *c, float *x, uint32_t heads, const float *bias, const float *norm_w, const float *cs, const float *sn)
+static void gather(struct gpu *u, struct rng *rng)
 {
-    if (c->bias)
-        oracle->add(x, bias, heads * c->head_k);
-    for (uint32_t h = 0; c->norm && h < heads; h++)
-        oracle->rmsnorm(x + h * c->head_k, norm_w, 1e-6f, c->head_k, x + h * c->head_k);
-    (c->neox ? oracle->rope_neox : oracle->rope_norm)(x, heads, c->head_k, c->rope_dim, cs, sn);
+    enum { N = 4, BYTES = 1100, FROM = BYTES + 12, TO = BYTES + 4 };
+    static const uint32_t rows[N] = {5, 0, 5, 2};
+    static uint8_t from[6 * FROM], got[N * TO];
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)rng_u32(rng);
+    void *df = gpu_put(u, from, sizeof from, 0), *dt = gpu_new(u, sizeof got), *dr = gpu_put(u, rows, sizeof rows, 0);
+    const struct ntx_gpu_gather g = {.from = df, .to = dt, .rows = dr, .from_stride = FROM, .to_stride = TO, .bytes = BYTES, .n_rows = N};
+    OK(u, u->ops->launch(u->s, NTX_GPU_GATHER, &g));
+    gpu_get(u, got, dt, sizeof got);
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < TO; k++)
+            CHECK_EQ(got[i * TO + k], k < BYTES ? from[rows[i] * FROM + (uint32_t)k] : 0xff);
+    gpu_drop(u, df), gpu_drop(u, dt), gpu_drop(u, dr);
 }
 
-static void check_attention(const struct cache_case *c, const float *q, const uint16_t *cache, const uint32_t *table, uint32_t pos, const float *got)
+/* Choices come in two groups, whose numbers are the places; the shared expert's gate belongs to the first. */
+static void combine(struct gpu *u, struct rng *rng)
 {
-    uint32_t n_pos = pos + 1;
-    size_t keys = (size_t)c->kv_heads * BLOCK * c->head_k, block = keys + (size_t)c->kv_heads * BLOCK * c->head_v;
-    const void *k[BLOCKS], *v[BLOCKS];
-    float *want = malloc(sizeof *want * c->head_v);
-    for (uint32_t h = 0; h < c->heads; h++) {
-        uint32_t kvh = h / (c->heads / c->kv_heads);
-        for (uint32_t b = 0; b * BLOCK < n_pos; b++) {
-            k[b] = cache + (table[b] * LAYERS + 1) * block + (size_t)kvh * BLOCK * c->head_k;
-            v[b] = cache + (table[b] * LAYERS + 1) * block + keys + (size_t)kvh * BLOCK * c->head_v;
-        }
-        struct ntx_attn a = {.q = q + h * c->head_k, .out = want, .n_q = 1, .k = k, .v = v, .block_tokens = BLOCK, .n_pos = n_pos, .head_k = c->head_k,
-                             .head_v = c->head_v, .scale = 0.125f};
-        oracle->attend[NTX_KV_F16](&a);
-        for (uint32_t e = 0; e < c->head_v; e++) {
-            float g = got[h * c->head_v + e], w = want[e];
-            bool good = n_pos <= NTX_GPU_SPLIT ? !memcmp(&g, &w, 4) : fabsf(g - w) <= 1e-5f * (1 + fabsf(w));
-            CHECK_MSG(good, "attention at %u, head %u, value %u: %.9g, not %.9g", pos, h, e, (double)g, (double)w);
-        }
+    enum { ROWS = 3, USED = 2, N = 300, LD = N + 4, CHOICES = ROWS * USED, FIRST_GROUP = 4 };
+    static const uint32_t place[CHOICES] = {0, 4, 1, 2, 3, 5};
+    static float y[ROWS * N], z[CHOICES * N], gate[ROWS], weight[CHOICES], in[ROWS * LD], got[ROWS * LD];
+    fill_random(rng, y, ROWS * N), fill_random(rng, z, CHOICES * N), fill_random(rng, gate, ROWS), fill_random(rng, weight, CHOICES);
+    memset(in, 0xff, sizeof in);
+    for (int r = 0; r < ROWS; r++)
+        memcpy(in + r * LD, y + r * N, N * sizeof *y);
+    void *dy = gpu_put(u, in, sizeof in, 0), *dz = gpu_put(u, z, sizeof z, 0), *dg = gpu_put(u, gate, sizeof gate, 0);
+    void *dw = gpu_put(u, weight, sizeof weight, 0), *dp = gpu_put(u, place, sizeof place, 0);
+    struct ntx_gpu_combine c = {.y = dy, .z = dz, .gate = dg, .weight = dw, .place = dp, .ld_y = LD, .used = USED, .n_choices = FIRST_GROUP, .n = N, .n_rows = ROWS};
+    OK(u, u->ops->launch(u->s, NTX_GPU_COMBINE, &c));
+    c.z = (const float *)dz + FIRST_GROUP * N;
+    c.gate = NULL;
+    c.first = FIRST_GROUP;
+    c.n_choices = CHOICES - FIRST_GROUP;
+    OK(u, u->ops->launch(u->s, NTX_GPU_COMBINE, &c));
+    for (int r = 0; r < ROWS; r++) {
+        float e = -gate[r];
+        oracle->exp_of(&e, 0, 1);
+        for (int k = 0; k < N; k++)
+            y[r * N + k] *= 1 / (1 + e);
+        for (int k = r * USED; k < (r + 1) * USED; k++)
+            oracle->add_scaled(y + r * N, weight[k], z + place[k] * N, N);
     }
-    free(want);
+    gpu_get(u, got, dy, sizeof got);
+    check_rows("combined", got, LD, y, N, ROWS);
+    gpu_drop(u, dy), gpu_drop(u, dz), gpu_drop(u, dg), gpu_drop(u, dw), gpu_drop(u, dp);
 }
 
-static void cache_case(struct gpu *u, struct rng *rng, const struct cache_case *c)
+/* ---- the largest logits */
+
+static bool larger_than(const float *x, uint32_t i, uint32_t j)
+{
+    float a = isnan(x[i]) ? -INFINITY : x[i], b = isnan(x[j]) ? -INFINITY : x[j];
+    return a > b || (a == b && i < j);
+}
+
+static void best(struct gpu *u, struct rng *rng, uint32_t n, uint32_t k, bool coarse)
 {
     enum { ROWS = 2 };
-    const struct ntx_gpu_ops *ops = u->ops;
-    uint32_t nq = c->heads * c->head_k, nk = c->kv_heads * c->head_k, nv = c->kv_heads * c->head_v, no = c->heads * c->head_v, half = c->rope_dim / 2;
-    size_t keys = (size_t)c->kv_heads * BLOCK * c->head_k, layer = keys + (size_t)c->kv_heads * BLOCK * c->head_v, halves = layer * LAYERS * BLOCKS;
-    uint32_t tables[BLOCKS], at[ROWS] = {0, BLOCKS / 2}, pos[ROWS] = {c->pos[0], c->pos[1]};
-    uint16_t *cache = malloc(halves * 2), *want = malloc(halves * 2);
-    float *x = malloc(sizeof *x * (nq + nk + nv) * (ROWS + 1) + sizeof *x * (2 * c->head_k + 2 * half * ROWS)), *out = malloc(sizeof *out * (no + 1) * ROWS);
-    float *q = x, *k = q + nq * ROWS, *v = k + nk * ROWS, *qb = v + nv * ROWS, *kb = qb + nq, *vb = kb + nk, *qn = vb + nv, *kn = qn + c->head_k;
-    float *cs = kn + c->head_k, *sn = cs + half * ROWS;
-    size_t floats = (size_t)(sn + half * ROWS - x);
-    fill_random(rng, x, floats);
-    for (size_t i = 0; i < halves; i++)
-        want[i] = cache[i] = ntx_f32_to_f16(rng_float(rng));
-    for (uint32_t i = 0; i < BLOCKS; i++)
-        tables[i] = (i * 7 + 3) % BLOCKS;
-    float *d = gpu_put(u, x, sizeof *x * floats, 0), *dout = gpu_new(u, sizeof *out * (no + 1) * ROWS);
-    uint32_t most = (pos[0] > pos[1] ? pos[0] : pos[1]) + 1, splits = (most + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT;
-    void *dc = gpu_put(u, cache, halves * 2, 0), *dt = gpu_put(u, tables, sizeof tables, 0), *da = gpu_put(u, at, sizeof at, 0), *dp = gpu_put(u, pos, sizeof pos, 0);
-    void *partial = gpu_new(u, sizeof *out * ROWS * c->heads * splits * (c->head_v + 2));
-    struct ntx_gpu_kv kv = {.base = dc, .block_bytes = layer * LAYERS * 2, .layer_offset = layer * 2, .tables = dt, .table_at = da, .pos = dp,
-                            .block_tokens = BLOCK, .n_head = c->heads, .n_head_kv = c->kv_heads, .head_k = c->head_k, .head_v = c->head_v};
-    struct ntx_gpu_rotate rot = {.q = d, .k = d + (k - x), .v = d + (v - x), .cs = d + (cs - x), .sn = d + (sn - x), .kv = kv, .n_rows = ROWS,
-                                 .rope_dim = c->rope_dim, .neox = c->neox, .eps = 1e-6f};
-    if (c->bias)
-        rot.q_bias = d + (qb - x), rot.k_bias = d + (kb - x), rot.v_bias = d + (vb - x);
-    if (c->norm)
-        rot.q_norm = d + (qn - x), rot.k_norm = d + (kn - x);
-    struct ntx_gpu_attend att = {.q = d, .out = dout, .partial = partial, .kv = kv, .ld_out = no + 1, .n_rows = ROWS, .most_pos = most, .scale = 0.125f};
-    OK(u, ops->launch(u->s, NTX_GPU_ROTATE, &rot));
-    OK(u, ops->launch(u->s, NTX_GPU_ATTEND, &att));
+    uint32_t ld = n + 3;
+    float *x = malloc(sizeof *x * ld * ROWS);
+    struct ntx_gpu_candidate *got = malloc(sizeof *got * (k * ROWS + 1));
+    fill_random(rng, x, (size_t)ld * ROWS);
+    for (uint32_t i = 0; coarse && i < ld * ROWS; i++)
+        x[i] = roundf(x[i] * 3); /* many equal ones, and -0 beside 0 */
+    x[n / 2] = NAN, x[0] = -INFINITY, x[ld + n - 1] = INFINITY;
+    void *dx = gpu_put(u, x, sizeof *x * ld * ROWS, 0), *out = gpu_new(u, sizeof *got * (k * ROWS + 1));
+    const struct ntx_gpu_best p = {.x = dx, .out = out, .ld_x = ld, .k = k, .n = n, .n_rows = ROWS};
+    OK(u, u->ops->launch(u->s, NTX_GPU_BEST, &p));
+    gpu_get(u, got, out, sizeof *got * (k * ROWS + 1));
     for (uint32_t r = 0; r < ROWS; r++) {
-        uint16_t *block = want + (size_t)(tables[at[r] + pos[r] / BLOCK] * LAYERS + 1) * layer;
-        cpu_rotate(c, q + r * nq, c->heads, qb, qn, cs + r * half, sn + r * half);
-        cpu_rotate(c, k + r * nk, c->kv_heads, kb, kn, cs + r * half, sn + r * half);
-        if (c->bias)
-            oracle->add(v + r * nv, vb, nv);
-        for (uint32_t h = 0; h < c->kv_heads; h++) {
-            oracle->kv_store[NTX_KV_F16](k + r * nk + h * c->head_k, block + (h * BLOCK + pos[r] % BLOCK) * c->head_k, c->head_k);
-            oracle->kv_store[NTX_KV_F16](v + r * nv + h * c->head_v, block + keys + (h * BLOCK + pos[r] % BLOCK) * c->head_v, c->head_v);
+        const float *row = x + (size_t)r * ld;
+        uint32_t found = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t before = 0;
+            for (uint32_t j = 0; j < n; j++)
+                before += larger_than(row, j, i);
+            if (before >= k)
+                continue;
+            const struct ntx_gpu_candidate *c = &got[r * k + found++];
+            CHECK_EQ(c->id, (int32_t)i);
+            CHECK(c->logit == (isnan(row[i]) ? -INFINITY : row[i]));
         }
+        CHECK_EQ(found, k);
     }
-    float *got_q = malloc(sizeof *got_q * nq * ROWS);
-    gpu_get(u, got_q, d, sizeof *got_q * nq * ROWS);
-    check_rows("rotated q", got_q, nq, q, nq, ROWS);
-    gpu_get(u, cache, dc, halves * 2);
-    CHECK_MSG(!memcmp(cache, want, halves * 2), "the cache differs");
-    gpu_get(u, out, dout, sizeof *out * (no + 1) * ROWS);
-    for (uint32_t r = 0; r < ROWS; r++) {
-        check_attention(c, q + r * nq, want, tables + at[r], pos[r], out + r * (no + 1));
-        CHECK(isnan(out[r * (no + 1) + no]));
-    }
-    gpu_drop(u, d), gpu_drop(u, dout), gpu_drop(u, dc), gpu_drop(u, dt), gpu_drop(u, da), gpu_drop(u, dp), gpu_drop(u, partial);
-    free(cache), free(want), free(x), free(out), free(got_q);
-}
-
-static void caches(struct gpu *u, struct rng *rng)
-{
-    static const struct cache_case cases[] = {
-        {.heads = 4, .kv_heads = 2, .head_k = 64, .head_v = 64, .rope_dim = 64, .pos = {0, 37}},
-        {.heads = 6, .kv_heads = 1, .head_k = 128, .head_v = 128, .rope_dim = 128, .pos = {255, 256}, .neox = true, .bias = true},
-        {.heads = 2, .kv_heads = 2, .head_k = 80, .head_v = 48, .rope_dim = 40, .pos = {300, 31}, .neox = true, .norm = true},
-        {.heads = 2, .kv_heads = 1, .head_k = 20, .head_v = 36, .rope_dim = 20, .pos = {383, 97}, .bias = true, .norm = true},
-        {.heads = 1, .kv_heads = 1, .head_k = 256, .head_v = 256, .rope_dim = 256, .pos = {12, 64}},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        cache_case(u, rng, &cases[i]);
+    CHECK(isnan(got[k * ROWS].logit));
+    gpu_drop(u, dx), gpu_drop(u, out);
+    free(x), free(got);
 }
 
 int main(int argc, char **argv)
@@ -340,8 +321,13 @@ int main(int argc, char **argv)
         widen(&u, &rng, types[i]);
     dense(&u, &rng);
     vectors(&u, &rng);
-    caches(&u, &rng);
+    gather(&u, &rng);
+    combine(&u, &rng);
+    best(&u, &rng, 1000, 40, false);
+    best(&u, &rng, 777, 64, true);
+    best(&u, &rng, 300, 300, true);
+    best(&u, &rng, 31, 1, false);
     gpu_close(&u);
-    puts("products, widening, dense, norms, packing, rotation and attention agree with the CPU");
+    puts("products, widening, dense, norms, packing, experts' gathering and adding, and the best logits agree with the CPU");
     return 0;
 }

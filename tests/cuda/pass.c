@@ -1,63 +1,8 @@
 /* pass.c: whole passes on a device (argument: the plug-in's path) against the CPU's: chunks on the device, on the host and streamed
  * through a short ring, in every mixture; decoding gives the CPU's bits, prompts its values within F16's rounding. */
-#include "computed/device.h"
-#include "tests/cuda/kit.h"
-#include "tests/forward/rig.h"
+#include "tests/cuda/device_rig.h"
 
-enum { N = 11, LONG = 280 }; /* a fiber per thread of a card: small is long enough */
-
-struct world {
-    struct gpu gpu;
-    struct ntx_device *device;
-    struct ntx_plan_chunk *table;
-    const char *mix; /* of "d", "h", "s": chunk i lives at mix[i % its length] */
-    uint32_t in_flight, copy_rows;
-};
-
-static int read_chunk(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
-{
-    const struct rig *r = ctx;
-    const struct ntx_chunk *c = &r->chunks->list[chunk];
-    (void)err;
-    memcpy(to, r->w.files[c->file] + c->offset, c->bytes);
-    return 0;
-}
-
-static struct ntx_device *make_device(struct rig *r, const struct rig_options *o, void *ctx)
-{
-    struct world *w = ctx;
-    struct ntx_err err = {0};
-    uint32_t matrix = 0;
-    w->table = calloc(r->chunks->n, sizeof *w->table);
-    for (uint32_t i = 0; i < r->chunks->n; i++) {
-        char at = r->chunks->list[i].fixed ? 'h' : w->mix[matrix++ % strlen(w->mix)];
-        w->table[i].placement = at == 'd' ? NTX_PLACE_DEVICE : at == 'h' ? NTX_PLACE_HOST : NTX_PLACE_STORAGE;
-    }
-    mem_weights_table(&r->w, w->table);
-    struct ntx_device_config c = {
-        .ops = w->gpu.ops, .gpu = w->gpu.g, .model = r->model, .chunks = r->chunks, .table = w->table, .max_rows = o->max_rows ? o->max_rows : 64,
-        .ctx = o->ctx ? o->ctx : 512, .kv_blocks = ntx_kv_pool_blocks(r->pool), .logits_rows = 64, .in_flight = w->in_flight, .copy_rows = w->copy_rows,
-    };
-    CHECK(!ntx_device_refuses(r->model));
-    CHECK(ntx_device_bytes(&c) > 0);
-    CHECK_MSG(!ntx_device_new(&c, &w->device, &err), "%s", err.text);
-    CHECK_MSG(!ntx_device_fill(w->device, read_chunk, r, &err), "%s", err.text);
-    return w->device;
-}
-
-static void open_on(struct world *w, struct rig *r, struct rig_options *o)
-{
-    o->device = make_device;
-    o->device_ctx = w;
-    rig_open(r, o);
-}
-
-static void close_on(struct world *w, struct rig *r)
-{
-    ntx_device_free(w->device);
-    rig_close(r);
-    free(w->table);
-}
+enum { N = 7, LONG = 260 };
 
 /* Passes of `step` rows; the CPU's where w is NULL. */
 static float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint32_t step, bool prompt, size_t *size)
@@ -65,10 +10,7 @@ static float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint3
     struct rig r;
     int32_t ids[LONG];
     struct ntx_row rows[64];
-    if (w)
-        open_on(w, &r, &o);
-    else
-        rig_open(&r, &o);
+    world_rig(w, &r, &o);
     rig_ids(&r, 5, ids, n);
     *size = (size_t)n * r.n_vocab;
     float *logits = malloc(*size * sizeof *logits);
@@ -80,65 +22,79 @@ static float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint3
         CHECK_MSG(!rig_run(&r, rows, k), "%s", r.w.w.error.text);
     }
     ntx_kv_seq_free(kv);
-    if (w)
-        close_on(w, &r);
-    else
-        rig_close(&r);
+    world_close(w, &r);
     return logits;
 }
 
-static double worst(const float *got, const float *want, size_t n)
+/* Small: each thread of a card is a fiber here. */
+static struct mk_options small_model(const char *type, uint32_t layers)
 {
-    double off = 0, size = 0;
-    for (size_t i = 0; i < n; i++) {
-        CHECK(!isnan(got[i]));
-        off = fmax(off, fabs((double)got[i] - (double)want[i]));
-        size = fmax(size, fabs((double)want[i]));
-    }
-    return off / size;
+    struct mk_options make = rig_model();
+    make.type = type;
+    make.layers = layers;
+    make.ff = 256;
+    make.heads = 4;
+    return make;
 }
 
-static void mixtures(struct world *w, const struct mk_options *make)
+struct way {
+    const char *mix;
+    uint32_t in_flight, window, step, share;
+};
+
+static void mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways, size_t n_ways, double prompts_off)
 {
-    static const struct {
-        const char *mix;
-        uint32_t in_flight, window, step, copy_rows;
-    } ways[] = {
-        {"d", 1, 0, 4, 0}, {"h", 1, 0, 3, 0}, {"s", 1, 1, 2, 0}, {"s", 3, 4, 7, 0}, {"sdhhd", 1, 2, 3, 0}, {"ddhs", 4, 5, N, 100},
-    };
-    const struct rig_options o = {.make = *make, .chunk_bytes = 20000};
+    const struct rig_options o = {.make = *make, .chunk_bytes = 20000, .kv_type = kv_type};
     size_t n;
     float *want = logits_of(NULL, o, N, N, false, &n);
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < n_ways; i++) {
         struct rig_options on = o;
         w->mix = ways[i].mix;
         w->in_flight = ways[i].in_flight;
-        w->copy_rows = ways[i].copy_rows;
+        w->share = ways[i].share;
         on.window = ways[i].window;
         float *got = logits_of(w, on, N, ways[i].step, false, &n);
         CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s %s, mixture %s: not the CPU's bits (off by %g)", make->arch, make->type, w->mix, worst(got, want, n));
         free(got);
     }
     w->mix = "dhs";
-    float *got = logits_of(w, o, N, 7, true, &n);
+    w->share = UINT32_MAX;
+    float *got = logits_of(w, o, N, 7, true, &n), *again = logits_of(w, o, N, 4, true, &n);
     double off = worst(got, want, n);
-    CHECK_MSG(off < 0.05, "%s: prompts are off by %g of the largest logit", make->type, off);
+    CHECK_MSG(off < prompts_off, "%s: prompts are off by %g of the largest logit", make->type, off);
+    CHECK_MSG(!memcmp(got, again, n * sizeof *got), "%s: prompts depend on how they are cut into passes", make->type);
     printf("%s %s: bits equal in all mixtures, prompts within %.2g\n", make->arch, make->type, off);
-    free(got), free(want);
+    free(got), free(again), free(want);
+}
+
+/* Experts on the device, in place, and copied; a router of random weights may turn either way on a prompt's rounding. */
+static void experts(struct world *w)
+{
+    static const struct way ways[] = {{"hd", 1, 0, 5, 0}, {"dhs", 2, 4, N, 40}};
+    static const struct { const char *arch, *type; uint32_t n, used, shared; } is[] = {
+        {"qwen2moe", "Q4_K_M", 6, 3, 256}, {"llama", "F16", 4, 2, 0}, {"qwen3moe", "Q8_0", 5, 5, 0},
+    };
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct mk_options make = small_model(is[i].type, 1);
+        make.arch = is[i].arch;
+        make.experts = is[i].n;
+        make.experts_used = is[i].used;
+        make.shared_ff = is[i].shared;
+        mixtures(w, &make, NTX_KV_F16, ways, 2, 1);
+    }
 }
 
 /* A row of decoding has the same bits whoever shares its pass: alone, or before a prompt's rows. */
 static void in_company(struct world *w)
 {
     struct rig r;
-    struct rig_options o = {.make = rig_model()};
-    o.make.type = "Q4_K_M";
+    struct rig_options o = {.make = small_model("Q4_K_M", 2)};
     float *alone, *beside;
     struct ntx_row rows[12];
     int32_t ids[12];
     w->mix = "dhs";
     w->in_flight = 2;
-    open_on(w, &r, &o);
+    world_rig(w, &r, &o);
     rig_ids(&r, 3, ids, 12);
     alone = malloc(r.n_vocab * sizeof *alone), beside = malloc(r.n_vocab * sizeof *beside);
     struct ntx_kv_seq *a = rig_seq(&r, 8), *b = rig_seq(&r, 8), *c = rig_seq(&r, 16);
@@ -151,16 +107,14 @@ static void in_company(struct world *w)
     CHECK_SAME(alone, beside, r.n_vocab);
     CHECK_EQ(rig_run(&r, rows + 1, 11), 0); /* no row wants logits: the output is skipped */
     ntx_kv_seq_free(a), ntx_kv_seq_free(b), ntx_kv_seq_free(c);
-    close_on(w, &r);
+    world_close(w, &r);
     free(alone), free(beside);
 }
 
 /* More positions than one split of attention. */
 static void long_context(struct world *w)
 {
-    struct rig_options o = {.make = rig_model()};
-    o.make.type = "Q8_0";
-    o.make.layers = 1;
+    struct rig_options o = {.make = small_model("Q8_0", 1)};
     o.make.heads = 2;
     o.make.kv = 1;
     size_t n;
@@ -175,43 +129,147 @@ static void long_context(struct world *w)
     free(got), free(want);
 }
 
-/* A chunk that cannot be read, then a pass that can. */
-static void failing_read(struct world *w)
+/* ---- layer skip: a pattern of layers and rows, on both sides */
+
+enum { SKIP_ROWS = 3, SKIP_PASSES = 4, LAYERS = 6, PROBE = 1 };
+
+struct skipper {
+    unsigned pass, probes;
+    float shown; /* values of the first row's states as they were shown */
+};
+
+static void probe(void *ctx, const struct ntx_batch *b, const float *hidden)
 {
-    struct rig r;
-    struct rig_options o = {.make = rig_model()};
-    w->mix = "s";
-    w->in_flight = 2;
-    open_on(w, &r, &o);
-    float *logits = malloc(r.n_vocab * sizeof *logits);
-    struct ntx_kv_seq *kv = rig_seq(&r, 4);
-    struct ntx_row row = {.token = 1, .kv = kv, .logits = logits};
-    r.w.fail_chunk = r.chunks->layers[2].up.chunk0;
-    CHECK_EQ(rig_run(&r, &row, 1), -5);
-    r.w.fail_chunk = UINT32_MAX;
-    CHECK_MSG(!rig_run(&r, &row, 1), "%s", r.w.w.error.text);
-    ntx_kv_seq_free(kv);
-    close_on(w, &r);
-    free(logits);
+    struct skipper *s = ctx;
+    s->probes++;
+    (void)b;
+    s->shown += hidden[7];
 }
 
+/* Row i of pass p skips other layers than its neighbours; layer 4 is skipped by all in the second pass. */
+static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
+{
+    struct skipper *s = ctx;
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        uint64_t mask = (uint64_t)1 << (2 + (i + s->pass) % 4);
+        skip[i * NTX_MAP_WORDS] = s->pass == 1 ? mask | 1 << 4 : mask;
+    }
+    s->pass++;
+}
+
+/* Three sessions decode, a fourth reads its prompt beside them; logits of the three, in all passes. */
+static float *skipping(struct world *w, bool propagate, struct skipper *s, size_t *size)
+{
+    struct rig r;
+    struct rig_options o = {.make = small_model("Q8_0", LAYERS), .window = 6};
+    struct ntx_row rows[SKIP_ROWS + 2];
+    struct ntx_kv_seq *kv[SKIP_ROWS + 1];
+    *s = (struct skipper){0};
+    o.skip = (struct ntx_skip_hooks){.ctx = s, .probe_layer = PROBE, .propagate = propagate, .probe = probe, .decide = decide};
+    world_rig(w, &r, &o);
+    *size = (size_t)SKIP_PASSES * SKIP_ROWS * r.n_vocab;
+    float *logits = malloc(*size * sizeof *logits);
+    for (uint32_t i = 0; i <= SKIP_ROWS; i++)
+        kv[i] = rig_seq(&r, 2 * SKIP_PASSES);
+    for (uint32_t p = 0; p < SKIP_PASSES; p++) {
+        for (uint32_t i = 0; i < SKIP_ROWS; i++)
+            rows[i] = (struct ntx_row){.token = (int32_t)(7 * p + i), .pos = p, .kv = kv[i], .logits = logits + (p * SKIP_ROWS + i) * r.n_vocab, .may_skip = true};
+        for (uint32_t i = 0; i < 2; i++)
+            rows[SKIP_ROWS + i] = (struct ntx_row){.token = (int32_t)(3 * p + i), .pos = 2 * p + i, .kv = kv[SKIP_ROWS], .prompt = true};
+        CHECK_MSG(!rig_run(&r, rows, p == 1 ? SKIP_ROWS : SKIP_ROWS + 2), "%s", r.w.w.error.text); /* alone in the second: a layer is dropped */
+        CHECK_EQ(r.w.n_drops, p == 1);
+    }
+    CHECK_EQ(ntx_forward_skipped(r.f), SKIP_PASSES * SKIP_ROWS + 2);
+    for (uint32_t i = 0; i <= SKIP_ROWS; i++)
+        ntx_kv_seq_free(kv[i]);
+    world_close(w, &r);
+    return logits;
+}
+
+static void skips(struct world *w)
+{
+    for (int propagate = 0; propagate < 2; propagate++) {
+        struct skipper cpu, gpu;
+        size_t n;
+        float *want = skipping(NULL, propagate, &cpu, &n);
+        w->mix = "dsh";
+        w->in_flight = 2;
+        float *got = skipping(w, propagate, &gpu, &n);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "skipped layers (%s): not the CPU's bits (off by %g)", propagate ? "propagate" : "holes", worst(got, want, n));
+        CHECK_EQ(gpu.probes, cpu.probes);
+        CHECK(gpu.shown == cpu.shown);
+        free(got), free(want);
+    }
+    puts("layers skipped with holes and with KV propagated: bits equal");
+}
+
+/* ---- the largest logits instead of all */
+
+static void best_logits(struct world *w)
+{
+    struct rig r;
+    struct rig_options o = {.make = small_model("F16", 1)};
+    struct ntx_candidate best[2][NTX_BEST_MAX];
+    struct ntx_row rows[3];
+    w->mix = "d";
+    world_rig(w, &r, &o);
+    float *all = malloc(3 * r.n_vocab * sizeof *all);
+    struct ntx_kv_seq *kv[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        kv[i] = rig_seq(&r, 1);
+        rows[i] = (struct ntx_row){.token = 5, .kv = kv[i], .logits = all + i * r.n_vocab};
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        rows[i].best = best[i];
+        rows[i].n_best = 17 + 3 * i;
+    }
+    CHECK_MSG(!rig_run(&r, rows, 3), "%s", r.w.w.error.text);
+    for (uint32_t i = 0; i < 2; i++) {
+        float least = INFINITY;
+        uint32_t larger = 0;
+        CHECK_EQ(rows[i].n_best, 20);
+        for (uint32_t k = 0; k < 20; k++) {
+            CHECK(best[i][k].logit == all[2 * r.n_vocab + (uint32_t)best[i][k].id]);
+            least = fminf(least, best[i][k].logit);
+        }
+        for (uint32_t v = 0; v < r.n_vocab; v++)
+            larger += all[2 * r.n_vocab + v] > least;
+        CHECK(larger < 20);
+    }
+    CHECK_EQ(rows[2].n_best, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        ntx_kv_seq_free(kv[i]);
+    world_close(w, &r);
+    free(all);
+}
+
+static void dense_models(struct world *w)
+{
+    static const struct way ways[] = {
+        {"d", 1, 0, 4, UINT32_MAX}, {"h", 1, 0, 3, UINT32_MAX}, {"s", 1, 1, 2, UINT32_MAX}, {"s", 3, 4, 7, UINT32_MAX}, {"sdhhd", 1, 2, 3, 32}, {"ddhs", 4, 5, N, 0}, {"h", 2, 0, N, 40},
+    };
+    static const char *const types[] = {"Q8_0", "F16", "Q4_K_M"};
+    for (unsigned i = 0; i < 3; i++) {
+        struct mk_options make = small_model(types[i], i ? 1 : 2);
+        make.arch = i == 1 ? "qwen3" : i == 2 ? "llama-relu" : "qwen2";
+        mixtures(w, &make, i == 0 ? NTX_KV_Q8_0 : NTX_KV_F16, ways + i, i ? 4 : 7, 0.05);
+    }
+}
+
+/* A second argument: that part alone. */
 int main(int argc, char **argv)
 {
-    struct world w = {0};
-    CHECK(argc == 2);
-    gpu_open(&w.gpu, argv[1]);
-    static const char *const types[] = {"Q8_0", "F16", "Q4_K_M"};
+    static const struct {
+        const char *name;
+        void (*run)(struct world *w);
+    } parts[] = {{"dense", dense_models}, {"experts", experts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}};
+    struct world w;
+    CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (unsigned i = 0; i < 3; i++) {
-        struct mk_options make = rig_model();
-        make.type = types[i];
-        make.arch = i == 1 ? "qwen3" : i == 2 ? "llama-relu" : "qwen2";
-        make.layers = i ? 1 : 2;
-        mixtures(&w, &make);
-    }
-    in_company(&w);
-    long_context(&w);
-    failing_read(&w);
+    world_open(&w, argv[1]);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (argc < 3 || !strcmp(argv[2], parts[i].name))
+            parts[i].run(&w);
     gpu_close(&w.gpu);
     return 0;
 }

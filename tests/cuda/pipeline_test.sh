@@ -1,11 +1,20 @@
 #!/bin/bash
-# The whole pipeline with a GPU that is none (fake.h): the CPU's text with matrices on the device, on the host and streamed; refusals
-# with numbers; a lost device is an error to the client.
+# The whole pipeline with a GPU that is none (fake.h): the CPU's text with matrices on the device, on the host and streamed, sampled from the
+# best logits, with layers skipped, with experts in frames; refusals with numbers; a lost device is an error to the client, and a
+# new ntx-computed works.
 . "$(dirname "$0")/../pipeline/lib.sh"
 fake=$1
 [ -e "$fake" ] || skip "no fake GPU in this build"
 model "$tmp/m.gguf" --layers 2 --embd 256 --ff 512 --heads 4 --kv 2 --type Q8_0
-run() { timeout 120 "$NTX_BIN/ntx" run "$tmp/m.gguf" "hi" --raw -n 2 --ctx 64 --temp 0 --seed 1 --chunk 65536 "$@" 2>"$tmp/err"; }
+run() { timeout 120 "$NTX_BIN/ntx" run "$tmp/m.gguf" "hi" --raw -n 2 --ctx 64 --temp 0 --seed 1 --chunk 65536 --rows 8 "$@" 2>"$tmp/err"; }
+# pair NAME [options]: the GPU's text is the CPU's
+pair() {
+    local name=$1; shift
+    run --backend cpu "$@" >"$tmp/cpu" || fail "cpu, $name: $(cat "$tmp/err")"
+    run --backend cuda --stats "$tmp/stats" "$@" ${gpu_options:-} >"$tmp/gpu" || fail "cuda, $name: $(cat "$tmp/err")"
+    [ "$(stat_of "$tmp/stats" backend)" = cuda ] || fail "$name: not on the GPU"
+    same "$tmp/cpu" "$tmp/gpu" "$name"
+}
 run --backend cpu >"$tmp/cpu" || fail "cpu: $(cat "$tmp/err")"
 
 NTX_CUDA_LIBRARY=$tmp/none.so run --backend cuda >/dev/null && fail "--backend cuda without a library works"
@@ -14,14 +23,70 @@ NTX_CUDA_LIBRARY=$tmp/none.so run --backend auto >"$tmp/auto" || fail "auto: $(c
 grep -q 'computing on the CPU: the CUDA plug-in cannot be loaded' "$tmp/err" || fail "auto does not say why: $(cat "$tmp/err")"
 same "$tmp/cpu" "$tmp/auto" "auto without a GPU"
 
-export NTX_CUDA_LIBRARY=$fake
-run --backend cuda --stats "$tmp/all" >"$tmp/gpu" || fail "cuda: $(cat "$tmp/err")"
-[ "$(stat_of "$tmp/all" backend)" = cuda ] || fail "not on the GPU"
-[ "$(stat_of "$tmp/all" bytes_storage)" = 0 ] && [ "$(stat_of "$tmp/all" bytes_device)" -gt 1000000 ] || fail "not all on the GPU: $(cat "$tmp/all")"
-same "$tmp/cpu" "$tmp/gpu" "all on the GPU"
+# On small random models prompts through F16 and the CPU's 8 bits may choose different words: without the matrix units, bits are compared.
+export NTX_CUDA_LIBRARY=$fake NTX_FAKE_GPU_NO_DENSE=1
+pair "all on the GPU"
+[ "$(stat_of "$tmp/stats" bytes_storage)" = 0 ] && [ "$(stat_of "$tmp/stats" bytes_device)" -gt 1000000 ] || fail "not all on the GPU: $(cat "$tmp/stats")"
+pair "sampled" --temp 0.9 --top-k 30 --top-p 0.9 --repeat-penalty 1.3 -n 4
+pair "KV in Q8_0" --kv-type q8_0
+gpu_options="--link h2d=100M" pair "an emulated link"
+gpu_options="--vram 2M" pair "in tiers"
+[ "$(stat_of "$tmp/stats" bytes_host)" -gt 100000 ] && [ "$(stat_of "$tmp/stats" bytes_device)" -gt 100000 ] || fail "not in two tiers: $(cat "$tmp/stats")"
+unset NTX_FAKE_GPU_NO_DENSE
+run --backend cuda >/dev/null || fail "through the matrix units: $(cat "$tmp/err")"
+export NTX_FAKE_GPU_NO_DENSE=1
 
 run --backend cuda --vram 1 >/dev/null && fail "--vram 1 works"
-grep -Eq 'take [0-9.]+ .iB of GPU memory, and the budget is 1 ' "$tmp/err" || fail "no numbers: $(cat "$tmp/err")"
-NTX_FAKE_GPU_FAIL=30 run --backend cuda >/dev/null && fail "a lost device goes unnoticed"
-grep -q 'GPU, .*lost' "$tmp/err" || fail "a lost device without its reason: $(cat "$tmp/err")"
-echo "the CPU's text on the GPU; refusals and a lost device are told"
+grep -Eq 'take [0-9.]+ .iB \([0-9]+ bytes\) of GPU memory, and the budget is 1 ' "$tmp/err" || fail "no numbers: $(cat "$tmp/err")"
+run --backend cuda --skip-verify 4 --skip script:3 >/dev/null && fail "--skip-verify works on the GPU"
+grep -q 'backend cuda: only the CPU looks closely' "$tmp/err" || fail "no reason: $(cat "$tmp/err")"
+
+# Doctor measures it with the same plug-in; the plan then counts on it, and the cost model decides what is copied: with a CPU as slow as this, all.
+export XDG_CACHE_HOME=$tmp/cache
+timeout 60 "$NTX_BIN/ntx" doctor --dir "$tmp" --seconds 1 >"$tmp/doctor" 2>&1 || fail "doctor: $(cat "$tmp/doctor")"
+python3 - "$tmp/cache/ntx/profile.json" <<'PY' || fail "the profile has no GPU's rates"
+import json, sys
+p = json.load(open(sys.argv[1]))
+g = p["gpu"]
+assert g["name"] == "fake GPU" and g["gb_s"] > 0 and g["h2d_gb_s"] > 0 and "gflops" not in g, g # the matrix units are missing here
+p["kernels"] = [{"type": "*", "rows": 1, "gb_s": 0.001}]
+json.dump(p, open(sys.argv[1], "w"))
+PY
+gpu_options="--vram 2M" pair "all copied, by the profile"
+[ "$(stat_of "$tmp/stats" predicted_tok_s)" != 0.0 ] || fail "nothing is predicted: $(cat "$tmp/stats")"
+unset XDG_CACHE_HOME
+
+# Layer skip, a decision of the CPU on what the GPU shows it.
+model "$tmp/m.gguf" --layers 6 --embd 256 --ff 256 --heads 4 --kv 2 --type Q8_0
+pair "skipped layers" --skip script:3,4 -n 4 --ignore-eos
+case $(stat_of "$tmp/stats" skipped_layers_per_token) in 0|0.0|"") fail "nothing was skipped: $(cat "$tmp/stats")";; esac
+
+# Experts: all on the GPU; then some of them in too few frames of the host.
+model "$tmp/m.gguf" --layers 3 --embd 256 --heads 4 --kv 2 --arch qwen3moe --experts 12 --experts-used 2 --expert-ff 256 --type Q8_0 --seed 3
+pair "experts on the GPU"
+[ "$(stat_of "$tmp/stats" bytes_host)" -lt 100000 ] || fail "experts are not on the GPU: $(cat "$tmp/stats")"
+need=$(run --backend cuda --vram 1 >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' "$tmp/err")
+gpu_options="--vram $((need + 6000000)) --ram 24M" pair "experts in frames" -n 4 --ignore-eos
+[ "$(stat_of "$tmp/stats" bytes_device)" -gt 1000000 ] && [ "$(stat_of "$tmp/stats" bytes_host)" -gt 1000000 ] || fail "experts are not in two tiers: $(cat "$tmp/stats")"
+
+# Lost in the middle of an answer. Under a supervisor, ntx-computed ends so that a new one may find the device again.
+NTX_FAKE_GPU_FAIL=600 run --backend cuda -n 30 --ignore-eos >/dev/null && fail "a lost device goes unnoticed"
+grep -q 'GPU, .*lost since call' "$tmp/err" || fail "a lost device without its reason: $(cat "$tmp/err")"
+export NTX_RUNTIME=$tmp/rt
+NTX_FAKE_GPU_FAIL=900 timeout 60 "$NTX_BIN/ntx" up "$tmp/m.gguf" --backend cuda --ctx 64 --rows 8 2>"$tmp/up" &
+up=$!
+wait_for 30 "$NTX_BIN/ntx" status >/dev/null 2>&1 || fail "not up: $(cat "$tmp/up")"
+for i in 1 2 3 4 5 6 7 8; do
+    "$NTX_BIN/ntx" generate hi --raw -n 30 --ignore-eos --temp 0 >/dev/null 2>"$tmp/err" || break
+done
+grep -q 'GPU, .*lost since call' "$tmp/err" || fail "the client is not told: $(cat "$tmp/err"; cat "$tmp/up")"
+wait_for 20 gone "$up" || fail "ntx up goes on without ntx-computed: $(cat "$tmp/up")"
+wait "$up" && fail "ntx up ends as if all were well"
+grep -q 'the GPU is lost' "$tmp/up" || fail "why it ended is not told: $(cat "$tmp/up")"
+timeout 60 "$NTX_BIN/ntx" up "$tmp/m.gguf" --backend cuda --ctx 64 --rows 8 2>"$tmp/up" &
+up=$!
+wait_for 30 "$NTX_BIN/ntx" status >/dev/null 2>&1 || fail "not up again: $(cat "$tmp/up")"
+"$NTX_BIN/ntx" generate hi --raw -n 3 --temp 0 >/dev/null 2>"$tmp/err" || fail "not well again: $(cat "$tmp/err")"
+"$NTX_BIN/ntx" stop 2>/dev/null
+wait "$up"
+echo "the CPU's text on the GPU: resident, tiered, sampled, skipping, experts; refusals and a lost device are told, a new start works"

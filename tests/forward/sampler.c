@@ -147,6 +147,52 @@ static void large(void)
     free(l);
 }
 
+static int by_logit(const void *a, const void *b)
+{
+    const struct ntx_candidate *x = a, *y = b;
+    return x->logit != y->logit ? (x->logit < y->logit) - (x->logit > y->logit) : (x->id > y->id) - (x->id < y->id);
+}
+
+/* So many of the largest as the sampler says are enough give the tokens that all give, in any order; 0 where none are. */
+static void enough(void)
+{
+    enum { V = 500, DRAWS = 60 };
+    static const struct ntx_sampling ways[] = {
+        {.temp = 0, .top_p = 1, .repeat_penalty = 1}, {.temp = 0, .top_p = 1, .repeat_penalty = 1.5f, .repeat_last = 30},
+        {.temp = 0.8f, .top_k = 40, .top_p = 0.9f, .repeat_penalty = 1}, {.temp = 1.2f, .top_k = 20, .top_p = 1, .min_p = 0.02f, .repeat_penalty = 2, .repeat_last = 40},
+        {.temp = 0.7f, .top_k = 1, .top_p = 0.5f, .repeat_penalty = 1},
+    };
+    struct ntx_candidate all[V];
+    float l[V];
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        struct ntx_sampler *p = make(ways[w], V), *q = make(ways[w], V);
+        for (uint32_t i = 0; i < DRAWS; i++) {
+            for (uint32_t v = 0; v < V; v++) {
+                l[v] = (float)(int32_t)((v * 2654435761u + i * 40503u) >> 12 & 255) * 0.02f - 2; /* many equal ones */
+                all[v] = (struct ntx_candidate){l[v], (int32_t)v};
+            }
+            qsort(all, V, sizeof *all, by_logit);
+            uint32_t n = ntx_sampler_enough(q);
+            CHECK(n && n <= NTX_BEST_MAX);
+            for (uint32_t k = 0; k < n / 2; k++) { /* backwards */
+                struct ntx_candidate c = all[k];
+                all[k] = all[n - 1 - k];
+                all[n - 1 - k] = c;
+            }
+            int32_t t = ntx_sampler_next(p, l);
+            CHECK_EQ(ntx_sampler_next_of(q, all, n), t);
+            ntx_sampler_accept(p, t), ntx_sampler_accept(q, t);
+        }
+        ntx_sampler_free(p), ntx_sampler_free(q);
+    }
+    const struct ntx_sampling needs_all[] = {plain, {.temp = 1, .top_k = 40, .top_p = 1, .repeat_penalty = 0.5f, .repeat_last = 4}, {.temp = 1, .top_k = 300, .top_p = 1}};
+    for (size_t w = 0; w < sizeof needs_all / sizeof *needs_all; w++) {
+        struct ntx_sampler *p = make(needs_all[w], V);
+        CHECK_EQ(ntx_sampler_enough(p), 0);
+        ntx_sampler_free(p);
+    }
+}
+
 int main(void)
 {
     struct ntx_sampler *p = NULL;
@@ -158,6 +204,7 @@ int main(void)
     shares(1.5f, 4);
     seeds();
     large();
+    enough();
     bad.temp = -1;
     CHECK_EQ(ntx_sampler_new(&bad, N, &p), -EINVAL);
     CHECK_EQ(ntx_sampler_new(&plain, 0, &p), -EINVAL);

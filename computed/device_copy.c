@@ -1,0 +1,96 @@
+/* device_copy.c: chunks that are copied to the device, by the engine thread, in the order in which they are used.
+ *
+ *   copies    wait until the stage's last user is through | upload | event copied
+ *   compute   wait for copied | products | event used
+ *
+ * A stage is used again when the compute behind its event is over; a ring's slot is given back when its copy is. Never more chunks
+ * are held than in_flight, so the ring never waits for us while we wait for it. */
+#include <errno.h>
+#include <time.h>
+
+#include "common/util.h"
+#include "computed/device_impl.h"
+
+#define LATE_NS 200000u /* of sleeping too long, that the emulated link makes up for */
+
+static int give_back(struct ntx_device *d, struct ntx__stage *s)
+{
+    if (s->chunk == NTX__NO_CHUNK)
+        return 0;
+    int rc = d->ops->event_sync(s->copied);
+    if (!rc) {
+        d->f->c.weights->ops->release(d->f->c.weights, s->chunk);
+        s->chunk = NTX__NO_CHUNK;
+    }
+    return rc;
+}
+
+/* Slots whose copies are over; asks only, in the order of the copies. */
+static int give_back_finished(struct ntx_device *d)
+{
+    for (uint32_t k = 0; k < d->n_stages; k++) {
+        struct ntx__stage *s = &d->stages[(d->next_stage + k) % d->n_stages];
+        int rc = s->chunk == NTX__NO_CHUNK ? 1 : d->ops->event_query(s->copied);
+        if (rc <= 0)
+            return rc;
+        if ((rc = give_back(d, s)))
+            return rc;
+    }
+    return 0;
+}
+
+int ntx__device_settle(struct ntx_device *d)
+{
+    int rc = 0;
+    for (uint32_t k = 0; k < d->n_stages; k++) {
+        int one = give_back(d, &d->stages[(d->next_stage + k) % d->n_stages]);
+        rc = rc ? rc : one;
+        if (one)
+            d->stages[(d->next_stage + k) % d->n_stages].chunk = NTX__NO_CHUNK; /* the weights' end lets go of it */
+    }
+    return rc;
+}
+
+/* Waits until a link of that rate would have brought the chunk, then lets it be copied at once. */
+static void emulate_link(struct ntx_device *d, uint64_t bytes)
+{
+    if (d->c.h2d_bps <= 0)
+        return;
+    uint64_t now = ntx_now_ns(), from = NTX_MAX(d->link_free_ns, now - LATE_NS);
+    d->link_free_ns = from + (uint64_t)((double)bytes / d->c.h2d_bps * 1e9);
+    const struct timespec end = {(time_t)(d->link_free_ns / 1000000000u), (long)(d->link_free_ns % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+        ;
+}
+
+static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, struct ntx__stage *s)
+{
+    int rc;
+    emulate_link(d, d->c.chunks->list[chunk].bytes);
+    if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = d->ops->upload(d->copies, s->bytes, bytes, d->c.chunks->list[chunk].bytes)) ||
+        (rc = d->ops->event_record(s->copied, d->copies)))
+        return rc;
+    return d->ops->stream_wait(d->compute, s->copied);
+}
+
+int ntx__device_bring(struct ntx_device *d, uint32_t chunk, struct ntx__stage **stage)
+{
+    struct ntx__stage *s = &d->stages[d->next_stage];
+    const void *bytes;
+    int rc;
+    if ((rc = give_back_finished(d)) || (rc = give_back(d, s)))
+        return ntx__device_fail(d, rc, "a copy");
+    if ((rc = d->f->c.weights->ops->acquire(d->f->c.weights, chunk, &bytes)))
+        return rc;
+    s->chunk = chunk;
+    d->next_stage = (d->next_stage + 1) % d->n_stages;
+    *stage = s;
+    rc = copy(d, chunk, bytes, s);
+    return rc ? ntx__device_fail(d, rc, "a streamed product") : 0;
+}
+
+int ntx__device_used(struct ntx_device *d, struct ntx__stage *s)
+{
+    int rc = d->ops->event_record(s->used, d->compute);
+    return rc ? ntx__device_fail(d, rc, "a streamed product") : 0;
+}

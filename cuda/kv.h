@@ -1,0 +1,65 @@
+/* kv.h: where K and V of a position lie, and how they are stored: the layouts of computed/kv.h and computed/cpu/cpu.h. */
+#ifndef NTX_CUDA_KV_H
+#define NTX_CUDA_KV_H
+
+#include "cuda/vector.h"
+
+#define Q8_ROW_BYTES 34u /* of 32 values: an F16 scale, int8 [32] */
+
+/* Row i of a launch is this one of the pass. */
+DEV uint32_t row_of_pass(const struct ntx_gpu_kv *kv, uint32_t i) { return kv->rows ? kv->rows[i] : i; }
+
+/* Where its session's block of position pos is noted. */
+DEV uint32_t table_slot(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos) { return kv->table_at[row] + pos / kv->block_tokens; }
+
+DEV uint64_t kv_row_bytes(const struct ntx_gpu_kv *kv, uint32_t n) { return kv->q8 ? (uint64_t)(n / 32) * Q8_ROW_BYTES : 2ull * n; }
+
+DEV uint8_t *kv_block(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
+{
+    return kv->base + kv->tables[table_slot(kv, row, pos)] * kv->block_bytes + kv->layer_offset;
+}
+
+DEV uint8_t *k_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
+{
+    return kv_block(kv, row, pos) + ((uint64_t)head * kv->block_tokens + pos % kv->block_tokens) * kv_row_bytes(kv, kv->head_k);
+}
+
+DEV uint8_t *v_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
+{
+    uint64_t keys = (uint64_t)kv->n_head_kv * kv->block_tokens * kv_row_bytes(kv, kv->head_k);
+    return kv_block(kv, row, pos) + keys + ((uint64_t)head * kv->block_tokens + pos % kv->block_tokens) * kv_row_bytes(kv, kv->head_v);
+}
+
+DEV int is_hole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
+{
+    return kv->holes && kv->holes[table_slot(kv, row, pos)] >> (pos % kv->block_tokens) & 1;
+}
+
+DEV float kv_value(const struct ntx_gpu_kv *kv, const uint8_t *row, uint32_t e)
+{
+    if (!kv->q8)
+        return f16_at(row + 2 * e);
+    const uint8_t *b = row + e / 32 * Q8_ROW_BYTES;
+    return (float)(int8_t)b[2 + e % 32] * f16_at(b);
+}
+
+/* Value e of a row, by the thread that has it; for Q8 the 32 threads of a warp have 32 values that share a scale. */
+DEV void kv_store(const struct ntx_gpu_kv *kv, uint8_t *row, uint32_t e, float x)
+{
+    if (!kv->q8) {
+        *(uint16_t *)(void *)(row + 2 * e) = f16_bits(x);
+        return;
+    }
+    int32_t top = (int32_t)(f_bits(x) & 0x7fffffffu);
+    uint8_t *b = row + e / 32 * Q8_ROW_BYTES;
+    float inverse;
+    UNROLL
+    for (uint32_t m = 16; m; m /= 2)
+        top = larger(top, xor_i(top, m));
+    uint16_t scale = f16_bits(scale_of(top, &inverse));
+    b[2 + e % 32] = (uint8_t)(int8_t)quantised(x, inverse);
+    if (e % 32 == 0)
+        *(uint16_t *)(void *)b = scale;
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* moe.h: around the experts' products: rows gathered by choice, and the choices' values added to their rows. */
+#ifndef NTX_CUDA_MOE_H
+#define NTX_CUDA_MOE_H
+
+#include "cuda/vector.h"
+
+#define WIDTH_THREADS 256u
+
+KERNEL(gather_rows, struct ntx_gpu_gather)
+{
+    uint32_t k = BX * WIDTH_THREADS + TID;
+    if (4ull * k < a.bytes)
+        ((uint32_t *)(void *)((uint8_t *)a.to + BY * a.to_stride))[k] =
+            ((const uint32_t *)(const void *)((const uint8_t *)a.from + a.rows[BY] * a.from_stride))[k];
+}
+
+/* As computed/moe.c has it: the product is rounded before it is added, and choices are added in their order. */
+KERNEL(combine_rows, struct ntx_gpu_combine)
+{
+    uint32_t e = BX * WIDTH_THREADS + TID, i = BY;
+    if (e >= a.n)
+        return;
+    float y = a.y[i * a.ld_y + e];
+    if (a.gate)
+        y *= 1.0f / (1.0f + exp_exact(-a.gate[i]));
+    for (uint32_t k = i * a.used; k < (i + 1) * a.used; k++)
+        if (a.place[k] - a.first < a.n_choices) /* below it wraps around */
+            y += a.weight[k] * a.z[(uint64_t)(a.place[k] - a.first) * a.n + e];
+    a.y[i * a.ld_y + e] = y;
+}
+
+int ntx__launch_gather(struct ntx_gpu_stream *s, const struct ntx_gpu_gather *p)
+{
+    if (p->bytes % 4 || p->from_stride % 4 || p->to_stride % 4)
+        return -EINVAL;
+    RETURN_LAUNCH(s, gather_rows, (uint32_t)((p->bytes / 4 + WIDTH_THREADS - 1) / WIDTH_THREADS), p->n_rows, 1, WIDTH_THREADS, *p);
+}
+
+int ntx__launch_combine(struct ntx_gpu_stream *s, const struct ntx_gpu_combine *p)
+{
+    RETURN_LAUNCH(s, combine_rows, (p->n + WIDTH_THREADS - 1) / WIDTH_THREADS, p->n_rows, 1, WIDTH_THREADS, *p);
+}
+
+#endif

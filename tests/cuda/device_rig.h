@@ -1,0 +1,103 @@
+/* device_rig.h: a forward pass (tests/forward/rig.h) on the device of a plug-in library. */
+#ifndef NTX_TESTS_CUDA_DEVICE_RIG_H
+#define NTX_TESTS_CUDA_DEVICE_RIG_H
+
+#include "computed/device.h"
+#include "tests/cuda/fake.h"
+#include "tests/cuda/kit.h"
+#include "tests/forward/rig.h"
+
+struct world {
+    struct gpu gpu;
+    struct ntx_fake_control *fake; /* NULL: it is a card */
+    struct ntx_device *device;
+    struct ntx_plan_chunk *table;
+    const char *mix;         /* of "d", "h", "s": chunk i lives at mix[i % its length]; experts: host where it says s */
+    uint32_t in_flight, share; /* share: 64ths of the host's bytes that are copied; UINT32_MAX: the default's */
+    double h2d_bps;
+};
+
+KIT int world_read(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
+{
+    const struct rig *r = ctx;
+    const struct ntx_chunk *c = &r->chunks->list[chunk];
+    (void)err;
+    memcpy(to, r->w.files[c->file] + c->offset, c->bytes);
+    return 0;
+}
+
+KIT void world_table(struct world *w, struct rig *r)
+{
+    uint32_t matrix = 0;
+    w->table = calloc(r->chunks->n, sizeof *w->table);
+    for (uint32_t i = 0; i < r->chunks->n; i++) {
+        const struct ntx_chunk *c = &r->chunks->list[i];
+        char at = c->fixed ? 'h' : w->mix[matrix++ % strlen(w->mix)];
+        w->table[i].placement = at == 'd' ? NTX_PLACE_DEVICE : at == 'h' || c->expert ? NTX_PLACE_HOST : NTX_PLACE_STORAGE;
+    }
+    mem_weights_table(&r->w, w->table);
+}
+
+KIT struct ntx_device_config world_config(struct world *w, struct rig *r, const struct rig_options *o, struct ntx_copy_share *share)
+{
+    memset(share->of, (int)w->share, sizeof share->of);
+    return (struct ntx_device_config){
+        .ops = w->gpu.ops, .gpu = w->gpu.g, .model = r->model, .chunks = r->chunks, .table = w->table, .max_rows = o->max_rows ? o->max_rows : 64,
+        .ctx = o->ctx ? o->ctx : 512, .kv_blocks = ntx_kv_pool_blocks(r->pool), .logits_rows = 64, .in_flight = w->in_flight, .kv_type = o->kv_type,
+        .h2d_bps = w->h2d_bps, .share = w->share == UINT32_MAX ? NULL : share,
+    };
+}
+
+KIT struct ntx_device *world_device(struct rig *r, const struct rig_options *o, void *ctx)
+{
+    struct world *w = ctx;
+    struct ntx_err err = {0};
+    struct ntx_copy_share share;
+    world_table(w, r);
+    struct ntx_device_config c = world_config(w, r, o, &share);
+    CHECK(!ntx_device_refuses(r->model));
+    CHECK(ntx_device_bytes(&c) > 0);
+    CHECK_MSG(!ntx_device_new(&c, &w->device, &err), "%s", err.text);
+    CHECK_MSG(!ntx_device_fill(w->device, world_read, r, &err), "%s", err.text);
+    return w->device;
+}
+
+/* The CPU's where w is NULL. */
+KIT void world_rig(struct world *w, struct rig *r, struct rig_options *o)
+{
+    o->device = w ? world_device : NULL;
+    o->device_ctx = w;
+    rig_open(r, o);
+}
+
+KIT void world_close(struct world *w, struct rig *r)
+{
+    if (w)
+        ntx_device_free(w->device);
+    rig_close(r);
+    if (w)
+        free(w->table);
+}
+
+KIT void world_open(struct world *w, const char *library)
+{
+    struct ntx_fake_control *(*control)(void);
+    *w = (struct world){.mix = "d", .in_flight = 1, .share = UINT32_MAX};
+    gpu_open(&w->gpu, library);
+    *(void **)&control = dlsym(dlopen(library, RTLD_NOW | RTLD_LOCAL), "ntx_fake_control");
+    w->fake = control ? control() : NULL;
+}
+
+/* Largest difference, as a part of the largest value. */
+KIT double worst(const float *got, const float *want, size_t n)
+{
+    double off = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        CHECK(!isnan(got[i]));
+        off = fmax(off, fabs((double)got[i] - (double)want[i]));
+        size = fmax(size, fabs((double)want[i]));
+    }
+    return off / size;
+}
+
+#endif
