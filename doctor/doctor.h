@@ -4,7 +4,8 @@
  *   memory   reading far more than caches hold, with one thread and with all
  *   kernels  each quant type from memory: one row, 8 and 64 rows
  *   steps    what handing a step of a layer to all threads costs
- *   machine  huge pages, locked memory, io_uring, NUMA, a GPU
+ *   GPU      by the plug-in: copying in its memory, copying to it from locked memory, the matrix units (a moment)
+ *   machine  huge pages, locked memory, io_uring, NUMA, a GPU that cannot be used
  *
  * Takes about `seconds` (12 by default), of one process; nothing else should run. */
 #ifndef NTX_DOCTOR_DOCTOR_H

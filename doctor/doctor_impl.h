@@ -22,6 +22,9 @@ double ntx__doctor_step(struct ntx_pool *pool, double seconds);
 /* kernels.c: hw.kernels, for each type. */
 int ntx__doctor_kernels(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, void *buf, size_t bytes, double seconds, struct ntx_doctor_report *r);
 
+/* gpu.c: hw.gpu; false: there is none that can be used, and why */
+bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n);
+
 /* machine.c */
 uint32_t ntx__doctor_threads(void);
 /* load_before: the load average when measuring began. */

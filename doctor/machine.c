@@ -99,13 +99,11 @@ static void judge_quiet(struct ntx_doctor_report *r, double load_before)
 
 static void judge_hardware(struct ntx_doctor_report *r)
 {
-    char gpu[96] = "";
+    char gpu[96] = "", why[300] = "";
     bool driver;
     unsigned nodes = numa_nodes();
-    if (find_gpu(gpu, sizeof gpu, &driver))
-        ntx__doctor_say(r, driver ? "There is a GPU (%s); its rates were not measured: write them into the profile's \"gpu\" to have `ntx plan` count on it."
-                                  : "There is %s, but no driver is loaded: install NVIDIA's to use it.",
-                        gpu);
+    if (!ntx__doctor_gpu(r, why, sizeof why) && find_gpu(gpu, sizeof gpu, &driver))
+        ntx__doctor_say(r, driver ? "There is a GPU (%s) that cannot be used: %s." : "There is %s, but no driver is loaded: install NVIDIA's to use it (%s).", gpu, why);
     if (nodes > 1)
         ntx__doctor_say(r, "Memory has %u NUMA nodes: start ntx under `numactl --interleave=all`, so that all threads reach the weights at the same rate.", nodes);
     if (!strcmp(r->hw.kernel, "generic"))

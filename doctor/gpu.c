@@ -1,0 +1,120 @@
+/* gpu.c: a GPU's rates, by the plug-in that will use them: copying within its memory, copying to it, the matrix units. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/gpu.h"
+#include "doctor/doctor_impl.h"
+
+#define COPY_BYTES (512ull << 20) /* at most, and an eighth of what is free */
+#define ROUNDS 3
+#define LEAST_MS 4.0f             /* of a product that says something about the matrix units */
+#define MOST_WALL_NS 100000000ull
+
+struct bench {
+    const struct ntx_gpu_ops *ops;
+    struct ntx_gpu *g;
+    struct ntx_gpu_stream *s;
+    struct ntx_gpu_event *from, *to;
+    void *a, *b, *host;
+    uint64_t bytes;
+};
+
+static int start(struct bench *t) { return t->ops->event_record(t->from, t->s); }
+
+/* *s: seconds since start. */
+static int stop(struct bench *t, double *s)
+{
+    float ms;
+    int rc = t->ops->event_record(t->to, t->s);
+    if (!rc)
+        rc = t->ops->event_sync(t->to);
+    if (!rc)
+        rc = t->ops->event_ms(t->from, t->to, &ms);
+    if (!rc)
+        *s = ms / 1e3;
+    return rc;
+}
+
+/* The best of some rounds, in bytes per second; a copy on the device reads and writes. */
+static int copy_rate(struct bench *t, bool on_device, double *bps)
+{
+    double s;
+    for (int i = 0; i < ROUNDS; i++) {
+        int rc = start(t);
+        if (!rc)
+            rc = on_device ? t->ops->device_copy(t->s, t->b, t->a, t->bytes) : t->ops->upload(t->s, t->a, t->host, t->bytes);
+        if (rc || (rc = stop(t, &s)))
+            return rc;
+        *bps = NTX_MAX(*bps, s > 0 ? (on_device ? 2.0 : 1.0) * (double)t->bytes / s : 0);
+    }
+    return 0;
+}
+
+/* Products of n x n, larger ones until one takes long enough; 0 where the library for them is missing. */
+static int matrix_rate(struct bench *t, double *flops)
+{
+    for (uint64_t n = 256; 2 * n * n <= t->bytes / 2; n *= 2) {
+        uint64_t began = ntx_now_ns();
+        uint16_t *w = t->a, *x = (uint16_t *)t->a + n * n;
+        double s = 0;
+        for (int i = 0; i < 2; i++) { /* the first starts the library */
+            int rc = start(t);
+            if (rc || (rc = t->ops->dense(t->s, w, x, t->b, (uint32_t)n, (uint32_t)n, (uint32_t)n)))
+                return i || n > 256 ? rc : 0;
+            if ((rc = stop(t, &s)))
+                return rc;
+        }
+        *flops = s > 0 ? 2.0 * (double)n * (double)n * (double)n / s : 0;
+        if (s * 1e3 > (double)LEAST_MS || ntx_now_ns() - began > MOST_WALL_NS)
+            break;
+    }
+    return 0;
+}
+
+static int prepare(struct bench *t)
+{
+    int rc;
+    if ((rc = t->ops->stream_new(t->g, &t->s)) || (rc = t->ops->event_new(t->g, &t->from)) || (rc = t->ops->event_new(t->g, &t->to)) ||
+        (rc = t->ops->alloc(t->g, t->bytes, &t->a)) || (rc = t->ops->alloc(t->g, t->bytes, &t->b)) || (rc = t->ops->host_alloc(t->g, t->bytes, &t->host)))
+        return rc;
+    memset(t->host, 1, t->bytes);
+    return t->ops->fill(t->s, t->a, 0x11, t->bytes);
+}
+
+static void finish(struct bench *t)
+{
+    t->ops->event_free(t->from);
+    t->ops->event_free(t->to);
+    t->ops->stream_free(t->s);
+    t->ops->free(t->g, t->a);
+    t->ops->free(t->g, t->b);
+    t->ops->host_free(t->g, t->host);
+}
+
+bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n)
+{
+    struct ntx_gpu_back back;
+    struct ntx_err err = {0};
+    if (ntx_gpu_back_open(&back, &err)) {
+        snprintf(why, n, "%s", err.text);
+        return false;
+    }
+    struct bench t = {.ops = back.ops, .g = back.gpu, .bytes = NTX_MIN(COPY_BYTES, back.info.free / 8 / 4096 * 4096)};
+    double copy = 0, h2d = 0, flops = 0;
+    int rc = prepare(&t);
+    if (!rc && !(rc = copy_rate(&t, true, &copy)) && !(rc = copy_rate(&t, false, &h2d)))
+        rc = matrix_rate(&t, &flops);
+    if (rc)
+        snprintf(why, n, "%s", back.ops->error(back.gpu));
+    finish(&t);
+    if (!rc) {
+        snprintf(r->hw.gpu.name, sizeof r->hw.gpu.name, "%s", back.info.name);
+        r->hw.gpu.bytes = back.info.total;
+        r->hw.gpu.bps = copy;
+        r->hw.gpu.h2d_bps = h2d;
+        r->hw.gpu.flops = flops;
+    }
+    ntx_gpu_back_close(&back);
+    return !rc;
+}
