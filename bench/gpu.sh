@@ -1,60 +1,257 @@
 #!/bin/bash
-# All that is to be measured when a GPU is at hand; appends to bench/LOG.md under the card's name.
+# All that is to be measured when a GPU is at hand, in one command; appends to bench/LOG.md under the card's name.
 #
-#   bench/gpu.sh [DIRECTORY]     for models (default: a temporary one; the largest is 58 GB, random weights of the right shapes)
-#   BIG=no   without the 70B-shaped ones      N=tokens (64)
+#   bench/gpu.sh prepare      where the packages are, before: builds, and puts into .gpu/ all that a bare machine with a card needs
+#   bench/gpu.sh [STAGE...]   on that machine (with .gpu/ beside), or where ntx is built. Without STAGE all, in this order:
+#     tests      kernels, attention and whole passes on the card against the CPU. A failure ends the run
+#     link       ntx doctor: what this machine and its card can do (copying in its memory, to it, the matrix units); profiles for the rest
+#     resident   decode and prefill, all in the card's memory: 8B and 70B shapes, Q4_K_M and Q8_0 (of 70B as many layers as fit)
+#     tiers      the seeds' table on a 24-GB card with PCIe 3 x8 that this one plays: 70B, Q4_K_M with 36 of 80 layers in VRAM and Q6_K
+#                with 26: the rest copied through the link for each token, multiplied by the CPU in place, and as the cost model says
+#     copies     nothing in VRAM, all copied to it: the real link, beside a plain copy from locked memory; and read from the drive
+#     kernels    the kernel lab: each product beside the card's copy rate, dense products, attention
+#     sanitizer  the tests under compute-sanitizer (memcheck, racecheck)
 #
-# 1 the tests that need a card, also under compute-sanitizer where that is installed   2 the kernels beside the card's copy rate
-# 3 decode and prefill, all on the card, 8B and 70B, Q4_K_M and Q8_0   4 the seeds' table: 70B Q6_K and Q4_K_M with 26 or 36
-# of 80 layers' worth of a 24-GB card, the rest in RAM: in place on the CPU.
-set -euo pipefail
+# LIMIT=SECONDS (540) for all: a stage that would begin after that, or does not end by then, is left out and said to be.
+# N=tokens (48)   DIR=where models and profiles go (default: in /dev/shm; models are a few GB: their layers repeat)
+# Output also in $OUT/gpu-results.txt where OUT is set.
+# DRY=1: no card: the fake device and tiny shapes, to try the script; nothing is appended.
+set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-build=${BUILD:-$here/build} n=${N:-64}
-command -v nvidia-smi >/dev/null && card=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1) || card=
-[ "$card" ] || { echo "skipped: no NVIDIA driver or no card here"; exit 77; }
-dir=${1:-$(mktemp -d)}
-mkdir -p "$dir"
-[ $# -gt 0 ] || trap 'rm -rf "$dir"' EXIT
-out=$dir/results.txt
-: >"$out"
-say() { echo "$*" | tee -a "$out"; }
-cmake --build "$build" --target ntx ntx-computed ntx-iod ntx-predictor ntx-mkmodel ntx_cuda_plugin ntx_gpu_fake test_cuda_kernels test_cuda_pass bench_cuda
-plugin=$build/bin/libntx-cuda.so
+stages="tests link resident tiers copies kernels sanitizer"
+programs="bin/ntx bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-mkmodel bin/libntx-cuda.so tests/test_cuda_kernels tests/test_cuda_attention
+    tests/test_cuda_pass bench/bench_cuda"
 
-for t in kernels pass; do
-    say "test_cuda_$t: $("$build/tests/test_cuda_$t" "$plugin" 2>&1 | tail -1)"
-    command -v compute-sanitizer >/dev/null &&
-        say "compute-sanitizer, $t: $(compute-sanitizer --error-exitcode 9 "$build/tests/test_cuda_$t" "$plugin" 2>&1 | tail -1)"
-done
-"$build/bench/bench_cuda" "$plugin" | tee -a "$out"
-
-shape8="--layers 32 --embd 4096 --ff 14336 --heads 32 --kv 8 --ctx 4096"
-shape70="--layers 80 --embd 8192 --ff 28672 --heads 64 --kv 8 --ctx 4096"
-measure() { # NAME MODEL [options]: prefill of 512, decode of n
-    local name=$1 model=$2; shift 2
-    say "$name $*: $("$build/bin/ntx" bench "$model" -p 512 -n "$n" --backend cuda --ctx 1024 --json "$@" 2>&1 | tr -d '\n')"
+prepare() {
+    local build=${BUILD:-$here/build} out=$here/.gpu p
+    cmake --build "$build" --target ntx ntx-computed ntx-iod ntx-predictor ntx-mkmodel ntx_cuda_plugin test_cuda_kernels test_cuda_attention test_cuda_pass bench_cuda || exit 111
+    rm -rf "$out"
+    mkdir -p "$out/bin" "$out/tests" "$out/bench" "$out/lib"
+    for p in $programs; do
+        cp "$build/$p" "$out/$p" || exit 111
+        strip --strip-unneeded "$out/$p"
+        ldd "$out/$p" | awk '$3 ~ /^\// {print $3}'
+    done | sort -u | grep -Ev '/(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+)\.so' | xargs -I{} cp -L {} "$out/lib/"
+    git -C "$here" rev-parse --short HEAD >"$out/commit"
+    echo "$out: $(du -sh "$out" | cut -f1); carry it to the machine with the card and run bench/gpu.sh there"
 }
-make_model() { [ -e "$2" ] || "$build/bin/ntx-mkmodel" $1 --type "$3" "$2" >/dev/null; }
-for type in Q4_K_M Q8_0; do
-    make_model "$shape8" "$dir/8b-$type.gguf" $type
-    measure "8B $type" "$dir/8b-$type.gguf"
+
+[ "${1:-}" != prepare ] || { prepare; exit; }
+for s in "$@"; do
+    [[ " $stages " == *" $s "* ]] || { echo "usage: bench/gpu.sh prepare | [STAGE...]; stages: $stages" >&2; exit 100; }
 done
-if [ "${BIG:-yes}" = yes ]; then
-    for type in Q4_K_M Q6_K; do
-        make_model "$shape70" "$dir/70b-$type.gguf" $type
-        size=$(stat -Lc %s "$dir/70b-$type.gguf")
-        measure "70B $type" "$dir/70b-$type.gguf"
-        for layers in 26 36; do
-            measure "70B $type, $layers of 80 layers" "$dir/70b-$type.gguf" --vram $((size / 80 * layers + (1 << 30)))
+root=${BUILD:-$here/build}
+[ ! -d "$here/.gpu/bin" ] || { root=$here/.gpu; export LD_LIBRARY_PATH=$here/.gpu/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; }
+plugin=$root/bin/libntx-cuda.so
+if [ "${DRY:-}" ]; then
+    plugin=${BUILD:-$here/build}/tests/libntx-gpu-fake.so card="no card: a dry run"
+    export NTX_CUDA_LIBRARY=$plugin
+else
+    card=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)
+    [ "$card" ] || { echo "skipped: no NVIDIA driver or no card here"; exit 77; }
+fi
+for p in $programs; do
+    [ -e "$root/$p" ] || { echo "$root/$p is missing: bench/gpu.sh prepare makes it" >&2; exit 111; }
+done
+dir=${DIR:-$(mktemp -d /dev/shm/ntx-gpu-XXXXXX)} n=${N:-48} out=$here/.gpu-results.txt params=0
+[ "${DIR:-}" ] || trap 'rm -rf "$dir"' EXIT
+mkdir -p "$dir"
+: >"$out"
+say() { echo "$*" | tee -a "$out" ${OUT:+"$OUT/gpu-results.txt"}; } # at once: a run may be cut short
+left() { echo $((${LIMIT:-540} - SECONDS)); }
+# within SECONDS COMMAND...: at most so long, and no longer than there is time in all
+within() {
+    local t=$1 l; shift
+    l=$(left)
+    [ "$l" -gt 5 ] || { echo "left out: no time"; return 124; }
+    timeout "$((t < l ? t : l))" "$@"
+}
+
+# cuBLAS is opened by name: where the loader does not find it, look where toolkits and Python packages put it.
+if ! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.13'; then
+    blas=$(find /usr/local/cuda*/ /usr/lib /opt -name 'libcublas.so.13' -print -quit 2>/dev/null)
+    [ -z "$blas" ] || export LD_LIBRARY_PATH=$(dirname "$blas")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+
+# ---- models: shapes, whose layers are the same bytes
+if [ "${DRY:-}" ]; then
+    shape_8b="2 256 512 4 2" shape_70b="4 256 512 4 1" prompt=8 vocab=600 n=3 ctx=64 runs=1
+else
+    shape_8b="32 4096 14336 32 8" shape_70b="80 8192 28672 64 8" prompt=512 vocab=32000 ctx=1024 runs=3
+fi
+model() { # SHAPE TYPE LAYERS: makes it; $file, and $params that a prompt's row is multiplied with
+    local -n s=shape_$1
+    local all embd ff heads kv
+    read -r all embd ff heads kv <<<"$s"
+    file=$dir/$1-$2-$3.gguf params=$(($3 * (2 * embd * embd + 2 * embd * (embd / heads * kv) + 3 * embd * ff)))
+    [ -e "$file" ] || within 120 "$root/bin/ntx-mkmodel" --repeat-layers --layers "$3" --embd "$embd" --ff "$ff" --heads "$heads" --kv "$kv" --ctx 4096 --vocab-size $vocab \
+        --type "$2" "$file" >"$dir/log" 2>&1 || { say "$1 $2: no model: $(tail -1 "$dir/log")"; return 1; }
+}
+layers_of() { local -n s=shape_$1; echo "${s%% *}"; }
+
+# bench NAME FILE [options]: one line of figures; the last run's JSON in $dir/last.json
+bench() {
+    local name=$1 file=$2; shift 2
+    within 150 "$root/bin/ntx" bench "$file" -p "$prompt" -n "$n" -r "$runs" --backend cuda --ctx $ctx --quiet --json "$@" >"$dir/last.json" 2>"$dir/err" ||
+        { say "$name: NOT MEASURED: $(tail -1 "$dir/err")"; return 1; }
+    say "$name: $(figures)"
+}
+# What the last run moved, beside what the card's memory, its matrix units and the link can.
+figures() {
+    python3 - "$dir/last.json" "$dir/profile/ntx/profile.json" "$params" <<'PY'
+import json, os, sys
+r, params = json.load(open(sys.argv[1])), int(sys.argv[3])
+gpu = json.load(open(sys.argv[2])).get("gpu", {}) if os.path.exists(sys.argv[2]) else {}
+vram, ram, drive, tok, prefill = r["bytes_device"] / 1e9, r["bytes_host"] / 1e9, r["bytes_storage"] / 1e9, r["decode_tok_s"], r["prefill_tok_s"]
+out = ["decode %.3g tok/s (%.3g to %.3g), prefill %.4g tok/s" % (tok, r["decode_tok_s_min"], r["decode_tok_s_max"], prefill),
+       "GB in VRAM %.2f, in RAM %.2f, on the drive %.2f" % (vram, ram, drive)]
+if gpu.get("gb_s") and vram > 0.9 * (vram + ram + drive):
+    out.append("decode reads VRAM at %.0f GB/s, %.1f %% of a copy's" % (vram * tok, vram * tok / gpu["gb_s"] * 100))
+if gpu.get("gflops"):
+    out.append("prefill at %.1f TFLOP/s, %.1f %% of the matrix units'" % (2e-12 * prefill * params, 2e-7 * prefill * params / gpu["gflops"]))
+if ram + drive > 0.1:
+    out.append("what is not in VRAM moves at %.2f GB/s; a plain copy to the card %.2f" % ((ram + drive) * tok, gpu.get("h2d_gb_s", 0)))
+out.append("predicted %.3g tok/s (%s)" % (r["predicted_tok_s"], r["limit"] or "no profile"))
+print("; ".join(out))
+PY
+}
+
+# ---- profiles: as measured; one with a CPU so slow, and one with a link so slow, that the cost model copies all, or nothing
+use_profile() { export XDG_CACHE_HOME=$dir/$1; }
+make_profiles() {
+    use_profile profile
+    within 60 "$root/bin/ntx" doctor --dir "$dir" >"$dir/doctor.txt" 2>&1 || { say "doctor: $(tail -1 "$dir/doctor.txt")"; return 1; }
+    python3 - "$dir" <<'PY'
+import json, os, sys
+d = sys.argv[1]
+p = json.load(open(d + "/profile/ntx/profile.json"))
+g = p.get("gpu", {})
+print("card: copy in its memory %.0f GB/s (read and written), copy to it from locked memory %.2f GB/s, matrix units %.0f TFLOP/s (F16, F32 sums)" % (
+    g.get("gb_s", 0), g.get("h2d_gb_s", 0), g.get("gflops", 0) / 1e3))
+print("CPU: %s, %d threads, kernel %s, memory %.1f GB/s" % (p["cpu"].get("model"), p["cpu"]["threads"], p["cpu"]["kernel"], p["ram"]["gb_s"]))
+def other(name, change):
+    q = json.loads(json.dumps(p))
+    change(q)
+    os.makedirs(d + "/" + name + "/ntx", exist_ok=True)
+    json.dump(q, open(d + "/" + name + "/ntx/profile.json", "w"))
+def slow_cpu(q): q["kernels"] = [{"type": "*", "rows": 1, "gb_s": 0.01}]
+def slow_link(q): q.setdefault("gpu", {})["h2d_gb_s"] = 0.001
+other("copy", slow_cpu)
+other("place", slow_link)
+PY
+}
+profiles() { [ -e "$dir/place/ntx/profile.json" ] || make_profiles >>"$out" 2>&1 || { say "no profile: the rule of thumb decides what is copied"; return 0; }; use_profile profile; }
+
+# ---- stages
+
+stage_tests() {
+    local t
+    for t in kernels attention pass; do
+        within 120 "$root/tests/test_cuda_$t" "$plugin" >"$dir/log" 2>&1 || { say "test_cuda_$t FAILED: $(tail -3 "$dir/log")"; return 1; }
+        say "test_cuda_$t: $(tail -1 "$dir/log")"
+    done
+}
+
+stage_link() { profiles; grep -E '^(card|CPU):' "$out"; }
+
+# Bytes of the card's memory that are free, in MiB; the fake one's.
+vram_mib() { [ "${DRY:-}" ] && echo 900 || nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits | head -1; }
+
+# As many of the shape's layers as fit, with 4 GiB for KV and work.
+fitting() { # SHAPE BYTES-OF-ALL
+    local all free; all=$(layers_of "$1") free=$(($(vram_mib) * 1048576 - 4294967296))
+    [ ! "${DRY:-}" ] || free=$2
+    echo $((free / ($2 / all) < all ? free / ($2 / all) : all))
+}
+
+stage_resident() {
+    local shape type layers bytes
+    profiles
+    for shape in 8b 70b; do
+        for type in Q4_K_M Q8_0; do
+            case $shape-$type in 8b-*) bytes=9000000000 ;; *-Q8_0) bytes=74000000000 ;; *) bytes=42500000000 ;; esac
+            layers=$(fitting $shape $bytes)
+            model $shape $type "$layers" || continue
+            bench "resident, $shape shape, $type, $layers of $(layers_of $shape) layers" "$file"
+            rm -f "$file"
         done
     done
-fi
+}
+
+# The budget that leaves so many layers' bytes for matrices: what KV and work take is told by a refusal.
+budget() { # FILE LAYERS ALL
+    local work size
+    work=$("$root/bin/ntx" run "$1" x --raw -n 1 --backend cuda --ctx $ctx --vram 1 2>&1 | sed -n 's/.* take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p')
+    size=$("$root/bin/ntx" inspect "$1" --json | sed -n 's/^ *"tensor_bytes": \([0-9]*\),*/\1/p')
+    echo $((${work:-1000000000} + size / $3 * $2))
+}
+
+stage_tiers() {
+    local type layers all vram how link=6.5G n=4 runs=2 # seconds a token
+    local -A told=([copy]="the rest copied" [place]="the rest multiplied in place" [profile]="the rest as the cost model says")
+    profiles
+    all=$(layers_of 70b)
+    for type in Q4_K_M:36 Q6_K:26; do
+        layers=$((${type#*:} * all / 80)) type=${type%:*}
+        model 70b $type "$all" || continue
+        vram=$(budget "$file" $layers "$all")
+        for how in copy place profile; do
+            use_profile $how
+            bench "tiers, 70B $type, $layers of $all layers in VRAM, link $link, ${told[$how]}" "$file" --vram "$vram" --link h2d=$link
+        done
+        rm -f "$file"
+    done
+    use_profile profile
+}
+
+stage_copies() {
+    local vram disk=$here/.gpu-disk n=16
+    profiles
+    model 8b Q8_0 "$(layers_of 8b)" || return
+    vram=$(budget "$file" 0 1)
+    use_profile copy
+    bench "copies, 8B Q8_0, all in RAM and copied for each token" "$file" --vram "$vram"
+    mkdir -p "$disk"
+    cp "$file" "$disk/m.gguf" && sync "$disk/m.gguf" && bench "copies, 8B Q8_0, read from the drive and copied" "$disk/m.gguf" --vram "$vram" --ram 3G
+    rm -rf "$disk" "$file"
+    use_profile profile
+}
+
+stage_kernels() {
+    [ "${DRY:-}" ] && { within 60 "$root/bench/bench_cuda" "$plugin" tiny | tee -a "$out"; return; }
+    within 120 "$root/bench/bench_cuda" "$plugin" | tee -a "$out"
+}
+
+stage_sanitizer() {
+    local t tool cs
+    cs=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
+    [ "$cs" ] || { say "sanitizer: compute-sanitizer is not here"; return; }
+    for tool in memcheck racecheck; do
+        for t in attention kernels "pass best" "pass skip"; do
+            # shellcheck disable=SC2086
+            set -- $t
+            within 150 "$cs" --tool $tool --error-exitcode 9 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$dir/log" 2>&1
+            say "compute-sanitizer $tool, $t: exit $?: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$dir/log" | tail -1)"
+        done
+    done
+}
+
+[ $# -gt 0 ] || set -- $stages
+bad=0
+for s in "$@"; do
+    [ "$(left)" -gt 10 ] || { say "stage $s: left out, ${LIMIT:-540} s are over"; continue; }
+    say "--- $s, $SECONDS s after the beginning"
+    "stage_$s" || bad=1
+    [ "$s:$bad" != tests:1 ] || { say "the card's values are wrong: nothing is measured"; break; }
+done
+[ ! "${DRY:-}" ] || exit $bad
 {
     echo
-    echo "## $(date -u '+%-d %b %Y'): $card, commit $(git -C "$here" rev-parse --short HEAD)"
+    echo "## $(date -u '+%-d %b %Y'): $card, commit $(cat "$root/commit" 2>/dev/null || git -C "$here" rev-parse --short HEAD)"
     echo
-    echo "\`bench/gpu.sh\`, $(nproc) CPUs, driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)."
+    echo "\`bench/gpu.sh $*\`, $(nproc) CPUs, driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)."
     echo
     sed 's/^/    /' "$out"
 } >>"$here/bench/LOG.md"
 echo "appended to bench/LOG.md"
+exit $bad

@@ -1,10 +1,13 @@
-/* cuda.c: bench_cuda PLUGIN: on a card, the rates that everything else is compared with, and the product kernels beside them. CSV:
+/* cuda.c: bench_cuda PLUGIN [tiny]: on a card, the rates that everything else is compared with, and the product kernels beside them. CSV:
  *   copy on the device (bytes read and written), copy to the device from locked memory, then per type and shape of one row and of eight:
- *   bytes of weights per second and their share of the device's copy rate; dense products in FLOP/s.
- * Medians of ROUNDS, each of many launches between two events. Exits 77 with the reason where there is no card. */
+ *   bytes of weights per second and their share of the device's copy rate; attention of decoding in bytes of KV per second; dense
+ *   products and attention of prompts in FLOP/s; the best logits of a row in microseconds.
+ * Medians of ROUNDS, each of many launches between two events. tiny: small sizes, to try the program. Exits 77 with the reason where
+ * there is no card. */
 #include "tests/cuda/kit.h"
 
-enum { ROUNDS = 7, MIB = 1 << 20, WEIGHTS = 1 << 30 };
+enum { ROUNDS = 7 };
+static size_t WEIGHTS = 1 << 30, COPY = 256 << 20; /* bytes */
 
 struct timer {
     struct gpu *u;
@@ -37,13 +40,13 @@ static double copies(struct timer *t)
 {
     struct gpu *u = t->u;
     void *a = gpu_new(u, WEIGHTS), *b = gpu_new(u, WEIGHTS), *host;
-    OK(u, u->ops->host_alloc(u->g, 256 * MIB, &host));
-    memset(host, 1, 256 * MIB);
+    OK(u, u->ops->host_alloc(u->g, COPY, &host));
+    memset(host, 1, COPY);
     TIMED(t, OK(u, u->ops->device_copy(u->s, b, a, WEIGHTS)));
     double copy = 2.0 * WEIGHTS / median_s(t);
     printf("device copy,,,,%.1f,\n", copy / 1e9);
-    TIMED(t, OK(u, u->ops->upload(u->s, a, host, 256 * MIB)));
-    printf("host to device,,,,%.2f,\n", 256.0 * MIB / median_s(t) / 1e9);
+    TIMED(t, OK(u, u->ops->upload(u->s, a, host, COPY)));
+    printf("host to device,,,,%.2f,\n", (double)COPY / median_s(t) / 1e9);
     u->ops->host_free(u->g, host);
     gpu_drop(u, a), gpu_drop(u, b);
     return copy;
@@ -54,7 +57,7 @@ static void product_rate(struct timer *t, double copy, uint32_t type, uint32_t n
 {
     struct gpu *u = t->u;
     size_t row = ntx_row_bytes(type, n_in), matrix = row * n_out, stride = ntx_act_row_bytes(ntx_act_for(type), n_in);
-    uint32_t n = (uint32_t)(WEIGHTS / matrix);
+    uint32_t n = (uint32_t)(WEIGHTS / matrix) + (WEIGHTS < matrix);
     uint8_t *w = gpu_new(u, matrix * n + NTX_GPU_SLACK), *x = gpu_new(u, stride * rows), *y = gpu_new(u, sizeof(float) * n_out * rows);
     struct ntx_gpu_product p = {.x = x, .y = (float *)(void *)y, .row_bytes = row, .x_stride = stride, .ldy = n_out, .type = type, .n_out = n_out, .n_in = n_in, .n_rows = rows};
     OK(u, u->ops->fill(u->s, w, 0x11, matrix * n));
@@ -81,11 +84,81 @@ static void dense_rate(struct timer *t, uint32_t n, uint32_t rows)
     gpu_drop(u, w), gpu_drop(u, x), gpu_drop(u, z);
 }
 
+/* A session of `positions` in one layer, heads as of an 8B model. */
+static struct ntx_gpu_kv make_cache(struct gpu *u, uint32_t positions, uint32_t q8, uint32_t **pos)
+{
+    uint32_t blocks = (positions + 31) / 32, *tables = malloc(blocks * sizeof *tables), *at = calloc(positions, sizeof *at);
+    struct ntx_gpu_kv kv = {.block_tokens = 32, .n_head = 32, .n_head_kv = 8, .head_k = 128, .head_v = 128, .q8 = q8};
+    kv.block_bytes = 8 * 32 * 2 * (q8 ? 136 : 256);
+    *pos = malloc(positions * sizeof **pos);
+    for (uint32_t b = 0; b < blocks; b++)
+        tables[b] = b;
+    for (uint32_t i = 0; i < positions; i++)
+        (*pos)[i] = i;
+    kv.base = gpu_new(u, kv.block_bytes * blocks);
+    OK(u, u->ops->fill(u->s, kv.base, 0x11, kv.block_bytes * blocks));
+    kv.tables = gpu_put(u, tables, blocks * sizeof *tables, 0);
+    kv.table_at = gpu_put(u, at, positions * sizeof *at, 0);
+    kv.pos = gpu_put(u, *pos, positions * sizeof **pos, 0);
+    free(tables), free(at);
+    return kv;
+}
+
+static void free_cache(struct gpu *u, const struct ntx_gpu_kv *kv)
+{
+    gpu_drop(u, kv->base), gpu_drop(u, (void *)(uintptr_t)kv->tables), gpu_drop(u, (void *)(uintptr_t)kv->table_at), gpu_drop(u, (void *)(uintptr_t)kv->pos);
+}
+
+/* One row at the last position; then all rows as a prompt. */
+static void attention_rate(struct timer *t, uint32_t positions, uint32_t q8)
+{
+    struct gpu *u = t->u;
+    uint32_t *pos, *tiles = malloc(positions * 2 * sizeof *tiles), n_tiles = 0, last = positions - 1;
+    struct ntx_gpu_kv kv = make_cache(u, positions, q8, &pos);
+    size_t width = (size_t)kv.n_head * kv.head_k * sizeof(float), splits = (positions + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT;
+    float *q = gpu_new(u, width * positions), *out = gpu_new(u, width * positions), *partial = gpu_new(u, kv.n_head * splits * (kv.head_v + 2) * sizeof(float));
+    uint32_t *row = gpu_put(u, &last, sizeof last, 0);
+    OK(u, u->ops->fill(u->s, q, 0x11, width * positions));
+    for (uint32_t i = 0; i < positions; i += 16, n_tiles++) {
+        tiles[2 * n_tiles] = i;
+        tiles[2 * n_tiles + 1] = positions - i < 16 ? positions - i : 16;
+    }
+    uint32_t *d_tiles = gpu_put(u, tiles, n_tiles * 2 * sizeof *tiles, 0);
+    struct ntx_gpu_attend a = {.q = q, .out = out, .partial = partial, .kv = kv, .ld_out = width / sizeof(float), .n_rows = 1, .most_pos = positions, .scale = 0.1f};
+    struct ntx_gpu_prefill p = {.q = q, .out = out, .kv = kv, .tiles = d_tiles, .ld_out = width / sizeof(float), .n_tiles = n_tiles, .scale = 0.1f};
+    a.kv.rows = row;
+    TIMED(t, for (int i = 0; i < 10; i++) OK(u, u->ops->launch(u->s, NTX_GPU_ATTEND, &a)));
+    printf("decode attention GB/s,%s,32 heads on 8 x 128,%u,%.1f,\n", q8 ? "Q8_0" : "F16", positions, 10.0 * (double)kv.block_bytes / 32 * positions / median_s(t) / 1e9);
+    TIMED(t, OK(u, u->ops->launch(u->s, NTX_GPU_PREFILL, &p)));
+    printf("prefill attention TFLOP/s,%s,32 heads on 8 x 128,%u,%.2f,\n", q8 ? "Q8_0" : "F16", positions,
+           2.0 * 2 * kv.n_head * kv.head_k * 0.5 * positions * (positions + 1.0) / median_s(t) / 1e12);
+    free_cache(u, &kv);
+    gpu_drop(u, q), gpu_drop(u, out), gpu_drop(u, partial), gpu_drop(u, row), gpu_drop(u, d_tiles);
+    free(pos), free(tiles);
+}
+
+static void best_rate(struct timer *t, uint32_t n_vocab)
+{
+    struct gpu *u = t->u;
+    float *x = malloc(n_vocab * sizeof *x);
+    struct rng rng = {3};
+    fill_random(&rng, x, n_vocab);
+    void *dx = gpu_put(u, x, n_vocab * sizeof *x, 0), *out = gpu_new(u, 64 * sizeof(struct ntx_gpu_candidate));
+    struct ntx_gpu_best b = {.x = dx, .out = out, .ld_x = n_vocab, .k = 64, .n = n_vocab, .n_rows = 1};
+    TIMED(t, for (int i = 0; i < 10; i++) OK(u, u->ops->launch(u->s, NTX_GPU_BEST, &b)));
+    printf("best 64 logits us,F32,%u,1,%.1f,\n", n_vocab, median_s(t) / 10 * 1e6);
+    gpu_drop(u, dx), gpu_drop(u, out);
+    free(x);
+}
+
 int main(int argc, char **argv)
 {
     static const uint32_t types[] = {NTX_Q4_K, NTX_Q6_K, NTX_Q8_0, NTX_Q5_K, NTX_Q4_0, NTX_Q3_K, NTX_Q2_K, NTX_F16};
     struct gpu u;
-    CHECK(argc == 2);
+    bool tiny = argc == 3 && !strcmp(argv[2], "tiny");
+    CHECK(argc == 2 || tiny);
+    WEIGHTS = tiny ? 1 << 20 : WEIGHTS;
+    COPY = tiny ? 1 << 20 : COPY;
     gpu_open(&u, argv[1]);
     struct timer t = {.u = &u};
     OK(&u, u.ops->event_new(u.g, &t.from));
@@ -94,11 +167,16 @@ int main(int argc, char **argv)
     double copy = copies(&t);
     for (unsigned i = 0; i < sizeof types / sizeof *types; i++)
         for (uint32_t rows = 1; rows <= 8; rows *= 8) {
-            product_rate(&t, copy, types[i], 4096, 14336, rows);
-            product_rate(&t, copy, types[i], 28672, 8192, rows);
+            product_rate(&t, copy, types[i], tiny ? 256 : 4096, tiny ? 40 : 14336, rows);
+            product_rate(&t, copy, types[i], tiny ? 512 : 28672, tiny ? 24 : 8192, rows);
         }
-    dense_rate(&t, 8192, 128);
-    dense_rate(&t, 8192, 2048);
+    for (uint32_t q8 = 0; q8 < 2; q8++) {
+        attention_rate(&t, tiny ? 40 : 512, q8);
+        attention_rate(&t, tiny ? 70 : 4096, q8);
+    }
+    best_rate(&t, tiny ? 700 : 128256);
+    dense_rate(&t, tiny ? 64 : 8192, 128);
+    dense_rate(&t, tiny ? 64 : 8192, tiny ? 16 : 2048);
     u.ops->event_free(t.from), u.ops->event_free(t.to);
     gpu_close(&u);
     return 0;

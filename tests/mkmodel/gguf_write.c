@@ -139,6 +139,26 @@ static uint64_t tensor_bytes(const struct mk_tensor *t)
     return (uint64_t)ntx_row_bytes(t->type, t->ne[0]) * t->ne[1] * t->ne[2];
 }
 
+/* What stands behind "blk.N." in a tensor's name; NULL: it is of no layer. */
+static const char *part_of_layer(const struct mk_tensor *t)
+{
+    return strncmp(t->name, "blk.", 4) ? NULL : strchr(t->name + 4, '.');
+}
+
+/* The tensor from `from` on whose bytes tensor i has: its own, or an earlier layer's that is alike. */
+static size_t bytes_of(const struct mk_file *f, size_t from, size_t i)
+{
+    const struct mk_tensor *t = &f->tensors[i];
+    const char *part = f->repeat ? part_of_layer(t) : NULL;
+    for (size_t k = from; part && k < i; k++) {
+        const struct mk_tensor *o = &f->tensors[k];
+        const char *other = part_of_layer(o);
+        if (other && !strcmp(other, part) && o->type == t->type && !memcmp(o->ne, t->ne, sizeof t->ne))
+            return k;
+    }
+    return i;
+}
+
 static void put_split_keys(struct mk_buf *b, unsigned part, unsigned parts, size_t n_tensors)
 {
     put_str(b, "split.no", 8);
@@ -157,7 +177,10 @@ static struct mk_buf make_header(const struct mk_file *f, size_t from, size_t to
 {
     static const char zeros[ALIGN];
     struct mk_buf b = {0};
-    uint64_t offset = 0;
+    uint64_t end = 0, *offset = calloc(to - from + 1, sizeof *offset);
+    b.failed = !offset;
+    if (b.failed)
+        return b;
     mk_put(&b, "GGUF", 4);
     put_u32(&b, f->version);
     put_u64(&b, to - from);
@@ -173,9 +196,12 @@ static struct mk_buf make_header(const struct mk_file *f, size_t from, size_t to
         for (uint32_t d = 0; d < t->n_dims; d++)
             put_u64(&b, t->ne[d]);
         put_u32(&b, t->type);
-        put_u64(&b, offset);
-        offset += NTX_ROUND_UP(tensor_bytes(t), (uint64_t)ALIGN);
+        size_t same = bytes_of(f, from, i);
+        offset[i - from] = same < i ? offset[same - from] : end;
+        put_u64(&b, offset[i - from]);
+        end += same < i ? 0 : NTX_ROUND_UP(tensor_bytes(t), (uint64_t)ALIGN);
     }
+    free(offset);
     mk_put(&b, zeros, NTX_ROUND_UP(b.n, (size_t)ALIGN) - b.n);
     return b;
 }
@@ -213,7 +239,8 @@ static int write_part(const struct mk_file *f, const char *path, size_t from, si
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     rc = fd < 0 ? -errno : ntx_write_all(fd, head.p, head.n);
     for (size_t i = from; i < to && !rc; i++)
-        rc = write_tensor(fd, f, i, piece);
+        if (bytes_of(f, from, i) == i)
+            rc = write_tensor(fd, f, i, piece);
     off_t end = rc ? 0 : lseek(fd, 0, SEEK_END);
     *bytes += (uint64_t)end;
 done:

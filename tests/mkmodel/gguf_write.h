@@ -28,6 +28,7 @@ struct mk_file {
     uint64_t seed;
     struct mk_buf kv; /* encoded keys and values */
     uint64_t n_kv;
+    bool repeat; /* tensors of later layers are the bytes of the first alike one of a layer: a large shape in a small file */
     struct mk_tensor *tensors;
     size_t n_tensors, room;
     bool failed;

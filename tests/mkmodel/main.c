@@ -11,7 +11,7 @@ enum { EXIT_USAGE = 100, EXIT_RUNTIME = 111 };
 
 enum opt {
     O_HELP = 1, O_ARCH, O_TYPE, O_NAME, O_CHAT, O_VOCAB, O_VOCAB_SIZE, O_LAYERS, O_EMBD, O_FF, O_EXPERTS, O_USED, O_EXPERT_FF, O_SHARED_FF, O_HEADS, O_KV, O_HEAD_DIM, O_CTX,
-    O_TIED, O_BIASES, O_BASE, O_SCALING, O_FACTOR, O_ORIG, O_FREQS, O_LOGIT, O_VERSION, O_SPLIT, O_SEED,
+    O_TIED, O_BIASES, O_REPEAT, O_BASE, O_SCALING, O_FACTOR, O_ORIG, O_FREQS, O_LOGIT, O_VERSION, O_SPLIT, O_SEED,
 };
 
 static const struct option options[] = {
@@ -19,7 +19,7 @@ static const struct option options[] = {
     {"chat-template", 1, 0, O_CHAT}, {"vocab-from", 1, 0, O_VOCAB}, {"vocab-size", 1, 0, O_VOCAB_SIZE}, {"layers", 1, 0, O_LAYERS},
     {"embd", 1, 0, O_EMBD}, {"ff", 1, 0, O_FF}, {"experts", 1, 0, O_EXPERTS},
     {"experts-used", 1, 0, O_USED}, {"expert-ff", 1, 0, O_EXPERT_FF}, {"shared-ff", 1, 0, O_SHARED_FF}, {"heads", 1, 0, O_HEADS}, {"kv", 1, 0, O_KV}, {"head-dim", 1, 0, O_HEAD_DIM},
-    {"ctx", 1, 0, O_CTX}, {"tied", 0, 0, O_TIED}, {"biases", 0, 0, O_BIASES}, {"rope-base", 1, 0, O_BASE},
+    {"ctx", 1, 0, O_CTX}, {"tied", 0, 0, O_TIED}, {"biases", 0, 0, O_BIASES}, {"repeat-layers", 0, 0, O_REPEAT}, {"rope-base", 1, 0, O_BASE},
     {"rope-scaling", 1, 0, O_SCALING}, {"rope-factor", 1, 0, O_FACTOR}, {"rope-orig", 1, 0, O_ORIG}, {"rope-freqs", 0, 0, O_FREQS},
     {"logit-scale", 1, 0, O_LOGIT}, {"gguf-version", 1, 0, O_VERSION}, {"split", 1, 0, O_SPLIT}, {"seed", 1, 0, O_SEED},
     {0},
@@ -39,6 +39,7 @@ static void usage(FILE *to)
             "  --rope-freqs                  writes the frequency divisors of Llama 3.1 for --rope-factor\n"
             "  --vocab-from X.gguf           its tokenizer; else a small built-in one, filled up to --vocab-size N\n"
             "  --chat-template llama-2|llama-3|chatml|mistral\n"
+            "  --repeat-layers               later layers are the bytes of the first ones: a large model's shape in a small file\n"
             "  --gguf-version 2|3 (3)  --split N (1)  --seed N (1)  --name TEXT\n",
             mk_type_names());
 }
@@ -107,6 +108,7 @@ static bool take(struct mk_options *o, int opt, const char *a)
     case O_CTX: return number32(a, 1, 1 << 24, &o->ctx);
     case O_TIED: return o->tied = true;
     case O_BIASES: return o->biases = true;
+    case O_REPEAT: return o->repeat_layers = true;
     case O_FREQS: return o->rope_freqs = true;
     case O_BASE: return real(a, 1, &o->rope_base);
     case O_FACTOR: return real(a, 1, &o->rope_factor);

@@ -269,6 +269,7 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
     float *v = NULL;
     f->version = o->version;
     f->seed = o->seed;
+    f->repeat = o->repeat_layers;
     add_keys(&p, orig);
     int rc = mk_vocab(f, o, &p.n_vocab, err);
     if (rc)

@@ -11,7 +11,7 @@ struct mk_options {
     uint32_t experts, experts_used, expert_ff, shared_ff; /* experts 0: none; widths 0: ff */
     float rope_base, rope_factor, logit_scale;
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
-    bool tied, rope_freqs, biases;
+    bool tied, rope_freqs, biases, repeat_layers;
     uint32_t version, parts;
     uint64_t seed;
 };
