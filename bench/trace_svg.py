@@ -108,22 +108,25 @@ def main():
     token = tokens[len(tokens) // 2]
     out = []
     a = Panel(out, token[0], token[1], 4)
-    a.title(f"One token, {1000 * (token[1] - token[0]):.0f} ms: reading and computing overlap")
-    for label, slices, colour, most in (("drive reads", reads, COLOUR["read"], max(1, len([t for p, t in tracks if p.startswith("drive")]))),
-                                        ("layers", computed["layers"], COLOUR["layer"], 1), ("waits", waits, COLOUR["wait"], 1)):
-        a.label(label, 22)
-        a.share(slices, colour, 22, most)
+    a.title(f"One token, {1000 * (token[1] - token[0]):.0f} ms")
+    a.label("drive reads", 22)
+    a.share(reads, COLOUR["read"], 22, most=3)
+    a.label("computing", 22)
+    a.share(computed["layers"], COLOUR["layer"], 22)
+    a.y -= 25
+    a.share(waits, COLOUR["wait"], 22)
     a.axis()
     begin = o.at if o.at is not None else token[1] - o.ms / 1000 * 0.75
     b = Panel(out, begin, begin + o.ms / 1000, a.y + 4)
     b.title(f"{o.ms:g} ms of it, around the token's end: the drive goes on reading for the next one")
-    lanes = sorted((t for p, t in tracks if p.startswith("drive")), key=lambda t: int(t.split()[1]))
+    seen = lambda slices: any(t1 > b.begin and t0 < b.end for t0, t1, _ in slices)
+    lanes = sorted((t for (p, t), ss in tracks.items() if p.startswith("drive") and seen(ss)), key=lambda t: int(t.split()[1]))
     b.label("reads", (ROW + 1) * len(lanes))
     for t in lanes:
         b.row(next(ss for (p, k), ss in tracks.items() if p.startswith("drive") and k == t), "drive", t, ROW)
     b.y += 5
-    slots = sorted((t for p, t in tracks if p == "ring"), key=lambda t: int(t.split()[1]))[:o.slots]
-    b.label(f"ring, {len(slots)} slots", (SLOT + 1) * len(slots))
+    slots = sorted((t for (p, t), ss in tracks.items() if p == "ring" and seen(ss)), key=lambda t: int(t.split()[1]))[:o.slots]
+    b.label("ring slots", (SLOT + 1) * len(slots))
     for t in slots:
         b.row(tracks[("ring", t)], "ring", t, SLOT)
     b.y += 5
