@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "common/util.h"
 
@@ -13,9 +14,13 @@
 /* Sum of q[i] * w[i]: at most 127 * 127 * 65536, so 32 bits hold it. n is a multiple of LANES. */
 typedef int32_t dot_fn(const int16_t *q, const int8_t *w, uint32_t n);
 
+/* q = the states as the network sees them; mean and scale as in mlp.h. n is a multiple of 16, but for the generic one. */
+typedef void steps_fn(const float *hidden, const float *mean, const float *scale, int16_t *q, uint32_t n);
+
 struct kernel {
     const char *name;
     dot_fn *dot;
+    steps_fn *steps;
 };
 
 struct ntx_mlp {
@@ -34,6 +39,33 @@ static int32_t dot_generic(const int16_t *q, const int8_t *w, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         sum += (int32_t)q[i] * w[i];
     return sum;
+}
+
+static void steps_generic(const float *hidden, const float *mean, const float *scale, int16_t *q, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        q[i] = ntx_mlp_quantize((hidden[i] - mean[i]) * scale[i]);
+}
+
+/* As ntx_mlp_quantize: rounded to even, and where x is no number, max gives its second operand. */
+__attribute__((target("avx512f,avx512bw"))) static void steps_avx512(const float *hidden, const float *mean, const float *scale, int16_t *q, uint32_t n)
+{
+    const __m512 lo = _mm512_set1_ps(-127), hi = _mm512_set1_ps(127), one = _mm512_set1_ps(NTX_MLP_STEPS);
+    for (uint32_t i = 0; i < n; i += 16) {
+        __m512 x = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(hidden + i), _mm512_loadu_ps(mean + i)), _mm512_loadu_ps(scale + i));
+        __m512i v = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(x, one), lo), hi));
+        _mm256_storeu_si256((__m256i *)(void *)(q + i), _mm512_cvtepi32_epi16(v));
+    }
+}
+
+__attribute__((target("avx2"))) static void steps_avx2(const float *hidden, const float *mean, const float *scale, int16_t *q, uint32_t n)
+{
+    const __m256 lo = _mm256_set1_ps(-127), hi = _mm256_set1_ps(127), one = _mm256_set1_ps(NTX_MLP_STEPS);
+    for (uint32_t i = 0; i < n; i += 8) {
+        __m256 x = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(hidden + i), _mm256_loadu_ps(mean + i)), _mm256_loadu_ps(scale + i));
+        __m256i v = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(_mm256_mul_ps(x, one), lo), hi));
+        _mm_storeu_si128((__m128i *)(void *)(q + i), _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+    }
 }
 
 __attribute__((target("avx2"))) static int32_t dot_avx2(const int16_t *q, const int8_t *w, uint32_t n)
@@ -65,7 +97,7 @@ __attribute__((target("avx512f,avx512bw"))) static int32_t dot_avx512(const int1
     return _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
 }
 
-static const struct kernel kernels[] = {{"avx512", dot_avx512}, {"avx2", dot_avx2}, {"generic", dot_generic}};
+static const struct kernel kernels[] = {{"avx512", dot_avx512, steps_avx512}, {"avx2", dot_avx2, steps_avx2}, {"generic", dot_generic, steps_generic}};
 
 static const struct kernel *pick(const char *name)
 {
@@ -109,6 +141,16 @@ static void fill(struct ntx_mlp *m, const struct ntx_sidecar *s)
     }
 }
 
+/* In huge pages where the kernel has them: between two questions the weights leave the caches, and the page table with them. */
+static void *big_zeros(size_t n)
+{
+    size_t huge = 2u << 20, room = NTX_ROUND_UP(n, n < huge ? 64 : huge);
+    void *p = aligned_alloc(n < huge ? 64 : huge, room);
+    if (p && n >= huge)
+        madvise(p, room, MADV_HUGEPAGE); /* a refusal costs speed only */
+    return p ? memset(p, 0, room) : NULL;
+}
+
 int ntx_mlp_new(const struct ntx_sidecar *s, const char *kernel, struct ntx_mlp **out)
 {
     const struct kernel *k = pick(kernel);
@@ -124,7 +166,7 @@ int ntx_mlp_new(const struct ntx_sidecar *s, const char *kernel, struct ntx_mlp 
     m->n_out = ntx_sidecar_outputs(s);
     m->mean = calloc(m->n_embd, sizeof(float));
     m->scale = calloc(m->n_embd, sizeof(float));
-    m->w1 = calloc(m->n_hidden, m->padded);
+    m->w1 = big_zeros((size_t)m->n_hidden * m->padded);
     m->unit = calloc(m->n_hidden, sizeof(float));
     m->b1 = calloc(m->n_hidden, sizeof(float));
     m->w2 = calloc((size_t)m->n_hidden * m->n_out, sizeof(float));
@@ -158,9 +200,10 @@ uint64_t ntx_mlp_scratch(const struct ntx_mlp *m) { return m->padded * sizeof(in
 void ntx_mlp_logits(const struct ntx_mlp *m, const float *hidden, void *scratch, float *logits)
 {
     int16_t *q = scratch;
-    memset(q, 0, m->padded * sizeof *q);
-    for (uint32_t i = 0; i < m->n_embd; i++)
-        q[i] = ntx_mlp_quantize((hidden[i] - m->mean[i]) * m->scale[i]);
+    uint32_t whole = m->n_embd / LANES * LANES;
+    m->kernel->steps(hidden, m->mean, m->scale, q, whole);
+    memset(q + whole, 0, (m->padded - whole) * sizeof *q);
+    steps_generic(hidden + whole, m->mean + whole, m->scale + whole, q + whole, m->n_embd - whole);
     memcpy(logits, m->b2, m->n_out * sizeof *logits);
     for (uint32_t j = 0; j < m->n_hidden; j++) {
         float z = (float)m->kernel->dot(q, m->w1 + (size_t)j * m->padded, m->padded) * m->unit[j] + m->b1[j];

@@ -5,7 +5,7 @@ every state is at hand: CSV on standard output.
     bench/skip/study.py MODEL TEXT --learn OTHER_TEXT [--windows N] [--part exit,static,learned]
 
 MODEL: F16 or F32 GGUF of architecture llama (bench/train/export.py). Windows of 256 tokens; only those of the second half may skip; K and V of
-skipped layers are propagated. Columns: layers left out per token, perplexity, and KL divergence from the full model.
+skipped layers are propagated. Columns: layers left out per token, perplexity, KL divergence from the full model, and how often the likeliest token is its.
   exit      a token stops after the first layer where the criterion holds: the gap of the two likeliest tokens' probabilities, were this layer the last;
             the cosine of the layer's input and output; or an oracle that knows from which layer on the likeliest token stays the full model's.
             `agrees`: share of the tokens that exit whose likeliest token then is the full model's
@@ -136,12 +136,13 @@ class Text:
         return torch.stack(out, -1)
 
     def score(self, skip):
-        """skip [windows x W x layers] -> layers per token, perplexity, KL"""
+        """skip [windows x W x layers] -> layers per token, perplexity, KL, share of tokens whose likeliest next one is the full model's"""
         skip = skip.clone()
         skip[:, :H - 1] = False
         got, full, part = output(self.net, forward(self.net, self.ids, skip)[:, H - 1:W - 1]), self.full[:, H - 1:W - 1], skip[:, H - 1:W - 1]
         nll = -got.gather(-1, self.ids[:, H:, None]).mean()
-        return part.float().sum(-1).mean().item(), nll.exp().item(), (full.exp() * (full - got)).sum(-1).mean().item()
+        return part.float().sum(-1).mean().item(), nll.exp().item(), (full.exp() * (full - got)).sum(-1).mean().item(), \
+            (got.argmax(-1) == full.argmax(-1)).float().mean().item()
 
 
 def say(*columns):
@@ -216,6 +217,26 @@ def train(x, y, epochs=10):
     return lambda z: m((z - mean) * scale)
 
 
+def in_order(wanted):
+    """No two in a row, from the first layer on, as predictor/policy_learned.c does with max=1."""
+    out = torch.zeros_like(wanted)
+    for l in range(wanted.shape[-1]):
+        out[..., l] = wanted[..., l] & ~out[..., l - 1] if l else wanted[..., l]
+    return out
+
+
+def best_first(wanted, logits):
+    """No two in a row, the surest first."""
+    out = torch.zeros_like(wanted)
+    rows = logits.masked_fill(~wanted, -math.inf)
+    for _ in range(wanted.shape[-1] // 2 + 1):
+        best = rows.argmax(-1, keepdim=True)
+        out |= torch.zeros_like(out).scatter(-1, best, True) & (rows > -math.inf)
+        for near in (best - 1, best, best + 1):
+            rows = rows.scatter(-1, near.clamp(0, wanted.shape[-1] - 1), -math.inf)
+    return out
+
+
 def learned(t, learn, layers):
     def wide(narrow):
         skip = torch.zeros(*t.ids.shape, t.net.s.layers, dtype=torch.bool)
@@ -227,13 +248,16 @@ def learned(t, learn, layers):
     # effects are wanted low, so their sign turns
     for name, a, b in (("cosine", learn.cos[..., layers], t.cos[..., layers]), ("effect", -learn.effects(layers), -t.effects(layers))):
         a = a[:, 1:].reshape(-1, len(layers))
-        for share in (0.05, 0.1, 0.2, 0.3, 0.4):
+        for share in (0.1, 0.2, 0.3):
             limit = a.flatten().kthvalue(int((1 - share) * a.numel())).values
             say(f"oracle by {name}", share, *t.score(wide(b >= limit)))
         limit = a.flatten().kthvalue(int(0.7 * a.numel())).values
         logits = train(x, (a >= limit).float())(t.states[first - 1])
-        for p in (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4):
-            say(f"network by {name}", p, *t.score(wide(logits >= math.log(p / (1 - p)))))
+        for p in (0.9, 0.7, 0.5, 0.3):
+            wanted = logits >= math.log(p / (1 - p))
+            say(f"network by {name}", p, *t.score(wide(wanted)))
+            say(f"network by {name} not in a row", p, *t.score(wide(in_order(wanted))))
+            say(f"network by {name} not in a row surest first", p, *t.score(wide(best_first(wanted, logits))))
 
 
 def main():
@@ -251,7 +275,7 @@ def main():
     net = load(a.model)
     t, learn = Text(net, a.text, a.model, a.windows), Text(net, a.learn, a.model, a.learn_windows)
     layers = list(range(max(net.s.layers // 8, 1), net.s.layers - 1))  # as ntx calibrate chooses them
-    say("policy", "limit", "layers", "perplexity", "kl", "exit_share", "agrees", "saved")
+    say("policy", "limit", "layers", "perplexity", "kl", "top1", "exit_share", "agrees", "saved")
     say("full", "", *t.score(torch.zeros(*t.ids.shape, net.s.layers, dtype=torch.bool)))
     if "exit" in a.part:
         exits(net, t)

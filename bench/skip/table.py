@@ -2,7 +2,7 @@
 """What layer skip costs and saves on one model: off, static, predictive and random skipping, as CSV on standard output.
 
     bench/skip/table.py MODEL TEXT --sidecar FILE [--ram SIZE] [--link RATE] [--ring N] [--kv hole,propagate]
-                        [--thresholds 0.9,0.7,...] [--static 0.5,0.3,...] [--range FIRST-LAST] [--questions FILE]
+                        [--thresholds 0.9,0.7,...] [--static 0.5,0.3,...] [--most 512,2,1] [--adapt] [--range FIRST-LAST] [--questions FILE]
 
 Each line is one run of `ntx perplexity` over the same windows: the scored half of each is fed token by token, so that perplexity, KL divergence from
 `off`, layers skipped, bytes read and tokens per second come from the same tokens. Random skipping follows each predictive run, with
@@ -63,6 +63,8 @@ def main():
     p.add_argument("--questions")
     p.add_argument("--kv", default="hole,propagate")
     p.add_argument("--thresholds", default="0.95,0.9,0.8,0.7,0.5,0.3")
+    p.add_argument("--most", default="512,2,1", help="layers in a row that predictive may skip")
+    p.add_argument("--adapt", action="store_true", help="each predictive run also with --skip-adapt --skip-verify 16")
     p.add_argument("--static", help="thresholds of the static policy (default: those of --thresholds)")
     a = p.parse_args()
     with tempfile.TemporaryDirectory() as d:
@@ -77,14 +79,15 @@ def table(a):
         for t in (a.static or a.thresholds).split(","):
             line(a, "static", kv, t, ["--skip", "static", "--sidecar", a.sidecar, "--skip-threshold", t])
         for t in a.thresholds.split(","):
-            learned = ["--skip", "predictive", "--sidecar", a.sidecar, "--skip-threshold", t]
-            r = line(a, "predictive", kv, t, learned)
-            line(a, "predictive max=1", kv, t, [*learned, "--skip-max-consecutive", "1"])
-            line(a, "predictive adapt verify=16", kv, t, [*learned, "--skip-adapt", "--skip-verify", "16"])
-            if a.range and r["skipped_layers_per_token"] > 0:
-                first, last = map(int, a.range.split("-"))
-                share = r["skipped_layers_per_token"] / (last - first + 1)
-                line(a, "random", kv, f"{share:.4f}", ["--skip", f"random:{share:.6f},{a.range}"])
+            for most in a.most.split(","):
+                learned = ["--skip", "predictive", "--sidecar", a.sidecar, "--skip-threshold", t, "--skip-max-consecutive", most]
+                r = line(a, f"predictive max={most}", kv, t, learned)
+                if a.range and r["skipped_layers_per_token"] > 0:
+                    first, last = map(int, a.range.split("-"))
+                    share = r["skipped_layers_per_token"] / (last - first + 1)
+                    line(a, "random", kv, f"{share:.4f}", ["--skip", f"random:{share:.6f},{a.range}"])
+                if a.adapt:
+                    line(a, "the same adapt verify=16", kv, t, [*learned, "--skip-adapt", "--skip-verify", "16"])
 
 
 if __name__ == "__main__":
