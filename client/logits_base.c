@@ -153,12 +153,13 @@ int ntx_base_write(struct ntx_base_writer *w, const struct ntx_base_row *r, stru
 int ntx_base_finish(struct ntx_base_writer *w, int keep, struct ntx_err *err)
 {
     int rc = 0;
+    struct stat st;
     if (!w)
         return 0;
     errno = 0;
     if ((fclose(w->f) && keep) || (keep && w->left))
         rc = write_failed(w, err);
-    if (rc || !keep)
+    if ((rc || !keep) && !lstat(w->path, &st) && S_ISREG(st.st_mode)) /* half a file, but never a device or a link */
         unlink(w->path);
     free(w->path);
     free(w);

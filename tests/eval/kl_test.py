@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import stat
 
 from kit import check, close, model, ntx, path, refused, write
 
@@ -108,7 +109,9 @@ def main():
     other = model('other.gguf', *SHAPE, '--vocab-size', '700')
     refused(111, '700', 'perplexity', other, text, '--kl', base, '--quiet')
     refused(100, 'exclude each other', 'perplexity', Q4, text, '--kl', base, '--save-logits', path('x'))
-    refused(111, 'cannot write', 'perplexity', Q4, text, '--save-logits', '/dev/full', *args) if os.path.exists('/dev/full') else None
+    if os.path.exists('/dev/full') and stat.S_ISCHR(os.stat('/dev/full').st_mode):
+        refused(111, 'cannot write', 'perplexity', Q4, text, '--save-logits', '/dev/full', *args)
+        check(os.path.exists('/dev/full'), '/dev/full was removed: half a file may be, a device never')
     print('%d tokens: mean KL %.6f, agreement %.3f, as computed here' % (got['tokens'], got['kl_mean'], got['top1_agreement']))
 
 
