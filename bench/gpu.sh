@@ -70,7 +70,7 @@ within() {
 # cuBLAS is opened by name: where the loader does not find it, look where toolkits and Python packages put it.
 if ! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.13'; then
     blas=$(find /usr/local/cuda*/ /usr/lib /opt -name 'libcublas.so.13' -print -quit 2>/dev/null)
-    [ -z "$blas" ] || export LD_LIBRARY_PATH=$(dirname "$blas")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    [ -z "$blas" ] || export LD_LIBRARY_PATH="${blas%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 fi
 
 # ---- models: shapes, whose layers are the same bytes
@@ -93,7 +93,7 @@ layers_of() { local -n s=shape_$1; echo "${s%% *}"; }
 bench() {
     local name=$1 file=$2; shift 2
     within 150 "$root/bin/ntx" bench "$file" -p "$prompt" -n "$n" -r "$runs" --backend cuda --ctx $ctx --quiet --json "$@" >"$dir/last.json" 2>"$dir/err" ||
-        { say "$name: NOT MEASURED: $(tail -1 "$dir/err")"; return 1; }
+        { say "$name: NOT MEASURED, exit $?: $(tail -1 "$dir/err")"; return 1; } # 124: no time
     say "$name: $(figures)"
 }
 # What the last run moved, beside what the card's memory, its matrix units and the link can.
@@ -146,8 +146,10 @@ profiles() { [ -e "$dir/place/ntx/profile.json" ] || make_profiles >>"$out" 2>&1
 
 stage_tests() {
     local t
-    for t in kernels attention pass; do
-        within 120 "$root/tests/test_cuda_$t" "$plugin" >"$dir/log" 2>&1 || { say "test_cuda_$t FAILED: $(tail -3 "$dir/log")"; return 1; }
+    for t in kernels attention "pass${DRY:+ best}"; do
+        # shellcheck disable=SC2086
+        set -- $t
+        within 150 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$dir/log" 2>&1 || { say "test_cuda_$t FAILED, exit $?: $(tail -3 "$dir/log")"; return 1; }
         say "test_cuda_$t: $(tail -1 "$dir/log")"
     done
 }
@@ -218,8 +220,8 @@ stage_copies() {
 }
 
 stage_kernels() {
-    [ "${DRY:-}" ] && { within 60 "$root/bench/bench_cuda" "$plugin" tiny | tee -a "$out"; return; }
-    within 120 "$root/bench/bench_cuda" "$plugin" | tee -a "$out"
+    # shellcheck disable=SC2086
+    within 120 "$root/bench/bench_cuda" "$plugin" ${DRY:+tiny} 2>&1 | tee -a "$out" ${OUT:+"$OUT/gpu-results.txt"} || say "the kernel lab was cut short, exit $?"
 }
 
 stage_sanitizer() {

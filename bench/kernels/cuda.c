@@ -157,6 +157,7 @@ int main(int argc, char **argv)
     struct gpu u;
     bool tiny = argc == 3 && !strcmp(argv[2], "tiny");
     CHECK(argc == 2 || tiny);
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what is known stays, if the run is cut short */
     WEIGHTS = tiny ? 1 << 20 : WEIGHTS;
     COPY = tiny ? 1 << 20 : COPY;
     gpu_open(&u, argv[1]);
