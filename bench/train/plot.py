@@ -29,7 +29,7 @@ def panel(out, runs, column, y0, lo, hi, ticks, title):
     for t in ticks:
         out.append(f'<line x1="{LEFT}" x2="{W - 20}" y1="{y(t):.1f}" y2="{y(t):.1f}" stroke="#ddd"/>')
         out.append(f'<text x="{LEFT - 8}" y="{y(t) + 4:.1f}" text-anchor="end">{t:g}</text>')
-    for m in range(0, math.floor(end) + 1, 5 if end > 12 else 1):
+    for m in range(0, math.floor(end) + 1, 10 if end > 60 else 5 if end > 12 else 1):
         out.append(f'<text x="{x(m):.1f}" y="{y0 + H + 16}" text-anchor="middle">{m}</text>')
     for (name, rows), colour in zip(runs.items(), COLOURS):
         points = " ".join(f"{x(r[0]):.1f},{y(r[column]):.1f}" for r in rows)
