@@ -41,7 +41,7 @@ static const struct argp_option load_options[] = {
     {"ffn-sparse", O_FFN_SPARSE, "MODE", 0, "neurons that a token uses, of a model that `ntx pack` made; the others are neither computed nor read: off, threshold=T "
      "(those with |act(gate)| above T; 0 leaves out exact zeros only, and is lossless) or topk=F (the share F with the largest; lossy) (default off)", 0},
     {"kv-type", O_KV_TYPE, "TYPE", 0, "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)", 0},
-    {"prefetch", O_PREFETCH, "on|off", 0, "experts that are not in memory: also read ahead those that the next layer will probably want (default on; changes no output)", 0},
+    {"prefetch", O_PREFETCH, "on|off", 0, "experts, and groups of neurons (--ffn-sparse), that are not in memory: also read ahead those that the next layer will probably want (default on; changes no output)", 0},
     {"trace-experts", O_TRACE_EXPERTS, NULL, 0, "event traces name the experts that each layer wants, which tells something about the text", 0},
     {"sessions", O_SESSIONS, "N", 0, "full-context sessions to reserve KV for (default 1)", 0},
     {"rows", O_ROWS, "N", 0, "rows (tokens) per pass at most", 0},

@@ -5,6 +5,7 @@
  *   moe.c          the FFN of a layer with experts
  *   moe_guess.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer
+ *   sparse_ahead.c which groups of neurons the next layer will use, by its gate on this layer's state
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
  *   forward_mem.c  the memory plan
  *   rope.c pool.c  angles; threads
@@ -22,6 +23,7 @@
 #include "computed/rope.h"
 #include "shm/region.h" /* NTX_MAP_WORDS */
 
+#define NTX__AHEAD_ROWS 8u /* more rows together use nearly all groups anyway */
 #define NTX__LOGIT_TILE 64 /* outputs at a time when logits go to several rows' buffers */
 
 struct ntx__tile { /* progress within a chunk: reset by the engine thread before the step */
@@ -63,6 +65,10 @@ struct ntx__group_mem {
     uint8_t *used;             /* [n_groups] by any row */
     float *ones;               /* [n_ff] */
     float *scratch;            /* [threads x 2 x n_ff] */
+    /* The next layer's, expected; of at most NTX__AHEAD_ROWS rows */
+    uint32_t *expected;        /* [n_groups] */
+    float *x, *gate;           /* [rows x n_embd], [rows x n_ff] */
+    void *packed[NTX_N_ACTS];  /* [rows x n_embd] */
 };
 
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
@@ -106,6 +112,8 @@ struct ntx_forward {
     struct { uint32_t first, n; } moe; /* choices of the group of experts */
     struct {
         uint32_t first, n;  /* the current batch, in m.groups.wanted */
+        uint32_t layer;     /* whose neurons are chosen, by these gates [n_live x ld_gate] */
+        float *gate;
         _Atomic uint64_t active; /* neurons that rows use in this layer */
     } groups;
     struct { /* vectors of the current step, NULL where the model has none */
@@ -176,5 +184,10 @@ bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer); /* a layer
 
 /* ---- sparse.c */
 int ntx__packed_ffn(struct ntx_forward *f); /* the same */
+/* Zeroes what rows do not use of their gates [n_live x ld_gate] in layer l; list [n_groups]: groups that any row uses. Returns how many. */
+uint32_t ntx__choose_groups(struct ntx_forward *f, uint32_t l, float *gate, uint32_t *list);
+
+/* ---- sparse_ahead.c */
+int ntx__expect_groups(struct ntx_forward *f); /* of the next layer; between the choices of this one and its products */
 
 #endif

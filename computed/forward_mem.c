@@ -116,6 +116,13 @@ static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg,
         return;
     m->used = place(c, most);
     m->scratch = place(c, (uint64_t)cfg->threads * 2 * cfg->model->hp.n_ff * sizeof *m->scratch);
+    uint64_t rows = NTX_MIN(cfg->max_rows, NTX__AHEAD_ROWS);
+    m->expected = place(c, most * sizeof *m->expected);
+    m->x = place_rows(c, rows, cfg->model->hp.n_embd);
+    m->gate = place_rows(c, rows, cfg->model->hp.n_ff);
+    m->packed[NTX_ACT_F32] = NULL;
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        m->packed[form] = place(c, rows * packed_row(cfg->chunks, cfg->model->hp.n_layers, (enum ntx_act)form));
 }
 
 /* Attention's buffers and the FFN's are never in use together. */

@@ -181,7 +181,7 @@ static uint32_t keep_largest(float *gate, const float *m, float *scratch, uint32
 static void choose_neurons(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     uint32_t n = f->hp->n_ff, kept;
-    float *m = f->m.groups.scratch + (size_t)thread * 2 * n, *gate = gate_of(f, i);
+    float *m = f->m.groups.scratch + (size_t)thread * 2 * n, *gate = f->groups.gate + i * f->ld_gate;
     magnitudes(f, gate, m);
     if (f->c.ffn.kind == NTX_FFN_TOPK)
         kept = keep_largest(gate, m, m + n, n, (uint32_t)NTX_MAX(ceilf(f->c.ffn.value * (float)n), 1.0f));
@@ -193,24 +193,32 @@ static void choose_neurons(struct ntx_forward *f, uint32_t i, unsigned thread)
 static void mark_group(struct ntx_forward *f, uint32_t g, unsigned thread)
 {
     (void)thread;
-    uint32_t first, n = neurons_of(f, g, &first);
+    uint32_t each = f->c.chunks->layers[f->groups.layer].pack.group, first = g * each, end = NTX_MIN(first + each, f->hp->n_ff);
     bool used = false;
     for (uint32_t r = 0; r < f->n_live && !used; r++)
-        for (uint32_t j = first; j < first + n; j++)
-            used |= gate_of(f, r)[j] != 0;
+        for (uint32_t j = first; j < end; j++)
+            used |= f->groups.gate[r * f->ld_gate + j] != 0;
     f->m.groups.used[g] = used;
 }
 
-/* Lists the groups that any row uses; returns how many. */
-static uint32_t choose_groups(struct ntx_forward *f)
+uint32_t ntx__choose_groups(struct ntx_forward *f, uint32_t l, float *gate, uint32_t *list)
 {
-    uint32_t n = 0, all = layer(f)->pack.n_groups;
+    uint32_t n = 0, all = f->c.chunks->layers[l].pack.n_groups;
+    f->groups.layer = l;
+    f->groups.gate = gate;
     atomic_store_explicit(&f->groups.active, 0, memory_order_relaxed);
     ntx__each(f, choose_neurons, f->n_live);
     ntx__each(f, mark_group, all);
     for (uint32_t g = 0; g < all; g++)
         if (f->m.groups.used[g])
-            f->m.groups.wanted[n++] = g;
+            list[n++] = g;
+    return n;
+}
+
+/* Of this layer; returns how many. */
+static uint32_t choose_groups(struct ntx_forward *f)
+{
+    uint32_t n = ntx__choose_groups(f, f->layer, f->m.gate, f->m.groups.wanted), all = layer(f)->pack.n_groups;
     ntx_count(f->c.counters, NTX_C_comp_ffn_neurons, (uint64_t)f->n_live * f->hp->n_ff);
     ntx_count(f->c.counters, NTX_C_comp_ffn_active, atomic_load_explicit(&f->groups.active, memory_order_relaxed));
     ntx_count(f->c.counters, NTX_C_comp_ffn_groups, all);
@@ -256,6 +264,8 @@ static int run_chosen(struct ntx_forward *f)
     struct ntx_weights *w = f->c.weights;
     uint32_t n = choose_groups(f), end;
     int rc = w->ops->want_groups ? w->ops->want_groups(w, f->layer, f->m.groups.wanted, n) : 0;
+    if (!rc)
+        rc = ntx__expect_groups(f);
     for (uint32_t i = 0; i < n && !rc; i = end) {
         if ((rc = take_batch(f, i, n, &end)))
             return rc;

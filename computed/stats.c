@@ -27,6 +27,9 @@ void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
         .ffn_active = ntx_counter_get(c, NTX_C_comp_ffn_active),
         .ffn_groups = ntx_counter_get(c, NTX_C_comp_ffn_groups),
         .ffn_groups_used = ntx_counter_get(c, NTX_C_comp_ffn_groups_used),
+        .ffn_expected = ntx_counter_get(c, NTX_C_comp_ffn_expected),
+        .ffn_expected_wanted = ntx_counter_get(c, NTX_C_comp_ffn_expected_wanted),
+        .ffn_expected_right = ntx_counter_get(c, NTX_C_comp_ffn_expected_right),
         .ffn_between = ntx_counter_get(c, NTX_C_comp_ffn_between),
         .skip_early = ntx_counter_get(c, NTX_C_comp_skip_early),
         .skip_late = ntx_counter_get(c, NTX_C_comp_skip_late),
@@ -174,6 +177,10 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
     set_str(j, "ffn_sparse", l->ffn_sparse);
     set_real(j, "active_neurons", per((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
     set_real(j, "active_groups", per((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
+    uint64_t expected = b->ffn_expected - a->ffn_expected, wanted = b->ffn_expected_wanted - a->ffn_expected_wanted;
+    uint64_t right = b->ffn_expected_right - a->ffn_expected_right;
+    set_real(j, "ffn_precision", per((double)right, (double)expected)); /* of groups that were read ahead; 0 where nothing was expected */
+    set_real(j, "ffn_recall", per((double)right, (double)wanted));
     set_real(j, "ffn_bytes_between_per_token", per((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
 }
 

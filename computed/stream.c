@@ -317,7 +317,7 @@ static bool there(struct ntx_weights *w, uint32_t chunk)
 #define OPS                                                                                                                              \
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows, \
     .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
-static const struct ntx_weights_ops ops = {OPS}, guessing_ops = {OPS, .guess = ntx__stream_guess, .there = there};
+static const struct ntx_weights_ops ops = {OPS}, guessing_ops = {OPS, .guess = ntx__stream_guess, .expect_groups = ntx__stream_expect_groups, .there = there};
 #undef OPS
 
 static int init_lock(struct ntx_stream *s)
@@ -350,10 +350,10 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     int rc = s->hold && s->taken_ns && s->late && s->row_frame ? 0 : -ENOMEM;
     if (!rc && c->frames && c->frames->n)
         rc = ntx__experts_new(s, c, &s->experts);
-    if (s->experts && c->prefetch)
-        s->w.ops = &guessing_ops;
     if (!rc && c->n_windows)
         rc = ntx__groups_new(s, c, &s->groups);
+    if ((s->experts || s->groups) && c->prefetch)
+        s->w.ops = &guessing_ops;
     if (!rc)
         rc = init_lock(s);
     if (rc) {

@@ -8,6 +8,9 @@
  * region, up to READ_MOST. A window is given to another layer only when none of its reads is on its way, or tainted; so the death of iod needs
  * nothing here: what it was reading is posted again for the same place (stream_death.c), and its late DMA finds the same bytes there.
  *
+ * What the next layer is expected to use is read into its window behind what this one wants (--prefetch). When that layer then asks, only
+ * what is missing is demanded; what was not needed was read in vain. Which groups are computed does not depend on it.
+ *
  * All by the engine thread. */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,6 +31,10 @@ struct read { /* what a demand is for; n 0: nothing */
     bool done; /* its bytes are there, but a dead iod may still write them */
 };
 
+struct list { /* groups of a layer, from its first on demand; ascending */
+    uint32_t layer, *group, n, posted; /* those before `posted` are there, or on their way */
+};
+
 struct ntx__groups {
     const struct ntx_chunks *chunks;
     uint64_t at, window_bytes, gap;
@@ -36,8 +43,9 @@ struct ntx__groups {
     uint32_t *state;               /* [n_windows x most], by group from the layer's first on demand */
     struct read *reads;            /* [n_reads] */
     uint32_t n_reads, n_free, next;
-    uint32_t *wanted, n_wanted, n_posted; /* [most] of want_layer; those before n_posted are there, or on their way */
-    uint32_t want_layer;
+    struct list wanted;            /* by the layer that is computed */
+    struct list expected;          /* of the next one */
+    bool *is_expected;             /* [most] of expected.layer */
 };
 
 static struct ntx_demand *demand_of(struct ntx_stream *s, uint32_t i) { return &s->r->demand[s->r->hdr->n_demands + i]; }
@@ -153,13 +161,13 @@ static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t 
     atomic_store_explicit(&d->word, ntx_word(gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
 
-/* The group of the next wanted one's run, and how many that takes: neighbours, and those not far behind. */
-static uint32_t run_from(const struct ntx__groups *x, uint32_t k, uint32_t *next, uint64_t *between)
+/* How many groups the k-th one's run takes: its neighbours in the list, and those not far behind. *next: the first that is not in it. */
+static uint32_t run_from(const struct ntx__groups *x, const struct list *l, uint32_t k, uint32_t *next, uint64_t *between)
 {
-    const uint32_t *state = states(x, x->want_layer % x->n_windows);
-    uint32_t each = weights_of(x, x->want_layer)->pack.group_bytes, first = x->wanted[k], last = first;
-    for (k++; k < x->n_wanted; k++) {
-        uint32_t g = x->wanted[k];
+    const uint32_t *state = states(x, l->layer % x->n_windows);
+    uint32_t each = weights_of(x, l->layer)->pack.group_bytes, first = l->group[k], last = first;
+    for (k++; k < l->n; k++) {
+        uint32_t g = l->group[k];
         bool near = (uint64_t)(g - last - 1) * each <= x->gap && (uint64_t)(g - first + 1) * each <= READ_MOST;
         for (uint32_t b = last + 1; b <= g && near; b++)
             near = state[b] == ABSENT;
@@ -172,20 +180,19 @@ static uint32_t run_from(const struct ntx__groups *x, uint32_t k, uint32_t *next
     return last - first + 1;
 }
 
-/* As many of the wanted groups as there are demands for. */
-static void post_wanted(struct ntx_stream *s)
+/* As many groups of the list as there are demands for, but for `reserve` of them. */
+static void post_list(struct ntx_stream *s, struct list *l, uint32_t reserve)
 {
     struct ntx__groups *x = s->groups;
-    const uint32_t *state = states(x, x->want_layer % x->n_windows);
     uint32_t posted = 0;
     uint64_t between = 0;
-    while (x->n_posted < x->n_wanted && x->n_free) {
-        uint32_t first = x->wanted[x->n_posted], next = x->n_posted + 1;
-        if (state[first] == ABSENT) {
-            post(s, x->want_layer, first, run_from(x, x->n_posted, &next, &between));
+    while (l->posted < l->n && x->n_free > reserve) {
+        uint32_t first = l->group[l->posted], next = l->posted + 1;
+        if (states(x, l->layer % x->n_windows)[first] == ABSENT) {
+            post(s, l->layer, first, run_from(x, l, l->posted, &next, &between));
             posted++;
         }
-        x->n_posted = next;
+        l->posted = next;
     }
     ntx_count(s->counters, NTX_C_comp_ffn_between, between);
     if (!posted)
@@ -194,26 +201,68 @@ static void post_wanted(struct ntx_stream *s)
     ntx__stream_wake(s);
 }
 
-int ntx__stream_want_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n)
+static void post_wanted(struct ntx_stream *s) { post_list(s, &s->groups->wanted, 0); }
+
+/* Gives the layer its window, and the list those of the groups that do not stay. */
+static int take_list(struct ntx_stream *s, struct list *l, uint32_t layer, const uint32_t *groups, uint32_t n)
 {
-    struct ntx_stream *s = (struct ntx_stream *)w;
     struct ntx__groups *x = s->groups;
-    if (!x)
-        return 0; /* all of them stay */
     uint32_t window = layer % x->n_windows, first = first_on_demand(s, layer);
     int rc = x->layer[window] == layer ? 0 : empty_window(s, window);
     if (rc)
         return rc;
-    for (uint32_t i = 0; i < x->n_reads; i++) /* of the layer before, and what a failed pass left */
+    for (uint32_t i = 0; i < x->n_reads; i++) /* what has come since, and what a failed pass left */
         if (x->reads[i].n)
             settle(s, i);
-    x->layer[window] = layer;
-    x->want_layer = layer;
-    x->n_wanted = x->n_posted = 0;
+    x->layer[window] = l->layer = layer;
+    l->n = l->posted = 0;
     for (uint32_t i = 0; i < n; i++)
         if (groups[i] >= first)
-            x->wanted[x->n_wanted++] = groups[i] - first;
+            l->group[l->n++] = groups[i] - first;
+    return 0;
+}
+
+/* How good the guess about this layer was. */
+static void count_expected(struct ntx_stream *s)
+{
+    struct ntx__groups *x = s->groups;
+    uint32_t right = 0;
+    if (x->expected.layer != x->wanted.layer)
+        return;
+    for (uint32_t i = 0; i < x->wanted.n; i++)
+        right += x->is_expected[x->wanted.group[i]];
+    ntx_count(s->counters, NTX_C_comp_ffn_expected, x->expected.n);
+    ntx_count(s->counters, NTX_C_comp_ffn_expected_wanted, x->wanted.n);
+    ntx_count(s->counters, NTX_C_comp_ffn_expected_right, right);
+    x->expected.layer = NO_LAYER;
+}
+
+int ntx__stream_want_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    if (!s->groups)
+        return 0; /* all of them stay */
+    int rc = take_list(s, &s->groups->wanted, layer, groups, n);
+    if (rc)
+        return rc;
+    count_expected(s);
     post_wanted(s);
+    return 0;
+}
+
+int ntx__stream_expect_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    struct ntx__groups *x = s->groups;
+    if (!x || x->wanted.posted < x->wanted.n || layer % x->n_windows == x->wanted.layer % x->n_windows)
+        return 0;
+    int rc = take_list(s, &x->expected, layer, groups, n);
+    if (rc)
+        return rc;
+    memset(x->is_expected, 0, x->most * sizeof *x->is_expected);
+    for (uint32_t i = 0; i < x->expected.n; i++)
+        x->is_expected[x->expected.group[i]] = true;
+    post_list(s, &x->expected, x->n_reads / 4);
     return 0;
 }
 
@@ -246,7 +295,7 @@ static int wait_any(struct ntx_stream *s)
             return wait_read(s, i);
     uint64_t since = ntx_now_ns();
     while (!x->n_free) {
-        int rc = ntx__stream_pause(s, &demand_of(s, 0)->tainted, 1, since, "a free demand for layer", x->want_layer);
+        int rc = ntx__stream_pause(s, &demand_of(s, 0)->tainted, 1, since, "a free demand for layer", x->wanted.layer);
         if (rc)
             return rc;
         for (uint32_t i = 0; i < x->n_reads; i++)
@@ -269,13 +318,13 @@ int ntx__stream_acquire_groups(struct ntx_stream *s, uint32_t chunk, const struc
 {
     struct ntx__groups *x = s->groups;
     const struct ntx_chunk *k = &x->chunks->list[chunk];
-    if (x->want_layer != c->layer)
+    if (x->wanted.layer != c->layer)
         return ntx__stream_fail(s, -EINVAL, "chunk %u is of layer %u, whose groups nobody has asked for", chunk, c->layer);
     uint32_t first = k->row0 - first_on_demand(s, c->layer);
     int rc = 0;
-    for (uint32_t i = 0; i < x->n_wanted && !rc && x->wanted[i] < first + k->n_rows; i++)
-        if (x->wanted[i] >= first)
-            rc = wait_group(s, c->layer % x->n_windows, x->wanted[i]);
+    for (uint32_t i = 0; i < x->wanted.n && !rc && x->wanted.group[i] < first + k->n_rows; i++)
+        if (x->wanted.group[i] >= first)
+            rc = wait_group(s, c->layer % x->n_windows, x->wanted.group[i]);
     if (!rc)
         *bytes = s->r->base + place_of(x, c->layer, first);
     return rc;
@@ -290,14 +339,16 @@ int ntx__groups_new(struct ntx_stream *s, const struct ntx_stream_config *c, str
     if (!x)
         return -ENOMEM;
     *x = (struct ntx__groups){.chunks = c->chunks, .at = c->windows_at, .window_bytes = c->window_bytes, .gap = c->read_gap, .n_windows = c->n_windows,
-                              .n_reads = n, .n_free = n, .want_layer = NO_LAYER};
+                              .n_reads = n, .n_free = n, .wanted.layer = NO_LAYER, .expected.layer = NO_LAYER};
     for (uint32_t l = 0; l < c->chunks->n_layers; l++)
         x->most = NTX_MAX(x->most, c->chunks->layers[l].pack.n_groups);
     x->layer = malloc(x->n_windows * sizeof *x->layer);
     x->state = malloc((size_t)x->n_windows * x->most * sizeof *x->state);
-    x->wanted = calloc(x->most, sizeof *x->wanted);
+    x->wanted.group = calloc(x->most, sizeof *x->wanted.group);
+    x->expected.group = calloc(x->most, sizeof *x->expected.group);
+    x->is_expected = calloc(x->most, sizeof *x->is_expected);
     x->reads = calloc(n + 1, sizeof *x->reads);
-    if (!x->layer || !x->state || !x->wanted || !x->reads || !n) {
+    if (!x->layer || !x->state || !x->wanted.group || !x->expected.group || !x->is_expected || !x->reads || !n) {
         ntx__groups_free(x);
         return -ENOMEM;
     }
@@ -313,7 +364,9 @@ void ntx__groups_free(struct ntx__groups *x)
         return;
     free(x->layer);
     free(x->state);
-    free(x->wanted);
+    free(x->wanted.group);
+    free(x->expected.group);
+    free(x->is_expected);
     free(x->reads);
     free(x);
 }

@@ -108,6 +108,7 @@ void ntx__experts_end(struct ntx_stream *s); /* of a pass: nothing is in use any
 int ntx__groups_new(struct ntx_stream *s, const struct ntx_stream_config *c, struct ntx__groups **out);
 void ntx__groups_free(struct ntx__groups *x);
 int ntx__stream_want_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
+int ntx__stream_expect_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
 int ntx__stream_acquire_groups(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes);
 
 int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);

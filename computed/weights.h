@@ -33,12 +33,16 @@ struct ntx_weights_ops {
     /* Experts that `layer`, which is not being computed yet, will probably want, the likeliest first: they may be read when nothing else is to be
      * read. Takes the place of any guess before. One thread. NULL: nothing is read ahead. */
     void (*guess)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
-    /* The bytes of a chunk that always stays in memory are there: to acquire it does not wait. One thread; beside `guess` only. */
+    /* The bytes of a chunk that always stays in memory are there: to acquire it does not wait. One thread; beside `guess` and
+     * `expect_groups` only. */
     bool (*there)(struct ntx_weights *w, uint32_t chunk);
     /* Groups of a packed layer's neurons (chunks with `on_demand` set), ascending, that rows of this pass use: starts the reads of those that
      * are not in memory. Only then may their chunks be acquired, by the same thread, and only these groups of them be used. NULL where all
      * are always there. One thread. */
     int (*want_groups)(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
+    /* Groups that the next layer will probably use: those that are not in memory may be read before it asks, after what this one wants.
+     * One thread; after want_groups of this layer. NULL: nothing is read ahead. */
+    int (*expect_groups)(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
     /* The pass is over; after a failure all its chunks that were neither released nor skipped are let go. One thread. */
     void (*end)(struct ntx_weights *w);
     /* Embedding rows: copies rows ids[0..n) of a matrix with row_bytes at (file, offset) into out (row after row). One thread. */

@@ -53,6 +53,9 @@
     X(comp_ffn_active, c, "neurons", "of those, used")                                              \
     X(comp_ffn_groups, c, "groups", "groups of neurons of layers, counted for each pass")            \
     X(comp_ffn_groups_used, c, "groups", "of those, used by any row")                               \
+    X(comp_ffn_expected, c, "groups", "groups on demand that layers were expected to use")           \
+    X(comp_ffn_expected_wanted, c, "groups", "groups on demand that these layers then used")        \
+    X(comp_ffn_expected_right, c, "groups", "of those, expected")                                   \
     X(comp_ffn_between, c, "bytes", "of groups that nobody wanted, read because they lay between wanted ones") \
     X(comp_decisions, c, "decisions", "decisions received")                                        \
     X(comp_decisions_late, c, "decisions", "of those, for a pass or a row that did not wait for them any more") \

@@ -7,7 +7,7 @@ model "$tmp/relu.gguf" --arch llama-relu --layers 6 --embd 512 --ff 3072 --heads
 model "$tmp/silu.gguf" --layers 6 --embd 512 --ff 3072 --heads 8 --kv 2 --type Q4_K_M --seed 8
 for m in relu silu; do
     ntx pack "$tmp/$m.gguf" "$tmp/p.gguf" --group 8K --quiet || fail "pack $m"
-    for mode in threshold=0 threshold=0.4 topk=0.1; do
+    for mode in threshold=0 topk=0.1; do
         ntx logits "$tmp/p.gguf" --tokens $ids -o "$tmp/resident" --ram 1G --ffn-sparse $mode || fail "$m resident with $mode"
         if [ $mode = threshold=0 ]; then
             ntx logits "$tmp/p.gguf" --tokens $ids -o "$tmp/off" --ram 1G || fail "$m with all neurons"
@@ -24,14 +24,19 @@ done
 # What is read: the share of the groups that were used, and what lay between them; nothing else, since all else stays.
 run() { ntx run "$tmp/p.gguf" "Once upon a time" --raw -n 24 --ignore-eos --ctx 64 --quiet --stats "$tmp/s" "$@" >"$tmp/text" || fail "run $*"; }
 run --ram 1G --ffn-sparse topk=0.05 && cp "$tmp/text" "$tmp/want"
-run --ram 14M --ffn-sparse topk=0.05
-same "$tmp/want" "$tmp/text" "text with topk=0.05"
+for options in "--ram 14M" "--ram 14M --prefetch off" "--ram 20M --prefetch off" "--ram 20M"; do
+    # shellcheck disable=SC2086
+    run $options --ffn-sparse topk=0.05
+    same "$tmp/want" "$tmp/text" "text with topk=0.05 $options"
+done
 grep -q '"ffn_sparse:topk=0.05"' "$tmp/s" || fail "a lossy mode is not named"
 python3 - "$tmp/s" "$tmp/p.gguf" <<'P' || exit 1
 import json, sys
 s = json.load(open(sys.argv[1]))
 assert abs(s['active_neurons'] - 0.05) < 0.001, s['active_neurons']
+assert s['ffn_recall'] > s['active_groups'] and s['ffn_precision'] > s['active_groups'], 'a guess no better than chance: %r' % s
 assert 0.1 < s['active_groups'] < 0.9 and s['bytes_read_per_token'] > 0, s
+print('precision %.3f, recall %.3f' % (s['ffn_precision'], s['ffn_recall']))
 print('active neurons %.3f, groups %.3f, read per token %.0f, of those between %.0f' % (s['active_neurons'], s['active_groups'], s['bytes_read_per_token'], s['ffn_bytes_between_per_token']))
 P
 # Refused with words.

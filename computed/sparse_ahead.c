@@ -1,0 +1,49 @@
+/* sparse_ahead.c: which groups of neurons the next layer will probably use: its norm and its gate, applied to the state that goes into this
+ * layer's FFN, and the same choice as will be made then. What attention and the FFN will still add to that state is not known; the stream
+ * counts how often the guess is right.
+ *
+ * It is made while the drive reads what this layer uses, and costs a product with the next gate, which must be in memory. Only reads follow
+ * from it, no values. */
+#include "common/util.h"
+#include "computed/forward_impl.h"
+
+static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
+
+static bool possible(const struct ntx_forward *f)
+{
+    struct ntx_weights *w = f->c.weights;
+    if (!w->ops->expect_groups || f->n_live > NTX__AHEAD_ROWS || f->layer + 1 == f->hp->n_layers || !w->ops->there(w, next_layer(f)->ffn_norm.chunk0))
+        return false;
+    const struct ntx_weight *gate = &next_layer(f)->gate;
+    for (uint32_t c = gate->chunk0; c < gate->chunk0 + gate->n_chunks; c++)
+        if (!w->ops->there(w, c))
+            return false;
+    return true;
+}
+
+static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_weight *gate = &next_layer(f)->gate;
+    float *x = f->m.groups.x + i * f->ld_x;
+    f->c.ops->rmsnorm(f->m.h + (size_t)f->m.live[i] * f->hp->n_embd, f->vec.norm, f->hp->rms_eps, f->hp->n_embd, x);
+    ntx__pack_into(f, f->m.groups.packed, ntx__forms(&gate, 1), x, f->hp->n_embd, i);
+}
+
+int ntx__expect_groups(struct ntx_forward *f)
+{
+    struct ntx__group_mem *m = &f->m.groups;
+    if (!possible(f))
+        return 0;
+    int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec.norm);
+    if (rc)
+        return rc;
+    ntx__each(f, norm_row, f->n_live);
+    ntx__give(f, &next_layer(f)->ffn_norm);
+    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = f->n_live};
+    const struct ntx__product gate = {.w = &next_layer(f)->gate, .y = m->gate, .ld = f->ld_gate};
+    if ((rc = ntx__multiply_by(f, &gate, 1, &in)))
+        return rc;
+    uint32_t n = ntx__choose_groups(f, f->layer + 1, m->gate, m->expected);
+    return f->c.weights->ops->expect_groups(f->c.weights, f->layer + 1, m->expected, n);
+}
