@@ -158,8 +158,8 @@ int main(int argc, char **argv)
     bool tiny = argc == 3 && !strcmp(argv[2], "tiny");
     CHECK(argc == 2 || tiny);
     setvbuf(stdout, NULL, _IOLBF, 0); /* what is known stays, if the run is cut short */
-    WEIGHTS = tiny ? 1 << 20 : WEIGHTS;
-    COPY = tiny ? 1 << 20 : COPY;
+    WEIGHTS = tiny ? 1 << 16 : WEIGHTS;
+    COPY = tiny ? 1 << 16 : COPY;
     gpu_open(&u, argv[1]);
     struct timer t = {.u = &u};
     OK(&u, u.ops->event_new(u.g, &t.from));
