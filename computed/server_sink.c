@@ -53,21 +53,21 @@ bool ntx_sink_lost(const struct ntx_sink *s) { return atomic_load(&s->lost); }
 
 static size_t less(size_t limit, size_t used) { return used < limit ? limit - used : 0; }
 
-size_t ntx_sink_room(const struct ntx_sink *s)
+static size_t room(const struct ntx_outlet *o, size_t pending, size_t all)
 {
-    size_t pending = atomic_load(&s->pending), free = less(NTX_OUTLET_FULL / 2, atomic_load(&s->outlet->pending));
-    size_t common = less(NTX_SINK_FULL, pending);
-    return NTX_MAX(less(s->outlet->share, pending), NTX_MIN(common, free));
+    return NTX_MAX(less(o->share, pending), NTX_MIN(less(NTX_SINK_FULL, pending), less(NTX_OUTLET_FULL / 2, all)));
 }
 
+size_t ntx_sink_room(const struct ntx_sink *s) { return room(s->outlet, atomic_load(&s->pending), atomic_load(&s->outlet->pending)); }
+
+/* Whether it was full is told by the very values that are taken down here: had they been looked at before, the engine might have filled it in
+ * between and gone to rest, and nobody would wake it. */
 bool ntx_sink_sent(struct ntx_sink *s, size_t bytes)
 {
     struct ntx_outlet *o = s->outlet;
-    bool was_full = !ntx_sink_room(s);
     bytes += NTX_SINK_FRAME;
-    atomic_fetch_sub(&s->pending, bytes);
-    size_t all = atomic_fetch_sub(&o->pending, bytes);
-    return was_full || (all >= NTX_OUTLET_FULL / 2 && all - bytes < NTX_OUTLET_FULL / 2);
+    size_t pending = atomic_fetch_sub(&s->pending, bytes), all = atomic_fetch_sub(&o->pending, bytes);
+    return !room(o, pending, all) || (all >= NTX_OUTLET_FULL / 2 && all - bytes < NTX_OUTLET_FULL / 2);
 }
 
 struct ntx_mailbox {
