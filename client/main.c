@@ -17,17 +17,17 @@ static const struct ntx_command commands[] = {
      "One answer from a private pipeline of the three daemons.\vPROMPT is read from standard input when it is '-', or absent and piped; with "
      "neither a prompt nor a pipe it becomes a chat. The model may be far bigger than --ram: what does not fit is read from its drive for every token.",
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED, 1, 2, ntx_cmd_run},
-    {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.", NTX_OPT_LOAD | NTX_OPT_OUTPUT, 0, 1, ntx_cmd_up},
+    {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.", NTX_OPT_LOAD | NTX_OPT_QUIET, 0, 1, ntx_cmd_up},
     {"generate", "[PROMPT]", "One answer through the running daemons.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 1, ntx_cmd_generate},
     {"chat", "", "A conversation through the running daemons, which keep its KV.\vCtrl-C ends an answer; at the prompt, an empty line, Ctrl-D or Ctrl-C ends the conversation.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 0, ntx_cmd_chat},
-    {"load", "MODEL", "Loads a model into the running daemons.", NTX_OPT_LOAD | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 1, 1, ntx_cmd_load},
+    {"load", "MODEL", "Loads a model into the running daemons.", NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1, ntx_cmd_load},
     {"unload", "", "Unloads the model of the running daemons.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_unload},
     {"status", "", "State and statistics of the running daemons; exits with 0 when they answer.", NTX_OPT_SOCKET | NTX_OPT_JSON, 0, 0, ntx_cmd_status},
     {"trace", "", "Records what the running daemons do, as a trace for Perfetto: reads, ring slots, layers, waits, decisions, tokens.", NTX_OPT_TRACE, 0, 0, ntx_cmd_trace},
     {"stop", "", "Ends the running daemons after their generations.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_stop},
     {"tokenize", "MODEL", "Text on standard input to a JSON array of token ids.", NTX_OPT_TOK, 1, 1, ntx_cmd_tokenize},
     {"detokenize", "MODEL", "A JSON array of token ids on standard input to text.", 0, 1, 1, ntx_cmd_detokenize},
-    {"logits", "MODEL", "The logits of each given token, as float32.", CAPTIVE | NTX_OPT_LOGITS, 1, 1, ntx_cmd_logits},
+    {"logits", "MODEL", "The logits of each given token, as float32.", NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_LOGITS, 1, 1, ntx_cmd_logits},
     {"perplexity", "MODEL FILE",
      "Perplexity of a text, in windows of --ctx tokens (default 512), the second half of each scored.\vWith --skip, which prompts never do, the scored half is fed token by token as if it were being written. Two models, or two ways of running one, are compared in "
      "two runs over the same text: the first with --save-logits BASE, the second with --kl BASE. The divergence is that of the second run's "
@@ -48,7 +48,7 @@ static const struct ntx_command commands[] = {
     {"calibrate", "MODEL", "Learns from a text which layers may be skipped, and writes a sidecar for --skip.\vThe model is run over the text once (streamed where it is bigger than "
      "--ram); then a small network learns to tell, from a token's state after the first layers, which later layers will hardly change it. A part of the text is held "
      "out of the training, and judges the result.",
-     NTX_OPT_LOAD | NTX_OPT_CALIBRATE | NTX_OPT_OUTPUT, 1, 1, ntx_cmd_calibrate},
+     NTX_OPT_LOAD | NTX_OPT_CALIBRATE | NTX_OPT_QUIET | NTX_OPT_JSON, 1, 1, ntx_cmd_calibrate},
     {"pack", "MODEL OUT",
      "Rewrites a model so that --ffn-sparse can read the neurons of its FFNs that a token uses.\vThe gate matrix stays in one piece; of each neuron the up row and the down "
      "column lie together, in groups that are worth a read on this machine's drive. Down matrices are quantised anew, along the other axis, which is the only thing "
