@@ -75,7 +75,8 @@ grep -q 'GPU, .*lost since call' "$tmp/err" || fail "a lost device without its r
 export NTX_RUNTIME=$tmp/rt
 NTX_FAKE_GPU_FAIL=900 timeout 60 "$NTX_BIN/ntx" up "$tmp/m.gguf" --backend cuda --ctx 64 --rows 8 2>"$tmp/up" &
 up=$!
-wait_for 30 "$NTX_BIN/ntx" status >/dev/null 2>&1 || fail "not up: $(cat "$tmp/up")"
+loaded() { "$NTX_BIN/ntx" status --json 2>/dev/null | grep -Eq '"state": *"ready"'; }
+wait_for 30 loaded || fail "not up: $(cat "$tmp/up")"
 for i in 1 2 3 4 5 6 7 8; do
     "$NTX_BIN/ntx" generate hi --raw -n 30 --ignore-eos --temp 0 >/dev/null 2>"$tmp/err" || break
 done
