@@ -52,7 +52,7 @@ static const struct argp_option load_options[] = {
 };
 static const struct argp_option pack_options[] = {
     {"group", O_GROUP, "SIZE", 0, "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by `ntx doctor`'s profile; 16K without one)", 0},
-    {"gate-in-bundle", O_GATE_IN, NULL, 0, "gate rows go into the groups, too: for --ffn-sparse predicted, which then reads none of the neurons it leaves out", 0},
+    {"gate-in-bundle", O_GATE_IN, NULL, 0, "gate rows go into the groups, too; such a file runs dense only so far (--ffn-sparse off)", 0},
     {"from", O_FROM, "FILE", 0, "the same model in a higher precision: down columns are made from there", 0},
     {"down-type", O_DOWN_TYPE, "TYPE", 0, "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be written)", 0},
     {"profile", O_PROFILE, "FILE", 0, "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", 0},
