@@ -80,11 +80,14 @@ def chat():
 
 def progress():
     """Loading and the prompt's passes show how far they are, on one line that is cleared."""
-    t = Terminal("run", model, "word " * 200, "--raw", "-n", "2", "--ram", "12M", "--ctx", "512", "--rows", "64", "--link", "nvme=100M", "--ignore-eos")
-    t.until(rb"\r\x1b\[Kloading [0-9.]+ K?M?i?B of [0-9.]+ MiB")
-    t.until(rb"\r\x1b\[Kprompt 64 of [0-9]+")
-    t.until(rb"\r\x1b\[K[^\r]*\r?\n.*tok/s")
-    equal(t.end(), 0, "a run on a terminal")
+    run = ("run", model, "word " * 200, "--raw", "-n", "2", "--ctx", "512", "--rows", "64", "--ignore-eos")
+    # All of it is loaded, in a second or so; then little of it, so that the prompt's passes take their time.
+    for phase, options in ((rb"loading [0-9.]+ K?M?i?B of [0-9.]+ MiB", ("--ram", "64M", "--link", "nvme=20M")),
+                           (rb"prompt 64 of [0-9]+", ("--ram", "12M", "--link", "nvme=40M"))):
+        t = Terminal(*run, *options)
+        t.until(rb"\r\x1b\[K" + phase)
+        t.until(rb"\r\x1b\[K[^\r]*\r?\n.*tok/s", 60)
+        equal(t.end(), 0, "a run on a terminal")
 
 
 def waits_for_input():
