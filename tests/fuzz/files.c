@@ -4,9 +4,8 @@
 #include <math.h>
 
 #include "client/logits_base.h"
-#include "predictor/policy.h"
 #include "predictor/sidecar.h"
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/policy.h"
 
 static const char model[NTX_DIGEST_TEXT] = "0123456789abcdef0123456789abcdef";
 
@@ -67,16 +66,13 @@ static void use_policy(const char *text, int fd, const struct ntx_sidecar *s)
     const struct ntx_policy_shape shape = {s->n_layers, s->n_embd, &from};
     struct ntx_policy *p;
     struct ntx_err err = {0};
-    uint64_t skip[NTX_MAP_WORDS];
     if (ntx_policy_new(text, &shape, &p, &err)) {
         MUST(err.text[0]);
         return;
     }
     float *hidden = calloc(s->n_embd, sizeof *hidden);
-    MUST(hidden && p->probe_layer < s->n_layers);
-    ntx_policy_decide(p, &(struct ntx_policy_input){.hidden = hidden, .layer = p->probe_layer}, skip);
-    for (uint32_t l = 0; l < 64 * NTX_MAP_WORDS; l++)
-        MUST(!(skip[l / 64] >> l % 64 & 1) || (l > p->probe_layer && l < s->n_layers));
+    MUST(hidden);
+    fuzz_decide(p, hidden, 0, s->n_layers);
     free(hidden);
     ntx_policy_free(p);
 }

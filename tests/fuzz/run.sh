@@ -116,4 +116,4 @@ if ! "$fuzzer" -max_total_time="$seconds" -max_len=24000 -rss_limit_mb=1024 -tim
     exit 1
 fi
 sed -n 's/^INFO: Loaded .*(\([0-9]*\) inline.*/edges in the target: \1/p; s/^stat::number_of_executed_units: */executions: /p' "$dir/log"
-grep -o 'cov: [0-9]*' "$dir/log" | tail -n 1
+grep -o 'cov: [0-9]* ft: [0-9]* corp: [0-9]*' "$dir/log" | tail -n 1
