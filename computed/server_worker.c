@@ -61,17 +61,23 @@ void ntx__worker_owed(struct ntx_server *s)
     ntx__model_workers_ready(s);
 }
 
+/* Before its hello already: a request that comes between the two waits for it, and is not told of one that was refused. */
+static void on_admitted(void *ctx, enum ntx_role role)
+{
+    struct ntx_server *s = ctx;
+    s->refused[role][0] = 0;
+    if (role == NTX_ROLE_IOD && s->no_iod && has_region(s) && !s->draining)
+        ntx_stream_abort(s->loaded->stream, 0, NULL);
+    if (role == NTX_ROLE_IOD)
+        s->no_iod = false;
+}
+
 static void on_hello(void *ctx, enum ntx_role role, uint32_t instance)
 {
     struct ntx_server *s = ctx;
     ntx_log(NTX_LOG_DEBUG, "%s %u is there", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor", instance);
-    s->refused[role][0] = 0;
     if (!has_region(s))
         return;
-    if (role == NTX_ROLE_IOD && s->no_iod)
-        ntx_stream_abort(s->loaded->stream, 0, NULL);
-    if (role == NTX_ROLE_IOD)
-        s->no_iod = false;
     if (role == NTX_ROLE_IOD)
         s->iod_owed = true;
     else
@@ -180,5 +186,5 @@ static void on_detached(void *ctx) { ntx__model_detached(ctx); }
 struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s)
 {
     return (struct ntx_workers_cb){
-        .ctx = s, .hello = on_hello, .message = on_message, .died = on_died, .refused = on_refused, .drained = on_drained, .detached = on_detached};
+        .ctx = s, .admitted = on_admitted, .hello = on_hello, .message = on_message, .died = on_died, .refused = on_refused, .drained = on_drained, .detached = on_detached};
 }

@@ -17,6 +17,8 @@ struct ntx_workers;
 
 struct ntx_workers_cb {
     void *ctx;
+    /* A process was taken as this worker: it will say Hello, or die. What was said of those refused before it is out of date. May be NULL. */
+    void (*admitted)(void *ctx, enum ntx_role role);
     /* A worker said Hello on its link and is ready to be configured (answer with ntx_workers_send); again after each restart. */
     void (*hello)(void *ctx, enum ntx_role role, uint32_t instance);
     /* Any other message of a worker. */

@@ -374,6 +374,8 @@ void ntx__peer_admit(struct ntx__peer *p, enum ntx_role role)
     if (p->pidfd >= 0)
         uv_poll_start(&p->pid_poll, UV_READABLE, on_pidfd);
     ntx_count(w->counters, iod ? NTX_C_iod_starts : NTX_C_pred_starts, 1);
+    if (w->cb.admitted)
+        w->cb.admitted(w->cb.ctx, role);
     tell_peers(w);
     ntx__peer_offer(p);
 }

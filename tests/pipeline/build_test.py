@@ -60,6 +60,29 @@ def up(*arguments):
     check(other in p.stderr and build in p.stderr, p.stderr)
 
 
+# Comes in as ntx-iod of the right build (proto/attach.h), says so on stdout, and never says Hello on its link.
+MUTE_IOD = """
+import os, socket, struct, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.connect(sys.argv[1] + "/region.sock")
+s.send(struct.pack("<4IiIQ3Ii2IQ64s256s", 0x4e545841, 1, 1, 1, os.getpid(), 0, 0, 0, 0, 0, 0, 0, 0, 0, sys.argv[2].encode(), b""))
+kind = struct.unpack_from("<I", s.recv(4096), 8)[0]
+print(kind, flush=True)
+sys.stdin.read()
+"""
+
+
+def between_attach_and_hello(d, c):
+    """A request that comes when a right ntx-iod is in, but has not said Hello, waits for it: what was said of the refused one no longer holds."""
+    with subprocess.Popen([sys.executable, "-c", MUTE_IOD, d.dir, build], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as mute:
+        equal(mute.stdout.readline(), "2\n", "the kind of the answer to its HELLO (2: WELCOME)")
+        request = c.generate("A", ignore_eos=True, max_tokens=2)
+        check("started" in c.next(request), "the request was not begun")
+        mute.stdin.close()
+    d.spawn("iod")
+    equal(len(c.answer(request).tokens), 2, "tokens of the request that waited")
+
+
 def service():
     """As systemd would: the worker's exit code says that starting it again is no use; computed stays, and says what is the matter."""
     folder = programs("ntx-iod")
@@ -77,7 +100,7 @@ def service():
         begin = time.monotonic()
         refused(lambda: c.ask("A", ignore_eos=True, max_tokens=2), "ntx-iod was refused.*%s" % re.escape(other), "a request without ntx-iod")
         check(time.monotonic() - begin < SOON, "the refusal took", time.monotonic() - begin)
-        d.spawn("iod")
+        between_attach_and_hello(d, c)
         wait_for(lambda: d.text().count("refused a worker") == 1 and '"iod":true' in c.status().replace(" ", ""), 10, "the right ntx-iod")
         equal(json.loads(c.status())["iod_pid"], d.child["iod"].pid, "iod_pid of the next one")
         equal(len(c.ask("A", ignore_eos=True, max_tokens=2).tokens), 2, "tokens with the right one")

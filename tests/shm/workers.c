@@ -153,14 +153,22 @@ struct parent {
     struct ntx_counters *counters;
     struct ntx_region region;
     int counters_fd, wake_fd, model_fd;
-    unsigned hello[3], message[3], died[3], drained, detached, failed;
+    unsigned admitted[3], hello[3], message[3], died[3], drained, detached, failed;
     uint32_t instance[3];
     char text[64];
 };
 
+static void on_admitted(void *ctx, enum ntx_role role)
+{
+    struct parent *p = ctx;
+    CHECK(ntx_workers_present(p->w, role));
+    p->admitted[role]++;
+}
+
 static void on_hello(void *ctx, enum ntx_role role, uint32_t instance)
 {
     struct parent *p = ctx;
+    CHECK(p->admitted[role] == p->died[role] + 1);
     Ntx__Peer m = NTX__PEER__INIT;
     Ntx__IodConfig c = NTX__IOD_CONFIG__INIT;
     p->hello[role]++;
@@ -232,7 +240,8 @@ static int finish(struct parent *p, pid_t pid)
 static void set_up(struct parent *p)
 {
     static const struct shape shape = {.n_layers = 2, .per_layer = 3, .n_desc = 2, .n_slots = 3, .n_demands = 1, .chunk_bytes = 9000};
-    struct ntx_workers_cb cb = {p, on_hello, on_message, on_died, on_drained, on_detached, on_failed, NULL};
+    struct ntx_workers_cb cb = {.ctx = p, .admitted = on_admitted, .hello = on_hello, .message = on_message, .died = on_died, .drained = on_drained,
+                                .detached = on_detached, .attach_failed = on_failed};
     struct ntx_err err = {0};
     strcpy(p->dir, "/tmp/ntx-workers-XXXXXX");
     CHECK(mkdtemp(p->dir));
