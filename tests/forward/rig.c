@@ -155,3 +155,19 @@ void rig_ids(const struct rig *r, uint32_t seed, int32_t *ids, uint32_t n)
         ids[i] = (int32_t)((x >> 8) % r->n_vocab);
     }
 }
+
+float *rig_logits(const struct rig_options *o, uint32_t tokens, uint32_t step, size_t *n)
+{
+    struct rig r;
+    rig_open(&r, o);
+    int32_t *ids = malloc((size_t)tokens * sizeof *ids);
+    rig_ids(&r, 5, ids, tokens);
+    *n = (size_t)tokens * r.n_vocab;
+    float *logits = malloc(*n * sizeof *logits);
+    struct ntx_kv_seq *kv = rig_seq(&r, tokens);
+    rig_feed(&r, kv, ids, tokens, 0, step, logits);
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    free(ids);
+    return logits;
+}

@@ -47,6 +47,9 @@ void rig_feed(struct rig *r, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t
 uint32_t rig_argmax(const float *v, uint32_t n);
 /* ids[i]: some tokens, the same for the same seed. */
 void rig_ids(const struct rig *r, uint32_t seed, int32_t *ids, uint32_t n);
+
+/* Logits of so many tokens of a rig of its own [*n = tokens x n_vocab], in passes of `step` rows; to be freed. */
+float *rig_logits(const struct rig_options *o, uint32_t tokens, uint32_t step, size_t *n);
 #define CHECK_SAME(a, b, n_floats) CHECK_MSG(!memcmp(a, b, (n_floats) * sizeof(float)), "floats differ")
 
 #endif

@@ -8,22 +8,6 @@
 
 static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q6_K", "Q2_K"};
 
-/* Logits of N tokens [N x n_vocab], in passes of `step` rows. */
-static float *logits_of(const struct rig_options *o, uint32_t step, size_t *n)
-{
-    struct rig r;
-    int32_t ids[N];
-    rig_open(&r, o);
-    rig_ids(&r, 5, ids, N);
-    *n = (size_t)N * r.n_vocab;
-    float *logits = malloc(*n * sizeof *logits);
-    struct ntx_kv_seq *kv = rig_seq(&r, N);
-    rig_feed(&r, kv, ids, N, 0, step, logits);
-    ntx_kv_seq_free(kv);
-    rig_close(&r);
-    return logits;
-}
-
 static void same_by_circumstance(const struct rig_options *of)
 {
     const struct mk_options *make = &of->make;
@@ -31,7 +15,7 @@ static void same_by_circumstance(const struct rig_options *of)
     base.threads = 1;
     base.kernel = "generic";
     size_t n;
-    float *want = logits_of(&base, N, &n);
+    float *want = rig_logits(&base, N, N, &n);
     const struct {
         uint32_t threads, step, window;
         uint64_t chunk_bytes;
@@ -48,7 +32,7 @@ static void same_by_circumstance(const struct rig_options *of)
         o.window = ways[i].window;
         o.chunk_bytes = ways[i].chunk_bytes;
         o.kernel = ways[i].kernel;
-        float *got = logits_of(&o, ways[i].step, &n);
+        float *got = rig_logits(&o, N, ways[i].step, &n);
         CHECK_MSG(!memcmp(got, want, n * sizeof *got), "type %s, way %zu", make->type, i);
         free(got);
     }
@@ -156,10 +140,10 @@ static void same_packed(void)
         o.make.arch = i == 2 ? "llama-relu" : "llama";
         same_by_circumstance(&o);
         same_in_company(&o);
-        float *a = logits_of(&o, 9, &n);
+        float *a = rig_logits(&o, N, 9, &n);
         o.pack = 150000;
         o.pack_gate = !o.pack_gate;
-        float *b = logits_of(&o, 9, &n);
+        float *b = rig_logits(&o, N, 9, &n);
         CHECK_SAME(a, b, n);
         free(a), free(b);
     }
@@ -174,9 +158,9 @@ static void packed_is_the_model(void)
         size_t n;
         double error = 0, squares = 0;
         o.make.type = is[i].type;
-        float *a = logits_of(&o, N, &n);
+        float *a = rig_logits(&o, N, N, &n);
         o.pack = 16 << 10;
-        float *b = logits_of(&o, N, &n);
+        float *b = rig_logits(&o, N, N, &n);
         for (size_t k = 0; k < n; k++) {
             error += ((double)a[k] - (double)b[k]) * ((double)a[k] - (double)b[k]);
             squares += (double)a[k] * (double)a[k];

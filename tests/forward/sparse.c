@@ -19,25 +19,10 @@ static struct rig_options options(const char *arch, const char *type, const char
     return o;
 }
 
-static float *logits_of(const struct rig_options *o, uint32_t step, size_t *n)
-{
-    struct rig r;
-    int32_t ids[N];
-    rig_open(&r, o);
-    rig_ids(&r, 5, ids, N);
-    *n = (size_t)N * r.n_vocab;
-    float *logits = malloc(*n * sizeof *logits);
-    struct ntx_kv_seq *kv = rig_seq(&r, N);
-    rig_feed(&r, kv, ids, N, 0, step, logits);
-    ntx_kv_seq_free(kv);
-    rig_close(&r);
-    return logits;
-}
-
 static void same(const struct rig_options *a, uint32_t step_a, const struct rig_options *b, uint32_t step_b, bool equal)
 {
     size_t n;
-    float *x = logits_of(a, step_a, &n), *y = logits_of(b, step_b, &n);
+    float *x = rig_logits(a, N, step_a, &n), *y = rig_logits(b, N, step_b, &n);
     CHECK_MSG(!memcmp(x, y, n * sizeof *x) == equal, "%s %s with %s and %s: %s", a->make.arch, a->make.type, a->ffn ? a->ffn : "off", b->ffn ? b->ffn : "off",
               equal ? "logits differ" : "logits are the same");
     free(x), free(y);
