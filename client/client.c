@@ -1,6 +1,5 @@
 #include "client/client.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,10 +8,10 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/run_dir.h"
 #include "client/supervise.h"
 #include "common/util.h"
 
@@ -159,19 +158,12 @@ static struct ntx_client *blank(void)
 int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
 {
     struct ntx_client *c = blank();
-    const char *base = getenv("XDG_RUNTIME_DIR");
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    if (!base || access(base, W_OK))
-        base = (base = getenv("TMPDIR")) && *base ? base : "/tmp";
-    if ((size_t)snprintf(c->dir, sizeof c->dir, "%s/ntx-run-XXXXXX", base) > 80) { /* room for socket names within sun_path */
+    int rc = ntx_run_dir_make(c->dir, sizeof c->dir, err);
+    if (rc) {
         free(c);
-        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for sockets; set TMPDIR to a shorter one", base);
-    }
-    if (!mkdtemp(c->dir)) {
-        int e = errno;
-        free(c);
-        return ntx_err_set(err, -e, "%s: cannot make a runtime directory: %s; set TMPDIR to a writable one", base, strerror(e));
+        return rc;
     }
     c->own_dir = true;
     return start(c, quiet, out, err);
@@ -198,19 +190,6 @@ int ntx_client_reconnect(struct ntx_client *c, struct ntx_err *err)
     return wait_socket(c, err);
 }
 
-/* The runtime directory is flat: sockets and the counters' file. */
-static void remove_dir(const char *dir)
-{
-    DIR *d = opendir(dir);
-    if (!d)
-        return;
-    for (struct dirent *e; (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(dir);
-}
-
 const char *ntx_client_dir(const struct ntx_client *c) { return c->dir; }
 
 void ntx_client_free(struct ntx_client *c)
@@ -221,7 +200,7 @@ void ntx_client_free(struct ntx_client *c)
         close(c->sock);
     ntx_supervisor_stop(c->sup);
     if (c->own_dir)
-        remove_dir(c->dir);
+        ntx_run_dir_remove(c->dir);
     ntx_frame_free(&c->in);
     free(c);
     release_signals();
