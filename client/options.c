@@ -333,27 +333,63 @@ static error_t parse_child(int key, char *arg, struct argp_state *st)
 
 static const struct {
     unsigned group;
-    const struct argp argp;
+    const struct argp_option *options;
     const char *title;
-} groups[] = {
-    {NTX_OPT_GEN, {gen_options, parse_child, 0, 0, 0, 0, 0}, "Text:"},
-    {NTX_OPT_LOAD, {load_options, parse_child, 0, 0, 0, 0, 0}, "Model and machine:"},
-    {NTX_OPT_LOGITS, {logits_options, parse_child, 0, 0, 0, 0, 0}, "Logits:"},
-    {NTX_OPT_PPL, {ppl_options, parse_child, 0, 0, 0, 0, 0}, "Comparing:"},
-    {NTX_OPT_EVAL, {eval_options, parse_child, 0, 0, 0, 0, 0}, "Questions:"},
-    {NTX_OPT_BENCH, {bench_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
-    {NTX_OPT_CALIBRATE, {calibrate_options, parse_child, 0, 0, 0, 0, 0}, "Calibrating:"},
-    {NTX_OPT_PACK, {pack_options, parse_child, 0, 0, 0, 0, 0}, "Packing:"},
-    {NTX_OPT_QUIET, {quiet_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
-    {NTX_OPT_TOK, {tok_options, parse_child, 0, 0, 0, 0, 0}, "Tokens:"},
-    {NTX_OPT_PLAN, {plan_options, parse_child, 0, 0, 0, 0, 0}, "Prediction:"},
-    {NTX_OPT_DOCTOR, {doctor_options, parse_child, 0, 0, 0, 0, 0}, "Measuring:"},
-    {NTX_OPT_OUTPUT, {output_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
-    {NTX_OPT_JSON, {json_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
-    {NTX_OPT_TRACED, {traced_options, parse_child, 0, 0, 0, 0, 0}, "Output:"},
-    {NTX_OPT_TRACE, {trace_options, parse_child, 0, 0, 0, 0, 0}, "Recording:"},
-    {NTX_OPT_SOCKET, {socket_options, parse_child, 0, 0, 0, 0, 0}, "Connection:"},
+} groups[] = { /* neighbours may share a title */
+    {NTX_OPT_GEN, gen_options, "Text:"},
+    {NTX_OPT_LOAD, load_options, "Model and machine:"},
+    {NTX_OPT_LOGITS, logits_options, "Logits:"},
+    {NTX_OPT_PPL, ppl_options, "Comparing:"},
+    {NTX_OPT_EVAL, eval_options, "Questions:"},
+    {NTX_OPT_BENCH, bench_options, "Measuring:"},
+    {NTX_OPT_CALIBRATE, calibrate_options, "Calibrating:"},
+    {NTX_OPT_PACK, pack_options, "Packing:"},
+    {NTX_OPT_QUIET, quiet_options, "Output:"},
+    {NTX_OPT_TOK, tok_options, "Tokens:"},
+    {NTX_OPT_PLAN, plan_options, "Prediction:"},
+    {NTX_OPT_DOCTOR, doctor_options, "Measuring:"},
+    {NTX_OPT_OUTPUT, output_options, "Output:"},
+    {NTX_OPT_JSON, json_options, "Output:"},
+    {NTX_OPT_TRACED, traced_options, "Output:"},
+    {NTX_OPT_TRACE, trace_options, "Recording:"},
+    {NTX_OPT_SOCKET, socket_options, "Connection:"},
 };
+
+#define N_GROUPS (sizeof groups / sizeof *groups)
+
+/* What stands under one title in the help. */
+struct section {
+    struct argp_option options[40]; /* the last is {0} */
+    struct argp argp;
+};
+
+_Static_assert(sizeof load_options <= sizeof ((struct section *)0)->options, "the longest section");
+
+static void add_options(struct section *s, const struct argp_option *more)
+{
+    unsigned n = 0;
+    while (s->options[n].name)
+        n++;
+    for (; more->name && n + 1 < sizeof s->options / sizeof *s->options; more++)
+        s->options[n++] = *more;
+}
+
+/* Returns how many there are. */
+static unsigned make_sections(unsigned chosen, struct section *sections, struct argp_child *kids)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < N_GROUPS; i++) {
+        if (!(chosen & groups[i].group))
+            continue;
+        if (!n || strcmp(kids[n - 1].header, groups[i].title)) {
+            sections[n].argp = (struct argp){sections[n].options, parse_child, 0, 0, 0, 0, 0};
+            kids[n] = (struct argp_child){&sections[n].argp, 0, groups[i].title, (int)n + 1};
+            n++;
+        }
+        add_options(&sections[n - 1], groups[i].options);
+    }
+    return n;
+}
 
 bool ntx_options_learned_skip(const struct ntx_options *o) { return o->skip && (!strcmp(o->skip, "static") || !strcmp(o->skip, "predictive")); }
 
@@ -369,12 +405,10 @@ static void compose_skip(struct ntx_options *o)
 
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o)
 {
-    struct argp_child kids[sizeof groups / sizeof *groups + 1] = {0};
-    unsigned n = 0;
+    struct section sections[N_GROUPS] = {0};
+    struct argp_child kids[N_GROUPS + 1] = {0};
     char name[64];
-    for (unsigned i = 0; i < sizeof groups / sizeof *groups; i++)
-        if (cmd->groups & groups[i].group)
-            kids[n++] = (struct argp_child){&groups[i].argp, 0, groups[i].title, (int)n + 1};
+    unsigned n = make_sections(cmd->groups, sections, kids);
     struct argp argp = {NULL, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
     struct parse p = {cmd, o, n};
     *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1, .trace_seconds = 5, .skip_threshold = -1,
