@@ -258,6 +258,7 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         .counters = counters,
         .wake_fd = l->wake_fd,
         .wait_limit_s = 60,
+        .names = (const char *const *)l->names,
         .chunks = p->chunks,
         .frames = &p->frames,
         .prefetch = l->prefetch,

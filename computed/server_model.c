@@ -258,7 +258,11 @@ static uint64_t arena_failed(const struct ntx_loaded *l)
  * next request has the failed parts read once more (stream.c, begin). */
 static void on_arena_failed(struct ntx_server *s, bool settled)
 {
-    const char *why = s->iod_text[0] ? s->iod_text : "a part of the model could not be read";
+    char why[sizeof s->iod_text] = "a part of the model could not be read";
+    if (s->iod_text[0])
+        snprintf(why, sizeof why, "%s", s->iod_text);
+    else
+        ntx_stream_host_failure(s->loaded->stream, why, sizeof why);
     if (s->loader.sink) {
         ntx__model_fail(s, -EIO, "%s", why);
     } else if (settled) {

@@ -342,6 +342,8 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     s->r = c->region;
     s->counters = c->counters;
     s->wake_fd = c->wake_fd;
+    s->names = c->names;
+    s->text_wait_ns = (c->text_wait_ms ? c->text_wait_ms : 200) * (uint64_t)1000000u;
     s->limit_ns = (c->wait_limit_s ? c->wait_limit_s : 60) * (uint64_t)1000000000u;
     s->hold = calloc(h->n_sched + 1, sizeof *s->hold);
     s->taken_ns = calloc(h->n_sched + 1, sizeof *s->taken_ns);

@@ -24,6 +24,8 @@ struct ntx_stream_config {
     uint64_t windows_at, window_bytes, read_gap; /* for groups of neurons on demand (chunks is given then); reads not further apart become one */
     uint32_t n_windows;              /* 0: none */
     uint32_t wait_limit_s;       /* a chunk that does not come for so long fails the pass (default 60) */
+    uint32_t text_wait_ms;       /* so long iod's own words about a failed read are waited for (default 200) */
+    const char *const *names;    /* [NTX_MAX_FILES] of the model's files, for errors; NULL, or one that is NULL: it goes by its number */
 };
 
 int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out);
@@ -46,5 +48,7 @@ bool ntx_stream_tainted(const struct ntx_stream *s);
 
 /* Share of host chunks that are READY, in bytes, for progress. */
 uint64_t ntx_stream_host_ready(const struct ntx_stream *s);
+/* Which host chunk could not be read (the first), in case iod died before it could tell. False: none, text is untouched. */
+bool ntx_stream_host_failure(const struct ntx_stream *s, char *text, size_t n);
 
 #endif

@@ -1,5 +1,7 @@
 /* What the main thread does to the region when iod is dead (shm/region.h, DEATH). No iod is attached meanwhile, so FILLING and
  * POSTED words have no other writer than this thread; compute threads go on waiting on them. */
+#include <errno.h>
+
 #include "computed/stream_impl.h"
 
 static uint32_t count_tainted(const struct ntx_stream *s)
@@ -83,6 +85,20 @@ bool ntx_stream_tainted(const struct ntx_stream *s)
         if (atomic_load_explicit(&s->r->demand[i].tainted, memory_order_relaxed))
             return true;
     return count_tainted(s) != 0;
+}
+
+bool ntx_stream_host_failure(const struct ntx_stream *s, char *text, size_t n)
+{
+    for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++) {
+        const struct ntx_plan_chunk *c = &s->r->chunks[i];
+        uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_acquire);
+        if (c->placement != NTX_PLACE_HOST || ntx_word_state(w) != NTX_FAILED)
+            continue;
+        int err = -(int)ntx_word_gen(w);
+        ntx__stream_describe_read(s, c->file, c->offset, c->bytes, err ? err : -EIO, text, n);
+        return true;
+    }
+    return false;
 }
 
 uint64_t ntx_stream_host_ready(const struct ntx_stream *s)

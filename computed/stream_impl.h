@@ -39,7 +39,8 @@ struct ntx_stream {
     struct ntx_region *r;
     struct ntx_counters *counters;
     int wake_fd;
-    uint64_t limit_ns;
+    uint64_t limit_ns, text_wait_ns;
+    const char *const *names;      /* [NTX_MAX_FILES], or NULL */
     pthread_mutex_t lock;
     pthread_cond_t text_came;
 
@@ -69,6 +70,9 @@ struct ntx_stream {
 int ntx__stream_fail(struct ntx_stream *s, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Same, for a read that iod gave up; waits a moment for iod's own words. */
 int ntx__stream_fail_read(struct ntx_stream *s, uint32_t chunk, uint32_t file, uint64_t offset, uint64_t bytes, int err);
+
+/* What iod would say of a read that it gave up, as far as this side knows. */
+void ntx__stream_describe_read(const struct ntx_stream *s, uint32_t file, uint64_t offset, uint64_t bytes, int err, char *text, size_t n);
 
 /* The errno of the pass's failure, or of an abort or cancel (which fail it); 0: go on. */
 int ntx__stream_check_abort(struct ntx_stream *s);

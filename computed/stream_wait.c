@@ -11,7 +11,6 @@
 
 #define SPIN_NS 20000u       /* a chunk takes a millisecond: only what is nearly there is worth spinning for */
 #define SLICE_NS 10000000u   /* so often a sleeper looks whether the wait has become pointless */
-#define TEXT_WAIT_NS 200000000u
 
 static void relax(void)
 {
@@ -71,9 +70,9 @@ static bool wait_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n
     struct timespec end;
     int rc = 0;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += TEXT_WAIT_NS;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
+    uint64_t ns = (uint64_t)end.tv_nsec + s->text_wait_ns;
+    end.tv_sec += (time_t)(ns / 1000000000);
+    end.tv_nsec = (long)(ns % 1000000000);
     pthread_mutex_lock(&s->lock);
     bool have = take_text(s, chunk, text, n);
     while (!have && !rc && !atomic_load(&s->failed) && !atomic_load(&s->aborted)) {
@@ -84,13 +83,20 @@ static bool wait_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n
     return have;
 }
 
+void ntx__stream_describe_read(const struct ntx_stream *s, uint32_t file, uint64_t offset, uint64_t bytes, int err, char *text, size_t n)
+{
+    char number[32];
+    snprintf(number, sizeof number, "file %u of the model", file);
+    snprintf(text, n, "%s: cannot read %llu bytes at offset %llu: %s", s->names && file < NTX_MAX_FILES && s->names[file] ? s->names[file] : number, (unsigned long long)bytes,
+             (unsigned long long)offset, strerror(-err));
+}
+
 int ntx__stream_fail_read(struct ntx_stream *s, uint32_t chunk, uint32_t file, uint64_t offset, uint64_t bytes, int err)
 {
     char text[256];
-    if (wait_text(s, chunk, text, sizeof text))
-        return fail_text(s, err, text);
-    return ntx__stream_fail(s, err, "cannot read %llu bytes at offset %llu of the model's file %u: %s", (unsigned long long)bytes,
-                            (unsigned long long)offset, file, strerror(-err));
+    if (!wait_text(s, chunk, text, sizeof text))
+        ntx__stream_describe_read(s, file, offset, bytes, err, text, sizeof text);
+    return fail_text(s, err, text);
 }
 
 void ntx_stream_io_error(struct ntx_stream *s, uint32_t chunk, const char *text)

@@ -17,7 +17,7 @@ done
 # A kill right after a read failed for good: the answer fails with the reason, and does not wait for what died.
 timeout 60 "${run[@]}" --fault "iod:eio@chunk=9,count=999;kill@state=FAILED,nth=1,start=1" >"$tmp/got" 2>"$tmp/err"
 code=$?
-[ $code = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -Eq 'cannot read .*Input/output error|could not be read' "$tmp/err" || fail "killed at FAILED: exit $code: $(cat "$tmp/err")"
+[ $code = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -Eq 'm\.gguf: cannot read [0-9]+ bytes at offset [0-9]+: Input/output error' "$tmp/err" || fail "killed at FAILED: exit $code: $(cat "$tmp/err")"
 
 rounds=${NTX_KILL_ROUNDS:-12}
 RANDOM=${NTX_SEED:-20261121}

@@ -124,7 +124,7 @@ static int run_pass(struct engine *e, uint64_t drop, uint32_t n_rows)
 
 static const struct shape normal = {.n_layers = 5, .per_layer = 6, .n_desc = 7, .n_slots = 10, .n_demands = 4, .chunk_bytes = 9000, .host = true};
 
-static void set_up(struct engine *e, const struct shape *shape, uint32_t limit_s)
+static void set_up_patient(struct engine *e, const struct shape *shape, uint32_t limit_s, uint32_t text_wait_ms)
 {
     char dir[] = "/tmp/ntx-stream-XXXXXX", path[64];
     int fd;
@@ -137,7 +137,8 @@ static void set_up(struct engine *e, const struct shape *shape, uint32_t limit_s
     CHECK(!unlink(path) && !rmdir(dir));
     e->wake_fd = eventfd(0, EFD_CLOEXEC);
     e->iod = (struct fake_iod){.r = &e->r, .wake_fd = e->wake_fd, .seed = 99, .max_ticks = 4, .fail_chunk = UINT32_MAX, .wrong_chunk = UINT32_MAX};
-    struct ntx_stream_config c = {.region = &e->r, .counters = e->counters, .wake_fd = e->wake_fd, .wait_limit_s = limit_s};
+    static const char *const names[NTX_MAX_FILES] = {"the.gguf"};
+    struct ntx_stream_config c = {.region = &e->r, .counters = e->counters, .wake_fd = e->wake_fd, .wait_limit_s = limit_s, .text_wait_ms = text_wait_ms, .names = names};
     CHECK_EQ(ntx_stream_new(&c, &e->s), 0);
     e->w = ntx_stream_weights(e->s);
     pthread_barrier_init(&e->gate, NULL, THREADS);
@@ -148,6 +149,8 @@ static void set_up(struct engine *e, const struct shape *shape, uint32_t limit_s
         CHECK(!pthread_create(&e->helper[t - 1], NULL, help, a));
     }
 }
+
+static void set_up(struct engine *e, const struct shape *shape, uint32_t limit_s) { set_up_patient(e, shape, limit_s, 0); }
 
 static void tear_down(struct engine *e)
 {
@@ -265,7 +268,11 @@ static void case_failures(void)
     struct engine e;
     pthread_t t;
     for (uint32_t chunk = 19; chunk < 22; chunk++) {
-        set_up(&e, &normal, 60);
+        const struct ntx_plan_chunk *c;
+        char here[200], host[200];
+        set_up_patient(&e, &normal, 60, chunk == 20 ? 60000 : 50);
+        c = &e.r.chunks[chunk];
+        snprintf(here, sizeof here, "the.gguf: cannot read %llu bytes at offset %llu: Input/output error", (unsigned long long)c->bytes, (unsigned long long)c->offset);
         e.iod.fail_chunk = chunk;
         fake_start(&e.iod);
         if (chunk == 20)
@@ -275,7 +282,10 @@ static void case_failures(void)
         if (chunk == 20)
             CHECK_STR(e.w->error.text, "model.gguf: reading at 12345: Input/output error");
         else
-            CHECK_MSG(strstr(e.w->error.text, "Input/output error") && strstr(e.w->error.text, "offset"), "%s", e.w->error.text);
+            CHECK_STR(e.w->error.text, here);
+        CHECK_EQ(ntx_stream_host_failure(e.s, host, sizeof host), c->placement == NTX_PLACE_HOST);
+        if (c->placement == NTX_PLACE_HOST)
+            CHECK_STR(host, here);
         if (chunk == 20)
             pthread_join(t, NULL);
         for (int i = 0; i < 10; i++) /* a chunk of the arena, too, is read again */
