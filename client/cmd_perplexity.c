@@ -26,6 +26,7 @@ struct run {
     double base_nll;
     bool decode; /* a skip policy: the scored half is fed token by token, as if written */
     double decoded, skipped, bytes, seconds; /* with it */
+    double early, late, wasted; /* chunks of skipped layers: not read, read all the same; bytes of the latter */
 };
 
 static size_t scored_from(const struct run *r) { return r->ctx / 2 + 1; }
@@ -40,6 +41,9 @@ static void take_stats(struct run *r, const char *text)
         r->skipped += n * json_number_value(json_object_get(j, "skipped_layers_per_token"));
         r->bytes += n * json_number_value(json_object_get(j, "bytes_read_per_token"));
         r->seconds += rate > 0 ? n / rate : 0;
+        r->early += json_number_value(json_object_get(j, "skip_early_chunks"));
+        r->late += json_number_value(json_object_get(j, "skip_late_chunks"));
+        r->wasted += json_number_value(json_object_get(j, "skip_wasted_bytes"));
     }
     json_decref(j);
 }
@@ -229,6 +233,9 @@ static json_t *results(struct run *r)
         json_object_set_new(j, "skipped_layers_per_token", json_real(r->skipped / r->decoded));
         json_object_set_new(j, "bytes_read_per_token", json_real(r->bytes / r->decoded));
         json_object_set_new(j, "decode_tok_s", json_real(r->seconds > 0 ? r->decoded / r->seconds : 0));
+        json_object_set_new(j, "skip_early_chunks", json_integer((json_int_t)r->early));
+        json_object_set_new(j, "skip_late_chunks", json_integer((json_int_t)r->late));
+        json_object_set_new(j, "skip_wasted_bytes", json_integer((json_int_t)r->wasted));
     }
     if (!r->base || !j)
         return j;

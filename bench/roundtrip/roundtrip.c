@@ -54,7 +54,7 @@ static void report(const char *what, unsigned n)
     fflush(stdout);
 }
 
-static void bench_socket(unsigned n)
+static void bench_socket(unsigned n, bool sweep)
 {
     int s[2];
     char c = 0;
@@ -69,6 +69,8 @@ static void bench_socket(unsigned n)
     }
     close(s[1]);
     for (unsigned i = 0; i < n + WARM_UP; i++) {
+        if (sweep)
+            sweep_caches();
         uint64_t t0 = ntx_now_ns();
         CHECK(write(s[0], &c, 1) == 1 && read(s[0], &c, 1) == 1);
         if (i >= WARM_UP)
@@ -76,7 +78,7 @@ static void bench_socket(unsigned n)
     }
     close(s[0]);
     waitpid(pid, NULL, 0);
-    report("socketpair", n);
+    report(sweep ? "socketpair_cold" : "socketpair", n);
 }
 
 /* The network alone, on states that are not in its cache; with `sweep`, neither are its weights. */
@@ -183,14 +185,14 @@ int main(int argc, char **argv)
         bench_network(kernels[k], few, false);
         bench_network(kernels[k], few, true);
     }
-    bench_socket((unsigned)n);
-    bench_decision("script", "script:3,5", HARNESS_LAYERS, 32, (unsigned)n, false);
     for (unsigned turn = 0; turn < 2; turn++) {
+        bench_socket((unsigned)n, false);
+        bench_decision("script", "script:3,5", HARNESS_LAYERS, 32, (unsigned)n, false);
         bench_decision("predictive_8192x256", "predictive", LAYERS, WIDTH, (unsigned)n, false);
+        bench_socket(few, true);
+        bench_decision("script_cold", "script:3,5", HARNESS_LAYERS, 32, few, true);
         bench_decision("predictive_8192x256_cold", "predictive", LAYERS, WIDTH, few, true);
     }
-    bench_decision("script", "script:3,5", HARNESS_LAYERS, 32, (unsigned)n, false);
-    bench_socket((unsigned)n);
     ntx_sidecar_free(&sidecar);
     free(states);
     close(sidecar_fd);
