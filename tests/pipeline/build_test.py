@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Daemons of different builds: one clear error within a second, with both builds in it, and nobody who tries for ever."""
+"""Daemons of different builds: one clear error at once, with both builds in it, and nobody who tries for ever."""
 import json
 import os
 import re
@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests/server"))
 from daemons import BIN, Daemons, check, equal, make_model, refused, wait_for
 
-SOON = 1.0 * float(os.environ.get("NTX_TEST_SLOW", "1"))
+SOON = 5.0 * float(os.environ.get("NTX_TEST_SLOW", "1"))  # the patience with a worker that does not come is 10 s
 tmp = tempfile.TemporaryDirectory(prefix="ntx-build-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
 build = subprocess.run([os.path.join(BIN, "ntx-iod"), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
@@ -37,7 +37,7 @@ def programs(*changed):
 def captive(changed):
     folder = programs(changed)
     begin = time.monotonic()
-    p = subprocess.run([folder + "/ntx", "run", model, "x", "--raw", "-n", "2", "--ram", "64M", "--quiet"], capture_output=True, text=True, timeout=30,
+    p = subprocess.run([folder + "/ntx", "run", model, "x", "--raw", "-n", "2", "--ram", "64M", "--quiet"], capture_output=True, text=True, timeout=100,
                        stdin=subprocess.DEVNULL, env=dict(os.environ, TMPDIR=tmp.name, XDG_RUNTIME_DIR=""))
     took = time.monotonic() - begin
     equal((p.returncode, p.stdout), (111, ""), changed + ": exit code, stdout")
@@ -51,9 +51,9 @@ def up(*arguments):
     folder = programs("ntx-iod")
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ntx-up-") as runtime:
-        p = subprocess.run([folder + "/ntx", "up", *arguments], capture_output=True, text=True, timeout=30, env=dict(os.environ, NTX_RUNTIME=runtime))
+        p = subprocess.run([folder + "/ntx", "up", *arguments], capture_output=True, text=True, timeout=100, env=dict(os.environ, NTX_RUNTIME=runtime))
     equal(p.returncode, 111, "exit code of up")
-    check(time.monotonic() - begin < 2 * SOON, "up took", time.monotonic() - begin)
+    check(time.monotonic() - begin < 1.5 * SOON, "up took", time.monotonic() - begin)
     lines = p.stderr.splitlines()
     check(len(lines) <= 8, "the log is filled:", p.stderr)
     check(re.search("ntx: ntx-iod .*", lines[-1]), "last line", lines[-1])

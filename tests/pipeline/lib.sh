@@ -16,13 +16,18 @@ skip() { echo "skipped: $*"; exit 77; }
 same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
 # stat FILE KEY: a number from a --stats file
 stat_of() { sed -n "s/^ *\"$2\": *\"\\{0,1\\}\\([^\",]*\\)\"\\{0,1\\},\\{0,1\\}\$/\\1/p" "$1" | head -1; }
-# wait_for SECONDS COMMAND...: polls until the command succeeds
+# wait_for SECONDS COMMAND...: polls until the command succeeds. The seconds are those of an idle machine; a busy one is given ten times as many.
 wait_for() {
-    local end=$((SECONDS + $1)); shift
+    local end=$((SECONDS + 10 * $1)); shift
     until "$@"; do
         [ $SECONDS -lt $end ] || return 1
         read -rt 0.02 <> <(:) || :
     done
+}
+# idle_share BEFORE: of the processors' time since BEFORE (a line of processors), how much nobody used
+processors() { head -1 /proc/stat; }
+idle_share() {
+    { echo "$1"; processors; } | awk '{t = 0; for (i = 2; i <= 9; i++) t += $i; i0 = idle; t0 = all; idle = $5 + $6; all = t} END {printf "%.2f", all > t0 ? (idle - i0) / (all - t0) : 1}'
 }
 # model FILE [mkmodel options]: a random model
 model() { local out=$1; shift; "$NTX_BIN/ntx-mkmodel" "$@" "$out" >/dev/null || fail "ntx-mkmodel $*"; }

@@ -13,14 +13,20 @@ ntx status --json | grep -q '"model"' || fail "status lacks the model"
 prompts=("Once upon a time" "The little dog" "In the park they saw" "A big tree")
 gen() { ntx generate "${prompts[$1]}" --raw --ignore-eos -n 24 --quiet --stats "$tmp/stats.$2.$1" >"$tmp/$2.$1"; }
 for i in 0 1 2 3; do gen $i alone || fail "generate $i"; done
-# Bytes are counted on a drive so slow that the four start within a pass or two of each other.
+# Bytes are counted from a moment at which all four are there: until then ntx-iod is held, so that no pass ends. (They ask as soon as they are
+# connected; and the drive is so slow that a moment's delay is no pass.)
 ntx unload && ntx load "$tmp/m.gguf" --ram 16M --ctx 128 --sessions 4 --link nvme=100M --quiet || fail "load with a slow drive"
 gen 0 slow || fail "generate, slow"
 same "$tmp/alone.0" "$tmp/slow.0" "a slow drive"
 one=$(stat_of "$tmp/stats.slow.0" bytes_read)
 b0=$(ntx status --json | sed -n 's/.*"bytes_read": *\([0-9]*\).*/\1/p' | head -1)
+iod=$(child $up ntx-iod)
+cleanup+=("kill -CONT $iod 2>/dev/null")
+kill -STOP "$iod"
 pids=()
 for i in 0 1 2 3; do gen $i together & pids+=($!); done
+wait_for 10 eval 'ntx status --json | grep -q "\"clients\": *5"' || fail "the four and who asks are not there: $(ntx status --json)"
+kill -CONT "$iod"
 for p in "${pids[@]}"; do wait "$p" || fail "a client of four failed"; done
 b1=$(ntx status --json | sed -n 's/.*"bytes_read": *\([0-9]*\).*/\1/p' | head -1)
 for i in 0 1 2 3; do same "$tmp/alone.$i" "$tmp/together.$i" "client $i"; done

@@ -18,8 +18,8 @@ same "$tmp/skip" "$tmp/killed" "a killed predictor"
 "${run[@]}" --skip script:3,5 --ram 1G >"$tmp/resident" || fail "resident skipping run"
 same "$tmp/skip" "$tmp/resident" "skipping, resident"
 # Slow drive, small ring: decisions are ahead of the reads of layers 3 and 5, which are then not read.
-"${run[@]}" --link nvme=100M --ring 4 --stats "$tmp/slow.full" >/dev/null || fail "slow full run"
-"${run[@]}" --link nvme=100M --ring 4 --skip script:3,5 --stats "$tmp/slow.skip" >/dev/null || fail "slow skipping run"
+"${run[@]}" -n 8 --link nvme=20M --ring 4 --stats "$tmp/slow.full" >/dev/null || fail "slow full run"
+"${run[@]}" -n 8 --link nvme=20M --ring 4 --skip script:3,5 --stats "$tmp/slow.skip" >/dev/null || fail "slow skipping run"
 a=$(stat_of "$tmp/slow.full" bytes_read)
 b=$(stat_of "$tmp/slow.skip" bytes_read)
 echo "bytes read: $a with all layers, $b with two of eight skipped"

@@ -93,7 +93,7 @@ static pid_t start_worker(const char *dir, uint32_t instance)
 
 static void wait_for(const unsigned *count)
 {
-    uint64_t end = ntx_now_ns() + 10000000000u;
+    uint64_t end = ntx_now_ns() + 30000000000u;
     for (unsigned before = *count; *count == before;) {
         CHECK(ntx_now_ns() < end);
         uv_run(&loop, UV_RUN_NOWAIT);

@@ -94,7 +94,7 @@ def skipping(d, c):
     began = time.monotonic()
     a = c.answer(request)
     equal((len(a.tokens), json.loads(a.stats)["predictor_lost"]), (15, True), "without a predictor")
-    check(4 < time.monotonic() - began < 12, "waited", time.monotonic() - began, "s for a predictor")
+    check(4 < time.monotonic() - began < 60, "waited", time.monotonic() - began, "s for a predictor")
     d.restart = True
     wait_for(lambda: json.loads(c.status())["predictor"], 5, "a new predictor")
     equal(three(c), want, "with a new predictor")

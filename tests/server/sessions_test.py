@@ -11,6 +11,7 @@ from daemons import Daemons, check, equal, make_model, refused, wait_for
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+LOAD = {"ram_bytes": 16 << 20, "ctx": 128, "sessions": 4}
 PROMPTS = ["Once upon a time", "The little dog " * 6, "In the park they saw", "A", "He said: " * 9, "big tree"]
 
 
@@ -117,8 +118,9 @@ def refusals(c):
 def cancelling(d, c):
     request = c.generate("Once upon", max_tokens=0, ignore_eos=True)
     c.until(request, "token")
-    done = c.send("cancel", {"target": request})
-    a = c.answer(request)
+    with d.held("iod"):  # so that it does not end by itself
+        done = c.send("cancel", {"target": request})
+        a = c.answer(request)
     equal(a.finish, "cancel", "finish")
     c.until(done, "done")
     # Another client cannot cancel it; a client that goes away takes its sessions with it.
@@ -152,18 +154,19 @@ def waiting(d, c):
 
 with Daemons() as d:
     c = d.client()
-    info = json.loads(c.load(model, ram_bytes=16 << 20, ctx=128, sessions=4)["info_json"])
+    info = json.loads(c.load(model, **LOAD)["info_json"])
     check(info["bytes_storage"] > 0, "nothing is streamed")
     alone = together(d, c)
     stop_strings(c, alone)
     conversation(c)
     scores(c)
     refusals(c)
+    c.load(model, **LOAD, link_nvme_bps=info["bytes_storage"] / 0.05)  # 0.05 s for a pass: who writes until the context is full does so for 6 s
     cancelling(d, c)
     waiting(d, c)
     # Where rows are scarce all the same holds.
     c.until(c.send("unload"), "done")
-    c.load(model, ram_bytes=16 << 20, ctx=128, sessions=4, max_rows=2, threads=1)
+    c.load(model, **LOAD, max_rows=2, threads=1)
     ids = [c.generate(p, **options(i)) for i, p in enumerate(PROMPTS)]
     for i, request in enumerate(ids):
         equal(c.answer(request).text, alone[i].text, "answer %d by passes of two rows" % i)

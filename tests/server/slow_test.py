@@ -35,7 +35,7 @@ def main():
         check(CLIENTS * TOKENS * ROW > 4 * OUTLET, "the clients ask for too little")
         # Others are served meanwhile, also with logits; their turns let the slow ones' sinks fill.
         begin, most = time.monotonic(), 0
-        while time.monotonic() - begin < 2:
+        while time.monotonic() - begin < 2 or (most - before <= 2 << 20 and time.monotonic() - begin < 60):
             equal(len(c.ask("A", ignore_eos=True, max_tokens=8).tokens), 8, "tokens of who reads")
             most = max(most, memory(d.child["computed"].pid))
         equal(c.logits([3, 4, 5]), right[:3], "logits of who reads")

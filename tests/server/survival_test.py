@@ -60,7 +60,7 @@ def changed_files(d, tmp, model):
             check("done" not in r, "an answer from a file that became", what)
             if "token" in r:
                 tokens.append(r["token"]["token"])
-        check(time.monotonic() - begin < 20, what, "took", time.monotonic() - begin)
+        check(time.monotonic() - begin < 100, what, "took", time.monotonic() - begin)
         shutil.copy(model, copy)
         c.load(copy, ram_bytes=14 << 20, ctx=128)
         equal(tokens, c.ask(PROMPT, ignore_eos=True, max_tokens=100).tokens[:len(tokens)], "tokens before the file became " + what)
@@ -86,7 +86,7 @@ def stalled_drive(d, model, want, seconds):
     other.close()
     equal(c.answer(request).tokens, want, "tokens over a stalled drive")
     took = time.monotonic() - begin
-    check(seconds * 0.9 < took < seconds + 30, "a stall of", seconds, "s took", took)
+    check(seconds * 0.9 < took < seconds + 100, "a stall of", seconds, "s took", took)
     c.close()
     return took
 

@@ -114,7 +114,7 @@ def live(tmp, model):
         c.load(model, ram_bytes=12 << 20, ctx=256, link_nvme_bps=100e6, skip="script:3")
         request = c.generate("Once upon a time", ignore_eos=True, max_tokens=200, temp=0.0)
         c.until(request, "token")
-        p = subprocess.run([NTX, "trace", "-o", path, "--seconds", "0.5"], env=env, capture_output=True, text=True, timeout=30)
+        p = subprocess.run([NTX, "trace", "-o", path, "--seconds", "2"], env=env, capture_output=True, text=True, timeout=100)
         equal(p.returncode, 0, p.stderr)
         with open(path) as f:
             t = tracks(json.load(f))
