@@ -3,7 +3,8 @@
 
     bench/peers.py [--types Q4_K_M,Q8_0] [--rounds 3] [--build build] [--dir DIR] [--batches] --peer NAME='PATH/llama-bench ARGUMENT...' ...
 
-Makes a model of each type with ntx-mkmodel in DIR (a dense 2.5-billion-parameter Llama; default: a temporary directory), then in each round runs
+Makes a model of each type with ntx-mkmodel in DIR (a dense 2.5-billion-parameter Llama; default: a temporary directory; what lies there already is used, and
+what --model names instead of all), then in each round runs
 `bench_kernels`' plain read of memory, `ntx bench` and each peer (any llama-bench: -p, -n, -t, -r, -o csv), all on the same threads. Decode starts at
 an empty context, prefill is of 512 tokens. CSV per run; then per type the medians, ntx's share of the memory rate (weights' bytes times tokens
 per second over the best plain read of the run), and its ratio to the faster peer. --batches: ntx's own rates of passes of 2 to 64 rows
@@ -62,7 +63,10 @@ def report(a, kind, size, read, rates, batches):
 
 
 def measure(a, kind, model):
-    output(a.build + '/bin/ntx-mkmodel', *SHAPE, '--type', kind, *(['--vocab-from', a.vocab_from] if a.vocab_from else []), model)
+    if not os.path.exists(model):
+        output(a.build + '/bin/ntx-mkmodel', *SHAPE, '--type', kind, *(['--vocab-from', a.vocab_from] if a.vocab_from else []), model)
+    if a.make_only:
+        return
     peers = dict(p.split('=', 1) for p in a.peer)
     read, rates, batches = [], {who: [] for who in ['ntx', *peers]}, {}
     for r in range(a.rounds):
@@ -75,7 +79,6 @@ def measure(a, kind, model):
         for n in BATCHES if a.batches else []:
             batches.setdefault(n, []).append(ntx(a, model, n, 1)[0])
     report(a, kind, os.path.getsize(model), read, rates, batches)
-    os.unlink(model)
 
 
 def main():
@@ -90,12 +93,14 @@ def main():
     ap.add_argument('--build', default='build')
     ap.add_argument('--dir')
     ap.add_argument('--vocab-from')
+    ap.add_argument('--model', help='a file to use for the one type named')
+    ap.add_argument('--make-only', action='store_true')
     a = ap.parse_args()
     output('cmake', '--build', a.build, '--target', 'bench_kernels')
     print('type,who,round,prefill_tok_s,decode_tok_s,memory_read_gb_s')
-    with tempfile.TemporaryDirectory(dir=a.dir) as tmp:
+    with tempfile.TemporaryDirectory() as tmp:
         for kind in a.types.split(','):
-            measure(a, kind, os.path.join(tmp, kind + '.gguf'))
+            measure(a, kind, a.model or os.path.join(a.dir or tmp, kind + '.gguf'))
 
 
 if __name__ == '__main__':

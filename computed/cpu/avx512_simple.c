@@ -5,7 +5,7 @@
  * row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
 #include "computed/cpu/avx512.h"
 
-enum { AHEAD = 2048 }; /* bytes to fetch ahead of use; see avx512_super.c */
+enum { AHEAD = 3584 }; /* bytes to fetch ahead of use; see avx512_super.c */
 
 /* Blocks a and b as 64 unsigned bytes in natural order. */
 typedef __m512i pair_fn(const uint8_t *a, const uint8_t *b);
