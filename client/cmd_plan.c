@@ -82,7 +82,7 @@ static void set_roof(struct ntx_plan_answer *a)
     const struct ntx_type_info *t = ntx_type_info(type);
     uint32_t used = NTX_MAX(m->n_used, 1u);
     a->roof_model = (struct ntx_roof_model){m->n_embd, m->n_head, m->n_head_kv, m->head_k, m->n_ff * used, m->n_vocab, m->n_layers,
-                                            weight_bytes(m, type), 2, 2};
+                                            weight_bytes(m, type), 2, a->place.kv_token_bytes / (double)ntx_outline_kv_values(m)};
     if (hw->gpu.bps > 0 && hw->gpu.flops > 0 && a->place.multiply != NTX_MULTIPLY_CPU) {
         a->roof = (struct ntx_roof_machine){hw->gpu.bps, hw->gpu.flops, hw->gpu.int8_ops};
         a->roof_gpu = true;
@@ -94,6 +94,24 @@ static void set_roof(struct ntx_plan_answer *a)
         a->roof.peak = NTX_MAX(a->roof.peak, flops);
     }
     a->roof.bps = a->roof.peak > 0 ? ntx_hw_ram_bps(hw, a->place.threads) : 0;
+}
+
+/* ntx_kv_type_of's, in bytes of a value. */
+static int get_kv_type(const struct ntx_options *o, double *bytes, struct ntx_err *err)
+{
+    bool q8 = o->kv_type && !strcmp(o->kv_type, "q8_0");
+    if (!q8 && o->kv_type && strcmp(o->kv_type, "f16"))
+        return ntx_err_set(err, -EINVAL, "--kv-type is f16 or q8_0, not '%s'", o->kv_type);
+    const struct ntx_type_info *t = ntx_type_info(q8 ? NTX_Q8_0 : NTX_F16);
+    *bytes = (double)t->block_bytes / t->block;
+    return 0;
+}
+
+/* What a lossy pass reads depends on the text. */
+static int refuse_lossy(const struct ntx_options *o, struct ntx_err *err)
+{
+    const char *named = o->skip && strcmp(o->skip, "off") ? "--skip" : o->ffn_sparse && strcmp(o->ffn_sparse, "off") ? "--ffn-sparse" : NULL;
+    return named ? ntx_err_set(err, -EINVAL, "%s is not predicted: what it reads depends on the text (ntx bench measures it)", named) : 0;
 }
 
 static void forecast(struct ntx_plan_answer *a)
@@ -111,6 +129,10 @@ int ntx_cmd_plan(struct ntx_options *o)
     struct ntx_plan_answer *a = calloc(1, sizeof *a);
     struct ntx_place_request r = {.ram = o->ram, .vram = o->vram, .ctx = o->ctx, .threads = o->threads, .multiply = multiply(o)};
     int rc = a ? get_profile(o, &a->hw, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
+    if (!rc)
+        rc = refuse_lossy(o, &err);
+    if (!rc)
+        rc = get_kv_type(o, &r.kv_value_bytes, &err);
     if (!rc)
         rc = get_model(o, &a->model, &err);
     if (!rc && !o->profile && !r.ram)

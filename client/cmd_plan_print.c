@@ -67,7 +67,7 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
     const struct ntx_layout *p = &a->place;
     uint64_t all = ntx_outline_model_bytes(m);
     char b[4][32];
-    printf("model    %s: %.2f GB of weights, KV %.3g MB per token", m->name, (double)all / 1e9, (double)ntx_outline_kv_bytes(m) / 1e6);
+    printf("model    %s: %.2f GB of weights, KV %.3g MB per token", m->name, (double)all / 1e9, p->kv_token_bytes / 1e6);
     if (m->n_experts)
         printf(", %u of %u experts used", m->n_used, m->n_experts);
     printf("\nmachine  %s (%s)\n", a->hw.name, a->hw.source[0] ? a->hw.source : "source unknown");

@@ -2,6 +2,7 @@
 #include "computed/plan_impl.h"
 
 #include "common/util.h"
+#include "computed/kv.h"
 #include "plan/place.h"
 
 void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
@@ -38,7 +39,7 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);
     l.kv_on_device = p->bytes_device > 0;
-    l.kv_bytes = (double)NTX_MIN(p->ctx, NTX_PLACE_TEXT) * 2 * m->hp.n_layers * m->hp.n_head_kv * (m->hp.head_k + m->hp.head_v);
+    l.kv_bytes = (double)NTX_MIN(p->ctx, NTX_PLACE_TEXT) / NTX_KV_BLOCK * (double)ntx_kv_block_bytes(&m->hp, p->kv_type);
     if (!hw || ntx_predict(hw, &l, &f))
         return;
     p->predicted_tok_s = 1 / f.pass_s;

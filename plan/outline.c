@@ -30,9 +30,9 @@ uint64_t ntx_outline_model_bytes(const struct ntx_outline *o)
     return ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_EXPERT) + ntx_outline_bytes(o, NTX_PART_HEAD);
 }
 
-uint64_t ntx_outline_kv_bytes(const struct ntx_outline *o)
+uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
 {
-    return 2ull * o->n_layers * o->n_head_kv * ((uint64_t)o->head_k + o->head_v);
+    return (uint64_t)o->n_layers * o->n_head_kv * ((uint64_t)o->head_k + o->head_v);
 }
 
 /* ---- from a header */

@@ -31,7 +31,7 @@ struct ntx_outline {
 uint64_t ntx_outline_bytes(const struct ntx_outline *o, enum ntx_part part);
 uint64_t ntx_outline_values(const struct ntx_outline *o, enum ntx_part part);  /* weights, not bytes */
 uint64_t ntx_outline_model_bytes(const struct ntx_outline *o);                /* all parts but EMBED */
-uint64_t ntx_outline_kv_bytes(const struct ntx_outline *o);                   /* of one token, F16, all layers */
+uint64_t ntx_outline_kv_values(const struct ntx_outline *o);                  /* of one token, all layers */
 
 int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err);
 

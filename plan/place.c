@@ -22,9 +22,9 @@ static uint64_t row_bytes(const struct ntx_outline *o)
     return 4 * (3ull * o->n_embd + 2 * q + 2 * kv + 2 * ff) + (ff + q + o->n_embd) * 5 / 4 + 4ull * o->n_embd + 8192;
 }
 
-static uint32_t default_ctx(const struct ntx_outline *o, uint64_t ram)
+static uint32_t default_ctx(const struct ntx_outline *o, const struct ntx_layout *p)
 {
-    uint64_t fit = ram / 4 / ntx_outline_kv_bytes(o), most = NTX_MIN(o->ctx_train ? o->ctx_train : CTX_MAX, CTX_MAX);
+    uint64_t fit = (uint64_t)((double)(p->ram / 4) / p->kv_token_bytes), most = NTX_MIN(o->ctx_train ? o->ctx_train : CTX_MAX, CTX_MAX);
     return (uint32_t)NTX_MAX(NTX_MIN(fit, most), NTX_MIN(most, (uint64_t)CTX_MIN));
 }
 
@@ -74,11 +74,12 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
 {
     struct ntx_layout p = {.multiply = r->multiply, .threads = r->threads ? r->threads : hw->threads};
     uint64_t model = ntx_outline_model_bytes(o), row = row_bytes(o);
+    p.kv_token_bytes = (double)ntx_outline_kv_values(o) * (r->kv_value_bytes > 0 ? r->kv_value_bytes : 2);
     budgets(hw, r, &p);
     if (!p.ram)
         return ntx_err_set(err, -EINVAL, "the profile does not say how much memory the machine has: give --ram");
-    p.ctx = r->ctx ? r->ctx : default_ctx(o, p.ram);
-    p.kv_bytes = (uint64_t)p.ctx * ntx_outline_kv_bytes(o);
+    p.ctx = r->ctx ? r->ctx : default_ctx(o, &p);
+    p.kv_bytes = (uint64_t)(p.ctx * p.kv_token_bytes);
     use_device(o, &p);
     uint64_t kv = p.kv_on_device ? 0 : p.kv_bytes, rest = model - p.bytes[NTX_TIER_DEVICE];
     p.rows = (uint32_t)NTX_MAX(NTX_MIN(NTX_MIN(p.ram / 8 / row, (uint64_t)NTX_PLACE_ROWS), (uint64_t)p.ctx), (uint64_t)1);
@@ -117,6 +118,6 @@ void ntx_place_load(const struct ntx_outline *o, const struct ntx_layout *p, uin
         if (part == NTX_PART_EXPERT && touched < NEARLY_ALL)
             l.late_bytes = (double)ntx_outline_bytes(o, part) * p->share[part][NTX_TIER_STORAGE] * touched;
     }
-    l.kv_bytes = (double)ntx_outline_kv_bytes(o) * positions;
+    l.kv_bytes = p->kv_token_bytes * positions;
     *out = l;
 }

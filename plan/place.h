@@ -20,6 +20,7 @@ struct ntx_place_request {
     uint32_t ctx;       /* 0: the smallest of the model's own, 4096 and what a quarter of ram holds */
     uint32_t threads;   /* 0: as in the profile */
     enum ntx_multiply multiply;
+    double kv_value_bytes; /* of each value of K and V; 0: 2, F16 */
 };
 
 struct ntx_layout {
@@ -28,6 +29,7 @@ struct ntx_layout {
     uint64_t ram, vram, kv_bytes, work_bytes;  /* work: activations and, where something is streamed, the ring */
     uint64_t smallest;                         /* budget of RAM that would do */
     uint32_t ctx, rows, threads;
+    double kv_token_bytes; /* KV of a token, all layers */
     bool kv_on_device;
     enum ntx_multiply multiply;
 };

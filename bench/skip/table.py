@@ -6,7 +6,7 @@
 Needs nothing but the model (default models/demo.gguf) and the generator of its corpus: a text other than the scored one is made for `ntx calibrate`, and with it
 questions whose answers have several words (a prompt never skips, so neither does an answer's first token). Policies:
   static by cosine     the layers that most often change their input least, as calibrated; static by KL: chosen one by one for the least KL on the other text
-  predictive           by threshold; with --skip-adapt and with --skip-verify 16 at the thresholds of --options-at; random, with as many layers, there too
+  predictive           by threshold; at the thresholds of --options-at also with --skip-adapt, with --skip-verify 16, and with holes in KV; random, with as many layers, there too
 Quality comes from RAM: `ntx perplexity` over windows of 256 whose scored half is fed token by token, and `ntx eval`. At its end predictive's KL is put
 beside the others' at equal bytes, between the thresholds on either side.
 Streamed means at most one layer in flight (a ring of 4 chunks of 256 KiB), over the first windows of the same text, from a drive emulated at --link and from
@@ -114,7 +114,7 @@ class Bench:
 
     def gone(self, skip):
         """Bytes that a skipped layer does not cost."""
-        return self.layer_bytes - (0 if skip[1].startswith("script") else self.kv_bytes)
+        return self.layer_bytes - (0 if skip[1].startswith("script") or "hole" in skip else self.kv_bytes)
 
 
 def script(layers):
@@ -134,6 +134,7 @@ def policies(b):
         if t in a.options_at.split(","):
             yield "predictive adapt", t, b.predictive(t, "--skip-adapt")
             yield "predictive verify", t, b.predictive(t, "--skip-verify", "16")
+            yield "predictive holes", t, b.predictive(t, "--skip-kv", "hole")
             if not a.only or "random" in a.only.split(","):
                 yield "random", "as at " + t, b.random(t, layers)
     yield "off", "again", OFF
@@ -165,7 +166,7 @@ def at(points, x):
 
 def compare(points):
     curve = sorted([(0.0, 0.0), *points.get("predictive", [])])
-    for name in ("static by cosine", "static by KL", "random", "predictive adapt", "predictive verify"):
+    for name in ("static by cosine", "static by KL", "random", "predictive adapt", "predictive verify", "predictive holes"):
         for saved, kl in points.get(name, []):
             mine = at(curve, saved)
             if mine:

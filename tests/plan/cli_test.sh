@@ -34,6 +34,11 @@ less() { awk -v a="$1" -v b="$2" -v f="$3" 'BEGIN {exit !(a > 0 && a < b * f)}' 
 less "$(speed desktop-ddr4 --link nvme=1.65G)" "$(speed desktop-ddr4)" 0.51
 less "$(speed rtx3090-pcie3x8 --backend cuda --link h2d=3.25G)" "$(speed rtx3090-pcie3x8 --backend cuda)" 0.51
 
+# KV in eighths is counted as such; what is not predicted is refused.
+has "$("$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" --kv-type q8_0)" "KV 0.174 MB per token"
+has "$("$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json")" "KV 0.328 MB per token"
+out=$("$ntx" plan llama-8b@q8_0 --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" --skip predictive 2>&1); [ $? = 111 ] || fail "--skip is not predicted: $out"
+
 # Doctor measures (in a hurry here), stores, and plan believes it.
 out=$("$ntx" doctor --dir "$dir" --seconds 1 --json) || fail "doctor"
 for key in '"ntx_profile": 1' '"source": "measured"' '"gb_s_1"' '"read_us"' '"type": "Q4_K"' '"bytes": 524288' '"findings"'; do has "$out" "$key"; done

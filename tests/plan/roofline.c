@@ -190,7 +190,7 @@ static void test_names(void)
     CHECK(fabs((double)o.layer_max / mib - 669.4) < 0.1 && o.layer_min == o.layer_max);
     CHECK(!ntx_outline_named("llama-2-13b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_model_bytes(&o)) / 1e9, "7.77", "%.2f");
-    CHECK_EQ(ntx_outline_kv_bytes(&o), 819200);
+    CHECK_EQ(2 * ntx_outline_kv_values(&o), 819200);
     CHECK(!ntx_outline_named("qwen3-235b-a22b@q4_k_m", &o, &err));
     double all = 0, used = 0;
     for (int p = 0; p < NTX_N_PARTS; p++)
