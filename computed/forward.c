@@ -218,7 +218,7 @@ static void keep_states(struct ntx_forward *f)
 static int run_layer(struct ntx_forward *f)
 {
     int rc = 0;
-    uint64_t t0 = ntx_now_ns();
+    uint64_t t0 = ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
     ntx__choose_rows(f);
     if (f->n_live + f->n_passing)
         rc = ntx__llama_layer(f);
@@ -227,7 +227,7 @@ static int run_layer(struct ntx_forward *f)
     if (rc)
         return rc;
     if (f->n_live)
-        ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_now_ns(), f->layer, f->b->pass, f->n_live);
+        ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED), f->layer, f->b->pass, f->n_live);
     keep_states(f);
     if (f->trace)
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
@@ -252,12 +252,12 @@ static uint32_t choose_logits(struct ntx_forward *f)
 /* A pass that only fills KV has no use for the output matrix: like a layer that every row skips. */
 static int run_output(struct ntx_forward *f)
 {
-    uint64_t t0 = ntx_now_ns();
+    uint64_t t0 = ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         f->b->rows[i].n_best = 0;
     if (choose_logits(f)) {
         int rc = ntx__llama_output(f);
-        ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_now_ns(), f->hp->n_layers, f->b->pass, f->n_live);
+        ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED), f->hp->n_layers, f->b->pass, f->n_live);
         return rc;
     }
     ntx__skip_chunks(f, f->c.chunks->output_norm.chunk0, f->hp->n_layers);

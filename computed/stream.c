@@ -93,8 +93,8 @@ static void release(struct ntx_weights *w, uint32_t chunk)
     if (c->placement != NTX_PLACE_STORAGE || !take_hold(s, c->sched, NTX__HELD, NTX__GONE))
         return;
     const struct ntx_desc *d = desc_of(s, sequence(s, c));
-    ntx_traced(s->counters, NTX_TRACE_COMPUTED, NTX_TR_SLOT, atomic_load_explicit(&s->taken_ns[c->sched], memory_order_relaxed), ntx_now_ns(), d->slot,
-               chunk, d->t_ready);
+    ntx_traced(s->counters, NTX_TRACE_COMPUTED, NTX_TR_SLOT, atomic_load_explicit(&s->taken_ns[c->sched], memory_order_relaxed),
+               ntx_traced_now(s->counters, NTX_TRACE_COMPUTED), d->slot, chunk, d->t_ready);
     free_desc(s, sequence(s, c));
 }
 
@@ -162,7 +162,7 @@ static int acquire_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
     if ((rc = check_desc(s, d, slot, chunk, c)))
         return rc;
     if (take_hold(s, c->sched, NTX__NONE, NTX__HELD)) /* the first of several callers */
-        atomic_store_explicit(&s->taken_ns[c->sched], ntx_now_ns(), memory_order_relaxed);
+        atomic_store_explicit(&s->taken_ns[c->sched], ntx_traced_now(s->counters, NTX_TRACE_COMPUTED), memory_order_relaxed);
     *bytes = ntx_region_slot(s->r, slot) + c->offset % s->r->hdr->block;
     return 0;
 }

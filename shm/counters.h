@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "common/util.h"
 #include "shm/monitor.h"
 #include "shm/trace.h"
 
@@ -122,8 +123,13 @@ static inline void ntx_observe(struct ntx_counters *c, enum ntx_histogram h, uin
 }
 static inline void ntx_traced(struct ntx_counters *c, unsigned who, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b, uint64_t x)
 {
-    if (c)
+    if (c && !ntx_trace_is_off(&c->trace[who]))
         ntx_trace_put(&c->trace[who], kind, t0, t1, a, b, x);
+}
+/* For times that only the trace wants. */
+static inline uint64_t ntx_traced_now(struct ntx_counters *c, unsigned who)
+{
+    return c && !ntx_trace_is_off(&c->trace[who]) ? ntx_now_ns() : 0;
 }
 
 /* create: computed, at DIR/counters (mode 0640), returns the descriptor too (for the workers, by SCM_RIGHTS).

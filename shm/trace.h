@@ -39,8 +39,11 @@ struct ntx_trace_record {
 
 struct ntx_trace {
     _Alignas(64) _Atomic uint64_t head;
+    _Atomic uint32_t off; /* no records, and no clock read for them alone; bench/trace/switch.c sets it to compare, nobody else does */
     _Alignas(64) struct ntx_trace_record r[NTX_TRACE_RECORDS];
 };
+
+static inline bool ntx_trace_is_off(struct ntx_trace *t) { return atomic_load_explicit(&t->off, memory_order_relaxed); }
 
 void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b, uint64_t c);
 

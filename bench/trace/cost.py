@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""cost.py BUILD MODEL [SECONDS [TOKENS [options of `ntx up`...]]]: what the trace costs. In one pair of daemons, answers of TOKENS tokens are written in turn
+without records (A), with them (B), and with them while `ntx trace` copies them out (C), in a random order and back (B A C C A B). The times per token of each six answers
+give ratios to A; the median of all ratios, with a 95 % interval by bootstrap, is the cost. Everything but the records is the same: the process, its
+memory, the text. CSV of each six first."""
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/server"))
+build, model = os.path.abspath(sys.argv[1]), sys.argv[2]
+os.environ["NTX_BIN"] = os.path.join(build, "bin")
+import wire  # noqa: E402
+
+seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 100
+tokens = int(sys.argv[4]) if len(sys.argv) > 4 else 64
+options = sys.argv[5:]
+
+
+def interval(ratios):
+    rng = random.Random(1)
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return medians[50], medians[1949]
+
+
+class Pipeline:
+    def __init__(self, runtime):
+        self.env = dict(os.environ, NTX_RUNTIME=runtime)
+        self.up = subprocess.Popen([os.path.join(build, "bin/ntx"), "up", model, "--ctx", "256", *options], env=self.env, stderr=subprocess.PIPE, text=True)
+        for line in self.up.stderr:
+            if "ready" in line:
+                break
+        self.client = wire.Client(os.path.join(runtime, "ntx.sock"), 100)
+        self.switch = subprocess.Popen([os.path.join(build, "bench/bench_trace_switch"), runtime], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.recorder = subprocess.Popen([os.path.join(build, "bin/ntx"), "trace", "-o", os.path.join(runtime, "..", "t.json"), "--seconds", "3600", "--quiet"], env=self.env)
+
+    def set(self, records, copied):
+        self.recorder.send_signal(signal.SIGCONT if copied else signal.SIGSTOP)
+        print(int(records), file=self.switch.stdin, flush=True)
+        return int(self.switch.stdout.readline())
+
+    def per_token(self, arm):
+        """ns for a token after the first, by computed's own clock."""
+        self.set(arm != "A", arm == "C")
+        a = self.client.ask("Once upon a time", ignore_eos=True, max_tokens=tokens)
+        return 1e9 / json.loads(a.stats)["decode_tok_s"]
+
+    def end(self):
+        self.set(True, True)
+        self.recorder.send_signal(signal.SIGINT)
+        self.recorder.wait()
+        self.switch.stdin.close()
+        self.switch.wait()
+        self.up.send_signal(signal.SIGTERM)
+        self.up.wait()
+
+
+def measure(p):
+    """[(ns without, with, copied)], each the mean of two answers"""
+    for arm in "ABCABC":
+        p.per_token(arm)
+    got, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        sums = dict.fromkeys("ABC", 0)
+        order = "".join(random.sample("ABC", 3))
+        for arm in order + order[::-1]:
+            sums[arm] += p.per_token(arm) / 2
+        got.append(tuple(sums.values()))
+        print("%.0f,%.0f,%.0f" % got[-1], flush=True)
+    return got
+
+
+def main():
+    with tempfile.TemporaryDirectory() as tmp:
+        p = Pipeline(os.path.join(tmp, "rt"))
+        got = measure(p)
+        before = p.set(True, False)
+        p.per_token("B")
+        records = p.set(True, False) - before
+        p.end()
+    print("%d times six answers of %d tokens; %.0f ns a token without records; %.1f records a token" % (len(got), tokens, statistics.median(a for a, _, _ in got), records / tokens))
+    for name, at in (("records", 1), ("records, copied out", 2)):
+        ratios = [x[at] / x[0] - 1 for x in got]
+        print("%s: %+.2f %% (median; 95 %% interval %+.2f to %+.2f)" % (name, 100 * statistics.median(ratios), *(100 * x for x in interval(ratios))))
+
+
+main()
