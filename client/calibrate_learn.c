@@ -8,8 +8,6 @@
 
 #include "client/calibrate.h"
 #include "common/util.h"
-#include "predictor/mlp.h"
-#include "predictor/train.h"
 
 static float whole(const struct ntx_samples *a, uint32_t i, uint32_t layer) { return a->similar[(size_t)i * 3 * a->n_layers + layer]; }
 
@@ -53,27 +51,6 @@ static void measure_layers(const struct ntx_samples *a, struct ntx_sidecar *s)
     }
 }
 
-/* Each value of the state to mean 0 and deviation 1; then as the network sees it, in steps and clipped. */
-static void standardize(struct ntx_samples *a, struct ntx_sidecar *s)
-{
-    for (uint32_t k = 0; k < a->n_embd; k++) {
-        double sum = 0, squares = 0;
-        for (uint32_t i = 0; i < a->n; i++) {
-            double v = (double)a->x[(size_t)i * a->n_embd + k];
-            sum += v;
-            squares += v * v;
-        }
-        double mean = sum / a->n, var = fmax(squares / a->n - mean * mean, 0);
-        s->in_mean[k] = (float)mean;
-        s->in_scale[k] = var > 1e-12 ? (float)(1 / sqrt(var)) : 0;
-    }
-    for (uint32_t i = 0; i < a->n; i++)
-        for (uint32_t k = 0; k < a->n_embd; k++) {
-            float *v = &a->x[(size_t)i * a->n_embd + k];
-            *v = (float)ntx_mlp_quantize((*v - s->in_mean[k]) * s->in_scale[k]) / NTX_MLP_STEPS;
-        }
-}
-
 static int label(struct ntx_samples *a, const struct ntx_sidecar *s)
 {
     uint32_t out = ntx_sidecar_outputs(s);
@@ -97,42 +74,15 @@ static int on_epoch(void *ctx, uint32_t epoch, double loss)
 
 static int train(const struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s)
 {
-    uint32_t *order = malloc(a->n * sizeof *order), n = 0;
-    if (!order)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < a->n; i++)
-        if (!ntx_sample_held_out(i))
-            order[n++] = i;
-    struct ntx_train t = {.x = a->x, .y = a->y, .order = order, .n = n, .epochs = l->epochs, .batch = 64, .threads = l->threads, .rate = 1e-3f,
-                          .seed = l->seed, .progress = on_epoch, .ctx = (void *)(uintptr_t)l};
-    int rc = ntx_train_run(&t, s);
-    free(order);
-    return rc;
+    struct ntx_net net = ntx_sidecar_net(s);
+    return ntx_calibrate_train(l, a->x, a->y, a->n, on_epoch, &net);
 }
 
-/* By the network as it will be asked at run time, in 8 bits. The samples are standardised already, hence the plain copy. */
+/* By the network as it will be asked at run time, in 8 bits. */
 static int predict(struct ntx_samples *a, const struct ntx_sidecar *s)
 {
-    struct ntx_sidecar plain = *s;
-    struct ntx_mlp *mlp = NULL;
-    void *scratch = NULL;
-    uint32_t out = ntx_sidecar_outputs(s);
-    plain.in_mean = calloc(s->n_embd, sizeof(float));
-    plain.in_scale = malloc(s->n_embd * sizeof(float));
-    int rc = plain.in_mean && plain.in_scale ? 0 : -ENOMEM;
-    for (uint32_t k = 0; k < s->n_embd && !rc; k++)
-        plain.in_scale[k] = 1;
-    if (!rc)
-        rc = ntx_mlp_new(&plain, NULL, &mlp);
-    if (!rc && !(scratch = malloc(ntx_mlp_scratch(mlp))))
-        rc = -ENOMEM;
-    for (uint32_t i = 0; i < a->n && !rc; i++)
-        ntx_mlp_logits(mlp, a->x + (size_t)i * a->n_embd, scratch, a->p + (size_t)i * out);
-    free(plain.in_mean);
-    free(plain.in_scale);
-    free(scratch);
-    ntx_mlp_free(mlp);
-    return rc;
+    struct ntx_net net = ntx_sidecar_net(s);
+    return ntx_calibrate_ask(&net, a->x, a->n, a->p);
 }
 
 /* The least threshold at which skips of the held-out part are right as often as wanted. */
@@ -161,7 +111,8 @@ int ntx_calibrate_learn(struct ntx_samples *a, const struct ntx_learning *l, str
     int rc = choose_similarity(a, l->share, s);
     if (!rc) {
         measure_layers(a, s);
-        standardize(a, s);
+        struct ntx_net net = ntx_sidecar_net(s);
+        ntx_calibrate_standardize(&net, a->x, a->n);
         rc = label(a, s);
     }
     if (!rc)

@@ -90,7 +90,22 @@ static void print_picture(const struct ntx_samples *a, const struct ntx_sidecar 
     }
 }
 
-void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar *s)
+static void print_ffn(const struct ntx_ffn_study *f)
+{
+    if (f->packed)
+        printf("\ngroups of neurons, on what was held out\nlayer  active  predicted  precision  recall  of as many as are active\n");
+    else
+        printf("\nshare of groups that a token uses, of 4, 8 and 16 neurons, on what was held out: as they are; as ordered for ntx pack --order\n");
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        const struct ntx_ffn_score *s = &f->score[l];
+        if (f->packed)
+            printf("%5u   %5.3f      %5.3f      %5.3f   %5.3f  %5.3f\n", l, s->active, s->predicted, s->precision, s->recall, s->top);
+        else
+            printf("%5u   %5.3f %5.3f %5.3f   %5.3f %5.3f %5.3f\n", l, s->before[0], s->before[1], s->before[2], s->after[0], s->after[1], s->after[2]);
+    }
+}
+
+void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_study *ffn)
 {
     struct score t = total_of(a, s);
     printf("%u tokens; layers %u to %u may be skipped, decided from the state after layer %u\n", a->n, s->first, s->last, s->first - 1);
@@ -99,6 +114,8 @@ void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar 
            recall(t), false_rate(t), ratio(t.skipped, t.n) * ntx_sidecar_outputs(s));
     print_layers(a, s);
     print_picture(a, s);
+    if (ffn)
+        print_ffn(ffn);
 }
 
 static json_t *json_of(struct score c)
@@ -107,7 +124,21 @@ static json_t *json_of(struct score c)
                      "false_skip", false_rate(c));
 }
 
-int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s)
+static json_t *shares(const double v[3]) { return json_pack("[f, f, f]", v[0], v[1], v[2]); }
+
+static json_t *json_of_ffn(const struct ntx_ffn_study *f)
+{
+    json_t *layers = json_array();
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        const struct ntx_ffn_score *s = &f->score[l];
+        json_array_append_new(layers, f->packed ? json_pack("{s:f, s:f, s:f, s:f, s:f}", "active", s->active, "predicted", s->predicted, "precision", s->precision, "recall",
+                                                            s->recall, "top", s->top)
+                                                : json_pack("{s:o, s:o}", "groups_before", shares(s->before), "groups_after", shares(s->after)));
+    }
+    return layers;
+}
+
+int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_study *ffn)
 {
     json_t *j = json_pack("{s:i, s:i, s:i, s:f, s:f, s:o}", "tokens", (int)a->n, "first", (int)s->first, "last", (int)s->last, "threshold", (double)s->threshold,
                           "similarity", (double)s->similarity, "held_out", json_of(total_of(a, s)));
@@ -121,6 +152,8 @@ int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s)
         json_object_set_new(e, "cosine_ffn", json_real(mean_part(a, 2, l)));
         json_array_append_new(layers, e);
     }
+    if (ffn)
+        json_object_set_new(j, "ffn", json_of_ffn(ffn));
     if (!j || json_object_set_new(j, "layers", layers))
         return -ENOMEM;
     json_dumpf(j, stdout, JSON_COMPACT);

@@ -30,8 +30,9 @@ static int make_room(struct ntx_samples *a, uint32_t n)
 }
 
 /* The first token of a window is left out: its state is the same for every text, and like no other. */
-static int take_row(struct ntx_samples *a, const Ntx__StatesRow *r, struct ntx_err *err)
+static int take_row(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
 {
+    struct ntx_samples *a = ctx;
     size_t state = a->n_embd * sizeof(float), similar = 3 * (size_t)a->n_layers * sizeof(float);
     if (r->state.len != state || r->similar.len != similar)
         return ntx_err_set(err, -EPROTO, "the daemon sent a state of %zu and %zu bytes, expected %zu and %zu", r->state.len, r->similar.len, state, similar);
@@ -45,56 +46,12 @@ static int take_row(struct ntx_samples *a, const Ntx__StatesRow *r, struct ntx_e
     return 0;
 }
 
-static int run_window(struct ntx_client *c, int32_t *ids, size_t n, uint32_t layer, struct ntx_samples *a, struct ntx_err *err)
-{
-    Ntx__StatesReq m = NTX__STATES_REQ__INIT;
-    Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
-    m.tokens = ids;
-    m.n_tokens = n;
-    m.layer = layer;
-    q.body_case = NTX__REQUEST__BODY_STATES;
-    q.states = &m;
-    int rc = ntx_client_send(c, &q, NULL, 0, &id, err);
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *r;
-        if ((rc = ntx_client_next(c, id, -1, &r, err)))
-            break;
-        if (r->body_case == NTX__REPLY__BODY_STATES)
-            rc = take_row(a, r->states, err);
-        done = r->body_case == NTX__REPLY__BODY_DONE;
-        ntx__reply__free_unpacked(r, NULL);
-    }
-    return rc;
-}
-
-static int run_text(struct ntx_client *c, const struct ntx_options *o, int32_t *ids, int n, int32_t bos, uint32_t layer, struct ntx_samples *a, struct ntx_err *err)
-{
-    size_t end = NTX_MIN((size_t)n, (size_t)o->limit);
-    for (size_t i = 0; i + 2 <= end; i += o->ctx) {
-        size_t len = NTX_MIN(end - i, (size_t)o->ctx);
-        if (bos >= 0)
-            ids[i] = bos; /* each window begins as a text does */
-        int rc = run_window(c, ids + i, len, layer, a, err);
-        if (rc)
-            return rc;
-        if (!o->quiet && isatty(STDERR_FILENO))
-            fprintf(stderr, "\r\033[K%u of %zu tokens", a->n, end);
-    }
-    return 0;
-}
-
 /* The first layers do the coarse work and the last turns to the vocabulary: neither is left out, unless asked for. */
-static int choose_range(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_sidecar *s, struct ntx_err *err)
+static int choose_range(const struct ntx_options *o, const struct ntx_model *m, struct ntx_sidecar *s, struct ntx_err *err)
 {
-    struct ntx_model *m;
-    int rc = ntx_model_open(f->gguf, &m, err);
-    if (rc)
-        return rc;
     s->n_layers = m->hp.n_layers;
     s->n_embd = m->hp.n_embd;
     s->n_hidden = HIDDEN;
-    ntx_model_free(m);
     s->first = o->first ? o->first : NTX_MAX(s->n_layers / 8, 1u);
     s->last = o->last ? o->last : s->n_layers - 2;
     if (s->n_layers < 3 || s->last < s->first || s->last >= s->n_layers)
@@ -102,7 +59,29 @@ static int choose_range(const struct ntx_options *o, const struct ntx_model_file
     return 0;
 }
 
-static int collect(struct ntx_options *o, struct ntx_sidecar *s, struct ntx_samples *a, struct ntx_err *err)
+static int note_ffns(const struct ntx_model *m, struct ntx_ffn_study *f, struct ntx_err *err)
+{
+    if (m->hp.n_expert)
+        return ntx_err_set(err, -EINVAL, "--ffn is for dense FFNs: of a model with experts its router says which are used");
+    *f = (struct ntx_ffn_study){.n_layers = m->hp.n_layers, .n_embd = m->hp.n_embd, .n_ff = m->hp.n_ff, .packed = m->pack};
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        f->units[l] = m->pack ? m->pack[l].n_groups : m->hp.n_ff;
+    return 0;
+}
+
+static int note_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_sidecar *s, struct ntx_ffn_study *ffn, struct ntx_err *err)
+{
+    struct ntx_model *m;
+    int rc = ntx_model_open(f->gguf, &m, err);
+    if (rc)
+        return rc;
+    if (!(rc = choose_range(o, m, s, err)) && o->ffn)
+        rc = note_ffns(m, ffn, err);
+    ntx_model_free(m);
+    return rc ? rc : ntx_model_digest(f->gguf, f->fds, s->model, err);
+}
+
+static int collect(struct ntx_options *o, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_samples *a, struct ntx_ffn_study *ffn, struct ntx_err *err)
 {
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
@@ -110,16 +89,21 @@ static int collect(struct ntx_options *o, struct ntx_sidecar *s, struct ntx_samp
     int n = 0, rc;
     if ((rc = ntx_model_files_open(o->args[0], &f, err)))
         return rc;
-    if (!(rc = choose_range(o, &f, s, err)))
+    if (!(rc = note_model(o, &f, s, ffn, err)))
         rc = ntx_tokens_of_file(&f, o->text, &ids, &n, &bos, err);
-    if (!rc)
-        rc = ntx_model_digest(f.gguf, f.fds, s->model, err);
     ntx_model_files_close(&f);
     a->n_embd = s->n_embd;
     a->n_layers = s->n_layers;
     o->study = true;
-    if (!rc && !(rc = ntx_captive_model(o, &f, &c, err)))
-        rc = run_text(c, o, ids, n, bos, s->first - 1, a, err);
+    if (o->ffn)
+        o->study_ffns = ffn->at_once = ntx_calibrate_ffn_at_once(ffn, NTX_MIN((size_t)n, (size_t)o->limit));
+    if (!rc)
+        rc = ntx_captive_model(o, &f, &c, err);
+    struct ntx_calibrate_text text = {.client = c, .ids = ids, .n_ids = n, .bos = bos, .layer = s->first - 1, .what = "", .row = take_row, .ctx = a};
+    if (!rc)
+        rc = ntx_calibrate_text(&text, o, err);
+    if (!rc && o->ffn)
+        rc = ntx_calibrate_ffn(ffn, text, o, l, err);
     ntx_clear_progress();
     ntx_client_free(c); /* its memory is wanted for the training */
     ntx_model_files_close(&f);
@@ -132,6 +116,7 @@ int ntx_cmd_calibrate(struct ntx_options *o)
     struct ntx_err err = {0};
     struct ntx_samples a = {0};
     struct ntx_sidecar s = {0};
+    struct ntx_ffn_study ffn = {0};
     if (!o->text || !o->out)
         return fputs("ntx calibrate: --text FILE and -o SIDECAR are needed; see ntx calibrate --help\n", stderr), NTX_EXIT_USAGE;
     if (!o->ctx)
@@ -141,16 +126,18 @@ int ntx_cmd_calibrate(struct ntx_options *o)
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     struct ntx_learning l = {.share = o->share, .precision = o->precision, .epochs = o->epochs, .seed = o->has_seed ? o->seed : 1,
                              .threads = o->threads ? o->threads : (uint32_t)NTX_MAX(cpus, 1), .tell = !o->quiet && isatty(STDERR_FILENO)};
-    int rc = collect(o, &s, &a, &err);
+    int rc = collect(o, &l, &s, &a, &ffn, &err);
     if (!rc)
         rc = ntx_sidecar_alloc(&s) ? ntx_err_set(&err, -ENOMEM, "no memory for the sidecar") : ntx_calibrate_learn(&a, &l, &s, &err);
+    s.ffn = o->ffn ? &ffn.learned : NULL;
     if (!rc)
         rc = ntx_sidecar_write(&s, o->out, &err);
     if (!rc && o->json)
-        rc = ntx_calibrate_json(&a, &s);
+        rc = ntx_calibrate_json(&a, &s, o->ffn ? &ffn : NULL);
     else if (!rc && !o->quiet)
-        ntx_calibrate_report(&a, &s);
+        ntx_calibrate_report(&a, &s, o->ffn ? &ffn : NULL);
     ntx_sidecar_free(&s);
     ntx_samples_free(&a);
+    ntx_ffn_study_free(&ffn);
     return rc ? ntx_fail(&err) : 0;
 }

@@ -1,6 +1,8 @@
 /* ntx pack: rewrites a model so that the neurons of its FFNs can be read one group at a time (model/pack.h). */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -8,6 +10,7 @@
 
 #include "client/commands.h"
 #include "common/util.h"
+#include "model/ffn_learned.h"
 #include "model/pack_make.h"
 #include "model/quant.h"
 #include "plan/hw.h"
@@ -71,12 +74,26 @@ static int check_out(const struct ntx_model_files *f, const char *out, struct nt
     return 0;
 }
 
+static int read_order(const struct ntx_options *o, const struct ntx_model *m, const struct ntx_model_files *f, uint32_t **order, struct ntx_err *err)
+{
+    char digest[NTX_DIGEST_TEXT];
+    int fd = open(o->order, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return ntx_err_set(err, -errno, "%s: %s", o->order, strerror(errno));
+    int rc = ntx_model_digest(f->gguf, f->fds, digest, err);
+    if (!rc)
+        rc = ntx_ffn_order_read(fd, m, digest, order, err);
+    close(fd);
+    return rc;
+}
+
 int ntx_cmd_pack(struct ntx_options *o)
 {
     struct ntx_err err = {0};
     struct ntx_model_files f = {0}, precise = {0};
     struct ntx_model *m = NULL;
     struct ntx_pack_report r;
+    uint32_t *order = NULL;
     struct ntx_pack_options p = {.gate_in_bundle = o->gate_in_bundle, .tell = !o->quiet && isatty(STDERR_FILENO) ? tell : NULL};
     int rc = group_bytes(o, &p.group_bytes, &err);
     if (!rc && !(rc = type_named(o->down_type, &p.down_type, &err)) && !(rc = ntx_model_files_open(o->args[0], &f, &err)) &&
@@ -84,10 +101,14 @@ int ntx_cmd_pack(struct ntx_options *o)
         rc = ntx_model_open(f.gguf, &m, &err);
     if (!rc && o->from && !(rc = ntx_model_files_open(o->from, &precise, &err)))
         p.precise = (struct ntx_pack_source){precise.gguf, precise.fds};
+    if (!rc && o->order)
+        rc = read_order(o, m, &f, &order, &err);
+    p.order = order;
     if (!rc)
         rc = ntx_pack_make(m, f.fds, &p, o->args[1], &r, &err);
     if (!rc)
         report(o, &r);
+    free(order);
     ntx_model_free(m);
     ntx_model_files_close(&precise);
     ntx_model_files_close(&f);

@@ -24,7 +24,7 @@ struct run {
     double *kl; /* [windows * scored] */
     uint32_t same_top;
     double base_nll;
-    bool decode; /* a skip policy: the scored half is fed token by token, as if written */
+    bool decode; /* a skip policy, or groups of neurons chosen for written tokens: the scored half is fed token by token, as if written */
     double decoded, skipped, bytes, seconds; /* with it */
     double early, late, wasted; /* chunks of skipped layers: not read, read all the same; bytes of the latter */
 };
@@ -292,6 +292,11 @@ static int open_base(struct run *r, struct ntx_options *o, struct ntx_err *err)
     return 0;
 }
 
+static bool chooses_groups(const struct ntx_options *o)
+{
+    return o->ffn_sparse && (!strncmp(o->ffn_sparse, "predicted", 9) || !strncmp(o->ffn_sparse, "prompt", 6));
+}
+
 int ntx_cmd_perplexity(struct ntx_options *o)
 {
     struct ntx_err err = {0};
@@ -305,7 +310,7 @@ int ntx_cmd_perplexity(struct ntx_options *o)
     if (!o->ctx)
         o->ctx = 512;
     r.ctx = o->ctx;
-    r.decode = o->skip && strcmp(o->skip, "off");
+    r.decode = (o->skip && strcmp(o->skip, "off")) || chooses_groups(o);
     if (!rc && r.ctx < 4)
         rc = ntx_err_set(&err, -EINVAL, "--ctx %zu: windows of at least 4 tokens are needed", r.ctx);
     if (!rc)

@@ -45,7 +45,7 @@ static const struct ntx_command commands[] = {
      "llama-70b@q4_k_m. The machine is this one as `ntx doctor` measured it, or the one in --profile.",
      NTX_OPT_LOAD | NTX_OPT_PLAN | NTX_OPT_JSON, 1, 1, ntx_cmd_plan},
     {"doctor", "", "Measures this machine for `ntx plan`: drive, memory, kernels; says what to fix.", NTX_OPT_DOCTOR | NTX_OPT_JSON, 0, 0, ntx_cmd_doctor},
-    {"calibrate", "MODEL", "Learns from a text which layers may be skipped, and writes a sidecar for --skip.\vThe model is run over the text once (streamed where it is bigger than "
+    {"calibrate", "MODEL", "Learns from a text which layers may be skipped, and writes a sidecar for --skip; with --ffn also which neurons are used.\vThe model is run over the text once (streamed where it is bigger than "
      "--ram); then a small network learns to tell, from a token's state after the first layers, which later layers will hardly change it. A part of the text is held "
      "out of the training, and judges the result.",
      NTX_OPT_LOAD | NTX_OPT_CALIBRATE | NTX_OPT_QUIET | NTX_OPT_JSON, 1, 1, ntx_cmd_calibrate},

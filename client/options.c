@@ -16,7 +16,7 @@ enum {
     O_KV_TYPE, O_QUESTIONS, O_SAVE_LOGITS, O_KL,
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
     O_SIDECAR, O_SKIP_KV, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
-    O_EPOCHS, O_SHARE, O_PRECISION,
+    O_EPOCHS, O_SHARE, O_PRECISION, O_FFN, O_FFN_ACTIVE, O_FFN_RECALL, O_FFN_RANK, O_ORDER,
     O_ALSO, O_PREFETCH, O_TRACE_EXPERTS, O_FFN_SPARSE, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
 };
 
@@ -32,14 +32,16 @@ static const struct argp_option load_options[] = {
     {"source", O_SOURCE, "NAME", 0, "how iod reads: auto, uring or pread", 0},
     {"skip", O_SKIP, "POLICY", 0, "layer skip (lossy): off, static or predictive (both from a sidecar that `ntx calibrate` made); random:P,FIRST-LAST[,SEED] and "
      "script:LAYERS[@ROW][;...] for measurements (default off)", 0},
-    {"sidecar", O_SIDECAR, "FILE", 0, "what was learned for --skip (default: the model's path with .skip.gguf for .gguf)", 0},
+    {"sidecar", O_SIDECAR, "FILE", 0, "what was learned for --skip, and for --ffn-sparse predicted (default: the model's path with .skip.gguf for .gguf)", 0},
     {"skip-threshold", O_SKIP_THRESHOLD, "P", 0, "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: the sidecar's)", 0},
     {"skip-max-consecutive", O_SKIP_MOST, "N", 0, "layers skipped in a row at most (default: no limit)", 0},
     {"skip-kv", O_SKIP_KV, "HOW", 0, "KV of a token in a layer that it skips: propagate (K and V of the state that passes by, whose matrices are then read; the default of static and predictive) or hole (masked; the default of the others)", 0},
     {"skip-adapt", O_SKIP_ADAPT, NULL, 0, "what the prompt shows of each layer moves its threshold", 0},
     {"skip-verify", O_SKIP_VERIFY, "N", 0, "every Nth written token skips nothing, and its layers move the thresholds", 0},
     {"ffn-sparse", O_FFN_SPARSE, "MODE", 0, "neurons that a token uses, of a model that `ntx pack` made; the others are neither computed nor read: off, threshold=T "
-     "(those with |act(gate)| above T; 0 leaves out exact zeros only, and is lossless) or topk=F (the share F with the largest; lossy) (default off)", 0},
+     "(those with |act(gate)| above T; 0 leaves out exact zeros only, and is lossless), topk=F (the share F with the largest; lossy); and, for written tokens "
+     "and lossy, predicted=F[,gate|,learned] (the share F of the groups that the state before the layer foretells: by the gate matrix, or by the sidecar's networks, which also have "
+     "limits of their own: predicted) or prompt=F (the share F of the groups that did most while the prompt was read) (default off)", 0},
     {"kv-type", O_KV_TYPE, "TYPE", 0, "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)", 0},
     {"prefetch", O_PREFETCH, "on|off", 0, "experts, and groups of neurons (--ffn-sparse), that are not in memory: also read ahead those that the next layer will probably want (default on; changes no output)", 0},
     {"trace-experts", O_TRACE_EXPERTS, NULL, 0, "event traces name the experts that each layer wants, which tells something about the text", 0},
@@ -52,7 +54,8 @@ static const struct argp_option load_options[] = {
 };
 static const struct argp_option pack_options[] = {
     {"group", O_GROUP, "SIZE", 0, "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by `ntx doctor`'s profile; 16K without one)", 0},
-    {"gate-in-bundle", O_GATE_IN, NULL, 0, "gate rows go into the groups, too; such a file runs dense only so far (--ffn-sparse off)", 0},
+    {"gate-in-bundle", O_GATE_IN, NULL, 0, "gate rows go into the groups, too, and are read with them: for --ffn-sparse predicted and prompt", 0},
+    {"order", O_ORDER, "SIDECAR", 0, "neurons that are active together lie together, as `ntx calibrate --ffn` saw it of this model", 0},
     {"from", O_FROM, "FILE", 0, "the same model in a higher precision: down columns are made from there", 0},
     {"down-type", O_DOWN_TYPE, "TYPE", 0, "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be written)", 0},
     {"profile", O_PROFILE, "FILE", 0, "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", 0},
@@ -123,6 +126,11 @@ static const struct argp_option calibrate_options[] = {
     {"share", O_SHARE, "P", 0, "share of all tokens' layers, the least changing ones, that counts as skippable (default 0.3)", 0},
     {"precision", O_PRECISION, "P", 0, "of the skips on the held-out part, for the threshold written (default 0.9)", 0},
     {"epochs", O_EPOCHS, "N", 0, "passes over the samples in training (default 12)", 0},
+    {"ffn", O_FFN, NULL, 0, "also learn what the FFNs do: of a packed model, which groups of neurons will be active (for --ffn-sparse predicted); of any other, "
+     "which neurons are so together (for ntx pack --order)", 0},
+    {"ffn-active", O_FFN_ACTIVE, "P", 0, "share of neurons, or of their groups, that counts as active at most: those that do most (default 0.3)", 0},
+    {"ffn-recall", O_FFN_RECALL, "P", 0, "of the active groups, to be predicted by the limit that is written (default 0.95)", 0},
+    {"ffn-rank", O_FFN_RANK, "N", 0, "hidden units of each layer's network (default 64)", 0},
     {"seed", O_SEED, "S", 0, "of the training (default 1)", 0},
     {0},
 };
@@ -282,12 +290,17 @@ static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_
     case O_FIRST: o->first = count_arg(arg, 1, st); return 0;
     case O_LAST: o->last = count_arg(arg, 1, st); return 0;
     case O_LIMIT: o->limit = count_arg(arg, 1, st); return 0;
+    case O_FFN: o->ffn = true; return 0;
+    case O_FFN_ACTIVE: o->ffn_active = real_arg(arg, 0, 1, st); return 0;
+    case O_FFN_RECALL: o->ffn_recall = real_arg(arg, 0, 1, st); return 0;
+    case O_FFN_RANK: o->ffn_rank = count_upto(arg, 1, 4096, st); return 0;
     case O_EPOCHS: o->epochs = count_arg(arg, 1, st); return 0;
     case O_SHARE: o->share = real_arg(arg, 0, 1, st); return 0;
     case O_PRECISION: o->precision = real_arg(arg, 0, 1, st); return 0;
     case O_NO_BOS: o->no_bos = true; return 0;
     case O_NO_SPECIAL: o->no_special = true; return 0;
     case O_GROUP: o->group = size_arg(arg, st); return 0;
+    case O_ORDER: o->order = arg; return 0;
     case O_GATE_IN: o->gate_in_bundle = true; return 0;
     case O_FROM: o->from = arg; return 0;
     case O_DOWN_TYPE: o->down_type = arg; return 0;
@@ -412,7 +425,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     struct argp argp = {NULL, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
     struct parse p = {cmd, o, n};
     *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1, .trace_seconds = 5, .skip_threshold = -1,
-                              .epochs = 12, .share = 0.3f, .precision = 0.9f};
+                              .epochs = 12, .share = 0.3f, .precision = 0.9f, .ffn_rank = 64, .ffn_active = 0.3f, .ffn_recall = 0.95f};
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
     argp_parse(&argp, argc, argv, 0, NULL, &p);
@@ -446,6 +459,7 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
     m->skip_verify = o->skip_verify;
     m->skip_kv = text(o->skip_kv);
     m->study = o->study;
+    m->study_ffns = o->study_ffns;
     m->no_prefetch = o->no_prefetch;
     m->trace_experts = o->trace_experts;
     m->kv_type = text(o->kv_type);

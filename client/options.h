@@ -24,6 +24,7 @@ struct ntx_options {
     const char *sidecar, *skip_kv;
     float skip_threshold; /* < 0: the sidecar's */
     uint32_t skip_most, skip_verify;
+    uint32_t study_ffns;
     bool skip_adapt, study, no_prefetch, trace_experts;
     char skip_policy[128]; /* what these make of `skip` */
     const char *also[NTX_MAX_ALSO];
@@ -58,6 +59,10 @@ struct ntx_options {
     const char *text;      /* calibrating */
     uint32_t first, last, limit, epochs;
     float share, precision;
+    bool ffn;
+    uint32_t ffn_rank;
+    float ffn_active, ffn_recall;
+    const char *order;
 };
 
 enum { /* groups */

@@ -78,7 +78,7 @@ static int make_buffers(struct ntx_engine *e)
     e->riders = calloc(e->l->max_sessions, sizeof *e->riders);
     uint32_t n = e->l->study_rows;
     e->studies = calloc(n + 1, sizeof *e->studies);
-    e->study_memory = calloc(n * ntx_study_floats(e->l->model->hp.n_embd, e->l->model->hp.n_layers) + 1, sizeof(float));
+    e->study_memory = calloc(n * ntx_study_floats(e->l->model, e->l->study_ffns) + 1, sizeof(float));
     return e->live && e->rows && e->logits && e->best && e->studies && e->study_memory && e->riders ? 0 : -ENOMEM;
 }
 

@@ -238,10 +238,11 @@ static void begin(struct ntx_engine *e, const struct ntx_job *j)
 }
 
 /* Idle sessions give up their KV for somebody who waits; their tokens stay, and are computed again when they go on. The values are the
- * same then, but for layers that were skipped: so not with a policy that skips. */
+ * same then, but for layers that were skipped, and groups of neurons that only written rows leave out: so not with those. */
 static bool push_out_idle(struct ntx_engine *e)
 {
-    for (struct ntx_session *s = e->sessions; s && !e->l->skips; s = s->next)
+    bool same = !e->l->skips && !ntx_ffn_mode_groups(&e->l->ffn);
+    for (struct ntx_session *s = e->sessions; s && same; s = s->next)
         if (s->state == NTX_SESSION_IDLE && s->kv) {
             ntx_kv_seq_free(s->kv);
             s->kv = NULL;
@@ -262,6 +263,13 @@ static int reserve(struct ntx_engine *e, struct ntx_session *s)
     return rc;
 }
 
+static bool make_set(struct ntx_engine *e, struct ntx_session *s)
+{
+    if (e->l->ffn.kind == NTX_FFN_PROMPT && !s->ffn)
+        s->ffn = ntx_ffn_set_new(e->l->model);
+    return e->l->ffn.kind != NTX_FFN_PROMPT || s->ffn;
+}
+
 void ntx__engine_admit(struct ntx_engine *e)
 {
     uint32_t running = 0;
@@ -279,6 +287,10 @@ void ntx__engine_admit(struct ntx_engine *e)
             snprintf(text, sizeof text, "KV for %u tokens does not fit: %u blocks of %d tokens are all there are; load the model with a smaller --ctx or a larger --ram",
                      s->reserve, ntx_kv_pool_blocks(e->l->kv), NTX_KV_BLOCK);
             ntx__engine_fail(e, s, rc, text);
+            continue;
+        }
+        if (!make_set(e, s)) {
+            ntx__engine_fail(e, s, -ENOMEM, "no memory for what the session's prompt shows of its neurons");
             continue;
         }
         s->state = NTX_SESSION_RUNNING;

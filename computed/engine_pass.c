@@ -14,7 +14,7 @@ static size_t logits_reply_bytes(const struct ntx_engine *e)
 
 static size_t states_reply_bytes(const struct ntx_engine *e)
 {
-    return ntx_study_floats(e->l->model->hp.n_embd, e->l->model->hp.n_layers) * sizeof(float) + 64;
+    return ntx_study_floats(e->l->model, e->l->study_ffns) * sizeof(float) + 64;
 }
 
 /* A client that does not take its replies lets its own sessions rest, nobody else's. */
@@ -115,11 +115,22 @@ static bool studies(const struct ntx_engine *e, const struct ntx_session *s, uin
 /* There is one for every row that wants it: share_rows left out what goes beyond. */
 static struct ntx_study *next_study(struct ntx_engine *e, const struct ntx_session *s, uint32_t i)
 {
-    const struct ntx_hparams *hp = &e->l->model->hp;
-    ntx_study_place(&e->studies[i], e->study_memory + i * ntx_study_floats(hp->n_embd, hp->n_layers), s->state_layer, hp->n_embd, hp->n_layers);
+    ntx_study_place(&e->studies[i], e->study_memory + i * ntx_study_floats(e->l->model, e->l->study_ffns), s->state_layer, e->l->model, e->l->study_ffns);
+    if (s->kind == NTX_SESSION_STATES) {
+        e->studies[i].ffn_first = s->ffn_first;
+        e->studies[i].ffn_layers = s->ffn_layers;
+    }
     if (s->kind != NTX_SESSION_STATES)
         e->studies[i].state = NULL;
     return &e->studies[i];
+}
+
+/* The groups that it uses are chosen when its prompt has been read. */
+static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session *s, bool decoding)
+{
+    if (s->ffn && decoding && !s->ffn->chosen)
+        ntx_ffn_set_choose(s->ffn, e->l->ffn.value);
+    return s->ffn;
 }
 
 /* Sessions that write come first: so a decode row has the same number whether others read their prompts or not. */
@@ -144,6 +155,7 @@ static void lay_rows(struct ntx_engine *e)
                 .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE ? ntx_sampler_enough(s->sampler) : 0,
                 .may_skip = decoding && !s->predictor_lost && !verify,
                 .prompt = !decoding,
+                .ffn = set_of(e, s, decoding),
                 .session = s->id,
                 .similar = s->similar,
                 .study = verify || (!decoding && studies(e, s, pos)) ? next_study(e, s, n_studies++) : NULL,
@@ -230,6 +242,10 @@ static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
         m.state.len = hp->n_embd * sizeof(float);
         m.similar.data = (uint8_t *)rows[k].study->similar;
         m.similar.len = 3 * (size_t)hp->n_layers * sizeof(float);
+        m.ffn_state.data = (uint8_t *)rows[k].study->ffn_state;
+        m.ffn_state.len = (size_t)s->ffn_layers * hp->n_embd * sizeof(float);
+        m.ffn_energy.data = (uint8_t *)rows[k].study->ffn_energy;
+        m.ffn_energy.len = (size_t)s->ffn_layers * rows[k].study->units * sizeof(float);
         r.id = s->request;
         r.body_case = NTX__REPLY__BODY_STATES;
         r.states = &m;

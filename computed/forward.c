@@ -98,15 +98,19 @@ void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t lay
 static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
 {
     struct ntx_err *err = &f->c.weights->error;
+    uint32_t written = 0;
     if (!b->n_rows || b->n_rows > f->c.max_rows)
         return ntx_err_set(err, -EINVAL, "a batch of %u rows; 1 to %u are possible", b->n_rows, f->c.max_rows);
     for (uint32_t i = 0; i < b->n_rows; i++) {
         const struct ntx_row *r = &b->rows[i];
+        written += !r->prompt;
         if (r->token < 0 || (uint32_t)r->token >= f->hp->n_vocab)
             return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
     }
+    if (f->c.ffn.kind == NTX_FFN_PREDICTED && written > NTX__WRITTEN_ROWS)
+        return ntx_err_set(err, -EINVAL, "%u written rows; %u can be predicted for", written, NTX__WRITTEN_ROWS);
     return 0;
 }
 
@@ -145,7 +149,7 @@ static int make_angles(struct ntx_forward *f)
 
 /* ---- skips */
 
-static bool skips(const struct ntx_forward *f, uint32_t row, uint32_t layer)
+bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer)
 {
     return f->m.skip[(size_t)row * NTX_MAP_WORDS + layer / 64] >> (layer % 64) & 1;
 }
@@ -153,7 +157,7 @@ static bool skips(const struct ntx_forward *f, uint32_t row, uint32_t layer)
 static bool all_skip(const struct ntx_forward *f, uint32_t layer)
 {
     for (uint32_t i = 0; i < f->b->n_rows; i++)
-        if (!skips(f, i, layer))
+        if (!ntx__skips(f, i, layer))
             return false;
     return true;
 }
@@ -185,7 +189,7 @@ void ntx__choose_rows(struct ntx_forward *f)
     f->n_live = f->n_passing = 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++) {
         const struct ntx_row *r = &f->b->rows[i];
-        if (!skips(f, i, f->layer)) {
+        if (!ntx__skips(f, i, f->layer)) {
             f->m.live[f->n_live++] = i;
             continue;
         }
@@ -194,7 +198,7 @@ void ntx__choose_rows(struct ntx_forward *f)
             ntx_kv_set_hole(r->kv, f->layer, r->pos);
     }
     for (uint32_t i = 0; f->c.skip.propagate && i < f->b->n_rows; i++)
-        if (skips(f, i, f->layer))
+        if (ntx__skips(f, i, f->layer))
             f->m.live[f->n_live + f->n_passing++] = i;
 }
 
@@ -220,6 +224,8 @@ static int run_layer(struct ntx_forward *f)
     int rc = 0;
     uint64_t t0 = ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
     ntx__choose_rows(f);
+    if (f->n_live && (rc = ntx__predict_groups(f, f->layer))) /* of layer 0, and behind layers that all rows skipped */
+        return rc;
     if (f->n_live + f->n_passing)
         rc = ntx__llama_layer(f);
     else
@@ -283,6 +289,7 @@ static int run_pass(struct ntx_forward *f)
 static void reset(struct ntx_forward *f, const struct ntx_batch *b)
 {
     f->b = b;
+    ntx__begin_groups(f);
     atomic_store(&f->failed, 0);
     memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);
     for (uint32_t i = 0; i < b->n_rows; i++)

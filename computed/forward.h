@@ -10,6 +10,7 @@
 
 #include "computed/cpu/cpu.h"
 #include "computed/ffn_mode.h"
+#include "computed/ffn_set.h"
 #include "computed/forward_study.h"
 #include "computed/kv.h"
 #include "computed/sampler.h"
@@ -25,7 +26,8 @@ struct ntx_row {
     struct ntx_candidate *best; /* [NTX_BEST_MAX] where so many of the largest logits are enough, and a device has them, they come here, */
     uint32_t n_best;         /*   in any order, and n_best says how many; else 0, and logits is filled. In: 0: all are wanted */
     bool may_skip;           /* decode rows; prefill rows never skip */
-    bool prompt;             /* a prompt's; such rows stand behind the others. Only a device treats them apart (device.h) */
+    bool prompt;             /* a prompt's; such rows stand behind the others. A device treats them apart (device.h), and modes that choose groups (ffn_mode.h) */
+    struct ntx_ffn_set *ffn; /* --ffn-sparse prompt: the session's, to which a prompt's row adds; NULL: none, and all groups are used */
     uint64_t session;        /* for the probe board */
     const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
     struct ntx_study *study; /* filled on the way, or NULL */

@@ -5,6 +5,8 @@
  *   moe.c          the FFN of a layer with experts
  *   moe_guess.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer
+ *   sparse_choose.c  which of its neurons rows use, by their gates
+ *   sparse_predict.c which of its groups rows use, known ahead
  *   sparse_ahead.c which groups of neurons the next layer will use, by its gate on this layer's state
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
  *   forward_mem.c  the memory plan
@@ -23,6 +25,7 @@
 #include "computed/rope.h"
 #include "shm/region.h" /* NTX_MAP_WORDS */
 
+#define NTX__WRITTEN_ROWS 32u /* rows of a pass that are not a prompt's, at most, where groups are predicted for them */
 #define NTX__AHEAD_ROWS 8u /* more rows together use nearly all groups anyway */
 #define NTX__LOGIT_TILE 64 /* outputs at a time when logits go to several rows' buffers */
 
@@ -69,6 +72,12 @@ struct ntx__group_mem {
     uint32_t *expected;        /* [n_groups] */
     float *x, *gate;           /* [rows x n_embd], [rows x n_ff] */
     void *packed[NTX_N_ACTS];  /* [rows x n_embd] */
+    /* predicted: of written rows, which are those that are not a prompt's; x, gate and packed are theirs, too */
+    uint32_t *written, *number; /* [NTX__WRITTEN_ROWS] rows of the batch; [R] by row of the batch: its place among them */
+    uint8_t *uses[2];          /* [written x stride] 1: the row uses the group; of layer l in l % 2 */
+    uint32_t stride;           /* groups of the layer that has most */
+    uint8_t *steps;            /* [threads x steps_bytes] scratch of networks */
+    size_t steps_bytes;
 };
 
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
@@ -115,6 +124,8 @@ struct ntx_forward {
         uint32_t layer;     /* whose neurons are chosen, by these gates [n_live x ld_gate] */
         float *gate;
         _Atomic uint64_t active; /* neurons that rows use in this layer */
+        uint32_t n_written; /* rows that groups are predicted for */
+        uint32_t known[2], kept; /* layers: whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
     } groups;
     struct { /* vectors of the current step, NULL where the model has none */
         const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *o_bias;
@@ -157,6 +168,7 @@ void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
 
 /* ---- forward.c */
 void ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer); /* of a layer, from this one on, that no row needs */
+bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* of the batch, as far as it is decided */
 void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_passing; holes where rows skip it */
 void ntx__consult(struct ntx_forward *f);     /* after f->layer, with its states in m.h: asks which layers rows skip */
 
@@ -184,10 +196,23 @@ bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer); /* a layer
 
 /* ---- sparse.c */
 int ntx__packed_ffn(struct ntx_forward *f); /* the same */
+
+/* ---- sparse_choose.c */
+void ntx__magnitudes(const struct ntx_forward *f, const float *gate, float *m); /* |act(gate)| [n_ff]; NaN counts as more than any number */
 /* Zeroes what rows do not use of their gates [n_live x ld_gate] in layer l; list [n_groups]: groups that any row uses. Returns how many. */
 uint32_t ntx__choose_groups(struct ntx_forward *f, uint32_t l, float *gate, uint32_t *list);
 
+/* ---- sparse_predict.c */
+void ntx__begin_groups(struct ntx_forward *f); /* of a pass */
+int ntx__predict_groups(struct ntx_forward *f, uint32_t layer); /* for all written rows, by their states in m.h; once per layer */
+int ntx__gates(struct ntx_forward *f);         /* this layer's gate matrix, for the live rows; and what was left of the prediction */
+const uint8_t *ntx__groups_of(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* [n_groups] 1: used by that row of the batch; NULL: all, or as its gates say */
+uint32_t ntx__join_groups(struct ntx_forward *f, uint32_t *list); /* of this layer, that any live row uses; returns how many */
+int ntx__foresee_groups(struct ntx_forward *f); /* the next layer's; between the choices of this one and its products */
+void ntx__watch_groups(struct ntx_forward *f); /* this layer's hidden values, in m.gate, of rows of a prompt */
+
 /* ---- sparse_ahead.c */
+bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer); /* its norm and its gate matrix are in memory: they can be used before their turn */
 int ntx__expect_groups(struct ntx_forward *f); /* of the next layer; between the choices of this one and its products */
 
 #endif

@@ -105,20 +105,50 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     m->products = place(c, 2 * n * sizeof *m->products);
 }
 
+static uint32_t most_groups(const struct ntx_model *m)
+{
+    uint32_t most = 0;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        most = NTX_MAX(most, m->pack[l].n_groups);
+    return most;
+}
+
+/* Rows whose groups are predicted. */
+static uint64_t written_rows(const struct ntx_forward_config *cfg)
+{
+    return cfg->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(cfg->max_rows, NTX__WRITTEN_ROWS) : 0;
+}
+
+/* Of those behind the others, that are multiplied by the gate matrix when its turn has come. */
+static uint64_t late_rows(const struct ntx_forward_config *cfg) { return cfg->ffn.learned ? 0 : written_rows(cfg); }
+
+/* What is predicted lives from one layer to the next, beside the layers' own buffers. */
+static void place_predicted(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
+{
+    uint64_t rows = written_rows(cfg);
+    m->stride = most_groups(cfg->model);
+    m->written = place(c, rows * sizeof *m->written);
+    m->number = place(c, cfg->max_rows * sizeof *m->number);
+    for (int i = 0; i < 2; i++)
+        m->uses[i] = place(c, rows * m->stride);
+    m->x = place_rows(c, rows, cfg->model->hp.n_embd);
+    m->steps_bytes = NTX_ROUND_UP((uint64_t)cfg->model->hp.n_embd * sizeof(int16_t), 128);
+    m->steps = place(c, cfg->threads * m->steps_bytes);
+}
+
 static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
 {
-    uint64_t most = 0;
-    for (uint32_t l = 0; l < cfg->model->hp.n_layers; l++)
-        most = NTX_MAX(most, cfg->model->pack[l].n_groups);
+    uint64_t most = most_groups(cfg->model);
     m->wanted = place(c, most * sizeof *m->wanted);
     m->at = place(c, most * sizeof *m->at);
     if (cfg->ffn.kind == NTX_FFN_ALL)
         return;
     m->used = place(c, most);
     m->scratch = place(c, (uint64_t)cfg->threads * 2 * cfg->model->hp.n_ff * sizeof *m->scratch);
-    uint64_t rows = NTX_MIN(cfg->max_rows, NTX__AHEAD_ROWS);
+    uint64_t rows = NTX_MAX(written_rows(cfg), NTX_MIN(cfg->max_rows, NTX__AHEAD_ROWS));
     m->expected = place(c, most * sizeof *m->expected);
-    m->x = place_rows(c, rows, cfg->model->hp.n_embd);
+    if (!written_rows(cfg))
+        m->x = place_rows(c, rows, cfg->model->hp.n_embd);
     m->gate = place_rows(c, rows, cfg->model->hp.n_ff);
     m->packed[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
@@ -136,7 +166,7 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
     m->attn = place_rows(c, rows, (uint64_t)hp->n_head * hp->head_v);
     uint64_t attention_end = c->at;
     c->at = start;
-    m->gate = place_rows(c, rows, ff);
+    m->gate = place_rows(c, rows + late_rows(cfg), ff);
     m->up = place_rows(c, rows, ff);
     if (hp->n_expert)
         place_experts(c, cfg, &m->moe);
@@ -145,6 +175,8 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
     c->at = NTX_MAX(c->at, attention_end);
     if (cfg->ffn.kind != NTX_FFN_ALL)
         m->groups.ones = place(c, hp->n_ff * sizeof *m->groups.ones);
+    if (written_rows(cfg))
+        place_predicted(c, cfg, &m->groups);
 }
 
 uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
@@ -153,12 +185,12 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     struct cursor c = {.base = base};
     uint64_t rows = cfg->max_rows;
     m->h = place(&c, rows * hp->n_embd * sizeof *m->h);
-    m->x = place_rows(&c, rows, hp->n_embd);
+    m->x = place_rows(&c, rows + late_rows(cfg), hp->n_embd);
     place_layer(&c, cfg, m);
     m->y = place(&c, rows * hp->n_embd * sizeof *m->y);
     m->packed[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->packed[form] = place(&c, rows * packed_row(cfg->chunks, hp->n_layers, (enum ntx_act)form));
+        m->packed[form] = place(&c, (rows + late_rows(cfg)) * packed_row(cfg->chunks, hp->n_layers, (enum ntx_act)form));
     m->cs = place(&c, rows * (hp->rope_dim / 2) * sizeof *m->cs);
     m->sn = place(&c, rows * (hp->rope_dim / 2) * sizeof *m->sn);
     m->freq = place(&c, hp->rope_dim / 2 * sizeof *m->freq);

@@ -3,14 +3,31 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/util.h"
+
 #define LANES 8 /* sums in a fixed order: the same for every thread and machine */
 
-size_t ntx_study_floats(uint32_t n_embd, uint32_t n_layers) { return 2 * (size_t)n_embd + 3 * (size_t)n_layers; }
-
-void ntx_study_place(struct ntx_study *s, float *memory, uint32_t layer, uint32_t n_embd, uint32_t n_layers)
+uint32_t ntx_study_units(const struct ntx_model *m)
 {
-    *s = (struct ntx_study){.layer = layer, .state = memory, .before = memory + n_embd, .similar = memory + 2 * (size_t)n_embd};
-    for (uint32_t i = 0; i < 3 * n_layers; i++)
+    uint32_t most = 0;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        most = NTX_MAX(most, m->pack ? m->pack[l].n_groups : m->hp.n_ff);
+    return most;
+}
+
+size_t ntx_study_floats(const struct ntx_model *m, uint32_t ffn_layers)
+{
+    size_t n_embd = m->hp.n_embd;
+    return 2 * n_embd + 3 * (size_t)m->hp.n_layers + ffn_layers * (n_embd + ntx_study_units(m));
+}
+
+void ntx_study_place(struct ntx_study *s, float *memory, uint32_t layer, const struct ntx_model *m, uint32_t ffn_layers)
+{
+    size_t n_embd = m->hp.n_embd;
+    *s = (struct ntx_study){.layer = layer, .state = memory, .before = memory + n_embd, .similar = memory + 2 * n_embd, .units = ntx_study_units(m)};
+    s->ffn_state = s->similar + 3 * (size_t)m->hp.n_layers;
+    s->ffn_energy = s->ffn_state + ffn_layers * n_embd;
+    for (uint32_t i = 0; i < 3 * m->hp.n_layers; i++)
         s->similar[i] = NAN;
 }
 
@@ -40,4 +57,17 @@ void ntx__study_part(struct ntx_study *s, unsigned part, uint32_t layer, uint32_
 void ntx__study_end(struct ntx_study *s, uint32_t layer, const float *x, uint32_t n)
 {
     s->similar[layer] = cosine(dot(s->before, x, n), dot(s->before, s->before, n), dot(x, x, n));
+}
+
+static bool studies_ffn(const struct ntx_study *s, uint32_t layer) { return layer >= s->ffn_first && layer - s->ffn_first < s->ffn_layers; }
+
+void ntx__study_ffn_state(struct ntx_study *s, uint32_t layer, const float *x, uint32_t n)
+{
+    if (studies_ffn(s, layer))
+        memcpy(s->ffn_state + (size_t)(layer - s->ffn_first) * n, x, n * sizeof *x);
+}
+
+float *ntx__study_ffn(struct ntx_study *s, uint32_t layer)
+{
+    return s && studies_ffn(s, layer) ? s->ffn_energy + (size_t)(layer - s->ffn_first) * s->units : NULL;
 }

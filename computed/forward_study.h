@@ -7,20 +7,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/arch.h"
+
 struct ntx_study {
     uint32_t layer;  /* the state after this one is kept */
     float *state;    /* [n_embd], or NULL */
     float *before;   /* [n_embd] scratch: the layer's input */
     float *similar;  /* [3 x n_layers] cosine of input and output: of the whole layer, of its attention, of its FFN; NaN where skipped */
+    uint32_t ffn_first, ffn_layers; /* of these layers, 0: of none: */
+    float *ffn_state;  /* [ffn_layers x n_embd] the state that the FFN of the layer before found */
+    float *ffn_energy; /* [ffn_layers x units] what each unit did */
+    uint32_t units;
 };
 
-/* Floats that one study takes, and its pointers into that memory. */
-size_t ntx_study_floats(uint32_t n_embd, uint32_t n_layers);
-void ntx_study_place(struct ntx_study *s, float *memory, uint32_t layer, uint32_t n_embd, uint32_t n_layers);
+/* What the FFN of a layer is made of: groups of neurons where it is packed, else neurons. The most that a layer of the model has. */
+uint32_t ntx_study_units(const struct ntx_model *m);
+
+/* Floats that one study takes, with the FFNs of so many layers, and its pointers into that memory. */
+size_t ntx_study_floats(const struct ntx_model *m, uint32_t ffn_layers);
+void ntx_study_place(struct ntx_study *s, float *memory, uint32_t layer, const struct ntx_model *m, uint32_t ffn_layers);
 
 /* The three places of a layer that a row goes through: its input; a part's result y before it is added to x; the layer's output. */
 void ntx__study_begin(struct ntx_study *s, const float *x, uint32_t n);
 void ntx__study_part(struct ntx_study *s, unsigned part /* 1 attention, 2 FFN */, uint32_t layer, uint32_t n_layers, const float *x, const float *y, uint32_t n);
 void ntx__study_end(struct ntx_study *s, uint32_t layer, const float *x, uint32_t n);
+
+/* The state x [n] that the FFN of layer - 1 found. */
+void ntx__study_ffn_state(struct ntx_study *s, uint32_t layer, const float *x, uint32_t n);
+/* Where the energies of a layer's units go, or NULL: nobody wants them. */
+float *ntx__study_ffn(struct ntx_study *s, uint32_t layer);
 
 #endif

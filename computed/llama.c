@@ -38,8 +38,11 @@ static void attn_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_layer_weights *w = layer(f);
-    if (row_of(f, i)->study)
-        ntx__study_begin(row_of(f, i)->study, hidden(f, i), f->hp->n_embd);
+    struct ntx_study *study = row_of(f, i)->study;
+    if (study)
+        ntx__study_begin(study, hidden(f, i), f->hp->n_embd);
+    if (study && !f->layer)
+        ntx__study_ffn_state(study, 0, hidden(f, i), f->hp->n_embd);
     norm_and_pack(f, i, ntx__forms((const struct ntx_weight *const[]){&w->q, &w->k, &w->v}, 3));
 }
 
@@ -212,6 +215,8 @@ static void ffn_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     if (row_of(f, i)->study)
         ntx__study_part(row_of(f, i)->study, 1, f->layer, f->hp->n_layers, hidden(f, i), y, f->hp->n_embd);
     f->c.ops->add(hidden(f, i), y, f->hp->n_embd);
+    if (row_of(f, i)->study)
+        ntx__study_ffn_state(row_of(f, i)->study, f->layer + 1, hidden(f, i), f->hp->n_embd);
     norm_and_pack(f, i, f->hp->n_expert ? ntx__moe_forms(w) : ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2));
 }
 
@@ -234,7 +239,10 @@ static void glu_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     (void)thread;
     const struct ntx_weight *down = &layer(f)->down;
     float *gate = f->m.gate + i * f->ld_gate;
+    float *energy = ntx__study_ffn(row_of(f, i)->study, f->layer);
     f->c.ops->glu[f->hp->ffn_act](gate, f->m.up + (size_t)i * f->hp->n_ff, f->hp->n_ff, gate);
+    for (uint32_t j = 0; energy && j < f->hp->n_ff; j++)
+        energy[j] = gate[j] * gate[j];
     ntx__pack(f, ntx__forms(&down, 1), gate, f->hp->n_ff, i);
 }
 

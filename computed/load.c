@@ -68,7 +68,7 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
 /* How many sessions and rows of logits fit into a small part of `ram`, and what they take. 0 gives the fewest. */
 static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
 {
-    uint64_t row = 4ull * l->env.n_vocab, session = 4 * row + (64u << 10);
+    uint64_t row = 4ull * l->env.n_vocab, session = 4 * row + (64u << 10) + (l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0);
     uint64_t n = ram / 128 / session, rows = ram / 128 / row;
     l->max_sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_LOAD_SESSIONS_MAX), (uint64_t)NTX_LOAD_SESSIONS_MIN);
     l->logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)l->max_sessions);
@@ -78,21 +78,21 @@ static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
 /* Rows that a pass may look at closely, and the bytes that they take: some for calibration, and as many as sessions look at. */
 static uint64_t study_bytes(const struct ntx_load_request *r, struct ntx_loaded *l)
 {
-    const struct ntx_hparams *hp = &l->model->hp;
     if (!r->study && !r->skip_adapt && !r->skip_verify)
         return 0;
     l->study_rows = (r->max_rows ? r->max_rows : 512) / 8 + 2 * l->max_sessions + (r->study ? 32 : 0);
-    return l->study_rows * (ntx_study_floats(hp->n_embd, hp->n_layers) * sizeof(float) + sizeof(struct ntx_study));
+    l->study_ffns = r->study ? NTX_MIN(r->study_ffns, l->model->hp.n_layers) : 0;
+    return l->study_rows * (ntx_study_floats(l->model, l->study_ffns) * sizeof(float) + sizeof(struct ntx_study));
 }
 
 static bool learned(const char *policy) { return !strncmp(policy, "static", 6) || !strncmp(policy, "predictive", 10); }
 
 /* A model that we opened has its sidecar beside it, with .skip.gguf for .gguf. */
-static int open_sidecar(struct ntx_load_request *r, struct ntx_err *err)
+static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *ffn, struct ntx_err *err)
 {
     char path[4096];
     size_t len = strlen(r->path);
-    if (!learned(r->policy))
+    if (!learned(r->policy) && !ffn->learned)
         return 0;
     if (len > 5 && !strcmp(r->path + len - 5, ".gguf"))
         len -= 5;
@@ -100,7 +100,7 @@ static int open_sidecar(struct ntx_load_request *r, struct ntx_err *err)
         return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for a sidecar beside it", r->path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
-        return ntx_err_set(err, -errno, "%s: cannot open the skip policy's sidecar: %s; make it with ntx calibrate", path, strerror(errno));
+        return ntx_err_set(err, -errno, "%s: cannot open the sidecar: %s; make it with ntx calibrate", path, strerror(errno));
     r->sidecar_fd = fd;
     return 0;
 }
@@ -113,17 +113,29 @@ static int choose_kv(const struct ntx_load_request *r, struct ntx_loaded *l, str
     return 0;
 }
 
-/* The sidecar itself is the predictor's to read; we only say which model it must be of. */
+/* What the sidecar says of layers is the predictor's to read; we only say which model it must be of. */
 static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = choose_kv(r, l, err);
     if (!rc && r->path && r->sidecar_fd < 0)
-        rc = open_sidecar(r, err);
+        rc = open_sidecar(r, &l->ffn, err);
     if (rc)
         return rc;
     l->sidecar_fd = r->sidecar_fd;
     r->sidecar_fd = -1;
     return l->sidecar_fd < 0 ? 0 : ntx_model_digest(l->gguf, l->fds, l->digest, err);
+}
+
+/* What it says of FFNs is ours. */
+static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
+{
+    if (!l->ffn.learned)
+        return 0;
+    if (l->sidecar_fd < 0)
+        return ntx_err_set(err, -ENOENT, "--ffn-sparse predicted needs a sidecar here: make it with ntx calibrate MODEL --ffn --text FILE -o SIDECAR");
+    int rc = ntx_ffn_nets_read(l->sidecar_fd, l->model, l->digest, &l->nets, err);
+    l->ffn.nets = l->nets;
+    return rc;
 }
 
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
@@ -136,18 +148,16 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         ntx_hw_cap(&hw, r->link_nvme_bps, r->link_h2d_bps);
     else if (ignored.code && ignored.code != -ENOENT)
         ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
-    uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok);
+    uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0);
     enum ntx_kv_type kv_type;
     int rc = ntx_kv_type_of(r->kv_type, &l->model->hp, &kv_type, err);
-    if (!rc)
-        rc = ntx_ffn_mode_parse(r->ffn_sparse, l->model, &l->ffn, err);
     if (rc)
         return rc;
     l->prefetch = r->prefetch;
     l->trace_experts = r->trace_experts;
     struct ntx_plan_request q = {
         .kv_type = kv_type,
-        .ffn_on_demand = l->ffn.kind != NTX_FFN_ALL,
+        .ffn = l->ffn,
         .prefetch = r->prefetch,
         .ram_bytes = l->ram_bytes,
         .other_bytes = held + client_bytes(l, l->ram_bytes) + study_bytes(r, l),
@@ -172,6 +182,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     if (rc)
         return rc;
     l->env.ctx = l->plan->ctx;
+    l->env.study_ffns = l->study_ffns;
     return 0;
 }
 
@@ -195,7 +206,11 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc)
         rc = read_model(l, err);
     if (!rc)
+        rc = ntx_ffn_mode_parse(r->ffn_sparse, l->model, &l->ffn, err);
+    if (!rc)
         rc = take_sidecar(r, l, err);
+    if (!rc)
+        rc = take_nets(l, err);
     if (!rc)
         rc = ntx__load_pick_gpu(r, l, err);
     if (!rc)
@@ -312,6 +327,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
         close(l->wake_fd);
     ntx_plan_free(l->plan);
     ntx_tokenizer_free(l->tok);
+    ntx_ffn_nets_free(l->nets);
     ntx_model_free(l->model);
     ntx_gguf_free(l->gguf);
     for (unsigned i = 0; i < l->n_fds; i++) {

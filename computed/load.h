@@ -52,6 +52,7 @@ struct ntx_load_request {
     char *skip_kv;             /* "", "hole" or "propagate" */
     int sidecar_fd;            /* owned, -1: none */
     bool skip_adapt, study;
+    uint32_t study_ffns;
     uint32_t skip_verify;
     bool prefetch;             /* read experts ahead on guesses */
     bool trace_experts;        /* the trace names the experts that each layer wants */
@@ -72,6 +73,7 @@ struct ntx_loaded {
     uint32_t max_sessions;     /* that may run at once */
     uint32_t logits_rows;      /* rows of a pass that may ask for logits */
     struct ntx_ffn_mode ffn;
+    struct ntx_ffn_nets *nets; /* NULL: no networks are asked for it */
     char *ffn_sparse;          /* its text */
     struct ntx_plan *plan;
     bool prefetch, trace_experts;
@@ -97,6 +99,7 @@ struct ntx_loaded {
     bool skip_adapt, kv_propagate;
     uint32_t skip_verify;
     uint32_t study_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
+    uint32_t study_ffns;       /* layers whose FFNs a look takes in, at most */
     uint32_t probe_layer;
 };
 

@@ -198,7 +198,7 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     int rc = ntx_chunks_make(p->m, chunk_bytes, &o->chunks, p->err);
     if (rc)
         return rc;
-    if (p->r->ffn_on_demand)
+    if (p->r->ffn.kind != NTX_FFN_ALL)
         ntx_chunks_on_demand(o->chunks);
     ntx__plan_device(o->chunks, p->r->device_bytes, NTX_DEVICE_CHUNK_EXTRA);
     o->sizes = ntx__plan_sizes(o->chunks);
@@ -206,7 +206,7 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     o->classes = ntx__plan_classes(o->chunks, NTX_FRAME_CLASSES);
     o->shape = (struct ntx__shape){
         .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
-        .on_demand = p->r->ffn_on_demand, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p),
+        .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p),
     };
     uint64_t least = least_total(p, o, o->shape.ctx, o->shape.rows);
     p->smallest = NTX_MIN(p->smallest, least);

@@ -16,6 +16,7 @@
 
 #include "common/err.h"
 #include "computed/cpu/cpu.h"
+#include "computed/ffn_mode.h"
 #include "computed/frames.h"
 #include "model/chunk.h"
 #include "plan/hw.h"
@@ -31,7 +32,7 @@ struct ntx_plan_request {
     uint64_t chunk_bytes;    /* 0: planner's choice */
     uint32_t ring_slots;     /* 0: planner's choice */
     enum ntx_kv_type kv_type;
-    bool ffn_on_demand;      /* --ffn-sparse: groups of a packed model's neurons are read when rows use them */
+    struct ntx_ffn_mode ffn; /* but for off: groups of a packed model's neurons are read when rows use them */
     bool prefetch;           /* keep some frames for experts that are read on guesses */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
     const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */

@@ -65,7 +65,7 @@ static uint64_t activations(const struct ntx__shape *s)
 {
     const struct ntx_forward_config c = {
         .model = s->model, .chunks = s->chunks, .threads = s->threads, .max_rows = s->rows, .ctx = s->ctx,
-        .ffn.kind = s->on_demand ? NTX_FFN_TOPK : NTX_FFN_ALL,
+        .ffn = s->ffn,
     };
     return ntx_forward_bytes(&c);
 }

@@ -20,7 +20,7 @@ struct ntx__shape {
     uint64_t other;              /* the caller's */
     uint32_t ctx, sessions, threads, rows;
     enum ntx_kv_type kv_type;
-    bool on_demand;              /* groups of neurons */
+    struct ntx_ffn_mode ffn;     /* which groups of neurons are on demand, and what choosing them takes */
     uint32_t n_desc;             /* 0: nothing is streamed */
     uint64_t slot_bytes, arena_bytes; /* the arena without frames */
     uint32_t n_sched;

@@ -45,6 +45,7 @@ void ntx_session_free(struct ntx_session *s)
     free(s->dialog.msgs);
     free(s->tokens);
     free(s->similar);
+    ntx_ffn_set_free(s->ffn);
     ntx_sink_unref(s->sink);
     free(s);
 }
@@ -223,11 +224,15 @@ int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, c
 {
     if (m->layer >= e->n_layers)
         return ntx_err_set(err, -EINVAL, "there is no layer %u, the model has layers 0 to %u", m->layer, e->n_layers - 1);
+    if (m->ffn_layers > e->study_ffns || m->ffn_first > e->n_layers - m->ffn_layers)
+        return ntx_err_set(err, -EINVAL, "the FFNs of %u layers from %u on: the load said %u at most, of %u", m->ffn_layers, m->ffn_first, e->study_ffns, e->n_layers);
     int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
     if (rc)
         return rc;
     s->kind = NTX_SESSION_STATES;
     s->state_layer = m->layer;
+    s->ffn_first = m->ffn_first;
+    s->ffn_layers = m->ffn_layers;
     return 0;
 }
 

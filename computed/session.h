@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "computed/ffn_set.h"
 #include "computed/kv.h"
 #include "computed/sampler.h"
 #include "computed/server_sink.h"
@@ -55,7 +56,8 @@ struct ntx_session {
     uint32_t decoded;          /* rows that were fed one by one, of the request */
     float *similar;            /* [n_layers] cosine of input and output as seen so far, or NULL: what the skip policy adapts to */
     uint32_t n_seen;           /* rows in it */
-    uint32_t state_layer;      /* states */
+    struct ntx_ffn_set *ffn;   /* --ffn-sparse prompt, once it was admitted: the groups of neurons that it uses */
+    uint32_t state_layer, ffn_first, ffn_layers; /* states */
     bool one_by_one;           /* logits, score: tokens from `from` on are fed like written ones */
     uint32_t from;             /* logits: rows from here on; score: tokens from here on */
     double nll;
@@ -69,7 +71,7 @@ struct ntx_session_env {
     const struct ntx_tokenizer *tok;
     const struct ntx_chat_template *chat; /* the model's own; NULL: none, or unknown (chat_known tells) */
     bool has_template;                    /* the model names a template */
-    uint32_t n_vocab, ctx, n_layers;
+    uint32_t n_vocab, ctx, n_layers, study_ffns;
 };
 
 int ntx_session_new(struct ntx_sink *sink, uint64_t id, struct ntx_session **out);

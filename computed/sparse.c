@@ -1,7 +1,8 @@
 /* sparse.c: the FFN of a packed layer, whose neurons lie in groups (model/pack.h).
  *
  *   x -> gate (its own matrix, or from the groups)
- *   --ffn-sparse: gate = 0 for neurons that the row does not use (ffn_mode.h); groups that no row uses are left out, and not read
+ *   --ffn-sparse (ffn_mode.h): gate = 0 for neurons that the row does not use (sparse_choose.c), or hidden = 0 in groups that it does not use
+ *   (sparse_predict.c); groups that no row uses are left out, and not read
  *   then batch by batch of groups, in order of their numbers:
  *     each group:   up = its up rows . x;  hidden = act(gate) * up, 0 where act is 0
  *     each part of the width, by one thread:   y += hidden_j * down_j, j increasing, hidden_j that are 0 left out
@@ -9,7 +10,6 @@
  *
  * Threads share the width in the second step, so that the sum of one value of y goes over the neurons in one order, whoever
  * computes it and however groups fall into batches and chunks. Weights are used where they lie, whole groups at a time: nothing is gathered. */
-#include <math.h>
 #include <string.h>
 
 #include "common/util.h"
@@ -51,8 +51,13 @@ static void hidden_of_group(struct ntx_forward *f, uint32_t i, unsigned thread)
     if (ntx_pack_has_gate(&layer(f)->pack))
         multiply_part(f, f->m.groups.at[i], NTX_PACK_GATE, n, f->m.gate + first, f->ld_gate);
     multiply_part(f, f->m.groups.at[i], NTX_PACK_UP, n, f->m.up + first, f->hp->n_ff);
-    for (uint32_t r = 0; r < f->n_live; r++)
-        f->c.ops->glu[f->hp->ffn_act](gate_of(f, r) + first, up_of(f, r) + first, n, gate_of(f, r) + first);
+    for (uint32_t r = 0; r < f->n_live; r++) {
+        const uint8_t *uses = ntx__groups_of(f, f->m.live[r], f->layer);
+        if (uses && !uses[group_at(f, i)])
+            memset(gate_of(f, r) + first, 0, n * sizeof(float));
+        else
+            f->c.ops->glu[f->hp->ffn_act](gate_of(f, r) + first, up_of(f, r) + first, n, gate_of(f, r) + first);
+    }
 }
 
 /* ---- down */
@@ -111,121 +116,6 @@ static int run_all(struct ntx_forward *f)
     return rc;
 }
 
-/* ---- which neurons a row uses */
-
-/* |act(gate)| of a row; NaN counts as more than any number. */
-static void magnitudes(const struct ntx_forward *f, const float *gate, float *m)
-{
-    uint32_t n = f->hp->n_ff;
-    f->c.ops->glu[f->hp->ffn_act](gate, f->m.groups.ones, n, m);
-    for (uint32_t j = 0; j < n; j++)
-        m[j] = m[j] == m[j] ? fabsf(m[j]) : INFINITY;
-}
-
-/* The k-th largest of v[0..n), whose order it changes; k from 1. */
-static float kth_largest(float *v, uint32_t n, uint32_t k)
-{
-    uint32_t low = 0, high = n;
-    for (;;) { /* it is in [low, high) */
-        float pivot = v[low + (high - low) / 2];
-        uint32_t more = low, same = low;
-        for (uint32_t i = low; i < high; i++) { /* larger ones to the front, then equal ones */
-            float x = v[i];
-            if (x > pivot) {
-                v[i] = v[same];
-                v[same++] = v[more];
-                v[more++] = x;
-            } else if (x == pivot) {
-                v[i] = v[same];
-                v[same++] = x;
-            }
-        }
-        if (k <= more - low) {
-            high = more;
-        } else if (k <= same - low) {
-            return pivot;
-        } else {
-            k -= same - low;
-            low = same;
-        }
-    }
-}
-
-static uint32_t keep_above(float *gate, const float *m, uint32_t n, float threshold)
-{
-    uint32_t kept = 0;
-    for (uint32_t j = 0; j < n; j++) {
-        bool keep = m[j] > threshold;
-        kept += keep;
-        gate[j] = keep ? gate[j] : 0;
-    }
-    return kept;
-}
-
-/* The k largest, of equal ones the first. */
-static uint32_t keep_largest(float *gate, const float *m, float *scratch, uint32_t n, uint32_t k)
-{
-    memcpy(scratch, m, n * sizeof *m);
-    float least = kth_largest(scratch, n, k);
-    uint32_t equal = k;
-    for (uint32_t j = 0; j < n; j++)
-        equal -= m[j] > least;
-    for (uint32_t j = 0; j < n; j++) {
-        bool keep = m[j] > least || (m[j] == least && equal);
-        equal -= m[j] == least && keep;
-        gate[j] = keep ? gate[j] : 0;
-    }
-    return k;
-}
-
-static void choose_neurons(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    uint32_t n = f->hp->n_ff, kept;
-    float *m = f->m.groups.scratch + (size_t)thread * 2 * n, *gate = f->groups.gate + i * f->ld_gate;
-    magnitudes(f, gate, m);
-    if (f->c.ffn.kind == NTX_FFN_TOPK)
-        kept = keep_largest(gate, m, m + n, n, (uint32_t)NTX_MAX(ceilf(f->c.ffn.value * (float)n), 1.0f));
-    else
-        kept = keep_above(gate, m, n, f->c.ffn.value);
-    atomic_fetch_add_explicit(&f->groups.active, kept, memory_order_relaxed);
-}
-
-static void mark_group(struct ntx_forward *f, uint32_t g, unsigned thread)
-{
-    (void)thread;
-    uint32_t each = f->c.chunks->layers[f->groups.layer].pack.group, first = g * each, end = NTX_MIN(first + each, f->hp->n_ff);
-    bool used = false;
-    for (uint32_t r = 0; r < f->n_live && !used; r++)
-        for (uint32_t j = first; j < end; j++)
-            used |= f->groups.gate[r * f->ld_gate + j] != 0;
-    f->m.groups.used[g] = used;
-}
-
-uint32_t ntx__choose_groups(struct ntx_forward *f, uint32_t l, float *gate, uint32_t *list)
-{
-    uint32_t n = 0, all = f->c.chunks->layers[l].pack.n_groups;
-    f->groups.layer = l;
-    f->groups.gate = gate;
-    atomic_store_explicit(&f->groups.active, 0, memory_order_relaxed);
-    ntx__each(f, choose_neurons, f->n_live);
-    ntx__each(f, mark_group, all);
-    for (uint32_t g = 0; g < all; g++)
-        if (f->m.groups.used[g])
-            list[n++] = g;
-    return n;
-}
-
-/* Of this layer; returns how many. */
-static uint32_t choose_groups(struct ntx_forward *f)
-{
-    uint32_t n = ntx__choose_groups(f, f->layer, f->m.gate, f->m.groups.wanted), all = layer(f)->pack.n_groups;
-    ntx_count(f->c.counters, NTX_C_comp_ffn_neurons, (uint64_t)f->n_live * f->hp->n_ff);
-    ntx_count(f->c.counters, NTX_C_comp_ffn_active, atomic_load_explicit(&f->groups.active, memory_order_relaxed));
-    ntx_count(f->c.counters, NTX_C_comp_ffn_groups, all);
-    ntx_count(f->c.counters, NTX_C_comp_ffn_groups_used, n);
-    return n;
-}
-
 /* ---- the chosen groups */
 
 static uint32_t chunk_of(const struct ntx_forward *f, uint32_t i)
@@ -259,13 +149,25 @@ static void release_batch(struct ntx_forward *f)
             f->c.weights->ops->release(f->c.weights, chunk_of(f, i));
 }
 
+/* Those of this layer; returns how many. */
+static uint32_t choose_groups(struct ntx_forward *f)
+{
+    uint32_t *list = f->m.groups.wanted, all = layer(f)->pack.n_groups;
+    uint32_t n = ntx_ffn_mode_groups(&f->c.ffn) ? ntx__join_groups(f, list) : ntx__choose_groups(f, f->layer, f->m.gate, list);
+    ntx_count(f->c.counters, NTX_C_comp_ffn_neurons, (uint64_t)f->n_live * f->hp->n_ff);
+    ntx_count(f->c.counters, NTX_C_comp_ffn_active, atomic_load_explicit(&f->groups.active, memory_order_relaxed));
+    ntx_count(f->c.counters, NTX_C_comp_ffn_groups, all);
+    ntx_count(f->c.counters, NTX_C_comp_ffn_groups_used, n);
+    return n;
+}
+
 static int run_chosen(struct ntx_forward *f)
 {
     struct ntx_weights *w = f->c.weights;
     uint32_t n = choose_groups(f), end;
     int rc = w->ops->want_groups ? w->ops->want_groups(w, f->layer, f->m.groups.wanted, n) : 0;
     if (!rc)
-        rc = ntx__expect_groups(f);
+        rc = ntx_ffn_mode_groups(&f->c.ffn) ? ntx__foresee_groups(f) : ntx__expect_groups(f);
     for (uint32_t i = 0; i < n && !rc; i = end) {
         if ((rc = take_batch(f, i, n, &end)))
             return rc;
@@ -283,12 +185,12 @@ static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 
 int ntx__packed_ffn(struct ntx_forward *f)
 {
-    const struct ntx_layer_weights *w = layer(f);
-    const struct ntx__product gate = {.w = &w->gate, .y = f->m.gate, .ld = f->ld_gate};
-    int rc = ntx_pack_has_gate(&w->pack) ? 0 : ntx__multiply(f, &gate, 1, f->m.x, f->ld_x);
+    int rc = ntx_pack_has_gate(&layer(f)->pack) ? 0 : ntx__gates(f);
     memset(f->m.y, 0, (size_t)f->n_live * f->hp->n_embd * sizeof *f->m.y);
     if (!rc)
         rc = f->c.ffn.kind == NTX_FFN_ALL ? run_all(f) : run_chosen(f);
+    if (!rc)
+        ntx__watch_groups(f);
     if (!rc)
         ntx__each(f, add_row, f->n_live);
     return rc;

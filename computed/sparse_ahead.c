@@ -9,12 +9,12 @@
 
 static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
 
-static bool possible(const struct ntx_forward *f)
+bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer)
 {
     struct ntx_weights *w = f->c.weights;
-    if (!w->ops->expect_groups || f->n_live > NTX__AHEAD_ROWS || f->layer + 1 == f->hp->n_layers || !w->ops->there(w, next_layer(f)->ffn_norm.chunk0))
+    const struct ntx_weight *gate = &f->c.chunks->layers[layer].gate;
+    if (!w->ops->there || !w->ops->there(w, f->c.chunks->layers[layer].ffn_norm.chunk0))
         return false;
-    const struct ntx_weight *gate = &next_layer(f)->gate;
     for (uint32_t c = gate->chunk0; c < gate->chunk0 + gate->n_chunks; c++)
         if (!w->ops->there(w, c))
             return false;
@@ -33,7 +33,7 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 int ntx__expect_groups(struct ntx_forward *f)
 {
     struct ntx__group_mem *m = &f->m.groups;
-    if (!possible(f))
+    if (!f->c.weights->ops->expect_groups || f->n_live > NTX__AHEAD_ROWS || f->layer + 1 == f->hp->n_layers || !ntx__gate_there(f, f->layer + 1))
         return 0;
     int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec.norm);
     if (rc)

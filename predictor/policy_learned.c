@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "predictor/mlp.h"
+#include "model/mlp.h"
 #include "predictor/policy.h"
+#include "predictor/sidecar.h"
 
 #define SHIFT_MOST 4.0f /* of a threshold's logit, by what the session has seen */
 
@@ -58,7 +59,8 @@ static int load(struct learned *p, const struct ntx_policy_shape *shape, struct 
 
 static int make_network(struct learned *p, struct ntx_err *err)
 {
-    int rc = ntx_mlp_new(&p->s, NULL, &p->mlp);
+    struct ntx_net net = ntx_sidecar_net(&p->s);
+    int rc = ntx_mlp_new(&net, NULL, &p->mlp);
     if (!rc) {
         p->scratch = aligned_alloc(64, (ntx_mlp_scratch(p->mlp) + 63) / 64 * 64);
         p->logits = calloc(ntx_sidecar_outputs(&p->s), sizeof *p->logits);

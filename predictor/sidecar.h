@@ -7,6 +7,8 @@
  *
  *   x = (h - mean) * scale;  p = sigmoid(w2 relu(w1 x + b1) + b2);  layer first + i may be skipped where p[i] >= threshold
  *
+ * The same file may hold what was learned of FFNs (model/ffn_learned.h), which ntx-computed and `ntx pack` read.
+ *
  * The hidden state h is that after layer first - 1, the last one that is never skipped. A sidecar is somebody else's bytes:
  * ntx_sidecar_read checks every key, shape and value before it returns, and refuses one that belongs to another model. */
 #ifndef NTX_PREDICTOR_SIDECAR_H
@@ -16,6 +18,8 @@
 
 #include "common/err.h"
 #include "model/digest.h"
+#include "model/ffn_learned.h"
+#include "model/mlp.h"
 
 #define NTX_SIDECAR_HIDDEN_MAX 4096
 #define NTX_SIDECAR_EMBD_MAX 65536
@@ -30,9 +34,16 @@ struct ntx_sidecar {
     float *in_mean, *in_scale; /* [n_embd] */
     float *w1, *b1;            /* [n_hidden x n_embd], [n_hidden] */
     float *w2, *b2;            /* [outputs x n_hidden], [outputs] */
+    const struct ntx_ffn_learned *ffn; /* NULL: nothing; borrowed, and only written */
 };
 
 static inline uint32_t ntx_sidecar_outputs(const struct ntx_sidecar *s) { return s->last - s->first + 1; }
+
+/* Its network, by reference. */
+static inline struct ntx_net ntx_sidecar_net(const struct ntx_sidecar *s)
+{
+    return (struct ntx_net){s->n_embd, s->n_hidden, ntx_sidecar_outputs(s), s->in_mean, s->in_scale, s->w1, s->b1, s->w2, s->b2};
+}
 
 /* Sets the sizes' arrays, all zero: n_layers, n_embd, n_hidden, first and last are set by the caller. -ENOMEM. */
 int ntx_sidecar_alloc(struct ntx_sidecar *s);

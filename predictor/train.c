@@ -9,7 +9,6 @@
 
 #include "common/clones.h"
 #include "common/util.h"
-#include "model/arch.h"
 
 #define BETA1 0.9f
 #define BETA2 0.999f
@@ -23,14 +22,14 @@ struct moments { /* first and second, beside an array of weights */
 
 struct run {
     const struct ntx_train *t;
-    struct ntx_sidecar *s;
-    uint32_t n_embd, n_hidden, n_out, batch;
+    const struct ntx_net *s;
+    uint32_t n_in, n_hidden, n_out, batch;
     struct moments w1_moments, b1_moments, w2_moments, b2_moments;
     uint32_t *order;     /* [n] shuffled */
     float *z;            /* [batch x n_hidden] after the relu */
     float *d;            /* [batch x n_out] p - y, over the batch */
     double *loss;        /* [batch] */
-    float *grads;        /* [threads x n_embd] */
+    float *grads;        /* [threads x (n_in + n_out)] */
     float *w2;           /* [n_hidden x n_out], by unit; goes back into s at the end */
     double sum;
     uint64_t rng;
@@ -93,7 +92,7 @@ WIDE static void adam(const struct run *r, float *w, float *m, float *v, const f
     }
 }
 
-static const float *sample(const struct run *r, uint32_t i) { return r->t->x + (size_t)r->order[r->at + i] * r->n_embd; }
+static const float *sample(const struct run *r, uint32_t i) { return r->t->x + (size_t)r->order[r->at + i] * r->n_in; }
 
 /* ---- the three phases of a step; a barrier lies between them */
 
@@ -101,7 +100,7 @@ static void forward_units(struct run *r, unsigned k)
 {
     for (uint32_t j = k; j < r->n_hidden; j += r->t->threads)
         for (uint32_t i = 0; i < r->n; i++) {
-            float z = dot(r->s->w1 + (size_t)j * r->n_embd, sample(r, i), r->n_embd) + r->s->b1[j];
+            float z = dot(r->s->w1 + (size_t)j * r->n_in, sample(r, i), r->n_in) + r->s->b1[j];
             r->z[(size_t)i * r->n_hidden + j] = z > 0 ? z : 0;
         }
 }
@@ -123,10 +122,11 @@ static void outputs_of(struct run *r, uint32_t i)
     }
 }
 
+/* g: [n_in + n_out] of this thread. */
 static void backward_unit(struct run *r, uint32_t j, float *g)
 {
-    float *w2 = r->w2 + (size_t)j * r->n_out, g2[NTX_MAX_LAYERS] = {0}, gb = 0;
-    memset(g, 0, r->n_embd * sizeof *g);
+    float *w2 = r->w2 + (size_t)j * r->n_out, *g2 = g + r->n_in, gb = 0;
+    memset(g, 0, ((size_t)r->n_in + r->n_out) * sizeof *g);
     for (uint32_t i = 0; i < r->n; i++) {
         float z = r->z[(size_t)i * r->n_hidden + j];
         const float *d = r->d + (size_t)i * r->n_out;
@@ -134,18 +134,18 @@ static void backward_unit(struct run *r, uint32_t j, float *g)
             continue;
         float dz = dot(d, w2, r->n_out);
         add_scaled(g2, d, z, r->n_out);
-        add_scaled(g, sample(r, i), dz, r->n_embd);
+        add_scaled(g, sample(r, i), dz, r->n_in);
         gb += dz;
     }
-    size_t at = (size_t)j * r->n_embd, at2 = (size_t)j * r->n_out;
-    adam(r, r->s->w1 + at, r->w1_moments.m + at, r->w1_moments.v + at, g, r->n_embd);
+    size_t at = (size_t)j * r->n_in, at2 = (size_t)j * r->n_out;
+    adam(r, r->s->w1 + at, r->w1_moments.m + at, r->w1_moments.v + at, g, r->n_in);
     adam(r, r->s->b1 + j, r->b1_moments.m + j, r->b1_moments.v + j, &gb, 1);
     adam(r, w2, r->w2_moments.m + at2, r->w2_moments.v + at2, g2, r->n_out);
 }
 
-static void update_outputs(struct run *r)
+static void update_outputs(struct run *r, float *g)
 {
-    float g[NTX_MAX_LAYERS] = {0};
+    memset(g, 0, r->n_out * sizeof *g);
     for (uint32_t i = 0; i < r->n; i++)
         add_scaled(g, r->d + (size_t)i * r->n_out, 1.0f, r->n_out);
     adam(r, r->s->b2, r->b2_moments.m, r->b2_moments.v, g, r->n_out);
@@ -162,9 +162,9 @@ static void step(struct run *r, unsigned k)
         outputs_of(r, i);
     pthread_barrier_wait(&r->barrier);
     for (uint32_t j = k; j < r->n_hidden; j += threads)
-        backward_unit(r, j, r->grads + (size_t)k * r->n_embd);
+        backward_unit(r, j, r->grads + (size_t)k * (r->n_in + r->n_out));
     if (!k)
-        update_outputs(r);
+        update_outputs(r, r->grads);
     pthread_barrier_wait(&r->barrier);
 }
 
@@ -235,9 +235,9 @@ static bool make_buffers(struct run *r)
     r->z = calloc((size_t)r->batch * r->n_hidden, sizeof(float));
     r->d = calloc((size_t)r->batch * r->n_out, sizeof(float));
     r->loss = calloc(r->batch, sizeof(double));
-    r->grads = calloc((size_t)r->t->threads * r->n_embd, sizeof(float));
+    r->grads = calloc((size_t)r->t->threads * (r->n_in + r->n_out), sizeof(float));
     r->w2 = calloc(out, sizeof(float));
-    return make_moments(&r->w1_moments, (size_t)r->n_hidden * r->n_embd) && make_moments(&r->b1_moments, r->n_hidden) && make_moments(&r->w2_moments, out) &&
+    return make_moments(&r->w1_moments, (size_t)r->n_hidden * r->n_in) && make_moments(&r->b1_moments, r->n_hidden) && make_moments(&r->w2_moments, out) &&
            make_moments(&r->b2_moments, r->n_out) && r->order && r->z && r->d && r->loss && r->grads && r->w2;
 }
 
@@ -258,8 +258,8 @@ static void free_buffers(struct run *r)
 /* The first layer as is usual for a relu; the outputs begin at the share of ones, so that nothing has to be unlearned. */
 static void begin(struct run *r)
 {
-    float w1 = sqrtf(6.0f / (float)r->n_embd), w2 = sqrtf(1.0f / (float)r->n_hidden);
-    for (size_t i = 0; i < (size_t)r->n_hidden * r->n_embd; i++)
+    float w1 = sqrtf(6.0f / (float)r->n_in), w2 = sqrtf(1.0f / (float)r->n_hidden);
+    for (size_t i = 0; i < (size_t)r->n_hidden * r->n_in; i++)
         r->s->w1[i] = w1 * uniform(&r->rng);
     for (size_t i = 0; i < (size_t)r->n_hidden * r->n_out; i++)
         r->w2[i] = w2 * uniform(&r->rng);
@@ -320,11 +320,11 @@ static int run_threads(struct run *r)
     return rc ? rc : r->rc;
 }
 
-int ntx_train_run(const struct ntx_train *t, struct ntx_sidecar *s)
+int ntx_train_run(const struct ntx_train *t, const struct ntx_net *s)
 {
     struct ntx_train plan = *t;
     plan.threads = NTX_MAX(NTX_MIN(t->threads, s->n_hidden), 1u);
-    struct run r = {.t = &plan, .s = s, .n_embd = s->n_embd, .n_hidden = s->n_hidden, .n_out = ntx_sidecar_outputs(s), .batch = NTX_MAX(t->batch, 1u), .rng = t->seed};
+    struct run r = {.t = &plan, .s = s, .n_in = s->n_in, .n_hidden = s->n_hidden, .n_out = s->n_out, .batch = NTX_MAX(t->batch, 1u), .rng = t->seed};
     int rc = t->n && t->epochs ? 0 : -EINVAL;
     if (!rc && !make_buffers(&r))
         rc = -ENOMEM;

@@ -1,4 +1,4 @@
-/* train.h: teaches the predictor's network (sidecar.h) from what a model was seen to do.
+/* train.h: teaches a network (model/mlp.h) from what a model was seen to do.
  *
  * Adam on binary cross entropy, in batches, from a seed. Threads share the work by hidden units (first layer, both gradients) and by
  * samples (second layer): each value is computed by one thread in one order, so the result does not depend on how many
@@ -6,11 +6,11 @@
 #ifndef NTX_PREDICTOR_TRAIN_H
 #define NTX_PREDICTOR_TRAIN_H
 
-#include "predictor/sidecar.h"
+#include "model/mlp.h"
 
 struct ntx_train {
-    const float *x;        /* [n x n_embd], as the network sees it: (h - mean) * scale, clipped */
-    const uint8_t *y;      /* [n x outputs], 1: the layer may be skipped */
+    const float *x;        /* [n x n_in], as the network sees it: (h - mean) * scale, clipped */
+    const uint8_t *y;      /* [n x n_out] */
     const uint32_t *order; /* [n] samples that are learned from, by number */
     uint32_t n;            /* of them */
     uint32_t epochs, batch, threads;
@@ -22,6 +22,6 @@ struct ntx_train {
 };
 
 /* Sets w1, b1, w2, b2 of s, whose sizes and arrays are there. -ENOMEM, or what progress said. */
-int ntx_train_run(const struct ntx_train *t, struct ntx_sidecar *s);
+int ntx_train_run(const struct ntx_train *t, const struct ntx_net *s);
 
 #endif

@@ -130,7 +130,8 @@ static bool reply_ok(const Ntx__Reply *m)
     case NTX__REPLY__BODY_SCORE:
         return m->score;
     case NTX__REPLY__BODY_STATES:
-        return m->states && m->states->state.len % sizeof(float) == 0 && m->states->similar.len % sizeof(float) == 0;
+        return m->states && m->states->state.len % sizeof(float) == 0 && m->states->similar.len % sizeof(float) == 0 && m->states->ffn_state.len % sizeof(float) == 0 &&
+               m->states->ffn_energy.len % sizeof(float) == 0;
     case NTX__REPLY__BODY_STARTED:
         return m->started;
     default:

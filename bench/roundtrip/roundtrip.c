@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "predictor/mlp.h"
+#include "model/mlp.h"
+#include "predictor/sidecar.h"
 #include "tests/check.h"
 #include "tests/predictor/harness.h"
 
@@ -87,7 +88,8 @@ static void bench_network(const char *kernel, unsigned n, bool sweep)
     struct ntx_mlp *m;
     char what[64];
     float logits[LAYERS];
-    int rc = ntx_mlp_new(&sidecar, kernel, &m);
+    struct ntx_net net = ntx_sidecar_net(&sidecar);
+    int rc = ntx_mlp_new(&net, kernel, &m);
     if (rc == -ENOTSUP)
         return;
     CHECK_EQ(rc, 0);

@@ -79,7 +79,7 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
     int rc = 0;
     pthread_mutex_lock(&m->lock);
     CHECK(m->open && chunk < m->chunks->n);
-    CHECK(m->state[chunk] <= MEM_HELD);
+    CHECK(m->state[chunk] <= MEM_HELD || m->chunks->list[chunk].fixed); /* what always stays may be taken again */
     wait_for_room(m, chunk);
     if (chunk == m->fail_chunk && !m->failed) {
         m->failed = true;
@@ -88,7 +88,7 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
     }
     if (m->failed) {
         rc = -EIO;
-    } else if (m->state[chunk] == MEM_IDLE) {
+    } else if (m->state[chunk] != MEM_HELD) {
         const struct ntx_chunk *c = &m->chunks->list[chunk];
         CHECK(c->offset + c->bytes <= m->file_bytes[c->file]);
         m->copy[chunk] = malloc(c->bytes); /* exact: a read past the end is seen too */

@@ -75,6 +75,29 @@ static void open_files(struct rig *r, const struct rig_options *o)
         close(fds[i]);
 }
 
+/* Networks of 16 hidden units that answer anything. */
+static struct ntx_ffn_nets *make_nets(const struct ntx_model *m)
+{
+    struct ntx_ffn_nets *x = calloc(1, sizeof *x);
+    uint32_t seed = 3;
+    x->n_layers = m->hp.n_layers;
+    x->mlp = calloc(x->n_layers, sizeof *x->mlp);
+    x->limit = calloc(x->n_layers, sizeof *x->limit);
+    for (uint32_t l = 0; l < x->n_layers; l++) {
+        struct ntx_net n = {.n_in = m->hp.n_embd, .n_hidden = 16, .n_out = m->pack[l].n_groups};
+        CHECK(!ntx_net_alloc(&n));
+        for (uint32_t i = 0; i < n.n_in; i++)
+            n.scale[i] = 1;
+        for (uint32_t i = 0; i < n.n_in * 16; i++)
+            n.w1[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) / (1 << 23) - 1;
+        for (uint32_t i = 0; i < n.n_out * 16; i++)
+            n.w2[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) / (1 << 23) - 1;
+        CHECK(!ntx_mlp_new(&n, NULL, &x->mlp[l]));
+        ntx_net_free(&n);
+    }
+    return x;
+}
+
 void rig_open(struct rig *r, const struct rig_options *o)
 {
     struct ntx_err err = {0};
@@ -86,6 +109,8 @@ void rig_open(struct rig *r, const struct rig_options *o)
     CHECK_MSG(!ntx_kv_pool_new(&r->model->hp, o->kv_type, (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, &r->pool, &err), "%s", err.text);
     struct ntx_ffn_mode ffn;
     CHECK_MSG(!ntx_ffn_mode_parse(o->ffn, r->model, &ffn, &err), "%s", err.text);
+    if (ffn.learned)
+        ffn.nets = r->nets = make_nets(r->model);
     if (ffn.kind != NTX_FFN_ALL)
         ntx_chunks_on_demand(r->chunks);
     mem_weights_chunks(&r->w, r->chunks);
@@ -109,6 +134,7 @@ void rig_close(struct rig *r)
     CHECK_EQ(ntx_kv_pool_used(r->pool), 0);
     ntx_kv_pool_free(r->pool);
     mem_weights_done(&r->w);
+    ntx_ffn_nets_free(r->nets);
     ntx_chunks_free(r->chunks);
     ntx_model_free(r->model);
     ntx_gguf_free(r->gguf);

@@ -13,7 +13,7 @@ struct rig_options {
     struct mk_options make;
     uint64_t pack;                 /* not 0: what is made is packed, in groups of about so many bytes */
     bool pack_gate;                /* gate rows in the groups */
-    const char *ffn;               /* --ffn-sparse; NULL: off */
+    const char *ffn;               /* --ffn-sparse; NULL: off. Where that is learned, networks are made up */
     const char *kernel;            /* NULL: the best */
     uint32_t threads, max_rows, ctx, kv_tokens; /* 0: 2, 64, 512, 8 x ctx */
     uint64_t chunk_bytes;          /* 0: 64 KiB */
@@ -30,6 +30,7 @@ struct rig {
     struct ntx_chunks *chunks;
     struct ntx_kv_pool *pool;
     struct ntx_forward *f;
+    struct ntx_ffn_nets *nets;
     struct mem_weights w;
     uint32_t n_vocab, n_embd, n_layers;
     uint64_t pass;

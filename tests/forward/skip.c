@@ -255,10 +255,10 @@ static void studied(const struct mk_options *make)
     rig_open(&r, &o);
     trace_state = calloc((size_t)r.n_layers * 64 * r.n_embd, sizeof *trace_state);
     ntx_forward_trace(r.f, keep_state, &r);
-    float *memory = calloc(ntx_study_floats(r.n_embd, r.n_layers), sizeof(float));
+    float *memory = calloc(ntx_study_floats(r.model, 0), sizeof(float));
     struct ntx_study study;
     struct ntx_kv_seq *kv = rig_seq(&r, 8);
-    ntx_study_place(&study, memory, 2, r.n_embd, r.n_layers);
+    ntx_study_place(&study, memory, 2, r.model, 0);
     struct ntx_row row = {.token = 3, .kv = kv, .may_skip = true, .study = &study};
     s.mask = 1 << 5;
     s.who = 1;

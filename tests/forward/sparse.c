@@ -2,6 +2,7 @@
  * is a row's own. */
 #include <math.h>
 
+#include "common/util.h"
 #include "model/quant.h"
 #include "tests/forward/rig.h"
 
@@ -58,6 +59,97 @@ static void a_rows_own_choice(void)
     }
 }
 
+/* ---- groups that are known ahead */
+
+static void all_groups_are_off(void)
+{
+    static const char *const all[] = {"predicted=1", "predicted=1,learned", "prompt=1", "prompt=0.1"}; /* without a prompt all are used */
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct rig_options off = options("llama", "Q8_0", NULL), a = options("llama", "Q8_0", all[i]);
+        same(&off, N, &a, N, true);
+        if (i) {
+            a.pack_gate = off.pack_gate = true;
+            same(&off, N, &a, 1, true);
+        }
+    }
+}
+
+static void a_predicted_rows_own_choice(void)
+{
+    static const struct { const char *mode; bool gate_in; } is[] = {{"predicted=0.3", false}, {"predicted=0.3,learned", false}, {"predicted=0.3", true}, {"predicted", true}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct rig_options a = options(i % 2 ? "llama" : "llama-relu", i == 3 ? "Q4_K_M" : "Q8_0", is[i].mode), b, off;
+        a.pack_gate = is[i].gate_in;
+        off = b = a;
+        b.threads = 3;
+        b.kernel = "generic";
+        b.chunk_bytes = 4096;
+        same(&a, N, &b, 1, true);
+        same(&a, 4, &b, 7, true);
+        off.ffn = NULL;
+        same(&a, N, &off, N, false);
+    }
+}
+
+/* Prompts of both texts in passes of `step` rows, then what follows them, together or one text after the other. logits: [2 x (N - PROMPT) x n_vocab] */
+#define PROMPT 15
+static float *prompted(const struct rig_options *o, uint32_t step, bool together, float share, size_t *n)
+{
+    struct rig r;
+    int32_t ids[2][N];
+    struct ntx_kv_seq *kv[2];
+    struct ntx_ffn_set *set[2];
+    struct ntx_row rows[PROMPT];
+    rig_open(&r, o);
+    float *logits = malloc((*n = (size_t)2 * (N - PROMPT) * r.n_vocab) * sizeof *logits);
+    for (uint32_t t = 0; t < 2; t++) {
+        rig_ids(&r, 5 + t, ids[t], N);
+        kv[t] = rig_seq(&r, N);
+        set[t] = ntx_ffn_set_new(r.model);
+        for (uint32_t i = 0; i < PROMPT; i += step) {
+            uint32_t k = NTX_MIN(step, PROMPT - i);
+            for (uint32_t j = 0; j < k; j++)
+                rows[j] = (struct ntx_row){.token = ids[t][i + j], .pos = i + j, .kv = kv[t], .prompt = true, .ffn = set[t]};
+            CHECK_EQ(rig_run(&r, rows, k), 0);
+        }
+        ntx_ffn_set_choose(set[t], share);
+    }
+    for (uint32_t i = 0; i < 2 * (N - PROMPT); i += together ? 2 : 1) {
+        uint32_t k = together ? 2 : 1;
+        for (uint32_t j = 0; j < k; j++) {
+            uint32_t t = together ? j : i / (N - PROMPT), at = together ? i / 2 : i % (N - PROMPT);
+            rows[j] = (struct ntx_row){.token = ids[t][PROMPT + at], .pos = PROMPT + at, .kv = kv[t], .ffn = set[t],
+                                       .logits = logits + ((size_t)t * (N - PROMPT) + at) * r.n_vocab};
+        }
+        CHECK_EQ(rig_run(&r, rows, k), 0);
+    }
+    for (int t = 0; t < 2; t++) {
+        ntx_kv_seq_free(kv[t]);
+        ntx_ffn_set_free(set[t]);
+    }
+    rig_close(&r);
+    return logits;
+}
+
+static void a_prompt_chooses(void)
+{
+    for (int gate_in = 0; gate_in < 2; gate_in++) {
+        struct rig_options o = options("llama", "Q8_0", "prompt=0.3"), p;
+        size_t n;
+        o.pack_gate = gate_in;
+        p = o;
+        p.threads = 3;
+        p.chunk_bytes = 4096;
+        float *a = prompted(&o, PROMPT, true, 0.3f, &n), *b = prompted(&p, 4, false, 0.3f, &n), *all = prompted(&o, 3, true, 1, &n);
+        CHECK_SAME(a, b, n);
+        CHECK(memcmp(a, all, n * sizeof *a));
+        o.ffn = NULL;
+        float *off = prompted(&o, 1, false, 0.3f, &n);
+        CHECK_SAME(all, off, n);
+        free(a), free(b), free(all), free(off);
+    }
+}
+
 /* ---- one layer by its definition */
 
 struct watched {
@@ -99,6 +191,8 @@ static void only_what_is_used(void)
     CHECK_EQ(one, 3); /* a neuron per layer */
     CHECK(few > one && few <= 3 * 7 && half > few && half <= all);
     CHECK_EQ(acquired("topk=1"), all);
+    CHECK_EQ(acquired("predicted=0.000001"), 3); /* a group per layer */
+    CHECK_EQ(acquired("predicted=0.5,learned"), 3 * ((all / 3 + 1) / 2));
     CHECK_EQ(acquired("threshold=1e20"), 0);
 }
 
@@ -143,11 +237,15 @@ int main(void)
     struct rig_options plain = {.make = rig_model()}, gate = {.make = rig_model(), .pack = 6000, .pack_gate = true}, packed = {.make = rig_model(), .pack = 6000};
     zeros_are_nothing();
     a_rows_own_choice();
+    all_groups_are_off();
+    a_predicted_rows_own_choice();
+    a_prompt_chooses();
     only_what_is_used();
     none_is_attention_alone();
     refused("threshold=0", &plain, "ntx pack");
     refused("threshold=0", &gate, "without --gate-in-bundle");
-    static const char *const bad[] = {"threshold", "threshold=", "threshold=-1", "threshold=nan", "topk=0", "topk=1.5", "topk=0.5x", "some"};
+    refused("predicted=0.5,gate", &gate, "without --gate-in-bundle");
+    static const char *const bad[] = {"threshold", "threshold=", "threshold=-1", "threshold=nan", "topk=0", "topk=1.5", "topk=0.5x", "some", "predicted=", "predicted=2", "predicted=0.5,x", "predicted,gate", "prompt", "prompt=0"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refused(bad[i], &packed, "there are off");
     return 0;

@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include "model/gguf_out.h"
-#include "predictor/mlp.h"
+#include "model/mlp.h"
 #include "predictor/policy.h"
+#include "predictor/sidecar.h"
 #include "predictor/train.h"
 #include "tests/check.h"
 
@@ -200,7 +201,8 @@ static void kernels(void)
     }
     for (int k = 0; k < 3; k++) {
         struct ntx_mlp *m;
-        int rc = ntx_mlp_new(&s, names[k], &m);
+        struct ntx_net net = ntx_sidecar_net(&s);
+        int rc = ntx_mlp_new(&net, names[k], &m);
         CHECK(!rc || (rc == -ENOTSUP && k));
         if (rc)
             continue;
@@ -224,7 +226,8 @@ static double accuracy(const struct ntx_sidecar *s, const float *x, const uint8_
         plain.in_mean[i] = 0;
         plain.in_scale[i] = 1;
     }
-    CHECK_EQ(ntx_mlp_new(&plain, NULL, &m), 0);
+    struct ntx_net net = ntx_sidecar_net(&plain);
+    CHECK_EQ(ntx_mlp_new(&net, NULL, &m), 0);
     void *scratch = malloc(ntx_mlp_scratch(m));
     for (uint32_t i = 0; i < n; i++) {
         ntx_mlp_logits(m, x + (size_t)i * s->n_embd, scratch, logits);
@@ -255,7 +258,8 @@ static void training(void)
         struct ntx_sidecar s = {.n_layers = 8, .n_embd = 70, .n_hidden = 32, .first = 2, .last = 6};
         struct ntx_train t = {.x = x, .y = y, .order = order, .n = LEARN, .epochs = 15, .batch = 32, .threads = threads, .rate = 3e-3f, .seed = 1};
         CHECK_EQ(ntx_sidecar_alloc(&s), 0);
-        CHECK_EQ(ntx_train_run(&t, &s), 0);
+        struct ntx_net net = ntx_sidecar_net(&s);
+        CHECK_EQ(ntx_train_run(&t, &net), 0);
         double seen = accuracy(&s, x, y, LEARN), held = accuracy(&s, x + LEARN * 70, y + LEARN * 5, N - LEARN);
         CHECK_MSG(seen > 0.88 && held > 0.8, "%.3f, held out %.3f", seen, held);
         if (!first) {

@@ -1,4 +1,4 @@
-#include "predictor/mlp.h"
+#include "model/mlp.h"
 
 #include <errno.h>
 #include <immintrin.h>
@@ -25,8 +25,8 @@ struct kernel {
 
 struct ntx_mlp {
     const struct kernel *kernel;
-    uint32_t n_embd, padded, n_hidden, n_out;
-    float *mean, *scale;   /* [n_embd] */
+    uint32_t n_in, padded, n_hidden, n_out;
+    float *mean, *scale;   /* [n_in] */
     int8_t *w1;            /* [n_hidden x padded] */
     float *unit, *b1;      /* [n_hidden] */
     float *w2;             /* [n_hidden x n_out]: by unit, so that a unit adds to all outputs at once */
@@ -116,22 +116,22 @@ int8_t ntx_mlp_quantize(float x)
     return q >= 127.0f ? 127 : (int8_t)lrintf(q);
 }
 
-static void quantize_unit(struct ntx_mlp *m, const struct ntx_sidecar *s, uint32_t j)
+static void quantize_unit(struct ntx_mlp *m, const struct ntx_net *s, uint32_t j)
 {
-    const float *w = s->w1 + (size_t)j * s->n_embd;
+    const float *w = s->w1 + (size_t)j * s->n_in;
     float most = 0;
-    for (uint32_t i = 0; i < s->n_embd; i++)
+    for (uint32_t i = 0; i < s->n_in; i++)
         most = fmaxf(most, fabsf(w[i]));
     float step = most / 127.0f;
-    for (uint32_t i = 0; i < s->n_embd && step > 0; i++)
+    for (uint32_t i = 0; i < s->n_in && step > 0; i++)
         m->w1[(size_t)j * m->padded + i] = (int8_t)lrintf(w[i] / step);
     m->unit[j] = step / NTX_MLP_STEPS;
 }
 
-static void fill(struct ntx_mlp *m, const struct ntx_sidecar *s)
+static void fill(struct ntx_mlp *m, const struct ntx_net *s)
 {
-    memcpy(m->mean, s->in_mean, m->n_embd * sizeof(float));
-    memcpy(m->scale, s->in_scale, m->n_embd * sizeof(float));
+    memcpy(m->mean, s->mean, m->n_in * sizeof(float));
+    memcpy(m->scale, s->scale, m->n_in * sizeof(float));
     memcpy(m->b1, s->b1, m->n_hidden * sizeof(float));
     memcpy(m->b2, s->b2, m->n_out * sizeof(float));
     for (uint32_t j = 0; j < m->n_hidden; j++) {
@@ -151,7 +151,7 @@ static void *big_zeros(size_t n)
     return p ? memset(p, 0, room) : NULL;
 }
 
-int ntx_mlp_new(const struct ntx_sidecar *s, const char *kernel, struct ntx_mlp **out)
+int ntx_mlp_new(const struct ntx_net *s, const char *kernel, struct ntx_mlp **out)
 {
     const struct kernel *k = pick(kernel);
     if (!k)
@@ -160,12 +160,12 @@ int ntx_mlp_new(const struct ntx_sidecar *s, const char *kernel, struct ntx_mlp 
     if (!m)
         return -ENOMEM;
     m->kernel = k;
-    m->n_embd = s->n_embd;
-    m->padded = NTX_ROUND_UP(s->n_embd, LANES);
+    m->n_in = s->n_in;
+    m->padded = NTX_ROUND_UP(s->n_in, LANES);
     m->n_hidden = s->n_hidden;
-    m->n_out = ntx_sidecar_outputs(s);
-    m->mean = calloc(m->n_embd, sizeof(float));
-    m->scale = calloc(m->n_embd, sizeof(float));
+    m->n_out = s->n_out;
+    m->mean = calloc(m->n_in, sizeof(float));
+    m->scale = calloc(m->n_in, sizeof(float));
     m->w1 = big_zeros((size_t)m->n_hidden * m->padded);
     m->unit = calloc(m->n_hidden, sizeof(float));
     m->b1 = calloc(m->n_hidden, sizeof(float));
@@ -197,13 +197,18 @@ void ntx_mlp_free(struct ntx_mlp *m)
 const char *ntx_mlp_kernel(const struct ntx_mlp *m) { return m->kernel->name; }
 uint64_t ntx_mlp_scratch(const struct ntx_mlp *m) { return m->padded * sizeof(int16_t); }
 
+uint64_t ntx_mlp_bytes(uint32_t n_in, uint32_t n_hidden, uint32_t n_out)
+{
+    return (uint64_t)n_hidden * (NTX_ROUND_UP(n_in, LANES) + (n_out + 2ull) * sizeof(float)) + (2ull * n_in + n_out) * sizeof(float) + sizeof(struct ntx_mlp);
+}
+
 void ntx_mlp_logits(const struct ntx_mlp *m, const float *hidden, void *scratch, float *logits)
 {
     int16_t *q = scratch;
-    uint32_t whole = m->n_embd / LANES * LANES;
+    uint32_t whole = m->n_in / LANES * LANES;
     m->kernel->steps(hidden, m->mean, m->scale, q, whole);
     memset(q + whole, 0, (m->padded - whole) * sizeof *q);
-    steps_generic(hidden + whole, m->mean + whole, m->scale + whole, q + whole, m->n_embd - whole);
+    steps_generic(hidden + whole, m->mean + whole, m->scale + whole, q + whole, m->n_in - whole);
     memcpy(logits, m->b2, m->n_out * sizeof *logits);
     for (uint32_t j = 0; j < m->n_hidden; j++) {
         float z = (float)m->kernel->dot(q, m->w1 + (size_t)j * m->padded, m->padded) * m->unit[j] + m->b1[j];
