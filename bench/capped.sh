@@ -8,35 +8,15 @@
 # depths 4 and 8) is taken before and after; if the two differ by over 10 %, the run says "void".
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
-model=$(realpath "$1"); shift
+. "$here/bench/capped_lib.sh"
+shift
 [ $# -gt 0 ] || set -- 35 60 90
-ntx=${NTX:-$here/build/bin/ntx} n=${N:-6} rounds=${ROUNDS:-2} ra=${READAHEAD:-256}
-size=$(stat -Lc %s "$model")
-cg=/sys/fs/cgroup/memory/ntx-bench
-dev=$(lsblk -no PKNAME "$(df --output=source "$model" | tail -1)" 2>/dev/null | head -1)
-[ -n "$dev" ] || dev=$(basename "$(df --output=source "$model" | tail -1)")
-queue=/sys/block/$dev/queue/read_ahead_kb
-mkdir -p $cg
-old_ra=$(cat "$queue")
-old_hp=$(cat /proc/sys/vm/nr_hugepages)
-tmp=$(mktemp -d)
-trap 'echo $old_ra >$queue; echo $old_hp >/proc/sys/vm/nr_hugepages; rmdir $cg; rm -rf $tmp' EXIT
+n=${N:-6} ra=${READAHEAD:-256}
 
-drop() { sync; echo 3 >/proc/sys/vm/drop_caches; }
 ceiling() { # GB/s
-    echo 16 >/proc/sys/vm/nr_hugepages
-    for bs in 512k 1m; do for qd in 4 8; do
-        fio --name=r --filename="$model" --readonly --direct=1 --ioengine=io_uring --rw=read --bs=$bs --iodepth=$qd --mem=mmaphuge --hugepage-size=2m \
-            --runtime=3 --time_based --size=100% --output-format=terse 2>/dev/null | grep '^3;' | cut -d';' -f7
-    done; done | sort -n | tail -1 | awk '{printf "%.3f\n", $1 * 1024 / 1e9}'
-    echo "$old_hp" >/proc/sys/vm/nr_hugepages
+    for bs in 512k 1m; do for qd in 4 8; do fio_rate 3 read $bs $qd; done; done | sort -n | tail -1 | gb_s
 }
-capped() { # CAP COMMAND...
-    local cap=$1; shift
-    echo "$cap" >$cg/memory.limit_in_bytes
-    (echo "$BASHPID" >$cg/tasks; exec "$@")
-}
-echo "# commit $(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo ?), model $(basename "$model") of $size bytes, $(date -u +%F)"
+head_line
 echo "who,cap_percent,round,tok_s,gb_per_token,io_gb_s,stall_s,peak_bytes"
 before=$(ceiling)
 for pc in "$@"; do

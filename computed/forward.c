@@ -224,7 +224,7 @@ static int run_layer(struct ntx_forward *f)
     int rc = 0;
     uint64_t t0 = ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
     ntx__choose_rows(f);
-    if (f->n_live && (rc = ntx__predict_groups(f, f->layer))) /* of layer 0, and behind layers that all rows skipped */
+    if (f->n_live && (rc = ntx__foresee_groups(f, f->layer))) /* of layer 0, and behind layers that all rows skipped */
         return rc;
     if (f->n_live + f->n_passing)
         rc = ntx__llama_layer(f);

@@ -125,7 +125,7 @@ struct ntx_forward {
         float *gate;
         _Atomic uint64_t active; /* neurons that rows use in this layer */
         uint32_t n_written; /* rows that groups are predicted for */
-        uint32_t known[2], kept; /* layers: whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
+        uint32_t foreseen, known[2], kept; /* layers: the last one foreseen; whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
     } groups;
     struct { /* vectors of the current step, NULL where the model has none */
         const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *o_bias;
@@ -204,11 +204,11 @@ uint32_t ntx__choose_groups(struct ntx_forward *f, uint32_t l, float *gate, uint
 
 /* ---- sparse_predict.c */
 void ntx__begin_groups(struct ntx_forward *f); /* of a pass */
-int ntx__predict_groups(struct ntx_forward *f, uint32_t layer); /* for all written rows, by their states in m.h; once per layer */
 int ntx__gates(struct ntx_forward *f);         /* this layer's gate matrix, for the live rows; and what was left of the prediction */
 const uint8_t *ntx__groups_of(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* [n_groups] 1: used by that row of the batch; NULL: all, or as its gates say */
 uint32_t ntx__join_groups(struct ntx_forward *f, uint32_t *list); /* of this layer, that any live row uses; returns how many */
-int ntx__foresee_groups(struct ntx_forward *f); /* the next layer's; between the choices of this one and its products */
+/* Which groups rows will use of a layer, once per layer: between the choices of the layer before and its products, or before the layer where there was none. */
+int ntx__foresee_groups(struct ntx_forward *f, uint32_t layer);
 void ntx__watch_groups(struct ntx_forward *f); /* this layer's hidden values, in m.gate, of rows of a prompt */
 
 /* ---- sparse_ahead.c */

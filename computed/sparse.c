@@ -167,7 +167,7 @@ static int run_chosen(struct ntx_forward *f)
     uint32_t n = choose_groups(f), end;
     int rc = w->ops->want_groups ? w->ops->want_groups(w, f->layer, f->m.groups.wanted, n) : 0;
     if (!rc)
-        rc = ntx_ffn_mode_groups(&f->c.ffn) ? ntx__foresee_groups(f) : ntx__expect_groups(f);
+        rc = ntx_ffn_mode_groups(&f->c.ffn) ? ntx__foresee_groups(f, f->layer + 1) : ntx__expect_groups(f);
     for (uint32_t i = 0; i < n && !rc; i = end) {
         if ((rc = take_batch(f, i, n, &end)))
             return rc;

@@ -23,7 +23,7 @@ static bool known(const struct ntx_forward *f, uint32_t layer) { return f->group
 void ntx__begin_groups(struct ntx_forward *f)
 {
     f->groups.n_written = 0;
-    f->groups.known[0] = f->groups.known[1] = f->groups.kept = UINT32_MAX;
+    f->groups.known[0] = f->groups.known[1] = f->groups.kept = f->groups.foreseen = UINT32_MAX;
     for (uint32_t i = 0; f->c.ffn.kind == NTX_FFN_PREDICTED && i < f->b->n_rows; i++) {
         f->m.groups.number[i] = f->groups.n_written;
         if (!f->b->rows[i].prompt)
@@ -129,9 +129,10 @@ static int predict_by_gate(struct ntx_forward *f, uint32_t layer)
     return rc;
 }
 
-int ntx__predict_groups(struct ntx_forward *f, uint32_t layer)
+/* For all written rows, by their states in m.h. */
+static int predict(struct ntx_forward *f, uint32_t layer)
 {
-    if (!f->groups.n_written || known(f, layer) || f->groups.kept == layer)
+    if (!f->groups.n_written)
         return 0;
     f->groups.layer = layer;
     if (!f->c.ffn.learned)
@@ -201,12 +202,12 @@ static bool has_prompt(const struct ntx_forward *f)
     return false;
 }
 
-int ntx__foresee_groups(struct ntx_forward *f)
+int ntx__foresee_groups(struct ntx_forward *f, uint32_t l)
 {
-    uint32_t l = f->layer + 1;
-    if (l == f->hp->n_layers)
+    if (!ntx_ffn_mode_groups(&f->c.ffn) || l == f->hp->n_layers || f->groups.foreseen == l)
         return 0;
-    int rc = ntx__predict_groups(f, l);
+    f->groups.foreseen = l;
+    int rc = predict(f, l);
     if (rc || !f->c.weights->ops->expect_groups || has_prompt(f) || (f->c.ffn.kind == NTX_FFN_PREDICTED && !known(f, l)))
         return rc;
     memset(f->m.groups.used, 0, weights_of(f, l)->pack.n_groups);

@@ -13,6 +13,7 @@ void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
     *out = (struct ntx_counts){
         .passes = ntx_counter_get(c, NTX_C_comp_passes),
         .bytes_read = all > host ? all - host : 0,
+        .reads = ntx_counter_get(c, NTX_C_iod_reads),
         .busy_ns = ntx_counter_get(c, NTX_C_iod_busy_ns),
         .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns),
         .pass_ns = ntx_counter_get(c, NTX_C_comp_pass_ns),
@@ -139,6 +140,7 @@ static void add_times(json_t *j, const struct ntx_run_stats *r)
     set_int(j, "passes", r->at_end.passes - r->at_start.passes);
     set_int(j, "bytes_read", read);
     set_real(j, "bytes_read_per_token", later ? (double)decode / later : (double)read);
+    set_real(j, "reads_per_token", later ? (double)(r->at_end.reads - r->at_first.reads) / later : (double)(r->at_end.reads - r->at_start.reads));
     set_real(j, "io_gb_s", per((double)read / 1e9, seconds(r->at_start.busy_ns, r->at_end.busy_ns)));
     set_real(j, "io_stall_s", (double)stall / 1e9);
     set_real(j, "compute_s", pass > stall ? (double)(pass - stall) / 1e9 : 0);

@@ -1,4 +1,4 @@
-/* files.c: two files that come from elsewhere: a skip sidecar, read and then used by its policies, and a base of logits. The first
+/* files.c: two files that come from elsewhere: a sidecar, read and then used by skip policies and for FFNs, and a base of logits. The first
  * byte says which. What is taken is whole, finite and of the sizes that it says. */
 #include <errno.h>
 #include <math.h>
@@ -8,6 +8,16 @@
 #include "tests/fuzz/policy.h"
 
 static const char model[NTX_DIGEST_TEXT] = "0123456789abcdef0123456789abcdef";
+
+/* What the FFN part of a sidecar is read for: 5 layers, 6 wide, 8 neurons in 4 groups. */
+static struct ntx_pack_layer groups[5];
+static const struct ntx_model *ffn_model(void)
+{
+    static struct ntx_model m = {.hp = {.n_layers = 5, .n_embd = 6, .n_ff = 8}, .pack = groups};
+    for (int l = 0; l < 5; l++)
+        groups[l] = (struct ntx_pack_layer){.group = 2, .n_groups = 4};
+    return &m;
+}
 
 static void read_back(const char *path, const char *name, uint8_t first)
 {
@@ -19,6 +29,33 @@ static void read_back(const char *path, const char *name, uint8_t first)
     fclose(f);
     unlink(path);
     fuzz_seed(name, seed, n + 1);
+}
+
+static void seed_ffn(const char *path, const char *name, struct ntx_ffn_learned *f)
+{
+    struct ntx_sidecar s = {.n_layers = 5, .n_embd = 6, .n_hidden = 3, .first = 2, .last = 3, .threshold = 0.5f, .similarity = 0.9f, .ffn = f};
+    struct ntx_err err = {0};
+    memcpy(s.model, model, sizeof s.model);
+    MUST(!ntx_sidecar_alloc(&s) && !ntx_sidecar_write(&s, path, &err));
+    ntx_sidecar_free(&s);
+    read_back(path, name, 0);
+}
+
+static void seed_ffns(const char *path)
+{
+    uint32_t order[5 * 8];
+    float limit[5] = {0};
+    struct ntx_net net[5];
+    for (uint32_t i = 0; i < 40; i++)
+        order[i] = 7 - i % 8;
+    for (int l = 0; l < 5; l++) {
+        net[l] = (struct ntx_net){.n_in = 6, .n_hidden = 2, .n_out = 4};
+        MUST(!ntx_net_alloc(&net[l]));
+    }
+    seed_ffn(path, "order", &(struct ntx_ffn_learned){.n_layers = 5, .n_ff = 8, .order = order});
+    seed_ffn(path, "nets", &(struct ntx_ffn_learned){.n_layers = 5, .n_ff = 8, .net = net, .limit = limit});
+    for (int l = 0; l < 5; l++)
+        ntx_net_free(&net[l]);
 }
 
 static void seed_sidecar(const char *path)
@@ -56,6 +93,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         return 0;
     snprintf(path, sizeof path, "%s/made", fuzz_seed_dir());
     seed_sidecar(path);
+    seed_ffns(path);
     seed_base(path);
     exit(0);
 }
@@ -93,6 +131,40 @@ static void use_sidecar(int fd)
     ntx_sidecar_free(&s);
 }
 
+static void use_nets(int fd)
+{
+    struct ntx_ffn_nets *n;
+    struct ntx_err err = {0};
+    if (ntx_ffn_nets_read(fd, ffn_model(), model, &n, &err)) {
+        MUST(err.code < 0 && err.text[0]);
+        return;
+    }
+    const float hidden[6] = {1, -2, 3};
+    float logits[4];
+    for (uint32_t l = 0; l < 5; l++) {
+        void *scratch = malloc(ntx_mlp_scratch(n->mlp[l]));
+        MUST(scratch && isfinite(n->limit[l]));
+        ntx_mlp_logits(n->mlp[l], hidden, scratch, logits);
+        free(scratch);
+    }
+    ntx_ffn_nets_free(n);
+}
+
+static void use_order(int fd)
+{
+    uint32_t *order, seen[5] = {0};
+    struct ntx_err err = {0};
+    if (ntx_ffn_order_read(fd, ffn_model(), model, &order, &err)) {
+        MUST(err.code < 0 && err.text[0]);
+        return;
+    }
+    for (uint32_t i = 0; i < 40; i++)
+        seen[i / 8] |= 1u << order[i];
+    for (int l = 0; l < 5; l++)
+        MUST(seen[l] == 0xff);
+    free(order);
+}
+
 static void use_base(const char *path)
 {
     struct ntx_base_reader *b;
@@ -120,8 +192,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int fd = fuzz_file(data + 1, size - 1, path);
     if (data[0] & 1)
         use_base(path);
-    else
+    else {
         use_sidecar(fd);
+        use_nets(fd);
+        use_order(fd);
+    }
     close(fd);
     return 0;
 }
