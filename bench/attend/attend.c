@@ -70,7 +70,7 @@ static void run(const char *isa, enum ntx_kv_type type, uint32_t n_q, const stru
 int main(int argc, char **argv)
 {
     static const char *const isas[] = {"avx512", "avx2"};
-    static const uint32_t heads[] = {1, 2, 4, 8};
+    static const uint32_t heads[] = {1, 2, 3, 4, 8};
     uint32_t n_pos = argc > 1 ? (uint32_t)atoi(argv[1]) / BLOCK * BLOCK : 8192, head = argc > 2 ? (uint32_t)atoi(argv[2]) : 128;
     if (!n_pos || n_pos > 65536 || head < 32 || head > 256 || head % 32)
         return fputs("usage: bench_attend [POSITIONS [HEAD]]\n", stderr), 100;

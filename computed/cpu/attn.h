@@ -15,7 +15,11 @@ enum {
     VALUE_HEADS = WIDTH == 16 ? 4 : 2, /* heads x groups of 16 values at once */
     VALUE_GROUPS = WIDTH == 16 ? 4 : 2,
     Q8_BYTES = 34,                   /* f16 scale, 32 int8 */
+    AHEAD_ROWS = 16,                 /* positions whose K is fetched ahead of use; V is fetched while its part is scored. Blocks lie apart, and are too
+                                        short for the processor to see a stream: from memory this doubles the rate (bench/LOG.md) */
 };
+
+#define STEP(type) ((type) == NTX_KV_F16 ? 16u : 32u) /* values after which the next are stored like the first */
 
 struct part { /* one part of the context, for all heads of the call */
     float w[NTX_ATTN_HEADS][PART]; /* scores, then weights; minus infinity and 0 for holes and behind the end */
@@ -116,24 +120,42 @@ INLINE void score_tile(const struct ntx_attn *a, struct part *t, const int type,
     const uint8_t *k[TILE];
     float sum[TILE];
     const float *q = a->q + (size_t)g * a->head_k;
-    for (int i = 0; i < heads * rows; i++)
+    const int n_acc = heads * rows > 4 ? TILE : heads * rows; /* all of them are quicker to join than most */
+    for (int i = 0; i < n_acc; i++)
         acc[i] = splat(0);
     for (int r = 0; r < rows; r++)
         k[r] = row_at(a, a->k, p + (uint32_t)r, kv_row(type, a->head_k));
-    for (uint32_t i = 0; i < a->head_k; i += 16) {
-        uint32_t n = a->head_k - i;
-        for (int r = 0; r < rows; r++) {
-            struct f16 kv = kv_load(type, k[r], i, n);
-            for (int h = 0; h < heads; h++) {
-                const float *at = q + (size_t)h * a->head_k + i;
-                acc[h * rows + r] = fma16(kv, n < 16 ? load_part(at, n) : load16(at), acc[h * rows + r]);
+    for (uint32_t i = 0; i < a->head_k; i += STEP(type))
+        for (uint32_t j = 0; j < STEP(type); j += 16) {
+            uint32_t n = a->head_k - i - j;
+            for (int r = 0; r < rows; r++) {
+                struct f16 kv = kv_load(type, k[r] + kv_row(type, i), j, n);
+                for (int h = 0; h < heads; h++) {
+                    const float *at = q + (size_t)h * a->head_k + i + j;
+                    acc[h * rows + r] = fma16(kv, n < 16 ? load_part(at, n) : load16(at), acc[h * rows + r]);
+                }
             }
         }
-    }
-    join_all(acc, heads * rows, sum);
+    join_all(acc, n_acc, sum);
     for (int h = 0; h < heads; h++)
         for (int r = 0; r < rows; r++)
             t->w[g + (uint32_t)h][p - t->first + (uint32_t)r] = sum[h * rows + r] * a->scale;
+}
+
+INLINE void fetch_row(const uint8_t *row, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(row + at);
+}
+
+INLINE void fetch(const struct ntx_attn *a, const int type, uint32_t p, const int rows)
+{
+    size_t k = kv_row(type, a->head_k), v = kv_row(type, a->head_v);
+    for (uint32_t r = p; r < p + (uint32_t)rows; r++) {
+        fetch_row(row_at(a, a->v, r, v), v);
+        if (r + AHEAD_ROWS < a->n_pos)
+            fetch_row(row_at(a, a->k, r + AHEAD_ROWS, k), k);
+    }
 }
 
 /* All positions of the part for a few heads, in tiles where no hole is near. */
@@ -143,6 +165,8 @@ INLINE void scores(const struct ntx_attn *a, struct part *t, const int type, uin
     uint32_t p = t->first, end = t->first + t->n;
     while (p < end) {
         if (!a->hole && p + (uint32_t)rows <= end) {
+            if (!g)
+                fetch(a, type, p, rows);
             score_tile(a, t, type, g, heads, p, rows);
             p += (uint32_t)rows;
             continue;
@@ -163,6 +187,8 @@ INLINE void all_scores(const struct ntx_attn *a, struct part *t, const int type)
             scores(a, t, type, g, TILE >= 8 ? 8 : 4), g += 8;
         else if (left >= 4)
             scores(a, t, type, g, 4), g += 4;
+        else if (left == 3)
+            scores(a, t, type, g, 3), g += 3;
         else if (left >= 2)
             scores(a, t, type, g, 2), g += 2;
         else
@@ -212,12 +238,13 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const int
             const float *at = out + (size_t)h * a->head_v + 16 * j;
             acc[h * groups + j] = mul16(part < 16 ? load_part(at, part) : load16(at), splat(t->by[g + (uint32_t)h]));
         }
+    const uint32_t inside = groups > 1 ? 0 : e % STEP(type); /* several groups begin where a block does */
     for (uint32_t p = 0; p < t->n; p++) {
         if (is_hole(a, t->first + p))
             continue;
-        const uint8_t *v = row_at(a, a->v, t->first + p, kv_row(type, a->head_v));
+        const uint8_t *v = row_at(a, a->v, t->first + p, kv_row(type, a->head_v)) + kv_row(type, e / STEP(type) * STEP(type));
         for (int j = 0; j < groups; j++) {
-            struct f16 kv = kv_load(type, v, e + 16 * (uint32_t)j, part);
+            struct f16 kv = kv_load(type, v, inside + 16 * (uint32_t)j, part);
             for (int h = 0; h < heads; h++)
                 acc[h * groups + j] = fma16(splat(t->w[g + (uint32_t)h][p]), kv, acc[h * groups + j]);
         }
@@ -245,11 +272,17 @@ INLINE void values(const struct ntx_attn *a, const struct part *t, const int typ
 
 INLINE void all_values(const struct ntx_attn *a, const struct part *t, const int type)
 {
-    uint32_t g = 0;
-    for (; g + VALUE_HEADS <= a->n_q; g += VALUE_HEADS)
-        values(a, t, type, g, VALUE_HEADS);
-    for (; g < a->n_q; g++)
-        values(a, t, type, g, 1);
+    for (uint32_t g = 0; g < a->n_q;) {
+        uint32_t left = a->n_q - g;
+        if (VALUE_HEADS >= 4 && left >= 4)
+            values(a, t, type, g, VALUE_HEADS >= 4 ? 4 : 2), g += 4;
+        else if (VALUE_HEADS >= 4 && left == 3)
+            values(a, t, type, g, VALUE_HEADS >= 4 ? 3 : 2), g += 3;
+        else if (left >= 2)
+            values(a, t, type, g, 2), g += 2;
+        else
+            values(a, t, type, g, 1), g += 1;
+    }
 }
 
 /* ---- the whole */
