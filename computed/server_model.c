@@ -134,6 +134,7 @@ static void set_gauges(struct ntx_server *s)
     const struct ntx_plan *p = s->loaded ? s->loaded->plan : NULL;
     ntx_gauge(s->counters, NTX_C_comp_bytes_model, p ? p->bytes_model : 0);
     ntx_gauge(s->counters, NTX_C_comp_bytes_host, p ? p->bytes_host : 0);
+    ntx_gauge(s->counters, NTX_C_comp_bytes_device, p ? p->bytes_device : 0);
     ntx_gauge(s->counters, NTX_C_comp_bytes_storage, p ? p->bytes_storage : 0);
     ntx_gauge(s->counters, NTX_C_comp_kv_blocks, p ? p->kv_blocks : 0);
     ntx_gauge(s->counters, NTX_C_comp_ring_slots, p ? p->geo.n_desc : 0);

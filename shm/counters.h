@@ -72,6 +72,7 @@
     X(comp_ring_slots, g, "slots", "ring slots there are")                                         \
     X(comp_bytes_model, g, "bytes", "weights of the loaded model")                                 \
     X(comp_bytes_host, g, "bytes", "of those, in RAM")                                             \
+    X(comp_bytes_device, g, "bytes", "of those, in GPU memory")                                    \
     X(comp_bytes_storage, g, "bytes", "of those, read for every pass")                             \
     X(comp_cpu_ns, c, "ns", "CPU time of ntx-computed")                                            \
     X(comp_ceiling_bps, g, "bytes/s", "the emulated drive's rate (--link), 0 for the drive's own") \

@@ -16,9 +16,9 @@ skip() { echo "skipped: $*"; exit 77; }
 same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
 # stat FILE KEY: a number from a --stats file
 stat_of() { sed -n "s/^ *\"$2\": *\"\\{0,1\\}\\([^\",]*\\)\"\\{0,1\\},\\{0,1\\}\$/\\1/p" "$1" | head -1; }
-# wait_for SECONDS COMMAND...: polls until the command succeeds. The seconds are those of an idle machine; a busy one is given ten times as many.
+# wait_for SECONDS COMMAND...: polls until the command succeeds. The seconds are those of an idle machine; a busy one is given five times as many.
 wait_for() {
-    local end=$((SECONDS + 10 * $1)); shift
+    local end=$((SECONDS + 5 * $1)); shift
     until "$@"; do
         [ $SECONDS -lt $end ] || return 1
         read -rt 0.02 <> <(:) || :

@@ -34,7 +34,7 @@ class Terminal:
 
     def until(self, pattern, seconds=20):
         """What came up to and with the pattern, which is then forgotten."""
-        end = time.monotonic() + 10 * seconds * SLOW  # the machine may be busy
+        end = time.monotonic() + 5 * seconds * SLOW  # the machine may be busy
         while not (m := re.search(pattern, self.seen, re.S)):
             check(time.monotonic() < end, "waited in vain for", pattern, "in", self.seen[-2000:])
             if select.select([self.fd], [], [], 0.1)[0]:

@@ -41,14 +41,14 @@ def refused(call, pattern, what):
 
 
 def wait_for(condition, seconds, what):
-    """The seconds are those of an idle machine; a busy one is given ten times as many."""
-    end = time.monotonic() + 10 * seconds
+    """The seconds are those of an idle machine; a busy one is given five times as many."""
+    end = time.monotonic() + 5 * seconds
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
-            fail("%s: not within %d s" % (what, 10 * seconds))
+            fail("%s: not within %d s" % (what, 5 * seconds))
         threading.Event().wait(0.01)
 
 

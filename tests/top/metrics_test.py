@@ -107,7 +107,7 @@ def values_of_a_run(values, stats):
     equal(values["ntx_throughput_tokens_per_second_count"], 1, "answers")
     for name, want in (("ntx_ttft_seconds_sum", stats["ttft_s"]), ("ntx_throughput_tokens_per_second_sum", stats["decode_tok_s"])):
         check(abs(values[name] - want) < 0.001 + want * 1e-4, name, values[name], "is not", want)
-    equal(values["ntx_comp_bytes_host"] + values["ntx_comp_bytes_storage"], values["ntx_comp_bytes_model"], "bytes by tier")
+    equal(sum(values["ntx_comp_bytes_" + tier] for tier in ("device", "host", "storage")), values["ntx_comp_bytes_model"], "bytes by tier")
     check(values["ntx_iod_bytes_stream_total"] >= values["ntx_comp_bytes_storage"] * 19, "bytes streamed")
     check(0 < values["ntx_comp_stall_seconds_total"] < values["ntx_comp_pass_seconds_total"], "stalls")
     check(any(k.startswith('ntx_model_info{model="random",arch="llama"') for k in values), "model_info")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ntx-top in a pseudo terminal: what stands where on 80 x 24, after another size, in ASCII, without colour; --once and --json."""
+"""ntx-top in a pseudo terminal: what stands where on 80 x 24, after another size, in ASCII, without colour; --once and --json; layers skipped."""
 import fcntl
 import json
 import os
@@ -51,7 +51,7 @@ class Terminal:
             self.stream.feed(data)
 
     def until(self, condition, what, seconds=20):
-        end = time.monotonic() + 10 * seconds  # the machine may be busy
+        end = time.monotonic() + 5 * seconds  # the machine may be busy
         while True:
             self.read()
             lines = self.screen.display
@@ -71,7 +71,7 @@ class Terminal:
 
     def end(self):
         self.key("q")
-        end = time.monotonic() + 100
+        end = time.monotonic() + 50
         while time.monotonic() < end:
             self.read()
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -163,6 +163,23 @@ def scripts(d):
     check("/nonexistent/counters" in gone.stderr and "ntx up" in gone.stderr, "no daemons:", gone.stderr)
 
 
+def marks(d, model):
+    """Under the layers' map: what was left out; with two in a pass that would leave out different layers, what only one would."""
+    clients = [d.client() for _ in range(2)]
+    wait_for(lambda: json.loads(clients[0].status())["sessions"] == 0, 10, "the end of who left")
+    clients[0].load(model, ram_bytes=16 << 20, ctx=800, sessions=2, link_nvme_bps=RATE, skip="script:3@0;5@1")
+    write = lambda c: c.until(c.generate("Once", ignore_eos=True, max_tokens=700, temp=0.0), "token")
+    t = Terminal(d.dir)
+    write(clients[0])
+    t.until(lambda lines: lines[11][11:].rstrip() == "   S", "the layer that is left out")
+    write(clients[1])
+    t.until(lambda lines: lines[11][11:].rstrip() == "   p p", "the layers that only one of two rows might leave out")
+    check("s skipped p predicted" in t.screen.display[12], "legend:", t.screen.display[12])
+    t.end()
+    for c in clients:
+        c.close()
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-top-") as tmp, Daemons() as d:
         model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
@@ -173,6 +190,7 @@ def main():
         plain(d)
         scripts(d)
         c.close()
+        marks(d, model)
 
 
 main()
