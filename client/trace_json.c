@@ -10,7 +10,7 @@
 #include "common/util.h"
 
 enum { DRIVE = 1, RING = 2, COMPUTE = 3 };
-enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_EXPERTS, T_SESSION };
+enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_COPIES, T_EXPERTS, T_SESSION };
 #define MAX_LANES 256
 #define MAX_NAMED 4096
 
@@ -130,6 +130,11 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
         o->session[r->b % MAX_NAMED] = true;
         slice(o, COMPUTE, T_SESSION + (unsigned)(r->b % MAX_NAMED), r->t0, r->t1, text, "");
         return;
+    case NTX_TR_COPY:
+        snprintf(text, sizeof text, "chunk %" PRIu64 " to the GPU", r->b);
+        snprintf(args, sizeof args, "\"bytes\":%" PRIu64, r->c);
+        slice(o, COMPUTE, T_COPIES, r->t0, r->t1, text, args);
+        return;
     case NTX_TR_EXPERTS:
         experts_event(o, r);
         return;
@@ -150,7 +155,7 @@ static void event(struct out *o, const struct ntx_trace_event *e)
 
 static void names(struct out *o)
 {
-    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions", [T_EXPERTS] = "experts"};
+    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions", [T_COPIES] = "copies", [T_EXPERTS] = "experts"};
     char text[64];
     name(o, "process_name", DRIVE, 0, "drive (ntx-iod)");
     name(o, "process_name", RING, 0, "ring");

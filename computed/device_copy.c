@@ -13,12 +13,21 @@
 
 #define LATE_NS 200000u /* of sleeping too long, that the emulated link makes up for */
 
+/* The link carries one after the other: a copy begins when the one before is over. */
+static void trace_copy(struct ntx_device *d, const struct ntx__stage *s)
+{
+    uint64_t now = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
+    ntx_traced(d->f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_COPY, NTX_MAX(s->queued_ns, d->copied_ns), now, 0, s->chunk, d->c.chunks->list[s->chunk].bytes);
+    d->copied_ns = now;
+}
+
 static int give_back(struct ntx_device *d, struct ntx__stage *s)
 {
     if (s->chunk == NTX__NO_CHUNK)
         return 0;
     int rc = d->ops->event_sync(s->copied);
     if (!rc) {
+        trace_copy(d, s);
         d->f->c.weights->ops->release(d->f->c.weights, s->chunk);
         s->chunk = NTX__NO_CHUNK;
     }
@@ -66,6 +75,7 @@ static void emulate_link(struct ntx_device *d, uint64_t bytes)
 static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, struct ntx__stage *s)
 {
     int rc;
+    s->queued_ns = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
     emulate_link(d, d->c.chunks->list[chunk].bytes);
     if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = d->ops->upload(d->copies, s->bytes, bytes, d->c.chunks->list[chunk].bytes)) ||
         (rc = d->ops->event_record(s->copied, d->copies)))

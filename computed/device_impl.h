@@ -22,6 +22,7 @@ struct ntx__stage { /* device memory of one streamed chunk */
     uint8_t *bytes;
     struct ntx_gpu_event *copied, *used;
     uint32_t chunk;  /* held of the weights until `copied`; NTX__NO_CHUNK: none */
+    uint64_t queued_ns; /* for the trace */
 };
 #define NTX__NO_CHUNK UINT32_MAX
 
@@ -83,6 +84,7 @@ struct ntx_device {
     struct ntx__device_mem m;
     struct ntx__device_host host;
     void *arena, *host_arena;
+    uint64_t copied_ns;            /* for the trace: when a copy was seen to be over */
     uint64_t link_free_ns;         /* when the emulated link is through with what it has */
     bool no_dense;                 /* cuBLAS is missing */
     bool tiled;                    /* prompts' attention takes tiles */

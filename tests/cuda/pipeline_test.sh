@@ -52,7 +52,17 @@ assert g["name"] == "fake GPU" and g["gb_s"] > 0 and g["h2d_gb_s"] > 0 and "gflo
 p["kernels"] = [{"type": "*", "rows": 1, "gb_s": 0.001}]
 json.dump(p, open(sys.argv[1], "w"))
 PY
-gpu_options="--vram 2M" pair "all copied, by the profile"
+gpu_options="--vram 2M --trace $tmp/t.json" pair "all copied, by the profile"
+python3 - "$tmp/t.json" "$(stat_of "$tmp/stats" bytes_host)" "$(stat_of "$tmp/stats" passes)" <<'PY' || fail "the trace's copies"
+import json, sys
+t = json.load(open(sys.argv[1]))
+track = next(e["tid"] for e in t["traceEvents"] if e["ph"] == "M" and e["args"]["name"] == "copies")
+copies = sorted((e["ts"], e["ts"] + e["dur"], e["args"]["bytes"]) for e in t["traceEvents"] if e["ph"] == "X" and e["pid"] == 3 and e["tid"] == track)
+host, passes = int(sys.argv[2]), int(sys.argv[3])
+assert t["otherData"]["missed"] == 0 and copies, t["otherData"]
+assert all(a[1] <= b[0] + 0.002 for a, b in zip(copies, copies[1:])), "copies overlap on one link"
+assert 0.5 * host * passes < sum(c[2] for c in copies) <= host * passes, (sum(c[2] for c in copies), host, passes) # rows of embeddings are not copied
+PY
 [ "$(stat_of "$tmp/stats" predicted_tok_s)" != 0.0 ] || fail "nothing is predicted: $(cat "$tmp/stats")"
 unset XDG_CACHE_HOME
 

@@ -224,8 +224,9 @@ def main():
             print("%d generations without a leak; a stalled drive: answer after %.1f s" % (n, took))
         if LONG:
             with Daemons() as d:
-                killed, longest = kills(d, model, want, 200, rng)
-            print("200 generations, killed:", killed, "the longest took %.1f s" % longest)
+                rounds = int(os.environ.get("NTX_ROUNDS", "200"))
+                killed, longest = kills(d, model, want, rounds, rng)
+            print(rounds, "generations, killed:", killed, "the longest took %.1f s" % longest)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """ntx-metrics: over HTTP on a unix socket and on a port, and once on standard output; the text is what Prometheus takes, and its values are
 those of the run. Every metric that the dashboard asks for is there."""
+import atexit
 import json
 import os
 import re
@@ -88,6 +89,7 @@ def prometheus(text, values):
 
 def serve(d, where):
     p = subprocess.Popen([METRICS, "--runtime", d.dir, "--listen", where], stderr=subprocess.PIPE, text=True)
+    atexit.register(p.kill)  # it would outlive a test that fails
     check("serving /metrics at " + where in p.stderr.readline(), "no server at", where)
     return p
 
@@ -120,6 +122,16 @@ def dashboard(types):
     check(len(names) > 15, "the dashboard asks for", names)
     for n in names:
         check(re.sub(r"_(bucket|sum|count)$", "", n) in types or n in types, "the dashboard asks for", n)
+
+
+def page(text):
+    """The operator's page has each metric with its meaning, in the words of its HELP line."""
+    with open(os.path.join(os.environ["NTX_SOURCE"], "deploy", "OPERATING.md")) as f:
+        have = set(f.read().splitlines())
+    want = ["| `%s` | %s |" % m for m in re.findall(r"^# HELP (\S+) (.*)$", text, re.M)]
+    check(len(want) > 60, "only", len(want), "metrics")
+    missing = [row for row in want if row not in have]
+    check(not missing, "deploy/OPERATING.md lacks:\n" + "\n".join(missing))
 
 
 def hostile(sock):
@@ -162,6 +174,7 @@ def main():
         types, values = parse(text)
         values_of_a_run(values, stats)
         dashboard(types)
+        page(text)
         hostile(sock)
         equal(os.stat(sock).st_mode & 0o777, 0o660, "mode of the socket")
         stop(p)
