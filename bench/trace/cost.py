@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """cost.py BUILD MODEL [SECONDS [TOKENS [options of `ntx up`...]]]: what the trace costs. In one pair of daemons, answers of TOKENS tokens are written in turn
 without records (A), with them (B), and with them while `ntx trace` copies them out (C), in a random order and back (B A C C A B). The times per token of each six answers
-give ratios to A; the median of all ratios, with a 95 % interval by bootstrap, is the cost. Everything but the records is the same: the process, its
-memory, the text. CSV of each six first."""
+give ratios to A; the median of all ratios, with a 95 % interval by bootstrap, is the cost, in time and in CPU time (which says more where others use the
+machine; with --threads 1, for no thread waits actively then). Everything but the records is the same: the process, its memory, the text. CSV of each six first."""
 import json
 import os
 import random
@@ -29,6 +29,14 @@ def interval(ratios):
     return medians[50], medians[1949]
 
 
+def cpu_ns(pid):
+    total = 0
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/schedstat" % (pid, task)) as f:
+            total += int(f.read().split()[0])
+    return total
+
+
 class Pipeline:
     def __init__(self, runtime):
         self.env = dict(os.environ, NTX_RUNTIME=runtime)
@@ -37,6 +45,7 @@ class Pipeline:
             if "ready" in line:
                 break
         self.client = wire.Client(os.path.join(runtime, "ntx.sock"), 100)
+        self.pid = json.loads(self.client.status())["pid"]
         self.switch = subprocess.Popen([os.path.join(build, "bench/bench_trace_switch"), runtime], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.recorder = subprocess.Popen([os.path.join(build, "bin/ntx"), "trace", "-o", os.path.join(runtime, "..", "t.json"), "--seconds", "3600", "--quiet"], env=self.env)
 
@@ -46,10 +55,11 @@ class Pipeline:
         return int(self.switch.stdout.readline())
 
     def per_token(self, arm):
-        """ns for a token after the first, by computed's own clock."""
+        """ns for a token: after the first, by computed's own clock; and of computed's CPU time, prompt included."""
         self.set(arm != "A", arm == "C")
+        before = cpu_ns(self.pid)
         a = self.client.ask("Once upon a time", ignore_eos=True, max_tokens=tokens)
-        return 1e9 / json.loads(a.stats)["decode_tok_s"]
+        return 1e9 / json.loads(a.stats)["decode_tok_s"], (cpu_ns(self.pid) - before) / tokens
 
     def end(self):
         self.set(True, True)
@@ -62,17 +72,18 @@ class Pipeline:
 
 
 def measure(p):
-    """[(ns without, with, copied)], each the mean of two answers"""
+    """[[(wall ns, CPU ns) for A, B, C]], each the mean of two answers"""
     for arm in "ABCABC":
         p.per_token(arm)
     got, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
-        sums = dict.fromkeys("ABC", 0)
+        sums = {arm: [0, 0] for arm in "ABC"}
         order = "".join(random.sample("ABC", 3))
         for arm in order + order[::-1]:
-            sums[arm] += p.per_token(arm) / 2
-        got.append(tuple(sums.values()))
-        print("%.0f,%.0f,%.0f" % got[-1], flush=True)
+            for k, ns in enumerate(p.per_token(arm)):
+                sums[arm][k] += ns / 2
+        got.append([tuple(s) for s in sums.values()])
+        print(",".join("%.0f" % ns for s in got[-1] for ns in s), flush=True)
     return got
 
 
@@ -84,10 +95,12 @@ def main():
         p.per_token("B")
         records = p.set(True, False) - before
         p.end()
-    print("%d times six answers of %d tokens; %.0f ns a token without records; %.1f records a token" % (len(got), tokens, statistics.median(a for a, _, _ in got), records / tokens))
-    for name, at in (("records", 1), ("records, copied out", 2)):
-        ratios = [x[at] / x[0] - 1 for x in got]
-        print("%s: %+.2f %% (median; 95 %% interval %+.2f to %+.2f)" % (name, 100 * statistics.median(ratios), *(100 * x for x in interval(ratios))))
+    print("%d times six answers of %d tokens; %.1f records a token" % (len(got), tokens, records / tokens))
+    for k, what in enumerate(("time", "CPU time of ntx-computed")):
+        print("%s: %.0f ns a token without records" % (what, statistics.median(x[0][k] for x in got)))
+        for name, at in (("records", 1), ("records, copied out", 2)):
+            ratios = [x[at][k] / x[0][k] - 1 for x in got]
+            print("    %s: %+.2f %% (median; 95 %% interval %+.2f to %+.2f)" % (name, 100 * statistics.median(ratios), *(100 * x for x in interval(ratios))))
 
 
 main()
