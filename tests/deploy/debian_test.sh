@@ -6,7 +6,7 @@
 [ "${NTX_LONG:-}" ] || skip "part of tests/run --long (NTX_LONG is set there)"
 [ "$(id -u)" = 0 ] || skip "needs root"
 command -v debootstrap cpack dpkg-shlibdeps help2man >/dev/null || skip "no debootstrap, cpack, dpkg-shlibdeps or help2man"
-nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init' && skip "a package of sanitized programs is no package"
+sanitized && skip "a package of sanitized programs is no package"
 unshare --mount --pid --fork true 2>/dev/null || skip "no namespaces"
 # shellcheck disable=SC1091
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")

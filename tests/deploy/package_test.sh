@@ -3,7 +3,7 @@
 # that the completion completes.
 . "$(dirname "$0")/../pipeline/lib.sh"
 command -v cpack dpkg-deb dpkg-shlibdeps >/dev/null || skip "no cpack, dpkg-deb or dpkg-shlibdeps"
-nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init' && skip "a package of sanitized programs is no package"
+sanitized && skip "a package of sanitized programs is no package"
 (cd "$NTX_BUILD" && cpack -B "$tmp/pkg") >"$tmp/log" 2>&1 || fail "cpack: $(cat "$tmp/log")"
 deb=$(ls "$tmp"/pkg/ntx_*.deb) || fail "no .deb: $(cat "$tmp/log")"
 dpkg-deb -x "$deb" "$tmp/x" && dpkg-deb -e "$deb" "$tmp/control" || fail "dpkg-deb"

@@ -5,7 +5,7 @@
 here=$(dirname "$(realpath "$0")")
 [ "$(id -u)" = 0 ] || skip "needs root"
 [ -x /lib/systemd/systemd ] && command -v nsenter systemd-sysusers >/dev/null || skip "no systemd here"
-nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init' && skip "sanitizers do not run with the units' restrictions"
+sanitized && skip "sanitizers do not run with the units' restrictions"
 unshare --fork --pid --mount --uts --ipc --net --cgroup --mount-proc true 2>/dev/null || skip "namespaces are refused here"
 
 # A cgroup of its own, in the hierarchy by which systemd follows processes.

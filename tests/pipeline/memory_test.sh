@@ -2,6 +2,7 @@
 # The budget is a promise: under a memory cgroup of --ram plus 64 MiB (page cache charged) a model of three times the cap runs,
 # and the peak stays within. Needs root and the version 1 memory controller.
 . "$(dirname "$0")/lib.sh"
+sanitized && skip "a sanitizer's own memory is beyond the cap"
 cg=/sys/fs/cgroup/memory/ntx-test-$$
 mkdir "$cg" 2>/dev/null || skip "no cgroup v1 memory controller that we may use"
 cleanup+=("rmdir $cg 2>/dev/null")

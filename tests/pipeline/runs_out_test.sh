@@ -35,8 +35,6 @@ else
     echo "no mount namespace: full file systems are not tried"
 fi
 
-sanitized() { nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init'; }
-
 # ---- memory
 cg=/sys/fs/cgroup/memory/ntx-test-$$
 if sanitized; then
