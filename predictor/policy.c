@@ -41,7 +41,7 @@ int ntx_policy_new(const char *text, const struct ntx_policy_shape *shape, struc
     const char *args;
     const struct ntx_policy_ops *ops = find(text, &args);
     if (!ops)
-        return ntx_err_set(err, -EINVAL, "unknown policy '%.100s'; there are none, static, predictive, random:P,FIRST-LAST and script:LAYERS[@ROW][;...]", text);
+        return ntx_err_set(err, -EINVAL, "unknown policy '%.100s'; there are off, static, predictive, random:P,FIRST-LAST and script:LAYERS[@ROW][;...]", text);
     struct ntx_policy *p = calloc(1, sizeof *p);
     if (!p)
         return ntx_err_set(err, -ENOMEM, "no memory for a policy");
