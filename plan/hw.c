@@ -27,7 +27,7 @@ uint64_t ntx_hw_read_gap(const struct ntx_hw *hw)
     if (best <= 0)
         return 0;
     double small = hw->reads[0].bytes, s = small / hw->reads[0].bps - small / best; /* of the smallest read: mostly what is not its bytes */
-    return s > 0 ? (uint64_t)(s * best) : 0;
+    return s > 0 ? (uint64_t)(s * best / 2) : 0;
 }
 
 double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads)

@@ -59,8 +59,9 @@ struct ntx_hw {
 /* Bytes per second of the drive for reads of this size, between the measured sizes by the logarithm of the size; 0: unknown. */
 double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);
 
-/* Bytes that the drive reads at its best rate in the time that a read costs beside its bytes: two reads that lie less than this apart
- * are better one. 0: unknown. */
+/* Two reads that lie less than this apart are better one: half of the bytes that the drive reads at its best rate in the time that a read costs beside
+ * its bytes. At all of them nothing is gained any more; half keeps three quarters of the time that merging can save, for a quarter of the bytes that
+ * nobody asked for (gaps of any size being as likely; measured: bench/sparse/LOG.md). 0: unknown. */
 uint64_t ntx_hw_read_gap(const struct ntx_hw *hw);
 
 /* Seconds to multiply one byte of weights of `type` with `rows` rows, from memory, with `threads` threads (0: as measured). Between measured

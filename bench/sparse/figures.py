@@ -12,8 +12,8 @@ relu, demo   models/demo-relu.gguf, models/demo.gguf: packed with the gate matri
              what was read is from that. Rates on the drive emulated at --link, and on the real one; `of profile`: of the rate that the profile has for reads of that mean size.
              Perplexity and KL of the first --bytes of models/held-out.txt, answers to --questions questions of models/held-out.jsonl.
 moe          models/demo-moe.gguf, whose router leaves out 6 of 8 experts: budgets from the smallest on.
-gap          what lies between wanted groups is read with them when it is smaller than the profile's cost of a read: that, none of it, and twice as much, on the real drive.
-wide         random models of width 4096, F16, 2 layers, a neuron a group (16 KiB; 24 with its gate row): dense and 90 % left out, on both drives.
+gap          what lies between wanted groups is read with them when it is smaller than half the bytes that the profile's cost of a read is worth: that, none, twice and four times it, on the real drive.
+wide         a random model of width 4096, Q8_0, 8 layers, 5 neurons with their gate rows a group (64 KiB): as it is and, packed, with 90 % left out, on both drives.
 skip         demo-relu with layer skip, with groups left out, and with both.
 Rates are medians of --repeat runs, the modes in turn. Takes some 15 minutes; let the machine rest."""
 import argparse
@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
@@ -56,13 +57,19 @@ def run(a, model, *options, n=None, env=None):
         return json.load(open(f.name))
 
 
-def in_turn(a, jobs):
-    """jobs: name -> arguments of run(). The runs of each, of --repeat turns there and back."""
-    runs = {k: [] for k in jobs}
+def in_turn(a, name, jobs):
+    """jobs: key -> arguments of run(). The runs of each, of --repeat turns there and back; kept one by one, so that what was cut short goes on."""
+    path = os.path.join(a.dir, name + ".runs.json")
+    done = json.load(open(path)) if os.path.exists(path) else {}
     for turn in range(a.repeat):
         for k in list(jobs)[:: 1 if turn % 2 == 0 else -1]:
-            runs[k].append(run(a, *jobs[k][0], **jobs[k][1]))
-    return runs
+            runs = done.setdefault(" ".join(map(str, k)), [])
+            if len(runs) > turn:
+                continue
+            runs.append(run(a, *jobs[k][0], **jobs[k][1]))
+            with open(path, "w") as f:
+                json.dump(done, f)
+    return {k: done[" ".join(map(str, k))] for k in jobs}
 
 
 def median(runs, key="decode_tok_s"):
@@ -150,45 +157,47 @@ def family(f, m):
         (f, NOTHING, "topk=1")
 
 
-def kept(a, name, make):
-    """What was measured stays in DIR, so that what a quiet machine is for can be run by itself."""
-    path = os.path.join(a.dir, name + ".json")
-    if not os.path.exists(path):
-        found = make()
-        with open(path, "w") as f:
-            json.dump(found, f)
-    return json.load(open(path))
-
-
-def rates(a, files, every):
+def rates(a, name, files, every):
     ram = {f: max(smallest(files[f], a.ctx, *(() if m == "off" else ("--ffn-sparse", m))) for g, m in every if g == f) for f in files}
     link = ["--link", "nvme=" + a.link]
-    ends = {k: [run(a, files[k[0]], "--ram", ram[k[0]], *link, "--ffn-sparse", m, n=6) for m in k[1:]] for k in {family(f, m) for f, m in every if m != "off"}}
-    jobs = {(f, m, slow): ((files[f], "--ram", ram[f], "--ffn-sparse", m, *(link if slow else [])), {"n": a.n if slow else 4 * a.n}) for f, m in every for slow in (True, False)}
-    runs = in_turn(a, jobs)
+    ends = in_turn(a, name + ".ends", {(k[0], m): ((files[k[0]], "--ram", ram[k[0]], *link, "--ffn-sparse", m), {"n": 6}) for k in {family(f, m) for f, m in every if m != "off"}
+                                       for m in k[1:]})
+    jobs = {(f, m, slow): ((files[f], "--ram", ram[f], "--ffn-sparse", m, *(link if slow else [])), {"n": a.n if slow else 4 * a.n}) for f, m in every for slow in (True, False)
+            if ("emulated" if slow else "real") in a.drives}
+    runs = in_turn(a, name, jobs)
     out = {}
     for f, m in every:
-        s, r = runs[f, m, True][-1], runs[f, m, False][-1]
+        slow, real = runs.get((f, m, True)), runs.get((f, m, False))
+        s, r = (slow or real)[-1], (real or slow)[-1]
         groups, wanted = s.get("active_groups", 1.0), s["bytes_read_per_token"]
         if m != "off":
-            none, all_of_them = ends[family(f, m)]
+            none, all_of_them = (ends[f, e][-1] for e in family(f, m)[1:])
             least, g0 = none["bytes_read_per_token"], none["active_groups"]
             wanted = least + (all_of_them["bytes_read_per_token"] - least) * (groups - g0) / (1 - g0)
-        rate = median(runs[f, m, False])
+        rate = median(real) if real else ""
         out[f"{f} {m}"] = [s.get("active_neurons", 1.0), groups, s["bytes_read_per_token"], wanted, s["bytes_read_per_token"] / wanted - 1, r["bytes_read_per_token"],
-                           r["reads_per_token"], median(runs[f, m, True]), rate, of_profile({**r, "decode_tok_s": rate}, profile()["drive"]["reads"]), s.get("ffn_precision", ""),
+                           r["reads_per_token"], median(slow) if slow else "", rate, of_profile({**r, "decode_tok_s": rate}, profile()["drive"]["reads"]) if real else "", s.get("ffn_precision", ""),
                            s.get("ffn_recall", "")]
     return out
 
 
 def sparse_table(a, name, model):
-    files, every = packed(a, model, name), modes()
+    files, every = packed(a, model, name), [x for x in modes() if re.search(a.only, " ".join(x))]
     found = {"rates": {}, "quality": {}}
     if "rates" in a.what:
-        found["rates"] = kept(a, name + ".rates", lambda: rates(a, files, every))
+        found["rates"] = rates(a, name, files, every)
     if "quality" in a.what:
         base = os.path.join(a.dir, name + ".base")
-        found["quality"] = kept(a, name + ".quality", lambda: {f"{f} {m}": quality(a, files[f], m, base, not i) for i, (f, m) in enumerate(every)})
+        path = os.path.join(a.dir, name + ".quality.json")
+        found["quality"] = json.load(open(path)) if os.path.exists(path) else {}
+        for f, m in every:
+            if f"{f} {m}" in found["quality"]:
+                continue
+            if time.monotonic() > a.until:
+                return line("# not finished: run again")
+            found["quality"][f"{f} {m}"] = quality(a, files[f], m, base, not found["quality"])
+            with open(path, "w") as out:
+                json.dump(found["quality"], out)
     line("model", "file mode", "neurons", "groups", "read_per_token", "wanted", "off", "read_real", "reads_real", "tok_s_emulated", "tok_s_real", "of_profile", "precision", "recall",
          "perplexity", "kl", "top1", "accuracy")
     for f, m in every:
@@ -222,7 +231,7 @@ def moe(a):
     least, size = smallest(model, a.ctx), os.path.getsize(model)
     budgets = {"smallest": least + 65536, "half": (least + size) // 2, "three quarters": (least + 3 * size) // 4}
     jobs = {(b, link): ((model, "--ram", ram, *(["--link", "nvme=" + a.link] if link else [])), {"n": a.n if link else 4 * a.n}) for b, ram in budgets.items() for link in (True, False)}
-    runs = in_turn(a, jobs)
+    runs = in_turn(a, "moe", jobs)
     e = json.loads(ntx("eval", model, "--questions", a.asked, "--json", "--quiet").splitlines()[-1])
     r = json.loads(ntx("perplexity", model, texts(a)[1], "--ctx", a.ctx, "--json", "--quiet").splitlines()[-1])
     line("model", "budget", "hit_rate", "read_per_token", "tok_s_emulated", "tok_s_real", "recall", "read_on_guesses_used", "perplexity", "accuracy")
@@ -242,18 +251,18 @@ def with_gap(a, factor):
     cost = first["bytes"] / first["gb_s"] - first["bytes"] / best
     first["gb_s"] = first["bytes"] / (first["bytes"] / best + factor * cost)
     json.dump(p, open(os.path.join(home, "ntx/profile.json"), "w"))
-    return {**os.environ, "XDG_CACHE_HOME": home}, factor * cost * best
+    return {**os.environ, "XDG_CACHE_HOME": home}, factor * cost * best / 2
 
 
 def gap(a):
     if not profile()["drive"]["reads"]:
         line("# gap: no profile; make one with ntx doctor")
         return
-    files = {"relu P": packed(a, os.path.join(ROOT, "models/demo-relu.gguf"), "relu")["P"], "wide P": wide_file(a, "relu")[1]}
-    ram = {f: smallest(files[f], a.ctx, "--ffn-sparse", "topk=0.1") for f in files}
-    ram["wide P"] += 350 << 20  # all but the groups stays
-    envs = {k: with_gap(a, k) for k in (0, 0.5, 1, 2)}
-    runs = in_turn(a, {(f, k): ((files[f], "--ram", ram[f], "--ffn-sparse", "topk=0.1"), {"env": envs[k][0], "n": 4 * a.n if f[0] == "r" else a.n}) for f in files for k in envs})
+    files = {"relu P": (packed(a, os.path.join(ROOT, "models/demo-relu.gguf"), "relu")["P"], "topk=0.1"), "wide G": (wide_file(a, "relu")[1], "prompt=0.1")}
+    ram = {f: smallest(files[f][0], a.ctx, "--ffn-sparse", files[f][1]) for f in files}
+    ram["wide G"] += 390 << 20  # attention stays
+    envs = {k: with_gap(a, k) for k in (0, 1, 2, 4)}
+    runs = in_turn(a, "gap", {(f, k): ((files[f][0], "--ram", ram[f], "--ffn-sparse", files[f][1]), {"env": envs[k][0], "n": 4 * a.n if f[0] == "r" else a.n}) for f in files for k in envs})
     line("file", "gap of profile times", "gap", "read_per_token", "between_per_token", "reads_per_token", "tok_s_real")
     for (f, k), r in runs.items():
         line(f, k, envs[k][1], r[-1]["bytes_read_per_token"], r[-1]["ffn_bytes_between_per_token"], r[-1]["reads_per_token"], median(r))
@@ -262,25 +271,26 @@ def gap(a):
 def wide_file(a, kind):
     model = os.path.join(a.dir, f"wide-{kind}.gguf")
     if not os.path.exists(model):
-        subprocess.run([os.path.join(BIN, "ntx-mkmodel"), "--arch", "llama-relu" if kind == "relu" else "llama", "--layers", "2", "--embd", "4096", "--ff", "11008", "--heads", "32",
-                        "--kv", "8", "--type", "F16", "--vocab-size", "4000", "--seed", "5", model], check=True, stdout=subprocess.DEVNULL)
-    return model, made(a, f"wide-{kind}.p.gguf", "pack", "--group", "16K", "--quiet", model), made(a, f"wide-{kind}.g.gguf", "pack", "--group", "24K", "--gate-in-bundle", "--quiet", model)
+        subprocess.run([os.path.join(BIN, "ntx-mkmodel"), "--arch", "llama-relu" if kind == "relu" else "llama", "--layers", "8", "--embd", "4096", "--ff", "11008", "--heads", "32",
+                        "--kv", "8", "--type", "Q8_0", "--vocab-size", "4000", "--seed", "5", model], check=True, stdout=subprocess.DEVNULL)
+    return model, made(a, f"wide-{kind}.g.gguf", "pack", "--group", "64K", "--gate-in-bundle", "--quiet", model)
 
 
 def wide(a):
-    model, p, g = wide_file(a, "relu")
+    model, g = wide_file(a, "relu")
     text = texts(a)[0]
     sidecar = os.path.join(a.dir, "wide-relu.g.skip.gguf")
     if not os.path.exists(sidecar):
         ntx("calibrate", g, "--text", text, "--ffn", "--ffn-rank", 64, "--limit", 400, "--ctx", 200, "--epochs", 2, "--first", 1, "--last", 1, "--quiet", "-o", sidecar)
-    small = max(smallest(p, a.ctx, "--ffn-sparse", "topk=0.1"), smallest(g, a.ctx, "--ffn-sparse", "prompt=0.1"), smallest(model, a.ctx)) + (8 << 20)
+    small = max(smallest(g, a.ctx, "--ffn-sparse", "predicted=0.1", "--sidecar", sidecar), smallest(model, a.ctx)) + (8 << 20)
     line("memory", "file", "mode", "drive", "groups", "read_per_token", "reads_per_token", "between_per_token", "tok_s", "times dense", "of_profile", "precision", "recall")
-    for memory, ram in (("least", small), ("all but FFNs", small + (350 << 20))):
+    for memory in a.memory.split(","):
+        ram = small + ({"least": 0, "attention": 390}[memory] << 20)
         jobs = {}
-        for link in (True, False):
-            for f, m in ((model, "off"), (p, "topk=0.1"), (g, "prompt=0.1"), (g, "predicted=0.1")):
+        for link in (x == "emulated" for x in a.drives.split(",")):
+            for f, m in ((model, "off"), (g, "prompt=0.1"), (g, "predicted=0.1")):
                 jobs[link, f, m] = ((f, "--ram", ram, "--ffn-sparse", m, *(["--link", "nvme=3.3G"] if link else [])), {"n": a.n})
-        runs = in_turn(a, jobs)
+        runs = in_turn(a, "wide-" + memory, jobs)
         for (link, f, m), r in runs.items():
             s, dense = r[-1], median(runs[link, model, "off"])
             line(memory, os.path.basename(f), m, "3.3 GB/s" if link else "real", s.get("active_groups", 1.0), s["bytes_read_per_token"], s["reads_per_token"],
@@ -297,7 +307,7 @@ def skip(a):
              "predictive": ["--skip", "predictive", "--skip-threshold", "0.5", "--skip-kv", "hole"]}
     ffns = {"off": [], "predicted=0.5": ["--ffn-sparse", "predicted=0.5"], "predicted=0.25": ["--ffn-sparse", "predicted=0.25"]}
     jobs = {(x, y): ((f, *(common if y != "off" or x == "predictive" else common[2:]), *skips[x], *ffns[y], "--link", "nvme=" + a.link), {}) for x in skips for y in ffns}
-    runs = in_turn(a, jobs)
+    runs = in_turn(a, "skip", jobs)
     base = os.path.join(a.dir, "skip.base")
     line("skip", "ffn", "layers_skipped", "groups", "read_per_token", "of all", "product of both alone", "tok_s_emulated", "times", "perplexity", "kl")
     whole = runs["no layer", "off"]
@@ -317,8 +327,12 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--part", default=",".join(PARTS))
     p.add_argument("--dir")
+    p.add_argument("--seconds", type=float, default=1e9, help="of quality: then the rest is left for another run with the same DIR")
     p.add_argument("--what", default="rates,quality", help="of relu and demo: rates want a machine at rest, quality does not")
     p.add_argument("--quick", action="store_true", help="everything once and small: to see that it works")
+    p.add_argument("--only", default="", help="of relu and demo, files and modes that this regular expression finds: 'P threshold'")
+    p.add_argument("--drives", default="emulated,real")
+    p.add_argument("--memory", default="least,attention", help="of wide, what stays of the packed model: next to nothing, or attention")
     p.add_argument("--link", default="132M", help="of the small models: 3.3 GB/s by 25")
     p.add_argument("--ctx", type=int, default=256)
     p.add_argument("-n", type=int, default=16)
@@ -330,6 +344,7 @@ def main():
     p.add_argument("--threads", type=int, default=2, help="of the calibration")
     p.add_argument("--epochs", type=int, default=10)
     a = p.parse_args()
+    a.until = time.monotonic() + a.seconds
     if a.quick:
         a.repeat, a.bytes, a.questions, a.tokens, a.epochs, a.n = 1, 3000, 5, 1500, 1, 6
     temporary = None if a.dir else tempfile.TemporaryDirectory()
