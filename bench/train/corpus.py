@@ -11,6 +11,7 @@ the prompt is the story, "Q: ...", and ends in "A:"."""
 import argparse
 import json
 import random
+import re
 import zlib
 
 import words as W
@@ -21,11 +22,12 @@ def pair_held(name, thing):
 
 
 def cap(s):
-    return s[0].upper() + s[1:]
+    """With a capital letter at the beginning of each sentence."""
+    return re.sub(r"(^|[.!?] )([a-z])", lambda m: m[1] + m[2].upper(), s)
 
 
 def article(word):
-    return ("an " if word[0] in "aeiou" else "a ") + word
+    return ("an " if word[0] in "aeiou" or word == "honest" else "a ") + word
 
 
 def at(place):
@@ -39,6 +41,7 @@ class Person:
         self.he, self.his, self.him = ("she", "her", "her") if self.she else ("he", "his", "him")
         self.kind = "girl" if self.she else "boy"
         self.place = self.feeling = None
+        self.known = False  # to the reader
 
 
 class Thing:
@@ -46,6 +49,14 @@ class Thing:
         self.name, self.colour = name, colour
         self.place = self.owner = None  # where it lies, or who carries it
         self.coloured = False           # the text named its colour
+
+
+def where_is(p):
+    return f"Where is {p.name}?", f"Where is {p.name} now?", f"In what place is {p.name}?"
+
+
+def who_has(t):
+    return f"Who has the {t.name}?", f"Who is holding the {t.name}?"
 
 
 class World:
@@ -74,7 +85,22 @@ class World:
             again = self.last is who and self.r.random() < 0.5
             s = s.replace("{P}", who.he if again else who.name).replace("{his}", who.his).replace("{him}", who.him).replace("{he}", who.he)
         self.last = who
+        for p in self.people:
+            if not p.known and p.name in s:
+                p.known = True
+                if f"named {p.name}" not in s:
+                    s = s.replace(p.name, self.introduced(p), 1)
         self.text.append(cap(s))
+
+    def introduced(self, p):
+        """Who comes up for the first time is said to be new: a name that none had before follows, nothing else."""
+        trait = self.r.choice(W.TRAITS) if self.r.random() < 0.3 else None
+        if trait:
+            self.trait(p, trait)
+        return (article(trait) if trait else "a") + f" {p.kind} {self.r.choice(['named', 'called'])} {p.name}"
+
+    def trait(self, p, trait):
+        self.fact(trait, f"What kind of {p.kind} was {p.name}?")
 
     def speak(self, who, line, verb="said"):
         self.say(None, f'"{line}" {verb} {who.name}.', f'{who.name} {verb}, "{line.rstrip(",") + ("." if line[-1] == "," else "")}"')
@@ -147,14 +173,14 @@ class World:
         """All facts of the final state, as (question, answer)."""
         for p in self.people:
             if p.place:
-                self.fact(at(p.place), f"Where is {p.name}?", f"Where is {p.name} now?", f"In what place is {p.name}?")
+                self.fact(at(p.place), *where_is(p))
             if p.feeling:
                 self.fact(p.feeling, f"How does {p.name} feel?", f"How is {p.name} feeling?")
         for t in self.things:
             if t.coloured:
                 self.fact(t.colour, f"What colour is the {t.name}?", f"Which colour does the {t.name} have?")
             if t.owner:
-                self.fact(t.owner.name, f"Who has the {t.name}?", f"Who is holding the {t.name}?")
+                self.fact(t.owner.name, *who_has(t))
                 other = self.r.choice([t.owner, self.r.choice([p for p in self.people if p is not t.owner and self.told(p)] or [t.owner])])
                 self.fact("yes" if other is t.owner else "no", f"Does {other.name} have the {t.name}?")
             elif t.place:
@@ -166,6 +192,19 @@ class World:
             x = self.r.choice([p.place, self.r.choice(self.places)])
             self.fact("yes" if x == p.place else "no", f"Is {p.name} {at(x)}?")
         return self.facts
+
+    def ask_again(self):
+        """For drills: who is where and who has what once more, in every form, and the other way round."""
+        there = [p for p in self.people if p.place]
+        for p in there:
+            self.facts += [(q, at(p.place)) for q in where_is(p)]
+            self.fact(p.name, f"Who is {at(p.place)}?")
+            x = self.r.choice([q.place for q in there] + [self.r.choice(self.places)])
+            self.facts += [(f"Is {p.name} {at(p.place)}?", "yes"), (f"Is {p.name} {at(x)}?", "yes" if x == p.place else "no")]
+        for t in self.things:
+            if t.owner:
+                self.facts += [(q, t.owner.name) for q in who_has(t)]
+                self.facts += [(f"Does {p.name} have the {t.name}?", "yes" if p is t.owner else "no") for p in there]
 
     def told(self, p):
         return any(p.name in s for s in self.text)
@@ -185,7 +224,7 @@ def opening(w, p):
         w.say(None, f"{start}, there was a {trait} {p.kind} named {p.name} who lived {near} the {home}.",
               f"{start}, {article(trait)} {p.kind} named {p.name} lived {near} the {home}.")
         p.place = None
-        w.fact(trait, f"What kind of {p.kind} was {p.name}?")
+        w.trait(p, trait)
         w.last = p
         if r.random() < 0.6:
             w.sky()
@@ -348,7 +387,7 @@ def drill(w):
         if p.place is None and r.random() < 0.3:
             trait = r.choice(W.TRAITS)
             w.say(p, f"There was {article(trait)} {p.kind} named {p.name}.")
-            w.fact(trait, f"What kind of {p.kind} was {p.name}?")
+            w.trait(p, trait)
         if p.place is None:
             w.be(p, r.choice(w.places))
     for _ in range(r.randint(0, r.randint(0, 6))):
@@ -518,9 +557,12 @@ PLOTS = [lost, gift, share, wander, work, pet, trip, trade, contest]
 def document(rng, held, drills=0):
     """(story, [(question, answer)])"""
     w = World(rng, held)
-    (drill if drills and rng.random() < drills else rng.choice(PLOTS))(w)
+    plot = drill if drills and rng.random() < drills else rng.choice(PLOTS)
+    plot(w)
     end(w)
     facts = w.ask()
+    if plot is drill:
+        w.ask_again()
     facts = [(q, a) for q, a in facts if all(a == b for p, b in facts if p == q)]
     rng.shuffle(facts)
     seen, out = set(), []
@@ -539,6 +581,7 @@ def main():
     a.add_argument("--out", required=True)
     a.add_argument("--questions", help="JSON lines, one question of each document; these documents' questions are left out of --out")
     a.add_argument("--drills", type=float, default=0, help="share of documents that are exercises in who is where and has what")
+    a.add_argument("--only", default="", help="questions that this regular expression matches, no others")
     a.add_argument("--most", type=int, default=7, help="questions after a story, at most")
     a = a.parse_args()
     rng = random.Random(a.seed * 2 + a.held)
@@ -551,6 +594,7 @@ def main():
                 q, answer = facts[0]
                 questions.append({"prompt": f"{story}\nQ: {q}\nA:", "answer": answer})
                 facts = facts[1:]
+            facts = [x for x in facts if re.match(a.only, x[0])]
             f.write(story + "\n" + "".join(f"Q: {q}\nA: {x}\n" for q, x in facts[:n]) + "\n")
     if a.questions:
         with open(a.questions, "w") as f:

@@ -21,10 +21,10 @@ def main():
     a.add_argument("--tokens", type=int, default=128)
     a = a.parse_args()
     model = net.Net(export.shape(a.model)).eval()
-    model.load_state_dict(export.weights(a.model))
+    model.load(export.weights(a.model))
     ids = [bpe.BOS] + bpe.Bpe(a.tok).encode(open(a.text).read(8 * a.tokens))[:a.tokens - 1]
     with torch.no_grad():
-        logits, _, statistic = model(torch.tensor([ids]))
+        logits, _, statistic, _ = model(torch.tensor([ids]))
     top = [[[i, round(v, 4)] for v, i in zip(*(x.tolist() for x in logits[0, at].topk(5)))] for at in range(7, len(ids), 8)]
     out = {"ids": ids, "top": top}
     if model.s.act == "relu":

@@ -20,7 +20,7 @@ class Shape:
     act: str = "silu"  # silu (SwiGLU) or relu
     experts: int = 0   # each of width ff; 0: one FFN for all
     used: int = 2
-    tied: bool = True
+    tied: bool = False
     eps: float = 1e-5
     theta: float = 10000.0
 
@@ -159,6 +159,7 @@ class Net(nn.Module):
         self.embed = nn.Embedding(s.vocab, s.embd)
         self.layers = nn.ModuleList(Layer(s) for _ in range(s.layers))
         self.norm = Norm(s.embd, s.eps)
+        self.subject = nn.Linear(s.embd, s.vocab, bias=False)  # of training only: see forward
         self.out = None if s.tied else nn.Linear(s.embd, s.vocab, bias=False)
         cos, sin = rope_table(s)
         self.register_buffer("cos", cos, persistent=False)
@@ -172,19 +173,27 @@ class Net(nn.Module):
         if isinstance(m, nn.Linear):
             nn.init.normal_(m.weight, std=0.5 * m.in_features ** -0.5)
         elif isinstance(m, nn.Embedding):
-            nn.init.normal_(m.weight, std=0.02)
+            nn.init.normal_(m.weight, std=0.02 if self.s.tied else 1.0)
+
+    def load(self, weights):
+        """Those of export.weights(): all but `subject`."""
+        missing, unknown = self.load_state_dict(weights, strict=False)
+        assert missing == ["subject.weight"] and not unknown, (missing, unknown)
 
     def forward(self, ids):
-        """ids: [batch x tokens] -> logits [batch x tokens x vocab], and of the FFNs the mean extra loss and statistic"""
+        """ids: [batch x tokens] -> logits [batch x tokens x vocab]; of the FFNs the mean extra loss and statistic; after a third of the layers, logits of
+        whom the sentence is about"""
         x = self.embed(ids)
         cos, sin = self.cos[:ids.shape[1]], self.sin[:ids.shape[1]]
         extra = statistic = 0
-        for layer in self.layers:
+        n = len(self.layers)
+        for i, layer in enumerate(self.layers):
             x, e, s = layer(x, cos, sin)
             extra, statistic = extra + e, statistic + s
+            if i == n // 3:
+                subject = self.subject(F.rms_norm(x, x.shape[-1:]))
         x = self.norm(x)
-        n = len(self.layers)
-        return F.linear(x, self.embed.weight if self.out is None else self.out.weight), extra / n, statistic / n
+        return F.linear(x, self.embed.weight if self.out is None else self.out.weight), extra / n, statistic / n, subject
 
 
 def shape_dict(s):

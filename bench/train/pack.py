@@ -5,7 +5,8 @@
 
 ids [rows x 257] uint16: whole documents, <s> text </s>, packed as they fit (some are parted by an empty line instead, as in a text
 file); weight [rows x 257] uint8: how much the loss of predicting this token counts (padding 0, text 1, answers --answer, a person,
-thing or place of which the story already told --again)."""
+thing or place of which the story already told --again); subject [rows x 257] uint16: the
+name of whom the sentence so far is about, 0 if of none."""
 import argparse
 import random
 
@@ -19,9 +20,33 @@ POOL = 64
 KEPT = {*words.GIRLS, *words.BOYS, *words.PET_NAMES, *words.THINGS, *words.PLACES}
 
 
+class Subjects:
+    """Of each token whom its sentence is about: the first name in it, or where a pronoun comes first, that of the sentence before; of a question and its
+    answer the name that the question asks for."""
+
+    def __init__(self, tok):
+        def forms(w):
+            return [tok.id[f] for f in (w, bpe.SPELL[ord(" ")] + w) if f in tok.id]
+
+        self.names = {i: forms(w)[-1] for w in (*words.GIRLS, *words.BOYS) for i in forms(w)}
+        self.pronouns = {i for w in ("He", "She", "he", "she") for i in forms(w)}
+        self.ends = {i for w in (".", '."', "!") for i in forms(w)}
+        self.who = self.before = 0
+
+    def of(self, line, ids):
+        if line[:2] != "A:":
+            self.who = 0
+        for i in ids:
+            if not self.who:
+                self.who = self.names.get(i, self.before if i in self.pronouns else 0)
+            yield self.who
+            if i in self.ends and line[:2] not in ("Q:", "A:"):
+                self.before, self.who = self.who, 0
+
+
 def document(tok, kept, text, answer, again):
-    """ids and weights; questions at the end that make it longer than a row are left out."""
-    ids, weight, seen = [bpe.BOS], [0], set()
+    """ids, weights and subjects; questions at the end that make it longer than a row are left out."""
+    ids, weight, subject, seen, subjects = [bpe.BOS], [0], [0], set(), Subjects(tok)
     for line in text.splitlines(keepends=True):
         new = tok.encode(line)
         if line[:2] not in ("Q:", "A:"):
@@ -33,14 +58,15 @@ def document(tok, kept, text, answer, again):
         else:
             break
         ids += new
-    return ids + [bpe.EOS], weight + [1]
+        subject += subjects.of(line, new)
+    return ids + [bpe.EOS], weight + [1], subject + [0]
 
 
 def pack(docs, rng, newline):
     """Yields rows: the longest document of a pool that still fits, until none does."""
     pool, docs, more = [], iter(docs), True
     while more or pool:
-        row, weight = [], []
+        row, weight, subject = [], [], []
         while True:
             while more and len(pool) < POOL:
                 d = next(docs, None)
@@ -51,13 +77,14 @@ def pack(docs, rng, newline):
             if not fits:
                 break
             i = fits[0] if not row else max(fits, key=lambda i: len(pool[i][0]))
-            ids, w = pool.pop(i)
+            ids, w, who = pool.pop(i)
             if row and rng.random() < 0.25:  # as in a text file: an empty line between
-                row[-1], ids, w = newline, ids[1:], w[1:]
+                row[-1], ids, w, who = newline, ids[1:], w[1:], who[1:]
             row += ids
             weight += w
+            subject += who
         if row:
-            yield row + [bpe.EOS] * (ROW - len(row)), weight + [0] * (ROW - len(row))
+            yield row + [bpe.EOS] * (ROW - len(row)), weight + [0] * (ROW - len(row)), subject + [0] * (ROW - len(row))
 
 
 def main():
@@ -75,7 +102,7 @@ def main():
     rows = list(pack(docs, random.Random(a.seed), tok.encode("\n")[0]))
     ids = np.array([r[0] for r in rows], np.uint16)
     weight = np.array([r[1] for r in rows], np.uint8)
-    np.savez(a.out, ids=ids, weight=weight)
+    np.savez(a.out, ids=ids, weight=weight, subject=np.array([r[2] for r in rows], np.uint16))
     print(f"{len(rows)} rows, {int((weight > 0).sum())} tokens, {100 * (weight > 0).mean():.1f} % full")
 
 

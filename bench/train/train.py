@@ -20,6 +20,8 @@ import net
 
 BALANCE = 0.01  # weight of the loss that evens the experts' loads
 PRESS = 0.01    # where the weight of the loss against active neurons starts; it rises while more than --active are
+EMBED = 5       # times the rate of AdamW is that of an embedding which is not the output matrix, too: it starts 50 times as large
+SUBJECT = 0.3   # weight of the loss of telling whom a sentence is about
 LONGEST = 8  # seconds that one step may add to the clock: a longer one was stopped, or compiled
 LONG_FROM = 0.85  # of the time: from here on rows are joined in pairs, so that all positions of the context are seen
 
@@ -68,7 +70,7 @@ class Rows:
 
     def __init__(self, path, seed, device):
         z = np.load(path)
-        self.ids, self.weight, self.device = z["ids"], z["weight"], device
+        self.ids, self.weight, self.subject, self.device = z["ids"], z["weight"], z["subject"], device
         self.seed = seed
 
     def batch(self, at, n, pairs=False, part=0, parts=1):
@@ -78,13 +80,12 @@ class Rows:
         pick = order[np.arange(at, at + n) % len(order)]
         n //= parts
         pick = pick[part * n:part * n + n]
-        ids, weight = self.ids[pick].astype(np.int64), self.weight[pick].astype(np.float32)
+        arrays = [self.ids[pick].astype(np.int64), self.weight[pick].astype(np.float32), self.subject[pick].astype(np.int64)]
         if pairs:
             h = n // 2
-            ids = np.concatenate((ids[:h, :-1], ids[h:]), 1)
-            weight = np.concatenate((weight[:h, :-1], weight[h:]), 1)
-        ids, weight = torch.from_numpy(ids).to(self.device), torch.from_numpy(weight).to(self.device)
-        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weight[:, 1:].contiguous()
+            arrays = [np.concatenate((p[:h, :-1], p[h:]), 1) for p in arrays]
+        ids, weight, subject = (torch.from_numpy(p).to(self.device) for p in arrays)
+        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weight[:, 1:].contiguous(), subject[:, :-1].contiguous()
 
 
 class Run:
@@ -95,9 +96,10 @@ class Run:
         self.shape = net.PRESETS[a.model]
         self.net = net.Net(self.shape).to(self.device)
         mats = [p for n, p in self.net.named_parameters() if p.ndim >= 2 and n.startswith("layers") and "router" not in n]
-        rest = [p for p in self.net.parameters() if not any(p is m for m in mats)]
+        embed = self.net.embed.weight
+        rest = [p for p in self.net.parameters() if not any(p is m for m in (*mats, embed))]
         self.muon = Muon(mats, decay=a.decay)
-        self.adam = torch.optim.AdamW(rest, lr=1.0, betas=(0.9, 0.95), weight_decay=0)
+        self.adam = torch.optim.AdamW([{"params": rest, "times": 1}, {"params": [embed], "times": 1 if self.shape.tied else EMBED}], lr=1.0, betas=(0.9, 0.95), weight_decay=0)
         self.step, self.rows, self.spent = 0, 0, 0.0
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.extra = torch.tensor(BALANCE if self.shape.experts else PRESS if self.shape.act == "relu" else 0.0)
@@ -107,12 +109,13 @@ class Run:
         with torch.autocast(self.device, torch.bfloat16):
             return self.net(x)
 
-    def plain_loss(self, x, y, w, factor):
-        """The text's loss and the FFNs' (times factor); the text's alone, and the FFNs' statistic."""
-        logits, extra, statistic = self.logits(x)
+    def plain_loss(self, x, y, w, who, factor):
+        """The text's loss, the subjects' and the FFNs' (times factor); the text's alone, and the FFNs' statistic."""
+        logits, extra, statistic, subject = self.logits(x)
+        told = F.cross_entropy(subject.float().flatten(0, 1), who.flatten(), ignore_index=0)
         nll = F.cross_entropy(logits.float().flatten(0, 1), y.flatten(), reduction="none")
         text = (nll * w.flatten()).sum() / w.sum()
-        return text + factor * extra, torch.stack((text.detach(), statistic))
+        return text + SUBJECT * told + factor * extra, torch.stack((text.detach(), statistic))
 
     def save(self):
         if self.rank:
@@ -126,7 +129,7 @@ class Run:
         path = os.path.join(self.a.dir, "last.pt")
         if not os.path.exists(path):
             if self.a.init:
-                self.net.load_state_dict(self.start(export.weights(self.a.init)))
+                self.net.load(self.start(export.weights(self.a.init)))
             return
         c = torch.load(path, map_location=self.device)
         self.net.load_state_dict(c["net"])
@@ -148,7 +151,7 @@ class Run:
     @torch.no_grad()
     def held(self, rows, n=32):
         """Loss per token of the text, and the share of answers whose every token is the most likely one."""
-        x, y, w = rows.batch(0, n)
+        x, y, w, _ = rows.batch(0, n)
         self.net.eval()
         logits = self.logits(x)[0].float()
         self.net.train()
@@ -178,14 +181,14 @@ class Run:
         self.spent = flat[-1].item()
         return flat[-3:-1]
 
-    def update(self, x, y, w, lr):
-        loss, told = self.loss(x, y, w, self.extra)
+    def update(self, batch, lr):
+        loss, told = self.loss(*batch, self.extra)
         loss.backward()
         text, statistic = self.agree(told).tolist()
         if self.shape.act == "relu":
             self.extra *= 1.02 if statistic > self.a.active else 1 / 1.02
         for g in self.adam.param_groups:
-            g["lr"] = lr * self.a.adam
+            g["lr"] = lr * self.a.adam * g["times"]
         self.adam.step()
         self.muon.step(lr * self.a.muon)
         self.net.zero_grad()
@@ -205,8 +208,7 @@ class Run:
             if log.tell() == 0:
                 log.write("step,seconds,rows,loss,held_loss,held_answers,statistic\n")
             while self.spent < budget:
-                x, y, w = self.batch(train, self.spent > LONG_FROM * budget)
-                loss, statistic = self.update(x, y, w, schedule(self.spent / budget))
+                loss, statistic = self.update(self.batch(train, self.spent > LONG_FROM * budget), schedule(self.spent / budget))
                 self.step, self.rows = self.step + 1, self.rows + a.batch
                 if self.step % a.every == 0 and self.rank == 0:
                     h = self.held(held)
