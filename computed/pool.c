@@ -33,8 +33,9 @@ struct worker {
 struct ntx_pool {
     unsigned n_threads, n_started;
     bool spin; /* not where threads outnumber processors: a spinner would hold up whom it waits for */
-    ntx_pool_fn *fn; /* caller, while the gate is closed and nobody inside */
+    ntx_pool_fn *fn; /* caller, while the gate is closed and nobody inside; so the next two */
     void *ctx;
+    uint32_t run;    /* what `round` is or, between the opening of the gate and the count, is about to be */
     _Alignas(64) _Atomic uint32_t round;  /* caller */
     _Atomic uint32_t round_sleepers;      /* workers */
     _Atomic bool stop;                    /* caller, before `round` */
@@ -105,15 +106,15 @@ static void *work(void *arg)
 {
     struct worker *w = arg;
     struct ntx_pool *p = w->pool;
-    uint32_t seen = 0;
+    uint32_t seen = 0, ran = 0;
     for (;;) {
         wait_round(p, seen);
         seen = atomic_load_explicit(&p->round, memory_order_acquire);
         if (atomic_load_explicit(&p->stop, memory_order_relaxed))
             return NULL;
-        if (!enter(p))
+        if (seen == ran || !enter(p))
             continue;
-        seen = atomic_load_explicit(&p->round, memory_order_relaxed); /* the one entered: it cannot end before we leave */
+        ran = p->run; /* a late one may enter a later round than it saw, even before that is counted: it is not to come twice */
         p->fn(p->ctx, w->index);
         leave(p);
     }
@@ -145,7 +146,8 @@ void ntx_pool_run(struct ntx_pool *p, ntx_pool_fn *fn, void *ctx)
     }
     p->fn = fn;
     p->ctx = ctx;
-    atomic_store_explicit(&p->gate, OPEN, memory_order_release); /* publishes the two above to enter() */
+    p->run = atomic_load_explicit(&p->round, memory_order_relaxed) + 1;
+    atomic_store_explicit(&p->gate, OPEN, memory_order_release); /* publishes the three above to enter() */
     next_round(p);
     fn(ctx, 0);
     join(p);
