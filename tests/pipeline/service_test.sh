@@ -25,7 +25,7 @@ cleanup+=("kill -CONT $iod 2>/dev/null")
 kill -STOP "$iod"
 pids=()
 for i in 0 1 2 3; do gen $i together & pids+=($!); done
-wait_for 10 eval 'ntx status --json | grep -q "\"clients\": *5"' || fail "the four and who asks are not there: $(ntx status --json)"
+wait_for 10 eval 'ntx status --json | grep -q "\"clients\": *6"' || fail "the four, who asks and ntx up are not there: $(ntx status --json)"
 kill -CONT "$iod"
 for p in "${pids[@]}"; do wait "$p" || fail "a client of four failed"; done
 b1=$(ntx status --json | sed -n 's/.*"bytes_read": *\([0-9]*\).*/\1/p' | head -1)
