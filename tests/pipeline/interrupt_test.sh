@@ -8,6 +8,8 @@ last=150 # a chunk late in the pass, read from the drive for each: once it is as
 
 # stalled OPTIONS...: a run in the background, its pid in $pid
 stalled() {
+    rm -f "$tmp/out" "$tmp/err" # what is waited for there is to be this run's
+    : >"$tmp/err"
     "$NTX_BIN/ntx" run "$tmp/m.gguf" hello --raw --ram 10M --threads 2 -n 40 --ignore-eos --temp 0 --json "$@" >"$tmp/out" 2>"$tmp/err" &
     pid=$!
 }

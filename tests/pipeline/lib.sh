@@ -6,7 +6,7 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/ntx-test-XXXXXX")
 export TMPDIR=$tmp XDG_RUNTIME_DIR=
 unset NTX_RUNTIME
 cleanup=()
-at_exit() { for c in "${cleanup[@]}"; do eval "$c"; done; rm -rf "$tmp"; }
+at_exit() { [ "$BASHPID" = $$ ] || return; for c in "${cleanup[@]}"; do eval "$c"; done; rm -rf "$tmp"; }
 trap at_exit EXIT
 trap 'exit 1' INT TERM
 
