@@ -98,7 +98,7 @@ static void pass_rates(struct ntx_top *t)
 static void rates(struct ntx_top *t)
 {
     double s = (double)(t->b.t_ns - t->a.t_ns) / 1e9;
-    t->uptime_s = (double)(t->b.t_ns - t->c->started_ns) / 1e9;
+    t->uptime_s = t->b.t_ns > t->c->started_ns ? (double)(t->b.t_ns - t->c->started_ns) / 1e9 : 0;
     t->drive_bps = DIFF(&t->a, iod_bytes_read) / s;
     t->emulated = NOW(comp_ceiling_bps) != 0;
     t->drive_ceiling_bps = (double)(t->emulated ? NOW(comp_ceiling_bps) : NOW(iod_best_bps));

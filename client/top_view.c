@@ -20,13 +20,13 @@ static enum ntx_mark load_mark(double x) { return x > 0.85 ? NTX_MARK_GOOD : x >
 
 static void title(struct ntx_canvas *c, const struct ntx_top *t)
 {
-    unsigned s = (unsigned)t->uptime_s;
+    uint64_t s = (uint64_t)t->uptime_s; /* 0 to 2^64 ns */
     int x = ntx_canvas_text(c, 1, 0, NTX_MARK_TITLE, "ntx-top");
     if (t->n_layers)
         ntx_canvas_text(c, x + 2, 0, NTX_MARK_PLAIN, "%.28s (%.12s, %.10s)", t->c->mon.model, t->c->mon.arch, t->c->mon.kernel);
     else
         ntx_canvas_text(c, x + 2, 0, NTX_MARK_DIM, "no model is loaded");
-    ntx_canvas_right(c, c->w - 1, 0, NTX_MARK_DIM, "up %u:%02u:%02u", s / 3600, s / 60 % 60, s % 60);
+    ntx_canvas_right(c, c->w - 1, 0, NTX_MARK_DIM, "up %" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60, s % 60);
 }
 
 /* ---- the pipeline */
