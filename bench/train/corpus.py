@@ -40,8 +40,18 @@ class Person:
         self.she = name in W.GIRLS
         self.he, self.his, self.him = ("she", "her", "her") if self.she else ("he", "his", "him")
         self.kind = "girl" if self.she else "boy"
+        self.been = []      # places
         self.place = self.feeling = None
         self.known = False  # to the reader
+
+    @property
+    def place(self):
+        return self.now
+
+    @place.setter
+    def place(self, place):
+        self.now = place
+        self.been += [place] if place else []
 
 
 class Thing:
@@ -117,17 +127,34 @@ class World:
 
     # --- events
 
+    def elsewhere(self):
+        """A place where nobody is, each as likely as the next, so that none stands out at a low temperature."""
+        return self.r.choice([x for x in sorted(W.PLACES) if all(q.place != x for q in self.people)])
+
     def be(self, p, place):
         p.place = place
         self.say(p, f"{{P}} was {at(place)}.", f"{p.name} stood {at(place)}.", f"{p.name} was waiting {at(place)}.", f"{p.name} sat {at(place)}.")
 
     def go(self, p, place):
-        if place == p.place:
-            place = next(x for x in self.places if x != place)
+        """Who comes to somebody, and who goes back, is said to: after the other words a place follows where nobody is."""
+        there = [q for q in self.people if q is not p and q.place == place]
+        back = place in p.been
         p.place = place
-        how = self.r.choice(["walked", "went", "ran", "hurried", "travelled", "moved", "went back"])
-        self.say(p, f"{{P}} {how} to the {place}.", f"Then {{P}} {how} to the {place}.", f"{{P}} {how} to the {place} alone.",
-                 f"After that, {{P}} {how} to the {place}.", f"Soon {{P}} {how} to the {place}.")
+        if there:
+            self.say(p, f"{{P}} came to the {place}.", f"Then {{P}} came to the {place}.", f"After that, {{P}} came to the {place}.", f"Soon {{P}} came to the {place}.")
+        elif back:
+            self.say(p, f"{{P}} went back to the {place}.", f"Then {{P}} went back to the {place}.", f"After that, {{P}} went back to the {place}.",
+                     f"Soon {{P}} went back to the {place}.")
+        else:
+            how = self.r.choice(["walked", "went", "ran", "hurried", "travelled", "moved"])
+            self.say(p, f"{{P}} {how} to the {place}.", f"Then {{P}} {how} to the {place}.", f"{{P}} {how} to the {place} alone.",
+                     f"After that, {{P}} {how} to the {place}.", f"Soon {{P}} {how} to the {place}.")
+
+    def leave(self, p, to=None):
+        """To somebody, back, or where nobody is."""
+        back = [x for x in p.been if all(q.place != x for q in self.people)]
+        x = self.r.random()
+        self.go(p, to.place if to and to.place and to.place != p.place and x < 0.5 else self.r.choice(back) if back and x > 0.85 else self.elsewhere())
 
     def take(self, p, t):
         t.owner, t.place = p, None
@@ -159,11 +186,10 @@ class World:
         p = self.people[2]
         if p in busy:
             return
-        places = [x for x in self.places if x != p.place]
         if p.place is None:
-            self.be(p, self.r.choice(places))
+            self.be(p, self.elsewhere())
         elif self.r.random() < 0.7:
-            self.go(p, self.r.choice(places))
+            self.leave(p)
         else:
             self.feel(p, self.r.choice(W.HAPPY + W.SAD))
 
@@ -212,16 +238,16 @@ class World:
 
 # --- openings and endings
 
-def opening(w, p):
+def opening(w, p, starts=("Once upon a time", "Once")):
     r = w.r
-    home = r.choice(w.places)
+    home = w.elsewhere()
     trait = r.choice(W.TRAITS)
-    start = r.choice(["Once upon a time", "Once", "Once upon a time", r.choice(W.TIMES)])
+    start = r.choice([*starts, starts[0], r.choice(W.TIMES)])
     kind = r.random()
     if kind < 0.45:
         p.place = home
         near = "near" if r.random() < 0.5 else "by"
-        w.say(None, f"{start}, there was a {trait} {p.kind} named {p.name} who lived {near} the {home}.",
+        w.say(None, f"{start}, there was {article(trait)} {p.kind} named {p.name} who lived {near} the {home}.",
               f"{start}, {article(trait)} {p.kind} named {p.name} lived {near} the {home}.")
         p.place = None
         w.trait(p, trait)
@@ -285,7 +311,7 @@ def lost(w):
     if r.random() < 0.6:
         w.feel(h, r.choice(W.HAPPY))
     if r.random() < 0.5:
-        w.go(h, places[4])
+        w.leave(h)
 
 
 def gift(w):
@@ -302,17 +328,17 @@ def gift(w):
     w.fact("the " + shop, f"Where did {g.name} get the {t.name}?", f"Where was the {t.name} from?")
     if r.random() < 0.6:
         w.side([g, b])
-    w.be(b, [x for x in w.places if x != shop][0])
+    w.be(b, w.elsewhere())
     w.go(g, b.place)
     w.speak(g, r.choice(["This is for you,", "I have a present for you,", "Look what I have,"]))
     w.give(g, b, t)
     w.feel(b, r.choice(W.HAPPY))
     if r.random() < 0.5:
         if r.random() < 0.5:
-            w.go(b, w.places[4])
+            w.leave(b)
         w.drop(b, t)
     if r.random() < 0.4:
-        w.go(g, w.places[5])
+        w.leave(g)
 
 
 def share(w):
@@ -345,7 +371,7 @@ def share(w):
     if r.random() < 0.6:
         w.feel(r.choice([h, f] if f.place else [h]), r.choice(W.HAPPY))
     if r.random() < 0.7:
-        w.go(h, w.places[3])
+        w.leave(h)
 
 
 def happen(w, cast):
@@ -364,7 +390,7 @@ def happen(w, cast):
         w.take(p, free[0])
     elif x < 0.8:
         q = w.people[1] if p is w.people[0] else w.people[0]
-        w.go(p, q.place if q.place != p.place and r.random() < 0.5 else r.choice([x for x in w.places if x != p.place]))
+        w.leave(p, q)
     else:
         w.side(cast)
 
@@ -372,7 +398,7 @@ def happen(w, cast):
 def wander(w):
     r = w.r
     opening(w, w.people[0])
-    w.be(w.people[1], r.choice(w.places))
+    w.be(w.people[1], w.elsewhere())
     for _ in range(r.randint(4, 7)):
         happen(w, w.people[:2])
 
@@ -382,18 +408,18 @@ def drill(w):
     r = w.r
     cast = w.people[:r.randint(2, 3)]
     if r.random() < 0.5:
-        opening(w, cast[0])
+        opening(w, cast[0], W.TIMES)
     for p in cast:
         if p.place is None and r.random() < 0.3:
             trait = r.choice(W.TRAITS)
             w.say(p, f"There was {article(trait)} {p.kind} named {p.name}.")
             w.trait(p, trait)
         if p.place is None:
-            w.be(p, r.choice(w.places))
+            w.be(p, w.elsewhere())
     for _ in range(r.randint(0, r.randint(0, 6))):
         if r.random() < 0.4:
             p = r.choice(cast)
-            w.go(p, r.choice([x for x in w.places if x != p.place]))
+            w.leave(p)
         else:
             happen(w, cast)
 
@@ -425,7 +451,7 @@ def work(w):
     if r.random() < 0.6:
         w.feel(p, r.choice(W.HAPPY + ["tired"]))
     if r.random() < 0.6:
-        w.go(q, [x for x in w.places if x != place][1])
+        w.leave(q)
     if r.random() < 0.5:
         w.side([p, q])
 
@@ -441,12 +467,11 @@ def pet(w):
     w.fact(kind, f"What kind of animal was {name}?")
     w.say(None, f"One day {name} ran away.", f"But {name} was gone.", f"Suddenly {name} was nowhere to be seen.")
     w.feel(h, r.choice(["sad", "worried", "scared", "lonely"]))
-    x = [x for x in w.places if x != h.place]
     finder = r.choice([h, f])
     for _ in range(r.randint(0, 1)):
         w.side([h, f])
-    w.be(f, x[0])
-    spot = x[r.randint(1, 3)]
+    w.be(f, w.elsewhere())
+    spot = w.elsewhere()
     noise = r.choice(["a strange noise", "a soft sound", "something", "a little cry"])
     finder.place = spot
     w.say(finder, f"{finder.name} heard {noise} {at(spot)}. It was {name}!", f"{finder.name} went to the {spot} and found {name} there.",
@@ -484,9 +509,9 @@ def trip(w):
         w.give(carrier, f if carrier is h else h, t)
     w.feel(r.choice([h, f]), r.choice(W.HAPPY + W.SAD))
     if r.random() < 0.5:
-        w.go(f, x[1])
+        w.leave(f)
     if r.random() < 0.4:
-        w.go(h, x[2])
+        w.leave(h)
 
 
 def trade(w):
@@ -512,7 +537,7 @@ def trade(w):
         w.speak(b, r.choice(["No, I want to keep it,", "I am sorry, it is mine,", "Not today,"]))
         w.feel(a, r.choice(W.SAD))
     if r.random() < 0.6:
-        w.go(r.choice([a, b]), [x for x in w.places if x != a.place][1])
+        w.leave(r.choice([a, b]))
 
 
 def contest(w):
@@ -545,10 +570,10 @@ def contest(w):
     if y < 0.3:
         w.give(win, loser, t)
     elif y < 0.6:
-        w.go(win, w.places[1])
+        w.leave(win)
         w.drop(win, t)
     if r.random() < 0.5:
-        w.go(loser, w.places[2])
+        w.leave(loser)
 
 
 PLOTS = [lost, gift, share, wander, work, pet, trip, trade, contest]
