@@ -233,6 +233,8 @@ static int get_heads(struct opening *o)
     int64_t even = hp->n_embd % hp->n_head ? -1 : (int64_t)(hp->n_embd / hp->n_head);
     if (!(rc = get_u32(o, "attention.key_length", even, 1, MAX_WIDTH / hp->n_head, &hp->head_k)))
         rc = get_u32(o, "attention.value_length", even, 1, MAX_WIDTH / hp->n_head, &hp->head_v);
+    if (!rc && NTX_MAX(hp->head_k, hp->head_v) > NTX_MAX_HEAD)
+        return ntx_err_set(o->err, -EINVAL, "heads of %u and %u values: up to %d are supported", hp->head_k, hp->head_v, NTX_MAX_HEAD);
     return rc;
 }
 

@@ -17,6 +17,7 @@
 #define NTX_MAX_LAYERS 512
 #define NTX_NO_TENSOR UINT32_MAX
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
+#define NTX_MAX_HEAD 1024 /* values of a head */
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
 enum ntx_ffn_act { NTX_FFN_SILU, NTX_FFN_RELU, NTX_N_FFN_ACTS }; /* act(gate) * up */
