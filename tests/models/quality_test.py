@@ -16,7 +16,7 @@ if not SOURCE or not BIN:
     sys.exit('run through ctest, or set NTX_SOURCE and NTX_BIN')
 HERE, MODELS = os.path.dirname(os.path.abspath(__file__)), os.path.join(SOURCE, 'models')
 CHARS, QUESTIONS = 16000, 50  # of the held-out files: enough to notice, few enough for a sanitizer build
-PROMPT = 'Once upon a time'
+PROMPT = 'One morning'
 
 
 def ntx(*args):
