@@ -126,8 +126,7 @@ static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
     }
     ntx__stream_stall_end(s, began);
     if (!rc && ntx_word_state(seen) == NTX_FAILED) {
-        int err = -(int)ntx_word_gen(seen);
-        rc = ntx__stream_fail_read(s, chunk, c->file, c->offset, c->bytes, err ? err : -EIO);
+        rc = ntx__stream_fail_read(s, chunk, c->file, c->offset, c->bytes, ntx__iod_errno(-(int)ntx_word_gen(seen)));
     }
     if (!rc)
         *bytes = s->r->base + c->where;
@@ -155,7 +154,7 @@ static int acquire_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
     if (rc)
         return rc;
     if (ntx_word_state(word) == NTX_FAILED)
-        return ntx__stream_fail_read(s, chunk, c->file, c->offset, c->bytes, d->err < 0 ? d->err : -EIO);
+        return ntx__stream_fail_read(s, chunk, c->file, c->offset, c->bytes, ntx__iod_errno(d->err));
     if (ntx_word_state(word) == NTX_SKIPPED)
         return ntx__stream_fail(s, -EPROTO, "chunk %u was left out, though its layer %u is computed", chunk, c->layer);
     uint32_t slot = ntx__desc_slot(d);

@@ -94,8 +94,7 @@ bool ntx_stream_host_failure(const struct ntx_stream *s, char *text, size_t n)
         uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_acquire);
         if (c->placement != NTX_PLACE_HOST || ntx_word_state(w) != NTX_FAILED)
             continue;
-        int err = -(int)ntx_word_gen(w);
-        ntx__stream_describe_read(s, c->file, c->offset, c->bytes, err ? err : -EIO, text, n);
+        ntx__stream_describe_read(s, c->file, c->offset, c->bytes, ntx__iod_errno(-(int)ntx_word_gen(w)), text, n);
         return true;
     }
     return false;

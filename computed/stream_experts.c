@@ -42,7 +42,7 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
     struct ntx__frame *f = &x->frame[x->owner[i]];
     struct ntx_demand *d = ntx__demand_of(s, i);
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
-    enum ntx_state st = ntx_word_state(w);
+    enum ntx_state st = ntx__demand_state(w);
     if (st != NTX_READY && (st != NTX_FAILED || f->pins)) /* while it is in use, whoever acquires it is to see the failure */
         return;
     f->failed |= st == NTX_FAILED;
@@ -238,8 +238,8 @@ static int wait_part(struct ntx_stream *s, const struct ntx__part *p, uint32_t c
     int rc = ntx__stream_wait(s, &d->word, p->gen, "chunk", chunk, &word);
     if (rc)
         return rc;
-    if (ntx_word_state(word) == NTX_FAILED)
-        return ntx__stream_fail_read(s, NTX__NO_CHUNK, c->file, c->offset, c->bytes, d->err < 0 ? d->err : -EIO);
+    if (ntx__demand_state(word) == NTX_FAILED)
+        return ntx__stream_fail_read(s, NTX__NO_CHUNK, c->file, c->offset, c->bytes, ntx__iod_errno(d->err));
     if (d->shift != c->offset % s->r->hdr->block)
         return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u at %u, which cannot be", chunk, d->shift);
     return 0;

@@ -90,7 +90,7 @@ static void settle(struct ntx_stream *s, uint32_t i)
     struct ntx__groups *x = s->groups;
     struct ntx_demand *d = demand_of(s, i);
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
-    enum ntx_state st = ntx_word_state(w);
+    enum ntx_state st = ntx__demand_state(w);
     if (st != NTX_READY && st != NTX_FAILED)
         return;
     if (!x->reads[i].done)
@@ -276,12 +276,12 @@ static int wait_read(struct ntx_stream *s, uint32_t i)
     if (rc)
         return rc;
     bool shifted = d->shift != 0;
-    int err = d->err < 0 ? d->err : -EIO;
+    int err = ntx__iod_errno(d->err);
     uint32_t file = d->file, bytes = d->bytes;
     uint64_t offset = d->offset;
     settle(s, i);
     post_wanted(s);
-    if (ntx_word_state(word) == NTX_FAILED)
+    if (ntx__demand_state(word) == NTX_FAILED)
         return ntx__stream_fail_read(s, NTX__NO_CHUNK, file, offset, bytes, err);
     return shifted ? ntx__stream_fail(s, -EPROTO, "ntx-iod delivered groups of neurons between blocks, which cannot be") : 0;
 }

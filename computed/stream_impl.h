@@ -13,6 +13,7 @@
 #ifndef NTX_COMPUTED_STREAM_IMPL_H
 #define NTX_COMPUTED_STREAM_IMPL_H
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "computed/stream.h"
@@ -94,6 +95,16 @@ static inline bool ntx__settled(uint32_t word, uint32_t gen)
     enum ntx_state st = ntx_word_state(word);
     return ntx_word_gen(word) == (gen & NTX__GEN) && (st == NTX_READY || st == NTX_FAILED || st == NTX_SKIPPED);
 }
+
+/* Of a demand's word: ntx-iod leaves no demand out, so one that says so has failed. */
+static inline enum ntx_state ntx__demand_state(uint32_t word)
+{
+    enum ntx_state st = ntx_word_state(word);
+    return st == NTX_SKIPPED ? NTX_FAILED : st;
+}
+
+/* What ntx-iod says of a failure, where it is an errno at all. */
+static inline int ntx__iod_errno(int err) { return err < 0 && err >= -4095 ? err : -EIO; }
 
 /* ntx-iod may write it at any moment: it is read once, and what was read is checked and used. */
 static inline uint32_t ntx__desc_slot(const struct ntx_desc *d) { return __atomic_load_n(&d->slot, __ATOMIC_RELAXED); }

@@ -44,7 +44,7 @@ static bool frame_free(struct ntx_demand *d)
     if (atomic_load_explicit(&d->tainted, memory_order_acquire))
         return false;
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
-    enum ntx_state st = ntx_word_state(w);
+    enum ntx_state st = ntx__demand_state(w);
     if (st == NTX_READY || st == NTX_FAILED)
         atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w) + 1, NTX_FREE), memory_order_release);
     return st == NTX_FREE || st == NTX_READY || st == NTX_FAILED;
@@ -86,8 +86,8 @@ static int collect(struct ntx_stream *s, const struct query *q, uint32_t frame)
     int rc = ntx__stream_wait(s, &d->word, gen, "row", (uint64_t)q->ids[row], &word);
     if (rc)
         return rc;
-    if (ntx_word_state(word) == NTX_FAILED)
-        rc = ntx__stream_fail_read(s, NTX__NO_CHUNK, q->file, d->offset, d->bytes, d->err < 0 ? d->err : -EIO);
+    if (ntx__demand_state(word) == NTX_FAILED)
+        rc = ntx__stream_fail_read(s, NTX__NO_CHUNK, q->file, d->offset, d->bytes, ntx__iod_errno(d->err));
     else if (d->shift != row_offset(q, row) % h->block)
         rc = ntx__stream_fail(s, -EPROTO, "ntx-iod delivered a row at %u, which cannot be", d->shift);
     else
