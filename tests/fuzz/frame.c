@@ -33,8 +33,19 @@ static void use_request(const uint8_t *data, size_t size)
 static void use_reply(const uint8_t *data, size_t size)
 {
     Ntx__Reply *m = ntx_reply_unpack(data, size);
-    if (m)
-        ntx__reply__free_unpacked(m, NULL);
+    uint8_t *frame;
+    size_t len;
+    if (!m)
+        return;
+    if (ntx_reply_pack(m, &frame, &len) == 0) {
+        Ntx__Reply *again = ntx_reply_unpack(frame + 4, len - 4);
+        if (again && (again->body_case != m->body_case || again->id != m->id))
+            abort();
+        if (again)
+            ntx__reply__free_unpacked(again, NULL);
+        free(frame);
+    }
+    ntx__reply__free_unpacked(m, NULL);
 }
 
 static void use_peer(const uint8_t *data, size_t size)

@@ -1,5 +1,6 @@
 /* monitor.c: the counters' file of somebody else's daemons, as ntx-top, ntx-metrics and ntx trace read it, under libFuzzer: a
- * right one with changes (fuzz.h). The metrics are lines of text and nothing else, the JSON parses, the picture fits. */
+ * right one with changes (fuzz.h), one half of them before the first look of ntx-top, the other before its next two. Behind the changes
+ * a byte says how large the terminal is. The metrics are lines of text and nothing else, the JSON parses, the picture fits. */
 #include <fcntl.h>
 #include <jansson.h>
 
@@ -11,6 +12,7 @@
 #define RECORDS 64 /* of each ring are made right; the others are empty */
 
 static struct ntx_counters *shared, *right;
+static FILE *nowhere;
 static char dir[] = "/dev/shm/fuzz-monitor-XXXXXX", path[64];
 
 static void clean_up(void)
@@ -51,6 +53,27 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
             snprintf(name, sizeof name, "zone%u", i);
             fuzz_seed(name, seed, sizeof seed);
         }
+        /* what is counted between two looks, with a terminal that is small, or large and without more than ASCII */
+        static const struct {
+            uint32_t at;
+            uint8_t bits, value;
+        } later[] = {{offsetof(struct ntx_counters, v[NTX_C_comp_sessions]), 2, 1}, {offsetof(struct ntx_counters, v[NTX_C_comp_decisions]), 2, 9},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_passes]), 2, 7}, {offsetof(struct ntx_counters, v[NTX_C_comp_stall_ns]), 2, 99},
+                     {offsetof(struct ntx_counters, mon.layer[3].skipped), 2, 5}, {offsetof(struct ntx_counters, mon.layer[4].predicted), 2, 5},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_expert_hits]), 2, 50}, {offsetof(struct ntx_counters, v[NTX_C_comp_guess_wanted]), 2, 5},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_guess_bytes]), 2, 5}, {offsetof(struct ntx_counters, mon.session[2].state), 1, 4}};
+        enum { N = sizeof later / sizeof *later };
+        uint8_t seed[2 * N * 8 + 1] = {0};
+        for (unsigned i = 0; i < N; i++) {
+            const uint8_t change[8] = {(uint8_t)(later[i].at / 4), (uint8_t)(later[i].at / 4 >> 8), (uint8_t)(later[i].at / 4 >> 16), later[i].bits, later[i].value};
+            memcpy(seed + 8 * (N + i), change, 8);
+        }
+        for (unsigned i = 0; i < 8; i++) {
+            char name[16];
+            seed[sizeof seed - 1] = (uint8_t)(i | i << 4);
+            snprintf(name, sizeof name, "later%u", i);
+            fuzz_seed(name, seed, sizeof seed);
+        }
         exit(0);
     }
     MUST(mkdtemp(dir));
@@ -61,6 +84,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     right = malloc(sizeof *right);
     MUST(right);
     memcpy(right, shared, sizeof *right);
+    nowhere = fopen("/dev/null", "w");
+    MUST(nowhere);
     return 0;
 }
 
@@ -79,19 +104,30 @@ static void use_metrics(const struct ntx_counters *c)
     free(text);
 }
 
-static void use_top(const struct ntx_counters *c)
+static void draw(const struct ntx_top *t, uint8_t how)
 {
-    static struct ntx_top t;
+    static const struct {
+        int w, h;
+    } sizes[] = {{80, 24}, {20, 5}, {1, 1}, {0, 3}, {300, 120}, {40, 50}, {13, 24}, {200, 12}};
     static struct ntx_canvas canvas;
-    ntx_top_begin(&t, c);
-    ntx_top_step(&t);
-    for (int ascii = 0; ascii < 2; ascii++) {
-        ntx_canvas_begin(&canvas, 80, 24, ascii);
-        ntx_top_draw(&canvas, &t, false);
-        for (int i = 0; ascii && i < 80 * 24; i++)
-            MUST(canvas.cell[i / 80][i % 80].ch >= ' ' && canvas.cell[i / 80][i % 80].ch < 127);
+    bool ascii = how & 16;
+    ntx_canvas_begin(&canvas, sizes[how % 8].w, sizes[how % 8].h, ascii);
+    if (how & 64)
+        ntx_top_draw_help(&canvas);
+    else
+        ntx_top_draw(&canvas, t, how & 32);
+    for (int i = 0; i < canvas.w * canvas.h; i++) {
+        wchar_t ch = canvas.cell[i / canvas.w][i % canvas.w].ch;
+        MUST(ch >= ' ' && (!ascii || ch < 127));
     }
-    char *text = ntx_top_json(&t);
+    ntx_canvas_print(&canvas, nowhere);
+}
+
+static void use_top(struct ntx_top *t, uint8_t how)
+{
+    ntx_top_step(t);
+    draw(t, how);
+    char *text = ntx_top_json(t);
     json_t *j = text ? json_loads(text, 0, NULL) : NULL;
     MUST(json_is_object(j) && json_array_size(json_object_get(j, "layers")) <= NTX_MON_LAYERS);
     json_decref(j);
@@ -116,19 +152,30 @@ static void use_trace(const struct ntx_counters *c)
     MUST(s.records == n);
 }
 
-static void use(void)
+/* The file says who the daemons are: no process of this machine, please, but maybe this one. */
+static void nobody(uint8_t how)
 {
+    ntx_gauge(shared, NTX_C_comp_pid, how >= 192 ? (uint64_t)getpid() : 0);
+    ntx_gauge(shared, NTX_C_iod_pid, 0);
+    ntx_gauge(shared, NTX_C_pred_pid, how >= 192 ? UINT64_MAX : 0);
+}
+
+static void use(const uint8_t *more, size_t size, uint8_t how)
+{
+    static struct ntx_top t;
     const struct ntx_counters *c;
     struct ntx_err err = {0};
     if (ntx_counters_open(dir, &c, &err)) {
         MUST(err.text[0]);
         return;
     }
-    ntx_gauge(shared, NTX_C_comp_pid, 0); /* the file says who the daemons are: no process of this machine, please */
-    ntx_gauge(shared, NTX_C_iod_pid, 0);
-    ntx_gauge(shared, NTX_C_pred_pid, 0);
+    nobody(how);
+    ntx_top_begin(&t, c);
+    fuzz_patch((uint8_t *)shared, sizeof *shared, more, size);
+    nobody(how);
+    ntx_top_step(&t);
+    use_top(&t, how);
     use_metrics(c);
-    use_top(c);
     use_trace(c);
     ntx_counters_close((struct ntx_counters *)(uintptr_t)c);
 }
@@ -136,8 +183,10 @@ static void use(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     size = size < 512 ? size : 512;
-    fuzz_patch((uint8_t *)shared, sizeof *shared, data, size);
-    use();
+    uint8_t how = size % 8 ? data[size - 1] : 0;
+    size_t half = size / 16 * 8;
+    fuzz_patch((uint8_t *)shared, sizeof *shared, data, half);
+    use(data + half, size - half, how);
     fuzz_restore((uint8_t *)shared, (const uint8_t *)right, sizeof *shared, data, size);
     return 0;
 }

@@ -1,16 +1,30 @@
-/* ring.c: what ntx-iod says in the region, read by ntx-computed, under libFuzzer: descriptors, states of chunks and answers to demands
- * with changes (fuzz.h). Bytes that are handed out lie in a slot or in the arena, or the pass fails with its reason. */
+/* ring.c: what ntx-iod says in the region, read by ntx-computed, under libFuzzer: descriptors and states of chunks with changes (fuzz.h),
+ * and, in ring_demands.c, answers to demands. The first byte says which. Bytes that are handed out lie in a slot or in the arena, or the
+ * pass fails with its reason. Nobody sleeps: instead of waiting for a word, iod is played (the linker wraps ntx_futex_wait). */
 #include <errno.h>
 #include <sys/eventfd.h>
 
 #include "computed/stream_impl.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/ring.h"
 #include "tests/shm/make_region.h"
 
 static struct ntx_region r;
 static uint8_t *front;
 static size_t front_bytes;
 static int wake_fd;
+static struct ntx_stream *playing;
+
+int __wrap_ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
+int __wrap_ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns)
+{
+    (void)word;
+    (void)seen;
+    (void)timeout_ns;
+    if (!fuzz_demands_wait()) /* nobody delivers to the ring here: a chunk that is not there by now never comes */
+        ntx_stream_abort(playing, -EIO, "over");
+    return 0;
+}
 
 /* As ntx-iod leaves it when it is well: the first pass is there, as far as the ring holds it. */
 static void fill(void)
@@ -40,6 +54,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     front = malloc(front_bytes);
     MUST(front && wake_fd >= 0);
     memcpy(front, r.base, front_bytes);
+    fuzz_demands_init();
     if (!fuzz_seed_dir())
         return 0;
     for (unsigned field = 0; field < 7; field++) { /* of descriptor 1: word, slot, chunk, sched, pass, shift */
@@ -49,18 +64,31 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         snprintf(name, sizeof name, "field%u", field);
         fuzz_seed(name, seed, sizeof seed);
     }
+    fuzz_seed("host", (const uint8_t[]){1, 0, 0, 0, 4, 1}, 6);
+    /* want, rows, guess of all; each wait serves what is posted, or a demand fails, comes for another, dies */
+    static const uint8_t steps[] = {0x05, 0xcf, 0, 0x12, 0x3f, 0, 0x15, 0xcf, 0, 0x01, 0x47, 0x35, 0x25, 0xf8, 0, 0x00, 0, 0, 0x15, 0xd5, 0};
+    for (uint8_t kind = 2; kind < 4; kind++)
+        for (uint8_t how = 0; how < 8; how++) {
+            uint8_t seed[1 + sizeof steps + 40];
+            char name[16];
+            seed[0] = kind;
+            memcpy(seed + 1, steps, sizeof steps);
+            for (uint8_t i = 0; i < 20; i++) {
+                seed[1 + sizeof steps + 2 * i] = i % 3 ? 0x80 : i;
+                seed[2 + sizeof steps + 2 * i] = (uint8_t)(how | i << 3);
+            }
+            snprintf(name, sizeof name, "demands%u%u", kind, how);
+            fuzz_seed(name, seed, sizeof seed);
+        }
+    for (uint8_t kind = 2; kind < 4; kind++) { /* demands that iod says it left out: once, that was waited for without end */
+        uint8_t seed[4 + 2 * 14] = {kind, 0x05, 0xff, 0};
+        for (uint8_t i = 0; i < 14; i++) {
+            seed[4 + 2 * i] = i;
+            seed[5 + 2 * i] = 5 | NTX_SKIPPED << 3;
+        }
+        fuzz_seed(kind == 2 ? "skipped2" : "skipped3", seed, sizeof seed);
+    }
     exit(0);
-}
-
-/* Nobody delivers here: a chunk that is not there by now never comes. */
-static void nobody_waits(struct ntx_stream *s, uint32_t chunk)
-{
-    const struct ntx_plan_chunk *c = &r.chunks[chunk];
-    uint32_t host = atomic_load(&r.state[chunk]), ring = atomic_load(&r.desc[c->sched % r.hdr->n_desc].word);
-    enum ntx_state st = ntx_word_state(host);
-    if (c->placement == NTX_PLACE_HOST ? st != NTX_READY && st != NTX_FAILED : !ntx__settled(ring, c->sched / r.hdr->n_desc))
-        ntx_stream_abort(s, -EIO, "over");
-    ntx_stream_io_error(s, chunk, "told");
 }
 
 static void use_chunk(struct ntx_weights *w, uint32_t chunk)
@@ -79,13 +107,14 @@ static void use_chunk(struct ntx_weights *w, uint32_t chunk)
     w->ops->release(w, chunk);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void fuzz_ring(const uint8_t *data, size_t size)
 {
     struct ntx_stream *s;
-    struct ntx_stream_config c = {.region = &r, .wake_fd = wake_fd, .wait_limit_s = 1};
+    struct ntx_stream_config c = {.region = &r, .wake_fd = wake_fd, .wait_limit_s = 60, .text_wait_ms = 1};
     memcpy(r.base, front, front_bytes);
     MUST(!ntx_stream_new(&c, &s));
     struct ntx_weights *w = ntx_stream_weights(s);
+    playing = s;
     MUST(!w->ops->begin(w, 0));
     /* what is ntx-iod's to write; the first byte says which table the changes are in */
     if (size && data[0] & 1)
@@ -93,13 +122,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else if (size)
         fuzz_patch((uint8_t *)r.desc, r.hdr->off_probe - r.hdr->off_desc, data + 1, size - 1);
     for (uint32_t i = 0; i < r.hdr->n_chunks; i++) {
-        nobody_waits(s, i);
+        if (size > 1 && data[1] & 1)
+            ntx_stream_io_error(s, i, "told");
         use_chunk(w, i);
     }
+    char text[256];
+    MUST(!ntx_stream_host_failure(s, text, sizeof text) || text[0]);
     w->ops->end(w);
     ntx_stream_iod_died(s);
     ntx_stream_untaint(s);
     MUST(ntx_stream_host_ready(s) <= r.hdr->bytes);
     ntx_stream_free(s);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size && data[0] & 2)
+        fuzz_demands(data + 1, size - 1, data[0] & 1);
+    else
+        fuzz_ring(data, size);
     return 0;
 }

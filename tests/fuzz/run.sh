@@ -36,6 +36,12 @@ seeds_frame() {
     printf '\0\3\4\0\0\0\10\1\62\0\4\0\0\0\10\2\62\0' >"$dir/corpus/stream"
     printf '\1\10\1\22\16\12\6a.gguf\20\200\200\4\30\40' >"$dir/corpus/load"
     printf '\1\10\2\42\25\20\1\32\3abc\60\1\102\1\n\132\7\15\315\314\114\77\20\50' >"$dir/corpus/generate"
+    printf '\1\10\1\22\22\12\1a\252\1\2/b\142\1c\342\2\4hole' >"$dir/corpus/copies"
+    long=$(printf '%05000d' 0) # what is too long, or too many
+    printf '\1\10\1\22\213\47\12\210\47%s' "$long" >"$dir/corpus/name"
+    printf '\1\10\1\22\214\47\252\1\210\47%s' "$long" >"$dir/corpus/copy"
+    printf '\1\10\3\42\316\1\42\313\1\12\310\1%.200s' "$long" >"$dir/corpus/role"
+    { printf '\1\10\3\42\214\1'; printf '\102\0%.0s' $(seq 70); } >"$dir/corpus/stops"
     printf '\1\10\3\42\14\42\12\12\4user\22\2hi' >"$dir/corpus/chat"
     printf '\1\10\4\102\5\12\3\1\2\3' >"$dir/corpus/logits"
     printf '\1\10\5\112\7\12\3\1\2\3\20\1' >"$dir/corpus/score"

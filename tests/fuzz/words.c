@@ -72,9 +72,17 @@ static void use_profile(char *text)
         return;
     }
     MUST(hw.n_reads <= NTX_HW_READS && hw.n_kernels <= NTX_HW_KERNELS && ntx_hw_drive_bps(&hw, 524288) >= 0);
-    char *again = ntx_hw_dump(&hw, NULL, 0);
+    MUST(ntx_hw_ram_bps(&hw, 1) >= 0);
+    for (uint32_t rows = 1; rows <= 64; rows *= 8)
+        MUST(ntx_hw_byte_s(&hw, 12, rows, rows % 3) >= 0);
+    (void)ntx_hw_read_gap(&hw);
+    const char *found = "a finding";
+    char *again = ntx_hw_dump(&hw, &found, 1);
     MUST(again);
+    static struct ntx_hw same;
+    MUST(!ntx_hw_parse(again, &same, &err) && same.n_reads == hw.n_reads && same.n_kernels == hw.n_kernels);
     free(again);
+    ntx_hw_cap(&hw, 1e9, 2e9);
 }
 
 /* Each worker is told its own part of the fault, which lies in the text. */
@@ -87,7 +95,14 @@ static void use_load(char *text)
     m.fault = m.skip = m.path = text;
     m.also = also;
     m.n_also = 1;
-    if (ntx_load_request_new(&m, NULL, 0, &r, &err)) {
+    m.names = also;
+    m.n_names = 1;
+    m.sidecar = text[0] & 1;
+    unsigned n_fds = text[0] & 64 ? (unsigned)text[0] % 4 : 0;
+    int fds[4];
+    for (unsigned i = 0; i < n_fds; i++)
+        MUST((fds[i] = memfd_create("part", MFD_CLOEXEC)) >= 0);
+    if (ntx_load_request_new(&m, fds, n_fds, &r, &err)) {
         MUST(err.text[0]);
         return;
     }

@@ -12,7 +12,7 @@
 #define N_ROWS 200u
 
 struct shape {
-    uint32_t n_layers, per_layer, n_desc, n_slots, n_demands;
+    uint32_t n_layers, per_layer, n_desc, n_slots, n_demands, n_bundle_demands;
     uint32_t chunk_bytes; /* at most; sizes vary */
     bool host;            /* every third chunk */
 };
@@ -38,7 +38,7 @@ static inline void make_region(const struct shape *s, struct ntx_region *r)
     }
     struct ntx_region_geometry g = {
         .block = BLOCK, .n_files = 2, .n_chunks = n, .n_sched = n_sched, .n_desc = s->n_desc, .n_slots = s->n_slots,
-        .n_demands = s->n_demands, .n_probes = 3, .n_layers = s->n_layers, .n_embd = 100, .arena_bytes = arena, .epoch = 42,
+        .n_demands = s->n_demands, .n_bundle_demands = s->n_bundle_demands, .n_probes = 3, .n_layers = s->n_layers, .n_embd = 100, .arena_bytes = arena, .epoch = 42,
         .slot_bytes = NTX_ROUND_UP(s->chunk_bytes + 2 * BLOCK, BLOCK), .frame_bytes = 2 * BLOCK,
     };
     struct ntx_err err = {0};
