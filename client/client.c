@@ -33,9 +33,12 @@ static struct {
 static int catch_signals(struct ntx_err *err)
 {
     sigset_t set;
+    struct sigaction hup;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    if (!sigaction(SIGHUP, NULL, &hup) && hup.sa_handler != SIG_IGN) /* nohup */
+        sigaddset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
     if (signals.fd >= 0)
         return 0;
@@ -112,6 +115,16 @@ int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct 
     return 0;
 }
 
+/* Somebody answers in a directory where daemons of ours were to run. */
+static int taken(int sock, const char *path, pid_t ours, struct ntx_err *err)
+{
+    struct ucred who = {0};
+    socklen_t n = sizeof who;
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &n) || who.pid == ours) /* who called listen() */
+        return 0;
+    return ntx_err_set(err, -EADDRINUSE, "%s: another ntx-computed (pid %d) answers there: stop it (ntx stop), or set NTX_RUNTIME to another directory", path, (int)who.pid);
+}
+
 /* Waits for the daemon's socket to answer; polls, since a socket's birth cannot be waited for otherwise. */
 static int wait_socket(struct ntx_client *c, struct ntx_err *err)
 {
@@ -122,7 +135,7 @@ static int wait_socket(struct ntx_client *c, struct ntx_err *err)
         if (s >= 0) {
             c->sock = s;
             *err = (struct ntx_err){0}; /* of the attempts before */
-            return 0;
+            return taken(s, path, ntx_supervisor_computed(c->sup), err);
         }
         if (ntx_supervisor_lost(c->sup, how, sizeof how))
             return ntx_err_set(err, -EPIPE, "ntx-computed did not start (%s)", how);
@@ -175,6 +188,15 @@ int ntx_client_up(const char *dir, struct ntx_client **out, struct ntx_err *err)
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
     snprintf(c->dir, sizeof c->dir, "%s", dir);
+    char path[256];
+    snprintf(path, sizeof path, "%s/ntx.sock", dir);
+    int there = open_socket(path, NULL), rc = there < 0 ? 0 : taken(there, path, 0, err);
+    if (there >= 0)
+        close(there);
+    if (rc) {
+        free(c);
+        return rc;
+    }
     return start(c, false, out, err);
 }
 

@@ -18,12 +18,13 @@ int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const ch
     return 0;
 }
 
-/* SIGINT and SIGTERM end the recording early, and it is written all the same. */
+/* These signals end the recording early, and it is written all the same. */
 static void hold_signals(sigset_t *set)
 {
     sigemptyset(set);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 

@@ -102,6 +102,7 @@ int main(int argc, char **argv)
 {
     struct ntx_options o;
     struct ntx_err err = {0};
+    ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;
     ntx_log_init("ntx", NTX_LOG_INFO);
     if (argc < 2)

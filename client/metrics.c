@@ -65,6 +65,10 @@ static int listen_unix(const char *path, struct ntx_err *err)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
+    if (!connect(fd, (struct sockaddr *)&a, sizeof a)) {
+        close(fd);
+        return ntx_err_set(err, -EADDRINUSE, "unix:%s: somebody serves there already; stop that one, or give another path", path);
+    }
     struct stat st;
     if (!lstat(path, &st) && S_ISSOCK(st.st_mode)) /* of one that was killed */
         unlink(path);
@@ -83,7 +87,8 @@ static int listen_at(const struct addrinfo *a, const char *where, struct ntx_err
         return ntx_err_set(err, -errno, "%s: socket: %s", where, strerror(errno));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, MAX_CONNECTIONS)) {
-        ntx_err_set(err, -errno, "%s: cannot listen there: %s", where, strerror(errno));
+        ntx_err_set(err, -errno, "%s: cannot listen there: %s%s", where, strerror(errno),
+                    errno == EADDRINUSE ? "; stop who does, or give another port" : errno == EACCES ? "; ports below 1024 are for root" : "");
         close(fd);
         return err->code;
     }
@@ -190,10 +195,9 @@ static int print(const struct options *o, struct ntx_err *err)
         return rc;
     char *text = ntx_metrics_text(c, &len);
     ntx_counters_close((struct ntx_counters *)(uintptr_t)c);
-    if (text)
-        fwrite(text, 1, len, stdout);
+    bool written = text && fwrite(text, 1, len, stdout) == len && !fflush(stdout);
     free(text);
-    return text && !fflush(stdout) ? 0 : ntx_err_set(err, -EIO, "cannot write");
+    return written ? 0 : ntx_err_set(err, -EIO, "standard output: cannot be written");
 }
 
 static int run(struct options *o, struct ntx_err *err)
@@ -222,6 +226,7 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct ntx_err err = {0};
     char dir[256];
+    ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     ntx_log_init("ntx-metrics", NTX_LOG_INFO);

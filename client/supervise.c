@@ -275,6 +275,14 @@ bool ntx_supervisor_unfit(struct ntx_supervisor *s)
     return unfit;
 }
 
+pid_t ntx_supervisor_computed(struct ntx_supervisor *s)
+{
+    pthread_mutex_lock(&s->mu);
+    pid_t pid = s->child[COMPUTED].pid;
+    pthread_mutex_unlock(&s->mu);
+    return pid;
+}
+
 int ntx_supervisor_fd(const struct ntx_supervisor *s) { return s->lost_fd; }
 
 int ntx_supervisor_revive(struct ntx_supervisor *s, struct ntx_err *err)

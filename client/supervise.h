@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "common/err.h"
 
@@ -27,6 +28,9 @@ bool ntx_supervisor_lost(struct ntx_supervisor *s, char *how, size_t n);
 /* A worker was refused by ntx-computed for good (another build): then nothing is started any more, ntx-computed is ended once it has had the time
  * to answer, and its end's *how says which worker. */
 bool ntx_supervisor_unfit(struct ntx_supervisor *s);
+
+/* ntx-computed's process, 0 where none runs. */
+pid_t ntx_supervisor_computed(struct ntx_supervisor *s);
 
 /* A descriptor that becomes readable when ntx-computed is gone. */
 int ntx_supervisor_fd(const struct ntx_supervisor *s);

@@ -55,7 +55,13 @@ static int columns(void)
     return n >= 40 && n <= NTX_CANVAS_W ? n : 80;
 }
 
-static int show_once(const struct options *o, struct ntx_top *t)
+static int written(struct ntx_err *err)
+{
+    bool failed = ferror(stdout), now = fflush(stdout);
+    return failed || now ? ntx_err_set(err, -EIO, "standard output: %s", strerror(now ? errno : EIO)) : 0;
+}
+
+static int show_once(const struct options *o, struct ntx_top *t, struct ntx_err *err)
 {
     nap(o->interval);
     ntx_top_step(t);
@@ -64,7 +70,7 @@ static int show_once(const struct options *o, struct ntx_top *t)
         if (text)
             puts(text);
         free(text);
-        return text ? 0 : -ENOMEM;
+        return text ? written(err) : -ENOMEM;
     }
     struct ntx_canvas *c = malloc(sizeof *c);
     if (!c)
@@ -74,7 +80,7 @@ static int show_once(const struct options *o, struct ntx_top *t)
     c->h--; /* no keys here */
     ntx_canvas_print(c, stdout);
     free(c);
-    return 0;
+    return written(err);
 }
 
 struct live {
@@ -93,7 +99,7 @@ static void redraw(struct live *l, const struct ntx_top *t)
         ntx_canvas_text(&l->canvas, 0, 0, NTX_MARK_PLAIN, "ntx-top needs 40 x 8");
     else if (l->help)
         ntx_top_draw_help(&l->canvas);
-    else
+    else if (t->n_history) /* else there is nothing to say yet */
         ntx_top_draw(&l->canvas, t, l->paused);
     ntx_screen_show(&l->canvas);
 }
@@ -101,7 +107,7 @@ static void redraw(struct live *l, const struct ntx_top *t)
 /* False: quit. */
 static bool on_key(struct live *l, int key)
 {
-    if (key == 'q' || key == 'Q')
+    if (key == 'q' || key == 'Q' || key == NTX_KEY_GONE)
         return false;
     if (l->help && key != NTX_KEY_SIZE) {
         l->help = false;
@@ -190,6 +196,7 @@ int main(int argc, char **argv)
     struct ntx_err err = {0};
     const struct ntx_counters *c;
     char dir[256];
+    ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;
     setlocale(LC_CTYPE, "");
     argp_parse(&argp, argc, argv, 0, NULL, &o);
@@ -198,12 +205,12 @@ int main(int argc, char **argv)
         return fprintf(stderr, "ntx-top: %s\n", err.text), NTX_EXIT_FAILED;
     int rc = ntx_counters_open(dir, &c, &err);
     if (rc)
-        return fprintf(stderr, "ntx-top: %s; no daemons run there (start them with `ntx up MODEL` or `systemctl start ntx.target`)\n", err.text), NTX_EXIT_FAILED;
+        return fprintf(stderr, "ntx-top: %s\n", err.text), NTX_EXIT_FAILED;
     struct ntx_top *t = calloc(1, sizeof *t);
     if (!t)
         return NTX_EXIT_FAILED;
     ntx_top_begin(t, c);
-    rc = o.once || o.json ? show_once(&o, t) : show_live(&o, dir, t, &err);
+    rc = o.once || o.json ? show_once(&o, t, &err) : show_live(&o, dir, t, &err);
     if (rc)
         fprintf(stderr, "ntx-top: %s\n", err.text[0] ? err.text : strerror(-rc));
     ntx_counters_close((struct ntx_counters *)(uintptr_t)t->c);

@@ -2,7 +2,10 @@
 
 #include <curses.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <term.h>
+#include <unistd.h>
 
 #include "common/util.h"
 
@@ -27,8 +30,12 @@ static void colours(bool wanted)
 int ntx_screen_open(bool colour, struct ntx_err *err)
 {
     const char *term = getenv("TERM");
-    if (!newterm(NULL, stdout, stdin))
-        return ntx_err_set(err, -ENOTTY, "the terminal '%s' cannot show a live picture; try --once or --json", term ? term : "");
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return ntx_err_set(err, -ENOTTY, "standard input and output are no terminal; try --once or --json");
+    int known = setupterm(NULL, STDOUT_FILENO, &(int){0});
+    const char *place = known == OK ? tigetstr("cup") : NULL; /* a cursor that cannot be placed: TERM=dumb */
+    if (!place || place == (const char *)-1 || !newterm(NULL, stdout, stdin))
+        return ntx_err_set(err, -ENOTTY, "the terminal '%s' cannot show a live picture; try --once or --json, or set TERM", term ? term : "");
     cbreak();
     noecho();
     curs_set(0);
@@ -65,5 +72,8 @@ int ntx_screen_key(int timeout_ms)
 {
     timeout(NTX_MAX(timeout_ms, 0));
     int k = getch();
+    struct pollfd gone = {.fd = STDIN_FILENO};
+    if (k == ERR && poll(&gone, 1, 0) > 0) /* closed, while SIGHUP is ignored: getch() would come back at once from now on */
+        return NTX_KEY_GONE;
     return k == ERR ? NTX_KEY_NONE : k == KEY_RESIZE ? NTX_KEY_SIZE : k;
 }

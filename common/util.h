@@ -18,6 +18,10 @@ const char *ntx_format_size(uint64_t bytes, char *buf, size_t n);
 
 uint64_t ntx_now_ns(void); /* CLOCK_MONOTONIC */
 
+/* First of all in main(): what was closed of descriptors 0 to 2 is taken up by one that can be neither read nor written (2 swallows what is
+ * written), so that no file or socket of ours gets one of these numbers, and with it what is printed. */
+void ntx_stdio_init(void);
+
 /* Log lines go to stderr, one line per event, "name: text"; under journald with a <level> prefix. */
 enum ntx_log_level { NTX_LOG_ERR = 3, NTX_LOG_WARN = 4, NTX_LOG_INFO = 6, NTX_LOG_DEBUG = 7 };
 void ntx_log_init(const char *name, enum ntx_log_level max);

@@ -58,6 +58,7 @@ int ntx_worker_main(int argc, char **argv, const char *name, const char *doc, in
     const struct argp argp = {.options = options, .parser = on_option, .doc = doc};
     struct arguments a = {.alive_fd = -1};
     struct ntx_err err = {0};
+    ntx_stdio_init();
     snprintf(version, sizeof version, "%s %s", name, NTX_BUILD);
     argp_program_version = version;
     argp_err_exit_status = EXIT_USAGE;

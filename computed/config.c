@@ -31,7 +31,7 @@ static const struct key keys[] = {
     {"model", "sessions", COUNT, FIELD(sessions), 0, 1024, NULL},
     {"model", "rows", COUNT, FIELD(rows), 0, 4096, NULL},
     {"model", "backend", NAME, FIELD(backend), 0, 0, "auto|cpu|cuda"},
-    {"model", "kernel", NAME, FIELD(kernel), 0, 0, "auto|generic|avx2|avx512"},
+    {"model", "kernel", NAME, FIELD(kernel), 0, 0, "auto|generic|avx2|avx512|amx"},
     {"model", "source", NAME, FIELD(source), 0, 0, "auto|uring|pread"},
     {"model", "skip", TEXT, FIELD(skip), 0, 0, NULL},
     {"model", "ffn_sparse", TEXT, FIELD(ffn_sparse), 0, 0, NULL},

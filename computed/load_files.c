@@ -21,7 +21,9 @@ static int open_path(struct ntx_load_request *r, const char *path, struct ntx_er
     if (n + (int)r->n_files > NTX_MAX_FILES)
         rc = ntx_err_set(err, -E2BIG, "%s: %d parts, at most %d are supported", path, n, NTX_MAX_FILES);
     for (int i = 0; i < n; i++) {
-        int fd = rc ? -1 : open(paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        int fd = rc ? -1 : open(paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* no pipe is waited for: what is no file is refused when it is read */
+        if (fd >= 0)
+            fcntl(fd, F_SETFL, 0);
         if (!rc && fd < 0)
             rc = ntx_err_set(err, -errno, "%s: cannot open the model: %s", paths[i], strerror(errno));
         if (rc) {

@@ -221,6 +221,7 @@ int main(int argc, char **argv)
     static struct app app;
     struct ntx_err err = {0};
     char dir[4096];
+    ntx_stdio_init();
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     ntx_log_init("ntx-computed", args.level);

@@ -103,6 +103,10 @@ int ntx_counters_open(const char *dir, const struct ntx_counters **out, struct n
     if (rc)
         return rc;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT)
+        return ntx_err_set(err, -ENOENT, "%s: no such file; no daemons run there (start them with `ntx up MODEL` or `systemctl start ntx.target`)", path);
+    if (fd < 0 && errno == EACCES)
+        return ntx_err_set(err, -EACCES, "%s: permission denied; the service's counters are for members of group ntx", path);
     if (fd < 0)
         return ntx_err_set(err, -errno, "%s: %s", path, strerror(errno));
     rc = map_checked(fd, PROT_READ, path, &c, err);

@@ -76,6 +76,14 @@ static void values(const struct dir *d)
     CHECK(!c.queue_wait);
     CHECK_EQ(c.stop_grace_ms, 5000);
     CHECK_STR(c.metrics_listen, "127.0.0.1:9464");
+    static const char *const kernels[] = {"generic", "avx2", "avx512", "amx"}; /* what --kernel takes */
+    for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "[model]\nkernel = %s\n", kernels[i]);
+        write_file(d->file, text);
+        CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
+        CHECK_STR(c.kernel, kernels[i]);
+    }
     write_file(d->file, "[model]\nkernel = auto\npath =\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.kernel, "");

@@ -22,6 +22,8 @@ expect 100 'more than' "$n" run "$tmp/m.gguf" x --threads 99999999
 expect 111 'too long' "$n" run "$tmp/m.gguf" x --ram 64M --chat-template "$(printf 'x%.0s' {1..65})"
 expect 111 'no/such/file.gguf: No such file.*GGUF' "$n" run no/such/file.gguf x
 expect 111 'not a regular file' "$n" run "$tmp" x
+mkfifo "$tmp/pipe.gguf"
+expect 111 'pipe.gguf: not a regular file' "$n" run "$tmp/pipe.gguf" x
 echo "this is no model at all, just some text that goes on for a while" >"$tmp/text"
 expect 111 'text:.*(GGUF|magic)' "$n" run "$tmp/text" x
 : >"$tmp/empty"
@@ -31,6 +33,8 @@ expect 111 'cut.gguf' "$n" run "$tmp/cut.gguf" x
 expect 111 'cuda' "$n" run "$tmp/m.gguf" x --backend cuda
 expect 111 'kernel|instruction set' "$n" run "$tmp/m.gguf" x --kernel mmx
 expect 111 'ntx up' "$n" status --socket "$tmp/none.sock"
+expect 111 'no daemons run there.*ntx up' env NTX_RUNTIME="$tmp/none" "$n" trace -o "$tmp/t.json"
+expect 111 'no daemons run there.*ntx up' "$NTX_BIN/ntx-metrics" --runtime "$tmp/none"
 expect 111 '[Tt]emplate' "$n" run "$tmp/m.gguf" x --chat-template nope --ram 64M
 expect 111 'ctx|context' "$n" run "$tmp/m.gguf" "$(printf 'word %.0s' {1..200})" --raw --ctx 32 --ram 64M
 expect 111 'EIO|Input/output|I/O' "$n" run "$tmp/m.gguf" x --raw -n 4 --ram 10M --ctx 64 --fault iod:eio@chunk=9,count=99

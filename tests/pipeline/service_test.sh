@@ -10,6 +10,14 @@ wait_for 20 eval "ntx status >/dev/null 2>&1" || fail "no daemon: $(cat "$tmp/up
 wait_for 20 grep -q 'ready' "$tmp/up.log" || fail "not ready: $(cat "$tmp/up.log")"
 ntx status --json | grep -q '"model"' || fail "status lacks the model"
 
+# Another one in the same directory is refused before it starts anything, and this one goes on.
+"$NTX_BIN/ntx" up "$tmp/m.gguf" >"$tmp/second" 2>&1 && fail "two services in one directory"
+grep -q "another ntx-computed (pid $(child $up ntx-computed)) answers there" "$tmp/second" && [ "$(wc -l <"$tmp/second")" = 1 ] || fail "a second service: $(cat "$tmp/second")"
+# Who closes standard output is told so; nothing is written to the socket in its place.
+ntx generate "Once" --raw -n 2 2>"$tmp/closed" >&- && fail "generate without standard output"
+grep -q 'standard output: ' "$tmp/closed" || fail "generate without standard output: $(cat "$tmp/closed")"
+grep -q 'connection closed' "$tmp/up.log" && fail "what was to be printed went to ntx-computed: $(cat "$tmp/up.log")"
+
 prompts=("Once upon a time" "The little dog" "In the park they saw" "A big tree")
 gen() { ntx generate "${prompts[$1]}" --raw --ignore-eos -n 24 --quiet --stats "$tmp/stats.$2.$1" >"$tmp/$2.$1"; }
 for i in 0 1 2 3; do gen $i alone || fail "generate $i"; done
@@ -57,3 +65,12 @@ same "$tmp/alone.0" "$tmp/again.0" "after unload and load"
 ntx stop || fail "stop"
 wait $up || fail "ntx up ended with $?"
 [ -z "$(ls -A "$NTX_RUNTIME" 2>/dev/null)" ] || fail "left behind: $(ls "$NTX_RUNTIME")"
+
+# The terminal is closed while a model is being loaded.
+"$NTX_BIN/ntx" up "$tmp/m.gguf" --ram 16M --ctx 128 --link nvme=1M 2>"$tmp/up.log" &
+up=$!
+cleanup+=("kill -9 $up 2>/dev/null")
+wait_for 20 eval 'ntx status --json 2>/dev/null | grep -q loading' || fail "not loading: $(cat "$tmp/up.log")"
+kill -HUP $up
+wait $up || fail "ntx up ended with $? by SIGHUP: $(cat "$tmp/up.log")"
+[ -z "$(ls -A "$NTX_RUNTIME" 2>/dev/null)" ] || fail "left behind after SIGHUP: $(ls "$NTX_RUNTIME")"

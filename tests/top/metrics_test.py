@@ -100,6 +100,11 @@ def stop(p):
     p.stderr.close()
 
 
+def busy(d, where, why):
+    said = subprocess.run([METRICS, "--runtime", d.dir, "--listen", where], capture_output=True, text=True, timeout=60)
+    check(said.returncode == 111 and said.stderr.count("\n") == 1 and why in said.stderr, where, said.returncode, said.stderr)
+
+
 def values_of_a_run(values, stats):
     equal(values["ntx_up"], 1, "ntx_up")
     equal(values["ntx_comp_tokens_total"], 20, "tokens")
@@ -177,8 +182,17 @@ def main():
         page(text)
         hostile(sock)
         equal(os.stat(sock).st_mode & 0o777, 0o660, "mode of the socket")
+        busy(d, "unix:" + sock, "somebody serves there already")
+        equal(http(sock, GET)[0], 200, "after another one wanted the same socket")
+        p.kill()
+        p.wait()
+        p.stderr.close()
+        p = serve(d, "unix:" + sock) # in the place of the one that was killed
         stop(p)
         check(not os.path.exists(sock), "the socket is left behind")
+        with open("/dev/full", "w") as full:
+            said = subprocess.run([METRICS, "--runtime", d.dir], stdout=full, stderr=subprocess.PIPE, text=True)
+        equal((said.returncode, said.stderr.count("\n")), (111, 1), "on a full disk: " + said.stderr)
         once = subprocess.run([METRICS, "--runtime", d.dir], capture_output=True, text=True)
         equal(set(parse(once.stdout)[0]), set(types), "the same on standard output")
         free = socket.socket()
@@ -187,6 +201,7 @@ def main():
         free.close()
         p = serve(d, "127.0.0.1:%d" % port)
         equal(http(("127.0.0.1", port), GET)[0], 200, "over TCP")
+        busy(d, "127.0.0.1:%d" % port, "Address already in use")
         c.close()
         prometheus(text, values)
     values = parse(http(("127.0.0.1", port), GET)[2])[1]

@@ -161,6 +161,50 @@ def scripts(d):
     gone = subprocess.run([TOP, "--runtime", "/nonexistent", "--once"], capture_output=True, text=True)
     equal(gone.returncode, 111, "no daemons")
     check("/nonexistent/counters" in gone.stderr and "ntx up" in gone.stderr, "no daemons:", gone.stderr)
+    said = subprocess.run([TOP, "--runtime", d.dir], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    check(said.returncode == 111 and "no terminal" in said.stderr and "--once" in said.stderr, "without a terminal:", said.returncode, said.stderr)
+    for how in ("--once", "--json"):
+        with open("/dev/full", "w") as full:
+            said = subprocess.run([TOP, "--runtime", d.dir, "--interval", "0.1", how], stdout=full, stderr=subprocess.PIPE, text=True)
+        check(said.returncode == 111 and "standard output: No space" in said.stderr, "on a full disk:", said.returncode, said.stderr)
+
+
+def terminals(d):
+    """Those that cannot show it are refused with a hint; where it is gone, ntx-top ends, even if SIGHUP is ignored."""
+    for term in ("dumb", "nonesuch"):
+        said = in_terminal(d, {"TERM": term})
+        check(said[0] == 111 and "'%s' cannot show" % term in said[1] and "--once" in said[1], "TERM=" + term, said)
+    status, _ = in_terminal(d, {"TERM": "xterm", "IGNORE_HUP": "1"}, hang_up=True)
+    equal(status, 0, "after its terminal is gone")
+
+
+def in_terminal(d, env, hang_up=False):
+    """Exit status and all that was shown. hang_up: the terminal goes away once something is shown."""
+    pid, fd = pty.fork()
+    if not pid:
+        os.environ.update(env)
+        if "IGNORE_HUP" in env:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        os.execv(TOP, [TOP, "--runtime", d.dir])
+    shown = b""
+    while not (hang_up and b"layers" in shown):
+        try:
+            got = os.read(fd, 65536)
+        except OSError:
+            break
+        if not got:
+            break
+        shown += got
+    os.close(fd)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status), " ".join(shown.decode(errors="replace").split())
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    fail("ntx-top goes on without its terminal")
 
 
 def marks(d, model):
@@ -189,6 +233,7 @@ def main():
         live(d)
         plain(d)
         scripts(d)
+        terminals(d)
         c.close()
         marks(d, model)
 
