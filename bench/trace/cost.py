@@ -2,10 +2,13 @@
 """cost.py BUILD MODEL [SECONDS [TOKENS [options of `ntx up`...]]]: what the trace costs. In one pair of daemons, answers of TOKENS tokens are written in turn
 without records (A), with them (B), and with them while `ntx trace` copies them out (C), in a random order and back (B A C C A B). The times per token of each six answers
 give ratios to A; the median of all ratios, with a 95 % interval by bootstrap, is the cost, in time and in CPU time (which says more where others use the
-machine; with --threads 1, for no thread waits actively then). Everything but the records is the same: the process, its memory, the text. CSV of each six first."""
+machine; with --threads 1, for no thread waits actively then). Everything but the records is the same: the process, its memory, the text. CSV of each six first.
+
+cost.py --pool FILE...: the same figures of what several runs printed (of one model with the same options), all sixes together."""
 import json
 import os
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -14,13 +17,15 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/server"))
-build, model = os.path.abspath(sys.argv[1]), sys.argv[2]
-os.environ["NTX_BIN"] = os.path.join(build, "bin")
-import wire  # noqa: E402
+pool = sys.argv[2:] if sys.argv[1] == "--pool" else None
+if not pool:
+    build, model = os.path.abspath(sys.argv[1]), sys.argv[2]
+    os.environ["NTX_BIN"] = os.path.join(build, "bin")
+    import wire
 
-seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 100
-tokens = int(sys.argv[4]) if len(sys.argv) > 4 else 64
-options = sys.argv[5:]
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 100
+    tokens = int(sys.argv[4]) if len(sys.argv) > 4 else 64
+    options = sys.argv[5:]
 
 
 def interval(ratios):
@@ -87,7 +92,28 @@ def measure(p):
     return got
 
 
+def read(files):
+    got = []
+    for name in files:
+        with open(name) as f:
+            rows = [[float(x) for x in line.split(",")] for line in f if re.fullmatch(r"[0-9,]+\s*", line)]
+        got += [list(zip(r[::2], r[1::2])) for r in rows]
+    return got
+
+
+def report(got):
+    for k, what in enumerate(("time", "CPU time of ntx-computed")):
+        print("%s: %.0f ns a token without records" % (what, statistics.median(x[0][k] for x in got)))
+        for name, at in (("records", 1), ("records, copied out", 2)):
+            ratios = [x[at][k] / x[0][k] - 1 for x in got]
+            print("    %s: %+.2f %% (median; 95 %% interval %+.2f to %+.2f)" % (name, 100 * statistics.median(ratios), *(100 * x for x in interval(ratios))))
+
+
 def main():
+    if pool:
+        got = read(pool)
+        print("%d times six answers, of %d runs" % (len(got), len(pool)))
+        return report(got)
     with tempfile.TemporaryDirectory() as tmp:
         p = Pipeline(os.path.join(tmp, "rt"))
         got = measure(p)
@@ -96,11 +122,7 @@ def main():
         records = p.set(True, False) - before
         p.end()
     print("%d times six answers of %d tokens; %.1f records a token" % (len(got), tokens, records / tokens))
-    for k, what in enumerate(("time", "CPU time of ntx-computed")):
-        print("%s: %.0f ns a token without records" % (what, statistics.median(x[0][k] for x in got)))
-        for name, at in (("records", 1), ("records, copied out", 2)):
-            ratios = [x[at][k] / x[0][k] - 1 for x in got]
-            print("    %s: %+.2f %% (median; 95 %% interval %+.2f to %+.2f)" % (name, 100 * statistics.median(ratios), *(100 * x for x in interval(ratios))))
+    report(got)
 
 
 main()
