@@ -127,6 +127,15 @@ def dashboard(types):
     check(len(names) > 15, "the dashboard asks for", names)
     for n in names:
         check(re.sub(r"_(bucket|sum|count)$", "", n) in types or n in types, "the dashboard asks for", n)
+    if not shutil.which("promtool"):
+        return
+    asked = [t["expr"].replace("$__rate_interval", "1m") for p in board["panels"] for t in p["targets"]]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as rules:
+        json.dump({"groups": [{"name": "dashboard", "rules": [{"record": "x:%d" % i, "expr": e} for i, e in enumerate(asked)]}]}, rules)
+        rules.flush()
+        tool = subprocess.run(["promtool", "check", "rules", rules.name], capture_output=True, text=True)
+    equal(tool.returncode, 0, "promtool of the dashboard's expressions: " + tool.stdout + tool.stderr)
+    print("promtool takes the dashboard's %d expressions" % len(asked))
 
 
 def page(text):
