@@ -16,9 +16,11 @@
 #define CHUNK_MAX (4ull << 20)   /* of a model that is all in memory: one long run per thread */
 #define CHUNK_STREAM NTX__PIECE    /* of one that is not, a read each: few bytes then lie in the ring at a time, so the drive writes to what a cache has */
 #define CHUNK_MIN (64ull << 10)
-#define CHUNKS_PER_LAYER 16
+#define CHUNKS_PER_LAYER 8
 #define RING_GOOD (8 * NTX__INFLIGHT) /* evens out layers that compute takes longer for */
 #define RING_BUSY (4 * NTX__INFLIGHT)
+#define RING_LEAST (NTX__INFLIGHT / 4) /* below that the drive waits for slots: it comes before rows and chunks that stay */
+#define ROWS_FEW 16u /* these come before that ring: a prompt is read for each so many of its tokens */
 #define DESC_MIN 3u
 #define DESC_GOOD 8u
 #define ROWS_MAX 512u
@@ -103,13 +105,38 @@ static uint32_t least_desc(const struct planner *p)
     return p->r->ring_slots ? p->r->ring_slots : DESC_MIN;
 }
 
-static uint64_t least_total(const struct planner *p, const struct option *o, uint32_t ctx, uint32_t rows)
+static uint64_t ring_bytes(uint32_t n_desc, uint64_t slot)
+{
+    return (n_desc + ntx__plan_spares(n_desc, slot)) * slot;
+}
+
+/* Streamed with so many descriptors, or without a ring where that takes less. */
+static uint64_t total_with(const struct option *o, uint32_t n_desc, uint32_t ctx, uint32_t rows)
 {
     struct option t = *o;
     t.shape.ctx = ctx;
     t.shape.rows = rows;
-    uint64_t streamed = streamed_total(&t, least_desc(p)), resident = resident_total(&t), dense = dense_total(&t, least_frames(&t), 0);
+    uint64_t streamed = streamed_total(&t, n_desc), resident = resident_total(&t), dense = dense_total(&t, least_frames(&t), 0);
     return NTX_MIN(NTX_MIN(streamed, resident), dense);
+}
+
+static uint64_t least_total(const struct planner *p, const struct option *o, uint32_t ctx, uint32_t rows)
+{
+    return total_with(o, least_desc(p), ctx, rows);
+}
+
+/* Descriptors of a ring through which a drive can be read, as far as they leave room for a few rows. */
+static uint32_t fair_desc(const struct planner *p, const struct option *o)
+{
+    uint32_t n = least_desc(p);
+    uint64_t slot = o->sizes.slot;
+    if (p->r->ring_slots || !slot || o->chunk_bytes > CHUNK_STREAM)
+        return n;
+    struct option t = *o;
+    t.shape.rows = NTX_MAX(o->shape.rows, NTX_MIN(ROWS_FEW, p->ctx));
+    while ((n < DESC_GOOD || ring_bytes(n + 1, slot) <= RING_LEAST) && streamed_total(&t, n + 1) <= p->r->ram_bytes)
+        n++;
+    return n;
 }
 
 /* ---- context and rows */
@@ -159,19 +186,15 @@ static bool rows_fit(const struct planner *p, const struct option *o, uint32_t r
     t.shape.rows = rows;
     one.shape.rows = 1;
     uint64_t more = resident_total(&t) - resident_total(&one) + ntx__plan_bill(&one.shape).activations;
-    return more <= p->r->ram_bytes / 8 && least_total(p, o, o->shape.ctx, rows) <= p->r->ram_bytes;
+    return more <= p->r->ram_bytes / 8 && total_with(o, fair_desc(p, &one), o->shape.ctx, rows) <= p->r->ram_bytes;
 }
 
 /* ---- ring */
 
-static uint64_t ring_bytes(uint32_t n_desc, uint64_t slot)
-{
-    return (n_desc + ntx__plan_spares(n_desc, slot)) * slot;
-}
-
 /* Descriptors for four times what is in flight, when there is room: all slots together take an eighth of what is free. Where
  * that is too little to keep the drive busy (half of it being read, half ready), they take up to half of it, since
- * a drive kept half busy costs more time than the chunks that would stay instead save. Never more than must be streamed. */
+ * a drive kept half busy costs more time than the chunks that would stay instead save. The least that keeps it busy at all they
+ * take whatever is free. Never more than must be streamed. */
 static void choose_ring(const struct planner *p, struct option *o)
 {
     uint64_t slot = o->sizes.slot, resident = resident_total(o), ram = p->r->ram_bytes;
@@ -184,6 +207,7 @@ static void choose_ring(const struct planner *p, struct option *o)
         resident = dense_total(o, least_frames(o), 0);
     uint64_t floor_total = streamed_total(o, DESC_MIN), spare = ram - floor_total;
     uint64_t target = NTX_MAX(spare / 8, NTX_MIN(spare / 2, RING_BUSY));
+    target = NTX_MAX(target, NTX_MAX(RING_LEAST, ring_bytes(fair_desc(p, o), slot)));
     target = NTX_MIN(NTX_MAX(target, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, ring_bytes(DESC_GOOD, slot)));
     while (o->n_desc * slot < RING_GOOD && ring_bytes(o->n_desc + 1, slot) <= target && streamed_total(o, o->n_desc + 1) <= ram)
         o->n_desc++;
