@@ -123,6 +123,9 @@ static bool fits(const struct ntx_iod_core *c, uint32_t len)
     return !c->inflight_reads || c->inflight_bytes + len <= c->limit_bytes;
 }
 
+/* A demand waits behind what is in flight already. Where layers ask for bundles, the ring keeps the drive busy with no more than it takes. */
+static bool ring_full(const struct ntx_iod_core *c) { return c->r->hdr->n_bundle_demands && c->ring_reads >= NTX_IOD_RING_READS; }
+
 /* Nobody waits for it, so far. */
 static bool is_early(const struct ntx_iod_core *c, const struct ntx__job *j) { return j->kind == NTX_IOD_FRAME && ntx__iod_is_early(c, j->index); }
 
@@ -131,6 +134,7 @@ static void issue(struct ntx_iod_core *c, struct ntx__job *j, const struct ntx_i
     bool early = is_early(c, j);
     j->early += early;
     c->early_reads += early;
+    c->ring_reads += j->kind == NTX_IOD_SLOT;
     if (!c->inflight_reads++)
         c->busy_since = now;
     c->inflight_bytes += rd->len;
@@ -204,7 +208,7 @@ static enum step next_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_
         struct ntx__job j;
         if (!ntx__iod_pick_bulk(c, now, &j))
             return STEP_NONE;
-        if (!fits(c, piece_of(c, &j, 0, 0).len))
+        if (!fits(c, piece_of(c, &j, 0, 0).len) || (j.kind == NTX_IOD_SLOT && ring_full(c)))
             return STEP_FULL;
         c->cur_bulk = begin_job(c, &j, now);
     }
@@ -293,6 +297,7 @@ bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32
     c->early_reads -= j->early > 0;
     j->early -= j->early > 0;
     c->inflight_reads--;
+    c->ring_reads -= j->kind == NTX_IOD_SLOT;
     c->inflight_bytes -= piece.len;
     ntx_gauge(c->counters, NTX_C_iod_inflight, c->inflight_bytes);
     ntx_count(c->counters, NTX_C_iod_reads, 1);

@@ -12,6 +12,7 @@
  * arena is full only the ring is left. When the ring is full, the rest of the arena is read.
  *
  * Limits. Not bytes of chunks but bytes in flight: a chunk is read in equal pieces of at most piece_bytes, and at least half of that.
+ * Where layers demand bundles, few reads into slots are in flight at a time: a demand waits behind them, and compute for the demand.
  *
  * Failures. A piece that fails or comes short is tried again NTX_IOD_TRIES times in all; then its chunk is FAILED, once none of its pieces is
  * in flight. A word never leaves FILLING while a read into its slot could still land.
@@ -33,6 +34,7 @@
 
 #define NTX_IOD_TRIES 4
 #define NTX_IOD_EARLY_READS 1 /* in flight at once, of early demands */
+#define NTX_IOD_RING_READS 4  /* and into slots, where there are bundles on demand */
 
 /* A read's tag, for the log of a dead iod's ring and for finding the job again:
  *   63..62 kind   61..60 tries before this one   59..38 slot, frame or chunk   37..16 generation   15..0 piece */

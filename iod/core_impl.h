@@ -62,7 +62,8 @@ struct ntx_iod_core {
 
     uint64_t inflight_bytes;
     uint32_t inflight_reads;
-    uint32_t early_reads;     /* of those, early ones */
+    uint32_t ring_reads;      /* of those, into slots */
+    uint32_t early_reads;     /* and early demands */
     uint64_t busy_since;      /* ns; while reads are in flight */
     uint64_t window_bytes, window_ns; /* read since the last look at the rate, and the time that took */
     bool idle;

@@ -452,6 +452,33 @@ static void post_bundle(struct fake *f, uint32_t i, uint64_t offset, uint32_t by
     post(f, i, offset, bytes);
 }
 
+/* A demand waits behind no more of the ring than keeps the drive busy; without bundles the window alone counts. */
+static void test_ring_beside_demands(void)
+{
+    struct fake_shape s = {.n_chunks = 20, .n_desc = 16, .n_slots = 16, .n_demands = 1, .n_bundle_demands = 6, .chunk_bytes = 60000, .inflight = 4 * MIB, .piece = 512 * KIB};
+    struct fake f;
+    fake_new(&f, &s);
+    struct ntx_iod_read rd[NTX_IOD_RING_READS], demand;
+    for (int i = 0; i < NTX_IOD_RING_READS; i++)
+        CHECK_EQ(ntx_iod_tag_kind((rd[i] = fake_next(&f)).tag), NTX_IOD_SLOT);
+    CHECK(fake_next(&f).tag == UINT64_MAX);
+    CHECK(!ntx_iod_core_idle(f.core)); /* a result goes on with it */
+    post_bundle(&f, 1, 8192, 8192, f.r.hdr->off_arena, false);
+    CHECK_EQ(ntx_iod_tag_kind((demand = fake_next(&f)).tag), NTX_IOD_FRAME);
+    CHECK(fake_next(&f).tag == UINT64_MAX);
+    fake_done(&f, &demand, (int32_t)demand.expect);
+    CHECK(fake_next(&f).tag == UINT64_MAX);
+    fake_done(&f, &rd[1], (int32_t)rd[1].expect);
+    CHECK_EQ(ntx_iod_tag_kind(fake_next(&f).tag), NTX_IOD_SLOT);
+    CHECK(fake_next(&f).tag == UINT64_MAX);
+    fake_free(&f);
+    s.n_bundle_demands = 0;
+    fake_new(&f, &s);
+    for (int i = 0; i < 16; i++)
+        CHECK(fake_next(&f).tag != UINT64_MAX);
+    fake_free(&f);
+}
+
 static struct ntx_demand *settled(struct fake *f, uint32_t i, enum ntx_state st)
 {
     CHECK_EQ(ntx_word_state(f->r.demand[i].word), st);
@@ -649,6 +676,7 @@ int main(void)
     test_demands();
     test_demand_restart();
     test_bundle_dest();
+    test_ring_beside_demands();
     test_early();
     test_hint_and_stop();
     test_many_small();
