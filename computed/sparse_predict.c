@@ -204,6 +204,8 @@ static bool has_prompt(const struct ntx_forward *f)
 
 int ntx__foresee_groups(struct ntx_forward *f, uint32_t l)
 {
+    if (l == f->hp->n_layers && f->c.ffn.kind == NTX_FFN_PROMPT)
+        l = 0; /* of the next pass: the set will be the same */
     if (!ntx_ffn_mode_groups(&f->c.ffn) || l == f->hp->n_layers || f->groups.foreseen == l)
         return 0;
     f->groups.foreseen = l;
