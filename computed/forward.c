@@ -219,10 +219,24 @@ static void keep_states(struct ntx_forward *f)
     }
 }
 
+/* A cold clock costs the better part of a record: where one layer ends the next begins. */
+static uint64_t begin_traced(struct ntx_forward *f)
+{
+    uint64_t t0 = f->ended_ns ? f->ended_ns : ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
+    f->ended_ns = 0;
+    return t0;
+}
+
+static void end_traced(struct ntx_forward *f, uint32_t layer, uint64_t t0)
+{
+    f->ended_ns = ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
+    ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, f->ended_ns, layer, f->b->pass, f->n_live);
+}
+
 static int run_layer(struct ntx_forward *f)
 {
     int rc = 0;
-    uint64_t t0 = ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
+    uint64_t t0 = begin_traced(f);
     ntx__choose_rows(f);
     if (f->n_live && (rc = ntx__foresee_groups(f, f->layer))) /* of layer 0, and behind layers that all rows skipped */
         return rc;
@@ -233,12 +247,14 @@ static int run_layer(struct ntx_forward *f)
     if (rc)
         return rc;
     if (f->n_live)
-        ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED), f->layer, f->b->pass, f->n_live);
+        end_traced(f, f->layer, t0);
     keep_states(f);
     if (f->trace)
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
-    if (f->layer == f->c.skip.probe_layer)
+    if (f->layer == f->c.skip.probe_layer) {
         ntx__consult(f);
+        f->ended_ns = 0;
+    }
     return 0;
 }
 
@@ -258,12 +274,12 @@ static uint32_t choose_logits(struct ntx_forward *f)
 /* A pass that only fills KV has no use for the output matrix: like a layer that every row skips. */
 static int run_output(struct ntx_forward *f)
 {
-    uint64_t t0 = ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
+    uint64_t t0 = begin_traced(f);
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         f->b->rows[i].n_best = 0;
     if (choose_logits(f)) {
         int rc = ntx__llama_output(f);
-        ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED), f->hp->n_layers, f->b->pass, f->n_live);
+        end_traced(f, f->hp->n_layers, t0);
         return rc;
     }
     ntx__skip_chunks(f, f->c.chunks->output_norm.chunk0, f->hp->n_layers);
@@ -289,6 +305,7 @@ static int run_pass(struct ntx_forward *f)
 static void reset(struct ntx_forward *f, const struct ntx_batch *b)
 {
     f->b = b;
+    f->ended_ns = 0;
     ntx__begin_groups(f);
     atomic_store(&f->failed, 0);
     memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);

@@ -117,6 +117,7 @@ struct ntx_forward {
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
     uint32_t layer, n_live;
+    uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
     uint32_t n_passing; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
     struct { uint32_t first, n; } moe; /* choices of the group of experts */
     struct {
