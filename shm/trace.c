@@ -2,11 +2,16 @@
 
 #include <string.h>
 
+#define BUSY (1ull << 63) /* of seq: being written */
+
 void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b, uint64_t c)
 {
     uint64_t n = atomic_fetch_add_explicit(&t->head, 1, memory_order_relaxed);
     struct ntx_trace_record *r = &t->r[n % NTX_TRACE_RECORDS];
-    atomic_store_explicit(&r->seq, 0, memory_order_relaxed);
+    uint64_t seq = atomic_load_explicit(&r->seq, memory_order_relaxed);
+    /* Who was held up for a whole round, or meets one who is, gives his record up: two must not write to one. */
+    if (seq & BUSY || seq > n || !atomic_compare_exchange_strong_explicit(&r->seq, &seq, (n + 1) | BUSY, memory_order_acquire, memory_order_relaxed))
+        return;
     atomic_thread_fence(memory_order_release); /* whoever sees a field of this record does not see the old seq any more */
     r->t0 = t0;
     r->t1 = t1;
@@ -23,7 +28,7 @@ static int take_one(const struct ntx_trace *t, uint64_t n, struct ntx_trace_reco
     struct ntx_trace_record *r = (struct ntx_trace_record *)(uintptr_t)&t->r[n % NTX_TRACE_RECORDS];
     uint64_t seq = atomic_load_explicit(&r->seq, memory_order_acquire);
     if (seq != n + 1)
-        return seq > n + 1 ? -1 : 0;
+        return (seq & ~BUSY) > n + 1 ? -1 : 0;
     memcpy((char *)out + sizeof out->seq, (const char *)r + sizeof r->seq, sizeof *r - sizeof r->seq);
     atomic_thread_fence(memory_order_acquire);
     if (atomic_load_explicit(&r->seq, memory_order_relaxed) != n + 1)

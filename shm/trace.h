@@ -4,7 +4,8 @@
  *
  *   writers: threads of one daemon         head -> number of the next record
  *            number = head++               slot  = number % NTX_TRACE_RECORDS
- *            seq = 0, fields, seq = number + 1 (release)
+ *            seq = number + 1 and a bit for busy, by compare and swap; fields; seq = number + 1 (release).
+ *            A record whose place is busy, or was taken for a later round, is given up
  *   readers: seq before and after the copy is number + 1, or the record is not taken
  *
  * Times are CLOCK_MONOTONIC, ns, in all daemons. */
@@ -49,7 +50,7 @@ static inline bool ntx_trace_is_off(struct ntx_trace *t) { return atomic_load_ex
 void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b, uint64_t c);
 
 /* Copies at most max records from number *next on, and moves *next behind them; returns how many. *missed grows by those that were
- * overwritten before they could be copied. */
+ * overwritten before they could be copied, and those given up: see ntx_trace_put. */
 unsigned ntx_trace_take(const struct ntx_trace *t, uint64_t *next, struct ntx_trace_record *out, unsigned max, uint64_t *missed);
 
 #endif

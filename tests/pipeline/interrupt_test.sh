@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0
 limit_ms=$((4000 * ${NTX_TEST_SLOW:-1})) # who does not end by itself is killed after 5 s
-last=150 # a chunk late in the pass, read from the drive for each: once it is asked for, nothing comes any more
+last=90 # a chunk late in the pass, read from the drive for each: once it is asked for, nothing comes any more
 
 # stalled OPTIONS...: a run in the background, its pid in $pid
 stalled() {
