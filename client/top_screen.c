@@ -32,9 +32,13 @@ int ntx_screen_open(bool colour, struct ntx_err *err)
     const char *term = getenv("TERM");
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return ntx_err_set(err, -ENOTTY, "standard input and output are no terminal; try --once or --json");
-    int known = setupterm(NULL, STDOUT_FILENO, &(int){0});
-    const char *place = known == OK ? tigetstr("cup") : NULL; /* a cursor that cannot be placed: TERM=dumb */
-    if (!place || place == (const char *)-1 || !newterm(NULL, stdout, stdin))
+    bool fit = false; /* a cursor can be placed: not so with TERM=dumb */
+    if (setupterm(NULL, STDOUT_FILENO, &(int){0}) == OK) {
+        const char *place = tigetstr("cup");
+        fit = place && place != (const char *)-1;
+        del_curterm(cur_term);
+    }
+    if (!fit || !newterm(NULL, stdout, stdin))
         return ntx_err_set(err, -ENOTTY, "the terminal '%s' cannot show a live picture; try --once or --json, or set TERM", term ? term : "");
     cbreak();
     noecho();
