@@ -11,6 +11,7 @@
 #include "tests/check.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/ring.h"
+#include "tests/stream/list_experts.h"
 
 enum { LAYERS = 3, EXPERTS = 6, PARTS = NTX_EXPERT_PARTS, DEMANDS = 12, ROWS = 2, GROUPS = 24, PER_CHUNK = 6, STAY = 1, WINDOWS = 2, BLOCK = 4096, ROW = 1000 };
 
@@ -64,23 +65,10 @@ static void keep(struct rig *t)
 /* Layer 1 has larger experts: two classes of frames, fewer than there are experts. */
 static void make_experts(struct rig *t)
 {
-    uint64_t offset = 123, most[LAYERS] = {0};
     t->list = calloc((size_t)LAYERS * EXPERTS * PARTS, sizeof *t->list);
     MUST(t->list);
     t->chunks = (struct ntx_chunks){.list = t->list, .n = LAYERS * EXPERTS * PARTS, .layers = t->layers, .n_layers = LAYERS, .n_expert = EXPERTS};
-    for (uint32_t l = 0, i = 0; l < LAYERS; l++) {
-        t->layers[l].expert[NTX_EXPERT_GATE].chunk0 = i;
-        for (uint32_t e = 0; e < EXPERTS; e++) {
-            uint64_t wide = 0;
-            for (int p = 0; p < PARTS; p++, i++) {
-                t->list[i] = (struct ntx_chunk){.layer = l, .offset = offset, .bytes = 5000 + l % 2 * 9000 + (uint64_t)p * 100, .expert = true};
-                wide += NTX_ROUND_UP(offset % BLOCK + t->list[i].bytes, (uint64_t)BLOCK);
-                offset += t->list[i].bytes;
-            }
-            most[l] = NTX_MAX(most[l], wide);
-        }
-    }
-    ntx_frames_sort(&t->frames, most, LAYERS, EXPERTS, NTX_FRAME_CLASSES);
+    uint64_t offset = list_experts(&t->chunks, t->list, t->layers, BLOCK, &t->frames);
     ntx_frames_share(&t->frames, 8, 2, 1);
     make(t, t->chunks.n, offset, ntx_frames_bytes(&t->frames));
     t->places = t->r.hdr->off_arena;

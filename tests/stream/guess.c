@@ -8,6 +8,7 @@
 #include "computed/stream.h"
 #include "shm/region.h"
 #include "tests/check.h"
+#include "tests/stream/list_experts.h"
 
 enum { LAYERS = 4, EXPERTS = 8, PARTS = NTX_EXPERT_PARTS, CHUNKS = LAYERS * EXPERTS * PARTS, DEMANDS = 24, ROWS = 2, USED = 2, BLOCK = 4096 };
 
@@ -43,34 +44,14 @@ static uint64_t counter(const struct rig *t, enum ntx_counter c) { return ntx_co
 
 /* ---- set-up */
 
-/* Layers 1 and 3 have larger experts. All parts lie at odd places of one file. */
-static uint64_t list_chunks(struct rig *t)
-{
-    uint64_t offset = 123, most[LAYERS] = {0};
-    t->chunks = (struct ntx_chunks){.list = t->list, .n = CHUNKS, .layers = t->layers, .n_layers = LAYERS, .n_expert = EXPERTS};
-    for (uint32_t l = 0, i = 0; l < LAYERS; l++) {
-        t->layers[l].expert[NTX_EXPERT_GATE].chunk0 = i;
-        for (uint32_t e = 0; e < EXPERTS; e++) {
-            uint64_t wide = 0;
-            for (int p = 0; p < PARTS; p++, i++) {
-                t->list[i] = (struct ntx_chunk){.layer = l, .offset = offset, .bytes = 5000 + l % 2 * 9000 + (uint64_t)p * 100, .expert = true};
-                wide += NTX_ROUND_UP(offset % BLOCK + t->list[i].bytes, (uint64_t)BLOCK);
-                offset += t->list[i].bytes;
-            }
-            most[l] = NTX_MAX(most[l], wide);
-        }
-    }
-    ntx_frames_sort(&t->frames, most, LAYERS, EXPERTS, NTX_FRAME_CLASSES);
-    return offset;
-}
-
 static void open_rig(struct rig *t, uint32_t n_frames, uint32_t spare)
 {
     char dir[] = "/tmp/ntx-guess-XXXXXX", path[64], note[512];
     struct ntx_err err = {0};
     int fd;
     *t = (struct rig){.seed = 5};
-    uint64_t file = list_chunks(t);
+    t->chunks = (struct ntx_chunks){.list = t->list, .n = CHUNKS, .layers = t->layers, .n_layers = LAYERS, .n_expert = EXPERTS};
+    uint64_t file = list_experts(&t->chunks, t->list, t->layers, BLOCK, &t->frames);
     CHECK_EQ(t->frames.n_classes, 2);
     ntx_frames_share(&t->frames, n_frames, USED, spare);
     struct ntx_region_geometry g = {.block = BLOCK, .n_files = 1, .n_chunks = CHUNKS, .n_demands = ROWS, .n_bundle_demands = DEMANDS, .n_probes = 1,
