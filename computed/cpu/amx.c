@@ -7,9 +7,10 @@
  *   then the tree over the 16 lanes.
  *
  * A last tile that is not full starts early instead, so that its first rows are done twice, with the same result. */
-#include "computed/cpu/amx.h"
+#include "computed/cpu/panel.h"
 
 enum {
+    TILE_ROWS = 16,
     MIN_ROWS = 5,             /* below, the vector kernels are faster */
     MAX_TILES = 16,           /* of rows in a band */
     BAND_BYTES = 3 << 19,     /* of x in a band */
@@ -41,7 +42,7 @@ struct pass {
     const struct panel_kind *kind;
     const char *x;            /* first row of the band */
     size_t x_stride;
-    size_t d_at, sums_at;     /* bytes from a row's start to its scales and its sums (int32 of 32, int16 of 32 or of 16) */
+    struct x_parts at;
     uint32_t rows;            /* in a tile: 16, or all of x */
     uint32_t n_tiles;
     uint32_t first[MAX_TILES]; /* row of each tile */
@@ -139,16 +140,10 @@ INLINE void tiles_simple(const struct panel *p, uint32_t b, const char *xa, cons
     _tile_stored(2, out[1].low, 64);
 }
 
-/* acc (+)= a * b; the first block of a lane starts from +0. */
-INLINE __m512 start_or_add(__m512 a, __m512 b, const float *acc, bool start)
-{
-    return _mm512_fmadd_ps(a, b, start ? _mm512_setzero_ps() : _mm512_load_ps(acc));
-}
-
 INLINE float x_scale(const struct pass *ps, const char *x, uint32_t b)
 {
     float d;
-    memcpy(&d, x + ps->d_at + 4 * (size_t)b, 4);
+    memcpy(&d, x + ps->at.d_at + 4 * (size_t)b, 4);
     return d;
 }
 
@@ -177,7 +172,7 @@ INLINE void scale_super(const struct pass *ps, const struct panel *p, const stru
         __m512i i = sums_of(s, r, halves, high_bits);
         __m512 v = start_or_add(_mm512_cvtepi32_ps(i), _mm512_mul_ps(d, dx), acc, b < LANES);
         if (min_pairs) {
-            const char *xs = x + ps->sums_at + (size_t)b * 4 * min_pairs;
+            const char *xs = x + ps->at.sums_at + (size_t)b * 4 * min_pairs;
             __m512i j = _mm512_setzero_si512();
             for (uint32_t k = 0; k < min_pairs; k++) {
                 int32_t pair;
@@ -202,7 +197,7 @@ INLINE void scale_simple(const struct pass *ps, const struct panel *p, const str
         __m512 v = start_or_add(_mm512_cvtepi32_ps(_mm512_load_si512(s->low[r])), _mm512_mul_ps(d, dx), acc, b < LANES);
         if (has_min) {
             int32_t xs;
-            memcpy(&xs, x + ps->sums_at + 4 * (size_t)b, 4);
+            memcpy(&xs, x + ps->at.sums_at + 4 * (size_t)b, 4);
             v = _mm512_fmadd_ps(_mm512_set1_ps((float)xs), _mm512_mul_ps(m, dx), v);
         }
         _mm512_store_ps(acc, v);
@@ -235,8 +230,9 @@ INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b,
     }
 }
 
-static void panel_all_rows(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t n_blocks)
+static void panel_all_rows(const void *pass, const struct panel *p, uint32_t b, uint32_t n_blocks)
 {
+    const struct pass *ps = pass;
     for (uint32_t t = 0; t < ps->n_tiles; t += 2) {
         uint32_t u = t + 1 < ps->n_tiles ? t + 1 : t;
         if (ps->kind->block == NTX_QK)
@@ -250,46 +246,13 @@ static void panel_all_rows(const struct pass *ps, const struct panel *p, uint32_
     }
 }
 
-/* The tree over the lanes, and y for up to 16 outputs of each row. */
-static void join_tiles(const struct pass *ps, uint32_t blocks, uint32_t n_out, float *y, size_t ldy)
-{
-    for (uint32_t t = 0; t < ps->n_tiles; t++)
-        for (uint32_t r = 0; r < ps->rows; r++) {
-            __m512 v[LANES];
-            for (uint32_t l = 0; l < LANES; l++)
-                v[l] = l < blocks ? _mm512_load_ps(ps->acc[t][l][r]) : _mm512_setzero_ps();
-            for (int step = LANES / 2; step; step /= 2)
-                for (int l = 0; l < step; l++)
-                    v[l] = _mm512_add_ps(v[l], v[l + step]);
-            _mm512_mask_storeu_ps(y + (ps->first[t] + r) * ldy, first_lanes(n_out), v[0]);
-        }
-}
-
-/* Fetches a panel's weights while another is multiplied: 16 rows are too many runs for the processor's own prefetchers. Behind the
- * weights' end this reads nothing. */
-INLINE void fetch_panel(const uint8_t *w, size_t row_bytes, size_t bytes)
-{
-    for (uint32_t o = 0; o < PANEL_OUTS; o++)
-        for (size_t at = 0; at < bytes + 63; at += 64)
-            _mm_prefetch((const char *)w + o * row_bytes + at, _MM_HINT_T0);
-}
-
 /* 16 outputs (or the n_out < 16 last) for the rows of a band. */
 static void pass_outputs(const struct pass *ps, const uint8_t *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, float *y, size_t ldy)
 {
-    struct panel panel;
-    const uint8_t *rows[PANEL_OUTS];
-    uint32_t blocks = n_in / ps->kind->block, step = PANEL_COLS / ps->kind->block;
-    for (uint32_t b = 0; b < blocks; b += step) {
-        uint32_t here = blocks - b < step ? blocks - b : step;
-        for (uint32_t o = 0; o < PANEL_OUTS; o++)
-            rows[o] = w + (o < n_out ? o : n_out - 1) * row_bytes + (size_t)b * ps->kind->block_bytes;
-        ps->kind->pack(rows, here, &panel);
-        size_t next = (size_t)(b + step) * ps->kind->block_bytes; /* after the last, those of the next 16 outputs */
-        fetch_panel(w + (b + step < blocks ? next : PANEL_OUTS * row_bytes), row_bytes, (size_t)step * ps->kind->block_bytes);
-        panel_all_rows(ps, &panel, b, here);
-    }
-    join_tiles(ps, blocks, n_out, y, ldy);
+    multiply_panels(ps->kind, w, row_bytes, n_out, n_in, ps, panel_all_rows);
+    for (uint32_t t = 0; t < ps->n_tiles; t++)
+        for (uint32_t r = 0; r < ps->rows; r++)
+            join_row(ps->acc[t][0][r], TILE_ROWS * PANEL_OUTS, n_in / ps->kind->block, n_out, y + (ps->first[t] + r) * ldy);
 }
 
 /* Rows of a band; at least MIN_ROWS. */
@@ -311,11 +274,8 @@ static void mm_tiles(const struct panel_kind *kind, ntx_matmul_fn *few, const st
 {
     tile_acc acc[MAX_TILES] __attribute__((aligned(64)));
     struct pass ps = {.kind = kind, .x_stride = s->x_stride, .acc = acc};
-    struct q8k_row super = q8k_view(s->x, s->n_in);
-    struct q8_row simple = q8_view(s->x, s->n_in);
     bool is_super = kind->block == NTX_QKK;
-    ps.d_at = (size_t)((const char *)(is_super ? super.d : simple.d) - s->x);
-    ps.sums_at = (size_t)((is_super ? (const char *)(kind->min_pairs == 4 ? super.s32 : super.s16) : (const char *)simple.s) - s->x);
+    ps.at = x_parts_of(s->x, s->n_in, is_super, kind->min_pairs == 4);
     uint32_t band = band_rows(s->x_stride);
     for (uint32_t r = 0; r < n_rows;) {
         uint32_t here = n_rows - r < band ? n_rows - r : band;

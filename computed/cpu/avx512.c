@@ -1,4 +1,4 @@
-/* avx512.c: kernels for AVX-512 (F BW VL DQ VNNI). */
+/* avx512.c: kernels for AVX-512 (F BW VL DQ VNNI): by outputs for few rows, by panels for many. */
 #include "computed/cpu/avx512.h"
 #include "computed/cpu/ops.h"
 
@@ -6,10 +6,10 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
     .name = "avx512",
     .matmul = {
         [NTX_F32] = ntx__mm512_f32, [NTX_F16] = ntx__mm512_f16, [NTX_BF16] = ntx__mm512_bf16,
-        [NTX_Q4_0] = ntx__mm512_q4_0, [NTX_Q4_1] = ntx__mm512_q4_1, [NTX_Q5_0] = ntx__mm512_q5_0,
-        [NTX_Q5_1] = ntx__mm512_q5_1, [NTX_Q8_0] = ntx__mm512_q8_0, [NTX_Q2_K] = ntx__mm512_q2_k,
-        [NTX_Q3_K] = ntx__mm512_q3_k, [NTX_Q4_K] = ntx__mm512_q4_k, [NTX_Q5_K] = ntx__mm512_q5_k,
-        [NTX_Q6_K] = ntx__mm512_q6_k,
+        [NTX_Q4_0] = ntx__mmvec_q4_0, [NTX_Q4_1] = ntx__mmvec_q4_1, [NTX_Q5_0] = ntx__mmvec_q5_0,
+        [NTX_Q5_1] = ntx__mmvec_q5_1, [NTX_Q8_0] = ntx__mmvec_q8_0, [NTX_Q2_K] = ntx__mmvec_q2_k,
+        [NTX_Q3_K] = ntx__mmvec_q3_k, [NTX_Q4_K] = ntx__mmvec_q4_k, [NTX_Q5_K] = ntx__mmvec_q5_k,
+        [NTX_Q6_K] = ntx__mmvec_q6_k,
     },
     OPS_TABLE,
 };

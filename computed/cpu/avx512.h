@@ -72,6 +72,16 @@ DECLARE_MATMUL(ntx__mm512_q8_0);
 DECLARE_MATMUL(ntx__mm512_f32); /* avx512_float.c */
 DECLARE_MATMUL(ntx__mm512_f16);
 DECLARE_MATMUL(ntx__mm512_bf16);
+DECLARE_MATMUL(ntx__mmvec_q4_0); /* vnni.c: from 5 rows on by panels, below as avx512_*.c */
+DECLARE_MATMUL(ntx__mmvec_q4_1);
+DECLARE_MATMUL(ntx__mmvec_q5_0);
+DECLARE_MATMUL(ntx__mmvec_q5_1);
+DECLARE_MATMUL(ntx__mmvec_q8_0);
+DECLARE_MATMUL(ntx__mmvec_q2_k);
+DECLARE_MATMUL(ntx__mmvec_q3_k);
+DECLARE_MATMUL(ntx__mmvec_q4_k);
+DECLARE_MATMUL(ntx__mmvec_q5_k);
+DECLARE_MATMUL(ntx__mmvec_q6_k);
 DECLARE_MATMUL(ntx__mmamx_q4_0); /* amx.c: from 5 rows on with tiles, below as avx512_*.c */
 DECLARE_MATMUL(ntx__mmamx_q4_1);
 DECLARE_MATMUL(ntx__mmamx_q5_0);

@@ -104,7 +104,7 @@ static void check_shape(const struct problem *p, const struct ntx_cpu_ops *ops, 
 
 static void check_all_shapes(struct problem *p, struct rng *r)
 {
-    static const uint32_t outs[] = {1, 2, 3, 5, 16, 17, MAX_OUT}, rows[] = {1, 2, 3, 4, 5, 8, 15, MAX_ROWS};
+    static const uint32_t outs[] = {1, 2, 3, 5, 16, 17, MAX_OUT}, rows[] = {1, 2, 3, 4, 5, 8, 9, 12, 13, 15, MAX_ROWS};
     problem_new(p, r);
     check_float64(p);
     const struct ntx_cpu_ops *ops;

@@ -1,9 +1,9 @@
-/* amx_pack.c: weights to panels (amx.h). Plain AVX-512; no tiles here.
+/* panel.c: weights to panels (panel.h), for tiles and for vectors. Plain AVX-512.
  *
  * The bits of 16 rows are transposed as they are stored, 4 bytes of each row to a register, and only then taken apart: so each
  * lane of 32 bits belongs to one output, whose scale lies in the same lane of another register. */
-#include "computed/cpu/amx.h"
 #include "computed/cpu/avx512_bits.h"
+#include "computed/cpu/panel.h"
 
 INLINE __m512i dwords512(uint32_t v) { return _mm512_set1_epi32((int)v); }
 
@@ -43,24 +43,25 @@ INLINE __m512i heads_at(const uint8_t *const w[PANEL_OUTS], size_t at, size_t n)
 INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, bytes512(15)); }
 INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes512(15)); }
 
-/* ---- simple blocks: signed bytes */
+/* ---- simple blocks: for tiles signed bytes, for vectors unsigned ones, more by the offset */
 
 enum simple_bits { BITS_4, BITS_5, BITS_8 };
 
-/* Columns 4 k .. 4 k + 3: takes 16 away where the fifth bit, bit 4 k .. of the output's dword, is not set. */
-INLINE __m512i less_without_fifth(__m512i v, __m512i fifth, uint32_t k, const bool signed_values)
+/* Columns 4 k .. 4 k + 3: the fifth bit, bit 4 k .. of the output's dword, is worth 16; without it, 0 or with `minus` -16. */
+INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool minus)
 {
     __m512i spread = _mm512_shuffle_epi8(fifth, _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), bytes512((int)k / 2)));
     __m512i bit = dwords512(k % 2 ? 0x80402010 : 0x08040201);
-    if (signed_values)
+    if (minus)
         return _mm512_mask_sub_epi8(v, _mm512_testn_epi8_mask(spread, bit), v, bytes512(16));
     return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(spread, bit), v, bytes512(16));
 }
 
-/* One block of each row to 8 panel rows. */
-INLINE void pack_block(const uint8_t *const w[PANEL_OUTS], uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool signed_values)
+/* One block of each row to 8 panel rows. has_min: the type has no offset. */
+INLINE void pack_block(const uint8_t *const w[PANEL_OUTS], uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles)
 {
-    size_t at = signed_values ? 2 : 4; /* behind d, or d and m */
+    size_t at = has_min ? 4 : 2; /* behind d, or d and m */
+    const bool minus = tiles && !has_min;
     __m512i v[8], fifth = _mm512_setzero_si512();
     if (bits == BITS_8) {
         turn16(w, at, v);
@@ -75,37 +76,43 @@ INLINE void pack_block(const uint8_t *const w[PANEL_OUTS], uint8_t (*to)[PANEL_O
         }
     }
     for (uint32_t k = 0; k < 8; k++) {
-        if (bits == BITS_4 && signed_values)
+        if (bits == BITS_4 && minus)
             v[k] = _mm512_sub_epi8(v[k], bytes512(8));
         if (bits == BITS_5)
-            v[k] = less_without_fifth(v[k], fifth, k, signed_values);
+            v[k] = with_fifth_bits(v[k], fifth, k, minus);
+        if (bits == BITS_8 && !tiles)
+            v[k] = _mm512_xor_si512(v[k], bytes512(0x80));
         _mm512_store_si512(to[k], v[k]);
     }
 }
 
 INLINE void pack_simple(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p, size_t block_bytes, const enum simple_bits bits,
-                        const bool signed_values)
+                        const bool has_min, const bool tiles)
 {
     const uint8_t *at[PANEL_OUTS];
     for (uint32_t b = 0; b < n_blocks; b++) {
         for (uint32_t o = 0; o < PANEL_OUTS; o++)
             at[o] = w[o] + b * block_bytes;
         widen_heads(heads_at(at, 0, 4), p->d[b], p->m[b]);
-        pack_block(at, p->low + 8 * (size_t)b, bits, signed_values);
+        pack_block(at, p->low + 8 * (size_t)b, bits, has_min, tiles);
     }
 }
 
-#define PANEL_SIMPLE(type, bits, signed_values)                                                                       \
+#define PANEL_SIMPLE(type, bits, has_min)                                                                             \
     void ntx__panel_##type(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)                    \
     {                                                                                                                 \
-        pack_simple(w, n_blocks, p, sizeof(struct ntx_block_##type), bits, signed_values);                            \
+        pack_simple(w, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, true);                            \
+    }                                                                                                                 \
+    void ntx__panel_vec_##type(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)                \
+    {                                                                                                                 \
+        pack_simple(w, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, false);                           \
     }
 
-PANEL_SIMPLE(q4_0, BITS_4, true)
-PANEL_SIMPLE(q4_1, BITS_4, false)
-PANEL_SIMPLE(q5_0, BITS_5, true)
-PANEL_SIMPLE(q5_1, BITS_5, false)
-PANEL_SIMPLE(q8_0, BITS_8, true)
+PANEL_SIMPLE(q4_0, BITS_4, false)
+PANEL_SIMPLE(q4_1, BITS_4, true)
+PANEL_SIMPLE(q5_0, BITS_5, false)
+PANEL_SIMPLE(q5_1, BITS_5, true)
+PANEL_SIMPLE(q8_0, BITS_8, false)
 
 /* ---- super-blocks */
 
@@ -130,7 +137,26 @@ INLINE void store_mins(const __m512i *mins, uint32_t pairs, struct panel *p)
         _mm512_store_si512(p->mins[k], byte_pair(mins[k / 2], k % 2 * 2));
 }
 
-/* Q4_K, Q5_K: a scale of 6 bits is two of 3 bits; times 5 bits that is a byte, so two bytes are multiplied at a time, and neither
+/* Four scales to a register, a byte each, as int32. */
+INLINE void store_scales(const __m512i *scales, const bool is_signed, uint32_t n, struct panel *p)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        __m512i v = _mm512_slli_epi32(scales[k / 4], 24 - 8 * (k % 4));
+        _mm512_store_si512(p->scale[k], is_signed ? _mm512_srai_epi32(v, 24) : _mm512_srli_epi32(v, 24));
+    }
+}
+
+/* The offset's part of a sum, pairs of -offset * scale: they meet the sums of 16 values of x as minima do. */
+INLINE void store_offsets(const __m512i *scales, int offset, struct panel *p)
+{
+    for (int k = 0; k < 8; k++) {
+        __m512i s = byte_pair(scales[k / 2], k % 2 * 2);
+        s = _mm512_srai_epi16(_mm512_slli_epi16(s, 8), 8);
+        _mm512_store_si512(p->mins[k], _mm512_mullo_epi16(s, _mm512_set1_epi16((short)-offset)));
+    }
+}
+
+/* Q4_K, Q5_K, for tiles: a scale of 6 bits is two of 3 bits; times 5 bits that is a byte, so two bytes are multiplied at a time, and neither
  * carries into the other. */
 struct two_scales {
     __m512i low, high;
@@ -142,7 +168,7 @@ INLINE void store_two_scaled(struct panel *p, size_t row, __m512i q, struct two_
     _mm512_store_si512(p->high[row], _mm512_mullo_epi16(q, s.high));
 }
 
-INLINE void header_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, struct two_scales s[8])
+INLINE void header_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, struct two_scales s[8], const bool tiles)
 {
     __m512i h[4], mins[2], six = dwords512(0x3f3f3f3f), top = dwords512(0x30303030), three = bytes512(7);
     turn16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima (blocks.h) */
@@ -151,7 +177,9 @@ INLINE void header_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, stru
     mins[0] = _mm512_and_si512(h[2], six);
     mins[1] = _mm512_or_si512(high_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[2], 2), top));
     store_mins(mins, 4, p);
-    for (int j = 0; j < 8; j++) {
+    if (!tiles)
+        store_scales(scales, false, 8, p);
+    for (int j = 0; tiles && j < 8; j++) {
         s[j].low = byte_twice(_mm512_and_si512(scales[j / 4], three), j % 4);
         s[j].high = byte_twice(_mm512_and_si512(_mm512_srli_epi16(scales[j / 4], 3), three), j % 4);
     }
@@ -164,10 +192,10 @@ INLINE __m512i with_fifth(__m512i v, __m512i h, int bit)
     return _mm512_ternarylogic_epi32(v, h, bytes512(16), 0xf8); /* v | (h & 16) */
 }
 
-INLINE void pack_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, const bool five)
+INLINE void pack_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, const bool five, const bool tiles)
 {
     struct two_scales s[8];
-    header_q45(w, p, s);
+    header_q45(w, p, s, tiles);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         __m512i h[4], v[4];
@@ -179,28 +207,27 @@ INLINE void pack_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, const 
             for (int k = 0; k < 4; k++) {
                 size_t row = (size_t)(16 * t + 4 * i + k);
                 __m512i a = low_nibbles(v[k]), b = high_nibbles(v[k]);
-                store_two_scaled(p, row, five ? with_fifth(a, h[k], 2 * t) : a, s[2 * t]);
-                store_two_scaled(p, row + 8, five ? with_fifth(b, h[k], 2 * t + 1) : b, s[2 * t + 1]);
+                a = five ? with_fifth(a, h[k], 2 * t) : a;
+                b = five ? with_fifth(b, h[k], 2 * t + 1) : b;
+                if (tiles) {
+                    store_two_scaled(p, row, a, s[2 * t]);
+                    store_two_scaled(p, row + 8, b, s[2 * t + 1]);
+                } else {
+                    _mm512_store_si512(p->low[row], a);
+                    _mm512_store_si512(p->low[row + 8], b);
+                }
             }
         }
     }
 }
 
-void ntx__panel_q4_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
+/* Q3_K, Q6_K, for tiles: scale * (q - offset) as int16, its low byte to one plane and its high byte to the other. */
+INLINE void store_scaled(struct panel *p, size_t row, __m512i q, __m512i scale, int offset, const bool tiles)
 {
-    (void)n_blocks;
-    pack_q45(w, p, false);
-}
-
-void ntx__panel_q5_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
-{
-    (void)n_blocks;
-    pack_q45(w, p, true);
-}
-
-/* Q3_K, Q6_K: scale * (q - offset) as int16, its low byte to one plane and its high byte to the other. */
-INLINE void store_scaled(struct panel *p, size_t row, __m512i q, __m512i scale, int offset)
-{
+    if (!tiles) {
+        _mm512_store_si512(p->low[row], q);
+        return;
+    }
     __m512i off = _mm512_set1_epi16((short)offset), low = _mm512_set1_epi16(255);
     __m512i even = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_and_si512(q, low), off), scale);
     __m512i odd = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(q, 8), off), scale);
@@ -215,12 +242,15 @@ INLINE __m512i with_bits(__m512i v, __m512i h, int from, int to, int mask)
     return _mm512_ternarylogic_epi32(v, h, bytes512(mask), 0xf8);
 }
 
-void ntx__panel_q6_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
+INLINE void pack_q6_k(const uint8_t *const w[PANEL_OUTS], struct panel *p, const bool tiles)
 {
-    (void)n_blocks;
     __m512i scales[4], h[4], v[4];
     turn16(w, 192, scales);
     widen_heads(heads_at(w, 208, 2), p->d[0], p->m[0]);
+    if (!tiles) {
+        store_scales(scales, true, 16, p);
+        store_offsets(scales, 32, p);
+    }
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) { /* columns 16 c % 2 .. of each 32, of half c / 2 */
         int n = c / 2, i = c % 2;
@@ -231,22 +261,25 @@ void ntx__panel_q6_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, stru
             turn16(w, (size_t)(64 * n + 32 * j + 16 * i), v);
             for (int k = 0; k < 4; k++) {
                 size_t row = (size_t)(32 * n + 8 * j + 4 * i + k);
-                store_scaled(p, row, with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48), sa, 32);
-                store_scaled(p, row + 16, with_bits(high_nibbles(v[k]), h[k], 4 + 2 * j, 4, 48), sb, 32);
+                store_scaled(p, row, with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48), sa, 32, tiles);
+                store_scaled(p, row + 16, with_bits(high_nibbles(v[k]), h[k], 4 + 2 * j, 4, 48), sb, 32, tiles);
             }
         }
     }
 }
 
-void ntx__panel_q3_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
+INLINE void pack_q3_k(const uint8_t *const w[PANEL_OUTS], struct panel *p, const bool tiles)
 {
-    (void)n_blocks;
     __m512i tail[4], scales[4], h[2][4], v[4], three = bytes512(3);
     turn16(w, 92, tail); /* from 1 on: 12 bytes of scales */
     widen_heads(heads_at(w, 108, 2), p->d[0], p->m[0]);
     for (int g = 0; g < 4; g++) {
         __m512i nibble = g < 2 ? low_nibbles(tail[1 + g]) : high_nibbles(tail[g - 1]);
         scales[g] = _mm512_sub_epi8(with_bits(nibble, tail[3], 2 * g, 4, 48), bytes512(32));
+    }
+    if (!tiles) {
+        store_scales(scales, true, 16, p);
+        store_offsets(scales, 4, p);
     }
     turn16(w, 0, h[0]);
     turn16(w, 16, h[1]);
@@ -259,16 +292,15 @@ void ntx__panel_q3_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, stru
             __m512i s = signed_byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
             for (int k = 0; k < 4; k++) {
                 __m512i q = _mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three);
-                store_scaled(p, (size_t)(32 * n + 8 * j + 4 * i + k), with_bits(q, h[i][k], 4 * n + j, 2, 4), s, 4);
+                store_scaled(p, (size_t)(32 * n + 8 * j + 4 * i + k), with_bits(q, h[i][k], 4 * n + j, 2, 4), s, 4, tiles);
             }
         }
     }
 }
 
-/* Q2_K: scale * q is at most 45, so one plane. */
-void ntx__panel_q2_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)
+/* Q2_K: scale * q is at most 45, so one plane, also for vectors. */
+INLINE void pack_q2_k(const uint8_t *const w[PANEL_OUTS], struct panel *p)
 {
-    (void)n_blocks;
     __m512i scales[4], mins[4], v[4], three = bytes512(3);
     turn16(w, 0, scales);
     for (int g = 0; g < 4; g++) {
@@ -290,3 +322,21 @@ void ntx__panel_q2_k(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, stru
         }
     }
 }
+
+#define PANEL_SUPER(name, call)                                                                        \
+    void name(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)                  \
+    {                                                                                                  \
+        (void)n_blocks;                                                                                \
+        call;                                                                                          \
+    }
+
+PANEL_SUPER(ntx__panel_q2_k, pack_q2_k(w, p))
+PANEL_SUPER(ntx__panel_q3_k, pack_q3_k(w, p, true))
+PANEL_SUPER(ntx__panel_q4_k, pack_q45(w, p, false, true))
+PANEL_SUPER(ntx__panel_q5_k, pack_q45(w, p, true, true))
+PANEL_SUPER(ntx__panel_q6_k, pack_q6_k(w, p, true))
+PANEL_SUPER(ntx__panel_vec_q2_k, pack_q2_k(w, p))
+PANEL_SUPER(ntx__panel_vec_q3_k, pack_q3_k(w, p, false))
+PANEL_SUPER(ntx__panel_vec_q4_k, pack_q45(w, p, false, false))
+PANEL_SUPER(ntx__panel_vec_q5_k, pack_q45(w, p, true, false))
+PANEL_SUPER(ntx__panel_vec_q6_k, pack_q6_k(w, p, false))
