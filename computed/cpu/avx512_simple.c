@@ -5,8 +5,6 @@
  * row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
 #include "computed/cpu/avx512.h"
 
-enum { AHEAD = 3584 }; /* bytes to fetch ahead of use; see avx512_super.c */
-
 /* Blocks a and b as 64 unsigned bytes in natural order. */
 typedef __m512i pair_fn(const uint8_t *a, const uint8_t *b);
 
@@ -82,10 +80,27 @@ INLINE void group_dots(const struct group *g, const int8_t *const *x, const int 
     }
 }
 
+/* Heads of 16 blocks of `words` half words that follow one another: four at a time out of a register, or two, since 16 small loads and
+ * the wide one behind them cost more than all the rest. */
+INLINE __m512i heads_of_words(const uint8_t *w, const int words)
+{
+    const __m512i at = _mm512_set4_epi32(3 * words | (3 * words + 1) << 16, 2 * words | (2 * words + 1) << 16, words | (words + 1) << 16, 1 << 16);
+    __m512i v[4];
+    for (int k = 0; k < 4; k++) {
+        const uint8_t *p = w + 8 * k * words;
+        const __mmask32 lanes = (__mmask32)0xff << 8 * k;
+        __m512i low = _mm512_loadu_si512(p);
+        v[k] = 3 * words + 1 < 32 ? _mm512_maskz_permutexvar_epi16(lanes, at, low) : _mm512_maskz_permutex2var_epi16(lanes, low, at, _mm512_loadu_si512(p + 64));
+    }
+    return _mm512_or_si512(_mm512_or_si512(v[0], v[1]), _mm512_or_si512(v[2], v[3]));
+}
+
 /* The dwords at the head of 16 blocks: d, and m above it where the type has one. */
 INLINE __m512i group_heads(const struct group *g, const bool full)
 {
     uint32_t h[16] __attribute__((aligned(64)));
+    if (full && (g->block_bytes == 18 || g->block_bytes == 20 || g->block_bytes == 34))
+        return heads_of_words(g->w, (int)g->block_bytes / 2);
     for (uint32_t k = 0; k < 16; k++)
         memcpy(&h[k], group_at(g, k, full), 4);
     return _mm512_load_si512(h);
@@ -116,12 +131,12 @@ INLINE void dot_group(const struct group *g, const struct q8_row *x, uint32_t b,
 INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, const int rows, const struct kind *kind, __m512 *acc)
 {
     struct group g = {w, kind->block_bytes, LANES - 1};
+    const bool far = ntx__cpu_fetch_far;
     uint32_t b = 0;
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (; b + LANES <= nb; b += LANES, g.w += LANES * kind->block_bytes) {
-        for (size_t at = 0; at < LANES * kind->block_bytes; at += 64)
-            _mm_prefetch((const char *)g.w + AHEAD + at, _MM_HINT_T0);
+        fetch_ahead(g.w, LANES * kind->block_bytes, far);
         dot_group(&g, x, b, rows, kind, true, acc);
     }
     g.last = nb - b - 1;

@@ -8,10 +8,6 @@
  * so nothing behind the weights is read. */
 #include "computed/cpu/avx512_bits.h"
 
-/* Bytes to fetch ahead of use, measured (bench/LOG.md): as far as the memory's latency asks for, but within 4 KiB, from where on
- * every type loses. A prefetch behind the weights' end reads nothing. */
-enum { AHEAD = 3584 };
-
 /* Four super-blocks of weights, and where they meet x. */
 struct quad {
     const uint8_t *w[4];
@@ -39,20 +35,19 @@ INLINE __m512i scaled_dot(__m512i acc, __m512i w, const int8_t *x, __m512i scale
     return _mm512_dpwssd_epi32(acc, _mm512_maddubs_epi16(w, load512(x)), scale);
 }
 
-/* Index for byte shuffles: unsigned bytes s, s + 1 of each lane as int16, one for each half of a register. */
+/* Index for byte shuffles: unsigned bytes s, s + 1 of each lane as int16, one for each half of a register. Written as what a compiler
+ * keeps in memory: it would build a register of two equal halves anew for each quad. */
 INLINE __m512i pick_halves(int s)
 {
-    __m256i low = _mm256_set1_epi16((short)(0x8000 | s)), high = _mm256_set1_epi16((short)(0x8000 | (s + 1)));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    const long long low = (long long)(0x8000800080008000u + 0x0001000100010001u * (unsigned)s), high = low + 0x0001000100010001;
+    return _mm512_set_epi64(high, high, high, high, low, low, low, low);
 }
 
 /* The same for four sub-blocks of 16: bytes s .. s + 3, one for each 128-bit lane. */
 INLINE __m512i pick_quarters(int s)
 {
-    __m512i v = _mm512_castsi128_si512(_mm_set1_epi16((short)(0x8000 | s)));
-    v = _mm512_inserti32x4(v, _mm_set1_epi16((short)(0x8000 | (s + 1))), 1);
-    v = _mm512_inserti32x4(v, _mm_set1_epi16((short)(0x8000 | (s + 2))), 2);
-    return _mm512_inserti32x4(v, _mm_set1_epi16((short)(0x8000 | (s + 3))), 3);
+    const long long one = 0x0001000100010001, v = (long long)(0x8000800080008000u + 0x0001000100010001u * (unsigned)s);
+    return _mm512_set_epi64(v + 3 * one, v + 3 * one, v + 2 * one, v + 2 * one, v + one, v + one, v, v);
 }
 
 /* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima ---- */
@@ -192,6 +187,7 @@ INLINE __m512i natural_order(__m512i v)
 INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, const int rows, __m512 *acc, size_t block_bytes,
                        const bool has_min, quad_fn *quad)
 {
+    const bool far = ntx__cpu_fetch_far;
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (uint32_t b = 0; b < nb; b += LANES) {
@@ -200,8 +196,7 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, c
         for (uint32_t g = 0; g < 4; g++) {
             struct quad q = {.block = b + 4 * g};
             const uint8_t *p = w + (size_t)q.block * block_bytes;
-            for (size_t at = 0; at < 4 * block_bytes; at += 64)
-                _mm_prefetch((const char *)p + AHEAD + at, _MM_HINT_T0);
+            fetch_ahead(p, 4 * block_bytes, far);
             if (q.block + 4 <= nb) {
                 for (int k = 0; k < 4; k++)
                     q.w[k] = p + k * block_bytes;
