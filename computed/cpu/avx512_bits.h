@@ -20,18 +20,6 @@ INLINE __m512i twice_shifted(const uint8_t *p, int low, int high)
 
 /* ---- values 64 t .. 64 t + 63 of block w ---- */
 
-INLINE __m512i four_bits(const uint8_t *w, int t) /* Q4_K */
-{
-    return _mm512_and_si512(twice_shifted(w + 16 + 32 * t, 0, 4), bytes512(15));
-}
-
-INLINE __m512i five_bits(const uint8_t *w, int t) /* Q5_K */
-{
-    __m512i v = twice_shifted(w + 48 + 32 * t, 0, 4), up = _mm512_broadcast_i64x4(load256(w + 16));
-    up = _mm512_rolv_epi64(up, halves(4 - 2 * t, 3 - 2 * t)); /* bits 2 t and 2 t + 1 to bit 4 */
-    return _mm512_and_si512(_mm512_ternarylogic_epi32(bytes512(15), v, up, 0xca), bytes512(31));
-}
-
 INLINE __m512i six_bits(const uint8_t *w, int t) /* Q6_K, 32 too many */
 {
     __m512i low = load512(w + t / 2 * 64), high = _mm512_broadcast_i64x4(load256(w + 128 + t / 2 * 32));

@@ -1,50 +1,42 @@
 /* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0), one to four rows of x at a time.
  *
- * Two blocks fill a register as unsigned bytes (an offset of 8, 16 or 128 is taken back through the sum of x); sixteen
+ * A block fills half a register as unsigned bytes (an offset of 8, 16 or 128 is taken back through the sum of x); sixteen
  * blocks' products are brought into one lane each by a tree of shuffles. A last group that is not full points again at the
  * row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
 #include "computed/cpu/avx512.h"
 
-/* Blocks a and b as 64 unsigned bytes in natural order. */
-typedef __m512i pair_fn(const uint8_t *a, const uint8_t *b);
+/* A block as 32 unsigned bytes in natural order. */
+typedef __m256i block_fn(const uint8_t *w);
 
 struct kind {
     size_t block_bytes;
-    pair_fn *pair;
+    block_fn *block;
     int log2_offset; /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 instead */
 };
 
-INLINE __m512i bytes512(int b) { return _mm512_set1_epi8((char)b); }
-
-/* The nibbles of two blocks: low ones of a, high ones of a, then b's. */
-INLINE __m512i pair_nibbles(const uint8_t *a, const uint8_t *b)
+INLINE __m256i nibbles(const uint8_t *qs)
 {
-    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)a));
-    v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)b));
-    return _mm512_and_si512(_mm512_srlv_epi64(v, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0)), bytes512(15));
+    __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)qs));
+    return _mm256_and_si256(_mm256_srlv_epi64(v, _mm256_set_epi64x(4, 4, 0, 0)), _mm256_set1_epi8(15));
 }
 
-/* The same under a fifth bit each, 32 bits per block. */
-INLINE __m512i pair_fives(const uint8_t *a, const uint8_t *b, size_t bits, size_t nibbles)
+/* The same under a fifth bit each. */
+INLINE __m256i fives(const uint8_t *bits, const uint8_t *qs)
 {
-    uint32_t low, high;
-    memcpy(&low, a + bits, 4);
-    memcpy(&high, b + bits, 4);
-    __mmask64 fifth = _cvtu64_mask64((uint64_t)high << 32 | low);
-    __m512i v = pair_nibbles(a + nibbles, b + nibbles);
-    return _mm512_mask_add_epi8(v, fifth, v, bytes512(16));
+    uint32_t fifth;
+    memcpy(&fifth, bits, 4);
+    __m256i v = nibbles(qs);
+    return _mm256_mask_add_epi8(v, _cvtu32_mask32(fifth), v, _mm256_set1_epi8(16));
 }
 
-INLINE __m512i pair_q4_0(const uint8_t *a, const uint8_t *b) { return pair_nibbles(a + 2, b + 2); }
-INLINE __m512i pair_q4_1(const uint8_t *a, const uint8_t *b) { return pair_nibbles(a + 4, b + 4); }
-INLINE __m512i pair_q5_0(const uint8_t *a, const uint8_t *b) { return pair_fives(a, b, 2, 6); }
-INLINE __m512i pair_q5_1(const uint8_t *a, const uint8_t *b) { return pair_fives(a, b, 4, 8); }
+INLINE __m256i block_q4_0(const uint8_t *w) { return nibbles(w + 2); }
+INLINE __m256i block_q4_1(const uint8_t *w) { return nibbles(w + 4); }
+INLINE __m256i block_q5_0(const uint8_t *w) { return fives(w + 2, w + 6); }
+INLINE __m256i block_q5_1(const uint8_t *w) { return fives(w + 4, w + 8); }
 
-INLINE __m512i pair_q8_0(const uint8_t *a, const uint8_t *b)
+INLINE __m256i block_q8_0(const uint8_t *w)
 {
-    __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(a + 2)));
-    v = _mm512_inserti64x4(v, _mm256_loadu_si256((const void *)(b + 2)), 1);
-    return _mm512_xor_si512(v, bytes512(0x80));
+    return _mm256_xor_si256(_mm256_loadu_si256((const void *)(w + 2)), _mm256_set1_epi8((char)0x80));
 }
 
 /* Where the 16 blocks from block b on lie. */
@@ -60,24 +52,23 @@ INLINE const uint8_t *group_at(const struct group *g, uint32_t k, const bool ful
 }
 
 /* Integer products of 16 blocks, lane = block. */
-INLINE void group_dots(const struct group *g, const int8_t *const *x, const int rows, pair_fn *pair, const bool full, __m512i *out)
+INLINE void group_dots(const struct group *g, const int8_t *const *x, const int rows, block_fn *block, const bool full, __m512i *out)
 {
-    __m512i z[4][4], half[4][2];
-    for (uint32_t h = 0; h < 2; h++) {
+    __m256i z[4][4], sums[4][4];
+    for (uint32_t h = 0; h < 4; h++) {
         for (uint32_t i = 0; i < 4; i++) {
-            uint32_t k = 8 * h + 2 * i;
-            __m512i v = pair(group_at(g, k, full), group_at(g, k + 1, full));
+            __m256i v = block(group_at(g, 4 * h + i, full));
             for (int r = 0; r < rows; r++)
-                z[r][i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v, _mm512_loadu_si512(x[r] + 32 * k));
+                z[r][i] = _mm256_dpbusd_epi32(_mm256_setzero_si256(), v, _mm256_loadu_si256((const void *)(x[r] + 32 * (4 * h + i))));
         }
-        for (int r = 0; r < rows; r++)
-            half[r][h] = sum4x4(z[r][0], z[r][1], z[r][2], z[r][3]);
+        for (int r = 0; r < rows; r++) { /* both 128-bit lanes have their part of blocks 4 h .. 4 h + 3 */
+            __m256i a = _mm256_add_epi32(_mm256_unpacklo_epi32(z[r][0], z[r][1]), _mm256_unpackhi_epi32(z[r][0], z[r][1]));
+            __m256i b = _mm256_add_epi32(_mm256_unpacklo_epi32(z[r][2], z[r][3]), _mm256_unpackhi_epi32(z[r][2], z[r][3]));
+            sums[r][h] = _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+        }
     }
-    for (int r = 0; r < rows; r++) { /* 128-bit lanes: even blocks of 0..7, odd ones, even of 8..15, odd */
-        __m512i a = half[r][0], b = half[r][1];
-        a = _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
-        out[r] = _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 14, 10, 13, 9, 12, 8, 7, 3, 6, 2, 5, 1, 4, 0), a);
-    }
+    for (int r = 0; r < rows; r++)
+        out[r] = fold_halves(sums[r]);
 }
 
 /* Heads of 16 blocks of `words` half words that follow one another: four at a time out of a register, or two, since 16 small loads and
@@ -115,7 +106,7 @@ INLINE void dot_group(const struct group *g, const struct q8_row *x, uint32_t b,
     __m512 d = widen_low_halves(heads), m = widen_low_halves(_mm512_srli_epi32(heads, 16));
     for (int r = 0; r < rows; r++)
         q[r] = x[r].q + (size_t)b * NTX_QK;
-    group_dots(g, q, rows, kind->pair, full, i);
+    group_dots(g, q, rows, kind->block, full, i);
     for (int r = 0; r < rows; r++) {
         __m512 dx = _mm512_loadu_ps(x[r].d + b);
         __m512i s = _mm512_loadu_si512(x[r].s + b);
@@ -160,7 +151,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const str
 #define SIMPLE_ROWS(type, k, log2_offset)                                                                          \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                \
     {                                                                                                                 \
-        const struct kind kind = {sizeof(struct ntx_block_##type), pair_##type, log2_offset};                         \
+        const struct kind kind = {sizeof(struct ntx_block_##type), block_##type, log2_offset};                         \
         mm_rows(s, r, k, &kind);                                                                                   \
     }
 #define SIMPLE_MATMUL(type, log2_offset)                                                                              \

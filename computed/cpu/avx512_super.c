@@ -35,46 +35,66 @@ INLINE __m512i scaled_dot(__m512i acc, __m512i w, const int8_t *x, __m512i scale
     return _mm512_dpwssd_epi32(acc, _mm512_maddubs_epi16(w, load512(x)), scale);
 }
 
-/* Index for byte shuffles: unsigned bytes s, s + 1 of each lane as int16, one for each half of a register. Written as what a compiler
- * keeps in memory: it would build a register of two equal halves anew for each quad. */
-INLINE __m512i pick_halves(int s)
-{
-    const long long low = (long long)(0x8000800080008000u + 0x0001000100010001u * (unsigned)s), high = low + 0x0001000100010001;
-    return _mm512_set_epi64(high, high, high, high, low, low, low, low);
-}
-
-/* The same for four sub-blocks of 16: bytes s .. s + 3, one for each 128-bit lane. */
+/* Index for byte shuffles: unsigned bytes s .. s + 3 of each lane as int16, one for each 128-bit lane. */
 INLINE __m512i pick_quarters(int s)
 {
     const long long one = 0x0001000100010001, v = (long long)(0x8000800080008000u + 0x0001000100010001u * (unsigned)s);
     return _mm512_set_epi64(v + 3 * one, v + 3 * one, v + 2 * one, v + 2 * one, v + one, v + one, v, v);
 }
 
-/* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima ---- */
+/* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima. By half registers, a sub-block each: its scale is then one pair of
+ * int16 that the multiplication itself spreads from memory, where whole ones would need a shuffle. ---- */
 
-INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, bool five)
+/* Sub-blocks 2 t and 2 t + 1 of block w. */
+INLINE void two_sub_blocks(const uint8_t *w, const int t, const bool five, __m256i out[2])
 {
-    uint8_t scales[64] __attribute__((aligned(64)));
-    __m512i acc[4][4], head = four_lanes(q, 0), sm = unpack_scales(head);
+    const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(16);
+    __m256i v = load256(w + (five ? 48 : 16) + 32 * t);
+    out[0] = _mm256_and_si256(v, low);
+    out[1] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+    if (five) { /* bits 2 t and 2 t + 1 of 32 bytes */
+        __m256i h = load256(w + 16);
+        out[0] = _mm256_ternarylogic_epi32(out[0], t < 2 ? _mm256_slli_epi16(h, 4 - 2 * t) : _mm256_srli_epi16(h, 2 * t - 4), top, 0xf8);
+        out[1] = _mm256_ternarylogic_epi32(out[1], t < 2 ? _mm256_slli_epi16(h, 3 - 2 * t) : _mm256_srli_epi16(h, 2 * t - 3), top, 0xf8);
+    }
+}
+
+/* Scales s .. s + 3 of each 128-bit lane as pairs of int16. */
+INLINE __m512i scale_pairs(__m512i scales, int s)
+{
+    const __m512i at = _mm512_set4_epi32((int)0x80038003, (int)0x80028002, (int)0x80018001, (int)0x80008000);
+    return _mm512_shuffle_epi8(scales, _mm512_add_epi8(at, _mm512_set1_epi16((short)s)));
+}
+
+INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const bool five)
+{
+    int32_t scales[2][4][4] __attribute__((aligned(64))); /* [half of the sub-blocks][block][sub-block] */
+    __m256i acc[4][4];
+    __m512i head = four_lanes(q, 0), sm = unpack_scales(head);
     __m512i mins = _mm512_unpackhi_epi8(sm, _mm512_setzero_si512());
-    _mm512_store_si512(scales, sm);
+    _mm512_store_si512(scales[0], scale_pairs(sm, 0));
+    _mm512_store_si512(scales[1], scale_pairs(sm, 4));
+    __asm__("" : "+m"(scales)); /* loads that spread are free, shuffles are not */
     *d = head;
     for (int r = 0; r < rows; r++)
         out[r].j = _mm512_madd_epi16(mins, load512(x[r].s32 + (size_t)q->block * 8));
-    for (int k = 0; k < 4; k++) {
-        __m512i sc = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(scales + 16 * k)));
-        for (int r = 0; r < rows; r++)
-            acc[r][k] = _mm512_setzero_si512();
-#pragma GCC unroll 4
-        for (int t = 0; t < 4; t++) {
-            __m512i v = five ? five_bits(q->w[k], t) : four_bits(q->w[k], t);
-            __m512i s = _mm512_shuffle_epi8(sc, pick_halves(2 * t));
-            for (int r = 0; r < rows; r++)
-                acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + (size_t)(q->block + k) * 256 + 64 * t, s);
-        }
-    }
     for (int r = 0; r < rows; r++)
-        out[r].i = fold4(acc[r]);
+        for (int k = 0; k < 4; k++)
+            acc[r][k] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int t = 0; t < 4; t++)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) { /* four sums take turns: each product waits for the one before it */
+            __m256i v[2];
+            two_sub_blocks(q->w[k], t, five, v);
+            for (int h = 0; h < 2; h++)
+                for (int r = 0; r < rows; r++) {
+                    __m256i p = _mm256_maddubs_epi16(v[h], load256(x[r].q + (size_t)(q->block + k) * 256 + 64 * t + 32 * h));
+                    acc[r][k] = _mm256_dpwssd_epi32(acc[r][k], p, _mm256_set1_epi32(scales[t / 2][k][t % 2 * 2 + h]));
+                }
+        }
+    for (int r = 0; r < rows; r++)
+        out[r].i = fold_halves(acc[r]);
 }
 
 INLINE void quad_q4_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
