@@ -193,9 +193,11 @@ static int open_log(struct ntx_supervisor *s)
 int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err)
 {
     struct ntx_supervisor *s = calloc(1, sizeof *s);
-    int rc;
-    if (!s)
-        return ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = ntx_need_descriptors(2 * NTX_DAEMON_DESCRIPTORS, err); /* ntx-computed inherits the limit, and has 32 clients */
+    if (rc || !s) {
+        free(s);
+        return rc ? rc : ntx_err_set(err, -ENOMEM, "no memory");
+    }
     *s = (struct ntx_supervisor){.quiet = quiet, .alive = {-1, -1}, .lost_fd = -1, .poke_fd = -1, .log_fd = -1};
     for (int i = 0; i < N_CHILDREN; i++)
         s->child[i].pidfd = -1;

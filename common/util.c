@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,6 +19,17 @@ void ntx_stdio_init(void)
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY) < 0)
             _exit(111); /* not even /dev/null */
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+int ntx_need_descriptors(unsigned n, struct ntx_err *err)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur >= n)
+        return 0;
+    l.rlim_cur = NTX_MIN((rlim_t)n, l.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &l);
+    return l.rlim_cur >= n ? 0 : ntx_err_set(err, -EMFILE, "%u descriptors are needed, but no more than %llu are allowed here: raise the limit (ulimit -n)", n, (unsigned long long)l.rlim_cur);
 }
 
 /* One number with an optional unit letter; `base` is 1024 for sizes and 1000 for rates. */
@@ -82,6 +95,18 @@ uint64_t ntx_now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+#define LOOK_NS 250000000u
+
+struct ntx_patience ntx_patience(uint64_t limit_ns) { return (struct ntx_patience){limit_ns, ntx_now_ns()}; }
+
+bool ntx_patience_over(struct ntx_patience *p)
+{
+    uint64_t now = ntx_now_ns(), gone = NTX_MIN(now - p->seen_ns, (uint64_t)LOOK_NS);
+    p->seen_ns = now;
+    p->left_ns -= NTX_MIN(gone, p->left_ns);
+    return !p->left_ns;
 }
 
 static struct {

@@ -18,9 +18,22 @@ const char *ntx_format_size(uint64_t bytes, char *buf, size_t n);
 
 uint64_t ntx_now_ns(void); /* CLOCK_MONOTONIC */
 
+/* How long somebody else is waited for, by one who looks again and again. Between two looks at most a quarter of a second counts: while this
+ * process itself does not run (stopped, in a frozen cgroup, in a paused machine) the other may not run either. */
+struct ntx_patience {
+    uint64_t left_ns, seen_ns;
+};
+struct ntx_patience ntx_patience(uint64_t limit_ns);
+bool ntx_patience_over(struct ntx_patience *p); /* a look */
+
 /* First of all in main(): what was closed of descriptors 0 to 2 is taken up by one that can be neither read nor written (2 swallows what is
- * written), so that no file or socket of ours gets one of these numbers, and with it what is printed. */
+ * written), so that no file or socket of ours gets one of these numbers, and with it what is printed. A write beyond the limit of a file's size
+ * (ulimit -f) is an error from now on, and no signal. */
 void ntx_stdio_init(void);
+
+/* Raises the soft limit of descriptors to n; -EMFILE where the hard one is lower. Before anything is opened: libraries abort for want of one. */
+int ntx_need_descriptors(unsigned n, struct ntx_err *err);
+#define NTX_DAEMON_DESCRIPTORS 128 /* of a worker, or of ntx-computed without its clients */
 
 /* Log lines go to stderr, one line per event, "name: text"; under journald with a <level> prefix. */
 enum ntx_log_level { NTX_LOG_ERR = 3, NTX_LOG_WARN = 4, NTX_LOG_INFO = 6, NTX_LOG_DEBUG = 7 };

@@ -70,7 +70,9 @@ int ntx_worker_main(int argc, char **argv, const char *name, const char *doc, in
         ntx_log(NTX_LOG_ERR, "--alive-fd %d: no such descriptor", a.alive_fd);
         return EXIT_USAGE;
     }
-    int rc = a.dir ? 0 : ntx_runtime_dir(false, dir, sizeof dir, &err), unfit = 0;
+    int rc = ntx_need_descriptors(NTX_DAEMON_DESCRIPTORS, &err), unfit = 0;
+    if (!rc && !a.dir)
+        rc = ntx_runtime_dir(false, dir, sizeof dir, &err);
     if (!rc)
         rc = unfit = run(a.dir ? a.dir : dir, a.alive_fd, &err);
     if (rc)

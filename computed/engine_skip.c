@@ -125,9 +125,10 @@ static struct timespec to_timespec(uint64_t ns)
 /* With the lock held: until all are answered, nobody answers, or the daemon ends. */
 static void wait_for_answers(struct ntx_skip *s)
 {
-    uint64_t now = ntx_now_ns(), deadline = now + s->c.wait_ms * 1000000ull, again = now + ASK_AGAIN_NS;
-    while (s->n_waiting && !s->given_up && s->cancelled != s->pass + 1 && now < deadline) {
-        struct timespec t = to_timespec(NTX_MIN(again, deadline));
+    struct ntx_patience patience = ntx_patience(s->c.wait_ms * 1000000ull);
+    uint64_t now = ntx_now_ns(), again = now + ASK_AGAIN_NS;
+    while (s->n_waiting && !s->given_up && s->cancelled != s->pass + 1 && !ntx_patience_over(&patience)) {
+        struct timespec t = to_timespec(now + NTX_MIN(again - now, patience.left_ns));
         pthread_cond_timedwait(&s->answered, &s->lock, &t);
         now = ntx_now_ns();
         if (now >= again) {

@@ -186,7 +186,9 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         load.n_also = 0;
     }
     load.fault = (char *)(uintptr_t)(args->fault ? args->fault : "");
-    int rc = ntx_server_new(&a->loop, &c, &a->server, err);
+    int rc = ntx_need_descriptors(NTX_DAEMON_DESCRIPTORS + 3 * c.max_clients, err); /* a client may pass some in */
+    if (!rc)
+        rc = ntx_server_new(&a->loop, &c, &a->server, err);
     if (rc)
         return rc;
     rc = watch(a, args, err);

@@ -114,14 +114,15 @@ static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
 {
     _Atomic uint32_t *word = &s->r->state[chunk];
     uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
-    uint64_t since = 0, began = 0;
+    struct ntx_patience patience = {0};
+    uint64_t began = 0;
     if (ntx_word_state(seen) != NTX_READY && ntx_word_state(seen) != NTX_FAILED) {
-        since = ntx_now_ns();
+        patience = ntx_patience(s->limit_ns);
         began = ntx__stream_stall_begin(s);
     }
     int rc = 0;
     while (!rc && ntx_word_state(seen) != NTX_READY && ntx_word_state(seen) != NTX_FAILED) {
-        rc = ntx__stream_pause(s, word, seen, since, "chunk", chunk);
+        rc = ntx__stream_pause(s, word, seen, &patience, "chunk", chunk);
         seen = atomic_load_explicit(word, memory_order_acquire);
     }
     ntx__stream_stall_end(s, began);
@@ -245,12 +246,12 @@ static void leave_rest(struct ntx_stream *s)
 /* Room for every sequence of one more pass to become late: at most one pass's worth may be left. */
 static int make_room(struct ntx_stream *s)
 {
-    uint64_t since = ntx_now_ns();
+    struct ntx_patience patience = ntx_patience(s->limit_ns);
     int rc = 0;
     ntx__stream_free_late(s);
     while (!rc && atomic_load_explicit(&s->n_late, memory_order_relaxed) > s->r->hdr->n_sched) {
         struct ntx_desc *d = desc_of(s, s->late[0].seq);
-        rc = ntx__stream_pause(s, &d->word, atomic_load_explicit(&d->word, memory_order_relaxed), since, "the end of pass", s->late[0].seq / s->r->hdr->n_sched);
+        rc = ntx__stream_pause(s, &d->word, atomic_load_explicit(&d->word, memory_order_relaxed), &patience, "the end of pass", s->late[0].seq / s->r->hdr->n_sched);
     }
     return rc;
 }

@@ -193,7 +193,7 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
 int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
-    uint64_t since = ntx_now_ns();
+    struct ntx_patience patience = ntx_patience(s->limit_ns);
     if (!s->experts) {
         memset(late, 0, n);
         return (int)n;
@@ -202,7 +202,7 @@ int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *expe
     uint32_t taken = take(s, layer, experts, n, late);
     while (!taken && must) { /* all frames are tainted, or still being read into for a pass that failed */
         _Atomic uint32_t *t = &ntx__demand_of(s, 0)->tainted;
-        int rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), since, "a free frame for expert", experts[0]);
+        int rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience, "a free frame for expert", experts[0]);
         if (rc)
             return rc;
         ntx__settle(s);

@@ -104,7 +104,7 @@ static void settle(struct ntx_stream *s, uint32_t i)
 static int empty_window(struct ntx_stream *s, uint32_t window)
 {
     struct ntx__groups *x = s->groups;
-    uint64_t since = ntx_now_ns();
+    struct ntx_patience patience = ntx_patience(s->limit_ns);
     for (uint32_t i = 0; i < x->n_reads; i++) {
         struct ntx_demand *d = demand_of(s, i);
         while (x->reads[i].n && x->reads[i].window == window) {
@@ -121,7 +121,7 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
             if (!x->reads[i].n)
                 break;
             bool done = x->reads[i].done;
-            int rc = ntx__stream_pause(s, done ? &d->tainted : &d->word, done ? 1 : w, since, "the end of a read for layer", x->layer[window]);
+            int rc = ntx__stream_pause(s, done ? &d->tainted : &d->word, done ? 1 : w, &patience, "the end of a read for layer", x->layer[window]);
             if (rc)
                 return rc;
         }
@@ -293,9 +293,9 @@ static int wait_any(struct ntx_stream *s)
     for (uint32_t i = 0; i < x->n_reads; i++)
         if (x->reads[i].n && !x->reads[i].done)
             return wait_read(s, i);
-    uint64_t since = ntx_now_ns();
+    struct ntx_patience patience = ntx_patience(s->limit_ns);
     while (!x->n_free) {
-        int rc = ntx__stream_pause(s, &demand_of(s, 0)->tainted, 1, since, "a free demand for layer", x->wanted.layer);
+        int rc = ntx__stream_pause(s, &demand_of(s, 0)->tainted, 1, &patience, "a free demand for layer", x->wanted.layer);
         if (rc)
             return rc;
         for (uint32_t i = 0; i < x->n_reads; i++)

@@ -112,14 +112,14 @@ int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint
     int rc = check_query(s, &q);
     if (!rc && n && !s->r->hdr->n_demands)
         rc = ntx__stream_fail(s, -EINVAL, "the region has no frames for rows");
-    uint64_t since = ntx_now_ns();
+    struct ntx_patience patience = ntx_patience(s->limit_ns);
     while (!rc && q.next < n) {
         if (post_some(s, &q)) {
             rc = collect_all(s, &q);
-            since = ntx_now_ns();
+            patience = ntx_patience(s->limit_ns);
         } else if (q.next < n) { /* every frame is tainted, or still busy for a call that failed */
             _Atomic uint32_t *t = &s->r->demand[0].tainted;
-            rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), since, "a free frame for row", (uint64_t)ids[q.next]);
+            rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience, "a free frame for row", (uint64_t)ids[q.next]);
         }
     }
     for (uint32_t i = 0; !rc && i < n; i++) {

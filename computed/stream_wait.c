@@ -152,12 +152,12 @@ void ntx__stream_stall_end(struct ntx_stream *s, uint64_t since)
     atomic_store(&s->stalling, false);
 }
 
-int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t seen, uint64_t since, const char *what, uint64_t number)
+int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t seen, struct ntx_patience *patience, const char *what, uint64_t number)
 {
     int rc = ntx__stream_check_abort(s);
     if (rc)
         return rc;
-    if (ntx_now_ns() - since > s->limit_ns)
+    if (ntx_patience_over(patience))
         return ntx__stream_fail(s, -ETIMEDOUT, "%s %llu did not come within %llu s: the drive hangs, or ntx-iod does not run", what,
                                 (unsigned long long)number, (unsigned long long)(s->limit_ns / 1000000000u));
     ntx__stream_free_late(s); /* iod may need just their slots to go on */
@@ -177,8 +177,9 @@ int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen,
             relax();
             w = atomic_load_explicit(word, memory_order_acquire);
         }
+        struct ntx_patience patience = ntx_patience(s->limit_ns);
         while (!rc && !ntx__settled(w, gen)) {
-            rc = ntx__stream_pause(s, word, w, since, what, number);
+            rc = ntx__stream_pause(s, word, w, &patience, what, number);
             w = atomic_load_explicit(word, memory_order_acquire);
         }
         ntx__stream_stall_end(s, stall);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # run.sh NAME SECONDS: runs one fuzzer for a while on inputs made on the spot. A crash leaves its input and fails.
 # NTX_FUZZ_CORPUS=DIR: what was found there before is gone on with, and what is found is kept there.
+# NTX_FUZZ_TIMEOUT=SECONDS: what an input may take by the clock; more, where the machine stops for others.
 set -eu
 name=$1 seconds=$2
 fuzzer=$NTX_BUILD/tests/fuzz_$name
@@ -115,7 +116,7 @@ seeds_words() {
 
 "seeds_$name"
 cd "$dir"
-if ! "$fuzzer" -max_total_time="$seconds" -max_len=24000 -rss_limit_mb=1024 -timeout=10 -dict="$dir/words" -print_final_stats=1 \
+if ! "$fuzzer" -max_total_time="$seconds" -max_len=24000 -rss_limit_mb=1024 -timeout="${NTX_FUZZ_TIMEOUT:-10}" -dict="$dir/words" -print_final_stats=1 \
     -artifact_prefix="$NTX_BUILD/tests/fuzz_$name-" "$corpus" "$dir/corpus" >"$dir/log" 2>&1; then
     tail -n 60 "$dir/log"
     echo "fuzz_$name failed; its input is kept as $NTX_BUILD/tests/fuzz_$name-*"

@@ -47,6 +47,10 @@ if [ "$(id -u)" != 0 ]; then
     cp "$tmp/m.gguf" "$tmp/secret.gguf"; chmod 000 "$tmp/secret.gguf"
     expect 111 'may not read' "$n" run "$tmp/secret.gguf" x
 fi
+# Limits of the shell: descriptors (libraries abort for want of one; a soft limit is raised), the size of files that are written.
+for least in 20 28 100; do expect 111 '256 descriptors are needed, but no more than' bash -c "ulimit -n $least; exec \"\$@\"" - "$n" run "$tmp/m.gguf" x --ram 64M --quiet; done
+(ulimit -Sn 40; exec "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram 64M --quiet) >/dev/null 2>"$tmp/err" || fail "a soft limit of 40 descriptors: $(cat "$tmp/err")"
+sanitized || expect 111 'counters.*File too large' bash -c 'ulimit -f 100; exec "$@"' - "$n" run "$tmp/m.gguf" x --ram 64M --quiet
 mkdir -m 777 "$tmp/open"
 NTX_RUNTIME=$tmp/open expect 111 'open: owned by somebody else or writable by others.*NTX_RUNTIME to a directory of your own' "$n" status
 expect 100 'quotes' "$n" run "$tmp/m.gguf" two words

@@ -3,7 +3,9 @@
 #include "computed/stream.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/stream/fake_iod.h"
@@ -398,6 +400,30 @@ static void case_abort(void)
 }
 
 /* A pass that nobody wants ends soon, whatever it waits for, and the next ones are right; no other pass is touched. */
+/* This process is stopped for longer than a chunk is waited for, as a frozen container is: that counts against nobody. */
+static void case_stopped(void)
+{
+    struct engine e;
+    set_up(&e, &normal, 4);
+    struct runner r = {.e = &e, .n = 1};
+    CHECK(!pthread_create(&r.thread, NULL, run_passes, &r)); /* waits: there is no iod yet */
+    pid_t parent = getpid(), child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        usleep(50000);
+        kill(parent, SIGSTOP);
+        sleep(5);
+        kill(parent, SIGCONT);
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(child, NULL, 0), child);
+    fake_start(&e.iod);
+    CHECK(!pthread_join(r.thread, NULL));
+    CHECK_MSG(!r.rc, "%s", e.w->error.text);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
 static void case_cancel(void)
 {
     struct engine e;
@@ -515,7 +541,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {
     {"passes", case_passes}, {"shapes", case_shapes}, {"drops", case_drops}, {"late-drops", case_late_drops}, {"wakes", case_wakes},
-    {"failures", case_failures}, {"failed-rows", case_failed_rows}, {"wrong-chunk", case_wrong_chunk}, {"limit", case_limit},
+    {"failures", case_failures}, {"failed-rows", case_failed_rows}, {"wrong-chunk", case_wrong_chunk}, {"limit", case_limit}, {"stopped", case_stopped},
     {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares},
 };
 
