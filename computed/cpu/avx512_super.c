@@ -19,7 +19,13 @@ struct quad_sums {
     __m512i i, j;
 };
 
-typedef void quad_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d);
+/* What a quad's headers hold, for types that unpack them ahead. */
+struct quad_heads {
+    int32_t scales[2][4][4] __attribute__((aligned(64))); /* pairs of int16: [half of the sub-blocks][block][sub-block] */
+};
+
+typedef void head_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, struct quad_heads *heads);
+typedef void quad_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads);
 
 INLINE __m512i four_lanes(const struct quad *q, size_t at)
 {
@@ -66,18 +72,21 @@ INLINE __m512i scale_pairs(__m512i scales, int s)
     return _mm512_shuffle_epi8(scales, _mm512_add_epi8(at, _mm512_set1_epi16((short)s)));
 }
 
-INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const bool five)
+INLINE void head_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, struct quad_heads *heads)
 {
-    int32_t scales[2][4][4] __attribute__((aligned(64))); /* [half of the sub-blocks][block][sub-block] */
-    __m256i acc[4][4];
     __m512i head = four_lanes(q, 0), sm = unpack_scales(head);
     __m512i mins = _mm512_unpackhi_epi8(sm, _mm512_setzero_si512());
-    _mm512_store_si512(scales[0], scale_pairs(sm, 0));
-    _mm512_store_si512(scales[1], scale_pairs(sm, 4));
-    __asm__("" : "+m"(scales)); /* loads that spread are free, shuffles are not */
+    _mm512_store_si512(heads->scales[0], scale_pairs(sm, 0));
+    _mm512_store_si512(heads->scales[1], scale_pairs(sm, 4));
+    __asm__("" : "+m"(*heads)); /* loads that spread are free, shuffles are not */
     *d = head;
     for (int r = 0; r < rows; r++)
         out[r].j = _mm512_madd_epi16(mins, load512(x[r].s32 + (size_t)q->block * 8));
+}
+
+INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, const struct quad_heads *heads, const bool five)
+{
+    __m256i acc[4][4];
     for (int r = 0; r < rows; r++)
         for (int k = 0; k < 4; k++)
             acc[r][k] = _mm256_setzero_si256();
@@ -90,21 +99,23 @@ INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, st
             for (int h = 0; h < 2; h++)
                 for (int r = 0; r < rows; r++) {
                     __m256i p = _mm256_maddubs_epi16(v[h], load256(x[r].q + (size_t)(q->block + k) * 256 + 64 * t + 32 * h));
-                    acc[r][k] = _mm256_dpwssd_epi32(acc[r][k], p, _mm256_set1_epi32(scales[t / 2][k][t % 2 * 2 + h]));
+                    acc[r][k] = _mm256_dpwssd_epi32(acc[r][k], p, _mm256_set1_epi32(heads->scales[t / 2][k][t % 2 * 2 + h]));
                 }
         }
     for (int r = 0; r < rows; r++)
         out[r].i = fold_halves(acc[r]);
 }
 
-INLINE void quad_q4_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+INLINE void quad_q4_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
 {
-    quad_q45(q, x, rows, out, d, false);
+    (void)d;
+    quad_q45(q, x, rows, out, heads, false);
 }
 
-INLINE void quad_q5_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+INLINE void quad_q5_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
 {
-    quad_q45(q, x, rows, out, d, true);
+    (void)d;
+    quad_q45(q, x, rows, out, heads, true);
 }
 
 /* ---- Q6_K: w = scale * (q - 32) = scale * q - 32 * scale, the latter through x's sums of 16 ---- */
@@ -116,8 +127,9 @@ INLINE __m512i offset_term(__m256i s16, const int16_t *sums, int log2_offset)
     return _mm512_zextsi256_si512(_mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(p, log2_offset)));
 }
 
-INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
 {
+    (void)heads;
     __m512i acc[4][4];
     for (int k = 0; k < 4; k++) {
         const uint8_t *w = q->w[k];
@@ -139,8 +151,9 @@ INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, s
 
 /* ---- Q3_K: w = scale * (q - 4), q of 3 bits, scales of 6 bits minus 32 ---- */
 
-INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
 {
+    (void)heads;
     int8_t scales[64] __attribute__((aligned(64)));
     __m512i acc[4][4], tail = four_lanes(q, 94);
     _mm512_store_si512(scales, unpack_scales_q3_k(tail));
@@ -164,8 +177,9 @@ INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, s
 
 /* ---- Q2_K: nibbles of scale and minimum per 16 values ---- */
 
-INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d)
+INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
 {
+    (void)heads;
     uint8_t scales[64] __attribute__((aligned(64))), mins[64] __attribute__((aligned(64)));
     __m512i acc[4][4], sm = four_lanes(q, 0);
     _mm512_store_si512(scales, _mm512_and_si512(sm, bytes512(15)));
@@ -205,13 +219,15 @@ INLINE __m512i natural_order(__m512i v)
 
 /* One output for `rows` rows of x. */
 INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, const int rows, __m512 *acc, size_t block_bytes,
-                       const bool has_min, quad_fn *quad)
+                       const bool has_min, head_fn *head, quad_fn *quad)
 {
     const bool far = ntx__cpu_fetch_far;
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (uint32_t b = 0; b < nb; b += LANES) {
         struct quad_sums sums[4][4];
+        struct quad_heads heads[4];
+        struct quad quads[4];
         __m512i d[4];
         for (uint32_t g = 0; g < 4; g++) {
             struct quad q = {.block = b + 4 * g};
@@ -227,10 +243,15 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, c
                 d[g] = _mm512_setzero_si512();
                 for (int r = 0; r < rows; r++)
                     sums[g][r].i = sums[g][r].j = d[g];
+                quads[g].block = nb;
                 continue;
             }
-            quad(&q, x, rows, sums[g], &d[g]);
+            quads[g] = q;
+            if (head) /* all of them first, since each waits longer for its headers than for its weights */
+                head(&quads[g], x, rows, sums[g], &d[g], &heads[g]);
         }
+        for (uint32_t g = 0; g < 4 && quads[g].block < nb; g++)
+            quad(&quads[g], x, rows, sums[g], &d[g], &heads[g]);
         __m512i dw = natural_order(_mm512_unpacklo_epi64(_mm512_unpacklo_epi32(d[0], d[1]), _mm512_unpacklo_epi32(d[2], d[3])));
         __m512 scale = widen_low_halves(dw), min = widen_low_halves(_mm512_srli_epi32(dw, 16));
         __mmask16 live = first_lanes(nb - b);
@@ -248,32 +269,32 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, c
 }
 
 /* All outputs for rows r .. r + rows - 1. */
-INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const bool has_min, quad_fn *quad)
+INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const bool has_min, head_fn *head, quad_fn *quad)
 {
     struct q8k_row x[4];
     for (int k = 0; k < rows; k++)
         x[k] = q8k_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
     for (uint32_t o = 0; o < s->n_out; o++) {
         __m512 acc[4];
-        dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, quad);
+        dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, head, quad);
         for (int k = 0; k < rows; k++)
             s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
     }
 }
 
-#define SUPER_ROWS(type, k, has_min)                                                                               \
+#define SUPER_ROWS(type, k, has_min, head)                                                                         \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                \
     {                                                                                                                 \
-        mm_rows(s, r, k, sizeof(struct ntx_block_##type), has_min, quad_##type);                                   \
+        mm_rows(s, r, k, sizeof(struct ntx_block_##type), has_min, head, quad_##type);                                        \
     }
-#define SUPER_MATMUL(type, has_min)                                                                                   \
-    SUPER_ROWS(type, 1, has_min)                                                                                      \
-    SUPER_ROWS(type, 2, has_min)                                                                                      \
-    SUPER_ROWS(type, 4, has_min)                                                                                      \
+#define SUPER_MATMUL(type, has_min, head)                                                                             \
+    SUPER_ROWS(type, 1, has_min, head)                                                                                \
+    SUPER_ROWS(type, 2, has_min, head)                                                                                \
+    SUPER_ROWS(type, 4, has_min, head)                                                                                \
     MATMUL_BY_ROWS(type)
 
-SUPER_MATMUL(q2_k, true)
-SUPER_MATMUL(q3_k, false)
-SUPER_MATMUL(q4_k, true)
-SUPER_MATMUL(q5_k, true)
-SUPER_MATMUL(q6_k, false)
+SUPER_MATMUL(q2_k, true, NULL)
+SUPER_MATMUL(q3_k, false, NULL)
+SUPER_MATMUL(q4_k, true, head_q45)
+SUPER_MATMUL(q5_k, true, head_q45)
+SUPER_MATMUL(q6_k, false, NULL)
