@@ -2,7 +2,7 @@
  * rows, at once. The last n % 32 elements are copied to a padded buffer, and lanes without one keep their bits. */
 #include "computed/cpu/avx2.h"
 
-enum { AHEAD = 2048, STEP = 32 };
+enum { STEP = 32 };
 
 typedef __m256 load_fn(const uint8_t *w); /* 8 weights */
 
@@ -41,11 +41,11 @@ INLINE void dots(const struct pair *p, uint32_t n, const int outs, const int row
         for (int r = 0; r < rows; r++)
             for (int g = 0; g < 4; g++)
                 acc[o][r].a[g] = _mm256_setzero_ps();
+    const bool far = ntx__cpu_fetch_far;
     size_t k = 0;
     for (; k + STEP <= n; k += STEP) {
         for (int o = 0; o < outs; o++)
-            for (size_t at = 0; at < STEP * bytes; at += 64)
-                _mm_prefetch((const char *)p->w[o] + k * bytes + AHEAD + at, _MM_HINT_T0);
+            fetch_ahead(p->w[o] + k * bytes, STEP * bytes, 2048, far);
         for (size_t g = 0; g < 4; g++)
             for (int o = 0; o < outs; o++) {
                 __m256 w = load(p->w[o] + (k + 8 * g) * bytes);

@@ -53,20 +53,6 @@ INLINE float join_ps(__m512 v)
     return join16((struct f16){{(fpart)v}});
 }
 
-/* Fetching weights ahead of use, in one pass over them; measured (bench/LOG.md). Intel: to the first level, as far as the memory's latency
- * asks for but within 4 KiB, from where on every type loses. AMD: to the second, and further, since its few buffers for misses of the first
- * level would hold two thirds of the rate at best. A prefetch behind the weights' end reads nothing. */
-extern bool ntx__cpu_fetch_far; /* pick.c */
-
-INLINE void fetch_ahead(const void *p, size_t bytes, const bool far)
-{
-    enum { NEAR = 3584, FAR = 16384 };
-    for (size_t at = 0; far && at < bytes; at += 64)
-        _mm_prefetch((const char *)p + FAR + at, _MM_HINT_T2);
-    for (size_t at = 0; !far && at < bytes; at += 64)
-        _mm_prefetch((const char *)p + NEAR + at, _MM_HINT_T0);
-}
-
 /* A call's arguments, for the loops under it. */
 struct shape {
     const uint8_t *w;

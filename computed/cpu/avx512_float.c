@@ -2,8 +2,6 @@
  * rows at once, so that a loaded weight and a loaded x are each used more than once and the adds overlap. */
 #include "computed/cpu/avx512.h"
 
-enum { AHEAD = 2048 }; /* bytes to fetch ahead of use; see avx512_super.c */
-
 /* 16 weights from element k on, those in `live`. */
 typedef __m512 load_fn(const uint8_t *w, size_t k, __mmask16 live);
 
@@ -50,11 +48,11 @@ INLINE void tile_dots(const struct tile *t, uint32_t n, const int outs, const in
     for (int o = 0; o < outs; o++)
         for (int r = 0; r < rows; r++)
             low[o][r] = high[o][r] = _mm512_setzero_ps();
+    const bool far = ntx__cpu_fetch_far;
     size_t k = 0;
     for (; k + 32 <= n; k += 32) {
         for (int o = 0; o < outs; o++)
-            for (size_t at = 0; at < 32 * bytes; at += 64)
-                _mm_prefetch((const char *)t->w[o] + k * bytes + AHEAD + at, _MM_HINT_T0);
+            fetch_ahead(t->w[o] + k * bytes, 32 * bytes, 2048, far);
         tile_step(t, k, 0xffff, outs, rows, load, low);
         tile_step(t, k + 16, 0xffff, outs, rows, load, high);
     }

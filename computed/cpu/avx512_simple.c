@@ -127,7 +127,7 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, co
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (; b + LANES <= nb; b += LANES, g.w += LANES * kind->block_bytes) {
-        fetch_ahead(g.w, LANES * kind->block_bytes, far);
+        fetch_ahead(g.w, LANES * kind->block_bytes, 3584, far);
         dot_group(&g, x, b, rows, kind, true, acc);
     }
     g.last = nb - b - 1;

@@ -13,20 +13,18 @@ static bool have_generic(void)
 }
 
 #if defined(__x86_64__)
+bool ntx__cpu_fetch_far;
+
 static bool have_avx2(void)
 {
     __builtin_cpu_init();
+    ntx__cpu_fetch_far = __builtin_cpu_is("amd");
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
 
-bool ntx__cpu_fetch_far;
-
 static bool have_avx512(void)
 {
-    if (!have_avx2())
-        return false;
-    ntx__cpu_fetch_far = __builtin_cpu_is("amd");
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    return have_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
