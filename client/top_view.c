@@ -11,6 +11,7 @@
 #define BOX 17
 #define TAIL 10 /* the arrow to the text */
 #define LABEL 11
+#define LINK_TEXT 9 /* columns of an arrow that a rate fits over */
 
 #define NOW(name) ntx_top_now(t, NTX_C_##name)
 
@@ -80,10 +81,12 @@ static void pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ring_box(c, t, ring, y);
     compute_box(c, t, compute, y);
     arena_box(c, t, y + 4);
-    ntx_canvas_text(c, BOX, y, NTX_MARK_PLAIN, "%.2f GB/s", t->drive_bps / 1e9);
+    if (link >= LINK_TEXT) {
+        ntx_canvas_text(c, BOX, y, NTX_MARK_PLAIN, "%.2f GB/s", t->drive_bps / 1e9);
+        ntx_canvas_text(c, BOX, y + 2, NTX_MARK_DIM, "%.1f MB", (double)NOW(iod_inflight) / 1e6);
+        ntx_canvas_text(c, ring + BOX, y, NTX_MARK_PLAIN, "%.2f GB/s", t->ring_bps / 1e9);
+    }
     ntx_canvas_arrow(c, BOX, y + 1, link, read);
-    ntx_canvas_text(c, BOX, y + 2, NTX_MARK_DIM, "%.1f MB", (double)NOW(iod_inflight) / 1e6);
-    ntx_canvas_text(c, ring + BOX, y, NTX_MARK_PLAIN, "%.2f GB/s", t->ring_bps / 1e9);
     ntx_canvas_arrow(c, ring + BOX, y + 1, link, share(t->ring_bps, t->drive_ceiling_bps));
     ntx_canvas_text(c, tail, y, NTX_MARK_PLAIN, "%.2f tok/s", t->tok_s);
     ntx_canvas_arrow(c, tail, y + 1, c->w - tail - 1, t->tok_s > 0);

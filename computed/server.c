@@ -59,6 +59,14 @@ static void on_mail(void *ctx, struct ntx_mail *m)
     }
 }
 
+uint64_t ntx__server_awake(struct ntx_server *s)
+{
+    uint64_t now = ntx_now_ns();
+    s->awake_ns += NTX_MIN(now - s->looked_ns, 2 * SLOW_MS * (uint64_t)1000000); /* on_slow looks every second */
+    s->looked_ns = now;
+    return s->awake_ns;
+}
+
 static void on_slow(uv_timer_t *t) { ntx__conns_check(t->data); }
 
 static void init_timers(struct ntx_server *s)
@@ -114,7 +122,7 @@ int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct nt
     s->listen_fd = s->counters_fd = -1;
     s->last_held = &s->held;
     ntx_outlet_init(&s->outlet, c->max_clients + NTX_MAX_GUESTS);
-    s->started_ns = ntx_now_ns();
+    s->started_ns = s->looked_ns = ntx_now_ns();
     s->epoch = first_epoch();
     init_timers(s);
     int rc = open_parts(s, err);

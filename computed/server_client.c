@@ -95,7 +95,7 @@ static bool write_some(struct ntx_conn *c)
             continue;
         if (n < 0)
             return errno == EAGAIN;
-        c->moved_ns = ntx_now_ns();
+        c->moved_ns = ntx__server_awake(c->server);
         o->off += (size_t)n;
         if (o->off < o->len)
             continue;
@@ -133,7 +133,7 @@ void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
     }
     *o = (struct ntx_out){.buf = frame, .len = len};
     if (!c->out)
-        c->moved_ns = ntx_now_ns();
+        c->moved_ns = ntx__server_awake(c->server);
     *c->last_out = o;
     c->last_out = &o->next;
     flush(c);
@@ -262,7 +262,7 @@ struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink)
 
 void ntx__conns_check(struct ntx_server *s)
 {
-    uint64_t now = ntx_now_ns(), bound = s->c.stall_s * 1000000000ull;
+    uint64_t now = ntx__server_awake(s), bound = s->c.stall_s * 1000000000ull;
     for (struct ntx_conn *c = s->conns, *next; c; c = next) {
         next = c->next;
         if (ntx_sink_lost(c->sink)) {
@@ -274,7 +274,7 @@ void ntx__conns_check(struct ntx_server *s)
             ntx_log(NTX_LOG_WARN, "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed", (unsigned long long)ntx_sink_client(c->sink),
                     c->part, s->c.stall_s);
             ntx__conn_close(c);
-        } else if (c->guest && now - c->since_ns > NTX_GUEST_S * 1000000000ull) {
+        } else if (c->guest && ntx_now_ns() - c->since_ns > NTX_GUEST_S * 1000000000ull) {
             ntx__conn_close(c);
         }
     }

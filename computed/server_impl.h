@@ -45,7 +45,7 @@ struct ntx_conn {
     int fds[NTX_MAX_FILES];  /* descriptors that came and that no Load has taken yet */
     unsigned n_fds;
     struct ntx_out *out, **last_out;
-    uint64_t moved_ns;       /* when output last began to wait, or moved */
+    uint64_t moved_ns;       /* when output last began to wait, or moved, by ntx__server_awake */
     uint32_t requests;       /* under way */
     struct {
         uint64_t id;
@@ -53,7 +53,7 @@ struct ntx_conn {
     } under_way[NTX_MAX_REQUESTS];
     size_t owed, beyond;     /* bytes of requests under way and of one that has come in part; those beyond its share */
     size_t part;             /* of one that has come in part */
-    uint64_t part_ns;        /* since when it is the big one */
+    uint64_t part_ns;        /* since when it is the big one, by the same */
     bool closing;            /* no more input; closed once its output is gone */
     bool gone;               /* the handle is being closed */
     bool guest;              /* one too many: its first request is answered with the reason, then it is closed */
@@ -105,6 +105,7 @@ struct ntx_server {
     uv_work_t work;
     struct ntx_err work_err;
     int work_rc;
+    uint64_t awake_ns, looked_ns; /* ntx__server_awake's */
     uint64_t epoch;
     uint64_t deadline_ns, progress_ns, full_ticks;
     bool iod_ready, policy_ready;
@@ -139,6 +140,8 @@ void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len); /* takes fr
 void ntx__conn_close(struct ntx_conn *c);  /* now; frees what it held */
 void ntx__conn_finish(struct ntx_conn *c); /* once its output is gone */
 void ntx__conn_sent(struct ntx_server *s, struct ntx_sink *sink, size_t len); /* a reply went out, or was thrown away */
+/* Time that this process has run so far: what it was stopped for (SIGSTOP, a paused container) is left out, as its clients may have been, too. */
+uint64_t ntx__server_awake(struct ntx_server *s);
 void ntx__conns_check(struct ntx_server *s); /* drops clients that were lost or do not read */
 void ntx__conns_drop_sink(struct ntx_server *s, struct ntx_sink *sink); /* its requests, wherever they are */
 

@@ -22,7 +22,7 @@ static void recount(struct ntx_conn *c)
     c->beyond = beyond;
     if (c->part && beyond && !s->big) {
         s->big = c;
-        c->part_ns = ntx_now_ns();
+        c->part_ns = ntx__server_awake(s);
     } else if (s->big == c && !(c->part && beyond)) {
         s->big = NULL;
     }

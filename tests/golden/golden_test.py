@@ -30,7 +30,7 @@ def check(ok, text):
 
 
 def ntx(*args):
-    r = subprocess.run([os.path.join(BIN, 'ntx')] + list(args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
+    r = subprocess.run([os.path.join(BIN, 'ntx')] + list(args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300 * int(os.environ.get('NTX_TEST_SLOW', 1)))
     if r.returncode:
         raise RuntimeError('ntx %s: exit %d: %s' % (' '.join(args)[:200], r.returncode, r.stderr.decode(errors='replace').strip()))
     return r.stdout.decode()
