@@ -52,7 +52,7 @@ static int columns(void)
 {
     const char *s = getenv("COLUMNS");
     int n = s ? atoi(s) : 0;
-    return n >= 40 && n <= NTX_CANVAS_W ? n : 80;
+    return n >= 60 && n <= NTX_CANVAS_W ? n : 80;
 }
 
 static int written(struct ntx_err *err)
@@ -95,8 +95,8 @@ static void redraw(struct live *l, const struct ntx_top *t)
     int w, h;
     ntx_screen_size(&w, &h);
     ntx_canvas_begin(&l->canvas, w, h, l->o.ascii);
-    if (w < 40 || h < 8)
-        ntx_canvas_text(&l->canvas, 0, 0, NTX_MARK_PLAIN, "ntx-top needs 40 x 8");
+    if (w < 60 || h < 8)
+        ntx_canvas_text(&l->canvas, 0, 0, NTX_MARK_PLAIN, "ntx-top needs 60 x 8");
     else if (l->help)
         ntx_top_draw_help(&l->canvas);
     else if (t->n_history) /* else there is nothing to say yet */

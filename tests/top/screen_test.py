@@ -127,8 +127,10 @@ def live(d):
     t.until(lambda lines: "PAUSED" not in lines[23], "going on")
     t.key("a")
     t.until(lambda lines: "".join(lines).isascii() and "=" in lines[2] and "+- drive -" in lines[1], "ASCII")
-    t.resize(30, 5)
-    t.until(lambda lines: lines[0].startswith("ntx-top needs 40 x 8"), "a terminal too small")
+    t.resize(60, 24)
+    t.until(lambda lines: "++- ring --------++- compute -----+" in lines[1], "the boxes side by side, and no rates over them")
+    t.resize(59, 24)
+    t.until(lambda lines: lines[0].startswith("ntx-top needs 60 x 8"), "a terminal too small")
     t.end()
 
 
