@@ -95,6 +95,7 @@ struct ntx__mem {
     double *freq;              /* [rope_dim / 2] */
     uint64_t *skip;            /* [R x NTX_MAP_WORDS] layers that a row skips */
     uint32_t *live;            /* [R] rows of the batch in this layer */
+    uint32_t *attn_rows;       /* [R + 1] of those, the first of each group that attention takes together */
     int32_t *ids;              /* [R] */
     float **logits;            /* [R] */
     uint8_t *embd;             /* [R x row of token_embd] */
@@ -116,7 +117,7 @@ struct ntx_forward {
 
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
-    uint32_t layer, n_live;
+    uint32_t layer, n_live, n_attn_groups;
     uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
     uint32_t n_passing; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
     struct { uint32_t first, n; } moe; /* choices of the group of experts */

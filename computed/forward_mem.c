@@ -196,6 +196,7 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->freq = place(&c, hp->rope_dim / 2 * sizeof *m->freq);
     m->skip = place(&c, rows * NTX_MAP_WORDS * sizeof *m->skip);
     m->live = place(&c, rows * sizeof *m->live);
+    m->attn_rows = place(&c, (rows + 1) * sizeof *m->attn_rows);
     m->ids = place(&c, rows * sizeof *m->ids);
     m->logits = place(&c, rows * sizeof *m->logits);
     m->embd = place(&c, rows * cfg->chunks->token_embd.row_bytes);

@@ -9,6 +9,8 @@
 
 #include "computed/forward_impl.h"
 
+enum { ITEMS_PER_THREAD = 4 }; /* of attention, at least, so that threads end together */
+
 static const struct ntx_layer_weights *layer(const struct ntx_forward *f)
 {
     return &f->c.chunks->layers[f->layer];
@@ -142,8 +144,8 @@ static int rotate_and_store(struct ntx_forward *f)
     return 0;
 }
 
-/* ---- attention, a few heads of a row at a time, which share a KV head. K and V of all rows are stored by now: a row sees those of its
- * batch up to its own position. */
+/* ---- attention, a few heads of a row at a time, which share a KV head, or of several rows at neighbouring positions of a session. K and V of
+ * all rows are stored by now: a row sees those of its batch up to its own position. */
 
 /* Query heads of an item: all that share a KV head, so that its K and V are read once, but fewer where threads would stand idle. */
 static uint32_t heads_at_once(const struct ntx_forward *f)
@@ -156,21 +158,45 @@ static uint32_t heads_at_once(const struct ntx_forward *f)
     return n;
 }
 
+/* Rows of an item at most: as many as a call takes, but fewer where threads would stand idle. */
+static uint32_t rows_at_once(const struct ntx_forward *f)
+{
+    uint32_t heads = heads_at_once(f), items = f->hp->n_head / heads;
+    return NTX_MAX(1u, NTX_MIN(NTX_ATTN_VECTORS / heads, f->n_live * items / (ITEMS_PER_THREAD * f->c.threads)));
+}
+
+/* The first live row of each group of neighbours, and n_live behind the last. */
+static uint32_t group_rows(struct ntx_forward *f)
+{
+    uint32_t n = 0, most = rows_at_once(f), *first = f->m.attn_rows;
+    for (uint32_t i = 0; i < f->n_live; i++) {
+        const struct ntx_row *row = row_of(f, i), *before = i ? row_of(f, i - 1) : NULL;
+        if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1)
+            first[n++] = i;
+    }
+    first[n] = f->n_live;
+    return n;
+}
+
+/* Groups that share a KV head follow one another: what one has read, the next finds in a cache. */
 static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     const struct ntx_hparams *hp = f->hp;
     struct ntx__lane *lane = &f->m.lanes[thread];
-    uint32_t n_q = heads_at_once(f), items = hp->n_head / n_q, i = item / items, head = item % items * n_q;
-    uint32_t kv_head = head / (hp->n_head / hp->n_head_kv);
-    const struct ntx_row *row = row_of(f, i);
-    for (uint32_t pos = 0; pos <= row->pos; pos += NTX_KV_BLOCK) {
+    const uint32_t *group = f->m.attn_rows + item % f->n_attn_groups;
+    uint32_t n_q = heads_at_once(f), head = item / f->n_attn_groups * n_q, kv_head = head / (hp->n_head / hp->n_head_kv);
+    const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
+    for (uint32_t pos = 0; pos <= last->pos; pos += NTX_KV_BLOCK) {
         lane->k[pos / NTX_KV_BLOCK] = ntx_kv_k(row->kv, f->layer, kv_head, pos);
         lane->v[pos / NTX_KV_BLOCK] = ntx_kv_v(row->kv, f->layer, kv_head, pos);
     }
     struct ntx_attn a = {
-        .q = f->m.q + ((size_t)i * hp->n_head + head) * hp->head_k,
-        .out = f->m.attn + i * f->ld_attn + (size_t)head * hp->head_v,
+        .q = f->m.q + ((size_t)group[0] * hp->n_head + head) * hp->head_k,
+        .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * hp->head_v,
         .n_q = n_q,
+        .n_rows = group[1] - group[0],
+        .ld_q = (size_t)hp->n_head * hp->head_k,
+        .ld_out = f->ld_attn,
         .k = lane->k,
         .v = lane->v,
         .block_tokens = NTX_KV_BLOCK,
@@ -192,7 +218,8 @@ static void pack_attn_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 
 static int attend(struct ntx_forward *f)
 {
-    ntx__each(f, attend_heads, f->n_live * (f->hp->n_head / heads_at_once(f)));
+    f->n_attn_groups = group_rows(f);
+    ntx__each(f, attend_heads, f->n_attn_groups * (f->hp->n_head / heads_at_once(f)));
     ntx__each(f, pack_attn_row, f->n_live);
     return 0;
 }

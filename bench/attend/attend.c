@@ -1,96 +1,134 @@
-/* bench_attend [POSITIONS [HEAD [MIB]]]: one thread, one decode row, one KV head of HEAD values after another over POSITIONS of context, of which
- * there are MIB (64: they lie in memory; less than the cache has: there), in huge pages as ntx_kv's. CSV: the best round of half a second, two at
- * least, as GB of K and V per second of the thread's CPU time. */
+/* bench_attend [POSITIONS [LAYERS [THREADS [ROWS]]]]: attention as forward passes do it: rows of 8 to 64 query heads on 8 KV heads of 128, over a context of
+ * POSITIONS (8192) in ntx_kv's pool, in each of LAYERS (8) in turn; items of a KV head and some rows go to THREADS (2). CSV: the best round of half
+ * a second, two at least: GB of K and V per second of the clock (of a pass of more rows: as if each row read them), and how fast the same
+ * threads merely read the pool's bytes. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #include "common/util.h"
-#include "computed/cpu/cpu.h"
+#include "computed/kv.h"
+#include "computed/pool.h"
 
-#define BLOCK 32u
-#define HUGE (2ull << 20)
+enum { KV = 8, HEAD = 128, MOST_ROWS = 64 };
 
-struct kv {
-    uint8_t *mem;
-    const void **k, **v;
-    size_t row;
-    uint32_t heads; /* that fit into BYTES */
+struct run {
+    const struct ntx_cpu_ops *ops;
+    const struct ntx_kv_seq *seq;
+    enum ntx_kv_type type;
+    uint32_t layer, n_q, n_pos, n_rows;
+    const uint8_t *bytes; /* that are merely read */
+    size_t n_bytes;
+    _Atomic uint32_t next;
+    _Atomic uint64_t sum; /* so that reading is not left out */
+    float *q, *out;
 };
 
-static void fill(struct kv *kv, enum ntx_kv_type type, uint32_t n_pos, uint32_t head, uint64_t bytes)
+static void attend(void *ctx, unsigned thread)
 {
-    float x[256];
-    uint32_t blocks = n_pos / BLOCK;
-    kv->row = type == NTX_KV_F16 ? 2 * head : head / 32 * 34;
-    kv->heads = (uint32_t)NTX_MAX(bytes / (2 * n_pos * kv->row), 1u);
-    bytes = (2 * n_pos * kv->row * kv->heads + HUGE - 1) / HUGE * HUGE;
-    kv->mem = aligned_alloc(HUGE, bytes);
-    madvise(kv->mem, bytes, MADV_HUGEPAGE);
-    kv->k = malloc(blocks * kv->heads * sizeof *kv->k);
-    kv->v = malloc(blocks * kv->heads * sizeof *kv->v);
-    for (uint32_t i = 0; i < 2 * n_pos * kv->heads; i++) {
-        for (uint32_t j = 0; j < head; j++)
-            x[j] = (float)((i * 31 + j * 7) % 255) / 128 - 1;
-        ntx_cpu_pick(NULL)->kv_store[type](x, kv->mem + i * kv->row, head);
-    }
-    for (uint32_t b = 0; b < blocks * kv->heads; b++) {
-        kv->k[b] = kv->mem + 2 * b * BLOCK * kv->row;
-        kv->v[b] = kv->mem + (2 * b + 1) * BLOCK * kv->row;
-    }
-}
-
-static uint64_t cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void run(const char *isa, enum ntx_kv_type type, uint32_t n_q, const struct kv *kv, uint32_t n_pos, uint32_t head)
-{
-    static float q[NTX_ATTN_HEADS * 256], out[NTX_ATTN_HEADS * 256];
-    const struct ntx_cpu_ops *ops = ntx_cpu_pick(isa);
-    uint64_t best = UINT64_MAX, spent = 0;
-    if (!ops)
-        return;
-    for (uint32_t i = 0; i < n_q * head; i++)
-        q[i] = (float)(i * 13 % 64) / 32 - 1;
-    for (int round = 0; round < 2 || spent < 500000000u; round++) {
-        uint64_t t0 = cpu_ns();
-        for (uint32_t h = 0; h < kv->heads; h++) {
-            struct ntx_attn a = {q, out, n_q, kv->k + h * n_pos / BLOCK, kv->v + h * n_pos / BLOCK, BLOCK, n_pos, head, head, 1 / sqrtf((float)head), NULL};
-            ops->attend[type](&a);
+    struct run *r = ctx;
+    const void *k[2048], *v[2048];
+    (void)thread;
+    uint32_t together = NTX_MIN(NTX_ATTN_VECTORS / r->n_q, r->n_rows), groups = (r->n_rows + together - 1) / together;
+    for (uint32_t i; (i = atomic_fetch_add(&r->next, 1)) < KV * groups;) {
+        uint32_t first = i % groups * together, n_rows = NTX_MIN(together, r->n_rows - first), n_pos = r->n_pos - r->n_rows + 1 + first, head = i / groups;
+        for (uint32_t p = 0; p < n_pos + n_rows - 1; p += NTX_KV_BLOCK) {
+            k[p / NTX_KV_BLOCK] = ntx_kv_k(r->seq, r->layer, head, p);
+            v[p / NTX_KV_BLOCK] = ntx_kv_v(r->seq, r->layer, head, p);
         }
-        t0 = cpu_ns() - t0;
+        size_t ld = (size_t)KV * r->n_q * HEAD, at = first * ld + (size_t)head * r->n_q * HEAD;
+        struct ntx_attn a = {
+            .q = r->q + at, .out = r->out + at, .n_q = r->n_q, .n_rows = n_rows, .ld_q = ld, .ld_out = ld, .k = k, .v = v, .block_tokens = NTX_KV_BLOCK, .n_pos = n_pos,
+            .head_k = HEAD, .head_v = HEAD, .scale = 1 / sqrtf(HEAD),
+        };
+        r->ops->attend[r->type](&a);
+    }
+}
+
+static void just_read(void *ctx, unsigned thread)
+{
+    struct run *r = ctx;
+    uint64_t sum = 0;
+    (void)thread;
+    for (uint32_t i; (i = atomic_fetch_add(&r->next, 1)) < KV;) {
+        const uint64_t *at = (const uint64_t *)(const void *)(r->bytes + r->n_bytes / KV / 64 * 64 * i);
+        for (size_t j = 0; j < r->n_bytes / KV / 64 * 8; j += 8)
+            sum += at[j] ^ at[j + 1] ^ at[j + 2] ^ at[j + 3] ^ at[j + 4] ^ at[j + 5] ^ at[j + 6] ^ at[j + 7];
+    }
+    atomic_fetch_add(&r->sum, sum);
+}
+
+static double best_ns(struct ntx_pool *pool, ntx_pool_fn *fn, struct run *r, uint32_t layers)
+{
+    uint64_t best = UINT64_MAX, spent = 0;
+    for (int round = 0; round < 2 || spent < 500000000u; round++) {
+        uint64_t t0 = ntx_now_ns();
+        for (r->layer = 0; r->layer < layers; r->layer++) {
+            r->next = 0;
+            ntx_pool_run(pool, fn, r);
+        }
+        t0 = ntx_now_ns() - t0;
         spent += t0;
         best = NTX_MIN(best, t0);
     }
-    printf("%s,%s,%u,%u,%u,%.2f\n", isa, type == NTX_KV_F16 ? "f16" : "q8_0", head, n_pos, n_q, 2.0 * (double)kv->heads * n_pos * (double)kv->row / (double)best);
-    fflush(stdout);
+    return (double)best;
 }
 
-int main(int argc, char **argv)
+static int bench_type(struct ntx_pool *pool, enum ntx_kv_type type, uint32_t n_pos, uint32_t layers, uint32_t n_rows)
 {
     static const char *const isas[] = {"avx512", "avx2"};
     static const uint32_t heads[] = {1, 2, 3, 4, 8};
-    uint32_t n_pos = argc > 1 ? (uint32_t)atoi(argv[1]) / BLOCK * BLOCK : 8192, head = argc > 2 ? (uint32_t)atoi(argv[2]) : 128;
-    uint64_t bytes = (argc > 3 ? (uint64_t)atoi(argv[3]) : 64) << 20;
-    if (!n_pos || n_pos > 65536 || head < 32 || head > 256 || head % 32)
-        return fputs("usage: bench_attend [POSITIONS [HEAD [MIB]]]\n", stderr), 100;
-    puts("kernel,kv,head,positions,heads,GB/s");
-    for (enum ntx_kv_type type = NTX_KV_F16; type < NTX_N_KV; type++) {
-        struct kv kv;
-        fill(&kv, type, n_pos, head, bytes);
-        for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
-            for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
-                run(isas[i], type, heads[h], &kv, n_pos, head);
-        free(kv.mem);
-        free(kv.k);
-        free(kv.v);
+    struct ntx_hparams hp = {.n_layers = layers, .n_head_kv = KV, .head_k = HEAD, .head_v = HEAD};
+    struct ntx_kv_pool *kv;
+    struct ntx_kv_seq *seq;
+    struct ntx_err err;
+    float x[HEAD];
+    if (ntx_kv_pool_new(&hp, type, (n_pos + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, &kv, &err) || ntx_kv_seq_new(kv, n_pos, &seq))
+        return fputs("no memory\n", stderr), 1;
+    for (uint32_t i = 0; i < n_pos * layers * KV; i++) {
+        for (uint32_t j = 0; j < HEAD; j++)
+            x[j] = (float)((i * 31 + j * 7) % 255) / 128 - 1;
+        ntx_cpu_pick(NULL)->kv_store[type](x, ntx_kv_k(seq, i / KV % layers, i % KV, i / KV / layers), HEAD);
+        ntx_cpu_pick(NULL)->kv_store[type](x, ntx_kv_v(seq, i / KV % layers, i % KV, i / KV / layers), HEAD);
     }
+    struct run r = {.seq = seq, .type = type, .n_pos = n_pos, .n_rows = n_rows, .bytes = ntx_kv_k(seq, 0, 0, 0)};
+    double bytes = (double)(r.n_bytes = ntx_kv_block_bytes(&hp, type) * (n_pos / NTX_KV_BLOCK));
+    printf("read,%s,%u,%u,,%.2f\n", ntx_kv_type_name(type), n_pos, n_rows, bytes / best_ns(pool, just_read, &r, 1));
+    r.q = aligned_alloc(64, MOST_ROWS * KV * NTX_ATTN_HEADS * HEAD * sizeof *r.q);
+    r.out = aligned_alloc(64, MOST_ROWS * KV * NTX_ATTN_HEADS * HEAD * sizeof *r.out);
+    for (uint32_t i = 0; i < MOST_ROWS * KV * NTX_ATTN_HEADS * HEAD; i++)
+        r.q[i] = (float)(i * 13 % 64) / 32 - 1;
+    for (size_t i = 0; i < 2 * (sizeof heads / sizeof *heads); i++) {
+        const char *isa = isas[i % 2];
+        r.n_q = heads[i / 2];
+        if ((r.ops = ntx_cpu_pick(isa)))
+            printf("%s,%s,%u,%u,%u,%.2f\n", isa, ntx_kv_type_name(type), n_pos, n_rows, r.n_q, n_rows * bytes / best_ns(pool, attend, &r, layers));
+        fflush(stdout);
+    }
+    free(r.q);
+    free(r.out);
+    ntx_kv_seq_free(seq);
+    ntx_kv_pool_free(kv);
     return 0;
+}
+
+static uint32_t number(int argc, char **argv, int i, uint32_t otherwise) { return i < argc ? (uint32_t)atoi(argv[i]) : otherwise; }
+
+int main(int argc, char **argv)
+{
+    uint32_t n_pos = number(argc, argv, 1, 8192) / NTX_KV_BLOCK * NTX_KV_BLOCK, layers = number(argc, argv, 2, 8), n_rows = number(argc, argv, 4, 1);
+    struct ntx_pool *pool;
+    struct ntx_err err;
+    if (!n_pos || n_pos > 65536 || !layers || layers > 64 || !n_rows || n_rows > MOST_ROWS || n_rows > n_pos)
+        return fputs("usage: bench_attend [POSITIONS [LAYERS [THREADS [ROWS]]]]\n", stderr), 100;
+    if (ntx_pool_new(number(argc, argv, 3, 2), &pool, &err))
+        return fputs("no threads\n", stderr), 1;
+    puts("kernel,kv,positions,rows,heads,GB/s");
+    int rc = 0;
+    for (enum ntx_kv_type type = NTX_KV_F16; type < NTX_N_KV && !rc; type++)
+        rc = bench_type(pool, type, n_pos, layers, n_rows);
+    ntx_pool_free(pool);
+    return rc;
 }

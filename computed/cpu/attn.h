@@ -2,8 +2,8 @@
  *
  * Online softmax over parts of PART positions, counted from 0: per part the scores of all heads, then the new maximum m, the sums of
  * weights and of weighted values scaled to it, and the part's own added. So K and V are read once, and nothing grows with the
- * context. What is dear to unpack, or has more heads than a tile, is unpacked to floats a few rows at a time. Parts, lanes and the order
- * of positions are fixed, hence so are the bits: however heads and rows are grouped into tiles, which only saves loads and joins. */
+ * context. Parts, lanes and the order of positions are fixed, hence so are the bits: however heads and rows are grouped into tiles, which
+ * only saves loads and joins. Several rows together: attn_rows.h. */
 #ifndef NTX_COMPUTED_CPU_ATTN_H
 #define NTX_COMPUTED_CPU_ATTN_H
 
@@ -11,30 +11,29 @@
 #include "computed/cpu/lanes.h"
 
 enum {
-    PART = 256,                   /* positions: as many as NTX_GPU_SPLIT, so that up to there a GPU gives the same bits */
-    TILE = WIDTH == 16 ? 16 : 4,  /* scores, or groups of 16 values, at once: accumulators that registers hold */
-    HEADS = WIDTH == 16 ? 4 : 2,  /* of a tile, at most */
-    GROUPS = TILE / HEADS,        /* of 16 values, of a tile of values */
-    BATCH = 16,                   /* rows unpacked at a time, fewer where heads are wide */
-    AHEAD = 16,                   /* rows of K are fetched so far ahead of use; V is fetched while its part is scored: blocks lie apart, and are
-                                     too short for the processor to see a stream, so from memory this doubles the rate (bench/LOG.md) */
-    FLOATS = NTX_N_KV,            /* the type of unpacked rows */
-    BATCH_VALUES = 4096,
-    Q8_BYTES = 34,                /* f16 scale, 32 int8 */
+    PART = 256,   /* positions: as many as NTX_GPU_SPLIT, so that up to there a GPU gives the same bits */
+    HEADS = 4,    /* of a tile, at most */
+    TILE = 16,    /* scores, or groups of 16 values, at once, at most: accumulators that registers hold */
+    GROUPS = 4,   /* of 16 values, of a tile of values, at most */
+    BATCH = 32,   /* rows whose scales are widened, or that are unpacked, at a time */
+    BLOCKS = NTX_MAX_HEAD / 32,
+    Q8_BYTES = 34, /* f16 scale, 32 int8 */
 };
-_Static_assert(BATCH_VALUES >= NTX_MAX_HEAD, "a row fits");
+
+INLINE int rows_of_tile(const int heads) { return WIDTH == 16 ? (heads == 3 ? 4 : TILE / heads) : heads == 3 ? 2 : 4 / heads; }
+INLINE int groups_of_tile(const int heads) { return WIDTH == 16 ? GROUPS : heads == 4 ? 1 : 2; }
 
 struct part { /* one part of the context, for all heads of the call */
     float w[NTX_ATTN_HEADS][PART]; /* scores, then weights; minus infinity and 0 for holes and behind the end */
     float by[NTX_ATTN_HEADS];      /* what the sums so far are multiplied by */
-    const uint8_t *k[PART + AHEAD], *v[PART]; /* rows, NULL for holes; of K also the next part's first, for fetching */
-    float floats[BATCH_VALUES];    /* unpacked rows, each filled up with 0 to a multiple of 16 */
-    uint32_t first, n;
+    const uint8_t *k[2][PART], *v[PART]; /* rows, NULL for holes; of K of this part and the next, in turn */
+    float scale[BATCH * BLOCKS];   /* of rows in Q8_0 */
+    uint32_t first, n, n_next;
 };
 
-struct rows { /* n of them, from place p of the part on; ld: values from one unpacked row to the next */
+struct rows { /* n <= BATCH of them, from place p of the part on */
     const uint8_t *const *at;
-    uint32_t p, n, ld;
+    uint32_t p, n;
 };
 
 /* ---- K and V as they are stored */
@@ -55,19 +54,6 @@ INLINE struct f16 bytes16(const int8_t *q)
 #endif
 }
 
-#if defined(__AVX2__)
-INLINE struct f16 splat_lane(__m128 v, const int lane)
-{
-    struct f16 s;
-#if defined(__AVX512F__)
-    s.p[0] = (fpart)_mm512_permutexvar_ps(_mm512_set1_epi32(lane), _mm512_castps128_ps512(v));
-#else
-    EACH_PART s.p[i] = (fpart)_mm256_permutevar8x32_ps(_mm256_castps128_ps256(v), _mm256_set1_epi32(lane));
-#endif
-    return s;
-}
-#endif
-
 INLINE float scale_at(const uint8_t *p)
 {
     uint16_t h;
@@ -81,40 +67,41 @@ INLINE float scale_at(const uint8_t *p)
 
 INLINE size_t kv_row(const int type, uint32_t n) { return type == NTX_KV_F16 ? 2 * (size_t)n : (size_t)n / 32 * Q8_BYTES; }
 
-/* Values i .. i + 15 of row r, of which there are n (F16: else 0). */
-INLINE struct f16 kv_load(const int type, const struct part *t, const struct rows *rows, uint32_t r, uint32_t i, uint32_t n)
+/* How far in a row value i is, a multiple of 16. */
+INLINE size_t kv_offset(const int type, uint32_t i) { return type == NTX_KV_Q8_0 ? (size_t)(i / 32 * Q8_BYTES + 2 + i % 32) : 2 * (size_t)i; }
+
+/* 16 values, of which there are n (F16: else 0). */
+INLINE struct f16 kv_load(const int type, const uint8_t *at, float scale, uint32_t n)
 {
-    if (type == FLOATS)
-        return load16(t->floats + (size_t)r * rows->ld + i);
-    const uint16_t *h = (const uint16_t *)(const void *)rows->at[r] + i;
+    if (type == NTX_KV_Q8_0)
+        return mul16(bytes16((const int8_t *)at), splat(scale));
+    const uint16_t *h = (const uint16_t *)(const void *)at;
     return n < 16 ? load_part_f16(h, n) : load16_f16(h);
 }
 
-/* A row of n values, filled up with 0 to a multiple of 16. */
-INLINE void unpack(const int type, const uint8_t *row, uint32_t n, float *out)
+/* The scales of a row of n values in Q8_0. */
+INLINE void widen_scales(const uint8_t *row, uint32_t n, float *scale)
 {
-    const uint16_t *h = (const void *)row;
-    uint32_t i = 0;
-    if (type == NTX_KV_F16) {
-        for (; i + 16 <= n; i += 16)
-            store16(out + i, load16_f16(h + i));
-        if (i < n)
-            store16(out + i, load_part_f16(h + i, n - i));
-        return;
-    }
+    uint32_t b = 0;
 #if defined(__AVX2__)
-    for (; i + 128 <= n; i += 128, row += 4 * Q8_BYTES) { /* four scales are widened at once */
-        uint16_t d[4];
-        for (int j = 0; j < 4; j++)
-            memcpy(&d[j], row + j * Q8_BYTES, sizeof *d);
-        const __m128 four = _mm_cvtph_ps(_mm_cvtsi64_si128((long long)(d[0] | (uint64_t)d[1] << 16 | (uint64_t)d[2] << 32 | (uint64_t)d[3] << 48)));
-        for (int j = 0; j < 8; j++)
-            store16(out + i + 16 * j, mul16(bytes16((const int8_t *)row + j / 2 * Q8_BYTES + 2 + j % 2 * 16), splat_lane(four, j / 2)));
+    for (; b + 4 <= n / 32; b += 4) {
+        int16_t d[4];
+        for (uint32_t j = 0; j < 4; j++)
+            memcpy(&d[j], row + (b + j) * Q8_BYTES, sizeof *d);
+        __m128i h = _mm_insert_epi16(_mm_insert_epi16(_mm_cvtsi32_si128(d[0]), d[1], 1), d[2], 2);
+        _mm_storeu_ps(scale + b, _mm_cvtph_ps(_mm_insert_epi16(h, d[3], 3)));
     }
 #endif
-    for (; i < n; i += 32, row += Q8_BYTES)
-        for (int j = 0; j < 32; j += 16)
-            store16(out + i + j, mul16(bytes16((const int8_t *)row + 2 + j), splat(scale_at(row))));
+    for (; b < n / 32; b++)
+        scale[b] = scale_at(row + b * Q8_BYTES);
+}
+
+/* Of rows of n values, whatever kv_load needs of them. */
+INLINE void prepare(struct part *t, const int type, const struct rows *rows, uint32_t n)
+{
+    for (uint32_t r = 0; type == NTX_KV_Q8_0 && r < rows->n; r++)
+        if (rows->at[r])
+            widen_scales(rows->at[r], n, t->scale + r * BLOCKS);
 }
 
 static void q8_store(const float *x, void *dst, uint32_t n)
@@ -138,10 +125,11 @@ INLINE void find_rows(const struct ntx_attn *a, const void *const *blocks, size_
     }
 }
 
+/* Each line of neighbouring rows once: the blocks of a head lie apart, and are too short for the processor to see a stream. V is fetched while its part is scored, the next part's K while values are summed (bench/LOG.md). */
 INLINE void fetch_row(const uint8_t *row, size_t bytes)
 {
-    for (size_t at = 0; row && at < bytes; at += 64)
-        __builtin_prefetch(row + at);
+    for (uintptr_t at = ((uintptr_t)row + 63) / 64 * 64; row && at < (uintptr_t)row + bytes; at += 64)
+        __builtin_prefetch((const void *)at, 0, 2);
 }
 
 /* ---- scores */
@@ -175,43 +163,43 @@ INLINE void score_tile(const struct ntx_attn *a, struct part *t, const int type,
                        const int n)
 {
     struct f16 acc[TILE];
-    float sum[TILE];
-    const uint32_t ld = round_up(a->head_k, 16);
+    float sum[TILE], *w = t->w[g] + rows->p + r;
+    const float *scale = t->scale + r * BLOCKS, *x_of[HEADS];
+    const uint8_t *at[TILE];
     for (int i = 0; i < TILE; i++)
         acc[i] = splat(0);
-    for (uint32_t i = 0; i < a->head_k; i += 16) {
-        struct f16 x[HEADS];
-        for (int h = 0; h < heads; h++)
-            x[h] = load16(q + ((size_t)g + (uint32_t)h) * ld + i);
-        for (int j = 0; j < n; j++) {
-            struct f16 k = kv_load(type, t, rows, r + (uint32_t)j, i, a->head_k - i);
-            for (int h = 0; h < heads; h++)
-                acc[h * n + j] = fma16(k, x[h], acc[h * n + j]);
-        }
-    }
-    join_all(acc, heads * n, sum);
     for (int h = 0; h < heads; h++)
-        for (int j = 0; j < n; j++)
-            t->w[g + (uint32_t)h][rows->p + r + (uint32_t)j] = sum[h * n + j] * a->scale;
-}
-
-INLINE void fetch(const struct ntx_attn *a, const struct part *t, const int type, uint32_t p, uint32_t n)
-{
-    for (uint32_t r = p; r < p + n; r++) {
-        fetch_row(t->v[r], kv_row(type, a->head_v));
-        fetch_row(t->k[r + AHEAD], kv_row(type, a->head_k));
-    }
+        x_of[h] = q + (g + (size_t)h) * round_up(a->head_k, 16);
+    for (int j = 0; j < n; j++)
+        at[j] = rows->at[r + (uint32_t)j];
+    const uint32_t step = type == NTX_KV_Q8_0 ? 32 : 16;
+    for (uint32_t i = 0; i < a->head_k; i += step)
+        for (uint32_t half = 0; half < step; half += 16) {
+            struct f16 x[HEADS];
+            for (int h = 0; h < heads; h++)
+                x[h] = load16(x_of[h] + i + half);
+            for (int j = 0; j < n; j++) {
+                struct f16 k = kv_load(type, at[j] + kv_offset(type, i) + (step == 16 ? 0 : half), scale[j * BLOCKS + (int)(i / 32)], a->head_k - i);
+                for (int h = 0; h < heads; h++)
+                    acc[h * n + j] = fma16(k, x[h], acc[h * n + j]);
+            }
+        }
+    join_all(acc, heads * n, sum);
+    for (int i = 0; i < TILE; i++)
+        sum[i] = i < heads * n ? sum[i] * a->scale : 0;
+    for (int h = 0; h < heads; h++)
+        memcpy(w + h * PART, sum + h * n, (size_t)n * sizeof *sum);
 }
 
 INLINE void scores(const struct ntx_attn *a, struct part *t, const int type, const float *q, const struct rows *rows, uint32_t g, const int heads)
 {
-    const uint32_t n = heads == 3 ? TILE / 4 : TILE / (uint32_t)heads;
+    const uint32_t n = (uint32_t)rows_of_tile(heads);
     for (uint32_t r = 0; r < rows->n;) {
         bool whole = r + n <= rows->n;
-        for (uint32_t j = 0; whole && type != FLOATS && a->hole && j < n; j++)
+        for (uint32_t j = 0; whole && a->hole && j < n; j++)
             whole = rows->at[r + j];
-        if (type != FLOATS && !g)
-            fetch(a, t, type, rows->p + r, whole ? n : 1);
+        for (uint32_t j = 0; !g && j < (whole ? n : 1); j++)
+            fetch_row(t->v[rows->p + r + j], kv_row(type, a->head_v));
         if (whole)
             score_tile(a, t, type, q, rows, g, heads, r, (int)n);
         else if (rows->at[r])
@@ -220,58 +208,49 @@ INLINE void scores(const struct ntx_attn *a, struct part *t, const int type, con
     }
 }
 
-INLINE void scores_of_all(const struct ntx_attn *a, struct part *t, const int type, const float *q, const struct rows *rows)
+/* How many heads the tile from g on has: tiles are about as wide as one another. */
+INLINE uint32_t tile_heads(const struct ntx_attn *a, uint32_t g)
 {
-    for (uint32_t g = 0; g < a->n_q; g += HEADS)
-        switch (NTX_MIN(a->n_q - g, (uint32_t)HEADS)) {
-        case 1: scores(a, t, type, q, rows, g, 1); break;
-        case 2: scores(a, t, type, q, rows, g, 2); break;
-        case 3: scores(a, t, type, q, rows, g, HEADS > 3 ? 3 : 1); break;
-        default: scores(a, t, type, q, rows, g, HEADS);
-        }
+    uint32_t tiles = (a->n_q + HEADS - 1) / HEADS;
+    return !g ? (a->n_q + tiles - 1) / tiles : a->n_q - g;
 }
-
-/* Whether rows are unpacked before the heads use them. */
-INLINE bool by_floats(const struct ntx_attn *a, const int type) { return type != NTX_KV_F16 || a->n_q > HEADS; }
 
 INLINE void all_scores(const struct ntx_attn *a, struct part *t, const int type, const float *q)
 {
-    struct rows rows = {t->k, 0, t->n, round_up(a->head_k, 16)};
-    if (!by_floats(a, type))
-        scores_of_all(a, t, NTX_KV_F16, q, &rows);
-    for (uint32_t batch = NTX_MIN(BATCH, BATCH_VALUES / rows.ld); by_floats(a, type) && rows.p < t->n; rows.p += rows.n) {
-        rows.at = t->k + rows.p;
-        rows.n = NTX_MIN(batch, t->n - rows.p);
-        fetch(a, t, type, rows.p, rows.n);
-        for (uint32_t r = 0; r < rows.n; r++)
-            if (rows.at[r])
-                unpack(type, rows.at[r], a->head_k, t->floats + (size_t)r * rows.ld);
-            else
-                memset(t->floats + (size_t)r * rows.ld, 0, rows.ld * sizeof(float));
-        scores_of_all(a, t, FLOATS, q, &rows);
+    const uint8_t *const *k = t->k[t->first / PART % 2];
+    for (struct rows rows = {k, 0, 0}; rows.p < t->n; rows.p += rows.n) {
+        rows.at = k + rows.p;
+        rows.n = NTX_MIN((uint32_t)BATCH, t->n - rows.p);
+        prepare(t, type, &rows, a->head_k);
+        for (uint32_t g = 0; g < a->n_q; g += tile_heads(a, g))
+            switch (tile_heads(a, g)) {
+            case 1: scores(a, t, type, q, &rows, g, 1); break;
+            case 2: scores(a, t, type, q, &rows, g, 2); break;
+            case 3: scores(a, t, type, q, &rows, g, 3); break;
+            default: scores(a, t, type, q, &rows, g, 4);
+            }
     }
     for (uint32_t r = 0; r < t->n && a->hole; r++)
-        for (uint32_t g = 0; g < a->n_q && !t->k[r]; g++)
+        for (uint32_t g = 0; g < a->n_q && !k[r]; g++)
             t->w[g][r] = -INFINITY;
 }
 
 /* ---- weights */
 
-/* Turns the scores of a head into weights e^(score - max); the maximum and the 16 lanes of their sum go on from the parts before. */
-INLINE void weigh(struct part *t, uint32_t g, float *max, struct f16 *sum)
+/* Turns n scores of a head into weights e^(score - max); the maximum and the 16 lanes of their sum go on from the parts before. Returns
+ * what sums of those are multiplied by. w is written up to a multiple of 16. */
+INLINE float weigh(float *w, uint32_t n, float *max, struct f16 *sum)
 {
-    float *w = t->w[g];
-    uint32_t end = round_up(t->n, 16);
-    for (uint32_t p = t->n; p < end; p++)
+    uint32_t end = round_up(n, 16);
+    for (uint32_t p = n; p < end; p++)
         w[p] = -INFINITY;
     struct f16 top = splat(*max);
     for (uint32_t p = 0; p < end; p += 16)
         top = max16(top, load16(w + p));
     float now = top16(top);
     if (now == -INFINITY) { /* nothing but holes up to here */
-        t->by[g] = 1;
         memset(w, 0, end * sizeof *w);
-        return;
+        return 1;
     }
     struct f16 by = exp16(splat(*max - now));
     *sum = mul16(*sum, by);
@@ -281,7 +260,7 @@ INLINE void weigh(struct part *t, uint32_t g, float *max, struct f16 *sum)
         *sum = add16(*sum, e);
     }
     *max = now;
-    t->by[g] = by.p[0][0];
+    return by.p[0][0];
 }
 
 /* ---- values */
@@ -297,16 +276,19 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const int
             const float *at = out + (size_t)h * a->head_v + 16 * j;
             acc[h * groups + j] = part < 16 ? load_part(at, part) : load16(at);
         }
-    for (uint32_t r = 0; r < rows->n; r++) {
-        if (!rows->at[r])
+    const float *w = t->w[g] + rows->p, *scale = t->scale + e / 32;
+    const size_t first = kv_offset(type, e);
+    for (uint32_t r = 0; r < rows->n; r++, w++, scale += BLOCKS) {
+        const uint8_t *at = rows->at[r];
+        if (!at)
             continue;
         struct f16 v[GROUPS];
-        for (int j = 0; j < groups; j++)
-            v[j] = kv_load(type, t, rows, r, e + 16 * (uint32_t)j, part);
+        for (int j = 0; j < groups; j++) /* several begin with a block */
+            v[j] = kv_load(type, at + first + kv_offset(type, 16 * (uint32_t)j) - kv_offset(type, 0), scale[j / 2], part);
         for (int h = 0; h < heads; h++) {
-            struct f16 w = splat(t->w[g + (uint32_t)h][rows->p + r]);
+            struct f16 by = splat(w[h * PART]);
             for (int j = 0; j < groups; j++)
-                acc[h * groups + j] = fma16(w, v[j], acc[h * groups + j]);
+                acc[h * groups + j] = fma16(by, v[j], acc[h * groups + j]);
         }
     }
     for (int h = 0; h < heads; h++)
@@ -321,41 +303,35 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const int
 
 INLINE void values(const struct ntx_attn *a, const struct part *t, const int type, const struct rows *rows, uint32_t g, const int heads)
 {
+    const int groups = groups_of_tile(heads);
+    const uint8_t *const *next = t->k[t->first / PART % 2 ^ 1];
+    for (uint32_t p = rows->p; !g && p < NTX_MIN(rows->p + rows->n, t->n_next); p++)
+        fetch_row(next[p], kv_row(type, a->head_k));
     uint32_t e = 0;
-    for (; e + 16 * GROUPS <= a->head_v; e += 16 * GROUPS)
-        value_tile(a, t, type, rows, g, heads, e, GROUPS, 16);
+    for (; e + 16 * (uint32_t)groups <= a->head_v; e += 16 * (uint32_t)groups)
+        value_tile(a, t, type, rows, g, heads, e, groups, 16);
     for (; e + 16 <= a->head_v; e += 16)
         value_tile(a, t, type, rows, g, heads, e, 1, 16);
     if (e < a->head_v)
         value_tile(a, t, type, rows, g, heads, e, 1, a->head_v - e);
 }
 
-INLINE void values_of_all(const struct ntx_attn *a, const struct part *t, const int type, const struct rows *rows)
-{
-    for (uint32_t g = 0; g < a->n_q; g += HEADS)
-        switch (NTX_MIN(a->n_q - g, (uint32_t)HEADS)) {
-        case 1: values(a, t, type, rows, g, 1); break;
-        case 2: values(a, t, type, rows, g, 2); break;
-        case 3: values(a, t, type, rows, g, HEADS > 3 ? 3 : 1); break;
-        default: values(a, t, type, rows, g, HEADS);
-        }
-}
-
 INLINE void all_values(const struct ntx_attn *a, struct part *t, const int type)
 {
-    struct rows rows = {t->v, 0, t->n, round_up(a->head_v, 16)};
     for (uint32_t g = 0; g < a->n_q; g++)
         for (uint32_t i = 0; i < a->head_v; i++)
             a->out[(size_t)g * a->head_v + i] *= t->by[g];
-    if (!by_floats(a, type))
-        values_of_all(a, t, NTX_KV_F16, &rows);
-    for (uint32_t batch = NTX_MIN(BATCH, BATCH_VALUES / rows.ld); by_floats(a, type) && rows.p < t->n; rows.p += rows.n) {
+    for (struct rows rows = {t->v, 0, 0}; rows.p < t->n; rows.p += rows.n) {
         rows.at = t->v + rows.p;
-        rows.n = NTX_MIN(batch, t->n - rows.p);
-        for (uint32_t r = 0; r < rows.n; r++)
-            if (rows.at[r])
-                unpack(type, rows.at[r], a->head_v, t->floats + (size_t)r * rows.ld);
-        values_of_all(a, t, FLOATS, &rows);
+        rows.n = NTX_MIN((uint32_t)BATCH, t->n - rows.p);
+        prepare(t, type, &rows, a->head_v);
+        for (uint32_t g = 0; g < a->n_q; g += tile_heads(a, g))
+            switch (tile_heads(a, g)) {
+            case 1: values(a, t, type, &rows, g, 1); break;
+            case 2: values(a, t, type, &rows, g, 2); break;
+            case 3: values(a, t, type, &rows, g, 3); break;
+            default: values(a, t, type, &rows, g, 4);
+            }
     }
 }
 
@@ -384,15 +360,16 @@ INLINE void attend_type(const struct ntx_attn *a, const int type)
         max[g] = -INFINITY;
         sum[g] = splat(0);
     }
+    t.n_next = NTX_MIN((uint32_t)PART, a->n_pos);
+    find_rows(a, a->k, kv_row(type, a->head_k), 0, t.n_next, t.k[0]);
     for (t.first = 0; t.first < a->n_pos; t.first += PART) {
-        t.n = NTX_MIN((uint32_t)PART, a->n_pos - t.first);
-        uint32_t ahead = NTX_MIN((uint32_t)PART + AHEAD, a->n_pos - t.first);
-        memset(t.k, 0, sizeof t.k);
-        find_rows(a, a->k, kv_row(type, a->head_k), t.first, ahead, t.k);
+        t.n = t.n_next;
+        t.n_next = NTX_MIN((uint32_t)PART, a->n_pos - t.first - t.n);
+        find_rows(a, a->k, kv_row(type, a->head_k), t.first + t.n, t.n_next, t.k[t.first / PART % 2 ^ 1]);
         find_rows(a, a->v, kv_row(type, a->head_v), t.first, t.n, t.v);
         all_scores(a, &t, type, q);
         for (uint32_t g = 0; g < a->n_q; g++)
-            weigh(&t, g, &max[g], &sum[g]);
+            t.by[g] = weigh(t.w[g], t.n, &max[g], &sum[g]);
         all_values(a, &t, type);
     }
     for (uint32_t g = 0; g < a->n_q && max[g] != -INFINITY; g++) {
@@ -401,9 +378,6 @@ INLINE void attend_type(const struct ntx_attn *a, const int type)
             a->out[(size_t)g * a->head_v + i] *= by;
     }
 }
-
-static void attend_f16(const struct ntx_attn *a) { attend_type(a, NTX_KV_F16); }
-static void attend_q8_0(const struct ntx_attn *a) { attend_type(a, NTX_KV_Q8_0); }
 
 static void f16_row(const float *x, void *dst, uint32_t n) { f16_store(x, dst, n); }
 

@@ -58,17 +58,20 @@ typedef void ntx_columns_fn(const void *w, size_t col_bytes, uint32_t n_cols, ui
  *   Q8_0: for each 32 of them an F16 scale (max|x| / 127) and int8 [32]; n is a multiple of 32 */
 enum ntx_kv_type { NTX_KV_F16, NTX_KV_Q8_0, NTX_N_KV };
 
-#define NTX_ATTN_HEADS 8 /* query heads of one call */
+#define NTX_ATTN_HEADS 8    /* query heads of one call */
+#define NTX_ATTN_VECTORS 64 /* its rows times heads */
 
-/* The query heads of one row that share a KV head, against its positions 0..n_pos-1, stored in blocks. */
+/* The query heads that share a KV head, of a row or of several at neighbouring positions of one context, against its K and V,
+ * stored in blocks. Rows do not change a bit of one another, nor does how heads are grouped. */
 struct ntx_attn {
-    const float *q;              /* [n_q x head_k], already rotated */
-    float *out;                  /* [n_q x head_v] */
-    uint32_t n_q;                /* 1..NTX_ATTN_HEADS; how heads are grouped does not change a bit */
+    const float *q;              /* [n_rows x ld_q], a row [n_q x head_k]; already rotated */
+    float *out;                  /* [n_rows x ld_out], a row [n_q x head_v] */
+    uint32_t n_q, n_rows;        /* 1..NTX_ATTN_HEADS; 1..NTX_ATTN_VECTORS / n_q */
+    size_t ld_q, ld_out;         /* floats from row to row */
     const void *const *k;        /* per KV block: [block_tokens] rows of head_k values of this KV head */
     const void *const *v;        /* the same of head_v */
     uint32_t block_tokens;
-    uint32_t n_pos;
+    uint32_t n_pos;              /* row r sees positions 0 .. n_pos + r - 1 */
     uint32_t head_k, head_v;
     float scale;                 /* 1 / sqrt(head_k) */
     const uint8_t *hole;         /* bit p set: position p has no KV in this layer (skipped); NULL when none */

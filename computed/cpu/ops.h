@@ -167,7 +167,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
     }
 }
 
-#include "computed/cpu/attn.h"
+#include "computed/cpu/attn_rows.h"
 #include "computed/cpu/columns.h"
 
 /* The part of a table that this file fills. */

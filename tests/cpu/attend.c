@@ -1,5 +1,5 @@
 /* attend.c: attention of the heads that share a KV head against float64, F16 and Q8_0, with holes and odd widths; equal bits on every
- * instruction set and however heads are grouped; K and V are read only where they are. */
+ * instruction set and however heads and rows are grouped; K and V are read only where they are. */
 #include "model/quant.h"
 #include "tests/cpu/kit.h"
 
@@ -119,13 +119,60 @@ static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
     kv_fill(&v, r, n_pos, tokens, head_v, holes ? hole : NULL, type);
     for (uint32_t i = 0; i < n_q * head_k; i++)
         q[i] = rng_float(r) * 4;
-    struct ntx_attn a = {q, out, n_q, k.at, v.at, tokens, n_pos, head_k, head_v, 1 / sqrtf((float)head_k), holes ? hole : NULL};
+    struct ntx_attn a = {
+        .q = q, .out = out, .n_q = n_q, .n_rows = 1, .k = k.at, .v = v.at, .block_tokens = tokens, .n_pos = n_pos, .head_k = head_k, .head_v = head_v,
+        .scale = 1 / sqrtf((float)head_k), .hole = holes ? hole : NULL,
+    };
     ntx_cpu_pick("generic")->attend[type](&a);
     near(&a, &k, &v);
     same_bits(ntx_cpu_pick("generic"), &a, type);
     const struct ntx_cpu_ops *ops;
     for (unsigned n = 0; (ops = isa_at(n)); n++)
         same_bits(ops, &a, type);
+    kv_free(&k, n_pos);
+    kv_free(&v, n_pos);
+}
+
+/* Rows that end with n_pos positions and those before, in one call, against each alone by the oracle. Between rows lie `gap` floats that
+ * nobody may touch. */
+static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_rows, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes)
+{
+    enum { GAP = 5, ROOM = NTX_ATTN_VECTORS * (MAX_HEAD + GAP) };
+    static float q[ROOM], out[ROOM], want[ROOM];
+    uint8_t hole[MAX_POS / 8 + 1];
+    struct kv k, v;
+    for (uint32_t i = 0; i < sizeof hole; i++)
+        hole[i] = (uint8_t)(holes == 1 ? rng_u32(r) & rng_u32(r) : 0xff);
+    if (holes == 3)
+        memset(hole + 32, 0, sizeof hole - 32);
+    kv_fill(&k, r, n_pos, tokens, head_k, holes ? hole : NULL, type);
+    kv_fill(&v, r, n_pos, tokens, head_v, holes ? hole : NULL, type);
+    for (uint32_t i = 0; i < ROOM; i++) {
+        q[i] = rng_float(r) * 4;
+        want[i] = 77;
+    }
+    struct ntx_attn a = {
+        .q = q, .out = want, .n_q = n_q, .n_rows = n_rows, .ld_q = n_q * head_k + GAP, .ld_out = n_q * head_v + GAP, .k = k.at, .v = v.at, .block_tokens = tokens,
+        .n_pos = n_pos - n_rows + 1, .head_k = head_k, .head_v = head_v, .scale = 1 / sqrtf((float)head_k), .hole = holes ? hole : NULL,
+    };
+    for (uint32_t i = 0; i < n_rows; i++) {
+        struct ntx_attn one = a;
+        one.q += i * a.ld_q;
+        one.out += i * a.ld_out;
+        one.n_pos += i;
+        one.n_rows = 1;
+        ntx_cpu_pick("generic")->attend[type](&one);
+    }
+    a.out = out;
+    for (unsigned n = 0; n < 4; n++) {
+        const struct ntx_cpu_ops *ops = n ? isa_at(n - 1) : ntx_cpu_pick("generic");
+        for (uint32_t i = 0; i < ROOM; i++)
+            out[i] = 77;
+        if (ops)
+            ops->attend[type](&a);
+        CHECK_MSG(!ops || !memcmp(out, want, sizeof out), "%s, %s: %u rows of %u heads of %u and %u, up to %u positions, holes %d", ops->name, type == NTX_KV_F16 ? "F16" : "Q8_0",
+                  n_rows, n_q, head_k, head_v, n_pos, holes);
+    }
     kv_free(&k, n_pos);
     kv_free(&v, n_pos);
 }
@@ -152,7 +199,7 @@ static void check_store(struct rng *r)
 int main(void)
 {
     static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256}, quantised[] = {32, 64, 96, 128, 256};
-    static const uint32_t lengths[] = {1, 2, 7, 15, 16, 17, 33, 64, 129, 200, 255, 256, 257, 600};
+    static const uint32_t lengths[] = {1, 2, 7, 15, 16, 17, 33, 64, 129, 200, 255, 256, 257, 513, 600};
     enum { N_WIDTHS = sizeof widths / sizeof *widths, N_LENGTHS = sizeof lengths / sizeof *lengths, N_Q8 = sizeof quantised / sizeof *quantised };
     struct rng r = {5};
     for (uint32_t w = 0; w < N_WIDTHS; w++)
@@ -162,7 +209,17 @@ int main(void)
                 check_case(&r, NTX_KV_F16, n_q, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes);
                 if (w < N_Q8)
                     check_case(&r, NTX_KV_Q8_0, n_q, lengths[n], tokens, quantised[w], quantised[(w + n) % N_Q8], holes);
+                uint32_t n_rows = 1 + (3 * w + 5 * n) % (NTX_ATTN_VECTORS / n_q);
+                if (n_rows > lengths[n])
+                    n_rows = lengths[n];
+                check_rows(&r, NTX_KV_F16, n_q, n_rows, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes);
+                if (w < N_Q8)
+                    check_rows(&r, NTX_KV_Q8_0, n_q, n_rows, lengths[n], tokens, quantised[w], quantised[(w + n) % N_Q8], holes);
             }
+    for (uint32_t n_pos = 250; n_pos < 290; n_pos++) { /* rows on both sides of a part's end */
+        check_rows(&r, NTX_KV_F16, 3, NTX_ATTN_VECTORS / 3, n_pos, 32, 128, 128, n_pos % 2);
+        check_rows(&r, NTX_KV_Q8_0, 1, NTX_ATTN_VECTORS, n_pos, 32, 64, 64, n_pos % 2);
+    }
     check_store(&r);
     return 0;
 }

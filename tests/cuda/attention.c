@@ -89,7 +89,7 @@ static void attend_cpu(const struct cache *k, uint32_t row, uint32_t head, const
         ks[p / BLOCK] = k_row(k, row, kv_head, p);
         vs[p / BLOCK] = v_row(k, row, kv_head, p);
     }
-    struct ntx_attn a = {.q = q, .out = out, .n_q = 1, .k = ks, .v = vs, .block_tokens = BLOCK, .n_pos = n, .head_k = k->c->head_k, .head_v = k->c->head_v,
+    struct ntx_attn a = {.q = q, .out = out, .n_q = 1, .n_rows = 1, .k = ks, .v = vs, .block_tokens = BLOCK, .n_pos = n, .head_k = k->c->head_k, .head_v = k->c->head_v,
                          .scale = 0.125f, .hole = k->c->holes ? (const uint8_t *)(k->holes + k->table_at[row]) : NULL};
     oracle->attend[k->type](&a);
 }
