@@ -17,6 +17,7 @@
 /* Small reads are submitted together. A large one goes at once: the drive is then at work while the next is prepared, and ends
  * at another moment, so that it never stands still between two batches (on a virtio drive, 10 to 30 % of the rate). */
 #define FLUSH_BYTES (256u << 10)
+#define WAKES_MOST 64 /* words whose waiters are woken together */
 
 struct ntx_reader {
     uv_loop_t *loop;
@@ -32,6 +33,8 @@ struct ntx_reader {
     uv_timer_t tick;
     unsigned n_polls, n_handles;
     uint32_t unflushed;         /* bytes */
+    _Atomic uint32_t *to_wake[WAKES_MOST];
+    unsigned n_to_wake;
     bool asleep, stopping, closing;
     uint64_t stop_at;           /* ns; 0: no limit */
     uint64_t cpu_ns;            /* counted so far */
@@ -42,12 +45,23 @@ static void on_tick(uv_timer_t *t);
 
 /* ---- results */
 
+static void wake_waiters(struct ntx_reader *r)
+{
+    for (unsigned i = 0; i < r->n_to_wake; i++)
+        ntx_futex_wake(r->to_wake[i]);
+    r->n_to_wake = 0;
+}
+
+/* Whoever waits is woken only when the drive has been given its next reads: it may take this processor from us, and who spins sees the word now. */
 static void on_word(void *ctx, _Atomic uint32_t *word, enum ntx_state s)
 {
     struct ntx_reader *r = ctx;
     ntx_source_state(r->source, s);
-    if (s != NTX_FILLING)
-        ntx_futex_wake(word);
+    if (s == NTX_FILLING)
+        return;
+    if (r->n_to_wake == WAKES_MOST)
+        wake_waiters(r);
+    r->to_wake[r->n_to_wake++] = word;
 }
 
 static void on_failed(void *ctx, const struct ntx_iod_failure *f)
@@ -110,9 +124,7 @@ static void submit(struct ntx_reader *r, const struct ntx_iod_read *rd)
 static void pump(struct ntx_reader *r)
 {
     struct ntx_iod_read rd;
-    if (!r->core || r->closing)
-        return;
-    while (!r->stopping) {
+    while (r->core && !r->closing && !r->stopping) {
         if (ntx_iod_core_next(r->core, ntx_now_ns(), &rd)) {
             set_asleep(r, false);
             submit(r, &rd);
@@ -122,9 +134,12 @@ static void pump(struct ntx_reader *r)
             break;
         }
     }
-    if (!ntx_iod_core_idle(r->core))
-        set_asleep(r, false); /* a result will wake us */
-    flush(r);
+    if (r->core && !r->closing) {
+        if (!ntx_iod_core_idle(r->core))
+            set_asleep(r, false); /* a result will wake us */
+        flush(r);
+    }
+    wake_waiters(r);
 }
 
 static void count_cpu(struct ntx_reader *r)
