@@ -70,6 +70,13 @@ static struct ntx_frames frames_of(const struct option *o, uint32_t n)
     return f;
 }
 
+/* Groups of the next layer are read ahead where they are known, or where its gate is sure to be in memory: else its window is of more use to the
+ * ring, which keeps the drive busy while a layer waits for what its gate asked for. */
+static uint32_t windows(const struct option *o, bool streamed)
+{
+    return o->prefetch && (!streamed || ntx_ffn_mode_groups(&o->shape.ffn)) ? NTX__WINDOWS : 1;
+}
+
 static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
 {
     struct ntx__shape s = o->shape;
@@ -78,6 +85,7 @@ static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
     s.slot_bytes = o->sizes.slot;
     s.arena_bytes = o->sizes.fixed;
     s.frames = frames_of(o, least_frames(o));
+    s.n_windows = windows(o, true);
     ntx__plan_groups(o->chunks, 0, &s.window_bytes);
     return ntx__plan_bill(&s).total;
 }
@@ -88,6 +96,7 @@ static uint64_t dense_total(const struct option *o, uint32_t n_frames, uint32_t 
     struct ntx__shape s = o->shape;
     s.n_desc = 0;
     s.arena_bytes = o->sizes.fixed + o->sizes.matrix + ntx__plan_groups(o->chunks, kept_groups, &s.window_bytes);
+    s.n_windows = windows(o, false);
     s.frames = frames_of(o, n_frames);
     return ntx__plan_bill(&s).total;
 }
@@ -306,6 +315,7 @@ static uint64_t largest_arena(const struct planner *p, const struct option *o)
     s.n_sched = o->sizes.n_matrix;
     s.slot_bytes = o->sizes.slot;
     s.frames = frames_of(o, least_frames(o));
+    s.n_windows = windows(o, true);
     ntx__plan_groups(o->chunks, 0, &s.window_bytes);
     uint64_t low = o->sizes.fixed / NTX__BLOCK, high = low + o->sizes.matrix / NTX__BLOCK;
     while (low < high) {
@@ -367,6 +377,7 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     uint64_t room = o->resident || o->dense ? o->sizes.fixed + o->sizes.matrix : largest_arena(q, o);
     uint32_t kept = o->resident ? NTX__ALL : o->dense && o->sizes.groups ? most_groups(q, o) : 0;
     ntx__plan_groups(o->chunks, kept, &s->window_bytes);
+    s->n_windows = windows(o, !o->dense && !o->resident);
     s->n_sched = ntx__plan_place(o->chunks, room, frames, kept, p->table, p->sched, &s->slot_bytes, &s->arena_bytes);
     s->n_desc = s->n_sched ? o->n_desc : 0;
     if (frames)
@@ -375,7 +386,7 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     p->geo = ntx__plan_geometry(s);
     p->chunks = o->chunks;
     p->frames = s->frames;
-    p->n_windows = s->window_bytes ? NTX__WINDOWS : 0;
+    p->n_windows = s->window_bytes ? s->n_windows : 0;
     p->window_bytes = s->window_bytes;
     p->read_gap = q->r->hw ? ntx_hw_read_gap(q->r->hw) : 0;
     p->ctx = s->ctx;

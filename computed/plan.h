@@ -6,7 +6,7 @@
  * Experts are all in RAM where everything fits. Else they have frames of the arena, which a cache shares out as the passes want
  * them: everything else stays in RAM first, and frames get what is left; at least as many as one row wants of one layer.
  * Groups of a packed model's neurons, where they are read on demand (--ffn-sparse), come last like experts: of each layer the first ones stay,
- * the others go through windows, each as large as the rest of the largest layer.
+ * the others go through windows, each as large as the rest of the largest layer: two where the next layer's groups are read ahead.
  * What does not fit is refused with the smallest budget that would do. */
 #ifndef NTX_COMPUTED_PLAN_H
 #define NTX_COMPUTED_PLAN_H

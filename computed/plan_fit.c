@@ -57,7 +57,7 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
         .n_embd = s->model->hp.n_embd,
         .slot_bytes = s->n_desc ? s->slot_bytes : 0,
         .frame_bytes = NTX_ROUND_UP((uint64_t)s->chunks->token_embd.row_bytes + NTX__BLOCK - 1, NTX__BLOCK),
-        .arena_bytes = s->arena_bytes + ntx_frames_bytes(&s->frames) + NTX__WINDOWS * s->window_bytes,
+        .arena_bytes = s->arena_bytes + ntx_frames_bytes(&s->frames) + s->n_windows * s->window_bytes,
     };
 }
 
@@ -86,7 +86,7 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
     if (s->frames.n) /* and of what is in frames: stream_experts.c */
         lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->frames.n) + (uint64_t)s->frames.n * FRAME_LIST_BYTES;
     if (s->window_bytes) /* stream_groups.c: a word for each group of a window, a list, and the reads */
-        lists += s->window_bytes / NTX_PACK_BLOCK * (NTX__WINDOWS + 3) * sizeof(uint32_t) + NTX__GROUP_READS * 16;
+        lists += s->window_bytes / NTX_PACK_BLOCK * (s->n_windows + 3) * sizeof(uint32_t) + NTX__GROUP_READS * 16;
     struct ntx__bill b = {.region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activations(s), .other = lists};
     bool over = !b.region;
     over |= __builtin_add_overflow(b.other, s->other, &b.other);

@@ -9,7 +9,7 @@
 #define NTX__BLOCK 4096u             /* file reads start and end on multiples of this */
 #define NTX__BUNDLE_READS 192u       /* parts of experts that are asked for at once, at most */
 #define NTX__GROUP_READS 1024u        /* runs of groups that are asked for at once, at most */
-#define NTX__WINDOWS 2u              /* the layer that is computed, and the next one */
+#define NTX__WINDOWS 2u              /* the layer that is computed, and the next one where it is foretold */
 #define NTX__ALL 1000u               /* thousandths of a layer's groups */
 #define NTX__SPARE_DEMANDS 8u        /* frames beyond one per row: for tainted ones */
 
@@ -26,6 +26,7 @@ struct ntx__shape {
     uint32_t n_sched;
     struct ntx_frames frames;    /* n 0: none */
     uint64_t window_bytes;       /* 0: there are no windows */
+    uint32_t n_windows;
 };
 
 struct ntx__bill { /* bytes */

@@ -354,7 +354,7 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
         rc = ntx__experts_new(s, c, &s->experts);
     if (!rc && c->n_windows)
         rc = ntx__groups_new(s, c, &s->groups);
-    if ((s->experts || s->groups) && c->prefetch)
+    if ((s->experts || c->n_windows > 1) && c->prefetch)
         s->w.ops = &guessing_ops;
     if (!rc)
         rc = init_lock(s);

@@ -1,5 +1,5 @@
 /* Groups of a packed model's neurons on demand (--ffn-sparse). A layer's groups that do not stay in the arena have their places in a window,
- * in the order of the file, so that any run of them can come in one read; layer l uses window l % n_windows.
+ * in the order of the file, so that any run of them can come in one read; layer l uses window l % n_windows: of two, or of one where nothing is read ahead.
  *
  *   layer's tensor   | chunks that stay | groups on demand ...            |
  *   window                              | places of the same, same order  |
