@@ -21,7 +21,7 @@
 
 #define SPIN_NS 50000
 #define SPIN_POLLS 64 /* looks at the word between two looks at the clock */
-#define STACK_BYTES (2u << 20) /* matrix tiles take 300 KiB, and the thread sanitizer keeps 700 of its own there */
+#define STACK_BYTES (2u << 20) /* attention of several rows takes 900 KiB, and the thread sanitizer keeps 700 of its own there */
 #define OPEN (1u << 31)
 
 struct worker {

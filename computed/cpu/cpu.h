@@ -1,6 +1,6 @@
 /* cpu.h: the CPU back end's kernels, a table of functions chosen once at start (generic C as oracle, AVX2, AVX-512 VNNI,
  * and the same with AMX tiles for many rows). Kernels keep no state, allocate nothing and may run on any number of threads; they
- * need 512 KiB of stack.
+ * need 1 MiB of stack.
  *
  * ACCUMULATION ORDER (DESIGN section 8): for each weight type one order, which every instruction set, row count and thread count
  * follows, so that all give the same bits. y = W x for one output:
