@@ -1,6 +1,6 @@
 /* replay: what the drive gives for reads of certain sizes when nothing depends on them.
  *
- *   replay FILE [SECONDS=0.5] [KIB=4096] [look] < SIZES     sizes in bytes, one a line, in the order in which they are to be read, again and again
+ *   bench_replay FILE [SECONDS=0.5 [KIB=4096 [look]]] < SIZES     sizes in bytes, one a line, in the order in which they are to be read, again and again
  *
  * iod's source over a region's huge pages, random offsets, so many KiB in flight (4 MiB: as `ntx doctor` measures one size); look: each byte is
  * then read once by this thread, as inference must. GB/s on standard output. The sizes
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
     struct stat st;
     char note[400];
     if (argc < 2)
-        return fail("usage", "replay FILE [SECONDS] < SIZES");
+        return fail("usage", "bench_replay FILE [SECONDS [KIB [look]]] < SIZES");
     while (n_sizes < SIZES_MOST && scanf("%u", &size_of[n_sizes]) == 1)
         if (size_of[n_sizes] && size_of[n_sizes] <= SLOT && size_of[n_sizes] % 4096 == 0)
             n_sizes++;

@@ -26,9 +26,9 @@ enum { LANES = 16 }; /* float accumulators of a quantised dot product (cpu.h) */
 
 INLINE uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 
-/* Fetching weights ahead of use, in one pass over them; measured (bench/LOG.md). Intel: to the first level, `near` bytes ahead: as far
- * as the memory's latency asks for but within 4 KiB, from where on every type loses. AMD: to the second, and further, since its few buffers for misses of the first
- * level would hold two thirds of the rate at best. A prefetch behind the weights' end reads nothing. */
+/* Fetching weights ahead of use, in one pass over them, as measured (bench/LOG.md). Elsewhere than on AMD to the first level, `near` bytes
+ * ahead: as far as the memory's latency asks for but within 4 KiB, from where on every type loses on Intel. On AMD to the second and
+ * further, since fetching to the first got two thirds of the memory's rate. A prefetch behind the weights' end reads nothing. */
 extern bool ntx__cpu_fetch_far; /* pick.c */
 
 INLINE void fetch_ahead(const void *p, size_t bytes, const size_t near, const bool far)

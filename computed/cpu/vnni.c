@@ -8,8 +8,8 @@
 #include "computed/cpu/panel.h"
 
 enum {
-    MIN_ROWS = 5, /* below, avx512_*.c are faster */
-    TILE = 8,     /* rows at once */
+    MIN_ROWS = 5,   /* below, avx512_*.c are faster */
+    TILE = 8,       /* rows at once */
     MAX_ROWS = 128, /* of a band */
     MAX_TILES = MAX_ROWS / TILE,
 };
