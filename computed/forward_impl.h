@@ -36,6 +36,7 @@ struct ntx__tile { /* progress within a chunk: reset by the engine thread before
 struct ntx__lane { /* scratch of one thread */
     const void **k, **v;       /* [blocks of ctx] */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
+    uint8_t *strip;            /* [NTX_STRIP_ROWS of the longest row] where weights are woven */
 };
 
 /* A choice is a row and one of its experts. In order of expert, and of row within one, they are numbered; a group of whole
@@ -100,6 +101,8 @@ struct ntx__mem {
     float **logits;            /* [R] */
     uint8_t *embd;             /* [R x row of token_embd] */
     struct ntx__tile *tiles;   /* [chunks] */
+    uint32_t *first_strip;     /* [chunks] its first in `woven` */
+    uint8_t *woven;            /* [strips of all chunks] 1: has been woven where it lies (cpu/woven.h). Written by who holds the tile */
     struct ntx__lane *lanes;   /* [threads] */
 };
 

@@ -30,33 +30,59 @@ static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *
 
 static uint32_t rows_of(const struct job *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->in->n_rows; }
 
-static void multiply(const struct job *j, const struct ntx__product *p, const uint8_t *bytes, uint32_t n, float *y, size_t ld)
+/* Rows of a chunk, or what they have become. */
+struct bytes {
+    const uint8_t *at;
+    bool woven; /* whole strips of them */
+};
+
+static void multiply(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t n, float *y, size_t ld)
 {
-    const struct ntx_weight *w = p->w;
-    enum ntx_act form = ntx_act_for(w->type);
+    const struct ntx_cpu_ops *ops = j->f->c.ops;
+    const uint32_t type = p->w->type, n_in = p->w->n_in;
+    enum ntx_act form = ntx_act_for(type);
     const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->in->x : j->in->packed[form];
-    size_t stride = form == NTX_ACT_F32 ? j->in->ld * sizeof(float) : ntx_act_row_bytes(form, w->n_in);
-    j->f->c.ops->matmul[w->type](bytes, w->row_bytes, n, w->n_in, x + p->row0 * stride, stride, rows_of(j, p), y, ld);
+    size_t stride = form == NTX_ACT_F32 ? j->in->ld * sizeof(float) : ntx_act_row_bytes(form, n_in);
+    x += p->row0 * stride;
+    uint32_t strips = w.woven ? n / NTX_STRIP_ROWS * NTX_STRIP_ROWS : 0;
+    if (strips)
+        ops->woven[type](w.at, p->w->row_bytes, strips, n_in, x, stride, rows_of(j, p), y, ld);
+    if (n > strips)
+        ops->matmul[type](w.at + (size_t)strips * p->w->row_bytes, p->w->row_bytes, n - strips, n_in, x, stride, rows_of(j, p), y + strips, ld);
 }
 
 /* The same for logits of several rows, each of which has its own place. */
-static void multiply_apart(const struct job *j, const struct ntx__product *p, const uint8_t *bytes, uint32_t row, uint32_t n, float *y)
+static void multiply_apart(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, float *y)
 {
     for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
         uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
-        multiply(j, p, bytes + (size_t)at * p->w->row_bytes, here, y, NTX__LOGIT_TILE);
+        multiply(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.woven}, here, y, NTX__LOGIT_TILE);
         for (uint32_t r = 0; r < j->in->n_rows; r++)
             __builtin_memcpy(p->rows[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
     }
 }
 
 /* Outputs [row, row + n) of a product, from the bytes of those rows. */
-static void compute(const struct job *j, const struct ntx__product *p, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
+static void compute(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, unsigned thread)
 {
     if (p->rows && j->in->n_rows > 1)
-        multiply_apart(j, p, bytes, row, n, j->f->m.lanes[thread].logits);
+        multiply_apart(j, p, w, row, n, j->f->m.lanes[thread].logits);
     else
-        multiply(j, p, bytes, n, (p->rows ? p->rows[0] : p->y + p->row0 * p->ld) + row, p->ld);
+        multiply(j, p, w, n, (p->rows ? p->rows[0] : p->y + p->row0 * p->ld) + row, p->ld);
+}
+
+/* What stays in memory is woven when it is first multiplied: rows [row, row + n) of a chunk, a tile, of which no other thread has any. */
+static struct bytes woven(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
+{
+    const struct ntx_weights_ops *ops = f->c.weights->ops;
+    struct bytes b = {bytes + (size_t)row * w->row_bytes, f->c.ops->weave[w->type] && !f->c.device && ops->stays && ops->stays(f->c.weights, chunk)};
+    for (uint32_t i = 0; b.woven && i < n / NTX_STRIP_ROWS; i++) {
+        uint8_t *done = &f->m.woven[f->m.first_strip[chunk] + row / NTX_STRIP_ROWS + i];
+        if (!*done)
+            f->c.ops->weave[w->type]((uint8_t *)(uintptr_t)b.at + (size_t)i * NTX_STRIP_ROWS * w->row_bytes, w->row_bytes, f->m.lanes[thread].strip);
+        *done = 1;
+    }
+    return b;
 }
 
 static void fail(struct ntx_forward *f, int rc)
@@ -95,7 +121,7 @@ static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32
             fail(f, rc);
             return false;
         }
-        compute(j, p, (const uint8_t *)bytes + (size_t)row * p->w->row_bytes, c->row0 + row, n, thread);
+        compute(j, p, woven(f, p->w, chunk, bytes, row, n, thread), c->row0 + row, n, thread);
         /* acq_rel: the others' reads of the chunk are over before it is released */
         if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_rows)
             f->c.weights->ops->release(f->c.weights, chunk);

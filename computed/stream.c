@@ -314,9 +314,11 @@ static bool there(struct ntx_weights *w, uint32_t chunk)
            ntx_word_state(atomic_load_explicit(&s->r->state[chunk], memory_order_relaxed)) == NTX_READY;
 }
 
+static bool stays(struct ntx_weights *w, uint32_t chunk) { return of(w)->r->chunks[chunk].placement == NTX_PLACE_HOST; }
+
 #define OPS                                                                                                                              \
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows, \
-    .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
+    .stays = stays, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
 static const struct ntx_weights_ops ops = {OPS}, guessing_ops = {OPS, .guess = ntx__stream_guess, .expect_groups = ntx__stream_expect_groups, .there = there};
 #undef OPS
 

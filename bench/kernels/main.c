@@ -1,5 +1,7 @@
 /* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n WIDTHS] [-m MIB] [-s SECONDS]
  *
+ * [-w]: weights woven (computed/cpu/woven.h), where the type is.
+ *
  * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are multiplied, from
  * memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per thread), beside the rate
  * at which the same memory can be read at all, measured before and after. Lists are comma separated. Ratios are of best
@@ -28,6 +30,7 @@ struct job {
     size_t x_stride;
     float *y[MAX_THREADS];  /* per thread [n_rows x outputs of a chunk] */
     double seconds;
+    bool woven;
     pthread_barrier_t gate;
     double *pass;           /* [MAX_PASSES] seconds of each pass, by thread 0 */
     int n_passes;
@@ -43,10 +46,10 @@ struct worker {
 static void one_pass(struct job *j, uint32_t t)
 {
     size_t row = j->ops ? ntx_row_bytes(j->type, j->n_in) : 512;
-    size_t share = j->bytes / j->threads / row * row, step = CHUNK / row * row;
+    size_t unit = j->woven ? row * NTX_STRIP_ROWS : row, share = j->bytes / j->threads / unit * unit, step = CHUNK / unit * unit;
     char *w = j->weights + share * t;
     if (!step)
-        step = row;
+        step = unit;
     for (size_t at = 0; at < share; at += step) {
         size_t here = share - at < step ? share - at : step;
         if (!j->ops) {
@@ -54,7 +57,7 @@ static void one_pass(struct job *j, uint32_t t)
             continue;
         }
         uint32_t n_out = (uint32_t)(here / row);
-        j->ops->matmul[j->type](w + at, row, n_out, j->n_in, j->x, j->x_stride, j->n_rows, j->y[t], n_out);
+        (j->woven ? j->ops->woven : j->ops->matmul)[j->type](w + at, row, n_out, j->n_in, j->x, j->x_stride, j->n_rows, j->y[t], n_out);
     }
 }
 
@@ -139,11 +142,11 @@ static double read_rate(struct job j)
 
 static void bench_one(struct job *j)
 {
-    size_t row = ntx_row_bytes(j->type, j->n_in), all = j->bytes;
+    size_t row = ntx_row_bytes(j->type, j->n_in) * (j->woven ? NTX_STRIP_ROWS : 1), all = j->bytes;
     double before = read_rate(*j);
     size_t used = j->bytes / j->threads / row * row * j->threads;
     struct seconds memory = measure(j);
-    double macs = (double)(used / row) * j->n_in * j->n_rows;
+    double macs = (double)(used / ntx_row_bytes(j->type, j->n_in)) * j->n_in * j->n_rows;
     double after = read_rate(*j);
     j->bytes = (size_t)j->threads * NTX_MAX(row, (size_t)(256 << 10));
     size_t near = j->bytes / j->threads / row * row * j->threads;
@@ -188,7 +191,7 @@ static void bench_type(struct job *j, const struct lists *l, const char *type)
     for (int i = 0; i < l->n_isas; i++)
         for (int t = 0; t < l->n_threads; t++)
             for (int r = 0; r < l->n_rows; r++) {
-                if (!(j->ops = ntx_cpu_pick(l->isas[i])))
+                if (!(j->ops = ntx_cpu_pick(l->isas[i])) || (j->woven && !j->ops->woven[j->type]))
                     continue;
                 j->threads = (uint32_t)atoi(l->threads[t]);
                 j->n_rows = (uint32_t)atoi(l->rows[r]);
@@ -214,11 +217,13 @@ int main(int argc, char **argv)
          rows[] = "1", widths[] = "4096,5120,11008,13824"; /* of 7B and 13B models: 16, 20, 43 and 54 super-blocks */
     char *text[5] = {types, isas, threads, rows, widths};
     struct job j = {.bytes = (size_t)640 << 20, .seconds = 0.4};
-    for (int c; (c = getopt(argc, argv, "t:i:j:r:n:m:s:")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "t:i:j:r:n:m:s:w")) != -1;) {
         if (c == '?')
             return 100;
         if (strchr("tijrn", c))
             text[strchr("tijrn", c) - "tijrn"] = optarg;
+        else if (c == 'w')
+            j.woven = true;
         else if (c == 'm')
             j.bytes = (size_t)atoi(optarg) << 20;
         else

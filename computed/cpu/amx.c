@@ -299,7 +299,7 @@ static void mm_tiles(const struct panel_kind *kind, ntx_matmul_fn *few, const st
     DECLARE_MATMUL(ntx__mmamx_##type)                                                                                 \
     {                                                                                                                 \
         static const struct panel_kind kind = {ntx__panel_##type, block,     sizeof(struct ntx_block_##type),         \
-                                               high_bits,         has_min, min_pairs};                                \
+                                               high_bits,         has_min, min_pairs, NULL};                          \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
         if (n_rows < MIN_ROWS)                                                                                        \
             ntx__mm512_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                \
@@ -317,3 +317,22 @@ AMX_MATMUL(q3_k, NTX_QKK, 8, false, 0)
 AMX_MATMUL(q4_k, NTX_QKK, 3, true, 4)
 AMX_MATMUL(q5_k, NTX_QKK, 3, true, 4)
 AMX_MATMUL(q6_k, NTX_QKK, 8, false, 0)
+
+/* Woven weights: whole strips of 16 outputs. */
+#define AMX_WOVEN(type, block, high_bits, has_min, min_pairs)                                                         \
+    DECLARE_MATMUL(ntx__wovenamx_##type)                                                                              \
+    {                                                                                                                 \
+        static const struct panel_kind kind = {ntx__panel_##type, block,     sizeof(struct ntx_block_##type),         \
+                                               high_bits,         has_min, min_pairs, ntx__unweave_##type};           \
+        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
+        if (n_rows < MIN_ROWS)                                                                                        \
+            ntx__woven_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                \
+        else                                                                                                          \
+            mm_tiles(&kind, ntx__woven_##type, &s, n_rows);                                                           \
+    }
+
+AMX_WOVEN(q4_0, NTX_QK, 0, false, 0)
+AMX_WOVEN(q8_0, NTX_QK, 0, false, 0)
+AMX_WOVEN(q4_k, NTX_QKK, 3, true, 4)
+AMX_WOVEN(q5_k, NTX_QKK, 3, true, 4)
+AMX_WOVEN(q6_k, NTX_QKK, 8, false, 0)

@@ -1,6 +1,7 @@
 /* avx512.c: kernels for AVX-512 (F BW VL DQ VNNI): by outputs for few rows, by panels for many. */
 #include "computed/cpu/avx512.h"
 #include "computed/cpu/ops.h"
+#include "computed/cpu/woven.h"
 
 const struct ntx_cpu_ops ntx__cpu_avx512 = {
     .name = "avx512",
@@ -11,6 +12,10 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
         [NTX_Q3_K] = ntx__mmvec_q3_k, [NTX_Q4_K] = ntx__mmvec_q4_k, [NTX_Q5_K] = ntx__mmvec_q5_k,
         [NTX_Q6_K] = ntx__mmvec_q6_k,
     },
+    .woven = {[NTX_Q4_0] = ntx__woven_q4_0, [NTX_Q8_0] = ntx__woven_q8_0, [NTX_Q4_K] = ntx__woven_q4_k, [NTX_Q5_K] = ntx__woven_q5_k,
+              [NTX_Q6_K] = ntx__woven_q6_k},
+    .weave = {[NTX_Q4_0] = ntx__weave_q4_0, [NTX_Q8_0] = ntx__weave_q8_0, [NTX_Q4_K] = ntx__weave_q4_k, [NTX_Q5_K] = ntx__weave_q5_k,
+              [NTX_Q6_K] = ntx__weave_q6_k},
     OPS_TABLE,
 };
 
@@ -24,5 +29,9 @@ const struct ntx_cpu_ops ntx__cpu_amx = {
         [NTX_Q3_K] = ntx__mmamx_q3_k, [NTX_Q4_K] = ntx__mmamx_q4_k, [NTX_Q5_K] = ntx__mmamx_q5_k,
         [NTX_Q6_K] = ntx__mmamx_q6_k,
     },
+    .woven = {[NTX_Q4_0] = ntx__wovenamx_q4_0, [NTX_Q8_0] = ntx__wovenamx_q8_0, [NTX_Q4_K] = ntx__wovenamx_q4_k, [NTX_Q5_K] = ntx__wovenamx_q5_k,
+              [NTX_Q6_K] = ntx__wovenamx_q6_k},
+    .weave = {[NTX_Q4_0] = ntx__weave_q4_0, [NTX_Q8_0] = ntx__weave_q8_0, [NTX_Q4_K] = ntx__weave_q4_k, [NTX_Q5_K] = ntx__weave_q5_k,
+              [NTX_Q6_K] = ntx__weave_q6_k},
     OPS_TABLE,
 };

@@ -8,6 +8,7 @@ INLINE __m512i load512(const void *p) { return _mm512_loadu_si512(p); }
 INLINE __m512i bytes512(int b) { return _mm512_set1_epi8((char)b); }
 INLINE __m256i load256(const void *p) { return _mm256_loadu_si256(p); }
 INLINE __m128i load128(const void *p) { return _mm_loadu_si128(p); }
+INLINE void store128(void *p, __m128i v) { _mm_storeu_si128(p, v); }
 
 INLINE __m512i halves(int low, int high) { return _mm512_set_epi64(high, high, high, high, low, low, low, low); }
 
@@ -16,6 +17,30 @@ INLINE __m512i twice_shifted(const uint8_t *p, int low, int high)
 {
     __m512i v = _mm512_broadcast_i64x4(load256(p));
     return _mm512_srlv_epi64(v, halves(low, high));
+}
+
+/* In each 128-bit lane, a matrix of 4 x 4 dwords, rows to columns. */
+INLINE void turn_quads(const __m512i r[4], __m512i v[4])
+{
+    __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
+    __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
+    v[0] = _mm512_unpacklo_epi64(a, c);
+    v[1] = _mm512_unpackhi_epi64(a, c);
+    v[2] = _mm512_unpacklo_epi64(b, d);
+    v[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* Dword `at` / 4 + k of each of 16 rows, in v[k]. */
+INLINE void turn16(const uint8_t *const w[NTX_STRIP_ROWS], size_t at, __m512i v[4])
+{
+    __m512i r[4];
+    for (size_t j = 0; j < 4; j++) { /* rows j, 4 + j, 8 + j, 12 + j */
+        r[j] = _mm512_castsi128_si512(load128(w[j] + at));
+        r[j] = _mm512_inserti32x4(r[j], load128(w[4 + j] + at), 1);
+        r[j] = _mm512_inserti32x4(r[j], load128(w[8 + j] + at), 2);
+        r[j] = _mm512_inserti32x4(r[j], load128(w[12 + j] + at), 3);
+    }
+    turn_quads(r, v);
 }
 
 /* ---- values 64 t .. 64 t + 63 of block w ---- */

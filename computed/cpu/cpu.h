@@ -46,6 +46,13 @@ size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n);       /* a multiple of 
 typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,
                            uint32_t n_rows, float *y, size_t ldy);
 
+/* Rows that are woven together: a matmul of weights which stay where they are runs at twice the rate once these are re-arranged in place
+ * (woven.h), a strip at a time. Only the kernels of the same table understand them then. */
+#define NTX_STRIP_ROWS 16
+
+/* strip: NTX_STRIP_ROWS rows of row_bytes; scratch: as many bytes. */
+typedef void ntx_weave_fn(void *strip, size_t row_bytes, void *scratch);
+
 /* y[r * ldy + k] = fmaf(a[r * lda + c], W[c][k], y[r * ldy + k])   for c = 0, 1, ..., n_cols - 1 in turn, where a is not 0;
  * k in [0, n), r in [0, n_rows). W: columns of n values each, in whole blocks, col_bytes apart, alignment 2 only; the values are those of
  * ntx_type_info(type)->dequant. Columns that no row has a use for are not read. A wide W may be cut at blocks anywhere: W[c] is summed
@@ -80,6 +87,8 @@ struct ntx_attn {
 struct ntx_cpu_ops {
     const char *name; /* "generic", "avx2", "avx512", "amx" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
+    ntx_matmul_fn *woven[NTX_TYPE_LIMIT]; /* as matmul, bit for bit, of whole strips (n_out is a multiple of 16); NULL: the type is not woven */
+    ntx_weave_fn *weave[NTX_TYPE_LIMIT];
     ntx_columns_fn *columns[NTX_TYPE_LIMIT];
     void (*act_pack[NTX_N_ACTS])(const float *x, void *dst, uint32_t n); /* one row; F32: a copy */
     /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double joined by the fixed tree; y may be x */

@@ -7,24 +7,6 @@
 
 INLINE __m512i dwords512(uint32_t v) { return _mm512_set1_epi32((int)v); }
 
-/* Dword `at` / 4 + k of each of 16 rows, in v[k]. */
-INLINE void turn16(const uint8_t *const w[PANEL_OUTS], size_t at, __m512i v[4])
-{
-    __m512i r[4];
-    for (size_t j = 0; j < 4; j++) { /* rows j, 4 + j, 8 + j, 12 + j */
-        r[j] = _mm512_castsi128_si512(load128(w[j] + at));
-        r[j] = _mm512_inserti32x4(r[j], load128(w[4 + j] + at), 1);
-        r[j] = _mm512_inserti32x4(r[j], load128(w[8 + j] + at), 2);
-        r[j] = _mm512_inserti32x4(r[j], load128(w[12 + j] + at), 3);
-    }
-    __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
-    __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
-    v[0] = _mm512_unpacklo_epi64(a, c);
-    v[1] = _mm512_unpackhi_epi64(a, c);
-    v[2] = _mm512_unpacklo_epi64(b, d);
-    v[3] = _mm512_unpackhi_epi64(b, d);
-}
-
 INLINE void widen_heads(__m512i heads, float *d, float *m)
 {
     _mm512_store_ps(d, widen_low_halves(heads));

@@ -12,11 +12,13 @@
 #define NTX_COMPUTED_CPU_PANEL_H
 
 #include "computed/cpu/avx512.h"
+#include "computed/cpu/woven.h"
 
 enum {
     PANEL_OUTS = 16,
     PANEL_COLS = 256,
     MAX_BLOCKS = 8, /* in a panel: one super-block or eight simple ones */
+    MAX_PANEL_BYTES = 272, /* of a row: eight blocks of Q8_0 */
 };
 
 struct panel {
@@ -37,6 +39,7 @@ struct panel_kind {
     uint32_t high_bits;   /* 0: one plane */
     bool has_min;
     uint32_t min_pairs;   /* super-blocks: 4 (minima of 32 values) or 8 (of 16) */
+    ntx__unweave_fn *unweave; /* NULL: the weights are not woven */
 };
 
 panel_fn ntx__panel_q4_0, ntx__panel_q4_1, ntx__panel_q5_0, ntx__panel_q5_1, ntx__panel_q8_0; /* for tiles */
@@ -83,9 +86,20 @@ INLINE void multiply_panels(const struct panel_kind *kind, const uint8_t *w, siz
 {
     struct panel panel;
     const uint8_t *at[PANEL_OUTS];
+    uint8_t unwoven[PANEL_OUTS][MAX_PANEL_BYTES];
     uint32_t blocks = n_in / kind->block, step = PANEL_COLS / kind->block;
     for (uint32_t b = 0; b < blocks; b += step) {
         uint32_t here = blocks - b < step ? blocks - b : step;
+        if (kind->unweave) {
+            for (uint32_t k = 0; k < here; k++)
+                kind->unweave(w, blocks, b + k, unwoven[0] + k * kind->block_bytes, sizeof unwoven[0]);
+            for (uint32_t o = 0; o < PANEL_OUTS; o++)
+                at[o] = unwoven[o];
+            kind->pack(at, here, &panel);
+            fetch_ahead(w + (size_t)(b + step) * kind->block_bytes * PANEL_OUTS, (size_t)step * kind->block_bytes * PANEL_OUTS, 0, false);
+            rows(pass, &panel, b, here);
+            continue;
+        }
         for (uint32_t o = 0; o < PANEL_OUTS; o++)
             at[o] = w + (o < n_out ? o : n_out - 1) * row_bytes + (size_t)b * kind->block_bytes;
         kind->pack(at, here, &panel);

@@ -172,7 +172,7 @@ INLINE void mm_panels(const struct panel_kind *kind, ntx_matmul_fn *few, const s
     }                                                                                                                 \
     DECLARE_MATMUL(ntx__mmvec_##type)                                                                                 \
     {                                                                                                                 \
-        static const struct panel_kind kind = {ntx__panel_vec_##type, values, sizeof(struct ntx_block_##type), 0, false, 0};      \
+        static const struct panel_kind kind = {ntx__panel_vec_##type, values, sizeof(struct ntx_block_##type), 0, false, 0, NULL};      \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
         mm_panels(&kind, ntx__mm512_##type, &s, n_rows, rows_##type, sums32);                                         \
     }

@@ -1,5 +1,5 @@
 /* matmul.c: every type, instruction set and shape gives the oracle's bits; the oracle agrees with float64 on the
- * dequantised weights; nothing is read behind the weights or written beside y. */
+ * dequantised weights; nothing is read behind the weights or written beside y. Woven weights give them, too. */
 #include "model/quant.h"
 #include "tests/cpu/blocks.h"
 #include "tests/cpu/kit.h"
@@ -84,14 +84,15 @@ static void check_float64(const struct problem *p)
     free(w);
 }
 
-/* The last n_out weight rows and the first n_rows of x must give those outputs of the whole. */
-static void check_shape(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, uint32_t n_rows)
+/* The last n_out weight rows and the first n_rows of x must give those outputs of the whole. `matmul` is of `ops`, and `w` has those rows,
+ * as it wants them. */
+static void check_outputs(const struct problem *p, const struct ntx_cpu_ops *ops, ntx_matmul_fn *matmul, const char *w, uint32_t n_out, uint32_t n_rows)
 {
     size_t ldy = n_out + 3;
     static uint32_t y[(MAX_OUT + 3) * 300];
     for (size_t i = 0; i < ldy * n_rows; i++)
         y[i] = POISON;
-    ops->matmul[p->type](p->w.end - p->row_bytes * n_out, p->row_bytes, n_out, p->n_in, p->x, p->x_stride, n_rows, (float *)y, ldy);
+    matmul(w, p->row_bytes, n_out, p->n_in, p->x, p->x_stride, n_rows, (float *)y, ldy);
     for (size_t r = 0; r < n_rows; r++)
         for (size_t o = 0; o < ldy; o++) {
             uint32_t want = POISON;
@@ -102,17 +103,64 @@ static void check_shape(const struct problem *p, const struct ntx_cpu_ops *ops, 
         }
 }
 
+static void check_shape(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, uint32_t n_rows)
+{
+    check_outputs(p, ops, ops->matmul[p->type], p->w.end - p->row_bytes * n_out, n_out, n_rows);
+}
+
+/* What tiles start from, which few machines have: bricks back to rows. */
+static void check_unwoven(const struct problem *p, const char *woven, uint32_t n_out)
+{
+#if defined(__x86_64__)
+    typedef void unweave_fn(const uint8_t *strip, uint32_t blocks, uint32_t b, uint8_t *out, size_t apart); /* computed/cpu/woven.h */
+    extern unweave_fn ntx__unweave_q4_0, ntx__unweave_q8_0, ntx__unweave_q4_k, ntx__unweave_q5_k, ntx__unweave_q6_k;
+    unweave_fn *const by_type[NTX_TYPE_LIMIT] = {[NTX_Q4_0] = ntx__unweave_q4_0, [NTX_Q8_0] = ntx__unweave_q8_0, [NTX_Q4_K] = ntx__unweave_q4_k,
+                                                 [NTX_Q5_K] = ntx__unweave_q5_k, [NTX_Q6_K] = ntx__unweave_q6_k};
+    const struct ntx_type_info *t = ntx_type_info(p->type);
+    char *rows = aligned_bytes(p->row_bytes * n_out);
+    CHECK(by_type[p->type]);
+    for (uint32_t o = 0; o < n_out; o += NTX_STRIP_ROWS)
+        for (uint32_t b = 0; b < p->n_in / t->block; b++)
+            by_type[p->type]((const uint8_t *)woven + o * p->row_bytes, p->n_in / t->block, b, (uint8_t *)rows + o * p->row_bytes + b * t->block_bytes,
+                             p->row_bytes);
+    CHECK_MSG(!memcmp(rows, p->w.end - p->row_bytes * n_out, p->row_bytes * n_out), "%s n_in %u: woven and unwoven is not the same", t->name, p->n_in);
+    free(rows);
+#else
+    (void)p, (void)woven, (void)n_out;
+#endif
+}
+
+/* The same rows woven, whole strips of them. */
+static void check_woven(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, const uint32_t *rows, unsigned n)
+{
+    size_t bytes = p->row_bytes * n_out;
+    struct guarded w = guard_new(bytes), scratch = guard_new(p->row_bytes * NTX_STRIP_ROWS);
+    char *from = memcpy(w.end - bytes, p->w.end - bytes, bytes);
+    for (uint32_t o = 0; o < n_out; o += NTX_STRIP_ROWS)
+        ops->weave[p->type](from + o * p->row_bytes, p->row_bytes, scratch.end - p->row_bytes * NTX_STRIP_ROWS);
+    for (unsigned i = 0; i < n; i++)
+        if (rows[i] <= p->n_rows)
+            check_outputs(p, ops, ops->woven[p->type], from, n_out, rows[i]);
+    check_unwoven(p, from, n_out);
+    guard_free(w);
+    guard_free(scratch);
+}
+
 static void check_all_shapes(struct problem *p, struct rng *r)
 {
     static const uint32_t outs[] = {1, 2, 3, 5, 16, 17, MAX_OUT}, rows[] = {1, 2, 3, 4, 5, 8, 9, 12, 13, 15, MAX_ROWS};
     problem_new(p, r);
     check_float64(p);
     const struct ntx_cpu_ops *ops;
-    for (unsigned k = 0; (ops = isa_at(k)); k++)
+    for (unsigned k = 0; (ops = isa_at(k)); k++) {
+        CHECK(!ops->woven[p->type] == !ops->weave[p->type]);
         for (unsigned i = 0; i < sizeof outs / sizeof *outs; i++)
             for (unsigned j = 0; j < sizeof rows / sizeof *rows; j++)
                 if (outs[i] <= p->n_out && rows[j] <= p->n_rows)
                     check_shape(p, ops, outs[i], rows[j]);
+        for (uint32_t n = NTX_STRIP_ROWS; ops->woven[p->type] && n <= p->n_out; n += NTX_STRIP_ROWS)
+            check_woven(p, ops, n, rows, sizeof rows / sizeof *rows);
+    }
     problem_free(p);
 }
 
@@ -126,6 +174,8 @@ static void check_many_rows(uint32_t type, struct rng *r)
         check_shape(&p, ops, MAX_OUT, 300);
         check_shape(&p, ops, MAX_OUT, 67);
         check_shape(&p, ops, 16, 129);
+        if (ops->woven[type])
+            check_woven(&p, ops, 32, (const uint32_t[]){129, 143, 300}, 3);
     }
     problem_free(&p);
 }

@@ -32,6 +32,12 @@ static bool elsewhere(const struct mem_weights *m, uint32_t chunk)
     return m->table && !freqs && (m->chunks->list[chunk].fixed || m->table[chunk].placement == NTX_PLACE_DEVICE);
 }
 
+static bool stays(struct ntx_weights *w, uint32_t chunk)
+{
+    const struct mem_weights *m = of(w);
+    return m->stay_every && chunk % m->stay_every == 0 && !m->chunks->list[chunk].fixed;
+}
+
 static int begin(struct ntx_weights *w, uint64_t pass)
 {
     struct mem_weights *m = of(w);
@@ -91,8 +97,10 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
     } else if (m->state[chunk] != MEM_HELD) {
         const struct ntx_chunk *c = &m->chunks->list[chunk];
         CHECK(c->offset + c->bytes <= m->file_bytes[c->file]);
-        m->copy[chunk] = malloc(c->bytes); /* exact: a read past the end is seen too */
-        memcpy(m->copy[chunk], m->files[c->file] + c->offset, c->bytes);
+        if (!m->copy[chunk]) {
+            m->copy[chunk] = malloc(c->bytes); /* exact: a read past the end is seen too */
+            memcpy(m->copy[chunk], m->files[c->file] + c->offset, c->bytes);
+        }
         m->state[chunk] = MEM_HELD;
         m->n_acquired++;
     }
@@ -104,6 +112,8 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
 
 static void let_go(struct mem_weights *m, uint32_t chunk)
 {
+    if (stays(&m->w, chunk))
+        return;
     memset(m->copy[chunk], 0xff, m->chunks->list[chunk].bytes); /* NaN in every type */
     free(m->copy[chunk]);
     m->copy[chunk] = NULL;
@@ -179,7 +189,7 @@ static int rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t 
 }
 
 static const struct ntx_weights_ops ops = {
-    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = rows,
+    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = rows, .stays = stays,
 };
 
 void mem_weights_init(struct mem_weights *m, const int *fds, unsigned n_fds)
@@ -221,6 +231,10 @@ void mem_weights_done(struct mem_weights *m)
     for (int i = 0; i < 8; i++)
         free(m->files[i]);
     free(m->state);
+    m->stay_every = 0;
+    for (uint32_t i = 0; m->copy && i < m->chunks->n; i++)
+        if (m->copy[i])
+            let_go(m, i);
     free(m->copy);
     free(m->rank);
     pthread_mutex_destroy(&m->lock);

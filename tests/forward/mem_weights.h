@@ -22,6 +22,7 @@ struct mem_weights {
     size_t file_bytes[8];
     uint32_t window;          /* 0: none */
     const struct ntx_plan_chunk *table; /* with a device: chunks there, and vectors, are never asked for; host chunks stay */
+    uint32_t stay_every;      /* each so manieth chunk that is not a vector stays where it is once acquired, and may be re-arranged; 0: none */
     bool forgive;             /* a pass may end with chunks held: something else failed */
     /* faults, set by the test between passes */
     uint32_t fail_chunk;      /* UINT32_MAX: none */

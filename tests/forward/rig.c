@@ -115,6 +115,7 @@ void rig_open(struct rig *r, const struct rig_options *o)
         ntx_chunks_on_demand(r->chunks);
     mem_weights_chunks(&r->w, r->chunks);
     r->w.window = o->window;
+    r->w.stay_every = o->stay_every;
     struct ntx_forward_config c = {
         .model = r->model, .chunks = r->chunks, .ops = ntx_cpu_pick(o->kernel), .weights = &r->w.w,
         .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip, .ffn = ffn,

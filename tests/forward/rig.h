@@ -18,6 +18,7 @@ struct rig_options {
     uint32_t threads, max_rows, ctx, kv_tokens; /* 0: 2, 64, 512, 8 x ctx */
     uint64_t chunk_bytes;          /* 0: 64 KiB */
     uint32_t window;
+    uint32_t stay_every;           /* mem_weights.h */
     enum ntx_kv_type kv_type;
     struct ntx_skip_hooks skip;
     struct ntx_device *(*device)(struct rig *r, const struct rig_options *o, void *ctx); /* NULL: the CPU */

@@ -1,12 +1,13 @@
 /* Bits that must not depend on circumstances: threads, kernels, chunk sizes, a short ring, how rows are batched, who else is in
  * the batch, or what a KV block held before. */
+#include <errno.h>
 #include <math.h>
 
 #include "tests/forward/rig.h"
 
 #define N 41
 
-static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q6_K", "Q2_K"};
+static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "Q2_K"};
 
 static void same_by_circumstance(const struct rig_options *of)
 {
@@ -20,9 +21,11 @@ static void same_by_circumstance(const struct rig_options *of)
         uint32_t threads, step, window;
         uint64_t chunk_bytes;
         const char *kernel;
+        uint32_t stay_every;
     } ways[] = {
-        {1, 1, 0, 64 << 10, NULL}, {2, N, 0, 64 << 10, NULL}, {3, N, 3, 4096, NULL}, {3, 1, 1, 4096, NULL}, {2, 7, 2, 20000, NULL},
-        {5, 16, 3, 1000, NULL}, {2, 4, 0, 4 << 20, "generic"}, {2, 5, 0, 1 << 20, "avx2"}, {2, 33, 4, 9000, "avx512"},
+        {1, 1, 0, 64 << 10, NULL, 0}, {2, N, 0, 64 << 10, NULL, 0}, {3, N, 3, 4096, NULL, 0}, {3, 1, 1, 4096, NULL, 0}, {2, 7, 2, 20000, NULL, 0},
+        {5, 16, 3, 1000, NULL, 0}, {2, 4, 0, 4 << 20, "generic", 0}, {2, 5, 0, 1 << 20, "avx2", 0}, {2, 33, 4, 9000, "avx512", 0},
+        {2, 1, 0, 20000, NULL, 1}, {3, 7, 0, 64 << 10, NULL, 2}, {1, N, 0, 4 << 20, "avx512", 1}, {2, 6, 0, 4 << 20, "generic", 1},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct rig_options o = base;
@@ -32,11 +35,38 @@ static void same_by_circumstance(const struct rig_options *of)
         o.window = ways[i].window;
         o.chunk_bytes = ways[i].chunk_bytes;
         o.kernel = ways[i].kernel;
+        o.stay_every = ways[i].stay_every;
         float *got = rig_logits(&o, N, ways[i].step, &n);
         CHECK_MSG(!memcmp(got, want, n * sizeof *got), "type %s, way %zu", make->type, i);
         free(got);
     }
     free(want);
+}
+
+/* Chunks that stay are re-arranged as far as a pass gets: one that fails leaves none half done. */
+static void same_after_failures(const char *type)
+{
+    struct rig r;
+    struct rig_options o = {.make = rig_model(), .threads = 3, .chunk_bytes = 30000, .stay_every = 1};
+    int32_t ids[N];
+    size_t n;
+    o.make.layers = 2;
+    o.make.type = type;
+    float *want = rig_logits(&o, N, N, &n), *got = malloc(n * sizeof *got);
+    rig_open(&r, &o);
+    rig_ids(&r, 5, ids, N); /* as rig_logits */
+    for (uint32_t c = 0; c < r.chunks->n; c += 3) {
+        struct ntx_kv_seq *kv = rig_seq(&r, N);
+        struct ntx_row row = {.token = ids[0], .kv = kv, .logits = got};
+        r.w.fail_chunk = c;
+        CHECK_EQ(rig_run(&r, &row, 1), -EIO);
+        r.w.fail_chunk = UINT32_MAX;
+        rig_feed(&r, kv, ids, N, 0, 5, got);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "type %s, after a failure at chunk %u", type, c);
+        ntx_kv_seq_free(kv);
+    }
+    rig_close(&r);
+    free(want), free(got);
 }
 
 /* Three sessions of different lengths, prefill beside decode in the same passes, against each session alone. */
@@ -190,6 +220,8 @@ int main(void)
     same_by_circumstance(&(struct rig_options){.make = make});
     same_in_company(&(struct rig_options){.make = make});
     wanted_only(&make);
+    same_after_failures("Q4_K_M");
+    same_after_failures("Q8_0");
     same_with_experts();
     same_packed();
     packed_is_the_model();
