@@ -5,7 +5,7 @@
  * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are multiplied, from
  * memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per thread), beside the rate
  * at which the same memory can be read at all, measured before and after. Lists are comma separated. Ratios are of best
- * passes within SECONDS, since neighbours only ever make a pass slower. */
+ * passes within SECONDS, since neighbours only ever make a pass slower; the medians say what lasts. */
 #include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -134,27 +134,31 @@ static void *big_alloc(size_t bytes)
     return p;
 }
 
-static double read_rate(struct job j)
+/* Bytes per second. */
+static struct seconds read_rate(struct job j)
 {
     j.ops = NULL;
-    return (double)(j.bytes / j.threads / 512 * 512 * j.threads) / measure(&j).best * 1e-9;
+    double bytes = (double)(j.bytes / j.threads / 512 * 512 * j.threads);
+    struct seconds s = measure(&j);
+    return (struct seconds){bytes / s.best * 1e-9, bytes / s.median * 1e-9};
 }
 
 static void bench_one(struct job *j)
 {
     size_t row = ntx_row_bytes(j->type, j->n_in) * (j->woven ? NTX_STRIP_ROWS : 1), all = j->bytes;
-    double before = read_rate(*j);
+    struct seconds before = read_rate(*j);
     size_t used = j->bytes / j->threads / row * row * j->threads;
     struct seconds memory = measure(j);
     double macs = (double)(used / ntx_row_bytes(j->type, j->n_in)) * j->n_in * j->n_rows;
-    double after = read_rate(*j);
+    struct seconds after = read_rate(*j);
     j->bytes = (size_t)j->threads * NTX_MAX(row, (size_t)(256 << 10));
     size_t near = j->bytes / j->threads / row * row * j->threads;
     double cache = measure(j).best;
     j->bytes = all;
-    double read = NTX_MAX(before, after), gb = (double)used / memory.best * 1e-9;
-    printf("%s,%s,%s,%u,%u,%u,%.2f,%.2f,%.2f,%.2f,%.2f,%.1f\n", NTX_COMMIT, ntx_type_info(j->type)->name, j->ops->name, j->n_in, j->threads,
-           j->n_rows, read, gb, (double)used / memory.median * 1e-9, gb / read, (double)near / cache * 1e-9, macs / memory.best * 1e-9);
+    double read = NTX_MAX(before.best, after.best), gb = (double)used / memory.best * 1e-9;
+    printf("%s,%s,%s,%u,%u,%u,%.2f,%.2f,%.2f,%.2f,%.2f,%.1f,%.2f\n", NTX_COMMIT, ntx_type_info(j->type)->name, j->ops->name, j->n_in, j->threads,
+           j->n_rows, read, gb, (double)used / memory.median * 1e-9, gb / read, (double)near / cache * 1e-9, macs / memory.best * 1e-9,
+           (before.median + after.median) / 2);
     fflush(stdout);
 }
 
@@ -238,7 +242,7 @@ int main(int argc, char **argv)
     double pass[MAX_PASSES];
     j.pass = pass;
     j.weights = big_alloc(j.bytes);
-    printf("commit,type,isa,n_in,threads,rows,read_gb_s,memory_gb_s,memory_p50_gb_s,ratio,cache_gb_s,gmac_s\n");
+    printf("commit,type,isa,n_in,threads,rows,read_gb_s,memory_gb_s,memory_p50_gb_s,ratio,cache_gb_s,gmac_s,read_p50_gb_s\n");
     for (int n = 0; n < l.n_widths; n++) {
         j.n_in = (uint32_t)atoi(l.widths[n]);
         for (int t = 0; t < l.n_types; t++)
