@@ -89,7 +89,7 @@ static void set_roof(struct ntx_plan_answer *a)
         return;
     }
     for (uint32_t rows = 1; rows <= 512; rows *= 2) {
-        double s = ntx_hw_byte_s(hw, type, rows, a->place.threads);
+        double s = ntx_hw_byte_s(hw, type, rows, a->place.threads, true);
         double flops = s > 0 ? 2.0 * rows * t->block / t->block_bytes / s : 0;
         a->roof.peak = NTX_MAX(a->roof.peak, flops);
     }

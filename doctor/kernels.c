@@ -12,7 +12,7 @@
 #define THREADS_MAX 1024u
 
 struct multiply {
-    const struct ntx_cpu_ops *ops;
+    ntx_matmul_fn *matmul;
     uint32_t type, rows, out; /* outputs in a piece */
     const char *w;
     size_t bytes, row_bytes;
@@ -28,7 +28,7 @@ static void multiply_all(void *ctx, unsigned thread)
     size_t piece = m->out * m->row_bytes;
     float *y = m->y + (size_t)thread * m->rows * m->out;
     for (size_t at; (at = atomic_fetch_add(&m->next, piece)) + piece <= m->bytes;)
-        m->ops->matmul[m->type](m->w + at, m->row_bytes, m->out, WIDTH, m->x, m->stride, m->rows, y, m->out);
+        m->matmul(m->w + at, m->row_bytes, m->out, WIDTH, m->x, m->stride, m->rows, y, m->out);
 }
 
 /* Bytes that make finite scales in every type, and no subnormal floats. */
@@ -71,13 +71,14 @@ static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double
     return v[n / 2];
 }
 
-static int one_type(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, uint32_t type, const void *buf, size_t bytes, double seconds,
+/* woven: as they are kept that stay in memory. The bits mean nothing, so nothing has to be woven. */
+static int one_type(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, uint32_t type, bool woven, const void *buf, size_t bytes, double seconds,
                     struct ntx_hw *hw)
 {
     static const uint32_t row_counts[] = {1, 8, ROWS_MAX};
     enum ntx_act form = ntx_act_for(type);
-    struct multiply m = {.ops = ops, .type = type, .w = buf, .row_bytes = ntx_row_bytes(type, WIDTH), .stride = ntx_act_row_bytes(form, WIDTH)};
-    m.out = (uint32_t)(PIECE / m.row_bytes);
+    struct multiply m = {.matmul = (woven ? ops->woven : ops->matmul)[type], .type = type, .w = buf, .row_bytes = ntx_row_bytes(type, WIDTH), .stride = ntx_act_row_bytes(form, WIDTH)};
+    m.out = (uint32_t)(PIECE / m.row_bytes) / NTX_STRIP_ROWS * NTX_STRIP_ROWS;
     float *x = ntx__doctor_buffer(WIDTH * sizeof *x);
     char *packed = ntx__doctor_buffer(ROWS_MAX * m.stride);
     m.y = ntx__doctor_buffer(sizeof(float) * ROWS_MAX * m.out * ntx_pool_threads(pool));
@@ -90,7 +91,7 @@ static int one_type(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, uint32
     for (size_t i = 0; !rc && i < sizeof row_counts / sizeof *row_counts && hw->n_kernels < NTX_HW_KERNELS; i++) {
         m.rows = row_counts[i];
         double bps = rate(pool, &m, bytes, seconds);
-        hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .bps = bps};
+        hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .woven = woven, .bps = bps};
     }
     free(x);
     free(packed);
@@ -103,10 +104,13 @@ int ntx__doctor_kernels(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, vo
     unsigned n = 0;
     int rc = 0;
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
-        n += ntx_type_info(t) && ops->matmul[t];
+        n += ntx_type_info(t) ? !!ops->matmul[t] + !!ops->woven[t] : 0;
     fill(buf, bytes);
-    for (uint32_t t = 0; !rc && t < NTX_TYPE_LIMIT; t++)
+    for (uint32_t t = 0; !rc && t < NTX_TYPE_LIMIT; t++) {
         if (ntx_type_info(t) && ops->matmul[t])
-            rc = one_type(pool, ops, t, buf, bytes, seconds / (3 * n), &r->hw);
+            rc = one_type(pool, ops, t, false, buf, bytes, seconds / (3 * n), &r->hw);
+        if (!rc && ntx_type_info(t) && ops->woven[t])
+            rc = one_type(pool, ops, t, true, buf, bytes, seconds / (3 * n), &r->hw);
+    }
     return rc;
 }

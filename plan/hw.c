@@ -47,12 +47,12 @@ static double kernel_byte_s(const struct ntx_hw_kernel *k, uint32_t type)
 }
 
 /* Of one kernel entry list (a type's own, or the general one). */
-static double interpolate(const struct ntx_hw *hw, uint32_t entry, uint32_t type, uint32_t rows)
+static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool woven, uint32_t type, uint32_t rows)
 {
     const struct ntx_hw_kernel *below = NULL, *above = NULL;
     for (unsigned i = 0; i < hw->n_kernels; i++) {
         const struct ntx_hw_kernel *k = &hw->kernels[i];
-        if (k->type != entry)
+        if (k->type != entry || k->woven != woven)
             continue;
         if (k->rows <= rows && (!below || k->rows > below->rows))
             below = k;
@@ -69,12 +69,14 @@ static double interpolate(const struct ntx_hw *hw, uint32_t entry, uint32_t type
     return a + (b - a) * (rows - below->rows) / (above->rows - below->rows);
 }
 
-double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads)
+double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads, bool stays)
 {
     double ram = ntx_hw_ram_bps(hw, threads), least = ram > 0 ? 1 / ram : 0;
-    double s = interpolate(hw, type, type, rows);
+    double s = stays ? interpolate(hw, type, true, type, rows) : 0;
     if (s <= 0)
-        s = interpolate(hw, NTX_HW_ANY, type, rows);
+        s = interpolate(hw, type, false, type, rows);
+    if (s <= 0)
+        s = interpolate(hw, NTX_HW_ANY, false, type, rows);
     if (threads && threads < hw->threads)
         s *= (double)hw->threads / threads;
     return NTX_MAX(s, least);

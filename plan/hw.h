@@ -7,7 +7,8 @@
  *     "cpu":    {"model": "...", "threads": 2, "kernel": "avx512"},
  *     "ram":    {"gib": 23.4, "gb_s_1": 16.1, "gb_s": 31.0},             one thread, all threads
  *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...], "read_us": 95, "in_flight": 4194304},    by size of a read; of one read alone
- *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],   weights from memory, all threads
+ *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],   weights from memory, all threads;
+ *                with "woven": true of those that stay in memory, where they are kept in another order (computed/cpu/woven.h)
  *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5},    absent without one
  *     "pass":   {"layer_us": 12, "token_us": 100} }                       what overlaps nothing: per layer, per pass
  *
@@ -33,6 +34,7 @@ struct ntx_hw_read {
 struct ntx_hw_kernel {
     uint32_t type;  /* enum ntx_type, or NTX_HW_ANY */
     uint32_t rows;  /* activations that a weight is multiplied with while it is at hand */
+    bool woven;     /* of weights that stay in memory */
     double bps;     /* bytes of weights per second, 0 where flops is given */
     double flops;
 };
@@ -64,9 +66,10 @@ double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);
  * nobody asked for (gaps of any size being as likely; measured: bench/sparse/LOG.md). 0: unknown. */
 uint64_t ntx_hw_read_gap(const struct ntx_hw *hw);
 
-/* Seconds to multiply one byte of weights of `type` with `rows` rows, from memory, with `threads` threads (0: as measured). Between measured
+/* Seconds to multiply one byte of weights of `type` with `rows` rows, from memory, with `threads` threads (0: as measured). stays: weights that
+ * live in memory, which may have rates of their own; those that are only passing have not. Between measured
  * row counts linear in the row count, above the largest one proportional; never faster than memory. 0: unknown. */
-double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads);
+double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads, bool stays);
 
 /* Memory read rate with that many threads: in proportion from one thread up to the measured maximum. */
 double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads);

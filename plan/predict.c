@@ -39,12 +39,13 @@ static struct costs all_costs(const struct ntx_hw *hw, const struct ntx_load_byt
         double rest = l->bytes[NTX_TIER_HOST][t] + l->bytes[NTX_TIER_STORAGE][t], device = l->bytes[NTX_TIER_DEVICE][t];
         if (rest + device <= 0)
             continue;
-        double cpu = ntx_hw_byte_s(hw, t, l->rows, l->threads), gpu = device_byte_s(hw, t, l->rows);
+        double cpu = ntx_hw_byte_s(hw, t, l->rows, l->threads, false), stays = ntx_hw_byte_s(hw, t, l->rows, l->threads, !hw->gpu.bytes);
+        double gpu = device_byte_s(hw, t, l->rows);
         c.unknown |= rest > 0 && l->multiply != NTX_MULTIPLY_GPU && cpu <= 0;
         c.unknown |= device > 0 && gpu <= 0;
         c.device += device * gpu;
         c.bytes += device;
-        c.cpu += rest * cpu;
+        c.cpu += l->bytes[NTX_TIER_STORAGE][t] * cpu + l->bytes[NTX_TIER_HOST][t] * stays; /* beside a GPU nothing is woven */
         c.copied += rest * gpu;
     }
     return c;

@@ -74,7 +74,7 @@ static void use_profile(char *text)
     MUST(hw.n_reads <= NTX_HW_READS && hw.n_kernels <= NTX_HW_KERNELS && ntx_hw_drive_bps(&hw, 524288) >= 0);
     MUST(ntx_hw_ram_bps(&hw, 1) >= 0);
     for (uint32_t rows = 1; rows <= 64; rows *= 8)
-        MUST(ntx_hw_byte_s(&hw, 12, rows, rows % 3) >= 0);
+        MUST(ntx_hw_byte_s(&hw, 12, rows, rows % 3, rows % 2) >= 0);
     (void)ntx_hw_read_gap(&hw);
     const char *found = "a finding";
     char *again = ntx_hw_dump(&hw, &found, 1);

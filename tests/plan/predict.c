@@ -25,6 +25,29 @@ static struct ntx_hw profile(const char *json)
     return hw;
 }
 
+/* Weights that stay have rates of their own where the profile has them; beside a GPU nothing does. */
+static void test_woven(void)
+{
+    struct ntx_hw hw = profile("{\"ntx_profile\": 1, \"cpu\": {\"threads\": 4}, \"ram\": {\"gb_s_1\": 100, \"gb_s\": 100}, \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 50}]},"
+                               " \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 20}, {\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 40, \"woven\": true}]}");
+    struct ntx_load_bytes l = {.rows = 1};
+    struct ntx_forecast f;
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 0, true), 1 / (40 * GB));
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 0, false), 1 / (20 * GB));
+    l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 4 * GB;
+    l.bytes[NTX_TIER_STORAGE][NTX_Q4_K] = 2 * GB;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 4 / 40.0 + 2 / 20.0);
+    hw.gpu.bytes = 1;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 4 / 20.0 + 2 / 20.0);
+    struct ntx_err err = {0};
+    struct ntx_hw back;
+    char *json = ntx_hw_dump(&hw, NULL, 0);
+    CHECK(!ntx_hw_parse(json, &back, &err) && !back.kernels[0].woven && back.kernels[1].woven);
+    free(json);
+}
+
 static void test_rates(void)
 {
     struct ntx_hw hw = profile(machine);
@@ -34,12 +57,12 @@ static void test_rates(void)
     NEAR(ntx_hw_drive_bps(&hw, 16384), 1.5 * GB);
     NEAR(ntx_hw_drive_bps(&hw, 262144), 3.0 * GB);
     NEAR(ntx_hw_drive_bps(&hw, 1ll << 30), 3.5 * GB);
-    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 0), 1 / (20 * GB));
-    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 5, 0), 0.075 / GB); /* half-way between 0.05 and 0.1 ns */
-    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 18, 0), 0.2 / GB);
-    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 2), 1 / (10 * GB)); /* half the threads */
-    NEAR(ntx_hw_byte_s(&hw, NTX_Q8_0, 1, 0), 1 / (16 * GB));
-    NEAR(ntx_hw_byte_s(&hw, NTX_Q8_0, 64, 0), 2.0 * 64 * 32 / 34 / (640 * GB));
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 0, false), 1 / (20 * GB));
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 5, 0, false), 0.075 / GB); /* half-way between 0.05 and 0.1 ns */
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 18, 0, false), 0.2 / GB);
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 2, false), 1 / (10 * GB)); /* half the threads */
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q8_0, 1, 0, false), 1 / (16 * GB));
+    NEAR(ntx_hw_byte_s(&hw, NTX_Q8_0, 64, 0, false), 2.0 * 64 * 32 / 34 / (640 * GB));
     NEAR(ntx_hw_ram_bps(&hw, 2), 20 * GB);
     NEAR(ntx_hw_ram_bps(&hw, 4), 32 * GB);
     ntx_hw_cap(&hw, 1e9, 1e9);
@@ -215,6 +238,7 @@ static void test_store(void)
 int main(void)
 {
     test_rates();
+    test_woven();
     test_terms();
     test_gpu();
     test_lineage();
