@@ -11,7 +11,7 @@
 #include "common/util.h"
 
 struct ntx_kv_pool {
-    uint8_t *base; /* [n_blocks x block_bytes] */
+    uint8_t *base; /* [n_blocks x block_bytes], NTX_KV_CLUSTER blocks after the others (kv.h) */
     uint64_t bytes, block_bytes, layer_bytes;
     enum ntx_kv_type type;
     uint32_t n_layers, n_head_kv;
@@ -163,22 +163,24 @@ enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s)
     return s->pool->type;
 }
 
-static uint8_t *layer_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos)
+/* Row `pos` of what a head has in a layer: K, or V behind it. */
+static void *row_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos, bool value)
 {
     const struct ntx_kv_pool *p = s->pool;
-    return p->base + s->blocks[pos / NTX_KV_BLOCK] * p->block_bytes + layer * p->layer_bytes;
+    uint32_t block = s->blocks[pos / NTX_KV_BLOCK], first = NTX_ROUND_DOWN(block, NTX_KV_CLUSTER);
+    size_t tokens = (size_t)NTX_MIN(p->n_blocks - first, (uint32_t)NTX_KV_CLUSTER) * NTX_KV_BLOCK; /* of the cluster */
+    uint8_t *at = p->base + first * p->block_bytes + tokens * (layer * (p->layer_bytes / NTX_KV_BLOCK) + head * (p->row_k + p->row_v));
+    return at + (value ? tokens * p->row_k : 0) + ((block - first) * NTX_KV_BLOCK + pos % NTX_KV_BLOCK) * (value ? p->row_v : p->row_k);
 }
 
 void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
 {
-    return layer_of(s, layer, pos) + ((size_t)head * NTX_KV_BLOCK + pos % NTX_KV_BLOCK) * s->pool->row_k;
+    return row_of(s, layer, head, pos, false);
 }
 
 void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
 {
-    const struct ntx_kv_pool *p = s->pool;
-    size_t keys = (size_t)p->n_head_kv * NTX_KV_BLOCK * p->row_k;
-    return layer_of(s, layer, pos) + keys + ((size_t)head * NTX_KV_BLOCK + pos % NTX_KV_BLOCK) * p->row_v;
+    return row_of(s, layer, head, pos, true);
 }
 
 void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos)

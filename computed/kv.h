@@ -1,5 +1,6 @@
 /* kv.h: paged KV: one pool of blocks of NTX_KV_BLOCK tokens, a block table per session. F16 or Q8_0 (cpu.h has the rows' layouts).
- * Block layout, per layer: K [n_head_kv][NTX_KV_BLOCK][row of head_k], then V [n_head_kv][NTX_KV_BLOCK][row of head_v].
+ * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
+ * [layer][head]{ K [block][NTX_KV_BLOCK][row of head_k], V [block][NTX_KV_BLOCK][row of head_v] }.
  * A session reserves all blocks that it may need when it is admitted; nothing is preempted. Not thread-safe: the engine thread calls,
  * compute threads only read addresses. */
 #ifndef NTX_COMPUTED_KV_H
@@ -12,6 +13,7 @@
 #include "model/arch.h"
 
 #define NTX_KV_BLOCK 32
+#define NTX_KV_CLUSTER 16
 
 struct ntx_kv_pool;
 struct ntx_kv_seq; /* one session's table, with its holes (positions without KV in a layer, DESIGN section 9) */

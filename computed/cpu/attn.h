@@ -125,11 +125,12 @@ INLINE void find_rows(const struct ntx_attn *a, const void *const *blocks, size_
     }
 }
 
-/* Each line of neighbouring rows once: the blocks of a head lie apart, and are too short for the processor to see a stream. V is fetched while its part is scored, the next part's K while values are summed (bench/LOG.md). */
-INLINE void fetch_row(const uint8_t *row, size_t bytes)
+/* V is fetched while its part is scored, the next part's K while values are summed: a head's runs are too short for the processor to see them all. One line
+ * at a time between the products: many at once keep the products' own loads waiting (bench/LOG.md). */
+INLINE void fetch_at(const uint8_t *row, size_t at)
 {
-    for (uintptr_t at = ((uintptr_t)row + 63) / 64 * 64; row && at < (uintptr_t)row + bytes; at += 64)
-        __builtin_prefetch((const void *)at, 0, 2);
+    if (row)
+        __builtin_prefetch(row + at, 0, 2);
 }
 
 /* ---- scores */
@@ -178,6 +179,8 @@ INLINE void score_tile(const struct ntx_attn *a, struct part *t, const int type,
             struct f16 x[HEADS];
             for (int h = 0; h < heads; h++)
                 x[h] = load16(x_of[h] + i + half);
+            for (int j = 0; !g && j < n && (i + half) % 32 == 0 && i < a->head_v; j++)
+                fetch_at(t->v[rows->p + r + (uint32_t)j], kv_offset(type, i));
             for (int j = 0; j < n; j++) {
                 struct f16 k = kv_load(type, at[j] + kv_offset(type, i) + (step == 16 ? 0 : half), scale[j * BLOCKS + (int)(i / 32)], a->head_k - i);
                 for (int h = 0; h < heads; h++)
@@ -198,8 +201,6 @@ INLINE void scores(const struct ntx_attn *a, struct part *t, const int type, con
         bool whole = r + n <= rows->n;
         for (uint32_t j = 0; whole && a->hole && j < n; j++)
             whole = rows->at[r + j];
-        for (uint32_t j = 0; !g && j < (whole ? n : 1); j++)
-            fetch_row(t->v[rows->p + r + j], kv_row(type, a->head_v));
         if (whole)
             score_tile(a, t, type, q, rows, g, heads, r, (int)n);
         else if (rows->at[r])
@@ -277,11 +278,15 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const int
             acc[h * groups + j] = part < 16 ? load_part(at, part) : load16(at);
         }
     const float *w = t->w[g] + rows->p, *scale = t->scale + e / 32;
+    const uint8_t *const *next = t->k[t->first / PART % 2 ^ 1];
     const size_t first = kv_offset(type, e);
     for (uint32_t r = 0; r < rows->n; r++, w++, scale += BLOCKS) {
         const uint8_t *at = rows->at[r];
         if (!at)
             continue;
+        if (!g && rows->p + r < t->n_next)
+            for (int j = 0; j < groups && e + 16 * (uint32_t)j < a->head_k; j += 2)
+                fetch_at(next[rows->p + r], kv_offset(type, e) + kv_offset(type, 16 * (uint32_t)j) - kv_offset(type, 0));
         struct f16 v[GROUPS];
         for (int j = 0; j < groups; j++) /* several begin with a block */
             v[j] = kv_load(type, at + first + kv_offset(type, 16 * (uint32_t)j) - kv_offset(type, 0), scale[j / 2], part);
@@ -304,9 +309,6 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const int
 INLINE void values(const struct ntx_attn *a, const struct part *t, const int type, const struct rows *rows, uint32_t g, const int heads)
 {
     const int groups = groups_of_tile(heads);
-    const uint8_t *const *next = t->k[t->first / PART % 2 ^ 1];
-    for (uint32_t p = rows->p; !g && p < NTX_MIN(rows->p + rows->n, t->n_next); p++)
-        fetch_row(next[p], kv_row(type, a->head_k));
     uint32_t e = 0;
     for (; e + 16 * (uint32_t)groups <= a->head_v; e += 16 * (uint32_t)groups)
         value_tile(a, t, type, rows, g, heads, e, groups, 16);
