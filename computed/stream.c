@@ -314,7 +314,12 @@ static bool there(struct ntx_weights *w, uint32_t chunk)
            ntx_word_state(atomic_load_explicit(&s->r->state[chunk], memory_order_relaxed)) == NTX_READY;
 }
 
-static bool stays(struct ntx_weights *w, uint32_t chunk) { return of(w)->r->chunks[chunk].placement == NTX_PLACE_HOST; }
+/* Once true, always true: only what is being read becomes tainted, and what has been acquired is not. */
+static bool stays(struct ntx_weights *w, uint32_t chunk)
+{
+    struct ntx_stream *s = of(w);
+    return s->r->chunks[chunk].placement == NTX_PLACE_HOST && !atomic_load_explicit(&s->tainted_host[chunk], memory_order_acquire);
+}
 
 #define OPS                                                                                                                              \
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows, \
@@ -349,9 +354,10 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     s->limit_ns = (c->wait_limit_s ? c->wait_limit_s : 60) * (uint64_t)1000000000u;
     s->hold = calloc(h->n_sched + 1, sizeof *s->hold);
     s->taken_ns = calloc(h->n_sched + 1, sizeof *s->taken_ns);
+    s->tainted_host = calloc(h->n_chunks + 1, sizeof *s->tainted_host);
     s->late = calloc(2 * (size_t)h->n_sched + 1, sizeof *s->late);
     s->row_frame = calloc(h->n_demands + 1, sizeof *s->row_frame);
-    int rc = s->hold && s->taken_ns && s->late && s->row_frame ? 0 : -ENOMEM;
+    int rc = s->hold && s->taken_ns && s->tainted_host && s->late && s->row_frame ? 0 : -ENOMEM;
     if (!rc && c->frames && c->frames->n)
         rc = ntx__experts_new(s, c, &s->experts);
     if (!rc && c->n_windows)
@@ -364,6 +370,7 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
         ntx__experts_free(s->experts);
         ntx__groups_free(s->groups);
         free(s->hold);
+        free(s->tainted_host);
         free(s->taken_ns);
         free(s->late);
         free(s->row_frame);
@@ -387,6 +394,7 @@ void ntx_stream_free(struct ntx_stream *s)
     ntx__groups_free(s->groups);
     free(s->hold);
     free(s->taken_ns);
+    free(s->tainted_host);
     free(s->late);
     free(s->row_frame);
     free(s);

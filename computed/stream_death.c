@@ -33,13 +33,15 @@ static void died_ring(struct ntx_stream *s)
     }
 }
 
-/* The same bytes will land in the same place, early or late. */
+/* The same bytes will land in the same place, early or late; until then they are not re-arranged. */
 static void died_host(struct ntx_stream *s)
 {
     uint32_t w;
     for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
-        if (filling(&s->r->state[i], &w))
+        if (filling(&s->r->state[i], &w)) {
+            atomic_store_explicit(&s->tainted_host[i], 1, memory_order_relaxed); /* seen by whoever sees what comes of the word */
             atomic_store_explicit(&s->r->state[i], ntx_word(0, NTX_FREE), memory_order_release);
+        }
 }
 
 /* The row that a frame was being read for is read again into that frame (the same bytes to the same place), but no other one
@@ -71,6 +73,8 @@ void ntx_stream_untaint(struct ntx_stream *s)
 {
     for (uint32_t i = 0; i < s->r->hdr->n_slots; i++)
         atomic_store_explicit(&s->r->taint[i], 0, memory_order_seq_cst);
+    for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
+        atomic_store_explicit(&s->tainted_host[i], 0, memory_order_release);
     for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
         atomic_store_explicit(&s->r->demand[i].tainted, 0, memory_order_release);
         ntx_futex_wake(&s->r->demand[i].tainted);

@@ -49,6 +49,7 @@ struct ntx_stream {
     uint64_t begun;                /* engine: the pass that was begun last, be it that it only waits for room */
     bool in_pass;
     _Atomic uint8_t *hold;         /* [n_sched] enum ntx__hold */
+    _Atomic uint8_t *tainted_host; /* [n_chunks] host chunks that a dead iod may still write to. Main thread: set before the word is FREE again */
     _Atomic uint64_t *taken_ns;    /* [n_sched] when it was acquired in this pass, for the trace */
     _Atomic int failed;            /* errno of this pass's failure, 0 none */
     _Atomic int aborted;           /* errno, by ntx_stream_abort */

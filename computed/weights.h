@@ -43,8 +43,8 @@ struct ntx_weights_ops {
     /* Groups that the next layer will probably use: those that are not in memory may be read before it asks, after what this one wants.
      * One thread; after want_groups of this layer. NULL: nothing is read ahead. */
     int (*expect_groups)(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
-    /* The bytes of a chunk stay at their place from the first time that it is acquired until the weights' end, and are ours to re-arrange. Any
-     * compute thread. NULL: none do. */
+    /* The bytes of an acquired chunk stay at their place until the weights' end, nobody writes there any more, and they are ours to re-arrange. May
+     * become true later, never false again. Any compute thread. NULL: none do. */
     bool (*stays)(struct ntx_weights *w, uint32_t chunk);
     /* The pass is over; after a failure all its chunks that were neither released nor skipped are let go. One thread. */
     void (*end)(struct ntx_weights *w);

@@ -46,8 +46,8 @@ size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n);       /* a multiple of 
 typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,
                            uint32_t n_rows, float *y, size_t ldy);
 
-/* Rows that are woven together: a matmul of weights which stay where they are runs at twice the rate once these are re-arranged in place
- * (woven.h), a strip at a time. Only the kernels of the same table understand them then. */
+/* Rows that are woven together: weights which stay where they are may be re-arranged in place (woven.h), a strip at a time, and are multiplied
+ * faster then (bench/LOG.md). Only `woven` understands them from there on. */
 #define NTX_STRIP_ROWS 16
 
 /* strip: NTX_STRIP_ROWS rows of row_bytes; scratch: as many bytes. */

@@ -536,13 +536,54 @@ static void case_no_spares(void)
     tear_down(&e);
 }
 
+static bool host_chunk(const struct engine *e, uint32_t i) { return e->r.chunks[i].placement == NTX_PLACE_HOST; }
+
+/* A host chunk that a dead iod may still write to is used, but not re-arranged before that is over. */
+static void case_host_taint(void)
+{
+    struct engine e;
+    set_up(&e, &normal, 60);
+    e.iod.max_ticks = 1000000000;
+    fake_start(&e.iod);
+    uint64_t end = ntx_now_ns() + 20000000000u;
+    uint32_t n = e.r.hdr->n_chunks, was = n, others = 0;
+    while (was == n) {
+        for (was = 0; was < n && !(host_chunk(&e, was) && ntx_word_state(atomic_load(&e.r.state[was])) == NTX_FILLING);)
+            was++;
+        CHECK(ntx_now_ns() < end);
+    }
+    fake_kill(&e.iod);
+    bool filling[256] = {false};
+    for (uint32_t i = 0; i < n; i++)
+        filling[i] = host_chunk(&e, i) && ntx_word_state(atomic_load(&e.r.state[i])) == NTX_FILLING;
+    CHECK(n <= 256 && filling[was]);
+    ntx_stream_iod_died(e.s);
+    struct fake_iod dead = e.iod;
+    e.iod.n_under_way = 0;
+    e.iod.max_ticks = 2;
+    fake_start(&e.iod);
+    CHECK_EQ(run_pass(&e, 0, 3), 0);
+    for (uint32_t i = 0; i < n; i++) {
+        CHECK_EQ(e.w->ops->stays(e.w, i), host_chunk(&e, i) && !filling[i]);
+        others += host_chunk(&e, i) && !filling[i];
+    }
+    CHECK(others);
+    fake_land(&dead, LAND_ALL);
+    ntx_stream_untaint(e.s);
+    for (uint32_t i = 0; i < n; i++)
+        CHECK_EQ(e.w->ops->stays(e.w, i), host_chunk(&e, i));
+    CHECK_EQ(run_pass(&e, 0, 3), 0);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
     {"passes", case_passes}, {"shapes", case_shapes}, {"drops", case_drops}, {"late-drops", case_late_drops}, {"wakes", case_wakes},
     {"failures", case_failures}, {"failed-rows", case_failed_rows}, {"wrong-chunk", case_wrong_chunk}, {"limit", case_limit}, {"stopped", case_stopped},
-    {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares},
+    {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares}, {"host-taint", case_host_taint},
 };
 
 int main(int argc, char **argv)
