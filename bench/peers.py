@@ -42,7 +42,7 @@ def ntx(a, model, prompt, tokens):
     if not prompt and not tokens:
         return 0, 0
     prompt, tokens = max(prompt, 1), max(tokens, 1)
-    j = json.loads(output(a.build + '/bin/ntx', 'bench', model, '-p', str(prompt), '-n', str(tokens), '-r', '3' if prompt < 64 and tokens == 1 else '2', '--ctx', '1024', '--threads',
+    j = json.loads(output(a.build + '/bin/ntx', 'bench', model, '-p', str(prompt), '-n', str(tokens), '-r', '3', '--ctx', '1024', '--threads',
                           str(a.threads), '--json').splitlines()[-1])
     return j['prefill_tok_s'], j['decode_tok_s']
 
