@@ -37,9 +37,16 @@ static void configure(uint32_t rows, uint32_t cols)
     _tile_loadconfig(&c);
 }
 
+struct kind {
+    struct panel_kind weights;
+    uint32_t high_bits;   /* 0: one plane */
+    bool has_min;
+    uint32_t min_pairs;   /* super-blocks: 4 (minima of 32 values) or 8 (of 16) */
+};
+
 /* One pass over a band: 16 outputs. */
 struct pass {
-    const struct panel_kind *kind;
+    const struct kind *kind;
     const char *x;            /* first row of the band */
     size_t x_stride;
     struct x_parts at;
@@ -140,6 +147,24 @@ INLINE void tiles_simple(const struct panel *p, uint32_t b, const char *xa, cons
     _tile_stored(2, out[1].low, 64);
 }
 
+/* acc (+)= a * b; the first block of a lane starts from +0. */
+INLINE __m512 start_or_add(__m512 a, __m512 b, const float *acc, bool start)
+{
+    return _mm512_fmadd_ps(a, b, start ? _mm512_setzero_ps() : _mm512_load_ps(acc));
+}
+
+/* The tree over the 16 lanes of one row, whose accumulators lie `apart` floats from one lane to the next; n_out outputs to y. */
+INLINE void join_row(const float *acc, size_t apart, uint32_t blocks, uint32_t n_out, float *y)
+{
+    __m512 v[LANES];
+    for (uint32_t l = 0; l < LANES; l++)
+        v[l] = l < blocks ? _mm512_load_ps(acc + l * apart) : _mm512_setzero_ps();
+    for (int step = LANES / 2; step; step /= 2)
+        for (int l = 0; l < step; l++)
+            v[l] = _mm512_add_ps(v[l], v[l + step]);
+    _mm512_mask_storeu_ps(y, first_lanes(n_out), v[0]);
+}
+
 INLINE float x_scale(const struct pass *ps, const char *x, uint32_t b)
 {
     float d;
@@ -221,38 +246,30 @@ INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b,
         scale_super(ps, p, &s[1], false, b, u, high_bits, min_pairs);
         return;
     }
-    for (uint32_t k = 0; k < n_blocks; k++) {
-        size_t at = (size_t)(b + k) * NTX_QK;
+    for (uint32_t k = 0; k < n_blocks; k++, b += LANES) {
+        size_t at = (size_t)b * NTX_QK;
         tiles_simple(p, k, xa + at, xb + at, ps->x_stride, s);
-        scale_simple(ps, p, &s[0], b + k, k, t, min_pairs != 0);
+        scale_simple(ps, p, &s[0], b, k, t, min_pairs != 0);
         if (u != t)
-            scale_simple(ps, p, &s[1], b + k, k, u, min_pairs != 0);
+            scale_simple(ps, p, &s[1], b, k, u, min_pairs != 0);
     }
 }
 
-static void panel_all_rows(const void *pass, const struct panel *p, uint32_t b, uint32_t n_blocks)
+static void panel_all_rows(const void *pass, const struct panels *p)
 {
     const struct pass *ps = pass;
     for (uint32_t t = 0; t < ps->n_tiles; t += 2) {
         uint32_t u = t + 1 < ps->n_tiles ? t + 1 : t;
-        if (ps->kind->block == NTX_QK)
-            panel_rows(ps, p, b, n_blocks, t, u, false, 0, ps->kind->has_min);
+        fetch_share(p, t / 2, (ps->n_tiles + 1) / 2);
+        if (ps->kind->weights.block == NTX_QK)
+            panel_rows(ps, p->of, p->b, p->n, t, u, false, 0, ps->kind->has_min);
         else if (!ps->kind->high_bits)
-            panel_rows(ps, p, b, 1, t, u, true, 0, 8);
+            panel_rows(ps, p->of, p->b, 1, t, u, true, 0, 8);
         else if (ps->kind->high_bits == 3)
-            panel_rows(ps, p, b, 1, t, u, true, 3, 4);
+            panel_rows(ps, p->of, p->b, 1, t, u, true, 3, 4);
         else
-            panel_rows(ps, p, b, 1, t, u, true, 8, 0);
+            panel_rows(ps, p->of, p->b, 1, t, u, true, 8, 0);
     }
-}
-
-/* 16 outputs (or the n_out < 16 last) for the rows of a band. */
-static void pass_outputs(const struct pass *ps, const uint8_t *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, float *y, size_t ldy)
-{
-    multiply_panels(ps->kind, w, row_bytes, n_out, n_in, ps, panel_all_rows);
-    for (uint32_t t = 0; t < ps->n_tiles; t++)
-        for (uint32_t r = 0; r < ps->rows; r++)
-            join_row(ps->acc[t][0][r], TILE_ROWS * PANEL_OUTS, n_in / ps->kind->block, n_out, y + (ps->first[t] + r) * ldy);
 }
 
 /* Rows of a band; at least MIN_ROWS. */
@@ -270,11 +287,11 @@ static uint32_t band_rows(size_t x_stride)
     return TILE_ROWS * (uint32_t)(tiles < 2 ? 2 : tiles > MAX_TILES ? MAX_TILES : tiles);
 }
 
-static void mm_tiles(const struct panel_kind *kind, ntx_matmul_fn *few, const struct shape *s, uint32_t n_rows)
+static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct shape *s, uint32_t n_rows)
 {
     tile_acc acc[MAX_TILES] __attribute__((aligned(64)));
     struct pass ps = {.kind = kind, .x_stride = s->x_stride, .acc = acc};
-    bool is_super = kind->block == NTX_QKK;
+    bool is_super = kind->weights.block == NTX_QKK;
     ps.at = x_parts_of(s->x, s->n_in, is_super, kind->min_pairs == 4);
     uint32_t band = band_rows(s->x_stride);
     for (uint32_t r = 0; r < n_rows;) {
@@ -287,25 +304,31 @@ static void mm_tiles(const struct panel_kind *kind, ntx_matmul_fn *few, const st
         }
         plan_tiles(&ps, here);
         configure(ps.rows, is_super ? 64 : NTX_QK);
-        for (uint32_t o = 0; o < s->n_out; o += PANEL_OUTS)
-            pass_outputs(&ps, s->w + o * s->row_bytes, s->row_bytes, s->n_out - o < PANEL_OUTS ? s->n_out - o : PANEL_OUTS, s->n_in,
-                         y + o, s->ldy);
+        for (uint32_t o = 0; o < s->n_out; o += PANEL_OUTS) {
+            multiply_panels(&kind->weights, s, o, 1, &ps, panel_all_rows);
+            for (uint32_t t = 0; t < ps.n_tiles; t++)
+                for (uint32_t k = 0; k < ps.rows; k++)
+                    join_row(acc[t][0][k], TILE_ROWS * PANEL_OUTS, s->n_in / kind->weights.block, s->n_out - o < PANEL_OUTS ? s->n_out - o : PANEL_OUTS,
+                             y + (ps.first[t] + k) * s->ldy + o);
+        }
         _tile_release();
         r += here;
     }
 }
 
-#define AMX_MATMUL(type, block, high_bits, has_min, min_pairs)                                                        \
-    DECLARE_MATMUL(ntx__mmamx_##type)                                                                                 \
+#define AMX_KIND(name, woven, pack, few, block, high_bits, has_min, min_pairs)                                  \
+    DECLARE_MATMUL(name)                                                                                              \
     {                                                                                                                 \
-        static const struct panel_kind kind = {ntx__panel_##type, block,     sizeof(struct ntx_block_##type),         \
-                                               high_bits,         has_min, min_pairs, NULL};                          \
+        static const struct kind kind = {{pack, block, woven}, high_bits, has_min, min_pairs};                        \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
         if (n_rows < MIN_ROWS)                                                                                        \
-            ntx__mm512_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                \
+            few(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                              \
         else                                                                                                          \
-            mm_tiles(&kind, ntx__mm512_##type, &s, n_rows);                                                           \
+            mm_tiles(&kind, few, &s, n_rows);                                                                         \
     }
+
+#define AMX_MATMUL(type, ...) AMX_KIND(ntx__mmamx_##type, false, ntx__panel_##type, ntx__mm512_##type, __VA_ARGS__)
+#define AMX_WOVEN(type, ...) AMX_KIND(ntx__wovenamx_##type, true, ntx__panel_woven_##type, ntx__woven_##type, __VA_ARGS__)
 
 AMX_MATMUL(q4_0, NTX_QK, 0, false, 0)
 AMX_MATMUL(q4_1, NTX_QK, 0, true, 0)
@@ -317,20 +340,6 @@ AMX_MATMUL(q3_k, NTX_QKK, 8, false, 0)
 AMX_MATMUL(q4_k, NTX_QKK, 3, true, 4)
 AMX_MATMUL(q5_k, NTX_QKK, 3, true, 4)
 AMX_MATMUL(q6_k, NTX_QKK, 8, false, 0)
-
-/* Woven weights: whole strips of 16 outputs. */
-#define AMX_WOVEN(type, block, high_bits, has_min, min_pairs)                                                         \
-    DECLARE_MATMUL(ntx__wovenamx_##type)                                                                              \
-    {                                                                                                                 \
-        static const struct panel_kind kind = {ntx__panel_##type, block,     sizeof(struct ntx_block_##type),         \
-                                               high_bits,         has_min, min_pairs, ntx__unweave_##type};           \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
-        if (n_rows < MIN_ROWS)                                                                                        \
-            ntx__woven_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                \
-        else                                                                                                          \
-            mm_tiles(&kind, ntx__woven_##type, &s, n_rows);                                                           \
-    }
-
 AMX_WOVEN(q4_0, NTX_QK, 0, false, 0)
 AMX_WOVEN(q8_0, NTX_QK, 0, false, 0)
 AMX_WOVEN(q4_k, NTX_QKK, 3, true, 4)

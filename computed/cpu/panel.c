@@ -1,7 +1,7 @@
-/* panel.c: weights to panels (panel.h), for tiles and for vectors. Plain AVX-512.
+/* panel.c: weights to panels (panel.h), for tiles and for vectors, from rows or from woven strips. Plain AVX-512.
  *
- * The bits of 16 rows are transposed as they are stored, 4 bytes of each row to a register, and only then taken apart: so each
- * lane of 32 bits belongs to one output, whose scale lies in the same lane of another register. */
+ * The bits of 16 rows are transposed as they are stored (or come woven, which is the same), 4 bytes of each row to a register, and only
+ * then taken apart: so each lane of 32 bits belongs to one output, whose scale lies in the same lane of another register. */
 #include "computed/cpu/avx512_bits.h"
 #include "computed/cpu/panel.h"
 
@@ -13,12 +13,48 @@ INLINE void widen_heads(__m512i heads, float *d, float *m)
     _mm512_store_ps(m, widen_low_halves(_mm512_srli_epi32(heads, 16)));
 }
 
-/* The n <= 4 bytes at `at` of each row. */
-INLINE __m512i heads_at(const uint8_t *const w[PANEL_OUTS], size_t at, size_t n)
+/* One block of each of 16 rows. */
+struct blocks {
+    const uint8_t *row[PANEL_OUTS];
+    const uint8_t *words, *half; /* woven: the brick's */
+    const struct ntx__weave_pattern *pattern; /* NULL: rows */
+};
+
+/* Those of the k-th of a panel. */
+INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const size_t block_bytes, const struct ntx__weave_pattern *pattern)
 {
+    struct blocks w = {.pattern = pattern};
+    if (pattern) {
+        struct ntx__brick_at at = ntx__brick_at(from->blocks, from->place + k, block_bytes);
+        w.words = from->w + at.words;
+        w.half = from->w + at.half;
+        return w;
+    }
+    for (uint32_t o = 0; o < PANEL_OUTS; o++)
+        w.row[o] = from->w + (o < from->n_out ? o : from->n_out - 1) * from->row_bytes + (from->b + k * LANES) * block_bytes;
+    return w;
+}
+
+/* The 16 bytes at `at` of each block: dword k of each in v[k]. */
+INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
+{
+    if (!w->pattern) {
+        turn16(w->row, at, v);
+        return;
+    }
+    size_t group = (at - (w->pattern->half_at == 0 ? 2 : 0)) / 16, place = w->pattern->place ? w->pattern->place[group] : group;
+    for (size_t i = 0; i < 4; i++)
+        v[i] = load512(w->words + 64 * (4 * place + i));
+}
+
+/* The n <= 4 bytes at `at` of each block; woven, its half word. */
+INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
+{
+    if (w->pattern)
+        return _mm512_cvtepu16_epi32(load256(w->half));
     uint32_t h[PANEL_OUTS] __attribute__((aligned(64))) = {0};
     for (uint32_t o = 0; o < PANEL_OUTS; o++)
-        memcpy(&h[o], w[o] + at, n);
+        memcpy(&h[o], w->row[o] + at, n);
     return _mm512_load_si512(h);
 }
 
@@ -40,18 +76,18 @@ INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool 
 }
 
 /* One block of each row to 8 panel rows. has_min: the type has no offset. */
-INLINE void pack_block(const uint8_t *const w[PANEL_OUTS], uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles)
+INLINE void pack_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles)
 {
     size_t at = has_min ? 4 : 2; /* behind d, or d and m */
     const bool minus = tiles && !has_min;
     __m512i v[8], fifth = _mm512_setzero_si512();
     if (bits == BITS_8) {
-        turn16(w, at, v);
-        turn16(w, at + 16, v + 4);
+        take16(w, at, v);
+        take16(w, at + 16, v + 4);
     } else {
         if (bits == BITS_5)
             fifth = heads_at(w, at, 4);
-        turn16(w, bits == BITS_5 ? at + 4 : at, v);
+        take16(w, bits == BITS_5 ? at + 4 : at, v);
         for (int k = 0; k < 4; k++) {
             v[4 + k] = high_nibbles(v[k]);
             v[k] = low_nibbles(v[k]);
@@ -68,33 +104,36 @@ INLINE void pack_block(const uint8_t *const w[PANEL_OUTS], uint8_t (*to)[PANEL_O
     }
 }
 
-INLINE void pack_simple(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p, size_t block_bytes, const enum simple_bits bits,
-                        const bool has_min, const bool tiles)
+INLINE void pack_simple(const struct panel_from *from, uint32_t n_blocks, struct panel *p, const size_t block_bytes, const enum simple_bits bits,
+                        const bool has_min, const bool tiles, const struct ntx__weave_pattern *pattern)
 {
-    const uint8_t *at[PANEL_OUTS];
-    for (uint32_t b = 0; b < n_blocks; b++) {
-        for (uint32_t o = 0; o < PANEL_OUTS; o++)
-            at[o] = w[o] + b * block_bytes;
-        widen_heads(heads_at(at, 0, 4), p->d[b], p->m[b]);
-        pack_block(at, p->low + 8 * (size_t)b, bits, has_min, tiles);
+    for (uint32_t k = 0; k < n_blocks; k++) {
+        struct blocks w = blocks_at(from, k, block_bytes, pattern);
+        widen_heads(heads_at(&w, 0, 4), p->d[k], p->m[k]);
+        pack_block(&w, p->low + 8 * (size_t)k, bits, has_min, tiles);
     }
 }
 
-#define PANEL_SIMPLE(type, bits, has_min)                                                                             \
-    void ntx__panel_##type(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)                    \
+#define PANEL_SIMPLE(name, type, bits, has_min, tiles, pattern)                                                       \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                      \
     {                                                                                                                 \
-        pack_simple(w, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, true);                            \
-    }                                                                                                                 \
-    void ntx__panel_vec_##type(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)                \
-    {                                                                                                                 \
-        pack_simple(w, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, false);                           \
+        pack_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, pattern);               \
     }
 
-PANEL_SIMPLE(q4_0, BITS_4, false)
-PANEL_SIMPLE(q4_1, BITS_4, true)
-PANEL_SIMPLE(q5_0, BITS_5, false)
-PANEL_SIMPLE(q5_1, BITS_5, true)
-PANEL_SIMPLE(q8_0, BITS_8, false)
+#define PANEL_ROWS(type, bits, has_min)                                  \
+    PANEL_SIMPLE(ntx__panel_##type, type, bits, has_min, true, NULL)     \
+    PANEL_SIMPLE(ntx__panel_vec_##type, type, bits, has_min, false, NULL)
+#define PANEL_STRIPS(type, bits)                                                                \
+    PANEL_SIMPLE(ntx__panel_woven_##type, type, bits, false, true, &ntx__pattern_##type)        \
+    PANEL_SIMPLE(ntx__panel_vec_woven_##type, type, bits, false, false, &ntx__pattern_##type)
+
+PANEL_ROWS(q4_0, BITS_4, false)
+PANEL_ROWS(q4_1, BITS_4, true)
+PANEL_ROWS(q5_0, BITS_5, false)
+PANEL_ROWS(q5_1, BITS_5, true)
+PANEL_ROWS(q8_0, BITS_8, false)
+PANEL_STRIPS(q4_0, BITS_4)
+PANEL_STRIPS(q8_0, BITS_8)
 
 /* ---- super-blocks */
 
@@ -150,10 +189,10 @@ INLINE void store_two_scaled(struct panel *p, size_t row, __m512i q, struct two_
     _mm512_store_si512(p->high[row], _mm512_mullo_epi16(q, s.high));
 }
 
-INLINE void header_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, struct two_scales s[8], const bool tiles)
+INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scales s[8], const bool tiles)
 {
     __m512i h[4], mins[2], six = dwords512(0x3f3f3f3f), top = dwords512(0x30303030), three = bytes512(7);
-    turn16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima (blocks.h) */
+    take16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima (blocks.h) */
     widen_heads(h[0], p->d[0], p->m[0]);
     __m512i scales[2] = {_mm512_and_si512(h[1], six), _mm512_or_si512(low_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[1], 2), top))};
     mins[0] = _mm512_and_si512(h[2], six);
@@ -174,7 +213,7 @@ INLINE __m512i with_fifth(__m512i v, __m512i h, int bit)
     return _mm512_ternarylogic_epi32(v, h, bytes512(16), 0xf8); /* v | (h & 16) */
 }
 
-INLINE void pack_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, const bool five, const bool tiles)
+INLINE void pack_q45(const struct blocks *w, struct panel *p, const bool five, const bool tiles)
 {
     struct two_scales s[8];
     header_q45(w, p, s, tiles);
@@ -182,10 +221,10 @@ INLINE void pack_q45(const uint8_t *const w[PANEL_OUTS], struct panel *p, const 
     for (int i = 0; i < 2; i++) {
         __m512i h[4], v[4];
         if (five)
-            turn16(w, 16 + 16 * (size_t)i, h);
+            take16(w, 16 + 16 * (size_t)i, h);
 #pragma GCC unroll 4
         for (int t = 0; t < 4; t++) {
-            turn16(w, (five ? 48 : 16) + 32 * (size_t)t + 16 * (size_t)i, v);
+            take16(w, (five ? 48 : 16) + 32 * (size_t)t + 16 * (size_t)i, v);
             for (int k = 0; k < 4; k++) {
                 size_t row = (size_t)(16 * t + 4 * i + k);
                 __m512i a = low_nibbles(v[k]), b = high_nibbles(v[k]);
@@ -224,10 +263,10 @@ INLINE __m512i with_bits(__m512i v, __m512i h, int from, int to, int mask)
     return _mm512_ternarylogic_epi32(v, h, bytes512(mask), 0xf8);
 }
 
-INLINE void pack_q6_k(const uint8_t *const w[PANEL_OUTS], struct panel *p, const bool tiles)
+INLINE void pack_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
 {
     __m512i scales[4], h[4], v[4];
-    turn16(w, 192, scales);
+    take16(w, 192, scales);
     widen_heads(heads_at(w, 208, 2), p->d[0], p->m[0]);
     if (!tiles) {
         store_scales(scales, true, 16, p);
@@ -236,11 +275,11 @@ INLINE void pack_q6_k(const uint8_t *const w[PANEL_OUTS], struct panel *p, const
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) { /* columns 16 c % 2 .. of each 32, of half c / 2 */
         int n = c / 2, i = c % 2;
-        turn16(w, 128 + 16 * (size_t)c, h);
+        take16(w, 128 + 16 * (size_t)c, h);
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i), sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
-            turn16(w, (size_t)(64 * n + 32 * j + 16 * i), v);
+            take16(w, (size_t)(64 * n + 32 * j + 16 * i), v);
             for (int k = 0; k < 4; k++) {
                 size_t row = (size_t)(32 * n + 8 * j + 4 * i + k);
                 store_scaled(p, row, with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48), sa, 32, tiles);
@@ -250,10 +289,10 @@ INLINE void pack_q6_k(const uint8_t *const w[PANEL_OUTS], struct panel *p, const
     }
 }
 
-INLINE void pack_q3_k(const uint8_t *const w[PANEL_OUTS], struct panel *p, const bool tiles)
+INLINE void pack_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
 {
     __m512i tail[4], scales[4], h[2][4], v[4], three = bytes512(3);
-    turn16(w, 92, tail); /* from 1 on: 12 bytes of scales */
+    take16(w, 92, tail); /* from 1 on: 12 bytes of scales */
     widen_heads(heads_at(w, 108, 2), p->d[0], p->m[0]);
     for (int g = 0; g < 4; g++) {
         __m512i nibble = g < 2 ? low_nibbles(tail[1 + g]) : high_nibbles(tail[g - 1]);
@@ -263,12 +302,12 @@ INLINE void pack_q3_k(const uint8_t *const w[PANEL_OUTS], struct panel *p, const
         store_scales(scales, true, 16, p);
         store_offsets(scales, 4, p);
     }
-    turn16(w, 0, h[0]);
-    turn16(w, 16, h[1]);
+    take16(w, 0, h[0]);
+    take16(w, 16, h[1]);
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
         int n = c / 2, i = c % 2;
-        turn16(w, 32 + 16 * (size_t)c, v);
+        take16(w, 32 + 16 * (size_t)c, v);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             __m512i s = signed_byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
@@ -281,10 +320,10 @@ INLINE void pack_q3_k(const uint8_t *const w[PANEL_OUTS], struct panel *p, const
 }
 
 /* Q2_K: scale * q is at most 45, so one plane, also for vectors. */
-INLINE void pack_q2_k(const uint8_t *const w[PANEL_OUTS], struct panel *p)
+INLINE void pack_q2_k(const struct blocks *w, struct panel *p)
 {
     __m512i scales[4], mins[4], v[4], three = bytes512(3);
-    turn16(w, 0, scales);
+    take16(w, 0, scales);
     for (int g = 0; g < 4; g++) {
         mins[g] = high_nibbles(scales[g]);
         scales[g] = low_nibbles(scales[g]);
@@ -294,7 +333,7 @@ INLINE void pack_q2_k(const uint8_t *const w[PANEL_OUTS], struct panel *p)
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
         int n = c / 2, i = c % 2;
-        turn16(w, 16 + 16 * (size_t)c, v);
+        take16(w, 16 + 16 * (size_t)c, v);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             __m512i s = byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
@@ -305,20 +344,27 @@ INLINE void pack_q2_k(const uint8_t *const w[PANEL_OUTS], struct panel *p)
     }
 }
 
-#define PANEL_SUPER(name, call)                                                                        \
-    void name(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p)                  \
+#define PANEL_SUPER(name, type, pattern, call)                                                         \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                       \
     {                                                                                                  \
+        struct blocks blocks = blocks_at(from, 0, sizeof(struct ntx_block_##type), pattern), *w = &blocks; \
         (void)n_blocks;                                                                                \
         call;                                                                                          \
     }
 
-PANEL_SUPER(ntx__panel_q2_k, pack_q2_k(w, p))
-PANEL_SUPER(ntx__panel_q3_k, pack_q3_k(w, p, true))
-PANEL_SUPER(ntx__panel_q4_k, pack_q45(w, p, false, true))
-PANEL_SUPER(ntx__panel_q5_k, pack_q45(w, p, true, true))
-PANEL_SUPER(ntx__panel_q6_k, pack_q6_k(w, p, true))
-PANEL_SUPER(ntx__panel_vec_q2_k, pack_q2_k(w, p))
-PANEL_SUPER(ntx__panel_vec_q3_k, pack_q3_k(w, p, false))
-PANEL_SUPER(ntx__panel_vec_q4_k, pack_q45(w, p, false, false))
-PANEL_SUPER(ntx__panel_vec_q5_k, pack_q45(w, p, true, false))
-PANEL_SUPER(ntx__panel_vec_q6_k, pack_q6_k(w, p, false))
+PANEL_SUPER(ntx__panel_q2_k, q2_k, NULL, pack_q2_k(w, p))
+PANEL_SUPER(ntx__panel_q3_k, q3_k, NULL, pack_q3_k(w, p, true))
+PANEL_SUPER(ntx__panel_q4_k, q4_k, NULL, pack_q45(w, p, false, true))
+PANEL_SUPER(ntx__panel_q5_k, q5_k, NULL, pack_q45(w, p, true, true))
+PANEL_SUPER(ntx__panel_q6_k, q6_k, NULL, pack_q6_k(w, p, true))
+PANEL_SUPER(ntx__panel_vec_q2_k, q2_k, NULL, pack_q2_k(w, p))
+PANEL_SUPER(ntx__panel_vec_q3_k, q3_k, NULL, pack_q3_k(w, p, false))
+PANEL_SUPER(ntx__panel_vec_q4_k, q4_k, NULL, pack_q45(w, p, false, false))
+PANEL_SUPER(ntx__panel_vec_q5_k, q5_k, NULL, pack_q45(w, p, true, false))
+PANEL_SUPER(ntx__panel_vec_q6_k, q6_k, NULL, pack_q6_k(w, p, false))
+PANEL_SUPER(ntx__panel_woven_q4_k, q4_k, &ntx__pattern_q4_k, pack_q45(w, p, false, true))
+PANEL_SUPER(ntx__panel_woven_q5_k, q5_k, &ntx__pattern_q5_k, pack_q45(w, p, true, true))
+PANEL_SUPER(ntx__panel_woven_q6_k, q6_k, &ntx__pattern_q6_k, pack_q6_k(w, p, true))
+PANEL_SUPER(ntx__panel_vec_woven_q4_k, q4_k, &ntx__pattern_q4_k, pack_q45(w, p, false, false))
+PANEL_SUPER(ntx__panel_vec_woven_q5_k, q5_k, &ntx__pattern_q5_k, pack_q45(w, p, true, false))
+PANEL_SUPER(ntx__panel_vec_woven_q6_k, q6_k, &ntx__pattern_q6_k, pack_q6_k(w, p, false))

@@ -18,7 +18,6 @@ enum {
     PANEL_OUTS = 16,
     PANEL_COLS = 256,
     MAX_BLOCKS = 8, /* in a panel: one super-block or eight simple ones */
-    MAX_PANEL_BYTES = 272, /* of a row: eight blocks of Q8_0 */
 };
 
 struct panel {
@@ -29,23 +28,38 @@ struct panel {
     int32_t mins[8][PANEL_OUTS]; /* super-blocks: pairs of int16, to meet pairs of sums of x; for vectors also -offset * scale */
 };
 
-/* Fills p from n_blocks blocks of 16 rows of weights. */
-typedef void panel_fn(const uint8_t *const w[PANEL_OUTS], uint32_t n_blocks, struct panel *p);
-
-struct panel_kind {
-    panel_fn *pack;
-    uint32_t block;       /* 32 or 256 values */
-    uint32_t block_bytes;
-    uint32_t high_bits;   /* 0: one plane */
-    bool has_min;
-    uint32_t min_pairs;   /* super-blocks: 4 (minima of 32 values) or 8 (of 16) */
-    ntx__unweave_fn *unweave; /* NULL: the weights are not woven */
+/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or a woven strip. */
+struct panel_from {
+    const uint8_t *w;
+    size_t row_bytes;
+    uint32_t n_out;
+    uint32_t blocks; /* of a row */
+    uint32_t b;      /* the first of the panel; the others are b + LANES, ..., of the same lane (cpu.h) */
+    uint32_t place;  /* woven: which brick that is; the others come behind it */
 };
 
-panel_fn ntx__panel_q4_0, ntx__panel_q4_1, ntx__panel_q5_0, ntx__panel_q5_1, ntx__panel_q8_0; /* for tiles */
-panel_fn ntx__panel_q2_k, ntx__panel_q3_k, ntx__panel_q4_k, ntx__panel_q5_k, ntx__panel_q6_k;
-panel_fn ntx__panel_vec_q4_0, ntx__panel_vec_q4_1, ntx__panel_vec_q5_0, ntx__panel_vec_q5_1, ntx__panel_vec_q8_0; /* for vectors */
-panel_fn ntx__panel_vec_q2_k, ntx__panel_vec_q3_k, ntx__panel_vec_q4_k, ntx__panel_vec_q5_k, ntx__panel_vec_q6_k;
+/* Fills p with n_blocks blocks. */
+typedef void panel_fn(const struct panel_from *from, uint32_t n_blocks, struct panel *p);
+
+/* From rows, from woven strips; for tiles, for vectors. */
+#define DECLARE_PANEL(type) panel_fn ntx__panel_##type, ntx__panel_vec_##type
+#define DECLARE_PANEL_WOVEN(type) panel_fn ntx__panel_woven_##type, ntx__panel_vec_woven_##type
+
+DECLARE_PANEL(q4_0);
+DECLARE_PANEL(q4_1);
+DECLARE_PANEL(q5_0);
+DECLARE_PANEL(q5_1);
+DECLARE_PANEL(q8_0);
+DECLARE_PANEL(q2_k);
+DECLARE_PANEL(q3_k);
+DECLARE_PANEL(q4_k);
+DECLARE_PANEL(q5_k);
+DECLARE_PANEL(q6_k);
+DECLARE_PANEL_WOVEN(q4_0);
+DECLARE_PANEL_WOVEN(q8_0);
+DECLARE_PANEL_WOVEN(q4_k);
+DECLARE_PANEL_WOVEN(q5_k);
+DECLARE_PANEL_WOVEN(q6_k);
 
 /* ---- what amx.c and vnni.c share */
 
@@ -65,60 +79,72 @@ INLINE struct x_parts x_parts_of(const void *x, uint32_t n_in, const bool super,
     return (struct x_parts){(size_t)((const char *)v.d - row), (size_t)((const char *)(sums32 ? v.s32 : v.s16) - row)};
 }
 
-/* acc (+)= a * b; the first block of a lane starts from +0. */
-INLINE __m512 start_or_add(__m512 a, __m512 b, const float *acc, bool start)
+/* How the weights of a type lie. */
+struct panel_kind {
+    panel_fn *pack;
+    uint32_t block; /* 32 or 256 values */
+    bool woven;
+};
+
+enum { MAX_STRIPS = 2 };
+
+/* What meets the rows of x: a panel of each of one or two strips, of blocks b, b + LANES, ... */
+struct panels {
+    struct panel of[MAX_STRIPS];
+    uint32_t strips, b, n;
+    uint32_t turn, turns_log2; /* which lane, in ntx__lane_order */
+    bool first, last;          /* of its lane */
+    const uint8_t *next[MAX_STRIPS]; /* weights to fetch meanwhile */
+    size_t next_bytes;               /* of each */
+};
+
+typedef void panels_fn(const void *pass, const struct panels *p);
+
+/* Fetches share t of n of the next weights to the second-level cache: all at once the processor would wait. Behind the weights' end a
+ * fetch reads nothing. */
+INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)
 {
-    return _mm512_fmadd_ps(a, b, start ? _mm512_setzero_ps() : _mm512_load_ps(acc));
+    for (uint32_t k = 0; k < p->strips; k++)
+        for (size_t at = p->next_bytes * t / n / 64 * 64, to = p->next_bytes * (t + 1) / n; at < to; at += 64)
+            _mm_prefetch((const char *)p->next[k] + at, _MM_HINT_T1);
 }
 
-/* Fetches a panel's weights while another is multiplied: 16 rows are too many runs for the processor's own prefetchers. Behind the
- * weights' end this reads nothing. */
-INLINE void fetch_panel(const uint8_t *w, size_t row_bytes, size_t bytes)
+/* What to fetch while the n blocks before the done-th are multiplied. Of woven strips the next panels; of rows, where a panel is spread
+ * over many lines, as much of the next strips as was done of these. */
+INLINE void plan_fetch(struct panels *p, const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t done, uint32_t blocks)
 {
-    for (uint32_t o = 0; o < PANEL_OUTS; o++)
-        for (size_t at = 0; at < bytes + 63; at += 64)
-            _mm_prefetch((const char *)w + o * row_bytes + at, _MM_HINT_T0);
-}
-
-/* 16 outputs (or the n_out < 16 last): each panel in turn against all rows, by `rows`. */
-INLINE void multiply_panels(const struct panel_kind *kind, const uint8_t *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *pass,
-                            void (*rows)(const void *pass, const struct panel *p, uint32_t b, uint32_t n_blocks))
-{
-    struct panel panel;
-    const uint8_t *at[PANEL_OUTS];
-    uint8_t unwoven[PANEL_OUTS][MAX_PANEL_BYTES];
-    uint32_t blocks = n_in / kind->block, step = PANEL_COLS / kind->block;
-    for (uint32_t b = 0; b < blocks; b += step) {
-        uint32_t here = blocks - b < step ? blocks - b : step;
-        if (kind->unweave) {
-            for (uint32_t k = 0; k < here; k++)
-                kind->unweave(w, blocks, b + k, unwoven[0] + k * kind->block_bytes, sizeof unwoven[0]);
-            for (uint32_t o = 0; o < PANEL_OUTS; o++)
-                at[o] = unwoven[o];
-            kind->pack(at, here, &panel);
-            fetch_ahead(w + (size_t)(b + step) * kind->block_bytes * PANEL_OUTS, (size_t)step * kind->block_bytes * PANEL_OUTS, 0, false);
-            rows(pass, &panel, b, here);
-            continue;
-        }
-        for (uint32_t o = 0; o < PANEL_OUTS; o++)
-            at[o] = w + (o < n_out ? o : n_out - 1) * row_bytes + (size_t)b * kind->block_bytes;
-        kind->pack(at, here, &panel);
-        size_t next = (size_t)(b + step) * kind->block_bytes; /* after the last, those of the next 16 outputs */
-        fetch_panel(w + (b + step < blocks ? next : PANEL_OUTS * row_bytes), row_bytes, (size_t)step * kind->block_bytes);
-        rows(pass, &panel, b, here);
+    const size_t strip = PANEL_OUTS * s->row_bytes, brick = strip / blocks;
+    for (uint32_t k = 0; k < p->strips; k++) {
+        const uint8_t *here = s->w + o * s->row_bytes + k * strip, *next = here + p->strips * strip;
+        p->next[k] = !kind->woven ? next + (done - p->n) * brick : done < blocks ? here + done * brick : next;
     }
+    p->next_bytes = p->n * brick;
 }
 
-/* The tree over the 16 lanes of one row, whose accumulators lie `apart` floats from one lane to the next; n_out outputs to y. */
-INLINE void join_row(const float *acc, size_t apart, uint32_t blocks, uint32_t n_out, float *y)
+/* One or two strips from output o on: each panel in turn against all rows, by `rows`, lane by lane. */
+INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t strips, const void *pass, panels_fn *rows)
 {
-    __m512 v[LANES];
-    for (uint32_t l = 0; l < LANES; l++)
-        v[l] = l < blocks ? _mm512_load_ps(acc + l * apart) : _mm512_setzero_ps();
-    for (int step = LANES / 2; step; step /= 2)
-        for (int l = 0; l < step; l++)
-            v[l] = _mm512_add_ps(v[l], v[l + step]);
-    _mm512_mask_storeu_ps(y, first_lanes(n_out), v[0]);
+    struct panels p;
+    const uint32_t blocks = s->n_in / kind->block, most = PANEL_COLS / kind->block;
+    p.strips = strips;
+    p.turn = 0;
+    for (uint32_t done = 0; p.turn < LANES; p.turn += 1u << p.turns_log2) {
+        const uint32_t lane = ntx__lane_order[p.turn];
+        p.turns_log2 = ntx__turns_log2(blocks, p.turn);
+        for (p.b = lane; p.b < blocks; p.b += LANES * most) {
+            const uint32_t left = (blocks - p.b + LANES - 1) / LANES;
+            p.n = left < most ? left : most;
+            p.first = p.b == lane;
+            p.last = left <= most;
+            for (uint32_t k = 0; k < strips; k++) {
+                uint32_t at = o + k * PANEL_OUTS, n_out = s->n_out - at < PANEL_OUTS ? s->n_out - at : PANEL_OUTS;
+                kind->pack(&(struct panel_from){s->w + at * s->row_bytes, s->row_bytes, n_out, blocks, p.b, done}, p.n, &p.of[k]);
+            }
+            done += p.n;
+            plan_fetch(&p, kind, s, o, done, blocks);
+            rows(pass, &p);
+        }
+    }
 }
 
 #endif

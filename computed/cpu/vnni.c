@@ -1,30 +1,36 @@
 /* vnni.c: many rows of x at once, with vectors. The same order as everywhere (cpu.h): a register holds the exact integer sums of one
  * block for a row and 16 outputs, which then go to the float accumulators of lane b % 16.
  *
- * A band of rows passes over 16 outputs at a time; a panel (panel.h) is unpacked once and meets 8 rows at a time: four columns of 16
- * outputs against four values of x, spread over a register. A last tile that is not full starts early (or, of fewer rows than a
- * tile, repeats the last row) and has accumulators of its own, so that what is done twice is done from the start. */
+ * A band of rows, as many as leave room in the second-level cache, passes over two strips of 16 outputs at a time. Of each strip a panel
+ * (panel.h) is unpacked and meets the band's rows, six or four at a time: four values of x, spread over a register, serve both strips.
+ * (Spread from memory for each product alone they would cost as much as the product.) A panel has blocks of one lane, whose accumulators
+ * stay in registers for it; lanes come in such an order that the tree over them is done on the way. */
 #include "common/util.h"
 #include "computed/cpu/panel.h"
 
 enum {
-    MIN_ROWS = 5,   /* below, avx512_*.c are faster */
-    TILE = 8,       /* rows at once */
-    MAX_ROWS = 128, /* of a band */
-    MAX_TILES = MAX_ROWS / TILE,
+    MIN_ROWS = 5, /* below, avx512_*.c and woven.c are faster */
+    TILE = 6,     /* rows at once, or */
+    SMALL = 4,
+    STRIPS = MAX_STRIPS,
+    LEVELS = 4, /* of the tree over the lanes */
+    MAX_TILES = 22,        /* of a band */
+    BAND_BYTES = 800 << 10, /* of x in a band, unless that is under four tiles */
 };
 
-struct tile {
-    uint32_t first, rows; /* 8 or 4 */
-};
+/* Sums of a tile. */
+typedef float tile_sums[TILE][STRIPS][PANEL_OUTS];
 
 struct pass {
+    const struct shape *shape;
     const char *x; /* first row of the band */
-    size_t x_stride;
-    uint32_t n_rows, n_tiles;
+    float *y;      /* of that row, the first output of the strips */
+    uint32_t n_rows, n_tiles, n_out; /* n_out: of the strips */
     struct x_parts at;
-    struct tile tiles[MAX_TILES];
-    float (*acc)[MAX_TILES][TILE][PANEL_OUTS]; /* [lane][tile][row][out] */
+    struct {
+        uint32_t first, rows; /* 6 or 4, of which the last may be one that came before, or none of x */
+    } tiles[MAX_TILES];
+    tile_sums *lane, (*tree)[MAX_TILES]; /* [tile], [level][tile] */
 };
 
 INLINE __m512i load512(const void *p) { return _mm512_load_si512(p); }
@@ -36,154 +42,231 @@ INLINE __m512i spread(const char *x)
     return _mm512_set1_epi32(v);
 }
 
-INLINE const char *row_of(const struct pass *ps, const struct tile *t, uint32_t r)
+INLINE void rows_of(const struct pass *ps, uint32_t t, const int rows, const char *x[TILE])
 {
-    uint32_t row = t->first + r;
-    return ps->x + (row < ps->n_rows ? row : ps->n_rows - 1) * ps->x_stride;
+    for (int r = 0; r < rows; r++) {
+        uint32_t row = ps->tiles[t].first + (uint32_t)r;
+        x[r] = ps->x + (row < ps->n_rows ? row : ps->n_rows - 1) * ps->shape->x_stride;
+    }
 }
 
-/* acc[r] += four columns of 16 outputs, n times, with x at x[r]. */
-INLINE void multiply(__m512i *acc, const uint8_t (*w)[PANEL_OUTS * 4], const int n, const char *const *x, size_t at, const int rows)
+/* A lane's sums as they are before its panel p: none, or what earlier panels gave. */
+INLINE void start_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int strips, __m512 v[STRIPS][TILE])
+{
+    for (int s = 0; s < strips; s++)
+        for (int r = 0; r < rows; r++)
+            v[s][r] = p->first ? _mm512_setzero_ps() : _mm512_load_ps(ps->lane[t][r][s]);
+}
+
+/* After panel p: they wait for the lane's next panel, or join those of other lanes, and after the last lane are y. */
+INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int strips, __m512 v[STRIPS][TILE])
+{
+    tile_sums *to = &ps->lane[t];
+    if (p->last) {
+        uint32_t level = p->turns_log2;
+        for (int s = 0; s < strips && level; s++)
+            for (int r = 0; r < rows; r++)
+                v[s][r] = _mm512_add_ps(v[s][r], _mm512_setzero_ps());
+        for (; p->turn >> level & 1; level++)
+            for (int s = 0; s < strips; s++)
+                for (int r = 0; r < rows; r++)
+                    v[s][r] = _mm512_add_ps(_mm512_load_ps(ps->tree[level][t][r][s]), v[s][r]);
+        to = level < LEVELS ? &ps->tree[level][t] : NULL;
+    }
+    for (int s = 0; s < strips; s++)
+        for (int r = 0; r < rows; r++) {
+            uint32_t row = ps->tiles[t].first + (uint32_t)r;
+            if (to)
+                _mm512_store_ps((*to)[r][s], v[s][r]);
+            else if (row < ps->n_rows)
+                _mm512_mask_storeu_ps(ps->y + row * ps->shape->ldy + s * PANEL_OUTS, first_lanes(ps->n_out - (uint32_t)s * PANEL_OUTS), v[s][r]);
+        }
+}
+
+/* n rows of the panels from `from` on against x at x[r]. */
+INLINE void multiply(__m512i acc[STRIPS][TILE], const struct panel *p, size_t from, const int n, const char *const x[TILE], size_t at, const int rows,
+                     const int strips)
 {
 #pragma GCC unroll 8
     for (int k = 0; k < n; k++) {
-        __m512i v = load512(w[k]);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++)
-            acc[r] = _mm512_dpbusd_epi32(acc[r], v, spread(x[r] + at + 4 * (size_t)k));
+        __m512i w[STRIPS];
+#pragma GCC unroll 2
+        for (int s = 0; s < strips; s++)
+            w[s] = load512(p[s].low[from + (size_t)k]);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            __m512i v = spread(x[r] + at + 4 * (size_t)k);
+#pragma GCC unroll 2
+            for (int s = 0; s < strips; s++)
+                acc[s][r] = _mm512_dpbusd_epi32(acc[s][r], w[s], v);
+        }
     }
 }
 
 /* One super-block; sub: values that share a scale, 0: none is left inside the integers. offset: taken back by the sums of x. */
-INLINE void tile_super(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t t, const int rows, const int sub, const bool offset,
+INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int strips, const int sub, const bool offset,
                        const int min_pairs)
 {
     const char *x[TILE];
-    __m512i total[TILE];
-    const size_t q_at = (size_t)b * NTX_QKK, sums_at = ps->at.sums_at + (size_t)b * 4 * (size_t)(offset ? 8 : min_pairs);
-    for (int r = 0; r < rows; r++) {
-        x[r] = row_of(ps, &ps->tiles[t], (uint32_t)r);
-        total[r] = _mm512_setzero_si512();
-        for (int k = 0; offset && k < 8; k++)
-            total[r] = _mm512_dpwssd_epi32(total[r], load512(p->mins[k]), spread(x[r] + sums_at + 4 * k));
-    }
+    __m512 v[STRIPS][TILE];
+    __m512i total[STRIPS][TILE];
+    const struct panel *p = panels->of;
+    const size_t b = panels->b, q_at = b * NTX_QKK, sums_at = ps->at.sums_at + b * 4 * (size_t)(offset ? 8 : min_pairs);
+    rows_of(ps, t, rows, x);
+    for (int s = 0; s < strips; s++)
+        for (int r = 0; r < rows; r++) {
+            total[s][r] = _mm512_setzero_si512();
+            for (int k = 0; offset && k < 8; k++)
+                total[s][r] = _mm512_dpwssd_epi32(total[s][r], load512(p[s].mins[k]), spread(x[r] + sums_at + 4 * k));
+        }
     const int step = sub ? sub : 32;
-    for (int s = 0; s < NTX_QKK / step; s++) {
-        __m512i acc[TILE], scale = load512(p->scale[s]);
+    for (int i = 0; i < NTX_QKK / step; i++) {
+        __m512i acc[STRIPS][TILE];
+        const size_t from = (size_t)(i * step / 4), at = q_at + (size_t)(i * step);
         if (!sub) {
-            multiply(total, p->low + s * step / 4, step / 4, x, q_at + (size_t)(s * step), rows);
+            multiply(total, p, from, step / 4, x, at, rows, strips);
             continue;
         }
-        for (int r = 0; r < rows; r++)
-            acc[r] = _mm512_setzero_si512();
-        multiply(acc, p->low + s * step / 4, step / 4, x, q_at + (size_t)(s * step), rows);
-        for (int r = 0; r < rows; r++)
-            total[r] = _mm512_add_epi32(total[r], _mm512_mullo_epi32(acc[r], scale));
+        for (int s = 0; s < strips; s++)
+            for (int r = 0; r < rows; r++)
+                acc[s][r] = _mm512_setzero_si512();
+        multiply(acc, p, from, step / 4, x, at, rows, strips);
+        for (int s = 0; s < strips; s++)
+            for (int r = 0; r < rows; r++)
+                total[s][r] = _mm512_add_epi32(total[s][r], _mm512_mullo_epi32(acc[s][r], load512(p[s].scale[i])));
     }
-    __m512 d = _mm512_load_ps(p->d[0]), m = _mm512_load_ps(p->m[0]);
-    for (int r = 0; r < rows; r++) {
-        float *to = ps->acc[b % LANES][t][r];
-        __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * (size_t)b));
-        __m512 v = start_or_add(_mm512_cvtepi32_ps(total[r]), _mm512_mul_ps(d, dx), to, b < LANES);
-        if (min_pairs) {
-            __m512i j = _mm512_setzero_si512();
-            for (int k = 0; k < min_pairs; k++)
-                j = _mm512_dpwssd_epi32(j, load512(p->mins[k]), spread(x[r] + sums_at + 4 * k));
-            v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(m, dx), v);
+    start_lane(ps, panels, t, rows, strips, v);
+    for (int s = 0; s < strips; s++)
+        for (int r = 0; r < rows; r++) {
+            __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
+            v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[0]), dx), v[s][r]);
+            if (min_pairs) {
+                __m512i j = _mm512_setzero_si512();
+                for (int k = 0; k < min_pairs; k++)
+                    j = _mm512_dpwssd_epi32(j, load512(p[s].mins[k]), spread(x[r] + sums_at + 4 * k));
+                v[s][r] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(_mm512_load_ps(p[s].m[0]), dx), v[s][r]);
+            }
         }
-        _mm512_store_ps(to, v);
-    }
+    end_lane(ps, panels, t, rows, strips, v);
 }
 
-/* The simple blocks b .. b + n - 1 of a panel; offset 0: the type has minima. */
-INLINE void tile_simple(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t n, uint32_t t, const int rows, const int offset)
+/* The simple blocks of a panel; offset 0: the type has minima. */
+INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int strips, const int offset)
 {
     const char *x[TILE];
-    for (int r = 0; r < rows; r++)
-        x[r] = row_of(ps, &ps->tiles[t], (uint32_t)r);
-    for (uint32_t k = 0; k < n; k++, b++) {
-        __m512i acc[TILE];
+    __m512 v[STRIPS][TILE];
+    const struct panel *p = panels->of;
+    rows_of(ps, t, rows, x);
+    start_lane(ps, panels, t, rows, strips, v);
+    for (size_t k = 0, b = panels->b; k < panels->n; k++, b += LANES) {
+        __m512i acc[STRIPS][TILE];
         for (int r = 0; r < rows; r++) { /* the sum of 32 bytes fits an int16, so a pair of them is it and its sign */
-            acc[r] = _mm512_setzero_si512();
+            acc[0][r] = _mm512_setzero_si512();
             if (offset)
-                acc[r] = _mm512_dpwssd_epi32(acc[r], _mm512_set1_epi32(-offset & 0xffff), spread(x[r] + ps->at.sums_at + 4 * (size_t)b));
+                acc[0][r] = _mm512_dpwssd_epi32(acc[0][r], _mm512_set1_epi32(-offset & 0xffff), spread(x[r] + ps->at.sums_at + 4 * b));
+            if (strips > 1)
+                acc[1][r] = acc[0][r];
         }
-        multiply(acc, p->low + 8 * k, 8, x, (size_t)b * NTX_QK, rows);
-        __m512 d = _mm512_load_ps(p->d[k]), m = _mm512_load_ps(p->m[k]);
-        for (int r = 0; r < rows; r++) {
-            float *to = ps->acc[b % LANES][t][r];
-            __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * (size_t)b));
-            __m512 v = start_or_add(_mm512_cvtepi32_ps(acc[r]), _mm512_mul_ps(d, dx), to, b < LANES);
-            if (!offset)
-                v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(spread(x[r] + ps->at.sums_at + 4 * (size_t)b)), _mm512_mul_ps(m, dx), v);
-            _mm512_store_ps(to, v);
-        }
+        multiply(acc, p, 8 * k, 8, x, b * NTX_QK, rows, strips);
+        for (int r = 0; r < rows; r++)
+            for (int s = 0; s < strips; s++) {
+                __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
+                v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[k]), dx), v[s][r]);
+                if (!offset)
+                    v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(spread(x[r] + ps->at.sums_at + 4 * b)), _mm512_mul_ps(_mm512_load_ps(p[s].m[k]), dx), v[s][r]);
+            }
     }
+    end_lane(ps, panels, t, rows, strips, v);
 }
 
-/* Of a band's rows: tiles of 8 and, for a rest of up to 4, one of 4. */
+/* Of a band's rows: tiles of six and up to two of four, for an even number of rows; one of an odd number is done twice, or (of five) has
+ * the last row's values again. */
 static void plan_tiles(struct pass *ps)
 {
-    ps->n_tiles = 0;
-    for (uint32_t r = 0; r < ps->n_rows; ps->n_tiles++) {
-        uint32_t left = ps->n_rows - r, rows = left > TILE / 2 ? TILE : TILE / 2;
-        ps->tiles[ps->n_tiles] = (struct tile){left >= rows ? r : ps->n_rows > rows ? ps->n_rows - rows : 0, rows};
-        r += NTX_MIN(left, rows);
+    uint32_t even = NTX_ROUND_UP(ps->n_rows, 2u), small = even % TILE ? (TILE - even % TILE) / 2 : 0, big = (even - SMALL * small) / TILE;
+    ps->n_tiles = big + small;
+    for (uint32_t t = 0, r = 0; t < ps->n_tiles; t++) {
+        uint32_t rows = t < big ? TILE : SMALL;
+        ps->tiles[t].rows = rows;
+        ps->tiles[t].first = r + rows <= ps->n_rows ? r : ps->n_rows - NTX_MIN(rows, ps->n_rows);
+        r += rows;
     }
 }
 
-INLINE void mm_panels(const struct panel_kind *kind, ntx_matmul_fn *few, const struct shape *s, uint32_t n_rows,
-                      void (*rows)(const void *, const struct panel *, uint32_t, uint32_t), const bool sums32)
+struct kind {
+    struct panel_kind weights;
+    ntx_matmul_fn *few;
+    bool sums32; /* super-blocks: sums of 32 values of x are used, not of 16 */
+};
+
+static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n_rows, panels_fn *rows)
 {
-    _Alignas(64) float acc[LANES][MAX_TILES][TILE][PANEL_OUTS];
-    struct pass ps = {.x_stride = s->x_stride, .acc = acc, .at = x_parts_of(s->x, s->n_in, kind->block == NTX_QKK, sums32)};
-    for (uint32_t r = 0; r < n_rows; r += ps.n_rows) {
-        ps.n_rows = NTX_MIN(n_rows - r, (uint32_t)MAX_ROWS);
+    if (n_rows < MIN_ROWS) {
+        kind->few(s->w, s->row_bytes, s->n_out, s->n_in, s->x, s->x_stride, n_rows, s->y, s->ldy);
+        return;
+    }
+    _Alignas(64) tile_sums lane[MAX_TILES], tree[LEVELS][MAX_TILES];
+    struct pass ps = {.shape = s, .lane = lane, .tree = tree, .at = x_parts_of(s->x, s->n_in, kind->weights.block == NTX_QKK, kind->sums32)};
+    const uint32_t most = NTX_MIN(NTX_MAX((uint32_t)(BAND_BYTES / s->x_stride), 4u * TILE), (uint32_t)MAX_TILES * TILE), bands = (n_rows + most - 1) / most;
+    for (uint32_t band = 0, r = 0; band < bands; band++, r += ps.n_rows) {
+        ps.n_rows = (n_rows - r + bands - band - 1) / (bands - band); /* as equal as can be, so never under MIN_ROWS */
         ps.x = s->x + r * s->x_stride;
-        float *y = s->y + r * s->ldy;
-        if (ps.n_rows < MIN_ROWS) {
-            few(s->w, s->row_bytes, s->n_out, s->n_in, ps.x, s->x_stride, ps.n_rows, y, s->ldy);
-            return;
-        }
         plan_tiles(&ps);
-        for (uint32_t o = 0; o < s->n_out; o += PANEL_OUTS) {
-            uint32_t n_out = NTX_MIN(s->n_out - o, (uint32_t)PANEL_OUTS);
-            multiply_panels(kind, s->w + o * s->row_bytes, s->row_bytes, n_out, s->n_in, &ps, rows);
-            for (uint32_t t = 0; t < ps.n_tiles; t++)
-                for (uint32_t k = 0; k < ps.tiles[t].rows && ps.tiles[t].first + k < ps.n_rows; k++)
-                    join_row(acc[0][t][k], sizeof acc[0] / sizeof(float), s->n_in / kind->block, n_out, y + (ps.tiles[t].first + k) * s->ldy + o);
+        for (uint32_t o = 0; o < s->n_out; o += STRIPS * PANEL_OUTS) {
+            ps.n_out = NTX_MIN(s->n_out - o, (uint32_t)STRIPS * PANEL_OUTS);
+            ps.y = s->y + r * s->ldy + o;
+            multiply_panels(&kind->weights, s, o, ps.n_out > PANEL_OUTS ? STRIPS : 1, &ps, rows);
         }
     }
 }
 
-#define VNNI_MATMUL(type, values, sums32, call)                                                                       \
-    static void rows_##type(const void *pass, const struct panel *p, uint32_t b, uint32_t n)                          \
+/* All tiles of a band; with the number of rows and strips known, the compiler keeps their sums in registers. */
+#define TILE_OF(r, s, call)                                                                                           \
+    {                                                                                                                 \
+        enum { R = r, S = s };                                                                                        \
+        call;                                                                                                         \
+    }
+
+#define ROWS(type, call)                                                                                              \
+    static void rows_##type(const void *pass, const struct panels *p)                                                 \
     {                                                                                                                 \
         const struct pass *ps = pass;                                                                                 \
-        (void)n;                                                                                                      \
-        for (uint32_t t = 0; t < ps->n_tiles; t++)                                                                    \
-            if (ps->tiles[t].rows == TILE) {                                                                          \
-                enum { ROWS = TILE };                                                                                 \
-                call;                                                                                                 \
-            } else {                                                                                                  \
-                enum { ROWS = TILE / 2 };                                                                             \
-                call;                                                                                                 \
-            }                                                                                                         \
-    }                                                                                                                 \
-    DECLARE_MATMUL(ntx__mmvec_##type)                                                                                 \
-    {                                                                                                                 \
-        static const struct panel_kind kind = {ntx__panel_vec_##type, values, sizeof(struct ntx_block_##type), 0, false, 0, NULL};      \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
-        mm_panels(&kind, ntx__mm512_##type, &s, n_rows, rows_##type, sums32);                                         \
+        for (uint32_t t = 0; t < ps->n_tiles; t++) {                                                                  \
+            fetch_share(p, t, ps->n_tiles);                                                                           \
+            if (ps->tiles[t].rows == TILE && p->strips == STRIPS)                                                     \
+                TILE_OF(TILE, STRIPS, call)                                                                           \
+            else if (p->strips == STRIPS)                                                                             \
+                TILE_OF(SMALL, STRIPS, call)                                                                          \
+            else if (ps->tiles[t].rows == TILE)                                                                       \
+                TILE_OF(TILE, 1, call)                                                                                \
+            else                                                                                                      \
+                TILE_OF(SMALL, 1, call)                                                                               \
+        }                                                                                                             \
     }
 
-VNNI_MATMUL(q4_0, NTX_QK, false, tile_simple(ps, p, b, n, t, ROWS, 8))
-VNNI_MATMUL(q4_1, NTX_QK, false, tile_simple(ps, p, b, n, t, ROWS, 0))
-VNNI_MATMUL(q5_0, NTX_QK, false, tile_simple(ps, p, b, n, t, ROWS, 16))
-VNNI_MATMUL(q5_1, NTX_QK, false, tile_simple(ps, p, b, n, t, ROWS, 0))
-VNNI_MATMUL(q8_0, NTX_QK, false, tile_simple(ps, p, b, n, t, ROWS, 128))
-VNNI_MATMUL(q2_k, NTX_QKK, false, tile_super(ps, p, b, t, ROWS, 0, false, 8))
-VNNI_MATMUL(q3_k, NTX_QKK, false, tile_super(ps, p, b, t, ROWS, 16, true, 0))
-VNNI_MATMUL(q4_k, NTX_QKK, true, tile_super(ps, p, b, t, ROWS, 32, false, 4))
-VNNI_MATMUL(q5_k, NTX_QKK, true, tile_super(ps, p, b, t, ROWS, 32, false, 4))
-VNNI_MATMUL(q6_k, NTX_QKK, false, tile_super(ps, p, b, t, ROWS, 16, true, 0))
+#define MATMUL(name, type, pack, few, block, woven, sums32)                                                           \
+    DECLARE_MATMUL(name)                                                                                              \
+    {                                                                                                                 \
+        static const struct kind kind = {{pack, block, woven}, few, sums32};                                          \
+        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
+        mm_panels(&kind, &s, n_rows, rows_##type);                                                                    \
+    }
+
+#define VNNI(type, block, sums32, call)                                                                               \
+    ROWS(type, call)                                                                                                  \
+    MATMUL(ntx__mmvec_##type, type, ntx__panel_vec_##type, ntx__mm512_##type, block, false, sums32)
+
+#define VNNI_WOVEN(type, block, sums32, call)                                                                         \
+    VNNI(type, block, sums32, call)                                                                                   \
+    MATMUL(ntx__wovenvec_##type, type, ntx__panel_vec_woven_##type, ntx__woven_##type, block, true, sums32)
+
+VNNI_WOVEN(q4_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 8))
+VNNI(q4_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
+VNNI(q5_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 16))
+VNNI(q5_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
+VNNI_WOVEN(q8_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 128))
+VNNI(q2_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 0, false, 8))
+VNNI(q3_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))
+VNNI_WOVEN(q4_k, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
+VNNI_WOVEN(q5_k, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
+VNNI_WOVEN(q6_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))

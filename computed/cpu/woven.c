@@ -1,5 +1,5 @@
-/* woven.c: weights woven (woven.h), and their products with one to eight rows of x at a time: the four columns of 16 outputs in a register
- * meet four values of x, spread over another. More rows pass over a strip in eights, a band of rows at a time. */
+/* woven.c: weights woven (woven.h), and their products with one to four rows of x at a time: the four columns of 16 outputs in a register
+ * meet four values of x, spread over another. More rows are vnni.c's. */
 #include "computed/cpu/woven.h"
 
 #include "common/util.h"
@@ -8,9 +8,9 @@
 
 enum {
     OUTS = NTX_STRIP_ROWS,
-    ROWS = 8,        /* of x at once, at most */
-    BAND_ROWS = 128, /* of x that pass over a strip before the next one */
-    NEAR = 3584,     /* bytes fetched ahead, elsewhere than on AMD */
+    ROWS = 4,    /* of x at once, at most */
+    LEVELS = 4,  /* of the tree over the lanes */
+    NEAR = 3584, /* bytes fetched ahead, elsewhere than on AMD */
 };
 
 /* The rows of x of one turn. */
@@ -94,41 +94,35 @@ INLINE void brick_q45(const uint8_t *w, const struct rows *x, uint32_t b, const 
     for (int r = 0; r < n; r++)
         out->i[r] = _mm512_setzero_si512();
 #pragma GCC unroll 4
-    for (int t = 0; t < 4; t++) /* sub-blocks 2 t and 2 t + 1, of low and of high nibbles: together, unless there are too many sums for the registers */
-        for (int turn = 0; turn < (n > 4 ? 2 : 1); turn++) {
-            const bool do_low = n <= 4 || !turn, do_high = n <= 4 || turn;
-            const int parts = chains(n);
-            __m512i a[ROWS], c[ROWS];
-            for (int r = 0; r < n * parts; r++)
-                a[r] = c[r] = _mm512_setzero_si512();
+    for (int t = 0; t < 4; t++) { /* sub-blocks 2 t and 2 t + 1, of low and of high nibbles */
+        const int parts = chains(n);
+        __m512i a[ROWS], c[ROWS];
+        for (int r = 0; r < n * parts; r++)
+            a[r] = c[r] = _mm512_setzero_si512();
 #pragma GCC unroll 8
-            for (int k = 0; k < 8; k++) {
-                __m512i v = dword(w, at + 8 * t + k), lo = _mm512_and_si512(v, low), hi = _mm512_and_si512(v, high);
-                if (five) {
-                    __m512i h = dword(w, 4 + k);
-                    hi = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-                    lo = _mm512_ternarylogic_epi32(lo, t < 2 ? _mm512_slli_epi16(h, 4 - 2 * t) : _mm512_srli_epi16(h, 2 * t - 4), top, 0xf8);
-                    hi = _mm512_ternarylogic_epi32(hi, t < 2 ? _mm512_slli_epi16(h, 3 - 2 * t) : _mm512_srli_epi16(h, 2 * t - 3), top, 0xf8);
-                }
-#pragma GCC unroll 8
-                for (int r = 0; r < n; r++) {
-                    const int p = r * parts + k % parts;
-                    if (do_low)
-                        a[p] = _mm512_dpbusd_epi32(a[p], lo, spread(x->x[r] + q + (size_t)(64 * t + 4 * k)));
-                    if (do_high)
-                        c[p] = _mm512_dpbusd_epi32(c[p], hi, spread(x->x[r] + q + (size_t)(64 * t + 32 + 4 * k)));
-                }
+        for (int k = 0; k < 8; k++) {
+            __m512i v = dword(w, at + 8 * t + k), lo = _mm512_and_si512(v, low), hi = _mm512_and_si512(v, high);
+            if (five) {
+                __m512i h = dword(w, 4 + k);
+                hi = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+                lo = _mm512_ternarylogic_epi32(lo, t < 2 ? _mm512_slli_epi16(h, 4 - 2 * t) : _mm512_srli_epi16(h, 2 * t - 4), top, 0xf8);
+                hi = _mm512_ternarylogic_epi32(hi, t < 2 ? _mm512_slli_epi16(h, 3 - 2 * t) : _mm512_srli_epi16(h, 2 * t - 3), top, 0xf8);
             }
-            join_chains(a, n);
-            join_chains(c, n);
-            const __m512i sa = byte_of(scale[t / 2], t % 2 * 2, false), sc = byte_of(scale[t / 2], t % 2 * 2 + 1, false);
+#pragma GCC unroll 4
             for (int r = 0; r < n; r++) {
-                if (do_low)
-                    out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(a[r], sa));
-                if (do_high) /* high nibbles count 16 times */
-                    out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(five ? c[r] : _mm512_srai_epi32(c[r], 4), sc));
+                const int p = r * parts + k % parts;
+                a[p] = _mm512_dpbusd_epi32(a[p], lo, spread(x->x[r] + q + (size_t)(64 * t + 4 * k)));
+                c[p] = _mm512_dpbusd_epi32(c[p], hi, spread(x->x[r] + q + (size_t)(64 * t + 32 + 4 * k)));
             }
         }
+        join_chains(a, n);
+        join_chains(c, n);
+        const __m512i sa = byte_of(scale[t / 2], t % 2 * 2, false), sc = byte_of(scale[t / 2], t % 2 * 2 + 1, false);
+        for (int r = 0; r < n; r++) {
+            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(a[r], sa)); /* high nibbles count 16 times */
+            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(five ? c[r] : _mm512_srai_epi32(c[r], 4), sc));
+        }
+    }
     for (int r = 0; r < n; r++) {
         out->j[r] = _mm512_setzero_si512();
         for (int k = 0; k < 4; k++)
@@ -161,35 +155,29 @@ INLINE void brick_q6_k(const uint8_t *w, const uint8_t *half, const struct rows 
     for (int r = 0; r < n; r++)
         out->i[r] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(out->i[r], 5));
 #pragma GCC unroll 8
-    for (int c = 0; c < 8; c++)
-        for (int turn = 0; turn < (n > 4 ? 2 : 1); turn++) { /* as above */
-            const bool do_low = n <= 4 || !turn, do_high = n <= 4 || turn;
-            const int part = c / 4, i = c / 2 % 2, j = c % 2, at = 4 + 24 * part + 12 * i;
-            __m512i a[ROWS], e[ROWS];
-            for (int r = 0; r < n; r++)
-                a[r] = e[r] = _mm512_setzero_si512();
+    for (int c = 0; c < 8; c++) {
+        const int part = c / 4, i = c / 2 % 2, j = c % 2, at = 4 + 24 * part + 12 * i;
+        __m512i a[ROWS], e[ROWS];
+        for (int r = 0; r < n; r++)
+            a[r] = e[r] = _mm512_setzero_si512();
 #pragma GCC unroll 4
-            for (int k = 0; k < 4; k++) {
-                __m512i h = dword(w, at + k), v = dword(w, at + 4 + 4 * j + k);
-                __m512i lo = _mm512_ternarylogic_epi32(_mm512_and_si512(v, low), _mm512_slli_epi16(h, j ? 2 : 4), two, 0xf8);
-                __m512i hi = _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi16(v, 4), low), j ? _mm512_srli_epi16(h, 2) : h, two, 0xf8);
-#pragma GCC unroll 8
-                for (int r = 0; r < n; r++) {
-                    const char *from = x->x[r] + q + (size_t)(128 * part + 32 * j + 16 * i + 4 * k);
-                    if (do_low)
-                        a[r] = _mm512_dpbusd_epi32(a[r], lo, spread(from));
-                    if (do_high)
-                        e[r] = _mm512_dpbusd_epi32(e[r], hi, spread(from + 64));
-                }
-            }
-            const __m512i sa = byte_of(scale[2 * part], 2 * j + i, true), se = byte_of(scale[2 * part + 1], 2 * j + i, true);
+        for (int k = 0; k < 4; k++) {
+            __m512i h = dword(w, at + k), v = dword(w, at + 4 + 4 * j + k);
+            __m512i lo = _mm512_ternarylogic_epi32(_mm512_and_si512(v, low), _mm512_slli_epi16(h, j ? 2 : 4), two, 0xf8);
+            __m512i hi = _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi16(v, 4), low), j ? _mm512_srli_epi16(h, 2) : h, two, 0xf8);
+#pragma GCC unroll 4
             for (int r = 0; r < n; r++) {
-                if (do_low)
-                    out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(a[r], sa));
-                if (do_high)
-                    out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(e[r], se));
+                const char *from = x->x[r] + q + (size_t)(128 * part + 32 * j + 16 * i + 4 * k);
+                a[r] = _mm512_dpbusd_epi32(a[r], lo, spread(from));
+                e[r] = _mm512_dpbusd_epi32(e[r], hi, spread(from + 64));
             }
         }
+        const __m512i sa = byte_of(scale[2 * part], 2 * j + i, true), se = byte_of(scale[2 * part + 1], 2 * j + i, true);
+        for (int r = 0; r < n; r++) {
+            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(a[r], sa));
+            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(e[r], se));
+        }
+    }
 }
 
 /* ---- simple blocks: dwords of bits, then d. The offset is taken back through the sum of x, which fits an int16. */
@@ -236,27 +224,34 @@ INLINE void brick_q8_0(const uint8_t *w, const uint8_t *half, const struct rows 
 INLINE void multiply_strip(const uint8_t *w, uint32_t blocks, const struct rows *x, const int n, float *y, size_t ldy, const size_t block_bytes,
                            const bool has_min, const bool fetch, brick_fn *brick)
 {
-    float acc[LANES][ROWS][OUTS] __attribute__((aligned(64)));
-    for (uint32_t l = 0; l < NTX_MIN(blocks, (uint32_t)LANES); l++)
+    float tree[LEVELS][ROWS][OUTS] __attribute__((aligned(64)));
+    uint32_t turns_log2;
+    for (uint32_t turn = 0, place = 0; turn < LANES; turn += 1u << turns_log2) {
+        __m512 v[ROWS];
         for (int r = 0; r < n; r++)
-            _mm512_store_ps(acc[l][r], _mm512_setzero_ps());
-    for (uint32_t b = 0; b < blocks; b++) {
-        struct ntx__brick_at p = ntx__brick_at(blocks, b, block_bytes);
-        struct brick k;
-        if (fetch || n > 1 || !ntx__cpu_fetch_far)
-            fetch_ahead(w + p.words, OUTS * block_bytes, NEAR, ntx__cpu_fetch_far);
-        brick(w + p.words, w + p.half, x, b, n, &k);
-        for (int r = 0; r < n; r++) {
-            float *to = acc[b % LANES][r];
-            __m512 dx = _mm512_castsi512_ps(spread(x->x[r] + x->at.d_at + 4 * (size_t)b));
-            __m512 v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(k.i[r]), _mm512_mul_ps(k.d, dx), _mm512_load_ps(to));
-            if (has_min)
-                v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(k.j[r]), _mm512_mul_ps(k.m, dx), v);
-            _mm512_store_ps(to, v);
+            v[r] = _mm512_setzero_ps();
+        for (uint32_t b = ntx__lane_order[turn]; b < blocks; b += LANES, place++) {
+            struct ntx__brick_at p = ntx__brick_at(blocks, place, block_bytes);
+            struct brick k;
+            if (fetch || n > 1 || !ntx__cpu_fetch_far)
+                fetch_ahead(w + p.words, OUTS * block_bytes, NEAR, ntx__cpu_fetch_far);
+            brick(w + p.words, w + p.half, x, b, n, &k);
+            for (int r = 0; r < n; r++) {
+                __m512 dx = _mm512_castsi512_ps(spread(x->x[r] + x->at.d_at + 4 * (size_t)b));
+                v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(k.i[r]), _mm512_mul_ps(k.d, dx), v[r]);
+                if (has_min)
+                    v[r] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(k.j[r]), _mm512_mul_ps(k.m, dx), v[r]);
+            }
         }
+        uint32_t level = turns_log2 = ntx__turns_log2(blocks, turn);
+        for (int r = 0; r < n && level; r++)
+            v[r] = _mm512_add_ps(v[r], _mm512_setzero_ps());
+        for (; turn >> level & 1; level++)
+            for (int r = 0; r < n; r++)
+                v[r] = _mm512_add_ps(_mm512_load_ps(tree[level][r]), v[r]);
+        for (int r = 0; r < n; r++)
+            _mm512_storeu_ps(level < LEVELS ? tree[level][r] : y + (size_t)r * ldy, v[r]);
     }
-    for (int r = 0; r < n; r++)
-        join_row(acc[0][r], ROWS * OUTS, blocks, OUTS, y + (size_t)r * ldy);
 }
 
 struct turn {
@@ -269,21 +264,18 @@ struct turn {
 
 typedef void turn_fn(const struct turn *t);
 
-/* Any number of rows: bands of them over each strip, in eights and what is left. by_rows: of 1, 2, 4 and 8. */
-static void all_strips(const struct shape *s, uint32_t n_rows, struct turn *t, turn_fn *const by_rows[4])
+/* Any number of rows over each strip, in fours and what is left. by_rows: of 1, 2 and 4. */
+static void all_strips(const struct shape *s, uint32_t n_rows, struct turn *t, turn_fn *const by_rows[3])
 {
-    for (uint32_t from = 0; from < n_rows; from += BAND_ROWS) {
-        uint32_t to = NTX_MIN(n_rows, from + BAND_ROWS);
-        for (uint32_t o = 0; o < s->n_out; o += OUTS) {
-            t->w = s->w + o * s->row_bytes;
-            for (uint32_t r = from; r < to;) {
-                unsigned log2 = to - r >= 8 ? 3 : to - r >= 4 ? 2 : to - r >= 2 ? 1 : 0;
-                for (uint32_t k = 0; k < 1u << log2; k++)
-                    t->x.x[k] = s->x + (r + k) * s->x_stride;
-                t->y = s->y + r * s->ldy + o;
-                by_rows[log2](t);
-                r += 1u << log2;
-            }
+    for (uint32_t o = 0; o < s->n_out; o += OUTS) {
+        t->w = s->w + o * s->row_bytes;
+        for (uint32_t r = 0; r < n_rows;) {
+            unsigned log2 = n_rows - r >= 4 ? 2 : n_rows - r >= 2 ? 1 : 0;
+            for (uint32_t k = 0; k < 1u << log2; k++)
+                t->x.x[k] = s->x + (r + k) * s->x_stride;
+            t->y = s->y + r * s->ldy + o;
+            by_rows[log2](t);
+            r += 1u << log2;
         }
     }
 }
@@ -298,10 +290,9 @@ static void all_strips(const struct shape *s, uint32_t n_rows, struct turn *t, t
     WOVEN_ROWS(type, 1, has_min, fetch)                                                                                          \
     WOVEN_ROWS(type, 2, has_min, fetch)                                                                                          \
     WOVEN_ROWS(type, 4, has_min, fetch)                                                                                          \
-    WOVEN_ROWS(type, 8, has_min, fetch)                                                                                          \
     DECLARE_MATMUL(ntx__woven_##type)                                                                                            \
     {                                                                                                                            \
-        static turn_fn *const by_rows[] = {rows1_##type, rows2_##type, rows4_##type, rows8_##type};                              \
+        static turn_fn *const by_rows[] = {rows1_##type, rows2_##type, rows4_##type};                              \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                                 \
         struct turn t = {.blocks = n_in / (super ? NTX_QKK : NTX_QK), .ldy = ldy, .x.at = x_parts_of(x, n_in, super, sums32)};   \
         all_strips(&s, n_rows, &t, by_rows);                                                                                     \
@@ -316,75 +307,36 @@ WOVEN(q6_k, true, false, false, false)
 
 /* ---- weaving ---- */
 
-/* How a type's blocks become bricks: half_at: where the half word lies, -1: there is none. order: which 16 bytes of the rest come when, NULL:
- * in turn. */
-struct pattern {
-    size_t block_bytes;
-    int half_at;
-    const uint8_t *order;
-};
-
-INLINE size_t from_of(const struct pattern *p, size_t k)
-{
-    return (p->half_at == 0 ? 2 : 0) + 16 * (p->order ? p->order[k] : k);
-}
-
 /* A strip in place. */
-INLINE void weave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const struct pattern p)
+INLINE void weave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const struct ntx__weave_pattern *p)
 {
-    const uint32_t blocks = (uint32_t)(row_bytes / p.block_bytes);
+    const uint32_t blocks = (uint32_t)(row_bytes / p->block_bytes);
     memcpy(scratch, to, OUTS * row_bytes);
-    for (uint32_t b = 0; b < blocks; b++) {
-        struct ntx__brick_at at = ntx__brick_at(blocks, b, p.block_bytes);
-        const uint8_t *w[OUTS];
-        for (size_t o = 0; o < OUTS; o++)
-            w[o] = scratch + o * row_bytes + b * p.block_bytes;
-        for (size_t k = 0; k < p.block_bytes / 16; k++) {
-            __m512i v[4];
-            turn16(w, from_of(&p, k), v);
-            for (size_t i = 0; i < 4; i++)
-                _mm512_storeu_si512(to + at.words + 64 * (4 * k + i), v[i]);
+    for (uint32_t turn = 0, place = 0; turn < LANES; turn++)
+        for (uint32_t b = ntx__lane_order[turn]; b < blocks; b += LANES, place++) {
+            struct ntx__brick_at at = ntx__brick_at(blocks, place, p->block_bytes);
+            const uint8_t *w[OUTS];
+            for (size_t o = 0; o < OUTS; o++)
+                w[o] = scratch + o * row_bytes + b * p->block_bytes;
+            for (size_t k = 0; k < p->block_bytes / 16; k++) {
+                __m512i v[4];
+                turn16(w, (p->half_at == 0 ? 2 : 0) + 16 * (p->order ? p->order[k] : k), v);
+                for (size_t i = 0; i < 4; i++)
+                    _mm512_storeu_si512(to + at.words + 64 * (4 * k + i), v[i]);
+            }
+            for (size_t o = 0; p->half_at >= 0 && o < OUTS; o++)
+                memcpy(to + at.half + 2 * o, w[o] + p->half_at, 2);
         }
-        for (size_t o = 0; p.half_at >= 0 && o < OUTS; o++)
-            memcpy(to + at.half + 2 * o, w[o] + p.half_at, 2);
-    }
 }
 
-/* Brick b's blocks, as they were, `apart` bytes from one to the next. */
-INLINE void unweave(const uint8_t *strip, uint32_t blocks, uint32_t b, uint8_t *out, size_t apart, const struct pattern p)
-{
-    struct ntx__brick_at at = ntx__brick_at(blocks, b, p.block_bytes);
-    for (size_t k = 0; k < p.block_bytes / 16; k++) {
-        __m512i v[4], r[4]; /* four dwords of 16 rows, to 16 bytes of rows j, 4 + j, 8 + j and 12 + j */
-        for (size_t i = 0; i < 4; i++)
-            v[i] = load512(strip + at.words + 64 * (4 * k + i));
-        turn_quads(v, r);
-        for (size_t j = 0; j < 4; j++) {
-            store128(out + j * apart + from_of(&p, k), _mm512_castsi512_si128(r[j]));
-            store128(out + (4 + j) * apart + from_of(&p, k), _mm512_extracti32x4_epi32(r[j], 1));
-            store128(out + (8 + j) * apart + from_of(&p, k), _mm512_extracti32x4_epi32(r[j], 2));
-            store128(out + (12 + j) * apart + from_of(&p, k), _mm512_extracti32x4_epi32(r[j], 3));
-        }
-    }
-    for (size_t o = 0; p.half_at >= 0 && o < OUTS; o++)
-        memcpy(out + o * apart + p.half_at, strip + at.half + 2 * o, 2);
-}
-
-#define WEAVE(type, half_at, order)                                                                          \
-    void ntx__weave_##type(void *strip, size_t row_bytes, void *scratch)                                     \
-    {                                                                                                        \
-        weave(strip, row_bytes, scratch, (struct pattern){sizeof(struct ntx_block_##type), half_at, order}); \
-    }                                                                                                        \
-    void ntx__unweave_##type(const uint8_t *strip, uint32_t blocks, uint32_t b, uint8_t *out, size_t apart)  \
-    {                                                                                                        \
-        unweave(strip, blocks, b, out, apart, (struct pattern){sizeof(struct ntx_block_##type), half_at, order}); \
+#define WEAVE(type)                                                              \
+    void ntx__weave_##type(void *strip, size_t row_bytes, void *scratch)         \
+    {                                                                            \
+        weave(strip, row_bytes, scratch, &ntx__pattern_##type);                  \
     }
 
-/* Scales first, and then as the kernel reads: the processor's own prefetchers follow one run. */
-static const uint8_t order_q6_k[] = {12, 8, 0, 2, 9, 1, 3, 10, 4, 6, 11, 5, 7};
-
-WEAVE(q4_0, 0, NULL)
-WEAVE(q8_0, 0, NULL)
-WEAVE(q4_k, -1, NULL)
-WEAVE(q5_k, -1, NULL)
-WEAVE(q6_k, 208, order_q6_k)
+WEAVE(q4_0)
+WEAVE(q8_0)
+WEAVE(q4_k)
+WEAVE(q5_k)
+WEAVE(q6_k)

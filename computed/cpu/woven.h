@@ -1,11 +1,12 @@
 /* woven.h: weights that stay in memory, re-arranged in place so that 16 outputs are multiplied side by side.
  *
- * NTX_STRIP_ROWS (16) rows of a matrix are a strip, which takes the bytes that the rows took. A brick is made of one block of each row: first
- * (of a pair of bricks) the blocks' half words, then the bricks' dwords, each of all 16 rows:
+ * NTX_STRIP_ROWS (16) rows of a matrix are a strip, which takes the bytes that the rows took. A brick is made of one block of each row; bricks
+ * lie by the lane of their blocks (cpu.h), in ntx__lane_order: those of blocks 0, 16, 32, ..., then of 8, 24, ... First (of a pair of bricks)
+ * come the blocks' half words, then the bricks' dwords, each of all 16 rows:
  *
  *   row-major                                woven
- *   row 0:  block 0 | block 1 | ...          half words of blocks 0 of rows 0 .. 15 | of blocks 1 | dword of blocks 0 of rows 0 .. 15 | the next
- *   row 1:  block 0 | block 1 | ...          dword of them | ... | the same of blocks 1 | half words of blocks 2 | of blocks 3 | ...
+ *   row 0:  block 0 | block 1 | ...          half words of blocks 0 of rows 0 .. 15 | of blocks 16 | dword of blocks 0 of rows 0 .. 15 | the next
+ *   row 1:  block 0 | block 1 | ...          dword of them | ... | the same of blocks 16 | half words of blocks 32 | of blocks 48 | ...
  *   ...
  *   row 15: block 0 | block 1 | ...
  *
@@ -18,27 +19,55 @@
 
 #include "computed/cpu/avx512.h"
 
+/* Lanes in such an order that the tree over them (cpu.h) is done as they come, with four sums kept at most: after the i-th lane as many
+ * sums are joined as i ends in bits of 1. */
+static const uint8_t ntx__lane_order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
+
+/* Of how many lanes' turns, as a power of two, the sum of lane `turn` is: of those after it that have no blocks, too. For these 0 is to be
+ * added. */
+INLINE uint32_t ntx__turns_log2(uint32_t blocks, uint32_t turn)
+{
+    uint32_t n = 0;
+    while (!(turn >> n & 1) && n < 4 && ntx__lane_order[turn + (1u << n)] >= blocks)
+        n++;
+    return n;
+}
+
 /* Byte offsets in a strip of a brick's dwords and of its half words. */
 struct ntx__brick_at {
     size_t words, half;
 };
 
-INLINE struct ntx__brick_at ntx__brick_at(uint32_t blocks, uint32_t b, const size_t block_bytes)
+/* Of the `place`-th brick. */
+INLINE struct ntx__brick_at ntx__brick_at(uint32_t blocks, uint32_t place, const size_t block_bytes)
 {
     const size_t words = NTX_STRIP_ROWS * (block_bytes / 4 * 4), halves = block_bytes % 4 ? 2 * NTX_STRIP_ROWS : 0;
-    size_t pair = b / 2 * 2 * (words + halves), head = (b | 1) < blocks ? 2 * halves : halves;
-    return (struct ntx__brick_at){pair + head + b % 2 * words, pair + b % 2 * halves};
+    size_t pair = place / 2 * 2 * (words + halves), head = (place | 1) < blocks ? 2 * halves : halves;
+    return (struct ntx__brick_at){pair + head + place % 2 * words, pair + place % 2 * halves};
 }
 
-/* ntx__woven_: VNNI, any number of rows of x. ntx__wovenamx_: the same with tiles from 5 rows on. ntx__unweave_: the blocks of brick b as they
- * were, `apart` bytes from one to the next. */
+/* How a type's blocks become bricks. half_at: where the half word lies, -1: there is none. order[k]: which 16 bytes of the rest come k-th;
+ * place[g]: when 16 bytes g of the block come; NULL: in turn. */
+struct ntx__weave_pattern {
+    size_t block_bytes;
+    int half_at;
+    const uint8_t *order, *place;
+};
+
+/* Q6_K: scales first, and then as the kernel reads: the processor's own prefetchers follow one run. */
+static const uint8_t ntx__order_q6_k[] = {12, 8, 0, 2, 9, 1, 3, 10, 4, 6, 11, 5, 7};
+static const uint8_t ntx__place_q6_k[] = {2, 5, 3, 6, 8, 11, 9, 12, 1, 4, 7, 10, 0};
+
+static const struct ntx__weave_pattern ntx__pattern_q4_0 = {sizeof(struct ntx_block_q4_0), 0, NULL, NULL}, ntx__pattern_q8_0 = {sizeof(struct ntx_block_q8_0), 0, NULL, NULL},
+                                       ntx__pattern_q4_k = {sizeof(struct ntx_block_q4_k), -1, NULL, NULL}, ntx__pattern_q5_k = {sizeof(struct ntx_block_q5_k), -1, NULL, NULL},
+                                       ntx__pattern_q6_k = {sizeof(struct ntx_block_q6_k), 208, ntx__order_q6_k, ntx__place_q6_k};
+
+/* ntx__woven_: VNNI, one to four rows of x (woven.c). ntx__wovenvec_, ntx__wovenamx_: any number of them, from 5 on by panels (vnni.c, amx.c). */
 #define DECLARE_WOVEN(type)                                                     \
     DECLARE_MATMUL(ntx__woven_##type);                                          \
+    DECLARE_MATMUL(ntx__wovenvec_##type);                                       \
     DECLARE_MATMUL(ntx__wovenamx_##type);                                       \
-    ntx_weave_fn ntx__weave_##type;                                             \
-    ntx__unweave_fn ntx__unweave_##type
-
-typedef void ntx__unweave_fn(const uint8_t *strip, uint32_t blocks, uint32_t b, uint8_t *out, size_t apart);
+    ntx_weave_fn ntx__weave_##type
 
 DECLARE_WOVEN(q4_0);
 DECLARE_WOVEN(q8_0);

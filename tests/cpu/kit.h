@@ -52,6 +52,10 @@ KIT void guard_free(struct guarded g)
 /* The k-th instruction set besides generic that this CPU has; NULL after the last. */
 KIT const struct ntx_cpu_ops *isa_at(unsigned k)
 {
+#ifdef NTX_TILES_EMULATED /* tiles.c */
+    extern const struct ntx_cpu_ops ntx__cpu_amx;
+    return !k && ntx_cpu_pick("avx512") ? &ntx__cpu_amx : NULL;
+#endif
     static const char *const names[] = {"avx2", "avx512", "amx"};
     for (unsigned i = 0; i < 3; i++) {
         const struct ntx_cpu_ops *ops = ntx_cpu_pick(names[i]);
