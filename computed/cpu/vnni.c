@@ -9,7 +9,6 @@
 #include "computed/cpu/panel.h"
 
 enum {
-    MIN_ROWS = 5, /* below, avx512_*.c and woven.c are faster */
     TILE = 6,     /* rows at once, or */
     SMALL = 4,
     STRIPS = MAX_STRIPS,
@@ -195,13 +194,14 @@ static void plan_tiles(struct pass *ps)
 
 struct kind {
     struct panel_kind weights;
-    ntx_matmul_fn *few;
+    ntx_matmul_fn *few; /* faster for fewer rows than `least`, which is 5 or more */
+    uint32_t least;
     bool sums32; /* super-blocks: sums of 32 values of x are used, not of 16 */
 };
 
 static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n_rows, panels_fn *rows)
 {
-    if (n_rows < MIN_ROWS) {
+    if (n_rows < kind->least) {
         kind->few(s->w, s->row_bytes, s->n_out, s->n_in, s->x, s->x_stride, n_rows, s->y, s->ldy);
         return;
     }
@@ -209,7 +209,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
     struct pass ps = {.shape = s, .lane = lane, .tree = tree, .at = x_parts_of(s->x, s->n_in, kind->weights.block == NTX_QKK, kind->sums32)};
     const uint32_t most = NTX_MIN(NTX_MAX((uint32_t)(BAND_BYTES / s->x_stride), 4u * TILE), (uint32_t)MAX_TILES * TILE), bands = (n_rows + most - 1) / most;
     for (uint32_t band = 0, r = 0; band < bands; band++, r += ps.n_rows) {
-        ps.n_rows = (n_rows - r + bands - band - 1) / (bands - band); /* as equal as can be, so never under MIN_ROWS */
+        ps.n_rows = (n_rows - r + bands - band - 1) / (bands - band); /* as equal as can be, so never under 5 */
         ps.x = s->x + r * s->x_stride;
         plan_tiles(&ps);
         for (uint32_t o = 0; o < s->n_out; o += STRIPS * PANEL_OUTS) {
@@ -244,29 +244,29 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
         }                                                                                                             \
     }
 
-#define MATMUL(name, type, pack, few, block, woven, sums32)                                                           \
+#define MATMUL(name, type, pack, few, least, block, woven, sums32)                                                          \
     DECLARE_MATMUL(name)                                                                                              \
     {                                                                                                                 \
-        static const struct kind kind = {{pack, block, woven}, few, sums32};                                          \
+        static const struct kind kind = {{pack, block, woven}, few, least, sums32};                                        \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
         mm_panels(&kind, &s, n_rows, rows_##type);                                                                    \
     }
 
 #define VNNI(type, block, sums32, call)                                                                               \
     ROWS(type, call)                                                                                                  \
-    MATMUL(ntx__mmvec_##type, type, ntx__panel_vec_##type, ntx__mm512_##type, block, false, sums32)
+    MATMUL(ntx__mmvec_##type, type, ntx__panel_vec_##type, ntx__mm512_##type, 5, block, false, sums32)
 
-#define VNNI_WOVEN(type, block, sums32, call)                                                                         \
+#define VNNI_WOVEN(type, least, block, sums32, call)                                                                     \
     VNNI(type, block, sums32, call)                                                                                   \
-    MATMUL(ntx__wovenvec_##type, type, ntx__panel_vec_woven_##type, ntx__woven_##type, block, true, sums32)
+    MATMUL(ntx__wovenvec_##type, type, ntx__panel_vec_woven_##type, ntx__woven_##type, least, block, true, sums32)
 
-VNNI_WOVEN(q4_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 8))
+VNNI_WOVEN(q4_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 8))
 VNNI(q4_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
 VNNI(q5_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 16))
 VNNI(q5_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
-VNNI_WOVEN(q8_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 128))
+VNNI_WOVEN(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128))
 VNNI(q2_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 0, false, 8))
 VNNI(q3_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))
-VNNI_WOVEN(q4_k, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
-VNNI_WOVEN(q5_k, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
-VNNI_WOVEN(q6_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))
+VNNI_WOVEN(q4_k, 13, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
+VNNI_WOVEN(q5_k, 7, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
+VNNI_WOVEN(q6_k, 5, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))

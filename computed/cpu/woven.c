@@ -1,5 +1,5 @@
 /* woven.c: weights woven (woven.h), and their products with one to four rows of x at a time: the four columns of 16 outputs in a register
- * meet four values of x, spread over another. More rows are vnni.c's. */
+ * meet four values of x, spread over another. For many rows: vnni.c. */
 #include "computed/cpu/woven.h"
 
 #include "common/util.h"

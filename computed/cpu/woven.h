@@ -62,7 +62,7 @@ static const struct ntx__weave_pattern ntx__pattern_q4_0 = {sizeof(struct ntx_bl
                                        ntx__pattern_q4_k = {sizeof(struct ntx_block_q4_k), -1, NULL, NULL}, ntx__pattern_q5_k = {sizeof(struct ntx_block_q5_k), -1, NULL, NULL},
                                        ntx__pattern_q6_k = {sizeof(struct ntx_block_q6_k), 208, ntx__order_q6_k, ntx__place_q6_k};
 
-/* ntx__woven_: VNNI, one to four rows of x (woven.c). ntx__wovenvec_, ntx__wovenamx_: any number of them, from 5 on by panels (vnni.c, amx.c). */
+/* ntx__woven_: VNNI, one to four rows of x at a time (woven.c). ntx__wovenvec_, ntx__wovenamx_: many of them by panels (vnni.c, amx.c). */
 #define DECLARE_WOVEN(type)                                                     \
     DECLARE_MATMUL(ntx__woven_##type);                                          \
     DECLARE_MATMUL(ntx__wovenvec_##type);                                       \
