@@ -55,7 +55,7 @@ static int measure_memory(const struct ntx_doctor_config *c, double seconds, str
         r->hw.ram_bps = ntx__doctor_read_rate(all, buf, bytes, seconds * 0.06);
         r->hw.layer_s = STEPS_PER_LAYER * ntx__doctor_step(all, seconds * 0.02);
         tell(c, "kernels");
-        rc = ntx__doctor_kernels(all, ops, buf, bytes, seconds * 0.45, r);
+        rc = ntx__doctor_kernels(one, all, ops, buf, bytes, seconds * 0.45, r);
     }
     ntx_pool_free(one);
     ntx_pool_free(all);

@@ -19,8 +19,9 @@ double ntx__doctor_read_rate(struct ntx_pool *pool, const void *buf, size_t byte
 /* Seconds of one ntx_pool_run that does nothing. */
 double ntx__doctor_step(struct ntx_pool *pool, double seconds);
 
-/* kernels.c: hw.kernels, for each type. */
-int ntx__doctor_kernels(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, void *buf, size_t bytes, double seconds, struct ntx_doctor_report *r);
+/* kernels.c: hw.kernels, for each type; `one`: a pool of one thread. */
+int ntx__doctor_kernels(struct ntx_pool *one, struct ntx_pool *pool, const struct ntx_cpu_ops *ops, void *buf, size_t bytes, double seconds,
+                        struct ntx_doctor_report *r);
 
 /* gpu.c: hw.gpu; false: there is none that can be used, and why */
 bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n);

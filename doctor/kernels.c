@@ -1,4 +1,4 @@
-/* kernels.c: weights of each type from memory, as the forward pass takes them: pieces from a counter, all threads. */
+/* kernels.c: weights of each type from memory, as the forward pass takes them: pieces from a counter, all threads; of one row with one thread, too. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double
 }
 
 /* woven: as they are kept that stay in memory. The bits mean nothing, so nothing has to be woven. */
-static int one_type(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, uint32_t type, bool woven, const void *buf, size_t bytes, double seconds,
+static int one_type(struct ntx_pool *one, struct ntx_pool *pool, const struct ntx_cpu_ops *ops, uint32_t type, bool woven, const void *buf, size_t bytes, double seconds,
                     struct ntx_hw *hw)
 {
     static const uint32_t row_counts[] = {1, 8, ROWS_MAX};
@@ -90,8 +90,8 @@ static int one_type(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, uint32
     m.x = packed;
     for (size_t i = 0; !rc && i < sizeof row_counts / sizeof *row_counts && hw->n_kernels < NTX_HW_KERNELS; i++) {
         m.rows = row_counts[i];
-        double bps = rate(pool, &m, bytes, seconds);
-        hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .woven = woven, .bps = bps};
+        double bps = rate(pool, &m, bytes, seconds), bps_1 = m.rows == 1 && ntx_pool_threads(pool) > 1 ? rate(one, &m, bytes, seconds) : 0;
+        hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .woven = woven, .bps = bps, .bps_1 = bps_1};
     }
     free(x);
     free(packed);
@@ -99,7 +99,7 @@ static int one_type(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, uint32
     return rc;
 }
 
-int ntx__doctor_kernels(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, void *buf, size_t bytes, double seconds, struct ntx_doctor_report *r)
+int ntx__doctor_kernels(struct ntx_pool *one, struct ntx_pool *pool, const struct ntx_cpu_ops *ops, void *buf, size_t bytes, double seconds, struct ntx_doctor_report *r)
 {
     unsigned n = 0;
     int rc = 0;
@@ -108,9 +108,9 @@ int ntx__doctor_kernels(struct ntx_pool *pool, const struct ntx_cpu_ops *ops, vo
     fill(buf, bytes);
     for (uint32_t t = 0; !rc && t < NTX_TYPE_LIMIT; t++) {
         if (ntx_type_info(t) && ops->matmul[t])
-            rc = one_type(pool, ops, t, false, buf, bytes, seconds / (3 * n), &r->hw);
+            rc = one_type(one, pool, ops, t, false, buf, bytes, seconds / (4 * n), &r->hw);
         if (!rc && ntx_type_info(t) && ops->woven[t])
-            rc = one_type(pool, ops, t, true, buf, bytes, seconds / (3 * n), &r->hw);
+            rc = one_type(one, pool, ops, t, true, buf, bytes, seconds / (4 * n), &r->hw);
     }
     return rc;
 }

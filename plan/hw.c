@@ -37,17 +37,19 @@ double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads)
     return NTX_MIN(hw->ram_bps_1 * threads, hw->ram_bps);
 }
 
-/* A kernel's seconds per byte of `type`. */
-static double kernel_byte_s(const struct ntx_hw_kernel *k, uint32_t type)
+/* A kernel's seconds per byte of `type`. Fewer threads than were measured have their share, or what one has for each: where all wait for
+ * memory, that is more. */
+static double kernel_byte_s(const struct ntx_hw *hw, const struct ntx_hw_kernel *k, uint32_t type, uint32_t threads)
 {
     const struct ntx_type_info *t = ntx_type_info(type);
-    if (k->bps > 0)
-        return 1 / k->bps;
-    return t && k->flops > 0 ? 2.0 * k->rows * t->block / t->block_bytes / k->flops : 0;
+    double s = k->bps > 0 ? 1 / k->bps : t && k->flops > 0 ? 2.0 * k->rows * t->block / t->block_bytes / k->flops : 0;
+    if (!threads || threads >= hw->threads)
+        return s;
+    return k->bps > 0 && k->bps_1 > 0 ? 1 / NTX_MIN(k->bps_1 * threads, k->bps) : s * hw->threads / threads;
 }
 
 /* Of one kernel entry list (a type's own, or the general one). */
-static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool woven, uint32_t type, uint32_t rows)
+static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool woven, uint32_t type, uint32_t rows, uint32_t threads)
 {
     const struct ntx_hw_kernel *below = NULL, *above = NULL;
     for (unsigned i = 0; i < hw->n_kernels; i++) {
@@ -62,23 +64,21 @@ static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool woven, u
     if (!below && !above)
         return 0;
     if (!above)
-        return kernel_byte_s(below, type) * rows / below->rows;
+        return kernel_byte_s(hw, below, type, threads) * rows / below->rows;
     if (!below || above == below)
-        return kernel_byte_s(above, type);
-    double a = kernel_byte_s(below, type), b = kernel_byte_s(above, type);
+        return kernel_byte_s(hw, above, type, threads);
+    double a = kernel_byte_s(hw, below, type, threads), b = kernel_byte_s(hw, above, type, threads);
     return a + (b - a) * (rows - below->rows) / (above->rows - below->rows);
 }
 
 double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads, bool stays)
 {
     double ram = ntx_hw_ram_bps(hw, threads), least = ram > 0 ? 1 / ram : 0;
-    double s = stays ? interpolate(hw, type, true, type, rows) : 0;
+    double s = stays ? interpolate(hw, type, true, type, rows, threads) : 0;
     if (s <= 0)
-        s = interpolate(hw, type, false, type, rows);
+        s = interpolate(hw, type, false, type, rows, threads);
     if (s <= 0)
-        s = interpolate(hw, NTX_HW_ANY, false, type, rows);
-    if (threads && threads < hw->threads)
-        s *= (double)hw->threads / threads;
+        s = interpolate(hw, NTX_HW_ANY, false, type, rows, threads);
     return NTX_MAX(s, least);
 }
 

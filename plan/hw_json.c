@@ -99,7 +99,7 @@ static void read_kernels(struct reader *r, const json_t *k, struct ntx_hw *hw)
     json_t *v;
     json_array_foreach(k, i, v)
     {
-        struct ntx_hw_kernel e = {.rows = (uint32_t)number(r, v, "rows", 1e6), .bps = number(r, v, "gb_s", RATE_MAX) * 1e9,
+        struct ntx_hw_kernel e = {.rows = (uint32_t)number(r, v, "rows", 1e6), .bps = number(r, v, "gb_s", RATE_MAX) * 1e9, .bps_1 = number(r, v, "gb_s_1", RATE_MAX) * 1e9,
                                   .flops = number(r, v, "gflops", GFLOPS_MAX) * 1e9, .woven = json_is_true(json_object_get(v, "woven"))};
         char name[16] = "";
         text(r, v, "type", name, sizeof name);
@@ -213,6 +213,7 @@ static json_t *kernels_json(const struct ntx_hw *hw)
     for (unsigned i = 0; i < hw->n_kernels; i++) {
         const struct ntx_hw_kernel *k = &hw->kernels[i];
         json_t *e = json_pack("{s:s, s:I}", "type", k->type == NTX_HW_ANY ? "*" : ntx_type_info(k->type)->name, "rows", (json_int_t)k->rows);
+        put(e, "gb_s_1", k->bps_1 / 1e9);
         put(e, "gb_s", k->bps / 1e9);
         put(e, "gflops", k->flops / 1e9);
         if (k->woven)

@@ -61,6 +61,12 @@ static void test_rates(void)
     NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 5, 0, false), 0.075 / GB); /* half-way between 0.05 and 0.1 ns */
     NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 18, 0, false), 0.2 / GB);
     NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 2, false), 1 / (10 * GB)); /* half the threads */
+    struct ntx_hw alone = hw; /* one thread was measured, too: as much for each, but no more than all have */
+    for (unsigned i = 0; i < alone.n_kernels; i++)
+        alone.kernels[i].bps_1 = alone.kernels[i].type == NTX_Q4_K && alone.kernels[i].rows == 1 ? 7 * GB : 0;
+    NEAR(ntx_hw_byte_s(&alone, NTX_Q4_K, 1, 2, false), 1 / (14 * GB));
+    NEAR(ntx_hw_byte_s(&alone, NTX_Q4_K, 1, 3, false), 1 / (20 * GB));
+    NEAR(ntx_hw_byte_s(&alone, NTX_Q4_K, 1, 4, false), 1 / (20 * GB));
     NEAR(ntx_hw_byte_s(&hw, NTX_Q8_0, 1, 0, false), 1 / (16 * GB));
     NEAR(ntx_hw_byte_s(&hw, NTX_Q8_0, 64, 0, false), 2.0 * 64 * 32 / 34 / (640 * GB));
     NEAR(ntx_hw_ram_bps(&hw, 2), 20 * GB);
@@ -221,13 +227,14 @@ static void test_store(void)
     const char *said[] = {"raise the limit"};
     CHECK(mkdtemp(dir) && !setenv("XDG_CACHE_HOME", dir, 1) && !ntx_hw_user_path(path, sizeof path));
     CHECK(strstr(path, "/ntx/profile.json"));
+    hw.kernels[0].bps_1 = 7 * GB;
     char *json = ntx_hw_dump(&hw, said, 1);
     CHECK(strstr(json, "raise the limit"));
     CHECK_MSG(!ntx_hw_store(path, json, &err), "%s", err.text);
     CHECK_MSG(!ntx_hw_find(&back, &err), "%s", err.text);
     CHECK_EQ(back.n_kernels, 4);
     CHECK_EQ(back.n_reads, 3);
-    CHECK(back.ram_bytes == hw.ram_bytes && back.kernels[3].flops == hw.kernels[3].flops && back.reads[1].bps == hw.reads[1].bps);
+    CHECK(back.ram_bytes == hw.ram_bytes && back.kernels[3].flops == hw.kernels[3].flops && back.kernels[0].bps_1 == 7 * GB && back.reads[1].bps == hw.reads[1].bps);
     free(json);
     unlink(path);
     snprintf(path, sizeof path, "%s/ntx", dir);
