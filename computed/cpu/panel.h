@@ -92,8 +92,8 @@ enum { MAX_STRIPS = 2 };
 struct panels {
     struct panel of[MAX_STRIPS];
     uint32_t strips, b, n;
-    uint32_t turn, turns_log2; /* which lane, in ntx__lane_order */
-    bool first, last;          /* of its lane */
+    uint32_t turn, turns_log2;       /* which lane, in ntx__lane_order; of how many turns its sum is */
+    bool first, last;                /* of its lane */
     const uint8_t *next[MAX_STRIPS]; /* weights to fetch meanwhile */
     size_t next_bytes;               /* of each */
 };

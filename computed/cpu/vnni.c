@@ -9,11 +9,10 @@
 #include "computed/cpu/panel.h"
 
 enum {
-    TILE = 6,     /* rows at once, or */
+    TILE = 6, /* rows at once, or */
     SMALL = 4,
     STRIPS = MAX_STRIPS,
-    LEVELS = 4, /* of the tree over the lanes */
-    MAX_TILES = 22,        /* of a band */
+    MAX_TILES = 22,         /* of a band */
     BAND_BYTES = 800 << 10, /* of x in a band, unless that is under four tiles */
 };
 
@@ -70,7 +69,7 @@ INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, 
             for (int s = 0; s < strips; s++)
                 for (int r = 0; r < rows; r++)
                     v[s][r] = _mm512_add_ps(_mm512_load_ps(ps->tree[level][t][r][s]), v[s][r]);
-        to = level < LEVELS ? &ps->tree[level][t] : NULL;
+        to = level < TREE_LEVELS ? &ps->tree[level][t] : NULL;
     }
     for (int s = 0; s < strips; s++)
         for (int r = 0; r < rows; r++) {
@@ -205,7 +204,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
         kind->few(s->w, s->row_bytes, s->n_out, s->n_in, s->x, s->x_stride, n_rows, s->y, s->ldy);
         return;
     }
-    _Alignas(64) tile_sums lane[MAX_TILES], tree[LEVELS][MAX_TILES];
+    _Alignas(64) tile_sums lane[MAX_TILES], tree[TREE_LEVELS][MAX_TILES];
     struct pass ps = {.shape = s, .lane = lane, .tree = tree, .at = x_parts_of(s->x, s->n_in, kind->weights.block == NTX_QKK, kind->sums32)};
     const uint32_t most = NTX_MIN(NTX_MAX((uint32_t)(BAND_BYTES / s->x_stride), 4u * TILE), (uint32_t)MAX_TILES * TILE), bands = (n_rows + most - 1) / most;
     for (uint32_t band = 0, r = 0; band < bands; band++, r += ps.n_rows) {
@@ -244,10 +243,10 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
         }                                                                                                             \
     }
 
-#define MATMUL(name, type, pack, few, least, block, woven, sums32)                                                          \
+#define MATMUL(name, type, pack, few, least, block, woven, sums32)                                                    \
     DECLARE_MATMUL(name)                                                                                              \
     {                                                                                                                 \
-        static const struct kind kind = {{pack, block, woven}, few, least, sums32};                                        \
+        static const struct kind kind = {{pack, block, woven}, few, least, sums32};                                   \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
         mm_panels(&kind, &s, n_rows, rows_##type);                                                                    \
     }
@@ -256,7 +255,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
     ROWS(type, call)                                                                                                  \
     MATMUL(ntx__mmvec_##type, type, ntx__panel_vec_##type, ntx__mm512_##type, 5, block, false, sums32)
 
-#define VNNI_WOVEN(type, least, block, sums32, call)                                                                     \
+#define VNNI_WOVEN(type, least, block, sums32, call)                                                                  \
     VNNI(type, block, sums32, call)                                                                                   \
     MATMUL(ntx__wovenvec_##type, type, ntx__panel_vec_woven_##type, ntx__woven_##type, least, block, true, sums32)
 

@@ -9,7 +9,6 @@
 enum {
     OUTS = NTX_STRIP_ROWS,
     ROWS = 4,    /* of x at once, at most */
-    LEVELS = 4,  /* of the tree over the lanes */
     NEAR = 3584, /* bytes fetched ahead, elsewhere than on AMD */
 };
 
@@ -224,7 +223,7 @@ INLINE void brick_q8_0(const uint8_t *w, const uint8_t *half, const struct rows 
 INLINE void multiply_strip(const uint8_t *w, uint32_t blocks, const struct rows *x, const int n, float *y, size_t ldy, const size_t block_bytes,
                            const bool has_min, const bool fetch, brick_fn *brick)
 {
-    float tree[LEVELS][ROWS][OUTS] __attribute__((aligned(64)));
+    float tree[TREE_LEVELS][ROWS][OUTS] __attribute__((aligned(64)));
     uint32_t turns_log2;
     for (uint32_t turn = 0, place = 0; turn < LANES; turn += 1u << turns_log2) {
         __m512 v[ROWS];
@@ -250,7 +249,7 @@ INLINE void multiply_strip(const uint8_t *w, uint32_t blocks, const struct rows 
             for (int r = 0; r < n; r++)
                 v[r] = _mm512_add_ps(_mm512_load_ps(tree[level][r]), v[r]);
         for (int r = 0; r < n; r++)
-            _mm512_storeu_ps(level < LEVELS ? tree[level][r] : y + (size_t)r * ldy, v[r]);
+            _mm512_storeu_ps(level < TREE_LEVELS ? tree[level][r] : y + (size_t)r * ldy, v[r]);
     }
 }
 

@@ -23,12 +23,14 @@
  * sums are joined as i ends in bits of 1. */
 static const uint8_t ntx__lane_order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
 
+enum { TREE_LEVELS = 4 };
+
 /* Of how many lanes' turns, as a power of two, the sum of lane `turn` is: of those after it that have no blocks, too. For these 0 is to be
  * added. */
 INLINE uint32_t ntx__turns_log2(uint32_t blocks, uint32_t turn)
 {
     uint32_t n = 0;
-    while (!(turn >> n & 1) && n < 4 && ntx__lane_order[turn + (1u << n)] >= blocks)
+    while (!(turn >> n & 1) && n < TREE_LEVELS && ntx__lane_order[turn + (1u << n)] >= blocks)
         n++;
     return n;
 }
