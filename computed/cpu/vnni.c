@@ -26,7 +26,7 @@ struct pass {
     uint32_t n_rows, n_tiles, n_out; /* n_out: of the strips */
     struct x_parts at;
     struct {
-        uint32_t first, rows; /* 6 or 4, of which the last may be one that came before, or none of x */
+        uint32_t first, rows; /* 6 or 4, of which the last may be one behind the end: then it has the last row's x, and no y */
     } tiles[MAX_TILES];
     tile_sums *lane, (*tree)[MAX_TILES]; /* [tile], [level][tile] */
 };
@@ -177,17 +177,14 @@ INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint
     end_lane(ps, panels, t, rows, strips, v);
 }
 
-/* Of a band's rows: tiles of six and up to two of four, for an even number of rows; one of an odd number is done twice, or (of five) has
- * the last row's values again. */
+/* Of a band's rows: tiles of six and up to two of four, for an even number of rows, one more than there are if that is odd. */
 static void plan_tiles(struct pass *ps)
 {
     uint32_t even = NTX_ROUND_UP(ps->n_rows, 2u), small = even % TILE ? (TILE - even % TILE) / 2 : 0, big = (even - SMALL * small) / TILE;
     ps->n_tiles = big + small;
-    for (uint32_t t = 0, r = 0; t < ps->n_tiles; t++) {
-        uint32_t rows = t < big ? TILE : SMALL;
-        ps->tiles[t].rows = rows;
-        ps->tiles[t].first = r + rows <= ps->n_rows ? r : ps->n_rows - NTX_MIN(rows, ps->n_rows);
-        r += rows;
+    for (uint32_t t = 0, r = 0; t < ps->n_tiles; r += ps->tiles[t++].rows) {
+        ps->tiles[t].rows = t < big ? TILE : SMALL;
+        ps->tiles[t].first = r;
     }
 }
 
