@@ -198,8 +198,10 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
             ntx__reply__free_unpacked(r, NULL);
         }
     }
-    if (rc == 1)
-        rc = interrupted ? ntx_err_set(err, -EINTR, "interrupted") : 0;
+    if (rc == -EINTR || (rc == 1 && interrupted))
+        rc = ntx_err_set(err, -EINTR, "interrupted");
+    else if (rc == 1)
+        rc = 0;
     if (text && !rc)
         *text = s.text ? s.text : strdup("");
     else

@@ -35,6 +35,19 @@ for signal in INT TERM; do
     interrupted prompt $signal
     ! grep -q '"token"' "$tmp/out" || fail "prompt: its pass was over: $(cat "$tmp/out")"
 done
+# Who has no patience presses again, while the answer's end is waited for: no more is said.
+stalled --fault "iod:stall=600s@chunk=$last"
+wait_for 60 grep -q context "$tmp/err" || fail "twice: not loaded: $(cat "$tmp/err")"
+computed=$(child $pid ntx-computed)
+kill -STOP "$computed"
+kill -INT "$pid"
+sleep 0.3
+kill -INT "$pid"
+sleep 0.3
+kill -CONT "$computed" 2>/dev/null
+wait "$pid"; code=$?
+[ $code = 130 ] && ! grep -q '^ntx: Input' "$tmp/err" || fail "twice: exit $code: $(cat "$tmp/err")"
+for d in $(run_dirs); do rm -r "$d"; done
 stalled --fault "iod:stall=600s@read=1"
 wait_for 60 child $pid ntx-iod >/dev/null || fail "loading: the daemons did not come up"
 interrupted loading INT
