@@ -224,11 +224,14 @@ static void choose_ring(const struct planner *p, struct option *o)
 
 /* ---- one chunk size */
 
+/* Read in whole blocks, wherever in the file it lies, a chunk of so many bytes is still no more than size: one read, not two halves. */
+static uint64_t in_blocks(uint64_t size) { return size > 2 * NTX__BLOCK ? size - NTX__BLOCK : size; }
+
 /* -ENOSPC when not even the least fits. */
 static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
 {
     *o = (struct option){.chunk_bytes = chunk_bytes, .prefetch = p->r->prefetch};
-    int rc = ntx_chunks_make(p->m, chunk_bytes, &o->chunks, p->err);
+    int rc = ntx_chunks_make(p->m, in_blocks(chunk_bytes), &o->chunks, p->err);
     if (rc)
         return rc;
     if (p->r->ffn.kind != NTX_FFN_ALL)
