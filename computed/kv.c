@@ -45,6 +45,9 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
     return 0;
 }
 
+_Static_assert(NTX_KV_BLOCK == NTX_KV_Q8_TOKENS, "blocks are cpu.h's");
+
+/* Of one position. */
 static size_t row_bytes(enum ntx_kv_type type, uint32_t n)
 {
     return type == NTX_KV_F16 ? 2 * (size_t)n : (size_t)n / 32 * 34;
@@ -163,24 +166,24 @@ enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s)
     return s->pool->type;
 }
 
-/* Row `pos` of what a head has in a layer: K, or V behind it. */
-static void *row_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos, bool value)
+/* K, or V behind it. */
+static void *block_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos, bool value)
 {
     const struct ntx_kv_pool *p = s->pool;
     uint32_t block = s->blocks[pos / NTX_KV_BLOCK], first = NTX_ROUND_DOWN(block, NTX_KV_CLUSTER);
     size_t tokens = (size_t)NTX_MIN(p->n_blocks - first, (uint32_t)NTX_KV_CLUSTER) * NTX_KV_BLOCK; /* of the cluster */
     uint8_t *at = p->base + first * p->block_bytes + tokens * (layer * (p->layer_bytes / NTX_KV_BLOCK) + head * (p->row_k + p->row_v));
-    return at + (value ? tokens * p->row_k : 0) + ((block - first) * NTX_KV_BLOCK + pos % NTX_KV_BLOCK) * (value ? p->row_v : p->row_k);
+    return at + (value ? tokens * p->row_k : 0) + (size_t)(block - first) * NTX_KV_BLOCK * (value ? p->row_v : p->row_k);
 }
 
 void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
 {
-    return row_of(s, layer, head, pos, false);
+    return block_of(s, layer, head, pos, false);
 }
 
 void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
 {
-    return row_of(s, layer, head, pos, true);
+    return block_of(s, layer, head, pos, true);
 }
 
 void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos)

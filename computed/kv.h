@@ -1,6 +1,6 @@
-/* kv.h: paged KV: one pool of blocks of NTX_KV_BLOCK tokens, a block table per session. F16 or Q8_0 (cpu.h has the rows' layouts).
+/* kv.h: paged KV: one pool of blocks of NTX_KV_BLOCK tokens, a block table per session. F16 or Q8_0.
  * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
- * [layer][head]{ K [block][NTX_KV_BLOCK][row of head_k], V [block][NTX_KV_BLOCK][row of head_v] }.
+ * [layer][head]{ K [block], V [block] }, a head's block of NTX_KV_BLOCK positions as cpu.h has it.
  * A session reserves all blocks that it may need when it is admitted; nothing is preempted. Not thread-safe: the engine thread calls,
  * compute threads only read addresses. */
 #ifndef NTX_COMPUTED_KV_H
@@ -34,7 +34,7 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s);
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool */
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
-/* The row of one position; those of a block follow one another. */
+/* What a head has in a layer of the block that position pos is in. */
 void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);
 void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);
 void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos);

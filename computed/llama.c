@@ -95,10 +95,10 @@ static void store_row(struct ntx_forward *f, uint32_t i, const float *k, const f
 {
     const struct ntx_hparams *hp = f->hp;
     const struct ntx_row *row = row_of(f, i);
-    void (*store)(const float *, void *, uint32_t) = f->c.ops->kv_store[ntx_kv_seq_type(row->kv)];
+    enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
     for (uint32_t h = 0; h < hp->n_head_kv; h++) {
-        store(k + (size_t)h * hp->head_k, ntx_kv_k(row->kv, f->layer, h, row->pos), hp->head_k);
-        store(v + (size_t)h * hp->head_v, ntx_kv_v(row->kv, f->layer, h, row->pos), hp->head_v);
+        f->c.ops->k_store[type](k + (size_t)h * hp->head_k, ntx_kv_k(row->kv, f->layer, h, row->pos), row->pos % NTX_KV_BLOCK, hp->head_k);
+        f->c.ops->v_store[type](v + (size_t)h * hp->head_v, ntx_kv_v(row->kv, f->layer, h, row->pos), row->pos % NTX_KV_BLOCK, hp->head_v);
     }
 }
 

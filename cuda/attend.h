@@ -11,20 +11,67 @@
 
 DEV uint32_t splits_of(uint32_t positions) { return (positions + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT; }
 
+#define Q8_BLOCKS (NTX_GPU_HEAD_MAX / 32)
+
+struct query { /* of a row and head; Q8_0: words of integers, and for each 32 of them a scale */
+    float x[NTX_GPU_HEAD_MAX], scale[Q8_BLOCKS];
+    uint32_t words[NTX_GPU_HEAD_MAX / 4];
+};
+
+/* A warp has 32 values of q in a row. */
+DEV void load_query(const struct ntx_gpu_kv *kv, const float *q, struct query *to)
+{
+    for (uint32_t e = TID; e < kv->head_k; e += HEAD_THREADS) {
+        to->x[e] = q[e];
+        if (kv->q8) {
+            float inverse, scale = scale_of(top_of_warp(q[e]), &inverse);
+            ((int8_t *)to->words)[e] = (int8_t)quantised(q[e], inverse);
+            to->scale[e / 32] = scale;
+        }
+    }
+    SYNC();
+}
+
+/* q.k by the 16 threads of a position, each of which has one value in 16. */
+DEV float score_f16(const struct ntx_gpu_kv *kv, const uint8_t *k, const struct query *q, uint32_t lane, int hole)
+{
+    float acc = 0;
+    for (uint32_t e = lane; e < kv->head_k && !hole; e += 16)
+        acc = fmaf(f16_at(k + 2 * e), q->x[e], acc);
+    return join_16_threads(acc);
+}
+
+/* The same of Q8_0: each has a word of one of two blocks of 32 values at a time. */
+DEV float score_q8(const struct ntx_gpu_kv *kv, const uint8_t *k, const struct query *q, uint32_t lane, int hole)
+{
+    float acc = 0;
+    for (uint32_t b = 0; b < kv->head_k / 32; b += 2) {
+        uint32_t mine = b + lane / 8;
+        int there = !hole && mine < kv->head_k / 32;
+        const uint8_t *w = k + mine * Q8_ROW_BYTES + 2 + lane % 8 * 4;
+        int32_t sum = there ? dot4(half_at(w) | half_at(w + 2) << 16, q->words[mine * 8 + lane % 8], 0) : 0;
+        float scale = there ? f16_at(k + mine * Q8_ROW_BYTES) * q->scale[mine] : 0;
+        UNROLL
+        for (uint32_t m = 4; m; m /= 2)
+            sum += xor_i(sum, m);
+        int32_t other = xor_i(sum, 8);
+        float scale_of_other = xor_f(scale, 8);
+        acc = fmaf((float)(lane < 8 ? sum : other), lane < 8 ? scale : scale_of_other, acc);
+        if (b + 1 < kv->head_k / 32)
+            acc = fmaf((float)(lane < 8 ? other : sum), lane < 8 ? scale_of_other : scale, acc);
+    }
+    return acc;
+}
+
 /* score[p] for positions [first, first + n): 16 threads a position. */
-DEV void scores(const struct ntx_gpu_attend *p, uint32_t row, uint32_t head, uint32_t first, uint32_t n, const float *q, float *score)
+DEV void scores(const struct ntx_gpu_attend *p, uint32_t row, uint32_t head, uint32_t first, uint32_t n, const struct query *q, float *score)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
     uint32_t lane = TID % 16, kv_head = head / (kv->n_head / kv->n_head_kv);
     for (uint32_t t = TID / 16; t < (n + 7) / 8 * 8; t += HEAD_THREADS / 16) {
         int hole = t >= n || is_hole(kv, row, first + t);
-        float acc = 0;
-        if (!hole) {
-            const uint8_t *k = k_at(kv, row, kv_head, first + t);
-            for (uint32_t e = lane; e < kv->head_k; e += 16)
-                acc = fmaf(kv_value(kv, k, e), q[e], acc);
-        }
-        acc = join_16_threads(acc);
+        const uint8_t *k = hole ? NULL : k_at(kv, row, kv_head, first + t);
+        float acc = kv->q8 ? score_q8(kv, k, q, lane, hole) : score_f16(kv, k, q, lane, hole);
         if (!lane && t < n)
             score[t] = hole ? -INFINITY : acc * p->scale;
     }
@@ -63,7 +110,7 @@ DEV float weigh(float *score, uint32_t n, float *lanes, float *sum)
 }
 
 /* Value e of positions [first, first + n), weighed: in the order of positions, without holes. */
-DEV float weighed_value(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const float *weight, uint32_t e)
+DEV float weighed_f16(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const float *weight, uint32_t e)
 {
     uint64_t bytes = kv_row_bytes(kv, kv->head_v);
     float acc = 0;
@@ -72,23 +119,70 @@ DEV float weighed_value(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_h
         uint32_t some = n - t0 < kv->block_tokens ? n - t0 : kv->block_tokens;
         for (uint32_t t = 0; t < some; t++)
             if (!is_hole(kv, row, first + t0 + t))
-                acc = fmaf(weight[t0 + t], kv_value(kv, v + t * bytes, e), acc);
+                acc = fmaf(weight[t0 + t], f16_at(v + t * bytes + 2 * e), acc);
     }
     return acc;
 }
 
+struct whole_weights { /* for each 32 values of V in Q8_0: integers, and what 1 means */
+    uint16_t of[Q8_BLOCKS][NTX_GPU_SPLIT];
+    float step[Q8_BLOCKS];
+};
+
+/* A warp takes 32 values of V. */
+DEV void make_whole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const float *weight, struct whole_weights *u)
+{
+    const float most = 32767;
+    for (uint32_t b = TID / WARP; b < kv->head_v / 32; b += HEAD_THREADS / WARP) {
+        float top = 0;
+        int32_t bad = 0;
+        for (int pass = 0; pass < 2; pass++) {
+            float inverse = pass && !bad && top > 0x1p-100f ? most / top : 0;
+            for (uint32_t t = TID % WARP; t < n; t += WARP) {
+                float x = weight[t] > 0 ? weight[t] * f16_at(v_at(kv, row, kv_head, first + t) + b * Q8_ROW_BYTES) : 0;
+                if (pass)
+                    u->of[b][t] = (uint16_t)quantised(x, inverse);
+                bad |= !(x < INFINITY);
+                top = x > top ? x : top;
+            }
+            UNROLL
+            for (uint32_t m = WARP / 2; m; m /= 2) {
+                float other = xor_f(top, m);
+                bad |= xor_i(bad, m);
+                top = other > top ? other : top;
+            }
+        }
+        if (TID % WARP == 0)
+            u->step[b] = bad ? bits_f(0x7fc00000u) : top > 0x1p-100f ? top / most : 0;
+    }
+    SYNC();
+}
+
+DEV float weighed_q8(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const struct whole_weights *u, uint32_t e)
+{
+    uint64_t bytes = kv_row_bytes(kv, kv->head_v);
+    int32_t acc = 0;
+    for (uint32_t t0 = 0; t0 < n; t0 += kv->block_tokens) {
+        const uint8_t *v = v_at(kv, row, kv_head, first + t0) + e / 32 * Q8_ROW_BYTES + 2 + e % 32;
+        uint32_t some = n - t0 < kv->block_tokens ? n - t0 : kv->block_tokens;
+        for (uint32_t t = 0; t < some; t++)
+            acc += u->of[e / 32][t0 + t] * (int8_t)v[t * bytes];
+    }
+    return (float)acc * u->step[e / 32];
+}
+
 KERNEL(attend_split, struct ntx_gpu_attend)
 {
-    SHARED float q[NTX_GPU_HEAD_MAX], score[NTX_GPU_SPLIT], lanes[16];
+    SHARED struct query q;
+    SHARED struct whole_weights whole;
+    SHARED float score[NTX_GPU_SPLIT], lanes[16];
     const struct ntx_gpu_kv *kv = &a.kv;
     uint32_t head = BX, i = BY, split = BZ, row = row_of_pass(kv, i), positions = kv->pos[row] + 1, first = split * NTX_GPU_SPLIT;
     if (first >= positions)
         return;
     uint32_t n = positions - first < NTX_GPU_SPLIT ? positions - first : NTX_GPU_SPLIT;
-    for (uint32_t k = TID; k < kv->head_k; k += HEAD_THREADS)
-        q[k] = a.q[((uint64_t)i * kv->n_head + head) * kv->head_k + k];
-    SYNC();
-    scores(&a, row, head, first, n, q, score);
+    load_query(kv, a.q + ((uint64_t)i * kv->n_head + head) * kv->head_k, &q);
+    scores(&a, row, head, first, n, &q, score);
     float sum, top = weigh(score, n, lanes, &sum);
     float *out = a.out + i * a.ld_out + head * kv->head_v, by = sum == 0 ? 0 : 1.0f / sum;
     if (splits_of(positions) > 1) {
@@ -99,8 +193,11 @@ KERNEL(attend_split, struct ntx_gpu_attend)
             out[kv->head_v + 1] = sum;
         }
     }
+    uint32_t kv_head = head / (kv->n_head / kv->n_head_kv);
+    if (kv->q8)
+        make_whole(kv, row, kv_head, first, n, score, &whole);
     for (uint32_t e = TID; e < kv->head_v; e += HEAD_THREADS)
-        out[e] = weighed_value(kv, row, head / (kv->n_head / kv->n_head_kv), first, n, score, e) * by;
+        out[e] = (kv->q8 ? weighed_q8(kv, row, kv_head, first, n, &whole, e) : weighed_f16(kv, row, kv_head, first, n, score, e)) * by;
 }
 
 KERNEL(attend_join, struct ntx_gpu_attend)
@@ -137,7 +234,7 @@ static int launch_join(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 
 int ntx__launch_attend(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    if (!p->most_pos || p->kv.head_k > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens)
+    if (!p->most_pos || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens)
         return -EINVAL;
     int rc = launch_split(s, p);
     return rc || p->most_pos <= NTX_GPU_SPLIT ? rc : launch_join(s, p);

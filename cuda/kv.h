@@ -1,4 +1,5 @@
-/* kv.h: where K and V of a position lie, and how they are stored: the layouts of computed/kv.h and computed/cpu/cpu.h. */
+/* kv.h: where K and V of a position lie, and how they are stored: a head's rows of a block one after another, a row of n values as
+ * F16: uint16 [n]; Q8_0: for each 32 of them an F16 scale (max|x| / 127) and int8 [32]. (The CPU has a layout of its own; nothing goes from one to the other.) */
 #ifndef NTX_CUDA_KV_H
 #define NTX_CUDA_KV_H
 
@@ -43,6 +44,15 @@ DEV float kv_value(const struct ntx_gpu_kv *kv, const uint8_t *row, uint32_t e)
     return (float)(int8_t)b[2 + e % 32] * f16_at(b);
 }
 
+/* A value of q as K of this type is multiplied by; for Q8 a warp has 32 values in a row. */
+DEV float query_value(const struct ntx_gpu_kv *kv, float x)
+{
+    if (!kv->q8)
+        return x;
+    float inverse, scale = scale_of(top_of_warp(x), &inverse);
+    return (float)quantised(x, inverse) * scale;
+}
+
 /* Value e of a row, by the thread that has it; for Q8 the 32 threads of a warp have 32 values that share a scale. */
 DEV void kv_store(const struct ntx_gpu_kv *kv, uint8_t *row, uint32_t e, float x)
 {
@@ -50,13 +60,9 @@ DEV void kv_store(const struct ntx_gpu_kv *kv, uint8_t *row, uint32_t e, float x
         *(uint16_t *)(void *)(row + 2 * e) = f16_bits(x);
         return;
     }
-    int32_t top = (int32_t)(f_bits(x) & 0x7fffffffu);
     uint8_t *b = row + e / 32 * Q8_ROW_BYTES;
     float inverse;
-    UNROLL
-    for (uint32_t m = 16; m; m /= 2)
-        top = larger(top, xor_i(top, m));
-    uint16_t scale = f16_bits(scale_of(top, &inverse));
+    uint16_t scale = f16_bits(scale_of(top_of_warp(x), &inverse));
     b[2 + e % 32] = (uint8_t)(int8_t)quantised(x, inverse);
     if (e % 32 == 0)
         *(uint16_t *)(void *)b = scale;

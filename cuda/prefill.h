@@ -43,7 +43,7 @@ DEV void load_queries(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t 
     for (uint32_t m = TID / WARP; m < NTX_GPU_TILE; m += TILE_THREADS / WARP) {
         const float *x = p->q + ((uint64_t)(first + m / group) * kv->n_head + kv_head * group + m % group) * kv->head_k;
         for (uint32_t e = TID % WARP; e < up8(kv->head_k); e += WARP)
-            q[m * KEY_LD + e] = f16_bits(m < rows * group && e < kv->head_k ? x[e] * p->scale : 0);
+            q[m * KEY_LD + e] = f16_bits(query_value(kv, m < rows * group && e < kv->head_k ? x[e] : 0) * p->scale);
     }
 }
 

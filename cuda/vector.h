@@ -34,16 +34,21 @@ DEV int32_t quantised(float x, float inverse)
     return (int32_t)(f_bits(v + magic) - f_bits(magic));
 }
 
+/* Of the absolute values of a warp, as bits: those of a NaN are the largest. */
+DEV int32_t top_of_warp(float x)
+{
+    int32_t top = (int32_t)(f_bits(x) & 0x7fffffffu);
+    UNROLL
+    for (uint32_t m = 16; m; m /= 2)
+        top = larger(top, xor_i(top, m));
+    return top;
+}
+
 /* 32 values, one per thread of the warp: block b of a row of n values. */
 DEV void pack_q8(float x, uint32_t b, uint32_t n, uint8_t *row)
 {
     uint32_t nb = round_to(n / 32, 16), lane = TID % WARP;
-    int32_t top = (int32_t)(f_bits(x) & 0x7fffffffu);
-    float inverse;
-    UNROLL
-    for (uint32_t m = 16; m; m /= 2)
-        top = larger(top, xor_i(top, m));
-    float d = scale_of(top, &inverse);
+    float inverse, d = scale_of(top_of_warp(x), &inverse);
     int32_t q = quantised(x, inverse), sum = q;
     UNROLL
     for (uint32_t m = 16; m; m /= 2)
@@ -61,12 +66,9 @@ DEV void pack_q8(float x, uint32_t b, uint32_t n, uint8_t *row)
 DEV void pack_q8k(float x, uint32_t b, uint32_t n, uint8_t *row, int32_t *tops /* shared [WARPS] */)
 {
     uint32_t nb = n / 256, nb4 = round_to(nb, 4), nb16 = round_to(nb, 16), t = TID;
-    int32_t top = (int32_t)(f_bits(x) & 0x7fffffffu);
+    int32_t top = top_of_warp(x);
     float inverse, *d = (float *)(void *)(row + nb4 * 256);
     int16_t *s16 = (int16_t *)(void *)(d + nb16), *s32 = s16 + nb4 * 16;
-    UNROLL
-    for (uint32_t m = 16; m; m /= 2)
-        top = larger(top, xor_i(top, m));
     if (!(t % WARP))
         tops[t / WARP] = top;
     SYNC();

@@ -90,8 +90,9 @@ static int bench_type(struct ntx_pool *pool, enum ntx_kv_type type, uint32_t n_p
     for (uint32_t i = 0; i < n_pos * layers * KV; i++) {
         for (uint32_t j = 0; j < HEAD; j++)
             x[j] = (float)((i * 31 + j * 7) % 255) / 128 - 1;
-        ntx_cpu_pick(NULL)->kv_store[type](x, ntx_kv_k(seq, i / KV % layers, i % KV, i / KV / layers), HEAD);
-        ntx_cpu_pick(NULL)->kv_store[type](x, ntx_kv_v(seq, i / KV % layers, i % KV, i / KV / layers), HEAD);
+        uint32_t pos = i / KV / layers;
+        ntx_cpu_pick(NULL)->k_store[type](x, ntx_kv_k(seq, i / KV % layers, i % KV, pos), pos % NTX_KV_BLOCK, HEAD);
+        ntx_cpu_pick(NULL)->v_store[type](x, ntx_kv_v(seq, i / KV % layers, i % KV, pos), pos % NTX_KV_BLOCK, HEAD);
     }
     struct run r = {.seq = seq, .type = type, .n_pos = n_pos, .n_rows = n_rows, .bytes = ntx_kv_k(seq, 0, 0, 0)};
     double bytes = (double)(r.n_bytes = ntx_kv_block_bytes(&hp, type) * (n_pos / NTX_KV_BLOCK));

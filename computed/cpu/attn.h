@@ -1,4 +1,5 @@
-/* attn.h: attention of the query heads that share a KV head, over one row's context. Included by ops.h, compiled per instruction set.
+/* attn.h: attention of the query heads that share a KV head, over one row's context, K and V in F16 (Q8_0: attn_q8.h). Included by ops.h, compiled per
+ * instruction set.
  *
  * Online softmax over parts of PART positions, counted from 0: per part the scores of all heads, then the new maximum m, the sums of
  * weights and of weighted values scaled to it, and the part's own added. So K and V are read once, and nothing grows with the
@@ -15,9 +16,7 @@ enum {
     HEADS = 4,    /* of a tile, at most */
     TILE = 16,    /* scores, or groups of 16 values, at once, at most: accumulators that registers hold */
     GROUPS = 4,   /* of 16 values, of a tile of values, at most */
-    BATCH = 32,   /* rows whose scales are widened, or that are unpacked, at a time */
-    BLOCKS = NTX_MAX_HEAD / 32,
-    Q8_BYTES = 34, /* f16 scale, 32 int8 */
+    BATCH = 32,   /* rows that go through all heads' scores, or are unpacked, at a time */
 };
 
 INLINE int rows_of_tile(const int heads) { return WIDTH == 16 ? (heads == 3 ? 4 : TILE / heads) : heads == 3 ? 2 : 4 / heads; }
@@ -27,7 +26,6 @@ struct part { /* one part of the context, for all heads of the call */
     float w[NTX_ATTN_HEADS][PART]; /* scores, then weights; minus infinity and 0 for holes and behind the end */
     float by[NTX_ATTN_HEADS];      /* what the sums so far are multiplied by */
     const uint8_t *k[2][PART], *v[PART]; /* rows, NULL for holes; of K of this part and the next, in turn */
-    float scale[BATCH * BLOCKS];   /* of rows in Q8_0 */
     uint32_t first, n, n_next;
 };
 
@@ -38,80 +36,11 @@ struct rows { /* n <= BATCH of them, from place p of the part on */
 
 /* ---- K and V as they are stored */
 
-INLINE struct f16 bytes16(const int8_t *q)
+/* 16 values, or the n that there are (else 0). */
+INLINE struct f16 kv_load(const uint8_t *at, uint32_t n)
 {
-#if defined(__AVX512F__)
-    return (struct f16){{(fpart)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)q)))}};
-#elif defined(__AVX2__)
-    struct f16 v;
-    EACH_PART v.p[i] = (fpart)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(q + 8 * i))));
-    return v;
-#else
-    float f[16];
-    for (int i = 0; i < 16; i++)
-        f[i] = (float)q[i];
-    return load16(f);
-#endif
-}
-
-INLINE float scale_at(const uint8_t *p)
-{
-    uint16_t h;
-    memcpy(&h, p, sizeof h);
-#if defined(__F16C__)
-    return _cvtsh_ss(h);
-#else
-    return f16_to_f32(h);
-#endif
-}
-
-INLINE size_t kv_row(const int type, uint32_t n) { return type == NTX_KV_F16 ? 2 * (size_t)n : (size_t)n / 32 * Q8_BYTES; }
-
-/* How far in a row value i is, a multiple of 16. */
-INLINE size_t kv_offset(const int type, uint32_t i) { return type == NTX_KV_Q8_0 ? (size_t)(i / 32 * Q8_BYTES + 2 + i % 32) : 2 * (size_t)i; }
-
-/* 16 values, of which there are n (F16: else 0). */
-INLINE struct f16 kv_load(const int type, const uint8_t *at, float scale, uint32_t n)
-{
-    if (type == NTX_KV_Q8_0)
-        return mul16(bytes16((const int8_t *)at), splat(scale));
     const uint16_t *h = (const uint16_t *)(const void *)at;
     return n < 16 ? load_part_f16(h, n) : load16_f16(h);
-}
-
-/* The scales of a row of n values in Q8_0. */
-INLINE void widen_scales(const uint8_t *row, uint32_t n, float *scale)
-{
-    uint32_t b = 0;
-#if defined(__AVX2__)
-    for (; b + 4 <= n / 32; b += 4) {
-        int16_t d[4];
-        for (uint32_t j = 0; j < 4; j++)
-            memcpy(&d[j], row + (b + j) * Q8_BYTES, sizeof *d);
-        __m128i h = _mm_insert_epi16(_mm_insert_epi16(_mm_cvtsi32_si128(d[0]), d[1], 1), d[2], 2);
-        _mm_storeu_ps(scale + b, _mm_cvtph_ps(_mm_insert_epi16(h, d[3], 3)));
-    }
-#endif
-    for (; b < n / 32; b++)
-        scale[b] = scale_at(row + b * Q8_BYTES);
-}
-
-/* Of rows of n values, whatever kv_load needs of them. */
-INLINE void prepare(struct part *t, const int type, const struct rows *rows, uint32_t n)
-{
-    for (uint32_t r = 0; type == NTX_KV_Q8_0 && r < rows->n; r++)
-        if (rows->at[r])
-            widen_scales(rows->at[r], n, t->scale + r * BLOCKS);
-}
-
-static void q8_store(const float *x, void *dst, uint32_t n)
-{
-    uint8_t *b = dst;
-    for (uint32_t i = 0; i < n; i += 32, b += Q8_BYTES) {
-        int32_t sums[2];
-        uint16_t d = f32_to_f16(pack_block(x + i, 2, (int8_t *)b + 2, sums));
-        memcpy(b, &d, sizeof d);
-    }
 }
 
 /* Where the rows first .. first + n of K or V are. */
@@ -160,12 +89,12 @@ INLINE void join_all(struct f16 *v, int n, float *out)
 }
 
 /* q.k of `heads` heads from g on with n rows from row r on: 16 lanes over the head's elements, then the fixed tree. */
-INLINE void score_tile(const struct ntx_attn *a, struct part *t, const int type, const float *q, const struct rows *rows, uint32_t g, const int heads, uint32_t r,
+INLINE void score_tile(const struct ntx_attn *a, struct part *t, const float *q, const struct rows *rows, uint32_t g, const int heads, uint32_t r,
                        const int n)
 {
     struct f16 acc[TILE];
     float sum[TILE], *w = t->w[g] + rows->p + r;
-    const float *scale = t->scale + r * BLOCKS, *x_of[HEADS];
+    const float *x_of[HEADS];
     const uint8_t *at[TILE];
     for (int i = 0; i < TILE; i++)
         acc[i] = splat(0);
@@ -173,20 +102,18 @@ INLINE void score_tile(const struct ntx_attn *a, struct part *t, const int type,
         x_of[h] = q + (g + (size_t)h) * round_up(a->head_k, 16);
     for (int j = 0; j < n; j++)
         at[j] = rows->at[r + (uint32_t)j];
-    const uint32_t step = type == NTX_KV_Q8_0 ? 32 : 16;
-    for (uint32_t i = 0; i < a->head_k; i += step)
-        for (uint32_t half = 0; half < step; half += 16) {
-            struct f16 x[HEADS];
+    for (uint32_t i = 0; i < a->head_k; i += 16) {
+        struct f16 x[HEADS];
+        for (int h = 0; h < heads; h++)
+            x[h] = load16(x_of[h] + i);
+        for (int j = 0; !g && j < n && i % 32 == 0 && i < a->head_v; j++)
+            fetch_at(t->v[rows->p + r + (uint32_t)j], 2 * (size_t)i);
+        for (int j = 0; j < n; j++) {
+            struct f16 k = kv_load(at[j] + 2 * (size_t)i, a->head_k - i);
             for (int h = 0; h < heads; h++)
-                x[h] = load16(x_of[h] + i + half);
-            for (int j = 0; !g && j < n && (i + half) % 32 == 0 && i < a->head_v; j++)
-                fetch_at(t->v[rows->p + r + (uint32_t)j], kv_offset(type, i));
-            for (int j = 0; j < n; j++) {
-                struct f16 k = kv_load(type, at[j] + kv_offset(type, i) + (step == 16 ? 0 : half), scale[j * BLOCKS + (int)(i / 32)], a->head_k - i);
-                for (int h = 0; h < heads; h++)
-                    acc[h * n + j] = fma16(k, x[h], acc[h * n + j]);
-            }
+                acc[h * n + j] = fma16(k, x[h], acc[h * n + j]);
         }
+    }
     join_all(acc, heads * n, sum);
     for (int i = 0; i < TILE; i++)
         sum[i] = i < heads * n ? sum[i] * a->scale : 0;
@@ -194,7 +121,7 @@ INLINE void score_tile(const struct ntx_attn *a, struct part *t, const int type,
         memcpy(w + h * PART, sum + h * n, (size_t)n * sizeof *sum);
 }
 
-INLINE void scores(const struct ntx_attn *a, struct part *t, const int type, const float *q, const struct rows *rows, uint32_t g, const int heads)
+INLINE void scores(const struct ntx_attn *a, struct part *t, const float *q, const struct rows *rows, uint32_t g, const int heads)
 {
     const uint32_t n = (uint32_t)rows_of_tile(heads);
     for (uint32_t r = 0; r < rows->n;) {
@@ -202,9 +129,9 @@ INLINE void scores(const struct ntx_attn *a, struct part *t, const int type, con
         for (uint32_t j = 0; whole && a->hole && j < n; j++)
             whole = rows->at[r + j];
         if (whole)
-            score_tile(a, t, type, q, rows, g, heads, r, (int)n);
+            score_tile(a, t, q, rows, g, heads, r, (int)n);
         else if (rows->at[r])
-            score_tile(a, t, type, q, rows, g, heads, r, 1);
+            score_tile(a, t, q, rows, g, heads, r, 1);
         r += whole ? n : 1;
     }
 }
@@ -216,19 +143,18 @@ INLINE uint32_t tile_heads(const struct ntx_attn *a, uint32_t g)
     return !g ? (a->n_q + tiles - 1) / tiles : a->n_q - g;
 }
 
-INLINE void all_scores(const struct ntx_attn *a, struct part *t, const int type, const float *q)
+INLINE void all_scores(const struct ntx_attn *a, struct part *t, const float *q)
 {
     const uint8_t *const *k = t->k[t->first / PART % 2];
     for (struct rows rows = {k, 0, 0}; rows.p < t->n; rows.p += rows.n) {
         rows.at = k + rows.p;
         rows.n = NTX_MIN((uint32_t)BATCH, t->n - rows.p);
-        prepare(t, type, &rows, a->head_k);
         for (uint32_t g = 0; g < a->n_q; g += tile_heads(a, g))
             switch (tile_heads(a, g)) {
-            case 1: scores(a, t, type, q, &rows, g, 1); break;
-            case 2: scores(a, t, type, q, &rows, g, 2); break;
-            case 3: scores(a, t, type, q, &rows, g, 3); break;
-            default: scores(a, t, type, q, &rows, g, 4);
+            case 1: scores(a, t, q, &rows, g, 1); break;
+            case 2: scores(a, t, q, &rows, g, 2); break;
+            case 3: scores(a, t, q, &rows, g, 3); break;
+            default: scores(a, t, q, &rows, g, 4);
             }
     }
     for (uint32_t r = 0; r < t->n && a->hole; r++)
@@ -267,7 +193,7 @@ INLINE float weigh(float *w, uint32_t n, float *max, struct f16 *sum)
 /* ---- values */
 
 /* out[e .. e + 16 * groups) of `heads` heads += weight * v over the rows, in their order. part: of a last group only so many. */
-INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const int type, const struct rows *rows, uint32_t g, const int heads, uint32_t e,
+INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g, const int heads, uint32_t e,
                        const int groups, uint32_t part)
 {
     struct f16 acc[TILE];
@@ -277,19 +203,18 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const int
             const float *at = out + (size_t)h * a->head_v + 16 * j;
             acc[h * groups + j] = part < 16 ? load_part(at, part) : load16(at);
         }
-    const float *w = t->w[g] + rows->p, *scale = t->scale + e / 32;
+    const float *w = t->w[g] + rows->p;
     const uint8_t *const *next = t->k[t->first / PART % 2 ^ 1];
-    const size_t first = kv_offset(type, e);
-    for (uint32_t r = 0; r < rows->n; r++, w++, scale += BLOCKS) {
+    for (uint32_t r = 0; r < rows->n; r++, w++) {
         const uint8_t *at = rows->at[r];
         if (!at)
             continue;
         if (!g && rows->p + r < t->n_next)
             for (int j = 0; j < groups && e + 16 * (uint32_t)j < a->head_k; j += 2)
-                fetch_at(next[rows->p + r], kv_offset(type, e) + kv_offset(type, 16 * (uint32_t)j) - kv_offset(type, 0));
+                fetch_at(next[rows->p + r], 2 * (e + 16 * (size_t)j));
         struct f16 v[GROUPS];
-        for (int j = 0; j < groups; j++) /* several begin with a block */
-            v[j] = kv_load(type, at + first + kv_offset(type, 16 * (uint32_t)j) - kv_offset(type, 0), scale[j / 2], part);
+        for (int j = 0; j < groups; j++)
+            v[j] = kv_load(at + 2 * (e + 16 * (size_t)j), part);
         for (int h = 0; h < heads; h++) {
             struct f16 by = splat(w[h * PART]);
             for (int j = 0; j < groups; j++)
@@ -306,19 +231,19 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const int
         }
 }
 
-INLINE void values(const struct ntx_attn *a, const struct part *t, const int type, const struct rows *rows, uint32_t g, const int heads)
+INLINE void values(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g, const int heads)
 {
     const int groups = groups_of_tile(heads);
     uint32_t e = 0;
     for (; e + 16 * (uint32_t)groups <= a->head_v; e += 16 * (uint32_t)groups)
-        value_tile(a, t, type, rows, g, heads, e, groups, 16);
+        value_tile(a, t, rows, g, heads, e, groups, 16);
     for (; e + 16 <= a->head_v; e += 16)
-        value_tile(a, t, type, rows, g, heads, e, 1, 16);
+        value_tile(a, t, rows, g, heads, e, 1, 16);
     if (e < a->head_v)
-        value_tile(a, t, type, rows, g, heads, e, 1, a->head_v - e);
+        value_tile(a, t, rows, g, heads, e, 1, a->head_v - e);
 }
 
-INLINE void all_values(const struct ntx_attn *a, struct part *t, const int type)
+INLINE void all_values(const struct ntx_attn *a, struct part *t)
 {
     for (uint32_t g = 0; g < a->n_q; g++)
         for (uint32_t i = 0; i < a->head_v; i++)
@@ -326,13 +251,12 @@ INLINE void all_values(const struct ntx_attn *a, struct part *t, const int type)
     for (struct rows rows = {t->v, 0, 0}; rows.p < t->n; rows.p += rows.n) {
         rows.at = t->v + rows.p;
         rows.n = NTX_MIN((uint32_t)BATCH, t->n - rows.p);
-        prepare(t, type, &rows, a->head_v);
         for (uint32_t g = 0; g < a->n_q; g += tile_heads(a, g))
             switch (tile_heads(a, g)) {
-            case 1: values(a, t, type, &rows, g, 1); break;
-            case 2: values(a, t, type, &rows, g, 2); break;
-            case 3: values(a, t, type, &rows, g, 3); break;
-            default: values(a, t, type, &rows, g, 4);
+            case 1: values(a, t, &rows, g, 1); break;
+            case 2: values(a, t, &rows, g, 2); break;
+            case 3: values(a, t, &rows, g, 3); break;
+            default: values(a, t, &rows, g, 4);
             }
     }
 }
@@ -351,7 +275,7 @@ INLINE const float *whole_lanes(const struct ntx_attn *a, float *pad)
     return pad;
 }
 
-INLINE void attend_type(const struct ntx_attn *a, const int type)
+INLINE void attend_row(const struct ntx_attn *a)
 {
     struct part t;
     float max[NTX_ATTN_HEADS], pad[NTX_ATTN_HEADS * NTX_MAX_HEAD];
@@ -363,16 +287,16 @@ INLINE void attend_type(const struct ntx_attn *a, const int type)
         sum[g] = splat(0);
     }
     t.n_next = NTX_MIN((uint32_t)PART, a->n_pos);
-    find_rows(a, a->k, kv_row(type, a->head_k), 0, t.n_next, t.k[0]);
+    find_rows(a, a->k, 2 * (size_t)a->head_k, 0, t.n_next, t.k[0]);
     for (t.first = 0; t.first < a->n_pos; t.first += PART) {
         t.n = t.n_next;
         t.n_next = NTX_MIN((uint32_t)PART, a->n_pos - t.first - t.n);
-        find_rows(a, a->k, kv_row(type, a->head_k), t.first + t.n, t.n_next, t.k[t.first / PART % 2 ^ 1]);
-        find_rows(a, a->v, kv_row(type, a->head_v), t.first, t.n, t.v);
-        all_scores(a, &t, type, q);
+        find_rows(a, a->k, 2 * (size_t)a->head_k, t.first + t.n, t.n_next, t.k[t.first / PART % 2 ^ 1]);
+        find_rows(a, a->v, 2 * (size_t)a->head_v, t.first, t.n, t.v);
+        all_scores(a, &t, q);
         for (uint32_t g = 0; g < a->n_q; g++)
             t.by[g] = weigh(t.w[g], t.n, &max[g], &sum[g]);
-        all_values(a, &t, type);
+        all_values(a, &t);
     }
     for (uint32_t g = 0; g < a->n_q && max[g] != -INFINITY; g++) {
         float by = 1.0f / join16(sum[g]);
@@ -381,6 +305,6 @@ INLINE void attend_type(const struct ntx_attn *a, const int type)
     }
 }
 
-static void f16_row(const float *x, void *dst, uint32_t n) { f16_store(x, dst, n); }
+static void f16_store_row(const float *x, void *block, uint32_t at, uint32_t n) { f16_store(x, (uint16_t *)block + (size_t)at * n, n); }
 
 #endif

@@ -37,22 +37,19 @@ INLINE uint32_t seen(const struct ntx_attn *a, const struct many *t, uint32_t ve
 }
 
 /* A row of n values as floats, filled up with 0 to a multiple of 16. */
-INLINE void unpack(const int type, const uint8_t *row, uint32_t n, float *out)
+INLINE void unpack(const uint8_t *row, uint32_t n, float *out)
 {
-    float scale[BLOCKS];
-    if (type == NTX_KV_Q8_0)
-        widen_scales(row, n, scale);
     for (uint32_t i = 0; i < n; i += 16)
-        store16(out + i, kv_load(type, row + kv_offset(type, i), scale[type == NTX_KV_Q8_0 ? i / 32 : 0], n - i));
+        store16(out + i, kv_load(row + 2 * (size_t)i, n - i));
 }
 
 /* BATCH rows from p on, as far as there are so many; 0 where there are none. */
-INLINE void unpack_batch(struct many *t, const int type, const uint8_t *const *rows, uint32_t p, uint32_t width)
+INLINE void unpack_batch(struct many *t, const uint8_t *const *rows, uint32_t p, uint32_t width)
 {
     const uint32_t ld = round_up(width, 16);
     for (uint32_t r = 0; r < BATCH; r++)
         if (p + r < t->n && rows[p + r])
-            unpack(type, rows[p + r], width, t->rows + r * ld);
+            unpack(rows[p + r], width, t->rows + r * ld);
         else
             memset(t->rows + r * ld, 0, ld * sizeof(float));
 }
@@ -123,11 +120,11 @@ INLINE void score_vectors(const struct ntx_attn *a, struct many *t, uint32_t ld,
         }
 }
 
-INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t, const int type)
+INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t)
 {
     const uint32_t ld = round_up(a->head_k, 16);
     for (uint32_t p = 0; p < t->n; p += BATCH) {
-        unpack_batch(t, type, t->k, p, a->head_k);
+        unpack_batch(t, t->k, p, a->head_k);
         turn_batch(t, ld);
         for (uint32_t m = 0; m < t->n_vectors; m += VECTORS)
             for (uint32_t c = 0; c < BATCH && p + c < t->n; c += COLUMNS * WIDTH)
@@ -175,11 +172,11 @@ INLINE void value_columns(struct many *t, uint32_t ld, uint32_t m, const int vec
         value_vectors(t, ld, m, vectors, e, 1, p, r, end);
 }
 
-INLINE void values_of_rows(const struct ntx_attn *a, struct many *t, const int type)
+INLINE void values_of_rows(const struct ntx_attn *a, struct many *t)
 {
     const uint32_t ld = round_up(a->head_v, 16);
     for (uint32_t p = 0; p < t->n; p += BATCH) {
-        unpack_batch(t, type, t->v, p, a->head_v);
+        unpack_batch(t, t->v, p, a->head_v);
         for (uint32_t m = 0; m < t->n_vectors; m += WEIGHED) {
             uint32_t ends[WEIGHED];
             for (uint32_t h = 0; h < WEIGHED; h++)
@@ -228,26 +225,26 @@ INLINE void end_rows(const struct ntx_attn *a, const struct many *t)
     }
 }
 
-INLINE void attend_together(const struct ntx_attn *a, const int type)
+INLINE void attend_together(const struct ntx_attn *a)
 {
     struct many t;
     const uint32_t end = a->n_pos + a->n_rows - 1;
     begin_rows(a, &t);
     for (t.first = 0; t.first < end; t.first += PART) {
         t.n = NTX_MIN((uint32_t)PART, end - t.first);
-        find_rows(a, a->k, kv_row(type, a->head_k), t.first, t.n, t.k);
-        find_rows(a, a->v, kv_row(type, a->head_v), t.first, t.n, t.v);
-        scores_of_rows(a, &t, type);
+        find_rows(a, a->k, 2 * (size_t)a->head_k, t.first, t.n, t.k);
+        find_rows(a, a->v, 2 * (size_t)a->head_v, t.first, t.n, t.v);
+        scores_of_rows(a, &t);
         weigh_rows(a, &t);
-        values_of_rows(a, &t, type);
+        values_of_rows(a, &t);
     }
     end_rows(a, &t);
 }
 
-INLINE void attend_rows(const struct ntx_attn *a, const int type)
+static void attend_f16(const struct ntx_attn *a)
 {
     if (a->n_rows > 1 && a->n_rows * a->n_q > FEW) {
-        attend_together(a, type);
+        attend_together(a);
         return;
     }
     for (uint32_t r = 0; r < a->n_rows; r++) {
@@ -255,11 +252,8 @@ INLINE void attend_rows(const struct ntx_attn *a, const int type)
         one.q += r * a->ld_q;
         one.out += r * a->ld_out;
         one.n_pos += r;
-        attend_type(&one, type);
+        attend_row(&one);
     }
 }
-
-static void attend_f16(const struct ntx_attn *a) { attend_rows(a, NTX_KV_F16); }
-static void attend_q8_0(const struct ntx_attn *a) { attend_rows(a, NTX_KV_Q8_0); }
 
 #endif

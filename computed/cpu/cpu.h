@@ -60,10 +60,13 @@ typedef void ntx_weave_fn(void *strip, size_t row_bytes, void *scratch);
 typedef void ntx_columns_fn(const void *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a, size_t lda, uint32_t n_rows, float *y,
                             size_t ldy);
 
-/* How K and V are kept. A row of a head's `n` values:
- *   F16:  uint16 [n]
- *   Q8_0: for each 32 of them an F16 scale (max|x| / 127) and int8 [32]; n is a multiple of 32 */
+/* How a head's K and V of a block of positions are kept, n values each:
+ *   F16:  uint16 [position][n]
+ *   Q8_0: n a multiple of 32, NTX_KV_Q8_TOKENS positions; for each 32 values of a position an F16 scale d (max|x| / 127) and integers q, value = d * q.
+ *     K: uint8 [2][n / 4][16 positions][4 values], q + 128; then F16 scales [n / 32][NTX_KV_Q8_TOKENS]
+ *     V: int8 [NTX_KV_Q8_TOKENS / 4][n][4 positions]; then the scales likewise */
 enum ntx_kv_type { NTX_KV_F16, NTX_KV_Q8_0, NTX_N_KV };
+#define NTX_KV_Q8_TOKENS 32
 
 #define NTX_ATTN_HEADS 8    /* query heads of one call */
 #define NTX_ATTN_VECTORS 64 /* its rows times heads */
@@ -75,9 +78,9 @@ struct ntx_attn {
     float *out;                  /* [n_rows x ld_out], a row [n_q x head_v] */
     uint32_t n_q, n_rows;        /* 1..NTX_ATTN_HEADS; 1..NTX_ATTN_VECTORS / n_q */
     size_t ld_q, ld_out;         /* floats from row to row */
-    const void *const *k;        /* per KV block: [block_tokens] rows of head_k values of this KV head */
-    const void *const *v;        /* the same of head_v */
-    uint32_t block_tokens;
+    const void *const *k;        /* per KV block: this KV head's K of block_tokens positions */
+    const void *const *v;        /* its V */
+    uint32_t block_tokens;       /* Q8_0: NTX_KV_Q8_TOKENS */
     uint32_t n_pos;              /* row r sees positions 0 .. n_pos + r - 1 */
     uint32_t head_k, head_v;
     float scale;                 /* 1 / sqrt(head_k) */
@@ -101,11 +104,16 @@ struct ntx_cpu_ops {
     void (*add_scaled)(float *x, float by, const float *y, uint32_t n);       /* x += by * y, the product rounded first */
     void (*exp_of)(float *x, float less, uint32_t n);                         /* x = e^(x - less), within 1 ulp */
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
-    void (*kv_store[NTX_N_KV])(const float *x, void *dst, uint32_t n);        /* one row of a head */
+    /* the n values of position `at` of a block, of one head */
+    void (*k_store[NTX_N_KV])(const float *x, void *block, uint32_t at, uint32_t n);
+    void (*v_store[NTX_N_KV])(const float *x, void *block, uint32_t at, uint32_t n);
     /* By parts of 256 positions from 0 on. Per part: scores (16 lanes over the head, fixed tree), their exact maximum with that of the
      * parts before, weights e^(score - maximum) within 1 ulp, their sum in lanes p % 16, then sum of weight * V in order of p, fused;
      * sums of the parts before are first multiplied by e^(their maximum - the new one). At the end a product with 1 / sum. 0 where
-     * all positions are holes. K and V at holes are not touched, and their blocks may be NULL. */
+     * all positions are holes. F16: K and V at holes are not touched.
+     *   Q8_0: q in blocks of 32 to int8 with an f32 scale, as NTX_ACT_Q8. score = for each block in turn fmaf((float)i, dk * dq, score), i = the
+     * exact integer product. For each block of V: x = weight * d of each position, top = the largest of the part; out += (top / 32767) * (float)i, fused,
+     * i = the exact sum of q times x * (32767 / top) to the nearest integer; a position that is no number makes the block's out NaN. */
     void (*attend[NTX_N_KV])(const struct ntx_attn *a);
 };
 

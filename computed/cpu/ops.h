@@ -167,6 +167,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
     }
 }
 
+#include "computed/cpu/attn_q8.h"
 #include "computed/cpu/attn_rows.h"
 #include "computed/cpu/columns.h"
 
@@ -174,7 +175,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 #define OPS_TABLE                                                             \
     .act_pack = {[NTX_ACT_F32] = pack_f32, [NTX_ACT_Q8] = pack_q8, [NTX_ACT_Q8K] = pack_q8k}, \
     .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, \
-    .f16_store = f16_store, .kv_store = {[NTX_KV_F16] = f16_row, [NTX_KV_Q8_0] = q8_store}, \
+    .f16_store = f16_store, .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k}, .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v}, \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0}, \
     .columns = COLUMNS_TABLE
 

@@ -179,8 +179,8 @@ static void holes_are_masked(const struct mk_options *make)
     s.who = 0;
     rig_feed(&r, kv, ids + 6, 1, 6, 1, a);
     for (uint32_t h = 0; h < hp->n_head_kv; h++) {
-        memset(ntx_kv_k(kv, 4, h, 5), 0x7b, hp->head_k * 2);
-        memset(ntx_kv_v(kv, 4, h, 5), 0xff, hp->head_v * 2); /* NaN */
+        memset((uint16_t *)ntx_kv_k(kv, 4, h, 5) + 5 * hp->head_k, 0x7b, hp->head_k * 2);
+        memset((uint16_t *)ntx_kv_v(kv, 4, h, 5) + 5 * hp->head_v, 0xff, hp->head_v * 2); /* NaN */
     }
     CHECK(ntx_kv_holes(kv, 4) && ntx_kv_holes(kv, 4)[0] == 1 << 5);
     rig_feed(&r, kv, ids + 6, 1, 6, 1, b);
@@ -206,7 +206,7 @@ static void propagated(const struct mk_options *make, enum ntx_kv_type kv_type)
     rig_open(&r, &o);
     const struct ntx_hparams *hp = &r.model->hp;
     int32_t ids[12];
-    size_t n = r.n_vocab, row_bytes = kv_type == NTX_KV_F16 ? hp->head_k * 2 : hp->head_k / 32 * 34;
+    size_t n = r.n_vocab, block_bytes = 32 * (size_t)(kv_type == NTX_KV_F16 ? hp->head_k * 2 : hp->head_k / 32 * 34);
     rig_ids(&r, 5, ids, 12);
     float *alone = malloc(n * 4), *both = malloc(n * 4);
     struct ntx_kv_seq *kv[3];
@@ -234,11 +234,11 @@ static void propagated(const struct mk_options *make, enum ntx_kv_type kv_type)
     CHECK_SAME(alone, both, n);
     for (uint32_t h = 0; h < hp->n_head_kv; h++)
         for (int i = 1; i < 3; i++) {
-            CHECK(!memcmp(ntx_kv_k(kv[0], 4, h, 5), ntx_kv_k(kv[i], 4, h, 5), row_bytes));
-            CHECK(!memcmp(ntx_kv_v(kv[0], 4, h, 5), ntx_kv_v(kv[i], 4, h, 5), hp->head_v * 2));
-            CHECK(!memcmp(ntx_kv_k(kv[1], 5, h, 5), ntx_kv_k(kv[2], 5, h, 5), row_bytes));
+            CHECK(!memcmp(ntx_kv_k(kv[0], 4, h, 5), ntx_kv_k(kv[i], 4, h, 5), block_bytes));
+            CHECK(!memcmp(ntx_kv_v(kv[0], 4, h, 5), ntx_kv_v(kv[i], 4, h, 5), block_bytes));
+            CHECK(!memcmp(ntx_kv_k(kv[1], 5, h, 5), ntx_kv_k(kv[2], 5, h, 5), block_bytes));
         }
-    CHECK(memcmp(ntx_kv_k(kv[0], 5, 0, 5), ntx_kv_k(kv[1], 5, 0, 5), row_bytes));
+    CHECK(memcmp(ntx_kv_k(kv[0], 5, 0, 5), ntx_kv_k(kv[1], 5, 0, 5), block_bytes));
     for (int i = 0; i < 3; i++)
         ntx_kv_seq_free(kv[i]);
     rig_close(&r);
