@@ -141,7 +141,7 @@ DEV void make_whole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head,
             for (uint32_t t = TID % WARP; t < n; t += WARP) {
                 float x = weight[t] > 0 ? weight[t] * f16_at(v_at(kv, row, kv_head, first + t) + b * Q8_ROW_BYTES) : 0;
                 if (pass)
-                    u->of[b][t] = (uint16_t)quantised(x, inverse);
+                    u->of[b][t] = (uint16_t)f_bits(fmaf(inverse > 0 ? x : 0, inverse, 0x1.8p23f)); /* rounds to an integer, left in the low bits */
                 bad |= !(x < INFINITY);
                 top = x > top ? x : top;
             }

@@ -63,10 +63,11 @@ typedef void ntx_columns_fn(const void *w, size_t col_bytes, uint32_t n_cols, ui
 /* How a head's K and V of a block of positions are kept, n values each:
  *   F16:  uint16 [position][n]
  *   Q8_0: n a multiple of 32, NTX_KV_Q8_TOKENS positions; for each 32 values of a position an F16 scale d (max|x| / 127) and integers q, value = d * q.
- *     K: uint8 [2][n / 4][16 positions][4 values], q + 128; then F16 scales [n / 32][NTX_KV_Q8_TOKENS]
- *     V: int8 [NTX_KV_Q8_TOKENS / 4][n][4 positions]; then the scales likewise */
+ *     K: uint8 [n / 4][NTX_KV_Q8_TOKENS][4 values], q + 128; then F16 scales [n / 32][NTX_KV_Q8_TOKENS]
+ *     V: for each NTX_KV_Q8_PANEL values, or those that are left, int8 [NTX_KV_Q8_TOKENS / 4][them][4 positions]; then the scales likewise */
 enum ntx_kv_type { NTX_KV_F16, NTX_KV_Q8_0, NTX_N_KV };
 #define NTX_KV_Q8_TOKENS 32
+#define NTX_KV_Q8_PANEL 64
 
 #define NTX_ATTN_HEADS 8    /* query heads of one call */
 #define NTX_ATTN_VECTORS 64 /* its rows times heads */
@@ -113,7 +114,7 @@ struct ntx_cpu_ops {
      * all positions are holes. F16: K and V at holes are not touched.
      *   Q8_0: q in blocks of 32 to int8 with an f32 scale, as NTX_ACT_Q8. score = for each block in turn fmaf((float)i, dk * dq, score), i = the
      * exact integer product. For each block of V: x = weight * d of each position, top = the largest of the part; out += (top / 32767) * (float)i, fused,
-     * i = the exact sum of q times x * (32767 / top) to the nearest integer; a position that is no number makes the block's out NaN. */
+     * i = the exact sum of q times x * (32767 / top), rounded once, to the nearest even integer; a position that is no number makes the block's out NaN. */
     void (*attend[NTX_N_KV])(const struct ntx_attn *a);
 };
 

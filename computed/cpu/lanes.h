@@ -49,8 +49,16 @@ LANEWISE(add16, f16, a.p[i] + b.p[i])
 LANEWISE(sub16, f16, a.p[i] - b.p[i])
 LANEWISE(mul16, f16, a.p[i] * b.p[i])
 LANEWISE(div16, f16, a.p[i] / b.p[i])
-LANEWISE(max16, f16, pick(b.p[i] > a.p[i], b.p[i], a.p[i])) /* a where either is NaN */
+#if defined(__AVX512F__)
+LANEWISE(max16, f16, (fpart)_mm512_max_ps((__m512)b.p[i], (__m512)a.p[i])) /* a where either is NaN */
+LANEWISE(min16, f16, (fpart)_mm512_min_ps((__m512)b.p[i], (__m512)a.p[i]))
+#elif defined(__AVX2__)
+LANEWISE(max16, f16, (fpart)_mm256_max_ps((__m256)b.p[i], (__m256)a.p[i]))
+LANEWISE(min16, f16, (fpart)_mm256_min_ps((__m256)b.p[i], (__m256)a.p[i]))
+#else
+LANEWISE(max16, f16, pick(b.p[i] > a.p[i], b.p[i], a.p[i]))
 LANEWISE(min16, f16, pick(b.p[i] < a.p[i], b.p[i], a.p[i]))
+#endif
 LANEWISE(isub16, i16, a.p[i] - b.p[i])
 LANEWISE(imax16, i16, (ipart)pick(b.p[i] > a.p[i], (fpart)b.p[i], (fpart)a.p[i]))
 

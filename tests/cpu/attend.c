@@ -54,7 +54,8 @@ static double kv_at(const struct kv *kv, uint32_t p, uint32_t i)
     double v = (double)ntx_f16_to_f32(h);
     if (kv->type == NTX_KV_F16)
         return v;
-    return v * (kv->key ? block[t / 16 * 16 * n + i / 4 * 64 + t % 16 * 4 + i % 4] - 128 : (int8_t)block[t / 4 * 4 * n + 4 * i + t % 4]);
+    uint32_t panel = i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, width = n - panel < NTX_KV_Q8_PANEL ? n - panel : NTX_KV_Q8_PANEL;
+    return v * (kv->key ? block[i / 4 * 128 + 4 * t + i % 4] - 128 : (int8_t)block[32 * panel + t / 4 * 4 * width + 4 * (i - panel) + t % 4]);
 }
 
 /* What is multiplied with K in Q8_0: q in blocks of 32, to int8. */
@@ -205,7 +206,7 @@ static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
 /* Values come back within half a step of their block, and the same bytes on every instruction set; nothing but a position's own is written. */
 static void check_store(struct rng *r, bool key)
 {
-    enum { N = 96, TOKENS = NTX_KV_Q8_TOKENS };
+    enum { N = 160, TOKENS = NTX_KV_Q8_TOKENS };
     static float x[TOKENS][N];
     static uint8_t a[TOKENS * N / 32 * 34], b[sizeof a];
     struct kv kv = {.at = {a}, .type = NTX_KV_Q8_0, .width = N, .tokens = TOKENS, .key = key};
@@ -262,7 +263,7 @@ static void check_odd_values(struct rng *r)
 
 int main(void)
 {
-    static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256}, quantised[] = {32, 64, 96, 128, 256};
+    static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256}, quantised[] = {32, 64, 96, 128, 256, 160};
     static const uint32_t lengths[] = {1, 2, 7, 15, 16, 17, 33, 64, 129, 200, 255, 256, 257, 513, 600};
     enum { N_WIDTHS = sizeof widths / sizeof *widths, N_LENGTHS = sizeof lengths / sizeof *lengths, N_Q8 = sizeof quantised / sizeof *quantised };
     struct rng r = {5};

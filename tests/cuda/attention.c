@@ -34,7 +34,7 @@ static void store_row(enum ntx_kv_type type, const float *x, uint8_t *row, uint3
         else if (i % 32 == 0)
             memcpy(row + i / 32 * 34, block + BLOCK * (n + 2 * (i / 32)), 2);
         if (type == NTX_KV_Q8_0)
-            row[i / 32 * 34 + 2 + i % 32] = block[4 * i];
+            row[i / 32 * 34 + 2 + i % 32] = block[i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL * BLOCK + 4 * (i % NTX_KV_Q8_PANEL)];
     }
 }
 
@@ -48,7 +48,8 @@ static void block_of_rows(enum ntx_kv_type type, const uint8_t *rows, uint8_t *b
     for (uint32_t t = 0; t < BLOCK; t++, rows += n / 32 * 34)
         for (uint32_t i = 0; i < n; i++) {
             memcpy(block + BLOCK * n + 2 * (i / 32 * BLOCK + t), rows + i / 32 * 34, 2);
-            block[key ? t / 16 * 16 * n + i / 4 * 64 + t % 16 * 4 + i % 4 : t / 4 * 4 * n + 4 * i + t % 4] = (uint8_t)(rows[i / 32 * 34 + 2 + i % 32] + (key ? 128 : 0));
+            uint32_t panel = i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, width = n - panel < NTX_KV_Q8_PANEL ? n - panel : NTX_KV_Q8_PANEL;
+            block[key ? i / 4 * 4 * BLOCK + 4 * t + i % 4 : BLOCK * panel + t / 4 * 4 * width + 4 * (i - panel) + t % 4] = (uint8_t)(rows[i / 32 * 34 + 2 + i % 32] + (key ? 128 : 0));
         }
 }
 
