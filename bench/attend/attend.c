@@ -1,7 +1,7 @@
 /* bench_attend [POSITIONS [LAYERS [THREADS [ROWS]]]]: attention as forward passes do it: rows of 8 to 64 query heads on 8 KV heads of 128, over a context of
- * POSITIONS (8192) in ntx_kv's pool, in each of LAYERS (8) in turn; items of a KV head and some rows go to THREADS (2). CSV: the best round of half
- * a second, two at least: GB of K and V per second of the clock (of a pass of more rows: as if each row read them), and how fast the same
- * threads merely read the pool's bytes. */
+ * POSITIONS (8192) in ntx_kv's pool, in each of LAYERS (8) in turn; items of a KV head and some rows go to THREADS (2). CSV: medians of
+ * the rounds of a second, in turn with rounds in which the same threads merely read the pool's bytes: GB of K and V per second of the clock (of a pass of more
+ * rows: as if each row read them), of merely reading, and the first over the second. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -60,20 +60,42 @@ static void just_read(void *ctx, unsigned thread)
     atomic_fetch_add(&r->sum, sum);
 }
 
-static double best_ns(struct ntx_pool *pool, ntx_pool_fn *fn, struct run *r, uint32_t layers)
+static double round_ns(struct ntx_pool *pool, ntx_pool_fn *fn, struct run *r, uint32_t layers)
 {
-    uint64_t best = UINT64_MAX, spent = 0;
-    for (int round = 0; round < 2 || spent < 500000000u; round++) {
-        uint64_t t0 = ntx_now_ns();
-        for (r->layer = 0; r->layer < layers; r->layer++) {
-            r->next = 0;
-            ntx_pool_run(pool, fn, r);
-        }
-        t0 = ntx_now_ns() - t0;
-        spent += t0;
-        best = NTX_MIN(best, t0);
+    uint64_t t0 = ntx_now_ns();
+    for (r->layer = 0; r->layer < layers; r->layer++) {
+        r->next = 0;
+        ntx_pool_run(pool, fn, r);
     }
-    return (double)best;
+    return (double)(ntx_now_ns() - t0);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, uint32_t n)
+{
+    qsort(v, n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+/* Rounds of attention and of merely reading in turn: memory's rate may move. */
+static void measure(struct ntx_pool *pool, struct run *r, uint32_t layers, double bytes, double *rate, double *read, double *share)
+{
+    enum { MOST = 2000 };
+    static double a[MOST], b[MOST], c[MOST];
+    uint32_t n = 0;
+    for (uint64_t t0 = ntx_now_ns(); n < 3 || (n < MOST && ntx_now_ns() - t0 < 1000000000u); n++) {
+        a[n] = r->n_rows * bytes / round_ns(pool, attend, r, layers);
+        b[n] = bytes / round_ns(pool, just_read, r, 1);
+        c[n] = a[n] / b[n];
+    }
+    *rate = median(a, n);
+    *read = median(b, n);
+    *share = median(c, n);
 }
 
 static int bench_type(struct ntx_pool *pool, enum ntx_kv_type type, uint32_t n_pos, uint32_t layers, uint32_t n_rows)
@@ -95,8 +117,7 @@ static int bench_type(struct ntx_pool *pool, enum ntx_kv_type type, uint32_t n_p
         ntx_cpu_pick(NULL)->v_store[type](x, ntx_kv_v(seq, i / KV % layers, i % KV, pos), pos % NTX_KV_BLOCK, HEAD);
     }
     struct run r = {.seq = seq, .type = type, .n_pos = n_pos, .n_rows = n_rows, .bytes = ntx_kv_k(seq, 0, 0, 0)};
-    double bytes = (double)(r.n_bytes = ntx_kv_block_bytes(&hp, type) * (n_pos / NTX_KV_BLOCK));
-    printf("read,%s,%u,%u,,%.2f\n", ntx_kv_type_name(type), n_pos, n_rows, bytes / best_ns(pool, just_read, &r, 1));
+    double rate, read, share, bytes = (double)(r.n_bytes = ntx_kv_block_bytes(&hp, type) * (n_pos / NTX_KV_BLOCK));
     r.q = aligned_alloc(64, MOST_ROWS * KV * NTX_ATTN_HEADS * HEAD * sizeof *r.q);
     r.out = aligned_alloc(64, MOST_ROWS * KV * NTX_ATTN_HEADS * HEAD * sizeof *r.out);
     for (uint32_t i = 0; i < MOST_ROWS * KV * NTX_ATTN_HEADS * HEAD; i++)
@@ -104,8 +125,10 @@ static int bench_type(struct ntx_pool *pool, enum ntx_kv_type type, uint32_t n_p
     for (size_t i = 0; i < 2 * (sizeof heads / sizeof *heads); i++) {
         const char *isa = isas[i % 2];
         r.n_q = heads[i / 2];
-        if ((r.ops = ntx_cpu_pick(isa)))
-            printf("%s,%s,%u,%u,%u,%.2f\n", isa, ntx_kv_type_name(type), n_pos, n_rows, r.n_q, n_rows * bytes / best_ns(pool, attend, &r, layers));
+        if ((r.ops = ntx_cpu_pick(isa))) {
+            measure(pool, &r, layers, bytes, &rate, &read, &share);
+            printf("%s,%s,%u,%u,%u,%.2f,%.2f,%.2f\n", isa, ntx_kv_type_name(type), n_pos, n_rows, r.n_q, rate, read, share);
+        }
         fflush(stdout);
     }
     free(r.q);
@@ -126,7 +149,7 @@ int main(int argc, char **argv)
         return fputs("usage: bench_attend [POSITIONS [LAYERS [THREADS [ROWS]]]]\n", stderr), 100;
     if (ntx_pool_new(number(argc, argv, 3, 2), &pool, &err))
         return fputs("no threads\n", stderr), 1;
-    puts("kernel,kv,positions,rows,heads,GB/s");
+    puts("kernel,kv,positions,rows,heads,GB/s,read GB/s,share");
     int rc = 0;
     for (enum ntx_kv_type type = NTX_KV_F16; type < NTX_N_KV && !rc; type++)
         rc = bench_type(pool, type, n_pos, layers, n_rows);
