@@ -406,7 +406,7 @@ INLINE void q8_values(const struct ntx_attn *a, struct q8 *t)
         for (uint32_t p = 0; p < end; p += TOKENS)
             q8_value_block(a, t, vectors, a->v[(t->first + p) / TOKENS], p, NTX_MIN(end - p, (uint32_t)TOKENS));
         for (uint32_t h = 0; h < vectors; h++) {
-            float *out = q8_out(a, m + h);
+            float *out = q8_out(a, m + h); /* untouched, signs of zeros included, where a row sees none of the part */
             for (uint32_t i = 0; q8_seen(a, t, m + h) && i < a->head_v; i += 16)
                 store16(out + i, fma16(all_sums(t->sums[h][i / 16]), splat(t->step[h][i / 32]), load16(out + i)));
         }
@@ -446,7 +446,7 @@ INLINE void q8_weigh(const struct ntx_attn *a, struct q8 *t)
     }
 }
 
-/* Scales of V as floats; 0 for holes and behind the end, where what lies there is no number. */
+/* Scales of V as floats, and whether all are numbers: those of holes and behind the end need not be. */
 INLINE void q8_widen(const struct ntx_attn *a, struct q8 *t)
 {
     const uint32_t end = round_up(t->n, 16);
@@ -457,17 +457,11 @@ INLINE void q8_widen(const struct ntx_attn *a, struct q8 *t)
             for (uint32_t i = 0; i < TOKENS; i += 16)
                 store16(&t->v_scale[b][p + i], load16_f16(scale + b * TOKENS + i));
     }
-    for (uint32_t b = 0; b < a->head_v / 32; b++) {
-        for (uint32_t p = t->n; p < end; p++)
-            t->v_scale[b][p] = 0;
-        for (uint32_t p = 0; a->hole && p < t->n; p++)
-            if (a->hole[(t->first + p) / 8] >> ((t->first + p) % 8) & 1)
-                t->v_scale[b][p] = 0;
+    for (uint32_t b = 0; b < a->head_v / 32; b++)
         for (uint32_t p = 0; p < end; p += 16) {
             struct f16 v = load16(&t->v_scale[b][p]);
             EACH_PART odd |= ~(ipart)(v.p[i] < INFINITY);
         }
-    }
     t->odd = false;
     for (int i = 0; i < WIDTH; i++)
         t->odd |= odd[i] != 0;
