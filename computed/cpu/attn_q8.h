@@ -113,13 +113,6 @@ INLINE struct f16 as_floats(struct i16 v)
     return f;
 }
 
-INLINE struct sums no_sums(void)
-{
-    struct sums s;
-    memset(&s, 0, sizeof s);
-    return s;
-}
-
 /* s += the weights of four positions for 32 values, the first or second of the pair, times 16 of these. */
 INLINE struct sums add_values(struct sums s, const struct weights *u, const int which, const uint8_t *v)
 {
