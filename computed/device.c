@@ -26,8 +26,6 @@ static float *floats(struct cursor *c, uint64_t n)
 
 const char *ntx_device_refuses(const struct ntx_model *m)
 {
-    if (m->pack)
-        return "packed models are computed on the CPU only";
     if (m->hp.head_k > NTX_GPU_HEAD_MAX || m->hp.head_v > NTX_GPU_HEAD_MAX)
         return "heads wider than 256 are computed on the CPU only";
     return NULL;
@@ -70,8 +68,18 @@ static struct sizes sizes_of(const struct ntx_chunks *c)
                                                  &w->expert[NTX_EXPERT_UP], &w->expert[NTX_EXPERT_DOWN]};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             look_at(&s, all[i]);
+        if (w->groups.tensor != NTX_NO_TENSOR)
+            s.chunk_bytes = NTX_MAX(s.chunk_bytes, (uint64_t)w->groups.chunk_rows * w->groups.row_bytes);
     }
     return s;
+}
+
+static uint32_t most_groups(const struct ntx_model *m)
+{
+    uint32_t most = 0;
+    for (uint32_t l = 0; m->pack && l < m->hp.n_layers; l++)
+        most = NTX_MAX(most, m->pack[l].n_groups);
+    return most;
 }
 
 /* ---- the plan of memory */
@@ -82,12 +90,12 @@ static void place_rows(struct ntx_device *d, struct cursor *c, const struct size
     struct ntx__device_mem *m = &d->m;
     uint64_t r = d->c.max_rows, ff = hp->n_expert ? hp->n_ff_shexp : hp->n_ff;
     m->h = floats(c, r * hp->n_embd);
-    m->x = floats(c, r * NTX__DEVICE_LD(hp->n_embd));
+    m->x = floats(c, (r + d->ahead) * NTX__DEVICE_LD(hp->n_embd));
     m->q = floats(c, r * hp->n_head * hp->head_k);
     m->k = floats(c, r * hp->n_head_kv * hp->head_k);
     m->v = floats(c, r * hp->n_head_kv * hp->head_v);
     m->attn = floats(c, r * NTX__DEVICE_LD(hp->n_head * hp->head_v));
-    m->gate = floats(c, r * NTX__DEVICE_LD(ff));
+    m->gate = floats(c, (r + d->ahead) * NTX__DEVICE_LD(ff));
     m->up = floats(c, r * ff);
     m->y = floats(c, r * hp->n_embd);
     m->cs = floats(c, r * (hp->rope_dim / 2));
@@ -95,7 +103,7 @@ static void place_rows(struct ntx_device *d, struct cursor *c, const struct size
     m->logits = floats(c, (uint64_t)d->c.logits_rows * hp->n_vocab);
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
         d->stride[form] = ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s->n_in, 256));
-        m->packed[form] = place(c, r * d->stride[form]);
+        m->packed[form] = place(c, (r + d->ahead) * d->stride[form]);
     }
     m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(c, hp->n_layers * r * 4);
@@ -126,6 +134,13 @@ static void place_experts(struct ntx_device *d, struct cursor *c)
     m->moe.y = floats(c, group * hp->n_embd);
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         m->moe.packed[form] = place(c, group * d->stride[form]);
+}
+
+static void place_groups(struct ntx_device *d, struct cursor *c)
+{
+    uint64_t n = most_groups(d->c.model);
+    d->m.groups = place(c, n * sizeof *d->m.groups);
+    d->m.uses = place(c, ntx_ffn_mode_groups(&d->c.ffn) ? d->c.max_rows * n : 0);
 }
 
 static void place_large(struct ntx_device *d, struct cursor *c, const struct sizes *s)
@@ -172,6 +187,7 @@ static uint64_t lay_out(struct ntx_device *d, uint8_t *base, bool matrices)
     struct sizes s = sizes_of(d->c.chunks);
     place_rows(d, &c, &s);
     place_experts(d, &c);
+    place_groups(d, &c);
     place_large(d, &c, &s);
     place_weights(d, &c, matrices);
     return c.at;
@@ -183,6 +199,7 @@ static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
     d->ops = c->ops;
     d->hp = &c->model->hp;
     d->choices = NTX_MAX(c->max_rows, d->hp->n_expert_used);
+    d->ahead = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX__WRITTEN_ROWS) : NTX__AHEAD_ROWS;
     d->tiled = d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
     if (c->share)
         d->share = *c->share;
@@ -211,7 +228,7 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     m->sn = floats(&c, r * (d->hp->rope_dim / 2));
     m->logits = floats(&c, (uint64_t)d->c.logits_rows * d->hp->n_vocab);
     for (int form = 0; form < NTX_N_ACTS; form++)
-        m->packed[form] = place(&c, d->choices * ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s.n_in, 256)));
+        m->packed[form] = place(&c, (d->choices + d->ahead) * ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s.n_in, 256)));
     m->best = place(&c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(&c, d->hp->n_layers * r * 4);
     m->all_rows = place(&c, r * 4);
@@ -225,6 +242,8 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     m->weight = floats(&c, choices);
     m->place = place(&c, choices * 4);
     m->row = place(&c, choices * 4);
+    m->groups = place(&c, most_groups(d->c.model) * 4ull);
+    m->uses = place(&c, ntx_ffn_mode_groups(&d->c.ffn) ? r * most_groups(d->c.model) : 0);
     return c.at;
 }
 
@@ -261,7 +280,8 @@ static int make_streams(struct ntx_device *d)
 {
     const struct ntx_gpu_ops *ops = d->ops;
     int rc;
-    if ((rc = ops->stream_new(d->c.gpu, &d->compute)) || (rc = ops->stream_new(d->c.gpu, &d->copies)) || (rc = ops->event_new(d->c.gpu, &d->input)))
+    if ((rc = ops->stream_new(d->c.gpu, &d->compute)) || (rc = ops->stream_new(d->c.gpu, &d->copies)) || (rc = ops->event_new(d->c.gpu, &d->input)) ||
+        (rc = ops->event_new(d->c.gpu, &d->lists)))
         return rc;
     for (uint32_t i = 0; i < d->n_stages; i++) {
         struct ntx__stage *s = &d->stages[i];
@@ -307,6 +327,7 @@ void ntx_device_free(struct ntx_device *d)
         d->ops->event_free(d->stages[i].used);
     }
     d->ops->event_free(d->input);
+    d->ops->event_free(d->lists);
     d->ops->stream_free(d->copies);
     d->ops->stream_free(d->compute);
     d->ops->host_free(d->c.gpu, d->host_arena);

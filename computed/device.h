@@ -10,7 +10,9 @@
  * Rows of decoding are the CPU's bits wherever a chunk lives (but for attention over more than NTX_GPU_SPLIT positions). Rows of prompts
  * (ntx_row.prompt) go through the matrix units in groups padded to one size, so their values depend on the plan
  * only; they are within F16's rounding of the CPU's. Where cuBLAS is missing, they are computed like the others. Experts
- * and their routers multiply all rows exactly; which experts a row takes is chosen by the CPU, from the router's logits.
+ * and their routers, and all of a packed layer's FFN, multiply all rows exactly; which experts a row takes, and which groups of neurons, is
+ * chosen by the CPU, from the router's logits and the gates. Groups on the host or the drive are computed by the CPU in place, or
+ * copied for as many rows as the cost model says.
  *
  * Layer skip is the CPU's (forward.c): the states after the probe layer come down, decisions go up as lists of rows, and holes as bits.
  *
@@ -22,6 +24,7 @@
 
 #include "common/err.h"
 #include "computed/cpu/cpu.h"
+#include "computed/ffn_mode.h"
 #include "cuda/ntx_cuda.h"
 #include "model/chunk.h"
 #include "shm/region.h"
@@ -43,6 +46,7 @@ struct ntx_device_config {
     uint32_t max_rows, ctx, kv_blocks, logits_rows;
     uint32_t in_flight;   /* streamed chunks held at once, at least 1; less than the ring has slots */
     enum ntx_kv_type kv_type;
+    struct ntx_ffn_mode ffn; /* of a packed model */
     double h2d_bps;       /* a slower link is emulated: chunks are copied at this rate; 0: as fast as it goes */
     const struct ntx_copy_share *share; /* copied; NULL: the default */
 };
@@ -66,5 +70,11 @@ bool ntx_device_lost(const struct ntx_device *d);
 
 /* The layers and the output of a pass, after embedding and angles (forward.c). 0, or a negative errno with words in the weights' error. */
 int ntx__device_pass(struct ntx_device *d, struct ntx_forward *f);
+
+/* For sparse_ahead.c: a chunk lives there; a gate matrix times rows of the host, into p->y [rows x p->ld]. */
+struct ntx__product;
+struct ntx__input;
+bool ntx__device_has(const struct ntx_device *d, uint32_t chunk);
+int ntx__device_gates(struct ntx_device *d, const struct ntx__product *p, const struct ntx__input *in);
 
 #endif

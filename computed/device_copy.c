@@ -17,7 +17,7 @@
 static void trace_copy(struct ntx_device *d, const struct ntx__stage *s)
 {
     uint64_t now = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
-    ntx_traced(d->f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_COPY, NTX_MAX(s->queued_ns, d->copied_ns), now, 0, s->chunk, d->c.chunks->list[s->chunk].bytes);
+    ntx_traced(d->f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_COPY, NTX_MAX(s->queued_ns, d->copied_ns), now, 0, s->chunk, s->copied_bytes);
     d->copied_ns = now;
 }
 
@@ -72,18 +72,34 @@ static void emulate_link(struct ntx_device *d, uint64_t bytes)
         ;
 }
 
-static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, struct ntx__stage *s)
+/* Rows that are neighbours go together. */
+static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const uint8_t *bytes, const struct ntx__device_part *part, struct ntx__stage *s)
 {
+    int rc = 0;
+    for (uint32_t i = 0, n; !rc && i < part->n; i += n) {
+        for (n = 1; i + n < part->n && part->rows[i + n] == part->rows[i] + n;)
+            n++;
+        uint64_t at = (part->rows[i] - c->row0) * part->row_bytes;
+        rc = d->ops->upload(d->copies, s->bytes + at, bytes + at, n * part->row_bytes);
+    }
+    return rc;
+}
+
+static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const struct ntx__device_part *part, struct ntx__stage *s)
+{
+    const struct ntx_chunk *c = &d->c.chunks->list[chunk];
+    bool whole = !part || !part->rows;
     int rc;
     s->queued_ns = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
-    emulate_link(d, d->c.chunks->list[chunk].bytes);
-    if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = d->ops->upload(d->copies, s->bytes, bytes, d->c.chunks->list[chunk].bytes)) ||
+    s->copied_bytes = whole ? c->bytes : part->n * part->row_bytes;
+    emulate_link(d, s->copied_bytes);
+    if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = whole ? d->ops->upload(d->copies, s->bytes, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
         (rc = d->ops->event_record(s->copied, d->copies)))
         return rc;
     return d->ops->stream_wait(d->compute, s->copied);
 }
 
-int ntx__device_bring(struct ntx_device *d, uint32_t chunk, struct ntx__stage **stage)
+int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__device_part *part, struct ntx__stage **stage)
 {
     struct ntx__stage *s = &d->stages[d->next_stage];
     const void *bytes;
@@ -95,7 +111,7 @@ int ntx__device_bring(struct ntx_device *d, uint32_t chunk, struct ntx__stage **
     s->chunk = chunk;
     d->next_stage = (d->next_stage + 1) % d->n_stages;
     *stage = s;
-    rc = copy(d, chunk, bytes, s);
+    rc = copy(d, chunk, bytes, part, s);
     return rc ? ntx__device_fail(d, rc, "a streamed product") : 0;
 }
 

@@ -4,6 +4,7 @@
  *   device_rows.c   the pass: rows in, layers with the skips decided on the way, rows out
  *   device_layer.c  the steps of a layer, as in llama.c
  *   device_moe.c    the FFN of a layer with experts
+ *   device_packed.c the FFN of a packed layer
  *   device_mm.c     a step that multiplies, each chunk where it lives
  *   device_copy.c   chunks copied to the device: stages, events, the emulated link */
 #ifndef NTX_COMPUTED_DEVICE_IMPL_H
@@ -22,11 +23,11 @@ struct ntx__stage { /* device memory of one streamed chunk */
     uint8_t *bytes;
     struct ntx_gpu_event *copied, *used;
     uint32_t chunk;  /* held of the weights until `copied`; NTX__NO_CHUNK: none */
-    uint64_t queued_ns; /* for the trace */
+    uint64_t queued_ns, copied_bytes; /* for the trace */
 };
 #define NTX__NO_CHUNK UINT32_MAX
 
-/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a group of experts. */
+/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a group of experts. x, packed and gate have `ahead` rows more. */
 struct ntx__device_mem {
     float *h, *x, *q, *k, *v, *attn, *gate, *up, *y; /* [R x ...]; rows of x, attn and gate are NTX__DEVICE_LD apart */
     float *cs, *sn;                /* [R x rope_dim / 2] */
@@ -46,6 +47,8 @@ struct ntx__device_mem {
         float *x, *gate, *up, *y;  /* [A x ...]; rows of x and gate are NTX__DEVICE_LD apart */
         void *packed[NTX_N_ACTS];  /* [A x stride] */
     } moe;
+    uint32_t *groups;              /* [n_groups] of a packed layer, that rows use */
+    uint8_t *uses;                 /* [R x n_groups] which row uses which */
     uint16_t *x16, *w16;           /* [R padded x widest input], [largest chunk's values] */
     int32_t *exponents;            /* [R padded] */
     float *z;                      /* [NTX__DENSE_ROWS x most rows of a chunk] */
@@ -57,7 +60,8 @@ struct ntx__device_host {
     float *h, *cs, *sn, *logits, *probs, *weight;
     struct ntx_gpu_candidate *best;
     void *packed[NTX_N_ACTS];      /* [A x ...] a step's input, for the CPU */
-    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *tiles, *tables, *holes, *place, *row;
+    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *tiles, *tables, *holes, *place, *row, *groups;
+    uint8_t *uses;
 };
 
 /* Rows of a layer, or of the whole pass: `list` names them. Those of decoding come first of the live ones. */
@@ -73,8 +77,10 @@ struct ntx_device {
     struct ntx_copy_share share;
     struct ntx_gpu_stream *compute, *copies;
     struct ntx_gpu_event *input;   /* the step's input is on the host */
+    struct ntx_gpu_event *lists;   /* host.groups and host.uses may be written again */
     struct ntx__stage stages[NTX__STAGES];
     uint32_t n_stages, next_stage, choices; /* choices: A */
+    uint32_t ahead;                /* rows whose use of groups is foreseen */
     uint64_t stage_bytes, kv_block_bytes, kv_layer_bytes, bytes;
     size_t stride[NTX_N_ACTS];     /* bytes from row to row of packed */
     uint32_t attend_rows;
@@ -96,6 +102,7 @@ struct ntx_device {
     struct ntx__device_rows *layer;            /* [n_layers] after the probe */
     uint32_t n_tiles;
     bool with_holes;
+    bool masked;                               /* m.uses counts */
 };
 
 /* ---- device_mm.c */
@@ -118,8 +125,14 @@ struct ntx__device_product { /* y = W x */
 int ntx__device_multiply(struct ntx_device *d, const struct ntx__device_product *p, unsigned n_products, const struct ntx__device_input *in);
 
 /* ---- device_copy.c */
-/* Brings a chunk to a stage; what is queued on `compute` after this finds it in *bytes. */
-int ntx__device_bring(struct ntx_device *d, uint32_t chunk, struct ntx__stage **stage);
+/* Brings a chunk to a stage; what is queued on `compute` after this finds it in *bytes. part: only these of its rows, ascending, each in its place;
+ * NULL, or its rows NULL: all. */
+struct ntx__device_part {
+    const uint32_t *rows; /* [n] of the tensor */
+    uint32_t n;
+    uint64_t row_bytes;
+};
+int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__device_part *part, struct ntx__stage **stage);
 int ntx__device_used(struct ntx_device *d, struct ntx__stage *s); /* everything that reads it is queued */
 int ntx__device_settle(struct ntx_device *d); /* gives back what streamed chunks are still held; waits for their copies */
 
@@ -134,9 +147,13 @@ int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n
 /* ---- device_moe.c */
 int ntx__device_moe(struct ntx_device *d);
 
+/* ---- device_packed.c */
+int ntx__device_packed(struct ntx_device *d);
+
 /* ---- device_rows.c */
 /* rc of the device, as the weights' error. */
 int ntx__device_fail(struct ntx_device *d, int rc, const char *what);
+int ntx__device_states(struct ntx_device *d); /* the states before f->layer, to the host */
 int ntx__device_go(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args, const char *what);
 uint32_t ntx__device_splits(const struct ntx_device *d); /* of the longest session */
 

@@ -197,6 +197,8 @@ static int ffn(struct ntx_device *d)
 {
     if (d->hp->n_expert)
         return ntx__device_moe(d);
+    if (d->c.model->pack)
+        return ntx__device_packed(d);
     int rc = gate_and_up(d);
     return rc ? rc : down(d);
 }

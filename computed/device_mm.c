@@ -134,7 +134,7 @@ static int copy_chunk(const struct job *j, const struct ntx__device_product *p, 
     struct ntx_device *d = j->d;
     const struct ntx_chunk *c = &d->c.chunks->list[chunk];
     struct ntx__stage *s;
-    int rc = ntx__device_bring(d, chunk, &s);
+    int rc = ntx__device_bring(d, chunk, NULL, &s);
     if (rc)
         return rc;
     rc = launch(j, p, s->bytes, c->row0, c->n_rows);

@@ -89,7 +89,7 @@ static int bring_rows(struct ntx_device *d)
 
 /* ---- skips: forward.c decides, from the states that it is shown */
 
-static int bring_states(struct ntx_device *d)
+int ntx__device_states(struct ntx_device *d)
 {
     uint64_t bytes = (uint64_t)d->f->b->n_rows * d->hp->n_embd * sizeof(float);
     int rc = ntx__device_add_pending(d);
@@ -141,7 +141,7 @@ static int decide_rows(struct ntx_device *d)
     uint32_t probe = f->layer, rest = d->hp->n_layers - probe - 1;
     uint64_t rows = (uint64_t)(probe + 1) * d->c.max_rows, holes = (uint64_t)(probe + 1) * d->c.kv_blocks;
     bool some_skip = false;
-    int rc = bring_states(d);
+    int rc = ntx__device_states(d);
     if (rc)
         return rc;
     ntx__consult(f);
@@ -157,12 +157,26 @@ static int decide_rows(struct ntx_device *d)
     return rc ? ntx__device_fail(d, rc, "rows of the layers") : 0;
 }
 
+/* Groups of layer 0, and of one behind layers that all rows skipped. */
+static int foresee(struct ntx_device *d)
+{
+    struct ntx_forward *f = d->f;
+    int rc = 0;
+    if (!ntx_ffn_mode_groups(&f->c.ffn) || f->groups.foreseen == f->layer)
+        return 0;
+    if (f->layer && f->groups.n_written)
+        rc = ntx__device_states(d);
+    return rc ? rc : ntx__foresee_groups(f, f->layer);
+}
+
 static int run_layer(struct ntx_device *d)
 {
     struct ntx_forward *f = d->f;
     bool skips = f->c.skip.decide != NULL;
     int rc;
     d->now = skips && f->layer > f->c.skip.probe_layer ? d->layer[f->layer] : d->all;
+    if (d->now.n_live && (rc = foresee(d)))
+        return rc;
     if (d->now.n_all)
         return (rc = ntx__device_layer(d)) || !skips || f->layer != f->c.skip.probe_layer ? rc : decide_rows(d);
     if ((rc = ntx__device_settle(d))) /* chunks are given back in the order of the list */

@@ -201,6 +201,12 @@ bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer); /* a layer
 
 /* ---- sparse.c */
 int ntx__packed_ffn(struct ntx_forward *f); /* the same */
+int ntx__packed_sum(struct ntx_forward *f); /* from m.x, m.packed and, unless it is in the groups, m.gate to m.y */
+struct ntx__packed_steps { /* with other hands: what is chosen and read stays */
+    int (*all)(struct ntx_forward *f);                /* all groups */
+    int (*chosen)(struct ntx_forward *f, uint32_t n); /* groups m.groups.wanted[0 .. n) */
+};
+int ntx__packed_walk(struct ntx_forward *f, const struct ntx__packed_steps *s);
 
 /* ---- sparse_choose.c */
 void ntx__magnitudes(const struct ntx_forward *f, const float *gate, float *m); /* |act(gate)| [n_ff]; NaN counts as more than any number */
@@ -214,10 +220,15 @@ const uint8_t *ntx__groups_of(const struct ntx_forward *f, uint32_t row, uint32_
 uint32_t ntx__join_groups(struct ntx_forward *f, uint32_t *list); /* of this layer, that any live row uses; returns how many */
 /* Which groups rows will use of a layer, once per layer: between the choices of the layer before and its products, or before the layer where there was none. */
 int ntx__foresee_groups(struct ntx_forward *f, uint32_t layer);
+bool ntx__watches_groups(const struct ntx_forward *f);
 void ntx__watch_groups(struct ntx_forward *f); /* this layer's hidden values, in m.gate, of rows of a prompt */
+uint32_t ntx__kept_rows(const struct ntx_forward *f); /* in m.groups.x, that this layer's gate matrix is still to be multiplied by */
+void ntx__choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate); /* gate: [kept rows x ld_gate] */
 
 /* ---- sparse_ahead.c */
 bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer); /* its norm and its gate matrix are in memory: they can be used before their turn */
+/* Its gate matrix times rows in m.groups.x and .packed, into m.groups.gate. */
+int ntx__gates_ahead(struct ntx_forward *f, uint32_t layer, uint32_t n_rows);
 int ntx__expect_groups(struct ntx_forward *f); /* of the next layer; between the choices of this one and its products */
 
 #endif

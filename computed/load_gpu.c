@@ -50,7 +50,7 @@ static struct ntx_device_config device_config(const struct ntx_loaded *l)
         .ops = l->back.ops, .gpu = l->back.gpu, .model = l->model, .chunks = l->plan->chunks, .table = l->plan->table,
         .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv_blocks = l->plan->kv_blocks,
         .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, 4u) : 1,
-        .kv_type = l->plan->kv_type, .h2d_bps = l->link_h2d_bps, .share = &l->share,
+        .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->link_h2d_bps, .share = &l->share,
     };
 }
 

@@ -117,7 +117,7 @@ uint64_t ntx__plan_groups(const struct ntx_chunks *c, uint32_t kept, uint64_t *w
         uint32_t layer = c->list[i].layer;
         uint64_t rest = 0;
         for (; i < c->n && c->list[i].layer == layer; i++)
-            if (c->list[i].on_demand)
+            if (c->list[i].on_demand && !c->list[i].device)
                 *(kept_group(c, i, kept) ? &stay : &rest) += ntx__plan_wide(&c->list[i]);
         most = NTX_MAX(most, rest);
     }
@@ -160,12 +160,17 @@ struct ntx_frames ntx__plan_classes(const struct ntx_chunks *c, uint32_t n_class
     return f;
 }
 
+static bool is_group(const struct ntx_chunks *c, const struct ntx_chunk *k)
+{
+    return k->layer < c->n_layers && c->layers[k->layer].groups.tensor == k->tensor;
+}
+
 /* Matrices of the output, or of the layers in turn, until one does not fit. Returns the bytes that are left. */
 static uint64_t device_matrices(struct ntx_chunks *c, bool output, uint64_t bytes, uint64_t extra)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         struct ntx_chunk *k = &c->list[i];
-        if (stays(k) || (k->layer == c->n_layers) != output)
+        if (stays(k) || is_group(c, k) || (k->layer == c->n_layers) != output)
             continue;
         k->device = k->bytes + extra <= bytes;
         if (!k->device)
@@ -175,10 +180,9 @@ static uint64_t device_matrices(struct ntx_chunks *c, bool output, uint64_t byte
     return bytes;
 }
 
-/* All experts of a layer, or none: so nobody has to be asked for those of that layer. */
-static uint64_t device_experts(struct ntx_chunks *c, uint32_t layer, uint64_t bytes, uint64_t extra)
+/* These chunks all, or none of them. */
+static uint64_t device_bundle(struct ntx_chunks *c, uint32_t first, uint32_t n, uint64_t bytes, uint64_t extra)
 {
-    uint32_t first = c->layers[layer].expert[NTX_EXPERT_GATE].chunk0, n = c->n_expert * NTX_EXPERT_PARTS;
     uint64_t all = 0;
     for (uint32_t i = first; i < first + n; i++)
         all += c->list[i].bytes + extra;
@@ -189,13 +193,19 @@ static uint64_t device_experts(struct ntx_chunks *c, uint32_t layer, uint64_t by
     return bytes - all;
 }
 
-/* What every row of decoding needs goes first: the output, then all else but experts. */
+/* What every row of decoding needs goes first: the output, then all else but experts and groups of neurons. A layer's experts are all there or none
+ * is, so nobody has to be asked for them; so are its groups, whose values are added up in one order. */
 void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra)
 {
     bytes = device_matrices(c, true, bytes, extra);
     bytes = device_matrices(c, false, bytes, extra);
-    for (uint32_t layer = 0; c->n_expert && layer < c->n_layers; layer++)
-        bytes = device_experts(c, layer, bytes, extra);
+    for (uint32_t layer = 0; layer < c->n_layers; layer++) {
+        const struct ntx_layer_weights *w = &c->layers[layer];
+        if (c->n_expert)
+            bytes = device_bundle(c, w->expert[NTX_EXPERT_GATE].chunk0, c->n_expert * NTX_EXPERT_PARTS, bytes, extra);
+        if (w->groups.tensor != NTX_NO_TENSOR)
+            bytes = device_bundle(c, w->groups.chunk0, w->groups.n_chunks, bytes, extra);
+    }
 }
 
 struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)

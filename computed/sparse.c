@@ -161,19 +161,39 @@ static uint32_t choose_groups(struct ntx_forward *f)
     return n;
 }
 
-static int run_chosen(struct ntx_forward *f)
+static int run_batches(struct ntx_forward *f, uint32_t n)
 {
-    struct ntx_weights *w = f->c.weights;
-    uint32_t n = choose_groups(f), end;
-    int rc = w->ops->want_groups ? w->ops->want_groups(w, f->layer, f->m.groups.wanted, n) : 0;
-    if (!rc)
-        rc = ntx_ffn_mode_groups(&f->c.ffn) ? ntx__foresee_groups(f, f->layer + 1) : ntx__expect_groups(f);
-    for (uint32_t i = 0; i < n && !rc; i = end) {
+    int rc = 0;
+    for (uint32_t i = 0, end; i < n && !rc; i = end) {
         if ((rc = take_batch(f, i, n, &end)))
             return rc;
         compute_batch(f);
         release_batch(f);
     }
+    return rc;
+}
+
+/* ---- the layer */
+
+int ntx__packed_walk(struct ntx_forward *f, const struct ntx__packed_steps *s)
+{
+    struct ntx_weights *w = f->c.weights;
+    if (f->c.ffn.kind == NTX_FFN_ALL)
+        return s->all(f);
+    uint32_t n = choose_groups(f);
+    int rc = w->ops->want_groups ? w->ops->want_groups(w, f->layer, f->m.groups.wanted, n) : 0;
+    if (!rc)
+        rc = ntx_ffn_mode_groups(&f->c.ffn) ? ntx__foresee_groups(f, f->layer + 1) : ntx__expect_groups(f);
+    return rc ? rc : s->chosen(f, n);
+}
+
+int ntx__packed_sum(struct ntx_forward *f)
+{
+    static const struct ntx__packed_steps steps = {.all = run_all, .chosen = run_batches};
+    memset(f->m.y, 0, (size_t)f->n_live * f->hp->n_embd * sizeof *f->m.y);
+    int rc = ntx__packed_walk(f, &steps);
+    if (!rc)
+        ntx__watch_groups(f);
     return rc;
 }
 
@@ -186,11 +206,8 @@ static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 int ntx__packed_ffn(struct ntx_forward *f)
 {
     int rc = ntx_pack_has_gate(&layer(f)->pack) ? 0 : ntx__gates(f);
-    memset(f->m.y, 0, (size_t)f->n_live * f->hp->n_embd * sizeof *f->m.y);
     if (!rc)
-        rc = f->c.ffn.kind == NTX_FFN_ALL ? run_all(f) : run_chosen(f);
-    if (!rc)
-        ntx__watch_groups(f);
+        rc = ntx__packed_sum(f);
     if (!rc)
         ntx__each(f, add_row, f->n_live);
     return rc;

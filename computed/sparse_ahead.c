@@ -5,20 +5,31 @@
  * It is made while the drive reads what this layer uses, and costs a product with the next gate, which must be in memory. Only reads follow
  * from it, no values. */
 #include "common/util.h"
+#include "computed/device.h"
 #include "computed/forward_impl.h"
 
 static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
+
+static bool on_device(const struct ntx_forward *f, uint32_t chunk) { return f->c.device && ntx__device_has(f->c.device, chunk); }
 
 bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer)
 {
     struct ntx_weights *w = f->c.weights;
     const struct ntx_weight *gate = &f->c.chunks->layers[layer].gate;
-    if (!w->ops->there || !w->ops->there(w, f->c.chunks->layers[layer].ffn_norm.chunk0))
+    if (w->ops->there ? !w->ops->there(w, f->c.chunks->layers[layer].ffn_norm.chunk0) : !f->c.device)
         return false;
     for (uint32_t c = gate->chunk0; c < gate->chunk0 + gate->n_chunks; c++)
-        if (!w->ops->there(w, c))
+        if (!on_device(f, c) && !(w->ops->there && w->ops->there(w, c)))
             return false;
     return true;
+}
+
+int ntx__gates_ahead(struct ntx_forward *f, uint32_t layer, uint32_t n_rows)
+{
+    const struct ntx__group_mem *m = &f->m.groups;
+    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = n_rows};
+    const struct ntx__product gate = {.w = &f->c.chunks->layers[layer].gate, .y = m->gate, .ld = f->ld_gate};
+    return f->c.device ? ntx__device_gates(f->c.device, &gate, &in) : ntx__multiply_by(f, &gate, 1, &in);
 }
 
 static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -40,9 +51,7 @@ int ntx__expect_groups(struct ntx_forward *f)
         return rc;
     ntx__each(f, norm_row, f->n_live);
     ntx__give(f, &next_layer(f)->ffn_norm);
-    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = f->n_live};
-    const struct ntx__product gate = {.w = &next_layer(f)->gate, .y = m->gate, .ld = f->ld_gate};
-    if ((rc = ntx__multiply_by(f, &gate, 1, &in)))
+    if ((rc = ntx__gates_ahead(f, f->layer + 1, f->n_live)))
         return rc;
     uint32_t n = ntx__choose_groups(f, f->layer + 1, m->gate, m->expected);
     return f->c.weights->ops->expect_groups(f->c.weights, f->layer + 1, m->expected, n);

@@ -89,8 +89,7 @@ static void by_gates(struct ntx_forward *f, uint32_t k, unsigned thread)
     choose_by(f, k, score, m);
 }
 
-/* gate: of the kept states. */
-static void choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate)
+void ntx__choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate)
 {
     f->groups.layer = layer;
     f->groups.gate = gate;
@@ -113,7 +112,7 @@ static void norm_kept(struct ntx_forward *f, uint32_t k, unsigned thread)
 
 static int predict_by_gate(struct ntx_forward *f, uint32_t layer)
 {
-    const struct ntx_weight *norm = &weights_of(f, layer)->ffn_norm, *gate = &weights_of(f, layer)->gate;
+    const struct ntx_weight *norm = &weights_of(f, layer)->ffn_norm;
     int rc = ntx__take(f, norm, &f->vec.norm);
     if (rc)
         return rc;
@@ -122,10 +121,8 @@ static int predict_by_gate(struct ntx_forward *f, uint32_t layer)
     f->groups.kept = layer;
     if (!ntx__gate_there(f, layer))
         return 0;
-    const struct ntx__input in = {.x = f->m.groups.x, .ld = f->ld_x, .packed = f->m.groups.packed, .n_rows = f->groups.n_written};
-    const struct ntx__product p = {.w = gate, .y = f->m.groups.gate, .ld = f->ld_gate};
-    if (!(rc = ntx__multiply_by(f, &p, 1, &in)))
-        choose_by_gates(f, layer, f->m.groups.gate);
+    if (!(rc = ntx__gates_ahead(f, layer, f->groups.n_written)))
+        ntx__choose_by_gates(f, layer, f->m.groups.gate);
     return rc;
 }
 
@@ -142,11 +139,16 @@ static int predict(struct ntx_forward *f, uint32_t layer)
     return 0;
 }
 
+uint32_t ntx__kept_rows(const struct ntx_forward *f)
+{
+    return f->groups.kept == f->layer && !known(f, f->layer) ? f->groups.n_written : 0;
+}
+
 /* Behind the rows' own inputs the kept ones, of whose gates only the prediction is made. */
 int ntx__gates(struct ntx_forward *f)
 {
     const struct ntx__product p = {.w = &weights_of(f, f->layer)->gate, .y = f->m.gate, .ld = f->ld_gate};
-    uint32_t kept = f->groups.kept == f->layer && !known(f, f->layer) ? f->groups.n_written : 0;
+    uint32_t kept = ntx__kept_rows(f);
     for (uint32_t k = 0; k < kept; k++) {
         float *x = f->m.x + (f->n_live + k) * f->ld_x;
         memcpy(x, f->m.groups.x + k * f->ld_x, f->hp->n_embd * sizeof *x);
@@ -155,7 +157,7 @@ int ntx__gates(struct ntx_forward *f)
     const struct ntx__input in = {.x = f->m.x, .ld = f->ld_x, .packed = f->m.packed, .n_rows = f->n_live + kept};
     int rc = ntx__multiply_by(f, &p, 1, &in);
     if (!rc && kept)
-        choose_by_gates(f, f->layer, f->m.gate + f->n_live * f->ld_gate);
+        ntx__choose_by_gates(f, f->layer, f->m.gate + f->n_live * f->ld_gate);
     return rc;
 }
 
@@ -234,14 +236,20 @@ static void energies_of_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 
 static bool watched(const struct ntx_row *r) { return (r->prompt && r->ffn) || r->study; }
 
+bool ntx__watches_groups(const struct ntx_forward *f)
+{
+    for (uint32_t i = 0; i < f->n_live; i++)
+        if (watched(&f->b->rows[f->m.live[i]]))
+            return true;
+    return false;
+}
+
 void ntx__watch_groups(struct ntx_forward *f)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < f->n_live; i++)
-        n += watched(&f->b->rows[f->m.live[i]]);
-    if (n)
-        ntx__each(f, energies_of_row, f->n_live);
-    for (uint32_t i = 0; n && i < f->n_live; i++) {
+    if (!ntx__watches_groups(f))
+        return;
+    ntx__each(f, energies_of_row, f->n_live);
+    for (uint32_t i = 0; i < f->n_live; i++) {
         const struct ntx_row *r = &f->b->rows[f->m.live[i]];
         if (r->prompt && r->ffn)
             ntx_ffn_set_add(r->ffn, f->layer, f->m.up + (size_t)i * f->hp->n_ff);

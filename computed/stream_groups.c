@@ -58,7 +58,7 @@ static uint32_t first_on_demand(const struct ntx_stream *s, uint32_t layer)
 {
     const struct ntx_weight *w = &weights_of(s->groups, layer)->groups;
     uint32_t c = 0;
-    while (c < w->n_chunks && s->r->chunks[w->chunk0 + c].placement == NTX_PLACE_HOST)
+    while (c < w->n_chunks && s->r->chunks[w->chunk0 + c].placement != NTX_PLACE_FRAME)
         c++;
     return NTX_MIN(c * w->chunk_rows, w->n_out);
 }

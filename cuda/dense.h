@@ -5,63 +5,11 @@
 
 #include "cuda/attend.h"
 #include "cuda/best.h"
+#include "cuda/groups.h"
 #include "cuda/moe.h"
 #include "cuda/prefill.h"
 
 #define WIDEN_THREADS 256u
-
-/* Value v of a block, as model/quant.c defines it. */
-DEV float simple_value(const uint32_t type, const uint8_t *b, uint32_t v)
-{
-    float d = f16_at(b), m = has_min(type) ? f16_at(b + 2) : 0;
-    const uint8_t *qs = b + (has_min(type) ? 4 : 2);
-    if (type == NTX_Q8_0)
-        return d * (float)(int8_t)qs[v];
-    uint32_t fifth = 0;
-    if (type == NTX_Q5_0 || type == NTX_Q5_1) {
-        fifth = (uint32_t)(qs[v / 8] >> v % 8 & 1) << 4;
-        qs += 4;
-    }
-    int32_t q = (int32_t)((v < 16 ? qs[v] & 15u : qs[v - 16] >> 4) | fifth);
-    if (type == NTX_Q4_0 || type == NTX_Q5_0)
-        return d * (float)(q - (type == NTX_Q4_0 ? 8 : 16));
-    return d * (float)q + m;
-}
-
-DEV float two_bit_value(const uint32_t type, const uint8_t *b, uint32_t v)
-{
-    const uint8_t *qs = b + (type == NTX_Q2_K ? 16 : 32);
-    int32_t q = qs[v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3, g = (int32_t)v / 16;
-    float d = f16_at(b + super_d(type));
-    if (type == NTX_Q2_K)
-        return d * (float)(b[g] & 15) * (float)q - f16_at(b + 82) * (float)(b[g] >> 4);
-    int32_t scale = ((b[96 + g % 8] >> (g / 8 * 4) & 15) | (b[104 + g % 4] >> (g / 4 * 2) & 3) << 4) - 32;
-    return d * (float)scale * (float)(q - (b[v % 32] >> (v / 32) & 1 ? 0 : 4));
-}
-
-DEV float super_value(const uint32_t type, const uint8_t *b, uint32_t v)
-{
-    if (type == NTX_Q2_K || type == NTX_Q3_K)
-        return two_bit_value(type, b, v);
-    if (type == NTX_Q6_K) {
-        int32_t low = b[v / 128 * 64 + v % 64] >> (v % 128 / 64 * 4) & 15, high = b[128 + v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3;
-        return f16_at(b + 208) * (float)(int8_t)b[192 + v / 16] * (float)((low | high << 4) - 32);
-    }
-    const uint8_t *qs = b + (type == NTX_Q4_K ? 16 : 48);
-    int32_t q = qs[v / 64 * 32 + v % 32] >> (v % 64 / 32 * 4) & 15;
-    if (type == NTX_Q5_K)
-        q |= (b[16 + v % 32] >> (v / 32) & 1) << 4;
-    return f16_at(b) * (float)scale_k(b + 4, v / 32) * (float)q - f16_at(b + 2) * (float)min_k(b + 4, v / 32);
-}
-
-DEV float value_at(uint32_t type, const uint8_t *row, uint32_t k)
-{
-    if (type == NTX_F32 || type == NTX_F16 || type == NTX_BF16)
-        return float_value(type, row, k);
-    if (type < NTX_Q2_K)
-        return simple_value(type, row + (uint64_t)(k / 32) * block_size(type), k % 32);
-    return super_value(type, row + (uint64_t)(k / 256) * block_size(type), k % 256);
-}
 
 KERNEL(widen_rows, struct ntx_gpu_widen)
 {

@@ -1,4 +1,4 @@
-/* launch.h: the functions that cuda/{product,vector,rotate,attend,prefill,dense,moe,best}.h define, and the dispatch by kernel. */
+/* launch.h: the functions that cuda/{product,vector,rotate,attend,prefill,dense,moe,best,groups}.h define, and the dispatch by kernel. */
 #ifndef NTX_CUDA_LAUNCH_H
 #define NTX_CUDA_LAUNCH_H
 
@@ -18,6 +18,8 @@ int ntx__launch_scale(struct ntx_gpu_stream *s, const struct ntx_gpu_scale *p);
 int ntx__launch_gather(struct ntx_gpu_stream *s, const struct ntx_gpu_gather *p);
 int ntx__launch_combine(struct ntx_gpu_stream *s, const struct ntx_gpu_combine *p);
 int ntx__launch_best(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p);
+int ntx__launch_hidden(struct ntx_gpu_stream *s, const struct ntx_gpu_hidden *p);
+int ntx__launch_columns(struct ntx_gpu_stream *s, const struct ntx_gpu_columns *p);
 
 static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const void *args)
 {
@@ -34,6 +36,8 @@ static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, c
     case NTX_GPU_GATHER: return ntx__launch_gather(s, (const struct ntx_gpu_gather *)args);
     case NTX_GPU_COMBINE: return ntx__launch_combine(s, (const struct ntx_gpu_combine *)args);
     case NTX_GPU_BEST: return ntx__launch_best(s, (const struct ntx_gpu_best *)args);
+    case NTX_GPU_HIDDEN: return ntx__launch_hidden(s, (const struct ntx_gpu_hidden *)args);
+    case NTX_GPU_COLUMNS: return ntx__launch_columns(s, (const struct ntx_gpu_columns *)args);
     default: return -EINVAL;
     }
 }

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NTX_GPU_ABI 2u
+#define NTX_GPU_ABI 3u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
@@ -37,11 +37,21 @@ struct ntx_gpu_info {
     uint32_t processors;
 };
 
+/* Groups of a packed layer's neurons (model/pack.h): list[0 .. n), or first .. first + n - 1 where list is NULL. Group `first` lies at the
+ * start of what a launch is given, and each takes `bytes`. Neuron k of group g is number g * size + k; those from n_neurons on are left out. */
+struct ntx_gpu_groups {
+    const uint32_t *list;        /* device */
+    uint64_t bytes;
+    uint32_t first, n, size, n_neurons; /* size 0: there are no groups */
+};
+
 /* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (computed/cpu/cpu.h), rows x_stride bytes apart.
- * w: n_out rows, 4-aligned, NTX_GPU_SLACK bytes readable behind. */
+ * w: n_out rows, 2-aligned, NTX_GPU_SLACK bytes readable behind. With groups, the rows of one part of each of them, n_out = n * size, and o
+ * is a neuron's number. */
 struct ntx_gpu_product {
     const void *w, *x;
     float *y;
+    struct ntx_gpu_groups groups;
     uint64_t row_bytes, x_stride, ldy;
     uint32_t type, n_out, n_in, n_rows;
 };
@@ -68,6 +78,26 @@ struct ntx_gpu_pack {
     uint64_t ld_x, ld_up, q8_stride, q8k_stride;
     uint32_t n, n_rows;
     uint32_t relu; /* act is relu, not silu */
+};
+
+/* gate[i][j] = act(gate[i][j]) * up[i][j] of the groups' neurons j, or 0 where row i does not use the group. */
+struct ntx_gpu_hidden {
+    float *gate;
+    const float *up;
+    const uint8_t *uses;         /* device [n_rows x ld_uses] by group: 1: used; NULL: all are */
+    struct ntx_gpu_groups groups;
+    uint64_t ld_gate, ld_up, ld_uses;
+    uint32_t n_rows, relu;       /* act is relu, not silu */
+};
+
+/* y[i] += hidden[i][j] * column j, for the groups' neurons j in turn, those with hidden 0 left out. w: the first column, of n values. */
+struct ntx_gpu_columns {
+    const void *w;
+    const float *hidden;
+    float *y;
+    struct ntx_gpu_groups groups;
+    uint64_t row_bytes, ld_hidden, ld_y; /* row_bytes: from column to column of a group */
+    uint32_t type, n, n_rows;
 };
 
 /* KV in blocks of block_tokens (at most 32): block b of layer l at base + b * block_bytes + layer_offset: K [n_head_kv]
@@ -176,7 +206,7 @@ struct ntx_gpu_scale {
 
 enum ntx_gpu_kernel {
     NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_PACK, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
-    NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_N_KERNELS
+    NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_N_KERNELS
 };
 
 struct ntx_gpu_ops {

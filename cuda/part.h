@@ -17,6 +17,12 @@ struct part { /* of a super-block: sums over its values */
 
 DEV uint32_t half_at(const uint8_t *p) { return *(const uint16_t *)(const void *)p; } /* 2-aligned, as all blocks are */
 
+/* Floats are 4-aligned, but in groups, where they may lie behind blocks. */
+DEV uint32_t float_bits_at(const uint8_t *p)
+{
+    return (uintptr_t)p & 2 ? half_at(p) | half_at(p + 2) << 16 : *(const uint32_t *)(const void *)p;
+}
+
 DEV float f16_at(const uint8_t *p)
 {
     uint32_t h = half_at(p), sign = (h & 0x8000) << 16, rest = (h & 0x7fff) << 13;
@@ -38,6 +44,19 @@ DEV uint16_t f16_bits(float f)
     else
         h = f_bits(bits_f(x) + 0.5f) - 0x3f000000;
     return (uint16_t)(sign | h);
+}
+
+/* ---- groups of neurons: neuron i of a launch, and where a part's row of it lies */
+
+DEV uint32_t neuron_at(const struct ntx_gpu_groups *g, uint32_t i)
+{
+    uint32_t group = g->list ? g->list[i / g->size] : g->first + i / g->size;
+    return group * g->size + i % g->size;
+}
+
+DEV uint64_t in_group(const struct ntx_gpu_groups *g, uint32_t neuron, uint64_t row_bytes)
+{
+    return (neuron / g->size - g->first) * g->bytes + neuron % g->size * row_bytes;
 }
 
 /* n words from p, 2-aligned. */

@@ -20,6 +20,22 @@ DEV const uint8_t *x_row(const struct ntx_gpu_product *p, uint32_t r)
     return (const uint8_t *)p->x + (r < p->n_rows ? r : p->n_rows - 1) * p->x_stride;
 }
 
+/* The place in y of a launch's output i: a row's number, or a neuron's. */
+DEV uint32_t output_at(const struct ntx_gpu_product *p, uint32_t i)
+{
+    const struct ntx_gpu_groups *g = &p->groups;
+    i = i < p->n_out ? i : p->n_out - 1;
+    return g->size ? neuron_at(g, i) : i;
+}
+
+DEV const uint8_t *weights_of(const struct ntx_gpu_product *p, uint32_t o)
+{
+    const struct ntx_gpu_groups *g = &p->groups;
+    return (const uint8_t *)p->w + (g->size ? in_group(g, o, p->row_bytes) : o * p->row_bytes);
+}
+
+DEV int is_output(const struct ntx_gpu_product *p, uint32_t i, uint32_t o) { return i < p->n_out && (!p->groups.size || o < p->groups.n_neurons); }
+
 DEV uint32_t up16(uint32_t n) { return (n + 15) / 16 * 16; }
 
 /* 16 lanes of neighbouring threads to one, in all of them. */
@@ -52,15 +68,15 @@ DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_
 
 DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
 {
-    uint32_t lane = TID % 16, o = (BX * BLOCK_DIM + TID) / 16, nb = p->n_in / 32;
-    const uint8_t *w = (const uint8_t *)p->w + (o < p->n_out ? o : p->n_out - 1) * p->row_bytes;
+    uint32_t lane = TID % 16, i = (BX * BLOCK_DIM + TID) / 16, o = output_at(p, i), nb = p->n_in / 32;
+    const uint8_t *w = weights_of(p, o);
     float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (uint32_t b = lane; b < nb; b += 16)
         simple_block(type, rows, p, w, b, acc);
     UNROLL
     for (int r = 0; r < rows; r++) {
         float y = join_16_threads(acc[r]);
-        if (!lane && o < p->n_out && (uint32_t)r < p->n_rows)
+        if (!lane && is_output(p, i, o) && (uint32_t)r < p->n_rows)
             p->y[(uint32_t)r * p->ldy + o] = y;
     }
 }
@@ -101,12 +117,12 @@ DEV void super_block(const uint32_t type, const int rows, const struct ntx_gpu_p
 
 DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
 {
-    uint32_t t = TID % 8, g = TID % WARP / 8, o = (BX * BLOCK_DIM + TID) / WARP, nb = p->n_in / 256;
-    const uint8_t *w = (const uint8_t *)p->w + (o < p->n_out ? o : p->n_out - 1) * p->row_bytes;
+    uint32_t t = TID % 8, g = TID % WARP / 8, i = (BX * BLOCK_DIM + TID) / WARP, o = output_at(p, i), nb = p->n_in / 256;
+    const uint8_t *w = weights_of(p, o);
     float acc[4 * NTX_GPU_ROWS]; /* [rows][lane / 4] */
     UNROLL
-    for (int i = 0; i < 4 * rows; i++)
-        acc[i] = 0;
+    for (int k = 0; k < 4 * rows; k++)
+        acc[k] = 0;
     for (uint32_t b0 = 0; b0 < nb; b0 += 16) {
         UNROLL
         for (uint32_t k = 0; k < 4; k++) {
@@ -119,7 +135,7 @@ DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu
         float *l = acc + 4 * r, y = (l[0] + l[2]) + (l[1] + l[3]); /* lanes + 8, then + 4 */
         y += xor_f(y, 16);
         y += xor_f(y, 8);
-        if (!(TID % WARP) && o < p->n_out && (uint32_t)r < p->n_rows)
+        if (!(TID % WARP) && is_output(p, i, o) && (uint32_t)r < p->n_rows)
             p->y[(uint32_t)r * p->ldy + o] = y;
     }
 }
@@ -127,14 +143,14 @@ DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu
 DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
 {
     if (type == NTX_F32)
-        return ((const float *)(const void *)w)[k];
+        return bits_f(float_bits_at(w + 4 * (uint64_t)k));
     return type == NTX_F16 ? f16_at(w + 2 * (uint64_t)k) : bits_f(half_at(w + 2 * (uint64_t)k) << 16);
 }
 
 DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
 {
-    uint32_t lane = TID % WARP, o = (BX * BLOCK_DIM + TID) / WARP;
-    const uint8_t *w = (const uint8_t *)p->w + (o < p->n_out ? o : p->n_out - 1) * p->row_bytes;
+    uint32_t lane = TID % WARP, i = (BX * BLOCK_DIM + TID) / WARP, o = output_at(p, i);
+    const uint8_t *w = weights_of(p, o);
     float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (uint32_t k = lane; k < p->n_in; k += WARP) {
         float v = float_value(type, w, k);
@@ -145,7 +161,7 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
     UNROLL
     for (int r = 0; r < rows; r++) {
         float y = join_16_threads(acc[r] + xor_f(acc[r], 16));
-        if (!lane && o < p->n_out && (uint32_t)r < p->n_rows)
+        if (!lane && is_output(p, i, o) && (uint32_t)r < p->n_rows)
             p->y[(uint32_t)r * p->ldy + o] = y;
     }
 }

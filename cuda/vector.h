@@ -181,6 +181,8 @@ DEV float exp_exact(float in)
     return in == in ? p * low * high : in;
 }
 
+DEV float activated(float x, uint32_t relu) { return relu ? x < 0 ? 0 : x : x / (exp_exact(-x) + 1.0f); }
+
 KERNEL(pack_part, struct ntx_gpu_pack)
 {
     SHARED int32_t tops[WARPS];
@@ -189,7 +191,7 @@ KERNEL(pack_part, struct ntx_gpu_pack)
     if (k < a.n)
         x = a.x[i * a.ld_x + k];
     if (k < a.n && a.up) {
-        x = (a.relu ? x < 0 ? 0 : x : x / (exp_exact(-x) + 1.0f)) * a.up[i * a.ld_up + k];
+        x = activated(x, a.relu) * a.up[i * a.ld_up + k];
         a.x[i * a.ld_x + k] = x;
     }
     pack_segment(x, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);

@@ -12,7 +12,7 @@ struct world {
     struct ntx_fake_control *fake; /* NULL: it is a card */
     struct ntx_device *device;
     struct ntx_plan_chunk *table;
-    const char *mix;         /* of "d", "h", "s": chunk i lives at mix[i % its length]; experts: host where it says s */
+    const char *mix;         /* of "d", "h", "s": chunk i lives at mix[i % its length]; experts: host where it says s; all groups of neurons of layer i */
     uint32_t in_flight, share; /* share: 64ths of the host's bytes that are copied; UINT32_MAX: the default's */
     double h2d_bps;
 };
@@ -32,8 +32,9 @@ KIT void world_table(struct world *w, struct rig *r)
     w->table = calloc(r->chunks->n, sizeof *w->table);
     for (uint32_t i = 0; i < r->chunks->n; i++) {
         const struct ntx_chunk *c = &r->chunks->list[i];
-        char at = c->fixed ? 'h' : w->mix[matrix++ % strlen(w->mix)];
-        w->table[i].placement = at == 'd' ? NTX_PLACE_DEVICE : at == 'h' || c->expert ? NTX_PLACE_HOST : NTX_PLACE_STORAGE;
+        bool group = c->layer < r->chunks->n_layers && r->chunks->layers[c->layer].groups.tensor == c->tensor;
+        char at = c->fixed ? 'h' : w->mix[(group ? c->layer : matrix++) % strlen(w->mix)];
+        w->table[i].placement = at == 'd' ? NTX_PLACE_DEVICE : c->on_demand ? NTX_PLACE_FRAME : at == 'h' || c->expert ? NTX_PLACE_HOST : NTX_PLACE_STORAGE;
     }
     mem_weights_table(&r->w, w->table);
 }
@@ -44,7 +45,7 @@ KIT struct ntx_device_config world_config(struct world *w, struct rig *r, const 
     return (struct ntx_device_config){
         .ops = w->gpu.ops, .gpu = w->gpu.g, .model = r->model, .chunks = r->chunks, .table = w->table, .max_rows = o->max_rows ? o->max_rows : 64,
         .ctx = o->ctx ? o->ctx : 512, .kv_blocks = ntx_kv_pool_blocks(r->pool), .logits_rows = 64, .in_flight = w->in_flight, .kv_type = o->kv_type,
-        .h2d_bps = w->h2d_bps, .share = w->share == UINT32_MAX ? NULL : share,
+        .ffn = r->ffn, .h2d_bps = w->h2d_bps, .share = w->share == UINT32_MAX ? NULL : share,
     };
 }
 

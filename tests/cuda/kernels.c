@@ -69,6 +69,148 @@ static void products(struct gpu *u, struct rng *rng)
     }
 }
 
+/* ---- groups of neurons: a part of each at some place in it, the last group not full */
+
+enum { EACH = 3, GROUPS = 6, NEURONS = EACH * GROUPS - 2, AT = 6 };
+
+struct groups {
+    uint8_t *bytes;
+    size_t row_bytes, group_bytes;
+    void *dev, *list; /* of the groups from FIRST on; of those, some */
+    struct ntx_gpu_groups g;
+};
+
+static void make_groups(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, bool listed, struct groups *s)
+{
+    static const uint32_t some[] = {2, 3, 5};
+    enum { FIRST = 1 };
+    size_t row = ntx_row_bytes(type, n), group = (EACH * row + 2 * AT + 3) / 4 * 4;
+    *s = (struct groups){.bytes = calloc(GROUPS, group), .row_bytes = row, .group_bytes = group};
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        uint8_t *w = random_weights(rng, type, EACH * row, false);
+        memcpy(s->bytes + i * group + AT, w, EACH * row);
+        free(w);
+    }
+    uint32_t first = listed ? FIRST : 0;
+    s->dev = gpu_put(u, s->bytes + first * group, (GROUPS - first) * group, NTX_GPU_SLACK);
+    s->list = listed ? gpu_put(u, some, sizeof some, 0) : NULL;
+    s->g = (struct ntx_gpu_groups){.list = s->list, .bytes = group, .first = first, .n = listed ? 3 : GROUPS, .size = EACH, .n_neurons = NEURONS};
+}
+
+static bool in_list(const struct groups *s, uint32_t j)
+{
+    uint32_t g = j / EACH;
+    return !s->list || g == 2 || g == 3 || g == 5;
+}
+
+static const uint8_t *neuron(const struct groups *s, uint32_t j) { return s->bytes + j / EACH * s->group_bytes + AT + j % EACH * s->row_bytes; }
+
+static void drop_groups(struct gpu *u, struct groups *s)
+{
+    gpu_drop(u, s->dev);
+    if (s->list)
+        gpu_drop(u, s->list);
+    free(s->bytes);
+}
+
+static void group_product(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t rows, bool listed)
+{
+    enum { LDY = NEURONS + 5 };
+    enum ntx_act form = ntx_act_for(type);
+    size_t stride = ntx_act_row_bytes(form, n_in) + 64;
+    struct groups s;
+    make_groups(u, rng, type, n_in, listed, &s);
+    char *x = aligned_bytes(stride * rows);
+    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * NEURONS * rows), *got = malloc(sizeof *got * LDY * rows);
+    memset(want, 0xff, sizeof *want * NEURONS * rows);
+    for (uint32_t r = 0; r < rows; r++) {
+        fill_random(rng, row, n_in);
+        oracle->act_pack[form](row, x + r * stride, n_in);
+    }
+    for (uint32_t j = 0; j < NEURONS; j++)
+        if (in_list(&s, j))
+            oracle->matmul[type](neuron(&s, j), s.row_bytes, 1, n_in, x, stride, rows, want + j, NEURONS);
+    void *dx = gpu_put(u, x, stride * rows, 0), *dy = gpu_new(u, sizeof *got * LDY * rows);
+    const struct ntx_gpu_product p = {.w = (uint8_t *)s.dev + AT, .x = dx, .y = dy, .groups = s.g, .row_bytes = s.row_bytes, .x_stride = stride, .ldy = LDY,
+                                      .type = type, .n_out = s.g.n * EACH, .n_in = n_in, .n_rows = rows};
+    OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p));
+    gpu_get(u, got, dy, sizeof *got * LDY * rows);
+    check_rows("groups", got, LDY, want, NEURONS, rows);
+    gpu_drop(u, dx), gpu_drop(u, dy);
+    drop_groups(u, &s);
+    free(x), free(row), free(want), free(got);
+}
+
+/* Zeros are left out: what they would be multiplied by is poison here and there. */
+static void columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, uint32_t rows, bool listed)
+{
+    uint32_t ldh = NEURONS + 3, ldy = n + 5;
+    struct groups s;
+    make_groups(u, rng, type, n, listed, &s);
+    float *h = malloc(sizeof *h * ldh * rows), *y = malloc(sizeof *y * n * rows), *in = malloc(sizeof *in * ldy * rows);
+    memset(in, 0xff, sizeof *in * ldy * rows);
+    fill_random(rng, h, (size_t)ldh * rows), fill_random(rng, y, (size_t)n * rows);
+    for (uint32_t r = 0; r < rows; r++) {
+        memcpy(in + r * ldy, y + r * n, n * sizeof *y);
+        for (uint32_t j = 0; j < NEURONS; j++)
+            if (j % 5 == r % 5)
+                h[r * ldh + j] = j % 2 ? 0 : -0.0f;
+        for (uint32_t j = 0; j < NEURONS; j++)
+            if (in_list(&s, j))
+                oracle->columns[type](neuron(&s, j), s.row_bytes, 1, n, h + r * ldh + j, ldh, 1, y + r * n, n);
+    }
+    void *dh = gpu_put(u, h, sizeof *h * ldh * rows, 0), *dy = gpu_put(u, in, sizeof *in * ldy * rows, 0);
+    const struct ntx_gpu_columns p = {.w = (uint8_t *)s.dev + AT, .hidden = dh, .y = dy, .groups = s.g, .row_bytes = s.row_bytes, .ld_hidden = ldh, .ld_y = ldy,
+                                      .type = type, .n = n, .n_rows = rows};
+    OK(u, u->ops->launch(u->s, NTX_GPU_COLUMNS, &p));
+    gpu_get(u, in, dy, sizeof *in * ldy * rows);
+    check_rows("columns", in, ldy, y, n, rows);
+    gpu_drop(u, dh), gpu_drop(u, dy);
+    drop_groups(u, &s);
+    free(h), free(y), free(in);
+}
+
+static void hidden(struct gpu *u, struct rng *rng, enum ntx_ffn_act act, bool masked, bool listed)
+{
+    enum { ROWS = 3, LD = NEURONS + 4, LDU = NEURONS + 2 };
+    static float gate[ROWS * LD], up[ROWS * LDU], got[ROWS * LD];
+    static uint8_t uses[ROWS * GROUPS];
+    struct groups s;
+    make_groups(u, rng, NTX_F32, 4, listed, &s);
+    fill_random(rng, gate, ROWS * LD), fill_random(rng, up, ROWS * LDU);
+    for (int i = 0; i < ROWS * GROUPS; i++)
+        uses[i] = rng_u32(rng) % 2;
+    void *dg = gpu_put(u, gate, sizeof gate, 0), *du = gpu_put(u, up, sizeof up, 0), *dm = gpu_put(u, uses, sizeof uses, 0);
+    const struct ntx_gpu_hidden p = {.gate = dg, .up = du, .uses = masked ? dm : NULL, .groups = s.g, .ld_gate = LD, .ld_up = LDU, .ld_uses = GROUPS, .n_rows = ROWS,
+                                     .relu = act == NTX_FFN_RELU};
+    OK(u, u->ops->launch(u->s, NTX_GPU_HIDDEN, &p));
+    gpu_get(u, got, dg, sizeof got);
+    for (uint32_t r = 0; r < ROWS; r++)
+        for (uint32_t j = 0; j < LD; j++) {
+            float want = gate[r * LD + j];
+            if (j < NEURONS && in_list(&s, j) && masked && !uses[r * GROUPS + j / EACH])
+                want = 0;
+            else if (j < NEURONS && in_list(&s, j))
+                oracle->glu[act](&want, &up[r * LDU + j], 1, &want);
+            CHECK_MSG(!memcmp(&got[r * LD + j], &want, 4), "hidden values: row %u neuron %u: %.9g, not %.9g", r, j, (double)got[r * LD + j], (double)want);
+        }
+    gpu_drop(u, dg), gpu_drop(u, du), gpu_drop(u, dm);
+    drop_groups(u, &s);
+}
+
+static void groups(struct gpu *u, struct rng *rng)
+{
+    static const uint32_t rows[] = {1, 2, 5, 9, 35};
+    for (unsigned i = 0; i < N_TYPES; i++) {
+        uint32_t block = ntx_type_info(types[i])->block, n = block == 1 ? 74 : block == 256 ? 512 : 160;
+        group_product(u, rng, types[i], n, rows[i % 4], i % 2);
+        columns(u, rng, types[i], n, rows[i % 5], i % 2);
+        columns(u, rng, types[i], block == 1 ? 6 : block, rows[(i + 1) % 4], i % 2 == 0);
+    }
+    for (int i = 0; i < 8; i++)
+        hidden(u, rng, i & 1 ? NTX_FFN_RELU : NTX_FFN_SILU, i & 2, i & 4);
+}
+
 /* ---- the dense path: widening is exact to F16, the product within its rounding */
 
 static void widen(struct gpu *u, struct rng *rng, uint32_t type)
@@ -317,6 +459,7 @@ int main(int argc, char **argv)
     oracle = ntx_cpu_pick("generic");
     gpu_open(&u, argv[1]);
     products(&u, &rng);
+    groups(&u, &rng);
     for (unsigned i = 0; i < N_TYPES; i++)
         widen(&u, &rng, types[i]);
     dense(&u, &rng);
@@ -328,6 +471,6 @@ int main(int argc, char **argv)
     best(&u, &rng, 300, 300, true);
     best(&u, &rng, 31, 1, false);
     gpu_close(&u);
-    puts("products, widening, dense, norms, packing, experts' gathering and adding, and the best logits agree with the CPU");
+    puts("products, groups of neurons, widening, dense, norms, packing, experts' gathering and adding, and the best logits agree with the CPU");
     return 0;
 }

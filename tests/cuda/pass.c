@@ -84,6 +84,97 @@ static void experts(struct world *w)
     }
 }
 
+/* ---- packed models: groups on the device, in place, and copied, by layer; which of them rows use, in every mode */
+
+static struct rig_options packed_options(const char *ffn, bool gate_in)
+{
+    struct rig_options o = {.make = small_model("Q8_0", 3), .chunk_bytes = 20000, .pack = 6000, .pack_gate = gate_in, .ffn = ffn};
+    o.make.arch = gate_in ? "llama" : "llama-relu";
+    o.make.ff = 250 / 32 * 32 + 30; /* the last group is not full */
+    return o;
+}
+
+static void packed(struct world *w)
+{
+    static const struct { const char *ffn; bool gate_in; } is[] = {
+        {NULL, false}, {NULL, true}, {"threshold=0.3", false}, {"topk=0.2", false}, {"predicted=0.3", false}, {"predicted=0.3,learned", true}, {"predicted=0.4", true},
+    };
+    static const struct way ways[] = {{"d", 1, 0, 4, 0}, {"h", 1, 0, 3, 0}, {"hs", 2, 4, N, 64}, {"dsh", 1, 2, 2, UINT32_MAX}, {"sd", 3, 4, 5, UINT32_MAX}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct rig_options o = packed_options(is[i].ffn, is[i].gate_in);
+        size_t n;
+        float *want = logits_of(NULL, o, N, N, false, &n);
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            struct rig_options on = o;
+            w->mix = ways[k].mix;
+            w->in_flight = ways[k].in_flight;
+            w->share = ways[k].share;
+            on.window = ways[k].window;
+            float *got = logits_of(w, on, N, ways[k].step, false, &n);
+            CHECK_MSG(!memcmp(got, want, n * sizeof *got), "packed, %s, mixture %s: not the CPU's bits (off by %g)", o.ffn ? o.ffn : "off", w->mix, worst(got, want, n));
+            free(got);
+        }
+        free(want);
+    }
+    puts("packed models: bits equal in all mixtures and modes");
+}
+
+/* Two sessions read their prompts, which choose groups; then both write, together. */
+static float *prompted(struct world *w, bool gate_in, size_t *size)
+{
+    enum { PROMPT = 9, WRITTEN = 3 };
+    struct rig_options o = packed_options("prompt=0.3", gate_in);
+    struct rig r;
+    struct ntx_kv_seq *kv[2];
+    struct ntx_ffn_set *set[2];
+    struct ntx_row rows[PROMPT];
+    int32_t ids[2][PROMPT + WRITTEN];
+    world_rig(w, &r, &o);
+    float *logits = malloc((*size = (size_t)2 * WRITTEN * r.n_vocab) * sizeof *logits);
+    for (uint32_t t = 0; t < 2; t++) {
+        rig_ids(&r, 5 + t, ids[t], PROMPT + WRITTEN);
+        kv[t] = rig_seq(&r, PROMPT + WRITTEN);
+        set[t] = ntx_ffn_set_new(r.model);
+        for (uint32_t i = 0; i < PROMPT; i++)
+            rows[i] = (struct ntx_row){.token = ids[t][i], .pos = i, .kv = kv[t], .prompt = true, .ffn = set[t]};
+        CHECK_MSG(!rig_run(&r, rows, PROMPT), "%s", r.w.w.error.text);
+        ntx_ffn_set_choose(set[t], 0.3f);
+    }
+    for (uint32_t i = 0; i < WRITTEN; i++) {
+        for (uint32_t t = 0; t < 2; t++)
+            rows[t] = (struct ntx_row){.token = ids[t][PROMPT + i], .pos = PROMPT + i, .kv = kv[t], .ffn = set[t], .logits = logits + (size_t)(2 * i + t) * r.n_vocab};
+        CHECK_MSG(!rig_run(&r, rows, 2), "%s", r.w.w.error.text);
+    }
+    for (uint32_t t = 0; t < 2; t++) {
+        ntx_kv_seq_free(kv[t]);
+        ntx_ffn_set_free(set[t]);
+    }
+    world_close(w, &r);
+    return logits;
+}
+
+/* Prompts through the matrix units may choose otherwise where groups are nearly alike; without them bits are the CPU's. */
+static void packed_prompts(struct world *w)
+{
+    for (int i = 0; i < 4; i++) {
+        size_t n;
+        w->mix = i < 2 ? "dhs" : "hds";
+        w->in_flight = 2;
+        w->share = i < 2 ? 0 : UINT32_MAX;
+        if (w->fake)
+            w->fake->no_dense = 1;
+        float *want = prompted(NULL, i % 2, &n), *exact = prompted(w, i % 2, &n);
+        CHECK_MSG(!w->fake || !memcmp(exact, want, n * sizeof *want), "packed, prompt: not the CPU's bits (off by %g)", worst(exact, want, n));
+        if (w->fake)
+            w->fake->no_dense = 0;
+        float *got = prompted(w, i % 2, &n);
+        double off = worst(got, want, n);
+        CHECK_MSG(off < 1, "packed, prompt: off by %g", off);
+        free(want), free(got), free(exact);
+    }
+    puts("packed models: groups by the prompt");
+}
+
 /* A row of decoding has the same bits whoever shares its pass: alone, or before a prompt's rows. */
 static void in_company(struct world *w)
 {
@@ -158,10 +249,10 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
 }
 
 /* Three sessions decode, a fourth reads its prompt beside them; logits of the three, in all passes. */
-static float *skipping(struct world *w, bool propagate, struct skipper *s, size_t *size)
+static float *skipping(struct world *w, bool propagate, const char *ffn, struct skipper *s, size_t *size)
 {
     struct rig r;
-    struct rig_options o = {.make = small_model("Q8_0", LAYERS), .window = 6};
+    struct rig_options o = {.make = small_model("Q8_0", LAYERS), .window = 6, .ffn = ffn, .pack = ffn ? 6000 : 0};
     struct ntx_row rows[SKIP_ROWS + 2];
     struct ntx_kv_seq *kv[SKIP_ROWS + 1];
     *s = (struct skipper){0};
@@ -188,14 +279,16 @@ static float *skipping(struct world *w, bool propagate, struct skipper *s, size_
 
 static void skips(struct world *w)
 {
-    for (int propagate = 0; propagate < 2; propagate++) {
+    static const char *const ffn[] = {NULL, NULL, "predicted=0.4", "topk=0.3"}; /* the last two of packed models, whose groups are foreseen from states */
+    for (int i = 0; i < 4; i++) {
         struct skipper cpu, gpu;
         size_t n;
-        float *want = skipping(NULL, propagate, &cpu, &n);
+        float *want = skipping(NULL, i % 2, ffn[i], &cpu, &n);
         w->mix = "dsh";
         w->in_flight = 2;
-        float *got = skipping(w, propagate, &gpu, &n);
-        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "skipped layers (%s): not the CPU's bits (off by %g)", propagate ? "propagate" : "holes", worst(got, want, n));
+        float *got = skipping(w, i % 2, ffn[i], &gpu, &n);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "skipped layers (%s, %s): not the CPU's bits (off by %g)", i % 2 ? "propagate" : "holes", ffn[i] ? ffn[i] : "dense",
+                  worst(got, want, n));
         CHECK_EQ(gpu.probes, cpu.probes);
         CHECK(gpu.shown == cpu.shown);
         free(got), free(want);
@@ -262,7 +355,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"experts", experts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}};
+    } parts[] = {{"dense", dense_models}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The whole pipeline with a GPU that is none (fake.h): the CPU's text with matrices on the device, on the host and streamed, sampled from the
-# best logits, with layers skipped, with experts in frames; refusals with numbers; a lost device is an error to the client, and a
+# best logits, with layers skipped, with experts in frames, with packed models; refusals with numbers; a lost device is an error to the client, and a
 # new ntx-computed works.
 . "$(dirname "$0")/../pipeline/lib.sh"
 fake=$1
@@ -79,6 +79,22 @@ need=$(run --backend cuda --vram 1 >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\)
 gpu_options="--vram $((need + 6000000)) --ram 24M" pair "experts in frames" -n 4 --ignore-eos
 [ "$(stat_of "$tmp/stats" bytes_device)" -gt 1000000 ] && [ "$(stat_of "$tmp/stats" bytes_host)" -gt 1000000 ] || fail "experts are not in two tiers: $(cat "$tmp/stats")"
 
+# Packed: all on the GPU; layers of groups in windows of the host, read as rows want them; chosen by gates, foreseen, by the prompt.
+model "$tmp/d.gguf" --layers 8 --embd 256 --ff 1024 --heads 4 --kv 2 --type Q8_0 --seed 3
+ntx pack "$tmp/d.gguf" "$tmp/m.gguf" --group 16K >/dev/null || fail "pack"
+for mode in off threshold=0.02 topk=0.3 predicted=0.3,gate prompt=0.3; do
+    gpu_options="" pair "packed on the GPU, $mode" --ffn-sparse $mode
+    [ "$(stat_of "$tmp/stats" bytes_host)" -lt 100000 ] || fail "$mode: groups are not on the GPU: $(cat "$tmp/stats")"
+    need=$(run --backend cuda --vram 1 --ffn-sparse $mode >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' "$tmp/err")
+    gpu="--backend cuda --vram $((need + 5200000)) --ffn-sparse $mode"
+    # shellcheck disable=SC2086
+    least=$(run $gpu --ram 1M >/dev/null; sed -n 's/.*budget that would do is [^(]*(\([0-9]*\) bytes).*/\1/p' "$tmp/err")
+    gpu_options="--vram $((need + 5200000)) --ram $((least + 500000))"
+    pair "packed in tiers, $mode" --ffn-sparse $mode -n 4 --ignore-eos
+    [ "$(stat_of "$tmp/stats" bytes_device)" -gt 1000000 ] && [ "$(stat_of "$tmp/stats" bytes_storage)" -gt 500000 ] || fail "$mode: not in tiers: $(cat "$tmp/stats")"
+    XDG_CACHE_HOME=$tmp/cache pair "packed in tiers, copied, $mode" --ffn-sparse $mode -n 4 --ignore-eos # by the profile in which the CPU is slow
+done
+
 # Lost in the middle of an answer. Under a supervisor, ntx-computed ends so that a new one may find the device again.
 NTX_FAKE_GPU_FAIL=600 run --backend cuda -n 30 --ignore-eos >/dev/null && fail "a lost device goes unnoticed"
 grep -q 'GPU, .*lost since call' "$tmp/err" || fail "a lost device without its reason: $(cat "$tmp/err")"
@@ -100,4 +116,4 @@ wait_for 30 "$NTX_BIN/ntx" status >/dev/null 2>&1 || fail "not up again: $(cat "
 "$NTX_BIN/ntx" generate hi --raw -n 3 --temp 0 >/dev/null 2>"$tmp/err" || fail "not well again: $(cat "$tmp/err")"
 "$NTX_BIN/ntx" stop 2>/dev/null
 wait "$up"
-echo "the CPU's text on the GPU: resident, tiered, sampled, skipping, experts; refusals and a lost device are told, a new start works"
+echo "the CPU's text on the GPU: resident, tiered, sampled, skipping, experts, packed; refusals and a lost device are told, a new start works"

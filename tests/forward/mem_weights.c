@@ -149,8 +149,8 @@ static void skip(struct ntx_weights *w, uint32_t chunk)
         return;
     }
     advance(m);
-    CHECK(m->state[chunk] == MEM_IDLE);
-    CHECK(m->first_open == chunk || free_order(m, chunk)); /* list order, and nothing before it is still held */
+    CHECK(m->state[chunk] == MEM_IDLE || m->chunks->list[chunk].fixed);
+    CHECK(m->first_open == chunk || free_order(m, chunk) || m->chunks->list[chunk].fixed); /* list order, and nothing before it is still held */
     for (unsigned i = 0; i < m->n_drops; i++)
         announced |= m->drops[i] == m->chunks->list[chunk].layer;
     CHECK(announced);

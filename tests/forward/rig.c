@@ -107,18 +107,17 @@ void rig_open(struct rig *r, const struct rig_options *o)
     CHECK_MSG(!ntx_model_open(r->gguf, &r->model, &err), "%s", err.text);
     CHECK_MSG(!ntx_chunks_make(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &r->chunks, &err), "%s", err.text);
     CHECK_MSG(!ntx_kv_pool_new(&r->model->hp, o->kv_type, (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, &r->pool, &err), "%s", err.text);
-    struct ntx_ffn_mode ffn;
-    CHECK_MSG(!ntx_ffn_mode_parse(o->ffn, r->model, &ffn, &err), "%s", err.text);
-    if (ffn.learned)
-        ffn.nets = r->nets = make_nets(r->model);
-    if (ffn.kind != NTX_FFN_ALL)
+    CHECK_MSG(!ntx_ffn_mode_parse(o->ffn, r->model, &r->ffn, &err), "%s", err.text);
+    if (r->ffn.learned)
+        r->ffn.nets = r->nets = make_nets(r->model);
+    if (r->ffn.kind != NTX_FFN_ALL)
         ntx_chunks_on_demand(r->chunks);
     mem_weights_chunks(&r->w, r->chunks);
     r->w.window = o->window;
     r->w.stay_every = o->stay_every;
     struct ntx_forward_config c = {
         .model = r->model, .chunks = r->chunks, .ops = ntx_cpu_pick(o->kernel), .weights = &r->w.w,
-        .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip, .ffn = ffn,
+        .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip, .ffn = r->ffn,
     };
     CHECK(c.ops);
     if (o->device)

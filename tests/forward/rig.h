@@ -32,6 +32,7 @@ struct rig {
     struct ntx_kv_pool *pool;
     struct ntx_forward *f;
     struct ntx_ffn_nets *nets;
+    struct ntx_ffn_mode ffn;
     struct mem_weights w;
     uint32_t n_vocab, n_embd, n_layers;
     uint64_t pass;
