@@ -8,6 +8,7 @@
 #     resident   decode and prefill, all in the card's memory: 8B and 70B shapes, Q4_K_M and Q8_0 (of 70B as many layers as fit)
 #     tiers      the seeds' table on a 24-GB card with PCIe 3 x8 that this one plays: 70B, Q4_K_M with 36 of 80 layers in VRAM and Q6_K
 #                with 26: the rest copied through the link for each token, multiplied by the CPU in place, and as the cost model says
+#     packed     a few layers of the 8B shape, dense and packed, all in VRAM: all groups of neurons, and a tenth of them
 #     copies     nothing in VRAM, all copied to it: the real link, beside a plain copy from locked memory; and read from the drive
 #     kernels    the kernel lab: each product beside the card's copy rate, dense products, attention
 #     sanitizer  the tests under compute-sanitizer (memcheck, racecheck)
@@ -18,7 +19,7 @@
 # DRY=1: no card: the fake device and tiny shapes, to try the script; nothing is appended.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-stages="tests link resident tiers copies kernels sanitizer"
+stages="tests link resident tiers packed copies kernels sanitizer"
 programs="bin/ntx bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-mkmodel bin/libntx-cuda.so tests/test_cuda_kernels tests/test_cuda_attention
     tests/test_cuda_pass bench/bench_cuda"
 
@@ -206,6 +207,19 @@ stage_tiers() {
     use_profile profile
 }
 
+stage_packed() {
+    local how layers=$((8 * $(layers_of 8b) / 32))
+    profiles
+    [ $layers -gt 0 ] || layers=1
+    model 8b Q4_K_M $layers || return
+    bench "8B shape, Q4_K_M, $layers layers, dense" "$file"
+    within 150 "$root/bin/ntx" pack "$file" "$dir/packed.gguf" --group 16K >"$dir/log" 2>&1 || { say "not packed: $(tail -1 "$dir/log")"; return 1; }
+    for how in off topk=0.1 predicted=0.1,gate; do
+        bench "the same packed, --ffn-sparse $how" "$dir/packed.gguf" --ffn-sparse $how
+    done
+    rm -f "$file" "$dir/packed.gguf"
+}
+
 stage_copies() {
     local vram disk=$here/.gpu-disk n=16
     profiles
@@ -229,7 +243,7 @@ stage_sanitizer() {
     cs=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
     [ "$cs" ] || { say "sanitizer: compute-sanitizer is not here"; return; }
     for tool in memcheck racecheck; do
-        for t in attention kernels "pass best" "pass skip"; do
+        for t in attention kernels "pass best" "pass skip" "pass packed-prompts"; do
             # shellcheck disable=SC2086
             set -- $t
             within 150 "$cs" --tool $tool --error-exitcode 9 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$dir/log" 2>&1

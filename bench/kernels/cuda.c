@@ -1,7 +1,7 @@
 /* cuda.c: bench_cuda PLUGIN [tiny]: on a card, the rates that everything else is compared with, and the product kernels beside them. CSV:
  *   copy on the device (bytes read and written), copy to the device from locked memory, then per type and shape of one row and of eight:
  *   bytes of weights per second and their share of the device's copy rate; attention of decoding in bytes of KV per second; dense
- *   products and attention of prompts in FLOP/s; the best logits of a row in microseconds.
+ *   products and attention of prompts in FLOP/s; the best logits of a row in microseconds; sums of a packed layer's columns.
  * Medians of ROUNDS, each of many launches between two events. tiny: small sizes, to try the program. Exits 77 with the reason where
  * there is no card. */
 #include "tests/cuda/kit.h"
@@ -66,6 +66,28 @@ static void product_rate(struct timer *t, double copy, uint32_t type, uint32_t n
     double rate = (double)matrix * n / median_s(t);
     printf("product,%s,%u x %u,%u,%.1f,%.3f\n", ntx_type_info(type)->name, n_out, n_in, rows, rate / 1e9, rate / copy);
     gpu_drop(u, w), gpu_drop(u, x), gpu_drop(u, y);
+}
+
+/* Columns of as many neurons as make WEIGHTS bytes, in groups of four, every `of`-th of them chosen; a row of hidden values that are not 0. */
+static void columns_rate(struct timer *t, double copy, uint32_t type, uint32_t n, uint32_t of)
+{
+    enum { EACH = 4 };
+    struct gpu *u = t->u;
+    uint64_t column = ntx_row_bytes(type, n), group = (EACH * column + 4095) / 4096 * 4096;
+    uint32_t all = (uint32_t)(WEIGHTS / group) + 1, some = (all + of - 1) / of, *list = malloc(some * sizeof *list);
+    for (uint32_t i = 0; i < some; i++)
+        list[i] = i * of;
+    void *w = gpu_new(u, all * group + NTX_GPU_SLACK), *h = gpu_new(u, sizeof(float) * EACH * all), *y = gpu_new(u, sizeof(float) * n), *l = gpu_put(u, list, some * sizeof *list, 0);
+    const struct ntx_gpu_columns p = {.w = w, .hidden = h, .y = y, .row_bytes = column, .ld_hidden = EACH * all, .ld_y = n, .type = type, .n = n, .n_rows = 1,
+                                      .groups = {.list = l, .bytes = group, .n = some, .size = EACH, .n_neurons = EACH * all}};
+    OK(u, u->ops->fill(u->s, w, 0x11, all * group));
+    OK(u, u->ops->fill(u->s, h, 0x11, sizeof(float) * EACH * all));
+    OK(u, u->ops->fill(u->s, y, 0, sizeof(float) * n));
+    TIMED(t, OK(u, u->ops->launch(u->s, NTX_GPU_COLUMNS, &p)));
+    double rate = (double)column * EACH * some / median_s(t);
+    printf("columns, 1 group of %u,%s,%u values,1,%.1f,%.3f\n", of, ntx_type_info(type)->name, n, rate / 1e9, rate / copy);
+    gpu_drop(u, w), gpu_drop(u, h), gpu_drop(u, y), gpu_drop(u, l);
+    free(list);
 }
 
 static void dense_rate(struct timer *t, uint32_t n, uint32_t rows)
@@ -171,6 +193,10 @@ int main(int argc, char **argv)
             product_rate(&t, copy, types[i], tiny ? 256 : 4096, tiny ? 40 : 14336, rows);
             product_rate(&t, copy, types[i], tiny ? 512 : 28672, tiny ? 24 : 8192, rows);
         }
+    for (uint32_t of = 1; of <= 10; of += 9) {
+        columns_rate(&t, copy, NTX_Q4_K, tiny ? 512 : 4096, of);
+        columns_rate(&t, copy, NTX_Q8_0, tiny ? 512 : 8192, of);
+    }
     for (uint32_t q8 = 0; q8 < 2; q8++) {
         attention_rate(&t, tiny ? 40 : 512, q8);
         attention_rate(&t, tiny ? 70 : 4096, q8);
