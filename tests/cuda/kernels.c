@@ -141,19 +141,21 @@ static void group_product(struct gpu *u, struct rng *rng, uint32_t type, uint32_
     free(x), free(row), free(want), free(got);
 }
 
-/* Zeros are left out: what they would be multiplied by is poison here and there. */
+/* Zeros are left out: what those of neuron POISON would be multiplied by is no number. */
 static void columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, uint32_t rows, bool listed)
 {
+    enum { POISON = 7 };
     uint32_t ldh = NEURONS + 3, ldy = n + 5;
     struct groups s;
     make_groups(u, rng, type, n, listed, &s);
+    OK(u, u->ops->fill(u->s, (uint8_t *)s.dev + (neuron(&s, POISON) - s.bytes) - s.g.first * s.group_bytes, 0xff, s.row_bytes));
     float *h = malloc(sizeof *h * ldh * rows), *y = malloc(sizeof *y * n * rows), *in = malloc(sizeof *in * ldy * rows);
     memset(in, 0xff, sizeof *in * ldy * rows);
     fill_random(rng, h, (size_t)ldh * rows), fill_random(rng, y, (size_t)n * rows);
     for (uint32_t r = 0; r < rows; r++) {
         memcpy(in + r * ldy, y + r * n, n * sizeof *y);
         for (uint32_t j = 0; j < NEURONS; j++)
-            if (j % 5 == r % 5)
+            if (j == POISON || j % 5 == r % 5)
                 h[r * ldh + j] = j % 2 ? 0 : -0.0f;
         for (uint32_t j = 0; j < NEURONS; j++)
             if (in_list(&s, j))

@@ -88,7 +88,7 @@ static void experts(struct world *w)
 
 static struct rig_options packed_options(const char *ffn, bool gate_in)
 {
-    struct rig_options o = {.make = small_model("Q8_0", 3), .chunk_bytes = 20000, .pack = 6000, .pack_gate = gate_in, .ffn = ffn};
+    struct rig_options o = {.make = small_model("Q8_0", 3), .chunk_bytes = 50000, .pack = 6000, .pack_gate = gate_in, .ffn = ffn};
     o.make.arch = gate_in ? "llama" : "llama-relu";
     o.make.ff = 250 / 32 * 32 + 30; /* the last group is not full */
     return o;
@@ -156,9 +156,10 @@ static float *prompted(struct world *w, bool gate_in, size_t *size)
 /* Prompts through the matrix units may choose otherwise where groups are nearly alike; without them bits are the CPU's. */
 static void packed_prompts(struct world *w)
 {
-    for (int i = 0; i < 4; i++) {
+    static const char *const mix[] = {"dhs", "hds", "d"};
+    for (int i = 0; i < 6; i++) {
         size_t n;
-        w->mix = i < 2 ? "dhs" : "hds";
+        w->mix = mix[i / 2];
         w->in_flight = 2;
         w->share = i < 2 ? 0 : UINT32_MAX;
         if (w->fake)
