@@ -110,7 +110,7 @@ static const struct argp_option plan_options[] = {
     {0}};
 static const struct argp_option doctor_options[] = {
     {"dir", O_DIR, "DIR", 0, "where models are, on the drive to be measured (default: here)", 0},
-    {"seconds", O_SECONDS, "S", 0, "time for all measurements (default 12)", 0},
+    {"seconds", O_SECONDS, "S", 0, "time for all measurements (default 18)", 0},
     {0}};
 static const struct argp_option traced_options[] = {{"trace", O_TRACE, "FILE", 0, "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", 0}, {0}};
 static const struct argp_option trace_options[] = {{"output", 'o', "FILE", 0, "where to write the trace", 0},

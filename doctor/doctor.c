@@ -9,7 +9,7 @@
 #include "common/util.h"
 #include "shm/memlimit.h"
 
-#define SECONDS 12.0
+#define SECONDS 18.0
 #define BUFFER (512ull << 20)     /* more than the caches of large machines hold */
 #define STEPS_PER_LAYER 9         /* hand-overs to the pool in a layer's forward pass */
 
@@ -37,29 +37,55 @@ static size_t buffer_size(double seconds)
     return (size_t)NTX_ROUND_UP(NTX_MIN(want, m.available / 4), 2u << 20);
 }
 
-static int measure_memory(const struct ntx_doctor_config *c, double seconds, struct ntx_doctor_report *r, struct ntx_err *err)
+static int prepare(struct ntx__doctor_bench *b, double seconds, uint32_t threads, struct ntx_err *err)
 {
-    const struct ntx_cpu_ops *ops = ntx_cpu_pick(NULL);
-    struct ntx_pool *one = NULL, *all = NULL;
-    size_t bytes = buffer_size(seconds);
-    void *buf = ntx__doctor_buffer(bytes);
-    int rc = buf ? 0 : ntx_err_set(err, -ENOMEM, "no memory to measure with");
-    snprintf(r->hw.kernel, sizeof r->hw.kernel, "%s", ops->name);
+    b->ops = ntx_cpu_pick(NULL);
+    b->bytes = buffer_size(seconds);
+    if (!(b->buf = ntx__doctor_buffer(b->bytes)))
+        return ntx_err_set(err, -ENOMEM, "no memory to measure with");
+    ntx__doctor_fill(b->buf, b->bytes);
+    int rc = ntx_pool_new(1, &b->one, err);
+    return rc ? rc : ntx_pool_new(threads, &b->all, err);
+}
+
+static void release(struct ntx__doctor_bench *b)
+{
+    ntx_pool_free(b->one);
+    ntx_pool_free(b->all);
+    ntx__doctor_buffer_free(b->buf, b->bytes);
+}
+
+/* What the machine can do at this moment. */
+static int measure(const struct ntx__doctor_bench *b, struct ntx__doctor_drive *d, double seconds, struct ntx_hw *hw, struct ntx_err *err)
+{
+    hw->ram_bps_1 = ntx__doctor_read_rate(b->one, b->buf, b->bytes, seconds * 0.06);
+    hw->ram_bps = ntx__doctor_read_rate(b->all, b->buf, b->bytes, seconds * 0.06);
+    hw->layer_s = STEPS_PER_LAYER * ntx__doctor_step(b->all, seconds * 0.02);
+    int rc = ntx__doctor_kernels(b, seconds * 0.45, hw);
+    return rc ? ntx_err_set(err, rc, "no memory to measure with") : ntx__doctor_drive_measure(d, seconds * 0.4, hw, err);
+}
+
+static int measure_rounds(const struct ntx_doctor_config *c, double seconds, struct ntx_doctor_report *r, struct ntx_err *err)
+{
+    struct ntx__doctor_bench b = {0};
+    struct ntx__doctor_drive *d = NULL;
+    struct ntx_hw *rounds = calloc(NTX_DOCTOR_ROUNDS, sizeof *rounds);
+    int rc = rounds ? prepare(&b, seconds, r->hw.threads, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc)
-        memset(buf, 1, bytes);
-    if (!rc && !(rc = ntx_pool_new(1, &one, err)))
-        rc = ntx_pool_new(r->hw.threads, &all, err);
-    if (!rc) {
-        tell(c, "memory");
-        r->hw.ram_bps_1 = ntx__doctor_read_rate(one, buf, bytes, seconds * 0.06);
-        r->hw.ram_bps = ntx__doctor_read_rate(all, buf, bytes, seconds * 0.06);
-        r->hw.layer_s = STEPS_PER_LAYER * ntx__doctor_step(all, seconds * 0.02);
-        tell(c, "kernels");
-        rc = ntx__doctor_kernels(one, all, ops, buf, bytes, seconds * 0.45, r);
+        rc = ntx__doctor_drive_open(c->dir, seconds * 0.4, r, &d, err);
+    for (unsigned i = 0; !rc && i < NTX_DOCTOR_ROUNDS; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "memory, kernels, drive: round %u of %d", i + 1, NTX_DOCTOR_ROUNDS);
+        tell(c, what);
+        rc = measure(&b, d, seconds / NTX_DOCTOR_ROUNDS, &rounds[i], err);
     }
-    ntx_pool_free(one);
-    ntx_pool_free(all);
-    ntx__doctor_buffer_free(buf, bytes);
+    if (!rc) {
+        snprintf(r->hw.kernel, sizeof r->hw.kernel, "%s", b.ops->name);
+        ntx__doctor_middle(rounds, NTX_DOCTOR_ROUNDS, &r->hw);
+    }
+    ntx__doctor_drive_close(d);
+    release(&b);
+    free(rounds);
     return rc;
 }
 
@@ -73,14 +99,11 @@ int ntx_doctor_run(const struct ntx_doctor_config *c, struct ntx_doctor_report *
     r->hw.threads = c->threads ? c->threads : ntx__doctor_threads();
     if (getloadavg(&load, 1) < 1)
         load = 0;
-    int rc = measure_memory(c, seconds, r, err);
-    ntx__doctor_machine(load, r);
+    int rc = measure_rounds(c, seconds, r, err);
     if (!rc) {
-        tell(c, "drive");
-        rc = ntx__doctor_drive(c->dir, seconds * 0.4, r, err);
-    }
-    if (!rc)
+        ntx__doctor_machine(load, r);
         *out = *r;
+    }
     free(r);
     return rc;
 }

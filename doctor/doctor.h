@@ -7,7 +7,8 @@
  *   GPU      by the plug-in: copying in its memory, copying to it from locked memory, the matrix units (a moment)
  *   machine  huge pages, locked memory, io_uring, NUMA, a GPU that cannot be used
  *
- * Takes about `seconds` (12 by default), of one process; nothing else should run. */
+ * All but the last two in nine rounds, whose medians are the profile: others' work on the same machine changes what it can do within seconds.
+ * Takes about `seconds` (18 by default), of one process; nothing else should run. */
 #ifndef NTX_DOCTOR_DOCTOR_H
 #define NTX_DOCTOR_DOCTOR_H
 
@@ -15,10 +16,11 @@
 #include "plan/hw.h"
 
 #define NTX_DOCTOR_FINDINGS 16
+#define NTX_DOCTOR_ROUNDS 9
 
 struct ntx_doctor_config {
     const char *dir;   /* where the models are: its largest file is read; one of a moment is written where it has none */
-    double seconds;    /* for all measurements; 0: 12 */
+    double seconds;    /* for all measurements; 0: 18 */
     uint32_t threads;  /* 0: all this process may use */
     void (*progress)(void *ctx, const char *what);
     void *ctx;

@@ -8,10 +8,15 @@
 
 void ntx__doctor_say(struct ntx_doctor_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* drive.c: hw.reads, read_s, in_flight. Needs `seconds`. */
-int ntx__doctor_drive(const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx_err *err);
+/* What memory and kernels are measured with, for all rounds. */
+struct ntx__doctor_bench {
+    struct ntx_pool *one, *all; /* of one thread, of all */
+    const struct ntx_cpu_ops *ops;
+    void *buf;                  /* far larger than caches */
+    size_t bytes;
+};
 
-/* memory.c: a buffer far larger than caches, in huge pages where they are to be had. */
+/* memory.c: in huge pages where they are to be had. */
 void *ntx__doctor_buffer(size_t bytes);
 void ntx__doctor_buffer_free(void *p, size_t bytes);
 /* Best bytes per second of reading it. */
@@ -19,9 +24,19 @@ double ntx__doctor_read_rate(struct ntx_pool *pool, const void *buf, size_t byte
 /* Seconds of one ntx_pool_run that does nothing. */
 double ntx__doctor_step(struct ntx_pool *pool, double seconds);
 
-/* kernels.c: hw.kernels, for each type; `one`: a pool of one thread. */
-int ntx__doctor_kernels(struct ntx_pool *one, struct ntx_pool *pool, const struct ntx_cpu_ops *ops, void *buf, size_t bytes, double seconds,
-                        struct ntx_doctor_report *r);
+/* kernels.c: hw->kernels, for each type. */
+int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw);
+/* Bytes that make finite scales in every type, and no subnormal floats. */
+void ntx__doctor_fill(void *buf, size_t bytes);
+
+/* drive.c: hw->reads, read_s, in_flight. seconds: of all rounds together when it is opened, of this one when it measures. */
+struct ntx__doctor_drive;
+int ntx__doctor_drive_open(const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx__doctor_drive **out, struct ntx_err *err);
+int ntx__doctor_drive_measure(struct ntx__doctor_drive *d, double seconds, struct ntx_hw *hw, struct ntx_err *err);
+void ntx__doctor_drive_close(struct ntx__doctor_drive *d);
+
+/* middle.c: each rate of `out` is the median of what the rounds [n] found, all of which measured the same things; the rest is left as it is. */
+void ntx__doctor_middle(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *out);
 
 /* gpu.c: hw.gpu; false: there is none that can be used, and why */
 bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n);

@@ -16,12 +16,12 @@
 #define IN_FLIGHT (4u << 20)
 #define FILE_LEAST (256u << 20)   /* of a file that is worth reading */
 #define FILE_WRITTEN (512u << 20) /* of one that is written for it */
-#define ROUNDS 3
 
 static const uint32_t sizes[] = {4096, 16384, 65536, 131072, 262144, 524288, 1048576};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-struct drive {
+struct ntx__doctor_drive {
+    const char *dir;
     struct ntx_region region;
     struct ntx_iod_files files;
     struct ntx_source *source;
@@ -85,7 +85,7 @@ static int write_file(const char *dir, uint64_t bytes, struct ntx_err *err)
     return ntx_err_set(err, rc, "%s: cannot write a file to measure the drive with: %s", dir, strerror(-rc));
 }
 
-static int open_file(struct drive *d, const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx_err *err)
+static int open_file(struct ntx__doctor_drive *d, const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx_err *err)
 {
     char name[256];
     int fd = largest_file(dir, name, sizeof name, &d->file_bytes);
@@ -103,7 +103,7 @@ static int open_file(struct drive *d, const char *dir, double seconds, struct nt
     return 0;
 }
 
-static int open_source(struct drive *d, struct ntx_doctor_report *r, struct ntx_err *err)
+static int open_source(struct ntx__doctor_drive *d, struct ntx_doctor_report *r, struct ntx_err *err)
 {
     struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_chunks = 1, .n_desc = 1, .n_slots = 8, .n_demands = 1, .n_layers = 1,
                                     .n_embd = 1, .slot_bytes = 1u << 20, .frame_bytes = 4096, .arena_bytes = 1u << 21};
@@ -131,7 +131,7 @@ static int open_source(struct drive *d, struct ntx_doctor_report *r, struct ntx_
 
 static void came(void *ctx, uint64_t tag, int32_t result)
 {
-    struct drive *d = ctx;
+    struct ntx__doctor_drive *d = ctx;
     d->free_slots[d->n_free++] = (unsigned)tag;
     if (result < 0)
         d->error = result;
@@ -139,7 +139,7 @@ static void came(void *ctx, uint64_t tag, int32_t result)
         d->done_bytes += (uint32_t)result;
 }
 
-static void submit(struct drive *d, uint32_t size)
+static void submit(struct ntx__doctor_drive *d, uint32_t size)
 {
     d->random = d->random * 6364136223846793005u + 1442695040888963407u;
     unsigned slot = d->free_slots[--d->n_free];
@@ -152,7 +152,7 @@ static void submit(struct drive *d, uint32_t size)
     }
 }
 
-static void wait_some(struct drive *d)
+static void wait_some(struct ntx__doctor_drive *d)
 {
     int fds[NTX_SOURCE_MAX_FDS];
     struct pollfd p[NTX_SOURCE_MAX_FDS];
@@ -164,7 +164,7 @@ static void wait_some(struct drive *d)
 }
 
 /* Bytes per second of reads of `size`, `depth` at a time, over `seconds`; what is under way at the end is waited for and counted. */
-static double read_for(struct drive *d, uint32_t size, unsigned depth, double seconds)
+static double read_for(struct ntx__doctor_drive *d, uint32_t size, unsigned depth, double seconds)
 {
     uint64_t t0 = ntx_now_ns(), end = t0 + (uint64_t)(seconds * 1e9);
     d->n_free = d->done_bytes = 0;
@@ -184,43 +184,42 @@ static double read_for(struct drive *d, uint32_t size, unsigned depth, double se
     return (double)d->done_bytes / ((double)(ntx_now_ns() - t0) * 1e-9);
 }
 
-static double median(const double *v)
+int ntx__doctor_drive_open(const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx__doctor_drive **out, struct ntx_err *err)
 {
-    double lo = NTX_MIN(v[0], v[1]), hi = NTX_MAX(v[0], v[1]);
-    return NTX_MAX(lo, NTX_MIN(hi, v[2]));
-}
-
-static void measure(struct drive *d, double seconds, struct ntx_hw *hw)
-{
-    double v[N_SIZES][ROUNDS], each = seconds / (ROUNDS * N_SIZES + 1);
-    read_for(d, sizes[N_SIZES - 1], 4, each / 2); /* wakes it up */
-    for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < N_SIZES; i++)
-            v[i][round] = read_for(d, sizes[i], NTX_MIN(IN_FLIGHT / sizes[i], NTX_IOD_MAX_READS), each);
-    for (int i = 0; i < N_SIZES; i++)
-        hw->reads[hw->n_reads++] = (struct ntx_hw_read){sizes[i], median(v[i])};
-    hw->read_s = 4096 / read_for(d, 4096, 1, each / 2);
-    hw->in_flight = IN_FLIGHT;
-}
-
-int ntx__doctor_drive(const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx_err *err)
-{
-    struct drive *d = calloc(1, sizeof *d);
+    struct ntx__doctor_drive *d = calloc(1, sizeof *d);
     if (!d)
         return ntx_err_set(err, -ENOMEM, "no memory");
+    d->dir = dir;
     d->region.fd = -1;
     d->random = ntx_now_ns();
     int rc = open_file(d, dir, seconds, r, err);
     if (!rc)
         rc = open_source(d, r, err);
-    if (!rc)
-        measure(d, seconds, &r->hw);
-    if (!rc && d->error)
-        rc = ntx_err_set(err, d->error, "%s: the drive cannot be read: %s", dir, strerror(-d->error));
+    if (rc)
+        ntx__doctor_drive_close(d);
+    else
+        *out = d;
+    return rc;
+}
+
+int ntx__doctor_drive_measure(struct ntx__doctor_drive *d, double seconds, struct ntx_hw *hw, struct ntx_err *err)
+{
+    double each = seconds / (N_SIZES + 1);
+    read_for(d, sizes[N_SIZES - 1], 4, each / 2); /* wakes it up */
+    for (int i = 0; i < N_SIZES; i++)
+        hw->reads[hw->n_reads++] = (struct ntx_hw_read){sizes[i], read_for(d, sizes[i], NTX_MIN(IN_FLIGHT / sizes[i], NTX_IOD_MAX_READS), each)};
+    hw->read_s = 4096 / read_for(d, 4096, 1, each / 2);
+    hw->in_flight = IN_FLIGHT;
+    return d->error ? ntx_err_set(err, d->error, "%s: the drive cannot be read: %s", d->dir, strerror(-d->error)) : 0;
+}
+
+void ntx__doctor_drive_close(struct ntx__doctor_drive *d)
+{
+    if (!d)
+        return;
     ntx_source_close(d->source);
     ntx_region_close(&d->region);
     if (d->files.n)
         close(d->files.fd[0]);
     free(d);
-    return rc;
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/util.h"
 #include "doctor/doctor_impl.h"
@@ -31,8 +32,7 @@ static void multiply_all(void *ctx, unsigned thread)
         m->matmul(m->w + at, m->row_bytes, m->out, WIDTH, m->x, m->stride, m->rows, y, m->out);
 }
 
-/* Bytes that make finite scales in every type, and no subnormal floats. */
-static void fill(void *buf, size_t bytes)
+void ntx__doctor_fill(void *buf, size_t bytes)
 {
     uint64_t s = 88172645463325252u, *p = buf;
     for (size_t i = 0; i < bytes / 8; i++) {
@@ -49,14 +49,14 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median rate; a run is as much of the buffer as takes a moment. */
+/* The median rate; a run is as much of the buffer as takes a moment: of one row a quarter, still far more than caches hold. */
 static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double seconds)
 {
     double v[64];
     int n = 0;
     uint64_t end = ntx_now_ns() + (uint64_t)(seconds * 1e9);
     size_t piece = m->out * m->row_bytes, least = piece * ntx_pool_threads(pool) * 2;
-    m->bytes = NTX_MIN(all, NTX_MAX(all / m->rows, least));
+    m->bytes = NTX_MIN(all, NTX_MAX(all / 4 / m->rows, least));
     size_t from = 0;
     do {
         m->w += from;
@@ -72,25 +72,27 @@ static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double
 }
 
 /* woven: as they are kept that stay in memory. The bits mean nothing, so nothing has to be woven. */
-static int one_type(struct ntx_pool *one, struct ntx_pool *pool, const struct ntx_cpu_ops *ops, uint32_t type, bool woven, const void *buf, size_t bytes, double seconds,
-                    struct ntx_hw *hw)
+static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool woven, double seconds, struct ntx_hw *hw)
 {
     static const uint32_t row_counts[] = {1, 8, ROWS_MAX};
     enum ntx_act form = ntx_act_for(type);
-    struct multiply m = {.matmul = (woven ? ops->woven : ops->matmul)[type], .type = type, .w = buf, .row_bytes = ntx_row_bytes(type, WIDTH), .stride = ntx_act_row_bytes(form, WIDTH)};
+    struct multiply m = {.matmul = (woven ? b->ops->woven : b->ops->matmul)[type], .type = type, .w = b->buf, .row_bytes = ntx_row_bytes(type, WIDTH), .stride = ntx_act_row_bytes(form, WIDTH)};
     m.out = (uint32_t)(PIECE / m.row_bytes) / NTX_STRIP_ROWS * NTX_STRIP_ROWS;
     float *x = ntx__doctor_buffer(WIDTH * sizeof *x);
     char *packed = ntx__doctor_buffer(ROWS_MAX * m.stride);
-    m.y = ntx__doctor_buffer(sizeof(float) * ROWS_MAX * m.out * ntx_pool_threads(pool));
+    size_t y_bytes = sizeof(float) * ROWS_MAX * m.out * ntx_pool_threads(b->all);
+    m.y = ntx__doctor_buffer(y_bytes);
     int rc = x && packed && m.y ? 0 : -ENOMEM;
+    if (!rc)
+        memset(m.y, 0, y_bytes); /* its pages are not to come while it is timed */
     for (uint32_t k = 0; !rc && k < WIDTH; k++)
         x[k] = (float)(k * 7 % 31) - 15;
     for (uint32_t r = 0; !rc && r < ROWS_MAX; r++)
-        ops->act_pack[form](x, packed + r * m.stride, WIDTH);
+        b->ops->act_pack[form](x, packed + r * m.stride, WIDTH);
     m.x = packed;
     for (size_t i = 0; !rc && i < sizeof row_counts / sizeof *row_counts && hw->n_kernels < NTX_HW_KERNELS; i++) {
         m.rows = row_counts[i];
-        double bps = rate(pool, &m, bytes, seconds), bps_1 = m.rows == 1 && ntx_pool_threads(pool) > 1 ? rate(one, &m, bytes, seconds) : 0;
+        double bps = rate(b->all, &m, b->bytes, seconds), bps_1 = m.rows == 1 && ntx_pool_threads(b->all) > 1 ? rate(b->one, &m, b->bytes, seconds) : 0;
         hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .woven = woven, .bps = bps, .bps_1 = bps_1};
     }
     free(x);
@@ -99,18 +101,18 @@ static int one_type(struct ntx_pool *one, struct ntx_pool *pool, const struct nt
     return rc;
 }
 
-int ntx__doctor_kernels(struct ntx_pool *one, struct ntx_pool *pool, const struct ntx_cpu_ops *ops, void *buf, size_t bytes, double seconds, struct ntx_doctor_report *r)
+int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw)
 {
+    const struct ntx_cpu_ops *ops = b->ops;
     unsigned n = 0;
     int rc = 0;
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
         n += ntx_type_info(t) ? !!ops->matmul[t] + !!ops->woven[t] : 0;
-    fill(buf, bytes);
     for (uint32_t t = 0; !rc && t < NTX_TYPE_LIMIT; t++) {
         if (ntx_type_info(t) && ops->matmul[t])
-            rc = one_type(one, pool, ops, t, false, buf, bytes, seconds / (4 * n), &r->hw);
+            rc = one_type(b, t, false, seconds / (4 * n), hw);
         if (!rc && ntx_type_info(t) && ops->woven[t])
-            rc = one_type(one, pool, ops, t, true, buf, bytes, seconds / (4 * n), &r->hw);
+            rc = one_type(b, t, true, seconds / (4 * n), hw);
     }
     return rc;
 }
