@@ -261,7 +261,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
 {
     l->plan->geo.epoch = epoch;
     l->counters = counters;
-    int rc = ntx_region_create(&l->plan->geo, &l->region, l->note, sizeof l->note, err);
+    bool by_parts = !l->back.gpu; /* a GPU has all of it locked */
+    int rc = by_parts ? ntx__load_begin_region(l, err) : ntx_region_create(&l->plan->geo, &l->region, l->note, sizeof l->note, err);
     if (rc)
         return rc;
     fill_tables(l);
@@ -285,6 +286,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
     };
     if ((rc = ntx_stream_new(&c, &l->stream)))
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
+    if (by_parts && (rc = ntx__load_arena_start(l, err)))
+        return rc;
     if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, l->plan->kv_blocks, &l->kv, err)))
         return rc;
     return ntx__load_build_gpu(l, err);
@@ -318,6 +321,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
 {
     if (!l)
         return;
+    ntx__load_arena_free(l);
     ntx__load_free_gpu(l);
     ntx_forward_free(l->forward);
     ntx_kv_pool_free(l->kv);

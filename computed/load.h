@@ -1,7 +1,8 @@
 /* load.h: from descriptors or a path to everything that a loaded model needs. Blocking: the server calls it in a work thread.
  *
  *   ntx_load_open   files -> header -> model -> tokenizer -> plan      cheap; refuses what cannot work, changes nothing
- *   ntx_load_build  region -> stream -> KV pool                        takes the memory; may take seconds
+ *   ntx_load_build  region -> stream -> KV pool                        takes the memory; may take seconds. Without a GPU the arena's comes in while iod
+ *                                                                      reads into what is there already (load_arena.c): ntx_load_arena tells when it is
  *   ntx_load_start  forward pass, once the predictor said which layer it looks at
  *
  * The struct is filled in that order and is constant afterwards, but for the objects' own insides. */
@@ -84,7 +85,8 @@ struct ntx_loaded {
     struct ntx_copy_share share;
 
     struct ntx_region region;
-    char note[512];            /* what the region fell back to, "" when nothing */
+    char note[512];            /* what the region fell back to, "" when nothing; once the arena is there */
+    struct ntx_arena *arena;   /* who brings it in */
     int wake_fd;
     struct ntx_stream *stream;
     struct ntx_kv_pool *kv;
@@ -109,10 +111,11 @@ void ntx_load_request_free(struct ntx_load_request *r);
 
 int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct ntx_err *err);
 int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *counters, struct ntx_err *err);
+/* 0: all memory of the region is there. -EAGAIN: not yet. Else there is too little, as err says. */
+int ntx_load_arena(const struct ntx_loaded *l, struct ntx_err *err);
 int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err);
 void ntx_loaded_free(struct ntx_loaded *l); /* no thread and no worker uses it any more */
 
-/* load_files.c: opens or takes over the request's files; each copy must be the same files as the first. */
 /* load_gpu.c: the GPU's part of each step, nothing to do where there is none. pick: after the model is read; plan: *q becomes the request
  * of the final plan, where it changes (1). */
 int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
@@ -121,6 +124,12 @@ int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_start_gpu(struct ntx_loaded *l); /* once the forward pass has its memory */
 void ntx__load_free_gpu(struct ntx_loaded *l);
 
+/* load_arena.c */
+int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err); /* its tables, slots and frames */
+int ntx__load_arena_start(struct ntx_loaded *l, struct ntx_err *err);  /* the rest, once there is a stream */
+void ntx__load_arena_free(struct ntx_loaded *l);
+
+/* load_files.c: opens or takes over the request's files; each copy must be the same files as the first. */
 int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
 
 /* -ESTALE with the file's name when a file is not any more what it was when its header was read. */

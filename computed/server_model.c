@@ -155,7 +155,6 @@ static void after_build(uv_work_t *w, int status)
         s->work_rc = ntx_err_set(&s->work_err, -ESHUTDOWN, "ntx-computed is shutting down");
     if (!s->work_rc) {
         ntx_counts_now(s->counters, &s->at_load);
-        ntx__model_note(s, l->note);
         ntx__model_note(s, l->back_note);
         ntx_workers_sidecar(s->workers, l->sidecar_fd);
         s->work_rc = ntx_workers_attach(s->workers, l->region.hdr->epoch, l->region.fd, l->wake_fd, l->fds, l->n_fds);
@@ -276,16 +275,23 @@ static void on_arena_failed(struct ntx_server *s, bool settled)
 
 static void check_arena(struct ntx_server *s, uint64_t now)
 {
+    struct ntx_err err = {0};
+    int rc = ntx_load_arena(s->loaded, &err);
+    if (rc && rc != -EAGAIN) {
+        ntx__model_fail(s, err.code, "%s", err.text);
+        return;
+    }
     uint64_t total = s->loaded->plan->bytes_at_load, done = NTX_MIN(ntx_stream_host_ready(s->loaded->stream), total);
-    if (done == total && s->full_ticks++) { /* the second look: what iod has to say of the files has arrived, too */
+    if (done == total && !rc && s->full_ticks++) { /* the second look: what iod has to say of the files has arrived, too */
         s->state = NTX_MODEL_READY;
+        ntx__model_note(s, s->loaded->note);
         tell_loaded(s);
         ntx__server_step(s);
     } else if (done < total && now - s->progress_ns >= PROGRESS_NS) {
         uint64_t failed = arena_failed(s->loaded);
         s->progress_ns = now;
         if (failed)
-            on_arena_failed(s, done + failed == total);
+            on_arena_failed(s, !rc && done + failed == total);
         else if (s->loader.sink)
             ntx_mail_progress(s->mail, s->loader.sink, s->loader.id, "load", done, total);
     }

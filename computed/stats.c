@@ -97,6 +97,7 @@ static void set_real(json_t *j, const char *key, double v)
 int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
 {
     const struct ntx_plan *p = l->plan;
+    struct ntx_err coming;
     json_t *lossy = json_array();
     if (l->skips) {
         char text[600];
@@ -123,7 +124,8 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     set_int(j, "bytes_storage", p->bytes_storage);
     set_real(j, "predicted_tok_s", p->predicted_tok_s);
     set_str(j, "limit", p->limit ? p->limit : "");
-    set_real(j, "huge_pages", l->region.huge_share);
+    if (!ntx_load_arena(l, &coming))
+        set_real(j, "huge_pages", l->region.huge_share);
     set_str(j, "commit", NTX_COMMIT);
     return json_object_set_new(j, "lossy", lossy);
 }

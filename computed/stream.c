@@ -273,6 +273,27 @@ static void read_again(struct ntx_stream *s)
     ntx__stream_wake(s);
 }
 
+void ntx_stream_await_memory(struct ntx_stream *s)
+{
+    for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
+        if (s->r->chunks[i].placement == NTX_PLACE_HOST)
+            atomic_store_explicit(&s->r->state[i], ntx_word(0, NTX_SKIPPED), memory_order_relaxed);
+}
+
+/* The words before the count, as above. */
+void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end)
+{
+    const struct ntx_region_hdr *h = s->r->hdr;
+    for (uint32_t i = 0; i < h->n_chunks; i++) {
+        const struct ntx_plan_chunk *c = &s->r->chunks[i];
+        uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_relaxed);
+        if (c->placement == NTX_PLACE_HOST && ntx_word_state(w) == NTX_SKIPPED && NTX_ROUND_UP(c->where + c->bytes, (uint64_t)h->block) <= end)
+            atomic_store_explicit(&s->r->state[i], ntx_word(0, NTX_FREE), memory_order_release);
+    }
+    atomic_fetch_add(&s->r->hdr->host_again, 1);
+    ntx__stream_wake(s);
+}
+
 static int begin(struct ntx_weights *w, uint64_t pass)
 {
     struct ntx_stream *s = of(w);

@@ -46,6 +46,11 @@ void ntx_stream_iod_died(struct ntx_stream *s);
 void ntx_stream_untaint(struct ntx_stream *s);
 bool ntx_stream_tainted(const struct ntx_stream *s);
 
+/* Before iod has the region: host chunks wait for their memory (words SKIPPED). Then, any one thread: the region's memory is there up to this
+ * offset; iod may read what lies before it. */
+void ntx_stream_await_memory(struct ntx_stream *s);
+void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end);
+
 /* Share of host chunks that are READY, in bytes, for progress. */
 uint64_t ntx_stream_host_ready(const struct ntx_stream *s);
 /* Which host chunk could not be read (the first), in case iod died before it could tell. False: none, text is untouched. */

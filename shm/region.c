@@ -129,11 +129,10 @@ static int make_memfd(uint64_t bytes, int *out, struct ntx_err *err)
     return 0;
 }
 
-int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *out, char *note, size_t note_len, struct ntx_err *err)
+int ntx_region_begin(const struct ntx_region_geometry *g, struct ntx_region *out, struct ntx_err *err)
 {
     struct ntx__region_layout l;
     struct ntx_region r = {.fd = -1, .writable = true};
-    char told[512] = "";
     int rc = ntx__region_layout(g, &l, err);
     if (rc || (rc = check_room(l.bytes, err)))
         return rc;
@@ -146,17 +145,30 @@ int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *ou
     }
     write_header(&r, g, &l);
     point(&r);
-    if ((rc = ntx__region_populate(&r, l.front_end, told, sizeof told, err)))
+    if ((rc = ntx__region_bring_in_front(&r, l.front_end, err)))
         goto fail;
     for (int i = 0; i < NTX_PASS_MAPS; i++)
         atomic_store_explicit(&r.pass_map[i].pass, UINT64_MAX, memory_order_relaxed);
-    if (note && note_len)
-        snprintf(note, note_len, "%s", told);
     *out = r;
     return 0;
 fail:
     ntx_region_close(&r);
     return rc;
+}
+
+int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *out, char *note, size_t note_len, struct ntx_err *err)
+{
+    struct ntx_region r;
+    int rc = ntx_region_begin(g, &r, err);
+    if (rc)
+        return rc;
+    if ((rc = ntx_region_bring_in(&r, r.bytes, err))) {
+        ntx_region_close(&r);
+        return rc;
+    }
+    ntx_region_settle(&r, note, note_len);
+    *out = r;
+    return 0;
 }
 
 /* The size and the seals must hold before a byte of it is looked at. */

@@ -20,7 +20,8 @@
  *   FILLING(lap) iod, with a slot chosen among those that no descriptor holds and that are not tainted
  *   READY(lap) | FAILED(lap) | SKIPPED(lap)   iod; computed then reads the bytes at slot + shift, and writes FREE(lap + 1)
  * The words alone tell everything: a restarted iod finds the next sequence to fill as the least FREE one.
- * Words of host chunks: FREE (nothing read yet) -> FILLING -> READY | FAILED, all with gen 0 but FAILED, whose gen is the positive errno.
+ * Words of host chunks: FREE (nothing read yet) -> FILLING -> READY | FAILED, all with gen 0 but FAILED, whose gen is the positive errno. While a model
+ * is loaded their memory may still be on its way: SKIPPED until it is there, then computed sets FREE, and counts host_again.
  * computed sets FAILED ones FREE when the next pass begins, and counts host_again: they are read once more.
  * One producer (iod), one consumer (computed). computed sleeps on the word by futex; iod sleeps in its event loop
  * and sets iod_asleep first; computed writes the wake eventfd only when iod_asleep is set and half the ring is free.
@@ -137,9 +138,17 @@ struct ntx_region_hdr {
 
     _Alignas(64) _Atomic uint32_t iod_asleep;      /* iod */
     _Alignas(64) _Atomic uint32_t demand_posted;   /* computed: count of posts so far; iod compares with what it took */
-    _Atomic uint32_t host_again;                   /* computed: count of times that FAILED host chunks were set FREE; iod then looks at all anew */
+    _Atomic uint32_t host_again;                   /* computed: count of times that host chunks were set FREE; iod then looks at all anew */
     _Alignas(64) _Atomic uint64_t current_pass;    /* computed: the pass being executed, for the monitors */
     _Alignas(64) _Atomic uint32_t stop;            /* computed: 1 = detach, read nothing any more */
+};
+
+/* Creator: how far the region's memory has been brought in. */
+struct ntx_region_pages {
+    uint64_t front_end; /* of the tables */
+    uint64_t at;        /* region offset: all before it is there */
+    uint64_t huge;      /* huge pages so far */
+    int failed, why;    /* how many in a row were not to be had, and the last one's -errno */
 };
 
 /* The private handle: typed pointers into one mapping. */
@@ -158,7 +167,8 @@ struct ntx_region {
     struct ntx_demand *demand;
     struct ntx_probe *probe;
     float *probe_data;
-    double huge_share; /* creator: part of slots+frames+arena that is in huge pages, 0..1 */
+    struct ntx_region_pages pages;
+    double huge_share; /* creator, once settled: part of slots+frames+arena that is in huge pages, 0..1 */
 };
 
 /* Offsets follow from the geometry alone (region_check.c), and attach compares them. block: a power of two; slot_bytes, frame_bytes and
@@ -173,6 +183,12 @@ uint64_t ntx_region_bytes(const struct ntx_region_geometry *g);
 /* memfd, mapped 2 MiB-aligned, populated, collapsed into huge pages where the kernel allows, locked where the limit
  * allows (refusals are told in `note`, one line, maybe empty). -ENOMEM with the number of bytes in err. */
 int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *r, char *note, size_t note_len, struct ntx_err *err);
+/* The same by steps, for who has better to do than to wait for all of it: with the tables' memory only; the memory of the next `bytes` (whole huge pages), from
+ * r->pages.at on, by one thread; and, when pages.at has reached r->bytes, huge_share and the lock. Nothing may be read into what is not there yet: it would come in
+ * small pages. After an error it is closed, as a whole one. */
+int ntx_region_begin(const struct ntx_region_geometry *g, struct ntx_region *r, struct ntx_err *err);
+int ntx_region_bring_in(struct ntx_region *r, uint64_t bytes, struct ntx_err *err);
+void ntx_region_settle(struct ntx_region *r, char *note, size_t note_len);
 /* The creator fills in file_bytes[], chunks[] and sched[] before the descriptor goes to anybody; all words are FREE(0) by then.
  * Maps a received descriptor and validates magic, version, geometry and bounds of every table and entry. Takes fd over. */
 int ntx_region_attach(int fd, bool writable, struct ntx_region *r, struct ntx_err *err);

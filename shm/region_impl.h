@@ -21,7 +21,7 @@ int ntx__region_check_header(const struct ntx_region_hdr *h, uint64_t file_bytes
 /* Every entry of the plan table and of the schedule; the header has been checked. */
 int ntx__region_check_plan(const struct ntx_region *r, struct ntx_err *err);
 
-/* Populates, collapses and locks. Sets r->huge_share; what the kernel refuses goes into note. */
-int ntx__region_populate(struct ntx_region *r, uint64_t front_end, char *note, size_t note_len, struct ntx_err *err);
+/* The tables' memory, and r->pages for the rest. */
+int ntx__region_bring_in_front(struct ntx_region *r, uint64_t front_end, struct ntx_err *err);
 
 #endif

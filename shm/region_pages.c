@@ -59,36 +59,42 @@ static int collapse(uint8_t *p)
     return rc ? rc : -errno;
 }
 
-static int bring_in_huge(struct ntx_region *r, uint64_t from, char *note, size_t note_len)
+static int bring_in_one(struct ntx_region_pages *p, uint8_t *page)
 {
-    uint64_t total = (r->bytes - from) / NTX_HUGE, huge = 0;
-    int failed = 0, why = 0;
-    madvise(r->base + from, r->bytes - from, MADV_HUGEPAGE); /* where shmem_enabled is "advise" this suffices */
-    for (uint64_t at = from; at < r->bytes; at += NTX_HUGE) {
-        int rc = failed < COLLAPSE_PATIENCE ? collapse(r->base + at) : why;
-        if (!rc) {
-            huge++;
-            failed = 0;
-            continue;
-        }
-        why = rc;
-        failed = rc == -EINVAL ? COLLAPSE_PATIENCE : failed + 1;
-        rc = populate(r->base + at, NTX_HUGE);
-        if (rc)
-            return rc;
+    int rc = p->failed < COLLAPSE_PATIENCE ? collapse(page) : p->why;
+    if (!rc) {
+        p->huge++;
+        p->failed = 0;
+        return 0;
     }
-    r->huge_share = total ? (double)huge / (double)total : 0;
-    if (huge < total)
-        note_add(note, note_len, "only %.0f %% of the shared region is in huge pages (%s): reading will be slower",
-                 100 * r->huge_share, why == -EINVAL ? "needs Linux 6.1 or later, and shmem huge pages not denied" : strerror(-why));
-    return 0;
+    p->why = rc;
+    p->failed = rc == -EINVAL ? COLLAPSE_PATIENCE : p->failed + 1;
+    return populate(page, NTX_HUGE);
 }
 
-static void lock(struct ntx_region *r, uint64_t front_end, uint64_t from, char *note, size_t note_len)
+static int no_memory(const struct ntx_region *r, int rc, struct ntx_err *err)
+{
+    char size[32];
+    return ntx_err_set(err, rc == -EFAULT ? -ENOMEM : rc, "cannot get %s (%llu bytes) of memory for the shared region: %s; use a smaller --ram",
+                       ntx_format_size(r->bytes, size, sizeof size), (unsigned long long)r->bytes, strerror(-rc));
+}
+
+int ntx_region_bring_in(struct ntx_region *r, uint64_t bytes, struct ntx_err *err)
+{
+    struct ntx_region_pages *p = &r->pages;
+    uint64_t end = bytes < r->bytes - p->at ? p->at + NTX_ROUND_UP(bytes, NTX_HUGE) : r->bytes;
+    int rc = 0;
+    for (; !rc && p->at < end; p->at += rc ? 0 : NTX_HUGE)
+        rc = bring_in_one(p, r->base + p->at);
+    return rc ? no_memory(r, rc, err) : 0;
+}
+
+static void lock(struct ntx_region *r, char *note, size_t note_len)
 {
     struct rlimit lim = {0, 0};
     char have[32], want[32];
-    if (!mlock(r->base, front_end) && !mlock(r->base + from, r->bytes - from))
+    uint64_t from = r->hdr->off_slots;
+    if (!mlock(r->base, r->pages.front_end) && !mlock(r->base + from, r->bytes - from))
         return;
     int why = errno;
     munlock(r->base, r->bytes);
@@ -97,17 +103,25 @@ static void lock(struct ntx_region *r, uint64_t front_end, uint64_t from, char *
              strerror(why), ntx_format_size(r->bytes, want, sizeof want), ntx_format_size(lim.rlim_cur, have, sizeof have));
 }
 
-int ntx__region_populate(struct ntx_region *r, uint64_t front_end, char *note, size_t note_len, struct ntx_err *err)
+int ntx__region_bring_in_front(struct ntx_region *r, uint64_t front_end, struct ntx_err *err)
 {
     uint64_t from = r->hdr->off_slots;
     int rc = populate(r->base, front_end);
-    if (!rc)
-        rc = bring_in_huge(r, from, note, note_len);
-    if (rc) {
-        char size[32];
-        return ntx_err_set(err, rc == -EFAULT ? -ENOMEM : rc, "cannot get %s (%llu bytes) of memory for the shared region: %s; use a smaller --ram",
-                           ntx_format_size(r->bytes, size, sizeof size), (unsigned long long)r->bytes, strerror(-rc));
-    }
-    lock(r, front_end, from, note, note_len);
-    return 0;
+    r->pages = (struct ntx_region_pages){.front_end = front_end, .at = from};
+    madvise(r->base + from, r->bytes - from, MADV_HUGEPAGE); /* where shmem_enabled is "advise" this suffices */
+    return rc ? no_memory(r, rc, err) : 0;
+}
+
+void ntx_region_settle(struct ntx_region *r, char *note, size_t note_len)
+{
+    const struct ntx_region_pages *p = &r->pages;
+    uint64_t total = (r->bytes - r->hdr->off_slots) / NTX_HUGE;
+    char told[512] = "";
+    r->huge_share = total ? (double)p->huge / (double)total : 0;
+    if (p->huge < total)
+        note_add(told, sizeof told, "only %.0f %% of the shared region is in huge pages (%s): reading will be slower",
+                 100 * r->huge_share, p->why == -EINVAL ? "needs Linux 6.1 or later, and shmem huge pages not denied" : strerror(-p->why));
+    lock(r, told, sizeof told);
+    if (note && note_len)
+        snprintf(note, note_len, "%s", told);
 }

@@ -390,6 +390,23 @@ static void test_host_failure(void)
     fake_free(&f);
 }
 
+/* Chunks whose memory is not there yet are left alone; the others are read meanwhile. */
+static void test_host_memory(void)
+{
+    struct fake_shape s = {.n_chunks = 3, .n_desc = 0, .chunk_bytes = 100000, .host_every = 1};
+    struct fake f;
+    fake_new(&f, &s);
+    f.r.state[1] = f.r.state[2] = ntx_word(0, NTX_SKIPPED);
+    CHECK_EQ(fake_settle(&f), 1);
+    CHECK_EQ(f.r.state[0], ntx_word(0, NTX_READY));
+    f.r.state[1] = ntx_word(0, NTX_FREE);
+    f.r.hdr->host_again++;
+    CHECK_EQ(fake_settle(&f), 1);
+    CHECK_EQ(f.r.state[1], ntx_word(0, NTX_READY));
+    CHECK_EQ(f.r.state[2], ntx_word(0, NTX_SKIPPED));
+    fake_free(&f);
+}
+
 static void post(struct fake *f, uint32_t i, uint64_t offset, uint32_t bytes)
 {
     struct ntx_demand *d = &f->r.demand[i];
@@ -673,6 +690,7 @@ int main(void)
         test_restart_anywhere(seed);
     test_cold_start();
     test_host_failure();
+    test_host_memory();
     test_demands();
     test_demand_restart();
     test_bundle_dest();

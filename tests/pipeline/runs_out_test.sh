@@ -1,7 +1,7 @@
 #!/bin/bash
 # What runs out, and clocks that jump: /dev/shm full (nothing of ntx is there), the runtime directory's file system full, a memory cgroup
-# smaller than the model wants, and one that becomes so while text is written. Each is a clear error within seconds, or makes no difference;
-# nothing stays behind.
+# smaller than the model wants, and one that becomes so while text is written, memory that ends while a model is loaded. Each is a clear
+# error within seconds, or makes no difference; nothing stays behind.
 . "$(dirname "$0")/lib.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos --ctx 64 --quiet -n 24)
@@ -67,6 +67,15 @@ elif mkdir "$cg" 2>/dev/null && echo 0 >"$cg/memory.swappiness"; then
     done_+=(" a memory cap (exit $code)")
 else
     echo "no cgroup v1 memory controller that we may use: no cap is tried"
+fi
+
+# ---- memory that ends while the region's is brought in: before anything is read, in the middle, with the last page
+if ! sanitized; then
+    for pages in 1 5 9; do
+        told 'cannot get .* of memory for the shared region: Cannot allocate memory; use a smaller --ram' 10 \
+            env LD_PRELOAD="$NTX_BUILD/tests/libscarce_memory.so" NTX_PAGES=$pages "${run[@]}"
+    done
+    done_+=(" memory that ends")
 fi
 
 # ---- the clock on the wall: it jumps by days and years at every look. What counts is CLOCK_MONOTONIC, which nobody can set

@@ -46,6 +46,46 @@ static void test_good(void)
     ntx_region_close(&r);
 }
 
+static struct ntx_region begin(uint64_t huge_pages_of_arena)
+{
+    struct ntx_region_geometry g = {.block = BLOCK, .n_files = 1, .n_chunks = 1, .n_desc = 1, .n_slots = 2, .n_demands = 1, .n_probes = 1, .n_layers = 1, .n_embd = 8,
+                                    .slot_bytes = 4 * BLOCK, .frame_bytes = BLOCK, .arena_bytes = huge_pages_of_arena * NTX_HUGE};
+    struct ntx_region r;
+    struct ntx_err err = {0};
+    CHECK_MSG(!ntx_region_begin(&g, &r, &err), "%s", err.text);
+    CHECK_EQ(r.pages.at, r.hdr->off_slots);
+    return r;
+}
+
+/* By steps the memory comes in whole huge pages, as much as was asked for; where it ends, an error says what to do, and how far it came is known. */
+static void test_steps(void)
+{
+    struct ntx_region r = begin(6);
+    struct ntx_err err = {0};
+    char note[512];
+    uint64_t from = r.hdr->off_slots;
+    CHECK_EQ(ntx_region_bring_in(&r, 1, &err), 0);
+    CHECK_EQ(r.pages.at, from + NTX_HUGE);
+    CHECK_EQ(ntx_region_bring_in(&r, NTX_HUGE + 1, &err), 0);
+    CHECK_EQ(r.pages.at, from + 3 * (uint64_t)NTX_HUGE);
+    CHECK_EQ(ntx_region_bring_in(&r, UINT64_MAX, &err), 0);
+    CHECK_EQ(r.pages.at, r.bytes);
+    CHECK_EQ(ntx_region_bring_in(&r, 1, &err), 0);
+    CHECK_EQ(r.pages.at, r.bytes);
+    ntx_region_settle(&r, note, sizeof note);
+    CHECK(r.huge_share == (double)(r.pages.huge * NTX_HUGE) / (double)(r.bytes - from));
+    CHECK_EQ(!strstr(note, "huge pages"), r.huge_share == 1);
+    ntx_region_close(&r);
+
+    r = begin(6);
+    from = r.hdr->off_slots;
+    CHECK(!munmap(r.base + from + 4 * (uint64_t)NTX_HUGE, NTX_HUGE));
+    CHECK_EQ(ntx_region_bring_in(&r, r.bytes, &err), -ENOMEM);
+    CHECK_EQ(r.pages.at, from + 4 * (uint64_t)NTX_HUGE);
+    CHECK_MSG(err.code == -ENOMEM && strstr(err.text, "use a smaller --ram"), "%s", err.text);
+    ntx_region_close(&r);
+}
+
 #define FIELD(name, ...) {#name, offsetof(struct ntx_region_hdr, name), sizeof(((struct ntx_region_hdr *)0)->name), {__VA_ARGS__}}
 #define MAX64 UINT64_MAX
 
@@ -238,6 +278,7 @@ static void test_futex(void)
 int main(void)
 {
     test_good();
+    test_steps();
     test_header();
     test_plan();
     test_random_damage();

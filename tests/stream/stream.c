@@ -577,6 +577,37 @@ static void case_host_taint(void)
     tear_down(&e);
 }
 
+static uint64_t end_of(const struct engine *e, uint32_t chunk)
+{
+    return NTX_ROUND_UP(e->r.chunks[chunk].where + e->r.chunks[chunk].bytes, (uint64_t)BLOCK);
+}
+
+/* Host chunks may be read when all memory that their reads go to is there, not before; streamed ones are another matter. */
+static void case_memory(void)
+{
+    struct engine e;
+    set_up(&e, &normal, 60);
+    uint32_t n = e.r.hdr->n_chunks, again = atomic_load(&e.r.hdr->host_again), third = UINT32_MAX, seen = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (host_chunk(&e, i) && seen++ == 2)
+            third = i;
+    const uint64_t ends[] = {e.r.hdr->off_arena, end_of(&e, third) - 1, end_of(&e, third), e.r.bytes};
+    ntx_stream_await_memory(e.s);
+    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
+        ntx_stream_memory_there(e.s, ends[k]);
+        CHECK_EQ(atomic_load(&e.r.hdr->host_again), again + k + 1);
+        for (uint32_t i = 0; i < n; i++)
+            CHECK_EQ(ntx_word_state(atomic_load(&e.r.state[i])), host_chunk(&e, i) && end_of(&e, i) > ends[k] ? NTX_SKIPPED : NTX_FREE);
+    }
+    fake_start(&e.iod);
+    CHECK_EQ(run_pass(&e, 0, 3), 0);
+    ntx_stream_memory_there(e.s, e.r.bytes); /* nothing is read twice */
+    for (uint32_t i = 0; i < n; i++)
+        CHECK(!host_chunk(&e, i) || ntx_word_state(atomic_load(&e.r.state[i])) == NTX_READY);
+    fake_kill(&e.iod);
+    tear_down(&e);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -584,6 +615,7 @@ static const struct {
     {"passes", case_passes}, {"shapes", case_shapes}, {"drops", case_drops}, {"late-drops", case_late_drops}, {"wakes", case_wakes},
     {"failures", case_failures}, {"failed-rows", case_failed_rows}, {"wrong-chunk", case_wrong_chunk}, {"limit", case_limit}, {"stopped", case_stopped},
     {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares}, {"host-taint", case_host_taint},
+    {"memory", case_memory},
 };
 
 int main(int argc, char **argv)
