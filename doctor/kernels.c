@@ -92,7 +92,8 @@ static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool woven
     m.x = packed;
     for (size_t i = 0; !rc && i < sizeof row_counts / sizeof *row_counts && hw->n_kernels < NTX_HW_KERNELS; i++) {
         m.rows = row_counts[i];
-        double bps = rate(b->all, &m, b->bytes, seconds), bps_1 = m.rows == 1 && ntx_pool_threads(b->all) > 1 ? rate(b->one, &m, b->bytes, seconds) : 0;
+        double bps = rate(b->all, &m, b->bytes, seconds);
+        double bps_1 = m.rows == 1 && ntx_pool_threads(b->all) > 1 ? rate(b->one, &m, b->bytes, seconds) : 0;
         hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .woven = woven, .bps = bps, .bps_1 = bps_1};
     }
     free(x);

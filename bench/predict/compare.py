@@ -3,13 +3,14 @@
 
     bench/predict/compare.py [--small] [--runs N] [--only NAME,...] [--dir DIR] [--rounds FILE]
 
-Makes its models with ntx-mkmodel in DIR (default: a temporary directory; on the drive to be measured; models that lie there already are used). A round is `ntx doctor`, whose
-profile of that moment predicts, and then `ntx bench -r 1` of each configuration in turn (in reverse in every other round), which measures; so prediction and measurement see
-the same weather where a machine's drive and memory change within minutes. CSV, for each configuration: the median of what was predicted for it in N rounds and of what was
-measured, their ratio, the lowest and the highest of both, and doctor's rates; at the end how many ratios are within 10 %; each round on stderr.
-Use a quiet machine; all ten take 10 minutes. --only: some of them, by the beginning of their names or a whole name and '$'. --small: models a tenth of the size, to try the
-script. --rounds: rounds are appended to FILE, and the report is of all that lie there, so that it can be measured in pieces (--runs 1 five times). A load drops nothing from
-the page cache that O_DIRECT would read."""
+Makes its models with ntx-mkmodel in DIR (default: a temporary directory; on the drive to be measured; models that lie there already are used).
+A round is `ntx doctor`, whose profile of that moment predicts, and then `ntx bench -r 1` of each configuration in turn (in reverse in every other
+round), which measures: so both see about the same weather where a machine's drive and memory change within minutes. CSV, for each configuration over
+N rounds: the medians of what was predicted and of what was measured; the median of the rounds' ratios, measured over predicted; the ratio of the two
+medians; the lowest and highest of both; what was read, and doctor's rates. At the end how many are within 10 % by either; each round on stderr.
+Use a quiet machine; all ten take 8 minutes. --only: some of them, by the beginning of their names or a whole name and '$'. --small: models a tenth of
+the size, to try the script. --rounds: rounds are appended to FILE, and the report is of all that lie there, so that it can be measured in pieces
+(--runs 1 five times). A load drops nothing from the page cache that O_DIRECT would read."""
 import argparse
 import json
 import os
@@ -61,18 +62,18 @@ def make_models(o, bin_, directory, kinds):
 
 
 def report(chosen, rows):
-    good = 0
-    print("configuration,limit,predicted_tok_s,measured_tok_s,measured/predicted,predicted_min,predicted_max,measured_min,measured_max,io_gb_s,drive_gb_s,memory_gb_s")
+    good = [0, 0]
+    print("configuration,limit,predicted_tok_s,measured_tok_s,median_of_ratios,ratio_of_medians,"
+          "predicted_min,predicted_max,measured_min,measured_max,io_gb_s,drive_gb_s,memory_gb_s")
     for name, *_ in chosen:
         r = rows[name]
-        of = lambda key: [x[key] for x in r]
-        p, m = of("predicted_tok_s"), of("decode_tok_s")
-        predicted, measured = statistics.median(p), statistics.median(m)
-        ratio = measured / predicted if predicted else 0
-        good += abs(ratio - 1) <= 0.1
-        print(f"{name},{r[-1]['limit']},{predicted:.3f},{measured:.3f},{ratio:.3f},{min(p):.3f},{max(p):.3f},{min(m):.3f},{max(m):.3f},"
-              f"{statistics.median(of('io_gb_s')):.2f},{statistics.median(of('drive')):.2f},{statistics.median(of('memory')):.1f}")
-    print(f"# {good} of {len(chosen)} within 10 %")
+        p, m = [x["predicted_tok_s"] for x in r], [x["decode_tok_s"] for x in r]
+        predicted, measured, io, drive, memory = map(statistics.median, (p, m, *([x[k] for x in r] for k in ("io_gb_s", "drive", "memory"))))
+        ratios = statistics.median(a / b if b else 0 for a, b in zip(m, p)), measured / predicted if predicted else 0
+        good = [n + (abs(x - 1) <= 0.1) for n, x in zip(good, ratios)]
+        print(f"{name},{r[-1]['limit']},{predicted:.3f},{measured:.3f},{ratios[0]:.3f},{ratios[1]:.3f},"
+              f"{min(p):.3f},{max(p):.3f},{min(m):.3f},{max(m):.3f},{io:.2f},{drive:.2f},{memory:.1f}")
+    print(f"# {good[0]} of {len(chosen)} within 10 % by the median of ratios, {good[1]} by the ratio of medians")
 
 
 def compare(o, bin_, directory, profile):
@@ -90,7 +91,8 @@ def compare(o, bin_, directory, profile):
         for name, kind, share, tokens, extra in chosen[:: -1 if i % 2 else 1]:
             r = {"configuration": name, **bench(bin_, models[kind], share, tokens, extra, env), **found}
             rows[name].append(r)
-            print(f"{name}: {r['predicted_tok_s']:.3f} predicted, {r['decode_tok_s']:.3f} measured; io {r['io_gb_s']:.2f}, drive {r['drive']:.2f}, memory {r['memory']:.1f} GB/s", file=sys.stderr)
+            print(f"{name}: {r['predicted_tok_s']:.3f} predicted, {r['decode_tok_s']:.3f} measured; read at {r['io_gb_s']:.2f}, "
+                  f"doctor: drive {r['drive']:.2f}, memory {r['memory']:.1f} GB/s", file=sys.stderr)
             if o.rounds:
                 with open(o.rounds, "a") as f:
                     print(json.dumps(r), file=f)
