@@ -14,7 +14,6 @@
 #include "computed/kv.h"
 
 #define CHUNK_MAX (4ull << 20)   /* of a model that is all in memory: one long run per thread */
-#define CHUNK_STREAM NTX__PIECE    /* of one that is not, a read each: few bytes then lie in the ring at a time, so the drive writes to what a cache has */
 #define CHUNK_MIN (64ull << 10)
 #define CHUNKS_PER_LAYER 8
 #define RING_GOOD (8 * NTX__INFLIGHT) /* evens out layers that compute takes longer for */
@@ -32,6 +31,7 @@ struct planner {
     const struct ntx_plan_request *r;
     struct ntx_err *err;
     uint32_t ctx;       /* wanted */
+    uint64_t read_bytes; /* of a read, and of a chunk of a model that is not all in memory: few bytes then lie in the ring at a time, so the drive writes to what a cache has */
     uint64_t smallest;  /* budget of all sizes tried so far */
 };
 
@@ -139,7 +139,7 @@ static uint32_t fair_desc(const struct planner *p, const struct option *o)
 {
     uint32_t n = least_desc(p);
     uint64_t slot = o->sizes.slot;
-    if (p->r->ring_slots || !slot || o->chunk_bytes > CHUNK_STREAM)
+    if (p->r->ring_slots || !slot || o->chunk_bytes > p->read_bytes)
         return n;
     struct option t = *o;
     t.shape.rows = NTX_MAX(o->shape.rows, NTX_MIN(ROWS_FEW, p->ctx));
@@ -287,7 +287,7 @@ static int choose(struct planner *p, struct option *best)
             ntx_chunks_free(best->chunks);
             return rc;
         }
-        if (best->chunks && (best->resident || best->dense || (size <= CHUNK_STREAM && (best->n_desc >= DESC_GOOD || p->r->ring_slots))))
+        if (best->chunks && (best->resident || best->dense || (size <= p->read_bytes && (best->n_desc >= DESC_GOOD || p->r->ring_slots))))
             break;
     }
     return best->chunks ? 0 : -ENOSPC;
@@ -399,7 +399,7 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     p->threads = s->threads;
     p->chunk_bytes = o->chunk_bytes;
     p->inflight_bytes = NTX__INFLIGHT;
-    p->piece_bytes = NTX__PIECE;
+    p->piece_bytes = q->read_bytes;
     p->bytes_kv = b.kv;
     p->bytes_activations = b.activations;
     p->bytes_region = b.region;
@@ -413,6 +413,7 @@ int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, s
     struct planner q = {.m = m, .r = r, .err = err, .smallest = UINT64_MAX};
     struct option o;
     q.ctx = r->ctx ? r->ctx : default_ctx(&q);
+    q.read_bytes = ntx_hw_read_bytes(r->hw);
     int rc = choose(&q, &o);
     if (rc)
         return rc == -ENOSPC ? refuse(&q) : rc;

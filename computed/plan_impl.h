@@ -5,7 +5,6 @@
 #include "computed/plan.h"
 
 #define NTX__INFLIGHT (4ull << 20)      /* bytes in flight and in one read: bench/stream/LOG.md has the measurement */
-#define NTX__PIECE (512ull << 10)
 #define NTX__BLOCK 4096u             /* file reads start and end on multiples of this */
 #define NTX__BUNDLE_READS 192u       /* parts of experts that are asked for at once, at most */
 #define NTX__GROUP_READS 1024u        /* runs of groups that are asked for at once, at most */

@@ -19,6 +19,13 @@ double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes)
     return r[i - 1].bps + t * (r[i].bps - r[i - 1].bps);
 }
 
+uint64_t ntx_hw_read_bytes(const struct ntx_hw *hw)
+{
+    static const uint64_t half = 512 << 10, whole = 1 << 20;
+    bool known = hw && hw->n_reads && hw->reads[0].bytes <= half && hw->reads[hw->n_reads - 1].bytes >= whole;
+    return known && ntx_hw_drive_bps(hw, half) <= ntx_hw_drive_bps(hw, whole) ? whole : half;
+}
+
 uint64_t ntx_hw_read_gap(const struct ntx_hw *hw)
 {
     double best = 0;

@@ -63,6 +63,9 @@ struct ntx_hw {
 /* Bytes per second of the drive for reads of this size, between the measured sizes by the logarithm of the size; 0: unknown. */
 double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);
 
+/* Of a read while a model streams: 512 KiB, or 1 MiB where the profile has them no slower, since they cost ntx-iod less. hw may be NULL. */
+uint64_t ntx_hw_read_bytes(const struct ntx_hw *hw);
+
 /* Two reads that lie less than this apart are better one: half of the bytes that the drive reads at its best rate in the time that a read costs beside
  * its bytes. At all of them nothing is gained any more; half keeps three quarters of the time that merging can save, for a quarter of the bytes that
  * nobody asked for (gaps of any size being as likely; measured: bench/sparse/LOG.md). 0: unknown. */

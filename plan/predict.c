@@ -6,7 +6,6 @@
 #include "common/util.h"
 
 #define SHARES 64 /* of the CPU's bytes that may be copied to the GPU: tried in steps of 1/64 */
-#define READ_BYTES (512u << 10)
 
 static double sum(const double *bytes)
 {
@@ -70,8 +69,8 @@ static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct nt
 static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_load_bytes *l, const struct costs *c, double share)
 {
     double host = sum(l->bytes[NTX_TIER_HOST]), storage = sum(l->bytes[NTX_TIER_STORAGE]), streamed = NTX_MAX(storage - l->late_bytes, 0);
-    double drive = ntx_hw_drive_bps(hw, l->read_bytes ? l->read_bytes : READ_BYTES);
-    double late = ntx_hw_drive_bps(hw, l->late_read_bytes ? l->late_read_bytes : l->read_bytes ? l->read_bytes : READ_BYTES);
+    double drive = ntx_hw_drive_bps(hw, l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
+    double late = ntx_hw_drive_bps(hw, l->late_read_bytes ? l->late_read_bytes : l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
     double ram = ntx_hw_ram_bps(hw, 0), attend = l->kv_on_device ? hw->gpu.bps : ntx_hw_ram_bps(hw, l->threads);
     struct ntx_forecast f = {.copied = share};
     f.drive_s = streamed > 0 ? streamed / drive : 0;

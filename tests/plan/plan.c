@@ -245,6 +245,22 @@ static void defaults(const struct shape *s13, const struct shape *s1)
     ntx_plan_free(p);
 }
 
+/* Reads of a MiB where the profile has them no slower than half of that. */
+static void reads(const struct shape *s)
+{
+    static const struct { double half, whole; uint64_t want; } is[] = {{2.0e9, 2.1e9, MIB}, {2.0e9, 2.0e9, MIB}, {3.64e9, 3.38e9, MIB / 2}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        const struct ntx_hw hw = {.threads = 2, .ram_bps = 30e9, .reads = {{4096, 0.3e9}, {512 << 10, is[i].half}, {1 << 20, is[i].whole}}, .n_reads = 3};
+        struct ntx_plan_request r = {.ram_bytes = 4 * GIB, .other_bytes = OTHER, .threads = 2, .hw = &hw};
+        struct ntx_plan *p = make(s, r);
+        CHECK_EQ(p->piece_bytes, is[i].want);
+        CHECK_EQ(p->chunk_bytes, is[i].want);
+        for (uint32_t c = 0; c < p->geo.n_sched; c++)
+            CHECK(wide(&p->table[p->sched[c]]) <= p->piece_bytes);
+        ntx_plan_free(p);
+    }
+}
+
 /* What is asked for is what is planned, or it is refused. */
 static void requests(const struct shape *s)
 {
@@ -278,6 +294,7 @@ int main(void)
     for (int i = 0; i < N_SHAPES; i++)
         shape_open(&s[i], i);
     defaults(&s[SHAPE_13B], &s[SHAPE_1B]);
+    reads(&s[SHAPE_13B]);
     requests(&s[SHAPE_13B]);
     for (int i = 0; i < N_SHAPES; i++) {
         check_smallest(&s[i], (struct ntx_plan_request){.other_bytes = OTHER, .threads = 2});
