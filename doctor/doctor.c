@@ -73,15 +73,16 @@ static int measure_rounds(const struct ntx_doctor_config *c, double seconds, str
     int rc = rounds ? prepare(&b, seconds, r->hw.threads, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc)
         rc = ntx__doctor_drive_open(c->dir, seconds * 0.4, r, &d, err);
-    for (unsigned i = 0; !rc && i < NTX_DOCTOR_ROUNDS; i++) {
+    unsigned n = 0;
+    for (uint64_t end = ntx_now_ns() + (uint64_t)(1.3e9 * seconds); !rc && n < NTX_DOCTOR_ROUNDS && (!n || ntx_now_ns() < end); n++) {
         char what[64];
-        snprintf(what, sizeof what, "memory, kernels, drive: round %u of %d", i + 1, NTX_DOCTOR_ROUNDS);
+        snprintf(what, sizeof what, "memory, kernels, drive: round %u of %d", n + 1, NTX_DOCTOR_ROUNDS);
         tell(c, what);
-        rc = measure(&b, d, seconds / NTX_DOCTOR_ROUNDS, &rounds[i], err);
+        rc = measure(&b, d, seconds / NTX_DOCTOR_ROUNDS, &rounds[n], err);
     }
     if (!rc) {
         snprintf(r->hw.kernel, sizeof r->hw.kernel, "%s", b.ops->name);
-        ntx__doctor_middle(rounds, NTX_DOCTOR_ROUNDS, &r->hw);
+        ntx__doctor_middle(rounds, n, &r->hw);
     }
     ntx__doctor_drive_close(d);
     release(&b);

@@ -7,7 +7,8 @@
  *   GPU      by the plug-in: copying in its memory, copying to it from locked memory, the matrix units (a moment)
  *   machine  huge pages, locked memory, io_uring, NUMA, a GPU that cannot be used
  *
- * All but the last two in nine rounds, whose medians are the profile: others' work on the same machine changes what it can do within seconds.
+ * All but the last two in nine rounds, fewer where these take too long; their medians are the profile: others' work on the same machine changes
+ * what it can do within seconds.
  * Takes about `seconds` (18 by default), of one process; nothing else should run. */
 #ifndef NTX_DOCTOR_DOCTOR_H
 #define NTX_DOCTOR_DOCTOR_H
