@@ -10,7 +10,8 @@
 #include "common/util.h"
 #include "computed/load.h"
 
-#define PART (32ull << 20)
+#define PART_LEAST (32ull << 20)
+#define PARTS 64u /* at most: both sides look at all chunks for each */
 
 struct ntx_arena {
     struct ntx_loaded *l;
@@ -31,9 +32,10 @@ static void *bring_in(void *arg)
 {
     struct ntx_arena *a = arg;
     struct ntx_loaded *l = a->l;
+    uint64_t part = NTX_MAX(PART_LEAST, l->region.bytes / PARTS);
     ntx_stream_memory_there(l->stream, l->region.pages.at); /* a small arena may share the last page of what came first */
     while (!a->rc && l->region.pages.at < l->region.bytes && !atomic_load_explicit(&a->stop, memory_order_relaxed))
-        if (!(a->rc = ntx_region_bring_in(&l->region, PART, &a->err)))
+        if (!(a->rc = ntx_region_bring_in(&l->region, part, &a->err)))
             ntx_stream_memory_there(l->stream, l->region.pages.at);
     if (l->region.pages.at == l->region.bytes)
         ntx_region_settle(&l->region, l->note, sizeof l->note);
