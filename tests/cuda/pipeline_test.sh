@@ -6,7 +6,7 @@
 fake=$1
 [ -e "$fake" ] || skip "no fake GPU in this build"
 model "$tmp/m.gguf" --layers 2 --embd 256 --ff 512 --heads 4 --kv 2 --type Q8_0
-run() { timeout 120 "$NTX_BIN/ntx" run "$tmp/m.gguf" "hi" --raw -n 2 --ctx 64 --temp 0 --seed 1 --chunk 65536 --rows 8 "$@" 2>"$tmp/err"; }
+run() { timeout 120 "$NTX_BIN/ntx" run "$tmp/m.gguf" "${prompt:-hi}" --raw -n 2 --ctx 64 --temp 0 --seed 1 --chunk 65536 --rows 8 "$@" 2>"$tmp/err"; }
 # pair NAME [options]: the GPU's text is the CPU's
 pair() {
     local name=$1; shift
@@ -92,7 +92,7 @@ for mode in off threshold=0.02 topk=0.3 predicted=0.3,gate prompt=0.3; do
     gpu_options="--vram $((need + 5200000)) --ram $((least + 500000))"
     pair "packed in tiers, $mode" --ffn-sparse $mode -n 4 --ignore-eos
     [ "$(stat_of "$tmp/stats" bytes_device)" -gt 1000000 ] && [ "$(stat_of "$tmp/stats" bytes_storage)" -gt 500000 ] || fail "$mode: not in tiers: $(cat "$tmp/stats")"
-    XDG_CACHE_HOME=$tmp/cache pair "packed in tiers, copied, $mode" --ffn-sparse $mode -n 4 --ignore-eos # by the profile in which the CPU is slow
+    prompt="hi there you" XDG_CACHE_HOME=$tmp/cache pair "packed in tiers, copied, $mode" --ffn-sparse $mode -n 6 --ignore-eos # by the profile in which the CPU is slow
 done
 
 # Lost in the middle of an answer. Under a supervisor, ntx-computed ends so that a new one may find the device again.
