@@ -128,6 +128,7 @@ static void place_experts(struct ntx_device *d, struct cursor *c)
     m->moe.weight = floats(c, choices);
     m->moe.place = place(c, choices * 4);
     m->moe.row = place(c, choices * 4);
+    m->moe.expert = place(c, choices * 4);
     m->moe.x = floats(c, group * NTX__DEVICE_LD(hp->n_embd));
     m->moe.gate = floats(c, group * NTX__DEVICE_LD(hp->n_ff_exp));
     m->moe.up = floats(c, group * hp->n_ff_exp);
@@ -242,6 +243,7 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     m->weight = floats(&c, choices);
     m->place = place(&c, choices * 4);
     m->row = place(&c, choices * 4);
+    m->expert = place(&c, choices * 4);
     m->groups = place(&c, most_groups(d->c.model) * 4ull);
     m->uses = place(&c, ntx_ffn_mode_groups(&d->c.ffn) ? r * most_groups(d->c.model) : 0);
     return c.at;

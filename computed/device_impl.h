@@ -43,7 +43,7 @@ struct ntx__device_mem {
     struct {
         float *probs, *shared;     /* [R x n_expert], [R] */
         float *weight;             /* [R x n_expert_used] */
-        uint32_t *place, *row;     /* the same */
+        uint32_t *place, *row, *expert; /* the same */
         float *x, *gate, *up, *y;  /* [A x ...]; rows of x and gate are NTX__DEVICE_LD apart */
         void *packed[NTX_N_ACTS];  /* [A x stride] */
     } moe;
@@ -60,7 +60,7 @@ struct ntx__device_host {
     float *h, *cs, *sn, *logits, *probs, *weight;
     struct ntx_gpu_candidate *best;
     void *packed[NTX_N_ACTS];      /* [A x ...] a step's input, for the CPU */
-    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *tiles, *tables, *holes, *place, *row, *groups;
+    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *tiles, *tables, *holes, *place, *row, *expert, *groups;
     uint8_t *uses;
 };
 
@@ -142,7 +142,14 @@ int ntx__device_add_pending(struct ntx_device *d);
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n); /* of rows m.out_rows into x */
 /* The normed rows x, as input of a step. */
 struct ntx__device_input ntx__device_normed(const struct ntx_device *d, uint32_t n, uint32_t first_dense, uint32_t n_dense);
-int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, const struct ntx_weight *w, void *const *packed);
+/* x [n_rows x n], or where up is given act(x) * up, in the forms that w multiplies by. biases: of x and up, or NULL: row of[i] of each for row i. */
+struct ntx__device_biases {
+    const float *x, *up;
+    const uint32_t *of;
+};
+int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, const struct ntx_weight *w, void *const *packed,
+                     const struct ntx__device_biases *biases);
+const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w); /* or rows of floats; NULL where the model has none */
 
 /* ---- device_moe.c */
 int ntx__device_moe(struct ntx_device *d);

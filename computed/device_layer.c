@@ -10,7 +10,7 @@ static const struct ntx_layer_weights *layer(const struct ntx_device *d)
     return &d->c.chunks->layers[d->f->layer];
 }
 
-static const float *vector(const struct ntx_device *d, const struct ntx_weight *w)
+const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w)
 {
     return w->tensor == NTX_NO_TENSOR ? NULL : (const float *)(const void *)d->at[w->chunk0];
 }
@@ -32,12 +32,14 @@ static int add_and_norm(struct ntx_device *d, const float *y, const float *bias,
     return n ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
 }
 
-int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, const struct ntx_weight *w, void *const *to)
+int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, const struct ntx_weight *w, void *const *to,
+                     const struct ntx__device_biases *biases)
 {
     uint32_t forms = ntx__forms(&w, 1);
     const struct ntx_gpu_pack g = {
         .x = x, .up = up, .q8 = packed(to, forms, NTX_ACT_Q8), .q8k = packed(to, forms, NTX_ACT_Q8K), .ld_x = NTX__DEVICE_LD(n), .ld_up = n,
-        .q8_stride = d->stride[NTX_ACT_Q8], .q8k_stride = d->stride[NTX_ACT_Q8K], .n = n, .n_rows = n_rows, .relu = d->hp->ffn_act == NTX_FFN_RELU,
+        .q8_stride = d->stride[NTX_ACT_Q8], .q8k_stride = d->stride[NTX_ACT_Q8K], .n = n, .n_rows = n_rows, .act = d->hp->ffn_act,
+        .x_bias = biases ? biases->x : NULL, .up_bias = biases ? biases->up : NULL, .bias_rows = biases ? biases->of : NULL,
     };
     return up || g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_PACK, &g, "quantising") : 0;
 }
@@ -73,7 +75,7 @@ static int attn_norm(struct ntx_device *d)
     bool together = d->pending.n_live == d->now.n_all && d->pending.list == d->now.list;
     int rc = together ? 0 : ntx__device_add_pending(d);
     if (!rc)
-        rc = add_and_norm(d, together ? d->m.y : NULL, NULL, vector(d, &w->attn_norm), d->now.list, d->now.n_all, forms);
+        rc = add_and_norm(d, together ? d->m.y : NULL, NULL, ntx__device_vector(d, &w->attn_norm), d->now.list, d->now.n_all, forms);
     d->pending.n_live = 0;
     return rc;
 }
@@ -112,8 +114,8 @@ static int rotate_and_store(struct ntx_device *d)
 {
     const struct ntx_layer_weights *w = layer(d);
     const struct ntx_gpu_rotate g = {
-        .q = d->m.q, .k = d->m.k, .v = d->m.v, .q_bias = vector(d, &w->q_bias), .k_bias = vector(d, &w->k_bias), .v_bias = vector(d, &w->v_bias),
-        .q_norm = vector(d, &w->q_norm), .k_norm = vector(d, &w->k_norm), .cs = d->m.cs, .sn = d->m.sn, .kv = kv(d, 0), .n_rows = d->now.n_all,
+        .q = d->m.q, .k = d->m.k, .v = d->m.v, .q_bias = ntx__device_vector(d, &w->q_bias), .k_bias = ntx__device_vector(d, &w->k_bias), .v_bias = ntx__device_vector(d, &w->v_bias),
+        .q_norm = ntx__device_vector(d, &w->q_norm), .k_norm = ntx__device_vector(d, &w->k_norm), .cs = d->m.cs, .sn = d->m.sn, .kv = kv(d, 0), .n_rows = d->now.n_all,
         .n_query = d->now.n_live, .rope_dim = d->hp->rope_dim, .neox = d->hp->rope_kind != NTX_ROPE_NORM, .eps = d->hp->rms_eps,
     };
     return ntx__device_go(d, NTX_GPU_ROTATE, &g, "rotation");
@@ -130,7 +132,7 @@ static int attend_split(struct ntx_device *d, uint32_t from, uint32_t to)
         const struct ntx_gpu_attend g = {
             .q = d->m.q + (uint64_t)r * hp->n_head * hp->head_k, .out = d->m.attn + (uint64_t)r * NTX__DEVICE_LD(no), .partial = d->m.partial,
             .kv = kv(d, r), .ld_out = NTX__DEVICE_LD(no), .n_rows = NTX_MIN(to - r, d->attend_rows), .most_pos = most,
-            .scale = 1.0f / sqrtf((float)hp->head_k),
+            .window = ntx_layer_window(hp, d->f->layer), .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
         };
         int rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention");
         if (rc)
@@ -146,7 +148,8 @@ static int attend_tiles(struct ntx_device *d, uint32_t from)
     uint32_t no = hp->n_head * hp->head_v;
     const struct ntx_gpu_prefill g = {
         .q = d->m.q + (uint64_t)from * hp->n_head * hp->head_k, .out = d->m.attn + (uint64_t)from * NTX__DEVICE_LD(no), .kv = kv(d, from),
-        .tiles = d->m.tiles, .ld_out = NTX__DEVICE_LD(no), .n_tiles = d->n_tiles, .scale = 1.0f / sqrtf((float)hp->head_k),
+        .tiles = d->m.tiles, .ld_out = NTX__DEVICE_LD(no), .n_tiles = d->n_tiles,
+        .window = ntx_layer_window(hp, d->f->layer), .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
     };
     return d->n_tiles ? ntx__device_go(d, NTX_GPU_PREFILL, &g, "attention of prompts") : 0;
 }
@@ -157,7 +160,7 @@ static int attend(struct ntx_device *d)
     int rc = attend_split(d, 0, exact);
     if (!rc)
         rc = attend_tiles(d, exact);
-    return rc ? rc : ntx__device_pack(d, d->m.attn, NULL, d->hp->n_head * d->hp->head_v, d->now.n_live, &layer(d)->o, d->m.packed);
+    return rc ? rc : ntx__device_pack(d, d->m.attn, NULL, d->hp->n_head * d->hp->head_v, d->now.n_live, &layer(d)->o, d->m.packed, NULL);
 }
 
 static int attn_output(struct ntx_device *d)
@@ -171,7 +174,7 @@ static int ffn_norm(struct ntx_device *d)
 {
     const struct ntx_layer_weights *w = layer(d);
     uint32_t forms = d->hp->n_expert ? ntx__moe_forms(w) : ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2);
-    return add_and_norm(d, d->m.y, vector(d, &w->o_bias), vector(d, &w->ffn_norm), d->now.list, d->now.n_live, forms);
+    return add_and_norm(d, d->m.y, ntx__device_vector(d, &w->o_bias), ntx__device_vector(d, &w->ffn_norm), d->now.list, d->now.n_live, forms);
 }
 
 static int gate_and_up(struct ntx_device *d)
@@ -183,7 +186,7 @@ static int gate_and_up(struct ntx_device *d)
     };
     const struct ntx__device_input in = live(d, d->m.x, d->hp->n_embd);
     int rc = ntx__device_multiply(d, p, 2, &in);
-    return rc ? rc : ntx__device_pack(d, d->m.gate, d->m.up, d->hp->n_ff, d->now.n_live, &w->down, d->m.packed);
+    return rc ? rc : ntx__device_pack(d, d->m.gate, d->m.up, d->hp->n_ff, d->now.n_live, &w->down, d->m.packed, NULL);
 }
 
 static int down(struct ntx_device *d)
@@ -222,5 +225,5 @@ int ntx__device_layer(struct ntx_device *d)
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
 {
     const struct ntx_weight *w = &d->c.chunks->output;
-    return add_and_norm(d, NULL, NULL, vector(d, &d->c.chunks->output_norm), d->m.out_rows, n, ntx__forms(&w, 1));
+    return add_and_norm(d, NULL, NULL, ntx__device_vector(d, &d->c.chunks->output_norm), d->m.out_rows, n, ntx__forms(&w, 1));
 }

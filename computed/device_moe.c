@@ -1,7 +1,7 @@
 /* device_moe.c: the FFN of a layer with experts on a device: moe.c's walk with other hands.
  *
  *   router on the device -> logits down -> the CPU chooses -> lists up
- *   per group of experts: rows gathered by choice -> gate, up -> silu(gate) * up -> down, each expert where it lives -> added to its rows
+ *   per group of experts: rows gathered by choice -> gate, up (+ bias) -> act(gate) * up -> down (+ bias), each expert where it lives -> added to its rows
  *
  * All rows of all these products are exact, prompts' too: a choice must not depend on rounding that others share. */
 #include <string.h>
@@ -53,8 +53,10 @@ static int chosen(struct ntx_forward *f)
     int rc;
     memcpy(d->host.row, f->m.moe.row, bytes);
     memcpy(d->host.place, f->m.moe.place, bytes);
+    memcpy(d->host.expert, f->m.moe.expert, bytes);
     memcpy(d->host.weight, f->m.moe.weight, bytes);
     if ((rc = d->ops->upload(d->compute, d->m.moe.row, d->host.row, bytes)) || (rc = d->ops->upload(d->compute, d->m.moe.place, d->host.place, bytes)) ||
+        (rc = d->ops->upload(d->compute, d->m.moe.expert, d->host.expert, bytes)) ||
         (rc = d->ops->upload(d->compute, d->m.moe.weight, d->host.weight, bytes)))
         return ntx__device_fail(d, rc, "the choice of experts");
     return 0;
@@ -79,7 +81,7 @@ static int shared(struct ntx_forward *f)
         return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
     }
     if ((rc = ntx__device_multiply(d, &gate, 1, &x)) || (rc = ntx__device_multiply(d, in, 2, &x)) ||
-        (rc = ntx__device_pack(d, d->m.gate, d->m.up, ff, n, &w->down_shared, d->m.moe.packed)))
+        (rc = ntx__device_pack(d, d->m.gate, d->m.up, ff, n, &w->down_shared, d->m.moe.packed, NULL)))
         return rc;
     return ntx__device_multiply(d, &out, 1, &hidden);
 }
@@ -132,6 +134,7 @@ static int combine(struct ntx_device *d)
     const struct ntx_forward *f = d->f;
     const struct ntx_gpu_combine g = {
         .y = d->m.y, .z = d->m.moe.y, .gate = !f->moe.first && d->hp->n_ff_shexp ? d->m.moe.shared : NULL, .weight = d->m.moe.weight, .place = d->m.moe.place,
+        .bias = ntx__device_vector(d, &layer(f)->expert_bias[NTX_EXPERT_DOWN]), .expert = d->m.moe.expert,
         .ld_y = d->hp->n_embd, .used = d->hp->n_expert_used, .first = f->moe.first, .n_choices = f->moe.n, .n = d->hp->n_embd, .n_rows = f->n_live,
     };
     return ntx__device_go(d, NTX_GPU_COMBINE, &g, "experts' sum");
@@ -143,9 +146,12 @@ static int group(struct ntx_forward *f, uint32_t n)
     struct ntx_device *d = f->c.device;
     const struct ntx__device_input x = {.x = d->m.moe.x, .ld = NTX__DEVICE_LD(d->hp->n_embd), .packed = d->m.moe.packed, .n = f->moe.n};
     const struct ntx__device_input hidden = {.x = d->m.moe.gate, .ld = NTX__DEVICE_LD(d->hp->n_ff_exp), .packed = d->m.moe.packed, .n = f->moe.n};
+    const struct ntx_weight *bias = layer(f)->expert_bias;
+    const struct ntx__device_biases biases = {ntx__device_vector(d, &bias[NTX_EXPERT_GATE]), ntx__device_vector(d, &bias[NTX_EXPERT_UP]),
+                                              d->m.moe.expert + f->moe.first};
     int rc;
     if ((rc = gather(d)) || (rc = multiply(d, n, in, 2, &x)) ||
-        (rc = ntx__device_pack(d, d->m.moe.gate, d->m.moe.up, d->hp->n_ff_exp, f->moe.n, &layer(f)->expert[NTX_EXPERT_DOWN], d->m.moe.packed)) ||
+        (rc = ntx__device_pack(d, d->m.moe.gate, d->m.moe.up, d->hp->n_ff_exp, f->moe.n, &layer(f)->expert[NTX_EXPERT_DOWN], d->m.moe.packed, &biases)) ||
         (rc = multiply(d, n, out, 1, &hidden)) || (rc = combine(d)))
         return rc;
     rc = ntx__device_settle(d); /* those that were copied may be replaced after this */

@@ -191,7 +191,7 @@ static int skip_rest(struct ntx_device *d)
     int rc = ntx__device_settle(d);
     if (rc)
         return ntx__device_fail(d, rc, "a copy");
-    ntx__skip_chunks(d->f, d->c.chunks->layers[d->f->layer].o.chunk0, d->f->layer);
+    ntx__skip_chunks(d->f, ntx__after_kv(&d->c.chunks->layers[d->f->layer]), d->f->layer);
     return 0;
 }
 

@@ -46,7 +46,7 @@ struct ntx__moe_mem {
     uint32_t *id;              /* [R x n_expert_used] ascending */
     float *weight;             /* [R x n_expert_used] */
     uint32_t *first;           /* [n_expert + 1] number of an expert's first choice */
-    uint32_t *row, *place;     /* [R x n_expert_used] by number: row of this layer; by row and rank: number */
+    uint32_t *row, *place, *expert; /* [R x n_expert_used] by number: row of this layer; by row and rank: number; by number: the expert */
     uint32_t *wanted;          /* [n_expert] experts that any row chose, ascending */
     uint8_t *late;             /* [n_expert] of those: has to be read */
     uint32_t *guess;           /* [n_expert] of the next layer, the likeliest first */
@@ -133,7 +133,7 @@ struct ntx_forward {
         uint32_t foreseen, known[2], kept; /* layers: the last one foreseen; whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
     } groups;
     struct { /* vectors of the current step, NULL where the model has none */
-        const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *o_bias;
+        const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *sinks, *o_bias, *router_bias, *expert_bias[NTX_EXPERT_PARTS];
     } vec;
     _Atomic int failed; /* the first error of a thread in this step */
 };
@@ -172,6 +172,8 @@ int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v
 void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
 
 /* ---- forward.c */
+/* The first chunk behind those that give K and V. */
+static inline uint32_t ntx__after_kv(const struct ntx_layer_weights *w) { return w->o.chunk0 - w->sinks.n_chunks; }
 void ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer); /* of a layer, from this one on, that no row needs */
 bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* of the batch, as far as it is decided */
 void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_passing; holes where rows skip it */
@@ -183,7 +185,7 @@ void ntx__add_ffn(struct ntx_forward *f, uint32_t i); /* y of live row i to its 
 int ntx__llama_output(struct ntx_forward *f); /* output_norm, output; for f->m.live, into f->m.logits */
 
 /* ---- moe.c, moe_guess.c */
-void ntx__moe_softmax(const struct ntx_forward *f, float *p); /* [n_expert] in place */
+void ntx__moe_softmax(const struct ntx_forward *f, float *p); /* of logits [n_expert] in place, vec.router_bias added */
 int ntx__moe_guess(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
 uint32_t ntx__moe_forms(const struct ntx_layer_weights *w); /* of the normed row that the router and the experts take */
 int ntx__moe(struct ntx_forward *f); /* from m.x, m.packed to h */

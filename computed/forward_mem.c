@@ -120,6 +120,7 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     m->first = place(c, (n + 1) * sizeof *m->first);
     m->row = place(c, rows * used * sizeof *m->row);
     m->place = place(c, rows * used * sizeof *m->place);
+    m->expert = place(c, rows * used * sizeof *m->expert);
     m->wanted = place(c, n * sizeof *m->wanted);
     m->late = place(c, n);
     m->guess = place(c, n * sizeof *m->guess);

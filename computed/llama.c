@@ -1,4 +1,4 @@
-/* llama.c: the llama family (llama, qwen2, qwen3, and those with experts): what a layer does, step by step.
+/* llama.c: the llama family (llama, qwen2, qwen3, gpt-oss, and those with experts): what a layer does, step by step.
  *
  *   h -> attn_norm -> q k v (+ bias) (norm per head) -> rotate -> KV -> attend -> o (+ bias) -> h +=
  *   h -> ffn_norm -> gate, up -> act(gate) * up -> down -> h +=      or, with experts, moe.c; packed, sparse.c
@@ -186,10 +186,6 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     const uint32_t *group = f->m.attn_rows + item % f->n_attn_groups;
     uint32_t n_q = heads_at_once(f), head = item / f->n_attn_groups * n_q, kv_head = head / (hp->n_head / hp->n_head_kv);
     const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
-    for (uint32_t pos = 0; pos <= last->pos; pos += NTX_KV_BLOCK) {
-        lane->k[pos / NTX_KV_BLOCK] = ntx_kv_k(row->kv, f->layer, kv_head, pos);
-        lane->v[pos / NTX_KV_BLOCK] = ntx_kv_v(row->kv, f->layer, kv_head, pos);
-    }
     struct ntx_attn a = {
         .q = f->m.q + ((size_t)group[0] * hp->n_head + head) * hp->head_k,
         .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * hp->head_v,
@@ -204,8 +200,14 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .head_k = hp->head_k,
         .head_v = hp->head_v,
         .scale = 1.0f / sqrtf((float)hp->head_k),
+        .window = ntx_layer_window(hp, f->layer),
+        .sinks = f->vec.sinks ? f->vec.sinks + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };
+    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; b <= last->pos / NTX_KV_BLOCK; b++) {
+        lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
+        lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
+    }
     f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
 }
 
@@ -218,8 +220,13 @@ static void pack_attn_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 
 static int attend(struct ntx_forward *f)
 {
+    const struct ntx_weight *sinks = &layer(f)->sinks;
+    int rc = ntx__take(f, sinks, &f->vec.sinks);
+    if (rc)
+        return rc;
     f->n_attn_groups = group_rows(f);
     ntx__each(f, attend_heads, f->n_attn_groups * (f->hp->n_head / heads_at_once(f)));
+    ntx__give(f, sinks);
     ntx__each(f, pack_attn_row, f->n_live);
     return 0;
 }
@@ -337,7 +344,7 @@ int ntx__llama_layer(struct ntx_forward *f)
             return rc;
     }
     if (!f->n_live)
-        ntx__skip_chunks(f, layer(f)->o.chunk0, f->layer);
+        ntx__skip_chunks(f, ntx__after_kv(layer(f)), f->layer);
     return 0;
 }
 

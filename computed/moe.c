@@ -1,9 +1,10 @@
 /* moe.c: the FFN of a layer with experts.
  *
- *   x -> router -> softmax -> the n_expert_used largest (of equal ones the first) -> weights
+ *   x -> router (+ bias) -> softmax -> the n_expert_used largest (of equal ones the first) -> weights
  *   y = sigmoid(shared gate . x) * shared(x)                     where there is a shared expert, else 0
  *   y += weight * expert(x)   for the row's experts IN ORDER OF THEIR NUMBER
  *   h += y
+ *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias)
  *
  * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch, threads
  * and where experts lay change no bit. Weights are the softmax over all experts, taken of those chosen, divided by their
@@ -35,6 +36,8 @@ uint32_t ntx__moe_forms(const struct ntx_layer_weights *w)
 void ntx__moe_softmax(const struct ntx_forward *f, float *p)
 {
     uint32_t n = f->hp->n_expert;
+    if (f->vec.router_bias)
+        f->c.ops->add(p, f->vec.router_bias, n);
     float most = p[0], sum = 0;
     for (uint32_t e = 1; e < n; e++)
         most = NTX_MAX(most, p[e]);
@@ -105,6 +108,7 @@ static uint32_t sort_choices(struct ntx_forward *f)
     for (uint32_t c = 0; c < n; c++) {
         m->place[c] = m->first[m->id[c]]++;
         m->row[m->place[c]] = c / used;
+        m->expert[m->place[c]] = m->id[c];
     }
     for (uint32_t e = f->hp->n_expert; e > 0; e--) /* each has moved to the next one's beginning */
         m->first[e] = m->first[e - 1];
@@ -187,12 +191,21 @@ static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     }
 }
 
+/* x [n] of choice i of the group, and its expert's bias. */
+static void add_bias(struct ntx_forward *f, uint32_t i, enum ntx_expert_part part, float *x, uint32_t n)
+{
+    if (f->vec.expert_bias[part])
+        f->c.ops->add(x, f->vec.expert_bias[part] + (size_t)f->m.moe.expert[f->moe.first + i] * n, n);
+}
+
 static void glu_choice(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_weight *down = &layer(f)->expert[NTX_EXPERT_DOWN];
-    float *gate = f->m.moe.gate + i * f->ld_expert;
-    f->c.ops->glu[f->hp->ffn_act](gate, f->m.moe.up + i * f->ld_expert, f->hp->n_ff_exp, gate);
+    float *gate = f->m.moe.gate + i * f->ld_expert, *up = f->m.moe.up + i * f->ld_expert;
+    add_bias(f, i, NTX_EXPERT_GATE, gate, f->hp->n_ff_exp);
+    add_bias(f, i, NTX_EXPERT_UP, up, f->hp->n_ff_exp);
+    f->c.ops->glu[f->hp->ffn_act](gate, up, f->hp->n_ff_exp, gate);
     ntx__pack_into(f, f->m.moe.packed, ntx__forms(&down, 1), gate, f->hp->n_ff_exp, i);
 }
 
@@ -202,9 +215,14 @@ static void add_choices_of_row(struct ntx_forward *f, uint32_t i, unsigned threa
     (void)thread;
     const struct ntx__moe_mem *m = &f->m.moe;
     uint32_t n_embd = f->hp->n_embd, used = f->hp->n_expert_used;
-    for (uint32_t k = i * used; k < (i + 1) * used; k++)
-        if (m->place[k] - f->moe.first < f->moe.n) /* below it wraps around */
-            f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, m->weight[k], m->y + (size_t)(m->place[k] - f->moe.first) * n_embd, n_embd);
+    for (uint32_t k = i * used; k < (i + 1) * used; k++) {
+        uint32_t choice = m->place[k] - f->moe.first; /* below it wraps around */
+        if (choice >= f->moe.n)
+            continue;
+        float *y = m->y + (size_t)choice * n_embd;
+        add_bias(f, choice, NTX_EXPERT_DOWN, y, n_embd);
+        f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, m->weight[k], y, n_embd);
+    }
 }
 
 static struct ntx__product product(struct ntx_forward *f, uint32_t expert, enum ntx_expert_part part, struct ntx_weight *w, float *y, size_t ld)
@@ -316,17 +334,24 @@ static int step_group(struct ntx_forward *f, const struct ntx__moe_steps *s, uin
     return rc;
 }
 
-int ntx__moe_walk(struct ntx_forward *f, const struct ntx__moe_steps *s)
+/* Choices of all rows; *n: how many experts there are. */
+static int choose(struct ntx_forward *f, const struct ntx__moe_steps *s, uint32_t *n)
 {
+    const struct ntx_weight *bias = &layer(f)->router_bias;
     int rc = s->route(f);
-    if (rc)
+    if (rc || (rc = ntx__take(f, bias, &f->vec.router_bias)))
         return rc;
     ntx__each(f, choose_row, f->n_live);
-    uint32_t n = sort_choices(f);
+    ntx__give(f, bias);
+    *n = sort_choices(f);
     if (f->c.trace_experts)
-        trace_wanted(f, n);
-    if (s->chosen && (rc = s->chosen(f)))
-        return rc;
+        trace_wanted(f, *n);
+    return s->chosen ? s->chosen(f) : 0;
+}
+
+static int groups_in_turn(struct ntx_forward *f, const struct ntx__moe_steps *s, uint32_t n)
+{
+    int rc;
     for (uint32_t at = 0, taken = 0, group; at < n; at += group) {
         int more = taken < n ? want(f, taken, n, taken == at) : 0;
         if (more < 0)
@@ -340,6 +365,20 @@ int ntx__moe_walk(struct ntx_forward *f, const struct ntx__moe_steps *s)
         if ((rc = step_group(f, s, at, group)))
             return rc;
     }
+    return 0;
+}
+
+int ntx__moe_walk(struct ntx_forward *f, const struct ntx__moe_steps *s)
+{
+    const struct ntx_weight *bias = layer(f)->expert_bias;
+    uint32_t n;
+    int rc = choose(f, s, &n);
+    for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
+        rc = ntx__take(f, &bias[part], &f->vec.expert_bias[part]);
+    if (rc || (rc = groups_in_turn(f, s, n)))
+        return rc;
+    for (int part = 0; part < NTX_EXPERT_PARTS; part++)
+        ntx__give(f, &bias[part]);
     return 0;
 }
 

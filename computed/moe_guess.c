@@ -13,7 +13,8 @@ static bool possible(const struct ntx_forward *f)
 {
     struct ntx_weights *w = f->c.weights;
     return w->ops->guess && f->layer + 1 < f->hp->n_layers && !ntx__moe_on_device(f, f->layer + 1) && w->ops->there(w, next_layer(f)->ffn_norm.chunk0) &&
-           w->ops->there(w, next_layer(f)->router.chunk0);
+           w->ops->there(w, next_layer(f)->router.chunk0) &&
+           (next_layer(f)->router_bias.tensor == NTX_NO_TENSOR || w->ops->there(w, next_layer(f)->router_bias.chunk0));
 }
 
 static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -70,9 +71,10 @@ int ntx__moe_guess(struct ntx_forward *f)
         return rc;
     ntx__each(f, norm_row, f->n_live);
     ntx__give(f, &next_layer(f)->ffn_norm);
-    if ((rc = ntx__multiply_by(f, &router, 1, &in)))
+    if ((rc = ntx__multiply_by(f, &router, 1, &in)) || (rc = ntx__take(f, &next_layer(f)->router_bias, &f->vec.router_bias)))
         return rc;
     ntx__each(f, softmax_row, f->n_live);
+    ntx__give(f, &next_layer(f)->router_bias);
     rank(join_rows(f), f->hp->n_expert, m->guess, n);
     f->c.weights->ops->guess(f->c.weights, f->layer + 1, m->guess, n);
     return 0;

@@ -63,13 +63,13 @@ DEV float score_q8(const struct ntx_gpu_kv *kv, const uint8_t *k, const struct q
     return acc;
 }
 
-/* score[p] for positions [first, first + n): 16 threads a position. */
-DEV void scores(const struct ntx_gpu_attend *p, uint32_t row, uint32_t head, uint32_t first, uint32_t n, const struct query *q, float *score)
+/* score[p] for positions [first, first + n), of which the row sees those from `from` on: 16 threads a position. */
+DEV void scores(const struct ntx_gpu_attend *p, uint32_t row, uint32_t head, uint32_t first, uint32_t n, uint32_t from, const struct query *q, float *score)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
     uint32_t lane = TID % 16, kv_head = head / (kv->n_head / kv->n_head_kv);
     for (uint32_t t = TID / 16; t < (n + 7) / 8 * 8; t += HEAD_THREADS / 16) {
-        int hole = t >= n || is_hole(kv, row, first + t);
+        int hole = t >= n || first + t < from || is_hole(kv, row, first + t);
         const uint8_t *k = hole ? NULL : k_at(kv, row, kv_head, first + t);
         float acc = kv->q8 ? score_q8(kv, k, q, lane, hole) : score_f16(kv, k, q, lane, hole);
         if (!lane && t < n)
@@ -79,18 +79,19 @@ DEV void scores(const struct ntx_gpu_attend *p, uint32_t row, uint32_t head, uin
 }
 
 /* Turns scores into weights; returns the largest score and, in *sum, the sum of weights (lanes p % 16, then the tree). Nothing but
- * holes: minus infinity and 0. */
-DEV float weigh(float *score, uint32_t n, float *lanes, float *sum)
+ * holes: minus infinity and 0. sink: minus infinity where there is none. */
+DEV float weigh(float *score, uint32_t n, float sink, float *lanes, float *sum)
 {
     float top = score[0];
     for (uint32_t t = 1; t < n; t++)
         top = score[t] > top ? score[t] : top;
+    top = sink > top ? sink : top;
     SYNC();
     for (uint32_t t = TID; t < n; t += HEAD_THREADS)
         score[t] = top > -INFINITY ? exp_exact(score[t] - top) : 0;
     SYNC();
     if (TID < 16) {
-        float acc = 0;
+        float acc = !TID && sink > -INFINITY ? exp_exact(sink - top) : 0;
         for (uint32_t t = TID; t < n; t += 16)
             acc += score[t];
         lanes[TID] = acc;
@@ -177,16 +178,17 @@ KERNEL(attend_split, struct ntx_gpu_attend)
     SHARED struct whole_weights whole;
     SHARED float score[NTX_GPU_SPLIT], lanes[16];
     const struct ntx_gpu_kv *kv = &a.kv;
-    uint32_t head = BX, i = BY, split = BZ, row = row_of_pass(kv, i), positions = kv->pos[row] + 1, first = split * NTX_GPU_SPLIT;
+    uint32_t head = BX, i = BY, row = row_of_pass(kv, i), positions = kv->pos[row] + 1, from = seen_from(a.window, kv->pos[row]);
+    uint32_t before = from / NTX_GPU_SPLIT, first = (before + BZ) * NTX_GPU_SPLIT;
     if (first >= positions)
         return;
     uint32_t n = positions - first < NTX_GPU_SPLIT ? positions - first : NTX_GPU_SPLIT;
     load_query(kv, a.q + ((uint64_t)i * kv->n_head + head) * kv->head_k, &q);
-    scores(&a, row, head, first, n, &q, score);
-    float sum, top = weigh(score, n, lanes, &sum);
+    scores(&a, row, head, first, n, from, &q, score);
+    float sum, top = weigh(score, n, a.sinks && !BZ ? a.sinks[head] : -INFINITY, lanes, &sum);
     float *out = a.out + i * a.ld_out + head * kv->head_v, by = sum == 0 ? 0 : 1.0f / sum;
-    if (splits_of(positions) > 1) {
-        out = a.partial + (((uint64_t)i * kv->n_head + head) * splits_of(a.most_pos) + split) * (kv->head_v + 2);
+    if (splits_of(positions) - before > 1) {
+        out = a.partial + (((uint64_t)i * kv->n_head + head) * splits_of(a.most_pos) + BZ) * (kv->head_v + 2);
         by = 1;
         if (!TID) {
             out[kv->head_v] = top;
@@ -203,7 +205,8 @@ KERNEL(attend_split, struct ntx_gpu_attend)
 KERNEL(attend_join, struct ntx_gpu_attend)
 {
     const struct ntx_gpu_kv *kv = &a.kv;
-    uint32_t head = BX, i = BY, n = splits_of(kv->pos[row_of_pass(kv, i)] + 1), width = kv->head_v + 2;
+    uint32_t head = BX, i = BY, pos = kv->pos[row_of_pass(kv, i)], width = kv->head_v + 2;
+    uint32_t n = splits_of(pos + 1) - seen_from(a.window, pos) / NTX_GPU_SPLIT;
     if (n < 2)
         return;
     const float *part = a.partial + ((uint64_t)i * kv->n_head + head) * splits_of(a.most_pos) * width;
@@ -224,7 +227,8 @@ KERNEL(attend_join, struct ntx_gpu_attend)
 
 static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    RETURN_LAUNCH(s, attend_split, p->kv.n_head, p->n_rows, (p->most_pos + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, HEAD_THREADS, *p);
+    uint32_t all = (p->most_pos + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window ? (p->window - 1) / NTX_GPU_SPLIT + 2 : all; /* a window may begin anywhere */
+    RETURN_LAUNCH(s, attend_split, p->kv.n_head, p->n_rows, seen < all ? seen : all, HEAD_THREADS, *p);
 }
 
 static int launch_join(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)

@@ -28,7 +28,7 @@ KERNEL(hidden_values, struct ntx_gpu_hidden)
     if (a.uses && !a.uses[r * a.ld_uses + j / a.groups.size])
         *gate = 0;
     else
-        *gate = activated(*gate, a.relu) * a.up[r * a.ld_up + j];
+        *gate = activated(*gate, a.up[r * a.ld_up + j], a.act);
 }
 
 /* Neurons i0 .. of this block's part of the width, 0 behind the last. */

@@ -36,6 +36,9 @@ DEV int is_hole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
     return kv->holes && kv->holes[table_slot(kv, row, pos)] >> (pos % kv->block_tokens) & 1;
 }
 
+/* The first position that a row at pos sees. */
+DEV uint32_t seen_from(uint32_t window, uint32_t pos) { return window && window <= pos ? pos + 1 - window : 0; }
+
 DEV float kv_value(const struct ntx_gpu_kv *kv, const uint8_t *row, uint32_t e)
 {
     if (!kv->q8)

@@ -24,8 +24,12 @@ KERNEL(combine_rows, struct ntx_gpu_combine)
     if (a.gate)
         y *= 1.0f / (1.0f + exp_exact(-a.gate[i]));
     for (uint32_t k = i * a.used; k < (i + 1) * a.used; k++)
-        if (a.place[k] - a.first < a.n_choices) /* below it wraps around */
-            y += a.weight[k] * a.z[(uint64_t)(a.place[k] - a.first) * a.n + e];
+        if (a.place[k] - a.first < a.n_choices) { /* below it wraps around */
+            float z = a.z[(uint64_t)(a.place[k] - a.first) * a.n + e];
+            if (a.bias)
+                z += a.bias[(uint64_t)a.expert[a.place[k]] * a.n + e];
+            y += a.weight[k] * z;
+        }
     a.y[i * a.ld_y + e] = y;
 }
 

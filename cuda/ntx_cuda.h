@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NTX_GPU_ABI 3u
+#define NTX_GPU_ABI 4u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
@@ -70,14 +70,16 @@ struct ntx_gpu_norm {
     float eps;
 };
 
-/* x[i] quantised; where up is given x[i] = act(x[i]) * up[i] first. */
+/* x[i] quantised; where up is given x[i] = act(x[i]) * up[i] first, and before that, where biases are given, row bias_rows[i] of each added. */
 struct ntx_gpu_pack {
     float *x;
     const float *up;
     void *q8, *q8k;
+    const float *x_bias, *up_bias; /* rows of n */
+    const uint32_t *bias_rows;     /* device */
     uint64_t ld_x, ld_up, q8_stride, q8k_stride;
     uint32_t n, n_rows;
-    uint32_t relu; /* act is relu, not silu */
+    uint32_t act;                  /* enum ntx_ffn_act */
 };
 
 /* gate[i][j] = act(gate[i][j]) * up[i][j] of the groups' neurons j, or 0 where row i does not use the group. */
@@ -87,7 +89,7 @@ struct ntx_gpu_hidden {
     const uint8_t *uses;         /* device [n_rows x ld_uses] by group: 1: used; NULL: all are */
     struct ntx_gpu_groups groups;
     uint64_t ld_gate, ld_up, ld_uses;
-    uint32_t n_rows, relu;       /* act is relu, not silu */
+    uint32_t n_rows, act;        /* enum ntx_ffn_act */
 };
 
 /* y[i] += hidden[i][j] * column j, for the groups' neurons j in turn, those with hidden 0 left out. w: the first column, of n values. */
@@ -132,6 +134,8 @@ struct ntx_gpu_attend {
     struct ntx_gpu_kv kv;
     uint64_t ld_out;
     uint32_t n_rows, most_pos; /* positions 0 .. most_pos - 1 at most */
+    uint32_t window;           /* of those a row sees the last `window` only; 0: all */
+    const float *sinks;        /* [n_head] a score more that has no value; NULL: none */
     float scale;
 };
 
@@ -144,6 +148,8 @@ struct ntx_gpu_prefill {
     const uint32_t *tiles; /* device */
     uint64_t ld_out;
     uint32_t n_tiles;
+    uint32_t window;       /* these two as above */
+    const float *sinks;
     float scale;
 };
 
@@ -157,11 +163,12 @@ struct ntx_gpu_gather {
 };
 
 /* y[i] = sigmoid(gate[i]) * y[i] where gate is given; then for k in [i * used, (i + 1) * used) whose choice c = place[k] - first is one of
- * n_choices: y[i] += weight[k] * z[c]. */
+ * n_choices: y[i] += weight[k] * (z[c] + row expert[first + c] of bias, where that is given). */
 struct ntx_gpu_combine {
     float *y;
     const float *z, *gate, *weight; /* z: [n_choices x n] */
-    const uint32_t *place;
+    const float *bias;     /* rows of n */
+    const uint32_t *place, *expert;
     uint64_t ld_y;
     uint32_t used, first, n_choices, n, n_rows;
 };

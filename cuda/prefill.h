@@ -78,7 +78,7 @@ DEV void score_keys(const struct tile_memory *m, uint32_t width, float s[KEYS / 
 }
 
 /* Scores to weights for query h (0, 1) of the thread; what is there so far is scaled to the new maximum. */
-DEV void weigh_keys(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t from, float s[KEYS / 8][4], struct tile_state *o, const uint32_t h)
+DEV void weigh_keys(const struct ntx_gpu_prefill *a, uint32_t row, uint32_t from, float s[KEYS / 8][4], struct tile_state *o, const uint32_t h)
 {
     uint32_t t = TID % 4;
     float top = o->top[h];
@@ -86,7 +86,7 @@ DEV void weigh_keys(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t from, fl
     for (uint32_t i = 0; i < KEYS / 4; i++) {
         float *x = &s[i / 2][2 * h + i % 2];
         uint32_t p = from + i / 2 * 8 + 2 * t + i % 2;
-        if (p > o->pos[h] || is_hole(kv, row, p))
+        if (p > o->pos[h] || p < seen_from(a->window, o->pos[h]) || is_hole(&a->kv, row, p))
             *x = -INFINITY;
         top = *x > top ? *x : top;
     }
@@ -151,22 +151,22 @@ KERNEL(prefill_tile, struct ntx_gpu_prefill)
     uint32_t row = row_of_pass(kv, first), end = kv->pos[row_of_pass(kv, first + rows - 1)] + 1;
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        uint32_t r = (TID / WARP * 16 + TID % WARP / 4 + 8 * h) / group; /* a query that is none sees position 0 alone */
+        uint32_t query = TID / WARP * 16 + TID % WARP / 4 + 8 * h, r = query / group; /* one that is none sees position 0 alone */
         o.pos[h] = r < rows ? kv->pos[row_of_pass(kv, first + r)] : 0;
-        o.top[h] = -INFINITY;
-        o.sum[h] = 0;
+        o.top[h] = a.sinks ? a.sinks[kv_head * group + query % group] : -INFINITY;
+        o.sum[h] = a.sinks && TID % 4 == 0 ? 1 : 0; /* a query's sum is that of four threads */
     }
     UNROLL
     for (uint32_t n = 0; n < NTX_GPU_TILE_HEAD / 8; n++)
         o.out[n][0] = o.out[n][1] = o.out[n][2] = o.out[n][3] = 0;
     load_queries(&a, first, rows, kv_head, m.q);
-    for (uint32_t from = 0; from < end; from += KEYS) {
+    for (uint32_t from = seen_from(a.window, kv->pos[row]) / KEYS * KEYS; from < end; from += KEYS) {
         SYNC();
         load_keys(kv, row, kv_head, from, end, &m);
         SYNC();
         score_keys(&m, up8(kv->head_k), s);
-        weigh_keys(kv, row, from, s, &o, 0);
-        weigh_keys(kv, row, from, s, &o, 1);
+        weigh_keys(&a, row, from, s, &o, 0);
+        weigh_keys(&a, row, from, s, &o, 1);
         add_values(&m, kv->head_v, s, &o);
     }
     store_query(&a, first, rows, kv_head, &o, 0);

@@ -6,6 +6,7 @@
 #define NTX_CUDA_VECTOR_H
 
 #include "cuda/part.h"
+#include "model/ffn_act.h"
 
 #define SEGMENT 256u
 #define WARPS (SEGMENT / WARP)
@@ -181,7 +182,20 @@ DEV float exp_exact(float in)
     return in == in ? p * low * high : in;
 }
 
-DEV float activated(float x, uint32_t relu) { return relu ? x < 0 ? 0 : x : x / (exp_exact(-x) + 1.0f); }
+DEV float clamped_silu_times(float x, float up)
+{
+    const float limit = NTX_SWIGLU_LIMIT;
+    x = x > limit ? limit : x;
+    up = up > limit ? limit : up < -limit ? -limit : up;
+    return x / (exp_exact(-NTX_SWIGLU_ALPHA * x) + 1.0f) * (up + 1.0f);
+}
+
+DEV float activated(float x, float up, uint32_t act)
+{
+    if (act == NTX_FFN_SILU_CLAMPED)
+        return clamped_silu_times(x, up);
+    return (act == NTX_FFN_RELU ? x < 0 ? 0 : x : x / (exp_exact(-x) + 1.0f)) * up;
+}
 
 KERNEL(pack_part, struct ntx_gpu_pack)
 {
@@ -191,7 +205,12 @@ KERNEL(pack_part, struct ntx_gpu_pack)
     if (k < a.n)
         x = a.x[i * a.ld_x + k];
     if (k < a.n && a.up) {
-        x = activated(x, a.relu) * a.up[i * a.ld_up + k];
+        float up = a.up[i * a.ld_up + k];
+        if (a.x_bias)
+            x += a.x_bias[(uint64_t)a.bias_rows[i] * a.n + k];
+        if (a.up_bias)
+            up += a.up_bias[(uint64_t)a.bias_rows[i] * a.n + k];
+        x = activated(x, up, a.act);
         a.x[i * a.ld_x + k] = x;
     }
     pack_segment(x, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);

@@ -17,7 +17,7 @@
 #define MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */
 #define MAX_VOCAB (1u << 24)
 
-enum group { BASE, QKV_BIAS, O_BIAS, QK_NORM, DENSE, EXPERTS, EACH_EXPERT /* a matrix for each, in one tensor */, SHARED, N_GROUPS };
+enum group { BASE, FFN_NORM, POST_NORM /* its other name */, QKV_BIAS, O_BIAS, QK_NORM, SINKS, DENSE, EXPERTS, EACH_EXPERT /* a matrix for each, in one tensor */, EXPERT_BIAS, SHARED, N_GROUPS };
 enum presence { NEVER, MAYBE, ALWAYS }; /* of DENSE and EXPERTS a model has one: MAYBE says that its keys tell which */
 
 struct arch {
@@ -26,20 +26,24 @@ struct arch {
     enum presence has[N_GROUPS];
     enum ntx_ffn_act act;
     bool expert_norm; /* unless a key says otherwise */
+    uint32_t window_every; /* the same; 0: a window is every layer's */
 };
 
 static const struct arch archs[] = {
-    {"llama", NTX_ROPE_NORM, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [DENSE] = MAYBE, [EXPERTS] = MAYBE}, NTX_FFN_SILU, true},
-    {"llama-relu", NTX_ROPE_NORM, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [DENSE] = ALWAYS}, NTX_FFN_RELU, false},
-    {"qwen2", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = ALWAYS, [O_BIAS] = MAYBE, [DENSE] = ALWAYS}, NTX_FFN_SILU, false},
-    {"qwen3", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [DENSE] = ALWAYS}, NTX_FFN_SILU, false},
-    {"qwen2moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [EXPERTS] = ALWAYS, [SHARED] = ALWAYS}, NTX_FFN_SILU, false},
-    {"qwen3moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [EXPERTS] = ALWAYS}, NTX_FFN_SILU, true},
+    {"llama", NTX_ROPE_NORM, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [DENSE] = MAYBE, [EXPERTS] = MAYBE}, NTX_FFN_SILU, true, 0},
+    {"llama-relu", NTX_ROPE_NORM, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [DENSE] = ALWAYS}, NTX_FFN_RELU, false, 0},
+    {"qwen2", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = ALWAYS, [O_BIAS] = MAYBE, [DENSE] = ALWAYS}, NTX_FFN_SILU, false, 0},
+    {"qwen3", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [DENSE] = ALWAYS}, NTX_FFN_SILU, false, 0},
+    {"qwen2moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QKV_BIAS] = MAYBE, [O_BIAS] = MAYBE, [EXPERTS] = ALWAYS, [SHARED] = ALWAYS}, NTX_FFN_SILU, false, 0},
+    {"qwen3moe", NTX_ROPE_NEOX, {[BASE] = ALWAYS, [QK_NORM] = ALWAYS, [EXPERTS] = ALWAYS}, NTX_FFN_SILU, true, 0},
+    {"gpt-oss", NTX_ROPE_NEOX,
+     {[BASE] = ALWAYS, [POST_NORM] = ALWAYS, [QKV_BIAS] = ALWAYS, [O_BIAS] = ALWAYS, [SINKS] = ALWAYS, [EXPERTS] = ALWAYS, [EXPERT_BIAS] = ALWAYS},
+     NTX_FFN_SILU_CLAMPED, true, 2},
 };
 #define N_ARCHS (sizeof archs / sizeof *archs)
 
 /* Widths that a shape is made of; NONE is the second one of a vector. */
-enum dim { NONE, EMBD, FF, HEADS_K, KV_HEADS_K, KV_HEADS_V, HEADS_V, HEAD_K, EXPERT_FF, SHARED_FF, N_EXPERTS };
+enum dim { NONE, EMBD, FF, HEADS_K, KV_HEADS_K, KV_HEADS_V, HEADS_V, HEAD_K, HEADS, EXPERT_FF, SHARED_FF, N_EXPERTS };
 
 struct slot {
     const char *name; /* after "blk.N." */
@@ -61,11 +65,17 @@ static const struct slot slots[] = {
     {"attn_k_norm.weight", AT(attn_k_norm), HEAD_K, NONE, QK_NORM},
     {"attn_output.weight", AT(attn_output), HEADS_V, EMBD, BASE},
     {"attn_output.bias", AT(attn_output_bias), EMBD, NONE, O_BIAS},
-    {"ffn_norm.weight", AT(ffn_norm), EMBD, NONE, BASE},
+    {"attn_sinks.weight", AT(attn_sinks), HEADS, NONE, SINKS},
+    {"ffn_norm.weight", AT(ffn_norm), EMBD, NONE, FFN_NORM},
+    {"post_attention_norm.weight", AT(ffn_norm), EMBD, NONE, POST_NORM},
     {"ffn_gate.weight", AT(ffn_gate), EMBD, FF, DENSE},
     {"ffn_up.weight", AT(ffn_up), EMBD, FF, DENSE},
     {"ffn_down.weight", AT(ffn_down), FF, EMBD, DENSE},
     {"ffn_gate_inp.weight", AT(ffn_gate_inp), EMBD, N_EXPERTS, EXPERTS},
+    {"ffn_gate_inp.bias", AT(ffn_gate_inp_bias), N_EXPERTS, NONE, EXPERT_BIAS},
+    {"ffn_gate_exps.bias", AT(ffn_gate_exps_bias), EXPERT_FF, N_EXPERTS, EXPERT_BIAS},
+    {"ffn_up_exps.bias", AT(ffn_up_exps_bias), EXPERT_FF, N_EXPERTS, EXPERT_BIAS},
+    {"ffn_down_exps.bias", AT(ffn_down_exps_bias), EMBD, N_EXPERTS, EXPERT_BIAS},
     {"ffn_gate_inp_shexp.weight", AT(ffn_gate_inp_shexp), EMBD, NONE, SHARED},
     {"ffn_gate_shexp.weight", AT(ffn_gate_shexp), EMBD, SHARED_FF, SHARED},
     {"ffn_up_shexp.weight", AT(ffn_up_shexp), EMBD, SHARED_FF, SHARED},
@@ -78,7 +88,7 @@ static const struct slot slots[] = {
 
 const char *ntx_arch_names(void)
 {
-    return "llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe";
+    return "llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss";
 }
 
 /* A model being opened. */
@@ -192,7 +202,7 @@ static void copy_name(struct opening *o)
 /* What ntx would compute wrongly is refused by name. */
 static int refuse_unsupported(struct opening *o)
 {
-    if (ntx_gguf_find(o->g, key_of(o, "attention.sliding_window_pattern")))
+    if (!o->arch->window_every && ntx_gguf_find(o->g, key_of(o, "attention.sliding_window_pattern")))
         return ntx_err_set(o->err, -ENOTSUP, "key '%s': a sliding window with a pattern is not supported", o->key);
     return 0;
 }
@@ -250,6 +260,10 @@ static int get_sizes(struct opening *o)
         (rc = get_u32(o, "attention.sliding_window", 0, 0, UINT32_MAX, &window)) ||
         (rc = get_f32(o, "attention.layer_norm_rms_epsilon", -1, 0, 1, &hp->rms_eps)))
         return rc;
+    if (o->arch->window_every) {
+        hp->window = window;
+        return get_u32(o, "attention.sliding_window_pattern", o->arch->window_every, 1, NTX_MAX_LAYERS, &hp->window_every);
+    }
     if (window && window < hp->ctx_train) /* within the window, full attention is the same thing */
         hp->ctx_train = window;
     return 0;
@@ -268,7 +282,9 @@ static int get_expert_widths(struct opening *o)
 }
 
 /* Groups of experts and other functions than softmax belong to architectures that are not here. */
-static int refuse_routers(struct opening *o)
+enum { SOFTMAX_OF_CHOSEN = 3 };
+
+static int get_router(struct opening *o)
 {
     uint32_t groups, function;
     int rc = get_u32(o, "expert_group_count", 1, 0, UINT32_MAX, &groups);
@@ -276,8 +292,9 @@ static int refuse_routers(struct opening *o)
         return rc;
     if (groups > 1)
         return ntx_err_set(o->err, -ENOTSUP, "experts in %u groups are not supported", groups);
-    if (function > 1)
-        return ntx_err_set(o->err, -ENOTSUP, "key '%s' is %u: only a softmax (1) is supported", key_of(o, "expert_gating_func"), function);
+    if (function > 1 && function != SOFTMAX_OF_CHOSEN)
+        return ntx_err_set(o->err, -ENOTSUP, "key '%s' is %u: only a softmax (1), or one of those chosen (3), is supported", key_of(o, "expert_gating_func"), function);
+    o->m->hp.expert_norm |= function == SOFTMAX_OF_CHOSEN; /* the same as a softmax divided by the sum of those chosen */
     return 0;
 }
 
@@ -290,12 +307,12 @@ static int get_experts(struct opening *o)
         return rc;
     if (never)
         return ntx_err_set(o->err, -ENOTSUP, "key '%s' is %u: a %s model has no experts", o->key, hp->n_expert, o->arch->name);
-    if ((rc = get_u32(o, "expert_used_count", -1, 1, hp->n_expert, &hp->n_expert_used)) || (rc = refuse_routers(o)) ||
+    if ((rc = get_u32(o, "expert_used_count", -1, 1, hp->n_expert, &hp->n_expert_used)) || (rc = get_router(o)) ||
         (rc = get_expert_widths(o)) || (rc = get_f32(o, "expert_weights_scale", 1, 0, 1e6f, &hp->expert_scale)))
         return rc;
     if (hp->expert_scale == 0) /* how some writers say "none" */
         hp->expert_scale = 1;
-    hp->expert_norm = o->arch->expert_norm;
+    hp->expert_norm |= o->arch->expert_norm;
     rc = ntx_gguf_bool(o->g, key_of(o, "expert_weights_norm"), &hp->expert_norm);
     return rc && rc != -ENOENT ? bad_key(o, "is neither true nor false") : 0;
 }
@@ -395,6 +412,7 @@ static uint32_t width(const struct ntx_hparams *hp, enum dim d)
     case KV_HEADS_V: return hp->n_head_kv * hp->head_v;
     case HEADS_V: return hp->n_head * hp->head_v;
     case HEAD_K: return hp->head_k;
+    case HEADS: return hp->n_head;
     case EXPERT_FF: return hp->n_ff_exp;
     case SHARED_FF: return hp->n_ff_shexp;
     case N_EXPERTS: return hp->n_expert;
@@ -405,7 +423,7 @@ static uint32_t width(const struct ntx_hparams *hp, enum dim d)
 /* What a tensor is to look like. n_out 0: a vector; bytes: groups of a packed FFN. */
 struct shape {
     uint32_t n_in, n_out, n_each;
-    bool bytes;
+    bool bytes, floats; /* floats: F32, since it is used as it is, like a vector */
 };
 
 /* Finds a tensor of [n_each x n_out x n_in]. Vectors must be F32: they are used as they are. */
@@ -428,6 +446,8 @@ static int get_shaped(struct opening *o, const char *name, struct shape s, bool 
     if (vector && (t->n_dims != 1 || t->type != NTX_F32))
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s in %u dimensions; it must be an F32 vector", name,
                            ntx_type_info(t->type)->name, t->n_dims);
+    if (s.floats && t->type != NTX_F32)
+        return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be F32", name, ntx_type_info(t->type)->name);
     if ((t->type == NTX_I8) != s.bytes)
         return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' is %s, which nothing can be multiplied by", name, ntx_type_info(t->type)->name);
     *out = (uint32_t)(t - ntx_gguf_tensor_at(o->g, 0));
@@ -437,13 +457,15 @@ static int get_shaped(struct opening *o, const char *name, struct shape s, bool 
 
 static int get_tensor(struct opening *o, const char *name, uint32_t n_in, uint32_t n_out, bool required, uint32_t *out)
 {
-    return get_shaped(o, name, (struct shape){n_in, n_out, 1, false}, required, out);
+    return get_shaped(o, name, (struct shape){.n_in = n_in, .n_out = n_out, .n_each = 1}, required, out);
 }
 
 /* A model with experts has no other FFN. */
 static enum presence presence(const struct opening *o, enum group group)
 {
     enum presence has = o->arch->has[group == EACH_EXPERT ? EXPERTS : group];
+    if (group == FFN_NORM)
+        return o->arch->has[POST_NORM] == ALWAYS ? NEVER : ALWAYS;
     if (group == DENSE && has != NEVER)
         return o->m->hp.n_expert ? NEVER : ALWAYS;
     if ((group == EXPERTS || group == EACH_EXPERT) && has != NEVER)
@@ -466,7 +488,7 @@ static int get_groups(struct opening *o, uint32_t layer)
     if (!o->m->pack)
         return 0;
     snprintf(name, sizeof name, "blk.%u." NTX_PACK_TENSOR, layer);
-    struct shape shape = {o->m->pack[layer].group_bytes, o->m->pack[layer].n_groups, 1, true};
+    struct shape shape = {.n_in = o->m->pack[layer].group_bytes, .n_out = o->m->pack[layer].n_groups, .n_each = 1, .bytes = true};
     int rc = get_shaped(o, name, shape, true, at);
     if (!rc && ntx_gguf_tensor_at(o->g, *at)->offset % NTX_PACK_BLOCK)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' does not begin on a block of %u bytes, as a packed one must", name, NTX_PACK_BLOCK);
@@ -477,15 +499,16 @@ static int get_layer(struct opening *o, uint32_t layer)
 {
     const struct ntx_hparams *hp = &o->m->hp;
     char name[80];
+    memset(&o->m->layers[layer], 0xff, sizeof o->m->layers[layer]); /* NTX_NO_TENSOR */
     for (size_t i = 0; i < N_SLOTS; i++) {
         const struct slot *s = &slots[i];
         enum presence has = presence(o, s->group);
         uint32_t *at = (uint32_t *)((char *)&o->m->layers[layer] + s->at);
-        *at = NTX_NO_TENSOR;
         if (has == NEVER || in_groups(o, s, layer))
             continue;
         snprintf(name, sizeof name, "blk.%u.%s", layer, s->name);
-        struct shape shape = {width(hp, s->in), width(hp, s->out), s->group == EACH_EXPERT ? hp->n_expert : 1, false};
+        struct shape shape = {.n_in = width(hp, s->in), .n_out = width(hp, s->out), .n_each = s->group == EACH_EXPERT ? hp->n_expert : 1,
+                              .floats = s->group == EXPERT_BIAS};
         int rc = get_shaped(o, name, shape, has == ALWAYS, at);
         if (rc)
             return rc;

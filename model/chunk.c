@@ -140,13 +140,16 @@ static int cut_layer(struct cutter *k, uint32_t l)
     } order[] = {
         {t->attn_norm, &w->attn_norm}, {t->attn_q, &w->q}, {t->attn_k, &w->k}, {t->attn_v, &w->v},
         {t->attn_q_bias, &w->q_bias}, {t->attn_k_bias, &w->k_bias}, {t->attn_v_bias, &w->v_bias},
-        {t->attn_q_norm, &w->q_norm}, {t->attn_k_norm, &w->k_norm}, {t->attn_output, &w->o},
+        {t->attn_q_norm, &w->q_norm}, {t->attn_k_norm, &w->k_norm}, {t->attn_sinks, &w->sinks}, {t->attn_output, &w->o},
         {t->attn_output_bias, &w->o_bias}, {t->ffn_norm, &w->ffn_norm}, {t->ffn_gate, &w->gate},
-        {t->ffn_up, &w->up}, {t->ffn_down, &w->down}, {t->ffn_groups, &w->groups}, {t->ffn_gate_inp, &w->router}, {t->ffn_gate_inp_shexp, &w->shared_gate},
+        {t->ffn_up, &w->up}, {t->ffn_down, &w->down}, {t->ffn_groups, &w->groups}, {t->ffn_gate_inp, &w->router}, {t->ffn_gate_inp_bias, &w->router_bias},
+        {t->ffn_gate_exps_bias, &w->expert_bias[NTX_EXPERT_GATE]}, {t->ffn_up_exps_bias, &w->expert_bias[NTX_EXPERT_UP]},
+        {t->ffn_down_exps_bias, &w->expert_bias[NTX_EXPERT_DOWN]}, {t->ffn_gate_inp_shexp, &w->shared_gate},
         {t->ffn_gate_shexp, &w->gate_shared}, {t->ffn_up_shexp, &w->up_shared}, {t->ffn_down_shexp, &w->down_shared},
     };
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        int rc = cut(k, order[i].tensor, l, order[i].weight == &w->router, order[i].weight);
+        bool fixed = order[i].weight >= &w->router && order[i].weight < &w->expert_bias[NTX_EXPERT_PARTS];
+        int rc = cut(k, order[i].tensor, l, fixed, order[i].weight);
         if (rc)
             return rc;
     }

@@ -27,6 +27,7 @@ struct part { /* one part of the context, for all heads of the call */
     float by[NTX_ATTN_HEADS];      /* what the sums so far are multiplied by */
     const uint8_t *k[2][PART], *v[PART]; /* rows, NULL for holes; of K of this part and the next, in turn */
     uint32_t first, n, n_next;
+    bool gaps;                     /* among k and v are some that are NULL */
 };
 
 struct rows { /* n <= BATCH of them, from place p of the part on */
@@ -43,16 +44,22 @@ INLINE struct f16 kv_load(const uint8_t *at, uint32_t n)
     return n < 16 ? load_part_f16(h, n) : load16_f16(h);
 }
 
-/* Where the rows first .. first + n of K or V are. */
+/* Where the rows first .. first + n of K or V are; NULL for holes, and for those that no row of the call sees. */
 INLINE void find_rows(const struct ntx_attn *a, const void *const *blocks, size_t row_bytes, uint32_t first, uint32_t n, const uint8_t **rows)
 {
+    const uint32_t from = ntx_attn_from(a, 0);
     for (uint32_t i = 0; i < n;) {
         uint32_t p = first + i, in = p % a->block_tokens, end = NTX_MIN(n, i + a->block_tokens - in);
-        const uint8_t *at = blocks[p / a->block_tokens];
+        const uint8_t *at = first + end > from ? blocks[p / a->block_tokens] : NULL;
         for (; i < end; i++, in++)
-            rows[i] = a->hole && a->hole[(first + i) / 8] >> ((first + i) % 8) & 1 ? NULL : at + in * row_bytes;
+            rows[i] = first + i < from || (a->hole && a->hole[(first + i) / 8] >> ((first + i) % 8) & 1) ? NULL : at + in * row_bytes;
     }
 }
+
+INLINE bool has_gaps(const struct ntx_attn *a, uint32_t first) { return a->hole || first < ntx_attn_from(a, 0); }
+
+/* The part to begin with: that of the first position that is seen. */
+INLINE uint32_t first_part(const struct ntx_attn *a) { return ntx_attn_from(a, 0) / PART * PART; }
 
 /* V is fetched while its part is scored, the next part's K while values are summed: a head's runs are too short for the processor to see them all. One line
  * at a time between the products: many at once keep the products' own loads waiting (bench/LOG.md). */
@@ -126,7 +133,7 @@ INLINE void scores(const struct ntx_attn *a, struct part *t, const float *q, con
     const uint32_t n = (uint32_t)rows_of_tile(heads);
     for (uint32_t r = 0; r < rows->n;) {
         bool whole = r + n <= rows->n;
-        for (uint32_t j = 0; whole && a->hole && j < n; j++)
+        for (uint32_t j = 0; whole && t->gaps && j < n; j++)
             whole = rows->at[r + j];
         if (whole)
             score_tile(a, t, q, rows, g, heads, r, (int)n);
@@ -157,12 +164,20 @@ INLINE void all_scores(const struct ntx_attn *a, struct part *t, const float *q)
             default: scores(a, t, q, &rows, g, 4);
             }
     }
-    for (uint32_t r = 0; r < t->n && a->hole; r++)
+    for (uint32_t r = 0; r < t->n && t->gaps; r++)
         for (uint32_t g = 0; g < a->n_q && !k[r]; g++)
             t->w[g][r] = -INFINITY;
 }
 
 /* ---- weights */
+
+/* What head g begins with: nothing, or a sink's weight. */
+INLINE void begin_head(const struct ntx_attn *a, uint32_t g, float *max, struct f16 *sum)
+{
+    *max = a->sinks ? a->sinks[g] : -INFINITY;
+    *sum = splat(0);
+    sum->p[0][0] = a->sinks ? 1 : 0;
+}
 
 /* Turns n scores of a head into weights e^(score - max); the maximum and the 16 lanes of their sum go on from the parts before. Returns
  * what sums of those are multiplied by. w is written up to a multiple of 16. */
@@ -282,13 +297,13 @@ INLINE void attend_row(const struct ntx_attn *a)
     const float *q = whole_lanes(a, pad);
     struct f16 sum[NTX_ATTN_HEADS];
     memset(a->out, 0, (size_t)a->n_q * a->head_v * sizeof *a->out);
-    for (uint32_t g = 0; g < a->n_q; g++) {
-        max[g] = -INFINITY;
-        sum[g] = splat(0);
-    }
-    t.n_next = NTX_MIN((uint32_t)PART, a->n_pos);
-    find_rows(a, a->k, 2 * (size_t)a->head_k, 0, t.n_next, t.k[0]);
-    for (t.first = 0; t.first < a->n_pos; t.first += PART) {
+    for (uint32_t g = 0; g < a->n_q; g++)
+        begin_head(a, g, &max[g], &sum[g]);
+    t.first = first_part(a);
+    t.n_next = NTX_MIN((uint32_t)PART, a->n_pos - t.first);
+    find_rows(a, a->k, 2 * (size_t)a->head_k, t.first, t.n_next, t.k[t.first / PART % 2]);
+    for (; t.first < a->n_pos; t.first += PART) {
+        t.gaps = has_gaps(a, t.first);
         t.n = t.n_next;
         t.n_next = NTX_MIN((uint32_t)PART, a->n_pos - t.first - t.n);
         find_rows(a, a->k, 2 * (size_t)a->head_k, t.first + t.n, t.n_next, t.k[t.first / PART % 2 ^ 1]);

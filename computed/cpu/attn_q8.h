@@ -257,9 +257,19 @@ INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, uint32_t m, co
             store16(&t->w[m + (uint32_t)h][p + 16 * (uint32_t)i], mul16(score[h][i], splat(a->scale)));
 }
 
+/* Positions of the part before what a vector's row sees; all of it, where they are more. */
+INLINE uint32_t q8_unseen(const struct ntx_attn *a, const struct q8 *t, uint32_t vector)
+{
+    uint32_t from = ntx_attn_from(a, vector / a->n_q);
+    return from < t->first ? 0 : NTX_MIN(from - t->first, (uint32_t)PART);
+}
+
+/* The block to begin with: that of the first position of the part that any row sees. */
+INLINE uint32_t q8_first(const struct ntx_attn *a, const struct q8 *t) { return q8_unseen(a, t, 0) / TOKENS * TOKENS; }
+
 INLINE void q8_scores(const struct ntx_attn *a, struct q8 *t)
 {
-    for (uint32_t p = 0; p < t->n; p += TOKENS)
+    for (uint32_t p = q8_first(a, t); p < t->n; p += TOKENS)
         for (uint32_t m = 0; m < t->n_vectors; m += SCORED)
             switch (NTX_MIN(t->n_vectors - m, (uint32_t)SCORED)) {
             case 1: q8_score_tile(a, t, m, 1, p); break;
@@ -271,6 +281,9 @@ INLINE void q8_scores(const struct ntx_attn *a, struct q8 *t)
             }
     for (uint32_t p = 0; a->hole && p < t->n; p++)
         for (uint32_t m = 0; m < t->n_vectors && a->hole[(t->first + p) / 8] >> ((t->first + p) % 8) & 1; m++)
+            t->w[m][p] = -INFINITY;
+    for (uint32_t m = 0; m < t->n_vectors; m++)
+        for (uint32_t p = 0, n = q8_unseen(a, t, m); p < n; p++)
             t->w[m][p] = -INFINITY;
 }
 
@@ -381,8 +394,8 @@ INLINE void q8_value_block(const struct ntx_attn *a, struct q8 *t, uint32_t n, c
 /* Positions of the part that a vector's row sees. */
 INLINE uint32_t q8_seen(const struct ntx_attn *a, const struct q8 *t, uint32_t vector)
 {
-    uint32_t end = a->n_pos + vector / a->n_q;
-    return end < t->first ? 0 : NTX_MIN(end - t->first, (uint32_t)PART);
+    uint32_t end = a->n_pos + vector / a->n_q, n = end < t->first ? 0 : NTX_MIN(end - t->first, (uint32_t)PART);
+    return q8_unseen(a, t, vector) < n ? n : 0;
 }
 
 INLINE float *q8_out(const struct ntx_attn *a, uint32_t vector) { return a->out + vector / a->n_q * a->ld_out + (size_t)(vector % a->n_q) * a->head_v; }
@@ -390,13 +403,15 @@ INLINE float *q8_out(const struct ntx_attn *a, uint32_t vector) { return a->out 
 INLINE void q8_values(const struct ntx_attn *a, struct q8 *t)
 {
     for (uint32_t m = 0; m < t->n_vectors; m += SUMMED) {
-        uint32_t vectors = NTX_MIN(t->n_vectors - m, (uint32_t)SUMMED), end = q8_seen(a, t, m + vectors - 1);
+        uint32_t vectors = NTX_MIN(t->n_vectors - m, (uint32_t)SUMMED), end = 0;
+        for (uint32_t h = 0; h < vectors; h++)
+            end = NTX_MAX(end, q8_seen(a, t, m + h));
         for (uint32_t h = 0; h < vectors; h++) {
             memset(t->sums[h], 0, a->head_v / 16 * sizeof t->sums[h][0]);
             for (uint32_t panel = 0; panel * PANEL < a->head_v; panel++)
                 q8_weights(a, t, m + h, q8_seen(a, t, m + h), end, h, panel);
         }
-        for (uint32_t p = 0; p < end; p += TOKENS)
+        for (uint32_t p = q8_first(a, t); p < end; p += TOKENS)
             q8_value_block(a, t, vectors, a->v[(t->first + p) / TOKENS], p, NTX_MIN(end - p, (uint32_t)TOKENS));
         for (uint32_t h = 0; h < vectors; h++) {
             float *out = q8_out(a, m + h); /* untouched, signs of zeros included, where a row sees none of the part */
@@ -422,8 +437,7 @@ INLINE void q8_begin(const struct ntx_attn *a, struct q8 *t)
             t->q_scale[m][b] = pack_block(q + 32 * b, 2, &t->q[m][32 * b], sums);
             t->q_start[m][b] = -BIAS * (sums[0] + sums[1]);
         }
-        t->max[m] = -INFINITY;
-        t->sum[m] = splat(0);
+        begin_head(a, m % a->n_q, &t->max[m], &t->sum[m]);
         memset(q8_out(a, m), 0, a->head_v * sizeof(float));
     }
 }
@@ -444,7 +458,9 @@ INLINE void q8_widen(const struct ntx_attn *a, struct q8 *t)
 {
     const uint32_t end = round_up(t->n, 16);
     ipart odd = {0};
-    for (uint32_t p = 0; p < t->n; p += TOKENS) {
+    for (uint32_t b = 0; b < a->head_v / 32; b++)
+        memset(t->v_scale[b], 0, q8_first(a, t) * sizeof t->v_scale[b][0]);
+    for (uint32_t p = q8_first(a, t); p < t->n; p += TOKENS) {
         const uint16_t *scale = q8_scales(a->v[(t->first + p) / TOKENS], a->head_v);
         for (uint32_t b = 0; b < a->head_v / 32; b++)
             for (uint32_t i = 0; i < TOKENS; i += 16)
@@ -464,7 +480,7 @@ static void attend_q8_0(const struct ntx_attn *a)
 {
     struct q8 t;
     q8_begin(a, &t);
-    for (t.first = 0; t.first < t.end; t.first += PART) {
+    for (t.first = first_part(a); t.first < t.end; t.first += PART) {
         t.n = NTX_MIN((uint32_t)PART, t.end - t.first);
         q8_scores(a, &t);
         q8_weigh(a, &t);

@@ -36,6 +36,16 @@ INLINE uint32_t seen(const struct ntx_attn *a, const struct many *t, uint32_t ve
     return end < t->first ? 0 : NTX_MIN(end - t->first, (uint32_t)PART);
 }
 
+/* How many of them, the first, lie before what its row sees. */
+INLINE uint32_t unseen(const struct ntx_attn *a, const struct many *t, uint32_t vector)
+{
+    uint32_t from = ntx_attn_from(a, NTX_MIN(vector / a->n_q, a->n_rows - 1));
+    return from < t->first ? 0 : NTX_MIN(from - t->first, (uint32_t)PART);
+}
+
+/* The batch to begin with: that of the first position of the part that any row sees. */
+INLINE uint32_t first_batch(const struct ntx_attn *a, const struct many *t) { return unseen(a, t, 0) / BATCH * BATCH; }
+
 /* A row of n values as floats, filled up with 0 to a multiple of 16. */
 INLINE void unpack(const uint8_t *row, uint32_t n, float *out)
 {
@@ -123,7 +133,7 @@ INLINE void score_vectors(const struct ntx_attn *a, struct many *t, uint32_t ld,
 INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t)
 {
     const uint32_t ld = round_up(a->head_k, 16);
-    for (uint32_t p = 0; p < t->n; p += BATCH) {
+    for (uint32_t p = first_batch(a, t); p < t->n; p += BATCH) {
         unpack_batch(t, t->k, p, a->head_k);
         turn_batch(t, ld);
         for (uint32_t m = 0; m < t->n_vectors; m += VECTORS)
@@ -132,6 +142,9 @@ INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t)
     }
     for (uint32_t p = 0; a->hole && p < t->n; p++)
         for (uint32_t m = 0; m < t->n_vectors && !t->k[p]; m++)
+            t->w[m][p] = -INFINITY;
+    for (uint32_t m = 0; m < t->n_vectors; m++)
+        for (uint32_t p = 0, n = unseen(a, t, m); p < n; p++)
             t->w[m][p] = -INFINITY;
 }
 
@@ -172,19 +185,27 @@ INLINE void value_columns(struct many *t, uint32_t ld, uint32_t m, const int vec
         value_vectors(t, ld, m, vectors, e, 1, p, r, end);
 }
 
+/* Place n of the part in the batch from p on. */
+INLINE uint32_t in_batch(uint32_t n, uint32_t p) { return n <= p ? 0 : NTX_MIN(n - p, (uint32_t)BATCH); }
+
+/* WEIGHED vectors from m on with the batch from p on: what all of them see together, the rest each for itself. Later ones begin as late and end as late, or later. */
+INLINE void values_of_batch(const struct ntx_attn *a, struct many *t, uint32_t ld, uint32_t m, uint32_t p)
+{
+    const uint32_t from = in_batch(unseen(a, t, m + WEIGHED - 1), p), to = NTX_MAX(in_batch(seen(a, t, m), p), from);
+    for (uint32_t h = 0; h + 1 < WEIGHED; h++)
+        value_columns(t, ld, m + h, 1, p, in_batch(unseen(a, t, m + h), p), NTX_MIN(from, in_batch(seen(a, t, m + h), p)));
+    value_columns(t, ld, m, WEIGHED, p, from, to);
+    for (uint32_t h = 0; h < WEIGHED; h++)
+        value_columns(t, ld, m + h, 1, p, to, in_batch(seen(a, t, m + h), p));
+}
+
 INLINE void values_of_rows(const struct ntx_attn *a, struct many *t)
 {
     const uint32_t ld = round_up(a->head_v, 16);
-    for (uint32_t p = 0; p < t->n; p += BATCH) {
+    for (uint32_t p = first_batch(a, t); p < t->n; p += BATCH) {
         unpack_batch(t, t->v, p, a->head_v);
-        for (uint32_t m = 0; m < t->n_vectors; m += WEIGHED) {
-            uint32_t ends[WEIGHED];
-            for (uint32_t h = 0; h < WEIGHED; h++)
-                ends[h] = seen(a, t, m + h) <= p ? 0 : NTX_MIN(seen(a, t, m + h) - p, (uint32_t)BATCH);
-            value_columns(t, ld, m, WEIGHED, p, 0, ends[0]); /* later ones see as much, or more */
-            for (uint32_t h = 1; h < WEIGHED; h++)
-                value_columns(t, ld, m + h, 1, p, ends[0], ends[h]);
-        }
+        for (uint32_t m = 0; m < t->n_vectors; m += WEIGHED)
+            values_of_batch(a, t, ld, m, p);
     }
 }
 
@@ -199,8 +220,7 @@ INLINE void begin_rows(const struct ntx_attn *a, struct many *t)
     memset(t->w[n], 0, (t->n_vectors - n) * sizeof t->w[0]);
     for (uint32_t m = 0; m < n; m++) {
         memcpy(t->q + (size_t)m * ld, a->q + m / a->n_q * a->ld_q + (size_t)(m % a->n_q) * a->head_k, a->head_k * sizeof(float));
-        t->max[m] = -INFINITY;
-        t->sum[m] = splat(0);
+        begin_head(a, m % a->n_q, &t->max[m], &t->sum[m]);
     }
 }
 
@@ -208,7 +228,7 @@ INLINE void weigh_rows(const struct ntx_attn *a, struct many *t)
 {
     const uint32_t ld = round_up(a->head_v, 16);
     for (uint32_t m = 0; m < a->n_rows * a->n_q; m++) {
-        uint32_t n = seen(a, t, m);
+        uint32_t n = unseen(a, t, m) < seen(a, t, m) ? seen(a, t, m) : 0;
         struct f16 by = splat(n ? weigh(t->w[m], n, &t->max[m], &t->sum[m]) : 1);
         for (uint32_t i = 0; n && i < ld; i += 16)
             store16(t->out + (size_t)m * ld + i, mul16(load16(t->out + (size_t)m * ld + i), by));
@@ -230,7 +250,7 @@ INLINE void attend_together(const struct ntx_attn *a)
     struct many t;
     const uint32_t end = a->n_pos + a->n_rows - 1;
     begin_rows(a, &t);
-    for (t.first = 0; t.first < end; t.first += PART) {
+    for (t.first = first_part(a); t.first < end; t.first += PART) {
         t.n = NTX_MIN((uint32_t)PART, end - t.first);
         find_rows(a, a->k, 2 * (size_t)a->head_k, t.first, t.n, t.k);
         find_rows(a, a->v, 2 * (size_t)a->head_v, t.first, t.n, t.v);

@@ -85,8 +85,17 @@ struct ntx_attn {
     uint32_t n_pos;              /* row r sees positions 0 .. n_pos + r - 1 */
     uint32_t head_k, head_v;
     float scale;                 /* 1 / sqrt(head_k) */
+    uint32_t window;             /* of those a row sees the last `window` only; 0: all. Blocks that no row sees are not looked at */
+    const float *sinks;          /* [n_q] a score more, that takes its weight and has no value; NULL: none */
     const uint8_t *hole;         /* bit p set: position p has no KV in this layer (skipped); NULL when none */
 };
+
+/* The first position that row r sees. */
+static inline uint32_t ntx_attn_from(const struct ntx_attn *a, uint32_t r)
+{
+    uint32_t end = a->n_pos + r;
+    return a->window && a->window < end ? end - a->window : 0;
+}
 
 struct ntx_cpu_ops {
     const char *name; /* "generic", "avx2", "avx512", "amx" */
@@ -100,7 +109,7 @@ struct ntx_cpu_ops {
     /* rotates n_heads heads of width head_dim in place: first `dim` values by cos/sin [dim / 2] of the row's position */
     void (*rope_norm)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);
     void (*rope_neox)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);
-    void (*glu[NTX_N_FFN_ACTS])(const float *gate, const float *up, uint32_t n, float *y); /* act(gate) * up; y may be gate */
+    void (*glu[NTX_N_FFN_ACTS])(const float *gate, const float *up, uint32_t n, float *y); /* as enum ntx_ffn_act says; y may be gate */
     void (*add)(float *x, const float *y, uint32_t n);                        /* x += y */
     void (*add_scaled)(float *x, float by, const float *y, uint32_t n);       /* x += by * y, the product rounded first */
     void (*exp_of)(float *x, float less, uint32_t n);                         /* x = e^(x - less), within 1 ulp */
@@ -108,10 +117,10 @@ struct ntx_cpu_ops {
     /* the n values of position `at` of a block, of one head */
     void (*k_store[NTX_N_KV])(const float *x, void *block, uint32_t at, uint32_t n);
     void (*v_store[NTX_N_KV])(const float *x, void *block, uint32_t at, uint32_t n);
-    /* By parts of 256 positions from 0 on. Per part: scores (16 lanes over the head, fixed tree), their exact maximum with that of the
+    /* By parts of 256 positions, counted from 0. Per part: scores (16 lanes over the head, fixed tree), their exact maximum with that of the
      * parts before, weights e^(score - maximum) within 1 ulp, their sum in lanes p % 16, then sum of weight * V in order of p, fused;
      * sums of the parts before are first multiplied by e^(their maximum - the new one). At the end a product with 1 / sum. 0 where
-     * all positions are holes. F16: K and V at holes are not touched.
+     * all positions are holes. A sink is the first maximum, and the first weight of lane 0. F16: K and V at holes are not touched.
      *   Q8_0: q in blocks of 32 to int8 with an f32 scale, as NTX_ACT_Q8. score = for each block in turn fmaf((float)i, dk * dq, score), i = the
      * exact integer product. For each block of V: x = weight * d of each position, top = the largest of the part; out += (top / 32767) * (float)i, fused,
      * i = the exact sum of q times x * (32767 / top), rounded once, to the nearest even integer; a position that is no number makes the block's out NaN. */

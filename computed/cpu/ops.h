@@ -128,6 +128,25 @@ static void swiglu(const float *gate, const float *up, uint32_t n, float *y)
         store_part(y + k, silu_times(load_part(gate + k, n - k), load_part(up + k, n - k)), n - k);
 }
 
+/* Each of them kept within NTX_SWIGLU_LIMIT first, the gate from above only. */
+INLINE struct f16 clamped_silu_times(struct f16 gate, struct f16 up)
+{
+    const struct f16 limit = splat(NTX_SWIGLU_LIMIT);
+    gate = min16(gate, limit);
+    up = max16(min16(up, limit), splat(-NTX_SWIGLU_LIMIT));
+    struct f16 e = exp16(mul16(splat(-NTX_SWIGLU_ALPHA), gate));
+    return mul16(div16(gate, add16(e, splat(1.0f))), add16(up, splat(1.0f)));
+}
+
+static void clamped_swiglu(const float *gate, const float *up, uint32_t n, float *y)
+{
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        store16(y + k, clamped_silu_times(load16(gate + k), load16(up + k)));
+    if (k < n)
+        store_part(y + k, clamped_silu_times(load_part(gate + k, n - k), load_part(up + k, n - k)), n - k);
+}
+
 static void reglu(const float *gate, const float *up, uint32_t n, float *y)
 {
     for (uint32_t k = 0; k < n; k++)
@@ -174,7 +193,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 /* The part of a table that this file fills. */
 #define OPS_TABLE                                                             \
     .act_pack = {[NTX_ACT_F32] = pack_f32, [NTX_ACT_Q8] = pack_q8, [NTX_ACT_Q8K] = pack_q8k}, \
-    .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, \
+    .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu, [NTX_FFN_SILU_CLAMPED] = clamped_swiglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, \
     .f16_store = f16_store, .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k}, .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v}, \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0}, \
     .columns = COLUMNS_TABLE

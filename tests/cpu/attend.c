@@ -1,4 +1,4 @@
-/* attend.c: attention of the heads that share a KV head against float64, F16 and Q8_0, with holes and odd widths; equal bits on every
+/* attend.c: attention of the heads that share a KV head against float64, F16 and Q8_0, with holes, windows, sinks and odd widths; equal bits on every
  * instruction set and however heads and rows are grouped; K and V are read only where
  * they are. */
 #include "model/quant.h"
@@ -77,13 +77,17 @@ static void reference(const struct ntx_attn *a, const struct kv *k, const struct
         q[i] = (double)a->q[i];
     if (k->type == NTX_KV_Q8_0)
         quantise(a->q, a->head_k, q);
+    if (a->sinks)
+        max = (double)a->sinks[0];
     for (uint32_t p = 0; p < a->n_pos; p++) {
         s[p] = 0;
-        for (uint32_t i = 0; i < a->head_k; i++)
+        for (uint32_t i = 0; i < a->head_k && p >= ntx_attn_from(a, 0); i++)
             s[p] += q[i] * kv_at(k, p, i);
-        s[p] = a->hole && a->hole[p / 8] >> (p % 8) & 1 ? -INFINITY : s[p] * (double)a->scale;
+        s[p] = p < ntx_attn_from(a, 0) || (a->hole && a->hole[p / 8] >> (p % 8) & 1) ? -INFINITY : s[p] * (double)a->scale;
         max = fmax(max, s[p]);
     }
+    if (a->sinks)
+        sum = exp((double)a->sinks[0] - max);
     for (uint32_t i = 0; i < a->head_v; i++)
         out[i] = 0;
     for (uint32_t p = 0; p < a->n_pos; p++) {
@@ -105,6 +109,7 @@ static void near(const struct ntx_attn *a, const struct kv *k, const struct kv *
         struct ntx_attn one = *a;
         one.q += g * a->head_k;
         one.out += g * a->head_v;
+        one.sinks = a->sinks ? a->sinks + g : NULL;
         reference(&one, k, v, want);
         for (uint32_t i = 0; i < a->head_v; i++)
             CHECK_MSG(fabs((double)one.out[i] - want[i]) < (k->type == NTX_KV_F16 ? 3e-6 : 2e-5 /* weights have 15 bits */), "%u positions, head %u of %u: %g, expected %g", a->n_pos, g, a->n_q, (double)one.out[i], want[i]);
@@ -127,14 +132,27 @@ static void same_bits(const struct ntx_cpu_ops *ops, const struct ntx_attn *a, e
         one.n_q = 1;
         one.q = a->q + g * a->head_k;
         one.out = out + g * a->head_v;
+        one.sinks = a->sinks ? a->sinks + g : NULL;
         ops->attend[type](&one);
     }
     CHECK_MSG(!memcmp(out, a->out, n * sizeof *out), "%s, %u heads one by one", ops->name, a->n_q);
 }
 
-static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes)
+/* With a window; an odd one comes with sinks. Blocks before what the first row sees are nowhere. */
+static void narrow(struct rng *r, struct ntx_attn *a, uint32_t window, float *sinks, struct kv *k, struct kv *v)
+{
+    a->window = window;
+    a->sinks = window % 2 ? sinks : NULL;
+    for (uint32_t g = 0; g < a->n_q; g++)
+        sinks[g] = rng_float(r) * 3;
+    for (uint32_t b = 0; (b + 1) * a->block_tokens <= ntx_attn_from(a, 0); b++)
+        k->at[b] = v->at[b] = NULL;
+}
+
+static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes, uint32_t window)
 {
     static float q[MAX_Q * MAX_HEAD], out[MAX_Q * MAX_HEAD];
+    float sinks[MAX_Q];
     uint8_t hole[MAX_POS / 8 + 1];
     struct kv k, v;
     for (uint32_t i = 0; i < sizeof hole; i++)
@@ -149,6 +167,7 @@ static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
         .q = q, .out = out, .n_q = n_q, .n_rows = 1, .k = k.at, .v = v.at, .block_tokens = tokens, .n_pos = n_pos, .head_k = head_k, .head_v = head_v,
         .scale = 1 / sqrtf((float)head_k), .hole = holes ? hole : NULL,
     };
+    narrow(r, &a, window, sinks, &k, &v);
     ntx_cpu_pick("generic")->attend[type](&a);
     near(&a, &k, &v);
     same_bits(ntx_cpu_pick("generic"), &a, type);
@@ -161,10 +180,11 @@ static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
 
 /* Rows that end with n_pos positions and those before, in one call, against each alone by the oracle. Between rows lie `gap` floats that
  * nobody may touch. */
-static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_rows, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes)
+static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_rows, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes, uint32_t window)
 {
     enum { GAP = 5, ROOM = NTX_ATTN_VECTORS * (MAX_HEAD + GAP) };
     static float q[ROOM], out[ROOM], want[ROOM];
+    float sinks[MAX_Q];
     uint8_t hole[MAX_POS / 8 + 1];
     struct kv k, v;
     for (uint32_t i = 0; i < sizeof hole; i++)
@@ -181,6 +201,7 @@ static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
         .q = q, .out = want, .n_q = n_q, .n_rows = n_rows, .ld_q = n_q * head_k + GAP, .ld_out = n_q * head_v + GAP, .k = k.at, .v = v.at, .block_tokens = tokens,
         .n_pos = n_pos - n_rows + 1, .head_k = head_k, .head_v = head_v, .scale = 1 / sqrtf((float)head_k), .hole = holes ? hole : NULL,
     };
+    narrow(r, &a, window, sinks, &k, &v);
     for (uint32_t i = 0; i < n_rows; i++) {
         struct ntx_attn one = a;
         one.q += i * a.ld_q;
@@ -196,8 +217,8 @@ static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
             out[i] = 77;
         if (ops)
             ops->attend[type](&a);
-        CHECK_MSG(!ops || !memcmp(out, want, sizeof out), "%s, %s: %u rows of %u heads of %u and %u, up to %u positions, holes %d", ops->name, type == NTX_KV_F16 ? "F16" : "Q8_0",
-                  n_rows, n_q, head_k, head_v, n_pos, holes);
+        CHECK_MSG(!ops || !memcmp(out, want, sizeof out), "%s, %s: %u rows of %u heads of %u and %u, up to %u positions, holes %d, window %u", ops->name, type == NTX_KV_F16 ? "F16" : "Q8_0",
+                  n_rows, n_q, head_k, head_v, n_pos, holes, window);
     }
     kv_free(&k, n_pos);
     kv_free(&v, n_pos);
@@ -266,24 +287,28 @@ int main(void)
     static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256}, quantised[] = {32, 64, 96, 128, 256, 160};
     static const uint32_t lengths[] = {1, 2, 7, 15, 16, 17, 33, 64, 129, 200, 255, 256, 257, 513, 600};
     enum { N_WIDTHS = sizeof widths / sizeof *widths, N_LENGTHS = sizeof lengths / sizeof *lengths, N_Q8 = sizeof quantised / sizeof *quantised };
+    static const uint32_t windows[] = {0, 1, 0, 2, 31, 0, 128, UINT32_MAX, 0, 255, 64, 0, 257, 100, 0, 45, 300};
+    uint32_t w_at = 0;
     struct rng r = {5};
     for (uint32_t w = 0; w < N_WIDTHS; w++)
         for (uint32_t n = 0; n < N_LENGTHS; n++)
             for (int holes = 0; holes < 4; holes++) {
-                uint32_t tokens = n % 2 ? 16 : 32, n_q = 1 + (w + n + (uint32_t)holes) % MAX_Q;
-                check_case(&r, NTX_KV_F16, n_q, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes);
+                uint32_t window = windows[w_at++ % (sizeof windows / sizeof *windows)], tokens = n % 2 ? 16 : 32, n_q = 1 + (w + n + (uint32_t)holes) % MAX_Q;
+                check_case(&r, NTX_KV_F16, n_q, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes, window);
                 if (w < N_Q8)
-                    check_case(&r, NTX_KV_Q8_0, n_q, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes);
+                    check_case(&r, NTX_KV_Q8_0, n_q, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes, window);
                 uint32_t n_rows = 1 + (3 * w + 5 * n) % (NTX_ATTN_VECTORS / n_q);
                 if (n_rows > lengths[n])
                     n_rows = lengths[n];
-                check_rows(&r, NTX_KV_F16, n_q, n_rows, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes);
+                check_rows(&r, NTX_KV_F16, n_q, n_rows, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes, window);
                 if (w < N_Q8)
-                    check_rows(&r, NTX_KV_Q8_0, n_q, n_rows, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes);
+                    check_rows(&r, NTX_KV_Q8_0, n_q, n_rows, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes, window);
             }
     for (uint32_t n_pos = 250; n_pos < 290; n_pos++) { /* rows on both sides of a part's end */
-        check_rows(&r, NTX_KV_F16, 3, NTX_ATTN_VECTORS / 3, n_pos, 32, 128, 128, n_pos % 2);
-        check_rows(&r, NTX_KV_Q8_0, 1, NTX_ATTN_VECTORS, n_pos, 32, 64, 64, n_pos % 2);
+        for (uint32_t window = 0; window < 40; window += 3 + window / 2) {
+            check_rows(&r, NTX_KV_F16, 3, NTX_ATTN_VECTORS / 3, n_pos, 32, 128, 128, n_pos % 2, window);
+            check_rows(&r, NTX_KV_Q8_0, 1, NTX_ATTN_VECTORS, n_pos, 32, 64, 64, n_pos % 2, window);
+        }
     }
     check_store(&r, true);
     check_store(&r, false);

@@ -1,5 +1,5 @@
 /* attention.c: rotation, the paged cache and attention of a plug-in library (argument: its path) against the CPU's: F16 and Q8_0,
- * holes, rows in any order, several sessions; of decoding (the CPU's bits up to a split) and of prompts (F16's rounding). */
+ * holes, windows, sinks, rows in any order, several sessions; of decoding (the CPU's bits up to a split) and of prompts (F16's rounding). */
 #include "computed/cpu/cpu.h"
 #include "tests/cuda/kit.h"
 
@@ -10,7 +10,11 @@ enum { BLOCK = NTX_KV_Q8_TOKENS, BLOCKS = 26, LAYERS = 2, MOST = 96 };
 struct shape {
     uint32_t heads, kv_heads, head_k, head_v, rope_dim;
     bool neox, bias, norm, q8, holes;
+    uint32_t window;
+    bool sinks;
 };
+
+static const float sinks[] = {1.5f, -2, 0.3f, 4, -0.7f, 0, 2.5f, -1};
 
 /* A cache of two sessions (blocks [0, BLOCKS / 2) and the rest of `tables`), on both sides, and a pass of n rows over it. */
 struct cache {
@@ -123,7 +127,8 @@ static void attend_cpu(const struct cache *k, uint32_t row, uint32_t head, const
         vs[p / BLOCK] = blocks[1][p / BLOCK];
     }
     struct ntx_attn a = {.q = q, .out = out, .n_q = 1, .n_rows = 1, .k = ks, .v = vs, .block_tokens = BLOCK, .n_pos = n, .head_k = k->c->head_k, .head_v = k->c->head_v,
-                         .scale = 0.125f, .hole = k->c->holes ? (const uint8_t *)(k->holes + k->table_at[row]) : NULL};
+                         .scale = 0.125f, .window = k->c->window, .sinks = k->c->sinks ? sinks + head : NULL,
+                         .hole = k->c->holes ? (const uint8_t *)(k->holes + k->table_at[row]) : NULL};
     oracle->attend[k->type](&a);
 }
 
@@ -210,6 +215,7 @@ static void decode(struct gpu *u, struct rng *rng, const struct shape *c, const 
     float *d_out = gpu_new(u, sizeof *out * (no + 1) * QUERIES);
     void *partial = gpu_new(u, sizeof *out * QUERIES * c->heads * ((most + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT) * (c->head_v + 2));
     uint32_t *d_order = gpu_put(u, order, sizeof order, 0);
+    float *d_sinks = gpu_put(u, sinks, sizeof sinks, 0);
     struct ntx_gpu_rotate r = {.q = d, .k = d + (x.k - x.q), .v = d + (x.v - x.q), .cs = d + (x.cs - x.q), .sn = d + (x.sn - x.q), .kv = kv_of(&k, d_order),
                                .n_rows = ROWS, .n_query = QUERIES, .rope_dim = c->rope_dim, .neox = c->neox, .eps = 1e-6f};
     if (c->bias)
@@ -217,7 +223,8 @@ static void decode(struct gpu *u, struct rng *rng, const struct shape *c, const 
     if (c->norm)
         r.q_norm = d + (x.q_norm - x.q), r.k_norm = d + (x.k_norm - x.q);
     OK(u, u->ops->launch(u->s, NTX_GPU_ROTATE, &r));
-    struct ntx_gpu_attend a = {.q = d, .out = d_out, .partial = partial, .kv = kv_of(&k, d_order), .ld_out = no + 1, .n_rows = QUERIES, .most_pos = most, .scale = 0.125f};
+    struct ntx_gpu_attend a = {.q = d, .out = d_out, .partial = partial, .kv = kv_of(&k, d_order), .ld_out = no + 1, .n_rows = QUERIES, .most_pos = most,
+                               .window = c->window, .sinks = c->sinks ? d_sinks : NULL, .scale = 0.125f};
     OK(u, u->ops->launch(u->s, NTX_GPU_ATTEND, &a));
     rotate_cpu(&k, &x);
     gpu_get(u, q, d, sizeof *q * nq * ROWS);
@@ -228,7 +235,7 @@ static void decode(struct gpu *u, struct rng *rng, const struct shape *c, const 
     gpu_get(u, out, d_out, sizeof *out * (no + 1) * QUERIES);
     double off = attend_off(&k, order, QUERIES, q, out, true);
     CHECK_MSG(off < (c->q8 ? 3e-5 : 1e-5), "attention is off by %g", off); /* Q8_0: weights of 15 bits, of a split and of a part */
-    gpu_drop(u, d), gpu_drop(u, d_out), gpu_drop(u, partial), gpu_drop(u, d_order);
+    gpu_drop(u, d), gpu_drop(u, d_out), gpu_drop(u, partial), gpu_drop(u, d_order), gpu_drop(u, d_sinks);
     cache_close(&k);
     free(x.all), free(out), free(q), free(got);
 }
@@ -260,11 +267,12 @@ static void prefill(struct gpu *u, struct rng *rng, const struct shape *c, uint3
     fill_random(rng, q, (size_t)nq * n);
     for (uint32_t i = 0; i < nq * n; i++)
         q[i] *= 4; /* weights that differ */
-    void *dq = gpu_put(u, q, sizeof *q * nq * n, 0);
+    void *dq = gpu_put(u, q, sizeof *q * nq * n, 0), *d_sinks = gpu_put(u, sinks, sizeof sinks, 0);
     for (int way = 0; way < 2; way++) { /* as many rows to a tile as it takes, and one: the same bits */
         uint32_t most = way ? 1 : NTX_GPU_TILE / group, n_tiles = cut(tiles, n0, n1, most, cut(tiles, 0, n0, most, 0));
         void *dt = gpu_put(u, tiles, sizeof tiles, 0), *d_out = gpu_new(u, bytes);
-        struct ntx_gpu_prefill p = {.q = dq, .out = d_out, .kv = kv_of(&k, NULL), .tiles = dt, .ld_out = no + 1, .n_tiles = n_tiles, .scale = 0.125f};
+        struct ntx_gpu_prefill p = {.q = dq, .out = d_out, .kv = kv_of(&k, NULL), .tiles = dt, .ld_out = no + 1, .n_tiles = n_tiles,
+                                    .window = c->window, .sinks = c->sinks ? d_sinks : NULL, .scale = 0.125f};
         OK(u, u->ops->launch(u->s, NTX_GPU_PREFILL, &p));
         out[way] = malloc(bytes);
         gpu_get(u, out[way], d_out, bytes);
@@ -273,7 +281,7 @@ static void prefill(struct gpu *u, struct rng *rng, const struct shape *c, uint3
     double off = attend_off(&k, rows, n, q, out[0], false);
     CHECK_MSG(off < 3e-3, "attention of prompts is off by %g", off);
     CHECK_MSG(!memcmp(out[0], out[1], bytes), "a row's attention depends on those that share its tile");
-    gpu_drop(u, dq);
+    gpu_drop(u, dq), gpu_drop(u, d_sinks);
     cache_close(&k);
     free(q), free(out[0]), free(out[1]);
 }
@@ -291,12 +299,19 @@ int main(int argc, char **argv)
         {{.heads = 1, .kv_heads = 1, .head_k = 256, .head_v = 256, .rope_dim = 256}, {12, 1, 64}},
         {{.heads = 4, .kv_heads = 2, .head_k = 64, .head_v = 96, .rope_dim = 64, .q8 = true, .norm = true}, {254, 3, 40}},
         {{.heads = 3, .kv_heads = 1, .head_k = 160, .head_v = 32, .rope_dim = 32, .q8 = true, .bias = true, .holes = true}, {290, 255, 33}},
+        {{.heads = 8, .kv_heads = 2, .head_k = 64, .head_v = 64, .rope_dim = 64, .neox = true, .bias = true, .window = 100, .sinks = true}, {255, 99, 100}},
+        {{.heads = 4, .kv_heads = 2, .head_k = 64, .head_v = 64, .rope_dim = 64, .window = 1, .q8 = true}, {383, 256, 0}},
+        {{.heads = 2, .kv_heads = 1, .head_k = 32, .head_v = 64, .rope_dim = 32, .window = 128, .sinks = true, .holes = true}, {383, 300, 97}},
+        {{.heads = 2, .kv_heads = 2, .head_k = 64, .head_v = 32, .rope_dim = 64, .sinks = true, .q8 = true}, {300, 31, 255}},
     };
     static const struct shape prompts[] = {
         {.heads = 8, .kv_heads = 2, .head_k = 64, .head_v = 64},
         {.heads = 2, .kv_heads = 2, .head_k = 128, .head_v = 128, .holes = true},
         {.heads = 7, .kv_heads = 1, .head_k = 20, .head_v = 36},
         {.heads = 4, .kv_heads = 1, .head_k = 96, .head_v = 64, .q8 = true, .holes = true},
+        {.heads = 8, .kv_heads = 1, .head_k = 64, .head_v = 64, .window = 33, .sinks = true},
+        {.heads = 4, .kv_heads = 2, .head_k = 64, .head_v = 32, .q8 = true, .window = 7},
+        {.heads = 6, .kv_heads = 2, .head_k = 32, .head_v = 64, .sinks = true, .holes = true},
     };
     struct gpu u;
     struct rng rng = {11};

@@ -184,7 +184,7 @@ static void hidden(struct gpu *u, struct rng *rng, enum ntx_ffn_act act, bool ma
         uses[i] = rng_u32(rng) % 2;
     void *dg = gpu_put(u, gate, sizeof gate, 0), *du = gpu_put(u, up, sizeof up, 0), *dm = gpu_put(u, uses, sizeof uses, 0);
     const struct ntx_gpu_hidden p = {.gate = dg, .up = du, .uses = masked ? dm : NULL, .groups = s.g, .ld_gate = LD, .ld_up = LDU, .ld_uses = GROUPS, .n_rows = ROWS,
-                                     .relu = act == NTX_FFN_RELU};
+                                     .act = act};
     OK(u, u->ops->launch(u->s, NTX_GPU_HIDDEN, &p));
     gpu_get(u, got, dg, sizeof got);
     for (uint32_t r = 0; r < ROWS; r++)
@@ -321,10 +321,11 @@ static void norm(struct gpu *u, struct rng *rng, uint32_t n, bool add, bool bias
     free(h), free(y), free(b), free(w), free(x), free(got), free(got_h);
 }
 
-/* act: NTX_N_FFN_ACTS for none */
-static void pack(struct gpu *u, struct rng *rng, uint32_t n, enum ntx_ffn_act act)
+/* act: NTX_N_FFN_ACTS for none; biases: of these rows */
+static void pack(struct gpu *u, struct rng *rng, uint32_t n, enum ntx_ffn_act act, bool biases)
 {
-    enum { ROWS = 2 };
+    enum { ROWS = 2, EXPERTS = 3 };
+    static const uint32_t of[ROWS] = {2, 1};
     bool glu = act != NTX_N_FFN_ACTS;
     size_t s8 = ntx_act_row_bytes(NTX_ACT_Q8, n), s8k = ntx_act_row_bytes(NTX_ACT_Q8K, n);
     float *x = malloc(sizeof *x * n * ROWS), *up = malloc(sizeof *up * n * ROWS), *got = malloc(sizeof *x * n * ROWS);
@@ -335,9 +336,19 @@ static void pack(struct gpu *u, struct rng *rng, uint32_t n, enum ntx_ffn_act ac
     if (!glu)
         x[n + 5] = NAN, x[n + 40] = INFINITY;
     void *dx = gpu_put(u, x, sizeof *x * n * ROWS, 0), *du = gpu_put(u, up, sizeof *x * n * ROWS, 0), *q8 = gpu_new(u, s8 * ROWS), *q8k = gpu_new(u, s8k * ROWS);
+    float *bias = malloc(sizeof *bias * n * EXPERTS * 2);
+    fill_random(rng, bias, (size_t)n * EXPERTS * 2);
+    float *db = gpu_put(u, bias, sizeof *bias * n * EXPERTS * 2, 0);
+    void *d_of = gpu_put(u, of, sizeof of, 0);
     struct ntx_gpu_pack p = {.x = dx, .up = glu ? du : NULL, .q8 = q8, .q8k = n % 256 ? NULL : q8k, .ld_x = n, .ld_up = n,
-                             .q8_stride = s8, .q8k_stride = s8k, .n = n, .n_rows = ROWS, .relu = act == NTX_FFN_RELU};
+                             .q8_stride = s8, .q8k_stride = s8k, .n = n, .n_rows = ROWS, .act = act};
+    if (biases)
+        p.x_bias = db, p.up_bias = db + (size_t)n * EXPERTS, p.bias_rows = d_of;
     OK(u, u->ops->launch(u->s, NTX_GPU_PACK, &p));
+    for (uint32_t r = 0; biases && r < ROWS; r++) {
+        oracle->add(x + (size_t)r * n, bias + (size_t)of[r] * n, n);
+        oracle->add(up + (size_t)r * n, bias + (size_t)(EXPERTS + of[r]) * n, n);
+    }
     for (uint32_t r = 0; glu && r < ROWS; r++)
         oracle->glu[act](x + (size_t)r * n, up + (size_t)r * n, n, x + (size_t)r * n);
     gpu_get(u, got, dx, sizeof *x * n * ROWS);
@@ -345,8 +356,8 @@ static void pack(struct gpu *u, struct rng *rng, uint32_t n, enum ntx_ffn_act ac
     check_packed(u, NTX_ACT_Q8, q8, s8, x, n, ROWS, "pack");
     if (n % 256 == 0)
         check_packed(u, NTX_ACT_Q8K, q8k, s8k, x, n, ROWS, "pack");
-    gpu_drop(u, dx), gpu_drop(u, du), gpu_drop(u, q8), gpu_drop(u, q8k);
-    free(x), free(up), free(got);
+    gpu_drop(u, dx), gpu_drop(u, du), gpu_drop(u, q8), gpu_drop(u, q8k), gpu_drop(u, db), gpu_drop(u, d_of);
+    free(x), free(up), free(got), free(bias);
 }
 
 static void vectors(struct gpu *u, struct rng *rng)
@@ -356,7 +367,8 @@ static void vectors(struct gpu *u, struct rng *rng)
         norm(u, rng, widths[i], i & 1, i & 2);
         norm(u, rng, widths[i], true, true);
         for (unsigned act = 0; act <= NTX_N_FFN_ACTS; act++)
-            pack(u, rng, widths[i] < 64 ? 64 : widths[i], act);
+            pack(u, rng, widths[i] < 64 ? 64 : widths[i], act, false);
+        pack(u, rng, widths[i] < 64 ? 64 : widths[i], NTX_FFN_SILU_CLAMPED, true);
     }
 }
 
@@ -380,18 +392,21 @@ static void gather(struct gpu *u, struct rng *rng)
 }
 
 /* Choices come in two groups, whose numbers are the places; the shared expert's gate belongs to the first. */
-static void combine(struct gpu *u, struct rng *rng)
+static void combine(struct gpu *u, struct rng *rng, bool biases)
 {
     enum { ROWS = 3, USED = 2, N = 300, LD = N + 4, CHOICES = ROWS * USED, FIRST_GROUP = 4 };
-    static const uint32_t place[CHOICES] = {0, 4, 1, 2, 3, 5};
-    static float y[ROWS * N], z[CHOICES * N], gate[ROWS], weight[CHOICES], in[ROWS * LD], got[ROWS * LD];
+    static const uint32_t place[CHOICES] = {0, 4, 1, 2, 3, 5}, expert[CHOICES] = {0, 0, 3, 3, 4, 4};
+    static float bias[5 * N], y[ROWS * N], z[CHOICES * N], gate[ROWS], weight[CHOICES], in[ROWS * LD], got[ROWS * LD];
     fill_random(rng, y, ROWS * N), fill_random(rng, z, CHOICES * N), fill_random(rng, gate, ROWS), fill_random(rng, weight, CHOICES);
+    fill_random(rng, bias, 5 * N);
     memset(in, 0xff, sizeof in);
     for (int r = 0; r < ROWS; r++)
         memcpy(in + r * LD, y + r * N, N * sizeof *y);
     void *dy = gpu_put(u, in, sizeof in, 0), *dz = gpu_put(u, z, sizeof z, 0), *dg = gpu_put(u, gate, sizeof gate, 0);
-    void *dw = gpu_put(u, weight, sizeof weight, 0), *dp = gpu_put(u, place, sizeof place, 0);
+    void *dw = gpu_put(u, weight, sizeof weight, 0), *dp = gpu_put(u, place, sizeof place, 0), *db = gpu_put(u, bias, sizeof bias, 0), *de = gpu_put(u, expert, sizeof expert, 0);
     struct ntx_gpu_combine c = {.y = dy, .z = dz, .gate = dg, .weight = dw, .place = dp, .ld_y = LD, .used = USED, .n_choices = FIRST_GROUP, .n = N, .n_rows = ROWS};
+    if (biases)
+        c.bias = db, c.expert = de;
     OK(u, u->ops->launch(u->s, NTX_GPU_COMBINE, &c));
     c.z = (const float *)dz + FIRST_GROUP * N;
     c.gate = NULL;
@@ -403,12 +418,15 @@ static void combine(struct gpu *u, struct rng *rng)
         oracle->exp_of(&e, 0, 1);
         for (int k = 0; k < N; k++)
             y[r * N + k] *= 1 / (1 + e);
-        for (int k = r * USED; k < (r + 1) * USED; k++)
+        for (int k = r * USED; k < (r + 1) * USED; k++) {
+            if (biases)
+                oracle->add(z + place[k] * N, bias + expert[place[k]] * N, N);
             oracle->add_scaled(y + r * N, weight[k], z + place[k] * N, N);
+        }
     }
     gpu_get(u, got, dy, sizeof got);
     check_rows("combined", got, LD, y, N, ROWS);
-    gpu_drop(u, dy), gpu_drop(u, dz), gpu_drop(u, dg), gpu_drop(u, dw), gpu_drop(u, dp);
+    gpu_drop(u, dy), gpu_drop(u, dz), gpu_drop(u, dg), gpu_drop(u, dw), gpu_drop(u, dp), gpu_drop(u, db), gpu_drop(u, de);
 }
 
 /* ---- the largest logits */
@@ -467,7 +485,8 @@ int main(int argc, char **argv)
     dense(&u, &rng);
     vectors(&u, &rng);
     gather(&u, &rng);
-    combine(&u, &rng);
+    combine(&u, &rng, false);
+    combine(&u, &rng, true);
     best(&u, &rng, 1000, 40, false);
     best(&u, &rng, 777, 64, true);
     best(&u, &rng, 300, 300, true);

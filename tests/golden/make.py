@@ -50,6 +50,8 @@ CASES = {
     'qwen2moe.q4_k_m': '--arch qwen2moe --experts 6 --expert-ff 256 --shared-ff 256 --type Q4_K_M --seed 31',
     'qwen3moe.f32': '--arch qwen3moe --experts 16 --experts-used 5 --expert-ff 96 --head-dim 64 --type F32 --seed 32',
     'qwen3moe.q6_k': '--arch qwen3moe --experts 8 --expert-ff 256 --type Q6_K --seed 33',
+    'gptoss.f32': '--arch gpt-oss --experts 8 --experts-used 3 --expert-ff 96 --head-dim 64 --window 24 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type F32 --seed 34',
+    'gptoss.q8_0': '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 256 --head-dim 32 --window 5 --type Q8_0 --seed 35',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

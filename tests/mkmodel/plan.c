@@ -102,6 +102,8 @@ static void add_biases(struct plan *p, uint32_t l)
     add_vector(p, in_layer(n, l, "attn_v.bias"), o->kv * p->head, 0, 0.3f);
 }
 
+static bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->arch, "gpt-oss"); }
+
 /* n_each matrices in one tensor. */
 static void add_experts_of(struct plan *p, const char *name, uint64_t n_in, uint64_t n_out, float std, bool more)
 {
@@ -111,6 +113,22 @@ static void add_experts_of(struct plan *p, const char *name, uint64_t n_in, uint
         t->n_dims = 3;
         t->ne[2] = p->o->experts;
     }
+}
+
+/* A row of floats for each expert. */
+static void add_rows(struct plan *p, const char *name, uint64_t n, float std)
+{
+    mk_tensor_add(p->f, name, NTX_F32, n, p->o->experts, std);
+}
+
+/* Those of gates are so large that some reach the limit of the activation. */
+static void add_expert_biases(struct plan *p, uint32_t l, uint32_t ff)
+{
+    char n[64];
+    add_vector(p, in_layer(n, l, "ffn_gate_inp.bias"), p->o->experts, 0, 1);
+    add_rows(p, in_layer(n, l, "ffn_down_exps.bias"), p->o->embd, 0.3f);
+    add_rows(p, in_layer(n, l, "ffn_gate_exps.bias"), ff, 4);
+    add_rows(p, in_layer(n, l, "ffn_up_exps.bias"), ff, 4);
 }
 
 static uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
@@ -128,6 +146,8 @@ static void add_moe(struct plan *p, uint32_t l, bool more)
     add_experts_of(p, in_layer(n, l, "ffn_down_exps.weight"), ff, o->embd, 1 / sqrtf((float)ff), more);
     add_experts_of(p, in_layer(n, l, "ffn_gate_exps.weight"), o->embd, ff, s, false);
     add_experts_of(p, in_layer(n, l, "ffn_up_exps.weight"), o->embd, ff, s, false);
+    if (is_gpt_oss(o))
+        add_expert_biases(p, l, ff);
     if (!has_shared(o))
         return;
     add_vector(p, in_layer(n, l, "ffn_gate_inp_shexp.weight"), o->embd, 0, s);
@@ -155,18 +175,22 @@ static void add_layer(struct plan *p, uint32_t l)
 {
     const struct mk_options *o = p->o;
     uint64_t q = (uint64_t)o->heads * p->head, kv = (uint64_t)o->kv * p->head;
-    bool more = p->recipe->mix && more_bits(l, o->layers);
+    bool more = p->recipe->mix && more_bits(l, o->layers), experts_only = is_gpt_oss(o) && p->recipe->base != NTX_F32; /* are of the type */
     float s = 1 / sqrtf((float)o->embd);
     char n[64];
     add_vector(p, in_layer(n, l, "attn_norm.weight"), o->embd, 1, 0.1f);
     add_ffn(p, l, more);
-    add_vector(p, in_layer(n, l, "ffn_norm.weight"), o->embd, 1, 0.1f);
-    add_matrix(p, in_layer(n, l, "attn_k.weight"), o->embd, kv, 1.5f * s, false);
-    add_matrix(p, in_layer(n, l, "attn_output.weight"), q, o->embd, 0.7f / sqrtf((float)q), false);
-    add_matrix(p, in_layer(n, l, "attn_q.weight"), o->embd, q, 1.5f * s, false);
-    add_matrix(p, in_layer(n, l, "attn_v.weight"), o->embd, kv, s, more);
-    if (!strncmp(o->arch, "qwen2", 5) || o->biases)
+    add_vector(p, in_layer(n, l, is_gpt_oss(o) ? "post_attention_norm.weight" : "ffn_norm.weight"), o->embd, 1, 0.1f);
+    add_matrix(p, in_layer(n, l, "attn_k.weight"), o->embd, kv, 1.5f * s, experts_only);
+    add_matrix(p, in_layer(n, l, "attn_output.weight"), q, o->embd, 0.7f / sqrtf((float)q), experts_only);
+    add_matrix(p, in_layer(n, l, "attn_q.weight"), o->embd, q, 1.5f * s, experts_only);
+    add_matrix(p, in_layer(n, l, "attn_v.weight"), o->embd, kv, s, more || experts_only);
+    if (!strncmp(o->arch, "qwen2", 5) || o->biases || is_gpt_oss(o))
         add_biases(p, l);
+    if (is_gpt_oss(o)) {
+        add_vector(p, in_layer(n, l, "attn_output.bias"), o->embd, 0, 0.3f);
+        add_vector(p, in_layer(n, l, "attn_sinks.weight"), o->heads, 1, 1);
+    }
     if (!strncmp(o->arch, "qwen3", 5)) {
         add_vector(p, in_layer(n, l, "attn_q_norm.weight"), p->head, 1, 0.1f);
         add_vector(p, in_layer(n, l, "attn_k_norm.weight"), p->head, 1, 0.1f);
@@ -197,7 +221,7 @@ static void add_tensors(struct plan *p, float *freqs)
         if (t)
             t->values = freqs;
     }
-    add_matrix(p, "token_embd.weight", o->embd, p->n_vocab, o->tied ? s : 1, o->tied);
+    add_matrix(p, "token_embd.weight", o->embd, p->n_vocab, o->tied ? s : 1, o->tied || is_gpt_oss(o));
     for (uint32_t l = 0; l < o->layers; l++)
         add_layer(p, l);
     add_vector(p, "output_norm.weight", o->embd, o->tied ? o->logit_scale : 1, 0.1f);
@@ -247,7 +271,7 @@ static void add_keys(struct plan *p, uint32_t orig)
     kv_u32(p, "attention.head_count", o->heads);
     kv_u32(p, "attention.head_count_kv", o->kv);
     kv_f32(p, "attention.layer_norm_rms_epsilon", 1e-5f);
-    if (p->head * o->heads != o->embd || !strncmp(o->arch, "qwen3", 5)) {
+    if (p->head * o->heads != o->embd || !strncmp(o->arch, "qwen3", 5) || is_gpt_oss(o)) {
         kv_u32(p, "attention.key_length", p->head);
         kv_u32(p, "attention.value_length", p->head);
     }
@@ -259,6 +283,8 @@ static void add_keys(struct plan *p, uint32_t orig)
         kv_u32(p, "expert_feed_forward_length", expert_ff(o));
     if (o->experts && has_shared(o))
         kv_u32(p, "expert_shared_feed_forward_length", shared_ff(o));
+    if (is_gpt_oss(o))
+        kv_u32(p, "attention.sliding_window", o->window);
     add_rope_keys(p, orig);
 }
 

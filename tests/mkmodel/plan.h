@@ -9,6 +9,7 @@ struct mk_options {
     const char *rope_scaling; /* "none", "linear", "yarn" */
     uint32_t layers, embd, ff, heads, kv, head_dim, ctx, vocab_size; /* head_dim, vocab_size: 0 for the default */
     uint32_t experts, experts_used, expert_ff, shared_ff; /* experts 0: none; widths 0: ff */
+    uint32_t window;
     float rope_base, rope_factor, logit_scale;
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
     bool tied, rope_freqs, biases, repeat_layers;

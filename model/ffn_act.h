@@ -1,0 +1,10 @@
+/* ffn_act.h: what an FFN does with its gate and up values: on the CPU and on a GPU. */
+#ifndef NTX_MODEL_FFN_ACT_H
+#define NTX_MODEL_FFN_ACT_H
+
+/* act(gate) * up; SILU_CLAMPED: g / (1 + e^(-ALPHA g)) * (u + 1), g = min(gate, LIMIT), u = up within -LIMIT .. LIMIT (gpt-oss) */
+enum ntx_ffn_act { NTX_FFN_SILU, NTX_FFN_RELU, NTX_FFN_SILU_CLAMPED, NTX_N_FFN_ACTS };
+#define NTX_SWIGLU_ALPHA 1.702f
+#define NTX_SWIGLU_LIMIT 7.0f
+
+#endif
