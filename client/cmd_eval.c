@@ -13,7 +13,7 @@
 
 #define IN_FLIGHT 16u   /* requests of one client that the daemon takes at once */
 #define ANSWER_SLACK 16 /* tokens beyond those that the right answer can have at most (a byte each) */
-#define FORM_TOKENS 64  /* what a chat template adds to a prompt */
+#define FORM_TOKENS 256 /* what a chat template adds to a prompt: harmony most, even in a vocabulary that is not its own */
 
 struct question {
     char *prompt, *answer;

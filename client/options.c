@@ -75,7 +75,7 @@ static const struct argp_option gen_options[] = {
     {"system", O_SYSTEM, "TEXT", 0, "system message of the chat", 0},
     {"stop", O_STOP, "TEXT", 0, "end before this text (repeatable)", 0},
     {"ignore-eos", O_IGNORE_EOS, NULL, 0, "go on past end-of-generation tokens", 0},
-    {"chat-template", O_TEMPLATE, "NAME", 0, "llama-2, llama-3, chatml, mistral (also -v1, -v7) or plain, instead of the model's own", 0},
+    {"chat-template", O_TEMPLATE, "NAME", 0, "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's own", 0},
     {0},
 };
 static const struct argp_option output_options[] = {

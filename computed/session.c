@@ -128,10 +128,14 @@ static uint32_t tokens_to_reserve(const struct ntx_session *s, const struct ntx_
     return s->n_tokens + s->max_tokens;
 }
 
-/* The token that ended the last answer is not fed when the conversation goes on: its template closes the answer itself. */
+/* The token that ended the last answer is not fed when the conversation goes on: its template closes the answer itself. Nor is the
+ * end of a message of several (harmony), when the answer was cut just there. */
 static bool drop_end(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m)
 {
-    if (!s->dialog.n || !m->n_messages || s->n_tokens <= s->n_past || !ntx_tokenizer_is_eog(e->tok, s->tokens[s->n_tokens - 1]))
+    if (!s->dialog.n || !m->n_messages || s->n_tokens <= s->n_past)
+        return false;
+    int32_t last = s->tokens[s->n_tokens - 1];
+    if (!ntx_tokenizer_is_eog(e->tok, last) && !ntx_chat_closes(s->view.chat, e->tok, last))
         return false;
     s->n_tokens--;
     return true;
@@ -140,10 +144,11 @@ static bool drop_end(struct ntx_session *s, const struct ntx_session_env *e, con
 int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, struct ntx_err *err)
 {
     int32_t *ids = NULL;
+    struct ntx_chat_view view = {.chat = NULL};
     unsigned spoken = s->dialog.n;
     uint32_t had = s->n_tokens;
     int32_t end = drop_end(s, e, m) ? s->tokens[s->n_tokens] : -1;
-    int n = ntx__session_prompt(s, e, m, &ids, err);
+    int n = ntx__session_prompt(s, e, m, &view.chat, &ids, err);
     int rc = n < 0 ? n : 0;
     if (!rc && s->n_tokens + (uint32_t)n == s->n_past)
         rc = ntx_err_set(err, -EINVAL, "the prompt is empty and the vocabulary has no token to begin with: give at least one character");
@@ -165,6 +170,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->keep = m->keep;
     s->max_tokens = m->max_tokens;
     s->ignore_eos = m->ignore_eos;
+    s->view = view;
     s->skip_space = s->dialog.reply_open || s->n_tokens <= 1;
     s->n_prompt = ntx_session_todo(s);
     s->generated = s->decoded = 0;
@@ -268,7 +274,7 @@ bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i)
 static int feed_text(struct ntx_session *s, const struct ntx_session_env *e, int32_t token, bool *stopped)
 {
     char buf[TOKEN_BYTES];
-    int n = ntx_detokenize_one(e->tok, token, s->skip_space, false, buf, sizeof buf);
+    int n = ntx_chat_view_token(&s->view, e->tok, token, s->skip_space, buf, sizeof buf);
     if (n < 0)
         return n;
     /* A lone space as the first token gives nothing here, yet it was the one space to skip; a control token is none. */

@@ -49,6 +49,7 @@ struct ntx_session {
     struct ntx_text *text;
     bool ignore_eos, skip_space; /* skip_space: the next token begins the text */
     struct ntx_dialog dialog;
+    struct ntx_chat_view view; /* of the answer under way, or the last one */
     bool chatting;
     bool predictor_lost;
     char *options;             /* JSON of the request's options, for the statistics */
@@ -114,8 +115,10 @@ void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logit
 /* The answer has ended: the session waits for its next request. */
 void ntx_session_rest(struct ntx_session *s);
 
-/* ---- session_prompt.c: the tokens that a Generate adds, and the conversation behind them. *ids malloc'd, returns their number. */
-int ntx__session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, int32_t **ids, struct ntx_err *err);
+/* ---- session_prompt.c: the tokens that a Generate adds, and the conversation behind them. *ids malloc'd, returns their number. *chat:
+ * the template that they were made by; untouched where there was none. */
+int ntx__session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_chat_template **chat,
+                        int32_t **ids, struct ntx_err *err);
 int ntx__dialog_add(struct ntx_dialog *d, const char *role, const char *text, size_t len);
 int ntx__dialog_append(struct ntx_dialog *d, const char *text, size_t len); /* to the answer under way */
 void ntx__dialog_cut(struct ntx_dialog *d, unsigned n);                     /* forgets messages from n on */

@@ -91,17 +91,17 @@ static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_sessio
            m->messages[0]->role && !strcmp(m->messages[0]->role, "user");
 }
 
-static int chat_tokens(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, int32_t **ids, struct ntx_err *err)
+static int chat_tokens(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_chat_template **chat,
+                       int32_t **ids, struct ntx_err *err)
 {
-    const struct ntx_chat_template *chat;
     unsigned from = s->dialog.n;
-    int rc = pick_template(e, m, &chat, err);
+    int rc = pick_template(e, m, chat, err);
     if (rc)
         return rc;
     for (size_t i = 0; !rc && i < m->n_messages; i++)
         rc = ntx__dialog_add(&s->dialog, m->messages[i]->role, (const char *)m->messages[i]->text.data, m->messages[i]->text.len);
     int n = rc ? ntx_err_set(err, rc, "no memory for the conversation")
-               : ntx_chat_tokens(chat, e->tok, s->dialog.msgs, from, s->dialog.n, ids, err);
+               : ntx_chat_tokens(*chat, e->tok, s->dialog.msgs, from, s->dialog.n, ids, err);
     if (n >= 0 && (rc = ntx__dialog_add(&s->dialog, "assistant", "", 0))) {
         free(*ids);
         n = ntx_err_set(err, rc, "no memory for the conversation");
@@ -131,7 +131,8 @@ static int text_tokens(const struct ntx_session *s, const struct ntx_session_env
     return n < 0 ? ntx_err_set(err, n, "cannot tokenize the prompt: %s", strerror(-n)) : n;
 }
 
-int ntx__session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, int32_t **ids, struct ntx_err *err)
+int ntx__session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_chat_template **chat,
+                        int32_t **ids, struct ntx_err *err)
 {
     uint64_t bytes = m->prompt.len;
     for (size_t i = 0; i < m->n_messages; i++)
@@ -144,6 +145,6 @@ int ntx__session_prompt(struct ntx_session *s, const struct ntx_session_env *e, 
     if (m->n_messages && m->raw)
         return ntx_err_set(err, -EINVAL, "a raw prompt and messages of a conversation exclude each other");
     if (m->n_messages && !is_plain_prompt(s, e, m))
-        return chat_tokens(s, e, m, ids, err);
+        return chat_tokens(s, e, m, chat, ids, err);
     return text_tokens(s, e, m->n_messages ? &m->messages[0]->text : &m->prompt, ids, err);
 }

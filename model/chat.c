@@ -1,4 +1,4 @@
-/* chat.c: the table of chat templates, how they are recognised, and how a conversation becomes segments.
+/* chat.c: the table of chat templates, how they are recognised, how a conversation becomes segments, and how an answer is shown.
  *
  * Spaces: a SentencePiece-like vocabulary puts a space before text that follows a control token. The rows below count on
  * that where [INST] is a control token (mistral, mistral-v7), as Mistral's own tokenizer does. */
@@ -14,6 +14,7 @@ struct ntx_chat_template {
     const char *name;
     /* Shape: the file's template holds all of these and none of those. The first row that fits is taken. */
     const char *all[3], *none[4];
+    const char *preface;      /* stands before everything; NULL: nothing does */
     const char *system_open, *system_close;
     const char *user_open, *user_close;
     const char *answer_open;  /* opens the assistant's turn: the last thing before the model writes */
@@ -22,7 +23,18 @@ struct ntx_chat_template {
     bool system_in_user;      /* the system's text stands at the beginning of the user's next turn */
     bool eos, bos;            /* EOS after an answer; BOS before a user's turn that follows one */
     bool trim;                /* blanks around texts are dropped */
+    const char *channel;      /* an answer is messages on channels: the one that is meant for the user; NULL: it is a text */
 };
+
+/* OpenAI's harmony. Its system message is fixed but for how much the model is to think; a date, which its own template computes, is
+ * left out. What the user says as the system is the "developer" there. */
+#define HARMONY(title, effort) \
+    {.name = title, .all = {"<|start|>", "<|channel|>", "<|message|>"}, \
+     .preface = "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n\n" \
+                "Reasoning: " effort "\n\n# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>", \
+     .system_open = "<|start|>developer<|message|># Instructions\n\n", .system_close = "<|end|>", \
+     .user_open = "<|start|>user<|message|>", .user_close = "<|end|>", \
+     .answer_open = "<|start|>assistant", .answer_lead = "<|channel|>final<|message|>", .answer_close = "<|end|>", .channel = "final"}
 
 static const struct ntx_chat_template table[] = {
     {.name = "llama-2", .all = {"[INST]", "<<SYS>>"},
@@ -47,6 +59,9 @@ static const struct ntx_chat_template table[] = {
     {.name = "mistral", .all = {"[INST]", "[/INST]"}, /* v3 and v3-tekken */
      .system_open = "", .system_close = "\n\n", .system_in_user = true,
      .user_open = "[INST]", .user_close = "[/INST]", .answer_open = "", .answer_lead = "", .answer_close = "", .eos = true},
+    HARMONY("harmony", "medium"), /* as its own template says where nobody chooses */
+    HARMONY("harmony-low", "low"),
+    HARMONY("harmony-high", "high"),
     {.name = "plain", .all = {"User:", "Assistant:"}, .none = {"<|", "<start", "[gMASK]", "<\xef\xbd\x9c"},
      .system_open = "", .system_close = "\n\n", .user_open = "User: ", .user_close = "\n",
      .answer_open = "Assistant:", .answer_lead = " ", .answer_close = "\n"},
@@ -88,8 +103,11 @@ const char *ntx_chat_name(const struct ntx_chat_template *t)
 
 const char *ntx_chat_names(void)
 {
-    return "llama-2, llama-3, chatml, mistral, mistral-v1, mistral-v7, plain";
+    return "llama-2, llama-3, chatml, mistral, mistral-v1, mistral-v7, harmony, harmony-low, harmony-high, plain";
 }
+
+/* Around what is not meant for the user. */
+static const char aside_open[] = "<think>\n", aside_close[] = "\n</think>\n\n";
 
 /* ---- rendering */
 
@@ -153,6 +171,9 @@ static void put_user(struct writer *w, const struct ntx_chat_msg *m)
     w->answered = false;
 }
 
+/* What the model ended its answer with, be it harmony's <|return|>, was not fed: past answers end as the template has it, in
+ * harmony with <|end|>. In an answer of this session the model's thoughts stay, which OpenAI leaves out of past answers: without
+ * them all that follows them would have to be computed again. */
 static void end_answer(struct writer *w)
 {
     put(w, w->t->answer_close);
@@ -161,12 +182,27 @@ static void end_answer(struct writer *w)
     w->answered = true;
 }
 
+/* The answer without what a view has put between marks before it. */
+static struct ntx_chat_msg without_asides(struct ntx_chat_msg m)
+{
+    const size_t no = sizeof(aside_open) - 1, nc = sizeof(aside_close) - 1;
+    while (m.len > no && !memcmp(m.text, aside_open, no)) {
+        const char *end = memmem(m.text + no, m.len - no, aside_close, nc);
+        if (!end)
+            break;
+        m.len -= (size_t)(end + nc - m.text);
+        m.text = end + nc;
+    }
+    return m;
+}
+
 static void put_answer(struct writer *w, const struct ntx_chat_msg *m, bool last)
 {
+    struct ntx_chat_msg said = w->t->channel ? without_asides(*m) : *m;
     put(w, w->t->answer_open);
-    if (m->len)
+    if (said.len)
         put(w, w->t->answer_lead);
-    put_text(w, m);
+    put_text(w, &said);
     if (!last)
         end_answer(w);
 }
@@ -205,6 +241,8 @@ int ntx_chat_tokens(const struct ntx_chat_template *t, const struct ntx_tokenize
     int rc = w.segs ? 0 : -ENOMEM;
     if (!rc && from)
         end_answer(&w);
+    else if (!rc && t->preface)
+        put(&w, t->preface);
     for (unsigned i = from; !rc && i < n; i++)
         if (put_message(&w, &msgs[i], i + 1 == n))
             rc = ntx_err_set(err, -EINVAL, "the role of a message is system, user or assistant, not \"%.40s\"", msgs[i].role);
@@ -214,4 +252,65 @@ int ntx_chat_tokens(const struct ntx_chat_template *t, const struct ntx_tokenize
         ntx_err_set(err, rc, rc == -EFBIG ? "the conversation is longer than 1 GiB" : "no memory for the conversation");
     free(w.segs);
     return rc;
+}
+
+/* ---- showing */
+
+static bool is_control(const struct ntx_tokenizer *tok, int32_t id, const char *text)
+{
+    size_t n, want = strlen(text);
+    if (id < 0 || (uint32_t)id >= tok->v.n || !(tok->v.attr[id] & NTX__GUARDED))
+        return false;
+    const char *p = ntx__vocab_text(&tok->v, (uint32_t)id, &n);
+    return n == want && !memcmp(p, text, n);
+}
+
+/* The mark that is to be shown when the view goes on at `at`. */
+static const char *turn(struct ntx_chat_view *v, int at, bool aside)
+{
+    const char *mark = aside == v->aside ? "" : aside ? aside_open : aside_close;
+    v->at = at;
+    v->aside = aside;
+    return mark;
+}
+
+/* A head without a channel is taken to begin the answer. */
+static bool for_user(const struct ntx_chat_view *v)
+{
+    size_t n = strlen(v->chat->channel);
+    return !v->n || (v->n >= n && !memcmp(v->channel, v->chat->channel, n) && (v->n == n || blank(v->channel[n])));
+}
+
+/* <|start|>ROLE<|channel|>NAME<|message|>TEXT<|end|>; the template has written the first role. NULL: none of these tokens. */
+static const char *head_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id)
+{
+    bool start = is_control(tok, id, "<|start|>"), channel = is_control(tok, id, "<|channel|>");
+    if (start || channel) {
+        v->n = 0;
+        return turn(v, start ? NTX_VIEW_ROLE : NTX_VIEW_CHANNEL, false);
+    }
+    if (is_control(tok, id, "<|message|>"))
+        return v->at == NTX_VIEW_TEXT ? "" : turn(v, NTX_VIEW_TEXT, !for_user(v));
+    return is_control(tok, id, "<|end|>") ? turn(v, NTX_VIEW_TEXT, false) : NULL;
+}
+
+int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id, bool first, char *buf, size_t room)
+{
+    const char *mark = v->chat && v->chat->channel ? head_token(v, tok, id) : NULL;
+    if (mark) {
+        size_t n = strlen(mark);
+        memcpy(buf, mark, n);
+        return (int)n;
+    }
+    int n = ntx_detokenize_one(tok, id, first, false, buf, room);
+    if (n <= 0 || v->at == NTX_VIEW_TEXT)
+        return n;
+    for (int i = 0; v->at == NTX_VIEW_CHANNEL && i < n && v->n < sizeof(v->channel); i++)
+        v->channel[v->n++] = buf[i];
+    return 0;
+}
+
+bool ntx_chat_closes(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, int32_t id)
+{
+    return t && is_control(tok, id, t->answer_close);
 }

@@ -1,9 +1,11 @@
 /* chat.h: chat templates, recognised by the shape of the GGUF's template text (not executed).
  *
- * One table (chat.c): llama-2, llama-3, chatml, mistral (also mistral-v1 and mistral-v7, which space it otherwise), and plain
- * ("User: ...", "Assistant: ..." in lines of their own, for models without a template). What a template computes (dates,
- * default system texts, tools) is not imitated. A conversation is rendered as pieces, so that text from people
- * never parses as special tokens: template pieces are tokenized with NTX_TOK_SPECIAL, people's text without. */
+ * One table (chat.c): llama-2, llama-3, chatml, mistral (also mistral-v1 and mistral-v7, which space it otherwise), harmony
+ * (gpt-oss; also harmony-low and harmony-high, which ask for less and more thinking), and plain ("User: ...", "Assistant: ..." in
+ * lines of their own, for models without a template). What a template computes (dates, default system texts, tools) is not
+ * imitated, but for harmony's system message, without which that model does not know its channels. A conversation is rendered as
+ * pieces, so that text from people never parses as special tokens: template pieces are tokenized with NTX_TOK_SPECIAL, people's
+ * text without. */
 #ifndef NTX_MODEL_CHAT_H
 #define NTX_MODEL_CHAT_H
 
@@ -37,5 +39,23 @@ const char *ntx_chat_names(void); /* comma separated, for messages */
  * *ids malloc'd; returns the count or a negative errno (-EINVAL: a role that is none of the three, nothing to render). */
 int ntx_chat_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs,
                     unsigned from, unsigned n, int32_t **ids, struct ntx_err *err);
+
+/* How an answer by a template is shown. Where the template has channels (harmony), the model writes several messages, each with a
+ * head that names its channel. Heads are not shown; what is not on the channel of the answer stands between "<think>\n" and
+ * "\n</think>\n\n", as models of other kinds write it themselves. ntx_chat_tokens leaves such a beginning of an answer out again.
+ * Every other template's answers are shown as ntx_detokenize_one gives them. Begin an answer with {.chat = its template, or NULL}. */
+struct ntx_chat_view {
+    const struct ntx_chat_template *chat;
+    enum { NTX_VIEW_TEXT, NTX_VIEW_ROLE, NTX_VIEW_CHANNEL } at;
+    bool aside;       /* between the marks */
+    uint8_t n;
+    char channel[15]; /* [n] the beginning of what the head names */
+};
+
+/* As ntx_detokenize_one without `special`, for the next token of the answer; room is at least 16. */
+int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id, bool first, char *buf, size_t room);
+/* Whether the token is the one that ntx_chat_tokens with from > 0 begins with: written last, it is not to be fed either. t may
+ * be NULL. */
+bool ntx_chat_closes(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, int32_t id);
 
 #endif

@@ -44,7 +44,7 @@ uint32_t ntx_tokenizer_n_vocab(const struct ntx_tokenizer *t);
 int32_t ntx_tokenizer_bos(const struct ntx_tokenizer *t);   /* -1 when none */
 int32_t ntx_tokenizer_eos(const struct ntx_tokenizer *t);
 /* Any end-of-generation token: the file's eos, eot and eom ids, and tokens with a name that known models end with (the list is
- * in tokenizer_vocab.c). */
+ * in tokenizer_vocab.c); never "<|end|>" beside "<|return|>" and "<|call|>". */
 bool ntx_tokenizer_is_eog(const struct ntx_tokenizer *t, int32_t id);
 const char *ntx_tokenizer_kind(const struct ntx_tokenizer *t);       /* "llama", "gpt2/qwen2", ... */
 

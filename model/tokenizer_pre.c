@@ -19,15 +19,21 @@
 #define SYMBOLS "[^" WS "\\p{L}\\p{N}]+"
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?" SYMBOLS "|[" WS "]+(?![^" WS "])"
+/* An English ending; s: the letters that s may be. */
+#define ENDING(s) "'(?:[" s "tTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
 /* Llama 3 and Qwen 2 differ in how many digits stand together. */
-#define LLAMA3(digits) "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
+#define LLAMA3(digits) ENDING("sS") "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
     "| ?" SYMBOLS "[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 
-/* Mistral's Tekken: words are also cut where lower case is followed by upper case; letters without case count as either. */
+/* Words are also cut where lower case is followed by upper case; letters without case, and marks, count as either. That the
+ * upper case alone is tried last, and the character before the word with both, matters where that is a mark. */
 #define TITLE "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define TEKKEN "[^\\r\\n\\p{L}\\p{N}]?(?:" TITLE "*" LOWER "+|" TITLE "+" LOWER "*)|\\p{N}| ?" SYMBOLS "[\\r\\n/]*|[" WS "]*[\\r\\n]+|" \
-    "[" WS "]+(?![^" WS "])|[" WS "]+"
+#define CASES(ending, digits) "[^\\r\\n\\p{L}\\p{N}]?" TITLE "*" LOWER "+" ending "|[^\\r\\n\\p{L}\\p{N}]?" TITLE "+" LOWER "*" ending \
+    "|" digits "| ?" SYMBOLS "[\\r\\n/]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
+#define TEKKEN CASES("", "\\p{N}") /* Mistral's */
+/* OpenAI's o200k: endings stay with their word; its "s in either case" is the long s, too. */
+#define O200K CASES("(?:" ENDING("sS\\x{17F}") ")?", "\\p{N}{1,3}")
 
 /* Letters of the scripts with upper and lower case, as DeepSeek's file lists them. */
 #define CASED "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}" \
@@ -57,6 +63,7 @@ static const struct shape shapes[] = {
     {.names = {"dbrx", "smaug-bpe"}, .regex = {LLAMA3("\\p{N}{1,3}")}},
     {.names = {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, .regex = {LLAMA3("\\p{N}")}},
     {.names = {"tekken"}, .traits = {.whole_words = true, .add_bos = true}, .regex = {TEKKEN}},
+    {.names = {"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}, .regex = {O200K}},
     {.names = {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"}, .regex = {"\\p{N}", GPT2}},
     {.names = {"falcon"}, .regex = {"[\\p{P}$+<=>^~|`]+", GPT2, "[0-9]{3}"}},
     {.names = {"deepseek-llm"},

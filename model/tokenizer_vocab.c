@@ -16,7 +16,8 @@
 static const char *const eog_names[] = {
     "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", /* Llama 3 */
     "<|im_end|>", "<|endoftext|>",                 /* chatml, Qwen, GPT-2 */
-    "<|end|>",                                     /* Phi */
+    "<|end|>",                                     /* Phi; but see spare_end */
+    "<|return|>", "<|call|>",                      /* gpt-oss */
     "<end_of_turn>", "<eos>",                      /* Gemma */
     "<EOT>", "<|EOT|>",                            /* code models */
     "<\xef\xbd\x9c""end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", /* DeepSeek */
@@ -246,6 +247,20 @@ static void mark_eog(struct ntx__vocab *v, int32_t id)
         v->attr[id] |= NTX__EOG;
 }
 
+/* Where a vocabulary has "<|return|>" and "<|call|>" (OpenAI's harmony), "<|end|>" ends one message of an answer, and the next
+ * one follows: it ends no generation, even where the file's keys say so. */
+static void spare_end(struct ntx__vocab *v)
+{
+    static const char *const names[] = {"<|return|>", "<|call|>", "<|end|>"};
+    int32_t id[3] = {-1, -1, -1};
+    for (uint32_t i = 0; i < v->n; i++)
+        for (unsigned k = 0; k < 3 && v->attr[i] & NTX__EOG; k++)
+            if (same(v, i, names[k], strlen(names[k])))
+                id[k] = (int32_t)i;
+    if (id[0] >= 0 && id[1] >= 0 && id[2] >= 0)
+        v->attr[id[2]] &= (uint8_t)~NTX__EOG;
+}
+
 static int load_specials(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v, struct ntx_err *err)
 {
     int32_t eot = -1, eom = -1;
@@ -265,6 +280,7 @@ static int load_specials(const struct ntx_gguf *g, const struct ntx__tok_kind *k
     mark_eog(v, v->eos);
     mark_eog(v, eot);
     mark_eog(v, eom);
+    spare_end(v);
     v->add_bos = kind->add_bos;
     v->add_prefix = kind->add_prefix;
     if ((rc = bool_key(g, "tokenizer.ggml.add_bos_token", &v->add_bos, err)) ||

@@ -85,14 +85,15 @@ seeds_vocab() {
     # small vocabularies of both kinds with a text behind them, and each template that is known by its shape
     n=0
     for options in "--arch llama --chat-template llama-2" "--arch llama --chat-template mistral" "--arch qwen2 --chat-template chatml" \
-        "--arch llama --chat-template llama-3"; do
+        "--arch llama --chat-template llama-3" "--arch llama --chat-template harmony"; do
         n=$((n + 1))
         # shellcheck disable=SC2086
         "$NTX_BIN/ntx-mkmodel" --layers 1 --embd 32 --ff 32 --heads 2 --kv 1 $options "$dir/m.gguf" >"$dir/log"
         { head -c 22000 "$dir/m.gguf"; printf '<|im_start|>user\nOnce upon <0x41> \303\244 1234\020'; } >"$dir/corpus/vocab$n"
     done
     for word in tokenizer.ggml.model tokenizer.ggml.pre tokenizer.ggml.tokens tokenizer.ggml.scores tokenizer.ggml.token_type tokenizer.ggml.merges llama gpt2 \
-        llama-bpe qwen2 tokenizer.ggml.bos_token_id tokenizer.ggml.add_bos_token tokenizer.chat_template '<|im_start|>' '[INST]' '<|eot_id|>' '<<SYS>>'; do
+        llama-bpe qwen2 tokenizer.ggml.bos_token_id tokenizer.ggml.add_bos_token tokenizer.chat_template '<|im_start|>' '[INST]' '<|eot_id|>' '<<SYS>>' \
+        gpt-4o '<|start|>' '<|channel|>' '<|message|>' '<|end|>' '<|return|>' '<|call|>'; do
         echo "\"$word\""
     done >"$dir/words"
 }

@@ -36,8 +36,12 @@ static void use_chat(const struct ntx_gguf *g, const struct ntx_tokenizer *t, co
             int32_t *ids;
             int k = ntx_chat_tokens(shape, t, msgs, from, n, &ids, &err);
             MUST(k >= 0 || err.text[0]);
-            for (int i = 0; i < k; i++)
+            struct ntx_chat_view view = {.chat = shape};
+            for (int i = 0; i < k; i++) {
+                char buf[1024];
                 MUST(ids[i] >= 0 && (uint32_t)ids[i] < ntx_tokenizer_n_vocab(t));
+                MUST(ntx_chat_view_token(&view, t, ids[i], i == 0, buf, sizeof buf) <= (int)sizeof buf);
+            }
             if (k >= 0)
                 free(ids);
         }

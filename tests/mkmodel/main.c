@@ -38,7 +38,7 @@ static void usage(FILE *to)
             "  --rope-base F (10000)  --rope-scaling none|linear|yarn  --rope-factor F (1)  --rope-orig N (ctx / factor)\n"
             "  --rope-freqs                  writes the frequency divisors of Llama 3.1 for --rope-factor\n"
             "  --vocab-from X.gguf           its tokenizer; else a small built-in one, filled up to --vocab-size N\n"
-            "  --chat-template llama-2|llama-3|chatml|mistral\n"
+            "  --chat-template llama-2|llama-3|chatml|mistral|harmony\n"
             "  --repeat-layers               later layers are the bytes of the first ones: a large model's shape in a small file\n"
             "  --gguf-version 2|3 (3)  --split N (1)  --seed N (1)  --name TEXT\n",
             mk_type_names());

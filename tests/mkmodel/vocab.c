@@ -27,7 +27,7 @@ static const char *const words[] = {
 
 struct chat {
     const char *name, *text;
-    const char *tokens[4]; /* control tokens that it needs */
+    const char *tokens[8]; /* control tokens that it needs */
     const char *eot;       /* ends a turn; NULL: the end of sequence */
 };
 
@@ -46,6 +46,12 @@ static const struct chat chats[] = {
     {"mistral",
      "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' [/INST]' }}"
      "{% else %}{{ m['content'] + eos_token }}{% endif %}{% endfor %}", {NULL}, NULL},
+    {"harmony",
+     "{{ '<|start|>system<|message|>You are a model.<|end|>' }}{% for m in messages %}{% if m['role'] == 'assistant' %}"
+     "{{ '<|start|>assistant<|channel|>final<|message|>' + m['content'] + '<|end|>' }}{% else %}"
+     "{{ '<|start|>' + m['role'] + '<|message|>' + m['content'] + '<|end|>' }}{% endif %}{% endfor %}"
+     "{% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}",
+     {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>"}, "<|return|>"},
 };
 
 static const struct chat *find_chat(const char *name)
@@ -156,7 +162,7 @@ static int built_in(struct mk_file *f, const struct mk_options *o, uint32_t *n, 
         add_characters(&v);
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
             add_word(&v, words[i]);
-        for (size_t i = 0; chat && i < 4 && chat->tokens[i]; i++)
+        for (size_t i = 0; chat && i < 8 && chat->tokens[i]; i++)
             add(&v, chat->tokens[i], CONTROL);
         add_unused(&v, o->vocab_size);
     }
@@ -209,6 +215,6 @@ static int copied(struct mk_file *f, const struct mk_options *o, uint32_t *n, st
 int mk_vocab(struct mk_file *f, const struct mk_options *o, uint32_t *n, struct ntx_err *err)
 {
     if (o->chat_template && !find_chat(o->chat_template))
-        return ntx_err_set(err, -EINVAL, "chat template '%s' is not known; known are llama-2, llama-3, chatml, mistral", o->chat_template);
+        return ntx_err_set(err, -EINVAL, "chat template '%s' is not known; known are llama-2, llama-3, chatml, mistral, harmony", o->chat_template);
     return o->vocab_from ? copied(f, o, n, err) : built_in(f, o, n, err);
 }

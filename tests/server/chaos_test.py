@@ -54,7 +54,7 @@ class Wild:
         elif what < 0.92:
             c.sock.sendall(rng.randbytes(rng.randrange(1, 40)))
         elif what < 0.94:
-            c.send("generate", {"messages": [{"role": rng.choice(["user", "system", "x"]), "text": b"hi"}], "max_tokens": 3, "chat_template": rng.choice(["", "plain", "chatml"])})
+            c.send("generate", {"messages": [{"role": rng.choice(["user", "system", "x"]), "text": b"hi"}], "max_tokens": 3, "chat_template": rng.choice(["", "plain", "chatml", "harmony"])})
         elif what < 0.96:
             d.kill(rng.choice(["iod", "predictor"]))
         else:

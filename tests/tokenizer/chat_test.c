@@ -68,6 +68,84 @@ static void test_render(void)
     ntx_tokenizer_free(t);
 }
 
+#define HARMONY_SYSTEM(effort) "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n" \
+    "Knowledge cutoff: 2024-06\n\nReasoning: " effort "\n\n" \
+    "# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>"
+
+static const char *const harmony[] = {"<|startoftext|>", "<|return|>", "<|call|>", "<|end|>", "<|start|>", "<|channel|>", "<|message|>"};
+enum { RETURN = 1, CALL, END, START, CHANNEL, MESSAGE, N_HARMONY };
+
+static void test_harmony(void)
+{
+    static const struct ntx_chat_msg shown[] = {
+        MSG("user", "a"), MSG("assistant", "<think>\nhm\n</think>\n\n<think>\n\n</think>\n\nhi"), MSG("user", "b"),
+        MSG("assistant", "<think>\nhm"),
+    };
+    int32_t c;
+    struct ntx_tokenizer *t = mem_bpe("gpt-4o", harmony, N_HARMONY, &c);
+    check_render(t, "harmony", talk, 0, 2,
+                 HARMONY_SYSTEM("medium") "<|start|>developer<|message|># Instructions\n\nBe brief.<|end|>"
+                 "<|start|>user<|message|>hello <|end|><|start|>assistant");
+    check_render(t, "harmony-low", talk + 1, 0, 1, HARMONY_SYSTEM("low") "<|start|>user<|message|>hello <|end|><|start|>assistant");
+    check_render(t, "harmony-high", talk + 1, 0, 3,
+                 HARMONY_SYSTEM("high") "<|start|>user<|message|>hello <|end|>"
+                 "<|start|>assistant<|channel|>final<|message|>hi<|end|><|start|>user<|message|>more<|end|><|start|>assistant");
+    check_render(t, "harmony", talk, 3, 4, "<|end|><|start|>user<|message|>more<|end|><|start|>assistant");
+    check_render(t, "harmony", talk + 1, 0, 2, /* an answer to go on with */
+                 HARMONY_SYSTEM("medium") "<|start|>user<|message|>hello <|end|><|start|>assistant<|channel|>final<|message|>hi");
+    check_render(t, "harmony", shown, 0, 3, /* past thoughts are left out */
+                 HARMONY_SYSTEM("medium") "<|start|>user<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>hi<|end|>"
+                 "<|start|>user<|message|>b<|end|><|start|>assistant");
+    check_render(t, "harmony", shown + 2, 0, 2,
+                 HARMONY_SYSTEM("medium") "<|start|>user<|message|>b<|end|><|start|>assistant<|channel|>final<|message|><think>\nhm");
+    const struct ntx_chat_template *h = ntx_chat_by_name("harmony");
+    CHECK(ntx_chat_closes(h, t, c + END) && !ntx_chat_closes(h, t, c + RETURN) && !ntx_chat_closes(h, t, '<') && !ntx_chat_closes(h, t, -1));
+    CHECK(!ntx_chat_closes(NULL, t, c + END) && !ntx_chat_closes(ntx_chat_by_name("mistral"), t, c + END));
+    ntx_tokenizer_free(t);
+}
+
+/* What a person sees after each piece of an answer; the pieces are shown as they come. */
+struct shown {
+    const char *piece, *text;
+};
+
+static void check_view(const char *name, const struct shown *steps)
+{
+    int32_t c, *ids;
+    struct ntx_tokenizer *t = mem_bpe("gpt-4o", harmony, N_HARMONY, &c);
+    struct ntx_chat_view v = {.chat = name ? ntx_chat_by_name(name) : NULL};
+    for (; steps->piece; steps++) {
+        char text[256];
+        size_t len = 0;
+        int n = ntx_tokenize(t, steps->piece, strlen(steps->piece), NTX_TOK_SPECIAL, &ids);
+        CHECK(n > 0);
+        for (int i = 0; i < n; i++) {
+            int k = ntx_chat_view_token(&v, t, ids[i], false, text + len, sizeof(text) - len);
+            CHECK(k >= 0);
+            len += (size_t)k;
+        }
+        text[len] = 0;
+        CHECK_MSG(!strcmp(text, steps->text), "%s: \"%s\" is shown as \"%s\", not \"%s\"", name ? name : "", steps->piece, text, steps->text);
+        free(ids);
+    }
+    ntx_tokenizer_free(t);
+}
+
+static void test_view(void)
+{
+    check_view("harmony", (const struct shown[]){
+        {"<|channel|>", ""}, {"ana", ""}, {"lysis", ""}, {"<|message|>", "<think>\n"}, {"hello", "hello"}, {" <|", " <|"},
+        {"<|end|>", "\n</think>\n\n"}, {"<|start|>", ""}, {"assistant", ""}, {"<|channel|>final", ""}, {"<|message|>", ""},
+        {"final hi", "final hi"}, {"<|return|>", ""}, {"more", "more"}, {NULL, NULL}});
+    check_view("harmony-low", (const struct shown[]){ /* an end that is missing; a channel named otherwise; none named */
+        {"<|channel|>analysis<|message|>a", "<think>\na"}, {"<|channel|>finale, which is longer<|message|>b", "\n</think>\n\n<think>\nb"},
+        {"<|start|>assistant<|channel|>final <|call|>json<|message|>c", "\n</think>\n\nc"},
+        {"<|start|>assistant<|message|>d<|message|>e", "de"}, {"<|end|><|end|>f", "f"}, {NULL, NULL}});
+    check_view("harmony", (const struct shown[]){{"hi<|message|> there", "hi there"}, {NULL, NULL}}); /* an answer that was begun */
+    check_view("chatml", (const struct shown[]){{"<|channel|>analysis<|message|>a<|end|>", "analysisa"}, {NULL, NULL}});
+    check_view(NULL, (const struct shown[]){{"<|channel|>analysis<|message|>a<|end|>", "analysisa"}, {NULL, NULL}});
+}
+
 /* The control tokens of the frame are ids; the same characters from a person are not. */
 static void test_injection(void)
 {
@@ -127,6 +205,8 @@ static void test_shapes(void)
     check_shape("[SYSTEM_PROMPT]' + system + '[/SYSTEM_PROMPT][INST]' + content + '[/INST]", "mistral-v7");
     check_shape("{{ 'User: ' + message['content'] + '\\n' }}{{ 'Assistant:' }}", "plain");
     check_shape("<|im_start|>user<|im_sep|>", "none");
+    check_shape("{{- \"<|start|>system<|message|>\" }}{{- \"<|start|>assistant<|channel|>final<|message|>\" + m.content + \"<|end|>\" }}", "harmony");
+    check_shape("{{ '<|start|>' + role + '<|message|>' + text + '<|end|>' }}", "none");
     check_shape("<start_of_turn>user", "none");
     check_shape("<|user|>\\n' + content + '<|end|>", "none");
     check_shape("", "none");
@@ -135,6 +215,8 @@ static void test_shapes(void)
 int main(void)
 {
     test_render();
+    test_harmony();
+    test_view();
     test_injection();
     test_refusals();
     test_shapes();

@@ -136,6 +136,33 @@ static void test_bpe(void)
     ntx_tokenizer_free(t);
 }
 
+/* The tokens that end a generation, by their names: one bit each, the first the lowest. */
+static unsigned ends(const char *const *controls, unsigned n, uint32_t eot)
+{
+    struct mem_gguf m = {0};
+    struct ntx_tokenizer *t = NULL;
+    struct ntx_err err = {0};
+    int32_t c;
+    unsigned set = 0;
+    mem_bpe_keys(&m, "gpt-4o", controls, n, &c);
+    mem_u32(&m, "tokenizer.ggml.eot_token_id", (uint32_t)c + eot);
+    CHECK_MSG(mem_open(&m, &t, &err) == 0, "%s", err.text);
+    for (unsigned i = 0; i < n; i++)
+        set |= (unsigned)ntx_tokenizer_is_eog(t, c + (int32_t)i) << i;
+    ntx_tokenizer_free(t);
+    return set;
+}
+
+/* "<|end|>" ends an answer of Phi, but only a message of gpt-oss, which has the two others. */
+static void test_ends(void)
+{
+    static const char *const names[] = {"<|startoftext|>", "<|return|>", "<|call|>", "<|end|>", "<|start|>", "<|channel|>"};
+    static const char *const phi[] = {"<s>", "</s>", "<|call|>", "<|end|>"}; /* the second is the file's EOS */
+    CHECK_EQ(ends(names, 6, 1), 0x06);
+    CHECK_EQ(ends(names, 6, 3), 0x06); /* whatever the file's EOT is */
+    CHECK_EQ(ends(phi, 4, 1), 0x0e);
+}
+
 static void test_refusals(void)
 {
     static const char *const two[] = {"a", "b"};
@@ -195,6 +222,7 @@ int main(void)
 {
     test_spm();
     test_bpe();
+    test_ends();
     test_refusals();
     test_hold();
     return 0;
