@@ -225,7 +225,7 @@ static void propagated(const struct mk_options *make, enum ntx_kv_type kv_type)
     CHECK_EQ(rig_run(&r, row, 1), 0);
     CHECK_EQ(r.w.n_drops, 2); /* the layer, and the output that nobody wants */
     const struct ntx_layer_weights *w = &r.chunks->layers[4];
-    CHECK_EQ(r.w.n_skipped, chunks_of(&r, 4) - w->attn_norm.n_chunks - w->k.n_chunks - w->v.n_chunks + chunks_of(&r, r.n_layers));
+    CHECK_EQ(r.w.n_skipped, chunks_of(&r, 4) - w->attn_norm.n_chunks - w->k.n_chunks - w->v.n_chunks - w->q_bias.n_chunks - w->k_bias.n_chunks - w->v_bias.n_chunks + chunks_of(&r, r.n_layers));
     CHECK(!ntx_kv_holes(kv[1], 4));
     s.who = 2;
     row[0] = (struct ntx_row){.token = ids[5], .pos = 5, .kv = kv[0], .logits = both, .may_skip = true};
@@ -297,5 +297,14 @@ int main(void)
     propagated(&make, NTX_KV_F16);
     propagated(&make, NTX_KV_Q8_0);
     studied(&make);
+    make.arch = "gpt-oss"; /* windows, and sinks between what gives K and V and the rest */
+    make.layers = 6;
+    make.type = "Q8_0";
+    make.experts = make.experts_used = 4; /* all are acquired */
+    make.window = 3;
+    beside_another(&make);
+    all_skip(&make);
+    holes_are_masked(&make);
+    propagated(&make, NTX_KV_Q8_0);
     return 0;
 }

@@ -175,7 +175,7 @@ static void check_texts(void)
     size_t n;
     uint8_t *p = base(&n);
     memcpy(value_of(p, n, "general.architecture") + 12, "gem\nn", 5);
-    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe");
+    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss");
     p = base(&n);
     memcpy(value_of(p, n, "llama.rope.scaling.type") + 12, "longer", 6);
     finish(p, n, -EINVAL, "key 'llama.rope.scaling.type' names a scaling that is not supported");
@@ -246,6 +246,56 @@ static void check_experts(void)
         CHECK_STR(name_of(&x, x.m->layers[1].ffn_gate_inp_shexp), is[i].first_gate);
         CHECK_STR(name_of(&x, x.m->layers[1].ffn_gate), "none");
         close_model(&x);
+    }
+}
+
+static void add_every_third(struct mk_file *f) { mk_kv_u32(f, "gpt-oss.attention.sliding_window_pattern", 3); }
+static void add_softmax_of_chosen(struct mk_file *f) { mk_kv_u32(f, "gpt-oss.expert_gating_func", 3); }
+
+static void refuse_gpt_oss(const char *old, const char *new, int rc, const char *text)
+{
+    struct mk_options o = moe_options("gpt-oss");
+    size_t n;
+    uint8_t *p = make_bytes_with(&o, NULL, &n);
+    rename_in(p, n, old, new);
+    finish(p, n, rc, text);
+}
+
+static void check_gpt_oss(void)
+{
+    struct mk_options o = moe_options("gpt-oss");
+    o.window = 9;
+    o.layers = 4;
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    CHECK(h->rope_kind == NTX_ROPE_NEOX && h->ffn_act == NTX_FFN_SILU_CLAMPED && h->expert_norm && h->n_ff_exp == 48 && h->ctx_train > 9);
+    CHECK(ntx_layer_window(h, 0) == 9 && ntx_layer_window(h, 1) == 0 && ntx_layer_window(h, 2) == 9 && ntx_layer_window(h, 3) == 0);
+    CHECK_STR(name_of(&x, x.m->layers[1].ffn_norm), "blk.1.post_attention_norm.weight");
+    CHECK_STR(name_of(&x, x.m->layers[1].attn_sinks), "blk.1.attn_sinks.weight");
+    CHECK_STR(name_of(&x, x.m->layers[3].ffn_gate_inp_bias), "blk.3.ffn_gate_inp.bias");
+    CHECK_STR(name_of(&x, x.m->layers[3].ffn_up_exps_bias), "blk.3.ffn_up_exps.bias");
+    CHECK_STR(name_of(&x, x.m->layers[3].ffn_down_exps_bias), "blk.3.ffn_down_exps.bias");
+    close_model(&x);
+    refuse_gpt_oss("blk.1.attn_sinks.weight", "blk.1.attn_sunks.weight", -EINVAL, "tensor 'blk.1.attn_sinks.weight' is missing; a gpt-oss model needs it");
+    refuse_gpt_oss("blk.0.ffn_up_exps.bias", "blk.0.ffn_op_exps.bias", -EINVAL, "tensor 'blk.0.ffn_up_exps.bias' is missing");
+    refuse_gpt_oss("blk.0.post_attention_norm.weight", "blk.0.past_attention_norm.weight", -EINVAL, "tensor 'blk.0.post_attention_norm.weight' is missing");
+    o = moe_options("gpt-oss");
+    size_t n;
+    uint8_t *p = make_bytes_with(&o, NULL, &n);
+    memcpy(value_of(p, n, "blk.0.ffn_down_exps.bias") + 12 + 8, &(uint32_t){1}, 4); /* its type */
+    finish(p, n, -EINVAL, "tensor 'blk.0.ffn_down_exps.bias' is F16; it must be F32");
+    void (*const extra[])(struct mk_file *) = {add_every_third, add_softmax_of_chosen};
+    for (int i = 0; i < 2; i++) {
+        struct ntx_model *m;
+        struct ntx_err err = {0};
+        p = make_bytes_with(&o, extra[i], &n);
+        struct ntx_gguf *g = parse_ok(p, n);
+        CHECK_MSG(!ntx_model_open(g, &m, &err), "%s", err.text);
+        CHECK(m->hp.expert_norm && m->hp.window_every == (i ? 2 : 3));
+        CHECK(!ntx_layer_window(&m->hp, i ? 1 : 2));
+        ntx_model_free(m);
+        ntx_gguf_free(g);
+        free(p);
     }
 }
 
@@ -321,6 +371,7 @@ int main(void)
     check_extra_keys();
     check_experts();
     check_expert_refusals();
+    check_gpt_oss();
     CHECK_EQ(accepted(add_equal).n_head_kv, 2);
     CHECK_EQ(accepted(add_window).ctx_train, 100);
     struct ntx_hparams h = accepted(add_old_scale);
