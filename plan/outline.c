@@ -58,7 +58,7 @@ static enum ntx_part part_of(const char *name, bool tied)
         return tied ? NTX_PART_HEAD : NTX_PART_EMBED;
     if (!strcmp(name, "output.weight"))
         return NTX_PART_HEAD;
-    return strstr(name, "_exps.") ? NTX_PART_EXPERT : NTX_PART_DENSE;
+    return strstr(name, "_exps.weight") ? NTX_PART_EXPERT : NTX_PART_DENSE;
 }
 
 static int sum_tensors(const struct ntx_gguf *g, struct ntx_outline *o, struct ntx_err *err)

@@ -79,6 +79,13 @@ need=$(run --backend cuda --vram 1 >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\)
 gpu_options="--vram $((need + 6000000)) --ram 24M" pair "experts in frames" -n 4 --ignore-eos
 [ "$(stat_of "$tmp/stats" bytes_device)" -gt 1000000 ] && [ "$(stat_of "$tmp/stats" bytes_host)" -gt 1000000 ] || fail "experts are not in two tiers: $(cat "$tmp/stats")"
 
+# Windows, sinks and biases: the same.
+model "$tmp/m.gguf" --layers 3 --embd 256 --heads 4 --kv 2 --arch gpt-oss --experts 8 --experts-used 3 --expert-ff 256 --window 6 --type MXFP4 --seed 3
+pair "gpt-oss on the GPU"
+need=$(run --backend cuda --vram 1 >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' "$tmp/err")
+gpu_options="--vram $((need + 1500000)) --ram 24M" pair "gpt-oss in frames" -n 4 --ignore-eos
+[ "$(stat_of "$tmp/stats" bytes_device)" -gt 100000 ] && [ "$(stat_of "$tmp/stats" bytes_host)" -gt 100000 ] || fail "gpt-oss is not in two tiers: $(cat "$tmp/stats")"
+
 # Packed: all on the GPU; layers of groups in windows of the host, read as rows want them; chosen by gates, foreseen, by the prompt.
 model "$tmp/d.gguf" --layers 8 --embd 256 --ff 1024 --heads 4 --kv 2 --type Q8_0 --seed 3
 ntx pack "$tmp/d.gguf" "$tmp/m.gguf" --group 16K >/dev/null || fail "pack"
