@@ -39,6 +39,8 @@ DEV double xor_d(double v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, 
 DEV int32_t xor_i(int32_t v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (int)m); }
 DEV int32_t dot4(uint32_t a, uint32_t b, int32_t c) { return __dp4a((int32_t)a, (int32_t)b, c); }
 DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits) { return __funnelshift_r(lo, hi, bits); }
+/* Byte i: that of the eight in lo, hi which the lower three bits of nibble i of `at` say. */
+DEV uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t at) { return __byte_perm(lo, hi, at & 0x7777u); }
 DEV float bits_f(uint32_t u) { return __uint_as_float(u); }
 DEV uint32_t f_bits(float f) { return __float_as_uint(f); }
 DEV void count_one(uint32_t *shared) { atomicAdd(shared, 1u); }
@@ -82,6 +84,13 @@ DEV int32_t dot4(uint32_t x, uint32_t y, int32_t c)
     return c;
 }
 DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits) { return (uint32_t)((((uint64_t)hi << 32) | lo) >> (bits & 31)); }
+DEV uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t at)
+{
+    uint32_t v = 0;
+    for (int i = 0; i < 4; i++)
+        v |= (uint32_t)((((uint64_t)hi << 32) | lo) >> (at >> 4 * i & 7) * 8 & 255) << 8 * i;
+    return v;
+}
 DEV float bits_f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 DEV uint32_t f_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 DEV void count_one(uint32_t *shared) { ++*shared; }

@@ -46,7 +46,7 @@ struct ntx_gpu_groups {
 };
 
 /* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (computed/cpu/cpu.h), rows x_stride bytes apart.
- * w: n_out rows, 2-aligned, NTX_GPU_SLACK bytes readable behind. With groups, the rows of one part of each of them, n_out = n * size, and o
+ * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. With groups, the rows of one part of each of them, n_out = n * size, and o
  * is a neuron's number. */
 struct ntx_gpu_product {
     const void *w, *x;

@@ -3,8 +3,8 @@
  * Simple blocks (32 values) are one part. A super-block (256 values) is eight, t = 0..7; a part is cut so that its thread reads each
  * byte of the quants once, so it does not hold neighbouring values. Sums of parts are exact, so their order is of no matter.
  *
- * Blocks are 2-aligned only, so words are read as aligned pairs and shifted together; that touches up to 3 bytes before the
- * word's first byte (of the same allocation, which is aligned) and up to 4 behind (NTX_GPU_SLACK). */
+ * Blocks are 2-aligned only, those of MXFP4 not even that, so words are read as aligned pairs and shifted together; that touches up to 3
+ * bytes before the word's first byte (of the same allocation, which is aligned) and up to 4 behind (NTX_GPU_SLACK). */
 #ifndef NTX_CUDA_PART_H
 #define NTX_CUDA_PART_H
 
@@ -15,7 +15,7 @@ struct part { /* of a super-block: sums over its values */
     int32_t j; /* min * x */
 };
 
-DEV uint32_t half_at(const uint8_t *p) { return *(const uint16_t *)(const void *)p; } /* 2-aligned, as all blocks are */
+DEV uint32_t half_at(const uint8_t *p) { return *(const uint16_t *)(const void *)p; } /* 2-aligned, as all blocks are but MXFP4's */
 
 /* Floats are 4-aligned, but in groups, where they may lie behind blocks. */
 DEV uint32_t float_bits_at(const uint8_t *p)
@@ -59,7 +59,7 @@ DEV uint64_t in_group(const struct ntx_gpu_groups *g, uint32_t neuron, uint64_t 
     return (neuron / g->size - g->first) * g->bytes + neuron % g->size * row_bytes;
 }
 
-/* n words from p, 2-aligned. */
+/* n words from p, wherever it is. */
 DEV void words_at(const uint8_t *p, uint32_t *v, const int n)
 {
     uint32_t off = (uint32_t)((uintptr_t)p & 3);
@@ -107,6 +107,32 @@ DEV void nibbles(const uint8_t *p, uint32_t qh, uint32_t *q)
     }
 }
 
+/* Of MXFP4, four nibbles (the lower half of w) as signed bytes: NTX_MXFP4_VALUES without and with the sign, then that which its bit 3 says. */
+DEV uint32_t mxfp4_values(uint32_t w)
+{
+    uint32_t plus = pick_bytes(0x03020100u, 0x0c080604u, w), minus = pick_bytes(0xfdfeff00u, 0xf4f8fafcu, w);
+    return pick_bytes(plus, minus, 0x3210u | (w >> 1 & 0x4444u));
+}
+
+/* 16 bytes of nibbles. */
+DEV void mxfp4_nibbles(const uint8_t *p, uint32_t *q)
+{
+    uint32_t w[4];
+    words_at(p, w, 4);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        uint32_t first = mxfp4_values(w[i]), second = mxfp4_values(w[i] >> 16); /* of two bytes each, low and high nibbles in turn */
+        q[i] = pick_bytes(first, second, 0x6420u);
+        q[i + 4] = pick_bytes(first, second, 0x7531u);
+    }
+}
+
+/* 2^(e - 128). */
+DEV float mxfp4_scale(uint32_t e) { return bits_f(e < 2 ? 0x00200000u << e : (e - 1) << 23); }
+
+/* d of a simple block. */
+DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_MXFP4 ? mxfp4_scale(*b) : f16_at(b); }
+
 DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t *q, int32_t *minus)
 {
     *minus = type == NTX_Q4_0 ? 8 : type == NTX_Q5_0 ? 16 : 0;
@@ -115,6 +141,7 @@ DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t *q, int32
     case NTX_Q4_1: nibbles(b + 4, 0, q); break;
     case NTX_Q5_0: nibbles(b + 6, half_at(b + 2) | half_at(b + 4) << 16, q); break;
     case NTX_Q5_1: nibbles(b + 8, half_at(b + 4) | half_at(b + 6) << 16, q); break;
+    case NTX_MXFP4: mxfp4_nibbles(b + 1, q); break;
     default: words_at(b + 2, q, 8);
     }
 }
@@ -127,6 +154,7 @@ DEV uint32_t block_size(const uint32_t type)
     case NTX_Q5_0: return sizeof(struct ntx_block_q5_0);
     case NTX_Q5_1: return sizeof(struct ntx_block_q5_1);
     case NTX_Q8_0: return sizeof(struct ntx_block_q8_0);
+    case NTX_MXFP4: return sizeof(struct ntx_block_mxfp4);
     case NTX_Q2_K: return sizeof(struct ntx_block_q2_k);
     case NTX_Q3_K: return sizeof(struct ntx_block_q3_k);
     case NTX_Q4_K: return sizeof(struct ntx_block_q4_k);

@@ -52,7 +52,7 @@ DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_
     uint32_t nb16 = up16(p->n_in / 32), q[8];
     const uint8_t *block = w + (uint64_t)b * block_size(type);
     int32_t minus;
-    float d = f16_at(block), m = has_min(type) ? f16_at(block + 2) : 0;
+    float d = simple_d(type, block), m = has_min(type) ? f16_at(block + 2) : 0;
     simple_values(type, block, q, &minus);
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -178,6 +178,7 @@ PRODUCTS(simple, Q4_1)
 PRODUCTS(simple, Q5_0)
 PRODUCTS(simple, Q5_1)
 PRODUCTS(simple, Q8_0)
+PRODUCTS(simple, MXFP4)
 PRODUCTS(super, Q2_K)
 PRODUCTS(super, Q3_K)
 PRODUCTS(super, Q4_K)
@@ -209,6 +210,7 @@ static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *
         PRODUCT_CASE(Q5_0, 16)
         PRODUCT_CASE(Q5_1, 16)
         PRODUCT_CASE(Q8_0, 16)
+        PRODUCT_CASE(MXFP4, 16)
         PRODUCT_CASE(Q2_K, 32)
         PRODUCT_CASE(Q3_K, 32)
         PRODUCT_CASE(Q4_K, 32)

@@ -7,6 +7,8 @@
 /* Value v of a block, as model/quant.c defines it. */
 DEV float simple_value(const uint32_t type, const uint8_t *b, uint32_t v)
 {
+    if (type == NTX_MXFP4)
+        return mxfp4_scale(*b) * (float)(int8_t)mxfp4_values(v < 16 ? b[1 + v] : b[1 + v - 16] >> 4);
     float d = f16_at(b), m = has_min(type) ? f16_at(b + 2) : 0;
     const uint8_t *qs = b + (has_min(type) ? 4 : 2);
     if (type == NTX_Q8_0)
@@ -52,7 +54,7 @@ DEV float value_at(uint32_t type, const uint8_t *row, uint32_t k)
 {
     if (type == NTX_F32 || type == NTX_F16 || type == NTX_BF16)
         return float_value(type, row, k);
-    if (type < NTX_Q2_K)
+    if (type < NTX_Q2_K || type == NTX_MXFP4)
         return simple_value(type, row + (uint64_t)(k / 32) * block_size(type), k % 32);
     return super_value(type, row + (uint64_t)(k / 256) * block_size(type), k % 256);
 }

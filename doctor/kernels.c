@@ -39,7 +39,7 @@ void ntx__doctor_fill(void *buf, size_t bytes)
         s ^= s << 13;
         s ^= s >> 7;
         s ^= s << 17;
-        p[i] = (s & 0x3b3f3b3f3b3f3b3fu) | 0x3000300030003000u;
+        p[i] = (s & 0x3b3f3b3f3b3f3b3fu) | 0x3010301030103010u; /* halves that are finite, and bytes that as exponents are no subnormal floats */
     }
 }
 

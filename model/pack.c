@@ -20,6 +20,7 @@ int ntx_pack_layout(struct ntx_pack_layer *p, uint32_t n_embd, uint32_t n_ff, bo
         if (in && !row)
             return -EINVAL;
         p->row_bytes[part] = (uint32_t)row;
+        at = NTX_ROUND_UP(at, 2u); /* behind rows of MXFP4, whose blocks have 17 bytes, rows of another type are still aligned */
         p->at[part] = (uint32_t)at;
         at += (uint64_t)row * p->group;
         if (at > GROUP_BYTES_MAX)

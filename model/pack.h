@@ -11,7 +11,7 @@
  *   | (only gate in bundle)  | n_embd values          | n_embd values          | of NTX_PACK_BLOCK bytes   |
  *   +------------------------+------------------------+------------------------+---------------------------+
  *
- * The gate matrix stays contiguous as blk.N.ffn_gate.weight, or (--gate-in-bundle) is in the groups. Neuron j is in group j / group, at
+ * Each part begins at an even byte. The gate matrix stays contiguous as blk.N.ffn_gate.weight, or (--gate-in-bundle) is in the groups. Neuron j is in group j / group, at
  * j % group; neurons past n_ff in the last group are zeros. general.alignment is NTX_PACK_BLOCK, so a group begins on a block
  * of the drive, and reading it reads nothing else. A down column is quantised along its own n_embd values: the type may be
  * the one of the original, the numbers are not.

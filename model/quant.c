@@ -10,6 +10,7 @@ _Static_assert(sizeof(struct ntx_block_q4_0) == 18 && sizeof(struct ntx_block_q4
 _Static_assert(sizeof(struct ntx_block_q5_0) == 22 && sizeof(struct ntx_block_q5_1) == 24, "layout of files");
 _Static_assert(sizeof(struct ntx_block_q8_0) == 34 && sizeof(struct ntx_block_q2_k) == 84, "layout of files");
 _Static_assert(sizeof(struct ntx_block_q3_k) == 110 && sizeof(struct ntx_block_q4_k) == 144, "layout of files");
+_Static_assert(sizeof(struct ntx_block_mxfp4) == 17, "layout of files");
 _Static_assert(sizeof(struct ntx_block_q5_k) == 176 && sizeof(struct ntx_block_q6_k) == 210, "layout of files");
 
 static float from_bits(uint32_t u)
@@ -143,6 +144,25 @@ static void dequant_q8_0(const void *blocks, float *out, size_t n)
     }
 }
 
+/* Half of 2^(e - 127), as the values are doubled; the two least are subnormal. */
+static float mxfp4_scale(uint8_t e)
+{
+    return from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
+
+static void dequant_mxfp4(const void *blocks, float *out, size_t n)
+{
+    static const int8_t value[16] = {NTX_MXFP4_VALUES};
+    const struct ntx_block_mxfp4 *b = blocks;
+    for (size_t i = 0; i < n; i++, b++, out += NTX_QK) {
+        float d = mxfp4_scale(b->e);
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)value[b->qs[j] & 15];
+            out[j + 16] = d * (float)value[b->qs[j] >> 4];
+        }
+    }
+}
+
 /* Two-bit planes of Q2_K and Q3_K: each half of 128 values has 32 bytes; its values 32 s .. 32 s + 31 are bits
  * 2 s, 2 s + 1 of those bytes. */
 static int q2_at(const uint8_t qs[64], int v)
@@ -262,6 +282,7 @@ static const struct ntx_type_info types[NTX_TYPE_LIMIT] = {
     [NTX_Q5_0] = {"Q5_0", NTX_QK, sizeof(struct ntx_block_q5_0), dequant_q5_0},
     [NTX_Q5_1] = {"Q5_1", NTX_QK, sizeof(struct ntx_block_q5_1), dequant_q5_1},
     [NTX_Q8_0] = {"Q8_0", NTX_QK, sizeof(struct ntx_block_q8_0), dequant_q8_0},
+    [NTX_MXFP4] = {"MXFP4", NTX_QK, sizeof(struct ntx_block_mxfp4), dequant_mxfp4},
     [NTX_Q2_K] = {"Q2_K", NTX_QKK, sizeof(struct ntx_block_q2_k), dequant_q2_k},
     [NTX_Q3_K] = {"Q3_K", NTX_QKK, sizeof(struct ntx_block_q3_k), dequant_q3_k},
     [NTX_Q4_K] = {"Q4_K", NTX_QKK, sizeof(struct ntx_block_q4_k), dequant_q4_k},

@@ -13,7 +13,8 @@ enum ntx_type {
     NTX_Q2_K = 10, NTX_Q3_K = 11, NTX_Q4_K = 12, NTX_Q5_K = 13, NTX_Q6_K = 14,
     NTX_I8 = 24, /* bytes: nothing is multiplied by them as they are (model/pack.h) */
     NTX_BF16 = 30,
-    NTX_TYPE_LIMIT = 31, /* one past the largest id */
+    NTX_MXFP4 = 39,
+    NTX_TYPE_LIMIT = 40, /* one past the largest id */
 };
 
 struct ntx_type_info {
@@ -32,7 +33,7 @@ size_t ntx_row_bytes(uint32_t type, uint64_t n);
 float ntx_f16_to_f32(uint16_t h);
 uint16_t ntx_f32_to_f16(float f); /* round to nearest even */
 
-/* Block layouts, as files hold them (little-endian, packed, alignment 2 or 4 as given by the types). */
+/* Block layouts, as files hold them (little-endian, packed, alignment 1, 2 or 4 as given by the types). */
 #define NTX_QK 32   /* values in a simple block */
 #define NTX_QKK 256 /* values in a super-block */
 struct ntx_block_q4_0 { uint16_t d; uint8_t qs[16]; };
@@ -40,10 +41,14 @@ struct ntx_block_q4_1 { uint16_t d, m; uint8_t qs[16]; };
 struct ntx_block_q5_0 { uint16_t d; uint8_t qh[4]; uint8_t qs[16]; };
 struct ntx_block_q5_1 { uint16_t d, m; uint8_t qh[4]; uint8_t qs[16]; };
 struct ntx_block_q8_0 { uint16_t d; int8_t qs[32]; };
+struct ntx_block_mxfp4 { uint8_t e; uint8_t qs[16]; }; /* e: the scale's exponent */
 struct ntx_block_q2_k { uint8_t scales[16]; uint8_t qs[64]; uint16_t d, dmin; };
 struct ntx_block_q3_k { uint8_t hmask[32]; uint8_t qs[64]; uint8_t scales[12]; uint16_t d; };
 struct ntx_block_q4_k { uint16_t d, dmin; uint8_t scales[12]; uint8_t qs[128]; };
 struct ntx_block_q5_k { uint16_t d, dmin; uint8_t scales[12]; uint8_t qh[32]; uint8_t qs[128]; };
 struct ntx_block_q6_k { uint8_t ql[128]; uint8_t qh[64]; int8_t scales[16]; uint16_t d; };
+
+/* MXFP4: twice the value of each nibble (E2M1: a sign, two bits of exponent, one of mantissa; OCP Microscaling Formats 1.0). */
+#define NTX_MXFP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
 #endif

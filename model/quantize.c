@@ -214,6 +214,34 @@ static void to_q5_1(const float *x, void *out, size_t n)
     }
 }
 
+/* The nearest of a block's values, in units of its scale; of two as near, the smaller. */
+static int mxfp4_nearest(float v)
+{
+    static const float middle[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
+    int i = 0;
+    while (i < 7 && fabsf(v) > middle[i])
+        i++;
+    return i && v < 0 ? i | 8 : i;
+}
+
+/* The scale with which the block's largest value is 4 to 8 of the format's own units, of which it has 6. */
+static void to_mxfp4(const float *x, void *out, size_t n)
+{
+    struct ntx_block_mxfp4 *b = out;
+    int q[NTX_QK], e;
+    for (size_t i = 0; i < n; i++, b++, x += NTX_QK) {
+        float most = 0;
+        for (int k = 0; k < NTX_QK; k++)
+            most = NTX_MAX(most, fabsf(x[k]));
+        frexpf(most, &e); /* floor(log2(most)) + 1 */
+        e = most > 0 ? NTX_MAX(e - 3 + 127, 0) : 0;
+        b->e = (uint8_t)NTX_MIN(e, 254);
+        for (int k = 0; k < NTX_QK; k++)
+            q[k] = mxfp4_nearest(x[k] / ldexpf(1, b->e - 128));
+        put_nibbles(q, b->qs, NULL);
+    }
+}
+
 /* ---- super-blocks of 256 with scales and minima of 6 bits */
 
 struct lines {
@@ -328,7 +356,7 @@ ntx_quantize_fn *ntx_quantizer(uint32_t type)
 {
     static ntx_quantize_fn *const all[NTX_TYPE_LIMIT] = {
         [NTX_F32] = to_f32, [NTX_F16] = to_f16, [NTX_BF16] = to_bf16, [NTX_Q4_0] = to_q4_0, [NTX_Q4_1] = to_q4_1, [NTX_Q5_0] = to_q5_0,
-        [NTX_Q5_1] = to_q5_1, [NTX_Q8_0] = to_q8_0, [NTX_Q4_K] = to_q4_k, [NTX_Q5_K] = to_q5_k, [NTX_Q6_K] = to_q6_k,
+        [NTX_Q5_1] = to_q5_1, [NTX_Q8_0] = to_q8_0, [NTX_Q4_K] = to_q4_k, [NTX_Q5_K] = to_q5_k, [NTX_Q6_K] = to_q6_k, [NTX_MXFP4] = to_mxfp4,
     };
     return type < NTX_TYPE_LIMIT ? all[type] : NULL;
 }

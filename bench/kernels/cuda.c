@@ -175,7 +175,7 @@ static void best_rate(struct timer *t, uint32_t n_vocab)
 
 int main(int argc, char **argv)
 {
-    static const uint32_t types[] = {NTX_Q4_K, NTX_Q6_K, NTX_Q8_0, NTX_Q5_K, NTX_Q4_0, NTX_Q3_K, NTX_Q2_K, NTX_F16};
+    static const uint32_t types[] = {NTX_Q4_K, NTX_Q6_K, NTX_Q8_0, NTX_Q5_K, NTX_Q4_0, NTX_Q3_K, NTX_Q2_K, NTX_F16, NTX_MXFP4};
     struct gpu u;
     bool tiny = argc == 3 && !strcmp(argv[2], "tiny");
     CHECK(argc == 2 || tiny);

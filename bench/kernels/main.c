@@ -120,7 +120,7 @@ static void fill_weights(char *p, size_t bytes, uint32_t type)
         s ^= s << 13;
         s ^= s >> 7;
         s ^= s << 17;
-        h[i] = (uint16_t)((s & 0x3f3f) | (ntx_type_info(type)->block == 1 ? 0x3c00 : 0));
+        h[i] = (uint16_t)((s & 0x3f3f) | (ntx_type_info(type)->block == 1 ? 0x3c00 : type == NTX_MXFP4 ? 0x4040 : 0));
     }
 }
 
@@ -217,7 +217,7 @@ static void bench_type(struct job *j, const struct lists *l, const char *type)
 
 int main(int argc, char **argv)
 {
-    char types[] = "q4_k,q6_k,q8_0,q4_0,q5_k,f16,bf16,f32,q2_k,q3_k,q4_1,q5_0,q5_1", isas[] = "avx2,avx512", threads[] = "1,2",
+    char types[] = "q4_k,q6_k,q8_0,q4_0,q5_k,f16,bf16,f32,q2_k,q3_k,q4_1,q5_0,q5_1,mxfp4", isas[] = "avx2,avx512", threads[] = "1,2",
          rows[] = "1", widths[] = "4096,5120,11008,13824"; /* of 7B and 13B models: 16, 20, 43 and 54 super-blocks */
     char *text[5] = {types, isas, threads, rows, widths};
     struct job j = {.bytes = (size_t)640 << 20, .seconds = 0.4};

@@ -79,6 +79,7 @@ DECLARE_MATMUL(ntx__mm256_q4_1);
 DECLARE_MATMUL(ntx__mm256_q5_0);
 DECLARE_MATMUL(ntx__mm256_q5_1);
 DECLARE_MATMUL(ntx__mm256_q8_0);
+DECLARE_MATMUL(ntx__mm256_mxfp4);
 DECLARE_MATMUL(ntx__mm256_f32); /* avx2_float.c */
 DECLARE_MATMUL(ntx__mm256_f16);
 DECLARE_MATMUL(ntx__mm256_bf16);

@@ -41,6 +41,20 @@ INLINE __m512 widen_low_halves(__m512i v)
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
 }
 
+/* 16 scales of MXFP4. The two least are subnormal, and seldom. */
+INLINE __m512 widen_exponents(__m128i e)
+{
+    __m512i d = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_subs_epu8(e, _mm_set1_epi8(1))), 23);
+    __mmask16 low = _mm_cmplt_epu8_mask(e, _mm_set1_epi8(2));
+    if (__builtin_expect(low, 0))
+        d = _mm512_mask_sllv_epi32(d, low, _mm512_set1_epi32(0x00200000), _mm512_cvtepu8_epi32(e));
+    return _mm512_castsi512_ps(d);
+}
+
+/* NTX_MXFP4_VALUES, and more by 16, for shuffles within 128-bit lanes. */
+INLINE __m512i values_mxfp4(void) { return _mm512_broadcast_i32x4(_mm_setr_epi8(NTX_MXFP4_VALUES)); }
+INLINE __m512i raised_mxfp4(void) { return _mm512_add_epi8(values_mxfp4(), _mm512_set1_epi8(16)); }
+
 /* The first n of 16 lanes. */
 INLINE __mmask16 first_lanes(uint32_t n)
 {
@@ -76,6 +90,7 @@ DECLARE_MATMUL(ntx__mm512_q4_1);
 DECLARE_MATMUL(ntx__mm512_q5_0);
 DECLARE_MATMUL(ntx__mm512_q5_1);
 DECLARE_MATMUL(ntx__mm512_q8_0);
+DECLARE_MATMUL(ntx__mm512_mxfp4);
 DECLARE_MATMUL(ntx__mm512_f32); /* avx512_float.c */
 DECLARE_MATMUL(ntx__mm512_f16);
 DECLARE_MATMUL(ntx__mm512_bf16);
@@ -84,6 +99,7 @@ DECLARE_MATMUL(ntx__mmvec_q4_1);
 DECLARE_MATMUL(ntx__mmvec_q5_0);
 DECLARE_MATMUL(ntx__mmvec_q5_1);
 DECLARE_MATMUL(ntx__mmvec_q8_0);
+DECLARE_MATMUL(ntx__mmvec_mxfp4);
 DECLARE_MATMUL(ntx__mmvec_q2_k);
 DECLARE_MATMUL(ntx__mmvec_q3_k);
 DECLARE_MATMUL(ntx__mmvec_q4_k);
@@ -94,6 +110,7 @@ DECLARE_MATMUL(ntx__mmamx_q4_1);
 DECLARE_MATMUL(ntx__mmamx_q5_0);
 DECLARE_MATMUL(ntx__mmamx_q5_1);
 DECLARE_MATMUL(ntx__mmamx_q8_0);
+DECLARE_MATMUL(ntx__mmamx_mxfp4);
 DECLARE_MATMUL(ntx__mmamx_q2_k);
 DECLARE_MATMUL(ntx__mmamx_q3_k);
 DECLARE_MATMUL(ntx__mmamx_q4_k);

@@ -1,4 +1,4 @@
-/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0), one to four rows of x at a time.
+/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 MXFP4), one to four rows of x at a time.
  *
  * A block fills half a register as unsigned bytes (an offset of 8, 16 or 128 is taken back through the sum of x); sixteen
  * blocks' products are brought into one lane each by a tree of shuffles. A last group that is not full points again at the
@@ -11,6 +11,7 @@ typedef __m256i block_fn(const uint8_t *w);
 struct kind {
     size_t block_bytes;
     block_fn *block;
+    bool scale_byte; /* d is an exponent (MXFP4), not an F16 */
     int log2_offset; /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 instead */
 };
 
@@ -38,6 +39,8 @@ INLINE __m256i block_q8_0(const uint8_t *w)
 {
     return _mm256_xor_si256(_mm256_loadu_si256((const void *)(w + 2)), _mm256_set1_epi8((char)0x80));
 }
+
+INLINE __m256i block_mxfp4(const uint8_t *w) { return _mm256_shuffle_epi8(_mm512_castsi512_si256(raised_mxfp4()), nibbles(w + 1)); }
 
 /* Where the 16 blocks from block b on lie. */
 struct group {
@@ -97,13 +100,30 @@ INLINE __m512i group_heads(const struct group *g, const bool full)
     return _mm512_load_si512(h);
 }
 
+/* The first bytes of 16 blocks of 17 bytes: where they follow one another, that of block k is byte k of the k-th 16. */
+INLINE __m128i group_exponents(const struct group *g, const bool full)
+{
+    if (!full) {
+        uint8_t e[16] __attribute__((aligned(16)));
+        for (uint32_t k = 0; k < 16; k++)
+            e[k] = *group_at(g, k, full);
+        return _mm_load_si128((const void *)e);
+    }
+    const __mmask64 first = 1 | 1ull << 17 | 1ull << 34 | 1ull << 51;
+    __m512i v = _mm512_maskz_loadu_epi8(first, g->w);
+    for (int k = 1; k < 4; k++)
+        v = _mm512_mask_loadu_epi8(v, first << 4 * k, g->w + 64 * k);
+    __m256i half = _mm256_or_si256(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+    return _mm_or_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
 INLINE void dot_group(const struct group *g, const struct q8_row *x, uint32_t b, const int rows, const struct kind *kind, const bool full,
                       __m512 *acc)
 {
     const int8_t *q[4];
-    __m512i i[4], heads = group_heads(g, full);
+    __m512i i[4], heads = kind->scale_byte ? _mm512_setzero_si512() : group_heads(g, full);
     __mmask16 live = full ? 0xffff : first_lanes(g->last + 1);
-    __m512 d = widen_low_halves(heads), m = widen_low_halves(_mm512_srli_epi32(heads, 16));
+    __m512 d = kind->scale_byte ? widen_exponents(group_exponents(g, full)) : widen_low_halves(heads), m = widen_low_halves(_mm512_srli_epi32(heads, 16));
     for (int r = 0; r < rows; r++)
         q[r] = x[r].q + (size_t)b * NTX_QK;
     group_dots(g, q, rows, kind->block, full, i);
@@ -148,20 +168,21 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const str
     }
 }
 
-#define SIMPLE_ROWS(type, k, log2_offset)                                                                          \
+#define SIMPLE_ROWS(type, k, scale_byte, log2_offset)                                                                 \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                \
     {                                                                                                                 \
-        const struct kind kind = {sizeof(struct ntx_block_##type), block_##type, log2_offset};                         \
+        const struct kind kind = {sizeof(struct ntx_block_##type), block_##type, scale_byte, log2_offset};            \
         mm_rows(s, r, k, &kind);                                                                                   \
     }
-#define SIMPLE_MATMUL(type, log2_offset)                                                                              \
-    SIMPLE_ROWS(type, 1, log2_offset)                                                                                 \
-    SIMPLE_ROWS(type, 2, log2_offset)                                                                                 \
-    SIMPLE_ROWS(type, 4, log2_offset)                                                                                 \
+#define SIMPLE_MATMUL(type, scale_byte, log2_offset)                                                                  \
+    SIMPLE_ROWS(type, 1, scale_byte, log2_offset)                                                                     \
+    SIMPLE_ROWS(type, 2, scale_byte, log2_offset)                                                                     \
+    SIMPLE_ROWS(type, 4, scale_byte, log2_offset)                                                                     \
     MATMUL_BY_ROWS(type)
 
-SIMPLE_MATMUL(q4_0, 3)
-SIMPLE_MATMUL(q4_1, -1)
-SIMPLE_MATMUL(q5_0, 4)
-SIMPLE_MATMUL(q5_1, -1)
-SIMPLE_MATMUL(q8_0, 7)
+SIMPLE_MATMUL(q4_0, false, 3)
+SIMPLE_MATMUL(q4_1, false, -1)
+SIMPLE_MATMUL(q5_0, false, 4)
+SIMPLE_MATMUL(q5_1, false, -1)
+SIMPLE_MATMUL(q8_0, false, 7)
+SIMPLE_MATMUL(mxfp4, true, 4)

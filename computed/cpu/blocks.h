@@ -70,6 +70,17 @@ INLINE void unpack_q8_0(const void *p, struct simple *s)
     memcpy(s->q, b->qs, NTX_QK);
 }
 
+INLINE void unpack_mxfp4(const void *p, struct simple *s)
+{
+    static const int8_t value[16] = {NTX_MXFP4_VALUES};
+    const struct ntx_block_mxfp4 *b = p;
+    s->d = mxfp4_scale(b->e);
+    for (int i = 0; i < 16; i++) {
+        s->q[i] = value[b->qs[i] & 15];
+        s->q[i + 16] = value[b->qs[i] >> 4];
+    }
+}
+
 INLINE void unpack_q2_k(const void *p, struct super *s)
 {
     const struct ntx_block_q2_k *b = p;

@@ -43,6 +43,7 @@ WIDEN_SIMPLE(q4_1, true)
 WIDEN_SIMPLE(q5_0, false)
 WIDEN_SIMPLE(q5_1, true)
 WIDEN_SIMPLE(q8_0, false)
+WIDEN_SIMPLE(mxfp4, false)
 WIDEN_SUPER(q2_k, true)
 WIDEN_SUPER(q3_k, false)
 WIDEN_SUPER(q4_k, true)
@@ -148,6 +149,7 @@ COLUMNS(q4_1, NTX_QK, sizeof(struct ntx_block_q4_1))
 COLUMNS(q5_0, NTX_QK, sizeof(struct ntx_block_q5_0))
 COLUMNS(q5_1, NTX_QK, sizeof(struct ntx_block_q5_1))
 COLUMNS(q8_0, NTX_QK, sizeof(struct ntx_block_q8_0))
+COLUMNS(mxfp4, NTX_QK, sizeof(struct ntx_block_mxfp4))
 COLUMNS(q2_k, NTX_QKK, sizeof(struct ntx_block_q2_k))
 COLUMNS(q3_k, NTX_QKK, sizeof(struct ntx_block_q3_k))
 COLUMNS(q4_k, NTX_QKK, sizeof(struct ntx_block_q4_k))
@@ -159,6 +161,7 @@ COLUMNS(q6_k, NTX_QKK, sizeof(struct ntx_block_q6_k))
         [NTX_F32] = columns_f32, [NTX_F16] = columns_f16, [NTX_BF16] = columns_bf16, [NTX_Q4_0] = columns_q4_0, [NTX_Q4_1] = columns_q4_1, \
         [NTX_Q5_0] = columns_q5_0, [NTX_Q5_1] = columns_q5_1, [NTX_Q8_0] = columns_q8_0, [NTX_Q2_K] = columns_q2_k,                     \
         [NTX_Q3_K] = columns_q3_k, [NTX_Q4_K] = columns_q4_k, [NTX_Q5_K] = columns_q5_k, [NTX_Q6_K] = columns_q6_k,                     \
+        [NTX_MXFP4] = columns_mxfp4,                                                                                                    \
     }
 
 #endif

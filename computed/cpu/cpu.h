@@ -5,10 +5,11 @@
  * ACCUMULATION ORDER (DESIGN section 8): for each weight type one order, which every instruction set, row count and thread count
  * follows, so that all give the same bits. y = W x for one output:
  *
- *   blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0): x is quantised in blocks of 32 to int8 with an f32 scale (NTX_ACT_Q8).
+ *   blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 MXFP4): x is quantised in blocks of 32 to int8 with an f32 scale (NTX_ACT_Q8).
  *     For block b: i = sum of the 32 integer products, exact in int32. acc[b % 16] = fmaf((float)i, dw * dx, acc[b % 16]),
  *     where dw * dx is one rounded f32 product. Types with a minimum m then: acc[b % 16] = fmaf((float)xs, m * dx, acc[b % 16]), xs = the
- *     exact sum of the block's 32 x integers. (Q5_0 and Q4_0 subtract 16 and 8 inside the integers.)
+ *     exact sum of the block's 32 x integers. (Q5_0 and Q4_0 subtract 16 and 8 inside the integers; MXFP4's integers are
+ *     NTX_MXFP4_VALUES.)
  *   super-blocks of 256 (Q2_K .. Q6_K): x in blocks of 256 to int8 with one f32 scale (NTX_ACT_Q8K).
  *     For super-block b: i = sum over sub-blocks of scale * (sum of products), exact in int32. acc[b % 16] = fmaf((float)i, d * dx, acc[b % 16]).
  *     Types with minima then: j = sum over sub-blocks of min * (sum of x integers), exact; acc[b % 16] = fmaf((float)-j, dmin * dx, acc[b % 16]).
@@ -41,7 +42,7 @@ enum ntx_act ntx_act_for(uint32_t type);                       /* which form a w
 size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n);       /* a multiple of 64 */
 
 /* y[r * ldy + o] = W[o] . x[r]   for o in [0, n_out), r in [0, n_rows).
- * w: n_out rows of row_bytes, alignment 2 only (GGUF's 32-byte alignment is lost with row offsets such as 34 bytes).
+ * w: n_out rows of row_bytes, alignment 2 only (GGUF's 32-byte alignment is lost with row offsets such as 34 bytes), of MXFP4 none.
  * x: n_rows rows in the type's form, x_stride bytes apart. Reads not one byte past w + n_out * row_bytes. */
 typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,
                            uint32_t n_rows, float *y, size_t ldy);
@@ -54,7 +55,7 @@ typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint
 typedef void ntx_weave_fn(void *strip, size_t row_bytes, void *scratch);
 
 /* y[r * ldy + k] = fmaf(a[r * lda + c], W[c][k], y[r * ldy + k])   for c = 0, 1, ..., n_cols - 1 in turn, where a is not 0;
- * k in [0, n), r in [0, n_rows). W: columns of n values each, in whole blocks, col_bytes apart, alignment 2 only; the values are those of
+ * k in [0, n), r in [0, n_rows). W: columns of n values each, in whole blocks, col_bytes apart, aligned as rows are; the values are those of
  * ntx_type_info(type)->dequant. Columns that no row has a use for are not read. A wide W may be cut at blocks anywhere: W[c] is summed
  * for itself in every k. */
 typedef void ntx_columns_fn(const void *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a, size_t lda, uint32_t n_rows, float *y,

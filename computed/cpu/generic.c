@@ -7,6 +7,7 @@ PLAIN_SIMPLE(q4_1, true)
 PLAIN_SIMPLE(q5_0, false)
 PLAIN_SIMPLE(q5_1, true)
 PLAIN_SIMPLE(q8_0, false)
+PLAIN_SIMPLE(mxfp4, false)
 PLAIN_SUPER(q2_k, true)
 PLAIN_SUPER(q3_k, false)
 PLAIN_SUPER(q4_k, true)
@@ -23,7 +24,7 @@ const struct ntx_cpu_ops ntx__cpu_generic = {
         [NTX_Q4_0] = plain_mm_q4_0, [NTX_Q4_1] = plain_mm_q4_1, [NTX_Q5_0] = plain_mm_q5_0,
         [NTX_Q5_1] = plain_mm_q5_1, [NTX_Q8_0] = plain_mm_q8_0, [NTX_Q2_K] = plain_mm_q2_k,
         [NTX_Q3_K] = plain_mm_q3_k, [NTX_Q4_K] = plain_mm_q4_k, [NTX_Q5_K] = plain_mm_q5_k,
-        [NTX_Q6_K] = plain_mm_q6_k,
+        [NTX_Q6_K] = plain_mm_q6_k, [NTX_MXFP4] = plain_mm_mxfp4,
     },
     OPS_TABLE,
 };

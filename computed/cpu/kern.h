@@ -119,6 +119,15 @@ INLINE float bf16_to_f32(uint16_t h)
     return f;
 }
 
+/* MXFP4's scale, 2^(e - 128). */
+INLINE float mxfp4_scale(uint8_t e)
+{
+    uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
 extern const struct ntx_cpu_ops ntx__cpu_generic;
 #if defined(__x86_64__)
 extern const struct ntx_cpu_ops ntx__cpu_avx2, ntx__cpu_avx512, ntx__cpu_amx;

@@ -63,7 +63,7 @@ INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi
 
 /* ---- simple blocks: for tiles signed bytes, for vectors unsigned ones, more by the offset */
 
-enum simple_bits { BITS_4, BITS_5, BITS_8 };
+enum simple_bits { BITS_4, BITS_5, BITS_8, BITS_MXFP4 };
 
 /* Columns 4 k .. 4 k + 3: the fifth bit, bit 4 k .. of the output's dword, is worth 16; without it, 0 or with `minus` -16. */
 INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool minus)
@@ -78,7 +78,7 @@ INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool 
 /* One block of each row to 8 panel rows. has_min: the type has no offset. */
 INLINE void pack_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles)
 {
-    size_t at = has_min ? 4 : 2; /* behind d, or d and m */
+    size_t at = has_min ? 4 : bits == BITS_MXFP4 ? 1 : 2; /* behind d, or d and m */
     const bool minus = tiles && !has_min;
     __m512i v[8], fifth = _mm512_setzero_si512();
     if (bits == BITS_8) {
@@ -98,6 +98,8 @@ INLINE void pack_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], co
             v[k] = _mm512_sub_epi8(v[k], bytes512(8));
         if (bits == BITS_5)
             v[k] = with_fifth_bits(v[k], fifth, k, minus);
+        if (bits == BITS_MXFP4)
+            v[k] = _mm512_shuffle_epi8(tiles ? values_mxfp4() : raised_mxfp4(), v[k]);
         if (bits == BITS_8 && !tiles)
             v[k] = _mm512_xor_si512(v[k], bytes512(0x80));
         _mm512_store_si512(to[k], v[k]);
@@ -109,7 +111,10 @@ INLINE void pack_simple(const struct panel_from *from, uint32_t n_blocks, struct
 {
     for (uint32_t k = 0; k < n_blocks; k++) {
         struct blocks w = blocks_at(from, k, block_bytes, pattern);
-        widen_heads(heads_at(&w, 0, 4), p->d[k], p->m[k]);
+        if (bits == BITS_MXFP4)
+            _mm512_store_ps(p->d[k], widen_exponents(_mm512_cvtepi32_epi8(heads_at(&w, 0, 1))));
+        else
+            widen_heads(heads_at(&w, 0, 4), p->d[k], p->m[k]);
         pack_block(&w, p->low + 8 * (size_t)k, bits, has_min, tiles);
     }
 }
@@ -132,6 +137,7 @@ PANEL_ROWS(q4_1, BITS_4, true)
 PANEL_ROWS(q5_0, BITS_5, false)
 PANEL_ROWS(q5_1, BITS_5, true)
 PANEL_ROWS(q8_0, BITS_8, false)
+PANEL_ROWS(mxfp4, BITS_MXFP4, false)
 PANEL_STRIPS(q4_0, BITS_4)
 PANEL_STRIPS(q8_0, BITS_8)
 

@@ -73,7 +73,7 @@ const char *ntx_cpu_names(void)
 enum ntx_act ntx_act_for(uint32_t type)
 {
     switch (type) {
-    case NTX_Q4_0: case NTX_Q4_1: case NTX_Q5_0: case NTX_Q5_1: case NTX_Q8_0:
+    case NTX_Q4_0: case NTX_Q4_1: case NTX_Q5_0: case NTX_Q5_1: case NTX_Q8_0: case NTX_MXFP4:
         return NTX_ACT_Q8;
     case NTX_Q2_K: case NTX_Q3_K: case NTX_Q4_K: case NTX_Q5_K: case NTX_Q6_K:
         return NTX_ACT_Q8K;

@@ -19,6 +19,7 @@ KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool 
         p[i] = (char)(extreme ? edges[rng_u32(r) % 4] : rng_u32(r) >> 24);
     float d = rng_float(r) * 0.03f, m = rng_float(r) * 0.02f;
     uint32_t bits;
+    uint8_t e;
     switch (type) {
     case NTX_F32:
         memcpy(p, &d, 4);
@@ -36,6 +37,10 @@ KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool 
     case NTX_Q2_K:
         put_f16(p + 82, m);
         put_f16(p + 80, d);
+        break;
+    case NTX_MXFP4: /* one in four of the least, of which two are subnormal floats */
+        e = (uint8_t)rng_u32(r);
+        p[0] = (char)(e % 4 ? 112 + e / 4 % 12 : e / 4 % 4);
         break;
     default: /* Q3_K, Q6_K: at the end */
         put_f16(p + bytes - 2, d);

@@ -20,7 +20,7 @@ static void pack(const struct rig_options *o, const char *path)
     struct ntx_gguf *g;
     struct ntx_model *m;
     struct ntx_pack_report report;
-    const struct ntx_pack_options p = {.group_bytes = o->pack, .gate_in_bundle = o->pack_gate, .down_type = NTX_TYPE_LIMIT};
+    const struct ntx_pack_options p = {.group_bytes = o->pack, .gate_in_bundle = o->pack_gate, .down_type = o->down_type ? o->down_type : NTX_TYPE_LIMIT};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0);
     CHECK_MSG(!ntx_gguf_open(&fd, 1, NULL, &g, &err) && !ntx_model_open(g, &m, &err), "%s", err.text);

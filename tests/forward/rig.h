@@ -13,6 +13,7 @@ struct rig_options {
     struct mk_options make;
     uint64_t pack;                 /* not 0: what is made is packed, in groups of about so many bytes */
     bool pack_gate;                /* gate rows in the groups */
+    uint32_t down_type;            /* of the groups; 0: the matrix's own */
     const char *ffn;               /* --ffn-sparse; NULL: off. Where that is learned, networks are made up */
     const char *kernel;            /* NULL: the best */
     uint32_t threads, max_rows, ctx, kv_tokens; /* 0: 2, 64, 512, 8 x ctx */

@@ -7,7 +7,7 @@
 
 #define N 41
 
-static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "Q2_K"};
+static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "MXFP4", "Q2_K"};
 
 static void same_by_circumstance(const struct rig_options *of)
 {
@@ -162,7 +162,7 @@ static void same_with_experts(void)
 /* Packed, by neurons in groups: the same for all circumstances, group sizes and places of the gate. */
 static void same_packed(void)
 {
-    static const char *const of[] = {"F32", "Q8_0", "Q4_K_M", "Q5_1"};
+    static const char *const of[] = {"F32", "Q8_0", "Q4_K_M", "Q5_1", "MXFP4"};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct rig_options o = {.make = rig_model(), .pack = 8000, .pack_gate = i % 2, .chunk_bytes = 32 << 10};
         size_t n;
@@ -170,6 +170,10 @@ static void same_packed(void)
         o.make.ff = 768;
         o.make.type = of[i];
         o.make.arch = i == 2 ? "llama-relu" : "llama";
+        if (i == 4) { /* rows of an odd number of bytes, before rows that are to be aligned */
+            o.make.embd = 288;
+            o.down_type = NTX_Q8_0;
+        }
         same_by_circumstance(&o);
         same_in_company(&o);
         float *a = rig_logits(&o, N, 9, &n);
@@ -213,6 +217,7 @@ int main(void)
         make.biases = i % 3 == 1;
         same_by_circumstance(&(struct rig_options){.make = make});
     }
+    make.biases = false;
     same_in_company(&(struct rig_options){.make = make});
     make.arch = "llama-relu";
     same_by_circumstance(&(struct rig_options){.make = make});

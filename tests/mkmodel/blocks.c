@@ -5,6 +5,7 @@
  * that it takes away the mean; types without one get a random sign per block, since their range is lopsided by one. */
 #include "tests/mkmodel/blocks.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "model/quant.h"
@@ -76,6 +77,16 @@ WITH_MIN(q2_k, dmin, 13.9f, 1.5f)
 WITH_MIN(q4_k, dmin, 258.0f, 7.5f)
 WITH_MIN(q5_k, dmin, 527.0f, 15.5f)
 
+/* Scales are powers of two: the one below what is wanted and its double, mixed to the same root mean square. */
+static void mxfp4(struct mk_rng *r, size_t n, float std, struct ntx_block_mxfp4 *b)
+{
+    int e;
+    float d = 2 * frexpf(std / 5.852f, &e), doubled = (d * d - 1) / 3; /* what is wanted: d * 2^(e - 1) */
+    fill(r, b, n * sizeof *b);
+    for (size_t i = 0; i < n; i++)
+        b[i].e = (uint8_t)(e - 1 + 128 + ((float)(mk_next(r) >> 40) * 0x1p-24f < doubled));
+}
+
 static void floats(struct mk_rng *r, uint32_t type, size_t n, float mean, float std, void *out)
 {
     float *f = out;
@@ -104,6 +115,7 @@ void mk_blocks(struct mk_rng *r, uint32_t type, size_t n, float mean, float std,
     case NTX_Q4_K: q4_k(r, n, std, out); break;
     case NTX_Q5_K: q5_k(r, n, std, out); break;
     case NTX_Q6_K: q6_k(r, n, std, out); break;
+    case NTX_MXFP4: mxfp4(r, n, std, out); break;
     default: floats(r, type, n, mean, std, out); break;
     }
 }

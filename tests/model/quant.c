@@ -1,6 +1,7 @@
 /* quant.c: every type against values that were computed outside this project's code.
  *
- * Three blocks of pseudo-random bytes per type, with a common, a negative and a subnormal scale. The expected values come from
+ * Three blocks of pseudo-random bytes per type, with a common, a negative and a subnormal scale (MXFP4: a common one and the two that
+ * are subnormal floats). The expected values come from
  * an independent reimplementation in Python with exact rounding; the hash is FNV-1a over the bits of all values. */
 #include "model/quant.h"
 
@@ -11,7 +12,7 @@
 
 struct expected {
     uint32_t type;
-    int scale_at, n_scales; /* byte of the first half-precision scale in a block, and whether a second follows */
+    int scale_at, n_scales; /* byte of the first half-precision scale in a block, and whether a second follows; 0: the scale is a byte */
     uint64_t hash;
     int at[10];
     float value[10];
@@ -53,6 +54,9 @@ static const struct expected cases[] = {
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
      {-0x1.b97ep+6f, -0x1.764fp+4f, 0x1.8cb4p+2f, -0x1.1521ep+6f, -0x1.9fe6p+4f, 0x1.ffep+5f, -0x1.25edap+6f,
       -0x1.4febp+5f, 0x1.71b4p+7f, 0x1.155cp-6f}},
+    {NTX_MXFP4, 0, 0, 0x6b3dbd40854a186fu,
+     {0, 1, 15, 16, 31, 47, 95},
+     {-0x1.8p-5f, -0x1p-3f, 0x0p+0f, -0x1p-6f, 0x1.8p-5f, 0x1p-126f, 0x1.8p-126f}},
 };
 
 static uint64_t fnv(uint64_t h, const void *p, size_t n)
@@ -65,6 +69,7 @@ static uint64_t fnv(uint64_t h, const void *p, size_t n)
 static void make_block(const struct expected *c, const struct ntx_type_info *t, int number, uint8_t *out)
 {
     static const uint16_t first[3] = {0x2e66, 0xb59a, 0x0123}, second[3] = {0x3266, 0x2b00, 0x8111};
+    static const uint8_t exponent[3] = {0x7a, 1, 0};
     uint32_t seed = 0;
     for (const char *p = t->name; *p; p++)
         seed += (unsigned char)*p;
@@ -73,7 +78,10 @@ static void make_block(const struct expected *c, const struct ntx_type_info *t, 
         x = x * 1103515245u + 12345u;
         out[i] = (uint8_t)(x >> 16);
     }
-    memcpy(out + c->scale_at, &first[number], 2);
+    if (!c->n_scales)
+        out[c->scale_at] = exponent[number];
+    else
+        memcpy(out + c->scale_at, &first[number], 2);
     if (c->n_scales == 2)
         memcpy(out + c->scale_at + 2, &second[number], 2);
 }
@@ -140,12 +148,25 @@ static void check_sizes(void)
 {
     CHECK(!ntx_type_info(4) && !ntx_type_info(31) && !ntx_type_info(UINT32_MAX) && !ntx_type_info(9));
     CHECK_STR(ntx_type_info(12)->name, "Q4_K");
+    CHECK_STR(ntx_type_info(39)->name, "MXFP4");
     CHECK_EQ(ntx_row_bytes(NTX_Q4_K, 512), 288);
     CHECK_EQ(ntx_row_bytes(NTX_Q4_K, 500), 0);
+    CHECK_EQ(ntx_row_bytes(NTX_MXFP4, 96), 51);
     CHECK_EQ(ntx_row_bytes(NTX_F32, 3), 12);
     CHECK_EQ(ntx_row_bytes(4, 32), 0);
     CHECK_EQ(ntx_row_bytes(NTX_F32, UINT64_MAX / 2), 0);
     CHECK_EQ(ntx_row_bytes(NTX_Q8_0, UINT64_MAX / 32 * 32), 0);
+}
+
+/* Every scale of MXFP4, at the values 1 and -0.5. */
+static void check_exponents(void)
+{
+    for (int e = 0; e < 256; e++) {
+        const struct ntx_block_mxfp4 b = {(uint8_t)e, {0x21, 0x90}};
+        float out[NTX_QK];
+        ntx_type_info(NTX_MXFP4)->dequant(&b, out, 1);
+        CHECK(out[0] == ldexpf(1, e - 128) && out[1] == 0 && out[16] == ldexpf(2, e - 128) && out[17] == -ldexpf(1, e - 128));
+    }
 }
 
 /* The model maker's blocks: mean near 0, deviation near what was asked for. */
@@ -176,6 +197,7 @@ int main(void)
     check_half_rounding();
     check_floats();
     check_sizes();
+    check_exponents();
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
         if (ntx_type_info(t) && t != NTX_I8)
             check_random_blocks(t);
