@@ -74,7 +74,7 @@ static void parse_options(char *text, struct mk_options *o)
 {
     const struct { const char *name; uint32_t *n; const char **s; float *f; bool *b; } known[] = {
         {"--layers", &o->layers, 0, 0, 0}, {"--embd", &o->embd, 0, 0, 0}, {"--ff", &o->ff, 0, 0, 0}, {"--experts", &o->experts, 0, 0, 0},
-        {"--experts-used", &o->experts_used, 0, 0, 0}, {"--expert-ff", &o->expert_ff, 0, 0, 0}, {"--shared-ff", &o->shared_ff, 0, 0, 0},
+        {"--experts-used", &o->experts_used, 0, 0, 0}, {"--expert-ff", &o->expert_ff, 0, 0, 0}, {"--shared-ff", &o->shared_ff, 0, 0, 0}, {"--window", &o->window, 0, 0, 0},
         {"--heads", &o->heads, 0, 0, 0},
         {"--kv", &o->kv, 0, 0, 0}, {"--ctx", &o->ctx, 0, 0, 0}, {"--head-dim", &o->head_dim, 0, 0, 0}, {"--rope-orig", &o->rope_orig, 0, 0, 0},
         {"--vocab-size", &o->vocab_size, 0, 0, 0}, {"--gguf-version", &o->version, 0, 0, 0}, {"--split", &o->parts, 0, 0, 0},

@@ -52,6 +52,7 @@ CASES = {
     'qwen3moe.q6_k': '--arch qwen3moe --experts 8 --expert-ff 256 --type Q6_K --seed 33',
     'gptoss.f32': '--arch gpt-oss --experts 8 --experts-used 3 --expert-ff 96 --head-dim 64 --window 24 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type F32 --seed 34',
     'gptoss.q8_0': '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 256 --head-dim 32 --window 5 --type Q8_0 --seed 35',
+    'gptoss.mxfp4': '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 160 --head-dim 64 --window 24 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type MXFP4 --seed 36',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 
