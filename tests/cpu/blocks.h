@@ -38,9 +38,9 @@ KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool 
         put_f16(p + 82, m);
         put_f16(p + 80, d);
         break;
-    case NTX_MXFP4: /* one in four of the least, of which two are subnormal floats */
+    case NTX_MXFP4: /* one in four, or all, of the least, of which two are subnormal floats */
         e = (uint8_t)rng_u32(r);
-        p[0] = (char)(e % 4 ? 112 + e / 4 % 12 : e / 4 % 4);
+        p[0] = (char)(!extreme && e % 4 ? 112 + e / 4 % 12 : e / 4 % 4);
         break;
     default: /* Q3_K, Q6_K: at the end */
         put_f16(p + bytes - 2, d);
