@@ -100,19 +100,16 @@ INLINE __m512i group_heads(const struct group *g, const bool full)
     return _mm512_load_si512(h);
 }
 
-/* The first bytes of 16 blocks of 17 bytes: where they follow one another, that of block k is byte k of the k-th 16. */
+/* The first bytes of 16 blocks of 17 bytes: that of block k is byte k of the k-th 16. */
 INLINE __m128i group_exponents(const struct group *g, const bool full)
 {
-    if (!full) {
-        uint8_t e[16] __attribute__((aligned(16)));
-        for (uint32_t k = 0; k < 16; k++)
-            e[k] = *group_at(g, k, full);
-        return _mm_load_si128((const void *)e);
-    }
     const __mmask64 first = 1 | 1ull << 17 | 1ull << 34 | 1ull << 51;
-    __m512i v = _mm512_maskz_loadu_epi8(first, g->w);
-    for (int k = 1; k < 4; k++)
-        v = _mm512_mask_loadu_epi8(v, first << 4 * k, g->w + 64 * k);
+    __m512i v = _mm512_setzero_si512();
+    for (uint32_t k = 0; k < 4; k++) { /* of a group that is not full those that there are */
+        uint64_t left = 17 * (uint64_t)g->last + 1 - 64 * k, there = full || left - 1 >= 63 ? ~0ull : (1ull << left) - 1;
+        if (full || 64 * k <= 17 * g->last)
+            v = _mm512_mask_loadu_epi8(v, first << 4 * k & there, g->w + 64 * k);
+    }
     __m256i half = _mm256_or_si256(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
     return _mm_or_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
@@ -150,9 +147,11 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, co
         fetch_ahead(g.w, LANES * kind->block_bytes, 3584, far);
         dot_group(&g, x, b, rows, kind, true, acc);
     }
+    if (b == nb)
+        return;
     g.last = nb - b - 1;
-    if (b < nb)
-        dot_group(&g, x, b, rows, kind, false, acc);
+    fetch_ahead(g.w, (nb - b) * kind->block_bytes, 3584, far);
+    dot_group(&g, x, b, rows, kind, false, acc);
 }
 
 INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const struct kind *kind)
