@@ -13,9 +13,9 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
         [NTX_Q6_K] = ntx__mmvec_q6_k, [NTX_MXFP4] = ntx__mmvec_mxfp4,
     },
     .woven = {[NTX_Q4_0] = ntx__wovenvec_q4_0, [NTX_Q8_0] = ntx__wovenvec_q8_0, [NTX_Q4_K] = ntx__wovenvec_q4_k, [NTX_Q5_K] = ntx__wovenvec_q5_k,
-              [NTX_Q6_K] = ntx__wovenvec_q6_k},
+              [NTX_Q6_K] = ntx__wovenvec_q6_k, [NTX_MXFP4] = ntx__wovenvec_mxfp4},
     .weave = {[NTX_Q4_0] = ntx__weave_q4_0, [NTX_Q8_0] = ntx__weave_q8_0, [NTX_Q4_K] = ntx__weave_q4_k, [NTX_Q5_K] = ntx__weave_q5_k,
-              [NTX_Q6_K] = ntx__weave_q6_k},
+              [NTX_Q6_K] = ntx__weave_q6_k, [NTX_MXFP4] = ntx__weave_mxfp4},
     OPS_TABLE,
 };
 
@@ -30,8 +30,8 @@ const struct ntx_cpu_ops ntx__cpu_amx = {
         [NTX_Q6_K] = ntx__mmamx_q6_k, [NTX_MXFP4] = ntx__mmamx_mxfp4,
     },
     .woven = {[NTX_Q4_0] = ntx__wovenamx_q4_0, [NTX_Q8_0] = ntx__wovenamx_q8_0, [NTX_Q4_K] = ntx__wovenamx_q4_k, [NTX_Q5_K] = ntx__wovenamx_q5_k,
-              [NTX_Q6_K] = ntx__wovenamx_q6_k},
+              [NTX_Q6_K] = ntx__wovenamx_q6_k, [NTX_MXFP4] = ntx__wovenamx_mxfp4},
     .weave = {[NTX_Q4_0] = ntx__weave_q4_0, [NTX_Q8_0] = ntx__weave_q8_0, [NTX_Q4_K] = ntx__weave_q4_k, [NTX_Q5_K] = ntx__weave_q5_k,
-              [NTX_Q6_K] = ntx__weave_q6_k},
+              [NTX_Q6_K] = ntx__weave_q6_k, [NTX_MXFP4] = ntx__weave_mxfp4},
     OPS_TABLE,
 };

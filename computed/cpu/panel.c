@@ -16,7 +16,7 @@ INLINE void widen_heads(__m512i heads, float *d, float *m)
 /* One block of each of 16 rows. */
 struct blocks {
     const uint8_t *row[PANEL_OUTS];
-    const uint8_t *words, *half; /* woven: the brick's */
+    const uint8_t *words, *head; /* woven: the brick's */
     const struct ntx__weave_pattern *pattern; /* NULL: rows */
 };
 
@@ -27,7 +27,7 @@ INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const 
     if (pattern) {
         struct ntx__brick_at at = ntx__brick_at(from->blocks, from->place + k, block_bytes);
         w.words = from->w + at.words;
-        w.half = from->w + at.half;
+        w.head = from->w + at.head;
         return w;
     }
     for (uint32_t o = 0; o < PANEL_OUTS; o++)
@@ -42,16 +42,16 @@ INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
         turn16(w->row, at, v);
         return;
     }
-    size_t group = (at - (w->pattern->half_at == 0 ? 2 : 0)) / 16, place = w->pattern->place ? w->pattern->place[group] : group;
+    size_t group = (at - ntx__behind_head(w->pattern)) / 16, place = w->pattern->place ? w->pattern->place[group] : group;
     for (size_t i = 0; i < 4; i++)
         v[i] = load512(w->words + 64 * (4 * place + i));
 }
 
-/* The n <= 4 bytes at `at` of each block; woven, its half word. */
+/* The n <= 4 bytes at `at` of each block; woven, its head. */
 INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
 {
     if (w->pattern)
-        return _mm512_cvtepu16_epi32(load256(w->half));
+        return ntx__head_bytes(w->pattern->block_bytes) == 1 ? _mm512_cvtepu8_epi32(load128(w->head)) : _mm512_cvtepu16_epi32(load256(w->head));
     uint32_t h[PANEL_OUTS] __attribute__((aligned(64))) = {0};
     for (uint32_t o = 0; o < PANEL_OUTS; o++)
         memcpy(&h[o], w->row[o] + at, n);
@@ -140,6 +140,7 @@ PANEL_ROWS(q8_0, BITS_8, false)
 PANEL_ROWS(mxfp4, BITS_MXFP4, false)
 PANEL_STRIPS(q4_0, BITS_4)
 PANEL_STRIPS(q8_0, BITS_8)
+PANEL_STRIPS(mxfp4, BITS_MXFP4)
 
 /* ---- super-blocks */
 

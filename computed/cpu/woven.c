@@ -24,8 +24,8 @@ struct brick {
     __m512 d, m;
 };
 
-/* half: the brick's half words. */
-typedef void brick_fn(const uint8_t *w, const uint8_t *half, const struct rows *x, uint32_t b, const int n, struct brick *out);
+/* head: the brick's heads. */
+typedef void brick_fn(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out);
 
 INLINE __m512i spread(const char *x)
 {
@@ -129,20 +129,20 @@ INLINE void brick_q45(const uint8_t *w, const struct rows *x, uint32_t b, const 
     }
 }
 
-INLINE void brick_q4_k(const uint8_t *w, const uint8_t *half, const struct rows *x, uint32_t b, const int n, struct brick *out) { (void)half; brick_q45(w, x, b, n, out, false); }
-INLINE void brick_q5_k(const uint8_t *w, const uint8_t *half, const struct rows *x, uint32_t b, const int n, struct brick *out) { (void)half; brick_q45(w, x, b, n, out, true); }
+INLINE void brick_q4_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out) { (void)head; brick_q45(w, x, b, n, out, false); }
+INLINE void brick_q5_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out) { (void)head; brick_q45(w, x, b, n, out, true); }
 
 /* ---- Q6_K: dwords: 16 scales | of each half, of each 16 columns (of 32): bit pairs, then nibbles of the first and third 32, then of the
  * second and fourth; and d. Values are 32 too many. */
 
-INLINE void brick_q6_k(const uint8_t *w, const uint8_t *half, const struct rows *x, uint32_t b, const int n, struct brick *out)
+INLINE void brick_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
 {
     const __m512i low = bytes512(15), two = bytes512(48);
     const size_t q = (size_t)b * NTX_QKK, sums = x->at.sums_at + (size_t)b * 32;
     __m512i scale[4];
     for (int k = 0; k < 4; k++)
         scale[k] = dword(w, k);
-    out->d = half_words(half);
+    out->d = half_words(head);
     for (int r = 0; r < n; r++)
         out->i[r] = _mm512_setzero_si512();
 #pragma GCC unroll 8
@@ -187,10 +187,10 @@ INLINE void start_simple(const struct rows *x, uint32_t b, const int n, struct b
         out->i[r] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi32(-offset & 0xffff), spread(x->x[r] + x->at.sums_at + 4 * (size_t)b));
 }
 
-INLINE void brick_q4_0(const uint8_t *w, const uint8_t *half, const struct rows *x, uint32_t b, const int n, struct brick *out)
+INLINE void brick_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
 {
     const __m512i low = bytes512(15);
-    out->d = half_words(half);
+    out->d = half_words(head);
     start_simple(x, b, n, out, 8);
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) {
@@ -204,9 +204,26 @@ INLINE void brick_q4_0(const uint8_t *w, const uint8_t *half, const struct rows 
     }
 }
 
-INLINE void brick_q8_0(const uint8_t *w, const uint8_t *half, const struct rows *x, uint32_t b, const int n, struct brick *out)
+INLINE void brick_mxfp4(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
 {
-    out->d = half_words(half);
+    const __m512i low = bytes512(15), values = raised_mxfp4();
+    out->d = widen_exponents(load128(head));
+    start_simple(x, b, n, out, 16);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i v = dword(w, k), lo = _mm512_shuffle_epi8(values, _mm512_and_si512(v, low)), hi = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
+#pragma GCC unroll 8
+        for (int r = 0; r < n; r++) {
+            const char *at = x->x[r] + (size_t)b * NTX_QK + 4 * (size_t)k;
+            out->i[r] = _mm512_dpbusd_epi32(out->i[r], lo, spread(at));
+            out->i[r] = _mm512_dpbusd_epi32(out->i[r], hi, spread(at + 16));
+        }
+    }
+}
+
+INLINE void brick_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
+{
+    out->d = half_words(head);
     start_simple(x, b, n, out, 128);
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
@@ -234,7 +251,7 @@ INLINE void multiply_strip(const uint8_t *w, uint32_t blocks, const struct rows 
             struct brick k;
             if (fetch || n > 1 || !ntx__cpu_fetch_far)
                 fetch_ahead(w + p.words, OUTS * block_bytes, NEAR, ntx__cpu_fetch_far);
-            brick(w + p.words, w + p.half, x, b, n, &k);
+            brick(w + p.words, w + p.head, x, b, n, &k);
             for (int r = 0; r < n; r++) {
                 __m512 dx = _mm512_castsi512_ps(spread(x->x[r] + x->at.d_at + 4 * (size_t)b));
                 v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(k.i[r]), _mm512_mul_ps(k.d, dx), v[r]);
@@ -300,6 +317,7 @@ static void all_strips(const struct shape *s, uint32_t n_rows, struct turn *t, t
 /* On AMD the processor's own prefetchers follow one run well, but for Q4_K and Q5_K were measured better with help. */
 WOVEN(q4_0, false, false, false, false)
 WOVEN(q8_0, false, false, false, false)
+WOVEN(mxfp4, false, false, false, false)
 WOVEN(q4_k, true, true, true, true)
 WOVEN(q5_k, true, true, true, true)
 WOVEN(q6_k, true, false, false, false)
@@ -319,12 +337,12 @@ INLINE void weave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const struct 
                 w[o] = scratch + o * row_bytes + b * p->block_bytes;
             for (size_t k = 0; k < p->block_bytes / 16; k++) {
                 __m512i v[4];
-                turn16(w, (p->half_at == 0 ? 2 : 0) + 16 * (p->order ? p->order[k] : k), v);
+                turn16(w, ntx__behind_head(p) + 16 * (p->order ? p->order[k] : k), v);
                 for (size_t i = 0; i < 4; i++)
                     _mm512_storeu_si512(to + at.words + 64 * (4 * k + i), v[i]);
             }
-            for (size_t o = 0; p->half_at >= 0 && o < OUTS; o++)
-                memcpy(to + at.half + 2 * o, w[o] + p->half_at, 2);
+            for (size_t o = 0; p->head_at >= 0 && o < OUTS; o++)
+                memcpy(to + at.head + ntx__head_bytes(p->block_bytes) * o, w[o] + p->head_at, ntx__head_bytes(p->block_bytes));
         }
 }
 
@@ -336,6 +354,7 @@ INLINE void weave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const struct 
 
 WEAVE(q4_0)
 WEAVE(q8_0)
+WEAVE(mxfp4)
 WEAVE(q4_k)
 WEAVE(q5_k)
 WEAVE(q6_k)
