@@ -21,15 +21,18 @@ static const struct {
     {"mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 8, 2},
     {"qwen3-30b-a3b", 48, 2048, 768, 32, 4, 128, 151936, 40960, 128, 8},
     {"qwen3-235b-a22b", 94, 4096, 1536, 64, 4, 128, 151936, 40960, 128, 8},
+    {"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 32, 4},
+    {"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, 131072, 128, 4},
 };
 
 static const struct mix {
     const char *name;
     uint32_t base, more, head; /* most tensors; those that a mix gives more bits; the output matrix */
+    uint32_t experts;          /* where they have a type of their own; 0: as the others */
 } mixes[] = {
-    {"f16", NTX_F16, NTX_F16, NTX_F16},     {"bf16", NTX_BF16, NTX_BF16, NTX_BF16}, {"q8_0", NTX_Q8_0, NTX_Q8_0, NTX_Q8_0},
-    {"q6_k", NTX_Q6_K, NTX_Q6_K, NTX_Q6_K}, {"q5_k_m", NTX_Q5_K, NTX_Q6_K, NTX_Q6_K}, {"q4_k_m", NTX_Q4_K, NTX_Q6_K, NTX_Q6_K},
-    {"q4_0", NTX_Q4_0, NTX_Q4_0, NTX_Q6_K},
+    {"f16", NTX_F16, NTX_F16, NTX_F16, 0},     {"bf16", NTX_BF16, NTX_BF16, NTX_BF16, 0}, {"q8_0", NTX_Q8_0, NTX_Q8_0, NTX_Q8_0, 0},
+    {"q6_k", NTX_Q6_K, NTX_Q6_K, NTX_Q6_K, 0}, {"q5_k_m", NTX_Q5_K, NTX_Q6_K, NTX_Q6_K, 0}, {"q4_k_m", NTX_Q4_K, NTX_Q6_K, NTX_Q6_K, 0},
+    {"q4_0", NTX_Q4_0, NTX_Q4_0, NTX_Q6_K, 0}, {"mxfp4", NTX_Q8_0, NTX_Q8_0, NTX_Q8_0, NTX_MXFP4},
 };
 
 static bool more_bits(uint32_t l, uint32_t n)
@@ -66,8 +69,9 @@ static uint64_t add_layer(struct ntx_outline *o, const struct mix *m, uint32_t l
     uint32_t o_type = mixed && o->n_experts == 8 && m->base == NTX_Q4_K ? NTX_Q5_K : m->base;
     uint64_t n = add(o, NTX_PART_DENSE, m->base, d, q) + add(o, NTX_PART_DENSE, k_type, d, kv) + add(o, NTX_PART_DENSE, v_type(o, m, more), d, kv) +
                  add(o, NTX_PART_DENSE, o_type, q, d);
-    n += add(o, ffn, m->base, d, o->n_ff * each) + add(o, ffn, m->base, d, o->n_ff * each);
-    n += add(o, ffn, more ? m->more : m->base, o->n_ff, d * each);
+    uint32_t in = o->n_experts && m->experts ? m->experts : m->base, out = in != m->base ? in : more ? m->more : m->base;
+    n += add(o, ffn, in, d, o->n_ff * each) + add(o, ffn, in, d, o->n_ff * each);
+    n += add(o, ffn, out, o->n_ff, d * each);
     if (o->n_experts)
         n += add(o, NTX_PART_DENSE, NTX_F32, d, o->n_experts);
     o->bytes[NTX_PART_DENSE][NTX_F32] += 2 * 4 * d; /* the two norms */
@@ -99,6 +103,8 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
         .n_head_kv = models[k].kv, .head_k = models[k].head, .head_v = models[k].head, .ctx_train = models[k].ctx, .n_experts = models[k].experts,
         .n_used = models[k].used, .layer_min = UINT64_MAX,
     };
+    if (!ntx_row_bytes(mixes[t].base, o.n_embd) || !ntx_row_bytes(mixes[t].head, o.n_embd))
+        return ntx_err_set(err, -EINVAL, "%.80s: rows of %u values are no whole blocks of that type; mxfp4, q8_0 and f16 are possible", name, o.n_embd);
     snprintf(o.name, sizeof o.name, "%s", name);
     for (uint32_t l = 0; l < o.n_layers; l++) {
         uint64_t n = add_layer(&o, &mixes[t], l);

@@ -301,7 +301,7 @@ int main(int argc, char **argv)
         {{.heads = 3, .kv_heads = 1, .head_k = 160, .head_v = 32, .rope_dim = 32, .q8 = true, .bias = true, .holes = true}, {290, 255, 33}},
         {{.heads = 8, .kv_heads = 2, .head_k = 64, .head_v = 64, .rope_dim = 64, .neox = true, .bias = true, .window = 100, .sinks = true}, {255, 99, 100}},
         {{.heads = 4, .kv_heads = 2, .head_k = 64, .head_v = 64, .rope_dim = 64, .window = 1, .q8 = true}, {383, 256, 0}},
-        {{.heads = 2, .kv_heads = 1, .head_k = 32, .head_v = 64, .rope_dim = 32, .window = 128, .sinks = true, .holes = true}, {383, 300, 97}},
+        {{.heads = 2, .kv_heads = 1, .head_k = 32, .head_v = 64, .rope_dim = 32, .window = 128, .sinks = true, .holes = true}, {300, 383, 97}},
         {{.heads = 2, .kv_heads = 2, .head_k = 64, .head_v = 32, .rope_dim = 64, .sinks = true, .q8 = true}, {300, 31, 255}},
     };
     static const struct shape prompts[] = {

@@ -44,7 +44,7 @@ struct way {
 
 static void mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways, size_t n_ways, double prompts_off)
 {
-    const struct rig_options o = {.make = *make, .chunk_bytes = 20000, .kv_type = kv_type};
+    const struct rig_options o = {.make = *make, .chunk_bytes = 20000, .kv_type = kv_type, .max_rows = N}; /* experts come in several groups */
     size_t n;
     float *want = logits_of(NULL, o, N, N, false, &n);
     for (size_t i = 0; i < n_ways; i++) {

@@ -25,7 +25,7 @@ has "$out" "q4_k_m"
 
 # Every kept profile predicts every model; a slower emulated link is a slower prediction.
 for p in "$NTX_SOURCE"/bench/profiles/*.json; do
-    for m in llama-70b@q4_k_m llama-70b@q6_k mixtral-8x7b@q4_k_m qwen3-235b-a22b@q4_k_m; do
+    for m in llama-70b@q4_k_m llama-70b@q6_k mixtral-8x7b@q4_k_m qwen3-235b-a22b@q4_k_m gpt-oss-120b@mxfp4; do
         "$ntx" plan $m --profile "$p" --json >"$dir/out" || fail "$m with $p"
     done
 done
