@@ -119,15 +119,6 @@ INLINE struct f16 silu_times(struct f16 gate, struct f16 up)
     return mul16(div16(gate, add16(e, splat(1.0f))), up);
 }
 
-static void swiglu(const float *gate, const float *up, uint32_t n, float *y)
-{
-    uint32_t k = 0;
-    for (; k + 16 <= n; k += 16)
-        store16(y + k, silu_times(load16(gate + k), load16(up + k)));
-    if (k < n)
-        store_part(y + k, silu_times(load_part(gate + k, n - k), load_part(up + k, n - k)), n - k);
-}
-
 /* Each of them kept within NTX_SWIGLU_LIMIT first, the gate from above only. */
 INLINE struct f16 clamped_silu_times(struct f16 gate, struct f16 up)
 {
@@ -138,14 +129,17 @@ INLINE struct f16 clamped_silu_times(struct f16 gate, struct f16 up)
     return mul16(div16(gate, add16(e, splat(1.0f))), add16(up, splat(1.0f)));
 }
 
-static void clamped_swiglu(const float *gate, const float *up, uint32_t n, float *y)
+INLINE void glu_all(const float *gate, const float *up, uint32_t n, float *y, struct f16 (*const act_times)(struct f16 gate, struct f16 up))
 {
     uint32_t k = 0;
     for (; k + 16 <= n; k += 16)
-        store16(y + k, clamped_silu_times(load16(gate + k), load16(up + k)));
+        store16(y + k, act_times(load16(gate + k), load16(up + k)));
     if (k < n)
-        store_part(y + k, clamped_silu_times(load_part(gate + k, n - k), load_part(up + k, n - k)), n - k);
+        store_part(y + k, act_times(load_part(gate + k, n - k), load_part(up + k, n - k)), n - k);
 }
+
+static void swiglu(const float *gate, const float *up, uint32_t n, float *y) { glu_all(gate, up, n, y, silu_times); }
+static void clamped_swiglu(const float *gate, const float *up, uint32_t n, float *y) { glu_all(gate, up, n, y, clamped_silu_times); }
 
 static void reglu(const float *gate, const float *up, uint32_t n, float *y)
 {

@@ -187,14 +187,17 @@ INLINE void start_simple(const struct rows *x, uint32_t b, const int n, struct b
         out->i[r] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi32(-offset & 0xffff), spread(x->x[r] + x->at.sums_at + 4 * (size_t)b));
 }
 
-INLINE void brick_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
+/* values: what a nibble means, or NULL: itself. */
+INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct brick *out, const __m512i *values)
 {
     const __m512i low = bytes512(15);
-    out->d = half_words(head);
-    start_simple(x, b, n, out, 8);
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) {
         __m512i v = dword(w, k), lo = _mm512_and_si512(v, low), hi = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+        if (values) {
+            lo = _mm512_shuffle_epi8(*values, lo);
+            hi = _mm512_shuffle_epi8(*values, hi);
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < n; r++) {
             const char *at = x->x[r] + (size_t)b * NTX_QK + 4 * (size_t)k;
@@ -204,21 +207,19 @@ INLINE void brick_q4_0(const uint8_t *w, const uint8_t *head, const struct rows 
     }
 }
 
+INLINE void brick_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
+{
+    out->d = half_words(head);
+    start_simple(x, b, n, out, 8);
+    nibbles(w, x, b, n, out, NULL);
+}
+
 INLINE void brick_mxfp4(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
 {
-    const __m512i low = bytes512(15), values = raised_mxfp4();
+    const __m512i values = raised_mxfp4();
     out->d = widen_exponents(load128(head));
     start_simple(x, b, n, out, 16);
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; k++) {
-        __m512i v = dword(w, k), lo = _mm512_shuffle_epi8(values, _mm512_and_si512(v, low)), hi = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
-#pragma GCC unroll 8
-        for (int r = 0; r < n; r++) {
-            const char *at = x->x[r] + (size_t)b * NTX_QK + 4 * (size_t)k;
-            out->i[r] = _mm512_dpbusd_epi32(out->i[r], lo, spread(at));
-            out->i[r] = _mm512_dpbusd_epi32(out->i[r], hi, spread(at + 16));
-        }
-    }
+    nibbles(w, x, b, n, out, &values);
 }
 
 INLINE void brick_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
