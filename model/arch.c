@@ -257,7 +257,7 @@ static int get_sizes(struct opening *o)
         (rc = get_u32(o, "embedding_length", -1, 1, MAX_WIDTH, &hp->n_embd)) ||
         (rc = get_u32(o, "feed_forward_length", -1, 1, MAX_WIDTH, &hp->n_ff)) ||
         (rc = get_u32(o, "context_length", -1, 1, INT32_MAX, &hp->ctx_train)) ||
-        (rc = get_u32(o, "attention.sliding_window", 0, 0, UINT32_MAX, &window)) ||
+        (rc = get_u32(o, "attention.sliding_window", o->arch->window_every ? -1 : 0, 0, UINT32_MAX, &window)) ||
         (rc = get_f32(o, "attention.layer_norm_rms_epsilon", -1, 0, 1, &hp->rms_eps)))
         return rc;
     if (o->arch->window_every) {

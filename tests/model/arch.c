@@ -279,6 +279,7 @@ static void check_gpt_oss(void)
     refuse_gpt_oss("blk.1.attn_sinks.weight", "blk.1.attn_sunks.weight", -EINVAL, "tensor 'blk.1.attn_sinks.weight' is missing; a gpt-oss model needs it");
     refuse_gpt_oss("blk.0.ffn_up_exps.bias", "blk.0.ffn_op_exps.bias", -EINVAL, "tensor 'blk.0.ffn_up_exps.bias' is missing");
     refuse_gpt_oss("blk.0.post_attention_norm.weight", "blk.0.past_attention_norm.weight", -EINVAL, "tensor 'blk.0.post_attention_norm.weight' is missing");
+    refuse_gpt_oss("gpt-oss.attention.sliding_window", "gpt-oss.attention.sliding_windaw", -EINVAL, "key 'gpt-oss.attention.sliding_window' is missing");
     o = moe_options("gpt-oss");
     size_t n;
     uint8_t *p = make_bytes_with(&o, NULL, &n);
