@@ -53,13 +53,15 @@ static int chosen(struct ntx_forward *f)
     int rc;
     memcpy(d->host.row, f->m.moe.row, bytes);
     memcpy(d->host.place, f->m.moe.place, bytes);
-    memcpy(d->host.expert, f->m.moe.expert, bytes);
     memcpy(d->host.weight, f->m.moe.weight, bytes);
     if ((rc = d->ops->upload(d->compute, d->m.moe.row, d->host.row, bytes)) || (rc = d->ops->upload(d->compute, d->m.moe.place, d->host.place, bytes)) ||
-        (rc = d->ops->upload(d->compute, d->m.moe.expert, d->host.expert, bytes)) ||
         (rc = d->ops->upload(d->compute, d->m.moe.weight, d->host.weight, bytes)))
         return ntx__device_fail(d, rc, "the choice of experts");
-    return 0;
+    if (layer(f)->expert_bias[NTX_EXPERT_DOWN].tensor == NTX_NO_TENSOR) /* then nobody asks whose a choice is */
+        return 0;
+    memcpy(d->host.expert, f->m.moe.expert, bytes);
+    rc = d->ops->upload(d->compute, d->m.moe.expert, d->host.expert, bytes);
+    return rc ? ntx__device_fail(d, rc, "whose choices they are") : 0;
 }
 
 /* ---- the expert that all rows go through */

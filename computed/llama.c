@@ -1,6 +1,6 @@
 /* llama.c: the llama family (llama, qwen2, qwen3, gpt-oss, and those with experts): what a layer does, step by step.
  *
- *   h -> attn_norm -> q k v (+ bias) (norm per head) -> rotate -> KV -> attend -> o (+ bias) -> h +=
+ *   h -> attn_norm -> q k v (+ bias) (norm per head) -> rotate -> KV -> attend (in a window, beside a sink) -> o (+ bias) -> h +=
  *   h -> ffn_norm -> gate, up -> act(gate) * up -> down -> h +=      or, with experts, moe.c; packed, sparse.c
  *
  * Each step finishes before the next begins. Weights are taken in the order of the chunk list (model/chunk.h). */

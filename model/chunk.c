@@ -129,6 +129,12 @@ static void describe_groups(const struct cutter *k, uint32_t l)
                                             .row_bytes = w->pack.row_bytes[p], .chunk0 = w->groups.chunk0};
 }
 
+/* Matrices that are always resident. */
+static bool is_fixed(const struct ntx_layer_weights *l, const struct ntx_weight *w)
+{
+    return w == &l->router || (w >= l->expert_bias && w < l->expert_bias + NTX_EXPERT_PARTS);
+}
+
 /* The order of this list is the order of execution. */
 static int cut_layer(struct cutter *k, uint32_t l)
 {
@@ -148,8 +154,7 @@ static int cut_layer(struct cutter *k, uint32_t l)
         {t->ffn_gate_shexp, &w->gate_shared}, {t->ffn_up_shexp, &w->up_shared}, {t->ffn_down_shexp, &w->down_shared},
     };
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        bool fixed = order[i].weight >= &w->router && order[i].weight < &w->expert_bias[NTX_EXPERT_PARTS];
-        int rc = cut(k, order[i].tensor, l, fixed, order[i].weight);
+        int rc = cut(k, order[i].tensor, l, is_fixed(w, order[i].weight), order[i].weight);
         if (rc)
             return rc;
     }

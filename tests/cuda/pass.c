@@ -42,21 +42,29 @@ struct way {
     uint32_t in_flight, window, step, share;
 };
 
-static void mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways, size_t n_ways, double prompts_off)
+/* The CPU's logits, which the device gives in each of these ways, bit for bit. */
+static float *same_every_way(struct world *w, const struct rig_options *o, const struct way *ways, size_t n_ways, const char *what, const char *which)
 {
-    const struct rig_options o = {.make = *make, .chunk_bytes = 20000, .kv_type = kv_type, .max_rows = N}; /* experts come in several groups */
     size_t n;
-    float *want = logits_of(NULL, o, N, N, false, &n);
+    float *want = logits_of(NULL, *o, N, N, false, &n);
     for (size_t i = 0; i < n_ways; i++) {
-        struct rig_options on = o;
+        struct rig_options on = *o;
         w->mix = ways[i].mix;
         w->in_flight = ways[i].in_flight;
         w->share = ways[i].share;
         on.window = ways[i].window;
         float *got = logits_of(w, on, N, ways[i].step, false, &n);
-        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s %s, mixture %s: not the CPU's bits (off by %g)", make->arch, make->type, w->mix, worst(got, want, n));
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s %s, mixture %s: not the CPU's bits (off by %g)", what, which, w->mix, worst(got, want, n));
         free(got);
     }
+    return want;
+}
+
+static void mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways, size_t n_ways, double prompts_off)
+{
+    const struct rig_options o = {.make = *make, .chunk_bytes = 20000, .kv_type = kv_type, .max_rows = N}; /* experts come in several groups */
+    size_t n;
+    float *want = same_every_way(w, &o, ways, n_ways, make->arch, make->type);
     w->mix = "dhs";
     w->share = UINT32_MAX;
     float *got = logits_of(w, o, N, 7, true, &n), *again = logits_of(w, o, N, 4, true, &n);
@@ -103,19 +111,7 @@ static void packed(struct world *w)
     static const struct way ways[] = {{"d", 1, 0, 4, 0}, {"h", 1, 0, 3, 0}, {"hs", 2, 4, N, 64}, {"dsh", 1, 2, 2, UINT32_MAX}, {"sd", 3, 4, 5, UINT32_MAX}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct rig_options o = packed_options(is[i].ffn, is[i].gate_in);
-        size_t n;
-        float *want = logits_of(NULL, o, N, N, false, &n);
-        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
-            struct rig_options on = o;
-            w->mix = ways[k].mix;
-            w->in_flight = ways[k].in_flight;
-            w->share = ways[k].share;
-            on.window = ways[k].window;
-            float *got = logits_of(w, on, N, ways[k].step, false, &n);
-            CHECK_MSG(!memcmp(got, want, n * sizeof *got), "packed, %s, mixture %s: not the CPU's bits (off by %g)", o.ffn ? o.ffn : "off", w->mix, worst(got, want, n));
-            free(got);
-        }
-        free(want);
+        free(same_every_way(w, &o, ways, sizeof ways / sizeof *ways, "packed", o.ffn ? o.ffn : "off"));
     }
     puts("packed models: bits equal in all mixtures and modes");
 }
