@@ -105,6 +105,8 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
     };
     if (!ntx_row_bytes(mixes[t].base, o.n_embd) || !ntx_row_bytes(mixes[t].head, o.n_embd))
         return ntx_err_set(err, -EINVAL, "%.80s: rows of %u values are no whole blocks of that type; mxfp4, q8_0 and f16 are possible", name, o.n_embd);
+    if (mixes[t].experts && !o.n_experts)
+        return ntx_err_set(err, -EINVAL, "%.80s: only experts are of that type, and the model has none", name);
     snprintf(o.name, sizeof o.name, "%s", name);
     for (uint32_t l = 0; l < o.n_layers; l++) {
         uint64_t n = add_layer(&o, &mixes[t], l);

@@ -205,6 +205,8 @@ static void test_names(void)
     CHECK_EQ(o.bytes[NTX_PART_EXPERT][NTX_MXFP4], 36ull * 3 * 128 * 2880 * 2880 / 32 * 17);
     CHECK_EQ(ntx_outline_named("gpt-oss-20b@q4_k_m", &o, &err), -22);
     CHECK(strstr(err.text, "rows of 2880 values") && strstr(err.text, "mxfp4"));
+    CHECK_EQ(ntx_outline_named("llama-8b@mxfp4", &o, &err), -22);
+    CHECK(strstr(err.text, "the model has none"));
     CHECK_EQ(ntx_outline_named("llama-70b", &o, &err), -2);
     CHECK_EQ(ntx_outline_named("llama-71b@q4_k_m", &o, &err), -2);
     CHECK_EQ(ntx_outline_named("@q4_k_m", &o, &err), -2);
