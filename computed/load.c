@@ -10,23 +10,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "shm/memlimit.h"
-
-/* Beside the budget, the processes themselves may take this much (DESIGN section 7). */
-#define PROCESS_BYTES (64ull << 20)
-
-uint64_t ntx_load_default_ram(uint64_t reclaim_bytes)
-{
-    struct ntx_memlimit m;
-    ntx_memlimit_read(&m);
-    uint64_t ram = m.mem_available + reclaim_bytes;
-    ram -= ram / 10;
-    if (m.cgroup_left != UINT64_MAX) {
-        uint64_t left = m.cgroup_left + reclaim_bytes, spare = NTX_MAX(left / 10, PROCESS_BYTES);
-        ram = NTX_MIN(ram, left > spare ? left - spare : 0);
-    }
-    return ram;
-}
+#include "computed/budget.h"
 
 static uint32_t online_cpus(void)
 {
@@ -65,14 +49,14 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
     return 0;
 }
 
-/* How many sessions and rows of logits fit into a small part of `ram`, and what they take. 0 gives the fewest. */
+/* Sessions, their rows of logits, and what they take. */
 static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
 {
-    uint64_t row = 4ull * l->env.n_vocab, session = 4 * row + (64u << 10) + (l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0);
-    uint64_t n = ram / 128 / session, rows = ram / 128 / row;
-    l->max_sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_LOAD_SESSIONS_MAX), (uint64_t)NTX_LOAD_SESSIONS_MIN);
-    l->logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)l->max_sessions);
-    return l->max_sessions * session + l->logits_rows * row;
+    uint64_t set = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0;
+    struct ntx_budget_clients c = ntx_budget_clients(l->env.n_vocab, set, ram);
+    l->max_sessions = c.sessions;
+    l->logits_rows = c.logits_rows;
+    return c.bytes;
 }
 
 /* Rows that a pass may look at closely, and the bytes that they take: some for calibration, and as many as sessions look at. */
@@ -140,7 +124,7 @@ static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
 
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    l->ram_bytes = r->ram_bytes ? r->ram_bytes : ntx_load_default_ram(r->reclaim_bytes);
+    l->ram_bytes = r->ram_bytes ? r->ram_bytes : ntx_budget_default(r->reclaim_bytes);
     struct ntx_err ignored = {0};
     struct ntx_hw hw;
     bool have = !ntx_hw_find(&hw, &ignored);

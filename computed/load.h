@@ -29,8 +29,6 @@
 #include "shm/region.h"
 
 #define NTX_MAX_COPIES 4 /* NTX_IOD_MAX_DRIVES */
-#define NTX_LOAD_SESSIONS_MIN 4
-#define NTX_LOAD_SESSIONS_MAX 32
 
 struct ntx_load_request {
     char *path;                /* opened here when there are no descriptors */
@@ -134,8 +132,5 @@ int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx
 
 /* -ESTALE with the file's name when a file is not any more what it was when its header was read. */
 int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err);
-
-/* The default of --ram: what may still be taken, less a tenth and at least what the processes themselves need. */
-uint64_t ntx_load_default_ram(uint64_t reclaim_bytes);
 
 #endif

@@ -1,0 +1,30 @@
+#include "computed/budget.h"
+
+#include "common/util.h"
+#include "shm/memlimit.h"
+
+/* Beside the budget, the processes themselves may take this much (DESIGN section 7). */
+#define PROCESS_BYTES (64ull << 20)
+
+uint64_t ntx_budget_default(uint64_t reclaim_bytes)
+{
+    struct ntx_memlimit m;
+    ntx_memlimit_read(&m);
+    uint64_t ram = m.mem_available + reclaim_bytes;
+    ram -= ram / 10;
+    if (m.cgroup_left != UINT64_MAX) {
+        uint64_t left = m.cgroup_left + reclaim_bytes, spare = NTX_MAX(left / 10, PROCESS_BYTES);
+        ram = NTX_MIN(ram, left > spare ? left - spare : 0);
+    }
+    return ram;
+}
+
+struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint64_t ram)
+{
+    uint64_t row = 4ull * n_vocab, session = 4 * row + (64u << 10) + session_more;
+    uint64_t n = ram / 128 / session, rows = ram / 128 / row;
+    struct ntx_budget_clients c = {.sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_BUDGET_SESSIONS_MAX), (uint64_t)NTX_BUDGET_SESSIONS_MIN)};
+    c.logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)c.sessions);
+    c.bytes = c.sessions * session + c.logits_rows * row;
+    return c;
+}

@@ -1,0 +1,24 @@
+/* budget.h: what --ram is when nobody says it, and which part of it belongs to clients. For loading, and for `ntx plan`, which must come to the same
+ * answer without loading anything. */
+#ifndef NTX_COMPUTED_BUDGET_H
+#define NTX_COMPUTED_BUDGET_H
+
+#include <stdint.h>
+
+#define NTX_BUDGET_SESSIONS_MIN 4
+#define NTX_BUDGET_SESSIONS_MAX 32
+
+/* What may still be taken, less a tenth and at least what the processes themselves need. reclaim_bytes: are given back before. */
+uint64_t ntx_budget_default(uint64_t reclaim_bytes);
+
+struct ntx_budget_clients {
+    uint32_t sessions;    /* that may run at once */
+    uint32_t logits_rows; /* rows of a pass that may ask for logits */
+    uint64_t bytes;       /* that these take */
+};
+
+/* As many as fit into a small part of `ram`, where each session takes session_more beside its logits. ram 0 gives the fewest: with those the
+ * smallest budget is found, which must not depend on the one that was given. */
+struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint64_t ram);
+
+#endif
