@@ -55,11 +55,14 @@ done
 
 [ "${NTX_DRY:-}" = "" ] || { echo "contained"; exit 0; }
 
-# People: alice may use ntx, mallory may not. The user ntx comes from the installed sysusers file.
+# People: alice may use ntx, mallory may not. None of this machine's own are there: their names and numbers are theirs. The user ntx
+# comes from the installed sysusers file.
+printf '%s\n' 'root:x:0:0::/root:/bin/sh' 'nobody:x:65534:65534::/nonexistent:/bin/false' \
+    'alice:x:4001:4001::/home/alice:/bin/sh' 'mallory:x:4002:4002::/home/mallory:/bin/sh' >/etc/passwd
+printf '%s\n' root:x:0: adm:x:4: systemd-journal:x:990: nogroup:x:65534: alice:x:4001: mallory:x:4002: >/etc/group
+rm -f /etc/shadow /etc/gshadow /etc/nsswitch.conf
+printf 'passwd: files\ngroup: files\n' >/etc/nsswitch.conf
 SYSTEMD_LOG_LEVEL=err systemd-sysusers /opt/ntx/lib/sysusers.d/ntx.conf
-echo 'alice:x:4001:4001::/home/alice:/bin/sh' >>/etc/passwd
-echo 'mallory:x:4002:4002::/home/mallory:/bin/sh' >>/etc/passwd
-printf 'alice:x:4001:\nmallory:x:4002:\n' >>/etc/group
 sed -i 's/^\(ntx:[^:]*:[^:]*:\).*/\1alice/' /etc/group
 mkdir -m 700 /home/alice
 mv /run/m.gguf /home/alice/m.gguf
