@@ -21,7 +21,7 @@ struct ntx_client {
     struct ntx_frame_in in;
     struct ntx_supervisor *sup; /* captive and `up` */
     char dir[200];
-    bool own_dir;               /* captive: made by us, removed by us */
+    int mark;                   /* captive: of our own directory (run_dir.h), removed by us; else -1 */
 };
 
 static struct {
@@ -111,6 +111,7 @@ int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct 
         return rc;
     }
     c->sock = s;
+    c->mark = -1;
     *out = c;
     return 0;
 }
@@ -164,7 +165,7 @@ static struct ntx_client *blank(void)
 {
     struct ntx_client *c = calloc(1, sizeof *c);
     if (c)
-        c->sock = -1;
+        c->sock = c->mark = -1;
     return c;
 }
 
@@ -173,12 +174,11 @@ int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
     struct ntx_client *c = blank();
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    int rc = ntx_run_dir_make(c->dir, sizeof c->dir, err);
+    int rc = ntx_run_dir_make(c->dir, sizeof c->dir, &c->mark, err);
     if (rc) {
         free(c);
         return rc;
     }
-    c->own_dir = true;
     return start(c, quiet, out, err);
 }
 
@@ -221,8 +221,8 @@ void ntx_client_free(struct ntx_client *c)
     if (c->sock >= 0)
         close(c->sock);
     ntx_supervisor_stop(c->sup);
-    if (c->own_dir)
-        ntx_run_dir_remove(c->dir);
+    if (c->mark >= 0)
+        ntx_run_dir_remove(c->dir, c->mark);
     ntx_frame_free(&c->in);
     free(c);
     release_signals();

@@ -69,27 +69,42 @@ assert lines[0]["token"] >= 0 and lines[2]["stats"]["finish"] == "cancel", lines
 PY
 echo "held back and shown: $(tail -2 "$tmp/out" | head -1)"
 
-# Of runs that are over, however they ended, the next start removes the directories; of those that go on, none.
+# Of runs that are over, however they ended, the next start removes the directories; of those that go on, none, and nothing that is not theirs.
 one_token() { ntx run "$tmp/m.gguf" hello --raw --ram 10M -n 1 --quiet >/dev/null || fail "a run beside others' directories"; }
-stalled --fault "iod:stall=600s@chunk=$last"
-wait_for 60 grep -q context "$tmp/err" || fail "killed: not loaded: $(cat "$tmp/err")"
-dir=$(run_dirs)
-daemons=$(pgrep -P $pid)
-kill -9 $pid
-wait $pid 2>/dev/null
-for d in $daemons; do wait_for 60 gone "$d" || fail "a daemon outlived ntx"; done
-[ -d "$dir" ] || fail "who would have removed $dir?"
+killed() { # a run that could not clean up; its directory in $dir
+    stalled --fault "iod:stall=600s@chunk=$last"
+    wait_for 60 grep -q context "$tmp/err" || fail "killed: not loaded: $(cat "$tmp/err")"
+    dir=$(run_dirs)
+    daemons=$(pgrep -P $pid)
+    kill -9 $pid $daemons # all at once: nobody cleans up
+    wait $pid 2>/dev/null
+    for d in $daemons; do wait_for 60 gone "$d" || fail "a daemon outlived its SIGKILL"; done
+    [ -f "$dir/.ntx-run" ] && [ -e "$dir/counters" ] || fail "who would have removed what is in $dir?"
+}
+killed
 one_token
-[ -d "$dir" ] || fail "a directory that may be one of a start was removed"
-touch -d '2 minutes ago' "$dir"
+[ ! -e "$dir" ] || fail "$dir is still there"
+
+# Another's directory of such a name, a file of such a name, a link to a directory of ours, and one of ours into which somebody put a file.
+killed
+outside=$tmp/outside
+mkdir "$outside" && echo mine >"$outside/counters"
+mkdir "$tmp/ntx-run-results" "$tmp/ntx-run-linked" && echo years >"$tmp/ntx-run-results/thesis.txt" && echo years >"$tmp/ntx-run-results/counters"
+ln -s "$outside/counters" "$tmp/ntx-run-linked/.ntx-run"
+ln -s "$outside" "$tmp/ntx-run-link" && : >"$outside/.ntx-run" && : >"$tmp/ntx-run-file"
+echo mine >"$dir/notes.txt" && ln -s "$outside/counters" "$dir/ci.1" && mkdir "$dir/cp.1"
+left=$(cd "$tmp" && find outside ntx-run-results ntx-run-linked ntx-run-link ntx-run-file "$(basename "$dir")"/{notes.txt,ci.1,cp.1} | sort)
+touch -d '2 hours ago' "$tmp"/ntx-run-* "$outside"
+before=$(run_dirs | sort)
 stalled --fault "iod:stall=600s@chunk=$last"
 wait_for 60 grep -q context "$tmp/err" || fail "living: not loaded: $(cat "$tmp/err")"
-[ ! -e "$dir" ] || fail "$dir is still there"
-living=$(run_dirs)
-mkdir "$tmp/ntx-run-killed" && touch "$tmp/ntx-run-killed/counters" "$tmp/ntx-run-file"
-touch -d '2 minutes ago' "$living" "$tmp/ntx-run-killed" "$tmp/ntx-run-file"
+living=$(comm -13 <(echo "$before") <(run_dirs | sort))
+touch -d '2 hours ago' "$living"
 one_token
-equal=$(run_dirs | sort | tr '\n' ' ')
-[ "$equal" = "$(printf '%s\n' "$living" "$tmp/ntx-run-file" | sort | tr '\n' ' ')" ] || fail "left: $equal"
-rm "$tmp/ntx-run-file"
+[ -e "$living/counters" ] && [ -S "$living/ntx.sock" ] || fail "the directory of a living run: $(ls -a "$living")"
+now=$(cd "$tmp" && find outside ntx-run-results ntx-run-linked ntx-run-link ntx-run-file "$(basename "$dir")"/* | sort)
+[ "$now" = "$left" ] || fail "left: $now; before: $left"
+[ "$(cat "$tmp/ntx-run-results/thesis.txt" "$outside/counters" "$dir/notes.txt" | tr '\n' ' ')" = "years mine mine " ] || fail "what is left is not what it was"
+[ ! -e "$dir/.ntx-run" ] && [ ! -e "$dir/counters" ] || fail "what was ours is still there: $(ls -a "$dir")"
+rm -r "$tmp"/ntx-run-{results,linked,link,file} "$dir" "$outside"
 interrupted living INT
