@@ -32,7 +32,7 @@ if [ -d "$tmp/x/usr/share/man" ]; then
         done
     done
 else
-    echo "no help2man here: no man pages"
+    left_out "no help2man here: no man pages"
 fi
 
 # shellcheck disable=SC1090,SC1091,SC2034
@@ -45,4 +45,4 @@ complete_line() { # WORD...: what the last one is completed to
 [ "$(complete_line "$tmp/x/usr/bin/ntx" ru)" = run ] || fail "completion of 'ru': $(complete_line "$tmp/x/usr/bin/ntx" ru)"
 complete_line "$tmp/x/usr/bin/ntx" run --tem | grep -qx -- --temp || fail "completion of 'run --tem'"
 [ "$(complete_line "$tmp/x/usr/bin/ntx" run --backend c | tr '\n' ' ')" = "cpu cuda " ] || fail "completion of 'run --backend c'"
-echo "$(basename "$deb"): $(stat -c %s "$deb") bytes, $(echo $commands | wc -w) commands"
+finish "$(basename "$deb"): $(stat -c %s "$deb") bytes, $(echo $commands | wc -w) commands"

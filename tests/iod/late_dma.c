@@ -1,17 +1,15 @@
-/* The rule of tainted slots on a slowed drive (blkio.throttle): after kill -9 reads go on landing in the dead iod's slots, while its
+/* The rule of tainted slots on a slowed drive: after kill -9 reads go on landing in the dead iod's slots, while its
  * successor already fills others. Seen here: bytes do change there after the death, none of them reaches a chunk that is
  * consumed, and once the dead ring shows as many completions as submissions, nothing changes any more.
- * Needs root and the blkio controller of cgroup v1, or io of v2; skipped without. */
-#include <fcntl.h>
+ * Needs root and a cgroup that throttles the drive (slow_drive.h); skipped without. */
 #include <signal.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "common/util.h"
 #include "harness.h"
 #include "temp.h"
 #include "tests/check.h"
+#include "tests/slow_drive.h"
 
 #define RATE 41943040u
 #define MARK 0xa5
@@ -19,56 +17,8 @@
 static const struct harness_shape shape = {
     .file_bytes = 16 * 1048576 + 4321, .chunk_bytes = 1048576, .n_desc = 4, .n_slots = 16, .n_demands = 1, .frame_bytes = 8192};
 
-static char group[128], parent[64];
-
-static int put(const char *dir, const char *file, const char *text)
-{
-    char path[256];
-    snprintf(path, sizeof(path), "%s/%s", dir, file);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    int rc = fd < 0 ? -1 : ntx_write_all(fd, text, strlen(text));
-    if (fd >= 0)
-        close(fd);
-    return rc;
-}
-
-static bool enter(const char *root, const char *file, const char *rule)
-{
-    snprintf(parent, sizeof(parent), "%s", root);
-    snprintf(group, sizeof(group), "%s/ntx-late-dma-%d", root, (int)getpid());
-    if (access(root, W_OK) || mkdir(group, 0700))
-        return false;
-    if (!put(group, file, rule) && !put(group, "cgroup.procs", "0"))
-        return true;
-    rmdir(group);
-    return false;
-}
-
-static void leave(void)
-{
-    put(parent, "cgroup.procs", "0");
-    rmdir(group);
-}
-
-/* The whole disk under the build tree: a partition has no throttle of its own. */
-static bool slow_down(int fd)
-{
-    char path[96], rule[64], v2[80];
-    struct stat st;
-    unsigned maj, min;
-    CHECK(!fstat(fd, &st));
-    maj = major(st.st_dev), min = minor(st.st_dev);
-    snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/../dev", maj, min);
-    FILE *f = fopen(path, "re");
-    if (f) {
-        if (fscanf(f, "%u:%u", &maj, &min) != 2)
-            maj = major(st.st_dev), min = minor(st.st_dev);
-        fclose(f);
-    }
-    snprintf(rule, sizeof(rule), "%u:%u %u", maj, min, RATE);
-    snprintf(v2, sizeof(v2), "%u:%u rbps=%u", maj, min, RATE);
-    return enter("/sys/fs/cgroup/blkio", "blkio.throttle.read_bps_device", rule) || enter("/sys/fs/cgroup", "io.max", v2);
-}
+static struct slow_drive slow;
+static void leave(void) { slow_drive_leave(&slow); }
 
 static void consume_good(struct harness *h)
 {
@@ -121,11 +71,11 @@ int main(void)
 {
     struct harness h;
     int file = temp_file(NULL, shape.file_bytes);
-    if (geteuid())
-        SKIP("only root may throttle a drive");
-    if (!slow_down(file))
-        SKIP("no blkio (cgroup v1) or io (v2) controller to throttle this drive with");
+    if (!slow_drive_make(&slow, file, RATE))
+        SKIP("needs " SLOW_DRIVE_NEEDS);
     atexit(leave);
+    if (!slow_drive_enter(&slow))
+        SKIP("cannot enter %s", slow.group);
     harness_open(&h, &shape, file);
     harness_start(&h, &(struct harness_config){.inflight = 3 << 20, .piece = 512 << 10});
     uint64_t bytes = 0;

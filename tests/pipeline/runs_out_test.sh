@@ -3,6 +3,7 @@
 # smaller than the model wants, and one that becomes so while text is written, memory that ends while a model is loaded. Each is a clear
 # error within seconds, or makes no difference; nothing stays behind.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/cgroup.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos --ctx 64 --quiet -n 24)
 "${run[@]}" --ram 14M >"$tmp/want" || fail "undisturbed run"
@@ -32,28 +33,26 @@ if unshare --mount true 2>/dev/null; then
     told 'No space left on device.*(make room|NTX_RUNTIME)' 10 "${full[@]}" "$NTX_FULL" env TMPDIR="$NTX_FULL" "${run[@]}" --ram 14M
     done_+=("full file systems")
 else
-    echo "no mount namespace: full file systems are not tried"
+    left_out "full file systems: no mount namespace"
 fi
 
 # ---- memory
-cg=/sys/fs/cgroup/memory/ntx-test-$$
 if sanitized; then
-    echo "a sanitizer's own memory is beyond any cap: none is tried"
-elif mkdir "$cg" 2>/dev/null && echo 0 >"$cg/memory.swappiness"; then
-    cleanup+=("wait_for 5 rmdir $cg 2>/dev/null")
+    left_out "a memory cap: a sanitizer's own memory is beyond any"
+elif cgroup_make memory; then
     # shellcheck disable=SC2016
-    in_group=(bash -c 'echo $$ >"$0/tasks" && exec "$@"' "$cg")
-    echo $((20 << 20)) >"$cg/memory.limit_in_bytes" || skip "cannot set a limit"
+    in_group=(bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup")
+    memory_limit $((20 << 20)) || skip "cannot set a limit"
     told 'limit of the memory cgroup' 10 "${in_group[@]}" "${run[@]}" --ram 300M
     # The cap comes down on what is running: the kernel kills, and that is told.
-    echo $((200 << 20)) >"$cg/memory.limit_in_bytes"
+    memory_limit $((200 << 20))
     "${in_group[@]}" "${run[@]}" --ram 14M --link nvme=30M -n 40 >"$tmp/out" 2>"$tmp/err" &
     pid=$!
     wait_for 20 test -s "$tmp/out" || fail "no token under the cap: $(cat "$tmp/err")"
     begin=$SECONDS
-    for ((mib = 60; mib > 4; mib -= 4)); do echo $((mib << 20)) >"$cg/memory.limit_in_bytes" 2>/dev/null || break; done
+    for ((mib = 60; mib > 4; mib -= 4)); do memory_limit $((mib << 20)) 2>/dev/null || break; done
     # What is locked cannot go: the limit stops there. The next allocation of any size is one too many.
-    (echo "$BASHPID" >"$cg/tasks" && exec python3 -c 'b = bytearray(64 << 20)') 2>/dev/null
+    (cgroup_run python3 -c 'b = bytearray(64 << 20)') 2>/dev/null
     wait $pid; code=$?
     if [ $code = 0 ]; then # none of ours was the victim
         head -c -1 "$tmp/out" | cmp -s - <("${run[@]}" --ram 14M -n 40 | head -c -1) || fail "wrong text after the cap was hit"
@@ -66,7 +65,7 @@ elif mkdir "$cg" 2>/dev/null && echo 0 >"$cg/memory.swappiness"; then
     same "$tmp/want" "$tmp/got" "after the cap"
     done_+=(" a memory cap (exit $code)")
 else
-    echo "no cgroup v1 memory controller that we may use: no cap is tried"
+    left_out "a memory cap: no memory controller of cgroups that we may use"
 fi
 
 # ---- memory that ends while the region's is brought in: before anything is read, in the middle, with the last page
@@ -90,5 +89,4 @@ if ! sanitized; then
     same "$tmp/want" "$tmp/got" "a killed worker and a clock that jumps"
     done_+=(" a clock that jumps")
 fi
-[ ${#done_[@]} -gt 0 ] || skip "needs root, cgroup v1, or a build without sanitizers"
-printf 'survived: %s\n' "$(IFS=,; echo "${done_[*]}")"
+finish "survived: $(IFS=,; echo "${done_[*]:-nothing}")"

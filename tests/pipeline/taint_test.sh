@@ -1,14 +1,13 @@
 #!/bin/bash
-# kill -9 of iod at seeded random moments while the block layer itself is throttled (blkio): the dead process's reads are still under
+# kill -9 of iod at seeded random moments while the block layer itself is throttled: the dead process's reads are still under
 # way, and land for seconds after its death. The text is identical every time: tainted slots hold nothing else until then.
-# Needs root and cgroup v1's blkio controller. NTX_KILL_ROUNDS moments (10; the campaign has 50).
+# Needs root and a controller of either version of cgroups that throttles reads. NTX_KILL_ROUNDS moments (10; the campaign has 50).
 . "$(dirname "$0")/lib.sh"
-cg=/sys/fs/cgroup/blkio/ntx-test-$$
-mkdir "$cg" 2>/dev/null || skip "no cgroup v1 blkio controller that we may use"
-cleanup+=("rmdir $cg 2>/dev/null")
+. "$(dirname "$0")/cgroup.sh"
+cgroup_make io || skip "no blkio (cgroup v1) or io (v2) controller that we may use"
 dev=$(findmnt -no MAJ:MIN --target "$tmp" | tr -d ' ' || :)
 [ -n "$dev" ] && [ "${dev%%:*}" != 0 ] || skip "no block device can be named for $tmp (in a chroot or on overlay or tmpfs): nothing to throttle"
-echo "$dev 60000000" >"$cg/blkio.throttle.read_bps_device" 2>/dev/null || skip "device $dev cannot be throttled"
+read_limit "$dev" 60000000 2>/dev/null || skip "device $dev cannot be throttled"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 sync "$tmp/m.gguf"
 run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time there was" --raw --ignore-eos --ram 12M --ctx 64 --quiet -n 6)
@@ -17,7 +16,7 @@ rounds=${NTX_KILL_ROUNDS:-10}
 RANDOM=${NTX_SEED:-42}
 kills=0
 for ((i = 0; i < rounds; i++)); do
-    (echo "$BASHPID" >"$cg/tasks" && exec "${run[@]}") >"$tmp/got" 2>"$tmp/err" &
+    (cgroup_run "${run[@]}") >"$tmp/got" 2>"$tmp/err" &
     pid=$!
     wait_for 5 eval 'child $pid ntx-iod >/dev/null' || fail "no ntx-iod"
     read -rt "$(printf '0.%03d' $((RANDOM % 1000)))" <> <(:) || :

@@ -1,23 +1,22 @@
 /* The claim on which taint rests (DESIGN section 4), tried on a real drive: reads outlive the process that asked for them, and its
- * ring, held open by another process, tells when the last has landed. Needs root, cgroup v1's blkio (to make the drive slow) and
- * io_uring; skipped otherwise. This program is started again as `--iod`. */
+ * ring, held open by another process, tells when the last has landed. Needs root, a cgroup that makes the drive slow (slow_drive.h)
+ * and io_uring; skipped otherwise. This program is started again as `--iod`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "computed/workers.h"
 #include "tests/shm/make_region.h"
+#include "tests/slow_drive.h"
 
 #define READS 8u
 #define READ_BYTES (1u << 20)
-#define RATE "4194304" /* bytes per second: the reads take two seconds, the kill a millisecond */
+#define RATE 4194304u /* bytes per second: the reads take two seconds, the kill a millisecond */
 
 /* ---- the one that dies */
 
@@ -70,18 +69,7 @@ static void on_died(void *ctx, enum ntx_role role)
 static void on_drained(void *ctx) { ((struct watch *)ctx)->drained++; }
 static void on_tick(uv_timer_t *t) { (void)t; }
 
-static char group[64]; /* the slow cgroup's directory */
-
-static bool write_file(const char *dir, const char *name, const char *text)
-{
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    int fd = open(path, O_WRONLY);
-    bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    if (fd >= 0)
-        close(fd);
-    return ok;
-}
+static struct slow_drive slow;
 
 static int make_file(char *path)
 {
@@ -96,18 +84,6 @@ static int make_file(char *path)
     CHECK(!fsync(fd) && !posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
     close(fd);
     return open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-}
-
-static bool make_slow(int fd)
-{
-    struct stat st;
-    char line[64];
-    if (geteuid() || access("/sys/fs/cgroup/blkio/cgroup.procs", W_OK) || fstat(fd, &st))
-        return false;
-    snprintf(group, sizeof group, "/sys/fs/cgroup/blkio/ntx-dma-%d", (int)getpid());
-    mkdir(group, 0755);
-    snprintf(line, sizeof line, "%u:%u %s", major(st.st_dev), minor(st.st_dev), RATE);
-    return write_file(group, "blkio.throttle.read_bps_device", line);
 }
 
 static bool can_uring(void)
@@ -138,7 +114,7 @@ static pid_t start(const char *self, const char *dir, bool tell)
     CHECK(pid >= 0);
     if (pid)
         return pid;
-    if (write_file(group, "cgroup.procs", "0"))
+    if (slow_drive_enter(&slow))
         execl(self, self, "--iod", dir, tell ? "tell" : "hide", (char *)NULL);
     _exit(42);
 }
@@ -217,10 +193,10 @@ int main(int argc, char **argv)
     unlink(path);
     if (file < 0)
         SKIP("no O_DIRECT on the file system of %s", path);
-    if (!make_slow(file))
-        SKIP("needs root, and the blkio controller of cgroup v1 for the drive of %s", path);
+    if (!slow_drive_make(&slow, file, RATE))
+        SKIP("needs " SLOW_DRIVE_NEEDS ", for the drive of %s", path);
     bool proved = prove(argv[0], file, true) & prove(argv[0], file, false);
-    rmdir(group);
+    slow_drive_leave(&slow);
     if (!proved)
         SKIP("the drive was not slow enough for reads to outlive the process");
     return 0;
