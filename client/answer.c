@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/commands.h"
@@ -108,6 +109,13 @@ int ntx_check_writable(const char *path, struct ntx_err *err)
     if (n >= (int)sizeof dir || access(dir, W_OK | X_OK))
         return ntx_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
     return 0;
+}
+
+int ntx_check_readable(const char *path, struct ntx_err *err)
+{
+    struct stat st;
+    int rc = stat(path, &st) || access(path, R_OK) ? -errno : S_ISDIR(st.st_mode) ? -EISDIR : 0;
+    return rc ? ntx_err_set(err, rc, "%s: cannot read the text: %s", path, strerror(-rc)) : 0;
 }
 
 int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err)

@@ -314,6 +314,8 @@ int ntx_cmd_perplexity(struct ntx_options *o)
     if (!rc && r.ctx < 4)
         rc = ntx_err_set(&err, -EINVAL, "--ctx %zu: windows of at least 4 tokens are needed", r.ctx);
     if (!rc)
+        rc = ntx_check_readable(o->args[1], &err);
+    if (!rc)
         rc = ntx_captive_model(o, &f, &r.c, &err);
     if (!rc)
         rc = tokens_of_file(&f, o->args[1], &r, &err);

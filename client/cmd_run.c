@@ -5,52 +5,7 @@
 #include <unistd.h>
 
 #include "client/cmd_trace.h"
-
-int ntx_read_stream(FILE *f, char **text, size_t *len)
-{
-    size_t room = 65536, n = 0, k;
-    char *t = malloc(room + 1);
-    while (t && (k = fread(t + n, 1, room - n, f)) > 0) {
-        n += k;
-        if (n == room) {
-            char *u = realloc(t, (room *= 2) + 1);
-            if (!u)
-                free(t);
-            t = u;
-        }
-    }
-    if (!t)
-        return -ENOMEM;
-    if (ferror(f)) {
-        free(t);
-        return -EIO;
-    }
-    t[n] = 0;
-    *text = t;
-    *len = n;
-    return 0;
-}
-
-/* The prompt from -f, the command line or standard input; *text stays NULL when it is to be a chat. */
-static int read_prompt(const struct ntx_options *o, const char *arg, char **text, size_t *len, struct ntx_err *err)
-{
-    if (o->prompt_file) {
-        FILE *f = fopen(o->prompt_file, "rb");
-        int rc = f ? ntx_read_stream(f, text, len) : -errno;
-        if (f)
-            fclose(f);
-        return rc ? ntx_err_set(err, rc, "%s: cannot read the prompt: %s", o->prompt_file, strerror(-rc)) : 0;
-    }
-    if (arg && strcmp(arg, "-")) {
-        *text = strdup(arg);
-        *len = strlen(arg);
-        return *text ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
-    }
-    if (!arg && isatty(STDIN_FILENO))
-        return 0;
-    int rc = ntx_read_stream(stdin, text, len);
-    return rc ? ntx_err_set(err, rc, "cannot read the prompt from standard input: %s", strerror(-rc)) : 0;
-}
+#include "client/prompt.h"
 
 static void fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s)
 {
@@ -183,37 +138,46 @@ int ntx_cmd_run(struct ntx_options *o)
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
     struct ntx_tracer *tracer = NULL;
-    char *prompt = NULL;
-    size_t len = 0;
-    int rc = read_prompt(o, o->n_args > 1 ? o->args[1] : NULL, &prompt, &len, &err);
+    struct ntx_prompt p = {0};
+    int rc = ntx_prompt_read(o, o->args + 1, o->n_args - 1, &p, &err);
+    ntx_prompt_tell_left(o, &p);
     if (!rc)
-        rc = ntx_captive_model(o, &f, &c, &err);
+        rc = ntx_model_files_open(o->args[0], &f, &err);
+    if (!rc)
+        rc = ntx_prompt_check_form(o, &f, !p.text, &err);
+    if (!rc)
+        rc = ntx_captive_start(o, &f, &c, &err);
+    ntx_prompt_tell_left(o, &p); /* what feeds the pipe may have been slow */
     if (!rc && o->trace)
         rc = ntx_tracer_start(ntx_client_dir(c), &tracer, &err);
     if (!rc)
-        rc = prompt ? one_answer(c, o, prompt, len, &err) : ntx_chat_loop(c, o, &err);
+        rc = p.text ? one_answer(c, o, p.text, p.len, &err) : ntx_chat_loop(c, o, &err);
     if (!rc && tracer)
         rc = ntx_trace_finish(tracer, o, o->trace, &err);
     ntx_tracer_free(tracer);
     ntx_client_free(c);
     ntx_model_files_close(&f);
-    free(prompt);
+    ntx_prompt_free(&p);
     return rc ? ntx_fail(&err) : 0;
 }
 
 int ntx_cmd_generate(struct ntx_options *o)
 {
+    static const char *const input[] = {"-"};
     struct ntx_err err = {0};
     struct ntx_client *c = NULL;
-    char *prompt = NULL;
-    size_t len = 0;
-    int rc = read_prompt(o, o->n_args ? o->args[0] : "-", &prompt, &len, &err);
+    struct ntx_prompt p = {0};
+    bool given = o->n_args || o->prompt_file;
+    int rc = ntx_prompt_check_form(o, NULL, false, &err);
+    if (!rc)
+        rc = ntx_prompt_read(o, given ? o->args : input, given ? o->n_args : 1, &p, &err);
+    ntx_prompt_tell_left(o, &p);
     if (!rc)
         rc = ntx_client_connect(o->socket, &c, &err);
     if (!rc)
-        rc = one_answer(c, o, prompt, len, &err);
+        rc = one_answer(c, o, p.text, p.len, &err);
     ntx_client_free(c);
-    free(prompt);
+    ntx_prompt_free(&p);
     return rc ? ntx_fail(&err) : 0;
 }
 
@@ -221,7 +185,9 @@ int ntx_cmd_chat(struct ntx_options *o)
 {
     struct ntx_err err = {0};
     struct ntx_client *c = NULL;
-    int rc = ntx_client_connect(o->socket, &c, &err);
+    int rc = ntx_prompt_check_form(o, NULL, true, &err);
+    if (!rc)
+        rc = ntx_client_connect(o->socket, &c, &err);
     if (!rc)
         rc = ntx_chat_loop(c, o, &err);
     ntx_client_free(c);

@@ -53,8 +53,9 @@ int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *
 /* Sends Load with f's descriptors, shows progress on a terminal, waits for Loaded. */
 int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err);
 
-/* captive pipeline + load in one: what run, logits, perplexity and bench begin with. */
+/* captive pipeline + load in one: what logits, perplexity and bench begin with, and run, which looks at the files itself before. */
 int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err);
+int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err);
 
 /* One answer: sends m (its id is set), prints text as it comes, then statistics as o asks. *session gets the session's number.
  * Ctrl-C ends the answer, not the client: -EINTR is returned after what was generated has been printed. When `text` is not NULL
@@ -66,6 +67,8 @@ int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_
 
 /* Before anything is started: whether a file that is written at the end can be (NULL, "-": yes). Makes nothing. */
 int ntx_check_writable(const char *path, struct ntx_err *err);
+/* Before anything is started: whether a text can be read. Reads nothing, so that a pipe keeps what is in it. */
+int ntx_check_readable(const char *path, struct ntx_err *err);
 /* Where --stats asks for it: j to a file or standard output. */
 int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err);
 

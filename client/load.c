@@ -56,6 +56,20 @@ static int check_options(const struct ntx_options *o, struct ntx_err *err)
     return 0;
 }
 
+/* Beyond what a model was trained with, it runs, but what it writes gets worse and worse. */
+static void tell_long(const struct ntx_options *o, const struct ntx_model_files *f)
+{
+    struct ntx_str arch;
+    char key[128];
+    uint64_t trained;
+    if (o->quiet || !o->ctx || ntx_gguf_str(f->gguf, "general.architecture", &arch))
+        return;
+    snprintf(key, sizeof key, "%.*s.context_length", (int)NTX_MIN(arch.n, (size_t)64), arch.p);
+    if (!ntx_gguf_u64(f->gguf, key, &trained) && o->ctx > trained)
+        fprintf(stderr, "ntx: --ctx %u is beyond the %llu tokens that the model was trained for: what comes after those may make no sense\n", o->ctx,
+                (unsigned long long)trained);
+}
+
 /* The Load request with all descriptors: the model's, then those of its copies. */
 static int send_load(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint64_t *id, struct ntx_err *err)
 {
@@ -92,8 +106,10 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
 {
     uint64_t id;
     int rc = check_options(o, err);
-    if (!rc)
+    if (!rc) {
+        tell_long(o, f);
         rc = send_load(c, o, f, &id, err);
+    }
     for (bool done = false; !rc && !done;) {
         Ntx__Reply *r;
         if ((rc = ntx_client_next(c, id, -1, &r, err)))
@@ -112,20 +128,29 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
     return rc;
 }
 
-int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err)
+int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err)
 {
     struct ntx_client *k = NULL;
     int rc = check_options(o, err);
-    if (rc || (rc = ntx_model_files_open(o->args[0], f, err)))
-        return rc;
-    if (!(rc = ntx_client_captive(true, &k, err)))
+    if (!rc)
+        rc = ntx_client_captive(true, &k, err);
+    if (!rc)
         rc = ntx_load_model(k, o, f, err);
     if (rc) {
         ntx_clear_progress();
         ntx_client_free(k);
-        ntx_model_files_close(f);
         return rc;
     }
     *c = k;
     return 0;
+}
+
+int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err)
+{
+    int rc = check_options(o, err);
+    if (rc || (rc = ntx_model_files_open(o->args[0], f, err)))
+        return rc;
+    if ((rc = ntx_captive_start(o, f, c, err)))
+        ntx_model_files_close(f);
+    return rc;
 }

@@ -13,12 +13,12 @@
 enum { CAPTIVE = NTX_OPT_LOAD | NTX_OPT_OUTPUT };
 
 static const struct ntx_command commands[] = {
-    {"run", "MODEL [PROMPT]",
-     "One answer from a private pipeline of the three daemons.\vPROMPT is read from standard input when it is '-', or absent and piped; with "
-     "neither a prompt nor a pipe it becomes a chat. The model may be far bigger than --ram: what does not fit is read from its drive for every token.",
-     CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED, 1, 2, ntx_cmd_run},
+    {"run", "MODEL [PROMPT] [-]",
+     "One answer from a private pipeline of the three daemons.\vWith '-' standard input is read and put after PROMPT, and without PROMPT it is the "
+     "prompt; so it is without '-' when it is piped. The newline at its end is dropped. With neither a prompt nor a pipe it becomes a chat. The model may be far bigger than --ram: what does not fit is read from its drive for every token.",
+     CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED, 1, 3, ntx_cmd_run},
     {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.", NTX_OPT_LOAD | NTX_OPT_QUIET, 0, 1, ntx_cmd_up},
-    {"generate", "[PROMPT]", "One answer through the running daemons.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 1, ntx_cmd_generate},
+    {"generate", "[PROMPT] [-]", "One answer through the running daemons.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 2, ntx_cmd_generate},
     {"chat", "", "A conversation through the running daemons, which keep its KV.\vCtrl-C ends an answer; at the prompt, an empty line, Ctrl-D or Ctrl-C ends the conversation.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 0, ntx_cmd_chat},
     {"load", "MODEL", "Loads a model into the running daemons.", NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1, ntx_cmd_load},
     {"unload", "", "Unloads the model of the running daemons.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_unload},

@@ -71,7 +71,7 @@ static const struct argp_option gen_options[] = {
     {"repeat-penalty", O_REPEAT, "R", 0, "divide logits of the last 64 tokens by R (default 1, off)", 0},
     {"seed", O_SEED, "S", 0, "random seed (default: random, printed)", 0},
     {"raw", O_RAW, NULL, 0, "the prompt as it is, no chat template", 0},
-    {"file", 'f', "FILE", 0, "read the prompt from FILE", 0},
+    {"file", 'f', "FILE", 0, "read the prompt from FILE; behind PROMPT where both are given", 0},
     {"system", O_SYSTEM, "TEXT", 0, "system message of the chat", 0},
     {"stop", O_STOP, "TEXT", 0, "end before this text (repeatable)", 0},
     {"ignore-eos", O_IGNORE_EOS, NULL, 0, "go on past end-of-generation tokens", 0},
@@ -316,10 +316,11 @@ static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_
 static error_t parse_opt(int key, char *arg, struct argp_state *st)
 {
     struct parse *p = st->input;
+    bool prompts = strstr(p->cmd->args, "PROMPT") != NULL; /* behind which only a '-' may stand */
     switch (key) {
     case ARGP_KEY_ARG:
-        if (p->o->n_args == p->cmd->max_args)
-            argp_error(st, "unexpected argument '%s'%s", arg, strstr(p->cmd->args, "PROMPT") ? "; a prompt of several words goes in quotes" : "");
+        if (p->o->n_args == p->cmd->max_args || (prompts && p->o->n_args + 1 == p->cmd->max_args && strcmp(arg, "-")))
+            argp_error(st, "unexpected argument '%s'%s", arg, prompts ? "; a prompt of several words goes in quotes" : "");
         p->o->args[p->o->n_args++] = arg;
         return 0;
     case ARGP_KEY_END:

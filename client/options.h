@@ -10,7 +10,7 @@
 #include "proto/ntx.pb-c.h"
 
 #define NTX_MAX_STOPS 16
-#define NTX_MAX_ARGS 2
+#define NTX_MAX_ARGS 3
 #define NTX_MAX_ALSO 3
 
 struct ntx_options {
