@@ -19,7 +19,7 @@ expect 100 'not a size' "$n" run "$tmp/m.gguf" x --ram lots
 expect 100 'not a back end' "$n" run "$tmp/m.gguf" x --backend tpu
 expect 100 'whole number' "$n" run "$tmp/m.gguf" x -n -3
 expect 100 'more than' "$n" run "$tmp/m.gguf" x --threads 99999999
-expect 111 'too long' "$n" run "$tmp/m.gguf" x --ram 64M --chat-template "$(printf 'x%.0s' {1..65})"
+expect 111 'too long' "$n" run "$tmp/m.gguf" x --ram 64M --kv-type "$(printf 'x%.0s' {1..65})"
 expect 111 'no/such/file.gguf: No such file.*GGUF' "$n" run no/such/file.gguf x
 expect 111 'not a regular file' "$n" run "$tmp" x
 mkfifo "$tmp/pipe.gguf"
