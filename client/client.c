@@ -13,6 +13,7 @@
 
 #include "client/run_dir.h"
 #include "client/supervise.h"
+#include "client/where.h"
 #include "common/util.h"
 
 struct ntx_client {
@@ -79,27 +80,17 @@ static int open_socket(const char *path, struct ntx_err *err)
     return s;
 }
 
-static int default_socket(char *path, size_t n, struct ntx_err *err)
-{
-    char dir[200];
-    int rc = ntx_runtime_dir(false, dir, sizeof dir, err);
-    if (rc)
-        return rc;
-    snprintf(path, n, "%s/ntx.sock", dir);
-    /* A service that may not be looked at is there, too: whoever is not of its group is to be told that. */
-    if (!getenv("NTX_RUNTIME") && access(path, F_OK) && (!access("/run/ntx/ntx.sock", F_OK) || errno == EACCES))
-        snprintf(path, n, "/run/ntx/ntx.sock");
-    return 0;
-}
-
 int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct ntx_err *err)
 {
     char path[256];
+    struct ntx_where w;
     int rc;
     if (socket_path)
         snprintf(path, sizeof path, "%s", socket_path);
-    else if ((rc = default_socket(path, sizeof path, err)))
+    else if ((rc = ntx_where(false, &w, err)))
         return rc;
+    else
+        snprintf(path, sizeof path, "%s/ntx.sock", w.dir);
     int s = open_socket(path, err);
     if (s < 0)
         return s;

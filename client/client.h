@@ -15,7 +15,7 @@
 struct ntx_client;
 struct ntx_supervisor;
 
-/* The daemons at `socket` (NULL: ntx.sock in the runtime directory, or the service's in /run/ntx). */
+/* The daemons at `socket` (NULL: as where.h finds them). */
 int ntx_client_connect(const char *socket, struct ntx_client **out, struct ntx_err *err);
 
 /* A private pipeline in a temporary runtime directory, gone with the client. */

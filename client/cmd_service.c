@@ -8,6 +8,7 @@
 
 #include "client/commands.h"
 #include "client/supervise.h"
+#include "client/where.h"
 #include "common/util.h"
 
 /* Sends a request without a body worth naming and waits for its last reply. */
@@ -99,11 +100,11 @@ int ntx_cmd_load(struct ntx_options *o)
 }
 
 /* Connects, sends one request, hands the reply over. */
-static int ask(const struct ntx_options *o, Ntx__Request *q, int timeout_ms, Ntx__Reply **out)
+static int ask(const char *socket, Ntx__Request *q, int timeout_ms, Ntx__Reply **out)
 {
     struct ntx_err err = {0};
     struct ntx_client *c = NULL;
-    int rc = ntx_client_connect(o->socket, &c, &err);
+    int rc = ntx_client_connect(socket, &c, &err);
     if (!rc)
         rc = simple(c, q, timeout_ms, out, &err);
     ntx_client_free(c);
@@ -116,7 +117,7 @@ int ntx_cmd_unload(struct ntx_options *o)
     Ntx__Request q = NTX__REQUEST__INIT;
     q.body_case = NTX__REQUEST__BODY_UNLOAD;
     q.unload = &u;
-    return ask(o, &q, 60000, NULL);
+    return ask(o->socket, &q, 60000, NULL);
 }
 
 int ntx_cmd_stop(struct ntx_options *o)
@@ -125,7 +126,7 @@ int ntx_cmd_stop(struct ntx_options *o)
     Ntx__Request q = NTX__REQUEST__INIT;
     q.body_case = NTX__REQUEST__BODY_STOP;
     q.stop = &s;
-    return ask(o, &q, 60000, NULL);
+    return ask(o->socket, &q, 60000, NULL);
 }
 
 static void print_value(const char *key, const json_t *v)
@@ -140,6 +141,23 @@ static void print_value(const char *key, const json_t *v)
     free(s);
 }
 
+/* A private run will do: its daemons answer as any do. */
+static int ask_status(const struct ntx_options *o, Ntx__Request *q, Ntx__Reply **out)
+{
+    struct ntx_err err = {0};
+    struct ntx_where w;
+    char path[256];
+    if (o->socket)
+        return ask(o->socket, q, 5000, out);
+    if (ntx_where(true, &w, &err))
+        return ntx_fail(&err);
+    snprintf(path, sizeof path, "%s/ntx.sock", w.dir);
+    int code = ask(path, q, 5000, out);
+    if (!code && w.run && !o->json)
+        printf("%-22s process %d, in %s\n", "private run", (int)w.run, w.dir);
+    return code;
+}
+
 int ntx_cmd_status(struct ntx_options *o)
 {
     Ntx__StatusReq s = NTX__STATUS_REQ__INIT;
@@ -147,7 +165,7 @@ int ntx_cmd_status(struct ntx_options *o)
     Ntx__Reply *r = NULL;
     q.body_case = NTX__REQUEST__BODY_STATUS;
     q.status = &s;
-    int code = ask(o, &q, 5000, &r);
+    int code = ask_status(o, &q, &r);
     if (code)
         return code;
     if (r->body_case != NTX__REPLY__BODY_STATUS) {

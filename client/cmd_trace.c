@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "client/cmd_trace.h"
+#include "client/where.h"
 
 int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const char *path, struct ntx_err *err)
 {
@@ -39,14 +40,14 @@ int ntx_cmd_trace(struct ntx_options *o)
 {
     struct ntx_err err = {0};
     struct ntx_tracer *t = NULL;
-    char dir[256];
+    struct ntx_where w;
     sigset_t ends;
     if (!o->out)
         return fputs("ntx: trace needs -o FILE\n", stderr), NTX_EXIT_USAGE;
     hold_signals(&ends);
-    int rc = ntx_counters_find(NULL, dir, sizeof dir, &err);
+    int rc = ntx_where(true, &w, &err);
     if (!rc)
-        rc = ntx_tracer_start(dir, &t, &err);
+        rc = ntx_tracer_start(w.dir, &t, &err);
     if (!rc) {
         wait_seconds(o->trace_seconds, &ends);
         rc = ntx_trace_finish(t, o, o->out, &err);

@@ -17,6 +17,7 @@
 
 #include "client/metrics_text.h"
 #include "client/options.h"
+#include "client/where.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
@@ -219,21 +220,22 @@ int main(int argc, char **argv)
     static const struct argp_option options[] = {
         {"listen", 'l', "WHERE", 0, "serve http://WHERE/metrics: 127.0.0.1:9464, [::1]:9464 or unix:/path (default: print once and exit)", 0},
         {"config", 'c', "FILE", 0, "take the address from [metrics] listen of this ntx.conf", 0},
-        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: as ntx finds it)", 0},
+        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of yours)", 0},
         {0},
     };
     static const struct argp argp = {options, parse_opt, "", "The daemons' counters as Prometheus text. Reads them from shared memory and asks nobody anything.", NULL, NULL, NULL};
     struct options o = {0};
     struct ntx_err err = {0};
-    char dir[256];
+    struct ntx_where w;
     ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     ntx_log_init("ntx-metrics", NTX_LOG_INFO);
     signal(SIGPIPE, SIG_IGN);
-    int rc = ntx_counters_find(o.dir, dir, sizeof dir, &err);
-    o.dir = dir;
-    if (!rc)
+    int rc = o.dir ? 0 : ntx_where(!*o.listen && !o.config, &w, &err);
+    if (!o.dir)
+        o.dir = w.dir;
+    if (!rc || (rc == -ENOENT && (*o.listen || o.config))) /* who serves can wait for them */
         rc = run(&o, &err);
     if (rc)
         ntx_log(NTX_LOG_ERR, "%s", err.text);

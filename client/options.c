@@ -85,7 +85,7 @@ static const struct argp_option output_options[] = {
     {0},
 };
 static const struct argp_option socket_options[] = {
-    {"socket", O_SOCKET, "PATH", 0, "the daemon's socket (default: ntx.sock in the runtime directory, or /run/ntx/ntx.sock)", 0}, {0}};
+    {"socket", O_SOCKET, "PATH", 0, "the daemon's socket (default: that of `ntx up`, else the service's, /run/ntx/ntx.sock)", 0}, {0}};
 static const struct argp_option logits_options[] = {
     {"tokens", O_TOKENS, "IDS", 0, "token ids, comma separated", 0}, {"output", 'o', "FILE", 0, "float32, little-endian, [n_tokens x n_vocab]", 0}, {0}};
 static const struct argp_option bench_options[] = {{"prompt", 'p', "N", 0, "prompt tokens (default 128)", 0},

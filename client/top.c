@@ -13,6 +13,7 @@
 #include "client/options.h"
 #include "client/top_screen.h"
 #include "client/top_view.h"
+#include "client/where.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
@@ -185,7 +186,7 @@ int main(int argc, char **argv)
         {"interval", 'd', "SECONDS", 0, "time between samples (default 1)", 0},
         {"ascii", 'a', NULL, 0, "no characters beyond ASCII (default: as the locale says)", 0},
         {"no-color", 'n', NULL, 0, "no colours (also with NO_COLOR in the environment)", 0},
-        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: as ntx finds it)", 0},
+        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of yours)", 0},
         {0},
     };
     static const struct argp argp = {options, parse_opt, "",
@@ -195,22 +196,24 @@ int main(int argc, char **argv)
     struct options o = {.interval = 1};
     struct ntx_err err = {0};
     const struct ntx_counters *c;
-    char dir[256];
+    struct ntx_where w;
     ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;
     setlocale(LC_CTYPE, "");
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     o.ascii |= strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
-    if (ntx_counters_find(o.dir, dir, sizeof dir, &err))
-        return fprintf(stderr, "ntx-top: %s\n", err.text), NTX_EXIT_FAILED;
-    int rc = ntx_counters_open(dir, &c, &err);
+    int rc = o.dir ? 0 : ntx_where(true, &w, &err);
+    if (!o.dir)
+        o.dir = w.dir;
+    if (!rc)
+        rc = ntx_counters_open(o.dir, &c, &err);
     if (rc)
         return fprintf(stderr, "ntx-top: %s\n", err.text), NTX_EXIT_FAILED;
     struct ntx_top *t = calloc(1, sizeof *t);
     if (!t)
         return NTX_EXIT_FAILED;
     ntx_top_begin(t, c);
-    rc = o.once || o.json ? show_once(&o, t, &err) : show_live(&o, dir, t, &err);
+    rc = o.once || o.json ? show_once(&o, t, &err) : show_live(&o, o.dir, t, &err);
     if (rc)
         fprintf(stderr, "ntx-top: %s\n", err.text[0] ? err.text : strerror(-rc));
     ntx_counters_close((struct ntx_counters *)(uintptr_t)t->c);

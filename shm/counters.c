@@ -126,16 +126,3 @@ void ntx_counters_close(struct ntx_counters *c)
     if (c)
         munmap(c, sizeof *c);
 }
-
-int ntx_counters_find(const char *given, char *dir, size_t n, struct ntx_err *err)
-{
-    char path[PATH_MAX];
-    if (given)
-        return snprintf(dir, n, "%s", given) < (int)n ? 0 : ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", given);
-    int rc = ntx_runtime_dir(false, dir, n, err);
-    if (getenv("NTX_RUNTIME"))
-        return rc;
-    if ((rc || counters_path(dir, "counters", path, NULL) || access(path, F_OK)) && !access("/run/ntx/counters", F_OK))
-        return snprintf(dir, n, "/run/ntx") < (int)n ? 0 : -ENAMETOOLONG;
-    return rc;
-}

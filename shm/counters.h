@@ -140,7 +140,4 @@ int ntx_counters_open(const char *dir, const struct ntx_counters **out, struct n
 int ntx_counters_map(int fd, struct ntx_counters **out, struct ntx_err *err);
 void ntx_counters_close(struct ntx_counters *c);
 
-/* The runtime directory in which a monitor looks: `given` if not NULL, else as ntx_runtime_dir says, else that of the service. */
-int ntx_counters_find(const char *given, char *dir, size_t n, struct ntx_err *err);
-
 #endif
