@@ -12,27 +12,26 @@
 
 struct sink { /* an answer under way */
     const struct ntx_options *o;
-    char *text;
-    size_t len, room;
-    bool keep;
-    uint64_t seed;
+    struct ntx_answered a;
+    size_t room; /* of its text */
 };
 
 static int keep(struct sink *s, const void *p, size_t n)
 {
-    if (!s->keep || !n)
+    struct ntx_answered *a = &s->a;
+    if (!n)
         return 0;
-    if (s->len + n + 1 > s->room) {
-        size_t room = (s->len + n + 1) * 2;
-        char *t = realloc(s->text, room);
+    if (a->len + n + 1 > s->room) {
+        size_t room = (a->len + n + 1) * 2;
+        char *t = realloc(a->text, room);
         if (!t)
             return -ENOMEM;
-        s->text = t;
+        a->text = t;
         s->room = room;
     }
-    memcpy(s->text + s->len, p, n);
-    s->len += n;
-    s->text[s->len] = 0;
+    memcpy(a->text + a->len, p, n);
+    a->len += n;
+    a->text[a->len] = 0;
     return 0;
 }
 
@@ -84,7 +83,7 @@ static void print_summary(const struct sink *s, const json_t *j)
         fprintf(stderr, "; predicted %.2f, limit: %s", number(j, "predicted_tok_s"), json_string_value(json_object_get(j, "limit")));
     if (per_token > 0)
         fprintf(stderr, "; %.1f MB read per token at %.2f GB/s", per_token / 1e6, number(j, "io_gb_s"));
-    fprintf(stderr, "; peak %.0f MiB; seed %llu", number(j, "peak_bytes") / (1 << 20), (unsigned long long)s->seed);
+    fprintf(stderr, "; peak %.0f MiB; seed %llu", number(j, "peak_bytes") / (1 << 20), (unsigned long long)s->a.seed);
     const char *finish = json_string_value(json_object_get(j, "finish"));
     if (finish && !strcmp(finish, "length"))
         fputs("; ended by length", stderr);
@@ -143,7 +142,8 @@ static int on_done(struct sink *s, const Ntx__Done *d, struct ntx_err *err)
         print_summary(s, j);
     if (s->o->json)
         print_line(json_pack("{s:O}", "stats", j));
-    json_decref(j);
+    json_decref(s->a.stats);
+    s->a.stats = j;
     return rc ? rc : flushed(err);
 }
 
@@ -159,13 +159,14 @@ static void cancel(struct ntx_client *c, uint64_t target)
 }
 
 /* One reply: 1 when it was the last. */
-static int take(struct sink *s, const Ntx__Reply *r, uint64_t *session, struct ntx_err *err)
+static int take(struct sink *s, const Ntx__Reply *r, struct ntx_err *err)
 {
     switch (r->body_case) {
     case NTX__REPLY__BODY_STARTED:
-        if (session)
-            *session = r->started->session;
-        s->seed = r->started->seed;
+        s->a.session = r->started->session;
+        s->a.seed = r->started->seed;
+        s->a.context = r->started->context;
+        s->a.ctx = r->started->ctx;
         return 0;
     case NTX__REPLY__BODY_PROGRESS:
         ntx_show_progress(s->o, r->progress);
@@ -183,9 +184,16 @@ static int take(struct sink *s, const Ntx__Reply *r, uint64_t *session, struct n
     }
 }
 
-int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, uint64_t *session, char **text, struct ntx_err *err)
+void ntx_answered_free(struct ntx_answered *a)
 {
-    struct sink s = {.o = o, .keep = text != NULL, .seed = o->seed};
+    free(a->text);
+    json_decref(a->stats);
+    *a = (struct ntx_answered){0};
+}
+
+int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
+{
+    struct sink s = {.o = o, .a.seed = o->seed};
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;
     bool interrupted = false;
@@ -202,7 +210,7 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
             continue;
         }
         if (!rc) {
-            rc = take(&s, r, session, err);
+            rc = take(&s, r, err);
             ntx__reply__free_unpacked(r, NULL);
         }
     }
@@ -210,9 +218,9 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
         rc = ntx_err_set(err, -EINTR, "interrupted");
     else if (rc == 1)
         rc = 0;
-    if (text && !rc)
-        *text = s.text ? s.text : strdup("");
+    if (a)
+        *a = s.a;
     else
-        free(s.text);
+        ntx_answered_free(&s.a);
     return rc;
 }

@@ -55,7 +55,7 @@ static int one_answer(struct ntx_client *c, const struct ntx_options *o, char *p
     } else {
         fill_turn(&turn, &m, o->system, prompt, len);
     }
-    return ntx_answer(c, o, &m, NULL, NULL, err);
+    return ntx_answer(c, o, &m, NULL, err);
 }
 
 /* Standard input by lines; unlike getline, it can be interrupted. */
@@ -124,7 +124,10 @@ int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_
         fill_turn(&turn, &m, session ? NULL : o->system, line, len);
         m.session = session;
         m.keep = true;
-        rc = ntx_answer(c, o, &m, &session, NULL, err);
+        struct ntx_answered a;
+        rc = ntx_answer(c, o, &m, &a, err);
+        session = a.session;
+        ntx_answered_free(&a);
         if (rc == -EINTR && tty && ntx_client_signalled() == 2) /* Ctrl-C ends the answer, the conversation goes on */
             rc = 0;
     }

@@ -57,10 +57,19 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
 int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err);
 int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err);
 
-/* One answer: sends m (its id is set), prints text as it comes, then statistics as o asks. *session gets the session's number.
- * Ctrl-C ends the answer, not the client: -EINTR is returned after what was generated has been printed. When `text` is not NULL
- * the answer is also kept there (malloc'd). */
-int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, uint64_t *session, char **text, struct ntx_err *err);
+/* What came of a request; the caller clears it with ntx_answered_free. */
+struct ntx_answered {
+    uint64_t session, seed; /* session 0: the request was refused */
+    uint32_t context, ctx;  /* tokens of the session with the prompt, and how many it can have */
+    char *text;             /* malloc'd; what came of it, where it was interrupted, NULL when nothing came */
+    size_t len;
+    json_t *stats;          /* NULL when it has not ended */
+};
+void ntx_answered_free(struct ntx_answered *a);
+
+/* One answer: sends m (its id is set), prints text as it comes, then statistics as o asks. Ctrl-C ends the answer, not the client:
+ * -EINTR is returned after what was generated has been printed. `a` may be NULL; filled in as far as it went, whatever is returned. */
+int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err);
 
 /* run and chat without a prompt on a terminal. */
 int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err);

@@ -185,6 +185,8 @@ static void send_started(struct ntx_engine *e, struct ntx_session *s)
     m.session = s->id;
     m.prompt_tokens = s->run.prompt_tokens;
     m.seed = s->run.seed;
+    m.context = s->n_tokens;
+    m.ctx = e->l->env.ctx;
     r.id = s->request;
     r.body_case = NTX__REPLY__BODY_STARTED;
     r.started = &m;

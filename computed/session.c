@@ -41,8 +41,7 @@ void ntx_session_free(struct ntx_session *s)
         return;
     free_request(s);
     ntx_kv_seq_free(s->kv);
-    ntx__dialog_cut(&s->dialog, 0);
-    free(s->dialog.msgs);
+    ntx__dialog_free(&s->dialog);
     free(s->tokens);
     free(s->similar);
     ntx_ffn_set_free(s->ffn);
@@ -141,17 +140,44 @@ static bool drop_end(struct ntx_session *s, const struct ntx_session_env *e, con
     return true;
 }
 
+/* Forgets what was said from message n on, and its tokens: as if it had never been asked. */
+static int cut_to(struct ntx_session *s, uint32_t n, struct ntx_err *err)
+{
+    uint32_t at = n < s->dialog.n ? s->dialog.begins[n] : UINT32_MAX;
+    if (at == UINT32_MAX)
+        return ntx_err_set(err, -EINVAL, "the conversation cannot be cut back to %u messages: it has %u, and no request began there", n, s->dialog.n);
+    ntx__dialog_cut(&s->dialog, n);
+    s->n_tokens = at;
+    s->n_past = NTX_MIN(s->n_past, at);
+    if (s->kv)
+        ntx_kv_truncate(s->kv, s->n_past);
+    return 0;
+}
+
+/* An answer needs room, too. */
+static int check_room(const struct ntx_session *s, const struct ntx_session_env *e, uint32_t n, uint32_t leave, struct ntx_err *err)
+{
+    if ((uint64_t)s->n_tokens + n + leave <= e->ctx || !leave)
+        return 0;
+    return ntx_err_set(err, -E2BIG, "the prompt has %u tokens%s, which leaves fewer than %u of the context's %u for the answer", s->n_tokens + n,
+                       s->n_tokens ? " with the conversation before it" : "", leave, e->ctx);
+}
+
 int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, struct ntx_err *err)
 {
     int32_t *ids = NULL;
     struct ntx_chat_view view = {.chat = NULL};
+    if (m->cut_to && cut_to(s, m->cut_to, err))
+        return -EINVAL;
     unsigned spoken = s->dialog.n;
     uint32_t had = s->n_tokens;
-    int32_t end = drop_end(s, e, m) ? s->tokens[s->n_tokens] : -1;
+    int32_t end = !m->cut_to && drop_end(s, e, m) ? s->tokens[s->n_tokens] : -1;
     int n = ntx__session_prompt(s, e, m, &view.chat, &ids, err);
     int rc = n < 0 ? n : 0;
     if (!rc && s->n_tokens + (uint32_t)n == s->n_past)
         rc = ntx_err_set(err, -EINVAL, "the prompt is empty and the vocabulary has no token to begin with: give at least one character");
+    if (!rc)
+        rc = check_room(s, e, (uint32_t)n, m->leave, err);
     if (!rc)
         rc = add_tokens(s, e, ids, (uint32_t)n, err);
     if (!rc)

@@ -26,6 +26,7 @@ enum ntx_session_state { NTX_SESSION_QUEUED, NTX_SESSION_RUNNING, NTX_SESSION_ID
 
 struct ntx_dialog { /* the conversation so far, as it was rendered */
     struct ntx_chat_msg *msgs; /* role and text malloc'd */
+    uint32_t *begins;          /* tokens before a request's first message, UINT32_MAX at its others */
     unsigned n, room;
     bool reply_open; /* an answer has begun: what is generated belongs to the last message */
 };
@@ -122,5 +123,6 @@ int ntx__session_prompt(struct ntx_session *s, const struct ntx_session_env *e, 
 int ntx__dialog_add(struct ntx_dialog *d, const char *role, const char *text, size_t len);
 int ntx__dialog_append(struct ntx_dialog *d, const char *text, size_t len); /* to the answer under way */
 void ntx__dialog_cut(struct ntx_dialog *d, unsigned n);                     /* forgets messages from n on */
+void ntx__dialog_free(struct ntx_dialog *d);
 
 #endif

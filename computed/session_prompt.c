@@ -23,6 +23,10 @@ int ntx__dialog_add(struct ntx_dialog *d, const char *role, const char *text, si
         if (!p)
             return -ENOMEM;
         d->msgs = p;
+        uint32_t *b = realloc(d->begins, room * sizeof *b);
+        if (!b)
+            return -ENOMEM;
+        d->begins = b;
         d->room = room;
     }
     struct ntx_chat_msg m = {strdup(role), malloc(len + 1), len};
@@ -33,6 +37,7 @@ int ntx__dialog_add(struct ntx_dialog *d, const char *role, const char *text, si
     if (len)
         memcpy((char *)(uintptr_t)m.text, text, len);
     ((char *)(uintptr_t)m.text)[len] = 0;
+    d->begins[d->n] = UINT32_MAX;
     d->msgs[d->n++] = m;
     d->reply_open = false;
     return 0;
@@ -57,6 +62,14 @@ void ntx__dialog_cut(struct ntx_dialog *d, unsigned n)
 {
     while (d->n > n)
         free_msg(&d->msgs[--d->n]);
+}
+
+void ntx__dialog_free(struct ntx_dialog *d)
+{
+    ntx__dialog_cut(d, 0);
+    free(d->msgs);
+    free(d->begins);
+    *d = (struct ntx_dialog){0};
 }
 
 static int too_long(const struct ntx_session_env *e, uint64_t bytes, struct ntx_err *err)
@@ -110,6 +123,7 @@ static int chat_tokens(struct ntx_session *s, const struct ntx_session_env *e, c
         ntx__dialog_cut(&s->dialog, from);
         return n;
     }
+    s->dialog.begins[from] = s->n_tokens;
     s->dialog.reply_open = true;
     return n;
 }

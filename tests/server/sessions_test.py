@@ -84,7 +84,27 @@ def conversation(c):
         equal(b.text, at_once.text, "second turn")
     refused(lambda: c.ask(messages=say("x"), chat_template="nope"), "plain", "an unknown template")
     refused(lambda: c.ask(messages=[{"role": "robot", "text": b"x"}], chat_template="plain"), "role", "an unknown role")
+    again(c, say, a, b)
     c.until(c.send("close_session", {"session": a.started["session"]}), "done")
+
+
+def again(c, say, a, b):
+    """The conversation goes on from an earlier place; what was said before it stays computed. An answer may ask for room."""
+    form = {"chat_template": "plain", "keep": True, "max_tokens": 6, "session": a.started["session"]}
+    equal(a.started["context"], a.started["prompt_tokens"], "tokens of a new conversation")
+    equal(b.started["ctx"], LOAD["ctx"], "context")
+    x = c.ask(messages=say("something else"), cut_to=2, **form)
+    check(x.tokens != b.tokens, "the question counts for nothing")
+    y = c.ask(messages=say("and then?"), cut_to=2, **form)
+    equal((y.tokens, y.text, y.started["context"], y.started["prompt_tokens"]), (b.tokens, b.text, b.started["context"], b.started["prompt_tokens"]), "asked again")
+    check(json.loads(y.stats)["passes"] <= 7, "what is said before is computed again:", y.stats)
+    for n in (1, 3, 4, 99):
+        refused(lambda: c.ask(messages=say("x"), cut_to=n, **form), "cut back to %d messages: it has 4" % n, "cut to %d" % n)
+    left = LOAD["ctx"] - y.started["context"] - 1
+    refused(lambda: c.ask(messages=say("x"), leave=left, **form), "fewer than %d of the context's %d for the answer" % (left, LOAD["ctx"]), "no room for an answer")
+    refused(lambda: c.ask(messages=say("x"), leave=2**32 - 1, **form), "fewer than", "room that no context has")
+    z = c.ask(messages=say("x"), leave=8, **form)
+    equal(z.finish in ("stop", "length"), True, "an answer with room")
 
 
 def scores(c):
