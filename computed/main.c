@@ -12,6 +12,7 @@
 #include "common/util.h"
 #include "computed/config.h"
 #include "computed/server.h"
+#include "shm/region.h"
 #include "ntx_version.h"
 
 #define EXIT_USAGE 100
@@ -165,6 +166,14 @@ static Ntx__Load load_defaults(struct ntx_config *c, char **also)
     return m;
 }
 
+/* A socket that serves one user alone gives all places to him. */
+static uint32_t per_user(const struct ntx_config *c, bool service)
+{
+    if (!service)
+        return c->max_clients;
+    return c->max_per_user ? c->max_per_user : c->max_clients - c->max_clients / 4;
+}
+
 /* Starts up, serves until the end. */
 static int serve(struct app *a, const struct args *args, const char *dir, struct ntx_err *err)
 {
@@ -174,10 +183,12 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         .dir = dir,
         .service = args->service,
         .max_clients = a->config.max_clients,
+        .max_per_user = per_user(&a->config, args->service),
+        .idle_s = a->config.idle_ms / 1000,
         .max_requests = 16,
         .max_queue = a->config.queue_wait ? 64 : 0,
         .grace_ms = a->config.stop_grace_ms,
-        .stall_s = 60,
+        .stall_s = a->config.stall_ms / 1000,
         .defaults = &load,
     };
     a->grace_ms = args->service ? a->config.stop_grace_ms : CAPTIVE_GRACE_MS;
@@ -186,7 +197,7 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         load.n_also = 0;
     }
     load.fault = (char *)(uintptr_t)(args->fault ? args->fault : "");
-    int rc = ntx_need_descriptors(NTX_DAEMON_DESCRIPTORS + 3 * c.max_clients, err); /* a client may pass some in */
+    int rc = ntx_need_descriptors(NTX_DAEMON_DESCRIPTORS + NTX_SERVER_DESCRIPTORS(c.max_clients), err);
     if (!rc)
         rc = ntx_server_new(&a->loop, &c, &a->server, err);
     if (rc)

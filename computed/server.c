@@ -71,7 +71,7 @@ static void on_slow(uv_timer_t *t) { ntx__conns_check(t->data); }
 
 static void init_timers(struct ntx_server *s)
 {
-    uv_timer_t *timers[] = {&s->tick, &s->slow, &s->grace, &s->hard};
+    uv_timer_t *timers[] = {&s->tick, &s->slow, &s->grace, &s->hard, &s->again};
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++) {
         uv_timer_init(s->loop, timers[i]);
         timers[i]->data = s;
@@ -79,6 +79,7 @@ static void init_timers(struct ntx_server *s)
     uv_timer_start(&s->slow, on_slow, SLOW_MS, SLOW_MS);
     uv_unref((uv_handle_t *)&s->slow);
     uv_unref((uv_handle_t *)&s->hard);
+    uv_unref((uv_handle_t *)&s->again);
 }
 
 /* Numbers of regions differ between daemons that follow each other in one directory, too. (Time since boot: the clock on the wall may jump.) */
@@ -101,7 +102,7 @@ static int open_parts(struct ntx_server *s, struct ntx_err *err)
 
 static void close_handles(struct ntx_server *s)
 {
-    uv_handle_t *timers[] = {(uv_handle_t *)&s->tick, (uv_handle_t *)&s->slow, (uv_handle_t *)&s->grace, (uv_handle_t *)&s->hard};
+    uv_handle_t *timers[] = {(uv_handle_t *)&s->tick, (uv_handle_t *)&s->slow, (uv_handle_t *)&s->grace, (uv_handle_t *)&s->hard, (uv_handle_t *)&s->again};
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++)
         if (!uv_is_closing(timers[i]))
             uv_close(timers[i], NULL);

@@ -24,14 +24,22 @@
 
 struct ntx_server;
 
+/* Connections beyond the limit: they may ask for the status and for the end, and are told why there is no more. Never all of them are one
+ * user's where another one comes. */
+#define NTX_MAX_GUESTS 16
+/* That clients may take: each has one, and all together may have passed in the files of one model, while two others are loaded and being loaded. */
+#define NTX_SERVER_DESCRIPTORS(max_clients) ((max_clients) + NTX_MAX_GUESTS + 3u * NTX_MAX_FILES)
+
 struct ntx_server_config {
     const char *dir;            /* runtime directory */
     bool service;               /* socket for the group (0660) instead of the user alone (0600) */
-    uint32_t max_clients;       /* connections at once; one more is told so and closed */
+    uint32_t max_clients;       /* connections at once; one more takes the place of one that is idle, or may only ask for the status and the end */
+    uint32_t max_per_user;      /* of these */
+    uint32_t idle_s;            /* after which one with a conversation counts as idle */
     uint32_t max_requests;      /* under way at once, per client */
     uint32_t max_queue;         /* requests that may wait for memory; 0: refused at once */
     uint32_t grace_ms;          /* for running answers, at a Stop that names no time */
-    uint32_t stall_s;           /* a client that takes none of its replies for so long is dropped */
+    uint32_t stall_s;           /* a client that takes none of its replies, or sends a part of a request and not the rest, for so long is dropped */
     const Ntx__Load *defaults;  /* values for what a Load leaves at zero; NULL: none */
 };
 

@@ -44,11 +44,16 @@ static void drop_output(struct ntx_conn *c)
     c->last_out = &c->out;
 }
 
+void ntx__conn_drop_fds(struct ntx_conn *c)
+{
+    c->server->n_fds -= c->n_fds;
+    while (c->n_fds)
+        close(c->fds[--c->n_fds]);
+}
+
 static void free_conn(struct ntx_conn *c)
 {
     drop_output(c);
-    for (unsigned i = 0; i < c->n_fds; i++)
-        close(c->fds[i]);
     close(c->fd);
     ntx_frame_free(&c->in);
     ntx_sink_unref(c->sink);
@@ -68,8 +73,9 @@ void ntx__conn_close(struct ntx_conn *c)
             *p = c->next;
             break;
         }
-    *(c->guest ? &s->n_guests : &s->n_conns) -= 1;
+    ntx__seat_leave(c);
     ntx__inlet_forget(c);
+    ntx__conn_drop_fds(c);
     ntx_sink_close(c->sink);
     ntx__conns_drop_sink(s, c->sink);
     uv_close((uv_handle_t *)&c->poll, on_closed);
@@ -95,7 +101,7 @@ static bool write_some(struct ntx_conn *c)
             continue;
         if (n < 0)
             return errno == EAGAIN;
-        c->moved_ns = ntx__server_awake(c->server);
+        c->active_ns = c->moved_ns = ntx__server_awake(c->server);
         o->off += (size_t)n;
         if (o->off < o->len)
             continue;
@@ -145,12 +151,9 @@ static void garbage(struct ntx_conn *c, const char *why)
     ntx__conn_close(c);
 }
 
-static void turn_away(struct ntx_conn *c, const Ntx__Request *req)
+static bool for_guests(const Ntx__Request *req)
 {
-    struct ntx_server *s = c->server;
-    ntx_mail_error(s->mail, c->sink, req->id, -EUSERS, "too many clients: %u are connected, the limit; try again later", s->n_conns);
-    ntx_mailbox_flush(s->mail);
-    ntx__conn_finish(c);
+    return req->body_case == NTX__REQUEST__BODY_STATUS || req->body_case == NTX__REQUEST__BODY_STOP;
 }
 
 static void take_frames(struct ntx_conn *c)
@@ -165,8 +168,8 @@ static void take_frames(struct ntx_conn *c)
             garbage(c, "a frame that is no valid request");
             return;
         }
-        if (c->guest) {
-            turn_away(c, req);
+        if (c->guest && !for_guests(req)) {
+            ntx__seat_refuse(c, req->id);
             ntx__request__free_unpacked(req, NULL);
             return;
         }
@@ -176,6 +179,24 @@ static void take_frames(struct ntx_conn *c)
         garbage(c, "a frame of an impossible length");
     else if (!c->gone)
         ntx__inlet_part(c, c->in.len - c->in.used);
+    if (!c->gone && c->in.len == c->in.used) /* whole requests only: what came with them and is not taken belongs to none */
+        ntx__conn_drop_fds(c);
+}
+
+/* All connections together hold as many as one model may have files: a service has only so many descriptors. */
+static bool keep_fds(struct ntx_conn *c, const int *fds, unsigned n)
+{
+    struct ntx_server *s = c->server;
+    if (s->n_fds + n > NTX_MAX_FILES) {
+        for (unsigned i = 0; i < n; i++)
+            close(fds[i]);
+        return false;
+    }
+    if (n)
+        memcpy(c->fds + c->n_fds, fds, n * sizeof *fds);
+    c->n_fds += n;
+    s->n_fds += n;
+    return true;
 }
 
 static void read_some(struct ntx_conn *c)
@@ -193,14 +214,11 @@ static void read_some(struct ntx_conn *c)
         ntx__conn_close(c);
         return;
     }
-    if (c->n_fds + n_fds > NTX_MAX_FILES) {
-        for (unsigned i = 0; i < n_fds; i++)
-            close(fds[i]);
-        garbage(c, "more descriptors than a model may have files");
+    c->active_ns = ntx__server_awake(c->server);
+    if (!keep_fds(c, fds, n_fds)) {
+        garbage(c, "more descriptors than a model may have files, or others hold as many");
         return;
     }
-    memcpy(c->fds + c->n_fds, fds, n_fds * sizeof *fds);
-    c->n_fds += n_fds;
     if (ntx_frame_feed(&c->in, buf, (size_t)n)) {
         garbage(c, "a frame that is too big, or no memory for it");
         return;
@@ -232,11 +250,8 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 
 void ntx__conn_new(struct ntx_server *s, int fd)
 {
-    bool guest = s->n_conns >= s->c.max_clients;
-    struct ntx_conn *c = guest && s->n_guests >= NTX_MAX_GUESTS ? NULL : calloc(1, sizeof *c);
-    if (!c || !(c->sink = ntx_sink_new(&s->outlet, ++s->last_client)) || uv_poll_init(s->loop, &c->poll, fd)) {
-        ntx_sink_unref(c ? c->sink : NULL);
-        free(c);
+    struct ntx_conn *c = calloc(1, sizeof *c);
+    if (!c) {
         close(fd);
         return;
     }
@@ -244,11 +259,17 @@ void ntx__conn_new(struct ntx_server *s, int fd)
     c->fd = fd;
     c->poll.data = c;
     c->last_out = &c->out;
-    c->guest = guest;
     c->since_ns = ntx_now_ns();
+    c->active_ns = ntx__server_awake(s);
+    if (!(c->sink = ntx_sink_new(&s->outlet, ++s->last_client)) || !ntx__seat_take(c) || uv_poll_init(s->loop, &c->poll, fd)) {
+        ntx__seat_leave(c);
+        ntx_sink_unref(c->sink);
+        free(c);
+        close(fd);
+        return;
+    }
     c->next = s->conns;
     s->conns = c;
-    *(guest ? &s->n_guests : &s->n_conns) += 1;
     ntx__conn_update(c);
 }
 
@@ -270,11 +291,13 @@ void ntx__conns_check(struct ntx_server *s)
         } else if (c->out && now - c->moved_ns > bound) {
             ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_sink_client(c->sink), s->c.stall_s);
             ntx__conn_close(c);
-        } else if (s->big == c && ntx__inlet_room(c) && now - c->part_ns > bound) {
+        } else if (c->part && !ntx__inlet_room(c)) { /* the rest has to wait */
+            c->part_ns = now;
+        } else if (c->part && now - c->part_ns > bound) {
             ntx_log(NTX_LOG_WARN, "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed", (unsigned long long)ntx_sink_client(c->sink),
                     c->part, s->c.stall_s);
             ntx__conn_close(c);
-        } else if (c->guest && ntx_now_ns() - c->since_ns > NTX_GUEST_S * 1000000000ull) {
+        } else if (c->guest && !c->requests && ntx_now_ns() - c->since_ns > NTX_GUEST_S * 1000000000ull) {
             ntx__conn_close(c);
         }
     }

@@ -2,6 +2,7 @@
  *
  *   server.c          life of the server: start, mail, timers, shutdown
  *   server_listen.c   the listening socket
+ *   server_seat.c     who gets a connection when there are too few
  *   server_client.c   a connection: frames in, frames out
  *   server_inlet.c    how much may come in, over all connections
  *   server_request.c  what a request does
@@ -21,8 +22,8 @@
 #define NTX_WORKERS_MS 10000 /* for both workers to be there after a load */
 #define NTX_DETACH_MS 8000   /* for both workers to let go of a region: workers.c expels them before */
 #define NTX_MAX_NOTES 16
-#define NTX_MAX_GUESTS 16    /* connections beyond the limit that are told so; more are just closed */
 #define NTX_GUEST_S 5        /* for a guest to ask */
+#define NTX_ACCEPT_MS 200    /* until it is tried again, where there is no descriptor for a client */
 
 #define NTX_MAX_REQUESTS 16  /* of a client, under way */
 #define NTX_INLET_SHARES (4u << 20)                  /* shared out over all clients that may connect */
@@ -53,10 +54,15 @@ struct ntx_conn {
     } under_way[NTX_MAX_REQUESTS];
     size_t owed, beyond;     /* bytes of requests under way and of one that has come in part; those beyond its share */
     size_t part;             /* of one that has come in part */
-    uint64_t part_ns;        /* since when it is the big one, by the same */
+    uint64_t part_ns;        /* since when it could have come as a whole, by the same */
+    uint64_t active_ns;      /* when it last asked or was answered, by the same */
     bool closing;            /* no more input; closed once its output is gone */
     bool gone;               /* the handle is being closed */
-    bool guest;              /* one too many: its first request is answered with the reason, then it is closed */
+    struct ntx_user *user;   /* server_seat.c */
+    bool guest;              /* one too many */
+    bool seated;             /* counted */
+    bool talks;              /* it has asked for a conversation to be kept */
+    bool ours;               /* of the process that started us */
     uint64_t since_ns;
 };
 
@@ -86,8 +92,12 @@ struct ntx_server {
     char socket_path[108];
     int listen_fd;
     uv_poll_t listen_poll;
+    uv_timer_t again;                /* listening rests for want of a descriptor */
+    uint64_t refused_ns, n_refused;  /* when that was last said; how often it was so since */
     struct ntx_conn *conns;
     uint32_t n_conns, n_guests;      /* n_conns without guests */
+    unsigned n_fds;                  /* that came and that no Load has taken yet */
+    struct ntx_user *users;
     uint64_t last_client;
     struct ntx_outlet outlet;        /* of the sinks, guests' too */
     size_t inlet;                    /* bytes beyond the shares, of all clients */
@@ -133,12 +143,18 @@ int ntx__listen(struct ntx_server *s, struct ntx_err *err);
 void ntx__unlisten(struct ntx_server *s);
 void ntx__clear_links(const char *dir);
 
+/* ---- server_seat.c */
+bool ntx__seat_take(struct ntx_conn *c);  /* a place for a new connection, or a guest's; false: neither */
+void ntx__seat_leave(struct ntx_conn *c);
+void ntx__seat_refuse(struct ntx_conn *c, uint64_t id); /* tells a guest why, and closes it */
+
 /* ---- server_client.c */
 void ntx__conn_new(struct ntx_server *s, int fd);
 struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink);
 void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len); /* takes frame over */
 void ntx__conn_close(struct ntx_conn *c);  /* now; frees what it held */
 void ntx__conn_finish(struct ntx_conn *c); /* once its output is gone */
+void ntx__conn_drop_fds(struct ntx_conn *c); /* closes what came and nobody took */
 void ntx__conn_sent(struct ntx_server *s, struct ntx_sink *sink, size_t len); /* a reply went out, or was thrown away */
 /* Time that this process has run so far: what it was stopped for (SIGSTOP, a paused container) is left out, as its clients may have been, too. */
 uint64_t ntx__server_awake(struct ntx_server *s);

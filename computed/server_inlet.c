@@ -33,6 +33,8 @@ static void recount(struct ntx_conn *c)
 
 void ntx__inlet_part(struct ntx_conn *c, size_t bytes)
 {
+    if (bytes && !c->part)
+        c->part_ns = ntx__server_awake(c->server);
     c->owed += bytes - c->part;
     c->part = bytes;
     recount(c);

@@ -11,6 +11,30 @@
 #include "common/util.h"
 #include "computed/server_impl.h"
 
+#define SAY_NS 10000000000ull /* that clients cannot be accepted is said at most so often */
+
+static void on_connect(uv_poll_t *poll, int status, int events);
+
+static void on_again(uv_timer_t *t)
+{
+    struct ntx_server *s = t->data;
+    if (s->listen_fd >= 0 && !uv_is_closing((uv_handle_t *)&s->listen_poll))
+        uv_poll_start(&s->listen_poll, UV_READABLE, on_connect);
+}
+
+/* There is no descriptor, or no memory, for a client. It stays in the queue, and the socket readable: so it is not looked at for a while. */
+static void rest(struct ntx_server *s, int err)
+{
+    uint64_t now = ntx_now_ns();
+    s->n_refused++;
+    if (s->n_refused == 1 || now - s->refused_ns > SAY_NS) {
+        ntx_log(NTX_LOG_WARN, "cannot accept a client: %s (so far %llu times)", strerror(err), (unsigned long long)s->n_refused);
+        s->refused_ns = now;
+    }
+    uv_poll_stop(&s->listen_poll);
+    uv_timer_start(&s->again, on_again, NTX_ACCEPT_MS, 0);
+}
+
 static void on_connect(uv_poll_t *poll, int status, int events)
 {
     struct ntx_server *s = poll->data;
@@ -18,11 +42,11 @@ static void on_connect(uv_poll_t *poll, int status, int events)
     (void)events;
     for (;;) {
         int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && errno == EINTR)
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
         if (fd < 0) {
-            if (errno != EAGAIN && errno != ECONNABORTED)
-                ntx_log(NTX_LOG_WARN, "cannot accept a client: %s", strerror(errno));
+            if (errno != EAGAIN)
+                rest(s, errno);
             return;
         }
         ntx__conn_new(s, fd);

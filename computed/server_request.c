@@ -151,13 +151,11 @@ static void load(struct ntx_conn *c, Ntx__Request *req)
     unsigned n = c->n_fds;
     const char *why = refusal(s);
     if (why) {
-        for (unsigned i = 0; i < n; i++)
-            close(c->fds[i]);
-        c->n_fds = 0;
         fail(s, c->sink, req, -EBUSY, why);
         return;
     }
-    c->n_fds = 0;
+    c->n_fds = 0; /* the request's, whatever becomes of it */
+    s->n_fds -= n;
     int rc = 0;
     if (!n && m.path && *m.path && s->c.service) /* it would be opened with the daemon's rights, which are not the client's */
         rc = ntx_err_set(&err, -EPERM, "a client passes the model's descriptors, not its path");
@@ -228,6 +226,7 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
     }
     c->requests++;
     ntx__inlet_took(c, req->id, bytes);
+    c->talks |= req->body_case == NTX__REQUEST__BODY_GENERATE && req->generate->keep;
     switch (req->body_case) {
     case NTX__REQUEST__BODY_LOAD: load(c, req); return;
     case NTX__REQUEST__BODY_UNLOAD: unload(c, req); return;

@@ -33,6 +33,9 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_STR(a->ffn_sparse, b->ffn_sparse);
     CHECK(a->link_nvme == b->link_nvme);
     CHECK_EQ(a->max_clients, b->max_clients);
+    CHECK_EQ(a->max_per_user, b->max_per_user);
+    CHECK_EQ(a->idle_ms, b->idle_ms);
+    CHECK_EQ(a->stall_ms, b->stall_ms);
     CHECK_EQ(a->queue_wait, b->queue_wait);
     CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
     CHECK_STR(a->metrics_listen, b->metrics_listen);
@@ -57,7 +60,7 @@ static void values(const struct dir *d)
     write_file(d->file,
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
                "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
-               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n");
+               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
     CHECK_EQ(c.ram, 3ll << 30);
@@ -73,6 +76,9 @@ static void values(const struct dir *d)
     CHECK_STR(c.skip, "script:3,5@0;7");
     CHECK(c.link_nvme == 3.3e9);
     CHECK_EQ(c.max_clients, 7);
+    CHECK_EQ(c.max_per_user, 5);
+    CHECK_EQ(c.idle_ms, 90000);
+    CHECK_EQ(c.stall_ms, 20000);
     CHECK(!c.queue_wait);
     CHECK_EQ(c.stop_grace_ms, 5000);
     CHECK_STR(c.metrics_listen, "127.0.0.1:9464");
@@ -159,7 +165,7 @@ static void shipped(const struct dir *d)
     struct ntx_err err = {0};
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
-    CHECK_EQ(keys, 18);
+    CHECK_EQ(keys, 21);
 }
 
 int main(void)
