@@ -15,13 +15,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/metrics_seats.h"
 #include "client/metrics_text.h"
 #include "client/options.h"
 #include "client/where.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
-enum { MAX_CONNECTIONS = 32, TIMEOUT_S = 10 };
+/* LEAVING: who was sent away counts for libmicrohttpd until it has looked. */
+enum { MAX_CONNECTIONS = 32, LEAVING = 32, TIMEOUT_S = 10, CONNECTION_BYTES = 16 << 10, BACKLOG = 512 };
 
 struct options {
     const char *dir, *config;
@@ -73,7 +75,7 @@ static int listen_unix(const char *path, struct ntx_err *err)
     struct stat st;
     if (!lstat(path, &st) && S_ISSOCK(st.st_mode)) /* of one that was killed */
         unlink(path);
-    if (bind(fd, (struct sockaddr *)&a, sizeof a) || chmod(path, 0660) || listen(fd, MAX_CONNECTIONS)) {
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) || chmod(path, 0660) || listen(fd, BACKLOG)) {
         ntx_err_set(err, -errno, "unix:%s: %s", path, strerror(errno));
         close(fd);
         return err->code;
@@ -87,7 +89,7 @@ static int listen_at(const struct addrinfo *a, const char *where, struct ntx_err
     if (fd < 0)
         return ntx_err_set(err, -errno, "%s: socket: %s", where, strerror(errno));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, MAX_CONNECTIONS)) {
+    if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG)) {
         ntx_err_set(err, -errno, "%s: cannot listen there: %s%s", where, strerror(errno),
                     errno == EADDRINUSE ? "; stop who does, or give another port" : errno == EACCES ? "; ports below 1024 are for root" : "");
         close(fd);
@@ -164,6 +166,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
 static int serve(struct options *o, struct ntx_err *err)
 {
     sigset_t set;
+    struct ntx_seats seats;
     int sig, fd = strncmp(o->listen, "unix:", 5) ? listen_tcp(o->listen, err) : listen_unix(o->listen + 5, err);
     if (fd < 0)
         return fd;
@@ -171,9 +174,11 @@ static int serve(struct options *o, struct ntx_err *err)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigprocmask(SIG_BLOCK, &set, NULL); /* before MHD's thread is made */
-    struct MHD_Daemon *d = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, on_request, o, MHD_OPTION_LISTEN_SOCKET, fd,
-                                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
-                                            MHD_OPTION_END);
+    ntx_seats_init(&seats, MAX_CONNECTIONS);
+    struct MHD_Daemon *d = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, on_request, o, MHD_OPTION_LISTEN_SOCKET, fd,
+                                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)(MAX_CONNECTIONS + LEAVING), MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
+                                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION, ntx_seats_notify,
+                                            &seats, MHD_OPTION_END);
     if (!d) {
         close(fd);
         return ntx_err_set(err, -EIO, "%s: the HTTP server does not start", o->listen);

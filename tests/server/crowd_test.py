@@ -137,7 +137,8 @@ def used_up(d):
     pid = d.child["computed"].pid
     was = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     lines = lambda: d.text().count("cannot accept a client")
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/%d/fd" % pid))) + 1, was[1]))
+    there = {int(n) for n in os.listdir("/proc/%d/fd" % pid)}
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(n for n in range(len(there) + 1) if n not in there), was[1])) # no further one
     waiting = [d.client() for _ in range(10)]
     wait_for(lines, 5, "a word of it")
     spent = cpu(pid)
