@@ -63,11 +63,9 @@ static struct sizes sizes_of(const struct ntx_chunks *c)
     look_at(&s, &c->output);
     for (uint32_t l = 0; l < c->n_layers; l++) {
         const struct ntx_layer_weights *w = &c->layers[l];
-        const struct ntx_weight *const all[] = {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down, &w->router, &w->shared_gate,
-                                                 &w->gate_shared, &w->up_shared, &w->down_shared, &w->expert[NTX_EXPERT_GATE],
-                                                 &w->expert[NTX_EXPERT_UP], &w->expert[NTX_EXPERT_DOWN]};
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-            look_at(&s, all[i]);
+        for (int t = 0; t < NTX_N_TENSORS; t++)
+            if (ntx_is_matrix((enum ntx_tensor)t))
+                look_at(&s, &w->of[t]);
         if (w->groups.tensor != NTX_NO_TENSOR)
             s.chunk_bytes = NTX_MAX(s.chunk_bytes, (uint64_t)w->groups.chunk_rows * w->groups.row_bytes);
     }

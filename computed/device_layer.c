@@ -132,7 +132,7 @@ static int attend_split(struct ntx_device *d, uint32_t from, uint32_t to)
         const struct ntx_gpu_attend g = {
             .q = d->m.q + (uint64_t)r * hp->n_head * hp->head_k, .out = d->m.attn + (uint64_t)r * NTX__DEVICE_LD(no), .partial = d->m.partial,
             .kv = kv(d, r), .ld_out = NTX__DEVICE_LD(no), .n_rows = NTX_MIN(to - r, d->attend_rows), .most_pos = most,
-            .window = ntx_layer_window(hp, d->f->layer), .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
+            .window = ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ATTEND)->window, .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
         };
         int rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention");
         if (rc)
@@ -149,7 +149,7 @@ static int attend_tiles(struct ntx_device *d, uint32_t from)
     const struct ntx_gpu_prefill g = {
         .q = d->m.q + (uint64_t)from * hp->n_head * hp->head_k, .out = d->m.attn + (uint64_t)from * NTX__DEVICE_LD(no), .kv = kv(d, from),
         .tiles = d->m.tiles, .ld_out = NTX__DEVICE_LD(no), .n_tiles = d->n_tiles,
-        .window = ntx_layer_window(hp, d->f->layer), .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
+        .window = ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ATTEND)->window, .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
     };
     return d->n_tiles ? ntx__device_go(d, NTX_GPU_PREFILL, &g, "attention of prompts") : 0;
 }

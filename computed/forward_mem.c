@@ -34,33 +34,32 @@ static size_t widest(size_t most, const struct ntx_weight *w, enum ntx_act form)
     return NTX_MAX(most, ntx_act_row_bytes(form, w->n_in));
 }
 
+/* Its rows are choices: of the experts, or of the one that every row goes through. */
+static bool of_choices(enum ntx_tensor t)
+{
+    uint8_t in = ntx_tensor_kinds[t].in;
+    return in == NTX_DIM_EXPERT_FF || in == NTX_DIM_SHARED_FF;
+}
+
 /* Bytes of the widest packed row in this form that any matrix of the model multiplies by. */
 static size_t packed_row(const struct ntx_chunks *chunks, uint32_t n_layers, enum ntx_act form)
 {
     size_t most = ntx_act_for(chunks->output.type) == form ? ntx_act_row_bytes(form, chunks->output.n_in) : 0;
-    for (uint32_t l = 0; l < n_layers; l++) {
-        const struct ntx_layer_weights *w = &chunks->layers[l];
-        const struct ntx_weight *const all[] = {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down, &w->router,
-                                                 &w->gate_shared, &w->up_shared};
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-            most = widest(most, all[i], form);
-        most = widest(most, &w->expert[NTX_EXPERT_GATE], form);
-        most = widest(most, &w->expert[NTX_EXPERT_UP], form);
-    }
+    for (uint32_t l = 0; l < n_layers; l++)
+        for (int t = 0; t < NTX_N_TENSORS; t++)
+            if (ntx_is_matrix((enum ntx_tensor)t) && !of_choices((enum ntx_tensor)t))
+                most = widest(most, &chunks->layers[l].of[t], form);
     return most;
 }
 
-/* The same of what a layer's experts take, the shared one included. */
+/* The same of what a layer's experts take, the shared one included; and of the router, for a guess. */
 static size_t packed_choice(const struct ntx_chunks *chunks, enum ntx_act form)
 {
     size_t most = 0;
-    for (uint32_t l = 0; l < chunks->n_layers; l++) {
-        const struct ntx_layer_weights *w = &chunks->layers[l];
-        most = widest(most, &w->down_shared, form);
-        most = widest(most, &w->router, form); /* of a guess */
-        for (int part = 0; part < NTX_EXPERT_PARTS; part++)
-            most = widest(most, &w->expert[part], form);
-    }
+    for (uint32_t l = 0; l < chunks->n_layers; l++)
+        for (int t = 0; t < NTX_N_TENSORS; t++)
+            if (of_choices((enum ntx_tensor)t) || ntx_tensor_kinds[t].use == NTX_USE_EXPERT || ntx_tensor_kinds[t].use == NTX_USE_RESIDENT)
+                most = widest(most, &chunks->layers[l].of[t], form);
     return most;
 }
 

@@ -200,7 +200,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .head_k = hp->head_k,
         .head_v = hp->head_v,
         .scale = 1.0f / sqrtf((float)hp->head_k),
-        .window = ntx_layer_window(hp, f->layer),
+        .window = ntx_layer_find(&f->c.model->layers[f->layer], NTX_OP_ATTEND)->window,
         .sinks = f->vec.sinks ? f->vec.sinks + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };

@@ -1,9 +1,8 @@
-/* arch.h: from a validated GGUF to typed hyper-parameters and weights, with no string look-ups afterwards.
+/* arch.h: from a validated GGUF to typed hyper-parameters, and to layers with their steps and weights, with no string look-ups afterwards.
  *
- * One table entry per architecture (arch.c): its GGUF name, its rope kind, which optional tensors it has, and its
- * defaults. llama (Llama 1 to 3.x, Mistral, and with experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3,
- * qwen2moe, qwen3moe, gpt-oss. What a model needs and ntx lacks (an unknown rope scaling, an unknown router,
- * an unknown architecture) is refused here with its name. */
+ * An architecture is a file in arch/: what its keys say, and which steps a layer is made of (layer.h). llama (Llama 1 to 3.x, Mistral, and with
+ * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss. What a model needs and ntx
+ * lacks (an unknown rope scaling, an unknown router, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
 #define NTX_MODEL_ARCH_H
 
@@ -13,10 +12,10 @@
 #include "common/err.h"
 #include "model/ffn_act.h"
 #include "model/gguf.h"
+#include "model/layer.h"
 #include "model/pack.h"
 
 #define NTX_MAX_LAYERS 512
-#define NTX_NO_TENSOR UINT32_MAX
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
 #define NTX_MAX_HEAD 1024 /* values of a head */
 
@@ -31,7 +30,7 @@ struct ntx_hparams {
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
-    uint32_t window;        /* of some layers (ntx_layer_window): a row sees this many positions, its own included; 0: there is none */
+    uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
     uint32_t window_every;  /* of so many layers in a row all but the last have it */
     float rms_eps;
     enum ntx_rope_kind rope_kind;
@@ -43,27 +42,12 @@ struct ntx_hparams {
     uint32_t rope_ctx_orig;  /* yarn: context before scaling */
     float yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
     /* Experts: a row goes through the n_expert_used (of n_expert) that the router's softmax gives most, weighted by it. With biases
-     * (ntx_layer_tensors) those of the router and of each expert's matrices are added to what they give. */
+     * those of the router and of each expert's matrices are added to what they give. */
     uint32_t n_expert, n_expert_used; /* 0: a dense FFN */
     uint32_t n_ff_exp;       /* width of an expert */
     uint32_t n_ff_shexp;     /* width of the expert that every row goes through too; 0: none */
     bool expert_norm;        /* the chosen weights are divided by their sum */
     float expert_scale;      /* and then multiplied by this */
-};
-
-/* Index of a tensor in the GGUF (ntx_gguf_tensor_at), NTX_NO_TENSOR where the model has none. */
-struct ntx_layer_tensors {
-    uint32_t attn_norm, attn_q, attn_k, attn_v, attn_output;
-    uint32_t attn_q_bias, attn_k_bias, attn_v_bias, attn_output_bias; /* qwen2 */
-    uint32_t attn_q_norm, attn_k_norm;                              /* qwen3, [head_k] */
-    uint32_t attn_sinks;                                            /* gpt-oss, [n_head]: a score of each head that has no value */
-    uint32_t ffn_norm, ffn_gate, ffn_up, ffn_down;                  /* without experts, but for the norm */
-    uint32_t ffn_groups;                                            /* packed: instead of up, down and maybe gate (pack.h) */
-    uint32_t ffn_gate_inp;                                          /* the router, [n_expert x n_embd] */
-    uint32_t ffn_gate_inp_shexp, ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp; /* qwen2moe; the first is [n_embd] */
-    uint32_t ffn_gate_exps, ffn_up_exps, ffn_down_exps;             /* n_expert matrices one after the other */
-    uint32_t ffn_gate_inp_bias;                                     /* gpt-oss, [n_expert] */
-    uint32_t ffn_gate_exps_bias, ffn_up_exps_bias, ffn_down_exps_bias; /* gpt-oss, F32, a row for each expert */
 };
 
 struct ntx_model {
@@ -72,16 +56,14 @@ struct ntx_model {
     uint32_t output;      /* [n_vocab x n_embd]; == token_embd when tied */
     uint32_t output_norm;
     uint32_t rope_freqs;  /* [rope_dim / 2] F32 divisors of the frequencies (Llama 3.1), or none */
-    struct ntx_layer_tensors *layers; /* [n_layers] */
+    struct ntx_layer *layers; /* [n_layers] */
     struct ntx_pack_layer *pack;      /* [n_layers], or NULL: the FFNs are not packed */
     const struct ntx_gguf *gguf;      /* borrowed */
 };
 
-/* The positions that a row sees in a layer, its own included; 0: all. */
-static inline uint32_t ntx_layer_window(const struct ntx_hparams *hp, uint32_t layer)
-{
-    return hp->window && layer % hp->window_every < hp->window_every - 1 ? hp->window : 0;
-}
+uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
+/* As the architecture calls it, behind "blk.N.". */
+const char *ntx_tensor_name(const char *arch, enum ntx_tensor t);
 
 /* Every shape and type is checked (vectors are F32), and every tensor of the file must have its place.
  * The model borrows g, which must outlive it. */

@@ -50,14 +50,14 @@ static int no_memory(const struct cutter *k)
     return ntx_err_set(k->err, -ENOMEM, "no memory for the list of %u chunks", k->c->n);
 }
 
-static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, bool fixed, struct ntx_weight *w)
+static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w)
 {
     *w = absent;
     if (tensor == NTX_NO_TENSOR)
         return 0;
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     *w = weight_of(k->m, tensor);
-    fixed |= t->n_dims == 1;
+    bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_VECTOR || use == NTX_USE_ROWS;
     uint64_t rows = fixed ? w->n_out : NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
     w->chunk0 = k->c->n;
     w->chunk_rows = (uint32_t)NTX_MIN(rows, (uint64_t)w->n_out);
@@ -104,11 +104,8 @@ static int cut_expert(struct cutter *k, uint32_t tensor, uint32_t layer, uint32_
 
 static int cut_experts(struct cutter *k, uint32_t l)
 {
-    const struct ntx_layer_tensors *t = &k->m->layers[l];
-    const uint32_t tensors[] = {[NTX_EXPERT_GATE] = t->ffn_gate_exps, [NTX_EXPERT_UP] = t->ffn_up_exps, [NTX_EXPERT_DOWN] = t->ffn_down_exps};
+    const uint32_t *tensors = &k->m->layers[l].expert_gate;
     int rc = 0;
-    for (int part = 0; part < NTX_EXPERT_PARTS; part++)
-        k->c->layers[l].expert[part] = absent;
     for (uint32_t e = 0; e < k->m->hp.n_expert && !rc; e++)
         for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
             rc = cut_expert(k, tensors[part], l, e, &k->c->layers[l].expert[part]);
@@ -129,50 +126,45 @@ static void describe_groups(const struct cutter *k, uint32_t l)
                                             .row_bytes = w->pack.row_bytes[p], .chunk0 = w->groups.chunk0};
 }
 
-/* Matrices that are always resident. */
-static bool is_fixed(const struct ntx_layer_weights *l, const struct ntx_weight *w)
+/* The experts of a step come last, all at once. */
+static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
 {
-    return w == &l->router || (w >= l->expert_bias && w < l->expert_bias + NTX_EXPERT_PARTS);
+    bool experts = false;
+    int rc = 0;
+    for (uint8_t i = 0; i < s->n_weights && !rc; i++) {
+        enum ntx_use use = (enum ntx_use)ntx_tensor_kinds[s->weight[i]].use;
+        experts |= use == NTX_USE_EXPERT;
+        if (use != NTX_USE_EXPERT)
+            rc = cut(k, k->m->layers[l].tensor[s->weight[i]], l, use, &k->c->layers[l].of[s->weight[i]]);
+    }
+    return rc || !experts ? rc : cut_experts(k, l);
 }
 
 /* The order of this list is the order of execution. */
 static int cut_layer(struct cutter *k, uint32_t l)
 {
-    const struct ntx_layer_tensors *t = &k->m->layers[l];
-    struct ntx_layer_weights *w = &k->c->layers[l];
-    const struct {
-        uint32_t tensor;
-        struct ntx_weight *weight;
-    } order[] = {
-        {t->attn_norm, &w->attn_norm}, {t->attn_q, &w->q}, {t->attn_k, &w->k}, {t->attn_v, &w->v},
-        {t->attn_q_bias, &w->q_bias}, {t->attn_k_bias, &w->k_bias}, {t->attn_v_bias, &w->v_bias},
-        {t->attn_q_norm, &w->q_norm}, {t->attn_k_norm, &w->k_norm}, {t->attn_sinks, &w->sinks}, {t->attn_output, &w->o},
-        {t->attn_output_bias, &w->o_bias}, {t->ffn_norm, &w->ffn_norm}, {t->ffn_gate, &w->gate},
-        {t->ffn_up, &w->up}, {t->ffn_down, &w->down}, {t->ffn_groups, &w->groups}, {t->ffn_gate_inp, &w->router}, {t->ffn_gate_inp_bias, &w->router_bias},
-        {t->ffn_gate_exps_bias, &w->expert_bias[NTX_EXPERT_GATE]}, {t->ffn_up_exps_bias, &w->expert_bias[NTX_EXPERT_UP]},
-        {t->ffn_down_exps_bias, &w->expert_bias[NTX_EXPERT_DOWN]}, {t->ffn_gate_inp_shexp, &w->shared_gate},
-        {t->ffn_gate_shexp, &w->gate_shared}, {t->ffn_up_shexp, &w->up_shared}, {t->ffn_down_shexp, &w->down_shared},
-    };
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        int rc = cut(k, order[i].tensor, l, is_fixed(w, order[i].weight), order[i].weight);
-        if (rc)
-            return rc;
-    }
-    describe_groups(k, l);
-    return cut_experts(k, l);
+    const struct ntx_layer *layer = &k->m->layers[l];
+    int rc = 0;
+    for (int t = 0; t < NTX_N_TENSORS; t++)
+        k->c->layers[l].of[t] = absent;
+    for (uint32_t i = 0; i < layer->n_steps && !rc; i++)
+        rc = cut_step(k, l, &layer->step[i]);
+    if (!rc)
+        describe_groups(k, l);
+    return rc;
 }
 
 static int cut_model(struct cutter *k)
 {
     const struct ntx_model *m = k->m;
     struct ntx_chunks *c = k->c;
-    int rc = cut(k, m->rope_freqs, 0, false, &c->rope_freqs);
+    int rc = cut(k, m->rope_freqs, 0, NTX_USE_VECTOR, &c->rope_freqs);
     for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++)
         rc = cut_layer(k, l);
     if (!rc)
-        rc = cut(k, m->output_norm, m->hp.n_layers, false, &c->output_norm);
+        rc = cut(k, m->output_norm, m->hp.n_layers, NTX_USE_VECTOR, &c->output_norm);
     if (!rc)
-        rc = cut(k, m->output, m->hp.n_layers, false, &c->output);
+        rc = cut(k, m->output, m->hp.n_layers, NTX_USE_MATRIX, &c->output);
     c->token_embd = weight_of(m, m->token_embd);
     c->n_layers = m->hp.n_layers;
     c->n_expert = m->hp.n_expert;

@@ -1,14 +1,11 @@
 /* chunk.h: cuts a model's tensors into chunks, the unit of placement and of streaming (DESIGN section 3).
  *
- * The list is in execution order: of each layer attn_norm, q, k, v and their biases and norms, output, ffn_norm,
- * gate, up, down; with experts instead of the last three: the router, the biases, the shared expert's gate vector, gate, up and down, and of
- * each expert gate, up and down, a chunk each; then output_norm and output; rope_freqs comes first of all. token_embd is not in it (rows of it are read on
- * demand) unless it is the tied output matrix, which then is the last tensor.
- * In a packed layer (pack.h) the groups stand in the place of up and down, and of gate where they have it; they are cut into runs of
- * whole groups like a matrix.
+ * The list is in the order in which the layers' steps take their weights (layer.h): rope_freqs comes first of all, then layer by layer what the
+ * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (rows of it are
+ * read on demand) unless it is the tied output matrix, which then is the last tensor. In a packed layer (pack.h) the groups are cut into
+ * runs of whole groups like a matrix.
  * A matrix is cut into runs of whole rows of at most chunk_bytes (one row at least). All chunks of one tensor
- * but its last have the same number of rows. One-dimensional tensors, routers and experts' biases are one chunk, marked `fixed`: they are
- * always resident. */
+ * but its last have the same number of rows. What is always resident (enum ntx_use) is one chunk, marked `fixed`. */
 #ifndef NTX_MODEL_CHUNK_H
 #define NTX_MODEL_CHUNK_H
 
@@ -44,13 +41,19 @@ struct ntx_weight {
 };
 
 struct ntx_layer_weights {
-    struct ntx_weight attn_norm, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, sinks, o, o_bias, ffn_norm, gate, up, down;
-    struct ntx_weight groups;   /* of a packed layer; up, down (and gate where in the groups) then tell type and rows, a row for each neuron
-                                   [n_ff x n_embd], and have no chunks of their own */
-    struct ntx_pack_layer pack; /* with groups */
-    struct ntx_weight router, router_bias, expert_bias[NTX_EXPERT_PARTS]; /* a row for each expert */
-    struct ntx_weight shared_gate, gate_shared, up_shared, down_shared;
-    struct ntx_weight expert[NTX_EXPERT_PARTS]; /* of expert 0: see ntx_expert_weight */
+    union {
+        struct ntx_weight of[NTX_N_TENSORS];
+        struct {
+#define X(field, name, in, out, use) struct ntx_weight field;
+            NTX_LAYER_TENSORS(X)
+#undef X
+        };
+        struct { /* the last ones by part: those of expert 0, see ntx_expert_weight; and a row for each expert */
+            struct ntx_weight others[NTX_N_TENSORS - 2 * NTX_EXPERT_PARTS], expert_bias[NTX_EXPERT_PARTS], expert[NTX_EXPERT_PARTS];
+        };
+    };
+    struct ntx_pack_layer pack; /* with groups: up, down (and gate where in the groups) then tell type and rows, a row for each neuron [n_ff x n_embd],
+                                   and have no chunks of their own */
 };
 
 struct ntx_chunks {

@@ -54,7 +54,7 @@ static const struct ntx_gguf_tensor *tensor_of(const struct maker *k, uint32_t t
 /* Where down is taken from: the more precise model, if there is one. */
 static const struct ntx_gguf_tensor *down_of(const struct maker *k, uint32_t layer, struct ntx_pack_source *from)
 {
-    const struct ntx_gguf_tensor *t = tensor_of(k, k->m->layers[layer].ffn_down);
+    const struct ntx_gguf_tensor *t = tensor_of(k, k->m->layers[layer].down);
     *from = k->o->precise.gguf ? k->o->precise : k->source;
     return k->o->precise.gguf ? ntx_gguf_tensor(k->o->precise.gguf, t->name) : t;
 }
@@ -148,11 +148,11 @@ static void note_error(struct maker *k, uint32_t layer, double error, double squ
 
 static int load_parts(const struct maker *k, uint32_t layer, struct layer_parts *l, struct ntx_err *err)
 {
-    const struct ntx_layer_tensors *t = &k->m->layers[layer];
+    const struct ntx_layer *t = &k->m->layers[layer];
     const struct ntx_pack_layer *p = &k->pack[layer];
-    int rc = load(k->source, tensor_of(k, t->ffn_up), &l->up, err);
+    int rc = load(k->source, tensor_of(k, t->up), &l->up, err);
     if (!rc && ntx_pack_has_gate(p))
-        rc = load(k->source, tensor_of(k, t->ffn_gate), &l->gate, err);
+        rc = load(k->source, tensor_of(k, t->gate), &l->gate, err);
     if (!rc)
         rc = load_columns(k, layer, &l->columns, err);
     if (rc)
@@ -204,7 +204,7 @@ static int write_copy(void *ctx, uint32_t tensor, int fd, struct ntx_err *err)
 static int write_gate(void *ctx, uint32_t layer, int fd, struct ntx_err *err)
 {
     const struct maker *k = ctx;
-    const struct ntx_gguf_tensor *t = tensor_of(k, k->m->layers[layer].ffn_gate);
+    const struct ntx_gguf_tensor *t = tensor_of(k, k->m->layers[layer].gate);
     size_t row = ntx_row_bytes(t->type, t->ne[0]);
     uint8_t *gate = NULL;
     int rc = load(k->source, t, &gate, err);
@@ -247,10 +247,10 @@ static int put_keys(struct ntx_gguf_out *g, const struct maker *k)
 }
 
 /* Which layer's, by its number in the file; what is no FFN's matrix is none. */
-static uint32_t layer_with(const struct maker *k, uint32_t tensor, size_t at)
+static uint32_t layer_with(const struct maker *k, uint32_t tensor, enum ntx_tensor t)
 {
     for (uint32_t l = 0; l < k->m->hp.n_layers; l++)
-        if (*(const uint32_t *)((const char *)&k->m->layers[l] + at) == tensor)
+        if (k->m->layers[l].tensor[t] == tensor)
             return l;
     return UINT32_MAX;
 }
@@ -259,9 +259,9 @@ static uint32_t layer_with(const struct maker *k, uint32_t tensor, size_t at)
 static void put_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
 {
     const struct ntx_gguf_tensor *t = tensor_of(k, i);
-    uint32_t up = layer_with(k, i, offsetof(struct ntx_layer_tensors, ffn_up)), gate = layer_with(k, i, offsetof(struct ntx_layer_tensors, ffn_gate));
+    uint32_t up = layer_with(k, i, NTX_T_up), gate = layer_with(k, i, NTX_T_gate);
     char name[80];
-    if (layer_with(k, i, offsetof(struct ntx_layer_tensors, ffn_down)) != UINT32_MAX || (gate != UINT32_MAX && k->o->gate_in_bundle))
+    if (layer_with(k, i, NTX_T_down) != UINT32_MAX || (gate != UINT32_MAX && k->o->gate_in_bundle))
         return;
     if (up != UINT32_MAX) {
         uint64_t ne[4] = {k->pack[up].group_bytes, k->pack[up].n_groups, 1, 1};
@@ -280,7 +280,7 @@ static bool writable(uint32_t type, uint32_t n_embd) { return ntx_quantizer(type
 
 static uint32_t down_type(const struct maker *k, uint32_t layer)
 {
-    uint32_t type = tensor_of(k, k->m->layers[layer].ffn_down)->type, n = k->m->hp.n_embd;
+    uint32_t type = tensor_of(k, k->m->layers[layer].down)->type, n = k->m->hp.n_embd;
     if (k->o->down_type != NTX_TYPE_LIMIT)
         return k->o->down_type;
     if (type == NTX_Q2_K || type == NTX_Q3_K)
@@ -293,9 +293,9 @@ static int choose(struct maker *k, struct ntx_err *err)
     const struct ntx_hparams *hp = &k->m->hp;
     for (uint32_t l = 0; l < hp->n_layers; l++) {
         struct ntx_pack_layer *p = &k->pack[l];
-        const struct ntx_layer_tensors *t = &k->m->layers[l];
-        p->type[NTX_PACK_GATE] = tensor_of(k, t->ffn_gate)->type;
-        p->type[NTX_PACK_UP] = tensor_of(k, t->ffn_up)->type;
+        const struct ntx_layer *t = &k->m->layers[l];
+        p->type[NTX_PACK_GATE] = tensor_of(k, t->gate)->type;
+        p->type[NTX_PACK_UP] = tensor_of(k, t->up)->type;
         p->type[NTX_PACK_DOWN] = down_type(k, l);
         if (!writable(p->type[NTX_PACK_DOWN], hp->n_embd))
             return ntx_err_set(err, -EINVAL, "down columns of %u values cannot be written in that type", hp->n_embd);
@@ -317,7 +317,7 @@ static int check_precise(const struct maker *k, struct ntx_err *err)
 {
     for (uint32_t l = 0; l < k->m->hp.n_layers; l++) {
         struct ntx_pack_source from;
-        const struct ntx_gguf_tensor *own = tensor_of(k, k->m->layers[l].ffn_down), *t = down_of(k, l, &from);
+        const struct ntx_gguf_tensor *own = tensor_of(k, k->m->layers[l].down), *t = down_of(k, l, &from);
         if (!t || memcmp(t->ne, own->ne, sizeof t->ne) || t->type == NTX_I8)
             return ntx_err_set(err, -EINVAL, "the more precise model is another one: its tensor '%s' is missing or of another shape", own->name);
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/arch.h"
 #include "model/quant.h"
 
 struct recipe {
@@ -87,113 +88,104 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
         t->mean = mean;
 }
 
-static const char *in_layer(char buf[64], uint32_t layer, const char *name)
+static bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->arch, "gpt-oss"); }
+static bool has_shared(const struct mk_options *o) { return !strcmp(o->arch, "qwen2moe"); }
+static uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
+static uint32_t shared_ff(const struct mk_options *o) { return o->shared_ff ? o->shared_ff : o->ff; }
+
+/* ---- a layer's tensors: names and shapes are the model's (model/tensors.h); here is how large their values are */
+
+enum when { ALWAYS, DENSE, EXPERTS, SHARED, QKV_BIASES, QK_NORMS, GPT_OSS };
+enum spread { PLAIN, OF_IN /* divided by the root of the row's length */, OF_EMBD /* or of the layer's width */ };
+
+/* In the order in which converters write a layer: not the order of execution. Each expert's output is as large as a dense FFN's; the router is decided
+ * enough that rounding seldom turns it; biases of gates are so large that some reach the limit of the activation. */
+static const struct {
+    enum ntx_tensor tensor;
+    enum when when;
+    float mean, std;
+    enum spread spread;
+    bool more, not_experts; /* of the recipe's better type: in some layers of a mix; where only experts are of the other */
+} values[] = {
+    {NTX_T_attn_norm, ALWAYS, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_router, EXPERTS, 0, 2, OF_EMBD, false, false},
+    {NTX_T_expert_down, EXPERTS, 0, 1, OF_IN, true, false},
+    {NTX_T_expert_gate, EXPERTS, 0, 1, OF_EMBD, false, false},
+    {NTX_T_expert_up, EXPERTS, 0, 1, OF_EMBD, false, false},
+    {NTX_T_router_bias, GPT_OSS, 0, 1, PLAIN, false, false},
+    {NTX_T_expert_down_bias, GPT_OSS, 0, 0.3f, PLAIN, false, false},
+    {NTX_T_expert_gate_bias, GPT_OSS, 0, 4, PLAIN, false, false},
+    {NTX_T_expert_up_bias, GPT_OSS, 0, 4, PLAIN, false, false},
+    {NTX_T_shared_gate, SHARED, 0, 1, OF_EMBD, false, false},
+    {NTX_T_down_shared, SHARED, 0, 1, OF_IN, true, false},
+    {NTX_T_gate_shared, SHARED, 0, 1, OF_EMBD, false, false},
+    {NTX_T_up_shared, SHARED, 0, 1, OF_EMBD, false, false},
+    {NTX_T_down, DENSE, 0, 1, OF_IN, true, false},
+    {NTX_T_gate, DENSE, 0, 1, OF_EMBD, false, false},
+    {NTX_T_up, DENSE, 0, 1, OF_EMBD, false, false},
+    {NTX_T_ffn_norm, ALWAYS, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_k, ALWAYS, 0, 1.5f, OF_EMBD, false, true},
+    {NTX_T_o, ALWAYS, 0, 0.7f, OF_IN, false, true},
+    {NTX_T_q, ALWAYS, 0, 1.5f, OF_EMBD, false, true},
+    {NTX_T_v, ALWAYS, 0, 1, OF_EMBD, true, true},
+    {NTX_T_q_bias, QKV_BIASES, 0, 0.5f, PLAIN, false, false},
+    {NTX_T_k_bias, QKV_BIASES, 0, 0.5f, PLAIN, false, false},
+    {NTX_T_v_bias, QKV_BIASES, 0, 0.3f, PLAIN, false, false},
+    {NTX_T_o_bias, GPT_OSS, 0, 0.3f, PLAIN, false, false},
+    {NTX_T_sinks, GPT_OSS, 1, 1, PLAIN, false, false},
+    {NTX_T_q_norm, QK_NORMS, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_k_norm, QK_NORMS, 1, 0.1f, PLAIN, false, false},
+};
+
+static bool wanted(const struct mk_options *o, enum when w)
 {
-    snprintf(buf, 64, "blk.%u.%s", layer, name);
-    return buf;
+    switch (w) {
+    case DENSE: return !o->experts;
+    case EXPERTS: return o->experts;
+    case SHARED: return o->experts && has_shared(o);
+    case QKV_BIASES: return !strncmp(o->arch, "qwen2", 5) || o->biases || is_gpt_oss(o);
+    case QK_NORMS: return !strncmp(o->arch, "qwen3", 5);
+    case GPT_OSS: return is_gpt_oss(o);
+    default: return true;
+    }
 }
 
-static void add_biases(struct plan *p, uint32_t l)
+static struct ntx_hparams widths(const struct plan *p)
 {
     const struct mk_options *o = p->o;
-    char n[64];
-    add_vector(p, in_layer(n, l, "attn_q.bias"), o->heads * p->head, 0, 0.5f);
-    add_vector(p, in_layer(n, l, "attn_k.bias"), o->kv * p->head, 0, 0.5f);
-    add_vector(p, in_layer(n, l, "attn_v.bias"), o->kv * p->head, 0, 0.3f);
+    return (struct ntx_hparams){.n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = p->head, .head_v = p->head,
+                                .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o)};
 }
 
-static bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->arch, "gpt-oss"); }
-
-/* n_each matrices in one tensor. */
-static void add_experts_of(struct plan *p, const char *name, uint64_t n_in, uint64_t n_out, float std, bool more)
+/* Shape and type; a matrix has that of the recipe. */
+static struct mk_tensor *add_kind(struct plan *p, const char *name, const struct ntx_tensor_kind *k, bool more)
 {
-    add_matrix(p, name, n_in, n_out, std, more);
-    struct mk_tensor *t = p->f->failed ? NULL : &p->f->tensors[p->f->n_tensors - 1];
-    if (t) {
+    const struct ntx_hparams hp = widths(p);
+    uint32_t n_in = ntx_width(&hp, k->in), n_out = ntx_width(&hp, k->out);
+    bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_ROWS;
+    uint32_t type = floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
+    struct mk_tensor *t = mk_tensor_add(p->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : n_out, 0);
+    if (t && k->use == NTX_USE_EXPERT) {
         t->n_dims = 3;
         t->ne[2] = p->o->experts;
     }
+    return t;
 }
 
-/* A row of floats for each expert. */
-static void add_rows(struct plan *p, const char *name, uint64_t n, float std)
-{
-    mk_tensor_add(p->f, name, NTX_F32, n, p->o->experts, std);
-}
-
-/* Those of gates are so large that some reach the limit of the activation. */
-static void add_expert_biases(struct plan *p, uint32_t l, uint32_t ff)
-{
-    char n[64];
-    add_vector(p, in_layer(n, l, "ffn_gate_inp.bias"), p->o->experts, 0, 1);
-    add_rows(p, in_layer(n, l, "ffn_down_exps.bias"), p->o->embd, 0.3f);
-    add_rows(p, in_layer(n, l, "ffn_gate_exps.bias"), ff, 4);
-    add_rows(p, in_layer(n, l, "ffn_up_exps.bias"), ff, 4);
-}
-
-static uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
-static uint32_t shared_ff(const struct mk_options *o) { return o->shared_ff ? o->shared_ff : o->ff; }
-static bool has_shared(const struct mk_options *o) { return !strcmp(o->arch, "qwen2moe"); }
-
-/* Each expert's output is as large as a dense FFN's; the router is decided enough that rounding seldom turns it. */
-static void add_moe(struct plan *p, uint32_t l, bool more)
-{
-    const struct mk_options *o = p->o;
-    float s = 1 / sqrtf((float)o->embd);
-    uint32_t ff = expert_ff(o), sff = shared_ff(o);
-    char n[64];
-    mk_tensor_add(p->f, in_layer(n, l, "ffn_gate_inp.weight"), NTX_F32, o->embd, o->experts, 2 * s);
-    add_experts_of(p, in_layer(n, l, "ffn_down_exps.weight"), ff, o->embd, 1 / sqrtf((float)ff), more);
-    add_experts_of(p, in_layer(n, l, "ffn_gate_exps.weight"), o->embd, ff, s, false);
-    add_experts_of(p, in_layer(n, l, "ffn_up_exps.weight"), o->embd, ff, s, false);
-    if (is_gpt_oss(o))
-        add_expert_biases(p, l, ff);
-    if (!has_shared(o))
-        return;
-    add_vector(p, in_layer(n, l, "ffn_gate_inp_shexp.weight"), o->embd, 0, s);
-    add_matrix(p, in_layer(n, l, "ffn_down_shexp.weight"), sff, o->embd, 1 / sqrtf((float)sff), more);
-    add_matrix(p, in_layer(n, l, "ffn_gate_shexp.weight"), o->embd, sff, s, false);
-    add_matrix(p, in_layer(n, l, "ffn_up_shexp.weight"), o->embd, sff, s, false);
-}
-
-static void add_ffn(struct plan *p, uint32_t l, bool more)
-{
-    const struct mk_options *o = p->o;
-    float s = 1 / sqrtf((float)o->embd);
-    char n[64];
-    if (o->experts) {
-        add_moe(p, l, more);
-        return;
-    }
-    add_matrix(p, in_layer(n, l, "ffn_down.weight"), o->ff, o->embd, 1 / sqrtf((float)o->ff), more);
-    add_matrix(p, in_layer(n, l, "ffn_gate.weight"), o->embd, o->ff, s, false);
-    add_matrix(p, in_layer(n, l, "ffn_up.weight"), o->embd, o->ff, s, false);
-}
-
-/* In the order in which converters write a layer: not the order of execution. */
 static void add_layer(struct plan *p, uint32_t l)
 {
     const struct mk_options *o = p->o;
-    uint64_t q = (uint64_t)o->heads * p->head, kv = (uint64_t)o->kv * p->head;
-    bool more = p->recipe->mix && more_bits(l, o->layers), experts_only = is_gpt_oss(o) && p->recipe->base != NTX_F32; /* are of the type */
-    float s = 1 / sqrtf((float)o->embd);
-    char n[64];
-    add_vector(p, in_layer(n, l, "attn_norm.weight"), o->embd, 1, 0.1f);
-    add_ffn(p, l, more);
-    add_vector(p, in_layer(n, l, is_gpt_oss(o) ? "post_attention_norm.weight" : "ffn_norm.weight"), o->embd, 1, 0.1f);
-    add_matrix(p, in_layer(n, l, "attn_k.weight"), o->embd, kv, 1.5f * s, experts_only);
-    add_matrix(p, in_layer(n, l, "attn_output.weight"), q, o->embd, 0.7f / sqrtf((float)q), experts_only);
-    add_matrix(p, in_layer(n, l, "attn_q.weight"), o->embd, q, 1.5f * s, experts_only);
-    add_matrix(p, in_layer(n, l, "attn_v.weight"), o->embd, kv, s, more || experts_only);
-    if (!strncmp(o->arch, "qwen2", 5) || o->biases || is_gpt_oss(o))
-        add_biases(p, l);
-    if (is_gpt_oss(o)) {
-        add_vector(p, in_layer(n, l, "attn_output.bias"), o->embd, 0, 0.3f);
-        add_vector(p, in_layer(n, l, "attn_sinks.weight"), o->heads, 1, 1);
-    }
-    if (!strncmp(o->arch, "qwen3", 5)) {
-        add_vector(p, in_layer(n, l, "attn_q_norm.weight"), p->head, 1, 0.1f);
-        add_vector(p, in_layer(n, l, "attn_k_norm.weight"), p->head, 1, 0.1f);
+    bool mixed = p->recipe->mix && more_bits(l, o->layers), experts_only = is_gpt_oss(o) && p->recipe->base != NTX_F32;
+    char name[64];
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        if (!wanted(o, values[i].when))
+            continue;
+        snprintf(name, sizeof name, "blk.%u.%s", l, ntx_tensor_name(o->arch, values[i].tensor));
+        struct mk_tensor *t = add_kind(p, name, &ntx_tensor_kinds[values[i].tensor], (values[i].more && mixed) || (values[i].not_experts && experts_only));
+        if (!t)
+            return;
+        t->mean = values[i].mean;
+        t->std = values[i].spread == OF_EMBD ? values[i].std * (1 / sqrtf((float)o->embd)) : values[i].spread == OF_IN ? values[i].std / sqrtf((float)t->ne[0]) : values[i].std;
     }
 }
 

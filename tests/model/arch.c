@@ -47,8 +47,8 @@ static void check_llama(void)
     CHECK_EQ(h->n_vocab, ntx_gguf_find(x.g, "tokenizer.ggml.tokens")->count);
     CHECK_STR(name_of(&x, x.m->token_embd), "token_embd.weight");
     CHECK_STR(name_of(&x, x.m->output), "output.weight");
-    CHECK_STR(name_of(&x, x.m->layers[1].ffn_down), "blk.1.ffn_down.weight");
-    CHECK_STR(name_of(&x, x.m->layers[0].attn_q_bias), "none");
+    CHECK_STR(name_of(&x, x.m->layers[1].down), "blk.1.ffn_down.weight");
+    CHECK_STR(name_of(&x, x.m->layers[0].q_bias), "none");
     CHECK_EQ(x.m->rope_freqs, NTX_NO_TENSOR);
     close_model(&x);
 }
@@ -63,7 +63,7 @@ static void check_llama3(void)
     struct opened x = open_model(&o);
     CHECK_EQ(x.m->output, x.m->token_embd);
     CHECK_STR(name_of(&x, x.m->rope_freqs), "rope_freqs.weight");
-    CHECK_STR(name_of(&x, x.m->layers[1].attn_v_bias), "blk.1.attn_v.bias");
+    CHECK_STR(name_of(&x, x.m->layers[1].v_bias), "blk.1.attn_v.bias");
     float freqs[8];
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(x.g, x.m->rope_freqs);
     CHECK_EQ(t->bytes, sizeof freqs);
@@ -83,7 +83,7 @@ static void check_qwen(void)
     const struct ntx_hparams *h = &x.m->hp;
     CHECK(h->rope_kind == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_YARN && h->rope_factor == 4 && h->rope_ctx_orig == 32);
     CHECK(h->yarn_ext_factor == 1 && h->yarn_beta_fast == 32 && h->yarn_beta_slow == 1 && h->rope_attn_factor == 1);
-    CHECK_STR(name_of(&x, x.m->layers[0].attn_k_bias), "blk.0.attn_k.bias");
+    CHECK_STR(name_of(&x, x.m->layers[0].k_bias), "blk.0.attn_k.bias");
     close_model(&x);
     o.arch = "qwen3";
     o.rope_scaling = "linear";
@@ -92,8 +92,8 @@ static void check_qwen(void)
     h = &x.m->hp;
     CHECK(h->rope_kind == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_LINEAR && h->rope_factor == 4 && h->head_k == 24);
     CHECK(h->yarn_ext_factor == 0 && h->rope_dim == 24);
-    CHECK_STR(name_of(&x, x.m->layers[1].attn_q_norm), "blk.1.attn_q_norm.weight");
-    CHECK_EQ(ntx_gguf_tensor_at(x.g, x.m->layers[1].attn_q)->ne[1], 96);
+    CHECK_STR(name_of(&x, x.m->layers[1].q_norm), "blk.1.attn_q_norm.weight");
+    CHECK_EQ(ntx_gguf_tensor_at(x.g, x.m->layers[1].q)->ne[1], 96);
     close_model(&x);
 }
 
@@ -241,10 +241,10 @@ static void check_experts(void)
         const struct ntx_hparams *h = &x.m->hp;
         CHECK(h->n_expert == 6 && h->n_expert_used == 2 && h->n_ff_exp == 48 && h->n_ff_shexp == is[i].shared);
         CHECK(h->expert_norm == is[i].norm && h->expert_scale == 1);
-        CHECK_STR(name_of(&x, x.m->layers[1].ffn_gate_inp), "blk.1.ffn_gate_inp.weight");
-        CHECK_STR(name_of(&x, x.m->layers[1].ffn_down_exps), "blk.1.ffn_down_exps.weight");
-        CHECK_STR(name_of(&x, x.m->layers[1].ffn_gate_inp_shexp), is[i].first_gate);
-        CHECK_STR(name_of(&x, x.m->layers[1].ffn_gate), "none");
+        CHECK_STR(name_of(&x, x.m->layers[1].router), "blk.1.ffn_gate_inp.weight");
+        CHECK_STR(name_of(&x, x.m->layers[1].expert_down), "blk.1.ffn_down_exps.weight");
+        CHECK_STR(name_of(&x, x.m->layers[1].shared_gate), is[i].first_gate);
+        CHECK_STR(name_of(&x, x.m->layers[1].gate), "none");
         close_model(&x);
     }
 }
@@ -261,6 +261,32 @@ static void refuse_gpt_oss(const char *old, const char *new, int rc, const char 
     finish(p, n, rc, text);
 }
 
+static uint32_t window_of(const struct ntx_layer *l) { return ntx_layer_find(l, NTX_OP_ATTEND)->window; }
+
+/* What a layer of each kind is made of, and which of its steps a row goes through that leaves its K and V only. */
+static void expect_steps(const char *arch, uint32_t experts, bool biases, const char *want)
+{
+    struct mk_options o = make_options();
+    char got[400] = "";
+    o.arch = arch;
+    o.experts = experts;
+    o.biases = biases;
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = &x.m->layers[1];
+    for (uint32_t i = 0; i < l->n_steps; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s%s", i ? " " : "", ntx_op_name((enum ntx_op)l->step[i].op), l->step[i].feeds ? "*" : "");
+    CHECK_STR(got, want);
+    close_model(&x);
+}
+
+static void check_steps(void)
+{
+    expect_steps("llama", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
+    expect_steps("llama", 4, true, "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
+    expect_steps("qwen3", 0, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
+    expect_steps("gpt-oss", 4, false, "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM BIAS ADD NORM ROUTE EXPERTS ADD");
+}
+
 static void check_gpt_oss(void)
 {
     struct mk_options o = moe_options("gpt-oss");
@@ -269,12 +295,12 @@ static void check_gpt_oss(void)
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     CHECK(h->rope_kind == NTX_ROPE_NEOX && h->ffn_act == NTX_FFN_SILU_CLAMPED && h->expert_norm && h->n_ff_exp == 48 && h->ctx_train > 9);
-    CHECK(ntx_layer_window(h, 0) == 9 && ntx_layer_window(h, 1) == 0 && ntx_layer_window(h, 2) == 9 && ntx_layer_window(h, 3) == 0);
+    CHECK(window_of(&x.m->layers[0]) == 9 && window_of(&x.m->layers[1]) == 0 && window_of(&x.m->layers[2]) == 9 && window_of(&x.m->layers[3]) == 0);
     CHECK_STR(name_of(&x, x.m->layers[1].ffn_norm), "blk.1.post_attention_norm.weight");
-    CHECK_STR(name_of(&x, x.m->layers[1].attn_sinks), "blk.1.attn_sinks.weight");
-    CHECK_STR(name_of(&x, x.m->layers[3].ffn_gate_inp_bias), "blk.3.ffn_gate_inp.bias");
-    CHECK_STR(name_of(&x, x.m->layers[3].ffn_up_exps_bias), "blk.3.ffn_up_exps.bias");
-    CHECK_STR(name_of(&x, x.m->layers[3].ffn_down_exps_bias), "blk.3.ffn_down_exps.bias");
+    CHECK_STR(name_of(&x, x.m->layers[1].sinks), "blk.1.attn_sinks.weight");
+    CHECK_STR(name_of(&x, x.m->layers[3].router_bias), "blk.3.ffn_gate_inp.bias");
+    CHECK_STR(name_of(&x, x.m->layers[3].expert_up_bias), "blk.3.ffn_up_exps.bias");
+    CHECK_STR(name_of(&x, x.m->layers[3].expert_down_bias), "blk.3.ffn_down_exps.bias");
     close_model(&x);
     refuse_gpt_oss("blk.1.attn_sinks.weight", "blk.1.attn_sunks.weight", -EINVAL, "tensor 'blk.1.attn_sinks.weight' is missing; a gpt-oss model needs it");
     refuse_gpt_oss("blk.0.ffn_up_exps.bias", "blk.0.ffn_op_exps.bias", -EINVAL, "tensor 'blk.0.ffn_up_exps.bias' is missing");
@@ -285,6 +311,7 @@ static void check_gpt_oss(void)
     uint8_t *p = make_bytes_with(&o, NULL, &n);
     memcpy(value_of(p, n, "blk.0.ffn_down_exps.bias") + 12 + 8, &(uint32_t){1}, 4); /* its type */
     finish(p, n, -EINVAL, "tensor 'blk.0.ffn_down_exps.bias' is F16; it must be F32");
+    o.layers = 3;
     void (*const extra[])(struct mk_file *) = {add_every_third, add_softmax_of_chosen};
     for (int i = 0; i < 2; i++) {
         struct ntx_model *m;
@@ -293,7 +320,7 @@ static void check_gpt_oss(void)
         struct ntx_gguf *g = parse_ok(p, n);
         CHECK_MSG(!ntx_model_open(g, &m, &err), "%s", err.text);
         CHECK(m->hp.expert_norm && m->hp.window_every == (i ? 2 : 3));
-        CHECK(!ntx_layer_window(&m->hp, i ? 1 : 2));
+        CHECK(!window_of(&m->layers[i ? 1 : 2]));
         ntx_model_free(m);
         ntx_gguf_free(g);
         free(p);
@@ -365,6 +392,7 @@ int main(void)
 {
     check_llama();
     check_llama3();
+    check_steps();
     check_qwen();
     check_numbers();
     check_names();

@@ -1,0 +1,57 @@
+/* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
+ *
+ *   llama.c qwen2.c qwen3.c gptoss.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   keys.c                             hyper-parameters, as most architectures' keys name them
+ *   pieces.c                           steps that most layers are made of
+ *
+ * A new architecture is a file here and a row of NTX_ARCHS; a tensor that no other has is a row of tensors.h. */
+#ifndef NTX_MODEL_ARCH_IMPL_H
+#define NTX_MODEL_ARCH_IMPL_H
+
+#include "model/arch.h"
+
+/* Symbol and GGUF name. */
+#define NTX_ARCHS(X) \
+    X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss")
+
+enum ntx__presence { NTX__NEVER, NTX__MAYBE /* the file's keys or tensors tell */, NTX__ALWAYS };
+
+struct ntx__arch {
+    enum ntx_rope_kind rope;
+    enum ntx_ffn_act act;
+    enum ntx__presence experts;
+    bool shared_expert, expert_norm; /* expert_norm: unless a key says otherwise */
+    uint32_t window_every;           /* the same; 0: a window is every layer's */
+    /* The steps of layer l. */
+    void (*layer)(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
+    const char *names[NTX_N_TENSORS]; /* of tensors that it calls otherwise than tensors.h */
+};
+
+#define X(symbol, name) extern const struct ntx__arch ntx__arch_##symbol;
+NTX_ARCHS(X)
+#undef X
+
+/* ---- pieces.c */
+struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
+    enum ntx__presence qkv_bias, o_bias, qk_norm, sinks;
+    uint32_t window; /* positions that a row sees, its own included; 0: all */
+};
+/* h += o(attend(q, k, v of norm(h))) */
+void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
+/* h += ffn(norm(h)): dense, or packed where the file is. */
+void ntx__add_dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
+/* The same by experts. */
+void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *out, bool shared, bool biases);
+
+/* ---- keys.c */
+struct ntx__keys {
+    const struct ntx_gguf *g;
+    const struct ntx__arch *arch;
+    const char *name;      /* of the architecture */
+    struct ntx_hparams *hp;
+    struct ntx_err *err;
+    char key[96];          /* the last one asked for */
+};
+int ntx__read_keys(struct ntx__keys *k);
+
+#endif

@@ -1,0 +1,17 @@
+/* gptoss.c: gpt-oss: attention with sinks, in a window in every layer but each second; experts with biases and a clamped activation. */
+#include "model/arch/arch_impl.h"
+
+static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    const struct ntx_hparams *hp = &m->hp;
+    const struct ntx__attention has = {
+        .qkv_bias = NTX__ALWAYS, .o_bias = NTX__ALWAYS, .sinks = NTX__ALWAYS, .window = l % hp->window_every < hp->window_every - 1 ? hp->window : 0,
+    };
+    ntx__add_attention(hp, out, &has);
+    ntx__add_experts(m, out, false, true);
+}
+
+const struct ntx__arch ntx__arch_gpt_oss = {
+    .rope = NTX_ROPE_NEOX, .act = NTX_FFN_SILU_CLAMPED, .experts = NTX__ALWAYS, .expert_norm = true, .window_every = 2, .layer = layer,
+    .names = {[NTX_T_ffn_norm] = "post_attention_norm.weight"},
+};

@@ -1,0 +1,281 @@
+/* keys.c: hyper-parameters. Names of keys: the GGUF specification. What ntx would compute wrongly is refused by name. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "model/arch/arch_impl.h"
+
+#define MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */
+#define MAX_VOCAB (1u << 24)
+
+/* "llama.block_count" of "block_count". */
+static const char *key_of(struct ntx__keys *k, const char *suffix)
+{
+    snprintf(k->key, sizeof k->key, "%s.%s", k->name, suffix);
+    return k->key;
+}
+
+static int bad_key(struct ntx__keys *k, const char *what)
+{
+    return ntx_err_set(k->err, -EINVAL, "key '%s' %s", k->key, what);
+}
+
+/* One number for all layers, given once or as an array of equal ones. */
+static int u64_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint64_t *v)
+{
+    const uint8_t *p = kv->data;
+    if (kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32)
+        return bad_key(k, "is not an array of 32-bit integers");
+    if (!kv->count)
+        return bad_key(k, "is an empty array");
+    for (uint64_t i = 1; i < kv->count; i++)
+        if (memcmp(p, p + 4 * i, 4))
+            return bad_key(k, "differs between layers, which is not supported");
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    if (x < 0)
+        return bad_key(k, "is negative");
+    *v = (uint64_t)x;
+    return 0;
+}
+
+/* An integer in [min, max]; `fallback` when absent, or an error where that is -1. */
+static int get_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, uint64_t min, uint64_t max, uint32_t *out)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, key_of(k, suffix));
+    uint64_t v = (uint64_t)fallback;
+    if (!kv && fallback < 0)
+        return bad_key(k, "is missing");
+    if (kv && kv->type == NTX_GGUF_ARR) {
+        int rc = u64_of_array(k, kv, &v);
+        if (rc)
+            return rc;
+    } else if (kv && ntx_gguf_u64(k->g, k->key, &v)) {
+        return bad_key(k, "is not a positive integer");
+    }
+    if (v < min || v > max)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %llu; %llu to %llu are possible", k->key, (unsigned long long)v,
+                           (unsigned long long)min, (unsigned long long)max);
+    *out = (uint32_t)v;
+    return 0;
+}
+
+static int get_f32(struct ntx__keys *k, const char *suffix, float fallback, float min, float max, float *out)
+{
+    float v = fallback;
+    int rc = ntx_gguf_f32(k->g, key_of(k, suffix), &v);
+    if (rc && rc != -ENOENT)
+        return bad_key(k, "is not a floating-point number");
+    if (!(v >= min && v <= max))
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; %g to %g are possible", k->key, (double)v, (double)min, (double)max);
+    *out = v;
+    return 0;
+}
+
+/* general.name, cut to fit at a whole character. */
+static void copy_name(struct ntx__keys *k)
+{
+    struct ntx_str s;
+    char *out = k->hp->name;
+    size_t n, room = sizeof k->hp->name - 1;
+    if (ntx_gguf_str(k->g, "general.name", &s))
+        return;
+    n = s.n < room ? s.n : room;
+    while (n < s.n && n && (s.p[n] & 0xc0) == 0x80)
+        n--;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f ? ' ' : s.p[i];
+}
+
+/* What ntx would compute wrongly is refused by name. */
+static int refuse_unsupported(struct ntx__keys *k)
+{
+    if (!k->arch->window_every && ntx_gguf_find(k->g, key_of(k, "attention.sliding_window_pattern")))
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s': a sliding window with a pattern is not supported", k->key);
+    return 0;
+}
+
+static int get_vocab(struct ntx__keys *k)
+{
+    const struct ntx_gguf_kv *tokens = ntx_gguf_find(k->g, "tokenizer.ggml.tokens");
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor(k->g, "token_embd.weight");
+    uint32_t n = 0;
+    if (!t)
+        return ntx_err_set(k->err, -EINVAL, "tensor 'token_embd.weight' is missing");
+    if (t->ne[1] > MAX_VOCAB)
+        return ntx_err_set(k->err, -EINVAL, "tensor 'token_embd.weight' has %llu rows; %u are possible", (unsigned long long)t->ne[1], MAX_VOCAB);
+    if (tokens && tokens->type == NTX_GGUF_ARR) {
+        if (tokens->count != t->ne[1])
+            return ntx_err_set(k->err, -EINVAL, "the vocabulary has %llu tokens, but tensor 'token_embd.weight' has %llu rows",
+                               (unsigned long long)tokens->count, (unsigned long long)t->ne[1]);
+        n = (uint32_t)t->ne[1];
+    } else {
+        int rc = get_u32(k, "vocab_size", (int64_t)t->ne[1], 1, MAX_VOCAB, &n);
+        if (rc)
+            return rc;
+    }
+    k->hp->n_vocab = n;
+    return 0;
+}
+
+static int get_heads(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = get_u32(k, "attention.head_count", -1, 1, MAX_WIDTH, &hp->n_head);
+    if (!rc)
+        rc = get_u32(k, "attention.head_count_kv", hp->n_head, 1, MAX_WIDTH, &hp->n_head_kv);
+    if (rc)
+        return rc;
+    if (hp->n_head % hp->n_head_kv)
+        return ntx_err_set(k->err, -EINVAL, "%u heads are not a multiple of %u key/value heads", hp->n_head, hp->n_head_kv);
+    int64_t even = hp->n_embd % hp->n_head ? -1 : (int64_t)(hp->n_embd / hp->n_head);
+    if (!(rc = get_u32(k, "attention.key_length", even, 1, MAX_WIDTH / hp->n_head, &hp->head_k)))
+        rc = get_u32(k, "attention.value_length", even, 1, MAX_WIDTH / hp->n_head, &hp->head_v);
+    if (!rc && NTX_MAX(hp->head_k, hp->head_v) > NTX_MAX_HEAD)
+        return ntx_err_set(k->err, -EINVAL, "heads of %u and %u values: up to %d are supported", hp->head_k, hp->head_v, NTX_MAX_HEAD);
+    return rc;
+}
+
+static int get_sizes(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    uint32_t window;
+    int rc;
+    if ((rc = get_u32(k, "block_count", -1, 1, NTX_MAX_LAYERS, &hp->n_layers)) ||
+        (rc = get_u32(k, "embedding_length", -1, 1, MAX_WIDTH, &hp->n_embd)) ||
+        (rc = get_u32(k, "feed_forward_length", -1, 1, MAX_WIDTH, &hp->n_ff)) ||
+        (rc = get_u32(k, "context_length", -1, 1, INT32_MAX, &hp->ctx_train)) ||
+        (rc = get_u32(k, "attention.sliding_window", k->arch->window_every ? -1 : 0, 0, UINT32_MAX, &window)) ||
+        (rc = get_f32(k, "attention.layer_norm_rms_epsilon", -1, 0, 1, &hp->rms_eps)))
+        return rc;
+    if (k->arch->window_every) {
+        hp->window = window;
+        return get_u32(k, "attention.sliding_window_pattern", k->arch->window_every, 1, NTX_MAX_LAYERS, &hp->window_every);
+    }
+    if (window && window < hp->ctx_train) /* within the window, full attention is the same thing */
+        hp->ctx_train = window;
+    return 0;
+}
+
+/* The shapes of experts; a model without a count has none. */
+static int get_expert_widths(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    uint32_t shared = k->arch->shared_expert ? hp->n_ff : 0;
+    uint32_t each = k->arch->experts == NTX__ALWAYS ? NTX_MAX(hp->n_ff / hp->n_expert_used, 1u) : hp->n_ff;
+    int rc = get_u32(k, "expert_feed_forward_length", each, 1, MAX_WIDTH, &hp->n_ff_exp);
+    if (!rc && shared)
+        rc = get_u32(k, "expert_shared_feed_forward_length", shared, 1, MAX_WIDTH, &hp->n_ff_shexp);
+    return rc;
+}
+
+/* Groups of experts and other functions than softmax belong to architectures that are not here. */
+enum { SOFTMAX_OF_CHOSEN = 3 };
+
+static int get_router(struct ntx__keys *k)
+{
+    uint32_t groups, function;
+    int rc = get_u32(k, "expert_group_count", 1, 0, UINT32_MAX, &groups);
+    if (rc || (rc = get_u32(k, "expert_gating_func", 1, 0, UINT32_MAX, &function)))
+        return rc;
+    if (groups > 1)
+        return ntx_err_set(k->err, -ENOTSUP, "experts in %u groups are not supported", groups);
+    if (function > 1 && function != SOFTMAX_OF_CHOSEN)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: only a softmax (1), or one of those chosen (3), is supported", key_of(k, "expert_gating_func"), function);
+    k->hp->expert_norm |= function == SOFTMAX_OF_CHOSEN; /* the same as a softmax divided by the sum of those chosen */
+    return 0;
+}
+
+static int get_experts(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    bool never = k->arch->experts == NTX__NEVER, always = k->arch->experts == NTX__ALWAYS;
+    int rc = get_u32(k, "expert_count", always ? -1 : 0, always, NTX_MAX_EXPERTS, &hp->n_expert);
+    if (rc || !hp->n_expert)
+        return rc;
+    if (never)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: a %s model has no experts", k->key, hp->n_expert, k->name);
+    if ((rc = get_u32(k, "expert_used_count", -1, 1, hp->n_expert, &hp->n_expert_used)) || (rc = get_router(k)) ||
+        (rc = get_expert_widths(k)) || (rc = get_f32(k, "expert_weights_scale", 1, 0, 1e6f, &hp->expert_scale)))
+        return rc;
+    if (hp->expert_scale == 0) /* how some writers say "none" */
+        hp->expert_scale = 1;
+    hp->expert_norm |= k->arch->expert_norm;
+    rc = ntx_gguf_bool(k->g, key_of(k, "expert_weights_norm"), &hp->expert_norm);
+    return rc && rc != -ENOENT ? bad_key(k, "is neither true nor false") : 0;
+}
+
+/* rope.scaling.*: without a type a factor means linear, and the oldest files call it rope.scale_linear. */
+static int get_scaling(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    struct ntx_str type = {"linear", 6};
+    float factor, old;
+    int rc = ntx_gguf_str(k->g, key_of(k, "rope.scaling.type"), &type);
+    if (rc == -EINVAL)
+        return bad_key(k, "is not a string");
+    if ((rc = get_f32(k, "rope.scale_linear", 0, 0, 1e6f, &old)) || (rc = get_f32(k, "rope.scaling.factor", old, 0, 1e6f, &factor)))
+        return rc;
+    factor = factor == 0 ? 1 : factor;
+    hp->rope_factor = 1;
+    if (type.n == 4 && !memcmp(type.p, "none", 4))
+        return 0;
+    if (factor < 1)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; a scaling of at least 1 is possible", k->key, (double)factor);
+    if (type.n == 6 && !memcmp(type.p, "linear", 6)) {
+        hp->rope_scaling = factor == 1 ? NTX_ROPE_SCALE_NONE : NTX_ROPE_SCALE_LINEAR;
+    } else if (type.n == 4 && !memcmp(type.p, "yarn", 4)) {
+        hp->rope_scaling = NTX_ROPE_SCALE_YARN;
+    } else {
+        key_of(k, "rope.scaling.type");
+        return bad_key(k, "names a scaling that is not supported; none, linear and yarn are");
+    }
+    hp->rope_factor = factor;
+    return 0;
+}
+
+static int get_yarn(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN;
+    float a, b;
+    int rc;
+    if ((rc = get_f32(k, "rope.scaling.attn_factor", 1, 0, 1e3f, &a)) ||
+        (rc = get_f32(k, "rope.scaling.yarn_attn_factor", 1, 0, 1e3f, &b)) ||
+        (rc = get_f32(k, "rope.scaling.yarn_ext_factor", yarn ? 1 : 0, -1, 1, &hp->yarn_ext_factor)) ||
+        (rc = get_f32(k, "rope.scaling.yarn_beta_fast", 32, 0, 1e6f, &hp->yarn_beta_fast)) ||
+        (rc = get_f32(k, "rope.scaling.yarn_beta_slow", 1, 0, 1e6f, &hp->yarn_beta_slow)) ||
+        (rc = get_u32(k, "rope.scaling.original_context_length", hp->ctx_train, 1, INT32_MAX, &hp->rope_ctx_orig)))
+        return rc;
+    hp->rope_attn_factor = a * b;
+    if (hp->yarn_ext_factor < 0) /* "as the type says" */
+        hp->yarn_ext_factor = yarn ? 1 : 0;
+    return 0;
+}
+
+static int get_rope(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc;
+    hp->rope_kind = k->arch->rope;
+    if ((rc = get_u32(k, "rope.dimension_count", hp->head_k, 2, hp->head_k, &hp->rope_dim)) ||
+        (rc = get_f32(k, "rope.freq_base", 10000, 1, 1e12f, &hp->rope_base)))
+        return rc;
+    if (hp->rope_dim % 2)
+        return ntx_err_set(k->err, -EINVAL, "%u rotated dimensions are not pairs", hp->rope_dim);
+    if (!(rc = get_scaling(k)))
+        rc = get_yarn(k);
+    return rc;
+}
+
+int ntx__read_keys(struct ntx__keys *k)
+{
+    int rc;
+    snprintf(k->hp->arch, sizeof k->hp->arch, "%s", k->name);
+    k->hp->ffn_act = k->arch->act;
+    copy_name(k);
+    if ((rc = refuse_unsupported(k)) || (rc = get_sizes(k)) || (rc = get_experts(k)) || (rc = get_heads(k)) || (rc = get_vocab(k)))
+        return rc;
+    return get_rope(k);
+}

@@ -1,0 +1,98 @@
+#include "model/arch/arch_impl.h"
+
+static void takes(struct ntx_step *s, enum ntx_tensor t, enum ntx__presence has)
+{
+    if (has != NTX__NEVER)
+        ntx_step_takes(s, t, has == NTX__MAYBE);
+}
+
+static void multiply(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t)
+{
+    ntx_step_takes(ntx_layer_add(l, NTX_OP_MM, out, in), t, false);
+}
+
+static void bias(struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t, enum ntx__presence has)
+{
+    if (has != NTX__NEVER)
+        takes(ntx_layer_add(l, NTX_OP_BIAS, out, NTX_BUF_NONE), t, has);
+}
+
+static void norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t, uint32_t heads, uint32_t width)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_NORM, out, in);
+    s->heads = heads;
+    s->width = width;
+    ntx_step_takes(s, t, false);
+}
+
+static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
+    s->heads = heads;
+    s->width = hp->head_k;
+    s->rotated = hp->rope_dim;
+}
+
+void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
+{
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, 1, hp->n_embd);
+    multiply(l, NTX_BUF_Q, NTX_BUF_X, NTX_T_q);
+    multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_k);
+    multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
+    bias(l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
+    bias(l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
+    bias(l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
+    if (has->qk_norm != NTX__NEVER) {
+        norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, hp->n_head, hp->head_k);
+        norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, hp->n_head_kv, hp->head_k);
+    }
+    rotate(hp, l, NTX_BUF_Q, hp->n_head);
+    rotate(hp, l, NTX_BUF_K, hp->n_head_kv);
+    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
+    s->window = has->window;
+    takes(s, NTX_T_sinks, has->sinks);
+    multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
+    bias(l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
+    ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y);
+}
+
+static void add_groups(const struct ntx_pack_layer *p, struct ntx_layer *l)
+{
+    if (!ntx_pack_has_gate(p))
+        multiply(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_GROUPS, NTX_BUF_Y, NTX_BUF_X);
+    s->in[1] = NTX_BUF_GATE;
+    ntx_step_takes(s, NTX_T_groups, false);
+}
+
+void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
+{
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, 1, m->hp.n_embd);
+    if (m->pack) {
+        add_groups(&m->pack[at], l);
+    } else {
+        multiply(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
+        multiply(l, NTX_BUF_UP, NTX_BUF_X, NTX_T_up);
+        ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE)->in[1] = NTX_BUF_UP;
+        multiply(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
+    }
+    ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y);
+}
+
+void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, bool shared, bool biases)
+{
+    enum ntx__presence has_biases = biases ? NTX__ALWAYS : NTX__NEVER;
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, 1, m->hp.n_embd);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROUTE, NTX_BUF_NONE, NTX_BUF_X);
+    takes(s, NTX_T_router, NTX__ALWAYS);
+    takes(s, NTX_T_router_bias, has_biases);
+    s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
+    for (int t = NTX_T_expert_gate_bias; t <= NTX_T_expert_down_bias; t++)
+        takes(s, (enum ntx_tensor)t, has_biases);
+    for (int t = NTX_T_shared_gate; t <= NTX_T_down_shared; t++)
+        takes(s, (enum ntx_tensor)t, shared ? NTX__ALWAYS : NTX__NEVER);
+    for (int t = NTX_T_expert_gate; t <= NTX_T_expert_down; t++)
+        ntx_step_takes(s, (enum ntx_tensor)t, false);
+    ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y);
+}

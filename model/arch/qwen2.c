@@ -1,0 +1,20 @@
+/* qwen2.c: Qwen 1.5 to 2.5: biases of q, k and v; with experts, one more through which every row goes. */
+#include "model/arch/arch_impl.h"
+
+static void dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    const struct ntx__attention has = {.qkv_bias = NTX__ALWAYS, .o_bias = NTX__MAYBE};
+    ntx__add_attention(&m->hp, out, &has);
+    ntx__add_dense(m, l, out);
+}
+
+static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    (void)l;
+    const struct ntx__attention has = {.qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE};
+    ntx__add_attention(&m->hp, out, &has);
+    ntx__add_experts(m, out, true, false);
+}
+
+const struct ntx__arch ntx__arch_qwen2 = {.rope = NTX_ROPE_NEOX, .act = NTX_FFN_SILU, .layer = dense};
+const struct ntx__arch ntx__arch_qwen2moe = {.rope = NTX_ROPE_NEOX, .act = NTX_FFN_SILU, .experts = NTX__ALWAYS, .shared_expert = true, .layer = moe};

@@ -1,0 +1,20 @@
+/* qwen3.c: Qwen 3: norms of each head's q and k; dense, or with experts. */
+#include "model/arch/arch_impl.h"
+
+static const struct ntx__attention attention = {.qk_norm = NTX__ALWAYS};
+
+static void dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    ntx__add_attention(&m->hp, out, &attention);
+    ntx__add_dense(m, l, out);
+}
+
+static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    (void)l;
+    ntx__add_attention(&m->hp, out, &attention);
+    ntx__add_experts(m, out, false, false);
+}
+
+const struct ntx__arch ntx__arch_qwen3 = {.rope = NTX_ROPE_NEOX, .act = NTX_FFN_SILU, .layer = dense};
+const struct ntx__arch ntx__arch_qwen3moe = {.rope = NTX_ROPE_NEOX, .act = NTX_FFN_SILU, .experts = NTX__ALWAYS, .expert_norm = true, .layer = moe};

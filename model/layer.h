@@ -1,0 +1,79 @@
+/* layer.h: a layer is data: a short list of steps, made once when a model is opened, by its architecture (arch/). A layer may differ from the next
+ * in any of them.
+ *
+ * A step names its operation, the buffers of the pass that it reads and writes, and the weights that it takes. Weights are taken in the order of
+ * the steps, and within a step in the order of its list: this is the order of the chunks (chunk.h), so that they can be read ahead. Each
+ * step finishes before the next begins, as far as anybody can tell.
+ *
+ *   operation   out                                      in          weights
+ *   NORM        RMS norm of `heads` runs of `width`      any         scale [width]
+ *   MM          W in                                     any         W
+ *   BIAS        out += b                                 -           b
+ *   ROPE        the first `rotated` values of `heads` runs of `width` are turned by the row's position, in place
+ *   PUT         K and V of the row's position into the layer's state             K, V
+ *   ATTEND      attention over the state, of `window` positions (0: all)         Q           sinks
+ *   GLU         act(in[0]) * in[1]                       gate, up
+ *   ADD         out += in                                any
+ *   ROUTE       which experts each row takes, and their shares                   X           router, its bias
+ *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's, experts
+ *   GROUPS      a packed FFN (pack.h), whose gates are in `in` or among them     X, GATE     groups
+ *
+ * A row that skips a layer may leave its K and V in it all the same: it goes through those steps only that feed the state. */
+#ifndef NTX_MODEL_LAYER_H
+#define NTX_MODEL_LAYER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/tensors.h"
+
+#define NTX_NO_TENSOR UINT32_MAX
+#define NTX_STEP_WEIGHTS 10
+#define NTX_LAYER_STEPS 32
+
+enum ntx_op {
+    NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS, NTX_N_OPS
+};
+
+/* Rows of a pass. H is the residual stream; the others last from one step to a later one of the layer. */
+enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_N_BUFS };
+
+struct ntx_step {
+    uint8_t op;                        /* enum ntx_op */
+    uint8_t in[2], out;                /* enum ntx_buf */
+    bool feeds;                        /* what it gives goes into the layer's state (found by ntx_layer_done) */
+    uint8_t n_weights;
+    uint8_t weight[NTX_STEP_WEIGHTS];  /* enum ntx_tensor */
+    uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
+                                          are nothing without them, too */
+    uint32_t heads, width, rotated;    /* NORM, ROPE */
+    uint32_t window;                   /* ATTEND */
+};
+
+struct ntx_layer {
+    union { /* indices in the GGUF, NTX_NO_TENSOR where the layer has none */
+        uint32_t tensor[NTX_N_TENSORS];
+        struct {
+#define X(field, name, in, out, use) uint32_t field;
+            NTX_LAYER_TENSORS(X)
+#undef X
+        };
+    };
+    uint32_t n_steps;
+    struct ntx_step step[NTX_LAYER_STEPS];
+};
+
+/* "MM": for messages. */
+const char *ntx_op_name(enum ntx_op op);
+
+/* Appends a step, to be filled in. */
+struct ntx_step *ntx_layer_add(struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in);
+/* One more weight of a step. */
+void ntx_step_takes(struct ntx_step *s, enum ntx_tensor t, bool maybe);
+/* All is there: takes out what the layer has not, and finds the steps that feed its state. */
+void ntx_layer_done(struct ntx_layer *l);
+
+/* The first step of a kind, or NULL. */
+const struct ntx_step *ntx_layer_find(const struct ntx_layer *l, enum ntx_op op);
+
+#endif

@@ -1,0 +1,82 @@
+/* tensors.h: every kind of tensor that a layer may have, declared once: its name in the file, its shape in named widths, and how it is used. From
+ * this table come the fields of struct ntx_layer and of struct ntx_layer_weights, the checks at load, what is cut into chunks and how, what is always
+ * resident, the widths of activations, and what the tests' model maker writes. Which of them a layer has, and in which order they are
+ * used, its steps say (layer.h).
+ *
+ * To add one is to add a row. A tensor that an architecture calls by another name has that name in the architecture's file. */
+#ifndef NTX_MODEL_TENSORS_H
+#define NTX_MODEL_TENSORS_H
+
+#include <stdint.h>
+
+/* Widths that shapes are made of (ntx_width). */
+enum ntx_dim {
+    NTX_DIM_ONE, NTX_DIM_EMBD, NTX_DIM_FF, NTX_DIM_HEADS, NTX_DIM_HEAD_K, NTX_DIM_HEADS_K, NTX_DIM_HEADS_V, NTX_DIM_KV_HEADS_K, NTX_DIM_KV_HEADS_V,
+    NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS,
+};
+
+enum ntx_use {
+    NTX_USE_MATRIX,   /* multiplied by; cut into chunks, which live where the plan says */
+    NTX_USE_RESIDENT, /* multiplied by; one chunk, always in memory */
+    NTX_USE_VECTOR,   /* F32, used as it is; one chunk, always in memory */
+    NTX_USE_ROWS,     /* the same, with a row for each expert */
+    NTX_USE_EXPERT,   /* a matrix of each expert, one after the other in one tensor; a chunk each */
+    NTX_USE_GROUPS,   /* of a packed layer (pack.h): bytes of groups of neurons */
+};
+
+/* The last six in this order, which enum ntx_expert_part (chunk.h) has, too. */
+#define NTX_LAYER_TENSORS(X) \
+    /*field               name in the file              row length      rows         use */ \
+    X(attn_norm,          "attn_norm.weight",           EMBD,           ONE,         VECTOR) \
+    X(q,                  "attn_q.weight",              EMBD,           HEADS_K,     MATRIX) \
+    X(k,                  "attn_k.weight",              EMBD,           KV_HEADS_K,  MATRIX) \
+    X(v,                  "attn_v.weight",              EMBD,           KV_HEADS_V,  MATRIX) \
+    X(q_bias,             "attn_q.bias",                HEADS_K,        ONE,         VECTOR) \
+    X(k_bias,             "attn_k.bias",                KV_HEADS_K,     ONE,         VECTOR) \
+    X(v_bias,             "attn_v.bias",                KV_HEADS_V,     ONE,         VECTOR) \
+    X(q_norm,             "attn_q_norm.weight",         HEAD_K,         ONE,         VECTOR) \
+    X(k_norm,             "attn_k_norm.weight",         HEAD_K,         ONE,         VECTOR) \
+    X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
+    X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \
+    X(o_bias,             "attn_output.bias",           EMBD,           ONE,         VECTOR) \
+    X(ffn_norm,           "ffn_norm.weight",            EMBD,           ONE,         VECTOR) \
+    X(gate,               "ffn_gate.weight",            EMBD,           FF,          MATRIX) \
+    X(up,                 "ffn_up.weight",              EMBD,           FF,          MATRIX) \
+    X(down,               "ffn_down.weight",            FF,             EMBD,        MATRIX) \
+    X(groups,             "ntx_ffn.weight",             GROUP_BYTES,    GROUPS,      GROUPS) /* instead of up, down and maybe gate */ \
+    X(router,             "ffn_gate_inp.weight",        EMBD,           EXPERTS,     RESIDENT) \
+    X(router_bias,        "ffn_gate_inp.bias",          EXPERTS,        ONE,         VECTOR) \
+    X(shared_gate,        "ffn_gate_inp_shexp.weight",  EMBD,           ONE,         VECTOR) /* used as a matrix of one row */ \
+    X(gate_shared,        "ffn_gate_shexp.weight",      EMBD,           SHARED_FF,   MATRIX) \
+    X(up_shared,          "ffn_up_shexp.weight",        EMBD,           SHARED_FF,   MATRIX) \
+    X(down_shared,        "ffn_down_shexp.weight",      SHARED_FF,      EMBD,        MATRIX) \
+    X(expert_gate_bias,   "ffn_gate_exps.bias",         EXPERT_FF,      EXPERTS,     ROWS) \
+    X(expert_up_bias,     "ffn_up_exps.bias",           EXPERT_FF,      EXPERTS,     ROWS) \
+    X(expert_down_bias,   "ffn_down_exps.bias",         EMBD,           EXPERTS,     ROWS) \
+    X(expert_gate,        "ffn_gate_exps.weight",       EMBD,           EXPERT_FF,   EXPERT) \
+    X(expert_up,          "ffn_up_exps.weight",         EMBD,           EXPERT_FF,   EXPERT) \
+    X(expert_down,        "ffn_down_exps.weight",       EXPERT_FF,      EMBD,        EXPERT)
+
+enum ntx_tensor {
+#define X(field, name, in, out, use) NTX_T_##field,
+    NTX_LAYER_TENSORS(X)
+#undef X
+    NTX_N_TENSORS
+};
+
+struct ntx_tensor_kind {
+    const char *name; /* in a layer: "blk.N." stands before it */
+    uint8_t in, out;  /* enum ntx_dim: length of a row, and number of rows */
+    uint8_t use;      /* enum ntx_use */
+};
+
+extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS];
+
+/* A matrix that rows are multiplied by, wherever it lies. */
+static inline int ntx_is_matrix(enum ntx_tensor t)
+{
+    uint8_t use = ntx_tensor_kinds[t].use;
+    return use == NTX_USE_MATRIX || use == NTX_USE_RESIDENT || use == NTX_USE_EXPERT;
+}
+
+#endif
