@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "client/progress.h"
 
 struct sink { /* an answer under way */
     const struct ntx_options *o;
+    struct ntx_progress progress;
     struct ntx_answered a;
     size_t room; /* of its text */
 };
@@ -55,6 +57,7 @@ static void print_line(json_t *j)
 
 static int on_token(struct sink *s, const Ntx__Token *t, struct ntx_err *err)
 {
+    ntx_progress_text(&s->progress, s->o->json ? "\n" : (const char *)t->text.data, s->o->json ? 1 : t->text.len);
     if (s->o->json) {
         /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD. */
         json_t *text = json_stringn(t->text.len ? (const char *)t->text.data : "", t->text.len);
@@ -74,15 +77,35 @@ static double number(const json_t *j, const char *key)
     return json_number_value(json_object_get(j, key));
 }
 
+/* A single token, or a prompt that was all there already, has none. */
+static void rate(double tok_s)
+{
+    if (tok_s >= 0.0005)
+        fprintf(stderr, " at %.*f tok/s", tok_s < 0.1 ? 3 : 2, tok_s);
+}
+
+static void read_rate(double per_token, double bps)
+{
+    fprintf(stderr, "; %.1f MB read per token", per_token / 1e6);
+    if (bps >= 1e9)
+        fprintf(stderr, " at %.2f GB/s", bps / 1e9);
+    else if (bps > 0)
+        fprintf(stderr, " at %.0f MB/s", bps / 1e6);
+}
+
 static void print_summary(const struct sink *s, const json_t *j)
 {
-    double per_token = number(j, "bytes_read_per_token");
-    fprintf(stderr, "ntx: %.0f tokens at %.2f tok/s, prompt of %.0f at %.2f tok/s", number(j, "generated_tokens"), number(j, "decode_tok_s"),
-            number(j, "prompt_tokens"), number(j, "prefill_tok_s"));
+    double n = number(j, "generated_tokens"), prompt = number(j, "prompt_tokens"), per_token = number(j, "bytes_read_per_token");
+    fprintf(stderr, "ntx: %.0f token%s", n, n == 1 ? "" : "s");
+    rate(number(j, "decode_tok_s"));
+    if (prompt > 0)
+        fprintf(stderr, ", prompt of %.0f", prompt);
+    if (prompt > 0)
+        rate(number(j, "prefill_tok_s"));
     if (number(j, "predicted_tok_s") > 0)
         fprintf(stderr, "; predicted %.2f, limit: %s", number(j, "predicted_tok_s"), json_string_value(json_object_get(j, "limit")));
-    if (per_token > 0)
-        fprintf(stderr, "; %.1f MB read per token at %.2f GB/s", per_token / 1e6, number(j, "io_gb_s"));
+    if (per_token >= 1e5)
+        read_rate(per_token, number(j, "io_gb_s") * 1e9);
     fprintf(stderr, "; peak %.0f MiB; seed %llu", number(j, "peak_bytes") / (1 << 20), (unsigned long long)s->a.seed);
     const char *finish = json_string_value(json_object_get(j, "finish"));
     if (finish && !strcmp(finish, "length"))
@@ -132,6 +155,7 @@ int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err
 static int on_done(struct sink *s, const Ntx__Done *d, struct ntx_err *err)
 {
     json_t *j = json_loads(d->stats_json, 0, NULL);
+    ntx_progress_text(&s->progress, "\n", 1);
     if (!s->o->json)
         putchar('\n');
     fflush(stdout);
@@ -169,11 +193,9 @@ static int take(struct sink *s, const Ntx__Reply *r, struct ntx_err *err)
         s->a.ctx = r->started->ctx;
         return 0;
     case NTX__REPLY__BODY_PROGRESS:
-        ntx_show_progress(s->o, r->progress);
+        ntx_progress_show(&s->progress, r->progress);
         return 0;
     case NTX__REPLY__BODY_TOKEN:
-        if (!s->o->quiet)
-            ntx_clear_progress();
         return on_token(s, r->token, err);
     case NTX__REPLY__BODY_DONE: {
         int rc = on_done(s, r->done, err);
@@ -193,7 +215,7 @@ void ntx_answered_free(struct ntx_answered *a)
 
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
 {
-    struct sink s = {.o = o, .a.seed = o->seed};
+    struct sink s = {.o = o, .a.seed = o->seed, .progress = ntx_progress_begin(o)};
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;
     bool interrupted = false;
@@ -214,6 +236,7 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
             ntx__reply__free_unpacked(r, NULL);
         }
     }
+    ntx_progress_clear(&s.progress);
     if (rc == -EINTR || (rc == 1 && interrupted))
         rc = ntx_err_set(err, -EINTR, "interrupted");
     else if (rc == 1)

@@ -84,8 +84,7 @@ int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err
 /* All of a stream, malloc'd and terminated. */
 int ntx_read_stream(FILE *f, char **text, size_t *len);
 
-/* Shows "phase done/total" on a terminal's stderr; clears the line when done. */
-void ntx_show_progress(const struct ntx_options *o, const Ntx__Progress *p);
+/* Clears the line of a terminal's stderr, where a command showed how far it is. */
 void ntx_clear_progress(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "client/progress.h"
 #include "common/util.h"
 
 int ntx_fail(const struct ntx_err *err)
@@ -14,17 +15,6 @@ int ntx_fail(const struct ntx_err *err)
         return 128 + ntx_client_signalled();
     fprintf(stderr, "ntx: %s\n", err->text[0] ? err->text : strerror(err->code ? -err->code : EIO));
     return NTX_EXIT_FAILED;
-}
-
-void ntx_show_progress(const struct ntx_options *o, const Ntx__Progress *p)
-{
-    char a[32], b[32];
-    if (o->quiet || !isatty(STDERR_FILENO))
-        return;
-    if (!strcmp(p->phase, "load"))
-        fprintf(stderr, "\r\033[Kloading %s of %s", ntx_format_size(p->done, a, sizeof a), ntx_format_size(p->total, b, sizeof b));
-    else
-        fprintf(stderr, "\r\033[K%s %llu of %llu", p->phase, (unsigned long long)p->done, (unsigned long long)p->total);
 }
 
 void ntx_clear_progress(void)
@@ -44,6 +34,8 @@ static void tell_loaded(const struct ntx_options *o, const Ntx__Loaded *l)
     for (size_t i = 0; i < l->n_notes && !o->quiet; i++)
         if (o->backend || strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1)) /* why no GPU computes: for those who ask for one */
             fprintf(stderr, "ntx: %s\n", l->notes[i]);
+    for (size_t i = 0; i < l->n_details && o->verbose; i++)
+        fprintf(stderr, "ntx: %s\n", l->details[i]);
     json_decref(info);
 }
 
@@ -106,8 +98,10 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
 {
     uint64_t id;
     int rc = check_options(o, err);
+    struct ntx_progress p = ntx_progress_begin(o);
     if (!rc) {
         tell_long(o, f);
+        ntx_progress_say(&p, "planning where the model goes");
         rc = send_load(c, o, f, &id, err);
     }
     for (bool done = false; !rc && !done;) {
@@ -115,14 +109,15 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
         if ((rc = ntx_client_next(c, id, -1, &r, err)))
             break;
         if (r->body_case == NTX__REPLY__BODY_PROGRESS)
-            ntx_show_progress(o, r->progress);
+            ntx_progress_show(&p, r->progress);
         if (r->body_case == NTX__REPLY__BODY_LOADED) {
             done = true;
-            ntx_clear_progress();
+            ntx_progress_clear(&p);
             tell_loaded(o, r->loaded);
         }
         ntx__reply__free_unpacked(r, NULL);
     }
+    ntx_progress_clear(&p);
     if (rc == -EINTR)
         ntx_err_set(err, rc, "interrupted");
     return rc;
@@ -133,11 +128,10 @@ int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files 
     struct ntx_client *k = NULL;
     int rc = check_options(o, err);
     if (!rc)
-        rc = ntx_client_captive(true, &k, err);
+        rc = ntx_client_captive(!o->verbose, &k, err);
     if (!rc)
         rc = ntx_load_model(k, o, f, err);
     if (rc) {
-        ntx_clear_progress();
         ntx_client_free(k);
         return rc;
     }

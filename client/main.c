@@ -37,9 +37,12 @@ static const struct ntx_command commands[] = {
      "Share of questions that a model answers exactly, from --questions FILE.\vEach line of FILE is {\"prompt\": \"...\", \"answer\": \"...\"}. The prompt goes in as it "
      "is, unless --chat-template names a form. The continuation is greedy, unless --temp is given, up to a newline, the first '.' or an end token; without the "
      "space around it, it must equal the answer (whose own closing '.' does not count). Several questions share each pass. -n defaults to "
-     "16 more than the answer has bytes, and --ctx and --sessions to what the questions need.",
+     "16 more than the answer has bytes, and --ctx and --sessions to what the questions need. --verbose shows each wrong answer.",
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_EVAL, 1, 1, ntx_cmd_eval},
-    {"bench", "MODEL", "Prefill and decode rates: median and spread over runs.", CAPTIVE | NTX_OPT_BENCH, 1, 1, ntx_cmd_bench},
+    {"bench", "MODEL",
+     "Prefill and decode rates, mean and spread over runs.\vA row for each test: pp512 reads a prompt of 512 tokens, tg32 @ d512 writes 32 behind it. -p and -n take "
+     "lists; the first of each go together, then the second, and so on. --json prints the statistics of each pair, with medians, least and greatest.",
+     CAPTIVE | NTX_OPT_BENCH, 1, 1, ntx_cmd_bench},
     {"plan", "MODEL",
      "Where a model would go, how fast it would be, and what limits; loads nothing.\vMODEL is a GGUF, or one by name that nobody needs to have: "
      "llama-70b@q4_k_m. The machine is this one as `ntx doctor` measured it, or the one in --profile.",
@@ -60,6 +63,14 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 const char *argp_program_version = "ntx " NTX_BUILD;
 
+static const struct ntx_command *find_command(const char *name)
+{
+    for (unsigned i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(name, commands[i].name))
+            return &commands[i];
+    return NULL;
+}
+
 static void usage(FILE *to)
 {
     fputs("Usage: ntx COMMAND [OPTION...]\nRuns language models bigger than memory, streamed from the drive through three daemons.\n\n", to);
@@ -67,7 +78,7 @@ static void usage(FILE *to)
         const char *doc = commands[i].doc;
         fprintf(to, "  ntx %-10s %-16s %.*s\n", commands[i].name, commands[i].args, (int)strcspn(doc, "\v"), doc);
     }
-    fputs("\nntx COMMAND --help tells a command's options. Sizes are written 512M, 3G (binary), rates 3.3G (bytes per second).\n"
+    fputs("\nntx help COMMAND tells a command's options. Sizes are written 512M, 3G (binary), rates 3.3G (bytes per second).\n"
           "Exit codes: 0 done, 100 wrong usage, 111 run-time failure.\n", to);
 }
 
@@ -107,17 +118,22 @@ int main(int argc, char **argv)
     ntx_log_init("ntx", NTX_LOG_INFO);
     if (argc < 2)
         return usage(stderr), NTX_EXIT_USAGE;
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-?") || !strcmp(argv[1], "help"))
+    if (!strcmp(argv[1], "help") && argc > 2 && find_command(argv[2])) { /* ntx help run */
+        argv[1] = argv[2];
+        argv[2] = (char *)"--help";
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "-?") || (!strcmp(argv[1], "help") && argc == 2))
         return usage(stdout), printed(0);
+    if (!strcmp(argv[1], "help"))
+        argv[1] = argv[2]; /* which is told not to be a command */
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
         return puts(argp_program_version), printed(0);
-    for (unsigned i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(argv[1], commands[i].name))
-            continue;
-        ntx_options_parse(&commands[i], argc - 1, argv + 1, &o);
+    const struct ntx_command *c = find_command(argv[1]);
+    if (c) {
+        ntx_options_parse(c, argc - 1, argv + 1, &o);
         if (ntx_check_writable(o.stats, &err) || ntx_check_writable(o.trace, &err))
             return ntx_fail(&err);
-        return finish(printed(commands[i].run(&o)));
+        return finish(printed(c->run(&o)));
     }
     fprintf(stderr, "ntx: '%s' is not a command; `ntx --help` lists them\n", argv[1]);
     return NTX_EXIT_USAGE;

@@ -37,6 +37,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     struct options *o = st->input;
     switch (key) {
     case 'r': o->dir = arg; return 0;
+    case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case 'c': o->config = arg; return 0;
     case 'l':
         if (strlen(arg) >= sizeof o->listen)
@@ -226,6 +227,7 @@ int main(int argc, char **argv)
         {"listen", 'l', "WHERE", 0, "serve http://WHERE/metrics: 127.0.0.1:9464, [::1]:9464 or unix:/path (default: print once and exit)", 0},
         {"config", 'c', "FILE", 0, "take the address from [metrics] listen of this ntx.conf", 0},
         {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of yours)", 0},
+        {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
         {0},
     };
     static const struct argp argp = {options, parse_opt, "", "The daemons' counters as Prometheus text. Reads them from shared memory and asks nobody anything.", NULL, NULL, NULL};

@@ -1,6 +1,7 @@
 #include "client/options.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,21 +11,32 @@
 #include "proto/frame.h"
 
 enum {
-    O_TEMP = 256, O_TOP_K, O_TOP_P, O_MIN_P, O_REPEAT, O_SEED, O_CTX, O_RAW, O_SYSTEM, O_STOP, O_IGNORE_EOS, O_TEMPLATE, O_THREADS,
+    O_TEMP = 256, O_TOP_K, O_TOP_P, O_MIN_P, O_REPEAT, O_SEED, O_RAW, O_SYSTEM, O_STOP, O_IGNORE_EOS, O_TEMPLATE,
     O_RAM, O_VRAM, O_BACKEND, O_STATS, O_QUIET, O_LINK, O_JSON, O_KERNEL, O_CHUNK, O_RING, O_SESSIONS, O_SOURCE, O_FAULT, O_SKIP,
     O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL, O_TRACE,
     O_KV_TYPE, O_QUESTIONS, O_SAVE_LOGITS, O_KL,
     O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
     O_SIDECAR, O_SKIP_KV, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
     O_EPOCHS, O_SHARE, O_PRECISION, O_FFN, O_FFN_ACTIVE, O_FFN_RECALL, O_FFN_RANK, O_ORDER,
-    O_ALSO, O_PREFETCH, O_TRACE_EXPERTS, O_FFN_SPARSE, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
+    O_USAGE, O_ALSO, O_PREFETCH, O_TRACE_EXPERTS, O_FFN_SPARSE, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
 };
 
+/* What argp would give itself, but with -h; and one switch for more words. */
+static const struct argp_option common_options[] = {
+    {"verbose", 'v', NULL, 0, "more words: notes about this machine that `ntx doctor` explains, and what the daemons log", 0},
+    {"help", 'h', NULL, 0, "this text", -1},
+    {NULL, '?', NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, -1},
+    {"usage", O_USAGE, NULL, 0, "a short form of it", -1},
+    {"version", 'V', NULL, 0, "the version", -1},
+    {0},
+};
+static const struct argp_option model_options[] = {{"model", 'm', "MODEL", 0, "the model, instead of as the first argument", 0}, {0}};
+static const struct argp_option prompt_options[] = {{"prompt", 'p', "TEXT", 0, "the prompt, instead of as an argument", 0}, {0}};
 static const struct argp_option load_options[] = {
     {"ram", O_RAM, "SIZE", 0, "memory for weights, KV and all that grows (default: the smaller of available memory and the cgroup's limit, less 10 %)", 0},
     {"vram", O_VRAM, "SIZE", 0, "GPU memory to use at most (default: what is free)", 0},
-    {"ctx", O_CTX, "N", 0, "tokens of context (default: the smallest of the model's own, 4096, and what a quarter of --ram holds)", 0},
-    {"threads", O_THREADS, "N", 0, "compute threads (default: all cores)", 0},
+    {"ctx", 'c', "N", 0, "tokens of context (default: the smallest of the model's own, 4096, and what a quarter of --ram holds)", 0},
+    {"threads", 't', "N", 0, "compute threads (default: all cores)", 0},
     {"backend", O_BACKEND, "NAME", 0, "auto, cpu or cuda (default auto)", 0},
     {"link", O_LINK, "nvme=RATE,h2d=RATE", 0, "emulate a slower drive (of each, with --also), or link to the GPU: bytes per second, as 3.3G", 0},
     {"also", O_ALSO, "PATH", 0, "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up", 0},
@@ -63,7 +75,7 @@ static const struct argp_option pack_options[] = {
 };
 static const struct argp_option quiet_options[] = {{"quiet", O_QUIET, NULL, 0, "only errors", 0}, {0}};
 static const struct argp_option gen_options[] = {
-    {"n", 'n', "N", 0, "tokens to generate at most (default: until the model ends or the context is full)", 0},
+    {"n", 'n', "N", 0, "tokens to generate at most (default, and -1: until the model ends or the context is full)", 0},
     {"temp", O_TEMP, "T", 0, "temperature, 0 is greedy (default 0.8; with --raw 0)", 0},
     {"top-k", O_TOP_K, "K", 0, "sample from the K likeliest (default 40, 0 off)", 0},
     {"top-p", O_TOP_P, "P", 0, "sample from the likeliest with sum P (default 0.95, 1 off)", 0},
@@ -88,10 +100,12 @@ static const struct argp_option socket_options[] = {
     {"socket", O_SOCKET, "PATH", 0, "the daemon's socket (default: that of `ntx up`, else the service's, /run/ntx/ntx.sock)", 0}, {0}};
 static const struct argp_option logits_options[] = {
     {"tokens", O_TOKENS, "IDS", 0, "token ids, comma separated", 0}, {"output", 'o', "FILE", 0, "float32, little-endian, [n_tokens x n_vocab]", 0}, {0}};
-static const struct argp_option bench_options[] = {{"prompt", 'p', "N", 0, "prompt tokens (default 128)", 0},
-                                                   {"n", 'n', "N", 0, "tokens to generate (default 32)", 0},
-                                                   {"repeat", 'r', "N", 0, "runs (default 5)", 0},
-                                                   {0}};
+static const struct argp_option bench_options[] = {
+    {"prompt", 'p', "N[,N...]", 0, "prompt tokens (default 128), a test for each", 0},
+    {"n", 'n', "N[,N...]", 0, "tokens to generate (default 32), a test for each", 0},
+    {"repeat", 'r', "N", 0, "runs (default 5)", 0},
+    {"output", 'o', "FORM", 0, "md, csv or json: a row for each test (default md)", 0},
+    {0}};
 static const struct argp_option tok_options[] = {{"no-bos", O_NO_BOS, NULL, 0, "no beginning-of-text token", 0},
                                                  {"no-special", O_NO_SPECIAL, NULL, 0, "control tokens in the text are plain text", 0},
                                                  {0}};
@@ -100,9 +114,7 @@ static const struct argp_option ppl_options[] = {
     {"kl", O_KL, "BASE", 0, "compare with the run that wrote BASE: KL divergence from it, agreement of the likeliest token, both perplexities", 0},
     {0}};
 static const struct argp_option eval_options[] = {
-    {"questions", O_QUESTIONS, "FILE", 0, "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", 0},
-    {"verbose", 'v', NULL, 0, "show each wrong answer", 0},
-    {0}};
+    {"questions", O_QUESTIONS, "FILE", 0, "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", 0}, {0}};
 static const struct argp_option plan_options[] = {
     {"profile", O_PROFILE, "FILE", 0, "the hardware: a profile as `ntx doctor` writes it (default: this machine's)", 0},
     {"batch", O_BATCH, "N", 0, "sequences of the roofline table (default 1)", 0},
@@ -140,13 +152,32 @@ struct parse {
     const struct ntx_command *cmd;
     struct ntx_options *o;
     unsigned n_kids; /* groups of options */
+    unsigned groups; /* that the command takes */
+    int key;         /* of the option that is being read */
+    const char *model, *prompt; /* -m, -p */
 };
+
+static const char *option_name(int key, unsigned groups);
+
+/* Usage error about the value of an option, which is named. */
+static void refuse(struct argp_state *st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void refuse(struct argp_state *st, const char *fmt, ...)
+{
+    const struct parse *p = st->input;
+    const char *name = option_name(p->key, p->groups);
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    argp_error(st, "%s%s: %s", name[1] ? "--" : "-", name, text);
+}
 
 static uint64_t size_arg(const char *s, struct argp_state *st)
 {
     uint64_t v = 0;
     if (ntx_parse_size(s, &v) || !v || v > NTX_BYTES_MAX)
-        argp_error(st, "'%s' is not a size; write it as 512M or 3G", s);
+        refuse(st, "'%s' is not a size; write it as 512M or 3G", s);
     return v;
 }
 
@@ -156,9 +187,9 @@ static uint32_t count_upto(const char *s, uint32_t least, uint32_t most, struct 
     errno = 0;
     unsigned long long v = strtoull(s, &end, 10);
     if (errno || *s < '0' || *s > '9' || *end || v < least)
-        argp_error(st, "'%s' is not a whole number of at least %u", s, least);
+        refuse(st, "'%s' is not a whole number of at least %u", s, least);
     if (v > most)
-        argp_error(st, "'%s' is more than %u", s, most);
+        refuse(st, "'%s' is more than %u", s, most);
     return (uint32_t)v;
 }
 
@@ -169,7 +200,7 @@ static float real_arg(const char *s, float lo, float hi, struct argp_state *st)
     char *end;
     float v = strtof(s, &end);
     if (end == s || *end || !(v >= lo && v <= hi))
-        argp_error(st, "'%s' is not a number from %g to %g", s, (double)lo, (double)hi);
+        refuse(st, "'%s' is not a number from %g to %g", s, (double)lo, (double)hi);
     return v;
 }
 
@@ -180,14 +211,14 @@ static void link_arg(const char *s, struct ntx_options *o, struct argp_state *st
     for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
         double *to = !strncmp(p, "nvme=", 5) ? &o->link_nvme : !strncmp(p, "h2d=", 4) ? &o->link_h2d : NULL;
         if (!to || ntx_parse_rate(strchr(p, '=') + 1, to))
-            argp_error(st, "'%s' is not a link rate; write it as nvme=3.3G", p);
+            refuse(st, "'%s' is not a link rate; write it as nvme=3.3G", p);
     }
 }
 
 static void backend_arg(const char *s, struct ntx_options *o, struct argp_state *st)
 {
     if (strcmp(s, "auto") && strcmp(s, "cpu") && strcmp(s, "cuda"))
-        argp_error(st, "'%s' is not a back end; there are auto, cpu and cuda", s);
+        refuse(st, "'%s' is not a back end; there are auto, cpu and cuda", s);
     o->backend = s;
 }
 
@@ -197,7 +228,7 @@ static void seed_arg(const char *s, struct ntx_options *o, struct argp_state *st
     errno = 0;
     o->seed = strtoull(s, &end, 10);
     if (errno || *s < '0' || *s > '9' || *end)
-        argp_error(st, "'%s' is not a seed; it is a whole number", s);
+        refuse(st, "'%s' is not a seed; it is a whole number", s);
     o->has_seed = true;
 }
 
@@ -206,13 +237,13 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     switch (key) {
     case O_RAM: o->ram = size_arg(arg, st); return 0;
     case O_VRAM: o->vram = size_arg(arg, st); return 0;
-    case O_CTX: o->ctx = count_upto(arg, 1, NTX_CTX_MAX, st); return 0;
-    case O_THREADS: o->threads = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
+    case 'c': o->ctx = count_upto(arg, 1, NTX_CTX_MAX, st); return 0;
+    case 't': o->threads = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
     case O_BACKEND: backend_arg(arg, o, st); return 0;
     case O_LINK: link_arg(arg, o, st); return 0;
     case O_ALSO:
         if (o->n_also == NTX_MAX_ALSO)
-            argp_error(st, "--also may be given %d times", NTX_MAX_ALSO);
+            refuse(st, "may be given %d times", NTX_MAX_ALSO);
         o->also[o->n_also++] = arg;
         return 0;
     case O_KERNEL: o->kernel = arg; return 0;
@@ -228,7 +259,7 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     case O_SIDECAR: o->sidecar = arg; return 0;
     case O_SKIP_KV:
         if (strcmp(arg, "hole") && strcmp(arg, "propagate"))
-            argp_error(st, "--skip-kv is hole or propagate, not '%s'", arg);
+            refuse(st, "hole or propagate, not '%s'", arg);
         o->skip_kv = arg;
         return 0;
     case O_SKIP_THRESHOLD: o->skip_threshold = real_arg(arg, 0, 1, st); return 0;
@@ -236,7 +267,7 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
     case O_SKIP_ADAPT: o->skip_adapt = true; return 0;
     case O_PREFETCH:
         if (strcmp(arg, "on") && strcmp(arg, "off"))
-            argp_error(st, "--prefetch is on or off, not '%s'", arg);
+            refuse(st, "on or off, not '%s'", arg);
         o->no_prefetch = !strcmp(arg, "off");
         return 0;
     case O_TRACE_EXPERTS: o->trace_experts = true; return 0;
@@ -248,7 +279,7 @@ static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_s
 static error_t gen_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
 {
     switch (key) {
-    case 'n': o->n = count_arg(arg, 1, st); return 0;
+    case 'n': o->n = strcmp(arg, "-1") ? count_arg(arg, 1, st) : 0; return 0;
     case O_TEMP: o->temp = real_arg(arg, 0, 100, st); o->has_temp = true; return 0;
     case O_TOP_K: o->top_k = count_arg(arg, 0, st); return 0;
     case O_TOP_P: o->top_p = real_arg(arg, 0, 1, st); return 0;
@@ -260,7 +291,7 @@ static error_t gen_opt(int key, char *arg, struct ntx_options *o, struct argp_st
     case O_SYSTEM: o->system = arg; return 0;
     case O_STOP:
         if (o->n_stops == NTX_MAX_STOPS || !*arg)
-            argp_error(st, "--stop takes a text, at most %d times", NTX_MAX_STOPS);
+            refuse(st, "takes a text, at most %d times", NTX_MAX_STOPS);
         o->stops[o->n_stops++] = arg;
         return 0;
     case O_IGNORE_EOS: o->ignore_eos = true; return 0;
@@ -269,6 +300,64 @@ static error_t gen_opt(int key, char *arg, struct ntx_options *o, struct argp_st
     case O_QUIET: o->quiet = true; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
+}
+
+/* "512,1024" */
+static void list_arg(const char *s, struct ntx_list *l, struct argp_state *st)
+{
+    char buf[256];
+    snprintf(buf, sizeof buf, "%s", s);
+    l->n = 0;
+    if (strlen(s) >= sizeof buf || !*s || strstr(s, ",,") || s[strlen(s) - 1] == ',')
+        refuse(st, "'%s' is not a list of numbers such as 512,1024", s);
+    for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+        if (l->n == NTX_MAX_LIST)
+            refuse(st, "more than %d numbers", NTX_MAX_LIST);
+        l->v[l->n++] = count_arg(p, 1, st);
+    }
+}
+
+static error_t bench_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
+{
+    switch (key) {
+    case 'p': list_arg(arg, &o->prompts, st); return 0;
+    case 'n': list_arg(arg, &o->writes, st); return 0;
+    case 'o':
+        if (strcmp(arg, "md") && strcmp(arg, "csv") && strcmp(arg, "json"))
+            refuse(st, "'%s' is not a form; there are md, csv and json", arg);
+        o->out = arg;
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t common_opt(int key, char *arg, struct parse *p, struct argp_state *st)
+{
+    switch (key) {
+    case 'v': p->o->verbose = true; return 0;
+    case 'm': p->model = arg; return 0;
+    case 'p': p->prompt = arg; return 0;
+    case 'h':
+    case '?': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
+    case O_USAGE: argp_state_help(st, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 0;
+    case 'V':
+        puts(argp_program_version);
+        exit(0);
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Puts what came by an option where it would stand as an argument. */
+static void insert_arg(struct parse *p, unsigned at, const char *what, struct argp_state *st)
+{
+    struct ntx_options *o = p->o;
+    if (o->n_args == p->cmd->max_args)
+        argp_error(st, "unexpected argument '%s': the model or the prompt is given twice", o->args[o->n_args - 1]);
+    if (at > o->n_args)
+        argp_error(st, "%s needs %s", p->cmd->name, p->cmd->args);
+    memmove(o->args + at + 1, o->args + at, (o->n_args - at) * sizeof *o->args);
+    o->args[at] = what;
+    o->n_args++;
 }
 
 static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
@@ -280,12 +369,10 @@ static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_
     case 's': o->trace_seconds = (double)real_arg(arg, 0.01f, 3600, st); return 0;
     case O_TOKENS: o->tokens = arg; return 0;
     case 'o': o->out = arg; return 0;
-    case 'p': o->prompt_n = count_arg(arg, 1, st); return 0;
     case 'r': o->repeats = count_arg(arg, 1, st); return 0;
     case O_QUESTIONS: o->questions = arg; return 0;
     case O_SAVE_LOGITS: o->save_logits = arg; return 0;
     case O_KL: o->kl = arg; return 0;
-    case 'v': o->verbose = true; return 0;
     case O_TEXT: o->text = arg; return 0;
     case O_FIRST: o->first = count_arg(arg, 1, st); return 0;
     case O_LAST: o->last = count_arg(arg, 1, st); return 0;
@@ -324,6 +411,10 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
         p->o->args[p->o->n_args++] = arg;
         return 0;
     case ARGP_KEY_END:
+        if (p->model)
+            insert_arg(p, 0, p->model, st);
+        if (p->prompt)
+            insert_arg(p, p->groups & NTX_OPT_MODEL ? 1 : 0, p->prompt, st);
         if (p->o->n_args < p->cmd->min_args)
             argp_error(st, "%s needs %s", p->cmd->name, p->cmd->args);
         return 0;
@@ -332,7 +423,12 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
             st->child_inputs[i] = p;
         return 0;
     }
-    error_t rc = load_opt(key, arg, p->o, st);
+    p->key = key;
+    error_t rc = p->groups & NTX_OPT_BENCH ? bench_opt(key, arg, p->o, st) : ARGP_ERR_UNKNOWN;
+    if (rc == ARGP_ERR_UNKNOWN)
+        rc = common_opt(key, arg, p, st);
+    if (rc == ARGP_ERR_UNKNOWN)
+        rc = load_opt(key, arg, p->o, st);
     if (rc == ARGP_ERR_UNKNOWN)
         rc = gen_opt(key, arg, p->o, st);
     return rc == ARGP_ERR_UNKNOWN ? other_opt(key, arg, p->o, st) : rc;
@@ -350,7 +446,9 @@ static const struct {
     const struct argp_option *options;
     const char *title;
 } groups[] = { /* neighbours may share a title */
+    {NTX_OPT_PROMPT, prompt_options, "Text:"},
     {NTX_OPT_GEN, gen_options, "Text:"},
+    {NTX_OPT_MODEL, model_options, "Model and machine:"},
     {NTX_OPT_LOAD, load_options, "Model and machine:"},
     {NTX_OPT_LOGITS, logits_options, "Logits:"},
     {NTX_OPT_PPL, ppl_options, "Comparing:"},
@@ -370,6 +468,15 @@ static const struct {
 };
 
 #define N_GROUPS (sizeof groups / sizeof *groups)
+
+static const char *option_name(int key, unsigned chosen)
+{
+    for (unsigned i = 0; i < N_GROUPS; i++)
+        for (const struct argp_option *o = groups[i].options; chosen & groups[i].group && o->name; o++)
+            if (o->key == key)
+                return o->name;
+    return "?";
+}
 
 /* What stands under one title in the help. */
 struct section {
@@ -422,14 +529,19 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     struct section sections[N_GROUPS] = {0};
     struct argp_child kids[N_GROUPS + 1] = {0};
     char name[64];
-    unsigned n = make_sections(cmd->groups, sections, kids);
-    struct argp argp = {NULL, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
-    struct parse p = {cmd, o, n};
-    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompt_n = 128, .repeats = 5, .batch = 1, .trace_seconds = 5, .skip_threshold = -1,
+    unsigned chosen = cmd->groups;
+    if (!strncmp(cmd->args + (*cmd->args == '['), "MODEL", 5))
+        chosen |= NTX_OPT_MODEL;
+    if (strstr(cmd->args, "PROMPT"))
+        chosen |= NTX_OPT_PROMPT;
+    unsigned n = make_sections(chosen, sections, kids);
+    struct argp argp = {common_options, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
+    struct parse p = {.cmd = cmd, .o = o, .n_kids = n, .groups = chosen};
+    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompts = {.v = {128}, .n = 1}, .writes = {.v = {32}, .n = 1}, .repeats = 5, .batch = 1, .trace_seconds = 5, .skip_threshold = -1,
                               .epochs = 12, .share = 0.3f, .precision = 0.9f, .ffn_rank = 64, .ffn_active = 0.3f, .ffn_recall = 0.95f};
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
-    argp_parse(&argp, argc, argv, 0, NULL, &p);
+    argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &p);
     if (o->raw && !o->has_temp)
         o->temp = 0;
     if (ntx_options_learned_skip(o))

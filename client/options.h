@@ -12,6 +12,12 @@
 #define NTX_MAX_STOPS 16
 #define NTX_MAX_ARGS 3
 #define NTX_MAX_ALSO 3
+#define NTX_MAX_LIST 16
+
+struct ntx_list {
+    uint32_t v[NTX_MAX_LIST];
+    unsigned n;
+};
 
 struct ntx_options {
     const char *args[NTX_MAX_ARGS];
@@ -44,7 +50,8 @@ struct ntx_options {
     /* the rest */
     const char *socket, *out, *tokens;
     const char *questions, *save_logits, *kl;
-    uint32_t prompt_n, repeats;
+    struct ntx_list prompts, writes; /* bench: tokens */
+    uint32_t repeats;
     const char *trace;
     double trace_seconds;
     bool no_bos, no_special, verbose;
@@ -70,6 +77,7 @@ enum { /* groups */
     NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12, NTX_OPT_PACK = 1 << 13, NTX_OPT_QUIET = 1 << 14,
     NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
     NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
+    NTX_OPT_MODEL = 1 << 18, NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };
 
 struct ntx_command {

@@ -38,6 +38,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
             argp_error(st, "'%s' is not a number of seconds from 0.05 to 3600", arg);
         return 0;
     case 'r': o->dir = arg; return 0;
+    case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: argp_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -187,6 +188,7 @@ int main(int argc, char **argv)
         {"ascii", 'a', NULL, 0, "no characters beyond ASCII (default: as the locale says)", 0},
         {"no-color", 'n', NULL, 0, "no colours (also with NO_COLOR in the environment)", 0},
         {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of yours)", 0},
+        {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
         {0},
     };
     static const struct argp argp = {options, parse_opt, "",

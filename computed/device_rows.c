@@ -275,12 +275,14 @@ static int run(struct ntx_device *d)
     uint32_t n_exact, n_out = choose_logits(d, &n_exact);
     int rc = bring_rows(d);
     for (f->layer = 0; !rc && f->layer < d->hp->n_layers; f->layer++) {
+        ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->layer + 1);
         rc = run_layer(d);
         if (!rc && d->now.n_all && !d->now.n_live)
             rc = skip_rest(d);
     }
     if (rc)
         return rc;
+    ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, d->hp->n_layers + 1);
     if (n_out)
         return output(d, n_out, n_exact);
     if ((rc = ntx__device_settle(d)))

@@ -4,6 +4,7 @@
  *   engine.c       the thread, its jobs, waiting
  *   engine_job.c   requests become sessions, wait for KV, end
  *   engine_pass.c  who has rows in the next pass; what becomes of its results
+ *   engine_progress.c  what the main thread tells of a pass that takes long
  *   engine_riders.c  a pass that nobody wants any more is cut short */
 #ifndef NTX_COMPUTED_ENGINE_IMPL_H
 #define NTX_COMPUTED_ENGINE_IMPL_H
@@ -25,8 +26,9 @@ struct ntx_job {
 };
 
 struct ntx__rider {
-    const struct ntx_sink *sink; /* to compare */
+    struct ntx_sink *sink; /* its session's: there as long as the pass lasts */
     uint64_t request, session;
+    uint32_t prompt, todo, take; /* tokens: of the prompt, 0 when it writes; yet to be fed; in this pass */
 };
 
 struct ntx_engine {
@@ -41,6 +43,7 @@ struct ntx_engine {
     struct ntx__rider *riders; /* [max_sessions] those in the pass that runs, less those that were cancelled meanwhile */
     uint32_t n_riders;
     uint64_t riding;           /* its number */
+    uint64_t boarded_ns, boarded_bytes; /* when it began, and what had been read by then */
     atomic_uint n_working; /* requests that were submitted and have not had their last reply */
 
     struct ntx_session *sessions; /* in the order of their requests */

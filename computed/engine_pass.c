@@ -186,6 +186,7 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
     atomic_store_explicit(&e->l->region.hdr->current_pass, e->pass, memory_order_relaxed);
     int rc = ntx_forward_run(e->l->forward, &b);
     e->pass++;
+    ntx_gauge(e->c.counters, NTX_C_comp_pass_layer, 0);
     count_pass(e, t0);
     if (!rc)
         return ntx_loaded_check(e->l, err);

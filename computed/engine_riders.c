@@ -28,6 +28,12 @@ static bool take_off(struct ntx_engine *e, const struct ntx_job *j)
     return had && !kept;
 }
 
+static struct ntx__rider rider(const struct ntx_session *s)
+{
+    bool writes = ntx_session_decoding(s);
+    return (struct ntx__rider){.sink = s->sink, .request = s->request, .session = s->id, .prompt = writes ? 0 : s->n_prompt, .todo = ntx_session_todo(s), .take = s->take};
+}
+
 bool ntx__engine_board(struct ntx_engine *e)
 {
     pthread_mutex_lock(&e->lock);
@@ -35,7 +41,9 @@ bool ntx__engine_board(struct ntx_engine *e)
     e->riding = e->pass;
     for (uint32_t i = 0; i < e->n_live; i++)
         if (e->live[i]->take)
-            e->riders[e->n_riders++] = (struct ntx__rider){e->live[i]->sink, e->live[i]->request, e->live[i]->id};
+            e->riders[e->n_riders++] = rider(e->live[i]);
+    e->boarded_ns = ntx_now_ns();
+    e->boarded_bytes = ntx_counter_get(e->c.counters, NTX_C_iod_bytes_read);
     for (const struct ntx_job *j = e->jobs; j; j = j->next)
         take_off(e, j);
     bool any = e->n_riders;

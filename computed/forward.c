@@ -237,6 +237,7 @@ static int run_layer(struct ntx_forward *f)
 {
     int rc = 0;
     uint64_t t0 = begin_traced(f);
+    ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->layer + 1);
     ntx__choose_rows(f);
     if (f->n_live && (rc = ntx__foresee_groups(f, f->layer))) /* of layer 0, and behind layers that all rows skipped */
         return rc;
@@ -275,6 +276,7 @@ static uint32_t choose_logits(struct ntx_forward *f)
 static int run_output(struct ntx_forward *f)
 {
     uint64_t t0 = begin_traced(f);
+    ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->hp->n_layers + 1);
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         f->b->rows[i].n_best = 0;
     if (choose_logits(f)) {

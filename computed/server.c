@@ -69,15 +69,31 @@ uint64_t ntx__server_awake(struct ntx_server *s)
 
 static void on_slow(uv_timer_t *t) { ntx__conns_check(t->data); }
 
+static void on_pulse(uv_timer_t *t)
+{
+    struct ntx_server *s = t->data;
+    if (s->engine && ntx_engine_busy(s->engine))
+        ntx_engine_tell_progress(s->engine);
+    else
+        uv_timer_stop(t);
+}
+
+void ntx__server_pulse(struct ntx_server *s)
+{
+    if (!uv_is_closing((uv_handle_t *)&s->pulse) && !uv_is_active((uv_handle_t *)&s->pulse))
+        uv_timer_start(&s->pulse, on_pulse, NTX_PROGRESS_MS, NTX_PROGRESS_MS);
+}
+
 static void init_timers(struct ntx_server *s)
 {
-    uv_timer_t *timers[] = {&s->tick, &s->slow, &s->grace, &s->hard, &s->again};
+    uv_timer_t *timers[] = {&s->tick, &s->pulse, &s->slow, &s->grace, &s->hard, &s->again};
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++) {
         uv_timer_init(s->loop, timers[i]);
         timers[i]->data = s;
     }
     uv_timer_start(&s->slow, on_slow, SLOW_MS, SLOW_MS);
     uv_unref((uv_handle_t *)&s->slow);
+    uv_unref((uv_handle_t *)&s->pulse);
     uv_unref((uv_handle_t *)&s->hard);
     uv_unref((uv_handle_t *)&s->again);
 }
@@ -102,7 +118,7 @@ static int open_parts(struct ntx_server *s, struct ntx_err *err)
 
 static void close_handles(struct ntx_server *s)
 {
-    uv_handle_t *timers[] = {(uv_handle_t *)&s->tick, (uv_handle_t *)&s->slow, (uv_handle_t *)&s->grace, (uv_handle_t *)&s->hard, (uv_handle_t *)&s->again};
+    uv_handle_t *timers[] = {(uv_handle_t *)&s->tick, (uv_handle_t *)&s->pulse, (uv_handle_t *)&s->slow, (uv_handle_t *)&s->grace, (uv_handle_t *)&s->hard, (uv_handle_t *)&s->again};
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++)
         if (!uv_is_closing(timers[i]))
             uv_close(timers[i], NULL);

@@ -117,7 +117,7 @@ struct ntx_server {
     int work_rc;
     uint64_t awake_ns, looked_ns; /* ntx__server_awake's */
     uint64_t epoch;
-    uint64_t deadline_ns, progress_ns, full_ticks;
+    uint64_t deadline_ns, progress_ns, full_ticks, filling_ns;
     bool iod_ready, policy_ready;
     bool iod_owed, policy_owed;     /* a configuration could not be sent yet */
     bool attached;                  /* the region is the workers' */
@@ -129,6 +129,7 @@ struct ntx_server {
     struct ntx_counts at_load;
 
     uv_timer_t tick;   /* while something is awaited */
+    uv_timer_t pulse;  /* while the engine is busy: how far it is */
     uv_timer_t slow;   /* every second: clients that do not read */
     uv_timer_t grace, hard;
     bool draining, ending, closed, gpu_lost;
@@ -136,6 +137,7 @@ struct ntx_server {
 };
 
 /* ---- server.c */
+void ntx__server_pulse(struct ntx_server *s); /* the engine has got something to do */
 void ntx__server_step(struct ntx_server *s); /* something changed: on with the shutdown, where there is one */
 
 /* ---- server_listen.c */

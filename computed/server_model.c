@@ -50,8 +50,13 @@ static void tell_loaded(struct ntx_server *s)
     struct ntx_asker *a = &s->loader;
     ntx_log(NTX_LOG_INFO, "%s is loaded: %u tokens of context, %s", s->loaded->names[0], s->loaded->env.ctx, s->loaded->ops->name);
     if (a->sink && (m.info_json = ntx_stats_info(s->loaded))) {
-        m.notes = s->notes;
-        m.n_notes = s->n_notes;
+        char *notes[NTX_MAX_NOTES], *detail = s->loaded->note;
+        m.notes = notes;
+        m.details = &detail;
+        m.n_details = *detail != 0;
+        for (unsigned i = 0; i < s->n_notes; i++)
+            if (strcmp(s->notes[i], detail))
+                notes[m.n_notes++] = s->notes[i];
         r.id = a->id;
         r.body_case = NTX__REPLY__BODY_LOADED;
         r.loaded = &m;
@@ -220,6 +225,7 @@ void ntx__model_workers_ready(struct ntx_server *s)
         return;
     }
     s->state = NTX_MODEL_FILLING;
+    s->filling_ns = ntx_now_ns();
     set_gauges(s);
     ntx__release_held(s);
     ntx__model_tick(s);
@@ -273,6 +279,17 @@ static void on_arena_failed(struct ntx_server *s, bool settled)
     }
 }
 
+static void tell_filling(struct ntx_server *s, uint64_t done, uint64_t total, double elapsed_s)
+{
+    Ntx__Progress p = NTX__PROGRESS__INIT;
+    p.phase = (char *)"load";
+    p.done = done;
+    p.total = total;
+    p.bytes_per_s = elapsed_s > 0 ? (double)done / elapsed_s : 0;
+    p.left_s = p.bytes_per_s > 0 ? (double)(total - done) / p.bytes_per_s : 0;
+    ntx_mail_how_far(s->mail, s->loader.sink, s->loader.id, &p);
+}
+
 static void check_arena(struct ntx_server *s, uint64_t now)
 {
     struct ntx_err err = {0};
@@ -293,7 +310,7 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         if (failed)
             on_arena_failed(s, !rc && done + failed == total);
         else if (s->loader.sink)
-            ntx_mail_progress(s->mail, s->loader.sink, s->loader.id, "load", done, total);
+            tell_filling(s, done, total, (double)(now - s->filling_ns) / 1e9);
     }
 }
 

@@ -31,8 +31,10 @@ static void compute(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *r
 {
     if (s->draining)
         fail(s, sink, req, -ESHUTDOWN, "ntx-computed is shutting down");
-    else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY))
+    else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY)) {
         ntx_engine_submit(s->engine, sink, req);
+        ntx__server_pulse(s);
+    }
     else if (s->state == NTX_MODEL_EMPTY)
         fail(s, sink, req, -ENOENT, "no model is loaded: load one first (ntx load MODEL)");
     else

@@ -200,17 +200,22 @@ void ntx_mail_done(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, co
     ntx_mail_reply(b, sink, &r, true);
 }
 
+void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const Ntx__Progress *p)
+{
+    Ntx__Reply r = NTX__REPLY__INIT;
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_PROGRESS;
+    r.progress = (Ntx__Progress *)(uintptr_t)p;
+    ntx_mail_reply(b, sink, &r, false);
+}
+
 void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *phase, uint64_t done, uint64_t total)
 {
     Ntx__Progress p = NTX__PROGRESS__INIT;
     p.phase = (char *)(uintptr_t)phase;
     p.done = done;
     p.total = total;
-    Ntx__Reply r = NTX__REPLY__INIT;
-    r.id = id;
-    r.body_case = NTX__REPLY__BODY_PROGRESS;
-    r.progress = &p;
-    ntx_mail_reply(b, sink, &r, false);
+    ntx_mail_how_far(b, sink, id, &p);
 }
 
 void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass)

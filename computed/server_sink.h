@@ -82,6 +82,7 @@ void ntx_mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, i
     __attribute__((format(printf, 5, 6)));
 void ntx_mail_done(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *finish, const char *stats_json);
 void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *phase, uint64_t done, uint64_t total);
+void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const Ntx__Progress *p);
 void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass);
 void ntx_mail_note(struct ntx_mailbox *b, enum ntx_mail_kind kind);
 

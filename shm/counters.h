@@ -64,6 +64,7 @@
     X(comp_skip_late, c, "chunks", "skipped chunks that had been read or begun already")           \
     X(comp_skip_wasted, c, "bytes", "of those chunks")                                             \
     X(comp_tainted_slots, g, "slots", "slots kept out of use until old reads are proved finished") \
+    X(comp_pass_layer, g, "layers", "layer that the pass under way has come to, from 1, the output last; 0 between passes") \
     X(comp_sessions, g, "sessions", "sessions that are generating")                                \
     X(comp_queued, g, "sessions", "sessions that wait for memory")                                 \
     X(comp_kv_blocks_used, g, "blocks", "KV blocks held")                                          \

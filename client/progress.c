@@ -1,0 +1,111 @@
+#include "client/progress.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "common/util.h"
+
+/* DEC's own sequences, which every terminal of today knows: ESC 7 and ESC 8 keep and restore the cursor, ESC D goes a line down, and
+ * scrolls where there is none. */
+#define BELOW "\033D\033[A\0337\033[B\r\033[K"
+#define BELOW_AGAIN "\0337\033[B\r\033[K"
+#define BACK "\0338"
+
+struct ntx_progress ntx_progress_begin(const struct ntx_options *o)
+{
+    bool on = !o->quiet && isatty(STDERR_FILENO);
+    return (struct ntx_progress){.on = on, .shared = on && isatty(STDOUT_FILENO)};
+}
+
+static int columns(void)
+{
+    struct winsize w;
+    return !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col ? w.ws_col : 80;
+}
+
+void ntx_progress_say(struct ntx_progress *p, const char *fmt, ...)
+{
+    char line[256];
+    va_list ap;
+    if (!p->on)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "%s%.*s%s", !p->midline ? "\r\033[K" : p->shown ? BELOW_AGAIN : BELOW, columns() - 1, line, p->midline ? BACK : "");
+    p->shown = true;
+    p->below = p->midline;
+}
+
+void ntx_progress_clear(struct ntx_progress *p)
+{
+    if (p->shown)
+        fputs(p->below ? BELOW_AGAIN BACK : "\r\033[K", stderr);
+    p->shown = false;
+}
+
+void ntx_progress_text(struct ntx_progress *p, const void *text, size_t len)
+{
+    ntx_progress_clear(p);
+    if (p->shared && len)
+        p->midline = ((const char *)text)[len - 1] != '\n';
+}
+
+static const char *duration(double s, char *buf, size_t n)
+{
+    uint64_t t = (uint64_t)(s + 0.5);
+    if (t < 120)
+        snprintf(buf, n, "%llu s", (unsigned long long)t);
+    else if (t < 7200)
+        snprintf(buf, n, "%llu min", (unsigned long long)(t + 30) / 60);
+    else
+        snprintf(buf, n, "%.1f hours", s / 3600);
+    return buf;
+}
+
+/* "2.1 of 7.3 GiB" */
+static size_t share(uint64_t done, uint64_t total, char *buf, size_t n)
+{
+    int shift = total >> 30 ? 30 : total >> 20 ? 20 : 10;
+    double unit = (double)(1u << shift);
+    return (size_t)snprintf(buf, n, "%.1f of %.1f %ciB", (double)done / unit, (double)total / unit, "KMG"[shift / 10 - 1]);
+}
+
+/* ", 2.1 of 7.3 GiB at 1.90 GB/s, 3 s left", as much of it as is known. */
+static void amounts(const Ntx__Progress *m, char *buf, size_t n)
+{
+    char size[32], left[32];
+    size_t k = 0;
+    if (m->total)
+        k = (size_t)snprintf(buf, n, ", ") + share(m->done, m->total, buf + 2, n - 2);
+    else if (m->done)
+        k = (size_t)snprintf(buf, n, ", %s read", ntx_format_size(m->done, size, sizeof size));
+    buf[k] = 0;
+    if (m->bytes_per_s >= 1e9)
+        k += (size_t)snprintf(buf + k, n - k, " at %.2f GB/s", m->bytes_per_s / 1e9);
+    else if (m->bytes_per_s >= 1e5)
+        k += (size_t)snprintf(buf + k, n - k, " at %.1f MB/s", m->bytes_per_s / 1e6);
+    if (m->left_s >= 0.5)
+        snprintf(buf + k, n - k, ", %s left", duration(m->left_s, left, sizeof left));
+}
+
+void ntx_progress_show(struct ntx_progress *p, const Ntx__Progress *m)
+{
+    char prompt[64] = "", how_far[160];
+    amounts(m, how_far, sizeof how_far);
+    if (m->prompt_total)
+        snprintf(prompt, sizeof prompt, "prompt %llu of %llu, ", (unsigned long long)m->prompt_done, (unsigned long long)m->prompt_total);
+    if (!strcmp(m->phase, "load"))
+        ntx_progress_say(p, "loading %s", *how_far ? how_far + 2 : "");
+    else if (!strcmp(m->phase, "pass"))
+        ntx_progress_say(p, "%slayer %u of %u%s", prompt, m->layer, m->layers, how_far);
+    else if (!strcmp(m->phase, "prompt"))
+        ntx_progress_say(p, "prompt %llu of %llu", (unsigned long long)m->done, (unsigned long long)m->total);
+    else if (!strcmp(m->phase, "queue"))
+        ntx_progress_say(p, "waiting for memory that other requests hold, with %llu more", (unsigned long long)(m->total ? m->total - 1 : 0));
+    else
+        ntx_progress_say(p, "%.20s %llu of %llu", m->phase, (unsigned long long)m->done, (unsigned long long)m->total);
+}
