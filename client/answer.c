@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "client/out.h"
 #include "client/progress.h"
 
 struct sink { /* an answer under way */
@@ -48,10 +49,7 @@ static int flushed(struct ntx_err *err)
 
 static void print_line(json_t *j)
 {
-    char *s = json_dumps(j, JSON_COMPACT);
-    if (s)
-        puts(s);
-    free(s);
+    ntx_out_json(j, JSON_COMPACT);
     json_decref(j);
 }
 
@@ -66,7 +64,7 @@ static int on_token(struct sink *s, const Ntx__Token *t, struct ntx_err *err)
             json_object_set_new(line, "token", json_integer(t->token));
         print_line(line);
     } else if (t->text.len) {
-        fwrite(t->text.data, 1, t->text.len, stdout);
+        ntx_out_text((const char *)t->text.data, t->text.len);
     }
     int rc = flushed(err);
     return rc ? rc : keep(s, t->text.data, t->text.len);
@@ -145,8 +143,7 @@ int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err
     if (!o->stats)
         return 0;
     if (!strcmp(o->stats, "-")) {
-        json_dumpf(j, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ntx_out_json(j, JSON_INDENT(2));
         return 0;
     }
     return json_dump_file(j, o->stats, JSON_INDENT(2)) ? ntx_err_set(err, -EIO, "%s: cannot write the statistics: %s", o->stats, strerror(errno)) : 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/bench.h"
+#include "client/out.h"
 #include "common/util.h"
 #include "model/quant.h"
 
@@ -169,10 +170,9 @@ void ntx_bench_report(const char *form, const struct ntx_bench_case *c, unsigned
             json_array_append_new(rows, row(&c[i], true, type_of(g)));
     if (!strcmp(form, "csv"))
         print_csv(rows);
-    else if (!strcmp(form, "json")) {
-        json_dumpf(rows, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-        putchar('\n');
-    } else
+    else if (!strcmp(form, "json"))
+        ntx_out_json(rows, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    else
         print_md(rows);
     json_decref(rows);
 }

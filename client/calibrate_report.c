@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "client/calibrate.h"
+#include "client/out.h"
 #include "common/util.h"
 
 #define COLUMNS 64 /* tokens in the picture */
@@ -156,8 +157,7 @@ int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s,
         json_object_set_new(j, "ffn", json_of_ffn(ffn));
     if (!j || json_object_set_new(j, "layers", layers))
         return -ENOMEM;
-    json_dumpf(j, stdout, JSON_COMPACT);
-    putchar('\n');
+    ntx_out_json(j, JSON_COMPACT);
     json_decref(j);
     return 0;
 }

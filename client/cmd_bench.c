@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/bench.h"
+#include "client/out.h"
 #include "client/progress.h"
 #include "common/util.h"
 
@@ -96,10 +97,8 @@ static int report(struct bench *b, const struct ntx_gguf *g, struct ntx_err *err
         ntx_bench_report(o->out ? o->out : "md", b->cases, b->n, g);
     for (unsigned k = 0; !rc && k < b->n; k++) {
         json_t *j = ntx_bench_object(&b->cases[k]);
-        if (o->json) {
-            json_dumpf(j, stdout, JSON_COMPACT);
-            putchar('\n');
-        }
+        if (o->json)
+            ntx_out_json(j, JSON_COMPACT);
         if (k + 1 == b->n)
             rc = ntx_write_stats(o, j, err);
         json_decref(j);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "client/out.h"
 #include "common/util.h"
 #include "model/tokenizer.h"
 
@@ -307,6 +308,16 @@ static json_t *results(const struct eval *e, double seconds)
     return j;
 }
 
+static void print_wrong(const struct question *q)
+{
+    const char *const head[] = {"wrong: ", "\n  answer: ", "\n  got:    "}, *const text[] = {q->prompt, q->answer, q->got};
+    for (int i = 0; i < 3; i++) {
+        fputs(head[i], stdout);
+        ntx_out_text(text[i], strlen(text[i]));
+    }
+    putchar('\n');
+}
+
 static int report(const struct eval *e, double seconds, struct ntx_err *err)
 {
     json_t *j = results(e, seconds);
@@ -314,13 +325,11 @@ static int report(const struct eval *e, double seconds, struct ntx_err *err)
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (size_t i = 0; i < e->n && e->o->verbose && !e->o->json; i++)
         if (!e->q[i].right)
-            printf("wrong: %s\n  answer: %s\n  got:    %s\n", e->q[i].prompt, e->q[i].answer, e->q[i].got);
-    if (e->o->json) {
-        json_dumpf(j, stdout, JSON_COMPACT);
-        putchar('\n');
-    } else {
+            print_wrong(&e->q[i]);
+    if (e->o->json)
+        ntx_out_json(j, JSON_COMPACT);
+    else
         printf("accuracy %.4f: %zu of %zu answers are exact (%.1f s)\n", (double)e->right / e->n, e->right, e->n, seconds);
-    }
     int rc = ntx_write_stats(e->o, j, err);
     json_decref(j);
     return rc;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "client/out.h"
 #include "common/util.h"
 #include "model/ffn_learned.h"
 #include "model/pack_make.h"
@@ -54,8 +55,7 @@ static void report(const struct ntx_options *o, const struct ntx_pack_report *r)
     if (o->json) {
         json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i, s:s, s:I}", "down_error", r->error, "down_error_worst", r->worst, "worst_layer", (int)r->worst_layer, "group",
                               (int)r->group, "group_bytes", (int)r->group_bytes, "down_type", ntx_type_info(r->down_type)->name, "padding", (json_int_t)r->padding);
-        json_dumpf(j, stdout, JSON_COMPACT);
-        putchar('\n');
+        ntx_out_json(j, JSON_COMPACT);
         json_decref(j);
     } else if (!o->quiet) {
         printf("groups of %u neurons, %s each (%s of padding in all)\n", r->group, ntx_format_size(r->group_bytes, bytes, sizeof bytes),

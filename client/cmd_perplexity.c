@@ -8,6 +8,7 @@
 
 #include "client/commands.h"
 #include "client/logits_base.h"
+#include "client/out.h"
 #include "model/tokenizer.h"
 
 struct run {
@@ -243,7 +244,8 @@ static json_t *results(struct run *r)
     for (uint32_t i = 0; i < r->count; i++)
         sum += r->kl[i];
     qsort(r->kl, r->count, sizeof *r->kl, by_value);
-    json_t *k = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "base", ntx_base_head(r->base)->model, "base_perplexity", exp(r->base_nll / r->count),
+    char name[512];
+    json_t *k = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "base", ntx_out_line(ntx_base_head(r->base)->model, name, sizeof name), "base_perplexity", exp(r->base_nll / r->count),
                           "base_nll", r->base_nll / r->count, "kl_mean", sum / r->count, "kl_median", quantile(r->kl, r->count, 0.5), "kl_99",
                           quantile(r->kl, r->count, 0.99), "kl_max", r->kl[r->count - 1], "top1_agreement", (double)r->same_top / r->count);
     json_object_update(j, k);
@@ -258,18 +260,15 @@ static int report(struct run *r, const struct ntx_options *o, struct ntx_err *er
     json_t *j = results(r);
     if (!j)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    if (o->json) {
-        json_dumpf(j, stdout, JSON_COMPACT);
-        putchar('\n');
-    } else {
+    if (o->json)
+        ntx_out_json(j, JSON_COMPACT);
+    else
         printf("perplexity %.4f over %u tokens in %u windows of %zu\n", number(j, "perplexity"), r->count, r->windows, r->ctx);
-    }
     if (r->decoded > 0 && !o->json)
         printf("%.3f layers skipped and %.0f bytes read per token, %.2f tok/s (the scored half, token by token)\n", number(j, "skipped_layers_per_token"),
                number(j, "bytes_read_per_token"), number(j, "decode_tok_s"));
     if (r->base && !o->json) {
-        const char *name = json_string_value(json_object_get(j, "base"));
-        printf("base %.4f (%s), ratio %.4f\n", number(j, "base_perplexity"), name ? name : "not UTF-8", number(j, "perplexity") / number(j, "base_perplexity"));
+        printf("base %.4f (%s), ratio %.4f\n", number(j, "base_perplexity"), json_string_value(json_object_get(j, "base")), number(j, "perplexity") / number(j, "base_perplexity"));
         printf("KL divergence mean %.6f, median %.6f, 99%% %.6f, largest %.6f\n", number(j, "kl_mean"), number(j, "kl_median"), number(j, "kl_99"),
                number(j, "kl_max"));
         printf("likeliest token agrees %.2f %%\n", 100 * number(j, "top1_agreement"));

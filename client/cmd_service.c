@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/commands.h"
+#include "client/out.h"
 #include "client/supervise.h"
 #include "client/where.h"
 #include "common/util.h"
@@ -36,7 +37,7 @@ static int serve(struct ntx_client *c, const struct ntx_options *o, const struct
     if (rc)
         return rc;
     if (!o->quiet)
-        fprintf(stderr, "ntx: ready%s%s; Ctrl-C stops\n", f->n ? " with " : "", f->n ? f->names[0] : "");
+        ntx_say("ready%s%s; Ctrl-C stops", f->n ? " with " : "", f->n ? f->names[0] : "");
     return ntx_client_next(c, UINT64_MAX, -1, &r, err); /* nothing answers: this waits for a signal or the end */
 }
 
@@ -131,13 +132,8 @@ int ntx_cmd_stop(struct ntx_options *o)
 
 static void print_value(const char *key, const json_t *v)
 {
-    char *s;
-    if (json_is_string(v)) {
-        printf("%-22s %s\n", key, json_string_value(v));
-        return;
-    }
-    s = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(4));
-    printf("%-22s %s\n", key, s ? s : "?");
+    char *s = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(4)), name[64], line[1024];
+    printf("%-22s %s\n", ntx_out_line(key, name, sizeof name), ntx_out_line(s ? s : json_string_value(v), line, sizeof line));
     free(s);
 }
 
@@ -176,7 +172,7 @@ int ntx_cmd_status(struct ntx_options *o)
     const char *key;
     json_t *v;
     if (o->json)
-        puts(r->status->json);
+        ntx_out_json_text(r->status->json);
     else
         json_object_foreach(j, key, v) print_value(key, v);
     json_decref(j);

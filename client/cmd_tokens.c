@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/commands.h"
+#include "client/out.h"
 #include "model/tokenizer.h"
 
 static int open_tokenizer(const char *path, struct ntx_tokenizer **t, struct ntx_err *err)
@@ -41,14 +42,15 @@ int ntx_cmd_tokenize(struct ntx_options *o)
     return rc ? ntx_fail(&err) : 0;
 }
 
-static int print_tokens(const struct ntx_tokenizer *t, const json_t *list, struct ntx_err *err)
+/* The text of all; a character may be spread over several. */
+static int write_tokens(const struct ntx_tokenizer *t, const json_t *list, FILE *to, struct ntx_err *err)
 {
     size_t i;
     json_t *v;
     bool first = true;
     json_array_foreach(list, i, v)
     {
-        char buf[4096];
+        char buf[NTX_TOKEN_MAX];
         json_int_t id = json_integer_value(v);
         if (!json_is_integer(v) || id < 0 || id >= ntx_tokenizer_n_vocab(t))
             return ntx_err_set(err, -EINVAL, "element %zu is no token id below %u", i, ntx_tokenizer_n_vocab(t));
@@ -57,9 +59,23 @@ static int print_tokens(const struct ntx_tokenizer *t, const json_t *list, struc
             return ntx_err_set(err, n, "token %lld: %s", (long long)id, strerror(-n));
         if (id != ntx_tokenizer_bos(t))
             first = false; /* the space before the first word belongs to it, not to the text */
-        fwrite(buf, 1, (size_t)n, stdout);
+        fwrite(buf, 1, (size_t)n, to);
     }
     return 0;
+}
+
+static int print_tokens(const struct ntx_tokenizer *t, const json_t *list, struct ntx_err *err)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    int rc = f ? write_tokens(t, list, f, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    if (f && fclose(f) && !rc)
+        rc = ntx_err_set(err, -ENOMEM, "no memory for the text");
+    if (!rc)
+        ntx_out_text(text, len);
+    free(text);
+    return rc;
 }
 
 int ntx_cmd_detokenize(struct ntx_options *o)

@@ -5,6 +5,7 @@
 
 #include "client/cmd_trace.h"
 #include "client/where.h"
+#include "common/util.h"
 
 int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const char *path, struct ntx_err *err)
 {
@@ -12,7 +13,7 @@ int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const ch
     int rc = ntx_tracer_write(t, path, &s, err);
     if (rc || o->quiet)
         return rc;
-    fprintf(stderr, "ntx: %s: %.2f s; reading %.2f s, computing %.2f s, both at once %.2f s (%.0f %% of the computing); open it at ui.perfetto.dev\n", path, s.wall,
+    ntx_say("%s: %.2f s; reading %.2f s, computing %.2f s, both at once %.2f s (%.0f %% of the computing); open it at ui.perfetto.dev", path, s.wall,
             s.reading, s.computing, s.both, s.computing > 0 ? 100 * s.both / s.computing : 0);
     if (s.missed)
         fprintf(stderr, "ntx: %llu events were not recorded: too many, or too fast\n", (unsigned long long)s.missed);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "client/out.h"
 #include "client/progress.h"
 #include "common/util.h"
 
@@ -13,7 +14,7 @@ int ntx_fail(const struct ntx_err *err)
 {
     if (err->code == -EINTR && ntx_client_signalled())
         return 128 + ntx_client_signalled();
-    fprintf(stderr, "ntx: %s\n", err->text[0] ? err->text : strerror(err->code ? -err->code : EIO));
+    ntx_say("%s", err->text[0] ? err->text : strerror(err->code ? -err->code : EIO));
     return NTX_EXIT_FAILED;
 }
 
@@ -30,12 +31,12 @@ static void tell_loaded(const struct ntx_options *o, const Ntx__Loaded *l)
     json_t *info = json_loads(l->info_json, 0, NULL);
     json_int_t ctx = json_integer_value(json_object_get(info, "ctx"));
     if (!o->quiet && !o->ctx && ctx)
-        fprintf(stderr, "ntx: context of %lld tokens (--ctx)\n", (long long)ctx);
+        ntx_say("context of %lld tokens (--ctx)", (long long)ctx);
     for (size_t i = 0; i < l->n_notes && !o->quiet; i++)
         if (o->backend || strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1)) /* why no GPU computes: for those who ask for one */
-            fprintf(stderr, "ntx: %s\n", l->notes[i]);
+            ntx_say("%s", l->notes[i]);
     for (size_t i = 0; i < l->n_details && o->verbose; i++)
-        fprintf(stderr, "ntx: %s\n", l->details[i]);
+        ntx_say("%s", l->details[i]);
     json_decref(info);
 }
 
@@ -58,7 +59,7 @@ static void tell_long(const struct ntx_options *o, const struct ntx_model_files 
         return;
     snprintf(key, sizeof key, "%.*s.context_length", (int)NTX_MIN(arch.n, (size_t)64), arch.p);
     if (!ntx_gguf_u64(f->gguf, key, &trained) && o->ctx > trained)
-        fprintf(stderr, "ntx: --ctx %u is beyond the %llu tokens that the model was trained for: what comes after those may make no sense\n", o->ctx,
+        ntx_say("--ctx %u is beyond the %llu tokens that the model was trained for: what comes after those may make no sense", o->ctx,
                 (unsigned long long)trained);
 }
 

@@ -41,10 +41,10 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     case 'c': o->config = arg; return 0;
     case 'l':
         if (strlen(arg) >= sizeof o->listen)
-            argp_error(st, "--listen: longer than %zu bytes", sizeof o->listen - 1);
+            ntx_usage_error(st, "--listen: longer than %zu bytes", sizeof o->listen - 1);
         snprintf(o->listen, sizeof o->listen, "%s", arg);
         return 0;
-    case ARGP_KEY_ARG: argp_error(st, "unexpected argument '%s'", arg); return 0;
+    case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }

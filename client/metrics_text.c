@@ -87,7 +87,7 @@ static void label(FILE *f, const char *name, const char *value, size_t room)
     while (p < end) {
         utf8proc_int32_t ch;
         utf8proc_ssize_t n = utf8proc_iterate(p, end - p, &ch);
-        if (n < 1 || ch < 0x20)
+        if (n < 1 || ch < 0x20 || (ch >= 0x7f && ch < 0xa0))
             putc('?', f);
         else if (ch == '"' || ch == '\\')
             fprintf(f, "\\%c", (int)ch);

@@ -57,8 +57,7 @@ struct ntx_options {
     bool no_bos, no_special, verbose;
     /* plan, doctor */
     const char *profile, *dir;
-    const char *machine;
-    bool compat, roofline, list;
+    bool compat;
     uint32_t batch;
     float seconds;
     const char *from, *down_type; /* packing */

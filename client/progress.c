@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "client/out.h"
 #include "common/util.h"
 
 /* DEC's own sequences, which every terminal of today knows: ESC 7 and ESC 8 keep and restore the cursor, ESC D goes a line down, and
@@ -94,7 +95,7 @@ static void amounts(const Ntx__Progress *m, char *buf, size_t n)
 
 void ntx_progress_show(struct ntx_progress *p, const Ntx__Progress *m)
 {
-    char prompt[64] = "", how_far[160];
+    char prompt[64] = "", how_far[160], phase[24];
     amounts(m, how_far, sizeof how_far);
     if (m->prompt_total)
         snprintf(prompt, sizeof prompt, "prompt %llu of %llu, ", (unsigned long long)m->prompt_done, (unsigned long long)m->prompt_total);
@@ -107,5 +108,5 @@ void ntx_progress_show(struct ntx_progress *p, const Ntx__Progress *m)
     else if (!strcmp(m->phase, "queue"))
         ntx_progress_say(p, "waiting for memory that other requests hold, with %llu more", (unsigned long long)(m->total ? m->total - 1 : 0));
     else
-        ntx_progress_say(p, "%.20s %llu of %llu", m->phase, (unsigned long long)m->done, (unsigned long long)m->total);
+        ntx_progress_say(p, "%s %llu of %llu", ntx_out_line(m->phase, phase, sizeof phase), (unsigned long long)m->done, (unsigned long long)m->total);
 }

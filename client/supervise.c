@@ -60,7 +60,7 @@ static _Noreturn void exec_child(const struct ntx_supervisor *s, int which)
     fcntl(s->alive[0], F_SETFD, 0); /* this one is inherited */
     const char *argv[] = {names[which], "--runtime", s->dir, "--alive-fd", fd, s->quiet ? "--quiet" : NULL, NULL};
     execv(path, (char *const *)argv);
-    fprintf(stderr, "ntx: cannot start %s: %s; it belongs beside ntx itself\n", path, strerror(errno));
+    ntx_log(NTX_LOG_ERR, "cannot start %s: %s; it belongs beside ntx itself", path, strerror(errno));
     _exit(127);
 }
 

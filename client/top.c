@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "client/options.h"
+#include "client/out.h"
 #include "client/top_screen.h"
 #include "client/top_view.h"
 #include "client/where.h"
@@ -35,11 +36,11 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     case 'd':
         o->interval = strtod(arg, &end);
         if (*end || !(o->interval >= 0.05 && o->interval <= 3600))
-            argp_error(st, "'%s' is not a number of seconds from 0.05 to 3600", arg);
+            ntx_usage_error(st, "'%s' is not a number of seconds from 0.05 to 3600", arg);
         return 0;
     case 'r': o->dir = arg; return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
-    case ARGP_KEY_ARG: argp_error(st, "unexpected argument '%s'", arg); return 0;
+    case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -70,7 +71,7 @@ static int show_once(const struct options *o, struct ntx_top *t, struct ntx_err 
     if (o->json) {
         char *text = ntx_top_json(t);
         if (text)
-            puts(text);
+            ntx_out_json_text(text);
         free(text);
         return text ? written(err) : -ENOMEM;
     }
@@ -201,6 +202,7 @@ int main(int argc, char **argv)
     struct ntx_where w;
     ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;
+    ntx_log_init("ntx-top", NTX_LOG_INFO);
     setlocale(LC_CTYPE, "");
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     o.ascii |= strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
@@ -210,14 +212,14 @@ int main(int argc, char **argv)
     if (!rc)
         rc = ntx_counters_open(o.dir, &c, &err);
     if (rc)
-        return fprintf(stderr, "ntx-top: %s\n", err.text), NTX_EXIT_FAILED;
+        return ntx_say("%s", err.text), NTX_EXIT_FAILED;
     struct ntx_top *t = calloc(1, sizeof *t);
     if (!t)
         return NTX_EXIT_FAILED;
     ntx_top_begin(t, c);
     rc = o.once || o.json ? show_once(&o, t, &err) : show_live(&o, o.dir, t, &err);
     if (rc)
-        fprintf(stderr, "ntx-top: %s\n", err.text[0] ? err.text : strerror(-rc));
+        ntx_say("%s", err.text[0] ? err.text : strerror(-rc));
     ntx_counters_close((struct ntx_counters *)(uintptr_t)t->c);
     free(t);
     return rc ? NTX_EXIT_FAILED : 0;

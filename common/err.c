@@ -4,13 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/printable.h"
+
 int ntx_err_set(struct ntx_err *err, int code, const char *fmt, ...)
 {
     if (err) {
         va_list ap;
         va_start(ap, fmt);
+        char raw[sizeof err->text]; /* also: err's own text may be among the arguments */
         err->code = code;
-        vsnprintf(err->text, sizeof err->text, fmt, ap);
+        vsnprintf(raw, sizeof raw, fmt, ap);
+        ntx_printable(err->text, sizeof err->text, raw, strlen(raw));
         va_end(ap);
     }
     return code;
@@ -20,18 +24,13 @@ int ntx_err_prefix(struct ntx_err *err, const char *fmt, ...)
 {
     if (!err)
         return -1;
-    char head[sizeof err->text], old[sizeof err->text];
+    char raw[2 * sizeof err->text];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(head, sizeof head, fmt, ap);
+    vsnprintf(raw, sizeof err->text - 2, fmt, ap);
     va_end(ap);
-    memcpy(old, err->text, sizeof old);
-    size_t n = strnlen(head, sizeof head - 3);
-    memcpy(err->text, head, n);
-    memcpy(err->text + n, ": ", 2);
-    size_t room = sizeof err->text - n - 3, m = strnlen(old, sizeof old);
-    m = m < room ? m : room;
-    memcpy(err->text + n + 2, old, m);
-    err->text[n + 2 + m] = 0;
+    size_t n = strlen(raw);
+    snprintf(raw + n, sizeof raw - n, ": %s", err->text);
+    ntx_printable(err->text, sizeof err->text, raw, strlen(raw));
     return err->code;
 }

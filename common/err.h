@@ -2,7 +2,8 @@
  *
  * Functions return 0 or a negative errno. Those near a human (load, configuration, command line) also fill a
  * struct ntx_err with one line that says what was wrong, with which file and number, and what to do.
- * Outputs are written last and are untouched on failure. A NULL err is allowed everywhere. */
+ * Outputs are written last and are untouched on failure. A NULL err is allowed everywhere.
+ * Foreign bytes may be formatted into a text as they are: it is one printable line (printable.h) whatever they hold. */
 #ifndef NTX_COMMON_ERR_H
 #define NTX_COMMON_ERR_H
 

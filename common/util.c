@@ -1,5 +1,6 @@
 #include "common/util.h"
 
+#include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -13,6 +14,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "common/printable.h"
 
 void ntx_stdio_init(void)
 {
@@ -122,19 +125,51 @@ void ntx_log_init(const char *name, enum ntx_log_level max)
     logger.journal = getenv("JOURNAL_STREAM") != NULL;
 }
 
+/* "HEAD" and what is formatted, as one line and in one write: lines of several processes do not mix. */
+static void write_line(const char *head, const char *fmt, va_list ap)
+{
+    char raw[1024], line[1200];
+    size_t n = (size_t)snprintf(line, sizeof line, "%s", head);
+    vsnprintf(raw, sizeof raw, fmt, ap);
+    n += ntx_printable(line + n, sizeof line - n - 1, raw, strlen(raw));
+    line[n++] = '\n';
+    ntx_write_all(STDERR_FILENO, line, n);
+}
+
 void ntx_log(enum ntx_log_level level, const char *fmt, ...)
 {
-    char line[1024];
+    char head[sizeof logger.name + 8];
     if ((int)level > logger.max)
         return;
-    int n = logger.journal ? snprintf(line, sizeof line, "<%d>", (int)level) : snprintf(line, sizeof line, "%s: ", logger.name);
+    if (logger.journal)
+        snprintf(head, sizeof head, "<%d>", (int)level);
+    else
+        snprintf(head, sizeof head, "%s: ", logger.name);
     va_list ap;
     va_start(ap, fmt);
-    int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
+    write_line(head, fmt, ap);
     va_end(ap);
-    size_t len = NTX_MIN((size_t)n + (size_t)NTX_MAX(m, 0), sizeof line - 2);
-    line[len++] = '\n';
-    ntx_write_all(STDERR_FILENO, line, len); /* one write per line: lines of several processes do not mix */
+}
+
+void ntx_say(const char *fmt, ...)
+{
+    char head[sizeof logger.name + 8];
+    va_list ap;
+    snprintf(head, sizeof head, "%s: ", logger.name);
+    va_start(ap, fmt);
+    write_line(head, fmt, ap);
+    va_end(ap);
+}
+
+void ntx_usage_error(const struct argp_state *st, const char *fmt, ...)
+{
+    char raw[1024], text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(raw, sizeof raw, fmt, ap);
+    va_end(ap);
+    ntx_printable(text, sizeof text, raw, strlen(raw));
+    argp_error(st, "%s", text);
 }
 
 int ntx_runtime_dir(bool service, char *buf, size_t n, struct ntx_err *err)

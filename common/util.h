@@ -35,10 +35,17 @@ void ntx_stdio_init(void);
 int ntx_need_descriptors(unsigned n, struct ntx_err *err);
 #define NTX_DAEMON_DESCRIPTORS 128 /* of a worker, or of ntx-computed without its clients */
 
-/* Log lines go to stderr, one line per event, "name: text"; under journald with a <level> prefix. */
+/* Log lines go to stderr, one line per event, "name: text"; under journald with a <level> prefix. Foreign bytes among the arguments are made
+ * printable, here and in the two below (printable.h). */
 enum ntx_log_level { NTX_LOG_ERR = 3, NTX_LOG_WARN = 4, NTX_LOG_INFO = 6, NTX_LOG_DEBUG = 7 };
 void ntx_log_init(const char *name, enum ntx_log_level max);
 void ntx_log(enum ntx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* What a program tells the person who called it: "name: text" to stderr, whatever is logged. */
+void ntx_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* argp_error. */
+struct argp_state;
+void ntx_usage_error(const struct argp_state *st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Runtime directory: $NTX_RUNTIME, else /run/ntx when `service`, else $XDG_RUNTIME_DIR/ntx, else ntx-UID in the
  * temporary directory. Created 0700 when it is ours to create; a foreign or world-writable one is refused. */

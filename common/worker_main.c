@@ -38,14 +38,14 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
     case O_ALIVE_FD:
         v = strtol(arg, &rest, 10);
         if (*rest || rest == arg || v < 0 || v > 1 << 20)
-            argp_error(state, "--alive-fd %s: not a descriptor's number", arg);
+            ntx_usage_error(state, "--alive-fd %s: not a descriptor's number", arg);
         a->alive_fd = (int)v;
         return 0;
     case O_QUIET:
         a->quiet = true;
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "'%s': no arguments are expected", arg);
+        ntx_usage_error(state, "'%s': no arguments are expected", arg);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -64,7 +64,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case 'a':
         a->alive_fd = (int)strtol(arg, &end, 10);
         if (*end || end == arg || a->alive_fd < 0)
-            argp_error(st, "--alive-fd: '%s' is not a descriptor's number", arg);
+            ntx_usage_error(st, "--alive-fd: '%s' is not a descriptor's number", arg);
         return 0;
     case 'l':
         if (!strcmp(arg, "error"))
@@ -76,9 +76,9 @@ static error_t parse(int key, char *arg, struct argp_state *st)
         else if (!strcmp(arg, "debug"))
             a->level = NTX_LOG_DEBUG;
         else
-            argp_error(st, "--log-level: '%s' is none of error, warning, info, debug", arg);
+            ntx_usage_error(st, "--log-level: '%s' is none of error, warning, info, debug", arg);
         return 0;
-    case ARGP_KEY_ARG: argp_error(st, "unexpected argument '%s'", arg); return 0;
+    case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }

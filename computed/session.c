@@ -9,7 +9,6 @@
 
 #include "common/util.h"
 
-#define TOKEN_BYTES 4096 /* room for the text of one token */
 
 int ntx_session_new(struct ntx_sink *sink, uint64_t id, struct ntx_session **out)
 {
@@ -299,12 +298,12 @@ bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i)
 /* The sampled token's text goes through the filter; *stopped: it completed a stop string. */
 static int feed_text(struct ntx_session *s, const struct ntx_session_env *e, int32_t token, bool *stopped)
 {
-    char buf[TOKEN_BYTES];
+    char buf[NTX_TOKEN_MAX];
     int n = ntx_chat_view_token(&s->view, e->tok, token, s->skip_space, buf, sizeof buf);
     if (n < 0)
         return n;
     /* A lone space as the first token gives nothing here, yet it was the one space to skip; a control token is none. */
-    char whole[TOKEN_BYTES];
+    char whole[NTX_TOKEN_MAX];
     if (n > 0 || (s->skip_space && ntx_detokenize_one(e->tok, token, false, false, whole, sizeof whole) > 0))
         s->skip_space = false;
     return ntx_text_feed(s->text, buf, (size_t)n, stopped);

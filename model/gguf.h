@@ -67,6 +67,9 @@ const struct ntx_gguf_tensor *ntx_gguf_tensor(const struct ntx_gguf *g, const ch
 uint32_t ntx_gguf_version(const struct ntx_gguf *g);
 uint64_t ntx_gguf_header_bytes(const struct ntx_gguf *g); /* memory that the header takes here */
 
+/* Bytes of a scalar value of this type (in ntx_gguf_kv.data); 0 for strings, arrays and unknown types. */
+size_t ntx_gguf_scalar_bytes(uint32_t type);
+
 /* Scalars with conversion between the integer kinds; -ENOENT when absent, -EINVAL when of another kind or out of range. */
 int ntx_gguf_u64(const struct ntx_gguf *g, const char *key, uint64_t *v);
 int ntx_gguf_f32(const struct ntx_gguf *g, const char *key, float *v);

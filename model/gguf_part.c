@@ -185,7 +185,7 @@ static int get_name(struct reader *r, const char *kind, size_t max, struct ntx_s
     return 0;
 }
 
-size_t ntx__gguf_scalar_bytes(uint32_t type)
+size_t ntx_gguf_scalar_bytes(uint32_t type)
 {
     static const uint8_t bytes[] = {
         [NTX_GGUF_U8] = 1, [NTX_GGUF_I8] = 1, [NTX_GGUF_U16] = 2, [NTX_GGUF_I16] = 2, [NTX_GGUF_U32] = 4, [NTX_GGUF_I32] = 4,
@@ -198,7 +198,7 @@ int ntx__gguf_kv_u64(const struct ntx_gguf_kv *kv, uint64_t *v)
 {
     uint64_t raw = 0;
     int64_t s;
-    size_t n = ntx__gguf_scalar_bytes(kv->type);
+    size_t n = ntx_gguf_scalar_bytes(kv->type);
     if (n)
         memcpy(&raw, kv->data, n);
     switch (kv->type) {
@@ -238,7 +238,7 @@ static int get_strs(struct reader *r, uint64_t n, struct ntx_gguf_kv *kv)
 /* n scalars of one type, as raw bytes. */
 static int get_scalars(struct reader *r, uint32_t type, uint64_t n, struct ntx_gguf_kv *kv)
 {
-    size_t size = ntx__gguf_scalar_bytes(type);
+    size_t size = ntx_gguf_scalar_bytes(type);
     uint64_t bytes;
     if (!size)
         return scan_fail_n(r, "unknown value type", type, "");

@@ -40,9 +40,6 @@ struct ntx__gguf_part {
 int ntx__gguf_part_read(const struct ntx__gguf_source *src, struct ntx__gguf_part *part, struct ntx_err *err);
 void ntx__gguf_part_free(struct ntx__gguf_part *part);
 
-/* Bytes of a scalar value of this type; 0 for strings, arrays and unknown types. */
-size_t ntx__gguf_scalar_bytes(uint32_t type);
-
 /* Any integer kind; -EINVAL when it is another kind or negative. */
 int ntx__gguf_kv_u64(const struct ntx_gguf_kv *kv, uint64_t *v);
 

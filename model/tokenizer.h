@@ -15,6 +15,8 @@
 
 struct ntx_tokenizer;
 
+#define NTX_TOKEN_MAX 4096 /* bytes that a token stands for; a vocabulary with a longer one is refused (real ones stay below 1 KiB) */
+
 /* Copies what it needs; g may be freed afterwards. */
 int ntx_tokenizer_open(const struct ntx_gguf *g, struct ntx_tokenizer **out, struct ntx_err *err);
 void ntx_tokenizer_free(struct ntx_tokenizer *t);
@@ -32,7 +34,7 @@ enum {
 int ntx_tokenize(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, int32_t **ids);
 
 /* The bytes of one token, exactly: concatenating them gives the text (an SPM vocabulary puts a space before the first word:
- * `first` removes it). Control tokens give their text only with `special`. Returns bytes written (<= room), -ERANGE, or
+ * `first` removes it). Control tokens give their text only with `special`. Returns bytes written (<= room; never more than NTX_TOKEN_MAX), -ERANGE, or
  * -EINVAL for an id outside the vocabulary.
  * A character may be spread over several tokens: hold back partial UTF-8 with ntx_utf8_hold. */
 int ntx_detokenize_one(const struct ntx_tokenizer *t, int32_t id, bool first, bool special, char *buf, size_t room);

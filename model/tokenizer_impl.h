@@ -30,6 +30,7 @@ struct ntx__vocab {
     uint8_t *attr;      /* [n] */
     uint32_t *slots;    /* [mask + 1] text -> id for tokens that ordinary text may become; UINT32_MAX: empty */
     uint32_t mask;
+    uint64_t key[2];    /* of the hash */
     uint32_t max_len;   /* of the longest text in slots, bytes */
     int32_t byte_id[256]; /* the token of a single byte, -1 when the vocabulary has none */
     int32_t bos, eos, unk; /* -1 when none */

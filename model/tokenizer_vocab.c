@@ -1,15 +1,16 @@
 /* tokenizer_vocab.c: reads the vocabulary of a GGUF into struct ntx__vocab.
  *
- * The file is not trusted: types and counts of the arrays are checked, ids must lie inside the vocabulary, and the
- * hash table refuses a vocabulary that was made to collide. */
+ * The file is not trusted: types and counts of the arrays are checked, ids must lie inside the vocabulary, and the hash is keyed anew each time, so
+ * that no vocabulary can be made to collide. No id depends on the key. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
 
 #include "model/tokenizer_impl.h"
 
 #define EMPTY UINT32_MAX
-#define MAX_PROBES 512 /* an honest vocabulary at load <= 1/2 needs less than 100 */
 
 /* Tokens that end a generation in known models, by name. "</s>" is not here: it is an ordinary piece of HTML in some
  * vocabularies; where it ends a text it is the file's eos_token_id. */
@@ -126,7 +127,10 @@ static int load_texts(const struct ntx_gguf_kv *toks, const struct ntx_gguf_kv *
         if ((v->attr[i] & NTX__TYPE_MASK) == NTX__BYTE && byte_value(toks->strs[i]) < 0)
             return ntx_err_set(err, -EINVAL, "token %u has the type of a byte but not its form (<0x0A>)", i);
         v->off[i] = at;
-        at += (uint32_t)token_bytes(byte_level ? &alphabet : NULL, toks->strs[i], &v->attr[i], v->pool + at);
+        size_t n = token_bytes(byte_level ? &alphabet : NULL, toks->strs[i], &v->attr[i], v->pool + at);
+        if (n > NTX_TOKEN_MAX)
+            return ntx_err_set(err, -EINVAL, "token %u stands for %zu bytes; %d are possible", i, n, NTX_TOKEN_MAX);
+        at += (uint32_t)n;
     }
     v->off[v->n] = at;
     char *fit = realloc(v->pool, at + 1); /* escapes made it shorter */
@@ -137,18 +141,35 @@ static int load_texts(const struct ntx_gguf_kv *toks, const struct ntx_gguf_kv *
 
 /* ---- text -> id */
 
-static uint64_t hash(const char *p, size_t n)
+/* Nobody outside knows the key; where the kernel has no random bytes yet, the time will do. */
+static void draw_key(struct ntx__vocab *v)
 {
-    uint64_t h = 0x9e3779b97f4a7c15u ^ n, w;
+    if (getrandom(v->key, sizeof(v->key), GRND_NONBLOCK) != (ssize_t)sizeof(v->key)) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        v->key[0] = (uint64_t)t.tv_nsec * 0x9e3779b97f4a7c15u;
+        v->key[1] = (uint64_t)t.tv_sec ^ (uint64_t)(uintptr_t)v << 20;
+    }
+    v->key[1] |= 1;
+}
+
+/* Both halves of a product with a secret factor: which texts give the same depends on the key. */
+static uint64_t fold(uint64_t a, uint64_t b)
+{
+    unsigned __int128 p = (unsigned __int128)a * b;
+    return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+static uint64_t hash(const struct ntx__vocab *v, const char *p, size_t n)
+{
+    uint64_t h = v->key[0] ^ n, w;
     for (; n >= 8; p += 8, n -= 8) {
         memcpy(&w, p, 8);
-        h = (h ^ w) * 0xff51afd7ed558ccdu;
-        h ^= h >> 32;
+        h = fold(h ^ w, v->key[1]);
     }
     w = 0;
     memcpy(&w, p, n);
-    h = (h ^ w) * 0xff51afd7ed558ccdu;
-    return h ^ h >> 29;
+    return fold(h ^ w, v->key[1]);
 }
 
 static bool same(const struct ntx__vocab *v, uint32_t id, const char *text, size_t len)
@@ -160,7 +181,7 @@ int32_t ntx__vocab_find(const struct ntx__vocab *v, const char *text, size_t len
 {
     if (len == 0 || len > v->max_len)
         return -1;
-    for (uint32_t i = (uint32_t)hash(text, len) & v->mask;; i = (i + 1) & v->mask) {
+    for (uint32_t i = (uint32_t)hash(v, text, len) & v->mask;; i = (i + 1) & v->mask) {
         if (v->slots[i] == EMPTY)
             return -1;
         if (same(v, v->slots[i], text, len))
@@ -174,23 +195,19 @@ static bool from_text(const struct ntx__vocab *v, uint32_t id)
     return (type == NTX__NORMAL || type == NTX__UNUSED) && v->off[id + 1] > v->off[id];
 }
 
-static int insert(struct ntx__vocab *v, uint32_t id, struct ntx_err *err)
+static void insert(struct ntx__vocab *v, uint32_t id)
 {
     size_t len;
     const char *text = ntx__vocab_text(v, id, &len);
-    uint32_t i = (uint32_t)hash(text, len) & v->mask;
-    for (unsigned probes = 0; v->slots[i] != EMPTY; i = (i + 1) & v->mask) {
+    uint32_t i = (uint32_t)hash(v, text, len) & v->mask;
+    for (; v->slots[i] != EMPTY; i = (i + 1) & v->mask)
         if (same(v, v->slots[i], text, len))
-            return 0; /* the first of two equal tokens counts */
-        if (++probes == MAX_PROBES)
-            return ntx_err_set(err, -EINVAL, "the vocabulary's tokens collide on purpose (token %u)", id);
-    }
+            return; /* the first of two equal tokens counts */
     v->slots[i] = id;
     v->max_len = len > v->max_len ? (uint32_t)len : v->max_len;
-    return 0;
 }
 
-static int index_texts(struct ntx__vocab *v, struct ntx_err *err)
+static int index_texts(struct ntx__vocab *v)
 {
     uint32_t size = 1024;
     while (size < 2 * v->n)
@@ -200,9 +217,10 @@ static int index_texts(struct ntx__vocab *v, struct ntx_err *err)
         return -ENOMEM;
     memset(v->slots, 0xff, size * sizeof(*v->slots));
     v->mask = size - 1;
+    draw_key(v);
     for (uint32_t i = 0; i < v->n; i++)
-        if (from_text(v, i) && insert(v, i, err))
-            return -EINVAL;
+        if (from_text(v, i))
+            insert(v, i);
     return 0;
 }
 
@@ -320,7 +338,7 @@ int ntx__vocab_open(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, 
     rc = array_key(g, "tokenizer.ggml.token_type", NTX_GGUF_I32, v->n, &types, err);
     if (rc && rc != -ENOENT)
         return rc;
-    if ((rc = load_texts(toks, types, kind->byte_level, v, err)) || (rc = index_texts(v, err)))
+    if ((rc = load_texts(toks, types, kind->byte_level, v, err)) || (rc = index_texts(v)))
         return rc;
     index_bytes(v, kind->byte_level);
     return load_specials(g, kind, v, err);

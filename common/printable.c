@@ -1,0 +1,44 @@
+#include "common/printable.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define C1_END 0xa0u
+#define ESCAPED 4 /* bytes of \xNN */
+
+size_t ntx_printable_at(const char *text, size_t n)
+{
+    static const uint32_t least[] = {0, 0, C1_END, 0x800, 0x10000}; /* of a character of so many bytes */
+    const unsigned char *p = (const unsigned char *)text;
+    if (p[0] < 0x80)
+        return p[0] >= 0x20 && p[0] != 0x7f;
+    size_t k = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    uint32_t v = p[0] & (0x7fu >> k);
+    if (p[0] < 0xc2 || p[0] > 0xf4 || k > n)
+        return 0;
+    for (size_t i = 1; i < k; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+        v = v << 6 | (p[i] & 0x3fu);
+    }
+    return v >= least[k] && v <= 0x10ffff && (v < 0xd800 || v > 0xdfff) ? k : 0;
+}
+
+size_t ntx_printable(char *out, size_t room, const char *p, size_t n)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < n;) {
+        size_t k = ntx_printable_at(p + i, n - i), need = k ? k : ESCAPED;
+        if (at + need >= room)
+            break;
+        if (k)
+            memcpy(out + at, p + i, k);
+        else
+            snprintf(out + at, ESCAPED + 1, "\\x%02x", (unsigned)(unsigned char)p[i]);
+        at += need;
+        i += k ? k : 1;
+    }
+    out[at] = 0;
+    return at;
+}
