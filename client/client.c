@@ -80,22 +80,36 @@ static int open_socket(const char *path, struct ntx_err *err)
     return s;
 }
 
-int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct ntx_err *err)
+/* A socket, connected. */
+static int reach(const char *socket_path, struct ntx_err *err)
 {
     char path[256];
     struct ntx_where w;
-    int rc;
+    int rc = socket_path ? 0 : ntx_where(false, &w, err);
+    if (rc)
+        return rc;
     if (socket_path)
         snprintf(path, sizeof path, "%s", socket_path);
-    else if ((rc = ntx_where(false, &w, err)))
-        return rc;
     else
         snprintf(path, sizeof path, "%s/ntx.sock", w.dir);
-    int s = open_socket(path, err);
+    return open_socket(path, err);
+}
+
+int ntx_client_there(const char *socket_path, struct ntx_err *err)
+{
+    int s = reach(socket_path, err);
+    if (s >= 0)
+        close(s);
+    return NTX_MIN(s, 0);
+}
+
+int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct ntx_err *err)
+{
+    int s = reach(socket_path, err);
     if (s < 0)
         return s;
     struct ntx_client *c = calloc(1, sizeof *c);
-    rc = c ? catch_signals(err) : ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = c ? catch_signals(err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (rc) {
         close(s);
         free(c);

@@ -18,6 +18,9 @@ struct ntx_supervisor;
 /* The daemons at `socket` (NULL: as where.h finds them). */
 int ntx_client_connect(const char *socket, struct ntx_client **out, struct ntx_err *err);
 
+/* Whether they answer, for who wants to know before asking somebody for input. Takes no signals. */
+int ntx_client_there(const char *socket, struct ntx_err *err);
+
 /* A private pipeline in a temporary runtime directory, gone with the client. */
 int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err);
 

@@ -6,6 +6,7 @@
 
 #include "client/cmd_trace.h"
 #include "client/prompt.h"
+#include "client/supervise.h"
 
 static void fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s)
 {
@@ -142,7 +143,9 @@ int ntx_cmd_run(struct ntx_options *o)
     struct ntx_client *c = NULL;
     struct ntx_tracer *tracer = NULL;
     struct ntx_prompt p = {0};
-    int rc = ntx_prompt_read(o, o->args + 1, o->n_args - 1, &p, &err);
+    int rc = ntx_supervisor_check(&err); /* before somebody types a prompt for nothing */
+    if (!rc)
+        rc = ntx_prompt_read(o, o->args + 1, o->n_args - 1, &p, &err);
     ntx_prompt_tell_left(o, &p);
     if (!rc)
         rc = ntx_model_files_open(o->args[0], &f, &err);
@@ -172,6 +175,8 @@ int ntx_cmd_generate(struct ntx_options *o)
     struct ntx_prompt p = {0};
     bool given = o->n_args || o->prompt_file;
     int rc = ntx_prompt_check_form(o, NULL, false, &err);
+    if (!rc)
+        rc = ntx_client_there(o->socket, &err);
     if (!rc)
         rc = ntx_prompt_read(o, given ? o->args : input, given ? o->n_args : 1, &p, &err);
     ntx_prompt_tell_left(o, &p);

@@ -57,7 +57,9 @@ int ntx_cmd_up(struct ntx_options *o)
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
     char dir[200];
-    int rc = ntx_runtime_dir(false, dir, sizeof dir, &err);
+    int rc = ntx_supervisor_check(&err);
+    if (!rc)
+        rc = ntx_runtime_dir(false, dir, sizeof dir, &err);
     if (!rc && o->n_args)
         rc = ntx_model_files_open(o->args[0], &f, &err);
     if (!rc)

@@ -184,6 +184,18 @@ static int find_bin_dir(char *buf, size_t n)
     return 0;
 }
 
+int ntx_supervisor_check(struct ntx_err *err)
+{
+    char bin[512], path[600];
+    int rc = find_bin_dir(bin, sizeof bin);
+    for (int i = 0; !rc && i < N_CHILDREN; i++) {
+        snprintf(path, sizeof path, "%s/%s", bin, names[i]);
+        if (access(path, X_OK))
+            return ntx_err_set(err, -errno, "%s: %s; the daemons belong beside ntx itself: build or install all of it", path, strerror(errno));
+    }
+    return rc;
+}
+
 static int open_log(struct ntx_supervisor *s)
 {
     s->log_fd = memfd_create("ntx-log", MFD_CLOEXEC); /* no file: that directory may be what is full */
@@ -193,7 +205,9 @@ static int open_log(struct ntx_supervisor *s)
 int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err)
 {
     struct ntx_supervisor *s = calloc(1, sizeof *s);
-    int rc = ntx_need_descriptors(2 * NTX_DAEMON_DESCRIPTORS, err); /* ntx-computed inherits the limit, and has 32 clients */
+    int rc = ntx_supervisor_check(err);
+    if (!rc)
+        rc = ntx_need_descriptors(2 * NTX_DAEMON_DESCRIPTORS, err); /* ntx-computed inherits the limit, and has 32 clients */
     if (rc || !s) {
         free(s);
         return rc ? rc : ntx_err_set(err, -ENOMEM, "no memory");

@@ -19,6 +19,9 @@ struct ntx_supervisor;
  * are told by replies what concerns them; how computed ended is told with its last line); else they go to stderr. The programs are looked for beside this one. */
 int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err);
 
+/* Whether the three programs are where they are looked for. */
+int ntx_supervisor_check(struct ntx_err *err);
+
 /* Ends all three, computed first (SIGTERM each, SIGKILL after 5 s), and reaps them. NULL is fine. */
 void ntx_supervisor_stop(struct ntx_supervisor *s);
 

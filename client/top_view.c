@@ -208,8 +208,12 @@ static void session_row(struct ntx_canvas *c, const struct ntx_top_session *s, i
 static void sessions(struct ntx_canvas *c, const struct ntx_top *t, int y, int end)
 {
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "session   state    prompt  written   context      TTFT      tok/s      age");
-    for (unsigned i = 0; i < t->n_sessions && y + 1 < end; i++)
+    unsigned room = end > y + 1 ? (unsigned)(end - y - 1) : 0, shown = t->n_sessions <= room ? t->n_sessions : room ? room - 1 : 0;
+    for (unsigned i = 0; i < shown; i++)
         session_row(c, &t->session[i], ++y);
+    if (shown < t->n_sessions)
+        ntx_canvas_text(c, LABEL, y + (room > 0), NTX_MARK_BUSY, "%u%s more not shown: a taller terminal, or ntx-top --once", t->n_sessions - shown,
+                        t->n_sessions == NTX_MON_SESSIONS ? " or" : "");
     if (!t->n_sessions)
         ntx_canvas_text(c, LABEL, y + 1, NTX_MARK_DIM, "none");
 }

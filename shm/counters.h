@@ -16,65 +16,65 @@
 
 /* X(name, kind c|g, unit, help) */
 #define NTX_COUNTERS(X)                                                                            \
-    X(iod_bytes_read, c, "bytes", "read from drives")                                              \
-    X(iod_bytes_stream, c, "bytes", "of those, for the scheduled stream")                          \
-    X(iod_bytes_host, c, "bytes", "of those, for the host arena")                                  \
-    X(iod_bytes_demand, c, "bytes", "of those, on demand")                                         \
-    X(iod_bytes_early, c, "bytes", "of those on demand, that nobody waited for yet when they came")  \
-    X(iod_bytes_fallback, c, "bytes", "of those, not by O_DIRECT: they went through the page cache") \
+    X(iod_bytes_read, c, "bytes", "bytes read from drives")                                        \
+    X(iod_bytes_stream, c, "bytes", "bytes read from drives for the scheduled stream")             \
+    X(iod_bytes_host, c, "bytes", "bytes read from drives for the host arena: weights that stay in RAM") \
+    X(iod_bytes_demand, c, "bytes", "bytes read from drives on demand: experts, groups of neurons, rows of the embedding") \
+    X(iod_bytes_early, c, "bytes", "bytes read on demand that nobody waited for yet when they came") \
+    X(iod_bytes_fallback, c, "bytes", "bytes that went through the page cache, since O_DIRECT was refused") \
     X(iod_reads, c, "reads", "read requests completed")                                            \
-    X(iod_busy_ns, c, "ns", "time with at least one read in flight")                               \
-    X(iod_best_bps, g, "bytes/s", "best rate over 32 MiB so far, counted while reads are in flight: the drive's ceiling as seen") \
-    X(iod_inflight, g, "bytes", "bytes in flight now")                                             \
+    X(iod_busy_ns, c, "ns", "time in which ntx-iod had at least one read in flight")               \
+    X(iod_best_bps, g, "bytes/s", "best rate of reading over 32 MiB so far, counted while reads are in flight: the drive's ceiling as seen") \
+    X(iod_inflight, g, "bytes", "bytes that ntx-iod has in flight now")                            \
     X(iod_retries, c, "reads", "reads tried again after an error or a short read")                 \
     X(iod_errors, c, "reads", "reads that failed for good")                                        \
-    X(iod_skipped_chunks, c, "chunks", "chunks left out before they were read")                    \
-    X(iod_wakeups, c, "wakes", "times the event loop woke up")                                     \
+    X(iod_skipped_chunks, c, "chunks", "chunks of weights left out before they were read")         \
+    X(iod_wakeups, c, "wakes", "times that ntx-iod's event loop woke up")                          \
     X(iod_cpu_ns, c, "ns", "CPU time of ntx-iod")                                                  \
-    X(iod_starts, c, "starts", "iod processes attached so far (written by computed)")              \
-    X(pred_probes, c, "probes", "hidden states answered")                                          \
+    X(iod_starts, c, "starts", "processes of ntx-iod attached so far (written by ntx-computed)")   \
+    X(pred_probes, c, "probes", "hidden states that ntx-predictor has answered")                   \
     X(pred_cpu_ns, c, "ns", "CPU time of ntx-predictor")                                           \
-    X(pred_starts, c, "starts", "predictor processes attached so far (written by computed)")       \
-    X(comp_passes, c, "passes", "passes finished")                                                 \
-    X(comp_rows, c, "rows", "rows computed")                                                       \
+    X(pred_starts, c, "starts", "processes of ntx-predictor attached so far (written by ntx-computed)") \
+    X(comp_passes, c, "passes", "forward passes finished")                                         \
+    X(comp_rows, c, "rows", "rows of passes computed: a token of a session each")                  \
     X(comp_prompt_tokens, c, "tokens", "prompt tokens computed")                                   \
     X(comp_tokens, c, "tokens", "tokens generated")                                                \
-    X(comp_pass_ns, c, "ns", "time inside passes")                                                 \
-    X(comp_stall_ns, c, "ns", "of that, waiting for I/O")                                          \
-    X(comp_decision_wait_ns, c, "ns", "time inside passes, waiting for the predictor")              \
+    X(comp_pass_ns, c, "ns", "time inside forward passes")                                         \
+    X(comp_stall_ns, c, "ns", "time inside forward passes spent waiting for reads")                \
+    X(comp_decision_wait_ns, c, "ns", "time inside forward passes spent waiting for the predictor") \
     X(comp_expert_hits, c, "experts", "experts wanted by a layer that were in a frame, or on their way")  \
-    X(comp_expert_misses, c, "experts", "experts wanted that had yet to be read")                   \
+    X(comp_expert_misses, c, "experts", "experts wanted by a layer that had yet to be read")       \
     X(comp_guess_wanted, c, "experts", "experts wanted by a layer for which a guess had been made") \
-    X(comp_guess_right, c, "experts", "of those, that the guess had named: its recall")            \
-    X(comp_guess_hits, c, "experts", "of the hits, those that a guess had brought, or begun to")          \
-    X(comp_guess_bytes, c, "bytes", "parts of experts that were read, or begun, on a guess")        \
-    X(comp_guess_used_bytes, c, "bytes", "of those, that were wanted then; the rest is waste")      \
-    X(comp_frames, g, "frames", "frames for experts there are")                                     \
-    X(comp_ffn_neurons, c, "neurons", "--ffn-sparse: neurons of layers, counted for each row")       \
-    X(comp_ffn_active, c, "neurons", "of those, used")                                              \
-    X(comp_ffn_groups, c, "groups", "groups of neurons of layers, counted for each pass")            \
-    X(comp_ffn_groups_used, c, "groups", "of those, used by any row")                               \
-    X(comp_ffn_expected, c, "groups", "groups on demand that layers were expected to use")           \
-    X(comp_ffn_expected_wanted, c, "groups", "groups on demand that these layers then used")        \
-    X(comp_ffn_expected_right, c, "groups", "of those, expected")                                   \
-    X(comp_ffn_between, c, "bytes", "of groups that nobody wanted, read because they lay between wanted ones") \
-    X(comp_decisions, c, "decisions", "decisions received")                                        \
-    X(comp_decisions_late, c, "decisions", "of those, for a pass or a row that did not wait for them any more") \
-    X(comp_skip_early, c, "chunks", "skipped chunks whose read was avoided")                       \
-    X(comp_skip_late, c, "chunks", "skipped chunks that had been read or begun already")           \
-    X(comp_skip_wasted, c, "bytes", "of those chunks")                                             \
-    X(comp_tainted_slots, g, "slots", "slots kept out of use until old reads are proved finished") \
+    X(comp_guess_right, c, "experts", "experts wanted by a layer that the guess for it had named") \
+    X(comp_guess_hits, c, "experts", "experts wanted by a layer that were in a frame, or on their way, because of a guess") \
+    X(comp_guess_bytes, c, "bytes", "bytes of experts that were read, or begun, on a guess")       \
+    X(comp_guess_used_bytes, c, "bytes", "bytes of experts that were read on a guess and wanted then; what else was read on guesses is waste") \
+    X(comp_frames, g, "frames", "frames for experts that there are")                               \
+    X(comp_ffn_neurons, c, "neurons", "neurons of packed layers (--ffn-sparse), counted for each row") \
+    X(comp_ffn_active, c, "neurons", "neurons of packed layers (--ffn-sparse) that were used, counted for each row") \
+    X(comp_ffn_groups, c, "groups", "groups of neurons of packed layers, counted for each pass")   \
+    X(comp_ffn_groups_used, c, "groups", "groups of neurons of packed layers that any row of a pass used") \
+    X(comp_ffn_expected, c, "groups", "groups of neurons on demand that layers were expected to use") \
+    X(comp_ffn_expected_wanted, c, "groups", "groups of neurons on demand that were used by layers for which something had been expected") \
+    X(comp_ffn_expected_right, c, "groups", "groups of neurons on demand that were expected, and then used") \
+    X(comp_ffn_between, c, "bytes", "bytes of groups of neurons that nobody wanted, read because they lay between wanted ones") \
+    X(comp_decisions, c, "decisions", "decisions received from ntx-predictor")                     \
+    X(comp_decisions_late, c, "decisions", "decisions received from ntx-predictor for a pass or a row that did not wait for them any more") \
+    X(comp_skip_early, c, "chunks", "chunks of skipped layers whose read was avoided")             \
+    X(comp_skip_late, c, "chunks", "chunks of skipped layers that had been read or begun already") \
+    X(comp_skip_wasted, c, "bytes", "bytes of skipped layers that had been read or begun already") \
+    X(comp_tainted_slots, g, "slots", "slots of the ring kept out of use until old reads are proved finished") \
     X(comp_pass_layer, g, "layers", "layer that the pass under way has come to, from 1, the output last; 0 between passes") \
     X(comp_sessions, g, "sessions", "sessions that are generating")                                \
     X(comp_queued, g, "sessions", "sessions that wait for memory")                                 \
-    X(comp_kv_blocks_used, g, "blocks", "KV blocks held")                                          \
-    X(comp_kv_blocks, g, "blocks", "KV blocks there are")                                          \
-    X(comp_ring_ready, g, "slots", "ring slots read and waiting")                                  \
-    X(comp_ring_slots, g, "slots", "ring slots there are")                                         \
-    X(comp_bytes_model, g, "bytes", "weights of the loaded model")                                 \
-    X(comp_bytes_host, g, "bytes", "of those, in RAM")                                             \
-    X(comp_bytes_device, g, "bytes", "of those, in GPU memory")                                    \
-    X(comp_bytes_storage, g, "bytes", "of those, read for every pass")                             \
+    X(comp_kv_blocks_used, g, "blocks", "blocks of KV held by sessions")                           \
+    X(comp_kv_blocks, g, "blocks", "blocks of KV that there are")                                  \
+    X(comp_ring_ready, g, "slots", "slots of the ring that are read and waiting to be computed")   \
+    X(comp_ring_slots, g, "slots", "slots of the ring that there are")                             \
+    X(comp_bytes_model, g, "bytes", "bytes of weights of the loaded model")                        \
+    X(comp_bytes_host, g, "bytes", "bytes of weights of the loaded model that are in RAM")         \
+    X(comp_bytes_device, g, "bytes", "bytes of weights of the loaded model that are in GPU memory") \
+    X(comp_bytes_storage, g, "bytes", "bytes of weights of the loaded model that are read for every pass") \
     X(comp_cpu_ns, c, "ns", "CPU time of ntx-computed")                                            \
     X(comp_ceiling_bps, g, "bytes/s", "the emulated drive's rate (--link), 0 for the drive's own") \
     X(comp_pid, g, "pid", "process of ntx-computed")                                               \

@@ -8,9 +8,11 @@ sanitized && skip "a package of sanitized programs is no package"
 deb=$(ls "$tmp"/pkg/ntx_*.deb) || fail "no .deb: $(cat "$tmp/log")"
 dpkg-deb -x "$deb" "$tmp/x" && dpkg-deb -e "$deb" "$tmp/control" || fail "dpkg-deb"
 for f in usr/bin/ntx{,-top,-metrics,-computed,-iod,-predictor} usr/lib/systemd/system/ntx{.target,-computed.service,-iod.service,-predictor.service,-metrics.service} \
-    usr/lib/sysusers.d/ntx.conf usr/lib/tmpfiles.d/ntx.conf etc/ntx/ntx.conf usr/share/bash-completion/completions/ntx usr/share/ntx/grafana.json; do
+    usr/lib/sysusers.d/ntx.conf usr/lib/tmpfiles.d/ntx.conf etc/ntx/ntx.conf usr/share/bash-completion/completions/ntx usr/share/ntx/grafana.json \
+    usr/share/doc/ntx/{README.md,MEASURED.md,copyright,deploy/README.md,deploy/OPERATING.md,bench/top.svg}; do
     [ -s "$tmp/x/$f" ] || fail "$f is not in the package"
 done
+grep -q '^License: Apache-2.0' "$tmp/x/usr/share/doc/ntx/copyright" && grep -q 'Apache License' "$NTX_SOURCE/LICENSE" || fail "copyright"
 ! find "$tmp/x" -path '*mkmodel*' | grep . || fail "a test program is in the package"
 grep -qx /etc/ntx/ntx.conf "$tmp/control/conffiles" || fail "ntx.conf is no conffile"
 for s in postinst prerm postrm; do sh -n "$tmp/control/$s" || fail "$s"; done
@@ -44,5 +46,6 @@ complete_line() { # WORD...: what the last one is completed to
 . "$tmp/x/usr/share/bash-completion/completions/ntx"
 [ "$(complete_line "$tmp/x/usr/bin/ntx" ru)" = run ] || fail "completion of 'ru': $(complete_line "$tmp/x/usr/bin/ntx" ru)"
 complete_line "$tmp/x/usr/bin/ntx" run --tem | grep -qx -- --temp || fail "completion of 'run --tem'"
+[ "$(complete_line "$tmp/x/usr/bin/ntx" help benc)" = bench ] || fail "completion of 'help benc'"
 [ "$(complete_line "$tmp/x/usr/bin/ntx" run --backend c | tr '\n' ' ')" = "cpu cuda " ] || fail "completion of 'run --backend c'"
 finish "$(basename "$deb"): $(stat -c %s "$deb") bytes, $(echo $commands | wc -w) commands"

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -24,13 +25,19 @@ model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "4", "--embd", 
 class Terminal:
     """A program with a terminal of its own, whose Ctrl-C goes to all of its foreground processes."""
 
-    def __init__(self, *argv):
+    def __init__(self, *argv, ntx=NTX):
         self.seen = b""
         self.pid, self.fd = pty.fork()
         if not self.pid:
-            os.execv(NTX, [NTX, *argv])
+            os.execv(ntx, [ntx, *argv])
         # A signal that comes before would be this program's.
-        wait_for(lambda: os.readlink("/proc/%d/exe" % self.pid) == os.path.realpath(NTX), 10, "the start of ntx")
+        wait_for(lambda: self.program() in (None, os.path.realpath(ntx)), 10, "the start of ntx")
+
+    def program(self):
+        try:
+            return os.readlink("/proc/%d/exe" % self.pid)
+        except OSError:
+            return None  # it has ended already
 
     def until(self, pattern, seconds=20):
         """What came up to and with the pattern, which is then forgotten."""
@@ -100,6 +107,20 @@ def waits_for_input():
         equal(t.end(), -signal.SIGINT, "Ctrl-C where %s waits for input" % argv[0])
 
 
+def no_daemons():
+    """Nobody is asked for a prompt when there is nobody to give it to."""
+    alone = os.path.join(tmp.name, "alone")
+    os.mkdir(alone)
+    shutil.copy(NTX, alone)
+    nobody = rb"ntx: no daemons run: neither the service \(/run/ntx\) nor `ntx up`"
+    missing = b"ntx: " + re.escape(alone.encode()) + rb"/ntx-computed: No such file or directory; the daemons belong beside ntx itself"
+    for argv, ntx, pattern in ((("generate",), NTX, nobody), (("generate", "-"), NTX, nobody), (("chat",), NTX, nobody), (("run", model, "-"), os.path.join(alone, "ntx"), missing),
+                               (("run", model), os.path.join(alone, "ntx"), missing), (("up", model), os.path.join(alone, "ntx"), missing)):
+        t = Terminal(*argv, ntx=ntx)
+        equal(t.end(), 111, "without daemons: " + " ".join(argv))
+        check(re.match(pattern, t.seen) and t.seen.count(b"\n") == 1, argv, "said", t.seen)
+
+
 def no_room():
     if not (os.path.exists("/dev/full") and stat.S_ISCHR(os.stat("/dev/full").st_mode)):
         print("no /dev/full here: output without room is not tried")
@@ -121,5 +142,6 @@ def no_room():
 chat()
 progress()
 waits_for_input()
+no_daemons()
 no_room()
 print("Ctrl-C and a full disk do what they should")

@@ -145,6 +145,10 @@ def page(text):
         have = set(f.read().splitlines())
     want = ["| `%s` | %s |" % m for m in re.findall(r"^# HELP (\S+) (.*)$", text, re.M)]
     check(len(want) > 60, "only", len(want), "metrics")
+    texts = [m[1] for m in re.findall(r"^# HELP (\S+) (.*)$", text, re.M)]
+    for said in texts: # a person sees one of them, in a dashboard's tooltip
+        check(not re.search(r"\b[Oo]f (those|that|these|the hits)\b", said) and len(said.split()) > 1, "HELP does not stand alone:", said)
+    equal(len(set(texts)), len(texts), "HELP texts, each once")
     missing = [row for row in want if row not in have]
     check(not missing, "deploy/OPERATING.md lacks:\n" + "\n".join(missing))
 

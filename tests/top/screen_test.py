@@ -209,6 +209,26 @@ def in_terminal(d, env, hang_up=False):
     fail("ntx-top goes on without its terminal")
 
 
+def many(d, model):
+    """Six sessions do not fit on 80 x 24: it says how many are missing. They do on a taller one, and in --once."""
+    clients = [d.client() for _ in range(6)]
+    clients[0].load(model, ram_bytes=24 << 20, ctx=400, sessions=6, link_nvme_bps=RATE)
+    for c in clients:
+        c.generate("Once", ignore_eos=True, max_tokens=380, temp=0.0)  # the last may have to wait for memory
+    rows = lambda lines: [l for l in lines if re.match(r" +\d+    (waits|reads|writes) ", l)]
+    t = Terminal(d.dir)
+    lines = t.until(lambda lines: len(rows(lines)) == 2 and list(lines), "two sessions, and that there are more")
+    equal(lines[22].strip(), "4 more not shown: a taller terminal, or ntx-top --once", "the line below them")
+    check(lines[23].startswith(" q quit  h help"), "keys:", lines[23])
+    t.resize(80, 30)
+    t.until(lambda lines: len(rows(lines)) == 6 and not any("not shown" in l for l in lines), "all of them on 80 x 30")
+    t.end()
+    once = subprocess.run([TOP, "--runtime", d.dir, "--interval", "0.1", "--once"], capture_output=True, text=True, env=dict(os.environ, LC_ALL="C.UTF-8"))
+    check(len(rows(once.stdout.splitlines())) == 6 and "not shown" not in once.stdout, "--once", once.stdout)
+    for c in clients:
+        c.close()
+
+
 def marks(d, model):
     """Under the layers' map: what was left out; with two in a pass that would leave out different layers, what only one would."""
     clients = [d.client() for _ in range(2)]
@@ -237,6 +257,7 @@ def main():
         scripts(d)
         terminals(d)
         c.close()
+        many(d, model)
         marks(d, model)
 
 
