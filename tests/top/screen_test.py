@@ -212,6 +212,7 @@ def in_terminal(d, env, hang_up=False):
 def many(d, model):
     """Six sessions do not fit on 80 x 24: it says how many are missing. They do on a taller one, and in --once."""
     clients = [d.client() for _ in range(6)]
+    wait_for(lambda: json.loads(clients[0].status())["sessions"] == 0, 10, "the end of who left")
     clients[0].load(model, ram_bytes=24 << 20, ctx=400, sessions=6, link_nvme_bps=RATE)
     for c in clients:
         c.generate("Once", ignore_eos=True, max_tokens=380, temp=0.0)  # the last may have to wait for memory
