@@ -14,7 +14,7 @@
  * chosen by the CPU, from the router's logits and the gates. Groups on the host or the drive are computed by the CPU in place, or
  * copied for as many rows as the cost model says.
  *
- * Layer skip is the CPU's (forward.c): the states after the probe layer come down, decisions go up as lists of rows, and holes as bits.
+ * The pass is the CPU's (forward.c), layer skip too: the states after the probe layer come down, decisions go up as lists of rows, and holes as bits.
  *
  * One thread calls (the engine's; the other threads of the pool multiply host chunks). The table and the chunks are borrowed. */
 #ifndef NTX_COMPUTED_DEVICE_H
@@ -67,9 +67,6 @@ void ntx_device_free(struct ntx_device *d);
 int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk, void *to, struct ntx_err *err), void *ctx, struct ntx_err *err);
 /* A pass failed because of the device, and so will all others: only a new process gets it back. */
 bool ntx_device_lost(const struct ntx_device *d);
-
-/* The layers and the output of a pass, after embedding and angles (forward.c). 0, or a negative errno with words in the weights' error. */
-int ntx__device_pass(struct ntx_device *d, struct ntx_forward *f);
 
 /* For sparse_ahead.c: a chunk lives there; a gate matrix times rows of the host, into p->y [rows x p->ld]. */
 struct ntx__product;

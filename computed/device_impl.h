@@ -1,8 +1,8 @@
 /* device_impl.h: what the files of the pass on a device share; nobody else includes it.
  *
  *   device.c        memory: one plan, counted and placed
- *   device_rows.c   the pass: rows in, layers with the skips decided on the way, rows out
- *   device_layer.c  the steps of a layer, as in llama.c
+ *   device_rows.c   what comes in and goes out: rows, which layers they have, logits
+ *   device_layer.c  the table of the back end; the operations of a layer's steps
  *   device_moe.c    the FFN of a layer with experts
  *   device_packed.c the FFN of a packed layer
  *   device_mm.c     a step that multiplies, each chunk where it lives
@@ -101,7 +101,7 @@ struct ntx_device {
     struct ntx__device_rows all, now, pending; /* of the pass; of the layer; whose y is yet to be added to h (n_live 0: none) */
     struct ntx__device_rows *layer;            /* [n_layers] after the probe */
     uint32_t n_tiles;
-    bool with_holes;
+    bool with_holes, decided;                  /* decided: `layer` counts */
     bool masked;                               /* m.uses counts */
 };
 
@@ -137,30 +137,37 @@ int ntx__device_used(struct ntx_device *d, struct ntx__stage *s); /* everything 
 int ntx__device_settle(struct ntx_device *d); /* gives back what streamed chunks are still held; waits for their copies */
 
 /* ---- device_layer.c */
-int ntx__device_layer(struct ntx_device *d);              /* f->layer, for d->now */
 int ntx__device_add_pending(struct ntx_device *d);
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n); /* of rows m.out_rows into x */
 /* The normed rows x, as input of a step. */
 struct ntx__device_input ntx__device_normed(const struct ntx_device *d, uint32_t n, uint32_t first_dense, uint32_t n_dense);
-/* x [n_rows x n], or where up is given act(x) * up, in the forms that w multiplies by. biases: of x and up, or NULL: row of[i] of each for row i. */
+/* x [n_rows x n], or where up is given act(x) * up, quantised into these forms. biases: of x and up, or NULL: row of[i] of each for row i. */
 struct ntx__device_biases {
     const float *x, *up;
     const uint32_t *of;
 };
-int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, const struct ntx_weight *w, void *const *packed,
+int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, uint32_t forms, void *const *packed,
                      const struct ntx__device_biases *biases);
 const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w); /* or rows of floats; NULL where the model has none */
 
+bool ntx__device_can(const struct ntx_layer *l); /* has a kernel for all of its steps */
+
 /* ---- device_moe.c */
-int ntx__device_moe(struct ntx_device *d);
+extern const struct ntx__moe_hands ntx__device_experts;
 
 /* ---- device_packed.c */
-int ntx__device_packed(struct ntx_device *d);
+int ntx__device_packed(struct ntx_forward *f, const struct ntx__run *r);
 
 /* ---- device_rows.c */
 /* rc of the device, as the weights' error. */
 int ntx__device_fail(struct ntx_device *d, int rc, const char *what);
-int ntx__device_states(struct ntx_device *d); /* the states before f->layer, to the host */
+int ntx__device_begin(struct ntx_forward *f); /* these as struct ntx__backend says */
+void ntx__device_enter(struct ntx_forward *f);
+int ntx__device_let_go(struct ntx_forward *f);
+int ntx__device_states(struct ntx_forward *f);
+int ntx__device_decided(struct ntx_forward *f);
+int ntx__device_output(struct ntx_forward *f);
+int ntx__device_end(struct ntx_forward *f, int rc);
 int ntx__device_go(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args, const char *what);
 uint32_t ntx__device_splits(const struct ntx_device *d); /* of the longest session */
 

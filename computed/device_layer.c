@@ -1,6 +1,7 @@
-/* device_layer.c: the llama family's layer on a device, step by step as in llama.c. Everything is queued; the host waits only where
+/* device_layer.c: the operations of a layer's steps (model/layer.h) on a device. Everything is queued; the host waits only where
  * the CPU shares a step, where a streamed chunk has not come, and where experts are chosen. */
 #include <math.h>
+#include <string.h>
 
 #include "common/util.h"
 #include "computed/device_impl.h"
@@ -32,10 +33,9 @@ static int add_and_norm(struct ntx_device *d, const float *y, const float *bias,
     return n ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
 }
 
-int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, const struct ntx_weight *w, void *const *to,
+int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, uint32_t forms, void *const *to,
                      const struct ntx__device_biases *biases)
 {
-    uint32_t forms = ntx__forms(&w, 1);
     const struct ntx_gpu_pack g = {
         .x = x, .up = up, .q8 = packed(to, forms, NTX_ACT_Q8), .q8k = packed(to, forms, NTX_ACT_Q8K), .ld_x = NTX__DEVICE_LD(n), .ld_up = n,
         .q8_stride = d->stride[NTX_ACT_Q8], .q8k_stride = d->stride[NTX_ACT_Q8K], .n = n, .n_rows = n_rows, .act = d->hp->ffn_act,
@@ -51,14 +51,7 @@ struct ntx__device_input ntx__device_normed(const struct ntx_device *d, uint32_t
     return (struct ntx__device_input){.x = d->m.x, .ld = NTX__DEVICE_LD(d->hp->n_embd), .packed = d->m.packed, .n = n, .first_dense = first_dense, .n_dense = n_dense};
 }
 
-static struct ntx__device_input live(const struct ntx_device *d, const float *x, uint32_t width)
-{
-    const struct ntx__device_rows *r = &d->now;
-    return (struct ntx__device_input){.x = x, .ld = NTX__DEVICE_LD(width), .packed = d->m.packed, .n = r->n_live, .first_dense = r->n_exact,
-                                      .n_dense = r->n_live - r->n_exact};
-}
-
-/* ---- the steps */
+/* ---- steps of rows, which a kernel does in one go */
 
 int ntx__device_add_pending(struct ntx_device *d)
 {
@@ -67,36 +60,31 @@ int ntx__device_add_pending(struct ntx_device *d)
     return rc;
 }
 
-/* With what the layer before added still to come: in one go where the rows are the same. */
-static int attn_norm(struct ntx_device *d)
+static const float *vector(const struct ntx_device *d, enum ntx_tensor t) { return ntx__device_vector(d, &layer(d)->of[t]); }
+
+/* The layer's first norm, with what the layer before added still to come: in one go where the rows are the same. */
+static int first_norm(struct ntx_device *d, const struct ntx_step *s, uint32_t forms)
 {
-    const struct ntx_layer_weights *w = layer(d);
-    uint32_t forms = ntx__forms((const struct ntx_weight *const[]){&w->q, &w->k, &w->v}, 3);
     bool together = d->pending.n_live == d->now.n_all && d->pending.list == d->now.list;
     int rc = together ? 0 : ntx__device_add_pending(d);
     if (!rc)
-        rc = add_and_norm(d, together ? d->m.y : NULL, NULL, ntx__device_vector(d, &w->attn_norm), d->now.list, d->now.n_all, forms);
+        rc = add_and_norm(d, together ? d->m.y : NULL, NULL, vector(d, (enum ntx_tensor)s->weight[0]), d->now.list, d->now.n_all, forms);
     d->pending.n_live = 0;
     return rc;
 }
 
-/* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone. */
-static int qkv(struct ntx_device *d)
+/* (BIAS) ADD NORM; NORM at the layer's beginning; ADD at its end, which waits for what comes then. */
+static int residual(struct ntx_device *d, const struct ntx__run *r)
 {
-    const struct ntx_layer_weights *w = layer(d);
-    const struct ntx__device_product p[] = {
-        {.w = &w->q, .y = d->m.q, .host_y = d->f->m.q, .n_rows = d->now.n_live},
-        {.w = &w->k, .y = d->m.k, .host_y = d->f->m.k},
-        {.w = &w->v, .y = d->m.v, .host_y = d->f->m.v},
-    };
-    const struct ntx__device_rows *r = &d->now;
-    const struct ntx__device_input in = ntx__device_normed(d, r->n_all, r->n_exact, r->n_live - r->n_exact);
-    if (r->n_live)
-        return ntx__device_multiply(d, p, 3, &in);
-    int rc = ntx__device_settle(d); /* chunks are given back in the order of the list */
-    for (uint32_t c = w->q.chunk0; !rc && c < w->q.chunk0 + w->q.n_chunks; c++)
-        d->f->c.weights->ops->skip(d->f->c.weights, c);
-    return rc ? ntx__device_fail(d, rc, "a copy") : ntx__device_multiply(d, p + 1, 2, &in);
+    const struct ntx_step *s = ntx__steps_of(d->f, r), *last = s + r->n - 1;
+    if (last->op == NTX_OP_ADD) {
+        d->pending = d->now;
+        return 0;
+    }
+    if (r->n == 1)
+        return first_norm(d, s, r->forms);
+    return add_and_norm(d, d->m.y, s->op == NTX_OP_BIAS ? vector(d, (enum ntx_tensor)s->weight[0]) : NULL, vector(d, (enum ntx_tensor)last->weight[0]), d->now.list,
+                        d->now.n_live, r->forms);
 }
 
 static struct ntx_gpu_kv kv(const struct ntx_device *d, uint32_t row)
@@ -110,16 +98,78 @@ static struct ntx_gpu_kv kv(const struct ntx_device *d, uint32_t row)
     };
 }
 
+/* Biases, norms of heads, rotation, and K and V into the cache. */
 static int rotate_and_store(struct ntx_device *d)
 {
-    const struct ntx_layer_weights *w = layer(d);
     const struct ntx_gpu_rotate g = {
-        .q = d->m.q, .k = d->m.k, .v = d->m.v, .q_bias = ntx__device_vector(d, &w->q_bias), .k_bias = ntx__device_vector(d, &w->k_bias), .v_bias = ntx__device_vector(d, &w->v_bias),
-        .q_norm = ntx__device_vector(d, &w->q_norm), .k_norm = ntx__device_vector(d, &w->k_norm), .cs = d->m.cs, .sn = d->m.sn, .kv = kv(d, 0), .n_rows = d->now.n_all,
+        .q = d->m.q, .k = d->m.k, .v = d->m.v, .q_bias = vector(d, NTX_T_q_bias), .k_bias = vector(d, NTX_T_k_bias), .v_bias = vector(d, NTX_T_v_bias),
+        .q_norm = vector(d, NTX_T_q_norm), .k_norm = vector(d, NTX_T_k_norm), .cs = d->m.cs, .sn = d->m.sn, .kv = kv(d, 0), .n_rows = d->now.n_all,
         .n_query = d->now.n_live, .rope_dim = d->hp->rope_dim, .neox = d->hp->rope_kind != NTX_ROPE_NORM, .eps = d->hp->rms_eps,
     };
     return ntx__device_go(d, NTX_GPU_ROTATE, &g, "rotation");
 }
+
+static int rows(struct ntx_forward *f, const struct ntx__run *r)
+{
+    struct ntx_device *d = f->c.device;
+    const struct ntx_step *last = ntx__steps_of(f, r) + r->n - 1;
+    if (last->op == NTX_OP_PUT)
+        return rotate_and_store(d);
+    if (last->op == NTX_OP_GLU)
+        return ntx__device_pack(d, d->m.gate, d->m.up, last->width, d->now.n_live, r->forms, d->m.packed, NULL);
+    return residual(d, r);
+}
+
+/* ---- products */
+
+struct place { /* of a buffer's rows */
+    float *device, *host;
+    size_t ld;
+};
+
+static struct place place_of(const struct ntx_device *d, enum ntx_buf b)
+{
+    const struct ntx_hparams *hp = d->hp;
+    const struct ntx__mem *h = &d->f->m;
+    const struct place all[NTX_N_BUFS] = {
+        [NTX_BUF_X] = {d->m.x, h->x, NTX__DEVICE_LD(hp->n_embd)},
+        [NTX_BUF_Q] = {d->m.q, h->q, hp->n_head * hp->head_k},
+        [NTX_BUF_K] = {d->m.k, h->k, hp->n_head_kv * hp->head_k},
+        [NTX_BUF_V] = {d->m.v, h->v, hp->n_head_kv * hp->head_v},
+        [NTX_BUF_ATTN] = {d->m.attn, h->attn, NTX__DEVICE_LD(hp->n_head * hp->head_v)},
+        [NTX_BUF_GATE] = {d->m.gate, h->gate, NTX__DEVICE_LD(hp->n_ff)},
+        [NTX_BUF_UP] = {d->m.up, h->up, hp->n_ff},
+        [NTX_BUF_Y] = {d->m.y, h->y, hp->n_embd},
+    };
+    return all[b];
+}
+
+/* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone. */
+static int multiply(struct ntx_forward *f, const struct ntx__run *r)
+{
+    struct ntx_device *d = f->c.device;
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    const struct ntx__device_rows *n = &d->now;
+    const struct place from = place_of(d, (enum ntx_buf)s->in[0]);
+    const struct ntx__device_input in = {.x = from.device, .ld = from.ld, .packed = d->m.packed, .n = r->feeds ? n->n_all : n->n_live, .first_dense = n->n_exact,
+                                         .n_dense = n->n_live - n->n_exact};
+    struct ntx__device_product p[NTX_LAYER_STEPS];
+    unsigned k = 0;
+    int rc = n->n_live ? 0 : ntx__device_settle(d); /* chunks are given back in the order of the list */
+    if (rc)
+        return ntx__device_fail(d, rc, "a copy");
+    for (uint32_t i = 0; i < r->n && !rc; i++) {
+        const struct ntx_weight *w = ntx__weight_of(f, &s[i]);
+        const struct place to = place_of(d, (enum ntx_buf)s[i].out);
+        if (s[i].feeds || n->n_live)
+            p[k++] = (struct ntx__device_product){.w = w, .y = to.device, .ld_y = to.ld, .host_y = to.host, .n_rows = s[i].feeds ? 0 : n->n_live};
+        else
+            rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
+    }
+    return rc ? rc : ntx__device_multiply(d, p, k, &in);
+}
+
+/* ---- attention */
 
 /* Live rows [from, to), in groups of as many as the memory for partial results serves. */
 static int attend_split(struct ntx_device *d, uint32_t from, uint32_t to)
@@ -132,7 +182,7 @@ static int attend_split(struct ntx_device *d, uint32_t from, uint32_t to)
         const struct ntx_gpu_attend g = {
             .q = d->m.q + (uint64_t)r * hp->n_head * hp->head_k, .out = d->m.attn + (uint64_t)r * NTX__DEVICE_LD(no), .partial = d->m.partial,
             .kv = kv(d, r), .ld_out = NTX__DEVICE_LD(no), .n_rows = NTX_MIN(to - r, d->attend_rows), .most_pos = most,
-            .window = ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ATTEND)->window, .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
+            .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
         };
         int rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention");
         if (rc)
@@ -149,77 +199,19 @@ static int attend_tiles(struct ntx_device *d, uint32_t from)
     const struct ntx_gpu_prefill g = {
         .q = d->m.q + (uint64_t)from * hp->n_head * hp->head_k, .out = d->m.attn + (uint64_t)from * NTX__DEVICE_LD(no), .kv = kv(d, from),
         .tiles = d->m.tiles, .ld_out = NTX__DEVICE_LD(no), .n_tiles = d->n_tiles,
-        .window = ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ATTEND)->window, .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
+        .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
     };
     return d->n_tiles ? ntx__device_go(d, NTX_GPU_PREFILL, &g, "attention of prompts") : 0;
 }
 
-static int attend(struct ntx_device *d)
+static int attend(struct ntx_forward *f, const struct ntx__run *r)
 {
+    struct ntx_device *d = f->c.device;
     uint32_t exact = d->n_tiles ? d->now.n_exact : d->now.n_live;
     int rc = attend_split(d, 0, exact);
     if (!rc)
         rc = attend_tiles(d, exact);
-    return rc ? rc : ntx__device_pack(d, d->m.attn, NULL, d->hp->n_head * d->hp->head_v, d->now.n_live, &layer(d)->o, d->m.packed, NULL);
-}
-
-static int attn_output(struct ntx_device *d)
-{
-    const struct ntx__device_product p = {.w = &layer(d)->o, .y = d->m.y, .host_y = d->f->m.y};
-    const struct ntx__device_input in = live(d, d->m.attn, d->hp->n_head * d->hp->head_v);
-    return ntx__device_multiply(d, &p, 1, &in);
-}
-
-static int ffn_norm(struct ntx_device *d)
-{
-    const struct ntx_layer_weights *w = layer(d);
-    uint32_t forms = d->hp->n_expert ? ntx__moe_forms(w) : ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2);
-    return add_and_norm(d, d->m.y, ntx__device_vector(d, &w->o_bias), ntx__device_vector(d, &w->ffn_norm), d->now.list, d->now.n_live, forms);
-}
-
-static int gate_and_up(struct ntx_device *d)
-{
-    const struct ntx_layer_weights *w = layer(d);
-    const struct ntx__device_product p[] = {
-        {.w = &w->gate, .y = d->m.gate, .ld_y = NTX__DEVICE_LD(d->hp->n_ff), .host_y = d->f->m.gate},
-        {.w = &w->up, .y = d->m.up, .host_y = d->f->m.up},
-    };
-    const struct ntx__device_input in = live(d, d->m.x, d->hp->n_embd);
-    int rc = ntx__device_multiply(d, p, 2, &in);
-    return rc ? rc : ntx__device_pack(d, d->m.gate, d->m.up, d->hp->n_ff, d->now.n_live, &w->down, d->m.packed, NULL);
-}
-
-static int down(struct ntx_device *d)
-{
-    const struct ntx__device_product p = {.w = &layer(d)->down, .y = d->m.y, .host_y = d->f->m.y};
-    const struct ntx__device_input in = live(d, d->m.gate, d->hp->n_ff);
-    return ntx__device_multiply(d, &p, 1, &in);
-}
-
-static int ffn(struct ntx_device *d)
-{
-    if (d->hp->n_expert)
-        return ntx__device_moe(d);
-    if (d->c.model->pack)
-        return ntx__device_packed(d);
-    int rc = gate_and_up(d);
-    return rc ? rc : down(d);
-}
-
-int ntx__device_layer(struct ntx_device *d)
-{
-    static int (*const steps[])(struct ntx_device *) = {
-        attn_norm, qkv, rotate_and_store, attend, attn_output, ffn_norm, ffn,
-    };
-    enum { KV_STEPS = 3 };
-    size_t n = d->now.n_live ? sizeof steps / sizeof *steps : KV_STEPS;
-    for (size_t i = 0; i < n; i++) {
-        int rc = steps[i](d);
-        if (rc)
-            return rc;
-    }
-    d->pending = d->now; /* its y; nothing where no row is live */
-    return 0;
+    return rc ? rc : ntx__device_pack(d, d->m.attn, NULL, r->width, d->now.n_live, r->forms, d->m.packed, NULL);
 }
 
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
@@ -227,3 +219,40 @@ int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
     const struct ntx_weight *w = &d->c.chunks->output;
     return add_and_norm(d, NULL, NULL, ntx__device_vector(d, &d->c.chunks->output_norm), d->m.out_rows, n, ntx__forms(&w, 1));
 }
+
+/* ---- what there is a kernel for */
+
+/* Of run k of n: steps of rows as the functions above know them. */
+static bool can_rows(const struct ntx_step *s, uint32_t n_steps, uint32_t k, uint32_t n)
+{
+    static const char letters[NTX_N_OPS] = {[NTX_OP_NORM] = 'N', [NTX_OP_BIAS] = 'B', [NTX_OP_ROPE] = 'R', [NTX_OP_PUT] = 'P', [NTX_OP_GLU] = 'G', [NTX_OP_ADD] = 'A'};
+    char ops[NTX_LAYER_STEPS + 1] = "";
+    for (uint32_t i = 0; i < n_steps; i++)
+        ops[i] = letters[s[i].op];
+    if (!k || k == n - 1)
+        return !strcmp(ops, k ? "A" : "N");
+    return !strcmp(ops, "AN") || !strcmp(ops, "BAN") || !strcmp(ops, "G") || (ops[n_steps - 1] == 'P' && strspn(ops, "BNR") == n_steps - 1);
+}
+
+bool ntx__device_can(const struct ntx_layer *l)
+{
+    struct ntx__runs runs;
+    ntx__runs_make(l, &runs);
+    for (uint32_t k = 0; k < runs.n; k++)
+        if (runs.run[k].kind == NTX__ROWS && !can_rows(&l->step[runs.run[k].first], runs.run[k].n, k, runs.n))
+            return false;
+    return true;
+}
+
+const struct ntx__backend ntx__device_backend = {
+    .begin = ntx__device_begin,
+    .enter = ntx__device_enter,
+    .run = {[NTX__ROWS] = rows, [NTX__MULTIPLY] = multiply, [NTX__ATTEND] = attend, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum,
+            [NTX__GROUPS] = ntx__device_packed},
+    .moe = &ntx__device_experts,
+    .settle = ntx__device_let_go,
+    .states = ntx__device_states,
+    .decided = ntx__device_decided,
+    .output = ntx__device_output,
+    .end = ntx__device_end,
+};

@@ -289,8 +289,13 @@ static int send_results(const struct job *j)
 int ntx__device_multiply(struct ntx_device *d, const struct ntx__device_product *p, unsigned n_products, const struct ntx__device_input *in)
 {
     struct job j = {.d = d, .p = p, .n_products = n_products, .in = in};
+    int rc = 0;
+    for (unsigned i = 0; i < n_products && !rc; i++)
+        rc = ntx__turn(d->f, p[i].w->chunk0, p[i].w->n_chunks);
+    if (rc)
+        return rc;
     uint32_t in_place = decide_all(&j);
-    int rc = in_place ? bring_input(&j) : 0;
+    rc = in_place ? bring_input(&j) : 0;
     if (!rc)
         rc = narrow(&j);
     if (rc)

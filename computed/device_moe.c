@@ -1,4 +1,4 @@
-/* device_moe.c: the FFN of a layer with experts on a device: moe.c's walk with other hands.
+/* device_moe.c: the FFN of a layer with experts on a device: moe.c's hands.
  *
  *   router on the device -> logits down -> the CPU chooses -> lists up
  *   per group of experts: rows gathered by choice -> gate, up (+ bias) -> act(gate) * up -> down (+ bias), each expert where it lives -> added to its rows
@@ -13,6 +13,8 @@ static const struct ntx_layer_weights *layer(const struct ntx_forward *f)
 {
     return &f->c.chunks->layers[f->layer];
 }
+
+static uint32_t forms_of(const struct ntx_weight *w) { return ntx__forms(&w, 1); }
 
 static int route(struct ntx_forward *f)
 {
@@ -33,16 +35,10 @@ static int route(struct ntx_forward *f)
 static int guess(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
-    uint64_t bytes = (uint64_t)f->b->n_rows * d->hp->n_embd * sizeof(float);
-    bool all = d->now.n_live == f->b->n_rows;
-    int rc;
     if (f->layer + 1 == d->hp->n_layers || d->c.table[ntx_expert_chunk(layer(f) + 1, 0, NTX_EXPERT_GATE)].placement != NTX_PLACE_FRAME)
         return 0;
-    if ((rc = d->ops->download(d->compute, d->host.h, d->m.h, bytes)) || (rc = d->ops->stream_sync(d->compute)))
-        return ntx__device_fail(d, rc, "states");
-    memcpy(f->m.h, d->host.h, bytes);
-    memcpy(f->m.live, all ? d->host.all_rows : d->host.rows + (uint64_t)f->layer * d->c.max_rows, f->n_live * sizeof *f->m.live);
-    return ntx__moe_guess(f);
+    int rc = ntx__device_states(f);
+    return rc ? rc : ntx__moe_guess(f);
 }
 
 /* The lists of the layer before are on the device since its router's logits came down. */
@@ -83,7 +79,7 @@ static int shared(struct ntx_forward *f)
         return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
     }
     if ((rc = ntx__device_multiply(d, &gate, 1, &x)) || (rc = ntx__device_multiply(d, in, 2, &x)) ||
-        (rc = ntx__device_pack(d, d->m.gate, d->m.up, ff, n, &w->down_shared, d->m.moe.packed, NULL)))
+        (rc = ntx__device_pack(d, d->m.gate, d->m.up, ff, n, forms_of(&w->down_shared), d->m.moe.packed, NULL)))
         return rc;
     return ntx__device_multiply(d, &out, 1, &hidden);
 }
@@ -153,16 +149,11 @@ static int group(struct ntx_forward *f, uint32_t n)
                                               d->m.moe.expert + f->moe.first};
     int rc;
     if ((rc = gather(d)) || (rc = multiply(d, n, in, 2, &x)) ||
-        (rc = ntx__device_pack(d, d->m.moe.gate, d->m.moe.up, d->hp->n_ff_exp, f->moe.n, &layer(f)->expert[NTX_EXPERT_DOWN], d->m.moe.packed, &biases)) ||
+        (rc = ntx__device_pack(d, d->m.moe.gate, d->m.moe.up, d->hp->n_ff_exp, f->moe.n, forms_of(&layer(f)->expert[NTX_EXPERT_DOWN]), d->m.moe.packed, &biases)) ||
         (rc = multiply(d, n, out, 1, &hidden)) || (rc = combine(d)))
         return rc;
     rc = ntx__device_settle(d); /* those that were copied may be replaced after this */
     return rc ? ntx__device_fail(d, rc, "a copy") : 0;
 }
 
-int ntx__device_moe(struct ntx_device *d)
-{
-    static const struct ntx__moe_steps steps = {.route = route, .chosen = chosen, .guess = guess, .shared = shared, .group = group};
-    d->f->n_live = d->now.n_live;
-    return ntx__moe_walk(d->f, &steps);
-}
+const struct ntx__moe_hands ntx__device_experts = {.route = route, .chosen = chosen, .guess = guess, .shared = shared, .group = group};

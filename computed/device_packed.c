@@ -151,8 +151,10 @@ static int compute_all(struct ntx_device *d, const uint32_t *wanted, uint32_t n)
 {
     const struct ntx_weight *w = &layer(d->f)->groups;
     const struct ntx_chunk *list = d->c.chunks->list;
-    int rc = d->ops->fill(d->compute, d->m.y, 0, (uint64_t)d->f->n_live * d->hp->n_embd * sizeof(float));
+    int rc = ntx__turn(d->f, w->chunk0, w->n_chunks);
     if (rc)
+        return rc;
+    if ((rc = d->ops->fill(d->compute, d->m.y, 0, (uint64_t)d->f->n_live * d->hp->n_embd * sizeof(float))))
         return ntx__device_fail(d, rc, "the FFN's sum");
     if (on_device(d, d->f->layer))
         return wanted && !n ? 0 : compute_groups(d, d->at[w->chunk0], wanted ? d->m.groups : NULL, 0, wanted ? n : w->n_out);
@@ -285,12 +287,10 @@ static int by_device(struct ntx_device *d)
     return 0;
 }
 
-int ntx__device_packed(struct ntx_device *d)
+int ntx__device_packed(struct ntx_forward *f, const struct ntx__run *r)
 {
-    struct ntx_forward *f = d->f;
-    bool everybody = d->now.n_live == f->b->n_rows;
-    f->n_live = d->now.n_live;
-    memcpy(f->m.live, everybody ? d->host.all_rows : d->host.rows + (uint64_t)f->layer * d->c.max_rows, f->n_live * sizeof *f->m.live);
+    (void)r;
+    struct ntx_device *d = f->c.device;
     bool place = in_place(d);
     int rc = ntx_pack_has_gate(&layer(f)->pack) ? 0 : gates(d);
     if (!rc)

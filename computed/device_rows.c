@@ -1,4 +1,4 @@
-/* device_rows.c: a pass on a device from begin to end: rows in, layers one after the other with the skips decided on the way, rows out.
+/* device_rows.c: what comes to a device for a pass, and goes from it: rows in, the rows of each layer once they are decided, rows out.
  * What the host writes for the device stands in locked memory that nobody writes again before the pass is over, or before
  * something behind its copy was waited for. */
 #include <errno.h>
@@ -89,15 +89,16 @@ static int bring_rows(struct ntx_device *d)
 
 /* ---- skips: forward.c decides, from the states that it is shown */
 
-int ntx__device_states(struct ntx_device *d)
+int ntx__device_states(struct ntx_forward *f)
 {
-    uint64_t bytes = (uint64_t)d->f->b->n_rows * d->hp->n_embd * sizeof(float);
+    struct ntx_device *d = f->c.device;
+    uint64_t bytes = (uint64_t)f->b->n_rows * d->hp->n_embd * sizeof(float);
     int rc = ntx__device_add_pending(d);
     if (rc)
         return rc;
     if ((rc = d->ops->download(d->compute, d->host.h, d->m.h, bytes)) || (rc = d->ops->stream_sync(d->compute)))
         return ntx__device_fail(d, rc, "states");
-    memcpy(d->f->m.h, d->host.h, bytes);
+    memcpy(f->m.h, d->host.h, bytes);
     return 0;
 }
 
@@ -134,22 +135,20 @@ static bool lay_holes(struct ntx_device *d)
     return any;
 }
 
-/* After the probe layer: which rows all later layers have. */
-static int decide_rows(struct ntx_device *d)
+/* All that later layers need of it goes up at once. */
+int ntx__device_decided(struct ntx_forward *f)
 {
-    struct ntx_forward *f = d->f;
+    struct ntx_device *d = f->c.device;
     uint32_t probe = f->layer, rest = d->hp->n_layers - probe - 1;
     uint64_t rows = (uint64_t)(probe + 1) * d->c.max_rows, holes = (uint64_t)(probe + 1) * d->c.kv_blocks;
     bool some_skip = false;
-    int rc = ntx__device_states(d);
-    if (rc)
-        return rc;
-    ntx__consult(f);
-    while (++f->layer < d->hp->n_layers)
+    int rc = 0;
+    while (++f->layer < d->hp->n_layers) {
         some_skip |= lay_layer(d);
-    for (f->layer = probe + 1; f->layer < d->hp->n_layers; f->layer++)
         d->with_holes |= lay_holes(d);
+    }
     f->layer = probe;
+    d->decided = true;
     if (some_skip)
         rc = up(d, d->m.rows + rows, d->host.rows + rows, (uint64_t)rest * d->c.max_rows * 4);
     if (!rc && d->with_holes)
@@ -157,60 +156,19 @@ static int decide_rows(struct ntx_device *d)
     return rc ? ntx__device_fail(d, rc, "rows of the layers") : 0;
 }
 
-/* Groups of layer 0, and of one behind layers that all rows skipped. */
-static int foresee(struct ntx_device *d)
+void ntx__device_enter(struct ntx_forward *f)
 {
-    struct ntx_forward *f = d->f;
-    int rc = 0;
-    if (!ntx_ffn_mode_groups(&f->c.ffn) || f->groups.foreseen == f->layer)
-        return 0;
-    if (f->layer && f->groups.n_written)
-        rc = ntx__device_states(d);
-    return rc ? rc : ntx__foresee_groups(f, f->layer);
+    struct ntx_device *d = f->c.device;
+    d->now = d->decided ? d->layer[f->layer] : d->all;
 }
 
-static int run_layer(struct ntx_device *d)
+int ntx__device_let_go(struct ntx_forward *f)
 {
-    struct ntx_forward *f = d->f;
-    bool skips = f->c.skip.decide != NULL;
-    int rc;
-    d->now = skips && f->layer > f->c.skip.probe_layer ? d->layer[f->layer] : d->all;
-    if (d->now.n_live && (rc = foresee(d)))
-        return rc;
-    if (d->now.n_all)
-        return (rc = ntx__device_layer(d)) || !skips || f->layer != f->c.skip.probe_layer ? rc : decide_rows(d);
-    if ((rc = ntx__device_settle(d))) /* chunks are given back in the order of the list */
-        return ntx__device_fail(d, rc, "a copy");
-    ntx__skip_chunks(f, d->c.chunks->layers[f->layer].attn_norm.chunk0, f->layer);
-    return 0;
-}
-
-/* What a layer that gave K and V only leaves of its chunks. */
-static int skip_rest(struct ntx_device *d)
-{
-    int rc = ntx__device_settle(d);
-    if (rc)
-        return ntx__device_fail(d, rc, "a copy");
-    ntx__skip_chunks(d->f, ntx__after_kv(&d->c.chunks->layers[d->f->layer]), d->f->layer);
-    return 0;
+    int rc = ntx__device_settle(f->c.device);
+    return rc ? ntx__device_fail(f->c.device, rc, "a copy") : 0;
 }
 
 /* ---- rows out */
-
-/* out_rows and their number; *n_exact: of decoding. */
-static uint32_t choose_logits(struct ntx_device *d, uint32_t *n_exact)
-{
-    const struct ntx_batch *b = d->f->b;
-    uint32_t n = 0;
-    *n_exact = 0;
-    for (uint32_t i = 0; i < b->n_rows; i++) {
-        if (!b->rows[i].logits)
-            continue;
-        d->host.out_rows[n++] = i;
-        *n_exact += i < d->all.n_exact;
-    }
-    return n;
-}
 
 static struct ntx_row *out_row(const struct ntx_device *d, uint32_t i)
 {
@@ -255,13 +213,18 @@ static int give_logits(struct ntx_device *d, uint32_t n)
     return rc;
 }
 
-static int output(struct ntx_device *d, uint32_t n, uint32_t n_exact)
+int ntx__device_output(struct ntx_forward *f)
 {
+    struct ntx_device *d = f->c.device;
+    uint32_t n = f->n_live, n_exact = 0;
     const struct ntx__device_product p = {.w = &d->c.chunks->output, .y = d->m.logits, .host_y = d->host.logits};
-    const struct ntx__device_input in = ntx__device_normed(d, n, n_exact, n - n_exact);
     int rc;
     if (n > d->c.logits_rows)
-        return ntx_err_set(&d->f->c.weights->error, -E2BIG, "%u rows want logits, and there is room for %u", n, d->c.logits_rows);
+        return ntx_err_set(&f->c.weights->error, -E2BIG, "%u rows want logits, and there is room for %u", n, d->c.logits_rows);
+    for (uint32_t i = 0; i < n; i++)
+        n_exact += f->m.live[i] < d->all.n_exact;
+    const struct ntx__device_input in = ntx__device_normed(d, n, n_exact, n - n_exact);
+    memcpy(d->host.out_rows, f->m.live, n * sizeof *f->m.live);
     if ((rc = up(d, d->m.out_rows, d->host.out_rows, n * 4ull)))
         return ntx__device_fail(d, rc, "rows out");
     if ((rc = ntx__device_add_pending(d)) || (rc = ntx__device_output_norm(d, n)) || (rc = ntx__device_multiply(d, &p, 1, &in)))
@@ -269,50 +232,29 @@ static int output(struct ntx_device *d, uint32_t n, uint32_t n_exact)
     return give_logits(d, n);
 }
 
-static int run(struct ntx_device *d)
-{
-    struct ntx_forward *f = d->f;
-    uint32_t n_exact, n_out = choose_logits(d, &n_exact);
-    int rc = bring_rows(d);
-    for (f->layer = 0; !rc && f->layer < d->hp->n_layers; f->layer++) {
-        ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->layer + 1);
-        rc = run_layer(d);
-        if (!rc && d->now.n_all && !d->now.n_live)
-            rc = skip_rest(d);
-    }
-    if (rc)
-        return rc;
-    ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, d->hp->n_layers + 1);
-    if (n_out)
-        return output(d, n_out, n_exact);
-    if ((rc = ntx__device_settle(d)))
-        return ntx__device_fail(d, rc, "a copy");
-    ntx__skip_chunks(f, d->c.chunks->output_norm.chunk0, d->hp->n_layers);
-    return 0;
-}
+/* ---- the pass */
 
-static void begin(struct ntx_device *d, struct ntx_forward *f)
+int ntx__device_begin(struct ntx_forward *f)
 {
+    struct ntx_device *d = f->c.device;
     uint32_t n = f->b->n_rows;
     d->f = f;
     d->all = (struct ntx__device_rows){.list = d->m.all_rows, .n_live = n, .n_all = n};
     for (uint32_t i = 0; i < n; i++)
         d->all.n_exact = f->b->rows[i].prompt && !d->no_dense ? d->all.n_exact : i + 1;
     d->pending = (struct ntx__device_rows){0};
-    d->with_holes = false;
+    d->with_holes = d->decided = false;
+    return bring_rows(d);
 }
 
-int ntx__device_pass(struct ntx_device *d, struct ntx_forward *f)
+/* The weights' slots and what is queued are waited for even after a failure: nothing may still be read then. */
+int ntx__device_end(struct ntx_forward *f, int rc)
 {
-    begin(d, f);
-    int rc = run(d);
-    /* The weights' slots and what is queued are waited for even after a failure: nothing may still be read then. */
+    struct ntx_device *d = f->c.device;
     int late = ntx__device_settle(d);
     if (!late)
         late = d->ops->stream_sync(d->copies);
     if (!late)
         late = d->ops->stream_sync(d->compute);
-    if (!rc && late)
-        rc = ntx__device_fail(d, late, "the end of a pass");
-    return rc;
+    return !rc && late ? ntx__device_fail(d, late, "the end of a pass") : rc;
 }

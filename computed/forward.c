@@ -42,6 +42,21 @@ static int make_arena(struct ntx_forward *f, struct ntx_err *err)
     return 0;
 }
 
+static void name_buffers(struct ntx_forward *f)
+{
+    const struct ntx_hparams *hp = f->hp;
+    const struct ntx__mem *m = &f->m;
+    const struct { enum ntx_buf buf; float *at; size_t ld; } all[] = {
+        {NTX_BUF_H, m->h, hp->n_embd}, {NTX_BUF_X, m->x, f->ld_x}, {NTX_BUF_Q, m->q, hp->n_head * hp->head_k}, {NTX_BUF_K, m->k, hp->n_head_kv * hp->head_k},
+        {NTX_BUF_V, m->v, hp->n_head_kv * hp->head_v}, {NTX_BUF_ATTN, m->attn, f->ld_attn}, {NTX_BUF_GATE, m->gate, f->ld_gate}, {NTX_BUF_UP, m->up, hp->n_ff},
+        {NTX_BUF_Y, m->y, hp->n_embd},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        f->buf[all[i].buf].at = all[i].at;
+        f->buf[all[i].buf].ld = all[i].ld;
+    }
+}
+
 int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err)
 {
     int rc = check_config(c, err);
@@ -56,12 +71,19 @@ int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out
     f->ld_attn = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_head * f->hp->head_v) / sizeof(float);
     f->ld_gate = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_expert ? f->hp->n_ff_shexp : f->hp->n_ff) / sizeof(float);
     f->ld_expert = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_ff_exp) / sizeof(float);
+    f->back = c->device ? &ntx__device_backend : &ntx__cpu_backend;
+    f->runs = ntx__runs_of(c->model, c->chunks);
+    if (!f->runs) {
+        ntx_forward_free(f);
+        return ntx_err_set(err, -ENOMEM, "no memory for the steps of %u layers", c->model->hp.n_layers);
+    }
     if ((rc = make_arena(f, err)) || (rc = ntx_pool_new(c->threads, &f->pool, err))) {
         ntx_forward_free(f);
         return rc;
     }
     for (uint32_t j = 0; f->m.groups.ones && j < f->hp->n_ff; j++)
         f->m.groups.ones[j] = 1;
+    name_buffers(f);
     *out = f;
     return 0;
 }
@@ -73,6 +95,7 @@ void ntx_forward_free(struct ntx_forward *f)
     ntx_pool_free(f->pool);
     if (f->arena)
         munmap(f->arena, f->arena_bytes);
+    free(f->runs);
     free(f);
 }
 
@@ -162,8 +185,24 @@ static bool all_skip(const struct ntx_forward *f, uint32_t layer)
     return true;
 }
 
-/* Shows the state to the predictor; where rows may skip, asks which layers, and announces those that no row needs. */
-void ntx__consult(struct ntx_forward *f)
+/* What the decisions mean for the layers to come: announces those that no row needs; rows leave a hole where they skip a layer, unless they leave
+ * their K and V. */
+static void apply_skips(struct ntx_forward *f)
+{
+    for (uint32_t l = f->layer + 1; l < f->hp->n_layers; l++) {
+        if (all_skip(f, l))
+            f->c.weights->ops->drop_layer(f->c.weights, l);
+        for (uint32_t i = 0; i < f->b->n_rows; i++) {
+            bool skips = ntx__skips(f, i, l);
+            f->skipped += skips;
+            if (skips && !f->c.skip.propagate)
+                ntx_kv_set_hole(f->b->rows[i].kv, l, f->b->rows[i].pos);
+        }
+    }
+}
+
+/* Shows the state to the predictor; where rows may skip, asks which layers. */
+static void consult(struct ntx_forward *f)
 {
     const struct ntx_skip_hooks *hooks = &f->c.skip;
     const struct ntx_batch *b = f->b;
@@ -178,36 +217,40 @@ void ntx__consult(struct ntx_forward *f)
     for (uint32_t i = 0; i < b->n_rows; i++)
         if (!b->rows[i].may_skip)
             memset(f->m.skip + (size_t)i * NTX_MAP_WORDS, 0, NTX_MAP_WORDS * sizeof *f->m.skip);
-    for (uint32_t l = f->layer + 1; l < f->hp->n_layers; l++)
-        if (all_skip(f, l))
-            f->c.weights->ops->drop_layer(f->c.weights, l);
+    apply_skips(f);
 }
 
-/* Fills live with the rows of this layer; behind them those that leave K and V in passing, else the others get a hole in it. */
+static int states(struct ntx_forward *f) { return f->back->states ? f->back->states(f) : 0; }
+
+static int probe(struct ntx_forward *f)
+{
+    if (f->layer != f->c.skip.probe_layer || (!f->c.skip.probe && !f->c.skip.decide))
+        return 0;
+    int rc = states(f);
+    if (rc)
+        return rc;
+    consult(f);
+    f->ended_ns = 0;
+    return f->back->decided ? f->back->decided(f) : 0;
+}
+
+/* Fills live with the rows of this layer; behind them those that leave K and V in passing. */
 void ntx__choose_rows(struct ntx_forward *f)
 {
     f->n_live = f->n_passing = 0;
-    for (uint32_t i = 0; i < f->b->n_rows; i++) {
-        const struct ntx_row *r = &f->b->rows[i];
-        if (!ntx__skips(f, i, f->layer)) {
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (!ntx__skips(f, i, f->layer))
             f->m.live[f->n_live++] = i;
-            continue;
-        }
-        f->skipped++;
-        if (!f->c.skip.propagate)
-            ntx_kv_set_hole(r->kv, f->layer, r->pos);
-    }
     for (uint32_t i = 0; f->c.skip.propagate && i < f->b->n_rows; i++)
         if (ntx__skips(f, i, f->layer))
             f->m.live[f->n_live + f->n_passing++] = i;
 }
 
-/* Passes over the chunks of a layer that no row needs: they are neighbours in the list. */
-void ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer)
+/* Chunks that no row needs. */
+static int pass_over(struct ntx_forward *f, uint32_t first, uint32_t end)
 {
-    const struct ntx_chunks *k = f->c.chunks;
-    for (uint32_t i = first; i < k->n && k->list[i].layer == layer; i++)
-        f->c.weights->ops->skip(f->c.weights, i);
+    int rc = first < end && f->back->settle ? f->back->settle(f) : 0;
+    return rc ? rc : ntx__skip_chunks(f, first, end);
 }
 
 static void keep_states(struct ntx_forward *f)
@@ -233,30 +276,44 @@ static void end_traced(struct ntx_forward *f, uint32_t layer, uint64_t t0)
     ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, f->ended_ns, layer, f->b->pass, f->n_live);
 }
 
+/* Groups of neurons of layer 0, and of one behind layers that all rows skipped. */
+static int foresee(struct ntx_forward *f)
+{
+    if (!ntx_ffn_mode_groups(&f->c.ffn) || f->groups.foreseen == f->layer)
+        return 0;
+    int rc = f->layer && f->groups.n_written ? states(f) : 0;
+    return rc ? rc : ntx__foresee_groups(f, f->layer);
+}
+
+/* Where no row is live, only those steps that feed the layer's state have anything to do. */
+static int run_steps(struct ntx_forward *f)
+{
+    const struct ntx__runs *all = &f->runs[f->layer];
+    int rc = 0;
+    for (uint32_t k = 0; k < all->n && !rc; k++) {
+        const struct ntx__run *r = f->run = &all->run[k];
+        bool needed = f->n_live || (f->n_passing && r->feeds);
+        rc = needed ? f->back->run[r->kind](f, r) : pass_over(f, r->chunk0, r->end);
+    }
+    return rc;
+}
+
 static int run_layer(struct ntx_forward *f)
 {
     int rc = 0;
     uint64_t t0 = begin_traced(f);
     ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->layer + 1);
     ntx__choose_rows(f);
-    if (f->n_live && (rc = ntx__foresee_groups(f, f->layer))) /* of layer 0, and behind layers that all rows skipped */
+    if (f->back->enter)
+        f->back->enter(f);
+    if ((f->n_live && (rc = foresee(f))) || (rc = run_steps(f)))
         return rc;
-    if (f->n_live + f->n_passing)
-        rc = ntx__llama_layer(f);
-    else
-        ntx__skip_chunks(f, f->c.chunks->layers[f->layer].attn_norm.chunk0, f->layer);
-    if (rc)
-        return rc;
-    if (f->n_live)
+    if (f->n_live && f->back->waits)
         end_traced(f, f->layer, t0);
     keep_states(f);
-    if (f->trace)
+    if (f->trace && !(rc = states(f)))
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
-    if (f->layer == f->c.skip.probe_layer) {
-        ntx__consult(f);
-        f->ended_ns = 0;
-    }
-    return 0;
+    return rc ? rc : probe(f);
 }
 
 /* ---- rows out */
@@ -277,15 +334,12 @@ static int run_output(struct ntx_forward *f)
 {
     uint64_t t0 = begin_traced(f);
     ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->hp->n_layers + 1);
-    for (uint32_t i = 0; i < f->b->n_rows; i++)
-        f->b->rows[i].n_best = 0;
-    if (choose_logits(f)) {
-        int rc = ntx__llama_output(f);
+    if (!choose_logits(f))
+        return pass_over(f, f->c.chunks->output_norm.chunk0, f->c.chunks->n);
+    int rc = f->back->output(f);
+    if (f->back->waits)
         end_traced(f, f->hp->n_layers, t0);
-        return rc;
-    }
-    ntx__skip_chunks(f, f->c.chunks->output_norm.chunk0, f->hp->n_layers);
-    return 0;
+    return rc;
 }
 
 static int run_pass(struct ntx_forward *f)
@@ -295,12 +349,12 @@ static int run_pass(struct ntx_forward *f)
         f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
     if ((rc = make_angles(f)) || (rc = embed(f)))
         return rc;
-    if (f->c.device)
-        return ntx__device_pass(f->c.device, f);
-    for (f->layer = 0; f->layer < f->hp->n_layers; f->layer++)
-        if ((rc = run_layer(f)))
-            return rc;
-    return run_output(f);
+    rc = f->back->begin ? f->back->begin(f) : 0;
+    for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++)
+        rc = run_layer(f);
+    if (!rc)
+        rc = run_output(f);
+    return f->back->end ? f->back->end(f, rc) : rc;
 }
 
 /* Positions from a row's on are about to be written anew: what was skipped there earlier counts no more. */
@@ -308,6 +362,7 @@ static void reset(struct ntx_forward *f, const struct ntx_batch *b)
 {
     f->b = b;
     f->ended_ns = 0;
+    f->next_chunk = 0;
     ntx__begin_groups(f);
     atomic_store(&f->failed, 0);
     memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);

@@ -1,7 +1,8 @@
 /* forward_impl.h: what the files of the forward pass share; nobody else includes it.
  *
- *   forward.c      the pass from begin to end: rows in, layers, skips, rows out
- *   llama.c        the steps of a layer of the llama family, in order
+ *   forward.c      the pass from begin to end, for all back ends: rows in, layers, skips, rows out
+ *   forward_runs.c a layer's steps (model/layer.h), and which neighbours are done in one go
+ *   forward_cpu.c  the operations of these steps on the CPU
  *   moe.c          the FFN of a layer with experts
  *   moe_guess.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer
@@ -81,6 +82,37 @@ struct ntx__group_mem {
     size_t steps_bytes;
 };
 
+/* Neighbouring steps of a layer that are done in one go: those of rows, row by row; products of one input; any other alone. */
+enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__RUN_KINDS };
+struct ntx__run {
+    uint8_t kind;              /* enum ntx__run_kind */
+    uint8_t first, n;          /* steps of the layer */
+    bool feeds;                /* any of them (ntx_step) */
+    uint32_t chunk0, end;      /* chunks that it takes */
+    uint32_t forms, width;     /* of what it leaves for products: bits of enum ntx_act, and values of a row */
+};
+struct ntx__runs {
+    uint32_t n;
+    struct ntx__run run[NTX_LAYER_STEPS];
+};
+
+/* What a back end provides. All by the engine thread, f->layer and its rows (m.live, n_live, n_passing) being set. 0 or a negative errno with words
+ * in the weights' error. NULL: there is nothing to do. */
+struct ntx__moe_hands;
+struct ntx__backend {
+    int (*begin)(struct ntx_forward *f);    /* the batch's states and angles are in m, before the first layer */
+    void (*enter)(struct ntx_forward *f);   /* a layer begins */
+    int (*run[NTX__RUN_KINDS])(struct ntx_forward *f, const struct ntx__run *r);
+    const struct ntx__moe_hands *moe;
+    int (*settle)(struct ntx_forward *f);   /* gives back every chunk that it still holds: others are about to be passed over */
+    int (*states)(struct ntx_forward *f);   /* brings the rows' states to m.h */
+    int (*decided)(struct ntx_forward *f);  /* which rows the later layers have is known */
+    int (*output)(struct ntx_forward *f);   /* logits of m.live, into m.logits */
+    int (*end)(struct ntx_forward *f, int rc); /* also after a failure, rc; returns what the pass shall */
+    bool waits;                             /* a step is over when its function returns */
+};
+extern const struct ntx__backend ntx__cpu_backend, ntx__device_backend;
+
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
  * ntx_act_row_bytes says, since matrices of floats multiply by them as they are. */
 struct ntx__mem {
@@ -113,6 +145,9 @@ struct ntx_forward {
     uint8_t *arena;
     uint64_t arena_bytes;
     struct ntx__mem m;
+    const struct ntx__backend *back;
+    struct ntx__runs *runs; /* [n_layers] */
+    struct { float *at; size_t ld; } buf[NTX_N_BUFS]; /* of the host */
     size_t ld_x, ld_attn, ld_gate, ld_expert; /* floats from row to row */
     uint64_t skipped;
     void (*trace)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows);
@@ -120,10 +155,10 @@ struct ntx_forward {
 
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
-    uint32_t layer, n_live, n_attn_groups;
+    uint32_t layer, n_live, n_attn_groups, next_chunk;
     uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
     uint32_t n_passing; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
-    struct { uint32_t first, n; } moe; /* choices of the group of experts */
+    struct { uint32_t first, n, n_wanted; } moe; /* choices of the group of experts; experts that any row chose */
     struct {
         uint32_t first, n;  /* the current batch, in m.groups.wanted */
         uint32_t layer;     /* whose neurons are chosen, by these gates [n_live x ld_gate] */
@@ -132,9 +167,9 @@ struct ntx_forward {
         uint32_t n_written; /* rows that groups are predicted for */
         uint32_t foreseen, known[2], kept; /* layers: the last one foreseen; whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
     } groups;
-    struct { /* vectors of the current step, NULL where the model has none */
-        const float *norm, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *sinks, *o_bias, *router_bias, *expert_bias[NTX_EXPERT_PARTS];
-    } vec;
+    const struct ntx__run *run;
+    bool looks_ahead; /* multiplies by what is in memory before its turn has come */
+    const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */
     _Atomic int failed; /* the first error of a thread in this step */
 };
 
@@ -171,38 +206,48 @@ void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n);
 int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v);
 void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
 
-/* ---- forward.c */
-/* The first chunk behind those that give K and V. */
-static inline uint32_t ntx__after_kv(const struct ntx_layer_weights *w) { return w->o.chunk0 - w->sinks.n_chunks; }
-void ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t layer); /* of a layer, from this one on, that no row needs */
-bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* of the batch, as far as it is decided */
-void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_passing; holes where rows skip it */
-void ntx__consult(struct ntx_forward *f);     /* after f->layer, with its states in m.h: asks which layers rows skip */
+/* The vectors of a run's steps, into f->vec. */
+int ntx__take_run(struct ntx_forward *f, const struct ntx__run *r);
+void ntx__give_run(struct ntx_forward *f, const struct ntx__run *r);
+/* These chunks are about to be taken, or passed over: 0, or -EPROTO where it is not their turn, with the names of both tensors. Who takes chunks in
+ * another way than by ntx__multiply_by asks. */
+int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n);
+int ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t end);
 
-/* ---- llama.c */
-int ntx__llama_layer(struct ntx_forward *f);  /* f->layer, for f->m.live */
-void ntx__add_ffn(struct ntx_forward *f, uint32_t i); /* y of live row i to its state: the end of a layer */
-int ntx__llama_output(struct ntx_forward *f); /* output_norm, output; for f->m.live, into f->m.logits */
+/* ---- forward_runs.c */
+void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out); /* without chunks and forms */
+struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunks *c); /* malloc'd [n_layers], or NULL */
+
+/* ---- forward.c */
+bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* of the batch, as far as it is decided */
+void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_passing */
+static inline const struct ntx_step *ntx__steps_of(const struct ntx_forward *f, const struct ntx__run *r)
+{
+    return &f->c.model->layers[f->layer].step[r->first];
+}
+static inline const struct ntx_weight *ntx__weight_of(const struct ntx_forward *f, const struct ntx_step *s)
+{
+    return &f->c.chunks->layers[f->layer].of[s->weight[0]];
+}
 
 /* ---- moe.c, moe_guess.c */
-void ntx__moe_softmax(const struct ntx_forward *f, float *p); /* of logits [n_expert] in place, vec.router_bias added */
+void ntx__moe_softmax(const struct ntx_forward *f, float *p); /* of logits [n_expert] in place, the vector router_bias added */
 int ntx__moe_guess(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
-uint32_t ntx__moe_forms(const struct ntx_layer_weights *w); /* of the normed row that the router and the experts take */
-int ntx__moe(struct ntx_forward *f); /* from m.x, m.packed to h */
-
-/* The same with other hands, for the live rows: what is chosen, and in which groups, stays. */
-struct ntx__moe_steps {
+/* ROUTE and EXPERTS, for any back end: what is chosen, and in which groups, is the same; its hands do the rest, for the live rows. */
+int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r);
+int ntx__moe_sum(struct ntx_forward *f, const struct ntx__run *r);
+struct ntx__moe_hands {
     int (*route)(struct ntx_forward *f);             /* the router's logits into m.moe.probs */
     int (*chosen)(struct ntx_forward *f);            /* choices are made; may be NULL */
     int (*guess)(struct ntx_forward *f);             /* the next layer's experts, while this layer's are read */
     int (*shared)(struct ntx_forward *f);            /* before the first group: y of the shared expert, or 0 */
     int (*group)(struct ntx_forward *f, uint32_t n); /* experts m.moe.order[0 .. n), choices [f->moe.first, + f->moe.n): added to y */
 };
-int ntx__moe_walk(struct ntx_forward *f, const struct ntx__moe_steps *s);
+extern const struct ntx__moe_hands ntx__cpu_experts;
 bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer); /* a layer's experts: all are there, or none */
 
 /* ---- sparse.c */
-int ntx__packed_ffn(struct ntx_forward *f); /* the same */
+int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r); /* GROUPS on the CPU */
 int ntx__packed_sum(struct ntx_forward *f); /* from m.x, m.packed and, unless it is in the groups, m.gate to m.y */
 struct ntx__packed_steps { /* with other hands: what is chosen and read stays */
     int (*all)(struct ntx_forward *f);                /* all groups */

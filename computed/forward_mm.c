@@ -4,6 +4,8 @@
  * next chunk at once, so a thread is at most held up by bytes that have not arrived, never by another thread. It asks for a
  * chunk's bytes only when it holds a tile of it; whoever finishes the last tile releases the chunk. After an error nobody
  * takes a tile any more: the chunks left half done are let go by ntx_weights' end. */
+#include <errno.h>
+
 #include "common/util.h"
 #include "computed/forward_impl.h"
 
@@ -143,9 +145,36 @@ static void walk(void *ctx, unsigned thread)
     }
 }
 
+/* Such chunks are no part of the stream. */
+static bool any_time(const struct ntx_chunk *c) { return c->fixed || c->expert || c->on_demand; }
+
+static const char *tensor_of(const struct ntx_forward *f, uint32_t chunk)
+{
+    return ntx_gguf_tensor_at(f->c.model->gguf, f->c.chunks->list[chunk].tensor)->name;
+}
+
+int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n)
+{
+    const struct ntx_chunks *c = f->c.chunks;
+    if (f->looks_ahead || any_time(&c->list[chunk]))
+        return 0;
+    while (f->next_chunk < chunk && any_time(&c->list[f->next_chunk]))
+        f->next_chunk++;
+    if (f->next_chunk != chunk)
+        return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u takes tensor '%s' when it is the turn of '%s': weights are read in the order of the steps",
+                           f->layer, tensor_of(f, chunk), tensor_of(f, NTX_MIN(f->next_chunk, c->n - 1)));
+    f->next_chunk = chunk + n;
+    return 0;
+}
+
 int ntx__multiply_by(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
 {
     struct job j = {.f = f, .products = p, .n = n, .in = in};
+    int rc = 0;
+    for (unsigned i = 0; i < n && !rc; i++)
+        rc = ntx__turn(f, p[i].w->chunk0, p[i].w->n_chunks);
+    if (rc)
+        return rc;
     for (unsigned i = 0; i < n; i++)
         for (uint32_t c = 0; c < p[i].w->n_chunks; c++) {
             struct ntx__tile *t = &f->m.tiles[p[i].w->chunk0 + c];
@@ -211,4 +240,30 @@ void ntx__give(struct ntx_forward *f, const struct ntx_weight *w)
 {
     if (w->tensor != NTX_NO_TENSOR)
         f->c.weights->ops->release(f->c.weights, w->chunk0);
+}
+
+int ntx__take_run(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    int rc = 0;
+    for (uint32_t k = 0; k < r->n; k++)
+        for (uint8_t i = 0; i < s[k].n_weights && !rc; i++)
+            rc = ntx__take(f, &f->c.chunks->layers[f->layer].of[s[k].weight[i]], &f->vec[s[k].weight[i]]);
+    return rc;
+}
+
+void ntx__give_run(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    for (uint32_t k = 0; k < r->n; k++)
+        for (uint8_t i = 0; i < s[k].n_weights; i++)
+            ntx__give(f, &f->c.chunks->layers[f->layer].of[s[k].weight[i]]);
+}
+
+int ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t end)
+{
+    int rc = 0;
+    for (uint32_t c = first; c < end && !(rc = ntx__turn(f, c, 1)); c++)
+        f->c.weights->ops->skip(f->c.weights, c);
+    return rc;
 }

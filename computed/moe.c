@@ -3,7 +3,6 @@
  *   x -> router (+ bias) -> softmax -> the n_expert_used largest (of equal ones the first) -> weights
  *   y = sigmoid(shared gate . x) * shared(x)                     where there is a shared expert, else 0
  *   y += weight * expert(x)   for the row's experts IN ORDER OF THEIR NUMBER
- *   h += y
  *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias)
  *
  * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch, threads
@@ -24,20 +23,14 @@ static const struct ntx_layer_weights *layer(const struct ntx_forward *f)
     return &f->c.chunks->layers[f->layer];
 }
 
-uint32_t ntx__moe_forms(const struct ntx_layer_weights *w)
-{
-    const struct ntx_weight *const all[] = {&w->router, &w->gate_shared, &w->up_shared, &w->expert[NTX_EXPERT_GATE], &w->expert[NTX_EXPERT_UP]};
-    return ntx__forms(all, sizeof all / sizeof *all);
-}
-
 /* ---- which experts */
 
 /* Softmax in place. A row that is not finite gives weights that are not: they must not become choices out of range. */
 void ntx__moe_softmax(const struct ntx_forward *f, float *p)
 {
     uint32_t n = f->hp->n_expert;
-    if (f->vec.router_bias)
-        f->c.ops->add(p, f->vec.router_bias, n);
+    if (f->vec[NTX_T_router_bias])
+        f->c.ops->add(p, f->vec[NTX_T_router_bias], n);
     float most = p[0], sum = 0;
     for (uint32_t e = 1; e < n; e++)
         most = NTX_MAX(most, p[e]);
@@ -194,8 +187,9 @@ static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 /* x [n] of choice i of the group, and its expert's bias. */
 static void add_bias(struct ntx_forward *f, uint32_t i, enum ntx_expert_part part, float *x, uint32_t n)
 {
-    if (f->vec.expert_bias[part])
-        f->c.ops->add(x, f->vec.expert_bias[part] + (size_t)f->m.moe.expert[f->moe.first + i] * n, n);
+    const float *bias = f->vec[NTX_T_expert_gate_bias + part];
+    if (bias)
+        f->c.ops->add(x, bias + (size_t)f->m.moe.expert[f->moe.first + i] * n, n);
 }
 
 static void glu_choice(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -285,12 +279,6 @@ static uint32_t group_size(const struct ntx_forward *f, uint32_t at, uint32_t en
     return n;
 }
 
-static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    (void)thread;
-    ntx__add_ffn(f, i);
-}
-
 /* They are asked of nobody. */
 bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer)
 {
@@ -322,71 +310,66 @@ static void trace_wanted(const struct ntx_forward *f, uint32_t n)
 }
 
 /* Experts wanted[at .. at + n) together. */
-static int step_group(struct ntx_forward *f, const struct ntx__moe_steps *s, uint32_t at, uint32_t n)
+static int step_group(struct ntx_forward *f, uint32_t at, uint32_t n)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     f->moe.first = m->first[m->wanted[at]];
     f->moe.n = m->first[m->wanted[at + n - 1] + 1] - f->moe.first;
     order(f, at, n);
-    int rc = s->group(f, n);
+    int rc = f->back->moe->group(f, n);
     if (!rc && f->c.weights->ops->done && !ntx__moe_on_device(f, f->layer))
         f->c.weights->ops->done(f->c.weights, f->layer, m->wanted + at, n);
     return rc;
 }
 
-/* Choices of all rows; *n: how many experts there are. */
-static int choose(struct ntx_forward *f, const struct ntx__moe_steps *s, uint32_t *n)
+int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r)
 {
+    (void)r;
     const struct ntx_weight *bias = &layer(f)->router_bias;
-    int rc = s->route(f);
-    if (rc || (rc = ntx__take(f, bias, &f->vec.router_bias)))
+    int rc = f->back->moe->route(f);
+    if (rc || (rc = ntx__take(f, bias, &f->vec[NTX_T_router_bias])))
         return rc;
     ntx__each(f, choose_row, f->n_live);
     ntx__give(f, bias);
-    *n = sort_choices(f);
+    f->moe.n_wanted = sort_choices(f);
     if (f->c.trace_experts)
-        trace_wanted(f, *n);
-    return s->chosen ? s->chosen(f) : 0;
+        trace_wanted(f, f->moe.n_wanted);
+    return f->back->moe->chosen ? f->back->moe->chosen(f) : 0;
 }
 
-static int groups_in_turn(struct ntx_forward *f, const struct ntx__moe_steps *s, uint32_t n)
+static int groups_in_turn(struct ntx_forward *f)
 {
+    const struct ntx__moe_hands *hands = f->back->moe;
+    uint32_t n = f->moe.n_wanted;
     int rc;
     for (uint32_t at = 0, taken = 0, group; at < n; at += group) {
         int more = taken < n ? want(f, taken, n, taken == at) : 0;
         if (more < 0)
             return more;
         taken += (uint32_t)more;
-        if (more && taken == n && s->guess && (rc = s->guess(f))) /* behind the last reads of this layer */
+        if (more && taken == n && hands->guess && (rc = hands->guess(f))) /* behind the last reads of this layer */
             return rc;
-        if (!at && (rc = s->shared(f)))
+        if (!at && (rc = hands->shared(f)))
             return rc;
         group = group_size(f, at, taken);
-        if ((rc = step_group(f, s, at, group)))
+        if ((rc = step_group(f, at, group)))
             return rc;
     }
     return 0;
 }
 
-int ntx__moe_walk(struct ntx_forward *f, const struct ntx__moe_steps *s)
+int ntx__moe_sum(struct ntx_forward *f, const struct ntx__run *r)
 {
+    (void)r;
     const struct ntx_weight *bias = layer(f)->expert_bias;
-    uint32_t n;
-    int rc = choose(f, s, &n);
+    int rc = 0;
     for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
-        rc = ntx__take(f, &bias[part], &f->vec.expert_bias[part]);
-    if (rc || (rc = groups_in_turn(f, s, n)))
+        rc = ntx__take(f, &bias[part], &f->vec[NTX_T_expert_gate_bias + part]);
+    if (rc || (rc = groups_in_turn(f)))
         return rc;
     for (int part = 0; part < NTX_EXPERT_PARTS; part++)
         ntx__give(f, &bias[part]);
     return 0;
 }
 
-int ntx__moe(struct ntx_forward *f)
-{
-    static const struct ntx__moe_steps steps = {.route = route, .guess = ntx__moe_guess, .shared = shared, .group = run_group};
-    int rc = ntx__moe_walk(f, &steps);
-    if (!rc)
-        ntx__each(f, add_row, f->n_live);
-    return rc;
-}
+const struct ntx__moe_hands ntx__cpu_experts = {.route = route, .guess = ntx__moe_guess, .shared = shared, .group = run_group};

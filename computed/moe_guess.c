@@ -23,7 +23,7 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_weight *router = &next_layer(f)->router;
     const float *h = f->m.h + (size_t)f->m.live[i] * f->hp->n_embd;
     float *x = f->m.moe.x + i * f->ld_x;
-    f->c.ops->rmsnorm(h, f->vec.norm, f->hp->rms_eps, f->hp->n_embd, x);
+    f->c.ops->rmsnorm(h, f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
     ntx__pack_into(f, f->m.moe.packed, ntx__forms(&router, 1), x, f->hp->n_embd, i);
 }
 
@@ -66,12 +66,12 @@ int ntx__moe_guess(struct ntx_forward *f)
     if (!possible(f))
         return 0;
     const struct ntx__product router = {.w = &next_layer(f)->router, .y = m->probs, .ld = f->hp->n_expert};
-    int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec.norm);
+    int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm]);
     if (rc)
         return rc;
     ntx__each(f, norm_row, f->n_live);
     ntx__give(f, &next_layer(f)->ffn_norm);
-    if ((rc = ntx__multiply_by(f, &router, 1, &in)) || (rc = ntx__take(f, &next_layer(f)->router_bias, &f->vec.router_bias)))
+    if ((rc = ntx__multiply_by(f, &router, 1, &in)) || (rc = ntx__take(f, &next_layer(f)->router_bias, &f->vec[NTX_T_router_bias])))
         return rc;
     ntx__each(f, softmax_row, f->n_live);
     ntx__give(f, &next_layer(f)->router_bias);

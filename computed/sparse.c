@@ -6,7 +6,6 @@
  *   then batch by batch of groups, in order of their numbers:
  *     each group:   up = its up rows . x;  hidden = act(gate) * up, 0 where act is 0
  *     each part of the width, by one thread:   y += hidden_j * down_j, j increasing, hidden_j that are 0 left out
- *   h += y
  *
  * Threads share the width in the second step, so that the sum of one value of y goes over the neurons in one order, whoever
  * computes it and however groups fall into batches and chunks. Weights are used where they lie, whole groups at a time: nothing is gathered. */
@@ -110,7 +109,7 @@ static int run_chunk(struct ntx_forward *f, uint32_t chunk)
 static int run_all(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &layer(f)->groups;
-    int rc = 0;
+    int rc = ntx__turn(f, w->chunk0, w->n_chunks);
     for (uint32_t c = w->chunk0; c < w->chunk0 + w->n_chunks && !rc; c++)
         rc = run_chunk(f, c);
     return rc;
@@ -197,18 +196,9 @@ int ntx__packed_sum(struct ntx_forward *f)
     return rc;
 }
 
-static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r)
 {
-    (void)thread;
-    ntx__add_ffn(f, i);
-}
-
-int ntx__packed_ffn(struct ntx_forward *f)
-{
+    (void)r;
     int rc = ntx_pack_has_gate(&layer(f)->pack) ? 0 : ntx__gates(f);
-    if (!rc)
-        rc = ntx__packed_sum(f);
-    if (!rc)
-        ntx__each(f, add_row, f->n_live);
-    return rc;
+    return rc ? rc : ntx__packed_sum(f);
 }

@@ -29,7 +29,10 @@ int ntx__gates_ahead(struct ntx_forward *f, uint32_t layer, uint32_t n_rows)
     const struct ntx__group_mem *m = &f->m.groups;
     const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = n_rows};
     const struct ntx__product gate = {.w = &f->c.chunks->layers[layer].gate, .y = m->gate, .ld = f->ld_gate};
-    return f->c.device ? ntx__device_gates(f->c.device, &gate, &in) : ntx__multiply_by(f, &gate, 1, &in);
+    f->looks_ahead = true;
+    int rc = f->c.device ? ntx__device_gates(f->c.device, &gate, &in) : ntx__multiply_by(f, &gate, 1, &in);
+    f->looks_ahead = false;
+    return rc;
 }
 
 static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -37,7 +40,7 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     (void)thread;
     const struct ntx_weight *gate = &next_layer(f)->gate;
     float *x = f->m.groups.x + i * f->ld_x;
-    f->c.ops->rmsnorm(f->m.h + (size_t)f->m.live[i] * f->hp->n_embd, f->vec.norm, f->hp->rms_eps, f->hp->n_embd, x);
+    f->c.ops->rmsnorm(f->m.h + (size_t)f->m.live[i] * f->hp->n_embd, f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
     ntx__pack_into(f, f->m.groups.packed, ntx__forms(&gate, 1), x, f->hp->n_embd, i);
 }
 
@@ -46,7 +49,7 @@ int ntx__expect_groups(struct ntx_forward *f)
     struct ntx__group_mem *m = &f->m.groups;
     if (!f->c.weights->ops->expect_groups || f->n_live > NTX__AHEAD_ROWS || f->layer + 1 == f->hp->n_layers || !ntx__gate_there(f, f->layer + 1))
         return 0;
-    int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec.norm);
+    int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm]);
     if (rc)
         return rc;
     ntx__each(f, norm_row, f->n_live);

@@ -106,14 +106,14 @@ static void norm_kept(struct ntx_forward *f, uint32_t k, unsigned thread)
     (void)thread;
     const struct ntx_weight *gate = &weights_of(f, f->groups.layer)->gate;
     float *x = f->m.groups.x + k * f->ld_x;
-    f->c.ops->rmsnorm(state_of(f, k), f->vec.norm, f->hp->rms_eps, f->hp->n_embd, x);
+    f->c.ops->rmsnorm(state_of(f, k), f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
     ntx__pack_into(f, f->m.groups.packed, ntx__forms(&gate, 1), x, f->hp->n_embd, k);
 }
 
 static int predict_by_gate(struct ntx_forward *f, uint32_t layer)
 {
     const struct ntx_weight *norm = &weights_of(f, layer)->ffn_norm;
-    int rc = ntx__take(f, norm, &f->vec.norm);
+    int rc = ntx__take(f, norm, &f->vec[NTX_T_ffn_norm]);
     if (rc)
         return rc;
     ntx__each(f, norm_kept, f->groups.n_written);

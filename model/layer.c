@@ -60,9 +60,13 @@ static void find_feeding(struct ntx_layer *l)
 void ntx_layer_done(struct ntx_layer *l)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < l->n_steps; i++)
+    uint8_t parts = 0;
+    for (uint32_t i = 0; i < l->n_steps; i++) {
+        if (l->step[i].op == NTX_OP_ADD && l->step[i].out == NTX_BUF_H)
+            l->step[i].part = ++parts;
         if (keep_present(l, &l->step[i]))
             l->step[n++] = l->step[i];
+    }
     l->n_steps = n;
     find_feeding(l);
 }

@@ -16,7 +16,7 @@
  *   ADD         out += in                                any
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias
  *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's, experts
- *   GROUPS      a packed FFN (pack.h), whose gates are in `in` or among them     X, GATE     groups
+ *   GROUPS      a packed FFN (pack.h)                                            X           gate matrix (or it is in the groups), groups
  *
  * A row that skips a layer may leave its K and V in it all the same: it goes through those steps only that feed the state. */
 #ifndef NTX_MODEL_LAYER_H
@@ -46,7 +46,8 @@ struct ntx_step {
     uint8_t weight[NTX_STEP_WEIGHTS];  /* enum ntx_tensor */
     uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
                                           are nothing without them, too */
-    uint32_t heads, width, rotated;    /* NORM, ROPE */
+    uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
+    uint32_t heads, width, rotated;    /* NORM, ROPE; BIAS, ATTEND, GLU and ADD: width */
     uint32_t window;                   /* ATTEND */
 };
 

@@ -11,10 +11,19 @@ static void multiply(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enu
     ntx_step_takes(ntx_layer_add(l, NTX_OP_MM, out, in), t, false);
 }
 
-static void bias(struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t, enum ntx__presence has)
+static void bias(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t, enum ntx__presence has)
 {
-    if (has != NTX__NEVER)
-        takes(ntx_layer_add(l, NTX_OP_BIAS, out, NTX_BUF_NONE), t, has);
+    if (has == NTX__NEVER)
+        return;
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_BIAS, out, NTX_BUF_NONE);
+    s->width = ntx_width(hp, (enum ntx_dim)ntx_tensor_kinds[t].in);
+    takes(s, t, has);
+}
+
+/* h += y */
+static void add(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y)->width = hp->n_embd;
 }
 
 static void norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t, uint32_t heads, uint32_t width)
@@ -39,9 +48,9 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     multiply(l, NTX_BUF_Q, NTX_BUF_X, NTX_T_q);
     multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_k);
     multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
-    bias(l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
-    bias(l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
-    bias(l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
+    bias(hp, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
+    bias(hp, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
+    bias(hp, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
     if (has->qk_norm != NTX__NEVER) {
         norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, hp->n_head, hp->head_k);
         norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, hp->n_head_kv, hp->head_k);
@@ -51,18 +60,17 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->window = has->window;
+    s->width = hp->n_head * hp->head_v;
     takes(s, NTX_T_sinks, has->sinks);
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
-    bias(l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
-    ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y);
+    bias(hp, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
+    add(hp, l);
 }
 
 static void add_groups(const struct ntx_pack_layer *p, struct ntx_layer *l)
 {
-    if (!ntx_pack_has_gate(p))
-        multiply(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_GROUPS, NTX_BUF_Y, NTX_BUF_X);
-    s->in[1] = NTX_BUF_GATE;
+    takes(s, NTX_T_gate, ntx_pack_has_gate(p) ? NTX__NEVER : NTX__ALWAYS);
     ntx_step_takes(s, NTX_T_groups, false);
 }
 
@@ -74,10 +82,12 @@ void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     } else {
         multiply(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
         multiply(l, NTX_BUF_UP, NTX_BUF_X, NTX_T_up);
-        ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE)->in[1] = NTX_BUF_UP;
+        struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
+        s->in[1] = NTX_BUF_UP;
+        s->width = m->hp.n_ff;
         multiply(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
     }
-    ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y);
+    add(&m->hp, l);
 }
 
 void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, bool shared, bool biases)
@@ -94,5 +104,5 @@ void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, bool share
         takes(s, (enum ntx_tensor)t, shared ? NTX__ALWAYS : NTX__NEVER);
     for (int t = NTX_T_expert_gate; t <= NTX_T_expert_down; t++)
         ntx_step_takes(s, (enum ntx_tensor)t, false);
-    ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y);
+    add(&m->hp, l);
 }

@@ -94,8 +94,32 @@ static void bad_configs(void)
     rig_close(&r);
 }
 
+/* A step that takes another weight than the one whose turn it is says so at once, in the middle of a pass too. */
+static void out_of_order(void)
+{
+    struct rig r;
+    const struct rig_options o = {.make = rig_model(), .window = 2};
+    struct ntx_row row = {.token = 1};
+    rig_open(&r, &o);
+    struct ntx_layer *l = &r.model->layers[2];
+    struct ntx_kv_seq *kv = row.kv = rig_seq(&r, 8);
+    uint32_t gate = 0;
+    while (!l->step[gate].n_weights || l->step[gate].weight[0] != NTX_T_gate)
+        gate++;
+    l->step[gate].weight[0] = NTX_T_up;
+    r.w.forgive = true; /* the pass ends with chunks that nobody took */
+    CHECK_EQ(rig_run(&r, &row, 1), -EPROTO);
+    CHECK_STR(r.w.w.error.text, "layer 2 takes tensor 'blk.2.ffn_up.weight' when it is the turn of 'blk.2.ffn_gate.weight': weights are read in the order of the steps");
+    r.w.forgive = false;
+    l->step[gate].weight[0] = NTX_T_gate;
+    CHECK_EQ(rig_run(&r, &row, 1), 0);
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+}
+
 int main(void)
 {
+    out_of_order();
     at_any_chunk(1, 0);
     at_any_chunk(2, 2);
     at_any_chunk(3, 1);
