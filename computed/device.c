@@ -89,13 +89,13 @@ static void place_rows(struct ntx_device *d, struct cursor *c, const struct size
 {
     const struct ntx_hparams *hp = d->hp;
     struct ntx__device_mem *m = &d->m;
-    uint64_t r = d->c.max_rows, ff = hp->n_expert ? hp->n_ff_shexp : hp->n_ff;
+    uint64_t r = d->c.max_rows, ff = ntx_buf_width(d->c.model, NTX_BUF_GATE);
     m->h = floats(c, r * hp->n_embd);
     m->x = floats(c, (r + d->ahead) * NTX__DEVICE_LD(hp->n_embd));
-    m->q = floats(c, r * hp->n_head * hp->head_k);
-    m->k = floats(c, r * hp->n_head_kv * hp->head_k);
-    m->v = floats(c, r * hp->n_head_kv * hp->head_v);
-    m->attn = floats(c, r * NTX__DEVICE_LD(hp->n_head * hp->head_v));
+    m->q = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_Q));
+    m->k = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_K));
+    m->v = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_V));
+    m->attn = floats(c, r * NTX__DEVICE_LD(ntx_buf_width(d->c.model, NTX_BUF_ATTN)));
     m->gate = floats(c, (r + d->ahead) * NTX__DEVICE_LD(ff));
     m->up = floats(c, r * ff);
     m->y = floats(c, r * hp->n_embd);

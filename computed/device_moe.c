@@ -74,7 +74,7 @@ static int shared(struct ntx_forward *f)
     const struct ntx__device_input x = ntx__device_normed(d, n, 0, 0);
     const struct ntx__device_input hidden = {.x = d->m.gate, .ld = NTX__DEVICE_LD(ff), .packed = d->m.moe.packed, .n = n};
     int rc;
-    if (!ff) {
+    if (w->down_shared.tensor == NTX_NO_TENSOR) {
         rc = d->ops->fill(d->compute, d->m.y, 0, (uint64_t)n * d->hp->n_embd * sizeof(float));
         return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
     }
@@ -131,7 +131,7 @@ static int combine(struct ntx_device *d)
 {
     const struct ntx_forward *f = d->f;
     const struct ntx_gpu_combine g = {
-        .y = d->m.y, .z = d->m.moe.y, .gate = !f->moe.first && d->hp->n_ff_shexp ? d->m.moe.shared : NULL, .weight = d->m.moe.weight, .place = d->m.moe.place,
+        .y = d->m.y, .z = d->m.moe.y, .gate = !f->moe.first && layer(f)->down_shared.tensor != NTX_NO_TENSOR ? d->m.moe.shared : NULL, .weight = d->m.moe.weight, .place = d->m.moe.place,
         .bias = ntx__device_vector(d, &layer(f)->expert_bias[NTX_EXPERT_DOWN]), .expert = d->m.moe.expert,
         .ld_y = d->hp->n_embd, .used = d->hp->n_expert_used, .first = f->moe.first, .n_choices = f->moe.n, .n = d->hp->n_embd, .n_rows = f->n_live,
     };

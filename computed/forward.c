@@ -42,19 +42,26 @@ static int make_arena(struct ntx_forward *f, struct ntx_err *err)
     return 0;
 }
 
+/* Rows of what matrices of floats multiply by are padded. */
 static void name_buffers(struct ntx_forward *f)
 {
-    const struct ntx_hparams *hp = f->hp;
-    const struct ntx__mem *m = &f->m;
-    const struct { enum ntx_buf buf; float *at; size_t ld; } all[] = {
-        {NTX_BUF_H, m->h, hp->n_embd}, {NTX_BUF_X, m->x, f->ld_x}, {NTX_BUF_Q, m->q, hp->n_head * hp->head_k}, {NTX_BUF_K, m->k, hp->n_head_kv * hp->head_k},
-        {NTX_BUF_V, m->v, hp->n_head_kv * hp->head_v}, {NTX_BUF_ATTN, m->attn, f->ld_attn}, {NTX_BUF_GATE, m->gate, f->ld_gate}, {NTX_BUF_UP, m->up, hp->n_ff},
-        {NTX_BUF_Y, m->y, hp->n_embd},
+    float *const at[NTX_N_BUFS] = {
+        [NTX_BUF_H] = f->m.h, [NTX_BUF_X] = f->m.x, [NTX_BUF_Q] = f->m.q, [NTX_BUF_K] = f->m.k, [NTX_BUF_V] = f->m.v, [NTX_BUF_ATTN] = f->m.attn,
+        [NTX_BUF_GATE] = f->m.gate, [NTX_BUF_UP] = f->m.up, [NTX_BUF_Y] = f->m.y,
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        f->buf[all[i].buf].at = all[i].at;
-        f->buf[all[i].buf].ld = all[i].ld;
+    for (int b = NTX_BUF_H; b < NTX_N_BUFS; b++) {
+        f->buf[b].at = at[b];
+        f->buf[b].ld = ntx_buf_width(f->c.model, (enum ntx_buf)b);
     }
+    f->buf[NTX_BUF_X].ld = f->ld_x;
+    f->buf[NTX_BUF_ATTN].ld = f->ld_attn;
+    f->buf[NTX_BUF_GATE].ld = f->ld_gate;
+}
+
+/* Floats from row to row. */
+static size_t padded(const struct ntx_forward *f, enum ntx_buf b)
+{
+    return ntx_act_row_bytes(NTX_ACT_F32, ntx_buf_width(f->c.model, b)) / sizeof(float);
 }
 
 int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err)
@@ -67,9 +74,9 @@ int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out
         return ntx_err_set(err, -ENOMEM, "no memory for a forward pass");
     f->c = *c;
     f->hp = &c->model->hp;
-    f->ld_x = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_embd) / sizeof(float);
-    f->ld_attn = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_head * f->hp->head_v) / sizeof(float);
-    f->ld_gate = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_expert ? f->hp->n_ff_shexp : f->hp->n_ff) / sizeof(float);
+    f->ld_x = padded(f, NTX_BUF_X);
+    f->ld_attn = padded(f, NTX_BUF_ATTN);
+    f->ld_gate = padded(f, NTX_BUF_GATE);
     f->ld_expert = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_ff_exp) / sizeof(float);
     f->back = c->device ? &ntx__device_backend : &ntx__cpu_backend;
     f->runs = ntx__runs_of(c->model, c->chunks);

@@ -190,15 +190,15 @@ static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg,
 static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    uint64_t start = c->at, rows = cfg->max_rows, ff = hp->n_expert ? hp->n_ff_shexp : hp->n_ff;
-    m->q = place_rows(c, rows, (uint64_t)hp->n_head * hp->head_k);
-    m->k = place_rows(c, rows, (uint64_t)hp->n_head_kv * hp->head_k);
-    m->v = place_rows(c, rows, (uint64_t)hp->n_head_kv * hp->head_v);
-    m->attn = place_rows(c, rows, (uint64_t)hp->n_head * hp->head_v);
+    uint64_t start = c->at, rows = cfg->max_rows;
+    m->q = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_Q));
+    m->k = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_K));
+    m->v = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_V));
+    m->attn = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_ATTN));
     uint64_t attention_end = c->at;
     c->at = start;
-    m->gate = place_rows(c, rows + late_rows(cfg), ff);
-    m->up = place_rows(c, rows, ff);
+    m->gate = place_rows(c, rows + late_rows(cfg), ntx_buf_width(cfg->model, NTX_BUF_GATE));
+    m->up = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_GATE)); /* of the shared expert, as wide as those of gate */
     if (hp->n_expert)
         place_experts(c, cfg, &m->moe);
     if (cfg->model->pack)

@@ -153,7 +153,7 @@ static int shared(struct ntx_forward *f)
     };
     const struct ntx__product out = {.w = &w->down_shared, .y = f->m.y, .ld = f->hp->n_embd};
     int rc;
-    if (!f->hp->n_ff_shexp) {
+    if (w->down_shared.tensor == NTX_NO_TENSOR) {
         memset(f->m.y, 0, (size_t)f->n_live * f->hp->n_embd * sizeof(float));
         return 0;
     }

@@ -92,6 +92,36 @@ uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d)
     }
 }
 
+static uint32_t output_of(const struct ntx_hparams *hp, const struct ntx_step *s)
+{
+    switch (s->op) {
+    case NTX_OP_MM: return ntx_width(hp, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
+    case NTX_OP_NORM: case NTX_OP_ROPE: return s->heads * s->width;
+    case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
+    default: return s->width;
+    }
+}
+
+/* What a step leaves in a buffer: its output, or its FFN's hidden values on the way there. */
+static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx_step *s, enum ntx_buf b)
+{
+    bool hidden = b == NTX_BUF_GATE || b == NTX_BUF_UP;
+    if (s->out == b)
+        return output_of(&m->hp, s);
+    if (hidden && s->op == NTX_OP_GROUPS)
+        return m->hp.n_ff;
+    return hidden && s->op == NTX_OP_EXPERTS && l->down_shared != NTX_NO_TENSOR ? m->hp.n_ff_shexp : 0;
+}
+
+uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b)
+{
+    uint32_t most = 0;
+    for (const struct ntx_layer *l = m->layers; l < m->layers + m->hp.n_layers; l++)
+        for (const struct ntx_step *s = l->step; s < l->step + l->n_steps; s++)
+            most = NTX_MAX(most, leaves(m, l, s, b));
+    return most;
+}
+
 /* What a tensor is to look like: [n_each x n_out x n_in]. */
 struct shape {
     uint32_t n_in, n_out, n_each;

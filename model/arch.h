@@ -62,6 +62,8 @@ struct ntx_model {
 };
 
 uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
+/* Values that the widest step of any layer leaves in a row of a buffer; 0: none uses it. */
+uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b);
 /* As the architecture calls it, behind "blk.N.". */
 const char *ntx_tensor_name(const char *arch, enum ntx_tensor t);
 
