@@ -17,7 +17,7 @@
 
 struct ntx_progress ntx_progress_begin(const struct ntx_options *o)
 {
-    bool on = !o->quiet && isatty(STDERR_FILENO);
+    bool on = !o->quiet && !o->verbose && isatty(STDERR_FILENO); /* -v: the daemons write there, too */
     return (struct ntx_progress){.on = on, .shared = on && isatty(STDOUT_FILENO)};
 }
 

@@ -1,5 +1,6 @@
 /* progress.h: signs of life on a terminal's standard error while somebody waits: one line, never longer than the terminal is wide, that is
- * gone before text appears. Nothing is shown where standard error is no terminal, nor with --quiet.
+ * gone before text appears. Nothing is shown where standard error is no terminal, nor with --quiet, nor with
+ * --verbose, where the daemons' log goes to the same place.
  *
  * Where the answer stands on the same terminal and its line is not finished, the progress stands on the line below, and the cursor goes
  * back to where the answer will go on:
