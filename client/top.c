@@ -36,7 +36,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     case 'd':
         o->interval = strtod(arg, &end);
         if (*end || !(o->interval >= 0.05 && o->interval <= 3600))
-            ntx_usage_error(st, "'%s' is not a number of seconds from 0.05 to 3600", arg);
+            ntx_usage_error(st, "--interval: '%s' is not a number of seconds from 0.05 to 3600", arg);
         return 0;
     case 'r': o->dir = arg; return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;

@@ -41,6 +41,7 @@ wrong "^ntx run: --skip-kv: hole or propagate, not 'x'" run "$m" x --skip-kv x
 wrong "^ntx bench: --output: 'xml' is not a form" bench "$m" -o xml
 wrong "^ntx bench: --prompt: '16,' is not a list" bench "$m" -p 16,
 wrong "^ntx bench: -n: '0' is not a whole number of at least 1" bench "$m" -n 4,0
+"$NTX_BIN/ntx-top" --interval x 2>&1 | grep -q "^ntx-top: --interval: 'x' is not a number" || fail "ntx-top names no option"
 wrong "given twice" run "$m" x -m "$m" -p y
 wrong "'frobnicate' is not a command" help frobnicate
 
