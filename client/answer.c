@@ -188,6 +188,8 @@ static int take(struct sink *s, const Ntx__Reply *r, struct ntx_err *err)
         s->a.seed = r->started->seed;
         s->a.context = r->started->context;
         s->a.ctx = r->started->ctx;
+        if (s->a.begun)
+            s->a.begun(s->a.arg);
         return 0;
     case NTX__REPLY__BODY_PROGRESS:
         ntx_progress_show(&s->progress, r->progress);
@@ -212,7 +214,7 @@ void ntx_answered_free(struct ntx_answered *a)
 
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
 {
-    struct sink s = {.o = o, .a.seed = o->seed, .progress = ntx_progress_begin(o)};
+    struct sink s = {.o = o, .a = {.seed = o->seed, .begun = a ? a->begun : NULL, .arg = a ? a->arg : NULL}, .progress = ntx_progress_begin(o)};
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;
     bool interrupted = false;

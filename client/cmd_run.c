@@ -8,7 +8,7 @@
 #include "client/prompt.h"
 #include "client/supervise.h"
 
-static void fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s)
+void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s)
 {
     ntx_options_sampling(o, s);
     m->sampling = s;
@@ -49,7 +49,7 @@ static int one_answer(struct ntx_client *c, const struct ntx_options *o, char *p
     Ntx__Generate m = NTX__GENERATE__INIT;
     Ntx__Sampling s = NTX__SAMPLING__INIT;
     struct turn turn;
-    fill_generate(o, &m, &s);
+    ntx_fill_generate(o, &m, &s);
     if (o->raw) {
         m.prompt.data = (uint8_t *)prompt;
         m.prompt.len = len;
@@ -57,83 +57,6 @@ static int one_answer(struct ntx_client *c, const struct ntx_options *o, char *p
         fill_turn(&turn, &m, o->system, prompt, len);
     }
     return ntx_answer(c, o, &m, NULL, err);
-}
-
-/* Standard input by lines; unlike getline, it can be interrupted. */
-struct lines {
-    char *buf;
-    size_t len, taken, room; /* bytes read, of them handed out */
-    bool ended;
-};
-
-static int more_input(struct lines *in)
-{
-    if (in->room - in->len < 4096) {
-        char *b = realloc(in->buf, in->room += 65536);
-        if (!b)
-            return -ENOMEM;
-        in->buf = b;
-    }
-    int rc = ntx_client_wait(STDIN_FILENO, -1);
-    if (rc)
-        return rc;
-    ssize_t n = read(STDIN_FILENO, in->buf + in->len, in->room - in->len);
-    if (n < 0)
-        return errno == EINTR || errno == EAGAIN ? 0 : -errno;
-    in->ended = !n;
-    in->len += (size_t)n;
-    return 0;
-}
-
-/* The next line without its end, empty at the end of the input; valid until the next call. */
-static int next_line(struct lines *in, char **line, size_t *len)
-{
-    char *end = NULL;
-    int rc = 0;
-    if (in->taken)
-        memmove(in->buf, in->buf + in->taken, in->len -= in->taken);
-    in->taken = 0;
-    while (!rc && !(in->len && (end = memchr(in->buf, '\n', in->len))) && !in->ended)
-        rc = more_input(in);
-    *line = in->buf;
-    *len = end ? (size_t)(end - in->buf) : in->len;
-    in->taken = *len + (end != NULL);
-    return rc;
-}
-
-int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err)
-{
-    uint64_t session = 0;
-    struct lines in = {0};
-    char *line;
-    size_t len;
-    int rc = 0;
-    bool tty = isatty(STDIN_FILENO);
-    if (tty && !o->quiet)
-        fputs("ntx: a chat; an empty line or Ctrl-D ends it\n", stderr);
-    while (!rc) {
-        if (tty)
-            fputs("> ", stderr);
-        if ((rc = next_line(&in, &line, &len)))
-            ntx_err_set(err, rc, "cannot read standard input: %s", strerror(-rc));
-        if (rc || !len)
-            break;
-        Ntx__Generate m = NTX__GENERATE__INIT;
-        Ntx__Sampling s = NTX__SAMPLING__INIT;
-        struct turn turn;
-        fill_generate(o, &m, &s);
-        fill_turn(&turn, &m, session ? NULL : o->system, line, len);
-        m.session = session;
-        m.keep = true;
-        struct ntx_answered a;
-        rc = ntx_answer(c, o, &m, &a, err);
-        session = a.session;
-        ntx_answered_free(&a);
-        if (rc == -EINTR && tty && ntx_client_signalled() == 2) /* Ctrl-C ends the answer, the conversation goes on */
-            rc = 0;
-    }
-    free(in.buf);
-    return rc;
 }
 
 int ntx_cmd_run(struct ntx_options *o)

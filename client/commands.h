@@ -64,6 +64,8 @@ struct ntx_answered {
     char *text;             /* malloc'd; what came of it, where it was interrupted, NULL when nothing came */
     size_t len;
     json_t *stats;          /* NULL when it has not ended */
+    void (*begun)(void *arg); /* set by the caller, or NULL: called when the request was accepted, before anything is printed */
+    void *arg;
 };
 void ntx_answered_free(struct ntx_answered *a);
 
@@ -71,7 +73,10 @@ void ntx_answered_free(struct ntx_answered *a);
  * -EINTR is returned after what was generated has been printed. `a` may be NULL; filled in as far as it went, whatever is returned. */
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err);
 
-/* run and chat without a prompt on a terminal. */
+/* What options say of a request: all but what is asked. s belongs to m. */
+void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s);
+
+/* run without a prompt on a terminal, and chat (chat.c). */
 int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err);
 
 /* Before anything is started: whether a file that is written at the end can be (NULL, "-": yes). Makes nothing. */

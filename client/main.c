@@ -19,7 +19,8 @@ static const struct ntx_command commands[] = {
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED, 1, 3, ntx_cmd_run},
     {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.", NTX_OPT_LOAD | NTX_OPT_QUIET, 0, 1, ntx_cmd_up},
     {"generate", "[PROMPT] [-]", "One answer through the running daemons.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 2, ntx_cmd_generate},
-    {"chat", "", "A conversation through the running daemons, which keep its KV.\vCtrl-C ends an answer; at the prompt, an empty line, Ctrl-D or Ctrl-C ends the conversation.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 0, ntx_cmd_chat},
+    {"chat", "", "A conversation through the running daemons, which keep its KV.\vOn a terminal lines are edited, and found again in later runs; /help tells the rest. Ctrl-C stops an answer, Ctrl-D ends "
+     "the conversation. From a pipe each line is a message, or what stands between two \"\"\". When it outgrows the context the oldest turns are left out, which is told.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 0, ntx_cmd_chat},
     {"load", "MODEL", "Loads a model into the running daemons.", NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1, ntx_cmd_load},
     {"unload", "", "Unloads the model of the running daemons.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_unload},
     {"status", "", "State and statistics of the running daemons; exits with 0 when they answer.\vWithout --socket: those of `ntx up`, else the service's, else a private `ntx run` of yours. Of several private runs, NTX_RUNTIME names one by its directory.", NTX_OPT_SOCKET | NTX_OPT_JSON, 0, 0, ntx_cmd_status},

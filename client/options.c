@@ -524,6 +524,13 @@ static void compose_skip(struct ntx_options *o)
         snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, "%smax=%u", o->skip_threshold >= 0 ? "," : ":", o->skip_most);
 }
 
+static void new_seed(struct ntx_options *o)
+{
+    o->has_seed = false;
+    if (getrandom(&o->seed, sizeof o->seed, 0) == sizeof o->seed)
+        o->seed &= 0xffffffff; /* short enough to type again */
+}
+
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o)
 {
     struct section sections[N_GROUPS] = {0};
@@ -546,8 +553,49 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
         o->temp = 0;
     if (ntx_options_learned_skip(o))
         compose_skip(o);
-    if (!o->has_seed && getrandom(&o->seed, sizeof o->seed, 0) == sizeof o->seed)
-        o->seed &= 0xffffffff; /* short enough to type again */
+    if (!o->has_seed)
+        new_seed(o);
+}
+
+static bool same_name(const char *option, const char *name)
+{
+    for (; *option && (*option == *name || (*option == '-' && *name == '_')); option++)
+        name++;
+    return !*option && !*name;
+}
+
+/* The parser takes the value, and its complaint is caught. */
+static int set_checked(struct ntx_options *o, int key, char *value, struct ntx_err *err)
+{
+    char *said = NULL;
+    size_t n = 0;
+    struct argp none = {0};
+    struct argp_state st = {.root_argp = &none, .name = (char *)"", .flags = ARGP_NO_EXIT, .err_stream = open_memstream(&said, &n)};
+    if (!st.err_stream)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    gen_opt(key, value, o, &st);
+    fclose(st.err_stream);
+    int rc = n > 2 ? ntx_err_set(err, -EINVAL, "%.*s", (int)strcspn(said + 2, "\n"), said + 2) : 0; /* after the program's name, ": " */
+    free(said);
+    return rc;
+}
+
+int ntx_options_set(struct ntx_options *o, const char *name, const char *value, struct ntx_err *err)
+{
+    const struct argp_option *p = gen_options;
+    while (p->name && !same_name(p->name, name))
+        p++;
+    if (!p->name || p->key == O_RAW || p->key == 'f' || p->key == O_SYSTEM)
+        return ntx_err_set(err, -EINVAL, "there is no option '%s' that can be set here", name);
+    if (p->key == O_SEED && !strcmp(value, "random"))
+        return new_seed(o), 0;
+    if (p->key == O_STOP && !strcmp(value, "none"))
+        return o->n_stops = 0;
+    if (!p->arg && strcmp(value, "on") && strcmp(value, "off"))
+        return ntx_err_set(err, -EINVAL, "%s is on or off, not '%s'", p->name, value);
+    if (p->key == O_IGNORE_EOS)
+        return o->ignore_eos = !strcmp(value, "on"), 0;
+    return set_checked(o, p->key, (char *)(uintptr_t)value, err);
 }
 
 static char *text(const char *s) { return (char *)(s ? s : ""); }

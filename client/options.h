@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/err.h"
 #include "proto/ntx.pb-c.h"
 
 #define NTX_MAX_STOPS 16
@@ -91,6 +92,10 @@ struct ntx_command {
 /* Parses argv[0..argc) ("run", ...) for `cmd`; usage errors print and exit with 100, --help prints and exits with 0: they
  * come from argp before anything is started. */
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o);
+
+/* One option of the text's, by its name, outside of a command line: a chat's /set. Underscores may stand for dashes, a switch takes on or
+ * off, "seed random" and "stop none" go back to the default. value is borrowed. On failure o is in no order, err has the parser's words. */
+int ntx_options_set(struct ntx_options *o, const char *name, const char *value, struct ntx_err *err);
 
 /* The Load and Sampling parts of requests, from options. Strings are borrowed from o. */
 void ntx_options_load(const struct ntx_options *o, Ntx__Load *m);

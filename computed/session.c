@@ -156,6 +156,7 @@ static int cut_to(struct ntx_session *s, uint32_t n, struct ntx_err *err)
 /* An answer needs room, too. */
 static int check_room(const struct ntx_session *s, const struct ntx_session_env *e, uint32_t n, uint32_t leave, struct ntx_err *err)
 {
+    leave = NTX_MIN(leave, e->ctx / 4);
     if ((uint64_t)s->n_tokens + n + leave <= e->ctx || !leave)
         return 0;
     return ntx_err_set(err, -E2BIG, "the prompt has %u tokens%s, which leaves fewer than %u of the context's %u for the answer", s->n_tokens + n,

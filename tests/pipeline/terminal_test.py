@@ -77,8 +77,10 @@ def chat():
     t.until(rb"again\r\n.*[^\s]")
     t.type(b"\x03")
     t.until(rb"> ")
-    t.type(b"half a li\x03")  # at the prompt it ends the program
-    equal(t.end(), -signal.SIGINT, "Ctrl-C at the prompt")
+    t.type(b"\x03")  # at an empty prompt it says what ends the chat, and ends it the second time
+    t.until(rb"Ctrl-C once more\r\n> ")
+    t.type(b"\x03")
+    equal(t.end(), -signal.SIGINT, "Ctrl-C at the prompt, twice")
     t = Terminal("run", model, "--chat-template", "plain", "--ram", "64M", "--ctx", "64", "-n", "4")
     t.until(rb"> ")
     t.type(b"\x04")
