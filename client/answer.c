@@ -17,6 +17,7 @@ struct sink { /* an answer under way */
     struct ntx_progress progress;
     struct ntx_answered a;
     size_t room; /* of its text */
+    bool told;   /* that an interrupted pass takes its time */
 };
 
 static int keep(struct sink *s, const void *p, size_t n)
@@ -212,9 +213,18 @@ void ntx_answered_free(struct ntx_answered *a)
     *a = (struct ntx_answered){0};
 }
 
+/* Milliseconds to wait for the next reply. A pass that others want, too, is not cut short, and a large model's takes long. */
+static int patience(const struct sink *s, bool interrupted)
+{
+    if (!interrupted || s->told)
+        return -1;
+    return s->a.patient ? 1500 : 5000;
+}
+
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
 {
-    struct sink s = {.o = o, .a = {.seed = o->seed, .begun = a ? a->begun : NULL, .arg = a ? a->arg : NULL}, .progress = ntx_progress_begin(o)};
+    struct sink s = {.o = o, .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o)};
+    s.a.seed = o->seed;
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;
     bool interrupted = false;
@@ -223,7 +233,14 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
     int rc = ntx_client_send(c, &q, NULL, 0, &id, err);
     while (!rc) {
         Ntx__Reply *r;
-        rc = ntx_client_next(c, id, interrupted ? 5000 : -1, &r, err);
+        rc = ntx_client_next(c, id, patience(&s, interrupted), &r, err);
+        if (rc == -ETIMEDOUT && s.a.patient && !s.told) {
+            ntx_progress_text(&s.progress, "", 0);
+            fputs("\nntx: the answer ends with the pass under way, which is others' too; Ctrl-C once more does not wait for that\n", stderr);
+            s.told = true;
+            rc = 0;
+            continue;
+        }
         if (rc == -EINTR && !interrupted) { /* the first Ctrl-C ends the answer; a second one ends the waiting */
             cancel(c, id);
             interrupted = true;

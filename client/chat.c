@@ -7,16 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/util.h"
+
 void ntx_chat_tell(const struct ntx_chat *k, const char *fmt, ...)
 {
+    char text[1024];
     va_list ap;
     if (k->o.quiet)
         return;
-    fputs("ntx: ", stderr);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+    ntx_say("%s", text);
 }
 
 /* A failure that leaves the conversation usable is told, at a terminal; a script is to hear of it by its exit code. */
@@ -24,7 +26,7 @@ static int survive(struct ntx_chat *k, int rc, struct ntx_err *err)
 {
     if (!rc || !k->tty || (rc == -EINTR && ntx_client_signalled() != SIGINT))
         return rc;
-    fprintf(stderr, "ntx: %s\n", err->text);
+    ntx_say("%s", err->text);
     *err = (struct ntx_err){0};
     return 0;
 }

@@ -65,6 +65,7 @@ struct ntx_chat {
     char *file;           /* last saved or loaded */
     char **texts;         /* that options point to */
     unsigned n_texts;
+    bool lost;            /* the connection to the service */
     bool done;            /* /bye */
 };
 /* A line to the user, unless --quiet. */

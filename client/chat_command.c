@@ -5,6 +5,7 @@
 
 #include "client/chat.h"
 #include "client/prompt.h"
+#include "common/printable.h"
 
 struct command {
     const char *name, *also, *args, *help;
@@ -22,6 +23,19 @@ static const char *keep(struct ntx_chat *k, const char *text)
     if (copy)
         k->texts[k->n_texts++] = copy;
     return copy;
+}
+
+/* A text of somebody's, line by line, without what a terminal would obey. */
+static void show(const char *text)
+{
+    size_t n = strlen(text);
+    char *line = malloc(4 * n + 1);
+    for (size_t k; line && *text; text += k + (text[k] == '\n')) {
+        k = strcspn(text, "\n");
+        ntx_printable(line, 4 * n + 1, text, k);
+        fprintf(stderr, "%s\n", line);
+    }
+    free(line);
 }
 
 static int clear(struct ntx_chat *k, char *rest, struct ntx_err *err)
@@ -74,7 +88,7 @@ static int load(struct ntx_chat *k, char *rest, struct ntx_err *err) { return wi
 static int system_text(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     if (!*rest) {
-        fprintf(stderr, "%s\n", k->talk.system ? k->talk.system : "there is no system text: /system TEXT gives one");
+        show(k->talk.system ? k->talk.system : "there is no system text: /system TEXT gives one");
         return 0;
     }
     bool none = !strcmp(rest, "none");
@@ -151,8 +165,10 @@ static int stats(struct ntx_chat *k, char *rest, struct ntx_err *err)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *v = json_object_get(k->stats, keys[i]);
         char *s = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(4)) : NULL;
-        if (s)
-            fprintf(stderr, "%-22s %s\n", keys[i], s);
+        if (s) {
+            fprintf(stderr, "%-22s ", keys[i]);
+            show(s);
+        }
         free(s);
     }
     return 0;

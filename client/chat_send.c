@@ -106,7 +106,7 @@ static int ask_once(struct ask *a, uint32_t leave, bool again, struct ntx_answer
         m.leave = leave;
         m.cut_to = again && !all ? k->before : 0;
         unsigned base = m.cut_to ? m.cut_to : k->held;
-        *got = (struct ntx_answered){.begun = begun, .arg = a};
+        *got = (struct ntx_answered){.begun = begun, .arg = a, .patient = k->tty};
         rc = ntx_answer(k->c, &k->o, &m, got, err);
         if (got->session) {
             k->session = got->session;
@@ -189,12 +189,22 @@ static int send(struct ntx_chat *k, bool again, struct ntx_err *err)
     struct ask a = {.k = k};
     struct ntx_answered got = {0};
     unsigned first = k->first;
-    int rc = ask_fitting(&a, again, &got, err);
+    int rc = k->lost ? ntx_client_reconnect(k->c, err) : 0;
+    if (rc)
+        return rc;
+    k->lost = false;
+    rc = ask_fitting(&a, again, &got, err);
     bool stopped = rc == -EINTR && got.session && k->tty && ntx_client_signalled() == SIGINT;
     if (!rc || stopped) {
         *err = (struct ntx_err){0}; /* of what was tried before */
         if (!(rc = take_answer(k, &got, err)))
             tell_end(k);
+        if (stopped && !k->stats) /* nobody waited for its end */
+            close_session(k);
+    } else if (rc == -EPIPE && !ntx_client_supervisor(k->c)) {
+        k->first = first;
+        k->session = 0; /* gone with the connection; the service may come back */
+        k->lost = true;
     } else {
         k->first = first;
         if (got.session || a.dropped || again || rc == -EINTR) /* it may hold half of an answer, or less than what is here */

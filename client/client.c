@@ -16,11 +16,14 @@
 #include "client/where.h"
 #include "common/util.h"
 
+#define PATH_ROOM 256
+
 struct ntx_client {
     int sock;
     uint64_t next_id;
     struct ntx_frame_in in;
     struct ntx_supervisor *sup; /* captive and `up` */
+    char path[PATH_ROOM];       /* of the socket, where nothing was started */
     char dir[200];
     int mark;                   /* captive: of our own directory (run_dir.h), removed by us; else -1 */
 };
@@ -80,24 +83,24 @@ static int open_socket(const char *path, struct ntx_err *err)
     return s;
 }
 
-/* A socket, connected. */
-static int reach(const char *socket_path, struct ntx_err *err)
+/* A socket, connected, and its path. */
+static int reach(const char *socket_path, char path[PATH_ROOM], struct ntx_err *err)
 {
-    char path[256];
     struct ntx_where w;
     int rc = socket_path ? 0 : ntx_where(false, &w, err);
     if (rc)
         return rc;
     if (socket_path)
-        snprintf(path, sizeof path, "%s", socket_path);
+        snprintf(path, PATH_ROOM, "%s", socket_path);
     else
-        snprintf(path, sizeof path, "%s/ntx.sock", w.dir);
+        snprintf(path, PATH_ROOM, "%s/ntx.sock", w.dir);
     return open_socket(path, err);
 }
 
 int ntx_client_there(const char *socket_path, struct ntx_err *err)
 {
-    int s = reach(socket_path, err);
+    char path[PATH_ROOM];
+    int s = reach(socket_path, path, err);
     if (s >= 0)
         close(s);
     return NTX_MIN(s, 0);
@@ -105,10 +108,13 @@ int ntx_client_there(const char *socket_path, struct ntx_err *err)
 
 int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct ntx_err *err)
 {
-    int s = reach(socket_path, err);
+    char path[PATH_ROOM] = "";
+    int s = reach(socket_path, path, err);
     if (s < 0)
         return s;
     struct ntx_client *c = calloc(1, sizeof *c);
+    if (c)
+        memcpy(c->path, path, sizeof path);
     int rc = c ? catch_signals(err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (rc) {
         close(s);
@@ -214,7 +220,11 @@ int ntx_client_reconnect(struct ntx_client *c, struct ntx_err *err)
     c->sock = -1;
     ntx_frame_free(&c->in);
     c->in = (struct ntx_frame_in){0};
-    return wait_socket(c, err);
+    if (c->sup)
+        return wait_socket(c, err);
+    int s = open_socket(c->path, err);
+    c->sock = NTX_MAX(s, -1);
+    return NTX_MIN(s, 0);
 }
 
 const char *ntx_client_dir(const struct ntx_client *c) { return c->dir; }

@@ -27,6 +27,7 @@ int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
 /* Daemons in a known directory, started and supervised by this process (`ntx up`). */
 int ntx_client_up(const char *dir, struct ntx_client **out, struct ntx_err *err);
 struct ntx_supervisor *ntx_client_supervisor(struct ntx_client *c); /* NULL when merely connected */
+/* After a connection was lost: to the same place, where daemons may run again. Requests and sessions are gone. */
 int ntx_client_reconnect(struct ntx_client *c, struct ntx_err *err);
 
 const char *ntx_client_dir(const struct ntx_client *c); /* the runtime directory of daemons that this process started */

@@ -64,8 +64,10 @@ struct ntx_answered {
     char *text;             /* malloc'd; what came of it, where it was interrupted, NULL when nothing came */
     size_t len;
     json_t *stats;          /* NULL when it has not ended */
-    void (*begun)(void *arg); /* set by the caller, or NULL: called when the request was accepted, before anything is printed */
+    /* set by the caller: */
+    void (*begun)(void *arg); /* or NULL; called when the request was accepted, before anything is printed */
     void *arg;
+    bool patient;             /* after Ctrl-C waits for the end of the pass under way, however long, or for another Ctrl-C; else 5 s at most */
 };
 void ntx_answered_free(struct ntx_answered *a);
 

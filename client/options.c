@@ -570,12 +570,14 @@ static int set_checked(struct ntx_options *o, int key, char *value, struct ntx_e
     char *said = NULL;
     size_t n = 0;
     struct argp none = {0};
-    struct argp_state st = {.root_argp = &none, .name = (char *)"", .flags = ARGP_NO_EXIT, .err_stream = open_memstream(&said, &n)};
+    struct parse p = {.o = o, .groups = NTX_OPT_GEN, .key = key};
+    struct argp_state st = {.root_argp = &none, .input = &p, .name = (char *)"", .flags = ARGP_NO_EXIT, .err_stream = open_memstream(&said, &n)};
     if (!st.err_stream)
         return ntx_err_set(err, -ENOMEM, "no memory");
     gen_opt(key, value, o, &st);
     fclose(st.err_stream);
-    int rc = n > 2 ? ntx_err_set(err, -EINVAL, "%.*s", (int)strcspn(said + 2, "\n"), said + 2) : 0; /* after the program's name, ": " */
+    const char *from = n ? said + strspn(said, ": -") : ""; /* the program has no name here, and the option no dashes */
+    int rc = n ? ntx_err_set(err, -EINVAL, "%.*s", (int)strcspn(from, "\n"), from) : 0;
     free(said);
     return rc;
 }

@@ -17,7 +17,7 @@ import termios
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
-from daemons import BIN, Daemons, check, equal, fail, make_model  # noqa: E402
+from daemons import BIN, Daemons, check, equal, fail, make_model, wait_for  # noqa: E402
 
 try:
     import pyte
@@ -31,6 +31,7 @@ tmp = tempfile.TemporaryDirectory(prefix="ntx-chat-")
 here = lambda name: os.path.join(tmp.name, name)
 os.environ.update({"TMPDIR": tmp.name, "XDG_RUNTIME_DIR": "", "XDG_STATE_HOME": here("state"), "HOME": tmp.name, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"})
 model = make_model(here("m.gguf"), "--ctx", "512")
+big = make_model(here("big.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0")
 CHAT = ("run", model, "--chat-template", "plain", "--ram", "64M", "--ctx", "512", "-n", "4", "--ignore-eos")
 UP, LEFT, ENTER, ALT_ENTER = "\x1b[A", "\x1b[D", "\r", "\x1b\r"
 paste = lambda text: "\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~"
@@ -292,17 +293,40 @@ def outgrown():
 
 def stopping():
     """Ctrl-C stops the answer, and the conversation keeps its beginning."""
-    big = make_model(here("big.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0")
     c = Chat("run", big, "--chat-template", "plain", "--ram", "10M", "--ctx", "512", "--ignore-eos", "--link", "nvme=30M", "-n", "400")
     c.type("hello" + ENTER)
-    c.until(lambda: re.search(rb"hello\r\n.*[^\s]", c.raw[c.shown:], re.S), "the beginning of an answer")
+    signs = rb"\x1b\[[0-9;?]*[A-Za-z]|(layer|prompt|loading)[^\r\n]*"  # of life
+    c.until(lambda: re.sub(signs, b"", c.raw[c.shown:].partition(b"hello\r\n")[2]).strip(), "the beginning of an answer")
     c.type("\x03")
     told = c.prompt()
     check("tok/s" in told and "saved" not in told, "statistics of what was stopped:", told)
     turns = c.saved()[1]
     check(len(turns) == 1 and 0 < len(turns[0][1]) < 400, "the answer's beginning:", turns)
+    check("tok/s" in c.say("/set n 2") + c.say("and then?"), "the conversation goes on")
     os.kill(c.pid, signal.SIGTERM)
     equal(c.end(""), -signal.SIGTERM, "SIGTERM at the prompt")
+
+
+def stopping_beside_others():
+    """A pass that another client rides in, too, is not cut short. Who does not want to wait for its end need not."""
+    with Daemons() as d:
+        argv = ("load", big, "--ram", "10M", "--ctx", "256", "--sessions", "2")
+        p = subprocess.run([NTX, *argv, "--socket", d.socket()], capture_output=True)
+        equal(p.returncode, 0, p.stderr)
+        k = d.client()
+        k.until(k.generate("x", ignore_eos=True), "token")
+        c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "--ignore-eos", "-n", "200")
+        c.type("hello" + ENTER)
+        c.until(lambda: c.raw[c.shown:].partition(b"hello\r\n")[2].strip(), "the beginning of an answer")
+        with d.held("iod"):
+            c.type("\x03")
+            c.until(lambda: b"ends with the pass under way" in c.raw, "why it takes so long")
+            c.type("\x03")
+            c.prompt()
+            equal(asked(c), ["hello"], "what was asked")
+        k.close()
+        check("tok/s" in c.say("/set n 2") + c.say("and then?"), "the conversation goes on")
+        equal(c.end(), 0, "end")
 
 
 def dumb():
@@ -339,9 +363,17 @@ def service():
             equal(p.returncode, 0, p.stderr)
         check(int(re.search(r"prompt of (\d+)", c.say("third")).group(1)) > first + second, "the conversation after another load")
         equal(len(c.saved()[1]), 3, "turns")
+        # The service ends and comes back: nothing that was said is lost.
+        d.kill("computed")
+        check("closed the connection" in c.say("lost"), "the daemon's end")
+        check("no daemons run there" in c.say("lost still"), "no daemons")
+        d.spawn("computed")
+        wait_for(lambda: not subprocess.run([NTX, *argv, "--socket", d.socket()], capture_output=True).returncode, 20, "another load")
+        check(int(re.search(r"prompt of (\d+)", c.say("fourth")).group(1)) > first + second, "the conversation after the service's end")
+        equal(asked(c)[2:], ["third", "fourth"], "what was asked")
         equal(c.end(), 0, "end")
 
 
-for part in (editing, pasting, commands, outgrown, stopping, dumb, service):
+for part in (editing, pasting, commands, outgrown, stopping, stopping_beside_others, dumb, service):
     part()
 print("a chat is as it should be")
