@@ -64,7 +64,7 @@ static FILE *lock(struct ntx_history *h, int flags)
 {
     for (;;) {
         struct stat a, b;
-        int fd = open(h->path, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        int fd = open(h->path, flags | O_RDWR | O_CLOEXEC | O_NONBLOCK, 0600);
         if (fd < 0)
             return NULL;
         if (flock(fd, LOCK_EX) || fstat(fd, &a) || !S_ISREG(a.st_mode)) {
