@@ -41,6 +41,7 @@ static const struct key keys[] = {
     {"clients", "per_user", COUNT, FIELD(max_per_user), 0, 4096, NULL},
     {"clients", "idle", SECONDS, FIELD(idle_ms), 0, 86400, NULL},
     {"clients", "stall", SECONDS, FIELD(stall_ms), 1, 3600, NULL},
+    {"clients", "admin", NAME, FIELD(admin), 0, 0, "owner|group"},
     {"clients", "queue_wait", BOOL, FIELD(queue_wait), 0, 0, NULL},
     {"clients", "stop_grace", SECONDS, FIELD(stop_grace_ms), 0, 3600, NULL},
     {"metrics", "listen", TEXT, FIELD(metrics_listen), 0, 0, NULL},
@@ -59,7 +60,7 @@ struct reading {
 void ntx_config_defaults(struct ntx_config *c)
 {
     *c = (struct ntx_config){
-        .backend = "auto", .source = "auto", .skip = "off", .ffn_sparse = "off", .kv_type = "f16", .max_clients = 32, .idle_ms = 600000, .stall_ms = 60000, .queue_wait = true, .stop_grace_ms = 30000};
+        .backend = "auto", .source = "auto", .skip = "off", .ffn_sparse = "off", .kv_type = "f16", .max_clients = 32, .admin = "owner", .idle_ms = 600000, .stall_ms = 60000, .queue_wait = true, .stop_grace_ms = 30000};
 }
 
 #define REFUSE(r, fmt, ...) ntx_err_set(&(r)->err, -EINVAL, "%s:%u: " fmt, (r)->path, (r)->line, __VA_ARGS__)

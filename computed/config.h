@@ -2,7 +2,7 @@
  *
  *     [model]    path ram ctx threads sessions rows backend kernel source skip ffn_sparse kv_type
  *     [links]    nvme
- *     [clients]  max per_user idle stall queue_wait stop_grace
+ *     [clients]  max per_user idle stall admin queue_wait stop_grace
  *
  * INI: "key = value", comments begin with '#' or ';' at the start of a line or with " ;" behind a value. Every key may be left out.
  * deploy/ntx.conf holds all of them with their defaults and is the manual for people; a test keeps the two together.
@@ -40,6 +40,7 @@ struct ntx_config {
     uint32_t max_per_user;  /* of these; 0: three quarters of them */
     uint32_t idle_ms;       /* after which one with a conversation may have to make room */
     uint32_t stall_ms;      /* for a request to come as a whole, and for a reply to be taken */
+    char admin[8];          /* "owner" or "group": who may stop the service and load with more than `ram` */
     bool queue_wait;        /* a request that memory has no room for waits; else it is refused */
     uint32_t stop_grace_ms; /* how long running answers may take after SIGTERM or `ntx stop` */
 

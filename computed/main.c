@@ -43,7 +43,7 @@ static const struct argp_option options[] = {
     {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
     {"config", 'c', "FILE", 0, "configuration file; deploy/ntx.conf explains it", 0},
     {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
-    {"fault", 'f', "RULES", 0, "for tests: faults of that model's reads, as iod/source.h has them", 0},
+    {"fault", 'f', "RULES", 0, "for tests: faults of that model's reads, as iod/source.h has them; a service takes such rules from its clients only where this is given", 0},
     {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
     {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
     {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
@@ -190,6 +190,8 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         .grace_ms = a->config.stop_grace_ms,
         .stall_s = a->config.stall_ms / 1000,
         .defaults = &load,
+        .group_admin = !strcmp(a->config.admin, "group"),
+        .faults = args->fault != NULL,
     };
     a->grace_ms = args->service ? a->config.stop_grace_ms : CAPTIVE_GRACE_MS;
     if (args->model) {

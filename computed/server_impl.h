@@ -40,6 +40,7 @@ struct ntx_conn {
     struct ntx_server *server;
     struct ntx_sink *sink;
     int fd;
+    uid_t uid;               /* who connected */
     uv_poll_t poll;
     int events;              /* what poll waits for */
     struct ntx_frame_in in;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "computed/budget.h"
 #include "computed/server_impl.h"
 
 static void fail(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req, int err, const char *text)
@@ -144,6 +145,35 @@ static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d)
     return q;
 }
 
+/* A private pipeline has one user. Of a service its own user and root have the say, and the group where ntx.conf gives it to them. */
+static bool administers(const struct ntx_conn *c)
+{
+    const struct ntx_server_config *s = &c->server->c;
+    return !s->service || s->group_admin || !c->uid || c->uid == geteuid();
+}
+
+/* What the configuration lets a model take; where it names nothing, what this machine has left. */
+static uint64_t ram_limit(const struct ntx_server *s)
+{
+    uint64_t named = s->c.defaults ? s->c.defaults->ram_bytes : 0;
+    return named ? named : ntx_budget_default(s->loaded ? s->loaded->plan->bytes_total : 0);
+}
+
+/* What a client may not ask of a load, whatever model it brings. A path would be opened with the daemon's rights, which are not the client's. */
+static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *err)
+{
+    char asked[32], most[32];
+    uint64_t limit;
+    if ((m->path && *m->path) || m->n_also)
+        return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
+    if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
+        return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
+    if (administers(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
+        return 0;
+    return ntx_err_set(err, -EPERM, "--ram %s is more than the %s that this service may use ([model] ram in its ntx.conf): ask for less; only its "
+                       "administrators may exceed that", ntx_format_size(m->ram_bytes, asked, sizeof asked), ntx_format_size(limit, most, sizeof most));
+}
+
 static void load(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
@@ -158,10 +188,8 @@ static void load(struct ntx_conn *c, Ntx__Request *req)
     }
     c->n_fds = 0; /* the request's, whatever becomes of it */
     s->n_fds -= n;
-    int rc = 0;
-    if (!n && m.path && *m.path && s->c.service) /* it would be opened with the daemon's rights, which are not the client's */
-        rc = ntx_err_set(&err, -EPERM, "a client passes the model's descriptors, not its path");
-    if (!n && !(m.path && *m.path) && s->c.defaults) {
+    int rc = permit(c, req->load, &err);
+    if (!n && s->c.defaults) {
         m.path = s->c.defaults->path;
         m.also = s->c.defaults->also;
         m.n_also = s->c.defaults->n_also;
@@ -209,6 +237,10 @@ static void stop(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
     uint32_t grace = req->stop->grace_ms ? req->stop->grace_ms : s->c.grace_ms;
+    if (!administers(c)) {
+        fail(s, c->sink, req, -EPERM, "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = group)");
+        return;
+    }
     if (s->stopper.sink) {
         fail(s, c->sink, req, -EALREADY, "ntx-computed is shutting down already");
         return;

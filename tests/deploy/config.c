@@ -38,6 +38,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_EQ(a->stall_ms, b->stall_ms);
     CHECK_EQ(a->queue_wait, b->queue_wait);
     CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
+    CHECK_STR(a->admin, b->admin);
     CHECK_STR(a->metrics_listen, b->metrics_listen);
 }
 
@@ -51,6 +52,7 @@ static void defaults(const struct dir *d)
     same(&c, &def);
     CHECK_EQ(def.max_clients, 32);
     CHECK_EQ(def.stop_grace_ms, 30000);
+    CHECK_STR(def.admin, "owner");
     CHECK(def.queue_wait);
 }
 
@@ -60,7 +62,7 @@ static void values(const struct dir *d)
     write_file(d->file,
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
                "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
-               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n");
+               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
     CHECK_EQ(c.ram, 3ll << 30);
@@ -79,6 +81,7 @@ static void values(const struct dir *d)
     CHECK_EQ(c.max_per_user, 5);
     CHECK_EQ(c.idle_ms, 90000);
     CHECK_EQ(c.stall_ms, 20000);
+    CHECK_STR(c.admin, "group");
     CHECK(!c.queue_wait);
     CHECK_EQ(c.stop_grace_ms, 5000);
     CHECK_STR(c.metrics_listen, "127.0.0.1:9464");
@@ -125,6 +128,7 @@ static void refusals(const struct dir *d)
     refused(d, "[clients]\nmax = 0\n", 2, "from 1 to 4096");
     refused(d, "[clients]\nqueue_wait = maybe\n", 2, "yes or no");
     refused(d, "[model]\nbackend = cp\n", 2, "none of auto|cpu|cuda");
+    refused(d, "[clients]\nadmin = everybody\n", 2, "none of owner|group");
     refused(d, "[model]\npath = model.gguf\n", 2, "whole path");
     refused(d, "[model]\nctx = 1\n# more\nctx = 2\n", 4, "it was in line 2");
     refused(d, "[model]\nctx = 1\nwhat is this\n[links]\n", 3, "neither");
@@ -165,7 +169,7 @@ static void shipped(const struct dir *d)
     struct ntx_err err = {0};
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
-    CHECK_EQ(keys, 21);
+    CHECK_EQ(keys, 22);
 }
 
 int main(void)

@@ -59,7 +59,7 @@ seeds_config() {
     sed 's/^#\([a-z]\)/\1/' "$NTX_SOURCE/deploy/ntx.conf" >"$dir/corpus/shipped"
     printf '[model]\nram = 3G\nctx = 5\n' >"$dir/corpus/small"
     printf '[links]\nnvme = 3.3G\n[clients]\nqueue_wait = no\nmax = 7\n' >"$dir/corpus/links"
-    for word in '[model]' '[links]' '[clients]' '[metrics]' path ram ctx threads sessions rows backend kernel source skip nvme max per_user idle stall queue_wait stop_grace listen auto cuda; do
+    for word in '[model]' '[links]' '[clients]' '[metrics]' path ram ctx threads sessions rows backend kernel source skip nvme max per_user idle stall admin group queue_wait stop_grace listen auto cuda; do
         echo "\"$word\""
     done >"$dir/words"
 }

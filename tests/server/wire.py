@@ -11,7 +11,7 @@ MESSAGE = {1: ("role", "s"), 2: ("text", "b")}
 SAMPLING = {1: ("temp", "f"), 2: ("top_k", "v"), 3: ("top_p", "f"), 4: ("min_p", "f"), 5: ("repeat_penalty", "f"), 6: ("seed", "v"), 7: ("repeat_last", "v")}
 LOAD = {1: ("names", "s*"), 2: ("ram_bytes", "v"), 3: ("ctx", "v"), 4: ("threads", "v"), 5: ("backend", "s"), 6: ("kernel", "s"),
         7: ("link_nvme_bps", "d"), 8: ("chunk_bytes", "v"), 9: ("ring_slots", "v"), 10: ("sessions", "v"), 11: ("source", "s"),
-        12: ("fault", "s"), 13: ("skip", "s"), 14: ("max_rows", "v"), 15: ("path", "s")}
+        12: ("fault", "s"), 13: ("skip", "s"), 14: ("max_rows", "v"), 15: ("path", "s"), 20: ("copies", "v"), 21: ("also", "s*"), 41: ("sidecar", "v")}
 GENERATE = {1: ("session", "v"), 2: ("keep", "v"), 3: ("prompt", "b"), 4: ("messages", MESSAGE, "*"), 5: ("tokens", "z*"), 6: ("raw", "v"),
             7: ("chat_template", "s"), 8: ("stop", "s*"), 9: ("ignore_eos", "v"), 10: ("max_tokens", "v"), 11: ("sampling", SAMPLING), 12: ("leave", "v"), 13: ("cut_to", "v")}
 REQUEST = {1: ("id", "v"), 2: ("load", LOAD), 3: ("unload", {}), 4: ("generate", GENERATE), 5: ("cancel", {1: ("target", "v")}), 6: ("status", {}),

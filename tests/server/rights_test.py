@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""What a member of the service's group may not do: have paths opened with the daemon's rights, take more memory than configured, inject faults,
+stop the service. What it may: load what it can read, and whatever ntx.conf gives it."""
+import json
+import os
+import sys
+import tempfile
+import traceback
+
+import wire
+from daemons import Daemons, check, equal, make_model, refused
+
+NOBODY = 65534
+tmp = tempfile.TemporaryDirectory(prefix="ntx-server-rights-")
+SHAPE = ("--layers", "2", "--embd", "256", "--ff", "512", "--heads", "8", "--kv", "2", "--type", "Q8_0")
+model = make_model(os.path.join(tmp.name, "m.gguf"), *SHAPE)
+secret = os.path.join(tmp.name, "secret.gguf")
+with open(secret, "w") as f:
+    f.write("XYZW is what nobody may see\n" * 9)
+os.chmod(secret, 0o600)
+os.chmod(tmp.name, 0o755)
+
+
+def service(conf, *options):
+    path = os.path.join(tmp.name, "ntx.conf")
+    with open(path, "w") as f:
+        f.write(conf)
+    d = Daemons("--service", "--config", path, *options, restart=False)
+    os.chmod(d.dir, 0o755)
+    return d
+
+
+def as_member(d, act):
+    """Runs act(client) as somebody else who is in the socket's group."""
+    if not (pid := os.fork()):
+        code = 1
+        try:
+            os.setgroups([os.getgid()])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            act(d.client())
+            code = 0
+        except SystemExit as e:
+            code = e.code
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code or 0)
+    equal(os.waitpid(pid, 0)[1], 0, "a member's part: exit code")
+
+
+def no_path(c):
+    """However it is asked, the answer is the same for what is there, what is not and what is secret; no byte of it is told."""
+    answers = set()
+    fd = os.open(model, os.O_RDONLY)
+    for path in (model, secret, "/no/such/file"):
+        for fds, more in (([], {}), ([fd], {"sidecar": 1}), ([fd], {}), ([fd, fd], {"sidecar": 1})):
+            request = c.send("load", dict(more, path=path, ram_bytes=16 << 20), fds)
+            answers.add(refused(lambda: c.next(request), "descriptors, not its path", "path %s with %d descriptors" % (path, len(fds))))
+        request = c.send("load", {"also": [path], "names": ["m"]}, [fd])
+        answers.add(refused(lambda: c.next(request), "descriptors, not its path", "a copy at %s" % path))
+    request = c.send("load", {"sidecar": 1, "names": ["m"]}, [fd])
+    refused(lambda: c.next(request), "neither a path nor descriptors", "a sidecar without a model")
+    os.close(fd)
+    equal(len(answers), 1, "answers to paths: %s" % answers)
+
+
+def member(c):
+    no_path(c)
+    refused(lambda: c.load(model, ctx=64, ram_bytes=33 << 20), r"33.0 MiB.*32.0 MiB.*administrators", "more memory than configured")
+    refused(lambda: c.load(model, ctx=64, fault="iod:delay=1ms"), "not started for tests", "fault rules")
+    refused(lambda: c.until(c.send("stop", {"grace_ms": 1}), "done"), r"admin = group", "a stop")
+    c.load(model, ctx=64, ram_bytes=24 << 20)
+    equal(len(c.ask("Once", max_tokens=3, ignore_eos=True).tokens), 3, "tokens for a member")
+
+
+def owner(d):
+    c = d.client()
+    no_path(c)
+    refused(lambda: c.load(model, ctx=64, fault="iod:delay=1ms"), "not started for tests", "fault rules")
+    c.load(model, ctx=64, ram_bytes=33 << 20)
+    c.until(c.send("stop", {"grace_ms": 1000}), "done")
+    equal(d.child["computed"].wait(60), 0, "exit code")
+
+
+def group_admin(c):
+    c.load(model, ctx=64, ram_bytes=33 << 20)
+    c.until(c.send("stop", {"grace_ms": 1000}), "done")
+
+
+with service("[model]\nram = 32M\n") as d:
+    if not os.getuid():
+        as_member(d, member)
+        check(json.loads(d.client().status())["state"] == "ready", "the member's model is gone")
+    owner(d)
+if not os.getuid():
+    with service("[model]\nram = 32M\n[clients]\nadmin = group\n") as d:
+        as_member(d, no_path)
+        as_member(d, group_admin)
+        equal(d.child["computed"].wait(60), 0, "exit code")
+with service("", "--fault", "") as d:  # started for tests
+    d.client().load(model, ctx=64, ram_bytes=24 << 20, fault="iod:delay=1ms")
+with Daemons() as d:  # a private one: whoever can ask is whoever started it
+    c = d.client()
+    no_path(c)
+    c.load(model, ctx=64, ram_bytes=24 << 20, fault="iod:delay=1ms")
+if os.getuid():
+    print("skipped: the part of a second user, which needs root")
+    sys.exit(77)
+print("members do what they may")
