@@ -51,6 +51,10 @@ struct ntx_skip_hooks {
 };
 
 struct ntx_device;
+struct ntx_forward_strips { /* runs of rows that are woven for the many-row products */
+    uint64_t n, bytes;               /* of all chunks; of the largest one */
+};
+
 struct ntx_forward_config {
     const struct ntx_model *model;
     const struct ntx_chunks *chunks;
@@ -62,10 +66,12 @@ struct ntx_forward_config {
     struct ntx_counters *counters;   /* for the trace; may be NULL */
     bool trace_experts;              /* which experts are wanted goes into it, too */
     struct ntx_device *device;       /* computes the layers where given (device.h) */
+    const struct ntx_forward_strips *strips; /* NULL: counted anew */
 };
 
 struct ntx_forward;
 
+struct ntx_forward_strips ntx_forward_strips(const struct ntx_model *m, const struct ntx_chunks *c); /* looks at every chunk */
 uint64_t ntx_forward_bytes(const struct ntx_forward_config *c); /* memory it will take, for the planner */
 int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err);
 void ntx_forward_free(struct ntx_forward *f);

@@ -64,38 +64,39 @@ static size_t packed_choice(const struct ntx_chunks *chunks, enum ntx_act form)
 }
 
 /* Chunks of a type that is not quantised are never woven. */
-static uint64_t strips_of(const struct ntx_forward_config *cfg, uint32_t chunk)
+static uint64_t strips_of(const struct ntx_model *m, const struct ntx_chunk *k)
 {
-    const struct ntx_chunk *k = &cfg->chunks->list[chunk];
-    uint32_t type = ntx_gguf_tensor_at(cfg->model->gguf, k->tensor)->type;
+    uint32_t type = ntx_gguf_tensor_at(m->gguf, k->tensor)->type;
     return k->fixed || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_rows / NTX_STRIP_ROWS;
 }
 
-static void place_strips(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+struct ntx_forward_strips ntx_forward_strips(const struct ntx_model *m, const struct ntx_chunks *c)
+{
+    struct ntx_forward_strips s = {0};
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct ntx_chunk *k = &c->list[i];
+        uint64_t n = strips_of(m, k);
+        s.n += n;
+        if (n)
+            s.bytes = NTX_MAX(s.bytes, k->bytes / k->n_rows * NTX_STRIP_ROWS);
+    }
+    return s;
+}
+
+static void place_strips(struct cursor *c, const struct ntx_forward_config *cfg, const struct ntx_forward_strips *s, struct ntx__mem *m)
 {
     uint32_t n = 0;
     m->first_strip = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_strip);
-    for (uint32_t i = 0; i < cfg->chunks->n; i++) {
-        if (c->base)
-            m->first_strip[i] = n;
-        n += (uint32_t)strips_of(cfg, i);
+    for (uint32_t i = 0; c->base && i < cfg->chunks->n; i++) {
+        m->first_strip[i] = n;
+        n += (uint32_t)strips_of(cfg->model, &cfg->chunks->list[i]);
     }
-    m->woven = place(c, n);
+    m->woven = place(c, s->n);
 }
 
-static uint64_t strip_bytes(const struct ntx_forward_config *cfg)
-{
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < cfg->chunks->n; i++)
-        if (strips_of(cfg, i))
-            most = NTX_MAX(most, cfg->chunks->list[i].bytes / cfg->chunks->list[i].n_rows * NTX_STRIP_ROWS);
-    return most;
-}
-
-static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t strip, struct ntx__mem *m)
 {
     uint64_t blocks = ((uint64_t)cfg->ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK;
-    uint64_t strip = strip_bytes(cfg);
     m->lanes = place(c, cfg->threads * sizeof *m->lanes);
     for (uint32_t t = 0; t < cfg->threads; t++) {
         struct ntx__lane lane = {
@@ -213,6 +214,7 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
 uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
+    struct ntx_forward_strips strips = cfg->strips ? *cfg->strips : ntx_forward_strips(cfg->model, cfg->chunks);
     struct cursor c = {.base = base};
     uint64_t rows = cfg->max_rows;
     m->h = place(&c, rows * hp->n_embd * sizeof *m->h);
@@ -232,7 +234,7 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->logits = place(&c, rows * sizeof *m->logits);
     m->embd = place(&c, rows * cfg->chunks->token_embd.row_bytes);
     m->tiles = place(&c, (uint64_t)cfg->chunks->n * sizeof *m->tiles);
-    place_strips(&c, cfg, m);
-    place_lanes(&c, cfg, m);
+    place_strips(&c, cfg, &strips, m);
+    place_lanes(&c, cfg, strips.bytes, m);
     return NTX_ROUND_UP(c.at, 4096);
 }

@@ -24,6 +24,7 @@
 #define DESC_GOOD 8u
 #define ROWS_MAX 512u
 #define CTX_DEFAULT_MAX 4096u
+#define LISTS_LEAST (24ull << 20) /* lists that may be made under any budget, within what the processes have beside it */
 #define CTX_DEFAULT_MIN 128u /* an unasked-for context is not made smaller than this */
 
 struct planner {
@@ -33,6 +34,7 @@ struct planner {
     uint32_t ctx;       /* wanted */
     uint64_t read_bytes; /* of a read, and of a chunk of a model that is not all in memory: few bytes then lie in the ring at a time, so the drive writes to what a cache has */
     uint64_t smallest;  /* budget of all sizes tried so far */
+    uint64_t listed;    /* that the lists of a size alone take, where they were more than could do */
 };
 
 /* A chunk size with the choices made for it. */
@@ -42,6 +44,7 @@ struct option {
     struct ntx__sizes sizes;
     struct ntx__shape shape;
     struct ntx_frames one, classes; /* kinds of frames: a single one for all experts, or by size; none of them yet */
+    uint64_t window;    /* for groups on demand, when none of them stays */
     uint32_t n_desc;
     bool resident; /* everything fits: no ring, no frames */
     bool dense;    /* everything but experts fits: no ring */
@@ -86,7 +89,7 @@ static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
     s.arena_bytes = o->sizes.fixed;
     s.frames = frames_of(o, least_frames(o));
     s.n_windows = windows(o, true);
-    ntx__plan_groups(o->chunks, 0, &s.window_bytes);
+    s.window_bytes = o->window;
     return ntx__plan_bill(&s).total;
 }
 
@@ -95,7 +98,10 @@ static uint64_t dense_total(const struct option *o, uint32_t n_frames, uint32_t 
 {
     struct ntx__shape s = o->shape;
     s.n_desc = 0;
-    s.arena_bytes = o->sizes.fixed + o->sizes.matrix + ntx__plan_groups(o->chunks, kept_groups, &s.window_bytes);
+    s.arena_bytes = o->sizes.fixed + o->sizes.matrix;
+    s.window_bytes = o->window;
+    if (kept_groups)
+        s.arena_bytes += ntx__plan_groups(o->chunks, kept_groups, &s.window_bytes);
     s.n_windows = windows(o, false);
     s.frames = frames_of(o, n_frames);
     return ntx__plan_bill(&s).total;
@@ -227,11 +233,33 @@ static void choose_ring(const struct planner *p, struct option *o)
 /* Read in whole blocks, wherever in the file it lies, a chunk of so many bytes is still no more than size: one read, not two halves. */
 static uint64_t in_blocks(uint64_t size) { return size > 2 * NTX__BLOCK ? size - NTX__BLOCK : size; }
 
+static bool stopped(const struct planner *p) { return p->r->stop && atomic_load_explicit(p->r->stop, memory_order_relaxed); }
+
+/* The chunks of a size. One whose lists alone take more than the budget, and more than a size that was tried before needs, can neither be chosen nor be the
+ * smallest: it is not made, which bounds what a model that claims to be huge costs here. -ENOSPC then. */
+static int cut(struct planner *p, uint64_t chunk_bytes, struct ntx_chunks **out)
+{
+    uint64_t useful = NTX_MAX(p->r->ram_bytes, p->smallest == UINT64_MAX ? LISTS_LEAST : p->smallest) / NTX__LIST_BYTES;
+    struct ntx_chunk_bounds b = {.most = NTX_MIN(useful, (uint64_t)NTX_CHUNKS_MAX), .stop = p->r->stop};
+    int rc = ntx_chunks_make_bounded(p->m, in_blocks(chunk_bytes), &b, out, p->err);
+    if (rc != -E2BIG)
+        return rc;
+    b = (struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .stop = p->r->stop, .count_only = true};
+    struct ntx_chunks *c;
+    if (p->smallest != UINT64_MAX || p->listed)
+        return -ENOSPC;
+    if ((rc = ntx_chunks_make_bounded(p->m, in_blocks(chunk_bytes), &b, &c, p->err)))
+        return rc;
+    p->listed = c->n * NTX__LIST_BYTES + c->fixed_bytes;
+    ntx_chunks_free(c);
+    return -ENOSPC;
+}
+
 /* -ENOSPC when not even the least fits. */
 static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
 {
     *o = (struct option){.chunk_bytes = chunk_bytes, .prefetch = p->r->prefetch};
-    int rc = ntx_chunks_make(p->m, in_blocks(chunk_bytes), &o->chunks, p->err);
+    int rc = cut(p, chunk_bytes, &o->chunks);
     if (rc)
         return rc;
     if (p->r->ffn.kind != NTX_FFN_ALL)
@@ -242,8 +270,11 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     o->classes = ntx__plan_classes(o->chunks, NTX_FRAME_CLASSES);
     o->shape = (struct ntx__shape){
         .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
-        .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p),
+        .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p), .strips = ntx_forward_strips(p->m, o->chunks),
     };
+    ntx__plan_groups(o->chunks, 0, &o->window);
+    if (stopped(p))
+        return ntx_err_set(p->err, -ECANCELED, "cancelled");
     uint64_t least = least_total(p, o, o->shape.ctx, o->shape.rows);
     p->smallest = NTX_MIN(p->smallest, least);
     if (least > p->r->ram_bytes || least == UINT64_MAX)
@@ -297,6 +328,10 @@ static int refuse(const struct planner *p)
 {
     char need[32], have[32], kv[32];
     uint64_t kv_bytes = ntx_kv_block_bytes(&p->m->hp, p->r->kv_type) * ntx__plan_kv_blocks(least_ctx(p), NTX_MAX(p->r->sessions, 1u));
+    if (p->smallest == UINT64_MAX && p->listed)
+        return ntx_err_set(p->err, -ENOMEM, "the smallest memory budget that would do is more than %s (%llu bytes), for the lists of the model's chunks alone; the "
+                           "budget is %s (%llu bytes)", ntx_format_size(p->listed, need, sizeof need), (unsigned long long)p->listed,
+                           ntx_format_size(p->r->ram_bytes, have, sizeof have), (unsigned long long)p->r->ram_bytes);
     if (p->smallest == UINT64_MAX)
         return ntx_err_set(p->err, -EOVERFLOW, "a context of %u tokens for %u sessions is more than any memory holds", least_ctx(p),
                            NTX_MAX(p->r->sessions, 1u));

@@ -7,7 +7,8 @@
  * them: everything else stays in RAM first, and frames get what is left; at least as many as one row wants of one layer.
  * Groups of a packed model's neurons, where they are read on demand (--ffn-sparse), come last like experts: of each layer the first ones stay,
  * the others go through windows, each as large as the rest of the largest layer: two where the next layer's groups are read ahead.
- * What does not fit is refused with the smallest budget that would do. */
+ * What does not fit is refused with the smallest budget that would do.
+ * Planning itself takes no more memory than the lists of chunks that the budget could hold, and little time, whatever a file claims to have. */
 #ifndef NTX_COMPUTED_PLAN_H
 #define NTX_COMPUTED_PLAN_H
 
@@ -36,6 +37,7 @@ struct ntx_plan_request {
     bool prefetch;           /* keep some frames for experts that are read on guesses */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
     const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
+    const atomic_bool *stop; /* who asked is gone: -ECANCELED within a few milliseconds; NULL: nobody sets it */
 };
 
 struct ntx_plan {

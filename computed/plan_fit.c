@@ -3,7 +3,6 @@
 
 #include "common/util.h"
 #include "computed/cache.h"
-#include "computed/forward.h"
 #include "computed/kv.h"
 
 #define FRAME_LIST_BYTES 64u /* that computed keeps of a frame */
@@ -65,7 +64,7 @@ static uint64_t activations(const struct ntx__shape *s)
 {
     const struct ntx_forward_config c = {
         .model = s->model, .chunks = s->chunks, .threads = s->threads, .max_rows = s->rows, .ctx = s->ctx,
-        .ffn = s->ffn,
+        .ffn = s->ffn, .strips = &s->strips,
     };
     return ntx_forward_bytes(&c);
 }
@@ -81,8 +80,7 @@ static uint64_t kv_bytes(const struct ntx__shape *s)
 struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
 {
     struct ntx_region_geometry g = ntx__plan_geometry(s);
-    /* the lists that computed keeps of the chunks: the first was grown by doubling */
-    uint64_t lists = (uint64_t)s->chunks->n * (2 * sizeof(struct ntx_chunk) + sizeof(struct ntx_plan_chunk) + sizeof(uint32_t));
+    uint64_t lists = (uint64_t)s->chunks->n * NTX__LIST_BYTES;
     if (s->frames.n) /* and of what is in frames: stream_experts.c */
         lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->frames.n) + (uint64_t)s->frames.n * FRAME_LIST_BYTES;
     if (s->window_bytes) /* stream_groups.c: a word for each group of a window, a list, and the reads */

@@ -2,6 +2,7 @@
 #ifndef NTX_COMPUTED_PLAN_IMPL_H
 #define NTX_COMPUTED_PLAN_IMPL_H
 
+#include "computed/forward.h"
 #include "computed/plan.h"
 
 #define NTX__INFLIGHT (4ull << 20)      /* bytes in flight and in one read: bench/stream/LOG.md has the measurement */
@@ -24,9 +25,13 @@ struct ntx__shape {
     uint64_t slot_bytes, arena_bytes; /* the arena without frames */
     uint32_t n_sched;
     struct ntx_frames frames;    /* n 0: none */
+    struct ntx_forward_strips strips; /* of the chunks */
     uint64_t window_bytes;       /* 0: there are no windows */
     uint32_t n_windows;
 };
+
+/* What computed keeps of each chunk; the first list was grown by doubling. */
+#define NTX__LIST_BYTES (2 * sizeof(struct ntx_chunk) + sizeof(struct ntx_plan_chunk) + sizeof(uint32_t))
 
 struct ntx__bill { /* bytes */
     uint64_t region, kv, activations, other, total; /* total: UINT64_MAX when it overflows */

@@ -13,6 +13,8 @@ struct cutter {
     struct ntx_chunks *c;
     uint64_t chunk_bytes;
     uint32_t room; /* of c->list */
+    struct ntx_chunk_bounds bounds;
+    struct ntx_chunk counted; /* instead of the list */
     struct ntx_err *err;
 };
 
@@ -31,23 +33,25 @@ static struct ntx_weight weight_of(const struct ntx_model *m, uint32_t tensor)
     };
 }
 
-static struct ntx_chunk *append(struct cutter *k)
+static int append(struct cutter *k, struct ntx_chunk **out)
 {
     struct ntx_chunks *c = k->c;
-    if (c->n == k->room) {
+    if (c->n >= k->bounds.most)
+        return ntx_err_set(k->err, -E2BIG, "the model has more than %llu chunks of %llu bytes", (unsigned long long)k->bounds.most, (unsigned long long)k->chunk_bytes);
+    if (c->n % 65536 == 65535 && k->bounds.stop && atomic_load_explicit(k->bounds.stop, memory_order_relaxed))
+        return ntx_err_set(k->err, -ECANCELED, "cancelled");
+    if (!k->bounds.count_only && c->n == k->room) {
         uint32_t room = k->room ? k->room * 2 : 1024;
-        struct ntx_chunk *list = room > k->room ? realloc(c->list, room * sizeof *list) : NULL;
+        struct ntx_chunk *list = realloc(c->list, room * sizeof *list);
         if (!list)
-            return NULL;
+            return ntx_err_set(k->err, -ENOMEM, "no memory for the list of %u chunks", c->n);
         c->list = list;
         k->room = room;
     }
-    return memset(&c->list[c->n++], 0, sizeof *c->list);
-}
-
-static int no_memory(const struct cutter *k)
-{
-    return ntx_err_set(k->err, -ENOMEM, "no memory for the list of %u chunks", k->c->n);
+    *out = k->bounds.count_only ? &k->counted : &c->list[c->n];
+    memset(*out, 0, sizeof **out);
+    c->n++;
+    return 0;
 }
 
 static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w)
@@ -61,16 +65,17 @@ static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use u
     uint64_t rows = fixed ? w->n_out : NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
     w->chunk0 = k->c->n;
     w->chunk_rows = (uint32_t)NTX_MIN(rows, (uint64_t)w->n_out);
-    for (uint32_t row = 0; row < w->n_out; row += w->chunk_rows) {
-        struct ntx_chunk *ch = append(k);
-        if (!ch)
-            return no_memory(k);
+    for (uint64_t row = 0; row < w->n_out; row += w->chunk_rows) {
+        struct ntx_chunk *ch;
+        int rc = append(k, &ch);
+        if (rc)
+            return rc;
         ch->tensor = tensor;
         ch->layer = layer;
         ch->file = t->file;
-        ch->row0 = row;
-        ch->n_rows = NTX_MIN(w->chunk_rows, w->n_out - row);
-        ch->offset = t->offset + (uint64_t)row * w->row_bytes;
+        ch->row0 = (uint32_t)row;
+        ch->n_rows = NTX_MIN(w->chunk_rows, w->n_out - ch->row0);
+        ch->offset = t->offset + row * w->row_bytes;
         ch->bytes = (uint64_t)ch->n_rows * w->row_bytes;
         ch->fixed = fixed;
         *(fixed ? &k->c->fixed_bytes : &k->c->matrix_bytes) += ch->bytes;
@@ -84,9 +89,10 @@ static int cut_expert(struct cutter *k, uint32_t tensor, uint32_t layer, uint32_
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     struct ntx_weight e = weight_of(k->m, tensor);
-    struct ntx_chunk *ch = append(k);
-    if (!ch)
-        return no_memory(k);
+    struct ntx_chunk *ch;
+    int rc = append(k, &ch);
+    if (rc)
+        return rc;
     if ((uint64_t)e.n_out * e.row_bytes > NTX_EXPERT_BYTES_MAX)
         return ntx_err_set(k->err, -EFBIG, "an expert's matrix of %llu bytes is more than the %llu that are possible",
                            (unsigned long long)e.n_out * e.row_bytes, (unsigned long long)NTX_EXPERT_BYTES_MAX);
@@ -173,10 +179,15 @@ static int cut_model(struct cutter *k)
 
 int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_chunks **out, struct ntx_err *err)
 {
+    return ntx_chunks_make_bounded(m, chunk_bytes, &(struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX}, out, err);
+}
+
+int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, const struct ntx_chunk_bounds *b, struct ntx_chunks **out, struct ntx_err *err)
+{
     if (!chunk_bytes)
         return ntx_err_set(err, -EINVAL, "chunks of 0 bytes");
     struct ntx_chunks *c = calloc(1, sizeof *c);
-    struct cutter k = {.m = m, .c = c, .chunk_bytes = chunk_bytes, .err = err};
+    struct cutter k = {.m = m, .c = c, .chunk_bytes = chunk_bytes, .bounds = *b, .err = err};
     if (!c || !(c->layers = calloc(m->hp.n_layers, sizeof *c->layers))) {
         ntx_chunks_free(c);
         return ntx_err_set(err, -ENOMEM, "no memory for the chunks of %u layers", m->hp.n_layers);

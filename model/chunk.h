@@ -9,6 +9,7 @@
 #ifndef NTX_MODEL_CHUNK_H
 #define NTX_MODEL_CHUNK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -79,7 +80,16 @@ static inline struct ntx_weight ntx_expert_weight(const struct ntx_layer_weights
     return e;
 }
 
+#define NTX_CHUNKS_MAX (2u << 20) /* of a model: 8 TiB in chunks of 4 MiB. What is hostile is not planned for long */
+/* -E2BIG: there are more than that. */
 int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_chunks **out, struct ntx_err *err);
+
+struct ntx_chunk_bounds {
+    uint64_t most;           /* chunks; one more: -E2BIG */
+    const atomic_bool *stop; /* set by somebody else: -ECANCELED, soon; NULL: nobody does */
+    bool count_only;         /* the list is NULL, only the sums and the layers are there, and no memory is taken */
+};
+int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, const struct ntx_chunk_bounds *b, struct ntx_chunks **out, struct ntx_err *err);
 /* The groups of a packed model become `on_demand`. */
 void ntx_chunks_on_demand(struct ntx_chunks *c);
 void ntx_chunks_free(struct ntx_chunks *c);

@@ -13,12 +13,13 @@
 static const struct {
     const char *name;
     struct mk_options make;
-} shapes[N_SHAPES] = {
+} shapes[N_SHAPES + 1] = {
     [SHAPE_TINY] = {"tiny", LLAMA("F32", 5, 64, 172, 8, 4, 512, 0)},
     [SHAPE_1B] = {"1B", LLAMA("Q8_0", 16, 2048, 8192, 32, 8, 131072, 32000)},
     [SHAPE_8B] = {"8B", LLAMA("Q4_K_M", 32, 4096, 14336, 32, 8, 8192, 32000)},
     [SHAPE_13B] = {"13B", LLAMA("Q4_K_M", 40, 5120, 13824, 40, 40, 4096, 32000)},
     [SHAPE_70B] = {"70B", LLAMA("Q4_K_M", 80, 8192, 28672, 64, 8, 8192, 32000)},
+    [SHAPE_3T] = {"3T", LLAMA("Q8_0", 100, 16384, 620000, 128, 8, 8192, 32000)},
 };
 
 static void put32(struct mk_buf *b, uint32_t v) { mk_put(b, &v, sizeof v); }
