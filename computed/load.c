@@ -152,6 +152,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .chunk_bytes = r->chunk_bytes,
         .ring_slots = r->ring_slots,
         .hw = have ? &hw : NULL,
+        .stop = r->stop,
     };
     rc = ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */

@@ -9,6 +9,7 @@
 #ifndef NTX_COMPUTED_LOAD_H
 #define NTX_COMPUTED_LOAD_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -55,6 +56,7 @@ struct ntx_load_request {
     uint32_t skip_verify;
     bool prefetch;             /* read experts ahead on guesses */
     bool trace_experts;        /* the trace names the experts that each layer wants */
+    const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
 };
 
 struct ntx_loaded {

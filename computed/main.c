@@ -12,6 +12,7 @@
 #include "common/util.h"
 #include "computed/config.h"
 #include "computed/server.h"
+#include "computed/take.h"
 #include "shm/region.h"
 #include "ntx_version.h"
 
@@ -212,6 +213,10 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
     else
         ntx_notify("READY=1");
     uv_run(&a->loop, UV_RUN_DEFAULT);
+    if (ntx_server_stuck(a->server)) {
+        ntx_server_leave(a->server);
+        _exit(EXIT_FAILED);
+    }
     if (!rc && ntx_server_gpu_lost(a->server))
         rc = ntx_err_set(err, -EIO, "the GPU is lost: ending, so that a new process may find it again");
     ntx_server_free(a->server);
@@ -237,6 +242,8 @@ int main(int argc, char **argv)
     struct ntx_err err = {0};
     char dir[4096];
     ntx_stdio_init();
+    if (argc == 3 && !strcmp(argv[1], "--take")) /* a part of another ntx-computed: computed/take.h */
+        return ntx_take_main(*argv[2] == '1');
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     ntx_log_init("ntx-computed", args.level);

@@ -34,6 +34,7 @@ struct planner {
     uint32_t ctx;       /* wanted */
     uint64_t read_bytes; /* of a read, and of a chunk of a model that is not all in memory: few bytes then lie in the ring at a time, so the drive writes to what a cache has */
     uint64_t smallest;  /* budget of all sizes tried so far */
+    bool too_many;      /* of a size; smaller ones have more chunks still */
     uint64_t listed;    /* that the lists of a size alone take, where they were more than could do */
 };
 
@@ -246,7 +247,8 @@ static int cut(struct planner *p, uint64_t chunk_bytes, struct ntx_chunks **out)
         return rc;
     b = (struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .stop = p->r->stop, .count_only = true};
     struct ntx_chunks *c;
-    if (p->smallest != UINT64_MAX || p->listed)
+    p->too_many = true;
+    if (p->smallest != UINT64_MAX)
         return -ENOSPC;
     if ((rc = ntx_chunks_make_bounded(p->m, in_blocks(chunk_bytes), &b, &c, p->err)))
         return rc;
@@ -305,7 +307,7 @@ static int choose(struct planner *p, struct option *best)
 {
     uint64_t size = p->r->chunk_bytes ? p->r->chunk_bytes : preferred_chunk(p), last = p->r->chunk_bytes ? size : CHUNK_MIN;
     memset(best, 0, sizeof *best);
-    for (; size >= last; size /= 2) {
+    for (; size >= last && !p->too_many; size /= 2) {
         struct option o;
         int rc = consider(p, size, &o);
         if (!rc && (!best->chunks || o.resident || (o.dense && !best->resident) || (!best->dense && o.n_desc > best->n_desc))) {

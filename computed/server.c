@@ -67,7 +67,11 @@ uint64_t ntx__server_awake(struct ntx_server *s)
     return s->awake_ns;
 }
 
-static void on_slow(uv_timer_t *t) { ntx__conns_check(t->data); }
+static void on_slow(uv_timer_t *t)
+{
+    ntx__conns_check(t->data);
+    ntx__takers_check(t->data);
+}
 
 static void on_pulse(uv_timer_t *t)
 {
@@ -122,6 +126,7 @@ static void close_handles(struct ntx_server *s)
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++)
         if (!uv_is_closing(timers[i]))
             uv_close(timers[i], NULL);
+    ntx__takers_close(s);
     ntx__unlisten(s);
     ntx_workers_free(s->workers);
     s->workers = NULL;
@@ -156,11 +161,8 @@ int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct nt
 
 int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *err)
 {
-    struct ntx_load_request *r;
-    int rc = ntx_load_request_new(m, NULL, 0, &r, err);
-    if (!rc)
-        ntx__model_load(s, NULL, 0, r);
-    return rc;
+    int rc = ntx__opening_new(s, NULL, 0, m);
+    return rc ? ntx_err_set(err, rc, "cannot begin to load %s: %s", m->path, strerror(-rc)) : 0;
 }
 
 /* The model is gone: clients get their last replies, then everything is closed. */
@@ -191,12 +193,14 @@ static void finish(struct ntx_server *s)
 
 void ntx__server_step(struct ntx_server *s)
 {
-    if (!s->draining)
+    if (!s->draining) {
+        ntx__openings_go(s);
         return;
+    }
     if (!s->ending && s->engine && ntx_engine_busy(s->engine))
         return;
     s->ending = true;
-    if (s->state == NTX_MODEL_EMPTY)
+    if (s->state == NTX_MODEL_EMPTY && !s->openings)
         finish(s);
     else if (s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING)
         ntx__model_fail(s, -ESHUTDOWN, "ntx-computed is shutting down");
@@ -218,6 +222,7 @@ static void on_hard_end(uv_timer_t *t)
 {
     struct ntx_server *s = t->data;
     ntx_log(NTX_LOG_ERR, "the end took too long; leaving");
+    s->stuck = true;
     uv_stop(s->loop);
 }
 
@@ -230,6 +235,7 @@ void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms)
         ntx_notify("STOPPING=1");
     }
     s->draining = true;
+    ntx__openings_stop(s);
     uv_timer_start(&s->grace, on_grace_end, grace_ms, 0);
     uv_timer_start(&s->hard, on_hard_end, grace_ms + HARD_MS, 0);
     ntx__server_step(s);
@@ -238,6 +244,26 @@ void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms)
 bool ntx_server_gpu_lost(const struct ntx_server *s)
 {
     return s->gpu_lost;
+}
+
+bool ntx_server_stuck(const struct ntx_server *s)
+{
+    return s->stuck;
+}
+
+static void remove_files(const struct ntx_server *s)
+{
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s/counters", s->c.dir) < sizeof path)
+        unlink(path);
+    ntx__clear_links(s->c.dir);
+}
+
+void ntx_server_leave(struct ntx_server *s)
+{
+    if (s->socket_path[0])
+        unlink(s->socket_path);
+    remove_files(s);
 }
 
 static void free_held(struct ntx_server *s)
@@ -252,7 +278,6 @@ static void free_held(struct ntx_server *s)
 
 void ntx_server_free(struct ntx_server *s)
 {
-    char path[4096];
     if (!s)
         return;
     free_held(s);
@@ -264,9 +289,7 @@ void ntx_server_free(struct ntx_server *s)
     if (s->counters) {
         ntx_counters_close(s->counters);
         close(s->counters_fd);
-        if ((size_t)snprintf(path, sizeof path, "%s/counters", s->c.dir) < sizeof path)
-            unlink(path);
-        ntx__clear_links(s->c.dir);
+        remove_files(s);
     }
     free(s);
 }

@@ -53,6 +53,10 @@ int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *er
  * ends. A second call only shortens the time. */
 void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms);
 bool ntx_server_gpu_lost(const struct ntx_server *s); /* that is why it ended by itself, after its clients were told */
+/* The loop was left at the end of all patience: a thread may still be at work on what the server has, so nothing of it may be freed. leave removes
+ * its files; then the process ends. */
+bool ntx_server_stuck(const struct ntx_server *s);
+void ntx_server_leave(struct ntx_server *s);
 void ntx_server_free(struct ntx_server *s); /* after the loop has ended; NULL is fine */
 
 #endif

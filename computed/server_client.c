@@ -9,6 +9,7 @@
 #include "computed/server_impl.h"
 
 #define READ_BYTES 65536
+#define READS 16 /* at a time, before others have their turn */
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
@@ -16,7 +17,7 @@ static void on_ready(uv_poll_t *poll, int status, int events);
 void ntx__conn_update(struct ntx_conn *c)
 {
     int events = UV_DISCONNECT;
-    if (!c->closing && ntx_sink_room(c->sink) && ntx__inlet_room(c))
+    if (!c->closing && !c->taker && ntx_sink_room(c->sink) && ntx__inlet_room(c))
         events |= UV_READABLE;
     if (c->out)
         events |= UV_WRITABLE;
@@ -44,13 +45,6 @@ static void drop_output(struct ntx_conn *c)
     c->last_out = &c->out;
 }
 
-void ntx__conn_drop_fds(struct ntx_conn *c)
-{
-    c->server->n_fds -= c->n_fds;
-    while (c->n_fds)
-        close(c->fds[--c->n_fds]);
-}
-
 static void free_conn(struct ntx_conn *c)
 {
     drop_output(c);
@@ -74,8 +68,8 @@ void ntx__conn_close(struct ntx_conn *c)
             break;
         }
     ntx__seat_leave(c);
+    ntx__taker_end(c->taker);
     ntx__inlet_forget(c);
-    ntx__conn_drop_fds(c);
     ntx_sink_close(c->sink);
     ntx__conns_drop_sink(s, c->sink);
     uv_close((uv_handle_t *)&c->poll, on_closed);
@@ -156,6 +150,19 @@ static bool for_guests(const Ntx__Request *req)
     return req->body_case == NTX__REQUEST__BODY_STATUS || req->body_case == NTX__REQUEST__BODY_STOP;
 }
 
+static void take_frame(struct ntx_conn *c, const uint8_t *body, size_t len)
+{
+    Ntx__Request *req = ntx_request_unpack(body, len);
+    if (!req) {
+        garbage(c, "a frame that is no valid request");
+    } else if (c->guest && !for_guests(req)) {
+        ntx__seat_refuse(c, req->id);
+        ntx__request__free_unpacked(req, NULL);
+    } else {
+        ntx__request(c, req, len);
+    }
+}
+
 static void take_frames(struct ntx_conn *c)
 {
     const uint8_t *body;
@@ -163,67 +170,80 @@ static void take_frames(struct ntx_conn *c)
     int rc = 0;
     ntx__inlet_part(c, 0);
     while (!c->gone && !c->closing && (rc = ntx_frame_next(&c->in, &body, &len)) > 0) {
-        Ntx__Request *req = ntx_request_unpack(body, len);
-        if (!req) {
-            garbage(c, "a frame that is no valid request");
-            return;
-        }
-        if (c->guest && !for_guests(req)) {
-            ntx__seat_refuse(c, req->id);
-            ntx__request__free_unpacked(req, NULL);
-            return;
-        }
-        ntx__request(c, req, len);
+        take_frame(c, body, len);
+        c->no_taker = false;
     }
     if (rc < 0)
         garbage(c, "a frame of an impossible length");
     else if (!c->gone)
         ntx__inlet_part(c, c->in.len - c->in.used);
-    if (!c->gone && c->in.len == c->in.used) /* whole requests only: what came with them and is not taken belongs to none */
-        ntx__conn_drop_fds(c);
 }
 
-/* All connections together hold as many as one model may have files: a service has only so many descriptors. */
-static bool keep_fds(struct ntx_conn *c, const int *fds, unsigned n)
+/* Reads without room for descriptors: the kernel drops what comes of them, and *dropped says so. */
+static ssize_t receive(int fd, void *to, size_t n, int flags, bool *dropped)
 {
-    struct ntx_server *s = c->server;
-    if (s->n_fds + n > NTX_MAX_FILES) {
-        for (unsigned i = 0; i < n; i++)
-            close(fds[i]);
-        return false;
-    }
-    if (n)
-        memcpy(c->fds + c->n_fds, fds, n * sizeof *fds);
-    c->n_fds += n;
-    s->n_fds += n;
-    return true;
+    struct iovec iov = {to, n};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    ssize_t got;
+    do
+        got = recvmsg(fd, &m, flags | MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    *dropped = m.msg_flags & MSG_CTRUNC;
+    return got < 0 ? -errno : got;
 }
 
-static void read_some(struct ntx_conn *c)
+/* The next request comes with descriptors, which are not for this process to have. False: nobody can take it, and it goes on without them. */
+static bool hand_over(struct ntx_conn *c)
+{
+    int rc = ntx__taker_new(c->server, c, &c->taker);
+    c->no_taker = rc != 0;
+    if (rc && rc != -EBUSY)
+        ntx_log(NTX_LOG_WARN, "cannot start a process to take a model: %s", strerror(-rc));
+    return !rc;
+}
+
+/* Never more than a frame. True: something came, and there may be more. */
+static bool read_some(struct ntx_conn *c)
 {
     uint8_t buf[READ_BYTES];
-    int fds[NTX_MAX_FILES];
-    unsigned n_fds = NTX_MAX_FILES;
-    size_t room = ntx__inlet_room(c);
+    bool fds, begins = false;
+    size_t room = ntx__inlet_room(c), want = ntx_frame_wants(&c->in);
     if (!room)
-        return;
-    int n = ntx_recv_fds(c->fd, buf, NTX_MIN(room, sizeof buf), fds, &n_fds);
+        return false;
+    ssize_t n = want ? 1 : receive(c->fd, buf, 1, MSG_PEEK, &fds);
+    if (n > 0 && !want) {
+        want = 4; /* its length */
+        begins = fds;
+        if (fds && hand_over(c))
+            return false;
+    }
+    if (n > 0)
+        n = receive(c->fd, buf, NTX_MIN(NTX_MIN(room, want), sizeof buf), 0, &fds);
     if (n == -EAGAIN)
-        return;
+        return false;
     if (n <= 0) {
         ntx__conn_close(c);
-        return;
+        return false;
     }
     c->active_ns = ntx__server_awake(c->server);
-    if (!keep_fds(c, fds, n_fds)) {
-        garbage(c, "more descriptors than a model may have files, or others hold as many");
-        return;
+    if (fds && !begins) {
+        garbage(c, "descriptors within a request: they come with its first byte");
+        return false;
     }
     if (ntx_frame_feed(&c->in, buf, (size_t)n)) {
         garbage(c, "a frame that is too big, or no memory for it");
-        return;
+        return false;
     }
     take_frames(c);
+    return !c->gone && !c->closing;
+}
+
+void ntx__conn_taken(struct ntx_conn *c, const uint8_t *body, size_t len)
+{
+    c->active_ns = ntx__server_awake(c->server);
+    take_frame(c, body, len);
+    ntx__taker_end(c->taker); /* where the request was no load */
+    ntx__conn_update(c);
 }
 
 static void on_ready(uv_poll_t *poll, int status, int events)
@@ -240,7 +260,8 @@ static void on_ready(uv_poll_t *poll, int status, int events)
             ntx__conn_close(c);
             return;
         }
-        read_some(c);
+        for (int i = 0; i < READS && read_some(c); i++)
+            ;
     }
     if (!c->gone && (events & UV_WRITABLE))
         flush(c);

@@ -6,6 +6,8 @@
  *   server_client.c   a connection: frames in, frames out
  *   server_inlet.c    how much may come in, over all connections
  *   server_request.c  what a request does
+ *   server_take.c     processes that take what comes with descriptors
+ *   server_open.c     loads on their way: looked at, opened, planned
  *   server_model.c    the states of the model
  *   server_worker.c   what the workers say
  *   server_status.c   the status object */
@@ -44,8 +46,8 @@ struct ntx_conn {
     uv_poll_t poll;
     int events;              /* what poll waits for */
     struct ntx_frame_in in;
-    int fds[NTX_MAX_FILES];  /* descriptors that came and that no Load has taken yet */
-    unsigned n_fds;
+    struct ntx_taker *taker; /* has the next request, which comes with descriptors; NULL: nobody has */
+    bool no_taker;           /* the request under way came with some, and nobody could take them */
     struct ntx_out *out, **last_out;
     uint64_t moved_ns;       /* when output last began to wait, or moved, by ntx__server_awake */
     uint32_t requests;       /* under way */
@@ -74,12 +76,52 @@ struct ntx_held { /* a request that waits for a model on its way */
 };
 
 enum ntx_model_state {
-    NTX_MODEL_EMPTY, NTX_MODEL_OPENING, NTX_MODEL_UNLOADING, NTX_MODEL_BUILDING, NTX_MODEL_WAITING, NTX_MODEL_FILLING, NTX_MODEL_READY
+    NTX_MODEL_EMPTY, NTX_MODEL_UNLOADING, NTX_MODEL_BUILDING, NTX_MODEL_WAITING, NTX_MODEL_FILLING, NTX_MODEL_READY
 };
 
 struct ntx_asker { /* who is told how it ended; sink NULL: nobody, it is logged */
     struct ntx_sink *sink;
     uint64_t id;
+};
+
+struct ntx_taker { /* server_take.c */
+    struct ntx_taker *next;
+    struct ntx_server *server;
+    pid_t pid;
+    uid_t uid;                 /* whose descriptors it has */
+    int sock, pidfd;           /* sock -1: nobody listens to it any more */
+    uv_poll_t io, death;
+    unsigned handles;          /* of the two, those that are not closed yet */
+    bool reaped;
+    struct ntx_conn *conn;     /* whose request it takes; until it is ordered to look */
+    struct ntx_opening *opening; /* for which it then looks */
+    bool asked;                /* the request is here */
+    uint32_t len;              /* of it */
+    size_t have;
+    uint8_t *body;
+    uint64_t since_ns;
+};
+
+struct ntx_opening { /* server_open.c */
+    struct ntx_opening *next;
+    struct ntx_server *server;
+    struct ntx_asker asker;
+    Ntx__Load *load;           /* with the configuration's values */
+    struct ntx_taker *taker;   /* first; then */
+    uv_work_t work;
+    struct ntx_load_request *request;
+    struct ntx_loaded *loaded;
+    struct ntx_err err;
+    int rc;
+    bool working, dropped;
+    bool again;                /* a model that was there before: only if none is */
+    atomic_bool stop;
+};
+
+struct ntx_kept { /* what loads a model again */
+    Ntx__Load *load;           /* NULL: nothing is kept */
+    int fds[NTX_MAX_FILES];
+    unsigned n_fds;
 };
 
 struct ntx_server {
@@ -97,7 +139,6 @@ struct ntx_server {
     uint64_t refused_ns, n_refused;  /* when that was last said; how often it was so since */
     struct ntx_conn *conns;
     uint32_t n_conns, n_guests;      /* n_conns without guests */
-    unsigned n_fds;                  /* that came and that no Load has taken yet */
     struct ntx_user *users;
     uint64_t last_client;
     struct ntx_outlet outlet;        /* of the sinks, guests' too */
@@ -109,8 +150,11 @@ struct ntx_server {
     struct ntx_loaded *loaded;      /* from BUILDING on */
     struct ntx_skip *skip;
     struct ntx_engine *engine;      /* from FILLING on, until it has stopped */
-    struct ntx_load_request *request; /* in OPENING */
+    Ntx__Load *load, *next_load;    /* by which loaded and next came */
     struct ntx_loaded *next;        /* opened, waits for the old model to go */
+    struct ntx_kept old;            /* the model that the one on its way replaces: it comes back if that one fails */
+    struct ntx_opening *openings;
+    struct ntx_taker *takers;
     struct ntx_asker loader, unloader, stopper;
     struct ntx_err load_err;        /* why the model that is being unloaded did not come up */
     uv_work_t work;
@@ -133,7 +177,7 @@ struct ntx_server {
     uv_timer_t pulse;  /* while the engine is busy: how far it is */
     uv_timer_t slow;   /* every second: clients that do not read */
     uv_timer_t grace, hard;
-    bool draining, ending, closed, gpu_lost;
+    bool draining, ending, closed, gpu_lost, stuck;
     uint64_t started_ns;
 };
 
@@ -157,7 +201,7 @@ struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink)
 void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len); /* takes frame over */
 void ntx__conn_close(struct ntx_conn *c);  /* now; frees what it held */
 void ntx__conn_finish(struct ntx_conn *c); /* once its output is gone */
-void ntx__conn_drop_fds(struct ntx_conn *c); /* closes what came and nobody took */
+void ntx__conn_taken(struct ntx_conn *c, const uint8_t *body, size_t len); /* the request that c's taker took */
 void ntx__conn_sent(struct ntx_server *s, struct ntx_sink *sink, size_t len); /* a reply went out, or was thrown away */
 /* Time that this process has run so far: what it was stopped for (SIGSTOP, a paused container) is left out, as its clients may have been, too. */
 uint64_t ntx__server_awake(struct ntx_server *s);
@@ -177,10 +221,13 @@ void ntx__inlet_forget(struct ntx_conn *c);                   /* the client is g
 
 /* ---- server_request.c: takes req over */
 void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes: packed */
+const char *ntx__load_refusal(const struct ntx_server *s); /* why no model may come or go; NULL: it may, at the latest when nothing is in transit */
+bool ntx__in_transit(const struct ntx_server *s); /* a model is coming or going */
 void ntx__release_held(struct ntx_server *s); /* the model is there, or will not be */
 
 /* ---- server_model.c */
-void ntx__model_load(struct ntx_server *s, struct ntx_sink *asker, uint64_t id, struct ntx_load_request *r);
+/* Takes the loaded and the load over; the asker, too. Only while nothing is on its way or under way (ntx__load_refusal). */
+void ntx__model_switch(struct ntx_server *s, const struct ntx_asker *asker, struct ntx_loaded *next, Ntx__Load *load);
 void ntx__model_unload(struct ntx_server *s); /* of READY, FILLING or WAITING; ntx__server_step is called when it is gone */
 void ntx__model_tick(struct ntx_server *s);   /* progress and deadlines */
 void ntx__model_engine_stopped(struct ntx_server *s);
@@ -189,6 +236,25 @@ void ntx__model_workers_ready(struct ntx_server *s);
 void ntx__model_fail(struct ntx_server *s, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4))); /* in WAITING */
 void ntx__model_note(struct ntx_server *s, const char *text);
 void ntx__asker_clear(struct ntx_asker *a);
+void ntx__asker_tell(struct ntx_server *s, struct ntx_asker *a, const struct ntx_err *e); /* an error; then it is cleared */
+
+/* ---- server_take.c */
+int ntx__taker_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_taker **out); /* c: its next request comes with descriptors. -EBUSY: too many for one user */
+int ntx__taker_order(struct ntx_taker *t, struct ntx_opening *o, const Ntx__Load *m, bool foreign); /* it is to look; t is o's from here on */
+void ntx__taker_end(struct ntx_taker *t); /* whatever it does; NULL is fine */
+void ntx__takers_check(struct ntx_server *s); /* those that take too long */
+void ntx__takers_close(struct ntx_server *s);
+
+/* ---- server_open.c */
+int ntx__opening_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, const Ntx__Load *m); /* with the connection's taker, if it has one. c NULL: for nobody */
+void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds); /* of descriptors that were a model's before; takes them over */
+void ntx__opening_verdict(struct ntx_opening *o, int rc, const char *text, const int *fds, unsigned n_fds);
+bool ntx__opening_of(const struct ntx_server *s, const struct ntx_sink *sink); /* NULL: anybody's */
+void ntx__openings_drop(struct ntx_server *s, const struct ntx_sink *sink);
+void ntx__openings_go(struct ntx_server *s); /* nothing may be on its way any more: one that is ready is switched to */
+void ntx__openings_stop(struct ntx_server *s);
+
+Ntx__Load *ntx__load_copy(const Ntx__Load *m); /* NULL: no memory */
 
 /* ---- server_worker.c */
 struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s);

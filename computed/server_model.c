@@ -1,10 +1,12 @@
 /* The states of the model, as the main thread sees them (server.h has the picture). What blocks runs in a work thread. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "common/util.h"
 #include "computed/monitor.h"
@@ -34,7 +36,7 @@ void ntx__asker_clear(struct ntx_asker *a)
     *a = (struct ntx_asker){0};
 }
 
-static void tell_error(struct ntx_server *s, struct ntx_asker *a, const struct ntx_err *e)
+void ntx__asker_tell(struct ntx_server *s, struct ntx_asker *a, const struct ntx_err *e)
 {
     if (a->sink)
         ntx_mail_error(s->mail, a->sink, a->id, e->code, "%s", e->text);
@@ -43,11 +45,21 @@ static void tell_error(struct ntx_server *s, struct ntx_asker *a, const struct n
     ntx__asker_clear(a);
 }
 
+static void forget(struct ntx_kept *k)
+{
+    if (k->load)
+        ntx__load__free_unpacked(k->load, NULL);
+    for (unsigned i = 0; i < k->n_fds; i++)
+        close(k->fds[i]);
+    *k = (struct ntx_kept){0};
+}
+
 static void tell_loaded(struct ntx_server *s)
 {
     Ntx__Loaded m = NTX__LOADED__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     struct ntx_asker *a = &s->loader;
+    forget(&s->old);
     ntx_log(NTX_LOG_INFO, "%s is loaded: %u tokens of context, %s", s->loaded->names[0], s->loaded->env.ctx, s->loaded->ops->name);
     if (a->sink && (m.info_json = ntx_stats_info(s->loaded))) {
         char *notes[NTX_MAX_NOTES], *detail = s->loaded->note;
@@ -85,47 +97,51 @@ static void forget_notes(struct ntx_server *s)
         free(s->notes[--s->n_notes]);
 }
 
-/* ---- opening and building */
+/* ---- building */
 
-static void build(struct ntx_server *s);
-
-static void open_work(uv_work_t *w)
+static bool keep_fds(struct ntx_kept *k, const int *fds, unsigned n)
 {
-    struct ntx_server *s = w->data;
-    s->work_rc = ntx_load_open(s->request, &s->next, &s->work_err);
+    for (unsigned i = 0; i < n; i++) {
+        int fd = k->n_fds < NTX_MAX_FILES ? fcntl(fds[i], F_DUPFD_CLOEXEC, 0) : -1;
+        if (fd < 0)
+            return false;
+        k->fds[k->n_fds++] = fd;
+    }
+    return true;
 }
 
-static void after_open(uv_work_t *w, int status)
+/* The model that is there, so that it can come back: its files stay open, and its settings are those that it has now. */
+static void keep_old(struct ntx_server *s)
 {
-    struct ntx_server *s = w->data;
-    (void)status;
-    ntx_load_request_free(s->request);
-    s->request = NULL;
-    s->state = s->loaded ? NTX_MODEL_READY : NTX_MODEL_EMPTY;
-    if (!s->work_rc && s->draining)
-        s->work_rc = ntx_err_set(&s->work_err, -ESHUTDOWN, "ntx-computed is shutting down");
-    if (s->work_rc) {
-        ntx_loaded_free(s->next);
-        s->next = NULL;
-        tell_error(s, &s->loader, &s->work_err);
-        ntx__release_held(s);
-        ntx__server_step(s);
-    } else if (s->loaded) {
-        ntx__model_unload(s);
-    } else {
-        build(s);
+    struct ntx_loaded *l = s->loaded;
+    Ntx__Load m = *s->load;
+    m.path = (char *)"";
+    m.n_also = 0;
+    m.names = l->names;
+    m.n_names = l->n_fds;
+    m.copies = l->n_fds / l->n_files;
+    m.sidecar = l->sidecar_fd >= 0;
+    m.ram_bytes = l->ram_bytes;
+    forget(&s->old);
+    if (!keep_fds(&s->old, l->fds, l->n_fds) || (m.sidecar && !keep_fds(&s->old, &l->sidecar_fd, 1)) || !(s->old.load = ntx__load_copy(&m))) {
+        ntx_log(NTX_LOG_WARN, "should the new model fail, the old one does not come back: no memory, or too few descriptors");
+        forget(&s->old);
     }
 }
 
-void ntx__model_load(struct ntx_server *s, struct ntx_sink *asker, uint64_t id, struct ntx_load_request *r)
+static void build(struct ntx_server *s);
+
+void ntx__model_switch(struct ntx_server *s, const struct ntx_asker *asker, struct ntx_loaded *next, Ntx__Load *load)
 {
-    s->loader = (struct ntx_asker){asker ? ntx_sink_ref(asker) : NULL, id};
-    s->request = r;
-    r->reclaim_bytes = s->loaded ? s->loaded->plan->bytes_total : 0;
-    s->state = NTX_MODEL_OPENING;
-    s->work_err = (struct ntx_err){0};
-    s->work.data = s;
-    uv_queue_work(s->loop, &s->work, open_work, after_open);
+    s->loader = *asker;
+    s->next = next;
+    s->next_load = load;
+    if (!s->loaded) {
+        build(s);
+        return;
+    }
+    keep_old(s);
+    ntx__model_unload(s);
 }
 
 static void build_work(uv_work_t *w)
@@ -179,7 +195,9 @@ static void after_build(uv_work_t *w, int status)
 static void build(struct ntx_server *s)
 {
     s->loaded = s->next;
+    s->load = s->next_load;
     s->next = NULL;
+    s->next_load = NULL;
     s->epoch++;
     forget_notes(s);
     s->iod_text[0] = 0;
@@ -338,11 +356,28 @@ static void free_work(uv_work_t *w)
     ntx_loaded_free(s->loaded);
 }
 
+/* All that could be looked at before was right, and yet it did not come up: the model that it replaced comes back. */
+static void load_failed(struct ntx_server *s)
+{
+    bool again = s->old.load && !s->draining;
+    size_t n = strlen(s->load_err.text);
+    if (again)
+        snprintf(s->load_err.text + n, sizeof s->load_err.text - n, "; the model that was there before is loaded again");
+    ntx__asker_tell(s, &s->loader, &s->load_err);
+    if (!again)
+        return;
+    ntx_log(NTX_LOG_WARN, "the new model failed; loading %s again", s->old.load->names[0]);
+    ntx__opening_again(s, s->old.load, s->old.fds, s->old.n_fds);
+    s->old.n_fds = 0; /* they are its now */
+}
+
 static void after_free(uv_work_t *w, int status)
 {
     struct ntx_server *s = w->data;
     (void)status;
     s->loaded = NULL;
+    ntx__load__free_unpacked(s->load, NULL);
+    s->load = NULL;
     s->state = NTX_MODEL_EMPTY;
     set_gauges(s);
     if (s->unloader.sink)
@@ -350,7 +385,9 @@ static void after_free(uv_work_t *w, int status)
     ntx__asker_clear(&s->unloader);
     if (s->next && s->draining) {
         ntx_loaded_free(s->next);
+        ntx__load__free_unpacked(s->next_load, NULL);
         s->next = NULL;
+        s->next_load = NULL;
         ntx_err_set(&s->load_err, -ESHUTDOWN, "ntx-computed is shutting down");
     }
     if (s->next) {
@@ -358,8 +395,9 @@ static void after_free(uv_work_t *w, int status)
         return;
     }
     if (s->load_err.code)
-        tell_error(s, &s->loader, &s->load_err);
+        load_failed(s);
     s->load_err = (struct ntx_err){0};
+    forget(&s->old);
     ntx__release_held(s);
     ntx__server_step(s);
 }

@@ -32,11 +32,12 @@ static void compute(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *r
 {
     if (s->draining)
         fail(s, sink, req, -ESHUTDOWN, "ntx-computed is shutting down");
+    else if (ntx__opening_of(s, sink)) /* it asked for another model before */
+        hold(s, sink, req);
     else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY)) {
         ntx_engine_submit(s->engine, sink, req);
         ntx__server_pulse(s);
-    }
-    else if (s->state == NTX_MODEL_EMPTY)
+    } else if (s->state == NTX_MODEL_EMPTY && !ntx__opening_of(s, NULL))
         fail(s, sink, req, -ENOENT, "no model is loaded: load one first (ntx load MODEL)");
     else
         hold(s, sink, req);
@@ -84,6 +85,7 @@ static unsigned drop_held(struct ntx_server *s, const struct ntx_sink *sink, con
 void ntx__conns_drop_sink(struct ntx_server *s, struct ntx_sink *sink)
 {
     drop_held(s, sink, NULL);
+    ntx__openings_drop(s, sink);
     if (s->engine)
         ntx_engine_client_gone(s->engine, sink);
 }
@@ -101,18 +103,16 @@ static void cancel(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *re
     ntx__request__free_unpacked(req, NULL);
 }
 
-static bool in_transit(const struct ntx_server *s)
+bool ntx__in_transit(const struct ntx_server *s)
 {
     return s->state != NTX_MODEL_EMPTY && s->state != NTX_MODEL_READY;
 }
 
-static const char *refusal(const struct ntx_server *s)
+const char *ntx__load_refusal(const struct ntx_server *s)
 {
     if (s->draining)
         return "ntx-computed is shutting down";
-    if (in_transit(s))
-        return "a model is being loaded or unloaded: wait until that is done";
-    if (s->engine && ntx_engine_busy(s->engine))
+    if (s->state == NTX_MODEL_READY && s->engine && ntx_engine_busy(s->engine))
         return "answers are being generated: wait for them, or cancel them";
     return NULL;
 }
@@ -177,37 +177,32 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
 static void load(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
-    struct ntx_load_request *r = NULL;
     struct ntx_err err = {0};
     Ntx__Load m = with_defaults(req->load, s->c.defaults);
-    unsigned n = c->n_fds;
-    const char *why = refusal(s);
-    if (why) {
-        fail(s, c->sink, req, -EBUSY, why);
-        return;
-    }
-    c->n_fds = 0; /* the request's, whatever becomes of it */
-    s->n_fds -= n;
-    int rc = permit(c, req->load, &err);
-    if (!n && s->c.defaults) {
+    const char *why = ntx__load_refusal(s);
+    int rc = why ? ntx_err_set(&err, -EBUSY, "%s", why) : permit(c, req->load, &err);
+    if (!rc && c->no_taker)
+        rc = ntx_err_set(&err, -EBUSY, "too many models are being opened: wait until that is done");
+    if (!c->taker && s->c.defaults) {
         m.path = s->c.defaults->path;
         m.also = s->c.defaults->also;
         m.n_also = s->c.defaults->n_also;
     }
-    if (!rc)
-        rc = ntx_load_request_new(&m, c->fds, n, &r, &err);
-    if (rc) {
+    if (!rc && !c->taker && !(m.path && *m.path))
+        rc = ntx_err_set(&err, -EINVAL, "neither a path nor descriptors of a model were given");
+    if (!rc && (rc = ntx__opening_new(s, c, req->id, &m)))
+        ntx_err_set(&err, rc, "cannot begin to open the model: %s", strerror(-rc));
+    if (rc)
         fail(s, c->sink, req, rc, err.text);
-        return;
-    }
-    ntx__model_load(s, c->sink, req->id, r);
-    ntx__request__free_unpacked(req, NULL);
+    else
+        ntx__request__free_unpacked(req, NULL);
 }
 
 static void unload(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
-    const char *why = s->state == NTX_MODEL_EMPTY ? "no model is loaded" : refusal(s);
+    const char *why = s->state == NTX_MODEL_EMPTY ? "no model is loaded" :
+                      ntx__in_transit(s) ? "a model is being loaded or unloaded: wait until that is done" : ntx__load_refusal(s);
     if (why) {
         fail(s, c->sink, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
         return;

@@ -5,10 +5,10 @@
 #include "computed/server_impl.h"
 #include "ntx_version.h"
 
-static const char *state_name(enum ntx_model_state m)
+static const char *state_name(const struct ntx_server *s)
 {
-    static const char *const names[] = {"empty", "loading", "unloading", "loading", "loading", "loading", "ready"};
-    return names[m];
+    static const char *const names[] = {"empty", "unloading", "loading", "loading", "loading", "ready"};
+    return s->state == NTX_MODEL_EMPTY && ntx__opening_of(s, NULL) ? "loading" : names[s->state];
 }
 
 static void add_workers(json_t *j, struct ntx_server *s)
@@ -51,7 +51,7 @@ char *ntx__status(struct ntx_server *s)
     json_t *j = json_object();
     if (!j)
         return NULL;
-    json_object_set_new(j, "state", json_string(s->draining ? "stopping" : state_name(s->state)));
+    json_object_set_new(j, "state", json_string(s->draining ? "stopping" : state_name(s)));
     json_object_set_new(j, "build", json_string(NTX_BUILD));
     json_object_set_new(j, "pid", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_pid)));
     json_object_set_new(j, "uptime_s", json_real((double)(ntx_now_ns() - s->started_ns) / 1e9));

@@ -8,7 +8,7 @@
 
 static bool has_region(const struct ntx_server *s)
 {
-    return s->loaded && (s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY || s->state == NTX_MODEL_OPENING);
+    return s->loaded && (s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY);
 }
 
 /* The stream is there, and no work thread is making or freeing it. */

@@ -70,6 +70,14 @@ int ntx_frame_next(struct ntx_frame_in *in, const uint8_t **body, size_t *len)
     return 1;
 }
 
+size_t ntx_frame_wants(const struct ntx_frame_in *in)
+{
+    size_t have = in->len - in->used;
+    if (!have)
+        return 0;
+    return have < HEADER ? HEADER - have : HEADER + get_le32(in->buf + in->used) - have;
+}
+
 void ntx_frame_free(struct ntx_frame_in *in)
 {
     free(in->buf);

@@ -28,6 +28,8 @@ int ntx_frame_feed(struct ntx_frame_in *in, const void *buf, size_t len);
 /* Next whole frame's body: 1 and a pointer good until the next call, 0 none yet (and no memory kept for one that was big), -EMSGSIZE for a length that is 0 or too
  * big: the connection is to be closed. */
 int ntx_frame_next(struct ntx_frame_in *in, const uint8_t **body, size_t *len);
+/* Bytes that the frame under way still lacks, as far as can be told; 0: the next byte begins one. Who reads no more at a time never reads beyond a frame. */
+size_t ntx_frame_wants(const struct ntx_frame_in *in);
 void ntx_frame_free(struct ntx_frame_in *in);
 
 /* Within those limits, and of a known body. */

@@ -1,8 +1,8 @@
 /* huge.c: what a sparse file of 3 TiB costs the planner: memory that the budget bounds, little time, and an answer; who loses patience ends it. */
 #include <errno.h>
 #include <sys/resource.h>
+#include <time.h>
 
-#include "common/util.h"
 #include "computed/plan.h"
 #include "tests/check.h"
 #include "tests/plan/shape.h"
@@ -40,14 +40,15 @@ static void budgets(const struct shape *s)
     for (unsigned i = 0; i < sizeof rams / sizeof *rams; i++) {
         struct ntx_err err = {0};
         struct ntx_plan *p = NULL;
-        uint64_t before = peak(), began = ntx_now_ns();
+        uint64_t before = peak();
+        clock_t began = clock();
         int rc = plan(s, rams[i], NULL, &p, &err);
-        uint64_t ms = (ntx_now_ns() - began) / 1000000, took = peak() - before;
+        uint64_t ms = (uint64_t)(clock() - began) / (CLOCKS_PER_SEC / 1000), took = peak() - before;
         printf("%3llu MiB: %s; %llu ms, %llu MiB\n", (unsigned long long)(rams[i] / MIB), rc ? err.text : "planned", (unsigned long long)ms,
                (unsigned long long)(took / MIB));
         CHECK(!rc || rc == -ENOMEM);
         CHECK_MSG(took <= rams[i] + 40 * MIB || SANITIZED, "planning took %llu bytes", (unsigned long long)took);
-        CHECK_MSG(ms <= 5000 || SANITIZED, "planning took %llu ms", (unsigned long long)ms); /* alone on a machine 0.5 s; it was 38 s */
+        CHECK_MSG(ms <= 3000 || SANITIZED, "planning took %llu ms of processor time", (unsigned long long)ms); /* it was 38 s */
         CHECK(!rc || (strstr(err.text, "smallest memory budget") && named(&err) > rams[i]));
         ntx_plan_free(p);
     }
@@ -74,9 +75,9 @@ static void stopped(const struct shape *s)
     atomic_bool stop = true;
     struct ntx_plan *p = NULL;
     struct ntx_err err = {0};
-    uint64_t began = ntx_now_ns();
+    clock_t began = clock();
     CHECK_EQ(plan(s, 300 * MIB, &stop, &p, &err), -ECANCELED);
-    CHECK((ntx_now_ns() - began) / 1000000 <= 100 || SANITIZED);
+    CHECK(clock() - began <= CLOCKS_PER_SEC / 10 || SANITIZED);
     CHECK(!p);
 }
 

@@ -5,12 +5,10 @@ import json
 import os
 import sys
 import tempfile
-import traceback
 
-import wire
 from daemons import Daemons, check, equal, make_model, refused
+from rights import as_member, service
 
-NOBODY = 65534
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-rights-")
 SHAPE = ("--layers", "2", "--embd", "256", "--ff", "512", "--heads", "8", "--kv", "2", "--type", "Q8_0")
 model = make_model(os.path.join(tmp.name, "m.gguf"), *SHAPE)
@@ -19,33 +17,6 @@ with open(secret, "w") as f:
     f.write("XYZW is what nobody may see\n" * 9)
 os.chmod(secret, 0o600)
 os.chmod(tmp.name, 0o755)
-
-
-def service(conf, *options):
-    path = os.path.join(tmp.name, "ntx.conf")
-    with open(path, "w") as f:
-        f.write(conf)
-    d = Daemons("--service", "--config", path, *options, restart=False)
-    os.chmod(d.dir, 0o755)
-    return d
-
-
-def as_member(d, act):
-    """Runs act(client) as somebody else who is in the socket's group."""
-    if not (pid := os.fork()):
-        code = 1
-        try:
-            os.setgroups([os.getgid()])
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-            act(d.client())
-            code = 0
-        except SystemExit as e:
-            code = e.code
-        except BaseException:
-            traceback.print_exc()
-        os._exit(code or 0)
-    equal(os.waitpid(pid, 0)[1], 0, "a member's part: exit code")
 
 
 def no_path(c):
