@@ -6,10 +6,12 @@
  *
  * One model at a time:
  *
- *   EMPTY -> OPENING -> (UNLOADING) -> BUILDING -> WAITING -> FILLING -> READY -> UNLOADING -> EMPTY
- *            header,     of the one     region      workers    host       |
- *            plan        before                     configured arena      the asker gets Loaded
+ *   EMPTY -> (UNLOADING) -> BUILDING -> WAITING -> FILLING -> READY -> UNLOADING -> EMPTY
+ *             of the one     region      workers    host       |
+ *             before                     configured arena      the asker gets Loaded
  *
+ * Before that a load is looked at and planned, while the model that is there goes on (server_take.c, server_open.c). One that fails nevertheless after its
+ * predecessor had to go brings that one back.
  * Answers are generated from FILLING on: a pass waits for the chunks that it needs. Requests that come while a model is
  * on its way wait for it. Everything here runs in the loop's thread. */
 #ifndef NTX_COMPUTED_SERVER_H

@@ -6,6 +6,7 @@
  * was faster. Whoever asked may leave at any time: the taker is killed, or the thread told to stop;
  * it owns what it works on, so that nothing is freed under it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -186,6 +187,8 @@ void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds
         close(fds[i]);
     if (!o)
         return;
+    for (unsigned i = 0; i < n_fds; i++) /* as ntx-iod left them, they take aligned reads only */
+        fcntl(fds[i], F_SETFL, 0);
     o->again = true;
     begin_work(o, fds, n_fds);
 }

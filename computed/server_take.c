@@ -113,10 +113,13 @@ static void failed(struct ntx_taker *t, int rc, const char *why)
     struct ntx_conn *c = t->conn;
     struct ntx_opening *o = t->opening;
     ntx__taker_end(t);
-    if (c)
+    if (c) {
+        ntx_log(NTX_LOG_WARN, "client %llu: a request with descriptors that is none, or did not come as a whole; connection closed",
+                (unsigned long long)ntx_sink_client(c->sink));
         ntx__conn_close(c);
-    else if (o)
+    } else if (o) {
         ntx__opening_verdict(o, rc, why, NULL, 0);
+    }
 }
 
 /* The request that came with the descriptors, in pieces. */
