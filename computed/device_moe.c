@@ -35,7 +35,9 @@ static int route(struct ntx_forward *f)
 static int guess(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
-    if (f->layer + 1 == d->hp->n_layers || d->c.table[ntx_expert_chunk(layer(f) + 1, 0, NTX_EXPERT_GATE)].placement != NTX_PLACE_FRAME)
+    const struct ntx_layer_weights *next = layer(f) + 1;
+    if (f->layer + 1 == d->hp->n_layers || next->router.tensor == NTX_NO_TENSOR ||
+        d->c.table[ntx_expert_chunk(next, 0, NTX_EXPERT_GATE)].placement != NTX_PLACE_FRAME)
         return 0;
     int rc = ntx__device_states(f);
     return rc ? rc : ntx__moe_guess(f);

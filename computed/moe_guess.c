@@ -12,8 +12,9 @@ static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) {
 static bool possible(const struct ntx_forward *f)
 {
     struct ntx_weights *w = f->c.weights;
-    return w->ops->guess && f->layer + 1 < f->hp->n_layers && !ntx__moe_on_device(f, f->layer + 1) && w->ops->there(w, next_layer(f)->ffn_norm.chunk0) &&
-           w->ops->there(w, next_layer(f)->router.chunk0) &&
+    if (!w->ops->guess || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || ntx__moe_on_device(f, f->layer + 1))
+        return false;
+    return w->ops->there(w, next_layer(f)->ffn_norm.chunk0) && w->ops->there(w, next_layer(f)->router.chunk0) &&
            (next_layer(f)->router_bias.tensor == NTX_NO_TENSOR || w->ops->there(w, next_layer(f)->router_bias.chunk0));
 }
 
