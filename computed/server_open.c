@@ -14,6 +14,8 @@
 #include "common/util.h"
 #include "computed/server_impl.h"
 
+#define MOST_OPENED 4 /* that have got beyond the taker: each holds a header and a vocabulary */
+
 static void unlink_opening(struct ntx_opening *o)
 {
     for (struct ntx_opening **p = &o->server->openings; *p; p = &(*p)->next)
@@ -106,6 +108,14 @@ static void work(struct ntx_opening *o)
     uv_queue_work(s->loop, &o->work, open_work, after_open);
 }
 
+static bool too_many(const struct ntx_server *s)
+{
+    unsigned n = 0;
+    for (const struct ntx_opening *o = s->openings; o; o = o->next)
+        n += o->request || o->loaded;
+    return n >= MOST_OPENED;
+}
+
 /* Takes the descriptors over. */
 static void begin_work(struct ntx_opening *o, const int *fds, unsigned n_fds)
 {
@@ -120,6 +130,10 @@ void ntx__opening_verdict(struct ntx_opening *o, int rc, const char *text, const
 {
     struct ntx_err err = {0};
     o->taker = NULL; /* it has ended */
+    if (!rc && too_many(o->server)) {
+        rc = -EBUSY;
+        text = "too many models are being opened: wait until that is done";
+    }
     if (!rc) {
         begin_work(o, fds, n_fds);
         return;
