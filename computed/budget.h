@@ -14,7 +14,9 @@ uint64_t ntx_budget_default(uint64_t reclaim_bytes);
 struct ntx_budget_clients {
     uint32_t sessions;    /* that may run at once */
     uint32_t logits_rows; /* rows of a pass that may ask for logits */
-    uint64_t bytes;       /* that these take */
+    uint64_t kept_bytes;  /* for the tokens of sessions: of those that wait, and of conversations that may go on */
+    uint64_t read_bytes;  /* for finding the tokens of a prompt */
+    uint64_t bytes;       /* that all of these take */
 };
 
 /* As many as fit into a small part of `ram`, where each session takes session_more beside its logits. ram 0 gives the fewest: with those the

@@ -15,12 +15,15 @@ static void free_job(struct ntx_job *j)
     free(j);
 }
 
-/* All jobs there are; with `wait`, not before there is one or somebody poked. */
-static struct ntx_job *take_jobs(struct ntx_engine *e, bool wait)
+/* All jobs there are, and all prompts that were read; with `wait`, not before there is one or somebody poked. */
+static struct ntx_job *take_jobs(struct ntx_engine *e, bool wait, struct ntx_reading **read)
 {
     pthread_mutex_lock(&e->lock);
-    while (wait && !e->jobs && !e->poked)
+    while (wait && !e->jobs && !e->read && !e->poked)
         pthread_cond_wait(&e->wake, &e->lock);
+    *read = e->read;
+    e->read = NULL;
+    e->last_read = &e->read;
     struct ntx_job *j = e->jobs;
     e->jobs = NULL;
     e->last_job = &e->jobs;
@@ -31,10 +34,16 @@ static struct ntx_job *take_jobs(struct ntx_engine *e, bool wait)
 
 static void do_jobs(struct ntx_engine *e, bool wait)
 {
-    for (struct ntx_job *j = take_jobs(e, wait), *next; j; j = next) {
+    struct ntx_reading *read;
+    for (struct ntx_job *j = take_jobs(e, wait, &read), *next; j; j = next) {
         next = j->next;
         ntx__engine_job(e, j);
         free_job(j);
+    }
+    for (struct ntx_reading *r = read, *next; r; r = next) {
+        next = r->next;
+        ntx__engine_read(e, r);
+        ntx_reading_free(r);
     }
 }
 
@@ -84,6 +93,11 @@ static int make_buffers(struct ntx_engine *e)
 
 static void free_engine(struct ntx_engine *e)
 {
+    ntx_reader_free(e->reader);
+    for (struct ntx_reading *r = e->read, *next; r; r = next) {
+        next = r->next;
+        ntx_reading_free(r);
+    }
     for (struct ntx_job *j = e->jobs, *next; j; j = next) {
         next = j->next;
         free_job(j);
@@ -100,6 +114,18 @@ static void free_engine(struct ntx_engine *e)
     free(e);
 }
 
+/* In the reader's thread. */
+static void on_read(void *ctx, struct ntx_reading *r)
+{
+    struct ntx_engine *e = ctx;
+    r->next = NULL;
+    pthread_mutex_lock(&e->lock);
+    *e->last_read = r;
+    e->last_read = &r->next;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
 int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, struct ntx_err *err)
 {
     struct ntx_engine *e = calloc(1, sizeof *e);
@@ -108,9 +134,12 @@ int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, s
     e->c = *c;
     e->l = c->loaded;
     e->last_job = &e->jobs;
+    e->last_read = &e->read;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
     int rc = make_buffers(e);
+    if (!rc)
+        rc = ntx_reader_new(on_read, e, &e->reader);
     if (!rc)
         rc = -pthread_create(&e->thread, NULL, engine_main, e);
     if (rc) {

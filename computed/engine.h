@@ -10,6 +10,10 @@
  * A pass that nobody wants any more, all its requests being cancelled or their clients gone, is cut short within milliseconds; one that still
  * carries somebody goes on to its end.
  *
+ * The tokens of a prompt are found apart (reader.h), in the order of the prompts; passes go on meanwhile. What sessions hold beside their KV
+ * counts in the budget: where it is used up, conversations that nobody has gone on with for longest are forgotten, those of the client
+ * first that holds most, and where there are none, requests are refused.
+ *
  * A pass that fails (an unreadable file) ends the sessions that had rows in it, with the reason; the engine goes on. */
 #ifndef NTX_COMPUTED_ENGINE_H
 #define NTX_COMPUTED_ENGINE_H

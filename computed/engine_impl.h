@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "computed/engine.h"
+#include "computed/reader.h"
 #include "computed/session.h"
 
 enum ntx_job_kind { NTX_JOB_REQUEST, NTX_JOB_GONE, NTX_JOB_CANCEL_ALL, NTX_JOB_QUIT };
@@ -35,11 +36,13 @@ struct ntx_engine {
     struct ntx_engine_config c;
     struct ntx_loaded *l; /* c.loaded */
     pthread_t thread;
+    struct ntx_reader *reader;
 
-    pthread_mutex_t lock; /* guards jobs, poked, riders, riding */
+    pthread_mutex_t lock; /* guards jobs, poked, read, riders, riding */
     pthread_cond_t wake;
     struct ntx_job *jobs, **last_job;
     bool poked;
+    struct ntx_reading *read, **last_read; /* whose tokens were found */
     struct ntx__rider *riders; /* [max_sessions] those in the pass that runs, less those that were cancelled meanwhile */
     uint32_t n_riders;
     uint64_t riding;           /* its number */
@@ -60,7 +63,8 @@ struct ntx_engine {
 };
 
 /* ---- engine_job.c */
-void ntx__engine_job(struct ntx_engine *e, struct ntx_job *job);
+void ntx__engine_job(struct ntx_engine *e, struct ntx_job *job); /* may keep job->req, which is NULL then */
+void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r);
 void ntx__engine_admit(struct ntx_engine *e); /* queued sessions whose KV is free begin to run */
 /* The request of s ends with an answer, or with an error; s is freed unless it is kept. */
 void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char *finish);

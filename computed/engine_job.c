@@ -48,6 +48,11 @@ static void count_off(struct ntx_engine *e) { atomic_fetch_sub(&e->n_working, 1)
 
 static void leave(struct ntx_engine *e, struct ntx_session *s)
 {
+    if (s->reading) { /* nobody waits for its tokens any more */
+        s->reading->session = NULL;
+        atomic_store(&s->reading->unwanted, true);
+        s->reading = NULL;
+    }
     if (s->state != NTX_SESSION_IDLE)
         count_off(e);
     s->state = NTX_SESSION_IDLE;
@@ -108,14 +113,25 @@ static void flush_text(struct ntx_engine *e, struct ntx_session *s)
 {
     const char *text;
     size_t n;
-    if (s->text && !ntx_text_take(s->text, true, &text, &n) && n) {
-        ntx__dialog_append(&s->dialog, text, n);
+    if (s->text && !ntx_text_take(s->text, true, &text, &n) && n)
         ntx__engine_send_token(e, s, -1, text, n);
-    }
+}
+
+/* Cancelled before it has begun. */
+static void never_began(struct ntx_engine *e, struct ntx_session *s)
+{
+    leave(e, s);
+    ntx_mail_done(e->c.mail, s->sink, s->request, "cancel", NULL);
+    if (!s->n_tokens || !s->keep)
+        ntx__engine_drop(e, s);
 }
 
 void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char *finish)
 {
+    if (s->state == NTX_SESSION_READING) {
+        never_began(e, s);
+        return;
+    }
     flush_text(e, s);
     s->run.finish = finish;
     s->run.predictor_lost = s->predictor_lost;
@@ -174,7 +190,7 @@ static uint32_t count_queued(const struct ntx_engine *e)
 {
     uint32_t n = 0;
     for (const struct ntx_session *s = e->sessions; s; s = s->next)
-        n += s->state == NTX_SESSION_QUEUED;
+        n += s->state == NTX_SESSION_QUEUED || s->state == NTX_SESSION_READING;
     return n;
 }
 
@@ -193,36 +209,76 @@ static void send_started(struct ntx_engine *e, struct ntx_session *s)
     ntx_mail_reply(e->c.mail, s->sink, &r, false);
 }
 
-static void begin(struct ntx_engine *e, const struct ntx_job *j)
+/* ---- what sessions hold counts in the budget */
+
+static uint64_t bytes_of(const struct ntx_engine *e, const struct ntx_session *s)
 {
-    const Ntx__Request *q = j->req;
-    struct ntx_err err = {0};
-    struct ntx_session *s = session_for(e, j);
-    if (!s)
-        return;
-    bool fresh = !s->n_tokens;
-    int rc = -EINVAL;
-    if (q->body_case == NTX__REQUEST__BODY_GENERATE)
-        rc = ntx_session_generate(s, &e->l->env, q->generate, &err);
-    else if (q->body_case == NTX__REQUEST__BODY_LOGITS)
-        rc = ntx_session_logits(s, &e->l->env, q->logits, &err);
-    else if (q->body_case == NTX__REQUEST__BODY_SCORE)
-        rc = ntx_session_score(s, &e->l->env, q->score, &err);
-    else if (q->body_case == NTX__REQUEST__BODY_STATES && !e->l->study_rows)
-        ntx_err_set(&err, rc, "states are only given by a model that was loaded for calibration");
-    else if (q->body_case == NTX__REQUEST__BODY_STATES)
-        rc = ntx_session_states(s, &e->l->env, q->states, &err);
-    if (rc) {
-        refuse(e, j, rc, err.text);
-        if (fresh)
-            ntx__engine_drop(e, s);
-        return;
+    return ntx_session_bytes(s, &e->l->env) + (s->ffn && s->state == NTX_SESSION_IDLE ? ntx_ffn_set_bytes(e->l->model) : 0);
+}
+
+static uint64_t bytes_held(const struct ntx_engine *e, const struct ntx_sink *sink)
+{
+    uint64_t bytes = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        bytes += !sink || s->sink == sink ? bytes_of(e, s) : 0;
+    return bytes;
+}
+
+/* The conversation that nobody has gone on with for longest, of the client that holds most and has any: sessions stand in the order of their
+ * requests. */
+static struct ntx_session *least_wanted(const struct ntx_engine *e)
+{
+    struct ntx_session *best = NULL;
+    uint64_t most = 0;
+    for (struct ntx_session *s = e->sessions; s; s = s->next) {
+        if (s->state != NTX_SESSION_IDLE || (best && s->sink == best->sink))
+            continue;
+        uint64_t bytes = bytes_held(e, s->sink);
+        if (!best || bytes > most) {
+            best = s;
+            most = bytes;
+        }
     }
-    s->request = q->id;
-    s->run.asked_ns = j->asked_ns;
+    return best;
+}
+
+/* s, which is counted, has just grown. False: there is no room for it. */
+static bool make_room(struct ntx_engine *e)
+{
+    while (bytes_held(e, NULL) > e->l->kept_bytes) {
+        struct ntx_session *s = least_wanted(e);
+        if (!s)
+            return false;
+        ntx__engine_drop(e, s);
+    }
+    return true;
+}
+
+static const char no_room[] = "busy: requests under way take all the memory that --ram leaves for their tokens; try again later, with a shorter prompt or fewer "
+                              "tokens to write, or load the model with a larger --ram or a smaller --ctx";
+
+/* ---- from a request to a session that waits for its turn */
+
+/* The request of s comes to nothing. What was said before stays. */
+static void refuse_session(struct ntx_engine *e, struct ntx_session *s, int err, const char *text)
+{
+    leave(e, s);
+    ntx_mail_error(e->c.mail, s->sink, s->request, err, "%s", text);
+    if (!s->n_tokens)
+        ntx__engine_drop(e, s);
+}
+
+/* It knows its tokens. */
+static void stand_in_line(struct ntx_engine *e, struct ntx_session *s, uint64_t asked_ns)
+{
+    s->run.asked_ns = asked_ns;
     unlink_session(e, s); /* it stands at the end of the line */
     append(e, s);
     s->state = NTX_SESSION_QUEUED;
+    if (!make_room(e)) {
+        ntx__engine_fail(e, s, -ENOBUFS, no_room);
+        return;
+    }
     if (s->kind == NTX_SESSION_GENERATE)
         send_started(e, s);
     ntx__engine_admit(e);
@@ -237,6 +293,83 @@ static void begin(struct ntx_engine *e, const struct ntx_job *j)
         return;
     }
     ntx_mail_progress(e->c.mail, s->sink, s->request, "queue", 0, waiting);
+}
+
+void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r)
+{
+    struct ntx_session *s = r->session;
+    struct ntx_err err = {0};
+    if (!s)
+        return;
+    s->reading = NULL;
+    int rc = ntx_session_generate(s, &e->l->env, r->req->generate, &r->prompt, &err);
+    if (rc)
+        refuse_session(e, s, rc, err.text);
+    else
+        stand_in_line(e, s, r->asked_ns);
+}
+
+/* At most so many tokens will come of it: that is what it is counted for while it is read. */
+static uint32_t most_tokens(const struct ntx_prompt *p)
+{
+    uint64_t most = p->m->prompt.len + p->m->n_tokens + 64;
+    for (size_t i = 0; i < p->m->n_messages; i++)
+        most += p->m->messages[i]->text.len + 64;
+    return (uint32_t)NTX_MIN(most, (uint64_t)p->limits.ids);
+}
+
+static void read_prompt(struct ntx_engine *e, struct ntx_job *j, struct ntx_session *s)
+{
+    struct ntx_err err = {0};
+    struct ntx_reading *r = calloc(1, sizeof *r);
+    int rc = r ? ntx_session_prompt(s, &e->l->env, j->req->generate, &r->unwanted, &r->prompt, &err) : ntx_err_set(&err, -ENOMEM, "no memory for a prompt");
+    if (rc) {
+        ntx_reading_free(r);
+        refuse_session(e, s, rc, err.text);
+        return;
+    }
+    r->session = s;
+    r->asked_ns = j->asked_ns;
+    r->req = j->req;
+    j->req = NULL;
+    s->reading = r;
+    s->reading_tokens = most_tokens(&r->prompt);
+    ntx_reader_put(e->reader, r);
+    if (!make_room(e))
+        refuse_session(e, s, -ENOBUFS, no_room);
+    else if (count_queued(e) > e->c.max_queue + e->l->max_sessions)
+        refuse_session(e, s, -EBUSY, "busy: too many requests wait already; try again later");
+}
+
+static int only_tokens(struct ntx_engine *e, struct ntx_session *s, const Ntx__Request *q, struct ntx_err *err)
+{
+    if (q->body_case == NTX__REQUEST__BODY_LOGITS)
+        return ntx_session_logits(s, &e->l->env, q->logits, err);
+    if (q->body_case == NTX__REQUEST__BODY_SCORE)
+        return ntx_session_score(s, &e->l->env, q->score, err);
+    if (q->body_case == NTX__REQUEST__BODY_STATES && e->l->study_rows)
+        return ntx_session_states(s, &e->l->env, q->states, err);
+    return ntx_err_set(err, -EINVAL, "states are only given by a model that was loaded for calibration");
+}
+
+static void begin(struct ntx_engine *e, struct ntx_job *j)
+{
+    struct ntx_err err = {0};
+    struct ntx_session *s = session_for(e, j);
+    if (!s)
+        return;
+    s->request = j->req->id;
+    s->reserve = s->reading_tokens = 0; /* not known yet */
+    s->state = NTX_SESSION_READING;
+    if (j->req->body_case == NTX__REQUEST__BODY_GENERATE) {
+        read_prompt(e, j, s);
+        return;
+    }
+    int rc = only_tokens(e, s, j->req, &err);
+    if (rc)
+        refuse_session(e, s, rc, err.text);
+    else
+        stand_in_line(e, s, j->asked_ns);
 }
 
 /* Idle sessions give up their KV for somebody who waits; their tokens stay, and are computed again when they go on. The values are the
@@ -293,6 +426,10 @@ void ntx__engine_admit(struct ntx_engine *e)
         }
         if (!make_set(e, s)) {
             ntx__engine_fail(e, s, -ENOMEM, "no memory for what the session's prompt shows of its neurons");
+            continue;
+        }
+        if (s->kind == NTX_SESSION_GENERATE && ntx_session_start(s, &e->l->env)) {
+            ntx__engine_fail(e, s, -ENOMEM, "no memory for sampling");
             continue;
         }
         s->state = NTX_SESSION_RUNNING;

@@ -56,6 +56,8 @@ static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
     struct ntx_budget_clients c = ntx_budget_clients(l->env.n_vocab, set, ram);
     l->max_sessions = c.sessions;
     l->logits_rows = c.logits_rows;
+    l->kept_bytes = c.kept_bytes;
+    l->env.read_bytes = c.read_bytes;
     return c.bytes;
 }
 

@@ -73,6 +73,7 @@ struct ntx_loaded {
     uint64_t ram_bytes;
     uint32_t max_sessions;     /* that may run at once */
     uint32_t logits_rows;      /* rows of a pass that may ask for logits */
+    uint64_t kept_bytes;       /* that sessions may hold together */
     struct ntx_ffn_mode ffn;
     struct ntx_ffn_nets *nets; /* NULL: no networks are asked for it */
     char *ffn_sparse;          /* its text */

@@ -48,7 +48,7 @@ void ntx_monitor_model(struct ntx_counters *c, const struct ntx_loaded *l)
 static enum ntx_mon_state state_of(const struct ntx_session *s)
 {
     if (s->state != NTX_SESSION_RUNNING)
-        return s->state == NTX_SESSION_QUEUED ? NTX_MON_WAITING : NTX_MON_KEPT;
+        return s->state == NTX_SESSION_IDLE ? NTX_MON_KEPT : NTX_MON_WAITING;
     return ntx_session_decoding(s) ? NTX_MON_WRITING : NTX_MON_READING;
 }
 

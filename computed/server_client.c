@@ -152,14 +152,15 @@ static bool for_guests(const Ntx__Request *req)
 
 static void take_frame(struct ntx_conn *c, const uint8_t *body, size_t len)
 {
-    Ntx__Request *req = ntx_request_unpack(body, len);
+    size_t took = 0;
+    Ntx__Request *req = ntx_request_unpack(body, len, &took);
     if (!req) {
         garbage(c, "a frame that is no valid request");
     } else if (c->guest && !for_guests(req)) {
         ntx__seat_refuse(c, req->id);
         ntx__request__free_unpacked(req, NULL);
     } else {
-        ntx__request(c, req, len);
+        ntx__request(c, req, NTX_MAX(took, len));
     }
 }
 

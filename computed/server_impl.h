@@ -28,7 +28,7 @@
 #define NTX_ACCEPT_MS 200    /* until it is tried again, where there is no descriptor for a client */
 
 #define NTX_MAX_REQUESTS 16  /* of a client, under way */
-#define NTX_INLET_SHARES (4u << 20)                  /* shared out over all clients that may connect */
+#define NTX_INLET_SHARES (2u << 20)                  /* shared out over all clients that may connect */
 #define NTX_INLET_FULL (NTX_FRAME_MAX + (1u << 20))  /* beyond those, for whoever comes first */
 
 struct ntx_out { /* a frame on its way to a client */
@@ -215,12 +215,13 @@ void ntx__conn_update(struct ntx_conn *c); /* what is waited for, anew */
  * kernel, so no client can fill our memory, and small requests (a cancel, a status) always come through. */
 size_t ntx__inlet_room(const struct ntx_conn *c);             /* bytes that may be read from it now */
 void ntx__inlet_part(struct ntx_conn *c, size_t bytes);       /* so much of its next request is here */
+bool ntx__inlet_has(const struct ntx_conn *c, uint64_t id); /* a request of that number is under way */
 void ntx__inlet_took(struct ntx_conn *c, uint64_t id, size_t bytes);
 void ntx__inlet_done(struct ntx_conn *c, uint64_t id);        /* its last reply */
 void ntx__inlet_forget(struct ntx_conn *c);                   /* the client is gone */
 
 /* ---- server_request.c: takes req over */
-void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes: packed */
+void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes: that it takes */
 const char *ntx__load_refusal(const struct ntx_server *s); /* why no model may come or go; NULL: it may, at the latest when nothing is in transit */
 bool ntx__in_transit(const struct ntx_server *s); /* a model is coming or going */
 void ntx__release_held(struct ntx_server *s); /* the model is there, or will not be */

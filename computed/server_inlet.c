@@ -40,6 +40,14 @@ void ntx__inlet_part(struct ntx_conn *c, size_t bytes)
     recount(c);
 }
 
+bool ntx__inlet_has(const struct ntx_conn *c, uint64_t id)
+{
+    for (unsigned i = 0; i < NTX_MAX_REQUESTS; i++)
+        if (c->under_way[i].bytes && c->under_way[i].id == id)
+            return true;
+    return false;
+}
+
 void ntx__inlet_took(struct ntx_conn *c, uint64_t id, size_t bytes)
 {
     for (unsigned i = 0; i < NTX_MAX_REQUESTS; i++)

@@ -14,6 +14,13 @@ static void fail(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req,
     ntx__request__free_unpacked(req, NULL);
 }
 
+/* Of a request that was never counted as one under way: so its reply ends none. */
+static void turn_away(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req, int err, const char *text)
+{
+    ntx_mail_refusal(s->mail, sink, req->id, err, text);
+    ntx__request__free_unpacked(req, NULL);
+}
+
 static void hold(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req)
 {
     struct ntx_held *h = calloc(1, sizeof *h);
@@ -249,8 +256,11 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
 {
     struct ntx_server *s = c->server;
     if (c->requests >= NTX_MIN(s->c.max_requests, (uint32_t)NTX_MAX_REQUESTS)) {
-        c->requests++;
-        fail(s, c->sink, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
+        turn_away(s, c->sink, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
+        return;
+    }
+    if (ntx__inlet_has(c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
+        turn_away(s, c->sink, req, -EEXIST, "a request of this client with the same id is under way: give each its own");
         return;
     }
     c->requests++;

@@ -171,6 +171,18 @@ void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_sink *sink, const Ntx__Rep
     post(b, m);
 }
 
+static void mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *text, bool last)
+{
+    Ntx__Error e = NTX__ERROR__INIT;
+    e.err = err;
+    e.text = (char *)(uintptr_t)text;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_ERROR;
+    r.error = &e;
+    ntx_mail_reply(b, sink, &r, last);
+}
+
 void ntx_mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *fmt, ...)
 {
     char text[640];
@@ -178,14 +190,12 @@ void ntx_mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, i
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    Ntx__Error e = NTX__ERROR__INIT;
-    e.err = err;
-    e.text = text;
-    Ntx__Reply r = NTX__REPLY__INIT;
-    r.id = id;
-    r.body_case = NTX__REPLY__BODY_ERROR;
-    r.error = &e;
-    ntx_mail_reply(b, sink, &r, true);
+    mail_error(b, sink, id, err, text, true);
+}
+
+void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *text)
+{
+    mail_error(b, sink, id, err, text, false);
 }
 
 void ntx_mail_done(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *finish, const char *stats_json)

@@ -24,7 +24,7 @@
 
 /* Bytes packed for one client before its sessions rest. A single reply may go beyond it. */
 #define NTX_SINK_FULL (4u << 20)
-#define NTX_OUTLET_FULL (16u << 20)
+#define NTX_OUTLET_FULL (12u << 20)
 #define NTX_SINK_FRAME 128u /* what a reply costs beyond its bytes: the structs that carry it, the allocator's rounding */
 
 struct ntx_outlet { /* shared by all sinks; it outlives them */
@@ -80,6 +80,7 @@ void ntx_mailbox_flush(struct ntx_mailbox *b); /* main thread: delivers at once 
 void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_sink *sink, const Ntx__Reply *r, bool last);
 void ntx_mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *text); /* of a request that was not begun */
 void ntx_mail_done(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *finish, const char *stats_json);
 void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *phase, uint64_t done, uint64_t total);
 void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const Ntx__Progress *p);

@@ -40,7 +40,7 @@ void ntx_session_free(struct ntx_session *s)
         return;
     free_request(s);
     ntx_kv_seq_free(s->kv);
-    ntx__dialog_free(&s->dialog);
+    free(s->dialog.begins);
     free(s->tokens);
     free(s->similar);
     ntx_ffn_set_free(s->ffn);
@@ -51,7 +51,6 @@ void ntx_session_free(struct ntx_session *s)
 void ntx_session_rest(struct ntx_session *s)
 {
     free_request(s);
-    s->dialog.reply_open = false;
     s->cancel = false;
     s->state = NTX_SESSION_IDLE;
 }
@@ -76,7 +75,7 @@ static int add_tokens(struct ntx_session *s, const struct ntx_session_env *e, co
     return 0;
 }
 
-static struct ntx_sampling sampling_of(const Ntx__Generate *m)
+static struct ntx_sampling sampling_of(const Ntx__Generate *m, uint32_t ctx)
 {
     struct ntx_sampling p = {.temp = 0, .top_p = 1, .repeat_penalty = 1, .repeat_last = 64};
     const Ntx__Sampling *q = m->sampling;
@@ -87,7 +86,7 @@ static struct ntx_sampling sampling_of(const Ntx__Generate *m)
     p.top_p = q->top_p > 0 ? q->top_p : 1;
     p.min_p = q->min_p;
     p.repeat_penalty = q->repeat_penalty > 0 ? q->repeat_penalty : 1;
-    p.repeat_last = q->repeat_last ? q->repeat_last : 64;
+    p.repeat_last = NTX_MIN(q->repeat_last ? q->repeat_last : 64, ctx);
     p.seed = q->seed;
     return p;
 }
@@ -104,14 +103,13 @@ static char *options_of(const Ntx__Generate *m, const struct ntx_sampling *p)
 
 static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, struct ntx_err *err)
 {
-    struct ntx_sampling p = sampling_of(m);
+    struct ntx_sampling p = sampling_of(m, e->ctx);
     if (!isfinite(p.temp) || p.temp < 0 || !isfinite(p.top_p) || !isfinite(p.min_p) || !isfinite(p.repeat_penalty))
         return ntx_err_set(err, -EINVAL, "sampling options must be finite numbers, and the temperature at least 0");
     free_request(s);
     s->options = options_of(m, &p);
-    int rc = ntx_sampler_new(&p, e->n_vocab, &s->sampler);
-    if (!rc)
-        rc = ntx_text_new(m->stop, m->n_stop, &s->text);
+    s->sampling = p;
+    int rc = ntx_text_new(m->stop, m->n_stop, &s->text);
     if (rc)
         return ntx_err_set(err, rc, "cannot prepare sampling: %s", strerror(-rc));
     s->run = (struct ntx_run_stats){.seed = p.seed, .options = s->options, .finish = ""};
@@ -126,33 +124,6 @@ static uint32_t tokens_to_reserve(const struct ntx_session *s, const struct ntx_
     return s->n_tokens + s->max_tokens;
 }
 
-/* The token that ended the last answer is not fed when the conversation goes on: its template closes the answer itself. Nor is the
- * end of a message of several (harmony), when the answer was cut just there. */
-static bool drop_end(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m)
-{
-    if (!s->dialog.n || !m->n_messages || s->n_tokens <= s->n_past)
-        return false;
-    int32_t last = s->tokens[s->n_tokens - 1];
-    if (!ntx_tokenizer_is_eog(e->tok, last) && !ntx_chat_closes(s->view.chat, e->tok, last))
-        return false;
-    s->n_tokens--;
-    return true;
-}
-
-/* Forgets what was said from message n on, and its tokens: as if it had never been asked. */
-static int cut_to(struct ntx_session *s, uint32_t n, struct ntx_err *err)
-{
-    uint32_t at = n < s->dialog.n ? s->dialog.begins[n] : UINT32_MAX;
-    if (at == UINT32_MAX)
-        return ntx_err_set(err, -EINVAL, "the conversation cannot be cut back to %u messages: it has %u, and no request began there", n, s->dialog.n);
-    ntx__dialog_cut(&s->dialog, n);
-    s->n_tokens = at;
-    s->n_past = NTX_MIN(s->n_past, at);
-    if (s->kv)
-        ntx_kv_truncate(s->kv, s->n_past);
-    return 0;
-}
-
 /* An answer needs room, too. */
 static int check_room(const struct ntx_session *s, const struct ntx_session_env *e, uint32_t n, uint32_t leave, struct ntx_err *err)
 {
@@ -163,47 +134,62 @@ static int check_room(const struct ntx_session *s, const struct ntx_session_env 
                        s->n_tokens ? " with the conversation before it" : "", leave, e->ctx);
 }
 
-int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, struct ntx_err *err)
+int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_prompt *p, struct ntx_err *err)
 {
-    int32_t *ids = NULL;
-    struct ntx_chat_view view = {.chat = NULL};
-    if (m->cut_to && cut_to(s, m->cut_to, err))
-        return -EINVAL;
-    unsigned spoken = s->dialog.n;
-    uint32_t had = s->n_tokens;
-    int32_t end = !m->cut_to && drop_end(s, e, m) ? s->tokens[s->n_tokens] : -1;
-    int n = ntx__session_prompt(s, e, m, &view.chat, &ids, err);
-    int rc = n < 0 ? n : 0;
-    if (!rc && s->n_tokens + (uint32_t)n == s->n_past)
-        rc = ntx_err_set(err, -EINVAL, "the prompt is empty and the vocabulary has no token to begin with: give at least one character");
+    bool ends = ntx__session_ends(s, e, m);
+    uint32_t had = s->n_tokens, spoken = s->dialog.n, n = (uint32_t)NTX_MAX(p->n, 0);
+    if (p->n < 0)
+        return ntx_err_set(err, p->n, "%s", p->err.text);
+    s->n_tokens -= ends;
+    int rc = s->n_tokens + n > s->n_past ? 0 :
+        ntx_err_set(err, -EINVAL, "the prompt is empty and the vocabulary has no token to begin with: give at least one character");
     if (!rc)
-        rc = check_room(s, e, (uint32_t)n, m->leave, err);
+        rc = check_room(s, e, n, m->leave, err);
+    if (!rc && p->chat && (rc = ntx__dialog_add(&s->dialog, m->n_messages, s->n_tokens)))
+        ntx_err_set(err, rc, "no memory for the conversation");
+    int32_t end = ends ? s->tokens[s->n_tokens] : -1;
     if (!rc)
-        rc = add_tokens(s, e, ids, (uint32_t)n, err);
+        rc = add_tokens(s, e, p->ids, n, err);
     if (!rc)
         rc = make_tools(s, e, m, err);
-    free(ids);
     if (rc) {
         s->n_tokens = had;
-        if (end >= 0)
+        s->dialog.n = spoken;
+        if (ends)
             s->tokens[had - 1] = end;
-        ntx__dialog_cut(&s->dialog, spoken);
         return rc;
     }
-    for (uint32_t i = 0; i < s->n_tokens; i++)
-        ntx_sampler_accept(s->sampler, s->tokens[i]);
     s->kind = NTX_SESSION_GENERATE;
     s->keep = m->keep;
     s->max_tokens = m->max_tokens;
     s->ignore_eos = m->ignore_eos;
-    s->view = view;
-    s->skip_space = s->dialog.reply_open || s->n_tokens <= 1;
+    s->view = (struct ntx_chat_view){.chat = p->chat};
+    s->skip_space = p->chat || s->n_tokens <= 1;
     s->n_prompt = ntx_session_todo(s);
     s->generated = s->decoded = 0;
     s->predictor_lost = false;
-    s->run.prompt_tokens = (uint32_t)n;
+    s->run.prompt_tokens = n;
     s->reserve = tokens_to_reserve(s, e);
     return 0;
+}
+
+int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e)
+{
+    int rc = ntx_sampler_new(&s->sampling, e->n_vocab, &s->sampler);
+    for (uint32_t i = 0; !rc && i < s->n_tokens; i++)
+        ntx_sampler_accept(s->sampler, s->tokens[i]);
+    return rc;
+}
+
+uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session_env *e)
+{
+    uint64_t tokens = NTX_MAX(s->room, s->state == NTX_SESSION_IDLE ? 0 : s->reserve + 1);
+    uint64_t bytes = sizeof *s + (tokens + s->dialog.room) * sizeof *s->tokens;
+    if (s->state == NTX_SESSION_READING)
+        bytes += s->reading_tokens * sizeof *s->tokens;
+    if (s->each)
+        bytes += (s->n_tokens - s->from) * sizeof *s->each;
+    return bytes + (s->similar ? e->n_layers * sizeof *s->similar : 0);
 }
 
 static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, size_t n, struct ntx_err *err)
@@ -338,8 +324,6 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
     bool full = s->n_tokens > NTX_MIN(e->ctx, ntx_kv_seq_room(s->kv)) || (s->max_tokens && s->generated >= s->max_tokens);
     const char *why = stopped ? "stop" : full ? "length" : NULL;
     rc = ntx_text_take(s->text, why != NULL, text, text_len);
-    if (!rc)
-        rc = ntx__dialog_append(&s->dialog, *text, *text_len);
     if (rc)
         return rc;
     *token = t;

@@ -4,83 +4,53 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/util.h"
 #include "computed/session.h"
 
-/* No vocabulary's tokens are that long on average: longer texts are refused before they cost time. */
-#define MAX_BYTES_PER_TOKEN 256
+/* ---- the conversation */
 
-static void free_msg(struct ntx_chat_msg *m)
+int ntx__dialog_add(struct ntx_dialog *d, size_t n, uint32_t tokens)
 {
-    free((char *)(uintptr_t)m->role);
-    free((char *)(uintptr_t)m->text);
-}
-
-int ntx__dialog_add(struct ntx_dialog *d, const char *role, const char *text, size_t len)
-{
-    if (d->n == d->room) {
-        unsigned room = 2 * d->room + 4;
-        struct ntx_chat_msg *p = realloc(d->msgs, room * sizeof *p);
+    if (d->n + n + 1 > d->room) {
+        unsigned room = (unsigned)(d->n + n + 1 + d->n / 2);
+        uint32_t *p = realloc(d->begins, room * sizeof *p);
         if (!p)
             return -ENOMEM;
-        d->msgs = p;
-        uint32_t *b = realloc(d->begins, room * sizeof *b);
-        if (!b)
-            return -ENOMEM;
-        d->begins = b;
+        d->begins = p;
         d->room = room;
     }
-    struct ntx_chat_msg m = {strdup(role), malloc(len + 1), len};
-    if (!m.role || !m.text) {
-        free_msg(&m);
-        return -ENOMEM;
-    }
-    if (len)
-        memcpy((char *)(uintptr_t)m.text, text, len);
-    ((char *)(uintptr_t)m.text)[len] = 0;
-    d->begins[d->n] = UINT32_MAX;
-    d->msgs[d->n++] = m;
-    d->reply_open = false;
+    memset(d->begins + d->n, 0xff, (n + 1) * sizeof *d->begins);
+    d->begins[d->n] = tokens;
+    d->n += (unsigned)n + 1;
     return 0;
 }
 
-int ntx__dialog_append(struct ntx_dialog *d, const char *text, size_t len)
+int ntx__session_cut(struct ntx_session *s, uint32_t n, struct ntx_err *err)
 {
-    if (!d->reply_open || !len)
-        return 0;
-    struct ntx_chat_msg *m = &d->msgs[d->n - 1];
-    char *p = realloc((char *)(uintptr_t)m->text, m->len + len + 1);
-    if (!p)
-        return -ENOMEM;
-    memcpy(p + m->len, text, len);
-    m->len += len;
-    p[m->len] = 0;
-    m->text = p;
+    uint32_t at = n < s->dialog.n ? s->dialog.begins[n] : UINT32_MAX;
+    if (at == UINT32_MAX)
+        return ntx_err_set(err, -EINVAL, "the conversation cannot be cut back to %u messages: it has %u, and no request began there", n, s->dialog.n);
+    s->dialog.n = n;
+    s->n_tokens = at;
+    s->n_past = NTX_MIN(s->n_past, at);
+    if (s->kv)
+        ntx_kv_truncate(s->kv, s->n_past);
     return 0;
 }
 
-void ntx__dialog_cut(struct ntx_dialog *d, unsigned n)
+/* The token that ended the last answer is not fed when the conversation goes on: its template closes the answer itself. Nor is the
+ * end of a message of several (harmony), when the answer was cut just there. */
+bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m)
 {
-    while (d->n > n)
-        free_msg(&d->msgs[--d->n]);
+    if (m->cut_to || !s->dialog.n || !m->n_messages || s->n_tokens <= s->n_past)
+        return false;
+    int32_t last = s->tokens[s->n_tokens - 1];
+    return ntx_tokenizer_is_eog(e->tok, last) || ntx_chat_closes(s->view.chat, e->tok, last);
 }
 
-void ntx__dialog_free(struct ntx_dialog *d)
-{
-    ntx__dialog_cut(d, 0);
-    free(d->msgs);
-    free(d->begins);
-    *d = (struct ntx_dialog){0};
-}
+/* ---- what is to be read, and how */
 
-static int too_long(const struct ntx_session_env *e, uint64_t bytes, struct ntx_err *err)
-{
-    if (bytes / MAX_BYTES_PER_TOKEN <= e->ctx)
-        return 0;
-    return ntx_err_set(err, -E2BIG, "the prompt has %llu bytes, far more than a context of %u tokens holds: shorten it, or load the model with a larger --ctx",
-                       (unsigned long long)bytes, e->ctx);
-}
-
-/* The template to render by; *chat NULL: the text is taken as it is. */
+/* The template to render by. */
 static int pick_template(const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_chat_template **chat, struct ntx_err *err)
 {
     *chat = e->chat;
@@ -104,61 +74,78 @@ static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_sessio
            m->messages[0]->role && !strcmp(m->messages[0]->role, "user");
 }
 
-static int chat_tokens(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_chat_template **chat,
-                       int32_t **ids, struct ntx_err *err)
+int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const atomic_bool *unwanted, struct ntx_prompt *p,
+                       struct ntx_err *err)
 {
-    unsigned from = s->dialog.n;
-    int rc = pick_template(e, m, chat, err);
+    *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .limits = {.memory = e->read_bytes, .cancel = unwanted}};
+    int rc = m->cut_to ? ntx__session_cut(s, m->cut_to, err) : 0;
     if (rc)
         return rc;
-    for (size_t i = 0; !rc && i < m->n_messages; i++)
-        rc = ntx__dialog_add(&s->dialog, m->messages[i]->role, (const char *)m->messages[i]->text.data, m->messages[i]->text.len);
-    int n = rc ? ntx_err_set(err, rc, "no memory for the conversation")
-               : ntx_chat_tokens(*chat, e->tok, s->dialog.msgs, from, s->dialog.n, ids, err);
-    if (n >= 0 && (rc = ntx__dialog_add(&s->dialog, "assistant", "", 0))) {
-        free(*ids);
-        n = ntx_err_set(err, rc, "no memory for the conversation");
-    }
-    if (n < 0) {
-        ntx__dialog_cut(&s->dialog, from);
-        return n;
-    }
-    s->dialog.begins[from] = s->n_tokens;
-    s->dialog.reply_open = true;
-    return n;
+    if (m->n_messages && m->raw && !m->n_tokens)
+        return ntx_err_set(err, -EINVAL, "a raw prompt and messages of a conversation exclude each other");
+    bool begins = s->n_tokens == (uint32_t)ntx__session_ends(s, e, m);
+    p->limits.ids = 2 * (size_t)e->ctx; /* so much of a prompt that does not fit is counted, so that it can be told */
+    p->flags = begins ? NTX_TOK_BOS : 0;
+    return m->n_tokens || !m->n_messages || is_plain_prompt(s, e, m) ? 0 : pick_template(e, m, &p->chat, err);
 }
 
-static int given_tokens(const struct ntx_session_env *e, const Ntx__Generate *m, int32_t **ids, struct ntx_err *err)
+/* ---- reading */
+
+/* An answer stands before the messages of a conversation that goes on: all that its template wants to know of it. */
+static int chat_tokens(struct ntx_prompt *p)
 {
+    size_t before = p->follows, n = p->m->n_messages;
+    struct ntx_chat_msg *msgs = n < p->limits.memory / sizeof *msgs ? malloc((n + 1) * sizeof *msgs) : NULL;
+    if (!msgs)
+        return -ENOBUFS;
+    msgs[0] = (struct ntx_chat_msg){"assistant", "", 0};
+    for (size_t i = 0; i < n; i++)
+        msgs[before + i] = (struct ntx_chat_msg){p->m->messages[i]->role, (const char *)p->m->messages[i]->text.data, p->m->messages[i]->text.len};
+    int rc = ntx_chat_tokens_within(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->limits, &p->ids, &p->err);
+    free(msgs);
+    return rc;
+}
+
+static int given_tokens(struct ntx_prompt *p)
+{
+    const Ntx__Generate *m = p->m;
+    if (m->n_tokens > p->limits.ids)
+        return -E2BIG;
     for (size_t i = 0; i < m->n_tokens; i++)
-        if (m->tokens[i] < 0 || (uint32_t)m->tokens[i] >= e->n_vocab)
-            return ntx_err_set(err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u", m->tokens[i], i, e->n_vocab);
-    if (!(*ids = malloc(m->n_tokens * sizeof **ids)))
-        return ntx_err_set(err, -ENOMEM, "no memory for %zu tokens", m->n_tokens);
-    memcpy(*ids, m->tokens, m->n_tokens * sizeof **ids);
+        if (m->tokens[i] < 0 || (uint32_t)m->tokens[i] >= p->n_vocab)
+            return ntx_err_set(&p->err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u", m->tokens[i], i, p->n_vocab);
+    if (!(p->ids = malloc(m->n_tokens * sizeof *p->ids)))
+        return -ENOMEM;
+    memcpy(p->ids, m->tokens, m->n_tokens * sizeof *p->ids);
     return (int)m->n_tokens;
 }
 
-static int text_tokens(const struct ntx_session *s, const struct ntx_session_env *e, const ProtobufCBinaryData *text, int32_t **ids, struct ntx_err *err)
+static int text_tokens(struct ntx_prompt *p)
 {
-    int n = ntx_tokenize(e->tok, (const char *)text->data, text->len, s->n_tokens ? 0 : NTX_TOK_BOS, ids);
-    return n < 0 ? ntx_err_set(err, n, "cannot tokenize the prompt: %s", strerror(-n)) : n;
+    const ProtobufCBinaryData *text = p->m->n_messages ? &p->m->messages[0]->text : &p->m->prompt;
+    return ntx_tokenize_within(p->tok, (const char *)text->data, text->len, p->flags, &p->limits, &p->ids);
 }
 
-int ntx__session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_chat_template **chat,
-                        int32_t **ids, struct ntx_err *err)
+/* In words, what a limit or the lack of memory forbade. */
+static int explain(struct ntx_prompt *p, int rc)
 {
-    uint64_t bytes = m->prompt.len;
-    for (size_t i = 0; i < m->n_messages; i++)
-        bytes += m->messages[i]->text.len;
-    int rc = too_long(e, bytes, err);
-    if (rc)
-        return rc;
-    if (m->n_tokens)
-        return given_tokens(e, m, ids, err);
-    if (m->n_messages && m->raw)
-        return ntx_err_set(err, -EINVAL, "a raw prompt and messages of a conversation exclude each other");
-    if (m->n_messages && !is_plain_prompt(s, e, m))
-        return chat_tokens(s, e, m, chat, ids, err);
-    return text_tokens(s, e, m->n_messages ? &m->messages[0]->text : &m->prompt, ids, err);
+    if (rc == -E2BIG)
+        return ntx_err_set(&p->err, rc, "the prompt has more than %zu tokens, the context holds %u: shorten it, or load the model with a larger --ctx", p->limits.ids, p->ctx);
+    if (rc == -ENOBUFS)
+        return ntx_err_set(&p->err, rc, "the prompt is too long in one piece for the memory that --ram leaves for finding its tokens (%zu KiB): put blanks or newlines into it, "
+                           "shorten it, or load the model with a larger --ram", p->limits.memory >> 10);
+    return ntx_err_set(&p->err, rc, "cannot tokenize the prompt: %s", strerror(-rc));
+}
+
+void ntx_prompt_read(struct ntx_prompt *p)
+{
+    p->n = p->m->n_tokens ? given_tokens(p) : p->chat ? chat_tokens(p) : text_tokens(p);
+    if (p->n < 0 && !p->err.text[0])
+        explain(p, p->n);
+}
+
+void ntx_prompt_free(struct ntx_prompt *p)
+{
+    free(p->ids);
+    p->ids = NULL;
 }

@@ -233,11 +233,20 @@ static int put_message(struct writer *w, const struct ntx_chat_msg *m, bool last
 int ntx_chat_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs,
                     unsigned from, unsigned n, int32_t **ids, struct ntx_err *err)
 {
+    return ntx_chat_tokens_within(t, tok, msgs, from, n, NULL, ids, err);
+}
+
+int ntx_chat_tokens_within(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs,
+                           unsigned from, unsigned n, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
+{
     if (from >= n)
         return ntx_err_set(err, -EINVAL, "a conversation needs a new message");
     if (from && strcmp(msgs[from - 1].role, "assistant"))
         return ntx_err_set(err, -EINVAL, "a conversation goes on after an answer only, not after \"%.40s\"", msgs[from - 1].role);
-    struct writer w = {.t = t, .tok = tok, .segs = malloc(((size_t)(n - from) + 1) * SEGS_PER_MESSAGE * sizeof(*w.segs))};
+    size_t room = ((size_t)(n - from) + 1) * SEGS_PER_MESSAGE * sizeof(struct ntx__seg);
+    if (limits && room > limits->memory)
+        return -ENOBUFS;
+    struct writer w = {.t = t, .tok = tok, .segs = malloc(room)};
     int rc = w.segs ? 0 : -ENOMEM;
     if (!rc && from)
         end_answer(&w);
@@ -247,7 +256,7 @@ int ntx_chat_tokens(const struct ntx_chat_template *t, const struct ntx_tokenize
         if (put_message(&w, &msgs[i], i + 1 == n))
             rc = ntx_err_set(err, -EINVAL, "the role of a message is system, user or assistant, not \"%.40s\"", msgs[i].role);
     if (!rc)
-        rc = ntx__tokenize_segs(tok, w.segs, w.n, from == 0, false, from != 0, ids);
+        rc = ntx__tokenize_segs(tok, w.segs, w.n, from == 0, false, from != 0, limits, ids);
     if (rc == -ENOMEM || rc == -EFBIG)
         ntx_err_set(err, rc, rc == -EFBIG ? "the conversation is longer than 1 GiB" : "no memory for the conversation");
     free(w.segs);

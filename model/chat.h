@@ -39,6 +39,9 @@ const char *ntx_chat_names(void); /* comma separated, for messages */
  * *ids malloc'd; returns the count or a negative errno (-EINVAL: a role that is none of the three, nothing to render). */
 int ntx_chat_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs,
                     unsigned from, unsigned n, int32_t **ids, struct ntx_err *err);
+/* The same within limits; what they forbid is not put into words. */
+int ntx_chat_tokens_within(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs,
+                           unsigned from, unsigned n, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err);
 
 /* How an answer by a template is shown. Where the template has channels (harmony), the model writes several messages, each with a
  * head that names its channel. Heads are not shown; what is not on the channel of the answer stands between "<think>\n" and

@@ -74,8 +74,11 @@ size_t ntx_tokenizer_bytes(const struct ntx_tokenizer *t)
 
 int ntx__ids_add(struct ntx__ids *l, int32_t id)
 {
+    if (l->n >= l->limits->ids)
+        return -E2BIG;
     if (l->n == l->room) {
         size_t room = l->room ? l->room * 2 : 64;
+        room = room < l->limits->ids ? room : l->limits->ids;
         int32_t *p = realloc(l->p, room * sizeof(*p));
         if (!p)
             return -ENOMEM;
@@ -84,6 +87,11 @@ int ntx__ids_add(struct ntx__ids *l, int32_t id)
     }
     l->p[l->n++] = id;
     return 0;
+}
+
+int ntx__ids_wanted(const struct ntx__ids *l)
+{
+    return l->limits->cancel && atomic_load_explicit(l->limits->cancel, memory_order_relaxed) ? -ECANCELED : 0;
 }
 
 int ntx__ids_add_byte(const struct ntx__vocab *v, struct ntx__ids *l, unsigned char byte)
@@ -167,18 +175,32 @@ static const char *join_segs(const struct ntx__seg *segs, size_t n, size_t total
     return *copy;
 }
 
+static const struct ntx_tok_limits no_limits = {SIZE_MAX, SIZE_MAX, NULL};
+
+/* -E2BIG, -ENOBUFS: it will not do, as far as the bytes tell. */
+static int foresee(const struct ntx_tokenizer *t, size_t n_segs, size_t total, const struct ntx_tok_limits *limits)
+{
+    if (t->v.longest && total / t->v.longest > limits->ids)
+        return -E2BIG;
+    return n_segs > 1 && total > limits->memory ? -ENOBUFS : 0; /* the copy */
+}
+
 int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos, bool resume,
-                       int32_t **ids)
+                       const struct ntx_tok_limits *limits, int32_t **ids)
 {
     size_t total = 0;
+    limits = limits ? limits : &no_limits;
     for (size_t i = 0; i < n; i++) {
         if (segs[i].len > MAX_TEXT - total)
             return -EFBIG;
         total += segs[i].len;
     }
+    int rc = foresee(t, n, total, limits);
+    if (rc)
+        return rc;
     char *copy;
-    struct cutter c = {.t = t, .at_word = !resume, .text = join_segs(segs, n, total, &copy)};
-    int rc = c.text || !total ? cut_segs(&c, segs, n, bos, eos) : -ENOMEM;
+    struct cutter c = {.t = t, .at_word = !resume, .text = join_segs(segs, n, total, &copy), .ids.limits = limits};
+    rc = c.text || !total ? cut_segs(&c, segs, n, bos, eos) : -ENOMEM;
     if (!rc && !c.ids.p) /* no tokens: still something that the caller can free */
         rc = (c.ids.p = malloc(sizeof(*c.ids.p))) ? 0 : -ENOMEM;
     free(copy);
@@ -190,10 +212,15 @@ int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *seg
     return (int)c.ids.n;
 }
 
-int ntx_tokenize(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, int32_t **ids)
+int ntx_tokenize_within(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, const struct ntx_tok_limits *limits, int32_t **ids)
 {
     struct ntx__seg seg = {.text = text, .len = len, .id = -1, .template = flags & NTX_TOK_SPECIAL};
-    return ntx__tokenize_segs(t, &seg, 1, flags & NTX_TOK_BOS, flags & NTX_TOK_BOS, false, ids);
+    return ntx__tokenize_segs(t, &seg, 1, flags & NTX_TOK_BOS, flags & NTX_TOK_BOS, false, limits, ids);
+}
+
+int ntx_tokenize(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, int32_t **ids)
+{
+    return ntx_tokenize_within(t, text, len, flags, NULL, ids);
 }
 
 /* ---- ids -> text */

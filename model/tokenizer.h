@@ -6,6 +6,7 @@
 #ifndef NTX_MODEL_TOKENIZER_H
 #define NTX_MODEL_TOKENIZER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +33,17 @@ enum {
  * Invalid UTF-8 is encoded byte by byte, never refused; a byte that the vocabulary has no token for becomes the unknown token,
  * or nothing where there is none. Time is O(n log n) for any text. -EFBIG above 1 GiB. */
 int ntx_tokenize(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, int32_t **ids);
+
+/* What one encoding may take, where the text is anybody's. Bytes of memory grow with the longest piece of the text that cannot be cut (a word of a
+ * byte-level vocabulary; for the other kind what lies between two places that no token spans), and with nothing else but the ids. */
+struct ntx_tok_limits {
+    size_t ids;                /* more: -E2BIG, before any work where the bytes alone say so, else as soon as they are there */
+    size_t memory;             /* bytes beside the ids; a piece that takes more: -ENOBUFS */
+    const atomic_bool *cancel; /* once true: -ECANCELED within milliseconds. NULL: never */
+};
+
+/* As ntx_tokenize, within limits (NULL: none). */
+int ntx_tokenize_within(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, const struct ntx_tok_limits *limits, int32_t **ids);
 
 /* The bytes of one token, exactly: concatenating them gives the text (an SPM vocabulary puts a space before the first word:
  * `first` removes it). Control tokens give their text only with `special`. Returns bytes written (<= room; never more than NTX_TOKEN_MAX), -ERANGE, or

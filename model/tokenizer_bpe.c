@@ -197,8 +197,9 @@ static int encode_word(void *arg, const char *w, size_t n)
     int32_t whole = m->traits.whole_words || n == 1 ? ntx__vocab_find(v, w, n) : -1;
     if (whole >= 0)
         return ntx__ids_add(e->out, whole);
-    ntx__merge_reset(&e->merge);
-    int rc = 0;
+    int rc = ntx__ids_wanted(e->out);
+    if (!rc)
+        rc = ntx__merge_begin(&e->merge, n);
     for (size_t i = 0; !rc && i < n; i++)
         rc = ntx__merge_add(&e->merge, (uint32_t)i, 1, v->byte_id[(unsigned char)w[i]]);
     if (!rc)
@@ -228,7 +229,7 @@ int ntx__bpe_encode(const struct ntx_tokenizer *t, const char *text, size_t len,
 {
     (void)prefix; /* byte-level BPE has none */
     const struct bpe *m = t->model;
-    struct encoder e = {.t = t, .out = out};
+    struct encoder e = {.t = t, .out = out, .merge.out = out};
     int rc = 0;
     for (size_t at = 0; !rc && at < len;) {
         size_t n = valid_run(text + at, len - at);

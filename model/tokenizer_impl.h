@@ -32,6 +32,7 @@ struct ntx__vocab {
     uint32_t mask;
     uint64_t key[2];    /* of the hash */
     uint32_t max_len;   /* of the longest text in slots, bytes */
+    uint32_t longest;   /* of all tokens: no text of n bytes has fewer than n / longest of them; 0: some bytes give no token */
     int32_t byte_id[256]; /* the token of a single byte, -1 when the vocabulary has none */
     int32_t bos, eos, unk; /* -1 when none */
     bool add_bos, add_eos;
@@ -47,6 +48,7 @@ struct ntx__specials {
 struct ntx__ids { /* growing list of token ids */
     int32_t *p;
     size_t n, room;
+    const struct ntx_tok_limits *limits; /* never NULL: of the whole encoding */
 };
 
 /* One kind of tokenizer; the table is in tokenizer.c. */
@@ -95,7 +97,8 @@ void ntx__specials_free(struct ntx__specials *s);
 int32_t ntx__specials_match(const struct ntx__vocab *v, const struct ntx__specials *s, const char *text, size_t len, bool all);
 
 /* ---- tokenizer.c */
-int ntx__ids_add(struct ntx__ids *l, int32_t id);
+int ntx__ids_add(struct ntx__ids *l, int32_t id); /* -E2BIG, -ENOMEM */
+int ntx__ids_wanted(const struct ntx__ids *l);    /* -ECANCELED, or 0 */
 /* A single byte that belongs to no token: its byte token, else the unknown token, else nothing. */
 int ntx__ids_add_byte(const struct ntx__vocab *v, struct ntx__ids *l, unsigned char byte);
 
@@ -107,9 +110,9 @@ struct ntx__seg { /* a piece of a rendered conversation */
 };
 /* Raw text of neighbouring segments is joined before it is encoded, so that words are cut as in the whole text; special
  * tokens are recognised within one segment only. bos, eos: put them where the vocabulary asks for it. resume: the text goes
- * on after tokens that are already there. */
+ * on after tokens that are already there. limits: NULL for none. */
 int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos, bool resume,
-                       int32_t **ids);
+                       const struct ntx_tok_limits *limits, int32_t **ids);
 
 /* ---- kinds */
 int ntx__spm_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_err *err);

@@ -4,9 +4,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void ntx__merge_reset(struct ntx__merge *m)
+#define CANCEL_EVERY 65536 /* joins */
+
+/* A symbol for each byte, and of pairs one at first, and one more for each join. */
+int ntx__merge_begin(struct ntx__merge *m, size_t n_bytes)
 {
     m->n_syms = m->n_heap = 0;
+    m->most_pairs = 2 * n_bytes + 1;
+    return n_bytes > m->out->limits->memory / (sizeof(*m->syms) + 2 * sizeof(*m->heap)) ? -ENOBUFS : 0;
 }
 
 void ntx__merge_free(struct ntx__merge *m)
@@ -15,9 +20,11 @@ void ntx__merge_free(struct ntx__merge *m)
     free(m->heap);
 }
 
-static int grow(void **p, size_t *room, size_t size)
+static int grow(void **p, size_t *room, size_t size, size_t most)
 {
     size_t more = *room ? *room * 2 : 64;
+    if (more > most && *room < most)
+        more = most;
     void *q = realloc(*p, more * size);
     if (!q)
         return -ENOMEM;
@@ -28,7 +35,7 @@ static int grow(void **p, size_t *room, size_t size)
 
 int ntx__merge_add(struct ntx__merge *m, uint32_t off, uint32_t len, int32_t id)
 {
-    if (m->n_syms == m->room_syms && grow((void **)&m->syms, &m->room_syms, sizeof(*m->syms)))
+    if (m->n_syms == m->room_syms && grow((void **)&m->syms, &m->room_syms, sizeof(*m->syms), m->most_pairs / 2))
         return -ENOMEM;
     int32_t i = (int32_t)m->n_syms++;
     m->syms[i] = (struct ntx__sym){.off = off, .len = len, .id = id, .prev = i - 1, .next = -1};
@@ -39,7 +46,7 @@ int ntx__merge_add(struct ntx__merge *m, uint32_t off, uint32_t len, int32_t id)
 
 static int heap_push(struct ntx__merge *m, struct ntx__pair e)
 {
-    if (m->n_heap == m->room_heap && grow((void **)&m->heap, &m->room_heap, sizeof(*m->heap)))
+    if (m->n_heap == m->room_heap && grow((void **)&m->heap, &m->room_heap, sizeof(*m->heap), m->most_pairs))
         return -ENOMEM;
     size_t i = m->n_heap++;
     for (; i && e.order < m->heap[(i - 1) / 2].order; i = (i - 1) / 2)
@@ -84,7 +91,9 @@ int ntx__merge_run(struct ntx__merge *m, const struct ntx_tokenizer *t, const ch
     for (size_t i = 0; i + 1 < m->n_syms; i++)
         if (enter(m, t, text, join, (int32_t)i))
             return -ENOMEM;
-    while (m->n_heap) {
+    for (size_t n = 1; m->n_heap; n++) {
+        if (n % CANCEL_EVERY == 0 && ntx__ids_wanted(m->out))
+            return -ECANCELED;
         struct ntx__pair e = heap_pop(m);
         int32_t left = (int32_t)(uint32_t)e.order;
         struct ntx__sym *a = &m->syms[left];

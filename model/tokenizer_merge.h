@@ -18,18 +18,20 @@ struct ntx__pair { /* heap entry */
     int32_t id;        /* of the joined symbol */
 };
 
-struct ntx__merge { /* scratch, reused from word to word; zero it first */
+struct ntx__merge { /* scratch, reused from word to word; zero it first, but for out */
+    const struct ntx__ids *out; /* whose limits it keeps */
     struct ntx__sym *syms;
     size_t n_syms, room_syms;
     struct ntx__pair *heap;
     size_t n_heap, room_heap;
+    size_t most_pairs; /* that this word may come to have */
 };
 
 /* Whether two neighbours may be joined, with which key (small is good) and into which token. */
 typedef bool ntx__join_fn(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a, const struct ntx__sym *b,
                           uint32_t *key, int32_t *id);
 
-void ntx__merge_reset(struct ntx__merge *m);
+int ntx__merge_begin(struct ntx__merge *m, size_t n_bytes); /* a word of so many bytes. -ENOBUFS: it would take more than it may */
 int ntx__merge_add(struct ntx__merge *m, uint32_t off, uint32_t len, int32_t id); /* the next symbol to the right */
 int ntx__merge_run(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join);
 void ntx__merge_free(struct ntx__merge *m);

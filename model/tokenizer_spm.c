@@ -1,6 +1,9 @@
 /* tokenizer_spm.c: SentencePiece-like vocabularies. The text is cut into characters; of all neighbours that together
  * are a token, the pair with the highest score is joined, the leftmost of equals; what is left without a token is
- * written as byte tokens. */
+ * written as byte tokens.
+ *
+ * Between two bytes that stand side by side in no token nothing is ever joined. So a text is cut there (before most blanks, in any
+ * vocabulary that we know), and each piece is encoded by itself, in the memory of a piece, with the tokens that the whole would have. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +12,10 @@
 #include "model/tokenizer_impl.h"
 #include "model/tokenizer_merge.h"
 
+struct spm {
+    uint32_t *keys;           /* [n_vocab] */
+    uint64_t pairs[65536 / 64]; /* bit a << 8 | b: some token has byte b behind byte a */
+};
 
 /* Floats compare like their bits once those of the negative ones are turned round; the complement puts the largest first. */
 static uint32_t score_key(float score)
@@ -19,31 +26,45 @@ static uint32_t score_key(float score)
     return ~(u & 0x80000000u ? ~u : u | 0x80000000u);
 }
 
+static void note_pairs(struct spm *m, const struct ntx__vocab *v)
+{
+    for (uint32_t i = 0; i < v->n; i++) {
+        unsigned type = v->attr[i] & NTX__TYPE_MASK;
+        for (uint32_t k = v->off[i] + 1; (type == NTX__NORMAL || type == NTX__UNUSED) && k < v->off[i + 1]; k++) {
+            unsigned pair = (unsigned)(unsigned char)v->pool[k - 1] << 8 | (unsigned char)v->pool[k];
+            m->pairs[pair / 64] |= 1ull << pair % 64;
+        }
+    }
+}
+
 int ntx__spm_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_err *err)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(g, "tokenizer.ggml.scores");
     if (!kv || kv->type != NTX_GGUF_ARR || kv->elem != NTX_GGUF_F32 || kv->count != t->v.n)
         return ntx_err_set(err, -EINVAL, "tokenizer.ggml.scores is not a list of %u numbers", t->v.n);
-    uint32_t *keys = malloc(t->v.n * sizeof(*keys));
-    if (!keys)
+    struct spm *m = t->model = calloc(1, sizeof(*m));
+    if (!m || !(m->keys = malloc(t->v.n * sizeof(*m->keys))))
         return -ENOMEM;
     for (uint32_t i = 0; i < t->v.n; i++) {
         float score;
         memcpy(&score, (const char *)kv->data + 4 * (size_t)i, 4);
-        keys[i] = score_key(score);
+        m->keys[i] = score_key(score);
     }
-    t->model = keys;
+    note_pairs(m, &t->v);
     return 0;
 }
 
 void ntx__spm_free(void *model)
 {
-    free(model);
+    struct spm *m = model;
+    if (m)
+        free(m->keys);
+    free(m);
 }
 
 size_t ntx__spm_bytes(const struct ntx_tokenizer *t)
 {
-    return t->v.n * sizeof(uint32_t);
+    return sizeof(struct spm) + t->v.n * sizeof(uint32_t);
 }
 
 static bool join(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a, const struct ntx__sym *b,
@@ -52,7 +73,7 @@ static bool join(const struct ntx_tokenizer *t, const char *text, const struct n
     *id = ntx__vocab_find(&t->v, text + a->off, (size_t)a->len + b->len);
     if (*id < 0)
         return false;
-    *key = ((const uint32_t *)t->model)[*id];
+    *key = ((const struct spm *)t->model)->keys[*id];
     return true;
 }
 
@@ -83,26 +104,54 @@ static int put_symbols(const struct ntx__merge *m, const struct ntx_tokenizer *t
     return rc;
 }
 
+/* Where the piece that begins at `from` ends. Never within a character: a byte that goes on with one is no place to cut. */
+static size_t end_of_piece(const struct spm *m, const char *text, size_t from, size_t len)
+{
+    for (size_t i = from + 1; i < len; i++) {
+        unsigned before = (unsigned char)text[i - 1], b = (unsigned char)text[i], pair = before << 8 | b;
+        if ((b & 0xC0) != 0x80 && !(m->pairs[pair / 64] >> pair % 64 & 1))
+            return i;
+    }
+    return len;
+}
+
+static int encode_piece(const struct ntx_tokenizer *t, struct ntx__merge *m, const char *text, size_t len, struct ntx__ids *out)
+{
+    int rc = ntx__ids_wanted(out);
+    if (!rc)
+        rc = ntx__merge_begin(m, len);
+    if (!rc)
+        rc = add_characters(m, t, text, len);
+    if (!rc)
+        rc = ntx__merge_run(m, t, text, join);
+    return rc ? rc : put_symbols(m, t, text, out);
+}
+
+/* The first piece, behind a space. */
+static int encode_prefixed(const struct ntx_tokenizer *t, struct ntx__merge *m, const char *text, size_t len, struct ntx__ids *out)
+{
+    int rc = len < out->limits->memory ? 0 : -ENOBUFS;
+    char *copy = rc ? NULL : malloc(len + 1);
+    if (!copy)
+        return rc ? rc : -ENOMEM;
+    *copy = ' ';
+    memcpy(copy + 1, text, len);
+    size_t first = end_of_piece(t->model, copy, 0, len + 1);
+    rc = encode_piece(t, m, copy, first, out);
+    if (!rc && first <= len)
+        rc = encode_piece(t, m, copy + first, len + 1 - first, out);
+    free(copy);
+    return rc;
+}
+
 int ntx__spm_encode(const struct ntx_tokenizer *t, const char *text, size_t len, bool prefix, struct ntx__ids *out)
 {
-    struct ntx__merge m = {0};
-    char *copy = NULL;
+    struct ntx__merge m = {.out = out};
     int rc = 0;
-    if (prefix) {
-        copy = malloc(len + 1);
-        if (!copy)
-            return -ENOMEM;
-        *copy = ' ';
-        memcpy(copy + 1, text, len);
-        text = copy;
-        len++;
+    for (size_t at = 0, end; !rc && at < len; at = end) {
+        end = end_of_piece(t->model, text, at, len);
+        rc = at || !prefix ? encode_piece(t, &m, text + at, end - at, out) : encode_prefixed(t, &m, text, end, out);
     }
-    rc = add_characters(&m, t, text, len);
-    if (!rc)
-        rc = ntx__merge_run(&m, t, text, join);
-    if (!rc)
-        rc = put_symbols(&m, t, text, out);
     ntx__merge_free(&m);
-    free(copy);
     return rc;
 }

@@ -236,6 +236,23 @@ static void index_bytes(struct ntx__vocab *v, bool byte_level)
             v->byte_id[(unsigned char)v->pool[v->off[i]]] = (int32_t)i;
 }
 
+/* Any byte becomes a token, if only its own or the unknown one. */
+static bool none_lost(const struct ntx__vocab *v)
+{
+    for (unsigned b = 0; b < 256; b++)
+        if (v->byte_id[b] < 0 && v->unk < 0)
+            return false;
+    return true;
+}
+
+static uint32_t longest(const struct ntx__vocab *v)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < v->n; i++)
+        most = v->off[i + 1] - v->off[i] > most ? v->off[i + 1] - v->off[i] : most;
+    return most;
+}
+
 /* ---- special ids and switches */
 
 /* A missing key leaves *id; the largest 32-bit number is some writers' "none". */
@@ -341,7 +358,9 @@ int ntx__vocab_open(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, 
     if ((rc = load_texts(toks, types, kind->byte_level, v, err)) || (rc = index_texts(v)))
         return rc;
     index_bytes(v, kind->byte_level);
-    return load_specials(g, kind, v, err);
+    rc = load_specials(g, kind, v, err);
+    v->longest = none_lost(v) ? longest(v) : 0;
+    return rc;
 }
 
 void ntx__vocab_free(struct ntx__vocab *v)

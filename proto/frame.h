@@ -36,8 +36,8 @@ void ntx_frame_free(struct ntx_frame_in *in);
 bool ntx_request_valid(const Ntx__Request *m);
 
 /* Unpacks and validates (known body, sane counts and sizes), in memory bounded by a small multiple of len. NULL: malformed.
- * Free with protobuf-c's own function (ntx__request__free_unpacked(m, NULL)). */
-Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len);
+ * Free with protobuf-c's own function (ntx__request__free_unpacked(m, NULL)). took (or NULL): the bytes of memory that it has. */
+Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len, size_t *took);
 Ntx__Reply *ntx_reply_unpack(const uint8_t *body, size_t len);
 
 /* malloc'd frame (length included) ready to write. */

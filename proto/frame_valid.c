@@ -10,11 +10,12 @@
 #define MAX_PARTS 100u
 #define MAX_PATH 4096u
 #define MAX_COPIES 4u     /* of a model: as many drives as iod reads from */
-#define MAX_TOKENS (4u << 20)
-#define MAX_MESSAGES 65536u
+#define MAX_TOKENS (1u << 20)
+#define MAX_MESSAGES 16384u
 #define MAX_STOPS 64u
 
-/* protobuf-c turns two bytes of input into some 40 of bookkeeping; without a bound, a 16-MiB frame would take 400 MB. */
+/* protobuf-c turns two bytes of input into some 40 of bookkeeping; without a bound, a 16-MiB frame would take 400 MB. A request is text or numbers, which
+ * take four bytes each at most; replies come from a daemon of the same house. */
 struct budget {
     ProtobufCAllocator a;
     size_t left;
@@ -35,11 +36,7 @@ static void budget_free(void *data, void *p)
     free(p);
 }
 
-static struct budget budget_for(size_t len)
-{
-    size_t small = 16 * len + (64u << 10), large = 2 * len + (16u << 20);
-    return (struct budget){.a = {budget_alloc, budget_free, NULL}, .left = NTX_MIN(small, large)};
-}
+static struct budget budget_of(size_t bytes) { return (struct budget){.a = {budget_alloc, budget_free, NULL}, .left = bytes}; }
 
 static bool load_ok(const Ntx__Load *m)
 {
@@ -139,21 +136,24 @@ static bool reply_ok(const Ntx__Reply *m)
     }
 }
 
-Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len)
+Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len, size_t *took)
 {
-    struct budget b = budget_for(len);
+    size_t most = NTX_MIN(6 * len + (8u << 10), len + (4u << 20));
+    struct budget b = budget_of(most);
     b.a.allocator_data = &b;
     Ntx__Request *m = ntx__request__unpack(&b.a, len, body);
     if (m && !ntx_request_valid(m)) {
         ntx__request__free_unpacked(m, NULL);
         return NULL;
     }
+    if (took)
+        *took = most - b.left;
     return m;
 }
 
 Ntx__Reply *ntx_reply_unpack(const uint8_t *body, size_t len)
 {
-    struct budget b = budget_for(len);
+    struct budget b = budget_of(NTX_MIN(16 * len + (64u << 10), 2 * len + (16u << 20)));
     b.a.allocator_data = &b;
     Ntx__Reply *m = ntx__reply__unpack(&b.a, len, body);
     if (m && !reply_ok(m)) {

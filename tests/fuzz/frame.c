@@ -14,13 +14,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
  * with the number 0 when its tag is written in two bytes, and packs it in one, which it does not take.) */
 static void use_request(const uint8_t *data, size_t size)
 {
-    Ntx__Request *m = ntx_request_unpack(data, size);
+    Ntx__Request *m = ntx_request_unpack(data, size, NULL);
     uint8_t *frame;
     size_t len;
     if (!m)
         return;
     if (ntx_request_pack(m, &frame, &len) == 0) {
-        Ntx__Request *again = ntx_request_unpack(frame + 4, len - 4);
+        Ntx__Request *again = ntx_request_unpack(frame + 4, len - 4, NULL);
         if (again && (again->body_case != m->body_case || again->id != m->id))
             abort();
         if (again)

@@ -37,7 +37,7 @@ static void take(struct ntx_frame_in *in, uint64_t *next)
     int rc;
     while ((rc = ntx_frame_next(in, &body, &len)) == 1) {
         char want[32];
-        Ntx__Request *r = ntx_request_unpack(body, len);
+        Ntx__Request *r = ntx_request_unpack(body, len, NULL);
         CHECK(r != NULL);
         CHECK_EQ(r->id, *next);
         snprintf(want, sizeof want, "prompt number %d", (int)*next);

@@ -9,7 +9,7 @@ from daemons import Daemons, check, equal, make_model, wait_for
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
-PLAN = {"ram_bytes": 9 << 20, "ctx": 64, "sessions": 2, "max_rows": 8, "threads": 2, "ring_slots": 4, "chunk_bytes": 1 << 20}
+PLAN = {"ram_bytes": 10 << 20, "ctx": 64, "sessions": 2, "max_rows": 8, "threads": 2, "ring_slots": 4, "chunk_bytes": 1 << 20}
 TELL = dict(ignore_eos=True, max_tokens=4)
 
 

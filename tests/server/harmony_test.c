@@ -27,7 +27,7 @@ static void open_stage(struct stage *g, const char *chat)
     CHECK((g->sink = ntx_sink_new(&g->outlet, 1)));
     CHECK_MSG(ntx_kv_pool_new(&hp, NTX_KV_F16, 64, &g->pool, &err) == 0, "%s", err.text);
     g->env = (struct ntx_session_env){.tok = g->tok, .chat = ntx_chat_by_name(chat), .has_template = true,
-                                      .n_vocab = ntx_tokenizer_n_vocab(g->tok), .ctx = 1024, .n_layers = 1};
+                                      .n_vocab = ntx_tokenizer_n_vocab(g->tok), .ctx = 1024, .n_layers = 1, .read_bytes = 1 << 20};
     CHECK_EQ(ntx_session_new(g->sink, 1, &g->s), 0);
     CHECK_EQ(ntx_kv_seq_new(g->pool, 1024, &g->s->kv), 0);
 }
@@ -51,12 +51,22 @@ static void check_tokens(const struct stage *g, uint32_t from, const char *want)
     CHECK_STR(text, want);
 }
 
+static void generate(struct stage *g, const Ntx__Generate *m)
+{
+    struct ntx_prompt p;
+    struct ntx_err err = {0};
+    CHECK_MSG(ntx_session_prompt(g->s, &g->env, m, NULL, &p, &err) == 0, "%s", err.text);
+    ntx_prompt_read(&p);
+    CHECK_MSG(ntx_session_generate(g->s, &g->env, m, &p, &err) == 0, "%s", err.text);
+    CHECK_EQ(ntx_session_start(g->s, &g->env), 0);
+    ntx_prompt_free(&p);
+}
+
 /* A user's message, and, in the first request, nothing before it. All prompt tokens are fed. */
 static void ask(struct stage *g, const char *text, uint32_t max_tokens)
 {
     Ntx__Message msg = NTX__MESSAGE__INIT, *list[] = {&msg};
     Ntx__Generate m = NTX__GENERATE__INIT;
-    struct ntx_err err = {0};
     msg.role = (char *)"user";
     msg.text.data = (uint8_t *)(uintptr_t)text;
     msg.text.len = strlen(text);
@@ -64,7 +74,7 @@ static void ask(struct stage *g, const char *text, uint32_t max_tokens)
     m.n_messages = 1;
     m.keep = true;
     m.max_tokens = max_tokens;
-    CHECK_MSG(ntx_session_generate(g->s, &g->env, &m, &err) == 0, "%s", err.text);
+    generate(g, &m);
     g->s->n_past = g->answer = g->s->n_tokens;
 }
 
@@ -142,13 +152,12 @@ static void test_cut(void)
 static void test_raw(void)
 {
     Ntx__Generate m = NTX__GENERATE__INIT;
-    struct ntx_err err = {0};
     struct stage g;
     open_stage(&g, "harmony");
     m.raw = true;
     m.prompt.data = (uint8_t *)(uintptr_t)"hello";
     m.prompt.len = 5;
-    CHECK_MSG(ntx_session_generate(g.s, &g.env, &m, &err) == 0, "%s", err.text);
+    generate(&g, &m);
     check_tokens(&g, 0, "hello");
     answer(&g, THOUGHT "<|return|>", "analysishm", "stop");
     close_stage(&g);
