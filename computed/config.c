@@ -63,6 +63,14 @@ void ntx_config_defaults(struct ntx_config *c)
         .backend = "auto", .source = "auto", .skip = "off", .ffn_sparse = "off", .kv_type = "f16", .max_clients = 32, .admin = "owner", .idle_ms = 600000, .stall_ms = 60000, .queue_wait = true, .stop_grace_ms = 30000};
 }
 
+#define PROCESS_BYTES (64ull << 20) /* DESIGN section 7 */
+#define KERNEL_PART 64                /* of ram: page tables, where memory is in small pages and mapped by three processes */
+
+uint64_t ntx_config_memory_max(const struct ntx_config *c)
+{
+    return c->ram ? c->ram + PROCESS_BYTES + c->ram / KERNEL_PART : 0;
+}
+
 #define REFUSE(r, fmt, ...) ntx_err_set(&(r)->err, -EINVAL, "%s:%u: " fmt, (r)->path, (r)->line, __VA_ARGS__)
 
 static int set_text(struct reading *r, const struct key *k, char *to, const char *v)

@@ -50,6 +50,9 @@ struct ntx_config {
 
 void ntx_config_defaults(struct ntx_config *c);
 
+/* What the three daemons may take together: ram, what processes add to it, and what the kernel keeps for them. 0: no limit, since ram is none. */
+uint64_t ntx_config_memory_max(const struct ntx_config *c);
+
 /* Defaults, then the file. -errno of opening it, -EINVAL for what is in it. c is untouched on failure. */
 int ntx_config_load(const char *path, struct ntx_config *c, struct ntx_err *err);
 

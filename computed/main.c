@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT "
 struct args {
     const char *dir, *config, *model, *fault;
     int alive_fd;
-    bool service;
+    bool service, memory_max;
     enum ntx_log_level level;
 };
 
@@ -39,6 +40,8 @@ struct app { /* everything that a callback needs */
     uint32_t grace_ms;
 };
 
+enum { OPT_MEMORY_MAX = 256 };
+
 static const struct argp_option options[] = {
     {"runtime", 'r', "DIR", 0, "runtime directory with the sockets (default: $NTX_RUNTIME, /run/ntx for the service, $XDG_RUNTIME_DIR/ntx)", 0},
     {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
@@ -47,6 +50,7 @@ static const struct argp_option options[] = {
     {"fault", 'f', "RULES", 0, "for tests: faults of that model's reads, as iod/source.h has them; a service takes such rules from its clients only where this is given", 0},
     {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
     {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
+    {"memory-max", OPT_MEMORY_MAX, NULL, 0, "print what systemd's MemoryMax of the three daemons is to be by the configuration, and exit", 0},
     {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
     {0},
 };
@@ -61,6 +65,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case 'm': a->model = arg; return 0;
     case 'f': a->fault = arg; return 0;
     case 's': a->service = true; return 0;
+    case OPT_MEMORY_MAX: a->memory_max = true; return 0;
     case 'q': a->level = NTX_LOG_WARN; return 0;
     case 'a':
         a->alive_fd = (int)strtol(arg, &end, 10);
@@ -225,6 +230,16 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
     return rc;
 }
 
+static int print_memory_max(const struct ntx_config *c)
+{
+    uint64_t max = ntx_config_memory_max(c);
+    if (max)
+        printf("%llu\n", (unsigned long long)max);
+    else
+        puts("infinity");
+    return fflush(stdout) ? EXIT_FAILED : 0;
+}
+
 static int fail(const struct ntx_err *err, int code)
 {
     ntx_log(NTX_LOG_ERR, "%s", err->text);
@@ -252,6 +267,8 @@ int main(int argc, char **argv)
     int rc = read_config(&app, &args, &err);
     if (rc)
         return fail(&err, EXIT_USAGE);
+    if (args.memory_max)
+        return print_memory_max(&app.config);
     if (!args.dir && !(rc = ntx_runtime_dir(args.service, dir, sizeof dir, &err)))
         args.dir = dir;
     if (!rc && (rc = uv_loop_init(&app.loop)))

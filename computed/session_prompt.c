@@ -139,6 +139,10 @@ static int explain(struct ntx_prompt *p, int rc)
 
 void ntx_prompt_read(struct ntx_prompt *p)
 {
+    if (p->limits.cancel && atomic_load(p->limits.cancel)) {
+        p->n = -ECANCELED;
+        return;
+    }
     p->n = p->m->n_tokens ? given_tokens(p) : p->chat ? chat_tokens(p) : text_tokens(p);
     if (p->n < 0 && !p->err.text[0])
         explain(p, p->n);

@@ -51,6 +51,7 @@ static void defaults(const struct dir *d)
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     same(&c, &def);
     CHECK_EQ(def.max_clients, 32);
+    CHECK_EQ(ntx_config_memory_max(&def), 0);
     CHECK_EQ(def.stop_grace_ms, 30000);
     CHECK_STR(def.admin, "owner");
     CHECK(def.queue_wait);
@@ -78,6 +79,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.skip, "script:3,5@0;7");
     CHECK(c.link_nvme == 3.3e9);
     CHECK_EQ(c.max_clients, 7);
+    CHECK_EQ(ntx_config_memory_max(&c), c.ram + (64u << 20) + c.ram / 64);
     CHECK_EQ(c.max_per_user, 5);
     CHECK_EQ(c.idle_ms, 90000);
     CHECK_EQ(c.stall_ms, 20000);

@@ -41,11 +41,24 @@ wait_for 30 eval 'gone $init || [ "$(cat /proc/$init/comm)" = systemd ] && insid
     fail "systemd does not come up: $(cat "$tmp/boot.log")"
 [ -z "$(find "$tmp/root" -xdev -maxdepth 2 -name alice 2>/dev/null)" ] || fail "the test's files are outside"
 
+inside sh -c 'printf "[model]\nram = 640M\n" >/opt/ntx/etc/ntx/ntx.conf'
 inside systemctl start ntx.target || fail "start: $(journal -n 40)"
 for d in computed iod predictor; do
     wait_for 20 eval '[ "$(state ntx-$d.service ActiveState)" = active ]' || fail "ntx-$d is not active: $(journal -n 40)"
 done
 [ "$(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)" = "ntx:ntx 660" ] || fail "socket: $(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)"
+
+# One slice holds them, with a limit by ntx.conf as it is at each start.
+for d in computed iod predictor; do
+    case $(state ntx-$d.service ControlGroup) in
+    */ntx.slice/ntx-$d.service) ;;
+    *) fail "ntx-$d is in $(state ntx-$d.service ControlGroup)" ;;
+    esac
+done
+[ "$(state ntx.slice MemoryMax)" = $(((640 + 64 + 10) << 20)) ] || fail "limit of ntx.slice: $(state ntx.slice MemoryMax); $(journal -n 20)"
+inside sh -c 'echo >/opt/ntx/etc/ntx/ntx.conf'
+inside systemctl restart ntx.target || fail "restart: $(journal -n 20)"
+[ "$(state ntx.slice MemoryMax)" = infinity ] || fail "limit of ntx.slice without ram: $(state ntx.slice MemoryMax)"
 
 # The model lies where the service cannot look.
 inside systemctl show -p ProtectHome --value ntx-computed.service | grep -qx yes || fail "ProtectHome"

@@ -3,14 +3,14 @@
 . "$(dirname "$0")/../pipeline/lib.sh"
 cmake --install "$NTX_BUILD" --prefix "$tmp/usr" >"$tmp/log" 2>&1 || fail "cmake --install: $(cat "$tmp/log")"
 units=$tmp/usr/lib/systemd/system
-for f in bin/ntx bin/ntx-top bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-metrics lib/systemd/system/ntx-metrics.service lib/sysusers.d/ntx.conf etc/ntx/ntx.conf; do
+for f in bin/ntx bin/ntx-top bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-metrics lib/systemd/system/ntx-metrics.service lib/systemd/system/ntx.slice lib/sysusers.d/ntx.conf etc/ntx/ntx.conf; do
     [ -s "$tmp/usr/$f" ] || fail "$f is not installed"
 done
 cmp "$NTX_SOURCE/deploy/ntx.conf" "$tmp/usr/etc/ntx/ntx.conf" || fail "ntx.conf differs"
 for d in computed iod predictor; do
     u=$units/ntx-$d.service
     grep -q "^ExecStart=$tmp/usr/bin/ntx-$d " "$u" || fail "$u does not start $tmp/usr/bin/ntx-$d"
-    for line in Type=notify User=ntx RuntimeDirectory=ntx StartLimitIntervalSec=0 RestartSec=20ms LimitMEMLOCK=infinity \
+    for line in Type=notify User=ntx Slice=ntx.slice RuntimeDirectory=ntx StartLimitIntervalSec=0 RestartSec=20ms LimitMEMLOCK=infinity \
         NoNewPrivileges=yes CapabilityBoundingSet= ProtectSystem=strict RestrictAddressFamilies=AF_UNIX; do
         grep -qx "$line" "$u" || fail "$u lacks $line"
     done
@@ -29,5 +29,5 @@ grep -q "^ExecStart=/usr/bin/ntx-computed .*--config /etc/ntx/ntx.conf" "$tmp/st
 [ -s "$tmp/stage/etc/ntx/ntx.conf" ] || fail "DESTDIR: no ntx.conf"
 
 command -v systemd-analyze >/dev/null || skip "no systemd-analyze here"
-SYSTEMD_UNIT_PATH="$units:" systemd-analyze verify "$units"/ntx.target "$units"/ntx-*.service >"$tmp/verify" 2>&1 || fail "systemd-analyze verify: $(cat "$tmp/verify")"
+SYSTEMD_UNIT_PATH="$units:" systemd-analyze verify "$units"/ntx.target "$units"/ntx.slice "$units"/ntx-*.service >"$tmp/verify" 2>&1 || fail "systemd-analyze verify: $(cat "$tmp/verify")"
 ! grep "$units" "$tmp/verify" || fail "systemd-analyze verify warns: $(cat "$tmp/verify")"
