@@ -183,7 +183,7 @@ int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e)
 
 uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session_env *e)
 {
-    uint64_t tokens = NTX_MAX(s->room, s->state == NTX_SESSION_IDLE ? 0 : s->reserve + 1);
+    uint64_t tokens = s->room; /* what a running one writes comes on top: a small part of the KV that is reserved for it */
     uint64_t bytes = sizeof *s + (tokens + s->dialog.room) * sizeof *s->tokens;
     if (s->state == NTX_SESSION_READING)
         bytes += s->reading_tokens * sizeof *s->tokens;

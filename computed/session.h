@@ -136,7 +136,7 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
 void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logits, uint32_t n_vocab);
 /* Its KV is there: what it needs to run is made. Not before, since it is large, and many may wait. */
 int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e);
-/* Bytes that it holds, or will when its request has run, whatever its state; what only a running session holds is not counted. */
+/* Bytes that it holds, whatever its state, or may come to hold while it is read; what only a running session holds is not counted. */
 uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session_env *e);
 /* The answer has ended: the session waits for its next request. */
 void ntx_session_rest(struct ntx_session *s);
