@@ -185,7 +185,9 @@ int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
     struct ntx_client *c = blank();
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    int rc = ntx_run_dir_make(c->dir, sizeof c->dir, &c->mark, err);
+    int rc = ntx_need_descriptors(NTX_SUPERVISOR_DESCRIPTORS, err); /* before anything is made that takes some to remove */
+    if (!rc)
+        rc = ntx_run_dir_make(c->dir, sizeof c->dir, &c->mark, err);
     if (rc) {
         free(c);
         return rc;

@@ -99,6 +99,13 @@ static int listen_at(const struct addrinfo *a, const char *where, struct ntx_err
     return fd;
 }
 
+/* Digits up to 65535; getaddrinfo takes larger ones for others. */
+static bool is_port(const char *s)
+{
+    size_t n = strlen(s);
+    return n && n <= 5 && strspn(s, "0123456789") == n && atoi(s) <= UINT16_MAX;
+}
+
 /* "127.0.0.1:9464", "[::1]:9464"; numbers only, so that no name is looked up. */
 static int listen_tcp(const char *where, struct ntx_err *err)
 {
@@ -108,6 +115,8 @@ static int listen_tcp(const char *where, struct ntx_err *err)
     size_t n = colon ? (size_t)(colon - where) : 0;
     if (!n || n >= sizeof host)
         return ntx_err_set(err, -EINVAL, "'%s' is no address to listen at; write 127.0.0.1:9464, [::1]:9464 or unix:/path", where);
+    if (!is_port(colon + 1))
+        return ntx_err_set(err, -EINVAL, "'%s': the port is no number from 0 to %d", where, UINT16_MAX);
     bool v6 = where[0] == '[' && where[n - 1] == ']';
     snprintf(host, sizeof host, "%.*s", (int)(v6 ? n - 2 : n), where + v6);
     int rc = getaddrinfo(host, colon + 1, &hints, &a);

@@ -207,7 +207,7 @@ int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **ou
     struct ntx_supervisor *s = calloc(1, sizeof *s);
     int rc = ntx_supervisor_check(err);
     if (!rc)
-        rc = ntx_need_descriptors(2 * NTX_DAEMON_DESCRIPTORS, err); /* ntx-computed inherits the limit, and has 32 clients */
+        rc = ntx_need_descriptors(NTX_SUPERVISOR_DESCRIPTORS, err);
     if (rc || !s) {
         free(s);
         return rc ? rc : ntx_err_set(err, -ENOMEM, "no memory");

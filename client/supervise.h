@@ -13,6 +13,8 @@
 
 #include "common/err.h"
 
+#define NTX_SUPERVISOR_DESCRIPTORS (2 * NTX_DAEMON_DESCRIPTORS) /* ntx-computed inherits the limit, and has 32 clients */
+
 struct ntx_supervisor;
 
 /* dir: the runtime directory, existing. quiet: the daemons' warnings and errors are kept in memory (clients

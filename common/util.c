@@ -55,7 +55,7 @@ static int parse_scaled(const char *text, double base, double *out)
         if (!strcasecmp(end, "iB") || !strcasecmp(end, "B") || !strcasecmp(end, "B/s"))
             end += strlen(end);
     }
-    if (*end)
+    if (*end || !isfinite(v)) /* the unit may take it beyond */
         return -EINVAL;
     *out = v;
     return 0;
@@ -74,7 +74,7 @@ int ntx_parse_size(const char *text, uint64_t *bytes)
 int ntx_parse_rate(const char *text, double *bytes_per_s)
 {
     double v;
-    if (parse_scaled(text, 1000, &v) || v <= 0)
+    if (parse_scaled(text, 1000, &v) || v < 1)
         return -EINVAL;
     *bytes_per_s = v;
     return 0;

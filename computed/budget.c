@@ -1,5 +1,7 @@
 #include "computed/budget.h"
 
+#include <errno.h>
+
 #include "common/util.h"
 #include "shm/memlimit.h"
 
@@ -17,6 +19,20 @@ uint64_t ntx_budget_default(uint64_t reclaim_bytes)
         ram = NTX_MIN(ram, left > spare ? left - spare : 0);
     }
     return ram;
+}
+
+int ntx_budget_nothing(struct ntx_err *err)
+{
+    struct ntx_memlimit m;
+    char limit[32], left[32], need[32];
+    ntx_memlimit_read(&m);
+    ntx_format_size(NTX_MIN(m.available, m.mem_available), left, sizeof left);
+    ntx_format_size(PROCESS_BYTES, need, sizeof need);
+    if (m.cgroup_limit == UINT64_MAX)
+        return ntx_err_set(err, -ENOMEM, "this machine has %s of memory available, and the daemons take up to %s beside a model: end other programs", left, need);
+    return ntx_err_set(err, -ENOMEM,
+                       "the memory limit of this cgroup (memory.max) is %s, of which %s are left, and the daemons take up to %s beside a model: raise the limit, or name a budget with --ram at your own risk",
+                       ntx_format_size(m.cgroup_limit, limit, sizeof limit), left, need);
 }
 
 static uint64_t part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most) { return NTX_MIN(NTX_MAX(ram / of, least), most); }

@@ -5,11 +5,15 @@
 
 #include <stdint.h>
 
+#include "common/err.h"
+
 #define NTX_BUDGET_SESSIONS_MIN 4
 #define NTX_BUDGET_SESSIONS_MAX 32
 
 /* What may still be taken, less a tenth and at least what the processes themselves need. reclaim_bytes: are given back before. */
 uint64_t ntx_budget_default(uint64_t reclaim_bytes);
+/* Why that is nothing at all, in words: -ENOMEM. */
+int ntx_budget_nothing(struct ntx_err *err);
 
 struct ntx_budget_clients {
     uint32_t sessions;    /* that may run at once */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "computed/finite.h"
 
 struct cursor {
     uint8_t *base; /* NULL while counting */
@@ -357,7 +358,8 @@ int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk,
     if (rc)
         return ntx_err_set(err, rc, "%s", d->ops->error(d->c.gpu));
     for (uint32_t i = 0; !rc && i < d->c.chunks->n; i++) {
-        if (!d->at[i] || (rc = read(ctx, i, buffer, err)))
+        if (!d->at[i] || (rc = read(ctx, i, buffer, err)) ||
+            (rc = ntx_chunk_finite(d->c.model, d->c.chunks, i, buffer, 0, d->c.chunks->list[i].n_rows, err)))
             continue;
         if ((rc = d->ops->upload(d->copies, d->at[i], buffer, d->c.chunks->list[i].bytes)) || (rc = d->ops->stream_sync(d->copies)))
             ntx_err_set(err, rc, "weights to the GPU: %s", d->ops->error(d->c.gpu));

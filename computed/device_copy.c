@@ -99,6 +99,21 @@ static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const s
     return d->ops->stream_wait(d->compute, s->copied);
 }
 
+/* What a copy takes of a chunk, before it is first multiplied by (finite.h). */
+static int look(struct ntx_forward *f, uint32_t chunk, const uint8_t *bytes, const struct ntx__device_part *part)
+{
+    const struct ntx_chunk *c = &f->c.chunks->list[chunk];
+    bool packed = ntx_gguf_tensor_at(f->c.model->gguf, c->tensor)->type == NTX_I8, some = part && part->rows;
+    int rc = packed ? 0 : ntx__finite_rows(f, chunk, bytes, 0, c->n_rows);
+    if (!rc && !packed)
+        ntx__finite_done(f, chunk);
+    for (uint32_t i = 0; packed && !rc && i < (some ? part->n : c->n_rows); i++) {
+        uint32_t row = some ? part->rows[i] - c->row0 : i;
+        rc = ntx__finite_group(f, chunk, bytes + row * (c->bytes / c->n_rows), row);
+    }
+    return rc;
+}
+
 int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__device_part *part, struct ntx__stage **stage)
 {
     struct ntx__stage *s = &d->stages[d->next_stage];
@@ -106,7 +121,7 @@ int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__de
     int rc;
     if ((rc = give_back_finished(d)) || (rc = give_back(d, s)))
         return ntx__device_fail(d, rc, "a copy");
-    if ((rc = d->f->c.weights->ops->acquire(d->f->c.weights, chunk, &bytes)))
+    if ((rc = d->f->c.weights->ops->acquire(d->f->c.weights, chunk, &bytes)) || (rc = look(d->f, chunk, bytes, part)))
         return rc;
     s->chunk = chunk;
     d->next_stage = (d->next_stage + 1) % d->n_stages;

@@ -182,7 +182,7 @@ static void walk_chunk(const struct job *j, const struct ntx__device_product *p,
            (row = atomic_fetch_add_explicit(&t->next, tile, memory_order_relaxed)) < c->n_rows) {
         uint32_t n = NTX_MIN(tile, c->n_rows - row);
         int rc = bytes ? 0 : f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
-        if (rc) {
+        if (rc || (rc = ntx__finite_rows(f, chunk, (const uint8_t *)bytes + (size_t)row * p->w->row_bytes, row, n))) {
             fail(f, rc);
             return;
         }

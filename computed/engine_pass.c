@@ -5,6 +5,7 @@
 
 #include "common/util.h"
 #include "computed/engine_impl.h"
+#include "computed/finite.h"
 #include "computed/monitor.h"
 
 static size_t logits_reply_bytes(const struct ntx_engine *e)
@@ -192,7 +193,7 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
         return ntx_loaded_check(e->l, err);
     if (e->l->device && ntx_device_lost(e->l->device))
         ntx_mail_note(e->c.mail, NTX_MAIL_GPU_LOST);
-    const struct ntx_err *why = &ntx_stream_weights(e->l->stream)->error;
+    const struct ntx_err *ours = ntx_forward_error(e->l->forward), *why = ours->text[0] ? ours : &ntx_stream_weights(e->l->stream)->error;
     return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
 }
 
@@ -271,11 +272,30 @@ static void learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_
         ntx_run_token(&s->run, e->c.counters);
 }
 
+/* Weights are looked at (finite.h), but finite ones may give values beyond what a float holds. */
+static bool logits_finite(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    const struct ntx_row *rows = e->rows + s->first_row;
+    for (uint32_t k = 0; k < s->take; k++) {
+        for (uint32_t i = 0; i < rows[k].n_best; i++)
+            if (!ntx_floats_finite(&rows[k].best[i].logit, 1))
+                return false;
+        if (rows[k].logits && !rows[k].n_best && !ntx_floats_finite(rows[k].logits, e->l->env.n_vocab))
+            return false;
+    }
+    return true;
+}
+
 /* The results of one session's rows. It may be gone afterwards. */
 static void give(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_row *rows = e->rows + s->first_row;
     uint32_t take = s->take, pos = s->n_past;
+    if (!logits_finite(e, s)) {
+        ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds (a logit is a NaN or an infinity), though its weights are numbers: "
+                                      "it cannot answer; is it a damaged or unfinished model?");
+        return;
+    }
     bool decoding = ntx_session_decoding(s);
     if (!decoding)
         ntx_count(e->c.counters, NTX_C_comp_prompt_tokens, take);

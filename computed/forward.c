@@ -153,6 +153,8 @@ static int embed(struct ntx_forward *f)
         f->m.ids[i] = f->b->rows[i].token;
     int rc = f->c.weights->ops->rows(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, f->m.embd);
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
+        rc = ntx__finite_token(f, f->m.embd + (size_t)i * w->row_bytes, f->m.ids[i]);
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
         type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
     return rc;
 }
@@ -381,6 +383,7 @@ int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
 {
     struct ntx_weights *w = f->c.weights;
     int rc = check_batch(f, b);
+    f->error = (struct ntx_err){0};
     if (rc || (rc = w->ops->begin(w, b->pass)))
         return rc;
     reset(f, b);

@@ -78,6 +78,8 @@ void ntx_forward_free(struct ntx_forward *f);
 void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes); /* of activations: a GPU may lock it */
 /* 0, or a negative errno with the reason in the weights' error; after a failure the same instance may run the next pass. */
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b);
+/* Why the last pass failed, where it was neither weights nor a device: else without text. */
+const struct ntx_err *ntx_forward_error(const struct ntx_forward *f);
 uint64_t ntx_forward_skipped(const struct ntx_forward *f); /* row-layers skipped so far */
 /* For tests: called by the engine thread after each layer with hidden [n_rows x n_embd]; NULL to stop. */
 void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows), void *ctx);

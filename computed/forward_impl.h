@@ -10,6 +10,7 @@
  *   sparse_predict.c which of its groups rows use, known ahead
  *   sparse_ahead.c which groups of neurons the next layer will use, by its gate on this layer's state
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
+ *   forward_finite.c  weights that are no numbers
  *   forward_mem.c  the memory plan
  *   rope.c pool.c  angles; threads
  *
@@ -135,6 +136,8 @@ struct ntx__mem {
     struct ntx__tile *tiles;   /* [chunks] */
     uint32_t *first_strip;     /* [chunks] its first in `woven` */
     uint8_t *woven;            /* [strips of all chunks] 1: has been woven where it lies (cpu/woven.h). Written by who holds the tile */
+    uint32_t *first_finite;    /* [chunks] its first in `finite` */
+    uint8_t *finite;           /* [chunks, but for each group of a packed one] 1: all of its values are numbers (finite.h). Written by who finishes it */
     struct ntx__lane *lanes;   /* [threads] */
 };
 
@@ -171,6 +174,7 @@ struct ntx_forward {
     bool looks_ahead; /* multiplies by what is in memory before its turn has come */
     const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */
     _Atomic int failed; /* the first error of a thread in this step */
+    struct ntx_err error; /* its words, where it is ours and not the weights' */
 };
 
 /* ---- forward_mem.c */
@@ -277,5 +281,11 @@ bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer); /* its norm a
 /* Its gate matrix times rows in m.groups.x and .packed, into m.groups.gate. */
 int ntx__gates_ahead(struct ntx_forward *f, uint32_t layer, uint32_t n_rows);
 int ntx__expect_groups(struct ntx_forward *f); /* of the next layer; between the choices of this one and its products */
+
+/* ---- forward_finite.c: 0, or -EDOM with the pass failed and its words in f->error. What has been looked at once is not looked at again. */
+int ntx__finite_rows(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row, uint32_t n); /* rows [row, row + n) of a chunk, at bytes */
+void ntx__finite_done(struct ntx_forward *f, uint32_t chunk); /* all its rows have been */
+int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row); /* of a packed chunk; the engine thread */
+int ntx__finite_token(struct ntx_forward *f, const void *row, int32_t token); /* a row of token_embd */
 
 #endif

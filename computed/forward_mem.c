@@ -94,6 +94,22 @@ static void place_strips(struct cursor *c, const struct ntx_forward_config *cfg,
     m->woven = place(c, s->n);
 }
 
+/* A byte for each chunk, and of packed layers for each group. */
+static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+{
+    uint64_t groups = 0;
+    uint32_t n = 0;
+    for (uint32_t l = 0; cfg->model->pack && l < cfg->model->hp.n_layers; l++)
+        groups += cfg->model->pack[l].n_groups;
+    m->first_finite = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_finite);
+    for (uint32_t i = 0; c->base && i < cfg->chunks->n; i++) {
+        const struct ntx_chunk *k = &cfg->chunks->list[i];
+        m->first_finite[i] = n;
+        n += ntx_gguf_tensor_at(cfg->model->gguf, k->tensor)->type == NTX_I8 ? k->n_rows : 1;
+    }
+    m->finite = place(c, cfg->chunks->n + groups);
+}
+
 static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t strip, struct ntx__mem *m)
 {
     uint64_t blocks = ((uint64_t)cfg->ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK;
@@ -235,6 +251,7 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->embd = place(&c, rows * cfg->chunks->token_embd.row_bytes);
     m->tiles = place(&c, (uint64_t)cfg->chunks->n * sizeof *m->tiles);
     place_strips(&c, cfg, &strips, m);
+    place_finite(&c, cfg, m);
     place_lanes(&c, cfg, strips.bytes, m);
     return NTX_ROUND_UP(c.at, 4096);
 }

@@ -119,14 +119,16 @@ static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32
         if (!n)
             return true;
         int rc = bytes ? 0 : f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
-        if (rc) {
+        if (rc || (rc = ntx__finite_rows(f, chunk, (const uint8_t *)bytes + (size_t)row * p->w->row_bytes, row, n))) {
             fail(f, rc);
             return false;
         }
         compute(j, p, woven(f, p->w, chunk, bytes, row, n, thread), c->row0 + row, n, thread);
         /* acq_rel: the others' reads of the chunk are over before it is released */
-        if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_rows)
+        if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_rows) {
+            ntx__finite_done(f, chunk);
             f->c.weights->ops->release(f->c.weights, chunk);
+        }
     }
     return false;
 }
@@ -231,6 +233,8 @@ int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v
 {
     const void *bytes = NULL;
     int rc = w->tensor == NTX_NO_TENSOR ? 0 : f->c.weights->ops->acquire(f->c.weights, w->chunk0, &bytes);
+    if (!rc && bytes && !(rc = ntx__finite_rows(f, w->chunk0, bytes, 0, f->c.chunks->list[w->chunk0].n_rows)))
+        ntx__finite_done(f, w->chunk0);
     if (!rc)
         *v = bytes;
     return rc;

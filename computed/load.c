@@ -127,6 +127,8 @@ static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     l->ram_bytes = r->ram_bytes ? r->ram_bytes : ntx_budget_default(r->reclaim_bytes);
+    if (!l->ram_bytes)
+        return ntx_budget_nothing(err);
     struct ntx_err ignored = {0};
     struct ntx_hw hw;
     bool have = !ntx_hw_find(&hw, &ignored);

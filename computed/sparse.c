@@ -100,6 +100,8 @@ static int run_chunk(struct ntx_forward *f, uint32_t chunk)
     for (uint32_t i = 0; i < c->n_rows; i++) {
         f->m.groups.wanted[i] = c->row0 + i;
         f->m.groups.at[i] = (const uint8_t *)bytes + (size_t)i * layer(f)->pack.group_bytes;
+        if ((rc = ntx__finite_group(f, chunk, f->m.groups.at[i], i)))
+            return rc;
     }
     compute_batch(f);
     f->c.weights->ops->release(f->c.weights, chunk);
@@ -134,8 +136,13 @@ static int take_batch(struct ntx_forward *f, uint32_t i, uint32_t n, uint32_t *e
         int rc = f->c.weights->ops->acquire(f->c.weights, chunk, &p);
         if (rc)
             return rc;
-        for (; i < n && chunk_of(f, i) == chunk; i++)
-            f->m.groups.at[f->groups.n++] = (const uint8_t *)p + (size_t)(f->m.groups.wanted[i] - f->c.chunks->list[chunk].row0) * bytes;
+        for (; i < n && chunk_of(f, i) == chunk; i++) {
+            uint32_t row = f->m.groups.wanted[i] - f->c.chunks->list[chunk].row0;
+            const uint8_t *group = (const uint8_t *)p + (size_t)row * bytes;
+            if ((rc = ntx__finite_group(f, chunk, group, row)))
+                return rc;
+            f->m.groups.at[f->groups.n++] = group;
+        }
     }
     *end = i;
     return 0;

@@ -169,6 +169,13 @@ static int finish(struct ntx_gguf *g, struct ntx_err *err)
     return rc ? rc : check_total(g, err);
 }
 
+static int check_apart(const struct ntx_gguf *g, unsigned f, struct ntx_err *err)
+{
+    bool shared = false;
+    ntx_gguf_bool(g, "ntx.shared_tensors", &shared);
+    return ntx__gguf_part_apart(&g->parts[f], shared, err);
+}
+
 static struct ntx_gguf *new_gguf(unsigned n_parts)
 {
     struct ntx_gguf *g = calloc(1, sizeof *g);
@@ -213,6 +220,8 @@ int ntx_gguf_open(const int *fds, unsigned n_fds, const char *const *names, stru
         f = 0; /* what concerns the whole model is said of its first part */
         rc = finish(g, err);
     }
+    while (!rc && f < n_fds && !(rc = check_apart(g, f, err)))
+        f++;
     if (rc) {
         if (names && names[f])
             ntx_err_prefix(err, "%s", names[f]);
@@ -234,6 +243,8 @@ int ntx_gguf_parse(const void *buf, size_t len, uint64_t file_bytes, struct ntx_
     int rc = read_part(&src, 0, 1, &g->parts[0], err);
     if (!rc)
         rc = finish(g, err);
+    if (!rc)
+        rc = check_apart(g, 0, err);
     if (rc) {
         ntx_gguf_free(g);
         return rc;

@@ -2,7 +2,7 @@
  *
  * Only the header is read (pread, in pieces); tensor data is never touched here. Everything that the file says is
  * checked once, with overflow-checked arithmetic, before this returns: counts, string lengths, UTF-8 of keys and names,
- * known value and tensor types, alignment, duplicate names, every tensor's [offset, offset + bytes) inside its file.
+ * known value and tensor types, alignment, duplicate names, every tensor's [offset, offset + bytes) inside its file and apart from all others'.
  * After that the accessors cannot fail on malformed input. Hostile input costs one clear error and under 100 ms.
  * Source: the GGUF specification. Little-endian only (a big-endian file is refused with that reason). */
 #ifndef NTX_MODEL_GGUF_H

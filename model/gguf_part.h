@@ -38,6 +38,8 @@ struct ntx__gguf_part {
 
 /* On failure *part needs no freeing. */
 int ntx__gguf_part_read(const struct ntx__gguf_source *src, struct ntx__gguf_part *part, struct ntx_err *err);
+/* gguf_apart.c: no tensor has bytes of another, but, where `shared`, all of them. */
+int ntx__gguf_part_apart(const struct ntx__gguf_part *p, bool shared, struct ntx_err *err);
 void ntx__gguf_part_free(struct ntx__gguf_part *part);
 
 /* Any integer kind; -EINVAL when it is another kind or negative. */

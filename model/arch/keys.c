@@ -1,8 +1,10 @@
 /* keys.c: hyper-parameters. Names of keys: the GGUF specification. What ntx would compute wrongly is refused by name. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "common/printable.h"
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
 
@@ -61,12 +63,15 @@ static int get_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, ui
     return 0;
 }
 
+/* `fallback` when absent, or an error where that is NAN. */
 static int get_f32(struct ntx__keys *k, const char *suffix, float fallback, float min, float max, float *out)
 {
     float v = fallback;
     int rc = ntx_gguf_f32(k->g, key_of(k, suffix), &v);
     if (rc && rc != -ENOENT)
         return bad_key(k, "is not a floating-point number");
+    if (rc && isnan(fallback))
+        return bad_key(k, "is missing");
     if (!(v >= min && v <= max))
         return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; %g to %g are possible", k->key, (double)v, (double)min, (double)max);
     *out = v;
@@ -77,23 +82,92 @@ static int get_f32(struct ntx__keys *k, const char *suffix, float fallback, floa
 static void copy_name(struct ntx__keys *k)
 {
     struct ntx_str s;
-    char *out = k->hp->name;
-    size_t n, room = sizeof k->hp->name - 1;
-    if (ntx_gguf_str(k->g, "general.name", &s))
-        return;
-    n = s.n < room ? s.n : room;
-    while (n < s.n && n && (s.p[n] & 0xc0) == 0x80)
-        n--;
-    for (size_t i = 0; i < n; i++)
-        out[i] = (unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f ? ' ' : s.p[i];
+    if (!ntx_gguf_str(k->g, "general.name", &s))
+        ntx_printable(k->hp->name, sizeof k->hp->name, s.p, s.n);
 }
 
-/* What ntx would compute wrongly is refused by name. */
+/* Keys that change what a model computes, and that no architecture here computes: refused, unless their value changes nothing. What a key wants of
+ * tensors of its own needs no row: every tensor must have its place. */
+static const struct {
+    const char *suffix;
+    double neutral[2]; /* numbers and truth values that change nothing; NAN: no other does */
+} not_computed[] = {
+    {"attention.causal", {1, NAN}},
+    {"attention.clamp_kqv", {0, NAN}},
+    {"attention.key_length_mla", {0, NAN}},
+    {"attention.kv_lora_rank", {0, NAN}},
+    {"attention.max_alibi_bias", {0, NAN}},
+    {"attention.output_scale", {0, 1}},
+    {"attention.q_lora_rank", {0, NAN}},
+    {"attention.relative_buckets_count", {0, NAN}},
+    {"attention.shared_kv_layers", {0, NAN}},
+    {"attention.temperature_length", {0, NAN}},
+    {"attention.temperature_scale", {0, NAN}},
+    {"attention.value_length_mla", {0, NAN}},
+    {"attention.value_scale", {0, 1}},
+    {"attn_logit_softcapping", {0, NAN}},
+    {"embedding_scale", {0, 1}},
+    {"expert_group_scale", {0, 1}},
+    {"expert_group_used_count", {0, 1}},
+    {"final_logit_softcapping", {0, NAN}},
+    {"full_attention_interval", {0, 1}},
+    {"interleave_moe_layer_step", {0, 1}},
+    {"leading_dense_block_count", {0, NAN}},
+    {"logit_scale", {0, 1}},
+    {"moe_every_n_layers", {0, 1}},
+    {"nextn_predict_layers", {0, NAN}},
+    {"rescale_every_n_layers", {0, NAN}},
+    {"residual_scale", {0, 1}},
+    {"rope.dimension_sections", {0, NAN}},
+    {"rope.scaling.alpha", {0, 1}},
+    {"rope.scaling.yarn_log_multiplier", {0, NAN}},
+    {"router_logit_softcapping", {0, NAN}},
+    {"swin_norm", {0, NAN}},
+    {"use_parallel_residual", {0, NAN}},
+};
+
+/* The key's value where it is one number or truth value, else NAN. */
+static double number_of(struct ntx__keys *k)
+{
+    uint64_t u;
+    float f;
+    bool b;
+    if (!ntx_gguf_u64(k->g, k->key, &u))
+        return (double)u;
+    if (!ntx_gguf_f32(k->g, k->key, &f))
+        return (double)f;
+    return ntx_gguf_bool(k->g, k->key, &b) ? NAN : b;
+}
+
+static int not_supported(struct ntx__keys *k)
+{
+    return ntx_err_set(k->err, -ENOTSUP, "key '%s' changes what a model computes, and ntx does not compute it: this %s model is not supported", k->key, k->name);
+}
+
 static int refuse_unsupported(struct ntx__keys *k)
 {
     if (!k->arch->window_every && ntx_gguf_find(k->g, key_of(k, "attention.sliding_window_pattern")))
         return ntx_err_set(k->err, -ENOTSUP, "key '%s': a sliding window with a pattern is not supported", k->key);
+    for (size_t i = 0; i < sizeof not_computed / sizeof *not_computed; i++) {
+        if (!ntx_gguf_find(k->g, key_of(k, not_computed[i].suffix)))
+            continue;
+        double v = number_of(k);
+        if (v != not_computed[i].neutral[0] && v != not_computed[i].neutral[1])
+            return not_supported(k);
+    }
     return 0;
+}
+
+/* The two whose neutral value is another key's. */
+static int refuse_scales(struct ntx__keys *k)
+{
+    const struct ntx_hparams *hp = k->hp;
+    float scale = 0, base = hp->rope_base;
+    int rc = ntx_gguf_f32(k->g, key_of(k, "attention.scale"), &scale);
+    if ((rc && rc != -ENOENT) || (scale != 0 && !(fabs((double)scale * sqrt(hp->head_k) - 1) < 1e-5)))
+        return not_supported(k);
+    rc = ntx_gguf_f32(k->g, key_of(k, "rope.freq_base_swa"), &base);
+    return (rc && rc != -ENOENT) || (hp->window && base != hp->rope_base) ? not_supported(k) : 0;
 }
 
 static int get_vocab(struct ntx__keys *k)
@@ -147,7 +221,7 @@ static int get_sizes(struct ntx__keys *k)
         (rc = get_u32(k, "feed_forward_length", -1, 1, MAX_WIDTH, &hp->n_ff)) ||
         (rc = get_u32(k, "context_length", -1, 1, INT32_MAX, &hp->ctx_train)) ||
         (rc = get_u32(k, "attention.sliding_window", k->arch->window_every ? -1 : 0, 0, UINT32_MAX, &window)) ||
-        (rc = get_f32(k, "attention.layer_norm_rms_epsilon", -1, 0, 1, &hp->rms_eps)))
+        (rc = get_f32(k, "attention.layer_norm_rms_epsilon", NAN, 0, 1, &hp->rms_eps)))
         return rc;
     if (k->arch->window_every) {
         hp->window = window;
@@ -277,5 +351,6 @@ int ntx__read_keys(struct ntx__keys *k)
     copy_name(k);
     if ((rc = refuse_unsupported(k)) || (rc = get_sizes(k)) || (rc = get_experts(k)) || (rc = get_heads(k)) || (rc = get_vocab(k)))
         return rc;
-    return get_rope(k);
+    rc = get_rope(k);
+    return rc ? rc : refuse_scales(k);
 }

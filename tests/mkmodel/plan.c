@@ -288,6 +288,8 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
     f->version = o->version;
     f->seed = o->seed;
     f->repeat = o->repeat_layers;
+    if (f->repeat)
+        mk_kv_bool(f, "ntx.shared_tensors", true);
     add_keys(&p, orig);
     int rc = mk_vocab(f, o, &p.n_vocab, err);
     if (rc)

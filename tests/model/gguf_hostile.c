@@ -223,6 +223,36 @@ static void bad_tensors(void)
     free(b.p);
 }
 
+/* Two tensors of 64 bytes, the second at `offset`. */
+static void two_tensors(struct mk_buf *b, uint64_t offset)
+{
+    put_head(b, 3, 2, 0);
+    for (int i = 0; i < 2; i++) {
+        puts_len(b, i ? "b" : "a");
+        put32(b, 1);
+        put64(b, 16);
+        put32(b, 0);
+        put64(b, i ? offset : 64);
+    }
+}
+
+static void overlaps(void)
+{
+    struct mk_buf b = {0};
+    struct ntx_gguf *g;
+    struct ntx_err err = {0};
+    two_tensors(&b, 96);
+    refused_now(&b, 4096, "tensors 'a' and 'b' overlap");
+    two_tensors(&b, 32);
+    refused_now(&b, 4096, "tensors 'b' and 'a' overlap");
+    two_tensors(&b, 64); /* the very same bytes, and no word of it */
+    refused_now(&b, 4096, "tensors 'a' and 'b' overlap");
+    two_tensors(&b, 0); /* one just before the other */
+    CHECK_MSG(!ntx_gguf_parse(b.p, b.n, 4096, &g, &err), "%s", err.text);
+    ntx_gguf_free(g);
+    free(b.p);
+}
+
 /* The most that the bounds let through, and then an error: still quick. */
 static void slow_ones(void)
 {
@@ -321,6 +351,7 @@ int main(void)
     bad_keys();
     bad_alignment();
     bad_tensors();
+    overlaps();
     slow_ones();
     truncations(p, n, header);
     corruptions(p, n, header);
