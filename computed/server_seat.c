@@ -45,7 +45,7 @@ static void forget_user(struct ntx_server *s, struct ntx_user *u)
 static bool idle(struct ntx_server *s, const struct ntx_conn *c, uint64_t now, uint64_t *ns)
 {
     uint64_t least = c->guest ? 0 : (c->talks ? s->c.idle_s : QUIET_S) * 1000000000ull;
-    if (c->requests || (c->out && !c->guest) || c->closing || c->ours)
+    if ((!c->guest && (c->requests || c->out)) || c->closing || c->ours) /* a guest is answered at once, or takes none of it */
         return false;
     *ns = now - c->active_ns;
     return *ns >= least;
