@@ -214,8 +214,11 @@ def commands():
     check("seed 7" in c.say("second"), "/regenerate has changed the seed for good")
     check(re.search(r"ntx: 2 tokens", c.say("/set n 2") + c.say("third")), "/set n")
     check("temp 0 " in c.say("/set temp 0") + c.say("/set"), "/set temp")
-    a, b = (c.say("/set top_k=3"), c.saved()[1])[1][-1], (c.say("/regenerate"), c.saved()[1])[1][-1]
-    equal(a[0], b[0], "what was asked")
+    context = lambda: re.search(r"context +(\d+)", c.say("/stats")).group(1)
+    c.say("/set top_k=3")
+    before, asked_last = context(), c.saved()[1][-1][0]
+    c.say("/regenerate")
+    equal((context(), c.saved()[1][-1][0]), (before, asked_last), "the last turn takes its own place")
     for wrong, why in (("temp hot", "not a number from 0 to 100"), ("n 0", "at least 1"), ("raw on", "no option 'raw'"), ("chat-template x", "there is no 'x'"), ("temp", "NAME VALUE")):
         check(why in c.say("/set " + wrong), "/set", wrong)
     check("temp 0 " in c.say("/set") and "n 2" in c.say("/set"), "a wrong /set has changed something")
