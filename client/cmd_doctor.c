@@ -43,7 +43,10 @@ static void print_report(const struct ntx_doctor_report *r)
     printf("drive    ");
     for (unsigned i = 0; i < hw->n_reads; i++)
         printf("%s%u KiB %.2f", i ? ", " : "", hw->reads[i].bytes >> 10, hw->reads[i].bps / 1e9);
-    printf(" GB/s; one 4-KiB read alone takes %.0f us\n         %s\n", hw->read_s * 1e6, r->drive_note);
+    printf(" GB/s; one 4-KiB read alone takes %.0f us\n         multiplied as it comes: ", hw->read_s * 1e6);
+    for (unsigned i = 0; i < hw->n_streams; i++)
+        printf("%s%u KiB %.2f", i ? ", " : "", hw->streams[i].bytes >> 10, hw->streams[i].bps / 1e9);
+    printf(" GB/s\n         %s\n", r->drive_note);
     print_kernels(hw);
     printf("steps    %.0f us per layer\n", hw->layer_s * 1e6);
     for (unsigned i = 0; i < r->n_findings; i++)
@@ -76,6 +79,7 @@ int ntx_cmd_doctor(struct ntx_options *o)
     char path[4096], line[4096];
     if (!r)
         return NTX_EXIT_FAILED;
+    ntx_log_init("ntx", NTX_LOG_WARN); /* how it reads is in the report */
     int rc = ntx_doctor_run(&c, r, &err);
     ntx_clear_progress();
     for (unsigned i = 0; !rc && i < r->n_findings; i++)

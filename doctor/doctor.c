@@ -11,7 +11,10 @@
 
 #define SECONDS 18.0
 #define BUFFER (512ull << 20)     /* more than the caches of large machines hold */
+#define N_STREAMS 2
 #define STEPS_PER_LAYER 9         /* hand-overs to the pool in a layer's forward pass */
+
+static const uint32_t stream_reads[N_STREAMS] = {512u << 10, 1u << 20}; /* of which a model's chunks are made */
 
 void ntx__doctor_say(struct ntx_doctor_report *r, const char *fmt, ...)
 {
@@ -55,36 +58,71 @@ static void release(struct ntx__doctor_bench *b)
     ntx__doctor_buffer_free(b->buf, b->bytes);
 }
 
+/* All that reads. */
+struct drives {
+    struct ntx__doctor_drive *plain;
+    struct ntx__doctor_stream *streams[N_STREAMS];
+};
+
+static int open_drives(const struct ntx_doctor_config *c, double seconds, struct ntx_doctor_report *r, struct drives *d, struct ntx_err *err)
+{
+    int rc = ntx__doctor_drive_open(c->dir, seconds, r, &d->plain, err);
+    for (unsigned i = 0; !rc && i < N_STREAMS; i++) {
+        uint64_t bytes;
+        int fd = ntx__doctor_drive_file(d->plain, &bytes);
+        rc = ntx__doctor_stream_open(fd, bytes, stream_reads[i], &d->streams[i], err);
+    }
+    return rc;
+}
+
+static void close_drives(struct drives *d)
+{
+    for (unsigned i = 0; i < N_STREAMS; i++)
+        ntx__doctor_stream_close(d->streams[i]);
+    ntx__doctor_drive_close(d->plain);
+}
+
+static int measure_drives(const struct drives *d, const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw, struct ntx_err *err)
+{
+    int rc = ntx__doctor_drive_measure(d->plain, seconds * 0.4, hw, err);
+    for (unsigned i = 0; !rc && i < N_STREAMS; i++) {
+        struct ntx_hw_read *r = &hw->streams[hw->n_streams++];
+        r->bytes = stream_reads[i];
+        rc = ntx__doctor_stream_measure(d->streams[i], b, seconds * 0.6 / N_STREAMS, &r->bps, err);
+    }
+    return rc;
+}
+
 /* What the machine can do at this moment. */
-static int measure(const struct ntx__doctor_bench *b, struct ntx__doctor_drive *d, double seconds, struct ntx_hw *hw, struct ntx_err *err)
+static int measure(const struct ntx__doctor_bench *b, const struct drives *d, double seconds, struct ntx_hw *hw, struct ntx_err *err)
 {
     hw->ram_bps_1 = ntx__doctor_read_rate(b->one, b->buf, b->bytes, seconds * 0.06);
     hw->ram_bps = ntx__doctor_read_rate(b->all, b->buf, b->bytes, seconds * 0.06);
     hw->layer_s = STEPS_PER_LAYER * ntx__doctor_step(b->all, seconds * 0.02);
     int rc = ntx__doctor_kernels(b, seconds * 0.45, hw);
-    return rc ? ntx_err_set(err, rc, "no memory to measure with") : ntx__doctor_drive_measure(d, seconds * 0.4, hw, err);
+    return rc ? ntx_err_set(err, rc, "no memory to measure with") : measure_drives(d, b, seconds * 0.55, hw, err);
 }
 
 static int measure_rounds(const struct ntx_doctor_config *c, double seconds, struct ntx_doctor_report *r, struct ntx_err *err)
 {
     struct ntx__doctor_bench b = {0};
-    struct ntx__doctor_drive *d = NULL;
+    struct drives d = {0};
     struct ntx_hw *rounds = calloc(NTX_DOCTOR_ROUNDS, sizeof *rounds);
     int rc = rounds ? prepare(&b, seconds, r->hw.threads, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc)
-        rc = ntx__doctor_drive_open(c->dir, seconds * 0.4, r, &d, err);
+        rc = open_drives(c, seconds * 0.4, r, &d, err);
     unsigned n = 0;
     for (uint64_t end = ntx_now_ns() + (uint64_t)(1.3e9 * seconds); !rc && n < NTX_DOCTOR_ROUNDS && (!n || ntx_now_ns() < end); n++) {
         char what[64];
         snprintf(what, sizeof what, "memory, kernels, drive: round %u of %d", n + 1, NTX_DOCTOR_ROUNDS);
         tell(c, what);
-        rc = measure(&b, d, seconds / NTX_DOCTOR_ROUNDS, &rounds[n], err);
+        rc = measure(&b, &d, seconds / NTX_DOCTOR_ROUNDS, &rounds[n], err);
     }
     if (!rc) {
         snprintf(r->hw.kernel, sizeof r->hw.kernel, "%s", b.ops->name);
         ntx__doctor_middle(rounds, n, &r->hw);
     }
-    ntx__doctor_drive_close(d);
+    close_drives(&d);
     release(&b);
     free(rounds);
     return rc;

@@ -1,6 +1,7 @@
 /* doctor.h: what this machine can do, measured once with the product's own parts, and what should be set otherwise.
  *
  *   drive    iod's source (io_uring, O_DIRECT, the region's huge pages), random reads of 4 KiB to 1 MiB, at most 4 MiB in flight
+ *   streams  the same drive as a model meets it: iod's reader fills a ring, and the compute threads multiply what it brings at once
  *   memory   reading far more than caches hold, with one thread and with all
  *   kernels  each quant type from memory: one row, 8 and 64 rows
  *   steps    what handing a step of a layer to all threads costs

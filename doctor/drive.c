@@ -213,6 +213,12 @@ int ntx__doctor_drive_measure(struct ntx__doctor_drive *d, double seconds, struc
     return d->error ? ntx_err_set(err, d->error, "%s: the drive cannot be read: %s", d->dir, strerror(-d->error)) : 0;
 }
 
+int ntx__doctor_drive_file(const struct ntx__doctor_drive *d, uint64_t *bytes)
+{
+    *bytes = d->file_bytes;
+    return d->files.fd[0];
+}
+
 void ntx__doctor_drive_close(struct ntx__doctor_drive *d)
 {
     if (!d)

@@ -31,10 +31,15 @@ void ntx__doctor_middle(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *
     MEDIAN(read_s);
     out->in_flight = rounds->in_flight;
     out->n_reads = rounds->n_reads;
+    out->n_streams = rounds->n_streams;
     out->n_kernels = rounds->n_kernels;
     for (unsigned i = 0; i < out->n_reads; i++) {
         out->reads[i] = rounds->reads[i];
         MEDIAN(reads[i].bps);
+    }
+    for (unsigned i = 0; i < out->n_streams; i++) {
+        out->streams[i] = rounds->streams[i];
+        MEDIAN(streams[i].bps);
     }
     for (unsigned i = 0; i < out->n_kernels; i++) {
         out->kernels[i] = rounds->kernels[i];

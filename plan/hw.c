@@ -5,25 +5,39 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes)
+/* Between the measured sizes by the logarithm of the size, outside of them the nearest; 0: there are none. */
+static double rate(const struct ntx_hw_read *r, unsigned n, uint64_t bytes)
 {
-    const struct ntx_hw_read *r = hw->reads;
-    unsigned n = hw->n_reads, i = 0;
+    unsigned i = 0;
     if (!n)
         return 0;
-    while (i < n && r[i].bytes < read_bytes)
+    while (i < n && r[i].bytes < bytes)
         i++;
     if (i == 0 || i == n)
         return r[i ? n - 1 : 0].bps;
-    double t = log((double)read_bytes / r[i - 1].bytes) / log((double)r[i].bytes / r[i - 1].bytes);
+    double t = log((double)bytes / r[i - 1].bytes) / log((double)r[i].bytes / r[i - 1].bytes);
     return r[i - 1].bps + t * (r[i].bps - r[i - 1].bps);
+}
+
+double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes) { return rate(hw->reads, hw->n_reads, read_bytes); }
+
+double ntx_hw_stream_bps(const struct ntx_hw *hw, uint64_t read_bytes)
+{
+    const struct ntx_hw_read *s = hw->streams;
+    if (!hw->n_streams)
+        return ntx_hw_drive_bps(hw, read_bytes);
+    uint64_t known = NTX_MAX(NTX_MIN(read_bytes, (uint64_t)s[hw->n_streams - 1].bytes), (uint64_t)s[0].bytes);
+    double bps = rate(s, hw->n_streams, known), plain = ntx_hw_drive_bps(hw, known);
+    return plain > 0 ? bps * ntx_hw_drive_bps(hw, read_bytes) / plain : bps;
 }
 
 uint64_t ntx_hw_read_bytes(const struct ntx_hw *hw)
 {
     static const uint64_t half = 512 << 10, whole = 1 << 20;
-    bool known = hw && hw->n_reads && hw->reads[0].bytes <= half && hw->reads[hw->n_reads - 1].bytes >= whole;
-    return known && ntx_hw_drive_bps(hw, half) <= ntx_hw_drive_bps(hw, whole) ? whole : half;
+    const struct ntx_hw_read *r = hw && hw->n_streams ? hw->streams : hw ? hw->reads : NULL;
+    unsigned n = hw && hw->n_streams ? hw->n_streams : hw ? hw->n_reads : 0;
+    bool known = n && r[0].bytes <= half && r[n - 1].bytes >= whole;
+    return known && rate(r, n, half) <= rate(r, n, whole) ? whole : half;
 }
 
 uint64_t ntx_hw_read_gap(const struct ntx_hw *hw)
@@ -93,6 +107,8 @@ void ntx_hw_cap(struct ntx_hw *hw, double nvme_bps, double h2d_bps)
 {
     for (unsigned i = 0; nvme_bps > 0 && i < hw->n_reads; i++)
         hw->reads[i].bps = NTX_MIN(hw->reads[i].bps, nvme_bps);
+    for (unsigned i = 0; nvme_bps > 0 && i < hw->n_streams; i++)
+        hw->streams[i].bps = NTX_MIN(hw->streams[i].bps, nvme_bps);
     if (nvme_bps > 0 && !hw->n_reads)
         hw->reads[hw->n_reads++] = (struct ntx_hw_read){1u << 20, nvme_bps};
     if (h2d_bps > 0 && hw->gpu.bytes)

@@ -6,7 +6,8 @@
  *   { "ntx_profile": 1, "name": "...", "source": "measured" | "estimated", "notes": "...",
  *     "cpu":    {"model": "...", "threads": 2, "kernel": "avx512"},
  *     "ram":    {"gib": 23.4, "gb_s_1": 16.1, "gb_s": 31.0},             one thread, all threads
- *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...], "read_us": 95, "in_flight": 4194304},    by size of a read; of one read alone
+ *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...], "read_us": 95, "in_flight": 4194304,    by size of a read; of one read alone
+ *                "streams": [{"bytes": 524288, "gb_s": 1.9}, ...]},   of reads whose bytes are multiplied as they come; without it: as "reads"
  *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],   weights from memory, all threads
  *                ("gb_s_1": one thread; without it in proportion); with "woven": true of those that stay in memory, where they are
  *                kept in another order (computed/cpu/woven.h)
@@ -24,6 +25,7 @@
 #include "common/err.h"
 
 #define NTX_HW_READS 12
+#define NTX_HW_STREAMS 4
 #define NTX_HW_KERNELS 96
 #define NTX_HW_ANY UINT32_MAX /* kernel type "*": all types that have no entry of their own */
 
@@ -48,6 +50,8 @@ struct ntx_hw {
     double ram_bps_1, ram_bps;
     struct ntx_hw_read reads[NTX_HW_READS]; /* by increasing size */
     unsigned n_reads;
+    struct ntx_hw_read streams[NTX_HW_STREAMS]; /* by increasing size; of what is multiplied as it comes */
+    unsigned n_streams;
     double read_s;                          /* one read alone, from request to result */
     uint64_t in_flight;
     struct ntx_hw_kernel kernels[NTX_HW_KERNELS];
@@ -62,6 +66,10 @@ struct ntx_hw {
 
 /* Bytes per second of the drive for reads of this size, between the measured sizes by the logarithm of the size; 0: unknown. */
 double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);
+
+/* The same of a model that streams, whose bytes are multiplied as they come: on some machines they come slower so. Beyond the sizes for which that was
+ * measured in proportion to the drive's own rates; where it was not measured at all, these. */
+double ntx_hw_stream_bps(const struct ntx_hw *hw, uint64_t read_bytes);
 
 /* Of a read while a model streams: 512 KiB, or 1 MiB where the profile has them no slower, since they cost ntx-iod less. hw may be NULL. */
 uint64_t ntx_hw_read_bytes(const struct ntx_hw *hw);

@@ -67,20 +67,29 @@ static const json_t *list(struct reader *r, const json_t *o, const char *key, si
     return v;
 }
 
-static void read_drive(struct reader *r, const json_t *d, struct ntx_hw *hw)
+/* Returns how many there are. */
+static unsigned read_rates(struct reader *r, const json_t *d, const char *key, struct ntx_hw_read *to, size_t max)
 {
-    const json_t *reads = list(r, d, "reads", NTX_HW_READS);
+    const json_t *rates = list(r, d, key, max);
+    unsigned n = 0;
     size_t i;
     json_t *v;
-    hw->read_s = number(r, d, "read_us", 1e9) / 1e6;
-    hw->in_flight = (uint64_t)number(r, d, "in_flight", 1e12);
-    json_array_foreach(reads, i, v)
+    json_array_foreach(rates, i, v)
     {
         struct ntx_hw_read e = {(uint32_t)number(r, v, "bytes", 1e9), number(r, v, "gb_s", RATE_MAX) * 1e9};
-        if (!e.bytes || e.bps <= 0 || (i && e.bytes <= hw->reads[hw->n_reads - 1].bytes))
-            return bad(r, "reads", "increasing \"bytes\", each with its \"gb_s\"");
-        hw->reads[hw->n_reads++] = e;
+        if (!e.bytes || e.bps <= 0 || (n && e.bytes <= to[n - 1].bytes))
+            return bad(r, key, "increasing \"bytes\", each with its \"gb_s\""), 0;
+        to[n++] = e;
     }
+    return n;
+}
+
+static void read_drive(struct reader *r, const json_t *d, struct ntx_hw *hw)
+{
+    hw->read_s = number(r, d, "read_us", 1e9) / 1e6;
+    hw->in_flight = (uint64_t)number(r, d, "in_flight", 1e12);
+    hw->n_reads = read_rates(r, d, "reads", hw->reads, NTX_HW_READS);
+    hw->n_streams = read_rates(r, d, "streams", hw->streams, NTX_HW_STREAMS);
 }
 
 static bool type_by_name(const char *name, uint32_t *type)
@@ -193,15 +202,23 @@ static void put(json_t *o, const char *key, double x)
         json_object_set_new(o, key, json_real(rounded(x)));
 }
 
+static json_t *rates_json(const struct ntx_hw_read *rates, unsigned n)
+{
+    json_t *a = json_array();
+    for (unsigned i = 0; i < n; i++) {
+        json_t *e = json_pack("{s:I}", "bytes", (json_int_t)rates[i].bytes);
+        put(e, "gb_s", rates[i].bps / 1e9);
+        json_array_append_new(a, e);
+    }
+    return a;
+}
+
 static json_t *drive_json(const struct ntx_hw *hw)
 {
-    json_t *d = json_object(), *reads = json_array();
-    for (unsigned i = 0; i < hw->n_reads; i++) {
-        json_t *e = json_pack("{s:I}", "bytes", (json_int_t)hw->reads[i].bytes);
-        put(e, "gb_s", hw->reads[i].bps / 1e9);
-        json_array_append_new(reads, e);
-    }
-    json_object_set_new(d, "reads", reads);
+    json_t *d = json_object();
+    json_object_set_new(d, "reads", rates_json(hw->reads, hw->n_reads));
+    if (hw->n_streams)
+        json_object_set_new(d, "streams", rates_json(hw->streams, hw->n_streams));
     put(d, "read_us", hw->read_s * 1e6);
     json_object_set_new(d, "in_flight", json_integer((json_int_t)hw->in_flight));
     return d;

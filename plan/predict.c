@@ -69,8 +69,8 @@ static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct nt
 static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_load_bytes *l, const struct costs *c, double share)
 {
     double host = sum(l->bytes[NTX_TIER_HOST]), storage = sum(l->bytes[NTX_TIER_STORAGE]), streamed = NTX_MAX(storage - l->late_bytes, 0);
-    double drive = ntx_hw_drive_bps(hw, l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
-    double late = ntx_hw_drive_bps(hw, l->late_read_bytes ? l->late_read_bytes : l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
+    double drive = ntx_hw_stream_bps(hw, l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
+    double late = ntx_hw_stream_bps(hw, l->late_read_bytes ? l->late_read_bytes : l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
     double ram = ntx_hw_ram_bps(hw, 0), attend = l->kv_on_device ? hw->gpu.bps : ntx_hw_ram_bps(hw, l->threads);
     struct ntx_forecast f = {.copied = share};
     f.drive_s = streamed > 0 ? streamed / drive : 0;
@@ -90,7 +90,7 @@ int ntx_predict(const struct ntx_hw *hw, const struct ntx_load_bytes *l, struct 
     struct costs c = all_costs(hw, l);
     double rest = sum(l->bytes[NTX_TIER_HOST]) + sum(l->bytes[NTX_TIER_STORAGE]);
     bool can_copy = hw->gpu.bytes && hw->gpu.h2d_bps > 0 && hw->gpu.bps > 0 && l->multiply != NTX_MULTIPLY_CPU && rest > 0;
-    if (c.unknown || (sum(l->bytes[NTX_TIER_STORAGE]) > 0 && !hw->n_reads) || (l->multiply == NTX_MULTIPLY_GPU && rest > 0 && !can_copy))
+    if (c.unknown || (sum(l->bytes[NTX_TIER_STORAGE]) > 0 && !hw->n_reads && !hw->n_streams) || (l->multiply == NTX_MULTIPLY_GPU && rest > 0 && !can_copy))
         return -ENODATA;
     struct ntx_forecast best = with_share(hw, l, &c, can_copy && l->multiply == NTX_MULTIPLY_GPU ? 1 : 0);
     for (int i = 1; can_copy && l->multiply == NTX_MULTIPLY_BEST && i <= SHARES; i++) {

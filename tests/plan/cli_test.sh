@@ -41,7 +41,7 @@ out=$("$ntx" plan llama-8b@q8_0 --profile "$NTX_SOURCE/bench/profiles/desktop-dd
 
 # Doctor measures (in a hurry here), stores, and plan believes it.
 out=$("$ntx" doctor --dir "$dir" --seconds 1 --json) || fail "doctor"
-for key in '"ntx_profile": 1' '"source": "measured"' '"gb_s_1"' '"read_us"' '"type": "Q4_K"' '"bytes": 524288' '"findings"'; do has "$out" "$key"; done
+for key in '"ntx_profile": 1' '"source": "measured"' '"gb_s_1"' '"read_us"' '"type": "Q4_K"' '"bytes": 524288' '"streams"' '"findings"'; do has "$out" "$key"; done
 [ -s "$XDG_CACHE_HOME/ntx/profile.json" ] || fail "the profile was not stored"
 "$NTX_BIN/ntx-mkmodel" "$dir/m.gguf" --type Q4_K_M --layers 4 --embd 256 --ff 768 --heads 4 --kv 2 --ctx 512 >/dev/null || fail "mkmodel"
 out=$("$ntx" plan "$dir/m.gguf" --ram 512M --json) || fail "plan with doctor's profile"

@@ -76,6 +76,44 @@ static void test_rates(void)
     NEAR(ntx_hw_drive_bps(&hw, 4096), 0.5 * GB);
 }
 
+/* What streams is predicted at the rate at which bytes come that are multiplied at once; a profile without it is read as before. */
+static void test_streams(void)
+{
+    static const char drive[] = "{\"ntx_profile\": 1, \"cpu\": {\"threads\": 4}, \"ram\": {\"gb_s\": 50}, \"kernels\": [{\"type\": \"*\", \"rows\": 1, \"gb_s\": 40}],"
+                                " \"drive\": {\"reads\": [{\"bytes\": 65536, \"gb_s\": 1.2}, {\"bytes\": 524288, \"gb_s\": 2.4}, {\"bytes\": 1048576, \"gb_s\": 2.6}]%s}}";
+    char text[600];
+    snprintf(text, sizeof text, drive, "");
+    struct ntx_hw plain = profile(text);
+    CHECK_EQ(plain.n_streams, 0);
+    NEAR(ntx_hw_stream_bps(&plain, 524288), 2.4 * GB);
+    CHECK_EQ(ntx_hw_read_bytes(&plain), 1 << 20);
+    snprintf(text, sizeof text, drive, ", \"streams\": [{\"bytes\": 524288, \"gb_s\": 1.8}, {\"bytes\": 1048576, \"gb_s\": 1.6}]");
+    struct ntx_hw hw = profile(text), back;
+    CHECK_EQ(hw.n_streams, 2);
+    NEAR(ntx_hw_stream_bps(&hw, 524288), 1.8 * GB);
+    NEAR(ntx_hw_stream_bps(&hw, 1 << 20), 1.6 * GB);
+    NEAR(ntx_hw_stream_bps(&hw, 65536), 1.8 * GB / 2); /* half of it, as the drive alone gives half */
+    NEAR(ntx_hw_stream_bps(&hw, 1 << 22), 1.6 * GB);
+    NEAR(ntx_hw_drive_bps(&hw, 524288), 2.4 * GB);
+    CHECK_EQ(ntx_hw_read_bytes(&hw), 512 << 10); /* larger ones are slower where it counts */
+    struct ntx_load_bytes l = {.rows = 1, .read_bytes = 524288, .late_read_bytes = 1 << 20, .late_bytes = 3.2 * GB};
+    struct ntx_forecast f;
+    l.bytes[NTX_TIER_STORAGE][NTX_Q4_K] = 6.8 * GB;
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.drive_s, 3.6 / 1.8);
+    NEAR(f.late_s, 3.2 / 1.6);
+    CHECK(!ntx_predict(&plain, &l, &f));
+    NEAR(f.drive_s, 3.6 / 2.4);
+    NEAR(f.late_s, 3.2 / 2.6);
+    struct ntx_err err = {0};
+    char *json = ntx_hw_dump(&hw, NULL, 0);
+    CHECK(!ntx_hw_parse(json, &back, &err) && back.n_streams == 2 && back.streams[1].bytes == 1 << 20 && back.streams[1].bps == 1.6 * GB && back.n_reads == 3);
+    free(json);
+    ntx_hw_cap(&hw, 1.7e9, 0);
+    NEAR(ntx_hw_stream_bps(&hw, 524288), 1.7 * GB);
+    NEAR(ntx_hw_stream_bps(&hw, 1 << 20), 1.6 * GB);
+}
+
 static void test_terms(void)
 {
     struct ntx_hw hw = profile(machine);
@@ -203,6 +241,7 @@ static void test_bad_files(void)
         {"{\"ntx_profile\": 1, \"ram\": {\"gb_s\": \"fast\"}}", "gb_s"},
         {"{\"ntx_profile\": 1, \"ram\": [1]}", "ram"},
         {"{\"ntx_profile\": 1, \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 1}, {\"bytes\": 4096, \"gb_s\": 1}]}}", "reads"},
+        {"{\"ntx_profile\": 1, \"drive\": {\"streams\": [{\"bytes\": 4096, \"gb_s\": 0}]}}", "streams"},
         {"{\"ntx_profile\": 1, \"kernels\": [{\"type\": \"Q9\", \"rows\": 1, \"gb_s\": 1}]}", "kernels"},
         {"{\"ntx_profile\": 1, \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 0, \"gb_s\": 1}]}", "kernels"},
         {"{\"ntx_profile\": 1, \"name\": 5}", "name"},
@@ -245,6 +284,7 @@ static void test_store(void)
 int main(void)
 {
     test_rates();
+    test_streams();
     test_woven();
     test_terms();
     test_gpu();
