@@ -8,37 +8,37 @@
 
 #include "client/commands.h"
 #include "common/util.h"
+#include "computed/budget.h"
+#include "plan/machine.h"
 #include "shm/memlimit.h"
 
-static int get_profile(const struct ntx_options *o, struct ntx_hw *hw, struct ntx_err *err)
+/* The machine by words, from a file, or this one as doctor measured it. */
+static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err)
 {
-    int rc = o->profile ? ntx_hw_load(o->profile, hw, err) : ntx_hw_find(hw, err);
+    bool base = !o->machine || ntx_machine_is_this(o->machine);
+    int rc = !base ? 0 : o->profile ? ntx_hw_load(o->profile, &a->hw, err) : ntx_hw_find(&a->hw, err);
     if (rc == -ENOENT && !o->profile)
-        return ntx_err_set(err, rc, "no hardware profile of this machine: make one with `ntx doctor` (under 30 s), or name one with --profile");
+        return ntx_err_set(err, rc, "no hardware profile of this machine: make one with `ntx doctor` (under 30 s), or name a machine with --machine or --profile");
+    if (!base && o->profile)
+        return ntx_err_set(err, -EINVAL, "--profile and --machine are two machines; --machine this,... changes the profile's");
+    a->here = !o->machine && !o->profile;
+    if (!rc && o->machine)
+        rc = ntx_machine_parse(o->machine, base, &a->hw, err);
     if (!rc)
-        ntx_hw_cap(hw, o->link_nvme, o->link_h2d);
+        ntx_hw_cap(&a->hw, o->link_nvme, o->link_h2d);
     return rc;
 }
 
-static int get_model(const struct ntx_options *o, struct ntx_outline *m, struct ntx_err *err)
+/* The model's file, or its name. */
+static int get_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_plan_answer *a, struct ntx_err *err)
 {
-    struct ntx_model_files f = {0};
     const char *path = o->args[0], *slash = strrchr(path, '/');
-    if (strchr(path, '@') && access(path, F_OK))
-        return ntx_outline_named(path, m, err);
-    int rc = ntx_model_files_open(path, &f, err);
-    if (!rc)
-        rc = ntx_outline_gguf(f.gguf, slash ? slash + 1 : path, m, err);
-    ntx_model_files_close(&f);
-    return rc;
-}
-
-/* What `ntx run` would take here. */
-static uint64_t local_ram(void)
-{
-    struct ntx_memlimit m;
-    ntx_memlimit_read(&m);
-    return m.available - m.available / 10;
+    bool absent = access(path, F_OK) && errno == ENOENT;
+    a->named = absent && !slash && (strchr(path, '@') || ntx_outline_nearest(path)) && !strstr(path, ".gguf");
+    if (a->named)
+        return ntx_outline_named(path, &a->model, err);
+    int rc = ntx_model_files_open(path, f, err);
+    return rc ? rc : ntx_outline_gguf(f->gguf, slash ? slash + 1 : path, &a->model, err);
 }
 
 static enum ntx_multiply multiply(const struct ntx_options *o)
@@ -123,34 +123,83 @@ static void forecast(struct ntx_plan_answer *a)
     a->predicted = !ntx_predict(&a->hw, &one, &a->decode) && !ntx_predict(&a->hw, &many, &a->prefill);
 }
 
+/* More than there is: what the machine has, or here what may still be taken. */
+static void note_budget(const struct ntx_options *o, struct ntx_plan_answer *a)
+{
+    struct ntx_memlimit m = {.cgroup_limit = UINT64_MAX};
+    char asked[32], has[32];
+    if (a->here)
+        ntx_memlimit_read(&m);
+    uint64_t most = NTX_MIN(a->hw.ram_bytes ? a->hw.ram_bytes : UINT64_MAX, m.cgroup_limit);
+    if (o->ram > most)
+        snprintf(a->notes[0], sizeof a->notes[0], "--ram %s is more memory than %s, %s: it would not run so.", ntx_format_size(o->ram, asked, sizeof asked),
+                 m.cgroup_limit < a->hw.ram_bytes ? "this process may take" : a->here ? "this machine has" : "that machine has", ntx_format_size(most, has, sizeof has));
+    else if (a->here && o->ram > m.available)
+        snprintf(a->notes[0], sizeof a->notes[0], "--ram %s is more memory than is free now, %s.", ntx_format_size(o->ram, asked, sizeof asked),
+                 ntx_format_size(m.available, has, sizeof has));
+}
+
+static int no_model(const struct ntx_options *o)
+{
+    if (o->list)
+        return 0;
+    fprintf(stderr, "ntx plan: no MODEL: a GGUF's path, or one of `ntx plan --list`\n");
+    return NTX_EXIT_USAGE;
+}
+
+/* Where each part goes: as computed plans it where it can compute the model and there is no GPU, else by plan/place.h. */
+static int place(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    struct ntx_place_request r = {.ram = o->ram, .vram = o->vram, .ctx = o->ctx, .threads = o->threads, .multiply = multiply(o)};
+    int rc = get_kv_type(o, &r.kv_value_bytes, err);
+    if (rc)
+        return rc;
+    if (a->here && !r.ram)
+        r.ram = ntx_budget_default(0);
+    if (r.multiply == NTX_MULTIPLY_CPU)
+        r.vram = UINT64_MAX;
+    if (!a->named && (rc = ntx__plan_exactly(o, f, &r, a, err)) < 0)
+        return rc;
+    if (!a->exact) {
+        if ((rc = ntx_place(&a->hw, &a->model, &r, &a->place, err)))
+            return rc;
+        forecast(a);
+    }
+    r.ram = a->place.ram;
+    r.ctx = a->place.ctx;
+    struct ntx_advice_request q = {&a->hw, &a->model, r};
+    a->n_advice = a->predicted ? ntx_advise(&q, a->advice) : 0;
+    return 0;
+}
+
 int ntx_cmd_plan(struct ntx_options *o)
 {
     struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    if (o->list)
+        ntx__plan_print_lists(o->json);
+    if (o->list || !o->n_args)
+        return no_model(o);
     struct ntx_plan_answer *a = calloc(1, sizeof *a);
-    struct ntx_place_request r = {.ram = o->ram, .vram = o->vram, .ctx = o->ctx, .threads = o->threads, .multiply = multiply(o)};
-    int rc = a ? get_profile(o, &a->hw, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
+    int rc = a ? get_machine(o, a, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
     if (!rc)
         rc = refuse_lossy(o, &err);
     if (!rc)
-        rc = get_kv_type(o, &r.kv_value_bytes, &err);
+        rc = get_model(o, &f, a, &err);
     if (!rc)
-        rc = get_model(o, &a->model, &err);
-    if (!rc && !o->profile && !r.ram)
-        r.ram = local_ram();
-    if (r.multiply == NTX_MULTIPLY_CPU)
-        r.vram = UINT64_MAX;
-    if (!rc)
-        rc = ntx_place(&a->hw, &a->model, &r, &a->place, &err);
+        rc = place(o, &f, a, &err);
     if (!rc) {
         a->compat = o->compat;
+        a->show_roof = o->roofline || o->compat;
         a->batch = o->batch;
-        forecast(a);
+        note_budget(o, a);
         set_roof(a);
         if (o->json)
             ntx_plan_print_json(a);
         else
             ntx_plan_print(a);
     }
+    ntx_model_files_close(&f);
     free(a);
     return rc ? ntx_fail(&err) : 0;
 }

@@ -28,6 +28,17 @@ static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_for
     putchar('\n');
 }
 
+/* The least budget: to the byte where computed's planner counted. */
+static const char *smallest(const struct ntx_plan_answer *a, char *buf, size_t n)
+{
+    char size[32];
+    if (a->exact)
+        snprintf(buf, n, "%s (%llu bytes)", ntx_format_size(a->place.smallest, size, sizeof size), (unsigned long long)a->place.smallest);
+    else
+        snprintf(buf, n, "about %s", ntx_format_size(a->place.smallest, size, sizeof size));
+    return buf;
+}
+
 static void print_table(const struct ntx_plan_answer *a, bool prefill)
 {
     struct ntx_roof_op ops[NTX_ROOF_OPS];
@@ -67,25 +78,25 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
     const struct ntx_outline *m = &a->model;
     const struct ntx_layout *p = &a->place;
     uint64_t all = ntx_outline_model_bytes(m);
-    char b[4][32], name[256], source[256];
-    printf("model    %s: %.2f GB of weights, KV %.3g MB per token", ntx_out_line(m->name, name, sizeof name), (double)all / 1e9, p->kv_token_bytes / 1e6);
+    char b[4][64], kv[64], name[256], source[256];
+    ntx__plan_print_words(a);
+    printf("\nmodel    %s: %.2f GB of weights, KV %.3g MB per token", ntx_out_line(m->name, name, sizeof name), (double)all / 1e9, p->kv_token_bytes / 1e6);
     if (m->n_experts)
         printf(", %u of %u experts used", m->n_used, m->n_experts);
     printf("\nmachine  %s (%s)\n", ntx_out_line(a->hw.name, name, sizeof name),
            a->hw.source[0] ? ntx_out_line(a->hw.source, source, sizeof source) : "source unknown");
-    printf("budget   RAM %s%s%s; context %u tokens, KV %s in %s, work %s\n", ntx_format_size(p->ram, b[0], 32), p->vram ? ", VRAM " : "",
-           p->vram ? ntx_format_size(p->vram, b[1], 32) : "", p->ctx, ntx_format_size(p->kv_bytes, b[2], 32), p->kv_on_device ? "VRAM" : "RAM",
-           ntx_format_size(p->work_bytes, b[3], 32));
+    printf("budget   RAM %s%s%s; %s would do; context %u tokens, KV %s in %s, work %s\n", ntx_format_size(p->ram, b[0], 32), p->vram ? ", VRAM " : "",
+           p->vram ? ntx_format_size(p->vram, b[1], 64) : "", smallest(a, b[2], 64), p->ctx, ntx_format_size(p->kv_bytes, kv, 64),
+           p->kv_on_device ? "VRAM" : "RAM", ntx_format_size(p->work_bytes, b[3], 32));
     for (int t = 0; t < NTX_N_TIERS; t++)
         if (p->bytes[t])
             printf("%-8s %9.3f GB  %5.1f %%\n", tier_names[t], (double)p->bytes[t] / 1e9, 100.0 * (double)p->bytes[t] / (double)all);
     if (a->predicted) {
         print_forecast(a, &a->decode, "decode", 1);
         print_forecast(a, &a->prefill, "prefill", p->rows);
-    } else {
-        puts("no prediction: the profile lacks a rate that this placement needs");
     }
-    print_roofs(a);
+    if (a->show_roof)
+        print_roofs(a);
 }
 
 /* ---- for programs */
@@ -112,6 +123,24 @@ static json_t *table_json(const struct ntx_plan_answer *a, bool prefill)
                      s.weight_bytes, "kv_bytes", s.kv_bytes);
 }
 
+static json_t *notes_json(const struct ntx_plan_answer *a)
+{
+    json_t *notes = json_array();
+    for (size_t i = 0; i < sizeof a->notes / sizeof *a->notes; i++)
+        if (a->notes[i][0])
+            json_array_append_new(notes, json_string(a->notes[i]));
+    return notes;
+}
+
+static json_t *advice_json(const struct ntx_plan_answer *a)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < a->n_advice; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "kind", ntx_advice_kind_name(a->advice[i].kind), "change", a->advice[i].what, "gain",
+                                              a->advice[i].gain));
+    return list;
+}
+
 void ntx_plan_print_json(const struct ntx_plan_answer *a)
 {
     const struct ntx_layout *p = &a->place;
@@ -123,6 +152,10 @@ void ntx_plan_print_json(const struct ntx_plan_answer *a)
         snprintf(key, sizeof key, "bytes_%s", tiers[t]);
         json_object_set_new(j, key, json_integer((json_int_t)p->bytes[t]));
     }
+    json_object_set_new(j, "smallest", json_integer((json_int_t)p->smallest));
+    json_object_set_new(j, "exact", json_boolean(a->exact));
+    json_object_set_new(j, "notes", notes_json(a));
+    json_object_set_new(j, "advice", advice_json(a));
     json_object_set_new(j, "predicted_tok_s", json_real(a->predicted ? 1 / a->decode.pass_s : 0));
     json_object_set_new(j, "limit", json_string(a->predicted ? a->decode.limit : ""));
     if (a->predicted) {

@@ -45,9 +45,10 @@ static const struct ntx_command commands[] = {
      "lists; the first of each go together, then the second, and so on. --json prints the statistics of each pair, with medians, least and greatest.",
      CAPTIVE | NTX_OPT_BENCH, 1, 1, ntx_cmd_bench},
     {"plan", "MODEL",
-     "Where a model would go, how fast it would be, and what limits; loads nothing.\vMODEL is a GGUF, or one by name that nobody needs to have: "
-     "llama-70b@q4_k_m. The machine is this one as `ntx doctor` measured it, or the one in --profile.",
-     NTX_OPT_LOAD | NTX_OPT_PLAN | NTX_OPT_JSON, 1, 1, ntx_cmd_plan},
+     "Whether a model fits, how fast it would be, what limits, and what to change for the most gain; loads nothing.\vMODEL is a GGUF, or one by name that nobody "
+     "needs to have: llama-70b@q4_k_m (--list shows the names). The machine is this one as `ntx doctor` measured it, one by words (--machine), or the one in "
+     "--profile. --ram is the budget, on any of them.",
+     NTX_OPT_LOAD | NTX_OPT_PLAN | NTX_OPT_JSON, 0, 1, ntx_cmd_plan},
     {"doctor", "", "Measures this machine for `ntx plan`: drive, memory, kernels; says what to fix.", NTX_OPT_DOCTOR | NTX_OPT_JSON, 0, 0, ntx_cmd_doctor},
     {"calibrate", "MODEL", "Learns from a text which layers may be skipped, and writes a sidecar for --skip; with --ffn also which neurons are used.\vThe model is run over the text once (streamed where it is bigger than "
      "--ram); then a small network learns to tell, from a token's state after the first layers, which later layers will hardly change it. A part of the text is held "

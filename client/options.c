@@ -15,7 +15,7 @@ enum {
     O_RAM, O_VRAM, O_BACKEND, O_STATS, O_QUIET, O_LINK, O_JSON, O_KERNEL, O_CHUNK, O_RING, O_SESSIONS, O_SOURCE, O_FAULT, O_SKIP,
     O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL, O_TRACE,
     O_KV_TYPE, O_QUESTIONS, O_SAVE_LOGITS, O_KL,
-    O_PROFILE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
+    O_PROFILE, O_MACHINE, O_LIST, O_ROOFLINE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
     O_SIDECAR, O_SKIP_KV, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
     O_EPOCHS, O_SHARE, O_PRECISION, O_FFN, O_FFN_ACTIVE, O_FFN_RECALL, O_FFN_RANK, O_ORDER,
     O_USAGE, O_ALSO, O_PREFETCH, O_TRACE_EXPERTS, O_FFN_SPARSE, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
@@ -117,8 +117,11 @@ static const struct argp_option eval_options[] = {
     {"questions", O_QUESTIONS, "FILE", 0, "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", 0}, {0}};
 static const struct argp_option plan_options[] = {
     {"profile", O_PROFILE, "FILE", 0, "the hardware: a profile as `ntx doctor` writes it (default: this machine's)", 0},
+    {"machine", O_MACHINE, "WORDS", 0, "the hardware by words: gpu=3090,ram=64G,drive=7G,pcie=4x16 (also memory=ddr5 or a rate, cores=N); this,gpu=3090: this machine with that changed", 0},
+    {"list", O_LIST, NULL, 0, "models, types and GPUs that it knows by name", 0},
+    {"roofline", O_ROOFLINE, NULL, 0, "each operation of a layer against the roof, too", 0},
     {"batch", O_BATCH, "N", 0, "sequences of the roofline table (default 1)", 0},
-    {"compat", O_COMPAT, NULL, 0, "the roofline's formulas as published, slips included", 0},
+    {"compat", O_COMPAT, NULL, 0, "the roofline with the formulas as published, slips included", 0},
     {0}};
 static const struct argp_option doctor_options[] = {
     {"dir", O_DIR, "DIR", 0, "where models are, on the drive to be measured (default: here)", 0},
@@ -392,6 +395,9 @@ static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_
     case O_FROM: o->from = arg; return 0;
     case O_DOWN_TYPE: o->down_type = arg; return 0;
     case O_PROFILE: o->profile = arg; return 0;
+    case O_MACHINE: o->machine = arg; return 0;
+    case O_LIST: o->list = true; return 0;
+    case O_ROOFLINE: o->roofline = true; return 0;
     case O_COMPAT: o->compat = true; return 0;
     case O_BATCH: o->batch = count_arg(arg, 1, st); return 0;
     case O_DIR: o->dir = arg; return 0;

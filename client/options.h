@@ -58,7 +58,8 @@ struct ntx_options {
     bool no_bos, no_special, verbose;
     /* plan, doctor */
     const char *profile, *dir;
-    bool compat;
+    const char *machine;
+    bool compat, roofline, list;
     uint32_t batch;
     float seconds;
     const char *from, *down_type; /* packing */

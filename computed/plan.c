@@ -469,6 +469,19 @@ int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, s
     return 0;
 }
 
+/* No size of chunks stops the search before its end where none fits. */
+uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r)
+{
+    struct ntx_plan_request none = *r;
+    struct ntx_err ignored = {0};
+    struct planner q = {.m = m, .r = &none, .err = &ignored, .smallest = UINT64_MAX};
+    struct option o;
+    none.ram_bytes = 0;
+    q.ctx = r->ctx ? r->ctx : default_ctx(&q);
+    q.read_bytes = ntx_hw_read_bytes(r->hw);
+    return choose(&q, &o) == -ENOSPC ? q.smallest : 0;
+}
+
 void ntx_plan_free(struct ntx_plan *p)
 {
     if (!p)

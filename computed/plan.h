@@ -21,6 +21,7 @@
 #include "computed/frames.h"
 #include "model/chunk.h"
 #include "plan/hw.h"
+#include "plan/predict.h"
 #include "shm/region.h"
 
 struct ntx_plan_request {
@@ -62,5 +63,12 @@ struct ntx_plan {
 
 int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err);
 void ntx_plan_free(struct ntx_plan *p);
+
+/* The smallest ram_bytes with which ntx_plan_make succeeds for what else r asks. UINT64_MAX: no memory would do; 0 after an error. */
+uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r);
+
+/* What a pass of `rows` rows, the last of which sees `positions` tokens, reads from where. False where nobody can tell before the text is there: groups of a
+ * packed model on demand. Experts are taken to be chosen evenly. */
+bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out);
 
 #endif

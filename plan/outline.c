@@ -35,6 +35,26 @@ uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
     return (uint64_t)o->n_layers * o->n_head_kv * ((uint64_t)o->head_k + o->head_v);
 }
 
+/* Bytes of a part from one type to another. */
+static void retype(struct ntx_outline *o, enum ntx_part part, uint32_t from, uint32_t to)
+{
+    const struct ntx_type_info *f = ntx_type_info(from), *t = ntx_type_info(to);
+    o->bytes[part][to] += o->bytes[part][from] / f->block_bytes * f->block / t->block * t->block_bytes;
+    o->bytes[part][from] = 0;
+}
+
+void ntx_outline_smaller(const struct ntx_outline *o, struct ntx_outline *out)
+{
+    *out = *o;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        for (int part = 0; part < NTX_PART_EMBED; part++) {
+            uint32_t to = part == NTX_PART_HEAD ? NTX_Q6_K : NTX_Q4_K;
+            const struct ntx_type_info *is = ntx_type_info(t), *small = ntx_type_info(to);
+            if (o->bytes[part][t] && t != NTX_F32 && is->block_bytes * small->block > small->block_bytes * is->block) /* F32: vectors and routers */
+                retype(out, (enum ntx_part)part, t, to);
+        }
+}
+
 /* ---- from a header */
 
 /* "ARCH.KEY" as a number; 0 when absent. An array (one number per layer) counts by its first. */

@@ -5,6 +5,7 @@
 #ifndef NTX_PLAN_OUTLINE_H
 #define NTX_PLAN_OUTLINE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -35,7 +36,15 @@ uint64_t ntx_outline_kv_values(const struct ntx_outline *o);                  /*
 
 int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err);
 
-/* "MODEL@TYPE". -ENOENT with the names that there are. */
+/* "MODEL@TYPE". -ENOENT with the nearest name that there is. */
 int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err *err);
+/* The i-th of the names before and behind the '@', NULL at their end. */
+const char *ntx_outline_model(size_t i);
+const char *ntx_outline_type(size_t i);
+/* What a word that is no file's name, and has no '@', may have meant: the nearest model, where one is near; else NULL. */
+const char *ntx_outline_nearest(const char *word);
+
+/* The same model with every matrix of more bits in Q4_K, the output matrix in Q6_K, as Q4_K_M has them (but for the layers that it gives more). */
+void ntx_outline_smaller(const struct ntx_outline *o, struct ntx_outline *out);
 
 #endif

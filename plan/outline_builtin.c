@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/nearest.h"
 #include "common/util.h"
 #include "plan/outline.h"
 
@@ -78,26 +79,38 @@ static uint64_t add_layer(struct ntx_outline *o, const struct mix *m, uint32_t l
     return n + 2 * 4 * d;
 }
 
-static int unknown(const char *name, struct ntx_err *err)
+enum { N_MODELS = sizeof models / sizeof *models, N_MIXES = sizeof mixes / sizeof *mixes };
+
+const char *ntx_outline_model(size_t i) { return i < N_MODELS ? models[i].name : NULL; }
+const char *ntx_outline_type(size_t i) { return i < N_MIXES ? mixes[i].name : NULL; }
+const char *ntx_outline_nearest(const char *word) { return ntx_nearest(word, ntx_outline_model, N_MODELS); }
+
+static int unknown(const char *what, const char *word, const char *(*at)(size_t i), size_t n, struct ntx_err *err)
 {
-    char list[400] = "", types[100] = "";
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", models[i].name);
-    for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++)
-        snprintf(types + strlen(types), sizeof types - strlen(types), "%s%s", i ? ", " : "", mixes[i].name);
-    return ntx_err_set(err, -ENOENT, "%.80s: neither a file nor MODEL@TYPE, where MODEL is one of %s, and TYPE one of %s", name, list, types);
+    char list[400] = "";
+    const char *near = ntx_nearest(word, at, n);
+    for (size_t i = 0; i < n; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", at(i));
+    return ntx_err_set(err, -ENOENT, "there is no %s '%.80s'%s%s%s: there are %s; a GGUF's path goes, too", what, word, near ? " (did you mean '" : "", near ? near : "",
+                       near ? "'?)" : "", list);
 }
 
 int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err *err)
 {
     const char *at = strchr(name, '@');
-    size_t len = at ? (size_t)(at - name) : 0, k = 0, t = 0;
-    while (at && k < sizeof models / sizeof *models && (strncasecmp(models[k].name, name, len) || models[k].name[len]))
+    char model[96];
+    size_t k = 0, t = 0;
+    snprintf(model, sizeof model, "%.*s", at ? (int)NTX_MIN(at - name, 95) : 95, name);
+    while (k < N_MODELS && strcasecmp(models[k].name, model))
         k++;
-    while (at && t < sizeof mixes / sizeof *mixes && strcasecmp(mixes[t].name, at + 1))
+    if (k == N_MODELS)
+        return unknown("model", model, ntx_outline_model, N_MODELS, err);
+    if (!at)
+        return ntx_err_set(err, -ENOENT, "%s: of which type? For example %s@q4_k_m; `ntx plan --list` shows them", model, model);
+    while (t < N_MIXES && strcasecmp(mixes[t].name, at + 1))
         t++;
-    if (!at || k == sizeof models / sizeof *models || t == sizeof mixes / sizeof *mixes)
-        return unknown(name, err);
+    if (t == N_MIXES)
+        return unknown("type", at + 1, ntx_outline_type, N_MIXES, err);
     struct ntx_outline o = {
         .n_layers = models[k].layers, .n_embd = models[k].embd, .n_ff = models[k].ff, .n_vocab = models[k].vocab, .n_head = models[k].heads,
         .n_head_kv = models[k].kv, .head_k = models[k].head, .head_v = models[k].head, .ctx_train = models[k].ctx, .n_experts = models[k].experts,

@@ -7,11 +7,17 @@
 #include "common/util.h"
 
 #define RING_BYTES (36ull << 20)  /* slots and spares of a ring that keeps a drive busy */
+#define RING_LEAST 5u             /* slots */
+#define SLOT_MORE (8u << 10)
+#define CHUNK_MIN (64u << 10)
+#define CHUNK_MAX (4u << 20)
+#define CHUNK_LISTS 256u          /* of each chunk, in the lists of region and computed */
+#define TOKEN_BYTES 100u          /* of the vocabulary, with header and tokenizer */
+#define ALWAYS (1u << 20)
 #define CTX_MAX 4096u
 #define CTX_MIN 128u
 #define PARTS_PLACED 3            /* DENSE, HEAD, EXPERT, in this order */
 #define EXPERT_READ (1u << 20)
-#define NEARLY_ALL 0.9          /* of the experts: then the router need not be waited for */
 
 static const enum ntx_part order[PARTS_PLACED] = {NTX_PART_DENSE, NTX_PART_HEAD, NTX_PART_EXPERT};
 
@@ -26,6 +32,11 @@ static uint32_t default_ctx(const struct ntx_outline *o, const struct ntx_layout
 {
     uint64_t fit = (uint64_t)((double)(p->ram / 4) / p->kv_token_bytes), most = NTX_MIN(o->ctx_train ? o->ctx_train : CTX_MAX, CTX_MAX);
     return (uint32_t)NTX_MAX(NTX_MIN(fit, most), NTX_MIN(most, (uint64_t)CTX_MIN));
+}
+
+static uint32_t least_ctx(const struct ntx_outline *o, const struct ntx_place_request *r)
+{
+    return r->ctx ? r->ctx : NTX_MIN(o->ctx_train ? o->ctx_train : CTX_MAX, CTX_MIN);
 }
 
 /* Takes of each part as much as fits into `room`; returns the bytes taken. */
@@ -44,6 +55,25 @@ static uint64_t fill(const struct ntx_outline *o, struct ntx_layout *p, enum ntx
         used += take;
     }
     return p->bytes[tier] = used;
+}
+
+/* Bytes of the lists that go with a model in chunks of `size`, and of the smallest ring of those. */
+static uint64_t chunks_bytes(const struct ntx_outline *o, uint64_t size, bool ring)
+{
+    uint64_t widest = 4ull * NTX_MAX(o->n_embd, o->n_ff), slot = NTX_MAX(size, ntx_outline_model_bytes(o) > widest ? widest / 4 : 0) + SLOT_MORE;
+    return (ntx_outline_model_bytes(o) / size + o->n_matrices) * CHUNK_LISTS + (ring ? RING_LEAST * slot : 0);
+}
+
+/* Nothing but what is always there stays in memory: vectors and routers, a row's activations, KV, experts of one row, what the fewest clients take. */
+static uint64_t smallest(const struct ntx_outline *o, uint64_t kv, uint64_t rest)
+{
+    uint64_t fixed = o->bytes[NTX_PART_DENSE][NTX_F32], clients = 4 * (16ull * o->n_vocab + (64u << 10)) + 16ull * o->n_vocab;
+    uint64_t experts = o->n_experts ? ntx_outline_bytes(o, NTX_PART_EXPERT) / o->n_layers / o->n_experts * o->n_used : 0, best = UINT64_MAX;
+    for (uint64_t size = CHUNK_MIN; size <= CHUNK_MAX; size *= 2) {
+        uint64_t streamed = fixed + experts + chunks_bytes(o, size, true), all = rest + chunks_bytes(o, size, false);
+        best = NTX_MIN(best, NTX_MIN(streamed, all));
+    }
+    return best + kv + row_bytes(o) + clients + (uint64_t)o->n_vocab * TOKEN_BYTES + ALWAYS;
 }
 
 static int refuse(const struct ntx_layout *p, struct ntx_err *err)
@@ -84,7 +114,7 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     uint64_t kv = p.kv_on_device ? 0 : p.kv_bytes, rest = model - p.bytes[NTX_TIER_DEVICE];
     p.rows = (uint32_t)NTX_MAX(NTX_MIN(NTX_MIN(p.ram / 8 / row, (uint64_t)NTX_PLACE_ROWS), (uint64_t)p.ctx), (uint64_t)1);
     p.work_bytes = p.rows * row;
-    p.smallest = kv + row + NTX_MIN(rest, RING_BYTES / 3);
+    p.smallest = r->smallest ? r->smallest : smallest(o, (uint64_t)(least_ctx(o, r) * p.kv_token_bytes), rest);
     if (p.smallest > p.ram)
         return refuse(&p, err);
     uint64_t room = p.ram > kv + p.work_bytes ? p.ram - kv - p.work_bytes : 0;
@@ -115,7 +145,7 @@ void ntx_place_load(const struct ntx_outline *o, const struct ntx_layout *p, uin
         for (uint32_t type = 0; type < NTX_TYPE_LIMIT; type++)
             for (int t = 0; t < NTX_N_TIERS; t++)
                 l.bytes[t][type] += (double)o->bytes[part][type] * p->share[part][t] * touched;
-        if (part == NTX_PART_EXPERT && touched < NEARLY_ALL)
+        if (part == NTX_PART_EXPERT && touched < NTX_PLACE_NEARLY_ALL)
             l.late_bytes = (double)ntx_outline_bytes(o, part) * p->share[part][NTX_TIER_STORAGE] * touched;
     }
     l.kv_bytes = p->kv_token_bytes * positions;

@@ -15,12 +15,15 @@
 #define NTX_PLACE_ROWS 512u      /* rows of a prefill pass at most */
 #define NTX_PLACE_TEXT 256u      /* tokens of KV that a prediction assumes attention to read, where the context has them */
 
+#define NTX_PLACE_NEARLY_ALL 0.9 /* of the experts: reads of them need not wait for the router then */
+
 struct ntx_place_request {
     uint64_t ram, vram; /* budgets; ram 0: the profile's memory less 15 %; vram 0: the GPU's less 8 %; UINT64_MAX of vram: none */
     uint32_t ctx;       /* 0: the smallest of the model's own, 4096 and what a quarter of ram holds */
     uint32_t threads;   /* 0: as in the profile */
     enum ntx_multiply multiply;
     double kv_value_bytes; /* of each value of K and V; 0: 2, F16 */
+    uint64_t smallest;     /* budget that would do, where computed's planner told it; 0: it is estimated */
 };
 
 struct ntx_layout {
@@ -34,7 +37,7 @@ struct ntx_layout {
     enum ntx_multiply multiply;
 };
 
-/* -ENOMEM with the smallest budget that would do. */
+/* -ENOMEM with the smallest budget that would do, about (within a tenth of computed's: tests/plan/agree.c). */
 int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_layout *out, struct ntx_err *err);
 
 /* What a pass of `rows` rows reads, the last of which sees `positions` tokens. */

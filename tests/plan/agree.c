@@ -1,6 +1,8 @@
 /* `ntx plan`'s quick placement against computed's, which counts every byte: for models from tiny to 70B, over budgets. */
+#include <errno.h>
 #include <math.h>
 
+#include "computed/budget.h"
 #include "computed/plan.h"
 #include "plan/place.h"
 #include "tests/check.h"
@@ -31,6 +33,30 @@ static void compare(const struct shape *s, const struct ntx_outline *o, const st
     ntx_plan_free(p);
 }
 
+/* The estimate for models by name beside the number that succeeds. */
+static void compare_smallest(const struct shape *s, const struct ntx_outline *o, const struct ntx_hw *hw, uint32_t ctx)
+{
+    uint64_t held = ntx_budget_clients(o->n_vocab, 0, 0).bytes + 100ull * o->n_vocab;
+    struct ntx_plan_request q = {.threads = 2, .hw = hw, .other_bytes = held, .ctx = ctx};
+    struct ntx_place_request r = {.ram = 1, .vram = UINT64_MAX, .ctx = ctx};
+    struct ntx_plan *p = NULL;
+    struct ntx_layout l;
+    struct ntx_err err = {0};
+    uint64_t least = ntx_plan_smallest(s->model, &q);
+    q.ram_bytes = least - 1;
+    CHECK_EQ(ntx_plan_make(s->model, &q, &p, &err), -ENOMEM);
+    q.ram_bytes = least;
+    CHECK_MSG(!ntx_plan_make(s->model, &q, &p, &err), "%s", err.text);
+    CHECK_EQ(p->bytes_total, least);
+    ntx_plan_free(p);
+    CHECK_EQ(ntx_place(hw, o, &r, &l, &err), -ENOMEM);
+    r.ram = least + least / 10;
+    CHECK_MSG(!ntx_place(hw, o, &r, &l, &err), "%s, ctx %u: %llu would do: %s", s->name, ctx, (unsigned long long)least, err.text);
+    CHECK_MSG(fabs((double)l.smallest / (double)least - 1) < 0.1, "%s, ctx %u: %.1f and %.1f MiB", s->name, ctx, (double)l.smallest / MIB, (double)least / MIB);
+    r.smallest = r.ram + 1; /* who knows better is believed */
+    CHECK_EQ(ntx_place(hw, o, &r, &l, &err), -ENOMEM);
+}
+
 int main(void)
 {
     static const struct ntx_hw hw = {.threads = 2, .ram_bps = 30e9, .reads = {{65536, 2e9}, {1 << 20, 3.2e9}}, .n_reads = 2,
@@ -44,6 +70,8 @@ int main(void)
         uint64_t all = ntx_outline_model_bytes(&o);
         for (int tenths = 3; tenths <= 14; tenths++)
             compare(&s, &o, &hw, all / 10 * (unsigned)tenths);
+        compare_smallest(&s, &o, &hw, 0);
+        compare_smallest(&s, &o, &hw, 4096);
         shape_close(&s);
     }
     return 0;

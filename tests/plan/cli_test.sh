@@ -13,7 +13,7 @@ out=$("$ntx" plan llama-2-7b@f16 --profile "$NTX_SOURCE/bench/profiles/a6000.jso
 [ "$(grep -cE '^(q|k|v|o|gate|up|down)_proj |^(qk|sv)_matmul |^softmax |^norm |^add ' <<<"$out")" = 24 ] || fail "24 rows: $out"
 has "$out" "network: 2.87512e+13 OPs, 6.58611e+10 bytes, 226.88 ms; layers' weights 12.952 GB, KV 1.0737 GB"
 has "$out" "network: 1.41697e+10 OPs, 1.43132e+10 bytes, 18.637 ms; layers' weights 12.952 GB, KV 1.0737 GB"
-out=$("$ntx" plan llama-2-7b@f16 --profile "$NTX_SOURCE/bench/profiles/a6000.json" --ctx 2048) || fail "plan"
+out=$("$ntx" plan llama-2-7b@f16 --profile "$NTX_SOURCE/bench/profiles/a6000.json" --ctx 2048 --roofline) || fail "plan"
 [ "$(grep -c '^lm_head' <<<"$out")" = 2 ] || fail "the corrected table has an output matrix"
 
 # No profile, bad profile, bad names: one line, the right code.
@@ -22,6 +22,36 @@ has "$out" "ntx doctor"
 out=$("$ntx" plan llama-8b@q9 --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" 2>&1); [ $? = 111 ] || fail "unknown type: $out"
 has "$out" "q4_k_m"
 "$ntx" plan >/dev/null 2>&1; [ $? = 100 ] || fail "no model is wrong usage"
+
+# The answer first, in words; the table only when asked for.
+out=$("$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json") || fail "plan in words"
+[ "$(head -n 1 <<<"$out")" = "Fits in 27.2 GiB of memory: 27.6 of its 41.9 GB stay there; the other 14.4 are read from the drive for every token." ] || fail "first line: $out"
+[ "$(sed -n 2p <<<"$out")" = "Writing: a token every 4.3 seconds; an answer of 300 words takes about 29 minutes." ] || fail "second line: $out"
+has "$(sed -n 3p <<<"$out")" "Reading: 4.3 tokens a second; a prompt of 500 words takes about 3 minutes."
+has "$(sed -n 4p <<<"$out")" "Limit:   the drive"
+has "$(sed -n 5p <<<"$out")" "Gain:   "
+grep -q '^q_proj' <<<"$out" && fail "a table that nobody asked for: $out"
+has "$out" "times as fast with 48 GiB of memory instead of 32.0 GiB"
+
+# Names: listed, and the nearest one when one is wrong.
+out=$("$ntx" plan --list) || fail "--list"
+for name in llama-70b gpt-oss-20b q4_k_m mxfp4 3090 h100; do has "$out" " $name"; done
+for pair in lama-70b@q4_k_m:llama-70b llama-70b@q4km:q4_k_m lama-70b:llama-70b; do
+    out=$("$ntx" plan "${pair%:*}" --machine ram=64G 2>&1); [ $? = 111 ] || fail "$pair: $out"
+    has "$out" "(did you mean '${pair#*:}'?)"
+done
+has "$("$ntx" plan llama-70b --machine ram=64G 2>&1)" "llama-70b@q4_k_m"
+has "$("$ntx" plan nowhere.gguf --machine ram=64G 2>&1)" "No such file"
+
+# Machines by words; more budget than machine is told.
+out=$("$ntx" plan llama-70b@q4_k_m --machine gpu=3090,ram=64G,drive=7G,pcie=4x16) || fail "--machine"
+has "$out" "lie on the GPU"
+grep -q '^Note:' <<<"$out" && fail "a note that is not due: $out"
+out=$("$ntx" plan llama-70b@q4_k_m --machine gpu=3090,ram=16G --ram 32G) || fail "--machine --ram"
+has "$out" "Note:    --ram 32.0 GiB is more memory than that machine has, 16.0 GiB"
+out=$("$ntx" plan llama-70b@q4_k_m --machine gpu=3091 2>&1); [ $? = 111 ] || fail "3091: $out"
+has "$out" "3090"
+"$ntx" plan llama-8b@q8_0 --machine ram=8G --profile x 2>/dev/null; [ $? = 111 ] || fail "two machines"
 
 # Every kept profile predicts every model; a slower emulated link is a slower prediction.
 for p in "$NTX_SOURCE"/bench/profiles/*.json; do
@@ -47,6 +77,23 @@ for key in '"ntx_profile": 1' '"source": "measured"' '"gb_s_1"' '"read_us"' '"ty
 out=$("$ntx" plan "$dir/m.gguf" --ram 512M --json) || fail "plan with doctor's profile"
 has "$out" '"bytes_storage": 0'
 grep -q '"predicted_tok_s": 0' <<<"$out" && fail "no prediction: $out"
+# What plan says of a file is what run does: the same least budget, to the byte, and the same prediction.
+least=$("$ntx" plan "$dir/m.gguf" --json | sed -n 's/^ "smallest": \([0-9]*\),$/\1/p')
+[ "$least" -gt 0 ] || fail "no smallest budget"
+said=$("$ntx" run "$dir/m.gguf" hello -n 1 --ram 100K 2>&1); [ $? = 111 ] || fail "100K are enough: $said"
+has "$said" "($least bytes)"
+has "$("$ntx" plan "$dir/m.gguf" --ram 100K 2>&1)" "($least bytes)"
+"$ntx" run "$dir/m.gguf" hello -n 1 --ram "$least" >/dev/null 2>&1 || fail "run with $least bytes"
+"$ntx" plan "$dir/m.gguf" --ram "$least" >/dev/null || fail "plan with $least bytes"
+"$ntx" run "$dir/m.gguf" hello -n 1 --ram $((least - 1)) >/dev/null 2>&1 && fail "run with less than $least bytes"
+"$ntx" plan "$dir/m.gguf" --ram $((least - 1)) >/dev/null 2>&1 && fail "plan with less than $least bytes"
+tok_s() { sed -n 's/^ *"predicted_tok_s": *\([0-9.]*\),*$/\1/p'; }
+for ram in 5M 6M 64M; do
+    a=$("$ntx" plan "$dir/m.gguf" --ram $ram --ctx 256 --threads 1 --json | tok_s)
+    b=$("$ntx" bench "$dir/m.gguf" -p 8 -n 2 -r 1 --ram $ram --ctx 256 --threads 1 --json | tr ',' '\n' | tok_s)
+    awk -v a="$a" -v b="$b" 'BEGIN {exit !(a > 0 && a / b > 0.999 && a / b < 1.001)}' || fail "with $ram plan predicts $a, bench $b"
+done
+has "$("$ntx" plan "$dir/m.gguf" --ram 900T)" "than this machine has"
 out=$("$ntx" doctor --dir "$dir/nowhere" --seconds 1 2>&1); [ $? = 111 ] || fail "a directory that is not there: $out"
 has "$out" "--dir"
 exit 0
