@@ -10,7 +10,7 @@
  *
  * All but the last two in nine rounds, fewer where these take too long; their medians are the profile: others' work on the same machine changes
  * what it can do within seconds.
- * Takes about `seconds` (18 by default), of one process; nothing else should run. */
+ * Takes about `seconds` (18 by default) and a third more, of one process; nothing else should run. */
 #ifndef NTX_DOCTOR_DOCTOR_H
 #define NTX_DOCTOR_DOCTOR_H
 
@@ -22,7 +22,7 @@
 
 struct ntx_doctor_config {
     const char *dir;   /* where the models are: its largest file is read; one of a moment is written where it has none */
-    double seconds;    /* for all measurements; 0: 18 */
+    double seconds;    /* for all measurements, about; 0: 18 */
     uint32_t threads;  /* 0: all this process may use */
     void (*progress)(void *ctx, const char *what);
     void *ctx;

@@ -57,22 +57,19 @@ static uint64_t fill(const struct ntx_outline *o, struct ntx_layout *p, enum ntx
     return p->bytes[tier] = used;
 }
 
-/* Bytes of the lists that go with a model in chunks of `size`, and of the smallest ring of those. */
-static uint64_t chunks_bytes(const struct ntx_outline *o, uint64_t size, bool ring)
-{
-    uint64_t widest = 4ull * NTX_MAX(o->n_embd, o->n_ff), slot = NTX_MAX(size, ntx_outline_model_bytes(o) > widest ? widest / 4 : 0) + SLOT_MORE;
-    return (ntx_outline_model_bytes(o) / size + o->n_matrices) * CHUNK_LISTS + (ring ? RING_LEAST * slot : 0);
-}
+/* Of the lists that go with a model in chunks of `size`. */
+static uint64_t lists_bytes(const struct ntx_outline *o, uint64_t size) { return (ntx_outline_model_bytes(o) / size + o->n_matrices) * CHUNK_LISTS; }
+
+/* Of the smallest ring of such chunks, which have one row at least: about a byte a weight. */
+static uint64_t ring_bytes(const struct ntx_outline *o, uint64_t size) { return RING_LEAST * (NTX_MAX(size, (uint64_t)NTX_MAX(o->n_embd, o->n_ff)) + SLOT_MORE); }
 
 /* Nothing but what is always there stays in memory: vectors and routers, a row's activations, KV, experts of one row, what the fewest clients take. */
 static uint64_t smallest(const struct ntx_outline *o, uint64_t kv, uint64_t rest)
 {
     uint64_t fixed = o->bytes[NTX_PART_DENSE][NTX_F32], clients = 4 * (16ull * o->n_vocab + (64u << 10)) + 16ull * o->n_vocab;
     uint64_t experts = o->n_experts ? ntx_outline_bytes(o, NTX_PART_EXPERT) / o->n_layers / o->n_experts * o->n_used : 0, best = UINT64_MAX;
-    for (uint64_t size = CHUNK_MIN; size <= CHUNK_MAX; size *= 2) {
-        uint64_t streamed = fixed + experts + chunks_bytes(o, size, true), all = rest + chunks_bytes(o, size, false);
-        best = NTX_MIN(best, NTX_MIN(streamed, all));
-    }
+    for (uint64_t size = CHUNK_MIN; size <= CHUNK_MAX; size *= 2)
+        best = NTX_MIN(best, lists_bytes(o, size) + NTX_MIN(rest, fixed + experts + ring_bytes(o, size)));
     return best + kv + row_bytes(o) + clients + (uint64_t)o->n_vocab * TOKEN_BYTES + ALWAYS;
 }
 

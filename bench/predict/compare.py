@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Prediction beside measurement, over ten configurations (or ten of models under 1 GB): medians of five.
 
-    bench/predict/compare.py [--small | --light] [--runs N] [--only NAME,...] [--dir DIR] [--rounds FILE]
+    bench/predict/compare.py [--small | --light] [--runs N] [--close S] [--only NAME,...] [--dir DIR] [--rounds FILE]
 
 Makes its models with ntx-mkmodel in DIR (default: a temporary directory; on the drive to be measured; models that lie there already are used).
 A round is `ntx doctor`, whose profile of that moment predicts, and then `ntx bench -r 1` of each configuration in turn (in reverse in every other
 round), which measures: so both see about the same weather where a machine's drive and memory change within minutes. CSV, for each configuration over
 N rounds: the medians of what was predicted and of what was measured; the median of the rounds' ratios, measured over predicted; the ratio of the two
-medians; the lowest and highest of both; what was read, and doctor's rates. At the end how many are within 10 %
-by either, and within 15 %; each round on stderr.
-Use a quiet machine; all ten take 8 minutes. --light: ten others, of models of 0.2 to 0.8 GB with a third, half and all of their bytes in memory
-(3 minutes). --only: some of them, by the beginning of their names or a whole name and '$'. --small: models a tenth of the size, to try the script. --rounds: rounds are appended to FILE, and the report is of all that lie there, so that it can be measured in pieces
-(--runs 1 five times). A load drops nothing from the page cache that O_DIRECT would read."""
+medians; the lowest and highest of both; what was read, and doctor's rates. At the end how many are within 10 % by either, and within 15 %; each
+round on stderr. Use a quiet machine; all ten take 8 minutes. A load drops nothing from the page cache that O_DIRECT would read.
+
+--light   ten others: models of 0.3 to 0.9 GB with a third, half and all of their bytes in memory (a round takes a minute)
+--close   a doctor of S seconds before each configuration, and no other: where the weather changes within seconds
+--only    some of them, by the beginning of their names or a whole name and '$'
+--small   models a tenth of the size, to try the script
+--rounds  rounds are appended to FILE, and the report is of all that lie there, so that it can be measured in pieces (--runs 1 five times)"""
 import argparse
 import json
 import os
@@ -59,8 +62,8 @@ def run(bin_, *args, env=None):
     return r.stdout
 
 
-def doctor(bin_, directory, env):
-    p = json.loads(run(bin_, "ntx", "doctor", "--dir", directory, "--json", env=env))
+def doctor(bin_, directory, seconds, env):
+    p = json.loads(run(bin_, "ntx", "doctor", "--dir", directory, "--seconds", str(seconds), "--json", env=env))
     drive, stream = (next(r["gb_s"] for r in p["drive"][k] if r["bytes"] == 524288) for k in ("reads", "streams"))
     return {"drive": drive, "stream": stream, "memory": p["ram"]["gb_s"]}
 
@@ -106,8 +109,10 @@ def compare(o, bin_, directory, profile):
             rows.setdefault(r["configuration"], []).append(r)
     done = max(map(len, rows.values()))
     for i in range(done, done + o.runs):
-        found = doctor(bin_, directory, env)
+        found = None if o.close else doctor(bin_, directory, 18, env)
         for name, kind, share, tokens, extra in chosen[:: -1 if i % 2 else 1]:
+            if o.close:
+                found = doctor(bin_, directory, o.close, env)
             r = {"configuration": name, **bench(bin_, models[kind], share, tokens, extra, env), **found}
             rows[name].append(r)
             print(f"{name}: {r['predicted_tok_s']:.3f} predicted, {r['decode_tok_s']:.3f} measured; read at {r['io_gb_s']:.2f}, "
@@ -122,6 +127,7 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--small", action="store_true")
     a.add_argument("--light", action="store_true")
+    a.add_argument("--close", type=float)
     a.add_argument("--runs", type=int, default=5)
     a.add_argument("--only")
     a.add_argument("--dir")
