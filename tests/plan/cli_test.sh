@@ -88,7 +88,7 @@ has "$("$ntx" plan "$dir/m.gguf" --ram 100K 2>&1)" "($least bytes)"
 "$ntx" run "$dir/m.gguf" hello -n 1 --ram $((least - 1)) >/dev/null 2>&1 && fail "run with less than $least bytes"
 "$ntx" plan "$dir/m.gguf" --ram $((least - 1)) >/dev/null 2>&1 && fail "plan with less than $least bytes"
 tok_s() { sed -n 's/^ *"predicted_tok_s": *\([0-9.]*\),*$/\1/p'; }
-for ram in 5M 6M 64M; do
+for ram in 7M 9M 64M; do
     a=$("$ntx" plan "$dir/m.gguf" --ram $ram --ctx 256 --threads 1 --json | tok_s)
     b=$("$ntx" bench "$dir/m.gguf" -p 8 -n 2 -r 1 --ram $ram --ctx 256 --threads 1 --json | tr ',' '\n' | tok_s)
     awk -v a="$a" -v b="$b" 'BEGIN {exit !(a > 0 && a / b > 0.999 && a / b < 1.001)}' || fail "with $ram plan predicts $a, bench $b"
