@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,12 +18,46 @@
 
 #include "common/printable.h"
 
+#define STACK_BYTES (8ul << 20)      /* of a thread, and of the first one where that is allowed: what systems give when nobody says otherwise */
+#define STACK_LEAST (512ul << 10)
+#define SPACE_LEAST (64ul << 20)
+
+static _Noreturn void too_little(const char *what, rlim_t have, rlim_t need, const char *option)
+{
+    char line[200];
+    int n = snprintf(line, sizeof line, "ntx: %s is limited to %llu KiB, and %llu are needed: raise the limit (ulimit %s)\n", what, (unsigned long long)have >> 10,
+                     (unsigned long long)need >> 10, option);
+    ntx_write_all(STDERR_FILENO, line, (size_t)n);
+    _exit(111);
+}
+
+/* Whoever goes beyond its stack, or libraries that get no memory, end by a signal. The C library would take the limit for the stacks of all threads. */
+static void check_limits(void)
+{
+    struct rlimit l;
+    pthread_attr_t a;
+    if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur < SPACE_LEAST)
+        too_little("the address space", l.rlim_cur, SPACE_LEAST, "-v");
+    if (!getrlimit(RLIMIT_STACK, &l) && l.rlim_cur < STACK_BYTES) {
+        l.rlim_cur = NTX_MIN((rlim_t)STACK_BYTES, l.rlim_max);
+        setrlimit(RLIMIT_STACK, &l);
+        if (l.rlim_cur < STACK_LEAST)
+            too_little("the stack", l.rlim_cur, STACK_LEAST, "-s");
+    }
+    if (!pthread_attr_init(&a)) {
+        if (!pthread_attr_setstacksize(&a, STACK_BYTES))
+            pthread_setattr_default_np(&a);
+        pthread_attr_destroy(&a);
+    }
+}
+
 void ntx_stdio_init(void)
 {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY) < 0)
             _exit(111); /* not even /dev/null */
     signal(SIGXFSZ, SIG_IGN);
+    check_limits();
 }
 
 int ntx_need_descriptors(unsigned n, struct ntx_err *err)

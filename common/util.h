@@ -28,7 +28,8 @@ bool ntx_patience_over(struct ntx_patience *p); /* a look */
 
 /* First of all in main(): what was closed of descriptors 0 to 2 is taken up by one that can be neither read nor written (2 swallows what is
  * written), so that no file or socket of ours gets one of these numbers, and with it what is printed. A write beyond the limit of a file's size
- * (ulimit -f) is an error from now on, and no signal. */
+ * (ulimit -f) is an error from now on, and no signal. Stacks of all threads have a size of their own, whatever ulimit -s says; where it, or
+ * ulimit -v, leaves too little to begin with, the process says so and ends with 111. */
 void ntx_stdio_init(void);
 
 /* Raises the soft limit of descriptors to n; -EMFILE where the hard one is lower. Before anything is opened: libraries abort for want of one. */

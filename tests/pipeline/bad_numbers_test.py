@@ -151,6 +151,22 @@ def small_ones():
         equal(set(os.listdir(tmp.name)) - before, set(), "left behind with %d descriptors" % n)
 
 
-for part in (keys, overlapping, inspected, small_ones, weights, experts, overflow):
+def limits():
+    """Stacks and address space of any size: an answer, or one line that says what lacks; never a signal."""
+    plain = make_model(path("f32.gguf"), *SHAPE, "--type", "F32")
+    if b"__asan_init" in open(NTX, "rb").read():
+        return  # takes terabytes of address space
+    seen = set()
+    for limit in ("-s 128", "-s 256", "-s 500", "-s 600", "-s unlimited", "-v 20000", "-v 40000", "-v 60000", "-v 80000", "-v 150000", "-v 300000"):
+        p = subprocess.run(["bash", "-c", 'ulimit %s && exec "$@"' % limit, "-", NTX, "run", plain, "x", "--raw", "-n", "1", "--ram", "64M", "--ctx", "64", "--quiet"],
+                           stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        err = p.stderr.decode()
+        check(p.returncode in (0, 111) and "signal" not in err and err.count("\n") == (p.returncode != 0), "ulimit", limit, p.returncode, err)
+        seen.add((limit[:2], p.returncode, "raise the limit (ulimit %s)" % limit[:2] in err))
+    check({("-s", 0, False), ("-s", 111, True), ("-v", 111, True)} <= seen, "limits met", seen)
+    equal([d for d in os.listdir(tmp.name) if d.startswith("ntx-run")], [], "left behind")
+
+
+for part in (limits, keys, overlapping, inspected, small_ones, weights, experts, overflow):
     part()
 print("no file with bad numbers was answered from")
