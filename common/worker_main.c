@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "common/util.h"
 #include "ntx_version.h"
@@ -66,6 +67,7 @@ int ntx_worker_main(int argc, char **argv, const char *name, const char *doc, in
         return EXIT_USAGE;
     ntx_log_init(name, a.quiet ? NTX_LOG_WARN : NTX_LOG_INFO);
     signal(SIGPIPE, SIG_IGN);
+    umask(0077); /* a socket that it binds is its user's; it may not change modes later */
     if (a.alive_fd >= 0 && fcntl(a.alive_fd, F_SETFD, FD_CLOEXEC)) {
         ntx_log(NTX_LOG_ERR, "--alive-fd %d: no such descriptor", a.alive_fd);
         return EXIT_USAGE;

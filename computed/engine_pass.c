@@ -184,7 +184,7 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
 {
     struct ntx_batch b = {.pass = e->pass, .rows = e->rows, .n_rows = e->n_rows};
     uint64_t t0 = ntx_now_ns();
-    atomic_store_explicit(&e->l->region.hdr->current_pass, e->pass, memory_order_relaxed);
+    atomic_store_explicit(&e->l->region.orders->current_pass, e->pass, memory_order_relaxed);
     int rc = ntx_forward_run(e->l->forward, &b);
     e->pass++;
     ntx_gauge(e->c.counters, NTX_C_comp_pass_layer, 0);

@@ -43,9 +43,9 @@ int ntx_skip_new(const struct ntx_skip_config *c, struct ntx_skip **out)
     s->c = *c;
     if (!s->c.wait_ms)
         s->c.wait_ms = WAIT_MS;
-    s->n_embd = c->region->hdr->n_embd;
-    s->floats = ntx_region_probe_floats(c->region);
-    s->room = NTX_MIN(c->region->hdr->n_probes, c->max_rows);
+    s->n_embd = c->region->board.n_embd;
+    s->floats = ntx_board_floats(&c->region->board);
+    s->room = NTX_MIN(c->region->board.n_probes, c->max_rows);
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -78,12 +78,12 @@ void ntx_skip_free(struct ntx_skip *s)
  * and into it after (release): the predictor, who reads the word before and after the data, takes nothing torn. */
 static void show(struct ntx_skip *s, uint32_t i, const struct ntx_batch *b, uint32_t row, const float *hidden)
 {
-    struct ntx_probe *p = &s->c.region->probe[i];
+    struct ntx_probe *p = &s->c.region->board.probe[i];
     uint32_t gen = (ntx_word_gen(atomic_load_explicit(&p->word, memory_order_relaxed)) + 1) & 0x0fffffff;
     atomic_exchange_explicit(&p->word, ntx_word(gen, NTX_FREE), memory_order_acq_rel);
-    float *floats = s->c.region->probe_data + i * s->floats;
+    float *floats = s->c.region->board.data + i * s->floats;
     memcpy(floats, hidden, s->n_embd * sizeof *hidden);
-    for (uint32_t l = 0; l < s->c.region->hdr->n_layers; l++)
+    for (uint32_t l = 0; l < s->c.region->board.n_layers; l++)
         floats[s->n_embd + l] = b->rows[row].similar ? b->rows[row].similar[l] : NAN;
     p->row = row;
     p->pass = b->pass;
@@ -150,7 +150,7 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
     wait_for_answers(s);
     for (uint32_t i = 0; i < s->n_asked; i++) {
         const struct asked *a = &s->asked[i];
-        struct ntx_probe *p = &s->c.region->probe[i];
+        struct ntx_probe *p = &s->c.region->board.probe[i];
         s->lost[a->row] = a->waiting;
         atomic_store_explicit(&p->word, ntx_word((a->gen + 1) & 0x0fffffff, NTX_FREE), memory_order_release);
         for (unsigned w = 0; w < NTX_MAP_WORDS && !a->waiting; w++) {

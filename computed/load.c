@@ -188,7 +188,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!l)
         return ntx_err_set(err, -ENOMEM, "no memory");
     l->wake_fd = -1;
-    l->region.fd = l->sidecar_fd = -1;
+    l->sidecar_fd = -1;
     int rc = ntx__load_files(r, l, err);
     if (!rc)
         rc = pick_kernel(r, l, err);
@@ -230,7 +230,7 @@ static void keep_kv(struct ntx_loaded *l, uint32_t layer)
             l->region.chunks[kv[i]->chunk0 + c].layer = NTX_NEVER_DROPPED;
 }
 
-/* The tables that the workers read: written once, before the region is handed to anybody. */
+/* The plan, which iod gets a copy of: written once, before the region is handed to anybody. */
 static void fill_tables(struct ntx_loaded *l)
 {
     struct ntx_region_hdr *h = l->region.hdr;
@@ -255,6 +255,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
     if (rc)
         return rc;
     fill_tables(l);
+    if ((rc = ntx_region_publish(&l->region, err)))
+        return rc;
     if ((l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
         return ntx_err_set(err, -errno, "cannot make an eventfd: %s", strerror(errno));
     const struct ntx_plan *p = l->plan;

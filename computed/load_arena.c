@@ -25,7 +25,7 @@ struct ntx_arena {
 int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = ntx_region_begin(&l->plan->geo, &l->region, err);
-    return rc ? rc : ntx_region_bring_in(&l->region, l->region.hdr->off_arena - l->region.hdr->off_slots, err);
+    return rc ? rc : ntx_region_bring_in(&l->region, l->region.hdr->off_arena, err);
 }
 
 static void *bring_in(void *arg)

@@ -178,7 +178,7 @@ static void after_build(uv_work_t *w, int status)
         ntx_counts_now(s->counters, &s->at_load);
         ntx__model_note(s, l->back_note);
         ntx_workers_sidecar(s->workers, l->sidecar_fd);
-        s->work_rc = ntx_workers_attach(s->workers, l->region.hdr->epoch, l->region.fd, l->wake_fd, l->fds, l->n_fds);
+        s->work_rc = ntx_workers_attach(s->workers, &l->region, l->wake_fd, l->fds, l->n_fds);
         s->attached = !s->work_rc;
         if (s->work_rc)
             ntx_err_set(&s->work_err, s->work_rc, "cannot hand the region to the workers: %s", strerror(-s->work_rc));
@@ -419,7 +419,7 @@ static void detach(struct ntx_server *s)
     s->deadline_ns = ntx_now_ns() + NTX_DETACH_MS * 1000000ull;
     keep_ticking(s);
     if (s->loaded->region.base) {
-        atomic_store(&s->loaded->region.hdr->stop, 1);
+        atomic_store(&s->loaded->region.orders->stop, 1);
         if (s->loaded->wake_fd >= 0)
             eventfd_write(s->loaded->wake_fd, 1);
     }

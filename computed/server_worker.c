@@ -110,7 +110,13 @@ static void on_policy(struct ntx_server *s, const Ntx__PolicyState *m)
 
 static void on_iod_error(struct ntx_server *s, const Ntx__IodError *m)
 {
+    const char *name = m->file < s->loaded->n_files ? s->loaded->names[m->file] : NULL;
+    char named[sizeof s->iod_text];
     const char *text = m->text ? m->text : "";
+    if (m->err && name) {
+        snprintf(named, sizeof named, "%s: %s", name, text);
+        text = named;
+    }
     if (!m->err) {
         ntx__model_note(s, text);
         return;

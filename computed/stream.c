@@ -269,7 +269,7 @@ static void read_again(struct ntx_stream *s)
     }
     if (!any)
         return;
-    atomic_fetch_add(&s->r->hdr->host_again, 1);
+    atomic_fetch_add(&s->r->orders->host_again, 1);
     ntx__stream_wake(s);
 }
 
@@ -290,7 +290,7 @@ void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end)
         if (c->placement == NTX_PLACE_HOST && ntx_word_state(w) == NTX_SKIPPED && NTX_ROUND_UP(c->where + c->bytes, (uint64_t)h->block) <= end)
             atomic_store_explicit(&s->r->state[i], ntx_word(0, NTX_FREE), memory_order_release);
     }
-    atomic_fetch_add(&s->r->hdr->host_again, 1);
+    atomic_fetch_add(&s->r->orders->host_again, 1);
     ntx__stream_wake(s);
 }
 

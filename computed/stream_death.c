@@ -53,11 +53,11 @@ static void died_demands(struct ntx_stream *s)
         struct ntx_demand *d = &s->r->demand[i];
         if (!filling(&d->word, &w))
             continue;
-        atomic_store_explicit(&d->tainted, 1, memory_order_relaxed);
+        atomic_store_explicit(&s->r->ask[i].tainted, 1, memory_order_relaxed);
         atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w), NTX_POSTED), memory_order_release);
         n++;
     }
-    atomic_fetch_add_explicit(&s->r->hdr->demand_posted, n, memory_order_release);
+    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_release);
 }
 
 void ntx_stream_iod_died(struct ntx_stream *s)
@@ -65,7 +65,7 @@ void ntx_stream_iod_died(struct ntx_stream *s)
     died_ring(s);
     died_host(s);
     died_demands(s);
-    atomic_store_explicit(&s->r->hdr->iod_asleep, 0, memory_order_release); /* its next writer is the next iod */
+    atomic_store_explicit(&s->r->ring->iod_asleep, 0, memory_order_release); /* its next writer is the next iod */
     ntx_gauge(s->counters, NTX_C_comp_tainted_slots, count_tainted(s));
 }
 
@@ -76,8 +76,8 @@ void ntx_stream_untaint(struct ntx_stream *s)
     for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
         atomic_store_explicit(&s->tainted_host[i], 0, memory_order_release);
     for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
-        atomic_store_explicit(&s->r->demand[i].tainted, 0, memory_order_release);
-        ntx_futex_wake(&s->r->demand[i].tainted);
+        atomic_store_explicit(&s->r->ask[i].tainted, 0, memory_order_release);
+        ntx_futex_wake(&s->r->ask[i].tainted);
     }
     ntx_gauge(s->counters, NTX_C_comp_tainted_slots, 0);
     ntx__stream_wake(s); /* it may sleep for want of a slot */
@@ -86,7 +86,7 @@ void ntx_stream_untaint(struct ntx_stream *s)
 bool ntx_stream_tainted(const struct ntx_stream *s)
 {
     for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++)
-        if (atomic_load_explicit(&s->r->demand[i].tainted, memory_order_relaxed))
+        if (atomic_load_explicit(&s->r->ask[i].tainted, memory_order_relaxed))
             return true;
     return count_tainted(s) != 0;
 }

@@ -46,7 +46,7 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
     if (st != NTX_READY && (st != NTX_FAILED || f->pins)) /* while it is in use, whoever acquires it is to see the failure */
         return;
     f->failed |= st == NTX_FAILED;
-    if (atomic_load_explicit(&d->tainted, memory_order_acquire))
+    if (atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire))
         return;
     if (st == NTX_READY)
         ntx__guess_settled(s, i);
@@ -99,15 +99,16 @@ void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early)
     struct ntx__part *p = &x->frame[frame].part[part];
     uint32_t i = free_demand(x);
     struct ntx_demand *d = ntx__demand_of(s, i);
+    struct ntx_ask *a = ntx__ask_of(s, i);
     x->owner[i] = frame;
     x->frame[frame].pending++;
     p->demand = i;
     p->gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
-    d->file = c->file;
-    d->offset = c->offset;
-    d->bytes = (uint32_t)c->bytes;
-    d->dest = NTX_ROUND_DOWN(p->bytes, (uint64_t)s->r->hdr->block);
-    atomic_store_explicit(&d->early, early, memory_order_relaxed);
+    a->file = c->file;
+    a->offset = c->offset;
+    a->bytes = (uint32_t)c->bytes;
+    a->dest = NTX_ROUND_DOWN(p->bytes, (uint64_t)s->r->hdr->block);
+    atomic_store_explicit(&a->early, early, memory_order_relaxed);
     atomic_store_explicit(&d->word, ntx_word(p->gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
 
@@ -132,7 +133,7 @@ uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, bo
 /* Posts before this and the look at iod_asleep after it: iod sees the words, or we see that it sleeps. */
 void ntx__posted(struct ntx_stream *s, uint32_t n)
 {
-    atomic_fetch_add_explicit(&s->r->hdr->demand_posted, n, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_seq_cst);
     ntx__stream_wake(s);
 }
 
@@ -201,7 +202,7 @@ int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *expe
     ntx__settle(s);
     uint32_t taken = take(s, layer, experts, n, late);
     while (!taken && must) { /* all frames are tainted, or still being read into for a pass that failed */
-        _Atomic uint32_t *t = &ntx__demand_of(s, 0)->tainted;
+        _Atomic uint32_t *t = &ntx__ask_of(s, 0)->tainted;
         int rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience, "a free frame for expert", experts[0]);
         if (rc)
             return rc;

@@ -8,7 +8,7 @@
 #define NTX__NO_DEMAND UINT32_MAX
 
 struct ntx__part {
-    uint64_t bytes;       /* region offset of its first byte */
+    uint64_t bytes;       /* where its first byte is in the region's bytes */
     uint32_t demand, gen; /* while it is being read, else NTX__NO_DEMAND */
 };
 
@@ -22,7 +22,7 @@ struct ntx__experts {
     const struct ntx_chunks *chunks;
     struct ntx_cache *cache;
     struct ntx_frames frames;
-    uint64_t at;             /* region offset of the first */
+    uint64_t at;             /* of the first, in the region's bytes */
     struct ntx__frame *frame; /* [frames.n] */
     uint32_t *owner;         /* [n_bundle_demands] frame that it reads for, NTX_NO_FRAME: it is free */
     uint32_t n_demands, n_free, next; /* of those: there are, free, to be looked at first */
@@ -34,6 +34,7 @@ struct ntx__experts {
 #define NTX__NO_LAYER UINT32_MAX
 
 static inline struct ntx_demand *ntx__demand_of(struct ntx_stream *s, uint32_t i) { return &s->r->demand[s->r->hdr->n_demands + i]; }
+static inline struct ntx_ask *ntx__ask_of(struct ntx_stream *s, uint32_t i) { return &s->r->ask[s->r->hdr->n_demands + i]; }
 static inline uint32_t ntx__bundle_of(const struct ntx__experts *x, uint32_t layer, uint32_t expert) { return layer * x->chunks->n_expert + expert; }
 const struct ntx_chunk *ntx__bundle_chunk(const struct ntx__experts *x, uint32_t bundle, int part);
 

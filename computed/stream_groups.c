@@ -49,6 +49,7 @@ struct ntx__groups {
 };
 
 static struct ntx_demand *demand_of(struct ntx_stream *s, uint32_t i) { return &s->r->demand[s->r->hdr->n_demands + i]; }
+static struct ntx_ask *ask_of(struct ntx_stream *s, uint32_t i) { return &s->r->ask[s->r->hdr->n_demands + i]; }
 
 /* ---- a layer's part that is on demand */
 
@@ -96,7 +97,7 @@ static void settle(struct ntx_stream *s, uint32_t i)
     if (!x->reads[i].done)
         set_states(x, &x->reads[i], st == NTX_READY ? HERE : ABSENT);
     x->reads[i].done = true;
-    if (!atomic_load_explicit(&d->tainted, memory_order_acquire))
+    if (!atomic_load_explicit(&ask_of(s, i)->tainted, memory_order_acquire))
         free_read(s, i, w);
 }
 
@@ -107,9 +108,10 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     for (uint32_t i = 0; i < x->n_reads; i++) {
         struct ntx_demand *d = demand_of(s, i);
+        struct ntx_ask *a = ask_of(s, i);
         while (x->reads[i].n && x->reads[i].window == window) {
             uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
-            bool tainted = atomic_load_explicit(&d->tainted, memory_order_acquire);
+            bool tainted = atomic_load_explicit(&a->tainted, memory_order_acquire);
             if (ntx_word_state(w) == NTX_POSTED && !tainted) {
                 if (atomic_compare_exchange_strong(&d->word, &w, ntx_word(ntx_word_gen(w) + 1, NTX_FREE))) {
                     x->reads[i].n = 0;
@@ -121,7 +123,7 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
             if (!x->reads[i].n)
                 break;
             bool done = x->reads[i].done;
-            int rc = ntx__stream_pause(s, done ? &d->tainted : &d->word, done ? 1 : w, &patience, "the end of a read for layer", x->layer[window]);
+            int rc = ntx__stream_pause(s, done ? &a->tainted : &d->word, done ? 1 : w, &patience, "the end of a read for layer", x->layer[window]);
             if (rc)
                 return rc;
         }
@@ -150,13 +152,14 @@ static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t 
     const struct ntx_chunk *c = &x->chunks->list[w->groups.chunk0];
     uint32_t i = free_demand(x), each = w->pack.group_bytes;
     struct ntx_demand *d = demand_of(s, i);
+    struct ntx_ask *a = ask_of(s, i);
     x->reads[i] = (struct read){.window = layer % x->n_windows, .first = first, .n = n};
     set_states(x, &x->reads[i], i);
-    d->file = c->file;
-    d->offset = c->offset + (uint64_t)(first + first_on_demand(s, layer)) * each;
-    d->bytes = n * each;
-    d->dest = place_of(x, layer, first);
-    atomic_store_explicit(&d->early, 0, memory_order_relaxed);
+    a->file = c->file;
+    a->offset = c->offset + (uint64_t)(first + first_on_demand(s, layer)) * each;
+    a->bytes = n * each;
+    a->dest = place_of(x, layer, first);
+    atomic_store_explicit(&a->early, 0, memory_order_relaxed);
     uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
     atomic_store_explicit(&d->word, ntx_word(gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
@@ -197,7 +200,7 @@ static void post_list(struct ntx_stream *s, struct list *l, uint32_t reserve)
     ntx_count(s->counters, NTX_C_comp_ffn_between, between);
     if (!posted)
         return;
-    atomic_fetch_add_explicit(&s->r->hdr->demand_posted, posted, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&s->r->orders->demand_posted, posted, memory_order_seq_cst);
     ntx__stream_wake(s);
 }
 
@@ -271,14 +274,15 @@ int ntx__stream_expect_groups(struct ntx_weights *w, uint32_t layer, const uint3
 static int wait_read(struct ntx_stream *s, uint32_t i)
 {
     struct ntx_demand *d = demand_of(s, i);
+    const struct ntx_ask *a = ask_of(s, i);
     uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed)), word = 0;
-    int rc = ntx__stream_wait(s, &d->word, gen, "groups of neurons at", d->offset, &word);
+    int rc = ntx__stream_wait(s, &d->word, gen, "groups of neurons at", a->offset, &word);
     if (rc)
         return rc;
     bool shifted = d->shift != 0;
     int err = ntx__iod_errno(d->err);
-    uint32_t file = d->file, bytes = d->bytes;
-    uint64_t offset = d->offset;
+    uint32_t file = a->file, bytes = a->bytes;
+    uint64_t offset = a->offset;
     settle(s, i);
     post_wanted(s);
     if (ntx__demand_state(word) == NTX_FAILED)
@@ -295,7 +299,7 @@ static int wait_any(struct ntx_stream *s)
             return wait_read(s, i);
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     while (!x->n_free) {
-        int rc = ntx__stream_pause(s, &demand_of(s, 0)->tainted, 1, &patience, "a free demand for layer", x->wanted.layer);
+        int rc = ntx__stream_pause(s, &ask_of(s, 0)->tainted, 1, &patience, "a free demand for layer", x->wanted.layer);
         if (rc)
             return rc;
         for (uint32_t i = 0; i < x->n_reads; i++)

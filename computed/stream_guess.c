@@ -12,13 +12,13 @@ static uint32_t part_bytes(const struct ntx__experts *x, uint32_t frame, int par
 
 static bool is_early(struct ntx_stream *s, uint32_t demand)
 {
-    return atomic_load_explicit(&ntx__demand_of(s, demand)->early, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&ntx__ask_of(s, demand)->early, memory_order_relaxed) != 0;
 }
 
 void ntx__guess_settled(struct ntx_stream *s, uint32_t i)
 {
     if (is_early(s, i))
-        ntx_count(s->counters, NTX_C_comp_guess_bytes, ntx__demand_of(s, i)->bytes);
+        ntx_count(s->counters, NTX_C_comp_guess_bytes, ntx__ask_of(s, i)->bytes);
 }
 
 /* Of a part that was asked for early, when somebody comes to want it: it counts as read ahead once iod has begun it. */
@@ -42,7 +42,7 @@ void ntx__hasten(struct ntx_stream *s, uint32_t frame)
         uint32_t i = x->frame[frame].part[p].demand;
         if (i == NTX__NO_DEMAND || !is_early(s, i))
             continue;
-        atomic_store_explicit(&ntx__demand_of(s, i)->early, 0, memory_order_relaxed);
+        atomic_store_explicit(&ntx__ask_of(s, i)->early, 0, memory_order_relaxed);
         n++;
     }
     if (n)
@@ -72,7 +72,7 @@ static void take_demand_back(struct ntx_stream *s, uint32_t i)
     struct ntx_demand *d = ntx__demand_of(s, i);
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire), posted = ntx_word(ntx_word_gen(w), NTX_POSTED);
     if (w != posted || /* after a death it is tainted before it is posted again */
-        atomic_load_explicit(&d->tainted, memory_order_acquire))
+        atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire))
         return;
     if (!atomic_compare_exchange_strong(&d->word, &posted, ntx_word(ntx_word_gen(w) + 1, NTX_FREE)))
         return;

@@ -39,9 +39,10 @@ static uint32_t first_equal(const struct query *q, uint32_t row)
 }
 
 /* Called while no frame is ours: what is READY or FAILED was left over by a call that failed. */
-static bool frame_free(struct ntx_demand *d)
+static bool frame_free(const struct ntx_region *r, uint32_t i)
 {
-    if (atomic_load_explicit(&d->tainted, memory_order_acquire))
+    struct ntx_demand *d = &r->demand[i];
+    if (atomic_load_explicit(&r->ask[i].tainted, memory_order_acquire))
         return false;
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
     enum ntx_state st = ntx__demand_state(w);
@@ -50,12 +51,14 @@ static bool frame_free(struct ntx_demand *d)
     return st == NTX_FREE || st == NTX_READY || st == NTX_FAILED;
 }
 
-static void post(struct ntx_demand *d, const struct query *q, uint32_t row)
+static void post(const struct ntx_region *r, uint32_t i, const struct query *q, uint32_t row)
 {
+    struct ntx_demand *d = &r->demand[i];
+    struct ntx_ask *a = &r->ask[i];
     uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
-    d->file = q->file;
-    d->offset = row_offset(q, row);
-    d->bytes = q->row_bytes;
+    a->file = q->file;
+    a->offset = row_offset(q, row);
+    a->bytes = q->row_bytes;
     atomic_store_explicit(&d->word, ntx_word(gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
 
@@ -66,13 +69,13 @@ static uint32_t post_some(struct ntx_stream *s, struct query *q)
         s->row_frame[i] = UINT32_MAX;
         while (q->next < q->n && first_equal(q, q->next) != q->next)
             q->next++;
-        if (q->next == q->n || !frame_free(&s->r->demand[i]))
+        if (q->next == q->n || !frame_free(s->r, i))
             continue;
         s->row_frame[i] = q->next;
-        post(&s->r->demand[i], q, q->next++);
+        post(s->r, i, q, q->next++);
         n++;
     }
-    atomic_fetch_add_explicit(&s->r->hdr->demand_posted, n, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_seq_cst);
     if (n)
         ntx__stream_wake(s);
     return n;
@@ -87,7 +90,7 @@ static int collect(struct ntx_stream *s, const struct query *q, uint32_t frame)
     if (rc)
         return rc;
     if (ntx__demand_state(word) == NTX_FAILED)
-        rc = ntx__stream_fail_read(s, NTX__NO_CHUNK, q->file, d->offset, d->bytes, ntx__iod_errno(d->err));
+        rc = ntx__stream_fail_read(s, NTX__NO_CHUNK, q->file, row_offset(q, row), q->row_bytes, ntx__iod_errno(d->err));
     else if (d->shift != row_offset(q, row) % h->block)
         rc = ntx__stream_fail(s, -EPROTO, "ntx-iod delivered a row at %u, which cannot be", d->shift);
     else
@@ -118,7 +121,7 @@ int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint
             rc = collect_all(s, &q);
             patience = ntx_patience(s->limit_ns);
         } else if (q.next < n) { /* every frame is tainted, or still busy for a call that failed */
-            _Atomic uint32_t *t = &s->r->demand[0].tainted;
+            _Atomic uint32_t *t = &s->r->ask[0].tainted;
             rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience, "a free frame for row", (uint64_t)ids[q.next]);
         }
     }

@@ -22,7 +22,7 @@ static void relax(void)
 void ntx__stream_wake(struct ntx_stream *s)
 {
     /* seq_cst: pairs with iod, which sets iod_asleep and then looks at the words once more. Ours were stored before. */
-    if (!atomic_load_explicit(&s->r->hdr->iod_asleep, memory_order_seq_cst))
+    if (!atomic_load_explicit(&s->r->ring->iod_asleep, memory_order_seq_cst))
         return;
     uint64_t one = 1;
     (void)!write(s->wake_fd, &one, sizeof one); /* full: it is going to wake anyway */

@@ -2,7 +2,6 @@
 #include "computed/workers.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,22 +136,18 @@ void ntx__workers_check_detached(struct ntx_workers *w)
         uv_timer_start(&w->detach_timer, on_detach_timer, 0, 0);
 }
 
-int ntx_workers_attach(struct ntx_workers *w, uint64_t epoch, int region_fd, int wake_fd, const int *files, unsigned n_files)
+int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wake_fd, const int *files, unsigned n_files)
 {
     struct ntx__region_offer *o = &w->offer;
-    char path[64];
     if (o->there || w->detaching)
         return -EBUSY;
     if (!n_files || n_files > NTX_MAX_FILES)
         return -EINVAL;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", region_fd);
-    int read_only = open(path, O_RDONLY | O_CLOEXEC); /* a memfd opens again like any file */
-    if (read_only < 0)
-        read_only = fcntl(region_fd, F_DUPFD_CLOEXEC, 3);
-    if (read_only < 0)
-        return -errno;
-    *o = (struct ntx__region_offer){.there = true, .epoch = epoch, .fd = region_fd, .read_only_fd = read_only, .wake_fd = wake_fd, .n_files = n_files};
-    memcpy(o->files, files, n_files * sizeof *files);
+    *o = (struct ntx__region_offer){.there = true, .epoch = r->hdr->epoch, .n_files = n_files, .board = r->board.part.fd};
+    for (int i = 0; i < NTX_REGION_PARTS; i++)
+        o->to_iod[i] = r->part[i].fd;
+    o->to_iod[NTX_REGION_PARTS] = wake_fd;
+    memcpy(o->to_iod + NTX_IOD_FDS, files, n_files * sizeof *files);
     for_workers(w, ntx__peer_offer);
     return 0;
 }
@@ -172,7 +167,6 @@ void ntx_workers_detach(struct ntx_workers *w)
         return;
     for_workers(w, send_detach);
     w->offer.there = false;
-    close(w->offer.read_only_fd);
     forget_rings(w);
     w->detaching = true;
     w->detach_overdue = false;
@@ -255,8 +249,8 @@ void ntx_workers_free(struct ntx_workers *w)
     while (w->newcomers)
         ntx__peer_close(w->newcomers);
     if (w->offer.there)
-        close(w->offer.read_only_fd);
-    forget_rings(w);
+        forget_rings(w);
+    ntx__workers_unlink_pair(w);
     snprintf(path, sizeof path, "%s/region.sock", w->dir);
     unlink(path);
     close_all(w);

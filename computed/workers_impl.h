@@ -58,9 +58,9 @@ struct ntx__peer {
 struct ntx__region_offer {
     bool there;
     uint64_t epoch;
-    int fd, read_only_fd, wake_fd;
-    int files[NTX_MAX_FILES];
+    int to_iod[NTX_ATTACH_MAX_FDS]; /* parts, wake eventfd, files */
     unsigned n_files;
+    int board;
 };
 
 struct ntx_workers {
@@ -76,6 +76,7 @@ struct ntx_workers {
     bool detaching, detach_overdue;
     struct ntx__peer *worker[NTX__ROLES], *newcomers;
     uint32_t instance[NTX__ROLES];
+    uint32_t told_iod, told_predictor; /* the instances that the workers were told of */
     char refused[256];       /* the last refusal that was logged: whoever starts them may try for ever */
     struct ntx__region_offer offer;
     int sidecar;             /* of the next or present offer; -1: none */
@@ -96,6 +97,7 @@ bool ntx__peer_gone(const struct ntx__peer *p); /* its process has ended */
 void ntx__peer_dead(struct ntx__peer *p);
 void ntx__peer_admit(struct ntx__peer *p, enum ntx_role role);
 
+void ntx__workers_unlink_pair(struct ntx_workers *w); /* the socket between the two that were told of each other */
 void ntx__workers_check_drained(struct ntx_workers *w);
 void ntx__workers_check_detached(struct ntx_workers *w); /* soon, from the loop */
 

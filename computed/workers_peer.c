@@ -93,14 +93,29 @@ static void keep_ring(struct ntx__peer *p)
     }
 }
 
+/* The predictor bound it, and cannot remove it. */
+void ntx__workers_unlink_pair(struct ntx_workers *w)
+{
+    char address[128];
+    ntx_link_address(address, sizeof address, w->dir, "pi", w->told_predictor, w->told_iod);
+    if (w->told_predictor && w->told_iod && *address)
+        unlink(address);
+}
+
 static void tell_peers(struct ntx_workers *w)
 {
+    uint32_t iod = w->worker[NTX_ROLE_IOD] ? w->worker[NTX_ROLE_IOD]->instance : 0;
+    uint32_t predictor = w->worker[NTX_ROLE_PREDICTOR] ? w->worker[NTX_ROLE_PREDICTOR]->instance : 0;
+    if (iod != w->told_iod || predictor != w->told_predictor)
+        ntx__workers_unlink_pair(w);
+    w->told_iod = iod;
+    w->told_predictor = predictor;
     for (int role = 1; role < NTX__ROLES; role++) {
         struct ntx__peer *p = w->worker[role];
         struct ntx_attach_msg m = {
             .kind = NTX_AT_PEERS,
-            .iod_instance = w->worker[NTX_ROLE_IOD] ? w->worker[NTX_ROLE_IOD]->instance : 0,
-            .predictor_instance = w->worker[NTX_ROLE_PREDICTOR] ? w->worker[NTX_ROLE_PREDICTOR]->instance : 0,
+            .iod_instance = iod,
+            .predictor_instance = predictor,
         };
         if (p && !p->leaving && ntx_attach_send(p->sock, &m, NULL, 0))
             ntx__peer_expel(p, "it takes no messages");
@@ -189,15 +204,15 @@ void ntx__peer_offer(struct ntx__peer *p)
     const struct ntx__region_offer *o = &p->w->offer;
     if (!o->there || p->leaving)
         return;
-    /* Each gets what it needs: only iod reads files and writes to the region. */
+    /* Each gets what it needs: only iod reads files and sees weights. */
     bool iod = p->role == NTX_ROLE_IOD;
-    int fds[2 + NTX_MAX_FILES] = {iod ? o->fd : o->read_only_fd, o->wake_fd};
-    struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .epoch = o->epoch, .n_files = iod ? o->n_files : p->w->sidecar >= 0};
-    memcpy(fds + 2, iod ? o->files : &p->w->sidecar, m.n_files * sizeof *fds);
+    const int to_predictor[] = {o->board, p->w->sidecar};
+    struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = p->role, .epoch = o->epoch, .n_files = iod ? o->n_files : p->w->sidecar >= 0};
+    unsigned n = (iod ? NTX_IOD_FDS : NTX_PREDICTOR_FDS) + m.n_files;
     ntx_link_set_epoch(p->link, o->epoch);
     p->attached = p->hello_seen = false;
     p->holds = true;
-    if (ntx_attach_send(p->sock, &m, fds, 2 + m.n_files))
+    if (ntx_attach_send(p->sock, &m, iod ? o->to_iod : to_predictor, n))
         ntx__peer_expel(p, "it takes no messages");
 }
 
@@ -295,7 +310,7 @@ static void on_socket(uv_poll_t *h, int status, int events)
 {
     struct ntx__peer *p = h->data;
     struct ntx_attach_msg m;
-    int fds[2 + NTX_MAX_FILES], rc = status;
+    int fds[NTX_ATTACH_MAX_FDS], rc = status;
     unsigned n;
     (void)events;
     while (!p->closing && !p->leaving) {

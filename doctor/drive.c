@@ -113,7 +113,7 @@ static int open_source(struct ntx__doctor_drive *d, struct ntx_doctor_report *r,
         return rc;
     d->region.hdr->file_bytes[0] = d->file_bytes;
     ntx_iod_files_prepare(&d->files, 4096, files, sizeof files);
-    if ((rc = ntx_source_open("auto", &d->region, &d->files, &d->source, source, sizeof source, err)))
+    if ((rc = ntx_source_open("auto", &d->region, &d->files, NULL, &d->source, source, sizeof source, err)))
         return rc;
     if (d->region.huge_share < 0.9)
         ntx__doctor_say(r, "Only %.0f %% of the buffers are in huge pages, and a drive may be read at half its rate into small ones: free some memory, or "
@@ -144,7 +144,7 @@ static void submit(struct ntx__doctor_drive *d, uint32_t size)
     d->random = d->random * 6364136223846793005u + 1442695040888963407u;
     unsigned slot = d->free_slots[--d->n_free];
     struct ntx_iod_read rd = {.tag = slot, .offset = (d->random >> 16) % (d->file_bytes / size) * size, .len = size, .expect = size,
-                              .dest = d->region.hdr->off_slots + (uint64_t)slot * size};
+                              .dest = (uint64_t)slot * size};
     int rc = d->source->ops->submit(d->source, &rd);
     if (rc) {
         d->n_free++;
@@ -190,7 +190,6 @@ int ntx__doctor_drive_open(const char *dir, double seconds, struct ntx_doctor_re
     if (!d)
         return ntx_err_set(err, -ENOMEM, "no memory");
     d->dir = dir;
-    d->region.fd = -1;
     d->random = ntx_now_ns();
     int rc = open_file(d, dir, seconds, r, err);
     if (!rc)

@@ -14,6 +14,7 @@
 #include "computed/stream.h"
 #include "doctor/doctor_impl.h"
 #include "iod/reader.h"
+#include "proto/attach.h"
 
 #define RING_BYTES (32u << 20)  /* RING_GOOD of computed/plan.c */
 #define IN_FLIGHT (4u << 20)
@@ -162,14 +163,16 @@ static void *run_loop(void *ctx)
 
 static int start_reader(struct ntx__doctor_stream *s, int file, uint32_t read_bytes, struct ntx_err *err)
 {
-    int fds[3] = {fcntl(s->region.fd, F_DUPFD_CLOEXEC, 0), fcntl(s->wake_fd, F_DUPFD_CLOEXEC, 0), fcntl(file, F_DUPFD_CLOEXEC, 0)};
+    int fds[NTX_IOD_FDS + 1] = {[NTX_REGION_PARTS] = fcntl(s->wake_fd, F_DUPFD_CLOEXEC, 0), fcntl(file, F_DUPFD_CLOEXEC, 0)};
     const struct ntx_reader_hooks hooks = {.ctx = s, .told = told, .closed = closed};
     const struct ntx_reader_config c = {.inflight_bytes = IN_FLIGHT, .piece_bytes = read_bytes, .source = "auto", .fault = "", .start = 1};
+    for (int i = 0; i < NTX_REGION_PARTS; i++)
+        fds[i] = fcntl(s->region.part[i].fd, F_DUPFD_CLOEXEC, 0);
     int rc = uv_loop_init(&s->loop);
     if (rc)
         return ntx_err_set(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
     s->looping = true;
-    if ((rc = ntx_reader_open(&s->loop, fds, 3, s->region.hdr->epoch, NULL, &hooks, &s->reader, err)))
+    if ((rc = ntx_reader_open(&s->loop, NULL, fds, NTX_IOD_FDS + 1, s->region.hdr->epoch, NULL, &hooks, &s->reader, err)))
         return rc;
     uv_async_init(&s->loop, &s->stop, on_stop);
     s->stop.data = s;
@@ -204,7 +207,7 @@ static int make_region(struct ntx__doctor_stream *s, uint64_t file_bytes, uint32
         s->region.chunks[i] = (struct ntx_plan_chunk){.offset = (uint64_t)i * read_bytes, .bytes = read_bytes, .placement = NTX_PLACE_STORAGE, .sched = i};
         s->region.sched[i] = i;
     }
-    return 0;
+    return ntx_region_publish(&s->region, err);
 }
 
 int ntx__doctor_stream_open(int file, uint64_t file_bytes, uint32_t read_bytes, struct ntx__doctor_stream **out, struct ntx_err *err)
@@ -212,7 +215,7 @@ int ntx__doctor_stream_open(int file, uint64_t file_bytes, uint32_t read_bytes, 
     struct ntx__doctor_stream *s = calloc(1, sizeof *s);
     if (!s)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    s->region.fd = s->wake_fd = -1;
+    s->wake_fd = -1;
     int rc = make_region(s, file_bytes, read_bytes, err);
     if (!rc && (s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
         rc = ntx_err_set(err, -errno, "cannot make an eventfd: %s", strerror(errno));

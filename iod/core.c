@@ -220,7 +220,7 @@ int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read 
     c->idle = false;
     if (c->inflight_reads == NTX_IOD_MAX_READS) /* what waits for its retry counts too: retries go before all else */
         return 0;
-    if (atomic_load_explicit(&c->r->hdr->stop, memory_order_acquire)) {
+    if (atomic_load_explicit(&c->r->orders->stop, memory_order_acquire)) {
         c->idle = true;
         return 0;
     }

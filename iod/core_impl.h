@@ -4,7 +4,7 @@
 
 #include "iod/core.h"
 
-/* One chunk or demand on its way: the blocks [start, end) of a file, to `dest` in the region, in n_pieces. */
+/* One chunk or demand on its way: the blocks [start, end) of a file, to `dest` in the region's bytes, in n_pieces. */
 struct ntx__job {
     bool used;
     enum ntx_iod_kind kind;

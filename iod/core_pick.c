@@ -140,14 +140,14 @@ static bool ring_job(struct ntx_iod_core *c, uint64_t seq, struct ntx__job *j)
     *j = (struct ntx__job){.kind = NTX_IOD_SLOT, .index = slot, .word = &d->word,
                            .gen = (uint32_t)(seq / h->n_desc) & GEN_MASK, .desc = d, .chunk = chunk, .sched = sched,
                            .pass = seq / h->n_sched};
-    ntx__iod_job_range(c, j, p->file, p->offset, p->bytes, h->off_slots + slot * h->slot_bytes);
+    ntx__iod_job_range(c, j, p->file, p->offset, p->bytes, slot * h->slot_bytes);
     return true;
 }
 
 static uint32_t host_chunk(struct ntx_iod_core *c)
 {
     const struct ntx_region *r = c->r;
-    uint32_t again = load(&r->hdr->host_again); /* before the words: one set FREE later changes it again */
+    uint32_t again = load(&r->orders->host_again); /* before the words: one set FREE later changes it again */
     if (again != c->host_again) {
         c->host_again = again;
         c->host_next = 0;
@@ -174,7 +174,7 @@ bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx__job *j
     bool have_host = host < h->n_chunks;
     if (seq != UINT64_MAX) {
         /* Chunk numbers are the order of use within a pass. */
-        uint64_t pass = seq / h->n_sched, current = atomic_load_explicit(&c->r->hdr->current_pass, memory_order_relaxed);
+        uint64_t pass = seq / h->n_sched, current = atomic_load_explicit(&c->r->orders->current_pass, memory_order_relaxed);
         bool host_first = have_host && (pass > current || (pass == current && host < c->r->sched[seq % h->n_sched]));
         if (!host_first && ring_job(c, seq, j))
             return true;
@@ -184,7 +184,7 @@ bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx__job *j
     return have_host;
 }
 
-/* The region offset that a demand's first block goes to, and the room there. */
+/* The place in the bytes that a demand's first block goes to, and the room there. */
 static uint64_t demand_place(const struct ntx_region_hdr *h, uint32_t i, uint64_t dest, uint64_t *room)
 {
     *room = NTX_ROUND_DOWN(h->frame_bytes, h->block);
@@ -201,9 +201,9 @@ static bool demand_fits(const struct ntx_region_hdr *h, uint32_t file, uint64_t 
            NTX_ROUND_UP(offset % h->block + bytes, (uint64_t)h->block) <= room;
 }
 
-static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, uint32_t gen)
+static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, const struct ntx_ask *a, uint32_t gen)
 {
-    struct ntx_iod_failure f = {.chunk = UINT32_MAX, .file = d->file, .offset = d->offset, .bytes = d->bytes, .err = -EINVAL};
+    struct ntx_iod_failure f = {.chunk = UINT32_MAX, .file = a->file, .offset = a->offset, .bytes = a->bytes, .err = -EINVAL};
     c->hooks.failed(c->hooks.ctx, &f);
     d->err = -EINVAL;
     ntx__iod_set_word(c, &d->word, gen, NTX_FAILED);
@@ -212,10 +212,10 @@ static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, uint32_t
 
 bool ntx__iod_is_early(const struct ntx_iod_core *c, uint32_t demand)
 {
-    return atomic_load_explicit(&c->r->demand[demand].early, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&c->r->ask[demand].early, memory_order_relaxed) != 0;
 }
 
-/* POSTED becomes FILLING, unless computed has just taken the demand back. Its fields are looked at only then: from now on they are ours. */
+/* POSTED becomes FILLING, unless computed has just taken the demand back. What is asked for is looked at only then: from now on it stays. */
 static bool claim(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t posted)
 {
     if (!atomic_compare_exchange_strong_explicit(word, &posted, ntx_word(ntx_word_gen(posted), NTX_FILLING), memory_order_acq_rel,
@@ -230,10 +230,11 @@ static bool demand_job(struct ntx_iod_core *c, uint32_t i, uint32_t gen, struct 
 {
     const struct ntx_region_hdr *h = c->r->hdr;
     struct ntx_demand *d = &c->r->demand[i];
-    uint32_t file = d->file, bytes = d->bytes;
-    uint64_t offset = d->offset, room, place = demand_place(h, i, d->dest, &room);
+    const struct ntx_ask *a = &c->r->ask[i];
+    uint32_t file = a->file, bytes = a->bytes;
+    uint64_t offset = a->offset, room, place = demand_place(h, i, a->dest, &room);
     if (!demand_fits(h, file, offset, bytes, room)) {
-        refuse_demand(c, d, gen);
+        refuse_demand(c, d, a, gen);
         return false;
     }
     *j = (struct ntx__job){.kind = NTX_IOD_FRAME, .index = i, .word = &d->word, .gen = gen, .chunk = UINT32_MAX};
@@ -248,7 +249,7 @@ bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j
     struct ntx__scan *scan = early ? &c->early : &c->demands;
     const uint32_t n = ntx_region_all_demands(c->r->hdr);
     /* Read before the words: a post that this scan misses changes the count again. */
-    uint32_t posted = load(&c->r->hdr->demand_posted);
+    uint32_t posted = load(&c->r->orders->demand_posted);
     if (posted == scan->seen && !scan->wanted)
         return false;
     for (uint32_t k = 0; k < n; k++) {

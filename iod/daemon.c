@@ -3,13 +3,11 @@
 #include <errno.h>
 #include <ntx_version.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -23,8 +21,6 @@
 #define HELLO_MS 100
 #define HELLO_SOON_MS 5  /* while the link is not up */
 #define DRAIN_MS 10000
-#define MAX_FDS 102
-#define SLICE_NS 100000u /* of a processor: the least that Linux grants */
 
 struct iod {
     const struct ntx_iod_options *options;
@@ -103,11 +99,14 @@ static void on_told(void *ctx, const struct ntx_iod_failure *f, const char *text
     m.body_case = NTX__PEER__BODY_IOD_ERROR;
     m.iod_error = &e;
     e.chunk = f ? f->chunk : UINT32_MAX;
-    e.file = f && f->file < NTX_MAX_FILES ? f->file : 0;
+    e.file = f && f->file < NTX_MAX_FILES ? f->file : UINT32_MAX;
     e.offset = f ? f->offset : 0;
     e.err = f ? f->err : 0;
     e.text = (char *)text;
-    ntx_log(f ? NTX_LOG_WARN : NTX_LOG_INFO, "%s", text);
+    if (e.file == UINT32_MAX)
+        ntx_log(f ? NTX_LOG_WARN : NTX_LOG_INFO, "%s", text);
+    else
+        ntx_log(NTX_LOG_WARN, "file %u of the model: %s", e.file, text);
     (void)ntx_link_send(d->computed, &m); /* the word carries the fact; losing this loses the words for it */
 }
 
@@ -182,7 +181,7 @@ static void on_attach(struct iod *d, const struct ntx_attach_msg *m, const int *
             close(fds[i]);
         return;
     }
-    if (ntx_reader_open(&d->loop, fds, n_fds, m->epoch, d->counters, &hooks, &d->reader, &err)) {
+    if (ntx_reader_open(&d->loop, d->options->ring, fds, n_fds, m->epoch, d->counters, &hooks, &d->reader, &err)) {
         ntx_log(NTX_LOG_ERR, "%s", err.text);
         snprintf(a.text, sizeof(a.text), "%.*s", (int)sizeof(a.text) - 1, err.text);
     } else {
@@ -228,13 +227,12 @@ static void on_attach_socket(uv_poll_t *h, int status, int events)
 {
     struct iod *d = h->data;
     struct ntx_attach_msg m;
-    int fds[MAX_FDS], rc = 0;
-    unsigned n = MAX_FDS;
+    int fds[NTX_ATTACH_MAX_FDS], rc = 0;
+    unsigned n;
     (void)status;
     (void)events;
     while (!d->ending && (rc = ntx_attach_recv(d->sock, &m, fds, &n)) > 0) {
         on_message(d, &m, fds, n);
-        n = MAX_FDS;
     }
     if (d->ending || rc == -EAGAIN) {
         if (d->ending)
@@ -298,24 +296,6 @@ static void allow_duplicate(int sock)
         (void)prctl(PR_SET_PTRACER, peer.pid, 0, 0, 0); /* EINVAL without Yama: then there is no need */
 }
 
-/* Where all processors compute, a result would wait until one of them comes to rest: milliseconds, in which the drive has nothing to
- * do. Who asks for short slices of time (Linux 6.12) may interrupt those who have long ones, if he has had less than his share: and we take some per
- * cent. A refusal, or an older kernel, costs speed only. */
-static void take_short_slices(void)
-{
-    struct { /* struct sched_attr of linux/sched/types.h, which cannot be included beside sched.h */
-        uint32_t size, policy;
-        uint64_t flags;
-        int32_t nice;
-        uint32_t priority;
-        uint64_t runtime, deadline, period;
-    } a = {.size = sizeof a};
-    if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0) || a.policy != SCHED_OTHER)
-        return;
-    a.runtime = SLICE_NS;
-    (void)syscall(SYS_sched_setattr, 0, &a, 0);
-}
-
 static int watch(struct iod *d)
 {
     char path[256];
@@ -362,7 +342,6 @@ static void clean_up(struct iod *d)
 int ntx_iod_run(const struct ntx_iod_options *o, struct ntx_err *err)
 {
     struct iod d = {.options = o, .err = err, .sock = -1};
-    take_short_slices();
     int rc = uv_loop_init(&d.loop);
     if (rc)
         return ntx_err_set(err, rc, "no event loop: %s", uv_strerror(rc));

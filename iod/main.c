@@ -4,8 +4,13 @@
 
 static int run(const char *dir, int alive_fd, struct ntx_err *err)
 {
-    struct ntx_iod_options o = {.dir = dir, .alive_fd = alive_fd};
-    return ntx_iod_run(&o, err);
+    struct ntx_iod_ring ring;
+    struct ntx_iod_options o = {.dir = dir, .alive_fd = alive_fd, .ring = &ring};
+    int rc = ntx_iod_lock_in(dir, &ring, err);
+    if (!rc)
+        rc = ntx_iod_run(&o, err);
+    ntx_iod_ring_close(&ring);
+    return rc;
 }
 
 int main(int argc, char **argv)

@@ -11,7 +11,7 @@
 struct ntx_iod_read {
     uint64_t tag;    /* names what is read (core.h): io_uring's user_data, given back with the result */
     uint64_t offset; /* in the file */
-    uint64_t dest;   /* in the region */
+    uint64_t dest;   /* in the region's bytes */
     uint32_t len;
     uint32_t expect;
     uint32_t file;

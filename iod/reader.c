@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "proto/attach.h"
 
 #define TICK_MS 1000
 #define RETRY_MS 10 /* after the kernel had no room for a submission */
@@ -26,6 +27,7 @@ struct ntx_reader {
     struct ntx_iod_files files;
     int wake_fd;
     struct ntx_counters *counters;
+    struct ntx_iod_ring *ring;
     struct ntx_source *source;  /* what is read through, filters included */
     struct ntx_source *idle;    /* the one made at attach, when another was asked for; else NULL */
     struct ntx_iod_core *core;  /* NULL until configured */
@@ -67,18 +69,16 @@ static void on_word(void *ctx, _Atomic uint32_t *word, enum ntx_state s)
 static void on_failed(void *ctx, const struct ntx_iod_failure *f)
 {
     struct ntx_reader *r = ctx;
-    char link[32], path[256] = "", text[512];
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", f->file < r->files.n ? r->files.fd[f->file] : -1);
-    ssize_t n = readlink(link, path, sizeof(path) - 1);
-    if (n <= 0)
-        n = snprintf(path, sizeof(path), "file %u of the model", f->file);
-    path[n] = 0;
-    if (r->config_error[0])
+    struct ntx_iod_failure told = *f;
+    char text[512];
+    if (r->config_error[0]) {
+        told.file = UINT32_MAX; /* the reason lies in none */
         snprintf(text, sizeof(text), "%s", r->config_error);
-    else
-        snprintf(text, sizeof(text), "%s: cannot read %u bytes at offset %" PRIu64 ": %s%s", path, f->bytes, f->offset,
+    } else {
+        snprintf(text, sizeof(text), "cannot read %u bytes at offset %" PRIu64 ": %s%s", f->bytes, f->offset,
                  f->err == -ENODATA ? "the file has become shorter" : strerror(-f->err), f->err == -EINVAL ? "" : " (tried 4 times)");
-    r->hooks.told(r->hooks.ctx, f, text);
+    }
+    r->hooks.told(r->hooks.ctx, &told, text);
 }
 
 static void on_result(void *ctx, uint64_t tag, int32_t result)
@@ -101,7 +101,7 @@ static void set_asleep(struct ntx_reader *r, bool asleep)
     r->asleep = asleep;
     /* seq_cst, as the core's next look at the words. Pairs with computed, which stores a word (FREE, POSTED) and then loads iod_asleep, both
      * seq_cst too: either that look sees its store, or it sees that we sleep and writes the eventfd. */
-    atomic_store_explicit(&r->region.hdr->iod_asleep, asleep, memory_order_seq_cst);
+    atomic_store_explicit(&r->region.ring->iod_asleep, asleep, memory_order_seq_cst);
 }
 
 static void flush(struct ntx_reader *r)
@@ -269,7 +269,7 @@ static int choose_source(struct ntx_reader *r, const char *which, struct ntx_err
     struct ntx_source *other;
     if (!*which || !strcmp(which, "auto") || !strcmp(which, r->source->ops->name))
         return 0;
-    int rc = ntx_source_open(which, &r->region, &r->files, &other, note, sizeof(note), err);
+    int rc = ntx_source_open(which, &r->region, &r->files, r->ring, &other, note, sizeof(note), err);
     if (rc)
         return rc;
     r->idle = r->source;
@@ -332,16 +332,16 @@ void ntx_reader_hint(struct ntx_reader *r, uint64_t pass, const uint8_t *skip, s
 
 struct ntx_source_ring ntx_reader_ring(const struct ntx_reader *r) { return r->source->ops->ring(r->source); }
 
-static int open_parts(struct ntx_reader *r, int region_fd, uint64_t epoch, struct ntx_err *err)
+static int open_parts(struct ntx_reader *r, const int *region, uint64_t epoch, struct ntx_err *err)
 {
     char note[256];
-    int rc = ntx_region_attach(region_fd, true, &r->region, err);
+    int rc = ntx_region_attach(region, &r->region, err);
     if (rc)
         return rc;
     if (r->region.hdr->epoch != epoch || r->files.n % r->region.hdr->n_files)
         return ntx_err_set(err, -ESTALE, "the region is of another epoch, or of %u files, of which %u are no copies", r->region.hdr->n_files, r->files.n);
     ntx_iod_files_prepare(&r->files, r->region.hdr->block, r->note, sizeof(r->note));
-    rc = ntx_source_open("auto", &r->region, &r->files, &r->source, note, sizeof(note), err);
+    rc = ntx_source_open("auto", &r->region, &r->files, r->ring, &r->source, note, sizeof(note), err);
     if (rc)
         return rc;
     if (note[0])
@@ -352,11 +352,11 @@ static int open_parts(struct ntx_reader *r, int region_fd, uint64_t epoch, struc
     return rc ? ntx_err_set(err, rc, "cannot watch the wake descriptor: %s", uv_strerror(rc)) : 0;
 }
 
-int ntx_reader_open(uv_loop_t *loop, const int *fds, unsigned n_fds, uint64_t epoch, struct ntx_counters *counters,
+int ntx_reader_open(uv_loop_t *loop, struct ntx_iod_ring *ring, const int *fds, unsigned n_fds, uint64_t epoch, struct ntx_counters *counters,
                     const struct ntx_reader_hooks *hooks, struct ntx_reader **out, struct ntx_err *err)
 {
     struct ntx_reader *r = calloc(1, sizeof(*r));
-    if (!r || n_fds < 3 || n_fds - 2 > NTX_MAX_FILES) {
+    if (!r || n_fds <= NTX_IOD_FDS || n_fds - NTX_IOD_FDS > NTX_MAX_FILES) {
         for (unsigned i = 0; i < n_fds; i++)
             close(fds[i]);
         free(r);
@@ -365,10 +365,11 @@ int ntx_reader_open(uv_loop_t *loop, const int *fds, unsigned n_fds, uint64_t ep
     r->loop = loop;
     r->hooks = *hooks;
     r->counters = counters;
-    r->wake_fd = fds[1];
-    r->files.n = n_fds - 2;
-    memcpy(r->files.fd, fds + 2, r->files.n * sizeof(int));
-    int rc = open_parts(r, fds[0], epoch, err);
+    r->ring = ring;
+    r->wake_fd = fds[NTX_REGION_PARTS];
+    r->files.n = n_fds - NTX_IOD_FDS;
+    memcpy(r->files.fd, fds + NTX_IOD_FDS, r->files.n * sizeof(int));
+    int rc = open_parts(r, fds, epoch, err);
     if (rc) {
         free_reader(r);
         return rc;

@@ -20,7 +20,7 @@ struct ntx_reader;
 
 struct ntx_reader_hooks {
     void *ctx;
-    /* A read failed for good (f), or something fell back (f NULL); in words. */
+    /* A read failed for good (f; of file f->file, or of none: UINT32_MAX), or something fell back (f NULL); in words, without the file's name. */
     void (*told)(void *ctx, const struct ntx_iod_failure *f, const char *text);
     void (*closed)(void *ctx);
 };
@@ -32,8 +32,8 @@ struct ntx_reader_config { /* as IodConfig of ntx.proto */
     uint32_t start; /* how many iod processes attached before, and this one */
 };
 
-/* fds: region, wake eventfd, model files (n_fds in all, at least 3); all are taken over, also on failure. */
-int ntx_reader_open(uv_loop_t *loop, const int *fds, unsigned n_fds, uint64_t epoch, struct ntx_counters *counters,
+/* fds: as ATTACH brings them to iod (proto/attach.h), n_fds in all; all are taken over, also on failure. ring: the process's own, which outlives the reader. */
+int ntx_reader_open(uv_loop_t *loop, struct ntx_iod_ring *ring, const int *fds, unsigned n_fds, uint64_t epoch, struct ntx_counters *counters,
                     const struct ntx_reader_hooks *hooks, struct ntx_reader **out, struct ntx_err *err);
 /* The io_uring for computed, if there is one. To be asked before configure. */
 struct ntx_source_ring ntx_reader_ring(const struct ntx_reader *r);

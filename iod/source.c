@@ -49,8 +49,8 @@ void ntx_iod_files_prepare(struct ntx_iod_files *f, uint32_t block, char *note, 
     }
 }
 
-int ntx_source_open(const char *which, const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, char *note,
-                    unsigned note_len, struct ntx_err *err)
+int ntx_source_open(const char *which, const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring, struct ntx_source **out,
+                    char *note, unsigned note_len, struct ntx_err *err)
 {
     bool any = !*which || !strcmp(which, "auto");
     if (note_len)
@@ -60,7 +60,7 @@ int ntx_source_open(const char *which, const struct ntx_region *r, const struct 
     if (!any && strcmp(which, "uring"))
         return ntx_err_set(err, -EINVAL, "source '%s': expected auto, uring or pread", which);
     struct ntx_err why = {0};
-    int rc = ntx_source_uring(r, f, out, note, note_len, &why);
+    int rc = ntx_source_uring(r, f, ring, out, note, note_len, &why);
     if (!rc)
         return 0;
     if (!any)

@@ -3,8 +3,8 @@
  *
  *     core -> [fault ->] [stripe ->] [throttle ->] uring | pread -> drives
  *
- *   uring     io_uring; registered buffers where locked memory allows. Its ring holds reads and nothing else, each submission
- *             gives exactly one completion, and it has neither DEFER_TASKRUN nor SINGLE_ISSUER: by that, computed (holding a duplicate of
+ *   uring     io_uring; registered buffers where locked memory allows. Its ring can do nothing but read (ring.h), and each submission
+ *             gives exactly one completion: by that, computed (holding a duplicate of
  *             the ring) proves that a dead iod's reads are over.
  *   pread     threads of ours, where io_uring is refused. A killed process is not gone (pidfd, sockets) while one of its
  *             threads is inside a direct read: no read outlives it, and no proof is needed.
@@ -54,6 +54,7 @@ struct ntx_iod_files {
 void ntx_iod_files_prepare(struct ntx_iod_files *f, uint32_t block, char *note, unsigned note_len);
 
 struct ntx_source;
+struct ntx_iod_ring; /* ring.h */
 
 /* Result of one read: bytes or negative errno. */
 typedef void ntx_source_cb(void *ctx, uint64_t tag, int32_t result);
@@ -94,9 +95,9 @@ struct ntx_source { /* implementations embed it as their first member */
     const struct ntx_source_ops *ops;
 };
 
-/* Region and files must outlive the source. note (may be NULL) tells in one line what fell back, empty if nothing. */
-int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, char *note, unsigned note_len,
-                     struct ntx_err *err);
+/* Region, files and ring must outlive the source. ring NULL: it makes one for itself. note (may be NULL) tells in one line what fell back, empty if nothing. */
+int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring, struct ntx_source **out, char *note,
+                     unsigned note_len, struct ntx_err *err);
 int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, struct ntx_err *err);
 /* Filters take `over` over on success. */
 int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_source **out, struct ntx_err *err);
@@ -107,8 +108,8 @@ int ntx_source_stripe(struct ntx_source *over, unsigned n_drives, unsigned n_fil
 int ntx_source_fault(struct ntx_source *over, const char *rules, uint32_t start, uint32_t block, struct ntx_source **out, struct ntx_err *err);
 
 /* "auto", "uring" or "pread" ("" is auto). auto takes pread where io_uring is refused, and says so in note. */
-int ntx_source_open(const char *which, const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, char *note,
-                    unsigned note_len, struct ntx_err *err);
+int ntx_source_open(const char *which, const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring, struct ntx_source **out,
+                    char *note, unsigned note_len, struct ntx_err *err);
 
 static inline void ntx_source_state(struct ntx_source *s, enum ntx_state state)
 {

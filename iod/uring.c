@@ -1,12 +1,12 @@
 /* uring.c: io_uring. The ring's own descriptor is polled (readable while completions wait), which spares the eventfd and its
  * read per wake-up. */
 #include <errno.h>
-#include <liburing.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/util.h"
+#include "iod/ring.h"
 #include "iod/source.h"
 
 #define PART_MAX (1u << 30) /* the kernel takes no larger registered buffer */
@@ -14,7 +14,8 @@
 
 struct uring {
     struct ntx_source base;
-    struct io_uring ring;
+    struct io_uring *ring;
+    struct ntx_iod_ring *own; /* where none was given */
     const struct ntx_region *r;
     const struct ntx_iod_files *files;
     unsigned inflight; /* submitted and not reaped, those not yet flushed included */
@@ -32,13 +33,13 @@ static int part_of(const struct uring *u, uint64_t dest)
         return -1;
     if (dest >= h->off_frames)
         return (int)(u->n_slot_parts + (dest - h->off_frames) / u->frame_part);
-    return (int)((dest - h->off_slots) / u->slot_part);
+    return (int)(dest / u->slot_part);
 }
 
 static int uring_submit(struct ntx_source *s, const struct ntx_iod_read *rd)
 {
     struct uring *u = (struct uring *)s;
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+    struct io_uring_sqe *sqe = io_uring_get_sqe(u->ring);
     if (!sqe)
         return -EAGAIN;
     uint8_t *buf = u->r->base + rd->dest;
@@ -57,7 +58,7 @@ static int uring_flush(struct ntx_source *s)
 {
     struct uring *u = (struct uring *)s;
     while (u->unflushed) {
-        int n = io_uring_submit(&u->ring);
+        int n = io_uring_submit(u->ring);
         if (n == -EINTR)
             continue;
         if (n <= 0)
@@ -72,19 +73,19 @@ static void uring_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
     struct uring *u = (struct uring *)s;
     struct io_uring_cqe *cqe;
     unsigned head, n = 0;
-    io_uring_for_each_cqe(&u->ring, head, cqe)
+    io_uring_for_each_cqe(u->ring, head, cqe)
     {
         u->inflight--;
         cb(ctx, cqe->user_data, cqe->res);
         n++;
     }
     /* After the words are written: a completion is never gone from the ring while its slot is still FILLING. */
-    io_uring_cq_advance(&u->ring, n);
+    io_uring_cq_advance(u->ring, n);
 }
 
 static unsigned uring_fds(const struct ntx_source *s, int *fds, unsigned n)
 {
-    fds[n] = ((const struct uring *)s)->ring.ring_fd;
+    fds[n] = ((const struct uring *)s)->ring->ring_fd;
     return n + 1;
 }
 
@@ -92,7 +93,7 @@ static unsigned uring_inflight(const struct ntx_source *s) { return ((const stru
 
 static struct ntx_source_ring uring_ring(const struct ntx_source *s)
 {
-    const struct io_uring *ring = &((const struct uring *)s)->ring;
+    const struct io_uring *ring = ((const struct uring *)s)->ring;
     struct ntx_source_ring r = {.fd = ring->ring_fd};
     const char *base = ring->sq.ring_ptr;
     if (ring->features & IORING_FEAT_SINGLE_MMAP) {
@@ -103,10 +104,19 @@ static struct ntx_source_ring uring_ring(const struct ntx_source *s)
     return r;
 }
 
+static void close_own(struct ntx_iod_ring *own)
+{
+    if (own)
+        ntx_iod_ring_close(own);
+    free(own);
+}
+
 static void uring_close(struct ntx_source *s)
 {
     struct uring *u = (struct uring *)s;
-    io_uring_queue_exit(&u->ring);
+    if (!u->own && u->fixed && !u->inflight) /* else the end of the ring, or of the process, lets go of them */
+        io_uring_unregister_buffers(u->ring);
+    close_own(u->own);
     free(u);
 }
 
@@ -135,30 +145,41 @@ static int register_buffers(struct uring *u)
         (h->n_slots * h->slot_bytes + h->n_demands * h->frame_bytes) / PART_MAX >= MAX_PARTS / 2)
         return -E2BIG;
     if (h->n_slots)
-        n = cut(v, n, u->r->base + h->off_slots, h->n_slots, h->slot_bytes, &u->slot_part);
+        n = cut(v, n, u->r->base, h->n_slots, h->slot_bytes, &u->slot_part);
     u->n_slot_parts = n;
     if (h->n_demands && h->frame_bytes)
         n = cut(v, n, u->r->base + h->off_frames, h->n_demands, h->frame_bytes, &u->frame_part);
-    int rc = io_uring_register_buffers(&u->ring, v, n);
+    int rc = io_uring_register_buffers(u->ring, v, n);
     u->fixed = !rc;
     return rc;
 }
 
-int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, char *note, unsigned note_len,
-                     struct ntx_err *err)
+static int open_own(struct ntx_iod_ring **ring)
 {
-    struct uring *u = calloc(1, sizeof(*u));
-    if (!u)
-        return ntx_err_set(err, -ENOMEM, "no memory for a byte source");
-    u->base.ops = &uring_ops;
-    u->r = r;
-    u->files = f;
-    int rc = io_uring_queue_init(NTX_SOURCE_DEPTH, &u->ring, 0);
-    if (rc) {
-        free(u);
+    struct ntx_iod_ring *own = calloc(1, sizeof *own);
+    if (!own)
+        return -ENOMEM;
+    int rc = ntx_iod_ring_open(own);
+    if (rc)
+        free(own);
+    else
+        *ring = own;
+    return rc;
+}
+
+int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring, struct ntx_source **out, char *note,
+                     unsigned note_len, struct ntx_err *err)
+{
+    struct ntx_iod_ring *own = NULL;
+    int rc = ring ? ring->why : open_own(&own);
+    if (rc)
         return ntx_err_set(err, rc, "io_uring is refused here: %s", strerror(-rc));
+    struct uring *u = calloc(1, sizeof(*u));
+    if (!u) {
+        close_own(own);
+        return ntx_err_set(err, -ENOMEM, "no memory for a byte source");
     }
-    io_uring_ring_dontfork(&u->ring);
+    *u = (struct uring){.base.ops = &uring_ops, .ring = ring ? &ring->u : &own->u, .own = own, .r = r, .files = f};
     rc = register_buffers(u);
     if (note && note_len)
         snprintf(note, note_len, rc ? "buffers are not registered (%s): plain reads" : "", strerror(-rc));

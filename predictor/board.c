@@ -3,19 +3,19 @@
 #include <errno.h>
 #include <string.h>
 
-int ntx_board_read(const struct ntx_region *r, uint32_t index, uint32_t gen, struct ntx_board_probe *probe, float *floats)
+int ntx_board_read(const struct ntx_board *b, uint32_t index, uint32_t gen, struct ntx_board_probe *probe, float *floats)
 {
-    if (index >= r->hdr->n_probes)
+    if (index >= b->n_probes)
         return -EINVAL;
-    const struct ntx_probe *p = &r->probe[index];
-    _Atomic uint32_t *word = &r->probe[index].word;
+    const struct ntx_probe *p = &b->probe[index];
+    _Atomic uint32_t *word = &b->probe[index].word;
     uint32_t want = ntx_word(gen, NTX_READY);
     /* acquire: pairs with computed's release store of READY, so the row and fields written before it are seen */
     if (atomic_load_explicit(word, memory_order_acquire) != want)
         return -ESTALE;
     struct ntx_board_probe got = {.row = p->row, .layer = p->layer, .pos = p->pos, .pass = p->pass, .session = p->session};
-    size_t n = ntx_region_probe_floats(r);
-    memcpy(floats, r->probe_data + index * n, n * sizeof *floats);
+    size_t n = ntx_board_floats(b);
+    memcpy(floats, b->data + index * n, n * sizeof *floats);
     /* acquire fence: pairs with computed's release fence after it takes READY away and before it writes again; if anything of the
      * copy was newer, the word is seen changed */
     atomic_thread_fence(memory_order_acquire);

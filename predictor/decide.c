@@ -132,10 +132,10 @@ void ntx__service_probe(struct ntx__service *s, const Ntx__ProbeNotice *m)
     struct ntx_predictor_fault_act act = ntx_predictor_fault_probe(&s->fault);
     if (act.kill)
         die(NULL);
-    if (ntx_board_read(&s->region, m->index, m->gen, &p, s->hidden) || p.pass != m->pass)
+    if (ntx_board_read(&s->board, m->index, m->gen, &p, s->hidden) || p.pass != m->pass)
         return; /* no longer wanted */
     struct ntx_policy_input in = {.hidden = s->hidden, .layer = p.layer, .row = p.row, .pos = p.pos, .session = p.session,
-                                  .similar = s->hidden + s->region.hdr->n_embd};
+                                  .similar = s->hidden + s->board.n_embd};
     ntx_policy_decide(s->policy, &in, d.skip);
     d.row = p.row;
     d.pass = p.pass;

@@ -5,7 +5,8 @@
 static int run(const char *dir, int alive_fd, struct ntx_err *err)
 {
     struct ntx_service_config c = {.dir = dir, .alive_fd = alive_fd};
-    return ntx_service_run(&c, err);
+    int rc = ntx_service_lock_in(dir, err);
+    return rc ? rc : ntx_service_run(&c, err);
 }
 
 int main(int argc, char **argv)

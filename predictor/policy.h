@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
-#include "shm/region.h"
+#include "shm/board.h"
 
 struct ntx_policy_sidecar {
     int fd;            /* borrowed while the policy is made; -1: none */

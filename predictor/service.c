@@ -17,7 +17,6 @@
 #define IDLE_MS 1000
 #define CONNECT_MS 10000 /* computed may start at the same time as we */
 #define CONNECT_SLICE_MS 100
-#define MAX_ATTACH_FDS 102
 
 static void stop(struct ntx__service *s, int rc)
 {
@@ -25,9 +24,9 @@ static void stop(struct ntx__service *s, int rc)
     uv_stop(&s->loop);
 }
 
-/* ---- the attached region ---- */
+/* ---- the attached board ---- */
 
-static void drop_region(struct ntx__service *s)
+static void drop_board(struct ntx__service *s)
 {
     ntx__service_drop_delayed(s);
     ntx_policy_free(s->policy);
@@ -37,27 +36,24 @@ static void drop_region(struct ntx__service *s)
     s->sidecar = -1;
     free(s->hidden);
     s->hidden = NULL;
-    ntx_region_close(&s->region);
-    memset(&s->region, 0, sizeof s->region);
+    ntx_board_close(&s->board);
     s->epoch = 0;
     s->configured = s->state_pending = s->hinted = false;
 }
 
-static int take_region(struct ntx__service *s, uint64_t epoch, int fd, struct ntx_err *err)
+static int take_board(struct ntx__service *s, uint64_t epoch, int fd, struct ntx_err *err)
 {
-    drop_region(s);
-    int rc = ntx_region_attach(fd, false, &s->region, err);
-    if (rc) {
-        memset(&s->region, 0, sizeof s->region);
+    drop_board(s);
+    int rc = ntx_board_attach(fd, &s->board, err);
+    if (rc)
         return rc;
+    if (s->board.epoch != epoch) {
+        drop_board(s);
+        return ntx_err_set(err, -ESTALE, "the probe board is of another epoch");
     }
-    if (s->region.hdr->epoch != epoch) {
-        drop_region(s);
-        return ntx_err_set(err, -ESTALE, "the region is of another epoch");
-    }
-    s->hidden = calloc(ntx_region_probe_floats(&s->region), sizeof *s->hidden);
+    s->hidden = calloc(ntx_board_floats(&s->board), sizeof *s->hidden);
     if (!s->hidden) {
-        drop_region(s);
+        drop_board(s);
         return ntx_err_set(err, -ENOMEM, "no memory for a hidden state");
     }
     s->epoch = epoch;
@@ -104,7 +100,7 @@ static void set_policy(struct ntx__service *s, const Ntx__PolicySet *m)
 {
     struct ntx_err err = {0};
     struct ntx_policy_sidecar sidecar = {s->sidecar, m->model};
-    struct ntx_policy_shape shape = {s->region.hdr->n_layers, s->region.hdr->n_embd, &sidecar};
+    struct ntx_policy_shape shape = {s->board.n_layers, s->board.n_embd, &sidecar};
     uint64_t start = s->counters ? ntx_counter_get(s->counters, NTX_C_pred_starts) : 1;
     ntx__service_drop_delayed(s);
     ntx_policy_free(s->policy);
@@ -180,11 +176,11 @@ static void on_attach(struct ntx__service *s, const struct ntx_attach_msg *m, in
 {
     struct ntx_attach_msg answer = {.kind = NTX_AT_ATTACHED, .role = NTX_ROLE_PREDICTOR, .epoch = m->epoch, .ring_fd = -1};
     struct ntx_err err = {0};
-    int rc = take_region(s, m->epoch, fds[0], &err);
+    int rc = take_board(s, m->epoch, fds[0], &err);
     fds[0] = -1; /* taken over */
     if (!rc && m->n_files) {
-        s->sidecar = fds[2]; /* of the skip policy: the only file that a predictor ever sees */
-        fds[2] = -1;
+        s->sidecar = fds[1]; /* of the skip policy: the only file that a predictor ever sees */
+        fds[1] = -1;
     }
     if (rc)
         snprintf(answer.text, sizeof answer.text, "%.*s", (int)sizeof answer.text - 1, err.text);
@@ -200,7 +196,7 @@ static void on_detach(struct ntx__service *s, const struct ntx_attach_msg *m)
 {
     struct ntx_attach_msg answer = {.kind = NTX_AT_DETACHED, .role = NTX_ROLE_PREDICTOR, .epoch = m->epoch};
     if (m->epoch == s->epoch)
-        drop_region(s);
+        drop_board(s);
     set_epoch(s);
     int rc = ntx_attach_send(s->sock, &answer, NULL, 0);
     if (rc)
@@ -231,8 +227,8 @@ static void on_attach_socket(uv_poll_t *poll_handle, int status, int events)
     (void)events;
     for (;;) {
         struct ntx_attach_msg m;
-        int fds[MAX_ATTACH_FDS];
-        unsigned n = MAX_ATTACH_FDS;
+        int fds[NTX_ATTACH_MAX_FDS];
+        unsigned n = NTX_ATTACH_MAX_FDS;
         int rc = ntx_attach_recv(s->sock, &m, fds, &n);
         if (rc == -EAGAIN)
             return;
@@ -333,7 +329,7 @@ static void close_handle(uv_handle_t *h, void *arg)
 static void end(struct ntx__service *s)
 {
     count_cpu(s);
-    drop_region(s);
+    drop_board(s);
     ntx_link_close(s->computed);
     ntx_link_close(s->iod);
     uv_walk(&s->loop, close_handle, NULL); /* ours; links and delayed decisions are closing already */

@@ -10,7 +10,7 @@
 #include "proto/attach.h"
 #include "proto/link.h"
 #include "shm/counters.h"
-#include "shm/region.h"
+#include "shm/board.h"
 
 struct ntx__delayed; /* a decision that a fault holds back */
 
@@ -30,7 +30,7 @@ struct ntx__service {
 
     /* Of the attached region; all zero while there is none. */
     uint64_t epoch;
-    struct ntx_region region;
+    struct ntx_board board;
     struct ntx_policy *policy;
     struct ntx_predictor_fault fault;
     char policy_text[256], policy_error[256];

@@ -13,8 +13,7 @@
 
 #include "common/util.h"
 
-#define MAX_FILES 100 /* as NTX_MAX_FILES of the region */
-#define MAX_FDS (2 + MAX_FILES)
+#define MAX_FILES (NTX_ATTACH_MAX_FDS - NTX_IOD_FDS) /* as NTX_MAX_FILES of the region */
 #define WELCOME_WAIT_MS 5000
 #define RETRY_MS 10
 
@@ -24,10 +23,15 @@ static unsigned fds_of_kind(const struct ntx_attach_msg *m)
     case NTX_AT_WELCOME:
         return 1;
     case NTX_AT_ATTACH:
-        return 2 + m->n_files;
+        return (m->role == NTX_ROLE_IOD ? NTX_IOD_FDS : NTX_PREDICTOR_FDS) + m->n_files;
     default:
         return 0;
     }
+}
+
+static unsigned most_files(const struct ntx_attach_msg *m)
+{
+    return m->kind != NTX_AT_ATTACH ? 0 : m->role == NTX_ROLE_IOD ? MAX_FILES : 1;
 }
 
 static bool valid(const struct ntx_attach_msg *m, size_t len, unsigned n_fds)
@@ -36,9 +40,9 @@ static bool valid(const struct ntx_attach_msg *m, size_t len, unsigned n_fds)
         return false;
     if (m->kind < NTX_AT_HELLO || m->kind > NTX_AT_DETACHED || m->role > NTX_ROLE_PREDICTOR)
         return false;
-    if (m->kind == NTX_AT_HELLO && !m->role)
+    if ((m->kind == NTX_AT_HELLO || m->kind == NTX_AT_ATTACH) && !m->role)
         return false;
-    if (m->n_files > (m->kind == NTX_AT_ATTACH ? MAX_FILES : 0))
+    if (m->n_files > most_files(m))
         return false;
     if (!memchr(m->build, 0, sizeof m->build) || !memchr(m->text, 0, sizeof m->text))
         return false;
@@ -60,8 +64,8 @@ int ntx_attach_recv(int sock, struct ntx_attach_msg *m, int *fds, unsigned *n_fd
         struct ntx_attach_msg m;
         char more; /* a longer packet is cut here, and so seen to be longer */
     } in;
-    int got[MAX_FDS];
-    unsigned n = MAX_FDS;
+    int got[NTX_ATTACH_MAX_FDS];
+    unsigned n = NTX_ATTACH_MAX_FDS;
     int rc = ntx_recv_fds(sock, &in, sizeof in.m + sizeof in.more, got, &n);
     if (rc == -ECONNRESET) /* it went away without reading all that we sent */
         return 0;
@@ -106,7 +110,7 @@ static int wait_welcome(int s, uint32_t *instance, int *counters_fd, struct ntx_
 {
     struct pollfd p = {s, POLLIN, 0};
     struct ntx_attach_msg m;
-    int fds[MAX_FDS], rc;
+    int fds[NTX_ATTACH_MAX_FDS], rc;
     unsigned n = 0;
     uint64_t end = ntx_now_ns() + WELCOME_WAIT_MS * (uint64_t)1000000u;
     while ((rc = ntx_attach_recv(s, &m, fds, &n)) == -EAGAIN) {

@@ -6,7 +6,9 @@
  *   connect, HELLO(role, pid, build) ->  checks SO_PEERCRED (same user, or root) and build
  *                                   <-   WELCOME(instance) + counters descriptor, or REFUSED(text; instance 1: for good, coming back is no use)
  *                                   <-   PEERS(iod instance, predictor instance), again whenever one changes
- *                                   <-   ATTACH(epoch) + region memfd, wake eventfd, model files   when a model is loaded
+ *                                   <-   ATTACH(epoch, role) + descriptors, when a model is loaded. To iod: the region's parts plan, orders, ring and
+ *                                        bytes (shm/region.h), wake eventfd, model files. To the predictor: the probe board (shm/board.h), and the skip
+ *                                        policy's sidecar where there is one
  *   ATTACHED(ring_fd, or text)      ->   ring_fd: iod's io_uring descriptor number, for pidfd_getfd; -1 none
  *                                   <-   DETACH(epoch)   let go of everything of that region
  *   DETACHED(epoch)                 ->   nothing of it is read or mapped any more
@@ -23,7 +25,8 @@
  * iod reads nothing before ATTACHED is sent; computed passes on its Hello only after ATTACHED has come.
  *
  * Each incarnation of a worker has its own instance number and so its own nanomsg addresses (ntx_link_address): no replacement can
- * meet an old connection. computed refuses a second worker of a role while the first lives. */
+ * meet an old connection. computed refuses a second worker of a role while the first lives.
+ * Workers can remove no file: of the link between the two, which the predictor binds, computed removes the socket when one of them has died. */
 #ifndef NTX_PROTO_ATTACH_H
 #define NTX_PROTO_ATTACH_H
 
@@ -32,7 +35,10 @@
 #include "common/err.h"
 
 #define NTX_ATTACH_MAGIC 0x4e545841u
-#define NTX_ATTACH_VERSION 1u
+#define NTX_ATTACH_VERSION 2u
+#define NTX_IOD_FDS 5       /* of ATTACH to iod, before the model files */
+#define NTX_PREDICTOR_FDS 1 /* and to the predictor, before the sidecar */
+#define NTX_ATTACH_MAX_FDS 105
 
 enum ntx_role { NTX_ROLE_IOD = 1, NTX_ROLE_PREDICTOR = 2 };
 
@@ -46,7 +52,7 @@ struct ntx_attach_msg { /* one packet, both directions; unused fields zero */
     uint32_t instance;
     uint64_t epoch;
     uint32_t iod_instance, predictor_instance; /* PEERS; 0 while there is none */
-    uint32_t n_files;                          /* ATTACH: descriptors are region, wake, files... (for the predictor read-only, and at most one: the skip sidecar) */
+    uint32_t n_files;                          /* ATTACH: of iod; of the predictor at most one, the sidecar */
     int32_t ring_fd;                           /* ATTACHED, see below */
     uint32_t ring_sq_head, ring_cq_tail;       /* ATTACHED with a ring: byte offsets of the two words in its mapping */
     uint64_t ring_bytes;                       /* ATTACHED with a ring: bytes of its one mapping at IORING_OFF_SQ_RING */
@@ -59,7 +65,7 @@ struct ntx_attach_msg { /* one packet, both directions; unused fields zero */
 int ntx_attach_connect(const char *dir, enum ntx_role role, unsigned wait_ms, uint32_t *instance, int *counters_fd, struct ntx_err *err);
 
 /* Both sides. One validated packet (magic, version, kind, terminated strings, number of descriptors fits the kind).
- * recv: 1 message, 0 end of file, -EAGAIN nothing yet, other negative errno. fds has room for 102. */
+ * recv: 1 message, 0 end of file, -EAGAIN nothing yet, other negative errno. fds has room for NTX_ATTACH_MAX_FDS. */
 int ntx_attach_send(int sock, struct ntx_attach_msg *m, const int *fds, unsigned n_fds);
 int ntx_attach_recv(int sock, struct ntx_attach_msg *m, int *fds, unsigned *n_fds);
 

@@ -87,7 +87,7 @@ static int join(struct ntx_link *l, bool bind)
         return -nn_errno();
     l->bound = bind;
     if (bind)
-        (void)chmod(l->path, 0600); /* in the service, the directory is open to the group; links are not */
+        (void)chmod(l->path, 0600); /* in the service, the directory is open to the group; links are not. A worker may not, and has its umask for that */
     return 0;
 }
 

@@ -27,7 +27,7 @@ static bool iod_config_ok(const Ntx__IodConfig *m)
 
 static bool iod_error_ok(const Ntx__IodError *m)
 {
-    return m && m->file < NTX_MAX_FILES && m->err <= 0 && m->err > -4096 && ntx__text_fits(m->text, MAX_TEXT);
+    return m && (m->file < NTX_MAX_FILES || m->file == UINT32_MAX) && m->err <= 0 && m->err > -4096 && ntx__text_fits(m->text, MAX_TEXT);
 }
 
 static bool policy_state_ok(const Ntx__PolicyState *m)

@@ -1,102 +1,65 @@
 #include "shm/region.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "common/util.h"
 #include "shm/memlimit.h"
 #include "shm/region_impl.h"
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8U
-#endif
+static const struct {
+    const char *name;
+    enum ntx_segment_use use;
+    uint64_t align;
+} parts[NTX_REGION_PARTS] = {
+    [NTX_REGION_PLAN] = {"ntx-plan", NTX_SEGMENT_CONSTANT, 0},
+    [NTX_REGION_ORDERS] = {"ntx-orders", NTX_SEGMENT_OWNED, 0},
+    [NTX_REGION_RING] = {"ntx-ring", NTX_SEGMENT_SHARED, 0},
+    [NTX_REGION_BYTES] = {"ntx-bytes", NTX_SEGMENT_SHARED, NTX_HUGE},
+};
+
+/* The plan twice: it is a part, and the creator has it in its own memory. */
+static uint64_t total(const struct ntx__region_layout *l, const struct ntx_region_geometry *g)
+{
+    uint64_t board = ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd), sum = NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], 4096u) + NTX_ROUND_UP(board, 4096u);
+    for (int i = 0; i < NTX_REGION_PARTS; i++)
+        sum += NTX_ROUND_UP(l->bytes[i], 4096u); /* each is below 2^62 >> 3 (region_check.c) */
+    return board ? sum : 0;
+}
 
 uint64_t ntx_region_bytes(const struct ntx_region_geometry *g)
 {
     struct ntx__region_layout l;
-    return ntx__region_layout(g, &l, NULL) ? 0 : l.bytes;
+    return ntx__region_layout(g, &l, NULL) ? 0 : total(&l, g);
 }
 
-/* Huge pages need address and file offset congruent modulo 2 MiB; mmap alone promises 4 KiB. */
-static int map_aligned(struct ntx_region *r)
+static void point(struct ntx_region *r, const struct ntx__region_layout *l, uint8_t *plan)
 {
-    size_t room = r->bytes + NTX_HUGE;
-    int prot = PROT_READ | (r->writable ? PROT_WRITE : 0);
-    uint8_t *hole = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (hole == MAP_FAILED)
-        return -errno;
-    uint8_t *base = (uint8_t *)NTX_ROUND_UP((uintptr_t)hole, (uintptr_t)NTX_HUGE);
-    if (mmap(base, r->bytes, prot, MAP_SHARED | MAP_FIXED, r->fd, 0) == MAP_FAILED) {
-        int rc = -errno;
-        munmap(hole, room);
-        return rc;
-    }
-    if (base > hole)
-        munmap(hole, (size_t)(base - hole));
-    if (base + r->bytes < hole + room)
-        munmap(base + r->bytes, (size_t)(hole + room - (base + r->bytes)));
-    r->base = base;
-    return 0;
+    uint8_t *orders = r->part[NTX_REGION_ORDERS].at, *ring = r->part[NTX_REGION_RING].at;
+    r->hdr = (struct ntx_region_hdr *)plan;
+    r->chunks = (struct ntx_plan_chunk *)(plan + l->off_chunks);
+    r->sched = (uint32_t *)(plan + l->off_sched);
+    r->orders = (struct ntx_orders *)orders;
+    r->taint = (_Atomic uint32_t *)(orders + l->off_taint);
+    r->pass_map = (struct ntx_pass_map *)(orders + l->off_pass);
+    r->ask = (struct ntx_ask *)(orders + l->off_ask);
+    r->ring = (struct ntx_ring *)ring;
+    r->state = (_Atomic uint32_t *)(ring + l->off_state);
+    r->desc = (struct ntx_desc *)(ring + l->off_desc);
+    r->demand = (struct ntx_demand *)(ring + l->off_demand);
+    r->base = r->part[NTX_REGION_BYTES].at;
+    r->bytes = r->part[NTX_REGION_BYTES].bytes;
 }
 
-static void point(struct ntx_region *r)
+static void write_header(struct ntx_region_hdr *h, const struct ntx_region_geometry *g, const struct ntx__region_layout *l)
 {
-    struct ntx_region_hdr *h = (struct ntx_region_hdr *)r->base;
-    r->hdr = h;
-    r->chunks = (struct ntx_plan_chunk *)(r->base + h->off_chunks);
-    r->sched = (uint32_t *)(r->base + h->off_sched);
-    r->state = (_Atomic uint32_t *)(r->base + h->off_state);
-    r->desc = (struct ntx_desc *)(r->base + h->off_desc);
-    r->taint = (_Atomic uint32_t *)(r->base + h->off_taint);
-    r->pass_map = (struct ntx_pass_map *)(r->base + h->off_pass);
-    r->demand = (struct ntx_demand *)(r->base + h->off_demand);
-    r->probe = (struct ntx_probe *)(r->base + h->off_probe);
-    r->probe_data = (float *)(r->base + h->off_probe_data);
-}
-
-static void write_header(struct ntx_region *r, const struct ntx_region_geometry *g, const struct ntx__region_layout *l)
-{
-    struct ntx_region_hdr *h = (struct ntx_region_hdr *)r->base;
-    h->magic = NTX_REGION_MAGIC;
-    h->version = NTX_REGION_VERSION;
-    h->hdr_bytes = sizeof *h;
-    h->epoch = g->epoch;
-    h->bytes = l->bytes;
-    h->block = g->block;
-    h->n_files = g->n_files;
-    h->n_chunks = g->n_chunks;
-    h->n_sched = g->n_sched;
-    h->n_desc = g->n_desc;
-    h->n_slots = g->n_slots;
-    h->n_demands = g->n_demands;
-    h->n_bundle_demands = g->n_bundle_demands;
-    h->n_probes = g->n_probes;
-    h->n_layers = g->n_layers;
-    h->n_embd = g->n_embd;
-    h->slot_bytes = g->slot_bytes;
-    h->frame_bytes = g->frame_bytes;
-    h->arena_bytes = g->arena_bytes;
-    h->off_chunks = l->off_chunks;
-    h->off_sched = l->off_sched;
-    h->off_state = l->off_state;
-    h->off_desc = l->off_desc;
-    h->off_taint = l->off_taint;
-    h->off_pass = l->off_pass;
-    h->off_demand = l->off_demand;
-    h->off_probe = l->off_probe;
-    h->off_probe_data = l->off_probe_data;
-    h->off_slots = l->off_slots;
-    h->off_frames = l->off_frames;
-    h->off_arena = l->off_arena;
+    *h = (struct ntx_region_hdr){
+        .magic = NTX_REGION_MAGIC, .version = NTX_REGION_VERSION, .hdr_bytes = sizeof *h, .epoch = g->epoch, .bytes = l->bytes[NTX_REGION_BYTES],
+        .block = g->block, .n_files = g->n_files, .n_chunks = g->n_chunks, .n_sched = g->n_sched, .n_desc = g->n_desc, .n_slots = g->n_slots,
+        .n_demands = g->n_demands, .n_bundle_demands = g->n_bundle_demands, .n_layers = g->n_layers,
+        .slot_bytes = g->slot_bytes, .frame_bytes = g->frame_bytes, .arena_bytes = g->arena_bytes, .off_frames = l->off_frames, .off_arena = l->off_arena,
+    };
 }
 
 static int check_room(uint64_t bytes, struct ntx_err *err)
@@ -111,41 +74,37 @@ static int check_room(uint64_t bytes, struct ntx_err *err)
                        (unsigned long long)m.available, m.cgroup_left < m.mem_available ? "the limit of the memory cgroup" : "MemAvailable of this machine");
 }
 
-/* Sealed, so that no process that has it can shrink it under another's feet (SIGBUS). */
-static int make_memfd(uint64_t bytes, int *out, struct ntx_err *err)
+/* The creator's own: whole pages, which nobody else has. */
+static int own_plan(struct ntx_region *r, uint64_t bytes, struct ntx_err *err)
 {
-    unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    int fd = memfd_create("ntx-region", flags | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-        fd = memfd_create("ntx-region", flags);
-    if (fd < 0)
-        return ntx_err_set(err, -errno, "cannot create the shared region: memfd_create: %s", strerror(errno));
-    if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-        int rc = -errno;
-        close(fd);
-        return ntx_err_set(err, rc, "cannot make a shared region of %llu bytes: %s", (unsigned long long)bytes, strerror(-rc));
-    }
-    *out = fd;
-    return 0;
+    r->own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    r->own_bytes = bytes;
+    if (r->own != MAP_FAILED)
+        return 0;
+    r->own = NULL;
+    return ntx_err_set(err, -errno, "no memory for a plan of %llu bytes: %s", (unsigned long long)bytes, strerror(errno));
 }
+
+static const struct ntx_region empty = {.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT, NTX_NO_SEGMENT, NTX_NO_SEGMENT}, .board = {.part = NTX_NO_SEGMENT}};
 
 int ntx_region_begin(const struct ntx_region_geometry *g, struct ntx_region *out, struct ntx_err *err)
 {
     struct ntx__region_layout l;
-    struct ntx_region r = {.fd = -1, .writable = true};
+    struct ntx_region r = empty;
     int rc = ntx__region_layout(g, &l, err);
-    if (rc || (rc = check_room(l.bytes, err)))
+    if (rc || (rc = check_room(total(&l, g), err)))
         return rc;
-    r.bytes = l.bytes;
-    if ((rc = make_memfd(l.bytes, &r.fd, err)))
+    if ((rc = own_plan(&r, l.bytes[NTX_REGION_PLAN], err)))
         return rc;
-    if ((rc = map_aligned(&r))) {
-        ntx_err_set(err, rc, "cannot map a shared region of %llu bytes: %s", (unsigned long long)l.bytes, strerror(-rc));
+    for (int i = NTX_REGION_PLAN + 1; !rc && i < NTX_REGION_PARTS; i++)
+        rc = ntx_segment_make(parts[i].name, l.bytes[i], parts[i].use, parts[i].align, NULL, &r.part[i], err);
+    if (!rc)
+        rc = ntx_board_make(g->epoch, g->n_probes, g->n_layers, g->n_embd, &r.board, err);
+    if (rc)
         goto fail;
-    }
-    write_header(&r, g, &l);
-    point(&r);
-    if ((rc = ntx__region_bring_in_front(&r, l.front_end, err)))
+    write_header(r.own, g, &l);
+    point(&r, &l, r.own);
+    if ((rc = ntx__region_bring_in_front(&r, err)))
         goto fail;
     for (int i = 0; i < NTX_PASS_MAPS; i++)
         atomic_store_explicit(&r.pass_map[i].pass, UINT64_MAX, memory_order_relaxed);
@@ -171,36 +130,31 @@ int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *ou
     return 0;
 }
 
-/* The size and the seals must hold before a byte of it is looked at. */
-static int check_file(int fd, uint64_t *bytes, struct ntx_err *err)
+int ntx_region_publish(struct ntx_region *r, struct ntx_err *err)
 {
-    struct stat st;
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (fstat(fd, &st))
-        return ntx_err_set(err, -errno, "shared region: %s", strerror(errno));
-    if (seals < 0 || !(seals & F_SEAL_SHRINK))
-        return ntx_err_set(err, -EINVAL, "shared region: the descriptor is no sealed memory file");
-    if (st.st_size < (off_t)sizeof(struct ntx_region_hdr) || st.st_size % NTX_HUGE)
-        return ntx_err_set(err, -EINVAL, "shared region: %lld bytes cannot be one", (long long)st.st_size);
-    *bytes = (uint64_t)st.st_size;
+    struct ntx_segment p, *old = &r->part[NTX_REGION_PLAN];
+    int rc = ntx_segment_make(parts[NTX_REGION_PLAN].name, r->own_bytes, NTX_SEGMENT_CONSTANT, 0, r->own, &p, err);
+    if (rc)
+        return rc;
+    ntx_segment_close(old);
+    *old = p;
     return 0;
 }
 
-int ntx_region_attach(int fd, bool writable, struct ntx_region *out, struct ntx_err *err)
+int ntx_region_attach(const int fd[NTX_REGION_PARTS], struct ntx_region *out, struct ntx_err *err)
 {
-    struct ntx_region r = {.fd = fd, .writable = writable};
-    uint64_t bytes = 0;
-    int rc = check_file(fd, &bytes, err);
+    struct ntx__region_layout l;
+    struct ntx_region r = empty;
+    int rc = 0, rest;
+    for (int i = 0; i < NTX_REGION_PARTS; i++) {
+        rest = ntx_segment_take(fd[i], parts[i].use, parts[i].align, &r.part[i], rc ? NULL : err); /* the others are taken over all the same */
+        rc = rc ? rc : rest;
+    }
+    if (!rc)
+        rc = ntx__region_check_header((const struct ntx_region_hdr *)r.part[NTX_REGION_PLAN].at, r.part, &l, err);
     if (rc)
         goto fail;
-    r.bytes = bytes;
-    if ((rc = map_aligned(&r))) {
-        ntx_err_set(err, rc, "cannot map the shared region of %llu bytes: %s", (unsigned long long)bytes, strerror(-rc));
-        goto fail;
-    }
-    if ((rc = ntx__region_check_header((const struct ntx_region_hdr *)r.base, bytes, err)))
-        goto fail;
-    point(&r);
+    point(&r, &l, r.part[NTX_REGION_PLAN].at);
     if ((rc = ntx__region_check_plan(&r, err)))
         goto fail;
     *out = r;
@@ -212,23 +166,10 @@ fail:
 
 void ntx_region_close(struct ntx_region *r)
 {
-    if (r->base)
-        munmap(r->base, r->bytes);
-    if (r->base || r->bytes || r->fd > 0) /* in a zeroed handle fd 0 is not ours */
-        close(r->fd);
-    *r = (struct ntx_region){.fd = -1};
-}
-
-int ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns)
-{
-    struct timespec t = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};
-    /* not FUTEX_PRIVATE: the waker is another process */
-    if (!syscall(SYS_futex, word, FUTEX_WAIT, seen, timeout_ns ? &t : NULL, NULL, 0) || errno == EAGAIN)
-        return 0;
-    return -errno;
-}
-
-void ntx_futex_wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    for (int i = 0; i < NTX_REGION_PARTS; i++)
+        ntx_segment_close(&r->part[i]);
+    ntx_board_close(&r->board);
+    if (r->own)
+        munmap(r->own, r->own_bytes);
+    *r = empty;
 }

@@ -1,18 +1,22 @@
-/* region.h: the shared region of a loaded model. One per model: a memfd made by computed, mapped by all three daemons.
+/* region.h: the shared region of a loaded model. One per model, made by computed, in parts that are a memfd each, so that a worker is given what it needs and
+ * no more. What it only reads is sealed against its writing, however it opens or maps it anew:
  *
- *   0            header        struct ntx_region_hdr, geometry first (constant), then one cache line per live word
- *   off_chunks   plan table    struct ntx_plan_chunk [n_chunks]   constant once announced
- *   off_sched    schedule      uint32_t [n_sched]                 chunk numbers of the streamed chunks, in order of use
- *   off_state    chunk state   _Atomic uint32_t [n_chunks]        of host chunks: iod writes, computed waits, and sets FAILED back
- *   off_desc     descriptors   struct ntx_desc [n_desc]           the ring
- *   off_taint    taint         _Atomic uint32_t [n_slots]         computed writes
- *   off_pass     drop maps     struct ntx_pass_map [NTX_PASS_MAPS]
- *   off_demand   demands       struct ntx_demand [n_demands + n_bundle_demands]
- *   off_probe    probe board   struct ntx_probe [n_probes], then float [n_probes x (n_embd + n_layers)] at off_probe_data
- *   off_slots    slots         n_slots x slot_bytes   | 2 MiB aligned, in huge pages; DMA lands here
- *   off_frames   demand frames n_demands x frame_bytes|
- *   off_arena    host arena    arena_bytes            |
- *   bytes
+ *   plan    header        struct ntx_region_hdr: the geometry     | computed writes it from its own memory and seals it for good (F_SEAL_WRITE);
+ *           plan table    struct ntx_plan_chunk [n_chunks]        | computed goes on with its own copy, and is never steered by
+ *           schedule      uint32_t [n_sched]: the streamed        | what others can reach. iod reads it
+ *                         chunks' numbers, in order of use        |
+ *   orders  orders        struct ntx_orders                       | computed writes (F_SEAL_FUTURE_WRITE: nobody maps it for writing
+ *           taint         _Atomic uint32_t [n_slots]              | after computed). iod reads it
+ *           drop maps     struct ntx_pass_map [NTX_PASS_MAPS]     |
+ *           asks          struct ntx_ask [n_demands + n_bundle_demands]
+ *   ring    ring          struct ntx_ring                         | iod and computed write, by words. What iod says here is checked
+ *           chunk state   _Atomic uint32_t [n_chunks]             | against the plan before it is used: of host chunks iod
+ *           descriptors   struct ntx_desc [n_desc]                | writes the state, computed waits, and sets FAILED back
+ *           demands       struct ntx_demand [n_demands + n_bundle_demands]
+ *   bytes   0             slots: n_slots x slot_bytes             | 2 MiB aligned, in huge pages; DMA lands here. Offsets into this
+ *           off_frames    demand frames: n_demands x frame_bytes  | part are what `where` and `dest` mean. iod writes
+ *           off_arena     host arena: arena_bytes                 |
+ *   board   board.h       probes and their hidden states          | computed writes (F_SEAL_FUTURE_WRITE). The predictor gets this part alone
  *
  * THE RING. Sequence number s = 0, 1, 2, ... runs over all passes: pass = s / n_sched, schedule index = s % n_sched.
  * Sequence s always uses descriptor s % n_desc. A descriptor's word holds its state and its lap (s / n_desc, 28 bits):
@@ -29,10 +33,10 @@
  * DEATH. iod dies: computed (not the new iod) looks at all FILLING words: their slots become tainted, the words FREE again
  * at the same lap, and only then is a new iod attached; it reads into other slots (n_slots > n_desc: spares). Taint is lifted when the
  * dead iod's io_uring shows as many completions as submissions (computed holds a duplicate). FILLING host chunks
- * are simply set EMPTY: a late DMA writes the same bytes to the same place, and until the lift of taint computed leaves these as they are (what is
+ * are simply set FREE: a late DMA writes the same bytes to the same place, and until the lift of taint computed leaves these as they are (what is
  * READY and not tainted it may re-arrange: cpu/woven.h). FILLING demands: their frames are tainted likewise.
  * A bundle's frame is tainted with any of its demands: it keeps its bundle until the taint is lifted.
- * computed dies: the workers see their socket close and exit; the memfd goes with the last of them.
+ * computed dies: the workers see their socket close and exit; the memory goes with the last of them.
  *
  * Every field has one writer, named beside it. All multi-byte fields are native-endian: the daemons share one machine. */
 #ifndef NTX_SHM_REGION_H
@@ -44,27 +48,23 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "shm/board.h"
+#include "shm/segment.h"
+#include "shm/word.h"
 
 #define NTX_REGION_MAGIC 0x31786e7467726e6eULL
-#define NTX_REGION_VERSION 2u
+#define NTX_REGION_VERSION 3u
 #define NTX_HUGE (2u << 20)
 #define NTX_PASS_MAPS 4
-#define NTX_MAP_WORDS 9 /* 513 layers: the output counts as one, and is never dropped by a decision */
 #define NTX_MAX_FILES 100
 #define NTX_NEVER_DROPPED UINT32_MAX
-
-/* A state word: state in the low 4 bits, generation (lap or use count) in the upper 28. */
-enum ntx_state { NTX_FREE, NTX_FILLING, NTX_READY, NTX_FAILED, NTX_SKIPPED, NTX_POSTED };
-static inline uint32_t ntx_word(uint32_t gen, enum ntx_state s) { return gen << 4 | (uint32_t)s; }
-static inline enum ntx_state ntx_word_state(uint32_t w) { return (enum ntx_state)(w & 15); }
-static inline uint32_t ntx_word_gen(uint32_t w) { return w >> 4; }
 
 enum ntx_placement { NTX_PLACE_STORAGE, NTX_PLACE_HOST, NTX_PLACE_DEVICE, NTX_PLACE_FRAME /* of an expert: read on demand, kept as long as it pays */ };
 
 struct ntx_plan_chunk {
     uint64_t offset;    /* exact, in its file */
     uint64_t bytes;
-    uint64_t where;     /* host: region offset of the chunk's FIRST byte (congruent to `offset` modulo block) */
+    uint64_t where;     /* host: offset in the bytes of the chunk's FIRST byte (congruent to `offset` modulo block) */
     uint32_t file;
     uint32_t layer;     /* bit of the drop map; NTX_NEVER_DROPPED: none, K and V where tokens leave them in layers that they skip */
     uint32_t placement; /* enum ntx_placement */
@@ -92,95 +92,95 @@ struct ntx_pass_map {
     char pad[128 - 8 * (1 + NTX_MAP_WORDS)];
 };
 
-/* A read on demand. FREE -> POSTED (computed) -> FILLING -> READY | FAILED (iod) -> FREE(gen + 1) (computed). Both sides leave POSTED by compare
- * and exchange: computed may take back what iod has not begun, POSTED -> FREE(gen + 1).
+/* What computed tells iod beside the plan. */
+struct ntx_orders {
+    _Alignas(64) _Atomic uint32_t demand_posted;   /* computed: count of posts so far; iod compares with what it took */
+    _Atomic uint32_t host_again;                   /* computed: count of times that host chunks were set FREE; iod then looks at all anew */
+    _Alignas(64) _Atomic uint64_t current_pass;    /* computed: the pass being executed */
+    _Alignas(64) _Atomic uint32_t stop;            /* computed: 1 = detach, read nothing any more */
+};
+
+struct ntx_ring {
+    _Alignas(64) _Atomic uint32_t iod_asleep;      /* iod */
+};
+
+/* A read on demand is two: what is asked for, which computed alone writes, and how far it is. FREE -> POSTED (computed) -> FILLING -> READY | FAILED (iod)
+ * -> FREE(gen + 1) (computed). Both sides leave POSTED by compare and exchange: computed may take back what iod has not begun, POSTED -> FREE(gen + 1).
  * The first n_demands are for embedding rows: demand i reads into frame i. The others are for parts of bundles: they read into the
  * arena, where `dest` says; which bundle has which part of the arena is computed's own business. Completed in any order. */
-struct ntx_demand {
-    _Atomic uint32_t word;
-    uint32_t file;     /* computed */
+struct ntx_ask {
     uint64_t offset;   /* computed: exact */
+    uint64_t dest;     /* computed: of a bundle's: offset in the bytes that the first block goes to */
+    uint32_t file;     /* computed */
     uint32_t bytes;    /* computed */
-    uint32_t shift;    /* iod: first byte at frame + shift */
-    int32_t err;       /* iod */
     _Atomic uint32_t tainted; /* computed: not to be posted while set */
-    uint64_t dest;     /* computed: of a bundle's: region offset that the first block goes to */
     _Atomic uint32_t early; /* computed: nobody waits for it: read when nothing else is wanted. May be cleared at any time, and demand_posted counted up then */
-    char pad[20];
-};
-_Static_assert(sizeof(struct ntx_demand) == 64, "");
-
-/* A hidden state shown to the predictor, and behind it what its session has seen of each layer's similarity of input and output (NaN
- * where nothing). computed fills the row of floats, then the fields, then word READY(gen);
- * the message names (index, gen). computed sets FREE(gen + 1) when the decision came or is no longer wanted. */
-struct ntx_probe {
-    _Atomic uint32_t word; /* computed */
-    uint32_t row;          /* computed: row of the pass */
-    uint64_t pass;         /* computed */
-    uint64_t session;      /* computed */
-    uint32_t layer;        /* computed: state after this layer */
-    uint32_t pos;          /* computed: position of the row's token in its session */
     char pad[32];
 };
-_Static_assert(sizeof(struct ntx_probe) == 64, "");
+_Static_assert(sizeof(struct ntx_ask) == 64, "");
+
+struct ntx_demand {
+    _Atomic uint32_t word;
+    uint32_t shift;    /* iod: first byte at frame + shift */
+    int32_t err;       /* iod */
+    char pad[52];
+};
+_Static_assert(sizeof(struct ntx_demand) == 64, "");
 
 struct ntx_region_hdr {
     uint64_t magic;
     uint32_t version, hdr_bytes;
     uint64_t epoch;          /* one per load; carried by every message */
-    uint64_t bytes;          /* of the whole region */
+    uint64_t bytes;          /* of the part of that name */
     uint32_t block;          /* file reads start and end on multiples of this (4096) */
-    uint32_t n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_bundle_demands, n_probes, n_layers, n_embd;
+    uint32_t n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_bundle_demands, n_layers;
     uint64_t slot_bytes, frame_bytes, arena_bytes;
-    uint64_t off_chunks, off_sched, off_state, off_desc, off_taint, off_pass, off_demand, off_probe, off_probe_data;
-    uint64_t off_slots, off_frames, off_arena;
+    uint64_t off_frames, off_arena;
     uint64_t file_bytes[NTX_MAX_FILES]; /* size of each file: a widened read is cut at its end */
-
-    _Alignas(64) _Atomic uint32_t iod_asleep;      /* iod */
-    _Alignas(64) _Atomic uint32_t demand_posted;   /* computed: count of posts so far; iod compares with what it took */
-    _Atomic uint32_t host_again;                   /* computed: count of times that host chunks were set FREE; iod then looks at all anew */
-    _Alignas(64) _Atomic uint64_t current_pass;    /* computed: the pass being executed, for the monitors */
-    _Alignas(64) _Atomic uint32_t stop;            /* computed: 1 = detach, read nothing any more */
 };
 
-/* Creator: how far the region's memory has been brought in. */
+/* Creator: how far the memory of the bytes has been brought in. */
 struct ntx_region_pages {
-    uint64_t front_end; /* of the tables */
-    uint64_t at;        /* region offset: all before it is there */
+    uint64_t at;        /* all before it is there */
     uint64_t huge;      /* huge pages so far */
     int failed, why;    /* how many in a row were not to be had, and the last one's -errno */
 };
 
-/* The private handle: typed pointers into one mapping. */
+enum ntx_region_part { NTX_REGION_PLAN, NTX_REGION_ORDERS, NTX_REGION_RING, NTX_REGION_BYTES, NTX_REGION_PARTS /* iod's, in the order in which they are handed over */ };
+
+/* The private handle: typed pointers into the parts; of the creator, hdr, chunks and sched point to its own memory. */
 struct ntx_region {
-    int fd;
-    uint8_t *base;
-    size_t bytes;
-    bool writable;
     struct ntx_region_hdr *hdr;
     struct ntx_plan_chunk *chunks;
     uint32_t *sched;
-    _Atomic uint32_t *state;
-    struct ntx_desc *desc;
+    struct ntx_orders *orders;
     _Atomic uint32_t *taint;
     struct ntx_pass_map *pass_map;
+    struct ntx_ask *ask;
+    struct ntx_ring *ring;
+    _Atomic uint32_t *state;
+    struct ntx_desc *desc;
     struct ntx_demand *demand;
-    struct ntx_probe *probe;
-    float *probe_data;
+    uint8_t *base;          /* of the bytes */
+    uint64_t bytes;         /* how many */
+    struct ntx_segment part[NTX_REGION_PARTS];
+    void *own;              /* creator: the plan's memory, and how much it is */
+    uint64_t own_bytes;
+    struct ntx_board board; /* creator */
     struct ntx_region_pages pages;
-    double huge_share; /* creator, once settled: part of slots+frames+arena that is in huge pages, 0..1 */
+    double huge_share; /* creator, once settled: share of the bytes that is in huge pages, 0..1 */
 };
 
-/* Offsets follow from the geometry alone (region_check.c), and attach compares them. block: a power of two; slot_bytes, frame_bytes and
+/* Where everything lies follows from the geometry alone (region_check.c). block: a power of two; slot_bytes, frame_bytes and
  * arena_bytes are multiples of it; n_slots >= n_desc. The widened range of each host chunk lies inside the arena. */
 struct ntx_region_geometry {
     uint32_t block, n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_bundle_demands, n_probes, n_layers, n_embd;
     uint64_t slot_bytes, frame_bytes, arena_bytes, epoch;
 };
 
-/* Bytes of a region with this geometry, for planning; 0 on overflow. */
+/* Bytes of a region with this geometry, all parts and the creator's own copy of the plan, for planning; 0 on overflow. */
 uint64_t ntx_region_bytes(const struct ntx_region_geometry *g);
-/* memfd, mapped 2 MiB-aligned, populated, collapsed into huge pages where the kernel allows, locked where the limit
+/* Memfds, mapped (the bytes 2 MiB-aligned), populated, collapsed into huge pages where the kernel allows, locked where the limit
  * allows (refusals are told in `note`, one line, maybe empty). -ENOMEM with the number of bytes in err. */
 int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *r, char *note, size_t note_len, struct ntx_err *err);
 /* The same by steps, for who has better to do than to wait for all of it: with the tables' memory only; the memory of the next `bytes` (whole huge pages), from
@@ -189,25 +189,19 @@ int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *r,
 int ntx_region_begin(const struct ntx_region_geometry *g, struct ntx_region *r, struct ntx_err *err);
 int ntx_region_bring_in(struct ntx_region *r, uint64_t bytes, struct ntx_err *err);
 void ntx_region_settle(struct ntx_region *r, char *note, size_t note_len);
-/* The creator fills in file_bytes[], chunks[] and sched[] before the descriptor goes to anybody; all words are FREE(0) by then.
- * Maps a received descriptor and validates magic, version, geometry and bounds of every table and entry. Takes fd over. */
-int ntx_region_attach(int fd, bool writable, struct ntx_region *r, struct ntx_err *err);
+/* The creator fills in file_bytes[], chunks[] and sched[], and then publishes them: they become the plan's part. All words are FREE(0) by then. Once more: a new
+ * part, for who attaches from now on. */
+int ntx_region_publish(struct ntx_region *r, struct ntx_err *err);
+/* iod: maps the parts that it received and validates sizes and seals, magic, version, geometry and every entry of the plan. Takes the descriptors over. */
+int ntx_region_attach(const int fd[NTX_REGION_PARTS], struct ntx_region *r, struct ntx_err *err);
 void ntx_region_close(struct ntx_region *r); /* a zeroed or closed handle is fine */
 
-static inline size_t ntx_region_probe_floats(const struct ntx_region *r) { return (size_t)r->hdr->n_embd + r->hdr->n_layers; }
-static inline uint8_t *ntx_region_slot(const struct ntx_region *r, uint32_t slot)
-{
-    return r->base + r->hdr->off_slots + slot * r->hdr->slot_bytes;
-}
+static inline uint8_t *ntx_region_slot(const struct ntx_region *r, uint32_t slot) { return r->base + slot * r->hdr->slot_bytes; }
 static inline uint8_t *ntx_region_frame(const struct ntx_region *r, uint32_t i)
 {
     return r->base + r->hdr->off_frames + i * r->hdr->frame_bytes;
 }
 
 static inline uint32_t ntx_region_all_demands(const struct ntx_region_hdr *h) { return h->n_demands + h->n_bundle_demands; }
-
-/* Futex wait on a shared word while it holds `seen`; returns 0 when woken or changed, -ETIMEDOUT, -EINTR. timeout_ns 0: forever. */
-int ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
-void ntx_futex_wake(_Atomic uint32_t *word);
 
 #endif

@@ -7,9 +7,9 @@
 #include "common/util.h"
 #include "shm/region_impl.h"
 
-#define LIMIT ((uint64_t)1 << 62)
+#define LIMIT ((uint64_t)1 << 59) /* of a part, so that sums of them do not overflow */
 
-/* A cursor over the file; once it has overflowed it stays so. */
+/* A cursor over a part; once it has overflowed it stays so. */
 struct cursor {
     uint64_t at;
     bool over;
@@ -55,28 +55,30 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     int rc = check_geometry(g, err);
     if (rc)
         return rc;
-    uint64_t page = NTX_MAX(g->block, 4096u);
-    struct cursor c = {sizeof(struct ntx_region_hdr), false};
-    l->off_chunks = place(&c, 64, g->n_chunks, sizeof(struct ntx_plan_chunk));
-    l->off_sched = place(&c, 64, g->n_sched, sizeof(uint32_t));
-    l->off_state = place(&c, 64, g->n_chunks, sizeof(uint32_t));
-    l->off_desc = place(&c, 64, g->n_desc, sizeof(struct ntx_desc));
-    l->off_taint = place(&c, 64, g->n_slots, sizeof(uint32_t));
-    l->off_pass = place(&c, 128, NTX_PASS_MAPS, sizeof(struct ntx_pass_map));
-    l->off_demand = place(&c, 64, (uint64_t)g->n_demands + g->n_bundle_demands, sizeof(struct ntx_demand));
-    l->off_probe = place(&c, 64, g->n_probes, sizeof(struct ntx_probe));
-    l->off_probe_data = place(&c, 64, (uint64_t)g->n_probes * ((uint64_t)g->n_embd + g->n_layers), sizeof(float));
-    l->front_end = c.at;
-    l->off_slots = place(&c, NTX_HUGE, g->n_slots, g->slot_bytes);
-    l->off_frames = place(&c, page, g->n_demands, g->frame_bytes);
-    l->off_arena = place(&c, page, 1, g->arena_bytes);
-    l->bytes = place(&c, NTX_HUGE, 0, 0);
-    if (c.over)
+    uint64_t page = NTX_MAX(g->block, 4096u), demands = (uint64_t)g->n_demands + g->n_bundle_demands;
+    struct cursor plan = {sizeof(struct ntx_region_hdr), false}, orders = {sizeof(struct ntx_orders), false}, ring = {sizeof(struct ntx_ring), false}, bytes = {0, false};
+    l->off_chunks = place(&plan, 64, g->n_chunks, sizeof(struct ntx_plan_chunk));
+    l->off_sched = place(&plan, 64, g->n_sched, sizeof(uint32_t));
+    l->off_taint = place(&orders, 64, g->n_slots, sizeof(uint32_t));
+    l->off_pass = place(&orders, 128, NTX_PASS_MAPS, sizeof(struct ntx_pass_map));
+    l->off_ask = place(&orders, 64, demands, sizeof(struct ntx_ask));
+    l->off_state = place(&ring, 64, g->n_chunks, sizeof(uint32_t));
+    l->off_desc = place(&ring, 64, g->n_desc, sizeof(struct ntx_desc));
+    l->off_demand = place(&ring, 64, demands, sizeof(struct ntx_demand));
+    place(&bytes, 1, g->n_slots, g->slot_bytes);
+    l->off_frames = place(&bytes, page, g->n_demands, g->frame_bytes);
+    l->off_arena = place(&bytes, page, 1, g->arena_bytes);
+    place(&bytes, NTX_HUGE, !bytes.at, NTX_HUGE); /* never empty */
+    l->bytes[NTX_REGION_PLAN] = plan.at;
+    l->bytes[NTX_REGION_ORDERS] = orders.at;
+    l->bytes[NTX_REGION_RING] = ring.at;
+    l->bytes[NTX_REGION_BYTES] = bytes.at;
+    if (plan.over || orders.over || ring.over || bytes.over || !ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd))
         return ntx_err_set(err, -EOVERFLOW, "shared region: its parts together overflow");
     return 0;
 }
 
-int ntx__region_check_header(const struct ntx_region_hdr *h, uint64_t file_bytes, struct ntx_err *err)
+int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_segment part[NTX_REGION_PARTS], struct ntx__region_layout *l, struct ntx_err *err)
 {
     if (h->magic != NTX_REGION_MAGIC)
         return ntx_err_set(err, -EINVAL, "shared region: wrong magic %#" PRIx64 "; this is no region of ntx", h->magic);
@@ -85,25 +87,21 @@ int ntx__region_check_header(const struct ntx_region_hdr *h, uint64_t file_bytes
                            h->version, h->hdr_bytes, NTX_REGION_VERSION, sizeof *h);
     struct ntx_region_geometry g = {
         .block = h->block, .n_files = h->n_files, .n_chunks = h->n_chunks, .n_sched = h->n_sched, .n_desc = h->n_desc,
-        .n_slots = h->n_slots, .n_demands = h->n_demands,
-        .n_bundle_demands = h->n_bundle_demands, .n_probes = h->n_probes, .n_layers = h->n_layers, .n_embd = h->n_embd,
+        .n_slots = h->n_slots, .n_demands = h->n_demands, .n_bundle_demands = h->n_bundle_demands, .n_layers = h->n_layers,
         .slot_bytes = h->slot_bytes, .frame_bytes = h->frame_bytes, .arena_bytes = h->arena_bytes, .epoch = h->epoch,
     };
-    struct ntx__region_layout l;
-    int rc = ntx__region_layout(&g, &l, err);
+    int rc = ntx__region_layout(&g, l, err);
     if (rc)
         return rc;
     const struct {
         const char *name;
         uint64_t is, want;
     } f[] = {
-        {"bytes", h->bytes, l.bytes}, {"bytes (file size)", h->bytes, file_bytes},
-        {"off_chunks", h->off_chunks, l.off_chunks}, {"off_sched", h->off_sched, l.off_sched},
-        {"off_state", h->off_state, l.off_state}, {"off_desc", h->off_desc, l.off_desc},
-        {"off_taint", h->off_taint, l.off_taint}, {"off_pass", h->off_pass, l.off_pass},
-        {"off_demand", h->off_demand, l.off_demand}, {"off_probe", h->off_probe, l.off_probe},
-        {"off_probe_data", h->off_probe_data, l.off_probe_data}, {"off_slots", h->off_slots, l.off_slots},
-        {"off_frames", h->off_frames, l.off_frames}, {"off_arena", h->off_arena, l.off_arena},
+        {"bytes", h->bytes, l->bytes[NTX_REGION_BYTES]}, {"off_frames", h->off_frames, l->off_frames}, {"off_arena", h->off_arena, l->off_arena},
+        {"size of the plan", part[NTX_REGION_PLAN].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], 4096u)},
+        {"size of the orders", part[NTX_REGION_ORDERS].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_ORDERS], 4096u)},
+        {"size of the ring", part[NTX_REGION_RING].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_RING], 4096u)},
+        {"size of the bytes", part[NTX_REGION_BYTES].bytes, l->bytes[NTX_REGION_BYTES]},
     };
     for (size_t i = 0; i < sizeof f / sizeof *f; i++)
         if (f[i].is != f[i].want)

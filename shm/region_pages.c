@@ -93,29 +93,35 @@ static void lock(struct ntx_region *r, char *note, size_t note_len)
 {
     struct rlimit lim = {0, 0};
     char have[32], want[32];
-    uint64_t from = r->hdr->off_slots;
-    if (!mlock(r->base, r->pages.front_end) && !mlock(r->base + from, r->bytes - from))
+    struct ntx_segment *const parts[] = {&r->part[NTX_REGION_BYTES], &r->part[NTX_REGION_ORDERS], &r->part[NTX_REGION_RING], &r->board.part};
+    unsigned n = 0;
+    while (n < 4 && !mlock(parts[n]->at, parts[n]->bytes))
+        n++;
+    if (n == 4)
         return;
     int why = errno;
-    munlock(r->base, r->bytes);
+    for (unsigned i = 0; i < n; i++)
+        munlock(parts[i]->at, parts[i]->bytes);
     getrlimit(RLIMIT_MEMLOCK, &lim);
     note_add(note, note_len, "the shared region is not locked in memory (%s; needs %s, the limit on locked memory is %s): idle memory may be paged out",
              strerror(why), ntx_format_size(r->bytes, want, sizeof want), ntx_format_size(lim.rlim_cur, have, sizeof have));
 }
 
-int ntx__region_bring_in_front(struct ntx_region *r, uint64_t front_end, struct ntx_err *err)
+int ntx__region_bring_in_front(struct ntx_region *r, struct ntx_err *err)
 {
-    uint64_t from = r->hdr->off_slots;
-    int rc = populate(r->base, front_end);
-    r->pages = (struct ntx_region_pages){.front_end = front_end, .at = from};
-    madvise(r->base + from, r->bytes - from, MADV_HUGEPAGE); /* where shmem_enabled is "advise" this suffices */
+    int rc = populate(r->part[NTX_REGION_ORDERS].at, r->part[NTX_REGION_ORDERS].bytes);
+    if (!rc)
+        rc = populate(r->part[NTX_REGION_RING].at, r->part[NTX_REGION_RING].bytes);
+    if (!rc)
+        rc = populate(r->board.part.at, r->board.part.bytes);
+    madvise(r->base, r->bytes, MADV_HUGEPAGE); /* where shmem_enabled is "advise" this suffices */
     return rc ? no_memory(r, rc, err) : 0;
 }
 
 void ntx_region_settle(struct ntx_region *r, char *note, size_t note_len)
 {
     const struct ntx_region_pages *p = &r->pages;
-    uint64_t total = (r->bytes - r->hdr->off_slots) / NTX_HUGE;
+    uint64_t total = r->bytes / NTX_HUGE;
     char told[512] = "";
     r->huge_share = total ? (double)p->huge / (double)total : 0;
     if (p->huge < total)

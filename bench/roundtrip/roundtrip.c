@@ -125,7 +125,7 @@ static void bench_decision(const char *what, const char *policy, uint32_t n_laye
             sweep_caches();
         uint64_t t0 = ntx_now_ns();
         h.decisions = 0;
-        memcpy(h.region.probe_data, states + i % STATES * WIDTH, width * sizeof *states);
+        memcpy(h.region.board.data, states + i % STATES * WIDTH, width * sizeof *states);
         harness_show(&h, 0, i + 1, i, 0);
         harness_notice(&h, 0, i + 1, i);
         while (!h.decisions)

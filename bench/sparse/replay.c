@@ -38,7 +38,7 @@ static void came(void *ctx, uint64_t tag, int32_t result)
     struct drive *d = ctx;
     d->free[d->n_free++] = (unsigned)(tag >> 32);
     d->inflight -= (uint32_t)tag;
-    const uint64_t *p = (const uint64_t *)(d->region.base + d->region.hdr->off_slots + (tag >> 32) % 8 * SLOT);
+    const uint64_t *p = (const uint64_t *)(d->region.base + (tag >> 32) % 8 * SLOT);
     for (uint32_t i = 0; d->look && i < (uint32_t)tag / 8; i++)
         d->sum += p[i];
     if (result < 0)
@@ -52,7 +52,7 @@ static void submit(struct drive *d, uint32_t size)
     d->random = d->random * 6364136223846793005u + 1442695040888963407u;
     unsigned slot = d->free[--d->n_free];
     struct ntx_iod_read rd = {.tag = (uint64_t)slot << 32 | size, .offset = (d->random >> 16) % ((d->file_bytes - size) / 4096 + 1) * 4096, .len = size, .expect = size,
-                              .dest = d->region.hdr->off_slots + (uint64_t)slot % 8 * SLOT}; /* the bytes are no matter, so two may meet */
+                              .dest = (uint64_t)slot % 8 * SLOT}; /* the bytes are no matter, so two may meet */
     d->inflight += size;
     d->error = d->source->ops->submit(d->source, &rd);
     if (size >= 262144)
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
         return fail(argv[1], err.text);
     d.region.hdr->file_bytes[0] = d.file_bytes;
     ntx_iod_files_prepare(&d.files, 4096, note, sizeof note);
-    if (ntx_source_open("auto", &d.region, &d.files, &d.source, note, sizeof note, &err))
+    if (ntx_source_open("auto", &d.region, &d.files, NULL, &d.source, note, sizeof note, &err))
         return fail(argv[1], err.text);
     d.most = argc > 3 ? (uint64_t)atol(argv[3]) << 10 : 4u << 20;
     d.look = argc > 4;

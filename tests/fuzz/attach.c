@@ -8,7 +8,7 @@
 #include "proto/attach.h"
 #include "tests/fuzz/fuzz.h"
 
-#define MOST 102 /* as attach.h says */
+#define MOST NTX_ATTACH_MAX_FDS
 
 static int some_fd;
 
@@ -22,11 +22,18 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     for (int kind = NTX_AT_HELLO; kind <= NTX_AT_DETACHED; kind++) {
         struct ntx_attach_msg m = {.magic = NTX_ATTACH_MAGIC, .version = NTX_ATTACH_VERSION, .kind = (uint32_t)kind, .role = NTX_ROLE_IOD, .build = "build"};
         m.n_files = kind == NTX_AT_ATTACH ? 3 : 0;
-        uint8_t seed[1 + sizeof m] = {kind == NTX_AT_WELCOME ? 1 : kind == NTX_AT_ATTACH ? 5 : 0};
+        uint8_t seed[1 + sizeof m] = {kind == NTX_AT_WELCOME ? 1 : kind == NTX_AT_ATTACH ? NTX_IOD_FDS + 3 : 0};
         char name[16];
         memcpy(seed + 1, &m, sizeof m);
         snprintf(name, sizeof name, "kind%d", kind);
         fuzz_seed(name, seed, sizeof seed);
+        if (kind != NTX_AT_ATTACH)
+            continue;
+        m.role = NTX_ROLE_PREDICTOR;
+        m.n_files = 1;
+        seed[0] = NTX_PREDICTOR_FDS + 1;
+        memcpy(seed + 1, &m, sizeof m);
+        fuzz_seed("board", seed, sizeof seed);
     }
     exit(0);
 }

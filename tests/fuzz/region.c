@@ -1,17 +1,91 @@
-/* region.c: a shared region made by somebody else, under libFuzzer: a right one with changes (fuzz.h). What ntx_region_attach
+/* region.c: a shared region made by somebody else, under libFuzzer: a right one with changes (fuzz.h). What attaching
  * takes is used as ntx-iod and ntx-predictor do: every read asked for lies in its file and in the region, and a probe is whole. */
 #include <errno.h>
 
 #include "iod/core.h"
 #include "predictor/board.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/shm/attach_to.h"
 #include "tests/shm/make_region.h"
 
 #define READS 200
 
 static struct ntx_region right;
-static uint8_t *front;
-static size_t front_bytes;
+static uint8_t *image, *now; /* of all that is looked at: plan, orders, ring, board, one behind the other */
+
+#define BOARD NTX_REGION_PARTS
+#define N_PIECES 4
+static const int pieces[N_PIECES] = {NTX_REGION_PLAN, NTX_REGION_ORDERS, NTX_REGION_RING, BOARD};
+
+static uint8_t *at_of(int part) { return part == NTX_REGION_PLAN ? right.own : part == BOARD ? right.board.part.at : right.part[part].at; }
+static size_t bytes_of(int part)
+{
+    return part == NTX_REGION_PLAN ? right.own_bytes : part == BOARD ? right.board.part.bytes : right.part[part].bytes;
+}
+
+/* Where a place in the parts is in the image. */
+static uint32_t in_image(const void *place)
+{
+    size_t before = 0;
+    for (int i = 0; i < N_PIECES; before += bytes_of(pieces[i++])) {
+        size_t off = (size_t)((const uint8_t *)place - at_of(pieces[i]));
+        if (off < bytes_of(pieces[i]))
+            return (uint32_t)(before + off);
+    }
+    MUST(!"in a part");
+    return 0;
+}
+
+static size_t image_bytes(void)
+{
+    size_t n = 0;
+    for (int i = 0; i < N_PIECES; i++)
+        n += bytes_of(pieces[i]);
+    return n;
+}
+
+static void put_down(const uint8_t *from)
+{
+    for (int i = 0; i < N_PIECES; from += bytes_of(pieces[i++]))
+        memcpy(at_of(pieces[i]), from, bytes_of(pieces[i]));
+}
+
+static void take_up(uint8_t *to)
+{
+    for (int i = 0; i < N_PIECES; to += bytes_of(pieces[i++]))
+        memcpy(to, at_of(pieces[i]), bytes_of(pieces[i]));
+}
+
+static void seed_tables(void)
+{
+    const void *const at[] = {&right.hdr->n_chunks, right.chunks, right.sched, (void *)right.state, right.desc, (void *)right.taint, right.pass_map, right.demand, right.board.probe,
+                              right.ask, &((struct ntx_board_hdr *)right.board.part.at)->n_probes};
+    for (unsigned i = 0; i < sizeof at / sizeof *at; i++) {
+        uint32_t w = in_image(at[i]) / 4;
+        uint8_t seed[16] = {(uint8_t)w, (uint8_t)(w >> 8), 0, 2, (uint8_t)(i == 7 ? NTX_POSTED : NTX_READY), 0, 0, 0, 1, 0, 0, 9};
+        char name[16];
+        snprintf(name, sizeof name, "table%u", i);
+        fuzz_seed(name, seed, sizeof seed);
+    }
+}
+
+/* A demand for the arena, posted: 4 bytes each of word, offset, bytes, dest, early, as iod finds them when it begins. */
+static void seed_bundle(uint8_t early)
+{
+    const struct ntx_ask *a = &right.ask[2];
+    const struct {
+        const void *at;
+        uint32_t value;
+    } set[] = {{&right.demand[2], ntx_word(0, NTX_POSTED)}, {&a->offset, 5000}, {&a->bytes, 6000}, {&a->dest, (uint32_t)right.hdr->off_arena},
+               {(const void *)&a->early, early}, {(const void *)&right.orders->demand_posted, 1}, {(uint8_t *)right.pass_map + 8, 2}};
+    uint8_t seed[8 * sizeof set / sizeof *set] = {0};
+    for (unsigned i = 0; i < sizeof set / sizeof *set; i++) {
+        const uint32_t at = in_image(set[i].at) / 4;
+        const uint8_t change[8] = {(uint8_t)at, (uint8_t)(at >> 8), (uint8_t)(at >> 16), 2, (uint8_t)set[i].value, (uint8_t)(set[i].value >> 8), (uint8_t)(set[i].value >> 16), (uint8_t)(set[i].value >> 24)};
+        memcpy(seed + 8 * i, change, 8);
+    }
+    fuzz_seed(early ? "early" : "bundle", seed, sizeof seed);
+}
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -19,36 +93,15 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argv;
     const struct shape shape = {.n_layers = 3, .per_layer = 3, .n_desc = 4, .n_slots = 6, .n_demands = 2, .n_bundle_demands = 2, .chunk_bytes = 12000, .host = true};
     make_region(&shape, &right);
-    front_bytes = right.hdr->off_probe_data + right.hdr->n_probes * ntx_region_probe_floats(&right) * sizeof(float);
-    front = malloc(front_bytes);
-    MUST(front);
-    memcpy(front, right.base, front_bytes);
+    image = malloc(image_bytes());
+    now = malloc(image_bytes());
+    MUST(image && now);
+    take_up(image);
     if (!fuzz_seed_dir())
         return 0;
-    const uint32_t at[] = {offsetof(struct ntx_region_hdr, n_chunks), (uint32_t)right.hdr->off_chunks, (uint32_t)right.hdr->off_sched, (uint32_t)right.hdr->off_state,
-                           (uint32_t)right.hdr->off_desc, (uint32_t)right.hdr->off_taint, (uint32_t)right.hdr->off_pass, (uint32_t)right.hdr->off_demand, (uint32_t)right.hdr->off_probe};
-    for (unsigned i = 0; i < sizeof at / sizeof *at; i++) {
-        uint8_t seed[16] = {(uint8_t)(at[i] / 4), (uint8_t)(at[i] / 4 >> 8), 0, 2, (uint8_t)(i == 7 ? NTX_POSTED : NTX_READY), 0, 0, 0, 1, 0, 0, 9};
-        char name[16];
-        snprintf(name, sizeof name, "table%u", i);
-        fuzz_seed(name, seed, sizeof seed);
-    }
-    /* a demand for the arena, posted: 4 bytes each of word, offset, bytes, dest, early, as iod finds them when it begins */
-    for (uint8_t early = 0; early < 2; early++) {
-        const uint32_t d = (uint32_t)(right.hdr->off_demand + 2 * sizeof(struct ntx_demand));
-        const struct {
-            uint32_t at, value;
-        } set[] = {{d, ntx_word(0, NTX_POSTED)}, {d + offsetof(struct ntx_demand, offset), 5000}, {d + offsetof(struct ntx_demand, bytes), 6000},
-                   {d + offsetof(struct ntx_demand, dest), (uint32_t)right.hdr->off_arena}, {d + offsetof(struct ntx_demand, early), early},
-                   {offsetof(struct ntx_region_hdr, demand_posted), 1}, {(uint32_t)right.hdr->off_pass + 8, 2}};
-        uint8_t seed[8 * sizeof set / sizeof *set] = {0};
-        for (unsigned i = 0; i < sizeof set / sizeof *set; i++) {
-            const uint32_t at = set[i].at / 4;
-            const uint8_t change[8] = {(uint8_t)at, (uint8_t)(at >> 8), (uint8_t)(at >> 16), 2, (uint8_t)set[i].value, (uint8_t)(set[i].value >> 8), (uint8_t)(set[i].value >> 16), (uint8_t)(set[i].value >> 24)};
-            memcpy(seed + 8 * i, change, 8);
-        }
-        fuzz_seed(early ? "early" : "bundle", seed, sizeof seed);
-    }
+    seed_tables();
+    seed_bundle(0);
+    seed_bundle(1);
     exit(0);
 }
 
@@ -79,7 +132,7 @@ static void use_core(const struct ntx_region *r, unsigned how)
     const uint8_t skip[3] = {(uint8_t)how, 0xff, (uint8_t)(how >> 3)};
     ntx_iod_core_hint(c, how % 3, skip, how % 4);
     for (unsigned i = 0; i < READS && ntx_iod_core_next(c, i, &rd); i++) {
-        MUST(rd.len && rd.file < h->n_files && rd.dest >= h->off_slots && rd.dest + rd.len <= h->bytes);
+        MUST(rd.len && rd.file < h->n_files && rd.dest + rd.len <= h->bytes);
         MUST(rd.offset < h->file_bytes[rd.file] && rd.expect <= rd.len && rd.offset + rd.expect <= h->file_bytes[rd.file]);
         if (how & 64 && i % 5 == 4 && ntx_iod_core_next(c, i, &got)) /* two at once; the later one is through first */
             ntx_iod_core_done(c, i, got.tag, (int32_t)got.len, &last);
@@ -90,29 +143,34 @@ static void use_core(const struct ntx_region *r, unsigned how)
     ntx_iod_core_free(c);
 }
 
-static void use_board(const struct ntx_region *r)
+static void use_board(const struct ntx_board *b)
 {
-    size_t n = ntx_region_probe_floats(r);
+    size_t n = ntx_board_floats(b);
     float *floats = malloc(n * sizeof *floats);
     struct ntx_board_probe p;
     MUST(floats);
-    for (uint32_t i = 0; i <= r->hdr->n_probes; i++)
+    for (uint32_t i = 0; i <= b->n_probes; i++)
         for (uint32_t gen = 0; gen < 2; gen++)
-            (void)ntx_board_read(r, i, gen, &p, floats);
+            (void)ntx_board_read(b, i, gen, &p, floats);
     free(floats);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ntx_region r;
+    struct ntx_board b;
     struct ntx_err err = {0};
-    memcpy(right.base, front, front_bytes);
-    fuzz_patch(right.base, front_bytes, data, size);
-    if (ntx_region_attach(dup(right.fd), true, &r, &err)) {
+    memcpy(now, image, image_bytes());
+    fuzz_patch(now, image_bytes(), data, size);
+    put_down(now);
+    if (!ntx_board_attach(dup(right.board.part.fd), &b, &err)) {
+        use_board(&b);
+        ntx_board_close(&b);
+    }
+    if (attach_to(&right, &r, &err)) {
         MUST(err.code < 0 && err.text[0]);
         return 0;
     }
-    use_board(&r);
     use_core(&r, size ? data[0] : 0);
     ntx_region_close(&r);
     return 0;

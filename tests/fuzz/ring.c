@@ -7,11 +7,11 @@
 #include "computed/stream_impl.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/ring.h"
+#include "tests/fuzz/saved.h"
 #include "tests/shm/make_region.h"
 
 static struct ntx_region r;
-static uint8_t *front;
-static size_t front_bytes;
+static struct fuzz_saved right;
 static int wake_fd;
 static struct ntx_stream *playing;
 
@@ -50,10 +50,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     make_region(&shape, &r);
     wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     fill();
-    front_bytes = r.hdr->off_probe;
-    front = malloc(front_bytes);
-    MUST(front && wake_fd >= 0);
-    memcpy(front, r.base, front_bytes);
+    MUST(wake_fd >= 0);
+    fuzz_save(&right, &r);
     fuzz_demands_init();
     if (!fuzz_seed_dir())
         return 0;
@@ -99,7 +97,7 @@ static void use_chunk(struct ntx_weights *w, uint32_t chunk)
         MUST(w->error.code < 0 && w->error.text[0] && !bytes);
         return;
     }
-    const uint8_t *p = bytes, *low = r.base + r.hdr->off_slots;
+    const uint8_t *p = bytes, *low = r.base;
     MUST(p >= low && p + c->bytes <= r.base + r.hdr->bytes);
     MUST((size_t)(p - r.base) % r.hdr->block == c->offset % r.hdr->block);
     if (c->placement == NTX_PLACE_STORAGE)
@@ -111,16 +109,15 @@ static void fuzz_ring(const uint8_t *data, size_t size)
 {
     struct ntx_stream *s;
     struct ntx_stream_config c = {.region = &r, .wake_fd = wake_fd, .wait_limit_s = 60, .text_wait_ms = 1};
-    memcpy(r.base, front, front_bytes);
+    fuzz_put_back(&right, &r);
     MUST(!ntx_stream_new(&c, &s));
     struct ntx_weights *w = ntx_stream_weights(s);
     playing = s;
     MUST(!w->ops->begin(w, 0));
-    /* what is ntx-iod's to write; the first byte says which table the changes are in */
-    if (size && data[0] & 1)
-        fuzz_patch((uint8_t *)r.state, r.hdr->off_desc - r.hdr->off_state, data + 1, size - 1);
-    else if (size)
-        fuzz_patch((uint8_t *)r.desc, r.hdr->off_probe - r.hdr->off_desc, data + 1, size - 1);
+    /* what is ntx-iod's to write, all of it; the first byte says where the changes begin */
+    uint8_t *from = size && data[0] & 1 ? (uint8_t *)r.state : (uint8_t *)r.desc;
+    if (size)
+        fuzz_patch(from, (size_t)(r.part[NTX_REGION_RING].at + r.part[NTX_REGION_RING].bytes - from), data + 1, size - 1);
     for (uint32_t i = 0; i < r.hdr->n_chunks; i++) {
         if (size > 1 && data[1] & 1)
             ntx_stream_io_error(s, i, "told");

@@ -11,6 +11,7 @@
 #include "tests/check.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/ring.h"
+#include "tests/fuzz/saved.h"
 #include "tests/stream/list_experts.h"
 
 enum { LAYERS = 3, EXPERTS = 6, PARTS = NTX_EXPERT_PARTS, DEMANDS = 12, ROWS = 2, GROUPS = 24, PER_CHUNK = 6, STAY = 1, WINDOWS = 2, BLOCK = 4096, ROW = 1000 };
@@ -21,10 +22,9 @@ struct rig {
     struct ntx_layer_weights layers[LAYERS];
     struct ntx_chunks chunks;
     struct ntx_frames frames;
-    uint64_t places, places_end; /* region offsets between which experts or groups lie */
+    uint64_t places, places_end; /* in the bytes, between which experts or groups lie */
     uint64_t window_bytes;
-    uint8_t *front;
-    size_t front_bytes;
+    struct fuzz_saved right;
     int wake_fd;
 };
 
@@ -55,11 +55,9 @@ static void make(struct rig *t, uint32_t n_chunks, uint64_t file, uint64_t arena
 
 static void keep(struct rig *t)
 {
-    t->front_bytes = t->r.hdr->off_slots;
-    t->front = malloc(t->front_bytes);
     t->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    MUST(t->front && t->wake_fd >= 0);
-    memcpy(t->front, t->r.base, t->front_bytes);
+    MUST(t->wake_fd >= 0);
+    fuzz_save(&t->right, &t->r);
 }
 
 /* Layer 1 has larger experts: two classes of frames, fewer than there are experts. */
@@ -110,11 +108,12 @@ void fuzz_demands_init(void)
 
 /* ---- ntx-iod */
 
-static void answer(struct ntx_demand *d, uint8_t how)
+static void answer(uint32_t i, uint8_t how)
 {
     static const int32_t errors[] = {-EIO, 0, 5, INT32_MIN, -ENODATA, -100000, INT32_MAX, -1};
+    struct ntx_demand *d = &now.t->r.demand[i];
     uint32_t w = atomic_load(&d->word), gen = ntx_word_gen(w);
-    d->shift = (uint32_t)(d->offset % BLOCK);
+    d->shift = (uint32_t)(now.t->r.ask[i].offset % BLOCK);
     switch (how & 7) {
     case 0: /* as it should be, step by step */
     case 1:
@@ -156,7 +155,7 @@ static void serve(void)
         uint32_t w = atomic_load(&d->word);
         if (ntx_word_state(w) != NTX_POSTED && ntx_word_state(w) != NTX_FILLING)
             continue;
-        d->shift = (uint32_t)(d->offset % BLOCK);
+        d->shift = (uint32_t)(now.t->r.ask[i].offset % BLOCK);
         atomic_store(&d->word, ntx_word(ntx_word_gen(w), NTX_READY));
     }
 }
@@ -166,12 +165,12 @@ static void check_posted(void)
 {
     const struct ntx_region_hdr *h = now.t->r.hdr;
     for (uint32_t i = 0; i < ROWS + DEMANDS && !now.forged; i++) {
-        const struct ntx_demand *d = &now.t->r.demand[i];
-        if (ntx_word_state(d->word) != NTX_POSTED)
+        const struct ntx_ask *a = &now.t->r.ask[i];
+        if (ntx_word_state(now.t->r.demand[i].word) != NTX_POSTED)
             continue;
-        MUST(d->bytes && d->file < h->n_files && d->offset < h->file_bytes[d->file] && d->bytes <= h->file_bytes[d->file] - d->offset);
+        MUST(a->bytes && a->file < h->n_files && a->offset < h->file_bytes[a->file] && a->bytes <= h->file_bytes[a->file] - a->offset);
         if (i >= ROWS)
-            MUST(d->dest % BLOCK == 0 && d->dest >= now.t->places && d->dest + NTX_ROUND_UP(d->offset % BLOCK + d->bytes, (uint64_t)BLOCK) <= now.t->places_end);
+            MUST(a->dest % BLOCK == 0 && a->dest >= now.t->places && a->dest + NTX_ROUND_UP(a->offset % BLOCK + a->bytes, (uint64_t)BLOCK) <= now.t->places_end);
     }
 }
 
@@ -188,7 +187,7 @@ bool fuzz_demands_wait(void)
     if (now.end[0] & 0x80)
         serve();
     else
-        answer(&now.t->r.demand[now.end[0] % (ROWS + DEMANDS)], now.end[1]);
+        answer(now.end[0] % (ROWS + DEMANDS), now.end[1]);
     return true;
 }
 
@@ -315,7 +314,7 @@ void fuzz_demands(const uint8_t *data, size_t size, bool groups)
         c.frames = &t->frames;
         c.frames_at = t->places;
     }
-    memcpy(t->r.base, t->front, t->front_bytes);
+    fuzz_put_back(&t->right, &t->r);
     MUST(!ntx_stream_new(&c, &now.s));
     now.t = t;
     now.w = ntx_stream_weights(now.s);

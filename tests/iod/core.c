@@ -37,7 +37,7 @@ static void test_pieces(void)
     for (int i = 0; i < 3; i++) {
         rd[i] = fake_next(&f);
         CHECK_EQ(rd[i].offset, at);
-        CHECK_EQ(rd[i].dest, FAKE_BASE + at);
+        CHECK_EQ(rd[i].dest, at);
         CHECK_EQ(rd[i].len % FAKE_BLOCK, 0);
         CHECK(rd[i].len <= MIB && rd[i].len >= MIB / 2);
         CHECK_EQ(rd[i].expect, rd[i].len);
@@ -294,7 +294,7 @@ static void test_restart_anywhere(uint32_t seed)
             if (ntx_word_state(fake_word(&f, consumed % s.n_desc)) == NTX_READY) {
                 CHECK(!f.r.taint[f.r.desc[consumed % s.n_desc].slot]);
                 fake_consume(&f, consumed++, NTX_READY);
-                f.r.hdr->current_pass = consumed / f.r.hdr->n_sched;
+                f.r.orders->current_pass = consumed / f.r.hdr->n_sched;
             }
         } else if (rnd(&seed) % 8 == 0) {
             bury(&f);
@@ -384,7 +384,7 @@ static void test_host_failure(void)
     /* computed wants it once more: iod has passed it by, and looks again only because it was told */
     f.r.state[0] = ntx_word(0, NTX_FREE);
     CHECK_EQ(fake_settle(&f), 0);
-    f.r.hdr->host_again++;
+    f.r.orders->host_again++;
     CHECK_EQ(fake_settle(&f), 1);
     CHECK_EQ(f.r.state[0], ntx_word(0, NTX_READY));
     fake_free(&f);
@@ -400,7 +400,7 @@ static void test_host_memory(void)
     CHECK_EQ(fake_settle(&f), 1);
     CHECK_EQ(f.r.state[0], ntx_word(0, NTX_READY));
     f.r.state[1] = ntx_word(0, NTX_FREE);
-    f.r.hdr->host_again++;
+    f.r.orders->host_again++;
     CHECK_EQ(fake_settle(&f), 1);
     CHECK_EQ(f.r.state[1], ntx_word(0, NTX_READY));
     CHECK_EQ(f.r.state[2], ntx_word(0, NTX_SKIPPED));
@@ -410,10 +410,10 @@ static void test_host_memory(void)
 static void post(struct fake *f, uint32_t i, uint64_t offset, uint32_t bytes)
 {
     struct ntx_demand *d = &f->r.demand[i];
-    d->offset = offset;
-    d->bytes = bytes;
+    f->r.ask[i].offset = offset;
+    f->r.ask[i].bytes = bytes;
     d->word = ntx_word(ntx_word_gen(d->word), NTX_POSTED);
-    f->r.hdr->demand_posted++;
+    f->r.orders->demand_posted++;
 }
 
 static void test_demands(void)
@@ -447,7 +447,7 @@ static void test_demands(void)
     static const struct { uint64_t offset; uint32_t bytes, file; } bad[] = {
         {3001000, 1, 0}, {3000999, 2, 0}, {4095, 4 * FAKE_BLOCK, 0}, {0, 0, 0}, {0, 1, 1}, {UINT64_MAX, 4096, 0}};
     for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-        f.r.demand[1].file = bad[i].file;
+        f.r.ask[1].file = bad[i].file;
         post(&f, 1, bad[i].offset, bad[i].bytes);
         rd = fake_next(&f);
         CHECK_EQ(f.r.demand[1].word, ntx_word(0, NTX_FAILED));
@@ -464,8 +464,8 @@ static const struct fake_shape bundles = {.n_chunks = 4, .n_desc = 2, .n_slots =
 
 static void post_bundle(struct fake *f, uint32_t i, uint64_t offset, uint32_t bytes, uint64_t dest, bool early)
 {
-    f->r.demand[i].dest = dest;
-    f->r.demand[i].early = early;
+    f->r.ask[i].dest = dest;
+    f->r.ask[i].early = early;
     post(f, i, offset, bytes);
 }
 
@@ -514,7 +514,7 @@ static void test_bundle_dest(void)
     const struct { uint64_t dest, offset; uint32_t bytes; bool good; } cases[] = {
         {arena, 0, 4096, true}, {end - 4096, 0, 4096, true}, {arena + 8192, 100, 3996, true}, {arena, 1000, 15000000, true},
         {end - 8192, 4095, 2, true},        /* two blocks */
-        {0, 0, 1, false}, {4096, 0, 1, false}, {h->off_slots, 0, 1, false}, {h->off_frames, 0, 1, false},
+        {0, 0, 1, false}, {4096, 0, 1, false}, {h->off_frames, 0, 1, false},
         {arena - 4096, 0, 1, false},        /* before the arena */
         {end, 0, 1, false}, {end + 4096, 0, 1, false}, /* behind it */
         {end - 4096, 4095, 2, false},       /* begins in it, ends behind it, by the first block's part before the offset */
@@ -574,16 +574,16 @@ static void test_early(void)
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_early), 512 * KIB);
     rd[0] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 1);
-    f.r.demand[1].early = 0; /* now somebody waits for it: all of it at once, before demands that came later */
-    f.r.hdr->demand_posted++;
+    f.r.ask[1].early = 0; /* now somebody waits for it: all of it at once, before demands that came later */
+    f.r.orders->demand_posted++;
     post_bundle(&f, 5, 9 * MIB, 4096, arena + 9 * MIB, false);
     for (int i = 2; i < 4; i++)
         CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 1);
     rd[4] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[4].tag), 5);
     f.r.demand[3].word = ntx_word(1, NTX_FREE); /* taken back */
-    f.r.demand[2].early = 0;
-    f.r.hdr->demand_posted++;
+    f.r.ask[2].early = 0;
+    f.r.orders->demand_posted++;
     rd[5] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[5].tag), 2);
     rd[6] = fake_next(&f);
@@ -641,7 +641,7 @@ static void test_hint_and_stop(void)
     }
     for (uint64_t seq = 8; seq < 12; seq++)
         fake_consume(&f, seq, NTX_READY);
-    f.r.hdr->stop = 1;
+    f.r.orders->stop = 1;
     CHECK(fake_next(&f).tag == UINT64_MAX && ntx_iod_core_idle(f.core));
     fake_free(&f);
 }

@@ -42,7 +42,7 @@ static void consume_passes(struct harness *h, unsigned n)
 static void check_demand(struct harness *h, uint32_t frame, uint64_t offset, uint32_t bytes)
 {
     struct ntx_demand *d = &h->region.demand[frame];
-    CHECK(!d->tainted);
+    CHECK(!h->region.ask[frame].tainted);
     uint32_t gen = harness_post(h, frame, offset, bytes);
     CHECK_EQ(harness_wait_word(h, &d->word, 1u << NTX_READY | 1u << NTX_FAILED), NTX_READY);
     CHECK_EQ(d->word, ntx_word(gen, NTX_READY));
@@ -108,7 +108,7 @@ static uint64_t wake_ups(struct harness *h)
 {
     uint64_t waited = 0;
     for (unsigned i = 0; i < 8; i++) {
-        for (uint64_t until = ntx_now_ns() + 30000000000ull; !atomic_load(&h->region.hdr->iod_asleep);)
+        for (uint64_t until = ntx_now_ns() + 30000000000ull; !atomic_load(&h->region.ring->iod_asleep);)
             CHECK(ntx_now_ns() < until);
         uint64_t began = ntx_now_ns();
         if (i % 2)

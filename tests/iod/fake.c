@@ -60,8 +60,7 @@ void fake_new(struct fake *f, const struct fake_shape *s)
     h->n_bundle_demands = s->n_bundle_demands;
     h->slot_bytes = NTX_ROUND_UP(s->chunk_bytes, FAKE_BLOCK) + 2 * FAKE_BLOCK;
     h->frame_bytes = 4 * FAKE_BLOCK;
-    h->off_slots = FAKE_BASE;
-    h->off_frames = h->off_slots + h->n_slots * h->slot_bytes;
+    h->off_frames = h->n_slots * h->slot_bytes;
     h->off_arena = h->off_frames + h->n_demands * h->frame_bytes;
     f->r.chunks = table(s->n_chunks, sizeof(*f->r.chunks));
     f->r.sched = table(s->n_chunks, sizeof(*f->r.sched));
@@ -71,6 +70,9 @@ void fake_new(struct fake *f, const struct fake_shape *s)
     f->r.pass_map = table(NTX_PASS_MAPS, sizeof(*f->r.pass_map));
     h->arena_bytes = FAKE_ARENA;
     f->r.demand = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.demand));
+    f->r.ask = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.ask));
+    f->r.orders = table(1, sizeof(*f->r.orders));
+    f->r.ring = table(1, sizeof(*f->r.ring));
     for (int i = 0; i < NTX_PASS_MAPS; i++)
         f->r.pass_map[i].pass = UINT64_MAX;
     place_chunks(f, s);
@@ -96,6 +98,9 @@ void fake_free(struct fake *f)
     free((void *)f->r.taint);
     free(f->r.pass_map);
     free(f->r.demand);
+    free(f->r.ask);
+    free(f->r.orders);
+    free(f->r.ring);
 }
 
 struct ntx_iod_read fake_next(struct fake *f)

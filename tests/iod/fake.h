@@ -6,7 +6,6 @@
 
 #define FAKE_BLOCK 4096u
 #define FAKE_ARENA (16u << 20)
-#define FAKE_BASE (1u << 20) /* region offset of the first slot: the numbers only have to be distinct */
 
 struct fake_shape {
     uint32_t n_chunks, n_desc, n_slots, n_demands, n_bundle_demands;

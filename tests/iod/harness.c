@@ -58,6 +58,7 @@ static void make_region(struct harness *h, const struct harness_shape *s)
     };
     CHECK_MSG(!ntx_region_create(&g, &h->region, h->note, sizeof(h->note), &err), "%s", err.text);
     plan(h, s, n);
+    CHECK_EQ(ntx_region_publish(&h->region, &err), 0);
 }
 
 void harness_open(struct harness *h, const struct harness_shape *s, int file)
@@ -130,8 +131,8 @@ void harness_close(struct harness *h)
 static struct ntx_attach_msg receive(struct harness *h, enum ntx_attach_kind kind)
 {
     struct ntx_attach_msg m;
-    int fds[102], rc;
-    unsigned n = 102;
+    int fds[NTX_ATTACH_MAX_FDS], rc;
+    unsigned n;
     uint64_t end = ntx_now_ns() + DEADLINE_NS;
     while ((rc = ntx_attach_recv(h->sock, &m, fds, &n)) == -EAGAIN) {
         CHECK_MSG(ntx_now_ns() < end, "no message %d came", kind);
@@ -209,10 +210,13 @@ bool harness_drained(const struct harness *h)
 
 void harness_attach(struct harness *h)
 {
-    struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .epoch = 42, .n_files = 1};
+    struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = NTX_ROLE_IOD, .epoch = 42, .n_files = 1};
+    int fds[NTX_IOD_FDS + 1] = {[NTX_REGION_PARTS] = h->wake_fd, h->file_fd};
     uint64_t end = ntx_now_ns() + DEADLINE_NS;
     h->attached = h->configured = false;
-    CHECK_EQ(ntx_attach_send(h->sock, &m, (int[]){h->region.fd, h->wake_fd, h->file_fd}, 3), 0);
+    for (int i = 0; i < NTX_REGION_PARTS; i++)
+        fds[i] = h->region.part[i].fd;
+    CHECK_EQ(ntx_attach_send(h->sock, &m, fds, NTX_IOD_FDS + 1), 0);
     m = receive(h, NTX_AT_ATTACHED);
     CHECK_STR(m.text, "");
     CHECK_EQ(m.epoch, 42);
@@ -314,11 +318,11 @@ void harness_bury(struct harness *h)
     for (uint32_t i = 0; i < r->hdr->n_demands; i++) {
         uint32_t w = r->demand[i].word;
         if (ntx_word_state(w) == NTX_FILLING) {
-            r->demand[i].tainted = 1;
+            r->ask[i].tainted = 1;
             r->demand[i].word = ntx_word(ntx_word_gen(w), NTX_POSTED);
         }
     }
-    r->hdr->iod_asleep = 0;
+    r->ring->iod_asleep = 0;
 }
 
 void harness_untaint(struct harness *h)
@@ -326,7 +330,7 @@ void harness_untaint(struct harness *h)
     for (uint32_t i = 0; i < h->region.hdr->n_slots; i++)
         h->region.taint[i] = 0;
     for (uint32_t i = 0; i < h->region.hdr->n_demands; i++)
-        h->region.demand[i].tainted = 0;
+        h->region.ask[i].tainted = 0;
     harness_wake(h);
 }
 
@@ -334,7 +338,7 @@ void harness_untaint(struct harness *h)
 
 void harness_wake(struct harness *h)
 {
-    if (atomic_load(&h->region.hdr->iod_asleep))
+    if (atomic_load(&h->region.ring->iod_asleep))
         eventfd_write(h->wake_fd, 1);
 }
 
@@ -378,7 +382,7 @@ void harness_release(struct harness *h)
     uint32_t n_free = 0;
     atomic_store(&h->region.desc[h->seq % hdr->n_desc].word, ntx_word((uint32_t)(h->seq / hdr->n_desc) + 1, NTX_FREE));
     h->seq++;
-    atomic_store(&h->region.hdr->current_pass, h->seq / hdr->n_sched);
+    atomic_store(&h->region.orders->current_pass, h->seq / hdr->n_sched);
     for (uint32_t i = 0; i < hdr->n_desc; i++)
         n_free += ntx_word_state(atomic_load_explicit(&h->region.desc[i].word, memory_order_relaxed)) == NTX_FREE;
     if (2 * n_free >= hdr->n_desc)
@@ -389,11 +393,11 @@ uint32_t harness_post(struct harness *h, uint32_t frame, uint64_t offset, uint32
 {
     struct ntx_demand *d = &h->region.demand[frame];
     uint32_t gen = ntx_word_gen(d->word);
-    d->file = 0;
-    d->offset = offset;
-    d->bytes = bytes;
+    h->region.ask[frame].file = 0;
+    h->region.ask[frame].offset = offset;
+    h->region.ask[frame].bytes = bytes;
     atomic_store(&d->word, ntx_word(gen, NTX_POSTED));
-    atomic_fetch_add(&h->region.hdr->demand_posted, 1);
+    atomic_fetch_add(&h->region.orders->demand_posted, 1);
     harness_wake(h);
     return gen;
 }

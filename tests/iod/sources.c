@@ -85,7 +85,7 @@ static void test_bytes(const char *which, const char *dir, bool direct)
     setup(&b, temp_file(dir, FILE_BYTES));
     CHECK_EQ(b.files.direct[0], direct);
     CHECK_EQ(b.files.memory[0], dir != NULL);
-    CHECK_MSG(!ntx_source_open(which, &b.r, &b.files, &b.s, note, sizeof(note), &err), "%s", err.text);
+    CHECK_MSG(!ntx_source_open(which, &b.r, &b.files, NULL, &b.s, note, sizeof(note), &err), "%s", err.text);
     CHECK_STR(b.s->ops->name, which);
     CHECK_EQ(b.s->ops->ring(b.s).fd >= 0, !strcmp(which, "uring"));
     const struct ntx_region_hdr *h = b.r.hdr;
@@ -96,7 +96,7 @@ static void test_bytes(const char *which, const char *dir, bool direct)
         b.n_results = 0;
         for (; n < 8 && offset < FILE_BYTES; n++) {
             uint32_t len = 4096 * (1 + n * 36);
-            uint64_t dest = n == 0 ? h->off_frames + 8192 : n == 7 ? h->off_arena + 4096 : h->off_slots + n * 2 * SLOT;
+            uint64_t dest = n == 0 ? h->off_frames + 8192 : n == 7 ? h->off_arena + 4096 : n * 2 * SLOT;
             len = (uint32_t)NTX_MIN(len, NTX_ROUND_UP(FILE_BYTES - offset, 4096));
             rd[n] = at(n, offset, dest, len);
             offset += len;
@@ -122,8 +122,8 @@ static void test_refusals(const char *which)
     struct bench b;
     char note[256];
     setup(&b, temp_file(NULL, 8192));
-    CHECK_EQ(ntx_source_open(which, &b.r, &b.files, &b.s, note, sizeof(note), NULL), 0);
-    struct ntx_iod_read rd = {.tag = 77, .offset = 1 << 20, .dest = b.r.hdr->off_slots, .len = 4096, .expect = 4096};
+    CHECK_EQ(ntx_source_open(which, &b.r, &b.files, NULL, &b.s, note, sizeof(note), NULL), 0);
+    struct ntx_iod_read rd = {.tag = 77, .offset = 1 << 20, .dest = 0, .len = 4096, .expect = 4096};
     CHECK_EQ(b.s->ops->submit(b.s, &rd), 0);
     int fd = b.files.fd[0];
     b.s->ops->flush(b.s);
@@ -145,9 +145,9 @@ static void test_open(void)
     struct ntx_err err = {0};
     char note[256];
     setup(&b, temp_file(NULL, 4096));
-    CHECK_EQ(ntx_source_open("mmap", &b.r, &b.files, &b.s, note, sizeof(note), &err), -EINVAL);
+    CHECK_EQ(ntx_source_open("mmap", &b.r, &b.files, NULL, &b.s, note, sizeof(note), &err), -EINVAL);
     CHECK(strstr(err.text, "mmap"));
-    CHECK_EQ(ntx_source_open("", &b.r, &b.files, &b.s, note, sizeof(note), &err), 0);
+    CHECK_EQ(ntx_source_open("", &b.r, &b.files, NULL, &b.s, note, sizeof(note), &err), 0);
     teardown(&b);
 }
 
@@ -159,7 +159,7 @@ static uint64_t stream(struct bench *b, unsigned n, uint32_t len, unsigned deep)
     b->n_results = 0;
     while (b->n_results < n) {
         for (; sent < n && sent - b->n_results < deep; sent++) {
-            uint64_t dest = b->r.hdr->off_slots + sent % (N_SLOTS * SLOT / len) * len; /* results may come in another order: so not one of `deep` */
+            uint64_t dest = sent % (N_SLOTS * SLOT / len) * len; /* results may come in another order: so not one of `deep` */
             struct ntx_iod_read rd = at(sent, (uint64_t)sent * len % (6 << 20), dest, len);
             CHECK_EQ(b->s->ops->submit(b->s, &rd), 0);
         }
@@ -281,13 +281,13 @@ static void test_stripe_bytes(const char *which, unsigned drives)
     char note[256];
     setup(&b, temp_file(NULL, FILE_BYTES));
     add_copies(&b, drives);
-    CHECK_MSG(!ntx_source_open(which, &b.r, &b.files, &b.s, note, sizeof(note), &err), "%s", err.text);
+    CHECK_MSG(!ntx_source_open(which, &b.r, &b.files, NULL, &b.s, note, sizeof(note), &err), "%s", err.text);
     CHECK_EQ(ntx_source_stripe(b.s, 0, 1, &b.s, &err), -EINVAL);
     CHECK_EQ(ntx_source_stripe(b.s, drives, 1, &b.s, &err), 0);
     uint64_t offset = 0, end = NTX_ROUND_UP(FILE_BYTES, 4096);
     for (unsigned n = 0; offset < end; n++) {
         uint32_t len = (uint32_t)NTX_MIN(4096ull * (1 + n * 61 % 1024), end - offset);
-        struct ntx_iod_read rd = at(n, offset, b.r.hdr->off_slots, len);
+        struct ntx_iod_read rd = at(n, offset, 0, len);
         read_one(&b, rd, (int32_t)rd.expect);
         offset += len;
     }
@@ -306,9 +306,9 @@ static void test_stripe_failure(void)
     b.files.fd[1] = -1;
     CHECK_EQ(ntx_source_pread(&b.r, &b.files, &b.s, &err), 0);
     CHECK_EQ(ntx_source_stripe(b.s, 2, 1, &b.s, &err), 0);
-    read_one(&b, at(1, 0, b.r.hdr->off_slots, SLOT), -EBADF);
+    read_one(&b, at(1, 0, 0, SLOT), -EBADF);
     for (unsigned i = 0; i < 6; i++)
-        read_one(&b, at(2 + i, (uint64_t)i * SLOT, b.r.hdr->off_slots, SLOT), SLOT);
+        read_one(&b, at(2 + i, (uint64_t)i * SLOT, 0, SLOT), SLOT);
     close_copies(&b);
 }
 
@@ -471,7 +471,7 @@ int main(void)
     bool shm = !access("/dev/shm", W_OK);
     test_grammar();
     setup(&b, temp_file(NULL, 4096));
-    bool direct = b.files.direct[0], uring = !ntx_source_uring(&b.r, &b.files, &b.s, NULL, 0, &err);
+    bool direct = b.files.direct[0], uring = !ntx_source_uring(&b.r, &b.files, NULL, &b.s, NULL, 0, &err);
     teardown(&b);
     printf("O_DIRECT %s, io_uring %s\n", direct ? "works here" : "does not work here", uring ? "works" : err.text);
     test_bytes("pread", NULL, direct);

@@ -1,12 +1,12 @@
 /* Plans become regions: the smallest and some larger ones are made, filled as computed fills them, and accepted by whoever
  * attaches; the forward pass and the KV pool can be had with what the plan says. */
-#include <unistd.h>
 
 #include "computed/forward.h"
 #include "computed/kv.h"
 #include "computed/plan.h"
 #include "tests/check.h"
 #include "tests/plan/shape.h"
+#include "tests/shm/attach_to.h"
 
 static uint64_t file_bytes(const struct shape *s)
 {
@@ -32,7 +32,7 @@ static void make_region(const struct shape *s, const struct ntx_plan *p)
             r.chunks[i].where += r.hdr->off_arena;
     }
     r.hdr->file_bytes[0] = file_bytes(s);
-    CHECK_MSG(!ntx_region_attach(dup(r.fd), true, &worker, &err), "%s", err.text);
+    CHECK_MSG(!attach_to(&r, &worker, &err), "%s", err.text);
     ntx_region_close(&worker);
     ntx_region_close(&r);
 }

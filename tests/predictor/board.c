@@ -14,16 +14,16 @@
 #define FLOATS (N_EMBD + N_LAYERS) /* of a probe: the state, and what the session has seen of each layer */
 #define GENS 20000
 
-static struct ntx_region region;
+static struct ntx_board board;
 
 /* As computed does it: out of READY, then the data, then READY with the next generation. */
 static void show(uint32_t index, uint32_t gen, float value)
 {
-    struct ntx_probe *p = &region.probe[index];
+    struct ntx_probe *p = &board.probe[index];
     atomic_store_explicit(&p->word, ntx_word(gen, NTX_FREE), memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     for (unsigned i = 0; i < FLOATS; i++)
-        ((volatile float *)region.probe_data)[index * FLOATS + i] = value;
+        ((volatile float *)board.data)[index * FLOATS + i] = value;
     p->row = gen;
     p->pass = gen + 1;
     p->session = 5;
@@ -37,7 +37,7 @@ static void test_values(void)
     struct ntx_board_probe p = {.row = 99};
     float hidden[FLOATS];
     show(1, 4, 0.5f);
-    CHECK_EQ(ntx_board_read(&region, 1, 4, &p, hidden), 0);
+    CHECK_EQ(ntx_board_read(&board, 1, 4, &p, hidden), 0);
     CHECK_EQ(p.row, 4);
     CHECK_EQ(p.pass, 5);
     CHECK_EQ(p.session, 5);
@@ -45,12 +45,12 @@ static void test_values(void)
     CHECK_EQ(p.pos, 7);
     CHECK(hidden[0] == 0.5f && hidden[FLOATS - 1] == 0.5f);
     p.row = 99;
-    CHECK_EQ(ntx_board_read(&region, 1, 3, &p, hidden), -ESTALE);
-    CHECK_EQ(ntx_board_read(&region, 1, 5, &p, hidden), -ESTALE);
-    CHECK_EQ(ntx_board_read(&region, 2, 0, &p, hidden), -EINVAL);
-    CHECK_EQ(ntx_board_read(&region, UINT32_MAX, 0, &p, hidden), -EINVAL);
-    atomic_store(&region.probe[1].word, ntx_word(4, NTX_FREE));
-    CHECK_EQ(ntx_board_read(&region, 1, 4, &p, hidden), -ESTALE);
+    CHECK_EQ(ntx_board_read(&board, 1, 3, &p, hidden), -ESTALE);
+    CHECK_EQ(ntx_board_read(&board, 1, 5, &p, hidden), -ESTALE);
+    CHECK_EQ(ntx_board_read(&board, 2, 0, &p, hidden), -EINVAL);
+    CHECK_EQ(ntx_board_read(&board, UINT32_MAX, 0, &p, hidden), -EINVAL);
+    atomic_store(&board.probe[1].word, ntx_word(4, NTX_FREE));
+    CHECK_EQ(ntx_board_read(&board, 1, 4, &p, hidden), -ESTALE);
     CHECK_EQ(p.row, 99);
 }
 
@@ -78,8 +78,8 @@ static void test_race(void)
     CHECK_EQ(pthread_create(&t, NULL, write_all, NULL), 0);
     for (uint32_t gen = 0; gen < GENS;) {
         struct ntx_board_probe p;
-        gen = ntx_word_gen(atomic_load(&region.probe[0].word));
-        if (ntx_board_read(&region, 0, gen, &p, hidden))
+        gen = ntx_word_gen(atomic_load(&board.probe[0].word));
+        if (ntx_board_read(&board, 0, gen, &p, hidden))
             continue;
         CHECK_EQ(p.row, gen);
         for (unsigned i = 0; i < FLOATS; i++)
@@ -93,12 +93,10 @@ static void test_race(void)
 
 int main(void)
 {
-    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = N_LAYERS, .n_embd = N_EMBD, .n_probes = 2, .epoch = 1};
     struct ntx_err err = {0};
-    char note[256];
-    CHECK_MSG(ntx_region_create(&g, &region, note, sizeof note, &err) == 0, "%s", err.text);
+    CHECK_MSG(ntx_board_make(1, 2, N_LAYERS, N_EMBD, &board, &err) == 0, "%s", err.text);
     test_values();
     test_race();
-    ntx_region_close(&region);
+    ntx_board_close(&board);
     return 0;
 }

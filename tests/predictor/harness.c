@@ -97,8 +97,8 @@ static void exec_predictor(const struct harness *h)
 
 bool harness_recv(struct harness *h, struct ntx_attach_msg *m)
 {
-    int fds[102], rc;
-    unsigned n = 102;
+    int fds[NTX_ATTACH_MAX_FDS], rc;
+    unsigned n;
     struct pollfd p = {h->sock, POLLIN, 0};
     CHECK(poll(&p, 1, (int)(DEADLINE_NS / 1000000)) == 1);
     rc = ntx_attach_recv(h->sock, m, fds, &n);
@@ -136,8 +136,8 @@ void harness_spawn(struct harness *h)
 void harness_attach(struct harness *h)
 {
     struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = NTX_ROLE_PREDICTOR, .epoch = HARNESS_EPOCH, .n_files = 1};
-    int fds[3] = {h->region.fd, h->wake_fd, h->sidecar >= 0 ? h->sidecar : h->wake_fd}; /* the third is no sidecar: only learned policies look */
-    CHECK_EQ(ntx_attach_send(h->sock, &m, fds, 3), 0);
+    int fds[2] = {h->region.board.part.fd, h->sidecar >= 0 ? h->sidecar : h->wake_fd}; /* the latter is no sidecar: only learned policies look */
+    CHECK_EQ(ntx_attach_send(h->sock, &m, fds, 2), 0);
     CHECK(harness_recv(h, &m));
     CHECK_EQ(m.kind, NTX_AT_ATTACHED);
     CHECK_EQ(m.epoch, HARNESS_EPOCH);
@@ -184,20 +184,30 @@ void harness_policy(struct harness *h, const char *policy, const char *fault)
     harness_wait(h, &h->states, states + 1);
 }
 
+/* As computed: a worker cannot remove what it bound. */
+static void unlink_pair(struct harness *h)
+{
+    if (h->pair[0])
+        unlink(h->pair);
+    h->pair[0] = 0;
+}
+
 void harness_peers(struct harness *h, uint32_t iod_instance)
 {
     char path[128];
     struct ntx_attach_msg m = {.kind = NTX_AT_PEERS, .iod_instance = iod_instance, .predictor_instance = h->instance};
     CHECK_EQ(ntx_attach_send(h->sock, &m, NULL, 0), 0);
     ntx_link_close(h->iod);
+    unlink_pair(h);
     ntx_link_address(path, sizeof path, h->dir, "pi", h->instance, iod_instance);
+    strcpy(h->pair, path);
     CHECK_EQ(ntx_link_open(&h->loop, path, false, on_iod, h, &h->iod, NULL), 0);
     ntx_link_set_epoch(h->iod, HARNESS_EPOCH);
 }
 
 void harness_show(struct harness *h, uint32_t index, uint32_t gen, uint64_t pass, uint32_t row)
 {
-    struct ntx_probe *p = &h->region.probe[index];
+    struct ntx_probe *p = &h->region.board.probe[index];
     p->row = row;
     p->pass = pass;
     p->layer = 0;
@@ -241,6 +251,7 @@ void harness_end(struct harness *h)
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     ntx_link_close(h->iod);
+    unlink_pair(h);
     CHECK_EQ(uv_run(&h->loop, UV_RUN_DEFAULT), 0);
     CHECK_EQ(uv_loop_close(&h->loop), 0);
     close(h->listener);

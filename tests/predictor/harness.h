@@ -28,6 +28,7 @@ struct harness {
     struct ntx_counters *counters;
     struct ntx_region region;
     struct ntx_link *link, *iod;
+    char pair[128]; /* the socket that the predictor bound for iod; empty: none */
     pid_t pid;
     uint32_t instance;
     int sidecar;       /* set before harness_attach: what the policy may read; -1 none */

@@ -186,7 +186,7 @@ def versions(d):
     s.settimeout(5)
     s.connect(os.path.join(d.dir, "region.sock"))
     # struct ntx_attach_msg: magic, version, HELLO, iod, pid, numbers that do not matter, build at 64, text
-    hello = struct.pack("<IIIIi", 0x4E545841, 1, 1, 1, os.getpid()).ljust(64, b"\0") + b"0.0.0+another".ljust(64 + 256, b"\0")
+    hello = struct.pack("<IIIIi", 0x4E545841, 2, 1, 1, os.getpid()).ljust(64, b"\0") + b"0.0.0+another".ljust(64 + 256, b"\0")
     s.send(hello)
     reply = s.recv(4096)
     s.close()
@@ -203,7 +203,7 @@ def graceful(signal_it):
     """The end lets an answer finish within the grace, refuses what is new, then ends what still runs."""
     with Daemons(restart=False) as d:
         c, k = d.client(), d.client()
-        tight = dict(LOAD, ram_bytes=6 << 20)
+        tight = dict(LOAD, ram_bytes=4 << 20)
         streamed = json.loads(c.load(model, **tight)["info_json"])["bytes_storage"]
         check(streamed > 1 << 20, "only", streamed, "bytes are streamed")
         c.load(model, **tight, link_nvme_bps=streamed / 0.05)  # 0.05 s for a pass: what is endless lasts for 6 s

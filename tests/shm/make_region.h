@@ -64,6 +64,7 @@ static inline void make_region(const struct shape *s, struct ntx_region *r)
         offset += c->bytes;
     }
     CHECK_EQ(sched, n_sched);
+    CHECK_MSG(!ntx_region_publish(r, &err), "%s", err.text);
 }
 
 #endif

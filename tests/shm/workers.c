@@ -28,7 +28,8 @@ struct child {
     uint32_t instance;
     struct ntx_link *link;
     struct ntx_counters *counters;
-    struct ntx_region region;
+    struct ntx_region region; /* iod */
+    struct ntx_board board;   /* predictor */
     bool configured;
 };
 
@@ -38,7 +39,7 @@ static void child_link(void *ctx, const Ntx__Peer *m)
     Ntx__Peer answer = NTX__PEER__INIT;
     Ntx__IodError e = NTX__IOD_ERROR__INIT;
     CHECK_EQ(m->body_case, NTX__PEER__BODY_IOD_CONFIG);
-    CHECK_EQ(m->epoch, c->region.hdr->epoch);
+    CHECK_EQ(m->epoch, c->role == NTX_ROLE_IOD ? c->region.hdr->epoch : c->board.epoch);
     c->configured = true;
     answer.body_case = NTX__PEER__BODY_IOD_ERROR;
     answer.iod_error = &e;
@@ -60,19 +61,49 @@ static void child_hello(uv_timer_t *t)
         ntx_link_send(c->link, &m);
 }
 
-/* iod gets everything, the predictor a region that it cannot write and no file. */
+/* The region's parts that are not for a worker to write cannot be written by it, whatever it tries. */
+static void cannot_write(int fd)
+{
+    char path[64], byte = 1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int again = open(path, O_RDWR | O_CLOEXEC); /* the same file, with rights of its own */
+    for (int i = 0; i < 2; i++) {
+        int f = i ? again : fd;
+        CHECK(f >= 0 && pwrite(f, &byte, 1, 0) < 0 && errno == EPERM);
+        CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, f, 0) == MAP_FAILED && errno == EPERM);
+        CHECK(ftruncate(f, 0) < 0 && errno == EPERM);
+        CHECK(fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) < 0 && errno == EPERM);
+        CHECK(fcntl(f, F_ADD_SEALS, F_SEAL_GROW) < 0 && errno == EPERM);
+    }
+    close(again);
+}
+
+static void cannot_become_writable(void *at)
+{
+    CHECK(mprotect(at, 4096, PROT_READ | PROT_WRITE) < 0 && errno == EACCES);
+}
+
+/* iod gets the region and the model, the predictor the probe board and no file. */
 static void child_attach(struct child *c, const struct ntx_attach_msg *m, int *fds, unsigned n)
 {
     struct ntx_attach_msg a = {.kind = NTX_AT_ATTACHED, .role = c->role, .epoch = m->epoch, .ring_fd = -1};
     bool iod = c->role == NTX_ROLE_IOD;
     char byte = 0;
-    CHECK_EQ(n, iod ? 3 : 2);
-    CHECK_EQ(fcntl(fds[0], F_GETFL) & O_ACCMODE, iod ? O_RDWR : O_RDONLY);
+    CHECK_EQ(n, iod ? NTX_IOD_FDS + 1 : NTX_PREDICTOR_FDS);
     CHECK_EQ(fcntl(fds[0], F_GETFD), FD_CLOEXEC);
-    CHECK_EQ(ntx_region_attach(fds[0], iod, &c->region, NULL), 0);
-    CHECK_EQ(c->region.hdr->epoch, m->epoch);
-    if (iod)
-        CHECK(pread(fds[2], &byte, 1, 0) == 1 && byte == 'M');
+    cannot_write(fds[0]);
+    if (iod) {
+        cannot_write(fds[NTX_REGION_ORDERS]);
+        CHECK_EQ(ntx_region_attach(fds, &c->region, NULL), 0);
+        cannot_become_writable(c->region.orders);
+        CHECK_EQ(c->region.hdr->epoch, m->epoch);
+        CHECK(pread(fds[NTX_IOD_FDS], &byte, 1, 0) == 1 && byte == 'M');
+    } else {
+        CHECK_EQ(ntx_board_attach(fds[0], &c->board, NULL), 0);
+        cannot_become_writable(c->board.part.at);
+        CHECK_EQ(c->board.epoch, m->epoch);
+        CHECK_EQ(c->board.n_embd, 100);
+    }
     ntx_count(c->counters, NTX_C_iod_reads, 1);
     if (!strcmp(c->mode, "cannot"))
         strcpy(a.text, "no room for the region");
@@ -87,6 +118,7 @@ static void child_detach(struct child *c, const struct ntx_attach_msg *m)
     if (!strcmp(c->mode, "deaf"))
         return;
     ntx_region_close(&c->region);
+    ntx_board_close(&c->board);
     ntx_link_set_epoch(c->link, 0); /* an answer that is still on its way is stale */
     uv_timer_stop(&c->hello);
     c->configured = false;
@@ -97,7 +129,7 @@ static void child_socket(uv_poll_t *h, int status, int events)
 {
     struct child *c = h->data;
     struct ntx_attach_msg m;
-    int fds[102], rc;
+    int fds[NTX_ATTACH_MAX_FDS], rc;
     unsigned n;
     (void)status;
     (void)events;
@@ -256,7 +288,7 @@ static void set_up(struct parent *p)
     CHECK_MSG(!ntx_workers_new(&p->loop, p->dir, p->counters_fd, p->counters, &cb, &p->w, &err), "%s", err.text);
 }
 
-static int offer(struct parent *p) { return ntx_workers_attach(p->w, p->region.hdr->epoch, p->region.fd, p->wake_fd, &p->model_fd, 1); }
+static int offer(struct parent *p) { return ntx_workers_attach(p->w, &p->region, p->wake_fd, &p->model_fd, 1); }
 
 static void tear_down(struct parent *p)
 {
@@ -330,6 +362,8 @@ static void test_life(const char *self)
     UNTIL(&p, p.detached == 1);
     unsigned hello = p.hello[NTX_ROLE_IOD] + 1, hello2 = p.hello[NTX_ROLE_PREDICTOR] + 1;
     p.region.hdr->epoch++;
+    ((struct ntx_board_hdr *)p.region.board.part.at)->epoch++;
+    CHECK_EQ(ntx_region_publish(&p.region, NULL), 0);
     CHECK_EQ(offer(&p), 0);
     UNTIL(&p, p.hello[NTX_ROLE_IOD] >= hello && p.hello[NTX_ROLE_PREDICTOR] >= hello2);
 

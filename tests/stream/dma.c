@@ -27,14 +27,14 @@ static int iod(const char *dir, bool tell)
     struct ntx_region r;
     struct io_uring ring;
     uint32_t instance;
-    int counters, fds[102], rc, sock = ntx_attach_connect(dir, NTX_ROLE_IOD, 5000, &instance, &counters, &err);
+    int counters, fds[NTX_ATTACH_MAX_FDS], rc, sock = ntx_attach_connect(dir, NTX_ROLE_IOD, 5000, &instance, &counters, &err);
     unsigned n;
     CHECK_MSG(sock >= 0, "%s", err.text);
     do
         rc = ntx_attach_recv(sock, &m, fds, &n);
     while (rc == -EAGAIN || (rc == 1 && m.kind != NTX_AT_ATTACH));
     CHECK_EQ(rc, 1);
-    CHECK_EQ(ntx_region_attach(fds[0], true, &r, &err), 0);
+    CHECK_EQ(ntx_region_attach(fds, &r, &err), 0);
     CHECK_EQ(io_uring_queue_init(32, &ring, 0), 0);
     prctl(PR_SET_PTRACER, getppid(), 0, 0, 0);
     a.epoch = m.epoch;
@@ -46,10 +46,10 @@ static int iod(const char *dir, bool tell)
     }
     CHECK_EQ(ntx_attach_send(sock, &a, NULL, 0), 0);
     for (unsigned i = 0; i < READS; i++)
-        io_uring_prep_read(io_uring_get_sqe(&ring), fds[2], ntx_region_slot(&r, i), READ_BYTES, (uint64_t)i * READ_BYTES);
+        io_uring_prep_read(io_uring_get_sqe(&ring), fds[NTX_IOD_FDS], ntx_region_slot(&r, i), READ_BYTES, (uint64_t)i * READ_BYTES);
     CHECK_EQ(io_uring_submit(&ring), READS);
     struct io_uring_sqe *never = io_uring_get_sqe(&ring); /* written, and never handed over: it does not count */
-    io_uring_prep_read(never, fds[2], ntx_region_slot(&r, 0), READ_BYTES, 0);
+    io_uring_prep_read(never, fds[NTX_IOD_FDS], ntx_region_slot(&r, 0), READ_BYTES, 0);
     atomic_store(&r.desc[0].word, ntx_word(0, NTX_FILLING));
     for (;;)
         pause();
@@ -141,7 +141,7 @@ static bool prove(const char *self, int file, bool tell)
     memset(ntx_region_slot(&r, 0), 0, READS * r.hdr->slot_bytes);
     CHECK_EQ(ntx_counters_create(dir, &counters, &counters_fd, &err), 0);
     CHECK_EQ(ntx_workers_new(&loop, dir, counters_fd, counters, &cb, &w, &err), 0);
-    CHECK_EQ(ntx_workers_attach(w, 42, r.fd, wake, &file, 1), 0);
+    CHECK_EQ(ntx_workers_attach(w, &r, wake, &file, 1), 0);
     pid_t pid = start(self, dir, tell);
     uint64_t end = ntx_now_ns() + 20000000000u;
     while (ntx_word_state(atomic_load(&r.desc[0].word)) != NTX_FILLING) {

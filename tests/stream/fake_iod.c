@@ -61,8 +61,9 @@ static bool take_demand(struct fake_iod *f)
         uint32_t w = load(&d->word);
         if (ntx_word_state(w) != NTX_POSTED)
             continue;
-        d->shift = (uint32_t)(d->offset % BLOCK);
-        put_under_way(f, (struct fill){.file = d->file, .offset = d->offset, .bytes = d->bytes, .to = ntx_region_frame(f->r, i) + d->shift,
+        const struct ntx_ask *a = &f->r->ask[i];
+        d->shift = (uint32_t)(a->offset % BLOCK);
+        put_under_way(f, (struct fill){.file = a->file, .offset = a->offset, .bytes = a->bytes, .to = ntx_region_frame(f->r, i) + d->shift,
                                        .word = &d->word, .gen = ntx_word_gen(w), .chunk = UINT32_MAX, .demand = d});
         return true;
     }
@@ -151,7 +152,7 @@ static void sleep_until_woken(struct fake_iod *f)
 {
     struct pollfd p = {f->wake_fd, POLLIN, 0};
     uint64_t n;
-    atomic_store_explicit(&f->r->hdr->iod_asleep, 1, memory_order_seq_cst);
+    atomic_store_explicit(&f->r->ring->iod_asleep, 1, memory_order_seq_cst);
     bool found = take(f);
     if (!found && !atomic_load(&f->killed)) {
         atomic_fetch_add(&f->sleeps, 1);
@@ -159,7 +160,7 @@ static void sleep_until_woken(struct fake_iod *f)
         if (read(f->wake_fd, &n, sizeof n) == sizeof n)
             atomic_fetch_add(&f->wakes, 1);
     }
-    atomic_store_explicit(&f->r->hdr->iod_asleep, 0, memory_order_seq_cst);
+    atomic_store_explicit(&f->r->ring->iod_asleep, 0, memory_order_seq_cst);
 }
 
 static void step(struct fake_iod *f)

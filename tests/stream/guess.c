@@ -84,6 +84,7 @@ static void close_rig(struct rig *t)
 /* ---- iod */
 
 static struct ntx_demand *demand(struct rig *t, uint32_t i) { return &t->r.demand[ROWS + i]; }
+static struct ntx_ask *ask(struct rig *t, uint32_t i) { return &t->r.ask[ROWS + i]; }
 static enum ntx_state state(struct rig *t, uint32_t i) { return ntx_word_state(demand(t, i)->word); }
 static void set(struct ntx_demand *d, enum ntx_state st) { d->word = ntx_word(ntx_word_gen(d->word), st); }
 
@@ -97,20 +98,21 @@ static void land(struct rig *t, uint64_t offset, uint64_t to, uint64_t bytes)
 static void begin(struct rig *t, uint32_t i)
 {
     CHECK_EQ(state(t, i), NTX_POSTED);
-    demand(t, i)->shift = (uint32_t)(demand(t, i)->offset % BLOCK);
+    demand(t, i)->shift = (uint32_t)(ask(t, i)->offset % BLOCK);
     set(demand(t, i), NTX_FILLING);
 }
 
 static void finish(struct rig *t, uint32_t i)
 {
     struct ntx_demand *d = demand(t, i);
-    if (t->fail && d->early && !rnd(t, t->fail)) {
+    const struct ntx_ask *a = ask(t, i);
+    if (t->fail && a->early && !rnd(t, t->fail)) {
         d->err = -EIO;
         set(d, NTX_FAILED);
         return;
     }
-    uint64_t start = NTX_ROUND_DOWN(d->offset, (uint64_t)BLOCK);
-    land(t, start, d->dest, NTX_ROUND_UP(d->offset + d->bytes, (uint64_t)BLOCK) - start);
+    uint64_t start = NTX_ROUND_DOWN(a->offset, (uint64_t)BLOCK);
+    land(t, start, a->dest, NTX_ROUND_UP(a->offset + a->bytes, (uint64_t)BLOCK) - start);
     set(d, NTX_READY);
 }
 
@@ -127,9 +129,9 @@ static void step(struct rig *t)
 static void serve(struct rig *t)
 {
     for (uint32_t i = 0; i < DEMANDS; i++) {
-        if (state(t, i) == NTX_POSTED && !demand(t, i)->early)
+        if (state(t, i) == NTX_POSTED && !ask(t, i)->early)
             begin(t, i);
-        if (state(t, i) == NTX_FILLING && !demand(t, i)->early)
+        if (state(t, i) == NTX_FILLING && !ask(t, i)->early)
             finish(t, i);
     }
 }
@@ -138,8 +140,8 @@ static void die(struct rig *t)
 {
     for (uint32_t i = 0; i < DEMANDS; i++)
         if (state(t, i) == NTX_FILLING && t->n_late < DEMANDS) {
-            uint64_t start = NTX_ROUND_DOWN(demand(t, i)->offset, (uint64_t)BLOCK);
-            t->late[t->n_late++] = (struct late){start, demand(t, i)->dest, NTX_ROUND_UP(demand(t, i)->offset + demand(t, i)->bytes, (uint64_t)BLOCK) - start};
+            uint64_t start = NTX_ROUND_DOWN(ask(t, i)->offset, (uint64_t)BLOCK);
+            t->late[t->n_late++] = (struct late){start, ask(t, i)->dest, NTX_ROUND_UP(ask(t, i)->offset + ask(t, i)->bytes, (uint64_t)BLOCK) - start};
         }
     ntx_stream_iod_died(t->s);
 }
@@ -156,7 +158,7 @@ static uint32_t count(struct rig *t, enum ntx_state st, bool early)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < DEMANDS; i++)
-        n += state(t, i) == st && (st == NTX_FREE || demand(t, i)->early == early);
+        n += state(t, i) == st && (st == NTX_FREE || ask(t, i)->early == early);
     return n;
 }
 
@@ -210,7 +212,7 @@ static void case_right_and_wrong(void)
     CHECK_EQ(count(&t, NTX_POSTED, true), 2 * PARTS);
     CHECK_EQ(count(&t, NTX_POSTED, false), 0);
     for (uint32_t i = 0; i < PARTS; i++) { /* the likelier one first: all of it, and the beginning of the other */
-        CHECK_EQ(demand(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], 5, (enum ntx_expert_part)i)].offset);
+        CHECK_EQ(ask(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], 5, (enum ntx_expert_part)i)].offset);
         begin(&t, i);
         finish(&t, i);
     }
@@ -349,7 +351,7 @@ static void case_left_out(void)
     CHECK_EQ(t.w->ops->want(t.w, 0, (const uint32_t[]){3}, 1, true, late), 1);
     for (uint32_t i = 0; i < DEMANDS; i++)
         if (state(&t, i) == NTX_POSTED) {
-            demand(&t, i)->shift = (uint32_t)(demand(&t, i)->offset % BLOCK);
+            demand(&t, i)->shift = (uint32_t)(ask(&t, i)->offset % BLOCK);
             demand(&t, i)->err = INT32_MIN; /* and no errno either */
             set(demand(&t, i), NTX_SKIPPED);
         }

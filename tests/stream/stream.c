@@ -292,7 +292,7 @@ static void case_failures(void)
             pthread_join(t, NULL);
         for (int i = 0; i < 10; i++) /* a chunk of the arena, too, is read again */
             CHECK_EQ(run_pass(&e, i & 2 ? 4 : 0, 3), 0);
-        CHECK_EQ(atomic_load(&e.r.hdr->host_again), e.r.chunks[chunk].placement == NTX_PLACE_HOST);
+        CHECK_EQ(atomic_load(&e.r.orders->host_again), e.r.chunks[chunk].placement == NTX_PLACE_HOST);
         fake_kill(&e.iod);
         tear_down(&e);
     }
@@ -336,6 +336,66 @@ static void case_wrong_chunk(void)
     CHECK_EQ(run_pass(&e, 0, 1), 0);
     fake_kill(&e.iod);
     tear_down(&e);
+}
+
+/* What an iod that somebody took over may say of the first chunk of the schedule; each a change to what is right. */
+static const struct {
+    const char *what;
+    uint32_t state, slot, chunk, sched, shift, gen;
+    uint64_t pass;
+    int32_t err;
+    int rc;
+    const char *words;
+} lies[] = {
+    {"slot", .slot = 10, .rc = -EPROTO, .words = "which cannot be"}, /* the first that is not there */
+    {"slot", .slot = UINT32_MAX, .rc = -EPROTO, .words = "which cannot be"},
+    {"slot", .slot = 1u << 31, .rc = -EPROTO, .words = "which cannot be"},
+    {"shift", .shift = 1, .rc = -EPROTO, .words = "which cannot be"},
+    {"shift", .shift = UINT32_MAX, .rc = -EPROTO, .words = "which cannot be"},
+    {"chunk", .chunk = UINT32_MAX, .rc = -EPROTO, .words = "in place of chunk"},
+    {"sched", .sched = UINT32_MAX, .rc = -EPROTO, .words = "in place of chunk"},
+    {"pass", .pass = UINT64_MAX, .rc = -EPROTO, .words = "in place of chunk"},
+    {"left out", .state = NTX_SKIPPED, .rc = -EPROTO, .words = "was left out"},
+    {"failed with a good errno", .state = NTX_FAILED, .err = 5, .rc = -EIO, .words = "cannot read"},
+    {"failed with no errno", .state = NTX_FAILED, .err = INT32_MIN, .rc = -EIO, .words = "cannot read"},
+    {"another lap", .gen = 1, .rc = -ETIMEDOUT, .words = "did not come within"},
+    {"no state", .state = 15, .rc = -ETIMEDOUT, .words = "did not come within"},
+    {"no word at all", .state = NTX_FREE + 7, .gen = 0x0fffffff, .rc = -ETIMEDOUT, .words = "did not come within"},
+};
+
+static void tell_lie(const struct ntx_region *r, unsigned i)
+{
+    struct ntx_desc *d = &r->desc[0];
+    uint32_t chunk = r->sched[0];
+    d->slot = lies[i].slot;
+    d->chunk = chunk ^ lies[i].chunk;
+    d->sched = lies[i].sched;
+    d->pass = lies[i].pass;
+    d->shift = (uint32_t)(r->chunks[chunk].offset % BLOCK) ^ lies[i].shift;
+    d->err = lies[i].err;
+    atomic_store(&d->word, ntx_word(lies[i].gen, lies[i].state ? (enum ntx_state)lies[i].state : NTX_READY));
+}
+
+/* None of it leads anywhere but to an error that says what was wrong, and what iod's death leaves of it is put right for the next one. */
+static void case_lies(void)
+{
+    for (unsigned i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct engine e;
+        const void *bytes = NULL;
+        set_up_patient(&e, &normal, 1, 1);
+        CHECK_EQ(e.w->ops->begin(e.w, e.pass), 0);
+        tell_lie(&e.r, i);
+        int rc = e.w->ops->acquire(e.w, e.r.sched[0], &bytes);
+        CHECK_MSG(rc == lies[i].rc && strstr(e.w->error.text, lies[i].words) && !bytes, "%s: %d, %s", lies[i].what, rc, e.w->error.text);
+        e.w->ops->end(e.w);
+        for (uint32_t k = 0; k < e.r.hdr->n_desc; k++) /* every word, and what goes with it, is nonsense when it dies */
+            memset(&e.r.desc[k], 0xf1, sizeof e.r.desc[k]); /* FILLING, too */
+        ntx_stream_iod_died(e.s);
+        for (uint32_t k = 0; k < e.r.hdr->n_desc; k++)
+            CHECK_EQ(ntx_word_state(atomic_load(&e.r.desc[k].word)), NTX_FREE);
+        ntx_stream_untaint(e.s);
+        tear_down(&e);
+    }
 }
 
 static void case_limit(void)
@@ -483,8 +543,8 @@ static void case_kills(void)
         struct fake_iod dead = e.iod;
         ntx_stream_iod_died(e.s);
         tainted += counter(&e, NTX_C_comp_tainted_slots);
-        CHECK_EQ(ntx_stream_tainted(e.s), counter(&e, NTX_C_comp_tainted_slots) || e.r.demand[0].tainted || e.r.demand[1].tainted ||
-                                              e.r.demand[2].tainted || e.r.demand[3].tainted);
+        CHECK_EQ(ntx_stream_tainted(e.s), counter(&e, NTX_C_comp_tainted_slots) || e.r.ask[0].tainted || e.r.ask[1].tainted ||
+                                              e.r.ask[2].tainted || e.r.ask[3].tainted);
         e.iod.n_under_way = 0;
         e.iod.seed += (uint64_t)i;
         fake_start(&e.iod);
@@ -587,7 +647,7 @@ static void case_memory(void)
 {
     struct engine e;
     set_up(&e, &normal, 60);
-    uint32_t n = e.r.hdr->n_chunks, again = atomic_load(&e.r.hdr->host_again), third = UINT32_MAX, seen = 0;
+    uint32_t n = e.r.hdr->n_chunks, again = atomic_load(&e.r.orders->host_again), third = UINT32_MAX, seen = 0;
     for (uint32_t i = 0; i < n; i++)
         if (host_chunk(&e, i) && seen++ == 2)
             third = i;
@@ -595,7 +655,7 @@ static void case_memory(void)
     ntx_stream_await_memory(e.s);
     for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
         ntx_stream_memory_there(e.s, ends[k]);
-        CHECK_EQ(atomic_load(&e.r.hdr->host_again), again + k + 1);
+        CHECK_EQ(atomic_load(&e.r.orders->host_again), again + k + 1);
         for (uint32_t i = 0; i < n; i++)
             CHECK_EQ(ntx_word_state(atomic_load(&e.r.state[i])), host_chunk(&e, i) && end_of(&e, i) > ends[k] ? NTX_SKIPPED : NTX_FREE);
     }
@@ -613,7 +673,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {
     {"passes", case_passes}, {"shapes", case_shapes}, {"drops", case_drops}, {"late-drops", case_late_drops}, {"wakes", case_wakes},
-    {"failures", case_failures}, {"failed-rows", case_failed_rows}, {"wrong-chunk", case_wrong_chunk}, {"limit", case_limit}, {"stopped", case_stopped},
+    {"failures", case_failures}, {"failed-rows", case_failed_rows}, {"wrong-chunk", case_wrong_chunk}, {"lies", case_lies}, {"limit", case_limit}, {"stopped", case_stopped},
     {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares}, {"host-taint", case_host_taint},
     {"memory", case_memory},
 };

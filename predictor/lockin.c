@@ -1,0 +1,14 @@
+/* What ntx-predictor needs, and nothing besides. */
+#include "common/lockin.h"
+
+#include "predictor/service.h"
+
+static const struct ntx_lockin_call calls[] = {
+    {SCMP_SYS(pread64), 0, {0}}, /* of the skip policy's sidecar */
+};
+
+int ntx_service_lock_in(const char *dir, struct ntx_err *err)
+{
+    const struct ntx_lockin needs = {.calls = calls, .n_calls = sizeof calls / sizeof *calls, .binds = true};
+    return ntx_lockin(&needs, dir, err);
+}

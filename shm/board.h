@@ -1,0 +1,62 @@
+/* board.h: the probe board, the part of the shared region (region.h) that the predictor gets, and all that it gets of it.
+ *
+ *   0        header   struct ntx_board_hdr                           constant
+ *   +        probes   struct ntx_probe [n_probes]                    computed writes
+ *   +        floats   float [n_probes x (n_embd + n_layers)]         computed writes
+ *
+ * computed maps it for writing, and nobody can after it. Decisions come back by message. */
+#ifndef NTX_SHM_BOARD_H
+#define NTX_SHM_BOARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shm/segment.h"
+#include "shm/word.h"
+
+#define NTX_BOARD_MAGIC 0x31626f6172646e78ULL
+#define NTX_BOARD_VERSION 1u
+#define NTX_MAP_WORDS 9 /* of a decision, a bit per layer. 513 layers: the output counts as one, and is never dropped by a decision */
+
+/* A hidden state shown to the predictor, and with it what its session has seen of each layer's similarity of input and output (NaN
+ * where nothing). computed fills the row of floats, then the fields, then word READY(gen);
+ * the message names (index, gen). computed sets FREE(gen + 1) when the decision came or is no longer wanted. */
+struct ntx_probe {
+    _Atomic uint32_t word; /* computed */
+    uint32_t row;          /* computed: row of the pass */
+    uint64_t pass;         /* computed */
+    uint64_t session;      /* computed */
+    uint32_t layer;        /* computed: state after this layer */
+    uint32_t pos;          /* computed: position of the row's token in its session */
+    char pad[32];
+};
+_Static_assert(sizeof(struct ntx_probe) == 64, "");
+
+struct ntx_board_hdr {
+    uint64_t magic;
+    uint32_t version, hdr_bytes;
+    uint64_t epoch; /* the region's */
+    uint32_t n_probes, n_layers, n_embd, pad[7];
+};
+_Static_assert(sizeof(struct ntx_board_hdr) == 64, "");
+
+/* The private handle: the geometry is a copy of what was made, or checked. */
+struct ntx_board {
+    uint64_t epoch;
+    uint32_t n_probes, n_layers, n_embd;
+    struct ntx_probe *probe;
+    float *data;
+    struct ntx_segment part;
+};
+
+/* Bytes of its part; 0 on overflow. */
+uint64_t ntx_board_bytes(uint32_t n_probes, uint32_t n_layers, uint32_t n_embd);
+int ntx_board_make(uint64_t epoch, uint32_t n_probes, uint32_t n_layers, uint32_t n_embd, struct ntx_board *b, struct ntx_err *err);
+/* The predictor: maps it for reading and validates it. Takes fd over. */
+int ntx_board_attach(int fd, struct ntx_board *b, struct ntx_err *err);
+void ntx_board_close(struct ntx_board *b); /* a zeroed or closed one is fine */
+
+/* Of a row: the hidden state [n_embd] and the similarities [n_layers] behind it. */
+static inline size_t ntx_board_floats(const struct ntx_board *b) { return (size_t)b->n_embd + b->n_layers; }
+
+#endif
