@@ -51,8 +51,10 @@ static inline bool slow_drive_make(struct slow_drive *s, int fd, uint32_t rate)
     if (geteuid() || fstat(fd, &st))
         return false;
     maj = major(st.st_dev), min = minor(st.st_dev);
+    snprintf(path, sizeof path, "/sys/dev/block/%u:%u/partition", maj, min);
+    bool part = !access(path, F_OK); /* what is above a whole NVMe disk is the controller, a device of another kind */
     snprintf(path, sizeof path, "/sys/dev/block/%u:%u/../dev", maj, min);
-    FILE *f = fopen(path, "re");
+    FILE *f = part ? fopen(path, "re") : NULL;
     if (f) {
         if (fscanf(f, "%u:%u", &maj, &min) != 2)
             maj = major(st.st_dev), min = minor(st.st_dev);

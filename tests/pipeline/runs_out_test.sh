@@ -44,6 +44,9 @@ elif cgroup_make memory; then
     in_group=(bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup")
     memory_limit $((20 << 20)) || skip "cannot set a limit"
     told 'limit of the memory cgroup' 10 "${in_group[@]}" "${run[@]}" --ram 300M
+    # No more than the daemons themselves take: there is no budget, and who asked is told of the limit, not of "0 B".
+    memory_limit $((60 << 20))
+    told 'memory limit of this cgroup.* is 60\.0 MiB.*raise the limit' 10 "${in_group[@]}" "${run[@]}"
     # The cap comes down on what is running: the kernel kills, and that is told.
     memory_limit $((200 << 20))
     "${in_group[@]}" "${run[@]}" --ram 14M --link nvme=30M -n 40 >"$tmp/out" 2>"$tmp/err" &
