@@ -44,7 +44,7 @@ static const struct ntx_lockin_call binding[] = {ALWAYS(bind), ALWAYS(listen), A
 #ifdef NTX_SANITIZED
 /* Their runtimes look at /proc/self, and at the end a process of theirs stops our threads to look for leaks. */
 static const struct ntx_lockin_call sanitizers[] = {
-    ALWAYS(open), ALWAYS(openat), ALWAYS(readlink), ALWAYS(readlinkat), ALWAYS(getdents64), ALWAYS(stat), ALWAYS(newfstatat), ALWAYS(access), ALWAYS(mmap), ALWAYS(mprotect),
+    ALWAYS(open), ALWAYS(openat), ALWAYS(readlink), ALWAYS(readlinkat), ALWAYS(getdents), ALWAYS(getdents64), ALWAYS(stat), ALWAYS(newfstatat), ALWAYS(access), ALWAYS(mmap), ALWAYS(mprotect),
     ALWAYS(clone), ALWAYS(ptrace), ALWAYS(wait4), ALWAYS(kill), ALWAYS(prctl), ALWAYS(prlimit64), ALWAYS(getppid), ALWAYS(pipe), ALWAYS(dup2), ALWAYS(ioctl),
 };
 #endif
