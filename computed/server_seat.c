@@ -2,6 +2,7 @@
  * all are taken, a connection that nobody uses gives its place to the newcomer; where there is none, the newcomer is a guest: it may ask for the
  * status and for the end, and anything else is answered with the reason why it cannot be had. Of guests, too, who says nothing makes room. */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -51,13 +52,24 @@ static bool idle(struct ntx_server *s, const struct ntx_conn *c, uint64_t now, u
     return *ns >= least;
 }
 
-/* Of the idle ones, the one that has been so for longest, of the user who has most; only: of this user. */
+/* Its client is gone, and the loop has not come to that yet: the newcomer's event was before it. */
+static bool hung_up(const struct ntx_conn *c)
+{
+    struct pollfd p = {.fd = c->fd};
+    return poll(&p, 1, 0) > 0 && (p.revents & POLLHUP);
+}
+
+/* Of the idle ones, the one that has been so for longest, of the user who has most; before those, one whose client is gone. only: of this user. */
 static struct ntx_conn *most_idle(struct ntx_server *s, const struct ntx_user *only, bool guests)
 {
     uint64_t now = ntx__server_awake(s), longest = 0, ns;
     struct ntx_conn *best = NULL;
     for (struct ntx_conn *c = s->conns; c; c = c->next) {
-        if (c->guest != guests || (only && c->user != only) || !idle(s, c, now, &ns))
+        if (c->guest != guests || (only && c->user != only))
+            continue;
+        if (hung_up(c))
+            return c;
+        if (!idle(s, c, now, &ns))
             continue;
         uint32_t has = guests ? c->user->guests : c->user->n, had = !best ? 0 : guests ? best->user->guests : best->user->n;
         if (has > had || (has == had && ns > longest)) {

@@ -5,6 +5,7 @@ import json
 import os
 import pwd
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -95,6 +96,20 @@ def conversation(d):
     talk.close()
 
 
+def just_left(d):
+    """A newcomer whom the daemon sees before it sees that another client has gone: the place is free."""
+    leaver = d.client()
+    with Crowd(d, SEATS - 1):
+        wait_for(lambda: d.child["computed"].poll() is None and len(os.listdir("/proc/%d/fd" % d.child["computed"].pid)) > SEATS, 10, "all seats are taken")
+        leaver.status()
+        os.kill(d.child["computed"].pid, signal.SIGSTOP)
+        newcomer = d.client()
+        leaver.close()
+        os.kill(d.child["computed"].pid, signal.SIGCONT)
+        equal(len(newcomer.ask("A", ignore_eos=True, max_tokens=3).tokens), 3, "who comes as another one goes")
+        newcomer.close()
+
+
 def half_open(d):
     c = d.client()
     c.sock.sendall(b"\x40\0\0\0abc")
@@ -178,7 +193,7 @@ def main():
         c = d.client()
         c.load(model, ctx=64, ram_bytes=1 << 30, sessions=SEATS)
         c.close()
-        for part in (idle, conversation, half_open, hoard, used_up, stop):
+        for part in (idle, conversation, just_left, half_open, hoard, used_up, stop):
             part(d)
     with Daemons("--config", conf, "--service") as d:
         c = d.client()
