@@ -24,6 +24,7 @@ struct arguments {
 static const struct argp_option options[] = {
     {"runtime", O_RUNTIME, "DIR", 0, "runtime directory (default: $NTX_RUNTIME, else $XDG_RUNTIME_DIR/ntx)", 0},
     {"alive-fd", O_ALIVE_FD, "N", 0, "inherited descriptor whose end of file ends this process", 0},
+    {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
     {"quiet", O_QUIET, NULL, 0, "log warnings and errors only", 0},
     {0}};
 
@@ -42,6 +43,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
             ntx_usage_error(state, "--alive-fd %s: not a descriptor's number", arg);
         a->alive_fd = (int)v;
         return 0;
+    case 'h': argp_state_help(state, stdout, ARGP_HELP_STD_HELP); return 0;
     case O_QUIET:
         a->quiet = true;
         return 0;

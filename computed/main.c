@@ -51,6 +51,7 @@ static const struct argp_option options[] = {
     {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
     {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
     {"memory-max", OPT_MEMORY_MAX, NULL, 0, "print what systemd's MemoryMax of the three daemons is to be by the configuration, and exit", 0},
+    {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
     {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
     {0},
 };
@@ -66,6 +67,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case 'f': a->fault = arg; return 0;
     case 's': a->service = true; return 0;
     case OPT_MEMORY_MAX: a->memory_max = true; return 0;
+    case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case 'q': a->level = NTX_LOG_WARN; return 0;
     case 'a':
         a->alive_fd = (int)strtol(arg, &end, 10);

@@ -45,6 +45,10 @@ wrong "^ntx bench: -n: '0' is not a whole number of at least 1" bench "$m" -n 4,
 wrong "given twice" run "$m" x -m "$m" -p y
 wrong "'frobnicate' is not a command" help frobnicate
 
+for d in ntx-top ntx-metrics ntx-computed ntx-iod ntx-predictor; do
+    "$NTX_BIN/$d" -h >"$tmp/h" 2>&1 && "$NTX_BIN/$d" --help | cmp -s - "$tmp/h" || fail "$d -h: $(head -2 "$tmp/h")"
+done
+
 "$n" bench "$m" -p 16,32 -n 4 -r 3 -t 2 --ram 64M >"$tmp/md" 2>"$tmp/err" || fail "bench: $(cat "$tmp/err")"
 python3 - "$n" "$m" "$tmp/md" <<'PY' || fail "bench: $(cat "$tmp/md")"
 import csv, json, subprocess, sys
