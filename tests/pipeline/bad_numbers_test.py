@@ -42,7 +42,7 @@ BAD = {"F32": struct.pack("<f", float("nan")), "BF16": b"\x80\x7f", "MXFP4": b"\
 BLOCKS = {"Q4_0": (32, 18), "MXFP4": (32, 17), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q6_K": (256, 210), "F32": (1, 4), "F16": (1, 2), "BF16": (1, 2)}
 
 
-TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K", 30: "BF16"}
+TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K", 30: "BF16", 39: "MXFP4"}
 
 
 def poison(g, name, row):
@@ -57,7 +57,7 @@ def poison(g, name, row):
 
 
 def weights():
-    for kind in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"):
+    for kind in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "MXFP4"):
         plain = make_model(path("m.gguf"), *SHAPE, "--type", kind)
         code, out, err = answer(plain, "--ram", "64M")
         check(code == 0 and out, "a good model of", kind, err)
@@ -83,6 +83,19 @@ def experts():
     for row in range(8 * 256):
         poison(g, b"blk.1.ffn_up_exps.weight", row)
     refused(g.write(path("bent.gguf")), r"tensor 'blk\.1\.ffn_up_exps\.weight' holds a NaN", "--ram", "64M")
+
+
+def packed():
+    """Groups of neurons, in memory and read as they are used."""
+    plain = make_model(path("m.gguf"), *SHAPE, "--arch", "llama-relu", "--type", "Q8_0")
+    g = Gguf(plain)
+    for row in range(768):
+        poison(g, b"blk.1.ffn_up.weight", row)
+    bent = path("packed.gguf")
+    code, out, err = run("pack", g.write(path("bent.gguf")), bent)
+    equal(code, 0, err)
+    for more in (("--ram", "64M"), ("--ram", "64M", "--ffn-sparse", "threshold=0"), ("--ram", "8M", "--chunk", "64K", "--ffn-sparse", "threshold=0")):
+        refused(bent, r"tensor 'blk\.1\.ntx_ffn\.weight' holds a NaN", *more)
 
 
 def overflow():
@@ -167,6 +180,6 @@ def limits():
     equal([d for d in os.listdir(tmp.name) if d.startswith("ntx-run")], [], "left behind")
 
 
-for part in (limits, keys, overlapping, inspected, small_ones, weights, experts, overflow):
+for part in (limits, keys, overlapping, inspected, small_ones, weights, experts, packed, overflow):
     part()
 print("no file with bad numbers was answered from")
