@@ -81,7 +81,7 @@ static json_t *row(const struct ntx_bench_case *c, bool writes, const char *type
     static const char *const same[] = {"model", "bytes_model", "backend", "threads", "commit"};
     for (unsigned i = 0; i < sizeof same / sizeof *same; i++)
         json_object_set(j, same[i], json_object_get(c->last, same[i]));
-    json_object_update_missing(j, json_pack("{s:s,s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:o,s:f,s:f}", "type", type, "test", test, "prompt_tokens",
+    json_object_update_missing_new(j, json_pack("{s:s,s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:o,s:f,s:f}", "type", type, "test", test, "prompt_tokens",
                                             (json_int_t)c->prompt, "generated_tokens", (json_int_t)(writes ? c->write : 0), "tok_s", s.mean,
                                             "tok_s_stddev", s.deviation, "tok_s_median", s.median, "tok_s_min", s.least, "tok_s_max", s.greatest,
                                             "tok_s_samples", samples, "bytes_read_per_token", bytes, "io_gb_s", summary(c->v[NTX_FIG_IO], c->runs).median));

@@ -152,10 +152,12 @@ def more_words():
     """That the region is not locked is no news to whoever may not lock."""
     def unprivileged():
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+    with open(NTX, "rb") as f:
+        locks = b"__asan_init" not in f.read()  # ASan makes nothing of mlock, and says it went well
     drop = ["setpriv", "--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock"] if os.geteuid() == 0 else []
     for more, want in (((), False), (("-v",), True)):
         p = subprocess.run([*drop, NTX, *RUN, "-n", "1", *more], capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=unprivileged, timeout=60)
-        equal((p.returncode, "not locked in memory" in p.stderr), (0, want), "options %s: %s" % (more, p.stderr))
+        equal((p.returncode, "not locked in memory" in p.stderr), (0, want and locks), "options %s: %s" % (more, p.stderr))
         equal("attached as instance" in p.stderr, want, "what the daemons log: " + p.stderr)
 
 
