@@ -339,6 +339,17 @@ static void watch(bool on)
     sigaction(SIGCONT, &a, NULL);
 }
 
+/* What is typed while an answer is being written, or before the first prompt, is neither shown nor edited nor an end of anything: it is for the next line. Ctrl-C works. */
+static void hush(const struct ntx_editor *e)
+{
+    struct termios t = e->before;
+    t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    t.c_iflag &= ~(tcflag_t)ICRNL; /* as the editor has it */
+    t.c_cc[VMIN] = 1;
+    t.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSANOW, &t);
+}
+
 int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err)
 {
     struct ntx_editor *e = calloc(1, sizeof *e);
@@ -357,6 +368,7 @@ int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err)
     if (!ntx_history_open(&e->file))
         ntx_history_load(e->file, add_recent, e);
     watch(true);
+    hush(e);
     say(paste_on);
     *out = e;
     return 0;
@@ -382,17 +394,6 @@ void ntx_editor_close(struct ntx_editor *e)
     free(e->pastes);
     free(e->last);
     free(e);
-}
-
-/* What is typed while an answer is being written is neither shown nor edited nor an end of anything: it is for the next line. Ctrl-C works. */
-static void hush(const struct ntx_editor *e)
-{
-    struct termios t = e->before;
-    t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    t.c_iflag &= ~(tcflag_t)ICRNL; /* as the editor has it */
-    t.c_cc[VMIN] = 1;
-    t.c_cc[VTIME] = 0;
-    tcsetattr(STDIN_FILENO, TCSANOW, &t);
 }
 
 int ntx_editor_read(struct ntx_editor *e, const char *prompt, char **text, size_t *n)
