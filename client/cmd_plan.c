@@ -181,11 +181,11 @@ int ntx_cmd_plan(struct ntx_options *o)
     if (o->list || !o->n_args)
         return no_model(o);
     struct ntx_plan_answer *a = calloc(1, sizeof *a);
-    int rc = a ? get_machine(o, a, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
+    int rc = a ? get_model(o, &f, a, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
     if (!rc)
         rc = refuse_lossy(o, &err);
     if (!rc)
-        rc = get_model(o, &f, a, &err);
+        rc = get_machine(o, a, &err);
     if (!rc)
         rc = place(o, &f, a, &err);
     if (!rc) {

@@ -19,6 +19,7 @@ out=$("$ntx" plan llama-2-7b@f16 --profile "$NTX_SOURCE/bench/profiles/a6000.jso
 # No profile, bad profile, bad names: one line, the right code.
 out=$("$ntx" plan llama-8b@q8_0 2>&1); [ $? = 111 ] || fail "without a profile: $out"
 has "$out" "ntx doctor"
+has "$("$ntx" plan lama-8b@q8_0 2>&1)" "did you mean 'llama-8b'" # before it asks for a profile
 out=$("$ntx" plan llama-8b@q9 --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" 2>&1); [ $? = 111 ] || fail "unknown type: $out"
 has "$out" "q4_k_m"
 "$ntx" plan >/dev/null 2>&1; [ $? = 100 ] || fail "no model is wrong usage"
