@@ -147,7 +147,9 @@ struct ntx_server {
     struct ntx_held *held, **last_held;
 
     enum ntx_model_state state;
-    struct ntx_loaded *loaded;      /* from BUILDING on */
+    struct ntx_loaded *loaded;      /* from BUILDING on, until a thread frees it */
+    struct ntx_loaded *leaving;     /* a thread frees it */
+    uint64_t loaded_bytes;          /* what either takes */
     struct ntx_skip *skip;
     struct ntx_engine *engine;      /* from FILLING on, until it has stopped */
     Ntx__Load *load, *next_load;    /* by which loaded and next came */

@@ -195,6 +195,7 @@ static void after_build(uv_work_t *w, int status)
 static void build(struct ntx_server *s)
 {
     s->loaded = s->next;
+    s->loaded_bytes = s->loaded->plan->bytes_total;
     s->load = s->next_load;
     s->next = NULL;
     s->next_load = NULL;
@@ -341,7 +342,7 @@ void ntx__model_tick(struct ntx_server *s)
         check_workers(s, now);
     else if (s->state == NTX_MODEL_FILLING)
         check_arena(s, now);
-    else if (s->state == NTX_MODEL_UNLOADING && !s->engine && now > s->deadline_ns) {
+    else if (s->state == NTX_MODEL_UNLOADING && !s->engine && s->loaded && now > s->deadline_ns) {
         ntx_log(NTX_LOG_WARN, "a worker has not let go of the region within %d s; going on without it", NTX_DETACH_MS / 1000);
         ntx__model_detached(s);
     }
@@ -353,7 +354,7 @@ void ntx__model_tick(struct ntx_server *s)
 static void free_work(uv_work_t *w)
 {
     struct ntx_server *s = w->data;
-    ntx_loaded_free(s->loaded);
+    ntx_loaded_free(s->leaving);
 }
 
 /* All that could be looked at before was right, and yet it did not come up: the model that it replaced comes back. */
@@ -375,7 +376,8 @@ static void after_free(uv_work_t *w, int status)
 {
     struct ntx_server *s = w->data;
     (void)status;
-    s->loaded = NULL;
+    s->leaving = NULL;
+    s->loaded_bytes = 0;
     ntx__load__free_unpacked(s->load, NULL);
     s->load = NULL;
     s->state = NTX_MODEL_EMPTY;
@@ -404,9 +406,10 @@ static void after_free(uv_work_t *w, int status)
 
 void ntx__model_detached(struct ntx_server *s)
 {
-    if (s->state != NTX_MODEL_UNLOADING || s->engine || s->deadline_ns == UINT64_MAX)
+    if (s->state != NTX_MODEL_UNLOADING || s->engine || !s->loaded)
         return;
-    s->deadline_ns = UINT64_MAX; /* once only */
+    s->leaving = s->loaded;
+    s->loaded = NULL;
     ntx_skip_free(s->skip);
     s->skip = NULL;
     s->work.data = s;

@@ -101,7 +101,7 @@ static void after_open(uv_work_t *w, int status)
 static void work(struct ntx_opening *o)
 {
     struct ntx_server *s = o->server;
-    o->request->reclaim_bytes = s->loaded ? s->loaded->plan->bytes_total : 0;
+    o->request->reclaim_bytes = s->loaded_bytes;
     o->request->stop = &o->stop;
     o->work.data = o;
     o->working = true;

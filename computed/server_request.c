@@ -163,7 +163,7 @@ static bool administers(const struct ntx_conn *c)
 static uint64_t ram_limit(const struct ntx_server *s)
 {
     uint64_t named = s->c.defaults ? s->c.defaults->ram_bytes : 0;
-    return named ? named : ntx_budget_default(s->loaded ? s->loaded->plan->bytes_total : 0);
+    return named ? named : ntx_budget_default(s->loaded_bytes);
 }
 
 /* What a client may not ask of a load, whatever model it brings. A path would be opened with the daemon's rights, which are not the client's. */

@@ -11,10 +11,10 @@ static bool has_region(const struct ntx_server *s)
     return s->loaded && (s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY);
 }
 
-/* The stream is there, and no work thread is making or freeing it. */
+/* The stream is there, and no work thread is making it. */
 static bool has_stream(const struct ntx_server *s)
 {
-    return has_region(s) || (s->state == NTX_MODEL_UNLOADING && s->loaded && s->loaded->stream && s->deadline_ns != UINT64_MAX);
+    return has_region(s) || (s->state == NTX_MODEL_UNLOADING && s->loaded && s->loaded->stream);
 }
 
 static int send_iod_config(struct ntx_server *s)

@@ -116,11 +116,13 @@ class Daemons:
                 if not kind:
                     fail("a daemon outlived the pipe that it was given")
         os.close(self.alive[0])
+        text = self.text()
         self.log.close()
         left = os.listdir(self.dir)
         shutil.rmtree(self.dir)
-        if not kind:
-            equal(left, ["log"], "left in the runtime directory")
+        if not kind and left != ["log"]:
+            sys.stderr.write(text[-4000:])
+            fail("left in the runtime directory: %s, by daemons that ended with %s" % (left, {name: p.returncode for name, p in self.child.items()}))
 
     def terminate(self, name):
         if self.child[name].poll() is None:

@@ -112,7 +112,22 @@ def failed_loads():
         check(text(c) != want, "the other model says the same")
 
 
+def workers_die_meanwhile():
+    """A worker that ends while a thread frees the model: nothing of it is looked at any more."""
+    with Daemons() as d:
+        c = d.client(20 * SLOW)
+        for i in range(12):
+            c.load(model, **LOAD)
+            ends = c.send("unload")
+            time.sleep(i * 5e-4)
+            d.kill("iod" if i % 3 else "predictor")
+            c.until(ends, "done")
+        c.load(model, **LOAD)
+        check(text(c), "no answer after workers' deaths")
+
+
 failed_loads()
+workers_die_meanwhile()
 others_go_on()
 none_ready()
 if not os.getuid():
