@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "client/calibrate.h"
-#include "predictor/train.h"
+#include "predictor/learn/train.h"
 
 /* Each value of the state to mean 0 and deviation 1; then as the network sees it, in steps and clipped. */
 void ntx_calibrate_standardize(const struct ntx_net *net, float *x, uint32_t n)

@@ -8,7 +8,7 @@
 
 #include "client/commands.h"
 #include "common/util.h"
-#include "computed/budget.h"
+#include "plan/budget.h"
 #include "plan/machine.h"
 #include "shm/memlimit.h"
 

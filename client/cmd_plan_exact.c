@@ -4,13 +4,13 @@
 #include "client/cmd_plan.h"
 #include "client/commands.h"
 #include "common/util.h"
-#include "computed/budget.h"
-#include "computed/kv.h"
-#include "computed/plan.h"
+#include "plan/budget.h"
+#include "infer/kv.h"
+#include "plan/plan.h"
 #include "model/arch.h"
 #include "model/tokenizer.h"
 
-/* As computed/load.c asks, of this budget. */
+/* As serve/load.c asks, of this budget. */
 static int request(const struct ntx_options *o, const struct ntx_model *m, const struct ntx_place_request *r, const struct ntx_hw *hw, struct ntx_plan_request *q,
                    struct ntx_err *err)
 {

@@ -12,8 +12,8 @@
 
 #include "common/util.h"
 #include "computed/config.h"
-#include "computed/server.h"
-#include "computed/take.h"
+#include "serve/server.h"
+#include "serve/take.h"
 #include "shm/region.h"
 #include "ntx_version.h"
 
@@ -259,7 +259,7 @@ int main(int argc, char **argv)
     struct ntx_err err = {0};
     char dir[4096];
     ntx_stdio_init();
-    if (argc == 3 && !strcmp(argv[1], "--take")) /* a part of another ntx-computed: computed/take.h */
+    if (argc == 3 && !strcmp(argv[1], "--take")) /* a part of another ntx-computed: serve/take.h */
         return ntx_take_main(*argv[2] == '1');
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &args);

@@ -1,5 +1,5 @@
 /* groups.h: the FFN of a packed layer, from its groups of neurons as they lie, with the CPU's order of accumulation and so its bits
- * (computed/sparse.c): gate and up are products (product.h), then the hidden values, then the sum of the down columns, neuron by neuron.
+ * (infer/sparse.c): gate and up are products (product.h), then the hidden values, then the sum of the down columns, neuron by neuron.
  *
  *   columns   a block of threads makes COLUMNS_WIDE values of y for COLUMNS_ROWS rows: COLUMNS_DEEP neurons at a time are widened by all threads, then
  *             each thread adds them, in turn, to one value of every fourth row */

@@ -14,7 +14,7 @@ KERNEL(gather_rows, struct ntx_gpu_gather)
             ((const uint32_t *)(const void *)((const uint8_t *)a.from + a.rows[BY] * a.from_stride))[k];
 }
 
-/* As computed/moe.c has it: the product is rounded before it is added, and choices are added in their order. */
+/* As infer/moe.c has it: the product is rounded before it is added, and choices are added in their order. */
 KERNEL(combine_rows, struct ntx_gpu_combine)
 {
     uint32_t e = BX * WIDTH_THREADS + TID, i = BY;

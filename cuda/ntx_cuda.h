@@ -9,7 +9,7 @@
  * device stays lost until it is closed). One thread at a time. Pointers named dev_ or marked "device" are of alloc().
  *
  * Values: all but the dense product, attention of prompts (PREFILL) and ATTEND over more than NTX_GPU_SPLIT positions follow
- * computed/cpu/cpu.h's order of accumulation, so they have the CPU kernels' bits. */
+ * infer/cpu/cpu.h's order of accumulation, so they have the CPU kernels' bits. */
 #ifndef NTX_CUDA_H
 #define NTX_CUDA_H
 
@@ -45,7 +45,7 @@ struct ntx_gpu_groups {
     uint32_t first, n, size, n_neurons; /* size 0: there are no groups */
 };
 
-/* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (computed/cpu/cpu.h), rows x_stride bytes apart.
+/* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (infer/cpu/cpu.h), rows x_stride bytes apart.
  * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. With groups, the rows of one part of each of them, n_out = n * size, and o
  * is a neuron's number. */
 struct ntx_gpu_product {
@@ -103,7 +103,7 @@ struct ntx_gpu_columns {
 };
 
 /* KV in blocks of block_tokens (at most 32): block b of layer l at base + b * block_bytes + layer_offset: K [n_head_kv]
- * [block_tokens][row of head_k], then V likewise; rows as F16 or as blocks of Q8_0 (computed/cpu/cpu.h). Row r of the pass finds its blocks
+ * [block_tokens][row of head_k], then V likewise; rows as F16 or as blocks of Q8_0 (infer/cpu/cpu.h). Row r of the pass finds its blocks
  * at tables[table_at[r]..] and stands at pos[r]; row i of a launch is row rows[i] of the pass. */
 struct ntx_gpu_kv {
     uint8_t *base;

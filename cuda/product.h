@@ -1,5 +1,5 @@
 /* product.h: y = W x for 1 to 8 rows of x, with the CPU kernels' order of accumulation and so their bits
- * (computed/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
+ * (infer/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
  *
  *   simple blocks  half a warp per output: thread l is lane l and takes blocks l, l + 16, ...
  *   super-blocks   a warp per output: eight threads share a block (part.h), four blocks at a time; the threads of group g = lane / 8

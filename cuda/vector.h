@@ -1,6 +1,6 @@
 /* vector.h: what happens to rows between products: norms, quantisation, SwiGLU.
  *
- * Quantised rows have the layout of computed/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded row.
+ * Quantised rows have the layout of infer/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded row.
  * A block of SEGMENT threads handles SEGMENT neighbouring values of a row: eight blocks of Q8, one of Q8K. */
 #ifndef NTX_CUDA_VECTOR_H
 #define NTX_CUDA_VECTOR_H
@@ -163,7 +163,7 @@ KERNEL(norm_row, struct ntx_gpu_norm)
     }
 }
 
-/* e^x as computed/cpu/lanes.h has it, step by step. */
+/* e^x as infer/cpu/lanes.h has it, step by step. */
 DEV float exp_exact(float in)
 {
     const float magic = 0x1.8p23f;

@@ -2,8 +2,8 @@
 #ifndef NTX_DOCTOR_IMPL_H
 #define NTX_DOCTOR_IMPL_H
 
-#include "computed/cpu/cpu.h"
-#include "computed/pool.h"
+#include "infer/cpu/cpu.h"
+#include "infer/pool.h"
 #include "doctor/doctor.h"
 
 void ntx__doctor_say(struct ntx_doctor_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

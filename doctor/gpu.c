@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "computed/gpu.h"
+#include "infer/device/gpu.h"
 #include "doctor/doctor_impl.h"
 
 #define COPY_BYTES (512ull << 20) /* at most, and an eighth of what is free */

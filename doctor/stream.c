@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "computed/stream.h"
+#include "weights/stream.h"
 #include "doctor/doctor_impl.h"
 #include "iod/reader.h"
 #include "proto/attach.h"
 
-#define RING_BYTES (32u << 20)  /* RING_GOOD of computed/plan.c */
+#define RING_BYTES (32u << 20)  /* RING_GOOD of plan/plan.c */
 #define IN_FLIGHT (4u << 20)
 #define BLOCK 4096u
 #define WIDTH 4096u

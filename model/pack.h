@@ -20,7 +20,7 @@
  *   ntx.pack.group                              neurons in a group
  *   ntx.pack.up_type, down_type, gate_type      ggml types of the rows; gate_type only where gate rows are in the groups
  *
- * What is computed (computed/sparse.c): hidden value of neuron j is act(gate_j . x) * (up_j . x), or nothing where act gives 0 or the
+ * What is computed (infer/sparse.c): hidden value of neuron j is act(gate_j . x) * (up_j . x), or nothing where act gives 0 or the
  * mode leaves the neuron out; y = sum over j, increasing, of fmaf(hidden_j, down_j, y). So an exact zero changes no bit. */
 #ifndef NTX_MODEL_PACK_H
 #define NTX_MODEL_PACK_H

@@ -1,7 +1,7 @@
 /* quant.h: the tensor types of GGUF that ntx computes with: sizes, block layouts, exact dequantisation.
  *
  * Numbers are ggml's type ids, since files carry them. `dequant` is the definition of a type (float32 arithmetic, one
- * rounding per operation in the order written in quant.c); the kernels of computed/cpu are tested against it. */
+ * rounding per operation in the order written in quant.c); the kernels of infer/cpu are tested against it. */
 #ifndef NTX_MODEL_QUANT_H
 #define NTX_MODEL_QUANT_H
 

@@ -10,7 +10,7 @@
  *                "streams": [{"bytes": 524288, "gb_s": 1.9}, ...]},   of reads whose bytes are multiplied as they come; without it: as "reads"
  *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],   weights from memory, all threads
  *                ("gb_s_1": one thread; without it in proportion); with "woven": true of those that stay in memory, where they are
- *                kept in another order (computed/cpu/woven.h)
+ *                kept in another order (infer/cpu/woven.h)
  *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5},    absent without one
  *     "pass":   {"layer_us": 12, "token_us": 100} }                       what overlaps nothing: per layer, per pass
  *

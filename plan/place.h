@@ -1,5 +1,5 @@
 /* place.h: a first placement for a model that is not loaded: what goes to VRAM, to RAM and stays on the drive, and what a pass then
- * reads. computed's own planner (computed/plan.h) places chunk by chunk and counts every byte; this one agrees with it within a few per
+ * reads. computed's own planner (plan/plan.h) places chunk by chunk and counts every byte; this one agrees with it within a few per
  * cent (tests/plan holds them together) and knows GPUs and experts, too.
  *
  * What every token needs is placed first, fastest memory first; then experts. Experts in RAM are taken to be as likely as others (no

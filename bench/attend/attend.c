@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "computed/kv.h"
-#include "computed/pool.h"
+#include "infer/kv.h"
+#include "infer/pool.h"
 
 enum { KV = 8, HEAD = 128, MOST_ROWS = 64 };
 

@@ -1,6 +1,6 @@
 /* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n WIDTHS] [-m MIB] [-s SECONDS]
  *
- * [-w]: weights woven (computed/cpu/woven.h), where the type is.
+ * [-w]: weights woven (infer/cpu/woven.h), where the type is.
  *
  * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are multiplied, from
  * memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per thread), beside the rate
@@ -15,7 +15,7 @@
 
 #include "bench/kernels/lab.h"
 #include "common/util.h"
-#include "computed/cpu/cpu.h"
+#include "infer/cpu/cpu.h"
 #include "model/quant.h"
 #include "ntx_version.h"
 

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "computed/cpu/cpu.h"
+#include "infer/cpu/cpu.h"
 #include "tests/check.h"
 
 #define KIT static inline __attribute__((unused))

@@ -1,6 +1,6 @@
 /* ops.c: packing of activations, norm, rope, SwiGLU, F16 store: values against float64, and equal bits on every
  * instruction set. */
-#include "computed/cpu/lanes.h"
+#include "infer/cpu/lanes.h"
 #include "model/quant.h"
 #include "tests/cpu/kit.h"
 

@@ -1,4 +1,4 @@
-/* tiles.c: computed/cpu/amx.c with matrix tiles done one number at a time, so that what it does with them is tested on every machine with
+/* tiles.c: infer/cpu/amx.c with matrix tiles done one number at a time, so that what it does with them is tested on every machine with
  * AVX-512. Linked before the library, whose amx.c is left out then. */
 #include <immintrin.h>
 #include <stdint.h>
@@ -63,4 +63,4 @@ static void tiles_multiply(int c, int a, int b, int b_signed)
 #define _tile_dpbssd(c, a, b) tiles_multiply(c, a, b, 1)
 #define _tile_dpbsud(c, a, b) tiles_multiply(c, a, b, 0)
 
-#include "computed/cpu/amx.c"
+#include "infer/cpu/amx.c"

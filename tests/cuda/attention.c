@@ -1,6 +1,6 @@
 /* attention.c: rotation, the paged cache and attention of a plug-in library (argument: its path) against the CPU's: F16 and Q8_0,
  * holes, windows, sinks, rows in any order, several sessions; of decoding (the CPU's bits up to a split) and of prompts (F16's rounding). */
-#include "computed/cpu/cpu.h"
+#include "infer/cpu/cpu.h"
 #include "tests/cuda/kit.h"
 
 static const struct ntx_cpu_ops *oracle;

@@ -2,7 +2,7 @@
 #ifndef NTX_TESTS_CUDA_DEVICE_RIG_H
 #define NTX_TESTS_CUDA_DEVICE_RIG_H
 
-#include "computed/device.h"
+#include "infer/device/device.h"
 #include "tests/cuda/fake.h"
 #include "tests/cuda/kit.h"
 #include "tests/forward/rig.h"

@@ -1,6 +1,6 @@
 /* kernels.c: every kernel of a plug-in library (argument: its path) against the CPU's, on random data, odd sizes and poisoned
  * outputs. Where the header promises the CPU's bits, the bits. */
-#include "computed/cpu/cpu.h"
+#include "infer/cpu/cpu.h"
 #include "tests/cpu/blocks.h"
 #include "tests/cuda/kit.h"
 

@@ -1,4 +1,4 @@
-/* mem_weights.h: ntx_weights over files in memory, strict about the protocol of computed/weights.h.
+/* mem_weights.h: ntx_weights over files in memory, strict about the protocol of infer/weights.h.
  *
  * A chunk is copied when it is first acquired and freed when released, so that a use after release is seen by the
  * sanitizers (and poisoned for everybody else). `window` plays a short ring: a matrix chunk can be had only while it is less than
@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "computed/weights.h"
+#include "infer/weights.h"
 #include "model/chunk.h"
 #include "shm/region.h"
 

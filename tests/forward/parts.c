@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "computed/kv.h"
-#include "computed/pool.h"
-#include "computed/rope.h"
+#include "infer/kv.h"
+#include "infer/pool.h"
+#include "infer/rope.h"
 #include "tests/check.h"
 
 /* ---- KV */

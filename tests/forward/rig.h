@@ -2,7 +2,7 @@
 #ifndef NTX_TESTS_FORWARD_RIG_H
 #define NTX_TESTS_FORWARD_RIG_H
 
-#include "computed/forward.h"
+#include "infer/forward.h"
 #include "tests/check.h"
 #include "tests/forward/mem_weights.h"
 #include "tests/mkmodel/plan.h"

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "computed/sampler.h"
+#include "infer/sampler.h"
 #include "tests/check.h"
 
 #define N 8

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <sys/eventfd.h>
 
-#include "computed/stream_impl.h"
+#include "weights/stream_impl.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/ring.h"
 #include "tests/fuzz/saved.h"

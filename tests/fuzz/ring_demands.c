@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 
 #include "common/util.h"
-#include "computed/stream.h"
+#include "weights/stream.h"
 #include "tests/check.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/ring.h"

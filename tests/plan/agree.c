@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <math.h>
 
-#include "computed/budget.h"
-#include "computed/plan.h"
+#include "plan/budget.h"
+#include "plan/plan.h"
 #include "plan/place.h"
 #include "tests/check.h"
 #include "tests/plan/shape.h"

@@ -1,6 +1,6 @@
 /* cache.c: what is replaced under each policy, that frames and bundles always agree, and what guesses may not do.
  * frames.c: which layers share frames. */
-#include "computed/cache.h"
+#include "weights/cache.h"
 
 #include <errno.h>
 #include <math.h>

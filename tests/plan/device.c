@@ -1,5 +1,5 @@
 /* What the planner puts on a GPU: never more than the budget; matrices in order, then whole layers of experts or of a packed model's groups. */
-#include "computed/plan.h"
+#include "plan/plan.h"
 #include "tests/forward/rig.h"
 
 #define EXTRA 512u /* NTX_DEVICE_CHUNK_EXTRA */

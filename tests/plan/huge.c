@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "computed/plan.h"
+#include "plan/plan.h"
 #include "tests/check.h"
 #include "tests/plan/shape.h"
 

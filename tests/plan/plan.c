@@ -3,9 +3,9 @@
 #include <math.h>
 
 #include "common/util.h"
-#include "computed/forward.h"
-#include "computed/kv.h"
-#include "computed/plan.h"
+#include "infer/forward.h"
+#include "infer/kv.h"
+#include "plan/plan.h"
 #include "tests/check.h"
 #include "tests/plan/shape.h"
 

@@ -1,9 +1,9 @@
 /* Plans become regions: the smallest and some larger ones are made, filled as computed fills them, and accepted by whoever
  * attaches; the forward pass and the KV pool can be had with what the plan says. */
 
-#include "computed/forward.h"
-#include "computed/kv.h"
-#include "computed/plan.h"
+#include "infer/forward.h"
+#include "infer/kv.h"
+#include "plan/plan.h"
 #include "tests/check.h"
 #include "tests/plan/shape.h"
 #include "tests/shm/attach_to.h"

@@ -9,7 +9,7 @@
 #include "model/mlp.h"
 #include "predictor/policy.h"
 #include "predictor/sidecar.h"
-#include "predictor/train.h"
+#include "predictor/learn/train.h"
 #include "tests/check.h"
 
 #define MODEL "0123456789abcdef0123456789abcdef"

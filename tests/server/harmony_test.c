@@ -1,7 +1,7 @@
 /* A session with a template of channels, its model played by a script: what a client sees of an answer, and what the next request adds
  * to the tokens in the KV. */
-#include "computed/forward.h"
-#include "computed/session.h"
+#include "infer/forward.h"
+#include "serve/session.h"
 #include "tests/check.h"
 #include "tests/tokenizer/mem_gguf.h"
 

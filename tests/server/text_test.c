@@ -1,5 +1,5 @@
 /* What of an answer's bytes may be shown, and when: stop strings, incomplete characters, bytes that are no text. */
-#include "computed/session_text.h"
+#include "serve/session_text.h"
 #include "tests/check.h"
 
 static struct ntx_text *make(char *a, char *b)

@@ -1,5 +1,5 @@
 /* computed's side of its workers, with real processes on the other side: this program is started again as `--worker`. */
-#include "computed/workers.h"
+#include "serve/workers.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "computed/workers.h"
+#include "serve/workers.h"
 #include "tests/shm/make_region.h"
 #include "tests/slow_drive.h"
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "computed/stream.h"
+#include "weights/stream.h"
 #include "shm/region.h"
 #include "tests/check.h"
 #include "tests/stream/list_experts.h"

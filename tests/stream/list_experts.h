@@ -3,7 +3,7 @@
 #define NTX_TESTS_STREAM_LIST_EXPERTS_H
 
 #include "common/util.h"
-#include "computed/stream.h"
+#include "weights/stream.h"
 
 /* Fills chunks->list, [n_layers x n_expert x NTX_EXPERT_PARTS]: every other layer has larger experts, so that frames are of two classes, and all parts lie at
  * odd places of one file, whose size is returned. */

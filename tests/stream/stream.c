@@ -1,6 +1,6 @@
 /* The weights' stream against a thread that plays iod: the right bytes over many passes, whatever is dropped, fails or dies.
  * Run as `stream CASE`, each case a process. */
-#include "computed/stream.h"
+#include "weights/stream.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,0 +1,37 @@
+/* avx512.c: kernels for AVX-512 (F BW VL DQ VNNI): by outputs for few rows, by panels for many. */
+#include "infer/cpu/avx512.h"
+#include "infer/cpu/ops.h"
+#include "infer/cpu/woven.h"
+
+const struct ntx_cpu_ops ntx__cpu_avx512 = {
+    .name = "avx512",
+    .matmul = {
+        [NTX_F32] = ntx__mm512_f32, [NTX_F16] = ntx__mm512_f16, [NTX_BF16] = ntx__mm512_bf16,
+        [NTX_Q4_0] = ntx__mmvec_q4_0, [NTX_Q4_1] = ntx__mmvec_q4_1, [NTX_Q5_0] = ntx__mmvec_q5_0,
+        [NTX_Q5_1] = ntx__mmvec_q5_1, [NTX_Q8_0] = ntx__mmvec_q8_0, [NTX_Q2_K] = ntx__mmvec_q2_k,
+        [NTX_Q3_K] = ntx__mmvec_q3_k, [NTX_Q4_K] = ntx__mmvec_q4_k, [NTX_Q5_K] = ntx__mmvec_q5_k,
+        [NTX_Q6_K] = ntx__mmvec_q6_k, [NTX_MXFP4] = ntx__mmvec_mxfp4,
+    },
+    .woven = {[NTX_Q4_0] = ntx__wovenvec_q4_0, [NTX_Q8_0] = ntx__wovenvec_q8_0, [NTX_Q4_K] = ntx__wovenvec_q4_k, [NTX_Q5_K] = ntx__wovenvec_q5_k,
+              [NTX_Q6_K] = ntx__wovenvec_q6_k, [NTX_MXFP4] = ntx__wovenvec_mxfp4},
+    .weave = {[NTX_Q4_0] = ntx__weave_q4_0, [NTX_Q8_0] = ntx__weave_q8_0, [NTX_Q4_K] = ntx__weave_q4_k, [NTX_Q5_K] = ntx__weave_q5_k,
+              [NTX_Q6_K] = ntx__weave_q6_k, [NTX_MXFP4] = ntx__weave_mxfp4},
+    OPS_TABLE,
+};
+
+/* The same with matrix tiles for many rows. */
+const struct ntx_cpu_ops ntx__cpu_amx = {
+    .name = "amx",
+    .matmul = {
+        [NTX_F32] = ntx__mm512_f32, [NTX_F16] = ntx__mm512_f16, [NTX_BF16] = ntx__mm512_bf16,
+        [NTX_Q4_0] = ntx__mmamx_q4_0, [NTX_Q4_1] = ntx__mmamx_q4_1, [NTX_Q5_0] = ntx__mmamx_q5_0,
+        [NTX_Q5_1] = ntx__mmamx_q5_1, [NTX_Q8_0] = ntx__mmamx_q8_0, [NTX_Q2_K] = ntx__mmamx_q2_k,
+        [NTX_Q3_K] = ntx__mmamx_q3_k, [NTX_Q4_K] = ntx__mmamx_q4_k, [NTX_Q5_K] = ntx__mmamx_q5_k,
+        [NTX_Q6_K] = ntx__mmamx_q6_k, [NTX_MXFP4] = ntx__mmamx_mxfp4,
+    },
+    .woven = {[NTX_Q4_0] = ntx__wovenamx_q4_0, [NTX_Q8_0] = ntx__wovenamx_q8_0, [NTX_Q4_K] = ntx__wovenamx_q4_k, [NTX_Q5_K] = ntx__wovenamx_q5_k,
+              [NTX_Q6_K] = ntx__wovenamx_q6_k, [NTX_MXFP4] = ntx__wovenamx_mxfp4},
+    .weave = {[NTX_Q4_0] = ntx__weave_q4_0, [NTX_Q8_0] = ntx__weave_q8_0, [NTX_Q4_K] = ntx__weave_q4_k, [NTX_Q5_K] = ntx__weave_q5_k,
+              [NTX_Q6_K] = ntx__weave_q6_k, [NTX_MXFP4] = ntx__weave_mxfp4},
+    OPS_TABLE,
+};

@@ -1,0 +1,141 @@
+/* avx512.h: what the AVX-512 files share. They follow cpu.h's order with one lane per block: integer sums of 16 blocks are
+ * brought into the 16 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all at once. */
+#ifndef NTX_COMPUTED_CPU_AVX512_H
+#define NTX_COMPUTED_CPU_AVX512_H
+
+#include <immintrin.h>
+
+#include "infer/cpu/lanes.h"
+
+/* Joins int32 lanes of four registers: of each 128-bit lane, element g becomes the sum of v[g]'s four elements there. */
+INLINE __m512i sum4x4(__m512i v0, __m512i v1, __m512i v2, __m512i v3)
+{
+    __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v0, v1), _mm512_unpackhi_epi32(v0, v1));
+    __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(v2, v3), _mm512_unpackhi_epi32(v2, v3));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+
+/* Adds up the 128-bit lanes of each of two: lanes (a0 + a2, a1 + a3, b0 + b2, b1 + b3). */
+INLINE __m512i fold_lanes(__m512i a, __m512i b)
+{
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(a, b, 0xee));
+}
+
+/* 128-bit lane k: the sum of v[k]'s four lanes. */
+INLINE __m512i fold4(const __m512i v[4])
+{
+    __m512i a = fold_lanes(v[0], v[1]), b = fold_lanes(v[2], v[3]);
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+/* 128-bit lane k: the sum of v[k]'s two. */
+INLINE __m512i fold_halves(const __m256i v[4])
+{
+    __m512i a = _mm512_inserti64x4(_mm512_castsi256_si512(v[0]), v[1], 1), b = _mm512_inserti64x4(_mm512_castsi256_si512(v[2]), v[3], 1);
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+/* 16 F16 in the low halves of 16 dwords. */
+INLINE __m512 widen_low_halves(__m512i v)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+}
+
+/* 16 scales of MXFP4. The two least are subnormal, and seldom. */
+INLINE __m512 widen_exponents(__m128i e)
+{
+    __m512i d = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_subs_epu8(e, _mm_set1_epi8(1))), 23);
+    __mmask16 low = _mm_cmplt_epu8_mask(e, _mm_set1_epi8(2));
+    if (__builtin_expect(low, 0))
+        d = _mm512_mask_sllv_epi32(d, low, _mm512_set1_epi32(0x00200000), _mm512_cvtepu8_epi32(e));
+    return _mm512_castsi512_ps(d);
+}
+
+/* NTX_MXFP4_VALUES, and more by 16, for shuffles within 128-bit lanes. */
+INLINE __m512i values_mxfp4(void) { return _mm512_broadcast_i32x4(_mm_setr_epi8(NTX_MXFP4_VALUES)); }
+INLINE __m512i raised_mxfp4(void) { return _mm512_add_epi8(values_mxfp4(), _mm512_set1_epi8(16)); }
+
+/* The first n of 16 lanes. */
+INLINE __mmask16 first_lanes(uint32_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+}
+
+/* The fixed tree over 16 lanes. */
+INLINE float join_ps(__m512 v)
+{
+    return join16((struct f16){{(fpart)v}});
+}
+
+/* A call's arguments, for the loops under it. */
+struct shape {
+    const uint8_t *w;
+    const char *x;
+    float *y;
+    size_t row_bytes, x_stride, ldy;
+    uint32_t n_out, n_in;
+};
+
+/* The kernels, by file. */
+#define DECLARE_MATMUL(name)                                                                                          \
+    void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
+              float *y, size_t ldy)
+DECLARE_MATMUL(ntx__mm512_q2_k); /* avx512_super.c */
+DECLARE_MATMUL(ntx__mm512_q3_k);
+DECLARE_MATMUL(ntx__mm512_q4_k);
+DECLARE_MATMUL(ntx__mm512_q5_k);
+DECLARE_MATMUL(ntx__mm512_q6_k);
+DECLARE_MATMUL(ntx__mm512_q4_0); /* avx512_simple.c */
+DECLARE_MATMUL(ntx__mm512_q4_1);
+DECLARE_MATMUL(ntx__mm512_q5_0);
+DECLARE_MATMUL(ntx__mm512_q5_1);
+DECLARE_MATMUL(ntx__mm512_q8_0);
+DECLARE_MATMUL(ntx__mm512_mxfp4);
+DECLARE_MATMUL(ntx__mm512_f32); /* avx512_float.c */
+DECLARE_MATMUL(ntx__mm512_f16);
+DECLARE_MATMUL(ntx__mm512_bf16);
+DECLARE_MATMUL(ntx__mmvec_q4_0); /* vnni.c: from 5 rows on by panels, below as avx512_*.c */
+DECLARE_MATMUL(ntx__mmvec_q4_1);
+DECLARE_MATMUL(ntx__mmvec_q5_0);
+DECLARE_MATMUL(ntx__mmvec_q5_1);
+DECLARE_MATMUL(ntx__mmvec_q8_0);
+DECLARE_MATMUL(ntx__mmvec_mxfp4);
+DECLARE_MATMUL(ntx__mmvec_q2_k);
+DECLARE_MATMUL(ntx__mmvec_q3_k);
+DECLARE_MATMUL(ntx__mmvec_q4_k);
+DECLARE_MATMUL(ntx__mmvec_q5_k);
+DECLARE_MATMUL(ntx__mmvec_q6_k);
+DECLARE_MATMUL(ntx__mmamx_q4_0); /* amx.c: from 5 rows on with tiles, below as avx512_*.c */
+DECLARE_MATMUL(ntx__mmamx_q4_1);
+DECLARE_MATMUL(ntx__mmamx_q5_0);
+DECLARE_MATMUL(ntx__mmamx_q5_1);
+DECLARE_MATMUL(ntx__mmamx_q8_0);
+DECLARE_MATMUL(ntx__mmamx_mxfp4);
+DECLARE_MATMUL(ntx__mmamx_q2_k);
+DECLARE_MATMUL(ntx__mmamx_q3_k);
+DECLARE_MATMUL(ntx__mmamx_q4_k);
+DECLARE_MATMUL(ntx__mmamx_q5_k);
+DECLARE_MATMUL(ntx__mmamx_q6_k);
+
+/* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4: bands of outputs whose weights stay in the cache while
+ * all rows pass over them. */
+enum { BAND = 256 << 10 };
+
+#define MATMUL_BY_ROWS(type)                                                                                          \
+    DECLARE_MATMUL(ntx__mm512_##type)                                                                                 \
+    {                                                                                                                 \
+        uint32_t band = row_bytes < BAND ? (uint32_t)(BAND / row_bytes) : 1;                                          \
+        for (uint32_t o = 0; o < n_out; o += band) {                                                                  \
+            const uint8_t *from = (const uint8_t *)w + o * row_bytes;                                                 \
+            struct shape s = {from, x, y + o, row_bytes, x_stride, ldy, n_out - o < band ? n_out - o : band, n_in};   \
+            uint32_t r = 0;                                                                                           \
+            for (; n_rows - r >= 4; r += 4)                                                                           \
+                rows4_##type(&s, r);                                                                                  \
+            for (; n_rows - r >= 2; r += 2)                                                                           \
+                rows2_##type(&s, r);                                                                                  \
+            if (r < n_rows)                                                                                           \
+                rows1_##type(&s, r);                                                                                  \
+        }                                                                                                             \
+    }
+
+#endif

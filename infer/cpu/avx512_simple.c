@@ -1,0 +1,187 @@
+/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 MXFP4), one to four rows of x at a time.
+ *
+ * A block fills half a register as unsigned bytes (an offset of 8, 16 or 128 is taken back through the sum of x); sixteen
+ * blocks' products are brought into one lane each by a tree of shuffles. A last group that is not full points again at the
+ * row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
+#include "infer/cpu/avx512.h"
+
+/* A block as 32 unsigned bytes in natural order. */
+typedef __m256i block_fn(const uint8_t *w);
+
+struct kind {
+    size_t block_bytes;
+    block_fn *block;
+    bool scale_byte; /* d is an exponent (MXFP4), not an F16 */
+    int log2_offset; /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 instead */
+};
+
+INLINE __m256i nibbles(const uint8_t *qs)
+{
+    __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)qs));
+    return _mm256_and_si256(_mm256_srlv_epi64(v, _mm256_set_epi64x(4, 4, 0, 0)), _mm256_set1_epi8(15));
+}
+
+/* The same under a fifth bit each. */
+INLINE __m256i fives(const uint8_t *bits, const uint8_t *qs)
+{
+    uint32_t fifth;
+    memcpy(&fifth, bits, 4);
+    __m256i v = nibbles(qs);
+    return _mm256_mask_add_epi8(v, _cvtu32_mask32(fifth), v, _mm256_set1_epi8(16));
+}
+
+INLINE __m256i block_q4_0(const uint8_t *w) { return nibbles(w + 2); }
+INLINE __m256i block_q4_1(const uint8_t *w) { return nibbles(w + 4); }
+INLINE __m256i block_q5_0(const uint8_t *w) { return fives(w + 2, w + 6); }
+INLINE __m256i block_q5_1(const uint8_t *w) { return fives(w + 4, w + 8); }
+
+INLINE __m256i block_q8_0(const uint8_t *w)
+{
+    return _mm256_xor_si256(_mm256_loadu_si256((const void *)(w + 2)), _mm256_set1_epi8((char)0x80));
+}
+
+INLINE __m256i block_mxfp4(const uint8_t *w) { return _mm256_shuffle_epi8(_mm512_castsi512_si256(raised_mxfp4()), nibbles(w + 1)); }
+
+/* Where the 16 blocks from block b on lie. */
+struct group {
+    const uint8_t *w;
+    size_t block_bytes;
+    uint32_t last; /* number of the last that exists, counted from w; 15 or more: all do */
+};
+
+INLINE const uint8_t *group_at(const struct group *g, uint32_t k, const bool full)
+{
+    return g->w + (full || k <= g->last ? k : g->last) * g->block_bytes;
+}
+
+/* Integer products of 16 blocks, lane = block. */
+INLINE void group_dots(const struct group *g, const int8_t *const *x, const int rows, block_fn *block, const bool full, __m512i *out)
+{
+    __m256i z[4][4], sums[4][4];
+    for (uint32_t h = 0; h < 4; h++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            __m256i v = block(group_at(g, 4 * h + i, full));
+            for (int r = 0; r < rows; r++)
+                z[r][i] = _mm256_dpbusd_epi32(_mm256_setzero_si256(), v, _mm256_loadu_si256((const void *)(x[r] + 32 * (4 * h + i))));
+        }
+        for (int r = 0; r < rows; r++) { /* both 128-bit lanes have their part of blocks 4 h .. 4 h + 3 */
+            __m256i a = _mm256_add_epi32(_mm256_unpacklo_epi32(z[r][0], z[r][1]), _mm256_unpackhi_epi32(z[r][0], z[r][1]));
+            __m256i b = _mm256_add_epi32(_mm256_unpacklo_epi32(z[r][2], z[r][3]), _mm256_unpackhi_epi32(z[r][2], z[r][3]));
+            sums[r][h] = _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        out[r] = fold_halves(sums[r]);
+}
+
+/* Heads of 16 blocks of `words` half words that follow one another: four at a time out of a register, or two, since 16 small loads and
+ * the wide one behind them cost more than all the rest. */
+INLINE __m512i heads_of_words(const uint8_t *w, const int words)
+{
+    const __m512i at = _mm512_set4_epi32(3 * words | (3 * words + 1) << 16, 2 * words | (2 * words + 1) << 16, words | (words + 1) << 16, 1 << 16);
+    __m512i v[4];
+    for (int k = 0; k < 4; k++) {
+        const uint8_t *p = w + 8 * k * words;
+        const __mmask32 lanes = (__mmask32)0xff << 8 * k;
+        __m512i low = _mm512_loadu_si512(p);
+        v[k] = 3 * words + 1 < 32 ? _mm512_maskz_permutexvar_epi16(lanes, at, low) : _mm512_maskz_permutex2var_epi16(lanes, low, at, _mm512_loadu_si512(p + 64));
+    }
+    return _mm512_or_si512(_mm512_or_si512(v[0], v[1]), _mm512_or_si512(v[2], v[3]));
+}
+
+/* The dwords at the head of 16 blocks: d, and m above it where the type has one. */
+INLINE __m512i group_heads(const struct group *g, const bool full)
+{
+    uint32_t h[16] __attribute__((aligned(64)));
+    if (full && (g->block_bytes == 18 || g->block_bytes == 20 || g->block_bytes == 34))
+        return heads_of_words(g->w, (int)g->block_bytes / 2);
+    for (uint32_t k = 0; k < 16; k++)
+        memcpy(&h[k], group_at(g, k, full), 4);
+    return _mm512_load_si512(h);
+}
+
+/* The first bytes of 16 blocks of 17 bytes: that of block k is byte k of the k-th 16. */
+INLINE __m128i group_exponents(const struct group *g, const bool full)
+{
+    const __mmask64 first = 1 | 1ull << 17 | 1ull << 34 | 1ull << 51;
+    __m512i v = _mm512_setzero_si512();
+    for (uint32_t k = 0; k < 4; k++) { /* of a group that is not full those that there are */
+        uint64_t left = 17 * (uint64_t)g->last + 1 - 64 * k, there = full || left - 1 >= 63 ? ~0ull : (1ull << left) - 1;
+        if (full || 64 * k <= 17 * g->last)
+            v = _mm512_mask_loadu_epi8(v, first << 4 * k & there, g->w + 64 * k);
+    }
+    __m256i half = _mm256_or_si256(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+    return _mm_or_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+INLINE void dot_group(const struct group *g, const struct q8_row *x, uint32_t b, const int rows, const struct kind *kind, const bool full,
+                      __m512 *acc)
+{
+    const int8_t *q[4];
+    __m512i i[4], heads = kind->scale_byte ? _mm512_setzero_si512() : group_heads(g, full);
+    __mmask16 live = full ? 0xffff : first_lanes(g->last + 1);
+    __m512 d = kind->scale_byte ? widen_exponents(group_exponents(g, full)) : widen_low_halves(heads), m = widen_low_halves(_mm512_srli_epi32(heads, 16));
+    for (int r = 0; r < rows; r++)
+        q[r] = x[r].q + (size_t)b * NTX_QK;
+    group_dots(g, q, rows, kind->block, full, i);
+    for (int r = 0; r < rows; r++) {
+        __m512 dx = _mm512_loadu_ps(x[r].d + b);
+        __m512i s = _mm512_loadu_si512(x[r].s + b);
+        if (kind->log2_offset >= 0)
+            i[r] = _mm512_sub_epi32(i[r], _mm512_slli_epi32(s, (unsigned)kind->log2_offset));
+        acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(i[r]), _mm512_mul_ps(d, dx), acc[r], live);
+        if (kind->log2_offset < 0)
+            acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_mul_ps(m, dx), acc[r], live);
+    }
+}
+
+/* One output for `rows` rows of x. */
+INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, const int rows, const struct kind *kind, __m512 *acc)
+{
+    struct group g = {w, kind->block_bytes, LANES - 1};
+    const bool far = ntx__cpu_fetch_far;
+    uint32_t b = 0;
+    for (int r = 0; r < rows; r++)
+        acc[r] = _mm512_setzero_ps();
+    for (; b + LANES <= nb; b += LANES, g.w += LANES * kind->block_bytes) {
+        fetch_ahead(g.w, LANES * kind->block_bytes, 3584, far);
+        dot_group(&g, x, b, rows, kind, true, acc);
+    }
+    if (b == nb)
+        return;
+    g.last = nb - b - 1;
+    fetch_ahead(g.w, (nb - b) * kind->block_bytes, 3584, far);
+    dot_group(&g, x, b, rows, kind, false, acc);
+}
+
+INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const struct kind *kind)
+{
+    struct q8_row x[4];
+    for (int k = 0; k < rows; k++)
+        x[k] = q8_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
+    for (uint32_t o = 0; o < s->n_out; o++) {
+        __m512 acc[4];
+        dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QK, x, rows, kind, acc);
+        for (int k = 0; k < rows; k++)
+            s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
+    }
+}
+
+#define SIMPLE_ROWS(type, k, scale_byte, log2_offset)                                                                 \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                \
+    {                                                                                                                 \
+        const struct kind kind = {sizeof(struct ntx_block_##type), block_##type, scale_byte, log2_offset};            \
+        mm_rows(s, r, k, &kind);                                                                                   \
+    }
+#define SIMPLE_MATMUL(type, scale_byte, log2_offset)                                                                  \
+    SIMPLE_ROWS(type, 1, scale_byte, log2_offset)                                                                     \
+    SIMPLE_ROWS(type, 2, scale_byte, log2_offset)                                                                     \
+    SIMPLE_ROWS(type, 4, scale_byte, log2_offset)                                                                     \
+    MATMUL_BY_ROWS(type)
+
+SIMPLE_MATMUL(q4_0, false, 3)
+SIMPLE_MATMUL(q4_1, false, -1)
+SIMPLE_MATMUL(q5_0, false, 4)
+SIMPLE_MATMUL(q5_1, false, -1)
+SIMPLE_MATMUL(q8_0, false, 7)
+SIMPLE_MATMUL(mxfp4, true, 4)

@@ -1,0 +1,136 @@
+/* kern.h: what the kernel files of cpu/ share: how a packed row of activations lies in memory, and the tables of each
+ * instruction set. Everything here is static inline or plain data, since each file is compiled with its own -m flags.
+ *
+ * One row, NTX_ACT_Q8 (n = 32 * nb; `up(nb, 16)` is nb rounded up to 16, so that kernels may load 16 scales at once):
+ *
+ *   int8  q[up(nb, 16)][32] | float d[up(nb, 16)] | int32 s[up(nb, 16)]        s = sum of the block's q
+ *
+ * One row, NTX_ACT_Q8K (n = 256 * nb):
+ *
+ *   int8 q[up(nb, 4)][256] | float d[up(nb, 16)] | int16 s16[up(nb, 4)][16] | int16 s32[up(nb, 4)][8]
+ *
+ * s16 and s32 are the sums of 16 and of 32 neighbouring q. Values lie in their natural order. Padding is zero.
+ * q = x / d to nearest even, d = max|x| / 127, so -127 <= q <= 127: two products with 7-bit weights fit an int16.
+ * A block with a NaN or an infinity has q = 0 and d = NaN, so that the damage shows and is the same everywhere. */
+#ifndef NTX_COMPUTED_CPU_KERN_H
+#define NTX_COMPUTED_CPU_KERN_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "infer/cpu/cpu.h"
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+enum { LANES = 16 }; /* float accumulators of a quantised dot product (cpu.h) */
+
+INLINE uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
+
+/* Fetching weights ahead of use, in one pass over them, as measured (bench/LOG.md). Elsewhere than on AMD to the first level, `near` bytes
+ * ahead: as far as the memory's latency asks for but within 4 KiB, from where on every type loses on Intel. On AMD to the second and
+ * further, since fetching to the first got two thirds of the memory's rate. A prefetch behind the weights' end reads nothing. */
+extern bool ntx__cpu_fetch_far; /* pick.c */
+
+INLINE void fetch_ahead(const void *p, size_t bytes, const size_t near, const bool far)
+{
+    enum { FAR = 16384 };
+    for (size_t at = 0; far && at < bytes; at += 64)
+        __builtin_prefetch((const char *)p + FAR + at, 0, 1);
+    for (size_t at = 0; !far && at < bytes; at += 64)
+        __builtin_prefetch((const char *)p + near + at);
+}
+
+struct q8_row {
+    const int8_t *q;
+    const float *d;
+    const int32_t *s;
+};
+
+struct q8k_row {
+    const int8_t *q;
+    const float *d;
+    const int16_t *s16, *s32;
+};
+
+INLINE struct q8_row q8_view(const void *row, uint32_t n)
+{
+    uint32_t nb = round_up(n / NTX_QK, LANES);
+    const int8_t *q = row;
+    const float *d = (const float *)(const void *)(q + (size_t)nb * NTX_QK);
+    return (struct q8_row){q, d, (const int32_t *)(const void *)(d + nb)};
+}
+
+INLINE struct q8k_row q8k_view(const void *row, uint32_t n)
+{
+    uint32_t nb = n / NTX_QKK, nb4 = round_up(nb, 4);
+    const int8_t *q = row;
+    const float *d = (const float *)(const void *)(q + (size_t)nb4 * NTX_QKK);
+    const int16_t *s16 = (const int16_t *)(const void *)(d + round_up(nb, LANES));
+    return (struct q8k_row){q, d, s16, s16 + (size_t)nb4 * 16};
+}
+
+/* Exact widening; what the F16C instruction does, for files that cannot use it. */
+INLINE float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp_man = (uint32_t)(h & 0x7fff) << 13, bits;
+    float f;
+    if (exp_man >= 0x7c00u << 13) {
+        bits = exp_man + ((255u - 31u) << 23); /* infinity, NaN (quiet, as the instruction makes it) */
+        bits |= exp_man > 0x7c00u << 13 ? 0x400000 : 0;
+    } else if (exp_man >= 0x0400u << 13) {
+        bits = exp_man + ((127u - 15u) << 23);
+    } else { /* subnormal: an exact difference of two normal floats */
+        bits = exp_man + ((127u - 14u) << 23);
+        memcpy(&f, &bits, 4);
+        f -= 0x1p-14f;
+        memcpy(&bits, &f, 4);
+    }
+    bits |= sign;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+INLINE uint16_t f32_to_f16(float f)
+{
+    uint32_t x, h;
+    memcpy(&x, &f, 4);
+    uint32_t sign = x >> 16 & 0x8000;
+    x &= 0x7fffffff;
+    if (x >= 0x47800000) { /* 65536 and above; NaN keeps its upper payload and becomes quiet */
+        h = x > 0x7f800000 ? 0x7e00 | (x >> 13 & 0x3ff) : 0x7c00;
+    } else if (x >= 0x38800000) {
+        x += 0xfff + (x >> 13 & 1); /* round to nearest even; may carry into infinity, as it should */
+        h = (x - 0x38000000) >> 13;
+    } else { /* subnormal: the float adder rounds at 2^-24 */
+        float a;
+        memcpy(&a, &x, 4);
+        a += 0.5f;
+        memcpy(&x, &a, 4);
+        h = x - 0x3f000000;
+    }
+    return (uint16_t)(sign | h);
+}
+
+INLINE float bf16_to_f32(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* MXFP4's scale, 2^(e - 128). */
+INLINE float mxfp4_scale(uint8_t e)
+{
+    uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+extern const struct ntx_cpu_ops ntx__cpu_generic;
+#if defined(__x86_64__)
+extern const struct ntx_cpu_ops ntx__cpu_avx2, ntx__cpu_avx512, ntx__cpu_amx;
+#endif
+
+#endif

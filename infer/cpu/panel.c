@@ -1,0 +1,377 @@
+/* panel.c: weights to panels (panel.h), for tiles and for vectors, from rows or from woven strips. Plain AVX-512.
+ *
+ * The bits of 16 rows are transposed as they are stored (or come woven, which is the same), 4 bytes of each row to a register, and only
+ * then taken apart: so each lane of 32 bits belongs to one output, whose scale lies in the same lane of another register. */
+#include "infer/cpu/avx512_bits.h"
+#include "infer/cpu/panel.h"
+
+INLINE __m512i dwords512(uint32_t v) { return _mm512_set1_epi32((int)v); }
+
+INLINE void widen_heads(__m512i heads, float *d, float *m)
+{
+    _mm512_store_ps(d, widen_low_halves(heads));
+    _mm512_store_ps(m, widen_low_halves(_mm512_srli_epi32(heads, 16)));
+}
+
+/* One block of each of 16 rows. */
+struct blocks {
+    const uint8_t *row[PANEL_OUTS];
+    const uint8_t *words, *head; /* woven: the brick's */
+    const struct ntx__weave_pattern *pattern; /* NULL: rows */
+};
+
+/* Those of the k-th of a panel. */
+INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const size_t block_bytes, const struct ntx__weave_pattern *pattern)
+{
+    struct blocks w = {.pattern = pattern};
+    if (pattern) {
+        struct ntx__brick_at at = ntx__brick_at(from->blocks, from->place + k, block_bytes);
+        w.words = from->w + at.words;
+        w.head = from->w + at.head;
+        return w;
+    }
+    for (uint32_t o = 0; o < PANEL_OUTS; o++)
+        w.row[o] = from->w + (o < from->n_out ? o : from->n_out - 1) * from->row_bytes + (from->b + k * LANES) * block_bytes;
+    return w;
+}
+
+/* The 16 bytes at `at` of each block: dword k of each in v[k]. */
+INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
+{
+    if (!w->pattern) {
+        turn16(w->row, at, v);
+        return;
+    }
+    size_t group = (at - ntx__behind_head(w->pattern)) / 16, place = w->pattern->place ? w->pattern->place[group] : group;
+    for (size_t i = 0; i < 4; i++)
+        v[i] = load512(w->words + 64 * (4 * place + i));
+}
+
+/* The n <= 4 bytes at `at` of each block; woven, its head. */
+INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
+{
+    if (w->pattern)
+        return ntx__head_bytes(w->pattern->block_bytes) == 1 ? _mm512_cvtepu8_epi32(load128(w->head)) : _mm512_cvtepu16_epi32(load256(w->head));
+    uint32_t h[PANEL_OUTS] __attribute__((aligned(64))) = {0};
+    for (uint32_t o = 0; o < PANEL_OUTS; o++)
+        memcpy(&h[o], w->row[o] + at, n);
+    return _mm512_load_si512(h);
+}
+
+INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, bytes512(15)); }
+INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes512(15)); }
+
+/* ---- simple blocks: for tiles signed bytes, for vectors unsigned ones, more by the offset */
+
+enum simple_bits { BITS_4, BITS_5, BITS_8, BITS_MXFP4 };
+
+/* Columns 4 k .. 4 k + 3: the fifth bit, bit 4 k .. of the output's dword, is worth 16; without it, 0 or with `minus` -16. */
+INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool minus)
+{
+    __m512i spread = _mm512_shuffle_epi8(fifth, _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), bytes512((int)k / 2)));
+    __m512i bit = dwords512(k % 2 ? 0x80402010 : 0x08040201);
+    if (minus)
+        return _mm512_mask_sub_epi8(v, _mm512_testn_epi8_mask(spread, bit), v, bytes512(16));
+    return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(spread, bit), v, bytes512(16));
+}
+
+/* One block of each row to 8 panel rows. has_min: the type has no offset. */
+INLINE void pack_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles)
+{
+    size_t at = has_min ? 4 : bits == BITS_MXFP4 ? 1 : 2; /* behind d, or d and m */
+    const bool minus = tiles && !has_min;
+    __m512i v[8], fifth = _mm512_setzero_si512();
+    if (bits == BITS_8) {
+        take16(w, at, v);
+        take16(w, at + 16, v + 4);
+    } else {
+        if (bits == BITS_5)
+            fifth = heads_at(w, at, 4);
+        take16(w, bits == BITS_5 ? at + 4 : at, v);
+        for (int k = 0; k < 4; k++) {
+            v[4 + k] = high_nibbles(v[k]);
+            v[k] = low_nibbles(v[k]);
+        }
+    }
+    for (uint32_t k = 0; k < 8; k++) {
+        if (bits == BITS_4 && minus)
+            v[k] = _mm512_sub_epi8(v[k], bytes512(8));
+        if (bits == BITS_5)
+            v[k] = with_fifth_bits(v[k], fifth, k, minus);
+        if (bits == BITS_MXFP4)
+            v[k] = _mm512_shuffle_epi8(tiles ? values_mxfp4() : raised_mxfp4(), v[k]);
+        if (bits == BITS_8 && !tiles)
+            v[k] = _mm512_xor_si512(v[k], bytes512(0x80));
+        _mm512_store_si512(to[k], v[k]);
+    }
+}
+
+INLINE void pack_simple(const struct panel_from *from, uint32_t n_blocks, struct panel *p, const size_t block_bytes, const enum simple_bits bits,
+                        const bool has_min, const bool tiles, const struct ntx__weave_pattern *pattern)
+{
+    for (uint32_t k = 0; k < n_blocks; k++) {
+        struct blocks w = blocks_at(from, k, block_bytes, pattern);
+        if (bits == BITS_MXFP4)
+            _mm512_store_ps(p->d[k], widen_exponents(_mm512_cvtepi32_epi8(heads_at(&w, 0, 1))));
+        else
+            widen_heads(heads_at(&w, 0, 4), p->d[k], p->m[k]);
+        pack_block(&w, p->low + 8 * (size_t)k, bits, has_min, tiles);
+    }
+}
+
+#define PANEL_SIMPLE(name, type, bits, has_min, tiles, pattern)                                                       \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                      \
+    {                                                                                                                 \
+        pack_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, pattern);               \
+    }
+
+#define PANEL_ROWS(type, bits, has_min)                                  \
+    PANEL_SIMPLE(ntx__panel_##type, type, bits, has_min, true, NULL)     \
+    PANEL_SIMPLE(ntx__panel_vec_##type, type, bits, has_min, false, NULL)
+#define PANEL_STRIPS(type, bits)                                                                \
+    PANEL_SIMPLE(ntx__panel_woven_##type, type, bits, false, true, &ntx__pattern_##type)        \
+    PANEL_SIMPLE(ntx__panel_vec_woven_##type, type, bits, false, false, &ntx__pattern_##type)
+
+PANEL_ROWS(q4_0, BITS_4, false)
+PANEL_ROWS(q4_1, BITS_4, true)
+PANEL_ROWS(q5_0, BITS_5, false)
+PANEL_ROWS(q5_1, BITS_5, true)
+PANEL_ROWS(q8_0, BITS_8, false)
+PANEL_ROWS(mxfp4, BITS_MXFP4, false)
+PANEL_STRIPS(q4_0, BITS_4)
+PANEL_STRIPS(q8_0, BITS_8)
+PANEL_STRIPS(mxfp4, BITS_MXFP4)
+
+/* ---- super-blocks */
+
+/* Byte j of each dword in both of its int16. */
+INLINE __m512i byte_twice(__m512i v, int j)
+{
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0), dwords512(0x80008000u + 0x00010001u * (unsigned)j)));
+}
+
+INLINE __m512i signed_byte_twice(__m512i v, int j) { return _mm512_srai_epi16(_mm512_slli_epi16(byte_twice(v, j), 8), 8); }
+
+/* Bytes j and j + 1 of each dword as int16. */
+INLINE __m512i byte_pair(__m512i v, int j)
+{
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0), dwords512(0x80018000u + 0x00010001u * (unsigned)j)));
+}
+
+/* Minima, four to a register, as pairs for VNNI. */
+INLINE void store_mins(const __m512i *mins, uint32_t pairs, struct panel *p)
+{
+    for (uint32_t k = 0; k < pairs; k++)
+        _mm512_store_si512(p->mins[k], byte_pair(mins[k / 2], k % 2 * 2));
+}
+
+/* Four scales to a register, a byte each, as int32. */
+INLINE void store_scales(const __m512i *scales, const bool is_signed, uint32_t n, struct panel *p)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        __m512i v = _mm512_slli_epi32(scales[k / 4], 24 - 8 * (k % 4));
+        _mm512_store_si512(p->scale[k], is_signed ? _mm512_srai_epi32(v, 24) : _mm512_srli_epi32(v, 24));
+    }
+}
+
+/* The offset's part of a sum, pairs of -offset * scale: they meet the sums of 16 values of x as minima do. */
+INLINE void store_offsets(const __m512i *scales, int offset, struct panel *p)
+{
+    for (int k = 0; k < 8; k++) {
+        __m512i s = byte_pair(scales[k / 2], k % 2 * 2);
+        s = _mm512_srai_epi16(_mm512_slli_epi16(s, 8), 8);
+        _mm512_store_si512(p->mins[k], _mm512_mullo_epi16(s, _mm512_set1_epi16((short)-offset)));
+    }
+}
+
+/* Q4_K, Q5_K, for tiles: a scale of 6 bits is two of 3 bits; times 5 bits that is a byte, so two bytes are multiplied at a time, and neither
+ * carries into the other. */
+struct two_scales {
+    __m512i low, high;
+};
+
+INLINE void store_two_scaled(struct panel *p, size_t row, __m512i q, struct two_scales s)
+{
+    _mm512_store_si512(p->low[row], _mm512_mullo_epi16(q, s.low));
+    _mm512_store_si512(p->high[row], _mm512_mullo_epi16(q, s.high));
+}
+
+INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scales s[8], const bool tiles)
+{
+    __m512i h[4], mins[2], six = dwords512(0x3f3f3f3f), top = dwords512(0x30303030), three = bytes512(7);
+    take16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima (blocks.h) */
+    widen_heads(h[0], p->d[0], p->m[0]);
+    __m512i scales[2] = {_mm512_and_si512(h[1], six), _mm512_or_si512(low_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[1], 2), top))};
+    mins[0] = _mm512_and_si512(h[2], six);
+    mins[1] = _mm512_or_si512(high_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[2], 2), top));
+    store_mins(mins, 4, p);
+    if (!tiles)
+        store_scales(scales, false, 8, p);
+    for (int j = 0; tiles && j < 8; j++) {
+        s[j].low = byte_twice(_mm512_and_si512(scales[j / 4], three), j % 4);
+        s[j].high = byte_twice(_mm512_and_si512(_mm512_srli_epi16(scales[j / 4], 3), three), j % 4);
+    }
+}
+
+/* Bit `bit` of each byte of h to bit 4, under it the nibble v. */
+INLINE __m512i with_fifth(__m512i v, __m512i h, int bit)
+{
+    h = bit > 4 ? _mm512_srli_epi16(h, (unsigned)(bit - 4)) : _mm512_slli_epi16(h, (unsigned)(4 - bit));
+    return _mm512_ternarylogic_epi32(v, h, bytes512(16), 0xf8); /* v | (h & 16) */
+}
+
+INLINE void pack_q45(const struct blocks *w, struct panel *p, const bool five, const bool tiles)
+{
+    struct two_scales s[8];
+    header_q45(w, p, s, tiles);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m512i h[4], v[4];
+        if (five)
+            take16(w, 16 + 16 * (size_t)i, h);
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; t++) {
+            take16(w, (five ? 48 : 16) + 32 * (size_t)t + 16 * (size_t)i, v);
+            for (int k = 0; k < 4; k++) {
+                size_t row = (size_t)(16 * t + 4 * i + k);
+                __m512i a = low_nibbles(v[k]), b = high_nibbles(v[k]);
+                a = five ? with_fifth(a, h[k], 2 * t) : a;
+                b = five ? with_fifth(b, h[k], 2 * t + 1) : b;
+                if (tiles) {
+                    store_two_scaled(p, row, a, s[2 * t]);
+                    store_two_scaled(p, row + 8, b, s[2 * t + 1]);
+                } else {
+                    _mm512_store_si512(p->low[row], a);
+                    _mm512_store_si512(p->low[row + 8], b);
+                }
+            }
+        }
+    }
+}
+
+/* Q3_K, Q6_K, for tiles: scale * (q - offset) as int16, its low byte to one plane and its high byte to the other. */
+INLINE void store_scaled(struct panel *p, size_t row, __m512i q, __m512i scale, int offset, const bool tiles)
+{
+    if (!tiles) {
+        _mm512_store_si512(p->low[row], q);
+        return;
+    }
+    __m512i off = _mm512_set1_epi16((short)offset), low = _mm512_set1_epi16(255);
+    __m512i even = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_and_si512(q, low), off), scale);
+    __m512i odd = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(q, 8), off), scale);
+    _mm512_store_si512(p->low[row], _mm512_ternarylogic_epi32(low, even, _mm512_slli_epi16(odd, 8), 0xca));
+    _mm512_store_si512(p->high[row], _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(even, 8), odd, 0xca));
+}
+
+/* Bits `from` and up of h to bits `to` and up, as far as the mask reaches, under it v. */
+INLINE __m512i with_bits(__m512i v, __m512i h, int from, int to, int mask)
+{
+    h = from > to ? _mm512_srli_epi16(h, (unsigned)(from - to)) : _mm512_slli_epi16(h, (unsigned)(to - from));
+    return _mm512_ternarylogic_epi32(v, h, bytes512(mask), 0xf8);
+}
+
+INLINE void pack_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
+{
+    __m512i scales[4], h[4], v[4];
+    take16(w, 192, scales);
+    widen_heads(heads_at(w, 208, 2), p->d[0], p->m[0]);
+    if (!tiles) {
+        store_scales(scales, true, 16, p);
+        store_offsets(scales, 32, p);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) { /* columns 16 c % 2 .. of each 32, of half c / 2 */
+        int n = c / 2, i = c % 2;
+        take16(w, 128 + 16 * (size_t)c, h);
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i), sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
+            take16(w, (size_t)(64 * n + 32 * j + 16 * i), v);
+            for (int k = 0; k < 4; k++) {
+                size_t row = (size_t)(32 * n + 8 * j + 4 * i + k);
+                store_scaled(p, row, with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48), sa, 32, tiles);
+                store_scaled(p, row + 16, with_bits(high_nibbles(v[k]), h[k], 4 + 2 * j, 4, 48), sb, 32, tiles);
+            }
+        }
+    }
+}
+
+INLINE void pack_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
+{
+    __m512i tail[4], scales[4], h[2][4], v[4], three = bytes512(3);
+    take16(w, 92, tail); /* from 1 on: 12 bytes of scales */
+    widen_heads(heads_at(w, 108, 2), p->d[0], p->m[0]);
+    for (int g = 0; g < 4; g++) {
+        __m512i nibble = g < 2 ? low_nibbles(tail[1 + g]) : high_nibbles(tail[g - 1]);
+        scales[g] = _mm512_sub_epi8(with_bits(nibble, tail[3], 2 * g, 4, 48), bytes512(32));
+    }
+    if (!tiles) {
+        store_scales(scales, true, 16, p);
+        store_offsets(scales, 4, p);
+    }
+    take16(w, 0, h[0]);
+    take16(w, 16, h[1]);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        int n = c / 2, i = c % 2;
+        take16(w, 32 + 16 * (size_t)c, v);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            __m512i s = signed_byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
+            for (int k = 0; k < 4; k++) {
+                __m512i q = _mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three);
+                store_scaled(p, (size_t)(32 * n + 8 * j + 4 * i + k), with_bits(q, h[i][k], 4 * n + j, 2, 4), s, 4, tiles);
+            }
+        }
+    }
+}
+
+/* Q2_K: scale * q is at most 45, so one plane, also for vectors. */
+INLINE void pack_q2_k(const struct blocks *w, struct panel *p)
+{
+    __m512i scales[4], mins[4], v[4], three = bytes512(3);
+    take16(w, 0, scales);
+    for (int g = 0; g < 4; g++) {
+        mins[g] = high_nibbles(scales[g]);
+        scales[g] = low_nibbles(scales[g]);
+    }
+    store_mins(mins, 8, p);
+    widen_heads(heads_at(w, 80, 4), p->d[0], p->m[0]);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        int n = c / 2, i = c % 2;
+        take16(w, 16 + 16 * (size_t)c, v);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            __m512i s = byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
+            for (int k = 0; k < 4; k++)
+                _mm512_store_si512(p->low[32 * n + 8 * j + 4 * i + k],
+                                   _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three), s));
+        }
+    }
+}
+
+#define PANEL_SUPER(name, type, pattern, call)                                                         \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                       \
+    {                                                                                                  \
+        struct blocks blocks = blocks_at(from, 0, sizeof(struct ntx_block_##type), pattern), *w = &blocks; \
+        (void)n_blocks;                                                                                \
+        call;                                                                                          \
+    }
+
+PANEL_SUPER(ntx__panel_q2_k, q2_k, NULL, pack_q2_k(w, p))
+PANEL_SUPER(ntx__panel_q3_k, q3_k, NULL, pack_q3_k(w, p, true))
+PANEL_SUPER(ntx__panel_q4_k, q4_k, NULL, pack_q45(w, p, false, true))
+PANEL_SUPER(ntx__panel_q5_k, q5_k, NULL, pack_q45(w, p, true, true))
+PANEL_SUPER(ntx__panel_q6_k, q6_k, NULL, pack_q6_k(w, p, true))
+PANEL_SUPER(ntx__panel_vec_q2_k, q2_k, NULL, pack_q2_k(w, p))
+PANEL_SUPER(ntx__panel_vec_q3_k, q3_k, NULL, pack_q3_k(w, p, false))
+PANEL_SUPER(ntx__panel_vec_q4_k, q4_k, NULL, pack_q45(w, p, false, false))
+PANEL_SUPER(ntx__panel_vec_q5_k, q5_k, NULL, pack_q45(w, p, true, false))
+PANEL_SUPER(ntx__panel_vec_q6_k, q6_k, NULL, pack_q6_k(w, p, false))
+PANEL_SUPER(ntx__panel_woven_q4_k, q4_k, &ntx__pattern_q4_k, pack_q45(w, p, false, true))
+PANEL_SUPER(ntx__panel_woven_q5_k, q5_k, &ntx__pattern_q5_k, pack_q45(w, p, true, true))
+PANEL_SUPER(ntx__panel_woven_q6_k, q6_k, &ntx__pattern_q6_k, pack_q6_k(w, p, true))
+PANEL_SUPER(ntx__panel_vec_woven_q4_k, q4_k, &ntx__pattern_q4_k, pack_q45(w, p, false, false))
+PANEL_SUPER(ntx__panel_vec_woven_q5_k, q5_k, &ntx__pattern_q5_k, pack_q45(w, p, true, false))
+PANEL_SUPER(ntx__panel_vec_woven_q6_k, q6_k, &ntx__pattern_q6_k, pack_q6_k(w, p, false))

@@ -1,0 +1,97 @@
+/* pick.c: chooses the table of kernels, once, and says how activations are packed. */
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "infer/cpu/kern.h"
+
+static bool have_generic(void)
+{
+    return true;
+}
+
+#if defined(__x86_64__)
+bool ntx__cpu_fetch_far;
+
+static bool have_avx2(void)
+{
+    __builtin_cpu_init();
+    ntx__cpu_fetch_far = __builtin_cpu_is("amd");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static bool have_avx512(void)
+{
+    return have_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
+/* Tiles need the CPU (AMX-TILE, AMX-INT8) and the kernel's leave, which holds for the whole process once given. */
+static bool have_amx(void)
+{
+    enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25, REQ_XCOMP_PERM = 0x1023, XFEATURE_TILEDATA = 18 };
+    unsigned a, b, c, d;
+    if (!have_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_TILE) || !(d & AMX_INT8))
+        return false;
+    return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_TILEDATA) == 0;
+}
+#endif
+
+/* Best first. */
+static const struct {
+    const struct ntx_cpu_ops *ops;
+    bool (*have)(void);
+} choices[] = {
+#if defined(__x86_64__)
+    {&ntx__cpu_amx, have_amx},
+    {&ntx__cpu_avx512, have_avx512},
+    {&ntx__cpu_avx2, have_avx2},
+#endif
+    {&ntx__cpu_generic, have_generic},
+};
+
+const struct ntx_cpu_ops *ntx_cpu_pick(const char *force)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        if ((!force || !strcmp(force, choices[i].ops->name)) && choices[i].have())
+            return choices[i].ops;
+    return NULL;
+}
+
+const char *ntx_cpu_names(void)
+{
+#if defined(__x86_64__)
+    return "generic,avx2,avx512,amx";
+#else
+    return "generic";
+#endif
+}
+
+enum ntx_act ntx_act_for(uint32_t type)
+{
+    switch (type) {
+    case NTX_Q4_0: case NTX_Q4_1: case NTX_Q5_0: case NTX_Q5_1: case NTX_Q8_0: case NTX_MXFP4:
+        return NTX_ACT_Q8;
+    case NTX_Q2_K: case NTX_Q3_K: case NTX_Q4_K: case NTX_Q5_K: case NTX_Q6_K:
+        return NTX_ACT_Q8K;
+    default:
+        return NTX_ACT_F32;
+    }
+}
+
+size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n)
+{
+    size_t nb;
+    switch (form) {
+    case NTX_ACT_Q8:
+        return (size_t)round_up(n / NTX_QK, LANES) * (NTX_QK + 4 + 4);
+    case NTX_ACT_Q8K:
+        nb = n / NTX_QKK;
+        return (nb + 3) / 4 * 4 * (NTX_QKK + 32 + 16) + (nb + 15) / 16 * 16 * 4;
+    default:
+        return ((size_t)n * 4 + 63) / 64 * 64;
+    }
+}

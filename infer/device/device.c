@@ -1,0 +1,369 @@
+/* device.c: a model's memory on the device. One function walks the plan, once to count and once to place. */
+#include "infer/device/device_impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "infer/finite.h"
+
+struct cursor {
+    uint8_t *base; /* NULL while counting */
+    uint64_t at;
+};
+
+static void *place(struct cursor *c, uint64_t bytes)
+{
+    uint64_t at = c->at;
+    c->at += NTX_ROUND_UP(bytes, 256);
+    return c->base ? c->base + at : NULL;
+}
+
+static float *floats(struct cursor *c, uint64_t n)
+{
+    return place(c, n * sizeof(float));
+}
+
+const char *ntx_device_refuses(const struct ntx_model *m)
+{
+    if (m->hp.head_k > NTX_GPU_HEAD_MAX || m->hp.head_v > NTX_GPU_HEAD_MAX)
+        return "heads wider than 256 are computed on the CPU only";
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        if (!ntx__device_can(&m->layers[l]))
+            return "what its layers do is computed on the CPU only";
+    return NULL;
+}
+
+void ntx_copy_share_default(struct ntx_copy_share *s)
+{
+    for (uint32_t type = 0; type < NTX_TYPE_LIMIT; type++)
+        for (uint32_t rows = 0; rows <= NTX_SHARE_ROWS; rows++)
+            s->of[type][rows] = rows < 4 ? 0 : 64;
+}
+
+uint32_t ntx__device_splits(const struct ntx_device *d)
+{
+    return (d->c.ctx + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT;
+}
+
+struct sizes { /* over all matrices */
+    uint64_t chunk_bytes, chunk_values, chunk_rows, n_in;
+};
+
+static void look_at(struct sizes *s, const struct ntx_weight *w)
+{
+    if (w->tensor == NTX_NO_TENSOR)
+        return;
+    s->chunk_bytes = NTX_MAX(s->chunk_bytes, (uint64_t)w->chunk_rows * w->row_bytes);
+    s->chunk_values = NTX_MAX(s->chunk_values, (uint64_t)w->chunk_rows * w->n_in);
+    s->chunk_rows = NTX_MAX(s->chunk_rows, (uint64_t)w->chunk_rows);
+    s->n_in = NTX_MAX(s->n_in, (uint64_t)w->n_in);
+}
+
+static struct sizes sizes_of(const struct ntx_chunks *c)
+{
+    struct sizes s = {0};
+    look_at(&s, &c->output);
+    for (uint32_t l = 0; l < c->n_layers; l++) {
+        const struct ntx_layer_weights *w = &c->layers[l];
+        for (int t = 0; t < NTX_N_TENSORS; t++)
+            if (ntx_is_matrix((enum ntx_tensor)t))
+                look_at(&s, &w->of[t]);
+        if (w->groups.tensor != NTX_NO_TENSOR)
+            s.chunk_bytes = NTX_MAX(s.chunk_bytes, (uint64_t)w->groups.chunk_rows * w->groups.row_bytes);
+    }
+    return s;
+}
+
+static uint32_t most_groups(const struct ntx_model *m)
+{
+    uint32_t most = 0;
+    for (uint32_t l = 0; m->pack && l < m->hp.n_layers; l++)
+        most = NTX_MAX(most, m->pack[l].n_groups);
+    return most;
+}
+
+/* ---- the plan of memory */
+
+static void place_rows(struct ntx_device *d, struct cursor *c, const struct sizes *s)
+{
+    const struct ntx_hparams *hp = d->hp;
+    struct ntx__device_mem *m = &d->m;
+    uint64_t r = d->c.max_rows, ff = ntx_buf_width(d->c.model, NTX_BUF_GATE);
+    m->h = floats(c, r * hp->n_embd);
+    m->x = floats(c, (r + d->ahead) * NTX__DEVICE_LD(hp->n_embd));
+    m->q = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_Q));
+    m->k = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_K));
+    m->v = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_V));
+    m->attn = floats(c, r * NTX__DEVICE_LD(ntx_buf_width(d->c.model, NTX_BUF_ATTN)));
+    m->gate = floats(c, (r + d->ahead) * NTX__DEVICE_LD(ff));
+    m->up = floats(c, r * ff);
+    m->y = floats(c, r * hp->n_embd);
+    m->cs = floats(c, r * (hp->rope_dim / 2));
+    m->sn = floats(c, r * (hp->rope_dim / 2));
+    m->logits = floats(c, (uint64_t)d->c.logits_rows * hp->n_vocab);
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
+        d->stride[form] = ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s->n_in, 256));
+        m->packed[form] = place(c, (r + d->ahead) * d->stride[form]);
+    }
+    m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
+    m->rows = place(c, hp->n_layers * r * 4);
+    m->all_rows = place(c, r * 4);
+    m->out_rows = place(c, r * 4);
+    m->pos = place(c, r * 4);
+    m->table_at = place(c, r * 4);
+    m->tiles = place(c, 2 * r * 4);
+    m->tables = place(c, d->c.kv_blocks * 4ull);
+    m->holes = place(c, (uint64_t)hp->n_layers * d->c.kv_blocks * 4);
+}
+
+static void place_experts(struct ntx_device *d, struct cursor *c)
+{
+    const struct ntx_hparams *hp = d->hp;
+    struct ntx__device_mem *m = &d->m;
+    uint64_t r = d->c.max_rows, choices = r * hp->n_expert_used, group = d->choices;
+    if (!hp->n_expert)
+        return;
+    m->moe.probs = floats(c, r * hp->n_expert);
+    m->moe.shared = floats(c, r);
+    m->moe.weight = floats(c, choices);
+    m->moe.place = place(c, choices * 4);
+    m->moe.row = place(c, choices * 4);
+    m->moe.expert = place(c, choices * 4);
+    m->moe.x = floats(c, group * NTX__DEVICE_LD(hp->n_embd));
+    m->moe.gate = floats(c, group * NTX__DEVICE_LD(hp->n_ff_exp));
+    m->moe.up = floats(c, group * hp->n_ff_exp);
+    m->moe.y = floats(c, group * hp->n_embd);
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        m->moe.packed[form] = place(c, group * d->stride[form]);
+}
+
+static void place_groups(struct ntx_device *d, struct cursor *c)
+{
+    uint64_t n = most_groups(d->c.model);
+    d->m.groups = place(c, n * sizeof *d->m.groups);
+    d->m.uses = place(c, ntx_ffn_mode_groups(&d->c.ffn) ? d->c.max_rows * n : 0);
+}
+
+static void place_large(struct ntx_device *d, struct cursor *c, const struct sizes *s)
+{
+    const struct ntx_hparams *hp = d->hp;
+    struct ntx__device_mem *m = &d->m;
+    uint64_t padded = NTX_ROUND_UP((uint64_t)d->c.max_rows, NTX__DENSE_ROWS);
+    uint64_t partial = (uint64_t)hp->n_head * ntx__device_splits(d) * (hp->head_v + 2) * sizeof(float);
+    d->attend_rows = (uint32_t)NTX_MIN(NTX_MAX(NTX__PARTIAL_BYTES / partial, 1), (uint64_t)d->c.max_rows);
+    m->partial = place(c, d->attend_rows * partial);
+    m->x16 = place(c, padded * s->n_in * 2);
+    m->exponents = place(c, padded * 4);
+    m->w16 = place(c, s->chunk_values * 2);
+    m->z = floats(c, NTX__DENSE_ROWS * s->chunk_rows);
+    d->stage_bytes = NTX_ROUND_UP(s->chunk_bytes + NTX_GPU_SLACK, 256);
+    d->n_stages = NTX_MAX(NTX_MIN(d->c.in_flight, NTX__STAGES), 1u);
+    m->stages = place(c, d->n_stages * d->stage_bytes);
+    m->kv = place(c, d->kv_block_bytes * d->c.kv_blocks);
+}
+
+/* Chunks of a tensor that stay follow one another without a gap, so that one launch does a run of them. */
+static void place_weights(struct ntx_device *d, struct cursor *c, bool matrices)
+{
+    uint32_t before = NTX_NO_TENSOR;
+    for (uint32_t i = 0; i < d->c.chunks->n; i++) {
+        const struct ntx_chunk *k = &d->c.chunks->list[i];
+        if (!k->fixed && (!matrices || d->c.table[i].placement != NTX_PLACE_DEVICE)) {
+            before = NTX_NO_TENSOR;
+            continue;
+        }
+        if (k->tensor != before)
+            c->at = NTX_ROUND_UP(c->at + NTX_GPU_SLACK, 256);
+        if (d->at)
+            d->at[i] = c->base + c->at;
+        c->at += k->bytes;
+        before = k->tensor;
+    }
+    c->at = NTX_ROUND_UP(c->at + NTX_GPU_SLACK, 256);
+}
+
+static uint64_t lay_out(struct ntx_device *d, uint8_t *base, bool matrices)
+{
+    struct cursor c = {.base = base};
+    struct sizes s = sizes_of(d->c.chunks);
+    place_rows(d, &c, &s);
+    place_experts(d, &c);
+    place_groups(d, &c);
+    place_large(d, &c, &s);
+    place_weights(d, &c, matrices);
+    return c.at;
+}
+
+static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
+{
+    d->c = *c;
+    d->ops = c->ops;
+    d->hp = &c->model->hp;
+    d->choices = NTX_MAX(c->max_rows, d->hp->n_expert_used);
+    d->ahead = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX__WRITTEN_ROWS) : NTX__AHEAD_ROWS;
+    d->tiled = d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
+    if (c->share)
+        d->share = *c->share;
+    else
+        ntx_copy_share_default(&d->share);
+    d->c.share = NULL; /* the caller's */
+    d->kv_block_bytes = ntx_kv_block_bytes(d->hp, c->kv_type);
+    d->kv_layer_bytes = d->kv_block_bytes / d->hp->n_layers;
+}
+
+uint64_t ntx_device_bytes(const struct ntx_device_config *c)
+{
+    struct ntx_device d = {0};
+    set_config(&d, c);
+    return lay_out(&d, NULL, false);
+}
+
+static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
+{
+    struct cursor c = {.base = base};
+    struct sizes s = sizes_of(d->c.chunks);
+    struct ntx__device_host *m = &d->host;
+    uint64_t r = d->c.max_rows, choices = r * d->hp->n_expert_used, holes = (uint64_t)d->hp->n_layers * d->c.kv_blocks;
+    m->h = floats(&c, r * d->hp->n_embd);
+    m->cs = floats(&c, r * (d->hp->rope_dim / 2));
+    m->sn = floats(&c, r * (d->hp->rope_dim / 2));
+    m->logits = floats(&c, (uint64_t)d->c.logits_rows * d->hp->n_vocab);
+    for (int form = 0; form < NTX_N_ACTS; form++)
+        m->packed[form] = place(&c, (d->choices + d->ahead) * ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s.n_in, 256)));
+    m->best = place(&c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
+    m->rows = place(&c, d->hp->n_layers * r * 4);
+    m->all_rows = place(&c, r * 4);
+    m->out_rows = place(&c, r * 4);
+    m->pos = place(&c, r * 4);
+    m->table_at = place(&c, r * 4);
+    m->tiles = place(&c, 2 * r * 4);
+    m->tables = place(&c, d->c.kv_blocks * 4ull);
+    m->holes = place(&c, holes * 4);
+    m->probs = floats(&c, r * d->hp->n_expert);
+    m->weight = floats(&c, choices);
+    m->place = place(&c, choices * 4);
+    m->row = place(&c, choices * 4);
+    m->expert = place(&c, choices * 4);
+    m->groups = place(&c, most_groups(d->c.model) * 4ull);
+    m->uses = place(&c, ntx_ffn_mode_groups(&d->c.ffn) ? r * most_groups(d->c.model) : 0);
+    return c.at;
+}
+
+uint64_t ntx_device_host_bytes(const struct ntx_device_config *c)
+{
+    struct ntx_device d = {0};
+    set_config(&d, c);
+    return lay_out_host(&d, NULL);
+}
+
+/* ---- making */
+
+static int make_memory(struct ntx_device *d)
+{
+    int rc;
+    d->at = calloc(d->c.chunks->n, sizeof *d->at);
+    d->where = calloc(d->c.chunks->n, sizeof *d->where);
+    d->layer = calloc(d->hp->n_layers, sizeof *d->layer);
+    d->products = calloc(2 * (size_t)d->hp->n_expert + 1, sizeof *d->products);
+    if (!d->at || !d->where || !d->layer || !d->products)
+        return -ENOMEM;
+    uint8_t **at = d->at;
+    d->at = NULL;
+    d->bytes = lay_out(d, NULL, true);
+    d->at = at;
+    if ((rc = d->ops->alloc(d->c.gpu, d->bytes, &d->arena)) || (rc = d->ops->host_alloc(d->c.gpu, lay_out_host(d, NULL), &d->host_arena)))
+        return rc;
+    lay_out(d, d->arena, true);
+    lay_out_host(d, d->host_arena);
+    return 0;
+}
+
+static int make_streams(struct ntx_device *d)
+{
+    const struct ntx_gpu_ops *ops = d->ops;
+    int rc;
+    if ((rc = ops->stream_new(d->c.gpu, &d->compute)) || (rc = ops->stream_new(d->c.gpu, &d->copies)) || (rc = ops->event_new(d->c.gpu, &d->input)) ||
+        (rc = ops->event_new(d->c.gpu, &d->lists)))
+        return rc;
+    for (uint32_t i = 0; i < d->n_stages; i++) {
+        struct ntx__stage *s = &d->stages[i];
+        s->bytes = d->m.stages + i * d->stage_bytes;
+        s->chunk = NTX__NO_CHUNK;
+        if ((rc = ops->event_new(d->c.gpu, &s->copied)) || (rc = ops->event_new(d->c.gpu, &s->used)))
+            return rc;
+    }
+    /* what is never written may still be read with what is: rows that pad a group, and bytes behind weights */
+    if ((rc = ops->fill(d->compute, d->arena, 0, d->bytes)))
+        return rc;
+    rc = ops->dense(d->compute, d->m.w16, d->m.x16, d->m.z, 1, 32, NTX__DENSE_ROWS);
+    d->no_dense = rc == -ENOSYS;
+    return rc && !d->no_dense ? rc : ops->stream_sync(d->compute);
+}
+
+int ntx_device_new(const struct ntx_device_config *c, struct ntx_device **out, struct ntx_err *err)
+{
+    struct ntx_device *d = calloc(1, sizeof *d);
+    if (!d)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    set_config(d, c);
+    int rc = make_memory(d);
+    if (!rc)
+        rc = make_streams(d);
+    if (rc) {
+        char size[32];
+        const char *why = c->ops->error(c->gpu);
+        ntx_err_set(err, rc, "the GPU cannot hold %s of this model: %s", ntx_format_size(d->bytes, size, sizeof size), *why ? why : strerror(-rc));
+        ntx_device_free(d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+void ntx_device_free(struct ntx_device *d)
+{
+    if (!d)
+        return;
+    for (uint32_t i = 0; i < NTX__STAGES; i++) {
+        d->ops->event_free(d->stages[i].copied);
+        d->ops->event_free(d->stages[i].used);
+    }
+    d->ops->event_free(d->input);
+    d->ops->event_free(d->lists);
+    d->ops->stream_free(d->copies);
+    d->ops->stream_free(d->compute);
+    d->ops->host_free(d->c.gpu, d->host_arena);
+    d->ops->free(d->c.gpu, d->arena);
+    free(d->at);
+    free(d->where);
+    free(d->layer);
+    free(d->products);
+    free(d);
+}
+
+bool ntx_device_lost(const struct ntx_device *d)
+{
+    return d->lost;
+}
+
+int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk, void *to, struct ntx_err *err), void *ctx, struct ntx_err *err)
+{
+    uint64_t most = 0;
+    void *buffer;
+    for (uint32_t i = 0; i < d->c.chunks->n; i++)
+        most = d->at[i] ? NTX_MAX(most, d->c.chunks->list[i].bytes) : most;
+    int rc = d->ops->host_alloc(d->c.gpu, most, &buffer);
+    if (rc)
+        return ntx_err_set(err, rc, "%s", d->ops->error(d->c.gpu));
+    for (uint32_t i = 0; !rc && i < d->c.chunks->n; i++) {
+        if (!d->at[i] || (rc = read(ctx, i, buffer, err)) ||
+            (rc = ntx_chunk_finite(d->c.model, d->c.chunks, i, buffer, 0, d->c.chunks->list[i].n_rows, err)))
+            continue;
+        if ((rc = d->ops->upload(d->copies, d->at[i], buffer, d->c.chunks->list[i].bytes)) || (rc = d->ops->stream_sync(d->copies)))
+            ntx_err_set(err, rc, "weights to the GPU: %s", d->ops->error(d->c.gpu));
+    }
+    d->ops->host_free(d->c.gpu, buffer);
+    return rc;
+}

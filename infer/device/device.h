@@ -1,0 +1,77 @@
+/* device.h: the forward pass on a GPU. Hidden states, KV, norms, attention and logits live on the device; each chunk of a matrix is
+ * multiplied where it lives, as the plan's table says:
+ *
+ *   device   by the GPU, from its place in device memory
+ *   host     by the CPU, in place, while the GPU multiplies others of the same step; or copied to the GPU: as many of a
+ *            matrix' chunks as the cost model says for the type and the rows (ntx_copy_share). Frames of experts likewise
+ *   storage  copied from the ring's slot to a stage on the device, on a stream of copies beside the compute; the slot is given
+ *            back when an event says that the copy is over
+ *
+ * Rows of decoding are the CPU's bits wherever a chunk lives (but for attention over more than NTX_GPU_SPLIT positions). Rows of prompts
+ * (ntx_row.prompt) go through the matrix units in groups padded to one size, so their values depend on the plan
+ * only; they are within F16's rounding of the CPU's. Where cuBLAS is missing, they are computed like the others. Experts
+ * and their routers, and all of a packed layer's FFN, multiply all rows exactly; which experts a row takes, and which groups of neurons, is
+ * chosen by the CPU, from the router's logits and the gates. Groups on the host or the drive are computed by the CPU in place, or
+ * copied for as many rows as the cost model says.
+ *
+ * The pass is the CPU's (forward.c), layer skip too: the states after the probe layer come down, decisions go up as lists of rows, and holes as bits.
+ *
+ * One thread calls (the engine's; the other threads of the pool multiply host chunks). The table and the chunks are borrowed. */
+#ifndef NTX_COMPUTED_DEVICE_H
+#define NTX_COMPUTED_DEVICE_H
+
+#include <stdint.h>
+
+#include "common/err.h"
+#include "infer/cpu/cpu.h"
+#include "infer/ffn_mode.h"
+#include "cuda/ntx_cuda.h"
+#include "model/chunk.h"
+#include "shm/region.h"
+
+/* How many 64ths of the host's bytes are copied, by the rows of a product (the last entry: and more). Prompts' are always
+ * copied, so that a row's value does not depend on who shares its pass. */
+#define NTX_SHARE_ROWS 64u
+struct ntx_copy_share {
+    uint8_t of[NTX_TYPE_LIMIT][NTX_SHARE_ROWS + 1]; /* [type][rows] */
+};
+void ntx_copy_share_default(struct ntx_copy_share *s); /* none below 4 rows, all from there on: DESIGN section 12 */
+
+struct ntx_device_config {
+    const struct ntx_gpu_ops *ops;
+    struct ntx_gpu *gpu;
+    const struct ntx_model *model;
+    const struct ntx_chunks *chunks;
+    const struct ntx_plan_chunk *table; /* [chunks->n]; only placements are looked at */
+    uint32_t max_rows, ctx, kv_blocks, logits_rows;
+    uint32_t in_flight;   /* streamed chunks held at once, at least 1; less than the ring has slots */
+    enum ntx_kv_type kv_type;
+    struct ntx_ffn_mode ffn; /* of a packed model */
+    double h2d_bps;       /* a slower link is emulated: chunks are copied at this rate; 0: as fast as it goes */
+    const struct ntx_copy_share *share; /* copied; NULL: the default */
+};
+
+struct ntx_device;
+struct ntx_forward;
+
+/* NULL, or why this model cannot be computed on a GPU. */
+const char *ntx_device_refuses(const struct ntx_model *m);
+/* Device memory for all but the matrices placed there; those take their bytes and NTX_DEVICE_CHUNK_EXTRA each. */
+uint64_t ntx_device_bytes(const struct ntx_device_config *c);
+#define NTX_DEVICE_CHUNK_EXTRA 512u
+uint64_t ntx_device_host_bytes(const struct ntx_device_config *c); /* locked memory of the host beside it */
+
+int ntx_device_new(const struct ntx_device_config *c, struct ntx_device **out, struct ntx_err *err);
+void ntx_device_free(struct ntx_device *d);
+/* Brings vectors and device chunks there. read: the chunk's bytes into `to`, 0 or a negative errno with words in err. */
+int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk, void *to, struct ntx_err *err), void *ctx, struct ntx_err *err);
+/* A pass failed because of the device, and so will all others: only a new process gets it back. */
+bool ntx_device_lost(const struct ntx_device *d);
+
+/* For sparse_ahead.c: a chunk lives there; a gate matrix times rows of the host, into p->y [rows x p->ld]. */
+struct ntx__product;
+struct ntx__input;
+bool ntx__device_has(const struct ntx_device *d, uint32_t chunk);
+int ntx__device_gates(struct ntx_device *d, const struct ntx__product *p, const struct ntx__input *in);
+
+#endif

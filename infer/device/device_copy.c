@@ -1,0 +1,137 @@
+/* device_copy.c: chunks that are copied to the device, by the engine thread, in the order in which they are used.
+ *
+ *   copies    wait until the stage's last user is through | upload | event copied
+ *   compute   wait for copied | products | event used
+ *
+ * A stage is used again when the compute behind its event is over; a ring's slot is given back when its copy is. Never more chunks
+ * are held than in_flight, so the ring never waits for us while we wait for it. */
+#include <errno.h>
+#include <time.h>
+
+#include "common/util.h"
+#include "infer/device/device_impl.h"
+
+#define LATE_NS 200000u /* of sleeping too long, that the emulated link makes up for */
+
+/* The link carries one after the other: a copy begins when the one before is over. */
+static void trace_copy(struct ntx_device *d, const struct ntx__stage *s)
+{
+    uint64_t now = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
+    ntx_traced(d->f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_COPY, NTX_MAX(s->queued_ns, d->copied_ns), now, 0, s->chunk, s->copied_bytes);
+    d->copied_ns = now;
+}
+
+static int give_back(struct ntx_device *d, struct ntx__stage *s)
+{
+    if (s->chunk == NTX__NO_CHUNK)
+        return 0;
+    int rc = d->ops->event_sync(s->copied);
+    if (!rc) {
+        trace_copy(d, s);
+        d->f->c.weights->ops->release(d->f->c.weights, s->chunk);
+        s->chunk = NTX__NO_CHUNK;
+    }
+    return rc;
+}
+
+/* Slots whose copies are over; asks only, in the order of the copies. */
+static int give_back_finished(struct ntx_device *d)
+{
+    for (uint32_t k = 0; k < d->n_stages; k++) {
+        struct ntx__stage *s = &d->stages[(d->next_stage + k) % d->n_stages];
+        int rc = s->chunk == NTX__NO_CHUNK ? 1 : d->ops->event_query(s->copied);
+        if (rc <= 0)
+            return rc;
+        if ((rc = give_back(d, s)))
+            return rc;
+    }
+    return 0;
+}
+
+int ntx__device_settle(struct ntx_device *d)
+{
+    int rc = 0;
+    for (uint32_t k = 0; k < d->n_stages; k++) {
+        int one = give_back(d, &d->stages[(d->next_stage + k) % d->n_stages]);
+        rc = rc ? rc : one;
+        if (one)
+            d->stages[(d->next_stage + k) % d->n_stages].chunk = NTX__NO_CHUNK; /* the weights' end lets go of it */
+    }
+    return rc;
+}
+
+/* Waits until a link of that rate would have brought the chunk, then lets it be copied at once. */
+static void emulate_link(struct ntx_device *d, uint64_t bytes)
+{
+    if (d->c.h2d_bps <= 0)
+        return;
+    uint64_t now = ntx_now_ns(), from = NTX_MAX(d->link_free_ns, now - LATE_NS);
+    d->link_free_ns = from + (uint64_t)((double)bytes / d->c.h2d_bps * 1e9);
+    const struct timespec end = {(time_t)(d->link_free_ns / 1000000000u), (long)(d->link_free_ns % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+        ;
+}
+
+/* Rows that are neighbours go together. */
+static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const uint8_t *bytes, const struct ntx__device_part *part, struct ntx__stage *s)
+{
+    int rc = 0;
+    for (uint32_t i = 0, n; !rc && i < part->n; i += n) {
+        for (n = 1; i + n < part->n && part->rows[i + n] == part->rows[i] + n;)
+            n++;
+        uint64_t at = (part->rows[i] - c->row0) * part->row_bytes;
+        rc = d->ops->upload(d->copies, s->bytes + at, bytes + at, n * part->row_bytes);
+    }
+    return rc;
+}
+
+static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const struct ntx__device_part *part, struct ntx__stage *s)
+{
+    const struct ntx_chunk *c = &d->c.chunks->list[chunk];
+    bool whole = !part || !part->rows;
+    int rc;
+    s->queued_ns = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
+    s->copied_bytes = whole ? c->bytes : part->n * part->row_bytes;
+    emulate_link(d, s->copied_bytes);
+    if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = whole ? d->ops->upload(d->copies, s->bytes, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
+        (rc = d->ops->event_record(s->copied, d->copies)))
+        return rc;
+    return d->ops->stream_wait(d->compute, s->copied);
+}
+
+/* What a copy takes of a chunk, before it is first multiplied by (finite.h). */
+static int look(struct ntx_forward *f, uint32_t chunk, const uint8_t *bytes, const struct ntx__device_part *part)
+{
+    const struct ntx_chunk *c = &f->c.chunks->list[chunk];
+    bool packed = ntx_gguf_tensor_at(f->c.model->gguf, c->tensor)->type == NTX_I8, some = part && part->rows;
+    int rc = packed ? 0 : ntx__finite_rows(f, chunk, bytes, 0, c->n_rows);
+    if (!rc && !packed)
+        ntx__finite_done(f, chunk);
+    for (uint32_t i = 0; packed && !rc && i < (some ? part->n : c->n_rows); i++) {
+        uint32_t row = some ? part->rows[i] - c->row0 : i;
+        rc = ntx__finite_group(f, chunk, bytes + row * (c->bytes / c->n_rows), row);
+    }
+    return rc;
+}
+
+int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__device_part *part, struct ntx__stage **stage)
+{
+    struct ntx__stage *s = &d->stages[d->next_stage];
+    const void *bytes;
+    int rc;
+    if ((rc = give_back_finished(d)) || (rc = give_back(d, s)))
+        return ntx__device_fail(d, rc, "a copy");
+    if ((rc = d->f->c.weights->ops->acquire(d->f->c.weights, chunk, &bytes)) || (rc = look(d->f, chunk, bytes, part)))
+        return rc;
+    s->chunk = chunk;
+    d->next_stage = (d->next_stage + 1) % d->n_stages;
+    *stage = s;
+    rc = copy(d, chunk, bytes, part, s);
+    return rc ? ntx__device_fail(d, rc, "a streamed product") : 0;
+}
+
+int ntx__device_used(struct ntx_device *d, struct ntx__stage *s)
+{
+    int rc = d->ops->event_record(s->used, d->compute);
+    return rc ? ntx__device_fail(d, rc, "a streamed product") : 0;
+}

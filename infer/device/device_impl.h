@@ -1,0 +1,174 @@
+/* device_impl.h: what the files of the pass on a device share; nobody else includes it.
+ *
+ *   device.c        memory: one plan, counted and placed
+ *   device_rows.c   what comes in and goes out: rows, which layers they have, logits
+ *   device_layer.c  the table of the back end; the operations of a layer's steps
+ *   device_moe.c    the FFN of a layer with experts
+ *   device_packed.c the FFN of a packed layer
+ *   device_mm.c     a step that multiplies, each chunk where it lives
+ *   device_copy.c   chunks copied to the device: stages, events, the emulated link */
+#ifndef NTX_COMPUTED_DEVICE_IMPL_H
+#define NTX_COMPUTED_DEVICE_IMPL_H
+
+#include "common/util.h"
+#include "infer/device/device.h"
+#include "infer/forward_impl.h"
+
+#define NTX__DENSE_ROWS 128u                /* rows of a product on the matrix units, always */
+#define NTX__PARTIAL_BYTES (64ull << 20)    /* of attention's partial results, at most but for one row */
+#define NTX__STAGES 4u
+#define NTX__DEVICE_LD(n) NTX_ROUND_UP((size_t)(n), 16) /* floats from row to row of x, attn and gate: the CPU may multiply by them */
+
+struct ntx__stage { /* device memory of one streamed chunk */
+    uint8_t *bytes;
+    struct ntx_gpu_event *copied, *used;
+    uint32_t chunk;  /* held of the weights until `copied`; NTX__NO_CHUNK: none */
+    uint64_t queued_ns, copied_bytes; /* for the trace */
+};
+#define NTX__NO_CHUNK UINT32_MAX
+
+/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a group of experts. x, packed and gate have `ahead` rows more. */
+struct ntx__device_mem {
+    float *h, *x, *q, *k, *v, *attn, *gate, *up, *y; /* [R x ...]; rows of x, attn and gate are NTX__DEVICE_LD apart */
+    float *cs, *sn;                /* [R x rope_dim / 2] */
+    float *logits;                 /* [L x n_vocab] */
+    struct ntx_gpu_candidate *best; /* [L x NTX_BEST_MAX] */
+    float *partial;                /* [attend_rows x n_head x splits x (head_v + 2)] */
+    void *packed[NTX_N_ACTS];      /* [R x stride] */
+    uint32_t *rows;                /* [n_layers x R] of the pass, of a layer: live ones first */
+    uint32_t *all_rows, *out_rows, *pos, *table_at; /* [R] */
+    uint32_t *tiles;               /* [2 x R] */
+    uint32_t *tables;              /* [kv_blocks] */
+    uint32_t *holes;               /* [n_layers x kv_blocks] */
+    struct {
+        float *probs, *shared;     /* [R x n_expert], [R] */
+        float *weight;             /* [R x n_expert_used] */
+        uint32_t *place, *row, *expert; /* the same */
+        float *x, *gate, *up, *y;  /* [A x ...]; rows of x and gate are NTX__DEVICE_LD apart */
+        void *packed[NTX_N_ACTS];  /* [A x stride] */
+    } moe;
+    uint32_t *groups;              /* [n_groups] of a packed layer, that rows use */
+    uint8_t *uses;                 /* [R x n_groups] which row uses which */
+    uint16_t *x16, *w16;           /* [R padded x widest input], [largest chunk's values] */
+    int32_t *exponents;            /* [R padded] */
+    float *z;                      /* [NTX__DENSE_ROWS x most rows of a chunk] */
+    uint8_t *kv, *stages, *weights;
+};
+
+/* On the host, locked: what goes up and comes down in every pass. */
+struct ntx__device_host {
+    float *h, *cs, *sn, *logits, *probs, *weight;
+    struct ntx_gpu_candidate *best;
+    void *packed[NTX_N_ACTS];      /* [A x ...] a step's input, for the CPU */
+    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *tiles, *tables, *holes, *place, *row, *expert, *groups;
+    uint8_t *uses;
+};
+
+/* Rows of a layer, or of the whole pass: `list` names them. Those of decoding come first of the live ones. */
+struct ntx__device_rows {
+    const uint32_t *list;          /* device */
+    uint32_t n_live, n_exact, n_all; /* n_exact: live ones of decoding; n_all: with those that leave K and V only */
+};
+
+struct ntx_device {
+    struct ntx_device_config c;
+    const struct ntx_gpu_ops *ops;
+    const struct ntx_hparams *hp;
+    struct ntx_copy_share share;
+    struct ntx_gpu_stream *compute, *copies;
+    struct ntx_gpu_event *input;   /* the step's input is on the host */
+    struct ntx_gpu_event *lists;   /* host.groups and host.uses may be written again */
+    struct ntx__stage stages[NTX__STAGES];
+    uint32_t n_stages, next_stage, choices; /* choices: A */
+    uint32_t ahead;                /* rows whose use of groups is foreseen */
+    uint64_t stage_bytes, kv_block_bytes, kv_layer_bytes, bytes;
+    size_t stride[NTX_N_ACTS];     /* bytes from row to row of packed */
+    uint32_t attend_rows;
+    uint8_t **at;                  /* [chunks->n] on the device, NULL for those that are not */
+    uint8_t *where;                /* [chunks->n] of a step: enum ntx__where */
+    struct ntx__device_product *products; /* [2 x n_expert] */
+    struct ntx__device_mem m;
+    struct ntx__device_host host;
+    void *arena, *host_arena;
+    uint64_t copied_ns;            /* for the trace: when a copy was seen to be over */
+    uint64_t link_free_ns;         /* when the emulated link is through with what it has */
+    bool no_dense;                 /* cuBLAS is missing */
+    bool tiled;                    /* prompts' attention takes tiles */
+    bool lost;
+
+    /* the pass */
+    struct ntx_forward *f;
+    struct ntx__device_rows all, now, pending; /* of the pass; of the layer; whose y is yet to be added to h (n_live 0: none) */
+    struct ntx__device_rows *layer;            /* [n_layers] after the probe */
+    uint32_t n_tiles;
+    bool with_holes, decided;                  /* decided: `layer` counts */
+    bool masked;                               /* m.uses counts */
+};
+
+/* ---- device_mm.c */
+enum ntx__where { NTX__ON_DEVICE, NTX__IN_PLACE, NTX__COPIED };
+struct ntx__device_input {
+    const float *x;          /* device [n x ld] */
+    size_t ld;
+    void *const *packed;     /* device, its quantised forms [n x stride] */
+    uint32_t n;
+    uint32_t first_dense, n_dense; /* rows of prompts, which may go through the matrix units */
+};
+struct ntx__device_product { /* y = W x */
+    const struct ntx_weight *w;
+    float *y;                /* device [n x ld_y] */
+    size_t ld_y;             /* 0: w->n_out */
+    float *host_y;           /* host [n x w->n_out], where the CPU multiplies */
+    uint32_t row0, n_rows;   /* these rows of the input only, into the same rows of y; n_rows 0: all */
+};
+/* All chunks, wherever they are. */
+int ntx__device_multiply(struct ntx_device *d, const struct ntx__device_product *p, unsigned n_products, const struct ntx__device_input *in);
+
+/* ---- device_copy.c */
+/* Brings a chunk to a stage; what is queued on `compute` after this finds it in *bytes. part: only these of its rows, ascending, each in its place;
+ * NULL, or its rows NULL: all. */
+struct ntx__device_part {
+    const uint32_t *rows; /* [n] of the tensor */
+    uint32_t n;
+    uint64_t row_bytes;
+};
+int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__device_part *part, struct ntx__stage **stage);
+int ntx__device_used(struct ntx_device *d, struct ntx__stage *s); /* everything that reads it is queued */
+int ntx__device_settle(struct ntx_device *d); /* gives back what streamed chunks are still held; waits for their copies */
+
+/* ---- device_layer.c */
+int ntx__device_add_pending(struct ntx_device *d);
+int ntx__device_output_norm(struct ntx_device *d, uint32_t n); /* of rows m.out_rows into x */
+/* The normed rows x, as input of a step. */
+struct ntx__device_input ntx__device_normed(const struct ntx_device *d, uint32_t n, uint32_t first_dense, uint32_t n_dense);
+/* x [n_rows x n], or where up is given act(x) * up, quantised into these forms. biases: of x and up, or NULL: row of[i] of each for row i. */
+struct ntx__device_biases {
+    const float *x, *up;
+    const uint32_t *of;
+};
+int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, uint32_t forms, void *const *packed,
+                     const struct ntx__device_biases *biases);
+const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w); /* or rows of floats; NULL where the model has none */
+
+bool ntx__device_can(const struct ntx_layer *l); /* has a kernel for all of its steps */
+
+/* ---- device_moe.c */
+extern const struct ntx__moe_hands ntx__device_experts;
+
+/* ---- device_packed.c */
+int ntx__device_packed(struct ntx_forward *f, const struct ntx__run *r);
+
+/* ---- device_rows.c */
+/* rc of the device, as the weights' error. */
+int ntx__device_fail(struct ntx_device *d, int rc, const char *what);
+int ntx__device_begin(struct ntx_forward *f); /* these as struct ntx__backend says */
+void ntx__device_enter(struct ntx_forward *f);
+int ntx__device_let_go(struct ntx_forward *f);
+int ntx__device_states(struct ntx_forward *f);
+int ntx__device_decided(struct ntx_forward *f);
+int ntx__device_output(struct ntx_forward *f);
+int ntx__device_end(struct ntx_forward *f, int rc);
+int ntx__device_go(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args, const char *what);
+uint32_t ntx__device_splits(const struct ntx_device *d); /* of the longest session */
+
+#endif

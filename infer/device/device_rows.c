@@ -1,0 +1,260 @@
+/* device_rows.c: what comes to a device for a pass, and goes from it: rows in, the rows of each layer once they are decided, rows out.
+ * What the host writes for the device stands in locked memory that nobody writes again before the pass is over, or before
+ * something behind its copy was waited for. */
+#include <errno.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "infer/device/device_impl.h"
+
+_Static_assert(sizeof(struct ntx_candidate) == sizeof(struct ntx_gpu_candidate), "candidates are copied as they are");
+
+int ntx__device_fail(struct ntx_device *d, int rc, const char *what)
+{
+    const char *why = d->ops->error(d->c.gpu);
+    d->lost |= rc != -ENOMEM && rc != -EINVAL;
+    return ntx_err_set(&d->f->c.weights->error, rc, "GPU, %s: %s", what, *why ? why : strerror(-rc));
+}
+
+int ntx__device_go(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args, const char *what)
+{
+    int rc = d->ops->launch(d->compute, k, args);
+    return rc ? ntx__device_fail(d, rc, what) : 0;
+}
+
+static int up(struct ntx_device *d, void *dev, const void *host, uint64_t bytes)
+{
+    return bytes ? d->ops->upload(d->compute, dev, host, bytes) : 0;
+}
+
+/* ---- rows in */
+
+/* Sessions' block tables, each once. */
+static int lay_tables(struct ntx_device *d, const struct ntx_batch *b)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        uint32_t same = 0, n;
+        while (same < i && b->rows[same].kv != b->rows[i].kv)
+            same++;
+        d->host.pos[i] = b->rows[i].pos;
+        d->host.all_rows[i] = i;
+        d->host.table_at[i] = same < i ? d->host.table_at[same] : used;
+        if (same < i)
+            continue;
+        const uint32_t *blocks = ntx_kv_seq_blocks(b->rows[i].kv, &n);
+        if (n > d->c.kv_blocks - used)
+            return ntx_err_set(&d->f->c.weights->error, -E2BIG, "the sessions of a pass have more than the pool's %u KV blocks", d->c.kv_blocks);
+        memcpy(d->host.tables + used, blocks, n * sizeof *blocks);
+        used += n;
+    }
+    return 0;
+}
+
+/* Prompts' rows of one session whose positions follow one another, as many as a tile takes. */
+static void lay_tiles(struct ntx_device *d, const struct ntx_batch *b)
+{
+    uint32_t most = NTX_GPU_TILE / (d->hp->n_head / d->hp->n_head_kv), *t = d->host.tiles;
+    d->n_tiles = 0;
+    for (uint32_t i = d->all.n_exact; d->tiled && i < b->n_rows; i++) {
+        const struct ntx_row *r = &b->rows[i];
+        bool follows = d->n_tiles && r->kv == r[-1].kv && r->pos == r[-1].pos + 1 && t[2 * d->n_tiles - 1] < most;
+        if (!follows) {
+            t[2 * d->n_tiles] = i - d->all.n_exact;
+            t[2 * d->n_tiles++ + 1] = 0;
+        }
+        t[2 * d->n_tiles - 1]++;
+    }
+}
+
+/* h, the angles and the indices; h without padding between rows on both sides. */
+static int bring_rows(struct ntx_device *d)
+{
+    const struct ntx_forward *f = d->f;
+    uint64_t n = f->b->n_rows, half = d->hp->rope_dim / 2;
+    int rc = lay_tables(d, f->b);
+    if (rc)
+        return rc;
+    lay_tiles(d, f->b);
+    memcpy(d->host.h, f->m.h, n * d->hp->n_embd * sizeof(float));
+    memcpy(d->host.cs, f->m.cs, n * half * sizeof(float));
+    memcpy(d->host.sn, f->m.sn, n * half * sizeof(float));
+    if ((rc = up(d, d->m.h, d->host.h, n * d->hp->n_embd * sizeof(float))) || (rc = up(d, d->m.cs, d->host.cs, n * half * sizeof(float))) ||
+        (rc = up(d, d->m.sn, d->host.sn, n * half * sizeof(float))) || (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
+        (rc = up(d, d->m.pos, d->host.pos, n * 4)) || (rc = up(d, d->m.table_at, d->host.table_at, n * 4)) ||
+        (rc = up(d, d->m.tables, d->host.tables, d->c.kv_blocks * 4ull)) || (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
+        return ntx__device_fail(d, rc, "rows in");
+    return 0;
+}
+
+/* ---- skips: forward.c decides, from the states that it is shown */
+
+int ntx__device_states(struct ntx_forward *f)
+{
+    struct ntx_device *d = f->c.device;
+    uint64_t bytes = (uint64_t)f->b->n_rows * d->hp->n_embd * sizeof(float);
+    int rc = ntx__device_add_pending(d);
+    if (rc)
+        return rc;
+    if ((rc = d->ops->download(d->compute, d->host.h, d->m.h, bytes)) || (rc = d->ops->stream_sync(d->compute)))
+        return ntx__device_fail(d, rc, "states");
+    memcpy(f->m.h, d->host.h, bytes);
+    return 0;
+}
+
+/* The rows of f->layer; true: some skip it. */
+static bool lay_layer(struct ntx_device *d)
+{
+    struct ntx_forward *f = d->f;
+    uint64_t at = (uint64_t)f->layer * d->c.max_rows;
+    struct ntx__device_rows *r = &d->layer[f->layer];
+    ntx__choose_rows(f);
+    *r = (struct ntx__device_rows){.list = d->m.rows + at, .n_live = f->n_live, .n_all = f->n_live + f->n_passing};
+    for (uint32_t i = 0; i < f->n_live; i++)
+        r->n_exact += f->m.live[i] < d->all.n_exact;
+    memcpy(d->host.rows + at, f->m.live, r->n_all * sizeof *f->m.live);
+    if (f->n_live == f->b->n_rows)
+        *r = d->all;
+    return f->n_live < f->b->n_rows;
+}
+
+/* Bits of positions without KV, in the places of the sessions' blocks. */
+static bool lay_holes(struct ntx_device *d)
+{
+    const struct ntx_batch *b = d->f->b;
+    uint32_t *to = d->host.holes + (uint64_t)d->f->layer * d->c.kv_blocks, n;
+    bool any = false;
+    memset(to, 0, d->c.kv_blocks * sizeof *to);
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        const uint8_t *holes = ntx_kv_holes(b->rows[i].kv, d->f->layer);
+        ntx_kv_seq_blocks(b->rows[i].kv, &n);
+        if (holes)
+            memcpy(to + d->host.table_at[i], holes, n * sizeof *to);
+        any |= holes != NULL;
+    }
+    return any;
+}
+
+/* All that later layers need of it goes up at once. */
+int ntx__device_decided(struct ntx_forward *f)
+{
+    struct ntx_device *d = f->c.device;
+    uint32_t probe = f->layer, rest = d->hp->n_layers - probe - 1;
+    uint64_t rows = (uint64_t)(probe + 1) * d->c.max_rows, holes = (uint64_t)(probe + 1) * d->c.kv_blocks;
+    bool some_skip = false;
+    int rc = 0;
+    while (++f->layer < d->hp->n_layers) {
+        some_skip |= lay_layer(d);
+        d->with_holes |= lay_holes(d);
+    }
+    f->layer = probe;
+    d->decided = true;
+    if (some_skip)
+        rc = up(d, d->m.rows + rows, d->host.rows + rows, (uint64_t)rest * d->c.max_rows * 4);
+    if (!rc && d->with_holes)
+        rc = up(d, d->m.holes + holes, d->host.holes + holes, (uint64_t)rest * d->c.kv_blocks * 4);
+    return rc ? ntx__device_fail(d, rc, "rows of the layers") : 0;
+}
+
+void ntx__device_enter(struct ntx_forward *f)
+{
+    struct ntx_device *d = f->c.device;
+    d->now = d->decided ? d->layer[f->layer] : d->all;
+}
+
+int ntx__device_let_go(struct ntx_forward *f)
+{
+    int rc = ntx__device_settle(f->c.device);
+    return rc ? ntx__device_fail(f->c.device, rc, "a copy") : 0;
+}
+
+/* ---- rows out */
+
+static struct ntx_row *out_row(const struct ntx_device *d, uint32_t i)
+{
+    return &d->f->b->rows[d->host.out_rows[i]];
+}
+
+/* All logits of the rows that want them, and of the others so many of the largest as any of them wants. */
+static int download_logits(struct ntx_device *d, uint32_t n, uint32_t best)
+{
+    uint64_t n_vocab = d->hp->n_vocab;
+    int rc = 0;
+    if (best) {
+        const struct ntx_gpu_best g = {.x = d->m.logits, .out = d->m.best, .ld_x = n_vocab, .k = best, .n = d->hp->n_vocab, .n_rows = n};
+        if ((rc = ntx__device_go(d, NTX_GPU_BEST, &g, "the best logits")))
+            return rc;
+        rc = d->ops->download(d->compute, d->host.best, d->m.best, (uint64_t)n * best * sizeof *d->m.best);
+    }
+    for (uint32_t i = 0; !rc && i < n; i++)
+        if (!out_row(d, i)->n_best)
+            rc = d->ops->download(d->compute, d->host.logits + i * n_vocab, d->m.logits + i * n_vocab, n_vocab * sizeof(float));
+    if (!rc)
+        rc = d->ops->stream_sync(d->compute);
+    return rc ? ntx__device_fail(d, rc, "logits") : 0;
+}
+
+static int give_logits(struct ntx_device *d, uint32_t n)
+{
+    uint64_t n_vocab = d->hp->n_vocab;
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < n; i++)
+        best = NTX_MAX(best, out_row(d, i)->n_best);
+    int rc = download_logits(d, n, best);
+    for (uint32_t i = 0; !rc && i < n; i++) {
+        struct ntx_row *r = out_row(d, i);
+        if (r->n_best) {
+            memcpy(r->best, d->host.best + (uint64_t)i * best, best * sizeof *r->best);
+            r->n_best = best;
+        } else {
+            memcpy(r->logits, d->host.logits + i * n_vocab, n_vocab * sizeof(float));
+        }
+    }
+    return rc;
+}
+
+int ntx__device_output(struct ntx_forward *f)
+{
+    struct ntx_device *d = f->c.device;
+    uint32_t n = f->n_live, n_exact = 0;
+    const struct ntx__device_product p = {.w = &d->c.chunks->output, .y = d->m.logits, .host_y = d->host.logits};
+    int rc;
+    if (n > d->c.logits_rows)
+        return ntx_err_set(&f->c.weights->error, -E2BIG, "%u rows want logits, and there is room for %u", n, d->c.logits_rows);
+    for (uint32_t i = 0; i < n; i++)
+        n_exact += f->m.live[i] < d->all.n_exact;
+    const struct ntx__device_input in = ntx__device_normed(d, n, n_exact, n - n_exact);
+    memcpy(d->host.out_rows, f->m.live, n * sizeof *f->m.live);
+    if ((rc = up(d, d->m.out_rows, d->host.out_rows, n * 4ull)))
+        return ntx__device_fail(d, rc, "rows out");
+    if ((rc = ntx__device_add_pending(d)) || (rc = ntx__device_output_norm(d, n)) || (rc = ntx__device_multiply(d, &p, 1, &in)))
+        return rc;
+    return give_logits(d, n);
+}
+
+/* ---- the pass */
+
+int ntx__device_begin(struct ntx_forward *f)
+{
+    struct ntx_device *d = f->c.device;
+    uint32_t n = f->b->n_rows;
+    d->f = f;
+    d->all = (struct ntx__device_rows){.list = d->m.all_rows, .n_live = n, .n_all = n};
+    for (uint32_t i = 0; i < n; i++)
+        d->all.n_exact = f->b->rows[i].prompt && !d->no_dense ? d->all.n_exact : i + 1;
+    d->pending = (struct ntx__device_rows){0};
+    d->with_holes = d->decided = false;
+    return bring_rows(d);
+}
+
+/* The weights' slots and what is queued are waited for even after a failure: nothing may still be read then. */
+int ntx__device_end(struct ntx_forward *f, int rc)
+{
+    struct ntx_device *d = f->c.device;
+    int late = ntx__device_settle(d);
+    if (!late)
+        late = d->ops->stream_sync(d->copies);
+    if (!late)
+        late = d->ops->stream_sync(d->compute);
+    return !rc && late ? ntx__device_fail(d, late, "the end of a pass") : rc;
+}

@@ -1,0 +1,393 @@
+/* forward.c: a pass from begin to end: rows in, layers one after the other with the skips decided on the way, rows out. */
+#include "infer/device/device.h"
+#include "infer/forward_impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/util.h"
+#include "model/quant.h"
+
+uint64_t ntx_forward_bytes(const struct ntx_forward_config *c)
+{
+    struct ntx__mem m;
+    return ntx__forward_layout(c, NULL, &m);
+}
+
+static int check_config(const struct ntx_forward_config *c, struct ntx_err *err)
+{
+    if (!c->max_rows || !c->ctx || !c->threads)
+        return ntx_err_set(err, -EINVAL, "%u rows, %u positions, %u threads: a forward pass needs at least one of each", c->max_rows,
+                           c->ctx, c->threads);
+    const struct ntx_chunks *k = c->chunks;
+    for (uint32_t i = 0; i < k->n; i++) {
+        uint32_t type = ntx_gguf_tensor_at(c->model->gguf, k->list[i].tensor)->type;
+        if (!k->list[i].fixed && type != NTX_I8 /* groups: arch.c has seen to their types */ && !c->ops->matmul[type])
+            return ntx_err_set(err, -ENOTSUP, "the %s kernels cannot multiply by %s", c->ops->name, ntx_type_info(type)->name);
+    }
+    return 0;
+}
+
+static int make_arena(struct ntx_forward *f, struct ntx_err *err)
+{
+    f->arena_bytes = ntx_forward_bytes(&f->c);
+    void *p = mmap(NULL, f->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return ntx_err_set(err, -ENOMEM, "no memory for activations of %llu bytes", (unsigned long long)f->arena_bytes);
+    madvise(p, f->arena_bytes, MADV_HUGEPAGE); /* a refusal costs speed only */
+    f->arena = p;
+    ntx__forward_layout(&f->c, f->arena, &f->m);
+    return 0;
+}
+
+/* Rows of what matrices of floats multiply by are padded. */
+static void name_buffers(struct ntx_forward *f)
+{
+    float *const at[NTX_N_BUFS] = {
+        [NTX_BUF_H] = f->m.h, [NTX_BUF_X] = f->m.x, [NTX_BUF_Q] = f->m.q, [NTX_BUF_K] = f->m.k, [NTX_BUF_V] = f->m.v, [NTX_BUF_ATTN] = f->m.attn,
+        [NTX_BUF_GATE] = f->m.gate, [NTX_BUF_UP] = f->m.up, [NTX_BUF_Y] = f->m.y,
+    };
+    for (int b = NTX_BUF_H; b < NTX_N_BUFS; b++) {
+        f->buf[b].at = at[b];
+        f->buf[b].ld = ntx_buf_width(f->c.model, (enum ntx_buf)b);
+    }
+    f->buf[NTX_BUF_X].ld = f->ld_x;
+    f->buf[NTX_BUF_ATTN].ld = f->ld_attn;
+    f->buf[NTX_BUF_GATE].ld = f->ld_gate;
+}
+
+/* Floats from row to row. */
+static size_t padded(const struct ntx_forward *f, enum ntx_buf b)
+{
+    return ntx_act_row_bytes(NTX_ACT_F32, ntx_buf_width(f->c.model, b)) / sizeof(float);
+}
+
+int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err)
+{
+    int rc = check_config(c, err);
+    if (rc)
+        return rc;
+    struct ntx_forward *f = calloc(1, sizeof *f);
+    if (!f)
+        return ntx_err_set(err, -ENOMEM, "no memory for a forward pass");
+    f->c = *c;
+    f->hp = &c->model->hp;
+    f->ld_x = padded(f, NTX_BUF_X);
+    f->ld_attn = padded(f, NTX_BUF_ATTN);
+    f->ld_gate = padded(f, NTX_BUF_GATE);
+    f->ld_expert = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_ff_exp) / sizeof(float);
+    f->back = c->device ? &ntx__device_backend : &ntx__cpu_backend;
+    f->runs = ntx__runs_of(c->model, c->chunks);
+    if (!f->runs) {
+        ntx_forward_free(f);
+        return ntx_err_set(err, -ENOMEM, "no memory for the steps of %u layers", c->model->hp.n_layers);
+    }
+    if ((rc = make_arena(f, err)) || (rc = ntx_pool_new(c->threads, &f->pool, err))) {
+        ntx_forward_free(f);
+        return rc;
+    }
+    for (uint32_t j = 0; f->m.groups.ones && j < f->hp->n_ff; j++)
+        f->m.groups.ones[j] = 1;
+    name_buffers(f);
+    *out = f;
+    return 0;
+}
+
+void ntx_forward_free(struct ntx_forward *f)
+{
+    if (!f)
+        return;
+    ntx_pool_free(f->pool);
+    if (f->arena)
+        munmap(f->arena, f->arena_bytes);
+    free(f->runs);
+    free(f);
+}
+
+void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes)
+{
+    *bytes = f->arena_bytes;
+    return f->arena;
+}
+
+uint64_t ntx_forward_skipped(const struct ntx_forward *f)
+{
+    return f->skipped;
+}
+
+void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows), void *ctx)
+{
+    f->trace = cb;
+    f->trace_ctx = ctx;
+}
+
+/* ---- rows in */
+
+static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
+{
+    struct ntx_err *err = &f->c.weights->error;
+    uint32_t written = 0;
+    if (!b->n_rows || b->n_rows > f->c.max_rows)
+        return ntx_err_set(err, -EINVAL, "a batch of %u rows; 1 to %u are possible", b->n_rows, f->c.max_rows);
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        const struct ntx_row *r = &b->rows[i];
+        written += !r->prompt;
+        if (r->token < 0 || (uint32_t)r->token >= f->hp->n_vocab)
+            return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
+        if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
+            return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
+    }
+    if (f->c.ffn.kind == NTX_FFN_PREDICTED && written > NTX__WRITTEN_ROWS)
+        return ntx_err_set(err, -EINVAL, "%u written rows; %u can be predicted for", written, NTX__WRITTEN_ROWS);
+    return 0;
+}
+
+static int embed(struct ntx_forward *f)
+{
+    const struct ntx_weight *w = &f->c.chunks->token_embd;
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
+    const struct ntx_type_info *type = ntx_type_info(w->type);
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        f->m.ids[i] = f->b->rows[i].token;
+    int rc = f->c.weights->ops->rows(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, f->m.embd);
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
+        rc = ntx__finite_token(f, f->m.embd + (size_t)i * w->row_bytes, f->m.ids[i]);
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
+        type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
+    return rc;
+}
+
+static void angles_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    size_t at = (size_t)i * (f->hp->rope_dim / 2);
+    ntx_rope_angles(f->hp, f->m.freq, f->b->rows[i].pos, f->m.cs + at, f->m.sn + at);
+}
+
+static int make_angles(struct ntx_forward *f)
+{
+    const struct ntx_weight *w = &f->c.chunks->rope_freqs;
+    const float *factors;
+    int rc = ntx__take(f, w, &factors);
+    if (rc)
+        return rc;
+    ntx_rope_frequencies(f->hp, factors, f->m.freq);
+    ntx__give(f, w);
+    ntx__each(f, angles_row, f->b->n_rows);
+    return 0;
+}
+
+/* ---- skips */
+
+bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer)
+{
+    return f->m.skip[(size_t)row * NTX_MAP_WORDS + layer / 64] >> (layer % 64) & 1;
+}
+
+static bool all_skip(const struct ntx_forward *f, uint32_t layer)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (!ntx__skips(f, i, layer))
+            return false;
+    return true;
+}
+
+/* What the decisions mean for the layers to come: announces those that no row needs; rows leave a hole where they skip a layer, unless they leave
+ * their K and V. */
+static void apply_skips(struct ntx_forward *f)
+{
+    for (uint32_t l = f->layer + 1; l < f->hp->n_layers; l++) {
+        if (all_skip(f, l))
+            f->c.weights->ops->drop_layer(f->c.weights, l);
+        for (uint32_t i = 0; i < f->b->n_rows; i++) {
+            bool skips = ntx__skips(f, i, l);
+            f->skipped += skips;
+            if (skips && !f->c.skip.propagate)
+                ntx_kv_set_hole(f->b->rows[i].kv, l, f->b->rows[i].pos);
+        }
+    }
+}
+
+/* Shows the state to the predictor; where rows may skip, asks which layers. */
+static void consult(struct ntx_forward *f)
+{
+    const struct ntx_skip_hooks *hooks = &f->c.skip;
+    const struct ntx_batch *b = f->b;
+    bool any = false;
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        any |= b->rows[i].may_skip;
+    if (hooks->probe)
+        hooks->probe(hooks->ctx, b, f->m.h);
+    if (!any || !hooks->decide || f->layer + 1 >= f->hp->n_layers)
+        return;
+    hooks->decide(hooks->ctx, b, f->m.skip);
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        if (!b->rows[i].may_skip)
+            memset(f->m.skip + (size_t)i * NTX_MAP_WORDS, 0, NTX_MAP_WORDS * sizeof *f->m.skip);
+    apply_skips(f);
+}
+
+static int states(struct ntx_forward *f) { return f->back->states ? f->back->states(f) : 0; }
+
+static int probe(struct ntx_forward *f)
+{
+    if (f->layer != f->c.skip.probe_layer || (!f->c.skip.probe && !f->c.skip.decide))
+        return 0;
+    int rc = states(f);
+    if (rc)
+        return rc;
+    consult(f);
+    f->ended_ns = 0;
+    return f->back->decided ? f->back->decided(f) : 0;
+}
+
+/* Fills live with the rows of this layer; behind them those that leave K and V in passing. */
+void ntx__choose_rows(struct ntx_forward *f)
+{
+    f->n_live = f->n_passing = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (!ntx__skips(f, i, f->layer))
+            f->m.live[f->n_live++] = i;
+    for (uint32_t i = 0; f->c.skip.propagate && i < f->b->n_rows; i++)
+        if (ntx__skips(f, i, f->layer))
+            f->m.live[f->n_live + f->n_passing++] = i;
+}
+
+/* Chunks that no row needs. */
+static int pass_over(struct ntx_forward *f, uint32_t first, uint32_t end)
+{
+    int rc = first < end && f->back->settle ? f->back->settle(f) : 0;
+    return rc ? rc : ntx__skip_chunks(f, first, end);
+}
+
+static void keep_states(struct ntx_forward *f)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++) {
+        const struct ntx_study *s = f->b->rows[i].study;
+        if (s && s->state && s->layer == f->layer)
+            memcpy(s->state, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd * sizeof *s->state);
+    }
+}
+
+/* A cold clock costs the better part of a record: where one layer ends the next begins. */
+static uint64_t begin_traced(struct ntx_forward *f)
+{
+    uint64_t t0 = f->ended_ns ? f->ended_ns : ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
+    f->ended_ns = 0;
+    return t0;
+}
+
+static void end_traced(struct ntx_forward *f, uint32_t layer, uint64_t t0)
+{
+    f->ended_ns = ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
+    ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, f->ended_ns, layer, f->b->pass, f->n_live);
+}
+
+/* Groups of neurons of layer 0, and of one behind layers that all rows skipped. */
+static int foresee(struct ntx_forward *f)
+{
+    if (!ntx_ffn_mode_groups(&f->c.ffn) || f->groups.foreseen == f->layer)
+        return 0;
+    int rc = f->layer && f->groups.n_written ? states(f) : 0;
+    return rc ? rc : ntx__foresee_groups(f, f->layer);
+}
+
+/* Where no row is live, only those steps that feed the layer's state have anything to do. */
+static int run_steps(struct ntx_forward *f)
+{
+    const struct ntx__runs *all = &f->runs[f->layer];
+    int rc = 0;
+    for (uint32_t k = 0; k < all->n && !rc; k++) {
+        const struct ntx__run *r = f->run = &all->run[k];
+        bool needed = f->n_live || (f->n_passing && r->feeds);
+        rc = needed ? f->back->run[r->kind](f, r) : pass_over(f, r->chunk0, r->end);
+    }
+    return rc;
+}
+
+static int run_layer(struct ntx_forward *f)
+{
+    int rc = 0;
+    uint64_t t0 = begin_traced(f);
+    ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->layer + 1);
+    ntx__choose_rows(f);
+    if (f->back->enter)
+        f->back->enter(f);
+    if ((f->n_live && (rc = foresee(f))) || (rc = run_steps(f)))
+        return rc;
+    if (f->n_live && f->back->waits)
+        end_traced(f, f->layer, t0);
+    keep_states(f);
+    if (f->trace && !(rc = states(f)))
+        f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
+    return rc ? rc : probe(f);
+}
+
+/* ---- rows out */
+
+static uint32_t choose_logits(struct ntx_forward *f)
+{
+    f->n_live = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (f->b->rows[i].logits) {
+            f->m.live[f->n_live] = i;
+            f->m.logits[f->n_live++] = f->b->rows[i].logits;
+        }
+    return f->n_live;
+}
+
+/* A pass that only fills KV has no use for the output matrix: like a layer that every row skips. */
+static int run_output(struct ntx_forward *f)
+{
+    uint64_t t0 = begin_traced(f);
+    ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->hp->n_layers + 1);
+    if (!choose_logits(f))
+        return pass_over(f, f->c.chunks->output_norm.chunk0, f->c.chunks->n);
+    int rc = f->back->output(f);
+    if (f->back->waits)
+        end_traced(f, f->hp->n_layers, t0);
+    return rc;
+}
+
+static int run_pass(struct ntx_forward *f)
+{
+    int rc;
+    if (!choose_logits(f))
+        f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
+    if ((rc = make_angles(f)) || (rc = embed(f)))
+        return rc;
+    rc = f->back->begin ? f->back->begin(f) : 0;
+    for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++)
+        rc = run_layer(f);
+    if (!rc)
+        rc = run_output(f);
+    return f->back->end ? f->back->end(f, rc) : rc;
+}
+
+/* Positions from a row's on are about to be written anew: what was skipped there earlier counts no more. */
+static void reset(struct ntx_forward *f, const struct ntx_batch *b)
+{
+    f->b = b;
+    f->ended_ns = 0;
+    f->next_chunk = 0;
+    ntx__begin_groups(f);
+    atomic_store(&f->failed, 0);
+    memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        ntx_kv_truncate(b->rows[i].kv, b->rows[i].pos);
+}
+
+int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
+{
+    struct ntx_weights *w = f->c.weights;
+    int rc = check_batch(f, b);
+    f->error = (struct ntx_err){0};
+    if (rc || (rc = w->ops->begin(w, b->pass)))
+        return rc;
+    reset(f, b);
+    rc = run_pass(f);
+    w->ops->end(w);
+    return rc;
+}

@@ -1,0 +1,87 @@
+/* forward.h: one pass over the layers for a batch of rows. Knows nothing of sessions, files or processes: weights come
+ * through ntx_weights, KV through ntx_kv. One instance per loaded model, driven by one engine thread, with its own pool of
+ * compute threads. Values of a row do not depend on the other rows, on the number of threads or on where weights lay.
+ * A pass in which no row wants logits (a prompt's inner part) does not touch the output matrix. */
+#ifndef NTX_COMPUTED_FORWARD_H
+#define NTX_COMPUTED_FORWARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "infer/cpu/cpu.h"
+#include "infer/ffn_mode.h"
+#include "infer/ffn_set.h"
+#include "infer/forward_study.h"
+#include "infer/kv.h"
+#include "infer/sampler.h"
+#include "infer/weights.h"
+#include "model/chunk.h"
+#include "shm/counters.h"
+
+struct ntx_row {
+    int32_t token;
+    uint32_t pos;
+    struct ntx_kv_seq *kv;   /* rows of one pass that share a kv have increasing positions */
+    float *logits;           /* [n_vocab] wanted here, or NULL */
+    struct ntx_candidate *best; /* [NTX_BEST_MAX] where so many of the largest logits are enough, and a device has them, they come here, */
+    uint32_t n_best;         /*   in any order, and n_best says how many; else 0, and logits is filled. In: 0: all are wanted */
+    bool may_skip;           /* decode rows; prefill rows never skip */
+    bool prompt;             /* a prompt's; such rows stand behind the others. A device treats them apart (device.h), and modes that choose groups (ffn_mode.h) */
+    struct ntx_ffn_set *ffn; /* --ffn-sparse prompt: the session's, to which a prompt's row adds; NULL: none, and all groups are used */
+    uint64_t session;        /* for the probe board */
+    const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
+    struct ntx_study *study; /* filled on the way, or NULL */
+};
+
+struct ntx_batch {
+    uint64_t pass;
+    struct ntx_row *rows;
+    uint32_t n_rows;         /* 1..max_rows */
+};
+
+/* The predictor, as the pass sees it. All by the engine thread; NULL callbacks: no predictor. */
+struct ntx_skip_hooks {
+    void *ctx;
+    uint32_t probe_layer;    /* show the state after this layer */
+    bool propagate;          /* a row that skips a layer leaves K and V of its state in it, instead of a hole */
+    void (*probe)(void *ctx, const struct ntx_batch *b, const float *hidden /* [n_rows x n_embd] */);
+    /* Called once after the probe layer when rows may skip, before the next layer: fills skip[row * NTX_MAP_WORDS + l / 64]
+     * bits (zeroed before). May wait. Rows without may_skip are ignored. The pass joins them and drops layers. */
+    void (*decide)(void *ctx, const struct ntx_batch *b, uint64_t *skip);
+};
+
+struct ntx_device;
+struct ntx_forward_strips { /* runs of rows that are woven for the many-row products */
+    uint64_t n, bytes;               /* of all chunks; of the largest one */
+};
+
+struct ntx_forward_config {
+    const struct ntx_model *model;
+    const struct ntx_chunks *chunks;
+    const struct ntx_cpu_ops *ops;
+    struct ntx_weights *weights;
+    uint32_t threads, max_rows, ctx; /* ctx: longest session in tokens */
+    struct ntx_ffn_mode ffn;         /* of a packed model; else off */
+    struct ntx_skip_hooks skip;
+    struct ntx_counters *counters;   /* for the trace; may be NULL */
+    bool trace_experts;              /* which experts are wanted goes into it, too */
+    struct ntx_device *device;       /* computes the layers where given (device.h) */
+    const struct ntx_forward_strips *strips; /* NULL: counted anew */
+};
+
+struct ntx_forward;
+
+struct ntx_forward_strips ntx_forward_strips(const struct ntx_model *m, const struct ntx_chunks *c); /* looks at every chunk */
+uint64_t ntx_forward_bytes(const struct ntx_forward_config *c); /* memory it will take, for the planner */
+int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err);
+void ntx_forward_free(struct ntx_forward *f);
+void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes); /* of activations: a GPU may lock it */
+/* 0, or a negative errno with the reason in the weights' error; after a failure the same instance may run the next pass. */
+int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b);
+/* Why the last pass failed, where it was neither weights nor a device: else without text. */
+const struct ntx_err *ntx_forward_error(const struct ntx_forward *f);
+uint64_t ntx_forward_skipped(const struct ntx_forward *f); /* row-layers skipped so far */
+/* For tests: called by the engine thread after each layer with hidden [n_rows x n_embd]; NULL to stop. */
+void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows), void *ctx);
+
+#endif

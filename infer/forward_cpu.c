@@ -1,0 +1,247 @@
+/* forward_cpu.c: the operations of a layer's steps (model/layer.h) on the CPU.
+ *
+ * Steps that are done row by row are done in a run: a thread takes a row through all of them. Products of one input are a run, too. */
+#include <math.h>
+#include <string.h>
+
+#include "infer/forward_impl.h"
+
+enum { ITEMS_PER_THREAD = 4 }; /* of attention, at least, so that threads end together */
+
+static const struct ntx_row *row_of(const struct ntx_forward *f, uint32_t i)
+{
+    return &f->b->rows[f->m.live[i]];
+}
+
+/* Row i of the layer. */
+static float *at(const struct ntx_forward *f, enum ntx_buf b, uint32_t i)
+{
+    return f->buf[b].at + (b == NTX_BUF_H ? f->m.live[i] : i) * f->buf[b].ld;
+}
+
+/* ---- steps of a row */
+
+static void norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *in = at(f, s->in[0], i);
+    float *out = at(f, s->out, i);
+    struct ntx_study *study = s->in[0] == NTX_BUF_H ? row_of(f, i)->study : NULL;
+    if (study && s == f->c.model->layers[f->layer].step)
+        ntx__study_begin(study, in, f->hp->n_embd);
+    if (study && s == f->c.model->layers[0].step)
+        ntx__study_ffn_state(study, 0, in, f->hp->n_embd);
+    for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width)
+        f->c.ops->rmsnorm(in, f->vec[s->weight[0]], f->hp->rms_eps, s->width, out);
+}
+
+static void bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    f->c.ops->add(at(f, s->out, i), f->vec[s->weight[0]], s->width);
+}
+
+static void rotate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    size_t angles = (size_t)f->m.live[i] * (s->rotated / 2);
+    (f->hp->rope_kind == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i), s->heads, s->width, s->rotated, f->m.cs + angles,
+                                                                                     f->m.sn + angles);
+}
+
+static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const struct ntx_hparams *hp = f->hp;
+    const float *k = at(f, s->in[0], i), *v = at(f, s->in[1], i);
+    const struct ntx_row *row = row_of(f, i);
+    enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
+    for (uint32_t h = 0; h < hp->n_head_kv; h++) {
+        f->c.ops->k_store[type](k + (size_t)h * hp->head_k, ntx_kv_k(row->kv, f->layer, h, row->pos), row->pos % NTX_KV_BLOCK, hp->head_k);
+        f->c.ops->v_store[type](v + (size_t)h * hp->head_v, ntx_kv_v(row->kv, f->layer, h, row->pos), row->pos % NTX_KV_BLOCK, hp->head_v);
+    }
+}
+
+static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    float *out = at(f, s->out, i), *energy = ntx__study_ffn(row_of(f, i)->study, f->layer);
+    f->c.ops->glu[f->hp->ffn_act](at(f, s->in[0], i), at(f, s->in[1], i), s->width, out);
+    for (uint32_t j = 0; energy && j < s->width; j++)
+        energy[j] = out[j] * out[j];
+}
+
+/* To the residual stream: the first time what attention gave, then what the FFN did. */
+static void add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *y = at(f, s->in[0], i);
+    float *h = at(f, s->out, i);
+    struct ntx_study *study = row_of(f, i)->study;
+    if (study)
+        ntx__study_part(study, s->part, f->layer, f->hp->n_layers, h, y, s->width);
+    f->c.ops->add(h, y, s->width);
+    if (study && s->part == 1)
+        ntx__study_ffn_state(study, f->layer + 1, h, s->width);
+    else if (study)
+        ntx__study_end(study, f->layer, h, s->width);
+}
+
+static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    static void (*const ops[NTX_N_OPS])(struct ntx_forward *, const struct ntx_step *, uint32_t) = {
+        [NTX_OP_NORM] = norm, [NTX_OP_BIAS] = bias, [NTX_OP_ROPE] = rotate, [NTX_OP_PUT] = put, [NTX_OP_GLU] = glu, [NTX_OP_ADD] = add,
+    };
+    (void)thread;
+    const struct ntx__run *r = f->run;
+    const struct ntx_step *s = ntx__steps_of(f, r), *last = s + r->n - 1;
+    for (; s <= last; s++)
+        if (s->feeds || i < f->n_live) /* the others have no q */
+            ops[s->op](f, s, i);
+    if (r->forms)
+        ntx__pack(f, r->forms, at(f, last->out, i), r->width, i);
+}
+
+static int rows(struct ntx_forward *f, const struct ntx__run *r)
+{
+    int rc = ntx__take_run(f, r);
+    if (rc)
+        return rc;
+    ntx__each(f, row_of_run, f->n_live + (r->feeds ? f->n_passing : 0));
+    ntx__give_run(f, r);
+    return 0;
+}
+
+/* ---- products */
+
+/* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone. */
+static int multiply(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    struct ntx__product p[NTX_LAYER_STEPS];
+    unsigned n = 0;
+    int rc = 0;
+    for (uint32_t k = 0; k < r->n && !rc; k++) {
+        const struct ntx_weight *w = ntx__weight_of(f, &s[k]);
+        if (s[k].feeds || f->n_live)
+            p[n++] = (struct ntx__product){.w = w, .y = f->buf[s[k].out].at, .ld = f->buf[s[k].out].ld, .n_rows = s[k].feeds ? 0 : f->n_live};
+        else
+            rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
+    }
+    const struct ntx__input in = {.x = f->buf[s->in[0]].at, .ld = f->buf[s->in[0]].ld, .packed = f->m.packed,
+                                  .n_rows = f->n_live + (r->feeds ? f->n_passing : 0)};
+    return rc ? rc : ntx__multiply_by(f, p, n, &in);
+}
+
+/* ---- attention, a few heads of a row at a time, which share a KV head, or of several rows at neighbouring positions of a session. K and V of
+ * all rows are stored by now: a row sees those of its batch up to its own position. */
+
+/* Query heads of an item: all that share a KV head, so that its K and V are read once, but fewer where threads would stand idle. */
+static uint32_t heads_at_once(const struct ntx_forward *f)
+{
+    uint32_t shared = f->hp->n_head / f->hp->n_head_kv, n = shared;
+    while (n > NTX_ATTN_HEADS || (n > 1 && f->n_live * f->hp->n_head / n < f->c.threads))
+        do
+            n--;
+        while (shared % n);
+    return n;
+}
+
+/* Rows of an item at most: as many as a call takes, but fewer where threads would stand idle. */
+static uint32_t rows_at_once(const struct ntx_forward *f)
+{
+    uint32_t heads = heads_at_once(f), items = f->hp->n_head / heads;
+    return NTX_MAX(1u, NTX_MIN(NTX_ATTN_VECTORS / heads, f->n_live * items / (ITEMS_PER_THREAD * f->c.threads)));
+}
+
+/* The first live row of each group of neighbours, and n_live behind the last. */
+static uint32_t group_rows(struct ntx_forward *f)
+{
+    uint32_t n = 0, most = rows_at_once(f), *first = f->m.attn_rows;
+    for (uint32_t i = 0; i < f->n_live; i++) {
+        const struct ntx_row *row = row_of(f, i), *before = i ? row_of(f, i - 1) : NULL;
+        if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1)
+            first[n++] = i;
+    }
+    first[n] = f->n_live;
+    return n;
+}
+
+/* Groups that share a KV head follow one another: what one has read, the next finds in a cache. */
+static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    const struct ntx_step *step = ntx__steps_of(f, f->run);
+    const struct ntx_hparams *hp = f->hp;
+    struct ntx__lane *lane = &f->m.lanes[thread];
+    const uint32_t *group = f->m.attn_rows + item % f->n_attn_groups;
+    uint32_t n_q = heads_at_once(f), head = item / f->n_attn_groups * n_q, kv_head = head / (hp->n_head / hp->n_head_kv);
+    const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
+    struct ntx_attn a = {
+        .q = f->m.q + ((size_t)group[0] * hp->n_head + head) * hp->head_k,
+        .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * hp->head_v,
+        .n_q = n_q,
+        .n_rows = group[1] - group[0],
+        .ld_q = (size_t)hp->n_head * hp->head_k,
+        .ld_out = f->ld_attn,
+        .k = lane->k,
+        .v = lane->v,
+        .block_tokens = NTX_KV_BLOCK,
+        .n_pos = row->pos + 1,
+        .head_k = hp->head_k,
+        .head_v = hp->head_v,
+        .scale = 1.0f / sqrtf((float)hp->head_k),
+        .window = step->window,
+        .sinks = step->n_weights ? f->vec[NTX_T_sinks] + head : NULL,
+        .hole = ntx_kv_holes(row->kv, f->layer),
+    };
+    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; b <= last->pos / NTX_KV_BLOCK; b++) {
+        lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
+        lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
+    }
+    f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
+}
+
+static void pack_attended(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    ntx__pack(f, f->run->forms, at(f, NTX_BUF_ATTN, i), f->run->width, i);
+}
+
+static int attend(struct ntx_forward *f, const struct ntx__run *r)
+{
+    int rc = ntx__take_run(f, r);
+    if (rc)
+        return rc;
+    f->n_attn_groups = group_rows(f);
+    ntx__each(f, attend_heads, f->n_attn_groups * (f->hp->n_head / heads_at_once(f)));
+    ntx__give_run(f, r);
+    ntx__each(f, pack_attended, f->n_live);
+    return 0;
+}
+
+/* ---- rows out */
+
+static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_weight *output = &f->c.chunks->output;
+    float *x = at(f, NTX_BUF_X, i);
+    f->c.ops->rmsnorm(at(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
+    ntx__pack(f, ntx__forms(&output, 1), x, f->hp->n_embd, i);
+}
+
+static int output(struct ntx_forward *f)
+{
+    const struct ntx_weight *w = &f->c.chunks->output_norm;
+    const struct ntx__product p = {.w = &f->c.chunks->output, .rows = f->m.logits};
+    int rc = ntx__take(f, w, &f->output_norm);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        f->b->rows[i].n_best = 0;
+    ntx__each(f, output_norm_row, f->n_live);
+    ntx__give(f, w);
+    return ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
+}
+
+const struct ntx__backend ntx__cpu_backend = {
+    .run = {[NTX__ROWS] = rows, [NTX__MULTIPLY] = multiply, [NTX__ATTEND] = attend, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum,
+            [NTX__GROUPS] = ntx__packed_ffn},
+    .moe = &ntx__cpu_experts,
+    .output = output,
+    .waits = true,
+};

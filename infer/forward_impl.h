@@ -1,0 +1,291 @@
+/* forward_impl.h: what the files of the forward pass share; nobody else includes it.
+ *
+ *   forward.c      the pass from begin to end, for all back ends: rows in, layers, skips, rows out
+ *   forward_runs.c a layer's steps (model/layer.h), and which neighbours are done in one go
+ *   forward_cpu.c  the operations of these steps on the CPU
+ *   moe.c          the FFN of a layer with experts
+ *   moe_guess.c    which experts the next layer will want, by its router on this layer's state
+ *   sparse.c       the FFN of a packed layer
+ *   sparse_choose.c  which of its neurons rows use, by their gates
+ *   sparse_predict.c which of its groups rows use, known ahead
+ *   sparse_ahead.c which groups of neurons the next layer will use, by its gate on this layer's state
+ *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
+ *   forward_finite.c  weights that are no numbers
+ *   forward_mem.c  the memory plan
+ *   rope.c pool.c  angles; threads
+ *
+ * The engine thread runs the steps one after the other; each step is a function that all threads of the pool run
+ * together, or that the engine thread runs alone where there is only one row to do. Rows that skip a layer are left out
+ * of it: buffers other than `h` hold the live rows of the current layer, densely. */
+#ifndef NTX_COMPUTED_FORWARD_IMPL_H
+#define NTX_COMPUTED_FORWARD_IMPL_H
+
+#include <stdatomic.h>
+
+#include "infer/forward.h"
+#include "infer/pool.h"
+#include "infer/rope.h"
+#include "shm/region.h" /* NTX_MAP_WORDS */
+
+#define NTX__WRITTEN_ROWS 32u /* rows of a pass that are not a prompt's, at most, where groups are predicted for them */
+#define NTX__AHEAD_ROWS 8u /* more rows together use nearly all groups anyway */
+#define NTX__LOGIT_TILE 64 /* outputs at a time when logits go to several rows' buffers */
+
+struct ntx__tile { /* progress within a chunk: reset by the engine thread before the step */
+    _Atomic uint32_t next, done; /* rows taken, rows finished */
+};
+
+struct ntx__lane { /* scratch of one thread */
+    const void **k, **v;       /* [blocks of ctx] */
+    float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
+    uint8_t *strip;            /* [NTX_STRIP_ROWS of the longest row] where weights are woven */
+};
+
+/* A choice is a row and one of its experts. In order of expert, and of row within one, they are numbered; a group of whole
+ * experts, at most A = max(R, n_expert_used) choices, is computed together. */
+struct ntx__moe_mem {
+    float *probs;              /* [R x n_expert] */
+    uint32_t *id;              /* [R x n_expert_used] ascending */
+    float *weight;             /* [R x n_expert_used] */
+    uint32_t *first;           /* [n_expert + 1] number of an expert's first choice */
+    uint32_t *row, *place, *expert; /* [R x n_expert_used] by number: row of this layer; by row and rank: number; by number: the expert */
+    uint32_t *wanted;          /* [n_expert] experts that any row chose, ascending */
+    uint8_t *late;             /* [n_expert] of those: has to be read */
+    uint32_t *guess;           /* [n_expert] of the next layer, the likeliest first */
+    uint32_t *order;           /* [n_expert] of a group: those that are there first */
+    float *shared;             /* [R] logit of the shared expert's gate */
+    float *x;                  /* [A x n_embd] their rows */
+    void *packed[NTX_N_ACTS];  /* [A x widest input] the same, and what goes into down */
+    float *gate, *up;          /* [A x n_ff_exp] */
+    float *y;                  /* [A x n_embd] */
+    struct ntx_weight *weights;     /* [n_expert x parts] of the group's experts */
+    struct ntx__product *products;  /* [2 x n_expert] */
+};
+
+/* Of a packed layer: neurons in groups (model/pack.h). Their gate and up values lie where those of any FFN do; once a group's are
+ * known, gate holds the hidden values. */
+struct ntx__group_mem {
+    uint32_t *wanted;          /* [n_groups] groups that are computed, ascending */
+    const uint8_t **at;        /* [n_groups] where those of the current batch lie */
+    /* with --ffn-sparse */
+    uint8_t *used;             /* [n_groups] by any row */
+    float *ones;               /* [n_ff] */
+    float *scratch;            /* [threads x 2 x n_ff] */
+    /* The next layer's, expected; of at most NTX__AHEAD_ROWS rows */
+    uint32_t *expected;        /* [n_groups] */
+    float *x, *gate;           /* [rows x n_embd], [rows x n_ff] */
+    void *packed[NTX_N_ACTS];  /* [rows x n_embd] */
+    /* predicted: of written rows, which are those that are not a prompt's; x, gate and packed are theirs, too */
+    uint32_t *written, *number; /* [NTX__WRITTEN_ROWS] rows of the batch; [R] by row of the batch: its place among them */
+    uint8_t *uses[2];          /* [written x stride] 1: the row uses the group; of layer l in l % 2 */
+    uint32_t stride;           /* groups of the layer that has most */
+    uint8_t *steps;            /* [threads x steps_bytes] scratch of networks */
+    size_t steps_bytes;
+};
+
+/* Neighbouring steps of a layer that are done in one go: those of rows, row by row; products of one input; any other alone. */
+enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__RUN_KINDS };
+struct ntx__run {
+    uint8_t kind;              /* enum ntx__run_kind */
+    uint8_t first, n;          /* steps of the layer */
+    bool feeds;                /* any of them (ntx_step) */
+    uint32_t chunk0, end;      /* chunks that it takes */
+    uint32_t forms, width;     /* of what it leaves for products: bits of enum ntx_act, and values of a row */
+};
+struct ntx__runs {
+    uint32_t n;
+    struct ntx__run run[NTX_LAYER_STEPS];
+};
+
+/* What a back end provides. All by the engine thread, f->layer and its rows (m.live, n_live, n_passing) being set. 0 or a negative errno with words
+ * in the weights' error. NULL: there is nothing to do. */
+struct ntx__moe_hands;
+struct ntx__backend {
+    int (*begin)(struct ntx_forward *f);    /* the batch's states and angles are in m, before the first layer */
+    void (*enter)(struct ntx_forward *f);   /* a layer begins */
+    int (*run[NTX__RUN_KINDS])(struct ntx_forward *f, const struct ntx__run *r);
+    const struct ntx__moe_hands *moe;
+    int (*settle)(struct ntx_forward *f);   /* gives back every chunk that it still holds: others are about to be passed over */
+    int (*states)(struct ntx_forward *f);   /* brings the rows' states to m.h */
+    int (*decided)(struct ntx_forward *f);  /* which rows the later layers have is known */
+    int (*output)(struct ntx_forward *f);   /* logits of m.live, into m.logits */
+    int (*end)(struct ntx_forward *f, int rc); /* also after a failure, rc; returns what the pass shall */
+    bool waits;                             /* a step is over when its function returns */
+};
+extern const struct ntx__backend ntx__cpu_backend, ntx__device_backend;
+
+/* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
+ * ntx_act_row_bytes says, since matrices of floats multiply by them as they are. */
+struct ntx__mem {
+    float *h;                  /* [R x n_embd] the residual stream, of all rows of the batch */
+    float *x;                  /* [R x n_embd] normed */
+    float *q, *k, *v, *attn;   /* [R x n_head * head_k], [R x n_head_kv * head_k], ... head_v: until the o product; then */
+    float *gate, *up;          /* [R x n_ff] in the same place; with experts of the shared one */
+    struct ntx__moe_mem moe;   /* behind those */
+    struct ntx__group_mem groups; /* or these */
+    float *y;                  /* [R x n_embd] output of o and of down */
+    void *packed[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
+    float *cs, *sn;            /* [R x rope_dim / 2] */
+    double *freq;              /* [rope_dim / 2] */
+    uint64_t *skip;            /* [R x NTX_MAP_WORDS] layers that a row skips */
+    uint32_t *live;            /* [R] rows of the batch in this layer */
+    uint32_t *attn_rows;       /* [R + 1] of those, the first of each group that attention takes together */
+    int32_t *ids;              /* [R] */
+    float **logits;            /* [R] */
+    uint8_t *embd;             /* [R x row of token_embd] */
+    struct ntx__tile *tiles;   /* [chunks] */
+    uint32_t *first_strip;     /* [chunks] its first in `woven` */
+    uint8_t *woven;            /* [strips of all chunks] 1: has been woven where it lies (cpu/woven.h). Written by who holds the tile */
+    uint32_t *first_finite;    /* [chunks] its first in `finite` */
+    uint8_t *finite;           /* [chunks, but for each group of a packed one] 1: all of its values are numbers (finite.h). Written by who finishes it */
+    struct ntx__lane *lanes;   /* [threads] */
+};
+
+struct ntx_forward {
+    struct ntx_forward_config c;
+    const struct ntx_hparams *hp;
+    struct ntx_pool *pool;
+    uint8_t *arena;
+    uint64_t arena_bytes;
+    struct ntx__mem m;
+    const struct ntx__backend *back;
+    struct ntx__runs *runs; /* [n_layers] */
+    struct { float *at; size_t ld; } buf[NTX_N_BUFS]; /* of the host */
+    size_t ld_x, ld_attn, ld_gate, ld_expert; /* floats from row to row */
+    uint64_t skipped;
+    void (*trace)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows);
+    void *trace_ctx;
+
+    /* The current pass; the engine thread writes between steps. */
+    const struct ntx_batch *b;
+    uint32_t layer, n_live, n_attn_groups, next_chunk;
+    uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
+    uint32_t n_passing; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
+    struct { uint32_t first, n, n_wanted; } moe; /* choices of the group of experts; experts that any row chose */
+    struct {
+        uint32_t first, n;  /* the current batch, in m.groups.wanted */
+        uint32_t layer;     /* whose neurons are chosen, by these gates [n_live x ld_gate] */
+        float *gate;
+        _Atomic uint64_t active; /* neurons that rows use in this layer */
+        uint32_t n_written; /* rows that groups are predicted for */
+        uint32_t foreseen, known[2], kept; /* layers: the last one foreseen; whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
+    } groups;
+    const struct ntx__run *run;
+    bool looks_ahead; /* multiplies by what is in memory before its turn has come */
+    const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */
+    _Atomic int failed; /* the first error of a thread in this step */
+    struct ntx_err error; /* its words, where it is ours and not the weights' */
+};
+
+/* ---- forward_mem.c */
+uint64_t ntx__forward_layout(const struct ntx_forward_config *c, uint8_t *base, struct ntx__mem *m); /* base NULL: count */
+/* Which forms of activations (bit per enum ntx_act) these matrices multiply by. */
+uint32_t ntx__forms(const struct ntx_weight *const *w, unsigned n);
+
+/* ---- forward_mm.c */
+struct ntx__product { /* y = W x for the live rows */
+    const struct ntx_weight *w;
+    float *y;            /* [n_live x ld] */
+    size_t ld;
+    float *const *rows;  /* instead of y: one buffer per row */
+    uint32_t row0, n_rows; /* these rows of the input only, into the same rows of y; n_rows 0: all */
+};
+struct ntx__input {
+    const float *x;      /* [n_rows x ld] */
+    size_t ld;
+    void *const *packed; /* its quantised forms */
+    uint32_t n_rows;
+};
+/* The chunks of all products are walked in the given order, without a barrier between. 0 or the first thread's error. */
+int ntx__multiply_by(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
+/* For all live rows; x: [n_live x ld_x] floats, whose quantised forms lie in m.packed. */
+int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x);
+/* Quantises row i of x [n values] into the forms of a mask: in m.packed, or elsewhere. */
+void ntx__pack(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i);
+void ntx__pack_into(struct ntx_forward *f, void *const *packed, uint32_t forms, const float *x, uint32_t n, uint32_t i);
+/* fn for each i in 0..n-1, in any order by any thread. */
+typedef void ntx__item_fn(struct ntx_forward *f, uint32_t i, unsigned thread);
+void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n);
+/* A vector that lies in one chunk: *v is NULL where the model has none. Give back in the order taken. */
+int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v);
+void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
+
+/* The vectors of a run's steps, into f->vec. */
+int ntx__take_run(struct ntx_forward *f, const struct ntx__run *r);
+void ntx__give_run(struct ntx_forward *f, const struct ntx__run *r);
+/* These chunks are about to be taken, or passed over: 0, or -EPROTO where it is not their turn, with the names of both tensors. Who takes chunks in
+ * another way than by ntx__multiply_by asks. */
+int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n);
+int ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t end);
+
+/* ---- forward_runs.c */
+void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out); /* without chunks and forms */
+struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunks *c); /* malloc'd [n_layers], or NULL */
+
+/* ---- forward.c */
+bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* of the batch, as far as it is decided */
+void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_passing */
+static inline const struct ntx_step *ntx__steps_of(const struct ntx_forward *f, const struct ntx__run *r)
+{
+    return &f->c.model->layers[f->layer].step[r->first];
+}
+static inline const struct ntx_weight *ntx__weight_of(const struct ntx_forward *f, const struct ntx_step *s)
+{
+    return &f->c.chunks->layers[f->layer].of[s->weight[0]];
+}
+
+/* ---- moe.c, moe_guess.c */
+void ntx__moe_softmax(const struct ntx_forward *f, float *p); /* of logits [n_expert] in place, the vector router_bias added */
+int ntx__moe_guess(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
+/* ROUTE and EXPERTS, for any back end: what is chosen, and in which groups, is the same; its hands do the rest, for the live rows. */
+int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r);
+int ntx__moe_sum(struct ntx_forward *f, const struct ntx__run *r);
+struct ntx__moe_hands {
+    int (*route)(struct ntx_forward *f);             /* the router's logits into m.moe.probs */
+    int (*chosen)(struct ntx_forward *f);            /* choices are made; may be NULL */
+    int (*guess)(struct ntx_forward *f);             /* the next layer's experts, while this layer's are read */
+    int (*shared)(struct ntx_forward *f);            /* before the first group: y of the shared expert, or 0 */
+    int (*group)(struct ntx_forward *f, uint32_t n); /* experts m.moe.order[0 .. n), choices [f->moe.first, + f->moe.n): added to y */
+};
+extern const struct ntx__moe_hands ntx__cpu_experts;
+bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer); /* a layer's experts: all are there, or none */
+
+/* ---- sparse.c */
+int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r); /* GROUPS on the CPU */
+int ntx__packed_sum(struct ntx_forward *f); /* from m.x, m.packed and, unless it is in the groups, m.gate to m.y */
+struct ntx__packed_steps { /* with other hands: what is chosen and read stays */
+    int (*all)(struct ntx_forward *f);                /* all groups */
+    int (*chosen)(struct ntx_forward *f, uint32_t n); /* groups m.groups.wanted[0 .. n) */
+};
+int ntx__packed_walk(struct ntx_forward *f, const struct ntx__packed_steps *s);
+
+/* ---- sparse_choose.c */
+void ntx__magnitudes(const struct ntx_forward *f, const float *gate, float *m); /* |act(gate)| [n_ff]; NaN counts as more than any number */
+/* Zeroes what rows do not use of their gates [n_live x ld_gate] in layer l; list [n_groups]: groups that any row uses. Returns how many. */
+uint32_t ntx__choose_groups(struct ntx_forward *f, uint32_t l, float *gate, uint32_t *list);
+
+/* ---- sparse_predict.c */
+void ntx__begin_groups(struct ntx_forward *f); /* of a pass */
+int ntx__gates(struct ntx_forward *f);         /* this layer's gate matrix, for the live rows; and what was left of the prediction */
+const uint8_t *ntx__groups_of(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* [n_groups] 1: used by that row of the batch; NULL: all, or as its gates say */
+uint32_t ntx__join_groups(struct ntx_forward *f, uint32_t *list); /* of this layer, that any live row uses; returns how many */
+/* Which groups rows will use of a layer, once per layer: between the choices of the layer before and its products, or before the layer where there was none. */
+int ntx__foresee_groups(struct ntx_forward *f, uint32_t layer);
+bool ntx__watches_groups(const struct ntx_forward *f);
+void ntx__watch_groups(struct ntx_forward *f); /* this layer's hidden values, in m.gate, of rows of a prompt */
+uint32_t ntx__kept_rows(const struct ntx_forward *f); /* in m.groups.x, that this layer's gate matrix is still to be multiplied by */
+void ntx__choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate); /* gate: [kept rows x ld_gate] */
+
+/* ---- sparse_ahead.c */
+bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer); /* its norm and its gate matrix are in memory: they can be used before their turn */
+/* Its gate matrix times rows in m.groups.x and .packed, into m.groups.gate. */
+int ntx__gates_ahead(struct ntx_forward *f, uint32_t layer, uint32_t n_rows);
+int ntx__expect_groups(struct ntx_forward *f); /* of the next layer; between the choices of this one and its products */
+
+/* ---- forward_finite.c: 0, or -EDOM with the pass failed and its words in f->error. What has been looked at once is not looked at again. */
+int ntx__finite_rows(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row, uint32_t n); /* rows [row, row + n) of a chunk, at bytes */
+void ntx__finite_done(struct ntx_forward *f, uint32_t chunk); /* all its rows have been */
+int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row); /* of a packed chunk; the engine thread */
+int ntx__finite_token(struct ntx_forward *f, const void *row, int32_t token); /* a row of token_embd */
+
+#endif

@@ -1,0 +1,257 @@
+/* forward_mem.c: where everything of a pass lies. One function walks the plan, once to count and once to place. */
+#include "common/util.h"
+#include "infer/forward_impl.h"
+
+struct cursor {
+    uint8_t *base; /* NULL while counting */
+    uint64_t at;
+};
+
+static void *place(struct cursor *c, uint64_t bytes)
+{
+    uint64_t at = c->at;
+    c->at += NTX_ROUND_UP(bytes, 64);
+    return c->base ? c->base + at : NULL;
+}
+
+static float *place_rows(struct cursor *c, uint64_t rows, uint64_t width)
+{
+    return place(c, rows * ntx_act_row_bytes(NTX_ACT_F32, (uint32_t)width));
+}
+
+uint32_t ntx__forms(const struct ntx_weight *const *w, unsigned n)
+{
+    uint32_t forms = 0;
+    for (unsigned i = 0; i < n; i++)
+        forms |= 1u << ntx_act_for(w[i]->type);
+    return forms;
+}
+
+static size_t widest(size_t most, const struct ntx_weight *w, enum ntx_act form)
+{
+    if (w->tensor == NTX_NO_TENSOR || ntx_act_for(w->type) != form)
+        return most;
+    return NTX_MAX(most, ntx_act_row_bytes(form, w->n_in));
+}
+
+/* Its rows are choices: of the experts, or of the one that every row goes through. */
+static bool of_choices(enum ntx_tensor t)
+{
+    uint8_t in = ntx_tensor_kinds[t].in;
+    return in == NTX_DIM_EXPERT_FF || in == NTX_DIM_SHARED_FF;
+}
+
+/* Bytes of the widest packed row in this form that any matrix of the model multiplies by. */
+static size_t packed_row(const struct ntx_chunks *chunks, uint32_t n_layers, enum ntx_act form)
+{
+    size_t most = ntx_act_for(chunks->output.type) == form ? ntx_act_row_bytes(form, chunks->output.n_in) : 0;
+    for (uint32_t l = 0; l < n_layers; l++)
+        for (int t = 0; t < NTX_N_TENSORS; t++)
+            if (ntx_is_matrix((enum ntx_tensor)t) && !of_choices((enum ntx_tensor)t))
+                most = widest(most, &chunks->layers[l].of[t], form);
+    return most;
+}
+
+/* The same of what a layer's experts take, the shared one included; and of the router, for a guess. */
+static size_t packed_choice(const struct ntx_chunks *chunks, enum ntx_act form)
+{
+    size_t most = 0;
+    for (uint32_t l = 0; l < chunks->n_layers; l++)
+        for (int t = 0; t < NTX_N_TENSORS; t++)
+            if (of_choices((enum ntx_tensor)t) || ntx_tensor_kinds[t].use == NTX_USE_EXPERT || ntx_tensor_kinds[t].use == NTX_USE_RESIDENT)
+                most = widest(most, &chunks->layers[l].of[t], form);
+    return most;
+}
+
+/* Chunks of a type that is not quantised are never woven. */
+static uint64_t strips_of(const struct ntx_model *m, const struct ntx_chunk *k)
+{
+    uint32_t type = ntx_gguf_tensor_at(m->gguf, k->tensor)->type;
+    return k->fixed || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_rows / NTX_STRIP_ROWS;
+}
+
+struct ntx_forward_strips ntx_forward_strips(const struct ntx_model *m, const struct ntx_chunks *c)
+{
+    struct ntx_forward_strips s = {0};
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct ntx_chunk *k = &c->list[i];
+        uint64_t n = strips_of(m, k);
+        s.n += n;
+        if (n)
+            s.bytes = NTX_MAX(s.bytes, k->bytes / k->n_rows * NTX_STRIP_ROWS);
+    }
+    return s;
+}
+
+static void place_strips(struct cursor *c, const struct ntx_forward_config *cfg, const struct ntx_forward_strips *s, struct ntx__mem *m)
+{
+    uint32_t n = 0;
+    m->first_strip = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_strip);
+    for (uint32_t i = 0; c->base && i < cfg->chunks->n; i++) {
+        m->first_strip[i] = n;
+        n += (uint32_t)strips_of(cfg->model, &cfg->chunks->list[i]);
+    }
+    m->woven = place(c, s->n);
+}
+
+/* A byte for each chunk, and of packed layers for each group. */
+static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+{
+    uint64_t groups = 0;
+    uint32_t n = 0;
+    for (uint32_t l = 0; cfg->model->pack && l < cfg->model->hp.n_layers; l++)
+        groups += cfg->model->pack[l].n_groups;
+    m->first_finite = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_finite);
+    for (uint32_t i = 0; c->base && i < cfg->chunks->n; i++) {
+        const struct ntx_chunk *k = &cfg->chunks->list[i];
+        m->first_finite[i] = n;
+        n += ntx_gguf_tensor_at(cfg->model->gguf, k->tensor)->type == NTX_I8 ? k->n_rows : 1;
+    }
+    m->finite = place(c, cfg->chunks->n + groups);
+}
+
+static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t strip, struct ntx__mem *m)
+{
+    uint64_t blocks = ((uint64_t)cfg->ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK;
+    m->lanes = place(c, cfg->threads * sizeof *m->lanes);
+    for (uint32_t t = 0; t < cfg->threads; t++) {
+        struct ntx__lane lane = {
+            .k = place(c, blocks * sizeof *lane.k),
+            .v = place(c, blocks * sizeof *lane.v),
+            .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
+            .strip = place(c, strip),
+        };
+        if (c->base)
+            m->lanes[t] = lane;
+    }
+}
+
+static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__moe_mem *m)
+{
+    const struct ntx_hparams *hp = &cfg->model->hp;
+    uint64_t rows = cfg->max_rows, used = hp->n_expert_used, n = hp->n_expert, group = NTX_MAX(rows, used);
+    m->probs = place(c, rows * n * sizeof *m->probs);
+    m->id = place(c, rows * used * sizeof *m->id);
+    m->weight = place(c, rows * used * sizeof *m->weight);
+    m->first = place(c, (n + 1) * sizeof *m->first);
+    m->row = place(c, rows * used * sizeof *m->row);
+    m->place = place(c, rows * used * sizeof *m->place);
+    m->expert = place(c, rows * used * sizeof *m->expert);
+    m->wanted = place(c, n * sizeof *m->wanted);
+    m->late = place(c, n);
+    m->guess = place(c, n * sizeof *m->guess);
+    m->order = place(c, n * sizeof *m->order);
+    m->shared = place(c, rows * sizeof *m->shared);
+    m->x = place_rows(c, group, hp->n_embd);
+    m->packed[NTX_ACT_F32] = NULL;
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        m->packed[form] = place(c, group * packed_choice(cfg->chunks, (enum ntx_act)form));
+    m->gate = place_rows(c, group, hp->n_ff_exp);
+    m->up = place_rows(c, group, hp->n_ff_exp);
+    m->y = place(c, group * hp->n_embd * sizeof *m->y);
+    m->weights = place(c, n * NTX_EXPERT_PARTS * sizeof *m->weights);
+    m->products = place(c, 2 * n * sizeof *m->products);
+}
+
+static uint32_t most_groups(const struct ntx_model *m)
+{
+    uint32_t most = 0;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        most = NTX_MAX(most, m->pack[l].n_groups);
+    return most;
+}
+
+/* Rows whose groups are predicted. */
+static uint64_t written_rows(const struct ntx_forward_config *cfg)
+{
+    return cfg->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(cfg->max_rows, NTX__WRITTEN_ROWS) : 0;
+}
+
+/* Of those behind the others, that are multiplied by the gate matrix when its turn has come. */
+static uint64_t late_rows(const struct ntx_forward_config *cfg) { return cfg->ffn.learned ? 0 : written_rows(cfg); }
+
+/* What is predicted lives from one layer to the next, beside the layers' own buffers. */
+static void place_predicted(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
+{
+    uint64_t rows = written_rows(cfg);
+    m->stride = most_groups(cfg->model);
+    m->written = place(c, rows * sizeof *m->written);
+    m->number = place(c, cfg->max_rows * sizeof *m->number);
+    for (int i = 0; i < 2; i++)
+        m->uses[i] = place(c, rows * m->stride);
+    m->x = place_rows(c, rows, cfg->model->hp.n_embd);
+    m->steps_bytes = NTX_ROUND_UP((uint64_t)cfg->model->hp.n_embd * sizeof(int16_t), 128);
+    m->steps = place(c, cfg->threads * m->steps_bytes);
+}
+
+static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
+{
+    uint64_t most = most_groups(cfg->model);
+    m->wanted = place(c, most * sizeof *m->wanted);
+    m->at = place(c, most * sizeof *m->at);
+    if (cfg->ffn.kind == NTX_FFN_ALL)
+        return;
+    m->used = place(c, most);
+    m->scratch = place(c, (uint64_t)cfg->threads * 2 * cfg->model->hp.n_ff * sizeof *m->scratch);
+    uint64_t rows = NTX_MAX(written_rows(cfg), NTX_MIN(cfg->max_rows, NTX__AHEAD_ROWS));
+    m->expected = place(c, most * sizeof *m->expected);
+    if (!written_rows(cfg))
+        m->x = place_rows(c, rows, cfg->model->hp.n_embd);
+    m->gate = place_rows(c, rows, cfg->model->hp.n_ff);
+    m->packed[NTX_ACT_F32] = NULL;
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        m->packed[form] = place(c, rows * packed_row(cfg->chunks, cfg->model->hp.n_layers, (enum ntx_act)form));
+}
+
+/* Attention's buffers and the FFN's are never in use together. */
+static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+{
+    const struct ntx_hparams *hp = &cfg->model->hp;
+    uint64_t start = c->at, rows = cfg->max_rows;
+    m->q = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_Q));
+    m->k = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_K));
+    m->v = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_V));
+    m->attn = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_ATTN));
+    uint64_t attention_end = c->at;
+    c->at = start;
+    m->gate = place_rows(c, rows + late_rows(cfg), ntx_buf_width(cfg->model, NTX_BUF_GATE));
+    m->up = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_GATE)); /* of the shared expert, as wide as those of gate */
+    if (hp->n_expert)
+        place_experts(c, cfg, &m->moe);
+    if (cfg->model->pack)
+        place_groups(c, cfg, &m->groups);
+    c->at = NTX_MAX(c->at, attention_end);
+    if (cfg->ffn.kind != NTX_FFN_ALL)
+        m->groups.ones = place(c, hp->n_ff * sizeof *m->groups.ones);
+    if (written_rows(cfg))
+        place_predicted(c, cfg, &m->groups);
+}
+
+uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
+{
+    const struct ntx_hparams *hp = &cfg->model->hp;
+    struct ntx_forward_strips strips = cfg->strips ? *cfg->strips : ntx_forward_strips(cfg->model, cfg->chunks);
+    struct cursor c = {.base = base};
+    uint64_t rows = cfg->max_rows;
+    m->h = place(&c, rows * hp->n_embd * sizeof *m->h);
+    m->x = place_rows(&c, rows + late_rows(cfg), hp->n_embd);
+    place_layer(&c, cfg, m);
+    m->y = place(&c, rows * hp->n_embd * sizeof *m->y);
+    m->packed[NTX_ACT_F32] = NULL;
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        m->packed[form] = place(&c, (rows + late_rows(cfg)) * packed_row(cfg->chunks, hp->n_layers, (enum ntx_act)form));
+    m->cs = place(&c, rows * (hp->rope_dim / 2) * sizeof *m->cs);
+    m->sn = place(&c, rows * (hp->rope_dim / 2) * sizeof *m->sn);
+    m->freq = place(&c, hp->rope_dim / 2 * sizeof *m->freq);
+    m->skip = place(&c, rows * NTX_MAP_WORDS * sizeof *m->skip);
+    m->live = place(&c, rows * sizeof *m->live);
+    m->attn_rows = place(&c, (rows + 1) * sizeof *m->attn_rows);
+    m->ids = place(&c, rows * sizeof *m->ids);
+    m->logits = place(&c, rows * sizeof *m->logits);
+    m->embd = place(&c, rows * cfg->chunks->token_embd.row_bytes);
+    m->tiles = place(&c, (uint64_t)cfg->chunks->n * sizeof *m->tiles);
+    place_strips(&c, cfg, &strips, m);
+    place_finite(&c, cfg, m);
+    place_lanes(&c, cfg, strips.bytes, m);
+    return NTX_ROUND_UP(c.at, 4096);
+}

@@ -1,0 +1,273 @@
+/* forward_mm.c: the parts of a step that threads share.
+ *
+ * Multiplying: a chunk's rows are cut into tiles, which threads take from a counter. A thread that finds no tile left goes on to the
+ * next chunk at once, so a thread is at most held up by bytes that have not arrived, never by another thread. It asks for a
+ * chunk's bytes only when it holds a tile of it; whoever finishes the last tile releases the chunk. After an error nobody
+ * takes a tile any more: the chunks left half done are let go by ntx_weights' end. */
+#include <errno.h>
+
+#include "common/util.h"
+#include "infer/forward_impl.h"
+
+struct job {
+    struct ntx_forward *f;
+    const struct ntx__product *products;
+    unsigned n;
+    const struct ntx__input *in;
+    uint64_t bytes; /* of all chunks */
+};
+
+/* Rows to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory fastest in one long
+ * run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of its share of what the
+ * step has left, at most its share of the chunk; towards the end the tiles shrink, and the threads finish together. Never less
+ * than outweighs the counter; whole groups of 16. */
+static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left, uint64_t behind)
+{
+    uint64_t step = (uint64_t)left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_rows * w->row_bytes;
+    uint64_t bytes = NTX_MIN(step / (2 * f->c.threads), chunk / f->c.threads);
+    bytes = NTX_MAX(bytes, n_rows < 16 ? 32u << 10 : 128u << 10);
+    uint32_t rows = NTX_ROUND_UP((uint32_t)NTX_MIN(bytes / w->row_bytes + 1, left), 16);
+    return NTX_MIN(rows, left);
+}
+
+static uint32_t rows_of(const struct job *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->in->n_rows; }
+
+/* Rows of a chunk, or what they have become. */
+struct bytes {
+    const uint8_t *at;
+    bool woven; /* whole strips of them */
+};
+
+static void multiply(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t n, float *y, size_t ld)
+{
+    const struct ntx_cpu_ops *ops = j->f->c.ops;
+    const uint32_t type = p->w->type, n_in = p->w->n_in;
+    enum ntx_act form = ntx_act_for(type);
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->in->x : j->in->packed[form];
+    size_t stride = form == NTX_ACT_F32 ? j->in->ld * sizeof(float) : ntx_act_row_bytes(form, n_in);
+    x += p->row0 * stride;
+    uint32_t strips = w.woven ? n / NTX_STRIP_ROWS * NTX_STRIP_ROWS : 0;
+    if (strips)
+        ops->woven[type](w.at, p->w->row_bytes, strips, n_in, x, stride, rows_of(j, p), y, ld);
+    if (n > strips)
+        ops->matmul[type](w.at + (size_t)strips * p->w->row_bytes, p->w->row_bytes, n - strips, n_in, x, stride, rows_of(j, p), y + strips, ld);
+}
+
+/* The same for logits of several rows, each of which has its own place. */
+static void multiply_apart(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, float *y)
+{
+    for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
+        uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
+        multiply(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.woven}, here, y, NTX__LOGIT_TILE);
+        for (uint32_t r = 0; r < j->in->n_rows; r++)
+            __builtin_memcpy(p->rows[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
+    }
+}
+
+/* Outputs [row, row + n) of a product, from the bytes of those rows. */
+static void compute(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, unsigned thread)
+{
+    if (p->rows && j->in->n_rows > 1)
+        multiply_apart(j, p, w, row, n, j->f->m.lanes[thread].logits);
+    else
+        multiply(j, p, w, n, (p->rows ? p->rows[0] : p->y + p->row0 * p->ld) + row, p->ld);
+}
+
+/* What stays in memory is woven when it is first multiplied: rows [row, row + n) of a chunk, a tile, of which no other thread has any. */
+static struct bytes woven(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
+{
+    const struct ntx_weights_ops *ops = f->c.weights->ops;
+    struct bytes b = {bytes + (size_t)row * w->row_bytes, f->c.ops->weave[w->type] && !f->c.device && ops->stays && ops->stays(f->c.weights, chunk)};
+    for (uint32_t i = 0; b.woven && i < n / NTX_STRIP_ROWS; i++) {
+        uint8_t *done = &f->m.woven[f->m.first_strip[chunk] + row / NTX_STRIP_ROWS + i];
+        if (!*done)
+            f->c.ops->weave[w->type]((uint8_t *)(uintptr_t)b.at + (size_t)i * NTX_STRIP_ROWS * w->row_bytes, w->row_bytes, f->m.lanes[thread].strip);
+        *done = 1;
+    }
+    return b;
+}
+
+static void fail(struct ntx_forward *f, int rc)
+{
+    int none = 0;
+    atomic_compare_exchange_strong(&f->failed, &none, rc);
+}
+
+/* Takes a tile: its first row and their number; 0 when none is left. */
+static uint32_t take_tile(const struct job *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, uint32_t *row)
+{
+    struct ntx__tile *t = &j->f->m.tiles[chunk];
+    uint32_t n_rows = j->f->c.chunks->list[chunk].n_rows, n;
+    *row = atomic_load_explicit(&t->next, memory_order_relaxed);
+    do {
+        if (*row >= n_rows)
+            return 0;
+        n = tile_rows(j->f, p->w, rows_of(j, p), n_rows - *row, behind);
+    } while (!atomic_compare_exchange_weak_explicit(&t->next, row, *row + n, memory_order_relaxed, memory_order_relaxed));
+    return n;
+}
+
+/* Takes tiles of one chunk until none is left. False after a failure, here or elsewhere. */
+static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, unsigned thread)
+{
+    struct ntx_forward *f = j->f;
+    struct ntx__tile *t = &f->m.tiles[chunk];
+    const struct ntx_chunk *c = &f->c.chunks->list[chunk];
+    const void *bytes = NULL;
+    while (!atomic_load_explicit(&f->failed, memory_order_relaxed)) {
+        uint32_t row, n = take_tile(j, p, chunk, behind, &row);
+        if (!n)
+            return true;
+        int rc = bytes ? 0 : f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
+        if (rc || (rc = ntx__finite_rows(f, chunk, (const uint8_t *)bytes + (size_t)row * p->w->row_bytes, row, n))) {
+            fail(f, rc);
+            return false;
+        }
+        compute(j, p, woven(f, p->w, chunk, bytes, row, n, thread), c->row0 + row, n, thread);
+        /* acq_rel: the others' reads of the chunk are over before it is released */
+        if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_rows) {
+            ntx__finite_done(f, chunk);
+            f->c.weights->ops->release(f->c.weights, chunk);
+        }
+    }
+    return false;
+}
+
+static void walk(void *ctx, unsigned thread)
+{
+    const struct job *j = ctx;
+    uint64_t behind = j->bytes;
+    for (unsigned i = 0; i < j->n; i++) {
+        const struct ntx__product *p = &j->products[i];
+        for (uint32_t c = p->w->chunk0; c < p->w->chunk0 + p->w->n_chunks; c++) {
+            behind -= j->f->c.chunks->list[c].bytes;
+            if (!walk_chunk(j, p, c, behind, thread))
+                return;
+        }
+    }
+}
+
+/* Such chunks are no part of the stream. */
+static bool any_time(const struct ntx_chunk *c) { return c->fixed || c->expert || c->on_demand; }
+
+static const char *tensor_of(const struct ntx_forward *f, uint32_t chunk)
+{
+    return ntx_gguf_tensor_at(f->c.model->gguf, f->c.chunks->list[chunk].tensor)->name;
+}
+
+int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n)
+{
+    const struct ntx_chunks *c = f->c.chunks;
+    if (f->looks_ahead || any_time(&c->list[chunk]))
+        return 0;
+    while (f->next_chunk < chunk && any_time(&c->list[f->next_chunk]))
+        f->next_chunk++;
+    if (f->next_chunk != chunk)
+        return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u takes tensor '%s' when it is the turn of '%s': weights are read in the order of the steps",
+                           f->layer, tensor_of(f, chunk), tensor_of(f, NTX_MIN(f->next_chunk, c->n - 1)));
+    f->next_chunk = chunk + n;
+    return 0;
+}
+
+int ntx__multiply_by(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
+{
+    struct job j = {.f = f, .products = p, .n = n, .in = in};
+    int rc = 0;
+    for (unsigned i = 0; i < n && !rc; i++)
+        rc = ntx__turn(f, p[i].w->chunk0, p[i].w->n_chunks);
+    if (rc)
+        return rc;
+    for (unsigned i = 0; i < n; i++)
+        for (uint32_t c = 0; c < p[i].w->n_chunks; c++) {
+            struct ntx__tile *t = &f->m.tiles[p[i].w->chunk0 + c];
+            j.bytes += f->c.chunks->list[p[i].w->chunk0 + c].bytes;
+            atomic_store_explicit(&t->next, 0, memory_order_relaxed); /* published by ntx_pool_run */
+            atomic_store_explicit(&t->done, 0, memory_order_relaxed);
+        }
+    ntx_pool_run(f->pool, walk, &j);
+    return atomic_load_explicit(&f->failed, memory_order_relaxed);
+}
+
+int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x)
+{
+    const struct ntx__input in = {.x = x, .ld = ld_x, .packed = f->m.packed, .n_rows = f->n_live};
+    return ntx__multiply_by(f, p, n, &in);
+}
+
+void ntx__pack_into(struct ntx_forward *f, void *const *packed, uint32_t forms, const float *x, uint32_t n, uint32_t i)
+{
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        if (forms >> form & 1)
+            f->c.ops->act_pack[form](x, (uint8_t *)packed[form] + i * ntx_act_row_bytes((enum ntx_act)form, n), n);
+}
+
+void ntx__pack(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i)
+{
+    ntx__pack_into(f, f->m.packed, forms, x, n, i);
+}
+
+struct items {
+    struct ntx_forward *f;
+    ntx__item_fn *fn;
+    uint32_t n;
+    _Atomic uint32_t next;
+};
+
+static void work_items(void *ctx, unsigned thread)
+{
+    struct items *it = ctx;
+    for (uint32_t i; (i = atomic_fetch_add_explicit(&it->next, 1, memory_order_relaxed)) < it->n;)
+        it->fn(it->f, i, thread);
+}
+
+void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n)
+{
+    struct items it = {.f = f, .fn = fn, .n = n};
+    if (n < 2) /* a row costs less than waking the workers */
+        work_items(&it, 0);
+    else
+        ntx_pool_run(f->pool, work_items, &it);
+}
+
+int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v)
+{
+    const void *bytes = NULL;
+    int rc = w->tensor == NTX_NO_TENSOR ? 0 : f->c.weights->ops->acquire(f->c.weights, w->chunk0, &bytes);
+    if (!rc && bytes && !(rc = ntx__finite_rows(f, w->chunk0, bytes, 0, f->c.chunks->list[w->chunk0].n_rows)))
+        ntx__finite_done(f, w->chunk0);
+    if (!rc)
+        *v = bytes;
+    return rc;
+}
+
+void ntx__give(struct ntx_forward *f, const struct ntx_weight *w)
+{
+    if (w->tensor != NTX_NO_TENSOR)
+        f->c.weights->ops->release(f->c.weights, w->chunk0);
+}
+
+int ntx__take_run(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    int rc = 0;
+    for (uint32_t k = 0; k < r->n; k++)
+        for (uint8_t i = 0; i < s[k].n_weights && !rc; i++)
+            rc = ntx__take(f, &f->c.chunks->layers[f->layer].of[s[k].weight[i]], &f->vec[s[k].weight[i]]);
+    return rc;
+}
+
+void ntx__give_run(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    for (uint32_t k = 0; k < r->n; k++)
+        for (uint8_t i = 0; i < s[k].n_weights; i++)
+            ntx__give(f, &f->c.chunks->layers[f->layer].of[s[k].weight[i]]);
+}
+
+int ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t end)
+{
+    int rc = 0;
+    for (uint32_t c = first; c < end && !(rc = ntx__turn(f, c, 1)); c++)
+        f->c.weights->ops->skip(f->c.weights, c);
+    return rc;
+}

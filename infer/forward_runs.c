@@ -1,0 +1,88 @@
+/* forward_runs.c: a layer's steps as runs: neighbours that are done in one go, and the chunks that each run takes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "infer/forward_impl.h"
+
+static enum ntx__run_kind kind_of(const struct ntx_step *s)
+{
+    static const uint8_t kinds[NTX_N_OPS] = {
+        [NTX_OP_MM] = NTX__MULTIPLY, [NTX_OP_ATTEND] = NTX__ATTEND, [NTX_OP_ROUTE] = NTX__ROUTE, [NTX_OP_EXPERTS] = NTX__EXPERTS, [NTX_OP_GROUPS] = NTX__GROUPS,
+    };
+    return (enum ntx__run_kind)kinds[s->op]; /* the others: of rows */
+}
+
+static bool goes_on(const struct ntx_step *first, const struct ntx_step *s)
+{
+    enum ntx__run_kind k = kind_of(s);
+    return k == kind_of(first) && (k == NTX__ROWS || (k == NTX__MULTIPLY && s->in[0] == first->in[0]));
+}
+
+void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out)
+{
+    out->n = 0;
+    for (uint32_t i = 0, n; i < l->n_steps; i += n) {
+        struct ntx__run *r = &out->run[out->n++];
+        *r = (struct ntx__run){.kind = (uint8_t)kind_of(&l->step[i]), .first = (uint8_t)i, .feeds = l->step[i].feeds};
+        for (n = 1; i + n < l->n_steps && goes_on(&l->step[i], &l->step[i + n]); n++)
+            r->feeds |= l->step[i + n].feeds;
+        r->n = (uint8_t)n;
+    }
+}
+
+/* A run's chunks reach to the next run's. */
+static void find_chunks(const struct ntx_layer *l, const struct ntx_layer_weights *w, uint32_t end, struct ntx__runs *out)
+{
+    for (uint32_t k = out->n; k-- > 0;) {
+        struct ntx__run *r = &out->run[k];
+        r->chunk0 = r->end = end;
+        for (uint32_t i = r->first + r->n; i-- > r->first;)
+            if (l->step[i].n_weights)
+                r->chunk0 = w->of[l->step[i].weight[0]].chunk0;
+        end = r->chunk0;
+    }
+}
+
+/* A weight that is multiplied by what a step reads, not by what comes of it within the step. */
+static bool takes_input(const struct ntx_step *s, enum ntx_tensor t)
+{
+    return ntx_is_matrix(t) && (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
+}
+
+static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_weights *w)
+{
+    uint32_t forms = 0;
+    for (uint8_t i = 0; i < s->n_weights; i++)
+        if (takes_input(s, (enum ntx_tensor)s->weight[i]))
+            forms |= 1u << ntx_act_for(w->of[s->weight[i]].type);
+    if (s->op == NTX_OP_GROUPS)
+        forms |= ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2);
+    return forms;
+}
+
+/* Of what the run leaves behind, up to where that is written anew. */
+static void find_forms(const struct ntx_layer *l, const struct ntx_layer_weights *w, struct ntx__run *r)
+{
+    const struct ntx_step *last = &l->step[r->first + r->n - 1];
+    r->width = last->width;
+    if (last->out == NTX_BUF_H || (r->kind != NTX__ROWS && r->kind != NTX__ATTEND))
+        return;
+    for (const struct ntx_step *s = last + 1; s < l->step + l->n_steps && last->out; s++) {
+        if (s->in[0] == last->out)
+            r->forms |= forms_of_step(s, w);
+        if (s->out == last->out)
+            break;
+    }
+}
+
+struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunks *c)
+{
+    struct ntx__runs *all = calloc(m->hp.n_layers, sizeof *all);
+    for (uint32_t l = m->hp.n_layers, end = c->output_norm.chunk0; all && l-- > 0; end = all[l].run[0].chunk0) {
+        ntx__runs_make(&m->layers[l], &all[l]);
+        find_chunks(&m->layers[l], &c->layers[l], end, &all[l]);
+        for (uint32_t k = 0; k < all[l].n; k++)
+            find_forms(&m->layers[l], &c->layers[l], &all[l].run[k]);
+    }
+    return all;
+}

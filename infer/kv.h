@@ -1,0 +1,45 @@
+/* kv.h: paged KV: one pool of blocks of NTX_KV_BLOCK tokens, a block table per session. F16 or Q8_0.
+ * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
+ * [layer][head]{ K [block], V [block] }, a head's block of NTX_KV_BLOCK positions as cpu.h has it.
+ * A session reserves all blocks that it may need when it is admitted; nothing is preempted. Not thread-safe: the engine thread calls,
+ * compute threads only read addresses. */
+#ifndef NTX_COMPUTED_KV_H
+#define NTX_COMPUTED_KV_H
+
+#include <stdint.h>
+
+#include "common/err.h"
+#include "infer/cpu/cpu.h"
+#include "model/arch.h"
+
+#define NTX_KV_BLOCK 32
+#define NTX_KV_CLUSTER 16
+
+struct ntx_kv_pool;
+struct ntx_kv_seq; /* one session's table, with its holes (positions without KV in a layer, DESIGN section 9) */
+
+/* "f16", "q8_0"; NULL and "" are f16. -EINVAL for others, and for a type that the model's heads do not suit. */
+int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_type *type, struct ntx_err *err);
+const char *ntx_kv_type_name(enum ntx_kv_type type);
+
+uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type); /* over all layers */
+int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t n_blocks, struct ntx_kv_pool **out, struct ntx_err *err);
+void ntx_kv_pool_free(struct ntx_kv_pool *p);
+uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);
+uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p);
+
+/* -EAGAIN when the pool has not that many blocks free now, -ENOSPC when it never can. */
+int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq **out);
+void ntx_kv_seq_free(struct ntx_kv_seq *s);
+const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool */
+uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
+enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
+/* What a head has in a layer of the block that position pos is in. */
+void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);
+void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);
+void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos);
+void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens); /* forget holes of positions >= n_tokens */
+/* bit per position, NULL when the layer has no hole */
+const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer);
+
+#endif

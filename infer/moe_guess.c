@@ -1,0 +1,82 @@
+/* moe_guess.c: which experts the next layer will probably want: its norm and its router, applied to the state that goes into this
+ * layer's FFN. What attention and the FFN will still add to that state is not known; the stream counts how often the guess is right.
+ *
+ * It is made while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
+ * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
+#include "infer/forward_impl.h"
+
+#include "common/util.h"
+
+static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
+
+static bool possible(const struct ntx_forward *f)
+{
+    struct ntx_weights *w = f->c.weights;
+    if (!w->ops->guess || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || ntx__moe_on_device(f, f->layer + 1))
+        return false;
+    return w->ops->there(w, next_layer(f)->ffn_norm.chunk0) && w->ops->there(w, next_layer(f)->router.chunk0) &&
+           (next_layer(f)->router_bias.tensor == NTX_NO_TENSOR || w->ops->there(w, next_layer(f)->router_bias.chunk0));
+}
+
+static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_weight *router = &next_layer(f)->router;
+    const float *h = f->m.h + (size_t)f->m.live[i] * f->hp->n_embd;
+    float *x = f->m.moe.x + i * f->ld_x;
+    f->c.ops->rmsnorm(h, f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
+    ntx__pack_into(f, f->m.moe.packed, ntx__forms(&router, 1), x, f->hp->n_embd, i);
+}
+
+static void softmax_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    ntx__moe_softmax(f, f->m.moe.probs + (size_t)i * f->hp->n_expert);
+}
+
+/* Sums the rows' probabilities into the first row's. */
+static float *join_rows(struct ntx_forward *f)
+{
+    float *sum = f->m.moe.probs;
+    for (uint32_t i = 1; i < f->n_live; i++)
+        for (uint32_t e = 0; e < f->hp->n_expert; e++)
+            sum[e] += sum[(size_t)i * f->hp->n_expert + e];
+    return sum;
+}
+
+/* The n likeliest; those taken become -1. Nothing is greater than a NaN, so there are always as many. */
+static void rank(float *p, uint32_t n_expert, uint32_t *best, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t e = 0;
+        while (p[e] < 0)
+            e++;
+        for (uint32_t i = e + 1; i < n_expert; i++)
+            if (p[i] > p[e])
+                e = i;
+        best[k] = e;
+        p[e] = -1;
+    }
+}
+
+int ntx__moe_guess(struct ntx_forward *f)
+{
+    struct ntx__moe_mem *m = &f->m.moe;
+    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = f->n_live};
+    uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * f->n_live, f->hp->n_expert);
+    if (!possible(f))
+        return 0;
+    const struct ntx__product router = {.w = &next_layer(f)->router, .y = m->probs, .ld = f->hp->n_expert};
+    int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm]);
+    if (rc)
+        return rc;
+    ntx__each(f, norm_row, f->n_live);
+    ntx__give(f, &next_layer(f)->ffn_norm);
+    if ((rc = ntx__multiply_by(f, &router, 1, &in)) || (rc = ntx__take(f, &next_layer(f)->router_bias, &f->vec[NTX_T_router_bias])))
+        return rc;
+    ntx__each(f, softmax_row, f->n_live);
+    ntx__give(f, &next_layer(f)->router_bias);
+    rank(join_rows(f), f->hp->n_expert, m->guess, n);
+    f->c.weights->ops->guess(f->c.weights, f->layer + 1, m->guess, n);
+    return 0;
+}

@@ -1,0 +1,61 @@
+/* sparse_ahead.c: which groups of neurons the next layer will probably use: its norm and its gate, applied to the state that goes into this
+ * layer's FFN, and the same choice as will be made then. What attention and the FFN will still add to that state is not known; the stream
+ * counts how often the guess is right.
+ *
+ * It is made while the drive reads what this layer uses, and costs a product with the next gate, which must be in memory. Only reads follow
+ * from it, no values. */
+#include "common/util.h"
+#include "infer/device/device.h"
+#include "infer/forward_impl.h"
+
+static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
+
+static bool on_device(const struct ntx_forward *f, uint32_t chunk) { return f->c.device && ntx__device_has(f->c.device, chunk); }
+
+bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer)
+{
+    struct ntx_weights *w = f->c.weights;
+    const struct ntx_weight *gate = &f->c.chunks->layers[layer].gate;
+    if (w->ops->there ? !w->ops->there(w, f->c.chunks->layers[layer].ffn_norm.chunk0) : !f->c.device)
+        return false;
+    for (uint32_t c = gate->chunk0; c < gate->chunk0 + gate->n_chunks; c++)
+        if (!on_device(f, c) && !(w->ops->there && w->ops->there(w, c)))
+            return false;
+    return true;
+}
+
+int ntx__gates_ahead(struct ntx_forward *f, uint32_t layer, uint32_t n_rows)
+{
+    const struct ntx__group_mem *m = &f->m.groups;
+    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = n_rows};
+    const struct ntx__product gate = {.w = &f->c.chunks->layers[layer].gate, .y = m->gate, .ld = f->ld_gate};
+    f->looks_ahead = true;
+    int rc = f->c.device ? ntx__device_gates(f->c.device, &gate, &in) : ntx__multiply_by(f, &gate, 1, &in);
+    f->looks_ahead = false;
+    return rc;
+}
+
+static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_weight *gate = &next_layer(f)->gate;
+    float *x = f->m.groups.x + i * f->ld_x;
+    f->c.ops->rmsnorm(f->m.h + (size_t)f->m.live[i] * f->hp->n_embd, f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
+    ntx__pack_into(f, f->m.groups.packed, ntx__forms(&gate, 1), x, f->hp->n_embd, i);
+}
+
+int ntx__expect_groups(struct ntx_forward *f)
+{
+    struct ntx__group_mem *m = &f->m.groups;
+    if (!f->c.weights->ops->expect_groups || f->n_live > NTX__AHEAD_ROWS || f->layer + 1 == f->hp->n_layers || !ntx__gate_there(f, f->layer + 1))
+        return 0;
+    int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm]);
+    if (rc)
+        return rc;
+    ntx__each(f, norm_row, f->n_live);
+    ntx__give(f, &next_layer(f)->ffn_norm);
+    if ((rc = ntx__gates_ahead(f, f->layer + 1, f->n_live)))
+        return rc;
+    uint32_t n = ntx__choose_groups(f, f->layer + 1, m->gate, m->expected);
+    return f->c.weights->ops->expect_groups(f->c.weights, f->layer + 1, m->expected, n);
+}

@@ -1,0 +1,50 @@
+#include "plan/budget.h"
+
+#include <errno.h>
+
+#include "common/util.h"
+#include "shm/memlimit.h"
+
+/* Beside the budget, the processes themselves may take this much (DESIGN section 7). */
+#define PROCESS_BYTES (64ull << 20)
+
+uint64_t ntx_budget_default(uint64_t reclaim_bytes)
+{
+    struct ntx_memlimit m;
+    ntx_memlimit_read(&m);
+    uint64_t ram = m.mem_available + reclaim_bytes;
+    ram -= ram / 10;
+    if (m.cgroup_left != UINT64_MAX) {
+        uint64_t left = m.cgroup_left + reclaim_bytes, spare = NTX_MAX(left / 10, PROCESS_BYTES);
+        ram = NTX_MIN(ram, left > spare ? left - spare : 0);
+    }
+    return ram;
+}
+
+int ntx_budget_nothing(struct ntx_err *err)
+{
+    struct ntx_memlimit m;
+    char limit[32], left[32], need[32];
+    ntx_memlimit_read(&m);
+    ntx_format_size(NTX_MIN(m.available, m.mem_available), left, sizeof left);
+    ntx_format_size(PROCESS_BYTES, need, sizeof need);
+    if (m.cgroup_limit == UINT64_MAX)
+        return ntx_err_set(err, -ENOMEM, "this machine has %s of memory available, and the daemons take up to %s beside a model: end other programs", left, need);
+    return ntx_err_set(err, -ENOMEM,
+                       "the memory limit of this cgroup (memory.max) is %s, of which %s are left, and the daemons take up to %s beside a model: raise the limit, or name a budget with --ram at your own risk",
+                       ntx_format_size(m.cgroup_limit, limit, sizeof limit), left, need);
+}
+
+static uint64_t part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most) { return NTX_MIN(NTX_MAX(ram / of, least), most); }
+
+struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint64_t ram)
+{
+    uint64_t row = 4ull * n_vocab, session = 4 * row + (64u << 10) + session_more;
+    uint64_t n = ram / 128 / session, rows = ram / 128 / row;
+    struct ntx_budget_clients c = {.sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_BUDGET_SESSIONS_MAX), (uint64_t)NTX_BUDGET_SESSIONS_MIN)};
+    c.logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)c.sessions);
+    c.kept_bytes = part(ram, 128, 64u << 10, 32u << 20);
+    c.read_bytes = part(ram, 64, 128u << 10, 64u << 20);
+    c.bytes = c.sessions * session + c.logits_rows * row + c.kept_bytes + c.read_bytes;
+    return c;
+}

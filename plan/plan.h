@@ -1,0 +1,74 @@
+/* plan.h: from a model and a memory budget to a placement: the ring, the arena, the KV pool, the rows per pass.
+ *
+ * A pure function (no I/O), so that `ntx plan` and tests use it as computed does. The budget holds everything that grows with model
+ * or clients: region, KV, activations, tokenizer, header, per-session buffers. Chunks that stay in RAM are
+ * spread evenly over the layers, so that reading overlaps computing with a small ring (DESIGN section 7).
+ * Experts are all in RAM where everything fits. Else they have frames of the arena, which a cache shares out as the passes want
+ * them: everything else stays in RAM first, and frames get what is left; at least as many as one row wants of one layer.
+ * Groups of a packed model's neurons, where they are read on demand (--ffn-sparse), come last like experts: of each layer the first ones stay,
+ * the others go through windows, each as large as the rest of the largest layer: two where the next layer's groups are read ahead.
+ * What does not fit is refused with the smallest budget that would do.
+ * Planning itself takes no more memory than the lists of chunks that the budget could hold, and little time, whatever a file claims to have. */
+#ifndef NTX_COMPUTED_PLAN_H
+#define NTX_COMPUTED_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "infer/cpu/cpu.h"
+#include "infer/ffn_mode.h"
+#include "weights/frames.h"
+#include "model/chunk.h"
+#include "plan/hw.h"
+#include "plan/predict.h"
+#include "shm/region.h"
+
+struct ntx_plan_request {
+    uint64_t ram_bytes;      /* the promise */
+    uint64_t other_bytes;    /* header, tokenizer and the like that the caller holds for this model */
+    uint32_t ctx;            /* 0: the smallest of the model's own, 4096, and what a quarter of ram holds */
+    uint32_t sessions;       /* full-context sessions to reserve KV for; 0: 1 */
+    uint32_t threads;
+    uint32_t max_rows;       /* 0: planner's choice, at most 512 */
+    uint64_t chunk_bytes;    /* 0: planner's choice */
+    uint32_t ring_slots;     /* 0: planner's choice */
+    enum ntx_kv_type kv_type;
+    struct ntx_ffn_mode ffn; /* but for off: groups of a packed model's neurons are read when rows use them */
+    bool prefetch;           /* keep some frames for experts that are read on guesses */
+    uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
+    const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
+    const atomic_bool *stop; /* who asked is gone: -ECANCELED within a few milliseconds; NULL: nobody sets it */
+};
+
+struct ntx_plan {
+    struct ntx_region_geometry geo;
+    struct ntx_chunks *chunks;          /* owned */
+    struct ntx_plan_chunk *table;       /* [chunks->n]: file, offset, bytes, layer, placement, where (relative to off_arena), sched */
+    uint32_t *sched;                    /* [geo.n_sched] */
+    struct ntx_frames frames;           /* for experts: the end of the arena */
+    uint32_t ctx, kv_blocks, max_rows, threads;
+    enum ntx_kv_type kv_type;
+    uint64_t chunk_bytes, inflight_bytes, piece_bytes;
+    uint64_t bytes_device;
+    uint32_t n_windows;                 /* for groups that are read on demand, behind the rest of the arena; 0: all of them stay */
+    uint64_t window_bytes;
+    uint64_t read_gap;                  /* reads that lie no further apart are better one; 0: unknown */
+    uint64_t bytes_model, bytes_host, bytes_storage, /* frames count as host, as if always full */
+        bytes_kv, bytes_activations, bytes_region, bytes_total;
+    uint64_t bytes_at_load;             /* of bytes_host: without frames */
+    double predicted_tok_s;             /* of decoding one row; 0: unknown */
+    const char *limit;                  /* as plan/predict.h names it; "" when unknown */
+};
+
+int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err);
+void ntx_plan_free(struct ntx_plan *p);
+
+/* The smallest ram_bytes with which ntx_plan_make succeeds for what else r asks. UINT64_MAX: no memory would do; 0 after an error. */
+uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r);
+
+/* What a pass of `rows` rows, the last of which sees `positions` tokens, reads from where. False where nobody can tell before the text is there: groups of a
+ * packed model on demand. Experts are taken to be chosen evenly. */
+bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out);
+
+#endif

@@ -1,0 +1,69 @@
+/* plan_predict.c: how fast a plan will be, by the cost model of plan/predict.h, from the placement of every chunk. */
+#include <math.h>
+
+#include "plan/plan_impl.h"
+
+#include "common/util.h"
+#include "infer/kv.h"
+#include "plan/place.h"
+
+/* Experts that some row wants, of all: each row chooses freely. */
+static double experts_used(const struct ntx_model *m, uint32_t rows)
+{
+    return m->hp.n_expert ? 1 - pow(1 - (double)m->hp.n_expert_used / m->hp.n_expert, rows) : 1;
+}
+
+/* Of the experts that are in frames' care, those that frames hold. */
+static double framed_share(const struct ntx_plan *p)
+{
+    uint32_t parts = 0;
+    for (uint32_t i = 0; i < p->chunks->n; i++)
+        parts += p->table[i].placement == NTX_PLACE_FRAME;
+    return parts ? NTX_MIN((double)p->frames.n * NTX_EXPERT_PARTS / parts, 1.0) : 0;
+}
+
+static uint32_t type_of(const struct ntx_model *m, const struct ntx_chunk *c)
+{
+    uint32_t type = ntx_gguf_tensor_at(m->gguf, c->tensor)->type;
+    return type == NTX_I8 ? m->pack[c->layer].type[NTX_PACK_UP] : type; /* groups of neurons, mostly of one type */
+}
+
+bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out)
+{
+    struct ntx_load_bytes l = {.rows = rows, .n_layers = m->hp.n_layers, .threads = p->threads};
+    double streamed = 0, used = experts_used(m, rows), framed = framed_share(p);
+    if (p->n_windows) /* how much of it rows will use, nobody knows before */
+        return false;
+    for (uint32_t i = 0; i < p->chunks->n; i++) {
+        const struct ntx_chunk *c = &p->chunks->list[i];
+        bool storage = p->table[i].placement == NTX_PLACE_STORAGE;
+        double bytes = (double)c->bytes * (c->expert ? used : 1);
+        uint32_t type = type_of(m, c);
+        if (p->table[i].placement == NTX_PLACE_FRAME) {
+            l.bytes[NTX_TIER_HOST][type] += bytes * framed;
+            l.bytes[NTX_TIER_STORAGE][type] += bytes * (1 - framed);
+            l.late_bytes += used < NTX_PLACE_NEARLY_ALL ? bytes * (1 - framed) : 0; /* else the router need not be waited for */
+            continue;
+        }
+        l.bytes[c->device ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][type] += bytes;
+        streamed += storage ? (double)c->bytes : 0;
+    }
+    uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
+    l.read_bytes = NTX_MIN(each, p->piece_bytes);
+    l.kv_on_device = p->bytes_device > 0;
+    l.kv_bytes = (double)positions / NTX_KV_BLOCK * (double)ntx_kv_block_bytes(&m->hp, p->kv_type);
+    *out = l;
+    return true;
+}
+
+void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
+{
+    struct ntx_load_bytes l;
+    struct ntx_forecast f;
+    p->predicted_tok_s = 0;
+    p->limit = "";
+    if (!hw || !ntx_plan_load(m, p, 1, NTX_MIN(p->ctx, NTX_PLACE_TEXT), &l) || ntx_predict(hw, &l, &f))
+        return;
+    p->predicted_tok_s = 1 / f.pass_s;
+    p->limit = f.limit;
+}

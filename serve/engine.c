@@ -1,0 +1,206 @@
+#include "serve/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "serve/engine_impl.h"
+
+static void free_job(struct ntx_job *j)
+{
+    ntx_sink_unref(j->sink);
+    if (j->req)
+        ntx__request__free_unpacked(j->req, NULL);
+    free(j);
+}
+
+/* All jobs there are, and all prompts that were read; with `wait`, not before there is one or somebody poked. */
+static struct ntx_job *take_jobs(struct ntx_engine *e, bool wait, struct ntx_reading **read)
+{
+    pthread_mutex_lock(&e->lock);
+    while (wait && !e->jobs && !e->read && !e->poked)
+        pthread_cond_wait(&e->wake, &e->lock);
+    *read = e->read;
+    e->read = NULL;
+    e->last_read = &e->read;
+    struct ntx_job *j = e->jobs;
+    e->jobs = NULL;
+    e->last_job = &e->jobs;
+    e->poked = false;
+    pthread_mutex_unlock(&e->lock);
+    return j;
+}
+
+static void do_jobs(struct ntx_engine *e, bool wait)
+{
+    struct ntx_reading *read;
+    for (struct ntx_job *j = take_jobs(e, wait, &read), *next; j; j = next) {
+        next = j->next;
+        ntx__engine_job(e, j);
+        free_job(j);
+    }
+    for (struct ntx_reading *r = read, *next; r; r = next) {
+        next = r->next;
+        ntx__engine_read(e, r);
+        ntx_reading_free(r);
+    }
+}
+
+/* Tells the main thread once that everything has come to rest. */
+static void tell_idle(struct ntx_engine *e)
+{
+    bool busy = ntx_engine_busy(e);
+    if (e->was_busy && !busy)
+        ntx_mail_note(e->c.mail, NTX_MAIL_IDLE);
+    e->was_busy = busy;
+}
+
+static void *engine_main(void *arg)
+{
+    struct ntx_engine *e = arg;
+    bool idle = true;
+    while (!e->quit) {
+        do_jobs(e, idle);
+        e->was_busy = true; /* a job that failed at once counts as business, too */
+        ntx__engine_admit(e);
+        ntx__engine_gauges(e);
+        idle = e->quit || !ntx__engine_pass(e);
+        ntx__engine_gauges(e);
+        tell_idle(e);
+    }
+    while (e->sessions)
+        ntx__engine_drop(e, e->sessions);
+    ntx__engine_gauges(e);
+    ntx_mail_note(e->c.mail, NTX_MAIL_STOPPED);
+    return NULL;
+}
+
+static int make_buffers(struct ntx_engine *e)
+{
+    size_t rows = e->l->logits_rows;
+    e->max_rows = e->l->plan->max_rows;
+    e->live = calloc(e->l->max_sessions, sizeof *e->live);
+    e->rows = calloc(e->max_rows, sizeof *e->rows);
+    e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
+    e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
+    e->riders = calloc(e->l->max_sessions, sizeof *e->riders);
+    uint32_t n = e->l->study_rows;
+    e->studies = calloc(n + 1, sizeof *e->studies);
+    e->study_memory = calloc(n * ntx_study_floats(e->l->model, e->l->study_ffns) + 1, sizeof(float));
+    return e->live && e->rows && e->logits && e->best && e->studies && e->study_memory && e->riders ? 0 : -ENOMEM;
+}
+
+static void free_engine(struct ntx_engine *e)
+{
+    ntx_reader_free(e->reader);
+    for (struct ntx_reading *r = e->read, *next; r; r = next) {
+        next = r->next;
+        ntx_reading_free(r);
+    }
+    for (struct ntx_job *j = e->jobs, *next; j; j = next) {
+        next = j->next;
+        free_job(j);
+    }
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->wake);
+    free(e->live);
+    free(e->rows);
+    free(e->logits);
+    free(e->best);
+    free(e->riders);
+    free(e->studies);
+    free(e->study_memory);
+    free(e);
+}
+
+/* In the reader's thread. */
+static void on_read(void *ctx, struct ntx_reading *r)
+{
+    struct ntx_engine *e = ctx;
+    r->next = NULL;
+    pthread_mutex_lock(&e->lock);
+    *e->last_read = r;
+    e->last_read = &r->next;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
+int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, struct ntx_err *err)
+{
+    struct ntx_engine *e = calloc(1, sizeof *e);
+    if (!e)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    e->c = *c;
+    e->l = c->loaded;
+    e->last_job = &e->jobs;
+    e->last_read = &e->read;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->wake, NULL);
+    int rc = make_buffers(e);
+    if (!rc)
+        rc = ntx_reader_new(on_read, e, &e->reader);
+    if (!rc)
+        rc = -pthread_create(&e->thread, NULL, engine_main, e);
+    if (rc) {
+        free_engine(e);
+        return ntx_err_set(err, rc, "cannot start the engine: %s", strerror(-rc));
+    }
+    *out = e;
+    return 0;
+}
+
+static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_sink *sink, Ntx__Request *req)
+{
+    struct ntx_job *j = calloc(1, sizeof *j);
+    if (!j) {
+        if (req)
+            ntx__request__free_unpacked(req, NULL);
+        return -ENOMEM;
+    }
+    *j = (struct ntx_job){.kind = kind, .sink = sink ? ntx_sink_ref(sink) : NULL, .req = req, .asked_ns = ntx_now_ns()};
+    if (kind == NTX_JOB_REQUEST)
+        atomic_fetch_add(&e->n_working, 1);
+    pthread_mutex_lock(&e->lock);
+    *e->last_job = j;
+    e->last_job = &j->next;
+    ntx__engine_unwanted(e, j);
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    return 0;
+}
+
+int ntx_engine_submit(struct ntx_engine *e, struct ntx_sink *sink, Ntx__Request *req)
+{
+    return submit(e, NTX_JOB_REQUEST, sink, req);
+}
+
+int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_sink *sink)
+{
+    return submit(e, NTX_JOB_GONE, sink, NULL);
+}
+
+void ntx_engine_cancel_all(struct ntx_engine *e) { submit(e, NTX_JOB_CANCEL_ALL, NULL, NULL); }
+void ntx_engine_quit(struct ntx_engine *e) { submit(e, NTX_JOB_QUIT, NULL, NULL); }
+
+void ntx_engine_poke(struct ntx_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->poked = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
+bool ntx_engine_busy(const struct ntx_engine *e)
+{
+    struct ntx_engine *q = (struct ntx_engine *)(uintptr_t)e;
+    return atomic_load(&q->n_working);
+}
+
+void ntx_engine_free(struct ntx_engine *e)
+{
+    if (!e)
+        return;
+    pthread_join(e->thread, NULL);
+    free_engine(e);
+}

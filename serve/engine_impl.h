@@ -1,0 +1,84 @@
+/* engine_impl.h: what the parts of the engine share; nobody else includes it. All of it belongs to the engine thread but
+ * what the lock guards.
+ *
+ *   engine.c       the thread, its jobs, waiting
+ *   engine_job.c   requests become sessions, wait for KV, end
+ *   engine_pass.c  who has rows in the next pass; what becomes of its results
+ *   engine_progress.c  what the main thread tells of a pass that takes long
+ *   engine_riders.c  a pass that nobody wants any more is cut short */
+#ifndef NTX_COMPUTED_ENGINE_IMPL_H
+#define NTX_COMPUTED_ENGINE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "serve/engine.h"
+#include "serve/reader.h"
+#include "serve/session.h"
+
+enum ntx_job_kind { NTX_JOB_REQUEST, NTX_JOB_GONE, NTX_JOB_CANCEL_ALL, NTX_JOB_QUIT };
+
+struct ntx_job {
+    struct ntx_job *next;
+    enum ntx_job_kind kind;
+    struct ntx_sink *sink; /* one reference, or NULL */
+    Ntx__Request *req;     /* owned, or NULL */
+    uint64_t asked_ns;
+};
+
+struct ntx__rider {
+    struct ntx_sink *sink; /* its session's: there as long as the pass lasts */
+    uint64_t request, session;
+    uint32_t prompt, todo, take; /* tokens: of the prompt, 0 when it writes; yet to be fed; in this pass */
+};
+
+struct ntx_engine {
+    struct ntx_engine_config c;
+    struct ntx_loaded *l; /* c.loaded */
+    pthread_t thread;
+    struct ntx_reader *reader;
+
+    pthread_mutex_t lock; /* guards jobs, poked, read, riders, riding */
+    pthread_cond_t wake;
+    struct ntx_job *jobs, **last_job;
+    bool poked;
+    struct ntx_reading *read, **last_read; /* whose tokens were found */
+    struct ntx__rider *riders; /* [max_sessions] those in the pass that runs, less those that were cancelled meanwhile */
+    uint32_t n_riders;
+    uint64_t riding;           /* its number */
+    uint64_t boarded_ns, boarded_bytes; /* when it began, and what had been read by then */
+    atomic_uint n_working; /* requests that were submitted and have not had their last reply */
+
+    struct ntx_session *sessions; /* in the order of their requests */
+    uint64_t last_session;
+    bool quit, was_busy;
+    uint64_t pass;
+    uint32_t max_rows, n_live, n_rows;
+    struct ntx_session **live;  /* [max_sessions] that may have rows in this pass */
+    struct ntx_row *rows;       /* [max_rows] */
+    float *logits;              /* [logits_rows x n_vocab] */
+    struct ntx_candidate *best; /* [logits_rows x NTX_BEST_MAX] with a GPU */
+    struct ntx_study *studies;  /* [study_rows], whose memory is study_memory */
+    float *study_memory;
+};
+
+/* ---- engine_job.c */
+void ntx__engine_job(struct ntx_engine *e, struct ntx_job *job); /* may keep job->req, which is NULL then */
+void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r);
+void ntx__engine_admit(struct ntx_engine *e); /* queued sessions whose KV is free begin to run */
+/* The request of s ends with an answer, or with an error; s is freed unless it is kept. */
+void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char *finish);
+void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, const char *text);
+void ntx__engine_drop(struct ntx_engine *e, struct ntx_session *s);
+void ntx__engine_gauges(struct ntx_engine *e);
+void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len);
+
+/* ---- engine_riders.c */
+bool ntx__engine_board(struct ntx_engine *e);  /* before a pass; false: jobs that wait have made it pointless */
+bool ntx__engine_alight(struct ntx_engine *e); /* after it; false: nobody wanted it any more, so it may have been cut short */
+void ntx__engine_unwanted(struct ntx_engine *e, const struct ntx_job *j); /* main thread, with the lock: j was queued */
+
+/* ---- engine_pass.c */
+bool ntx__engine_pass(struct ntx_engine *e); /* false: nobody has anything to compute now */
+
+#endif

@@ -1,0 +1,519 @@
+/* Requests become sessions, wait for KV blocks, and end. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "serve/engine_impl.h"
+#include "serve/monitor.h"
+
+#define MAX_SESSIONS 64 /* of one client, idle ones included */
+
+static void append(struct ntx_engine *e, struct ntx_session *s)
+{
+    struct ntx_session **p = &e->sessions;
+    while (*p)
+        p = &(*p)->next;
+    s->next = NULL;
+    *p = s;
+}
+
+static void unlink_session(struct ntx_engine *e, struct ntx_session *s)
+{
+    for (struct ntx_session **p = &e->sessions; *p; p = &(*p)->next)
+        if (*p == s) {
+            *p = s->next;
+            return;
+        }
+}
+
+static uint32_t count_of(const struct ntx_engine *e, const struct ntx_sink *sink)
+{
+    uint32_t n = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        n += s->sink == sink;
+    return n;
+}
+
+static struct ntx_session *find(struct ntx_engine *e, const struct ntx_sink *sink, uint64_t id)
+{
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        if (s->sink == sink && s->id == id)
+            return s;
+    return NULL;
+}
+
+/* A request counts as business from its submission until just before its last reply: so whoever has that reply sees it counted off. */
+static void count_off(struct ntx_engine *e) { atomic_fetch_sub(&e->n_working, 1); }
+
+static void leave(struct ntx_engine *e, struct ntx_session *s)
+{
+    if (s->reading) { /* nobody waits for its tokens any more */
+        s->reading->session = NULL;
+        atomic_store(&s->reading->unwanted, true);
+        s->reading = NULL;
+    }
+    if (s->state != NTX_SESSION_IDLE)
+        count_off(e);
+    s->state = NTX_SESSION_IDLE;
+}
+
+void ntx__engine_drop(struct ntx_engine *e, struct ntx_session *s)
+{
+    leave(e, s);
+    unlink_session(e, s);
+    ntx_session_free(s);
+}
+
+static void refuse(struct ntx_engine *e, const struct ntx_job *j, int err, const char *text)
+{
+    count_off(e);
+    ntx_mail_error(e->c.mail, j->sink, j->req->id, err, "%s", text);
+}
+
+static void confirm(struct ntx_engine *e, const struct ntx_job *j)
+{
+    count_off(e);
+    ntx_mail_done(e->c.mail, j->sink, j->req->id, "", NULL);
+}
+
+void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len)
+{
+    Ntx__Token t = NTX__TOKEN__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    t.token = token;
+    t.text.data = (uint8_t *)(uintptr_t)text;
+    t.text.len = len;
+    r.id = s->request;
+    r.body_case = NTX__REPLY__BODY_TOKEN;
+    r.token = &t;
+    ntx_mail_reply(e->c.mail, s->sink, &r, false);
+}
+
+static void send_score(struct ntx_engine *e, struct ntx_session *s)
+{
+    char *stats = s->one_by_one ? ntx_stats_run(&s->run, e->l, e->c.counters) : NULL;
+    Ntx__Score m = NTX__SCORE__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    m.nll = s->nll;
+    m.count = s->n_tokens - s->from;
+    m.each = s->each;
+    m.n_each = m.count;
+    if (stats)
+        m.stats_json = stats;
+    r.id = s->request;
+    r.body_case = NTX__REPLY__BODY_SCORE;
+    r.score = &m;
+    ntx_mail_reply(e->c.mail, s->sink, &r, true);
+    free(stats);
+}
+
+/* Text that was held back in case it became a stop string is shown after all. */
+static void flush_text(struct ntx_engine *e, struct ntx_session *s)
+{
+    const char *text;
+    size_t n;
+    if (s->text && !ntx_text_take(s->text, true, &text, &n) && n)
+        ntx__engine_send_token(e, s, -1, text, n);
+}
+
+/* Cancelled before it has begun. */
+static void never_began(struct ntx_engine *e, struct ntx_session *s)
+{
+    leave(e, s);
+    ntx_mail_done(e->c.mail, s->sink, s->request, "cancel", NULL);
+    if (!s->n_tokens || !s->keep)
+        ntx__engine_drop(e, s);
+}
+
+void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char *finish)
+{
+    if (s->state == NTX_SESSION_READING) {
+        never_began(e, s);
+        return;
+    }
+    flush_text(e, s);
+    s->run.finish = finish;
+    s->run.predictor_lost = s->predictor_lost;
+    ntx_run_ended(&s->run, e->c.counters);
+    if (s->kind == NTX_SESSION_SCORE && !*finish) {
+        leave(e, s);
+        send_score(e, s);
+        ntx__engine_drop(e, s);
+        return;
+    }
+    ntx_monitor_answer(e->c.counters, s);
+    char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
+    leave(e, s);
+    ntx_mail_done(e->c.mail, s->sink, s->request, finish, stats);
+    free(stats);
+    if (s->kind != NTX_SESSION_GENERATE || !s->keep) {
+        ntx__engine_drop(e, s);
+        return;
+    }
+    ntx_session_rest(s);
+}
+
+void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, const char *text)
+{
+    leave(e, s);
+    ntx_mail_error(e->c.mail, s->sink, s->request, err, "%s", text);
+    ntx__engine_drop(e, s);
+}
+
+/* The session that a request works on: a new one, or the client's kept one; NULL when it has been answered with an error. */
+static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_job *j)
+{
+    uint64_t id = j->req->body_case == NTX__REQUEST__BODY_GENERATE ? j->req->generate->session : 0;
+    struct ntx_session *s = NULL;
+    char text[96];
+    if (!id && count_of(e, j->sink) >= MAX_SESSIONS) {
+        refuse(e, j, -EMFILE, "this client keeps too many sessions: close some");
+        return NULL;
+    }
+    if (!id) {
+        if (ntx_session_new(j->sink, ++e->last_session, &s))
+            refuse(e, j, -ENOMEM, "no memory for a session");
+        else
+            append(e, s);
+        return s;
+    }
+    s = find(e, j->sink, id);
+    if (s && s->state == NTX_SESSION_IDLE)
+        return s;
+    snprintf(text, sizeof text, s ? "session %llu is still busy with a request" : "session %llu is not there any more: begin a new one", (unsigned long long)id);
+    refuse(e, j, s ? -EBUSY : -ENOENT, text);
+    return NULL;
+}
+
+static uint32_t count_queued(const struct ntx_engine *e)
+{
+    uint32_t n = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        n += s->state == NTX_SESSION_QUEUED || s->state == NTX_SESSION_READING;
+    return n;
+}
+
+static void send_started(struct ntx_engine *e, struct ntx_session *s)
+{
+    Ntx__Started m = NTX__STARTED__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    m.session = s->id;
+    m.prompt_tokens = s->run.prompt_tokens;
+    m.seed = s->run.seed;
+    m.context = s->n_tokens;
+    m.ctx = e->l->env.ctx;
+    r.id = s->request;
+    r.body_case = NTX__REPLY__BODY_STARTED;
+    r.started = &m;
+    ntx_mail_reply(e->c.mail, s->sink, &r, false);
+}
+
+/* ---- what sessions hold counts in the budget */
+
+static uint64_t bytes_of(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    return ntx_session_bytes(s, &e->l->env) + (s->ffn && s->state == NTX_SESSION_IDLE ? ntx_ffn_set_bytes(e->l->model) : 0);
+}
+
+static uint64_t bytes_held(const struct ntx_engine *e, const struct ntx_sink *sink)
+{
+    uint64_t bytes = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        bytes += !sink || s->sink == sink ? bytes_of(e, s) : 0;
+    return bytes;
+}
+
+/* The conversation that nobody has gone on with for longest, of the client that holds most and has any: sessions stand in the order of their
+ * requests. */
+static struct ntx_session *least_wanted(const struct ntx_engine *e)
+{
+    struct ntx_session *best = NULL;
+    uint64_t most = 0;
+    for (struct ntx_session *s = e->sessions; s; s = s->next) {
+        if (s->state != NTX_SESSION_IDLE || (best && s->sink == best->sink))
+            continue;
+        uint64_t bytes = bytes_held(e, s->sink);
+        if (!best || bytes > most) {
+            best = s;
+            most = bytes;
+        }
+    }
+    return best;
+}
+
+/* s, which is counted, has just grown. False: there is no room for it. */
+static bool make_room(struct ntx_engine *e)
+{
+    while (bytes_held(e, NULL) > e->l->kept_bytes) {
+        struct ntx_session *s = least_wanted(e);
+        if (!s)
+            return false;
+        ntx__engine_drop(e, s);
+    }
+    return true;
+}
+
+static const char no_room[] = "busy: requests under way take all the memory that --ram leaves for their tokens; try again later, with a shorter prompt or fewer "
+                              "tokens to write, or load the model with a larger --ram or a smaller --ctx";
+
+/* ---- from a request to a session that waits for its turn */
+
+/* The request of s comes to nothing. What was said before stays. */
+static void refuse_session(struct ntx_engine *e, struct ntx_session *s, int err, const char *text)
+{
+    leave(e, s);
+    ntx_mail_error(e->c.mail, s->sink, s->request, err, "%s", text);
+    if (!s->n_tokens)
+        ntx__engine_drop(e, s);
+}
+
+/* It knows its tokens. */
+static void stand_in_line(struct ntx_engine *e, struct ntx_session *s, uint64_t asked_ns)
+{
+    s->run.asked_ns = asked_ns;
+    unlink_session(e, s); /* it stands at the end of the line */
+    append(e, s);
+    s->state = NTX_SESSION_QUEUED;
+    if (!make_room(e)) {
+        ntx__engine_fail(e, s, -ENOBUFS, no_room);
+        return;
+    }
+    if (s->kind == NTX_SESSION_GENERATE)
+        send_started(e, s);
+    ntx__engine_admit(e);
+    uint32_t waiting = count_queued(e);
+    if (s->state != NTX_SESSION_QUEUED)
+        return;
+    if (waiting > e->c.max_queue) {
+        char text[256];
+        snprintf(text, sizeof text, "busy: %u of %u KV blocks are taken and %u requests wait already; try again later", ntx_kv_pool_used(e->l->kv),
+                 ntx_kv_pool_blocks(e->l->kv), waiting - 1);
+        ntx__engine_fail(e, s, -EBUSY, text);
+        return;
+    }
+    ntx_mail_progress(e->c.mail, s->sink, s->request, "queue", 0, waiting);
+}
+
+void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r)
+{
+    struct ntx_session *s = r->session;
+    struct ntx_err err = {0};
+    if (!s)
+        return;
+    s->reading = NULL;
+    int rc = ntx_session_generate(s, &e->l->env, r->req->generate, &r->prompt, &err);
+    if (rc)
+        refuse_session(e, s, rc, err.text);
+    else
+        stand_in_line(e, s, r->asked_ns);
+}
+
+/* At most so many tokens will come of it: that is what it is counted for while it is read. */
+static uint32_t most_tokens(const struct ntx_prompt *p)
+{
+    uint64_t most = p->m->prompt.len + p->m->n_tokens + 64;
+    for (size_t i = 0; i < p->m->n_messages; i++)
+        most += p->m->messages[i]->text.len + 64;
+    return (uint32_t)NTX_MIN(most, (uint64_t)p->limits.ids);
+}
+
+static void read_prompt(struct ntx_engine *e, struct ntx_job *j, struct ntx_session *s)
+{
+    struct ntx_err err = {0};
+    struct ntx_reading *r = calloc(1, sizeof *r);
+    int rc = r ? ntx_session_prompt(s, &e->l->env, j->req->generate, &r->unwanted, &r->prompt, &err) : ntx_err_set(&err, -ENOMEM, "no memory for a prompt");
+    if (rc) {
+        ntx_reading_free(r);
+        refuse_session(e, s, rc, err.text);
+        return;
+    }
+    r->session = s;
+    r->asked_ns = j->asked_ns;
+    r->req = j->req;
+    j->req = NULL;
+    s->reading = r;
+    s->reading_tokens = most_tokens(&r->prompt);
+    ntx_reader_put(e->reader, r);
+    if (!make_room(e))
+        refuse_session(e, s, -ENOBUFS, no_room);
+    else if (count_queued(e) > e->c.max_queue + e->l->max_sessions)
+        refuse_session(e, s, -EBUSY, "busy: too many requests wait already; try again later");
+}
+
+static int only_tokens(struct ntx_engine *e, struct ntx_session *s, const Ntx__Request *q, struct ntx_err *err)
+{
+    if (q->body_case == NTX__REQUEST__BODY_LOGITS)
+        return ntx_session_logits(s, &e->l->env, q->logits, err);
+    if (q->body_case == NTX__REQUEST__BODY_SCORE)
+        return ntx_session_score(s, &e->l->env, q->score, err);
+    if (q->body_case == NTX__REQUEST__BODY_STATES && e->l->study_rows)
+        return ntx_session_states(s, &e->l->env, q->states, err);
+    return ntx_err_set(err, -EINVAL, "states are only given by a model that was loaded for calibration");
+}
+
+static void begin(struct ntx_engine *e, struct ntx_job *j)
+{
+    struct ntx_err err = {0};
+    struct ntx_session *s = session_for(e, j);
+    if (!s)
+        return;
+    s->request = j->req->id;
+    s->reserve = s->reading_tokens = 0; /* not known yet */
+    s->state = NTX_SESSION_READING;
+    if (j->req->body_case == NTX__REQUEST__BODY_GENERATE) {
+        read_prompt(e, j, s);
+        return;
+    }
+    int rc = only_tokens(e, s, j->req, &err);
+    if (rc)
+        refuse_session(e, s, rc, err.text);
+    else
+        stand_in_line(e, s, j->asked_ns);
+}
+
+/* Idle sessions give up their KV for somebody who waits; their tokens stay, and are computed again when they go on. The values are the
+ * same then, but for layers that were skipped, and groups of neurons that only written rows leave out: so not with those. */
+static bool push_out_idle(struct ntx_engine *e)
+{
+    bool same = !e->l->skips && !ntx_ffn_mode_groups(&e->l->ffn);
+    for (struct ntx_session *s = e->sessions; s && same; s = s->next)
+        if (s->state == NTX_SESSION_IDLE && s->kv) {
+            ntx_kv_seq_free(s->kv);
+            s->kv = NULL;
+            s->n_past = 0;
+            return true;
+        }
+    return false;
+}
+
+static int reserve(struct ntx_engine *e, struct ntx_session *s)
+{
+    int rc = s->kv ? 0 : -EAGAIN;
+    while (rc == -EAGAIN) {
+        rc = ntx_kv_seq_new(e->l->kv, s->reserve, &s->kv);
+        if (rc == -EAGAIN && !push_out_idle(e))
+            return rc;
+    }
+    return rc;
+}
+
+static bool make_set(struct ntx_engine *e, struct ntx_session *s)
+{
+    if (e->l->ffn.kind == NTX_FFN_PROMPT && !s->ffn)
+        s->ffn = ntx_ffn_set_new(e->l->model);
+    return e->l->ffn.kind != NTX_FFN_PROMPT || s->ffn;
+}
+
+void ntx__engine_admit(struct ntx_engine *e)
+{
+    uint32_t running = 0;
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        running += s->state == NTX_SESSION_RUNNING;
+    for (struct ntx_session *s = e->sessions, *next; s && running < e->l->max_sessions; s = next) {
+        next = s->next;
+        if (s->state != NTX_SESSION_QUEUED)
+            continue;
+        int rc = reserve(e, s);
+        if (rc == -EAGAIN)
+            return; /* the others came later */
+        if (rc) {
+            char text[200];
+            snprintf(text, sizeof text, "KV for %u tokens does not fit: %u blocks of %d tokens are all there are; load the model with a smaller --ctx or a larger --ram",
+                     s->reserve, ntx_kv_pool_blocks(e->l->kv), NTX_KV_BLOCK);
+            ntx__engine_fail(e, s, rc, text);
+            continue;
+        }
+        if (!make_set(e, s)) {
+            ntx__engine_fail(e, s, -ENOMEM, "no memory for what the session's prompt shows of its neurons");
+            continue;
+        }
+        if (s->kind == NTX_SESSION_GENERATE && ntx_session_start(s, &e->l->env)) {
+            ntx__engine_fail(e, s, -ENOMEM, "no memory for sampling");
+            continue;
+        }
+        s->state = NTX_SESSION_RUNNING;
+        s->n_prompt = ntx_session_todo(s);
+        ntx_run_admitted(&s->run, e->c.counters);
+        running++;
+    }
+}
+
+static void cancel(struct ntx_engine *e, const struct ntx_job *j)
+{
+    uint64_t target = j->req->cancel->target;
+    for (struct ntx_session *s = e->sessions, *next; s; s = next) {
+        next = s->next;
+        if (s->sink == j->sink && s->request == target && s->state != NTX_SESSION_IDLE)
+            ntx__engine_finish(e, s, "cancel");
+    }
+    confirm(e, j);
+}
+
+static void close_session(struct ntx_engine *e, const struct ntx_job *j)
+{
+    struct ntx_session *s = find(e, j->sink, j->req->close_session->session);
+    if (!s) {
+        refuse(e, j, -ENOENT, "there is no such session");
+        return;
+    }
+    s->keep = false;
+    if (s->state != NTX_SESSION_IDLE)
+        ntx__engine_finish(e, s, "cancel");
+    else
+        ntx__engine_drop(e, s);
+    confirm(e, j);
+}
+
+static void drop_client(struct ntx_engine *e, const struct ntx_sink *sink)
+{
+    for (struct ntx_session *s = e->sessions, *next; s; s = next) {
+        next = s->next;
+        if (s->sink == sink)
+            ntx__engine_drop(e, s);
+    }
+}
+
+static void cancel_all(struct ntx_engine *e)
+{
+    for (struct ntx_session *s = e->sessions, *next; s; s = next) {
+        next = s->next;
+        if (s->state != NTX_SESSION_IDLE)
+            ntx__engine_finish(e, s, "cancel");
+    }
+}
+
+void ntx__engine_job(struct ntx_engine *e, struct ntx_job *j)
+{
+    switch (j->kind) {
+    case NTX_JOB_GONE:
+        drop_client(e, j->sink);
+        return;
+    case NTX_JOB_CANCEL_ALL:
+        cancel_all(e);
+        return;
+    case NTX_JOB_QUIT:
+        cancel_all(e);
+        e->quit = true;
+        return;
+    case NTX_JOB_REQUEST:
+        if (j->req->body_case == NTX__REQUEST__BODY_CANCEL)
+            cancel(e, j);
+        else if (j->req->body_case == NTX__REQUEST__BODY_CLOSE_SESSION)
+            close_session(e, j);
+        else
+            begin(e, j);
+        return;
+    }
+}
+
+void ntx__engine_gauges(struct ntx_engine *e)
+{
+    uint32_t running = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        running += s->state == NTX_SESSION_RUNNING;
+    ntx_gauge(e->c.counters, NTX_C_comp_sessions, running);
+    ntx_gauge(e->c.counters, NTX_C_comp_queued, count_queued(e));
+    ntx_gauge(e->c.counters, NTX_C_comp_kv_blocks_used, ntx_kv_pool_used(e->l->kv));
+    ntx_monitor_sessions(e->c.counters, e->sessions);
+}

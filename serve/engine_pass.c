@@ -1,0 +1,349 @@
+/* One pass: who has rows in it, running it, and what becomes of its results. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/util.h"
+#include "serve/engine_impl.h"
+#include "infer/finite.h"
+#include "serve/monitor.h"
+
+static size_t logits_reply_bytes(const struct ntx_engine *e)
+{
+    return e->l->env.n_vocab * sizeof(float) + 64;
+}
+
+static size_t states_reply_bytes(const struct ntx_engine *e)
+{
+    return ntx_study_floats(e->l->model, e->l->study_ffns) * sizeof(float) + 64;
+}
+
+/* A client that does not take its replies lets its own sessions rest, nobody else's. */
+static void collect(struct ntx_engine *e)
+{
+    e->n_live = 0;
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        if (s->state == NTX_SESSION_RUNNING && ntx_sink_room(s->sink) && !ntx_sink_closed(s->sink)) {
+            s->take = 0;
+            e->live[e->n_live++] = s;
+        }
+}
+
+struct budget {
+    uint32_t rows, logits, probes, states;
+};
+
+#define STUDY_EVERY 8 /* of a prompt's tokens, one is looked at for the skip policy */
+
+/* Rows of calibration that a pass may have besides all those that sessions look at for themselves. */
+static uint32_t state_rows(const struct ntx_engine *e)
+{
+    uint32_t others = e->max_rows / STUDY_EVERY + 2 * e->l->max_sessions;
+    return e->l->study_rows > others ? e->l->study_rows - others : 0;
+}
+
+/* Up to n more rows of s, as long as there is room for the logits that they ask for. */
+static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
+{
+    uint32_t before = s->take;
+    while (n-- && b->rows && s->take < ntx_session_ready(s)) {
+        bool logits = ntx_session_wants_logits(s, s->n_past + s->take), state = s->kind == NTX_SESSION_STATES;
+        if ((logits && !b->logits) || (state && !b->states))
+            break;
+        b->logits -= logits;
+        b->states -= state;
+        b->rows--;
+        s->take++;
+    }
+    return s->take > before;
+}
+
+/* Rows whose logits the client's sink has room for, and those before them that give none; one at least, or it would never
+ * go on. Sinks share what is free, so each gets a part of it in this pass. */
+static uint32_t sink_room(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
+        return UINT32_MAX;
+    size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) : states_reply_bytes(e);
+    size_t room = ntx_sink_room(s->sink) / e->n_live / reply;
+    size_t silent = s->kind == NTX_SESSION_LOGITS && s->n_past < s->from ? s->from - s->n_past : 0;
+    return (uint32_t)NTX_MAX(room + silent, (size_t)1);
+}
+
+static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first, uint32_t n_prompts)
+{
+    uint32_t fair = NTX_MAX(b->rows / n_prompts, 1u);
+    for (int round = 0; round < 2; round++) /* a fair share for each, then the rest in order */
+        for (uint32_t i = 0; i < e->n_live && b->rows; i++) {
+            struct ntx_session *s = e->live[(first + i) % e->n_live];
+            if (ntx_session_decoding(s))
+                continue;
+            uint32_t most = sink_room(e, s), share = round ? b->rows : fair;
+            grow(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
+        }
+}
+
+/* One row for each session that writes, the rest for prompts: at least one row where the pass has two. Begins with another session each
+ * time, so that a pass too small for all serves all in turn. */
+static void share_rows(struct ntx_engine *e)
+{
+    struct budget b = {e->max_rows, e->l->logits_rows, e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX, state_rows(e)};
+    uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
+    for (uint32_t i = 0; i < e->n_live; i++)
+        n_prompts += !ntx_session_decoding(e->live[i]);
+    uint32_t spare = !n_prompts ? 0 : e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1);
+    for (uint32_t i = 0; i < e->n_live && b.rows > spare && b.probes; i++) {
+        struct ntx_session *s = e->live[(first + i) % e->n_live];
+        if (ntx_session_decoding(s) && grow(s, &b, 1))
+            b.probes--;
+    }
+    if (n_prompts)
+        give_prompts(e, &b, first, n_prompts);
+}
+
+/* Every so many written tokens one skips nothing, to see whether the policy is still right. */
+static bool verifies(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    uint32_t every = e->l->skip_verify;
+    return e->l->skips && every && s->decoded % every == every - 1;
+}
+
+static bool studies(const struct ntx_engine *e, const struct ntx_session *s, uint32_t pos)
+{
+    return s->kind == NTX_SESSION_STATES || (e->l->skips && e->l->skip_adapt && pos % STUDY_EVERY == STUDY_EVERY - 1);
+}
+
+/* There is one for every row that wants it: share_rows left out what goes beyond. */
+static struct ntx_study *next_study(struct ntx_engine *e, const struct ntx_session *s, uint32_t i)
+{
+    ntx_study_place(&e->studies[i], e->study_memory + i * ntx_study_floats(e->l->model, e->l->study_ffns), s->state_layer, e->l->model, e->l->study_ffns);
+    if (s->kind == NTX_SESSION_STATES) {
+        e->studies[i].ffn_first = s->ffn_first;
+        e->studies[i].ffn_layers = s->ffn_layers;
+    }
+    if (s->kind != NTX_SESSION_STATES)
+        e->studies[i].state = NULL;
+    return &e->studies[i];
+}
+
+/* The groups that it uses are chosen when its prompt has been read. */
+static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session *s, bool decoding)
+{
+    if (s->ffn && decoding && !s->ffn->chosen)
+        ntx_ffn_set_choose(s->ffn, e->l->ffn.value);
+    return s->ffn;
+}
+
+/* Sessions that write come first: so a decode row has the same number whether others read their prompts or not. */
+static void lay_rows(struct ntx_engine *e)
+{
+    uint32_t n = 0, n_logits = 0, n_studies = 0;
+    for (uint32_t i = 0; i < 2 * e->n_live; i++) {
+        struct ntx_session *s = e->live[i % e->n_live];
+        bool decoding = ntx_session_decoding(s);
+        if (decoding != (i < e->n_live))
+            continue;
+        s->first_row = n;
+        for (uint32_t k = 0; k < s->take; k++, n++) {
+            uint32_t pos = s->n_past + k;
+            bool logits = ntx_session_wants_logits(s, pos), verify = decoding && verifies(e, s);
+            e->rows[n] = (struct ntx_row){
+                .token = s->tokens[pos],
+                .pos = pos,
+                .kv = s->kv,
+                .logits = logits ? e->logits + (size_t)n_logits * e->l->env.n_vocab : NULL,
+                .best = e->best + (size_t)n_logits * NTX_BEST_MAX,
+                .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE ? ntx_sampler_enough(s->sampler) : 0,
+                .may_skip = decoding && !s->predictor_lost && !verify,
+                .prompt = !decoding,
+                .ffn = set_of(e, s, decoding),
+                .session = s->id,
+                .similar = s->similar,
+                .study = verify || (!decoding && studies(e, s, pos)) ? next_study(e, s, n_studies++) : NULL,
+            };
+            n_logits += logits;
+        }
+    }
+    e->n_rows = n;
+}
+
+static void count_pass(struct ntx_engine *e, uint64_t t0)
+{
+    struct timespec cpu;
+    ntx_count(e->c.counters, NTX_C_comp_passes, 1);
+    ntx_count(e->c.counters, NTX_C_comp_rows, e->n_rows);
+    uint64_t now = ntx_now_ns();
+    ntx_count(e->c.counters, NTX_C_comp_pass_ns, now - t0);
+    ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_PASS, t0, now, e->n_rows, e->pass - 1, 0);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
+}
+
+/* No token of a pass is shown before it is sure that it was computed from the file that was loaded. */
+static int run(struct ntx_engine *e, struct ntx_err *err)
+{
+    struct ntx_batch b = {.pass = e->pass, .rows = e->rows, .n_rows = e->n_rows};
+    uint64_t t0 = ntx_now_ns();
+    atomic_store_explicit(&e->l->region.orders->current_pass, e->pass, memory_order_relaxed);
+    int rc = ntx_forward_run(e->l->forward, &b);
+    e->pass++;
+    ntx_gauge(e->c.counters, NTX_C_comp_pass_layer, 0);
+    count_pass(e, t0);
+    if (!rc)
+        return ntx_loaded_check(e->l, err);
+    if (e->l->device && ntx_device_lost(e->l->device))
+        ntx_mail_note(e->c.mail, NTX_MAIL_GPU_LOST);
+    const struct ntx_err *ours = ntx_forward_error(e->l->forward), *why = ours->text[0] ? ours : &ntx_stream_weights(e->l->stream)->error;
+    return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
+}
+
+static void give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row)
+{
+    const char *finish, *text;
+    size_t len;
+    int32_t token;
+    int rc = ntx_session_sample(s, &e->l->env, row, &token, &finish, &text, &len);
+    if (rc) {
+        ntx__engine_fail(e, s, rc, strerror(-rc));
+        return;
+    }
+    uint64_t before = s->run.generated ? s->run.last_ns : 0;
+    ntx_run_token(&s->run, e->c.counters);
+    ntx_monitor_token(e->c.counters, s, before);
+    ntx_count(e->c.counters, NTX_C_comp_tokens, 1);
+    ntx__engine_send_token(e, s, token, text, len);
+    if (finish)
+        ntx__engine_finish(e, s, finish);
+}
+
+static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
+{
+    for (uint32_t k = 0; k < s->take; k++) {
+        Ntx__LogitsRow m = NTX__LOGITS_ROW__INIT;
+        Ntx__Reply r = NTX__REPLY__INIT;
+        if (!rows[k].logits)
+            continue;
+        m.row = first_pos + k;
+        m.f32.data = (uint8_t *)rows[k].logits;
+        m.f32.len = e->l->env.n_vocab * sizeof(float);
+        r.id = s->request;
+        r.body_case = NTX__REPLY__BODY_LOGITS;
+        r.logits = &m;
+        ntx_mail_reply(e->c.mail, s->sink, &r, false);
+    }
+}
+
+static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
+{
+    const struct ntx_hparams *hp = &e->l->model->hp;
+    for (uint32_t k = 0; k < s->take; k++) {
+        Ntx__StatesRow m = NTX__STATES_ROW__INIT;
+        Ntx__Reply r = NTX__REPLY__INIT;
+        m.row = first_pos + k;
+        m.state.data = (uint8_t *)rows[k].study->state;
+        m.state.len = hp->n_embd * sizeof(float);
+        m.similar.data = (uint8_t *)rows[k].study->similar;
+        m.similar.len = 3 * (size_t)hp->n_layers * sizeof(float);
+        m.ffn_state.data = (uint8_t *)rows[k].study->ffn_state;
+        m.ffn_state.len = (size_t)s->ffn_layers * hp->n_embd * sizeof(float);
+        m.ffn_energy.data = (uint8_t *)rows[k].study->ffn_energy;
+        m.ffn_energy.len = (size_t)s->ffn_layers * rows[k].study->units * sizeof(float);
+        r.id = s->request;
+        r.body_case = NTX__REPLY__BODY_STATES;
+        r.states = &m;
+        ntx_mail_reply(e->c.mail, s->sink, &r, false);
+    }
+}
+
+/* What the pass showed of a session's rows, whatever kind it is. */
+static void learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, bool decoding)
+{
+    for (uint32_t k = 0; k < s->take; k++)
+        if (rows[k].study && s->kind != NTX_SESSION_STATES && ntx_session_saw(s, rows[k].study->similar, e->l->model->hp.n_layers))
+            ntx_log(NTX_LOG_WARN, "no memory for what a session has seen: its skip policy does not adapt");
+    if (!decoding)
+        return;
+    s->decoded++;
+    if (rows->may_skip) {
+        s->run.skipped_layers += ntx_skip_layers(e->c.skip, s->first_row);
+        s->predictor_lost |= ntx_skip_lost(e->c.skip, s->first_row);
+    }
+    if (s->kind != NTX_SESSION_GENERATE)
+        ntx_run_token(&s->run, e->c.counters);
+}
+
+/* Weights are looked at (finite.h), but finite ones may give values beyond what a float holds. */
+static bool logits_finite(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    const struct ntx_row *rows = e->rows + s->first_row;
+    for (uint32_t k = 0; k < s->take; k++) {
+        for (uint32_t i = 0; i < rows[k].n_best; i++)
+            if (!ntx_floats_finite(&rows[k].best[i].logit, 1))
+                return false;
+        if (rows[k].logits && !rows[k].n_best && !ntx_floats_finite(rows[k].logits, e->l->env.n_vocab))
+            return false;
+    }
+    return true;
+}
+
+/* The results of one session's rows. It may be gone afterwards. */
+static void give(struct ntx_engine *e, struct ntx_session *s)
+{
+    const struct ntx_row *rows = e->rows + s->first_row;
+    uint32_t take = s->take, pos = s->n_past;
+    if (!logits_finite(e, s)) {
+        ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds (a logit is a NaN or an infinity), though its weights are numbers: "
+                                      "it cannot answer; is it a damaged or unfinished model?");
+        return;
+    }
+    bool decoding = ntx_session_decoding(s);
+    if (!decoding)
+        ntx_count(e->c.counters, NTX_C_comp_prompt_tokens, take);
+    learn(e, s, rows, decoding);
+    s->n_past += take;
+    for (uint32_t k = 0; k < take && s->kind == NTX_SESSION_SCORE; k++)
+        if (rows[k].logits)
+            ntx_session_score_row(s, pos + k, rows[k].logits, e->l->env.n_vocab);
+    if (s->kind == NTX_SESSION_LOGITS)
+        give_logits(e, s, pos, rows);
+    if (s->kind == NTX_SESSION_STATES)
+        give_states(e, s, pos, rows);
+    if (ntx_session_todo(s)) {
+        if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
+            ntx_mail_progress(e->c.mail, s->sink, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
+        return;
+    }
+    if (s->kind == NTX_SESSION_GENERATE)
+        give_token(e, s, &rows[take - 1]);
+    else
+        ntx__engine_finish(e, s, "");
+}
+
+bool ntx__engine_pass(struct ntx_engine *e)
+{
+    struct ntx_err err = {0};
+    collect(e);
+    if (!e->n_live)
+        return false;
+    share_rows(e);
+    lay_rows(e);
+    if (!e->n_rows)
+        return false;
+    if (!ntx__engine_board(e))
+        return true; /* the jobs that wait say what becomes of its sessions */
+    int rc = run(e, &err);
+    if (!ntx__engine_alight(e) && rc == -ECANCELED)
+        return true; /* the same */
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        struct ntx_session *s = e->live[i];
+        if (!s->take)
+            continue;
+        if (rc == -ECANCELED)
+            ntx__engine_finish(e, s, "cancel");
+        else if (rc)
+            ntx__engine_fail(e, s, rc, err.text);
+        else
+            give(e, s);
+    }
+    return true;
+}

@@ -1,0 +1,360 @@
+#include "serve/load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "plan/budget.h"
+
+static uint32_t online_cpus(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) ? 1 : (uint32_t)NTX_MAX(CPU_COUNT(&set), 1);
+}
+
+static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    bool forced = r->kernel && *r->kernel;
+    if (!(l->ops = ntx_cpu_pick(forced ? r->kernel : NULL)))
+        return ntx_err_set(err, -EINVAL, "kernel set '%s' is unknown, or this CPU lacks it: there are %s", forced ? r->kernel : "", ntx_cpu_names());
+    return 0;
+}
+
+static int read_model(struct ntx_loaded *l, struct ntx_err *err)
+{
+    struct ntx_str jinja;
+    int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &l->gguf, err);
+    if (!rc)
+        rc = ntx_model_open(l->gguf, &l->model, err);
+    if (!rc)
+        rc = ntx_tokenizer_open(l->gguf, &l->tok, err);
+    if (rc)
+        return rc;
+    l->env.tok = l->tok;
+    l->env.n_vocab = l->model->hp.n_vocab;
+    l->env.n_layers = l->model->hp.n_layers;
+    if (!ntx_gguf_str(l->gguf, "tokenizer.chat_template", &jinja) && jinja.n) {
+        l->env.has_template = true;
+        l->env.chat = ntx_chat_by_shape(jinja.p, jinja.n);
+    }
+    if (ntx_tokenizer_n_vocab(l->tok) > l->env.n_vocab)
+        return ntx_err_set(err, -EINVAL, "%s: the vocabulary has %u tokens, the output matrix %u rows", l->names[0], ntx_tokenizer_n_vocab(l->tok),
+                           l->env.n_vocab);
+    return 0;
+}
+
+/* Sessions, their rows of logits, and what they take. */
+static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
+{
+    uint64_t set = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0;
+    struct ntx_budget_clients c = ntx_budget_clients(l->env.n_vocab, set, ram);
+    l->max_sessions = c.sessions;
+    l->logits_rows = c.logits_rows;
+    l->kept_bytes = c.kept_bytes;
+    l->env.read_bytes = c.read_bytes;
+    return c.bytes;
+}
+
+/* Rows that a pass may look at closely, and the bytes that they take: some for calibration, and as many as sessions look at. */
+static uint64_t study_bytes(const struct ntx_load_request *r, struct ntx_loaded *l)
+{
+    if (!r->study && !r->skip_adapt && !r->skip_verify)
+        return 0;
+    l->study_rows = (r->max_rows ? r->max_rows : 512) / 8 + 2 * l->max_sessions + (r->study ? 32 : 0);
+    l->study_ffns = r->study ? NTX_MIN(r->study_ffns, l->model->hp.n_layers) : 0;
+    return l->study_rows * (ntx_study_floats(l->model, l->study_ffns) * sizeof(float) + sizeof(struct ntx_study));
+}
+
+static bool learned(const char *policy) { return !strncmp(policy, "static", 6) || !strncmp(policy, "predictive", 10); }
+
+/* A model that we opened has its sidecar beside it, with .skip.gguf for .gguf. */
+static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *ffn, struct ntx_err *err)
+{
+    char path[4096];
+    size_t len = strlen(r->path);
+    if (!learned(r->policy) && !ffn->learned)
+        return 0;
+    if (len > 5 && !strcmp(r->path + len - 5, ".gguf"))
+        len -= 5;
+    if (snprintf(path, sizeof path, "%.*s.skip.gguf", (int)len, r->path) >= (int)sizeof path)
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for a sidecar beside it", r->path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return ntx_err_set(err, -errno, "%s: cannot open the sidecar: %s; make it with ntx calibrate", path, strerror(errno));
+    r->sidecar_fd = fd;
+    return 0;
+}
+
+static int choose_kv(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    l->kv_propagate = *r->skip_kv ? !strcmp(r->skip_kv, "propagate") : learned(r->policy); /* measured: bench/skip/LOG.md */
+    if (!l->kv_propagate && *r->skip_kv && strcmp(r->skip_kv, "hole"))
+        return ntx_err_set(err, -EINVAL, "'%s' is no way to keep KV at skipped layers: there are hole and propagate", r->skip_kv);
+    return 0;
+}
+
+/* What the sidecar says of layers is the predictor's to read; we only say which model it must be of. */
+static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    int rc = choose_kv(r, l, err);
+    if (!rc && r->path && r->sidecar_fd < 0)
+        rc = open_sidecar(r, &l->ffn, err);
+    if (rc)
+        return rc;
+    l->sidecar_fd = r->sidecar_fd;
+    r->sidecar_fd = -1;
+    return l->sidecar_fd < 0 ? 0 : ntx_model_digest(l->gguf, l->fds, l->digest, err);
+}
+
+/* What it says of FFNs is ours. */
+static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
+{
+    if (!l->ffn.learned)
+        return 0;
+    if (l->sidecar_fd < 0)
+        return ntx_err_set(err, -ENOENT, "--ffn-sparse predicted needs a sidecar here: make it with ntx calibrate MODEL --ffn --text FILE -o SIDECAR");
+    int rc = ntx_ffn_nets_read(l->sidecar_fd, l->model, l->digest, &l->nets, err);
+    l->ffn.nets = l->nets;
+    return rc;
+}
+
+static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    l->ram_bytes = r->ram_bytes ? r->ram_bytes : ntx_budget_default(r->reclaim_bytes);
+    if (!l->ram_bytes)
+        return ntx_budget_nothing(err);
+    struct ntx_err ignored = {0};
+    struct ntx_hw hw;
+    bool have = !ntx_hw_find(&hw, &ignored);
+    if (have)
+        ntx_hw_cap(&hw, r->link_nvme_bps, r->link_h2d_bps);
+    else if (ignored.code && ignored.code != -ENOENT)
+        ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
+    uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0);
+    enum ntx_kv_type kv_type;
+    int rc = ntx_kv_type_of(r->kv_type, &l->model->hp, &kv_type, err);
+    if (rc)
+        return rc;
+    l->prefetch = r->prefetch;
+    l->trace_experts = r->trace_experts;
+    struct ntx_plan_request q = {
+        .kv_type = kv_type,
+        .ffn = l->ffn,
+        .prefetch = r->prefetch,
+        .ram_bytes = l->ram_bytes,
+        .other_bytes = held + client_bytes(l, l->ram_bytes) + study_bytes(r, l),
+        .ctx = r->ctx,
+        .sessions = r->sessions,
+        .threads = r->threads ? NTX_MIN(r->threads, 256u) : online_cpus(),
+        .max_rows = r->max_rows,
+        .chunk_bytes = r->chunk_bytes,
+        .ring_slots = r->ring_slots,
+        .hw = have ? &hw : NULL,
+        .stop = r->stop,
+    };
+    rc = ntx_plan_make(l->model, &q, &l->plan, err);
+    if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */
+        q.other_bytes = held + client_bytes(l, 0) + study_bytes(r, l);
+        rc = ntx_plan_make(l->model, &q, &l->plan, err);
+    }
+    if (!rc && (rc = ntx__load_plan_gpu(r, l, &q, err)) > 0) { /* the matrices that the GPU takes leave the rest of the plan */
+        ntx_plan_free(l->plan);
+        l->plan = NULL;
+        rc = ntx_plan_make(l->model, &q, &l->plan, err);
+    }
+    if (rc)
+        return rc;
+    l->env.ctx = l->plan->ctx;
+    l->env.study_ffns = l->study_ffns;
+    return 0;
+}
+
+static char *take_string(char **p)
+{
+    char *s = *p;
+    *p = NULL;
+    return s;
+}
+
+int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct ntx_err *err)
+{
+    struct ntx_loaded *l = calloc(1, sizeof *l);
+    if (!l)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    l->wake_fd = -1;
+    l->sidecar_fd = -1;
+    int rc = ntx__load_files(r, l, err);
+    if (!rc)
+        rc = pick_kernel(r, l, err);
+    if (!rc)
+        rc = read_model(l, err);
+    if (!rc)
+        rc = ntx_ffn_mode_parse(r->ffn_sparse, l->model, &l->ffn, err);
+    if (!rc)
+        rc = take_sidecar(r, l, err);
+    if (!rc)
+        rc = take_nets(l, err);
+    if (!rc)
+        rc = ntx__load_pick_gpu(r, l, err);
+    if (!rc)
+        rc = plan(r, l, err);
+    if (rc) {
+        ntx_loaded_free(l);
+        return rc;
+    }
+    l->link_nvme_bps = r->link_nvme_bps;
+    l->link_h2d_bps = r->link_h2d_bps;
+    l->skip_adapt = r->skip_adapt;
+    l->skip_verify = r->skip_verify;
+    l->ffn_sparse = take_string(&r->ffn_sparse);
+    l->source = take_string(&r->source);
+    l->iod_fault = take_string(&r->iod_fault);
+    l->predictor_fault = take_string(&r->predictor_fault);
+    l->policy = take_string(&r->policy);
+    *out = l;
+    return 0;
+}
+
+/* K and V of a skipped layer are read all the same: no drop map leaves them out. */
+static void keep_kv(struct ntx_loaded *l, uint32_t layer)
+{
+    const struct ntx_weight *kv[] = {&l->plan->chunks->layers[layer].k, &l->plan->chunks->layers[layer].v};
+    for (int i = 0; i < 2; i++)
+        for (uint32_t c = 0; c < kv[i]->n_chunks; c++)
+            l->region.chunks[kv[i]->chunk0 + c].layer = NTX_NEVER_DROPPED;
+}
+
+/* The plan, which iod gets a copy of: written once, before the region is handed to anybody. */
+static void fill_tables(struct ntx_loaded *l)
+{
+    struct ntx_region_hdr *h = l->region.hdr;
+    memcpy(l->region.sched, l->plan->sched, l->plan->geo.n_sched * sizeof *l->plan->sched);
+    for (uint32_t i = 0; i < h->n_chunks; i++) {
+        l->region.chunks[i] = l->plan->table[i];
+        if (l->region.chunks[i].placement == NTX_PLACE_HOST)
+            l->region.chunks[i].where += h->off_arena;
+    }
+    for (uint32_t i = 0; l->kv_propagate && i < h->n_layers; i++)
+        keep_kv(l, i);
+    for (unsigned i = 0; i < l->n_files; i++)
+        h->file_bytes[i] = (uint64_t)l->stamps[i].st_size;
+}
+
+int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *counters, struct ntx_err *err)
+{
+    l->plan->geo.epoch = epoch;
+    l->counters = counters;
+    bool by_parts = !l->back.gpu; /* a GPU has all of it locked */
+    int rc = by_parts ? ntx__load_begin_region(l, err) : ntx_region_create(&l->plan->geo, &l->region, l->note, sizeof l->note, err);
+    if (rc)
+        return rc;
+    fill_tables(l);
+    if ((rc = ntx_region_publish(&l->region, err)))
+        return rc;
+    if ((l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
+        return ntx_err_set(err, -errno, "cannot make an eventfd: %s", strerror(errno));
+    const struct ntx_plan *p = l->plan;
+    struct ntx_stream_config c = {
+        .region = &l->region,
+        .counters = counters,
+        .wake_fd = l->wake_fd,
+        .wait_limit_s = 60,
+        .names = (const char *const *)l->names,
+        .chunks = p->chunks,
+        .frames = &p->frames,
+        .prefetch = l->prefetch,
+        .windows_at = l->region.hdr->off_arena + p->geo.arena_bytes - p->n_windows * p->window_bytes,
+        .window_bytes = p->window_bytes,
+        .n_windows = p->n_windows,
+        .read_gap = p->read_gap,
+        .frames_at = l->region.hdr->off_arena + p->geo.arena_bytes - ntx_frames_bytes(&p->frames),
+    };
+    if ((rc = ntx_stream_new(&c, &l->stream)))
+        return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
+    if (by_parts && (rc = ntx__load_arena_start(l, err)))
+        return rc;
+    if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, l->plan->kv_blocks, &l->kv, err)))
+        return rc;
+    return ntx__load_build_gpu(l, err);
+}
+
+int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err)
+{
+    struct ntx_forward_config c = {
+        .model = l->model,
+        .chunks = l->plan->chunks,
+        .ops = l->ops,
+        .weights = ntx_stream_weights(l->stream),
+        .threads = l->plan->threads,
+        .max_rows = l->plan->max_rows,
+        .ctx = l->plan->ctx,
+        .skip = *skip,
+        .ffn = l->ffn,
+        .counters = l->counters,
+        .trace_experts = l->trace_experts,
+        .device = l->device,
+    };
+    if (l->device && !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */
+        c.skip = (struct ntx_skip_hooks){0};
+    int rc = ntx_forward_new(&c, &l->forward, err);
+    if (!rc)
+        ntx__load_start_gpu(l);
+    return rc;
+}
+
+void ntx_loaded_free(struct ntx_loaded *l)
+{
+    if (!l)
+        return;
+    ntx__load_arena_free(l);
+    ntx__load_free_gpu(l);
+    ntx_forward_free(l->forward);
+    ntx_kv_pool_free(l->kv);
+    ntx_stream_free(l->stream);
+    ntx_region_close(&l->region);
+    if (l->wake_fd >= 0)
+        close(l->wake_fd);
+    ntx_plan_free(l->plan);
+    ntx_tokenizer_free(l->tok);
+    ntx_ffn_nets_free(l->nets);
+    ntx_model_free(l->model);
+    ntx_gguf_free(l->gguf);
+    for (unsigned i = 0; i < l->n_fds; i++) {
+        close(l->fds[i]);
+        free(l->names[i]);
+    }
+    if (l->sidecar_fd >= 0)
+        close(l->sidecar_fd);
+    free(l->ffn_sparse);
+    free(l->source);
+    free(l->iod_fault);
+    free(l->predictor_fault);
+    free(l->policy);
+    free(l);
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err)
+{
+    struct stat now;
+    for (unsigned i = 0; i < l->n_fds; i++) {
+        const struct stat *was = &l->stamps[i];
+        if (fstat(l->fds[i], &now))
+            return ntx_err_set(err, -errno, "%s: %s", l->names[i], strerror(errno));
+        /* A name that was removed or added changes ctime too, and no byte of the file. */
+        bool renamed = now.st_nlink != was->st_nlink;
+        if (now.st_size != was->st_size || !same_time(now.st_mtim, was->st_mtim) || (!renamed && !same_time(now.st_ctim, was->st_ctim)))
+            return ntx_err_set(err, -ESTALE, "%s: the file has been changed while it was loaded: load the model again", l->names[i]);
+    }
+    return 0;
+}

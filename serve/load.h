@@ -1,0 +1,139 @@
+/* load.h: from descriptors or a path to everything that a loaded model needs. Blocking: the server calls it in a work thread.
+ *
+ *   ntx_load_open   files -> header -> model -> tokenizer -> plan      cheap; refuses what cannot work, changes nothing
+ *   ntx_load_build  region -> stream -> KV pool                        takes the memory; may take seconds. Without a GPU the arena's comes in while iod
+ *                                                                      reads into what is there already (load_arena.c): ntx_load_arena tells when it is
+ *   ntx_load_start  forward pass, once the predictor said which layer it looks at
+ *
+ * The struct is filled in that order and is constant afterwards, but for the objects' own insides. */
+#ifndef NTX_COMPUTED_LOAD_H
+#define NTX_COMPUTED_LOAD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "common/err.h"
+#include "infer/cpu/cpu.h"
+#include "infer/device/device.h"
+#include "infer/forward.h"
+#include "infer/device/gpu.h"
+#include "infer/kv.h"
+#include "plan/plan.h"
+#include "serve/session.h"
+#include "weights/stream.h"
+#include "model/digest.h"
+#include "model/gguf.h"
+#include "model/tokenizer.h"
+#include "shm/counters.h"
+#include "shm/region.h"
+
+#define NTX_MAX_COPIES 4 /* NTX_IOD_MAX_DRIVES */
+
+struct ntx_load_request {
+    char *path;                /* opened here when there are no descriptors */
+    char *also[NTX_MAX_COPIES]; /* and further copies of it */
+    unsigned n_also;
+    char *names[NTX_MAX_FILES]; /* of the parts, for messages */
+    int fds[NTX_MAX_FILES];    /* owned: closed with the request, or taken by the model. The parts, copy by copy */
+    unsigned n_files;          /* in all */
+    unsigned copies;
+    uint64_t ram_bytes;        /* 0: what this machine has left */
+    uint64_t vram_bytes;       /* 0: what the GPU has left */
+    uint64_t reclaim_bytes;    /* what the model that this one replaces gives back first */
+    uint32_t ctx, threads, sessions, max_rows, ring_slots;
+    uint64_t chunk_bytes;
+    char *backend, *kernel;    /* NULL or "": the best */
+    char *kv_type;             /* NULL or "": f16 */
+    double link_nvme_bps, link_h2d_bps;
+    char *source, *iod_fault, *predictor_fault, *policy; /* never NULL */
+    char *ffn_sparse;          /* NULL or "": off */
+    char *skip_kv;             /* "", "hole" or "propagate" */
+    int sidecar_fd;            /* owned, -1: none */
+    bool skip_adapt, study;
+    uint32_t study_ffns;
+    uint32_t skip_verify;
+    bool prefetch;             /* read experts ahead on guesses */
+    bool trace_experts;        /* the trace names the experts that each layer wants */
+    const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
+};
+
+struct ntx_loaded {
+    char *names[NTX_MAX_FILES];
+    int fds[NTX_MAX_FILES];
+    struct stat stamps[NTX_MAX_FILES]; /* as they were when the header was read */
+    unsigned n_files;                  /* parts of the model: the first of the descriptors */
+    unsigned n_fds;                    /* with all copies of them, which iod reads as several drives */
+    struct ntx_gguf *gguf;
+    struct ntx_model *model;
+    struct ntx_tokenizer *tok;
+    struct ntx_session_env env;
+    const struct ntx_cpu_ops *ops;
+    uint64_t ram_bytes;
+    uint32_t max_sessions;     /* that may run at once */
+    uint32_t logits_rows;      /* rows of a pass that may ask for logits */
+    uint64_t kept_bytes;       /* that sessions may hold together */
+    struct ntx_ffn_mode ffn;
+    struct ntx_ffn_nets *nets; /* NULL: no networks are asked for it */
+    char *ffn_sparse;          /* its text */
+    struct ntx_plan *plan;
+    bool prefetch, trace_experts;
+    struct ntx_gpu_back back;  /* .gpu NULL: the CPU computes everything */
+    char back_note[300];       /* why the GPU does not, where `auto` looked for one */
+    struct ntx_device *device;
+    bool registered, registered_rows; /* the region, and the pass's memory, are locked for the GPU's copies */
+    struct ntx_copy_share share;
+
+    struct ntx_region region;
+    char note[512];            /* what the region fell back to, "" when nothing; once the arena is there */
+    struct ntx_arena *arena;   /* who brings it in */
+    int wake_fd;
+    struct ntx_stream *stream;
+    struct ntx_kv_pool *kv;
+
+    struct ntx_counters *counters; /* borrowed */
+    struct ntx_forward *forward;
+    double link_nvme_bps, link_h2d_bps;
+    char *source, *iod_fault, *predictor_fault, *policy;
+    bool skips;                /* the policy may skip layers */
+    int sidecar_fd;            /* -1: none */
+    char digest[NTX_DIGEST_TEXT]; /* of the model, where there is a sidecar, else "" */
+    bool skip_adapt, kv_propagate;
+    uint32_t skip_verify;
+    uint32_t study_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
+    uint32_t study_ffns;       /* layers whose FFNs a look takes in, at most */
+    uint32_t probe_layer;
+};
+
+/* From a Load message and the descriptors that came with it (taken over, also on failure). */
+int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out, struct ntx_err *err);
+void ntx_load_request_free(struct ntx_load_request *r);
+
+int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct ntx_err *err);
+int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *counters, struct ntx_err *err);
+/* 0: all memory of the region is there. -EAGAIN: not yet. Else there is too little, as err says. */
+int ntx_load_arena(const struct ntx_loaded *l, struct ntx_err *err);
+int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err);
+void ntx_loaded_free(struct ntx_loaded *l); /* no thread and no worker uses it any more */
+
+/* load_gpu.c: the GPU's part of each step, nothing to do where there is none. pick: after the model is read; plan: *q becomes the request
+ * of the final plan, where it changes (1). */
+int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
+int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err);
+int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err);
+void ntx__load_start_gpu(struct ntx_loaded *l); /* once the forward pass has its memory */
+void ntx__load_free_gpu(struct ntx_loaded *l);
+
+/* load_arena.c */
+int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err); /* its tables, slots and frames */
+int ntx__load_arena_start(struct ntx_loaded *l, struct ntx_err *err);  /* the rest, once there is a stream */
+void ntx__load_arena_free(struct ntx_loaded *l);
+
+/* load_files.c: opens or takes over the request's files; each copy must be the same files as the first. */
+int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
+
+/* -ESTALE with the file's name when a file is not any more what it was when its header was read. */
+int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err);
+
+#endif

@@ -1,0 +1,146 @@
+/* load_gpu.c: what loading a model does for a GPU. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "serve/load.h"
+#include "plan/predict.h"
+
+#define BLOCK 4096u
+#define SPARE (256ull << 20) /* of the card's memory, for its driver, its context and cuBLAS */
+
+static bool is(const char *s, const char *name)
+{
+    return s && !strcmp(s, name);
+}
+
+/* `auto` goes on with the CPU and says why; `cuda` fails with the reason. */
+static int do_without(const struct ntx_load_request *r, struct ntx_loaded *l, const char *why, struct ntx_err *err)
+{
+    ntx_gpu_back_close(&l->back);
+    if (is(r->backend, "cuda"))
+        return ntx_err_set(err, -ENODEV, "--backend cuda: %.400s", why);
+    snprintf(l->back_note, sizeof l->back_note, "computing on the CPU: %.240s", why);
+    return 0;
+}
+
+int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    struct ntx_err why = {0};
+    const char *refused = ntx_device_refuses(l->model);
+    if (is(r->backend, "cpu"))
+        return 0;
+    if (r->backend && *r->backend && !is(r->backend, "auto") && !is(r->backend, "cuda"))
+        return ntx_err_set(err, -EINVAL, "back end '%s' is not one: there are auto, cpu and cuda", r->backend);
+    if (!refused && (r->study || r->skip_adapt || r->skip_verify))
+        refused = "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)";
+    if (!refused && ntx_gpu_back_open(&l->back, &why))
+        refused = why.text;
+    return refused ? do_without(r, l, refused, err) : 0;
+}
+
+static struct ntx_device_config device_config(const struct ntx_loaded *l)
+{
+    uint32_t n = l->plan->geo.n_desc;
+    return (struct ntx_device_config){
+        .ops = l->back.ops, .gpu = l->back.gpu, .model = l->model, .chunks = l->plan->chunks, .table = l->plan->table,
+        .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv_blocks = l->plan->kv_blocks,
+        .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, 4u) : 1,
+        .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->link_h2d_bps, .share = &l->share,
+    };
+}
+
+/* What the cost model says of each type of the model and number of rows; where the profile lacks a rate, the rule of thumb. */
+static void choose_share(struct ntx_loaded *l, const struct ntx_hw *hw)
+{
+    ntx_copy_share_default(&l->share);
+    for (uint32_t i = 0; hw && i < l->plan->chunks->n; i++) {
+        uint32_t type = ntx_gguf_tensor_at(l->gguf, l->plan->chunks->list[i].tensor)->type;
+        bool known = i && type == ntx_gguf_tensor_at(l->gguf, l->plan->chunks->list[i - 1].tensor)->type;
+        for (uint32_t rows = 1; !known && rows <= NTX_SHARE_ROWS; rows++) {
+            double share = ntx_predict_share(hw, type, rows, l->plan->threads);
+            if (share >= 0)
+                l->share.of[type][rows] = (uint8_t)(share * 64 + 0.5);
+        }
+    }
+}
+
+/* The first plan was made as if there were no GPU: it gives context, rows and chunks. What the GPU's memory then has left takes matrices. */
+int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err)
+{
+    if (!l->back.gpu)
+        return 0;
+    choose_share(l, q->hw);
+    struct ntx_device_config c = device_config(l);
+    c.in_flight = 4;
+    uint64_t card = l->back.info.free > SPARE ? l->back.info.free - SPARE : 0;
+    uint64_t vram = r->vram_bytes ? NTX_MIN(r->vram_bytes, card) : card, need = ntx_device_bytes(&c);
+    if (need > vram) {
+        char a[32], b[32], why[240];
+        snprintf(why, sizeof why, "KV and work of this model take %s (%llu bytes) of GPU memory, and the budget is %s: use a smaller --ctx, or a larger --vram",
+                 ntx_format_size(need, a, sizeof a), (unsigned long long)need, ntx_format_size(vram, b, sizeof b));
+        return do_without(r, l, why, err);
+    }
+    q->device_bytes = vram - need;
+    q->ctx = l->plan->ctx;
+    q->max_rows = l->plan->max_rows;
+    q->chunk_bytes = l->plan->chunk_bytes;
+    uint64_t host = ntx_device_host_bytes(&c);
+    if (l->plan->bytes_total + host <= q->ram_bytes || l->plan->geo.n_desc)
+        q->other_bytes += host;
+    return 1;
+}
+
+/* One chunk out of its file, into memory of at least its size. */
+static int read_chunk(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
+{
+    const struct ntx_loaded *l = ctx;
+    const struct ntx_chunk *c = &l->plan->chunks->list[chunk];
+    for (uint64_t done = 0; done < c->bytes;) {
+        ssize_t n = pread(l->fds[c->file], (uint8_t *)to + done, c->bytes - done, (off_t)(c->offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return ntx_err_set(err, n ? -errno : -EIO, "%s: %llu bytes at %llu cannot be read: %s", l->names[c->file], (unsigned long long)c->bytes,
+                               (unsigned long long)c->offset, n ? strerror(errno) : "the file ends before");
+        done += (uint64_t)n;
+    }
+    /* what is on the GPU needs no page cache */
+    posix_fadvise(l->fds[c->file], (off_t)(c->offset / BLOCK * BLOCK), (off_t)c->bytes, POSIX_FADV_DONTNEED);
+    return 0;
+}
+
+int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err)
+{
+    if (!l->back.gpu)
+        return 0;
+    struct ntx_device_config c = device_config(l);
+    int rc = ntx_device_new(&c, &l->device, err);
+    if (rc || (rc = ntx_device_fill(l->device, read_chunk, l, err)))
+        return rc;
+    /* A refusal costs speed only: the copies then go through a buffer of the driver. */
+    l->registered = !l->back.ops->host_register(l->back.gpu, l->region.base, l->region.bytes);
+    return 0;
+}
+
+void ntx__load_start_gpu(struct ntx_loaded *l)
+{
+    uint64_t bytes;
+    void *memory = ntx_forward_memory(l->forward, &bytes);
+    l->registered_rows = l->device && !l->back.ops->host_register(l->back.gpu, memory, bytes);
+}
+
+void ntx__load_free_gpu(struct ntx_loaded *l)
+{
+    uint64_t bytes;
+    ntx_device_free(l->device);
+    if (l->registered_rows)
+        l->back.ops->host_unregister(l->back.gpu, ntx_forward_memory(l->forward, &bytes));
+    if (l->registered)
+        l->back.ops->host_unregister(l->back.gpu, l->region.base);
+    ntx_gpu_back_close(&l->back);
+}

@@ -1,0 +1,270 @@
+/* server_impl.h: what the parts of the server share; nobody else includes it.
+ *
+ *   server.c          life of the server: start, mail, timers, shutdown
+ *   server_listen.c   the listening socket
+ *   server_seat.c     who gets a connection when there are too few
+ *   server_client.c   a connection: frames in, frames out
+ *   server_inlet.c    how much may come in, over all connections
+ *   server_request.c  what a request does
+ *   server_take.c     processes that take what comes with descriptors
+ *   server_open.c     loads on their way: looked at, opened, planned
+ *   server_model.c    the states of the model
+ *   server_worker.c   what the workers say
+ *   server_status.c   the status object */
+#ifndef NTX_COMPUTED_SERVER_IMPL_H
+#define NTX_COMPUTED_SERVER_IMPL_H
+
+#include "serve/engine.h"
+#include "serve/load.h"
+#include "serve/server.h"
+#include "serve/server_sink.h"
+#include "serve/workers.h"
+#include "proto/frame.h"
+
+#define NTX_WORKERS_MS 10000 /* for both workers to be there after a load */
+#define NTX_DETACH_MS 8000   /* for both workers to let go of a region: workers.c expels them before */
+#define NTX_MAX_NOTES 16
+#define NTX_GUEST_S 5        /* for a guest to ask */
+#define NTX_ACCEPT_MS 200    /* until it is tried again, where there is no descriptor for a client */
+
+#define NTX_MAX_REQUESTS 16  /* of a client, under way */
+#define NTX_INLET_SHARES (2u << 20)                  /* shared out over all clients that may connect */
+#define NTX_INLET_FULL (NTX_FRAME_MAX + (1u << 20))  /* beyond those, for whoever comes first */
+
+struct ntx_out { /* a frame on its way to a client */
+    struct ntx_out *next;
+    uint8_t *buf;
+    size_t len, off;
+};
+
+struct ntx_conn {
+    struct ntx_conn *next;
+    struct ntx_server *server;
+    struct ntx_sink *sink;
+    int fd;
+    uid_t uid;               /* who connected */
+    uv_poll_t poll;
+    int events;              /* what poll waits for */
+    struct ntx_frame_in in;
+    struct ntx_taker *taker; /* has the next request, which comes with descriptors; NULL: nobody has */
+    bool no_taker;           /* the request under way came with some, and nobody could take them */
+    struct ntx_out *out, **last_out;
+    uint64_t moved_ns;       /* when output last began to wait, or moved, by ntx__server_awake */
+    uint32_t requests;       /* under way */
+    struct {
+        uint64_t id;
+        size_t bytes;
+    } under_way[NTX_MAX_REQUESTS];
+    size_t owed, beyond;     /* bytes of requests under way and of one that has come in part; those beyond its share */
+    size_t part;             /* of one that has come in part */
+    uint64_t part_ns;        /* since when it could have come as a whole, by the same */
+    uint64_t active_ns;      /* when it last asked or was answered, by the same */
+    bool closing;            /* no more input; closed once its output is gone */
+    bool gone;               /* the handle is being closed */
+    struct ntx_user *user;   /* server_seat.c */
+    bool guest;              /* one too many */
+    bool seated;             /* counted */
+    bool talks;              /* it has asked for a conversation to be kept */
+    bool ours;               /* of the process that started us */
+    uint64_t since_ns;
+};
+
+struct ntx_held { /* a request that waits for a model on its way */
+    struct ntx_held *next;
+    struct ntx_sink *sink;
+    Ntx__Request *req;
+};
+
+enum ntx_model_state {
+    NTX_MODEL_EMPTY, NTX_MODEL_UNLOADING, NTX_MODEL_BUILDING, NTX_MODEL_WAITING, NTX_MODEL_FILLING, NTX_MODEL_READY
+};
+
+struct ntx_asker { /* who is told how it ended; sink NULL: nobody, it is logged */
+    struct ntx_sink *sink;
+    uint64_t id;
+};
+
+struct ntx_taker { /* server_take.c */
+    struct ntx_taker *next;
+    struct ntx_server *server;
+    pid_t pid;
+    uid_t uid;                 /* whose descriptors it has */
+    int sock, pidfd;           /* sock -1: nobody listens to it any more */
+    uv_poll_t io, death;
+    unsigned handles;          /* of the two, those that are not closed yet */
+    bool reaped;
+    struct ntx_conn *conn;     /* whose request it takes; until it is ordered to look */
+    struct ntx_opening *opening; /* for which it then looks */
+    bool asked;                /* the request is here */
+    uint32_t len;              /* of it */
+    size_t have;
+    uint8_t *body;
+    uint64_t since_ns;
+};
+
+struct ntx_opening { /* server_open.c */
+    struct ntx_opening *next;
+    struct ntx_server *server;
+    struct ntx_asker asker;
+    Ntx__Load *load;           /* with the configuration's values */
+    struct ntx_taker *taker;   /* first; then */
+    uv_work_t work;
+    struct ntx_load_request *request;
+    struct ntx_loaded *loaded;
+    struct ntx_err err;
+    int rc;
+    bool working, dropped;
+    bool again;                /* a model that was there before: only if none is */
+    atomic_bool stop;
+};
+
+struct ntx_kept { /* what loads a model again */
+    Ntx__Load *load;           /* NULL: nothing is kept */
+    int fds[NTX_MAX_FILES];
+    unsigned n_fds;
+};
+
+struct ntx_server {
+    struct ntx_server_config c;
+    uv_loop_t *loop;
+    struct ntx_counters *counters;
+    int counters_fd;
+    struct ntx_mailbox *mail;
+    struct ntx_workers *workers;
+
+    char socket_path[108];
+    int listen_fd;
+    uv_poll_t listen_poll;
+    uv_timer_t again;                /* listening rests for want of a descriptor */
+    uint64_t refused_ns, n_refused;  /* when that was last said; how often it was so since */
+    struct ntx_conn *conns;
+    uint32_t n_conns, n_guests;      /* n_conns without guests */
+    struct ntx_user *users;
+    uint64_t last_client;
+    struct ntx_outlet outlet;        /* of the sinks, guests' too */
+    size_t inlet;                    /* bytes beyond the shares, of all clients */
+    struct ntx_conn *big;            /* whose request is coming in beyond its share; NULL: nobody's */
+    struct ntx_held *held, **last_held;
+
+    enum ntx_model_state state;
+    struct ntx_loaded *loaded;      /* from BUILDING on, until a thread frees it */
+    struct ntx_loaded *leaving;     /* a thread frees it */
+    uint64_t loaded_bytes;          /* what either takes */
+    struct ntx_skip *skip;
+    struct ntx_engine *engine;      /* from FILLING on, until it has stopped */
+    Ntx__Load *load, *next_load;    /* by which loaded and next came */
+    struct ntx_loaded *next;        /* opened, waits for the old model to go */
+    struct ntx_kept old;            /* the model that the one on its way replaces: it comes back if that one fails */
+    struct ntx_opening *openings;
+    struct ntx_taker *takers;
+    struct ntx_asker loader, unloader, stopper;
+    struct ntx_err load_err;        /* why the model that is being unloaded did not come up */
+    uv_work_t work;
+    struct ntx_err work_err;
+    int work_rc;
+    uint64_t awake_ns, looked_ns; /* ntx__server_awake's */
+    uint64_t epoch;
+    uint64_t deadline_ns, progress_ns, full_ticks, filling_ns;
+    bool iod_ready, policy_ready;
+    bool iod_owed, policy_owed;     /* a configuration could not be sent yet */
+    bool attached;                  /* the region is the workers' */
+    char refused[3][300];           /* by enum ntx_role: why the last one that came was refused for good; "" where one was taken since */
+    bool no_iod;                    /* passes are aborted, since the only ntx-iod there is was refused */
+    char iod_text[256];             /* the last failure that iod told */
+    char *notes[NTX_MAX_NOTES];
+    unsigned n_notes;
+    struct ntx_counts at_load;
+
+    uv_timer_t tick;   /* while something is awaited */
+    uv_timer_t pulse;  /* while the engine is busy: how far it is */
+    uv_timer_t slow;   /* every second: clients that do not read */
+    uv_timer_t grace, hard;
+    bool draining, ending, closed, gpu_lost, stuck;
+    uint64_t started_ns;
+};
+
+/* ---- server.c */
+void ntx__server_pulse(struct ntx_server *s); /* the engine has got something to do */
+void ntx__server_step(struct ntx_server *s); /* something changed: on with the shutdown, where there is one */
+
+/* ---- server_listen.c */
+int ntx__listen(struct ntx_server *s, struct ntx_err *err);
+void ntx__unlisten(struct ntx_server *s);
+void ntx__clear_links(const char *dir);
+
+/* ---- server_seat.c */
+bool ntx__seat_take(struct ntx_conn *c);  /* a place for a new connection, or a guest's; false: neither */
+void ntx__seat_leave(struct ntx_conn *c);
+void ntx__seat_refuse(struct ntx_conn *c, uint64_t id); /* tells a guest why, and closes it */
+
+/* ---- server_client.c */
+void ntx__conn_new(struct ntx_server *s, int fd);
+struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink);
+void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len); /* takes frame over */
+void ntx__conn_close(struct ntx_conn *c);  /* now; frees what it held */
+void ntx__conn_finish(struct ntx_conn *c); /* once its output is gone */
+void ntx__conn_taken(struct ntx_conn *c, const uint8_t *body, size_t len); /* the request that c's taker took */
+void ntx__conn_sent(struct ntx_server *s, struct ntx_sink *sink, size_t len); /* a reply went out, or was thrown away */
+/* Time that this process has run so far: what it was stopped for (SIGSTOP, a paused container) is left out, as its clients may have been, too. */
+uint64_t ntx__server_awake(struct ntx_server *s);
+void ntx__conns_check(struct ntx_server *s); /* drops clients that were lost or do not read */
+void ntx__conns_drop_sink(struct ntx_server *s, struct ntx_sink *sink); /* its requests, wherever they are */
+
+void ntx__conn_update(struct ntx_conn *c); /* what is waited for, anew */
+
+/* ---- server_inlet.c: requests take memory from their first byte to their last reply. Each client has a share of NTX_INLET_SHARES; beyond
+ * it, one client at a time may send a big request, as long as less than NTX_INLET_FULL is taken. What there is no room for waits in the
+ * kernel, so no client can fill our memory, and small requests (a cancel, a status) always come through. */
+size_t ntx__inlet_room(const struct ntx_conn *c);             /* bytes that may be read from it now */
+void ntx__inlet_part(struct ntx_conn *c, size_t bytes);       /* so much of its next request is here */
+bool ntx__inlet_has(const struct ntx_conn *c, uint64_t id); /* a request of that number is under way */
+void ntx__inlet_took(struct ntx_conn *c, uint64_t id, size_t bytes);
+void ntx__inlet_done(struct ntx_conn *c, uint64_t id);        /* its last reply */
+void ntx__inlet_forget(struct ntx_conn *c);                   /* the client is gone */
+
+/* ---- server_request.c: takes req over */
+void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes: that it takes */
+const char *ntx__load_refusal(const struct ntx_server *s); /* why no model may come or go; NULL: it may, at the latest when nothing is in transit */
+bool ntx__in_transit(const struct ntx_server *s); /* a model is coming or going */
+void ntx__release_held(struct ntx_server *s); /* the model is there, or will not be */
+
+/* ---- server_model.c */
+/* Takes the loaded and the load over; the asker, too. Only while nothing is on its way or under way (ntx__load_refusal). */
+void ntx__model_switch(struct ntx_server *s, const struct ntx_asker *asker, struct ntx_loaded *next, Ntx__Load *load);
+void ntx__model_unload(struct ntx_server *s); /* of READY, FILLING or WAITING; ntx__server_step is called when it is gone */
+void ntx__model_tick(struct ntx_server *s);   /* progress and deadlines */
+void ntx__model_engine_stopped(struct ntx_server *s);
+void ntx__model_detached(struct ntx_server *s);
+void ntx__model_workers_ready(struct ntx_server *s);
+void ntx__model_fail(struct ntx_server *s, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4))); /* in WAITING */
+void ntx__model_note(struct ntx_server *s, const char *text);
+void ntx__asker_clear(struct ntx_asker *a);
+void ntx__asker_tell(struct ntx_server *s, struct ntx_asker *a, const struct ntx_err *e); /* an error; then it is cleared */
+
+/* ---- server_take.c */
+int ntx__taker_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_taker **out); /* c: its next request comes with descriptors. -EBUSY: too many for one user */
+int ntx__taker_order(struct ntx_taker *t, struct ntx_opening *o, const Ntx__Load *m, bool foreign); /* it is to look; t is o's from here on */
+void ntx__taker_end(struct ntx_taker *t); /* whatever it does; NULL is fine */
+void ntx__takers_check(struct ntx_server *s); /* those that take too long */
+void ntx__takers_close(struct ntx_server *s);
+
+/* ---- server_open.c */
+int ntx__opening_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, const Ntx__Load *m); /* with the connection's taker, if it has one. c NULL: for nobody */
+void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds); /* of descriptors that were a model's before; takes them over */
+void ntx__opening_verdict(struct ntx_opening *o, int rc, const char *text, const int *fds, unsigned n_fds);
+bool ntx__opening_of(const struct ntx_server *s, const struct ntx_sink *sink); /* NULL: anybody's */
+void ntx__openings_drop(struct ntx_server *s, const struct ntx_sink *sink);
+void ntx__openings_go(struct ntx_server *s); /* nothing may be on its way any more: one that is ready is switched to */
+void ntx__openings_stop(struct ntx_server *s);
+
+Ntx__Load *ntx__load_copy(const Ntx__Load *m); /* NULL: no memory */
+
+/* ---- server_worker.c */
+struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s);
+void ntx__worker_owed(struct ntx_server *s); /* tries again what could not be sent */
+const char *ntx__worker_unfit(const struct ntx_server *s); /* why a worker will not come, or NULL: it is there, or may yet come */
+
+/* ---- server_status.c: malloc'd JSON */
+char *ntx__status(struct ntx_server *s);
+
+#endif

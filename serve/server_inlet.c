@@ -1,0 +1,78 @@
+#include "common/util.h"
+#include "serve/server_impl.h"
+
+static size_t share_of(const struct ntx_server *s) { return NTX_INLET_SHARES / NTX_MAX(s->c.max_clients, 1u); }
+
+size_t ntx__inlet_room(const struct ntx_conn *c)
+{
+    const struct ntx_server *s = c->server;
+    size_t share = share_of(s), room = c->owed < share ? share - c->owed : 0;
+    if (!s->big || s->big == c)
+        room += s->inlet < NTX_INLET_FULL ? NTX_INLET_FULL - s->inlet : 0;
+    return room;
+}
+
+/* After c->owed or c->part has changed. */
+static void recount(struct ntx_conn *c)
+{
+    struct ntx_server *s = c->server;
+    size_t share = share_of(s), beyond = c->owed > share ? c->owed - share : 0, before = s->inlet;
+    const struct ntx_conn *big = s->big;
+    s->inlet += beyond - c->beyond;
+    c->beyond = beyond;
+    if (c->part && beyond && !s->big) {
+        s->big = c;
+        c->part_ns = ntx__server_awake(s);
+    } else if (s->big == c && !(c->part && beyond)) {
+        s->big = NULL;
+    }
+    if (s->inlet < before || (big && !s->big)) /* others may go on */
+        for (struct ntx_conn *o = s->conns; o; o = o->next)
+            ntx__conn_update(o);
+}
+
+void ntx__inlet_part(struct ntx_conn *c, size_t bytes)
+{
+    if (bytes && !c->part)
+        c->part_ns = ntx__server_awake(c->server);
+    c->owed += bytes - c->part;
+    c->part = bytes;
+    recount(c);
+}
+
+bool ntx__inlet_has(const struct ntx_conn *c, uint64_t id)
+{
+    for (unsigned i = 0; i < NTX_MAX_REQUESTS; i++)
+        if (c->under_way[i].bytes && c->under_way[i].id == id)
+            return true;
+    return false;
+}
+
+void ntx__inlet_took(struct ntx_conn *c, uint64_t id, size_t bytes)
+{
+    for (unsigned i = 0; i < NTX_MAX_REQUESTS; i++)
+        if (!c->under_way[i].bytes) {
+            c->under_way[i].id = id;
+            c->under_way[i].bytes = bytes;
+            c->owed += bytes;
+            break;
+        }
+    recount(c);
+}
+
+void ntx__inlet_done(struct ntx_conn *c, uint64_t id)
+{
+    for (unsigned i = 0; i < NTX_MAX_REQUESTS; i++)
+        if (c->under_way[i].bytes && c->under_way[i].id == id) {
+            c->owed -= c->under_way[i].bytes;
+            c->under_way[i].bytes = 0;
+            break;
+        }
+    recount(c);
+}
+
+void ntx__inlet_forget(struct ntx_conn *c)
+{
+    c->owed = c->part = 0;
+    recount(c);
+}

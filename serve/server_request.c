@@ -1,0 +1,277 @@
+/* What a request does. Every request gets exactly one last reply. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "plan/budget.h"
+#include "serve/server_impl.h"
+
+static void fail(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req, int err, const char *text)
+{
+    ntx_mail_error(s->mail, sink, req->id, err, "%s", text);
+    ntx__request__free_unpacked(req, NULL);
+}
+
+/* Of a request that was never counted as one under way: so its reply ends none. */
+static void turn_away(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req, int err, const char *text)
+{
+    ntx_mail_refusal(s->mail, sink, req->id, err, text);
+    ntx__request__free_unpacked(req, NULL);
+}
+
+static void hold(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req)
+{
+    struct ntx_held *h = calloc(1, sizeof *h);
+    if (!h) {
+        fail(s, sink, req, -ENOMEM, "no memory");
+        return;
+    }
+    h->sink = ntx_sink_ref(sink);
+    h->req = req;
+    *s->last_held = h;
+    s->last_held = &h->next;
+}
+
+/* Generate, LogitsReq, ScoreReq, CloseSession: for the engine, or for the model that is on its way. */
+static void compute(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req)
+{
+    if (s->draining)
+        fail(s, sink, req, -ESHUTDOWN, "ntx-computed is shutting down");
+    else if (ntx__opening_of(s, sink)) /* it asked for another model before */
+        hold(s, sink, req);
+    else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY)) {
+        ntx_engine_submit(s->engine, sink, req);
+        ntx__server_pulse(s);
+    } else if (s->state == NTX_MODEL_EMPTY && !ntx__opening_of(s, NULL))
+        fail(s, sink, req, -ENOENT, "no model is loaded: load one first (ntx load MODEL)");
+    else
+        hold(s, sink, req);
+}
+
+static struct ntx_held *take_held(struct ntx_server *s)
+{
+    struct ntx_held *h = s->held;
+    s->held = NULL;
+    s->last_held = &s->held;
+    return h;
+}
+
+void ntx__release_held(struct ntx_server *s)
+{
+    for (struct ntx_held *h = take_held(s), *next; h; h = next) {
+        next = h->next;
+        compute(s, h->sink, h->req); /* may hold it again */
+        ntx_sink_unref(h->sink);
+        free(h);
+    }
+}
+
+/* Takes the held requests of a sink out: all, or the one with this id. Returns how many. */
+static unsigned drop_held(struct ntx_server *s, const struct ntx_sink *sink, const uint64_t *id)
+{
+    unsigned n = 0;
+    for (struct ntx_held **p = &s->held, *h; (h = *p);) {
+        if (h->sink != sink || (id && h->req->id != *id)) {
+            p = &h->next;
+            continue;
+        }
+        *p = h->next;
+        ntx__request__free_unpacked(h->req, NULL);
+        ntx_sink_unref(h->sink);
+        free(h);
+        n++;
+    }
+    s->last_held = &s->held;
+    while (*s->last_held)
+        s->last_held = &(*s->last_held)->next;
+    return n;
+}
+
+void ntx__conns_drop_sink(struct ntx_server *s, struct ntx_sink *sink)
+{
+    drop_held(s, sink, NULL);
+    ntx__openings_drop(s, sink);
+    if (s->engine)
+        ntx_engine_client_gone(s->engine, sink);
+}
+
+static void cancel(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req)
+{
+    uint64_t target = req->cancel->target;
+    if (drop_held(s, sink, &target))
+        ntx_mail_done(s->mail, sink, target, "cancel", NULL);
+    if (s->engine) {
+        ntx_engine_submit(s->engine, sink, req);
+        return;
+    }
+    ntx_mail_done(s->mail, sink, req->id, "", NULL);
+    ntx__request__free_unpacked(req, NULL);
+}
+
+bool ntx__in_transit(const struct ntx_server *s)
+{
+    return s->state != NTX_MODEL_EMPTY && s->state != NTX_MODEL_READY;
+}
+
+const char *ntx__load_refusal(const struct ntx_server *s)
+{
+    if (s->draining)
+        return "ntx-computed is shutting down";
+    if (s->state == NTX_MODEL_READY && s->engine && ntx_engine_busy(s->engine))
+        return "answers are being generated: wait for them, or cancel them";
+    return NULL;
+}
+
+/* What a Load leaves open takes the configuration's value. */
+static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d)
+{
+    Ntx__Load q = *m;
+    if (!d)
+        return q;
+#define TAKE(field) q.field = q.field ? q.field : d->field
+#define TAKE_TEXT(field) q.field = q.field && *q.field ? q.field : d->field
+    TAKE(ram_bytes);
+    TAKE(vram_bytes);
+    TAKE(ctx);
+    TAKE(threads);
+    TAKE(link_nvme_bps);
+    TAKE(chunk_bytes);
+    TAKE(ring_slots);
+    TAKE(sessions);
+    TAKE(max_rows);
+    TAKE_TEXT(backend);
+    TAKE_TEXT(kernel);
+    TAKE_TEXT(source);
+    TAKE_TEXT(skip);
+    TAKE_TEXT(kv_type);
+    TAKE_TEXT(ffn_sparse);
+#undef TAKE
+#undef TAKE_TEXT
+    return q;
+}
+
+/* A private pipeline has one user. Of a service its own user and root have the say, and the group where ntx.conf gives it to them. */
+static bool administers(const struct ntx_conn *c)
+{
+    const struct ntx_server_config *s = &c->server->c;
+    return !s->service || s->group_admin || !c->uid || c->uid == geteuid();
+}
+
+/* What the configuration lets a model take; where it names nothing, what this machine has left. */
+static uint64_t ram_limit(const struct ntx_server *s)
+{
+    uint64_t named = s->c.defaults ? s->c.defaults->ram_bytes : 0;
+    return named ? named : ntx_budget_default(s->loaded_bytes);
+}
+
+/* What a client may not ask of a load, whatever model it brings. A path would be opened with the daemon's rights, which are not the client's. */
+static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *err)
+{
+    char asked[32], most[32];
+    uint64_t limit;
+    if ((m->path && *m->path) || m->n_also)
+        return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
+    if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
+        return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
+    if (administers(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
+        return 0;
+    return ntx_err_set(err, -EPERM, "--ram %s is more than the %s that this service may use ([model] ram in its ntx.conf): ask for less; only its "
+                       "administrators may exceed that", ntx_format_size(m->ram_bytes, asked, sizeof asked), ntx_format_size(limit, most, sizeof most));
+}
+
+static void load(struct ntx_conn *c, Ntx__Request *req)
+{
+    struct ntx_server *s = c->server;
+    struct ntx_err err = {0};
+    Ntx__Load m = with_defaults(req->load, s->c.defaults);
+    const char *why = ntx__load_refusal(s);
+    int rc = why ? ntx_err_set(&err, -EBUSY, "%s", why) : permit(c, req->load, &err);
+    if (!rc && c->no_taker)
+        rc = ntx_err_set(&err, -EBUSY, "too many models are being opened: wait until that is done");
+    if (!c->taker && s->c.defaults) {
+        m.path = s->c.defaults->path;
+        m.also = s->c.defaults->also;
+        m.n_also = s->c.defaults->n_also;
+    }
+    if (!rc && !c->taker && !(m.path && *m.path))
+        rc = ntx_err_set(&err, -EINVAL, "neither a path nor descriptors of a model were given");
+    if (!rc && (rc = ntx__opening_new(s, c, req->id, &m)))
+        ntx_err_set(&err, rc, "cannot begin to open the model: %s", strerror(-rc));
+    if (rc)
+        fail(s, c->sink, req, rc, err.text);
+    else
+        ntx__request__free_unpacked(req, NULL);
+}
+
+static void unload(struct ntx_conn *c, Ntx__Request *req)
+{
+    struct ntx_server *s = c->server;
+    const char *why = s->state == NTX_MODEL_EMPTY ? "no model is loaded" :
+                      ntx__in_transit(s) ? "a model is being loaded or unloaded: wait until that is done" : ntx__load_refusal(s);
+    if (why) {
+        fail(s, c->sink, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
+        return;
+    }
+    s->unloader = (struct ntx_asker){ntx_sink_ref(c->sink), req->id};
+    ntx__request__free_unpacked(req, NULL);
+    ntx__model_unload(s);
+}
+
+static void status(struct ntx_conn *c, Ntx__Request *req)
+{
+    Ntx__StatusRep m = NTX__STATUS_REP__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    if (!(m.json = ntx__status(c->server))) {
+        fail(c->server, c->sink, req, -ENOMEM, "no memory");
+        return;
+    }
+    r.id = req->id;
+    r.body_case = NTX__REPLY__BODY_STATUS;
+    r.status = &m;
+    ntx_mail_reply(c->server->mail, c->sink, &r, true);
+    free(m.json);
+    ntx__request__free_unpacked(req, NULL);
+}
+
+static void stop(struct ntx_conn *c, Ntx__Request *req)
+{
+    struct ntx_server *s = c->server;
+    uint32_t grace = req->stop->grace_ms ? req->stop->grace_ms : s->c.grace_ms;
+    if (!administers(c)) {
+        fail(s, c->sink, req, -EPERM, "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = group)");
+        return;
+    }
+    if (s->stopper.sink) {
+        fail(s, c->sink, req, -EALREADY, "ntx-computed is shutting down already");
+        return;
+    }
+    s->stopper = (struct ntx_asker){ntx_sink_ref(c->sink), req->id};
+    ntx__request__free_unpacked(req, NULL);
+    ntx_server_shutdown(s, grace);
+}
+
+void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
+{
+    struct ntx_server *s = c->server;
+    if (c->requests >= NTX_MIN(s->c.max_requests, (uint32_t)NTX_MAX_REQUESTS)) {
+        turn_away(s, c->sink, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
+        return;
+    }
+    if (ntx__inlet_has(c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
+        turn_away(s, c->sink, req, -EEXIST, "a request of this client with the same id is under way: give each its own");
+        return;
+    }
+    c->requests++;
+    ntx__inlet_took(c, req->id, bytes);
+    c->talks |= req->body_case == NTX__REQUEST__BODY_GENERATE && req->generate->keep;
+    switch (req->body_case) {
+    case NTX__REQUEST__BODY_LOAD: load(c, req); return;
+    case NTX__REQUEST__BODY_UNLOAD: unload(c, req); return;
+    case NTX__REQUEST__BODY_STATUS: status(c, req); return;
+    case NTX__REQUEST__BODY_STOP: stop(c, req); return;
+    case NTX__REQUEST__BODY_CANCEL: cancel(s, c->sink, req); return;
+    default: compute(s, c->sink, req); return;
+    }
+}

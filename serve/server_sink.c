@@ -1,0 +1,250 @@
+#include "serve/server_sink.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/util.h"
+#include "proto/frame.h"
+
+struct ntx_sink {
+    atomic_uint refs;
+    struct ntx_outlet *outlet;
+    uint64_t client;
+    atomic_size_t pending;
+    atomic_bool closed, lost;
+};
+
+void ntx_outlet_init(struct ntx_outlet *o, uint32_t max_clients)
+{
+    atomic_init(&o->pending, 0);
+    o->share = NTX_OUTLET_FULL / 2 / NTX_MAX(max_clients, 1u);
+}
+
+struct ntx_sink *ntx_sink_new(struct ntx_outlet *o, uint64_t client)
+{
+    struct ntx_sink *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    atomic_init(&s->refs, 1);
+    s->outlet = o;
+    s->client = client;
+    return s;
+}
+
+struct ntx_sink *ntx_sink_ref(struct ntx_sink *s)
+{
+    atomic_fetch_add(&s->refs, 1);
+    return s;
+}
+
+void ntx_sink_unref(struct ntx_sink *s)
+{
+    if (s && atomic_fetch_sub(&s->refs, 1) == 1)
+        free(s);
+}
+
+uint64_t ntx_sink_client(const struct ntx_sink *s) { return s->client; }
+void ntx_sink_close(struct ntx_sink *s) { atomic_store(&s->closed, true); }
+bool ntx_sink_closed(const struct ntx_sink *s) { return atomic_load(&s->closed); }
+void ntx_sink_lose(struct ntx_sink *s) { atomic_store(&s->lost, true); }
+bool ntx_sink_lost(const struct ntx_sink *s) { return atomic_load(&s->lost); }
+
+static size_t less(size_t limit, size_t used) { return used < limit ? limit - used : 0; }
+
+static size_t room(const struct ntx_outlet *o, size_t pending, size_t all)
+{
+    return NTX_MAX(less(o->share, pending), NTX_MIN(less(NTX_SINK_FULL, pending), less(NTX_OUTLET_FULL / 2, all)));
+}
+
+size_t ntx_sink_room(const struct ntx_sink *s) { return room(s->outlet, atomic_load(&s->pending), atomic_load(&s->outlet->pending)); }
+
+/* Whether it was full is told by the very values that are taken down here: had they been looked at before, the engine might have filled it in
+ * between and gone to rest, and nobody would wake it. */
+bool ntx_sink_sent(struct ntx_sink *s, size_t bytes)
+{
+    struct ntx_outlet *o = s->outlet;
+    bytes += NTX_SINK_FRAME;
+    size_t pending = atomic_fetch_sub(&s->pending, bytes), all = atomic_fetch_sub(&o->pending, bytes);
+    return !room(o, pending, all) || (all >= NTX_OUTLET_FULL / 2 && all - bytes < NTX_OUTLET_FULL / 2);
+}
+
+struct ntx_mailbox {
+    pthread_mutex_t lock;
+    struct ntx_mail *first, **last;
+    uv_async_t async;
+    ntx_mail_cb *cb;
+    void *ctx;
+};
+
+static void free_mail(struct ntx_mail *m)
+{
+    ntx_sink_unref(m->sink);
+    free(m->frame);
+    free(m);
+}
+
+static struct ntx_mail *take_all(struct ntx_mailbox *b)
+{
+    pthread_mutex_lock(&b->lock);
+    struct ntx_mail *m = b->first;
+    b->first = NULL;
+    b->last = &b->first;
+    pthread_mutex_unlock(&b->lock);
+    return m;
+}
+
+void ntx_mailbox_flush(struct ntx_mailbox *b)
+{
+    for (struct ntx_mail *m = take_all(b), *next; m; m = next) {
+        next = m->next;
+        b->cb(b->ctx, m);
+        free_mail(m);
+    }
+}
+
+static void deliver(uv_async_t *async) { ntx_mailbox_flush(async->data); }
+
+int ntx_mailbox_new(uv_loop_t *loop, ntx_mail_cb *cb, void *ctx, struct ntx_mailbox **out)
+{
+    struct ntx_mailbox *b = calloc(1, sizeof *b);
+    if (!b)
+        return UV_ENOMEM;
+    int rc = uv_async_init(loop, &b->async, deliver);
+    if (rc) {
+        free(b);
+        return rc;
+    }
+    pthread_mutex_init(&b->lock, NULL);
+    b->last = &b->first;
+    b->async.data = b;
+    b->cb = cb;
+    b->ctx = ctx;
+    *out = b;
+    return 0;
+}
+
+static void closed(uv_handle_t *h)
+{
+    struct ntx_mailbox *b = h->data;
+    for (struct ntx_mail *m = take_all(b), *next; m; m = next) {
+        next = m->next;
+        free_mail(m);
+    }
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+}
+
+void ntx_mailbox_free(struct ntx_mailbox *b)
+{
+    if (b)
+        uv_close((uv_handle_t *)&b->async, closed);
+}
+
+static void post(struct ntx_mailbox *b, struct ntx_mail *m)
+{
+    pthread_mutex_lock(&b->lock);
+    *b->last = m;
+    b->last = &m->next;
+    pthread_mutex_unlock(&b->lock);
+    uv_async_send(&b->async);
+}
+
+void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_sink *sink, const Ntx__Reply *r, bool last)
+{
+    if (ntx_sink_closed(sink))
+        return;
+    struct ntx_mail *m = calloc(1, sizeof *m);
+    if (!m || ntx_reply_pack(r, &m->frame, &m->len)) {
+        free(m);
+        ntx_sink_lose(sink);
+        ntx_mail_note(b, NTX_MAIL_IDLE); /* wakes the main thread, which looks for lost sinks */
+        return;
+    }
+    m->kind = NTX_MAIL_REPLY;
+    m->sink = ntx_sink_ref(sink);
+    m->last = last;
+    m->id = r->id;
+    atomic_fetch_add(&sink->pending, m->len + NTX_SINK_FRAME);
+    atomic_fetch_add(&sink->outlet->pending, m->len + NTX_SINK_FRAME);
+    post(b, m);
+}
+
+static void mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *text, bool last)
+{
+    Ntx__Error e = NTX__ERROR__INIT;
+    e.err = err;
+    e.text = (char *)(uintptr_t)text;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_ERROR;
+    r.error = &e;
+    ntx_mail_reply(b, sink, &r, last);
+}
+
+void ntx_mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *fmt, ...)
+{
+    char text[640];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    mail_error(b, sink, id, err, text, true);
+}
+
+void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *text)
+{
+    mail_error(b, sink, id, err, text, false);
+}
+
+void ntx_mail_done(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *finish, const char *stats_json)
+{
+    Ntx__Done d = NTX__DONE__INIT;
+    d.finish = (char *)(uintptr_t)finish;
+    d.stats_json = (char *)(uintptr_t)(stats_json ? stats_json : "");
+    Ntx__Reply r = NTX__REPLY__INIT;
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_DONE;
+    r.done = &d;
+    ntx_mail_reply(b, sink, &r, true);
+}
+
+void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const Ntx__Progress *p)
+{
+    Ntx__Reply r = NTX__REPLY__INIT;
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_PROGRESS;
+    r.progress = (Ntx__Progress *)(uintptr_t)p;
+    ntx_mail_reply(b, sink, &r, false);
+}
+
+void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *phase, uint64_t done, uint64_t total)
+{
+    Ntx__Progress p = NTX__PROGRESS__INIT;
+    p.phase = (char *)(uintptr_t)phase;
+    p.done = done;
+    p.total = total;
+    ntx_mail_how_far(b, sink, id, &p);
+}
+
+void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass)
+{
+    struct ntx_mail *m = calloc(1, sizeof *m);
+    if (!m)
+        return; /* asked again while it matters */
+    m->kind = NTX_MAIL_PROBE;
+    m->probe_index = index;
+    m->probe_gen = gen;
+    m->pass = pass;
+    post(b, m);
+}
+
+void ntx_mail_note(struct ntx_mailbox *b, enum ntx_mail_kind kind)
+{
+    struct ntx_mail *m = calloc(1, sizeof *m);
+    if (!m)
+        return;
+    m->kind = kind;
+    post(b, m);
+}

@@ -1,0 +1,71 @@
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "common/util.h"
+#include "serve/server_impl.h"
+#include "ntx_version.h"
+
+static const char *state_name(const struct ntx_server *s)
+{
+    static const char *const names[] = {"empty", "unloading", "loading", "loading", "loading", "ready"};
+    return s->state == NTX_MODEL_EMPTY && ntx__opening_of(s, NULL) ? "loading" : names[s->state];
+}
+
+static void add_workers(json_t *j, struct ntx_server *s)
+{
+    struct ntx_counters *c = s->counters;
+    json_object_set_new(j, "iod", json_boolean(ntx_workers_present(s->workers, NTX_ROLE_IOD)));
+    json_object_set_new(j, "predictor", json_boolean(ntx_workers_present(s->workers, NTX_ROLE_PREDICTOR)));
+    json_object_set_new(j, "iod_pid", json_integer((json_int_t)ntx_counter_get(c, NTX_C_iod_pid)));
+    json_object_set_new(j, "predictor_pid", json_integer((json_int_t)ntx_counter_get(c, NTX_C_pred_pid)));
+    json_object_set_new(j, "iod_starts", json_integer((json_int_t)ntx_counter_get(c, NTX_C_iod_starts)));
+    json_object_set_new(j, "predictor_starts", json_integer((json_int_t)ntx_counter_get(c, NTX_C_pred_starts)));
+}
+
+/* Since the model was loaded. */
+static void add_totals(json_t *j, struct ntx_server *s)
+{
+    struct ntx_counters *c = s->counters;
+    struct ntx_counts now;
+    pid_t pids[] = {(pid_t)ntx_counter_get(c, NTX_C_comp_pid), (pid_t)ntx_counter_get(c, NTX_C_iod_pid), (pid_t)ntx_counter_get(c, NTX_C_pred_pid)};
+    ntx_counts_now(c, &now);
+    json_object_set_new(j, "passes", json_integer((json_int_t)(now.passes - s->at_load.passes)));
+    json_object_set_new(j, "bytes_read", json_integer((json_int_t)(now.bytes_read - s->at_load.bytes_read)));
+    json_object_set_new(j, "io_stall_s", json_real((double)(now.stall_ns - s->at_load.stall_ns) / 1e9));
+    json_object_set_new(j, "generated_tokens", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_tokens)));
+    json_object_set_new(j, "prompt_tokens", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_prompt_tokens)));
+    json_object_set_new(j, "peak_bytes", json_integer((json_int_t)ntx_stats_memory(pids, 3)));
+}
+
+static void add_notes(json_t *j, struct ntx_server *s)
+{
+    json_t *notes = json_array();
+    for (unsigned i = 0; i < s->n_notes; i++)
+        json_array_append_new(notes, json_string(s->notes[i]));
+    json_object_set_new(j, "notes", notes);
+}
+
+char *ntx__status(struct ntx_server *s)
+{
+    struct ntx_counters *c = s->counters;
+    json_t *j = json_object();
+    if (!j)
+        return NULL;
+    json_object_set_new(j, "state", json_string(s->draining ? "stopping" : state_name(s)));
+    json_object_set_new(j, "build", json_string(NTX_BUILD));
+    json_object_set_new(j, "pid", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_pid)));
+    json_object_set_new(j, "uptime_s", json_real((double)(ntx_now_ns() - s->started_ns) / 1e9));
+    json_object_set_new(j, "clients", json_integer(s->n_conns));
+    json_object_set_new(j, "sessions", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_sessions)));
+    json_object_set_new(j, "queued", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_queued)));
+    json_object_set_new(j, "kv_blocks", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_kv_blocks)));
+    json_object_set_new(j, "kv_blocks_used", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_kv_blocks_used)));
+    add_workers(j, s);
+    if (s->loaded && s->engine)
+        ntx_stats_add_model(j, s->loaded);
+    add_totals(j, s);
+    add_notes(j, s);
+    char *text = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    return text;
+}

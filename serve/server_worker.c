@@ -1,0 +1,196 @@
+/* What the workers say, and what they are told. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "serve/server_impl.h"
+
+static bool has_region(const struct ntx_server *s)
+{
+    return s->loaded && (s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY);
+}
+
+/* The stream is there, and no work thread is making it. */
+static bool has_stream(const struct ntx_server *s)
+{
+    return has_region(s) || (s->state == NTX_MODEL_UNLOADING && s->loaded && s->loaded->stream);
+}
+
+static int send_iod_config(struct ntx_server *s)
+{
+    const struct ntx_loaded *l = s->loaded;
+    Ntx__IodConfig m = NTX__IOD_CONFIG__INIT;
+    Ntx__Peer p = NTX__PEER__INIT;
+    m.rate_bps = l->link_nvme_bps;
+    m.inflight_bytes = l->plan->inflight_bytes;
+    m.piece_bytes = l->plan->piece_bytes;
+    m.source = *l->source ? l->source : (char *)"auto";
+    m.fault = l->iod_fault;
+    p.body_case = NTX__PEER__BODY_IOD_CONFIG;
+    p.iod_config = &m;
+    return ntx_workers_send(s->workers, NTX_ROLE_IOD, &p);
+}
+
+static int send_policy(struct ntx_server *s)
+{
+    Ntx__PolicySet m = NTX__POLICY_SET__INIT;
+    Ntx__Peer p = NTX__PEER__INIT;
+    m.policy = s->loaded->policy;
+    m.fault = s->loaded->predictor_fault;
+    m.model = s->loaded->digest;
+    p.body_case = NTX__PEER__BODY_POLICY_SET;
+    p.policy_set = &m;
+    return ntx_workers_send(s->workers, NTX_ROLE_PREDICTOR, &p);
+}
+
+/* A refusal of the moment is tried again at the next tick; a worker that is gone says hello again by itself. */
+void ntx__worker_owed(struct ntx_server *s)
+{
+    if (!has_region(s)) {
+        s->iod_owed = s->policy_owed = false;
+        return;
+    }
+    if (s->iod_owed) {
+        int rc = send_iod_config(s);
+        s->iod_owed = rc == -EAGAIN;
+        s->iod_ready = !rc;
+    }
+    if (s->policy_owed)
+        s->policy_owed = send_policy(s) == -EAGAIN;
+    ntx__model_workers_ready(s);
+}
+
+/* Before its hello already: a request that comes between the two waits for it, and is not told of one that was refused. */
+static void on_admitted(void *ctx, enum ntx_role role)
+{
+    struct ntx_server *s = ctx;
+    s->refused[role][0] = 0;
+    if (role == NTX_ROLE_IOD && s->no_iod && has_region(s) && !s->draining)
+        ntx_stream_abort(s->loaded->stream, 0, NULL);
+    if (role == NTX_ROLE_IOD)
+        s->no_iod = false;
+}
+
+static void on_hello(void *ctx, enum ntx_role role, uint32_t instance)
+{
+    struct ntx_server *s = ctx;
+    ntx_log(NTX_LOG_DEBUG, "%s %u is there", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor", instance);
+    if (!has_region(s))
+        return;
+    if (role == NTX_ROLE_IOD)
+        s->iod_owed = true;
+    else
+        s->policy_owed = true;
+    ntx__worker_owed(s);
+    if (s->iod_owed || s->policy_owed)
+        ntx__model_tick(s);
+}
+
+static void on_policy(struct ntx_server *s, const Ntx__PolicyState *m)
+{
+    struct ntx_loaded *l = s->loaded;
+    if (s->state == NTX_MODEL_WAITING) {
+        if (m->error && *m->error) {
+            ntx__model_fail(s, -EINVAL, "%s", m->error);
+            return;
+        }
+        if (m->probe_layer >= l->model->hp.n_layers) {
+            ntx__model_fail(s, -EPROTO, "ntx-predictor looks at layer %u of a model of %u", m->probe_layer, l->model->hp.n_layers);
+            return;
+        }
+        l->skips = m->skips;
+        l->probe_layer = m->probe_layer;
+        s->policy_ready = true;
+        ntx__model_workers_ready(s);
+    } else if (s->skip) { /* it has been restarted: what is undecided is asked again */
+        ntx_skip_ask_again(s->skip);
+    }
+}
+
+static void on_iod_error(struct ntx_server *s, const Ntx__IodError *m)
+{
+    const char *name = m->file < s->loaded->n_files ? s->loaded->names[m->file] : NULL;
+    char named[sizeof s->iod_text];
+    const char *text = m->text ? m->text : "";
+    if (m->err && name) {
+        snprintf(named, sizeof named, "%s: %s", name, text);
+        text = named;
+    }
+    if (!m->err) {
+        ntx__model_note(s, text);
+        return;
+    }
+    ntx_log(NTX_LOG_DEBUG, "ntx-iod: %s", text); /* whoever needed it is told */
+    snprintf(s->iod_text, sizeof s->iod_text, "%s", text);
+    ntx_stream_io_error(s->loaded->stream, m->chunk, text);
+}
+
+static void on_message(void *ctx, enum ntx_role role, const Ntx__Peer *m)
+{
+    struct ntx_server *s = ctx;
+    if (!has_region(s))
+        return;
+    if (role == NTX_ROLE_IOD && m->body_case == NTX__PEER__BODY_IOD_ERROR)
+        on_iod_error(s, m->iod_error);
+    else if (role == NTX_ROLE_PREDICTOR && m->body_case == NTX__PEER__BODY_POLICY_STATE)
+        on_policy(s, m->policy_state);
+    else if (role == NTX_ROLE_PREDICTOR && m->body_case == NTX__PEER__BODY_DECISION && s->skip)
+        ntx_skip_decision(s->skip, m->decision);
+}
+
+static void on_died(void *ctx, enum ntx_role role)
+{
+    struct ntx_server *s = ctx;
+    s->refused[role][0] = 0;
+    ntx_gauge(s->counters, role == NTX_ROLE_IOD ? NTX_C_iod_pid : NTX_C_pred_pid, 0); /* the number may become another process's */
+    if (role == NTX_ROLE_IOD) {
+        s->iod_ready = s->iod_owed = false;
+        if (has_stream(s))
+            ntx_stream_iod_died(s->loaded->stream);
+    } else {
+        s->policy_owed = false;
+        if (s->state == NTX_MODEL_WAITING)
+            s->policy_ready = false;
+    }
+    if (!s->closed)
+        ntx_log(NTX_LOG_INFO, "%s is gone; waiting for its successor", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor");
+}
+
+const char *ntx__worker_unfit(const struct ntx_server *s)
+{
+    for (enum ntx_role role = NTX_ROLE_IOD; role <= NTX_ROLE_PREDICTOR; role++)
+        if (s->refused[role][0] && !ntx_workers_present(s->workers, role))
+            return s->refused[role];
+    return NULL;
+}
+
+/* Nobody is to wait for a worker that will not come. */
+static void on_refused(void *ctx, enum ntx_role role, const char *text)
+{
+    struct ntx_server *s = ctx;
+    if (ntx_workers_present(s->workers, role))
+        return;
+    snprintf(s->refused[role], sizeof s->refused[role], "%s was refused: %s", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor", text);
+    if (s->state == NTX_MODEL_WAITING) {
+        ntx__model_fail(s, -EPROTO, "%s", s->refused[role]);
+    } else if (role == NTX_ROLE_IOD && s->engine && has_region(s) && !s->draining) {
+        s->no_iod = true;
+        ntx_stream_abort(s->loaded->stream, -EPROTO, s->refused[role]);
+    }
+}
+
+static void on_drained(void *ctx)
+{
+    struct ntx_server *s = ctx;
+    if (has_stream(s))
+        ntx_stream_untaint(s->loaded->stream);
+}
+
+static void on_detached(void *ctx) { ntx__model_detached(ctx); }
+
+struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s)
+{
+    return (struct ntx_workers_cb){
+        .ctx = s, .admitted = on_admitted, .hello = on_hello, .message = on_message, .died = on_died, .refused = on_refused, .drained = on_drained, .detached = on_detached};
+}

@@ -1,0 +1,345 @@
+#include "infer/forward.h"
+#include "serve/session.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+
+
+int ntx_session_new(struct ntx_sink *sink, uint64_t id, struct ntx_session **out)
+{
+    struct ntx_session *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    s->sink = ntx_sink_ref(sink);
+    s->id = id;
+    s->state = NTX_SESSION_IDLE;
+    *out = s;
+    return 0;
+}
+
+static void free_request(struct ntx_session *s)
+{
+    ntx_sampler_free(s->sampler);
+    ntx_text_free(s->text);
+    free(s->options);
+    free(s->each);
+    s->sampler = NULL;
+    s->text = NULL;
+    s->options = NULL;
+    s->each = NULL;
+}
+
+void ntx_session_free(struct ntx_session *s)
+{
+    if (!s)
+        return;
+    free_request(s);
+    ntx_kv_seq_free(s->kv);
+    free(s->dialog.begins);
+    free(s->tokens);
+    free(s->similar);
+    ntx_ffn_set_free(s->ffn);
+    ntx_sink_unref(s->sink);
+    free(s);
+}
+
+void ntx_session_rest(struct ntx_session *s)
+{
+    free_request(s);
+    s->cancel = false;
+    s->state = NTX_SESSION_IDLE;
+}
+
+/* Room for n more tokens, and for one that is sampled but never fed. */
+static int add_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, uint32_t n, struct ntx_err *err)
+{
+    if (n > e->ctx || s->n_tokens + n > e->ctx)
+        return ntx_err_set(err, -E2BIG, "the prompt has %u tokens%s, the context holds %u: shorten it, or load the model with a larger --ctx",
+                           s->n_tokens + n, s->n_tokens ? " with the conversation before it" : "", e->ctx);
+    if (s->n_tokens + n + 1 > s->room) {
+        uint32_t room = s->n_tokens + n + 1;
+        int32_t *p = realloc(s->tokens, room * sizeof *p);
+        if (!p)
+            return ntx_err_set(err, -ENOMEM, "no memory for %u tokens", room);
+        s->tokens = p;
+        s->room = room;
+    }
+    if (n)
+        memcpy(s->tokens + s->n_tokens, ids, n * sizeof *ids);
+    s->n_tokens += n;
+    return 0;
+}
+
+static struct ntx_sampling sampling_of(const Ntx__Generate *m, uint32_t ctx)
+{
+    struct ntx_sampling p = {.temp = 0, .top_p = 1, .repeat_penalty = 1, .repeat_last = 64};
+    const Ntx__Sampling *q = m->sampling;
+    if (!q)
+        return p;
+    p.temp = q->temp;
+    p.top_k = q->top_k;
+    p.top_p = q->top_p > 0 ? q->top_p : 1;
+    p.min_p = q->min_p;
+    p.repeat_penalty = q->repeat_penalty > 0 ? q->repeat_penalty : 1;
+    p.repeat_last = NTX_MIN(q->repeat_last ? q->repeat_last : 64, ctx);
+    p.seed = q->seed;
+    return p;
+}
+
+static char *options_of(const Ntx__Generate *m, const struct ntx_sampling *p)
+{
+    json_t *j = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i, s:i, s:b, s:b}", "temp", (double)p->temp, "top_k", (int)p->top_k, "top_p", (double)p->top_p,
+                          "min_p", (double)p->min_p, "repeat_penalty", (double)p->repeat_penalty, "repeat_last", (int)p->repeat_last, "max_tokens",
+                          (int)m->max_tokens, "raw", m->raw, "ignore_eos", m->ignore_eos);
+    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    json_decref(j);
+    return text;
+}
+
+static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, struct ntx_err *err)
+{
+    struct ntx_sampling p = sampling_of(m, e->ctx);
+    if (!isfinite(p.temp) || p.temp < 0 || !isfinite(p.top_p) || !isfinite(p.min_p) || !isfinite(p.repeat_penalty))
+        return ntx_err_set(err, -EINVAL, "sampling options must be finite numbers, and the temperature at least 0");
+    free_request(s);
+    s->options = options_of(m, &p);
+    s->sampling = p;
+    int rc = ntx_text_new(m->stop, m->n_stop, &s->text);
+    if (rc)
+        return ntx_err_set(err, rc, "cannot prepare sampling: %s", strerror(-rc));
+    s->run = (struct ntx_run_stats){.seed = p.seed, .options = s->options, .finish = ""};
+    return 0;
+}
+
+/* KV for all that this request may need; a kept session takes a full context at once, since blocks are never added later. */
+static uint32_t tokens_to_reserve(const struct ntx_session *s, const struct ntx_session_env *e)
+{
+    if (s->keep || !s->max_tokens || s->max_tokens > e->ctx - s->n_tokens)
+        return e->ctx;
+    return s->n_tokens + s->max_tokens;
+}
+
+/* An answer needs room, too. */
+static int check_room(const struct ntx_session *s, const struct ntx_session_env *e, uint32_t n, uint32_t leave, struct ntx_err *err)
+{
+    leave = NTX_MIN(leave, e->ctx / 4);
+    if ((uint64_t)s->n_tokens + n + leave <= e->ctx || !leave)
+        return 0;
+    return ntx_err_set(err, -E2BIG, "the prompt has %u tokens%s, which leaves fewer than %u of the context's %u for the answer", s->n_tokens + n,
+                       s->n_tokens ? " with the conversation before it" : "", leave, e->ctx);
+}
+
+int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_prompt *p, struct ntx_err *err)
+{
+    bool ends = ntx__session_ends(s, e, m);
+    uint32_t had = s->n_tokens, spoken = s->dialog.n, n = (uint32_t)NTX_MAX(p->n, 0);
+    if (p->n < 0)
+        return ntx_err_set(err, p->n, "%s", p->err.text);
+    s->n_tokens -= ends;
+    int rc = s->n_tokens + n > s->n_past ? 0 :
+        ntx_err_set(err, -EINVAL, "the prompt is empty and the vocabulary has no token to begin with: give at least one character");
+    if (!rc)
+        rc = check_room(s, e, n, m->leave, err);
+    if (!rc && p->chat && (rc = ntx__dialog_add(&s->dialog, m->n_messages, s->n_tokens)))
+        ntx_err_set(err, rc, "no memory for the conversation");
+    int32_t end = ends ? s->tokens[s->n_tokens] : -1;
+    if (!rc)
+        rc = add_tokens(s, e, p->ids, n, err);
+    if (!rc)
+        rc = make_tools(s, e, m, err);
+    if (rc) {
+        s->n_tokens = had;
+        s->dialog.n = spoken;
+        if (ends)
+            s->tokens[had - 1] = end;
+        return rc;
+    }
+    s->kind = NTX_SESSION_GENERATE;
+    s->keep = m->keep;
+    s->max_tokens = m->max_tokens;
+    s->ignore_eos = m->ignore_eos;
+    s->view = (struct ntx_chat_view){.chat = p->chat};
+    s->skip_space = p->chat || s->n_tokens <= 1;
+    s->n_prompt = ntx_session_todo(s);
+    s->generated = s->decoded = 0;
+    s->predictor_lost = false;
+    s->run.prompt_tokens = n;
+    s->reserve = tokens_to_reserve(s, e);
+    return 0;
+}
+
+int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e)
+{
+    int rc = ntx_sampler_new(&s->sampling, e->n_vocab, &s->sampler);
+    for (uint32_t i = 0; !rc && i < s->n_tokens; i++)
+        ntx_sampler_accept(s->sampler, s->tokens[i]);
+    return rc;
+}
+
+uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session_env *e)
+{
+    uint64_t tokens = s->room; /* what a running one writes comes on top: a small part of the KV that is reserved for it */
+    uint64_t bytes = sizeof *s + (tokens + s->dialog.room) * sizeof *s->tokens;
+    if (s->state == NTX_SESSION_READING)
+        bytes += s->reading_tokens * sizeof *s->tokens;
+    if (s->each)
+        bytes += (s->n_tokens - s->from) * sizeof *s->each;
+    return bytes + (s->similar ? e->n_layers * sizeof *s->similar : 0);
+}
+
+static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, size_t n, struct ntx_err *err)
+{
+    if (!n)
+        return ntx_err_set(err, -EINVAL, "no tokens were given");
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= e->n_vocab)
+            return ntx_err_set(err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u", ids[i], i, e->n_vocab);
+    int rc = add_tokens(s, e, ids, (uint32_t)NTX_MIN(n, (size_t)UINT32_MAX), err);
+    if (rc)
+        return rc;
+    s->n_prompt = s->reserve = s->n_tokens;
+    s->run = (struct ntx_run_stats){.prompt_tokens = s->n_tokens, .finish = ""};
+    return 0;
+}
+
+int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__LogitsReq *m, struct ntx_err *err)
+{
+    if (m->from && m->from >= m->n_tokens)
+        return ntx_err_set(err, -EINVAL, "logits from token %u on cannot be given: there are %zu", m->from, m->n_tokens);
+    int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
+    if (rc)
+        return rc;
+    s->kind = NTX_SESSION_LOGITS;
+    s->from = m->from;
+    s->one_by_one = m->decode;
+    return 0;
+}
+
+int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__ScoreReq *m, struct ntx_err *err)
+{
+    if (m->from < 1 || m->from >= m->n_tokens)
+        return ntx_err_set(err, -EINVAL, "tokens %u to %zu cannot be scored: the first needs one before it, and there must be one", m->from, m->n_tokens);
+    float *each = calloc(m->n_tokens - m->from, sizeof *each);
+    int rc = each ? only_tokens(s, e, m->tokens, m->n_tokens, err) : ntx_err_set(err, -ENOMEM, "no memory for the scores");
+    if (rc) {
+        free(each);
+        return rc;
+    }
+    s->kind = NTX_SESSION_SCORE;
+    s->from = m->from;
+    s->one_by_one = m->decode;
+    s->nll = 0;
+    s->each = each;
+    return 0;
+}
+
+int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__StatesReq *m, struct ntx_err *err)
+{
+    if (m->layer >= e->n_layers)
+        return ntx_err_set(err, -EINVAL, "there is no layer %u, the model has layers 0 to %u", m->layer, e->n_layers - 1);
+    if (m->ffn_layers > e->study_ffns || m->ffn_first > e->n_layers - m->ffn_layers)
+        return ntx_err_set(err, -EINVAL, "the FFNs of %u layers from %u on: the load said %u at most, of %u", m->ffn_layers, m->ffn_first, e->study_ffns, e->n_layers);
+    int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
+    if (rc)
+        return rc;
+    s->kind = NTX_SESSION_STATES;
+    s->state_layer = m->layer;
+    s->ffn_first = m->ffn_first;
+    s->ffn_layers = m->ffn_layers;
+    return 0;
+}
+
+#define SEEN_MOST 256 /* the mean forgets what lies further back */
+
+int ntx_session_saw(struct ntx_session *s, const float *similar, uint32_t n_layers)
+{
+    if (!s->similar) {
+        if (!(s->similar = malloc(n_layers * sizeof *s->similar)))
+            return -ENOMEM;
+        for (uint32_t l = 0; l < n_layers; l++)
+            s->similar[l] = NAN;
+    }
+    s->n_seen += s->n_seen < SEEN_MOST;
+    for (uint32_t l = 0; l < n_layers; l++) {
+        if (isnan(similar[l]))
+            continue;
+        s->similar[l] = isnan(s->similar[l]) ? similar[l] : s->similar[l] + (similar[l] - s->similar[l]) / (float)s->n_seen;
+    }
+    return 0;
+}
+
+bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i)
+{
+    if (s->kind == NTX_SESSION_LOGITS)
+        return i >= s->from;
+    if (s->kind == NTX_SESSION_SCORE)
+        return i + 1 >= s->from && i + 1 < s->n_tokens;
+    return i + 1 == s->n_tokens;
+}
+
+/* The sampled token's text goes through the filter; *stopped: it completed a stop string. */
+static int feed_text(struct ntx_session *s, const struct ntx_session_env *e, int32_t token, bool *stopped)
+{
+    char buf[NTX_TOKEN_MAX];
+    int n = ntx_chat_view_token(&s->view, e->tok, token, s->skip_space, buf, sizeof buf);
+    if (n < 0)
+        return n;
+    /* A lone space as the first token gives nothing here, yet it was the one space to skip; a control token is none. */
+    char whole[NTX_TOKEN_MAX];
+    if (n > 0 || (s->skip_space && ntx_detokenize_one(e->tok, token, false, false, whole, sizeof whole) > 0))
+        s->skip_space = false;
+    return ntx_text_feed(s->text, buf, (size_t)n, stopped);
+}
+
+static int keep_token(struct ntx_session *s, int32_t token)
+{
+    if (s->n_tokens == s->room) {
+        int32_t *p = realloc(s->tokens, (s->room + 256) * sizeof *p);
+        if (!p)
+            return -ENOMEM;
+        s->tokens = p;
+        s->room += 256;
+    }
+    s->tokens[s->n_tokens++] = token;
+    s->generated++;
+    ntx_sampler_accept(s->sampler, token);
+    return 0;
+}
+
+int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row, int32_t *token, const char **finish,
+                       const char **text, size_t *text_len)
+{
+    int32_t t = row->n_best ? ntx_sampler_next_of(s->sampler, row->best, row->n_best) : ntx_sampler_next(s->sampler, row->logits);
+    bool stopped = !s->ignore_eos && ntx_tokenizer_is_eog(e->tok, t);
+    int rc = keep_token(s, t);
+    if (!rc && !stopped)
+        rc = feed_text(s, e, t, &stopped);
+    if (rc)
+        return rc;
+    bool full = s->n_tokens > NTX_MIN(e->ctx, ntx_kv_seq_room(s->kv)) || (s->max_tokens && s->generated >= s->max_tokens);
+    const char *why = stopped ? "stop" : full ? "length" : NULL;
+    rc = ntx_text_take(s->text, why != NULL, text, text_len);
+    if (rc)
+        return rc;
+    *token = t;
+    *finish = why;
+    return 0;
+}
+
+/* -log softmax in double, so that long texts add up without loss. */
+void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logits, uint32_t n_vocab)
+{
+    double max = logits[0], sum = 0;
+    for (uint32_t v = 1; v < n_vocab; v++)
+        max = logits[v] > max ? logits[v] : max;
+    for (uint32_t v = 0; v < n_vocab; v++)
+        sum += exp((double)logits[v] - max);
+    double nll = log(sum) + max - (double)logits[s->tokens[i + 1]];
+    s->each[i + 1 - s->from] = (float)nll;
+    s->nll += nll;
+}

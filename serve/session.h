@@ -1,0 +1,151 @@
+/* session.h: one client's line of tokens and the request that is working on it. Owned by the engine thread.
+ *
+ *           tokens found         KV there          all fed, one sampled, again            end, `keep`
+ *   READING ------------> QUEUED ----------> RUNNING ------------------------> RUNNING ----------------> IDLE (waits for the next request)
+ *
+ * tokens[0..n_past) are in the KV cache, tokens[n_past..n_tokens) are still to be fed. A request adds tokens at the end; a row of
+ * a pass feeds one. LOGITS, SCORE and STATES requests are sessions too, that sample nothing. */
+#ifndef NTX_COMPUTED_SESSION_H
+#define NTX_COMPUTED_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "infer/ffn_set.h"
+#include "infer/kv.h"
+#include "infer/sampler.h"
+#include "serve/server_sink.h"
+#include "serve/session_text.h"
+#include "serve/stats.h"
+#include "model/chat.h"
+#include "model/tokenizer.h"
+
+enum ntx_session_kind { NTX_SESSION_GENERATE, NTX_SESSION_LOGITS, NTX_SESSION_SCORE, NTX_SESSION_STATES };
+enum ntx_session_state { NTX_SESSION_READING, NTX_SESSION_QUEUED, NTX_SESSION_RUNNING, NTX_SESSION_IDLE };
+
+struct ntx_dialog { /* the conversation so far: where it can be cut. Its text is in the tokens, and nowhere else */
+    uint32_t *begins;          /* [n] of each message: tokens before a request's first one, UINT32_MAX at its others */
+    unsigned n, room;
+};
+
+struct ntx_session {
+    struct ntx_session *next;
+    struct ntx_sink *sink;     /* one reference */
+    uint64_t id, request;
+    enum ntx_session_kind kind;
+    enum ntx_session_state state;
+    bool keep, cancel;
+
+    struct ntx_reading *reading; /* while READING */
+    uint32_t reading_tokens;   /* that it may give, at most */
+    struct ntx_kv_seq *kv;     /* NULL while queued, and after an idle session was pushed out */
+    uint32_t reserve;          /* tokens to reserve KV for */
+    int32_t *tokens;
+    uint32_t n_tokens, room, n_past;
+    uint32_t take, first_row;  /* rows in the pass that is being made */
+
+    uint32_t n_prompt, generated, max_tokens; /* of the request; n_prompt: tokens that it had to feed first */
+    struct ntx_sampling sampling;
+    struct ntx_sampler *sampler; /* while RUNNING */
+    struct ntx_text *text;
+    bool ignore_eos, skip_space; /* skip_space: the next token begins the text */
+    struct ntx_dialog dialog;
+    struct ntx_chat_view view; /* of the answer under way, or the last one */
+    bool predictor_lost;
+    char *options;             /* JSON of the request's options, for the statistics */
+
+    uint32_t decoded;          /* rows that were fed one by one, of the request */
+    float *similar;            /* [n_layers] cosine of input and output as seen so far, or NULL: what the skip policy adapts to */
+    uint32_t n_seen;           /* rows in it */
+    struct ntx_ffn_set *ffn;   /* --ffn-sparse prompt, once it was admitted: the groups of neurons that it uses */
+    uint32_t state_layer, ffn_first, ffn_layers; /* states */
+    bool one_by_one;           /* logits, score: tokens from `from` on are fed like written ones */
+    uint32_t from;             /* logits: rows from here on; score: tokens from here on */
+    double nll;
+    float *each;
+
+    struct ntx_run_stats run;
+};
+
+/* What a request asks, checked against model and context; nothing of it is the session's before all is valid. */
+struct ntx_session_env {
+    const struct ntx_tokenizer *tok;
+    const struct ntx_chat_template *chat; /* the model's own; NULL: none, or unknown (chat_known tells) */
+    bool has_template;                    /* the model names a template */
+    uint32_t n_vocab, ctx, n_layers, study_ffns;
+    uint64_t read_bytes;                  /* for finding a prompt's tokens */
+};
+
+/* What a Generate adds, before its tokens are found: which may take a while, and needs nothing of the session. */
+struct ntx_prompt {
+    const struct ntx_tokenizer *tok;
+    const Ntx__Generate *m;               /* borrowed */
+    const struct ntx_chat_template *chat; /* NULL: a text, or tokens */
+    bool follows;                         /* chat: an answer stands before it */
+    int flags;                            /* of the text */
+    uint32_t ctx, n_vocab;
+    struct ntx_tok_limits limits;
+    int32_t *ids;                         /* owned */
+    int n;                                /* or a negative errno, with err */
+    struct ntx_err err;
+};
+
+/* How the Generate m is to be read for s, which is idle; what m cuts of the conversation is cut. p is to be freed in any case. */
+int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const atomic_bool *unwanted, struct ntx_prompt *p,
+                       struct ntx_err *err);
+void ntx_prompt_read(struct ntx_prompt *p); /* any thread */
+void ntx_prompt_free(struct ntx_prompt *p);
+
+int ntx_session_new(struct ntx_sink *sink, uint64_t id, struct ntx_session **out);
+void ntx_session_free(struct ntx_session *s);
+
+/* Makes s work on a request (s is new or idle). On failure s is as before, and err says what was wrong. */
+int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_prompt *p, struct ntx_err *err);
+int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__LogitsReq *m, struct ntx_err *err);
+int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__ScoreReq *m, struct ntx_err *err);
+
+int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__StatesReq *m, struct ntx_err *err);
+
+static inline uint32_t ntx_session_todo(const struct ntx_session *s) { return s->n_tokens - s->n_past; }
+/* With one_by_one: the first token that is fed alone. The first one scored is judged by the logits behind the one before it. */
+static inline uint32_t ntx__session_single(const struct ntx_session *s) { return s->kind == NTX_SESSION_SCORE ? s->from - 1 : s->from; }
+/* Its next token is fed alone, and may skip layers. */
+static inline bool ntx_session_decoding(const struct ntx_session *s)
+{
+    return s->kind == NTX_SESSION_GENERATE ? s->generated > 0 : s->one_by_one && s->n_past >= ntx__session_single(s);
+}
+/* Tokens that one pass may take at most. */
+static inline uint32_t ntx_session_ready(const struct ntx_session *s)
+{
+    if (s->one_by_one)
+        return ntx_session_decoding(s) ? 1 : ntx__session_single(s) - s->n_past;
+    return ntx_session_todo(s);
+}
+/* Takes what a row showed of each layer ([n_layers], NaN: nothing) into `similar`. */
+int ntx_session_saw(struct ntx_session *s, const float *similar, uint32_t n_layers);
+/* Whether the logits behind tokens[i] are wanted. */
+bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i);
+
+/* Takes the logits of row (or its best: forward.h), behind the last token fed; *token is the sampled one, *finish NULL or why the answer ends with it. text: what may
+ * be shown now, good until the next call. */
+struct ntx_row;
+int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row, int32_t *token, const char **finish,
+                       const char **text, size_t *text_len);
+/* Scores tokens[i + 1] by the logits behind tokens[i]. */
+void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logits, uint32_t n_vocab);
+/* Its KV is there: what it needs to run is made. Not before, since it is large, and many may wait. */
+int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e);
+/* Bytes that it holds, whatever its state, or may come to hold while it is read; what only a running session holds is not counted. */
+uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session_env *e);
+/* The answer has ended: the session waits for its next request. */
+void ntx_session_rest(struct ntx_session *s);
+
+/* ---- session_prompt.c: the conversation behind the tokens */
+/* A request of n messages, and its answer, begin after so many tokens. */
+int ntx__dialog_add(struct ntx_dialog *d, size_t n, uint32_t tokens);
+int ntx__session_cut(struct ntx_session *s, uint32_t n, struct ntx_err *err); /* forgets what was said from message n on, and its tokens */
+/* Whether the last token is not to be fed when the conversation goes on with m. */
+bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m);
+
+#endif

@@ -1,0 +1,254 @@
+#include "serve/stats.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "serve/load.h"
+#include "ntx_version.h"
+
+void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
+{
+    uint64_t all = ntx_counter_get(c, NTX_C_iod_bytes_read), host = ntx_counter_get(c, NTX_C_iod_bytes_host);
+    *out = (struct ntx_counts){
+        .passes = ntx_counter_get(c, NTX_C_comp_passes),
+        .bytes_read = all > host ? all - host : 0,
+        .reads = ntx_counter_get(c, NTX_C_iod_reads),
+        .busy_ns = ntx_counter_get(c, NTX_C_iod_busy_ns),
+        .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns),
+        .pass_ns = ntx_counter_get(c, NTX_C_comp_pass_ns),
+        .expert_hits = ntx_counter_get(c, NTX_C_comp_expert_hits),
+        .expert_misses = ntx_counter_get(c, NTX_C_comp_expert_misses),
+        .guess_wanted = ntx_counter_get(c, NTX_C_comp_guess_wanted),
+        .guess_right = ntx_counter_get(c, NTX_C_comp_guess_right),
+        .guess_hits = ntx_counter_get(c, NTX_C_comp_guess_hits),
+        .guess_bytes = ntx_counter_get(c, NTX_C_comp_guess_bytes),
+        .guess_used_bytes = ntx_counter_get(c, NTX_C_comp_guess_used_bytes),
+        .ffn_neurons = ntx_counter_get(c, NTX_C_comp_ffn_neurons),
+        .ffn_active = ntx_counter_get(c, NTX_C_comp_ffn_active),
+        .ffn_groups = ntx_counter_get(c, NTX_C_comp_ffn_groups),
+        .ffn_groups_used = ntx_counter_get(c, NTX_C_comp_ffn_groups_used),
+        .ffn_expected = ntx_counter_get(c, NTX_C_comp_ffn_expected),
+        .ffn_expected_wanted = ntx_counter_get(c, NTX_C_comp_ffn_expected_wanted),
+        .ffn_expected_right = ntx_counter_get(c, NTX_C_comp_ffn_expected_right),
+        .ffn_between = ntx_counter_get(c, NTX_C_comp_ffn_between),
+        .skip_early = ntx_counter_get(c, NTX_C_comp_skip_early),
+        .skip_late = ntx_counter_get(c, NTX_C_comp_skip_late),
+        .skip_wasted = ntx_counter_get(c, NTX_C_comp_skip_wasted),
+    };
+}
+
+void ntx_run_admitted(struct ntx_run_stats *r, const struct ntx_counters *c)
+{
+    r->admitted_ns = ntx_now_ns();
+    ntx_counts_now(c, &r->at_start);
+}
+
+void ntx_run_token(struct ntx_run_stats *r, const struct ntx_counters *c)
+{
+    r->last_ns = ntx_now_ns();
+    if (!r->generated++) {
+        r->first_ns = r->last_ns;
+        ntx_counts_now(c, &r->at_first);
+    }
+}
+
+void ntx_run_ended(struct ntx_run_stats *r, const struct ntx_counters *c)
+{
+    ntx_counts_now(c, &r->at_end);
+    if (!r->admitted_ns)
+        r->at_start = r->at_end;
+    if (!r->last_ns)
+        r->last_ns = ntx_now_ns();
+}
+
+static double seconds(uint64_t from, uint64_t to)
+{
+    return to > from ? (double)(to - from) / 1e9 : 0;
+}
+
+static double per(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static const char *model_name(const struct ntx_loaded *l)
+{
+    const char *slash = strrchr(l->names[0], '/');
+    return l->model->hp.name[0] ? l->model->hp.name : slash ? slash + 1 : l->names[0];
+}
+
+static void set_int(json_t *j, const char *key, uint64_t v)
+{
+    json_object_set_new(j, key, json_integer((json_int_t)v));
+}
+
+static void set_str(json_t *j, const char *key, const char *v)
+{
+    json_t *s = json_string(v);
+    json_object_set_new(j, key, s ? s : json_string("(not UTF-8)"));
+}
+
+static void set_real(json_t *j, const char *key, double v)
+{
+    json_object_set_new(j, key, json_real(v));
+}
+
+int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
+{
+    const struct ntx_plan *p = l->plan;
+    struct ntx_err coming;
+    json_t *lossy = json_array();
+    if (l->skips) {
+        char text[600];
+        int n = snprintf(text, sizeof text, "skip:%.500s%s%s", l->policy, l->kv_propagate ? " kv=propagate" : "", l->skip_adapt ? " adapt" : "");
+        if (l->skip_verify)
+            snprintf(text + n, sizeof text - (size_t)n, " verify=%u", l->skip_verify);
+        json_array_append_new(lossy, json_string(text));
+    }
+    if (ntx_ffn_mode_lossy(&l->ffn))
+        json_array_append_new(lossy, json_sprintf("ffn_sparse:%s", l->ffn_sparse));
+    if (l->plan->kv_type != NTX_KV_F16)
+        json_array_append_new(lossy, json_sprintf("kv_%s", ntx_kv_type_name(l->plan->kv_type)));
+    set_str(j, "model", model_name(l));
+    set_str(j, "arch", l->model->hp.arch);
+    set_str(j, "backend", l->device ? "cuda" : "cpu");
+    set_str(j, "kernel", l->ops->name);
+    set_int(j, "threads", p->threads);
+    set_int(j, "ctx", p->ctx);
+    set_str(j, "kv_type", ntx_kv_type_name(p->kv_type));
+    set_int(j, "bytes_kv", p->bytes_kv);
+    set_int(j, "bytes_model", p->bytes_model);
+    set_int(j, "bytes_device", p->bytes_device);
+    set_int(j, "bytes_host", p->bytes_host);
+    set_int(j, "bytes_storage", p->bytes_storage);
+    set_real(j, "predicted_tok_s", p->predicted_tok_s);
+    set_str(j, "limit", p->limit ? p->limit : "");
+    if (!ntx_load_arena(l, &coming))
+        set_real(j, "huge_pages", l->region.huge_share);
+    set_str(j, "commit", NTX_COMMIT);
+    return json_object_set_new(j, "lossy", lossy);
+}
+
+static void add_times(json_t *j, const struct ntx_run_stats *r)
+{
+    uint32_t later = r->generated > 1 ? r->generated - 1 : 0;
+    uint64_t read = r->at_end.bytes_read - r->at_start.bytes_read, decode = r->at_end.bytes_read - r->at_first.bytes_read;
+    uint64_t prefill_end = r->first_ns ? r->first_ns : r->last_ns;
+    uint64_t stall = r->at_end.stall_ns - r->at_start.stall_ns, pass = r->at_end.pass_ns - r->at_start.pass_ns;
+    set_real(j, "ttft_s", r->first_ns ? seconds(r->asked_ns, r->first_ns) : 0);
+    set_real(j, "prefill_tok_s", r->admitted_ns ? per(r->prompt_tokens, seconds(r->admitted_ns, prefill_end)) : 0);
+    set_real(j, "decode_tok_s", per(later, seconds(r->first_ns, r->last_ns)));
+    set_int(j, "passes", r->at_end.passes - r->at_start.passes);
+    set_int(j, "bytes_read", read);
+    set_real(j, "bytes_read_per_token", later ? (double)decode / later : (double)read);
+    set_real(j, "reads_per_token", later ? (double)(r->at_end.reads - r->at_first.reads) / later : (double)(r->at_end.reads - r->at_start.reads));
+    set_real(j, "io_gb_s", per((double)read / 1e9, seconds(r->at_start.busy_ns, r->at_end.busy_ns)));
+    set_real(j, "io_stall_s", (double)stall / 1e9);
+    set_real(j, "compute_s", pass > stall ? (double)(pass - stall) / 1e9 : 0);
+}
+
+/* Of the experts that layers wanted, those that the layer before had guessed; of the bytes read on such guesses, those that were wanted. */
+static void add_prefetch(json_t *j, const struct ntx_run_stats *r)
+{
+    const struct ntx_counts *a = &r->at_start, *b = &r->at_end;
+    uint64_t read = b->guess_bytes - a->guess_bytes, used = b->guess_used_bytes - a->guess_used_bytes;
+    set_real(j, "prefetch_recall", per((double)(b->guess_right - a->guess_right), (double)(b->guess_wanted - a->guess_wanted)));
+    set_real(j, "prefetch_hit_rate", per((double)used, (double)read));
+    set_int(j, "prefetch_bytes", read);
+    set_int(j, "prefetch_wasted_bytes", read > used ? read - used : 0);
+    set_int(j, "prefetch_experts", b->guess_hits - a->guess_hits);
+}
+
+/* Of the experts that layers wanted; where all are in RAM there is nothing to count. */
+static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
+{
+    uint64_t hits = r->at_end.expert_hits - r->at_start.expert_hits, misses = r->at_end.expert_misses - r->at_start.expert_misses;
+    if (!l->model->hp.n_expert)
+        return;
+    set_real(j, "expert_hit_rate", l->plan->frames.n ? per((double)hits, (double)(hits + misses)) : 1);
+    set_int(j, "expert_frames", l->plan->frames.n);
+    if (l->plan->frames.n && l->prefetch)
+        add_prefetch(j, r);
+}
+
+/* --ffn-sparse, while writing: shares of neurons (per row) and of their groups (per pass) that were used, and bytes read between. */
+static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
+{
+    const struct ntx_counts *a = r->generated > 1 ? &r->at_first : &r->at_start, *b = &r->at_end;
+    if (l->ffn.kind == NTX_FFN_ALL)
+        return;
+    set_str(j, "ffn_sparse", l->ffn_sparse);
+    set_real(j, "active_neurons", per((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
+    set_real(j, "active_groups", per((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
+    uint64_t expected = b->ffn_expected - a->ffn_expected, wanted = b->ffn_expected_wanted - a->ffn_expected_wanted;
+    uint64_t right = b->ffn_expected_right - a->ffn_expected_right;
+    set_real(j, "ffn_precision", per((double)right, (double)expected)); /* of groups that were read ahead; 0 where nothing was expected */
+    set_real(j, "ffn_recall", per((double)right, (double)wanted));
+    set_real(j, "ffn_bytes_between_per_token", per((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
+}
+
+/* Chunks of skipped layers: decided before their read began, or too late to save it; and the bytes that those took. */
+static void add_skips(json_t *j, const struct ntx_run_stats *r)
+{
+    set_int(j, "skip_early_chunks", r->at_end.skip_early - r->at_start.skip_early);
+    set_int(j, "skip_late_chunks", r->at_end.skip_late - r->at_start.skip_late);
+    set_int(j, "skip_wasted_bytes", r->at_end.skip_wasted - r->at_start.skip_wasted);
+}
+
+char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, const struct ntx_counters *c)
+{
+    json_t *j = json_object(), *options = r->options ? json_loads(r->options, 0, NULL) : NULL;
+    pid_t pids[] = {(pid_t)ntx_counter_get(c, NTX_C_comp_pid), (pid_t)ntx_counter_get(c, NTX_C_iod_pid), (pid_t)ntx_counter_get(c, NTX_C_pred_pid)};
+    if (!j)
+        return NULL;
+    ntx_stats_add_model(j, l);
+    set_int(j, "prompt_tokens", r->prompt_tokens);
+    set_int(j, "generated_tokens", r->generated);
+    add_times(j, r);
+    set_int(j, "peak_bytes", ntx_stats_memory(pids, 3));
+    set_str(j, "finish", r->finish ? r->finish : "");
+    set_int(j, "seed", r->seed);
+    json_object_set_new(j, "options", options ? options : json_object());
+    set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
+    add_experts(j, r, l);
+    add_neurons(j, r, l);
+    if (l->skips)
+        add_skips(j, r);
+    if (l->skips)
+        json_object_set_new(j, "predictor_lost", json_boolean(r->predictor_lost));
+    char *text = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    return text;
+}
+
+char *ntx_stats_info(const struct ntx_loaded *l)
+{
+    const struct ntx_plan *p = l->plan;
+    json_t *j = json_object();
+    if (!j)
+        return NULL;
+    ntx_stats_add_model(j, l);
+    set_int(j, "ram_bytes", l->ram_bytes);
+    set_int(j, "bytes_kv", p->bytes_kv);
+    set_int(j, "bytes_activations", p->bytes_activations);
+    set_int(j, "bytes_region", p->bytes_region);
+    set_int(j, "bytes_total", p->bytes_total);
+    set_int(j, "chunk_bytes", p->chunk_bytes);
+    set_int(j, "ring_slots", p->geo.n_desc);
+    set_int(j, "max_rows", p->max_rows);
+    set_int(j, "max_sessions", l->max_sessions);
+    set_int(j, "kv_blocks", p->kv_blocks);
+    set_int(j, "n_layers", l->model->hp.n_layers);
+    set_int(j, "n_embd", l->model->hp.n_embd);
+    set_int(j, "n_vocab", l->model->hp.n_vocab);
+    set_int(j, "ctx_train", l->model->hp.ctx_train);
+    set_str(j, "tokenizer", ntx_tokenizer_kind(l->tok));
+    if (l->env.chat)
+        set_str(j, "chat_template", ntx_chat_name(l->env.chat));
+    else
+        set_str(j, "chat_template", l->env.has_template ? "unknown" : "");
+    char *text = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    return text;
+}

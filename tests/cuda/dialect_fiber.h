@@ -1,0 +1,51 @@
+/* dialect_fiber.h: cuda/dialect.h where each thread is a fiber on the CPU. */
+#include "tests/cuda/fake.h"
+#include "tests/cuda/fiber.h"
+
+#define DEV static inline __attribute__((unused))
+#define KERNEL(name, type)                                                      \
+    static void name##_body(const type a);                                      \
+    static void name(const void *p) { name##_body(*(const type *)p); }          \
+    static void name##_body(const type a)
+#define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args) \
+    return ntx__fake_launch(stream, name, (const uint32_t[4]){gx, gy, gz, threads}, &(args), sizeof(args))
+#define SHARED static _Thread_local
+#define UNROLL
+#define TID ntx_fiber_tid()
+#define BLOCK_DIM ntx_fiber_block()->threads
+#define BX ntx_fiber_block()->x
+#define BY ntx_fiber_block()->y
+#define BZ ntx_fiber_block()->z
+#define SYNC() ntx_fiber_sync()
+DEV float xor_f(float v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
+DEV double xor_d(double v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
+DEV int32_t xor_i(int32_t v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
+DEV int32_t dot4(uint32_t x, uint32_t y, int32_t c)
+{
+    for (int i = 0; i < 32; i += 8)
+        c += (int8_t)(x >> i) * (int8_t)(y >> i);
+    return c;
+}
+DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits) { return (uint32_t)((((uint64_t)hi << 32) | lo) >> (bits & 31)); }
+DEV uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t at)
+{
+    uint32_t v = 0;
+    for (int i = 0; i < 4; i++)
+        v |= (uint32_t)((((uint64_t)hi << 32) | lo) >> (at >> 4 * i & 7) * 8 & 255) << 8 * i;
+    return v;
+}
+DEV float bits_f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+DEV uint32_t f_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+DEV void count_one(uint32_t *shared) { ++*shared; }
+DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)
+{
+    uint32_t mine[3] = {a[0], a[1], b}, all[WARP][3], g = TID % WARP / 4, t = TID % 4;
+    ntx_fiber_all(mine, sizeof mine, all);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t n = 2 * t + i % 2;
+        for (uint32_t k = 0; k < 8; k++) {
+            uint16_t x = (uint16_t)(all[g * 4 + k / 2][i / 2] >> 16 * (k % 2)), y = (uint16_t)(all[n * 4 + k / 2][2] >> 16 * (k % 2));
+            c[i] += ntx_f16_to_f32(x) * ntx_f16_to_f32(y);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not used, and no circle that is not named."""
+import collections
+import os
+import re
+import sys
+
+SOURCE = os.environ["NTX_SOURCE"]
+GENERATED = {"proto/ntx.pb-c.h"}
+may, circles = {}, []
+for line in open(os.path.join(SOURCE, "cmake", "rooms")):
+    words = line.split("#")[0].split()
+    if words and words[0] == "circle":
+        circles.append(set(words[1:]))
+    elif words:
+        may[words[0]] = set(words[1:])
+
+bad = []
+used = collections.defaultdict(set)
+files = 0
+for room in may:
+    for name in sorted(os.listdir(os.path.join(SOURCE, room))):
+        if not name.endswith((".c", ".h", ".cu")):
+            continue
+        files += 1
+        with open(os.path.join(SOURCE, room, name)) as f:
+            text = f.read()
+        for path in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M):
+            other = os.path.dirname(path)
+            if not other or other == room:
+                continue
+            if not os.path.exists(os.path.join(SOURCE, path)) and path not in GENERATED:
+                bad.append("%s/%s includes %s, which is no file" % (room, name, path))
+            used[room].add(other)
+            if other != "common" and other not in may[room]:
+                bad.append("%s/%s includes %s: %s may not (cmake/rooms)" % (room, name, path, room))
+for room in may:
+    for other in sorted(may[room] - used[room]):
+        bad.append("%s no longer needs %s: take it out of cmake/rooms" % (room, other))
+
+for folder, _, names in os.walk(SOURCE):
+    room = os.path.relpath(folder, SOURCE)
+    if room.split("/")[0] in ("tests", "bench") or any(part.startswith((".", "build")) for part in room.split("/") if part != "."):
+        continue
+    if room not in may and any(name.endswith((".c", ".cu")) for name in names):
+        bad.append("%s is a room that cmake/rooms does not know" % room)
+
+
+def reaches(a, b, seen):
+    """b from a, but not by a circle that is named."""
+    for n in used[a]:
+        if {a, n} in circles or n in seen:
+            continue
+        seen.add(n)
+        if n == b or reaches(n, b, seen):
+            return True
+    return False
+
+
+for room in may:
+    if reaches(room, room, set()):
+        bad.append("%s is in a circle of rooms" % room)
+if files < 100:
+    bad.append("only %d files were looked at" % files)
+print("\n".join(bad) or "%d files keep to their rooms" % files)
+sys.exit(1 if bad else 0)

@@ -1,0 +1,62 @@
+/* cache.h: which bundles (experts) are in which frames, and which one goes when another is to come. Pure: no clock, no I/O, one thread.
+ *
+ *   bundle = layer * n_expert + expert        frame = a place in the host arena that any bundle of its class fits (frames.h)
+ *
+ *   empty ---- take ----> used: held or in its layer's heap ---- take of another ----> gone
+ *     |                     ^
+ *     +-- take as a guess -> guess ---- use
+ *
+ * Time is counted in passes. Of each bundle it is remembered when it was last used and a count of its uses that halves every so
+ * many passes, NTX_CACHE_HALF if nothing else is said; a policy makes a value of these, and the least valuable bundle is replaced.
+ *   lru    the pass of the last use
+ *   lfu    the ageing count
+ *   next   the layers that will be computed until it is probably used again, from the ageing count and from where in the pass
+ *          its layer lies: what has just been used cannot be used again before the next pass
+ * bench/experts replays recorded choices under each of them (bench/experts/LOG.md); ntx uses NTX_CACHE_POLICY.
+ *
+ * Within a layer no policy's order changes with time: all counts age alike. So each layer has a heap, and the victim is the best of
+ * the heaps' tops: a choice costs O(layers), a use O(log n_expert).
+ *
+ * A guess is a bundle that no row has asked for yet. It takes one of the frames kept for guesses: an empty one or that of an older guess that
+ * nobody wanted, never one of a used bundle; unless a guess came true and thereby became one of the used: then the least valuable of these goes, as it
+ * would have gone at once had the bundle not been guessed. So wrong guesses change nothing of what is cached. */
+#ifndef NTX_COMPUTED_CACHE_H
+#define NTX_COMPUTED_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "weights/frames.h"
+
+#define NTX_NO_FRAME UINT32_MAX
+#define NTX_NO_BUNDLE UINT32_MAX
+#define NTX_CACHE_HALF 12.0 /* default half-life */
+#define NTX_CACHE_POLICY "next"
+
+struct ntx_cache;
+
+struct ntx_moment { /* `layer` of `pass` is being computed */
+    uint64_t pass;
+    uint32_t layer;
+};
+
+/* policy: a name, or NAME:HALF with the half-life in passes; NULL for the default. -EINVAL: there is no such policy, -ENOMEM. */
+int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy, struct ntx_cache **out);
+void ntx_cache_free(struct ntx_cache *c);
+uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames); /* memory it takes */
+const char *ntx_cache_policies(void);                            /* comma separated */
+
+uint32_t ntx_cache_frame(const struct ntx_cache *c, uint32_t bundle); /* NTX_NO_FRAME: it is in none */
+uint32_t ntx_cache_bundle(const struct ntx_cache *c, uint32_t frame); /* NTX_NO_BUNDLE: it is empty */
+bool ntx_cache_is_guess(const struct ntx_cache *c, uint32_t frame);
+/* Of a bundle that is in a frame or not: it counts. A guess is none any more. */
+void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass);
+/* Gives a bundle that is in none a frame: an empty one, else that of the least valuable bundle. Never a held one; the new one is held
+ * once. NTX_NO_FRAME when there is none. */
+uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, bool guess);
+/* A held frame keeps its bundle. As often as it was held it has to be let go. */
+void ntx_cache_hold(struct ntx_cache *c, uint32_t frame);
+void ntx_cache_let_go(struct ntx_cache *c, uint32_t frame);
+void ntx_cache_drop(struct ntx_cache *c, uint32_t frame); /* what is there is there no more, though it may still be held */
+
+#endif

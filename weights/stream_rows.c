@@ -1,0 +1,134 @@
+/* Rows of a matrix on demand: posted to as many frames as there are, each copied out when it has come (a row is some
+ * kilobytes, so the copy is nothing; a frame is free again at once). */
+#include <errno.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "weights/stream_impl.h"
+
+struct query {
+    uint32_t file, row_bytes, n;
+    uint64_t offset;
+    const int32_t *ids;
+    uint8_t *out;
+    uint32_t next; /* rows before it are posted, or equal to an earlier one */
+};
+
+static uint64_t row_offset(const struct query *q, uint32_t row) { return q->offset + (uint64_t)(uint32_t)q->ids[row] * q->row_bytes; }
+
+static int check_query(struct ntx_stream *s, const struct query *q)
+{
+    const struct ntx_region_hdr *h = s->r->hdr;
+    uint64_t size = q->file < h->n_files ? h->file_bytes[q->file] : 0;
+    for (uint32_t i = 0; i < q->n; i++) {
+        uint64_t at = row_offset(q, i);
+        if (q->ids[i] < 0 || q->offset > size || at > size || size - at < q->row_bytes)
+            return ntx__stream_fail(s, -EINVAL, "row %d of %u bytes lies outside file %u", q->ids[i], q->row_bytes, q->file);
+        if (at % h->block + q->row_bytes > h->frame_bytes)
+            return ntx__stream_fail(s, -EINVAL, "a row of %u bytes does not fit the frames of %llu", q->row_bytes, (unsigned long long)h->frame_bytes);
+    }
+    return 0;
+}
+
+static uint32_t first_equal(const struct query *q, uint32_t row)
+{
+    uint32_t i = 0;
+    while (q->ids[i] != q->ids[row])
+        i++;
+    return i;
+}
+
+/* Called while no frame is ours: what is READY or FAILED was left over by a call that failed. */
+static bool frame_free(const struct ntx_region *r, uint32_t i)
+{
+    struct ntx_demand *d = &r->demand[i];
+    if (atomic_load_explicit(&r->ask[i].tainted, memory_order_acquire))
+        return false;
+    uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
+    enum ntx_state st = ntx__demand_state(w);
+    if (st == NTX_READY || st == NTX_FAILED)
+        atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w) + 1, NTX_FREE), memory_order_release);
+    return st == NTX_FREE || st == NTX_READY || st == NTX_FAILED;
+}
+
+static void post(const struct ntx_region *r, uint32_t i, const struct query *q, uint32_t row)
+{
+    struct ntx_demand *d = &r->demand[i];
+    struct ntx_ask *a = &r->ask[i];
+    uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
+    a->file = q->file;
+    a->offset = row_offset(q, row);
+    a->bytes = q->row_bytes;
+    atomic_store_explicit(&d->word, ntx_word(gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
+}
+
+static uint32_t post_some(struct ntx_stream *s, struct query *q)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->r->hdr->n_demands; i++) {
+        s->row_frame[i] = UINT32_MAX;
+        while (q->next < q->n && first_equal(q, q->next) != q->next)
+            q->next++;
+        if (q->next == q->n || !frame_free(s->r, i))
+            continue;
+        s->row_frame[i] = q->next;
+        post(s->r, i, q, q->next++);
+        n++;
+    }
+    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_seq_cst);
+    if (n)
+        ntx__stream_wake(s);
+    return n;
+}
+
+static int collect(struct ntx_stream *s, const struct query *q, uint32_t frame)
+{
+    const struct ntx_region_hdr *h = s->r->hdr;
+    struct ntx_demand *d = &s->r->demand[frame];
+    uint32_t row = s->row_frame[frame], gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed)), word = 0;
+    int rc = ntx__stream_wait(s, &d->word, gen, "row", (uint64_t)q->ids[row], &word);
+    if (rc)
+        return rc;
+    if (ntx__demand_state(word) == NTX_FAILED)
+        rc = ntx__stream_fail_read(s, NTX__NO_CHUNK, q->file, row_offset(q, row), q->row_bytes, ntx__iod_errno(d->err));
+    else if (d->shift != row_offset(q, row) % h->block)
+        rc = ntx__stream_fail(s, -EPROTO, "ntx-iod delivered a row at %u, which cannot be", d->shift);
+    else
+        memcpy(q->out + (size_t)row * q->row_bytes, ntx_region_frame(s->r, frame) + row_offset(q, row) % h->block, q->row_bytes);
+    atomic_store_explicit(&d->word, ntx_word(gen + 1, NTX_FREE), memory_order_release); /* our copy is made */
+    return rc;
+}
+
+static int collect_all(struct ntx_stream *s, const struct query *q)
+{
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < s->r->hdr->n_demands; i++)
+        if (s->row_frame[i] != UINT32_MAX)
+            rc = collect(s, q, i);
+    return rc;
+}
+
+int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    struct query q = {.file = file, .row_bytes = row_bytes, .n = n, .offset = offset, .ids = ids, .out = out};
+    int rc = check_query(s, &q);
+    if (!rc && n && !s->r->hdr->n_demands)
+        rc = ntx__stream_fail(s, -EINVAL, "the region has no frames for rows");
+    struct ntx_patience patience = ntx_patience(s->limit_ns);
+    while (!rc && q.next < n) {
+        if (post_some(s, &q)) {
+            rc = collect_all(s, &q);
+            patience = ntx_patience(s->limit_ns);
+        } else if (q.next < n) { /* every frame is tainted, or still busy for a call that failed */
+            _Atomic uint32_t *t = &s->r->ask[0].tainted;
+            rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience, "a free frame for row", (uint64_t)ids[q.next]);
+        }
+    }
+    for (uint32_t i = 0; !rc && i < n; i++) {
+        uint32_t first = first_equal(&q, i);
+        if (first != i)
+            memcpy(q.out + (size_t)i * row_bytes, q.out + (size_t)first * row_bytes, row_bytes);
+    }
+    return rc;
+}
