@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "serve/workers_impl.h"
@@ -53,10 +54,21 @@ static bool read_fdinfo(int fd, uint32_t *sq_head, uint32_t *cq_tail)
     return found == 2;
 }
 
+/* A ring that is busy at this moment is asked again, for 50 ms at the most. */
+static bool shows_state(int fd)
+{
+    uint32_t head, tail;
+    for (int tries = 0; tries < 500; tries++) {
+        if (read_fdinfo(fd, &head, &tail))
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return false;
+}
+
 int ntx__ring_duplicate(int pidfd, const struct ntx_attach_msg *m, struct ntx__ring *out, struct ntx_err *err)
 {
     struct ntx__ring r = {0};
-    uint32_t head, tail;
     if (m->ring_bytes && !words_fit(m))
         return ntx_err_set(err, -EINVAL, "its words cannot lie at %u and %u of %llu bytes", m->ring_sq_head, m->ring_cq_tail,
                            (unsigned long long)m->ring_bytes);
@@ -69,7 +81,7 @@ int ntx__ring_duplicate(int pidfd, const struct ntx_attach_msg *m, struct ntx__r
     int rc = is_ring(r.fd) ? 0 : ntx_err_set(err, -EINVAL, "descriptor %d is no io_uring", m->ring_fd);
     if (!rc && m->ring_bytes && (rc = map_words(r.fd, m, &r)))
         ntx_err_set(err, rc, "mapping it: %s", strerror(-rc));
-    else if (!rc && !m->ring_bytes && !read_fdinfo(r.fd, &head, &tail))
+    else if (!rc && !m->ring_bytes && !shows_state(r.fd))
         rc = ntx_err_set(err, -ENOTSUP, "this kernel does not show its state");
     if (rc)
         ntx__ring_close(&r);
