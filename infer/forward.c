@@ -1,5 +1,4 @@
 /* forward.c: a pass from begin to end: rows in, layers one after the other with the skips decided on the way, rows out. */
-#include "infer/device/device.h"
 #include "infer/forward_impl.h"
 
 #include <errno.h>
@@ -78,7 +77,7 @@ int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out
     f->ld_attn = padded(f, NTX_BUF_ATTN);
     f->ld_gate = padded(f, NTX_BUF_GATE);
     f->ld_expert = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_ff_exp) / sizeof(float);
-    f->back = c->device ? &ntx__device_backend : &ntx__cpu_backend;
+    f->back = c->backend ? c->backend : &ntx__cpu_backend;
     f->runs = ntx__runs_of(c->model, c->chunks);
     if (!f->runs) {
         ntx_forward_free(f);

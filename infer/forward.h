@@ -50,7 +50,10 @@ struct ntx_skip_hooks {
     void (*decide)(void *ctx, const struct ntx_batch *b, uint64_t *skip);
 };
 
+/* Who computes the steps: a table of operations, and what it works with. Who opens a back end hands both in; the pass knows of none but the CPU's. */
+struct ntx_backend;
 struct ntx_device;
+
 struct ntx_forward_strips { /* runs of rows that are woven for the many-row products */
     uint64_t n, bytes;               /* of all chunks; of the largest one */
 };
@@ -65,7 +68,8 @@ struct ntx_forward_config {
     struct ntx_skip_hooks skip;
     struct ntx_counters *counters;   /* for the trace; may be NULL */
     bool trace_experts;              /* which experts are wanted goes into it, too */
-    struct ntx_device *device;       /* computes the layers where given (device.h) */
+    const struct ntx_backend *backend; /* NULL: the CPU */
+    struct ntx_device *device;       /* its own */
     const struct ntx_forward_strips *strips; /* NULL: counted anew */
 };
 

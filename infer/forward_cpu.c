@@ -238,7 +238,7 @@ static int output(struct ntx_forward *f)
     return ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
 }
 
-const struct ntx__backend ntx__cpu_backend = {
+const struct ntx_backend ntx__cpu_backend = {
     .run = {[NTX__ROWS] = rows, [NTX__MULTIPLY] = multiply, [NTX__ATTEND] = attend, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum,
             [NTX__GROUPS] = ntx__packed_ffn},
     .moe = &ntx__cpu_experts,

@@ -100,7 +100,9 @@ struct ntx__runs {
 /* What a back end provides. All by the engine thread, f->layer and its rows (m.live, n_live, n_passing) being set. 0 or a negative errno with words
  * in the weights' error. NULL: there is nothing to do. */
 struct ntx__moe_hands;
-struct ntx__backend {
+struct ntx__product;
+struct ntx__input;
+struct ntx_backend {
     int (*begin)(struct ntx_forward *f);    /* the batch's states and angles are in m, before the first layer */
     void (*enter)(struct ntx_forward *f);   /* a layer begins */
     int (*run[NTX__RUN_KINDS])(struct ntx_forward *f, const struct ntx__run *r);
@@ -110,9 +112,12 @@ struct ntx__backend {
     int (*decided)(struct ntx_forward *f);  /* which rows the later layers have is known */
     int (*output)(struct ntx_forward *f);   /* logits of m.live, into m.logits */
     int (*end)(struct ntx_forward *f, int rc); /* also after a failure, rc; returns what the pass shall */
+    bool (*has)(const struct ntx_forward *f, uint32_t chunk); /* it has the chunk's bytes for good: they are asked of nobody. NULL: of none */
+    int (*gates)(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in); /* sparse_ahead.c: rows of the host, into p->y */
     bool waits;                             /* a step is over when its function returns */
+    bool own_bytes;                         /* it takes weights as they are in the file: none is woven where it lies */
 };
-extern const struct ntx__backend ntx__cpu_backend, ntx__device_backend;
+extern const struct ntx_backend ntx__cpu_backend;
 
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
  * ntx_act_row_bytes says, since matrices of floats multiply by them as they are. */
@@ -148,7 +153,7 @@ struct ntx_forward {
     uint8_t *arena;
     uint64_t arena_bytes;
     struct ntx__mem m;
-    const struct ntx__backend *back;
+    const struct ntx_backend *back;
     struct ntx__runs *runs; /* [n_layers] */
     struct { float *at; size_t ld; } buf[NTX_N_BUFS]; /* of the host */
     size_t ld_x, ld_attn, ld_gate, ld_expert; /* floats from row to row */

@@ -77,7 +77,7 @@ static void compute(const struct job *j, const struct ntx__product *p, struct by
 static struct bytes woven(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
 {
     const struct ntx_weights_ops *ops = f->c.weights->ops;
-    struct bytes b = {bytes + (size_t)row * w->row_bytes, f->c.ops->weave[w->type] && !f->c.device && ops->stays && ops->stays(f->c.weights, chunk)};
+    struct bytes b = {bytes + (size_t)row * w->row_bytes, f->c.ops->weave[w->type] && !f->back->own_bytes && ops->stays && ops->stays(f->c.weights, chunk)};
     for (uint32_t i = 0; b.woven && i < n / NTX_STRIP_ROWS; i++) {
         uint8_t *done = &f->m.woven[f->m.first_strip[chunk] + row / NTX_STRIP_ROWS + i];
         if (!*done)

@@ -5,21 +5,20 @@
  * It is made while the drive reads what this layer uses, and costs a product with the next gate, which must be in memory. Only reads follow
  * from it, no values. */
 #include "common/util.h"
-#include "infer/device/device.h"
 #include "infer/forward_impl.h"
 
 static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
 
-static bool on_device(const struct ntx_forward *f, uint32_t chunk) { return f->c.device && ntx__device_has(f->c.device, chunk); }
+static bool has(const struct ntx_forward *f, uint32_t chunk) { return f->back->has && f->back->has(f, chunk); }
 
 bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer)
 {
     struct ntx_weights *w = f->c.weights;
     const struct ntx_weight *gate = &f->c.chunks->layers[layer].gate;
-    if (w->ops->there ? !w->ops->there(w, f->c.chunks->layers[layer].ffn_norm.chunk0) : !f->c.device)
+    if (w->ops->there ? !w->ops->there(w, f->c.chunks->layers[layer].ffn_norm.chunk0) : !f->back->has)
         return false;
     for (uint32_t c = gate->chunk0; c < gate->chunk0 + gate->n_chunks; c++)
-        if (!on_device(f, c) && !(w->ops->there && w->ops->there(w, c)))
+        if (!has(f, c) && !(w->ops->there && w->ops->there(w, c)))
             return false;
     return true;
 }
@@ -30,7 +29,7 @@ int ntx__gates_ahead(struct ntx_forward *f, uint32_t layer, uint32_t n_rows)
     const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = n_rows};
     const struct ntx__product gate = {.w = &f->c.chunks->layers[layer].gate, .y = m->gate, .ld = f->ld_gate};
     f->looks_ahead = true;
-    int rc = f->c.device ? ntx__device_gates(f->c.device, &gate, &in) : ntx__multiply_by(f, &gate, 1, &in);
+    int rc = f->back->gates ? f->back->gates(f, &gate, &in) : ntx__multiply_by(f, &gate, 1, &in);
     f->looks_ahead = false;
     return rc;
 }

@@ -52,7 +52,7 @@ struct ntx_device_config {
 };
 
 struct ntx_device;
-struct ntx_forward;
+extern const struct ntx_backend ntx_device_backend; /* for struct ntx_forward_config, beside the device */
 
 /* NULL, or why this model cannot be computed on a GPU. */
 const char *ntx_device_refuses(const struct ntx_model *m);
@@ -67,11 +67,5 @@ void ntx_device_free(struct ntx_device *d);
 int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk, void *to, struct ntx_err *err), void *ctx, struct ntx_err *err);
 /* A pass failed because of the device, and so will all others: only a new process gets it back. */
 bool ntx_device_lost(const struct ntx_device *d);
-
-/* For sparse_ahead.c: a chunk lives there; a gate matrix times rows of the host, into p->y [rows x p->ld]. */
-struct ntx__product;
-struct ntx__input;
-bool ntx__device_has(const struct ntx_device *d, uint32_t chunk);
-int ntx__device_gates(struct ntx_device *d, const struct ntx__product *p, const struct ntx__input *in);
 
 #endif

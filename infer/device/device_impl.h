@@ -157,11 +157,13 @@ extern const struct ntx__moe_hands ntx__device_experts;
 
 /* ---- device_packed.c */
 int ntx__device_packed(struct ntx_forward *f, const struct ntx__run *r);
+bool ntx__device_has(const struct ntx_forward *f, uint32_t chunk);
+int ntx__device_gates(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in);
 
 /* ---- device_rows.c */
 /* rc of the device, as the weights' error. */
 int ntx__device_fail(struct ntx_device *d, int rc, const char *what);
-int ntx__device_begin(struct ntx_forward *f); /* these as struct ntx__backend says */
+int ntx__device_begin(struct ntx_forward *f); /* these as struct ntx_backend says */
 void ntx__device_enter(struct ntx_forward *f);
 int ntx__device_let_go(struct ntx_forward *f);
 int ntx__device_states(struct ntx_forward *f);

@@ -244,7 +244,7 @@ bool ntx__device_can(const struct ntx_layer *l)
     return true;
 }
 
-const struct ntx__backend ntx__device_backend = {
+const struct ntx_backend ntx_device_backend = {
     .begin = ntx__device_begin,
     .enter = ntx__device_enter,
     .run = {[NTX__ROWS] = rows, [NTX__MULTIPLY] = multiply, [NTX__ATTEND] = attend, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum,
@@ -255,4 +255,7 @@ const struct ntx__backend ntx__device_backend = {
     .decided = ntx__device_decided,
     .output = ntx__device_output,
     .end = ntx__device_end,
+    .has = ntx__device_has,
+    .gates = ntx__device_gates,
+    .own_bytes = true,
 };

@@ -14,7 +14,7 @@ static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { retu
 
 static bool on_device(const struct ntx_device *d, uint32_t l) { return d->at[d->c.chunks->layers[l].groups.chunk0] != NULL; }
 
-bool ntx__device_has(const struct ntx_device *d, uint32_t chunk) { return d->at[chunk] != NULL; }
+bool ntx__device_has(const struct ntx_forward *f, uint32_t chunk) { return f->c.device->at[chunk] != NULL; }
 
 /* ---- rows between the host's memory and the device's */
 
@@ -60,8 +60,9 @@ static int bring_gates(struct ntx_device *d, uint32_t from, uint32_t n)
 
 /* ---- gates */
 
-int ntx__device_gates(struct ntx_device *d, const struct ntx__product *p, const struct ntx__input *in)
+int ntx__device_gates(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in)
 {
+    struct ntx_device *d = f->c.device;
     uint32_t at = d->c.max_rows; /* behind the rows of the pass */
     void *packed[NTX_N_ACTS] = {NULL};
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)

@@ -68,6 +68,7 @@ KIT void world_rig(struct world *w, struct rig *r, struct rig_options *o)
 {
     o->device = w ? world_device : NULL;
     o->device_ctx = w;
+    o->backend = w ? &ntx_device_backend : NULL;
     rig_open(r, o);
 }
 

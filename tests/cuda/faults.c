@@ -188,7 +188,7 @@ static bool lost_at(struct world *w, const struct rig_options *given, uint64_t n
         CHECK_MSG(strstr(err.text, "fake GPU is lost") && strstr(err.text, "iB of this model"), "%s", err.text);
     if (!rc) {
         struct ntx_forward_config f = {.model = r.model, .chunks = r.chunks, .ops = ntx_cpu_pick(NULL), .weights = &r.w.w, .threads = 2, .max_rows = 8,
-                                       .ctx = 64, .device = w->device};
+                                       .ctx = 64, .backend = &ntx_device_backend, .device = w->device};
         struct ntx_forward *forward;
         CHECK_MSG(!ntx_forward_new(&f, &forward, &err), "%s", err.text);
         struct ntx_kv_seq *kv = rig_seq(&r, 4);

@@ -120,6 +120,7 @@ void rig_open(struct rig *r, const struct rig_options *o)
         .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip, .ffn = r->ffn,
     };
     CHECK(c.ops);
+    c.backend = o->backend;
     if (o->device)
         c.device = o->device(r, o, o->device_ctx);
     CHECK_MSG(!ntx_forward_new(&c, &r->f, &err), "%s", err.text);

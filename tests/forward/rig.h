@@ -23,6 +23,7 @@ struct rig_options {
     enum ntx_kv_type kv_type;
     struct ntx_skip_hooks skip;
     struct ntx_device *(*device)(struct rig *r, const struct rig_options *o, void *ctx); /* NULL: the CPU */
+    const struct ntx_backend *backend; /* its table */
     void *device_ctx;
 };
 
