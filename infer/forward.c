@@ -137,6 +137,9 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
             return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
+        if ((r->n_path && !f->back->move) || ntx__check_path(r))
+            return ntx_err_set(err, -EINVAL, "row %u: the %u slots of its path do not ascend, or lie before their positions or beyond the session's %u", i, r->n_path,
+                               ntx_kv_seq_room(r->kv));
     }
     if (f->c.ffn.kind == NTX_FFN_PREDICTED && written > NTX__WRITTEN_ROWS)
         return ntx_err_set(err, -EINVAL, "%u written rows; %u can be predicted for", written, NTX__WRITTEN_ROWS);
@@ -204,7 +207,7 @@ static void apply_skips(struct ntx_forward *f)
             bool skips = ntx__skips(f, i, l);
             f->skipped += skips;
             if (skips && !f->c.skip.propagate)
-                ntx_kv_set_hole(f->b->rows[i].kv, l, f->b->rows[i].pos);
+                ntx_kv_set_hole(f->b->rows[i].kv, l, ntx_row_slot(&f->b->rows[i]));
         }
     }
 }
@@ -365,7 +368,7 @@ static int run_pass(struct ntx_forward *f)
     return f->back->end ? f->back->end(f, rc) : rc;
 }
 
-/* Positions from a row's on are about to be written anew: what was skipped there earlier counts no more. */
+/* Slots from a row's on are about to be written anew: what was skipped there earlier counts no more. */
 static void reset(struct ntx_forward *f, const struct ntx_batch *b)
 {
     f->b = b;
@@ -375,7 +378,7 @@ static void reset(struct ntx_forward *f, const struct ntx_batch *b)
     atomic_store(&f->failed, 0);
     memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);
     for (uint32_t i = 0; i < b->n_rows; i++)
-        ntx_kv_truncate(b->rows[i].kv, b->rows[i].pos);
+        ntx_kv_truncate(b->rows[i].kv, ntx_row_slot(&b->rows[i]));
 }
 
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)

@@ -18,10 +18,16 @@
 #include "model/chunk.h"
 #include "shm/counters.h"
 
+/* A row's place in its session: its position says how it is rotated and what it sees; where K and V are kept is its slot. Plain rows are kept at
+ * their positions. Rows of a tree share positions: each has a slot of its own, and a path, which is its mask: of the session it sees what was committed
+ * before the path, and the slots of the path. Its values are those of the same tokens one after another. */
+#define NTX_PATH_MAX 128u
 struct ntx_row {
     int32_t token;
     uint32_t pos;
-    struct ntx_kv_seq *kv;   /* rows of one pass that share a kv have increasing positions */
+    uint32_t n_path;         /* the last n_path positions up to its own, at most NTX_PATH_MAX, lie in the slots path[0 .. n_path), which ascend; 0: all at their positions */
+    const uint32_t *path;
+    struct ntx_kv_seq *kv;   /* rows of one pass that share a kv have increasing slots */
     float *logits;           /* [n_vocab] wanted here, or NULL */
     struct ntx_candidate *best; /* [NTX_BEST_MAX] where so many of the largest logits are enough, and a device has them, they come here, */
     uint32_t n_best;         /*   in any order, and n_best says how many; else 0, and logits is filled. In: 0: all are wanted */
@@ -32,6 +38,8 @@ struct ntx_row {
     const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
     struct ntx_study *study; /* filled on the way, or NULL */
 };
+
+static inline uint32_t ntx_row_slot(const struct ntx_row *r) { return r->n_path ? r->path[r->n_path - 1] : r->pos; }
 
 struct ntx_batch {
     uint64_t pass;
@@ -82,6 +90,9 @@ void ntx_forward_free(struct ntx_forward *f);
 void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes); /* of activations: a GPU may lock it */
 /* 0, or a negative errno with the reason in the weights' error; after a failure the same instance may run the next pass. */
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b);
+/* Of a tree that was computed from position pos on: the path in these n slots, which ascend, is what the session goes on with. It comes to lie at its
+ * positions; all else from pos on is forgotten. What lies where it belongs is not touched. As ntx_forward_run in what it returns. */
+int ntx_forward_commit(struct ntx_forward *f, struct ntx_kv_seq *kv, uint32_t pos, const uint32_t *slots, uint32_t n);
 /* Why the last pass failed, where it was neither weights nor a device: else without text. */
 const struct ntx_err *ntx_forward_error(const struct ntx_forward *f);
 uint64_t ntx_forward_skipped(const struct ntx_forward *f); /* row-layers skipped so far */

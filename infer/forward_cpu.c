@@ -52,9 +52,10 @@ static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     const float *k = at(f, s->in[0], i), *v = at(f, s->in[1], i);
     const struct ntx_row *row = row_of(f, i);
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
+    uint32_t slot = ntx_row_slot(row);
     for (uint32_t h = 0; h < hp->n_head_kv; h++) {
-        f->c.ops->k_store[type](k + (size_t)h * hp->head_k, ntx_kv_k(row->kv, f->layer, h, row->pos), row->pos % NTX_KV_BLOCK, hp->head_k);
-        f->c.ops->v_store[type](v + (size_t)h * hp->head_v, ntx_kv_v(row->kv, f->layer, h, row->pos), row->pos % NTX_KV_BLOCK, hp->head_v);
+        f->c.ops->k_store[type](k + (size_t)h * hp->head_k, ntx_kv_k(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, hp->head_k);
+        f->c.ops->v_store[type](v + (size_t)h * hp->head_v, ntx_kv_v(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, hp->head_v);
     }
 }
 
@@ -154,7 +155,8 @@ static uint32_t group_rows(struct ntx_forward *f)
     uint32_t n = 0, most = rows_at_once(f), *first = f->m.attn_rows;
     for (uint32_t i = 0; i < f->n_live; i++) {
         const struct ntx_row *row = row_of(f, i), *before = i ? row_of(f, i - 1) : NULL;
-        if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1)
+        if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 || !ntx__in_place(row) ||
+            !ntx__in_place(before))
             first[n++] = i;
     }
     first[n] = f->n_live;
@@ -192,6 +194,8 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
         lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
     }
+    if (!ntx__in_place(row))
+        ntx__attend_path(f, row, kv_head, lane, &a);
     f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
 }
 
@@ -243,5 +247,6 @@ const struct ntx_backend ntx__cpu_backend = {
             [NTX__GROUPS] = ntx__packed_ffn},
     .moe = &ntx__cpu_experts,
     .output = output,
+    .move = ntx__cpu_move,
     .waits = true,
 };

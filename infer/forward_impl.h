@@ -11,6 +11,7 @@
  *   sparse_ahead.c which groups of neurons the next layer will use, by its gate on this layer's state
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
  *   forward_finite.c  weights that are no numbers
+ *   forward_path.c rows of a tree: what their attention reads, and what becomes of an accepted path
  *   forward_mem.c  the memory plan
  *   rope.c pool.c  angles; threads
  *
@@ -31,12 +32,16 @@
 #define NTX__AHEAD_ROWS 8u /* more rows together use nearly all groups anyway */
 #define NTX__LOGIT_TILE 64 /* outputs at a time when logits go to several rows' buffers */
 
+#define NTX__PATH_BLOCKS (NTX_PATH_MAX / NTX_KV_BLOCK + 1)
+
 struct ntx__tile { /* progress within a chunk: reset by the engine thread before the step */
     _Atomic uint32_t next, done; /* rows taken, rows finished */
 };
 
 struct ntx__lane { /* scratch of one thread */
     const void **k, **v;       /* [blocks of ctx] */
+    uint8_t *path_k, *path_v;  /* [NTX__PATH_BLOCKS x a head's block] of a row of a tree: its last blocks, in the order of positions */
+    uint8_t *path_holes;       /* [blocks of ctx x NTX_KV_BLOCK / 8] */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
     uint8_t *strip;            /* [NTX_STRIP_ROWS of the longest row] where weights are woven */
 };
@@ -111,6 +116,7 @@ struct ntx_backend {
     int (*states)(struct ntx_forward *f);   /* brings the rows' states to m.h */
     int (*decided)(struct ntx_forward *f);  /* which rows the later layers have is known */
     int (*output)(struct ntx_forward *f);   /* logits of m.live, into m.logits */
+    int (*move)(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n); /* K and V of n slots, one after another; between passes */
     int (*end)(struct ntx_forward *f, int rc); /* also after a failure, rc; returns what the pass shall */
     bool (*has)(const struct ntx_forward *f, uint32_t chunk); /* it has the chunk's bytes for good: they are asked of nobody. NULL: of none */
     int (*gates)(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in); /* sparse_ahead.c: rows of the host, into p->y */
@@ -222,6 +228,13 @@ void ntx__give_run(struct ntx_forward *f, const struct ntx__run *r);
  * another way than by ntx__multiply_by asks. */
 int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n);
 int ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t end);
+
+/* ---- forward_path.c */
+int ntx__check_path(const struct ntx_row *r); /* 0 or -EINVAL */
+bool ntx__in_place(const struct ntx_row *r);  /* all that it sees lies at its position */
+/* a->k, ->v and ->hole, for a row that is not: the blocks of its path become copies in the lane. */
+void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint32_t kv_head, struct ntx__lane *lane, struct ntx_attn *a);
+int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n);
 
 /* ---- forward_runs.c */
 void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out); /* without chunks and forms */

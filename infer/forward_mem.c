@@ -112,12 +112,16 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
 
 static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t strip, struct ntx__mem *m)
 {
+    const struct ntx_hparams *hp = &cfg->model->hp;
     uint64_t blocks = ((uint64_t)cfg->ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK;
     m->lanes = place(c, cfg->threads * sizeof *m->lanes);
     for (uint32_t t = 0; t < cfg->threads; t++) {
         struct ntx__lane lane = {
             .k = place(c, blocks * sizeof *lane.k),
             .v = place(c, blocks * sizeof *lane.v),
+            .path_k = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * hp->head_k),
+            .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * hp->head_v),
+            .path_holes = place(c, blocks * (NTX_KV_BLOCK / 8)),
             .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
             .strip = place(c, strip),
         };

@@ -186,6 +186,59 @@ void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32
     return block_of(s, layer, head, pos, true);
 }
 
+/* ---- one position (layouts: cpu/cpu.h) */
+
+size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s) { return NTX_KV_BLOCK * s->pool->row_k; }
+size_t ntx_kv_v_bytes(const struct ntx_kv_seq *s) { return NTX_KV_BLOCK * s->pool->row_v; }
+
+/* Behind n * NTX_KV_BLOCK integers. */
+static void copy_scales(const uint8_t *block, uint32_t from, uint8_t *to_block, uint32_t to, size_t n)
+{
+    for (size_t b = 0; b < n / 32; b++)
+        memcpy(to_block + NTX_KV_BLOCK * n + 2 * (b * NTX_KV_BLOCK + to), block + NTX_KV_BLOCK * n + 2 * (b * NTX_KV_BLOCK + from), 2);
+}
+
+void ntx_kv_copy_k(const struct ntx_kv_seq *s, const void *block, uint32_t from, void *to_block, uint32_t to)
+{
+    const uint8_t *x = block;
+    uint8_t *y = to_block;
+    size_t row = s->pool->row_k, n = row / 34 * 32;
+    if (s->pool->type == NTX_KV_F16) {
+        memcpy(y + to * row, x + from * row, row);
+        return;
+    }
+    for (size_t i = 0; i < n / 4; i++)
+        memcpy(y + 4 * (i * NTX_KV_BLOCK + to), x + 4 * (i * NTX_KV_BLOCK + from), 4);
+    copy_scales(x, from, y, to, n);
+}
+
+void ntx_kv_copy_v(const struct ntx_kv_seq *s, const void *block, uint32_t from, void *to_block, uint32_t to)
+{
+    const uint8_t *x = block;
+    uint8_t *y = to_block;
+    size_t row = s->pool->row_v, n = row / 34 * 32;
+    if (s->pool->type == NTX_KV_F16) {
+        memcpy(y + to * row, x + from * row, row);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t panel = i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, width = NTX_MIN(n - panel, (size_t)NTX_KV_Q8_PANEL), at = NTX_KV_BLOCK * panel + 4 * (i - panel);
+        y[at + to / 4 * 4 * width + to % 4] = x[at + from / 4 * 4 * width + from % 4];
+    }
+    copy_scales(x, from, y, to, n);
+}
+
+void ntx_kv_move_holes(struct ntx_kv_seq *s, uint32_t from, uint32_t to)
+{
+    for (uint32_t l = 0; l < s->pool->n_layers; l++) {
+        uint8_t *map = s->holes + l * hole_bytes(s), *byte = map + to / 8, bit = (uint8_t)(1u << to % 8);
+        bool had = *byte & bit, has = map[from / 8] >> from % 8 & 1;
+        if (had != has)
+            *byte ^= bit;
+        s->n_holes[l] += (uint32_t)has - (uint32_t)had;
+    }
+}
+
 void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos)
 {
     uint8_t *byte = s->holes + layer * hole_bytes(s) + pos / 8, bit = (uint8_t)(1u << pos % 8);
