@@ -42,7 +42,7 @@ static void bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void rotate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     size_t angles = (size_t)f->m.live[i] * (s->rotated / 2);
-    (f->hp->rope_kind == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i), s->heads, s->width, s->rotated, f->m.cs + angles,
+    (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i), s->heads, s->width, s->rotated, f->m.cs + angles,
                                                                                      f->m.sn + angles);
 }
 
@@ -62,7 +62,7 @@ static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *out = at(f, s->out, i), *energy = ntx__study_ffn(row_of(f, i)->study, f->layer);
-    f->c.ops->glu[f->hp->ffn_act](at(f, s->in[0], i), at(f, s->in[1], i), s->width, out);
+    f->c.ops->glu[s->act](at(f, s->in[0], i), at(f, s->in[1], i), s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
 }

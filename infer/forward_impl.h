@@ -253,7 +253,7 @@ static inline const struct ntx_weight *ntx__weight_of(const struct ntx_forward *
 }
 
 /* ---- moe.c, moe_guess.c */
-void ntx__moe_softmax(const struct ntx_forward *f, float *p); /* of logits [n_expert] in place, the vector router_bias added */
+void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p); /* of logits [n_expert] in place, the vector router_bias added */
 int ntx__moe_guess(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
 /* ROUTE and EXPERTS, for any back end: what is chosen, and in which groups, is the same; its hands do the rest, for the live rows. */
 int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r);
@@ -278,6 +278,7 @@ struct ntx__packed_steps { /* with other hands: what is chosen and read stays */
 int ntx__packed_walk(struct ntx_forward *f, const struct ntx__packed_steps *s);
 
 /* ---- sparse_choose.c */
+enum ntx_ffn_act ntx__packed_act(const struct ntx_forward *f, uint32_t layer);
 void ntx__magnitudes(const struct ntx_forward *f, const float *gate, float *m); /* |act(gate)| [n_ff]; NaN counts as more than any number */
 /* Zeroes what rows do not use of their gates [n_live x ld_gate] in layer l; list [n_groups]: groups that any row uses. Returns how many. */
 uint32_t ntx__choose_groups(struct ntx_forward *f, uint32_t l, float *gate, uint32_t *list);

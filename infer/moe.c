@@ -1,13 +1,14 @@
 /* moe.c: the FFN of a layer with experts.
  *
- *   x -> router (+ bias) -> softmax -> the n_expert_used largest (of equal ones the first) -> weights
- *   y = sigmoid(shared gate . x) * shared(x)                     where there is a shared expert, else 0
+ *   x -> router (+ bias) -> softmax or sigmoid -> the n_expert_used largest (of equal ones the first) -> weights
+ *   y = sigmoid(shared gate . x) * shared(x)                     where there is a shared expert, else 0; where it has no gate, shared(x)
  *   y += weight * expert(x)   for the row's experts IN ORDER OF THEIR NUMBER
  *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias)
  *
  * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch, threads
- * and where experts lay change no bit. Weights are the softmax over all experts, taken of those chosen, divided by their
- * sum where the model says so (a sum below the least normal half is taken as that), times the model's scale.
+ * and where experts lay change no bit. Scores are the softmax over all experts, or the sigmoid of each; where the layer has a bias for the choice,
+ * those are chosen whose score with it is the largest. Weights are the scores of those chosen (without it), divided by their
+ * sum where the layer says so (a sum below the least normal half is taken as that), times its scale.
  *
  * Choices of all rows are sorted by expert: an expert is asked for once and multiplies all rows that chose it together.
  * Those whose bytes are there already go first while others are being read, and the shared expert before all. */
@@ -25,12 +26,17 @@ static const struct ntx_layer_weights *layer(const struct ntx_forward *f)
 
 /* ---- which experts */
 
-/* Softmax in place. A row that is not finite gives weights that are not: they must not become choices out of range. */
-void ntx__moe_softmax(const struct ntx_forward *f, float *p)
+static void sigmoid(const struct ntx_forward *f, float *p, uint32_t n)
 {
-    uint32_t n = f->hp->n_expert;
-    if (f->vec[NTX_T_router_bias])
-        f->c.ops->add(p, f->vec[NTX_T_router_bias], n);
+    for (uint32_t e = 0; e < n; e++)
+        p[e] = -p[e];
+    f->c.ops->exp_of(p, 0, n);
+    for (uint32_t e = 0; e < n; e++)
+        p[e] = 1 / (1 + p[e]);
+}
+
+static void softmax(const struct ntx_forward *f, float *p, uint32_t n)
+{
     float most = p[0], sum = 0;
     for (uint32_t e = 1; e < n; e++)
         most = NTX_MAX(most, p[e]);
@@ -41,14 +47,24 @@ void ntx__moe_softmax(const struct ntx_forward *f, float *p)
         p[e] /= sum;
 }
 
-/* The best that was not taken yet; taken ones are remembered as -1. Nothing is greater than a NaN: the first free one is taken. */
-static uint32_t take_best(float *p, uint32_t n)
+/* A row that is not finite gives weights that are not: they must not become choices out of range. */
+void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p)
+{
+    uint32_t n = f->hp->n_expert;
+    if (f->vec[NTX_T_router_bias])
+        f->c.ops->add(p, f->vec[NTX_T_router_bias], n);
+    (r->score == NTX_SCORE_SIGMOID ? sigmoid : softmax)(f, p, n);
+}
+
+/* The best that was not taken yet, with `more` added to all; taken ones are remembered as -1, which no score is. Nothing is greater than a NaN: the
+ * first free one is taken. */
+static uint32_t take_best(const float *p, const float *more, uint32_t n)
 {
     uint32_t best = 0;
     while (p[best] < 0)
         best++;
     for (uint32_t e = best + 1; e < n; e++)
-        if (p[e] > p[best])
+        if (p[e] >= 0 && (more ? p[e] + more[e] > p[best] + more[best] : p[e] > p[best]))
             best = e;
     return best;
 }
@@ -69,18 +85,19 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_hparams *hp = f->hp;
+    const struct ntx_router *r = &ntx__steps_of(f, f->run)->router;
     float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used, sum = 0;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;
-    ntx__moe_softmax(f, p);
+    ntx__moe_scores(f, r, p);
     for (uint32_t k = 0; k < hp->n_expert_used; k++) {
-        uint32_t e = take_best(p, hp->n_expert);
+        uint32_t e = take_best(p, f->vec[NTX_T_router_choice], hp->n_expert);
         sum += p[e];
         insert(id, weight, k, e, p[e]);
         p[e] = -1;
     }
-    float by = hp->expert_norm ? 1 / NTX_MAX(sum, LEAST_SUM) : 1;
+    float by = r->norm ? 1 / NTX_MAX(sum, LEAST_SUM) : 1;
     for (uint32_t k = 0; k < hp->n_expert_used; k++)
-        weight[k] = weight[k] * by * hp->expert_scale;
+        weight[k] = weight[k] * by * r->scale;
 }
 
 /* Numbers the choices by expert; returns how many experts there are. */
@@ -122,7 +139,7 @@ static void shared_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     (void)thread;
     const struct ntx_weight *down = &layer(f)->down_shared;
     float *gate = f->m.gate + i * f->ld_gate;
-    f->c.ops->glu[f->hp->ffn_act](gate, f->m.up + i * f->ld_gate, f->hp->n_ff_shexp, gate);
+    f->c.ops->glu[ntx__steps_of(f, f->run)->act](gate, f->m.up + i * f->ld_gate, f->hp->n_ff_shexp, gate);
     ntx__pack_into(f, f->m.moe.packed, ntx__forms(&down, 1), gate, f->hp->n_ff_shexp, i);
 }
 
@@ -141,7 +158,7 @@ static void weigh_shared_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 static int shared_gate(struct ntx_forward *f)
 {
     const struct ntx__product p = {.w = &layer(f)->shared_gate, .y = f->m.moe.shared, .ld = 1};
-    return ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
+    return p.w->tensor == NTX_NO_TENSOR ? 0 : ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
 }
 
 static int shared(struct ntx_forward *f)
@@ -163,7 +180,8 @@ static int shared(struct ntx_forward *f)
     const struct ntx__input hidden = {.x = f->m.gate, .ld = f->ld_gate, .packed = f->m.moe.packed, .n_rows = f->n_live};
     if ((rc = ntx__multiply_by(f, &out, 1, &hidden)))
         return rc;
-    ntx__each(f, weigh_shared_row, f->n_live);
+    if (w->shared_gate.tensor != NTX_NO_TENSOR)
+        ntx__each(f, weigh_shared_row, f->n_live);
     return 0;
 }
 
@@ -199,7 +217,7 @@ static void glu_choice(struct ntx_forward *f, uint32_t i, unsigned thread)
     float *gate = f->m.moe.gate + i * f->ld_expert, *up = f->m.moe.up + i * f->ld_expert;
     add_bias(f, i, NTX_EXPERT_GATE, gate, f->hp->n_ff_exp);
     add_bias(f, i, NTX_EXPERT_UP, up, f->hp->n_ff_exp);
-    f->c.ops->glu[f->hp->ffn_act](gate, up, f->hp->n_ff_exp, gate);
+    f->c.ops->glu[ntx__steps_of(f, f->run)->act](gate, up, f->hp->n_ff_exp, gate);
     ntx__pack_into(f, f->m.moe.packed, ntx__forms(&down, 1), gate, f->hp->n_ff_exp, i);
 }
 
@@ -325,12 +343,13 @@ static int step_group(struct ntx_forward *f, uint32_t at, uint32_t n)
 int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r)
 {
     (void)r;
-    const struct ntx_weight *bias = &layer(f)->router_bias;
+    const struct ntx_weight *bias = &layer(f)->router_bias, *choice = &layer(f)->router_choice;
     int rc = f->back->moe->route(f);
-    if (rc || (rc = ntx__take(f, bias, &f->vec[NTX_T_router_bias])))
+    if (rc || (rc = ntx__take(f, bias, &f->vec[NTX_T_router_bias])) || (rc = ntx__take(f, choice, &f->vec[NTX_T_router_choice])))
         return rc;
     ntx__each(f, choose_row, f->n_live);
     ntx__give(f, bias);
+    ntx__give(f, choice);
     f->moe.n_wanted = sort_choices(f);
     if (f->c.trace_experts)
         trace_wanted(f, f->moe.n_wanted);

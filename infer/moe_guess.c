@@ -3,11 +3,15 @@
  *
  * It is made while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
  * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
+#include <math.h>
+
 #include "infer/forward_impl.h"
 
 #include "common/util.h"
 
 static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
+
+static bool there(struct ntx_weights *w, const struct ntx_weight *bias) { return bias->tensor == NTX_NO_TENSOR || w->ops->there(w, bias->chunk0); }
 
 static bool possible(const struct ntx_forward *f)
 {
@@ -15,7 +19,7 @@ static bool possible(const struct ntx_forward *f)
     if (!w->ops->guess || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || ntx__moe_on_device(f, f->layer + 1))
         return false;
     return w->ops->there(w, next_layer(f)->ffn_norm.chunk0) && w->ops->there(w, next_layer(f)->router.chunk0) &&
-           (next_layer(f)->router_bias.tensor == NTX_NO_TENSOR || w->ops->there(w, next_layer(f)->router_bias.chunk0));
+           there(w, &next_layer(f)->router_bias) && there(w, &next_layer(f)->router_choice);
 }
 
 static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -28,13 +32,16 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     ntx__pack_into(f, f->m.moe.packed, ntx__forms(&router, 1), x, f->hp->n_embd, i);
 }
 
-static void softmax_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+static void score_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    ntx__moe_softmax(f, f->m.moe.probs + (size_t)i * f->hp->n_expert);
+    float *p = f->m.moe.probs + (size_t)i * f->hp->n_expert;
+    ntx__moe_scores(f, &ntx_layer_find(&f->c.model->layers[f->layer + 1], NTX_OP_ROUTE)->router, p);
+    if (f->vec[NTX_T_router_choice])
+        f->c.ops->add(p, f->vec[NTX_T_router_choice], f->hp->n_expert);
 }
 
-/* Sums the rows' probabilities into the first row's. */
+/* Sums the rows' scores into the first row's. */
 static float *join_rows(struct ntx_forward *f)
 {
     float *sum = f->m.moe.probs;
@@ -44,19 +51,31 @@ static float *join_rows(struct ntx_forward *f)
     return sum;
 }
 
-/* The n likeliest; those taken become -1. Nothing is greater than a NaN, so there are always as many. */
+/* The n likeliest; those taken become -INFINITY, which no score is. Nothing is greater than a NaN, so there are always as many. */
 static void rank(float *p, uint32_t n_expert, uint32_t *best, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
         uint32_t e = 0;
-        while (p[e] < 0)
+        while (e + 1 < n_expert && p[e] == -INFINITY)
             e++;
         for (uint32_t i = e + 1; i < n_expert; i++)
             if (p[i] > p[e])
                 e = i;
         best[k] = e;
-        p[e] = -1;
+        p[e] = -INFINITY;
     }
+}
+
+static int take_biases(struct ntx_forward *f, const struct ntx_layer_weights *w)
+{
+    int rc = ntx__take(f, &w->router_bias, &f->vec[NTX_T_router_bias]);
+    return rc ? rc : ntx__take(f, &w->router_choice, &f->vec[NTX_T_router_choice]);
+}
+
+static void give_biases(struct ntx_forward *f, const struct ntx_layer_weights *w)
+{
+    ntx__give(f, &w->router_bias);
+    ntx__give(f, &w->router_choice);
 }
 
 int ntx__moe_guess(struct ntx_forward *f)
@@ -72,10 +91,10 @@ int ntx__moe_guess(struct ntx_forward *f)
         return rc;
     ntx__each(f, norm_row, f->n_live);
     ntx__give(f, &next_layer(f)->ffn_norm);
-    if ((rc = ntx__multiply_by(f, &router, 1, &in)) || (rc = ntx__take(f, &next_layer(f)->router_bias, &f->vec[NTX_T_router_bias])))
+    if ((rc = ntx__multiply_by(f, &router, 1, &in)) || (rc = take_biases(f, next_layer(f))))
         return rc;
-    ntx__each(f, softmax_row, f->n_live);
-    ntx__give(f, &next_layer(f)->router_bias);
+    ntx__each(f, score_row, f->n_live);
+    give_biases(f, next_layer(f));
     rank(join_rows(f), f->hp->n_expert, m->guess, n);
     f->c.weights->ops->guess(f->c.weights, f->layer + 1, m->guess, n);
     return 0;

@@ -55,7 +55,7 @@ static void hidden_of_group(struct ntx_forward *f, uint32_t i, unsigned thread)
         if (uses && !uses[group_at(f, i)])
             memset(gate_of(f, r) + first, 0, n * sizeof(float));
         else
-            f->c.ops->glu[f->hp->ffn_act](gate_of(f, r) + first, up_of(f, r) + first, n, gate_of(f, r) + first);
+            f->c.ops->glu[ntx__packed_act(f, f->layer)](gate_of(f, r) + first, up_of(f, r) + first, n, gate_of(f, r) + first);
     }
 }
 

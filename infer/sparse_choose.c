@@ -5,10 +5,15 @@
 #include "infer/forward_impl.h"
 #include "infer/largest.h"
 
+enum ntx_ffn_act ntx__packed_act(const struct ntx_forward *f, uint32_t layer)
+{
+    return (enum ntx_ffn_act)ntx_layer_find(&f->c.model->layers[layer], NTX_OP_GROUPS)->act;
+}
+
 void ntx__magnitudes(const struct ntx_forward *f, const float *gate, float *m)
 {
     uint32_t n = f->hp->n_ff;
-    f->c.ops->glu[f->hp->ffn_act](gate, f->m.groups.ones, n, m);
+    f->c.ops->glu[ntx__packed_act(f, f->groups.layer)](gate, f->m.groups.ones, n, m);
     for (uint32_t j = 0; j < n; j++)
         m[j] = m[j] == m[j] ? fabsf(m[j]) : INFINITY;
 }

@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include "common/err.h"
-#include "model/ffn_act.h"
 #include "model/gguf.h"
 #include "model/layer.h"
 #include "model/pack.h"
@@ -19,21 +18,18 @@
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
 #define NTX_MAX_HEAD 1024 /* values of a head */
 
-enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
 enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCALE_YARN };
 
 struct ntx_hparams {
     char arch[16];
     char name[64];          /* general.name, may be empty */
     uint32_t n_layers, n_embd, n_ff, n_vocab;
-    enum ntx_ffn_act ffn_act;
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
     uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
     uint32_t window_every;  /* of so many layers in a row all but the last have it */
     float rms_eps;
-    enum ntx_rope_kind rope_kind;
     uint32_t rope_dim;       /* rotated part of a head */
     float rope_base;
     enum ntx_rope_scaling rope_scaling;
@@ -41,13 +37,11 @@ struct ntx_hparams {
     float rope_attn_factor;  /* multiplies the yarn magnitude, 1 by default */
     uint32_t rope_ctx_orig;  /* yarn: context before scaling */
     float yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
-    /* Experts: a row goes through the n_expert_used (of n_expert) that the router's softmax gives most, weighted by it. With biases
-     * those of the router and of each expert's matrices are added to what they give. */
-    uint32_t n_expert, n_expert_used; /* 0: a dense FFN */
+    /* Experts, of the layers that have them: a row goes through n_expert_used of n_expert. */
+    uint32_t n_expert, n_expert_used; /* 0: there are none */
     uint32_t n_ff_exp;       /* width of an expert */
     uint32_t n_ff_shexp;     /* width of the expert that every row goes through too; 0: none */
-    bool expert_norm;        /* the chosen weights are divided by their sum */
-    float expert_scale;      /* and then multiplied by this */
+    struct ntx_router router; /* as the keys tell */
 };
 
 struct ntx_model {

@@ -14,8 +14,8 @@
  *   ATTEND      attention over the state, of `window` positions (0: all)         Q           sinks
  *   GLU         act(in[0]) * in[1]                       gate, up
  *   ADD         out += in                                any
- *   ROUTE       which experts each row takes, and their shares                   X           router, its bias
- *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's, experts
+ *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
+ *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's gate (or it has none), experts
  *   GROUPS      a packed FFN (pack.h)                                            X           gate matrix (or it is in the groups), groups
  *
  * A row that skips a layer may leave its K and V in it all the same: it goes through those steps only that feed the state. */
@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "model/ffn_act.h"
 #include "model/tensors.h"
 
 #define NTX_NO_TENSOR UINT32_MAX
@@ -33,6 +34,16 @@
 
 enum ntx_op {
     NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS, NTX_N_OPS
+};
+
+enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
+
+/* From a router's logits to shares: scores, of which the largest are chosen; those chosen are divided by their sum, or not, and multiplied by a scale. */
+enum ntx_score { NTX_SCORE_SOFTMAX, NTX_SCORE_SIGMOID };
+struct ntx_router {
+    uint8_t score; /* enum ntx_score */
+    bool norm;
+    float scale;
 };
 
 /* Rows of a pass. H is the residual stream; the others last from one step to a later one of the layer. */
@@ -49,6 +60,9 @@ struct ntx_step {
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
     uint32_t heads, width, rotated;    /* NORM, ROPE; BIAS, ATTEND, GLU and ADD: width */
     uint32_t window;                   /* ATTEND */
+    uint8_t act;                       /* GLU, EXPERTS, GROUPS: enum ntx_ffn_act */
+    uint8_t pairs;                     /* ROPE: enum ntx_rope_kind */
+    struct ntx_router router;          /* ROUTE */
 };
 
 struct ntx_layer {

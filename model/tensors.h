@@ -46,6 +46,7 @@ enum ntx_use {
     X(groups,             "ntx_ffn.weight",             GROUP_BYTES,    GROUPS,      GROUPS) /* instead of up, down and maybe gate */ \
     X(router,             "ffn_gate_inp.weight",        EMBD,           EXPERTS,     RESIDENT) \
     X(router_bias,        "ffn_gate_inp.bias",          EXPERTS,        ONE,         VECTOR) \
+    X(router_choice,      "exp_probs_b.bias",           EXPERTS,        ONE,         VECTOR) /* added to scores for the choice, not to shares */ \
     X(shared_gate,        "ffn_gate_inp_shexp.weight",  EMBD,           ONE,         VECTOR) /* used as a matrix of one row */ \
     X(gate_shared,        "ffn_gate_shexp.weight",      EMBD,           SHARED_FF,   MATRIX) \
     X(up_shared,          "ffn_up_shexp.weight",        EMBD,           SHARED_FF,   MATRIX) \

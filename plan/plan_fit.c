@@ -199,7 +199,7 @@ void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra)
     bytes = device_matrices(c, false, bytes, extra);
     for (uint32_t layer = 0; layer < c->n_layers; layer++) {
         const struct ntx_layer_weights *w = &c->layers[layer];
-        if (c->n_expert)
+        if (w->expert[NTX_EXPERT_GATE].tensor != NTX_NO_TENSOR)
             bytes = device_bundle(c, w->expert[NTX_EXPERT_GATE].chunk0, c->n_expert * NTX_EXPERT_PARTS, bytes, extra);
         if (w->groups.tensor != NTX_NO_TENSOR)
             bytes = device_bundle(c, w->groups.chunk0, w->groups.n_chunks, bytes, extra);

@@ -38,7 +38,7 @@ int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n
 {
     const struct ntx_gpu_pack g = {
         .x = x, .up = up, .q8 = packed(to, forms, NTX_ACT_Q8), .q8k = packed(to, forms, NTX_ACT_Q8K), .ld_x = NTX__DEVICE_LD(n), .ld_up = n,
-        .q8_stride = d->stride[NTX_ACT_Q8], .q8k_stride = d->stride[NTX_ACT_Q8K], .n = n, .n_rows = n_rows, .act = d->hp->ffn_act,
+        .q8_stride = d->stride[NTX_ACT_Q8], .q8k_stride = d->stride[NTX_ACT_Q8K], .n = n, .n_rows = n_rows, .act = up ? (ntx__steps_of(d->f, d->f->run) + d->f->run->n - 1)->act : NTX_FFN_SILU,
         .x_bias = biases ? biases->x : NULL, .up_bias = biases ? biases->up : NULL, .bias_rows = biases ? biases->of : NULL,
     };
     return up || g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_PACK, &g, "quantising") : 0;
@@ -98,13 +98,18 @@ static struct ntx_gpu_kv kv(const struct ntx_device *d, uint32_t row)
     };
 }
 
+static enum ntx_rope_kind rope_of(const struct ntx_device *d)
+{
+    return (enum ntx_rope_kind)ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ROPE)->pairs;
+}
+
 /* Biases, norms of heads, rotation, and K and V into the cache. */
 static int rotate_and_store(struct ntx_device *d)
 {
     const struct ntx_gpu_rotate g = {
         .q = d->m.q, .k = d->m.k, .v = d->m.v, .q_bias = vector(d, NTX_T_q_bias), .k_bias = vector(d, NTX_T_k_bias), .v_bias = vector(d, NTX_T_v_bias),
         .q_norm = vector(d, NTX_T_q_norm), .k_norm = vector(d, NTX_T_k_norm), .cs = d->m.cs, .sn = d->m.sn, .kv = kv(d, 0), .n_rows = d->now.n_all,
-        .n_query = d->now.n_live, .rope_dim = d->hp->rope_dim, .neox = d->hp->rope_kind != NTX_ROPE_NORM, .eps = d->hp->rms_eps,
+        .n_query = d->now.n_live, .rope_dim = d->hp->rope_dim, .neox = rope_of(d) != NTX_ROPE_NORM, .eps = d->hp->rms_eps,
     };
     return ntx__device_go(d, NTX_GPU_ROTATE, &g, "rotation");
 }

@@ -80,7 +80,7 @@ static int shared(struct ntx_forward *f)
         rc = d->ops->fill(d->compute, d->m.y, 0, (uint64_t)n * d->hp->n_embd * sizeof(float));
         return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
     }
-    if ((rc = ntx__device_multiply(d, &gate, 1, &x)) || (rc = ntx__device_multiply(d, in, 2, &x)) ||
+    if ((gate.w->tensor != NTX_NO_TENSOR && (rc = ntx__device_multiply(d, &gate, 1, &x))) || (rc = ntx__device_multiply(d, in, 2, &x)) ||
         (rc = ntx__device_pack(d, d->m.gate, d->m.up, ff, n, forms_of(&w->down_shared), d->m.moe.packed, NULL)))
         return rc;
     return ntx__device_multiply(d, &out, 1, &hidden);
@@ -133,7 +133,7 @@ static int combine(struct ntx_device *d)
 {
     const struct ntx_forward *f = d->f;
     const struct ntx_gpu_combine g = {
-        .y = d->m.y, .z = d->m.moe.y, .gate = !f->moe.first && layer(f)->down_shared.tensor != NTX_NO_TENSOR ? d->m.moe.shared : NULL, .weight = d->m.moe.weight, .place = d->m.moe.place,
+        .y = d->m.y, .z = d->m.moe.y, .gate = !f->moe.first && layer(f)->shared_gate.tensor != NTX_NO_TENSOR ? d->m.moe.shared : NULL, .weight = d->m.moe.weight, .place = d->m.moe.place,
         .bias = ntx__device_vector(d, &layer(f)->expert_bias[NTX_EXPERT_DOWN]), .expert = d->m.moe.expert,
         .ld_y = d->hp->n_embd, .used = d->hp->n_expert_used, .first = f->moe.first, .n_choices = f->moe.n, .n = d->hp->n_embd, .n_rows = f->n_live,
     };

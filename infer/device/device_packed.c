@@ -123,7 +123,7 @@ static int compute_groups(struct ntx_device *d, const void *w, const uint32_t *l
     const struct ntx_gpu_groups g = {.list = list, .bytes = p->group_bytes, .first = first, .n = n, .size = p->group, .n_neurons = d->hp->n_ff};
     const struct ntx_gpu_hidden hidden = {
         .gate = d->m.gate, .up = d->m.up, .uses = d->masked ? d->m.uses : NULL, .groups = g, .ld_gate = f->ld_gate, .ld_up = d->hp->n_ff, .ld_uses = p->n_groups,
-        .n_rows = f->n_live, .act = d->hp->ffn_act,
+        .n_rows = f->n_live, .act = ntx__packed_act(f, f->layer),
     };
     const struct ntx_gpu_columns columns = {
         .w = part_of(w, p, NTX_PACK_DOWN), .hidden = d->m.gate, .y = d->m.y, .groups = g, .row_bytes = p->row_bytes[NTX_PACK_DOWN], .ld_hidden = f->ld_gate,

@@ -17,8 +17,6 @@
 enum ntx__presence { NTX__NEVER, NTX__MAYBE /* the file's keys or tensors tell */, NTX__ALWAYS };
 
 struct ntx__arch {
-    enum ntx_rope_kind rope;
-    enum ntx_ffn_act act;
     enum ntx__presence experts;
     bool shared_expert, expert_norm; /* expert_norm: unless a key says otherwise */
     uint32_t window_every;           /* the same; 0: a window is every layer's */
@@ -33,15 +31,21 @@ NTX_ARCHS(X)
 
 /* ---- pieces.c */
 struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
+    enum ntx_rope_kind rope;
     enum ntx__presence qkv_bias, o_bias, qk_norm, sinks;
     uint32_t window; /* positions that a row sees, its own included; 0: all */
 };
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
 /* h += ffn(norm(h)): dense, or packed where the file is. */
-void ntx__add_dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
+void ntx__add_dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
+struct ntx__experts { /* what a layer's experts have beside a router and three matrices */
+    enum ntx_ffn_act act;
+    enum ntx__presence biases, choice; /* of the router and of each expert; added to the scores for the choice alone */
+    enum ntx__presence shared, shared_gate; /* one that every row goes through; what weighs it */
+};
 /* The same by experts. */
-void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *out, bool shared, bool biases);
+void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *out, const struct ntx__experts *has);
 
 /* ---- keys.c */
 struct ntx__keys {

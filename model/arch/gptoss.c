@@ -5,13 +5,13 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
     const struct ntx__attention has = {
-        .qkv_bias = NTX__ALWAYS, .o_bias = NTX__ALWAYS, .sinks = NTX__ALWAYS, .window = l % hp->window_every < hp->window_every - 1 ? hp->window : 0,
+        .rope = NTX_ROPE_NEOX, .qkv_bias = NTX__ALWAYS, .o_bias = NTX__ALWAYS, .sinks = NTX__ALWAYS, .window = l % hp->window_every < hp->window_every - 1 ? hp->window : 0,
     };
     ntx__add_attention(hp, out, &has);
-    ntx__add_experts(m, out, false, true);
+    ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU_CLAMPED, .biases = NTX__ALWAYS});
 }
 
 const struct ntx__arch ntx__arch_gpt_oss = {
-    .rope = NTX_ROPE_NEOX, .act = NTX_FFN_SILU_CLAMPED, .experts = NTX__ALWAYS, .expert_norm = true, .window_every = 2, .layer = layer,
+    .experts = NTX__ALWAYS, .expert_norm = true, .window_every = 2, .layer = layer,
     .names = {[NTX_T_ffn_norm] = "post_attention_norm.weight"},
 };

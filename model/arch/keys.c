@@ -257,7 +257,7 @@ static int get_router(struct ntx__keys *k)
         return ntx_err_set(k->err, -ENOTSUP, "experts in %u groups are not supported", groups);
     if (function > 1 && function != SOFTMAX_OF_CHOSEN)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: only a softmax (1), or one of those chosen (3), is supported", key_of(k, "expert_gating_func"), function);
-    k->hp->expert_norm |= function == SOFTMAX_OF_CHOSEN; /* the same as a softmax divided by the sum of those chosen */
+    k->hp->router.norm |= function == SOFTMAX_OF_CHOSEN; /* the same as a softmax divided by the sum of those chosen */
     return 0;
 }
 
@@ -271,12 +271,12 @@ static int get_experts(struct ntx__keys *k)
     if (never)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: a %s model has no experts", k->key, hp->n_expert, k->name);
     if ((rc = get_u32(k, "expert_used_count", -1, 1, hp->n_expert, &hp->n_expert_used)) || (rc = get_router(k)) ||
-        (rc = get_expert_widths(k)) || (rc = get_f32(k, "expert_weights_scale", 1, 0, 1e6f, &hp->expert_scale)))
+        (rc = get_expert_widths(k)) || (rc = get_f32(k, "expert_weights_scale", 1, 0, 1e6f, &hp->router.scale)))
         return rc;
-    if (hp->expert_scale == 0) /* how some writers say "none" */
-        hp->expert_scale = 1;
-    hp->expert_norm |= k->arch->expert_norm;
-    rc = ntx_gguf_bool(k->g, key_of(k, "expert_weights_norm"), &hp->expert_norm);
+    if (hp->router.scale == 0) /* how some writers say "none" */
+        hp->router.scale = 1;
+    hp->router.norm |= k->arch->expert_norm;
+    rc = ntx_gguf_bool(k->g, key_of(k, "expert_weights_norm"), &hp->router.norm);
     return rc && rc != -ENOENT ? bad_key(k, "is neither true nor false") : 0;
 }
 
@@ -332,7 +332,6 @@ static int get_rope(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc;
-    hp->rope_kind = k->arch->rope;
     if ((rc = get_u32(k, "rope.dimension_count", hp->head_k, 2, hp->head_k, &hp->rope_dim)) ||
         (rc = get_f32(k, "rope.freq_base", 10000, 1, 1e12f, &hp->rope_base)))
         return rc;
@@ -347,7 +346,6 @@ int ntx__read_keys(struct ntx__keys *k)
 {
     int rc;
     snprintf(k->hp->arch, sizeof k->hp->arch, "%s", k->name);
-    k->hp->ffn_act = k->arch->act;
     copy_name(k);
     if ((rc = refuse_unsupported(k)) || (rc = get_sizes(k)) || (rc = get_experts(k)) || (rc = get_heads(k)) || (rc = get_vocab(k)))
         return rc;

@@ -34,12 +34,13 @@ static void norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum nt
     ntx_step_takes(s, t, false);
 }
 
-static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads)
+static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_rope_kind pairs, enum ntx_buf b, uint32_t heads)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = heads;
     s->width = hp->head_k;
     s->rotated = hp->rope_dim;
+    s->pairs = (uint8_t)pairs;
 }
 
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
@@ -55,8 +56,8 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
         norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, hp->n_head, hp->head_k);
         norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, hp->n_head_kv, hp->head_k);
     }
-    rotate(hp, l, NTX_BUF_Q, hp->n_head);
-    rotate(hp, l, NTX_BUF_K, hp->n_head_kv);
+    rotate(hp, l, has->rope, NTX_BUF_Q, hp->n_head);
+    rotate(hp, l, has->rope, NTX_BUF_K, hp->n_head_kv);
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->window = has->window;
@@ -67,41 +68,46 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     add(hp, l);
 }
 
-static void add_groups(const struct ntx_pack_layer *p, struct ntx_layer *l)
+static void add_groups(const struct ntx_pack_layer *p, struct ntx_layer *l, enum ntx_ffn_act act)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_GROUPS, NTX_BUF_Y, NTX_BUF_X);
+    s->act = (uint8_t)act;
     takes(s, NTX_T_gate, ntx_pack_has_gate(p) ? NTX__NEVER : NTX__ALWAYS);
     ntx_step_takes(s, NTX_T_groups, false);
 }
 
-void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
+void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, 1, m->hp.n_embd);
     if (m->pack) {
-        add_groups(&m->pack[at], l);
+        add_groups(&m->pack[at], l, act);
     } else {
         multiply(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
         multiply(l, NTX_BUF_UP, NTX_BUF_X, NTX_T_up);
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
         s->in[1] = NTX_BUF_UP;
         s->width = m->hp.n_ff;
+        s->act = (uint8_t)act;
         multiply(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
     }
     add(&m->hp, l);
 }
 
-void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, bool shared, bool biases)
+void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
 {
-    enum ntx__presence has_biases = biases ? NTX__ALWAYS : NTX__NEVER;
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, 1, m->hp.n_embd);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROUTE, NTX_BUF_NONE, NTX_BUF_X);
+    s->router = m->hp.router;
     takes(s, NTX_T_router, NTX__ALWAYS);
-    takes(s, NTX_T_router_bias, has_biases);
+    takes(s, NTX_T_router_bias, has->biases);
+    takes(s, NTX_T_router_choice, has->choice);
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
+    s->act = (uint8_t)has->act;
     for (int t = NTX_T_expert_gate_bias; t <= NTX_T_expert_down_bias; t++)
-        takes(s, (enum ntx_tensor)t, has_biases);
-    for (int t = NTX_T_shared_gate; t <= NTX_T_down_shared; t++)
-        takes(s, (enum ntx_tensor)t, shared ? NTX__ALWAYS : NTX__NEVER);
+        takes(s, (enum ntx_tensor)t, has->biases);
+    takes(s, NTX_T_shared_gate, has->shared_gate);
+    for (int t = NTX_T_gate_shared; t <= NTX_T_down_shared; t++)
+        takes(s, (enum ntx_tensor)t, has->shared);
     for (int t = NTX_T_expert_gate; t <= NTX_T_expert_down; t++)
         ntx_step_takes(s, (enum ntx_tensor)t, false);
     add(&m->hp, l);

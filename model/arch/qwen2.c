@@ -3,18 +3,18 @@
 
 static void dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
-    const struct ntx__attention has = {.qkv_bias = NTX__ALWAYS, .o_bias = NTX__MAYBE};
+    const struct ntx__attention has = {.rope = NTX_ROPE_NEOX, .qkv_bias = NTX__ALWAYS, .o_bias = NTX__MAYBE};
     ntx__add_attention(&m->hp, out, &has);
-    ntx__add_dense(m, l, out);
+    ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
 static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     (void)l;
-    const struct ntx__attention has = {.qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE};
+    const struct ntx__attention has = {.rope = NTX_ROPE_NEOX, .qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE};
     ntx__add_attention(&m->hp, out, &has);
-    ntx__add_experts(m, out, true, false);
+    ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = NTX__ALWAYS, .shared_gate = NTX__ALWAYS});
 }
 
-const struct ntx__arch ntx__arch_qwen2 = {.rope = NTX_ROPE_NEOX, .act = NTX_FFN_SILU, .layer = dense};
-const struct ntx__arch ntx__arch_qwen2moe = {.rope = NTX_ROPE_NEOX, .act = NTX_FFN_SILU, .experts = NTX__ALWAYS, .shared_expert = true, .layer = moe};
+const struct ntx__arch ntx__arch_qwen2 = {.layer = dense};
+const struct ntx__arch ntx__arch_qwen2moe = {.experts = NTX__ALWAYS, .shared_expert = true, .layer = moe};

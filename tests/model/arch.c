@@ -12,6 +12,8 @@ struct opened {
     struct ntx_model *m;
 };
 
+static enum ntx_rope_kind rope_of(const struct ntx_model *m) { return (enum ntx_rope_kind)ntx_layer_find(m->layers, NTX_OP_ROPE)->pairs; }
+
 static struct opened open_model(const struct mk_options *o)
 {
     struct opened x = {0};
@@ -42,7 +44,7 @@ static void check_llama(void)
     CHECK_STR(h->arch, "llama");
     CHECK_STR(h->name, "tiny");
     CHECK(h->n_layers == 2 && h->n_embd == 64 && h->n_ff == 96 && h->n_head == 4 && h->n_head_kv == 2 && h->ctx_train == 128);
-    CHECK(h->head_k == 16 && h->head_v == 16 && h->rope_dim == 16 && h->rope_kind == NTX_ROPE_NORM && h->rope_base == 10000);
+    CHECK(h->head_k == 16 && h->head_v == 16 && h->rope_dim == 16 && rope_of(x.m) == NTX_ROPE_NORM && h->rope_base == 10000);
     CHECK(h->rms_eps == 1e-5f && h->rope_scaling == NTX_ROPE_SCALE_NONE && h->rope_factor == 1 && h->rope_attn_factor == 1);
     CHECK_EQ(h->n_vocab, ntx_gguf_find(x.g, "tokenizer.ggml.tokens")->count);
     CHECK_STR(name_of(&x, x.m->token_embd), "token_embd.weight");
@@ -81,7 +83,7 @@ static void check_qwen(void)
     o.rope_factor = 4;
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
-    CHECK(h->rope_kind == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_YARN && h->rope_factor == 4 && h->rope_ctx_orig == 32);
+    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_YARN && h->rope_factor == 4 && h->rope_ctx_orig == 32);
     CHECK(h->yarn_ext_factor == 1 && h->yarn_beta_fast == 32 && h->yarn_beta_slow == 1 && h->rope_attn_factor == 1);
     CHECK_STR(name_of(&x, x.m->layers[0].k_bias), "blk.0.attn_k.bias");
     close_model(&x);
@@ -90,7 +92,7 @@ static void check_qwen(void)
     o.head_dim = 24;
     x = open_model(&o);
     h = &x.m->hp;
-    CHECK(h->rope_kind == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_LINEAR && h->rope_factor == 4 && h->head_k == 24);
+    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_LINEAR && h->rope_factor == 4 && h->head_k == 24);
     CHECK(h->yarn_ext_factor == 0 && h->rope_dim == 24);
     CHECK_STR(name_of(&x, x.m->layers[1].q_norm), "blk.1.attn_q_norm.weight");
     CHECK_EQ(ntx_gguf_tensor_at(x.g, x.m->layers[1].q)->ne[1], 96);
@@ -240,7 +242,7 @@ static void check_experts(void)
         struct opened x = open_model(&o);
         const struct ntx_hparams *h = &x.m->hp;
         CHECK(h->n_expert == 6 && h->n_expert_used == 2 && h->n_ff_exp == 48 && h->n_ff_shexp == is[i].shared);
-        CHECK(h->expert_norm == is[i].norm && h->expert_scale == 1);
+        CHECK(h->router.norm == is[i].norm && h->router.scale == 1);
         CHECK_STR(name_of(&x, x.m->layers[1].router), "blk.1.ffn_gate_inp.weight");
         CHECK_STR(name_of(&x, x.m->layers[1].expert_down), "blk.1.ffn_down_exps.weight");
         CHECK_STR(name_of(&x, x.m->layers[1].shared_gate), is[i].first_gate);
@@ -294,7 +296,7 @@ static void check_gpt_oss(void)
     o.layers = 4;
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
-    CHECK(h->rope_kind == NTX_ROPE_NEOX && h->ffn_act == NTX_FFN_SILU_CLAMPED && h->expert_norm && h->n_ff_exp == 48 && h->ctx_train > 9);
+    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && ntx_layer_find(x.m->layers, NTX_OP_EXPERTS)->act == NTX_FFN_SILU_CLAMPED && ntx_layer_find(x.m->layers, NTX_OP_ROUTE)->router.norm && h->n_ff_exp == 48 && h->ctx_train > 9);
     CHECK(window_of(&x.m->layers[0]) == 9 && window_of(&x.m->layers[1]) == 0 && window_of(&x.m->layers[2]) == 9 && window_of(&x.m->layers[3]) == 0);
     CHECK_STR(name_of(&x, x.m->layers[1].ffn_norm), "blk.1.post_attention_norm.weight");
     CHECK_STR(name_of(&x, x.m->layers[1].sinks), "blk.1.attn_sinks.weight");
@@ -319,7 +321,7 @@ static void check_gpt_oss(void)
         p = make_bytes_with(&o, extra[i], &n);
         struct ntx_gguf *g = parse_ok(p, n);
         CHECK_MSG(!ntx_model_open(g, &m, &err), "%s", err.text);
-        CHECK(m->hp.expert_norm && m->hp.window_every == (i ? 2 : 3));
+        CHECK(m->hp.router.norm && m->hp.window_every == (i ? 2 : 3));
         CHECK(!window_of(&m->layers[i ? 1 : 2]));
         ntx_model_free(m);
         ntx_gguf_free(g);
@@ -366,7 +368,7 @@ static void check_expert_refusals(void)
     p = make_bytes_with(&o, add_scale, &n);
     struct ntx_gguf *g = parse_ok(p, n);
     CHECK_MSG(!ntx_model_open(g, &m, &err), "%s", err.text);
-    CHECK(m->hp.expert_scale == 2.5f && !m->hp.expert_norm);
+    CHECK(m->hp.router.scale == 2.5f && !m->hp.router.norm);
     ntx_model_free(m);
     ntx_gguf_free(g);
     free(p);

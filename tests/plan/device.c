@@ -34,7 +34,7 @@ static void sweep(struct rig *r, const char *what)
         CHECK(on_device(p) <= budget);
         for (uint32_t l = 0; l < p->chunks->n_layers; l++) {
             const struct ntx_layer_weights *w = &p->chunks->layers[l];
-            bool there = p->chunks->n_expert ? together(p, w->expert[NTX_EXPERT_GATE].chunk0, p->chunks->n_expert * NTX_EXPERT_PARTS)
+            bool there = w->expert[NTX_EXPERT_GATE].tensor != NTX_NO_TENSOR ? together(p, w->expert[NTX_EXPERT_GATE].chunk0, p->chunks->n_expert * NTX_EXPERT_PARTS)
                                              : together(p, w->groups.chunk0, w->groups.n_chunks);
             CHECK(!there || layers == l);
             layers += there;
