@@ -122,21 +122,20 @@ uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b)
     return most;
 }
 
-/* What a tensor is to look like: [n_each x n_out x n_in]. */
-struct shape {
-    uint32_t n_in, n_out, n_each;
-    enum ntx_use use;
-};
-
-static struct shape shape_of(const struct opening *o, uint32_t layer, const struct ntx_tensor_kind *k)
+struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, enum ntx_tensor t)
 {
-    const struct ntx_hparams *hp = &o->m->hp;
-    if (k->use == NTX_USE_GROUPS)
-        return (struct shape){o->m->pack[layer].group_bytes, o->m->pack[layer].n_groups, 1, NTX_USE_GROUPS};
-    return (struct shape){ntx_width(hp, k->in), ntx_width(hp, k->out), k->use == NTX_USE_EXPERT ? hp->n_expert : 1, k->use};
+    const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
+    return (struct ntx_shape){ntx_width(hp, (enum ntx_dim)k->in), ntx_width(hp, (enum ntx_dim)k->out), k->use == NTX_USE_EXPERT ? hp->n_expert : 1};
 }
 
-static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t, struct shape s)
+static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum ntx_tensor t)
+{
+    if (t == NTX_T_groups)
+        return (struct ntx_shape){o->m->pack[layer].group_bytes, o->m->pack[layer].n_groups, 1};
+    return ntx_shape_of(&o->m->hp, t);
+}
+
+static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t, struct ntx_shape s)
 {
     char each[16] = "";
     if (t->ne[0] == s.n_in && t->ne[1] == s.n_out && t->ne[2] == s.n_each && t->ne[3] == 1)
@@ -162,26 +161,40 @@ static int check_type(const struct opening *o, const struct ntx_gguf_tensor *t, 
     return 0;
 }
 
-static int get_tensor(struct opening *o, const char *name, struct shape s, bool required, uint32_t *out)
+static int get_tensor(struct opening *o, const char *name, struct ntx_shape s, enum ntx_use use, bool required, uint32_t *out)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor(o->g, name);
     int rc;
     *out = NTX_NO_TENSOR;
     if (!t)
         return required ? ntx_err_set(o->err, -EINVAL, "tensor '%s' is missing; a %s model needs it", name, o->name) : 0;
-    if ((rc = check_shape(o, t, s)) || (rc = check_type(o, t, s.use)))
+    if ((rc = check_shape(o, t, s)) || (rc = check_type(o, t, use)))
         return rc;
     *out = (uint32_t)(t - ntx_gguf_tensor_at(o->g, 0));
     o->used[*out] = 1;
     return 0;
 }
 
-const char *ntx_tensor_name(const char *arch, enum ntx_tensor t)
+static const char *name_of(const struct ntx__arch *a, enum ntx_tensor t) { return a && a->names[t] ? a->names[t] : ntx_tensor_kinds[t].name; }
+
+static const struct ntx__arch *arch_called(const char *name)
 {
     for (size_t i = 0; i < N_ARCHS; i++)
-        if (!strcmp(archs[i].name, arch) && archs[i].arch->names[t])
-            return archs[i].arch->names[t];
-    return ntx_tensor_kinds[t].name;
+        if (!strcmp(archs[i].name, name))
+            return archs[i].arch;
+    return NULL;
+}
+
+const char *ntx_tensor_name(const char *arch, enum ntx_tensor t) { return name_of(arch_called(arch), t); }
+
+bool ntx_layer_describe(const char *arch, const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out)
+{
+    const struct ntx__arch *a = arch_called(arch);
+    const struct ntx_model m = {.hp = *hp};
+    *out = (struct ntx_layer){0};
+    if (a)
+        a->layer(&m, layer, out);
+    return a;
 }
 
 static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
@@ -189,8 +202,8 @@ static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
     char name[80];
     for (uint8_t i = 0; i < s->n_weights; i++) {
         enum ntx_tensor t = (enum ntx_tensor)s->weight[i];
-        snprintf(name, sizeof name, "blk.%u.%s", layer, o->arch->names[t] ? o->arch->names[t] : ntx_tensor_kinds[t].name);
-        int rc = get_tensor(o, name, shape_of(o, layer, &ntx_tensor_kinds[t]), !(s->maybe >> i & 1), &o->m->layers[layer].tensor[t]);
+        snprintf(name, sizeof name, "blk.%u.%s", layer, name_of(o->arch, t));
+        int rc = get_tensor(o, name, shape_of(o, layer, t), (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1), &o->m->layers[layer].tensor[t]);
         if (rc)
             return rc;
     }
@@ -215,15 +228,29 @@ static int get_layer(struct opening *o, uint32_t layer)
 static int get_ends(struct opening *o)
 {
     struct ntx_model *m = o->m;
-    const struct shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1, NTX_USE_MATRIX}, norm = {m->hp.n_embd, 1, 1, NTX_USE_VECTOR},
-                       freqs = {m->hp.rope_dim / 2, 1, 1, NTX_USE_VECTOR};
+    const struct ntx_shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1}, norm = {m->hp.n_embd, 1, 1}, freqs = {m->hp.rope_dim / 2, 1, 1};
     int rc;
-    if ((rc = get_tensor(o, "token_embd.weight", vocab, true, &m->token_embd)) || (rc = get_tensor(o, "output_norm.weight", norm, true, &m->output_norm)) ||
-        (rc = get_tensor(o, "output.weight", vocab, false, &m->output)) || (rc = get_tensor(o, "rope_freqs.weight", freqs, false, &m->rope_freqs)))
+    if ((rc = get_tensor(o, "token_embd.weight", vocab, NTX_USE_MATRIX, true, &m->token_embd)) ||
+        (rc = get_tensor(o, "output_norm.weight", norm, NTX_USE_VECTOR, true, &m->output_norm)) ||
+        (rc = get_tensor(o, "output.weight", vocab, NTX_USE_MATRIX, false, &m->output)) ||
+        (rc = get_tensor(o, "rope_freqs.weight", freqs, NTX_USE_VECTOR, false, &m->rope_freqs)))
         return rc;
     if (m->output == NTX_NO_TENSOR)
         m->output = m->token_embd;
     return 0;
+}
+
+/* A tensor of a block behind the layers, which foretells tokens: what a layer may have, and what else such a block has. */
+static bool foretells(const struct opening *o, const char *name)
+{
+    unsigned block;
+    int n = 0;
+    if (sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block < o->m->hp.n_layers || block - o->m->hp.n_layers >= o->m->hp.n_nextn)
+        return false;
+    bool known = !strncmp(name + n, "nextn.", 6);
+    for (int t = 0; t < NTX_N_TENSORS; t++)
+        known |= !strcmp(name + n, name_of(o->arch, (enum ntx_tensor)t));
+    return known;
 }
 
 static int get_tensors(struct opening *o)
@@ -232,7 +259,7 @@ static int get_tensors(struct opening *o)
     for (uint32_t l = 0; !rc && l < o->m->hp.n_layers; l++)
         rc = get_layer(o, l);
     for (uint64_t i = 0; !rc && i < ntx_gguf_n_tensors(o->g); i++)
-        if (!o->used[i])
+        if (!o->used[i] && !foretells(o, ntx_gguf_tensor_at(o->g, i)->name))
             return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers", ntx_gguf_tensor_at(o->g, i)->name, o->name,
                                o->m->hp.n_layers);
     return rc;

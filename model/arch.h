@@ -24,6 +24,8 @@ struct ntx_hparams {
     char arch[16];
     char name[64];          /* general.name, may be empty */
     uint32_t n_layers, n_embd, n_ff, n_vocab;
+    uint32_t n_nextn;       /* blocks behind the layers that foretell tokens: they are not computed */
+    uint32_t n_dense;       /* of a model with experts: so many layers at the beginning have none */
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
@@ -58,6 +60,13 @@ struct ntx_model {
 uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
 /* Values that the widest step of any layer leaves in a row of a buffer; 0: none uses it. */
 uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b);
+struct ntx_shape {
+    uint32_t n_in, n_out, n_each; /* length of a row, rows, and of experts' matrices how many */
+};
+struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, enum ntx_tensor t); /* of groups: 1 x 1 */
+/* The steps of a layer as an architecture makes it from these numbers, without a file: each step with all that it may take. false: there is no such
+ * architecture. */
+bool ntx_layer_describe(const char *arch, const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 /* As the architecture calls it, behind "blk.N.". */
 const char *ntx_tensor_name(const char *arch, enum ntx_tensor t);
 

@@ -85,23 +85,34 @@ static int sum_tensors(const struct ntx_gguf *g, struct ntx_outline *o, struct n
 {
     bool tied = !ntx_gguf_tensor(g, "output.weight");
     uint64_t *layer = calloc(o->n_layers, sizeof *layer);
-    if (!layer)
+    uint8_t *experts = calloc(o->n_layers, sizeof *experts);
+    if (!layer || !experts) {
+        free(layer);
+        free(experts);
         return ntx_err_set(err, -ENOMEM, "no memory");
+    }
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(g); i++) {
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
         enum ntx_part part = part_of(t->name, tied);
         unsigned l;
+        bool in_block = sscanf(t->name, "blk.%u.", &l) == 1;
+        if (in_block && l >= o->n_layers) /* foretells tokens: never read */
+            continue;
         o->bytes[part][t->type] += t->bytes;
         o->n_matrices += t->n_dims > 1 && part != NTX_PART_EMBED;
-        if (sscanf(t->name, "blk.%u.", &l) == 1 && l < o->n_layers)
+        if (in_block)
             layer[l] += t->bytes;
+        if (in_block && part == NTX_PART_EXPERT)
+            experts[l] = 1;
     }
     o->layer_min = UINT64_MAX;
     for (uint32_t l = 0; l < o->n_layers; l++) {
         o->layer_min = NTX_MIN(o->layer_min, layer[l]);
         o->layer_max = NTX_MAX(o->layer_max, layer[l]);
+        o->n_expert_layers += experts[l];
     }
     free(layer);
+    free(experts);
     return 0;
 }
 
@@ -110,6 +121,7 @@ static void read_widths(const struct ntx_gguf *g, const char *arch, struct ntx_o
     const struct ntx_gguf_tensor *embd = ntx_gguf_tensor(g, "token_embd.weight");
     uint32_t expert_ff = key(g, arch, "expert_feed_forward_length");
     o->n_layers = key(g, arch, "block_count");
+    o->n_layers -= NTX_MIN(key(g, arch, "nextn_predict_layers"), o->n_layers);
     o->n_embd = key(g, arch, "embedding_length");
     o->n_ff = expert_ff ? expert_ff : key(g, arch, "feed_forward_length");
     o->n_head = key(g, arch, "attention.head_count");

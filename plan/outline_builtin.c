@@ -1,4 +1,5 @@
-/* outline_builtin.c: models by name. Widths are those of the published configurations; which tensor gets which type follows the mixes of
+/* outline_builtin.c: models by name. Widths are those of the published configurations; which tensors there are, and of which shape, the architecture's
+ * layers say (model/arch.h); which gets which type follows the mixes of
  * llama.cpp's quantiser: of a mix, attn_v and ffn_down get more bits in the first and last eighth of the layers and in every third between. */
 #include <errno.h>
 #include <stdbool.h>
@@ -8,22 +9,24 @@
 
 #include "common/nearest.h"
 #include "common/util.h"
+#include "model/arch.h"
 #include "plan/outline.h"
 
 static const struct {
-    const char *name;
-    uint32_t layers, embd, ff, heads, kv, head, vocab, ctx, experts, used;
+    const char *name, *arch;
+    uint32_t layers, embd, ff, heads, kv, head, vocab, ctx;
+    uint32_t experts, used, expert_ff, shared_ff, dense; /* none: 0; dense: layers at the beginning without */
 } models[] = {
-    {"llama-2-7b", 32, 4096, 11008, 32, 32, 128, 32000, 4096, 0, 0},
-    {"llama-2-13b", 40, 5120, 13824, 40, 40, 128, 32000, 4096, 0, 0},
-    {"llama-2-70b", 80, 8192, 28672, 64, 8, 128, 32000, 4096, 0, 0},
-    {"llama-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 0, 0},
-    {"llama-70b", 80, 8192, 28672, 64, 8, 128, 128256, 131072, 0, 0},
-    {"mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 8, 2},
-    {"qwen3-30b-a3b", 48, 2048, 768, 32, 4, 128, 151936, 40960, 128, 8},
-    {"qwen3-235b-a22b", 94, 4096, 1536, 64, 4, 128, 151936, 40960, 128, 8},
-    {"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 32, 4},
-    {"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, 131072, 128, 4},
+    {"llama-2-7b", "llama", 32, 4096, 11008, 32, 32, 128, 32000, 4096, 0, 0, 0, 0, 0},
+    {"llama-2-13b", "llama", 40, 5120, 13824, 40, 40, 128, 32000, 4096, 0, 0, 0, 0, 0},
+    {"llama-2-70b", "llama", 80, 8192, 28672, 64, 8, 128, 32000, 4096, 0, 0, 0, 0, 0},
+    {"llama-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 0, 0, 0, 0, 0},
+    {"llama-70b", "llama", 80, 8192, 28672, 64, 8, 128, 128256, 131072, 0, 0, 0, 0, 0},
+    {"mixtral-8x7b", "llama", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 8, 2, 14336, 0, 0},
+    {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 128, 8, 768, 0, 0},
+    {"qwen3-235b-a22b", "qwen3moe", 94, 4096, 12288, 64, 4, 128, 151936, 40960, 128, 8, 1536, 0, 0},
+    {"gpt-oss-20b", "gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 32, 4, 2880, 0, 0},
+    {"gpt-oss-120b", "gpt-oss", 36, 2880, 2880, 64, 8, 64, 201088, 131072, 128, 4, 2880, 0, 0},
 };
 
 static const struct mix {
@@ -45,7 +48,7 @@ static uint64_t add(struct ntx_outline *o, enum ntx_part part, uint32_t type, ui
 {
     uint64_t bytes = n_out * ntx_row_bytes(type, n_in);
     o->bytes[part][type] += bytes;
-    o->n_matrices += part != NTX_PART_EMBED;
+    o->n_matrices += part != NTX_PART_EMBED && n_out > 1;
     return bytes;
 }
 
@@ -61,22 +64,44 @@ static uint32_t v_type(const struct ntx_outline *o, const struct mix *m, bool mo
     return more ? m->more : m->base;
 }
 
-static uint64_t add_layer(struct ntx_outline *o, const struct mix *m, uint32_t l)
+/* Vectors, and what chooses experts, are floats in all of them. */
+static uint32_t type_of(const struct ntx_outline *o, const struct mix *m, enum ntx_tensor t, bool more)
 {
-    bool mixed = m->base != m->more, more = mixed && more_bits(l, o->n_layers);
-    uint64_t q = (uint64_t)o->n_head * o->head_k, kv = (uint64_t)o->n_head_kv * o->head_k, d = o->n_embd, each = NTX_MAX(o->n_experts, 1u);
-    enum ntx_part ffn = o->n_experts ? NTX_PART_EXPERT : NTX_PART_DENSE;
-    uint32_t k_type = mixed && o->n_experts == 8 ? NTX_Q8_0 : m->base;
-    uint32_t o_type = mixed && o->n_experts == 8 && m->base == NTX_Q4_K ? NTX_Q5_K : m->base;
-    uint64_t n = add(o, NTX_PART_DENSE, m->base, d, q) + add(o, NTX_PART_DENSE, k_type, d, kv) + add(o, NTX_PART_DENSE, v_type(o, m, more), d, kv) +
-                 add(o, NTX_PART_DENSE, o_type, q, d);
-    uint32_t in = o->n_experts && m->experts ? m->experts : m->base, out = in != m->base ? in : more ? m->more : m->base;
-    n += add(o, ffn, in, d, o->n_ff * each) + add(o, ffn, in, d, o->n_ff * each);
-    n += add(o, ffn, out, o->n_ff, d * each);
-    if (o->n_experts)
-        n += add(o, NTX_PART_DENSE, NTX_F32, d, o->n_experts);
-    o->bytes[NTX_PART_DENSE][NTX_F32] += 2 * 4 * d; /* the two norms */
-    return n + 2 * 4 * d;
+    bool eight = m->base != m->more && o->n_experts == 8;
+    enum ntx_use use = (enum ntx_use)ntx_tensor_kinds[t].use;
+    if (use != NTX_USE_MATRIX && use != NTX_USE_EXPERT)
+        return NTX_F32;
+    if (use == NTX_USE_EXPERT && m->experts)
+        return m->experts;
+    switch (t) {
+    case NTX_T_k: return eight ? NTX_Q8_0 : m->base;
+    case NTX_T_v: return v_type(o, m, more);
+    case NTX_T_o: return eight && m->base == NTX_Q4_K ? NTX_Q5_K : m->base;
+    case NTX_T_down: case NTX_T_down_shared: case NTX_T_expert_down: return more ? m->more : m->base;
+    default: return m->base;
+    }
+}
+
+/* What all files of the architecture have: what may be there is small. A row that is no whole blocks of the mix's type gets eight bits, as the quantiser
+ * does or nearly. */
+static uint64_t add_layer(struct ntx_outline *o, const char *arch, const struct ntx_hparams *hp, const struct mix *m, uint32_t l)
+{
+    bool more = m->base != m->more && more_bits(l, o->n_layers);
+    struct ntx_layer layer;
+    uint64_t n = 0;
+    ntx_layer_describe(arch, hp, l, &layer);
+    for (const struct ntx_step *s = layer.step; s < layer.step + layer.n_steps; s++)
+        for (uint8_t i = 0; i < s->n_weights; i++) {
+            enum ntx_tensor t = (enum ntx_tensor)s->weight[i];
+            struct ntx_shape w = ntx_shape_of(hp, t);
+            uint32_t type = type_of(o, m, t, more);
+            if (s->maybe >> i & 1)
+                continue;
+            n += add(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE, ntx_row_bytes(type, w.n_in) ? type : NTX_Q8_0, w.n_in,
+                     (uint64_t)w.n_out * w.n_each);
+        }
+    o->n_expert_layers += ntx_layer_find(&layer, NTX_OP_EXPERTS) != NULL;
+    return n;
 }
 
 enum { N_MODELS = sizeof models / sizeof *models, N_MIXES = sizeof mixes / sizeof *mixes };
@@ -112,7 +137,7 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
     if (t == N_MIXES)
         return unknown("type", at + 1, ntx_outline_type, N_MIXES, err);
     struct ntx_outline o = {
-        .n_layers = models[k].layers, .n_embd = models[k].embd, .n_ff = models[k].ff, .n_vocab = models[k].vocab, .n_head = models[k].heads,
+        .n_layers = models[k].layers, .n_embd = models[k].embd, .n_ff = models[k].experts ? models[k].expert_ff : models[k].ff, .n_vocab = models[k].vocab, .n_head = models[k].heads,
         .n_head_kv = models[k].kv, .head_k = models[k].head, .head_v = models[k].head, .ctx_train = models[k].ctx, .n_experts = models[k].experts,
         .n_used = models[k].used, .layer_min = UINT64_MAX,
     };
@@ -120,9 +145,14 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
         return ntx_err_set(err, -EINVAL, "%.80s: rows of %u values are no whole blocks of that type; mxfp4, q8_0 and f16 are possible", name, o.n_embd);
     if (mixes[t].experts && !o.n_experts)
         return ntx_err_set(err, -EINVAL, "%.80s: only experts are of that type, and the model has none", name);
+    const struct ntx_hparams hp = {
+        .n_layers = o.n_layers, .n_embd = o.n_embd, .n_ff = models[k].ff, .n_vocab = o.n_vocab, .n_head = o.n_head, .n_head_kv = o.n_head_kv, .head_k = o.head_k,
+        .head_v = o.head_v, .n_dense = models[k].dense, .n_expert = o.n_experts, .n_expert_used = o.n_used, .n_ff_exp = models[k].expert_ff,
+        .n_ff_shexp = models[k].shared_ff,
+    };
     snprintf(o.name, sizeof o.name, "%s", name);
     for (uint32_t l = 0; l < o.n_layers; l++) {
-        uint64_t n = add_layer(&o, &mixes[t], l);
+        uint64_t n = add_layer(&o, models[k].arch, &hp, &mixes[t], l);
         o.layer_min = NTX_MIN(o.layer_min, n);
         o.layer_max = NTX_MAX(o.layer_max, n);
     }

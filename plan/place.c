@@ -67,7 +67,7 @@ static uint64_t ring_bytes(const struct ntx_outline *o, uint64_t size) { return 
 static uint64_t smallest(const struct ntx_outline *o, uint64_t kv, uint64_t rest)
 {
     uint64_t fixed = o->bytes[NTX_PART_DENSE][NTX_F32], clients = 4 * (16ull * o->n_vocab + (64u << 10)) + 16ull * o->n_vocab;
-    uint64_t experts = o->n_experts ? ntx_outline_bytes(o, NTX_PART_EXPERT) / o->n_layers / o->n_experts * o->n_used : 0, best = UINT64_MAX;
+    uint64_t experts = o->n_experts ? ntx_outline_bytes(o, NTX_PART_EXPERT) / NTX_MAX(o->n_expert_layers, 1u) / o->n_experts * o->n_used : 0, best = UINT64_MAX;
     for (uint64_t size = CHUNK_MIN; size <= CHUNK_MAX; size *= 2)
         best = NTX_MIN(best, lists_bytes(o, size) + NTX_MIN(rest, fixed + experts + ring_bytes(o, size)));
     return best + kv + row_bytes(o) + clients + (uint64_t)o->n_vocab * TOKEN_BYTES + ALWAYS;

@@ -1,7 +1,7 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
  *   llama.c qwen2.c qwen3.c gptoss.c   an architecture each (and its cousins): what its keys say, and what its layers do
- *   keys.c                             hyper-parameters, as most architectures' keys name them
+ *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
  * A new architecture is a file here and a row of NTX_ARCHS; a tensor that no other has is a row of tensors.h. */
@@ -14,12 +14,19 @@
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss")
 
+#define NTX__OWN_KEYS 6
+
 enum ntx__presence { NTX__NEVER, NTX__MAYBE /* the file's keys or tensors tell */, NTX__ALWAYS };
 
+struct ntx__keys;
 struct ntx__arch {
     enum ntx__presence experts;
-    bool shared_expert, expert_norm; /* expert_norm: unless a key says otherwise */
-    uint32_t window_every;           /* the same; 0: a window is every layer's */
+    bool expert_norm;            /* unless a key says otherwise */
+    uint8_t score;               /* the same: enum ntx_score */
+    bool any_score;              /* a key may say otherwise */
+    /* Its own keys, after the shared ones: NULL: it has none. `own` names those that would be refused or mean something else with others. */
+    int (*keys)(struct ntx__keys *k);
+    const char *own[NTX__OWN_KEYS];
     /* The steps of layer l. */
     void (*layer)(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
     const char *names[NTX_N_TENSORS]; /* of tensors that it calls otherwise than tensors.h */
@@ -57,5 +64,13 @@ struct ntx__keys {
     char key[96];          /* the last one asked for */
 };
 int ntx__read_keys(struct ntx__keys *k);
+
+/* "ARCH.SUFFIX": an integer in [min, max]; `fallback` when absent, or an error where that is -1. */
+int ntx__key_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, uint64_t min, uint64_t max, uint32_t *out);
+/* `fallback` when absent, or an error where that is NAN. */
+int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float min, float max, float *out);
+/* nextn_predict_layers: that many of the last blocks are not layers of the text's; what they hold is known, and never read. */
+int ntx__key_nextn(struct ntx__keys *k);
+#define NTX__MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */
 
 #endif

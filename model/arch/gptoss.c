@@ -1,17 +1,26 @@
 /* gptoss.c: gpt-oss: attention with sinks, in a window in every layer but each second; experts with biases and a clamped activation. */
 #include "model/arch/arch_impl.h"
 
+enum { WINDOW_EVERY = 2 };
+
+static int keys(struct ntx__keys *k)
+{
+    int rc = ntx__key_u32(k, "attention.sliding_window", -1, 0, UINT32_MAX, &k->hp->window);
+    return rc ? rc : ntx__key_u32(k, "attention.sliding_window_pattern", WINDOW_EVERY, 1, NTX_MAX_LAYERS, &k->hp->window_every);
+}
+
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
+    uint32_t every = hp->window_every ? hp->window_every : WINDOW_EVERY;
     const struct ntx__attention has = {
-        .rope = NTX_ROPE_NEOX, .qkv_bias = NTX__ALWAYS, .o_bias = NTX__ALWAYS, .sinks = NTX__ALWAYS, .window = l % hp->window_every < hp->window_every - 1 ? hp->window : 0,
+        .rope = NTX_ROPE_NEOX, .qkv_bias = NTX__ALWAYS, .o_bias = NTX__ALWAYS, .sinks = NTX__ALWAYS, .window = l % every < every - 1 ? hp->window : 0,
     };
     ntx__add_attention(hp, out, &has);
     ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU_CLAMPED, .biases = NTX__ALWAYS});
 }
 
 const struct ntx__arch ntx__arch_gpt_oss = {
-    .experts = NTX__ALWAYS, .expert_norm = true, .window_every = 2, .layer = layer,
+    .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = {"attention.sliding_window", "attention.sliding_window_pattern"}, .layer = layer,
     .names = {[NTX_T_ffn_norm] = "post_attention_norm.weight"},
 };

@@ -8,7 +8,6 @@
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
 
-#define MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */
 #define MAX_VOCAB (1u << 24)
 
 /* "llama.block_count" of "block_count". */
@@ -42,8 +41,7 @@ static int u64_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint6
     return 0;
 }
 
-/* An integer in [min, max]; `fallback` when absent, or an error where that is -1. */
-static int get_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, uint64_t min, uint64_t max, uint32_t *out)
+int ntx__key_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, uint64_t min, uint64_t max, uint32_t *out)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, key_of(k, suffix));
     uint64_t v = (uint64_t)fallback;
@@ -63,8 +61,7 @@ static int get_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, ui
     return 0;
 }
 
-/* `fallback` when absent, or an error where that is NAN. */
-static int get_f32(struct ntx__keys *k, const char *suffix, float fallback, float min, float max, float *out)
+int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float min, float max, float *out)
 {
     float v = fallback;
     int rc = ntx_gguf_f32(k->g, key_of(k, suffix), &v);
@@ -144,12 +141,21 @@ static int not_supported(struct ntx__keys *k)
     return ntx_err_set(k->err, -ENOTSUP, "key '%s' changes what a model computes, and ntx does not compute it: this %s model is not supported", k->key, k->name);
 }
 
+/* The architecture's file reads it. */
+static bool is_own(const struct ntx__keys *k, const char *suffix)
+{
+    for (int i = 0; i < NTX__OWN_KEYS && k->arch->own[i]; i++)
+        if (!strcmp(k->arch->own[i], suffix))
+            return true;
+    return false;
+}
+
 static int refuse_unsupported(struct ntx__keys *k)
 {
-    if (!k->arch->window_every && ntx_gguf_find(k->g, key_of(k, "attention.sliding_window_pattern")))
+    if (!is_own(k, "attention.sliding_window_pattern") && ntx_gguf_find(k->g, key_of(k, "attention.sliding_window_pattern")))
         return ntx_err_set(k->err, -ENOTSUP, "key '%s': a sliding window with a pattern is not supported", k->key);
     for (size_t i = 0; i < sizeof not_computed / sizeof *not_computed; i++) {
-        if (!ntx_gguf_find(k->g, key_of(k, not_computed[i].suffix)))
+        if (is_own(k, not_computed[i].suffix) || !ntx_gguf_find(k->g, key_of(k, not_computed[i].suffix)))
             continue;
         double v = number_of(k);
         if (v != not_computed[i].neutral[0] && v != not_computed[i].neutral[1])
@@ -185,7 +191,7 @@ static int get_vocab(struct ntx__keys *k)
                                (unsigned long long)tokens->count, (unsigned long long)t->ne[1]);
         n = (uint32_t)t->ne[1];
     } else {
-        int rc = get_u32(k, "vocab_size", (int64_t)t->ne[1], 1, MAX_VOCAB, &n);
+        int rc = ntx__key_u32(k, "vocab_size", (int64_t)t->ne[1], 1, MAX_VOCAB, &n);
         if (rc)
             return rc;
     }
@@ -196,16 +202,16 @@ static int get_vocab(struct ntx__keys *k)
 static int get_heads(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
-    int rc = get_u32(k, "attention.head_count", -1, 1, MAX_WIDTH, &hp->n_head);
+    int rc = ntx__key_u32(k, "attention.head_count", -1, 1, NTX__MAX_WIDTH, &hp->n_head);
     if (!rc)
-        rc = get_u32(k, "attention.head_count_kv", hp->n_head, 1, MAX_WIDTH, &hp->n_head_kv);
+        rc = ntx__key_u32(k, "attention.head_count_kv", hp->n_head, 1, NTX__MAX_WIDTH, &hp->n_head_kv);
     if (rc)
         return rc;
     if (hp->n_head % hp->n_head_kv)
         return ntx_err_set(k->err, -EINVAL, "%u heads are not a multiple of %u key/value heads", hp->n_head, hp->n_head_kv);
     int64_t even = hp->n_embd % hp->n_head ? -1 : (int64_t)(hp->n_embd / hp->n_head);
-    if (!(rc = get_u32(k, "attention.key_length", even, 1, MAX_WIDTH / hp->n_head, &hp->head_k)))
-        rc = get_u32(k, "attention.value_length", even, 1, MAX_WIDTH / hp->n_head, &hp->head_v);
+    if (!(rc = ntx__key_u32(k, "attention.key_length", even, 1, NTX__MAX_WIDTH / hp->n_head, &hp->head_k)))
+        rc = ntx__key_u32(k, "attention.value_length", even, 1, NTX__MAX_WIDTH / hp->n_head, &hp->head_v);
     if (!rc && NTX_MAX(hp->head_k, hp->head_v) > NTX_MAX_HEAD)
         return ntx_err_set(k->err, -EINVAL, "heads of %u and %u values: up to %d are supported", hp->head_k, hp->head_v, NTX_MAX_HEAD);
     return rc;
@@ -216,18 +222,14 @@ static int get_sizes(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t window;
     int rc;
-    if ((rc = get_u32(k, "block_count", -1, 1, NTX_MAX_LAYERS, &hp->n_layers)) ||
-        (rc = get_u32(k, "embedding_length", -1, 1, MAX_WIDTH, &hp->n_embd)) ||
-        (rc = get_u32(k, "feed_forward_length", -1, 1, MAX_WIDTH, &hp->n_ff)) ||
-        (rc = get_u32(k, "context_length", -1, 1, INT32_MAX, &hp->ctx_train)) ||
-        (rc = get_u32(k, "attention.sliding_window", k->arch->window_every ? -1 : 0, 0, UINT32_MAX, &window)) ||
-        (rc = get_f32(k, "attention.layer_norm_rms_epsilon", NAN, 0, 1, &hp->rms_eps)))
+    if ((rc = ntx__key_u32(k, "block_count", -1, 1, NTX_MAX_LAYERS, &hp->n_layers)) ||
+        (rc = ntx__key_u32(k, "embedding_length", -1, 1, NTX__MAX_WIDTH, &hp->n_embd)) ||
+        (rc = ntx__key_u32(k, "feed_forward_length", -1, 1, NTX__MAX_WIDTH, &hp->n_ff)) ||
+        (rc = ntx__key_u32(k, "context_length", -1, 1, INT32_MAX, &hp->ctx_train)) ||
+        (rc = ntx__key_u32(k, "attention.sliding_window", 0, 0, UINT32_MAX, &window)) ||
+        (rc = ntx__key_f32(k, "attention.layer_norm_rms_epsilon", NAN, 0, 1, &hp->rms_eps)))
         return rc;
-    if (k->arch->window_every) {
-        hp->window = window;
-        return get_u32(k, "attention.sliding_window_pattern", k->arch->window_every, 1, NTX_MAX_LAYERS, &hp->window_every);
-    }
-    if (window && window < hp->ctx_train) /* within the window, full attention is the same thing */
+    if (!is_own(k, "attention.sliding_window") && window && window < hp->ctx_train) /* within the window, full attention is the same thing */
         hp->ctx_train = window;
     return 0;
 }
@@ -236,27 +238,35 @@ static int get_sizes(struct ntx__keys *k)
 static int get_expert_widths(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
-    uint32_t shared = k->arch->shared_expert ? hp->n_ff : 0;
     uint32_t each = k->arch->experts == NTX__ALWAYS ? NTX_MAX(hp->n_ff / hp->n_expert_used, 1u) : hp->n_ff;
-    int rc = get_u32(k, "expert_feed_forward_length", each, 1, MAX_WIDTH, &hp->n_ff_exp);
-    if (!rc && shared)
-        rc = get_u32(k, "expert_shared_feed_forward_length", shared, 1, MAX_WIDTH, &hp->n_ff_shexp);
-    return rc;
+    return ntx__key_u32(k, "expert_feed_forward_length", each, 1, NTX__MAX_WIDTH, &hp->n_ff_exp);
 }
 
-/* Groups of experts and other functions than softmax belong to architectures that are not here. */
-enum { SOFTMAX_OF_CHOSEN = 3 };
+/* expert_gating_func. */
+enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN };
+
+static bool can_score(const struct ntx__arch *a, uint32_t function)
+{
+    bool softmax = function == SOFTMAX || function == SOFTMAX_OF_CHOSEN;
+    return a->any_score ? softmax || function == SIGMOID : a->score == NTX_SCORE_SIGMOID ? function == SIGMOID : softmax;
+}
 
 static int get_router(struct ntx__keys *k)
 {
     uint32_t groups, function;
-    int rc = get_u32(k, "expert_group_count", 1, 0, UINT32_MAX, &groups);
-    if (rc || (rc = get_u32(k, "expert_gating_func", 1, 0, UINT32_MAX, &function)))
+    int rc = ntx__key_u32(k, "expert_group_count", 1, 0, UINT32_MAX, &groups);
+    if (rc || (rc = ntx__key_u32(k, "expert_gating_func", 0, 0, UINT32_MAX, &function)))
         return rc;
+    if (!function)
+        function = k->arch->score == NTX_SCORE_SIGMOID ? SIGMOID : SOFTMAX;
     if (groups > 1)
         return ntx_err_set(k->err, -ENOTSUP, "experts in %u groups are not supported", groups);
-    if (function > 1 && function != SOFTMAX_OF_CHOSEN)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: only a softmax (1), or one of those chosen (3), is supported", key_of(k, "expert_gating_func"), function);
+    if (!can_score(k->arch, function))
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %s supported", key_of(k, "expert_gating_func"), function,
+                           k->arch->any_score                       ? "only a softmax (1), a sigmoid (2) or a softmax of those chosen (3) is"
+                           : k->arch->score == NTX_SCORE_SIGMOID ? "with this architecture only a sigmoid (2) is"
+                                                                 : "only a softmax (1), or one of those chosen (3), is");
+    k->hp->router.score = function == SIGMOID ? NTX_SCORE_SIGMOID : NTX_SCORE_SOFTMAX;
     k->hp->router.norm |= function == SOFTMAX_OF_CHOSEN; /* the same as a softmax divided by the sum of those chosen */
     return 0;
 }
@@ -265,13 +275,13 @@ static int get_experts(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     bool never = k->arch->experts == NTX__NEVER, always = k->arch->experts == NTX__ALWAYS;
-    int rc = get_u32(k, "expert_count", always ? -1 : 0, always, NTX_MAX_EXPERTS, &hp->n_expert);
+    int rc = ntx__key_u32(k, "expert_count", always ? -1 : 0, always, NTX_MAX_EXPERTS, &hp->n_expert);
     if (rc || !hp->n_expert)
         return rc;
     if (never)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: a %s model has no experts", k->key, hp->n_expert, k->name);
-    if ((rc = get_u32(k, "expert_used_count", -1, 1, hp->n_expert, &hp->n_expert_used)) || (rc = get_router(k)) ||
-        (rc = get_expert_widths(k)) || (rc = get_f32(k, "expert_weights_scale", 1, 0, 1e6f, &hp->router.scale)))
+    if ((rc = ntx__key_u32(k, "expert_used_count", -1, 1, hp->n_expert, &hp->n_expert_used)) || (rc = get_router(k)) ||
+        (rc = get_expert_widths(k)) || (rc = ntx__key_f32(k, "expert_weights_scale", 1, 0, 1e6f, &hp->router.scale)))
         return rc;
     if (hp->router.scale == 0) /* how some writers say "none" */
         hp->router.scale = 1;
@@ -289,7 +299,7 @@ static int get_scaling(struct ntx__keys *k)
     int rc = ntx_gguf_str(k->g, key_of(k, "rope.scaling.type"), &type);
     if (rc == -EINVAL)
         return bad_key(k, "is not a string");
-    if ((rc = get_f32(k, "rope.scale_linear", 0, 0, 1e6f, &old)) || (rc = get_f32(k, "rope.scaling.factor", old, 0, 1e6f, &factor)))
+    if ((rc = ntx__key_f32(k, "rope.scale_linear", 0, 0, 1e6f, &old)) || (rc = ntx__key_f32(k, "rope.scaling.factor", old, 0, 1e6f, &factor)))
         return rc;
     factor = factor == 0 ? 1 : factor;
     hp->rope_factor = 1;
@@ -315,12 +325,12 @@ static int get_yarn(struct ntx__keys *k)
     bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN;
     float a, b;
     int rc;
-    if ((rc = get_f32(k, "rope.scaling.attn_factor", 1, 0, 1e3f, &a)) ||
-        (rc = get_f32(k, "rope.scaling.yarn_attn_factor", 1, 0, 1e3f, &b)) ||
-        (rc = get_f32(k, "rope.scaling.yarn_ext_factor", yarn ? 1 : 0, -1, 1, &hp->yarn_ext_factor)) ||
-        (rc = get_f32(k, "rope.scaling.yarn_beta_fast", 32, 0, 1e6f, &hp->yarn_beta_fast)) ||
-        (rc = get_f32(k, "rope.scaling.yarn_beta_slow", 1, 0, 1e6f, &hp->yarn_beta_slow)) ||
-        (rc = get_u32(k, "rope.scaling.original_context_length", hp->ctx_train, 1, INT32_MAX, &hp->rope_ctx_orig)))
+    if ((rc = ntx__key_f32(k, "rope.scaling.attn_factor", 1, 0, 1e3f, &a)) ||
+        (rc = ntx__key_f32(k, "rope.scaling.yarn_attn_factor", 1, 0, 1e3f, &b)) ||
+        (rc = ntx__key_f32(k, "rope.scaling.yarn_ext_factor", yarn ? 1 : 0, -1, 1, &hp->yarn_ext_factor)) ||
+        (rc = ntx__key_f32(k, "rope.scaling.yarn_beta_fast", 32, 0, 1e6f, &hp->yarn_beta_fast)) ||
+        (rc = ntx__key_f32(k, "rope.scaling.yarn_beta_slow", 1, 0, 1e6f, &hp->yarn_beta_slow)) ||
+        (rc = ntx__key_u32(k, "rope.scaling.original_context_length", hp->ctx_train, 1, INT32_MAX, &hp->rope_ctx_orig)))
         return rc;
     hp->rope_attn_factor = a * b;
     if (hp->yarn_ext_factor < 0) /* "as the type says" */
@@ -332,13 +342,22 @@ static int get_rope(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc;
-    if ((rc = get_u32(k, "rope.dimension_count", hp->head_k, 2, hp->head_k, &hp->rope_dim)) ||
-        (rc = get_f32(k, "rope.freq_base", 10000, 1, 1e12f, &hp->rope_base)))
+    if ((rc = ntx__key_u32(k, "rope.dimension_count", hp->head_k, 2, hp->head_k, &hp->rope_dim)) ||
+        (rc = ntx__key_f32(k, "rope.freq_base", 10000, 1, 1e12f, &hp->rope_base)))
         return rc;
     if (hp->rope_dim % 2)
         return ntx_err_set(k->err, -EINVAL, "%u rotated dimensions are not pairs", hp->rope_dim);
     if (!(rc = get_scaling(k)))
         rc = get_yarn(k);
+    return rc;
+}
+
+int ntx__key_nextn(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = ntx__key_u32(k, "nextn_predict_layers", 0, 0, hp->n_layers - 1, &hp->n_nextn);
+    if (!rc)
+        hp->n_layers -= hp->n_nextn;
     return rc;
 }
 
@@ -349,6 +368,7 @@ int ntx__read_keys(struct ntx__keys *k)
     copy_name(k);
     if ((rc = refuse_unsupported(k)) || (rc = get_sizes(k)) || (rc = get_experts(k)) || (rc = get_heads(k)) || (rc = get_vocab(k)))
         return rc;
-    rc = get_rope(k);
-    return rc ? rc : refuse_scales(k);
+    if ((rc = get_rope(k)) || (k->arch->keys && (rc = k->arch->keys(k))))
+        return rc;
+    return refuse_scales(k);
 }

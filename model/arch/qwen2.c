@@ -8,6 +8,11 @@ static void dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
+static int shared_width(struct ntx__keys *k)
+{
+    return ntx__key_u32(k, "expert_shared_feed_forward_length", k->hp->n_ff, 1, NTX__MAX_WIDTH, &k->hp->n_ff_shexp);
+}
+
 static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     (void)l;
@@ -17,4 +22,4 @@ static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 }
 
 const struct ntx__arch ntx__arch_qwen2 = {.layer = dense};
-const struct ntx__arch ntx__arch_qwen2moe = {.experts = NTX__ALWAYS, .shared_expert = true, .layer = moe};
+const struct ntx__arch ntx__arch_qwen2moe = {.experts = NTX__ALWAYS, .keys = shared_width, .layer = moe};

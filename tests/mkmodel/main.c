@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "model/arch.h"
 #include "tests/mkmodel/plan.h"
 
 enum { EXIT_USAGE = 100, EXIT_RUNTIME = 111 };
 
 enum opt {
     O_HELP = 1, O_ARCH, O_TYPE, O_NAME, O_CHAT, O_VOCAB, O_VOCAB_SIZE, O_LAYERS, O_EMBD, O_FF, O_EXPERTS, O_USED, O_EXPERT_FF, O_SHARED_FF, O_HEADS, O_KV, O_HEAD_DIM, O_WINDOW, O_CTX,
-    O_TIED, O_BIASES, O_REPEAT, O_BASE, O_SCALING, O_FACTOR, O_ORIG, O_FREQS, O_LOGIT, O_VERSION, O_SPLIT, O_SEED,
+    O_DENSE, O_NEXTN, O_ROTATED, O_QK_NORMS, O_EXPERT_SCALE, O_TIED, O_BIASES, O_REPEAT, O_BASE, O_SCALING, O_FACTOR, O_ORIG, O_FREQS, O_LOGIT, O_VERSION, O_SPLIT, O_SEED,
 };
 
 static const struct option options[] = {
@@ -19,7 +20,9 @@ static const struct option options[] = {
     {"chat-template", 1, 0, O_CHAT}, {"vocab-from", 1, 0, O_VOCAB}, {"vocab-size", 1, 0, O_VOCAB_SIZE}, {"layers", 1, 0, O_LAYERS},
     {"embd", 1, 0, O_EMBD}, {"ff", 1, 0, O_FF}, {"experts", 1, 0, O_EXPERTS},
     {"experts-used", 1, 0, O_USED}, {"expert-ff", 1, 0, O_EXPERT_FF}, {"shared-ff", 1, 0, O_SHARED_FF}, {"heads", 1, 0, O_HEADS}, {"kv", 1, 0, O_KV}, {"head-dim", 1, 0, O_HEAD_DIM},
-    {"window", 1, 0, O_WINDOW}, {"ctx", 1, 0, O_CTX}, {"tied", 0, 0, O_TIED}, {"biases", 0, 0, O_BIASES}, {"repeat-layers", 0, 0, O_REPEAT}, {"rope-base", 1, 0, O_BASE},
+    {"window", 1, 0, O_WINDOW}, {"ctx", 1, 0, O_CTX},
+    {"dense", 1, 0, O_DENSE}, {"nextn", 1, 0, O_NEXTN}, {"rotated", 1, 0, O_ROTATED}, {"qk-norms", 0, 0, O_QK_NORMS}, {"expert-scale", 1, 0, O_EXPERT_SCALE},
+    {"tied", 0, 0, O_TIED}, {"biases", 0, 0, O_BIASES}, {"repeat-layers", 0, 0, O_REPEAT}, {"rope-base", 1, 0, O_BASE},
     {"rope-scaling", 1, 0, O_SCALING}, {"rope-factor", 1, 0, O_FACTOR}, {"rope-orig", 1, 0, O_ORIG}, {"rope-freqs", 0, 0, O_FREQS},
     {"logit-scale", 1, 0, O_LOGIT}, {"gguf-version", 1, 0, O_VERSION}, {"split", 1, 0, O_SPLIT}, {"seed", 1, 0, O_SEED},
     {0},
@@ -30,18 +33,19 @@ static void usage(FILE *to)
     fprintf(to,
             "usage: ntx-mkmodel [OPTIONS] OUT.gguf\n"
             "Writes a GGUF model with random weights; the same options and seed give the same bytes.\n"
-            "  --arch llama|llama-relu|qwen2|qwen3|qwen2moe|qwen3moe|gpt-oss   (llama)\n"
+            "  --arch %s   (llama)\n"
             "  --type TYPE                   (F32) %s\n"
             "  --layers N (4)  --embd N (256)  --ff N (768)  --heads N (8)  --kv N (2)  --head-dim N (embd / heads)\n"
-            "  --experts N (none; 8 for qwen2moe, qwen3moe, gpt-oss)  --experts-used N (2)  --expert-ff N (ff)  --shared-ff N (ff; qwen2moe)\n"
-            "  --window N (32; gpt-oss)  --ctx N (512)  --tied  --biases (q, k, v, also for llama)  --logit-scale F (3)\n"
+            "  --experts N (none, or 8 where the architecture has experts)  --experts-used N (2)  --expert-ff N (ff)  --shared-ff N (ff)\n"
+            "  --dense N (0: leading layers without experts)  --nextn N (0: blocks that foretell tokens)  --rotated N (whole heads)  --expert-scale F (no key)\n"
+            "  --window N (32; gpt-oss)  --ctx N (512)  --tied  --biases (q, k, v)  --qk-norms (both where the architecture leaves them open)  --logit-scale F (3)\n"
             "  --rope-base F (10000)  --rope-scaling none|linear|yarn  --rope-factor F (1)  --rope-orig N (ctx / factor)\n"
             "  --rope-freqs                  writes the frequency divisors of Llama 3.1 for --rope-factor\n"
             "  --vocab-from X.gguf           its tokenizer; else a small built-in one, filled up to --vocab-size N\n"
             "  --chat-template llama-2|llama-3|chatml|mistral|harmony\n"
             "  --repeat-layers               later layers are the bytes of the first ones: a large model's shape in a small file\n"
             "  --gguf-version 2|3 (3)  --split N (1)  --seed N (1)  --name TEXT\n",
-            mk_type_names());
+            ntx_arch_names(), mk_type_names());
 }
 
 /* A whole number in [min, max]; false on anything else. */
@@ -86,9 +90,9 @@ static bool one_of(const char *text, const char *const *names, const char **v)
 
 static bool take(struct mk_options *o, int opt, const char *a)
 {
-    static const char *const archs[] = {"llama", "llama-relu", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "gpt-oss", NULL}, *const scalings[] = {"none", "linear", "yarn", NULL};
+    static const char *const scalings[] = {"none", "linear", "yarn", NULL};
     switch (opt) {
-    case O_ARCH: return one_of(a, archs, &o->arch);
+    case O_ARCH: o->arch = a; return mk_arch_known(a);
     case O_SCALING: return one_of(a, scalings, &o->rope_scaling);
     case O_TYPE: o->type = a; return mk_type_known(a);
     case O_NAME: o->name = a; return true;
@@ -107,6 +111,11 @@ static bool take(struct mk_options *o, int opt, const char *a)
     case O_HEAD_DIM: return number32(a, 2, 4096, &o->head_dim);
     case O_WINDOW: return number32(a, 1, 1 << 24, &o->window);
     case O_CTX: return number32(a, 1, 1 << 24, &o->ctx);
+    case O_DENSE: return number32(a, 0, 512, &o->dense);
+    case O_NEXTN: return number32(a, 0, 16, &o->nextn);
+    case O_ROTATED: return number32(a, 2, 4096, &o->rotated);
+    case O_QK_NORMS: return o->qk_norms = true;
+    case O_EXPERT_SCALE: return real(a, 0, &o->expert_scale);
     case O_TIED: return o->tied = true;
     case O_BIASES: return o->biases = true;
     case O_REPEAT: return o->repeat_layers = true;
@@ -131,8 +140,10 @@ static const char *inconsistent(const struct mk_options *o)
         return "a head must be an even number of values wide";
     if (o->heads % o->kv)
         return "--heads is not a multiple of --kv";
-    if (o->experts && (!strcmp(o->arch, "llama-relu") || !strcmp(o->arch, "qwen2") || !strcmp(o->arch, "qwen3")))
-        return "--experts wants --arch llama, qwen2moe, qwen3moe or gpt-oss";
+    if (o->experts && !mk_arch_experts(o->arch, o->experts))
+        return "--experts wants an --arch with experts";
+    if (o->rotated % 2 || o->rotated > head)
+        return "--rotated must be even, and no more than a head";
     if (o->experts && o->experts_used > o->experts)
         return "--experts-used is more than --experts";
     if ((!strcmp(o->type, "F32") || !strcmp(o->type, "F16") || !strcmp(o->type, "BF16")) || (o->embd % 32 == 0 && o->ff % 32 == 0 && o->expert_ff % 32 == 0 && o->shared_ff % 32 == 0))
@@ -163,7 +174,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "ntx-mkmodel: --%s %s: not possible; see --help\n", options[at].name, optarg ? optarg : "");
         return EXIT_USAGE;
     }
-    if (!o.experts && (strlen(o.arch) == strlen("qwen2moe") || !strcmp(o.arch, "gpt-oss")))
+    if (!o.experts && mk_arch_experts(o.arch, 0))
         o.experts = 8;
     if (optind != argc - 1 || (problem = inconsistent(&o))) {
         fprintf(stderr, "ntx-mkmodel: %s\n", optind != argc - 1 ? "give one output file; see --help" : problem);

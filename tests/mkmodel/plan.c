@@ -1,4 +1,7 @@
-/* plan.c: keys and tensors of the architectures, types as llama.cpp's quantiser picks them for its mixes. */
+/* plan.c: keys and tensors of the architectures, types as llama.cpp's quantiser picks them for its mixes.
+ *
+ * Which tensors a layer has, their names and shapes are the product's own (model/tensors.h, and the architecture's layers); here is in which order they
+ * are written, how large their values are, and which keys say so. */
 #include "tests/mkmodel/plan.h"
 
 #include <errno.h>
@@ -89,104 +92,161 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 }
 
 static bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->arch, "gpt-oss"); }
-static bool has_shared(const struct mk_options *o) { return !strcmp(o->arch, "qwen2moe"); }
 static uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
 static uint32_t shared_ff(const struct mk_options *o) { return o->shared_ff ? o->shared_ff : o->ff; }
 
-/* ---- a layer's tensors: names and shapes are the model's (model/tensors.h); here is how large their values are */
+/* ---- a layer's tensors */
 
-enum when { ALWAYS, DENSE, EXPERTS, SHARED, QKV_BIASES, QK_NORMS, GPT_OSS };
 enum spread { PLAIN, OF_IN /* divided by the root of the row's length */, OF_EMBD /* or of the layer's width */ };
 
 /* In the order in which converters write a layer: not the order of execution. Each expert's output is as large as a dense FFN's; the router is decided
  * enough that rounding seldom turns it; biases of gates are so large that some reach the limit of the activation. */
 static const struct {
     enum ntx_tensor tensor;
-    enum when when;
     float mean, std;
     enum spread spread;
     bool more, not_experts; /* of the recipe's better type: in some layers of a mix; where only experts are of the other */
 } values[] = {
-    {NTX_T_attn_norm, ALWAYS, 1, 0.1f, PLAIN, false, false},
-    {NTX_T_router, EXPERTS, 0, 2, OF_EMBD, false, false},
-    {NTX_T_expert_down, EXPERTS, 0, 1, OF_IN, true, false},
-    {NTX_T_expert_gate, EXPERTS, 0, 1, OF_EMBD, false, false},
-    {NTX_T_expert_up, EXPERTS, 0, 1, OF_EMBD, false, false},
-    {NTX_T_router_bias, GPT_OSS, 0, 1, PLAIN, false, false},
-    {NTX_T_expert_down_bias, GPT_OSS, 0, 0.3f, PLAIN, false, false},
-    {NTX_T_expert_gate_bias, GPT_OSS, 0, 4, PLAIN, false, false},
-    {NTX_T_expert_up_bias, GPT_OSS, 0, 4, PLAIN, false, false},
-    {NTX_T_shared_gate, SHARED, 0, 1, OF_EMBD, false, false},
-    {NTX_T_down_shared, SHARED, 0, 1, OF_IN, true, false},
-    {NTX_T_gate_shared, SHARED, 0, 1, OF_EMBD, false, false},
-    {NTX_T_up_shared, SHARED, 0, 1, OF_EMBD, false, false},
-    {NTX_T_down, DENSE, 0, 1, OF_IN, true, false},
-    {NTX_T_gate, DENSE, 0, 1, OF_EMBD, false, false},
-    {NTX_T_up, DENSE, 0, 1, OF_EMBD, false, false},
-    {NTX_T_ffn_norm, ALWAYS, 1, 0.1f, PLAIN, false, false},
-    {NTX_T_k, ALWAYS, 0, 1.5f, OF_EMBD, false, true},
-    {NTX_T_o, ALWAYS, 0, 0.7f, OF_IN, false, true},
-    {NTX_T_q, ALWAYS, 0, 1.5f, OF_EMBD, false, true},
-    {NTX_T_v, ALWAYS, 0, 1, OF_EMBD, true, true},
-    {NTX_T_q_bias, QKV_BIASES, 0, 0.5f, PLAIN, false, false},
-    {NTX_T_k_bias, QKV_BIASES, 0, 0.5f, PLAIN, false, false},
-    {NTX_T_v_bias, QKV_BIASES, 0, 0.3f, PLAIN, false, false},
-    {NTX_T_o_bias, GPT_OSS, 0, 0.3f, PLAIN, false, false},
-    {NTX_T_sinks, GPT_OSS, 1, 1, PLAIN, false, false},
-    {NTX_T_q_norm, QK_NORMS, 1, 0.1f, PLAIN, false, false},
-    {NTX_T_k_norm, QK_NORMS, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_attn_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_router, 0, 2, OF_EMBD, false, false},
+    {NTX_T_expert_down, 0, 1, OF_IN, true, false},
+    {NTX_T_expert_gate, 0, 1, OF_EMBD, false, false},
+    {NTX_T_expert_up, 0, 1, OF_EMBD, false, false},
+    {NTX_T_router_choice, 0, 0.2f, PLAIN, false, false},
+    {NTX_T_router_bias, 0, 1, PLAIN, false, false},
+    {NTX_T_expert_down_bias, 0, 0.3f, PLAIN, false, false},
+    {NTX_T_expert_gate_bias, 0, 4, PLAIN, false, false},
+    {NTX_T_expert_up_bias, 0, 4, PLAIN, false, false},
+    {NTX_T_shared_gate, 0, 1, OF_EMBD, false, false},
+    {NTX_T_down_shared, 0, 1, OF_IN, true, false},
+    {NTX_T_gate_shared, 0, 1, OF_EMBD, false, false},
+    {NTX_T_up_shared, 0, 1, OF_EMBD, false, false},
+    {NTX_T_down, 0, 1, OF_IN, true, false},
+    {NTX_T_gate, 0, 1, OF_EMBD, false, false},
+    {NTX_T_up, 0, 1, OF_EMBD, false, false},
+    {NTX_T_ffn_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_k, 0, 1.5f, OF_EMBD, false, true},
+    {NTX_T_o, 0, 0.7f, OF_IN, false, true},
+    {NTX_T_q, 0, 1.5f, OF_EMBD, false, true},
+    {NTX_T_v, 0, 1, OF_EMBD, true, true},
+    {NTX_T_q_bias, 0, 0.5f, PLAIN, false, false},
+    {NTX_T_k_bias, 0, 0.5f, PLAIN, false, false},
+    {NTX_T_v_bias, 0, 0.3f, PLAIN, false, false},
+    {NTX_T_o_bias, 0, 0.3f, PLAIN, false, false},
+    {NTX_T_sinks, 1, 1, PLAIN, false, false},
+    {NTX_T_q_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_k_norm, 1, 0.1f, PLAIN, false, false},
 };
 
-static bool wanted(const struct mk_options *o, enum when w)
+static struct ntx_hparams widths(const struct mk_options *o, uint32_t head)
 {
-    switch (w) {
-    case DENSE: return !o->experts;
-    case EXPERTS: return o->experts;
-    case SHARED: return o->experts && has_shared(o);
-    case QKV_BIASES: return !strncmp(o->arch, "qwen2", 5) || o->biases || is_gpt_oss(o);
-    case QK_NORMS: return !strncmp(o->arch, "qwen3", 5);
-    case GPT_OSS: return is_gpt_oss(o);
-    default: return true;
-    }
+    return (struct ntx_hparams){.n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = head, .head_v = head, .rope_dim = head,
+                                .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o)};
 }
 
-static struct ntx_hparams widths(const struct plan *p)
+bool mk_arch_known(const char *arch)
 {
-    const struct mk_options *o = p->o;
-    return (struct ntx_hparams){.n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = p->head, .head_v = p->head,
-                                .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o)};
+    struct ntx_layer l;
+    return ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = 1}, 0, &l);
+}
+
+bool mk_arch_experts(const char *arch, uint32_t n)
+{
+    struct ntx_layer l;
+    return ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = n}, 0, &l) && ntx_layer_find(&l, NTX_OP_EXPERTS);
+}
+
+/* What the architecture leaves open. */
+static bool chosen(const struct mk_options *o, enum ntx_tensor t)
+{
+    bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm, bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
+    bool always = !strcmp(o->arch, "qwen2moe"); /* its published files have them all */
+    return (norm && o->qk_norms) || (bias && (o->biases || always));
+}
+
+static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum ntx_tensor t)
+{
+    for (const struct ntx_step *s = l->step; s < l->step + l->n_steps; s++)
+        for (uint8_t i = 0; i < s->n_weights; i++)
+            if (s->weight[i] == t)
+                return !(s->maybe >> i & 1) || chosen(o, t);
+    return false;
 }
 
 /* Shape and type; a matrix has that of the recipe. */
-static struct mk_tensor *add_kind(struct plan *p, const char *name, const struct ntx_tensor_kind *k, bool more)
+static struct mk_tensor *add_kind(struct plan *p, const char *name, enum ntx_tensor kind, bool more)
 {
-    const struct ntx_hparams hp = widths(p);
-    uint32_t n_in = ntx_width(&hp, k->in), n_out = ntx_width(&hp, k->out);
+    const struct ntx_hparams hp = widths(p->o, p->head);
+    const struct ntx_tensor_kind *k = &ntx_tensor_kinds[kind];
+    const struct ntx_shape shape = ntx_shape_of(&hp, kind);
+    uint32_t n_in = shape.n_in, n_out = shape.n_out;
     bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_ROWS;
     uint32_t type = floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
     struct mk_tensor *t = mk_tensor_add(p->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : n_out, 0);
     if (t && k->use == NTX_USE_EXPERT) {
         t->n_dims = 3;
-        t->ne[2] = p->o->experts;
+        t->ne[2] = shape.n_each;
     }
     return t;
+}
+
+static float deviation(const struct mk_options *o, size_t i, uint64_t n_in)
+{
+    float by = values[i].spread == OF_EMBD ? 1 / sqrtf((float)o->embd) : values[i].spread == OF_IN ? 1 / sqrtf((float)n_in) : 1;
+    return values[i].std * by;
 }
 
 static void add_layer(struct plan *p, uint32_t l)
 {
     const struct mk_options *o = p->o;
+    const struct ntx_hparams hp = widths(o, p->head);
     bool mixed = p->recipe->mix && more_bits(l, o->layers), experts_only = is_gpt_oss(o) && p->recipe->base != NTX_F32;
+    struct ntx_layer layer;
     char name[64];
+    ntx_layer_describe(o->arch, &hp, l, &layer);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        if (!wanted(o, values[i].when))
+        if (!takes(o, &layer, values[i].tensor))
             continue;
         snprintf(name, sizeof name, "blk.%u.%s", l, ntx_tensor_name(o->arch, values[i].tensor));
-        struct mk_tensor *t = add_kind(p, name, &ntx_tensor_kinds[values[i].tensor], (values[i].more && mixed) || (values[i].not_experts && experts_only));
+        struct mk_tensor *t = add_kind(p, name, values[i].tensor, (values[i].more && mixed) || (values[i].not_experts && experts_only));
         if (!t)
             return;
         t->mean = values[i].mean;
-        t->std = values[i].spread == OF_EMBD ? values[i].std * (1 / sqrtf((float)o->embd)) : values[i].spread == OF_IN ? values[i].std / sqrtf((float)t->ne[0]) : values[i].std;
+        t->std = deviation(o, i, t->ne[0]);
     }
+}
+
+/* A block behind the layers, which foretells tokens. */
+static void add_nextn(struct plan *p, uint32_t l)
+{
+    static const struct { const char *name; uint32_t n_in; bool matrix; } more[] = {{"eh_proj", 2, true}, {"enorm", 1, false}, {"hnorm", 1, false}, {"shared_head_norm", 1, false}};
+    char name[64];
+    add_layer(p, l);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        snprintf(name, sizeof name, "blk.%u.nextn.%s.weight", l, more[i].name);
+        if (more[i].matrix)
+            add_matrix(p, name, (uint64_t)more[i].n_in * p->o->embd, p->o->embd, 1 / sqrtf((float)p->o->embd), false);
+        else
+            add_vector(p, name, p->o->embd, 1, 0.1f);
+    }
+}
+
+/* Each tensor of each layer must have a row of values. */
+static int check_values(const struct plan *p, struct ntx_err *err)
+{
+    const struct ntx_hparams hp = widths(p->o, p->head);
+    for (uint32_t l = 0; l < p->o->layers; l++) {
+        struct ntx_layer layer;
+        bool has[NTX_N_TENSORS] = {false};
+        if (!ntx_layer_describe(p->o->arch, &hp, l, &layer))
+            return ntx_err_set(err, -EINVAL, "no architecture '%.40s'", p->o->arch);
+        for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+            has[values[i].tensor] = true;
+        for (int t = 0; t < NTX_N_TENSORS; t++)
+            if (!has[t] && takes(p->o, &layer, (enum ntx_tensor)t))
+                return ntx_err_set(err, -EINVAL, "nothing says how large the values of '%s' are", ntx_tensor_kinds[t].name);
+    }
+    return 0;
 }
 
 /* Divisors of the rotation frequencies as Llama 3.1 defines them: long waves are stretched by the factor, short ones
@@ -216,6 +276,8 @@ static void add_tensors(struct plan *p, float *freqs)
     add_matrix(p, "token_embd.weight", o->embd, p->n_vocab, o->tied ? s : 1, o->tied || is_gpt_oss(o));
     for (uint32_t l = 0; l < o->layers; l++)
         add_layer(p, l);
+    for (uint32_t l = o->layers; l < o->layers + o->nextn; l++)
+        add_nextn(p, l);
     add_vector(p, "output_norm.weight", o->embd, o->tied ? o->logit_scale : 1, 0.1f);
     if (!o->tied)
         add_matrix(p, "output.weight", o->embd, p->n_vocab, o->logit_scale * s, true);
@@ -240,13 +302,51 @@ static void add_rope_keys(struct plan *p, uint32_t orig)
     const struct mk_options *o = p->o;
     char key[96];
     kv_f32(p, "rope.freq_base", o->rope_base);
-    kv_u32(p, "rope.dimension_count", p->head);
+    kv_u32(p, "rope.dimension_count", o->rotated ? o->rotated : p->head);
     if (!strcmp(o->rope_scaling, "none"))
         return;
     snprintf(key, sizeof key, "%s.rope.scaling.type", o->arch);
     mk_kv_str(p->f, key, o->rope_scaling);
     kv_f32(p, "rope.scaling.factor", o->rope_factor);
     kv_u32(p, "rope.scaling.original_context_length", orig);
+}
+
+/* Keys that not all architectures' files have. */
+enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32 };
+static const struct { const char *arch; unsigned keys; } own_keys[] = {
+    {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
+};
+
+static bool says(const struct mk_options *o, unsigned key)
+{
+    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
+        if (!strcmp(own_keys[i].arch, o->arch))
+            return own_keys[i].keys & key;
+    return false;
+}
+
+static void kv_bool(struct plan *p, const char *suffix, bool v)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", p->o->arch, suffix);
+    mk_kv_bool(p->f, key, v);
+}
+
+static void add_router_keys(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    if (says(o, SHARED_COUNT))
+        kv_u32(p, "expert_shared_count", shared_ff(o) / expert_ff(o));
+    if (says(o, DENSE))
+        kv_u32(p, "leading_dense_block_count", o->dense);
+    if (o->nextn)
+        kv_u32(p, "nextn_predict_layers", o->nextn);
+    if (o->expert_scale != 0)
+        kv_f32(p, "expert_weights_scale", o->expert_scale);
+    if (!says(o, SIGMOID))
+        return;
+    kv_u32(p, "expert_gating_func", 2);
+    kv_bool(p, "expert_weights_norm", true);
 }
 
 static void add_keys(struct plan *p, uint32_t orig)
@@ -256,14 +356,14 @@ static void add_keys(struct plan *p, uint32_t orig)
     mk_kv_str(p->f, "general.name", o->name);
     mk_kv_u32(p->f, "general.file_type", p->recipe->file_type);
     mk_kv_u32(p->f, "general.quantization_version", 2);
-    kv_u32(p, "block_count", o->layers);
+    kv_u32(p, "block_count", o->layers + o->nextn);
     kv_u32(p, "context_length", o->ctx);
     kv_u32(p, "embedding_length", o->embd);
     kv_u32(p, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
     kv_u32(p, "attention.head_count", o->heads);
     kv_u32(p, "attention.head_count_kv", o->kv);
     kv_f32(p, "attention.layer_norm_rms_epsilon", 1e-5f);
-    if (p->head * o->heads != o->embd || !strncmp(o->arch, "qwen3", 5) || is_gpt_oss(o)) {
+    if (p->head * o->heads != o->embd || !says(o, UNSAID_LENGTH)) {
         kv_u32(p, "attention.key_length", p->head);
         kv_u32(p, "attention.value_length", p->head);
     }
@@ -273,10 +373,11 @@ static void add_keys(struct plan *p, uint32_t orig)
     }
     if (o->experts && strcmp(o->arch, "llama"))
         kv_u32(p, "expert_feed_forward_length", expert_ff(o));
-    if (o->experts && has_shared(o))
+    if (o->experts && says(o, SHARED_WIDTH))
         kv_u32(p, "expert_shared_feed_forward_length", shared_ff(o));
-    if (is_gpt_oss(o))
+    if (says(o, WINDOW))
         kv_u32(p, "attention.sliding_window", o->window);
+    add_router_keys(p);
     add_rope_keys(p, orig);
 }
 
@@ -290,9 +391,11 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
     f->repeat = o->repeat_layers;
     if (f->repeat)
         mk_kv_bool(f, "ntx.shared_tensors", true);
-    add_keys(&p, orig);
-    int rc = mk_vocab(f, o, &p.n_vocab, err);
+    int rc = check_values(&p, err);
     if (rc)
+        return rc;
+    add_keys(&p, orig);
+    if ((rc = mk_vocab(f, o, &p.n_vocab, err)))
         return rc;
     kv_u32(&p, "vocab_size", p.n_vocab);
     if (o->rope_freqs && !(v = llama3_freqs(o, p.head, orig)))

@@ -9,10 +9,10 @@ struct mk_options {
     const char *rope_scaling; /* "none", "linear", "yarn" */
     uint32_t layers, embd, ff, heads, kv, head_dim, ctx, vocab_size; /* head_dim, vocab_size: 0 for the default */
     uint32_t experts, experts_used, expert_ff, shared_ff; /* experts 0: none; widths 0: ff */
-    uint32_t window;
-    float rope_base, rope_factor, logit_scale;
+    uint32_t window, dense, nextn, rotated; /* dense: leading layers without experts; nextn: blocks behind the layers; rotated 0: whole heads */
+    float rope_base, rope_factor, logit_scale, expert_scale;
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
-    bool tied, rope_freqs, biases, repeat_layers;
+    bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
     uint32_t version, parts;
     uint64_t seed;
 };
@@ -20,6 +20,10 @@ struct mk_options {
 /* Types for --help; and whether a name is one of them. */
 const char *mk_type_names(void);
 bool mk_type_known(const char *type);
+
+bool mk_arch_known(const char *arch);
+/* Whether a layer behind the dense ones has experts where there are n of them. */
+bool mk_arch_experts(const char *arch, uint32_t n);
 
 /* Keys of the vocabulary (vocab.c): the built-in one, or a copy of another file's. *n: number of tokens. */
 int mk_vocab(struct mk_file *f, const struct mk_options *o, uint32_t *n, struct ntx_err *err);
