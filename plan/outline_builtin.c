@@ -82,8 +82,15 @@ static uint32_t type_of(const struct ntx_outline *o, const struct mix *m, enum n
     }
 }
 
-/* What all files of the architecture have: what may be there is small. A row that is no whole blocks of the mix's type gets eight bits, as the quantiser
- * does or nearly. */
+/* A row that is no whole blocks of a type gets a simpler one. */
+static uint32_t fitting(uint32_t type, uint64_t n_in)
+{
+    if (ntx_row_bytes(type, n_in))
+        return type;
+    return type == NTX_Q4_K ? NTX_Q5_0 : type == NTX_Q5_K ? NTX_Q5_1 : NTX_Q8_0;
+}
+
+/* What all files of the architecture have: what may be there is small. */
 static uint64_t add_layer(struct ntx_outline *o, const char *arch, const struct ntx_hparams *hp, const struct mix *m, uint32_t l)
 {
     bool more = m->base != m->more && more_bits(l, o->n_layers);
@@ -94,11 +101,10 @@ static uint64_t add_layer(struct ntx_outline *o, const char *arch, const struct 
         for (uint8_t i = 0; i < s->n_weights; i++) {
             enum ntx_tensor t = (enum ntx_tensor)s->weight[i];
             struct ntx_shape w = ntx_shape_of(hp, t);
-            uint32_t type = type_of(o, m, t, more);
+            uint32_t type = fitting(type_of(o, m, t, more), w.n_in);
             if (s->maybe >> i & 1)
                 continue;
-            n += add(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE, ntx_row_bytes(type, w.n_in) ? type : NTX_Q8_0, w.n_in,
-                     (uint64_t)w.n_out * w.n_each);
+            n += add(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE, type, w.n_in, (uint64_t)w.n_out * w.n_each);
         }
     o->n_expert_layers += ntx_layer_find(&layer, NTX_OP_EXPERTS) != NULL;
     return n;

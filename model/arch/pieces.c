@@ -26,12 +26,12 @@ static void add(const struct ntx_hparams *hp, struct ntx_layer *l)
     ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y)->width = hp->n_embd;
 }
 
-static void norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t, uint32_t heads, uint32_t width)
+static void norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t, enum ntx__presence has, uint32_t heads, uint32_t width)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_NORM, out, in);
     s->heads = heads;
     s->width = width;
-    ntx_step_takes(s, t, false);
+    takes(s, t, has);
 }
 
 static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_rope_kind pairs, enum ntx_buf b, uint32_t heads)
@@ -45,7 +45,7 @@ static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_r
 
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
 {
-    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, 1, hp->n_embd);
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
     multiply(l, NTX_BUF_Q, NTX_BUF_X, NTX_T_q);
     multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_k);
     multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
@@ -53,8 +53,8 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     bias(hp, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
     bias(hp, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
     if (has->qk_norm != NTX__NEVER) {
-        norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, hp->n_head, hp->head_k);
-        norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, hp->n_head_kv, hp->head_k);
+        norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, has->qk_norm, hp->n_head, hp->head_k);
+        norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, has->qk_norm, hp->n_head_kv, hp->head_k);
     }
     rotate(hp, l, has->rope, NTX_BUF_Q, hp->n_head);
     rotate(hp, l, has->rope, NTX_BUF_K, hp->n_head_kv);
@@ -78,7 +78,7 @@ static void add_groups(const struct ntx_pack_layer *p, struct ntx_layer *l, enum
 
 void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
-    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, 1, m->hp.n_embd);
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     if (m->pack) {
         add_groups(&m->pack[at], l, act);
     } else {
@@ -95,7 +95,7 @@ void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l,
 
 void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
 {
-    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, 1, m->hp.n_embd);
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROUTE, NTX_BUF_NONE, NTX_BUF_X);
     s->router = m->hp.router;
     takes(s, NTX_T_router, NTX__ALWAYS);
