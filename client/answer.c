@@ -224,7 +224,7 @@ static int patience(const struct sink *s, bool interrupted)
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
 {
     struct sink s = {.o = o, .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o)};
-    s.a.seed = o->seed;
+    s.a.seed = o->sampling.seed;
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;
     bool interrupted = false;

@@ -37,8 +37,8 @@ int ntx_calibrate_text(const struct ntx_calibrate_text *t, const struct ntx_opti
 {
     size_t end = NTX_MIN((size_t)t->n_ids, (size_t)o->limit);
     uint32_t rows = 0;
-    for (size_t i = 0; i + 2 <= end; i += o->ctx) {
-        size_t len = NTX_MIN(end - i, (size_t)o->ctx);
+    for (size_t i = 0; i + 2 <= end; i += o->load.ctx) {
+        size_t len = NTX_MIN(end - i, (size_t)o->load.ctx);
         if (t->bos >= 0)
             t->ids[i] = t->bos; /* each window begins as a text does */
         int rc = run_window(t, t->ids + i, len, &rows, err);

@@ -107,7 +107,7 @@ static int regenerate(struct ntx_chat *k, char *rest, struct ntx_err *err)
     (void)rest;
     if (!k->talk.n)
         return ntx_err_set(err, -EINVAL, "there is no answer to write again");
-    if (!(k->o.temp > 0))
+    if (!(k->o.sampling.temp > 0))
         ntx_chat_tell(k, "with a temperature of 0 the answer can only be the same; /set temp 0.8 would change that");
     return ntx_chat_again(k, err);
 }
@@ -115,8 +115,8 @@ static int regenerate(struct ntx_chat *k, char *rest, struct ntx_err *err)
 static void show_settings(const struct ntx_chat *k)
 {
     const struct ntx_options *o = &k->o;
-    fprintf(stderr, "temp %g  top-k %u  top-p %g  min-p %g  repeat-penalty %g  seed %llu  ignore-eos %s", (double)o->temp, o->top_k, (double)o->top_p,
-            (double)o->min_p, (double)o->repeat_penalty, (unsigned long long)o->seed, o->ignore_eos ? "on" : "off");
+    fprintf(stderr, "temp %g  top-k %u  top-p %g  min-p %g  repeat-penalty %g  seed %llu  ignore-eos %s", (double)o->sampling.temp, o->sampling.top_k, (double)o->sampling.top_p,
+            (double)o->sampling.min_p, (double)o->sampling.repeat_penalty, (unsigned long long)o->sampling.seed, o->ignore_eos ? "on" : "off");
     if (o->n)
         fprintf(stderr, "  n %u", o->n);
     if (o->chat_template)

@@ -220,12 +220,12 @@ int ntx_chat_send(struct ntx_chat *k, struct ntx_err *err) { return send(k, fals
 
 int ntx_chat_again(struct ntx_chat *k, struct ntx_err *err)
 {
-    uint64_t seed = k->o.seed;
+    uint64_t seed = k->o.sampling.seed;
     uint32_t other;
     if (getrandom(&other, sizeof other, 0) != sizeof other)
         return ntx_err_set(err, -EIO, "no random seed can be had");
-    k->o.seed = other;
+    k->o.sampling.seed = other;
     int rc = send(k, true, err);
-    k->o.seed = seed;
+    k->o.sampling.seed = seed;
     return rc;
 }

@@ -117,8 +117,8 @@ int ntx_cmd_bench(struct ntx_options *o)
     b->progress = ntx_progress_begin(o);
     o->repeats = NTX_MIN(o->repeats, (uint32_t)NTX_BENCH_RUNS);
     uint32_t ctx = plan_cases(b);
-    if (!o->ctx)
-        o->ctx = ctx;
+    if (!o->load.ctx)
+        o->load.ctx = ctx;
     int rc = ntx_captive_model(o, &f, &b->client, &err);
     uint64_t n_vocab = rc ? 1 : ntx_gguf_find(f.gguf, "tokenizer.ggml.tokens")->count;
     b->ids = malloc(ctx * sizeof *b->ids);

@@ -94,9 +94,9 @@ static int collect(struct ntx_options *o, const struct ntx_learning *l, struct n
     ntx_model_files_close(&f);
     a->n_embd = s->n_embd;
     a->n_layers = s->n_layers;
-    o->study = true;
+    o->load.study = true;
     if (o->ffn)
-        o->study_ffns = ffn->at_once = ntx_calibrate_ffn_at_once(ffn, NTX_MIN((size_t)n, (size_t)o->limit));
+        o->load.study_ffns = ffn->at_once = ntx_calibrate_ffn_at_once(ffn, NTX_MIN((size_t)n, (size_t)o->limit));
     if (!rc)
         rc = ntx_captive_model(o, &f, &c, err);
     struct ntx_calibrate_text text = {.client = c, .ids = ids, .n_ids = n, .bos = bos, .layer = s->first - 1, .what = "", .row = take_row, .ctx = a};
@@ -119,13 +119,13 @@ int ntx_cmd_calibrate(struct ntx_options *o)
     struct ntx_ffn_study ffn = {0};
     if (!o->text || !o->out)
         return fputs("ntx calibrate: --text FILE and -o SIDECAR are needed; see ntx calibrate --help\n", stderr), NTX_EXIT_USAGE;
-    if (!o->ctx)
-        o->ctx = 512;
+    if (!o->load.ctx)
+        o->load.ctx = 512;
     if (!o->limit)
         o->limit = 32768;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    struct ntx_learning l = {.share = o->share, .precision = o->precision, .epochs = o->epochs, .seed = o->has_seed ? o->seed : 1,
-                             .threads = o->threads ? o->threads : (uint32_t)NTX_MAX(cpus, 1), .tell = !o->quiet && isatty(STDERR_FILENO)};
+    struct ntx_learning l = {.share = o->share, .precision = o->precision, .epochs = o->epochs, .seed = o->sampling.has_seed ? o->sampling.seed : 1,
+                             .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1), .tell = !o->quiet && isatty(STDERR_FILENO)};
     int rc = collect(o, &l, &s, &a, &ffn, &err);
     if (!rc)
         rc = ntx_sidecar_alloc(&s) ? ntx_err_set(&err, -ENOMEM, "no memory for the sidecar") : ntx_calibrate_learn(&a, &l, &s, &err);

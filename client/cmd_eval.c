@@ -163,18 +163,18 @@ static int longest(const struct eval *e, const struct ntx_model_files *f, uint32
 /* KV for all that are under way at once where the budget allows it; else for one. What --ctx and --sessions say is taken. */
 static int load(struct eval *e, struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err)
 {
-    bool free_choice = !o->sessions && !o->ctx;
+    bool free_choice = !o->load.sessions && !o->load.ctx;
     int rc = ntx_model_files_open(o->args[0], f, err);
-    if (!rc && !o->ctx)
-        rc = longest(e, f, &o->ctx, err);
+    if (!rc && !o->load.ctx)
+        rc = longest(e, f, &o->load.ctx, err);
     if (!rc)
         rc = ntx_client_captive(true, &e->c, err);
     if (!rc && free_choice)
-        o->sessions = (uint32_t)NTX_MIN(e->n, (size_t)IN_FLIGHT);
+        o->load.sessions = (uint32_t)NTX_MIN(e->n, (size_t)IN_FLIGHT);
     if (!rc)
         rc = ntx_load_model(e->c, o, f, err);
-    if (rc == -ENOMEM && free_choice && o->sessions > 1) {
-        o->sessions = 1;
+    if (rc == -ENOMEM && free_choice && o->load.sessions > 1) {
+        o->load.sessions = 1;
         *err = (struct ntx_err){0};
         rc = ntx_load_model(e->c, o, f, err);
     }
@@ -194,7 +194,7 @@ static int ask(struct eval *e, struct question *q, struct ntx_err *err)
     Ntx__Message msg[2] = {NTX__MESSAGE__INIT, NTX__MESSAGE__INIT}, *list[2] = {&msg[0], &msg[1]};
     char *stops[NTX_MAX_STOPS + 2];
     ntx_options_sampling(o, &s);
-    s.temp = o->has_temp ? o->temp : 0;
+    s.temp = o->sampling.has_temp ? o->sampling.temp : 0;
     memcpy(stops, ends, sizeof ends);
     memcpy(stops + 2, o->stops, o->n_stops * sizeof *stops);
     m.stop = stops;

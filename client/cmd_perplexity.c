@@ -285,15 +285,15 @@ static int open_base(struct run *r, struct ntx_options *o, struct ntx_err *err)
     if (rc)
         return rc;
     uint32_t ctx = ntx_base_head(r->base)->ctx;
-    if (o->ctx && o->ctx != ctx)
+    if (o->load.ctx && o->load.ctx != ctx)
         return ntx_err_set(err, -EINVAL, "%s: made with windows of %u tokens: leave --ctx out, or give that", o->kl, ctx);
-    o->ctx = ctx;
+    o->load.ctx = ctx;
     return 0;
 }
 
 static bool chooses_groups(const struct ntx_options *o)
 {
-    return o->ffn_sparse && (!strncmp(o->ffn_sparse, "predicted", 9) || !strncmp(o->ffn_sparse, "prompt", 6));
+    return o->load.ffn_sparse && (!strncmp(o->load.ffn_sparse, "predicted", 9) || !strncmp(o->load.ffn_sparse, "prompt", 6));
 }
 
 int ntx_cmd_perplexity(struct ntx_options *o)
@@ -306,10 +306,10 @@ int ntx_cmd_perplexity(struct ntx_options *o)
         return fputs("ntx perplexity: --kl and --save-logits exclude each other\n", stderr), NTX_EXIT_USAGE;
     if (o->kl)
         rc = open_base(&r, o, &err);
-    if (!o->ctx)
-        o->ctx = 512;
-    r.ctx = o->ctx;
-    r.decode = (o->skip && strcmp(o->skip, "off")) || chooses_groups(o);
+    if (!o->load.ctx)
+        o->load.ctx = 512;
+    r.ctx = o->load.ctx;
+    r.decode = !ntx_skip_off(o->load.skip) || chooses_groups(o);
     if (!rc && r.ctx < 4)
         rc = ntx_err_set(&err, -EINVAL, "--ctx %zu: windows of at least 4 tokens are needed", r.ctx);
     if (!rc)

@@ -25,7 +25,7 @@ static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, s
     if (!rc && o->machine)
         rc = ntx_machine_parse(o->machine, base, &a->hw, err);
     if (!rc)
-        ntx_hw_cap(&a->hw, o->link_nvme, o->link_h2d);
+        ntx_hw_cap(&a->hw, o->load.link_nvme, o->load.link_h2d);
     return rc;
 }
 
@@ -43,7 +43,7 @@ static int get_model(const struct ntx_options *o, struct ntx_model_files *f, str
 
 static enum ntx_multiply multiply(const struct ntx_options *o)
 {
-    return !o->backend || !strcmp(o->backend, "auto") ? NTX_MULTIPLY_BEST : !strcmp(o->backend, "cpu") ? NTX_MULTIPLY_CPU : NTX_MULTIPLY_GPU;
+    return !o->load.backend || !strcmp(o->load.backend, "auto") ? NTX_MULTIPLY_BEST : !strcmp(o->load.backend, "cpu") ? NTX_MULTIPLY_CPU : NTX_MULTIPLY_GPU;
 }
 
 static uint32_t main_type(const struct ntx_outline *m)
@@ -96,21 +96,17 @@ static void set_roof(struct ntx_plan_answer *a)
     a->roof.bps = a->roof.peak > 0 ? ntx_hw_ram_bps(hw, a->place.threads) : 0;
 }
 
-/* ntx_kv_type_of's, in bytes of a value. */
-static int get_kv_type(const struct ntx_options *o, double *bytes, struct ntx_err *err)
+static double kv_value_bytes(const struct ntx_options *o)
 {
-    bool q8 = o->kv_type && !strcmp(o->kv_type, "q8_0");
-    if (!q8 && o->kv_type && strcmp(o->kv_type, "f16"))
-        return ntx_err_set(err, -EINVAL, "--kv-type is f16 or q8_0, not '%s'", o->kv_type);
+    bool q8 = o->load.kv_type && !strcmp(o->load.kv_type, "q8_0");
     const struct ntx_type_info *t = ntx_type_info(q8 ? NTX_Q8_0 : NTX_F16);
-    *bytes = (double)t->block_bytes / t->block;
-    return 0;
+    return (double)t->block_bytes / t->block;
 }
 
 /* What a lossy pass reads depends on the text. */
 static int refuse_lossy(const struct ntx_options *o, struct ntx_err *err)
 {
-    const char *named = o->skip && strcmp(o->skip, "off") ? "--skip" : o->ffn_sparse && strcmp(o->ffn_sparse, "off") ? "--ffn-sparse" : NULL;
+    const char *named = !ntx_skip_off(o->load.skip) ? "--skip" : o->load.ffn_sparse && strcmp(o->load.ffn_sparse, "off") ? "--ffn-sparse" : NULL;
     return named ? ntx_err_set(err, -EINVAL, "%s is not predicted: what it reads depends on the text (ntx bench measures it)", named) : 0;
 }
 
@@ -131,11 +127,11 @@ static void note_budget(const struct ntx_options *o, struct ntx_plan_answer *a)
     if (a->here)
         ntx_memlimit_read(&m);
     uint64_t most = NTX_MIN(a->hw.ram_bytes ? a->hw.ram_bytes : UINT64_MAX, m.cgroup_limit);
-    if (o->ram > most)
-        snprintf(a->notes[0], sizeof a->notes[0], "--ram %s is more memory than %s, %s: it would not run so.", ntx_format_size(o->ram, asked, sizeof asked),
+    if (o->load.ram > most)
+        snprintf(a->notes[0], sizeof a->notes[0], "--ram %s is more memory than %s, %s: it would not run so.", ntx_format_size(o->load.ram, asked, sizeof asked),
                  m.cgroup_limit < a->hw.ram_bytes ? "this process may take" : a->here ? "this machine has" : "that machine has", ntx_format_size(most, has, sizeof has));
-    else if (a->here && o->ram > m.available)
-        snprintf(a->notes[0], sizeof a->notes[0], "--ram %s is more memory than is free now, %s.", ntx_format_size(o->ram, asked, sizeof asked),
+    else if (a->here && o->load.ram > m.available)
+        snprintf(a->notes[0], sizeof a->notes[0], "--ram %s is more memory than is free now, %s.", ntx_format_size(o->load.ram, asked, sizeof asked),
                  ntx_format_size(m.available, has, sizeof has));
 }
 
@@ -150,10 +146,9 @@ static int no_model(const struct ntx_options *o)
 /* Where each part goes: as computed plans it where it can compute the model and there is no GPU, else by plan/place.h. */
 static int place(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a, struct ntx_err *err)
 {
-    struct ntx_place_request r = {.ram = o->ram, .vram = o->vram, .ctx = o->ctx, .threads = o->threads, .multiply = multiply(o)};
-    int rc = get_kv_type(o, &r.kv_value_bytes, err);
-    if (rc)
-        return rc;
+    struct ntx_place_request r = {.ram = o->load.ram, .vram = o->load.vram, .ctx = o->load.ctx, .threads = o->load.threads, .multiply = multiply(o),
+                                  .kv_value_bytes = kv_value_bytes(o)};
+    int rc = 0;
     if (a->here && !r.ram)
         r.ram = ntx_budget_default(0);
     if (r.multiply == NTX_MULTIPLY_CPU)

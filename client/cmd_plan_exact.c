@@ -16,10 +16,10 @@ static int request(const struct ntx_options *o, const struct ntx_model *m, const
 {
     *q = (struct ntx_plan_request){
         .ram_bytes = r->ram ? r->ram : hw->ram_bytes - hw->ram_bytes * 15 / 100,
-        .ctx = o->ctx, .sessions = o->sessions, .threads = NTX_MIN(o->threads ? o->threads : NTX_MAX(hw->threads, 1u), 256u),
-        .max_rows = o->max_rows, .chunk_bytes = o->chunk, .ring_slots = o->ring, .prefetch = !o->no_prefetch, .hw = hw,
+        .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = NTX_MIN(o->load.threads ? o->load.threads : NTX_MAX(hw->threads, 1u), 256u),
+        .max_rows = o->load.rows, .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .hw = hw,
     };
-    return ntx_kv_type_of(o->kv_type, &m->hp, &q->kv_type, err);
+    return ntx_kv_type_of(o->load.kv_type, &m->hp, &q->kv_type, err);
 }
 
 /* With as many clients as a part of the budget holds, else with the fewest. */

@@ -30,10 +30,10 @@ static void tell_loaded(const struct ntx_options *o, const Ntx__Loaded *l)
     static const char on_cpu[] = "computing on the CPU:";
     json_t *info = json_loads(l->info_json, 0, NULL);
     json_int_t ctx = json_integer_value(json_object_get(info, "ctx"));
-    if (!o->quiet && !o->ctx && ctx)
+    if (!o->quiet && !o->load.ctx && ctx)
         ntx_say("context of %lld tokens (--ctx)", (long long)ctx);
     for (size_t i = 0; i < l->n_notes && !o->quiet; i++)
-        if (o->backend || strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1)) /* why no GPU computes: for those who ask for one */
+        if (o->load.backend || strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1)) /* why no GPU computes: for those who ask for one */
             ntx_say("%s", l->notes[i]);
     for (size_t i = 0; i < l->n_details && o->verbose; i++)
         ntx_say("%s", l->details[i]);
@@ -42,9 +42,9 @@ static void tell_loaded(const struct ntx_options *o, const Ntx__Loaded *l)
 
 static int check_options(const struct ntx_options *o, struct ntx_err *err)
 {
-    if (o->vram && o->backend && !strcmp(o->backend, "cpu"))
+    if (o->load.vram && o->load.backend && !strcmp(o->load.backend, "cpu"))
         return ntx_err_set(err, -EINVAL, "--vram has no meaning with --backend cpu");
-    if (o->link_h2d > 0 && o->backend && !strcmp(o->backend, "cpu"))
+    if (o->load.link_h2d > 0 && o->load.backend && !strcmp(o->load.backend, "cpu"))
         return ntx_err_set(err, -EINVAL, "--link h2d has no meaning with --backend cpu");
     return 0;
 }
@@ -55,11 +55,11 @@ static void tell_long(const struct ntx_options *o, const struct ntx_model_files 
     struct ntx_str arch;
     char key[128];
     uint64_t trained;
-    if (o->quiet || !o->ctx || ntx_gguf_str(f->gguf, "general.architecture", &arch))
+    if (o->quiet || !o->load.ctx || ntx_gguf_str(f->gguf, "general.architecture", &arch))
         return;
     snprintf(key, sizeof key, "%.*s.context_length", (int)NTX_MIN(arch.n, (size_t)64), arch.p);
-    if (!ntx_gguf_u64(f->gguf, key, &trained) && o->ctx > trained)
-        ntx_say("--ctx %u is beyond the %llu tokens that the model was trained for: what comes after those may make no sense", o->ctx,
+    if (!ntx_gguf_u64(f->gguf, key, &trained) && o->load.ctx > trained)
+        ntx_say("--ctx %u is beyond the %llu tokens that the model was trained for: what comes after those may make no sense", o->load.ctx,
                 (unsigned long long)trained);
 }
 

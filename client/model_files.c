@@ -68,7 +68,7 @@ int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx
 /* --ffn-sparse predicted by the sidecar's networks: named so, or what else there is to go by is in the groups themselves. */
 static bool learned_ffn(const struct ntx_options *o, const struct ntx_model_files *f)
 {
-    const char *m = o->ffn_sparse;
+    const char *m = o->load.ffn_sparse;
     if (!m || strncmp(m, "predicted", 9))
         return false;
     return !m[9] || strstr(m, ",learned") || ntx_gguf_find(f->gguf, "ntx.pack.gate_type");
@@ -79,7 +79,7 @@ int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *
     char path[4096];
     size_t len = strlen(f->names[0]);
     *fd = -1;
-    if (!ntx_options_learned_skip(o) && !learned_ffn(o, f))
+    if (!ntx_skip_learned(o->load.skip) && !learned_ffn(o, f))
         return o->sidecar ? ntx_err_set(err, -EINVAL, "--sidecar has a meaning with --skip static or predictive, and with --ffn-sparse predicted where that is learned") : 0;
     if (len > 5 && !strcmp(f->names[0] + len - 5, ".gguf"))
         len -= 5;
@@ -90,7 +90,7 @@ int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *
     int at = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     if (at < 0)
-        return ntx_err_set(err, -errno, "%s: %s; %s %s needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR", name, strerror(errno), ntx_options_learned_skip(o) ? "--skip" : "--ffn-sparse", ntx_options_learned_skip(o) ? o->skip : o->ffn_sparse);
+        return ntx_err_set(err, -errno, "%s: %s; %s %s needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR", name, strerror(errno), ntx_skip_learned(o->load.skip) ? "--skip" : "--ffn-sparse", ntx_skip_learned(o->load.skip) ? o->load.skip : o->load.ffn_sparse);
     if (fstat(at, &st) || !S_ISREG(st.st_mode)) {
         close(at);
         return ntx_err_set(err, -EINVAL, "%s: not a regular file", name);

@@ -1,7 +1,6 @@
 #include "client/options.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,16 +9,7 @@
 #include "common/util.h"
 #include "proto/frame.h"
 
-enum {
-    O_TEMP = 256, O_TOP_K, O_TOP_P, O_MIN_P, O_REPEAT, O_SEED, O_RAW, O_SYSTEM, O_STOP, O_IGNORE_EOS, O_TEMPLATE,
-    O_RAM, O_VRAM, O_BACKEND, O_STATS, O_QUIET, O_LINK, O_JSON, O_KERNEL, O_CHUNK, O_RING, O_SESSIONS, O_SOURCE, O_FAULT, O_SKIP,
-    O_ROWS, O_SOCKET, O_TOKENS, O_NO_BOS, O_NO_SPECIAL, O_TRACE,
-    O_KV_TYPE, O_QUESTIONS, O_SAVE_LOGITS, O_KL,
-    O_PROFILE, O_MACHINE, O_LIST, O_ROOFLINE, O_COMPAT, O_BATCH, O_DIR, O_SECONDS,
-    O_SIDECAR, O_SKIP_KV, O_SKIP_THRESHOLD, O_SKIP_MOST, O_SKIP_ADAPT, O_SKIP_VERIFY, O_TEXT, O_FIRST, O_LAST, O_LIMIT,
-    O_EPOCHS, O_SHARE, O_PRECISION, O_FFN, O_FFN_ACTIVE, O_FFN_RECALL, O_FFN_RANK, O_ORDER,
-    O_USAGE, O_ALSO, O_PREFETCH, O_TRACE_EXPERTS, O_FFN_SPARSE, O_GROUP, O_GATE_IN, O_FROM, O_DOWN_TYPE,
-};
+enum { O_USAGE = 256, O_ROWS }; /* keys of rows without a letter come from O_ROWS on */
 
 /* What argp would give itself, but with -h; and one switch for more words. */
 static const struct argp_option common_options[] = {
@@ -30,316 +20,242 @@ static const struct argp_option common_options[] = {
     {"version", 'V', NULL, 0, "the version", -1},
     {0},
 };
-static const struct argp_option model_options[] = {{"model", 'm', "MODEL", 0, "the model, instead of as the first argument", 0}, {0}};
-static const struct argp_option prompt_options[] = {{"prompt", 'p', "TEXT", 0, "the prompt, instead of as an argument", 0}, {0}};
-static const struct argp_option load_options[] = {
-    {"ram", O_RAM, "SIZE", 0, "memory for weights, KV and all that grows (default: the smaller of available memory and the cgroup's limit, less 10 %)", 0},
-    {"vram", O_VRAM, "SIZE", 0, "GPU memory to use at most (default: what is free)", 0},
-    {"ctx", 'c', "N", 0, "tokens of context (default: the smallest of the model's own, 4096, and what a quarter of --ram holds)", 0},
-    {"threads", 't', "N", 0, "compute threads (default: all cores)", 0},
-    {"backend", O_BACKEND, "NAME", 0, "auto, cpu or cuda (default auto)", 0},
-    {"link", O_LINK, "nvme=RATE,h2d=RATE", 0, "emulate a slower drive (of each, with --also), or link to the GPU: bytes per second, as 3.3G", 0},
-    {"also", O_ALSO, "PATH", 0, "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up", 0},
-    {"kernel", O_KERNEL, "NAME", 0, "force an instruction set: generic, avx2, avx512 or amx", 0},
-    {"source", O_SOURCE, "NAME", 0, "how iod reads: auto, uring or pread", 0},
-    {"skip", O_SKIP, "POLICY", 0, "layer skip (lossy): off, static or predictive (both from a sidecar that `ntx calibrate` made); random:P,FIRST-LAST[,SEED] and "
-     "script:LAYERS[@ROW][;...] for measurements (default off)", 0},
-    {"sidecar", O_SIDECAR, "FILE", 0, "what was learned for --skip, and for --ffn-sparse predicted (default: the model's path with .skip.gguf for .gguf)", 0},
-    {"skip-threshold", O_SKIP_THRESHOLD, "P", 0, "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: the sidecar's)", 0},
-    {"skip-max-consecutive", O_SKIP_MOST, "N", 0, "layers skipped in a row at most (default: no limit)", 0},
-    {"skip-kv", O_SKIP_KV, "HOW", 0, "KV of a token in a layer that it skips: propagate (K and V of the state that passes by, whose matrices are then read; the default of static and predictive) or hole (masked; the default of the others)", 0},
-    {"skip-adapt", O_SKIP_ADAPT, NULL, 0, "what the prompt shows of each layer moves its threshold", 0},
-    {"skip-verify", O_SKIP_VERIFY, "N", 0, "every Nth written token skips nothing, and its layers move the thresholds", 0},
-    {"ffn-sparse", O_FFN_SPARSE, "MODE", 0, "neurons that a token uses, of a model that `ntx pack` made; the others are neither computed nor read: off, threshold=T "
-     "(those with |act(gate)| above T; 0 leaves out exact zeros only, and is lossless), topk=F (the share F with the largest; lossy); and, for written tokens "
-     "and lossy, predicted=F[,gate|,learned] (the share F of the groups that the state before the layer foretells: by the gate matrix, or by the sidecar's networks, which also have "
-     "limits of their own: predicted) or prompt=F (the share F of the groups that did most while the prompt was read) (default off)", 0},
-    {"kv-type", O_KV_TYPE, "TYPE", 0, "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)", 0},
-    {"prefetch", O_PREFETCH, "on|off", 0, "experts, and groups of neurons (--ffn-sparse), that are not in memory: also read ahead those that the next layer will probably want (default on; changes no output)", 0},
-    {"trace-experts", O_TRACE_EXPERTS, NULL, 0, "event traces name the experts that each layer wants, which tells something about the text", 0},
-    {"sessions", O_SESSIONS, "N", 0, "full-context sessions to reserve KV for (default 1)", 0},
-    {"rows", O_ROWS, "N", 0, "rows (tokens) per pass at most", 0},
-    {"chunk", O_CHUNK, "SIZE", 0, "bytes of a chunk at most (default: planned)", 0},
-    {"ring", O_RING, "N", 0, "slots of the staging ring (default: planned)", 0},
-    {"fault", O_FAULT, "SPEC", OPTION_HIDDEN, "inject faults (tests)", 0},
-    {0},
+
+/* ---- values of a form of their own */
+
+static int read_link(void *to, const char *text, struct ntx_err *err)
+{
+    struct ntx_options *o = to;
+    char buf[128];
+    snprintf(buf, sizeof buf, "%s", text);
+    for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+        double *rate = !strncmp(p, "nvme=", 5) ? &o->load.link_nvme : !strncmp(p, "h2d=", 4) ? &o->load.link_h2d : NULL;
+        if (!rate || ntx_parse_rate(strchr(p, '=') + 1, rate))
+            return ntx_err_set(err, -EINVAL, "'%s' is not a link rate; write it as nvme=3.3G", p);
+    }
+    return 0;
+}
+
+static int read_also(void *to, const char *text, struct ntx_err *err)
+{
+    struct ntx_options *o = to;
+    if (o->n_also == NTX_MAX_ALSO)
+        return ntx_err_set(err, -EINVAL, "may be given %d times", NTX_MAX_ALSO);
+    o->also[o->n_also++] = text;
+    return 0;
+}
+
+static int read_stop(void *to, const char *text, struct ntx_err *err)
+{
+    struct ntx_options *o = to;
+    if (o->n_stops == NTX_MAX_STOPS || !*text)
+        return ntx_err_set(err, -EINVAL, "takes a text, at most %d times", NTX_MAX_STOPS);
+    o->stops[o->n_stops++] = text;
+    return 0;
+}
+
+static const struct ntx_setting at_least_one = {.kind = NTX_SET_COUNT, .min = 1};
+
+static int read_n(void *to, const char *text, struct ntx_err *err)
+{
+    struct ntx_options *o = to;
+    o->n = 0;
+    return strcmp(text, "-1") ? ntx_setting_read(&at_least_one, text, &o->n, err) : 0;
+}
+
+/* "512,1024" */
+static int read_list(struct ntx_list *l, const char *s, struct ntx_err *err)
+{
+    char buf[256];
+    int rc = 0;
+    snprintf(buf, sizeof buf, "%s", s);
+    l->n = 0;
+    if (strlen(s) >= sizeof buf || !*s || strstr(s, ",,") || s[strlen(s) - 1] == ',')
+        return ntx_err_set(err, -EINVAL, "'%s' is not a list of numbers such as 512,1024", s);
+    for (char *save, *p = strtok_r(buf, ",", &save); !rc && p; p = strtok_r(NULL, ",", &save)) {
+        if (l->n == NTX_MAX_LIST)
+            return ntx_err_set(err, -EINVAL, "more than %d numbers", NTX_MAX_LIST);
+        rc = ntx_setting_read(&at_least_one, p, &l->v[l->n++], err);
+    }
+    return rc;
+}
+
+static int read_prompts(void *to, const char *text, struct ntx_err *err) { return read_list(&((struct ntx_options *)to)->prompts, text, err); }
+static int read_writes(void *to, const char *text, struct ntx_err *err) { return read_list(&((struct ntx_options *)to)->writes, text, err); }
+
+/* ---- the rows: name, letter, value, help; then how it is read, and where it goes. Those of a load and of sampling are in proto/settings_load.c */
+
+#define AT(f) .at = offsetof(struct ntx_options, f)
+#define TEXT(f) .kind = NTX_SET_TEXT, AT(f)
+#define FLAG(f) .kind = NTX_SET_FLAG, AT(f)
+#define COUNT(f) .kind = NTX_SET_COUNT, .min = 1, AT(f)
+#define REAL(f, lo, hi) .kind = NTX_SET_REAL, .min = lo, .max = hi, AT(f)
+#define OWN(f) .kind = NTX_SET_OWN, .own = f
+
+static const struct ntx_setting model_rows[] = {{"model", 'm', "MODEL", "the model, instead of as the first argument", TEXT(model)}};
+static const struct ntx_setting prompt_rows[] = {{"prompt", 'p', "TEXT", "the prompt, instead of as an argument", TEXT(prompt)}};
+static const struct ntx_setting load_rows[] = {
+    {"link", 0, "nvme=RATE,h2d=RATE", "emulate a slower drive (of each, with --also), or link to the GPU: bytes per second, as 3.3G", OWN(read_link)},
+    {"also", 0, "PATH", "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up", OWN(read_also)},
+    {"sidecar", 0, "FILE", "what was learned for --skip, and for --ffn-sparse predicted (default: the model's path with .skip.gguf for .gguf)", TEXT(sidecar)},
+    {"skip-threshold", 0, "P", "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: the sidecar's)",
+     REAL(skip_threshold, 0, 1)},
+    {"skip-max-consecutive", 0, "N", "layers skipped in a row at most (default: no limit)", COUNT(skip_most)},
 };
-static const struct argp_option pack_options[] = {
-    {"group", O_GROUP, "SIZE", 0, "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by `ntx doctor`'s profile; 16K without one)", 0},
-    {"gate-in-bundle", O_GATE_IN, NULL, 0, "gate rows go into the groups, too, and are read with them: for --ffn-sparse predicted and prompt", 0},
-    {"order", O_ORDER, "SIDECAR", 0, "neurons that are active together lie together, as `ntx calibrate --ffn` saw it of this model", 0},
-    {"from", O_FROM, "FILE", 0, "the same model in a higher precision: down columns are made from there", 0},
-    {"down-type", O_DOWN_TYPE, "TYPE", 0, "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be written)", 0},
-    {"profile", O_PROFILE, "FILE", 0, "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", 0},
-    {0},
+static const struct ntx_setting pack_rows[] = {
+    {"group", 0, "SIZE", "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by `ntx doctor`'s profile; 16K without one)",
+     .kind = NTX_SET_SIZE, AT(group)},
+    {"gate-in-bundle", 0, NULL, "gate rows go into the groups, too, and are read with them: for --ffn-sparse predicted and prompt", FLAG(gate_in_bundle)},
+    {"order", 0, "SIDECAR", "neurons that are active together lie together, as `ntx calibrate --ffn` saw it of this model", TEXT(order)},
+    {"from", 0, "FILE", "the same model in a higher precision: down columns are made from there", TEXT(from)},
+    {"down-type", 0, "TYPE", "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be written)", TEXT(down_type)},
+    {"profile", 0, "FILE", "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", TEXT(profile)},
 };
-static const struct argp_option quiet_options[] = {{"quiet", O_QUIET, NULL, 0, "only errors", 0}, {0}};
-static const struct argp_option gen_options[] = {
-    {"n", 'n', "N", 0, "tokens to generate at most (default, and -1: until the model ends or the context is full)", 0},
-    {"temp", O_TEMP, "T", 0, "temperature, 0 is greedy (default 0.8; with --raw 0)", 0},
-    {"top-k", O_TOP_K, "K", 0, "sample from the K likeliest (default 40, 0 off)", 0},
-    {"top-p", O_TOP_P, "P", 0, "sample from the likeliest with sum P (default 0.95, 1 off)", 0},
-    {"min-p", O_MIN_P, "P", 0, "drop what is below P times the likeliest (default 0.05, 0 off)", 0},
-    {"repeat-penalty", O_REPEAT, "R", 0, "divide logits of the last 64 tokens by R (default 1, off)", 0},
-    {"seed", O_SEED, "S", 0, "random seed (default: random, printed)", 0},
-    {"raw", O_RAW, NULL, 0, "the prompt as it is, no chat template", 0},
-    {"file", 'f', "FILE", 0, "read the prompt from FILE; behind PROMPT where both are given", 0},
-    {"system", O_SYSTEM, "TEXT", 0, "system message of the chat", 0},
-    {"stop", O_STOP, "TEXT", 0, "end before this text (repeatable)", 0},
-    {"ignore-eos", O_IGNORE_EOS, NULL, 0, "go on past end-of-generation tokens", 0},
-    {"chat-template", O_TEMPLATE, "NAME", 0, "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's own", 0},
-    {0},
+static const struct ntx_setting quiet_rows[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
+static const struct ntx_setting gen_rows[] = {
+    {"n", 'n', "N", "tokens to generate at most (default, and -1: until the model ends or the context is full)", OWN(read_n)},
+    {"raw", 0, NULL, "the prompt as it is, no chat template", FLAG(raw)},
+    {"file", 'f', "FILE", "read the prompt from FILE; behind PROMPT where both are given", TEXT(prompt_file)},
+    {"system", 0, "TEXT", "system message of the chat", TEXT(system)},
+    {"stop", 0, "TEXT", "end before this text (repeatable)", OWN(read_stop)},
+    {"ignore-eos", 0, NULL, "go on past end-of-generation tokens", FLAG(ignore_eos)},
+    {"chat-template", 0, "NAME", "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's own", TEXT(chat_template)},
 };
-static const struct argp_option output_options[] = {
-    {"stats", O_STATS, "FILE", 0, "write the statistics as JSON to FILE, '-' for stdout", 0},
-    {"quiet", O_QUIET, NULL, 0, "only the text and errors", 0},
-    {"json", O_JSON, NULL, 0, "a JSON line {token, text} per token, then one with the statistics; an interrupted answer may end with a line {text}: what was held back as the beginning of a --stop", 0},
-    {0},
+static const struct ntx_setting output_rows[] = {
+    {"stats", 0, "FILE", "write the statistics as JSON to FILE, '-' for stdout", TEXT(stats)},
+    {"quiet", 0, NULL, "only the text and errors", FLAG(quiet)},
+    {"json", 0, NULL, "a JSON line {token, text} per token, then one with the statistics; an interrupted answer may end with a line {text}: what was held back as the beginning of a --stop", FLAG(json)},
 };
-static const struct argp_option socket_options[] = {
-    {"socket", O_SOCKET, "PATH", 0, "the daemon's socket (default: that of `ntx up`, else the service's, /run/ntx/ntx.sock)", 0}, {0}};
-static const struct argp_option logits_options[] = {
-    {"tokens", O_TOKENS, "IDS", 0, "token ids, comma separated", 0}, {"output", 'o', "FILE", 0, "float32, little-endian, [n_tokens x n_vocab]", 0}, {0}};
-static const struct argp_option bench_options[] = {
-    {"prompt", 'p', "N[,N...]", 0, "prompt tokens (default 128), a test for each", 0},
-    {"n", 'n', "N[,N...]", 0, "tokens to generate (default 32), a test for each", 0},
-    {"repeat", 'r', "N", 0, "runs (default 5)", 0},
-    {"output", 'o', "FORM", 0, "md, csv or json: a row for each test (default md)", 0},
-    {0}};
-static const struct argp_option tok_options[] = {{"no-bos", O_NO_BOS, NULL, 0, "no beginning-of-text token", 0},
-                                                 {"no-special", O_NO_SPECIAL, NULL, 0, "control tokens in the text are plain text", 0},
-                                                 {0}};
-static const struct argp_option ppl_options[] = {
-    {"save-logits", O_SAVE_LOGITS, "BASE", 0, "keep what this model says of each scored token in the file BASE (2 bytes per token and vocabulary entry)", 0},
-    {"kl", O_KL, "BASE", 0, "compare with the run that wrote BASE: KL divergence from it, agreement of the likeliest token, both perplexities", 0},
-    {0}};
-static const struct argp_option eval_options[] = {
-    {"questions", O_QUESTIONS, "FILE", 0, "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", 0}, {0}};
-static const struct argp_option plan_options[] = {
-    {"profile", O_PROFILE, "FILE", 0, "the hardware: a profile as `ntx doctor` writes it (default: this machine's)", 0},
-    {"machine", O_MACHINE, "WORDS", 0, "the hardware by words: gpu=3090,ram=64G,drive=7G,pcie=4x16 (also memory=ddr5 or a rate, cores=N); this,gpu=3090: this machine with that changed", 0},
-    {"list", O_LIST, NULL, 0, "models, types and GPUs that it knows by name", 0},
-    {"roofline", O_ROOFLINE, NULL, 0, "each operation of a layer against the roof, too", 0},
-    {"batch", O_BATCH, "N", 0, "sequences of the roofline table (default 1)", 0},
-    {"compat", O_COMPAT, NULL, 0, "the roofline with the formulas as published, slips included", 0},
-    {0}};
-static const struct argp_option doctor_options[] = {
-    {"dir", O_DIR, "DIR", 0, "where models are, on the drive to be measured (default: here)", 0},
-    {"seconds", O_SECONDS, "S", 0, "time for all measurements (default 18)", 0},
-    {0}};
-static const struct argp_option traced_options[] = {{"trace", O_TRACE, "FILE", 0, "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", 0}, {0}};
-static const struct argp_option trace_options[] = {{"output", 'o', "FILE", 0, "where to write the trace", 0},
-                                                   {"seconds", 's', "S", 0, "how long to record (default 5; Ctrl-C ends it earlier)", 0},
-                                                   {"quiet", O_QUIET, NULL, 0, "only errors", 0},
-                                                   {0}};
-static const struct argp_option calibrate_options[] = {
-    {"text", O_TEXT, "FILE", 0, "text to learn from", 0},
-    {"output", 'o', "FILE", 0, "the sidecar to write", 0},
-    {"limit", O_LIMIT, "N", 0, "tokens of the text at most (default 32768; a state each is kept in memory)", 0},
-    {"first", O_FIRST, "L", 0, "first layer that may be skipped; the state before it decides (default: an eighth of the layers)", 0},
-    {"last", O_LAST, "L", 0, "last layer that may be skipped (default: all but the last)", 0},
-    {"share", O_SHARE, "P", 0, "share of all tokens' layers, the least changing ones, that counts as skippable (default 0.3)", 0},
-    {"precision", O_PRECISION, "P", 0, "of the skips on the held-out part, for the threshold written (default 0.9)", 0},
-    {"epochs", O_EPOCHS, "N", 0, "passes over the samples in training (default 12)", 0},
-    {"ffn", O_FFN, NULL, 0, "also learn what the FFNs do: of a packed model, which groups of neurons will be active (for --ffn-sparse predicted); of any other, "
-     "which neurons are so together (for ntx pack --order)", 0},
-    {"ffn-active", O_FFN_ACTIVE, "P", 0, "share of neurons, or of their groups, that counts as active at most: those that do most (default 0.3)", 0},
-    {"ffn-recall", O_FFN_RECALL, "P", 0, "of the active groups, to be predicted by the limit that is written (default 0.95)", 0},
-    {"ffn-rank", O_FFN_RANK, "N", 0, "hidden units of each layer's network (default 64)", 0},
-    {"seed", O_SEED, "S", 0, "of the training (default 1)", 0},
-    {0},
+static const struct ntx_setting socket_rows[] = {
+    {"socket", 0, "PATH", "the daemon's socket (default: that of `ntx up`, else the service's, /run/ntx/ntx.sock)", TEXT(socket)}};
+static const struct ntx_setting logits_rows[] = {
+    {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)}, {"output", 'o', "FILE", "float32, little-endian, [n_tokens x n_vocab]", TEXT(out)}};
+static const struct ntx_setting bench_rows[] = {
+    {"prompt", 'p', "N[,N...]", "prompt tokens (default $), a test for each", OWN(read_prompts), .preset = "128"},
+    {"n", 'n', "N[,N...]", "tokens to generate (default $), a test for each", OWN(read_writes), .preset = "32"},
+    {"repeat", 'r', "N", "runs (default $)", COUNT(repeats), .preset = "5"},
+    {"output", 'o', "FORM", "md, csv or json: a row for each test (default md)", .kind = NTX_SET_WORD, .choices = "form:md|csv|json", AT(out)},
 };
-static const struct argp_option json_options[] = {{"json", O_JSON, NULL, 0, "as JSON", 0}, {0}};
+static const struct ntx_setting tok_rows[] = {{"no-bos", 0, NULL, "no beginning-of-text token", FLAG(no_bos)},
+                                              {"no-special", 0, NULL, "control tokens in the text are plain text", FLAG(no_special)}};
+static const struct ntx_setting ppl_rows[] = {
+    {"save-logits", 0, "BASE", "keep what this model says of each scored token in the file BASE (2 bytes per token and vocabulary entry)", TEXT(save_logits)},
+    {"kl", 0, "BASE", "compare with the run that wrote BASE: KL divergence from it, agreement of the likeliest token, both perplexities", TEXT(kl)},
+};
+static const struct ntx_setting eval_rows[] = {
+    {"questions", 0, "FILE", "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", TEXT(questions)}};
+static const struct ntx_setting plan_rows[] = {
+    {"profile", 0, "FILE", "the hardware: a profile as `ntx doctor` writes it (default: this machine's)", TEXT(profile)},
+    {"machine", 0, "WORDS", "the hardware by words: gpu=3090,ram=64G,drive=7G,pcie=4x16 (also memory=ddr5 or a rate, cores=N); this,gpu=3090: this machine with that changed", TEXT(machine)},
+    {"list", 0, NULL, "models, types and GPUs that it knows by name", FLAG(list)},
+    {"roofline", 0, NULL, "each operation of a layer against the roof, too", FLAG(roofline)},
+    {"batch", 0, "N", "sequences of the roofline table (default $)", COUNT(batch), .preset = "1"},
+    {"compat", 0, NULL, "the roofline with the formulas as published, slips included", FLAG(compat)},
+};
+static const struct ntx_setting doctor_rows[] = {
+    {"dir", 0, "DIR", "where models are, on the drive to be measured (default: here)", TEXT(dir)},
+    {"seconds", 0, "S", "time for all measurements (default 18)", REAL(seconds, 0.1, 600)},
+};
+static const struct ntx_setting traced_rows[] = {{"trace", 0, "FILE", "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
+static const struct ntx_setting trace_rows[] = {
+    {"output", 'o', "FILE", "where to write the trace", TEXT(out)},
+    {"seconds", 's', "S", "how long to record (default $; Ctrl-C ends it earlier)", REAL(trace_seconds, 0.01, 3600), .preset = "5"},
+    {"quiet", 0, NULL, "only errors", FLAG(quiet)},
+};
+static const struct ntx_setting calibrate_rows[] = {
+    {"text", 0, "FILE", "text to learn from", TEXT(text)},
+    {"output", 'o', "FILE", "the sidecar to write", TEXT(out)},
+    {"limit", 0, "N", "tokens of the text at most (default 32768; a state each is kept in memory)", COUNT(limit)},
+    {"first", 0, "L", "first layer that may be skipped; the state before it decides (default: an eighth of the layers)", COUNT(first)},
+    {"last", 0, "L", "last layer that may be skipped (default: all but the last)", COUNT(last)},
+    {"share", 0, "P", "share of all tokens' layers, the least changing ones, that counts as skippable (default $)", REAL(share, 0, 1), .preset = "0.3"},
+    {"precision", 0, "P", "of the skips on the held-out part, for the threshold written (default $)", REAL(precision, 0, 1), .preset = "0.9"},
+    {"epochs", 0, "N", "passes over the samples in training (default $)", COUNT(epochs), .preset = "12"},
+    {"ffn", 0, NULL, "also learn what the FFNs do: of a packed model, which groups of neurons will be active (for --ffn-sparse predicted); of any other, "
+     "which neurons are so together (for ntx pack --order)", FLAG(ffn)},
+    {"ffn-active", 0, "P", "share of neurons, or of their groups, that counts as active at most: those that do most (default $)", REAL(ffn_active, 0, 1), .preset = "0.3"},
+    {"ffn-recall", 0, "P", "of the active groups, to be predicted by the limit that is written (default $)", REAL(ffn_recall, 0, 1), .preset = "0.95"},
+    {"ffn-rank", 0, "N", "hidden units of each layer's network (default $)", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, AT(ffn_rank), .preset = "64"},
+    {"seed", 0, "S", "of the training (default 1)", .kind = NTX_SET_NUMBER, AT(sampling.seed), .given = offsetof(struct ntx_options, sampling.has_seed)},
+};
+static const struct ntx_setting json_rows[] = {{"json", 0, NULL, "as JSON", FLAG(json)}};
+
+#define ROWS(r) {r, sizeof r / sizeof *r}
+static const struct group {
+    unsigned group;
+    struct ntx_settings here;
+    const struct ntx_settings *shared; /* instead of here */
+    size_t base;                       /* in struct ntx_options: where the rows' struct lies */
+    const char *title;
+} groups[] = { /* neighbours may share a title */
+    {NTX_OPT_PROMPT, ROWS(prompt_rows), NULL, 0, "Text:"},
+    {NTX_OPT_GEN, ROWS(gen_rows), NULL, 0, "Text:"},
+    {NTX_OPT_GEN, {NULL, 0}, &ntx_sampling_settings, offsetof(struct ntx_options, sampling), "Text:"},
+    {NTX_OPT_MODEL, ROWS(model_rows), NULL, 0, "Model and machine:"},
+    {NTX_OPT_LOAD, ROWS(load_rows), NULL, 0, "Model and machine:"},
+    {NTX_OPT_LOAD, {NULL, 0}, &ntx_load_settings, offsetof(struct ntx_options, load), "Model and machine:"},
+    {NTX_OPT_LOGITS, ROWS(logits_rows), NULL, 0, "Logits:"},
+    {NTX_OPT_PPL, ROWS(ppl_rows), NULL, 0, "Comparing:"},
+    {NTX_OPT_EVAL, ROWS(eval_rows), NULL, 0, "Questions:"},
+    {NTX_OPT_BENCH, ROWS(bench_rows), NULL, 0, "Measuring:"},
+    {NTX_OPT_CALIBRATE, ROWS(calibrate_rows), NULL, 0, "Calibrating:"},
+    {NTX_OPT_PACK, ROWS(pack_rows), NULL, 0, "Packing:"},
+    {NTX_OPT_QUIET, ROWS(quiet_rows), NULL, 0, "Output:"},
+    {NTX_OPT_TOK, ROWS(tok_rows), NULL, 0, "Tokens:"},
+    {NTX_OPT_PLAN, ROWS(plan_rows), NULL, 0, "Prediction:"},
+    {NTX_OPT_DOCTOR, ROWS(doctor_rows), NULL, 0, "Measuring:"},
+    {NTX_OPT_OUTPUT, ROWS(output_rows), NULL, 0, "Output:"},
+    {NTX_OPT_JSON, ROWS(json_rows), NULL, 0, "Output:"},
+    {NTX_OPT_TRACED, ROWS(traced_rows), NULL, 0, "Output:"},
+    {NTX_OPT_TRACE, ROWS(trace_rows), NULL, 0, "Recording:"},
+    {NTX_OPT_SOCKET, ROWS(socket_rows), NULL, 0, "Connection:"},
+};
+
+enum { N_GROUPS = sizeof groups / sizeof *groups, GROUP_KEYS = 64 }; /* more keys than a group has rows */
+
+static const struct ntx_settings *rows_of(const struct group *g) { return g->shared ? g->shared : &g->here; }
+
+/* ---- argp */
 
 struct parse {
     const struct ntx_command *cmd;
     struct ntx_options *o;
     unsigned n_kids; /* groups of options */
     unsigned groups; /* that the command takes */
-    int key;         /* of the option that is being read */
-    const char *model, *prompt; /* -m, -p */
 };
 
-static const char *option_name(int key, unsigned groups);
-
-/* Usage error about the value of an option, which is named. */
-static void refuse(struct argp_state *st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void refuse(struct argp_state *st, const char *fmt, ...)
+static int key_of(const struct group *g, unsigned row)
 {
-    const struct parse *p = st->input;
-    const char *name = option_name(p->key, p->groups);
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    ntx_usage_error(st, "%s%s: %s", name[1] ? "--" : "-", name, text);
+    int letter = rows_of(g)->row[row].key;
+    return letter ? letter : O_ROWS + (int)(g - groups) * GROUP_KEYS + (int)row;
 }
 
-static uint64_t size_arg(const char *s, struct argp_state *st)
+/* NULL: it is none of the rows. */
+static const struct ntx_setting *find_key(int key, unsigned chosen, const struct group **of)
 {
-    uint64_t v = 0;
-    if (ntx_parse_size(s, &v) || !v || v > NTX_BYTES_MAX)
-        refuse(st, "'%s' is not a size; write it as 512M or 3G", s);
-    return v;
+    for (const struct group *g = groups; g < groups + N_GROUPS; g++)
+        for (unsigned i = 0; chosen & g->group && i < rows_of(g)->n; i++)
+            if (rows_of(g)->row[i].help && key_of(g, i) == key)
+                return *of = g, &rows_of(g)->row[i];
+    return NULL;
 }
 
-static uint32_t count_upto(const char *s, uint32_t least, uint32_t most, struct argp_state *st)
+static error_t row_opt(int key, const char *arg, struct parse *p, struct argp_state *st)
 {
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(s, &end, 10);
-    if (errno || *s < '0' || *s > '9' || *end || v < least)
-        refuse(st, "'%s' is not a whole number of at least %u", s, least);
-    if (v > most)
-        refuse(st, "'%s' is more than %u", s, most);
-    return (uint32_t)v;
+    const struct group *g;
+    const struct ntx_setting *s = find_key(key, p->groups, &g);
+    struct ntx_err err = {0};
+    if (!s)
+        return ARGP_ERR_UNKNOWN;
+    if (ntx_setting_read(s, arg, (char *)p->o + g->base, &err))
+        ntx_usage_error(st, "%s%s: %s", s->name[1] ? "--" : "-", s->name, err.text);
+    return 0;
 }
 
-static uint32_t count_arg(const char *s, uint32_t least, struct argp_state *st) { return count_upto(s, least, UINT32_MAX, st); }
-
-static float real_arg(const char *s, float lo, float hi, struct argp_state *st)
-{
-    char *end;
-    float v = strtof(s, &end);
-    if (end == s || *end || !(v >= lo && v <= hi))
-        refuse(st, "'%s' is not a number from %g to %g", s, (double)lo, (double)hi);
-    return v;
-}
-
-static void link_arg(const char *s, struct ntx_options *o, struct argp_state *st)
-{
-    char buf[128];
-    snprintf(buf, sizeof buf, "%s", s);
-    for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-        double *to = !strncmp(p, "nvme=", 5) ? &o->link_nvme : !strncmp(p, "h2d=", 4) ? &o->link_h2d : NULL;
-        if (!to || ntx_parse_rate(strchr(p, '=') + 1, to))
-            refuse(st, "'%s' is not a link rate; write it as nvme=3.3G", p);
-    }
-}
-
-static void backend_arg(const char *s, struct ntx_options *o, struct argp_state *st)
-{
-    if (strcmp(s, "auto") && strcmp(s, "cpu") && strcmp(s, "cuda"))
-        refuse(st, "'%s' is not a back end; there are auto, cpu and cuda", s);
-    o->backend = s;
-}
-
-static void seed_arg(const char *s, struct ntx_options *o, struct argp_state *st)
-{
-    char *end;
-    errno = 0;
-    o->seed = strtoull(s, &end, 10);
-    if (errno || *s < '0' || *s > '9' || *end)
-        refuse(st, "'%s' is not a seed; it is a whole number", s);
-    o->has_seed = true;
-}
-
-static error_t load_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
-{
-    switch (key) {
-    case O_RAM: o->ram = size_arg(arg, st); return 0;
-    case O_VRAM: o->vram = size_arg(arg, st); return 0;
-    case 'c': o->ctx = count_upto(arg, 1, NTX_CTX_MAX, st); return 0;
-    case 't': o->threads = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
-    case O_BACKEND: backend_arg(arg, o, st); return 0;
-    case O_LINK: link_arg(arg, o, st); return 0;
-    case O_ALSO:
-        if (o->n_also == NTX_MAX_ALSO)
-            refuse(st, "may be given %d times", NTX_MAX_ALSO);
-        o->also[o->n_also++] = arg;
-        return 0;
-    case O_KERNEL: o->kernel = arg; return 0;
-    case O_SOURCE: o->source = arg; return 0;
-    case O_SKIP: o->skip = arg; return 0;
-    case O_FFN_SPARSE: o->ffn_sparse = arg; return 0;
-    case O_KV_TYPE: o->kv_type = arg; return 0;
-    case O_SESSIONS: o->sessions = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
-    case O_ROWS: o->max_rows = count_upto(arg, 1, NTX_COUNT_MAX, st); return 0;
-    case O_CHUNK: o->chunk = size_arg(arg, st); return 0;
-    case O_RING: o->ring = count_upto(arg, 3, NTX_COUNT_MAX, st); return 0;
-    case O_FAULT: o->fault = arg; return 0;
-    case O_SIDECAR: o->sidecar = arg; return 0;
-    case O_SKIP_KV:
-        if (strcmp(arg, "hole") && strcmp(arg, "propagate"))
-            refuse(st, "hole or propagate, not '%s'", arg);
-        o->skip_kv = arg;
-        return 0;
-    case O_SKIP_THRESHOLD: o->skip_threshold = real_arg(arg, 0, 1, st); return 0;
-    case O_SKIP_MOST: o->skip_most = count_arg(arg, 1, st); return 0;
-    case O_SKIP_ADAPT: o->skip_adapt = true; return 0;
-    case O_PREFETCH:
-        if (strcmp(arg, "on") && strcmp(arg, "off"))
-            refuse(st, "on or off, not '%s'", arg);
-        o->no_prefetch = !strcmp(arg, "off");
-        return 0;
-    case O_TRACE_EXPERTS: o->trace_experts = true; return 0;
-    case O_SKIP_VERIFY: o->skip_verify = count_upto(arg, 2, NTX_COUNT_MAX, st); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t gen_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
-{
-    switch (key) {
-    case 'n': o->n = strcmp(arg, "-1") ? count_arg(arg, 1, st) : 0; return 0;
-    case O_TEMP: o->temp = real_arg(arg, 0, 100, st); o->has_temp = true; return 0;
-    case O_TOP_K: o->top_k = count_arg(arg, 0, st); return 0;
-    case O_TOP_P: o->top_p = real_arg(arg, 0, 1, st); return 0;
-    case O_MIN_P: o->min_p = real_arg(arg, 0, 1, st); return 0;
-    case O_REPEAT: o->repeat_penalty = real_arg(arg, 0.01f, 100, st); return 0;
-    case O_SEED: seed_arg(arg, o, st); return 0;
-    case O_RAW: o->raw = true; return 0;
-    case 'f': o->prompt_file = arg; return 0;
-    case O_SYSTEM: o->system = arg; return 0;
-    case O_STOP:
-        if (o->n_stops == NTX_MAX_STOPS || !*arg)
-            refuse(st, "takes a text, at most %d times", NTX_MAX_STOPS);
-        o->stops[o->n_stops++] = arg;
-        return 0;
-    case O_IGNORE_EOS: o->ignore_eos = true; return 0;
-    case O_TEMPLATE: o->chat_template = arg; return 0;
-    case O_STATS: o->stats = arg; return 0;
-    case O_QUIET: o->quiet = true; return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-/* "512,1024" */
-static void list_arg(const char *s, struct ntx_list *l, struct argp_state *st)
-{
-    char buf[256];
-    snprintf(buf, sizeof buf, "%s", s);
-    l->n = 0;
-    if (strlen(s) >= sizeof buf || !*s || strstr(s, ",,") || s[strlen(s) - 1] == ',')
-        refuse(st, "'%s' is not a list of numbers such as 512,1024", s);
-    for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-        if (l->n == NTX_MAX_LIST)
-            refuse(st, "more than %d numbers", NTX_MAX_LIST);
-        l->v[l->n++] = count_arg(p, 1, st);
-    }
-}
-
-static error_t bench_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
-{
-    switch (key) {
-    case 'p': list_arg(arg, &o->prompts, st); return 0;
-    case 'n': list_arg(arg, &o->writes, st); return 0;
-    case 'o':
-        if (strcmp(arg, "md") && strcmp(arg, "csv") && strcmp(arg, "json"))
-            refuse(st, "'%s' is not a form; there are md, csv and json", arg);
-        o->out = arg;
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t common_opt(int key, char *arg, struct parse *p, struct argp_state *st)
+static error_t common_opt(int key, struct parse *p, struct argp_state *st)
 {
     switch (key) {
     case 'v': p->o->verbose = true; return 0;
-    case 'm': p->model = arg; return 0;
-    case 'p': p->prompt = arg; return 0;
     case 'h':
     case '?': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case O_USAGE: argp_state_help(st, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 0;
@@ -363,49 +279,6 @@ static void insert_arg(struct parse *p, unsigned at, const char *what, struct ar
     o->n_args++;
 }
 
-static error_t other_opt(int key, char *arg, struct ntx_options *o, struct argp_state *st)
-{
-    switch (key) {
-    case O_JSON: o->json = true; return 0;
-    case O_SOCKET: o->socket = arg; return 0;
-    case O_TRACE: o->trace = arg; return 0;
-    case 's': o->trace_seconds = (double)real_arg(arg, 0.01f, 3600, st); return 0;
-    case O_TOKENS: o->tokens = arg; return 0;
-    case 'o': o->out = arg; return 0;
-    case 'r': o->repeats = count_arg(arg, 1, st); return 0;
-    case O_QUESTIONS: o->questions = arg; return 0;
-    case O_SAVE_LOGITS: o->save_logits = arg; return 0;
-    case O_KL: o->kl = arg; return 0;
-    case O_TEXT: o->text = arg; return 0;
-    case O_FIRST: o->first = count_arg(arg, 1, st); return 0;
-    case O_LAST: o->last = count_arg(arg, 1, st); return 0;
-    case O_LIMIT: o->limit = count_arg(arg, 1, st); return 0;
-    case O_FFN: o->ffn = true; return 0;
-    case O_FFN_ACTIVE: o->ffn_active = real_arg(arg, 0, 1, st); return 0;
-    case O_FFN_RECALL: o->ffn_recall = real_arg(arg, 0, 1, st); return 0;
-    case O_FFN_RANK: o->ffn_rank = count_upto(arg, 1, 4096, st); return 0;
-    case O_EPOCHS: o->epochs = count_arg(arg, 1, st); return 0;
-    case O_SHARE: o->share = real_arg(arg, 0, 1, st); return 0;
-    case O_PRECISION: o->precision = real_arg(arg, 0, 1, st); return 0;
-    case O_NO_BOS: o->no_bos = true; return 0;
-    case O_NO_SPECIAL: o->no_special = true; return 0;
-    case O_GROUP: o->group = size_arg(arg, st); return 0;
-    case O_ORDER: o->order = arg; return 0;
-    case O_GATE_IN: o->gate_in_bundle = true; return 0;
-    case O_FROM: o->from = arg; return 0;
-    case O_DOWN_TYPE: o->down_type = arg; return 0;
-    case O_PROFILE: o->profile = arg; return 0;
-    case O_MACHINE: o->machine = arg; return 0;
-    case O_LIST: o->list = true; return 0;
-    case O_ROOFLINE: o->roofline = true; return 0;
-    case O_COMPAT: o->compat = true; return 0;
-    case O_BATCH: o->batch = count_arg(arg, 1, st); return 0;
-    case O_DIR: o->dir = arg; return 0;
-    case O_SECONDS: o->seconds = real_arg(arg, 0.1f, 600, st); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static error_t parse_opt(int key, char *arg, struct argp_state *st)
 {
     struct parse *p = st->input;
@@ -417,10 +290,10 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
         p->o->args[p->o->n_args++] = arg;
         return 0;
     case ARGP_KEY_END:
-        if (p->model)
-            insert_arg(p, 0, p->model, st);
-        if (p->prompt)
-            insert_arg(p, p->groups & NTX_OPT_MODEL ? 1 : 0, p->prompt, st);
+        if (p->o->model)
+            insert_arg(p, 0, p->o->model, st);
+        if (p->o->prompt)
+            insert_arg(p, p->groups & NTX_OPT_MODEL ? 1 : 0, p->o->prompt, st);
         if (p->o->n_args < p->cmd->min_args)
             ntx_usage_error(st, "%s needs %s", p->cmd->name, p->cmd->args);
         return 0;
@@ -429,15 +302,8 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
             st->child_inputs[i] = p;
         return 0;
     }
-    p->key = key;
-    error_t rc = p->groups & NTX_OPT_BENCH ? bench_opt(key, arg, p->o, st) : ARGP_ERR_UNKNOWN;
-    if (rc == ARGP_ERR_UNKNOWN)
-        rc = common_opt(key, arg, p, st);
-    if (rc == ARGP_ERR_UNKNOWN)
-        rc = load_opt(key, arg, p->o, st);
-    if (rc == ARGP_ERR_UNKNOWN)
-        rc = gen_opt(key, arg, p->o, st);
-    return rc == ARGP_ERR_UNKNOWN ? other_opt(key, arg, p->o, st) : rc;
+    error_t rc = row_opt(key, arg, p, st);
+    return rc == ARGP_ERR_UNKNOWN ? common_opt(key, p, st) : rc;
 }
 
 static error_t parse_child(int key, char *arg, struct argp_state *st)
@@ -447,58 +313,35 @@ static error_t parse_child(int key, char *arg, struct argp_state *st)
     return parse_opt(key, arg, st);
 }
 
-static const struct {
-    unsigned group;
-    const struct argp_option *options;
-    const char *title;
-} groups[] = { /* neighbours may share a title */
-    {NTX_OPT_PROMPT, prompt_options, "Text:"},
-    {NTX_OPT_GEN, gen_options, "Text:"},
-    {NTX_OPT_MODEL, model_options, "Model and machine:"},
-    {NTX_OPT_LOAD, load_options, "Model and machine:"},
-    {NTX_OPT_LOGITS, logits_options, "Logits:"},
-    {NTX_OPT_PPL, ppl_options, "Comparing:"},
-    {NTX_OPT_EVAL, eval_options, "Questions:"},
-    {NTX_OPT_BENCH, bench_options, "Measuring:"},
-    {NTX_OPT_CALIBRATE, calibrate_options, "Calibrating:"},
-    {NTX_OPT_PACK, pack_options, "Packing:"},
-    {NTX_OPT_QUIET, quiet_options, "Output:"},
-    {NTX_OPT_TOK, tok_options, "Tokens:"},
-    {NTX_OPT_PLAN, plan_options, "Prediction:"},
-    {NTX_OPT_DOCTOR, doctor_options, "Measuring:"},
-    {NTX_OPT_OUTPUT, output_options, "Output:"},
-    {NTX_OPT_JSON, json_options, "Output:"},
-    {NTX_OPT_TRACED, traced_options, "Output:"},
-    {NTX_OPT_TRACE, trace_options, "Recording:"},
-    {NTX_OPT_SOCKET, socket_options, "Connection:"},
-};
-
-#define N_GROUPS (sizeof groups / sizeof *groups)
-
-static const char *option_name(int key, unsigned chosen)
-{
-    for (unsigned i = 0; i < N_GROUPS; i++)
-        for (const struct argp_option *o = groups[i].options; chosen & groups[i].group && o->name; o++)
-            if (o->key == key)
-                return o->name;
-    return "?";
-}
-
 /* What stands under one title in the help. */
 struct section {
-    struct argp_option options[40]; /* the last is {0} */
+    struct argp_option options[GROUP_KEYS]; /* the last is {0} */
+    char help[GROUP_KEYS][128];             /* of those that show a preset */
     struct argp argp;
 };
 
-_Static_assert(sizeof load_options <= sizeof ((struct section *)0)->options, "the longest section");
+/* '$' becomes the preset. */
+static const char *help_of(const struct ntx_setting *s, char buf[128])
+{
+    const char *at = s->preset ? strchr(s->help, '$') : NULL;
+    if (!at)
+        return s->help;
+    snprintf(buf, 128, "%.*s%s%s", (int)(at - s->help), s->help, s->preset, at + 1);
+    return buf;
+}
 
-static void add_options(struct section *s, const struct argp_option *more)
+static void add_options(struct section *s, const struct group *g)
 {
     unsigned n = 0;
     while (s->options[n].name)
         n++;
-    for (; more->name && n + 1 < sizeof s->options / sizeof *s->options; more++)
-        s->options[n++] = *more;
+    for (unsigned i = 0; i < rows_of(g)->n && n + 1 < GROUP_KEYS; i++) {
+        const struct ntx_setting *row = &rows_of(g)->row[i];
+        if (!row->help)
+            continue;
+        s->options[n] = (struct argp_option){row->name, key_of(g, i), row->arg, row->hidden ? OPTION_HIDDEN : 0, help_of(row, s->help[n]), 0};
+        n++;
+    }
 }
 
 /* Returns how many there are. */
@@ -513,17 +356,17 @@ static unsigned make_sections(unsigned chosen, struct section *sections, struct 
             kids[n] = (struct argp_child){&sections[n].argp, 0, groups[i].title, (int)n + 1};
             n++;
         }
-        add_options(&sections[n - 1], groups[i].options);
+        add_options(&sections[n - 1], &groups[i]);
     }
     return n;
 }
 
-bool ntx_options_learned_skip(const struct ntx_options *o) { return o->skip && (!strcmp(o->skip, "static") || !strcmp(o->skip, "predictive")); }
-
 /* "predictive" and its options become the policy's text (predictor/policy.h). */
 static void compose_skip(struct ntx_options *o)
 {
-    int n = snprintf(o->skip_policy, sizeof o->skip_policy, "%s", o->skip);
+    if (!o->load.skip || (strcmp(o->load.skip, "static") && strcmp(o->load.skip, "predictive")))
+        return;
+    int n = snprintf(o->skip_policy, sizeof o->skip_policy, "%s", o->load.skip);
     if (o->skip_threshold >= 0)
         n += snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, ":threshold=%g", (double)o->skip_threshold);
     if (o->skip_most)
@@ -532,9 +375,10 @@ static void compose_skip(struct ntx_options *o)
 
 static void new_seed(struct ntx_options *o)
 {
-    o->has_seed = false;
-    if (getrandom(&o->seed, sizeof o->seed, 0) == sizeof o->seed)
-        o->seed &= 0xffffffff; /* short enough to type again */
+    uint64_t *seed = &o->sampling.seed;
+    o->sampling.has_seed = false;
+    if (getrandom(seed, sizeof *seed, 0) == sizeof *seed)
+        *seed &= 0xffffffff; /* short enough to type again */
 }
 
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o)
@@ -550,16 +394,16 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     unsigned n = make_sections(chosen, sections, kids);
     struct argp argp = {common_options, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
     struct parse p = {.cmd = cmd, .o = o, .n_kids = n, .groups = chosen};
-    *o = (struct ntx_options){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .prompts = {.v = {128}, .n = 1}, .writes = {.v = {32}, .n = 1}, .repeats = 5, .batch = 1, .trace_seconds = 5, .skip_threshold = -1,
-                              .epochs = 12, .share = 0.3f, .precision = 0.9f, .ffn_rank = 64, .ffn_active = 0.3f, .ffn_recall = 0.95f};
+    *o = (struct ntx_options){.skip_threshold = -1};
+    for (unsigned i = 0; i < N_GROUPS; i++)
+        ntx_settings_preset(rows_of(&groups[i]), (char *)o + groups[i].base);
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
     argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &p);
-    if (o->raw && !o->has_temp)
-        o->temp = 0;
-    if (ntx_options_learned_skip(o))
-        compose_skip(o);
-    if (!o->has_seed)
+    if (o->raw && !o->sampling.has_temp)
+        o->sampling.temp = 0;
+    compose_skip(o);
+    if (!o->sampling.has_seed)
         new_seed(o);
 }
 
@@ -570,79 +414,38 @@ static bool same_name(const char *option, const char *name)
     return !*option && !*name;
 }
 
-/* The parser takes the value, and its complaint is caught. */
-static int set_checked(struct ntx_options *o, int key, char *value, struct ntx_err *err)
+/* One of the text's that may change within a conversation; NULL: none is called so. */
+static const struct ntx_setting *find_name(const char *name, const struct group **of)
 {
-    char *said = NULL;
-    size_t n = 0;
-    struct argp none = {0};
-    struct parse p = {.o = o, .groups = NTX_OPT_GEN, .key = key};
-    struct argp_state st = {.root_argp = &none, .input = &p, .name = (char *)"", .flags = ARGP_NO_EXIT, .err_stream = open_memstream(&said, &n)};
-    if (!st.err_stream)
-        return ntx_err_set(err, -ENOMEM, "no memory");
-    gen_opt(key, value, o, &st);
-    fclose(st.err_stream);
-    const char *from = n ? said + strspn(said, ": -") : ""; /* the program has no name here, and the option no dashes */
-    int rc = n ? ntx_err_set(err, -EINVAL, "%.*s", (int)strcspn(from, "\n"), from) : 0;
-    free(said);
-    return rc;
+    for (const struct group *g = groups; g < groups + N_GROUPS; g++)
+        for (unsigned i = 0; g->group == NTX_OPT_GEN && i < rows_of(g)->n; i++)
+            if (rows_of(g)->row[i].help && same_name(rows_of(g)->row[i].name, name))
+                return *of = g, &rows_of(g)->row[i];
+    return NULL;
 }
 
 int ntx_options_set(struct ntx_options *o, const char *name, const char *value, struct ntx_err *err)
 {
-    const struct argp_option *p = gen_options;
-    while (p->name && !same_name(p->name, name))
-        p++;
-    if (!p->name || p->key == O_RAW || p->key == 'f' || p->key == O_SYSTEM)
+    const struct group *g;
+    const struct ntx_setting *s = find_name(name, &g);
+    struct ntx_err why = {0};
+    if (!s || !strcmp(s->name, "raw") || !strcmp(s->name, "file") || !strcmp(s->name, "system"))
         return ntx_err_set(err, -EINVAL, "there is no option '%s' that can be set here", name);
-    if (p->key == O_SEED && !strcmp(value, "random"))
+    if (!strcmp(s->name, "seed") && !strcmp(value, "random"))
         return new_seed(o), 0;
-    if (p->key == O_STOP && !strcmp(value, "none"))
+    if (!strcmp(s->name, "stop") && !strcmp(value, "none"))
         return o->n_stops = 0;
-    if (!p->arg && strcmp(value, "on") && strcmp(value, "off"))
-        return ntx_err_set(err, -EINVAL, "%s is on or off, not '%s'", p->name, value);
-    if (p->key == O_IGNORE_EOS)
-        return o->ignore_eos = !strcmp(value, "on"), 0;
-    return set_checked(o, p->key, (char *)(uintptr_t)value, err);
+    int rc = ntx_setting_read(s, value, (char *)o + g->base, &why);
+    return rc ? ntx_err_set(err, rc, "%s: %s", s->name, why.text) : 0;
 }
-
-static char *text(const char *s) { return (char *)(s ? s : ""); }
 
 void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
 {
-    m->ram_bytes = o->ram;
-    m->vram_bytes = o->vram;
-    m->ctx = o->ctx;
-    m->threads = o->threads;
-    m->backend = text(o->backend);
-    m->kernel = text(o->kernel);
-    m->link_nvme_bps = o->link_nvme;
-    m->link_h2d_bps = o->link_h2d;
-    m->chunk_bytes = o->chunk;
-    m->ring_slots = o->ring;
-    m->sessions = o->sessions;
-    m->source = text(o->source);
-    m->fault = text(o->fault);
-    m->skip = text(o->skip_policy[0] ? o->skip_policy : o->skip);
-    m->skip_adapt = o->skip_adapt;
-    m->skip_verify = o->skip_verify;
-    m->skip_kv = text(o->skip_kv);
-    m->study = o->study;
-    m->study_ffns = o->study_ffns;
-    m->no_prefetch = o->no_prefetch;
-    m->trace_experts = o->trace_experts;
-    m->kv_type = text(o->kv_type);
-    m->ffn_sparse = text(o->ffn_sparse);
-    m->max_rows = o->max_rows;
+    struct ntx_load_settings s = o->load;
+    if (o->skip_policy[0])
+        s.skip = o->skip_policy;
+    ntx_settings_to_wire(&ntx_load_settings, &s, m);
     m->copies = o->n_also + 1;
 }
 
-void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m)
-{
-    m->temp = o->temp;
-    m->top_k = o->top_k;
-    m->top_p = o->top_p;
-    m->min_p = o->min_p;
-    m->repeat_penalty = o->repeat_penalty;
-    m->seed = o->seed;
-}
+void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m) { ntx_settings_to_wire(&ntx_sampling_settings, &o->sampling, m); }

@@ -1,5 +1,5 @@
-/* options.h: the options of the `ntx` commands, declared once in groups (argp children), so that --help of each command is
- * generated from the same text. A command names the groups it takes; parsing fills one struct. */
+/* options.h: the options of the `ntx` commands, rows of settings (proto/settings.h) in groups, from which argp gets what it parses and its
+ * --help. A command names the groups it takes; parsing fills one struct. */
 #ifndef NTX_CLIENT_OPTIONS_H
 #define NTX_CLIENT_OPTIONS_H
 
@@ -9,6 +9,7 @@
 
 #include "common/err.h"
 #include "proto/ntx.pb-c.h"
+#include "proto/settings.h"
 
 #define NTX_MAX_STOPS 16
 #define NTX_MAX_ARGS 3
@@ -23,25 +24,18 @@ struct ntx_list {
 struct ntx_options {
     const char *args[NTX_MAX_ARGS];
     unsigned n_args;
-    /* loading a model */
-    uint64_t ram, vram, chunk;
-    uint32_t ctx, threads, ring, sessions, max_rows;
-    const char *backend, *kernel, *source, *fault, *skip, *kv_type, *ffn_sparse;
-    double link_nvme, link_h2d;
-    const char *sidecar, *skip_kv;
+    const char *model, *prompt; /* -m, -p: become args */
+    struct ntx_load_settings load;
+    /* and what makes them */
+    const char *sidecar;
     float skip_threshold; /* < 0: the sidecar's */
-    uint32_t skip_most, skip_verify;
-    uint32_t study_ffns;
-    bool skip_adapt, study, no_prefetch, trace_experts;
-    char skip_policy[128]; /* what these make of `skip` */
+    uint32_t skip_most;
+    char skip_policy[128]; /* what these make of load.skip */
     const char *also[NTX_MAX_ALSO];
     unsigned n_also;
-    /* generating */
+    struct ntx_sampling_settings sampling;
     uint32_t n;
-    float temp, top_p, min_p, repeat_penalty;
-    uint32_t top_k;
-    uint64_t seed;
-    bool has_temp, has_seed, raw, ignore_eos;
+    bool raw, ignore_eos;
     const char *prompt_file, *system, *chat_template;
     const char *stops[NTX_MAX_STOPS];
     unsigned n_stops;
@@ -54,7 +48,7 @@ struct ntx_options {
     struct ntx_list prompts, writes; /* bench: tokens */
     uint32_t repeats;
     const char *trace;
-    double trace_seconds;
+    float trace_seconds;
     bool no_bos, no_special, verbose;
     /* plan, doctor */
     const char *profile, *dir;
@@ -100,8 +94,6 @@ int ntx_options_set(struct ntx_options *o, const char *name, const char *value, 
 
 /* The Load and Sampling parts of requests, from options. Strings are borrowed from o. */
 void ntx_options_load(const struct ntx_options *o, Ntx__Load *m);
-/* Whether the skip policy needs a sidecar. */
-bool ntx_options_learned_skip(const struct ntx_options *o);
 void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m);
 
 #define NTX_EXIT_USAGE 100

@@ -5,6 +5,7 @@
 
 #include "common/util.h"
 #include "proto/frame.h"
+#include "proto/settings.h"
 #include "proto/valid.h"
 
 #define MAX_PARTS 100u
@@ -50,17 +51,7 @@ static bool load_ok(const Ntx__Load *m)
     for (size_t i = 0; i < m->n_names; i++)
         if (!ntx__text_fits(m->names[i], MAX_PATH))
             return false;
-    return m->ram_bytes <= NTX_BYTES_MAX && m->chunk_bytes <= NTX_BYTES_MAX && m->ctx <= NTX_CTX_MAX && m->threads <= NTX_COUNT_MAX &&
-           m->ring_slots <= NTX_COUNT_MAX && m->sessions <= NTX_COUNT_MAX && m->max_rows <= NTX_COUNT_MAX && ntx__not_negative(m->link_nvme_bps) &&
-           ntx__text_fits(m->backend, NTX_WORD_MAX) && ntx__text_fits(m->kernel, NTX_WORD_MAX) && ntx__text_fits(m->source, NTX_WORD_MAX) &&
-           ntx__text_fits(m->fault, NTX_OPTION_MAX) && ntx__text_fits(m->skip, NTX_OPTION_MAX) && ntx__text_fits(m->kv_type, NTX_WORD_MAX) && ntx__text_fits(m->ffn_sparse, NTX_OPTION_MAX) && ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->skip_kv, NTX_WORD_MAX) &&
-           m->skip_verify <= NTX_COUNT_MAX;
-}
-
-static bool sampling_ok(const Ntx__Sampling *s)
-{
-    return !s || (ntx__not_negative(s->temp) && ntx__not_negative(s->top_p) && ntx__not_negative(s->min_p) &&
-                  ntx__not_negative(s->repeat_penalty));
+    return ntx__text_fits(m->path, MAX_PATH) && ntx_settings_fit(&ntx_load_settings, m);
 }
 
 static bool generate_ok(const Ntx__Generate *m)
@@ -73,7 +64,7 @@ static bool generate_ok(const Ntx__Generate *m)
     for (size_t i = 0; i < m->n_stop; i++)
         if (!ntx__text_fits(m->stop[i], NTX_OPTION_MAX))
             return false;
-    return ntx__text_fits(m->chat_template, NTX_WORD_MAX) && sampling_ok(m->sampling);
+    return ntx__text_fits(m->chat_template, NTX_WORD_MAX) && (!m->sampling || ntx_settings_fit(&ntx_sampling_settings, m->sampling));
 }
 
 bool ntx_request_valid(const Ntx__Request *m)

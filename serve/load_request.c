@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/settings.h"
 #include "serve/load.h"
 
 static int copy(char **dst, const char *src)
@@ -87,7 +88,9 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     r->prefetch = !m->no_prefetch;
     r->trace_experts = m->trace_experts;
     r->link_h2d_bps = m->link_h2d_bps;
-    int rc = copy_strings(r, m, err);
+    int rc = ntx_settings_check(&ntx_load_settings, m, err);
+    if (!rc)
+        rc = copy_strings(r, m, err);
     if (!rc && !r->n_files && !r->path)
         rc = ntx_err_set(err, -EINVAL, "neither a path nor descriptors of a model were given");
     if (rc) {

@@ -1,0 +1,79 @@
+/* The settings of a load and of an answer's sampling: the only place that lists them. */
+#include <string.h>
+
+#include "proto/frame.h"
+#include "proto/settings.h"
+
+#define LOAD(f, m) .at = offsetof(struct ntx_load_settings, f), .wire = offsetof(Ntx__Load, m), .wire_size = sizeof(((Ntx__Load *)0)->m)
+#define CONF(s, k, none) .section = s, .in_conf = k, .open = none
+
+static const struct ntx_setting load_rows[] = {
+    {"ram", 0, "SIZE", "memory for weights, KV and all that grows (default: the smaller of available memory and the cgroup's limit, less 10 %)",
+     .kind = NTX_SET_SIZE, LOAD(ram, ram_bytes), CONF("model", "ram", "0")},
+    {"vram", 0, "SIZE", "GPU memory to use at most (default: what is free)", .kind = NTX_SET_SIZE, LOAD(vram, vram_bytes)},
+    {"ctx", 'c', "N", "tokens of context (default: the smallest of the model's own, 4096, and what a quarter of --ram holds)",
+     .kind = NTX_SET_COUNT, .min = 1, .max = NTX_CTX_MAX, LOAD(ctx, ctx), CONF("model", "ctx", "0")},
+    {"threads", 't', "N", "compute threads (default: all cores)",
+     .kind = NTX_SET_COUNT, .min = 1, .max = NTX_COUNT_MAX, LOAD(threads, threads), CONF("model", "threads", "0")},
+    {"sessions", 0, "N", "full-context sessions to reserve KV for (default 1)",
+     .kind = NTX_SET_COUNT, .min = 1, .max = NTX_COUNT_MAX, LOAD(sessions, sessions), CONF("model", "sessions", "0")},
+    {"rows", 0, "N", "rows (tokens) per pass at most",
+     .kind = NTX_SET_COUNT, .min = 1, .max = NTX_COUNT_MAX, LOAD(rows, max_rows), CONF("model", "rows", "0")},
+    {"backend", 0, "NAME", "auto, cpu or cuda (default auto)",
+     .kind = NTX_SET_WORD, .choices = "back end:auto|cpu|cuda", LOAD(backend, backend), CONF("model", "backend", "auto")},
+    {"kernel", 0, "NAME", "force an instruction set: generic, avx2, avx512 or amx",
+     .kind = NTX_SET_WORD, .choices = "known instruction set:generic|avx2|avx512|amx", LOAD(kernel, kernel), CONF("model", "kernel", "auto")},
+    {"source", 0, "NAME", "how iod reads: auto, uring or pread",
+     .kind = NTX_SET_WORD, .choices = "way to read:auto|uring|pread", LOAD(source, source), CONF("model", "source", "auto")},
+    {"skip", 0, "POLICY", "layer skip (lossy): off, static or predictive (both from a sidecar that `ntx calibrate` made); random:P,FIRST-LAST[,SEED] and "
+     "script:LAYERS[@ROW][;...] for measurements (default off)", .kind = NTX_SET_TEXT, LOAD(skip, skip), CONF("model", "skip", "off")},
+    {"skip-kv", 0, "HOW", "KV of a token in a layer that it skips: propagate (K and V of the state that passes by, whose matrices are then read; the default of static and predictive) or hole (masked; the default of the others)",
+     .kind = NTX_SET_WORD, .choices = "way to keep KV at skipped layers:hole|propagate", LOAD(skip_kv, skip_kv)},
+    {"skip-adapt", 0, NULL, "what the prompt shows of each layer moves its threshold", .kind = NTX_SET_FLAG, LOAD(skip_adapt, skip_adapt)},
+    {"skip-verify", 0, "N", "every Nth written token skips nothing, and its layers move the thresholds",
+     .kind = NTX_SET_COUNT, .min = 2, .max = NTX_COUNT_MAX, LOAD(skip_verify, skip_verify)},
+    {"ffn-sparse", 0, "MODE", "neurons that a token uses, of a model that `ntx pack` made; the others are neither computed nor read: off, threshold=T "
+     "(those with |act(gate)| above T; 0 leaves out exact zeros only, and is lossless), topk=F (the share F with the largest; lossy); and, for written tokens "
+     "and lossy, predicted=F[,gate|,learned] (the share F of the groups that the state before the layer foretells: by the gate matrix, or by the sidecar's networks, which also have "
+     "limits of their own: predicted) or prompt=F (the share F of the groups that did most while the prompt was read) (default off)",
+     .kind = NTX_SET_TEXT, LOAD(ffn_sparse, ffn_sparse), CONF("model", "ffn_sparse", "off")},
+    {"kv-type", 0, "TYPE", "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)",
+     .kind = NTX_SET_WORD, .choices = "type of keys and values:f16|q8_0", LOAD(kv_type, kv_type), CONF("model", "kv_type", "f16")},
+    {"prefetch", 0, "on|off", "experts, and groups of neurons (--ffn-sparse), that are not in memory: also read ahead those that the next layer will probably want (default on; changes no output)",
+     .kind = NTX_SET_ON, LOAD(no_prefetch, no_prefetch)},
+    {"trace-experts", 0, NULL, "event traces name the experts that each layer wants, which tells something about the text",
+     .kind = NTX_SET_FLAG, LOAD(trace_experts, trace_experts)},
+    {"chunk", 0, "SIZE", "bytes of a chunk at most (default: planned)", .kind = NTX_SET_SIZE, LOAD(chunk, chunk_bytes)},
+    {"ring", 0, "N", "slots of the staging ring (default: planned)", .kind = NTX_SET_COUNT, .min = 3, .max = NTX_COUNT_MAX, LOAD(ring, ring_slots)},
+    {"fault", 0, "SPEC", "inject faults (tests)", true, .kind = NTX_SET_TEXT, LOAD(fault, fault)},
+    /* --link's, and those that `ntx calibrate` sets */
+    {"link nvme", .kind = NTX_SET_RATE, LOAD(link_nvme, link_nvme_bps), CONF("links", "nvme", "0")},
+    {"link h2d", .kind = NTX_SET_RATE, LOAD(link_h2d, link_h2d_bps)},
+    {"study", .kind = NTX_SET_FLAG, LOAD(study, study)},
+    {"study ffns", .kind = NTX_SET_COUNT, .max = NTX_COUNT_MAX, LOAD(study_ffns, study_ffns)},
+};
+const struct ntx_settings ntx_load_settings = {load_rows, sizeof load_rows / sizeof *load_rows};
+
+#define SAMPLING(f) .at = offsetof(struct ntx_sampling_settings, f), .wire = offsetof(Ntx__Sampling, f), .wire_size = sizeof(((Ntx__Sampling *)0)->f)
+#define GIVEN(f) .given = offsetof(struct ntx_sampling_settings, f)
+
+static const struct ntx_setting sampling_rows[] = {
+    {"temp", 0, "T", "temperature, 0 is greedy (default $; with --raw 0)", .kind = NTX_SET_REAL, .max = 100, .preset = "0.8", SAMPLING(temp), GIVEN(has_temp)},
+    {"top-k", 0, "K", "sample from the K likeliest (default $, 0 off)", .kind = NTX_SET_COUNT, .preset = "40", SAMPLING(top_k)},
+    {"top-p", 0, "P", "sample from the likeliest with sum P (default $, 1 off)", .kind = NTX_SET_REAL, .max = 1, .preset = "0.95", SAMPLING(top_p)},
+    {"min-p", 0, "P", "drop what is below P times the likeliest (default $, 0 off)", .kind = NTX_SET_REAL, .max = 1, .preset = "0.05", SAMPLING(min_p)},
+    {"repeat-penalty", 0, "R", "divide logits of the last 64 tokens by R (default $, off)",
+     .kind = NTX_SET_REAL, .min = 0.01, .max = 100, .preset = "1", SAMPLING(repeat_penalty)},
+    {"seed", 0, "S", "random seed (default: random, printed)", .kind = NTX_SET_NUMBER, SAMPLING(seed), GIVEN(has_seed)},
+    {"repeat last", .kind = NTX_SET_COUNT, SAMPLING(repeat_last)},
+};
+const struct ntx_settings ntx_sampling_settings = {sampling_rows, sizeof sampling_rows / sizeof *sampling_rows};
+
+static bool named(const char *policy, const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(policy, name, n) && (!policy[n] || policy[n] == ':');
+}
+
+bool ntx_skip_learned(const char *policy) { return policy && (named(policy, "static") || named(policy, "predictive")); }
+bool ntx_skip_off(const char *policy) { return !policy || !*policy || !strcmp(policy, "off") || !strcmp(policy, "none"); }
