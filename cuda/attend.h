@@ -115,6 +115,12 @@ DEV float weighed_f16(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_hea
 {
     uint64_t bytes = kv_row_bytes(kv, kv->head_v);
     float acc = 0;
+    if (has_path(kv, row, first + n)) {
+        for (uint32_t t = 0; t < n; t++)
+            if (!is_hole(kv, row, first + t))
+                acc = fmaf(weight[t], f16_at(v_at(kv, row, kv_head, first + t) + 2 * e), acc);
+        return acc;
+    }
     for (uint32_t t0 = 0; t0 < n; t0 += kv->block_tokens) { /* splits begin where blocks do */
         const uint8_t *v = v_at(kv, row, kv_head, first + t0);
         uint32_t some = n - t0 < kv->block_tokens ? n - t0 : kv->block_tokens;
@@ -163,6 +169,11 @@ DEV float weighed_q8(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head
 {
     uint64_t bytes = kv_row_bytes(kv, kv->head_v);
     int32_t acc = 0;
+    if (has_path(kv, row, first + n)) {
+        for (uint32_t t = 0; t < n; t++)
+            acc += u->of[e / 32][t] * (int8_t)v_at(kv, row, kv_head, first + t)[e / 32 * Q8_ROW_BYTES + 2 + e % 32];
+        return (float)acc * u->step[e / 32];
+    }
     for (uint32_t t0 = 0; t0 < n; t0 += kv->block_tokens) {
         const uint8_t *v = v_at(kv, row, kv_head, first + t0) + e / 32 * Q8_ROW_BYTES + 2 + e % 32;
         uint32_t some = n - t0 < kv->block_tokens ? n - t0 : kv->block_tokens;

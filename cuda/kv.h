@@ -10,30 +10,46 @@
 /* Row i of a launch is this one of the pass. */
 DEV uint32_t row_of_pass(const struct ntx_gpu_kv *kv, uint32_t i) { return kv->rows ? kv->rows[i] : i; }
 
-/* Where its session's block of position pos is noted. */
-DEV uint32_t table_slot(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos) { return kv->table_at[row] + pos / kv->block_tokens; }
+/* Whether some of the positions before `end` do not lie in the slots of their numbers. */
+DEV int has_path(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t end) { return kv->paths && end > kv->path_from[row]; }
+
+DEV uint32_t slot_of(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
+{
+    return has_path(kv, row, pos + 1) ? kv->paths[kv->path_at[row] + pos - kv->path_from[row]] : pos;
+}
+
+/* Where its session's block of a slot is noted. */
+DEV uint32_t table_slot(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot) { return kv->table_at[row] + slot / kv->block_tokens; }
 
 DEV uint64_t kv_row_bytes(const struct ntx_gpu_kv *kv, uint32_t n) { return kv->q8 ? (uint64_t)(n / 32) * Q8_ROW_BYTES : 2ull * n; }
 
-DEV uint8_t *kv_block(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
+DEV uint8_t *kv_block(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot)
 {
-    return kv->base + kv->tables[table_slot(kv, row, pos)] * kv->block_bytes + kv->layer_offset;
+    return kv->base + kv->tables[table_slot(kv, row, slot)] * kv->block_bytes + kv->layer_offset;
 }
 
-DEV uint8_t *k_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
+/* K and V in a slot. */
+DEV uint8_t *k_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t slot)
 {
-    return kv_block(kv, row, pos) + ((uint64_t)head * kv->block_tokens + pos % kv->block_tokens) * kv_row_bytes(kv, kv->head_k);
+    return kv_block(kv, row, slot) + ((uint64_t)head * kv->block_tokens + slot % kv->block_tokens) * kv_row_bytes(kv, kv->head_k);
 }
 
-DEV uint8_t *v_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
+DEV uint8_t *v_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t slot)
 {
     uint64_t keys = (uint64_t)kv->n_head_kv * kv->block_tokens * kv_row_bytes(kv, kv->head_k);
-    return kv_block(kv, row, pos) + keys + ((uint64_t)head * kv->block_tokens + pos % kv->block_tokens) * kv_row_bytes(kv, kv->head_v);
+    return kv_block(kv, row, slot) + keys + ((uint64_t)head * kv->block_tokens + slot % kv->block_tokens) * kv_row_bytes(kv, kv->head_v);
 }
+
+/* Of a position. */
+DEV uint8_t *k_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos) { return k_in(kv, row, head, slot_of(kv, row, pos)); }
+DEV uint8_t *v_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos) { return v_in(kv, row, head, slot_of(kv, row, pos)); }
 
 DEV int is_hole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
 {
-    return kv->holes && kv->holes[table_slot(kv, row, pos)] >> (pos % kv->block_tokens) & 1;
+    if (!kv->holes)
+        return 0;
+    uint32_t slot = slot_of(kv, row, pos);
+    return kv->holes[table_slot(kv, row, slot)] >> (slot % kv->block_tokens) & 1;
 }
 
 /* The first position that a row at pos sees. */
@@ -69,6 +85,29 @@ DEV void kv_store(const struct ntx_gpu_kv *kv, uint8_t *row, uint32_t e, float x
     b[2 + e % 32] = (uint8_t)(int8_t)quantised(x, inverse);
     if (e % 32 == 0)
         *(uint16_t *)(void *)b = scale;
+}
+
+#define MOVE_THREADS 128u
+
+/* A block of threads has K or V of a head in a layer: slots one after another, each byte by the same thread. */
+KERNEL(move_slots, struct ntx_gpu_move)
+{
+    struct ntx_gpu_kv kv = a.kv;
+    kv.layer_offset = BY * a.layer_bytes;
+    uint64_t n = kv_row_bytes(&kv, BZ ? kv.head_v : kv.head_k) / 2;
+    for (uint32_t i = 0; i < a.n; i++) {
+        const uint16_t *from = (const uint16_t *)(const void *)(BZ ? v_in(&kv, 0, BX, a.slots[2 * i]) : k_in(&kv, 0, BX, a.slots[2 * i]));
+        uint16_t *to = (uint16_t *)(void *)(BZ ? v_in(&kv, 0, BX, a.slots[2 * i + 1]) : k_in(&kv, 0, BX, a.slots[2 * i + 1]));
+        for (uint32_t k = TID; k < n; k += MOVE_THREADS)
+            to[k] = from[k];
+    }
+}
+
+int ntx__launch_move(struct ntx_gpu_stream *s, const struct ntx_gpu_move *p)
+{
+    if (!p->n)
+        return 0;
+    RETURN_LAUNCH(s, move_slots, p->kv.n_head_kv, p->n_layers, 2, MOVE_THREADS, *p);
 }
 
 #endif

@@ -20,6 +20,7 @@ int ntx__launch_combine(struct ntx_gpu_stream *s, const struct ntx_gpu_combine *
 int ntx__launch_best(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p);
 int ntx__launch_hidden(struct ntx_gpu_stream *s, const struct ntx_gpu_hidden *p);
 int ntx__launch_columns(struct ntx_gpu_stream *s, const struct ntx_gpu_columns *p);
+int ntx__launch_move(struct ntx_gpu_stream *s, const struct ntx_gpu_move *p);
 
 static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const void *args)
 {
@@ -38,6 +39,7 @@ static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, c
     case NTX_GPU_BEST: return ntx__launch_best(s, (const struct ntx_gpu_best *)args);
     case NTX_GPU_HIDDEN: return ntx__launch_hidden(s, (const struct ntx_gpu_hidden *)args);
     case NTX_GPU_COLUMNS: return ntx__launch_columns(s, (const struct ntx_gpu_columns *)args);
+    case NTX_GPU_MOVE: return ntx__launch_move(s, (const struct ntx_gpu_move *)args);
     default: return -EINVAL;
     }
 }

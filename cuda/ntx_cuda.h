@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NTX_GPU_ABI 4u
+#define NTX_GPU_ABI 5u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
@@ -111,8 +111,18 @@ struct ntx_gpu_kv {
     const uint32_t *tables, *table_at, *pos; /* device */
     const uint32_t *rows;  /* device; NULL: i itself */
     const uint32_t *holes; /* device, in the places of `tables`: bit p of a block: its position p has no KV; NULL: none */
+    /* Where K and V of a position lie: in its slot. Positions from path_from[r] on that row r sees have slots paths[path_at[r]..], others their own number. */
+    const uint32_t *paths, *path_from, *path_at; /* device; paths NULL: no row has any. Not for PREFILL */
     uint32_t block_tokens, n_head, n_head_kv, head_k, head_v;
     uint32_t q8;           /* 1: Q8_0 */
+};
+
+/* K and V in slot slots[2 i] of row 0's session into slots[2 i + 1], i in turn, in all layers. Holes are the host's. */
+struct ntx_gpu_move {
+    struct ntx_gpu_kv kv;
+    const uint32_t *slots; /* device */
+    uint64_t layer_bytes;
+    uint32_t n, n_layers;
 };
 
 /* Biases, norms per head, rotation of q and k; q in place, k and v into the cache. cs, sn: [rows of the pass x rope_dim / 2]. */
@@ -213,7 +223,7 @@ struct ntx_gpu_scale {
 
 enum ntx_gpu_kernel {
     NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_PACK, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
-    NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_N_KERNELS
+    NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_MOVE, NTX_GPU_N_KERNELS
 };
 
 struct ntx_gpu_ops {

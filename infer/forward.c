@@ -137,7 +137,7 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
             return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
-        if ((r->n_path && !f->back->move) || ntx__check_path(r))
+        if ((r->n_path && r->prompt) || ntx__check_path(r))
             return ntx_err_set(err, -EINVAL, "row %u: the %u slots of its path do not ascend, or lie before their positions or beyond the session's %u", i, r->n_path,
                                ntx_kv_seq_room(r->kv));
     }

@@ -86,6 +86,9 @@ static uint32_t most_groups(const struct ntx_model *m)
 
 /* ---- the plan of memory */
 
+/* Of all rows; or those that an accepted path leaves, and those that it comes to. */
+static uint64_t path_slots(const struct ntx_device *d) { return NTX_MAX((uint64_t)d->c.max_rows, 2) * NTX_PATH_MAX; }
+
 static void place_rows(struct ntx_device *d, struct cursor *c, const struct sizes *s)
 {
     const struct ntx_hparams *hp = d->hp;
@@ -113,6 +116,9 @@ static void place_rows(struct ntx_device *d, struct cursor *c, const struct size
     m->out_rows = place(c, r * 4);
     m->pos = place(c, r * 4);
     m->table_at = place(c, r * 4);
+    m->path_from = place(c, r * 4);
+    m->path_at = place(c, r * 4);
+    m->paths = place(c, path_slots(d) * 4);
     m->tiles = place(c, 2 * r * 4);
     m->tables = place(c, d->c.kv_blocks * 4ull);
     m->holes = place(c, (uint64_t)hp->n_layers * d->c.kv_blocks * 4);
@@ -238,6 +244,9 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     m->out_rows = place(&c, r * 4);
     m->pos = place(&c, r * 4);
     m->table_at = place(&c, r * 4);
+    m->path_from = place(&c, r * 4);
+    m->path_at = place(&c, r * 4);
+    m->paths = place(&c, path_slots(d) * 4);
     m->tiles = place(&c, 2 * r * 4);
     m->tables = place(&c, d->c.kv_blocks * 4ull);
     m->holes = place(&c, holes * 4);

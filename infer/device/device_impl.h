@@ -37,6 +37,8 @@ struct ntx__device_mem {
     void *packed[NTX_N_ACTS];      /* [R x stride] */
     uint32_t *rows;                /* [n_layers x R] of the pass, of a layer: live ones first */
     uint32_t *all_rows, *out_rows, *pos, *table_at; /* [R] */
+    uint32_t *path_from, *path_at; /* [R] */
+    uint32_t *paths;               /* [R x NTX_PATH_MAX] */
     uint32_t *tiles;               /* [2 x R] */
     uint32_t *tables;              /* [kv_blocks] */
     uint32_t *holes;               /* [n_layers x kv_blocks] */
@@ -60,7 +62,7 @@ struct ntx__device_host {
     float *h, *cs, *sn, *logits, *probs, *weight;
     struct ntx_gpu_candidate *best;
     void *packed[NTX_N_ACTS];      /* [A x ...] a step's input, for the CPU */
-    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *tiles, *tables, *holes, *place, *row, *expert, *groups;
+    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables, *holes, *place, *row, *expert, *groups;
     uint8_t *uses;
 };
 
@@ -101,6 +103,7 @@ struct ntx_device {
     struct ntx__device_rows all, now, pending; /* of the pass; of the layer; whose y is yet to be added to h (n_live 0: none) */
     struct ntx__device_rows *layer;            /* [n_layers] after the probe */
     uint32_t n_tiles;
+    uint32_t n_paths;                          /* slots in m.paths */
     bool with_holes, decided;                  /* decided: `layer` counts */
     bool masked;                               /* m.uses counts */
 };
@@ -169,6 +172,7 @@ int ntx__device_let_go(struct ntx_forward *f);
 int ntx__device_states(struct ntx_forward *f);
 int ntx__device_decided(struct ntx_forward *f);
 int ntx__device_output(struct ntx_forward *f);
+int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n);
 int ntx__device_end(struct ntx_forward *f, int rc);
 int ntx__device_go(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args, const char *what);
 uint32_t ntx__device_splits(const struct ntx_device *d); /* of the longest session */

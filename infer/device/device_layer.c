@@ -93,7 +93,7 @@ static struct ntx_gpu_kv kv(const struct ntx_device *d, uint32_t row)
     return (struct ntx_gpu_kv){
         .base = d->m.kv, .block_bytes = d->kv_block_bytes, .layer_offset = d->f->layer * d->kv_layer_bytes, .tables = d->m.tables,
         .table_at = d->m.table_at, .pos = d->m.pos, .rows = d->now.list + row,
-        .holes = d->with_holes ? d->m.holes + (uint64_t)d->f->layer * d->c.kv_blocks : NULL, .block_tokens = NTX_KV_BLOCK, .n_head = hp->n_head,
+        .paths = d->n_paths ? d->m.paths : NULL, .path_from = d->m.path_from, .path_at = d->m.path_at, .holes = d->with_holes ? d->m.holes + (uint64_t)d->f->layer * d->c.kv_blocks : NULL, .block_tokens = NTX_KV_BLOCK, .n_head = hp->n_head,
         .n_head_kv = hp->n_head_kv, .head_k = hp->head_k, .head_v = hp->head_v, .q8 = d->c.kv_type == NTX_KV_Q8_0,
     };
 }
@@ -259,6 +259,7 @@ const struct ntx_backend ntx_device_backend = {
     .states = ntx__device_states,
     .decided = ntx__device_decided,
     .output = ntx__device_output,
+    .move = ntx__device_move,
     .end = ntx__device_end,
     .has = ntx__device_has,
     .gates = ntx__device_gates,

@@ -51,6 +51,20 @@ static int lay_tables(struct ntx_device *d, const struct ntx_batch *b)
     return 0;
 }
 
+/* Where what a row sees does not lie at its positions. */
+static void lay_paths(struct ntx_device *d, const struct ntx_batch *b)
+{
+    d->n_paths = 0;
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        const struct ntx_row *r = &b->rows[i];
+        bool moved = !ntx__in_place(r);
+        d->host.path_from[i] = moved ? r->pos + 1 - r->n_path : UINT32_MAX;
+        d->host.path_at[i] = d->n_paths;
+        for (uint32_t k = 0; moved && k < r->n_path; k++)
+            d->host.paths[d->n_paths++] = r->path[k];
+    }
+}
+
 /* Prompts' rows of one session whose positions follow one another, as many as a tile takes. */
 static void lay_tiles(struct ntx_device *d, const struct ntx_batch *b)
 {
@@ -75,6 +89,7 @@ static int bring_rows(struct ntx_device *d)
     int rc = lay_tables(d, f->b);
     if (rc)
         return rc;
+    lay_paths(d, f->b);
     lay_tiles(d, f->b);
     memcpy(d->host.h, f->m.h, n * d->hp->n_embd * sizeof(float));
     memcpy(d->host.cs, f->m.cs, n * half * sizeof(float));
@@ -82,7 +97,8 @@ static int bring_rows(struct ntx_device *d)
     if ((rc = up(d, d->m.h, d->host.h, n * d->hp->n_embd * sizeof(float))) || (rc = up(d, d->m.cs, d->host.cs, n * half * sizeof(float))) ||
         (rc = up(d, d->m.sn, d->host.sn, n * half * sizeof(float))) || (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
         (rc = up(d, d->m.pos, d->host.pos, n * 4)) || (rc = up(d, d->m.table_at, d->host.table_at, n * 4)) ||
-        (rc = up(d, d->m.tables, d->host.tables, d->c.kv_blocks * 4ull)) || (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
+        (d->n_paths && (rc = up(d, d->m.path_from, d->host.path_from, n * 4))) || (d->n_paths && (rc = up(d, d->m.path_at, d->host.path_at, n * 4))) ||
+        (rc = up(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) || (rc = up(d, d->m.tables, d->host.tables, d->c.kv_blocks * 4ull)) || (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
         return ntx__device_fail(d, rc, "rows in");
     return 0;
 }
@@ -245,6 +261,31 @@ int ntx__device_begin(struct ntx_forward *f)
     d->pending = (struct ntx__device_rows){0};
     d->with_holes = d->decided = false;
     return bring_rows(d);
+}
+
+int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n)
+{
+    struct ntx_device *d = f->c.device;
+    const struct ntx_hparams *hp = d->hp;
+    uint32_t n_blocks;
+    const uint32_t *blocks = ntx_kv_seq_blocks(kv, &n_blocks);
+    const struct ntx_gpu_move g = {
+        .kv = {.base = d->m.kv, .block_bytes = d->kv_block_bytes, .tables = d->m.tables, .table_at = d->m.table_at, .block_tokens = NTX_KV_BLOCK, .n_head_kv = hp->n_head_kv,
+               .head_k = hp->head_k, .head_v = hp->head_v, .q8 = d->c.kv_type == NTX_KV_Q8_0},
+        .slots = d->m.paths, .layer_bytes = d->kv_layer_bytes, .n = n, .n_layers = hp->n_layers,
+    };
+    d->f = f;
+    d->host.table_at[0] = 0;
+    memcpy(d->host.tables, blocks, n_blocks * sizeof *blocks);
+    for (uint32_t i = 0; i < n; i++) {
+        d->host.paths[2 * i] = from[i];
+        d->host.paths[2 * i + 1] = to[i];
+    }
+    int rc;
+    if ((rc = up(d, d->m.table_at, d->host.table_at, 4)) || (rc = up(d, d->m.tables, d->host.tables, n_blocks * 4ull)) || (rc = up(d, d->m.paths, d->host.paths, n * 8ull)) ||
+        (rc = d->ops->launch(d->compute, NTX_GPU_MOVE, &g)) || (rc = d->ops->stream_sync(d->compute)))
+        return ntx__device_fail(d, rc, "an accepted path");
+    return 0;
 }
 
 /* The weights' slots and what is queued are waited for even after a failure: nothing may still be read then. */

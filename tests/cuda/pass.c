@@ -1,6 +1,7 @@
 /* pass.c: whole passes on a device (argument: the plug-in's path) against the CPU's: chunks on the device, on the host and streamed
  * through a short ring, in every mixture; decoding gives the CPU's bits, prompts its values within F16's rounding. */
 #include "tests/cuda/device_rig.h"
+#include "tests/forward/trees.h"
 
 enum { N = 7, LONG = 260 };
 
@@ -294,6 +295,57 @@ static void skips(struct world *w)
     puts("layers skipped with holes and with KV propagated: bits equal");
 }
 
+/* ---- rows of trees */
+
+static void decide_by_token(void *ctx, const struct ntx_batch *b, uint64_t *skip)
+{
+    (void)ctx;
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        skip[i * NTX_MAP_WORDS] = (uint64_t)(b->rows[i].token % 2) << 1;
+}
+
+/* The tree's logits of the device are its chains', and the CPU's. */
+static void trees(struct world *w)
+{
+    static const struct { const char *arch; enum ntx_kv_type kv; bool skips; uint32_t base; } is[] = {
+        {"qwen3", NTX_KV_F16, true, 29}, {"llama", NTX_KV_Q8_0, true, 30}, {"gpt-oss", NTX_KV_Q8_0, false, 27},
+    };
+    w->mix = "dhs";
+    w->in_flight = 2;
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct rig_options o = {.make = small_model("Q8_0", 2), .kv_type = is[i].kv};
+        struct rig on, cpu;
+        struct tree a = {0}, b = {0};
+        struct ntx_row rows[TREE_ROWS];
+        o.make.arch = is[i].arch;
+        o.make.window = 12;
+        o.make.experts = strcmp(is[i].arch, "gpt-oss") ? 0 : 4;
+        if (is[i].skips)
+            o.skip = (struct ntx_skip_hooks){.decide = decide_by_token};
+        world_rig(w, &on, &o);
+        tree_same_as_chains(&on, is[i].base, is[i].arch);
+        struct ntx_kv_seq *kv = rig_seq(&on, 64);
+        tree_make(&a, &on, is[i].base);
+        tree_prefix(&on, kv, is[i].base);
+        tree_rows(&a, &on, kv, rows);
+        CHECK_MSG(!rig_run(&on, rows, TREE_ROWS), "%s", on.w.w.error.text);
+        ntx_kv_seq_free(kv);
+        size_t n = (size_t)TREE_ROWS * on.n_vocab;
+        world_close(w, &on);
+        world_rig(NULL, &cpu, &o);
+        kv = rig_seq(&cpu, 64);
+        tree_make(&b, &cpu, is[i].base);
+        tree_prefix(&cpu, kv, is[i].base);
+        tree_rows(&b, &cpu, kv, rows);
+        CHECK_EQ(rig_run(&cpu, rows, TREE_ROWS), 0);
+        ntx_kv_seq_free(kv);
+        world_close(NULL, &cpu);
+        CHECK_MSG(!memcmp(a.logits, b.logits, n * sizeof *a.logits), "%s: a tree on the device has not the CPU's bits", is[i].arch);
+        free(a.logits), free(b.logits);
+    }
+    puts("trees: bits equal to their chains', and to the CPU's");
+}
+
 /* ---- the largest logits instead of all */
 
 static void best_logits(struct world *w)
@@ -353,7 +405,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}};
+    } parts[] = {{"dense", dense_models}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
