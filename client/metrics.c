@@ -4,17 +4,14 @@
 #include <errno.h>
 #include <ini.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "client/listen.h"
 #include "client/metrics_seats.h"
 #include "client/metrics_text.h"
 #include "client/options.h"
@@ -23,7 +20,7 @@
 #include "ntx_version.h"
 
 /* LEAVING: who was sent away counts for libmicrohttpd until it has looked. */
-enum { MAX_CONNECTIONS = 32, LEAVING = 32, TIMEOUT_S = 10, CONNECTION_BYTES = 16 << 10, BACKLOG = 512 };
+enum { MAX_CONNECTIONS = 32, LEAVING = 32, TIMEOUT_S = 10, CONNECTION_BYTES = 16 << 10 };
 
 struct options {
     const char *dir, *config;
@@ -49,8 +46,6 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     }
 }
 
-/* ---- where to listen */
-
 /* Of ntx.conf, only [metrics] listen is ours; ntx-computed checks the rest. */
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
 {
@@ -58,73 +53,6 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
     if (!strcmp(section, "metrics") && !strcmp(name, "listen") && !*o->listen)
         snprintf(o->listen, sizeof o->listen, "%s", value);
     return 1;
-}
-
-static int listen_unix(const char *path, struct ntx_err *err)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (!*path || strlen(path) >= sizeof a.sun_path)
-        return ntx_err_set(err, -EINVAL, "unix:%s: a path of 1 to %zu bytes is expected", path, sizeof a.sun_path - 1);
-    memcpy(a.sun_path, path, strlen(path));
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
-    if (!connect(fd, (struct sockaddr *)&a, sizeof a)) {
-        close(fd);
-        return ntx_err_set(err, -EADDRINUSE, "unix:%s: somebody serves there already; stop that one, or give another path", path);
-    }
-    struct stat st;
-    if (!lstat(path, &st) && S_ISSOCK(st.st_mode)) /* of one that was killed */
-        unlink(path);
-    if (bind(fd, (struct sockaddr *)&a, sizeof a) || chmod(path, 0660) || listen(fd, BACKLOG)) {
-        ntx_err_set(err, -errno, "unix:%s: %s", path, strerror(errno));
-        close(fd);
-        return err->code;
-    }
-    return fd;
-}
-
-static int listen_at(const struct addrinfo *a, const char *where, struct ntx_err *err)
-{
-    int one = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return ntx_err_set(err, -errno, "%s: socket: %s", where, strerror(errno));
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG)) {
-        ntx_err_set(err, -errno, "%s: cannot listen there: %s%s", where, strerror(errno),
-                    errno == EADDRINUSE ? "; stop who does, or give another port" : errno == EACCES ? "; ports below 1024 are for root" : "");
-        close(fd);
-        return err->code;
-    }
-    return fd;
-}
-
-/* Digits up to 65535; getaddrinfo takes larger ones for others. */
-static bool is_port(const char *s)
-{
-    size_t n = strlen(s);
-    return n && n <= 5 && strspn(s, "0123456789") == n && atoi(s) <= UINT16_MAX;
-}
-
-/* "127.0.0.1:9464", "[::1]:9464"; numbers only, so that no name is looked up. */
-static int listen_tcp(const char *where, struct ntx_err *err)
-{
-    struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *a;
-    char host[128];
-    const char *colon = strrchr(where, ':');
-    size_t n = colon ? (size_t)(colon - where) : 0;
-    if (!n || n >= sizeof host)
-        return ntx_err_set(err, -EINVAL, "'%s' is no address to listen at; write 127.0.0.1:9464, [::1]:9464 or unix:/path", where);
-    if (!is_port(colon + 1))
-        return ntx_err_set(err, -EINVAL, "'%s': the port is no number from 0 to %d", where, UINT16_MAX);
-    bool v6 = where[0] == '[' && where[n - 1] == ']';
-    snprintf(host, sizeof host, "%.*s", (int)(v6 ? n - 2 : n), where + v6);
-    int rc = getaddrinfo(host, colon + 1, &hints, &a);
-    if (rc)
-        return ntx_err_set(err, -EINVAL, "'%s' is no address to listen at (%s); write 127.0.0.1:9464, [::1]:9464 or unix:/path", where, gai_strerror(rc));
-    int fd = listen_at(a, where, err);
-    freeaddrinfo(a);
-    return fd;
 }
 
 /* ---- answers */
@@ -177,7 +105,7 @@ static int serve(struct options *o, struct ntx_err *err)
 {
     sigset_t set;
     struct ntx_seats seats;
-    int sig, fd = strncmp(o->listen, "unix:", 5) ? listen_tcp(o->listen, err) : listen_unix(o->listen + 5, err);
+    int sig, fd = ntx_listen(o->listen, "127.0.0.1:9464", err);
     if (fd < 0)
         return fd;
     sigemptyset(&set);
@@ -197,8 +125,7 @@ static int serve(struct options *o, struct ntx_err *err)
     ntx_notify("READY=1");
     sigwait(&set, &sig);
     MHD_stop_daemon(d); /* closes fd */
-    if (!strncmp(o->listen, "unix:", 5))
-        unlink(o->listen + 5);
+    ntx_listen_end(o->listen);
     return 0;
 }
 

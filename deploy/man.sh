@@ -1,6 +1,6 @@
 #!/bin/sh
 # man.sh BIN OUT: man pages from the programs' own --help, by help2man: ntx(1) and a page for each of its commands, ntx-top(1),
-# ntx-metrics(1), and the daemons in section 8. Prints nothing when all is well.
+# ntx-metrics(1), ntx-gateway(1), and the daemons in section 8. Prints nothing when all is well.
 set -eu
 bin=$1 out=$2
 mkdir -p "$out/man1" "$out/man8"
@@ -13,6 +13,7 @@ page() { # SECTION NAME WHAT PROGRAM
 page 1 ntx "run language models that are bigger than memory" "$bin/ntx"
 page 1 ntx-top "what the ntx daemons do right now" "$bin/ntx-top"
 page 1 ntx-metrics "the ntx daemons' counters for Prometheus" "$bin/ntx-metrics"
+page 1 ntx-gateway "ntx over HTTP, as other programs speak it" "$bin/ntx-gateway"
 page 8 ntx-computed "the ntx daemon that computes" "$bin/ntx-computed"
 page 8 ntx-iod "the ntx daemon that reads from the drive" "$bin/ntx-iod"
 page 8 ntx-predictor "the ntx daemon that predicts" "$bin/ntx-predictor"

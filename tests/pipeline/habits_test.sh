@@ -8,7 +8,7 @@ n=$NTX_BIN/ntx
 [ -s "$tmp/h" ] && same "$tmp/h" "$tmp/help" "-h" && same "$tmp/h" "$tmp/helped" "help run"
 for o in '-h, --help' '-m, --model=MODEL' '-p, --prompt=TEXT' '-c, --ctx=N' '-t, --threads=N' '-v, --verbose' '-V, --version'; do grep -q -- "$o" "$tmp/h" || fail "run -h lacks $o"; done
 [ "$("$n" -h | head -1)" = "$("$n" --help | head -1)" ] && "$n" -h | grep -q 'ntx bench' || fail "ntx -h"
-for p in ntx-top ntx-metrics; do "$NTX_BIN/$p" -h | grep -q '^Usage: ' || fail "$p -h"; done
+for p in ntx-top ntx-metrics ntx-gateway; do "$NTX_BIN/$p" -h | grep -q '^Usage: ' || fail "$p -h"; done
 for c in $("$n" --help | sed -n 's/^  ntx \([a-z]*\) .*/\1/p'); do "$n" "$c" -h | grep -q -- '--help' || fail "ntx $c -h"; done
 
 greedy="--raw --temp 0 --ignore-eos --ram 64M --quiet"
@@ -46,7 +46,7 @@ wrong "^ntx bench: -n: '0' is not a whole number of at least 1" bench "$m" -n 4,
 wrong "given twice" run "$m" x -m "$m" -p y
 wrong "'frobnicate' is not a command" help frobnicate
 
-for d in ntx-top ntx-metrics ntx-computed ntx-iod ntx-predictor; do
+for d in ntx-top ntx-metrics ntx-gateway ntx-computed ntx-iod ntx-predictor; do
     "$NTX_BIN/$d" -h >"$tmp/h" 2>&1 && "$NTX_BIN/$d" --help | cmp -s - "$tmp/h" || fail "$d -h: $(head -2 "$tmp/h")"
 done
 

@@ -1,0 +1,101 @@
+#include "client/gateway/answer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+void ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struct ntx_shape *shape, const char *model)
+{
+    uint64_t r[2] = {0};
+    while (getrandom(r, sizeof r, 0) < 0)
+        ;
+    *a = (struct ntx_answer){.ask = ask, .shape = shape, .created = time(NULL), .n = ntx_ask_choices(ask)};
+    a->left = a->n;
+    snprintf(a->id, sizeof a->id, "%s%016llx%08llx", shape->prefix, (unsigned long long)r[0], (unsigned long long)r[1] & 0xffffffff);
+    snprintf(a->model, sizeof a->model, "%s", model);
+}
+
+void ntx_answer_free(struct ntx_answer *a)
+{
+    for (unsigned i = 0; i < a->n; i++) {
+        ntx_think_free(&a->choice[i].think);
+        ntx_buf_free(&a->choice[i].text);
+        ntx_buf_free(&a->choice[i].thought);
+    }
+}
+
+uint32_t ntx_answer_tokens(const struct ntx_answer *a)
+{
+    uint32_t n = 0;
+    for (unsigned i = 0; i < a->n; i++)
+        n += a->choice[i].tokens;
+    return n;
+}
+
+struct target {
+    struct ntx_answer *a;
+    unsigned choice;
+    struct ntx_buf *out;
+};
+
+static void on_text(void *arg, bool thought, const char *text, size_t len)
+{
+    struct target *t = arg;
+    struct ntx_choice *c = &t->a->choice[t->choice];
+    if (t->a->ask->stream)
+        t->a->shape->piece(t->a, t->choice, thought, text, len, t->out);
+    else
+        ntx_buf_add(thought ? &c->thought : &c->text, text, len);
+}
+
+static void feed(struct ntx_answer *a, const struct ntx_event *e, bool end, struct ntx_buf *out)
+{
+    struct target t = {a, e->choice, out};
+    struct ntx_choice *c = &a->choice[e->choice];
+    if (a->shape->thinks)
+        ntx_think_feed(&c->think, end ? "" : e->text, end ? 0 : e->len, end, on_text, &t);
+    else if (!end && e->len)
+        on_text(&t, false, e->text, e->len);
+    a->bad |= c->think.held.bad || c->text.bad || c->thought.bad;
+}
+
+static int finish(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err)
+{
+    struct ntx_choice *c = &a->choice[e->choice];
+    bool length = !strcmp(e->text, "length");
+    if (!length && strcmp(e->text, "stop"))
+        return ntx_err_set(err, -ESHUTDOWN, "ntx-computed cut the answer short: it is shutting down");
+    feed(a, e, true, out);
+    c->finish = length ? "length" : "stop";
+    a->left--;
+    if (a->ask->stream && a->shape->finish)
+        a->shape->finish(a, e->choice, out);
+    if (a->ask->stream && !a->left && a->shape->end)
+        a->shape->end(a, out);
+    return 0;
+}
+
+int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err)
+{
+    if (e->choice >= a->n || a->choice[e->choice].finish)
+        return ntx_err_set(err, -EPROTO, "ntx-computed answers what was not asked");
+    switch (e->kind) {
+    case NTX_EVENT_STARTED:
+        if (e->choice % a->ask->n == 0) /* the others read the same prompt */
+            a->prompt_tokens += e->prompt_tokens;
+        return 0;
+    case NTX_EVENT_TEXT:
+        a->choice[e->choice].tokens += e->tokens;
+        feed(a, e, false, out);
+        return 0;
+    case NTX_EVENT_DONE:
+        return finish(a, e, out, err);
+    case NTX_EVENT_PROGRESS:
+        if (a->ask->stream && a->shape->alive)
+            a->shape->alive(a, e, out);
+        return 0;
+    default:
+        return 0;
+    }
+}

@@ -1,0 +1,60 @@
+/* answer.h: an answer as it comes, and the shapes that the APIs give it.
+ *
+ *   events (call.h) --> ntx_answer_take --> stream: a shape's functions write into a buffer that is sent
+ *                                       --> else:   texts pile up; the shape writes them whole at the end */
+#ifndef NTX_GATEWAY_ANSWER_H
+#define NTX_GATEWAY_ANSWER_H
+
+#include <time.h>
+
+#include "client/gateway/ask.h"
+#include "client/gateway/buf.h"
+#include "client/gateway/call.h"
+#include "client/gateway/think.h"
+
+struct ntx_answer;
+
+struct ntx_shape {
+    const char *prefix; /* of its answers' ids */
+    const char *type;   /* of a stream */
+    bool thinks;        /* thoughts are told apart */
+    /* Of a stream. Any may be NULL: nothing is written. */
+    void (*begin)(const struct ntx_answer *a, struct ntx_buf *out);
+    void (*piece)(const struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out);
+    void (*finish)(const struct ntx_answer *a, unsigned choice, struct ntx_buf *out); /* this choice has ended */
+    void (*end)(const struct ntx_answer *a, struct ntx_buf *out);
+    void (*alive)(const struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out); /* nothing to say yet; e NULL: not even progress */
+    /* Not of a stream. */
+    void (*whole)(const struct ntx_answer *a, struct ntx_buf *out);
+    void (*fault)(const struct ntx_fault *f, struct ntx_buf *out);        /* a body */
+    void (*broken)(const struct ntx_fault *f, struct ntx_buf *out);       /* within a stream that has begun */
+};
+
+extern const struct ntx_shape ntx_openai_chat, ntx_openai_text;
+
+struct ntx_choice {
+    struct ntx_think think;
+    struct ntx_buf text, thought; /* not of a stream */
+    const char *finish;           /* "stop" or "length"; NULL: not yet */
+    uint32_t tokens;
+};
+
+struct ntx_answer {
+    const struct ntx_ask *ask;
+    const struct ntx_shape *shape;
+    char id[48], model[128];
+    time_t created;
+    struct ntx_choice choice[NTX_ASK_CHOICES];
+    unsigned n, left;          /* choices; those that have not ended */
+    uint32_t prompt_tokens;
+    bool bad;                  /* memory failed */
+};
+
+/* ask is borrowed. To be freed in any case. */
+void ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struct ntx_shape *shape, const char *model);
+void ntx_answer_free(struct ntx_answer *a);
+/* Of a stream: what is to be sent goes to out. 0, or a negative errno with err when the answer was cut short by the daemons' end. */
+int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err);
+uint32_t ntx_answer_tokens(const struct ntx_answer *a);
+
+#endif

@@ -1,0 +1,71 @@
+#include "client/gateway/ask.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "client/gateway/field.h"
+#include "client/gateway/json_memory.h"
+#include "common/util.h"
+
+json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
+{
+    json_error_t e;
+    ntx_json_memory_begin(NTX_MIN(24 * len + (64u << 10), 6 * len + (16u << 20)));
+    json_t *j = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+    bool full = ntx_json_memory_end();
+    if (j && json_is_object(j))
+        return j;
+    if (full)
+        ntx_fault(f, NTX_FAULT_LARGE, NULL, "the body would take too much memory for its length");
+    else
+        ntx_fault(f, NTX_FAULT_INVALID, NULL, j ? "the body must be a JSON object" : "the body is no JSON: %.120s (line %d)", e.text, e.line);
+    json_decref(j);
+    return NULL;
+}
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed = 0;
+    while (getrandom(&seed, sizeof seed, 0) < 0)
+        ;
+    return seed >> 12; /* a double holds it, as JSON's numbers do for most who read them */
+}
+
+int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_ask **out, struct ntx_fault *f)
+{
+    struct ntx_ask *a = calloc(1, sizeof *a);
+    json_t *j = a ? ntx__json_read(body, len, f) : NULL;
+    int rc = -1;
+    if (!a)
+        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+    /* As `ntx run`. */
+    *a = (struct ntx_ask){.api = api, .n = 1, .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .seed = random_seed()};
+    if (j)
+        rc = api == NTX_API_CHAT ? ntx__ask_chat(a, j, f) : ntx__ask_text(a, j, f);
+    json_decref(j);
+    if (!rc && ntx_ask_choices(a) > NTX_ASK_CHOICES)
+        rc = ntx_fault(f, NTX_FAULT_INVALID, "n", "%u answers are asked for, %u can be given", ntx_ask_choices(a), NTX_ASK_CHOICES);
+    if (rc)
+        ntx_ask_free(a);
+    else
+        *out = a;
+    return rc;
+}
+
+void ntx_ask_free(struct ntx_ask *a)
+{
+    if (!a)
+        return;
+    for (size_t i = 0; i < a->n_messages; i++)
+        free(a->messages[i].text);
+    for (size_t i = 0; i < a->n_prompts; i++) {
+        free(a->prompts[i].text);
+        free(a->prompts[i].tokens);
+    }
+    for (unsigned i = 0; i < a->n_stops; i++)
+        free(a->stops[i]);
+    free(a->messages);
+    free(a->prompts);
+    free(a);
+}

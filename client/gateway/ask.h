@@ -1,0 +1,63 @@
+/* ask.h: a request for an answer, whatever API it came in: one plain struct, checked field by field, that owns all it names.
+ *
+ *   body --jansson--> ask_chat.c / ask_text.c --> struct ntx_ask --> call.c
+ *
+ * What ntx does not have is refused by its name; an unknown field is, too. null counts as absent. */
+#ifndef NTX_GATEWAY_ASK_H
+#define NTX_GATEWAY_ASK_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/gateway/fault.h"
+
+#define NTX_ASK_CHOICES 16u /* answers of one request: as many as computed runs for a client */
+#define NTX_ASK_STOPS 16u
+
+enum ntx_ask_api { NTX_API_CHAT, NTX_API_TEXT };
+
+struct ntx_ask_message {
+    const char *role; /* system, user or assistant */
+    char *text;       /* [len] */
+    size_t len;
+};
+
+struct ntx_ask_prompt { /* a text, or tokens */
+    char *text;
+    size_t len;
+    int32_t *tokens;
+    size_t n_tokens;
+};
+
+struct ntx_ask {
+    enum ntx_ask_api api;
+    bool stream, usage; /* usage: a stream tells it, too */
+    struct ntx_ask_message *messages;
+    size_t n_messages;
+    struct ntx_ask_prompt *prompts; /* each is answered n times */
+    size_t n_prompts;
+    unsigned n;
+    char *stops[NTX_ASK_STOPS];
+    unsigned n_stops;
+    uint32_t max_tokens, top_k; /* max_tokens 0: as far as the context reaches */
+    float temp, top_p, min_p, repeat_penalty;
+    uint64_t seed;              /* choice i has seed + i */
+    bool ignore_eos;
+};
+
+static inline unsigned ntx_ask_choices(const struct ntx_ask *a) { return a->n * (unsigned)(a->messages ? 1 : a->n_prompts); }
+
+/* 0, or -1 with f. Parsing takes memory in proportion to len at most. */
+int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_ask **out, struct ntx_fault *f);
+void ntx_ask_free(struct ntx_ask *a);
+
+/* ---- among the files of this room */
+/* The parsed object of a body, to be given back with json_decref, or NULL with f. */
+json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f);
+int ntx__ask_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
+int ntx__ask_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
+int ntx__ask_message(struct ntx_ask *a, const char *role, const json_t *content, const char *param, struct ntx_fault *f); /* adds one; content: a string or parts of type text */
+
+#endif

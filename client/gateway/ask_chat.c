@@ -1,0 +1,175 @@
+/* Chat completions: messages with roles. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/ask_fields.h"
+#include "client/gateway/buf.h"
+
+enum { STOP_MOST = 4096, MESSAGES_MOST = 16384 }; /* as proto/frame.h and frame_valid.c have it */
+
+static const struct ntx_field fields[] = {
+    NTX_OPENAI_FIELDS,
+    {"messages", NTX_FIELD_ANY, 0, 0, 0, NULL},
+    {"max_completion_tokens", NTX_FIELD_COUNT, AT(max_tokens), 1, NTX_MOST_TOKENS, NULL},
+    {"response_format", NTX_FIELD_ANY, 0, 0, 0, NULL},
+    {"tool_choice", NTX_FIELD_ANY, 0, 0, 0, NULL},
+    {"tools", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"functions", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"top_logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"reasoning_effort", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"modalities", NTX_FIELD_ANY, 0, 0, 0, NULL},
+    {"audio", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"prediction", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"web_search_options", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"parallel_tool_calls", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"store", NTX_FIELD_ABSENT, 0, 0, 0, "nothing is kept"},
+    {"service_tier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"safety_identifier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"prompt_cache_key", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
+};
+
+int ntx__ask_stops(struct ntx_ask *a, const json_t *v, const char *name, struct ntx_fault *f)
+{
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    if (!v || json_is_null(v))
+        return 0;
+    if (n > NTX_ASK_STOPS)
+        return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' has %zu strings, %u are possible", name, n, NTX_ASK_STOPS);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
+        size_t len = json_string_length(s);
+        if (!len || len > STOP_MOST || strlen(json_string_value(s)) != len)
+            return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be a string, or several, of 1 to %d bytes without NUL", name, STOP_MOST);
+        if (!(a->stops[a->n_stops++] = strdup(json_string_value(s))))
+            return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+    }
+    return 0;
+}
+
+int ntx__ask_openai(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
+{
+    static const struct ntx_field options[] = {{"include_usage", NTX_FIELD_BOOL, AT(usage), 0, 0, NULL},
+                                               {"include_obfuscation", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
+    const json_t *so = json_object_get(body, "stream_options"), *model = json_object_get(body, "model");
+    if (model && !json_is_null(model) && !json_is_string(model))
+        return ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
+    if (so && !json_is_null(so) && !json_is_object(so))
+        return ntx_fault(f, NTX_FAULT_INVALID, "stream_options", "'stream_options' must be an object");
+    if (json_is_object(so) && !a->stream)
+        return ntx_fault(f, NTX_FAULT_INVALID, "stream_options", "'stream_options' is for streams only");
+    if (json_is_object(so) && ntx_fields_read(options, so, a, f))
+        return -1;
+    return ntx__ask_stops(a, json_object_get(body, "stop"), "stop", f);
+}
+
+/* ---- messages */
+
+static int add_part(struct ntx_buf *b, const json_t *part, const char *param, struct ntx_fault *f)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    const json_t *text = json_object_get(part, "text");
+    if (!type)
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of a message's content has no type");
+    if (strcmp(type, "text"))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "content of type '%.40s' is not supported: text is", type);
+    if (!json_is_string(text))
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of type text has no text");
+    ntx_buf_add(b, json_string_value(text), json_string_length(text));
+    return 0;
+}
+
+static int content_of(struct ntx_buf *b, const json_t *content, const char *param, struct ntx_fault *f)
+{
+    size_t i;
+    json_t *part;
+    if (json_is_string(content)) {
+        ntx_buf_add(b, json_string_value(content), json_string_length(content));
+        return 0;
+    }
+    if (!json_is_array(content))
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "the content of a message must be a string, or a list of parts of type text");
+    json_array_foreach((json_t *)(uintptr_t)content, i, part)
+        if (add_part(b, part, param, f))
+            return -1;
+    return 0;
+}
+
+int ntx__ask_message(struct ntx_ask *a, const char *role, const json_t *content, const char *param, struct ntx_fault *f)
+{
+    struct ntx_buf b = {0};
+    struct ntx_ask_message *m;
+    int rc = content_of(&b, content, param, f);
+    if (!rc && a->n_messages >= MESSAGES_MOST)
+        rc = ntx_fault(f, NTX_FAULT_INVALID, param, "more than %d messages", MESSAGES_MOST);
+    ntx_buf_add(&b, "", 1); /* so that it is there, empty or not */
+    if (!rc && (b.bad || !(m = realloc(a->messages, (a->n_messages + 1) * sizeof *m))))
+        rc = ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+    if (rc) {
+        ntx_buf_free(&b);
+        return rc;
+    }
+    a->messages = m;
+    m[a->n_messages++] = (struct ntx_ask_message){role, b.p, b.n - 1};
+    return 0;
+}
+
+static const char *role_of(const json_t *m, struct ntx_fault *f)
+{
+    static const char *const roles[][2] = {{"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}};
+    const char *role = json_string_value(json_object_get(m, "role"));
+    for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
+        if (!strcmp(role, roles[i][0]))
+            return roles[i][1];
+    ntx_fault(f, role ? NTX_FAULT_UNSUPPORTED : NTX_FAULT_INVALID, "messages", role ? "messages of role '%.40s' are not supported" : "a message has no role", role);
+    return NULL;
+}
+
+static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
+{
+    static const struct ntx_field mine[] = {{"role", NTX_FIELD_ANY, 0, 0, 0, NULL},          {"content", NTX_FIELD_ANY, 0, 0, 0, NULL},
+                                            {"name", NTX_FIELD_ABSENT, 0, 0, 0, NULL},       {"refusal", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+                                            {"tool_calls", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+                                            {"audio", NTX_FIELD_ABSENT, 0, 0, 0, NULL},      {"annotations", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+                                            {"reasoning_content", NTX_FIELD_SKIP, 0, 0, 0, NULL}, /* of earlier answers: templates leave it out */
+                                            {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
+    if (!json_is_object(m))
+        return ntx_fault(f, NTX_FAULT_INVALID, "messages", "a message must be an object");
+    if (ntx_fields_read(mine, m, NULL, f))
+        return -1;
+    const char *role = role_of(m, f);
+    return role ? ntx__ask_message(a, role, json_object_get(m, "content"), "messages", f) : -1;
+}
+
+/* What names the only thing that there is, is taken. */
+static int check_words(const json_t *body, struct ntx_fault *f)
+{
+    const json_t *format = json_object_get(body, "response_format"), *choice = json_object_get(body, "tool_choice"), *modes = json_object_get(body, "modalities");
+    const char *type = json_string_value(json_object_get(format, "type")), *word = json_string_value(choice);
+    if (format && !json_is_null(format) && !(type && !strcmp(type, "text")))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "response_format", "'response_format' of another type than text is not supported");
+    if (choice && !json_is_null(choice) && !(word && (!strcmp(word, "none") || !strcmp(word, "auto"))))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' is not supported: there are no tools");
+    word = json_string_value(json_array_get(modes, 0));
+    if (modes && !json_is_null(modes) && !(json_array_size(modes) == 1 && word && !strcmp(word, "text")))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "modalities", "'modalities' other than text are not supported");
+    return 0;
+}
+
+int ntx__ask_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
+{
+    const json_t *messages = json_object_get(body, "messages");
+    size_t i;
+    json_t *m;
+    if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f) || check_words(body, f))
+        return -1;
+    if (!json_array_size(messages))
+        return ntx_fault(f, NTX_FAULT_INVALID, "messages", "'messages' must be a list of at least one message");
+    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
+        if (add_message(a, m, f))
+            return -1;
+    if (!strcmp(a->messages[a->n_messages - 1].role, "assistant"))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages", "the last message is the assistant's own: ntx does not continue it; end with a message of the user");
+    return 0;
+}

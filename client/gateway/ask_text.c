@@ -1,0 +1,75 @@
+/* Completions: a text goes on. The prompt is a string, tokens, or a list of either. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/ask_fields.h"
+
+enum { TOKENS_MOST = 1 << 20 }; /* as frame_valid.c has it */
+
+static const struct ntx_field fields[] = {
+    NTX_OPENAI_FIELDS,
+    {"prompt", NTX_FIELD_ANY, 0, 0, 0, NULL},
+    {"echo", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"suffix", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"best_of", NTX_FIELD_ABSENT, 0, 1, 0, NULL},
+    {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
+};
+
+static int wrong(struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string, a list of tokens, or a list of either, and not empty"); }
+
+static int read_text(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault *f)
+{
+    p->len = json_string_length(v);
+    if (!(p->text = malloc(p->len + 1)))
+        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+    memcpy(p->text, json_string_value(v), p->len + 1);
+    return 0;
+}
+
+static int read_tokens(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault *f)
+{
+    size_t n = json_array_size(v);
+    if (!n || n > TOKENS_MOST)
+        return wrong(f);
+    if (!(p->tokens = malloc(n * sizeof *p->tokens)))
+        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+    for (p->n_tokens = 0; p->n_tokens < n; p->n_tokens++) {
+        const json_t *t = json_array_get(v, p->n_tokens);
+        json_int_t id = json_integer_value(t);
+        if (!json_is_integer(t) || id < 0 || id > INT32_MAX)
+            return wrong(f);
+        p->tokens[p->n_tokens] = (int32_t)id;
+    }
+    return 0;
+}
+
+static int read_prompt(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault *f)
+{
+    return json_is_string(v) ? read_text(p, v, f) : json_is_array(v) ? read_tokens(p, v, f) : wrong(f);
+}
+
+/* [1, 2] is one prompt of tokens; ["a", "b"] and [[1], [2]] are two. */
+static int read_prompts(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
+{
+    bool several = json_is_array(v) && !json_is_integer(json_array_get(v, 0));
+    size_t n = several ? json_array_size(v) : 1;
+    if (!v || !n)
+        return wrong(f);
+    if (n > NTX_ASK_CHOICES)
+        return ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' has %zu prompts, %u can be answered at once", n, NTX_ASK_CHOICES);
+    if (!(a->prompts = calloc(n, sizeof *a->prompts)))
+        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+    for (size_t i = 0; i < n; i++) {
+        a->n_prompts++;
+        if (read_prompt(&a->prompts[i], several ? json_array_get(v, i) : v, f))
+            return -1;
+    }
+    return 0;
+}
+
+int ntx__ask_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
+{
+    if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f))
+        return -1;
+    return read_prompts(a, json_object_get(body, "prompt"), f);
+}

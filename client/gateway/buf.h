@@ -1,0 +1,25 @@
+/* buf.h: bytes that grow at their end. Zero-initialised is empty. A buffer that memory failed is bad: it takes nothing more, and whoever sends it
+ * looks once, at the end. */
+#ifndef NTX_GATEWAY_BUF_H
+#define NTX_GATEWAY_BUF_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ntx_buf {
+    char *p;
+    size_t n, room;
+    bool bad;
+};
+
+void ntx_buf_add(struct ntx_buf *b, const void *p, size_t n);
+void ntx_buf_text(struct ntx_buf *b, const char *text);
+void ntx_buf_format(struct ntx_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ntx_buf_json(struct ntx_buf *b, json_t *j); /* compact; takes the reference. NULL makes the buffer bad */
+void ntx_buf_free(struct ntx_buf *b);            /* empty again */
+
+/* A JSON string of bytes that a model wrote: what is no UTF-8 becomes U+FFFD. NULL: no memory. */
+json_t *ntx_json_text(const char *p, size_t n);
+
+#endif

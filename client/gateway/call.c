@@ -1,0 +1,289 @@
+#include "client/gateway/call.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/where.h"
+#include "common/util.h"
+#include "proto/frame.h"
+
+enum { SEATS = 16, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
+
+struct ntx_call {
+    struct ntx_gate *gate;
+    int sock, client;
+    bool seated;
+    struct ntx_frame_in in;
+    Ntx__Reply *last; /* its texts are lent out */
+};
+
+/* ---- the gate */
+
+int ntx_gate_open(struct ntx_gate *g, const char *dir, struct ntx_err *err)
+{
+    if (dir && strlen(dir) >= sizeof g->dir)
+        return ntx_err_set(err, -EINVAL, "%s: longer than %zu bytes", dir, sizeof g->dir - 1);
+    snprintf(g->dir, sizeof g->dir, "%s", dir ? dir : "");
+    g->seats = eventfd(SEATS, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
+    g->quit = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return g->seats < 0 || g->quit < 0 ? ntx_err_set(err, -errno, "eventfd: %s", strerror(errno)) : 0;
+}
+
+static void post(int fd)
+{
+    uint64_t one = 1;
+    if (write(fd, &one, sizeof one) != sizeof one)
+        return; /* only a counter at its end refuses, which cannot be */
+}
+
+void ntx_gate_quit(struct ntx_gate *g) { post(g->quit); }
+
+void ntx_gate_close(struct ntx_gate *g)
+{
+    close(g->seats);
+    close(g->quit);
+}
+
+int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err)
+{
+    struct ntx_where w;
+    int rc = *g->dir ? 0 : ntx_where(false, &w, err);
+    snprintf(dir, 200, "%s", *g->dir ? g->dir : w.dir);
+    return rc;
+}
+
+/* ---- waiting */
+
+static int gone(const struct ntx_call *c, const struct pollfd p[3], struct ntx_err *err)
+{
+    if (p[2].revents)
+        return ntx_err_set(err, -ESHUTDOWN, "the gateway is shutting down");
+    return c->client >= 0 && p[1].revents ? ntx_err_set(err, -ECANCELED, "the client is gone") : 0;
+}
+
+/* Until fd is readable. */
+static int wait_for(const struct ntx_call *c, int fd, int timeout_ms, struct ntx_err *err)
+{
+    struct pollfd p[3] = {{.fd = fd, .events = POLLIN}, {.fd = c->client, .events = POLLRDHUP}, {.fd = c->gate->quit, .events = POLLIN}};
+    int n = poll(p, 3, timeout_ms);
+    if (n < 0)
+        return errno == EINTR ? 0 : -errno;
+    return n ? gone(c, p, err) : -ETIMEDOUT;
+}
+
+static int take_seat(const struct ntx_call *c, struct ntx_err *err)
+{
+    uint64_t one;
+    int rc = 0;
+    while (!rc && read(c->gate->seats, &one, sizeof one) != sizeof one)
+        rc = wait_for(c, c->gate->seats, -1, err);
+    return rc;
+}
+
+static int reach(const char *dir, struct ntx_err *err)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if ((size_t)snprintf(a.sun_path, sizeof a.sun_path, "%s/ntx.sock", dir) >= sizeof a.sun_path)
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: too long for a socket's path", dir);
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
+    if (!connect(s, (struct sockaddr *)&a, sizeof a))
+        return s;
+    int e = errno;
+    close(s);
+    return ntx_err_set(err, e == EACCES ? -e : -ECONNREFUSED, "ntx's daemons do not answer (%s)", strerror(e));
+}
+
+int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call **out, struct ntx_err *err)
+{
+    char dir[200];
+    struct ntx_call *c = calloc(1, sizeof *c);
+    if (!c)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    *c = (struct ntx_call){.gate = g, .sock = -1, .client = client_fd};
+    int rc = seat ? take_seat(c, err) : 0;
+    c->seated = seat && !rc;
+    if (!rc)
+        rc = ntx_gate_where(g, dir, err);
+    if (!rc)
+        rc = NTX_MIN(c->sock = reach(dir, err), 0);
+    if (rc) {
+        ntx_call_close(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void ntx_call_close(struct ntx_call *c)
+{
+    if (!c)
+        return;
+    if (c->sock >= 0)
+        close(c->sock);
+    if (c->seated)
+        post(c->gate->seats);
+    ntx_frame_free(&c->in);
+    if (c->last)
+        ntx__reply__free_unpacked(c->last, NULL);
+    free(c);
+}
+
+/* ---- asking */
+
+static int send_request(struct ntx_call *c, Ntx__Request *q, struct ntx_err *err)
+{
+    if (!ntx_request_valid(q))
+        return ntx_err_set(err, -EINVAL, "the request is beyond what ntx-computed takes");
+    int rc = ntx_frame_send_request(c->sock, q, NULL, 0);
+    if (rc == -EMSGSIZE)
+        return ntx_err_set(err, rc, "the prompt is too long: a request may have %u MiB", NTX_FRAME_MAX >> 20);
+    return rc ? ntx_err_set(err, rc, "ntx-computed takes no request: %s", strerror(-rc)) : 0;
+}
+
+int ntx_call_status(struct ntx_call *c, struct ntx_err *err)
+{
+    Ntx__StatusReq s = NTX__STATUS_REQ__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    q.id = STATUS_ID;
+    q.body_case = NTX__REQUEST__BODY_STATUS;
+    q.status = &s;
+    return send_request(c, &q, err);
+}
+
+static void set_sampling(const struct ntx_ask *a, Ntx__Sampling *s)
+{
+    s->temp = a->temp;
+    s->top_k = a->top_k;
+    s->top_p = a->top_p > 0 ? a->top_p : 1e-6f; /* 0: the best token alone; in the message it means off */
+    s->min_p = a->min_p;
+    s->repeat_penalty = a->repeat_penalty;
+    s->seed = a->seed;
+}
+
+static int send_choices(struct ntx_call *c, const struct ntx_ask *a, Ntx__Generate *m, struct ntx_err *err)
+{
+    Ntx__Request q = NTX__REQUEST__INIT;
+    int rc = 0;
+    q.body_case = NTX__REQUEST__BODY_GENERATE;
+    q.generate = m;
+    for (unsigned i = 0; !rc && i < ntx_ask_choices(a); i++) {
+        const struct ntx_ask_prompt *p = a->messages ? NULL : &a->prompts[i / a->n];
+        if (p) {
+            m->prompt = (ProtobufCBinaryData){p->len, (uint8_t *)p->text};
+            m->tokens = p->tokens;
+            m->n_tokens = p->n_tokens;
+        }
+        q.id = FIRST_ID + i;
+        m->sampling->seed = a->seed + i % a->n;
+        rc = send_request(c, &q, err);
+    }
+    return rc;
+}
+
+int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *err)
+{
+    Ntx__Generate m = NTX__GENERATE__INIT;
+    Ntx__Sampling s = NTX__SAMPLING__INIT;
+    Ntx__Message *each = calloc(a->n_messages + 1, sizeof *each), **list = calloc(a->n_messages + 1, sizeof *list);
+    int rc = each && list ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+    for (size_t i = 0; !rc && i < a->n_messages; i++) {
+        ntx__message__init(list[i] = &each[i]);
+        each[i].role = (char *)(uintptr_t)a->messages[i].role;
+        each[i].text = (ProtobufCBinaryData){a->messages[i].len, (uint8_t *)a->messages[i].text};
+    }
+    m.messages = list;
+    m.n_messages = a->n_messages;
+    m.raw = !a->messages;
+    m.stop = (char **)(uintptr_t)a->stops;
+    m.n_stop = a->n_stops;
+    m.ignore_eos = a->ignore_eos;
+    m.max_tokens = a->max_tokens;
+    m.sampling = &s;
+    set_sampling(a, &s);
+    if (!rc)
+        rc = send_choices(c, a, &m, err);
+    free(list);
+    free(each);
+    return rc;
+}
+
+/* ---- what comes back */
+
+static void take_progress(const Ntx__Progress *p, struct ntx_event *e)
+{
+    bool prompt = !strcmp(p->phase, "prompt");
+    e->kind = NTX_EVENT_PROGRESS;
+    e->text = p->phase;
+    e->done = prompt ? p->done : p->prompt_done;
+    e->total = prompt ? p->total : p->prompt_total;
+    e->left_s = p->left_s;
+}
+
+static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
+{
+    *e = (struct ntx_event){.choice = r->id >= FIRST_ID ? (unsigned)(r->id - FIRST_ID) : 0};
+    switch (r->body_case) {
+    case NTX__REPLY__BODY_ERROR:
+        return ntx_err_set(err, r->error->err < 0 ? r->error->err : -EIO, "%s", r->error->text);
+    case NTX__REPLY__BODY_PROGRESS:
+        take_progress(r->progress, e);
+        return 0;
+    case NTX__REPLY__BODY_STARTED:
+        e->kind = NTX_EVENT_STARTED;
+        e->prompt_tokens = r->started->prompt_tokens;
+        return 0;
+    case NTX__REPLY__BODY_TOKEN:
+        e->kind = NTX_EVENT_TEXT;
+        e->text = (const char *)r->token->text.data;
+        e->len = r->token->text.len;
+        e->tokens = r->token->token >= 0;
+        return 0;
+    case NTX__REPLY__BODY_DONE:
+        e->kind = NTX_EVENT_DONE;
+        e->text = r->done->finish;
+        return 0;
+    case NTX__REPLY__BODY_STATUS:
+        e->kind = NTX_EVENT_STATUS;
+        e->text = r->status->json;
+        return 0;
+    default:
+        return ntx_err_set(err, -EPROTO, "ntx-computed answers with what was not asked for");
+    }
+}
+
+static int fill(struct ntx_call *c, int timeout_ms, struct ntx_err *err)
+{
+    uint8_t buf[65536];
+    int rc = wait_for(c, c->sock, timeout_ms, err);
+    if (rc)
+        return rc;
+    ssize_t n = recv(c->sock, buf, sizeof buf, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0)
+        return ntx_err_set(err, -EPIPE, "ntx-computed ended, and with it what it was generating: try again");
+    return ntx_frame_feed(&c->in, buf, (size_t)n);
+}
+
+int ntx_call_next(struct ntx_call *c, int timeout_ms, struct ntx_event *e, struct ntx_err *err)
+{
+    const uint8_t *body;
+    size_t len;
+    int rc;
+    while (!(rc = ntx_frame_next(&c->in, &body, &len)))
+        if ((rc = fill(c, timeout_ms, err)))
+            return rc;
+    if (c->last)
+        ntx__reply__free_unpacked(c->last, NULL);
+    c->last = rc > 0 ? ntx_reply_unpack(body, len) : NULL;
+    return c->last ? take(c->last, e, err) : ntx_err_set(err, -EPROTO, "ntx-computed sends no frames of this version");
+}

@@ -1,0 +1,53 @@
+/* call.h: one HTTP request's connection to ntx-computed: its right there is the socket's right, its end ends what it asked for, before the next pass.
+ *
+ *   gate (one a gateway) --seat--> call --frames--> computed       waits see three ends: computed's, the HTTP client's, the gateway's
+ *
+ * computed has few connections (32 unless told), so the gate has seats for some of them, and who finds none waits for one. This is the one file of
+ * the gateway that knows protobuf. A call is its thread's. */
+#ifndef NTX_GATEWAY_CALL_H
+#define NTX_GATEWAY_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/gateway/ask.h"
+#include "common/err.h"
+
+struct ntx_gate {
+    char dir[200]; /* the daemons' runtime directory; "": where.h finds it anew each time */
+    int seats;     /* an eventfd that counts free ones */
+    int quit;      /* an eventfd that becomes readable when the gateway ends */
+};
+int ntx_gate_open(struct ntx_gate *g, const char *dir, struct ntx_err *err); /* dir NULL: wherever daemons run */
+void ntx_gate_quit(struct ntx_gate *g);                                      /* every wait ends with -ESHUTDOWN; from any thread */
+void ntx_gate_close(struct ntx_gate *g);
+int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err);
+
+enum ntx_event_kind { NTX_EVENT_STARTED, NTX_EVENT_PROGRESS, NTX_EVENT_TEXT, NTX_EVENT_DONE, NTX_EVENT_STATUS };
+
+struct ntx_event { /* texts are good until the next call */
+    enum ntx_event_kind kind;
+    unsigned choice;
+    const char *text;        /* TEXT: [len]; PROGRESS: the phase; STATUS: JSON; DONE: stop, length or cancel */
+    size_t len;
+    uint32_t prompt_tokens;  /* STARTED */
+    uint32_t tokens;         /* TEXT: how many tokens these are, 0 or 1 */
+    uint64_t done, total;    /* PROGRESS, of the prompt, in tokens; total 0: unknown */
+    double left_s;           /* PROGRESS: 0: unknown */
+};
+
+struct ntx_call;
+
+/* client_fd: the HTTP client's socket, whose end ends every wait with -ECANCELED. seat: for an answer, so that a seat is waited for; the status is told
+ * without. */
+int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call **out, struct ntx_err *err);
+void ntx_call_close(struct ntx_call *c); /* NULL is fine */
+
+int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *err); /* all its choices */
+int ntx_call_status(struct ntx_call *c, struct ntx_err *err);
+
+/* The next thing that happens: 0; -ETIMEDOUT; -ECANCELED, the client is gone; -ESHUTDOWN; or the negative errno of a choice that failed, or of
+ * the connection, with err. */
+int ntx_call_next(struct ntx_call *c, int timeout_ms, struct ntx_event *e, struct ntx_err *err);
+
+#endif

@@ -1,0 +1,41 @@
+/* fault.h: why a request is not answered, before any API has words of its own for it. */
+#ifndef NTX_GATEWAY_FAULT_H
+#define NTX_GATEWAY_FAULT_H
+
+#include <stdbool.h>
+
+enum ntx_fault_kind {
+    NTX_FAULT_NONE,
+    NTX_FAULT_INVALID,     /* the request is wrong */
+    NTX_FAULT_UNSUPPORTED, /* right, but ntx has no such thing */
+    NTX_FAULT_CONTEXT,     /* the prompt does not fit */
+    NTX_FAULT_KEY,
+    NTX_FAULT_FORBIDDEN,
+    NTX_FAULT_PATH,
+    NTX_FAULT_METHOD,
+    NTX_FAULT_LARGE,
+    NTX_FAULT_BUSY,
+    NTX_FAULT_DOWN,        /* no daemons, no model, or they are shutting down */
+    NTX_FAULT_INTERNAL,
+};
+
+struct ntx_fault {
+    enum ntx_fault_kind kind;
+    char param[48]; /* the field that is meant, "" for none */
+    char text[600];
+};
+
+struct ntx_fault_info {
+    unsigned status;          /* of HTTP */
+    const char *openai, *code; /* type and code in OpenAI's errors; code NULL: null */
+    const char *anthropic;
+};
+const struct ntx_fault_info *ntx_fault_info(enum ntx_fault_kind kind);
+
+/* Fills f and returns -1, so that a caller can write `return ntx_fault(...)`. param may be NULL. */
+int ntx_fault(struct ntx_fault *f, enum ntx_fault_kind kind, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* Of a negative errno that computed, or the way to it, gave. */
+enum ntx_fault_kind ntx_fault_of(int err);
+
+#endif

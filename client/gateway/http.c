@@ -1,0 +1,238 @@
+#include "client/gateway/http.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "client/gateway/json_memory.h"
+#include "client/listen.h"
+#include "common/util.h"
+
+enum { CONNECTIONS = 256, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 512 << 10 };
+#define BODY_MOST (16u << 20)
+#define BODIES_MOST (64u << 20) /* of all requests that are being read */
+
+struct ntx_http {
+    const struct ntx_http_config *c;
+    struct ntx_gate gate;
+    struct MHD_Daemon *daemon;
+    atomic_size_t bodies;
+};
+
+static const struct ntx_route routes[] = {
+    {"GET", "/", ntx__serve_home, &ntx_openai_chat, NTX_API_CHAT, true},
+    {"GET", "/health", ntx__serve_health, &ntx_openai_chat, NTX_API_CHAT, true},
+    {"GET", "/metrics", ntx__serve_metrics, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"GET", "/v1/models", ntx__serve_models, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"POST", "/v1/chat/completions", ntx__serve_answer, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"POST", "/v1/completions", ntx__serve_answer, &ntx_openai_text, NTX_API_TEXT, false},
+};
+static const struct ntx_route nowhere = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, false}, asking = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, true};
+
+struct ntx_gate *ntx__http_gate(struct ntx_http *h) { return &h->gate; }
+
+int ntx__http_client(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return i ? i->connect_fd : -1;
+}
+
+void ntx__http_patience(struct MHD_Connection *c, bool ours)
+{
+    MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, ours ? 0u : (unsigned)TIMEOUT_S); /* after 0 its clock starts anew */
+}
+
+/* ---- who may ask */
+
+static const char *header(const struct ntx_request *q, const char *name) { return MHD_lookup_connection_value(q->conn, MHD_HEADER_KIND, name); }
+
+/* Takes as long for a wrong key as for the right one. */
+static bool same_key(const char *given, const char *key)
+{
+    size_t n = strlen(key), have = strlen(given);
+    unsigned differs = have != n;
+    for (size_t i = 0; i < have; i++)
+        differs |= (unsigned char)given[i] ^ (unsigned char)key[i % (n ? n : 1)];
+    return !differs;
+}
+
+static bool has_key(const struct ntx_request *q)
+{
+    const char *auth = header(q, "Authorization"), *plain = header(q, "x-api-key"), *key = q->http->c->key;
+    if (!key)
+        return true;
+    if (auth && !strncasecmp(auth, "Bearer ", 7) && same_key(auth + 7, key))
+        return true;
+    return plain && same_key(plain, key);
+}
+
+/* The page's own server is its origin. */
+static bool own_origin(const struct ntx_request *q, const char *origin)
+{
+    const char *host = header(q, "Host"), *rest = !strncmp(origin, "http://", 7) ? origin + 7 : !strncmp(origin, "https://", 8) ? origin + 8 : NULL;
+    return host && rest && !strcmp(rest, host);
+}
+
+static bool origin_may(struct ntx_request *q)
+{
+    const char *origin = header(q, "Origin");
+    const struct ntx_http_config *c = q->http->c;
+    if (!origin || own_origin(q, origin))
+        return true;
+    for (unsigned i = 0; i < c->n_cors && !q->origin; i++)
+        if (!strcmp(c->cors[i], "*") || !strcmp(c->cors[i], origin))
+            q->origin = origin;
+    return q->origin;
+}
+
+static int check(struct ntx_request *q, struct ntx_fault *f)
+{
+    const char *host = header(q, "Host");
+    const struct ntx_http_config *c = q->http->c;
+    if (c->local && !c->key && host && !ntx_host_is_local(host))
+        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "the Host header does not name this machine: without a key, only localhost and loopback addresses are answered");
+    if (!origin_may(q))
+        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "pages of this origin may not ask: --cors names those that may");
+    if (!q->route->open && !has_key(q))
+        return ntx_fault(f, NTX_FAULT_KEY, NULL, "an API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
+    return 0;
+}
+
+/* ---- what there is */
+
+/* HEAD is GET without the body, which libmicrohttpd leaves out. */
+static const struct ntx_route *find(const char *method, const char *path, struct ntx_fault *f)
+{
+    const char *wanted = !strcmp(method, "HEAD") ? "GET" : method;
+    const struct ntx_route *same = NULL;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (strcmp(routes[i].path, path))
+            continue;
+        if (!strcmp(routes[i].method, wanted))
+            return &routes[i];
+        same = &routes[i];
+    }
+    if (same)
+        ntx_fault(f, NTX_FAULT_METHOD, NULL, "%s is for %s", path, same->method);
+    else
+        ntx_fault(f, NTX_FAULT_PATH, NULL, "there is no %.100s", path);
+    return &nowhere;
+}
+
+/* A browser asks before it sends what a plain form could not. */
+static enum MHD_Result preflight(struct ntx_request *q)
+{
+    struct MHD_Response *r = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    if (r && q->origin) {
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, OPTIONS");
+        const char *asked = header(q, "Access-Control-Request-Headers");
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, asked ? asked : "Authorization, Content-Type");
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, "600");
+    }
+    return ntx__reply_queue(q, MHD_HTTP_NO_CONTENT, r);
+}
+
+/* The header is there: what can be refused, is, before a body is read. */
+static enum MHD_Result begin(struct ntx_request *q, const char *method, const char *path)
+{
+    struct ntx_fault f = {0}, denied = {0};
+    const char *length = header(q, "Content-Length");
+    bool options = !strcmp(method, "OPTIONS");
+    q->route = options ? &asking : find(method, path, &f);
+    if (!check(q, &denied) && !f.kind && length && strtoull(length, NULL, 10) > BODY_MOST)
+        ntx_fault(&f, NTX_FAULT_LARGE, NULL, "the body is longer than %u MiB", BODY_MOST >> 20);
+    q->refused = options || denied.kind || f.kind;
+    if (denied.kind || f.kind)
+        return ntx__reply_fault(q, denied.kind ? &denied : &f);
+    return options ? preflight(q) : MHD_YES;
+}
+
+/* ---- bodies */
+
+static enum MHD_Result take_body(struct ntx_request *q, const char *data, size_t *n)
+{
+    struct ntx_http *h = q->http;
+    size_t room = q->body.room;
+    if (q->body.n + *n > BODY_MOST || ntx_now_ns() - q->since_ns > BODY_S * 1000000000ull || atomic_load(&h->bodies) > BODIES_MOST)
+        return MHD_NO; /* too long without having said so, too slow, or too many at once */
+    ntx_buf_add(&q->body, data, *n);
+    atomic_fetch_add(&h->bodies, q->body.room - room);
+    *n = 0;
+    return q->body.bad ? MHD_NO : MHD_YES;
+}
+
+void ntx__http_body_done(struct ntx_request *q)
+{
+    atomic_fetch_sub(&q->http->bodies, q->body.room);
+    ntx_buf_free(&q->body);
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const char *url, const char *method, const char *version, const char *data, size_t *n,
+                                  void **state)
+{
+    struct ntx_request *q = *state;
+    (void)version;
+    if (!q) {
+        if (!(q = *state = calloc(1, sizeof *q)))
+            return MHD_NO;
+        *q = (struct ntx_request){.http = arg, .conn = conn, .since_ns = ntx_now_ns()};
+        return begin(q, method, url);
+    }
+    if (q->refused) { /* what comes all the same is let pass */
+        *n = 0;
+        return MHD_YES;
+    }
+    return *n ? take_body(q, data, n) : q->route->serve(q);
+}
+
+static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum MHD_RequestTerminationCode how)
+{
+    struct ntx_request *q = *state;
+    (void)arg;
+    (void)conn;
+    (void)how;
+    if (!q)
+        return;
+    ntx__http_body_done(q);
+    free(q);
+    *state = NULL;
+}
+
+/* ---- from beginning to end */
+
+int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **out, struct ntx_err *err)
+{
+    struct ntx_http *h = calloc(1, sizeof *h);
+    int rc = h ? ntx_gate_open(&h->gate, c->dir, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    if (rc) {
+        close(fd);
+        free(h);
+        return rc;
+    }
+    ntx_json_memory_init();
+    h->c = c;
+    h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
+                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
+                                 MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_END);
+    if (!h->daemon) {
+        close(fd);
+        ntx_gate_close(&h->gate);
+        free(h);
+        return ntx_err_set(err, -EIO, "the HTTP server does not start");
+    }
+    *out = h;
+    return 0;
+}
+
+void ntx_http_stop(struct ntx_http *h)
+{
+    if (!h)
+        return;
+    ntx_gate_quit(&h->gate);
+    MHD_stop_daemon(h->daemon); /* closes the socket; its threads end with their waits */
+    ntx_gate_close(&h->gate);
+    free(h);
+}

@@ -1,0 +1,196 @@
+/* ntx-gateway: ntx over HTTP, in the words of the APIs that editors, agents and chat pages speak. A client of computed's socket like any other, in a process
+ * of its own: a web server has no place in the daemon that holds the sessions. */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ini.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/gateway/http.h"
+#include "client/listen.h"
+#include "client/options.h"
+#include "common/util.h"
+#include "ntx_version.h"
+
+#define DESCRIPTORS 1024 /* a connection, and one to computed */
+
+static const char like[] = "127.0.0.1:8080";
+
+struct options {
+    struct ntx_http_config http;
+    const char *config;
+    char listen[300], key_file[1024], key[520], cors[2048];
+};
+
+const char *argp_program_version = "ntx-gateway " NTX_BUILD;
+
+static error_t set(char *to, size_t n, const char *name, const char *value, struct argp_state *st)
+{
+    if (strlen(value) >= n)
+        ntx_usage_error(st, "--%s: longer than %zu bytes", name, n - 1);
+    snprintf(to, n, "%s", value);
+    return 0;
+}
+
+static error_t parse_opt(int key, char *arg, struct argp_state *st)
+{
+    struct options *o = st->input;
+    switch (key) {
+    case 'r': o->http.dir = arg; return 0;
+    case 'c': o->config = arg; return 0;
+    case 'l': return set(o->listen, sizeof o->listen, "listen", arg, st);
+    case 'k': return set(o->key_file, sizeof o->key_file, "api-key-file", arg, st);
+    case 'o': return set(o->cors, sizeof o->cors, "cors", arg, st);
+    case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
+    case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Of ntx.conf, only [gateway] is ours; ntx-computed checks the rest. What the command line says has the say. */
+static int on_pair(void *arg, const char *section, const char *name, const char *value)
+{
+    struct options *o = arg;
+    if (strcmp(section, "gateway"))
+        return 1;
+    if (!strcmp(name, "listen") && !*o->listen)
+        snprintf(o->listen, sizeof o->listen, "%s", value);
+    else if (!strcmp(name, "api_key_file") && !*o->key_file)
+        snprintf(o->key_file, sizeof o->key_file, "%s", value);
+    else if (!strcmp(name, "cors") && !*o->cors)
+        snprintf(o->cors, sizeof o->cors, "%s", value);
+    return 1;
+}
+
+/* ---- the key */
+
+static int check_key_file(int fd, const char *path, struct ntx_err *err)
+{
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st))
+        return ntx_err_set(err, -errno, "%s: the API key cannot be read: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return ntx_err_set(err, -EINVAL, "%s: no regular file", path);
+    if (st.st_mode & 077)
+        return ntx_err_set(err, -EINVAL, "%s: others may read the API key: chmod 600 %s", path, path);
+    return 0;
+}
+
+static int read_key(struct options *o, struct ntx_err *err)
+{
+    if (!*o->key_file)
+        return 0;
+    int fd = open(o->key_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = check_key_file(fd, o->key_file, err);
+    ssize_t n = rc ? 0 : read(fd, o->key, sizeof o->key - 1);
+    if (fd >= 0)
+        close(fd);
+    if (rc)
+        return rc;
+    o->key[NTX_MAX(n, 0)] = 0;
+    size_t len = strcspn(o->key, "\r\n");
+    bool rest = strspn(o->key + len, "\r\n") != strlen(o->key + len);
+    o->key[len] = 0;
+    for (size_t i = 0; i < len; i++)
+        rest |= o->key[i] <= ' ' || o->key[i] == 127;
+    if (rest || len < 8 || len > 512)
+        return ntx_err_set(err, -EINVAL, "%s: an API key is one line of 8 to 512 printable characters without blanks", o->key_file);
+    o->http.key = o->key;
+    return 0;
+}
+
+/* ---- origins */
+
+static int split_cors(struct options *o, struct ntx_err *err)
+{
+    char *rest = o->cors;
+    for (char *s; (s = strsep(&rest, ", "));) {
+        if (!*s)
+            continue;
+        if (o->http.n_cors == NTX_HTTP_CORS)
+            return ntx_err_set(err, -EINVAL, "more than %u origins", NTX_HTTP_CORS);
+        bool origin = !strcmp(s, "null") || (strstr(s, "://") && !strchr(strstr(s, "://") + 3, '/'));
+        if (strcmp(s, "*") && !origin)
+            return ntx_err_set(err, -EINVAL, "'%s' is no origin: write https://example.org, or * for all", s);
+        o->http.cors[o->http.n_cors++] = s;
+    }
+    return 0;
+}
+
+/* ---- serving */
+
+static int serve(struct options *o, struct ntx_err *err)
+{
+    sigset_t set;
+    struct ntx_http *h;
+    int sig, fd = ntx_listen(o->listen, like, err);
+    o->http.local = ntx_listen_is_local(o->listen);
+    if (fd < 0)
+        return fd;
+    if (!o->http.local && !o->http.key) {
+        close(fd);
+        return ntx_err_set(err, -EINVAL, "%s is reached from other machines: give an API key (--api-key-file FILE, or [gateway] api_key_file), or listen at %s", o->listen, like);
+    }
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL); /* before there are threads */
+    int rc = ntx_http_start(&o->http, fd, &h, err);
+    if (rc)
+        return rc;
+    ntx_log(NTX_LOG_INFO, "serving %s%s", strncmp(o->listen, "unix:", 5) ? "http://" : "", o->listen);
+    ntx_notify("READY=1");
+    sigwait(&set, &sig);
+    ntx_http_stop(h);
+    ntx_listen_end(o->listen);
+    return 0;
+}
+
+static int run(struct options *o, struct ntx_err *err)
+{
+    int bad = o->config ? ini_parse(o->config, on_pair, o) : 0;
+    if (bad)
+        return ntx_err_set(err, -EINVAL, bad < 0 ? "%s: cannot be read" : "%s:%d: neither '[section]' nor 'key = value'", o->config, bad);
+    if (!*o->listen && o->config) {
+        ntx_log(NTX_LOG_INFO, "%s names no address in [gateway] listen: nothing to do", o->config);
+        ntx_notify("READY=1");
+        return 0;
+    }
+    if (!*o->listen)
+        snprintf(o->listen, sizeof o->listen, "%s", like);
+    int rc = read_key(o, err);
+    if (!rc)
+        rc = split_cors(o, err);
+    if (!rc)
+        rc = ntx_need_descriptors(DESCRIPTORS, err);
+    return rc ? rc : serve(o, err);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"listen", 'l', "WHERE", 0, "127.0.0.1:8080, [::1]:8080 or unix:/path (default: 127.0.0.1:8080)", 0},
+        {"api-key-file", 'k', "FILE", 0, "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", 0},
+        {"cors", 'o', "ORIGINS", 0, "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", 0},
+        {"config", 'c', "FILE", 0, "take from [gateway] of this ntx.conf what is not given here; without listen there, nothing is served", 0},
+        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)", 0},
+        {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
+        {0},
+    };
+    static const struct argp argp = {options, parse_opt, "", "ntx over HTTP, as OpenAI's API: /v1/models, /v1/chat/completions, /v1/completions; /health, /metrics.", NULL, NULL, NULL};
+    static struct options o;
+    struct ntx_err err = {0};
+    ntx_stdio_init();
+    argp_err_exit_status = NTX_EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &o);
+    ntx_log_init("ntx-gateway", NTX_LOG_INFO);
+    signal(SIGPIPE, SIG_IGN);
+    int rc = run(&o, &err);
+    if (rc)
+        ntx_log(NTX_LOG_ERR, "%s", err.text);
+    return !rc ? 0 : rc == -EINVAL ? NTX_EXIT_USAGE : NTX_EXIT_FAILED;
+}

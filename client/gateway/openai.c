@@ -1,0 +1,141 @@
+/* OpenAI's shapes: chat completions and completions. What a model thinks is `reasoning_content`, as others who serve such models have it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/gateway/answer.h"
+#include "ntx_version.h"
+
+static json_t *usage(const struct ntx_answer *a)
+{
+    json_int_t in = a->prompt_tokens, out = ntx_answer_tokens(a);
+    return json_pack("{s:I, s:I, s:I, s:{s:i}}", "prompt_tokens", in, "completion_tokens", out, "total_tokens", in + out, "prompt_tokens_details", "cached_tokens", 0);
+}
+
+static json_t *head(const struct ntx_answer *a, const char *object, json_t *choices)
+{
+    return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o}", "id", a->id, "object", object, "created", (json_int_t)a->created, "model", ntx_json_text(a->model, strlen(a->model)),
+                     "system_fingerprint", "ntx-" NTX_BUILD, "choices", choices);
+}
+
+static void send_chunk(const struct ntx_answer *a, const char *object, json_t *choices, json_t *use, struct ntx_buf *out)
+{
+    json_t *j = head(a, object, choices);
+    if (j && a->ask->usage)
+        json_object_set_new(j, "usage", use ? use : json_null());
+    else
+        json_decref(use);
+    ntx_buf_text(out, "data: ");
+    ntx_buf_json(out, j);
+    ntx_buf_text(out, "\n\n");
+}
+
+static void end(const struct ntx_answer *a, const char *object, struct ntx_buf *out)
+{
+    if (a->ask->usage)
+        send_chunk(a, object, json_array(), usage(a), out);
+    ntx_buf_text(out, "data: [DONE]\n\n");
+}
+
+/* ---- chat */
+
+static const char chunk[] = "chat.completion.chunk";
+
+static void send_delta(const struct ntx_answer *a, unsigned i, json_t *delta, struct ntx_buf *out)
+{
+    const char *why = a->choice[i].finish;
+    send_chunk(a, chunk, json_pack("[{s:i, s:o, s:n, s:s?}]", "index", (int)i, "delta", delta, "logprobs", "finish_reason", why), NULL, out);
+}
+
+static void chat_begin(const struct ntx_answer *a, struct ntx_buf *out)
+{
+    for (unsigned i = 0; i < a->n; i++)
+        send_delta(a, i, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), out);
+}
+
+static void chat_piece(const struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len, struct ntx_buf *out)
+{
+    send_delta(a, i, json_pack("{s:o}", thought ? "reasoning_content" : "content", ntx_json_text(text, len)), out);
+}
+
+static void chat_finish(const struct ntx_answer *a, unsigned i, struct ntx_buf *out) { send_delta(a, i, json_object(), out); }
+
+static void chat_end(const struct ntx_answer *a, struct ntx_buf *out) { end(a, chunk, out); }
+
+static json_t *message(const struct ntx_choice *c)
+{
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", ntx_json_text(c->text.p, c->text.n));
+    if (m && c->thought.n)
+        json_object_set_new(m, "reasoning_content", ntx_json_text(c->thought.p, c->thought.n));
+    return m;
+}
+
+static void whole(const struct ntx_answer *a, const char *object, json_t *(*choice)(const struct ntx_choice *c, int i), struct ntx_buf *out)
+{
+    json_t *choices = json_array();
+    for (unsigned i = 0; i < a->n; i++)
+        json_array_append_new(choices, choice(&a->choice[i], (int)i));
+    json_t *j = head(a, object, choices);
+    if (j)
+        json_object_set_new(j, "usage", usage(a));
+    ntx_buf_json(out, j);
+}
+
+static json_t *chat_choice(const struct ntx_choice *c, int i)
+{
+    return json_pack("{s:i, s:o, s:n, s:s}", "index", i, "message", message(c), "logprobs", "finish_reason", c->finish);
+}
+
+static void chat_whole(const struct ntx_answer *a, struct ntx_buf *out) { whole(a, "chat.completion", chat_choice, out); }
+
+/* ---- completions */
+
+static json_t *text_choice(const struct ntx_choice *c, int i)
+{
+    return json_pack("{s:o, s:i, s:n, s:s}", "text", ntx_json_text(c->text.p, c->text.n), "index", i, "logprobs", "finish_reason", c->finish);
+}
+
+static void text_whole(const struct ntx_answer *a, struct ntx_buf *out) { whole(a, "text_completion", text_choice, out); }
+
+static void text_piece(const struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len, struct ntx_buf *out)
+{
+    (void)thought;
+    json_t *choices = json_pack("[{s:o, s:i, s:n, s:s?}]", "text", ntx_json_text(text, len), "index", (int)i, "logprobs", "finish_reason", a->choice[i].finish);
+    send_chunk(a, "text_completion", choices, NULL, out);
+}
+
+static void text_finish(const struct ntx_answer *a, unsigned i, struct ntx_buf *out) { text_piece(a, i, false, "", 0, out); }
+
+static void text_end(const struct ntx_answer *a, struct ntx_buf *out) { end(a, "text_completion", out); }
+
+/* ---- both */
+
+/* A comment, which readers of event streams pass over. */
+static void alive(const struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
+{
+    (void)a;
+    if (!e || !e->total)
+        ntx_buf_text(out, ": waiting\n\n");
+    else
+        ntx_buf_format(out, ": prompt %llu/%llu\n\n", (unsigned long long)e->done, (unsigned long long)e->total);
+}
+
+static void fault(const struct ntx_fault *f, struct ntx_buf *out)
+{
+    const struct ntx_fault_info *i = ntx_fault_info(f->kind);
+    ntx_buf_json(out, json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", ntx_json_text(f->text, strlen(f->text)), "type", i->openai, "param",
+                                *f->param ? ntx_json_text(f->param, strlen(f->param)) : json_null(), "code", i->code));
+}
+
+static void broken(const struct ntx_fault *f, struct ntx_buf *out)
+{
+    ntx_buf_text(out, "data: ");
+    fault(f, out);
+    ntx_buf_text(out, "\n\n");
+}
+
+const struct ntx_shape ntx_openai_chat = {
+    "chatcmpl-", "text/event-stream", true, chat_begin, chat_piece, chat_finish, chat_end, alive, chat_whole, fault, broken,
+};
+const struct ntx_shape ntx_openai_text = {
+    "cmpl-", "text/event-stream", false, NULL, text_piece, text_finish, text_end, alive, text_whole, fault, broken,
+};

@@ -1,0 +1,47 @@
+#include "client/gateway/http.h"
+
+#include <string.h>
+
+enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct MHD_Response *r)
+{
+    if (!r)
+        return MHD_NO;
+    if (q->origin) {
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, q->origin);
+        MHD_add_response_header(r, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN);
+    }
+    if (status == MHD_HTTP_UNAUTHORIZED)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    enum MHD_Result rc = MHD_queue_response(q->conn, status, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+enum MHD_Result ntx__reply(struct ntx_request *q, unsigned status, const char *type, struct ntx_buf *body)
+{
+    if (body->bad) {
+        ntx_buf_free(body);
+        return MHD_NO;
+    }
+    struct MHD_Response *r = MHD_create_response_from_buffer(body->n, body->p, MHD_RESPMEM_MUST_FREE);
+    if (!r)
+        ntx_buf_free(body);
+    else
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    *body = (struct ntx_buf){0};
+    return ntx__reply_queue(q, status, r);
+}
+
+enum MHD_Result ntx__reply_json(struct ntx_request *q, unsigned status, json_t *j)
+{
+    struct ntx_buf b = {0};
+    ntx_buf_json(&b, j);
+    return ntx__reply(q, status, "application/json", &b);
+}
+
+enum MHD_Result ntx__reply_fault(struct ntx_request *q, const struct ntx_fault *f)
+{
+    struct ntx_buf b = {0};
+    q->route->shape->fault(f, &b);
+    return ntx__reply(q, ntx_fault_info(f->kind)->status, "application/json", &b);
+}

@@ -1,0 +1,185 @@
+/* A request for an answer, from its body to the last byte: whole, or as a stream that begins when computed has taken the prompt. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/http.h"
+#include "common/util.h"
+
+enum { ALIVE_MS = 5000, BLOCK = 16384 };
+
+struct job {
+    struct ntx_ask *ask;
+    struct ntx_call *call;
+    struct ntx_answer answer;
+    struct MHD_Connection *conn;
+    struct ntx_buf out; /* of a stream: from `at` on it is still to be sent */
+    size_t at;
+    uint64_t alive_ns;
+    bool over;
+};
+
+static void job_free(void *arg)
+{
+    struct job *j = arg;
+    ntx_call_close(j->call);
+    ntx_answer_free(&j->answer);
+    ntx_buf_free(&j->out);
+    ntx_ask_free(j->ask);
+    free(j);
+}
+
+static int take_fault(const struct job *j, int rc, const struct ntx_err *err, struct ntx_fault *f)
+{
+    return ntx_fault(f, ntx_fault_of(rc), ntx_fault_of(rc) == NTX_FAULT_CONTEXT ? (j->ask->messages ? "messages" : "prompt") : NULL, "%s", err->text[0] ? err->text : strerror(-rc));
+}
+
+static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
+{
+    struct ntx_err err = {0};
+    char model[128];
+    struct job *j = calloc(1, sizeof *j);
+    if (!j)
+        return NULL;
+    j->conn = q->conn;
+    int rc = ntx_ask_read(q->route->api, q->body.n ? q->body.p : "", q->body.n, &j->ask, f);
+    ntx__http_body_done(q);
+    if (!rc) {
+        rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &j->call, &err);
+        ntx__model_name(ntx__http_gate(q->http), model);
+        ntx_answer_init(&j->answer, j->ask, q->route->shape, model);
+        if (!rc)
+            rc = ntx_call_ask(j->call, j->ask, &err);
+        if (rc)
+            take_fault(j, rc, &err, f);
+    }
+    if (!rc)
+        return j;
+    job_free(j);
+    return NULL;
+}
+
+/* What happens next, into the answer. -ETIMEDOUT: nothing within ALIVE_MS. */
+static int step(struct job *j, struct ntx_event *e, struct ntx_err *err)
+{
+    int rc = ntx_call_next(j->call, ALIVE_MS, e, err);
+    if (!rc)
+        rc = ntx_answer_take(&j->answer, e, &j->out, err);
+    if (!rc && (j->answer.bad || j->out.bad))
+        rc = ntx_err_set(err, -ENOMEM, "no memory for the answer");
+    return rc;
+}
+
+static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
+{
+    struct ntx_err err = {0};
+    struct ntx_fault f = {0};
+    struct ntx_event e;
+    struct ntx_buf out = {0};
+    int rc = 0;
+    while (j->answer.left && (!rc || rc == -ETIMEDOUT))
+        rc = step(j, &e, &err);
+    if (rc && j->answer.left) {
+        take_fault(j, rc, &err, &f);
+        job_free(j);
+        return rc == -ECANCELED ? MHD_NO : ntx__reply_fault(q, &f);
+    }
+    j->answer.shape->whole(&j->answer, &out);
+    job_free(j);
+    return ntx__reply(q, MHD_HTTP_OK, "application/json", &out);
+}
+
+/* ---- streams */
+
+/* The stream's last words: why there is no more. */
+static void cut_short(struct job *j, int rc, const struct ntx_err *err)
+{
+    struct ntx_fault f;
+    take_fault(j, rc, err, &f);
+    j->answer.shape->broken(&f, &j->out);
+    j->over = true;
+}
+
+static void keep_alive(struct job *j)
+{
+    if (j->answer.shape->alive)
+        j->answer.shape->alive(&j->answer, NULL, &j->out);
+}
+
+/* Waits until there is something to send, or nothing more. 0, or -ECANCELED. */
+static int fill(struct job *j)
+{
+    struct ntx_err err = {0};
+    struct ntx_event e;
+    j->out.n = j->at = 0;
+    while (!j->out.n && j->answer.left && !j->over) {
+        int rc = step(j, &e, &err);
+        if (rc == -ETIMEDOUT)
+            keep_alive(j);
+        else if (rc == -ECANCELED)
+            return rc;
+        else if (rc)
+            cut_short(j, rc, &err);
+    }
+    return j->out.bad ? -ENOMEM : 0;
+}
+
+static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t room)
+{
+    struct job *j = arg;
+    int rc = 0;
+    (void)pos;
+    if (j->at == j->out.n) {
+        ntx__http_patience(j->conn, true);
+        rc = fill(j);
+        ntx__http_patience(j->conn, false);
+    }
+    size_t n = NTX_MIN(room, j->out.n - j->at);
+    if (rc)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (!n)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    memcpy(buf, j->out.p + j->at, n);
+    j->at += n;
+    return (ssize_t)n;
+}
+
+/* Until computed has taken the prompt, so that a refusal has a status of HTTP of its own; but a client is not kept waiting for a first byte. */
+static int await(struct job *j, struct ntx_err *err)
+{
+    struct ntx_event e;
+    int rc = step(j, &e, err);
+    return rc == -ETIMEDOUT ? 0 : rc;
+}
+
+static enum MHD_Result serve_stream(struct ntx_request *q, struct job *j)
+{
+    struct ntx_err err = {0};
+    struct ntx_fault f = {0};
+    if (j->answer.shape->begin)
+        j->answer.shape->begin(&j->answer, &j->out);
+    int rc = await(j, &err);
+    if (rc) {
+        take_fault(j, rc, &err, &f);
+        job_free(j);
+        return rc == -ECANCELED ? MHD_NO : ntx__reply_fault(q, &f);
+    }
+    struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, on_read, j, job_free);
+    if (!r) {
+        job_free(j);
+        return MHD_NO;
+    }
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, j->answer.shape->type);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    return ntx__reply_queue(q, MHD_HTTP_OK, r);
+}
+
+enum MHD_Result ntx__serve_answer(struct ntx_request *q)
+{
+    struct ntx_fault f = {0};
+    ntx__http_patience(q->conn, true);
+    struct job *j = job_new(q, &f);
+    enum MHD_Result rc = j ? (j->ask->stream ? serve_stream(q, j) : serve_whole(q, j)) : f.kind ? ntx__reply_fault(q, &f) : MHD_NO;
+    ntx__http_patience(q->conn, false);
+    return rc;
+}

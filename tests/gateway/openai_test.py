@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""ntx-gateway, as OpenAI's API: the exact shapes, the text that computed itself gives, refusals, keys and origins, hostile requests, and clients that leave."""
+import json
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import time
+
+from gateway import GATEWAY, Daemons, Gateway, check, equal, events, free_port, make_model, wait_for
+
+tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
+model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5",
+                   "--chat-template", "chatml", "--ctx", "2048", "--name", "tiny \"one\"")
+PLAN = {"ram_bytes": 24 << 20, "ctx": 512, "sessions": 4, "threads": 2, "ring_slots": 4, "chunk_bytes": 1 << 20}
+HELLO = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+FIXED = dict(temperature=0.7, top_k=20, top_p=0.9, min_p=0.1, seed=7, max_tokens=12, ignore_eos=True)
+SAMPLING = {"temp": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.1, "repeat_penalty": 1}
+
+
+def mask(text):
+    """What changes from answer to answer."""
+    text = re.sub(r'"id":"(chatcmpl|cmpl)-[0-9a-f]{24}"', r'"id":"\1-ID"', text)
+    text = re.sub(r'"system_fingerprint":"ntx-[^"]+"', '"system_fingerprint":"ntx"', text)
+    return re.sub(r'"created":17\d{8}|"created":1[89]\d{8}|"created":[2-9]\d{9}', '"created":0', text)
+
+
+def dumps(text):
+    return re.sub(r"\\u[0-9a-f]{4}", lambda m: "\\u" + m[0][2:].upper(), json.dumps(text, ensure_ascii=False)) # as jansson writes them
+
+
+def straight(d, seed=7, **options):
+    """The answer that computed gives a client of its own socket."""
+    c = d.client()
+    a = c.ask(temp=SAMPLING["temp"], seed=seed, ignore_eos=True, max_tokens=12, sampling=SAMPLING, **options)
+    c.close()
+    return a.text.decode(), a
+
+
+def chat(d, g):
+    want, a = straight(d, messages=[{"role": m["role"], "text": m["content"]} for m in HELLO])
+    n = a.started["prompt_tokens"]
+    usage = '{"prompt_tokens":%d,"completion_tokens":12,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0}}' % (n, n + 12)
+    status, head, body = g.request("POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, model="any"))
+    equal((status, head["content-type"]), (200, "application/json"), "chat")
+    start = '{"id":"chatcmpl-ID","object":"chat.completion%s","created":0,"model":"tiny \\"one\\"","system_fingerprint":"ntx","choices":['
+    equal(mask(body.decode()), start % "" + '{"index":0,"message":{"role":"assistant","content":%s},"logprobs":null,"finish_reason":"length"}],"usage":%s}'
+          % (dumps(want), usage), "a chat's answer")
+    status, head, body = g.request("POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, stream=True))
+    equal((status, head["content-type"], head["cache-control"]), (200, "text/event-stream", "no-cache"), "a stream's head")
+    chunk = start % ".chunk" + '{"index":0,"delta":%s,"logprobs":null,"finish_reason":%s}]}'
+    said = [mask(e) for e in events(body)]
+    equal((said[0], said[-2], said[-1]), (chunk % ('{"role":"assistant","content":""}', "null"), chunk % ("{}", '"length"'), "[DONE]"), "a stream's frame")
+    pieces = [json.loads(e)["choices"][0]["delta"]["content"] for e in said[1:-2]]
+    equal(said[1:-2], [chunk % ('{"content":%s}' % dumps(p), "null") for p in pieces], "its chunks")
+    equal("".join(pieces), want, "a stream's text")
+    status, head, body = g.request("POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, stream=True, stream_options={"include_usage": True}))
+    said = [mask(e) for e in events(body)]
+    equal(said[-2], start % ".chunk" + '],"usage":%s}' % usage, "the usage of a stream")
+    check(all(e.endswith(',"usage":null}') for e in said[:-2]), "usage before its end:", said[0])
+    parts = [dict(HELLO[0], role="developer"), {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}]
+    equal(g.post("/v1/chat/completions", dict(FIXED, messages=parts))[1]["choices"][0]["message"]["content"], want, "content in parts")
+
+
+def choices(d, g):
+    """Each of n has a seed of its own; the same ones that single requests with these seeds have."""
+    asked = [straight(d, seed=7 + i, prompt="Once upon a time")[0] for i in range(3)]
+    check(len(set(asked)) == 3, "seeds make no difference:", asked)
+    status, r = g.post("/v1/completions", dict(FIXED, prompt="Once upon a time", n=3))
+    equal([c["text"] for c in r["choices"]], asked, "n = 3")
+    equal([c["index"] for c in r["choices"]], [0, 1, 2], "their numbers")
+    one = g.post("/v1/completions", dict(FIXED, prompt="Once upon a time"))[1]["usage"]
+    equal((r["usage"]["prompt_tokens"], r["usage"]["completion_tokens"]), (one["prompt_tokens"], 36), "the prompt counts once")
+    both = straight(d, prompt="A dog")[0], straight(d, tokens=[1, 5, 9])[0]
+    for prompt in (["A dog", [1, 5, 9]],):
+        body = g.request("POST", "/v1/completions", dict(FIXED, prompt=prompt, stream=True))[2]
+        texts = ["", ""]
+        for e in events(body)[:-1]:
+            c = json.loads(e)["choices"][0]
+            texts[c["index"]] += c["text"]
+        equal(tuple(texts), both, "two prompts in one stream")
+
+
+def text(d, g):
+    want = straight(d, prompt="A dog")[0]
+    status, head, body = g.request("POST", "/v1/completions", dict(FIXED, prompt="A dog"))
+    start = '{"id":"cmpl-ID","object":"text_completion","created":0,"model":"tiny \\"one\\"","system_fingerprint":"ntx","choices":[{"text":%s,"index":0,"logprobs":null,"finish_reason":%s}]'
+    check(mask(body.decode()).startswith(start % (dumps(want), '"length"') + ',"usage":{"prompt_tokens":'), "a completion:", mask(body.decode()))
+    stop = want[5:8]
+    status, r = g.post("/v1/completions", dict(FIXED, prompt="A dog", stop=[stop, "never"]))
+    equal((r["choices"][0]["text"], r["choices"][0]["finish_reason"]), (want[:want.index(stop)], "stop"), "a stop string")
+    said = [mask(e) for e in events(g.request("POST", "/v1/completions", dict(FIXED, prompt="A dog", stream=True))[2])]
+    equal((said[-2], said[-1]), (start % ('""', '"length"') + "}", "[DONE]"), "the end of a completion's stream")
+    equal(g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 12, "temperature": 0})[1]["choices"],
+          g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 12, "temperature": 0, "seed": 3, "top_k": None})[1]["choices"], "greedy answers")
+
+
+REFUSED = [
+    ({"messages": []}, "messages", None, "at least one"), ({}, "messages", None, "at least one"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "unsupported_parameter", "role 'tool'"),
+    ({"messages": [{"content": "x"}]}, "messages", None, "no role"),
+    ({"messages": [{"role": "user", "content": 1}]}, "messages", None, "content"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", "unsupported_parameter", "'image_url'"),
+    ({"messages": HELLO + [{"role": "assistant", "content": "so"}]}, "messages", "unsupported_parameter", "does not continue"),
+    (dict(messages=HELLO, tools=[{"type": "function"}]), "tools", "unsupported_parameter", "'tools' is not supported"),
+    (dict(messages=HELLO, logprobs=True), "logprobs", "unsupported_parameter", "'logprobs' is not supported"),
+    (dict(messages=HELLO, logit_bias={"5": 1}), "logit_bias", "unsupported_parameter", "not supported"),
+    (dict(messages=HELLO, presence_penalty=0.5), "presence_penalty", "unsupported_parameter", "not supported"),
+    (dict(messages=HELLO, response_format={"type": "json_object"}), "response_format", "unsupported_parameter", "not supported"),
+    (dict(messages=HELLO, tool_choice="required"), "tool_choice", "unsupported_parameter", "not supported"),
+    (dict(messages=HELLO, frobnicate=1), "frobnicate", "unsupported_parameter", "unknown field 'frobnicate'"),
+    (dict(messages=HELLO, temperature=3), "temperature", None, "from 0 to 2"), (dict(messages=HELLO, temperature="1"), "temperature", None, "from 0 to 2"),
+    (dict(messages=HELLO, n=0), "n", None, "from 1 to 16"), (dict(messages=HELLO, max_tokens=-1), "max_tokens", None, "an integer from 1"),
+    (dict(messages=HELLO, stream="yes"), "stream", None, "true or false"), (dict(messages=HELLO, stop=["a"] * 17), "stop", None, "17 strings"),
+    (dict(messages=HELLO, stop=[""]), "stop", None, "1 to 4096 bytes"), (dict(messages=HELLO, stream_options={"include_usage": True}), "stream_options", None, "streams only"),
+    (dict(messages=[{"role": "user", "content": "a " * 3000}]), "messages", "context_length_exceeded", "tokens"),
+    (dict(messages=[{"role": "user", "content": "a " * 3000}], stream=True), "messages", "context_length_exceeded", "tokens"),
+    ([1], None, None, "a JSON object"), (b'{"messages": [', None, None, "no JSON"), (b'{"n": 1, "n": 2}', None, None, "no JSON"), (b"", None, None, "no JSON"),
+    (b'{"messages": [{"role": "user", "content": "\xff"}]}', None, None, "no JSON"), (b"[" * 100000, None, None, "no JSON"),
+]
+
+
+def refusals(g):
+    for body, param, code, words in REFUSED:
+        status, head, text = g.request("POST", "/v1/chat/completions", body)
+        e = json.loads(text)
+        equal((status, head["content-type"]), (400, "application/json"), "status of %r" % (body if len(str(body)) < 200 else "a long one"))
+        equal(list(e), ["error"], "an error's frame")
+        equal((list(e["error"]), e["error"]["type"], e["error"]["param"], e["error"]["code"]), (["message", "type", "param", "code"], "invalid_request_error", param, code), e)
+        check(words in e["error"]["message"], e, "lacks", words)
+    for fine in (dict(tools=[], logprobs=False, logit_bias={}, presence_penalty=0, response_format={"type": "text"}, tool_choice="none", user="me", n=1, stop=None, store=False),):
+        equal(g.post("/v1/chat/completions", dict(FIXED, messages=HELLO, **fine))[0], 200, "what asks for nothing")
+    for path, status, code in (("/v1/nothing", 404, "not_found"), ("/../etc/passwd", 404, "not_found")):
+        s, e = g.post(path, {})
+        equal((s, e["error"]["code"]), (status, code), path)
+    equal(g.get("/v1/completions")[1]["error"]["message"], "/v1/completions is for POST", "GET")
+    equal(g.post("/v1/completions", {"prompt": {}})[1]["error"]["param"], "prompt", "no prompt")
+
+
+def views(g):
+    status, r = g.get("/v1/models")
+    created = r["data"][0].pop("created")
+    check(abs(created - time.time()) < 3600, "created", created)
+    equal(r, {"object": "list", "data": [{"id": "tiny \"one\"", "object": "model", "owned_by": "ntx", "context_length": 512}]}, "models")
+    equal(g.get("/health"), (200, {"status": "ok"}), "health")
+    status, head, body = g.request("GET", "/metrics")
+    check(status == 200 and b"\nntx_up 1\n" in body and "version=0.0.4" in head["content-type"], "metrics", body[:200])
+    equal(g.request("HEAD", "/health")[::2], (200, b""), "HEAD")
+
+
+def status_of(reply):
+    m = re.match(rb"HTTP/1.1 (\d+) ", reply)
+    return int(m[1]) if m else 0
+
+
+def origins(d, g):
+    def host(h, more=b""):
+        return status_of(g.raw(b"GET /v1/models HTTP/1.1\r\nHost: " + h + b"\r\n" + more + b"Connection: close\r\n\r\n"))
+    for name in (b"localhost", b"localhost:%d" % g.port, b"127.0.0.1:1", b"[::1]:80", b"127.9.9.9"):
+        equal(host(name), 200, name)
+    for name in (b"evil.example", b"127.0.0.1.evil.example", b"localhost.evil.example", b"10.0.0.1", b"[::2]", b"127.0.0.1:80:80", b""):
+        equal(host(name), 403, name)
+    equal(host(b"localhost:5", b"Origin: http://localhost:5\r\n"), 200, "its own page")
+    equal(host(b"localhost:5", b"Origin: https://evil.example\r\n"), 403, "another's page")
+    equal(host(b"localhost:5", b"Origin: null\r\n"), 403, "a page of no origin")
+    with Gateway(d, "--cors", "https://a.example, https://b.example") as h:
+        status, head, _ = h.request("OPTIONS", "/v1/chat/completions", headers={"Origin": "https://b.example", "Access-Control-Request-Headers": "authorization"})
+        equal((status, head["access-control-allow-origin"], head["access-control-allow-headers"], head["vary"]), (204, "https://b.example", "authorization", "Origin"), "preflight")
+        status, head, _ = h.request("GET", "/v1/models", headers={"Origin": "https://a.example"})
+        equal((status, head["access-control-allow-origin"]), (200, "https://a.example"), "an origin that may")
+        equal(h.request("GET", "/v1/models", headers={"Origin": "https://c.example"})[0], 403, "one that may not")
+
+
+def keys(d):
+    path = os.path.join(tmp.name, "key")
+
+    def write(text, mode=0o600):
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, mode)
+
+    def refused(words, *options):
+        p = subprocess.run([GATEWAY, "--runtime", d.dir, *options], capture_output=True, text=True, timeout=30)
+        check(p.returncode in (100, 111) and p.stderr.count("\n") == 1 and words in p.stderr, options, p.returncode, p.stderr)
+    write("sesame-open\n", 0o644)
+    refused("others may read", "--api-key-file", path)
+    write("short")
+    refused("8 to 512", "--api-key-file", path)
+    refused("give an API key", "--listen", "0.0.0.0:%d" % free_port())
+    refused("no address", "--listen", "nowhere")
+    refused("no origin", "--cors", "a.example")
+    refused("cannot be read", "--api-key-file", path + ".none")
+    write("sesame-open\n")
+    with Gateway(d, "--api-key-file", path) as g:
+        refused("Address already in use", "--listen", "127.0.0.1:%d" % g.port)
+        for headers, want in (({}, 401), ({"Authorization": "Bearer sesame-opem"}, 401), ({"Authorization": "Bearer sesame-open"}, 200), ({"Authorization": "Basic sesame-open"}, 401),
+                              ({"Authorization": "Bearer "}, 401), ({"x-api-key": "sesame-open"}, 200), ({"Authorization": "bearer sesame-open"}, 200)):
+            status, head, body = g.request("GET", "/v1/models", headers=headers)
+            equal(status, want, headers)
+            if want == 401:
+                equal((head["www-authenticate"], json.loads(body)["error"]["code"]), ("Bearer", "invalid_api_key"), "401")
+        equal(g.get("/health")[0], 200, "health needs no key")
+        equal(g.post("/v1/chat/completions", dict(FIXED, messages=HELLO))[0], 401, "without a key")
+        equal(g.request("GET", "/health", headers={"Host": "a.example"})[0], 200, "any name, where there is a key")
+
+
+def hostile(g):
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    equal(status_of(g.raw(head + b"Content-Length: 16777217\r\n\r\n")), 413, "a body that says it is too long")
+    check(status_of(g.raw(head + b"Content-Length: 99999999999999999999\r\n\r\n")) in (0, 400, 413), "a length beyond all")
+    check(status_of(g.raw(head + b"Content-Length: -1\r\n\r\n")) in (0, 400, 413), "a negative length")
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    check(status_of(g.raw(head + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunk * 300 + b"0\r\n\r\n")) in (0, 413), "a body that is too long without saying so")
+    check(status_of(g.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100000 + b"\r\n\r\n")) in (0, 400, 413, 431), "headers too long")
+    check(status_of(g.raw(b"\x00\xff" * 2000 + b"\r\n\r\n", 2)) in (0, 400, 413, 414, 431, 505), "garbage")
+    status, e = g.post("/v1/completions", b'{"prompt":[' + b"1," * (4 << 20) + b"1]}")
+    check(status in (400, 413) and e["error"]["message"], "millions of tokens:", status)
+    for _ in range(3):
+        s = socket.create_connection(("127.0.0.1", g.port))
+        s.sendall(head + b"Content-Length: 1000\r\n\r\n{")
+        s.close()
+    equal(g.get("/health")[0], 200, "after all that")
+
+
+def status(d):
+    k = d.client()
+    s = json.loads(k.status())
+    k.close()
+    return s
+
+
+def leaving(d, g):
+    """ntx-iod is held, so a pass does not end: still, who leaves is gone for computed, whether the answer is a stream or not."""
+    for stream in (False, True):
+        with d.held("iod"):
+            body = json.dumps({"prompt": "A dog", "max_tokens": 100, "ignore_eos": True, "stream": stream}).encode()
+            s = socket.create_connection(("127.0.0.1", g.port))
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            wait_for(lambda: status(d)["sessions"] == 1, 10, "a session that runs")
+            s.close()
+            wait_for(lambda: status(d)["sessions"] == 0, 10, "its end")
+        equal(g.post("/v1/completions", dict(FIXED, prompt="A dog"))[0], 200, "the next answer")
+
+
+def crowd(d, g):
+    """More at once than there are seats: all are answered, each with its own text."""
+    import concurrent.futures
+    want = {seed: g.post("/v1/completions", dict(FIXED, prompt="A dog", seed=seed))[1]["choices"][0]["text"] for seed in range(4)}
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        got = list(pool.map(lambda i: (i % 4, g.post("/v1/completions", dict(FIXED, prompt="A dog", seed=i % 4), timeout=200)), range(40)))
+    for seed, (code, r) in got:
+        equal((code, r.get("choices", [{}])[0].get("text")), (200, want[seed]), "one of a crowd")
+
+
+def without(g):
+    equal(g.get("/health"), (503, {"status": "down"}), "health without daemons")
+    code, e = g.post("/v1/completions", {"prompt": "a"})
+    equal((code, e["error"]["type"], e["error"]["code"]), (503, "server_error", "unavailable"), "without daemons")
+
+
+def main():
+    with Daemons() as d:
+        with Gateway(d) as g:
+            equal(g.get("/health"), (503, {"status": "empty"}), "health without a model")
+            equal(g.get("/v1/models"), (200, {"object": "list", "data": []}), "models without a model")
+            code, e = g.post("/v1/completions", {"prompt": "a"})
+            check(code == 503 and "no model is loaded" in e["error"]["message"], code, e)
+            c = d.client()
+            c.load(model, **PLAN)
+            c.close()
+            for part in (chat, choices, text, origins, leaving, crowd):
+                part(d, g)
+            for part in (refusals, views, hostile):
+                part(g)
+            keys(d)
+            d.terminate("computed")
+            d.child["computed"].wait()
+            without(g)
+
+
+main()
