@@ -152,25 +152,14 @@ static int read_config(struct app *a, const struct args *args, struct ntx_err *e
 }
 
 /* What the configuration says of loads. The strings stay the configuration's. */
-static Ntx__Load load_defaults(struct ntx_config *c, char **also)
+static Ntx__Load load_defaults(const struct ntx_config *c, char **also)
 {
     Ntx__Load m = NTX__LOAD__INIT;
-    m.path = c->model;
-    *also = c->also;
+    ntx_settings_to_wire(&ntx_load_settings, &c->load, &m);
+    m.path = (char *)(uintptr_t)c->model;
+    *also = (char *)(uintptr_t)c->also;
     m.also = also;
     m.n_also = *c->also ? 1 : 0;
-    m.ram_bytes = c->ram;
-    m.ctx = c->ctx;
-    m.threads = c->threads;
-    m.sessions = c->sessions;
-    m.max_rows = c->rows;
-    m.backend = c->backend;
-    m.kernel = c->kernel;
-    m.source = c->source;
-    m.skip = c->skip;
-    m.kv_type = c->kv_type;
-    m.ffn_sparse = c->ffn_sparse;
-    m.link_nvme_bps = c->link_nvme;
     return m;
 }
 
@@ -280,5 +269,6 @@ int main(int argc, char **argv)
     if (rc)
         return fail(&err, EXIT_FAILED);
     uv_loop_close(&app.loop);
+    ntx_config_free(&app.config);
     return 0;
 }

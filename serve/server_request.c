@@ -6,6 +6,7 @@
 
 #include "common/util.h"
 #include "plan/budget.h"
+#include "proto/settings.h"
 #include "serve/server_impl.h"
 
 static void fail(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req, int err, const char *text)
@@ -128,27 +129,8 @@ const char *ntx__load_refusal(const struct ntx_server *s)
 static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d)
 {
     Ntx__Load q = *m;
-    if (!d)
-        return q;
-#define TAKE(field) q.field = q.field ? q.field : d->field
-#define TAKE_TEXT(field) q.field = q.field && *q.field ? q.field : d->field
-    TAKE(ram_bytes);
-    TAKE(vram_bytes);
-    TAKE(ctx);
-    TAKE(threads);
-    TAKE(link_nvme_bps);
-    TAKE(chunk_bytes);
-    TAKE(ring_slots);
-    TAKE(sessions);
-    TAKE(max_rows);
-    TAKE_TEXT(backend);
-    TAKE_TEXT(kernel);
-    TAKE_TEXT(source);
-    TAKE_TEXT(skip);
-    TAKE_TEXT(kv_type);
-    TAKE_TEXT(ffn_sparse);
-#undef TAKE
-#undef TAKE_TEXT
+    if (d)
+        ntx_settings_fill(&ntx_load_settings, &q, d);
     return q;
 }
 

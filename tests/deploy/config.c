@@ -20,18 +20,18 @@ static void write_file(const char *path, const char *text)
 static void same(const struct ntx_config *a, const struct ntx_config *b)
 {
     CHECK_STR(a->model, b->model);
-    CHECK_EQ(a->ram, b->ram);
-    CHECK_EQ(a->ctx, b->ctx);
-    CHECK_EQ(a->threads, b->threads);
-    CHECK_EQ(a->sessions, b->sessions);
-    CHECK_EQ(a->rows, b->rows);
-    CHECK_STR(a->backend, b->backend);
-    CHECK_STR(a->kernel, b->kernel);
-    CHECK_STR(a->source, b->source);
-    CHECK_STR(a->skip, b->skip);
-    CHECK_STR(a->kv_type, b->kv_type);
-    CHECK_STR(a->ffn_sparse, b->ffn_sparse);
-    CHECK(a->link_nvme == b->link_nvme);
+    CHECK_EQ(a->load.ram, b->load.ram);
+    CHECK_EQ(a->load.ctx, b->load.ctx);
+    CHECK_EQ(a->load.threads, b->load.threads);
+    CHECK_EQ(a->load.sessions, b->load.sessions);
+    CHECK_EQ(a->load.rows, b->load.rows);
+    CHECK_STR(a->load.backend, b->load.backend);
+    CHECK_STR(a->load.kernel, b->load.kernel);
+    CHECK_STR(a->load.source, b->load.source);
+    CHECK_STR(a->load.skip, b->load.skip);
+    CHECK_STR(a->load.kv_type, b->load.kv_type);
+    CHECK_STR(a->load.ffn_sparse, b->load.ffn_sparse);
+    CHECK(a->load.link_nvme == b->load.link_nvme);
     CHECK_EQ(a->max_clients, b->max_clients);
     CHECK_EQ(a->max_per_user, b->max_per_user);
     CHECK_EQ(a->idle_ms, b->idle_ms);
@@ -66,20 +66,20 @@ static void values(const struct dir *d)
                "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
-    CHECK_EQ(c.ram, 3ll << 30);
-    CHECK_EQ(c.ctx, 2048);
-    CHECK_EQ(c.threads, 2);
-    CHECK_EQ(c.sessions, 4);
-    CHECK_EQ(c.rows, 64);
-    CHECK_STR(c.backend, "cpu");
-    CHECK_STR(c.kernel, "avx2");
-    CHECK_STR(c.source, "pread");
-    CHECK_STR(c.kv_type, "q8_0");
-    CHECK_STR(c.ffn_sparse, "topk=0.2");
-    CHECK_STR(c.skip, "script:3,5@0;7");
-    CHECK(c.link_nvme == 3.3e9);
+    CHECK_EQ(c.load.ram, 3ll << 30);
+    CHECK_EQ(c.load.ctx, 2048);
+    CHECK_EQ(c.load.threads, 2);
+    CHECK_EQ(c.load.sessions, 4);
+    CHECK_EQ(c.load.rows, 64);
+    CHECK_STR(c.load.backend, "cpu");
+    CHECK_STR(c.load.kernel, "avx2");
+    CHECK_STR(c.load.source, "pread");
+    CHECK_STR(c.load.kv_type, "q8_0");
+    CHECK_STR(c.load.ffn_sparse, "topk=0.2");
+    CHECK_STR(c.load.skip, "script:3,5@0;7");
+    CHECK(c.load.link_nvme == 3.3e9);
     CHECK_EQ(c.max_clients, 7);
-    CHECK_EQ(ntx_config_memory_max(&c), c.ram + (64u << 20) + c.ram / 64);
+    CHECK_EQ(ntx_config_memory_max(&c), c.load.ram + (64u << 20) + c.load.ram / 64);
     CHECK_EQ(c.max_per_user, 5);
     CHECK_EQ(c.idle_ms, 90000);
     CHECK_EQ(c.stall_ms, 20000);
@@ -92,19 +92,22 @@ static void values(const struct dir *d)
         char text[64];
         snprintf(text, sizeof text, "[model]\nkernel = %s\n", kernels[i]);
         write_file(d->file, text);
+        ntx_config_free(&c);
         CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
-        CHECK_STR(c.kernel, kernels[i]);
+        CHECK_STR(c.load.kernel, kernels[i]);
     }
     write_file(d->file, "[model]\nkernel = auto\npath =\n");
+    ntx_config_free(&c);
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
-    CHECK_STR(c.kernel, "");
+    CHECK_STR(c.load.kernel, "");
     CHECK_STR(c.model, "");
+    ntx_config_free(&c);
 }
 
 /* Refused in that line, with that text, and the output is untouched. */
 static void refused(const struct dir *d, const char *text, unsigned line, const char *why)
 {
-    struct ntx_config c = {.ctx = 77};
+    struct ntx_config c = {.load.ctx = 77};
     struct ntx_err err = {0};
     char place[128];
     write_file(d->file, text);
@@ -112,7 +115,7 @@ static void refused(const struct dir *d, const char *text, unsigned line, const 
     snprintf(place, sizeof place, "%s:%u: ", d->file, line);
     CHECK_MSG(!strncmp(err.text, place, strlen(place)), "%s: %s", text, err.text);
     CHECK_MSG(strstr(err.text, why), "%s: %s", text, err.text);
-    CHECK_EQ(c.ctx, 77);
+    CHECK_EQ(c.load.ctx, 77);
 }
 
 static void refusals(const struct dir *d)
@@ -121,16 +124,18 @@ static void refusals(const struct dir *d)
     refused(d, "[model]\n\nctxx = 5\n", 3, "unknown key 'ctxx' in [model]");
     refused(d, "ctx = 5\n", 1, "it belongs in [model]");
     refused(d, "[modle]\nctx = 5\n", 2, "it belongs in [model]");
-    refused(d, "[model]\nctx = -5\n", 2, "a whole number from 0");
+    refused(d, "[model]\nctx = -5\n", 2, "ctx: '-5' is not a whole number of at least 1");
     refused(d, "[model]\nctx = 5x\n", 2, "a whole number");
     refused(d, "[model]\nctx =\n", 2, "a whole number");
     refused(d, "[model]\nctx = 99999999999999999999999\n", 2, "a whole number");
     refused(d, "[model]\nram = lots\n", 2, "a size");
-    refused(d, "[links]\nnvme = fast\n", 2, "bytes per second");
-    refused(d, "[clients]\nmax = 0\n", 2, "from 1 to 4096");
+    refused(d, "[links]\nnvme = fast\n", 2, "nvme: 'fast' is not a rate");
+    refused(d, "[clients]\nmax = 4097\n", 2, "'4097' is more than 4096");
+    refused(d, "[model]\nkv_type = q4_0\n", 2, "there are f16 and q8_0");
+    refused(d, "[clients]\nmax = 0\n", 2, "max: '0' is not a whole number of at least 1");
     refused(d, "[clients]\nqueue_wait = maybe\n", 2, "yes or no");
-    refused(d, "[model]\nbackend = cp\n", 2, "none of auto|cpu|cuda");
-    refused(d, "[clients]\nadmin = everybody\n", 2, "none of owner|group");
+    refused(d, "[model]\nbackend = cp\n", 2, "'cp' is not a back end; there are auto, cpu and cuda");
+    refused(d, "[clients]\nadmin = everybody\n", 2, "there are owner and group");
     refused(d, "[model]\npath = model.gguf\n", 2, "whole path");
     refused(d, "[model]\nctx = 1\n# more\nctx = 2\n", 4, "it was in line 2");
     refused(d, "[model]\nctx = 1\nwhat is this\n[links]\n", 3, "neither");
@@ -141,12 +146,12 @@ static void refusals(const struct dir *d)
 
 static void missing(const struct dir *d)
 {
-    struct ntx_config c = {.ctx = 77};
+    struct ntx_config c = {.load.ctx = 77};
     struct ntx_err err = {0};
     unlink(d->file);
     CHECK_EQ(ntx_config_load(d->file, &c, &err), -ENOENT);
     CHECK(strstr(err.text, d->file));
-    CHECK_EQ(c.ctx, 77);
+    CHECK_EQ(c.load.ctx, 77);
 }
 
 /* With every "#key = value" made real, the shipped file still gives the defaults; without, too; and no key is left out. */
@@ -159,6 +164,7 @@ static void shipped(const struct dir *d)
     snprintf(path, sizeof path, "%s/deploy/ntx.conf", getenv("NTX_SOURCE"));
     CHECK_EQ(ntx_config_load(path, &c, NULL), 0);
     same(&c, &def);
+    ntx_config_free(&c);
     FILE *in = fopen(path, "r"), *out = fopen(d->file, "w");
     CHECK(in && out);
     while (fgets(line, sizeof line, in)) {
@@ -171,6 +177,8 @@ static void shipped(const struct dir *d)
     struct ntx_err err = {0};
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
+    ntx_config_free(&c);
+    CHECK_EQ(keys, ntx_config_keys());
     CHECK_EQ(keys, 22);
 }
 

@@ -10,7 +10,7 @@ export NTX_RUNTIME=$dir
 printf '[clients]\nmax = lots\n' >"$tmp/bad.conf"
 "$NTX_BIN/ntx-computed" --runtime "$dir" --config "$tmp/bad.conf" 2>"$tmp/err"
 [ $? = 100 ] || fail "a bad configuration ends with $?"
-grep -q 'bad.conf:2: max = lots' "$tmp/err" || fail "a bad configuration says: $(cat "$tmp/err")"
+grep -q 'bad.conf:2: max: .lots. is not a whole number' "$tmp/err" || fail "a bad configuration says: $(cat "$tmp/err")"
 "$NTX_BIN/ntx-computed" --runtime "$dir" --config "$tmp/none.conf" 2>"$tmp/err"
 [ $? = 100 ] || fail "a missing configuration ends with $?"
 

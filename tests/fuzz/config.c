@@ -24,8 +24,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (ntx_config_load(path, &c, &err)) {
         if (!err.text[0] || memcmp(&c, &before, sizeof c))
             abort();
-    } else if (c.max_clients < 1 || c.max_clients > 4096 || !memchr(c.model, 0, sizeof c.model) || (c.model[0] && c.model[0] != '/') || c.link_nvme < 0) {
-        abort();
+    } else {
+        if (c.max_clients < 1 || c.max_clients > 4096 || (c.model[0] && c.model[0] != '/') || c.load.link_nvme < 0)
+            abort();
+        ntx_config_free(&c);
     }
     close(fd);
     return 0;
