@@ -12,7 +12,7 @@
 #include "client/out.h"
 #include "client/progress.h"
 
-struct sink { /* an answer under way */
+struct answering { /* an answer under way */
     const struct ntx_options *o;
     struct ntx_progress progress;
     struct ntx_answered a;
@@ -20,7 +20,7 @@ struct sink { /* an answer under way */
     bool told;   /* that an interrupted pass takes its time */
 };
 
-static int keep(struct sink *s, const void *p, size_t n)
+static int keep(struct answering *s, const void *p, size_t n)
 {
     struct ntx_answered *a = &s->a;
     if (!n)
@@ -54,7 +54,7 @@ static void print_line(json_t *j)
     json_decref(j);
 }
 
-static int on_token(struct sink *s, const Ntx__Token *t, struct ntx_err *err)
+static int on_token(struct answering *s, const Ntx__Token *t, struct ntx_err *err)
 {
     ntx_progress_text(&s->progress, s->o->json ? "\n" : (const char *)t->text.data, s->o->json ? 1 : t->text.len);
     if (s->o->json) {
@@ -92,7 +92,7 @@ static void read_rate(double per_token, double bps)
         fprintf(stderr, " at %.0f MB/s", bps / 1e6);
 }
 
-static void print_summary(const struct sink *s, const json_t *j)
+static void print_summary(const struct answering *s, const json_t *j)
 {
     double n = number(j, "generated_tokens"), prompt = number(j, "prompt_tokens"), per_token = number(j, "bytes_read_per_token");
     fprintf(stderr, "ntx: %.0f token%s", n, n == 1 ? "" : "s");
@@ -150,7 +150,7 @@ int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err
     return json_dump_file(j, o->stats, JSON_INDENT(2)) ? ntx_err_set(err, -EIO, "%s: cannot write the statistics: %s", o->stats, strerror(errno)) : 0;
 }
 
-static int on_done(struct sink *s, const Ntx__Done *d, struct ntx_err *err)
+static int on_done(struct answering *s, const Ntx__Done *d, struct ntx_err *err)
 {
     json_t *j = json_loads(d->stats_json, 0, NULL);
     ntx_progress_text(&s->progress, "\n", 1);
@@ -181,7 +181,7 @@ static void cancel(struct ntx_client *c, uint64_t target)
 }
 
 /* One reply: 1 when it was the last. */
-static int take(struct sink *s, const Ntx__Reply *r, struct ntx_err *err)
+static int take(struct answering *s, const Ntx__Reply *r, struct ntx_err *err)
 {
     switch (r->body_case) {
     case NTX__REPLY__BODY_STARTED:
@@ -214,7 +214,7 @@ void ntx_answered_free(struct ntx_answered *a)
 }
 
 /* Milliseconds to wait for the next reply. A pass that others want, too, is not cut short, and a large model's takes long. */
-static int patience(const struct sink *s, bool interrupted)
+static int patience(const struct answering *s, bool interrupted)
 {
     if (!interrupted || s->told)
         return -1;
@@ -223,7 +223,7 @@ static int patience(const struct sink *s, bool interrupted)
 
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
 {
-    struct sink s = {.o = o, .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o)};
+    struct answering s = {.o = o, .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o)};
     s.a.seed = o->sampling.seed;
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;

@@ -61,7 +61,7 @@ struct ntx_ffn_score { /* of a layer, on what was held out */
     double top;               /* of the share `active` of a token's groups that did most, those among as many that were predicted to */
     double before[3], after[3]; /* shares of groups of 4, 8 and 16 neurons that a token uses: in the model's order, and in the one learned */
 };
-struct ntx_ffn_study {
+struct ntx_ffn_capture {
     uint32_t n_layers, n_embd, n_ff;
     uint32_t units[NTX_MAX_LAYERS]; /* groups of a packed model, or neurons */
     bool packed;
@@ -69,19 +69,19 @@ struct ntx_ffn_study {
     struct ntx_ffn_learned learned;
     struct ntx_ffn_score *score; /* [n_layers] */
 };
-/* How many layers fit into what the study may take in memory, for so many tokens. */
-uint32_t ntx_calibrate_ffn_at_once(const struct ntx_ffn_study *f, size_t tokens);
+/* How many layers fit into what the capture may take in memory, for so many tokens. */
+uint32_t ntx_calibrate_ffn_at_once(const struct ntx_ffn_capture *f, size_t tokens);
 /* Reads the text as often as it takes; t: what to feed it to, its ffn fields and row are set here. */
-int ntx_calibrate_ffn(struct ntx_ffn_study *f, struct ntx_calibrate_text t, const struct ntx_options *o, const struct ntx_learning *l, struct ntx_err *err);
-void ntx_ffn_study_free(struct ntx_ffn_study *f);
+int ntx_calibrate_ffn(struct ntx_ffn_capture *f, struct ntx_calibrate_text t, const struct ntx_options *o, const struct ntx_learning *l, struct ntx_err *err);
+void ntx_ffn_capture_free(struct ntx_ffn_capture *f);
 /* Value above which the share `share` of n values lies; never below 0, which is never active. Changes v's order. */
 float ntx_calibrate_level(float *v, size_t n, float share);
 /* energy: [n_tokens x n] of one layer; fills order [n] from what is not held out, and before and after of the score from what is. -ENOMEM. */
 int ntx_calibrate_order(const float *energy, uint32_t n_tokens, uint32_t n, float level, uint32_t *order, struct ntx_ffn_score *score);
 
 /* For people, and as one JSON object. ffn: NULL where nobody asked for it. */
-void ntx_calibrate_report(const struct ntx_samples *samples, const struct ntx_sidecar *s, const struct ntx_ffn_study *ffn);
-int ntx_calibrate_json(const struct ntx_samples *samples, const struct ntx_sidecar *s, const struct ntx_ffn_study *ffn);
+void ntx_calibrate_report(const struct ntx_samples *samples, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn);
+int ntx_calibrate_json(const struct ntx_samples *samples, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn);
 
 void ntx_samples_free(struct ntx_samples *samples);
 

@@ -13,13 +13,13 @@
 #define LEVEL_VALUES (1u << 20) /* that a level is found by, about */
 
 struct taken { /* of a reading of the text */
-    const struct ntx_ffn_study *f;
+    const struct ntx_ffn_capture *f;
     uint32_t first, layers, width, n, room; /* width: of the energies that the daemons send, the most units that a layer has */
     float *x[NTX_MAX_LAYERS];      /* [room x n_embd] each */
     float *energy[NTX_MAX_LAYERS]; /* [room x units of the layer] */
 };
 
-static uint32_t widest(const struct ntx_ffn_study *f)
+static uint32_t widest(const struct ntx_ffn_capture *f)
 {
     uint32_t most = 0;
     for (uint32_t l = 0; l < f->n_layers; l++)
@@ -27,7 +27,7 @@ static uint32_t widest(const struct ntx_ffn_study *f)
     return most;
 }
 
-uint32_t ntx_calibrate_ffn_at_once(const struct ntx_ffn_study *f, size_t tokens)
+uint32_t ntx_calibrate_ffn_at_once(const struct ntx_ffn_capture *f, size_t tokens)
 {
     uint64_t layer = (uint64_t)tokens * (f->n_embd + widest(f)) * sizeof(float);
     return (uint32_t)NTX_MAX(NTX_MIN(MEMORY / (layer + 1), (uint64_t)f->n_layers), 1u);
@@ -152,7 +152,7 @@ static int on_epoch(void *ctx, uint32_t epoch, double loss)
     return 0;
 }
 
-static int learn_groups(struct ntx_ffn_study *f, uint32_t layer, float *x, const float *energy, uint32_t n, const struct ntx_options *o, const struct ntx_learning *l)
+static int learn_groups(struct ntx_ffn_capture *f, uint32_t layer, float *x, const float *energy, uint32_t n, const struct ntx_options *o, const struct ntx_learning *l)
 {
     uint32_t units = f->units[layer];
     struct ntx_net *net = &f->learned.net[layer];
@@ -176,7 +176,7 @@ static int learn_groups(struct ntx_ffn_study *f, uint32_t layer, float *x, const
     return rc;
 }
 
-static int learn_order(struct ntx_ffn_study *f, uint32_t layer, const float *energy, uint32_t n, const struct ntx_options *o)
+static int learn_order(struct ntx_ffn_capture *f, uint32_t layer, const float *energy, uint32_t n, const struct ntx_options *o)
 {
     float level;
     int rc = level_of(energy, (size_t)n * f->n_ff, o->ffn_active, &level);
@@ -204,7 +204,7 @@ static int make_taken(struct taken *t)
     return 0;
 }
 
-static int learn_range(struct ntx_ffn_study *f, uint32_t first, struct ntx_calibrate_text text, const struct ntx_options *o, const struct ntx_learning *l,
+static int learn_range(struct ntx_ffn_capture *f, uint32_t first, struct ntx_calibrate_text text, const struct ntx_options *o, const struct ntx_learning *l,
                        struct ntx_err *err)
 {
     struct taken t = {.f = f, .first = first, .layers = NTX_MIN(f->at_once, f->n_layers - first), .width = widest(f),
@@ -226,7 +226,7 @@ static int learn_range(struct ntx_ffn_study *f, uint32_t first, struct ntx_calib
     return rc;
 }
 
-int ntx_calibrate_ffn(struct ntx_ffn_study *f, struct ntx_calibrate_text text, const struct ntx_options *o, const struct ntx_learning *l, struct ntx_err *err)
+int ntx_calibrate_ffn(struct ntx_ffn_capture *f, struct ntx_calibrate_text text, const struct ntx_options *o, const struct ntx_learning *l, struct ntx_err *err)
 {
     int rc = 0;
     f->learned = (struct ntx_ffn_learned){.n_layers = f->n_layers, .n_ff = f->n_ff};
@@ -246,7 +246,7 @@ int ntx_calibrate_ffn(struct ntx_ffn_study *f, struct ntx_calibrate_text text, c
     return rc;
 }
 
-void ntx_ffn_study_free(struct ntx_ffn_study *f)
+void ntx_ffn_capture_free(struct ntx_ffn_capture *f)
 {
     ntx_ffn_learned_free(&f->learned);
     free(f->score);

@@ -91,7 +91,7 @@ static void print_picture(const struct ntx_samples *a, const struct ntx_sidecar 
     }
 }
 
-static void print_ffn(const struct ntx_ffn_study *f)
+static void print_ffn(const struct ntx_ffn_capture *f)
 {
     if (f->packed)
         printf("\ngroups of neurons, on what was held out\nlayer  active  predicted  precision  recall  of as many as are active\n");
@@ -106,7 +106,7 @@ static void print_ffn(const struct ntx_ffn_study *f)
     }
 }
 
-void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_study *ffn)
+void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn)
 {
     struct score t = total_of(a, s);
     printf("%u tokens; layers %u to %u may be skipped, decided from the state after layer %u\n", a->n, s->first, s->last, s->first - 1);
@@ -127,7 +127,7 @@ static json_t *json_of(struct score c)
 
 static json_t *shares(const double v[3]) { return json_pack("[f, f, f]", v[0], v[1], v[2]); }
 
-static json_t *json_of_ffn(const struct ntx_ffn_study *f)
+static json_t *json_of_ffn(const struct ntx_ffn_capture *f)
 {
     json_t *layers = json_array();
     for (uint32_t l = 0; l < f->n_layers; l++) {
@@ -139,7 +139,7 @@ static json_t *json_of_ffn(const struct ntx_ffn_study *f)
     return layers;
 }
 
-int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_study *ffn)
+int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn)
 {
     json_t *j = json_pack("{s:i, s:i, s:i, s:f, s:f, s:o}", "tokens", (int)a->n, "first", (int)s->first, "last", (int)s->last, "threshold", (double)s->threshold,
                           "similarity", (double)s->similarity, "held_out", json_of(total_of(a, s)));

@@ -59,17 +59,17 @@ static int choose_range(const struct ntx_options *o, const struct ntx_model *m, 
     return 0;
 }
 
-static int note_ffns(const struct ntx_model *m, struct ntx_ffn_study *f, struct ntx_err *err)
+static int note_ffns(const struct ntx_model *m, struct ntx_ffn_capture *f, struct ntx_err *err)
 {
     if (m->hp.n_expert)
         return ntx_err_set(err, -EINVAL, "--ffn is for dense FFNs: of a model with experts its router says which are used");
-    *f = (struct ntx_ffn_study){.n_layers = m->hp.n_layers, .n_embd = m->hp.n_embd, .n_ff = m->hp.n_ff, .packed = m->pack};
+    *f = (struct ntx_ffn_capture){.n_layers = m->hp.n_layers, .n_embd = m->hp.n_embd, .n_ff = m->hp.n_ff, .packed = m->pack};
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         f->units[l] = m->pack ? m->pack[l].n_groups : m->hp.n_ff;
     return 0;
 }
 
-static int note_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_sidecar *s, struct ntx_ffn_study *ffn, struct ntx_err *err)
+static int note_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_sidecar *s, struct ntx_ffn_capture *ffn, struct ntx_err *err)
 {
     struct ntx_model *m;
     int rc = ntx_model_open(f->gguf, &m, err);
@@ -81,7 +81,7 @@ static int note_model(const struct ntx_options *o, const struct ntx_model_files 
     return rc ? rc : ntx_model_digest(f->gguf, f->fds, s->model, err);
 }
 
-static int collect(struct ntx_options *o, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_samples *a, struct ntx_ffn_study *ffn, struct ntx_err *err)
+static int collect(struct ntx_options *o, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_samples *a, struct ntx_ffn_capture *ffn, struct ntx_err *err)
 {
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
@@ -94,9 +94,9 @@ static int collect(struct ntx_options *o, const struct ntx_learning *l, struct n
     ntx_model_files_close(&f);
     a->n_embd = s->n_embd;
     a->n_layers = s->n_layers;
-    o->load.study = true;
+    o->load.capture = true;
     if (o->ffn)
-        o->load.study_ffns = ffn->at_once = ntx_calibrate_ffn_at_once(ffn, NTX_MIN((size_t)n, (size_t)o->limit));
+        o->load.capture_ffns = ffn->at_once = ntx_calibrate_ffn_at_once(ffn, NTX_MIN((size_t)n, (size_t)o->limit));
     if (!rc)
         rc = ntx_captive_model(o, &f, &c, err);
     struct ntx_calibrate_text text = {.client = c, .ids = ids, .n_ids = n, .bos = bos, .layer = s->first - 1, .what = "", .row = take_row, .ctx = a};
@@ -116,7 +116,7 @@ int ntx_cmd_calibrate(struct ntx_options *o)
     struct ntx_err err = {0};
     struct ntx_samples a = {0};
     struct ntx_sidecar s = {0};
-    struct ntx_ffn_study ffn = {0};
+    struct ntx_ffn_capture ffn = {0};
     if (!o->text || !o->out)
         return fputs("ntx calibrate: --text FILE and -o SIDECAR are needed; see ntx calibrate --help\n", stderr), NTX_EXIT_USAGE;
     if (!o->load.ctx)
@@ -138,6 +138,6 @@ int ntx_cmd_calibrate(struct ntx_options *o)
         ntx_calibrate_report(&a, &s, o->ffn ? &ffn : NULL);
     ntx_sidecar_free(&s);
     ntx_samples_free(&a);
-    ntx_ffn_study_free(&ffn);
+    ntx_ffn_capture_free(&ffn);
     return rc ? ntx_fail(&err) : 0;
 }

@@ -19,14 +19,14 @@ static void show(void *ctx, const char *what)
 
 static void print_kernels(const struct ntx_hw *hw)
 {
-    puts("kernels, GB/s of weights from memory, and GFLOP/s (woven: of those that stay there):");
+    puts("kernels, GB/s of weights from memory, and GFLOP/s (interleaved: of those that stay there):");
     for (unsigned i = 0; i < hw->n_kernels; i++) {
         const struct ntx_hw_kernel *k = &hw->kernels[i];
         const struct ntx_type_info *t = ntx_type_info(k->type);
         const struct ntx_hw_kernel *before = i ? k - 1 : NULL, *next = i + 1 < hw->n_kernels ? k + 1 : NULL;
-        bool first = !before || before->type != k->type || before->woven != k->woven, last = !next || next->type != k->type || next->woven != k->woven;
+        bool first = !before || before->type != k->type || before->interleaved != k->interleaved, last = !next || next->type != k->type || next->interleaved != k->interleaved;
         if (first)
-            printf("  %-5s%s", t->name, k->woven ? " woven" : "      ");
+            printf("  %-5s%s", t->name, k->interleaved ? " interleaved" : "            ");
         printf("  %u row%s %6.2f GB/s %5.0f", k->rows, k->rows == 1 ? " " : "s", k->bps / 1e9, 2.0 * k->rows * t->block / t->block_bytes * k->bps / 1e9);
         if (last)
             putchar('\n');

@@ -25,7 +25,7 @@ struct run {
     double *kl; /* [windows * scored] */
     uint32_t same_top;
     double base_nll;
-    bool decode; /* a skip policy, or groups of neurons chosen for written tokens: the scored half is fed token by token, as if written */
+    bool decode; /* a skip policy, or groups of neurons chosen for generated tokens: the scored half is fed token by token, as if written */
     double decoded, skipped, bytes, seconds; /* with it */
     double early, late, wasted; /* chunks of skipped layers: not read, read all the same; bytes of the latter */
 };

@@ -48,8 +48,8 @@ static json_t *experts(const struct ntx_top *t)
 {
     double wanted = (double)(ntx_top_now(t, NTX_C_comp_expert_hits) + ntx_top_now(t, NTX_C_comp_expert_misses));
     return json_pack("{s:o,s:o,s:o}", "hit_rate", share(t, NTX_C_comp_expert_hits, wanted), "prefetch_recall",
-                     share(t, NTX_C_comp_guess_right, (double)ntx_top_now(t, NTX_C_comp_guess_wanted)), "prefetch_hit_rate",
-                     share(t, NTX_C_comp_guess_used_bytes, (double)ntx_top_now(t, NTX_C_comp_guess_bytes)));
+                     share(t, NTX_C_comp_prefetch_right, (double)ntx_top_now(t, NTX_C_comp_prefetch_wanted)), "prefetch_hit_rate",
+                     share(t, NTX_C_comp_prefetch_used_bytes, (double)ntx_top_now(t, NTX_C_comp_prefetch_bytes)));
 }
 
 char *ntx_top_json(const struct ntx_top *t)

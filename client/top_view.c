@@ -176,14 +176,14 @@ static void figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
 static void experts(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     double hits = (double)NOW(comp_expert_hits), wanted = hits + (double)NOW(comp_expert_misses);
-    double guessable = (double)NOW(comp_guess_wanted), ahead = (double)NOW(comp_guess_bytes);
+    double predictable = (double)NOW(comp_prefetch_wanted), ahead = (double)NOW(comp_prefetch_bytes);
     if (wanted <= 0)
         return;
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "experts");
     int x = ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%.0f %% were there, in %" PRIu64 " frames", 100 * hits / wanted, NOW(comp_frames));
-    if (guessable > 0)
-        ntx_canvas_text(c, x, y, NTX_MARK_PLAIN, "; guessed %.0f %%, %.0f %% of it read in vain", 100 * (double)NOW(comp_guess_right) / guessable,
-                        ahead > 0 ? 100 * (1 - (double)NOW(comp_guess_used_bytes) / ahead) : 0);
+    if (predictable > 0)
+        ntx_canvas_text(c, x, y, NTX_MARK_PLAIN, "; predicted %.0f %%, %.0f %% of it read in vain", 100 * (double)NOW(comp_prefetch_right) / predictable,
+                        ahead > 0 ? 100 * (1 - (double)NOW(comp_prefetch_used_bytes) / ahead) : 0);
 }
 
 static const char *state_name(enum ntx_mon_state s)
@@ -253,7 +253,7 @@ void ntx_top_draw_help(struct ntx_canvas *c)
         "           s: left out in some passes, S: in most, p: might have been",
         "predictor  chunks of skipped layers: early: not read; late: the read had begun",
         "           and was wasted; decisions that nobody waited for any more",
-        "experts    share of those wanted that were in RAM; share that was guessed",
+        "experts    share of those wanted that were in RAM; share that was predicted",
         "KV         blocks of context in use, of all there are",
         "TTFT       time from the request to its first token",
         "",

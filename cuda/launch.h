@@ -8,7 +8,7 @@
 
 int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p);
 int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p);
-int ntx__launch_pack(struct ntx_gpu_stream *s, const struct ntx_gpu_pack *p);
+int ntx__launch_quantize(struct ntx_gpu_stream *s, const struct ntx_gpu_quantize *p);
 int ntx__launch_rotate(struct ntx_gpu_stream *s, const struct ntx_gpu_rotate *p);
 int ntx__launch_attend(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p);
 int ntx__launch_prefill(struct ntx_gpu_stream *s, const struct ntx_gpu_prefill *p);
@@ -27,7 +27,7 @@ static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, c
     switch (k) {
     case NTX_GPU_PRODUCT: return ntx__launch_product(s, (const struct ntx_gpu_product *)args);
     case NTX_GPU_NORM: return ntx__launch_norm(s, (const struct ntx_gpu_norm *)args);
-    case NTX_GPU_PACK: return ntx__launch_pack(s, (const struct ntx_gpu_pack *)args);
+    case NTX_GPU_QUANTIZE: return ntx__launch_quantize(s, (const struct ntx_gpu_quantize *)args);
     case NTX_GPU_ROTATE: return ntx__launch_rotate(s, (const struct ntx_gpu_rotate *)args);
     case NTX_GPU_ATTEND: return ntx__launch_attend(s, (const struct ntx_gpu_attend *)args);
     case NTX_GPU_PREFILL: return ntx__launch_prefill(s, (const struct ntx_gpu_prefill *)args);

@@ -71,7 +71,7 @@ struct ntx_gpu_norm {
 };
 
 /* x[i] quantised; where up is given x[i] = act(x[i]) * up[i] first, and before that, where biases are given, row bias_rows[i] of each added. */
-struct ntx_gpu_pack {
+struct ntx_gpu_quantize {
     float *x;
     const float *up;
     void *q8, *q8k;
@@ -222,7 +222,7 @@ struct ntx_gpu_scale {
 };
 
 enum ntx_gpu_kernel {
-    NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_PACK, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
+    NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_QUANTIZE, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
     NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_MOVE, NTX_GPU_N_KERNELS
 };
 

@@ -35,15 +35,15 @@ DEV uint16_t kv_half(const struct ntx_gpu_kv *kv, const uint8_t *row, uint32_t e
 
 DEV uint32_t up8(uint32_t n) { return (n + 7) / 8 * 8; }
 
-/* Query m of a tile: row m / group of it, head m % group of those that share the KV head. Those behind the last are zero. */
+/* Query m of a tile: row m / per_kv of it, head m % per_kv of those that share the KV head. Those behind the last are zero. */
 DEV void load_queries(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t rows, uint32_t kv_head, uint16_t *q)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
-    uint32_t group = kv->n_head / kv->n_head_kv;
+    uint32_t per_kv = kv->n_head / kv->n_head_kv;
     for (uint32_t m = TID / WARP; m < NTX_GPU_TILE; m += TILE_THREADS / WARP) {
-        const float *x = p->q + ((uint64_t)(first + m / group) * kv->n_head + kv_head * group + m % group) * kv->head_k;
+        const float *x = p->q + ((uint64_t)(first + m / per_kv) * kv->n_head + kv_head * per_kv + m % per_kv) * kv->head_k;
         for (uint32_t e = TID % WARP; e < up8(kv->head_k); e += WARP)
-            q[m * KEY_LD + e] = f16_bits(query_value(kv, m < rows * group && e < kv->head_k ? x[e] : 0) * p->scale);
+            q[m * KEY_LD + e] = f16_bits(query_value(kv, m < rows * per_kv && e < kv->head_k ? x[e] : 0) * p->scale);
     }
 }
 
@@ -127,12 +127,12 @@ DEV void add_values(const struct tile_memory *m, uint32_t width, float s[KEYS / 
 DEV void store_query(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t rows, uint32_t kv_head, const struct tile_state *o, const uint32_t h)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
-    uint32_t group = kv->n_head / kv->n_head_kv, m = TID / WARP * 16 + TID % WARP / 4 + 8 * h;
+    uint32_t per_kv = kv->n_head / kv->n_head_kv, m = TID / WARP * 16 + TID % WARP / 4 + 8 * h;
     float sum = o->sum[h] + xor_f(o->sum[h], 1);
     sum += xor_f(sum, 2);
-    if (m >= rows * group)
+    if (m >= rows * per_kv)
         return;
-    float *out = p->out + (first + m / group) * p->ld_out + (kv_head * group + m % group) * kv->head_v;
+    float *out = p->out + (first + m / per_kv) * p->ld_out + (kv_head * per_kv + m % per_kv) * kv->head_v;
     UNROLL
     for (uint32_t n = 0; n < NTX_GPU_TILE_HEAD / 8; n++)
         UNROLL
@@ -147,13 +147,13 @@ KERNEL(prefill_tile, struct ntx_gpu_prefill)
     const struct ntx_gpu_kv *kv = &a.kv;
     struct tile_state o;
     float s[KEYS / 8][4];
-    uint32_t kv_head = BX, first = a.tiles[2 * BY], rows = a.tiles[2 * BY + 1], group = kv->n_head / kv->n_head_kv;
+    uint32_t kv_head = BX, first = a.tiles[2 * BY], rows = a.tiles[2 * BY + 1], per_kv = kv->n_head / kv->n_head_kv;
     uint32_t row = row_of_pass(kv, first), end = kv->pos[row_of_pass(kv, first + rows - 1)] + 1;
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        uint32_t query = TID / WARP * 16 + TID % WARP / 4 + 8 * h, r = query / group; /* one that is none sees position 0 alone */
+        uint32_t query = TID / WARP * 16 + TID % WARP / 4 + 8 * h, r = query / per_kv; /* one that is none sees position 0 alone */
         o.pos[h] = r < rows ? kv->pos[row_of_pass(kv, first + r)] : 0;
-        o.top[h] = a.sinks ? a.sinks[kv_head * group + query % group] : -INFINITY;
+        o.top[h] = a.sinks ? a.sinks[kv_head * per_kv + query % per_kv] : -INFINITY;
         o.sum[h] = a.sinks && TID % 4 == 0 ? 1 : 0; /* a query's sum is that of four threads */
     }
     UNROLL

@@ -46,7 +46,7 @@ DEV int32_t top_of_warp(float x)
 }
 
 /* 32 values, one per thread of the warp: block b of a row of n values. */
-DEV void pack_q8(float x, uint32_t b, uint32_t n, uint8_t *row)
+DEV void quantize_q8(float x, uint32_t b, uint32_t n, uint8_t *row)
 {
     uint32_t nb = round_to(n / 32, 16), lane = TID % WARP;
     float inverse, d = scale_of(top_of_warp(x), &inverse);
@@ -64,7 +64,7 @@ DEV void pack_q8(float x, uint32_t b, uint32_t n, uint8_t *row)
 }
 
 /* 256 values, one per thread of the block: super-block b. */
-DEV void pack_q8k(float x, uint32_t b, uint32_t n, uint8_t *row, int32_t *tops /* shared [WARPS] */)
+DEV void quantize_q8k(float x, uint32_t b, uint32_t n, uint8_t *row, int32_t *tops /* shared [WARPS] */)
 {
     uint32_t nb = n / 256, nb4 = round_to(nb, 4), nb16 = round_to(nb, 16), t = TID;
     int32_t top = top_of_warp(x);
@@ -113,9 +113,9 @@ uint32_t segments_of(uint32_t n, int q8, int q8k)
 DEV void pack_segment(float x, uint32_t segment, uint32_t n, void *q8, void *q8k, int32_t *tops)
 {
     if (q8)
-        pack_q8(x, segment * WARPS + TID / WARP, n, (uint8_t *)q8);
+        quantize_q8(x, segment * WARPS + TID / WARP, n, (uint8_t *)q8);
     if (q8k)
-        pack_q8k(x, segment, n, (uint8_t *)q8k, tops);
+        quantize_q8k(x, segment, n, (uint8_t *)q8k, tops);
 }
 
 DEV void *row_of(void *base, uint32_t i, uint64_t stride) { return base ? (uint8_t *)base + i * stride : NULL; }
@@ -197,7 +197,7 @@ DEV float activated(float x, float up, uint32_t act)
     return (act == NTX_FFN_RELU ? x < 0 ? 0 : x : x / (exp_exact(-x) + 1.0f)) * up;
 }
 
-KERNEL(pack_part, struct ntx_gpu_pack)
+KERNEL(quantize_part, struct ntx_gpu_quantize)
 {
     SHARED int32_t tops[WARPS];
     uint32_t i = BY, k = BX * SEGMENT + TID;
@@ -223,9 +223,9 @@ int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p)
     RETURN_LAUNCH(s, norm_row, p->n_rows, 1, 1, SEGMENT, *p);
 }
 
-int ntx__launch_pack(struct ntx_gpu_stream *s, const struct ntx_gpu_pack *p)
+int ntx__launch_quantize(struct ntx_gpu_stream *s, const struct ntx_gpu_quantize *p)
 {
-    RETURN_LAUNCH(s, pack_part, segments_of(p->n, p->q8 != NULL, p->q8k != NULL), p->n_rows, 1, SEGMENT, *p);
+    RETURN_LAUNCH(s, quantize_part, segments_of(p->n, p->q8 != NULL, p->q8k != NULL), p->n_rows, 1, SEGMENT, *p);
 }
 
 #endif

@@ -71,33 +71,33 @@ static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double
     return v[n / 2];
 }
 
-/* woven: as they are kept that stay in memory. The bits mean nothing, so nothing has to be woven. */
-static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool woven, double seconds, struct ntx_hw *hw)
+/* interleaved: as they are kept that stay in memory. The bits mean nothing, so nothing has to be interleaved. */
+static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool interleaved, double seconds, struct ntx_hw *hw)
 {
     static const uint32_t row_counts[] = {1, 8, ROWS_MAX};
     enum ntx_act form = ntx_act_for(type);
-    struct multiply m = {.matmul = (woven ? b->ops->woven : b->ops->matmul)[type], .type = type, .w = b->buf, .row_bytes = ntx_row_bytes(type, WIDTH), .stride = ntx_act_row_bytes(form, WIDTH)};
-    m.out = (uint32_t)(PIECE / m.row_bytes) / NTX_STRIP_ROWS * NTX_STRIP_ROWS;
+    struct multiply m = {.matmul = (interleaved ? b->ops->interleaved : b->ops->matmul)[type], .type = type, .w = b->buf, .row_bytes = ntx_row_bytes(type, WIDTH), .stride = ntx_act_row_bytes(form, WIDTH)};
+    m.out = (uint32_t)(PIECE / m.row_bytes) / NTX_SLICE_ROWS * NTX_SLICE_ROWS;
     float *x = ntx__doctor_buffer(WIDTH * sizeof *x);
-    char *packed = ntx__doctor_buffer(ROWS_MAX * m.stride);
+    char *quantized = ntx__doctor_buffer(ROWS_MAX * m.stride);
     size_t y_bytes = sizeof(float) * ROWS_MAX * m.out * ntx_pool_threads(b->all);
     m.y = ntx__doctor_buffer(y_bytes);
-    int rc = x && packed && m.y ? 0 : -ENOMEM;
+    int rc = x && quantized && m.y ? 0 : -ENOMEM;
     if (!rc)
         memset(m.y, 0, y_bytes); /* its pages are not to come while it is timed */
     for (uint32_t k = 0; !rc && k < WIDTH; k++)
         x[k] = (float)(k * 7 % 31) - 15;
     for (uint32_t r = 0; !rc && r < ROWS_MAX; r++)
-        b->ops->act_pack[form](x, packed + r * m.stride, WIDTH);
-    m.x = packed;
+        b->ops->act_quantize[form](x, quantized + r * m.stride, WIDTH);
+    m.x = quantized;
     for (size_t i = 0; !rc && i < sizeof row_counts / sizeof *row_counts && hw->n_kernels < NTX_HW_KERNELS; i++) {
         m.rows = row_counts[i];
         double bps = rate(b->all, &m, b->bytes, seconds);
         double bps_1 = m.rows == 1 && ntx_pool_threads(b->all) > 1 ? rate(b->one, &m, b->bytes, seconds) : 0;
-        hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .woven = woven, .bps = bps, .bps_1 = bps_1};
+        hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .interleaved = interleaved, .bps = bps, .bps_1 = bps_1};
     }
     free(x);
-    free(packed);
+    free(quantized);
     free(m.y);
     return rc;
 }
@@ -108,11 +108,11 @@ int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struc
     unsigned n = 0;
     int rc = 0;
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
-        n += ntx_type_info(t) ? !!ops->matmul[t] + !!ops->woven[t] : 0;
+        n += ntx_type_info(t) ? !!ops->matmul[t] + !!ops->interleaved[t] : 0;
     for (uint32_t t = 0; !rc && t < NTX_TYPE_LIMIT; t++) {
         if (ntx_type_info(t) && ops->matmul[t])
             rc = one_type(b, t, false, seconds / (4 * n), hw);
-        if (!rc && ntx_type_info(t) && ops->woven[t])
+        if (!rc && ntx_type_info(t) && ops->interleaved[t])
             rc = one_type(b, t, true, seconds / (4 * n), hw);
     }
     return rc;

@@ -42,7 +42,7 @@ struct reading {
     const char *buf;
     size_t bytes;
     _Atomic size_t next;
-    _Atomic uint64_t sink; /* so that no read can be left out */
+    _Atomic uint64_t seen; /* so that no read can be left out */
 };
 
 static void read_all(void *ctx, unsigned thread)
@@ -52,7 +52,7 @@ static void read_all(void *ctx, unsigned thread)
     (void)thread;
     for (size_t at; (at = atomic_fetch_add(&r->next, PIECE)) + PIECE <= r->bytes;)
         x ^= read_piece(r->buf + at, PIECE);
-    atomic_fetch_xor(&r->sink, x);
+    atomic_fetch_xor(&r->seen, x);
 }
 
 double ntx__doctor_read_rate(struct ntx_pool *pool, const void *buf, size_t bytes, double seconds)

@@ -93,22 +93,22 @@ static int take_step(struct ntx_pool *pool, struct step *t)
     return atomic_load(&t->error);
 }
 
-static int prepare(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, struct step *t, float **x, char **packed)
+static int prepare(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, struct step *t, float **x, char **quantized)
 {
     enum ntx_act form = ntx_act_for(TYPE);
     *t = (struct step){.s = s, .matmul = b->ops->matmul[TYPE], .row_bytes = (uint32_t)ntx_row_bytes(TYPE, WIDTH), .parts = ntx_pool_threads(b->all),
                        .stride = ntx_act_row_bytes(form, WIDTH)};
     t->rows = (uint32_t)(s->region.chunks[0].bytes / t->row_bytes);
-    t->part = NTX_ROUND_UP(t->rows / t->parts + 1, NTX_STRIP_ROWS);
+    t->part = NTX_ROUND_UP(t->rows / t->parts + 1, NTX_SLICE_ROWS);
     *x = calloc(WIDTH, sizeof **x);
-    *packed = aligned_alloc(64, NTX_ROUND_UP(t->stride, (size_t)64));
+    *quantized = aligned_alloc(64, NTX_ROUND_UP(t->stride, (size_t)64));
     t->y = calloc((size_t)t->parts * t->part, sizeof *t->y);
-    if (!*x || !*packed || !t->y)
+    if (!*x || !*quantized || !t->y)
         return -ENOMEM;
     for (uint32_t k = 0; k < WIDTH; k++)
         (*x)[k] = (float)(k * 7 % 31) - 15;
-    b->ops->act_pack[form](*x, *packed, WIDTH);
-    t->x = *packed;
+    b->ops->act_quantize[form](*x, *quantized, WIDTH);
+    t->x = *quantized;
     return 0;
 }
 
@@ -116,16 +116,16 @@ int ntx__doctor_stream_measure(struct ntx__doctor_stream *s, const struct ntx__d
 {
     struct step t;
     float *x = NULL;
-    char *packed = NULL;
+    char *quantized = NULL;
     uint64_t bytes = 0, ahead = 0, t0, now;
-    int rc = prepare(s, b, &t, &x, &packed);
+    int rc = prepare(s, b, &t, &x, &quantized);
     for (; !rc && ahead < RING_BYTES; ahead += STEP * s->region.chunks[0].bytes) /* what was read while nobody asked */
         rc = take_step(b->all, &t);
     t0 = now = ntx_now_ns();
     for (uint64_t end = t0 + (uint64_t)(seconds * 1e9); !rc && now < end; now = ntx_now_ns(), bytes += STEP * s->region.chunks[0].bytes)
         rc = take_step(b->all, &t);
     free(x);
-    free(packed);
+    free(quantized);
     free(t.y);
     if (rc)
         return ntx_err_set(err, rc, "the drive cannot be read as a model is: %.300s", s->weights->error.text[0] ? s->weights->error.text : strerror(-rc));

@@ -3,7 +3,7 @@
  *   off                all
  *   threshold=T        those with |act(gate)| > T. T 0 leaves out exact zeros only: not a bit changes
  *   topk=F             the share F (0 to 1) of them with the largest |act(gate)|, rounded up; of equal ones the first
- * These two need the gate matrix in one piece. The next two choose whole groups, and for written rows only: those of a prompt use all.
+ * These two need the gate matrix in one piece. The next two choose whole groups, and for decode rows only: those of a prompt use all.
  *   predicted=F[,HOW]  the share F of the groups that are predicted to be the most active, by the row's state as it goes into the FFN of the layer
  *                      before. HOW: gate, this layer's norm and gate on that state (the default where the gate matrix is in one piece), or
  *                      learned, by the sidecar's networks (ntx calibrate --ffn; the default where it is not)
@@ -33,7 +33,7 @@ struct ntx_ffn_mode {
 int ntx_ffn_mode_parse(const char *text, const struct ntx_model *m, struct ntx_ffn_mode *out, struct ntx_err *err);
 /* Whether the text may differ from that with all neurons. */
 bool ntx_ffn_mode_lossy(const struct ntx_ffn_mode *mode);
-/* Whether whole groups are chosen, for written rows. */
+/* Whether whole groups are chosen, for decode rows. */
 static inline bool ntx_ffn_mode_groups(const struct ntx_ffn_mode *m) { return m->kind == NTX_FFN_PREDICTED || m->kind == NTX_FFN_PROMPT; }
 
 #endif

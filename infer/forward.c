@@ -127,12 +127,12 @@ void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t lay
 static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
 {
     struct ntx_err *err = &f->c.weights->error;
-    uint32_t written = 0;
+    uint32_t decode = 0;
     if (!b->n_rows || b->n_rows > f->c.max_rows)
         return ntx_err_set(err, -EINVAL, "a batch of %u rows; 1 to %u are possible", b->n_rows, f->c.max_rows);
     for (uint32_t i = 0; i < b->n_rows; i++) {
         const struct ntx_row *r = &b->rows[i];
-        written += !r->prompt;
+        decode += !r->prompt;
         if (r->token < 0 || (uint32_t)r->token >= f->hp->n_vocab)
             return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
@@ -141,8 +141,8 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
             return ntx_err_set(err, -EINVAL, "row %u: the %u slots of its path do not ascend, or lie before their positions or beyond the session's %u", i, r->n_path,
                                ntx_kv_seq_room(r->kv));
     }
-    if (f->c.ffn.kind == NTX_FFN_PREDICTED && written > NTX__WRITTEN_ROWS)
-        return ntx_err_set(err, -EINVAL, "%u written rows; %u can be predicted for", written, NTX__WRITTEN_ROWS);
+    if (f->c.ffn.kind == NTX_FFN_PREDICTED && decode > NTX__DECODE_ROWS)
+        return ntx_err_set(err, -EINVAL, "%u decode rows; %u can be predicted for", decode, NTX__DECODE_ROWS);
     return 0;
 }
 
@@ -248,13 +248,13 @@ static int probe(struct ntx_forward *f)
 /* Fills live with the rows of this layer; behind them those that leave K and V in passing. */
 void ntx__choose_rows(struct ntx_forward *f)
 {
-    f->n_live = f->n_passing = 0;
+    f->n_live = f->n_kv_only = 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         if (!ntx__skips(f, i, f->layer))
             f->m.live[f->n_live++] = i;
     for (uint32_t i = 0; f->c.skip.propagate && i < f->b->n_rows; i++)
         if (ntx__skips(f, i, f->layer))
-            f->m.live[f->n_live + f->n_passing++] = i;
+            f->m.live[f->n_live + f->n_kv_only++] = i;
 }
 
 /* Chunks that no row needs. */
@@ -267,7 +267,7 @@ static int pass_over(struct ntx_forward *f, uint32_t first, uint32_t end)
 static void keep_states(struct ntx_forward *f)
 {
     for (uint32_t i = 0; i < f->b->n_rows; i++) {
-        const struct ntx_study *s = f->b->rows[i].study;
+        const struct ntx_capture *s = f->b->rows[i].capture;
         if (s && s->state && s->layer == f->layer)
             memcpy(s->state, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd * sizeof *s->state);
     }
@@ -288,12 +288,12 @@ static void end_traced(struct ntx_forward *f, uint32_t layer, uint64_t t0)
 }
 
 /* Groups of neurons of layer 0, and of one behind layers that all rows skipped. */
-static int foresee(struct ntx_forward *f)
+static int predict_groups(struct ntx_forward *f)
 {
-    if (!ntx_ffn_mode_groups(&f->c.ffn) || f->groups.foreseen == f->layer)
+    if (!ntx_ffn_mode_groups(&f->c.ffn) || f->groups.predicted == f->layer)
         return 0;
-    int rc = f->layer && f->groups.n_written ? states(f) : 0;
-    return rc ? rc : ntx__foresee_groups(f, f->layer);
+    int rc = f->layer && f->groups.n_decode ? states(f) : 0;
+    return rc ? rc : ntx__predict_groups(f, f->layer);
 }
 
 /* Where no row is live, only those steps that feed the layer's state have anything to do. */
@@ -303,7 +303,7 @@ static int run_steps(struct ntx_forward *f)
     int rc = 0;
     for (uint32_t k = 0; k < all->n && !rc; k++) {
         const struct ntx__run *r = f->run = &all->run[k];
-        bool needed = f->n_live || (f->n_passing && r->feeds);
+        bool needed = f->n_live || (f->n_kv_only && r->feeds);
         rc = needed ? f->back->run[r->kind](f, r) : pass_over(f, r->chunk0, r->end);
     }
     return rc;
@@ -317,7 +317,7 @@ static int run_layer(struct ntx_forward *f)
     ntx__choose_rows(f);
     if (f->back->enter)
         f->back->enter(f);
-    if ((f->n_live && (rc = foresee(f))) || (rc = run_steps(f)))
+    if ((f->n_live && (rc = predict_groups(f))) || (rc = run_steps(f)))
         return rc;
     if (f->n_live && f->back->waits)
         end_traced(f, f->layer, t0);

@@ -11,7 +11,7 @@
 #include "infer/cpu/cpu.h"
 #include "infer/ffn_mode.h"
 #include "infer/ffn_set.h"
-#include "infer/forward_study.h"
+#include "infer/forward_capture.h"
 #include "infer/kv.h"
 #include "infer/sampler.h"
 #include "infer/weights.h"
@@ -36,7 +36,7 @@ struct ntx_row {
     struct ntx_ffn_set *ffn; /* --ffn-sparse prompt: the session's, to which a prompt's row adds; NULL: none, and all groups are used */
     uint64_t session;        /* for the probe board */
     const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
-    struct ntx_study *study; /* filled on the way, or NULL */
+    struct ntx_capture *capture; /* filled on the way, or NULL */
 };
 
 static inline uint32_t ntx_row_slot(const struct ntx_row *r) { return r->n_path ? r->path[r->n_path - 1] : r->pos; }
@@ -62,7 +62,7 @@ struct ntx_skip_hooks {
 struct ntx_backend;
 struct ntx_device;
 
-struct ntx_forward_strips { /* runs of rows that are woven for the many-row products */
+struct ntx_forward_slices { /* runs of rows that are interleaved for the many-row products */
     uint64_t n, bytes;               /* of all chunks; of the largest one */
 };
 
@@ -78,12 +78,12 @@ struct ntx_forward_config {
     bool trace_experts;              /* which experts are wanted goes into it, too */
     const struct ntx_backend *backend; /* NULL: the CPU */
     struct ntx_device *device;       /* its own */
-    const struct ntx_forward_strips *strips; /* NULL: counted anew */
+    const struct ntx_forward_slices *slices; /* NULL: counted anew */
 };
 
 struct ntx_forward;
 
-struct ntx_forward_strips ntx_forward_strips(const struct ntx_model *m, const struct ntx_chunks *c); /* looks at every chunk */
+struct ntx_forward_slices ntx_forward_slices(const struct ntx_model *m, const struct ntx_chunks *c); /* looks at every chunk */
 uint64_t ntx_forward_bytes(const struct ntx_forward_config *c); /* memory it will take, for the planner */
 int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err);
 void ntx_forward_free(struct ntx_forward *f);

@@ -25,11 +25,11 @@ static void norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *in = at(f, s->in[0], i);
     float *out = at(f, s->out, i);
-    struct ntx_study *study = s->in[0] == NTX_BUF_H ? row_of(f, i)->study : NULL;
-    if (study && s == f->c.model->layers[f->layer].step)
-        ntx__study_begin(study, in, f->hp->n_embd);
-    if (study && s == f->c.model->layers[0].step)
-        ntx__study_ffn_state(study, 0, in, f->hp->n_embd);
+    struct ntx_capture *capture = s->in[0] == NTX_BUF_H ? row_of(f, i)->capture : NULL;
+    if (capture && s == f->c.model->layers[f->layer].step)
+        ntx__capture_begin(capture, in, f->hp->n_embd);
+    if (capture && s == f->c.model->layers[0].step)
+        ntx__capture_ffn_state(capture, 0, in, f->hp->n_embd);
     for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width)
         f->c.ops->rmsnorm(in, f->vec[s->weight[0]], f->hp->rms_eps, s->width, out);
 }
@@ -61,7 +61,7 @@ static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *out = at(f, s->out, i), *energy = ntx__study_ffn(row_of(f, i)->study, f->layer);
+    float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
     f->c.ops->glu[s->act](at(f, s->in[0], i), at(f, s->in[1], i), s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
@@ -72,14 +72,14 @@ static void add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *y = at(f, s->in[0], i);
     float *h = at(f, s->out, i);
-    struct ntx_study *study = row_of(f, i)->study;
-    if (study)
-        ntx__study_part(study, s->part, f->layer, f->hp->n_layers, h, y, s->width);
+    struct ntx_capture *capture = row_of(f, i)->capture;
+    if (capture)
+        ntx__capture_part(capture, s->part, f->layer, f->hp->n_layers, h, y, s->width);
     f->c.ops->add(h, y, s->width);
-    if (study && s->part == 1)
-        ntx__study_ffn_state(study, f->layer + 1, h, s->width);
-    else if (study)
-        ntx__study_end(study, f->layer, h, s->width);
+    if (capture && s->part == 1)
+        ntx__capture_ffn_state(capture, f->layer + 1, h, s->width);
+    else if (capture)
+        ntx__capture_end(capture, f->layer, h, s->width);
 }
 
 static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -94,7 +94,7 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
         if (s->feeds || i < f->n_live) /* the others have no q */
             ops[s->op](f, s, i);
     if (r->forms)
-        ntx__pack(f, r->forms, at(f, last->out, i), r->width, i);
+        ntx__quantize(f, r->forms, at(f, last->out, i), r->width, i);
 }
 
 static int rows(struct ntx_forward *f, const struct ntx__run *r)
@@ -102,7 +102,7 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
-    ntx__each(f, row_of_run, f->n_live + (r->feeds ? f->n_passing : 0));
+    ntx__each(f, row_of_run, f->n_live + (r->feeds ? f->n_kv_only : 0));
     ntx__give_run(f, r);
     return 0;
 }
@@ -123,8 +123,8 @@ static int multiply(struct ntx_forward *f, const struct ntx__run *r)
         else
             rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
     }
-    const struct ntx__input in = {.x = f->buf[s->in[0]].at, .ld = f->buf[s->in[0]].ld, .packed = f->m.packed,
-                                  .n_rows = f->n_live + (r->feeds ? f->n_passing : 0)};
+    const struct ntx__input in = {.x = f->buf[s->in[0]].at, .ld = f->buf[s->in[0]].ld, .quantized = f->m.quantized,
+                                  .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0)};
     return rc ? rc : ntx__multiply_by(f, p, n, &in);
 }
 
@@ -199,10 +199,10 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
 }
 
-static void pack_attended(struct ntx_forward *f, uint32_t i, unsigned thread)
+static void quantize_attended(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    ntx__pack(f, f->run->forms, at(f, NTX_BUF_ATTN, i), f->run->width, i);
+    ntx__quantize(f, f->run->forms, at(f, NTX_BUF_ATTN, i), f->run->width, i);
 }
 
 static int attend(struct ntx_forward *f, const struct ntx__run *r)
@@ -213,7 +213,7 @@ static int attend(struct ntx_forward *f, const struct ntx__run *r)
     f->n_attn_groups = group_rows(f);
     ntx__each(f, attend_heads, f->n_attn_groups * (f->hp->n_head / heads_at_once(f)));
     ntx__give_run(f, r);
-    ntx__each(f, pack_attended, f->n_live);
+    ntx__each(f, quantize_attended, f->n_live);
     return 0;
 }
 
@@ -225,7 +225,7 @@ static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_weight *output = &f->c.chunks->output;
     float *x = at(f, NTX_BUF_X, i);
     f->c.ops->rmsnorm(at(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
-    ntx__pack(f, ntx__forms(&output, 1), x, f->hp->n_embd, i);
+    ntx__quantize(f, ntx__forms(&output, 1), x, f->hp->n_embd, i);
 }
 
 static int output(struct ntx_forward *f)

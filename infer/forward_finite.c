@@ -48,12 +48,12 @@ static int look(struct ntx_forward *f, uint8_t *seen, uint32_t chunk, const void
     return !*seen && ntx_chunk_finite(f->c.model, f->c.chunks, chunk, bytes, row, n, &err) ? tell(f, &err) : 0;
 }
 
-/* In a pass that was broken off, strips of it may have been looked at, and then woven: their scales are elsewhere since. */
-static bool woven(const struct ntx_forward *f, uint32_t chunk, uint32_t row, uint32_t n)
+/* In a pass that was broken off, slices of it may have been looked at, and then interleaved: their scales are elsewhere since. */
+static bool interleaved(const struct ntx_forward *f, uint32_t chunk, uint32_t row, uint32_t n)
 {
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
     enum ntx_act form = ntx_act_for(ntx_gguf_tensor_at(f->c.model->gguf, c->tensor)->type);
-    return !c->fixed && form != NTX_ACT_F32 && n == NTX_STRIP_ROWS && f->m.woven[f->m.first_strip[chunk] + row / NTX_STRIP_ROWS];
+    return !c->fixed && form != NTX_ACT_F32 && n == NTX_SLICE_ROWS && f->m.interleaved[f->m.first_slice[chunk] + row / NTX_SLICE_ROWS];
 }
 
 int ntx__finite_rows(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row, uint32_t n)
@@ -62,8 +62,8 @@ int ntx__finite_rows(struct ntx_forward *f, uint32_t chunk, const void *bytes, u
     size_t row_bytes = f->c.chunks->list[chunk].bytes / f->c.chunks->list[chunk].n_rows;
     int rc = 0;
     for (uint32_t i = 0, k; !*seen && !rc && i < n; i += k) {
-        k = NTX_MIN(n - i, (uint32_t)NTX_STRIP_ROWS);
-        if (!woven(f, chunk, row + i, k))
+        k = NTX_MIN(n - i, (uint32_t)NTX_SLICE_ROWS);
+        if (!interleaved(f, chunk, row + i, k))
             rc = look(f, seen, chunk, (const uint8_t *)bytes + i * row_bytes, row + i, k);
     }
     return rc;

@@ -4,11 +4,11 @@
  *   forward_runs.c a layer's steps (model/layer.h), and which neighbours are done in one go
  *   forward_cpu.c  the operations of these steps on the CPU
  *   moe.c          the FFN of a layer with experts
- *   moe_guess.c    which experts the next layer will want, by its router on this layer's state
+ *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer
  *   sparse_choose.c  which of its neurons rows use, by their gates
  *   sparse_predict.c which of its groups rows use, known ahead
- *   sparse_ahead.c which groups of neurons the next layer will use, by its gate on this layer's state
+ *   sparse_prefetch.c which groups of neurons the next layer will use, by its gate on this layer's state
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
  *   forward_finite.c  weights that are no numbers
  *   forward_path.c rows of a tree: what their attention reads, and what becomes of an accepted path
@@ -28,8 +28,8 @@
 #include "infer/rope.h"
 #include "shm/region.h" /* NTX_MAP_WORDS */
 
-#define NTX__WRITTEN_ROWS 32u /* rows of a pass that are not a prompt's, at most, where groups are predicted for them */
-#define NTX__AHEAD_ROWS 8u /* more rows together use nearly all groups anyway */
+#define NTX__DECODE_ROWS 32u /* rows of a pass that are not a prompt's, at most, where groups are predicted for them */
+#define NTX__PREFETCH_ROWS 8u /* more rows together use nearly all groups anyway */
 #define NTX__LOGIT_TILE 64 /* outputs at a time when logits go to several rows' buffers */
 
 #define NTX__PATH_BLOCKS (NTX_PATH_MAX / NTX_KV_BLOCK + 1)
@@ -43,10 +43,10 @@ struct ntx__lane { /* scratch of one thread */
     uint8_t *path_k, *path_v;  /* [NTX__PATH_BLOCKS x a head's block] of a row of a tree: its last blocks, in the order of positions */
     uint8_t *path_holes;       /* [blocks of ctx x NTX_KV_BLOCK / 8] */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
-    uint8_t *strip;            /* [NTX_STRIP_ROWS of the longest row] where weights are woven */
+    uint8_t *slice;            /* [NTX_SLICE_ROWS of the longest row] where weights are interleaved */
 };
 
-/* A choice is a row and one of its experts. In order of expert, and of row within one, they are numbered; a group of whole
+/* A choice is a row and one of its experts. In order of expert, and of row within one, they are numbered; a wave of whole
  * experts, at most A = max(R, n_expert_used) choices, is computed together. */
 struct ntx__moe_mem {
     float *probs;              /* [R x n_expert] */
@@ -56,14 +56,14 @@ struct ntx__moe_mem {
     uint32_t *row, *place, *expert; /* [R x n_expert_used] by number: row of this layer; by row and rank: number; by number: the expert */
     uint32_t *wanted;          /* [n_expert] experts that any row chose, ascending */
     uint8_t *late;             /* [n_expert] of those: has to be read */
-    uint32_t *guess;           /* [n_expert] of the next layer, the likeliest first */
-    uint32_t *order;           /* [n_expert] of a group: those that are there first */
+    uint32_t *predicted;           /* [n_expert] of the next layer, the likeliest first */
+    uint32_t *order;           /* [n_expert] of a wave: those that are there first */
     float *shared;             /* [R] logit of the shared expert's gate */
     float *x;                  /* [A x n_embd] their rows */
-    void *packed[NTX_N_ACTS];  /* [A x widest input] the same, and what goes into down */
+    void *quantized[NTX_N_ACTS];  /* [A x widest input] the same, and what goes into down */
     float *gate, *up;          /* [A x n_ff_exp] */
     float *y;                  /* [A x n_embd] */
-    struct ntx_weight *weights;     /* [n_expert x parts] of the group's experts */
+    struct ntx_weight *weights;     /* [n_expert x parts] of the wave's experts */
     struct ntx__product *products;  /* [2 x n_expert] */
 };
 
@@ -76,13 +76,13 @@ struct ntx__group_mem {
     uint8_t *used;             /* [n_groups] by any row */
     float *ones;               /* [n_ff] */
     float *scratch;            /* [threads x 2 x n_ff] */
-    /* The next layer's, expected; of at most NTX__AHEAD_ROWS rows */
-    uint32_t *expected;        /* [n_groups] */
+    /* The next layer's, expected; of at most NTX__PREFETCH_ROWS rows */
+    uint32_t *predicted;        /* [n_groups] */
     float *x, *gate;           /* [rows x n_embd], [rows x n_ff] */
-    void *packed[NTX_N_ACTS];  /* [rows x n_embd] */
-    /* predicted: of written rows, which are those that are not a prompt's; x, gate and packed are theirs, too */
-    uint32_t *written, *number; /* [NTX__WRITTEN_ROWS] rows of the batch; [R] by row of the batch: its place among them */
-    uint8_t *uses[2];          /* [written x stride] 1: the row uses the group; of layer l in l % 2 */
+    void *quantized[NTX_N_ACTS];  /* [rows x n_embd] */
+    /* predicted: of decode rows, which are those that are not a prompt's; x, gate and packed are theirs, too */
+    uint32_t *decode, *number; /* [NTX__DECODE_ROWS] rows of the batch; [R] by row of the batch: its place among them */
+    uint8_t *uses[2];          /* [decode x stride] 1: the row uses the group; of layer l in l % 2 */
     uint32_t stride;           /* groups of the layer that has most */
     uint8_t *steps;            /* [threads x steps_bytes] scratch of networks */
     size_t steps_bytes;
@@ -102,7 +102,7 @@ struct ntx__runs {
     struct ntx__run run[NTX_LAYER_STEPS];
 };
 
-/* What a back end provides. All by the engine thread, f->layer and its rows (m.live, n_live, n_passing) being set. 0 or a negative errno with words
+/* What a back end provides. All by the engine thread, f->layer and its rows (m.live, n_live, n_kv_only) being set. 0 or a negative errno with words
  * in the weights' error. NULL: there is nothing to do. */
 struct ntx__moe_hands;
 struct ntx__product;
@@ -119,9 +119,9 @@ struct ntx_backend {
     int (*move)(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n); /* K and V of n slots, one after another; between passes */
     int (*end)(struct ntx_forward *f, int rc); /* also after a failure, rc; returns what the pass shall */
     bool (*has)(const struct ntx_forward *f, uint32_t chunk); /* it has the chunk's bytes for good: they are asked of nobody. NULL: of none */
-    int (*gates)(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in); /* sparse_ahead.c: rows of the host, into p->y */
+    int (*gates)(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in); /* sparse_prefetch.c: rows of the host, into p->y */
     bool waits;                             /* a step is over when its function returns */
-    bool own_bytes;                         /* it takes weights as they are in the file: none is woven where it lies */
+    bool own_bytes;                         /* it takes weights as they are in the file: none is interleaved where it lies */
 };
 extern const struct ntx_backend ntx__cpu_backend;
 
@@ -135,7 +135,7 @@ struct ntx__mem {
     struct ntx__moe_mem moe;   /* behind those */
     struct ntx__group_mem groups; /* or these */
     float *y;                  /* [R x n_embd] output of o and of down */
-    void *packed[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
+    void *quantized[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
     float *cs, *sn;            /* [R x rope_dim / 2] */
     double *freq;              /* [rope_dim / 2] */
     uint64_t *skip;            /* [R x NTX_MAP_WORDS] layers that a row skips */
@@ -145,8 +145,8 @@ struct ntx__mem {
     float **logits;            /* [R] */
     uint8_t *embd;             /* [R x row of token_embd] */
     struct ntx__tile *tiles;   /* [chunks] */
-    uint32_t *first_strip;     /* [chunks] its first in `woven` */
-    uint8_t *woven;            /* [strips of all chunks] 1: has been woven where it lies (cpu/woven.h). Written by who holds the tile */
+    uint32_t *first_slice;     /* [chunks] its first in `interleaved` */
+    uint8_t *interleaved;            /* [slices of all chunks] 1: has been interleaved where it lies (cpu/interleaved.h). Written by who holds the tile */
     uint32_t *first_finite;    /* [chunks] its first in `finite` */
     uint8_t *finite;           /* [chunks, but for each group of a packed one] 1: all of its values are numbers (finite.h). Written by who finishes it */
     struct ntx__lane *lanes;   /* [threads] */
@@ -171,18 +171,18 @@ struct ntx_forward {
     const struct ntx_batch *b;
     uint32_t layer, n_live, n_attn_groups, next_chunk;
     uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
-    uint32_t n_passing; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
-    struct { uint32_t first, n, n_wanted; } moe; /* choices of the group of experts; experts that any row chose */
+    uint32_t n_kv_only; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
+    struct { uint32_t first, n, n_wanted; } moe; /* choices of the wave of experts; experts that any row chose */
     struct {
         uint32_t first, n;  /* the current batch, in m.groups.wanted */
         uint32_t layer;     /* whose neurons are chosen, by these gates [n_live x ld_gate] */
         float *gate;
         _Atomic uint64_t active; /* neurons that rows use in this layer */
-        uint32_t n_written; /* rows that groups are predicted for */
-        uint32_t foreseen, known[2], kept; /* layers: the last one foreseen; whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
+        uint32_t n_decode; /* rows that groups are predicted for */
+        uint32_t predicted, known[2], kept; /* layers: the last one predicted; whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
     } groups;
     const struct ntx__run *run;
-    bool looks_ahead; /* multiplies by what is in memory before its turn has come */
+    bool predicts; /* multiplies by what is in memory before its turn has come */
     const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */
     _Atomic int failed; /* the first error of a thread in this step */
     struct ntx_err error; /* its words, where it is ours and not the weights' */
@@ -204,16 +204,16 @@ struct ntx__product { /* y = W x for the live rows */
 struct ntx__input {
     const float *x;      /* [n_rows x ld] */
     size_t ld;
-    void *const *packed; /* its quantised forms */
+    void *const *quantized; /* its quantised forms */
     uint32_t n_rows;
 };
 /* The chunks of all products are walked in the given order, without a barrier between. 0 or the first thread's error. */
 int ntx__multiply_by(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
-/* For all live rows; x: [n_live x ld_x] floats, whose quantised forms lie in m.packed. */
+/* For all live rows; x: [n_live x ld_x] floats, whose quantised forms lie in m.quantized. */
 int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x);
-/* Quantises row i of x [n values] into the forms of a mask: in m.packed, or elsewhere. */
-void ntx__pack(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i);
-void ntx__pack_into(struct ntx_forward *f, void *const *packed, uint32_t forms, const float *x, uint32_t n, uint32_t i);
+/* Quantises row i of x [n values] into the forms of a mask: in m.quantized, or elsewhere. */
+void ntx__quantize(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i);
+void ntx__quantize_into(struct ntx_forward *f, void *const *quantized, uint32_t forms, const float *x, uint32_t n, uint32_t i);
 /* fn for each i in 0..n-1, in any order by any thread. */
 typedef void ntx__item_fn(struct ntx_forward *f, uint32_t i, unsigned thread);
 void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n);
@@ -242,7 +242,7 @@ struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunk
 
 /* ---- forward.c */
 bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* of the batch, as far as it is decided */
-void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_passing */
+void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_kv_only */
 static inline const struct ntx_step *ntx__steps_of(const struct ntx_forward *f, const struct ntx__run *r)
 {
     return &f->c.model->layers[f->layer].step[r->first];
@@ -252,25 +252,25 @@ static inline const struct ntx_weight *ntx__weight_of(const struct ntx_forward *
     return &f->c.chunks->layers[f->layer].of[s->weight[0]];
 }
 
-/* ---- moe.c, moe_guess.c */
+/* ---- moe.c, moe_predict.c */
 void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p); /* of logits [n_expert] in place, the vector router_bias added */
-int ntx__moe_guess(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
-/* ROUTE and EXPERTS, for any back end: what is chosen, and in which groups, is the same; its hands do the rest, for the live rows. */
+int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
+/* ROUTE and EXPERTS, for any back end: what is chosen, and in which waves, is the same; its hands do the rest, for the live rows. */
 int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r);
 int ntx__moe_sum(struct ntx_forward *f, const struct ntx__run *r);
 struct ntx__moe_hands {
     int (*route)(struct ntx_forward *f);             /* the router's logits into m.moe.probs */
     int (*chosen)(struct ntx_forward *f);            /* choices are made; may be NULL */
-    int (*guess)(struct ntx_forward *f);             /* the next layer's experts, while this layer's are read */
-    int (*shared)(struct ntx_forward *f);            /* before the first group: y of the shared expert, or 0 */
-    int (*group)(struct ntx_forward *f, uint32_t n); /* experts m.moe.order[0 .. n), choices [f->moe.first, + f->moe.n): added to y */
+    int (*predict)(struct ntx_forward *f);             /* the next layer's experts, while this layer's are read */
+    int (*shared)(struct ntx_forward *f);            /* before the first wave: y of the shared expert, or 0 */
+    int (*wave)(struct ntx_forward *f, uint32_t n); /* experts m.moe.order[0 .. n), choices [f->moe.first, + f->moe.n): added to y */
 };
 extern const struct ntx__moe_hands ntx__cpu_experts;
 bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer); /* a layer's experts: all are there, or none */
 
 /* ---- sparse.c */
 int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r); /* GROUPS on the CPU */
-int ntx__packed_sum(struct ntx_forward *f); /* from m.x, m.packed and, unless it is in the groups, m.gate to m.y */
+int ntx__packed_sum(struct ntx_forward *f); /* from m.x, m.quantized and, unless it is in the groups, m.gate to m.y */
 struct ntx__packed_steps { /* with other hands: what is chosen and read stays */
     int (*all)(struct ntx_forward *f);                /* all groups */
     int (*chosen)(struct ntx_forward *f, uint32_t n); /* groups m.groups.wanted[0 .. n) */
@@ -289,17 +289,17 @@ int ntx__gates(struct ntx_forward *f);         /* this layer's gate matrix, for 
 const uint8_t *ntx__groups_of(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* [n_groups] 1: used by that row of the batch; NULL: all, or as its gates say */
 uint32_t ntx__join_groups(struct ntx_forward *f, uint32_t *list); /* of this layer, that any live row uses; returns how many */
 /* Which groups rows will use of a layer, once per layer: between the choices of the layer before and its products, or before the layer where there was none. */
-int ntx__foresee_groups(struct ntx_forward *f, uint32_t layer);
+int ntx__predict_groups(struct ntx_forward *f, uint32_t layer);
 bool ntx__watches_groups(const struct ntx_forward *f);
 void ntx__watch_groups(struct ntx_forward *f); /* this layer's hidden values, in m.gate, of rows of a prompt */
 uint32_t ntx__kept_rows(const struct ntx_forward *f); /* in m.groups.x, that this layer's gate matrix is still to be multiplied by */
 void ntx__choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate); /* gate: [kept rows x ld_gate] */
 
-/* ---- sparse_ahead.c */
+/* ---- sparse_prefetch.c */
 bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer); /* its norm and its gate matrix are in memory: they can be used before their turn */
-/* Its gate matrix times rows in m.groups.x and .packed, into m.groups.gate. */
-int ntx__gates_ahead(struct ntx_forward *f, uint32_t layer, uint32_t n_rows);
-int ntx__expect_groups(struct ntx_forward *f); /* of the next layer; between the choices of this one and its products */
+/* Its gate matrix times rows in m.groups.x and .quantized, into m.groups.gate. */
+int ntx__gates_early(struct ntx_forward *f, uint32_t layer, uint32_t n_rows);
+int ntx__prefetch_groups(struct ntx_forward *f); /* of the next layer; between the choices of this one and its products */
 
 /* ---- forward_finite.c: 0, or -EDOM with the pass failed and its words in f->error. What has been looked at once is not looked at again. */
 int ntx__finite_rows(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row, uint32_t n); /* rows [row, row + n) of a chunk, at bytes */

@@ -42,7 +42,7 @@ static bool of_choices(enum ntx_tensor t)
 }
 
 /* Bytes of the widest packed row in this form that any matrix of the model multiplies by. */
-static size_t packed_row(const struct ntx_chunks *chunks, uint32_t n_layers, enum ntx_act form)
+static size_t quantized_row(const struct ntx_chunks *chunks, uint32_t n_layers, enum ntx_act form)
 {
     size_t most = ntx_act_for(chunks->output.type) == form ? ntx_act_row_bytes(form, chunks->output.n_in) : 0;
     for (uint32_t l = 0; l < n_layers; l++)
@@ -52,8 +52,8 @@ static size_t packed_row(const struct ntx_chunks *chunks, uint32_t n_layers, enu
     return most;
 }
 
-/* The same of what a layer's experts take, the shared one included; and of the router, for a guess. */
-static size_t packed_choice(const struct ntx_chunks *chunks, enum ntx_act form)
+/* The same of what a layer's experts take, the shared one included; and of the router, for a prediction. */
+static size_t quantized_choice(const struct ntx_chunks *chunks, enum ntx_act form)
 {
     size_t most = 0;
     for (uint32_t l = 0; l < chunks->n_layers; l++)
@@ -63,35 +63,35 @@ static size_t packed_choice(const struct ntx_chunks *chunks, enum ntx_act form)
     return most;
 }
 
-/* Chunks of a type that is not quantised are never woven. */
-static uint64_t strips_of(const struct ntx_model *m, const struct ntx_chunk *k)
+/* Chunks of a type that is not quantised are never interleaved. */
+static uint64_t slices_of(const struct ntx_model *m, const struct ntx_chunk *k)
 {
     uint32_t type = ntx_gguf_tensor_at(m->gguf, k->tensor)->type;
-    return k->fixed || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_rows / NTX_STRIP_ROWS;
+    return k->fixed || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_rows / NTX_SLICE_ROWS;
 }
 
-struct ntx_forward_strips ntx_forward_strips(const struct ntx_model *m, const struct ntx_chunks *c)
+struct ntx_forward_slices ntx_forward_slices(const struct ntx_model *m, const struct ntx_chunks *c)
 {
-    struct ntx_forward_strips s = {0};
+    struct ntx_forward_slices s = {0};
     for (uint32_t i = 0; i < c->n; i++) {
         const struct ntx_chunk *k = &c->list[i];
-        uint64_t n = strips_of(m, k);
+        uint64_t n = slices_of(m, k);
         s.n += n;
         if (n)
-            s.bytes = NTX_MAX(s.bytes, k->bytes / k->n_rows * NTX_STRIP_ROWS);
+            s.bytes = NTX_MAX(s.bytes, k->bytes / k->n_rows * NTX_SLICE_ROWS);
     }
     return s;
 }
 
-static void place_strips(struct cursor *c, const struct ntx_forward_config *cfg, const struct ntx_forward_strips *s, struct ntx__mem *m)
+static void place_slices(struct cursor *c, const struct ntx_forward_config *cfg, const struct ntx_forward_slices *s, struct ntx__mem *m)
 {
     uint32_t n = 0;
-    m->first_strip = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_strip);
+    m->first_slice = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_slice);
     for (uint32_t i = 0; c->base && i < cfg->chunks->n; i++) {
-        m->first_strip[i] = n;
-        n += (uint32_t)strips_of(cfg->model, &cfg->chunks->list[i]);
+        m->first_slice[i] = n;
+        n += (uint32_t)slices_of(cfg->model, &cfg->chunks->list[i]);
     }
-    m->woven = place(c, s->n);
+    m->interleaved = place(c, s->n);
 }
 
 /* A byte for each chunk, and of packed layers for each group. */
@@ -110,7 +110,7 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
     m->finite = place(c, cfg->chunks->n + groups);
 }
 
-static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t strip, struct ntx__mem *m)
+static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t slice, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     uint64_t blocks = ((uint64_t)cfg->ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK;
@@ -123,7 +123,7 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
             .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * hp->head_v),
             .path_holes = place(c, blocks * (NTX_KV_BLOCK / 8)),
             .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
-            .strip = place(c, strip),
+            .slice = place(c, slice),
         };
         if (c->base)
             m->lanes[t] = lane;
@@ -133,7 +133,7 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
 static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__moe_mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    uint64_t rows = cfg->max_rows, used = hp->n_expert_used, n = hp->n_expert, group = NTX_MAX(rows, used);
+    uint64_t rows = cfg->max_rows, used = hp->n_expert_used, n = hp->n_expert, wave = NTX_MAX(rows, used);
     m->probs = place(c, rows * n * sizeof *m->probs);
     m->id = place(c, rows * used * sizeof *m->id);
     m->weight = place(c, rows * used * sizeof *m->weight);
@@ -143,16 +143,16 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     m->expert = place(c, rows * used * sizeof *m->expert);
     m->wanted = place(c, n * sizeof *m->wanted);
     m->late = place(c, n);
-    m->guess = place(c, n * sizeof *m->guess);
+    m->predicted = place(c, n * sizeof *m->predicted);
     m->order = place(c, n * sizeof *m->order);
     m->shared = place(c, rows * sizeof *m->shared);
-    m->x = place_rows(c, group, hp->n_embd);
-    m->packed[NTX_ACT_F32] = NULL;
+    m->x = place_rows(c, wave, hp->n_embd);
+    m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->packed[form] = place(c, group * packed_choice(cfg->chunks, (enum ntx_act)form));
-    m->gate = place_rows(c, group, hp->n_ff_exp);
-    m->up = place_rows(c, group, hp->n_ff_exp);
-    m->y = place(c, group * hp->n_embd * sizeof *m->y);
+        m->quantized[form] = place(c, wave * quantized_choice(cfg->chunks, (enum ntx_act)form));
+    m->gate = place_rows(c, wave, hp->n_ff_exp);
+    m->up = place_rows(c, wave, hp->n_ff_exp);
+    m->y = place(c, wave * hp->n_embd * sizeof *m->y);
     m->weights = place(c, n * NTX_EXPERT_PARTS * sizeof *m->weights);
     m->products = place(c, 2 * n * sizeof *m->products);
 }
@@ -166,20 +166,20 @@ static uint32_t most_groups(const struct ntx_model *m)
 }
 
 /* Rows whose groups are predicted. */
-static uint64_t written_rows(const struct ntx_forward_config *cfg)
+static uint64_t decode_rows(const struct ntx_forward_config *cfg)
 {
-    return cfg->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(cfg->max_rows, NTX__WRITTEN_ROWS) : 0;
+    return cfg->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(cfg->max_rows, NTX__DECODE_ROWS) : 0;
 }
 
 /* Of those behind the others, that are multiplied by the gate matrix when its turn has come. */
-static uint64_t late_rows(const struct ntx_forward_config *cfg) { return cfg->ffn.learned ? 0 : written_rows(cfg); }
+static uint64_t late_rows(const struct ntx_forward_config *cfg) { return cfg->ffn.learned ? 0 : decode_rows(cfg); }
 
 /* What is predicted lives from one layer to the next, beside the layers' own buffers. */
 static void place_predicted(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
 {
-    uint64_t rows = written_rows(cfg);
+    uint64_t rows = decode_rows(cfg);
     m->stride = most_groups(cfg->model);
-    m->written = place(c, rows * sizeof *m->written);
+    m->decode = place(c, rows * sizeof *m->decode);
     m->number = place(c, cfg->max_rows * sizeof *m->number);
     for (int i = 0; i < 2; i++)
         m->uses[i] = place(c, rows * m->stride);
@@ -197,14 +197,14 @@ static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg,
         return;
     m->used = place(c, most);
     m->scratch = place(c, (uint64_t)cfg->threads * 2 * cfg->model->hp.n_ff * sizeof *m->scratch);
-    uint64_t rows = NTX_MAX(written_rows(cfg), NTX_MIN(cfg->max_rows, NTX__AHEAD_ROWS));
-    m->expected = place(c, most * sizeof *m->expected);
-    if (!written_rows(cfg))
+    uint64_t rows = NTX_MAX(decode_rows(cfg), NTX_MIN(cfg->max_rows, NTX__PREFETCH_ROWS));
+    m->predicted = place(c, most * sizeof *m->predicted);
+    if (!decode_rows(cfg))
         m->x = place_rows(c, rows, cfg->model->hp.n_embd);
     m->gate = place_rows(c, rows, cfg->model->hp.n_ff);
-    m->packed[NTX_ACT_F32] = NULL;
+    m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->packed[form] = place(c, rows * packed_row(cfg->chunks, cfg->model->hp.n_layers, (enum ntx_act)form));
+        m->quantized[form] = place(c, rows * quantized_row(cfg->chunks, cfg->model->hp.n_layers, (enum ntx_act)form));
 }
 
 /* Attention's buffers and the FFN's are never in use together. */
@@ -227,23 +227,23 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
     c->at = NTX_MAX(c->at, attention_end);
     if (cfg->ffn.kind != NTX_FFN_ALL)
         m->groups.ones = place(c, hp->n_ff * sizeof *m->groups.ones);
-    if (written_rows(cfg))
+    if (decode_rows(cfg))
         place_predicted(c, cfg, &m->groups);
 }
 
 uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    struct ntx_forward_strips strips = cfg->strips ? *cfg->strips : ntx_forward_strips(cfg->model, cfg->chunks);
+    struct ntx_forward_slices slices = cfg->slices ? *cfg->slices : ntx_forward_slices(cfg->model, cfg->chunks);
     struct cursor c = {.base = base};
     uint64_t rows = cfg->max_rows;
     m->h = place(&c, rows * hp->n_embd * sizeof *m->h);
     m->x = place_rows(&c, rows + late_rows(cfg), hp->n_embd);
     place_layer(&c, cfg, m);
     m->y = place(&c, rows * hp->n_embd * sizeof *m->y);
-    m->packed[NTX_ACT_F32] = NULL;
+    m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->packed[form] = place(&c, (rows + late_rows(cfg)) * packed_row(cfg->chunks, hp->n_layers, (enum ntx_act)form));
+        m->quantized[form] = place(&c, (rows + late_rows(cfg)) * quantized_row(cfg->chunks, hp->n_layers, (enum ntx_act)form));
     m->cs = place(&c, rows * (hp->rope_dim / 2) * sizeof *m->cs);
     m->sn = place(&c, rows * (hp->rope_dim / 2) * sizeof *m->sn);
     m->freq = place(&c, hp->rope_dim / 2 * sizeof *m->freq);
@@ -254,8 +254,8 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->logits = place(&c, rows * sizeof *m->logits);
     m->embd = place(&c, rows * cfg->chunks->token_embd.row_bytes);
     m->tiles = place(&c, (uint64_t)cfg->chunks->n * sizeof *m->tiles);
-    place_strips(&c, cfg, &strips, m);
+    place_slices(&c, cfg, &slices, m);
     place_finite(&c, cfg, m);
-    place_lanes(&c, cfg, strips.bytes, m);
+    place_lanes(&c, cfg, slices.bytes, m);
     return NTX_ROUND_UP(c.at, 4096);
 }

@@ -35,7 +35,7 @@ static uint32_t rows_of(const struct job *j, const struct ntx__product *p) { ret
 /* Rows of a chunk, or what they have become. */
 struct bytes {
     const uint8_t *at;
-    bool woven; /* whole strips of them */
+    bool interleaved; /* whole slices of them */
 };
 
 static void multiply(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t n, float *y, size_t ld)
@@ -43,14 +43,14 @@ static void multiply(const struct job *j, const struct ntx__product *p, struct b
     const struct ntx_cpu_ops *ops = j->f->c.ops;
     const uint32_t type = p->w->type, n_in = p->w->n_in;
     enum ntx_act form = ntx_act_for(type);
-    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->in->x : j->in->packed[form];
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->in->x : j->in->quantized[form];
     size_t stride = form == NTX_ACT_F32 ? j->in->ld * sizeof(float) : ntx_act_row_bytes(form, n_in);
     x += p->row0 * stride;
-    uint32_t strips = w.woven ? n / NTX_STRIP_ROWS * NTX_STRIP_ROWS : 0;
-    if (strips)
-        ops->woven[type](w.at, p->w->row_bytes, strips, n_in, x, stride, rows_of(j, p), y, ld);
-    if (n > strips)
-        ops->matmul[type](w.at + (size_t)strips * p->w->row_bytes, p->w->row_bytes, n - strips, n_in, x, stride, rows_of(j, p), y + strips, ld);
+    uint32_t slices = w.interleaved ? n / NTX_SLICE_ROWS * NTX_SLICE_ROWS : 0;
+    if (slices)
+        ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, rows_of(j, p), y, ld);
+    if (n > slices)
+        ops->matmul[type](w.at + (size_t)slices * p->w->row_bytes, p->w->row_bytes, n - slices, n_in, x, stride, rows_of(j, p), y + slices, ld);
 }
 
 /* The same for logits of several rows, each of which has its own place. */
@@ -58,7 +58,7 @@ static void multiply_apart(const struct job *j, const struct ntx__product *p, st
 {
     for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
         uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
-        multiply(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.woven}, here, y, NTX__LOGIT_TILE);
+        multiply(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, here, y, NTX__LOGIT_TILE);
         for (uint32_t r = 0; r < j->in->n_rows; r++)
             __builtin_memcpy(p->rows[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
     }
@@ -73,15 +73,15 @@ static void compute(const struct job *j, const struct ntx__product *p, struct by
         multiply(j, p, w, n, (p->rows ? p->rows[0] : p->y + p->row0 * p->ld) + row, p->ld);
 }
 
-/* What stays in memory is woven when it is first multiplied: rows [row, row + n) of a chunk, a tile, of which no other thread has any. */
-static struct bytes woven(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
+/* What stays in memory is interleaved when it is first multiplied: rows [row, row + n) of a chunk, a tile, of which no other thread has any. */
+static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
 {
     const struct ntx_weights_ops *ops = f->c.weights->ops;
-    struct bytes b = {bytes + (size_t)row * w->row_bytes, f->c.ops->weave[w->type] && !f->back->own_bytes && ops->stays && ops->stays(f->c.weights, chunk)};
-    for (uint32_t i = 0; b.woven && i < n / NTX_STRIP_ROWS; i++) {
-        uint8_t *done = &f->m.woven[f->m.first_strip[chunk] + row / NTX_STRIP_ROWS + i];
+    struct bytes b = {bytes + (size_t)row * w->row_bytes, f->c.ops->interleave[w->type] && !f->back->own_bytes && ops->stays && ops->stays(f->c.weights, chunk)};
+    for (uint32_t i = 0; b.interleaved && i < n / NTX_SLICE_ROWS; i++) {
+        uint8_t *done = &f->m.interleaved[f->m.first_slice[chunk] + row / NTX_SLICE_ROWS + i];
         if (!*done)
-            f->c.ops->weave[w->type]((uint8_t *)(uintptr_t)b.at + (size_t)i * NTX_STRIP_ROWS * w->row_bytes, w->row_bytes, f->m.lanes[thread].strip);
+            f->c.ops->interleave[w->type]((uint8_t *)(uintptr_t)b.at + (size_t)i * NTX_SLICE_ROWS * w->row_bytes, w->row_bytes, f->m.lanes[thread].slice);
         *done = 1;
     }
     return b;
@@ -123,7 +123,7 @@ static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32
             fail(f, rc);
             return false;
         }
-        compute(j, p, woven(f, p->w, chunk, bytes, row, n, thread), c->row0 + row, n, thread);
+        compute(j, p, interleaved(f, p->w, chunk, bytes, row, n, thread), c->row0 + row, n, thread);
         /* acq_rel: the others' reads of the chunk are over before it is released */
         if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_rows) {
             ntx__finite_done(f, chunk);
@@ -158,7 +158,7 @@ static const char *tensor_of(const struct ntx_forward *f, uint32_t chunk)
 int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n)
 {
     const struct ntx_chunks *c = f->c.chunks;
-    if (f->looks_ahead || any_time(&c->list[chunk]))
+    if (f->predicts || any_time(&c->list[chunk]))
         return 0;
     while (f->next_chunk < chunk && any_time(&c->list[f->next_chunk]))
         f->next_chunk++;
@@ -190,20 +190,20 @@ int ntx__multiply_by(struct ntx_forward *f, const struct ntx__product *p, unsign
 
 int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x)
 {
-    const struct ntx__input in = {.x = x, .ld = ld_x, .packed = f->m.packed, .n_rows = f->n_live};
+    const struct ntx__input in = {.x = x, .ld = ld_x, .quantized = f->m.quantized, .n_rows = f->n_live};
     return ntx__multiply_by(f, p, n, &in);
 }
 
-void ntx__pack_into(struct ntx_forward *f, void *const *packed, uint32_t forms, const float *x, uint32_t n, uint32_t i)
+void ntx__quantize_into(struct ntx_forward *f, void *const *quantized, uint32_t forms, const float *x, uint32_t n, uint32_t i)
 {
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         if (forms >> form & 1)
-            f->c.ops->act_pack[form](x, (uint8_t *)packed[form] + i * ntx_act_row_bytes((enum ntx_act)form, n), n);
+            f->c.ops->act_quantize[form](x, (uint8_t *)quantized[form] + i * ntx_act_row_bytes((enum ntx_act)form, n), n);
 }
 
-void ntx__pack(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i)
+void ntx__quantize(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i)
 {
-    ntx__pack_into(f, f->m.packed, forms, x, n, i);
+    ntx__quantize_into(f, f->m.quantized, forms, x, n, i);
 }
 
 struct items {

@@ -140,7 +140,7 @@ static void shared_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_weight *down = &layer(f)->down_shared;
     float *gate = f->m.gate + i * f->ld_gate;
     f->c.ops->glu[ntx__steps_of(f, f->run)->act](gate, f->m.up + i * f->ld_gate, f->hp->n_ff_shexp, gate);
-    ntx__pack_into(f, f->m.moe.packed, ntx__forms(&down, 1), gate, f->hp->n_ff_shexp, i);
+    ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&down, 1), gate, f->hp->n_ff_shexp, i);
 }
 
 /* y = sigmoid(gate) * y */
@@ -177,7 +177,7 @@ static int shared(struct ntx_forward *f)
     if ((rc = shared_gate(f)) || (rc = ntx__multiply(f, in, 2, f->m.x, f->ld_x)))
         return rc;
     ntx__each(f, shared_row, f->n_live);
-    const struct ntx__input hidden = {.x = f->m.gate, .ld = f->ld_gate, .packed = f->m.moe.packed, .n_rows = f->n_live};
+    const struct ntx__input hidden = {.x = f->m.gate, .ld = f->ld_gate, .quantized = f->m.moe.quantized, .n_rows = f->n_live};
     if ((rc = ntx__multiply_by(f, &out, 1, &hidden)))
         return rc;
     if (w->shared_gate.tensor != NTX_NO_TENSOR)
@@ -185,7 +185,7 @@ static int shared(struct ntx_forward *f)
     return 0;
 }
 
-/* ---- a group of experts: choices [first, first + n) by number; buffers begin with the first */
+/* ---- a wave of experts: choices [first, first + n) by number; buffers begin with the first */
 
 static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
@@ -198,11 +198,11 @@ static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
         size_t bytes = ntx_act_row_bytes((enum ntx_act)form, n);
         if (forms >> form & 1)
-            memcpy((uint8_t *)m->packed[form] + i * bytes, (const uint8_t *)f->m.packed[form] + row * bytes, bytes);
+            memcpy((uint8_t *)m->quantized[form] + i * bytes, (const uint8_t *)f->m.quantized[form] + row * bytes, bytes);
     }
 }
 
-/* x [n] of choice i of the group, and its expert's bias. */
+/* x [n] of choice i of the wave, and its expert's bias. */
 static void add_bias(struct ntx_forward *f, uint32_t i, enum ntx_expert_part part, float *x, uint32_t n)
 {
     const float *bias = f->vec[NTX_T_expert_gate_bias + part];
@@ -218,10 +218,10 @@ static void glu_choice(struct ntx_forward *f, uint32_t i, unsigned thread)
     add_bias(f, i, NTX_EXPERT_GATE, gate, f->hp->n_ff_exp);
     add_bias(f, i, NTX_EXPERT_UP, up, f->hp->n_ff_exp);
     f->c.ops->glu[ntx__steps_of(f, f->run)->act](gate, up, f->hp->n_ff_exp, gate);
-    ntx__pack_into(f, f->m.moe.packed, ntx__forms(&down, 1), gate, f->hp->n_ff_exp, i);
+    ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&down, 1), gate, f->hp->n_ff_exp, i);
 }
 
-/* A row's choices are in order of expert, and so are the groups. */
+/* A row's choices are in order of expert, and so are the waves. */
 static void add_choices_of_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
@@ -269,12 +269,12 @@ static unsigned list_products(struct ntx_forward *f, uint32_t n, const enum ntx_
     return k;
 }
 
-static int run_group(struct ntx_forward *f, uint32_t n)
+static int run_wave(struct ntx_forward *f, uint32_t n)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
     struct ntx__moe_mem *m = &f->m.moe;
     ntx__each(f, gather_row, f->moe.n);
-    struct ntx__input x = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = f->moe.n};
+    struct ntx__input x = {.x = m->x, .ld = f->ld_x, .quantized = m->quantized, .n_rows = f->moe.n};
     int rc = ntx__multiply_by(f, m->products, list_products(f, n, in, 2), &x);
     if (rc)
         return rc;
@@ -288,7 +288,7 @@ static int run_group(struct ntx_forward *f, uint32_t n)
 }
 
 /* How many of wanted[at .. end) are computed together: as many as the buffers hold choices of. */
-static uint32_t group_size(const struct ntx_forward *f, uint32_t at, uint32_t end)
+static uint32_t wave_size(const struct ntx_forward *f, uint32_t at, uint32_t end)
 {
     const struct ntx__moe_mem *m = &f->m.moe;
     uint32_t n = 1, room = NTX_MAX(f->c.max_rows, f->hp->n_expert_used);
@@ -328,13 +328,13 @@ static void trace_wanted(const struct ntx_forward *f, uint32_t n)
 }
 
 /* Experts wanted[at .. at + n) together. */
-static int step_group(struct ntx_forward *f, uint32_t at, uint32_t n)
+static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     f->moe.first = m->first[m->wanted[at]];
     f->moe.n = m->first[m->wanted[at + n - 1] + 1] - f->moe.first;
     order(f, at, n);
-    int rc = f->back->moe->group(f, n);
+    int rc = f->back->moe->wave(f, n);
     if (!rc && f->c.weights->ops->done && !ntx__moe_on_device(f, f->layer))
         f->c.weights->ops->done(f->c.weights, f->layer, m->wanted + at, n);
     return rc;
@@ -356,22 +356,22 @@ int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r)
     return f->back->moe->chosen ? f->back->moe->chosen(f) : 0;
 }
 
-static int groups_in_turn(struct ntx_forward *f)
+static int waves_in_turn(struct ntx_forward *f)
 {
     const struct ntx__moe_hands *hands = f->back->moe;
     uint32_t n = f->moe.n_wanted;
     int rc;
-    for (uint32_t at = 0, taken = 0, group; at < n; at += group) {
+    for (uint32_t at = 0, taken = 0, wave; at < n; at += wave) {
         int more = taken < n ? want(f, taken, n, taken == at) : 0;
         if (more < 0)
             return more;
         taken += (uint32_t)more;
-        if (more && taken == n && hands->guess && (rc = hands->guess(f))) /* behind the last reads of this layer */
+        if (more && taken == n && hands->predict && (rc = hands->predict(f))) /* behind the last reads of this layer */
             return rc;
         if (!at && (rc = hands->shared(f)))
             return rc;
-        group = group_size(f, at, taken);
-        if ((rc = step_group(f, at, group)))
+        wave = wave_size(f, at, taken);
+        if ((rc = step_wave(f, at, wave)))
             return rc;
     }
     return 0;
@@ -384,11 +384,11 @@ int ntx__moe_sum(struct ntx_forward *f, const struct ntx__run *r)
     int rc = 0;
     for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
         rc = ntx__take(f, &bias[part], &f->vec[NTX_T_expert_gate_bias + part]);
-    if (rc || (rc = groups_in_turn(f)))
+    if (rc || (rc = waves_in_turn(f)))
         return rc;
     for (int part = 0; part < NTX_EXPERT_PARTS; part++)
         ntx__give(f, &bias[part]);
     return 0;
 }
 
-const struct ntx__moe_hands ntx__cpu_experts = {.route = route, .guess = ntx__moe_guess, .shared = shared, .group = run_group};
+const struct ntx__moe_hands ntx__cpu_experts = {.route = route, .predict = ntx__moe_predict, .shared = shared, .wave = run_wave};

@@ -38,7 +38,7 @@ static void multiply_part(struct ntx_forward *f, const uint8_t *group, enum ntx_
 {
     const struct ntx_pack_layer *p = &layer(f)->pack;
     enum ntx_act form = ntx_act_for(p->type[part]);
-    const void *x = form == NTX_ACT_F32 ? f->m.x : f->m.packed[form];
+    const void *x = form == NTX_ACT_F32 ? f->m.x : f->m.quantized[form];
     size_t stride = form == NTX_ACT_F32 ? f->ld_x * sizeof(float) : ntx_act_row_bytes(form, f->hp->n_embd);
     f->c.ops->matmul[p->type[part]](group + p->at[part], p->row_bytes[part], n, f->hp->n_embd, x, stride, f->n_live, y, ld);
 }
@@ -189,7 +189,7 @@ int ntx__packed_walk(struct ntx_forward *f, const struct ntx__packed_steps *s)
     uint32_t n = choose_groups(f);
     int rc = w->ops->want_groups ? w->ops->want_groups(w, f->layer, f->m.groups.wanted, n) : 0;
     if (!rc)
-        rc = ntx_ffn_mode_groups(&f->c.ffn) ? ntx__foresee_groups(f, f->layer + 1) : ntx__expect_groups(f);
+        rc = ntx_ffn_mode_groups(&f->c.ffn) ? ntx__predict_groups(f, f->layer + 1) : ntx__prefetch_groups(f);
     return rc ? rc : s->chosen(f, n);
 }
 

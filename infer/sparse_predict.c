@@ -1,4 +1,4 @@
-/* sparse_predict.c: which groups of neurons a written row uses, where that is known before its layer is computed (--ffn-sparse predicted, prompt).
+/* sparse_predict.c: which groups of neurons a decode row uses, where that is known before its layer is computed (--ffn-sparse predicted, prompt).
  *
  * predicted: from the row's state as the FFN of layer l - 1 finds it (of layer 0: the embedding). A row that skips that layer has had the same
  * state since. The prediction for layer l is made there, so that the reads begin while layer l - 1 is computed, and l asks for nothing else:
@@ -16,18 +16,18 @@
 #include "infer/forward_impl.h"
 #include "infer/largest.h"
 
-static float *state_of(const struct ntx_forward *f, uint32_t k) { return f->m.h + (size_t)f->m.groups.written[k] * f->hp->n_embd; }
+static float *state_of(const struct ntx_forward *f, uint32_t k) { return f->m.h + (size_t)f->m.groups.decode[k] * f->hp->n_embd; }
 static uint8_t *uses_of(const struct ntx_forward *f, uint32_t layer, uint32_t k) { return f->m.groups.uses[layer % 2] + (size_t)k * f->m.groups.stride; }
 static bool known(const struct ntx_forward *f, uint32_t layer) { return f->groups.known[layer % 2] == layer; }
 
 void ntx__begin_groups(struct ntx_forward *f)
 {
-    f->groups.n_written = 0;
-    f->groups.known[0] = f->groups.known[1] = f->groups.kept = f->groups.foreseen = UINT32_MAX;
+    f->groups.n_decode = 0;
+    f->groups.known[0] = f->groups.known[1] = f->groups.kept = f->groups.predicted = UINT32_MAX;
     for (uint32_t i = 0; f->c.ffn.kind == NTX_FFN_PREDICTED && i < f->b->n_rows; i++) {
-        f->m.groups.number[i] = f->groups.n_written;
+        f->m.groups.number[i] = f->groups.n_decode;
         if (!f->b->rows[i].prompt)
-            f->m.groups.written[f->groups.n_written++] = i;
+            f->m.groups.decode[f->groups.n_decode++] = i;
     }
 }
 
@@ -93,7 +93,7 @@ void ntx__choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate)
 {
     f->groups.layer = layer;
     f->groups.gate = gate;
-    ntx__each(f, by_gates, f->groups.n_written);
+    ntx__each(f, by_gates, f->groups.n_decode);
     f->groups.known[layer % 2] = layer;
 }
 
@@ -107,7 +107,7 @@ static void norm_kept(struct ntx_forward *f, uint32_t k, unsigned thread)
     const struct ntx_weight *gate = &weights_of(f, f->groups.layer)->gate;
     float *x = f->m.groups.x + k * f->ld_x;
     f->c.ops->rmsnorm(state_of(f, k), f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
-    ntx__pack_into(f, f->m.groups.packed, ntx__forms(&gate, 1), x, f->hp->n_embd, k);
+    ntx__quantize_into(f, f->m.groups.quantized, ntx__forms(&gate, 1), x, f->hp->n_embd, k);
 }
 
 static int predict_by_gate(struct ntx_forward *f, uint32_t layer)
@@ -116,32 +116,32 @@ static int predict_by_gate(struct ntx_forward *f, uint32_t layer)
     int rc = ntx__take(f, norm, &f->vec[NTX_T_ffn_norm]);
     if (rc)
         return rc;
-    ntx__each(f, norm_kept, f->groups.n_written);
+    ntx__each(f, norm_kept, f->groups.n_decode);
     ntx__give(f, norm);
     f->groups.kept = layer;
     if (!ntx__gate_there(f, layer))
         return 0;
-    if (!(rc = ntx__gates_ahead(f, layer, f->groups.n_written)))
+    if (!(rc = ntx__gates_early(f, layer, f->groups.n_decode)))
         ntx__choose_by_gates(f, layer, f->m.groups.gate);
     return rc;
 }
 
-/* For all written rows, by their states in m.h. */
+/* For all decode rows, by their states in m.h. */
 static int predict(struct ntx_forward *f, uint32_t layer)
 {
-    if (!f->groups.n_written)
+    if (!f->groups.n_decode)
         return 0;
     f->groups.layer = layer;
     if (!f->c.ffn.learned)
         return predict_by_gate(f, layer);
-    ntx__each(f, by_network, f->groups.n_written);
+    ntx__each(f, by_network, f->groups.n_decode);
     f->groups.known[layer % 2] = layer;
     return 0;
 }
 
 uint32_t ntx__kept_rows(const struct ntx_forward *f)
 {
-    return f->groups.kept == f->layer && !known(f, f->layer) ? f->groups.n_written : 0;
+    return f->groups.kept == f->layer && !known(f, f->layer) ? f->groups.n_decode : 0;
 }
 
 /* Behind the rows' own inputs the kept ones, of whose gates only the prediction is made. */
@@ -152,9 +152,9 @@ int ntx__gates(struct ntx_forward *f)
     for (uint32_t k = 0; k < kept; k++) {
         float *x = f->m.x + (f->n_live + k) * f->ld_x;
         memcpy(x, f->m.groups.x + k * f->ld_x, f->hp->n_embd * sizeof *x);
-        ntx__pack(f, ntx__forms(&p.w, 1), x, f->hp->n_embd, f->n_live + k);
+        ntx__quantize(f, ntx__forms(&p.w, 1), x, f->hp->n_embd, f->n_live + k);
     }
-    const struct ntx__input in = {.x = f->m.x, .ld = f->ld_x, .packed = f->m.packed, .n_rows = f->n_live + kept};
+    const struct ntx__input in = {.x = f->m.x, .ld = f->ld_x, .quantized = f->m.quantized, .n_rows = f->n_live + kept};
     int rc = ntx__multiply_by(f, &p, 1, &in);
     if (!rc && kept)
         ntx__choose_by_gates(f, f->layer, f->m.gate + f->n_live * f->ld_gate);
@@ -204,21 +204,21 @@ static bool has_prompt(const struct ntx_forward *f)
     return false;
 }
 
-int ntx__foresee_groups(struct ntx_forward *f, uint32_t l)
+int ntx__predict_groups(struct ntx_forward *f, uint32_t l)
 {
     if (l == f->hp->n_layers && f->c.ffn.kind == NTX_FFN_PROMPT)
         l = 0; /* of the next pass: the set will be the same */
-    if (!ntx_ffn_mode_groups(&f->c.ffn) || l == f->hp->n_layers || f->groups.foreseen == l)
+    if (!ntx_ffn_mode_groups(&f->c.ffn) || l == f->hp->n_layers || f->groups.predicted == l)
         return 0;
-    f->groups.foreseen = l;
+    f->groups.predicted = l;
     int rc = predict(f, l);
-    if (rc || !f->c.weights->ops->expect_groups || has_prompt(f) || (f->c.ffn.kind == NTX_FFN_PREDICTED && !known(f, l)))
+    if (rc || !f->c.weights->ops->prefetch_groups || has_prompt(f) || (f->c.ffn.kind == NTX_FFN_PREDICTED && !known(f, l)))
         return rc;
     memset(f->m.groups.used, 0, weights_of(f, l)->pack.n_groups);
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         if (!ntx__skips(f, i, l))
             add_groups(f, i, l, f->m.groups.used);
-    return f->c.weights->ops->expect_groups(f->c.weights, l, f->m.groups.expected, list_used(f, l, f->m.groups.expected));
+    return f->c.weights->ops->prefetch_groups(f->c.weights, l, f->m.groups.predicted, list_used(f, l, f->m.groups.predicted));
 }
 
 /* ---- what groups did */
@@ -227,14 +227,14 @@ static void energies_of_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_row *r = &f->b->rows[f->m.live[i]];
-    float *energy = ntx__study_ffn(r->study, f->layer);
+    float *energy = ntx__capture_ffn(r->capture, f->layer);
     if (energy)
         energies(f, f->layer, f->m.gate + i * f->ld_gate, energy);
     if (r->prompt && r->ffn)
         energies(f, f->layer, f->m.gate + i * f->ld_gate, f->m.up + (size_t)i * f->hp->n_ff); /* up has been used */
 }
 
-static bool watched(const struct ntx_row *r) { return (r->prompt && r->ffn) || r->study; }
+static bool watched(const struct ntx_row *r) { return (r->prompt && r->ffn) || r->capture; }
 
 bool ntx__watches_groups(const struct ntx_forward *f)
 {

@@ -31,18 +31,18 @@ struct ntx_weights_ops {
     /* Experts taken by `want`, all of whose chunks are released: they may be replaced. */
     void (*done)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
     /* Experts that `layer`, which is not being computed yet, will probably want, the likeliest first: they may be read when nothing else is to be
-     * read. Takes the place of any guess before. One thread. NULL: nothing is read ahead. */
-    void (*guess)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
-    /* The bytes of a chunk that always stays in memory are there: to acquire it does not wait. One thread; beside `guess` and
-     * `expect_groups` only. */
+     * read. Takes the place of any list before. One thread. NULL: nothing is prefetched. */
+    void (*prefetch_experts)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
+    /* The bytes of a chunk that always stays in memory are there: to acquire it does not wait. One thread; beside `prefetch_experts` and
+     * `prefetch_groups` only. */
     bool (*there)(struct ntx_weights *w, uint32_t chunk);
     /* Groups of a packed layer's neurons (chunks with `on_demand` set), ascending, that rows of this pass use: starts the reads of those that
      * are not in memory. Only then may their chunks be acquired, by the same thread, and only these groups of them be used. NULL where all
      * are always there. One thread. */
     int (*want_groups)(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
     /* Groups that the next layer will probably use: those that are not in memory may be read before it asks, after what this one wants.
-     * One thread; after want_groups of this layer. NULL: nothing is read ahead. */
-    int (*expect_groups)(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
+     * One thread; after want_groups of this layer. NULL: nothing is prefetched. */
+    int (*prefetch_groups)(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
     /* The bytes of an acquired chunk stay at their place until the weights' end, nobody writes there any more, and they are ours to re-arrange. May
      * become true later, never false again. Any compute thread. NULL: none do. */
     bool (*stays)(struct ntx_weights *w, uint32_t chunk);

@@ -240,8 +240,8 @@ static int get_ends(struct opening *o)
     return 0;
 }
 
-/* A tensor of a block behind the layers, which foretells tokens: what a layer may have, and what else such a block has. */
-static bool foretells(const struct opening *o, const char *name)
+/* A tensor of a block behind the layers, which predicts tokens: what a layer may have, and what else such a block has. */
+static bool predicts(const struct opening *o, const char *name)
 {
     unsigned block;
     int n = 0;
@@ -259,7 +259,7 @@ static int get_tensors(struct opening *o)
     for (uint32_t l = 0; !rc && l < o->m->hp.n_layers; l++)
         rc = get_layer(o, l);
     for (uint64_t i = 0; !rc && i < ntx_gguf_n_tensors(o->g); i++)
-        if (!o->used[i] && !foretells(o, ntx_gguf_tensor_at(o->g, i)->name))
+        if (!o->used[i] && !predicts(o, ntx_gguf_tensor_at(o->g, i)->name))
             return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers", ntx_gguf_tensor_at(o->g, i)->name, o->name,
                                o->m->hp.n_layers);
     return rc;

@@ -2,7 +2,7 @@
  * in any of them.
  *
  * A step names its operation, the buffers of the pass that it reads and writes, and the weights that it takes. Weights are taken in the order of
- * the steps, and within a step in the order of its list: this is the order of the chunks (chunk.h), so that they can be read ahead. Each
+ * the steps, and within a step in the order of its list: this is the order of the chunks (chunk.h), so that they can be prefetched. Each
  * step finishes before the next begins, as far as anybody can tell.
  *
  *   operation   out                                      in          weights

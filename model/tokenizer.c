@@ -178,7 +178,7 @@ static const char *join_segs(const struct ntx__seg *segs, size_t n, size_t total
 static const struct ntx_tok_limits no_limits = {SIZE_MAX, SIZE_MAX, NULL};
 
 /* -E2BIG, -ENOBUFS: it will not do, as far as the bytes tell. */
-static int foresee(const struct ntx_tokenizer *t, size_t n_segs, size_t total, const struct ntx_tok_limits *limits)
+static int refuse_early(const struct ntx_tokenizer *t, size_t n_segs, size_t total, const struct ntx_tok_limits *limits)
 {
     if (t->v.longest && total / t->v.longest > limits->ids)
         return -E2BIG;
@@ -195,7 +195,7 @@ int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *seg
             return -EFBIG;
         total += segs[i].len;
     }
-    int rc = foresee(t, n, total, limits);
+    int rc = refuse_early(t, n, total, limits);
     if (rc)
         return rc;
     char *copy;

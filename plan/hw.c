@@ -70,12 +70,12 @@ static double kernel_byte_s(const struct ntx_hw *hw, const struct ntx_hw_kernel 
 }
 
 /* Of one kernel entry list (a type's own, or the general one). */
-static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool woven, uint32_t type, uint32_t rows, uint32_t threads)
+static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool interleaved, uint32_t type, uint32_t rows, uint32_t threads)
 {
     const struct ntx_hw_kernel *below = NULL, *above = NULL;
     for (unsigned i = 0; i < hw->n_kernels; i++) {
         const struct ntx_hw_kernel *k = &hw->kernels[i];
-        if (k->type != entry || k->woven != woven)
+        if (k->type != entry || k->interleaved != interleaved)
             continue;
         if (k->rows <= rows && (!below || k->rows > below->rows))
             below = k;

@@ -9,8 +9,8 @@
  *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...], "read_us": 95, "in_flight": 4194304,    by size of a read; of one read alone
  *                "streams": [{"bytes": 524288, "gb_s": 1.9}, ...]},   of reads whose bytes are multiplied as they come; without it: as "reads"
  *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],   weights from memory, all threads
- *                ("gb_s_1": one thread; without it in proportion); with "woven": true of those that stay in memory, where they are
- *                kept in another order (infer/cpu/woven.h)
+ *                ("gb_s_1": one thread; without it in proportion); with "interleaved": true of those that stay in memory, where they are
+ *                kept in another order (infer/cpu/interleaved.h)
  *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5},    absent without one
  *     "pass":   {"layer_us": 12, "token_us": 100} }                       what overlaps nothing: per layer, per pass
  *
@@ -37,7 +37,7 @@ struct ntx_hw_read {
 struct ntx_hw_kernel {
     uint32_t type;  /* enum ntx_type, or NTX_HW_ANY */
     uint32_t rows;  /* activations that a weight is multiplied with while it is at hand */
-    bool woven;     /* of weights that stay in memory */
+    bool interleaved;     /* of weights that stay in memory */
     double bps;     /* bytes of weights per second, 0 where flops is given */
     double bps_1;   /* the same of one thread; 0: in proportion */
     double flops;

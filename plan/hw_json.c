@@ -109,7 +109,7 @@ static void read_kernels(struct reader *r, const json_t *k, struct ntx_hw *hw)
     json_array_foreach(k, i, v)
     {
         struct ntx_hw_kernel e = {.rows = (uint32_t)number(r, v, "rows", 1e6), .bps = number(r, v, "gb_s", RATE_MAX) * 1e9, .bps_1 = number(r, v, "gb_s_1", RATE_MAX) * 1e9,
-                                  .flops = number(r, v, "gflops", GFLOPS_MAX) * 1e9, .woven = json_is_true(json_object_get(v, "woven"))};
+                                  .flops = number(r, v, "gflops", GFLOPS_MAX) * 1e9, .interleaved = json_is_true(json_object_get(v, "interleaved"))};
         char name[16] = "";
         text(r, v, "type", name, sizeof name);
         if (!type_by_name(name, &e.type) || !e.rows || (e.bps <= 0 && e.flops <= 0))
@@ -233,8 +233,8 @@ static json_t *kernels_json(const struct ntx_hw *hw)
         put(e, "gb_s_1", k->bps_1 / 1e9);
         put(e, "gb_s", k->bps / 1e9);
         put(e, "gflops", k->flops / 1e9);
-        if (k->woven)
-            json_object_set_new(e, "woven", json_true());
+        if (k->interleaved)
+            json_object_set_new(e, "interleaved", json_true());
         json_array_append_new(a, e);
     }
     return a;

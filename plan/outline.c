@@ -96,7 +96,7 @@ static int sum_tensors(const struct ntx_gguf *g, struct ntx_outline *o, struct n
         enum ntx_part part = part_of(t->name, tied);
         unsigned l;
         bool in_block = sscanf(t->name, "blk.%u.", &l) == 1;
-        if (in_block && l >= o->n_layers) /* foretells tokens: never read */
+        if (in_block && l >= o->n_layers) /* predicts tokens: never read */
             continue;
         o->bytes[part][t->type] += t->bytes;
         o->n_matrices += t->n_dims > 1 && part != NTX_PART_EMBED;

@@ -70,11 +70,11 @@ static struct ntx_frames frames_of(const struct option *o, uint32_t n)
     for (uint32_t k = 0; k < f.n_classes; k++)
         if ((uint64_t)n * f.class[k].n_bundles / o->sizes.n_bundles < 2 * least)
             f = o->one;
-    ntx_frames_share(&f, n, least, o->prefetch ? least : 0); /* as many as are guessed for a row of one layer */
+    ntx_frames_share(&f, n, least, o->prefetch ? least : 0); /* as many as are predicted for a row of one layer */
     return f;
 }
 
-/* Groups of the next layer are read ahead where they are known, or where its gate is sure to be in memory: else its window is of more use to the
+/* Groups of the next layer are prefetched where they are known, or where its gate is sure to be in memory: else its window is of more use to the
  * ring, which keeps the drive busy while a layer waits for what its gate asked for. */
 static uint32_t windows(const struct option *o, bool streamed)
 {
@@ -272,7 +272,7 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     o->classes = ntx__plan_classes(o->chunks, NTX_FRAME_CLASSES);
     o->shape = (struct ntx__shape){
         .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
-        .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p), .strips = ntx_forward_strips(p->m, o->chunks),
+        .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p), .slices = ntx_forward_slices(p->m, o->chunks),
     };
     ntx__plan_groups(o->chunks, 0, &o->window);
     if (stopped(p))

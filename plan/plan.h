@@ -6,7 +6,7 @@
  * Experts are all in RAM where everything fits. Else they have frames of the arena, which a cache shares out as the passes want
  * them: everything else stays in RAM first, and frames get what is left; at least as many as one row wants of one layer.
  * Groups of a packed model's neurons, where they are read on demand (--ffn-sparse), come last like experts: of each layer the first ones stay,
- * the others go through windows, each as large as the rest of the largest layer: two where the next layer's groups are read ahead.
+ * the others go through windows, each as large as the rest of the largest layer: two where the next layer's groups are prefetched.
  * What does not fit is refused with the smallest budget that would do.
  * Planning itself takes no more memory than the lists of chunks that the budget could hold, and little time, whatever a file claims to have. */
 #ifndef NTX_COMPUTED_PLAN_H
@@ -35,7 +35,7 @@ struct ntx_plan_request {
     uint32_t ring_slots;     /* 0: planner's choice */
     enum ntx_kv_type kv_type;
     struct ntx_ffn_mode ffn; /* but for off: groups of a packed model's neurons are read when rows use them */
-    bool prefetch;           /* keep some frames for experts that are read on guesses */
+    bool prefetch;           /* keep some frames for experts that are read on predictions */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
     const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
     const atomic_bool *stop; /* who asked is gone: -ECANCELED within a few milliseconds; NULL: nobody sets it */

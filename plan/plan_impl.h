@@ -9,7 +9,7 @@
 #define NTX__BLOCK 4096u             /* file reads start and end on multiples of this */
 #define NTX__BUNDLE_READS 192u       /* parts of experts that are asked for at once, at most */
 #define NTX__GROUP_READS 1024u        /* runs of groups that are asked for at once, at most */
-#define NTX__WINDOWS 2u              /* the layer that is computed, and the next one where it is foretold */
+#define NTX__WINDOWS 2u              /* the layer that is computed, and the next one where it is predicted */
 #define NTX__ALL 1000u               /* thousandths of a layer's groups */
 #define NTX__SPARE_DEMANDS 8u        /* frames beyond one per row: for tainted ones */
 
@@ -25,7 +25,7 @@ struct ntx__shape {
     uint64_t slot_bytes, arena_bytes; /* the arena without frames */
     uint32_t n_sched;
     struct ntx_frames frames;    /* n 0: none */
-    struct ntx_forward_strips strips; /* of the chunks */
+    struct ntx_forward_slices slices; /* of the chunks */
     uint64_t window_bytes;       /* 0: there are no windows */
     uint32_t n_windows;
 };

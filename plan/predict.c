@@ -44,7 +44,7 @@ static struct costs all_costs(const struct ntx_hw *hw, const struct ntx_load_byt
         c.unknown |= device > 0 && gpu <= 0;
         c.device += device * gpu;
         c.bytes += device;
-        c.cpu += l->bytes[NTX_TIER_STORAGE][t] * cpu + l->bytes[NTX_TIER_HOST][t] * stays; /* beside a GPU nothing is woven */
+        c.cpu += l->bytes[NTX_TIER_STORAGE][t] * cpu + l->bytes[NTX_TIER_HOST][t] * stays; /* beside a GPU nothing is interleaved */
         c.copied += rest * gpu;
     }
     return c;

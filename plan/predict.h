@@ -9,7 +9,7 @@
  *
  *   pass = max(drive, memory, h2d, compute) + late
  *
- * drive    streamed bytes / the rate at which reads of that size come when they are multiplied at once (ntx_hw_stream_bps): read ahead, so they overlap all else
+ * drive    streamed bytes / the rate at which reads of that size come when they are multiplied at once (ntx_hw_stream_bps): prefetched, so they overlap all else
  * memory   what crosses the memory's bus: resident bytes once, streamed ones twice (the drive's DMA writes them, the CPU reads them)
  * h2d      bytes that are copied to the GPU
  * compute  in sequence, since a layer needs the one before: the GPU's part, the CPU's part (kernel rates per type and row count),

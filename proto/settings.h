@@ -73,8 +73,8 @@ struct ntx_load_settings { /* Load in ntx.proto tells what each means */
     uint32_t ctx, threads, sessions, rows, ring;
     const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse;
     double link_nvme, link_h2d;
-    uint32_t skip_verify, study_ffns;
-    bool skip_adapt, study, no_prefetch, trace_experts;
+    uint32_t skip_verify, capture_ffns;
+    bool skip_adapt, capture, no_prefetch, trace_experts;
 };
 extern const struct ntx_settings ntx_load_settings; /* of an Ntx__Load */
 

@@ -30,16 +30,16 @@ static const struct ntx_setting load_rows[] = {
     {"skip-kv", 0, "HOW", "KV of a token in a layer that it skips: propagate (K and V of the state that passes by, whose matrices are then read; the default of static and predictive) or hole (masked; the default of the others)",
      .kind = NTX_SET_WORD, .choices = "way to keep KV at skipped layers:hole|propagate", LOAD(skip_kv, skip_kv)},
     {"skip-adapt", 0, NULL, "what the prompt shows of each layer moves its threshold", .kind = NTX_SET_FLAG, LOAD(skip_adapt, skip_adapt)},
-    {"skip-verify", 0, "N", "every Nth written token skips nothing, and its layers move the thresholds",
+    {"skip-verify", 0, "N", "every Nth generated token skips nothing, and its layers move the thresholds",
      .kind = NTX_SET_COUNT, .min = 2, .max = NTX_COUNT_MAX, LOAD(skip_verify, skip_verify)},
     {"ffn-sparse", 0, "MODE", "neurons that a token uses, of a model that `ntx pack` made; the others are neither computed nor read: off, threshold=T "
-     "(those with |act(gate)| above T; 0 leaves out exact zeros only, and is lossless), topk=F (the share F with the largest; lossy); and, for written tokens "
-     "and lossy, predicted=F[,gate|,learned] (the share F of the groups that the state before the layer foretells: by the gate matrix, or by the sidecar's networks, which also have "
+     "(those with |act(gate)| above T; 0 leaves out exact zeros only, and is lossless), topk=F (the share F with the largest; lossy); and, for generated tokens "
+     "and lossy, predicted=F[,gate|,learned] (the share F of the groups that the state before the layer predicts: by the gate matrix, or by the sidecar's networks, which also have "
      "limits of their own: predicted) or prompt=F (the share F of the groups that did most while the prompt was read) (default off)",
      .kind = NTX_SET_TEXT, LOAD(ffn_sparse, ffn_sparse), CONF("model", "ffn_sparse", "off")},
     {"kv-type", 0, "TYPE", "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)",
      .kind = NTX_SET_WORD, .choices = "type of keys and values:f16|q8_0", LOAD(kv_type, kv_type), CONF("model", "kv_type", "f16")},
-    {"prefetch", 0, "on|off", "experts, and groups of neurons (--ffn-sparse), that are not in memory: also read ahead those that the next layer will probably want (default on; changes no output)",
+    {"prefetch", 0, "on|off", "experts, and groups of neurons (--ffn-sparse), that are not in memory: also prefetch those that the next layer will probably want (default on; changes no output)",
      .kind = NTX_SET_ON, LOAD(no_prefetch, no_prefetch)},
     {"trace-experts", 0, NULL, "event traces name the experts that each layer wants, which tells something about the text",
      .kind = NTX_SET_FLAG, LOAD(trace_experts, trace_experts)},
@@ -49,8 +49,8 @@ static const struct ntx_setting load_rows[] = {
     /* --link's, and those that `ntx calibrate` sets */
     {"link nvme", .kind = NTX_SET_RATE, LOAD(link_nvme, link_nvme_bps), CONF("links", "nvme", "0")},
     {"link h2d", .kind = NTX_SET_RATE, LOAD(link_h2d, link_h2d_bps)},
-    {"study", .kind = NTX_SET_FLAG, LOAD(study, study)},
-    {"study ffns", .kind = NTX_SET_COUNT, .max = NTX_COUNT_MAX, LOAD(study_ffns, study_ffns)},
+    {"capture", .kind = NTX_SET_FLAG, LOAD(capture, capture)},
+    {"capture ffns", .kind = NTX_SET_COUNT, .max = NTX_COUNT_MAX, LOAD(capture_ffns, capture_ffns)},
 };
 const struct ntx_settings ntx_load_settings = {load_rows, sizeof load_rows / sizeof *load_rows};
 

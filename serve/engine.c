@@ -9,7 +9,7 @@
 
 static void free_job(struct ntx_job *j)
 {
-    ntx_sink_unref(j->sink);
+    ntx_writer_unref(j->writer);
     if (j->req)
         ntx__request__free_unpacked(j->req, NULL);
     free(j);
@@ -84,11 +84,11 @@ static int make_buffers(struct ntx_engine *e)
     e->rows = calloc(e->max_rows, sizeof *e->rows);
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
     e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
-    e->riders = calloc(e->l->max_sessions, sizeof *e->riders);
-    uint32_t n = e->l->study_rows;
-    e->studies = calloc(n + 1, sizeof *e->studies);
-    e->study_memory = calloc(n * ntx_study_floats(e->l->model, e->l->study_ffns) + 1, sizeof(float));
-    return e->live && e->rows && e->logits && e->best && e->studies && e->study_memory && e->riders ? 0 : -ENOMEM;
+    e->members = calloc(e->l->max_sessions, sizeof *e->members);
+    uint32_t n = e->l->capture_rows;
+    e->captures = calloc(n + 1, sizeof *e->captures);
+    e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
+    return e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)
@@ -108,9 +108,9 @@ static void free_engine(struct ntx_engine *e)
     free(e->rows);
     free(e->logits);
     free(e->best);
-    free(e->riders);
-    free(e->studies);
-    free(e->study_memory);
+    free(e->members);
+    free(e->captures);
+    free(e->capture_memory);
     free(e);
 }
 
@@ -150,7 +150,7 @@ int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, s
     return 0;
 }
 
-static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_sink *sink, Ntx__Request *req)
+static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_writer *writer, Ntx__Request *req)
 {
     struct ntx_job *j = calloc(1, sizeof *j);
     if (!j) {
@@ -158,7 +158,7 @@ static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_sink 
             ntx__request__free_unpacked(req, NULL);
         return -ENOMEM;
     }
-    *j = (struct ntx_job){.kind = kind, .sink = sink ? ntx_sink_ref(sink) : NULL, .req = req, .asked_ns = ntx_now_ns()};
+    *j = (struct ntx_job){.kind = kind, .writer = writer ? ntx_writer_ref(writer) : NULL, .req = req, .asked_ns = ntx_now_ns()};
     if (kind == NTX_JOB_REQUEST)
         atomic_fetch_add(&e->n_working, 1);
     pthread_mutex_lock(&e->lock);
@@ -170,14 +170,14 @@ static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_sink 
     return 0;
 }
 
-int ntx_engine_submit(struct ntx_engine *e, struct ntx_sink *sink, Ntx__Request *req)
+int ntx_engine_submit(struct ntx_engine *e, struct ntx_writer *writer, Ntx__Request *req)
 {
-    return submit(e, NTX_JOB_REQUEST, sink, req);
+    return submit(e, NTX_JOB_REQUEST, writer, req);
 }
 
-int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_sink *sink)
+int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_writer *writer)
 {
-    return submit(e, NTX_JOB_GONE, sink, NULL);
+    return submit(e, NTX_JOB_GONE, writer, NULL);
 }
 
 void ntx_engine_cancel_all(struct ntx_engine *e) { submit(e, NTX_JOB_CANCEL_ALL, NULL, NULL); }

@@ -23,7 +23,7 @@
 
 #include "serve/engine_skip.h"
 #include "serve/load.h"
-#include "serve/server_sink.h"
+#include "serve/server_writer.h"
 
 struct ntx_engine;
 
@@ -37,14 +37,14 @@ struct ntx_engine_config {
 
 int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, struct ntx_err *err);
 
-/* Main thread. submit takes req over (Generate, LogitsReq, ScoreReq, Cancel or CloseSession); replies go to sink. */
-int ntx_engine_submit(struct ntx_engine *e, struct ntx_sink *sink, Ntx__Request *req);
-int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_sink *sink); /* frees all that it held */
+/* Main thread. submit takes req over (Generate, LogitsReq, ScoreReq, Cancel or CloseSession); replies go to writer. */
+int ntx_engine_submit(struct ntx_engine *e, struct ntx_writer *writer, Ntx__Request *req);
+int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_writer *writer); /* frees all that it held */
 void ntx_engine_cancel_all(struct ntx_engine *e);                       /* answers end with "cancel" */
 /* Tells the clients whose rows are in a pass that takes long how far it is. For a timer, a few times a second while it is busy. */
 void ntx_engine_tell_progress(struct ntx_engine *e);
 #define NTX_PROGRESS_MS 250
-void ntx_engine_poke(struct ntx_engine *e);                             /* a sink has room again */
+void ntx_engine_poke(struct ntx_engine *e);                             /* a writer has room again */
 bool ntx_engine_busy(const struct ntx_engine *e);                       /* something runs or waits; NTX_MAIL_IDLE tells its end */
 void ntx_engine_quit(struct ntx_engine *e);                             /* ends all; NTX_MAIL_STOPPED tells when to free */
 void ntx_engine_free(struct ntx_engine *e);                             /* joins the thread: at once after NTX_MAIL_STOPPED */

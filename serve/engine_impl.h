@@ -5,7 +5,7 @@
  *   engine_job.c   requests become sessions, wait for KV, end
  *   engine_pass.c  who has rows in the next pass; what becomes of its results
  *   engine_progress.c  what the main thread tells of a pass that takes long
- *   engine_riders.c  a pass that nobody wants any more is cut short */
+ *   engine_members.c  a pass that nobody wants any more is cut short */
 #ifndef NTX_COMPUTED_ENGINE_IMPL_H
 #define NTX_COMPUTED_ENGINE_IMPL_H
 
@@ -21,13 +21,13 @@ enum ntx_job_kind { NTX_JOB_REQUEST, NTX_JOB_GONE, NTX_JOB_CANCEL_ALL, NTX_JOB_Q
 struct ntx_job {
     struct ntx_job *next;
     enum ntx_job_kind kind;
-    struct ntx_sink *sink; /* one reference, or NULL */
+    struct ntx_writer *writer; /* one reference, or NULL */
     Ntx__Request *req;     /* owned, or NULL */
     uint64_t asked_ns;
 };
 
-struct ntx__rider {
-    struct ntx_sink *sink; /* its session's: there as long as the pass lasts */
+struct ntx__member {
+    struct ntx_writer *writer; /* its session's: there as long as the pass lasts */
     uint64_t request, session;
     uint32_t prompt, todo, take; /* tokens: of the prompt, 0 when it writes; yet to be fed; in this pass */
 };
@@ -38,15 +38,15 @@ struct ntx_engine {
     pthread_t thread;
     struct ntx_reader *reader;
 
-    pthread_mutex_t lock; /* guards jobs, poked, read, riders, riding */
+    pthread_mutex_t lock; /* guards jobs, poked, read, members, member_pass */
     pthread_cond_t wake;
     struct ntx_job *jobs, **last_job;
     bool poked;
     struct ntx_reading *read, **last_read; /* whose tokens were found */
-    struct ntx__rider *riders; /* [max_sessions] those in the pass that runs, less those that were cancelled meanwhile */
-    uint32_t n_riders;
-    uint64_t riding;           /* its number */
-    uint64_t boarded_ns, boarded_bytes; /* when it began, and what had been read by then */
+    struct ntx__member *members; /* [max_sessions] those in the pass that runs, less those that were cancelled meanwhile */
+    uint32_t n_members;
+    uint64_t member_pass;           /* its number */
+    uint64_t joined_ns, joined_bytes; /* when it began, and what had been read by then */
     atomic_uint n_working; /* requests that were submitted and have not had their last reply */
 
     struct ntx_session *sessions; /* in the order of their requests */
@@ -58,8 +58,8 @@ struct ntx_engine {
     struct ntx_row *rows;       /* [max_rows] */
     float *logits;              /* [logits_rows x n_vocab] */
     struct ntx_candidate *best; /* [logits_rows x NTX_BEST_MAX] with a GPU */
-    struct ntx_study *studies;  /* [study_rows], whose memory is study_memory */
-    float *study_memory;
+    struct ntx_capture *captures;  /* [capture_rows], whose memory is capture_memory */
+    float *capture_memory;
 };
 
 /* ---- engine_job.c */
@@ -73,9 +73,9 @@ void ntx__engine_drop(struct ntx_engine *e, struct ntx_session *s);
 void ntx__engine_gauges(struct ntx_engine *e);
 void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len);
 
-/* ---- engine_riders.c */
-bool ntx__engine_board(struct ntx_engine *e);  /* before a pass; false: jobs that wait have made it pointless */
-bool ntx__engine_alight(struct ntx_engine *e); /* after it; false: nobody wanted it any more, so it may have been cut short */
+/* ---- engine_members.c */
+bool ntx__engine_join(struct ntx_engine *e);  /* before a pass; false: jobs that wait have made it pointless */
+bool ntx__engine_leave(struct ntx_engine *e); /* after it; false: nobody wanted it any more, so it may have been cut short */
 void ntx__engine_unwanted(struct ntx_engine *e, const struct ntx_job *j); /* main thread, with the lock: j was queued */
 
 /* ---- engine_pass.c */

@@ -27,18 +27,18 @@ static void unlink_session(struct ntx_engine *e, struct ntx_session *s)
         }
 }
 
-static uint32_t count_of(const struct ntx_engine *e, const struct ntx_sink *sink)
+static uint32_t count_of(const struct ntx_engine *e, const struct ntx_writer *writer)
 {
     uint32_t n = 0;
     for (const struct ntx_session *s = e->sessions; s; s = s->next)
-        n += s->sink == sink;
+        n += s->writer == writer;
     return n;
 }
 
-static struct ntx_session *find(struct ntx_engine *e, const struct ntx_sink *sink, uint64_t id)
+static struct ntx_session *find(struct ntx_engine *e, const struct ntx_writer *writer, uint64_t id)
 {
     for (struct ntx_session *s = e->sessions; s; s = s->next)
-        if (s->sink == sink && s->id == id)
+        if (s->writer == writer && s->id == id)
             return s;
     return NULL;
 }
@@ -68,13 +68,13 @@ void ntx__engine_drop(struct ntx_engine *e, struct ntx_session *s)
 static void refuse(struct ntx_engine *e, const struct ntx_job *j, int err, const char *text)
 {
     count_off(e);
-    ntx_mail_error(e->c.mail, j->sink, j->req->id, err, "%s", text);
+    ntx_mail_error(e->c.mail, j->writer, j->req->id, err, "%s", text);
 }
 
 static void confirm(struct ntx_engine *e, const struct ntx_job *j)
 {
     count_off(e);
-    ntx_mail_done(e->c.mail, j->sink, j->req->id, "", NULL);
+    ntx_mail_done(e->c.mail, j->writer, j->req->id, "", NULL);
 }
 
 void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len)
@@ -87,7 +87,7 @@ void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t
     r.id = s->request;
     r.body_case = NTX__REPLY__BODY_TOKEN;
     r.token = &t;
-    ntx_mail_reply(e->c.mail, s->sink, &r, false);
+    ntx_mail_reply(e->c.mail, s->writer, &r, false);
 }
 
 static void send_score(struct ntx_engine *e, struct ntx_session *s)
@@ -104,7 +104,7 @@ static void send_score(struct ntx_engine *e, struct ntx_session *s)
     r.id = s->request;
     r.body_case = NTX__REPLY__BODY_SCORE;
     r.score = &m;
-    ntx_mail_reply(e->c.mail, s->sink, &r, true);
+    ntx_mail_reply(e->c.mail, s->writer, &r, true);
     free(stats);
 }
 
@@ -121,7 +121,7 @@ static void flush_text(struct ntx_engine *e, struct ntx_session *s)
 static void never_began(struct ntx_engine *e, struct ntx_session *s)
 {
     leave(e, s);
-    ntx_mail_done(e->c.mail, s->sink, s->request, "cancel", NULL);
+    ntx_mail_done(e->c.mail, s->writer, s->request, "cancel", NULL);
     if (!s->n_tokens || !s->keep)
         ntx__engine_drop(e, s);
 }
@@ -145,7 +145,7 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
     ntx_monitor_answer(e->c.counters, s);
     char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
     leave(e, s);
-    ntx_mail_done(e->c.mail, s->sink, s->request, finish, stats);
+    ntx_mail_done(e->c.mail, s->writer, s->request, finish, stats);
     free(stats);
     if (s->kind != NTX_SESSION_GENERATE || !s->keep) {
         ntx__engine_drop(e, s);
@@ -157,7 +157,7 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
 void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, const char *text)
 {
     leave(e, s);
-    ntx_mail_error(e->c.mail, s->sink, s->request, err, "%s", text);
+    ntx_mail_error(e->c.mail, s->writer, s->request, err, "%s", text);
     ntx__engine_drop(e, s);
 }
 
@@ -167,18 +167,18 @@ static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_jo
     uint64_t id = j->req->body_case == NTX__REQUEST__BODY_GENERATE ? j->req->generate->session : 0;
     struct ntx_session *s = NULL;
     char text[96];
-    if (!id && count_of(e, j->sink) >= MAX_SESSIONS) {
+    if (!id && count_of(e, j->writer) >= MAX_SESSIONS) {
         refuse(e, j, -EMFILE, "this client keeps too many sessions: close some");
         return NULL;
     }
     if (!id) {
-        if (ntx_session_new(j->sink, ++e->last_session, &s))
+        if (ntx_session_new(j->writer, ++e->last_session, &s))
             refuse(e, j, -ENOMEM, "no memory for a session");
         else
             append(e, s);
         return s;
     }
-    s = find(e, j->sink, id);
+    s = find(e, j->writer, id);
     if (s && s->state == NTX_SESSION_IDLE)
         return s;
     snprintf(text, sizeof text, s ? "session %llu is still busy with a request" : "session %llu is not there any more: begin a new one", (unsigned long long)id);
@@ -206,7 +206,7 @@ static void send_started(struct ntx_engine *e, struct ntx_session *s)
     r.id = s->request;
     r.body_case = NTX__REPLY__BODY_STARTED;
     r.started = &m;
-    ntx_mail_reply(e->c.mail, s->sink, &r, false);
+    ntx_mail_reply(e->c.mail, s->writer, &r, false);
 }
 
 /* ---- what sessions hold counts in the budget */
@@ -216,11 +216,11 @@ static uint64_t bytes_of(const struct ntx_engine *e, const struct ntx_session *s
     return ntx_session_bytes(s, &e->l->env) + (s->ffn && s->state == NTX_SESSION_IDLE ? ntx_ffn_set_bytes(e->l->model) : 0);
 }
 
-static uint64_t bytes_held(const struct ntx_engine *e, const struct ntx_sink *sink)
+static uint64_t bytes_held(const struct ntx_engine *e, const struct ntx_writer *writer)
 {
     uint64_t bytes = 0;
     for (const struct ntx_session *s = e->sessions; s; s = s->next)
-        bytes += !sink || s->sink == sink ? bytes_of(e, s) : 0;
+        bytes += !writer || s->writer == writer ? bytes_of(e, s) : 0;
     return bytes;
 }
 
@@ -231,9 +231,9 @@ static struct ntx_session *least_wanted(const struct ntx_engine *e)
     struct ntx_session *best = NULL;
     uint64_t most = 0;
     for (struct ntx_session *s = e->sessions; s; s = s->next) {
-        if (s->state != NTX_SESSION_IDLE || (best && s->sink == best->sink))
+        if (s->state != NTX_SESSION_IDLE || (best && s->writer == best->writer))
             continue;
-        uint64_t bytes = bytes_held(e, s->sink);
+        uint64_t bytes = bytes_held(e, s->writer);
         if (!best || bytes > most) {
             best = s;
             most = bytes;
@@ -263,7 +263,7 @@ static const char no_room[] = "busy: requests under way take all the memory that
 static void refuse_session(struct ntx_engine *e, struct ntx_session *s, int err, const char *text)
 {
     leave(e, s);
-    ntx_mail_error(e->c.mail, s->sink, s->request, err, "%s", text);
+    ntx_mail_error(e->c.mail, s->writer, s->request, err, "%s", text);
     if (!s->n_tokens)
         ntx__engine_drop(e, s);
 }
@@ -292,7 +292,7 @@ static void stand_in_line(struct ntx_engine *e, struct ntx_session *s, uint64_t 
         ntx__engine_fail(e, s, -EBUSY, text);
         return;
     }
-    ntx_mail_progress(e->c.mail, s->sink, s->request, "queue", 0, waiting);
+    ntx_mail_progress(e->c.mail, s->writer, s->request, "queue", 0, waiting);
 }
 
 void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r)
@@ -347,7 +347,7 @@ static int only_tokens(struct ntx_engine *e, struct ntx_session *s, const Ntx__R
         return ntx_session_logits(s, &e->l->env, q->logits, err);
     if (q->body_case == NTX__REQUEST__BODY_SCORE)
         return ntx_session_score(s, &e->l->env, q->score, err);
-    if (q->body_case == NTX__REQUEST__BODY_STATES && e->l->study_rows)
+    if (q->body_case == NTX__REQUEST__BODY_STATES && e->l->capture_rows)
         return ntx_session_states(s, &e->l->env, q->states, err);
     return ntx_err_set(err, -EINVAL, "states are only given by a model that was loaded for calibration");
 }
@@ -373,7 +373,7 @@ static void begin(struct ntx_engine *e, struct ntx_job *j)
 }
 
 /* Idle sessions give up their KV for somebody who waits; their tokens stay, and are computed again when they go on. The values are the
- * same then, but for layers that were skipped, and groups of neurons that only written rows leave out: so not with those. */
+ * same then, but for layers that were skipped, and groups of neurons that only decode rows leave out: so not with those. */
 static bool push_out_idle(struct ntx_engine *e)
 {
     bool same = !e->l->skips && !ntx_ffn_mode_groups(&e->l->ffn);
@@ -444,7 +444,7 @@ static void cancel(struct ntx_engine *e, const struct ntx_job *j)
     uint64_t target = j->req->cancel->target;
     for (struct ntx_session *s = e->sessions, *next; s; s = next) {
         next = s->next;
-        if (s->sink == j->sink && s->request == target && s->state != NTX_SESSION_IDLE)
+        if (s->writer == j->writer && s->request == target && s->state != NTX_SESSION_IDLE)
             ntx__engine_finish(e, s, "cancel");
     }
     confirm(e, j);
@@ -452,7 +452,7 @@ static void cancel(struct ntx_engine *e, const struct ntx_job *j)
 
 static void close_session(struct ntx_engine *e, const struct ntx_job *j)
 {
-    struct ntx_session *s = find(e, j->sink, j->req->close_session->session);
+    struct ntx_session *s = find(e, j->writer, j->req->close_session->session);
     if (!s) {
         refuse(e, j, -ENOENT, "there is no such session");
         return;
@@ -465,11 +465,11 @@ static void close_session(struct ntx_engine *e, const struct ntx_job *j)
     confirm(e, j);
 }
 
-static void drop_client(struct ntx_engine *e, const struct ntx_sink *sink)
+static void drop_client(struct ntx_engine *e, const struct ntx_writer *writer)
 {
     for (struct ntx_session *s = e->sessions, *next; s; s = next) {
         next = s->next;
-        if (s->sink == sink)
+        if (s->writer == writer)
             ntx__engine_drop(e, s);
     }
 }
@@ -487,7 +487,7 @@ void ntx__engine_job(struct ntx_engine *e, struct ntx_job *j)
 {
     switch (j->kind) {
     case NTX_JOB_GONE:
-        drop_client(e, j->sink);
+        drop_client(e, j->writer);
         return;
     case NTX_JOB_CANCEL_ALL:
         cancel_all(e);

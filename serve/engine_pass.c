@@ -15,7 +15,7 @@ static size_t logits_reply_bytes(const struct ntx_engine *e)
 
 static size_t states_reply_bytes(const struct ntx_engine *e)
 {
-    return ntx_study_floats(e->l->model, e->l->study_ffns) * sizeof(float) + 64;
+    return ntx_capture_floats(e->l->model, e->l->capture_ffns) * sizeof(float) + 64;
 }
 
 /* A client that does not take its replies lets its own sessions rest, nobody else's. */
@@ -23,7 +23,7 @@ static void collect(struct ntx_engine *e)
 {
     e->n_live = 0;
     for (struct ntx_session *s = e->sessions; s; s = s->next)
-        if (s->state == NTX_SESSION_RUNNING && ntx_sink_room(s->sink) && !ntx_sink_closed(s->sink)) {
+        if (s->state == NTX_SESSION_RUNNING && ntx_writer_room(s->writer) && !ntx_writer_closed(s->writer)) {
             s->take = 0;
             e->live[e->n_live++] = s;
         }
@@ -33,13 +33,13 @@ struct budget {
     uint32_t rows, logits, probes, states;
 };
 
-#define STUDY_EVERY 8 /* of a prompt's tokens, one is looked at for the skip policy */
+#define CAPTURE_EVERY 8 /* of a prompt's tokens, one is looked at for the skip policy */
 
 /* Rows of calibration that a pass may have besides all those that sessions look at for themselves. */
 static uint32_t state_rows(const struct ntx_engine *e)
 {
-    uint32_t others = e->max_rows / STUDY_EVERY + 2 * e->l->max_sessions;
-    return e->l->study_rows > others ? e->l->study_rows - others : 0;
+    uint32_t others = e->max_rows / CAPTURE_EVERY + 2 * e->l->max_sessions;
+    return e->l->capture_rows > others ? e->l->capture_rows - others : 0;
 }
 
 /* Up to n more rows of s, as long as there is room for the logits that they ask for. */
@@ -58,14 +58,14 @@ static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
     return s->take > before;
 }
 
-/* Rows whose logits the client's sink has room for, and those before them that give none; one at least, or it would never
- * go on. Sinks share what is free, so each gets a part of it in this pass. */
+/* Rows whose logits the client's writer has room for, and those before them that give none; one at least, or it would never
+ * go on. Writers share what is free, so each gets a part of it in this pass. */
 static uint32_t sink_room(const struct ntx_engine *e, const struct ntx_session *s)
 {
     if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
         return UINT32_MAX;
     size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) : states_reply_bytes(e);
-    size_t room = ntx_sink_room(s->sink) / e->n_live / reply;
+    size_t room = ntx_writer_room(s->writer) / e->n_live / reply;
     size_t silent = s->kind == NTX_SESSION_LOGITS && s->n_past < s->from ? s->from - s->n_past : 0;
     return (uint32_t)NTX_MAX(room + silent, (size_t)1);
 }
@@ -101,29 +101,29 @@ static void share_rows(struct ntx_engine *e)
         give_prompts(e, &b, first, n_prompts);
 }
 
-/* Every so many written tokens one skips nothing, to see whether the policy is still right. */
+/* Every so many generated tokens one skips nothing, to see whether the policy is still right. */
 static bool verifies(const struct ntx_engine *e, const struct ntx_session *s)
 {
     uint32_t every = e->l->skip_verify;
     return e->l->skips && every && s->decoded % every == every - 1;
 }
 
-static bool studies(const struct ntx_engine *e, const struct ntx_session *s, uint32_t pos)
+static bool captures(const struct ntx_engine *e, const struct ntx_session *s, uint32_t pos)
 {
-    return s->kind == NTX_SESSION_STATES || (e->l->skips && e->l->skip_adapt && pos % STUDY_EVERY == STUDY_EVERY - 1);
+    return s->kind == NTX_SESSION_STATES || (e->l->skips && e->l->skip_adapt && pos % CAPTURE_EVERY == CAPTURE_EVERY - 1);
 }
 
 /* There is one for every row that wants it: share_rows left out what goes beyond. */
-static struct ntx_study *next_study(struct ntx_engine *e, const struct ntx_session *s, uint32_t i)
+static struct ntx_capture *next_capture(struct ntx_engine *e, const struct ntx_session *s, uint32_t i)
 {
-    ntx_study_place(&e->studies[i], e->study_memory + i * ntx_study_floats(e->l->model, e->l->study_ffns), s->state_layer, e->l->model, e->l->study_ffns);
+    ntx_capture_place(&e->captures[i], e->capture_memory + i * ntx_capture_floats(e->l->model, e->l->capture_ffns), s->state_layer, e->l->model, e->l->capture_ffns);
     if (s->kind == NTX_SESSION_STATES) {
-        e->studies[i].ffn_first = s->ffn_first;
-        e->studies[i].ffn_layers = s->ffn_layers;
+        e->captures[i].ffn_first = s->ffn_first;
+        e->captures[i].ffn_layers = s->ffn_layers;
     }
     if (s->kind != NTX_SESSION_STATES)
-        e->studies[i].state = NULL;
-    return &e->studies[i];
+        e->captures[i].state = NULL;
+    return &e->captures[i];
 }
 
 /* The groups that it uses are chosen when its prompt has been read. */
@@ -137,7 +137,7 @@ static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session
 /* Sessions that write come first: so a decode row has the same number whether others read their prompts or not. */
 static void lay_rows(struct ntx_engine *e)
 {
-    uint32_t n = 0, n_logits = 0, n_studies = 0;
+    uint32_t n = 0, n_logits = 0, n_captures = 0;
     for (uint32_t i = 0; i < 2 * e->n_live; i++) {
         struct ntx_session *s = e->live[i % e->n_live];
         bool decoding = ntx_session_decoding(s);
@@ -159,7 +159,7 @@ static void lay_rows(struct ntx_engine *e)
                 .ffn = set_of(e, s, decoding),
                 .session = s->id,
                 .similar = s->similar,
-                .study = verify || (!decoding && studies(e, s, pos)) ? next_study(e, s, n_studies++) : NULL,
+                .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, n_captures++) : NULL,
             };
             n_logits += logits;
         }
@@ -229,7 +229,7 @@ static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
         r.id = s->request;
         r.body_case = NTX__REPLY__BODY_LOGITS;
         r.logits = &m;
-        ntx_mail_reply(e->c.mail, s->sink, &r, false);
+        ntx_mail_reply(e->c.mail, s->writer, &r, false);
     }
 }
 
@@ -240,18 +240,18 @@ static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
         Ntx__StatesRow m = NTX__STATES_ROW__INIT;
         Ntx__Reply r = NTX__REPLY__INIT;
         m.row = first_pos + k;
-        m.state.data = (uint8_t *)rows[k].study->state;
+        m.state.data = (uint8_t *)rows[k].capture->state;
         m.state.len = hp->n_embd * sizeof(float);
-        m.similar.data = (uint8_t *)rows[k].study->similar;
+        m.similar.data = (uint8_t *)rows[k].capture->similar;
         m.similar.len = 3 * (size_t)hp->n_layers * sizeof(float);
-        m.ffn_state.data = (uint8_t *)rows[k].study->ffn_state;
+        m.ffn_state.data = (uint8_t *)rows[k].capture->ffn_state;
         m.ffn_state.len = (size_t)s->ffn_layers * hp->n_embd * sizeof(float);
-        m.ffn_energy.data = (uint8_t *)rows[k].study->ffn_energy;
-        m.ffn_energy.len = (size_t)s->ffn_layers * rows[k].study->units * sizeof(float);
+        m.ffn_energy.data = (uint8_t *)rows[k].capture->ffn_energy;
+        m.ffn_energy.len = (size_t)s->ffn_layers * rows[k].capture->units * sizeof(float);
         r.id = s->request;
         r.body_case = NTX__REPLY__BODY_STATES;
         r.states = &m;
-        ntx_mail_reply(e->c.mail, s->sink, &r, false);
+        ntx_mail_reply(e->c.mail, s->writer, &r, false);
     }
 }
 
@@ -259,7 +259,7 @@ static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
 static void learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, bool decoding)
 {
     for (uint32_t k = 0; k < s->take; k++)
-        if (rows[k].study && s->kind != NTX_SESSION_STATES && ntx_session_saw(s, rows[k].study->similar, e->l->model->hp.n_layers))
+        if (rows[k].capture && s->kind != NTX_SESSION_STATES && ntx_session_saw(s, rows[k].capture->similar, e->l->model->hp.n_layers))
             ntx_log(NTX_LOG_WARN, "no memory for what a session has seen: its skip policy does not adapt");
     if (!decoding)
         return;
@@ -310,7 +310,7 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
         give_states(e, s, pos, rows);
     if (ntx_session_todo(s)) {
         if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
-            ntx_mail_progress(e->c.mail, s->sink, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
+            ntx_mail_progress(e->c.mail, s->writer, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
         return;
     }
     if (s->kind == NTX_SESSION_GENERATE)
@@ -329,10 +329,10 @@ bool ntx__engine_pass(struct ntx_engine *e)
     lay_rows(e);
     if (!e->n_rows)
         return false;
-    if (!ntx__engine_board(e))
+    if (!ntx__engine_join(e))
         return true; /* the jobs that wait say what becomes of its sessions */
     int rc = run(e, &err);
-    if (!ntx__engine_alight(e) && rc == -ECANCELED)
+    if (!ntx__engine_leave(e) && rc == -ECANCELED)
         return true; /* the same */
     for (uint32_t i = 0; i < e->n_live; i++) {
         struct ntx_session *s = e->live[i];

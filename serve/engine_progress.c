@@ -15,7 +15,7 @@ struct pace { /* of the pass that runs */
 
 static uint64_t get(const _Atomic uint64_t *v) { return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed); }
 
-/* iod reads ahead, also for the pass after this one: what counts lies between the bounds of the layer that is being computed. */
+/* iod prefetches, also for the pass after this one: what counts lies between the bounds of the layer that is being computed. */
 static void bytes_so_far(const struct ntx_engine *e, struct pace *p, uint64_t read)
 {
     const struct ntx_monitor *m = &e->c.counters->mon;
@@ -31,8 +31,8 @@ static void bytes_so_far(const struct ntx_engine *e, struct pace *p, uint64_t re
 
 static struct pace pace_of(const struct ntx_engine *e, uint64_t now)
 {
-    struct pace p = {.elapsed_s = (double)(now - e->boarded_ns) / 1e9, .layers = e->l->model->hp.n_layers + 1, .left_s = -1};
-    uint64_t read = ntx_counter_get(e->c.counters, NTX_C_iod_bytes_read) - e->boarded_bytes;
+    struct pace p = {.elapsed_s = (double)(now - e->joined_ns) / 1e9, .layers = e->l->model->hp.n_layers + 1, .left_s = -1};
+    uint64_t read = ntx_counter_get(e->c.counters, NTX_C_iod_bytes_read) - e->joined_bytes;
     double predicted = e->l->plan->predicted_tok_s;
     p.layer = (uint32_t)NTX_MAX(ntx_counter_get(e->c.counters, NTX_C_comp_pass_layer), (uint64_t)1);
     bytes_so_far(e, &p, read);
@@ -45,7 +45,7 @@ static struct pace pace_of(const struct ntx_engine *e, uint64_t now)
     return p;
 }
 
-static void tell(struct ntx_engine *e, const struct ntx__rider *r, const struct pace *p)
+static void tell(struct ntx_engine *e, const struct ntx__member *r, const struct pace *p)
 {
     Ntx__Progress m = NTX__PROGRESS__INIT;
     uint32_t later = r->todo > r->take ? (r->todo - r->take + r->take - 1) / r->take : 0; /* passes until its first token */
@@ -59,19 +59,19 @@ static void tell(struct ntx_engine *e, const struct ntx__rider *r, const struct 
     m.prompt_total = r->prompt;
     if (p->left_s >= 0)
         m.left_s = p->left_s + later * (p->elapsed_s + p->left_s);
-    ntx_mail_how_far(e->c.mail, r->sink, r->request, &m);
+    ntx_mail_how_far(e->c.mail, r->writer, r->request, &m);
 }
 
 void ntx_engine_tell_progress(struct ntx_engine *e)
 {
     uint64_t now = ntx_now_ns();
     pthread_mutex_lock(&e->lock);
-    uint64_t since = e->n_riders ? now - e->boarded_ns : 0;
+    uint64_t since = e->n_members ? now - e->joined_ns : 0;
     if (since >= PROMPT_NS) {
         struct pace p = pace_of(e, now);
-        for (uint32_t i = 0; i < e->n_riders; i++)
-            if (since >= (e->riders[i].prompt ? PROMPT_NS : WRITING_NS) && ntx_sink_room(e->riders[i].sink) > NTX_SINK_FULL / 2)
-                tell(e, &e->riders[i], &p);
+        for (uint32_t i = 0; i < e->n_members; i++)
+            if (since >= (e->members[i].prompt ? PROMPT_NS : WRITING_NS) && ntx_writer_room(e->members[i].writer) > NTX_WRITER_FULL / 2)
+                tell(e, &e->members[i], &p);
     }
     pthread_mutex_unlock(&e->lock);
 }

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "infer/forward.h"
-#include "serve/server_sink.h"
+#include "serve/server_writer.h"
 #include "shm/counters.h"
 #include "shm/region.h"
 

@@ -62,13 +62,13 @@ static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
 }
 
 /* Rows that a pass may look at closely, and the bytes that they take: some for calibration, and as many as sessions look at. */
-static uint64_t study_bytes(const struct ntx_load_request *r, struct ntx_loaded *l)
+static uint64_t capture_bytes(const struct ntx_load_request *r, struct ntx_loaded *l)
 {
-    if (!r->study && !r->skip_adapt && !r->skip_verify)
+    if (!r->capture && !r->skip_adapt && !r->skip_verify)
         return 0;
-    l->study_rows = (r->max_rows ? r->max_rows : 512) / 8 + 2 * l->max_sessions + (r->study ? 32 : 0);
-    l->study_ffns = r->study ? NTX_MIN(r->study_ffns, l->model->hp.n_layers) : 0;
-    return l->study_rows * (ntx_study_floats(l->model, l->study_ffns) * sizeof(float) + sizeof(struct ntx_study));
+    l->capture_rows = (r->max_rows ? r->max_rows : 512) / 8 + 2 * l->max_sessions + (r->capture ? 32 : 0);
+    l->capture_ffns = r->capture ? NTX_MIN(r->capture_ffns, l->model->hp.n_layers) : 0;
+    return l->capture_rows * (ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture));
 }
 
 static bool learned(const char *policy) { return !strncmp(policy, "static", 6) || !strncmp(policy, "predictive", 10); }
@@ -148,7 +148,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .ffn = l->ffn,
         .prefetch = r->prefetch,
         .ram_bytes = l->ram_bytes,
-        .other_bytes = held + client_bytes(l, l->ram_bytes) + study_bytes(r, l),
+        .other_bytes = held + client_bytes(l, l->ram_bytes) + capture_bytes(r, l),
         .ctx = r->ctx,
         .sessions = r->sessions,
         .threads = r->threads ? NTX_MIN(r->threads, 256u) : online_cpus(),
@@ -160,7 +160,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     };
     rc = ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */
-        q.other_bytes = held + client_bytes(l, 0) + study_bytes(r, l);
+        q.other_bytes = held + client_bytes(l, 0) + capture_bytes(r, l);
         rc = ntx_plan_make(l->model, &q, &l->plan, err);
     }
     if (!rc && (rc = ntx__load_plan_gpu(r, l, &q, err)) > 0) { /* the matrices that the GPU takes leave the rest of the plan */
@@ -171,7 +171,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     if (rc)
         return rc;
     l->env.ctx = l->plan->ctx;
-    l->env.study_ffns = l->study_ffns;
+    l->env.capture_ffns = l->capture_ffns;
     return 0;
 }
 

@@ -51,10 +51,10 @@ struct ntx_load_request {
     char *ffn_sparse;          /* NULL or "": off */
     char *skip_kv;             /* "", "hole" or "propagate" */
     int sidecar_fd;            /* owned, -1: none */
-    bool skip_adapt, study;
-    uint32_t study_ffns;
+    bool skip_adapt, capture;
+    uint32_t capture_ffns;
     uint32_t skip_verify;
-    bool prefetch;             /* read experts ahead on guesses */
+    bool prefetch;             /* read experts ahead on predictions */
     bool trace_experts;        /* the trace names the experts that each layer wants */
     const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
 };
@@ -101,8 +101,8 @@ struct ntx_loaded {
     char digest[NTX_DIGEST_TEXT]; /* of the model, where there is a sidecar, else "" */
     bool skip_adapt, kv_propagate;
     uint32_t skip_verify;
-    uint32_t study_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
-    uint32_t study_ffns;       /* layers whose FFNs a look takes in, at most */
+    uint32_t capture_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
+    uint32_t capture_ffns;       /* layers whose FFNs a look takes in, at most */
     uint32_t probe_layer;
 };
 

@@ -36,7 +36,7 @@ int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, s
         return 0;
     if (r->backend && *r->backend && !is(r->backend, "auto") && !is(r->backend, "cuda"))
         return ntx_err_set(err, -EINVAL, "back end '%s' is not one: there are auto, cpu and cuda", r->backend);
-    if (!refused && (r->study || r->skip_adapt || r->skip_verify))
+    if (!refused && (r->capture || r->skip_adapt || r->skip_verify))
         refused = "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)";
     if (!refused && ntx_gpu_back_open(&l->back, &why))
         refused = why.text;

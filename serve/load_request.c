@@ -57,8 +57,8 @@ static void take_skip(struct ntx_load_request *r, const Ntx__Load *m)
         r->sidecar_fd = r->fds[--r->n_files];
     r->skip_adapt = m->skip_adapt;
     r->skip_verify = m->skip_verify;
-    r->study = m->study;
-    r->study_ffns = m->study_ffns;
+    r->capture = m->capture;
+    r->capture_ffns = m->capture_ffns;
 }
 
 int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out, struct ntx_err *err)

@@ -32,13 +32,13 @@ static void on_mail(void *ctx, struct ntx_mail *m)
     struct ntx_conn *c;
     switch (m->kind) {
     case NTX_MAIL_REPLY:
-        if (!(c = ntx__conn_of(s, m->sink))) {
-            ntx__conn_sent(s, m->sink, m->len);
+        if (!(c = ntx__conn_of(s, m->writer))) {
+            ntx__conn_sent(s, m->writer, m->len);
             return;
         }
         c->requests -= m->last && c->requests;
         if (m->last)
-            ntx__inlet_done(c, m->id);
+            ntx__admission_done(c, m->id);
         ntx__conn_send(c, m->frame, m->len);
         m->frame = NULL;
         return;
@@ -177,9 +177,9 @@ static void finish(struct ntx_server *s)
 {
     if (!s->closed) {
         s->closed = true;
-        if (s->stopper.sink)
-            ntx_mail_done(s->mail, s->stopper.sink, s->stopper.id, "", NULL);
-        ntx__asker_clear(&s->stopper);
+        if (s->stopper.writer)
+            ntx_mail_done(s->mail, s->stopper.writer, s->stopper.id, "", NULL);
+        ntx__requester_clear(&s->stopper);
         ntx_mailbox_flush(s->mail);
         uv_timer_start(&s->grace, on_flush_end, FLUSH_MS, 0);
         for (struct ntx_conn *c = s->conns, *next; c; c = next) {
@@ -271,7 +271,7 @@ static void free_held(struct ntx_server *s)
     for (struct ntx_held *h = s->held, *next; h; h = next) {
         next = h->next;
         ntx__request__free_unpacked(h->req, NULL);
-        ntx_sink_unref(h->sink);
+        ntx_writer_unref(h->writer);
         free(h);
     }
 }
@@ -283,9 +283,9 @@ void ntx_server_free(struct ntx_server *s)
     free_held(s);
     for (unsigned i = 0; i < s->n_notes; i++)
         free(s->notes[i]);
-    ntx__asker_clear(&s->loader);
-    ntx__asker_clear(&s->unloader);
-    ntx__asker_clear(&s->stopper);
+    ntx__requester_clear(&s->loader);
+    ntx__requester_clear(&s->unloader);
+    ntx__requester_clear(&s->stopper);
     if (s->counters) {
         ntx_counters_close(s->counters);
         close(s->counters_fd);

@@ -8,7 +8,7 @@
  *
  *   EMPTY -> (UNLOADING) -> BUILDING -> WAITING -> FILLING -> READY -> UNLOADING -> EMPTY
  *             of the one     region      workers    host       |
- *             before                     configured arena      the asker gets Loaded
+ *             before                     configured arena      the requester gets Loaded
  *
  * Before that a load is looked at and planned, while the model that is there goes on (server_take.c, server_open.c). One that fails nevertheless after its
  * predecessor had to go brings that one back.

@@ -17,7 +17,7 @@ static void on_ready(uv_poll_t *poll, int status, int events);
 void ntx__conn_update(struct ntx_conn *c)
 {
     int events = UV_DISCONNECT;
-    if (!c->closing && !c->taker && ntx_sink_room(c->sink) && ntx__inlet_room(c))
+    if (!c->closing && !c->taker && ntx_writer_room(c->writer) && ntx__admission_room(c))
         events |= UV_READABLE;
     if (c->out)
         events |= UV_WRITABLE;
@@ -27,9 +27,9 @@ void ntx__conn_update(struct ntx_conn *c)
     uv_poll_start(&c->poll, events, on_ready);
 }
 
-void ntx__conn_sent(struct ntx_server *s, struct ntx_sink *sink, size_t len)
+void ntx__conn_sent(struct ntx_server *s, struct ntx_writer *writer, size_t len)
 {
-    if (ntx_sink_sent(sink, len) && s->engine)
+    if (ntx_writer_sent(writer, len) && s->engine)
         ntx_engine_poke(s->engine);
 }
 
@@ -38,7 +38,7 @@ static void drop_output(struct ntx_conn *c)
     while (c->out) {
         struct ntx_out *o = c->out;
         c->out = o->next;
-        ntx__conn_sent(c->server, c->sink, o->len);
+        ntx__conn_sent(c->server, c->writer, o->len);
         free(o->buf);
         free(o);
     }
@@ -50,7 +50,7 @@ static void free_conn(struct ntx_conn *c)
     drop_output(c);
     close(c->fd);
     ntx_frame_free(&c->in);
-    ntx_sink_unref(c->sink);
+    ntx_writer_unref(c->writer);
     free(c);
 }
 
@@ -69,9 +69,9 @@ void ntx__conn_close(struct ntx_conn *c)
         }
     ntx__seat_leave(c);
     ntx__taker_end(c->taker);
-    ntx__inlet_forget(c);
-    ntx_sink_close(c->sink);
-    ntx__conns_drop_sink(s, c->sink);
+    ntx__admission_forget(c);
+    ntx_writer_close(c->writer);
+    ntx__conns_drop_writer(s, c->writer);
     uv_close((uv_handle_t *)&c->poll, on_closed);
     ntx__server_step(s);
 }
@@ -102,7 +102,7 @@ static bool write_some(struct ntx_conn *c)
         c->out = o->next;
         if (!c->out)
             c->last_out = &c->out;
-        ntx__conn_sent(c->server, c->sink, o->len);
+        ntx__conn_sent(c->server, c->writer, o->len);
         free(o->buf);
         free(o);
     }
@@ -126,9 +126,9 @@ void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
 {
     struct ntx_out *o = calloc(1, sizeof *o);
     if (!o) {
-        ntx__conn_sent(c->server, c->sink, len);
+        ntx__conn_sent(c->server, c->writer, len);
         free(frame);
-        ntx_sink_lose(c->sink);
+        ntx_writer_lose(c->writer);
         return;
     }
     *o = (struct ntx_out){.buf = frame, .len = len};
@@ -141,7 +141,7 @@ void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
 
 static void garbage(struct ntx_conn *c, const char *why)
 {
-    ntx_log(NTX_LOG_WARN, "client %llu: %s; connection closed", (unsigned long long)ntx_sink_client(c->sink), why);
+    ntx_log(NTX_LOG_WARN, "client %llu: %s; connection closed", (unsigned long long)ntx_writer_client(c->writer), why);
     ntx__conn_close(c);
 }
 
@@ -169,7 +169,7 @@ static void take_frames(struct ntx_conn *c)
     const uint8_t *body;
     size_t len;
     int rc = 0;
-    ntx__inlet_part(c, 0);
+    ntx__admission_part(c, 0);
     while (!c->gone && !c->closing && (rc = ntx_frame_next(&c->in, &body, &len)) > 0) {
         take_frame(c, body, len);
         c->no_taker = false;
@@ -177,7 +177,7 @@ static void take_frames(struct ntx_conn *c)
     if (rc < 0)
         garbage(c, "a frame of an impossible length");
     else if (!c->gone)
-        ntx__inlet_part(c, c->in.len - c->in.used);
+        ntx__admission_part(c, c->in.len - c->in.used);
 }
 
 /* Reads without room for descriptors: the kernel drops what comes of them, and *dropped says so. */
@@ -208,7 +208,7 @@ static bool read_some(struct ntx_conn *c)
 {
     uint8_t buf[READ_BYTES];
     bool fds, begins = false;
-    size_t room = ntx__inlet_room(c), want = ntx_frame_wants(&c->in);
+    size_t room = ntx__admission_room(c), want = ntx_frame_wants(&c->in);
     if (!room)
         return false;
     ssize_t n = want ? 1 : receive(c->fd, buf, 1, MSG_PEEK, &fds);
@@ -283,9 +283,9 @@ void ntx__conn_new(struct ntx_server *s, int fd)
     c->last_out = &c->out;
     c->since_ns = ntx_now_ns();
     c->active_ns = ntx__server_awake(s);
-    if (!(c->sink = ntx_sink_new(&s->outlet, ++s->last_client)) || !ntx__seat_take(c) || uv_poll_init(s->loop, &c->poll, fd)) {
+    if (!(c->writer = ntx_writer_new(&s->outlet, ++s->last_client)) || !ntx__seat_take(c) || uv_poll_init(s->loop, &c->poll, fd)) {
         ntx__seat_leave(c);
-        ntx_sink_unref(c->sink);
+        ntx_writer_unref(c->writer);
         free(c);
         close(fd);
         return;
@@ -295,10 +295,10 @@ void ntx__conn_new(struct ntx_server *s, int fd)
     ntx__conn_update(c);
 }
 
-struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink)
+struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_writer *writer)
 {
     struct ntx_conn *c = s->conns;
-    while (c && c->sink != sink)
+    while (c && c->writer != writer)
         c = c->next;
     return c;
 }
@@ -308,15 +308,15 @@ void ntx__conns_check(struct ntx_server *s)
     uint64_t now = ntx__server_awake(s), bound = s->c.stall_s * 1000000000ull;
     for (struct ntx_conn *c = s->conns, *next; c; c = next) {
         next = c->next;
-        if (ntx_sink_lost(c->sink)) {
+        if (ntx_writer_lost(c->writer)) {
             garbage(c, "no memory for a reply");
         } else if (c->out && now - c->moved_ns > bound) {
-            ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_sink_client(c->sink), s->c.stall_s);
+            ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_writer_client(c->writer), s->c.stall_s);
             ntx__conn_close(c);
-        } else if (c->part && !ntx__inlet_room(c)) { /* the rest has to wait */
+        } else if (c->part && !ntx__admission_room(c)) { /* the rest has to wait */
             c->part_ns = now;
         } else if (c->part && now - c->part_ns > bound) {
-            ntx_log(NTX_LOG_WARN, "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed", (unsigned long long)ntx_sink_client(c->sink),
+            ntx_log(NTX_LOG_WARN, "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed", (unsigned long long)ntx_writer_client(c->writer),
                     c->part, s->c.stall_s);
             ntx__conn_close(c);
         } else if (c->guest && !c->requests && ntx_now_ns() - c->since_ns > NTX_GUEST_S * 1000000000ull) {

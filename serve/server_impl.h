@@ -4,7 +4,7 @@
  *   server_listen.c   the listening socket
  *   server_seat.c     who gets a connection when there are too few
  *   server_client.c   a connection: frames in, frames out
- *   server_inlet.c    how much may come in, over all connections
+ *   server_admission.c    how much may come in, over all connections
  *   server_request.c  what a request does
  *   server_take.c     processes that take what comes with descriptors
  *   server_open.c     loads on their way: looked at, opened, planned
@@ -17,7 +17,7 @@
 #include "serve/engine.h"
 #include "serve/load.h"
 #include "serve/server.h"
-#include "serve/server_sink.h"
+#include "serve/server_writer.h"
 #include "serve/workers.h"
 #include "proto/frame.h"
 
@@ -28,8 +28,8 @@
 #define NTX_ACCEPT_MS 200    /* until it is tried again, where there is no descriptor for a client */
 
 #define NTX_MAX_REQUESTS 16  /* of a client, under way */
-#define NTX_INLET_SHARES (2u << 20)                  /* shared out over all clients that may connect */
-#define NTX_INLET_FULL (NTX_FRAME_MAX + (1u << 20))  /* beyond those, for whoever comes first */
+#define NTX_ADMISSION_SHARES (2u << 20)                  /* shared out over all clients that may connect */
+#define NTX_ADMISSION_FULL (NTX_FRAME_MAX + (1u << 20))  /* beyond those, for whoever comes first */
 
 struct ntx_out { /* a frame on its way to a client */
     struct ntx_out *next;
@@ -40,7 +40,7 @@ struct ntx_out { /* a frame on its way to a client */
 struct ntx_conn {
     struct ntx_conn *next;
     struct ntx_server *server;
-    struct ntx_sink *sink;
+    struct ntx_writer *writer;
     int fd;
     uid_t uid;               /* who connected */
     uv_poll_t poll;
@@ -71,7 +71,7 @@ struct ntx_conn {
 
 struct ntx_held { /* a request that waits for a model on its way */
     struct ntx_held *next;
-    struct ntx_sink *sink;
+    struct ntx_writer *writer;
     Ntx__Request *req;
 };
 
@@ -79,8 +79,8 @@ enum ntx_model_state {
     NTX_MODEL_EMPTY, NTX_MODEL_UNLOADING, NTX_MODEL_BUILDING, NTX_MODEL_WAITING, NTX_MODEL_FILLING, NTX_MODEL_READY
 };
 
-struct ntx_asker { /* who is told how it ended; sink NULL: nobody, it is logged */
-    struct ntx_sink *sink;
+struct ntx_requester { /* who is told how it ended; writer NULL: nobody, it is logged */
+    struct ntx_writer *writer;
     uint64_t id;
 };
 
@@ -105,7 +105,7 @@ struct ntx_taker { /* server_take.c */
 struct ntx_opening { /* server_open.c */
     struct ntx_opening *next;
     struct ntx_server *server;
-    struct ntx_asker asker;
+    struct ntx_requester requester;
     Ntx__Load *load;           /* with the configuration's values */
     struct ntx_taker *taker;   /* first; then */
     uv_work_t work;
@@ -141,8 +141,8 @@ struct ntx_server {
     uint32_t n_conns, n_guests;      /* n_conns without guests */
     struct ntx_user *users;
     uint64_t last_client;
-    struct ntx_outlet outlet;        /* of the sinks, guests' too */
-    size_t inlet;                    /* bytes beyond the shares, of all clients */
+    struct ntx_outlet outlet;        /* of the writers, guests' too */
+    size_t admitted;                    /* bytes beyond the shares, of all clients */
     struct ntx_conn *big;            /* whose request is coming in beyond its share; NULL: nobody's */
     struct ntx_held *held, **last_held;
 
@@ -157,7 +157,7 @@ struct ntx_server {
     struct ntx_kept old;            /* the model that the one on its way replaces: it comes back if that one fails */
     struct ntx_opening *openings;
     struct ntx_taker *takers;
-    struct ntx_asker loader, unloader, stopper;
+    struct ntx_requester loader, unloader, stopper;
     struct ntx_err load_err;        /* why the model that is being unloaded did not come up */
     uv_work_t work;
     struct ntx_err work_err;
@@ -199,28 +199,28 @@ void ntx__seat_refuse(struct ntx_conn *c, uint64_t id); /* tells a guest why, an
 
 /* ---- server_client.c */
 void ntx__conn_new(struct ntx_server *s, int fd);
-struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_sink *sink);
+struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_writer *writer);
 void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len); /* takes frame over */
 void ntx__conn_close(struct ntx_conn *c);  /* now; frees what it held */
 void ntx__conn_finish(struct ntx_conn *c); /* once its output is gone */
 void ntx__conn_taken(struct ntx_conn *c, const uint8_t *body, size_t len); /* the request that c's taker took */
-void ntx__conn_sent(struct ntx_server *s, struct ntx_sink *sink, size_t len); /* a reply went out, or was thrown away */
+void ntx__conn_sent(struct ntx_server *s, struct ntx_writer *writer, size_t len); /* a reply went out, or was thrown away */
 /* Time that this process has run so far: what it was stopped for (SIGSTOP, a paused container) is left out, as its clients may have been, too. */
 uint64_t ntx__server_awake(struct ntx_server *s);
 void ntx__conns_check(struct ntx_server *s); /* drops clients that were lost or do not read */
-void ntx__conns_drop_sink(struct ntx_server *s, struct ntx_sink *sink); /* its requests, wherever they are */
+void ntx__conns_drop_writer(struct ntx_server *s, struct ntx_writer *writer); /* its requests, wherever they are */
 
 void ntx__conn_update(struct ntx_conn *c); /* what is waited for, anew */
 
-/* ---- server_inlet.c: requests take memory from their first byte to their last reply. Each client has a share of NTX_INLET_SHARES; beyond
- * it, one client at a time may send a big request, as long as less than NTX_INLET_FULL is taken. What there is no room for waits in the
+/* ---- server_admission.c: requests take memory from their first byte to their last reply. Each client has a share of NTX_ADMISSION_SHARES; beyond
+ * it, one client at a time may send a big request, as long as less than NTX_ADMISSION_FULL is taken. What there is no room for waits in the
  * kernel, so no client can fill our memory, and small requests (a cancel, a status) always come through. */
-size_t ntx__inlet_room(const struct ntx_conn *c);             /* bytes that may be read from it now */
-void ntx__inlet_part(struct ntx_conn *c, size_t bytes);       /* so much of its next request is here */
-bool ntx__inlet_has(const struct ntx_conn *c, uint64_t id); /* a request of that number is under way */
-void ntx__inlet_took(struct ntx_conn *c, uint64_t id, size_t bytes);
-void ntx__inlet_done(struct ntx_conn *c, uint64_t id);        /* its last reply */
-void ntx__inlet_forget(struct ntx_conn *c);                   /* the client is gone */
+size_t ntx__admission_room(const struct ntx_conn *c);             /* bytes that may be read from it now */
+void ntx__admission_part(struct ntx_conn *c, size_t bytes);       /* so much of its next request is here */
+bool ntx__admission_has(const struct ntx_conn *c, uint64_t id); /* a request of that number is under way */
+void ntx__admission_took(struct ntx_conn *c, uint64_t id, size_t bytes);
+void ntx__admission_done(struct ntx_conn *c, uint64_t id);        /* its last reply */
+void ntx__admission_forget(struct ntx_conn *c);                   /* the client is gone */
 
 /* ---- server_request.c: takes req over */
 void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes: that it takes */
@@ -229,8 +229,8 @@ bool ntx__in_transit(const struct ntx_server *s); /* a model is coming or going 
 void ntx__release_held(struct ntx_server *s); /* the model is there, or will not be */
 
 /* ---- server_model.c */
-/* Takes the loaded and the load over; the asker, too. Only while nothing is on its way or under way (ntx__load_refusal). */
-void ntx__model_switch(struct ntx_server *s, const struct ntx_asker *asker, struct ntx_loaded *next, Ntx__Load *load);
+/* Takes the loaded and the load over; the requester, too. Only while nothing is on its way or under way (ntx__load_refusal). */
+void ntx__model_switch(struct ntx_server *s, const struct ntx_requester *requester, struct ntx_loaded *next, Ntx__Load *load);
 void ntx__model_unload(struct ntx_server *s); /* of READY, FILLING or WAITING; ntx__server_step is called when it is gone */
 void ntx__model_tick(struct ntx_server *s);   /* progress and deadlines */
 void ntx__model_engine_stopped(struct ntx_server *s);
@@ -238,8 +238,8 @@ void ntx__model_detached(struct ntx_server *s);
 void ntx__model_workers_ready(struct ntx_server *s);
 void ntx__model_fail(struct ntx_server *s, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4))); /* in WAITING */
 void ntx__model_note(struct ntx_server *s, const char *text);
-void ntx__asker_clear(struct ntx_asker *a);
-void ntx__asker_tell(struct ntx_server *s, struct ntx_asker *a, const struct ntx_err *e); /* an error; then it is cleared */
+void ntx__requester_clear(struct ntx_requester *a);
+void ntx__requester_tell(struct ntx_server *s, struct ntx_requester *a, const struct ntx_err *e); /* an error; then it is cleared */
 
 /* ---- server_take.c */
 int ntx__taker_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_taker **out); /* c: its next request comes with descriptors. -EBUSY: too many for one user */
@@ -252,8 +252,8 @@ void ntx__takers_close(struct ntx_server *s);
 int ntx__opening_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, const Ntx__Load *m); /* with the connection's taker, if it has one. c NULL: for nobody */
 void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds); /* of descriptors that were a model's before; takes them over */
 void ntx__opening_verdict(struct ntx_opening *o, int rc, const char *text, const int *fds, unsigned n_fds);
-bool ntx__opening_of(const struct ntx_server *s, const struct ntx_sink *sink); /* NULL: anybody's */
-void ntx__openings_drop(struct ntx_server *s, const struct ntx_sink *sink);
+bool ntx__opening_of(const struct ntx_server *s, const struct ntx_writer *writer); /* NULL: anybody's */
+void ntx__openings_drop(struct ntx_server *s, const struct ntx_writer *writer);
 void ntx__openings_go(struct ntx_server *s); /* nothing may be on its way any more: one that is ready is switched to */
 void ntx__openings_stop(struct ntx_server *s);
 

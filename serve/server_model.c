@@ -30,19 +30,19 @@ static void keep_ticking(struct ntx_server *s)
         uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
 }
 
-void ntx__asker_clear(struct ntx_asker *a)
+void ntx__requester_clear(struct ntx_requester *a)
 {
-    ntx_sink_unref(a->sink);
-    *a = (struct ntx_asker){0};
+    ntx_writer_unref(a->writer);
+    *a = (struct ntx_requester){0};
 }
 
-void ntx__asker_tell(struct ntx_server *s, struct ntx_asker *a, const struct ntx_err *e)
+void ntx__requester_tell(struct ntx_server *s, struct ntx_requester *a, const struct ntx_err *e)
 {
-    if (a->sink)
-        ntx_mail_error(s->mail, a->sink, a->id, e->code, "%s", e->text);
+    if (a->writer)
+        ntx_mail_error(s->mail, a->writer, a->id, e->code, "%s", e->text);
     else
         ntx_log(NTX_LOG_ERR, "%s", e->text);
-    ntx__asker_clear(a);
+    ntx__requester_clear(a);
 }
 
 static void forget(struct ntx_kept *k)
@@ -58,10 +58,10 @@ static void tell_loaded(struct ntx_server *s)
 {
     Ntx__Loaded m = NTX__LOADED__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
-    struct ntx_asker *a = &s->loader;
+    struct ntx_requester *a = &s->loader;
     forget(&s->old);
     ntx_log(NTX_LOG_INFO, "%s is loaded: %u tokens of context, %s", s->loaded->names[0], s->loaded->env.ctx, s->loaded->ops->name);
-    if (a->sink && (m.info_json = ntx_stats_info(s->loaded))) {
+    if (a->writer && (m.info_json = ntx_stats_info(s->loaded))) {
         char *notes[NTX_MAX_NOTES], *detail = s->loaded->note;
         m.notes = notes;
         m.details = &detail;
@@ -72,10 +72,10 @@ static void tell_loaded(struct ntx_server *s)
         r.id = a->id;
         r.body_case = NTX__REPLY__BODY_LOADED;
         r.loaded = &m;
-        ntx_mail_reply(s->mail, a->sink, &r, true);
+        ntx_mail_reply(s->mail, a->writer, &r, true);
         free(m.info_json);
     }
-    ntx__asker_clear(a);
+    ntx__requester_clear(a);
 }
 
 void ntx__model_note(struct ntx_server *s, const char *text)
@@ -131,9 +131,9 @@ static void keep_old(struct ntx_server *s)
 
 static void build(struct ntx_server *s);
 
-void ntx__model_switch(struct ntx_server *s, const struct ntx_asker *asker, struct ntx_loaded *next, Ntx__Load *load)
+void ntx__model_switch(struct ntx_server *s, const struct ntx_requester *requester, struct ntx_loaded *next, Ntx__Load *load)
 {
-    s->loader = *asker;
+    s->loader = *requester;
     s->next = next;
     s->next_load = load;
     if (!s->loaded) {
@@ -288,7 +288,7 @@ static void on_arena_failed(struct ntx_server *s, bool settled)
         snprintf(why, sizeof why, "%s", s->iod_text);
     else
         ntx_stream_host_failure(s->loaded->stream, why, sizeof why);
-    if (s->loader.sink) {
+    if (s->loader.writer) {
         ntx__model_fail(s, -EIO, "%s", why);
     } else if (settled) {
         ntx_log(NTX_LOG_ERR, "%s; it is tried again when a request needs it", why);
@@ -306,7 +306,7 @@ static void tell_filling(struct ntx_server *s, uint64_t done, uint64_t total, do
     p.total = total;
     p.bytes_per_s = elapsed_s > 0 ? (double)done / elapsed_s : 0;
     p.left_s = p.bytes_per_s > 0 ? (double)(total - done) / p.bytes_per_s : 0;
-    ntx_mail_how_far(s->mail, s->loader.sink, s->loader.id, &p);
+    ntx_mail_how_far(s->mail, s->loader.writer, s->loader.id, &p);
 }
 
 static void check_arena(struct ntx_server *s, uint64_t now)
@@ -328,7 +328,7 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         s->progress_ns = now;
         if (failed)
             on_arena_failed(s, !rc && done + failed == total);
-        else if (s->loader.sink)
+        else if (s->loader.writer)
             tell_filling(s, done, total, (double)(now - s->filling_ns) / 1e9);
     }
 }
@@ -364,7 +364,7 @@ static void load_failed(struct ntx_server *s)
     size_t n = strlen(s->load_err.text);
     if (again)
         snprintf(s->load_err.text + n, sizeof s->load_err.text - n, "; the model that was there before is loaded again");
-    ntx__asker_tell(s, &s->loader, &s->load_err);
+    ntx__requester_tell(s, &s->loader, &s->load_err);
     if (!again)
         return;
     ntx_log(NTX_LOG_WARN, "the new model failed; loading %s again", s->old.load->names[0]);
@@ -382,9 +382,9 @@ static void after_free(uv_work_t *w, int status)
     s->load = NULL;
     s->state = NTX_MODEL_EMPTY;
     set_gauges(s);
-    if (s->unloader.sink)
-        ntx_mail_done(s->mail, s->unloader.sink, s->unloader.id, "", NULL);
-    ntx__asker_clear(&s->unloader);
+    if (s->unloader.writer)
+        ntx_mail_done(s->mail, s->unloader.writer, s->unloader.id, "", NULL);
+    ntx__requester_clear(&s->unloader);
     if (s->next && s->draining) {
         ntx_loaded_free(s->next);
         ntx__load__free_unpacked(s->next_load, NULL);

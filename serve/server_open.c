@@ -30,7 +30,7 @@ static void end(struct ntx_opening *o)
 {
     struct ntx_server *s = o->server;
     unlink_opening(o);
-    ntx__asker_clear(&o->asker);
+    ntx__requester_clear(&o->requester);
     ntx__taker_end(o->taker);
     if (o->load)
         ntx__load__free_unpacked(o->load, NULL);
@@ -43,7 +43,7 @@ static void end(struct ntx_opening *o)
 
 static void fail(struct ntx_opening *o, const struct ntx_err *e)
 {
-    ntx__asker_tell(o->server, &o->asker, e);
+    ntx__requester_tell(o->server, &o->requester, e);
     end(o);
 }
 
@@ -65,8 +65,8 @@ static void go(struct ntx_opening *o)
         return;
     }
     if (!o->again || s->state == NTX_MODEL_EMPTY) {
-        ntx__model_switch(s, &o->asker, o->loaded, o->load);
-        o->asker = (struct ntx_asker){0};
+        ntx__model_switch(s, &o->requester, o->loaded, o->load);
+        o->requester = (struct ntx_requester){0};
         o->loaded = NULL;
         o->load = NULL;
     }
@@ -157,7 +157,7 @@ Ntx__Load *ntx__load_copy(const Ntx__Load *m)
     return copy;
 }
 
-static struct ntx_opening *opening_new(struct ntx_server *s, struct ntx_sink *sink, uint64_t id, const Ntx__Load *m)
+static struct ntx_opening *opening_new(struct ntx_server *s, struct ntx_writer *writer, uint64_t id, const Ntx__Load *m)
 {
     struct ntx_opening *o = calloc(1, sizeof *o);
     Ntx__Load *copy = o ? ntx__load_copy(m) : NULL;
@@ -165,7 +165,7 @@ static struct ntx_opening *opening_new(struct ntx_server *s, struct ntx_sink *si
         free(o);
         return NULL;
     }
-    *o = (struct ntx_opening){.next = s->openings, .server = s, .asker = {sink ? ntx_sink_ref(sink) : NULL, id}, .load = copy};
+    *o = (struct ntx_opening){.next = s->openings, .server = s, .requester = {writer ? ntx_writer_ref(writer) : NULL, id}, .load = copy};
     s->openings = o;
     return o;
 }
@@ -177,14 +177,14 @@ int ntx__opening_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, cons
     int rc = t ? 0 : ntx__taker_new(s, NULL, &t);
     if (rc)
         return rc;
-    struct ntx_opening *o = opening_new(s, c ? c->sink : NULL, id, m);
+    struct ntx_opening *o = opening_new(s, c ? c->writer : NULL, id, m);
     rc = o ? ntx__taker_order(t, o, m, foreign) : -ENOMEM;
     if (rc) {
         ntx__taker_end(t);
         if (o) {
             o->taker = NULL;
             unlink_opening(o);
-            ntx__asker_clear(&o->asker);
+            ntx__requester_clear(&o->requester);
             ntx__load__free_unpacked(o->load, NULL);
             free(o);
         }
@@ -218,19 +218,19 @@ static void drop(struct ntx_opening *o)
 }
 
 /* One of this client, or of anybody; the end of one may bring others' end about, so the list is looked at anew each time. */
-static struct ntx_opening *find(const struct ntx_server *s, const struct ntx_sink *sink)
+static struct ntx_opening *find(const struct ntx_server *s, const struct ntx_writer *writer)
 {
     struct ntx_opening *o = s->openings;
-    while (o && (o->dropped || (sink && o->asker.sink != sink)))
+    while (o && (o->dropped || (writer && o->requester.writer != writer)))
         o = o->next;
     return o;
 }
 
-bool ntx__opening_of(const struct ntx_server *s, const struct ntx_sink *sink) { return find(s, sink); }
+bool ntx__opening_of(const struct ntx_server *s, const struct ntx_writer *writer) { return find(s, writer); }
 
-void ntx__openings_drop(struct ntx_server *s, const struct ntx_sink *sink)
+void ntx__openings_drop(struct ntx_server *s, const struct ntx_writer *writer)
 {
-    for (struct ntx_opening *o; (o = find(s, sink));)
+    for (struct ntx_opening *o; (o = find(s, writer));)
         drop(o);
 }
 
@@ -239,7 +239,7 @@ void ntx__openings_stop(struct ntx_server *s)
     struct ntx_err e = {0};
     ntx_err_set(&e, -ESHUTDOWN, "ntx-computed is shutting down");
     for (struct ntx_opening *o; (o = find(s, NULL));) {
-        ntx__asker_tell(s, &o->asker, &e);
+        ntx__requester_tell(s, &o->requester, &e);
         drop(o);
     }
 }

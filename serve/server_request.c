@@ -9,46 +9,46 @@
 #include "proto/settings.h"
 #include "serve/server_impl.h"
 
-static void fail(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req, int err, const char *text)
+static void fail(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req, int err, const char *text)
 {
-    ntx_mail_error(s->mail, sink, req->id, err, "%s", text);
+    ntx_mail_error(s->mail, writer, req->id, err, "%s", text);
     ntx__request__free_unpacked(req, NULL);
 }
 
 /* Of a request that was never counted as one under way: so its reply ends none. */
-static void turn_away(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req, int err, const char *text)
+static void turn_away(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req, int err, const char *text)
 {
-    ntx_mail_refusal(s->mail, sink, req->id, err, text);
+    ntx_mail_refusal(s->mail, writer, req->id, err, text);
     ntx__request__free_unpacked(req, NULL);
 }
 
-static void hold(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req)
+static void hold(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
 {
     struct ntx_held *h = calloc(1, sizeof *h);
     if (!h) {
-        fail(s, sink, req, -ENOMEM, "no memory");
+        fail(s, writer, req, -ENOMEM, "no memory");
         return;
     }
-    h->sink = ntx_sink_ref(sink);
+    h->writer = ntx_writer_ref(writer);
     h->req = req;
     *s->last_held = h;
     s->last_held = &h->next;
 }
 
 /* Generate, LogitsReq, ScoreReq, CloseSession: for the engine, or for the model that is on its way. */
-static void compute(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req)
+static void compute(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
 {
     if (s->draining)
-        fail(s, sink, req, -ESHUTDOWN, "ntx-computed is shutting down");
-    else if (ntx__opening_of(s, sink)) /* it asked for another model before */
-        hold(s, sink, req);
+        fail(s, writer, req, -ESHUTDOWN, "ntx-computed is shutting down");
+    else if (ntx__opening_of(s, writer)) /* it asked for another model before */
+        hold(s, writer, req);
     else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY)) {
-        ntx_engine_submit(s->engine, sink, req);
+        ntx_engine_submit(s->engine, writer, req);
         ntx__server_pulse(s);
     } else if (s->state == NTX_MODEL_EMPTY && !ntx__opening_of(s, NULL))
-        fail(s, sink, req, -ENOENT, "no model is loaded: load one first (ntx load MODEL)");
+        fail(s, writer, req, -ENOENT, "no model is loaded: load one first (ntx load MODEL)");
     else
-        hold(s, sink, req);
+        hold(s, writer, req);
 }
 
 static struct ntx_held *take_held(struct ntx_server *s)
@@ -63,24 +63,24 @@ void ntx__release_held(struct ntx_server *s)
 {
     for (struct ntx_held *h = take_held(s), *next; h; h = next) {
         next = h->next;
-        compute(s, h->sink, h->req); /* may hold it again */
-        ntx_sink_unref(h->sink);
+        compute(s, h->writer, h->req); /* may hold it again */
+        ntx_writer_unref(h->writer);
         free(h);
     }
 }
 
-/* Takes the held requests of a sink out: all, or the one with this id. Returns how many. */
-static unsigned drop_held(struct ntx_server *s, const struct ntx_sink *sink, const uint64_t *id)
+/* Takes the held requests of a writer out: all, or the one with this id. Returns how many. */
+static unsigned drop_held(struct ntx_server *s, const struct ntx_writer *writer, const uint64_t *id)
 {
     unsigned n = 0;
     for (struct ntx_held **p = &s->held, *h; (h = *p);) {
-        if (h->sink != sink || (id && h->req->id != *id)) {
+        if (h->writer != writer || (id && h->req->id != *id)) {
             p = &h->next;
             continue;
         }
         *p = h->next;
         ntx__request__free_unpacked(h->req, NULL);
-        ntx_sink_unref(h->sink);
+        ntx_writer_unref(h->writer);
         free(h);
         n++;
     }
@@ -90,24 +90,24 @@ static unsigned drop_held(struct ntx_server *s, const struct ntx_sink *sink, con
     return n;
 }
 
-void ntx__conns_drop_sink(struct ntx_server *s, struct ntx_sink *sink)
+void ntx__conns_drop_writer(struct ntx_server *s, struct ntx_writer *writer)
 {
-    drop_held(s, sink, NULL);
-    ntx__openings_drop(s, sink);
+    drop_held(s, writer, NULL);
+    ntx__openings_drop(s, writer);
     if (s->engine)
-        ntx_engine_client_gone(s->engine, sink);
+        ntx_engine_client_gone(s->engine, writer);
 }
 
-static void cancel(struct ntx_server *s, struct ntx_sink *sink, Ntx__Request *req)
+static void cancel(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
 {
     uint64_t target = req->cancel->target;
-    if (drop_held(s, sink, &target))
-        ntx_mail_done(s->mail, sink, target, "cancel", NULL);
+    if (drop_held(s, writer, &target))
+        ntx_mail_done(s->mail, writer, target, "cancel", NULL);
     if (s->engine) {
-        ntx_engine_submit(s->engine, sink, req);
+        ntx_engine_submit(s->engine, writer, req);
         return;
     }
-    ntx_mail_done(s->mail, sink, req->id, "", NULL);
+    ntx_mail_done(s->mail, writer, req->id, "", NULL);
     ntx__request__free_unpacked(req, NULL);
 }
 
@@ -182,7 +182,7 @@ static void load(struct ntx_conn *c, Ntx__Request *req)
     if (!rc && (rc = ntx__opening_new(s, c, req->id, &m)))
         ntx_err_set(&err, rc, "cannot begin to open the model: %s", strerror(-rc));
     if (rc)
-        fail(s, c->sink, req, rc, err.text);
+        fail(s, c->writer, req, rc, err.text);
     else
         ntx__request__free_unpacked(req, NULL);
 }
@@ -193,10 +193,10 @@ static void unload(struct ntx_conn *c, Ntx__Request *req)
     const char *why = s->state == NTX_MODEL_EMPTY ? "no model is loaded" :
                       ntx__in_transit(s) ? "a model is being loaded or unloaded: wait until that is done" : ntx__load_refusal(s);
     if (why) {
-        fail(s, c->sink, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
+        fail(s, c->writer, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
         return;
     }
-    s->unloader = (struct ntx_asker){ntx_sink_ref(c->sink), req->id};
+    s->unloader = (struct ntx_requester){ntx_writer_ref(c->writer), req->id};
     ntx__request__free_unpacked(req, NULL);
     ntx__model_unload(s);
 }
@@ -206,13 +206,13 @@ static void status(struct ntx_conn *c, Ntx__Request *req)
     Ntx__StatusRep m = NTX__STATUS_REP__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     if (!(m.json = ntx__status(c->server))) {
-        fail(c->server, c->sink, req, -ENOMEM, "no memory");
+        fail(c->server, c->writer, req, -ENOMEM, "no memory");
         return;
     }
     r.id = req->id;
     r.body_case = NTX__REPLY__BODY_STATUS;
     r.status = &m;
-    ntx_mail_reply(c->server->mail, c->sink, &r, true);
+    ntx_mail_reply(c->server->mail, c->writer, &r, true);
     free(m.json);
     ntx__request__free_unpacked(req, NULL);
 }
@@ -222,14 +222,14 @@ static void stop(struct ntx_conn *c, Ntx__Request *req)
     struct ntx_server *s = c->server;
     uint32_t grace = req->stop->grace_ms ? req->stop->grace_ms : s->c.grace_ms;
     if (!administers(c)) {
-        fail(s, c->sink, req, -EPERM, "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = group)");
+        fail(s, c->writer, req, -EPERM, "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = group)");
         return;
     }
-    if (s->stopper.sink) {
-        fail(s, c->sink, req, -EALREADY, "ntx-computed is shutting down already");
+    if (s->stopper.writer) {
+        fail(s, c->writer, req, -EALREADY, "ntx-computed is shutting down already");
         return;
     }
-    s->stopper = (struct ntx_asker){ntx_sink_ref(c->sink), req->id};
+    s->stopper = (struct ntx_requester){ntx_writer_ref(c->writer), req->id};
     ntx__request__free_unpacked(req, NULL);
     ntx_server_shutdown(s, grace);
 }
@@ -238,22 +238,22 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
 {
     struct ntx_server *s = c->server;
     if (c->requests >= NTX_MIN(s->c.max_requests, (uint32_t)NTX_MAX_REQUESTS)) {
-        turn_away(s, c->sink, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
+        turn_away(s, c->writer, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
         return;
     }
-    if (ntx__inlet_has(c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
-        turn_away(s, c->sink, req, -EEXIST, "a request of this client with the same id is under way: give each its own");
+    if (ntx__admission_has(c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
+        turn_away(s, c->writer, req, -EEXIST, "a request of this client with the same id is under way: give each its own");
         return;
     }
     c->requests++;
-    ntx__inlet_took(c, req->id, bytes);
+    ntx__admission_took(c, req->id, bytes);
     c->talks |= req->body_case == NTX__REQUEST__BODY_GENERATE && req->generate->keep;
     switch (req->body_case) {
     case NTX__REQUEST__BODY_LOAD: load(c, req); return;
     case NTX__REQUEST__BODY_UNLOAD: unload(c, req); return;
     case NTX__REQUEST__BODY_STATUS: status(c, req); return;
     case NTX__REQUEST__BODY_STOP: stop(c, req); return;
-    case NTX__REQUEST__BODY_CANCEL: cancel(s, c->sink, req); return;
-    default: compute(s, c->sink, req); return;
+    case NTX__REQUEST__BODY_CANCEL: cancel(s, c->writer, req); return;
+    default: compute(s, c->writer, req); return;
     }
 }

@@ -85,7 +85,7 @@ static bool make_room(struct ntx_server *s, const struct ntx_user *only, bool gu
     struct ntx_conn *c = most_idle(s, only, guests);
     if (!c)
         return false;
-    ntx_log(NTX_LOG_DEBUG, "client %llu of user %u was idle: another one takes its place", (unsigned long long)ntx_sink_client(c->sink), c->user->uid);
+    ntx_log(NTX_LOG_DEBUG, "client %llu of user %u was idle: another one takes its place", (unsigned long long)ntx_writer_client(c->writer), c->user->uid);
     ntx__conn_close(c);
     return true;
 }
@@ -132,9 +132,9 @@ void ntx__seat_refuse(struct ntx_conn *c, uint64_t id)
 {
     struct ntx_server *s = c->server;
     if (c->user->n >= s->c.max_per_user)
-        ntx_mail_error(s->mail, c->sink, id, -EUSERS, "too many clients of one user: %u are connected, the limit; try again later", c->user->n);
+        ntx_mail_error(s->mail, c->writer, id, -EUSERS, "too many clients of one user: %u are connected, the limit; try again later", c->user->n);
     else
-        ntx_mail_error(s->mail, c->sink, id, -EUSERS, "too many clients: %u are connected, the limit; try again later", s->n_conns);
+        ntx_mail_error(s->mail, c->writer, id, -EUSERS, "too many clients: %u are connected, the limit; try again later", s->n_conns);
     ntx_mailbox_flush(s->mail);
     ntx__conn_finish(c);
 }

@@ -115,7 +115,7 @@ static void failed(struct ntx_taker *t, int rc, const char *why)
     ntx__taker_end(t);
     if (c) {
         ntx_log(NTX_LOG_WARN, "client %llu: a request with descriptors that is none, or did not come as a whole; connection closed",
-                (unsigned long long)ntx_sink_client(c->sink));
+                (unsigned long long)ntx_writer_client(c->writer));
         ntx__conn_close(c);
     } else if (o) {
         ntx__opening_verdict(o, rc, why, NULL, 0);

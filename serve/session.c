@@ -10,12 +10,12 @@
 #include "common/util.h"
 
 
-int ntx_session_new(struct ntx_sink *sink, uint64_t id, struct ntx_session **out)
+int ntx_session_new(struct ntx_writer *writer, uint64_t id, struct ntx_session **out)
 {
     struct ntx_session *s = calloc(1, sizeof *s);
     if (!s)
         return -ENOMEM;
-    s->sink = ntx_sink_ref(sink);
+    s->writer = ntx_writer_ref(writer);
     s->id = id;
     s->state = NTX_SESSION_IDLE;
     *out = s;
@@ -44,7 +44,7 @@ void ntx_session_free(struct ntx_session *s)
     free(s->tokens);
     free(s->similar);
     ntx_ffn_set_free(s->ffn);
-    ntx_sink_unref(s->sink);
+    ntx_writer_unref(s->writer);
     free(s);
 }
 
@@ -242,8 +242,8 @@ int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, c
 {
     if (m->layer >= e->n_layers)
         return ntx_err_set(err, -EINVAL, "there is no layer %u, the model has layers 0 to %u", m->layer, e->n_layers - 1);
-    if (m->ffn_layers > e->study_ffns || m->ffn_first > e->n_layers - m->ffn_layers)
-        return ntx_err_set(err, -EINVAL, "the FFNs of %u layers from %u on: the load said %u at most, of %u", m->ffn_layers, m->ffn_first, e->study_ffns, e->n_layers);
+    if (m->ffn_layers > e->capture_ffns || m->ffn_first > e->n_layers - m->ffn_layers)
+        return ntx_err_set(err, -EINVAL, "the FFNs of %u layers from %u on: the load said %u at most, of %u", m->ffn_layers, m->ffn_first, e->capture_ffns, e->n_layers);
     int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
     if (rc)
         return rc;

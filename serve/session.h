@@ -15,7 +15,7 @@
 #include "infer/ffn_set.h"
 #include "infer/kv.h"
 #include "infer/sampler.h"
-#include "serve/server_sink.h"
+#include "serve/server_writer.h"
 #include "serve/session_text.h"
 #include "serve/stats.h"
 #include "model/chat.h"
@@ -31,7 +31,7 @@ struct ntx_dialog { /* the conversation so far: where it can be cut. Its text is
 
 struct ntx_session {
     struct ntx_session *next;
-    struct ntx_sink *sink;     /* one reference */
+    struct ntx_writer *writer;     /* one reference */
     uint64_t id, request;
     enum ntx_session_kind kind;
     enum ntx_session_state state;
@@ -73,7 +73,7 @@ struct ntx_session_env {
     const struct ntx_tokenizer *tok;
     const struct ntx_chat_template *chat; /* the model's own; NULL: none, or unknown (chat_known tells) */
     bool has_template;                    /* the model names a template */
-    uint32_t n_vocab, ctx, n_layers, study_ffns;
+    uint32_t n_vocab, ctx, n_layers, capture_ffns;
     uint64_t read_bytes;                  /* for finding a prompt's tokens */
 };
 
@@ -97,7 +97,7 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
 void ntx_prompt_read(struct ntx_prompt *p); /* any thread */
 void ntx_prompt_free(struct ntx_prompt *p);
 
-int ntx_session_new(struct ntx_sink *sink, uint64_t id, struct ntx_session **out);
+int ntx_session_new(struct ntx_writer *writer, uint64_t id, struct ntx_session **out);
 void ntx_session_free(struct ntx_session *s);
 
 /* Makes s work on a request (s is new or idle). On failure s is as before, and err says what was wrong. */

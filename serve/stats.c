@@ -19,18 +19,18 @@ void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
         .pass_ns = ntx_counter_get(c, NTX_C_comp_pass_ns),
         .expert_hits = ntx_counter_get(c, NTX_C_comp_expert_hits),
         .expert_misses = ntx_counter_get(c, NTX_C_comp_expert_misses),
-        .guess_wanted = ntx_counter_get(c, NTX_C_comp_guess_wanted),
-        .guess_right = ntx_counter_get(c, NTX_C_comp_guess_right),
-        .guess_hits = ntx_counter_get(c, NTX_C_comp_guess_hits),
-        .guess_bytes = ntx_counter_get(c, NTX_C_comp_guess_bytes),
-        .guess_used_bytes = ntx_counter_get(c, NTX_C_comp_guess_used_bytes),
+        .prefetch_wanted = ntx_counter_get(c, NTX_C_comp_prefetch_wanted),
+        .prefetch_right = ntx_counter_get(c, NTX_C_comp_prefetch_right),
+        .prefetch_hits = ntx_counter_get(c, NTX_C_comp_prefetch_hits),
+        .prefetch_bytes = ntx_counter_get(c, NTX_C_comp_prefetch_bytes),
+        .prefetch_used_bytes = ntx_counter_get(c, NTX_C_comp_prefetch_used_bytes),
         .ffn_neurons = ntx_counter_get(c, NTX_C_comp_ffn_neurons),
         .ffn_active = ntx_counter_get(c, NTX_C_comp_ffn_active),
         .ffn_groups = ntx_counter_get(c, NTX_C_comp_ffn_groups),
         .ffn_groups_used = ntx_counter_get(c, NTX_C_comp_ffn_groups_used),
-        .ffn_expected = ntx_counter_get(c, NTX_C_comp_ffn_expected),
-        .ffn_expected_wanted = ntx_counter_get(c, NTX_C_comp_ffn_expected_wanted),
-        .ffn_expected_right = ntx_counter_get(c, NTX_C_comp_ffn_expected_right),
+        .ffn_predicted = ntx_counter_get(c, NTX_C_comp_ffn_predicted),
+        .ffn_predicted_wanted = ntx_counter_get(c, NTX_C_comp_ffn_predicted_wanted),
+        .ffn_predicted_right = ntx_counter_get(c, NTX_C_comp_ffn_predicted_right),
         .ffn_between = ntx_counter_get(c, NTX_C_comp_ffn_between),
         .skip_early = ntx_counter_get(c, NTX_C_comp_skip_early),
         .skip_late = ntx_counter_get(c, NTX_C_comp_skip_late),
@@ -148,16 +148,16 @@ static void add_times(json_t *j, const struct ntx_run_stats *r)
     set_real(j, "compute_s", pass > stall ? (double)(pass - stall) / 1e9 : 0);
 }
 
-/* Of the experts that layers wanted, those that the layer before had guessed; of the bytes read on such guesses, those that were wanted. */
+/* Of the experts that layers wanted, those that the layer before had predicted; of the bytes read on such predictions, those that were wanted. */
 static void add_prefetch(json_t *j, const struct ntx_run_stats *r)
 {
     const struct ntx_counts *a = &r->at_start, *b = &r->at_end;
-    uint64_t read = b->guess_bytes - a->guess_bytes, used = b->guess_used_bytes - a->guess_used_bytes;
-    set_real(j, "prefetch_recall", per((double)(b->guess_right - a->guess_right), (double)(b->guess_wanted - a->guess_wanted)));
+    uint64_t read = b->prefetch_bytes - a->prefetch_bytes, used = b->prefetch_used_bytes - a->prefetch_used_bytes;
+    set_real(j, "prefetch_recall", per((double)(b->prefetch_right - a->prefetch_right), (double)(b->prefetch_wanted - a->prefetch_wanted)));
     set_real(j, "prefetch_hit_rate", per((double)used, (double)read));
     set_int(j, "prefetch_bytes", read);
     set_int(j, "prefetch_wasted_bytes", read > used ? read - used : 0);
-    set_int(j, "prefetch_experts", b->guess_hits - a->guess_hits);
+    set_int(j, "prefetch_experts", b->prefetch_hits - a->prefetch_hits);
 }
 
 /* Of the experts that layers wanted; where all are in RAM there is nothing to count. */
@@ -181,9 +181,9 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
     set_str(j, "ffn_sparse", l->ffn_sparse);
     set_real(j, "active_neurons", per((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
     set_real(j, "active_groups", per((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
-    uint64_t expected = b->ffn_expected - a->ffn_expected, wanted = b->ffn_expected_wanted - a->ffn_expected_wanted;
-    uint64_t right = b->ffn_expected_right - a->ffn_expected_right;
-    set_real(j, "ffn_precision", per((double)right, (double)expected)); /* of groups that were read ahead; 0 where nothing was expected */
+    uint64_t expected = b->ffn_predicted - a->ffn_predicted, wanted = b->ffn_predicted_wanted - a->ffn_predicted_wanted;
+    uint64_t right = b->ffn_predicted_right - a->ffn_predicted_right;
+    set_real(j, "ffn_precision", per((double)right, (double)expected)); /* of groups that were prefetched; 0 where nothing was expected */
     set_real(j, "ffn_recall", per((double)right, (double)wanted));
     set_real(j, "ffn_bytes_between_per_token", per((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
 }

@@ -44,19 +44,19 @@
     X(comp_decision_wait_ns, c, "ns", "time inside forward passes spent waiting for the predictor") \
     X(comp_expert_hits, c, "experts", "experts wanted by a layer that were in a frame, or on their way")  \
     X(comp_expert_misses, c, "experts", "experts wanted by a layer that had yet to be read")       \
-    X(comp_guess_wanted, c, "experts", "experts wanted by a layer for which a guess had been made") \
-    X(comp_guess_right, c, "experts", "experts wanted by a layer that the guess for it had named") \
-    X(comp_guess_hits, c, "experts", "experts wanted by a layer that were in a frame, or on their way, because of a guess") \
-    X(comp_guess_bytes, c, "bytes", "bytes of experts that were read, or begun, on a guess")       \
-    X(comp_guess_used_bytes, c, "bytes", "bytes of experts that were read on a guess and wanted then; what else was read on guesses is waste") \
+    X(comp_prefetch_wanted, c, "experts", "experts wanted by a layer for which a prediction had been made") \
+    X(comp_prefetch_right, c, "experts", "experts wanted by a layer that the prediction for it had named") \
+    X(comp_prefetch_hits, c, "experts", "experts wanted by a layer that were in a frame, or on their way, because of a prediction") \
+    X(comp_prefetch_bytes, c, "bytes", "bytes of experts that were read, or begun, on a prediction")       \
+    X(comp_prefetch_used_bytes, c, "bytes", "bytes of experts that were read on a prediction and wanted then; what else was read on predictions is waste") \
     X(comp_frames, g, "frames", "frames for experts that there are")                               \
     X(comp_ffn_neurons, c, "neurons", "neurons of packed layers (--ffn-sparse), counted for each row") \
     X(comp_ffn_active, c, "neurons", "neurons of packed layers (--ffn-sparse) that were used, counted for each row") \
     X(comp_ffn_groups, c, "groups", "groups of neurons of packed layers, counted for each pass")   \
     X(comp_ffn_groups_used, c, "groups", "groups of neurons of packed layers that any row of a pass used") \
-    X(comp_ffn_expected, c, "groups", "groups of neurons on demand that layers were expected to use") \
-    X(comp_ffn_expected_wanted, c, "groups", "groups of neurons on demand that were used by layers for which something had been expected") \
-    X(comp_ffn_expected_right, c, "groups", "groups of neurons on demand that were expected, and then used") \
+    X(comp_ffn_predicted, c, "groups", "groups of neurons on demand that layers were expected to use") \
+    X(comp_ffn_predicted_wanted, c, "groups", "groups of neurons on demand that were used by layers for which something had been expected") \
+    X(comp_ffn_predicted_right, c, "groups", "groups of neurons on demand that were expected, and then used") \
     X(comp_ffn_between, c, "bytes", "bytes of groups of neurons that nobody wanted, read because they lay between wanted ones") \
     X(comp_decisions, c, "decisions", "decisions received from ntx-predictor")                     \
     X(comp_decisions_late, c, "decisions", "decisions received from ntx-predictor for a pass or a row that did not wait for them any more") \

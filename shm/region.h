@@ -34,7 +34,7 @@
  * at the same lap, and only then is a new iod attached; it reads into other slots (n_slots > n_desc: spares). Taint is lifted when the
  * dead iod's io_uring shows as many completions as submissions (computed holds a duplicate). FILLING host chunks
  * are simply set FREE: a late DMA writes the same bytes to the same place, and until the lift of taint computed leaves these as they are (what is
- * READY and not tainted it may re-arrange: cpu/woven.h). FILLING demands: their frames are tainted likewise.
+ * READY and not tainted it may re-arrange: cpu/interleaved.h). FILLING demands: their frames are tainted likewise.
  * A bundle's frame is tainted with any of its demands: it keeps its bundle until the taint is lifted.
  * computed dies: the workers see their socket close and exit; the memory goes with the last of them.
  *

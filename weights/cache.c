@@ -18,7 +18,7 @@ struct place { /* a frame */
     uint32_t bundle, holds;
     uint32_t before, after; /* in one of its class's lists */
     uint8_t class;
-    bool guess;
+    bool prefetched;
 };
 
 struct list {
@@ -47,8 +47,8 @@ struct ntx_cache {
     struct heap *heap;      /* [n_layers] */
     struct place *place;    /* [frames] */
     struct {
-        uint32_t n_used, n_guess; /* frames with such bundles */
-        struct list empty, guess; /* frames that are not held, the oldest first */
+        uint32_t n_used, n_prefetched; /* frames with such bundles */
+        struct list empty, prefetched; /* frames that are not held, the oldest first */
     } class[NTX_FRAME_CLASSES];
 };
 
@@ -106,7 +106,7 @@ static void rise(struct ntx_cache *c, struct heap *h, uint32_t i)
     set_at(c, h, i, bundle);
 }
 
-static void sink(struct ntx_cache *c, struct heap *h, uint32_t i)
+static void sift_down(struct ntx_cache *c, struct heap *h, uint32_t i)
 {
     uint32_t bundle = h->bundle[i];
     for (uint32_t k; (k = 2 * i + 1) < h->n; i = k) {
@@ -134,7 +134,7 @@ static void heap_remove(struct ntx_cache *c, uint32_t bundle)
         return;
     set_at(c, h, i, moved);
     rise(c, h, i);
-    sink(c, h, c->heap_at[moved]);
+    sift_down(c, h, c->heap_at[moved]);
 }
 
 /* The frame of the least valuable used bundle of a class that is not held. */
@@ -157,7 +157,7 @@ static uint32_t least(const struct ntx_cache *c, uint8_t class, struct ntx_momen
 
 /* ---- lists of frames */
 
-static struct list *list_of(struct ntx_cache *c, const struct place *p) { return p->guess ? &c->class[p->class].guess : &c->class[p->class].empty; }
+static struct list *list_of(struct ntx_cache *c, const struct place *p) { return p->prefetched ? &c->class[p->class].prefetched : &c->class[p->class].empty; }
 
 static void list_add(struct ntx_cache *c, uint32_t frame)
 {
@@ -181,9 +181,9 @@ static void list_remove(struct ntx_cache *c, uint32_t frame)
 
 uint32_t ntx_cache_frame(const struct ntx_cache *c, uint32_t bundle) { return c->frame_of[bundle]; }
 uint32_t ntx_cache_bundle(const struct ntx_cache *c, uint32_t frame) { return c->place[frame].bundle; }
-bool ntx_cache_is_guess(const struct ntx_cache *c, uint32_t frame) { return c->place[frame].guess; }
+bool ntx_cache_is_prefetched(const struct ntx_cache *c, uint32_t frame) { return c->place[frame].prefetched; }
 
-static bool used(const struct place *p) { return p->bundle != NTX_NO_BUNDLE && !p->guess; }
+static bool used(const struct place *p) { return p->bundle != NTX_NO_BUNDLE && !p->prefetched; }
 
 /* In and out of where frames are chosen from. */
 static void offer(struct ntx_cache *c, uint32_t frame)
@@ -222,9 +222,9 @@ static void empty(struct ntx_cache *c, struct place *p)
     if (p->bundle != NTX_NO_BUNDLE)
         c->frame_of[p->bundle] = NTX_NO_FRAME;
     c->class[p->class].n_used -= used(p);
-    c->class[p->class].n_guess -= p->guess;
+    c->class[p->class].n_prefetched -= p->prefetched;
     p->bundle = NTX_NO_BUNDLE;
-    p->guess = false;
+    p->prefetched = false;
 }
 
 void ntx_cache_drop(struct ntx_cache *c, uint32_t frame)
@@ -248,47 +248,47 @@ void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
     if (frame == NTX_NO_FRAME)
         return;
     struct place *p = &c->place[frame];
-    c->class[p->class].n_used += p->guess;
-    c->class[p->class].n_guess -= p->guess;
-    p->guess = false;
+    c->class[p->class].n_used += p->prefetched;
+    c->class[p->class].n_prefetched -= p->prefetched;
+    p->prefetched = false;
     ntx_cache_let_go(c, frame);
 }
 
 static uint32_t choose(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
 {
     const struct ntx_frame_class *k = &c->frames.class[class];
-    const struct list *empty = &c->class[class].empty, *guess = &c->class[class].guess;
+    const struct list *empty = &c->class[class].empty, *prefetched = &c->class[class].prefetched;
     uint32_t victim = NTX_NO_FRAME;
     if (c->class[class].n_used >= k->n - k->spare || empty->first == END)
         victim = least(c, class, now);
-    return victim != NTX_NO_FRAME ? victim : empty->first != END ? empty->first : guess->first;
+    return victim != NTX_NO_FRAME ? victim : empty->first != END ? empty->first : prefetched->first;
 }
 
-/* Guesses hold no more frames than are kept for them, so that an empty one is always there for what is wanted, until all are used. */
-static uint32_t choose_for_guess(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
+/* Prefetches hold no more frames than are kept for them, so that an empty one is always there for what is wanted, until all are used. */
+static uint32_t choose_for_prefetch(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
 {
     const struct ntx_frame_class *k = &c->frames.class[class];
-    const struct list *empty = &c->class[class].empty, *guess = &c->class[class].guess;
-    if (c->class[class].n_guess >= k->spare || (empty->first == END && guess->first != END))
-        return guess->first;
+    const struct list *empty = &c->class[class].empty, *prefetched = &c->class[class].prefetched;
+    if (c->class[class].n_prefetched >= k->spare || (empty->first == END && prefetched->first != END))
+        return prefetched->first;
     if (empty->first != END)
         return empty->first;
     return c->class[class].n_used > k->n - k->spare ? least(c, class, now) : NTX_NO_FRAME;
 }
 
-uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, bool guess)
+uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, bool prefetched)
 {
     uint8_t class = class_of(c, bundle);
-    uint32_t frame = guess ? choose_for_guess(c, class, now) : choose(c, class, now);
+    uint32_t frame = prefetched ? choose_for_prefetch(c, class, now) : choose(c, class, now);
     if (frame == NTX_NO_FRAME)
         return frame;
     struct place *p = &c->place[frame];
     ntx_cache_hold(c, frame);
     empty(c, p);
     p->bundle = bundle;
-    p->guess = guess;
+    p->prefetched = prefetched;
     c->frame_of[bundle] = frame;
-    *(guess ? &c->class[class].n_guess : &c->class[class].n_used) += 1;
+    *(prefetched ? &c->class[class].n_prefetched : &c->class[class].n_used) += 1;
     return frame;
 }
 
@@ -321,7 +321,7 @@ static void lay_out(struct ntx_cache *c)
     for (uint32_t l = 0; l < c->n_layers; l++)
         c->heap[l].bundle = c->heap_room + (size_t)l * c->n_expert;
     for (uint32_t k = 0; k < c->frames.n_classes; k++)
-        c->class[k].empty = c->class[k].guess = (struct list){END, END};
+        c->class[k].empty = c->class[k].prefetched = (struct list){END, END};
     for (uint32_t f = 0; f < c->frames.n; f++) {
         uint32_t class;
         ntx_frames_place(&c->frames, f, &class);

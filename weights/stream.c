@@ -9,7 +9,7 @@
 #include "common/util.h"
 #include "weights/stream_impl.h"
 
-#define MAPS_AHEAD 2      /* passes after this one whose maps are clean when iod reads ahead into them */
+#define MAPS_AHEAD 2      /* passes after this one whose maps are clean when iod prefetches into them */
 #define PASSES_LEFT_OUT 1000 /* more unused pass numbers in a row are a mistake of the caller */
 
 static struct ntx_stream *of(struct ntx_weights *w) { return (struct ntx_stream *)w; }
@@ -345,7 +345,7 @@ static bool stays(struct ntx_weights *w, uint32_t chunk)
 #define OPS                                                                                                                              \
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows, \
     .stays = stays, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
-static const struct ntx_weights_ops ops = {OPS}, guessing_ops = {OPS, .guess = ntx__stream_guess, .expect_groups = ntx__stream_expect_groups, .there = there};
+static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS, .prefetch_experts = ntx__stream_prefetch_experts, .prefetch_groups = ntx__stream_prefetch_groups, .there = there};
 #undef OPS
 
 static int init_lock(struct ntx_stream *s)
@@ -384,7 +384,7 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     if (!rc && c->n_windows)
         rc = ntx__groups_new(s, c, &s->groups);
     if ((s->experts || c->n_windows > 1) && c->prefetch)
-        s->w.ops = &guessing_ops;
+        s->w.ops = &prefetching_ops;
     if (!rc)
         rc = init_lock(s);
     if (rc) {

@@ -49,7 +49,7 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
     if (atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire))
         return;
     if (st == NTX_READY)
-        ntx__guess_settled(s, i);
+        ntx__prefetch_settled(s, i);
     atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w) + 1, NTX_FREE), memory_order_release);
     ntx__release_demand(s, i);
 }
@@ -112,13 +112,13 @@ void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early)
     atomic_store_explicit(&d->word, ntx_word(p->gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
 
-uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, bool guess)
+uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, bool prefetched)
 {
     struct ntx__experts *x = s->experts;
     uint64_t block = s->r->hdr->block, at;
     uint32_t class, f = NTX_NO_FRAME;
     if (x->n_free >= NTX_EXPERT_PARTS)
-        f = ntx_cache_take(x->cache, bundle, (struct ntx_moment){s->pass, now}, guess);
+        f = ntx_cache_take(x->cache, bundle, (struct ntx_moment){s->pass, now}, prefetched);
     if (f == NTX_NO_FRAME)
         return f;
     at = x->at + ntx_frames_place(&x->frames, f, &class);
@@ -176,7 +176,7 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
             x->added[added++] = f;
             x->n_free -= NTX_EXPERT_PARTS; /* promised */
         }
-        hits += ntx__count_guesses(s, layer, experts[taken], late[taken] == MISSING ? NTX_NO_FRAME : ntx_cache_frame(x->cache, bundle));
+        hits += ntx__count_prefetched(s, layer, experts[taken], late[taken] == MISSING ? NTX_NO_FRAME : ntx_cache_frame(x->cache, bundle));
         ntx_cache_use(x->cache, bundle, s->pass);
     }
     for (uint32_t i = taken; i < n; i++)
@@ -271,12 +271,12 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
     if (!x)
         return -ENOMEM;
     *x = (struct ntx__experts){.chunks = c->chunks, .frames = *c->frames, .at = c->frames_at, .n_demands = n, .n_free = n,
-                               .guess_layer = NTX__NO_LAYER};
+                               .predicted_layer = NTX__NO_LAYER};
     x->frame = calloc(x->frames.n, sizeof *x->frame);
     x->owner = malloc((n + 1) * sizeof *x->owner);
     x->added = calloc(n_expert, sizeof *x->added);
-    x->guessed = calloc(n_expert, sizeof *x->guessed);
-    int rc = x->frame && x->owner && x->added && x->guessed && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
+    x->predicted = calloc(n_expert, sizeof *x->predicted);
+    int rc = x->frame && x->owner && x->added && x->predicted && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
     if (!rc)
         rc = ntx_cache_new(c->frames, c->chunks->n_layers, n_expert, NULL, &x->cache);
     if (rc) {
@@ -300,6 +300,6 @@ void ntx__experts_free(struct ntx__experts *x)
     free(x->frame);
     free(x->owner);
     free(x->added);
-    free(x->guessed);
+    free(x->predicted);
     free(x);
 }

@@ -1,4 +1,4 @@
-/* stream_experts.h: between stream_experts.c (experts that a layer wants) and stream_guess.c (experts that the next layer may want). */
+/* stream_experts.h: between stream_experts.c (experts that a layer wants) and stream_prefetch.c (experts that the next layer may want). */
 #ifndef NTX_COMPUTED_STREAM_EXPERTS_H
 #define NTX_COMPUTED_STREAM_EXPERTS_H
 
@@ -26,10 +26,10 @@ struct ntx__experts {
     struct ntx__frame *frame; /* [frames.n] */
     uint32_t *owner;         /* [n_bundle_demands] frame that it reads for, NTX_NO_FRAME: it is free */
     uint32_t n_demands, n_free, next; /* of those: there are, free, to be looked at first */
-    uint32_t *added;         /* [n_expert] frames that a want fills, or a guess keeps */
-    uint32_t guess_layer;    /* that `guessed` is about; NTX__NO_LAYER: none */
-    uint64_t guess_pass;
-    bool *guessed;           /* [n_expert] */
+    uint32_t *added;         /* [n_expert] frames that a want fills, or a prediction keeps */
+    uint32_t predicted_layer;    /* that `predicted` is about; NTX__NO_LAYER: none */
+    uint64_t predicted_pass;
+    bool *predicted;           /* [n_expert] */
 };
 #define NTX__NO_LAYER UINT32_MAX
 
@@ -41,17 +41,17 @@ const struct ntx_chunk *ntx__bundle_chunk(const struct ntx__experts *x, uint32_t
 /* ---- stream_experts.c */
 void ntx__settle(struct ntx_stream *s);
 /* Gives the bundle a frame, if there is one for it and demands enough. The demands are promised: to be posted. */
-uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, bool guess); /* now: the layer at hand */
+uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, bool prefetched); /* now: the layer at hand */
 void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early);
 void ntx__posted(struct ntx_stream *s, uint32_t n); /* that many parts: iod is to look */
 /* Part of a frame that demand i was for: it is there, or will not come. The demand is free. */
 void ntx__release_demand(struct ntx_stream *s, uint32_t i);
 
-/* ---- stream_guess.c */
-void ntx__guess_settled(struct ntx_stream *s, uint32_t i); /* demand i has brought its bytes */
+/* ---- stream_prefetch.c */
+void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i); /* demand i has brought its bytes */
 void ntx__hasten(struct ntx_stream *s, uint32_t frame);    /* now somebody waits for it */
 void ntx__take_back(struct ntx_stream *s);                 /* early reads that were not begun, of frames that nobody has pinned */
 /* A wanted expert, in `frame` or none, before it counts as used. True where it is there, or at least begun. */
-bool ntx__count_guesses(struct ntx_stream *s, uint32_t layer, uint32_t expert, uint32_t frame);
+bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert, uint32_t frame);
 
 #endif

@@ -1,5 +1,5 @@
 /* Groups of a packed model's neurons on demand (--ffn-sparse). A layer's groups that do not stay in the arena have their places in a window,
- * in the order of the file, so that any run of them can come in one read; layer l uses window l % n_windows: of two, or of one where nothing is read ahead.
+ * in the order of the file, so that any run of them can come in one read; layer l uses window l % n_windows: of two, or of one where nothing is prefetched.
  *
  *   layer's tensor   | chunks that stay | groups on demand ...            |
  *   window                              | places of the same, same order  |
@@ -44,8 +44,8 @@ struct ntx__groups {
     struct read *reads;            /* [n_reads] */
     uint32_t n_reads, n_free, next;
     struct list wanted;            /* by the layer that is computed */
-    struct list expected;          /* of the next one */
-    bool *is_expected;             /* [most] of expected.layer */
+    struct list predicted;          /* of the next one */
+    bool *is_predicted;             /* [most] of predicted.layer */
 };
 
 static struct ntx_demand *demand_of(struct ntx_stream *s, uint32_t i) { return &s->r->demand[s->r->hdr->n_demands + i]; }
@@ -225,19 +225,19 @@ static int take_list(struct ntx_stream *s, struct list *l, uint32_t layer, const
     return 0;
 }
 
-/* How good the guess about this layer was. */
-static void count_expected(struct ntx_stream *s)
+/* How good the prediction about this layer was. */
+static void count_predicted(struct ntx_stream *s)
 {
     struct ntx__groups *x = s->groups;
     uint32_t right = 0;
-    if (x->expected.layer != x->wanted.layer)
+    if (x->predicted.layer != x->wanted.layer)
         return;
     for (uint32_t i = 0; i < x->wanted.n; i++)
-        right += x->is_expected[x->wanted.group[i]];
-    ntx_count(s->counters, NTX_C_comp_ffn_expected, x->expected.n);
-    ntx_count(s->counters, NTX_C_comp_ffn_expected_wanted, x->wanted.n);
-    ntx_count(s->counters, NTX_C_comp_ffn_expected_right, right);
-    x->expected.layer = NO_LAYER;
+        right += x->is_predicted[x->wanted.group[i]];
+    ntx_count(s->counters, NTX_C_comp_ffn_predicted, x->predicted.n);
+    ntx_count(s->counters, NTX_C_comp_ffn_predicted_wanted, x->wanted.n);
+    ntx_count(s->counters, NTX_C_comp_ffn_predicted_right, right);
+    x->predicted.layer = NO_LAYER;
 }
 
 int ntx__stream_want_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n)
@@ -248,24 +248,24 @@ int ntx__stream_want_groups(struct ntx_weights *w, uint32_t layer, const uint32_
     int rc = take_list(s, &s->groups->wanted, layer, groups, n);
     if (rc)
         return rc;
-    count_expected(s);
+    count_predicted(s);
     post_wanted(s);
     return 0;
 }
 
-int ntx__stream_expect_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n)
+int ntx__stream_prefetch_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     struct ntx__groups *x = s->groups;
     if (!x || x->wanted.posted < x->wanted.n || layer % x->n_windows == x->wanted.layer % x->n_windows)
         return 0;
-    int rc = take_list(s, &x->expected, layer, groups, n);
+    int rc = take_list(s, &x->predicted, layer, groups, n);
     if (rc)
         return rc;
-    memset(x->is_expected, 0, x->most * sizeof *x->is_expected);
-    for (uint32_t i = 0; i < x->expected.n; i++)
-        x->is_expected[x->expected.group[i]] = true;
-    post_list(s, &x->expected, x->n_reads / 4);
+    memset(x->is_predicted, 0, x->most * sizeof *x->is_predicted);
+    for (uint32_t i = 0; i < x->predicted.n; i++)
+        x->is_predicted[x->predicted.group[i]] = true;
+    post_list(s, &x->predicted, x->n_reads / 4);
     return 0;
 }
 
@@ -343,16 +343,16 @@ int ntx__groups_new(struct ntx_stream *s, const struct ntx_stream_config *c, str
     if (!x)
         return -ENOMEM;
     *x = (struct ntx__groups){.chunks = c->chunks, .at = c->windows_at, .window_bytes = c->window_bytes, .gap = c->read_gap, .n_windows = c->n_windows,
-                              .n_reads = n, .n_free = n, .wanted.layer = NO_LAYER, .expected.layer = NO_LAYER};
+                              .n_reads = n, .n_free = n, .wanted.layer = NO_LAYER, .predicted.layer = NO_LAYER};
     for (uint32_t l = 0; l < c->chunks->n_layers; l++)
         x->most = NTX_MAX(x->most, c->chunks->layers[l].pack.n_groups);
     x->layer = malloc(x->n_windows * sizeof *x->layer);
     x->state = malloc((size_t)x->n_windows * x->most * sizeof *x->state);
     x->wanted.group = calloc(x->most, sizeof *x->wanted.group);
-    x->expected.group = calloc(x->most, sizeof *x->expected.group);
-    x->is_expected = calloc(x->most, sizeof *x->is_expected);
+    x->predicted.group = calloc(x->most, sizeof *x->predicted.group);
+    x->is_predicted = calloc(x->most, sizeof *x->is_predicted);
     x->reads = calloc(n + 1, sizeof *x->reads);
-    if (!x->layer || !x->state || !x->wanted.group || !x->expected.group || !x->is_expected || !x->reads || !n) {
+    if (!x->layer || !x->state || !x->wanted.group || !x->predicted.group || !x->is_predicted || !x->reads || !n) {
         ntx__groups_free(x);
         return -ENOMEM;
     }
@@ -369,8 +369,8 @@ void ntx__groups_free(struct ntx__groups *x)
     free(x->layer);
     free(x->state);
     free(x->wanted.group);
-    free(x->expected.group);
-    free(x->is_expected);
+    free(x->predicted.group);
+    free(x->is_predicted);
     free(x->reads);
     free(x);
 }

@@ -4,7 +4,7 @@
  *   stream_wait.c   waiting for a word, waking iod, what failed and in which words
  *   stream_rows.c   rows on demand
  *   stream_experts.c  experts on demand, in frames that cache.c chooses
- *   stream_guess.c  the same ahead of time, when it is only likely that they will be wanted
+ *   stream_prefetch.c  the same ahead of time, when it is only likely that they will be wanted
  *   stream_groups.c   groups of a packed model's neurons on demand
  *   stream_death.c  what the main thread does to the region when iod has died
  *
@@ -118,14 +118,14 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
 void ntx__experts_free(struct ntx__experts *x);
 int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late);
 void ntx__stream_done(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
-void ntx__stream_guess(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
+void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
 int ntx__stream_acquire_expert(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes);
 void ntx__experts_end(struct ntx_stream *s); /* of a pass: nothing is in use any more */
 
 int ntx__groups_new(struct ntx_stream *s, const struct ntx_stream_config *c, struct ntx__groups **out);
 void ntx__groups_free(struct ntx__groups *x);
 int ntx__stream_want_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
-int ntx__stream_expect_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
+int ntx__stream_prefetch_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
 int ntx__stream_acquire_groups(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes);
 
 int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);

@@ -1,6 +1,6 @@
 /* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n WIDTHS] [-m MIB] [-s SECONDS]
  *
- * [-w]: weights woven (infer/cpu/woven.h), where the type is.
+ * [-w]: weights interleaved (infer/cpu/interleaved.h), where the type is.
  *
  * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are multiplied, from
  * memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per thread), beside the rate
@@ -30,12 +30,12 @@ struct job {
     size_t x_stride;
     float *y[MAX_THREADS];  /* per thread [n_rows x outputs of a chunk] */
     double seconds;
-    bool woven;
+    bool interleaved;
     pthread_barrier_t gate;
     double *pass;           /* [MAX_PASSES] seconds of each pass, by thread 0 */
     int n_passes;
     volatile int stop;
-    volatile uint64_t sink;
+    volatile uint64_t seen;
 };
 
 struct worker {
@@ -46,18 +46,18 @@ struct worker {
 static void one_pass(struct job *j, uint32_t t)
 {
     size_t row = j->ops ? ntx_row_bytes(j->type, j->n_in) : 512;
-    size_t unit = j->woven ? row * NTX_STRIP_ROWS : row, share = j->bytes / j->threads / unit * unit, step = CHUNK / unit * unit;
+    size_t unit = j->interleaved ? row * NTX_SLICE_ROWS : row, share = j->bytes / j->threads / unit * unit, step = CHUNK / unit * unit;
     char *w = j->weights + share * t;
     if (!step)
         step = unit;
     for (size_t at = 0; at < share; at += step) {
         size_t here = share - at < step ? share - at : step;
         if (!j->ops) {
-            j->sink ^= lab_read(w + at, here);
+            j->seen ^= lab_read(w + at, here);
             continue;
         }
         uint32_t n_out = (uint32_t)(here / row);
-        (j->woven ? j->ops->woven : j->ops->matmul)[j->type](w + at, row, n_out, j->n_in, j->x, j->x_stride, j->n_rows, j->y[t], n_out);
+        (j->interleaved ? j->ops->interleaved : j->ops->matmul)[j->type](w + at, row, n_out, j->n_in, j->x, j->x_stride, j->n_rows, j->y[t], n_out);
     }
 }
 
@@ -145,7 +145,7 @@ static struct seconds read_rate(struct job j)
 
 static void bench_one(struct job *j)
 {
-    size_t row = ntx_row_bytes(j->type, j->n_in) * (j->woven ? NTX_STRIP_ROWS : 1), all = j->bytes;
+    size_t row = ntx_row_bytes(j->type, j->n_in) * (j->interleaved ? NTX_SLICE_ROWS : 1), all = j->bytes;
     struct seconds before = read_rate(*j);
     size_t used = j->bytes / j->threads / row * row * j->threads;
     struct seconds memory = measure(j);
@@ -195,7 +195,7 @@ static void bench_type(struct job *j, const struct lists *l, const char *type)
     for (int i = 0; i < l->n_isas; i++)
         for (int t = 0; t < l->n_threads; t++)
             for (int r = 0; r < l->n_rows; r++) {
-                if (!(j->ops = ntx_cpu_pick(l->isas[i])) || (j->woven && !j->ops->woven[j->type]))
+                if (!(j->ops = ntx_cpu_pick(l->isas[i])) || (j->interleaved && !j->ops->interleaved[j->type]))
                     continue;
                 j->threads = (uint32_t)atoi(l->threads[t]);
                 j->n_rows = (uint32_t)atoi(l->rows[r]);
@@ -203,7 +203,7 @@ static void bench_type(struct job *j, const struct lists *l, const char *type)
                 for (uint32_t row = 0; row < j->n_rows; row++) {
                     for (uint32_t k = 0; k < j->n_in; k++)
                         x[k] = (float)((k * 7 + row) % 31) - 15;
-                    j->ops->act_pack[form](x, j->x + row * j->x_stride, j->n_in);
+                    j->ops->act_quantize[form](x, j->x + row * j->x_stride, j->n_in);
                 }
                 for (uint32_t k = 0; k < j->threads; k++)
                     j->y[k] = big_alloc((CHUNK / ntx_row_bytes(j->type, j->n_in) + 1) * j->n_rows * sizeof(float));
@@ -227,7 +227,7 @@ int main(int argc, char **argv)
         if (strchr("tijrn", c))
             text[strchr("tijrn", c) - "tijrn"] = optarg;
         else if (c == 'w')
-            j.woven = true;
+            j.interleaved = true;
         else if (c == 'm')
             j.bytes = (size_t)atoi(optarg) << 20;
         else

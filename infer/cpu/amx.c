@@ -316,10 +316,10 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
     }
 }
 
-#define AMX_KIND(name, woven, pack, few, block, high_bits, has_min, min_pairs)                                  \
+#define AMX_KIND(name, interleaved, fill, few, block, high_bits, has_min, min_pairs)                                  \
     DECLARE_MATMUL(name)                                                                                              \
     {                                                                                                                 \
-        static const struct kind kind = {{pack, block, woven}, high_bits, has_min, min_pairs};                        \
+        static const struct kind kind = {{fill, block, interleaved}, high_bits, has_min, min_pairs};                        \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
         if (n_rows < MIN_ROWS)                                                                                        \
             few(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                              \
@@ -328,7 +328,7 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
     }
 
 #define AMX_MATMUL(type, ...) AMX_KIND(ntx__mmamx_##type, false, ntx__panel_##type, ntx__mm512_##type, __VA_ARGS__)
-#define AMX_WOVEN(type, ...) AMX_KIND(ntx__wovenamx_##type, true, ntx__panel_woven_##type, ntx__woven_##type, __VA_ARGS__)
+#define AMX_INTERLEAVED(type, ...) AMX_KIND(ntx__interleaved_amx_##type, true, ntx__panel_interleaved_##type, ntx__interleaved_##type, __VA_ARGS__)
 
 AMX_MATMUL(q4_0, NTX_QK, 0, false, 0)
 AMX_MATMUL(q4_1, NTX_QK, 0, true, 0)
@@ -341,9 +341,9 @@ AMX_MATMUL(q3_k, NTX_QKK, 8, false, 0)
 AMX_MATMUL(q4_k, NTX_QKK, 3, true, 4)
 AMX_MATMUL(q5_k, NTX_QKK, 3, true, 4)
 AMX_MATMUL(q6_k, NTX_QKK, 8, false, 0)
-AMX_WOVEN(q4_0, NTX_QK, 0, false, 0)
-AMX_WOVEN(q8_0, NTX_QK, 0, false, 0)
-AMX_WOVEN(mxfp4, NTX_QK, 0, false, 0)
-AMX_WOVEN(q4_k, NTX_QKK, 3, true, 4)
-AMX_WOVEN(q5_k, NTX_QKK, 3, true, 4)
-AMX_WOVEN(q6_k, NTX_QKK, 8, false, 0)
+AMX_INTERLEAVED(q4_0, NTX_QK, 0, false, 0)
+AMX_INTERLEAVED(q8_0, NTX_QK, 0, false, 0)
+AMX_INTERLEAVED(mxfp4, NTX_QK, 0, false, 0)
+AMX_INTERLEAVED(q4_k, NTX_QKK, 3, true, 4)
+AMX_INTERLEAVED(q5_k, NTX_QKK, 3, true, 4)
+AMX_INTERLEAVED(q6_k, NTX_QKK, 8, false, 0)

@@ -14,13 +14,13 @@
 enum {
     PART = 256,   /* positions: as many as NTX_GPU_SPLIT, so that up to there a GPU gives the same bits */
     HEADS = 4,    /* of a tile, at most */
-    TILE = 16,    /* scores, or groups of 16 values, at once, at most: accumulators that registers hold */
-    GROUPS = 4,   /* of 16 values, of a tile of values, at most */
+    TILE = 16,    /* scores, or vecs of 16 values, at once, at most: accumulators that registers hold */
+    VECS = 4,   /* of 16 values, of a tile of values, at most */
     BATCH = 32,   /* rows that go through all heads' scores, or are unpacked, at a time */
 };
 
 INLINE int rows_of_tile(const int heads) { return WIDTH == 16 ? (heads == 3 ? 4 : TILE / heads) : heads == 3 ? 2 : 4 / heads; }
-INLINE int groups_of_tile(const int heads) { return WIDTH == 16 ? GROUPS : heads == 4 ? 1 : 2; }
+INLINE int vecs_of_tile(const int heads) { return WIDTH == 16 ? VECS : heads == 4 ? 1 : 2; }
 
 struct part { /* one part of the context, for all heads of the call */
     float w[NTX_ATTN_HEADS][PART]; /* scores, then weights; minus infinity and 0 for holes and behind the end */
@@ -207,16 +207,16 @@ INLINE float weigh(float *w, uint32_t n, float *max, struct f16 *sum)
 
 /* ---- values */
 
-/* out[e .. e + 16 * groups) of `heads` heads += weight * v over the rows, in their order. part: of a last group only so many. */
+/* out[e .. e + 16 * vecs) of `heads` heads += weight * v over the rows, in their order. part: of a last vec only so many. */
 INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g, const int heads, uint32_t e,
-                       const int groups, uint32_t part)
+                       const int vecs, uint32_t part)
 {
     struct f16 acc[TILE];
     float *out = a->out + (size_t)g * a->head_v + e;
     for (int h = 0; h < heads; h++)
-        for (int j = 0; j < groups; j++) {
+        for (int j = 0; j < vecs; j++) {
             const float *at = out + (size_t)h * a->head_v + 16 * j;
-            acc[h * groups + j] = part < 16 ? load_part(at, part) : load16(at);
+            acc[h * vecs + j] = part < 16 ? load_part(at, part) : load16(at);
         }
     const float *w = t->w[g] + rows->p;
     const uint8_t *const *next = t->k[t->first / PART % 2 ^ 1];
@@ -225,33 +225,33 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const str
         if (!at)
             continue;
         if (!g && rows->p + r < t->n_next)
-            for (int j = 0; j < groups && e + 16 * (uint32_t)j < a->head_k; j += 2)
+            for (int j = 0; j < vecs && e + 16 * (uint32_t)j < a->head_k; j += 2)
                 fetch_at(next[rows->p + r], 2 * (e + 16 * (size_t)j));
-        struct f16 v[GROUPS];
-        for (int j = 0; j < groups; j++)
+        struct f16 v[VECS];
+        for (int j = 0; j < vecs; j++)
             v[j] = kv_load(at + 2 * (e + 16 * (size_t)j), part);
         for (int h = 0; h < heads; h++) {
             struct f16 by = splat(w[h * PART]);
-            for (int j = 0; j < groups; j++)
-                acc[h * groups + j] = fma16(by, v[j], acc[h * groups + j]);
+            for (int j = 0; j < vecs; j++)
+                acc[h * vecs + j] = fma16(by, v[j], acc[h * vecs + j]);
         }
     }
     for (int h = 0; h < heads; h++)
-        for (int j = 0; j < groups; j++) {
+        for (int j = 0; j < vecs; j++) {
             float *at = out + (size_t)h * a->head_v + 16 * j;
             if (part < 16)
-                store_part(at, acc[h * groups + j], part);
+                store_part(at, acc[h * vecs + j], part);
             else
-                store16(at, acc[h * groups + j]);
+                store16(at, acc[h * vecs + j]);
         }
 }
 
 INLINE void values(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g, const int heads)
 {
-    const int groups = groups_of_tile(heads);
+    const int vecs = vecs_of_tile(heads);
     uint32_t e = 0;
-    for (; e + 16 * (uint32_t)groups <= a->head_v; e += 16 * (uint32_t)groups)
-        value_tile(a, t, rows, g, heads, e, groups, 16);
+    for (; e + 16 * (uint32_t)vecs <= a->head_v; e += 16 * (uint32_t)vecs)
+        value_tile(a, t, rows, g, heads, e, vecs, 16);
     for (; e + 16 <= a->head_v; e += 16)
         value_tile(a, t, rows, g, heads, e, 1, 16);
     if (e < a->head_v)

@@ -195,7 +195,7 @@ static void q8_store_k(const float *x, void *to, uint32_t at, uint32_t n)
     for (uint32_t b = 0; b < n / 32; b++) {
         int8_t q[32];
         int32_t sums[2];
-        q8_scale_store(block, at, n, b, pack_block(x + 32 * b, 2, q, sums));
+        q8_scale_store(block, at, n, b, quantize_block(x + 32 * b, 2, q, sums));
         for (uint32_t i = 0; i < 32; i++)
             k[4 * TOKENS * (size_t)(8 * b + i / 4) + i % 4] = (uint8_t)(q[i] + 128);
     }
@@ -207,7 +207,7 @@ static void q8_store_v(const float *x, void *to, uint32_t at, uint32_t n)
     for (uint32_t b = 0; b < n / 32; b++) {
         int8_t q[32];
         int32_t sums[2];
-        q8_scale_store(block, at, n, b, pack_block(x + 32 * b, 2, q, sums));
+        q8_scale_store(block, at, n, b, quantize_block(x + 32 * b, 2, q, sums));
         uint8_t *v = block + (size_t)TOKENS * (32 * b / PANEL * PANEL) + (at / 4 * q8_panel(n, 32 * b) + 32 * b % PANEL) * 4 + at % 4;
         for (uint32_t i = 0; i < 32; i++)
             v[4 * i] = (uint8_t)q[i];
@@ -434,7 +434,7 @@ INLINE void q8_begin(const struct ntx_attn *a, struct q8 *t)
         const float *q = a->q + m / a->n_q * a->ld_q + (size_t)(m % a->n_q) * a->head_k;
         for (uint32_t b = 0; b < a->head_k / 32; b++) {
             int32_t sums[2];
-            t->q_scale[m][b] = pack_block(q + 32 * b, 2, &t->q[m][32 * b], sums);
+            t->q_scale[m][b] = quantize_block(q + 32 * b, 2, &t->q[m][32 * b], sums);
             t->q_start[m][b] = -BIAS * (sums[0] + sums[1]);
         }
         begin_head(a, m % a->n_q, &t->max[m], &t->sum[m]);

@@ -13,7 +13,7 @@ enum {
     VECTORS = WIDTH == 16 ? 8 : 4, /* of a tile of scores */
     COLUMNS = 2,                   /* registers of positions of it */
     WEIGHED = 4,                   /* vectors of a tile of values */
-    SPREAD = WIDTH == 16 ? 4 : 1,  /* groups of 16 values of it */
+    SPREAD = WIDTH == 16 ? 4 : 1,  /* vecs of 16 values of it */
     FEW = 10,                      /* vectors that are not worth turning K over */
 };
 _Static_assert(NTX_ATTN_VECTORS % VECTORS == 0 && NTX_ATTN_VECTORS % WEIGHED == 0 && BATCH % (COLUMNS * WIDTH) == 0, "whole tiles");
@@ -150,30 +150,30 @@ INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t)
 
 /* ---- values */
 
-/* out[e .. e + 16 * groups) of `vectors` vectors from m on += weight * v over unpacked rows r .. end, which are at place p + r of the part. */
-INLINE void value_vectors(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t e, const int groups, uint32_t p, uint32_t r, uint32_t end)
+/* out[e .. e + 16 * vecs) of `vectors` vectors from m on += weight * v over unpacked rows r .. end, which are at place p + r of the part. */
+INLINE void value_vectors(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t e, const int vecs, uint32_t p, uint32_t r, uint32_t end)
 {
     struct f16 acc[WEIGHED * SPREAD];
     float *out = t->out + (size_t)m * ld + e;
     const float *w = t->w[m] + p, *v = t->rows + e;
     for (int h = 0; h < vectors; h++)
-        for (int j = 0; j < groups; j++)
-            acc[h * groups + j] = load16(out + (size_t)h * ld + 16 * j);
+        for (int j = 0; j < vecs; j++)
+            acc[h * vecs + j] = load16(out + (size_t)h * ld + 16 * j);
     for (; r < end; r++) {
         if (!t->v[p + r])
             continue;
         struct f16 x[SPREAD];
-        for (int j = 0; j < groups; j++)
+        for (int j = 0; j < vecs; j++)
             x[j] = load16(v + (size_t)r * ld + 16 * j);
         for (int h = 0; h < vectors; h++) {
             struct f16 by = splat(w[(uint32_t)h * PART + r]);
-            for (int j = 0; j < groups; j++)
-                acc[h * groups + j] = fma16(by, x[j], acc[h * groups + j]);
+            for (int j = 0; j < vecs; j++)
+                acc[h * vecs + j] = fma16(by, x[j], acc[h * vecs + j]);
         }
     }
     for (int h = 0; h < vectors; h++)
-        for (int j = 0; j < groups; j++)
-            store16(out + (size_t)h * ld + 16 * j, acc[h * groups + j]);
+        for (int j = 0; j < vecs; j++)
+            store16(out + (size_t)h * ld + 16 * j, acc[h * vecs + j]);
 }
 
 INLINE void value_columns(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t p, uint32_t r, uint32_t end)

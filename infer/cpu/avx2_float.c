@@ -45,7 +45,7 @@ INLINE void dots(const struct pair *p, uint32_t n, const int outs, const int row
     size_t k = 0;
     for (; k + STEP <= n; k += STEP) {
         for (int o = 0; o < outs; o++)
-            fetch_ahead(p->w[o] + k * bytes, STEP * bytes, 2048, far);
+            prefetch_weights(p->w[o] + k * bytes, STEP * bytes, 2048, far);
         for (size_t g = 0; g < 4; g++)
             for (int o = 0; o < outs; o++) {
                 __m256 w = load(p->w[o] + (k + 8 * g) * bytes);

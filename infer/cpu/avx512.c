@@ -1,7 +1,7 @@
 /* avx512.c: kernels for AVX-512 (F BW VL DQ VNNI): by outputs for few rows, by panels for many. */
 #include "infer/cpu/avx512.h"
 #include "infer/cpu/ops.h"
-#include "infer/cpu/woven.h"
+#include "infer/cpu/interleaved.h"
 
 const struct ntx_cpu_ops ntx__cpu_avx512 = {
     .name = "avx512",
@@ -12,10 +12,10 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
         [NTX_Q3_K] = ntx__mmvec_q3_k, [NTX_Q4_K] = ntx__mmvec_q4_k, [NTX_Q5_K] = ntx__mmvec_q5_k,
         [NTX_Q6_K] = ntx__mmvec_q6_k, [NTX_MXFP4] = ntx__mmvec_mxfp4,
     },
-    .woven = {[NTX_Q4_0] = ntx__wovenvec_q4_0, [NTX_Q8_0] = ntx__wovenvec_q8_0, [NTX_Q4_K] = ntx__wovenvec_q4_k, [NTX_Q5_K] = ntx__wovenvec_q5_k,
-              [NTX_Q6_K] = ntx__wovenvec_q6_k, [NTX_MXFP4] = ntx__wovenvec_mxfp4},
-    .weave = {[NTX_Q4_0] = ntx__weave_q4_0, [NTX_Q8_0] = ntx__weave_q8_0, [NTX_Q4_K] = ntx__weave_q4_k, [NTX_Q5_K] = ntx__weave_q5_k,
-              [NTX_Q6_K] = ntx__weave_q6_k, [NTX_MXFP4] = ntx__weave_mxfp4},
+    .interleaved = {[NTX_Q4_0] = ntx__interleaved_vec_q4_0, [NTX_Q8_0] = ntx__interleaved_vec_q8_0, [NTX_Q4_K] = ntx__interleaved_vec_q4_k, [NTX_Q5_K] = ntx__interleaved_vec_q5_k,
+              [NTX_Q6_K] = ntx__interleaved_vec_q6_k, [NTX_MXFP4] = ntx__interleaved_vec_mxfp4},
+    .interleave = {[NTX_Q4_0] = ntx__interleave_q4_0, [NTX_Q8_0] = ntx__interleave_q8_0, [NTX_Q4_K] = ntx__interleave_q4_k, [NTX_Q5_K] = ntx__interleave_q5_k,
+              [NTX_Q6_K] = ntx__interleave_q6_k, [NTX_MXFP4] = ntx__interleave_mxfp4},
     OPS_TABLE,
 };
 
@@ -29,9 +29,9 @@ const struct ntx_cpu_ops ntx__cpu_amx = {
         [NTX_Q3_K] = ntx__mmamx_q3_k, [NTX_Q4_K] = ntx__mmamx_q4_k, [NTX_Q5_K] = ntx__mmamx_q5_k,
         [NTX_Q6_K] = ntx__mmamx_q6_k, [NTX_MXFP4] = ntx__mmamx_mxfp4,
     },
-    .woven = {[NTX_Q4_0] = ntx__wovenamx_q4_0, [NTX_Q8_0] = ntx__wovenamx_q8_0, [NTX_Q4_K] = ntx__wovenamx_q4_k, [NTX_Q5_K] = ntx__wovenamx_q5_k,
-              [NTX_Q6_K] = ntx__wovenamx_q6_k, [NTX_MXFP4] = ntx__wovenamx_mxfp4},
-    .weave = {[NTX_Q4_0] = ntx__weave_q4_0, [NTX_Q8_0] = ntx__weave_q8_0, [NTX_Q4_K] = ntx__weave_q4_k, [NTX_Q5_K] = ntx__weave_q5_k,
-              [NTX_Q6_K] = ntx__weave_q6_k, [NTX_MXFP4] = ntx__weave_mxfp4},
+    .interleaved = {[NTX_Q4_0] = ntx__interleaved_amx_q4_0, [NTX_Q8_0] = ntx__interleaved_amx_q8_0, [NTX_Q4_K] = ntx__interleaved_amx_q4_k, [NTX_Q5_K] = ntx__interleaved_amx_q5_k,
+              [NTX_Q6_K] = ntx__interleaved_amx_q6_k, [NTX_MXFP4] = ntx__interleaved_amx_mxfp4},
+    .interleave = {[NTX_Q4_0] = ntx__interleave_q4_0, [NTX_Q8_0] = ntx__interleave_q8_0, [NTX_Q4_K] = ntx__interleave_q4_k, [NTX_Q5_K] = ntx__interleave_q5_k,
+              [NTX_Q6_K] = ntx__interleave_q6_k, [NTX_MXFP4] = ntx__interleave_mxfp4},
     OPS_TABLE,
 };

@@ -52,7 +52,7 @@ INLINE void tile_dots(const struct tile *t, uint32_t n, const int outs, const in
     size_t k = 0;
     for (; k + 32 <= n; k += 32) {
         for (int o = 0; o < outs; o++)
-            fetch_ahead(t->w[o] + k * bytes, 32 * bytes, 2048, far);
+            prefetch_weights(t->w[o] + k * bytes, 32 * bytes, 2048, far);
         tile_step(t, k, 0xffff, outs, rows, load, low);
         tile_step(t, k + 16, 0xffff, outs, rows, load, high);
     }

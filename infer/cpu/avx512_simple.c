@@ -1,7 +1,7 @@
 /* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 MXFP4), one to four rows of x at a time.
  *
  * A block fills half a register as unsigned bytes (an offset of 8, 16 or 128 is taken back through the sum of x); sixteen
- * blocks' products are brought into one lane each by a tree of shuffles. A last group that is not full points again at the
+ * blocks' products are brought into one lane each by a tree of shuffles. A last run that is not full points again at the
  * row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
 #include "infer/cpu/avx512.h"
 
@@ -43,24 +43,24 @@ INLINE __m256i block_q8_0(const uint8_t *w)
 INLINE __m256i block_mxfp4(const uint8_t *w) { return _mm256_shuffle_epi8(_mm512_castsi512_si256(raised_mxfp4()), nibbles(w + 1)); }
 
 /* Where the 16 blocks from block b on lie. */
-struct group {
+struct run {
     const uint8_t *w;
     size_t block_bytes;
     uint32_t last; /* number of the last that exists, counted from w; 15 or more: all do */
 };
 
-INLINE const uint8_t *group_at(const struct group *g, uint32_t k, const bool full)
+INLINE const uint8_t *run_at(const struct run *g, uint32_t k, const bool full)
 {
     return g->w + (full || k <= g->last ? k : g->last) * g->block_bytes;
 }
 
 /* Integer products of 16 blocks, lane = block. */
-INLINE void group_dots(const struct group *g, const int8_t *const *x, const int rows, block_fn *block, const bool full, __m512i *out)
+INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows, block_fn *block, const bool full, __m512i *out)
 {
     __m256i z[4][4], sums[4][4];
     for (uint32_t h = 0; h < 4; h++) {
         for (uint32_t i = 0; i < 4; i++) {
-            __m256i v = block(group_at(g, 4 * h + i, full));
+            __m256i v = block(run_at(g, 4 * h + i, full));
             for (int r = 0; r < rows; r++)
                 z[r][i] = _mm256_dpbusd_epi32(_mm256_setzero_si256(), v, _mm256_loadu_si256((const void *)(x[r] + 32 * (4 * h + i))));
         }
@@ -90,22 +90,22 @@ INLINE __m512i heads_of_words(const uint8_t *w, const int words)
 }
 
 /* The dwords at the head of 16 blocks: d, and m above it where the type has one. */
-INLINE __m512i group_heads(const struct group *g, const bool full)
+INLINE __m512i run_heads(const struct run *g, const bool full)
 {
     uint32_t h[16] __attribute__((aligned(64)));
     if (full && (g->block_bytes == 18 || g->block_bytes == 20 || g->block_bytes == 34))
         return heads_of_words(g->w, (int)g->block_bytes / 2);
     for (uint32_t k = 0; k < 16; k++)
-        memcpy(&h[k], group_at(g, k, full), 4);
+        memcpy(&h[k], run_at(g, k, full), 4);
     return _mm512_load_si512(h);
 }
 
 /* The first bytes of 16 blocks of 17 bytes: that of block k is byte k of the k-th 16. */
-INLINE __m128i group_exponents(const struct group *g, const bool full)
+INLINE __m128i run_exponents(const struct run *g, const bool full)
 {
     const __mmask64 first = 1 | 1ull << 17 | 1ull << 34 | 1ull << 51;
     __m512i v = _mm512_setzero_si512();
-    for (uint32_t k = 0; k < 4; k++) { /* of a group that is not full those that there are */
+    for (uint32_t k = 0; k < 4; k++) { /* of a run that is not full those that there are */
         uint64_t left = 17 * (uint64_t)g->last + 1 - 64 * k, there = full || left - 1 >= 63 ? ~0ull : (1ull << left) - 1;
         if (full || 64 * k <= 17 * g->last)
             v = _mm512_mask_loadu_epi8(v, first << 4 * k & there, g->w + 64 * k);
@@ -114,16 +114,16 @@ INLINE __m128i group_exponents(const struct group *g, const bool full)
     return _mm_or_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-INLINE void dot_group(const struct group *g, const struct q8_row *x, uint32_t b, const int rows, const struct kind *kind, const bool full,
+INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, const int rows, const struct kind *kind, const bool full,
                       __m512 *acc)
 {
     const int8_t *q[4];
-    __m512i i[4], heads = kind->scale_byte ? _mm512_setzero_si512() : group_heads(g, full);
+    __m512i i[4], heads = kind->scale_byte ? _mm512_setzero_si512() : run_heads(g, full);
     __mmask16 live = full ? 0xffff : first_lanes(g->last + 1);
-    __m512 d = kind->scale_byte ? widen_exponents(group_exponents(g, full)) : widen_low_halves(heads), m = widen_low_halves(_mm512_srli_epi32(heads, 16));
+    __m512 d = kind->scale_byte ? widen_exponents(run_exponents(g, full)) : widen_low_halves(heads), m = widen_low_halves(_mm512_srli_epi32(heads, 16));
     for (int r = 0; r < rows; r++)
         q[r] = x[r].q + (size_t)b * NTX_QK;
-    group_dots(g, q, rows, kind->block, full, i);
+    run_dots(g, q, rows, kind->block, full, i);
     for (int r = 0; r < rows; r++) {
         __m512 dx = _mm512_loadu_ps(x[r].d + b);
         __m512i s = _mm512_loadu_si512(x[r].s + b);
@@ -138,20 +138,20 @@ INLINE void dot_group(const struct group *g, const struct q8_row *x, uint32_t b,
 /* One output for `rows` rows of x. */
 INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, const int rows, const struct kind *kind, __m512 *acc)
 {
-    struct group g = {w, kind->block_bytes, LANES - 1};
+    struct run g = {w, kind->block_bytes, LANES - 1};
     const bool far = ntx__cpu_fetch_far;
     uint32_t b = 0;
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (; b + LANES <= nb; b += LANES, g.w += LANES * kind->block_bytes) {
-        fetch_ahead(g.w, LANES * kind->block_bytes, 3584, far);
-        dot_group(&g, x, b, rows, kind, true, acc);
+        prefetch_weights(g.w, LANES * kind->block_bytes, 3584, far);
+        dot_run(&g, x, b, rows, kind, true, acc);
     }
     if (b == nb)
         return;
     g.last = nb - b - 1;
-    fetch_ahead(g.w, (nb - b) * kind->block_bytes, 3584, far);
-    dot_group(&g, x, b, rows, kind, false, acc);
+    prefetch_weights(g.w, (nb - b) * kind->block_bytes, 3584, far);
+    dot_run(&g, x, b, rows, kind, false, acc);
 }
 
 INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const struct kind *kind)

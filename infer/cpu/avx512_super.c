@@ -232,7 +232,7 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, c
         for (uint32_t g = 0; g < 4; g++) {
             struct quad q = {.block = b + 4 * g};
             const uint8_t *p = w + (size_t)q.block * block_bytes;
-            fetch_ahead(p, 4 * block_bytes, 3584, far);
+            prefetch_weights(p, 4 * block_bytes, 3584, far);
             if (q.block + 4 <= nb) {
                 for (int k = 0; k < 4; k++)
                     q.w[k] = p + k * block_bytes;

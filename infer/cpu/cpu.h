@@ -47,12 +47,12 @@ size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n);       /* a multiple of 
 typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,
                            uint32_t n_rows, float *y, size_t ldy);
 
-/* Rows that are woven together: weights which stay where they are may be re-arranged in place (woven.h), a strip at a time, and are multiplied
- * faster then (bench/LOG.md). Only `woven` understands them from there on. */
-#define NTX_STRIP_ROWS 16
+/* Rows that are interleaved together: weights which stay where they are may be re-arranged in place (interleaved.h), a slice at a time, and are multiplied
+ * faster then (bench/LOG.md). Only `interleaved` understands them from there on. */
+#define NTX_SLICE_ROWS 16
 
-/* strip: NTX_STRIP_ROWS rows of row_bytes; scratch: as many bytes. */
-typedef void ntx_weave_fn(void *strip, size_t row_bytes, void *scratch);
+/* slice: NTX_SLICE_ROWS rows of row_bytes; scratch: as many bytes. */
+typedef void ntx_interleave_fn(void *slice, size_t row_bytes, void *scratch);
 
 /* y[r * ldy + k] = fmaf(a[r * lda + c], W[c][k], y[r * ldy + k])   for c = 0, 1, ..., n_cols - 1 in turn, where a is not 0;
  * k in [0, n), r in [0, n_rows). W: columns of n values each, in whole blocks, col_bytes apart, aligned as rows are; the values are those of
@@ -101,10 +101,10 @@ static inline uint32_t ntx_attn_from(const struct ntx_attn *a, uint32_t r)
 struct ntx_cpu_ops {
     const char *name; /* "generic", "avx2", "avx512", "amx" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
-    ntx_matmul_fn *woven[NTX_TYPE_LIMIT]; /* as matmul, bit for bit, of whole strips (n_out is a multiple of 16); NULL: the type is not woven */
-    ntx_weave_fn *weave[NTX_TYPE_LIMIT];
+    ntx_matmul_fn *interleaved[NTX_TYPE_LIMIT]; /* as matmul, bit for bit, of whole slices (n_out is a multiple of 16); NULL: the type is not interleaved */
+    ntx_interleave_fn *interleave[NTX_TYPE_LIMIT];
     ntx_columns_fn *columns[NTX_TYPE_LIMIT];
-    void (*act_pack[NTX_N_ACTS])(const float *x, void *dst, uint32_t n); /* one row; F32: a copy */
+    void (*act_quantize[NTX_N_ACTS])(const float *x, void *dst, uint32_t n); /* one row; F32: a copy */
     /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double joined by the fixed tree; y may be x */
     void (*rmsnorm)(const float *x, const float *w, float eps, uint32_t n, float *y);
     /* rotates n_heads heads of width head_dim in place: first `dim` values by cos/sin [dim / 2] of the row's position */

@@ -31,7 +31,7 @@ INLINE uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * t
  * further, since fetching to the first got two thirds of the memory's rate. A prefetch behind the weights' end reads nothing. */
 extern bool ntx__cpu_fetch_far; /* pick.c */
 
-INLINE void fetch_ahead(const void *p, size_t bytes, const size_t near, const bool far)
+INLINE void prefetch_weights(const void *p, size_t bytes, const size_t near, const bool far)
 {
     enum { FAR = 16384 };
     for (size_t at = 0; far && at < bytes; at += 64)

@@ -7,12 +7,12 @@
 
 /* ---- packing of activations (kern.h has the layout) ---- */
 
-/* One block of 16 * groups values: its scale; q and the sum of each 16 q. */
-INLINE float pack_block(const float *x, const int groups, int8_t *q, int32_t *sums)
+/* One block of 16 * vecs values: its scale; q and the sum of each 16 q. */
+INLINE float quantize_block(const float *x, const int vecs, int8_t *q, int32_t *sums)
 {
     const struct f16 magic = splat(0x1.8p23f);
     struct i16 top = {{{0}}}; /* as integers, since absolute values order alike and NaN is then the largest */
-    for (int g = 0; g < groups; g++) {
+    for (int g = 0; g < vecs; g++) {
         struct i16 bits = bits16(load16(x + 16 * g));
         EACH_PART bits.p[i] &= 0x7fffffff;
         top = imax16(top, bits);
@@ -26,7 +26,7 @@ INLINE float pack_block(const float *x, const int groups, int8_t *q, int32_t *su
         d = max / 127.0f;
         inverse = 127.0f / max;
     }
-    for (int g = 0; g < groups; g++) {
+    for (int g = 0; g < vecs; g++) {
         struct f16 v = inverse != 0 ? mul16(load16(x + 16 * g), splat(inverse)) : splat(0);
         struct i16 whole = isub16(bits16(add16(v, magic)), bits16(magic));
         store_bytes(q + 16 * g, whole);
@@ -35,12 +35,12 @@ INLINE float pack_block(const float *x, const int groups, int8_t *q, int32_t *su
     return d;
 }
 
-static void pack_f32(const float *x, void *dst, uint32_t n)
+static void quantize_f32(const float *x, void *dst, uint32_t n)
 {
     memcpy(dst, x, n * sizeof *x);
 }
 
-static void pack_q8(const float *x, void *dst, uint32_t n)
+static void quantize_q8(const float *x, void *dst, uint32_t n)
 {
     uint32_t nb = n / NTX_QK;
     struct q8_row row = q8_view(dst, n);
@@ -50,12 +50,12 @@ static void pack_q8(const float *x, void *dst, uint32_t n)
     int32_t *s = (int32_t *)row.s;
     for (uint32_t b = 0; b < nb; b++) {
         int32_t sums[2];
-        d[b] = pack_block(x + b * NTX_QK, 2, (int8_t *)dst + b * NTX_QK, sums);
+        d[b] = quantize_block(x + b * NTX_QK, 2, (int8_t *)dst + b * NTX_QK, sums);
         s[b] = sums[0] + sums[1];
     }
 }
 
-static void pack_q8k(const float *x, void *dst, uint32_t n)
+static void quantize_q8k(const float *x, void *dst, uint32_t n)
 {
     uint32_t nb = n / NTX_QKK;
     struct q8k_row row = q8k_view(dst, n);
@@ -65,7 +65,7 @@ static void pack_q8k(const float *x, void *dst, uint32_t n)
     int16_t *s16 = (int16_t *)row.s16, *s32 = (int16_t *)row.s32;
     for (uint32_t b = 0; b < nb; b++) {
         int32_t sums[16];
-        d[b] = pack_block(x + b * NTX_QKK, 16, (int8_t *)dst + b * NTX_QKK, sums);
+        d[b] = quantize_block(x + b * NTX_QKK, 16, (int8_t *)dst + b * NTX_QKK, sums);
         for (int g = 0; g < 16; g++)
             s16[b * 16 + g] = (int16_t)sums[g];
         for (int g = 0; g < 8; g++)
@@ -186,7 +186,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 
 /* The part of a table that this file fills. */
 #define OPS_TABLE                                                             \
-    .act_pack = {[NTX_ACT_F32] = pack_f32, [NTX_ACT_Q8] = pack_q8, [NTX_ACT_Q8K] = pack_q8k}, \
+    .act_quantize = {[NTX_ACT_F32] = quantize_f32, [NTX_ACT_Q8] = quantize_q8, [NTX_ACT_Q8K] = quantize_q8k}, \
     .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu, [NTX_FFN_SILU_CLAMPED] = clamped_swiglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, \
     .f16_store = f16_store, .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k}, .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v}, \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0}, \

@@ -1,6 +1,6 @@
-/* panel.c: weights to panels (panel.h), for tiles and for vectors, from rows or from woven strips. Plain AVX-512.
+/* panel.c: weights to panels (panel.h), for tiles and for vectors, from rows or from interleaved slices. Plain AVX-512.
  *
- * The bits of 16 rows are transposed as they are stored (or come woven, which is the same), 4 bytes of each row to a register, and only
+ * The bits of 16 rows are transposed as they are stored (or come interleaved, which is the same), 4 bytes of each row to a register, and only
  * then taken apart: so each lane of 32 bits belongs to one output, whose scale lies in the same lane of another register. */
 #include "infer/cpu/avx512_bits.h"
 #include "infer/cpu/panel.h"
@@ -16,16 +16,16 @@ INLINE void widen_heads(__m512i heads, float *d, float *m)
 /* One block of each of 16 rows. */
 struct blocks {
     const uint8_t *row[PANEL_OUTS];
-    const uint8_t *words, *head; /* woven: the brick's */
-    const struct ntx__weave_pattern *pattern; /* NULL: rows */
+    const uint8_t *words, *head; /* interleaved: the tile's */
+    const struct ntx__interleave_pattern *pattern; /* NULL: rows */
 };
 
 /* Those of the k-th of a panel. */
-INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const size_t block_bytes, const struct ntx__weave_pattern *pattern)
+INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const size_t block_bytes, const struct ntx__interleave_pattern *pattern)
 {
     struct blocks w = {.pattern = pattern};
     if (pattern) {
-        struct ntx__brick_at at = ntx__brick_at(from->blocks, from->place + k, block_bytes);
+        struct ntx__tile_at at = ntx__tile_at(from->blocks, from->place + k, block_bytes);
         w.words = from->w + at.words;
         w.head = from->w + at.head;
         return w;
@@ -47,7 +47,7 @@ INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
         v[i] = load512(w->words + 64 * (4 * place + i));
 }
 
-/* The n <= 4 bytes at `at` of each block; woven, its head. */
+/* The n <= 4 bytes at `at` of each block; interleaved, its head. */
 INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
 {
     if (w->pattern)
@@ -76,7 +76,7 @@ INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool 
 }
 
 /* One block of each row to 8 panel rows. has_min: the type has no offset. */
-INLINE void pack_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles)
+INLINE void fill_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles)
 {
     size_t at = has_min ? 4 : bits == BITS_MXFP4 ? 1 : 2; /* behind d, or d and m */
     const bool minus = tiles && !has_min;
@@ -106,8 +106,8 @@ INLINE void pack_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], co
     }
 }
 
-INLINE void pack_simple(const struct panel_from *from, uint32_t n_blocks, struct panel *p, const size_t block_bytes, const enum simple_bits bits,
-                        const bool has_min, const bool tiles, const struct ntx__weave_pattern *pattern)
+INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct panel *p, const size_t block_bytes, const enum simple_bits bits,
+                        const bool has_min, const bool tiles, const struct ntx__interleave_pattern *pattern)
 {
     for (uint32_t k = 0; k < n_blocks; k++) {
         struct blocks w = blocks_at(from, k, block_bytes, pattern);
@@ -115,22 +115,22 @@ INLINE void pack_simple(const struct panel_from *from, uint32_t n_blocks, struct
             _mm512_store_ps(p->d[k], widen_exponents(_mm512_cvtepi32_epi8(heads_at(&w, 0, 1))));
         else
             widen_heads(heads_at(&w, 0, 4), p->d[k], p->m[k]);
-        pack_block(&w, p->low + 8 * (size_t)k, bits, has_min, tiles);
+        fill_block(&w, p->low + 8 * (size_t)k, bits, has_min, tiles);
     }
 }
 
 #define PANEL_SIMPLE(name, type, bits, has_min, tiles, pattern)                                                       \
     void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                      \
     {                                                                                                                 \
-        pack_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, pattern);               \
+        fill_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, pattern);               \
     }
 
 #define PANEL_ROWS(type, bits, has_min)                                  \
     PANEL_SIMPLE(ntx__panel_##type, type, bits, has_min, true, NULL)     \
     PANEL_SIMPLE(ntx__panel_vec_##type, type, bits, has_min, false, NULL)
-#define PANEL_STRIPS(type, bits)                                                                \
-    PANEL_SIMPLE(ntx__panel_woven_##type, type, bits, false, true, &ntx__pattern_##type)        \
-    PANEL_SIMPLE(ntx__panel_vec_woven_##type, type, bits, false, false, &ntx__pattern_##type)
+#define PANEL_SLICES(type, bits)                                                                \
+    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, bits, false, true, &ntx__pattern_##type)        \
+    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, bits, false, false, &ntx__pattern_##type)
 
 PANEL_ROWS(q4_0, BITS_4, false)
 PANEL_ROWS(q4_1, BITS_4, true)
@@ -138,9 +138,9 @@ PANEL_ROWS(q5_0, BITS_5, false)
 PANEL_ROWS(q5_1, BITS_5, true)
 PANEL_ROWS(q8_0, BITS_8, false)
 PANEL_ROWS(mxfp4, BITS_MXFP4, false)
-PANEL_STRIPS(q4_0, BITS_4)
-PANEL_STRIPS(q8_0, BITS_8)
-PANEL_STRIPS(mxfp4, BITS_MXFP4)
+PANEL_SLICES(q4_0, BITS_4)
+PANEL_SLICES(q8_0, BITS_8)
+PANEL_SLICES(mxfp4, BITS_MXFP4)
 
 /* ---- super-blocks */
 
@@ -220,7 +220,7 @@ INLINE __m512i with_fifth(__m512i v, __m512i h, int bit)
     return _mm512_ternarylogic_epi32(v, h, bytes512(16), 0xf8); /* v | (h & 16) */
 }
 
-INLINE void pack_q45(const struct blocks *w, struct panel *p, const bool five, const bool tiles)
+INLINE void fill_q45(const struct blocks *w, struct panel *p, const bool five, const bool tiles)
 {
     struct two_scales s[8];
     header_q45(w, p, s, tiles);
@@ -270,7 +270,7 @@ INLINE __m512i with_bits(__m512i v, __m512i h, int from, int to, int mask)
     return _mm512_ternarylogic_epi32(v, h, bytes512(mask), 0xf8);
 }
 
-INLINE void pack_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
+INLINE void fill_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
 {
     __m512i scales[4], h[4], v[4];
     take16(w, 192, scales);
@@ -296,7 +296,7 @@ INLINE void pack_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
     }
 }
 
-INLINE void pack_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
+INLINE void fill_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
 {
     __m512i tail[4], scales[4], h[2][4], v[4], three = bytes512(3);
     take16(w, 92, tail); /* from 1 on: 12 bytes of scales */
@@ -327,7 +327,7 @@ INLINE void pack_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
 }
 
 /* Q2_K: scale * q is at most 45, so one plane, also for vectors. */
-INLINE void pack_q2_k(const struct blocks *w, struct panel *p)
+INLINE void fill_q2_k(const struct blocks *w, struct panel *p)
 {
     __m512i scales[4], mins[4], v[4], three = bytes512(3);
     take16(w, 0, scales);
@@ -359,19 +359,19 @@ INLINE void pack_q2_k(const struct blocks *w, struct panel *p)
         call;                                                                                          \
     }
 
-PANEL_SUPER(ntx__panel_q2_k, q2_k, NULL, pack_q2_k(w, p))
-PANEL_SUPER(ntx__panel_q3_k, q3_k, NULL, pack_q3_k(w, p, true))
-PANEL_SUPER(ntx__panel_q4_k, q4_k, NULL, pack_q45(w, p, false, true))
-PANEL_SUPER(ntx__panel_q5_k, q5_k, NULL, pack_q45(w, p, true, true))
-PANEL_SUPER(ntx__panel_q6_k, q6_k, NULL, pack_q6_k(w, p, true))
-PANEL_SUPER(ntx__panel_vec_q2_k, q2_k, NULL, pack_q2_k(w, p))
-PANEL_SUPER(ntx__panel_vec_q3_k, q3_k, NULL, pack_q3_k(w, p, false))
-PANEL_SUPER(ntx__panel_vec_q4_k, q4_k, NULL, pack_q45(w, p, false, false))
-PANEL_SUPER(ntx__panel_vec_q5_k, q5_k, NULL, pack_q45(w, p, true, false))
-PANEL_SUPER(ntx__panel_vec_q6_k, q6_k, NULL, pack_q6_k(w, p, false))
-PANEL_SUPER(ntx__panel_woven_q4_k, q4_k, &ntx__pattern_q4_k, pack_q45(w, p, false, true))
-PANEL_SUPER(ntx__panel_woven_q5_k, q5_k, &ntx__pattern_q5_k, pack_q45(w, p, true, true))
-PANEL_SUPER(ntx__panel_woven_q6_k, q6_k, &ntx__pattern_q6_k, pack_q6_k(w, p, true))
-PANEL_SUPER(ntx__panel_vec_woven_q4_k, q4_k, &ntx__pattern_q4_k, pack_q45(w, p, false, false))
-PANEL_SUPER(ntx__panel_vec_woven_q5_k, q5_k, &ntx__pattern_q5_k, pack_q45(w, p, true, false))
-PANEL_SUPER(ntx__panel_vec_woven_q6_k, q6_k, &ntx__pattern_q6_k, pack_q6_k(w, p, false))
+PANEL_SUPER(ntx__panel_q2_k, q2_k, NULL, fill_q2_k(w, p))
+PANEL_SUPER(ntx__panel_q3_k, q3_k, NULL, fill_q3_k(w, p, true))
+PANEL_SUPER(ntx__panel_q4_k, q4_k, NULL, fill_q45(w, p, false, true))
+PANEL_SUPER(ntx__panel_q5_k, q5_k, NULL, fill_q45(w, p, true, true))
+PANEL_SUPER(ntx__panel_q6_k, q6_k, NULL, fill_q6_k(w, p, true))
+PANEL_SUPER(ntx__panel_vec_q2_k, q2_k, NULL, fill_q2_k(w, p))
+PANEL_SUPER(ntx__panel_vec_q3_k, q3_k, NULL, fill_q3_k(w, p, false))
+PANEL_SUPER(ntx__panel_vec_q4_k, q4_k, NULL, fill_q45(w, p, false, false))
+PANEL_SUPER(ntx__panel_vec_q5_k, q5_k, NULL, fill_q45(w, p, true, false))
+PANEL_SUPER(ntx__panel_vec_q6_k, q6_k, NULL, fill_q6_k(w, p, false))
+PANEL_SUPER(ntx__panel_interleaved_q4_k, q4_k, &ntx__pattern_q4_k, fill_q45(w, p, false, true))
+PANEL_SUPER(ntx__panel_interleaved_q5_k, q5_k, &ntx__pattern_q5_k, fill_q45(w, p, true, true))
+PANEL_SUPER(ntx__panel_interleaved_q6_k, q6_k, &ntx__pattern_q6_k, fill_q6_k(w, p, true))
+PANEL_SUPER(ntx__panel_vec_interleaved_q4_k, q4_k, &ntx__pattern_q4_k, fill_q45(w, p, false, false))
+PANEL_SUPER(ntx__panel_vec_interleaved_q5_k, q5_k, &ntx__pattern_q5_k, fill_q45(w, p, true, false))
+PANEL_SUPER(ntx__panel_vec_interleaved_q6_k, q6_k, &ntx__pattern_q6_k, fill_q6_k(w, p, false))

@@ -12,7 +12,7 @@
 #define NTX_COMPUTED_CPU_PANEL_H
 
 #include "infer/cpu/avx512.h"
-#include "infer/cpu/woven.h"
+#include "infer/cpu/interleaved.h"
 
 enum {
     PANEL_OUTS = 16,
@@ -28,22 +28,22 @@ struct panel {
     int32_t mins[8][PANEL_OUTS]; /* super-blocks: pairs of int16, to meet pairs of sums of x; for vectors also -offset * scale */
 };
 
-/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or a woven strip. */
+/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or an interleaved slice. */
 struct panel_from {
     const uint8_t *w;
     size_t row_bytes;
     uint32_t n_out;
     uint32_t blocks; /* of a row */
     uint32_t b;      /* the first of the panel; the others are b + LANES, ..., of the same lane (cpu.h) */
-    uint32_t place;  /* woven: which brick that is; the others come behind it */
+    uint32_t place;  /* interleaved: which tile that is; the others come behind it */
 };
 
 /* Fills p with n_blocks blocks. */
 typedef void panel_fn(const struct panel_from *from, uint32_t n_blocks, struct panel *p);
 
-/* From rows, from woven strips; for tiles, for vectors. */
+/* From rows, from interleaved slices; for tiles, for vectors. */
 #define DECLARE_PANEL(type) panel_fn ntx__panel_##type, ntx__panel_vec_##type
-#define DECLARE_PANEL_WOVEN(type) panel_fn ntx__panel_woven_##type, ntx__panel_vec_woven_##type
+#define DECLARE_PANEL_INTERLEAVED(type) panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type
 
 DECLARE_PANEL(q4_0);
 DECLARE_PANEL(q4_1);
@@ -56,16 +56,16 @@ DECLARE_PANEL(q3_k);
 DECLARE_PANEL(q4_k);
 DECLARE_PANEL(q5_k);
 DECLARE_PANEL(q6_k);
-DECLARE_PANEL_WOVEN(q4_0);
-DECLARE_PANEL_WOVEN(q8_0);
-DECLARE_PANEL_WOVEN(mxfp4);
-DECLARE_PANEL_WOVEN(q4_k);
-DECLARE_PANEL_WOVEN(q5_k);
-DECLARE_PANEL_WOVEN(q6_k);
+DECLARE_PANEL_INTERLEAVED(q4_0);
+DECLARE_PANEL_INTERLEAVED(q8_0);
+DECLARE_PANEL_INTERLEAVED(mxfp4);
+DECLARE_PANEL_INTERLEAVED(q4_k);
+DECLARE_PANEL_INTERLEAVED(q5_k);
+DECLARE_PANEL_INTERLEAVED(q6_k);
 
 /* ---- what amx.c and vnni.c share */
 
-/* Where a packed row of x has its scales and its sums (int32 of 32, int16 of 32 or of 16), in bytes from its start. */
+/* Where a quantised row of x has its scales and its sums (int32 of 32, int16 of 32 or of 16), in bytes from its start. */
 struct x_parts {
     size_t d_at, sums_at;
 };
@@ -83,20 +83,20 @@ INLINE struct x_parts x_parts_of(const void *x, uint32_t n_in, const bool super,
 
 /* How the weights of a type lie. */
 struct panel_kind {
-    panel_fn *pack;
+    panel_fn *fill;
     uint32_t block; /* 32 or 256 values */
-    bool woven;
+    bool interleaved;
 };
 
-enum { MAX_STRIPS = 2 };
+enum { MAX_SLICES = 2 };
 
-/* What meets the rows of x: a panel of each of one or two strips, of blocks b, b + LANES, ... */
+/* What meets the rows of x: a panel of each of one or two slices, of blocks b, b + LANES, ... */
 struct panels {
-    struct panel of[MAX_STRIPS];
-    uint32_t strips, b, n;
+    struct panel of[MAX_SLICES];
+    uint32_t slices, b, n;
     uint32_t turn, turns_log2;       /* which lane, in ntx__lane_order; of how many turns its sum is */
     bool first, last;                /* of its lane */
-    const uint8_t *next[MAX_STRIPS]; /* weights to fetch meanwhile */
+    const uint8_t *next[MAX_SLICES]; /* weights to fetch meanwhile */
     size_t next_bytes;               /* of each */
 };
 
@@ -106,29 +106,29 @@ typedef void panels_fn(const void *pass, const struct panels *p);
  * fetch reads nothing. */
 INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)
 {
-    for (uint32_t k = 0; k < p->strips; k++)
+    for (uint32_t k = 0; k < p->slices; k++)
         for (size_t at = p->next_bytes * t / n / 64 * 64, to = p->next_bytes * (t + 1) / n; at < to; at += 64)
             _mm_prefetch((const char *)p->next[k] + at, _MM_HINT_T1);
 }
 
-/* What to fetch while the n blocks before the done-th are multiplied. Of woven strips the next panels; of rows, where a panel is spread
- * over many lines, as much of the next strips as was done of these. */
+/* What to fetch while the n blocks before the done-th are multiplied. Of interleaved slices the next panels; of rows, where a panel is spread
+ * over many lines, as much of the next slices as was done of these. */
 INLINE void plan_fetch(struct panels *p, const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t done, uint32_t blocks)
 {
-    const size_t strip = PANEL_OUTS * s->row_bytes, brick = strip / blocks;
-    for (uint32_t k = 0; k < p->strips; k++) {
-        const uint8_t *here = s->w + o * s->row_bytes + k * strip, *next = here + p->strips * strip;
-        p->next[k] = !kind->woven ? next + (done - p->n) * brick : done < blocks ? here + done * brick : next;
+    const size_t slice = PANEL_OUTS * s->row_bytes, tile = slice / blocks;
+    for (uint32_t k = 0; k < p->slices; k++) {
+        const uint8_t *here = s->w + o * s->row_bytes + k * slice, *next = here + p->slices * slice;
+        p->next[k] = !kind->interleaved ? next + (done - p->n) * tile : done < blocks ? here + done * tile : next;
     }
-    p->next_bytes = p->n * brick;
+    p->next_bytes = p->n * tile;
 }
 
-/* One or two strips from output o on: each panel in turn against all rows, by `rows`, lane by lane. */
-INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t strips, const void *pass, panels_fn *rows)
+/* One or two slices from output o on: each panel in turn against all rows, by `rows`, lane by lane. */
+INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t slices, const void *pass, panels_fn *rows)
 {
     struct panels p;
     const uint32_t blocks = s->n_in / kind->block, most = PANEL_COLS / kind->block;
-    p.strips = strips;
+    p.slices = slices;
     p.turn = 0;
     for (uint32_t done = 0; p.turn < LANES; p.turn += 1u << p.turns_log2) {
         const uint32_t lane = ntx__lane_order[p.turn];
@@ -138,9 +138,9 @@ INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s
             p.n = left < most ? left : most;
             p.first = p.b == lane;
             p.last = left <= most;
-            for (uint32_t k = 0; k < strips; k++) {
+            for (uint32_t k = 0; k < slices; k++) {
                 uint32_t at = o + k * PANEL_OUTS, n_out = s->n_out - at < PANEL_OUTS ? s->n_out - at : PANEL_OUTS;
-                kind->pack(&(struct panel_from){s->w + at * s->row_bytes, s->row_bytes, n_out, blocks, p.b, done}, p.n, &p.of[k]);
+                kind->fill(&(struct panel_from){s->w + at * s->row_bytes, s->row_bytes, n_out, blocks, p.b, done}, p.n, &p.of[k]);
             }
             done += p.n;
             plan_fetch(&p, kind, s, o, done, blocks);

@@ -1,8 +1,8 @@
 /* vnni.c: many rows of x at once, with vectors. The same order as everywhere (cpu.h): a register holds the exact integer sums of one
  * block for a row and 16 outputs, which then go to the float accumulators of lane b % 16.
  *
- * A band of rows, as many as leave room in the second-level cache, passes over two strips of 16 outputs at a time. Of each strip a panel
- * (panel.h) is unpacked and meets the band's rows, six or four at a time: four values of x, spread over a register, serve both strips.
+ * A band of rows, as many as leave room in the second-level cache, passes over two slices of 16 outputs at a time. Of each slice a panel
+ * (panel.h) is unpacked and meets the band's rows, six or four at a time: four values of x, spread over a register, serve both slices.
  * (Spread from memory for each product alone they would cost as much as the product.) A panel has blocks of one lane, whose accumulators
  * stay in registers for it; lanes come in such an order that the tree over them is done on the way. */
 #include "common/util.h"
@@ -11,19 +11,19 @@
 enum {
     TILE = 6, /* rows at once, or */
     SMALL = 4,
-    STRIPS = MAX_STRIPS,
+    SLICES = MAX_SLICES,
     MAX_TILES = 22,         /* of a band */
     BAND_BYTES = 800 << 10, /* of x in a band, unless that is under four tiles */
 };
 
 /* Sums of a tile. */
-typedef float tile_sums[TILE][STRIPS][PANEL_OUTS];
+typedef float tile_sums[TILE][SLICES][PANEL_OUTS];
 
 struct pass {
     const struct shape *shape;
     const char *x; /* first row of the band */
-    float *y;      /* of that row, the first output of the strips */
-    uint32_t n_rows, n_tiles, n_out; /* n_out: of the strips */
+    float *y;      /* of that row, the first output of the slices */
+    uint32_t n_rows, n_tiles, n_out; /* n_out: of the slices */
     struct x_parts at;
     struct {
         uint32_t first, rows; /* 6 or 4, of which the last may be one behind the end: then it has the last row's x, and no y */
@@ -49,29 +49,29 @@ INLINE void rows_of(const struct pass *ps, uint32_t t, const int rows, const cha
 }
 
 /* A lane's sums as they are before its panel p: none, or what earlier panels gave. */
-INLINE void start_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int strips, __m512 v[STRIPS][TILE])
+INLINE void start_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int slices, __m512 v[SLICES][TILE])
 {
-    for (int s = 0; s < strips; s++)
+    for (int s = 0; s < slices; s++)
         for (int r = 0; r < rows; r++)
             v[s][r] = p->first ? _mm512_setzero_ps() : _mm512_load_ps(ps->lane[t][r][s]);
 }
 
 /* After panel p: they wait for the lane's next panel, or join those of other lanes, and after the last lane are y. */
-INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int strips, __m512 v[STRIPS][TILE])
+INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int slices, __m512 v[SLICES][TILE])
 {
     tile_sums *to = &ps->lane[t];
     if (p->last) {
         uint32_t level = p->turns_log2;
-        for (int s = 0; s < strips && level; s++)
+        for (int s = 0; s < slices && level; s++)
             for (int r = 0; r < rows; r++)
                 v[s][r] = _mm512_add_ps(v[s][r], _mm512_setzero_ps());
         for (; p->turn >> level & 1; level++)
-            for (int s = 0; s < strips; s++)
+            for (int s = 0; s < slices; s++)
                 for (int r = 0; r < rows; r++)
                     v[s][r] = _mm512_add_ps(_mm512_load_ps(ps->tree[level][t][r][s]), v[s][r]);
         to = level < TREE_LEVELS ? &ps->tree[level][t] : NULL;
     }
-    for (int s = 0; s < strips; s++)
+    for (int s = 0; s < slices; s++)
         for (int r = 0; r < rows; r++) {
             uint32_t row = ps->tiles[t].first + (uint32_t)r;
             if (to)
@@ -82,36 +82,36 @@ INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, 
 }
 
 /* n rows of the panels from `from` on against x at x[r]. */
-INLINE void multiply(__m512i acc[STRIPS][TILE], const struct panel *p, size_t from, const int n, const char *const x[TILE], size_t at, const int rows,
-                     const int strips)
+INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t from, const int n, const char *const x[TILE], size_t at, const int rows,
+                     const int slices)
 {
 #pragma GCC unroll 8
     for (int k = 0; k < n; k++) {
-        __m512i w[STRIPS];
+        __m512i w[SLICES];
 #pragma GCC unroll 2
-        for (int s = 0; s < strips; s++)
+        for (int s = 0; s < slices; s++)
             w[s] = load512(p[s].low[from + (size_t)k]);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             __m512i v = spread(x[r] + at + 4 * (size_t)k);
 #pragma GCC unroll 2
-            for (int s = 0; s < strips; s++)
+            for (int s = 0; s < slices; s++)
                 acc[s][r] = _mm512_dpbusd_epi32(acc[s][r], w[s], v);
         }
     }
 }
 
 /* One super-block; sub: values that share a scale, 0: none is left inside the integers. offset: taken back by the sums of x. */
-INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int strips, const int sub, const bool offset,
+INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices, const int sub, const bool offset,
                        const int min_pairs)
 {
     const char *x[TILE];
-    __m512 v[STRIPS][TILE];
-    __m512i total[STRIPS][TILE];
+    __m512 v[SLICES][TILE];
+    __m512i total[SLICES][TILE];
     const struct panel *p = panels->of;
     const size_t b = panels->b, q_at = b * NTX_QKK, sums_at = ps->at.sums_at + b * 4 * (size_t)(offset ? 8 : min_pairs);
     rows_of(ps, t, rows, x);
-    for (int s = 0; s < strips; s++)
+    for (int s = 0; s < slices; s++)
         for (int r = 0; r < rows; r++) {
             total[s][r] = _mm512_setzero_si512();
             for (int k = 0; offset && k < 8; k++)
@@ -119,22 +119,22 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
         }
     const int step = sub ? sub : 32;
     for (int i = 0; i < NTX_QKK / step; i++) {
-        __m512i acc[STRIPS][TILE];
+        __m512i acc[SLICES][TILE];
         const size_t from = (size_t)(i * step / 4), at = q_at + (size_t)(i * step);
         if (!sub) {
-            multiply(total, p, from, step / 4, x, at, rows, strips);
+            multiply(total, p, from, step / 4, x, at, rows, slices);
             continue;
         }
-        for (int s = 0; s < strips; s++)
+        for (int s = 0; s < slices; s++)
             for (int r = 0; r < rows; r++)
                 acc[s][r] = _mm512_setzero_si512();
-        multiply(acc, p, from, step / 4, x, at, rows, strips);
-        for (int s = 0; s < strips; s++)
+        multiply(acc, p, from, step / 4, x, at, rows, slices);
+        for (int s = 0; s < slices; s++)
             for (int r = 0; r < rows; r++)
                 total[s][r] = _mm512_add_epi32(total[s][r], _mm512_mullo_epi32(acc[s][r], load512(p[s].scale[i])));
     }
-    start_lane(ps, panels, t, rows, strips, v);
-    for (int s = 0; s < strips; s++)
+    start_lane(ps, panels, t, rows, slices, v);
+    for (int s = 0; s < slices; s++)
         for (int r = 0; r < rows; r++) {
             __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
             v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[0]), dx), v[s][r]);
@@ -145,36 +145,36 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
                 v[s][r] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(_mm512_load_ps(p[s].m[0]), dx), v[s][r]);
             }
         }
-    end_lane(ps, panels, t, rows, strips, v);
+    end_lane(ps, panels, t, rows, slices, v);
 }
 
 /* The simple blocks of a panel; offset 0: the type has minima. */
-INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int strips, const int offset)
+INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices, const int offset)
 {
     const char *x[TILE];
-    __m512 v[STRIPS][TILE];
+    __m512 v[SLICES][TILE];
     const struct panel *p = panels->of;
     rows_of(ps, t, rows, x);
-    start_lane(ps, panels, t, rows, strips, v);
+    start_lane(ps, panels, t, rows, slices, v);
     for (size_t k = 0, b = panels->b; k < panels->n; k++, b += LANES) {
-        __m512i acc[STRIPS][TILE];
+        __m512i acc[SLICES][TILE];
         for (int r = 0; r < rows; r++) { /* the sum of 32 bytes fits an int16, so a pair of them is it and its sign */
             acc[0][r] = _mm512_setzero_si512();
             if (offset)
                 acc[0][r] = _mm512_dpwssd_epi32(acc[0][r], _mm512_set1_epi32(-offset & 0xffff), spread(x[r] + ps->at.sums_at + 4 * b));
-            if (strips > 1)
+            if (slices > 1)
                 acc[1][r] = acc[0][r];
         }
-        multiply(acc, p, 8 * k, 8, x, b * NTX_QK, rows, strips);
+        multiply(acc, p, 8 * k, 8, x, b * NTX_QK, rows, slices);
         for (int r = 0; r < rows; r++)
-            for (int s = 0; s < strips; s++) {
+            for (int s = 0; s < slices; s++) {
                 __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
                 v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[k]), dx), v[s][r]);
                 if (!offset)
                     v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(spread(x[r] + ps->at.sums_at + 4 * b)), _mm512_mul_ps(_mm512_load_ps(p[s].m[k]), dx), v[s][r]);
             }
     }
-    end_lane(ps, panels, t, rows, strips, v);
+    end_lane(ps, panels, t, rows, slices, v);
 }
 
 /* Of a band's rows: tiles of six and up to two of four, for an even number of rows, one more than there are if that is odd. */
@@ -208,15 +208,15 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
         ps.n_rows = (n_rows - r + bands - band - 1) / (bands - band); /* as equal as can be, so never under 5 */
         ps.x = s->x + r * s->x_stride;
         plan_tiles(&ps);
-        for (uint32_t o = 0; o < s->n_out; o += STRIPS * PANEL_OUTS) {
-            ps.n_out = NTX_MIN(s->n_out - o, (uint32_t)STRIPS * PANEL_OUTS);
+        for (uint32_t o = 0; o < s->n_out; o += SLICES * PANEL_OUTS) {
+            ps.n_out = NTX_MIN(s->n_out - o, (uint32_t)SLICES * PANEL_OUTS);
             ps.y = s->y + r * s->ldy + o;
-            multiply_panels(&kind->weights, s, o, ps.n_out > PANEL_OUTS ? STRIPS : 1, &ps, rows);
+            multiply_panels(&kind->weights, s, o, ps.n_out > PANEL_OUTS ? SLICES : 1, &ps, rows);
         }
     }
 }
 
-/* All tiles of a band; with the number of rows and strips known, the compiler keeps their sums in registers. */
+/* All tiles of a band; with the number of rows and slices known, the compiler keeps their sums in registers. */
 #define TILE_OF(r, s, call)                                                                                           \
     {                                                                                                                 \
         enum { R = r, S = s };                                                                                        \
@@ -229,10 +229,10 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
         const struct pass *ps = pass;                                                                                 \
         for (uint32_t t = 0; t < ps->n_tiles; t++) {                                                                  \
             fetch_share(p, t, ps->n_tiles);                                                                           \
-            if (ps->tiles[t].rows == TILE && p->strips == STRIPS)                                                     \
-                TILE_OF(TILE, STRIPS, call)                                                                           \
-            else if (p->strips == STRIPS)                                                                             \
-                TILE_OF(SMALL, STRIPS, call)                                                                          \
+            if (ps->tiles[t].rows == TILE && p->slices == SLICES)                                                     \
+                TILE_OF(TILE, SLICES, call)                                                                           \
+            else if (p->slices == SLICES)                                                                             \
+                TILE_OF(SMALL, SLICES, call)                                                                          \
             else if (ps->tiles[t].rows == TILE)                                                                       \
                 TILE_OF(TILE, 1, call)                                                                                \
             else                                                                                                      \
@@ -240,10 +240,10 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
         }                                                                                                             \
     }
 
-#define MATMUL(name, type, pack, few, least, block, woven, sums32)                                                    \
+#define MATMUL(name, type, fill, few, least, block, interleaved, sums32)                                                    \
     DECLARE_MATMUL(name)                                                                                              \
     {                                                                                                                 \
-        static const struct kind kind = {{pack, block, woven}, few, least, sums32};                                   \
+        static const struct kind kind = {{fill, block, interleaved}, few, least, sums32};                                   \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
         mm_panels(&kind, &s, n_rows, rows_##type);                                                                    \
     }
@@ -252,18 +252,18 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
     ROWS(type, call)                                                                                                  \
     MATMUL(ntx__mmvec_##type, type, ntx__panel_vec_##type, ntx__mm512_##type, 5, block, false, sums32)
 
-#define VNNI_WOVEN(type, least, block, sums32, call)                                                                  \
+#define VNNI_INTERLEAVED(type, least, block, sums32, call)                                                                  \
     VNNI(type, block, sums32, call)                                                                                   \
-    MATMUL(ntx__wovenvec_##type, type, ntx__panel_vec_woven_##type, ntx__woven_##type, least, block, true, sums32)
+    MATMUL(ntx__interleaved_vec_##type, type, ntx__panel_vec_interleaved_##type, ntx__interleaved_##type, least, block, true, sums32)
 
-VNNI_WOVEN(q4_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 8))
+VNNI_INTERLEAVED(q4_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 8))
 VNNI(q4_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
 VNNI(q5_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 16))
 VNNI(q5_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
-VNNI_WOVEN(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128))
-VNNI_WOVEN(mxfp4, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 16))
+VNNI_INTERLEAVED(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128))
+VNNI_INTERLEAVED(mxfp4, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 16))
 VNNI(q2_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 0, false, 8))
 VNNI(q3_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))
-VNNI_WOVEN(q4_k, 13, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
-VNNI_WOVEN(q5_k, 7, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
-VNNI_WOVEN(q6_k, 5, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))
+VNNI_INTERLEAVED(q4_k, 13, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
+VNNI_INTERLEAVED(q5_k, 7, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
+VNNI_INTERLEAVED(q6_k, 5, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))

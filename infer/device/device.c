@@ -95,12 +95,12 @@ static void place_rows(struct ntx_device *d, struct cursor *c, const struct size
     struct ntx__device_mem *m = &d->m;
     uint64_t r = d->c.max_rows, ff = ntx_buf_width(d->c.model, NTX_BUF_GATE);
     m->h = floats(c, r * hp->n_embd);
-    m->x = floats(c, (r + d->ahead) * NTX__DEVICE_LD(hp->n_embd));
+    m->x = floats(c, (r + d->predict_rows) * NTX__DEVICE_LD(hp->n_embd));
     m->q = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_Q));
     m->k = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_K));
     m->v = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_V));
     m->attn = floats(c, r * NTX__DEVICE_LD(ntx_buf_width(d->c.model, NTX_BUF_ATTN)));
-    m->gate = floats(c, (r + d->ahead) * NTX__DEVICE_LD(ff));
+    m->gate = floats(c, (r + d->predict_rows) * NTX__DEVICE_LD(ff));
     m->up = floats(c, r * ff);
     m->y = floats(c, r * hp->n_embd);
     m->cs = floats(c, r * (hp->rope_dim / 2));
@@ -108,7 +108,7 @@ static void place_rows(struct ntx_device *d, struct cursor *c, const struct size
     m->logits = floats(c, (uint64_t)d->c.logits_rows * hp->n_vocab);
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
         d->stride[form] = ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s->n_in, 256));
-        m->packed[form] = place(c, (r + d->ahead) * d->stride[form]);
+        m->quantized[form] = place(c, (r + d->predict_rows) * d->stride[form]);
     }
     m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(c, hp->n_layers * r * 4);
@@ -128,7 +128,7 @@ static void place_experts(struct ntx_device *d, struct cursor *c)
 {
     const struct ntx_hparams *hp = d->hp;
     struct ntx__device_mem *m = &d->m;
-    uint64_t r = d->c.max_rows, choices = r * hp->n_expert_used, group = d->choices;
+    uint64_t r = d->c.max_rows, choices = r * hp->n_expert_used, wave = d->choices;
     if (!hp->n_expert)
         return;
     m->moe.probs = floats(c, r * hp->n_expert);
@@ -137,12 +137,12 @@ static void place_experts(struct ntx_device *d, struct cursor *c)
     m->moe.place = place(c, choices * 4);
     m->moe.row = place(c, choices * 4);
     m->moe.expert = place(c, choices * 4);
-    m->moe.x = floats(c, group * NTX__DEVICE_LD(hp->n_embd));
-    m->moe.gate = floats(c, group * NTX__DEVICE_LD(hp->n_ff_exp));
-    m->moe.up = floats(c, group * hp->n_ff_exp);
-    m->moe.y = floats(c, group * hp->n_embd);
+    m->moe.x = floats(c, wave * NTX__DEVICE_LD(hp->n_embd));
+    m->moe.gate = floats(c, wave * NTX__DEVICE_LD(hp->n_ff_exp));
+    m->moe.up = floats(c, wave * hp->n_ff_exp);
+    m->moe.y = floats(c, wave * hp->n_embd);
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->moe.packed[form] = place(c, group * d->stride[form]);
+        m->moe.quantized[form] = place(c, wave * d->stride[form]);
 }
 
 static void place_groups(struct ntx_device *d, struct cursor *c)
@@ -208,7 +208,7 @@ static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
     d->ops = c->ops;
     d->hp = &c->model->hp;
     d->choices = NTX_MAX(c->max_rows, d->hp->n_expert_used);
-    d->ahead = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX__WRITTEN_ROWS) : NTX__AHEAD_ROWS;
+    d->predict_rows = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX__DECODE_ROWS) : NTX__PREFETCH_ROWS;
     d->tiled = d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
     if (c->share)
         d->share = *c->share;
@@ -237,7 +237,7 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     m->sn = floats(&c, r * (d->hp->rope_dim / 2));
     m->logits = floats(&c, (uint64_t)d->c.logits_rows * d->hp->n_vocab);
     for (int form = 0; form < NTX_N_ACTS; form++)
-        m->packed[form] = place(&c, (d->choices + d->ahead) * ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s.n_in, 256)));
+        m->quantized[form] = place(&c, (d->choices + d->predict_rows) * ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s.n_in, 256)));
     m->best = place(&c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(&c, d->hp->n_layers * r * 4);
     m->all_rows = place(&c, r * 4);

@@ -27,14 +27,14 @@ struct ntx__stage { /* device memory of one streamed chunk */
 };
 #define NTX__NO_CHUNK UINT32_MAX
 
-/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a group of experts. x, packed and gate have `ahead` rows more. */
+/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a wave of experts. x, packed and gate have `ahead` rows more. */
 struct ntx__device_mem {
     float *h, *x, *q, *k, *v, *attn, *gate, *up, *y; /* [R x ...]; rows of x, attn and gate are NTX__DEVICE_LD apart */
     float *cs, *sn;                /* [R x rope_dim / 2] */
     float *logits;                 /* [L x n_vocab] */
     struct ntx_gpu_candidate *best; /* [L x NTX_BEST_MAX] */
     float *partial;                /* [attend_rows x n_head x splits x (head_v + 2)] */
-    void *packed[NTX_N_ACTS];      /* [R x stride] */
+    void *quantized[NTX_N_ACTS];      /* [R x stride] */
     uint32_t *rows;                /* [n_layers x R] of the pass, of a layer: live ones first */
     uint32_t *all_rows, *out_rows, *pos, *table_at; /* [R] */
     uint32_t *path_from, *path_at; /* [R] */
@@ -47,7 +47,7 @@ struct ntx__device_mem {
         float *weight;             /* [R x n_expert_used] */
         uint32_t *place, *row, *expert; /* the same */
         float *x, *gate, *up, *y;  /* [A x ...]; rows of x and gate are NTX__DEVICE_LD apart */
-        void *packed[NTX_N_ACTS];  /* [A x stride] */
+        void *quantized[NTX_N_ACTS];  /* [A x stride] */
     } moe;
     uint32_t *groups;              /* [n_groups] of a packed layer, that rows use */
     uint8_t *uses;                 /* [R x n_groups] which row uses which */
@@ -61,7 +61,7 @@ struct ntx__device_mem {
 struct ntx__device_host {
     float *h, *cs, *sn, *logits, *probs, *weight;
     struct ntx_gpu_candidate *best;
-    void *packed[NTX_N_ACTS];      /* [A x ...] a step's input, for the CPU */
+    void *quantized[NTX_N_ACTS];      /* [A x ...] a step's input, for the CPU */
     uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables, *holes, *place, *row, *expert, *groups;
     uint8_t *uses;
 };
@@ -82,7 +82,7 @@ struct ntx_device {
     struct ntx_gpu_event *lists;   /* host.groups and host.uses may be written again */
     struct ntx__stage stages[NTX__STAGES];
     uint32_t n_stages, next_stage, choices; /* choices: A */
-    uint32_t ahead;                /* rows whose use of groups is foreseen */
+    uint32_t predict_rows;/* rows whose use of groups is predicted */
     uint64_t stage_bytes, kv_block_bytes, kv_layer_bytes, bytes;
     size_t stride[NTX_N_ACTS];     /* bytes from row to row of packed */
     uint32_t attend_rows;
@@ -113,7 +113,7 @@ enum ntx__where { NTX__ON_DEVICE, NTX__IN_PLACE, NTX__COPIED };
 struct ntx__device_input {
     const float *x;          /* device [n x ld] */
     size_t ld;
-    void *const *packed;     /* device, its quantised forms [n x stride] */
+    void *const *quantized;     /* device, its quantised forms [n x stride] */
     uint32_t n;
     uint32_t first_dense, n_dense; /* rows of prompts, which may go through the matrix units */
 };
@@ -149,7 +149,7 @@ struct ntx__device_biases {
     const float *x, *up;
     const uint32_t *of;
 };
-int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, uint32_t forms, void *const *packed,
+int ntx__device_quantize(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, uint32_t forms, void *const *quantized,
                      const struct ntx__device_biases *biases);
 const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w); /* or rows of floats; NULL where the model has none */
 

@@ -16,7 +16,7 @@ const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_wei
     return w->tensor == NTX_NO_TENSOR ? NULL : (const float *)(const void *)d->at[w->chunk0];
 }
 
-static void *packed(void *const *all, uint32_t forms, enum ntx_act form)
+static void *quantized(void *const *all, uint32_t forms, enum ntx_act form)
 {
     return forms >> form & 1 ? all[form] : NULL;
 }
@@ -26,29 +26,29 @@ static int add_and_norm(struct ntx_device *d, const float *y, const float *bias,
 {
     const struct ntx_gpu_norm g = {
         .h = d->m.h, .y = y, .bias = bias, .w = w, .rows = rows, .x = d->m.x,
-        .q8 = packed(d->m.packed, forms, NTX_ACT_Q8), .q8k = packed(d->m.packed, forms, NTX_ACT_Q8K),
+        .q8 = quantized(d->m.quantized, forms, NTX_ACT_Q8), .q8k = quantized(d->m.quantized, forms, NTX_ACT_Q8K),
         .ld_h = d->hp->n_embd, .ld_y = d->hp->n_embd, .ld_x = NTX__DEVICE_LD(d->hp->n_embd), .q8_stride = d->stride[NTX_ACT_Q8],
         .q8k_stride = d->stride[NTX_ACT_Q8K], .n = d->hp->n_embd, .n_rows = n, .eps = d->hp->rms_eps,
     };
     return n ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
 }
 
-int ntx__device_pack(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, uint32_t forms, void *const *to,
+int ntx__device_quantize(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, uint32_t forms, void *const *to,
                      const struct ntx__device_biases *biases)
 {
-    const struct ntx_gpu_pack g = {
-        .x = x, .up = up, .q8 = packed(to, forms, NTX_ACT_Q8), .q8k = packed(to, forms, NTX_ACT_Q8K), .ld_x = NTX__DEVICE_LD(n), .ld_up = n,
+    const struct ntx_gpu_quantize g = {
+        .x = x, .up = up, .q8 = quantized(to, forms, NTX_ACT_Q8), .q8k = quantized(to, forms, NTX_ACT_Q8K), .ld_x = NTX__DEVICE_LD(n), .ld_up = n,
         .q8_stride = d->stride[NTX_ACT_Q8], .q8k_stride = d->stride[NTX_ACT_Q8K], .n = n, .n_rows = n_rows, .act = up ? (ntx__steps_of(d->f, d->f->run) + d->f->run->n - 1)->act : NTX_FFN_SILU,
         .x_bias = biases ? biases->x : NULL, .up_bias = biases ? biases->up : NULL, .bias_rows = biases ? biases->of : NULL,
     };
-    return up || g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_PACK, &g, "quantising") : 0;
+    return up || g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising") : 0;
 }
 
 /* ---- inputs of products */
 
 struct ntx__device_input ntx__device_normed(const struct ntx_device *d, uint32_t n, uint32_t first_dense, uint32_t n_dense)
 {
-    return (struct ntx__device_input){.x = d->m.x, .ld = NTX__DEVICE_LD(d->hp->n_embd), .packed = d->m.packed, .n = n, .first_dense = first_dense, .n_dense = n_dense};
+    return (struct ntx__device_input){.x = d->m.x, .ld = NTX__DEVICE_LD(d->hp->n_embd), .quantized = d->m.quantized, .n = n, .first_dense = first_dense, .n_dense = n_dense};
 }
 
 /* ---- steps of rows, which a kernel does in one go */
@@ -121,7 +121,7 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     if (last->op == NTX_OP_PUT)
         return rotate_and_store(d);
     if (last->op == NTX_OP_GLU)
-        return ntx__device_pack(d, d->m.gate, d->m.up, last->width, d->now.n_live, r->forms, d->m.packed, NULL);
+        return ntx__device_quantize(d, d->m.gate, d->m.up, last->width, d->now.n_live, r->forms, d->m.quantized, NULL);
     return residual(d, r);
 }
 
@@ -156,7 +156,7 @@ static int multiply(struct ntx_forward *f, const struct ntx__run *r)
     const struct ntx_step *s = ntx__steps_of(f, r);
     const struct ntx__device_rows *n = &d->now;
     const struct place from = place_of(d, (enum ntx_buf)s->in[0]);
-    const struct ntx__device_input in = {.x = from.device, .ld = from.ld, .packed = d->m.packed, .n = r->feeds ? n->n_all : n->n_live, .first_dense = n->n_exact,
+    const struct ntx__device_input in = {.x = from.device, .ld = from.ld, .quantized = d->m.quantized, .n = r->feeds ? n->n_all : n->n_live, .first_dense = n->n_exact,
                                          .n_dense = n->n_live - n->n_exact};
     struct ntx__device_product p[NTX_LAYER_STEPS];
     unsigned k = 0;
@@ -216,7 +216,7 @@ static int attend(struct ntx_forward *f, const struct ntx__run *r)
     int rc = attend_split(d, 0, exact);
     if (!rc)
         rc = attend_tiles(d, exact);
-    return rc ? rc : ntx__device_pack(d, d->m.attn, NULL, r->width, d->now.n_live, r->forms, d->m.packed, NULL);
+    return rc ? rc : ntx__device_quantize(d, d->m.attn, NULL, r->width, d->now.n_live, r->forms, d->m.quantized, NULL);
 }
 
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n)

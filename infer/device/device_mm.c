@@ -37,7 +37,7 @@ static size_t stride_of(const struct job *j, enum ntx_act form)
 
 static const uint8_t *device_x(const struct job *j, enum ntx_act form)
 {
-    return form == NTX_ACT_F32 ? (const uint8_t *)j->in->x : j->in->packed[form];
+    return form == NTX_ACT_F32 ? (const uint8_t *)j->in->x : j->in->quantized[form];
 }
 
 /* ---- launches: rows of weights that lie on the device, as outputs row0.. of a product */
@@ -166,7 +166,7 @@ static void multiply_tile(const struct job *j, const struct ntx__device_product 
     const struct ntx_forward *f = j->d->f;
     enum ntx_act form = ntx_act_for(p->w->type);
     size_t stride = stride_of(j, form);
-    const uint8_t *x = (const uint8_t *)j->d->host.packed[form] + p->row0 * stride;
+    const uint8_t *x = (const uint8_t *)j->d->host.quantized[form] + p->row0 * stride;
     f->c.ops->matmul[p->w->type](w, p->w->row_bytes, n, p->w->n_in, x, stride, rows_of(j, p), p->host_y + (size_t)p->row0 * p->w->n_out + row, p->w->n_out);
 }
 
@@ -257,7 +257,7 @@ static int bring_input(const struct job *j)
         forms |= 1u << ntx_act_for(j->p[i].w->type);
     for (int form = 0; form < NTX_N_ACTS; form++)
         if (!rc && forms >> form & 1)
-            rc = d->ops->download(d->compute, d->host.packed[form], device_x(j, (enum ntx_act)form), j->in->n * stride_of(j, (enum ntx_act)form));
+            rc = d->ops->download(d->compute, d->host.quantized[form], device_x(j, (enum ntx_act)form), j->in->n * stride_of(j, (enum ntx_act)form));
     return rc ? rc : d->ops->event_record(d->input, d->compute);
 }
 

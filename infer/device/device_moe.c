@@ -1,7 +1,7 @@
 /* device_moe.c: the FFN of a layer with experts on a device: moe.c's hands.
  *
  *   router on the device -> logits down -> the CPU chooses -> lists up
- *   per group of experts: rows gathered by choice -> gate, up (+ bias) -> act(gate) * up -> down (+ bias), each expert where it lives -> added to its rows
+ *   per wave of experts: rows gathered by choice -> gate, up (+ bias) -> act(gate) * up -> down (+ bias), each expert where it lives -> added to its rows
  *
  * All rows of all these products are exact, prompts' too: a choice must not depend on rounding that others share. */
 #include <string.h>
@@ -32,7 +32,7 @@ static int route(struct ntx_forward *f)
 }
 
 /* The CPU looks a layer ahead, from the states that go into this FFN. */
-static int guess(struct ntx_forward *f)
+static int predict(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_layer_weights *next = layer(f) + 1;
@@ -40,7 +40,7 @@ static int guess(struct ntx_forward *f)
         d->c.table[ntx_expert_chunk(next, 0, NTX_EXPERT_GATE)].placement != NTX_PLACE_FRAME)
         return 0;
     int rc = ntx__device_states(f);
-    return rc ? rc : ntx__moe_guess(f);
+    return rc ? rc : ntx__moe_predict(f);
 }
 
 /* The lists of the layer before are on the device since its router's logits came down. */
@@ -74,19 +74,19 @@ static int shared(struct ntx_forward *f)
         {.w = &w->up_shared, .y = d->m.up, .host_y = f->m.up},
     }, out = {.w = &w->down_shared, .y = d->m.y, .host_y = f->m.y};
     const struct ntx__device_input x = ntx__device_normed(d, n, 0, 0);
-    const struct ntx__device_input hidden = {.x = d->m.gate, .ld = NTX__DEVICE_LD(ff), .packed = d->m.moe.packed, .n = n};
+    const struct ntx__device_input hidden = {.x = d->m.gate, .ld = NTX__DEVICE_LD(ff), .quantized = d->m.moe.quantized, .n = n};
     int rc;
     if (w->down_shared.tensor == NTX_NO_TENSOR) {
         rc = d->ops->fill(d->compute, d->m.y, 0, (uint64_t)n * d->hp->n_embd * sizeof(float));
         return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
     }
     if ((gate.w->tensor != NTX_NO_TENSOR && (rc = ntx__device_multiply(d, &gate, 1, &x))) || (rc = ntx__device_multiply(d, in, 2, &x)) ||
-        (rc = ntx__device_pack(d, d->m.gate, d->m.up, ff, n, forms_of(&w->down_shared), d->m.moe.packed, NULL)))
+        (rc = ntx__device_quantize(d, d->m.gate, d->m.up, ff, n, forms_of(&w->down_shared), d->m.moe.quantized, NULL)))
         return rc;
     return ntx__device_multiply(d, &out, 1, &hidden);
 }
 
-/* ---- a group of experts */
+/* ---- a wave of experts */
 
 static int gather_form(struct ntx_device *d, const void *from, void *to, uint64_t stride, uint64_t bytes)
 {
@@ -102,7 +102,7 @@ static int gather(struct ntx_device *d)
     int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, d->m.x, d->m.moe.x, NTX__DEVICE_LD(n) * sizeof(float), NTX__DEVICE_LD(n) * sizeof(float)) : 0;
     for (int form = NTX_ACT_F32 + 1; !rc && form < NTX_N_ACTS; form++)
         if (forms >> form & 1)
-            rc = gather_form(d, d->m.packed[form], d->m.moe.packed[form], d->stride[form], ntx_act_row_bytes((enum ntx_act)form, n));
+            rc = gather_form(d, d->m.quantized[form], d->m.moe.quantized[form], d->stride[form], ntx_act_row_bytes((enum ntx_act)form, n));
     return rc;
 }
 
@@ -140,22 +140,22 @@ static int combine(struct ntx_device *d)
     return ntx__device_go(d, NTX_GPU_COMBINE, &g, "experts' sum");
 }
 
-static int group(struct ntx_forward *f, uint32_t n)
+static int wave(struct ntx_forward *f, uint32_t n)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
     struct ntx_device *d = f->c.device;
-    const struct ntx__device_input x = {.x = d->m.moe.x, .ld = NTX__DEVICE_LD(d->hp->n_embd), .packed = d->m.moe.packed, .n = f->moe.n};
-    const struct ntx__device_input hidden = {.x = d->m.moe.gate, .ld = NTX__DEVICE_LD(d->hp->n_ff_exp), .packed = d->m.moe.packed, .n = f->moe.n};
+    const struct ntx__device_input x = {.x = d->m.moe.x, .ld = NTX__DEVICE_LD(d->hp->n_embd), .quantized = d->m.moe.quantized, .n = f->moe.n};
+    const struct ntx__device_input hidden = {.x = d->m.moe.gate, .ld = NTX__DEVICE_LD(d->hp->n_ff_exp), .quantized = d->m.moe.quantized, .n = f->moe.n};
     const struct ntx_weight *bias = layer(f)->expert_bias;
     const struct ntx__device_biases biases = {ntx__device_vector(d, &bias[NTX_EXPERT_GATE]), ntx__device_vector(d, &bias[NTX_EXPERT_UP]),
                                               d->m.moe.expert + f->moe.first};
     int rc;
     if ((rc = gather(d)) || (rc = multiply(d, n, in, 2, &x)) ||
-        (rc = ntx__device_pack(d, d->m.moe.gate, d->m.moe.up, d->hp->n_ff_exp, f->moe.n, forms_of(&layer(f)->expert[NTX_EXPERT_DOWN]), d->m.moe.packed, &biases)) ||
+        (rc = ntx__device_quantize(d, d->m.moe.gate, d->m.moe.up, d->hp->n_ff_exp, f->moe.n, forms_of(&layer(f)->expert[NTX_EXPERT_DOWN]), d->m.moe.quantized, &biases)) ||
         (rc = multiply(d, n, out, 1, &hidden)) || (rc = combine(d)))
         return rc;
     rc = ntx__device_settle(d); /* those that were copied may be replaced after this */
     return rc ? ntx__device_fail(d, rc, "a copy") : 0;
 }
 
-const struct ntx__moe_hands ntx__device_experts = {.route = route, .chosen = chosen, .guess = guess, .shared = shared, .group = group};
+const struct ntx__moe_hands ntx__device_experts = {.route = route, .chosen = chosen, .predict = predict, .shared = shared, .wave = wave};

@@ -28,7 +28,7 @@ static int send_x(struct ntx_device *d, const struct ntx__input *in, uint32_t fo
     for (int form = NTX_ACT_F32 + 1; !rc && form < NTX_N_ACTS; form++) {
         size_t bytes = ntx_act_row_bytes((enum ntx_act)form, n);
         if (forms >> form & 1)
-            rc = d->ops->upload_rows(d->compute, (uint8_t *)d->m.packed[form] + to * d->stride[form], d->stride[form], in->packed[form], bytes, bytes, in->n_rows);
+            rc = d->ops->upload_rows(d->compute, (uint8_t *)d->m.quantized[form] + to * d->stride[form], d->stride[form], in->quantized[form], bytes, bytes, in->n_rows);
     }
     return rc;
 }
@@ -45,7 +45,7 @@ static int bring_x(struct ntx_device *d, uint32_t forms)
         for (int form = NTX_ACT_F32 + 1; !rc && form < NTX_N_ACTS; form++) {
             size_t bytes = ntx_act_row_bytes((enum ntx_act)form, n);
             if (forms >> form & 1)
-                rc = d->ops->download(d->compute, (uint8_t *)f->m.packed[form] + i * bytes, (const uint8_t *)d->m.packed[form] + i * d->stride[form], bytes);
+                rc = d->ops->download(d->compute, (uint8_t *)f->m.quantized[form] + i * bytes, (const uint8_t *)d->m.quantized[form] + i * d->stride[form], bytes);
         }
     }
     return rc;
@@ -64,11 +64,11 @@ int ntx__device_gates(struct ntx_forward *f, const struct ntx__product *p, const
 {
     struct ntx_device *d = f->c.device;
     uint32_t at = d->c.max_rows; /* behind the rows of the pass */
-    void *packed[NTX_N_ACTS] = {NULL};
+    void *quantized[NTX_N_ACTS] = {NULL};
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        packed[form] = (uint8_t *)d->m.packed[form] + at * d->stride[form];
+        quantized[form] = (uint8_t *)d->m.quantized[form] + at * d->stride[form];
     const struct ntx__device_product to = {.w = p->w, .y = d->m.gate + at * p->ld, .ld_y = p->ld, .host_y = p->y};
-    const struct ntx__device_input x = {.x = d->m.x + at * NTX__DEVICE_LD(d->hp->n_embd), .ld = NTX__DEVICE_LD(d->hp->n_embd), .packed = packed, .n = in->n_rows};
+    const struct ntx__device_input x = {.x = d->m.x + at * NTX__DEVICE_LD(d->hp->n_embd), .ld = NTX__DEVICE_LD(d->hp->n_embd), .quantized = quantized, .n = in->n_rows};
     int rc = send_x(d, in, ntx__forms(&p->w, 1), at);
     if (rc)
         return ntx__device_fail(d, rc, "states of the next layer");
@@ -85,10 +85,10 @@ static int gates(struct ntx_device *d)
     struct ntx_forward *f = d->f;
     const struct ntx_weight *w = &layer(f)->gate;
     uint32_t kept = ntx__kept_rows(f);
-    const struct ntx__input ahead = {.x = f->m.groups.x, .ld = f->ld_x, .packed = f->m.groups.packed, .n_rows = kept};
+    const struct ntx__input early = {.x = f->m.groups.x, .ld = f->ld_x, .quantized = f->m.groups.quantized, .n_rows = kept};
     const struct ntx__device_product p = {.w = w, .y = d->m.gate, .ld_y = f->ld_gate, .host_y = f->m.gate};
     const struct ntx__device_input in = ntx__device_normed(d, f->n_live + kept, 0, 0);
-    int rc = kept ? send_x(d, &ahead, ntx__forms(&w, 1), f->n_live) : 0;
+    int rc = kept ? send_x(d, &early, ntx__forms(&w, 1), f->n_live) : 0;
     if (rc)
         return ntx__device_fail(d, rc, "states");
     if ((rc = ntx__device_multiply(d, &p, 1, &in)) || !kept)
@@ -108,7 +108,7 @@ static int multiply_part(struct ntx_device *d, const void *w, const struct ntx_g
     const struct ntx_pack_layer *p = &layer(d->f)->pack;
     enum ntx_act form = ntx_act_for(p->type[part]);
     const struct ntx_gpu_product k = {
-        .w = part_of(w, p, part), .x = form == NTX_ACT_F32 ? d->m.x : d->m.packed[form], .y = y, .groups = *g, .row_bytes = p->row_bytes[part],
+        .w = part_of(w, p, part), .x = form == NTX_ACT_F32 ? d->m.x : d->m.quantized[form], .y = y, .groups = *g, .row_bytes = p->row_bytes[part],
         .x_stride = form == NTX_ACT_F32 ? NTX__DEVICE_LD(d->hp->n_embd) * sizeof(float) : d->stride[form], .ldy = ldy, .type = p->type[part],
         .n_out = g->n * g->size, .n_in = d->hp->n_embd, .n_rows = d->f->n_live,
     };
@@ -232,13 +232,13 @@ static bool in_place(const struct ntx_device *d)
     return !on_device(d, d->f->layer) && d->share.of[p->type[NTX_PACK_UP]][NTX_MIN(d->f->n_live, NTX_SHARE_ROWS)] < 32;
 }
 
-/* The states are the CPU's to look at: where groups are predicted from them, and where the next layer's may be read ahead. */
-static bool looks_ahead(const struct ntx_device *d)
+/* The states are the CPU's to look at: where groups are predicted from them, and where the next layer's may be prefetched. */
+static bool predicts(const struct ntx_device *d)
 {
     const struct ntx_forward *f = d->f;
     if (f->c.ffn.kind == NTX_FFN_PREDICTED)
-        return f->groups.n_written > 0;
-    if (f->c.ffn.kind == NTX_FFN_ALL || ntx_ffn_mode_groups(&f->c.ffn) || f->layer + 1 == d->hp->n_layers || !f->c.weights->ops->expect_groups)
+        return f->groups.n_decode > 0;
+    if (f->c.ffn.kind == NTX_FFN_ALL || ntx_ffn_mode_groups(&f->c.ffn) || f->layer + 1 == d->hp->n_layers || !f->c.weights->ops->prefetch_groups)
         return false;
     const struct ntx_weight *next = &layer(f)[1].groups;
     return d->c.table[next->chunk0 + next->n_chunks - 1].placement == NTX_PLACE_FRAME;
@@ -250,7 +250,7 @@ static int bring(struct ntx_device *d, bool place)
     struct ntx_forward *f = d->f;
     const struct ntx_layer_weights *w = layer(f);
     uint64_t state_bytes = (uint64_t)f->b->n_rows * d->hp->n_embd * sizeof(float);
-    bool own_gate = !ntx_pack_has_gate(&w->pack), chooses = f->c.ffn.kind != NTX_FFN_ALL && !ntx_ffn_mode_groups(&f->c.ffn), states = looks_ahead(d);
+    bool own_gate = !ntx_pack_has_gate(&w->pack), chooses = f->c.ffn.kind != NTX_FFN_ALL && !ntx_ffn_mode_groups(&f->c.ffn), states = predicts(d);
     int rc = own_gate && (chooses || place) ? bring_gates(d, 0, f->n_live) : 0;
     if (!rc && states)
         rc = d->ops->download(d->compute, d->host.h, d->m.h, state_bytes);

@@ -125,7 +125,7 @@ static bool lay_layer(struct ntx_device *d)
     uint64_t at = (uint64_t)f->layer * d->c.max_rows;
     struct ntx__device_rows *r = &d->layer[f->layer];
     ntx__choose_rows(f);
-    *r = (struct ntx__device_rows){.list = d->m.rows + at, .n_live = f->n_live, .n_all = f->n_live + f->n_passing};
+    *r = (struct ntx__device_rows){.list = d->m.rows + at, .n_live = f->n_live, .n_all = f->n_live + f->n_kv_only};
     for (uint32_t i = 0; i < f->n_live; i++)
         r->n_exact += f->m.live[i] < d->all.n_exact;
     memcpy(d->host.rows + at, f->m.live, r->n_all * sizeof *f->m.live);

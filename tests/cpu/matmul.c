@@ -1,5 +1,5 @@
 /* matmul.c: every type, instruction set and shape gives the oracle's bits; the oracle agrees with float64 on the
- * dequantised weights; nothing is read behind the weights or written beside y. Woven weights give them, too. */
+ * dequantised weights; nothing is read behind the weights or written beside y. Interleaved weights give them, too. */
 #include "model/quant.h"
 #include "tests/cpu/blocks.h"
 #include "tests/cpu/kit.h"
@@ -35,7 +35,7 @@ static void problem_new(struct problem *p, struct rng *r)
     for (uint32_t row = 0; row < p->n_rows; row++) {
         for (uint32_t k = 0; k < p->n_in; k++)
             x[k] = p->extreme ? (rng_u32(r) & 1 ? 3.0f : -3.0f) : rng_float(r);
-        g->act_pack[form](x, p->x + row * p->x_stride, p->n_in);
+        g->act_quantize[form](x, p->x + row * p->x_stride, p->n_in);
     }
     free(x);
     g->matmul[p->type](p->w.end - p->row_bytes * p->n_out, p->row_bytes, p->n_out, p->n_in, p->x, p->x_stride, p->n_rows, p->y,
@@ -108,17 +108,17 @@ static void check_shape(const struct problem *p, const struct ntx_cpu_ops *ops, 
     check_outputs(p, ops, ops->matmul[p->type], p->w.end - p->row_bytes * n_out, n_out, n_rows);
 }
 
-/* The same rows woven, whole strips of them. */
-static void check_woven(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, const uint32_t *rows, unsigned n)
+/* The same rows interleaved, whole slices of them. */
+static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, const uint32_t *rows, unsigned n)
 {
     size_t bytes = p->row_bytes * n_out;
-    struct guarded w = guard_new(bytes), scratch = guard_new(p->row_bytes * NTX_STRIP_ROWS);
+    struct guarded w = guard_new(bytes), scratch = guard_new(p->row_bytes * NTX_SLICE_ROWS);
     char *from = memcpy(w.end - bytes, p->w.end - bytes, bytes);
-    for (uint32_t o = 0; o < n_out; o += NTX_STRIP_ROWS)
-        ops->weave[p->type](from + o * p->row_bytes, p->row_bytes, scratch.end - p->row_bytes * NTX_STRIP_ROWS);
+    for (uint32_t o = 0; o < n_out; o += NTX_SLICE_ROWS)
+        ops->interleave[p->type](from + o * p->row_bytes, p->row_bytes, scratch.end - p->row_bytes * NTX_SLICE_ROWS);
     for (unsigned i = 0; i < n; i++)
         if (rows[i] <= p->n_rows)
-            check_outputs(p, ops, ops->woven[p->type], from, n_out, rows[i]);
+            check_outputs(p, ops, ops->interleaved[p->type], from, n_out, rows[i]);
     guard_free(w);
     guard_free(scratch);
 }
@@ -130,13 +130,13 @@ static void check_all_shapes(struct problem *p, struct rng *r)
     check_float64(p);
     const struct ntx_cpu_ops *ops;
     for (unsigned k = 0; (ops = isa_at(k)); k++) {
-        CHECK(!ops->woven[p->type] == !ops->weave[p->type]);
+        CHECK(!ops->interleaved[p->type] == !ops->interleave[p->type]);
         for (unsigned i = 0; i < sizeof outs / sizeof *outs; i++)
             for (unsigned j = 0; j < sizeof rows / sizeof *rows; j++)
                 if (outs[i] <= p->n_out && rows[j] <= p->n_rows)
                     check_shape(p, ops, outs[i], rows[j]);
-        for (uint32_t n = NTX_STRIP_ROWS; ops->woven[p->type] && n <= p->n_out; n += NTX_STRIP_ROWS)
-            check_woven(p, ops, n, rows, sizeof rows / sizeof *rows);
+        for (uint32_t n = NTX_SLICE_ROWS; ops->interleaved[p->type] && n <= p->n_out; n += NTX_SLICE_ROWS)
+            check_interleaved(p, ops, n, rows, sizeof rows / sizeof *rows);
     }
     problem_free(p);
 }
@@ -151,8 +151,8 @@ static void check_many_rows(uint32_t type, struct rng *r)
         check_shape(&p, ops, MAX_OUT, 300);
         check_shape(&p, ops, MAX_OUT, 67);
         check_shape(&p, ops, 16, 129);
-        if (ops->woven[type])
-            check_woven(&p, ops, 32, (const uint32_t[]){129, 143, 300}, 3);
+        if (ops->interleaved[type])
+            check_interleaved(&p, ops, 32, (const uint32_t[]){129, 143, 300}, 3);
     }
     problem_free(&p);
 }

@@ -70,12 +70,12 @@ static void check_pack(enum ntx_act form, uint32_t n, const float *x)
     size_t bytes = ntx_act_row_bytes(form, n);
     CHECK_EQ(bytes % 64, 0);
     char *a = aligned_bytes(bytes + 64), *b = aligned_bytes(bytes + 64);
-    ntx_cpu_pick("generic")->act_pack[form](x, a, n);
+    ntx_cpu_pick("generic")->act_quantize[form](x, a, n);
     CHECK_EQ(a[bytes], (char)0xa5);
     const struct ntx_cpu_ops *ops;
     for (unsigned k = 0; (ops = isa_at(k)); k++) {
         memset(b, 0x5a, bytes);
-        ops->act_pack[form](x, b, n);
+        ops->act_quantize[form](x, b, n);
         CHECK(!memcmp(a, b, form == NTX_ACT_F32 ? n * 4 : bytes));
     }
     if (form == NTX_ACT_F32)
@@ -122,9 +122,9 @@ static void check_packs(void)
     char *a = aligned_bytes(ntx_act_row_bytes(NTX_ACT_Q8K, N)), *b = aligned_bytes(ntx_act_row_bytes(NTX_ACT_Q8K, N));
     const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
     for (unsigned k = 0; ops; ops = isa_at(k++)) {
-        ops->act_pack[NTX_ACT_Q8](x, a, N);
+        ops->act_quantize[NTX_ACT_Q8](x, a, N);
         CHECK(!isnan(q8_view(a, N).d[0]) && isnan(q8_view(a, N).d[1]) && isnan(q8_view(a, N).d[9]) && a[40] == 0);
-        ops->act_pack[NTX_ACT_Q8K](x, b, N);
+        ops->act_quantize[NTX_ACT_Q8K](x, b, N);
         CHECK(isnan(q8k_view(b, N).d[0]) && isnan(q8k_view(b, N).d[1]) && !isnan(q8k_view(b, N).d[4]));
     }
     free(a);

@@ -42,7 +42,7 @@ static void product(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in
     float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * n_out * rows), *got = malloc(sizeof *got * ldy * rows);
     for (uint32_t r = 0; r < rows; r++) {
         fill_random(rng, row, n_in);
-        oracle->act_pack[form](row, x + r * stride, n_in);
+        oracle->act_quantize[form](row, x + r * stride, n_in);
     }
     oracle->matmul[type](w, row_bytes, n_out, n_in, x, stride, rows, want, n_out);
     void *dw = gpu_put(u, w, row_bytes * n_out, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * rows, 0), *dy = gpu_new(u, sizeof *got * ldy * rows);
@@ -125,7 +125,7 @@ static void group_product(struct gpu *u, struct rng *rng, uint32_t type, uint32_
     memset(want, 0xff, sizeof *want * NEURONS * rows);
     for (uint32_t r = 0; r < rows; r++) {
         fill_random(rng, row, n_in);
-        oracle->act_pack[form](row, x + r * stride, n_in);
+        oracle->act_quantize[form](row, x + r * stride, n_in);
     }
     for (uint32_t j = 0; j < NEURONS; j++)
         if (in_list(&s, j))
@@ -280,7 +280,7 @@ static void check_packed(struct gpu *u, enum ntx_act form, const void *dev, size
     uint8_t *got = malloc(stride * rows), *want = aligned_bytes(bytes);
     gpu_get(u, got, dev, stride * rows);
     for (uint32_t r = 0; r < rows; r++) {
-        oracle->act_pack[form](x + (size_t)r * n, want, n);
+        oracle->act_quantize[form](x + (size_t)r * n, want, n);
         for (size_t i = 0; i < bytes; i++)
             CHECK_MSG(got[r * stride + i] == want[i], "%s: row %u of %u values, form %d: byte %zu is %d, not %d", what, r, n, (int)form, i, got[r * stride + i], want[i]);
     }
@@ -340,11 +340,11 @@ static void pack(struct gpu *u, struct rng *rng, uint32_t n, enum ntx_ffn_act ac
     fill_random(rng, bias, (size_t)n * EXPERTS * 2);
     float *db = gpu_put(u, bias, sizeof *bias * n * EXPERTS * 2, 0);
     void *d_of = gpu_put(u, of, sizeof of, 0);
-    struct ntx_gpu_pack p = {.x = dx, .up = glu ? du : NULL, .q8 = q8, .q8k = n % 256 ? NULL : q8k, .ld_x = n, .ld_up = n,
+    struct ntx_gpu_quantize p = {.x = dx, .up = glu ? du : NULL, .q8 = q8, .q8k = n % 256 ? NULL : q8k, .ld_x = n, .ld_up = n,
                              .q8_stride = s8, .q8k_stride = s8k, .n = n, .n_rows = ROWS, .act = act};
     if (biases)
         p.x_bias = db, p.up_bias = db + (size_t)n * EXPERTS, p.bias_rows = d_of;
-    OK(u, u->ops->launch(u->s, NTX_GPU_PACK, &p));
+    OK(u, u->ops->launch(u->s, NTX_GPU_QUANTIZE, &p));
     for (uint32_t r = 0; biases && r < ROWS; r++) {
         oracle->add(x + (size_t)r * n, bias + (size_t)of[r] * n, n);
         oracle->add(up + (size_t)r * n, bias + (size_t)(EXPERTS + of[r]) * n, n);

@@ -278,7 +278,7 @@ static float *skipping(struct world *w, bool propagate, const char *ffn, struct 
 
 static void skips(struct world *w)
 {
-    static const char *const ffn[] = {NULL, NULL, "predicted=0.4", "topk=0.3"}; /* the last two of packed models, whose groups are foreseen from states */
+    static const char *const ffn[] = {NULL, NULL, "predicted=0.4", "topk=0.3"}; /* the last two of packed models, whose groups are predicted from states */
     for (int i = 0; i < 4; i++) {
         struct skipper cpu, gpu;
         size_t n;

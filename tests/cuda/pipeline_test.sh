@@ -86,7 +86,7 @@ need=$(run --backend cuda --vram 1 >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\)
 gpu_options="--vram $((need + 1500000)) --ram 24M" pair "gpt-oss in frames" -n 4 --ignore-eos
 [ "$(stat_of "$tmp/stats" bytes_device)" -gt 100000 ] && [ "$(stat_of "$tmp/stats" bytes_host)" -gt 100000 ] || fail "gpt-oss is not in two tiers: $(cat "$tmp/stats")"
 
-# Packed: all on the GPU; layers of groups in windows of the host, read as rows want them; chosen by gates, foreseen, by the prompt.
+# Packed: all on the GPU; layers of groups in windows of the host, read as rows want them; chosen by gates, predicted, by the prompt.
 model "$tmp/d.gguf" --layers 8 --embd 256 --ff 1024 --heads 4 --kv 2 --type Q8_0 --seed 3
 ntx pack "$tmp/d.gguf" "$tmp/m.gguf" --group 16K >/dev/null || fail "pack"
 for mode in off threshold=0.02 topk=0.3 predicted=0.3,gate prompt=0.3; do

@@ -245,8 +245,8 @@ static void propagated(const struct mk_options *make, enum ntx_kv_type kv_type)
     free(alone), free(both), free(s.seen);
 }
 
-/* What a study says is what the traced states say; a skipped layer says nothing. */
-static void studied(const struct mk_options *make)
+/* What a capture says is what the traced states say; a skipped layer says nothing. */
+static void captured(const struct mk_options *make)
 {
     struct rig r;
     struct script s;
@@ -255,16 +255,16 @@ static void studied(const struct mk_options *make)
     rig_open(&r, &o);
     trace_state = calloc((size_t)r.n_layers * 64 * r.n_embd, sizeof *trace_state);
     ntx_forward_trace(r.f, keep_state, &r);
-    float *memory = calloc(ntx_study_floats(r.model, 0), sizeof(float));
-    struct ntx_study study;
+    float *memory = calloc(ntx_capture_floats(r.model, 0), sizeof(float));
+    struct ntx_capture capture;
     struct ntx_kv_seq *kv = rig_seq(&r, 8);
-    ntx_study_place(&study, memory, 2, r.model, 0);
-    struct ntx_row row = {.token = 3, .kv = kv, .may_skip = true, .study = &study};
+    ntx_capture_place(&capture, memory, 2, r.model, 0);
+    struct ntx_row row = {.token = 3, .kv = kv, .may_skip = true, .capture = &capture};
     s.mask = 1 << 5;
     s.who = 1;
     CHECK_EQ(rig_run(&r, &row, 1), 0);
     size_t layer = 64 * (size_t)r.n_embd;
-    CHECK_SAME(study.state, trace_state + 2 * layer, r.n_embd);
+    CHECK_SAME(capture.state, trace_state + 2 * layer, r.n_embd);
     for (uint32_t l = 1; l < r.n_layers; l++) {
         const float *in = trace_state + (l - 1) * layer, *out = trace_state + l * layer;
         double ab = 0, aa = 0, bb = 0;
@@ -274,7 +274,7 @@ static void studied(const struct mk_options *make)
             bb += (double)out[i] * (double)out[i];
         }
         for (int part = 0; part < 3; part++) {
-            double c = (double)study.similar[(uint32_t)part * r.n_layers + l];
+            double c = (double)capture.similar[(uint32_t)part * r.n_layers + l];
             if (l == 5)
                 CHECK(c != c);
             else
@@ -296,7 +296,7 @@ int main(void)
     holes_are_masked(&make);
     propagated(&make, NTX_KV_F16);
     propagated(&make, NTX_KV_Q8_0);
-    studied(&make);
+    captured(&make);
     make.arch = "gpt-oss"; /* windows, and sinks between what gives K and V and the rest */
     make.layers = 6;
     make.type = "Q8_0";

@@ -60,8 +60,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         } later[] = {{offsetof(struct ntx_counters, v[NTX_C_comp_sessions]), 2, 1}, {offsetof(struct ntx_counters, v[NTX_C_comp_decisions]), 2, 9},
                      {offsetof(struct ntx_counters, v[NTX_C_comp_passes]), 2, 7}, {offsetof(struct ntx_counters, v[NTX_C_comp_stall_ns]), 2, 99},
                      {offsetof(struct ntx_counters, mon.layer[3].skipped), 2, 5}, {offsetof(struct ntx_counters, mon.layer[4].predicted), 2, 5},
-                     {offsetof(struct ntx_counters, v[NTX_C_comp_expert_hits]), 2, 50}, {offsetof(struct ntx_counters, v[NTX_C_comp_guess_wanted]), 2, 5},
-                     {offsetof(struct ntx_counters, v[NTX_C_comp_guess_bytes]), 2, 5}, {offsetof(struct ntx_counters, mon.session[2].state), 1, 4}};
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_expert_hits]), 2, 50}, {offsetof(struct ntx_counters, v[NTX_C_comp_prefetch_wanted]), 2, 5},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_prefetch_bytes]), 2, 5}, {offsetof(struct ntx_counters, mon.session[2].state), 1, 4}};
         enum { N = sizeof later / sizeof *later };
         uint8_t seed[2 * N * 8 + 1] = {0};
         for (unsigned i = 0; i < N; i++) {

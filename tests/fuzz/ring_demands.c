@@ -259,8 +259,8 @@ static void ahead(uint32_t layer, uint8_t mask)
 {
     uint32_t list[GROUPS];
     if (now.t == &experts_rig)
-        now.w->ops->guess(now.w, layer, list, list_of(mask, EXPERTS, 1, list));
-    else if (now.w->ops->expect_groups(now.w, layer, list, list_of(mask, GROUPS, 3, list)))
+        now.w->ops->prefetch_experts(now.w, layer, list, list_of(mask, EXPERTS, 1, list));
+    else if (now.w->ops->prefetch_groups(now.w, layer, list, list_of(mask, GROUPS, 3, list)))
         failed();
 }
 

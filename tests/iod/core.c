@@ -123,7 +123,7 @@ static void test_drop_map(void)
         fake_consume(&f, seq, drop ? NTX_SKIPPED : NTX_READY);
     }
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_skipped_chunks), 4);
-    CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_reads), 33 - 4); /* three more are read ahead */
+    CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_reads), 33 - 4); /* three more are prefetched */
     fake_free(&f);
 }
 

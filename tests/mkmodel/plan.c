@@ -216,7 +216,7 @@ static void add_layer(struct plan *p, uint32_t l)
     }
 }
 
-/* A block behind the layers, which foretells tokens. */
+/* A block behind the layers, which predicts tokens. */
 static void add_nextn(struct plan *p, uint32_t l)
 {
     static const struct { const char *name; uint32_t n_in; bool matrix; } more[] = {{"eh_proj", 2, true}, {"enorm", 1, false}, {"hnorm", 1, false}, {"shared_head_norm", 1, false}};

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Experts in frames: the output is that of a model that lies in RAM as a whole, bit for bit, for any budget, rows, threads and instruction set,
-# whatever is replaced or read ahead, and though iod is killed with reads of experts under way; the statistics tell how many were there.
+# whatever is replaced or prefetched, and though iod is killed with reads of experts under way; the statistics tell how many were there.
 . "$(dirname "$0")/lib.sh"
 ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,304
 shape="--layers 5 --embd 256 --heads 8 --kv 2 --expert-ff 256 --shared-ff 256"

@@ -48,7 +48,7 @@ same "$tmp/v" "$tmp/v2" "adapting, streamed and resident"
 grep -q 'adapt verify=4' "$tmp/v.json" || fail "the statistics do not name adaptation"
 v=$(stat_of "$tmp/v.json" skipped_layers_per_token)
 "${run[@]}" --ram 1G --skip static --skip-threshold 0 --skip-verify 4 --stats "$tmp/q.json" >/dev/null || fail "verifying run"
-[ "$(stat_of "$tmp/q.json" skipped_layers_per_token)" = 4.5 ] || fail "18 of 23 written tokens skip six layers, of 24: got $(stat_of "$tmp/q.json" skipped_layers_per_token)"
+[ "$(stat_of "$tmp/q.json" skipped_layers_per_token)" = 4.5 ] || fail "18 of 23 generated tokens skip six layers, of 24: got $(stat_of "$tmp/q.json" skipped_layers_per_token)"
 
 "${run[@]}" --ram 1G --skip predictive --skip-threshold 0.3 --fault 'predictor:kill@decision=3,start=1;kill@probe=2,start=2' --stats "$tmp/d.json" >"$tmp/d" || fail "killed predictor"
 same "$tmp/r" "$tmp/d" "a predictor killed twice"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # --ffn-sparse predicted and prompt through the daemons: what calibrate --ffn learns does not depend on threads or budget; a text is the same resident
-# and read on demand, read ahead or not; only the groups that are foretold are read; and pack --order moves neurons, not what they compute.
+# and read on demand, prefetched or not; only the groups that are predicted are read; and pack --order moves neurons, not what they compute.
 . "$(dirname "$0")/lib.sh"
 m=$tmp/m.gguf
 model "$m" --layers 6 --embd 256 --ff 3072 --heads 8 --kv 2 --type Q8_0 --seed 8 --ctx 256
@@ -39,7 +39,7 @@ python3 - "$tmp/s" <<'P' || exit 1
 import json, sys
 s = json.load(open(sys.argv[1]))
 assert 0.3 <= s['active_groups'] < 0.32 and abs(s['active_neurons'] - s['active_groups']) < 0.01, s
-assert s['ffn_precision'] == 1 and s['ffn_recall'] > 0.7, 'what is foretold is what is used: %r' % s # layer 0 is not read ahead
+assert s['ffn_precision'] == 1 and s['ffn_recall'] > 0.7, 'what is predicted is what is used: %r' % s # layer 0 is not prefetched
 print('read per token %.0f of %.0f not in RAM, groups %.3f' % (s['bytes_read_per_token'], s['bytes_storage'], s['active_groups']))
 P
 # Written tokens only: perplexity feeds them one by one, and all groups give what the model itself gives.
@@ -81,4 +81,4 @@ says "without --gate-in-bundle" ntx run "$tmp/g.gguf" x -n 1 --quiet --ffn-spars
 says "belongs to another model" ntx pack "$m" "$tmp/x.gguf" --order "$tmp/order" --quiet
 ntx calibrate "$tmp/f.gguf" --text "$tmp/text" --ctx 128 --epochs 1 --limit 600 -o "$tmp/nothing" --quiet || fail "calibrate"
 says "calibrate --ffn" ntx pack "$tmp/f.gguf" "$tmp/x.gguf" --order "$tmp/nothing" --quiet
-echo "groups of neurons that are foretold, and those that a prompt chooses"
+echo "groups of neurons that are predicted, and those that a prompt chooses"

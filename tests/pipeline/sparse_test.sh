@@ -34,16 +34,16 @@ python3 - "$tmp/s" "$tmp/p.gguf" <<'P' || exit 1
 import json, sys
 s = json.load(open(sys.argv[1]))
 assert abs(s['active_neurons'] - 0.05) < 0.001, s['active_neurons']
-assert s['ffn_recall'] > s['active_groups'] and s['ffn_precision'] > s['active_groups'], 'a guess no better than chance: %r' % s
+assert s['ffn_recall'] > s['active_groups'] and s['ffn_precision'] > s['active_groups'], 'a prediction no better than chance: %r' % s
 assert 0.1 < s['active_groups'] < 0.9 and s['bytes_read_per_token'] > 0, s
 print('precision %.3f, recall %.3f' % (s['ffn_precision'], s['ffn_recall']))
 print('active neurons %.3f, groups %.3f, read per token %.0f, of those between %.0f' % (s['active_neurons'], s['active_groups'], s['bytes_read_per_token'], s['ffn_bytes_between_per_token']))
 P
-# A window for the next layer's groups is only there where they are read ahead: with a ring that is where they are known.
+# A window for the next layer's groups is only there where they are prefetched: with a ring that is where they are known.
 least() { ntx run "$tmp/p.gguf" x --quiet --ctx 64 --ram 1M --ffn-sparse "$@" 2>&1 | grep -o "([0-9]* bytes)" | head -n 1 | tr -dc 0-9; }
 one=$(least topk=0.05) none=$(least topk=0.05 --prefetch off) two=$(least predicted=0.5,gate) known=$(least predicted=0.5,gate --prefetch off)
-[ -n "$one" ] && [ "$one" = "$none" ] || fail "the smallest budget with topk is $one, without reading ahead $none"
-[ $((two - known)) -ge 2000000 ] || fail "the smallest budget with groups known ahead is $two, without reading ahead $known"
+[ -n "$one" ] && [ "$one" = "$none" ] || fail "the smallest budget with topk is $one, without prefetching $none"
+[ $((two - known)) -ge 2000000 ] || fail "the smallest budget with groups known ahead is $two, without prefetching $known"
 # Refused with words.
 for bad in "--ffn-sparse threshold=-1" "--ffn-sparse much"; do
     # shellcheck disable=SC2086

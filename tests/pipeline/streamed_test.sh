@@ -29,7 +29,7 @@ storage=$(stat_of "$tmp/s2" bytes_storage)
 host=$(stat_of "$tmp/s2" bytes_host)
 all=$(stat_of "$tmp/s2" bytes_model)
 [ "$storage" -gt 0 ] && [ $((storage + host)) = "$all" ] || fail "placement: $storage + $host is not $all"
-# 24 tokens take 24 or 25 passes; reading ahead fetches at most one pass more
+# 24 tokens take 24 or 25 passes; prefetching fetches at most one pass more
 read_=$(stat_of "$tmp/s2" bytes_read)
 [ "$read_" -ge $((storage * 23)) ] && [ "$read_" -le $((storage * 27 + 4000000)) ] || fail "bytes_read $read_ for $storage of storage"
 echo "streamed equals resident; $storage of $all bytes streamed per pass"

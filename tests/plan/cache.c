@@ -1,4 +1,4 @@
-/* cache.c: what is replaced under each policy, that frames and bundles always agree, and what guesses may not do.
+/* cache.c: what is replaced under each policy, that frames and bundles always agree, and what predictions may not do.
  * frames.c: which layers share frames. */
 #include "weights/cache.h"
 
@@ -51,11 +51,11 @@ static uint32_t use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
     return gone;
 }
 
-static uint32_t guess(struct ntx_cache *c, uint32_t bundle)
+static uint32_t prefetch(struct ntx_cache *c, uint32_t bundle)
 {
     uint32_t f = ntx_cache_take(c, bundle, (struct ntx_moment){0, 0}, true);
     if (f != NTX_NO_FRAME) {
-        CHECK(ntx_cache_is_guess(c, f));
+        CHECK(ntx_cache_is_prefetched(c, f));
         CHECK_EQ(ntx_cache_bundle(c, f), bundle);
         ntx_cache_let_go(c, f);
     }
@@ -193,11 +193,11 @@ static void held(void)
     ntx_cache_free(c);
 }
 
-/* ---- guesses */
+/* ---- predictions */
 
-/* Whatever is guessed, wrongly, what is cached is what would be without: that which is used is in a cache of the size without the spare
+/* Whatever is predicted, wrongly, what is cached is what would be without: that which is used is in a cache of the size without the spare
  * frames at the same times. */
-static void wrong_guesses_change_nothing(void)
+static void wrong_prefetches_change_nothing(void)
 {
     struct ntx_cache *with = fresh(NULL, 14, 3), *without = fresh(NULL, 11, 0);
     uint64_t state = 5;
@@ -206,7 +206,7 @@ static void wrong_guesses_change_nothing(void)
         for (int k = 0; k < 3; k++) {
             uint32_t g = 24 + random_bundle(&state) % 8; /* never used */
             if (ntx_cache_frame(with, g) == NTX_NO_FRAME)
-                CHECK(guess(with, g) != NTX_NO_FRAME);
+                CHECK(prefetch(with, g) != NTX_NO_FRAME);
         }
         CHECK_EQ(before, ntx_cache_frame(with, b));
         CHECK_EQ(before == NTX_NO_FRAME, ntx_cache_frame(without, b) == NTX_NO_FRAME);
@@ -219,24 +219,24 @@ static void wrong_guesses_change_nothing(void)
     ntx_cache_free(without);
 }
 
-static void right_guesses(void)
+static void right_prefetches(void)
 {
     struct ntx_cache *c = fresh("lru", 6, 2); /* a quarter of 5 beyond the least: one spare frame */
     for (uint32_t b = 0; b < 5; b++)
         CHECK_EQ(use(c, b, b), NTX_NO_BUNDLE);
-    CHECK_EQ(use(c, 5, 5), 0); /* the sixth is kept for guesses */
-    uint32_t f = guess(c, 9);
-    CHECK_EQ(guess(c, 10), f); /* an older guess goes, none of those used */
+    CHECK_EQ(use(c, 5, 5), 0); /* the sixth is kept for predictions */
+    uint32_t f = prefetch(c, 9);
+    CHECK_EQ(prefetch(c, 10), f); /* an older prediction goes, none of those used */
     CHECK_EQ(ntx_cache_frame(c, 9), NTX_NO_FRAME);
     CHECK_EQ(count(c), 6);
     use(c, 10, 6); /* it came true: one of the used ones is too many, and goes when its frame is wanted */
-    CHECK(!ntx_cache_is_guess(c, f));
+    CHECK(!ntx_cache_is_prefetched(c, f));
     CHECK_EQ(count(c), 6);
-    CHECK(guess(c, 11) != NTX_NO_FRAME);
+    CHECK(prefetch(c, 11) != NTX_NO_FRAME);
     CHECK_EQ(ntx_cache_frame(c, 1), NTX_NO_FRAME);
     CHECK_EQ(ntx_cache_frame(c, 10), f);
     ntx_cache_hold(c, ntx_cache_frame(c, 11));
-    CHECK_EQ(guess(c, 12), NTX_NO_FRAME); /* the spare frame is being read into */
+    CHECK_EQ(prefetch(c, 12), NTX_NO_FRAME); /* the spare frame is being read into */
     CHECK_EQ(use(c, 12, 7), 2);
     ntx_cache_free(c);
 }
@@ -299,7 +299,7 @@ static void classes_in_the_cache(void)
         use(c, b, i / LAYERS);
         CHECK_EQ(ntx_cache_frame(c, b) < 8, b / EXPERTS % 2 == 0);
         if (ntx_cache_frame(c, g) == NTX_NO_FRAME)
-            guess(c, g);
+            prefetch(c, g);
         if (ntx_cache_frame(c, g) != NTX_NO_FRAME)
             CHECK_EQ(ntx_cache_frame(c, g) < 8, g / EXPERTS % 2 == 0);
     }
@@ -314,8 +314,8 @@ int main(void)
     same_as_looking_at_all("next");
     policies();
     held();
-    wrong_guesses_change_nothing();
-    right_guesses();
+    wrong_prefetches_change_nothing();
+    right_prefetches();
     classes();
     classes_in_the_cache();
     return 0;

@@ -26,10 +26,10 @@ static struct ntx_hw profile(const char *json)
 }
 
 /* Weights that stay have rates of their own where the profile has them; beside a GPU nothing does. */
-static void test_woven(void)
+static void test_interleaved(void)
 {
     struct ntx_hw hw = profile("{\"ntx_profile\": 1, \"cpu\": {\"threads\": 4}, \"ram\": {\"gb_s_1\": 100, \"gb_s\": 100}, \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 50}]},"
-                               " \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 20}, {\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 40, \"woven\": true}]}");
+                               " \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 20}, {\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 40, \"interleaved\": true}]}");
     struct ntx_load_bytes l = {.rows = 1};
     struct ntx_forecast f;
     NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 0, true), 1 / (40 * GB));
@@ -44,7 +44,7 @@ static void test_woven(void)
     struct ntx_err err = {0};
     struct ntx_hw back;
     char *json = ntx_hw_dump(&hw, NULL, 0);
-    CHECK(!ntx_hw_parse(json, &back, &err) && !back.kernels[0].woven && back.kernels[1].woven);
+    CHECK(!ntx_hw_parse(json, &back, &err) && !back.kernels[0].interleaved && back.kernels[1].interleaved);
     free(json);
 }
 
@@ -127,7 +127,7 @@ static void test_terms(void)
     NEAR(f.compute_s, 11.0 / 20);
     NEAR(f.pass_s, 2.0);
     CHECK_STR(f.limit, "drive");
-    l.late_bytes = 3.5 * GB; /* half of what is streamed cannot be read ahead */
+    l.late_bytes = 3.5 * GB; /* half of what is streamed cannot be prefetched */
     CHECK(!ntx_predict(&hw, &l, &f));
     NEAR(f.pass_s, 2.0);
     NEAR(f.late_s, 1.0);
@@ -285,7 +285,7 @@ int main(void)
 {
     test_rates();
     test_streams();
-    test_woven();
+    test_interleaved();
     test_terms();
     test_gpu();
     test_lineage();

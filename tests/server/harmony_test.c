@@ -9,7 +9,7 @@ static const char *const controls[] = {"<|startoftext|>", "<|return|>", "<|call|
 
 struct stage {
     struct ntx_outlet outlet;
-    struct ntx_sink *sink;
+    struct ntx_writer *writer;
     struct ntx_kv_pool *pool;
     struct ntx_session_env env;
     struct ntx_session *s;
@@ -24,11 +24,11 @@ static void open_stage(struct stage *g, const char *chat)
     int32_t c;
     *g = (struct stage){.tok = mem_bpe("gpt-4o", controls, sizeof controls / sizeof *controls, &c)};
     ntx_outlet_init(&g->outlet, 1);
-    CHECK((g->sink = ntx_sink_new(&g->outlet, 1)));
+    CHECK((g->writer = ntx_writer_new(&g->outlet, 1)));
     CHECK_MSG(ntx_kv_pool_new(&hp, NTX_KV_F16, 64, &g->pool, &err) == 0, "%s", err.text);
     g->env = (struct ntx_session_env){.tok = g->tok, .chat = ntx_chat_by_name(chat), .has_template = true,
                                       .n_vocab = ntx_tokenizer_n_vocab(g->tok), .ctx = 1024, .n_layers = 1, .read_bytes = 1 << 20};
-    CHECK_EQ(ntx_session_new(g->sink, 1, &g->s), 0);
+    CHECK_EQ(ntx_session_new(g->writer, 1, &g->s), 0);
     CHECK_EQ(ntx_kv_seq_new(g->pool, 1024, &g->s->kv), 0);
 }
 
@@ -36,7 +36,7 @@ static void close_stage(struct stage *g)
 {
     ntx_session_free(g->s);
     ntx_kv_pool_free(g->pool);
-    ntx_sink_unref(g->sink);
+    ntx_writer_unref(g->writer);
     ntx_tokenizer_free(g->tok);
 }
 

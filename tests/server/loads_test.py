@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads apart from the service: a model whose reads never return, and whose close does not, stops nobody; its asker's leaving ends it, and so does a stop.
+"""Loads apart from the service: a model whose reads never return, and whose close does not, stops nobody; its requester's leaving ends it, and so does a stop.
 A load that fails leaves the model that was there, also where it is found out only after that one had to go."""
 import json
 import os
@@ -44,8 +44,8 @@ def others_go_on():
         c = d.client(20 * SLOW)
         c.load(model, **LOAD)
         want = text(c)
-        asker = d.client()
-        begin(asker, stuck)
+        requester = d.client()
+        begin(requester, stuck)
         wait_for(lambda: takers(d), 10, "who looks at the model")
         equal(text(c), want, "an answer while a load is stuck")
         equal(json.loads(c.status())["state"], "ready", "the state while a load is stuck")
@@ -53,10 +53,10 @@ def others_go_on():
         check(text(c) != want, "the other model says the same")
         c.load(model, **LOAD)
         equal(text(c), want, "after a load beside a stuck one")
-        asker.close()
+        requester.close()
         # At the most so many of one user are stuck at a time; then loads are refused, and all else goes on.
-        askers = [d.client() for _ in range(8)]
-        for a in askers:
+        requesters = [d.client() for _ in range(8)]
+        for a in requesters:
             begin(a, stuck)
         wait_for(lambda: takers(d) >= 4, 10, "four that look at models")
         check(takers(d) <= 4, takers(d), "processes for one user")
@@ -73,11 +73,11 @@ def others_go_on():
 def none_ready():
     """With no model there: who asks for one that is stuck waits, is told of the end, and the end comes at once."""
     with Daemons(restart=False) as d, Stuck() as stuck:
-        c, asker = d.client(20 * SLOW), d.client(20 * SLOW)
-        request = begin(asker, stuck)
+        c, requester = d.client(20 * SLOW), d.client(20 * SLOW)
+        request = begin(requester, stuck)
         wait_for(lambda: json.loads(c.status())["state"] == "loading", 10, "the load")
         stop = c.send("stop", {"grace_ms": 1})
-        refused(lambda: asker.next(request), "shutting down", "a stuck load at the end")
+        refused(lambda: requester.next(request), "shutting down", "a stuck load at the end")
         c.until(stop, "done")
         equal(d.child["computed"].wait(60), 0, "exit code")
 

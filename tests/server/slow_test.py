@@ -33,7 +33,7 @@ def main():
             k.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.append((k, k.send("logits", {"tokens": list(range(3, 3 + TOKENS))})))
         check(CLIENTS * TOKENS * ROW > 4 * OUTLET, "the clients ask for too little")
-        # Others are served meanwhile, also with logits; their turns let the slow ones' sinks fill.
+        # Others are served meanwhile, also with logits; their turns let the slow ones' writers fill.
         begin, most = time.monotonic(), 0
         while time.monotonic() - begin < 2 or (most - before <= 2 << 20 and time.monotonic() - begin < 60):
             equal(len(c.ask("A", ignore_eos=True, max_tokens=8).tokens), 8, "tokens of who reads")
@@ -42,7 +42,7 @@ def main():
         # A reply per client beyond the bound, and the allocator's slack.
         # A sanitizer keeps what was freed for a while (256 MiB of it), so that there the bound of memory says nothing.
         check(SANITIZED or most - before < OUTLET + CLIENTS * ROW + (6 << 20), "memory grew by", (most - before) >> 20, "MiB")
-        check(most - before > 2 << 20, "the slow ones' sinks did not fill")
+        check(most - before > 2 << 20, "the slow ones' writers did not fill")
         print("memory grew by %.1f MiB" % ((most - before) / 2**20))
         # One leaves, the others read to the end.
         slow.pop()[0].close()

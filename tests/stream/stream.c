@@ -190,7 +190,7 @@ static void passes(const struct shape *shape)
         CHECK_EQ(run_pass(&e, 0, rnd(&e, 41)), 0);
     CHECK_EQ(e.used, 40 * e.r.hdr->n_chunks);
     wait_until_host_ready(&e);
-    /* read ahead, but each at most once per pass, and into the ring's size only */
+    /* prefetched, but each at most once per pass, and into the ring's size only */
     uint64_t host = e.r.hdr->n_chunks - e.r.hdr->n_sched, read = atomic_load(&e.iod.read_chunks);
     CHECK(read >= 40 * (uint64_t)e.r.hdr->n_sched + host && read <= 40 * (uint64_t)e.r.hdr->n_sched + host + shape->n_desc);
     CHECK(counter(&e, NTX_C_comp_stall_ns) > 0);

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A model with experts, streamed: what ntx-top (text and --json) and ntx-metrics say of hits and of guesses agrees with the counters and with
+"""A model with experts, streamed: what ntx-top (text and --json) and ntx-metrics say of hits and of predictions agrees with the counters and with
 itself; --trace-experts records which experts each layer wanted, as many as it uses, and without it nothing of the kind is recorded."""
 import json
 import os
@@ -33,21 +33,21 @@ def watched(model):
         j = json.loads(output("ntx-top", d, "--json", "--interval", "0.1"))
         n, e = j["counters"], j["experts"]
         check(n["comp_expert_hits"] > 0 and n["comp_expert_misses"] > 0, "hits and misses", n)
-        check(0 < n["comp_guess_right"] <= n["comp_guess_wanted"] < n["comp_expert_hits"] + n["comp_expert_misses"], "guesses", n)
-        check(0 < n["comp_guess_used_bytes"] <= n["comp_guess_bytes"] <= n["iod_bytes_demand"], "bytes of guesses", n)
-        check(0 < n["comp_guess_hits"] <= n["comp_guess_right"], "hits by guesses", n)
+        check(0 < n["comp_prefetch_right"] <= n["comp_prefetch_wanted"] < n["comp_expert_hits"] + n["comp_expert_misses"], "predictions", n)
+        check(0 < n["comp_prefetch_used_bytes"] <= n["comp_prefetch_bytes"] <= n["iod_bytes_demand"], "bytes of predictions", n)
+        check(0 < n["comp_prefetch_hits"] <= n["comp_prefetch_right"], "hits by predictions", n)
         check(n["iod_bytes_early"] <= n["iod_bytes_demand"], "early bytes", n)
         for name, part, whole in (("hit_rate", n["comp_expert_hits"], n["comp_expert_hits"] + n["comp_expert_misses"]),
-                                  ("prefetch_recall", n["comp_guess_right"], n["comp_guess_wanted"]),
-                                  ("prefetch_hit_rate", n["comp_guess_used_bytes"], n["comp_guess_bytes"])):
+                                  ("prefetch_recall", n["comp_prefetch_right"], n["comp_prefetch_wanted"]),
+                                  ("prefetch_hit_rate", n["comp_prefetch_used_bytes"], n["comp_prefetch_bytes"])):
             check(abs(e[name] - part / whole) < 1e-6, name, e[name], part, whole)
         text = output("ntx-top", d, "--once", "--interval", "0.1")
-        m = re.search(r"experts +(\d+) % were there, in \d+ frames; guessed (\d+) %, (\d+) % of it read in vain", text)
+        m = re.search(r"experts +(\d+) % were there, in \d+ frames; predicted (\d+) %, (\d+) % of it read in vain", text)
         check(m, "no experts on the screen:", text)
         for shown, want in zip(m.groups(), (e["hit_rate"], e["prefetch_recall"], 1 - e["prefetch_hit_rate"])):
             check(abs(int(shown) - 100 * want) <= 0.51, "on the screen:", shown, want)
         metrics = dict(line.rsplit(" ", 1) for line in output("ntx-metrics", d).splitlines() if not line.startswith("#"))
-        for name in ("expert_hits", "expert_misses", "guess_wanted", "guess_right", "guess_hits", "guess_bytes", "guess_used_bytes"):
+        for name in ("expert_hits", "expert_misses", "prefetch_wanted", "prefetch_right", "prefetch_hits", "prefetch_bytes", "prefetch_used_bytes"):
             equal(int(metrics["ntx_comp_%s_total" % name]), n["comp_" + name], "metric of " + name)
         c.close()
 

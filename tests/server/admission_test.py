@@ -13,7 +13,7 @@ tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "1", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "2", "--type", "Q8_0", "--seed", "5")
 CLIENTS = 10
 FRAME = 16 << 20
-INLET = FRAME + (5 << 20)  # for whoever comes first, and the shares of all
+ADMISSION = FRAME + (5 << 20)  # for whoever comes first, and the shares of all
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
 SANITIZED = SLOW > 1
 
@@ -66,7 +66,7 @@ def main():
             equal(ask(), want, "tokens beside them")
             most = max(most, memory(pid))
         taken = sum(s.sent for s in senders)
-        check(SANITIZED or most - before < INLET + (4 << 20), "memory grew by", (most - before) >> 20, "MiB")
+        check(SANITIZED or most - before < ADMISSION + (4 << 20), "memory grew by", (most - before) >> 20, "MiB")
         check(most - before > 12 << 20, "nobody's request was taken")
         equal(inside(), 1, "requests that got in")
         print("%d MiB offered, %d MiB sent, memory grew by %.1f MiB" % (CLIENTS * FRAME >> 20, taken >> 20, (most - before) / 2**20))

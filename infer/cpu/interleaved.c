@@ -1,13 +1,13 @@
-/* woven.c: weights woven (woven.h), and their products with one to four rows of x at a time: the four columns of 16 outputs in a register
+/* interleaved.c: weights interleaved (interleaved.h), and their products with one to four rows of x at a time: the four columns of 16 outputs in a register
  * meet four values of x, spread over another. For many rows: vnni.c. */
-#include "infer/cpu/woven.h"
+#include "infer/cpu/interleaved.h"
 
 #include "common/util.h"
 #include "infer/cpu/avx512_bits.h"
 #include "infer/cpu/panel.h"
 
 enum {
-    OUTS = NTX_STRIP_ROWS,
+    OUTS = NTX_SLICE_ROWS,
     ROWS = 4,    /* of x at once, at most */
     NEAR = 3584, /* bytes fetched ahead, elsewhere than on AMD */
 };
@@ -18,14 +18,14 @@ struct rows {
     struct x_parts at;
 };
 
-/* What a brick gives: exact integers per row, and the scales they meet. j and m: minima, where the type has them. */
-struct brick {
+/* What a tile gives: exact integers per row, and the scales they meet. j and m: minima, where the type has them. */
+struct tile {
     __m512i i[ROWS], j[ROWS];
     __m512 d, m;
 };
 
-/* head: the brick's heads. */
-typedef void brick_fn(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out);
+/* head: the tile's heads. */
+typedef void tile_fn(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out);
 
 INLINE __m512i spread(const char *x)
 {
@@ -77,7 +77,7 @@ INLINE void join_chains(__m512i *v, const int n)
 
 /* ---- Q4_K, Q5_K: dwords: d and dmin | 12 bytes of scales and minima | Q5_K: 32 bytes of fifth bits | 128 bytes of nibbles */
 
-INLINE void brick_q45(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct brick *out, const bool five)
+INLINE void tile_q45(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct tile *out, const bool five)
 {
     const __m512i low = bytes512(15), high = bytes512((char)0xf0), top = bytes512(16), six = bytes512(63), two = bytes512(48);
     const __m512i head = dword(w, 0), u0 = dword(w, 1), u1 = dword(w, 2), u2 = dword(w, 3);
@@ -129,13 +129,13 @@ INLINE void brick_q45(const uint8_t *w, const struct rows *x, uint32_t b, const 
     }
 }
 
-INLINE void brick_q4_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out) { (void)head; brick_q45(w, x, b, n, out, false); }
-INLINE void brick_q5_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out) { (void)head; brick_q45(w, x, b, n, out, true); }
+INLINE void tile_q4_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out) { (void)head; tile_q45(w, x, b, n, out, false); }
+INLINE void tile_q5_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out) { (void)head; tile_q45(w, x, b, n, out, true); }
 
 /* ---- Q6_K: dwords: 16 scales | of each half, of each 16 columns (of 32): bit pairs, then nibbles of the first and third 32, then of the
  * second and fourth; and d. Values are 32 too many. */
 
-INLINE void brick_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
+INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
 {
     const __m512i low = bytes512(15), two = bytes512(48);
     const size_t q = (size_t)b * NTX_QKK, sums = x->at.sums_at + (size_t)b * 32;
@@ -181,14 +181,14 @@ INLINE void brick_q6_k(const uint8_t *w, const uint8_t *head, const struct rows 
 
 /* ---- simple blocks: dwords of bits, then d. The offset is taken back through the sum of x, which fits an int16. */
 
-INLINE void start_simple(const struct rows *x, uint32_t b, const int n, struct brick *out, const int offset)
+INLINE void start_simple(const struct rows *x, uint32_t b, const int n, struct tile *out, const int offset)
 {
     for (int r = 0; r < n; r++)
         out->i[r] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi32(-offset & 0xffff), spread(x->x[r] + x->at.sums_at + 4 * (size_t)b));
 }
 
 /* values: what a nibble means, or NULL: itself. */
-INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct brick *out, const __m512i *values)
+INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct tile *out, const __m512i *values)
 {
     const __m512i low = bytes512(15);
 #pragma GCC unroll 4
@@ -207,14 +207,14 @@ INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const in
     }
 }
 
-INLINE void brick_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
+INLINE void tile_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
 {
     out->d = half_words(head);
     start_simple(x, b, n, out, 8);
     nibbles(w, x, b, n, out, NULL);
 }
 
-INLINE void brick_mxfp4(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
+INLINE void tile_mxfp4(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
 {
     const __m512i values = raised_mxfp4();
     out->d = widen_exponents(load128(head));
@@ -222,7 +222,7 @@ INLINE void brick_mxfp4(const uint8_t *w, const uint8_t *head, const struct rows
     nibbles(w, x, b, n, out, &values);
 }
 
-INLINE void brick_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct brick *out)
+INLINE void tile_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
 {
     out->d = half_words(head);
     start_simple(x, b, n, out, 128);
@@ -237,9 +237,9 @@ INLINE void brick_q8_0(const uint8_t *w, const uint8_t *head, const struct rows 
 
 /* ---- the common part ---- */
 
-/* n rows against the `blocks` bricks of a strip. */
-INLINE void multiply_strip(const uint8_t *w, uint32_t blocks, const struct rows *x, const int n, float *y, size_t ldy, const size_t block_bytes,
-                           const bool has_min, const bool fetch, brick_fn *brick)
+/* n rows against the `blocks` tiles of a slice. */
+INLINE void multiply_slice(const uint8_t *w, uint32_t blocks, const struct rows *x, const int n, float *y, size_t ldy, const size_t block_bytes,
+                           const bool has_min, const bool fetch, tile_fn *tile)
 {
     float tree[TREE_LEVELS][ROWS][OUTS] __attribute__((aligned(64)));
     uint32_t turns_log2;
@@ -248,11 +248,11 @@ INLINE void multiply_strip(const uint8_t *w, uint32_t blocks, const struct rows 
         for (int r = 0; r < n; r++)
             v[r] = _mm512_setzero_ps();
         for (uint32_t b = ntx__lane_order[turn]; b < blocks; b += LANES, place++) {
-            struct ntx__brick_at p = ntx__brick_at(blocks, place, block_bytes);
-            struct brick k;
+            struct ntx__tile_at p = ntx__tile_at(blocks, place, block_bytes);
+            struct tile k;
             if (fetch || n > 1 || !ntx__cpu_fetch_far)
-                fetch_ahead(w + p.words, OUTS * block_bytes, NEAR, ntx__cpu_fetch_far);
-            brick(w + p.words, w + p.head, x, b, n, &k);
+                prefetch_weights(w + p.words, OUTS * block_bytes, NEAR, ntx__cpu_fetch_far);
+            tile(w + p.words, w + p.head, x, b, n, &k);
             for (int r = 0; r < n; r++) {
                 __m512 dx = _mm512_castsi512_ps(spread(x->x[r] + x->at.d_at + 4 * (size_t)b));
                 v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(k.i[r]), _mm512_mul_ps(k.d, dx), v[r]);
@@ -281,8 +281,8 @@ struct turn {
 
 typedef void turn_fn(const struct turn *t);
 
-/* Any number of rows over each strip, in fours and what is left. by_rows: of 1, 2 and 4. */
-static void all_strips(const struct shape *s, uint32_t n_rows, struct turn *t, turn_fn *const by_rows[3])
+/* Any number of rows over each slice, in fours and what is left. by_rows: of 1, 2 and 4. */
+static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, turn_fn *const by_rows[3])
 {
     for (uint32_t o = 0; o < s->n_out; o += OUTS) {
         t->w = s->w + o * s->row_bytes;
@@ -297,42 +297,42 @@ static void all_strips(const struct shape *s, uint32_t n_rows, struct turn *t, t
     }
 }
 
-#define WOVEN_ROWS(type, n, has_min, fetch)                                                                                      \
+#define INTERLEAVED_ROWS(type, n, has_min, fetch)                                                                                      \
     static __attribute__((noinline)) void rows##n##_##type(const struct turn *t)                                                 \
     {                                                                                                                            \
-        multiply_strip(t->w, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), has_min, fetch, brick_##type);  \
+        multiply_slice(t->w, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), has_min, fetch, tile_##type);  \
     }
 
-#define WOVEN(type, super, sums32, has_min, fetch)                                                                               \
-    WOVEN_ROWS(type, 1, has_min, fetch)                                                                                          \
-    WOVEN_ROWS(type, 2, has_min, fetch)                                                                                          \
-    WOVEN_ROWS(type, 4, has_min, fetch)                                                                                          \
-    DECLARE_MATMUL(ntx__woven_##type)                                                                                            \
+#define INTERLEAVED(type, super, sums32, has_min, fetch)                                                                               \
+    INTERLEAVED_ROWS(type, 1, has_min, fetch)                                                                                          \
+    INTERLEAVED_ROWS(type, 2, has_min, fetch)                                                                                          \
+    INTERLEAVED_ROWS(type, 4, has_min, fetch)                                                                                          \
+    DECLARE_MATMUL(ntx__interleaved_##type)                                                                                            \
     {                                                                                                                            \
         static turn_fn *const by_rows[] = {rows1_##type, rows2_##type, rows4_##type};                              \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                                 \
         struct turn t = {.blocks = n_in / (super ? NTX_QKK : NTX_QK), .ldy = ldy, .x.at = x_parts_of(x, n_in, super, sums32)};   \
-        all_strips(&s, n_rows, &t, by_rows);                                                                                     \
+        all_slices(&s, n_rows, &t, by_rows);                                                                                     \
     }
 
 /* On AMD the processor's own prefetchers follow one run well, but for Q4_K and Q5_K were measured better with help. */
-WOVEN(q4_0, false, false, false, false)
-WOVEN(q8_0, false, false, false, false)
-WOVEN(mxfp4, false, false, false, false)
-WOVEN(q4_k, true, true, true, true)
-WOVEN(q5_k, true, true, true, true)
-WOVEN(q6_k, true, false, false, false)
+INTERLEAVED(q4_0, false, false, false, false)
+INTERLEAVED(q8_0, false, false, false, false)
+INTERLEAVED(mxfp4, false, false, false, false)
+INTERLEAVED(q4_k, true, true, true, true)
+INTERLEAVED(q5_k, true, true, true, true)
+INTERLEAVED(q6_k, true, false, false, false)
 
-/* ---- weaving ---- */
+/* ---- interleaving ---- */
 
-/* A strip in place. */
-INLINE void weave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const struct ntx__weave_pattern *p)
+/* A slice in place. */
+INLINE void interleave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const struct ntx__interleave_pattern *p)
 {
     const uint32_t blocks = (uint32_t)(row_bytes / p->block_bytes);
     memcpy(scratch, to, OUTS * row_bytes);
     for (uint32_t turn = 0, place = 0; turn < LANES; turn++)
         for (uint32_t b = ntx__lane_order[turn]; b < blocks; b += LANES, place++) {
-            struct ntx__brick_at at = ntx__brick_at(blocks, place, p->block_bytes);
+            struct ntx__tile_at at = ntx__tile_at(blocks, place, p->block_bytes);
             const uint8_t *w[OUTS];
             for (size_t o = 0; o < OUTS; o++)
                 w[o] = scratch + o * row_bytes + b * p->block_bytes;
@@ -347,15 +347,15 @@ INLINE void weave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const struct 
         }
 }
 
-#define WEAVE(type)                                                              \
-    void ntx__weave_##type(void *strip, size_t row_bytes, void *scratch)         \
+#define INTERLEAVE(type)                                                              \
+    void ntx__interleave_##type(void *slice, size_t row_bytes, void *scratch)         \
     {                                                                            \
-        weave(strip, row_bytes, scratch, &ntx__pattern_##type);                  \
+        interleave(slice, row_bytes, scratch, &ntx__pattern_##type);                  \
     }
 
-WEAVE(q4_0)
-WEAVE(q8_0)
-WEAVE(mxfp4)
-WEAVE(q4_k)
-WEAVE(q5_k)
-WEAVE(q6_k)
+INTERLEAVE(q4_0)
+INTERLEAVE(q8_0)
+INTERLEAVE(mxfp4)
+INTERLEAVE(q4_k)
+INTERLEAVE(q5_k)
+INTERLEAVE(q6_k)

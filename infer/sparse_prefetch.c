@@ -1,6 +1,6 @@
-/* sparse_ahead.c: which groups of neurons the next layer will probably use: its norm and its gate, applied to the state that goes into this
+/* sparse_prefetch.c: which groups of neurons the next layer will probably use: its norm and its gate, applied to the state that goes into this
  * layer's FFN, and the same choice as will be made then. What attention and the FFN will still add to that state is not known; the stream
- * counts how often the guess is right.
+ * counts how often the prediction is right.
  *
  * It is made while the drive reads what this layer uses, and costs a product with the next gate, which must be in memory. Only reads follow
  * from it, no values. */
@@ -23,14 +23,14 @@ bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer)
     return true;
 }
 
-int ntx__gates_ahead(struct ntx_forward *f, uint32_t layer, uint32_t n_rows)
+int ntx__gates_early(struct ntx_forward *f, uint32_t layer, uint32_t n_rows)
 {
     const struct ntx__group_mem *m = &f->m.groups;
-    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = n_rows};
+    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .quantized = m->quantized, .n_rows = n_rows};
     const struct ntx__product gate = {.w = &f->c.chunks->layers[layer].gate, .y = m->gate, .ld = f->ld_gate};
-    f->looks_ahead = true;
+    f->predicts = true;
     int rc = f->back->gates ? f->back->gates(f, &gate, &in) : ntx__multiply_by(f, &gate, 1, &in);
-    f->looks_ahead = false;
+    f->predicts = false;
     return rc;
 }
 
@@ -40,21 +40,21 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_weight *gate = &next_layer(f)->gate;
     float *x = f->m.groups.x + i * f->ld_x;
     f->c.ops->rmsnorm(f->m.h + (size_t)f->m.live[i] * f->hp->n_embd, f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
-    ntx__pack_into(f, f->m.groups.packed, ntx__forms(&gate, 1), x, f->hp->n_embd, i);
+    ntx__quantize_into(f, f->m.groups.quantized, ntx__forms(&gate, 1), x, f->hp->n_embd, i);
 }
 
-int ntx__expect_groups(struct ntx_forward *f)
+int ntx__prefetch_groups(struct ntx_forward *f)
 {
     struct ntx__group_mem *m = &f->m.groups;
-    if (!f->c.weights->ops->expect_groups || f->n_live > NTX__AHEAD_ROWS || f->layer + 1 == f->hp->n_layers || !ntx__gate_there(f, f->layer + 1))
+    if (!f->c.weights->ops->prefetch_groups || f->n_live > NTX__PREFETCH_ROWS || f->layer + 1 == f->hp->n_layers || !ntx__gate_there(f, f->layer + 1))
         return 0;
     int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm]);
     if (rc)
         return rc;
     ntx__each(f, norm_row, f->n_live);
     ntx__give(f, &next_layer(f)->ffn_norm);
-    if ((rc = ntx__gates_ahead(f, f->layer + 1, f->n_live)))
+    if ((rc = ntx__gates_early(f, f->layer + 1, f->n_live)))
         return rc;
-    uint32_t n = ntx__choose_groups(f, f->layer + 1, m->gate, m->expected);
-    return f->c.weights->ops->expect_groups(f->c.weights, f->layer + 1, m->expected, n);
+    uint32_t n = ntx__choose_groups(f, f->layer + 1, m->gate, m->predicted);
+    return f->c.weights->ops->prefetch_groups(f->c.weights, f->layer + 1, m->predicted, n);
 }

@@ -1,5 +1,5 @@
-/* moe_guess.c: which experts the next layer will probably want: its norm and its router, applied to the state that goes into this
- * layer's FFN. What attention and the FFN will still add to that state is not known; the stream counts how often the guess is right.
+/* moe_predict.c: which experts the next layer will probably want: its norm and its router, applied to the state that goes into this
+ * layer's FFN. What attention and the FFN will still add to that state is not known; the stream counts how often the prediction is right.
  *
  * It is made while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
  * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
@@ -16,7 +16,7 @@ static bool there(struct ntx_weights *w, const struct ntx_weight *bias) { return
 static bool possible(const struct ntx_forward *f)
 {
     struct ntx_weights *w = f->c.weights;
-    if (!w->ops->guess || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || ntx__moe_on_device(f, f->layer + 1))
+    if (!w->ops->prefetch_experts || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || ntx__moe_on_device(f, f->layer + 1))
         return false;
     return w->ops->there(w, next_layer(f)->ffn_norm.chunk0) && w->ops->there(w, next_layer(f)->router.chunk0) &&
            there(w, &next_layer(f)->router_bias) && there(w, &next_layer(f)->router_choice);
@@ -29,7 +29,7 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const float *h = f->m.h + (size_t)f->m.live[i] * f->hp->n_embd;
     float *x = f->m.moe.x + i * f->ld_x;
     f->c.ops->rmsnorm(h, f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
-    ntx__pack_into(f, f->m.moe.packed, ntx__forms(&router, 1), x, f->hp->n_embd, i);
+    ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&router, 1), x, f->hp->n_embd, i);
 }
 
 static void score_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -78,10 +78,10 @@ static void give_biases(struct ntx_forward *f, const struct ntx_layer_weights *w
     ntx__give(f, &w->router_choice);
 }
 
-int ntx__moe_guess(struct ntx_forward *f)
+int ntx__moe_predict(struct ntx_forward *f)
 {
     struct ntx__moe_mem *m = &f->m.moe;
-    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .packed = m->packed, .n_rows = f->n_live};
+    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .quantized = m->quantized, .n_rows = f->n_live};
     uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * f->n_live, f->hp->n_expert);
     if (!possible(f))
         return 0;
@@ -95,7 +95,7 @@ int ntx__moe_guess(struct ntx_forward *f)
         return rc;
     ntx__each(f, score_row, f->n_live);
     give_biases(f, next_layer(f));
-    rank(join_rows(f), f->hp->n_expert, m->guess, n);
-    f->c.weights->ops->guess(f->c.weights, f->layer + 1, m->guess, n);
+    rank(join_rows(f), f->hp->n_expert, m->predicted, n);
+    f->c.weights->ops->prefetch_experts(f->c.weights, f->layer + 1, m->predicted, n);
     return 0;
 }

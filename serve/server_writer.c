@@ -1,4 +1,4 @@
-#include "serve/server_sink.h"
+#include "serve/server_writer.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include "common/util.h"
 #include "proto/frame.h"
 
-struct ntx_sink {
+struct ntx_writer {
     atomic_uint refs;
     struct ntx_outlet *outlet;
     uint64_t client;
@@ -22,9 +22,9 @@ void ntx_outlet_init(struct ntx_outlet *o, uint32_t max_clients)
     o->share = NTX_OUTLET_FULL / 2 / NTX_MAX(max_clients, 1u);
 }
 
-struct ntx_sink *ntx_sink_new(struct ntx_outlet *o, uint64_t client)
+struct ntx_writer *ntx_writer_new(struct ntx_outlet *o, uint64_t client)
 {
-    struct ntx_sink *s = calloc(1, sizeof *s);
+    struct ntx_writer *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     atomic_init(&s->refs, 1);
@@ -33,39 +33,39 @@ struct ntx_sink *ntx_sink_new(struct ntx_outlet *o, uint64_t client)
     return s;
 }
 
-struct ntx_sink *ntx_sink_ref(struct ntx_sink *s)
+struct ntx_writer *ntx_writer_ref(struct ntx_writer *s)
 {
     atomic_fetch_add(&s->refs, 1);
     return s;
 }
 
-void ntx_sink_unref(struct ntx_sink *s)
+void ntx_writer_unref(struct ntx_writer *s)
 {
     if (s && atomic_fetch_sub(&s->refs, 1) == 1)
         free(s);
 }
 
-uint64_t ntx_sink_client(const struct ntx_sink *s) { return s->client; }
-void ntx_sink_close(struct ntx_sink *s) { atomic_store(&s->closed, true); }
-bool ntx_sink_closed(const struct ntx_sink *s) { return atomic_load(&s->closed); }
-void ntx_sink_lose(struct ntx_sink *s) { atomic_store(&s->lost, true); }
-bool ntx_sink_lost(const struct ntx_sink *s) { return atomic_load(&s->lost); }
+uint64_t ntx_writer_client(const struct ntx_writer *s) { return s->client; }
+void ntx_writer_close(struct ntx_writer *s) { atomic_store(&s->closed, true); }
+bool ntx_writer_closed(const struct ntx_writer *s) { return atomic_load(&s->closed); }
+void ntx_writer_lose(struct ntx_writer *s) { atomic_store(&s->lost, true); }
+bool ntx_writer_lost(const struct ntx_writer *s) { return atomic_load(&s->lost); }
 
 static size_t less(size_t limit, size_t used) { return used < limit ? limit - used : 0; }
 
 static size_t room(const struct ntx_outlet *o, size_t pending, size_t all)
 {
-    return NTX_MAX(less(o->share, pending), NTX_MIN(less(NTX_SINK_FULL, pending), less(NTX_OUTLET_FULL / 2, all)));
+    return NTX_MAX(less(o->share, pending), NTX_MIN(less(NTX_WRITER_FULL, pending), less(NTX_OUTLET_FULL / 2, all)));
 }
 
-size_t ntx_sink_room(const struct ntx_sink *s) { return room(s->outlet, atomic_load(&s->pending), atomic_load(&s->outlet->pending)); }
+size_t ntx_writer_room(const struct ntx_writer *s) { return room(s->outlet, atomic_load(&s->pending), atomic_load(&s->outlet->pending)); }
 
 /* Whether it was full is told by the very values that are taken down here: had they been looked at before, the engine might have filled it in
  * between and gone to rest, and nobody would wake it. */
-bool ntx_sink_sent(struct ntx_sink *s, size_t bytes)
+bool ntx_writer_sent(struct ntx_writer *s, size_t bytes)
 {
     struct ntx_outlet *o = s->outlet;
-    bytes += NTX_SINK_FRAME;
+    bytes += NTX_WRITER_FRAME;
     size_t pending = atomic_fetch_sub(&s->pending, bytes), all = atomic_fetch_sub(&o->pending, bytes);
     return !room(o, pending, all) || (all >= NTX_OUTLET_FULL / 2 && all - bytes < NTX_OUTLET_FULL / 2);
 }
@@ -80,7 +80,7 @@ struct ntx_mailbox {
 
 static void free_mail(struct ntx_mail *m)
 {
-    ntx_sink_unref(m->sink);
+    ntx_writer_unref(m->writer);
     free(m->frame);
     free(m);
 }
@@ -151,27 +151,27 @@ static void post(struct ntx_mailbox *b, struct ntx_mail *m)
     uv_async_send(&b->async);
 }
 
-void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_sink *sink, const Ntx__Reply *r, bool last)
+void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_writer *writer, const Ntx__Reply *r, bool last)
 {
-    if (ntx_sink_closed(sink))
+    if (ntx_writer_closed(writer))
         return;
     struct ntx_mail *m = calloc(1, sizeof *m);
     if (!m || ntx_reply_pack(r, &m->frame, &m->len)) {
         free(m);
-        ntx_sink_lose(sink);
-        ntx_mail_note(b, NTX_MAIL_IDLE); /* wakes the main thread, which looks for lost sinks */
+        ntx_writer_lose(writer);
+        ntx_mail_note(b, NTX_MAIL_IDLE); /* wakes the main thread, which looks for lost writers */
         return;
     }
     m->kind = NTX_MAIL_REPLY;
-    m->sink = ntx_sink_ref(sink);
+    m->writer = ntx_writer_ref(writer);
     m->last = last;
     m->id = r->id;
-    atomic_fetch_add(&sink->pending, m->len + NTX_SINK_FRAME);
-    atomic_fetch_add(&sink->outlet->pending, m->len + NTX_SINK_FRAME);
+    atomic_fetch_add(&writer->pending, m->len + NTX_WRITER_FRAME);
+    atomic_fetch_add(&writer->outlet->pending, m->len + NTX_WRITER_FRAME);
     post(b, m);
 }
 
-static void mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *text, bool last)
+static void mail_error(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *text, bool last)
 {
     Ntx__Error e = NTX__ERROR__INIT;
     e.err = err;
@@ -180,25 +180,25 @@ static void mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id
     r.id = id;
     r.body_case = NTX__REPLY__BODY_ERROR;
     r.error = &e;
-    ntx_mail_reply(b, sink, &r, last);
+    ntx_mail_reply(b, writer, &r, last);
 }
 
-void ntx_mail_error(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *fmt, ...)
+void ntx_mail_error(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *fmt, ...)
 {
     char text[640];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    mail_error(b, sink, id, err, text, true);
+    mail_error(b, writer, id, err, text, true);
 }
 
-void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, int err, const char *text)
+void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *text)
 {
-    mail_error(b, sink, id, err, text, false);
+    mail_error(b, writer, id, err, text, false);
 }
 
-void ntx_mail_done(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *finish, const char *stats_json)
+void ntx_mail_done(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json)
 {
     Ntx__Done d = NTX__DONE__INIT;
     d.finish = (char *)(uintptr_t)finish;
@@ -207,25 +207,25 @@ void ntx_mail_done(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, co
     r.id = id;
     r.body_case = NTX__REPLY__BODY_DONE;
     r.done = &d;
-    ntx_mail_reply(b, sink, &r, true);
+    ntx_mail_reply(b, writer, &r, true);
 }
 
-void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const Ntx__Progress *p)
+void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const Ntx__Progress *p)
 {
     Ntx__Reply r = NTX__REPLY__INIT;
     r.id = id;
     r.body_case = NTX__REPLY__BODY_PROGRESS;
     r.progress = (Ntx__Progress *)(uintptr_t)p;
-    ntx_mail_reply(b, sink, &r, false);
+    ntx_mail_reply(b, writer, &r, false);
 }
 
-void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_sink *sink, uint64_t id, const char *phase, uint64_t done, uint64_t total)
+void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *phase, uint64_t done, uint64_t total)
 {
     Ntx__Progress p = NTX__PROGRESS__INIT;
     p.phase = (char *)(uintptr_t)phase;
     p.done = done;
     p.total = total;
-    ntx_mail_how_far(b, sink, id, &p);
+    ntx_mail_how_far(b, writer, id, &p);
 }
 
 void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass)

@@ -1,6 +1,6 @@
-/* Guesses: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: early). What the
+/* Predictions: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: early). What the
  * cache holds is not touched by them (cache.h); when the layer has come, those that it wants are read like any that are missing, and those
- * that it does not want are taken back, as far as iod has not begun them. Whether a guess was right, was in time, or was made
+ * that it does not want are taken back, as far as iod has not begun them. Whether a prediction was right, was in time, or was made
  * at all, changes no byte that is computed with. All by the engine thread. */
 #include "common/util.h"
 #include "weights/stream_experts.h"
@@ -15,22 +15,22 @@ static bool is_early(struct ntx_stream *s, uint32_t demand)
     return atomic_load_explicit(&ntx__ask_of(s, demand)->early, memory_order_relaxed) != 0;
 }
 
-void ntx__guess_settled(struct ntx_stream *s, uint32_t i)
+void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i)
 {
     if (is_early(s, i))
-        ntx_count(s->counters, NTX_C_comp_guess_bytes, ntx__ask_of(s, i)->bytes);
+        ntx_count(s->counters, NTX_C_comp_prefetch_bytes, ntx__ask_of(s, i)->bytes);
 }
 
-/* Of a part that was asked for early, when somebody comes to want it: it counts as read ahead once iod has begun it. */
+/* Of a part that was asked for early, when somebody comes to want it: it counts as prefetched once iod has begun it. */
 static bool count_part(struct ntx_stream *s, uint32_t frame, int part)
 {
     const struct ntx__experts *x = s->experts;
     uint32_t i = x->frame[frame].part[part].demand, bytes = part_bytes(x, frame, part);
     bool begun = i == NTX__NO_DEMAND || ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, i)->word, memory_order_relaxed)) != NTX_POSTED;
     if (begun)
-        ntx_count(s->counters, NTX_C_comp_guess_used_bytes, bytes);
+        ntx_count(s->counters, NTX_C_comp_prefetch_used_bytes, bytes);
     if (begun && i != NTX__NO_DEMAND) /* else it was counted when it settled */
-        ntx_count(s->counters, NTX_C_comp_guess_bytes, bytes);
+        ntx_count(s->counters, NTX_C_comp_prefetch_bytes, bytes);
     return begun;
 }
 
@@ -49,19 +49,19 @@ void ntx__hasten(struct ntx_stream *s, uint32_t frame)
         ntx__posted(s, n);
 }
 
-bool ntx__count_guesses(struct ntx_stream *s, uint32_t layer, uint32_t expert, uint32_t frame)
+bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert, uint32_t frame)
 {
     const struct ntx__experts *x = s->experts;
     bool begun = false;
-    if (x->guess_layer == layer && x->guess_pass == s->pass) {
-        ntx_count(s->counters, NTX_C_comp_guess_wanted, 1);
-        ntx_count(s->counters, NTX_C_comp_guess_right, x->guessed[expert]);
+    if (x->predicted_layer == layer && x->predicted_pass == s->pass) {
+        ntx_count(s->counters, NTX_C_comp_prefetch_wanted, 1);
+        ntx_count(s->counters, NTX_C_comp_prefetch_right, x->predicted[expert]);
     }
-    if (frame == NTX_NO_FRAME || !ntx_cache_is_guess(x->cache, frame))
+    if (frame == NTX_NO_FRAME || !ntx_cache_is_prefetched(x->cache, frame))
         return frame != NTX_NO_FRAME;
     for (int p = 0; p < NTX_EXPERT_PARTS; p++)
         begun |= count_part(s, frame, p);
-    ntx_count(s->counters, NTX_C_comp_guess_hits, begun);
+    ntx_count(s->counters, NTX_C_comp_prefetch_hits, begun);
     return begun;
 }
 
@@ -88,19 +88,19 @@ void ntx__take_back(struct ntx_stream *s)
             take_demand_back(s, i);
 }
 
-static void set_guess(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n)
+static void set_predicted(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     struct ntx__experts *x = s->experts;
-    x->guess_layer = layer;
-    x->guess_pass = s->pass;
+    x->predicted_layer = layer;
+    x->predicted_pass = s->pass;
     for (uint32_t e = 0; e < x->chunks->n_expert; e++)
-        x->guessed[e] = false;
+        x->predicted[e] = false;
     for (uint32_t i = 0; i < n; i++)
-        x->guessed[experts[i]] = true;
+        x->predicted[experts[i]] = true;
 }
 
 /* One expert after the other: half of one is of no use. Returns how many. */
-static uint32_t post_guesses(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n)
+static uint32_t post_prefetches(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     struct ntx__experts *x = s->experts;
     uint32_t added = 0, now = (layer + x->chunks->n_layers - 1) % x->chunks->n_layers;
@@ -117,15 +117,15 @@ static uint32_t post_guesses(struct ntx_stream *s, uint32_t layer, const uint32_
     return added;
 }
 
-/* Those of the guessed that are there already are not the ones to go for the others. */
-void ntx__stream_guess(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)
+/* Those of the predicted that are there already are not the ones to go for the others. */
+void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     struct ntx__experts *x = s->experts;
     uint32_t *kept = x->added, n_kept = 0;
     ntx__settle(s);
     ntx__take_back(s);
-    set_guess(s, layer, experts, n);
+    set_predicted(s, layer, experts, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i]));
         if (f == NTX_NO_FRAME)
@@ -133,7 +133,7 @@ void ntx__stream_guess(struct ntx_weights *w, uint32_t layer, const uint32_t *ex
         ntx_cache_hold(x->cache, f);
         kept[n_kept++] = f;
     }
-    uint32_t added = post_guesses(s, layer, experts, n);
+    uint32_t added = post_prefetches(s, layer, experts, n);
     for (uint32_t i = 0; i < n_kept; i++)
         ntx_cache_let_go(x->cache, kept[i]);
     if (added)

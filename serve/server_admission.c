@@ -1,14 +1,14 @@
 #include "common/util.h"
 #include "serve/server_impl.h"
 
-static size_t share_of(const struct ntx_server *s) { return NTX_INLET_SHARES / NTX_MAX(s->c.max_clients, 1u); }
+static size_t share_of(const struct ntx_server *s) { return NTX_ADMISSION_SHARES / NTX_MAX(s->c.max_clients, 1u); }
 
-size_t ntx__inlet_room(const struct ntx_conn *c)
+size_t ntx__admission_room(const struct ntx_conn *c)
 {
     const struct ntx_server *s = c->server;
     size_t share = share_of(s), room = c->owed < share ? share - c->owed : 0;
     if (!s->big || s->big == c)
-        room += s->inlet < NTX_INLET_FULL ? NTX_INLET_FULL - s->inlet : 0;
+        room += s->admitted < NTX_ADMISSION_FULL ? NTX_ADMISSION_FULL - s->admitted : 0;
     return room;
 }
 
@@ -16,9 +16,9 @@ size_t ntx__inlet_room(const struct ntx_conn *c)
 static void recount(struct ntx_conn *c)
 {
     struct ntx_server *s = c->server;
-    size_t share = share_of(s), beyond = c->owed > share ? c->owed - share : 0, before = s->inlet;
+    size_t share = share_of(s), beyond = c->owed > share ? c->owed - share : 0, before = s->admitted;
     const struct ntx_conn *big = s->big;
-    s->inlet += beyond - c->beyond;
+    s->admitted += beyond - c->beyond;
     c->beyond = beyond;
     if (c->part && beyond && !s->big) {
         s->big = c;
@@ -26,12 +26,12 @@ static void recount(struct ntx_conn *c)
     } else if (s->big == c && !(c->part && beyond)) {
         s->big = NULL;
     }
-    if (s->inlet < before || (big && !s->big)) /* others may go on */
+    if (s->admitted < before || (big && !s->big)) /* others may go on */
         for (struct ntx_conn *o = s->conns; o; o = o->next)
             ntx__conn_update(o);
 }
 
-void ntx__inlet_part(struct ntx_conn *c, size_t bytes)
+void ntx__admission_part(struct ntx_conn *c, size_t bytes)
 {
     if (bytes && !c->part)
         c->part_ns = ntx__server_awake(c->server);
@@ -40,7 +40,7 @@ void ntx__inlet_part(struct ntx_conn *c, size_t bytes)
     recount(c);
 }
 
-bool ntx__inlet_has(const struct ntx_conn *c, uint64_t id)
+bool ntx__admission_has(const struct ntx_conn *c, uint64_t id)
 {
     for (unsigned i = 0; i < NTX_MAX_REQUESTS; i++)
         if (c->under_way[i].bytes && c->under_way[i].id == id)
@@ -48,7 +48,7 @@ bool ntx__inlet_has(const struct ntx_conn *c, uint64_t id)
     return false;
 }
 
-void ntx__inlet_took(struct ntx_conn *c, uint64_t id, size_t bytes)
+void ntx__admission_took(struct ntx_conn *c, uint64_t id, size_t bytes)
 {
     for (unsigned i = 0; i < NTX_MAX_REQUESTS; i++)
         if (!c->under_way[i].bytes) {
@@ -60,7 +60,7 @@ void ntx__inlet_took(struct ntx_conn *c, uint64_t id, size_t bytes)
     recount(c);
 }
 
-void ntx__inlet_done(struct ntx_conn *c, uint64_t id)
+void ntx__admission_done(struct ntx_conn *c, uint64_t id)
 {
     for (unsigned i = 0; i < NTX_MAX_REQUESTS; i++)
         if (c->under_way[i].bytes && c->under_way[i].id == id) {
@@ -71,7 +71,7 @@ void ntx__inlet_done(struct ntx_conn *c, uint64_t id)
     recount(c);
 }
 
-void ntx__inlet_forget(struct ntx_conn *c)
+void ntx__admission_forget(struct ntx_conn *c)
 {
     c->owed = c->part = 0;
     recount(c);

@@ -1,5 +1,5 @@
-/* Experts on demand and on guesses: against an iod that the test plays itself, step by step, in one thread. Whatever is guessed, fails,
- * dies or lands late, what is wanted has its own bytes; and guesses are counted, taken back and never in the way. */
+/* Experts on demand and on predictions: against an iod that the test plays itself, step by step, in one thread. Whatever is predicted, fails,
+ * dies or lands late, what is wanted has its own bytes; and predictions are counted, taken back and never in the way. */
 #include <errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ static uint64_t counter(const struct rig *t, enum ntx_counter c) { return ntx_co
 
 static void open_rig(struct rig *t, uint32_t n_frames, uint32_t spare)
 {
-    char dir[] = "/tmp/ntx-guess-XXXXXX", path[64], note[512];
+    char dir[] = "/tmp/ntx-prefetch-XXXXXX", path[64], note[512];
     struct ntx_err err = {0};
     int fd;
     *t = (struct rig){.seed = 5};
@@ -70,7 +70,7 @@ static void open_rig(struct rig *t, uint32_t n_frames, uint32_t spare)
                                   .frames = &t->frames, .frames_at = t->r.hdr->off_arena, .prefetch = true};
     CHECK_EQ(ntx_stream_new(&c, &t->s), 0);
     t->w = ntx_stream_weights(t->s);
-    CHECK(t->w->ops->guess && t->w->ops->there);
+    CHECK(t->w->ops->prefetch_experts && t->w->ops->there);
 }
 
 static void close_rig(struct rig *t)
@@ -208,7 +208,7 @@ static void case_right_and_wrong(void)
     struct rig t;
     open_rig(&t, 24, 2);
     begin_pass(&t);
-    t.w->ops->guess(t.w, 1, (const uint32_t[]){5, 2}, 2);
+    t.w->ops->prefetch_experts(t.w, 1, (const uint32_t[]){5, 2}, 2);
     CHECK_EQ(count(&t, NTX_POSTED, true), 2 * PARTS);
     CHECK_EQ(count(&t, NTX_POSTED, false), 0);
     for (uint32_t i = 0; i < PARTS; i++) { /* the likelier one first: all of it, and the beginning of the other */
@@ -218,13 +218,13 @@ static void case_right_and_wrong(void)
     }
     begin(&t, PARTS);
     want(&t, 1, (const uint32_t[]){5, 7}, 2); /* 2 was wrong */
-    CHECK_EQ(counter(&t, NTX_C_comp_guess_wanted), 2);
-    CHECK_EQ(counter(&t, NTX_C_comp_guess_right), 1);
-    CHECK_EQ(counter(&t, NTX_C_comp_guess_hits), 1);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_wanted), 2);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_right), 1);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_hits), 1);
     CHECK_EQ(counter(&t, NTX_C_comp_expert_hits), 1);
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 1);
-    CHECK_EQ(counter(&t, NTX_C_comp_guess_bytes), bundle_bytes(&t, 1));
-    CHECK_EQ(counter(&t, NTX_C_comp_guess_used_bytes), bundle_bytes(&t, 1));
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_bytes), bundle_bytes(&t, 1));
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_used_bytes), bundle_bytes(&t, 1));
     CHECK_EQ(state(&t, PARTS), NTX_FILLING); /* it had begun: it ends when it ends; its other parts were taken back */
     CHECK_EQ(state(&t, PARTS + 1), NTX_FREE);
     CHECK_EQ(ntx_word_gen(demand(&t, PARTS + 1)->word), 1);
@@ -232,12 +232,12 @@ static void case_right_and_wrong(void)
     finish(&t, PARTS);
     want(&t, 2, (const uint32_t[]){0}, 1);
     uint64_t wasted = t.list[ntx_expert_chunk(&t.layers[1], 2, NTX_EXPERT_GATE)].bytes;
-    CHECK_EQ(counter(&t, NTX_C_comp_guess_bytes), bundle_bytes(&t, 1) + wasted);
-    CHECK_EQ(counter(&t, NTX_C_comp_guess_wanted), 2); /* layer 2 was not guessed */
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_bytes), bundle_bytes(&t, 1) + wasted);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_wanted), 2); /* layer 2 was not predicted */
     end_pass(&t);
 
-    begin_pass(&t); /* guessed, and not begun: no hit; what was left of it is read first of all */
-    t.w->ops->guess(t.w, 3, (const uint32_t[]){1, 4}, 2);
+    begin_pass(&t); /* predicted, and not begun: no hit; what was left of it is read first of all */
+    t.w->ops->prefetch_experts(t.w, 3, (const uint32_t[]){1, 4}, 2);
     for (uint32_t i = 0, seen = 0; i < DEMANDS && !seen; i++)
         if (state(&t, i) == NTX_POSTED) {
             begin(&t, i);
@@ -247,8 +247,8 @@ static void case_right_and_wrong(void)
     CHECK_EQ(t.w->ops->want(t.w, 3, (const uint32_t[]){1, 4}, 2, true, late), 2);
     CHECK_EQ(count(&t, NTX_POSTED, true) + count(&t, NTX_FILLING, true), 0);
     CHECK(late[0] && late[1]);
-    CHECK_EQ(counter(&t, NTX_C_comp_guess_right), 3);
-    CHECK_EQ(counter(&t, NTX_C_comp_guess_hits), 2);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_right), 3);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_hits), 2);
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 3);
     serve(&t);
     check_expert(&t, 3, 1);
@@ -262,13 +262,13 @@ static void case_right_and_wrong(void)
     close_rig(&t);
 }
 
-/* A read on a guess that fails is none of anybody's business, until it is wanted: then it is read again. */
-static void case_failed_guess(void)
+/* A read on a prediction that fails is none of anybody's business, until it is wanted: then it is read again. */
+static void case_failed_prefetch(void)
 {
     struct rig t;
     open_rig(&t, 24, 2);
     begin_pass(&t);
-    t.w->ops->guess(t.w, 1, (const uint32_t[]){3}, 1);
+    t.w->ops->prefetch_experts(t.w, 1, (const uint32_t[]){3}, 1);
     t.fail = 1;
     begin(&t, 1);
     finish(&t, 1);
@@ -281,7 +281,7 @@ static void case_failed_guess(void)
     close_rig(&t);
 }
 
-/* Guesses that never come true do not change which experts are there when they are wanted. */
+/* Predictions that never come true do not change which experts are there when they are wanted. */
 static void case_no_harm(void)
 {
     struct rig with, without;
@@ -295,7 +295,7 @@ static void case_no_harm(void)
             want(&with, l, e, 2);
             want(&without, l, e, 2);
             if (l + 1 < LAYERS)
-                with.w->ops->guess(with.w, l + 1, (const uint32_t[]){6, 7}, 2);
+                with.w->ops->prefetch_experts(with.w, l + 1, (const uint32_t[]){6, 7}, 2);
             for (uint32_t i = rnd(&with, 40); i > 0; i--)
                 step(&with);
         }
@@ -303,20 +303,20 @@ static void case_no_harm(void)
         end_pass(&without);
         CHECK_EQ(counter(&with, NTX_C_comp_expert_hits), counter(&without, NTX_C_comp_expert_hits));
     }
-    CHECK_EQ(counter(&with, NTX_C_comp_guess_right), 0);
-    CHECK_EQ(counter(&with, NTX_C_comp_guess_used_bytes), 0);
-    CHECK(counter(&with, NTX_C_comp_guess_bytes) > 0);
-    CHECK_EQ(counter(&with, NTX_C_comp_guess_wanted), 300 * (LAYERS - 1) * 2);
+    CHECK_EQ(counter(&with, NTX_C_comp_prefetch_right), 0);
+    CHECK_EQ(counter(&with, NTX_C_comp_prefetch_used_bytes), 0);
+    CHECK(counter(&with, NTX_C_comp_prefetch_bytes) > 0);
+    CHECK_EQ(counter(&with, NTX_C_comp_prefetch_wanted), 300 * (LAYERS - 1) * 2);
     close_rig(&with);
     close_rig(&without);
 }
 
-/* Where right guesses have made the used ones too many, what goes for the next guess is neither what is guessed, nor what the coming layer
+/* Where right predictions have made the used ones too many, what goes for the next prediction is neither what is predicted, nor what the coming layer
  * may want sooner than all others. */
-static void case_keeps_the_guessed(void)
+static void case_keeps_the_predicted(void)
 {
     struct rig t;
-    open_rig(&t, 24, 2); /* 12 for layers 0 and 2, of which 2 for guesses */
+    open_rig(&t, 24, 2); /* 12 for layers 0 and 2, of which 2 for predictions */
     begin_pass(&t);
     want(&t, 2, (const uint32_t[]){0, 1, 2, 3, 4}, 5);
     end_pass(&t);
@@ -326,11 +326,11 @@ static void case_keeps_the_guessed(void)
         end_pass(&t);
     }
     begin_pass(&t);
-    t.w->ops->guess(t.w, 2, (const uint32_t[]){5, 6}, 2);
+    t.w->ops->prefetch_experts(t.w, 2, (const uint32_t[]){5, 6}, 2);
     want(&t, 2, (const uint32_t[]){5, 6}, 2); /* now there are 12 used ones */
     end_pass(&t);
     begin_pass(&t);
-    t.w->ops->guess(t.w, 2, (const uint32_t[]){7, 0, 1, 2}, 4);
+    t.w->ops->prefetch_experts(t.w, 2, (const uint32_t[]){7, 0, 1, 2}, 4);
     CHECK_EQ(count(&t, NTX_POSTED, true), PARTS);
     uint64_t misses = counter(&t, NTX_C_comp_expert_misses);
     want(&t, 2, (const uint32_t[]){0, 1, 2}, 3);
@@ -388,21 +388,21 @@ static void case_anything(void)
             want(&t, l, e, n);
             if (!rnd(&t, 10))
                 die(&t);
-            t.w->ops->guess(t.w, (l + 1) % LAYERS, g, 1 + rnd(&t, 3));
+            t.w->ops->prefetch_experts(t.w, (l + 1) % LAYERS, g, 1 + rnd(&t, 3));
         }
         end_pass(&t);
     }
-    CHECK(counter(&t, NTX_C_comp_guess_right) > 300);
-    CHECK(counter(&t, NTX_C_comp_guess_used_bytes) > 0 && counter(&t, NTX_C_comp_guess_used_bytes) < counter(&t, NTX_C_comp_guess_bytes));
+    CHECK(counter(&t, NTX_C_comp_prefetch_right) > 300);
+    CHECK(counter(&t, NTX_C_comp_prefetch_used_bytes) > 0 && counter(&t, NTX_C_comp_prefetch_used_bytes) < counter(&t, NTX_C_comp_prefetch_bytes));
     close_rig(&t);
 }
 
 int main(void)
 {
     case_right_and_wrong();
-    case_failed_guess();
+    case_failed_prefetch();
     case_no_harm();
-    case_keeps_the_guessed();
+    case_keeps_the_predicted();
     case_left_out();
     case_anything();
     return 0;

@@ -1,10 +1,10 @@
-/* woven.h: weights that stay in memory, re-arranged in place so that 16 outputs are multiplied side by side.
+/* interleaved.h: weights that stay in memory, re-arranged in place so that 16 outputs are multiplied side by side.
  *
- * NTX_STRIP_ROWS (16) rows of a matrix are a strip, which takes the bytes that the rows took. A brick is made of one block of each row; bricks
- * lie by the lane of their blocks (cpu.h), in ntx__lane_order: those of blocks 0, 16, 32, ..., then of 8, 24, ... First (of a pair of bricks)
- * come the blocks' heads, then the bricks' dwords, each of all 16 rows:
+ * NTX_SLICE_ROWS (16) rows of a matrix are a slice, which takes the bytes that the rows took. A tile is made of one block of each row; tiles
+ * lie by the lane of their blocks (cpu.h), in ntx__lane_order: those of blocks 0, 16, 32, ..., then of 8, 24, ... First (of a pair of tiles)
+ * come the blocks' heads, then the tiles' dwords, each of all 16 rows:
  *
- *   row-major                                woven
+ *   row-major                                interleaved
  *   row 0:  block 0 | block 1 | ...          heads of blocks 0 of rows 0 .. 15 | of blocks 16 | dword of blocks 0 of rows 0 .. 15 | the next
  *   row 1:  block 0 | block 1 | ...          dword of them | ... | the same of blocks 16 | heads of blocks 32 | of blocks 48 | ...
  *   ...
@@ -12,11 +12,11 @@
  *
  * A block's head is its d, where the block is not made of whole dwords: a half word (Q4_0 and Q8_0 have it in front, Q6_K at its end), or the
  * byte of MXFP4, which goes by fours, not by pairs. So the
- * dwords of 16 rows, a register, lie within lines of the cache, and a strip is read from its start to its end. A register then holds four
+ * dwords of 16 rows, a register, lie within lines of the cache, and a slice is read from its start to its end. A register then holds four
  * columns, or their bits, of 16 outputs, each output in a lane of its own: nothing has to be added up across lanes, and what is unpacked
  * serves all rows of x. The sums, and so the bits of y, are those of cpu.h. */
-#ifndef NTX_COMPUTED_CPU_WOVEN_H
-#define NTX_COMPUTED_CPU_WOVEN_H
+#ifndef NTX_COMPUTED_CPU_INTERLEAVED_H
+#define NTX_COMPUTED_CPU_INTERLEAVED_H
 
 #include "infer/cpu/avx512.h"
 
@@ -36,27 +36,27 @@ INLINE uint32_t ntx__turns_log2(uint32_t blocks, uint32_t turn)
     return n;
 }
 
-/* Byte offsets in a strip of a brick's dwords and of its heads. */
-struct ntx__brick_at {
+/* Byte offsets in a slice of a tile's dwords and of its heads. */
+struct ntx__tile_at {
     size_t words, head;
 };
 
 /* Bytes of a block's head. */
 INLINE size_t ntx__head_bytes(const size_t block_bytes) { return block_bytes % 4; }
 
-/* Of the `place`-th brick. */
-INLINE struct ntx__brick_at ntx__brick_at(uint32_t blocks, uint32_t place, const size_t block_bytes)
+/* Of the `place`-th tile. */
+INLINE struct ntx__tile_at ntx__tile_at(uint32_t blocks, uint32_t place, const size_t block_bytes)
 {
-    const size_t words = NTX_STRIP_ROWS * (block_bytes / 4 * 4), heads = NTX_STRIP_ROWS * ntx__head_bytes(block_bytes);
+    const size_t words = NTX_SLICE_ROWS * (block_bytes / 4 * 4), heads = NTX_SLICE_ROWS * ntx__head_bytes(block_bytes);
     const uint32_t together = heads ? 64 / (uint32_t)heads : 1; /* whose heads fill a line */
     uint32_t first = place / together * together, n = blocks - first < together ? blocks - first : together;
     size_t from = first * (words + heads);
-    return (struct ntx__brick_at){from + n * heads + (place - first) * words, from + (place - first) * heads};
+    return (struct ntx__tile_at){from + n * heads + (place - first) * words, from + (place - first) * heads};
 }
 
-/* How a type's blocks become bricks. head_at: where the head lies, -1: there is none. order[k]: which 16 bytes of the rest come k-th;
+/* How a type's blocks become tiles. head_at: where the head lies, -1: there is none. order[k]: which 16 bytes of the rest come k-th;
  * place[g]: when 16 bytes g of the block come; NULL: in turn. */
-struct ntx__weave_pattern {
+struct ntx__interleave_pattern {
     size_t block_bytes;
     int head_at;
     const uint8_t *order, *place;
@@ -66,26 +66,26 @@ struct ntx__weave_pattern {
 static const uint8_t ntx__order_q6_k[] = {12, 8, 0, 2, 9, 1, 3, 10, 4, 6, 11, 5, 7};
 static const uint8_t ntx__place_q6_k[] = {2, 5, 3, 6, 8, 11, 9, 12, 1, 4, 7, 10, 0};
 
-static const struct ntx__weave_pattern ntx__pattern_q4_0 = {sizeof(struct ntx_block_q4_0), 0, NULL, NULL}, ntx__pattern_q8_0 = {sizeof(struct ntx_block_q8_0), 0, NULL, NULL},
+static const struct ntx__interleave_pattern ntx__pattern_q4_0 = {sizeof(struct ntx_block_q4_0), 0, NULL, NULL}, ntx__pattern_q8_0 = {sizeof(struct ntx_block_q8_0), 0, NULL, NULL},
                                        ntx__pattern_mxfp4 = {sizeof(struct ntx_block_mxfp4), 0, NULL, NULL},
                                        ntx__pattern_q4_k = {sizeof(struct ntx_block_q4_k), -1, NULL, NULL}, ntx__pattern_q5_k = {sizeof(struct ntx_block_q5_k), -1, NULL, NULL},
                                        ntx__pattern_q6_k = {sizeof(struct ntx_block_q6_k), 208, ntx__order_q6_k, ntx__place_q6_k};
 
 /* Where the rest of a block begins. */
-INLINE size_t ntx__behind_head(const struct ntx__weave_pattern *p) { return p->head_at == 0 ? ntx__head_bytes(p->block_bytes) : 0; }
+INLINE size_t ntx__behind_head(const struct ntx__interleave_pattern *p) { return p->head_at == 0 ? ntx__head_bytes(p->block_bytes) : 0; }
 
-/* ntx__woven_: VNNI, one to four rows of x at a time (woven.c). ntx__wovenvec_, ntx__wovenamx_: many of them by panels (vnni.c, amx.c). */
-#define DECLARE_WOVEN(type)                                                     \
-    DECLARE_MATMUL(ntx__woven_##type);                                          \
-    DECLARE_MATMUL(ntx__wovenvec_##type);                                       \
-    DECLARE_MATMUL(ntx__wovenamx_##type);                                       \
-    ntx_weave_fn ntx__weave_##type
+/* ntx__interleaved_: VNNI, one to four rows of x at a time (interleaved.c). ntx__interleaved_vec_, ntx__interleaved_amx_: many of them by panels (vnni.c, amx.c). */
+#define DECLARE_INTERLEAVED(type)                                                     \
+    DECLARE_MATMUL(ntx__interleaved_##type);                                          \
+    DECLARE_MATMUL(ntx__interleaved_vec_##type);                                       \
+    DECLARE_MATMUL(ntx__interleaved_amx_##type);                                       \
+    ntx_interleave_fn ntx__interleave_##type
 
-DECLARE_WOVEN(q4_0);
-DECLARE_WOVEN(q8_0);
-DECLARE_WOVEN(mxfp4);
-DECLARE_WOVEN(q4_k);
-DECLARE_WOVEN(q5_k);
-DECLARE_WOVEN(q6_k);
+DECLARE_INTERLEAVED(q4_0);
+DECLARE_INTERLEAVED(q8_0);
+DECLARE_INTERLEAVED(mxfp4);
+DECLARE_INTERLEAVED(q4_k);
+DECLARE_INTERLEAVED(q5_k);
+DECLARE_INTERLEAVED(q6_k);
 
 #endif

@@ -1,0 +1,90 @@
+/* server_writer.h: the mail from the engine thread to the main thread, and the back-pressure against it.
+ *
+ *   engine --reply, notice--> mailbox --uv_async--> main thread --bytes--> client
+ *      ^                                                  |
+ *      +---------------- writer.pending ---------------------+
+ *
+ * A writer stands for one client. It is shared: the connection holds one reference, every session and every reply in flight
+ * another, so that neither thread has to know whether the other is done with it. `pending` counts what is packed but
+ * not yet taken by the socket: the engine lets a session rest while its client's writer is full, and its requests are not read.
+ *
+ * All writers drain into one outlet, which bounds the sum: those of slow clients grow (to NTX_WRITER_FULL each) only while half of NTX_OUTLET_FULL
+ * is free, the other half is divided into a share for each client that may connect. So no client can take the room of another, and
+ * unsent replies are at most NTX_OUTLET_FULL and a reply per client: part of the 64 MiB that the daemons may take beyond --ram. */
+#ifndef NTX_COMPUTED_SERVER_WRITER_H
+#define NTX_COMPUTED_SERVER_WRITER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "proto/ntx.pb-c.h"
+
+/* Bytes packed for one client before its sessions rest. A single reply may go beyond it. */
+#define NTX_WRITER_FULL (4u << 20)
+#define NTX_OUTLET_FULL (12u << 20)
+#define NTX_WRITER_FRAME 128u /* what a reply costs beyond its bytes: the structs that carry it, the allocator's rounding */
+
+struct ntx_outlet { /* shared by all writers; it outlives them */
+    atomic_size_t pending;
+    size_t share;
+};
+void ntx_outlet_init(struct ntx_outlet *o, uint32_t max_clients);
+
+struct ntx_writer;
+
+struct ntx_writer *ntx_writer_new(struct ntx_outlet *o, uint64_t client); /* one reference; NULL: out of memory */
+struct ntx_writer *ntx_writer_ref(struct ntx_writer *s);
+void ntx_writer_unref(struct ntx_writer *s); /* NULL is fine */
+uint64_t ntx_writer_client(const struct ntx_writer *s);
+void ntx_writer_close(struct ntx_writer *s);       /* the client is gone: replies are thrown away */
+bool ntx_writer_closed(const struct ntx_writer *s);
+void ntx_writer_lose(struct ntx_writer *s);        /* a reply could not be packed: the connection is to be closed */
+bool ntx_writer_lost(const struct ntx_writer *s);
+size_t ntx_writer_room(const struct ntx_writer *s); /* bytes until it is full; 0: it is */
+/* The socket took a reply of so many bytes, or it was thrown away. True: there is room again for some writer that was full. */
+bool ntx_writer_sent(struct ntx_writer *s, size_t bytes);
+
+enum ntx_mail_kind {
+    NTX_MAIL_REPLY,   /* frame for writer */
+    NTX_MAIL_PROBE,   /* tell the predictor */
+    NTX_MAIL_IDLE,    /* the engine has nothing to do any more */
+    NTX_MAIL_GPU_LOST, /* no pass of this process will succeed any more */
+    NTX_MAIL_STOPPED, /* the engine's thread is about to end: it can be joined */
+};
+
+struct ntx_mail {
+    struct ntx_mail *next;
+    enum ntx_mail_kind kind;
+    struct ntx_writer *writer; /* one reference */
+    uint8_t *frame;        /* malloc'd, length included */
+    size_t len;
+    bool last;             /* nothing more comes for this request */
+    uint64_t id;           /* the request */
+    uint32_t probe_index, probe_gen;
+    uint64_t pass;
+};
+
+/* Main thread, for each piece of mail in the order of posting; the mail is freed afterwards (set frame to NULL to keep it). */
+typedef void ntx_mail_cb(void *ctx, struct ntx_mail *m);
+
+struct ntx_mailbox;
+int ntx_mailbox_new(uv_loop_t *loop, ntx_mail_cb *cb, void *ctx, struct ntx_mailbox **out);
+void ntx_mailbox_free(struct ntx_mailbox *b); /* main thread, no poster left; the memory goes when the loop has closed the handle */
+
+void ntx_mailbox_flush(struct ntx_mailbox *b); /* main thread: delivers at once what has been posted */
+
+/* Any thread. A message that finds no memory is lost; its client is then dropped. */
+void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_writer *writer, const Ntx__Reply *r, bool last);
+void ntx_mail_error(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *text); /* of a request that was not begun */
+void ntx_mail_done(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json);
+void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *phase, uint64_t done, uint64_t total);
+void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const Ntx__Progress *p);
+void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass);
+void ntx_mail_note(struct ntx_mailbox *b, enum ntx_mail_kind kind);
+
+#endif
