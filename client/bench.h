@@ -1,6 +1,6 @@
 /* bench.h: what `ntx bench` measured, and the forms in which it is told.
  *
- * A run is one request: a prompt of so many tokens, then so many written ones. Its rates are of two tests, named as llama-bench names them:
+ * A run is one request: a prompt of so many tokens, then so many generated ones. Its rates are of two tests, named as llama-bench names them:
  * "pp512" (reading a prompt) and "tg32 @ d512" (writing behind 512 tokens). */
 #ifndef NTX_CLIENT_BENCH_H
 #define NTX_CLIENT_BENCH_H

@@ -45,7 +45,7 @@ void ntx__doctor_middle(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *
         out->kernels[i] = rounds->kernels[i];
         MEDIAN(kernels[i].bps);
         MEDIAN(kernels[i].bps_1);
-        if (out->kernels[i].rows == 1) { /* a kernel that prefetches better than plain reading does shows what memory can do */
+        if (out->kernels[i].rows == 1) { /* a kernel whose reads are prefetched better than plain ones shows what memory can do */
             out->ram_bps = NTX_MAX(out->ram_bps, out->kernels[i].bps);
             out->ram_bps_1 = NTX_MAX(out->ram_bps_1, out->kernels[i].bps_1);
         }

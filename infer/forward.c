@@ -245,7 +245,7 @@ static int probe(struct ntx_forward *f)
     return f->back->decided ? f->back->decided(f) : 0;
 }
 
-/* Fills live with the rows of this layer; behind them those that leave K and V in passing. */
+/* Fills live with the rows of this layer; behind them those that skip it, and leave only their K and V in it. */
 void ntx__choose_rows(struct ntx_forward *f)
 {
     f->n_live = f->n_kv_only = 0;

@@ -12,7 +12,7 @@
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
  *   forward_finite.c  weights that are no numbers
  *   forward_path.c rows of a tree: what their attention reads, and what becomes of an accepted path
- *   forward_mem.c  the memory plan
+ *   forward_mem.c  the layout of memory
  *   rope.c pool.c  angles; threads
  *
  * The engine thread runs the steps one after the other; each step is a function that all threads of the pool run
@@ -76,11 +76,11 @@ struct ntx__group_mem {
     uint8_t *used;             /* [n_groups] by any row */
     float *ones;               /* [n_ff] */
     float *scratch;            /* [threads x 2 x n_ff] */
-    /* The next layer's, expected; of at most NTX__PREFETCH_ROWS rows */
+    /* The next layer's, predicted; of at most NTX__PREFETCH_ROWS rows */
     uint32_t *predicted;        /* [n_groups] */
     float *x, *gate;           /* [rows x n_embd], [rows x n_ff] */
     void *quantized[NTX_N_ACTS];  /* [rows x n_embd] */
-    /* predicted: of decode rows, which are those that are not a prompt's; x, gate and packed are theirs, too */
+    /* predicted: of decode rows, which are those that are not a prompt's; x, gate and quantized are theirs, too */
     uint32_t *decode, *number; /* [NTX__DECODE_ROWS] rows of the batch; [R] by row of the batch: its place among them */
     uint8_t *uses[2];          /* [decode x stride] 1: the row uses the group; of layer l in l % 2 */
     uint32_t stride;           /* groups of the layer that has most */

@@ -1,4 +1,4 @@
-/* forward_mem.c: where everything of a pass lies. One function walks the plan, once to count and once to place. */
+/* forward_mem.c: where everything of a pass lies. One function walks the layout, once to count and once to place. */
 #include "common/util.h"
 #include "infer/forward_impl.h"
 

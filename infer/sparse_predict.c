@@ -3,7 +3,7 @@
  * predicted: from the row's state as the FFN of layer l - 1 finds it (of layer 0: the embedding). A row that skips that layer has had the same
  * state since. The prediction for layer l is made there, so that the reads begin while layer l - 1 is computed, and l asks for nothing else:
  *
- *     FFN of l - 1: wants its groups -> predicts those of l -> they are expected -> its products        FFN of l: wants what was predicted
+ *     FFN of l - 1: wants its groups -> predicts those of l -> they are prefetched -> its products        FFN of l: wants what was predicted
  *
  * By the gate: layer l's norm and gate matrix on that state. Where the gate matrix does not stay in memory it is multiplied once, when its turn
  * has come, by the rows' own states and by the kept ones: the same values, only later. Learned: the sidecar's network of layer l.

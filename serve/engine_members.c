@@ -1,4 +1,4 @@
-/* Who rides in the pass that runs. The main thread looks at it when a request is cancelled or a client leaves: once nobody in the pass is
+/* Whose rows are in the pass that runs: its members, who join it and leave it. The main thread looks at it when a request is cancelled or a client leaves: once nobody in the pass is
  * wanted any more, the pass is cut short at its next chunk, since with a slow drive its end may be many seconds away. A pass that carries anybody
  * else goes on to its end. Either way the job that was queued does the rest, before the next pass: what a pass that was cut short has
  * written to the KV lies behind n_past and is written again, should the session go on.

@@ -54,7 +54,7 @@ struct ntx_load_request {
     bool skip_adapt, capture;
     uint32_t capture_ffns;
     uint32_t skip_verify;
-    bool prefetch;             /* read experts ahead on predictions */
+    bool prefetch;             /* read the experts that are predicted before they are asked for */
     bool trace_experts;        /* the trace names the experts that each layer wants */
     const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
 };

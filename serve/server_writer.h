@@ -5,7 +5,7 @@
  *      +---------------- writer.pending ---------------------+
  *
  * A writer stands for one client. It is shared: the connection holds one reference, every session and every reply in flight
- * another, so that neither thread has to know whether the other is done with it. `pending` counts what is packed but
+ * another, so that neither thread has to know whether the other is done with it. `pending` counts what is encoded but
  * not yet taken by the socket: the engine lets a session rest while its client's writer is full, and its requests are not read.
  *
  * All writers drain into one outlet, which bounds the sum: those of slow clients grow (to NTX_WRITER_FULL each) only while half of NTX_OUTLET_FULL
@@ -22,7 +22,7 @@
 
 #include "proto/ntx.pb-c.h"
 
-/* Bytes packed for one client before its sessions rest. A single reply may go beyond it. */
+/* Bytes encoded for one client before its sessions rest. A single reply may go beyond it. */
 #define NTX_WRITER_FULL (4u << 20)
 #define NTX_OUTLET_FULL (12u << 20)
 #define NTX_WRITER_FRAME 128u /* what a reply costs beyond its bytes: the structs that carry it, the allocator's rounding */
@@ -41,7 +41,7 @@ void ntx_writer_unref(struct ntx_writer *s); /* NULL is fine */
 uint64_t ntx_writer_client(const struct ntx_writer *s);
 void ntx_writer_close(struct ntx_writer *s);       /* the client is gone: replies are thrown away */
 bool ntx_writer_closed(const struct ntx_writer *s);
-void ntx_writer_lose(struct ntx_writer *s);        /* a reply could not be packed: the connection is to be closed */
+void ntx_writer_lose(struct ntx_writer *s);        /* a reply could not be encoded: the connection is to be closed */
 bool ntx_writer_lost(const struct ntx_writer *s);
 size_t ntx_writer_room(const struct ntx_writer *s); /* bytes until it is full; 0: it is */
 /* The socket took a reply of so many bytes, or it was thrown away. True: there is room again for some writer that was full. */

@@ -60,7 +60,7 @@ struct ntx_session {
     uint32_t n_seen;           /* rows in it */
     struct ntx_ffn_set *ffn;   /* --ffn-sparse prompt, once it was admitted: the groups of neurons that it uses */
     uint32_t state_layer, ffn_first, ffn_layers; /* states */
-    bool one_by_one;           /* logits, score: tokens from `from` on are fed like written ones */
+    bool one_by_one;           /* logits, score: tokens from `from` on are fed like generated ones */
     uint32_t from;             /* logits: rows from here on; score: tokens from here on */
     double nll;
     float *each;

@@ -181,9 +181,9 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
     set_str(j, "ffn_sparse", l->ffn_sparse);
     set_real(j, "active_neurons", per((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
     set_real(j, "active_groups", per((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
-    uint64_t expected = b->ffn_predicted - a->ffn_predicted, wanted = b->ffn_predicted_wanted - a->ffn_predicted_wanted;
+    uint64_t predicted = b->ffn_predicted - a->ffn_predicted, wanted = b->ffn_predicted_wanted - a->ffn_predicted_wanted;
     uint64_t right = b->ffn_predicted_right - a->ffn_predicted_right;
-    set_real(j, "ffn_precision", per((double)right, (double)expected)); /* of groups that were prefetched; 0 where nothing was expected */
+    set_real(j, "ffn_precision", per((double)right, (double)predicted)); /* of groups that were prefetched; 0 where nothing was predicted */
     set_real(j, "ffn_recall", per((double)right, (double)wanted));
     set_real(j, "ffn_bytes_between_per_token", per((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
 }

@@ -54,9 +54,9 @@
     X(comp_ffn_active, c, "neurons", "neurons of packed layers (--ffn-sparse) that were used, counted for each row") \
     X(comp_ffn_groups, c, "groups", "groups of neurons of packed layers, counted for each pass")   \
     X(comp_ffn_groups_used, c, "groups", "groups of neurons of packed layers that any row of a pass used") \
-    X(comp_ffn_predicted, c, "groups", "groups of neurons on demand that layers were expected to use") \
-    X(comp_ffn_predicted_wanted, c, "groups", "groups of neurons on demand that were used by layers for which something had been expected") \
-    X(comp_ffn_predicted_right, c, "groups", "groups of neurons on demand that were expected, and then used") \
+    X(comp_ffn_predicted, c, "groups", "groups of neurons on demand that were predicted to be used") \
+    X(comp_ffn_predicted_wanted, c, "groups", "groups of neurons on demand that were used by layers for which something had been predicted") \
+    X(comp_ffn_predicted_right, c, "groups", "groups of neurons on demand that were predicted, and then used") \
     X(comp_ffn_between, c, "bytes", "bytes of groups of neurons that nobody wanted, read because they lay between wanted ones") \
     X(comp_decisions, c, "decisions", "decisions received from ntx-predictor")                     \
     X(comp_decisions_late, c, "decisions", "decisions received from ntx-predictor for a pass or a row that did not wait for them any more") \

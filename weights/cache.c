@@ -264,7 +264,7 @@ static uint32_t choose(const struct ntx_cache *c, uint8_t class, struct ntx_mome
     return victim != NTX_NO_FRAME ? victim : empty->first != END ? empty->first : prefetched->first;
 }
 
-/* Prefetches hold no more frames than are kept for them, so that an empty one is always there for what is wanted, until all are used. */
+/* Prefetched bundles hold no more frames than are kept for them, so that an empty one is always there for what is wanted, until all are used. */
 static uint32_t choose_for_prefetch(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
 {
     const struct ntx_frame_class *k = &c->frames.class[class];

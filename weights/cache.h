@@ -4,7 +4,7 @@
  *
  *   empty ---- take ----> used: held or in its layer's heap ---- take of another ----> gone
  *     |                     ^
- *     +-- take as a prefetched -> prefetched ---- use
+ *     +-- prefetch --> prefetched ---- use
  *
  * Time is counted in passes. Of each bundle it is remembered when it was last used and a count of its uses that halves every so
  * many passes, NTX_CACHE_HALF if nothing else is said; a policy makes a value of these, and the least valuable bundle is replaced.
@@ -17,9 +17,9 @@
  * Within a layer no policy's order changes with time: all counts age alike. So each layer has a heap, and the victim is the best of
  * the heaps' tops: a choice costs O(layers), a use O(log n_expert).
  *
- * A prefetched is a bundle that no row has asked for yet. It takes one of the frames kept for prefetches: an empty one or that of an older prefetched that
- * nobody wanted, never one of a used bundle; unless a prefetched came true and thereby became one of the used: then the least valuable of these goes, as it
- * would have gone at once had the bundle not been prefetched. So wrong prefetches change nothing of what is cached. */
+ * A prefetched bundle is one that no row has asked for yet. It takes one of the frames kept for such: an empty one, or that of an older one that nobody
+ * wanted, never one of a used bundle; unless a prefetched bundle was asked for and thereby became one of the used: then the least valuable of these goes,
+ * as it would have gone at once had that bundle not been prefetched. So wrong predictions change nothing of what is cached. */
 #ifndef NTX_COMPUTED_CACHE_H
 #define NTX_COMPUTED_CACHE_H
 
@@ -49,7 +49,7 @@ const char *ntx_cache_policies(void);                            /* comma separa
 uint32_t ntx_cache_frame(const struct ntx_cache *c, uint32_t bundle); /* NTX_NO_FRAME: it is in none */
 uint32_t ntx_cache_bundle(const struct ntx_cache *c, uint32_t frame); /* NTX_NO_BUNDLE: it is empty */
 bool ntx_cache_is_prefetched(const struct ntx_cache *c, uint32_t frame);
-/* Of a bundle that is in a frame or not: it counts. A prefetched is none any more. */
+/* Of a bundle that is in a frame or not: it counts. A prefetched one is used from then on. */
 void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass);
 /* Gives a bundle that is in none a frame: an empty one, else that of the least valuable bundle. Never a held one; the new one is held
  * once. NTX_NO_FRAME when there is none. */

@@ -3,7 +3,7 @@
  *
  *   arena: ... chunks that stay | class 0: n frames of `bytes` | class 1: ... | ...
  *
- * All classes hold the same share of their bundles. In each, some frames are kept for prefetches (cache.h). */
+ * All classes hold the same share of their bundles. In each, some frames are kept for what is prefetched (cache.h). */
 #ifndef NTX_COMPUTED_FRAMES_H
 #define NTX_COMPUTED_FRAMES_H
 
@@ -17,7 +17,7 @@
 struct ntx_frame_class {
     uint64_t bytes;      /* of a frame: whole blocks */
     uint32_t n_bundles;  /* in its layers */
-    uint32_t n, spare;   /* frames; of those for prefetches */
+    uint32_t n, spare;   /* frames; of those for what is prefetched */
 };
 
 struct ntx_frames {
@@ -31,7 +31,7 @@ struct ntx_frames {
  * has none. */
 void ntx_frames_sort(struct ntx_frames *f, const uint64_t *layer_bytes, uint32_t n_layers, uint32_t per_layer, uint32_t n_classes);
 /* Shares n frames among the classes; each gets `least` at least, and none more than it has bundles. Of what a class has beyond `least`, up to
- * `spare` frames, a quarter at most, are kept for prefetches. */
+ * `spare` frames, a quarter at most, are kept for what is prefetched. */
 void ntx_frames_share(struct ntx_frames *f, uint32_t n, uint32_t least, uint32_t spare);
 uint64_t ntx_frames_bytes(const struct ntx_frames *f);
 /* Of a frame's first byte, from that of the first frame; *class: which it is of. */

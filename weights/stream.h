@@ -20,7 +20,7 @@ struct ntx_stream_config {
     const struct ntx_chunks *chunks; /* of a model whose experts are in frames; else NULL */
     const struct ntx_frames *frames; /* NULL or n 0: there are none */
     uint64_t frames_at;              /* region offset of the first */
-    bool prefetch;                   /* read experts ahead, on predictions */
+    bool prefetch;                   /* read the experts that are predicted before they are asked for */
     uint64_t windows_at, window_bytes, read_gap; /* for groups of neurons on demand (chunks is given then); reads not further apart become one */
     uint32_t n_windows;              /* 0: none */
     uint32_t wait_limit_s;       /* a chunk that does not come for so long fails the pass (default 60) */

@@ -26,7 +26,7 @@ struct ntx__experts {
     struct ntx__frame *frame; /* [frames.n] */
     uint32_t *owner;         /* [n_bundle_demands] frame that it reads for, NTX_NO_FRAME: it is free */
     uint32_t n_demands, n_free, next; /* of those: there are, free, to be looked at first */
-    uint32_t *added;         /* [n_expert] frames that a want fills, or a prediction keeps */
+    uint32_t *added;         /* [n_expert] frames that a want fills, or a prefetch keeps */
     uint32_t predicted_layer;    /* that `predicted` is about; NTX__NO_LAYER: none */
     uint64_t predicted_pass;
     bool *predicted;           /* [n_expert] */

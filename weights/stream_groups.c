@@ -8,7 +8,7 @@
  * region, up to READ_MOST. A window is given to another layer only when none of its reads is on its way, or tainted; so the death of iod needs
  * nothing here: what it was reading is posted again for the same place (stream_death.c), and its late DMA finds the same bytes there.
  *
- * What the next layer is expected to use is read into its window behind what this one wants (--prefetch). When that layer then asks, only
+ * What the next layer is predicted to use is read into its window behind what this one wants (--prefetch). When that layer then asks, only
  * what is missing is demanded; what was not needed was read in vain. Which groups are computed does not depend on it.
  *
  * All by the engine thread. */

@@ -1,4 +1,4 @@
-/* Predictions: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: early). What the
+/* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: early). What the
  * cache holds is not touched by them (cache.h); when the layer has come, those that it wants are read like any that are missing, and those
  * that it does not want are taken back, as far as iod has not begun them. Whether a prediction was right, was in time, or was made
  * at all, changes no byte that is computed with. All by the engine thread. */

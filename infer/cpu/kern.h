@@ -1,4 +1,4 @@
-/* kern.h: what the kernel files of cpu/ share: how a packed row of activations lies in memory, and the tables of each
+/* kern.h: what the kernel files of cpu/ share: how a quantised row of activations lies in memory, and the tables of each
  * instruction set. Everything here is static inline or plain data, since each file is compiled with its own -m flags.
  *
  * One row, NTX_ACT_Q8 (n = 32 * nb; `up(nb, 16)` is nb rounded up to 16, so that kernels may load 16 scales at once):

@@ -1,4 +1,4 @@
-/* pick.c: chooses the table of kernels, once, and says how activations are packed. */
+/* pick.c: chooses the table of kernels, once, and says how activations are quantised. */
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>

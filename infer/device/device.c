@@ -1,4 +1,4 @@
-/* device.c: a model's memory on the device. One function walks the plan, once to count and once to place. */
+/* device.c: a model's memory on the device. One function walks the layout, once to count and once to place. */
 #include "infer/device/device_impl.h"
 
 #include <errno.h>
@@ -84,7 +84,7 @@ static uint32_t most_groups(const struct ntx_model *m)
     return most;
 }
 
-/* ---- the plan of memory */
+/* ---- the layout of memory */
 
 /* Of all rows; or those that an accepted path leaves, and those that it comes to. */
 static uint64_t path_slots(const struct ntx_device *d) { return NTX_MAX((uint64_t)d->c.max_rows, 2) * NTX_PATH_MAX; }

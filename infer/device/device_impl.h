@@ -1,6 +1,6 @@
 /* device_impl.h: what the files of the pass on a device share; nobody else includes it.
  *
- *   device.c        memory: one plan, counted and placed
+ *   device.c        memory: one layout, counted and placed
  *   device_rows.c   what comes in and goes out: rows, which layers they have, logits
  *   device_layer.c  the table of the back end; the operations of a layer's steps
  *   device_moe.c    the FFN of a layer with experts
@@ -27,7 +27,7 @@ struct ntx__stage { /* device memory of one streamed chunk */
 };
 #define NTX__NO_CHUNK UINT32_MAX
 
-/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a wave of experts. x, packed and gate have `ahead` rows more. */
+/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a wave of experts. x, quantized and gate have predict_rows more. */
 struct ntx__device_mem {
     float *h, *x, *q, *k, *v, *attn, *gate, *up, *y; /* [R x ...]; rows of x, attn and gate are NTX__DEVICE_LD apart */
     float *cs, *sn;                /* [R x rope_dim / 2] */
@@ -82,9 +82,9 @@ struct ntx_device {
     struct ntx_gpu_event *lists;   /* host.groups and host.uses may be written again */
     struct ntx__stage stages[NTX__STAGES];
     uint32_t n_stages, next_stage, choices; /* choices: A */
-    uint32_t predict_rows;/* rows whose use of groups is predicted */
+    uint32_t predict_rows;         /* rows whose use of groups is predicted */
     uint64_t stage_bytes, kv_block_bytes, kv_layer_bytes, bytes;
-    size_t stride[NTX_N_ACTS];     /* bytes from row to row of packed */
+    size_t stride[NTX_N_ACTS];     /* bytes from row to row of quantized */
     uint32_t attend_rows;
     uint8_t **at;                  /* [chunks->n] on the device, NULL for those that are not */
     uint8_t *where;                /* [chunks->n] of a step: enum ntx__where */

@@ -311,7 +311,7 @@ def stopping():
 
 
 def stopping_beside_others():
-    """A pass that another client rides in, too, is not cut short. Who does not want to wait for its end need not."""
+    """A pass that has another client's rows, too, is not cut short. Who does not want to wait for its end need not."""
     with Daemons() as d:
         argv = ("load", big, "--ram", "10M", "--ctx", "256", "--sessions", "2", "--link", "nvme=60M")
         p = subprocess.run([NTX, *argv, "--socket", d.socket()], capture_output=True)
