@@ -98,6 +98,22 @@ seeds_vocab() {
     done >"$dir/words"
 }
 
+seeds_template() {
+    # the templates of the test, one a file
+    python3 - "$NTX_SOURCE/tests/template/cases.json" "$dir/corpus" <<'PYTHON'
+import json, sys
+for i, c in enumerate(json.load(open(sys.argv[1], encoding="utf-8"))["cases"]):
+    open("%s/%d" % (sys.argv[2], i), "w", encoding="utf-8", newline="").write(c["template"])
+PYTHON
+    printf '{{ a }}{{ b.c[0] }}\000{"a": 1, "b": {"c": ["x"]}}' >"$dir/corpus/variables"
+    for word in '{{' '}}' '{%' '%}' '{#' '#}' '{%-' '-%}' ' if ' ' else ' ' endif ' ' for ' ' in ' ' endfor ' ' set ' ' endset ' ' macro ' ' endmacro ' ' call ' ' endcall ' \
+        ' filter ' ' endfilter ' ' with ' ' endwith ' ' raw ' ' endraw ' ' break ' ' continue ' ' recursive ' ' is ' ' not ' ' and ' ' or ' '|tojson' '|map(' '|selectattr(' '|sort' \
+        '|indent' '|join' '|default' '|replace(' '|dictsort' '|unique' '|batch(' '|groupby(' '.split(' '.format(' '.append(' '.pop(' '.items()' '.get(' 'messages' 'namespace(' 'loop' \
+        'range(' 'varargs' 'caller()' 'xs' '[::-1]' '**' '//' '~' 'true' 'none'; do
+        echo "\"$word\""
+    done >"$dir/words"
+}
+
 seeds_words() {
     printf '\000eio@chunk=9,count=3;delay=5ms@every=4;kill@state=READY,nth=2;reorder=3;seed=4' >"$dir/corpus/iod"
     printf '\001delay=50ms@every=2;kill@probe=3,start=1;mute' >"$dir/corpus/predictor"
