@@ -104,13 +104,13 @@ static void share_rows(struct ntx_engine *e)
 /* Every so many generated tokens one skips nothing, to see whether the policy is still right. */
 static bool verifies(const struct ntx_engine *e, const struct ntx_session *s)
 {
-    uint32_t every = e->l->skip_verify;
+    uint32_t every = e->l->set.skip_verify;
     return e->l->skips && every && s->decoded % every == every - 1;
 }
 
 static bool captures(const struct ntx_engine *e, const struct ntx_session *s, uint32_t pos)
 {
-    return s->kind == NTX_SESSION_STATES || (e->l->skips && e->l->skip_adapt && pos % CAPTURE_EVERY == CAPTURE_EVERY - 1);
+    return s->kind == NTX_SESSION_STATES || (e->l->skips && e->l->set.skip_adapt && pos % CAPTURE_EVERY == CAPTURE_EVERY - 1);
 }
 
 /* There is one for every row that wants it: share_rows left out what goes beyond. */

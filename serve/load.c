@@ -20,9 +20,9 @@ static uint32_t online_cpus(void)
 
 static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    bool forced = r->kernel && *r->kernel;
-    if (!(l->ops = ntx_cpu_pick(forced ? r->kernel : NULL)))
-        return ntx_err_set(err, -EINVAL, "kernel set '%s' is unknown, or this CPU lacks it: there are %s", forced ? r->kernel : "", ntx_cpu_names());
+    bool forced = *r->set.kernel;
+    if (!(l->ops = ntx_cpu_pick(forced ? r->set.kernel : NULL)))
+        return ntx_err_set(err, -EINVAL, "kernel set '%s' is unknown, or this CPU lacks it: there are %s", forced ? r->set.kernel : "", ntx_cpu_names());
     return 0;
 }
 
@@ -64,21 +64,19 @@ static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
 /* Rows that a pass may look at closely, and the bytes that they take: some for calibration, and as many as sessions look at. */
 static uint64_t capture_bytes(const struct ntx_load_request *r, struct ntx_loaded *l)
 {
-    if (!r->capture && !r->skip_adapt && !r->skip_verify)
+    if (!r->set.capture && !r->set.skip_adapt && !r->set.skip_verify)
         return 0;
-    l->capture_rows = (r->max_rows ? r->max_rows : 512) / 8 + 2 * l->max_sessions + (r->capture ? 32 : 0);
-    l->capture_ffns = r->capture ? NTX_MIN(r->capture_ffns, l->model->hp.n_layers) : 0;
+    l->capture_rows = (r->set.rows ? r->set.rows : 512) / 8 + 2 * l->max_sessions + (r->set.capture ? 32 : 0);
+    l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
     return l->capture_rows * (ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture));
 }
-
-static bool learned(const char *policy) { return !strncmp(policy, "static", 6) || !strncmp(policy, "predictive", 10); }
 
 /* A model that we opened has its sidecar beside it, with .skip.gguf for .gguf. */
 static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *ffn, struct ntx_err *err)
 {
     char path[4096];
     size_t len = strlen(r->path);
-    if (!learned(r->policy) && !ffn->learned)
+    if (!ntx_skip_learned(r->set.skip) && !ffn->learned)
         return 0;
     if (len > 5 && !strcmp(r->path + len - 5, ".gguf"))
         len -= 5;
@@ -91,20 +89,11 @@ static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *f
     return 0;
 }
 
-static int choose_kv(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
-{
-    l->kv_propagate = *r->skip_kv ? !strcmp(r->skip_kv, "propagate") : learned(r->policy); /* measured: bench/skip/LOG.md */
-    if (!l->kv_propagate && *r->skip_kv && strcmp(r->skip_kv, "hole"))
-        return ntx_err_set(err, -EINVAL, "'%s' is no way to keep KV at skipped layers: there are hole and propagate", r->skip_kv);
-    return 0;
-}
-
 /* What the sidecar says of layers is the predictor's to read; we only say which model it must be of. */
 static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    int rc = choose_kv(r, l, err);
-    if (!rc && r->path && r->sidecar_fd < 0)
-        rc = open_sidecar(r, &l->ffn, err);
+    l->kv_propagate = *r->set.skip_kv ? !strcmp(r->set.skip_kv, "propagate") : ntx_skip_learned(r->set.skip); /* measured: bench/skip/LOG.md */
+    int rc = r->path && r->sidecar_fd < 0 ? open_sidecar(r, &l->ffn, err) : 0;
     if (rc)
         return rc;
     l->sidecar_fd = r->sidecar_fd;
@@ -126,35 +115,33 @@ static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
 
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    l->ram_bytes = r->ram_bytes ? r->ram_bytes : ntx_budget_default(r->reclaim_bytes);
+    l->ram_bytes = r->set.ram ? r->set.ram : ntx_budget_default(r->reclaim_bytes);
     if (!l->ram_bytes)
         return ntx_budget_nothing(err);
     struct ntx_err ignored = {0};
     struct ntx_hw hw;
     bool have = !ntx_hw_find(&hw, &ignored);
     if (have)
-        ntx_hw_cap(&hw, r->link_nvme_bps, r->link_h2d_bps);
+        ntx_hw_cap(&hw, r->set.link_nvme, r->set.link_h2d);
     else if (ignored.code && ignored.code != -ENOENT)
         ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0);
     enum ntx_kv_type kv_type;
-    int rc = ntx_kv_type_of(r->kv_type, &l->model->hp, &kv_type, err);
+    int rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
     if (rc)
         return rc;
-    l->prefetch = r->prefetch;
-    l->trace_experts = r->trace_experts;
     struct ntx_plan_request q = {
         .kv_type = kv_type,
         .ffn = l->ffn,
-        .prefetch = r->prefetch,
+        .prefetch = !r->set.no_prefetch,
         .ram_bytes = l->ram_bytes,
         .other_bytes = held + client_bytes(l, l->ram_bytes) + capture_bytes(r, l),
-        .ctx = r->ctx,
-        .sessions = r->sessions,
-        .threads = r->threads ? NTX_MIN(r->threads, 256u) : online_cpus(),
-        .max_rows = r->max_rows,
-        .chunk_bytes = r->chunk_bytes,
-        .ring_slots = r->ring_slots,
+        .ctx = r->set.ctx,
+        .sessions = r->set.sessions,
+        .threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus(),
+        .max_rows = r->set.rows,
+        .chunk_bytes = r->set.chunk,
+        .ring_slots = r->set.ring,
         .hw = have ? &hw : NULL,
         .stop = r->stop,
     };
@@ -195,7 +182,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc)
         rc = read_model(l, err);
     if (!rc)
-        rc = ntx_ffn_mode_parse(r->ffn_sparse, l->model, &l->ffn, err);
+        rc = ntx_ffn_mode_parse(r->set.ffn_sparse, l->model, &l->ffn, err);
     if (!rc)
         rc = take_sidecar(r, l, err);
     if (!rc)
@@ -208,15 +195,10 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         ntx_loaded_free(l);
         return rc;
     }
-    l->link_nvme_bps = r->link_nvme_bps;
-    l->link_h2d_bps = r->link_h2d_bps;
-    l->skip_adapt = r->skip_adapt;
-    l->skip_verify = r->skip_verify;
-    l->ffn_sparse = take_string(&r->ffn_sparse);
-    l->source = take_string(&r->source);
+    l->set = r->set;
+    r->set = (struct ntx_load_settings){0};
     l->iod_fault = take_string(&r->iod_fault);
     l->predictor_fault = take_string(&r->predictor_fault);
-    l->policy = take_string(&r->policy);
     *out = l;
     return 0;
 }
@@ -268,7 +250,7 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         .names = (const char *const *)l->names,
         .chunks = p->chunks,
         .frames = &p->frames,
-        .prefetch = l->prefetch,
+        .prefetch = !l->set.no_prefetch,
         .windows_at = l->region.hdr->off_arena + p->geo.arena_bytes - p->n_windows * p->window_bytes,
         .window_bytes = p->window_bytes,
         .n_windows = p->n_windows,
@@ -297,7 +279,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .skip = *skip,
         .ffn = l->ffn,
         .counters = l->counters,
-        .trace_experts = l->trace_experts,
+        .trace_experts = l->set.trace_experts,
         .backend = l->device ? &ntx_device_backend : NULL,
         .device = l->device,
     };
@@ -332,11 +314,9 @@ void ntx_loaded_free(struct ntx_loaded *l)
     }
     if (l->sidecar_fd >= 0)
         close(l->sidecar_fd);
-    free(l->ffn_sparse);
-    free(l->source);
+    ntx_settings_drop(&ntx_load_settings, &l->set);
     free(l->iod_fault);
     free(l->predictor_fault);
-    free(l->policy);
     free(l);
 }
 

@@ -21,6 +21,7 @@
 #include "infer/device/gpu.h"
 #include "infer/kv.h"
 #include "plan/plan.h"
+#include "proto/settings.h"
 #include "serve/session.h"
 #include "weights/stream.h"
 #include "model/digest.h"
@@ -39,23 +40,10 @@ struct ntx_load_request {
     int fds[NTX_MAX_FILES];    /* owned: closed with the request, or taken by the model. The parts, copy by copy */
     unsigned n_files;          /* in all */
     unsigned copies;
-    uint64_t ram_bytes;        /* 0: what this machine has left */
-    uint64_t vram_bytes;       /* 0: what the GPU has left */
     uint64_t reclaim_bytes;    /* what the model that this one replaces gives back first */
-    uint32_t ctx, threads, sessions, max_rows, ring_slots;
-    uint64_t chunk_bytes;
-    char *backend, *kernel;    /* NULL or "": the best */
-    char *kv_type;             /* NULL or "": f16 */
-    double link_nvme_bps, link_h2d_bps;
-    char *source, *iod_fault, *predictor_fault, *policy; /* never NULL */
-    char *ffn_sparse;          /* NULL or "": off */
-    char *skip_kv;             /* "", "hole" or "propagate" */
+    struct ntx_load_settings set; /* texts owned, none NULL; taken by the model */
+    char *iod_fault, *predictor_fault; /* what set.fault has for each; never NULL */
     int sidecar_fd;            /* owned, -1: none */
-    bool skip_adapt, capture;
-    uint32_t capture_ffns;
-    uint32_t skip_verify;
-    bool prefetch;             /* read the experts that are predicted before they are asked for */
-    bool trace_experts;        /* the trace names the experts that each layer wants */
     const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
 };
 
@@ -76,9 +64,7 @@ struct ntx_loaded {
     uint64_t kept_bytes;       /* that sessions may hold together */
     struct ntx_ffn_mode ffn;
     struct ntx_ffn_nets *nets; /* NULL: no networks are asked for it */
-    char *ffn_sparse;          /* its text */
     struct ntx_plan *plan;
-    bool prefetch, trace_experts;
     struct ntx_gpu_back back;  /* .gpu NULL: the CPU computes everything */
     char back_note[300];       /* why the GPU does not, where `auto` looked for one */
     struct ntx_device *device;
@@ -94,13 +80,12 @@ struct ntx_loaded {
 
     struct ntx_counters *counters; /* borrowed */
     struct ntx_forward *forward;
-    double link_nvme_bps, link_h2d_bps;
-    char *source, *iod_fault, *predictor_fault, *policy;
+    struct ntx_load_settings set; /* as asked */
+    char *iod_fault, *predictor_fault;
     bool skips;                /* the policy may skip layers */
     int sidecar_fd;            /* -1: none */
     char digest[NTX_DIGEST_TEXT]; /* of the model, where there is a sidecar, else "" */
-    bool skip_adapt, kv_propagate;
-    uint32_t skip_verify;
+    bool kv_propagate;
     uint32_t capture_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
     uint32_t capture_ffns;       /* layers whose FFNs a look takes in, at most */
     uint32_t probe_layer;

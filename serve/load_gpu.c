@@ -22,7 +22,7 @@ static bool is(const char *s, const char *name)
 static int do_without(const struct ntx_load_request *r, struct ntx_loaded *l, const char *why, struct ntx_err *err)
 {
     ntx_gpu_back_close(&l->back);
-    if (is(r->backend, "cuda"))
+    if (is(r->set.backend, "cuda"))
         return ntx_err_set(err, -ENODEV, "--backend cuda: %.400s", why);
     snprintf(l->back_note, sizeof l->back_note, "computing on the CPU: %.240s", why);
     return 0;
@@ -32,11 +32,9 @@ int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, s
 {
     struct ntx_err why = {0};
     const char *refused = ntx_device_refuses(l->model);
-    if (is(r->backend, "cpu"))
+    if (is(r->set.backend, "cpu"))
         return 0;
-    if (r->backend && *r->backend && !is(r->backend, "auto") && !is(r->backend, "cuda"))
-        return ntx_err_set(err, -EINVAL, "back end '%s' is not one: there are auto, cpu and cuda", r->backend);
-    if (!refused && (r->capture || r->skip_adapt || r->skip_verify))
+    if (!refused && (r->set.capture || r->set.skip_adapt || r->set.skip_verify))
         refused = "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)";
     if (!refused && ntx_gpu_back_open(&l->back, &why))
         refused = why.text;
@@ -50,7 +48,7 @@ static struct ntx_device_config device_config(const struct ntx_loaded *l)
         .ops = l->back.ops, .gpu = l->back.gpu, .model = l->model, .chunks = l->plan->chunks, .table = l->plan->table,
         .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv_blocks = l->plan->kv_blocks,
         .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, 4u) : 1,
-        .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->link_h2d_bps, .share = &l->share,
+        .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->set.link_h2d, .share = &l->share,
     };
 }
 
@@ -78,7 +76,7 @@ int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, s
     struct ntx_device_config c = device_config(l);
     c.in_flight = 4;
     uint64_t card = l->back.info.free > SPARE ? l->back.info.free - SPARE : 0;
-    uint64_t vram = r->vram_bytes ? NTX_MIN(r->vram_bytes, card) : card, need = ntx_device_bytes(&c);
+    uint64_t vram = r->set.vram ? NTX_MIN(r->set.vram, card) : card, need = ntx_device_bytes(&c);
     if (need > vram) {
         char a[32], b[32], why[240];
         snprintf(why, sizeof why, "KV and work of this model take %s (%llu bytes) of GPU memory, and the budget is %s: use a smaller --ctx, or a larger --vram",

@@ -39,8 +39,8 @@ static int copy_strings(struct ntx_load_request *r, const Ntx__Load *m, struct n
     int rc = split_fault(r, m->fault ? m->fault : "", err);
     if (rc)
         return rc;
-    if (copy(&r->backend, m->backend) || copy(&r->kernel, m->kernel) || copy(&r->source, m->source) ||
-        copy(&r->kv_type, m->kv_type) || copy(&r->ffn_sparse, m->ffn_sparse) || copy(&r->skip_kv, m->skip_kv) || copy(&r->policy, m->skip && *m->skip && strcmp(m->skip, "off") ? m->skip : "none"))
+    ntx_settings_from_wire(&ntx_load_settings, m, &r->set);
+    if (ntx_settings_keep(&ntx_load_settings, &r->set))
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (unsigned i = 0; i < r->n_files; i++)
         if (copy(&r->names[i], i < m->n_names ? m->names[i] : "the model"))
@@ -49,16 +49,6 @@ static int copy_strings(struct ntx_load_request *r, const Ntx__Load *m, struct n
         if (copy(&r->also[r->n_also], m->also[r->n_also]))
             return ntx_err_set(err, -ENOMEM, "no memory");
     return m->path && *m->path && copy(&r->path, m->path) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
-}
-
-static void take_skip(struct ntx_load_request *r, const Ntx__Load *m)
-{
-    if (m->sidecar && r->n_files)
-        r->sidecar_fd = r->fds[--r->n_files];
-    r->skip_adapt = m->skip_adapt;
-    r->skip_verify = m->skip_verify;
-    r->capture = m->capture;
-    r->capture_ffns = m->capture_ffns;
 }
 
 int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out, struct ntx_err *err)
@@ -74,20 +64,9 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
         memcpy(r->fds, fds, n_fds * sizeof *fds);
     r->n_files = n_fds;
     r->sidecar_fd = -1;
-    take_skip(r, m);
+    if (m->sidecar && r->n_files)
+        r->sidecar_fd = r->fds[--r->n_files];
     r->copies = m->copies ? m->copies : 1;
-    r->ram_bytes = m->ram_bytes;
-    r->vram_bytes = m->vram_bytes;
-    r->ctx = m->ctx;
-    r->threads = m->threads;
-    r->sessions = m->sessions;
-    r->max_rows = m->max_rows;
-    r->ring_slots = m->ring_slots;
-    r->chunk_bytes = m->chunk_bytes;
-    r->link_nvme_bps = m->link_nvme_bps;
-    r->prefetch = !m->no_prefetch;
-    r->trace_experts = m->trace_experts;
-    r->link_h2d_bps = m->link_h2d_bps;
     int rc = ntx_settings_check(&ntx_load_settings, m, err);
     if (!rc)
         rc = copy_strings(r, m, err);
@@ -113,8 +92,9 @@ void ntx_load_request_free(struct ntx_load_request *r)
         free(r->also[i]);
     if (r->sidecar_fd >= 0)
         close(r->sidecar_fd);
-    char *strings[] = {r->skip_kv, r->ffn_sparse, r->kv_type, r->path, r->backend, r->kernel, r->source, r->iod_fault, r->predictor_fault, r->policy};
-    for (unsigned i = 0; i < sizeof strings / sizeof *strings; i++)
-        free(strings[i]);
+    ntx_settings_drop(&ntx_load_settings, &r->set);
+    free(r->path);
+    free(r->iod_fault);
+    free(r->predictor_fault);
     free(r);
 }

@@ -22,10 +22,10 @@ static int send_iod_config(struct ntx_server *s)
     const struct ntx_loaded *l = s->loaded;
     Ntx__IodConfig m = NTX__IOD_CONFIG__INIT;
     Ntx__Peer p = NTX__PEER__INIT;
-    m.rate_bps = l->link_nvme_bps;
+    m.rate_bps = l->set.link_nvme;
     m.inflight_bytes = l->plan->inflight_bytes;
     m.piece_bytes = l->plan->piece_bytes;
-    m.source = *l->source ? l->source : (char *)"auto";
+    m.source = (char *)(uintptr_t)(*l->set.source ? l->set.source : "auto");
     m.fault = l->iod_fault;
     p.body_case = NTX__PEER__BODY_IOD_CONFIG;
     p.iod_config = &m;
@@ -36,7 +36,7 @@ static int send_policy(struct ntx_server *s)
 {
     Ntx__PolicySet m = NTX__POLICY_SET__INIT;
     Ntx__Peer p = NTX__PEER__INIT;
-    m.policy = s->loaded->policy;
+    m.policy = (char *)(uintptr_t)(ntx_skip_off(s->loaded->set.skip) ? "none" : s->loaded->set.skip);
     m.fault = s->loaded->predictor_fault;
     m.model = s->loaded->digest;
     p.body_case = NTX__PEER__BODY_POLICY_SET;

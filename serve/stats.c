@@ -101,13 +101,13 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     json_t *lossy = json_array();
     if (l->skips) {
         char text[600];
-        int n = snprintf(text, sizeof text, "skip:%.500s%s%s", l->policy, l->kv_propagate ? " kv=propagate" : "", l->skip_adapt ? " adapt" : "");
-        if (l->skip_verify)
-            snprintf(text + n, sizeof text - (size_t)n, " verify=%u", l->skip_verify);
+        int n = snprintf(text, sizeof text, "skip:%.500s%s%s", l->set.skip, l->kv_propagate ? " kv=propagate" : "", l->set.skip_adapt ? " adapt" : "");
+        if (l->set.skip_verify)
+            snprintf(text + n, sizeof text - (size_t)n, " verify=%u", l->set.skip_verify);
         json_array_append_new(lossy, json_string(text));
     }
     if (ntx_ffn_mode_lossy(&l->ffn))
-        json_array_append_new(lossy, json_sprintf("ffn_sparse:%s", l->ffn_sparse));
+        json_array_append_new(lossy, json_sprintf("ffn_sparse:%s", l->set.ffn_sparse));
     if (l->plan->kv_type != NTX_KV_F16)
         json_array_append_new(lossy, json_sprintf("kv_%s", ntx_kv_type_name(l->plan->kv_type)));
     set_str(j, "model", model_name(l));
@@ -168,7 +168,7 @@ static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct n
         return;
     set_real(j, "expert_hit_rate", l->plan->frames.n ? per((double)hits, (double)(hits + misses)) : 1);
     set_int(j, "expert_frames", l->plan->frames.n);
-    if (l->plan->frames.n && l->prefetch)
+    if (l->plan->frames.n && !l->set.no_prefetch)
         add_prefetch(j, r);
 }
 
@@ -178,7 +178,7 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
     const struct ntx_counts *a = r->generated > 1 ? &r->at_first : &r->at_start, *b = &r->at_end;
     if (l->ffn.kind == NTX_FFN_ALL)
         return;
-    set_str(j, "ffn_sparse", l->ffn_sparse);
+    set_str(j, "ffn_sparse", l->set.ffn_sparse);
     set_real(j, "active_neurons", per((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
     set_real(j, "active_groups", per((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
     uint64_t predicted = b->ffn_predicted - a->ffn_predicted, wanted = b->ffn_predicted_wanted - a->ffn_predicted_wanted;
