@@ -41,20 +41,38 @@ static int make_arena(struct ntx_forward *f, struct ntx_err *err)
     return 0;
 }
 
+static void name(struct ntx_forward *f, uint8_t buf, float *at, size_t ld)
+{
+    f->buf[buf].at = at;
+    f->buf[buf].ld = ld;
+}
+
 /* Rows of what matrices of floats multiply by are padded. */
 static void name_buffers(struct ntx_forward *f)
 {
-    float *const at[NTX_N_BUFS] = {
-        [NTX_BUF_H] = f->m.h, [NTX_BUF_X] = f->m.x, [NTX_BUF_Q] = f->m.q, [NTX_BUF_K] = f->m.k, [NTX_BUF_V] = f->m.v, [NTX_BUF_ATTN] = f->m.attn,
-        [NTX_BUF_GATE] = f->m.gate, [NTX_BUF_UP] = f->m.up, [NTX_BUF_Y] = f->m.y,
-    };
-    for (int b = NTX_BUF_H; b < NTX_N_BUFS; b++) {
-        f->buf[b].at = at[b];
-        f->buf[b].ld = ntx_buf_width(f->c.model, (enum ntx_buf)b);
-    }
-    f->buf[NTX_BUF_X].ld = f->ld_x;
-    f->buf[NTX_BUF_ATTN].ld = f->ld_attn;
-    f->buf[NTX_BUF_GATE].ld = f->ld_gate;
+    const struct ntx_model *model = f->c.model;
+    const struct ntx__mem *m = &f->m;
+    name(f, NTX_BUF_H, m->h, f->hp->n_embd);
+    name(f, NTX_BUF_X, m->x, f->ld_x);
+    name(f, NTX_BUF_Q, m->q, ntx_buf_width(model, NTX_BUF_Q));
+    name(f, NTX_BUF_K, m->k, ntx_buf_width(model, NTX_BUF_K));
+    name(f, NTX_BUF_V, m->v, ntx_buf_width(model, NTX_BUF_V));
+    name(f, NTX_BUF_ATTN, m->attn, f->ld_attn);
+    name(f, NTX_BUF_GATE, m->gate, f->ld_gate);
+    name(f, NTX_BUF_UP, m->up, ntx_buf_width(model, NTX_BUF_GATE));
+    name(f, NTX_BUF_Y, m->y, ntx_buf_width(model, NTX_BUF_Y));
+    name(f, NTX__BUF_PROBS, m->moe.probs, f->hp->n_expert);
+    name(f, NTX__BUF_SHARED, m->moe.shared, 1);
+    name(f, NTX__BUF_CHOICE_X, m->moe.x, f->ld_x);
+    name(f, NTX__BUF_CHOICE_GATE, m->moe.gate, f->ld_expert);
+    name(f, NTX__BUF_CHOICE_UP, m->moe.up, f->ld_expert);
+    name(f, NTX__BUF_CHOICE_Y, m->moe.y, f->hp->n_embd);
+    name(f, NTX__BUF_EARLY_X, m->groups.x, f->ld_x);
+    name(f, NTX__BUF_EARLY_GATE, m->groups.gate, f->ld_gate);
+    name(f, NTX__BUF_LOGITS, NULL, f->hp->n_vocab); /* a place for each row: m.logits */
+    f->quantized[NTX__OF_LAYER] = f->m.quantized;
+    f->quantized[NTX__OF_CHOICES] = f->m.moe.quantized;
+    f->quantized[NTX__OF_EARLY] = f->m.groups.quantized;
 }
 
 /* Floats from row to row. */
@@ -231,7 +249,15 @@ static void consult(struct ntx_forward *f)
     apply_skips(f);
 }
 
-static int states(struct ntx_forward *f) { return f->back->states ? f->back->states(f) : 0; }
+int ntx__fetch(struct ntx_forward *f, uint8_t buf, uint32_t row0, uint32_t n)
+{
+    const struct ntx__rows r = {.buf = buf, .row0 = row0, .n = n, .forms = 1u << NTX_ACT_F32};
+    return f->back->fetch && n ? f->back->fetch(f, &r, 1) : 0;
+}
+
+int ntx__settle_chunks(struct ntx_forward *f) { return f->back->settle ? f->back->settle(f) : 0; }
+
+static int states(struct ntx_forward *f) { return ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows); }
 
 static int probe(struct ntx_forward *f)
 {
@@ -248,10 +274,12 @@ static int probe(struct ntx_forward *f)
 /* Fills live with the rows of this layer; behind them those that skip it, and leave only their K and V in it. */
 void ntx__choose_rows(struct ntx_forward *f)
 {
-    f->n_live = f->n_kv_only = 0;
+    f->n_live = f->n_kv_only = f->n_exact = 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++)
-        if (!ntx__skips(f, i, f->layer))
+        if (!ntx__skips(f, i, f->layer)) {
             f->m.live[f->n_live++] = i;
+            f->n_exact += !f->b->rows[i].prompt;
+        }
     for (uint32_t i = 0; f->c.skip.propagate && i < f->b->n_rows; i++)
         if (ntx__skips(f, i, f->layer))
             f->m.live[f->n_live + f->n_kv_only++] = i;
@@ -260,7 +288,7 @@ void ntx__choose_rows(struct ntx_forward *f)
 /* Chunks that no row needs. */
 static int pass_over(struct ntx_forward *f, uint32_t first, uint32_t end)
 {
-    int rc = first < end && f->back->settle ? f->back->settle(f) : 0;
+    int rc = first < end ? ntx__settle_chunks(f) : 0;
     return rc ? rc : ntx__skip_chunks(f, first, end);
 }
 
@@ -296,6 +324,33 @@ static int predict_groups(struct ntx_forward *f)
     return rc ? rc : ntx__predict_groups(f, f->layer);
 }
 
+/* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone, and what came before is given back, for
+ * chunks are in the order of the list. */
+static int multiply(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    const struct ntx__input in = {.buf = s->in[0], .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0), .rounded0 = f->n_exact, .n_rounded = f->n_live - f->n_exact};
+    struct ntx__product p[NTX_LAYER_STEPS];
+    unsigned n = 0;
+    int rc = f->n_live ? 0 : ntx__settle_chunks(f);
+    for (uint32_t k = 0; k < r->n && !rc; k++) {
+        const struct ntx_weight *w = ntx__weight_of(f, &s[k]);
+        if (s[k].feeds || f->n_live)
+            p[n++] = (struct ntx__product){.w = w, .to = s[k].out, .n_rows = s[k].feeds ? 0 : f->n_live};
+        else
+            rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
+    }
+    return rc ? rc : f->back->multiply(f, p, n, &in);
+}
+
+static int run(struct ntx_forward *f, const struct ntx__run *r)
+{
+    static int (*const all[NTX__RUN_KINDS])(struct ntx_forward *, const struct ntx__run *) = {
+        [NTX__MULTIPLY] = multiply, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum, [NTX__GROUPS] = ntx__packed_ffn,
+    };
+    return (r->kind == NTX__ROWS ? f->back->rows : r->kind == NTX__ATTEND ? f->back->attend : all[r->kind])(f, r);
+}
+
 /* Where no row is live, only those steps that feed the layer's state have anything to do. */
 static int run_steps(struct ntx_forward *f)
 {
@@ -304,7 +359,7 @@ static int run_steps(struct ntx_forward *f)
     for (uint32_t k = 0; k < all->n && !rc; k++) {
         const struct ntx__run *r = f->run = &all->run[k];
         bool needed = f->n_live || (f->n_kv_only && r->feeds);
-        rc = needed ? f->back->run[r->kind](f, r) : pass_over(f, r->chunk0, r->end);
+        rc = needed ? run(f, r) : pass_over(f, r->chunk0, r->end);
     }
     return rc;
 }
@@ -331,9 +386,10 @@ static int run_layer(struct ntx_forward *f)
 
 static uint32_t choose_logits(struct ntx_forward *f)
 {
-    f->n_live = 0;
+    f->n_live = f->n_exact = 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         if (f->b->rows[i].logits) {
+            f->n_exact += !f->b->rows[i].prompt;
             f->m.live[f->n_live] = i;
             f->m.logits[f->n_live++] = f->b->rows[i].logits;
         }

@@ -107,27 +107,6 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     return 0;
 }
 
-/* ---- products */
-
-/* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone. */
-static int multiply(struct ntx_forward *f, const struct ntx__run *r)
-{
-    const struct ntx_step *s = ntx__steps_of(f, r);
-    struct ntx__product p[NTX_LAYER_STEPS];
-    unsigned n = 0;
-    int rc = 0;
-    for (uint32_t k = 0; k < r->n && !rc; k++) {
-        const struct ntx_weight *w = ntx__weight_of(f, &s[k]);
-        if (s[k].feeds || f->n_live)
-            p[n++] = (struct ntx__product){.w = w, .y = f->buf[s[k].out].at, .ld = f->buf[s[k].out].ld, .n_rows = s[k].feeds ? 0 : f->n_live};
-        else
-            rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
-    }
-    const struct ntx__input in = {.x = f->buf[s->in[0]].at, .ld = f->buf[s->in[0]].ld, .quantized = f->m.quantized,
-                                  .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0)};
-    return rc ? rc : ntx__multiply_by(f, p, n, &in);
-}
-
 /* ---- attention, a few heads of a row at a time, which share a KV head, or of several rows at neighbouring positions of a session. K and V of
  * all rows are stored by now: a row sees those of its batch up to its own position. */
 
@@ -231,7 +210,7 @@ static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 static int output(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &f->c.chunks->output_norm;
-    const struct ntx__product p = {.w = &f->c.chunks->output, .rows = f->m.logits};
+    const struct ntx__product p = {.w = &f->c.chunks->output, .to = NTX__BUF_LOGITS};
     int rc = ntx__take(f, w, &f->output_norm);
     if (rc)
         return rc;
@@ -239,13 +218,23 @@ static int output(struct ntx_forward *f)
         f->b->rows[i].n_best = 0;
     ntx__each(f, output_norm_row, f->n_live);
     ntx__give(f, w);
-    return ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
+    return ntx__multiply(f, &p, 1, NTX_BUF_X);
+}
+
+static int clear(struct ntx_forward *f, enum ntx_buf b)
+{
+    memset(f->buf[b].at, 0, f->n_live * f->buf[b].ld * sizeof(float));
+    return 0;
 }
 
 const struct ntx_backend ntx__cpu_backend = {
-    .run = {[NTX__ROWS] = rows, [NTX__MULTIPLY] = multiply, [NTX__ATTEND] = attend, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum,
-            [NTX__GROUPS] = ntx__packed_ffn},
-    .moe = &ntx__cpu_experts,
+    .rows = rows,
+    .attend = attend,
+    .multiply = ntx__cpu_multiply,
+    .glu = ntx__cpu_glu,
+    .clear = clear,
+    .gather = ntx__cpu_gather,
+    .combine = ntx__cpu_combine,
     .output = output,
     .move = ntx__cpu_move,
     .waits = true,

@@ -3,9 +3,11 @@
  *   forward.c      the pass from begin to end, for all back ends: rows in, layers, skips, rows out
  *   forward_runs.c a layer's steps (model/layer.h), and which neighbours are done in one go
  *   forward_cpu.c  the operations of these steps on the CPU
- *   moe.c          the FFN of a layer with experts
+ *   cpu_experts.c  and of those that experts are made of
+ *   moe.c          the FFN of a layer with experts, for all back ends
  *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
- *   sparse.c       the FFN of a packed layer
+ *   sparse.c       the FFN of a packed layer, for all back ends
+ *   sparse_host.c  its groups of neurons, by the CPU
  *   sparse_choose.c  which of its neurons rows use, by their gates
  *   sparse_predict.c which of its groups rows use, known ahead
  *   sparse_prefetch.c which groups of neurons the next layer will use, by its gate on this layer's state
@@ -102,24 +104,64 @@ struct ntx__runs {
     struct ntx__run run[NTX_LAYER_STEPS];
 };
 
-/* What a back end provides. All by the engine thread, f->layer and its rows (m.live, n_live, n_kv_only) being set. 0 or a negative errno with words
+/* Buffers of a pass, beside those that steps name: the router's logits and the shared expert's gate; a wave of experts' choices; what is predicted with;
+ * what comes out. A back end keeps them where it likes, the host has a place for all of them (f->buf), and rows have the same shape on both sides. */
+enum ntx__buf {
+    NTX__BUF_PROBS = NTX_N_BUFS, NTX__BUF_SHARED, NTX__BUF_CHOICE_X, NTX__BUF_CHOICE_GATE, NTX__BUF_CHOICE_UP, NTX__BUF_CHOICE_Y, NTX__BUF_EARLY_X, NTX__BUF_EARLY_GATE,
+    NTX__BUF_LOGITS, NTX__N_BUFS
+};
+/* Where quantised forms of a buffer's rows lie: those of the layer's input are still wanted when a choice's are made. */
+enum ntx__set { NTX__OF_LAYER, NTX__OF_CHOICES, NTX__OF_EARLY, NTX__N_SETS };
+
+struct ntx__product { /* `to` = W x */
+    const struct ntx_weight *w;
+    uint8_t to;            /* a buffer */
+    uint32_t row0, n_rows; /* these rows of the input only, into the same rows of `to`; n_rows 0: all */
+};
+struct ntx__input { /* x */
+    uint8_t buf, set;
+    uint32_t n_rows;
+    uint32_t rounded0, n_rounded; /* of these, rows that a back end may multiply with rounding of its own (device.h); all others are exact */
+};
+struct ntx__glu { /* gate = act(gate) * up, quantised; by row */
+    uint8_t gate, up, set; /* buffers; where its forms go */
+    uint8_t act;           /* enum ntx_ffn_act */
+    bool of_choices;       /* rows are choices of the wave: their experts' biases are added first */
+    uint32_t n, n_rows, forms;
+};
+struct ntx__rows { /* of a buffer: the forms of a mask (bit 0: the floats) */
+    uint8_t buf, set;
+    uint32_t row0, n, forms;
+    uint32_t width;        /* values of a row, where a form is quantised */
+};
+
+/* What a back end provides. All by the engine thread, f->layer and its rows (m.live, n_live, n_exact, n_kv_only) being set. 0 or a negative errno with words
  * in the weights' error. NULL: there is nothing to do. */
-struct ntx__moe_hands;
-struct ntx__product;
-struct ntx__input;
 struct ntx_backend {
     int (*begin)(struct ntx_forward *f);    /* the batch's states and angles are in m, before the first layer */
     void (*enter)(struct ntx_forward *f);   /* a layer begins */
-    int (*run[NTX__RUN_KINDS])(struct ntx_forward *f, const struct ntx__run *r);
-    const struct ntx__moe_hands *moe;
-    int (*settle)(struct ntx_forward *f);   /* gives back every chunk that it still holds: others are about to be passed over */
-    int (*states)(struct ntx_forward *f);   /* brings the rows' states to m.h */
+    int (*rows)(struct ntx_forward *f, const struct ntx__run *r);   /* steps of rows */
+    int (*attend)(struct ntx_forward *f, const struct ntx__run *r); /* ATTEND */
+    /* The chunks of all products are taken in the given order. */
+    int (*multiply)(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
+    int (*glu)(struct ntx_forward *f, const struct ntx__glu *g);
+    int (*clear)(struct ntx_forward *f, enum ntx_buf b);            /* its live rows are 0 */
+    /* Experts: choices are made (m.moe); those of the wave (f->moe) get their rows of X; and are added to Y, whose rows have been weighed by the shared
+     * expert's gate before where f->moe.weigh says so. */
+    int (*chosen)(struct ntx_forward *f);
+    int (*gather)(struct ntx_forward *f);
+    int (*combine)(struct ntx_forward *f);
+    /* Y = what these groups of the layer's neurons give: n of m.groups.wanted; all: every one. */
+    int (*groups)(struct ntx_forward *f, bool all, uint32_t n);
+    bool (*groups_by_host)(const struct ntx_forward *f); /* it leaves this layer's to ntx__host_groups; NULL: every one's */
+    int (*fetch)(struct ntx_forward *f, const struct ntx__rows *r, unsigned n); /* to the host, and waits until they are there */
+    int (*send)(struct ntx_forward *f, const struct ntx__rows *r);              /* from the host, which leaves them as they are until something is fetched */
+    int (*settle)(struct ntx_forward *f);   /* gives back every chunk that it still holds: others are about to be passed over, or replaced */
     int (*decided)(struct ntx_forward *f);  /* which rows the later layers have is known */
     int (*output)(struct ntx_forward *f);   /* logits of m.live, into m.logits */
     int (*move)(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n); /* K and V of n slots, one after another; between passes */
     int (*end)(struct ntx_forward *f, int rc); /* also after a failure, rc; returns what the pass shall */
     bool (*has)(const struct ntx_forward *f, uint32_t chunk); /* it has the chunk's bytes for good: they are asked of nobody. NULL: of none */
-    int (*gates)(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in); /* sparse_prefetch.c: rows of the host, into p->y */
     bool waits;                             /* a step is over when its function returns */
     bool own_bytes;                         /* it takes weights as they are in the file: none is interleaved where it lies */
 };
@@ -161,7 +203,8 @@ struct ntx_forward {
     struct ntx__mem m;
     const struct ntx_backend *back;
     struct ntx__runs *runs; /* [n_layers] */
-    struct { float *at; size_t ld; } buf[NTX_N_BUFS]; /* of the host */
+    struct { float *at; size_t ld; } buf[NTX__N_BUFS]; /* of the host; floats from row to row */
+    void *const *quantized[NTX__N_SETS];
     size_t ld_x, ld_attn, ld_gate, ld_expert; /* floats from row to row */
     uint64_t skipped;
     void (*trace)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows);
@@ -170,9 +213,10 @@ struct ntx_forward {
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
     uint32_t layer, n_live, n_attn_groups, next_chunk;
+    uint32_t n_exact;   /* live rows that are not a prompt's: they come first */
     uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
     uint32_t n_kv_only; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
-    struct { uint32_t first, n, n_wanted; } moe; /* choices of the wave of experts; experts that any row chose */
+    struct { uint32_t first, n, n_wanted; bool weigh; } moe; /* choices of the wave of experts; experts that any row chose */
     struct {
         uint32_t first, n;  /* the current batch, in m.groups.wanted */
         uint32_t layer;     /* whose neurons are chosen, by these gates [n_live x ld_gate] */
@@ -182,6 +226,7 @@ struct ntx_forward {
         uint32_t predicted, known[2], kept; /* layers: the last one predicted; whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
     } groups;
     const struct ntx__run *run;
+    const struct ntx__glu *glu;
     bool predicts; /* multiplies by what is in memory before its turn has come */
     const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */
     _Atomic int failed; /* the first error of a thread in this step */
@@ -194,23 +239,27 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *c, uint8_t *base, 
 uint32_t ntx__forms(const struct ntx_weight *const *w, unsigned n);
 
 /* ---- forward_mm.c */
-struct ntx__product { /* y = W x for the live rows */
-    const struct ntx_weight *w;
-    float *y;            /* [n_live x ld] */
-    size_t ld;
-    float *const *rows;  /* instead of y: one buffer per row */
-    uint32_t row0, n_rows; /* these rows of the input only, into the same rows of y; n_rows 0: all */
+/* What all threads of the pool do of a step that multiplies. */
+struct ntx__mm {
+    struct ntx_forward *f;
+    const struct ntx__product *products;
+    unsigned n;
+    const struct ntx__input *in;
+    const uint8_t *where;      /* [chunks] enum ntx__where: those in place only; NULL: all */
+    uint64_t bytes;            /* of these chunks */
 };
-struct ntx__input {
-    const float *x;      /* [n_rows x ld] */
-    size_t ld;
-    void *const *quantized; /* its quantised forms */
-    uint32_t n_rows;
-};
-/* The chunks of all products are walked in the given order, without a barrier between. 0 or the first thread's error. */
-int ntx__multiply_by(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
-/* For all live rows; x: [n_live x ld_x] floats, whose quantised forms lie in m.quantized. */
-int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x);
+enum ntx__where { NTX__ON_DEVICE, NTX__IN_PLACE, NTX__COPIED };
+/* In turn (ntx__turn); the chunks' tiles are made ready. */
+int ntx__mm_begin(struct ntx__mm *j);
+void ntx__mm_walk(const struct ntx__mm *j, unsigned thread); /* an error: f->failed */
+void ntx__fail(struct ntx_forward *f, int rc); /* by any thread: the first counts */
+/* By the CPU, the host's buffers. The chunks of all products are walked in the given order, without a barrier between. 0 or the first thread's error. */
+int ntx__cpu_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
+/* Quantised rows of a product's input, by its type. */
+static inline size_t ntx__stride(const struct ntx_forward *f, uint8_t buf, enum ntx_act form, uint32_t n)
+{
+    return form == NTX_ACT_F32 ? f->buf[buf].ld * sizeof(float) : ntx_act_row_bytes(form, n);
+}
 /* Quantises row i of x [n values] into the forms of a mask: in m.quantized, or elsewhere. */
 void ntx__quantize(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i);
 void ntx__quantize_into(struct ntx_forward *f, void *const *quantized, uint32_t forms, const float *x, uint32_t n, uint32_t i);
@@ -225,7 +274,7 @@ void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
 int ntx__take_run(struct ntx_forward *f, const struct ntx__run *r);
 void ntx__give_run(struct ntx_forward *f, const struct ntx__run *r);
 /* These chunks are about to be taken, or passed over: 0, or -EPROTO where it is not their turn, with the names of both tensors. Who takes chunks in
- * another way than by ntx__multiply_by asks. */
+ * another way than by ntx__mm_begin asks. */
 int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n);
 int ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t end);
 
@@ -252,30 +301,33 @@ static inline const struct ntx_weight *ntx__weight_of(const struct ntx_forward *
     return &f->c.chunks->layers[f->layer].of[s->weight[0]];
 }
 
+/* A step's products by one buffer, for all live rows, each exactly. */
+static inline int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, uint8_t buf)
+{
+    return f->back->multiply(f, p, n, &(struct ntx__input){.buf = buf, .set = NTX__OF_LAYER, .n_rows = f->n_live});
+}
+int ntx__fetch(struct ntx_forward *f, uint8_t buf, uint32_t row0, uint32_t n); /* floats */
+int ntx__settle_chunks(struct ntx_forward *f);
+static inline bool ntx__has(const struct ntx_forward *f, uint32_t chunk) { return f->back->has && f->back->has(f, chunk); }
+
 /* ---- moe.c, moe_predict.c */
 void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p); /* of logits [n_expert] in place, the vector router_bias added */
 int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
-/* ROUTE and EXPERTS, for any back end: what is chosen, and in which waves, is the same; its hands do the rest, for the live rows. */
+/* ROUTE and EXPERTS */
 int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r);
 int ntx__moe_sum(struct ntx_forward *f, const struct ntx__run *r);
-struct ntx__moe_hands {
-    int (*route)(struct ntx_forward *f);             /* the router's logits into m.moe.probs */
-    int (*chosen)(struct ntx_forward *f);            /* choices are made; may be NULL */
-    int (*predict)(struct ntx_forward *f);             /* the next layer's experts, while this layer's are read */
-    int (*shared)(struct ntx_forward *f);            /* before the first wave: y of the shared expert, or 0 */
-    int (*wave)(struct ntx_forward *f, uint32_t n); /* experts m.moe.order[0 .. n), choices [f->moe.first, + f->moe.n): added to y */
-};
-extern const struct ntx__moe_hands ntx__cpu_experts;
-bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer); /* a layer's experts: all are there, or none */
+bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer); /* by the back end: a layer's experts all are, or none */
 
 /* ---- sparse.c */
-int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r); /* GROUPS on the CPU */
-int ntx__packed_sum(struct ntx_forward *f); /* from m.x, m.quantized and, unless it is in the groups, m.gate to m.y */
-struct ntx__packed_steps { /* with other hands: what is chosen and read stays */
-    int (*all)(struct ntx_forward *f);                /* all groups */
-    int (*chosen)(struct ntx_forward *f, uint32_t n); /* groups m.groups.wanted[0 .. n) */
-};
-int ntx__packed_walk(struct ntx_forward *f, const struct ntx__packed_steps *s);
+int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r); /* GROUPS */
+
+/* ---- cpu_experts.c: as struct ntx_backend says */
+int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g);
+int ntx__cpu_gather(struct ntx_forward *f);
+int ntx__cpu_combine(struct ntx_forward *f);
+
+/* ---- sparse_host.c */
+int ntx__host_groups(struct ntx_forward *f, bool all, uint32_t n); /* as ntx_backend.groups, by the CPU: from x and, unless it is in the groups, gate */
 
 /* ---- sparse_choose.c */
 enum ntx_ffn_act ntx__packed_act(const struct ntx_forward *f, uint32_t layer);
@@ -291,9 +343,7 @@ uint32_t ntx__join_groups(struct ntx_forward *f, uint32_t *list); /* of this lay
 /* Which groups rows will use of a layer, once per layer: between the choices of the layer before and its products, or before the layer where there was none. */
 int ntx__predict_groups(struct ntx_forward *f, uint32_t layer);
 bool ntx__watches_groups(const struct ntx_forward *f);
-void ntx__watch_groups(struct ntx_forward *f); /* this layer's hidden values, in m.gate, of rows of a prompt */
-uint32_t ntx__kept_rows(const struct ntx_forward *f); /* in m.groups.x, that this layer's gate matrix is still to be multiplied by */
-void ntx__choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate); /* gate: [kept rows x ld_gate] */
+void ntx__watch_groups(struct ntx_forward *f); /* this layer's hidden values, in m.gate on the host, of rows of a prompt */
 
 /* ---- sparse_prefetch.c */
 bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer); /* its norm and its gate matrix are in memory: they can be used before their turn */

@@ -9,14 +9,6 @@
 #include "common/util.h"
 #include "infer/forward_impl.h"
 
-struct job {
-    struct ntx_forward *f;
-    const struct ntx__product *products;
-    unsigned n;
-    const struct ntx__input *in;
-    uint64_t bytes; /* of all chunks */
-};
-
 /* Rows to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory fastest in one long
  * run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of its share of what the
  * step has left, at most its share of the chunk; towards the end the tiles shrink, and the threads finish together. Never less
@@ -30,7 +22,7 @@ static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *
     return NTX_MIN(rows, left);
 }
 
-static uint32_t rows_of(const struct job *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->in->n_rows; }
+static uint32_t rows_of(const struct ntx__mm *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->in->n_rows; }
 
 /* Rows of a chunk, or what they have become. */
 struct bytes {
@@ -38,13 +30,13 @@ struct bytes {
     bool interleaved; /* whole slices of them */
 };
 
-static void multiply(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t n, float *y, size_t ld)
+static void multiply(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t n, float *y, size_t ld)
 {
     const struct ntx_cpu_ops *ops = j->f->c.ops;
     const uint32_t type = p->w->type, n_in = p->w->n_in;
     enum ntx_act form = ntx_act_for(type);
-    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->in->x : j->in->quantized[form];
-    size_t stride = form == NTX_ACT_F32 ? j->in->ld * sizeof(float) : ntx_act_row_bytes(form, n_in);
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->f->buf[j->in->buf].at : j->f->quantized[j->in->set][form];
+    size_t stride = ntx__stride(j->f, j->in->buf, form, n_in);
     x += p->row0 * stride;
     uint32_t slices = w.interleaved ? n / NTX_SLICE_ROWS * NTX_SLICE_ROWS : 0;
     if (slices)
@@ -54,23 +46,25 @@ static void multiply(const struct job *j, const struct ntx__product *p, struct b
 }
 
 /* The same for logits of several rows, each of which has its own place. */
-static void multiply_apart(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, float *y)
+static void multiply_apart(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, float *y)
 {
     for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
         uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
         multiply(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, here, y, NTX__LOGIT_TILE);
         for (uint32_t r = 0; r < j->in->n_rows; r++)
-            __builtin_memcpy(p->rows[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
+            __builtin_memcpy(j->f->m.logits[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
     }
 }
 
 /* Outputs [row, row + n) of a product, from the bytes of those rows. */
-static void compute(const struct job *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, unsigned thread)
+static void compute(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, unsigned thread)
 {
-    if (p->rows && j->in->n_rows > 1)
+    const size_t ld = j->f->buf[p->to].ld;
+    bool logits = p->to == NTX__BUF_LOGITS;
+    if (logits && j->in->n_rows > 1)
         multiply_apart(j, p, w, row, n, j->f->m.lanes[thread].logits);
     else
-        multiply(j, p, w, n, (p->rows ? p->rows[0] : p->y + p->row0 * p->ld) + row, p->ld);
+        multiply(j, p, w, n, (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld) + row, ld);
 }
 
 /* What stays in memory is interleaved when it is first multiplied: rows [row, row + n) of a chunk, a tile, of which no other thread has any. */
@@ -87,14 +81,14 @@ static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *
     return b;
 }
 
-static void fail(struct ntx_forward *f, int rc)
+void ntx__fail(struct ntx_forward *f, int rc)
 {
     int none = 0;
     atomic_compare_exchange_strong(&f->failed, &none, rc);
 }
 
 /* Takes a tile: its first row and their number; 0 when none is left. */
-static uint32_t take_tile(const struct job *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, uint32_t *row)
+static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, uint32_t *row)
 {
     struct ntx__tile *t = &j->f->m.tiles[chunk];
     uint32_t n_rows = j->f->c.chunks->list[chunk].n_rows, n;
@@ -108,7 +102,7 @@ static uint32_t take_tile(const struct job *j, const struct ntx__product *p, uin
 }
 
 /* Takes tiles of one chunk until none is left. False after a failure, here or elsewhere. */
-static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, unsigned thread)
+static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, unsigned thread)
 {
     struct ntx_forward *f = j->f;
     struct ntx__tile *t = &f->m.tiles[chunk];
@@ -120,7 +114,7 @@ static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32
             return true;
         int rc = bytes ? 0 : f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
         if (rc || (rc = ntx__finite_rows(f, chunk, (const uint8_t *)bytes + (size_t)row * p->w->row_bytes, row, n))) {
-            fail(f, rc);
+            ntx__fail(f, rc);
             return false;
         }
         compute(j, p, interleaved(f, p->w, chunk, bytes, row, n, thread), c->row0 + row, n, thread);
@@ -133,13 +127,16 @@ static bool walk_chunk(const struct job *j, const struct ntx__product *p, uint32
     return false;
 }
 
-static void walk(void *ctx, unsigned thread)
+static bool here(const struct ntx__mm *j, uint32_t chunk) { return !j->where || j->where[chunk] == NTX__IN_PLACE; }
+
+void ntx__mm_walk(const struct ntx__mm *j, unsigned thread)
 {
-    const struct job *j = ctx;
     uint64_t behind = j->bytes;
     for (unsigned i = 0; i < j->n; i++) {
         const struct ntx__product *p = &j->products[i];
         for (uint32_t c = p->w->chunk0; c < p->w->chunk0 + p->w->n_chunks; c++) {
+            if (!here(j, c))
+                continue;
             behind -= j->f->c.chunks->list[c].bytes;
             if (!walk_chunk(j, p, c, behind, thread))
                 return;
@@ -169,29 +166,33 @@ int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n)
     return 0;
 }
 
-int ntx__multiply_by(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
+int ntx__mm_begin(struct ntx__mm *j)
 {
-    struct job j = {.f = f, .products = p, .n = n, .in = in};
-    int rc = 0;
-    for (unsigned i = 0; i < n && !rc; i++)
-        rc = ntx__turn(f, p[i].w->chunk0, p[i].w->n_chunks);
-    if (rc)
-        return rc;
-    for (unsigned i = 0; i < n; i++)
-        for (uint32_t c = 0; c < p[i].w->n_chunks; c++) {
-            struct ntx__tile *t = &f->m.tiles[p[i].w->chunk0 + c];
-            j.bytes += f->c.chunks->list[p[i].w->chunk0 + c].bytes;
-            atomic_store_explicit(&t->next, 0, memory_order_relaxed); /* published by ntx_pool_run */
-            atomic_store_explicit(&t->done, 0, memory_order_relaxed);
+    struct ntx_forward *f = j->f;
+    for (unsigned i = 0; i < j->n; i++) {
+        const struct ntx_weight *w = j->products[i].w;
+        int rc = ntx__turn(f, w->chunk0, w->n_chunks);
+        if (rc)
+            return rc;
+        for (uint32_t c = w->chunk0; c < w->chunk0 + w->n_chunks; c++) {
+            j->bytes += here(j, c) ? f->c.chunks->list[c].bytes : 0;
+            atomic_store_explicit(&f->m.tiles[c].next, 0, memory_order_relaxed); /* published by ntx_pool_run */
+            atomic_store_explicit(&f->m.tiles[c].done, 0, memory_order_relaxed);
         }
-    ntx_pool_run(f->pool, walk, &j);
-    return atomic_load_explicit(&f->failed, memory_order_relaxed);
+    }
+    return 0;
 }
 
-int ntx__multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const float *x, size_t ld_x)
+static void walk(void *ctx, unsigned thread) { ntx__mm_walk(ctx, thread); }
+
+int ntx__cpu_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
 {
-    const struct ntx__input in = {.x = x, .ld = ld_x, .quantized = f->m.quantized, .n_rows = f->n_live};
-    return ntx__multiply_by(f, p, n, &in);
+    struct ntx__mm j = {.f = f, .products = p, .n = n, .in = in};
+    int rc = ntx__mm_begin(&j);
+    if (rc)
+        return rc;
+    ntx_pool_run(f->pool, walk, &j);
+    return atomic_load_explicit(&f->failed, memory_order_relaxed);
 }
 
 void ntx__quantize_into(struct ntx_forward *f, void *const *quantized, uint32_t forms, const float *x, uint32_t n, uint32_t i)

@@ -1,4 +1,4 @@
-/* moe.c: the FFN of a layer with experts.
+/* moe.c: the FFN of a layer with experts, by the operations of any back end. The CPU chooses, from the router's logits.
  *
  *   x -> router (+ bias) -> softmax or sigmoid -> the n_expert_used largest (of equal ones the first) -> weights
  *   y = sigmoid(shared gate . x) * shared(x)                     where there is a shared expert, else 0; where it has no gate, shared(x)
@@ -128,122 +128,37 @@ static uint32_t sort_choices(struct ntx_forward *f)
 
 static int route(struct ntx_forward *f)
 {
-    const struct ntx__product p = {.w = &layer(f)->router, .y = f->m.moe.probs, .ld = f->hp->n_expert};
-    return ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
+    const struct ntx__product p = {.w = &layer(f)->router, .to = NTX__BUF_PROBS};
+    int rc = ntx__multiply(f, &p, 1, NTX_BUF_X);
+    return rc ? rc : ntx__fetch(f, NTX__BUF_PROBS, 0, f->n_live);
 }
 
 /* ---- the expert that all rows go through */
 
-static void shared_row(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    (void)thread;
-    const struct ntx_weight *down = &layer(f)->down_shared;
-    float *gate = f->m.gate + i * f->ld_gate;
-    f->c.ops->glu[ntx__steps_of(f, f->run)->act](gate, f->m.up + i * f->ld_gate, f->hp->n_ff_shexp, gate);
-    ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&down, 1), gate, f->hp->n_ff_shexp, i);
-}
+static uint32_t forms_of(const struct ntx_weight *w) { return ntx__forms(&w, 1); }
 
-/* y = sigmoid(gate) * y */
-static void weigh_shared_row(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    (void)thread;
-    float *y = f->m.y + (size_t)i * f->hp->n_embd, e = -f->m.moe.shared[i];
-    f->c.ops->exp_of(&e, 0, 1);
-    float by = 1 / (1 + e);
-    for (uint32_t k = 0; k < f->hp->n_embd; k++)
-        y[k] *= by;
-}
+static bool has_shared(const struct ntx_forward *f) { return layer(f)->down_shared.tensor != NTX_NO_TENSOR; }
+static bool weighs_shared(const struct ntx_forward *f) { return layer(f)->shared_gate.tensor != NTX_NO_TENSOR; }
 
-/* The gate is a vector in the file; here it is a matrix of one row. */
-static int shared_gate(struct ntx_forward *f)
-{
-    const struct ntx__product p = {.w = &layer(f)->shared_gate, .y = f->m.moe.shared, .ld = 1};
-    return p.w->tensor == NTX_NO_TENSOR ? 0 : ntx__multiply(f, &p, 1, f->m.x, f->ld_x);
-}
-
+/* The gate is a vector in the file; here it is a matrix of one row. What it says is done with the first wave's sum. */
 static int shared(struct ntx_forward *f)
 {
     const struct ntx_layer_weights *w = layer(f);
-    const struct ntx__product in[] = {
-        {.w = &w->gate_shared, .y = f->m.gate, .ld = f->ld_gate},
-        {.w = &w->up_shared, .y = f->m.up, .ld = f->ld_gate},
-    };
-    const struct ntx__product out = {.w = &w->down_shared, .y = f->m.y, .ld = f->hp->n_embd};
+    const struct ntx__product gate = {.w = &w->shared_gate, .to = NTX__BUF_SHARED}, out = {.w = &w->down_shared, .to = NTX_BUF_Y};
+    const struct ntx__product in[] = {{.w = &w->gate_shared, .to = NTX_BUF_GATE}, {.w = &w->up_shared, .to = NTX_BUF_UP}};
+    const struct ntx__glu glu = {.gate = NTX_BUF_GATE, .up = NTX_BUF_UP, .set = NTX__OF_CHOICES, .act = ntx__steps_of(f, f->run)->act, .n = f->hp->n_ff_shexp,
+                                 .n_rows = f->n_live, .forms = forms_of(out.w)};
+    const struct ntx__input hidden = {.buf = NTX_BUF_GATE, .set = NTX__OF_CHOICES, .n_rows = f->n_live};
     int rc;
-    if (w->down_shared.tensor == NTX_NO_TENSOR) {
-        memset(f->m.y, 0, (size_t)f->n_live * f->hp->n_embd * sizeof(float));
-        return 0;
-    }
-    if ((rc = shared_gate(f)) || (rc = ntx__multiply(f, in, 2, f->m.x, f->ld_x)))
+    if (!has_shared(f))
+        return f->back->clear(f, NTX_BUF_Y);
+    if ((weighs_shared(f) && (rc = ntx__multiply(f, &gate, 1, NTX_BUF_X))) || (rc = ntx__multiply(f, in, 2, NTX_BUF_X)) || (rc = f->back->glu(f, &glu)))
         return rc;
-    ntx__each(f, shared_row, f->n_live);
-    const struct ntx__input hidden = {.x = f->m.gate, .ld = f->ld_gate, .quantized = f->m.moe.quantized, .n_rows = f->n_live};
-    if ((rc = ntx__multiply_by(f, &out, 1, &hidden)))
-        return rc;
-    if (w->shared_gate.tensor != NTX_NO_TENSOR)
-        ntx__each(f, weigh_shared_row, f->n_live);
-    return 0;
+    return f->back->multiply(f, &out, 1, &hidden);
 }
 
-/* ---- a wave of experts: choices [first, first + n) by number; buffers begin with the first */
-
-static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    (void)thread;
-    const struct ntx__moe_mem *m = &f->m.moe;
-    const struct ntx_weight *const in[] = {&layer(f)->expert[NTX_EXPERT_GATE], &layer(f)->expert[NTX_EXPERT_UP]};
-    uint32_t row = m->row[f->moe.first + i], forms = ntx__forms(in, 2), n = f->hp->n_embd;
-    if (forms >> NTX_ACT_F32 & 1)
-        memcpy(m->x + i * f->ld_x, f->m.x + row * f->ld_x, n * sizeof(float));
-    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
-        size_t bytes = ntx_act_row_bytes((enum ntx_act)form, n);
-        if (forms >> form & 1)
-            memcpy((uint8_t *)m->quantized[form] + i * bytes, (const uint8_t *)f->m.quantized[form] + row * bytes, bytes);
-    }
-}
-
-/* x [n] of choice i of the wave, and its expert's bias. */
-static void add_bias(struct ntx_forward *f, uint32_t i, enum ntx_expert_part part, float *x, uint32_t n)
-{
-    const float *bias = f->vec[NTX_T_expert_gate_bias + part];
-    if (bias)
-        f->c.ops->add(x, bias + (size_t)f->m.moe.expert[f->moe.first + i] * n, n);
-}
-
-static void glu_choice(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    (void)thread;
-    const struct ntx_weight *down = &layer(f)->expert[NTX_EXPERT_DOWN];
-    float *gate = f->m.moe.gate + i * f->ld_expert, *up = f->m.moe.up + i * f->ld_expert;
-    add_bias(f, i, NTX_EXPERT_GATE, gate, f->hp->n_ff_exp);
-    add_bias(f, i, NTX_EXPERT_UP, up, f->hp->n_ff_exp);
-    f->c.ops->glu[ntx__steps_of(f, f->run)->act](gate, up, f->hp->n_ff_exp, gate);
-    ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&down, 1), gate, f->hp->n_ff_exp, i);
-}
-
-/* A row's choices are in order of expert, and so are the waves. */
-static void add_choices_of_row(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    (void)thread;
-    const struct ntx__moe_mem *m = &f->m.moe;
-    uint32_t n_embd = f->hp->n_embd, used = f->hp->n_expert_used;
-    for (uint32_t k = i * used; k < (i + 1) * used; k++) {
-        uint32_t choice = m->place[k] - f->moe.first; /* below it wraps around */
-        if (choice >= f->moe.n)
-            continue;
-        float *y = m->y + (size_t)choice * n_embd;
-        add_bias(f, choice, NTX_EXPERT_DOWN, y, n_embd);
-        f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, m->weight[k], y, n_embd);
-    }
-}
-
-static struct ntx__product product(struct ntx_forward *f, uint32_t expert, enum ntx_expert_part part, struct ntx_weight *w, float *y, size_t ld)
-{
-    const struct ntx__moe_mem *m = &f->m.moe;
-    *w = ntx_expert_weight(layer(f), expert, part);
-    return (struct ntx__product){.w = w, .y = y, .ld = ld, .row0 = m->first[expert] - f->moe.first,
-                                 .n_rows = m->first[expert + 1] - m->first[expert]};
-}
+/* ---- a wave of experts: choices [first, first + n) by number; buffers begin with the first. Every row is exact, whoever shares its pass: a choice must
+ * not depend on rounding. */
 
 /* Experts wanted[at .. at + n), those that are there first. */
 static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
@@ -256,35 +171,34 @@ static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
                 m->order[k++] = m->wanted[i];
 }
 
-/* One product per expert and part. */
+/* One product per expert and part, for the choices that fell on it. */
 static unsigned list_products(struct ntx_forward *f, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts)
 {
     struct ntx__moe_mem *m = &f->m.moe;
-    float *const y[] = {m->gate, m->up, m->y};
-    const size_t ld[] = {f->ld_expert, f->ld_expert, f->hp->n_embd};
     unsigned k = 0;
     for (uint32_t i = 0; i < n; i++)
-        for (unsigned part = 0; part < n_parts; part++, k++)
-            m->products[k] = product(f, m->order[i], parts[part], &m->weights[k], y[parts[part]], ld[parts[part]]);
+        for (unsigned part = 0; part < n_parts; part++, k++) {
+            uint32_t e = m->order[i];
+            m->weights[k] = ntx_expert_weight(layer(f), e, parts[part]);
+            m->products[k] = (struct ntx__product){.w = &m->weights[k], .to = (uint8_t)(NTX__BUF_CHOICE_GATE + parts[part]), .row0 = m->first[e] - f->moe.first,
+                                                   .n_rows = m->first[e + 1] - m->first[e]};
+        }
     return k;
 }
 
+/* Experts m.order[0 .. n), choices [f->moe.first, + f->moe.n). */
 static int run_wave(struct ntx_forward *f, uint32_t n)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
-    struct ntx__moe_mem *m = &f->m.moe;
-    ntx__each(f, gather_row, f->moe.n);
-    struct ntx__input x = {.x = m->x, .ld = f->ld_x, .quantized = m->quantized, .n_rows = f->moe.n};
-    int rc = ntx__multiply_by(f, m->products, list_products(f, n, in, 2), &x);
-    if (rc)
+    const struct ntx__input x = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->moe.n};
+    const struct ntx__input hidden = {.buf = NTX__BUF_CHOICE_GATE, .set = NTX__OF_CHOICES, .n_rows = f->moe.n};
+    const struct ntx__glu glu = {.gate = NTX__BUF_CHOICE_GATE, .up = NTX__BUF_CHOICE_UP, .set = NTX__OF_CHOICES, .of_choices = true, .act = ntx__steps_of(f, f->run)->act, .n = f->hp->n_ff_exp,
+                                 .n_rows = f->moe.n, .forms = forms_of(&layer(f)->expert[NTX_EXPERT_DOWN])};
+    int rc = f->back->gather(f);
+    if (rc || (rc = f->back->multiply(f, f->m.moe.products, list_products(f, n, in, 2), &x)) || (rc = f->back->glu(f, &glu)) ||
+        (rc = f->back->multiply(f, f->m.moe.products, list_products(f, n, out, 1), &hidden)) || (rc = f->back->combine(f)))
         return rc;
-    ntx__each(f, glu_choice, f->moe.n);
-    x.x = m->gate;
-    x.ld = f->ld_expert;
-    if ((rc = ntx__multiply_by(f, m->products, list_products(f, n, out, 1), &x)))
-        return rc;
-    ntx__each(f, add_choices_of_row, f->n_live);
-    return 0;
+    return ntx__settle_chunks(f); /* those that were copied may be replaced after this */
 }
 
 /* How many of wanted[at .. end) are computed together: as many as the buffers hold choices of. */
@@ -298,9 +212,9 @@ static uint32_t wave_size(const struct ntx_forward *f, uint32_t at, uint32_t end
 }
 
 /* They are asked of nobody. */
-bool ntx__moe_on_device(const struct ntx_forward *f, uint32_t layer)
+bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer)
 {
-    return f->c.chunks->list[f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].chunk0].device;
+    return ntx__has(f, f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].chunk0);
 }
 
 /* Asks for experts wanted[taken .. n); returns how many are taken now. */
@@ -308,7 +222,7 @@ static int want(struct ntx_forward *f, uint32_t taken, uint32_t n, bool must)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     struct ntx_weights *w = f->c.weights;
-    if (w->ops->want && !ntx__moe_on_device(f, f->layer))
+    if (w->ops->want && !ntx__moe_held(f, f->layer))
         return w->ops->want(w, f->layer, m->wanted + taken, n - taken, must, m->late + taken);
     memset(m->late + taken, 0, n - taken);
     return (int)(n - taken);
@@ -334,8 +248,9 @@ static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n)
     f->moe.first = m->first[m->wanted[at]];
     f->moe.n = m->first[m->wanted[at + n - 1] + 1] - f->moe.first;
     order(f, at, n);
-    int rc = f->back->moe->wave(f, n);
-    if (!rc && f->c.weights->ops->done && !ntx__moe_on_device(f, f->layer))
+    f->moe.weigh = !at && weighs_shared(f);
+    int rc = run_wave(f, n);
+    if (!rc && f->c.weights->ops->done && !ntx__moe_held(f, f->layer))
         f->c.weights->ops->done(f->c.weights, f->layer, m->wanted + at, n);
     return rc;
 }
@@ -344,7 +259,7 @@ int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r)
 {
     (void)r;
     const struct ntx_weight *bias = &layer(f)->router_bias, *choice = &layer(f)->router_choice;
-    int rc = f->back->moe->route(f);
+    int rc = route(f);
     if (rc || (rc = ntx__take(f, bias, &f->vec[NTX_T_router_bias])) || (rc = ntx__take(f, choice, &f->vec[NTX_T_router_choice])))
         return rc;
     ntx__each(f, choose_row, f->n_live);
@@ -353,12 +268,11 @@ int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r)
     f->moe.n_wanted = sort_choices(f);
     if (f->c.trace_experts)
         trace_wanted(f, f->moe.n_wanted);
-    return f->back->moe->chosen ? f->back->moe->chosen(f) : 0;
+    return f->back->chosen ? f->back->chosen(f) : 0;
 }
 
 static int waves_in_turn(struct ntx_forward *f)
 {
-    const struct ntx__moe_hands *hands = f->back->moe;
     uint32_t n = f->moe.n_wanted;
     int rc;
     for (uint32_t at = 0, taken = 0, wave; at < n; at += wave) {
@@ -366,9 +280,9 @@ static int waves_in_turn(struct ntx_forward *f)
         if (more < 0)
             return more;
         taken += (uint32_t)more;
-        if (more && taken == n && hands->predict && (rc = hands->predict(f))) /* behind the last reads of this layer */
+        if (more && taken == n && (rc = ntx__moe_predict(f))) /* behind the last reads of this layer */
             return rc;
-        if (!at && (rc = hands->shared(f)))
+        if (!at && (rc = shared(f)))
             return rc;
         wave = wave_size(f, at, taken);
         if ((rc = step_wave(f, at, wave)))
@@ -390,5 +304,3 @@ int ntx__moe_sum(struct ntx_forward *f, const struct ntx__run *r)
         ntx__give(f, &bias[part]);
     return 0;
 }
-
-const struct ntx__moe_hands ntx__cpu_experts = {.route = route, .predict = ntx__moe_predict, .shared = shared, .wave = run_wave};

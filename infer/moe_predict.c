@@ -1,7 +1,7 @@
 /* moe_predict.c: which experts the next layer will probably want: its norm and its router, applied to the state that goes into this
  * layer's FFN. What attention and the FFN will still add to that state is not known; the stream counts how often the prediction is right.
  *
- * It is made while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
+ * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
  * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
 #include <math.h>
 
@@ -16,7 +16,7 @@ static bool there(struct ntx_weights *w, const struct ntx_weight *bias) { return
 static bool possible(const struct ntx_forward *f)
 {
     struct ntx_weights *w = f->c.weights;
-    if (!w->ops->prefetch_experts || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || ntx__moe_on_device(f, f->layer + 1))
+    if (!w->ops->prefetch_experts || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || ntx__moe_held(f, f->layer + 1))
         return false;
     return w->ops->there(w, next_layer(f)->ffn_norm.chunk0) && w->ops->there(w, next_layer(f)->router.chunk0) &&
            there(w, &next_layer(f)->router_bias) && there(w, &next_layer(f)->router_choice);
@@ -81,17 +81,17 @@ static void give_biases(struct ntx_forward *f, const struct ntx_layer_weights *w
 int ntx__moe_predict(struct ntx_forward *f)
 {
     struct ntx__moe_mem *m = &f->m.moe;
-    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .quantized = m->quantized, .n_rows = f->n_live};
+    const struct ntx__input in = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->n_live};
     uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * f->n_live, f->hp->n_expert);
     if (!possible(f))
         return 0;
-    const struct ntx__product router = {.w = &next_layer(f)->router, .y = m->probs, .ld = f->hp->n_expert};
-    int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm]);
-    if (rc)
+    const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
+    int rc = ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows);
+    if (rc || (rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm])))
         return rc;
     ntx__each(f, norm_row, f->n_live);
     ntx__give(f, &next_layer(f)->ffn_norm);
-    if ((rc = ntx__multiply_by(f, &router, 1, &in)) || (rc = take_biases(f, next_layer(f))))
+    if ((rc = ntx__cpu_multiply(f, &router, 1, &in)) || (rc = take_biases(f, next_layer(f))))
         return rc;
     ntx__each(f, score_row, f->n_live);
     give_biases(f, next_layer(f));

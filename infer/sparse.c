@@ -1,159 +1,20 @@
-/* sparse.c: the FFN of a packed layer, whose neurons lie in groups (model/pack.h).
+/* sparse.c: the FFN of a packed layer, whose neurons lie in groups (model/pack.h), by the operations of any back end.
  *
  *   x -> gate (its own matrix, or from the groups)
  *   --ffn-sparse (ffn_mode.h): gate = 0 for neurons that the row does not use (sparse_choose.c), or hidden = 0 in groups that it does not use
- *   (sparse_predict.c); groups that no row uses are left out, and not read
- *   then batch by batch of groups, in order of their numbers:
- *     each group:   up = its up rows . x;  hidden = act(gate) * up, 0 where act is 0
- *     each part of the width, by one thread:   y += hidden_j * down_j, j increasing, hidden_j that are 0 left out
+ *   (sparse_predict.c)
+ *   then the groups, in order of their numbers:  up, hidden = act(gate) * up, y += hidden_j * down_j
  *
- * Threads share the width in the second step, so that the sum of one value of y goes over the neurons in one order, whoever
- * computes it and however groups fall into batches and chunks. Weights are used where they lie, whole groups at a time: nothing is gathered. */
+ * Which groups are used is the CPU's to say; the gates and states that it says it from are fetched before. A back end may leave a layer's groups to
+ * the host, which computes them where they lie (sparse_host.c): then x and the gates are fetched too, and y is sent. All rows are exact, prompts' too. */
 #include <string.h>
 
 #include "common/util.h"
 #include "infer/forward_impl.h"
 
-#define PART_LEAST 256u /* values of a part of the width: a whole block of any type */
-#define BATCH_BYTES (512u << 10) /* of the groups that a batch has at least, where they are picked */
-#define MANY_ROWS 8u    /* from so many on a part is as small as possible, so that its y stay in a cache */
-
 static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
-static float *gate_of(const struct ntx_forward *f, uint32_t row) { return f->m.gate + row * f->ld_gate; }
-static float *up_of(const struct ntx_forward *f, uint32_t row) { return f->m.up + (size_t)row * f->hp->n_ff; }
 
-static uint32_t group_at(const struct ntx_forward *f, uint32_t i) { return f->m.groups.wanted[f->groups.first + i]; }
-
-/* ---- the values of a group's neurons */
-
-static uint32_t neurons_of(const struct ntx_forward *f, uint32_t group, uint32_t *first)
-{
-    uint32_t each = layer(f)->pack.group;
-    *first = group * each;
-    return NTX_MIN(each, f->hp->n_ff - *first);
-}
-
-/* y[row][first ..) = rows of one part of a group . x of each live row */
-static void multiply_part(struct ntx_forward *f, const uint8_t *group, enum ntx_pack_part part, uint32_t n, float *y, size_t ld)
-{
-    const struct ntx_pack_layer *p = &layer(f)->pack;
-    enum ntx_act form = ntx_act_for(p->type[part]);
-    const void *x = form == NTX_ACT_F32 ? f->m.x : f->m.quantized[form];
-    size_t stride = form == NTX_ACT_F32 ? f->ld_x * sizeof(float) : ntx_act_row_bytes(form, f->hp->n_embd);
-    f->c.ops->matmul[p->type[part]](group + p->at[part], p->row_bytes[part], n, f->hp->n_embd, x, stride, f->n_live, y, ld);
-}
-
-static void hidden_of_group(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    (void)thread;
-    uint32_t first, n = neurons_of(f, group_at(f, i), &first);
-    if (ntx_pack_has_gate(&layer(f)->pack))
-        multiply_part(f, f->m.groups.at[i], NTX_PACK_GATE, n, f->m.gate + first, f->ld_gate);
-    multiply_part(f, f->m.groups.at[i], NTX_PACK_UP, n, f->m.up + first, f->hp->n_ff);
-    for (uint32_t r = 0; r < f->n_live; r++) {
-        const uint8_t *uses = ntx__groups_of(f, f->m.live[r], f->layer);
-        if (uses && !uses[group_at(f, i)])
-            memset(gate_of(f, r) + first, 0, n * sizeof(float));
-        else
-            f->c.ops->glu[ntx__packed_act(f, f->layer)](gate_of(f, r) + first, up_of(f, r) + first, n, gate_of(f, r) + first);
-    }
-}
-
-/* ---- down */
-
-static uint32_t part_width(const struct ntx_forward *f)
-{
-    uint32_t n = f->hp->n_embd, each = f->n_live < MANY_ROWS ? NTX_ROUND_UP(n, f->c.threads) / f->c.threads : PART_LEAST;
-    return NTX_MIN(NTX_ROUND_UP(each, PART_LEAST), n);
-}
-
-static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    (void)thread;
-    const struct ntx_pack_layer *p = &layer(f)->pack;
-    uint32_t type = p->type[NTX_PACK_DOWN], k = i * part_width(f), width = NTX_MIN(part_width(f), f->hp->n_embd - k), first;
-    size_t at = p->at[NTX_PACK_DOWN] + ntx_row_bytes(type, k);
-    for (uint32_t g = 0; g < f->groups.n; g++) {
-        uint32_t n = neurons_of(f, group_at(f, g), &first);
-        f->c.ops->columns[type](f->m.groups.at[g] + at, p->row_bytes[NTX_PACK_DOWN], n, width, f->m.gate + first, f->ld_gate, f->n_live,
-                                f->m.y + k, f->hp->n_embd);
-    }
-}
-
-static void compute_batch(struct ntx_forward *f)
-{
-    ntx__each(f, hidden_of_group, f->groups.n);
-    ntx__each(f, add_columns, (f->hp->n_embd + part_width(f) - 1) / part_width(f));
-}
-
-/* ---- all groups, a chunk of them at a time: it may have to make room in the ring for the next */
-
-static int run_chunk(struct ntx_forward *f, uint32_t chunk)
-{
-    const struct ntx_chunk *c = &f->c.chunks->list[chunk];
-    const void *bytes;
-    int rc = f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
-    if (rc)
-        return rc;
-    f->groups.first = 0;
-    f->groups.n = c->n_rows;
-    for (uint32_t i = 0; i < c->n_rows; i++) {
-        f->m.groups.wanted[i] = c->row0 + i;
-        f->m.groups.at[i] = (const uint8_t *)bytes + (size_t)i * layer(f)->pack.group_bytes;
-        if ((rc = ntx__finite_group(f, chunk, f->m.groups.at[i], i)))
-            return rc;
-    }
-    compute_batch(f);
-    f->c.weights->ops->release(f->c.weights, chunk);
-    return 0;
-}
-
-static int run_all(struct ntx_forward *f)
-{
-    const struct ntx_weight *w = &layer(f)->groups;
-    int rc = ntx__turn(f, w->chunk0, w->n_chunks);
-    for (uint32_t c = w->chunk0; c < w->chunk0 + w->n_chunks && !rc; c++)
-        rc = run_chunk(f, c);
-    return rc;
-}
-
-/* ---- the chosen groups */
-
-static uint32_t chunk_of(const struct ntx_forward *f, uint32_t i)
-{
-    const struct ntx_weight *w = &layer(f)->groups;
-    return w->chunk0 + f->m.groups.wanted[i] / w->chunk_rows;
-}
-
-/* Takes groups wanted[i ..) into the batch, chunk by chunk, until it is large enough. *end: the first that is not in it. */
-static int take_batch(struct ntx_forward *f, uint32_t i, uint32_t n, uint32_t *end)
-{
-    uint32_t bytes = layer(f)->pack.group_bytes;
-    f->groups.first = i;
-    for (f->groups.n = 0; i < n && f->groups.n * (uint64_t)bytes < BATCH_BYTES;) {
-        uint32_t chunk = chunk_of(f, i);
-        const void *p;
-        int rc = f->c.weights->ops->acquire(f->c.weights, chunk, &p);
-        if (rc)
-            return rc;
-        for (; i < n && chunk_of(f, i) == chunk; i++) {
-            uint32_t row = f->m.groups.wanted[i] - f->c.chunks->list[chunk].row0;
-            const uint8_t *group = (const uint8_t *)p + (size_t)row * bytes;
-            if ((rc = ntx__finite_group(f, chunk, group, row)))
-                return rc;
-            f->m.groups.at[f->groups.n++] = group;
-        }
-    }
-    *end = i;
-    return 0;
-}
-
-static void release_batch(struct ntx_forward *f)
-{
-    for (uint32_t i = f->groups.first; i < f->groups.first + f->groups.n; i++)
-        if (i == f->groups.first || chunk_of(f, i) != chunk_of(f, i - 1))
-            f->c.weights->ops->release(f->c.weights, chunk_of(f, i));
-}
+/* ---- what is chosen */
 
 /* Those of this layer; returns how many. */
 static uint32_t choose_groups(struct ntx_forward *f)
@@ -167,38 +28,66 @@ static uint32_t choose_groups(struct ntx_forward *f)
     return n;
 }
 
-static int run_batches(struct ntx_forward *f, uint32_t n)
-{
-    int rc = 0;
-    for (uint32_t i = 0, end; i < n && !rc; i = end) {
-        if ((rc = take_batch(f, i, n, &end)))
-            return rc;
-        compute_batch(f);
-        release_batch(f);
-    }
-    return rc;
-}
+static int compute(struct ntx_forward *f, bool host, bool all, uint32_t n) { return host ? ntx__host_groups(f, all, n) : f->back->groups(f, all, n); }
 
-/* ---- the layer */
-
-int ntx__packed_walk(struct ntx_forward *f, const struct ntx__packed_steps *s)
+static int sum(struct ntx_forward *f, bool host)
 {
     struct ntx_weights *w = f->c.weights;
     if (f->c.ffn.kind == NTX_FFN_ALL)
-        return s->all(f);
+        return compute(f, host, true, 0);
     uint32_t n = choose_groups(f);
     int rc = w->ops->want_groups ? w->ops->want_groups(w, f->layer, f->m.groups.wanted, n) : 0;
     if (!rc)
         rc = ntx_ffn_mode_groups(&f->c.ffn) ? ntx__predict_groups(f, f->layer + 1) : ntx__prefetch_groups(f);
-    return rc ? rc : s->chosen(f, n);
+    return rc ? rc : compute(f, host, false, n);
 }
 
-int ntx__packed_sum(struct ntx_forward *f)
+/* ---- by whom */
+
+/* The states are the CPU's to look at: where groups are predicted from them, and where the next layer's may be prefetched. */
+static bool looks_at_states(const struct ntx_forward *f)
 {
-    static const struct ntx__packed_steps steps = {.all = run_all, .chosen = run_batches};
-    memset(f->m.y, 0, (size_t)f->n_live * f->hp->n_embd * sizeof *f->m.y);
-    int rc = ntx__packed_walk(f, &steps);
+    if (f->c.ffn.kind == NTX_FFN_PREDICTED)
+        return f->groups.n_decode > 0;
+    if (f->c.ffn.kind == NTX_FFN_ALL || ntx_ffn_mode_groups(&f->c.ffn) || f->layer + 1 == f->hp->n_layers || !f->c.weights->ops->prefetch_groups)
+        return false;
+    uint32_t last = layer(f)[1].groups.chunk0 + layer(f)[1].groups.n_chunks - 1;
+    return !ntx__has(f, last) && !(f->c.weights->ops->there && f->c.weights->ops->there(f->c.weights, last));
+}
+
+/* What the CPU needs of this layer: gates to choose by, states, and all of the input where it computes. */
+static int bring(struct ntx_forward *f, bool host)
+{
+    const struct ntx_layer_weights *w = layer(f);
+    const uint32_t floats = 1u << NTX_ACT_F32, forms = ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2);
+    bool chooses = f->c.ffn.kind != NTX_FFN_ALL && !ntx_ffn_mode_groups(&f->c.ffn);
+    struct ntx__rows r[3];
+    unsigned n = 0;
+    if (!ntx_pack_has_gate(&w->pack) && (chooses || host))
+        r[n++] = (struct ntx__rows){.buf = NTX_BUF_GATE, .n = f->n_live, .forms = floats};
+    if (looks_at_states(f))
+        r[n++] = (struct ntx__rows){.buf = NTX_BUF_H, .n = f->b->n_rows, .forms = floats};
+    if (host)
+        r[n++] = (struct ntx__rows){.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .n = f->n_live, .forms = forms, .width = f->hp->n_embd};
+    return n && f->back->fetch ? f->back->fetch(f, r, n) : 0;
+}
+
+static int by_host(struct ntx_forward *f)
+{
+    const struct ntx__rows y = {.buf = NTX_BUF_Y, .n = f->n_live, .forms = 1u << NTX_ACT_F32};
+    int rc = ntx__settle_chunks(f); /* the ring's slots are free for what is to come */
+    if (rc || (rc = sum(f, true)))
+        return rc;
+    ntx__watch_groups(f);
+    return f->back->send ? f->back->send(f, &y) : 0;
+}
+
+static int by_back_end(struct ntx_forward *f)
+{
+    int rc = sum(f, false);
     if (!rc)
+        rc = ntx__settle_chunks(f); /* those that were copied may be replaced after this */
+    if (!rc && ntx__watches_groups(f) && !(rc = ntx__fetch(f, NTX_BUF_GATE, 0, f->n_live)))
         ntx__watch_groups(f);
     return rc;
 }
@@ -206,6 +95,9 @@ int ntx__packed_sum(struct ntx_forward *f)
 int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r)
 {
     (void)r;
+    bool host = !f->back->groups_by_host || f->back->groups_by_host(f);
     int rc = ntx_pack_has_gate(&layer(f)->pack) ? 0 : ntx__gates(f);
-    return rc ? rc : ntx__packed_sum(f);
+    if (rc || (rc = bring(f, host)))
+        return rc;
+    return host ? by_host(f) : by_back_end(f);
 }

@@ -89,7 +89,8 @@ static void by_gates(struct ntx_forward *f, uint32_t k, unsigned thread)
     choose_by(f, k, score, m);
 }
 
-void ntx__choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate)
+/* gate: [kept rows x ld_gate] */
+static void choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate)
 {
     f->groups.layer = layer;
     f->groups.gate = gate;
@@ -122,7 +123,7 @@ static int predict_by_gate(struct ntx_forward *f, uint32_t layer)
     if (!ntx__gate_there(f, layer))
         return 0;
     if (!(rc = ntx__gates_early(f, layer, f->groups.n_decode)))
-        ntx__choose_by_gates(f, layer, f->m.groups.gate);
+        choose_by_gates(f, layer, f->m.groups.gate);
     return rc;
 }
 
@@ -139,25 +140,34 @@ static int predict(struct ntx_forward *f, uint32_t layer)
     return 0;
 }
 
-uint32_t ntx__kept_rows(const struct ntx_forward *f)
+/* Rows in m.groups.x that this layer's gate matrix is still to be multiplied by. */
+static uint32_t kept_rows(const struct ntx_forward *f)
 {
     return f->groups.kept == f->layer && !known(f, f->layer) ? f->groups.n_decode : 0;
 }
 
 /* Behind the rows' own inputs the kept ones, of whose gates only the prediction is made. */
-int ntx__gates(struct ntx_forward *f)
+static int lay_kept(struct ntx_forward *f, uint32_t kept, uint32_t forms)
 {
-    const struct ntx__product p = {.w = &weights_of(f, f->layer)->gate, .y = f->m.gate, .ld = f->ld_gate};
-    uint32_t kept = ntx__kept_rows(f);
+    const struct ntx__rows behind = {.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .row0 = f->n_live, .n = kept, .forms = forms, .width = f->hp->n_embd};
     for (uint32_t k = 0; k < kept; k++) {
         float *x = f->m.x + (f->n_live + k) * f->ld_x;
         memcpy(x, f->m.groups.x + k * f->ld_x, f->hp->n_embd * sizeof *x);
-        ntx__quantize(f, ntx__forms(&p.w, 1), x, f->hp->n_embd, f->n_live + k);
+        ntx__quantize(f, forms, x, f->hp->n_embd, f->n_live + k);
     }
-    const struct ntx__input in = {.x = f->m.x, .ld = f->ld_x, .quantized = f->m.quantized, .n_rows = f->n_live + kept};
-    int rc = ntx__multiply_by(f, &p, 1, &in);
-    if (!rc && kept)
-        ntx__choose_by_gates(f, f->layer, f->m.gate + f->n_live * f->ld_gate);
+    return kept && f->back->send ? f->back->send(f, &behind) : 0;
+}
+
+int ntx__gates(struct ntx_forward *f)
+{
+    const struct ntx__product p = {.w = &weights_of(f, f->layer)->gate, .to = NTX_BUF_GATE};
+    uint32_t kept = kept_rows(f);
+    const struct ntx__input in = {.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .n_rows = f->n_live + kept};
+    int rc = lay_kept(f, kept, ntx__forms(&p.w, 1));
+    if (rc || (rc = f->back->multiply(f, &p, 1, &in)) || !kept)
+        return rc;
+    if (!(rc = ntx__fetch(f, p.to, f->n_live, kept)))
+        choose_by_gates(f, f->layer, f->m.gate + f->n_live * f->ld_gate);
     return rc;
 }
 

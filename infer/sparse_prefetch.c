@@ -9,8 +9,6 @@
 
 static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
 
-static bool has(const struct ntx_forward *f, uint32_t chunk) { return f->back->has && f->back->has(f, chunk); }
-
 bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer)
 {
     struct ntx_weights *w = f->c.weights;
@@ -18,20 +16,23 @@ bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer)
     if (w->ops->there ? !w->ops->there(w, f->c.chunks->layers[layer].ffn_norm.chunk0) : !f->back->has)
         return false;
     for (uint32_t c = gate->chunk0; c < gate->chunk0 + gate->n_chunks; c++)
-        if (!has(f, c) && !(w->ops->there && w->ops->there(w, c)))
+        if (!ntx__has(f, c) && !(w->ops->there && w->ops->there(w, c)))
             return false;
     return true;
 }
 
 int ntx__gates_early(struct ntx_forward *f, uint32_t layer, uint32_t n_rows)
 {
-    const struct ntx__group_mem *m = &f->m.groups;
-    const struct ntx__input in = {.x = m->x, .ld = f->ld_x, .quantized = m->quantized, .n_rows = n_rows};
-    const struct ntx__product gate = {.w = &f->c.chunks->layers[layer].gate, .y = m->gate, .ld = f->ld_gate};
+    const struct ntx_weight *gate = &f->c.chunks->layers[layer].gate;
+    const struct ntx__product p = {.w = gate, .to = NTX__BUF_EARLY_GATE};
+    const struct ntx__input in = {.buf = NTX__BUF_EARLY_X, .set = NTX__OF_EARLY, .n_rows = n_rows};
+    const struct ntx__rows x = {.buf = in.buf, .set = in.set, .n = n_rows, .forms = ntx__forms(&gate, 1), .width = f->hp->n_embd};
+    int rc = f->back->send ? f->back->send(f, &x) : 0;
     f->predicts = true;
-    int rc = f->back->gates ? f->back->gates(f, &gate, &in) : ntx__multiply_by(f, &gate, 1, &in);
+    if (!rc)
+        rc = f->back->multiply(f, &p, 1, &in);
     f->predicts = false;
-    return rc;
+    return rc ? rc : ntx__fetch(f, p.to, 0, n_rows);
 }
 
 static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)

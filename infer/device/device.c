@@ -89,27 +89,53 @@ static uint32_t most_groups(const struct ntx_model *m)
 /* Of all rows; or those that an accepted path leaves, and those that it comes to. */
 static uint64_t path_slots(const struct ntx_device *d) { return NTX_MAX((uint64_t)d->c.max_rows, 2) * NTX_PATH_MAX; }
 
-static void place_rows(struct ntx_device *d, struct cursor *c, const struct sizes *s)
+/* Rows of floats, as the CPU's kernels and so the host's buffers have them. */
+static float *place_floats(struct cursor *c, uint64_t rows, uint32_t width) { return place(c, rows * ntx_act_row_bytes(NTX_ACT_F32, width)); }
+
+/* Forms of as wide rows as any matrix multiplies by. Those that are predicted with lie behind the pass's. */
+static void place_forms(struct ntx_device *d, struct cursor *c, const struct sizes *s)
+{
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
+        size_t row = ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s->n_in, 256));
+        uint8_t *of_layer = place(c, (d->c.max_rows + d->predict_rows) * row);
+        d->m.quantized[NTX__OF_LAYER][form] = of_layer;
+        d->m.quantized[NTX__OF_EARLY][form] = of_layer ? of_layer + d->c.max_rows * row : NULL;
+        d->m.quantized[NTX__OF_CHOICES][form] = place(c, d->hp->n_expert ? d->choices * row : 0);
+    }
+}
+
+static float *behind(const struct ntx_device *d, float *rows, uint32_t width)
+{
+    return rows ? rows + d->c.max_rows * (ntx_act_row_bytes(NTX_ACT_F32, width) / sizeof(float)) : NULL;
+}
+
+static void place_rows(struct ntx_device *d, struct cursor *c)
+{
+    const struct ntx_hparams *hp = d->hp;
+    float **buf = d->m.buf;
+    uint64_t r = d->c.max_rows;
+    uint32_t ff = ntx_buf_width(d->c.model, NTX_BUF_GATE);
+    buf[NTX_BUF_H] = floats(c, r * hp->n_embd);
+    buf[NTX_BUF_X] = place_floats(c, r + d->predict_rows, hp->n_embd);
+    buf[NTX_BUF_Q] = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_Q));
+    buf[NTX_BUF_K] = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_K));
+    buf[NTX_BUF_V] = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_V));
+    buf[NTX_BUF_ATTN] = place_floats(c, r, ntx_buf_width(d->c.model, NTX_BUF_ATTN));
+    buf[NTX_BUF_GATE] = place_floats(c, r + d->predict_rows, ff);
+    buf[NTX_BUF_UP] = floats(c, r * ff);
+    buf[NTX_BUF_Y] = floats(c, r * hp->n_embd);
+    buf[NTX__BUF_EARLY_X] = behind(d, buf[NTX_BUF_X], hp->n_embd);
+    buf[NTX__BUF_EARLY_GATE] = behind(d, buf[NTX_BUF_GATE], ff);
+    buf[NTX__BUF_LOGITS] = floats(c, (uint64_t)d->c.logits_rows * hp->n_vocab);
+}
+
+static void place_lists(struct ntx_device *d, struct cursor *c)
 {
     const struct ntx_hparams *hp = d->hp;
     struct ntx__device_mem *m = &d->m;
-    uint64_t r = d->c.max_rows, ff = ntx_buf_width(d->c.model, NTX_BUF_GATE);
-    m->h = floats(c, r * hp->n_embd);
-    m->x = floats(c, (r + d->predict_rows) * NTX__DEVICE_LD(hp->n_embd));
-    m->q = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_Q));
-    m->k = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_K));
-    m->v = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_V));
-    m->attn = floats(c, r * NTX__DEVICE_LD(ntx_buf_width(d->c.model, NTX_BUF_ATTN)));
-    m->gate = floats(c, (r + d->predict_rows) * NTX__DEVICE_LD(ff));
-    m->up = floats(c, r * ff);
-    m->y = floats(c, r * hp->n_embd);
+    uint64_t r = d->c.max_rows;
     m->cs = floats(c, r * (hp->rope_dim / 2));
     m->sn = floats(c, r * (hp->rope_dim / 2));
-    m->logits = floats(c, (uint64_t)d->c.logits_rows * hp->n_vocab);
-    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
-        d->stride[form] = ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s->n_in, 256));
-        m->quantized[form] = place(c, (r + d->predict_rows) * d->stride[form]);
-    }
     m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(c, hp->n_layers * r * 4);
     m->all_rows = place(c, r * 4);
@@ -131,18 +157,16 @@ static void place_experts(struct ntx_device *d, struct cursor *c)
     uint64_t r = d->c.max_rows, choices = r * hp->n_expert_used, wave = d->choices;
     if (!hp->n_expert)
         return;
-    m->moe.probs = floats(c, r * hp->n_expert);
-    m->moe.shared = floats(c, r);
+    m->buf[NTX__BUF_PROBS] = floats(c, r * hp->n_expert);
+    m->buf[NTX__BUF_SHARED] = floats(c, r);
     m->moe.weight = floats(c, choices);
     m->moe.place = place(c, choices * 4);
     m->moe.row = place(c, choices * 4);
     m->moe.expert = place(c, choices * 4);
-    m->moe.x = floats(c, wave * NTX__DEVICE_LD(hp->n_embd));
-    m->moe.gate = floats(c, wave * NTX__DEVICE_LD(hp->n_ff_exp));
-    m->moe.up = floats(c, wave * hp->n_ff_exp);
-    m->moe.y = floats(c, wave * hp->n_embd);
-    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->moe.quantized[form] = place(c, wave * d->stride[form]);
+    m->buf[NTX__BUF_CHOICE_X] = place_floats(c, wave, hp->n_embd);
+    m->buf[NTX__BUF_CHOICE_GATE] = place_floats(c, wave, hp->n_ff_exp);
+    m->buf[NTX__BUF_CHOICE_UP] = place_floats(c, wave, hp->n_ff_exp);
+    m->buf[NTX__BUF_CHOICE_Y] = floats(c, wave * hp->n_embd);
 }
 
 static void place_groups(struct ntx_device *d, struct cursor *c)
@@ -194,7 +218,9 @@ static uint64_t lay_out(struct ntx_device *d, uint8_t *base, bool matrices)
 {
     struct cursor c = {.base = base};
     struct sizes s = sizes_of(d->c.chunks);
-    place_rows(d, &c, &s);
+    place_rows(d, &c);
+    place_forms(d, &c, &s);
+    place_lists(d, &c);
     place_experts(d, &c);
     place_groups(d, &c);
     place_large(d, &c, &s);
@@ -229,15 +255,9 @@ uint64_t ntx_device_bytes(const struct ntx_device_config *c)
 static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
 {
     struct cursor c = {.base = base};
-    struct sizes s = sizes_of(d->c.chunks);
     struct ntx__device_host *m = &d->host;
-    uint64_t r = d->c.max_rows, choices = r * d->hp->n_expert_used, holes = (uint64_t)d->hp->n_layers * d->c.kv_blocks;
-    m->h = floats(&c, r * d->hp->n_embd);
-    m->cs = floats(&c, r * (d->hp->rope_dim / 2));
-    m->sn = floats(&c, r * (d->hp->rope_dim / 2));
+    uint64_t r = d->c.max_rows, holes = (uint64_t)d->hp->n_layers * d->c.kv_blocks;
     m->logits = floats(&c, (uint64_t)d->c.logits_rows * d->hp->n_vocab);
-    for (int form = 0; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place(&c, (d->choices + d->predict_rows) * ntx_act_row_bytes((enum ntx_act)form, (uint32_t)NTX_ROUND_UP(s.n_in, 256)));
     m->best = place(&c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(&c, d->hp->n_layers * r * 4);
     m->all_rows = place(&c, r * 4);
@@ -250,11 +270,6 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     m->tiles = place(&c, 2 * r * 4);
     m->tables = place(&c, d->c.kv_blocks * 4ull);
     m->holes = place(&c, holes * 4);
-    m->probs = floats(&c, r * d->hp->n_expert);
-    m->weight = floats(&c, choices);
-    m->place = place(&c, choices * 4);
-    m->row = place(&c, choices * 4);
-    m->expert = place(&c, choices * 4);
     m->groups = place(&c, most_groups(d->c.model) * 4ull);
     m->uses = place(&c, ntx_ffn_mode_groups(&d->c.ffn) ? r * most_groups(d->c.model) : 0);
     return c.at;
@@ -275,8 +290,7 @@ static int make_memory(struct ntx_device *d)
     d->at = calloc(d->c.chunks->n, sizeof *d->at);
     d->where = calloc(d->c.chunks->n, sizeof *d->where);
     d->layer = calloc(d->hp->n_layers, sizeof *d->layer);
-    d->products = calloc(2 * (size_t)d->hp->n_expert + 1, sizeof *d->products);
-    if (!d->at || !d->where || !d->layer || !d->products)
+    if (!d->at || !d->where || !d->layer)
         return -ENOMEM;
     uint8_t **at = d->at;
     d->at = NULL;
@@ -348,7 +362,6 @@ void ntx_device_free(struct ntx_device *d)
     free(d->at);
     free(d->where);
     free(d->layer);
-    free(d->products);
     free(d);
 }
 

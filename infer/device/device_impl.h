@@ -2,9 +2,8 @@
  *
  *   device.c        memory: one layout, counted and placed
  *   device_rows.c   what comes in and goes out: rows, which layers they have, logits
- *   device_layer.c  the table of the back end; the operations of a layer's steps
- *   device_moe.c    the FFN of a layer with experts
- *   device_packed.c the FFN of a packed layer
+ *   device_layer.c  the table of the back end; the operations of a layer's steps, and of experts
+ *   device_groups.c groups of a packed layer's neurons
  *   device_mm.c     a step that multiplies, each chunk where it lives
  *   device_copy.c   chunks copied to the device: stages, events, the emulated link */
 #ifndef NTX_COMPUTED_DEVICE_IMPL_H
@@ -17,7 +16,6 @@
 #define NTX__DENSE_ROWS 128u                /* rows of a product on the matrix units, always */
 #define NTX__PARTIAL_BYTES (64ull << 20)    /* of attention's partial results, at most but for one row */
 #define NTX__STAGES 4u
-#define NTX__DEVICE_LD(n) NTX_ROUND_UP((size_t)(n), 16) /* floats from row to row of x, attn and gate: the CPU may multiply by them */
 
 struct ntx__stage { /* device memory of one streamed chunk */
     uint8_t *bytes;
@@ -27,14 +25,14 @@ struct ntx__stage { /* device memory of one streamed chunk */
 };
 #define NTX__NO_CHUNK UINT32_MAX
 
-/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a wave of experts. x, quantized and gate have predict_rows more. */
+/* On the device. R = max_rows, L = logits_rows, A = max(R, n_expert_used) choices of a wave of experts. Rows of a buffer and their forms are as far apart as
+ * on the host. Behind those of the pass there are `predict_rows` more, to predict with. */
 struct ntx__device_mem {
-    float *h, *x, *q, *k, *v, *attn, *gate, *up, *y; /* [R x ...]; rows of x, attn and gate are NTX__DEVICE_LD apart */
+    float *buf[NTX__N_BUFS];       /* [R x ...], of choices [A x ...], of logits [L x n_vocab] */
+    void *quantized[NTX__N_SETS][NTX_N_ACTS]; /* [the same] */
     float *cs, *sn;                /* [R x rope_dim / 2] */
-    float *logits;                 /* [L x n_vocab] */
     struct ntx_gpu_candidate *best; /* [L x NTX_BEST_MAX] */
     float *partial;                /* [attend_rows x n_head x splits x (head_v + 2)] */
-    void *quantized[NTX_N_ACTS];      /* [R x stride] */
     uint32_t *rows;                /* [n_layers x R] of the pass, of a layer: live ones first */
     uint32_t *all_rows, *out_rows, *pos, *table_at; /* [R] */
     uint32_t *path_from, *path_at; /* [R] */
@@ -43,11 +41,8 @@ struct ntx__device_mem {
     uint32_t *tables;              /* [kv_blocks] */
     uint32_t *holes;               /* [n_layers x kv_blocks] */
     struct {
-        float *probs, *shared;     /* [R x n_expert], [R] */
         float *weight;             /* [R x n_expert_used] */
         uint32_t *place, *row, *expert; /* the same */
-        float *x, *gate, *up, *y;  /* [A x ...]; rows of x and gate are NTX__DEVICE_LD apart */
-        void *quantized[NTX_N_ACTS];  /* [A x stride] */
     } moe;
     uint32_t *groups;              /* [n_groups] of a packed layer, that rows use */
     uint8_t *uses;                 /* [R x n_groups] which row uses which */
@@ -57,12 +52,11 @@ struct ntx__device_mem {
     uint8_t *kv, *stages, *weights;
 };
 
-/* On the host, locked: what goes up and comes down in every pass. */
+/* On the host, locked: what goes up and comes down in every pass besides the host's own buffers (ntx_forward_memory, which its owner locks). */
 struct ntx__device_host {
-    float *h, *cs, *sn, *logits, *probs, *weight;
+    float *logits;
     struct ntx_gpu_candidate *best;
-    void *quantized[NTX_N_ACTS];      /* [A x ...] a step's input, for the CPU */
-    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables, *holes, *place, *row, *expert, *groups;
+    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables, *holes, *groups;
     uint8_t *uses;
 };
 
@@ -84,11 +78,9 @@ struct ntx_device {
     uint32_t n_stages, next_stage, choices; /* choices: A */
     uint32_t predict_rows;         /* rows whose use of groups is predicted */
     uint64_t stage_bytes, kv_block_bytes, kv_layer_bytes, bytes;
-    size_t stride[NTX_N_ACTS];     /* bytes from row to row of quantized */
     uint32_t attend_rows;
     uint8_t **at;                  /* [chunks->n] on the device, NULL for those that are not */
     uint8_t *where;                /* [chunks->n] of a step: enum ntx__where */
-    struct ntx__device_product *products; /* [2 x n_expert] */
     struct ntx__device_mem m;
     struct ntx__device_host host;
     void *arena, *host_arena;
@@ -109,23 +101,7 @@ struct ntx_device {
 };
 
 /* ---- device_mm.c */
-enum ntx__where { NTX__ON_DEVICE, NTX__IN_PLACE, NTX__COPIED };
-struct ntx__device_input {
-    const float *x;          /* device [n x ld] */
-    size_t ld;
-    void *const *quantized;     /* device, its quantised forms [n x stride] */
-    uint32_t n;
-    uint32_t first_dense, n_dense; /* rows of prompts, which may go through the matrix units */
-};
-struct ntx__device_product { /* y = W x */
-    const struct ntx_weight *w;
-    float *y;                /* device [n x ld_y] */
-    size_t ld_y;             /* 0: w->n_out */
-    float *host_y;           /* host [n x w->n_out], where the CPU multiplies */
-    uint32_t row0, n_rows;   /* these rows of the input only, into the same rows of y; n_rows 0: all */
-};
-/* All chunks, wherever they are. */
-int ntx__device_multiply(struct ntx_device *d, const struct ntx__device_product *p, unsigned n_products, const struct ntx__device_input *in);
+int ntx__device_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
 
 /* ---- device_copy.c */
 /* Brings a chunk to a stage; what is queued on `compute` after this finds it in *bytes. part: only these of its rows, ascending, each in its place;
@@ -142,34 +118,24 @@ int ntx__device_settle(struct ntx_device *d); /* gives back what streamed chunks
 /* ---- device_layer.c */
 int ntx__device_add_pending(struct ntx_device *d);
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n); /* of rows m.out_rows into x */
-/* The normed rows x, as input of a step. */
-struct ntx__device_input ntx__device_normed(const struct ntx_device *d, uint32_t n, uint32_t first_dense, uint32_t n_dense);
-/* x [n_rows x n], or where up is given act(x) * up, quantised into these forms. biases: of x and up, or NULL: row of[i] of each for row i. */
-struct ntx__device_biases {
-    const float *x, *up;
-    const uint32_t *of;
-};
-int ntx__device_quantize(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, uint32_t forms, void *const *quantized,
-                     const struct ntx__device_biases *biases);
 const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w); /* or rows of floats; NULL where the model has none */
 
 bool ntx__device_can(const struct ntx_layer *l); /* has a kernel for all of its steps */
 
-/* ---- device_moe.c */
-extern const struct ntx__moe_hands ntx__device_experts;
-
-/* ---- device_packed.c */
-int ntx__device_packed(struct ntx_forward *f, const struct ntx__run *r);
-bool ntx__device_has(const struct ntx_forward *f, uint32_t chunk);
-int ntx__device_gates(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in);
+/* ---- device_groups.c */
+int ntx__device_groups(struct ntx_forward *f, bool all, uint32_t n); /* these as struct ntx_backend says */
+bool ntx__device_leaves_groups(const struct ntx_forward *f);
 
 /* ---- device_rows.c */
+/* Queues copies, up or down. The device's error. */
+int ntx__device_copy_rows(struct ntx_device *d, const struct ntx__rows *r, bool to_device);
 /* rc of the device, as the weights' error. */
 int ntx__device_fail(struct ntx_device *d, int rc, const char *what);
 int ntx__device_begin(struct ntx_forward *f); /* these as struct ntx_backend says */
 void ntx__device_enter(struct ntx_forward *f);
 int ntx__device_let_go(struct ntx_forward *f);
-int ntx__device_states(struct ntx_forward *f);
+int ntx__device_fetch(struct ntx_forward *f, const struct ntx__rows *r, unsigned n);
+int ntx__device_send(struct ntx_forward *f, const struct ntx__rows *r);
 int ntx__device_decided(struct ntx_forward *f);
 int ntx__device_output(struct ntx_forward *f);
 int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n);

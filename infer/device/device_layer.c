@@ -16,46 +16,51 @@ const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_wei
     return w->tensor == NTX_NO_TENSOR ? NULL : (const float *)(const void *)d->at[w->chunk0];
 }
 
-static void *quantized(void *const *all, uint32_t forms, enum ntx_act form)
+static void *quantized(const struct ntx_device *d, enum ntx__set set, uint32_t forms, enum ntx_act form)
 {
-    return forms >> form & 1 ? all[form] : NULL;
+    return forms >> form & 1 ? d->m.quantized[set][form] : NULL;
 }
 
 /* h += y + bias where y is given; x = norm(h), quantised as these matrices want it. */
 static int add_and_norm(struct ntx_device *d, const float *y, const float *bias, const float *w, const uint32_t *rows, uint32_t n, uint32_t forms)
 {
     const struct ntx_gpu_norm g = {
-        .h = d->m.h, .y = y, .bias = bias, .w = w, .rows = rows, .x = d->m.x,
-        .q8 = quantized(d->m.quantized, forms, NTX_ACT_Q8), .q8k = quantized(d->m.quantized, forms, NTX_ACT_Q8K),
-        .ld_h = d->hp->n_embd, .ld_y = d->hp->n_embd, .ld_x = NTX__DEVICE_LD(d->hp->n_embd), .q8_stride = d->stride[NTX_ACT_Q8],
-        .q8k_stride = d->stride[NTX_ACT_Q8K], .n = d->hp->n_embd, .n_rows = n, .eps = d->hp->rms_eps,
+        .h = d->m.buf[NTX_BUF_H], .y = y, .bias = bias, .w = w, .rows = rows, .x = d->m.buf[NTX_BUF_X],
+        .q8 = quantized(d, NTX__OF_LAYER, forms, NTX_ACT_Q8), .q8k = quantized(d, NTX__OF_LAYER, forms, NTX_ACT_Q8K),
+        .ld_h = d->hp->n_embd, .ld_y = d->hp->n_embd, .ld_x = d->f->ld_x, .q8_stride = ntx_act_row_bytes(NTX_ACT_Q8, d->hp->n_embd),
+        .q8k_stride = ntx_act_row_bytes(NTX_ACT_Q8K, d->hp->n_embd), .n = d->hp->n_embd, .n_rows = n, .eps = d->hp->rms_eps,
     };
     return n ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
 }
 
-int ntx__device_quantize(struct ntx_device *d, float *x, const float *up, uint32_t n, uint32_t n_rows, uint32_t forms, void *const *to,
-                     const struct ntx__device_biases *biases)
+/* Experts' biases, and whose each choice of the wave is. */
+static void biases(const struct ntx_device *d, struct ntx_gpu_quantize *g)
 {
-    const struct ntx_gpu_quantize g = {
-        .x = x, .up = up, .q8 = quantized(to, forms, NTX_ACT_Q8), .q8k = quantized(to, forms, NTX_ACT_Q8K), .ld_x = NTX__DEVICE_LD(n), .ld_up = n,
-        .q8_stride = d->stride[NTX_ACT_Q8], .q8k_stride = d->stride[NTX_ACT_Q8K], .n = n, .n_rows = n_rows, .act = up ? (ntx__steps_of(d->f, d->f->run) + d->f->run->n - 1)->act : NTX_FFN_SILU,
-        .x_bias = biases ? biases->x : NULL, .up_bias = biases ? biases->up : NULL, .bias_rows = biases ? biases->of : NULL,
-    };
-    return up || g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising") : 0;
+    const struct ntx_weight *of = layer(d)->expert_bias;
+    g->x_bias = ntx__device_vector(d, &of[NTX_EXPERT_GATE]);
+    g->up_bias = ntx__device_vector(d, &of[NTX_EXPERT_UP]);
+    g->bias_rows = d->m.moe.expert + d->f->moe.first;
 }
 
-/* ---- inputs of products */
-
-struct ntx__device_input ntx__device_normed(const struct ntx_device *d, uint32_t n, uint32_t first_dense, uint32_t n_dense)
+/* gate quantised; where up is a buffer, after act(gate) * up. */
+static int glu(struct ntx_forward *f, const struct ntx__glu *s)
 {
-    return (struct ntx__device_input){.x = d->m.x, .ld = NTX__DEVICE_LD(d->hp->n_embd), .quantized = d->m.quantized, .n = n, .first_dense = first_dense, .n_dense = n_dense};
+    struct ntx_device *d = f->c.device;
+    struct ntx_gpu_quantize g = {
+        .x = d->m.buf[s->gate], .up = d->m.buf[s->up], .q8 = quantized(d, s->set, s->forms, NTX_ACT_Q8), .q8k = quantized(d, s->set, s->forms, NTX_ACT_Q8K),
+        .ld_x = f->buf[s->gate].ld, .ld_up = f->buf[s->up].ld, .q8_stride = ntx_act_row_bytes(NTX_ACT_Q8, s->n), .q8k_stride = ntx_act_row_bytes(NTX_ACT_Q8K, s->n),
+        .n = s->n, .n_rows = s->n_rows, .act = s->act,
+    };
+    if (s->of_choices)
+        biases(d, &g);
+    return g.up || g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising") : 0;
 }
 
 /* ---- steps of rows, which a kernel does in one go */
 
 int ntx__device_add_pending(struct ntx_device *d)
 {
-    int rc = add_and_norm(d, d->m.y, NULL, NULL, d->pending.list, d->pending.n_live, 0);
+    int rc = add_and_norm(d, d->m.buf[NTX_BUF_Y], NULL, NULL, d->pending.list, d->pending.n_live, 0);
     d->pending.n_live = 0;
     return rc;
 }
@@ -68,7 +73,7 @@ static int first_norm(struct ntx_device *d, const struct ntx_step *s, uint32_t f
     bool together = d->pending.n_live == d->now.n_all && d->pending.list == d->now.list;
     int rc = together ? 0 : ntx__device_add_pending(d);
     if (!rc)
-        rc = add_and_norm(d, together ? d->m.y : NULL, NULL, vector(d, (enum ntx_tensor)s->weight[0]), d->now.list, d->now.n_all, forms);
+        rc = add_and_norm(d, together ? d->m.buf[NTX_BUF_Y] : NULL, NULL, vector(d, (enum ntx_tensor)s->weight[0]), d->now.list, d->now.n_all, forms);
     d->pending.n_live = 0;
     return rc;
 }
@@ -83,7 +88,7 @@ static int residual(struct ntx_device *d, const struct ntx__run *r)
     }
     if (r->n == 1)
         return first_norm(d, s, r->forms);
-    return add_and_norm(d, d->m.y, s->op == NTX_OP_BIAS ? vector(d, (enum ntx_tensor)s->weight[0]) : NULL, vector(d, (enum ntx_tensor)last->weight[0]), d->now.list,
+    return add_and_norm(d, d->m.buf[NTX_BUF_Y], s->op == NTX_OP_BIAS ? vector(d, (enum ntx_tensor)s->weight[0]) : NULL, vector(d, (enum ntx_tensor)last->weight[0]), d->now.list,
                         d->now.n_live, r->forms);
 }
 
@@ -107,7 +112,7 @@ static enum ntx_rope_kind rope_of(const struct ntx_device *d)
 static int rotate_and_store(struct ntx_device *d)
 {
     const struct ntx_gpu_rotate g = {
-        .q = d->m.q, .k = d->m.k, .v = d->m.v, .q_bias = vector(d, NTX_T_q_bias), .k_bias = vector(d, NTX_T_k_bias), .v_bias = vector(d, NTX_T_v_bias),
+        .q = d->m.buf[NTX_BUF_Q], .k = d->m.buf[NTX_BUF_K], .v = d->m.buf[NTX_BUF_V], .q_bias = vector(d, NTX_T_q_bias), .k_bias = vector(d, NTX_T_k_bias), .v_bias = vector(d, NTX_T_v_bias),
         .q_norm = vector(d, NTX_T_q_norm), .k_norm = vector(d, NTX_T_k_norm), .cs = d->m.cs, .sn = d->m.sn, .kv = kv(d, 0), .n_rows = d->now.n_all,
         .n_query = d->now.n_live, .rope_dim = d->hp->rope_dim, .neox = rope_of(d) != NTX_ROPE_NORM, .eps = d->hp->rms_eps,
     };
@@ -121,57 +126,8 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     if (last->op == NTX_OP_PUT)
         return rotate_and_store(d);
     if (last->op == NTX_OP_GLU)
-        return ntx__device_quantize(d, d->m.gate, d->m.up, last->width, d->now.n_live, r->forms, d->m.quantized, NULL);
+        return glu(f, &(struct ntx__glu){.gate = last->in[0], .up = last->in[1], .act = last->act, .n = last->width, .n_rows = f->n_live, .forms = r->forms});
     return residual(d, r);
-}
-
-/* ---- products */
-
-struct place { /* of a buffer's rows */
-    float *device, *host;
-    size_t ld;
-};
-
-static struct place place_of(const struct ntx_device *d, enum ntx_buf b)
-{
-    const struct ntx_hparams *hp = d->hp;
-    const struct ntx__mem *h = &d->f->m;
-    const struct place all[NTX_N_BUFS] = {
-        [NTX_BUF_X] = {d->m.x, h->x, NTX__DEVICE_LD(hp->n_embd)},
-        [NTX_BUF_Q] = {d->m.q, h->q, hp->n_head * hp->head_k},
-        [NTX_BUF_K] = {d->m.k, h->k, hp->n_head_kv * hp->head_k},
-        [NTX_BUF_V] = {d->m.v, h->v, hp->n_head_kv * hp->head_v},
-        [NTX_BUF_ATTN] = {d->m.attn, h->attn, NTX__DEVICE_LD(hp->n_head * hp->head_v)},
-        [NTX_BUF_GATE] = {d->m.gate, h->gate, NTX__DEVICE_LD(hp->n_ff)},
-        [NTX_BUF_UP] = {d->m.up, h->up, hp->n_ff},
-        [NTX_BUF_Y] = {d->m.y, h->y, hp->n_embd},
-    };
-    return all[b];
-}
-
-/* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone. */
-static int multiply(struct ntx_forward *f, const struct ntx__run *r)
-{
-    struct ntx_device *d = f->c.device;
-    const struct ntx_step *s = ntx__steps_of(f, r);
-    const struct ntx__device_rows *n = &d->now;
-    const struct place from = place_of(d, (enum ntx_buf)s->in[0]);
-    const struct ntx__device_input in = {.x = from.device, .ld = from.ld, .quantized = d->m.quantized, .n = r->feeds ? n->n_all : n->n_live, .first_dense = n->n_exact,
-                                         .n_dense = n->n_live - n->n_exact};
-    struct ntx__device_product p[NTX_LAYER_STEPS];
-    unsigned k = 0;
-    int rc = n->n_live ? 0 : ntx__device_settle(d); /* chunks are given back in the order of the list */
-    if (rc)
-        return ntx__device_fail(d, rc, "a copy");
-    for (uint32_t i = 0; i < r->n && !rc; i++) {
-        const struct ntx_weight *w = ntx__weight_of(f, &s[i]);
-        const struct place to = place_of(d, (enum ntx_buf)s[i].out);
-        if (s[i].feeds || n->n_live)
-            p[k++] = (struct ntx__device_product){.w = w, .y = to.device, .ld_y = to.ld, .host_y = to.host, .n_rows = s[i].feeds ? 0 : n->n_live};
-        else
-            rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
-    }
-    return rc ? rc : ntx__device_multiply(d, p, k, &in);
 }
 
 /* ---- attention */
@@ -180,13 +136,13 @@ static int multiply(struct ntx_forward *f, const struct ntx__run *r)
 static int attend_split(struct ntx_device *d, uint32_t from, uint32_t to)
 {
     const struct ntx_hparams *hp = d->hp;
-    uint32_t no = hp->n_head * hp->head_v, most = 1;
+    uint32_t most = 1;
     for (uint32_t i = 0; i < d->f->b->n_rows; i++)
         most = NTX_MAX(most, d->host.pos[i] + 1);
     for (uint32_t r = from; r < to; r += d->attend_rows) {
         const struct ntx_gpu_attend g = {
-            .q = d->m.q + (uint64_t)r * hp->n_head * hp->head_k, .out = d->m.attn + (uint64_t)r * NTX__DEVICE_LD(no), .partial = d->m.partial,
-            .kv = kv(d, r), .ld_out = NTX__DEVICE_LD(no), .n_rows = NTX_MIN(to - r, d->attend_rows), .most_pos = most,
+            .q = d->m.buf[NTX_BUF_Q] + (uint64_t)r * hp->n_head * hp->head_k, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)r * d->f->ld_attn, .partial = d->m.partial,
+            .kv = kv(d, r), .ld_out = d->f->ld_attn, .n_rows = NTX_MIN(to - r, d->attend_rows), .most_pos = most,
             .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
         };
         int rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention");
@@ -200,10 +156,9 @@ static int attend_split(struct ntx_device *d, uint32_t from, uint32_t to)
 static int attend_tiles(struct ntx_device *d, uint32_t from)
 {
     const struct ntx_hparams *hp = d->hp;
-    uint32_t no = hp->n_head * hp->head_v;
     const struct ntx_gpu_prefill g = {
-        .q = d->m.q + (uint64_t)from * hp->n_head * hp->head_k, .out = d->m.attn + (uint64_t)from * NTX__DEVICE_LD(no), .kv = kv(d, from),
-        .tiles = d->m.tiles, .ld_out = NTX__DEVICE_LD(no), .n_tiles = d->n_tiles,
+        .q = d->m.buf[NTX_BUF_Q] + (uint64_t)from * hp->n_head * hp->head_k, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)from * d->f->ld_attn, .kv = kv(d, from),
+        .tiles = d->m.tiles, .ld_out = d->f->ld_attn, .n_tiles = d->n_tiles,
         .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
     };
     return d->n_tiles ? ntx__device_go(d, NTX_GPU_PREFILL, &g, "attention of prompts") : 0;
@@ -216,7 +171,63 @@ static int attend(struct ntx_forward *f, const struct ntx__run *r)
     int rc = attend_split(d, 0, exact);
     if (!rc)
         rc = attend_tiles(d, exact);
-    return rc ? rc : ntx__device_quantize(d, d->m.attn, NULL, r->width, d->now.n_live, r->forms, d->m.quantized, NULL);
+    return rc ? rc : glu(f, &(struct ntx__glu){.gate = NTX_BUF_ATTN, .up = NTX_BUF_NONE, .n = r->width, .n_rows = f->n_live, .forms = r->forms});
+}
+
+/* ---- experts */
+
+/* The lists of the layer before are on the device since its router's logits came down. */
+static int chosen(struct ntx_forward *f)
+{
+    struct ntx_device *d = f->c.device;
+    const struct ntx__moe_mem *m = &f->m.moe;
+    uint64_t bytes = (uint64_t)f->n_live * d->hp->n_expert_used * 4;
+    int rc;
+    if ((rc = d->ops->upload(d->compute, d->m.moe.row, m->row, bytes)) || (rc = d->ops->upload(d->compute, d->m.moe.place, m->place, bytes)) ||
+        (rc = d->ops->upload(d->compute, d->m.moe.weight, m->weight, bytes)))
+        return ntx__device_fail(d, rc, "the choice of experts");
+    if (layer(d)->expert_bias[NTX_EXPERT_DOWN].tensor == NTX_NO_TENSOR) /* then nobody asks whose a choice is */
+        return 0;
+    rc = d->ops->upload(d->compute, d->m.moe.expert, m->expert, bytes);
+    return rc ? ntx__device_fail(d, rc, "whose choices they are") : 0;
+}
+
+static int gather_form(struct ntx_device *d, enum ntx_act form, const void *from, void *to)
+{
+    uint64_t stride = ntx__stride(d->f, NTX_BUF_X, form, d->hp->n_embd);
+    const struct ntx_gpu_gather g = {.from = from, .to = to, .rows = d->m.moe.row + d->f->moe.first, .from_stride = stride, .to_stride = stride, .bytes = stride,
+                                     .n_rows = d->f->moe.n};
+    return ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
+}
+
+static int gather(struct ntx_forward *f)
+{
+    struct ntx_device *d = f->c.device;
+    const struct ntx_weight *const in[] = {&layer(d)->expert[NTX_EXPERT_GATE], &layer(d)->expert[NTX_EXPERT_UP]};
+    uint32_t forms = ntx__forms(in, 2);
+    int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, NTX_ACT_F32, d->m.buf[NTX_BUF_X], d->m.buf[NTX__BUF_CHOICE_X]) : 0;
+    for (int form = NTX_ACT_F32 + 1; !rc && form < NTX_N_ACTS; form++)
+        if (forms >> form & 1)
+            rc = gather_form(d, (enum ntx_act)form, d->m.quantized[NTX__OF_LAYER][form], d->m.quantized[NTX__OF_CHOICES][form]);
+    return rc;
+}
+
+static int combine(struct ntx_forward *f)
+{
+    struct ntx_device *d = f->c.device;
+    const struct ntx_gpu_combine g = {
+        .y = d->m.buf[NTX_BUF_Y], .z = d->m.buf[NTX__BUF_CHOICE_Y], .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL, .weight = d->m.moe.weight,
+        .place = d->m.moe.place, .bias = ntx__device_vector(d, &layer(d)->expert_bias[NTX_EXPERT_DOWN]), .expert = d->m.moe.expert,
+        .ld_y = d->hp->n_embd, .used = d->hp->n_expert_used, .first = f->moe.first, .n_choices = f->moe.n, .n = d->hp->n_embd, .n_rows = f->n_live,
+    };
+    return ntx__device_go(d, NTX_GPU_COMBINE, &g, "experts' sum");
+}
+
+static int clear(struct ntx_forward *f, enum ntx_buf b)
+{
+    struct ntx_device *d = f->c.device;
+    int rc = d->ops->fill(d->compute, d->m.buf[b], 0, f->n_live * f->buf[b].ld * sizeof(float));
+    return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
 }
 
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
@@ -239,6 +250,8 @@ static bool can_rows(const struct ntx_step *s, uint32_t n_steps, uint32_t k, uin
     return !strcmp(ops, "AN") || !strcmp(ops, "BAN") || !strcmp(ops, "G") || (ops[n_steps - 1] == 'P' && strspn(ops, "BNR") == n_steps - 1);
 }
 
+static bool has(const struct ntx_forward *f, uint32_t chunk) { return f->c.device->at[chunk] != NULL; }
+
 bool ntx__device_can(const struct ntx_layer *l)
 {
     struct ntx__runs runs;
@@ -252,16 +265,23 @@ bool ntx__device_can(const struct ntx_layer *l)
 const struct ntx_backend ntx_device_backend = {
     .begin = ntx__device_begin,
     .enter = ntx__device_enter,
-    .run = {[NTX__ROWS] = rows, [NTX__MULTIPLY] = multiply, [NTX__ATTEND] = attend, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum,
-            [NTX__GROUPS] = ntx__device_packed},
-    .moe = &ntx__device_experts,
+    .rows = rows,
+    .attend = attend,
+    .multiply = ntx__device_multiply,
+    .glu = glu,
+    .clear = clear,
+    .chosen = chosen,
+    .gather = gather,
+    .combine = combine,
+    .groups = ntx__device_groups,
+    .groups_by_host = ntx__device_leaves_groups,
+    .fetch = ntx__device_fetch,
+    .send = ntx__device_send,
     .settle = ntx__device_let_go,
-    .states = ntx__device_states,
     .decided = ntx__device_decided,
     .output = ntx__device_output,
     .move = ntx__device_move,
     .end = ntx__device_end,
-    .has = ntx__device_has,
-    .gates = ntx__device_gates,
+    .has = has,
     .own_bytes = true,
 };

@@ -91,11 +91,8 @@ static int bring_rows(struct ntx_device *d)
         return rc;
     lay_paths(d, f->b);
     lay_tiles(d, f->b);
-    memcpy(d->host.h, f->m.h, n * d->hp->n_embd * sizeof(float));
-    memcpy(d->host.cs, f->m.cs, n * half * sizeof(float));
-    memcpy(d->host.sn, f->m.sn, n * half * sizeof(float));
-    if ((rc = up(d, d->m.h, d->host.h, n * d->hp->n_embd * sizeof(float))) || (rc = up(d, d->m.cs, d->host.cs, n * half * sizeof(float))) ||
-        (rc = up(d, d->m.sn, d->host.sn, n * half * sizeof(float))) || (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
+    if ((rc = up(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) || (rc = up(d, d->m.cs, f->m.cs, n * half * sizeof(float))) ||
+        (rc = up(d, d->m.sn, f->m.sn, n * half * sizeof(float))) || (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
         (rc = up(d, d->m.pos, d->host.pos, n * 4)) || (rc = up(d, d->m.table_at, d->host.table_at, n * 4)) ||
         (d->n_paths && (rc = up(d, d->m.path_from, d->host.path_from, n * 4))) || (d->n_paths && (rc = up(d, d->m.path_at, d->host.path_at, n * 4))) ||
         (rc = up(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) || (rc = up(d, d->m.tables, d->host.tables, d->c.kv_blocks * 4ull)) || (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
@@ -103,20 +100,47 @@ static int bring_rows(struct ntx_device *d)
     return 0;
 }
 
-/* ---- skips: forward.c decides, from the states that it is shown */
+/* ---- buffers between the host and the device, which have rows of one shape */
 
-int ntx__device_states(struct ntx_forward *f)
+static int copy(struct ntx_device *d, void *dev, void *host, uint64_t bytes, bool to_device)
+{
+    return to_device ? up(d, dev, host, bytes) : bytes ? d->ops->download(d->compute, host, dev, bytes) : 0;
+}
+
+int ntx__device_copy_rows(struct ntx_device *d, const struct ntx__rows *r, bool to_device)
+{
+    const struct ntx_forward *f = d->f;
+    int rc = 0;
+    for (int form = 0; !rc && form < NTX_N_ACTS; form++) {
+        size_t row = ntx__stride(f, r->buf, (enum ntx_act)form, r->width);
+        void *dev = form == NTX_ACT_F32 ? (void *)d->m.buf[r->buf] : d->m.quantized[r->set][form], *host = form == NTX_ACT_F32 ? (void *)f->buf[r->buf].at : f->quantized[r->set][form];
+        if (r->forms >> form & 1)
+            rc = copy(d, (uint8_t *)dev + r->row0 * row, (uint8_t *)host + r->row0 * row, r->n * row, to_device);
+    }
+    return rc;
+}
+
+int ntx__device_fetch(struct ntx_forward *f, const struct ntx__rows *r, unsigned n)
 {
     struct ntx_device *d = f->c.device;
-    uint64_t bytes = (uint64_t)f->b->n_rows * d->hp->n_embd * sizeof(float);
-    int rc = ntx__device_add_pending(d);
-    if (rc)
-        return rc;
-    if ((rc = d->ops->download(d->compute, d->host.h, d->m.h, bytes)) || (rc = d->ops->stream_sync(d->compute)))
-        return ntx__device_fail(d, rc, "states");
-    memcpy(f->m.h, d->host.h, bytes);
-    return 0;
+    int rc = 0;
+    for (unsigned i = 0; i < n && !rc; i++) {
+        if (r[i].buf == NTX_BUF_H && (rc = ntx__device_add_pending(d)))
+            return rc;
+        rc = ntx__device_copy_rows(d, &r[i], false);
+    }
+    if (!rc)
+        rc = d->ops->stream_sync(d->compute);
+    return rc ? ntx__device_fail(d, rc, "rows to the host") : 0;
 }
+
+int ntx__device_send(struct ntx_forward *f, const struct ntx__rows *r)
+{
+    int rc = ntx__device_copy_rows(f->c.device, r, true);
+    return rc ? ntx__device_fail(f->c.device, rc, "rows from the host") : 0;
+}
+
+/* ---- skips: forward.c decides, from the states that it is shown */
 
 /* The rows of f->layer; true: some skip it. */
 static bool lay_layer(struct ntx_device *d)
@@ -197,14 +221,14 @@ static int download_logits(struct ntx_device *d, uint32_t n, uint32_t best)
     uint64_t n_vocab = d->hp->n_vocab;
     int rc = 0;
     if (best) {
-        const struct ntx_gpu_best g = {.x = d->m.logits, .out = d->m.best, .ld_x = n_vocab, .k = best, .n = d->hp->n_vocab, .n_rows = n};
+        const struct ntx_gpu_best g = {.x = d->m.buf[NTX__BUF_LOGITS], .out = d->m.best, .ld_x = n_vocab, .k = best, .n = d->hp->n_vocab, .n_rows = n};
         if ((rc = ntx__device_go(d, NTX_GPU_BEST, &g, "the best logits")))
             return rc;
         rc = d->ops->download(d->compute, d->host.best, d->m.best, (uint64_t)n * best * sizeof *d->m.best);
     }
     for (uint32_t i = 0; !rc && i < n; i++)
         if (!out_row(d, i)->n_best)
-            rc = d->ops->download(d->compute, d->host.logits + i * n_vocab, d->m.logits + i * n_vocab, n_vocab * sizeof(float));
+            rc = d->ops->download(d->compute, d->host.logits + i * n_vocab, d->m.buf[NTX__BUF_LOGITS] + i * n_vocab, n_vocab * sizeof(float));
     if (!rc)
         rc = d->ops->stream_sync(d->compute);
     return rc ? ntx__device_fail(d, rc, "logits") : 0;
@@ -232,18 +256,18 @@ static int give_logits(struct ntx_device *d, uint32_t n)
 int ntx__device_output(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
-    uint32_t n = f->n_live, n_exact = 0;
-    const struct ntx__device_product p = {.w = &d->c.chunks->output, .y = d->m.logits, .host_y = d->host.logits};
+    uint32_t n = f->n_live;
+    const struct ntx__product p = {.w = &d->c.chunks->output, .to = NTX__BUF_LOGITS};
+    const struct ntx__input in = {.buf = NTX_BUF_X, .n_rows = n, .rounded0 = f->n_exact, .n_rounded = n - f->n_exact};
     int rc;
     if (n > d->c.logits_rows)
         return ntx_err_set(&f->c.weights->error, -E2BIG, "%u rows want logits, and there is room for %u", n, d->c.logits_rows);
-    for (uint32_t i = 0; i < n; i++)
-        n_exact += f->m.live[i] < d->all.n_exact;
-    const struct ntx__device_input in = ntx__device_normed(d, n, n_exact, n - n_exact);
+    for (uint32_t i = 0; i < n; i++) /* where the CPU leaves what it multiplied */
+        f->m.logits[i] = d->host.logits + (uint64_t)i * d->hp->n_vocab;
     memcpy(d->host.out_rows, f->m.live, n * sizeof *f->m.live);
     if ((rc = up(d, d->m.out_rows, d->host.out_rows, n * 4ull)))
         return ntx__device_fail(d, rc, "rows out");
-    if ((rc = ntx__device_add_pending(d)) || (rc = ntx__device_output_norm(d, n)) || (rc = ntx__device_multiply(d, &p, 1, &in)))
+    if ((rc = ntx__device_add_pending(d)) || (rc = ntx__device_output_norm(d, n)) || (rc = ntx__device_multiply(f, &p, 1, &in)))
         return rc;
     return give_logits(d, n);
 }

@@ -1,0 +1,95 @@
+/* cpu_experts.c: what experts are made of besides products (moe.c), on the CPU. */
+#include <string.h>
+
+#include "infer/forward_impl.h"
+
+static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
+
+/* ---- the rows that a wave's choices take */
+
+static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx__moe_mem *m = &f->m.moe;
+    const struct ntx_weight *const in[] = {&layer(f)->expert[NTX_EXPERT_GATE], &layer(f)->expert[NTX_EXPERT_UP]};
+    uint32_t row = m->row[f->moe.first + i], forms = ntx__forms(in, 2), n = f->hp->n_embd;
+    if (forms >> NTX_ACT_F32 & 1)
+        memcpy(m->x + i * f->ld_x, f->m.x + row * f->ld_x, n * sizeof(float));
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
+        size_t bytes = ntx_act_row_bytes((enum ntx_act)form, n);
+        if (forms >> form & 1)
+            memcpy((uint8_t *)m->quantized[form] + i * bytes, (const uint8_t *)f->m.quantized[form] + row * bytes, bytes);
+    }
+}
+
+int ntx__cpu_gather(struct ntx_forward *f)
+{
+    ntx__each(f, gather_row, f->moe.n);
+    return 0;
+}
+
+/* ---- hidden values */
+
+/* x [n] of choice i of the wave, and its expert's bias. */
+static void add_bias(struct ntx_forward *f, uint32_t i, enum ntx_expert_part part, float *x, uint32_t n)
+{
+    const float *bias = f->vec[NTX_T_expert_gate_bias + part];
+    if (bias)
+        f->c.ops->add(x, bias + (size_t)f->m.moe.expert[f->moe.first + i] * n, n);
+}
+
+static void glu_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx__glu *g = f->glu;
+    float *gate = f->buf[g->gate].at + i * f->buf[g->gate].ld, *up = f->buf[g->up].at + i * f->buf[g->up].ld;
+    if (g->of_choices) {
+        add_bias(f, i, NTX_EXPERT_GATE, gate, g->n);
+        add_bias(f, i, NTX_EXPERT_UP, up, g->n);
+    }
+    f->c.ops->glu[g->act](gate, up, g->n, gate);
+    ntx__quantize_into(f, f->quantized[g->set], g->forms, gate, g->n, i);
+}
+
+int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g)
+{
+    f->glu = g;
+    ntx__each(f, glu_row, g->n_rows);
+    return 0;
+}
+
+/* ---- their sum */
+
+/* y = sigmoid(gate) * y */
+static void weigh_shared(struct ntx_forward *f, uint32_t i)
+{
+    float *y = f->m.y + (size_t)i * f->hp->n_embd, e = -f->m.moe.shared[i];
+    f->c.ops->exp_of(&e, 0, 1);
+    float by = 1 / (1 + e);
+    for (uint32_t k = 0; k < f->hp->n_embd; k++)
+        y[k] *= by;
+}
+
+/* A row's choices are in order of expert, and so are the waves. */
+static void add_choices_of_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx__moe_mem *m = &f->m.moe;
+    uint32_t n_embd = f->hp->n_embd, used = f->hp->n_expert_used;
+    if (f->moe.weigh)
+        weigh_shared(f, i);
+    for (uint32_t k = i * used; k < (i + 1) * used; k++) {
+        uint32_t choice = m->place[k] - f->moe.first; /* below it wraps around */
+        if (choice >= f->moe.n)
+            continue;
+        float *y = m->y + (size_t)choice * n_embd;
+        add_bias(f, choice, NTX_EXPERT_DOWN, y, n_embd);
+        f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, m->weight[k], y, n_embd);
+    }
+}
+
+int ntx__cpu_combine(struct ntx_forward *f)
+{
+    ntx__each(f, add_choices_of_row, f->n_live);
+    return 0;
+}
