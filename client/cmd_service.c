@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/commands.h"
+#include "client/gateway_child.h"
 #include "client/out.h"
 #include "client/supervise.h"
 #include "client/where.h"
@@ -51,7 +52,8 @@ static void stop_gracefully(struct ntx_client *c)
     simple(c, &q, 35000, NULL, &ignored);
 }
 
-int ntx_cmd_up(struct ntx_options *o)
+/* gateway: HTTP, too, or NULL. */
+static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
 {
     struct ntx_err err = {0};
     struct ntx_model_files f = {0};
@@ -64,6 +66,8 @@ int ntx_cmd_up(struct ntx_options *o)
         rc = ntx_model_files_open(o->args[0], &f, &err);
     if (!rc)
         rc = ntx_client_up(dir, &c, &err);
+    if (!rc && gateway)
+        rc = ntx_gateway_child_start(gateway, dir, &err);
     while (!rc) {
         char how[320];
         rc = serve(c, o, &f, &err);
@@ -82,9 +86,20 @@ int ntx_cmd_up(struct ntx_options *o)
         stop_gracefully(c);
         rc = 0;
     }
+    ntx_gateway_child_free(gateway); /* while the daemons are still there: its answers' ends are told */
     ntx_client_free(c);
     ntx_model_files_close(&f);
     return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_up(struct ntx_options *o) { return up(o, NULL); }
+
+int ntx_cmd_serve(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_gateway_child *g;
+    int rc = ntx_gateway_child_new(o->listen, o->key_file, o->cors, &g, &err);
+    return rc ? ntx_fail(&err) : up(o, g);
 }
 
 int ntx_cmd_load(struct ntx_options *o)

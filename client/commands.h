@@ -13,6 +13,7 @@ int ntx_cmd_run(struct ntx_options *o);
 int ntx_cmd_generate(struct ntx_options *o);
 int ntx_cmd_chat(struct ntx_options *o);
 int ntx_cmd_up(struct ntx_options *o);
+int ntx_cmd_serve(struct ntx_options *o);
 int ntx_cmd_load(struct ntx_options *o);
 int ntx_cmd_unload(struct ntx_options *o);
 int ntx_cmd_status(struct ntx_options *o);

@@ -128,6 +128,11 @@ static const struct ntx_setting output_rows[] = {
 };
 static const struct ntx_setting socket_rows[] = {
     {"socket", 0, "PATH", "the daemon's socket (default: that of `ntx up`, else the service's, /run/ntx/ntx.sock)", TEXT(socket)}};
+static const struct ntx_setting serve_rows[] = {
+    {"listen", 0, "WHERE", "127.0.0.1:8080, [::1]:8080 or unix:/path (default $)", TEXT(listen), .preset = "127.0.0.1:8080"},
+    {"api-key-file", 0, "FILE", "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", TEXT(key_file)},
+    {"cors", 0, "ORIGINS", "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", TEXT(cors)},
+};
 static const struct ntx_setting logits_rows[] = {
     {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)}, {"output", 'o', "FILE", "float32, little-endian, [n_tokens x n_vocab]", TEXT(out)}};
 static const struct ntx_setting bench_rows[] = {
@@ -208,6 +213,7 @@ static const struct group {
     {NTX_OPT_JSON, ROWS(json_rows), NULL, 0, "Output:"},
     {NTX_OPT_TRACED, ROWS(traced_rows), NULL, 0, "Output:"},
     {NTX_OPT_TRACE, ROWS(trace_rows), NULL, 0, "Recording:"},
+    {NTX_OPT_SERVE, ROWS(serve_rows), NULL, 0, "HTTP:"},
     {NTX_OPT_SOCKET, ROWS(socket_rows), NULL, 0, "Connection:"},
 };
 

@@ -44,6 +44,7 @@ struct ntx_options {
     bool quiet, json;
     /* the rest */
     const char *socket, *out, *tokens;
+    const char *listen, *key_file, *cors; /* HTTP */
     const char *questions, *save_logits, *kl;
     struct ntx_list prompts, writes; /* bench: tokens */
     uint32_t repeats;
@@ -73,6 +74,7 @@ enum { /* groups */
     NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12, NTX_OPT_PACK = 1 << 13, NTX_OPT_QUIET = 1 << 14,
     NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
     NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
+    NTX_OPT_SERVE = 1 << 20,
     NTX_OPT_MODEL = 1 << 18, NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };
 

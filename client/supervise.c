@@ -172,7 +172,7 @@ static void *supervise(void *arg)
     }
 }
 
-static int find_bin_dir(char *buf, size_t n)
+int ntx_bin_dir(char *buf, size_t n)
 {
     ssize_t k = readlink("/proc/self/exe", buf, n - 1);
     if (k < 0)
@@ -187,7 +187,7 @@ static int find_bin_dir(char *buf, size_t n)
 int ntx_supervisor_check(struct ntx_err *err)
 {
     char bin[512], path[600];
-    int rc = find_bin_dir(bin, sizeof bin);
+    int rc = ntx_bin_dir(bin, sizeof bin);
     for (int i = 0; !rc && i < N_CHILDREN; i++) {
         snprintf(path, sizeof path, "%s/%s", bin, names[i]);
         if (access(path, X_OK))
@@ -217,7 +217,7 @@ int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **ou
         s->child[i].pidfd = -1;
     pthread_mutex_init(&s->mu, NULL);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
-    if ((rc = find_bin_dir(s->bin, sizeof s->bin)))
+    if ((rc = ntx_bin_dir(s->bin, sizeof s->bin)))
         goto fail;
     s->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

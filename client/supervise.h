@@ -43,4 +43,7 @@ int ntx_supervisor_fd(const struct ntx_supervisor *s);
 /* Starts ntx-computed again after its death (`ntx up`). */
 int ntx_supervisor_revive(struct ntx_supervisor *s, struct ntx_err *err);
 
+/* The directory that this program lies in, where the others of the house do, too. */
+int ntx_bin_dir(char *buf, size_t n);
+
 #endif

@@ -23,6 +23,9 @@ static const struct ntx_setting rows[] = {
     {"queue_wait", .kind = NTX_SET_YES, ROW("clients", "queue_wait", queue_wait), .preset = "yes"},
     {"stop_grace", .kind = NTX_SET_SECONDS, .max = 3600, ROW("clients", "stop_grace", stop_grace_ms), .preset = "30"},
     {"listen", .kind = NTX_SET_TEXT, ROW("metrics", "listen", metrics_listen), .preset = ""},
+    {"listen", .kind = NTX_SET_TEXT, ROW("gateway", "listen", gateway_listen), .preset = ""},
+    {"api_key_file", .kind = NTX_SET_PATH, ROW("gateway", "api_key_file", gateway_key), .preset = ""},
+    {"cors", .kind = NTX_SET_TEXT, ROW("gateway", "cors", gateway_cors), .preset = ""},
 };
 static const struct ntx_settings own = {rows, sizeof rows / sizeof *rows};
 

@@ -7,7 +7,7 @@ endif()
 set(bindir ${CMAKE_INSTALL_PREFIX}/${NTX_BINDIR})
 
 set(units ${NTX_DEPLOY}/units/ntx.target ${NTX_DEPLOY}/units/ntx.slice)
-foreach(daemon computed iod predictor metrics)
+foreach(daemon computed iod predictor metrics gateway)
   configure_file(${NTX_DEPLOY}/units/ntx-${daemon}.service.in ${NTX_STAGE}/ntx-${daemon}.service @ONLY)
   list(APPEND units ${NTX_STAGE}/ntx-${daemon}.service)
 endforeach()

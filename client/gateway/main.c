@@ -2,16 +2,16 @@
  * of its own: a web server has no place in the daemon that holds the sessions. */
 #include <argp.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <ini.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "client/gateway/http.h"
+#include "client/key.h"
 #include "client/listen.h"
 #include "client/options.h"
 #include "common/util.h"
@@ -19,12 +19,15 @@
 
 #define DESCRIPTORS 1024 /* a connection, and one to computed */
 
+enum { O_FD = 256 };
+
 static const char like[] = "127.0.0.1:8080";
 
 struct options {
     struct ntx_http_config http;
     const char *config;
-    char listen[300], key_file[1024], key[520], cors[2048];
+    int fd; /* that listens there already, else -1 */
+    char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048];
 };
 
 const char *argp_program_version = "ntx-gateway " NTX_BUILD;
@@ -46,6 +49,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     case 'l': return set(o->listen, sizeof o->listen, "listen", arg, st);
     case 'k': return set(o->key_file, sizeof o->key_file, "api-key-file", arg, st);
     case 'o': return set(o->cors, sizeof o->cors, "cors", arg, st);
+    case O_FD: o->fd = atoi(arg); return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -65,42 +69,6 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
     else if (!strcmp(name, "cors") && !*o->cors)
         snprintf(o->cors, sizeof o->cors, "%s", value);
     return 1;
-}
-
-/* ---- the key */
-
-static int check_key_file(int fd, const char *path, struct ntx_err *err)
-{
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st))
-        return ntx_err_set(err, -errno, "%s: the API key cannot be read: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return ntx_err_set(err, -EINVAL, "%s: no regular file", path);
-    if (st.st_mode & 077)
-        return ntx_err_set(err, -EINVAL, "%s: others may read the API key: chmod 600 %s", path, path);
-    return 0;
-}
-
-static int read_key(struct options *o, struct ntx_err *err)
-{
-    if (!*o->key_file)
-        return 0;
-    int fd = open(o->key_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = check_key_file(fd, o->key_file, err);
-    ssize_t n = rc ? 0 : read(fd, o->key, sizeof o->key - 1);
-    if (fd >= 0)
-        close(fd);
-    if (rc)
-        return rc;
-    o->key[NTX_MAX(n, 0)] = 0;
-    size_t len = strcspn(o->key, "\r\n");
-    bool rest = strspn(o->key + len, "\r\n") != strlen(o->key + len);
-    o->key[len] = 0;
-    for (size_t i = 0; i < len; i++)
-        rest |= o->key[i] <= ' ' || o->key[i] == 127;
-    if (rest || len < 8 || len > 512)
-        return ntx_err_set(err, -EINVAL, "%s: an API key is one line of 8 to 512 printable characters without blanks", o->key_file);
-    o->http.key = o->key;
-    return 0;
 }
 
 /* ---- origins */
@@ -123,11 +91,17 @@ static int split_cors(struct options *o, struct ntx_err *err)
 
 /* ---- serving */
 
+/* One that `ntx serve` holds: another gateway may have ended it before us. */
+static int listening(int fd, struct ntx_err *err)
+{
+    return listen(fd, SOMAXCONN) ? ntx_err_set(err, -EINVAL, "--listen-fd %d: %s", fd, strerror(errno)) : fd;
+}
+
 static int serve(struct options *o, struct ntx_err *err)
 {
     sigset_t set;
     struct ntx_http *h;
-    int sig, fd = ntx_listen(o->listen, like, err);
+    int sig, fd = o->fd >= 0 ? listening(o->fd, err) : ntx_listen(o->listen, like, err);
     o->http.local = ntx_listen_is_local(o->listen);
     if (fd < 0)
         return fd;
@@ -146,7 +120,8 @@ static int serve(struct options *o, struct ntx_err *err)
     ntx_notify("READY=1");
     sigwait(&set, &sig);
     ntx_http_stop(h);
-    ntx_listen_end(o->listen);
+    if (o->fd < 0)
+        ntx_listen_end(o->listen);
     return 0;
 }
 
@@ -162,7 +137,8 @@ static int run(struct options *o, struct ntx_err *err)
     }
     if (!*o->listen)
         snprintf(o->listen, sizeof o->listen, "%s", like);
-    int rc = read_key(o, err);
+    int rc = *o->key_file ? ntx_key_read(o->key_file, o->key, err) : 0;
+    o->http.key = *o->key_file ? o->key : NULL;
     if (!rc)
         rc = split_cors(o, err);
     if (!rc)
@@ -178,11 +154,12 @@ int main(int argc, char **argv)
         {"cors", 'o', "ORIGINS", 0, "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", 0},
         {"config", 'c', "FILE", 0, "take from [gateway] of this ntx.conf what is not given here; without listen there, nothing is served", 0},
         {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)", 0},
+        {"listen-fd", O_FD, "N", OPTION_HIDDEN, "a socket that listens at WHERE, from `ntx serve`", 0},
         {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
         {0},
     };
     static const struct argp argp = {options, parse_opt, "", "ntx over HTTP, as OpenAI's API: /v1/models, /v1/chat/completions, /v1/completions; /health, /metrics.", NULL, NULL, NULL};
-    static struct options o;
+    static struct options o = {.fd = -1};
     struct ntx_err err = {0};
     ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;

@@ -40,6 +40,9 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
     CHECK_STR(a->admin, b->admin);
     CHECK_STR(a->metrics_listen, b->metrics_listen);
+    CHECK_STR(a->gateway_listen, b->gateway_listen);
+    CHECK_STR(a->gateway_key, b->gateway_key);
+    CHECK_STR(a->gateway_cors, b->gateway_cors);
 }
 
 static void defaults(const struct dir *d)
@@ -63,7 +66,8 @@ static void values(const struct dir *d)
     write_file(d->file,
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
                "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
-               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n");
+               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n"
+               "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
     CHECK_EQ(c.load.ram, 3ll << 30);
@@ -87,6 +91,9 @@ static void values(const struct dir *d)
     CHECK(!c.queue_wait);
     CHECK_EQ(c.stop_grace_ms, 5000);
     CHECK_STR(c.metrics_listen, "127.0.0.1:9464");
+    CHECK_STR(c.gateway_listen, "127.0.0.1:8080");
+    CHECK_STR(c.gateway_key, "/etc/ntx/key");
+    CHECK_STR(c.gateway_cors, "https://a.example *");
     static const char *const kernels[] = {"generic", "avx2", "avx512", "amx"}; /* what --kernel takes */
     for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         char text[64];
@@ -179,7 +186,7 @@ static void shipped(const struct dir *d)
     same(&c, &def);
     ntx_config_free(&c);
     CHECK_EQ(keys, ntx_config_keys());
-    CHECK_EQ(keys, 22);
+    CHECK_EQ(keys, 25);
 }
 
 int main(void)

@@ -7,7 +7,7 @@ sanitized && skip "a package of sanitized programs is no package"
 (cd "$NTX_BUILD" && cpack -B "$tmp/pkg") >"$tmp/log" 2>&1 || fail "cpack: $(cat "$tmp/log")"
 deb=$(ls "$tmp"/pkg/ntx_*.deb) || fail "no .deb: $(cat "$tmp/log")"
 dpkg-deb -x "$deb" "$tmp/x" && dpkg-deb -e "$deb" "$tmp/control" || fail "dpkg-deb"
-for f in usr/bin/ntx{,-top,-metrics,-computed,-iod,-predictor} usr/lib/systemd/system/ntx{.target,.slice,-computed.service,-iod.service,-predictor.service,-metrics.service} \
+for f in usr/bin/ntx{,-top,-metrics,-gateway,-computed,-iod,-predictor} usr/lib/systemd/system/ntx{.target,.slice,-computed.service,-iod.service,-predictor.service,-metrics.service,-gateway.service} \
     usr/lib/sysusers.d/ntx.conf usr/lib/tmpfiles.d/ntx.conf etc/ntx/ntx.conf usr/share/bash-completion/completions/ntx usr/share/ntx/grafana.json \
     usr/share/doc/ntx/{README.md,MEASURED.md,copyright,deploy/README.md,deploy/OPERATING.md,bench/top.svg}; do
     [ -s "$tmp/x/$f" ] || fail "$f is not in the package"

@@ -110,7 +110,7 @@ print(len(ours), "lines in the journal")
 PY
 
 # Rights.
-for d in computed iod predictor metrics; do
+for d in computed iod predictor metrics gateway; do
     level=$(inside systemd-analyze security --no-pager --offline=yes /run/ntx-units/ntx-$d.service 2>/dev/null | sed -n 's/.*exposure level for .*: \([0-9.]* [A-Z]*\).*/\1/p')
     case $level in
     [0-4].*" OK" | [0-4].*" SAFE" | [0-4].*" PERFECT") echo "ntx-$d: $level" ;;

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../pipeline/lib.sh"
 cmake --install "$NTX_BUILD" --prefix "$tmp/usr" >"$tmp/log" 2>&1 || fail "cmake --install: $(cat "$tmp/log")"
 units=$tmp/usr/lib/systemd/system
-for f in bin/ntx bin/ntx-top bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-metrics bin/ntx-gateway lib/systemd/system/ntx-metrics.service lib/systemd/system/ntx.slice lib/sysusers.d/ntx.conf etc/ntx/ntx.conf; do
+for f in bin/ntx bin/ntx-top bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-metrics bin/ntx-gateway lib/systemd/system/ntx-metrics.service lib/systemd/system/ntx-gateway.service lib/systemd/system/ntx.slice lib/sysusers.d/ntx.conf etc/ntx/ntx.conf; do
     [ -s "$tmp/usr/$f" ] || fail "$f is not installed"
 done
 cmp "$NTX_SOURCE/deploy/ntx.conf" "$tmp/usr/etc/ntx/ntx.conf" || fail "ntx.conf differs"

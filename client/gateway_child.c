@@ -1,0 +1,157 @@
+#include "client/gateway_child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/key.h"
+#include "client/listen.h"
+#include "client/supervise.h"
+#include "common/util.h"
+
+enum { AGAIN_MS = 500, LEAVE_MS = 5000 };
+
+struct ntx_gateway_child {
+    const char *listen, *key_file, *cors;
+    char dir[256], program[600];
+    int fd, quit;      /* quit: an eventfd */
+    pthread_t thread;
+    bool running;
+};
+
+int ntx_gateway_child_new(const char *listen, const char *key_file, const char *cors, struct ntx_gateway_child **out, struct ntx_err *err)
+{
+    char key[NTX_KEY_ROOM];
+    struct ntx_gateway_child *g = calloc(1, sizeof *g);
+    if (!g)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    *g = (struct ntx_gateway_child){.listen = listen, .key_file = key_file, .cors = cors, .fd = -1, .quit = -1};
+    int rc = key_file ? ntx_key_read(key_file, key, err) : 0;
+    if (!rc && (g->fd = ntx_listen(listen, "127.0.0.1:8080", err)) < 0)
+        rc = g->fd;
+    if (!rc && !key_file && !ntx_listen_is_local(listen))
+        rc = ntx_err_set(err, -EINVAL, "--listen %s is reached from other machines: give an API key (--api-key-file FILE), or listen at 127.0.0.1:8080", listen);
+    if (rc)
+        ntx_gateway_child_free(g);
+    else
+        *out = g;
+    return rc;
+}
+
+/* ---- the child */
+
+static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t parent)
+{
+    char fd[16];
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setpgid(0, 0); /* Ctrl-C is the parent's to tell */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(0);
+    snprintf(fd, sizeof fd, "%d", g->fd);
+    fcntl(g->fd, F_SETFD, 0); /* this one is inherited */
+    const char *argv[12] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->listen, "--listen-fd", fd};
+    unsigned n = 7;
+    if (g->key_file) {
+        argv[n++] = "--api-key-file";
+        argv[n++] = g->key_file;
+    }
+    if (g->cors) {
+        argv[n++] = "--cors";
+        argv[n++] = g->cors;
+    }
+    execv(g->program, (char *const *)argv);
+    ntx_log(NTX_LOG_ERR, "cannot start %s: %s; it belongs beside ntx itself", g->program, strerror(errno));
+    _exit(127);
+}
+
+static bool told_to_quit(const struct ntx_gateway_child *g, int timeout_ms)
+{
+    struct pollfd p = {.fd = g->quit, .events = POLLIN};
+    return poll(&p, 1, timeout_ms) > 0;
+}
+
+static void end_child(pid_t pid, int pidfd)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    kill(pid, SIGTERM);
+    if (poll(&p, 1, LEAVE_MS) <= 0)
+        kill(pid, SIGKILL);
+}
+
+/* One life of it. Whether it is to be started again. */
+static bool live(struct ntx_gateway_child *g)
+{
+    pid_t self = getpid(), pid = fork();
+    int status = 0;
+    if (!pid)
+        become_gateway(g, self);
+    int pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd p[2] = {{.fd = pidfd, .events = POLLIN}, {.fd = g->quit, .events = POLLIN}};
+    while (pidfd >= 0 && poll(p, 2, -1) < 0 && errno == EINTR)
+        ;
+    bool leaving = p[1].revents;
+    if (pid > 0 && (leaving || pidfd < 0))
+        end_child(pid, pidfd);
+    if (pid > 0)
+        waitpid(pid, &status, 0);
+    if (pidfd >= 0)
+        close(pidfd);
+    if (leaving)
+        return false;
+    ntx_log(NTX_LOG_ERR, "ntx-gateway ended (%s %d); starting it again", WIFSIGNALED(status) ? "signal" : "exit code", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return !told_to_quit(g, AGAIN_MS);
+}
+
+static void *keep(void *arg)
+{
+    while (live(arg))
+        ;
+    return NULL;
+}
+
+int ntx_gateway_child_start(struct ntx_gateway_child *g, const char *dir, struct ntx_err *err)
+{
+    char bin[512];
+    int rc = ntx_bin_dir(bin, sizeof bin);
+    if (rc)
+        return ntx_err_set(err, rc, "cannot find ntx's own directory: %s", strerror(-rc));
+    snprintf(g->program, sizeof g->program, "%s/ntx-gateway", bin);
+    snprintf(g->dir, sizeof g->dir, "%s", dir);
+    if (access(g->program, X_OK))
+        return ntx_err_set(err, -errno, "%s: %s; it belongs beside ntx itself", g->program, strerror(errno));
+    if ((g->quit = eventfd(0, EFD_CLOEXEC)) < 0)
+        return ntx_err_set(err, -errno, "eventfd: %s", strerror(errno));
+    rc = -pthread_create(&g->thread, NULL, keep, g);
+    g->running = !rc;
+    return rc ? ntx_err_set(err, rc, "cannot start a thread: %s", strerror(-rc)) : 0;
+}
+
+void ntx_gateway_child_free(struct ntx_gateway_child *g)
+{
+    uint64_t one = 1;
+    if (!g)
+        return;
+    if (g->running && write(g->quit, &one, sizeof one) == sizeof one)
+        pthread_join(g->thread, NULL);
+    if (g->fd >= 0) {
+        close(g->fd);
+        ntx_listen_end(g->listen);
+    }
+    if (g->quit >= 0)
+        close(g->quit);
+    free(g);
+}

@@ -1,0 +1,17 @@
+/* gateway_child.h: ntx-gateway as a child of `ntx serve`, kept running: one that dies is started again, on the same socket, which this process holds; so no
+ * request finds the door closed, at most it waits. The child ends with this process, however that ends. */
+#ifndef NTX_CLIENT_GATEWAY_CHILD_H
+#define NTX_CLIENT_GATEWAY_CHILD_H
+
+#include "common/err.h"
+
+struct ntx_gateway_child;
+
+/* Takes the address and looks at the key, before any daemon is started: a taken port, or an address that other machines reach without a key, is refused here.
+ * Texts are borrowed; key_file and cors may be NULL. */
+int ntx_gateway_child_new(const char *listen, const char *key_file, const char *cors, struct ntx_gateway_child **out, struct ntx_err *err);
+/* Starts it beside the daemons of dir. SIGINT and SIGTERM are blocked by then: its thread leaves them to the caller's. */
+int ntx_gateway_child_start(struct ntx_gateway_child *g, const char *dir, struct ntx_err *err);
+void ntx_gateway_child_free(struct ntx_gateway_child *g); /* ends it; NULL is fine */
+
+#endif
