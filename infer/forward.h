@@ -22,6 +22,7 @@
  * their positions. Rows of a tree share positions: each has a slot of its own, and a path, which is its mask: of the session it sees what was committed
  * before the path, and the slots of the path. Its values are those of the same tokens one after another. */
 #define NTX_PATH_MAX 128u
+#define NTX_DECODE_ROWS 32u /* rows of a pass that are not a prompt's, at most, where groups of neurons are predicted for them */
 struct ntx_row {
     int32_t token;
     uint32_t pos;

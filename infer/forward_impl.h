@@ -30,7 +30,6 @@
 #include "infer/rope.h"
 #include "shm/region.h" /* NTX_MAP_WORDS */
 
-#define NTX__DECODE_ROWS 32u /* rows of a pass that are not a prompt's, at most, where groups are predicted for them */
 #define NTX__PREFETCH_ROWS 8u /* more rows together use nearly all groups anyway */
 #define NTX__LOGIT_TILE 64 /* outputs at a time when logits go to several rows' buffers */
 
@@ -83,7 +82,7 @@ struct ntx__group_mem {
     float *x, *gate;           /* [rows x n_embd], [rows x n_ff] */
     void *quantized[NTX_N_ACTS];  /* [rows x n_embd] */
     /* predicted: of decode rows, which are those that are not a prompt's; x, gate and quantized are theirs, too */
-    uint32_t *decode, *number; /* [NTX__DECODE_ROWS] rows of the batch; [R] by row of the batch: its place among them */
+    uint32_t *decode, *number; /* [NTX_DECODE_ROWS] rows of the batch; [R] by row of the batch: its place among them */
     uint8_t *uses[2];          /* [decode x stride] 1: the row uses the group; of layer l in l % 2 */
     uint32_t stride;           /* groups of the layer that has most */
     uint8_t *steps;            /* [threads x steps_bytes] scratch of networks */

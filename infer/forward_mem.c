@@ -168,7 +168,7 @@ static uint32_t most_groups(const struct ntx_model *m)
 /* Rows whose groups are predicted. */
 static uint64_t decode_rows(const struct ntx_forward_config *cfg)
 {
-    return cfg->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(cfg->max_rows, NTX__DECODE_ROWS) : 0;
+    return cfg->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(cfg->max_rows, NTX_DECODE_ROWS) : 0;
 }
 
 /* Of those behind the others, that are multiplied by the gate matrix when its turn has come. */

@@ -250,12 +250,12 @@ int32_t ntx_sampler_next(struct ntx_sampler *s, const float *logits)
 }
 
 /* A penalty above 1 only lowers, so each recent token makes room for one more candidate; one below 1 may lift any token. */
-uint32_t ntx_sampler_enough(const struct ntx_sampler *s)
+uint32_t ntx_sampler_enough(const struct ntx_sampler *s, uint32_t more)
 {
     uint64_t n = s->s.temp == 0 ? 1 : s->s.top_k;
     if (!n || (punishes(s) && s->s.repeat_penalty < 1))
         return 0;
-    n += punishes(s) ? s->n_recent : 0;
+    n += punishes(s) ? (uint64_t)s->n_recent + more : 0;
     return n < s->n_vocab && n <= NTX_BEST_MAX ? (uint32_t)n : 0;
 }
 

@@ -22,9 +22,9 @@ int ntx_sampler_new(const struct ntx_sampling *s, uint32_t n_vocab, struct ntx_s
 void ntx_sampler_free(struct ntx_sampler *s);
 void ntx_sampler_accept(struct ntx_sampler *s, int32_t token);       /* prompt and generated tokens, for the penalty */
 int32_t ntx_sampler_next(struct ntx_sampler *s, const float *logits); /* logits are not changed */
-/* How many of the largest logits (of equal ones those of least id) give the same next token as all do; 0: all are needed, or more than
- * NTX_BEST_MAX. NaN counts as minus infinity. */
-uint32_t ntx_sampler_enough(const struct ntx_sampler *s);
+/* How many of the largest logits (of equal ones those of least id) give the same next token as all do, once `more` tokens were accepted; 0: all are
+ * needed, or more than NTX_BEST_MAX. NaN counts as minus infinity. */
+uint32_t ntx_sampler_enough(const struct ntx_sampler *s, uint32_t more);
 int32_t ntx_sampler_next_of(struct ntx_sampler *s, const struct ntx_candidate *best, uint32_t n); /* in any order */
 
 #endif

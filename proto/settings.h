@@ -71,9 +71,9 @@ void ntx_settings_drop(const struct ntx_settings *t, void *of);
 struct ntx_load_settings { /* Load in ntx.proto tells what each means */
     uint64_t ram, vram, chunk;
     uint32_t ctx, threads, sessions, rows, ring;
-    const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse;
+    const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft;
     double link_nvme, link_h2d;
-    uint32_t skip_verify, capture_ffns;
+    uint32_t skip_verify, capture_ffns, draft_nodes;
     bool skip_adapt, capture, no_prefetch, trace_experts;
 };
 extern const struct ntx_settings ntx_load_settings; /* of an Ntx__Load */

@@ -85,10 +85,13 @@ static int make_buffers(struct ntx_engine *e)
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
     e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
     e->members = calloc(e->l->max_sessions, sizeof *e->members);
+    e->lookup = !strcmp(e->l->set.draft, "lookup");
+    e->drafts = calloc(e->lookup ? e->l->max_sessions : 1, sizeof *e->drafts);
+    ntx_draft_chances(&e->chances);
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
-    return e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
+    return e->drafts && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)
@@ -109,6 +112,7 @@ static void free_engine(struct ntx_engine *e)
     free(e->logits);
     free(e->best);
     free(e->members);
+    free(e->drafts);
     free(e->captures);
     free(e->capture_memory);
     free(e);

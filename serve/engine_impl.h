@@ -4,6 +4,7 @@
  *   engine.c       the thread, its jobs, waiting
  *   engine_job.c   requests become sessions, wait for KV, end
  *   engine_pass.c  who has rows in the next pass; what becomes of its results
+ *   engine_draft.c what decoding sessions propose; the path that holds
  *   engine_progress.c  what the main thread tells of a pass that takes long
  *   engine_members.c  a pass that nobody wants any more is cut short */
 #ifndef NTX_COMPUTED_ENGINE_IMPL_H
@@ -12,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "serve/draft.h"
 #include "serve/engine.h"
 #include "serve/reader.h"
 #include "serve/session.h"
@@ -58,6 +60,10 @@ struct ntx_engine {
     struct ntx_row *rows;       /* [max_rows] */
     float *logits;              /* [logits_rows x n_vocab] */
     struct ntx_candidate *best; /* [logits_rows x NTX_BEST_MAX] with a GPU */
+    bool lookup;                /* --draft lookup */
+    struct ntx_draft *drafts;   /* [max_sessions] with it */
+    struct ntx_draft_chances chances;
+    struct ntx_pace pace;
     struct ntx_capture *captures;  /* [capture_rows], whose memory is capture_memory */
     float *capture_memory;
 };
@@ -78,7 +84,17 @@ bool ntx__engine_join(struct ntx_engine *e);  /* before a pass; false: jobs that
 bool ntx__engine_leave(struct ntx_engine *e); /* after it; false: nobody wanted it any more, so it may have been cut short */
 void ntx__engine_unwanted(struct ntx_engine *e, const struct ntx_job *j); /* main thread, with the lock: j was queued */
 
+/* ---- engine_draft.c */
+/* live[i], which writes, proposes in this pass: at most so many rows, its next token's among them. Returns how many. */
+uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most);
+/* The results of a session's rows of a pass: tokens are drawn along its proposal, and what holds is kept. It may be gone afterwards. */
+void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s);
+void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row); /* behind a prompt */
+void ntx__engine_paced(struct ntx_engine *e, uint64_t ns); /* a pass took so long */
+
 /* ---- engine_pass.c */
+void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n, bool decoding);
+int ntx__engine_finite(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n); /* else the session has failed */
 bool ntx__engine_pass(struct ntx_engine *e); /* false: nobody has anything to compute now */
 
 #endif

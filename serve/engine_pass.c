@@ -25,12 +25,13 @@ static void collect(struct ntx_engine *e)
     for (struct ntx_session *s = e->sessions; s; s = s->next)
         if (s->state == NTX_SESSION_RUNNING && ntx_writer_room(s->writer) && !ntx_writer_closed(s->writer)) {
             s->take = 0;
+            s->draft = NULL;
             e->live[e->n_live++] = s;
         }
 }
 
 struct budget {
-    uint32_t rows, logits, probes, states;
+    uint32_t rows, logits, probes, states, decode;
 };
 
 #define CAPTURE_EVERY 8 /* of a prompt's tokens, one is looked at for the skip policy */
@@ -83,22 +84,40 @@ static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first,
         }
 }
 
+/* What is left goes to guesses. */
+static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
+{
+    struct ntx_session *s = e->live[i];
+    if (!s->take || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
+        return;
+    uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), b->decode)) - 1;
+    b->rows -= more;
+    b->logits -= more;
+    b->decode -= more;
+    s->take += more;
+}
+
 /* One row for each session that writes, the rest for prompts: at least one row where the pass has two. Begins with another session each
  * time, so that a pass too small for all serves all in turn. */
 static void share_rows(struct ntx_engine *e)
 {
-    struct budget b = {e->max_rows, e->l->logits_rows, e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX, state_rows(e)};
+    struct budget b = {e->max_rows, e->l->logits_rows, e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX, state_rows(e),
+                       e->l->ffn.kind == NTX_FFN_PREDICTED ? NTX_DECODE_ROWS : UINT32_MAX};
     uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
     for (uint32_t i = 0; i < e->n_live; i++)
         n_prompts += !ntx_session_decoding(e->live[i]);
     uint32_t spare = !n_prompts ? 0 : e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1);
     for (uint32_t i = 0; i < e->n_live && b.rows > spare && b.probes; i++) {
         struct ntx_session *s = e->live[(first + i) % e->n_live];
-        if (ntx_session_decoding(s) && grow(s, &b, 1))
+        if (ntx_session_decoding(s) && grow(s, &b, 1)) {
             b.probes--;
+            b.decode -= b.decode > 0;
+        }
     }
     if (n_prompts)
         give_prompts(e, &b, first, n_prompts);
+    for (uint32_t i = 0; i < e->n_live && e->lookup; i++)
+        give_draft(e, &b, (first + i) % e->n_live);
 }
 
 /* Every so many generated tokens one skips nothing, to see whether the policy is still right. */
@@ -134,6 +153,31 @@ static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session
     return s->ffn;
 }
 
+static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32_t k, bool decoding, uint32_t *n_logits, uint32_t *n_captures)
+{
+    const struct ntx_draft *d = s->draft;
+    uint32_t depth = d ? d->depth[k] : k, pos = s->n_past + depth, more = decoding ? depth : 0;
+    bool logits = d || ntx_session_wants_logits(s, pos), verify = decoding && verifies(e, s);
+    const struct ntx_row row = {
+        .token = d ? d->token[k] : s->tokens[pos],
+        .pos = pos,
+        .n_path = d ? depth + 1 : 0,
+        .path = d ? d->path[k] : NULL,
+        .kv = s->kv,
+        .logits = logits ? e->logits + (size_t)*n_logits * e->l->env.n_vocab : NULL,
+        .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,
+        .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE ? ntx_sampler_enough(s->sampler, more) : 0,
+        .may_skip = decoding && !k && !s->predictor_lost && !verify,
+        .prompt = !decoding,
+        .ffn = set_of(e, s, decoding),
+        .session = s->id,
+        .similar = s->similar,
+        .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, (*n_captures)++) : NULL,
+    };
+    *n_logits += logits;
+    return row;
+}
+
 /* Sessions that write come first: so a decode row has the same number whether others read their prompts or not. */
 static void lay_rows(struct ntx_engine *e)
 {
@@ -144,25 +188,8 @@ static void lay_rows(struct ntx_engine *e)
         if (decoding != (i < e->n_live))
             continue;
         s->first_row = n;
-        for (uint32_t k = 0; k < s->take; k++, n++) {
-            uint32_t pos = s->n_past + k;
-            bool logits = ntx_session_wants_logits(s, pos), verify = decoding && verifies(e, s);
-            e->rows[n] = (struct ntx_row){
-                .token = s->tokens[pos],
-                .pos = pos,
-                .kv = s->kv,
-                .logits = logits ? e->logits + (size_t)n_logits * e->l->env.n_vocab : NULL,
-                .best = e->best + (size_t)n_logits * NTX_BEST_MAX,
-                .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE ? ntx_sampler_enough(s->sampler) : 0,
-                .may_skip = decoding && !s->predictor_lost && !verify,
-                .prompt = !decoding,
-                .ffn = set_of(e, s, decoding),
-                .session = s->id,
-                .similar = s->similar,
-                .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, n_captures++) : NULL,
-            };
-            n_logits += logits;
-        }
+        for (uint32_t k = 0; k < s->take; k++)
+            e->rows[n++] = row_of(e, s, k, decoding, &n_logits, &n_captures);
     }
     e->n_rows = n;
 }
@@ -174,6 +201,7 @@ static void count_pass(struct ntx_engine *e, uint64_t t0)
     ntx_count(e->c.counters, NTX_C_comp_rows, e->n_rows);
     uint64_t now = ntx_now_ns();
     ntx_count(e->c.counters, NTX_C_comp_pass_ns, now - t0);
+    ntx__engine_paced(e, now - t0);
     ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_PASS, t0, now, e->n_rows, e->pass - 1, 0);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
@@ -195,25 +223,6 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
         ntx_mail_note(e->c.mail, NTX_MAIL_GPU_LOST);
     const struct ntx_err *ours = ntx_forward_error(e->l->forward), *why = ours->text[0] ? ours : &ntx_stream_weights(e->l->stream)->error;
     return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
-}
-
-static void give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row)
-{
-    const char *finish, *text;
-    size_t len;
-    int32_t token;
-    int rc = ntx_session_sample(s, &e->l->env, row, &token, &finish, &text, &len);
-    if (rc) {
-        ntx__engine_fail(e, s, rc, strerror(-rc));
-        return;
-    }
-    uint64_t before = s->run.generated ? s->run.last_ns : 0;
-    ntx_run_token(&s->run, e->c.counters);
-    ntx_monitor_token(e->c.counters, s, before);
-    ntx_count(e->c.counters, NTX_C_comp_tokens, 1);
-    ntx__engine_send_token(e, s, token, text, len);
-    if (finish)
-        ntx__engine_finish(e, s, finish);
 }
 
 static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
@@ -256,9 +265,9 @@ static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
 }
 
 /* What the pass showed of a session's rows, whatever kind it is. */
-static void learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, bool decoding)
+void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n, bool decoding)
 {
-    for (uint32_t k = 0; k < s->take; k++)
+    for (uint32_t k = 0; k < n; k++)
         if (rows[k].capture && s->kind != NTX_SESSION_STATES && ntx_session_saw(s, rows[k].capture->similar, e->l->model->hp.n_layers))
             ntx_log(NTX_LOG_WARN, "no memory for what a session has seen: its skip policy does not adapt");
     if (!decoding)
@@ -272,18 +281,24 @@ static void learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_
         ntx_run_token(&s->run, e->c.counters);
 }
 
-/* Weights are looked at (finite.h), but finite ones may give values beyond what a float holds. */
-static bool logits_finite(const struct ntx_engine *e, const struct ntx_session *s)
+static bool logits_finite(const struct ntx_engine *e, const struct ntx_row *row)
 {
-    const struct ntx_row *rows = e->rows + s->first_row;
-    for (uint32_t k = 0; k < s->take; k++) {
-        for (uint32_t i = 0; i < rows[k].n_best; i++)
-            if (!ntx_floats_finite(&rows[k].best[i].logit, 1))
-                return false;
-        if (rows[k].logits && !rows[k].n_best && !ntx_floats_finite(rows[k].logits, e->l->env.n_vocab))
+    for (uint32_t i = 0; i < row->n_best; i++)
+        if (!ntx_floats_finite(&row->best[i].logit, 1))
             return false;
-    }
-    return true;
+    return !row->logits || row->n_best || ntx_floats_finite(row->logits, e->l->env.n_vocab);
+}
+
+/* Weights are looked at (finite.h), but finite ones may give values beyond what a float holds. */
+int ntx__engine_finite(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (!logits_finite(e, &rows[k])) {
+            ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds (a logit is a NaN or an infinity), though its weights are numbers: "
+                                          "it cannot answer; is it a damaged or unfinished model?");
+            return -EDOM;
+        }
+    return 0;
 }
 
 /* The results of one session's rows. It may be gone afterwards. */
@@ -291,15 +306,16 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_row *rows = e->rows + s->first_row;
     uint32_t take = s->take, pos = s->n_past;
-    if (!logits_finite(e, s)) {
-        ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds (a logit is a NaN or an infinity), though its weights are numbers: "
-                                      "it cannot answer; is it a damaged or unfinished model?");
+    bool decoding = ntx_session_decoding(s);
+    if (decoding && s->kind == NTX_SESSION_GENERATE) {
+        ntx__engine_verify(e, s);
         return;
     }
-    bool decoding = ntx_session_decoding(s);
+    if (ntx__engine_finite(e, s, rows, take))
+        return;
     if (!decoding)
         ntx_count(e->c.counters, NTX_C_comp_prompt_tokens, take);
-    learn(e, s, rows, decoding);
+    ntx__engine_learn(e, s, rows, take, decoding);
     s->n_past += take;
     for (uint32_t k = 0; k < take && s->kind == NTX_SESSION_SCORE; k++)
         if (rows[k].logits)
@@ -314,7 +330,7 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
         return;
     }
     if (s->kind == NTX_SESSION_GENERATE)
-        give_token(e, s, &rows[take - 1]);
+        ntx__engine_give_token(e, s, &rows[take - 1]);
     else
         ntx__engine_finish(e, s, "");
 }

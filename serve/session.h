@@ -44,6 +44,7 @@ struct ntx_session {
     int32_t *tokens;
     uint32_t n_tokens, room, n_past;
     uint32_t take, first_row;  /* rows in the pass that is being made */
+    struct ntx_draft *draft;   /* what it proposes there; NULL: the next token only */
 
     uint32_t n_prompt, generated, max_tokens; /* of the request; n_prompt: tokens that it had to feed first */
     struct ntx_sampling sampling;

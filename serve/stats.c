@@ -188,6 +188,13 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
     set_real(j, "ffn_bytes_between_per_token", per((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
 }
 
+/* Of passes that wrote: tokens by which the text advanced, and those that were guessed. */
+static void add_drafts(json_t *j, const struct ntx_run_stats *r)
+{
+    set_real(j, "accepted_per_pass", per(r->committed, r->written_passes));
+    set_real(j, "draft_nodes_per_pass", per(r->draft_nodes, r->written_passes));
+}
+
 /* Chunks of skipped layers: decided before their read began, or too late to save it; and the bytes that those took. */
 static void add_skips(json_t *j, const struct ntx_run_stats *r)
 {
@@ -212,6 +219,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     json_object_set_new(j, "options", options ? options : json_object());
     set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
     add_experts(j, r, l);
+    add_drafts(j, r);
     add_neurons(j, r, l);
     if (l->skips)
         add_skips(j, r);

@@ -234,7 +234,7 @@ static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
     d->ops = c->ops;
     d->hp = &c->model->hp;
     d->choices = NTX_MAX(c->max_rows, d->hp->n_expert_used);
-    d->predict_rows = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX__DECODE_ROWS) : NTX__PREFETCH_ROWS;
+    d->predict_rows = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX_DECODE_ROWS) : NTX__PREFETCH_ROWS;
     d->tiled = d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
     if (c->share)
         d->share = *c->share;

@@ -172,7 +172,7 @@ static void enough(void)
                 all[v] = (struct ntx_candidate){l[v], (int32_t)v};
             }
             qsort(all, V, sizeof *all, by_logit);
-            uint32_t n = ntx_sampler_enough(q);
+            uint32_t n = ntx_sampler_enough(q, 0);
             CHECK(n && n <= NTX_BEST_MAX);
             for (uint32_t k = 0; k < n / 2; k++) { /* backwards */
                 struct ntx_candidate c = all[k];
@@ -188,7 +188,7 @@ static void enough(void)
     const struct ntx_sampling needs_all[] = {plain, {.temp = 1, .top_k = 40, .top_p = 1, .repeat_penalty = 0.5f, .repeat_last = 4}, {.temp = 1, .top_k = 300, .top_p = 1}};
     for (size_t w = 0; w < sizeof needs_all / sizeof *needs_all; w++) {
         struct ntx_sampler *p = make(needs_all[w], V);
-        CHECK_EQ(ntx_sampler_enough(p), 0);
+        CHECK_EQ(ntx_sampler_enough(p, 0), 0);
         ntx_sampler_free(p);
     }
 }

@@ -1,0 +1,169 @@
+#include "serve/draft.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "common/util.h"
+
+#define WAYS 4u          /* places that the text goes on from, at most */
+#define LIKE_MOST 64u    /* tokens that are compared */
+#define FORGET 0.98f     /* what a chance was learned from counts so much less with each time */
+#define PACE_FORGET 0.95
+
+/* ---- chances: by how many tokens were alike; those of the first way and of the others apart */
+
+static uint32_t kind_of(uint32_t alike, uint32_t way)
+{
+    static const uint8_t ends[NTX_DRAFT_KINDS / 2] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 255};
+    uint32_t k = 0;
+    while (alike > ends[k])
+        k++;
+    return k + (way ? NTX_DRAFT_KINDS / 2 : 0);
+}
+
+void ntx_draft_chances(struct ntx_draft_chances *c)
+{
+    static const float first[NTX_DRAFT_KINDS / 2] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.9f, 0.95f};
+    for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++) {
+        c->tried[k] = 4;
+        c->held[k] = k < NTX_DRAFT_KINDS / 2 ? 4 * first[k] : 0.4f;
+    }
+}
+
+static void learn(struct ntx_draft_chances *c, uint32_t kind, bool held)
+{
+    c->tried[kind] = c->tried[kind] * FORGET + 1;
+    c->held[kind] = c->held[kind] * FORGET + held;
+}
+
+uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c, uint32_t node, int32_t token)
+{
+    uint32_t next = 0;
+    for (uint32_t i = node + 1; i < d->n; i++)
+        if (d->parent[i] == node) {
+            learn(c, d->kind[i], d->token[i] == token);
+            next = d->token[i] == token ? i : next;
+        }
+    return next;
+}
+
+/* ---- times */
+
+void ntx_pace_add(struct ntx_pace *p, uint32_t rows, double ns)
+{
+    p->n = p->n * PACE_FORGET + 1;
+    p->rows = p->rows * PACE_FORGET + rows;
+    p->rows2 = p->rows2 * PACE_FORGET + (double)rows * rows;
+    p->ns = p->ns * PACE_FORGET + ns;
+    p->rows_ns = p->rows_ns * PACE_FORGET + rows * ns;
+}
+
+/* Where all passes had about as many rows nothing is known: then it is a sixteenth of a pass, so that it is tried. */
+double ntx_pace_row(const struct ntx_pace *p)
+{
+    if (p->n == 0)
+        return 0;
+    double rows = p->rows / p->n, ns = p->ns / p->n, spread = p->rows2 / p->n - rows * rows, with = p->rows_ns / p->n - rows * ns, guess = ns / (15 + rows), weight = 0.05;
+    return NTX_MAX((with + weight * guess) / (spread + weight), 0.0);
+}
+
+double ntx_pace_of(const struct ntx_pace *p, uint32_t rows)
+{
+    double known = p->n > 0 ? p->rows / p->n : 0;
+    return p->n > 0 ? NTX_MAX(p->ns / p->n + (rows - known) * ntx_pace_row(p), 0.0) : 0;
+}
+
+/* ---- look-up */
+
+struct way {
+    uint32_t at, alike;  /* the text before `at` is like its end, so many tokens of it */
+    uint32_t node, len;  /* what was taken of it so far: its last node, and how many */
+    double chance;       /* that this one held */
+    int32_t taken[NTX_DRAFT_NODES];
+};
+
+static uint32_t alike(const int32_t *text, uint32_t n, uint32_t at)
+{
+    uint32_t k = 0;
+    while (k < at && k < LIKE_MOST && text[at - 1 - k] == text[n - 1 - k])
+        k++;
+    return k;
+}
+
+/* Keeps the ways that are most alike, of equal ones the latest, each with another token to go on with. */
+static uint32_t keep(struct way *ways, uint32_t n, const int32_t *text, struct way w)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (text[ways[i].at] == text[w.at]) {
+            if (ways[i].alike >= w.alike)
+                return n;
+            memmove(&ways[i], &ways[i + 1], (--n - i) * sizeof *ways);
+        }
+    uint32_t i = n;
+    while (i && ways[i - 1].alike < w.alike)
+        i--;
+    if (i == WAYS)
+        return n;
+    n = NTX_MIN(n, WAYS - 1);
+    memmove(&ways[i + 1], &ways[i], (n - i) * sizeof *ways);
+    ways[i] = w;
+    return n + 1;
+}
+
+static uint32_t find(struct way *ways, const int32_t *text, uint32_t n)
+{
+    uint32_t found = 0;
+    for (uint32_t at = n - 1; at; at--)
+        if (text[at - 1] == text[n - 1])
+            found = keep(ways, found, text, (struct way){.at = at, .alike = alike(text, n, at), .chance = 1});
+    return found;
+}
+
+/* Behind the end of the text it goes on with what was taken: so what repeats with a short period is foreseen, too. */
+static int32_t next_of(const struct way *w, const int32_t *text, uint32_t n)
+{
+    uint32_t i = w->at + w->len;
+    return i < n ? text[i] : w->taken[i - n];
+}
+
+static void add(struct ntx_draft *d, struct way *w, uint32_t kind, int32_t token, uint32_t n)
+{
+    uint32_t i = d->n++;
+    d->token[i] = token;
+    d->kind[i] = (uint8_t)kind;
+    d->parent[i] = (uint8_t)w->node;
+    d->depth[i] = (uint8_t)(d->depth[w->node] + 1);
+    memcpy(d->path[i], d->path[w->node], d->depth[i] * sizeof d->path[i][0]);
+    d->path[i][d->depth[i]] = n - 1 + i;
+    w->taken[w->len++] = token;
+    w->node = i;
+}
+
+void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, const int32_t *text, uint32_t n, uint32_t most, uint32_t deepest, double cost)
+{
+    struct way ways[WAYS];
+    d->n = 1;
+    d->token[0] = text[n - 1];
+    d->parent[0] = d->depth[0] = d->kind[0] = 0;
+    d->path[0][0] = n - 1;
+    most = NTX_MIN(most, NTX_DRAFT_NODES);
+    uint32_t n_ways = most > 1 ? find(ways, text, n) : 0;
+    while (d->n < most) {
+        struct way *best = NULL;
+        double chance = cost;
+        uint32_t kind = 0;
+        for (uint32_t i = 0; i < n_ways; i++) {
+            uint32_t k = kind_of(ways[i].alike + ways[i].len, i && !ways[i].len);
+            double x = ways[i].chance * (double)(c->held[k] / c->tried[k]);
+            if (x > chance && ways[i].len < deepest) {
+                best = &ways[i];
+                chance = x;
+                kind = k;
+            }
+        }
+        if (!best)
+            return;
+        best->chance = chance;
+        add(d, best, kind, next_of(best, text, n), n);
+    }
+}

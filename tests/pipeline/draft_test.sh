@@ -1,0 +1,31 @@
+#!/bin/bash
+# Text with drafts is the text without, byte for byte: greedy and sampled, with penalties, resident and streamed, K and V in both types; and where the text repeats, it
+# takes fewer passes.
+. "$(dirname "$0")/lib.sh"
+demo=$(dirname "$0")/../../models/demo.gguf
+story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a"
+# both WHAT WHERE HOW...: the same command without and with drafts
+both() {
+    local what=$1 model=$2; shift 2
+    ntx run "$model" "$story" --raw -n 90 --ignore-eos --quiet --stats "$tmp/s0" "$@" >"$tmp/plain" || fail "$what: plain"
+    ntx run "$model" "$story" --raw -n 90 --ignore-eos --quiet --draft lookup --draft-nodes 31 --stats "$tmp/s1" "$@" >"$tmp/drafts" || fail "$what: with drafts"
+    same "$tmp/plain" "$tmp/drafts" "$what"
+    [ "$(stat_of "$tmp/s0" accepted_per_pass)" = 1.0 ] || fail "$what: without drafts $(stat_of "$tmp/s0" accepted_per_pass) tokens per pass"
+    echo "$what: $(stat_of "$tmp/s1" accepted_per_pass) tokens per pass, $(stat_of "$tmp/s1" draft_nodes_per_pass) guessed"
+}
+more_than() { awk -v x="$(stat_of "$tmp/s1" "$1")" -v y="$2" 'BEGIN {exit !(x > y)}' || fail "$1 is $(stat_of "$tmp/s1" "$1"), not more than $2"; }
+both greedy "$demo" --temp 0
+more_than accepted_per_pass 1.2
+more_than draft_nodes_per_pass 5
+both sampled "$demo" --temp 0.8 --seed 4
+both "sampled from all" "$demo" --temp 0.6 --seed 5 --top-k 0 --top-p 1 --min-p 0
+both "with a penalty" "$demo" --temp 0.7 --seed 6 --repeat-penalty 1.2
+both streamed "$demo" --temp 0 --ram 9M --ctx 256
+more_than bytes_read 1000000
+both q8_0 "$demo" --temp 0.5 --seed 7 --kv-type q8_0 --threads 1
+both "few rows" "$demo" --temp 0 --rows 5
+model "$tmp/m.gguf" --arch gpt-oss --layers 3 --embd 256 --ff 256 --heads 8 --kv 2 --head-dim 64 --type Q8_0 --window 20 --seed 7
+both "windows and experts" "$tmp/m.gguf" --temp 0.3 --seed 2
+ntx run "$demo" "$story" --raw -n 60 --ignore-eos --temp 0 --quiet --draft lookup --stats "$tmp/s1" >"$tmp/t1" || fail "as many as pay"
+ntx run "$demo" "$story" --raw -n 60 --ignore-eos --temp 0 --quiet >"$tmp/t0" || fail "plain"
+same "$tmp/t0" "$tmp/t1" "as many as pay"

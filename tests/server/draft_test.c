@@ -1,0 +1,112 @@
+/* What look-up proposes of a text, what it learns from it, and what a row more takes. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "serve/draft.h"
+#include "tests/check.h"
+
+static struct ntx_draft_chances chances;
+
+static void lookup(struct ntx_draft *d, const char *text, uint32_t most, uint32_t deepest, double cost)
+{
+    int32_t ids[256];
+    uint32_t n = (uint32_t)strlen(text);
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = text[i];
+    ntx_draft_lookup(d, &chances, ids, n, most, deepest, cost);
+    CHECK(d->n && d->n <= NTX_DRAFT_NODES && d->n <= (most ? most : 1));
+    CHECK_EQ(d->token[0], text[n - 1]);
+    for (uint32_t i = 0; i < d->n; i++) { /* parents first, and slots that ascend to a node's own */
+        CHECK(i ? d->parent[i] < i && d->depth[i] == d->depth[d->parent[i]] + 1 : !d->depth[0]);
+        CHECK(d->depth[i] <= deepest);
+        for (uint32_t k = 0, at = i; k <= d->depth[i]; k++, at = d->parent[at])
+            CHECK_EQ(d->path[i][d->depth[i] - k], n - 1 + at);
+    }
+}
+
+/* The tokens from a node on, always by its first child. */
+static const char *chain(const struct ntx_draft *d)
+{
+    static char text[NTX_DRAFT_NODES];
+    uint32_t at = 0, n = 0;
+    for (uint32_t i = 1; i < d->n; i++)
+        if (d->parent[i] == at) {
+            text[n++] = (char)d->token[i];
+            at = i;
+        }
+    text[n] = 0;
+    return text;
+}
+
+static void looked_up(void)
+{
+    struct ntx_draft d;
+    ntx_draft_chances(&chances);
+    lookup(&d, "abcdef", 32, 32, 0);
+    CHECK_EQ(d.n, 1);
+    lookup(&d, "the cat sat. the c", 9, 32, 0);
+    CHECK_MSG(!strncmp(chain(&d), "at sat. ", 8), "%s", chain(&d));
+    lookup(&d, "abab", 9, 32, 0); /* goes on behind its own end */
+    CHECK_MSG(!strcmp(chain(&d), "abababab"), "%s", chain(&d));
+    lookup(&d, "abab", 9, 3, 0);
+    CHECK_EQ(strlen(chain(&d)), 3);
+    lookup(&d, "xyzA.....xyzB..xyz", 32, 32, 0); /* two ways: the later first */
+    CHECK_EQ(d.token[1], 'B');
+    bool both = false;
+    for (uint32_t i = 2; i < d.n; i++)
+        both |= d.token[i] == 'A' && !d.parent[i];
+    CHECK(both);
+    lookup(&d, "xbcd....abcD...abc", 2, 32, 0); /* what is more alike, though earlier or later */
+    CHECK_EQ(d.token[1], 'D');
+    lookup(&d, "abcD...xbcd....abc", 2, 32, 0);
+    CHECK_EQ(d.token[1], 'D');
+    lookup(&d, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 32, 64, 0.999);
+    CHECK_EQ(d.n, 1); /* nothing is that sure */
+    lookup(&d, "a", 32, 64, 0);
+    CHECK_EQ(d.n, 1);
+    lookup(&d, "abab", 0, 64, 0);
+    CHECK_EQ(d.n, 1);
+}
+
+static void learned(void)
+{
+    struct ntx_draft d;
+    static const char text[] = "the cat sat. the c";
+    ntx_draft_chances(&chances);
+    lookup(&d, text, 32, 32, 0.3);
+    uint32_t before = d.n;
+    CHECK(before > 2);
+    CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 1);
+    CHECK_EQ(ntx_draft_follow(&d, &chances, 1, 'X'), 0);
+    for (int i = 0; i < 50; i++)
+        ntx_draft_follow(&d, &chances, 0, 'X');
+    lookup(&d, text, 32, 32, 0.3);
+    CHECK_EQ(d.n, 1);
+    for (int i = 0; i < 200; i++)
+        ntx_draft_follow(&(struct ntx_draft){.n = 2, .token = {0, 'a'}, .kind = {0, d.kind[0]}, .depth = {0, 1}}, &chances, 0, 'a');
+    CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 0);
+}
+
+static void paced(void)
+{
+    struct ntx_pace p = {0};
+    CHECK(ntx_pace_row(&p) == 0 && ntx_pace_of(&p, 1) == 0);
+    for (int i = 0; i < 5; i++)
+        ntx_pace_add(&p, 1, 160);
+    CHECK(ntx_pace_row(&p) == 10 && ntx_pace_of(&p, 1) == 160); /* a guess, so that it is tried */
+    for (uint32_t i = 0; i < 200; i++)
+        ntx_pace_add(&p, 1 + i % 8, 100 + 40.0 * (1 + i % 8));
+    CHECK(ntx_pace_row(&p) > 38 && ntx_pace_row(&p) < 41);
+    CHECK(ntx_pace_of(&p, 1) > 130 && ntx_pace_of(&p, 1) < 150);
+    for (uint32_t i = 0; i < 200; i++)
+        ntx_pace_add(&p, 1 + i % 8, 1000);
+    CHECK(ntx_pace_row(&p) < 5);
+}
+
+int main(void)
+{
+    looked_up();
+    learned();
+    paced();
+    return 0;
+}
