@@ -5,12 +5,14 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/util.h"
+
 void ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struct ntx_shape *shape, const char *model)
 {
     uint64_t r[2] = {0};
     while (getrandom(r, sizeof r, 0) < 0)
         ;
-    *a = (struct ntx_answer){.ask = ask, .shape = shape, .created = time(NULL), .n = ntx_ask_choices(ask)};
+    *a = (struct ntx_answer){.ask = ask, .shape = shape, .created = time(NULL), .since_ns = ntx_now_ns(), .n = ntx_ask_choices(ask)};
     a->left = a->n;
     snprintf(a->id, sizeof a->id, "%s%016llx%08llx", shape->prefix, (unsigned long long)r[0], (unsigned long long)r[1] & 0xffffffff);
     snprintf(a->model, sizeof a->model, "%s", model);
@@ -84,9 +86,12 @@ int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_
     case NTX_EVENT_STARTED:
         if (e->choice % a->ask->n == 0) /* the others read the same prompt */
             a->prompt_tokens += e->prompt_tokens;
+        if (a->shape->brief)
+            a->left = 0;
         return 0;
     case NTX_EVENT_TEXT:
         a->choice[e->choice].tokens += e->tokens;
+        a->first_ns = a->first_ns ? a->first_ns : ntx_now_ns();
         feed(a, e, false, out);
         return 0;
     case NTX_EVENT_DONE:

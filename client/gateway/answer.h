@@ -19,18 +19,19 @@ struct ntx_shape {
     const char *type;   /* of a stream */
     bool thinks;        /* thoughts are told apart */
     /* Of a stream. Any may be NULL: nothing is written. */
-    void (*begin)(const struct ntx_answer *a, struct ntx_buf *out);
-    void (*piece)(const struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out);
-    void (*finish)(const struct ntx_answer *a, unsigned choice, struct ntx_buf *out); /* this choice has ended */
-    void (*end)(const struct ntx_answer *a, struct ntx_buf *out);
-    void (*alive)(const struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out); /* nothing to say yet; e NULL: not even progress */
+    void (*begin)(struct ntx_answer *a, struct ntx_buf *out);
+    void (*piece)(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out);
+    void (*finish)(struct ntx_answer *a, unsigned choice, struct ntx_buf *out); /* this choice has ended */
+    void (*end)(struct ntx_answer *a, struct ntx_buf *out);
+    void (*alive)(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out); /* nothing to say yet; e NULL: not even progress */
     /* Not of a stream. */
-    void (*whole)(const struct ntx_answer *a, struct ntx_buf *out);
+    void (*whole)(struct ntx_answer *a, struct ntx_buf *out);
     void (*fault)(const struct ntx_fault *f, struct ntx_buf *out);        /* a body */
     void (*broken)(const struct ntx_fault *f, struct ntx_buf *out);       /* within a stream that has begun */
+    bool brief; /* all that is wanted is known when computed has taken the prompt: the answer ends there */
 };
 
-extern const struct ntx_shape ntx_openai_chat, ntx_openai_text;
+extern const struct ntx_shape ntx_openai_chat, ntx_openai_text, ntx_anthropic, ntx_anthropic_count, ntx_ollama;
 
 struct ntx_choice {
     struct ntx_think think;
@@ -47,6 +48,9 @@ struct ntx_answer {
     struct ntx_choice choice[NTX_ASK_CHOICES];
     unsigned n, left;          /* choices; those that have not ended */
     uint32_t prompt_tokens;
+    uint64_t since_ns, first_ns; /* when it was asked for, and when its first text came (0: not yet) */
+    int block;                 /* Anthropic's: the number of the block under way, or the next; whether it is open, and what it is */
+    bool block_open, block_thought;
     bool bad;                  /* memory failed */
 };
 

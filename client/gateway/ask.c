@@ -32,6 +32,11 @@ static uint64_t random_seed(void)
     return seed >> 12; /* a double holds it, as JSON's numbers do for most who read them */
 }
 
+static int (*const readers[NTX_N_APIS])(struct ntx_ask *a, const json_t *body, struct ntx_fault *f) = {
+    [NTX_API_CHAT] = ntx__ask_chat,      [NTX_API_TEXT] = ntx__ask_text,           [NTX_API_MESSAGES] = ntx__ask_messages,
+    [NTX_API_COUNT] = ntx__ask_messages, [NTX_API_OLLAMA_CHAT] = ntx__ask_ollama_chat, [NTX_API_OLLAMA_TEXT] = ntx__ask_ollama_text,
+};
+
 int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_ask **out, struct ntx_fault *f)
 {
     struct ntx_ask *a = calloc(1, sizeof *a);
@@ -42,7 +47,7 @@ int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_
     /* As `ntx run`. */
     *a = (struct ntx_ask){.api = api, .n = 1, .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .seed = random_seed()};
     if (j)
-        rc = api == NTX_API_CHAT ? ntx__ask_chat(a, j, f) : ntx__ask_text(a, j, f);
+        rc = readers[api](a, j, f);
     json_decref(j);
     if (!rc && ntx_ask_choices(a) > NTX_ASK_CHOICES)
         rc = ntx_fault(f, NTX_FAULT_INVALID, "n", "%u answers are asked for, %u can be given", ntx_ask_choices(a), NTX_ASK_CHOICES);

@@ -1,6 +1,6 @@
 /* ask.h: a request for an answer, whatever API it came in: one plain struct, checked field by field, that owns all it names.
  *
- *   body --jansson--> ask_chat.c / ask_text.c --> struct ntx_ask --> call.c
+ *   body --jansson--> ask_*.c --> struct ntx_ask --> call.c
  *
  * What ntx does not have is refused by its name; an unknown field is, too. null counts as absent. */
 #ifndef NTX_GATEWAY_ASK_H
@@ -16,7 +16,7 @@
 #define NTX_ASK_CHOICES 16u /* answers of one request: as many as computed runs for a client */
 #define NTX_ASK_STOPS 16u
 
-enum ntx_ask_api { NTX_API_CHAT, NTX_API_TEXT };
+enum ntx_ask_api { NTX_API_CHAT, NTX_API_TEXT, NTX_API_MESSAGES, NTX_API_COUNT, NTX_API_OLLAMA_CHAT, NTX_API_OLLAMA_TEXT, NTX_N_APIS };
 
 struct ntx_ask_message {
     const char *role; /* system, user or assistant */
@@ -44,7 +44,7 @@ struct ntx_ask {
     uint32_t max_tokens, top_k; /* max_tokens 0: as far as the context reaches */
     float temp, top_p, min_p, repeat_penalty;
     uint64_t seed;              /* choice i has seed + i */
-    bool ignore_eos;
+    bool ignore_eos, raw;       /* raw: Ollama's, no template */
 };
 
 static inline unsigned ntx_ask_choices(const struct ntx_ask *a) { return a->n * (unsigned)(a->messages ? 1 : a->n_prompts); }
@@ -58,6 +58,12 @@ void ntx_ask_free(struct ntx_ask *a);
 json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f);
 int ntx__ask_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
+int ntx__ask_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
+int ntx__ask_ollama_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
+int ntx__ask_ollama_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
+int ntx__ask_openai_messages(struct ntx_ask *a, const json_t *messages, struct ntx_fault *f); /* a list of them, as OpenAI and Ollama have it */
+int ntx__ask_prompts(struct ntx_ask *a, const json_t *prompt, struct ntx_fault *f);
+int ntx__ask_ends(const struct ntx_ask *a, struct ntx_fault *f); /* whether the messages end so that there is something to answer */
 int ntx__ask_message(struct ntx_ask *a, const char *role, const json_t *content, const char *param, struct ntx_fault *f); /* adds one; content: a string or parts of type text */
 
 #endif

@@ -72,6 +72,8 @@ static int add_part(struct ntx_buf *b, const json_t *part, const char *param, st
     const json_t *text = json_object_get(part, "text");
     if (!type)
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of a message's content has no type");
+    if (!strcmp(type, "thinking") || !strcmp(type, "redacted_thinking"))
+        return 0; /* of earlier answers: templates leave it out */
     if (strcmp(type, "text"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "content of type '%.40s' is not supported: text is", type);
     if (!json_is_string(text))
@@ -132,6 +134,7 @@ static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
                                             {"name", NTX_FIELD_ABSENT, 0, 0, 0, NULL},       {"refusal", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
                                             {"tool_calls", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
                                             {"audio", NTX_FIELD_ABSENT, 0, 0, 0, NULL},      {"annotations", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+                                            {"images", NTX_FIELD_ABSENT, 0, 0, 0, NULL},     {"thinking", NTX_FIELD_SKIP, 0, 0, 0, NULL},
                                             {"reasoning_content", NTX_FIELD_SKIP, 0, 0, 0, NULL}, /* of earlier answers: templates leave it out */
                                             {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     if (!json_is_object(m))
@@ -157,19 +160,28 @@ static int check_words(const json_t *body, struct ntx_fault *f)
     return 0;
 }
 
-int ntx__ask_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
+int ntx__ask_ends(const struct ntx_ask *a, struct ntx_fault *f)
 {
-    const json_t *messages = json_object_get(body, "messages");
+    if (!strcmp(a->messages[a->n_messages - 1].role, "assistant"))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages", "the last message is the assistant's own: ntx does not continue it; end with a message of the user");
+    return 0;
+}
+
+int ntx__ask_openai_messages(struct ntx_ask *a, const json_t *messages, struct ntx_fault *f)
+{
     size_t i;
     json_t *m;
-    if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f) || check_words(body, f))
-        return -1;
     if (!json_array_size(messages))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "'messages' must be a list of at least one message");
     json_array_foreach((json_t *)(uintptr_t)messages, i, m)
         if (add_message(a, m, f))
             return -1;
-    if (!strcmp(a->messages[a->n_messages - 1].role, "assistant"))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages", "the last message is the assistant's own: ntx does not continue it; end with a message of the user");
-    return 0;
+    return ntx__ask_ends(a, f);
+}
+
+int ntx__ask_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
+{
+    if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f) || check_words(body, f))
+        return -1;
+    return ntx__ask_openai_messages(a, json_object_get(body, "messages"), f);
 }

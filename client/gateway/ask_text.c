@@ -49,7 +49,7 @@ static int read_prompt(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fau
 }
 
 /* [1, 2] is one prompt of tokens; ["a", "b"] and [[1], [2]] are two. */
-static int read_prompts(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
+int ntx__ask_prompts(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
 {
     bool several = json_is_array(v) && !json_is_integer(json_array_get(v, 0));
     size_t n = several ? json_array_size(v) : 1;
@@ -71,5 +71,5 @@ int ntx__ask_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
     if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f))
         return -1;
-    return read_prompts(a, json_object_get(body, "prompt"), f);
+    return ntx__ask_prompts(a, json_object_get(body, "prompt"), f);
 }

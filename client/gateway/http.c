@@ -28,6 +28,13 @@ static const struct ntx_route routes[] = {
     {"GET", "/v1/models", ntx__serve_models, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/v1/chat/completions", ntx__serve_answer, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/v1/completions", ntx__serve_answer, &ntx_openai_text, NTX_API_TEXT, false},
+    {"POST", "/v1/messages", ntx__serve_answer, &ntx_anthropic, NTX_API_MESSAGES, false},
+    {"POST", "/v1/messages/count_tokens", ntx__serve_answer, &ntx_anthropic_count, NTX_API_COUNT, false},
+    {"GET", "/api/version", ntx__serve_ollama_version, &ntx_ollama, NTX_API_CHAT, true},
+    {"GET", "/api/tags", ntx__serve_ollama_tags, &ntx_ollama, NTX_API_CHAT, false},
+    {"POST", "/api/show", ntx__serve_ollama_show, &ntx_ollama, NTX_API_CHAT, false},
+    {"POST", "/api/chat", ntx__serve_answer, &ntx_ollama, NTX_API_OLLAMA_CHAT, false},
+    {"POST", "/api/generate", ntx__serve_answer, &ntx_ollama, NTX_API_OLLAMA_TEXT, false},
 };
 static const struct ntx_route nowhere = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, false}, asking = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, true};
 

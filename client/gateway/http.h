@@ -67,6 +67,9 @@ enum MHD_Result ntx__serve_models(struct ntx_request *q);
 enum MHD_Result ntx__serve_health(struct ntx_request *q);
 enum MHD_Result ntx__serve_metrics(struct ntx_request *q);
 enum MHD_Result ntx__serve_home(struct ntx_request *q);
+enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q);
+enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q);
+enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q);
 /* The name of the loaded model as the counters have it, "" for none. */
 void ntx__model_name(const struct ntx_gate *g, char name[128]);
 

@@ -46,20 +46,20 @@ static void send_delta(const struct ntx_answer *a, unsigned i, json_t *delta, st
     send_chunk(a, chunk, json_pack("[{s:i, s:o, s:n, s:s?}]", "index", (int)i, "delta", delta, "logprobs", "finish_reason", why), NULL, out);
 }
 
-static void chat_begin(const struct ntx_answer *a, struct ntx_buf *out)
+static void chat_begin(struct ntx_answer *a, struct ntx_buf *out)
 {
     for (unsigned i = 0; i < a->n; i++)
         send_delta(a, i, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), out);
 }
 
-static void chat_piece(const struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len, struct ntx_buf *out)
+static void chat_piece(struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len, struct ntx_buf *out)
 {
     send_delta(a, i, json_pack("{s:o}", thought ? "reasoning_content" : "content", ntx_json_text(text, len)), out);
 }
 
-static void chat_finish(const struct ntx_answer *a, unsigned i, struct ntx_buf *out) { send_delta(a, i, json_object(), out); }
+static void chat_finish(struct ntx_answer *a, unsigned i, struct ntx_buf *out) { send_delta(a, i, json_object(), out); }
 
-static void chat_end(const struct ntx_answer *a, struct ntx_buf *out) { end(a, chunk, out); }
+static void chat_end(struct ntx_answer *a, struct ntx_buf *out) { end(a, chunk, out); }
 
 static json_t *message(const struct ntx_choice *c)
 {
@@ -85,7 +85,7 @@ static json_t *chat_choice(const struct ntx_choice *c, int i)
     return json_pack("{s:i, s:o, s:n, s:s}", "index", i, "message", message(c), "logprobs", "finish_reason", c->finish);
 }
 
-static void chat_whole(const struct ntx_answer *a, struct ntx_buf *out) { whole(a, "chat.completion", chat_choice, out); }
+static void chat_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "chat.completion", chat_choice, out); }
 
 /* ---- completions */
 
@@ -94,23 +94,23 @@ static json_t *text_choice(const struct ntx_choice *c, int i)
     return json_pack("{s:o, s:i, s:n, s:s}", "text", ntx_json_text(c->text.p, c->text.n), "index", i, "logprobs", "finish_reason", c->finish);
 }
 
-static void text_whole(const struct ntx_answer *a, struct ntx_buf *out) { whole(a, "text_completion", text_choice, out); }
+static void text_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "text_completion", text_choice, out); }
 
-static void text_piece(const struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len, struct ntx_buf *out)
+static void text_piece(struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len, struct ntx_buf *out)
 {
     (void)thought;
     json_t *choices = json_pack("[{s:o, s:i, s:n, s:s?}]", "text", ntx_json_text(text, len), "index", (int)i, "logprobs", "finish_reason", a->choice[i].finish);
     send_chunk(a, "text_completion", choices, NULL, out);
 }
 
-static void text_finish(const struct ntx_answer *a, unsigned i, struct ntx_buf *out) { text_piece(a, i, false, "", 0, out); }
+static void text_finish(struct ntx_answer *a, unsigned i, struct ntx_buf *out) { text_piece(a, i, false, "", 0, out); }
 
-static void text_end(const struct ntx_answer *a, struct ntx_buf *out) { end(a, "text_completion", out); }
+static void text_end(struct ntx_answer *a, struct ntx_buf *out) { end(a, "text_completion", out); }
 
 /* ---- both */
 
 /* A comment, which readers of event streams pass over. */
-static void alive(const struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
+static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
 {
     (void)a;
     if (!e || !e->total)
@@ -134,8 +134,8 @@ static void broken(const struct ntx_fault *f, struct ntx_buf *out)
 }
 
 const struct ntx_shape ntx_openai_chat = {
-    "chatcmpl-", "text/event-stream", true, chat_begin, chat_piece, chat_finish, chat_end, alive, chat_whole, fault, broken,
+    "chatcmpl-", "text/event-stream", true, chat_begin, chat_piece, chat_finish, chat_end, alive, chat_whole, fault, broken, false,
 };
 const struct ntx_shape ntx_openai_text = {
-    "cmpl-", "text/event-stream", false, NULL, text_piece, text_finish, text_end, alive, text_whole, fault, broken,
+    "cmpl-", "text/event-stream", false, NULL, text_piece, text_finish, text_end, alive, text_whole, fault, broken, false,
 };

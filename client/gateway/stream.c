@@ -147,8 +147,12 @@ static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t room)
 /* Until computed has taken the prompt, so that a refusal has a status of HTTP of its own; but a client is not kept waiting for a first byte. */
 static int await(struct job *j, struct ntx_err *err)
 {
-    struct ntx_event e;
-    int rc = step(j, &e, err);
+    struct ntx_event e = {.kind = NTX_EVENT_PROGRESS};
+    uint64_t until = ntx_now_ns() + ALIVE_MS * 1000000ull;
+    int rc = 0;
+    while (!rc && e.kind == NTX_EVENT_PROGRESS && ntx_now_ns() < until)
+        rc = step(j, &e, err);
+    j->out.n = 0; /* what was told of the progress comes before the stream's beginning */
     return rc == -ETIMEDOUT ? 0 : rc;
 }
 
@@ -156,14 +160,14 @@ static enum MHD_Result serve_stream(struct ntx_request *q, struct job *j)
 {
     struct ntx_err err = {0};
     struct ntx_fault f = {0};
-    if (j->answer.shape->begin)
-        j->answer.shape->begin(&j->answer, &j->out);
     int rc = await(j, &err);
     if (rc) {
         take_fault(j, rc, &err, &f);
         job_free(j);
         return rc == -ECANCELED ? MHD_NO : ntx__reply_fault(q, &f);
     }
+    if (j->answer.shape->begin)
+        j->answer.shape->begin(&j->answer, &j->out);
     struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, on_read, j, job_free);
     if (!r) {
         job_free(j);

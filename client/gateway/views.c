@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +57,53 @@ enum MHD_Result ntx__serve_models(struct ntx_request *q)
     return ntx__reply_json(q, MHD_HTTP_OK, list);
 }
 
+/* ---- Ollama's */
+
+static json_t *details(const json_t *status)
+{
+    const char *arch = json_string_value(json_object_get(status, "arch"));
+    arch = arch ? arch : "";
+    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family", arch, "families", arch, "parameter_size", "", "quantization_level", "");
+}
+
+enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q) { return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:s}", "version", NTX_BUILD)); }
+
+enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q)
+{
+    struct ntx_fault f;
+    json_t *j = status(q, &f), *list = json_array();
+    json_t *name = json_object_get(j, "model"), *size = json_object_get(j, "bytes_model");
+    if (json_is_string(name))
+        json_array_append_new(list, json_pack("{s:O, s:O, s:s, s:I, s:s, s:o}", "name", name, "model", name, "modified_at", "1970-01-01T00:00:00Z", "size", json_integer_value(size),
+                                              "digest", "", "details", details(j)));
+    enum MHD_Result rc = j ? ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:O}", "models", list)) : ntx__reply_fault(q, &f);
+    json_decref(list);
+    json_decref(j);
+    return rc;
+}
+
+/* Of whatever name: there is one model. */
+enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
+{
+    struct ntx_fault f;
+    json_t *j = status(q, &f);
+    const char *arch = json_string_value(json_object_get(j, "arch"));
+    char key[128];
+    if (j && !arch)
+        ntx_fault(&f, NTX_FAULT_DOWN, NULL, "no model is loaded: load one first (ntx load MODEL)");
+    if (!arch) {
+        json_decref(j);
+        return ntx__reply_fault(q, &f);
+    }
+    snprintf(key, sizeof key, "%.64s.context_length", arch);
+    json_t *info = json_pack("{s:s, s:I}", "general.architecture", arch, key, json_integer_value(json_object_get(j, "ctx")));
+    json_t *show = json_pack("{s:s, s:s, s:s, s:o, s:o, s:[s]}", "modelfile", "", "parameters", "", "template", "", "details", details(j), "model_info", info, "capabilities", "completion");
+    json_decref(j);
+    return ntx__reply_json(q, MHD_HTTP_OK, show);
+}
+
+/* ---- counters */
+
 static const struct ntx_counters *counters(const struct ntx_gate *g)
 {
     const struct ntx_counters *c = NULL;
@@ -89,9 +137,19 @@ enum MHD_Result ntx__serve_metrics(struct ntx_request *q)
     return ntx__reply(q, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &b);
 }
 
+/* page.html, as it is (cmake/embed.cmake). It loads nothing from anywhere, and talks to its own server only. */
+extern const unsigned char ntx_gateway_page[];
+extern const size_t ntx_gateway_page_len;
+
 enum MHD_Result ntx__serve_home(struct ntx_request *q)
 {
-    struct ntx_buf b = {0};
-    ntx_buf_text(&b, "ntx-gateway " NTX_BUILD "\nGET /v1/models, POST /v1/chat/completions, POST /v1/completions, GET /health, GET /metrics\n");
-    return ntx__reply(q, MHD_HTTP_OK, "text/plain; charset=utf-8", &b);
+    struct MHD_Response *r = MHD_create_response_from_buffer(ntx_gateway_page_len, (void *)(uintptr_t)ntx_gateway_page, MHD_RESPMEM_PERSISTENT);
+    if (!r)
+        return MHD_NO;
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/html; charset=utf-8");
+    MHD_add_response_header(r, "Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; form-action 'none'; "
+                            "base-uri 'none'; frame-ancestors 'none'");
+    MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(r, "Referrer-Policy", "no-referrer");
+    return ntx__reply_queue(q, MHD_HTTP_OK, r);
 }

@@ -146,6 +146,10 @@ def views(g):
     equal(g.get("/health"), (200, {"status": "ok"}), "health")
     status, head, body = g.request("GET", "/metrics")
     check(status == 200 and b"\nntx_up 1\n" in body and "version=0.0.4" in head["content-type"], "metrics", body[:200])
+    status, head, body = g.request("GET", "/")
+    with open(os.path.join(os.environ["NTX_SOURCE"], "client", "gateway", "page.html"), "rb") as f:
+        equal((status, head["content-type"], body), (200, "text/html; charset=utf-8", f.read()), "the page")
+    check("default-src 'none'" in head["content-security-policy"] and not re.search(rb"https?:|//[a-z]+\.|@import|url\(", body), "the page loads something from elsewhere")
     equal(g.request("HEAD", "/health")[::2], (200, b""), "HEAD")
 
 

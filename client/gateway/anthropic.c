@@ -1,0 +1,101 @@
+/* Anthropic's shapes. A thought is a block of type thinking, without a signature; a stream's events name themselves twice. */
+#include <string.h>
+
+#include "client/gateway/answer.h"
+
+static void event(struct ntx_buf *out, const char *name, json_t *data)
+{
+    ntx_buf_format(out, "event: %s\ndata: ", name);
+    ntx_buf_json(out, data);
+    ntx_buf_text(out, "\n\n");
+}
+
+static json_t *usage(const struct ntx_answer *a)
+{
+    return json_pack("{s:I, s:i, s:i, s:I}", "input_tokens", (json_int_t)a->prompt_tokens, "cache_creation_input_tokens", 0, "cache_read_input_tokens", 0, "output_tokens",
+                     (json_int_t)ntx_answer_tokens(a));
+}
+
+static const char *reason(const struct ntx_choice *c) { return !c->finish ? NULL : *c->finish == 'l' ? "max_tokens" : "end_turn"; }
+
+static json_t *message(const struct ntx_answer *a, json_t *content)
+{
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s?, s:n, s:o}", "id", a->id, "type", "message", "role", "assistant", "model", ntx_json_text(a->model, strlen(a->model)), "content",
+                     content, "stop_reason", reason(&a->choice[0]), "stop_sequence", "usage", usage(a));
+}
+
+static json_t *block(bool thought, json_t *text)
+{
+    return thought ? json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", text, "signature", "") : json_pack("{s:s, s:o}", "type", "text", "text", text);
+}
+
+static void whole(struct ntx_answer *a, struct ntx_buf *out)
+{
+    const struct ntx_choice *c = &a->choice[0];
+    json_t *content = json_array();
+    if (c->thought.n)
+        json_array_append_new(content, block(true, ntx_json_text(c->thought.p, c->thought.n)));
+    if (c->text.n)
+        json_array_append_new(content, block(false, ntx_json_text(c->text.p, c->text.n)));
+    ntx_buf_json(out, message(a, content));
+}
+
+/* ---- streams */
+
+static void begin(struct ntx_answer *a, struct ntx_buf *out)
+{
+    event(out, "message_start", json_pack("{s:s, s:o}", "type", "message_start", "message", message(a, json_array())));
+}
+
+static void close_block(struct ntx_answer *a, struct ntx_buf *out)
+{
+    if (!a->block_open)
+        return;
+    event(out, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", a->block++));
+    a->block_open = false;
+}
+
+static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out)
+{
+    (void)choice;
+    if (a->block_open && a->block_thought != thought)
+        close_block(a, out);
+    if (!a->block_open)
+        event(out, "content_block_start", json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", a->block, "content_block", block(thought, json_string(""))));
+    a->block_open = true;
+    a->block_thought = thought;
+    event(out, "content_block_delta", json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", a->block, "delta", "type", thought ? "thinking_delta" : "text_delta",
+                                                thought ? "thinking" : "text", ntx_json_text(text, len)));
+}
+
+static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
+{
+    close_block(a, out);
+    event(out, "message_delta", json_pack("{s:s, s:{s:s?, s:n}, s:o}", "type", "message_delta", "delta", "stop_reason", reason(&a->choice[choice]), "stop_sequence", "usage", usage(a)));
+    event(out, "message_stop", json_pack("{s:s}", "type", "message_stop"));
+}
+
+static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
+{
+    (void)a;
+    (void)e;
+    event(out, "ping", json_pack("{s:s}", "type", "ping"));
+}
+
+static void fault(const struct ntx_fault *f, struct ntx_buf *out)
+{
+    ntx_buf_json(out, json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", ntx_fault_info(f->kind)->anthropic, "message", ntx_json_text(f->text, strlen(f->text))));
+}
+
+static void broken(const struct ntx_fault *f, struct ntx_buf *out)
+{
+    ntx_buf_text(out, "event: error\ndata: ");
+    fault(f, out);
+    ntx_buf_text(out, "\n\n");
+}
+
+/* The count is known when computed has taken the prompt: the answer itself is not waited for. */
+static void counted(struct ntx_answer *a, struct ntx_buf *out) { ntx_buf_json(out, json_pack("{s:I}", "input_tokens", (json_int_t)a->prompt_tokens)); }
+
+const struct ntx_shape ntx_anthropic = {"msg_", "text/event-stream", true, begin, piece, finish, NULL, alive, whole, fault, broken, false};
+const struct ntx_shape ntx_anthropic_count = {"msg_", "text/event-stream", false, NULL, NULL, NULL, NULL, NULL, counted, fault, broken, true};

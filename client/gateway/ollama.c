@@ -1,0 +1,88 @@
+/* Ollama's shapes: a JSON object a line, the last one with the counts and times (in ns). */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/gateway/answer.h"
+#include "common/util.h"
+
+/* Now, in UTC. */
+static json_t *created(void)
+{
+    char text[64];
+    struct timespec t;
+    struct tm tm;
+    clock_gettime(CLOCK_REALTIME, &t);
+    gmtime_r(&t.tv_sec, &tm);
+    size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(text + n, sizeof text - n, ".%06ldZ", t.tv_nsec / 1000);
+    return json_string(text);
+}
+
+static json_t *head(const struct ntx_answer *a) { return json_pack("{s:o, s:o}", "model", ntx_json_text(a->model, strlen(a->model)), "created_at", created()); }
+
+/* Into a message, or beside it. */
+static void set_text(const struct ntx_answer *a, json_t *j, const char *text, size_t n, const char *thought, size_t n_thought)
+{
+    bool chat = a->ask->api == NTX_API_OLLAMA_CHAT;
+    json_t *to = chat ? json_pack("{s:s}", "role", "assistant") : json_incref(j);
+    json_object_set_new(to, chat ? "content" : "response", ntx_json_text(text, n));
+    if (n_thought)
+        json_object_set_new(to, "thinking", ntx_json_text(thought, n_thought));
+    if (chat)
+        json_object_set_new(j, "message", to);
+    else
+        json_decref(to);
+}
+
+static void set_end(const struct ntx_answer *a, json_t *j)
+{
+    uint64_t now = ntx_now_ns(), first = a->first_ns ? a->first_ns : now;
+    json_t *end = json_pack("{s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "done", 1, "done_reason", a->choice[0].finish, "total_duration", (json_int_t)(now - a->since_ns), "load_duration",
+                            (json_int_t)0, "prompt_eval_count", (json_int_t)a->prompt_tokens, "prompt_eval_duration", (json_int_t)(first - a->since_ns), "eval_count",
+                            (json_int_t)ntx_answer_tokens(a), "eval_duration", (json_int_t)(now - first));
+    json_object_update(j, end);
+    json_decref(end);
+}
+
+static void send_line(struct ntx_buf *out, json_t *j)
+{
+    ntx_buf_json(out, j);
+    ntx_buf_text(out, "\n");
+}
+
+static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out)
+{
+    json_t *j = head(a);
+    (void)choice;
+    set_text(a, j, thought ? "" : text, thought ? 0 : len, text, thought ? len : 0);
+    json_object_set_new(j, "done", json_false());
+    send_line(out, j);
+}
+
+static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
+{
+    json_t *j = head(a);
+    (void)choice;
+    set_text(a, j, "", 0, "", 0);
+    set_end(a, j);
+    send_line(out, j);
+}
+
+static void whole(struct ntx_answer *a, struct ntx_buf *out)
+{
+    const struct ntx_choice *c = &a->choice[0];
+    json_t *j = head(a);
+    set_text(a, j, c->text.p, c->text.n, c->thought.p, c->thought.n);
+    set_end(a, j);
+    ntx_buf_json(out, j);
+}
+
+static void fault(const struct ntx_fault *f, struct ntx_buf *out) { ntx_buf_json(out, json_pack("{s:o}", "error", ntx_json_text(f->text, strlen(f->text)))); }
+
+static void broken(const struct ntx_fault *f, struct ntx_buf *out)
+{
+    fault(f, out);
+    ntx_buf_text(out, "\n");
+}
+
+const struct ntx_shape ntx_ollama = {"", "application/x-ndjson", true, NULL, piece, finish, NULL, NULL, whole, fault, broken, false};
