@@ -1,7 +1,7 @@
 /* tokenizer.h: text to token ids and back, from the vocabulary that a GGUF carries.
  *
  * Kinds (one table in tokenizer.c): "llama" (SentencePiece-like: scores, byte fall-back) and "gpt2" (byte-level BPE with
- * merges and a pre-tokenizer: gpt-2, llama-bpe, qwen2, and the others of the table). An unknown kind or pre-tokenizer is
+ * merges and a pre-tokenizer: gpt-2, llama-bpe, qwen2, qwen35, glm4, deepseek-v3, kimi-k2, and the others of the table). An unknown kind or pre-tokenizer is
  * refused by name. Immutable once open; any thread may use it at once. */
 #ifndef NTX_MODEL_TOKENIZER_H
 #define NTX_MODEL_TOKENIZER_H

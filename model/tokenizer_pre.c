@@ -8,7 +8,6 @@
 #include "model/tokenizer_pre.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,8 +21,9 @@
 /* An English ending; s: the letters that s may be. */
 #define ENDING(s) "'(?:[" s "tTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
 /* Llama 3 and Qwen 2 differ in how many digits stand together. */
-#define LLAMA3(digits) ENDING("sS") "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
-    "| ?" SYMBOLS "[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
+#define LLAMA3(digits) ENDING("sS") "|" WORDS(digits)
+#define WORDS(digits) "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?" SYMBOLS "[\\r\\n]*|" BLANKS
+#define BLANKS "[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 
 /* Words are also cut where lower case is followed by upper case; letters without case, and marks, count as either. That the
  * upper case alone is tried last, and the character before the word with both, matters where that is a mark. */
@@ -34,6 +34,16 @@
 #define TEKKEN CASES("", "\\p{N}") /* Mistral's */
 /* OpenAI's o200k: endings stay with their word; its "s in either case" is the long s, too. */
 #define O200K CASES("(?:" ENDING("sS\\x{17F}") ")?", "\\p{N}{1,3}")
+
+/* Kimi's: as o200k, but Chinese characters stand apart, and symbols end before a slash. */
+#define NOT_HAN(class) "(?:(?!\\p{Han})" class ")"
+#define KIMI "\\p{Han}+|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(TITLE) "*" NOT_HAN(LOWER) "+(?:" ENDING("sS\\x{17F}") ")?|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(TITLE) "+" \
+    NOT_HAN(LOWER) "*(?:" ENDING("sS\\x{17F}") ")?|\\p{N}{1,3}| ?" SYMBOLS "[\\r\\n]*|" BLANKS
+/* Qwen 3.5's: as Qwen 2's, but marks belong to words. */
+#define QWEN35 ENDING("sS") "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" BLANKS
+/* DeepSeek V3's words, after digits and CJK; what ends symbols and blank lines differs in one other. */
+#define CJK "\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
+#define V3(symbols_end, lines) "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" symbols_end "|" lines "|[" WS "]+(?![^" WS "])|[" WS "]+"
 
 /* Letters of the scripts with upper and lower case, as DeepSeek's file lists them. */
 #define CASED "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}" \
@@ -50,26 +60,47 @@
     "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}" \
     "\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
 
+#define EAST "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
+/* What BLOOM's does not cut; that ( and | are in it is its own slip. */
+#define UNBROKEN "[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+
 struct shape {
-    const char *names[8]; /* tokenizer.ggml.pre: those that cut alike */
+    const char *names[12]; /* tokenizer.ggml.pre: those that cut alike */
     struct ntx__pre_traits traits;
     const char *regex[NTX__PRE_MAX];
 };
 
 static const struct shape shapes[] = {
-    {.names = {"gpt-2", "phi-2", "mpt", "olmo"}, .regex = {GPT2}},
-    {.names = {"llama-bpe", "llama3", "llama-v3"}, .traits = {.whole_words = true, .add_bos = true},
-     .regex = {LLAMA3("\\p{N}{1,3}")}},
-    {.names = {"dbrx", "smaug-bpe"}, .regex = {LLAMA3("\\p{N}{1,3}")}},
-    {.names = {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, .regex = {LLAMA3("\\p{N}")}},
+    {.names = {"gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0", "mellum", "exaone4", "trillion", "granite-docling"}, .regex = {GPT2}},
+    {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
+     .traits = {.whole_words = true, .add_bos = true}, .regex = {LLAMA3("\\p{N}{1,3}")}},
+    {.names = {"dbrx", "smaug-bpe", "chatglm-bpe"}, .regex = {LLAMA3("\\p{N}{1,3}")}},
+    {.names = {"glm4", "glm5"}, .traits = {.whole_words = true}, .regex = {LLAMA3("\\p{N}{1,3}")}},
+    {.names = {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"}, .regex = {LLAMA3("\\p{N}")}},
+    {.names = {"qwen35"}, .regex = {QWEN35}},
+    {.names = {"ufakzeka"}, .regex = {WORDS("\\p{N}")}},
+    {.names = {"laguna"}, .regex = {"[^\\n]+|\\n+", LLAMA3("\\p{N}")}},
+    {.names = {"minicpm5"}, .traits = {.whole_words = true}, .regex = {"\\p{N}{1,3}", LLAMA3("\\p{N}+")}},
+    {.names = {"bailingmoe", "bailingmoe2", "llada-moe"},
+     .regex = {ENDING("sS") "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?" SYMBOLS "[\\r\\n]*|[" WS "]*[\\r\\n]|[" WS "]+(?![^" WS "])|[" WS "]+"}},
+    {.names = {"seed-coder"},
+     .regex = {ENDING("sS") "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?" SYMBOLS "|" BLANKS}},
     {.names = {"tekken"}, .traits = {.whole_words = true, .add_bos = true}, .regex = {TEKKEN}},
     {.names = {"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}, .regex = {O200K}},
-    {.names = {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"}, .regex = {"\\p{N}", GPT2}},
+    {.names = {"kimi-k2"}, .regex = {KIMI}},
+    {.names = {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"}, .regex = {"\\p{N}", GPT2}},
     {.names = {"falcon"}, .regex = {"[\\p{P}$+<=>^~|`]+", GPT2, "[0-9]{3}"}},
+    {.names = {"default"}, .regex = {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9]{3}"}},
+    {.names = {"poro-chat", "bloom", "gpt3-finnish"}, .regex = {" ?" UNBROKEN}},
+    {.names = {"viking"}, .regex = {" ?" UNBROKEN, "\\p{N}"}},
     {.names = {"deepseek-llm"},
      .regex = {"[\\r\\n]", "[" WS "]?[" CASED "]+",
                "[" WS "]?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+",
-               "(?<![" WS "])[" WS "]+\\z", "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"}},
+               "(?<![" WS "])[" WS "]+\\z", EAST, "\\p{N}+"}},
+    {.names = {"deepseek-coder"}, .regex = {"[\\r\\n]", "[" WS "]?\\p{L}+", "[" WS "]?\\p{P}+", EAST, "\\p{N}"}},
+    {.names = {"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"},
+     .regex = {"\\p{N}{1,3}", "[" CJK "]+", V3("[\\r\\n]*", "[" WS "]*[\\r\\n]+")}},
+    {.names = {"spark2_5"}, .regex = {"\\p{N}{1,3}", "[" CJK "]+", V3("", "[\\r\\n]"), "\\p{N}"}},
 };
 #define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 #define N_NAMES (sizeof(shapes[0].names) / sizeof(shapes[0].names[0]))
@@ -91,12 +122,11 @@ static const struct shape *find_shape(struct ntx_str name)
 
 static int refuse(struct ntx_str name, struct ntx_err *err)
 {
-    char known[320];
-    size_t at = 0;
+    unsigned known = 0;
     for (size_t i = 0; i < N_SHAPES; i++)
-        for (size_t k = 0; k < N_NAMES && shapes[i].names[k] && at < sizeof(known); k++)
-            at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", at ? ", " : "", shapes[i].names[k]);
-    return ntx_err_set(err, -ENOTSUP, "pre-tokenizer \"%.*s\" is not known; known are: %s", (int)(name.n < 40 ? name.n : 40),
+        for (size_t k = 0; k < N_NAMES && shapes[i].names[k]; k++)
+            known++;
+    return ntx_err_set(err, -ENOTSUP, "tokenizer.ggml.pre names the pre-tokenizer \"%.*s\", which is none of the %u that are known", (int)(name.n < 40 ? name.n : 40),
                        name.n ? name.p : "", known);
 }
 

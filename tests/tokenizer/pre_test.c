@@ -1,4 +1,6 @@
 /* Where text is cut into words, piece by piece: the shapes whose rules depend on case, endings and marks. */
+#include <errno.h>
+
 #include "model/tokenizer_pre.h"
 #include "tests/check.h"
 
@@ -57,7 +59,71 @@ static const char *const tekken[][2] = {
     {"1" ACUTE "AB " ACUTE "A", "1~" ACUTE "~AB~ " ACUTE "~A~"}, /* both begin with a mark, which alone is lower case enough */
 };
 
+/* As another engine cuts them (kimi-k2: as its own expression does). */
+static const char *const glm4[][2] = {
+    {"It's we'LL 12345 a//b\n/ ...\n\n d",
+     "It~'s~ we~'LL~ ~123~45~ a~//~b~\n~/~ ...\n\n~ d~"},
+    {"e" ACUTE "t 日本語abc中文カナ 1٣x",
+     "e~́t~ 日本語abc中文カナ~ ~1٣~x~"},
+    {"x=3.14; // «q» $100+€\n\n\ty  \n z",
+     "x~=~3~.~14~;~ //~ «~q~»~ $~100~+€\n\n~\ty~  \n~ z~"},
+};
+
+static const char *const deepseek_v3[][2] = {
+    {"It's we'LL 12345 a//b\n/ ...\n\n d",
+     "It~'s~ we~'LL~ ~123~45~ a~//~b~\n~/~ ...\n\n~ d~"},
+    {"e" ACUTE "t 日本語abc中文カナ 1٣x",
+     "e" ACUTE "t~ ~日本語~abc~中文カナ~ ~1٣~x~"},
+    {"x=3.14; // «q» $100+€\n\n\ty  \n z",
+     "x~=~3~.~14~;~ //~ «~q~»~ $~100~+€\n\n~\ty~  \n~ z~"},
+};
+
+static const char *const kimi_k2[][2] = {
+    {"It's we'LL 12345 a//b\n/ ...\n\n d",
+     "It's~ we'LL~ ~123~45~ a~//~b~\n~/~ ...\n\n~ d~"},
+    {"e" ACUTE "t 日本語abc中文カナ 1٣x",
+     "e" ACUTE "t~ ~日本語~abc~中文~カナ~ ~1٣~x~"},
+    {"x=3.14; // «q» $100+€\n\n\ty  \n z",
+     "x~=~3~.~14~;~ //~ «~q~»~ $~100~+€\n\n~\ty~  \n~ z~"},
+};
+
+static const char *const qwen35[][2] = {
+    {"It's we'LL 12345 a//b\n/ ...\n\n d",
+     "It~'s~ we~'LL~ ~1~2~3~4~5~ a~//~b~\n~/~ ...\n\n~ d~"},
+    {"e" ACUTE "t 日本語abc中文カナ 1٣x",
+     "e" ACUTE "t~ 日本語abc中文カナ~ ~1~٣~x~"},
+    {"x=3.14; // «q» $100+€\n\n\ty  \n z",
+     "x~=~3~.~1~4~;~ //~ «~q~»~ $~1~0~0~+€\n\n~\ty~  \n~ z~"},
+};
+
+static const char *const deepseek_coder[][2] = {
+    {"It's we'LL 12345 a//b\n/ ...\n\n d",
+     "It~'~s~ we~'~LL~ ~1~2~3~4~5~ a~//~b~\n~/~ ...~\n~\n~ d~"},
+    {"e" ACUTE "t 日本語abc中文カナ 1٣x",
+     "e~́~t~ ~日本語~abc~中文カナ~ ~1~٣~x~"},
+    {"x=3.14; // «q» $100+€\n\n\ty  \n z",
+     "x~=~3~.~1~4~;~ //~ «~q~»~ $~1~0~0~+~€~\n~\n~\ty~  ~\n~ z~"},
+};
+
+static const char *const default_[][2] = {
+    {"It's we'LL 12345 a//b\n/ ...\n\n d",
+     "It~'~s~ we~'~LL~ ~123~45~ a~//~b~\n~/~ ~...~\n\n~ d~"},
+    {"e" ACUTE "t 日本語abc中文カナ 1٣x",
+     "e~́~t~ 日本語abc中文カナ~ ~1٣~x~"},
+    {"x=3.14; // «q» $100+€\n\n\ty  \n z",
+     "x~=~3~.~14~;~ ~//~ ~«~q~»~ ~$~100~+~€~\n\n~\t~y~  \n~ z~"},
+};
+
 #define CHECK_CUTS(name, list) check_cuts(name, list, sizeof(list) / sizeof(list[0]))
+
+static void check_refused(void)
+{
+    struct ntx__pre *p;
+    struct ntx__pre_traits traits;
+    struct ntx_err err = {0};
+    CHECK_EQ(ntx__pre_open((struct ntx_str){.p = "no-such", .n = 7}, &p, &traits, &err), -ENOTSUP);
+    CHECK(strstr(err.text, "\"no-such\""));
+}
 
 int main(void)
 {
@@ -65,5 +131,14 @@ int main(void)
     for (size_t i = 0; i < sizeof(alike) / sizeof(alike[0]); i++)
         CHECK_CUTS(alike[i], o200k);
     CHECK_CUTS("tekken", tekken);
+    CHECK_CUTS("glm4", glm4);
+    CHECK_CUTS("chatglm-bpe", glm4);
+    CHECK_CUTS("deepseek-v3", deepseek_v3);
+    CHECK_CUTS("hunyuan-dense", deepseek_v3);
+    CHECK_CUTS("kimi-k2", kimi_k2);
+    CHECK_CUTS("qwen35", qwen35);
+    CHECK_CUTS("deepseek-coder", deepseek_coder);
+    CHECK_CUTS("default", default_);
+    check_refused();
     return 0;
 }
