@@ -176,7 +176,7 @@ static void test_refusals(void)
     mem_str(&m, "tokenizer.ggml.pre", "no-such");
     mem_strs(&m, "tokenizer.ggml.tokens", two, 2);
     CHECK_EQ(mem_open(&m, &t, &err), -ENOTSUP);
-    CHECK(strstr(err.text, "\"no-such\"") && strstr(err.text, "qwen2") && strstr(err.text, "deepseek-llm"));
+    CHECK(strstr(err.text, "\"no-such\""));
     mem_str(&m, "tokenizer.ggml.model", "gpt2");
     mem_strs(&m, "tokenizer.ggml.tokens", two, 2);
     CHECK_EQ(mem_open(&m, &t, &err), -ENOTSUP);
