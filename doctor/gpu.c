@@ -96,7 +96,7 @@ bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n)
 {
     struct ntx_gpu_back back;
     struct ntx_err err = {0};
-    if (ntx_gpu_back_open(&back, &err)) {
+    if (ntx_gpu_back_open(NULL, &back, &err)) {
         snprintf(why, n, "%s", err.text);
         return false;
     }

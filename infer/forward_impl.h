@@ -137,6 +137,7 @@ struct ntx__rows { /* of a buffer: the forms of a mask (bit 0: the floats) */
 /* What a back end provides. All by the engine thread, f->layer and its rows (m.live, n_live, n_exact, n_kv_only) being set. 0 or a negative errno with words
  * in the weights' error. NULL: there is nothing to do. */
 struct ntx_backend {
+    bool (*can)(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r); /* these steps of a layer; NULL: all. Asked once, at load */
     int (*begin)(struct ntx_forward *f);    /* the batch's states and angles are in m, before the first layer */
     void (*enter)(struct ntx_forward *f);   /* a layer begins */
     int (*rows)(struct ntx_forward *f, const struct ntx__run *r);   /* steps of rows */
@@ -276,6 +277,8 @@ void ntx__give_run(struct ntx_forward *f, const struct ntx__run *r);
  * another way than by ntx__mm_begin asks. */
 int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n);
 int ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t end);
+/* The one way to a chunk's bytes, of any thread and back end: -EPROTO likewise where its turn has not been taken. */
+int ntx__acquire(struct ntx_forward *f, uint32_t chunk, const void **bytes);
 
 /* ---- forward_path.c */
 int ntx__check_path(const struct ntx_row *r); /* 0 or -EINVAL */

@@ -112,7 +112,7 @@ static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, ui
         uint32_t row, n = take_tile(j, p, chunk, behind, &row);
         if (!n)
             return true;
-        int rc = bytes ? 0 : f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
+        int rc = bytes ? 0 : ntx__acquire(f, chunk, &bytes);
         if (rc || (rc = ntx__finite_rows(f, chunk, (const uint8_t *)bytes + (size_t)row * p->w->row_bytes, row, n))) {
             ntx__fail(f, rc);
             return false;
@@ -152,6 +152,13 @@ static const char *tensor_of(const struct ntx_forward *f, uint32_t chunk)
     return ntx_gguf_tensor_at(f->c.model->gguf, f->c.chunks->list[chunk].tensor)->name;
 }
 
+static int early(struct ntx_forward *f, uint32_t chunk, uint32_t turn)
+{
+    uint32_t last = f->c.chunks->n - 1;
+    return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u takes tensor '%s' when it is the turn of '%s': weights are read in the order of the steps", f->layer,
+                       tensor_of(f, chunk), tensor_of(f, NTX_MIN(turn, last)));
+}
+
 int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n)
 {
     const struct ntx_chunks *c = f->c.chunks;
@@ -160,10 +167,17 @@ int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n)
     while (f->next_chunk < chunk && any_time(&c->list[f->next_chunk]))
         f->next_chunk++;
     if (f->next_chunk != chunk)
-        return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u takes tensor '%s' when it is the turn of '%s': weights are read in the order of the steps",
-                           f->layer, tensor_of(f, chunk), tensor_of(f, NTX_MIN(f->next_chunk, c->n - 1)));
+        return early(f, chunk, f->next_chunk);
     f->next_chunk = chunk + n;
     return 0;
+}
+
+/* The turn was taken by the engine thread, before the others were woken. */
+int ntx__acquire(struct ntx_forward *f, uint32_t chunk, const void **bytes)
+{
+    if (chunk >= f->next_chunk && !f->predicts && !any_time(&f->c.chunks->list[chunk]))
+        return early(f, chunk, f->next_chunk);
+    return f->c.weights->ops->acquire(f->c.weights, chunk, bytes);
 }
 
 int ntx__mm_begin(struct ntx__mm *j)
@@ -233,7 +247,7 @@ void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n)
 int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v)
 {
     const void *bytes = NULL;
-    int rc = w->tensor == NTX_NO_TENSOR ? 0 : f->c.weights->ops->acquire(f->c.weights, w->chunk0, &bytes);
+    int rc = w->tensor == NTX_NO_TENSOR ? 0 : ntx__acquire(f, w->chunk0, &bytes);
     if (!rc && bytes && !(rc = ntx__finite_rows(f, w->chunk0, bytes, 0, f->c.chunks->list[w->chunk0].n_rows)))
         ntx__finite_done(f, w->chunk0);
     if (!rc)

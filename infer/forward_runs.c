@@ -1,4 +1,6 @@
 /* forward_runs.c: a layer's steps as runs: neighbours that are done in one go, and the chunks that each run takes. */
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +30,29 @@ void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out)
             r->feeds |= l->step[i + n].feeds;
         r->n = (uint8_t)n;
     }
+}
+
+/* "BIAS ADD NORM" */
+static void name_steps(const struct ntx_step *s, uint32_t n, char *out, size_t size)
+{
+    *out = 0;
+    for (size_t at = 0; n-- && at < size; s++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " " : "", ntx_op_name((enum ntx_op)s->op));
+}
+
+int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, struct ntx_err *why)
+{
+    struct ntx__runs runs;
+    for (uint32_t l = 0; b && b->can && l < m->hp.n_layers; l++) {
+        ntx__runs_make(&m->layers[l], &runs);
+        for (const struct ntx__run *r = runs.run; r < runs.run + runs.n; r++)
+            if (!b->can(m, &m->layers[l], r)) {
+                char steps[128];
+                name_steps(&m->layers[l].step[r->first], r->n, steps, sizeof steps);
+                return ntx_err_set(why, -ENOTSUP, "what layer %u does (%s) is computed on the CPU only", l, steps);
+            }
+    }
+    return 0;
 }
 
 /* A run's chunks reach to the next run's. */

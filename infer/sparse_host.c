@@ -89,7 +89,7 @@ static int run_chunk(struct ntx_forward *f, uint32_t chunk)
 {
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
     const void *bytes;
-    int rc = f->c.weights->ops->acquire(f->c.weights, chunk, &bytes);
+    int rc = ntx__acquire(f, chunk, &bytes);
     if (rc)
         return rc;
     f->groups.first = 0;
@@ -130,7 +130,7 @@ static int take_batch(struct ntx_forward *f, uint32_t i, uint32_t n, uint32_t *e
     for (f->groups.n = 0; i < n && f->groups.n * (uint64_t)bytes < BATCH_BYTES;) {
         uint32_t chunk = chunk_of(f, i);
         const void *p;
-        int rc = f->c.weights->ops->acquire(f->c.weights, chunk, &p);
+        int rc = ntx__acquire(f, chunk, &p);
         if (rc)
             return rc;
         for (; i < n && chunk_of(f, i) == chunk; i++) {

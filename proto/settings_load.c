@@ -1,6 +1,7 @@
 /* The settings of a load and of an answer's sampling: the only place that lists them. */
 #include <string.h>
 
+#include "common/backends.h"
 #include "proto/frame.h"
 #include "proto/settings.h"
 
@@ -20,7 +21,7 @@ static const struct ntx_setting load_rows[] = {
     {"rows", 0, "N", "rows (tokens) per pass at most",
      .kind = NTX_SET_COUNT, .min = 1, .max = NTX_COUNT_MAX, LOAD(rows, max_rows), CONF("model", "rows", "0")},
     {"backend", 0, "NAME", "auto, cpu or cuda (default auto)",
-     .kind = NTX_SET_WORD, .choices = "back end:auto|cpu|cuda", LOAD(backend, backend), CONF("model", "backend", "auto")},
+     .kind = NTX_SET_WORD, .choices = "back end:auto" NTX_BACKEND_CHOICES, LOAD(backend, backend), CONF("model", "backend", "auto")},
     {"kernel", 0, "NAME", "force an instruction set: generic, avx2, avx512 or amx",
      .kind = NTX_SET_WORD, .choices = "known instruction set:generic|avx2|avx512|amx", LOAD(kernel, kernel), CONF("model", "kernel", "auto")},
     {"source", 0, "NAME", "how iod reads: auto, uring or pread",

@@ -280,7 +280,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .ffn = l->ffn,
         .counters = l->counters,
         .trace_experts = l->set.trace_experts,
-        .backend = l->device ? &ntx_device_backend : NULL,
+        .backend = l->back.kind ? l->back.kind->table : NULL,
         .device = l->device,
     };
     if (l->device && !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */

@@ -65,7 +65,7 @@ struct ntx_loaded {
     struct ntx_ffn_mode ffn;
     struct ntx_ffn_nets *nets; /* NULL: no networks are asked for it */
     struct ntx_plan *plan;
-    struct ntx_gpu_back back;  /* .gpu NULL: the CPU computes everything */
+    struct ntx_gpu_back back;  /* .kind and .gpu NULL: the CPU computes everything */
     char back_note[300];       /* why the GPU does not, where `auto` looked for one */
     struct ntx_device *device;
     bool registered, registered_rows; /* the region, and the pass's memory, are locked for the GPU's copies */

@@ -18,27 +18,40 @@ static bool is(const char *s, const char *name)
     return s && !strcmp(s, name);
 }
 
-/* `auto` goes on with the CPU and says why; `cuda` fails with the reason. */
+static bool named(const struct ntx_load_request *r) { return r->set.backend && *r->set.backend && !is(r->set.backend, "auto"); }
+
+/* `auto` goes on with the CPU and says why; a back end that is named fails with the reason. */
 static int do_without(const struct ntx_load_request *r, struct ntx_loaded *l, const char *why, struct ntx_err *err)
 {
     ntx_gpu_back_close(&l->back);
-    if (is(r->set.backend, "cuda"))
-        return ntx_err_set(err, -ENODEV, "--backend cuda: %.400s", why);
+    if (named(r))
+        return ntx_err_set(err, -ENODEV, "--backend %s: %.400s", r->set.backend, why);
     snprintf(l->back_note, sizeof l->back_note, "computing on the CPU: %.240s", why);
     return 0;
+}
+
+/* Whether it is there, and can do what this model's layers are made of. */
+static int try_kind(const struct ntx_load_request *r, struct ntx_loaded *l, const struct ntx_back_kind *k, struct ntx_err *why)
+{
+    int rc = ntx_backend_can(k->table, l->model, why);
+    if (rc)
+        return rc;
+    if (r->set.capture || r->set.skip_adapt || r->set.skip_verify)
+        return ntx_err_set(why, -ENOTSUP, "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)");
+    return ntx_gpu_back_open(k, &l->back, why);
 }
 
 int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     struct ntx_err why = {0};
-    const char *refused = ntx_device_refuses(l->model);
-    if (is(r->set.backend, "cpu"))
-        return 0;
-    if (!refused && (r->set.capture || r->set.skip_adapt || r->set.skip_verify))
-        refused = "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)";
-    if (!refused && ntx_gpu_back_open(&l->back, &why))
-        refused = why.text;
-    return refused ? do_without(r, l, refused, err) : 0;
+    bool known = !named(r);
+    for (const struct ntx_back_kind *k = ntx_back_kinds; k->name; k++) {
+        bool wanted = is(r->set.backend, k->name);
+        known |= wanted;
+        if (k->library ? (wanted || !named(r)) && !try_kind(r, l, k, &why) : wanted)
+            return 0;
+    }
+    return known ? do_without(r, l, why.text, err) : ntx_err_set(err, -EINVAL, "there is no back end '%s'", r->set.backend);
 }
 
 static struct ntx_device_config device_config(const struct ntx_loaded *l)

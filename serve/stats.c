@@ -112,7 +112,7 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
         json_array_append_new(lossy, json_sprintf("kv_%s", ntx_kv_type_name(l->plan->kv_type)));
     set_str(j, "model", model_name(l));
     set_str(j, "arch", l->model->hp.arch);
-    set_str(j, "backend", l->device ? "cuda" : "cpu");
+    set_str(j, "backend", (l->back.kind ? l->back.kind : ntx_back_kinds)->name);
     set_str(j, "kernel", l->ops->name);
     set_int(j, "threads", p->threads);
     set_int(j, "ctx", p->ctx);

@@ -25,16 +25,6 @@ static float *floats(struct cursor *c, uint64_t n)
     return place(c, n * sizeof(float));
 }
 
-const char *ntx_device_refuses(const struct ntx_model *m)
-{
-    if (m->hp.head_k > NTX_GPU_HEAD_MAX || m->hp.head_v > NTX_GPU_HEAD_MAX)
-        return "heads wider than 256 are computed on the CPU only";
-    for (uint32_t l = 0; l < m->hp.n_layers; l++)
-        if (!ntx__device_can(&m->layers[l]))
-            return "what its layers do is computed on the CPU only";
-    return NULL;
-}
-
 void ntx_copy_share_default(struct ntx_copy_share *s)
 {
     for (uint32_t type = 0; type < NTX_TYPE_LIMIT; type++)

@@ -54,8 +54,6 @@ struct ntx_device_config {
 struct ntx_device;
 extern const struct ntx_backend ntx_device_backend; /* for struct ntx_forward_config, beside the device */
 
-/* NULL, or why this model cannot be computed on a GPU. */
-const char *ntx_device_refuses(const struct ntx_model *m);
 /* Device memory for all but the matrices placed there; those take their bytes and NTX_DEVICE_CHUNK_EXTRA each. */
 uint64_t ntx_device_bytes(const struct ntx_device_config *c);
 #define NTX_DEVICE_CHUNK_EXTRA 512u

@@ -121,7 +121,7 @@ int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__de
     int rc;
     if ((rc = give_back_finished(d)) || (rc = give_back(d, s)))
         return ntx__device_fail(d, rc, "a copy");
-    if ((rc = d->f->c.weights->ops->acquire(d->f->c.weights, chunk, &bytes)) || (rc = look(d->f, chunk, bytes, part)))
+    if ((rc = ntx__acquire(d->f, chunk, &bytes)) || (rc = look(d->f, chunk, bytes, part)))
         return rc;
     s->chunk = chunk;
     d->next_stage = (d->next_stage + 1) % d->n_stages;

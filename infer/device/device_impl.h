@@ -120,8 +120,6 @@ int ntx__device_add_pending(struct ntx_device *d);
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n); /* of rows m.out_rows into x */
 const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w); /* or rows of floats; NULL where the model has none */
 
-bool ntx__device_can(const struct ntx_layer *l); /* has a kernel for all of its steps */
-
 /* ---- device_groups.c */
 int ntx__device_groups(struct ntx_forward *f, bool all, uint32_t n); /* these as struct ntx_backend says */
 bool ntx__device_leaves_groups(const struct ntx_forward *f);

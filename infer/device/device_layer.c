@@ -238,31 +238,29 @@ int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
 
 /* ---- what there is a kernel for */
 
-/* Of run k of n: steps of rows as the functions above know them. */
-static bool can_rows(const struct ntx_step *s, uint32_t n_steps, uint32_t k, uint32_t n)
+/* Steps of rows as the functions above know them. */
+static bool can_rows(const struct ntx_layer *l, const struct ntx__run *r)
 {
     static const char letters[NTX_N_OPS] = {[NTX_OP_NORM] = 'N', [NTX_OP_BIAS] = 'B', [NTX_OP_ROPE] = 'R', [NTX_OP_PUT] = 'P', [NTX_OP_GLU] = 'G', [NTX_OP_ADD] = 'A'};
     char ops[NTX_LAYER_STEPS + 1] = "";
-    for (uint32_t i = 0; i < n_steps; i++)
-        ops[i] = letters[s[i].op];
-    if (!k || k == n - 1)
-        return !strcmp(ops, k ? "A" : "N");
-    return !strcmp(ops, "AN") || !strcmp(ops, "BAN") || !strcmp(ops, "G") || (ops[n_steps - 1] == 'P' && strspn(ops, "BNR") == n_steps - 1);
+    for (uint32_t i = 0; i < r->n; i++)
+        ops[i] = letters[l->step[r->first + i].op];
+    if (!r->first || r->first + r->n == l->n_steps)
+        return !strcmp(ops, r->first ? "A" : "N");
+    return !strcmp(ops, "AN") || !strcmp(ops, "BAN") || !strcmp(ops, "G") || (ops[r->n - 1] == 'P' && strspn(ops, "BNR") == r->n - 1u);
+}
+
+static bool can(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r)
+{
+    if (r->kind == NTX__ATTEND)
+        return m->hp.head_k <= NTX_GPU_HEAD_MAX && m->hp.head_v <= NTX_GPU_HEAD_MAX;
+    return r->kind != NTX__ROWS || can_rows(l, r);
 }
 
 static bool has(const struct ntx_forward *f, uint32_t chunk) { return f->c.device->at[chunk] != NULL; }
 
-bool ntx__device_can(const struct ntx_layer *l)
-{
-    struct ntx__runs runs;
-    ntx__runs_make(l, &runs);
-    for (uint32_t k = 0; k < runs.n; k++)
-        if (runs.run[k].kind == NTX__ROWS && !can_rows(&l->step[runs.run[k].first], runs.run[k].n, k, runs.n))
-            return false;
-    return true;
-}
-
 const struct ntx_backend ntx_device_backend = {
+    .can = can,
     .begin = ntx__device_begin,
     .enter = ntx__device_enter,
     .rows = rows,

@@ -1,5 +1,7 @@
 /* faults.c: the host's side of a pass on the fake device (argument: its path): when slots are given back, that CPU and GPU work at once,
  * what a share of copied chunks is, the emulated link, and what becomes of a device that is lost at any call, or too small. */
+#include <errno.h>
+
 #include "tests/cuda/device_rig.h"
 
 #include <time.h>
@@ -272,6 +274,55 @@ static void failing_read(struct world *w)
     free(logits);
 }
 
+/* A step that takes another weight than the one whose turn it is says so at once, wherever chunks live; and then the device is as it was. */
+static void out_of_order(struct world *w, const char *mix)
+{
+    struct rig r;
+    struct rig_options o = {.make = rig_model()};
+    w->mix = mix;
+    w->in_flight = 2;
+    world_rig(w, &r, &o);
+    float *logits = malloc(r.n_vocab * sizeof *logits);
+    struct ntx_kv_seq *kv = rig_seq(&r, 4);
+    struct ntx_row row = {.token = 1, .kv = kv, .logits = logits};
+    struct ntx_step *gate = r.model->layers[2].step;
+    while (!gate->n_weights || gate->weight[0] != NTX_T_gate)
+        gate++;
+    gate->weight[0] = NTX_T_up;
+    r.w.forgive = true; /* the pass ends with chunks that nobody took */
+    CHECK_EQ(rig_run(&r, &row, 1), -EPROTO);
+    CHECK_STR(r.w.w.error.text, "layer 2 takes tensor 'blk.2.ffn_up.weight' when it is the turn of 'blk.2.ffn_gate.weight': weights are read in the order of the steps");
+    CHECK(!ntx_device_lost(w->device));
+    gate->weight[0] = NTX_T_gate;
+    run_row(&r, kv, 0, logits);
+    ntx_kv_seq_free(kv);
+    world_close(w, &r);
+    free(logits);
+}
+
+/* What a device lacks is told at load, with the layer and its steps. */
+static void lacking(void)
+{
+    struct rig r;
+    const struct rig_options o = {.make = rig_model()};
+    struct ntx_err why = {0};
+    rig_open(&r, &o);
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, &why), 0);
+    CHECK_EQ(ntx_backend_can(NULL, r.model, &why), 0); /* the CPU */
+    struct ntx_layer *l = &r.model->layers[1];
+    struct ntx_step *norm = l->step + l->n_steps - 1;
+    while (norm->op != NTX_OP_NORM)
+        norm--;
+    norm->op = NTX_OP_ROPE;
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, &why), -ENOTSUP);
+    CHECK_STR(why.text, "what layer 1 does (ADD ROPE) is computed on the CPU only");
+    norm->op = NTX_OP_NORM;
+    r.model->hp.head_k = NTX_GPU_HEAD_MAX + 1;
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, &why), -ENOTSUP);
+    CHECK_STR(why.text, "what layer 0 does (ATTEND) is computed on the CPU only");
+    rig_close(&r);
+}
+
 int main(int argc, char **argv)
 {
     struct world w;
@@ -296,6 +347,10 @@ int main(int argc, char **argv)
     lost_anywhere(&w, &experts, "dh");
     too_small(&w);
     failing_read(&w);
+    out_of_order(&w, "d");
+    out_of_order(&w, "h");
+    out_of_order(&w, "s");
+    lacking();
     gpu_close(&w.gpu);
     return 0;
 }
