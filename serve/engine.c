@@ -10,8 +10,7 @@
 static void free_job(struct ntx_job *j)
 {
     ntx_writer_unref(j->writer);
-    if (j->req)
-        ntx__request__free_unpacked(j->req, NULL);
+    ntx_request_free(j->req);
     free(j);
 }
 
@@ -154,12 +153,11 @@ int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, s
     return 0;
 }
 
-static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_writer *writer, Ntx__Request *req)
+static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_writer *writer, struct ntx_request *req)
 {
     struct ntx_job *j = calloc(1, sizeof *j);
     if (!j) {
-        if (req)
-            ntx__request__free_unpacked(req, NULL);
+        ntx_request_free(req);
         return -ENOMEM;
     }
     *j = (struct ntx_job){.kind = kind, .writer = writer ? ntx_writer_ref(writer) : NULL, .req = req, .asked_ns = ntx_now_ns()};
@@ -174,7 +172,7 @@ static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_write
     return 0;
 }
 
-int ntx_engine_submit(struct ntx_engine *e, struct ntx_writer *writer, Ntx__Request *req)
+int ntx_engine_submit(struct ntx_engine *e, struct ntx_writer *writer, struct ntx_request *req)
 {
     return submit(e, NTX_JOB_REQUEST, writer, req);
 }

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "serve/request.h"
 #include "serve/engine_skip.h"
 #include "serve/load.h"
 #include "serve/server_writer.h"
@@ -37,8 +38,8 @@ struct ntx_engine_config {
 
 int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, struct ntx_err *err);
 
-/* Main thread. submit takes req over (Generate, LogitsReq, ScoreReq, Cancel or CloseSession); replies go to writer. */
-int ntx_engine_submit(struct ntx_engine *e, struct ntx_writer *writer, Ntx__Request *req);
+/* Main thread. submit takes req over; replies go to writer. */
+int ntx_engine_submit(struct ntx_engine *e, struct ntx_writer *writer, struct ntx_request *req);
 int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_writer *writer); /* frees all that it held */
 void ntx_engine_cancel_all(struct ntx_engine *e);                       /* answers end with "cancel" */
 /* Tells the clients whose rows are in a pass that takes long how far it is. For a timer, a few times a second while it is busy. */

@@ -24,7 +24,7 @@ struct ntx_job {
     struct ntx_job *next;
     enum ntx_job_kind kind;
     struct ntx_writer *writer; /* one reference, or NULL */
-    Ntx__Request *req;     /* owned, or NULL */
+    struct ntx_request *req;   /* owned, or NULL */
     uint64_t asked_ns;
 };
 

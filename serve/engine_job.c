@@ -79,32 +79,13 @@ static void confirm(struct ntx_engine *e, const struct ntx_job *j)
 
 void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len)
 {
-    Ntx__Token t = NTX__TOKEN__INIT;
-    Ntx__Reply r = NTX__REPLY__INIT;
-    t.token = token;
-    t.text.data = (uint8_t *)(uintptr_t)text;
-    t.text.len = len;
-    r.id = s->request;
-    r.body_case = NTX__REPLY__BODY_TOKEN;
-    r.token = &t;
-    ntx_mail_reply(e->c.mail, s->writer, &r, false);
+    ntx_mail_token(e->c.mail, s->writer, s->request, token, text, len);
 }
 
 static void send_score(struct ntx_engine *e, struct ntx_session *s)
 {
     char *stats = s->one_by_one ? ntx_stats_run(&s->run, e->l, e->c.counters) : NULL;
-    Ntx__Score m = NTX__SCORE__INIT;
-    Ntx__Reply r = NTX__REPLY__INIT;
-    m.nll = s->nll;
-    m.count = s->n_tokens - s->from;
-    m.each = s->each;
-    m.n_each = m.count;
-    if (stats)
-        m.stats_json = stats;
-    r.id = s->request;
-    r.body_case = NTX__REPLY__BODY_SCORE;
-    r.score = &m;
-    ntx_mail_reply(e->c.mail, s->writer, &r, true);
+    ntx_mail_score(e->c.mail, s->writer, s->request, s->nll, s->each, s->n_tokens - s->from, stats);
     free(stats);
 }
 
@@ -164,7 +145,7 @@ void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, cons
 /* The session that a request works on: a new one, or the client's kept one; NULL when it has been answered with an error. */
 static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_job *j)
 {
-    uint64_t id = j->req->body_case == NTX__REQUEST__BODY_GENERATE ? j->req->generate->session : 0;
+    uint64_t id = j->req->kind == NTX_REQUEST_GENERATE ? j->req->session : 0;
     struct ntx_session *s = NULL;
     char text[96];
     if (!id && count_of(e, j->writer) >= MAX_SESSIONS) {
@@ -196,17 +177,8 @@ static uint32_t count_queued(const struct ntx_engine *e)
 
 static void send_started(struct ntx_engine *e, struct ntx_session *s)
 {
-    Ntx__Started m = NTX__STARTED__INIT;
-    Ntx__Reply r = NTX__REPLY__INIT;
-    m.session = s->id;
-    m.prompt_tokens = s->run.prompt_tokens;
-    m.seed = s->run.seed;
-    m.context = s->n_tokens;
-    m.ctx = e->l->env.ctx;
-    r.id = s->request;
-    r.body_case = NTX__REPLY__BODY_STARTED;
-    r.started = &m;
-    ntx_mail_reply(e->c.mail, s->writer, &r, false);
+    const struct ntx_started m = {.session = s->id, .prompt_tokens = s->run.prompt_tokens, .seed = s->run.seed, .context = s->n_tokens, .ctx = e->l->env.ctx};
+    ntx_mail_started(e->c.mail, s->writer, s->request, &m);
 }
 
 /* ---- what sessions hold counts in the budget */
@@ -302,7 +274,7 @@ void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r)
     if (!s)
         return;
     s->reading = NULL;
-    int rc = ntx_session_generate(s, &e->l->env, r->req->generate, &r->prompt, &err);
+    int rc = ntx_session_generate(s, &e->l->env, r->req, &r->prompt, &err);
     if (rc)
         refuse_session(e, s, rc, err.text);
     else
@@ -314,7 +286,7 @@ static uint32_t most_tokens(const struct ntx_prompt *p)
 {
     uint64_t most = p->m->prompt.len + p->m->n_tokens + 64;
     for (size_t i = 0; i < p->m->n_messages; i++)
-        most += p->m->messages[i]->text.len + 64;
+        most += p->m->messages[i].text.len + 64;
     return (uint32_t)NTX_MIN(most, (uint64_t)p->limits.ids);
 }
 
@@ -322,7 +294,7 @@ static void read_prompt(struct ntx_engine *e, struct ntx_job *j, struct ntx_sess
 {
     struct ntx_err err = {0};
     struct ntx_reading *r = calloc(1, sizeof *r);
-    int rc = r ? ntx_session_prompt(s, &e->l->env, j->req->generate, &r->unwanted, &r->prompt, &err) : ntx_err_set(&err, -ENOMEM, "no memory for a prompt");
+    int rc = r ? ntx_session_prompt(s, &e->l->env, j->req, &r->unwanted, &r->prompt, &err) : ntx_err_set(&err, -ENOMEM, "no memory for a prompt");
     if (rc) {
         ntx_reading_free(r);
         refuse_session(e, s, rc, err.text);
@@ -341,14 +313,14 @@ static void read_prompt(struct ntx_engine *e, struct ntx_job *j, struct ntx_sess
         refuse_session(e, s, -EBUSY, "busy: too many requests wait already; try again later");
 }
 
-static int only_tokens(struct ntx_engine *e, struct ntx_session *s, const Ntx__Request *q, struct ntx_err *err)
+static int only_tokens(struct ntx_engine *e, struct ntx_session *s, const struct ntx_request *q, struct ntx_err *err)
 {
-    if (q->body_case == NTX__REQUEST__BODY_LOGITS)
-        return ntx_session_logits(s, &e->l->env, q->logits, err);
-    if (q->body_case == NTX__REQUEST__BODY_SCORE)
-        return ntx_session_score(s, &e->l->env, q->score, err);
-    if (q->body_case == NTX__REQUEST__BODY_STATES && e->l->capture_rows)
-        return ntx_session_states(s, &e->l->env, q->states, err);
+    if (q->kind == NTX_REQUEST_LOGITS)
+        return ntx_session_logits(s, &e->l->env, q, err);
+    if (q->kind == NTX_REQUEST_SCORE)
+        return ntx_session_score(s, &e->l->env, q, err);
+    if (q->kind == NTX_REQUEST_STATES && e->l->capture_rows)
+        return ntx_session_states(s, &e->l->env, q, err);
     return ntx_err_set(err, -EINVAL, "states are only given by a model that was loaded for calibration");
 }
 
@@ -361,7 +333,7 @@ static void begin(struct ntx_engine *e, struct ntx_job *j)
     s->request = j->req->id;
     s->reserve = s->reading_tokens = 0; /* not known yet */
     s->state = NTX_SESSION_READING;
-    if (j->req->body_case == NTX__REQUEST__BODY_GENERATE) {
+    if (j->req->kind == NTX_REQUEST_GENERATE) {
         read_prompt(e, j, s);
         return;
     }
@@ -441,7 +413,7 @@ void ntx__engine_admit(struct ntx_engine *e)
 
 static void cancel(struct ntx_engine *e, const struct ntx_job *j)
 {
-    uint64_t target = j->req->cancel->target;
+    uint64_t target = j->req->target;
     for (struct ntx_session *s = e->sessions, *next; s; s = next) {
         next = s->next;
         if (s->writer == j->writer && s->request == target && s->state != NTX_SESSION_IDLE)
@@ -452,7 +424,7 @@ static void cancel(struct ntx_engine *e, const struct ntx_job *j)
 
 static void close_session(struct ntx_engine *e, const struct ntx_job *j)
 {
-    struct ntx_session *s = find(e, j->writer, j->req->close_session->session);
+    struct ntx_session *s = find(e, j->writer, j->req->session);
     if (!s) {
         refuse(e, j, -ENOENT, "there is no such session");
         return;
@@ -497,9 +469,9 @@ void ntx__engine_job(struct ntx_engine *e, struct ntx_job *j)
         e->quit = true;
         return;
     case NTX_JOB_REQUEST:
-        if (j->req->body_case == NTX__REQUEST__BODY_CANCEL)
+        if (j->req->kind == NTX_REQUEST_CANCEL)
             cancel(e, j);
-        else if (j->req->body_case == NTX__REQUEST__BODY_CLOSE_SESSION)
+        else if (j->req->kind == NTX_REQUEST_CLOSE)
             close_session(e, j);
         else
             begin(e, j);

@@ -12,9 +12,9 @@ static bool concerns(const struct ntx_job *j, const struct ntx__member *r)
         return j->kind != NTX_JOB_GONE || j->writer == r->writer;
     if (j->writer != r->writer)
         return false;
-    if (j->req->body_case == NTX__REQUEST__BODY_CANCEL)
-        return j->req->cancel->target == r->request;
-    return j->req->body_case == NTX__REQUEST__BODY_CLOSE_SESSION && j->req->close_session->session == r->session;
+    if (j->req->kind == NTX_REQUEST_CANCEL)
+        return j->req->target == r->request;
+    return j->req->kind == NTX_REQUEST_CLOSE && j->req->session == r->session;
 }
 
 /* Takes whom j concerns off; true when this left none. */
@@ -64,6 +64,7 @@ void ntx__engine_unwanted(struct ntx_engine *e, const struct ntx_job *j)
 {
     if (!take_off(e, j))
         return;
-    ntx_stream_cancel(e->l->stream, e->member_pass);
+    if (e->l->stream)
+        ntx_stream_cancel(e->l->stream, e->member_pass);
     ntx_skip_cancel(e->c.skip, e->member_pass);
 }

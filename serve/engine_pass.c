@@ -221,24 +221,15 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
         return ntx_loaded_check(e->l, err);
     if (e->l->device && ntx_device_lost(e->l->device))
         ntx_mail_note(e->c.mail, NTX_MAIL_GPU_LOST);
-    const struct ntx_err *ours = ntx_forward_error(e->l->forward), *why = ours->text[0] ? ours : &ntx_stream_weights(e->l->stream)->error;
+    const struct ntx_err *ours = ntx_forward_error(e->l->forward), *why = ours->text[0] ? ours : &e->l->weights->error;
     return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
 }
 
 static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
 {
     for (uint32_t k = 0; k < s->take; k++) {
-        Ntx__LogitsRow m = NTX__LOGITS_ROW__INIT;
-        Ntx__Reply r = NTX__REPLY__INIT;
-        if (!rows[k].logits)
-            continue;
-        m.row = first_pos + k;
-        m.f32.data = (uint8_t *)rows[k].logits;
-        m.f32.len = e->l->env.n_vocab * sizeof(float);
-        r.id = s->request;
-        r.body_case = NTX__REPLY__BODY_LOGITS;
-        r.logits = &m;
-        ntx_mail_reply(e->c.mail, s->writer, &r, false);
+        if (rows[k].logits)
+            ntx_mail_logits(e->c.mail, s->writer, s->request, first_pos + k, rows[k].logits, e->l->env.n_vocab);
     }
 }
 
@@ -246,21 +237,15 @@ static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
 {
     const struct ntx_hparams *hp = &e->l->model->hp;
     for (uint32_t k = 0; k < s->take; k++) {
-        Ntx__StatesRow m = NTX__STATES_ROW__INIT;
-        Ntx__Reply r = NTX__REPLY__INIT;
-        m.row = first_pos + k;
-        m.state.data = (uint8_t *)rows[k].capture->state;
-        m.state.len = hp->n_embd * sizeof(float);
-        m.similar.data = (uint8_t *)rows[k].capture->similar;
-        m.similar.len = 3 * (size_t)hp->n_layers * sizeof(float);
-        m.ffn_state.data = (uint8_t *)rows[k].capture->ffn_state;
-        m.ffn_state.len = (size_t)s->ffn_layers * hp->n_embd * sizeof(float);
-        m.ffn_energy.data = (uint8_t *)rows[k].capture->ffn_energy;
-        m.ffn_energy.len = (size_t)s->ffn_layers * rows[k].capture->units * sizeof(float);
-        r.id = s->request;
-        r.body_case = NTX__REPLY__BODY_STATES;
-        r.states = &m;
-        ntx_mail_reply(e->c.mail, s->writer, &r, false);
+        const struct ntx_capture *y = rows[k].capture;
+        const struct ntx_states_row m = {
+            .row = first_pos + k,
+            .state = {y->state, hp->n_embd},
+            .similar = {y->similar, 3 * (size_t)hp->n_layers},
+            .ffn_state = {y->ffn_state, (size_t)s->ffn_layers * hp->n_embd},
+            .ffn_energy = {y->ffn_energy, (size_t)s->ffn_layers * y->units},
+        };
+        ntx_mail_states(e->c.mail, s->writer, s->request, &m);
     }
 }
 

@@ -47,16 +47,9 @@ static struct pace pace_of(const struct ntx_engine *e, uint64_t now)
 
 static void tell(struct ntx_engine *e, const struct ntx__member *r, const struct pace *p)
 {
-    Ntx__Progress m = NTX__PROGRESS__INIT;
     uint32_t later = r->todo > r->take ? (r->todo - r->take + r->take - 1) / r->take : 0; /* passes until its first token */
-    m.phase = (char *)"pass";
-    m.done = p->done;
-    m.total = p->total;
-    m.bytes_per_s = p->bps;
-    m.layer = p->layer;
-    m.layers = p->layers;
-    m.prompt_done = r->prompt - NTX_MIN(r->todo, r->prompt);
-    m.prompt_total = r->prompt;
+    struct ntx_how_far m = {.phase = "pass", .done = p->done, .total = p->total, .bytes_per_s = p->bps, .layer = p->layer, .layers = p->layers,
+                            .prompt_done = r->prompt - NTX_MIN(r->todo, r->prompt), .prompt_total = r->prompt};
     if (p->left_s >= 0)
         m.left_s = p->left_s + later * (p->elapsed_s + p->left_s);
     ntx_mail_how_far(e->c.mail, r->writer, r->request, &m);

@@ -176,17 +176,17 @@ bool ntx_skip_lost(const struct ntx_skip *s, uint32_t row) { return s->lost[row]
 uint32_t ntx_skip_room(const struct ntx_skip *s) { return s->room; }
 
 /* Only layers behind the probe, and never the output, can be skipped, whatever the message says. */
-static void take_bits(const struct ntx_skip *s, const Ntx__Decision *m, uint64_t *skip)
+static void take_bits(const struct ntx_skip *s, const struct ntx_skip_answer *m, uint64_t *skip)
 {
-    for (uint32_t l = s->c.probe_layer + 1; l < s->c.n_layers && l / 8 < m->skip.len; l++)
-        if (m->skip.data[l / 8] >> (l % 8) & 1) {
+    for (uint32_t l = s->c.probe_layer + 1; l < s->c.n_layers && l / 8 < m->n_skip; l++)
+        if (m->skip[l / 8] >> (l % 8) & 1) {
             skip[l / 64] |= 1ull << (l % 64);
             if (s->c.counters)
                 atomic_fetch_add_explicit(&s->c.counters->mon.layer[l].predicted, 1, memory_order_relaxed);
         }
 }
 
-void ntx_skip_decision(struct ntx_skip *s, const Ntx__Decision *m)
+void ntx_skip_decision(struct ntx_skip *s, const struct ntx_skip_answer *m)
 {
     ntx_count(s->c.counters, NTX_C_comp_decisions, 1);
     pthread_mutex_lock(&s->lock);

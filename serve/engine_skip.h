@@ -40,7 +40,13 @@ bool ntx_skip_lost(const struct ntx_skip *s, uint32_t row);       /* no answer c
 uint32_t ntx_skip_room(const struct ntx_skip *s);
 
 /* Main thread. */
-void ntx_skip_decision(struct ntx_skip *s, const Ntx__Decision *m);
+struct ntx_skip_answer { /* a predictor's: of probe `index`, what row `row` of the pass may skip */
+    uint32_t index, gen, row;
+    uint64_t pass;
+    const uint8_t *skip; /* bit l of byte l / 8: layer l */
+    size_t n_skip;       /* bytes */
+};
+void ntx_skip_decision(struct ntx_skip *s, const struct ntx_skip_answer *m);
 void ntx_skip_ask_again(struct ntx_skip *s); /* a predictor is there (again) */
 void ntx_skip_give_up(struct ntx_skip *s);   /* shutdown: nobody waits any more */
 void ntx_skip_cancel(struct ntx_skip *s, uint64_t pass); /* nobody waits for that pass's answers any more */

@@ -272,7 +272,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .model = l->model,
         .chunks = l->plan->chunks,
         .ops = l->ops,
-        .weights = ntx_stream_weights(l->stream),
+        .weights = l->weights = ntx_stream_weights(l->stream),
         .threads = l->plan->threads,
         .max_rows = l->plan->max_rows,
         .ctx = l->plan->ctx,

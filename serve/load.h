@@ -75,7 +75,8 @@ struct ntx_loaded {
     char note[512];            /* what the region fell back to, "" when nothing; once the arena is there */
     struct ntx_arena *arena;   /* who brings it in */
     int wake_fd;
-    struct ntx_stream *stream;
+    struct ntx_stream *stream;     /* NULL: the weights come another way (tests) */
+    struct ntx_weights *weights;   /* as the pass has them */
     struct ntx_kv_pool *kv;
 
     struct ntx_counters *counters; /* borrowed */
@@ -91,8 +92,6 @@ struct ntx_loaded {
     uint32_t probe_layer;
 };
 
-/* From a Load message and the descriptors that came with it (taken over, also on failure). */
-int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out, struct ntx_err *err);
 void ntx_load_request_free(struct ntx_load_request *r);
 
 int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct ntx_err *err);

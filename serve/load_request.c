@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "proto/settings.h"
-#include "serve/load.h"
+#include "serve/server_wire.h"
 
 static int copy(char **dst, const char *src)
 {

@@ -19,8 +19,7 @@ void ntx_reading_free(struct ntx_reading *r)
 {
     if (!r)
         return;
-    if (r->req)
-        ntx__request__free_unpacked(r->req, NULL);
+    ntx_request_free(r->req);
     ntx_prompt_free(&r->prompt);
     free(r);
 }

@@ -14,7 +14,7 @@
 struct ntx_reading {
     struct ntx_reading *next;
     struct ntx_session *session; /* the engine's; NULL: nobody wants it any more */
-    Ntx__Request *req;           /* owned: a Generate */
+    struct ntx_request *req;         /* owned: a generate */
     uint64_t asked_ns;
     atomic_bool unwanted;        /* ends it soon */
     struct ntx_prompt prompt;

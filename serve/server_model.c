@@ -300,8 +300,7 @@ static void on_arena_failed(struct ntx_server *s, bool settled)
 
 static void tell_filling(struct ntx_server *s, uint64_t done, uint64_t total, double elapsed_s)
 {
-    Ntx__Progress p = NTX__PROGRESS__INIT;
-    p.phase = (char *)"load";
+    struct ntx_how_far p = {.phase = "load"};
     p.done = done;
     p.total = total;
     p.bytes_per_s = elapsed_s > 0 ? (double)done / elapsed_s : 0;

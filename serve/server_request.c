@@ -35,6 +35,15 @@ static void hold(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *
     s->last_held = &h->next;
 }
 
+static void submit(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
+{
+    struct ntx_request *a = ntx_request_of(req);
+    if (a)
+        ntx_engine_submit(s->engine, writer, a);
+    else
+        fail(s, writer, req, -ENOMEM, "no memory");
+}
+
 /* Generate, LogitsReq, ScoreReq, CloseSession: for the engine, or for the model that is on its way. */
 static void compute(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
 {
@@ -43,7 +52,7 @@ static void compute(struct ntx_server *s, struct ntx_writer *writer, Ntx__Reques
     else if (ntx__opening_of(s, writer)) /* it asked for another model before */
         hold(s, writer, req);
     else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY)) {
-        ntx_engine_submit(s->engine, writer, req);
+        submit(s, writer, req);
         ntx__server_pulse(s);
     } else if (s->state == NTX_MODEL_EMPTY && !ntx__opening_of(s, NULL))
         fail(s, writer, req, -ENOENT, "no model is loaded: load one first (ntx load MODEL)");
@@ -104,7 +113,7 @@ static void cancel(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request
     if (drop_held(s, writer, &target))
         ntx_mail_done(s->mail, writer, target, "cancel", NULL);
     if (s->engine) {
-        ntx_engine_submit(s->engine, writer, req);
+        submit(s, writer, req);
         return;
     }
     ntx_mail_done(s->mail, writer, req->id, "", NULL);

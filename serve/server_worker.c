@@ -126,6 +126,12 @@ static void on_iod_error(struct ntx_server *s, const Ntx__IodError *m)
     ntx_stream_io_error(s->loaded->stream, m->chunk, text);
 }
 
+static void on_decision(struct ntx_server *s, const Ntx__Decision *m)
+{
+    const struct ntx_skip_answer a = {.index = m->index, .gen = m->gen, .row = m->row, .pass = m->pass, .skip = m->skip.data, .n_skip = m->skip.len};
+    ntx_skip_decision(s->skip, &a);
+}
+
 static void on_message(void *ctx, enum ntx_role role, const Ntx__Peer *m)
 {
     struct ntx_server *s = ctx;
@@ -136,7 +142,7 @@ static void on_message(void *ctx, enum ntx_role role, const Ntx__Peer *m)
     else if (role == NTX_ROLE_PREDICTOR && m->body_case == NTX__PEER__BODY_POLICY_STATE)
         on_policy(s, m->policy_state);
     else if (role == NTX_ROLE_PREDICTOR && m->body_case == NTX__PEER__BODY_DECISION && s->skip)
-        ntx_skip_decision(s->skip, m->decision);
+        on_decision(s, m->decision);
 }
 
 static void on_died(void *ctx, enum ntx_role role)

@@ -1,4 +1,4 @@
-#include "serve/server_writer.h"
+#include "serve/server_impl.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -210,22 +210,100 @@ void ntx_mail_done(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id
     ntx_mail_reply(b, writer, &r, true);
 }
 
-void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const Ntx__Progress *p)
+void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_how_far *p)
 {
+    Ntx__Progress m = NTX__PROGRESS__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
+    m.phase = (char *)(uintptr_t)p->phase;
+    m.done = p->done;
+    m.total = p->total;
+    m.bytes_per_s = p->bytes_per_s;
+    m.left_s = p->left_s;
+    m.layer = p->layer;
+    m.layers = p->layers;
+    m.prompt_done = p->prompt_done;
+    m.prompt_total = p->prompt_total;
     r.id = id;
     r.body_case = NTX__REPLY__BODY_PROGRESS;
-    r.progress = (Ntx__Progress *)(uintptr_t)p;
+    r.progress = &m;
     ntx_mail_reply(b, writer, &r, false);
 }
 
 void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *phase, uint64_t done, uint64_t total)
 {
-    Ntx__Progress p = NTX__PROGRESS__INIT;
-    p.phase = (char *)(uintptr_t)phase;
-    p.done = done;
-    p.total = total;
-    ntx_mail_how_far(b, writer, id, &p);
+    ntx_mail_how_far(b, writer, id, &(struct ntx_how_far){.phase = phase, .done = done, .total = total});
+}
+
+void ntx_mail_started(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_started *s)
+{
+    Ntx__Started m = NTX__STARTED__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    m.session = s->session;
+    m.prompt_tokens = s->prompt_tokens;
+    m.seed = s->seed;
+    m.context = s->context;
+    m.ctx = s->ctx;
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_STARTED;
+    r.started = &m;
+    ntx_mail_reply(b, writer, &r, false);
+}
+
+void ntx_mail_token(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int32_t token, const char *text, size_t len)
+{
+    Ntx__Token t = NTX__TOKEN__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    t.token = token;
+    t.text = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)text};
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_TOKEN;
+    r.token = &t;
+    ntx_mail_reply(b, writer, &r, false);
+}
+
+void ntx_mail_score(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, double nll, const float *each, uint32_t n, const char *stats_json)
+{
+    Ntx__Score m = NTX__SCORE__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    m.nll = nll;
+    m.count = n;
+    m.each = (float *)(uintptr_t)each;
+    m.n_each = n;
+    if (stats_json)
+        m.stats_json = (char *)(uintptr_t)stats_json;
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_SCORE;
+    r.score = &m;
+    ntx_mail_reply(b, writer, &r, true);
+}
+
+static ProtobufCBinaryData floats(struct ntx_floats f) { return (ProtobufCBinaryData){f.n * sizeof *f.v, (uint8_t *)(uintptr_t)f.v}; }
+
+void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, uint32_t row, const float *logits, uint32_t n)
+{
+    Ntx__LogitsRow m = NTX__LOGITS_ROW__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    m.row = row;
+    m.f32 = floats((struct ntx_floats){logits, n});
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_LOGITS;
+    r.logits = &m;
+    ntx_mail_reply(b, writer, &r, false);
+}
+
+void ntx_mail_states(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_states_row *s)
+{
+    Ntx__StatesRow m = NTX__STATES_ROW__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    m.row = s->row;
+    m.state = floats(s->state);
+    m.similar = floats(s->similar);
+    m.ffn_state = floats(s->ffn_state);
+    m.ffn_energy = floats(s->ffn_energy);
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_STATES;
+    r.states = &m;
+    ntx_mail_reply(b, writer, &r, false);
 }
 
 void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass)

@@ -20,8 +20,6 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "proto/ntx.pb-c.h"
-
 /* Bytes encoded for one client before its sessions rest. A single reply may go beyond it. */
 #define NTX_WRITER_FULL (4u << 20)
 #define NTX_OUTLET_FULL (12u << 20)
@@ -76,14 +74,39 @@ void ntx_mailbox_free(struct ntx_mailbox *b); /* main thread, no poster left; th
 
 void ntx_mailbox_flush(struct ntx_mailbox *b); /* main thread: delivers at once what has been posted */
 
+/* What replies carry, as in ntx.proto. */
+struct ntx_how_far {
+    const char *phase;
+    uint64_t done, total;
+    double bytes_per_s, left_s;
+    uint32_t layer, layers;
+    uint64_t prompt_done, prompt_total;
+};
+struct ntx_started {
+    uint64_t session, seed;
+    uint32_t prompt_tokens, context, ctx;
+};
+struct ntx_floats {
+    const float *v;
+    size_t n;
+};
+struct ntx_states_row {
+    uint32_t row;
+    struct ntx_floats state, similar, ffn_state, ffn_energy;
+};
+
 /* Any thread. A message that finds no memory is lost; its client is then dropped. */
-void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_writer *writer, const Ntx__Reply *r, bool last);
 void ntx_mail_error(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *text); /* of a request that was not begun */
 void ntx_mail_done(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json);
 void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *phase, uint64_t done, uint64_t total);
-void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const Ntx__Progress *p);
+void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_how_far *p);
+void ntx_mail_started(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_started *m);
+void ntx_mail_token(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int32_t token, const char *text, size_t len);
+void ntx_mail_score(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, double nll, const float *each, uint32_t n, const char *stats_json);
+void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, uint32_t row, const float *logits, uint32_t n);
+void ntx_mail_states(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_states_row *m);
 void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass);
 void ntx_mail_note(struct ntx_mailbox *b, enum ntx_mail_kind kind);
 

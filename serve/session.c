@@ -75,23 +75,7 @@ static int add_tokens(struct ntx_session *s, const struct ntx_session_env *e, co
     return 0;
 }
 
-static struct ntx_sampling sampling_of(const Ntx__Generate *m, uint32_t ctx)
-{
-    struct ntx_sampling p = {.temp = 0, .top_p = 1, .repeat_penalty = 1, .repeat_last = 64};
-    const Ntx__Sampling *q = m->sampling;
-    if (!q)
-        return p;
-    p.temp = q->temp;
-    p.top_k = q->top_k;
-    p.top_p = q->top_p > 0 ? q->top_p : 1;
-    p.min_p = q->min_p;
-    p.repeat_penalty = q->repeat_penalty > 0 ? q->repeat_penalty : 1;
-    p.repeat_last = NTX_MIN(q->repeat_last ? q->repeat_last : 64, ctx);
-    p.seed = q->seed;
-    return p;
-}
-
-static char *options_of(const Ntx__Generate *m, const struct ntx_sampling *p)
+static char *options_of(const struct ntx_request *m, const struct ntx_sampling *p)
 {
     json_t *j = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i, s:i, s:b, s:b}", "temp", (double)p->temp, "top_k", (int)p->top_k, "top_p", (double)p->top_p,
                           "min_p", (double)p->min_p, "repeat_penalty", (double)p->repeat_penalty, "repeat_last", (int)p->repeat_last, "max_tokens",
@@ -101,9 +85,10 @@ static char *options_of(const Ntx__Generate *m, const struct ntx_sampling *p)
     return text;
 }
 
-static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, struct ntx_err *err)
+static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
 {
-    struct ntx_sampling p = sampling_of(m, e->ctx);
+    struct ntx_sampling p = m->sampling;
+    p.repeat_last = NTX_MIN(p.repeat_last, e->ctx);
     if (!isfinite(p.temp) || p.temp < 0 || !isfinite(p.top_p) || !isfinite(p.min_p) || !isfinite(p.repeat_penalty))
         return ntx_err_set(err, -EINVAL, "sampling options must be finite numbers, and the temperature at least 0");
     free_request(s);
@@ -134,7 +119,7 @@ static int check_room(const struct ntx_session *s, const struct ntx_session_env 
                        s->n_tokens ? " with the conversation before it" : "", leave, e->ctx);
 }
 
-int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_prompt *p, struct ntx_err *err)
+int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const struct ntx_prompt *p, struct ntx_err *err)
 {
     bool ends = ntx__session_ends(s, e, m);
     uint32_t had = s->n_tokens, spoken = s->dialog.n, n = (uint32_t)NTX_MAX(p->n, 0);
@@ -207,7 +192,7 @@ static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, c
     return 0;
 }
 
-int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__LogitsReq *m, struct ntx_err *err)
+int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
 {
     if (m->from && m->from >= m->n_tokens)
         return ntx_err_set(err, -EINVAL, "logits from token %u on cannot be given: there are %zu", m->from, m->n_tokens);
@@ -220,7 +205,7 @@ int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, c
     return 0;
 }
 
-int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__ScoreReq *m, struct ntx_err *err)
+int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
 {
     if (m->from < 1 || m->from >= m->n_tokens)
         return ntx_err_set(err, -EINVAL, "tokens %u to %zu cannot be scored: the first needs one before it, and there must be one", m->from, m->n_tokens);
@@ -238,7 +223,7 @@ int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, co
     return 0;
 }
 
-int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__StatesReq *m, struct ntx_err *err)
+int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
 {
     if (m->layer >= e->n_layers)
         return ntx_err_set(err, -EINVAL, "there is no layer %u, the model has layers 0 to %u", m->layer, e->n_layers - 1);

@@ -15,6 +15,7 @@
 #include "infer/ffn_set.h"
 #include "infer/kv.h"
 #include "infer/sampler.h"
+#include "serve/request.h"
 #include "serve/server_writer.h"
 #include "serve/session_text.h"
 #include "serve/stats.h"
@@ -78,10 +79,10 @@ struct ntx_session_env {
     uint64_t read_bytes;                  /* for finding a prompt's tokens */
 };
 
-/* What a Generate adds, before its tokens are found: which may take a while, and needs nothing of the session. */
+/* What a generate adds, before its tokens are found: which may take a while, and needs nothing of the session. */
 struct ntx_prompt {
     const struct ntx_tokenizer *tok;
-    const Ntx__Generate *m;               /* borrowed */
+    const struct ntx_request *m;               /* borrowed */
     const struct ntx_chat_template *chat; /* NULL: a text, or tokens */
     bool follows;                         /* chat: an answer stands before it */
     int flags;                            /* of the text */
@@ -92,8 +93,8 @@ struct ntx_prompt {
     struct ntx_err err;
 };
 
-/* How the Generate m is to be read for s, which is idle; what m cuts of the conversation is cut. p is to be freed in any case. */
-int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const atomic_bool *unwanted, struct ntx_prompt *p,
+/* How the generate m is to be read for s, which is idle; what m cuts of the conversation is cut. p is to be freed in any case. */
+int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const atomic_bool *unwanted, struct ntx_prompt *p,
                        struct ntx_err *err);
 void ntx_prompt_read(struct ntx_prompt *p); /* any thread */
 void ntx_prompt_free(struct ntx_prompt *p);
@@ -102,11 +103,11 @@ int ntx_session_new(struct ntx_writer *writer, uint64_t id, struct ntx_session *
 void ntx_session_free(struct ntx_session *s);
 
 /* Makes s work on a request (s is new or idle). On failure s is as before, and err says what was wrong. */
-int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_prompt *p, struct ntx_err *err);
-int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__LogitsReq *m, struct ntx_err *err);
-int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__ScoreReq *m, struct ntx_err *err);
+int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const struct ntx_prompt *p, struct ntx_err *err);
+int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err);
+int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err);
 
-int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__StatesReq *m, struct ntx_err *err);
+int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err);
 
 static inline uint32_t ntx_session_todo(const struct ntx_session *s) { return s->n_tokens - s->n_past; }
 /* With one_by_one: the first token that is fed alone. The first one scored is judged by the logits behind the one before it. */
@@ -147,6 +148,6 @@ void ntx_session_rest(struct ntx_session *s);
 int ntx__dialog_add(struct ntx_dialog *d, size_t n, uint32_t tokens);
 int ntx__session_cut(struct ntx_session *s, uint32_t n, struct ntx_err *err); /* forgets what was said from message n on, and its tokens */
 /* Whether the last token is not to be fed when the conversation goes on with m. */
-bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m);
+bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m);
 
 #endif

@@ -40,7 +40,7 @@ int ntx__session_cut(struct ntx_session *s, uint32_t n, struct ntx_err *err)
 
 /* The token that ended the last answer is not fed when the conversation goes on: its template closes the answer itself. Nor is the
  * end of a message of several (harmony), when the answer was cut just there. */
-bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m)
+bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
 {
     if (m->cut_to || !s->dialog.n || !m->n_messages || s->n_tokens <= s->n_past)
         return false;
@@ -51,7 +51,7 @@ bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env
 /* ---- what is to be read, and how */
 
 /* The template to render by. */
-static int pick_template(const struct ntx_session_env *e, const Ntx__Generate *m, const struct ntx_chat_template **chat, struct ntx_err *err)
+static int pick_template(const struct ntx_session_env *e, const struct ntx_request *m, const struct ntx_chat_template **chat, struct ntx_err *err)
 {
     *chat = e->chat;
     if (m->chat_template && *m->chat_template) {
@@ -68,13 +68,13 @@ static int pick_template(const struct ntx_session_env *e, const Ntx__Generate *m
 }
 
 /* A model without a template continues a single prompt as a text; only a conversation needs a form. */
-static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m)
+static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
 {
     return !s->n_tokens && !m->keep && !e->chat && !e->has_template && !(m->chat_template && *m->chat_template) && m->n_messages == 1 &&
-           m->messages[0]->role && !strcmp(m->messages[0]->role, "user");
+           m->messages[0].role && !strcmp(m->messages[0].role, "user");
 }
 
-int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const Ntx__Generate *m, const atomic_bool *unwanted, struct ntx_prompt *p,
+int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const atomic_bool *unwanted, struct ntx_prompt *p,
                        struct ntx_err *err)
 {
     *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .limits = {.memory = e->read_bytes, .cancel = unwanted}};
@@ -100,7 +100,7 @@ static int chat_tokens(struct ntx_prompt *p)
         return -ENOBUFS;
     msgs[0] = (struct ntx_chat_msg){"assistant", "", 0};
     for (size_t i = 0; i < n; i++)
-        msgs[before + i] = (struct ntx_chat_msg){p->m->messages[i]->role, (const char *)p->m->messages[i]->text.data, p->m->messages[i]->text.len};
+        msgs[before + i] = (struct ntx_chat_msg){p->m->messages[i].role, p->m->messages[i].text.data, p->m->messages[i].text.len};
     int rc = ntx_chat_tokens_within(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->limits, &p->ids, &p->err);
     free(msgs);
     return rc;
@@ -108,7 +108,7 @@ static int chat_tokens(struct ntx_prompt *p)
 
 static int given_tokens(struct ntx_prompt *p)
 {
-    const Ntx__Generate *m = p->m;
+    const struct ntx_request *m = p->m;
     if (m->n_tokens > p->limits.ids)
         return -E2BIG;
     for (size_t i = 0; i < m->n_tokens; i++)
@@ -122,8 +122,8 @@ static int given_tokens(struct ntx_prompt *p)
 
 static int text_tokens(struct ntx_prompt *p)
 {
-    const ProtobufCBinaryData *text = p->m->n_messages ? &p->m->messages[0]->text : &p->m->prompt;
-    return ntx_tokenize_within(p->tok, (const char *)text->data, text->len, p->flags, &p->limits, &p->ids);
+    const struct ntx_bytes *text = p->m->n_messages ? &p->m->messages[0].text : &p->m->prompt;
+    return ntx_tokenize_within(p->tok, text->data, text->len, p->flags, &p->limits, &p->ids);
 }
 
 /* In words, what a limit or the lack of memory forbade. */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "serve/load.h"
+#include "serve/server_wire.h"
 #include "proto/frame.h"
 
 struct taken {

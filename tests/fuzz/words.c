@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "common/util.h"
-#include "serve/load.h"
+#include "serve/server_wire.h"
 #include "iod/fault.h"
 #include "plan/hw.h"
 #include "predictor/fault.h"

@@ -51,7 +51,7 @@ static void check_tokens(const struct stage *g, uint32_t from, const char *want)
     CHECK_STR(text, want);
 }
 
-static void generate(struct stage *g, const Ntx__Generate *m)
+static void generate(struct stage *g, const struct ntx_request *m)
 {
     struct ntx_prompt p;
     struct ntx_err err = {0};
@@ -65,12 +65,9 @@ static void generate(struct stage *g, const Ntx__Generate *m)
 /* A user's message, and, in the first request, nothing before it. All prompt tokens are fed. */
 static void ask(struct stage *g, const char *text, uint32_t max_tokens)
 {
-    Ntx__Message msg = NTX__MESSAGE__INIT, *list[] = {&msg};
-    Ntx__Generate m = NTX__GENERATE__INIT;
-    msg.role = (char *)"user";
-    msg.text.data = (uint8_t *)(uintptr_t)text;
-    msg.text.len = strlen(text);
-    m.messages = list;
+    const struct ntx_request_message msg = {"user", {text, strlen(text)}};
+    struct ntx_request m = {.sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}};
+    m.messages = &msg;
     m.n_messages = 1;
     m.keep = true;
     m.max_tokens = max_tokens;
@@ -151,11 +148,11 @@ static void test_cut(void)
 /* Without a template nothing is made of the same tokens. */
 static void test_raw(void)
 {
-    Ntx__Generate m = NTX__GENERATE__INIT;
+    struct ntx_request m = {.sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}};
     struct stage g;
     open_stage(&g, "harmony");
     m.raw = true;
-    m.prompt.data = (uint8_t *)(uintptr_t)"hello";
+    m.prompt.data = "hello";
     m.prompt.len = 5;
     generate(&g, &m);
     check_tokens(&g, 0, "hello");

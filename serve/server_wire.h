@@ -1,0 +1,16 @@
+/* server_wire.h: from a client's messages to the plain structs that loading and the engine take. Whatever stands behind this and server_writer.c
+ * knows no protobuf. */
+#ifndef NTX_SERVE_SERVER_WIRE_H
+#define NTX_SERVE_SERVER_WIRE_H
+
+#include "proto/ntx.pb-c.h"
+#include "serve/request.h"
+#include "serve/load.h"
+
+/* From a Load message and the descriptors that came with it (taken over, also on failure). */
+int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out, struct ntx_err *err);
+
+/* Of a Generate, LogitsReq, ScoreReq, StatesReq, Cancel or CloseSession, which is taken over. NULL: no memory; req is still the caller's. */
+struct ntx_request *ntx_request_of(Ntx__Request *req);
+
+#endif
