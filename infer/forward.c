@@ -150,12 +150,12 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         return ntx_err_set(err, -EINVAL, "a batch of %u rows; 1 to %u are possible", b->n_rows, f->c.max_rows);
     for (uint32_t i = 0; i < b->n_rows; i++) {
         const struct ntx_row *r = &b->rows[i];
-        decode += !r->prompt;
+        decode += !r->all_groups;
         if (r->token < 0 || (uint32_t)r->token >= f->hp->n_vocab)
             return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
-        if ((r->n_path && r->prompt) || ntx__check_path(r))
+        if ((r->n_path && r->rounded) || ntx__check_path(r))
             return ntx_err_set(err, -EINVAL, "row %u: the %u slots of its path do not ascend, or lie before their positions or beyond the session's %u", i, r->n_path,
                                ntx_kv_seq_room(r->kv));
     }
@@ -278,7 +278,7 @@ void ntx__choose_rows(struct ntx_forward *f)
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         if (!ntx__skips(f, i, f->layer)) {
             f->m.live[f->n_live++] = i;
-            f->n_exact += !f->b->rows[i].prompt;
+            f->n_exact += !f->b->rows[i].rounded;
         }
     for (uint32_t i = 0; f->c.skip.propagate && i < f->b->n_rows; i++)
         if (ntx__skips(f, i, f->layer))
@@ -389,7 +389,7 @@ static uint32_t choose_logits(struct ntx_forward *f)
     f->n_live = f->n_exact = 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         if (f->b->rows[i].logits) {
-            f->n_exact += !f->b->rows[i].prompt;
+            f->n_exact += !f->b->rows[i].rounded;
             f->m.live[f->n_live] = i;
             f->m.logits[f->n_live++] = f->b->rows[i].logits;
         }

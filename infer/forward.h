@@ -22,19 +22,21 @@
  * their positions. Rows of a tree share positions: each has a slot of its own, and a path, which is its mask: of the session it sees what was committed
  * before the path, and the slots of the path. Its values are those of the same tokens one after another. */
 #define NTX_PATH_MAX 128u
-#define NTX_DECODE_ROWS 32u /* rows of a pass that are not a prompt's, at most, where groups of neurons are predicted for them */
+#define NTX_DECODE_ROWS 32u /* rows of a pass that do not use all groups, at most, where groups of neurons are predicted for them */
 struct ntx_row {
     int32_t token;
     uint32_t pos;
     uint32_t n_path;         /* the last n_path positions up to its own, at most NTX_PATH_MAX, lie in the slots path[0 .. n_path), which ascend; 0: all at their positions */
-    const uint32_t *path;    /* not of a prompt's row */
+    const uint32_t *path;    /* of exact rows */
     struct ntx_kv_seq *kv;   /* rows of one pass that share a kv have increasing slots */
     float *logits;           /* [n_vocab] wanted here, or NULL */
     struct ntx_candidate *best; /* [NTX_BEST_MAX] where so many of the largest logits are enough, and a device has them, they come here, */
     uint32_t n_best;         /*   in any order, and n_best says how many; else 0, and logits is filled. In: 0: all are wanted */
     bool may_skip;           /* decode rows; prefill rows never skip */
-    bool prompt;             /* a prompt's; such rows stand behind the others. A device treats them apart (device.h), and modes that choose groups (ffn_mode.h) */
-    struct ntx_ffn_set *ffn; /* --ffn-sparse prompt: the session's, to which a prompt's row adds; NULL: none, and all groups are used */
+    bool rounded;            /* a back end may multiply and attend for it with rounding of its own (device.h). Such rows stand behind the others, which are exact */
+    bool all_groups;         /* of a packed layer it uses all groups, whatever the mode says (ffn_mode.h) */
+    struct ntx_ffn_set *ffn; /* --ffn-sparse prompt: the set that chooses for it; NULL: all groups are used */
+    struct ntx_ffn_set *add; /* what groups did for it is added to this one, or NULL; of rows that use all */
     uint64_t session;        /* for the probe board */
     const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
     struct ntx_capture *capture; /* filled on the way, or NULL */

@@ -81,7 +81,7 @@ struct ntx__group_mem {
     uint32_t *predicted;        /* [n_groups] */
     float *x, *gate;           /* [rows x n_embd], [rows x n_ff] */
     void *quantized[NTX_N_ACTS];  /* [rows x n_embd] */
-    /* predicted: of decode rows, which are those that are not a prompt's; x, gate and quantized are theirs, too */
+    /* predicted: of decode rows, which are those that do not use all groups; x, gate and quantized are theirs, too */
     uint32_t *decode, *number; /* [NTX_DECODE_ROWS] rows of the batch; [R] by row of the batch: its place among them */
     uint8_t *uses[2];          /* [decode x stride] 1: the row uses the group; of layer l in l % 2 */
     uint32_t stride;           /* groups of the layer that has most */
@@ -213,7 +213,7 @@ struct ntx_forward {
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
     uint32_t layer, n_live, n_attn_groups, next_chunk;
-    uint32_t n_exact;   /* live rows that are not a prompt's: they come first */
+    uint32_t n_exact;   /* live rows that are exact: they come first */
     uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
     uint32_t n_kv_only; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
     struct { uint32_t first, n, n_wanted; bool weigh; } moe; /* choices of the wave of experts; experts that any row chose */
@@ -345,7 +345,7 @@ uint32_t ntx__join_groups(struct ntx_forward *f, uint32_t *list); /* of this lay
 /* Which groups rows will use of a layer, once per layer: between the choices of the layer before and its products, or before the layer where there was none. */
 int ntx__predict_groups(struct ntx_forward *f, uint32_t layer);
 bool ntx__watches_groups(const struct ntx_forward *f);
-void ntx__watch_groups(struct ntx_forward *f); /* this layer's hidden values, in m.gate on the host, of rows of a prompt */
+void ntx__watch_groups(struct ntx_forward *f); /* this layer's hidden values, in m.gate on the host, of rows that are looked at or add them to a set */
 
 /* ---- sparse_prefetch.c */
 bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer); /* its norm and its gate matrix are in memory: they can be used before their turn */

@@ -8,7 +8,7 @@
  * By the gate: layer l's norm and gate matrix on that state. Where the gate matrix does not stay in memory it is multiplied once, when its turn
  * has come, by the rows' own states and by the kept ones: the same values, only later. Learned: the sidecar's network of layer l.
  *
- * prompt: the session's set (ffn_set.h), to which rows of a prompt add. */
+ * prompt: the session's set (ffn_set.h), to which rows add that use all groups: a prompt's. */
 #include <math.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ void ntx__begin_groups(struct ntx_forward *f)
     f->groups.known[0] = f->groups.known[1] = f->groups.kept = f->groups.predicted = UINT32_MAX;
     for (uint32_t i = 0; f->c.ffn.kind == NTX_FFN_PREDICTED && i < f->b->n_rows; i++) {
         f->m.groups.number[i] = f->groups.n_decode;
-        if (!f->b->rows[i].prompt)
+        if (!f->b->rows[i].all_groups)
             f->m.groups.decode[f->groups.n_decode++] = i;
     }
 }
@@ -34,7 +34,7 @@ void ntx__begin_groups(struct ntx_forward *f)
 const uint8_t *ntx__groups_of(const struct ntx_forward *f, uint32_t row, uint32_t layer)
 {
     const struct ntx_row *r = &f->b->rows[row];
-    if (r->prompt || !ntx_ffn_mode_groups(&f->c.ffn))
+    if (r->all_groups || !ntx_ffn_mode_groups(&f->c.ffn))
         return NULL;
     return f->c.ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_uses(r->ffn, layer) : uses_of(f, layer, f->m.groups.number[row]);
 }
@@ -206,10 +206,10 @@ uint32_t ntx__join_groups(struct ntx_forward *f, uint32_t *list)
     return list_used(f, f->layer, list);
 }
 
-static bool has_prompt(const struct ntx_forward *f)
+static bool some_use_all(const struct ntx_forward *f)
 {
     for (uint32_t i = 0; i < f->b->n_rows; i++)
-        if (f->b->rows[i].prompt)
+        if (f->b->rows[i].all_groups)
             return true;
     return false;
 }
@@ -222,7 +222,7 @@ int ntx__predict_groups(struct ntx_forward *f, uint32_t l)
         return 0;
     f->groups.predicted = l;
     int rc = predict(f, l);
-    if (rc || !f->c.weights->ops->prefetch_groups || has_prompt(f) || (f->c.ffn.kind == NTX_FFN_PREDICTED && !known(f, l)))
+    if (rc || !f->c.weights->ops->prefetch_groups || some_use_all(f) || (f->c.ffn.kind == NTX_FFN_PREDICTED && !known(f, l)))
         return rc;
     memset(f->m.groups.used, 0, weights_of(f, l)->pack.n_groups);
     for (uint32_t i = 0; i < f->b->n_rows; i++)
@@ -240,11 +240,11 @@ static void energies_of_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     float *energy = ntx__capture_ffn(r->capture, f->layer);
     if (energy)
         energies(f, f->layer, f->m.gate + i * f->ld_gate, energy);
-    if (r->prompt && r->ffn)
+    if (r->add)
         energies(f, f->layer, f->m.gate + i * f->ld_gate, f->m.up + (size_t)i * f->hp->n_ff); /* up has been used */
 }
 
-static bool watched(const struct ntx_row *r) { return (r->prompt && r->ffn) || r->capture; }
+static bool watched(const struct ntx_row *r) { return r->add || r->capture; }
 
 bool ntx__watches_groups(const struct ntx_forward *f)
 {
@@ -261,7 +261,7 @@ void ntx__watch_groups(struct ntx_forward *f)
     ntx__each(f, energies_of_row, f->n_live);
     for (uint32_t i = 0; i < f->n_live; i++) {
         const struct ntx_row *r = &f->b->rows[f->m.live[i]];
-        if (r->prompt && r->ffn)
-            ntx_ffn_set_add(r->ffn, f->layer, f->m.up + (size_t)i * f->hp->n_ff);
+        if (r->add)
+            ntx_ffn_set_add(r->add, f->layer, f->m.up + (size_t)i * f->hp->n_ff);
     }
 }

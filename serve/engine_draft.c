@@ -38,7 +38,7 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
 /* Prompts' rows cost what they cost: only passes without any tell. */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
 {
-    if (e->lookup && !e->rows[e->n_rows - 1].prompt)
+    if (e->lookup && !e->rows[e->n_rows - 1].rounded)
         ntx_pace_add(&e->pace, e->n_rows, (double)ns);
 }
 

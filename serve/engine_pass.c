@@ -146,9 +146,9 @@ static struct ntx_capture *next_capture(struct ntx_engine *e, const struct ntx_s
 }
 
 /* The groups that it uses are chosen when its prompt has been read. */
-static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session *s, bool decoding)
+static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session *s)
 {
-    if (s->ffn && decoding && !s->ffn->chosen)
+    if (s->ffn && !s->ffn->chosen)
         ntx_ffn_set_choose(s->ffn, e->l->ffn.value);
     return s->ffn;
 }
@@ -168,8 +168,10 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,
         .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE ? ntx_sampler_enough(s->sampler, more) : 0,
         .may_skip = decoding && !k && !s->predictor_lost && !verify,
-        .prompt = !decoding,
-        .ffn = set_of(e, s, decoding),
+        .rounded = !decoding,
+        .all_groups = !decoding,
+        .ffn = decoding ? set_of(e, s) : NULL,
+        .add = decoding ? NULL : s->ffn,
         .session = s->id,
         .similar = s->similar,
         .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, (*n_captures)++) : NULL,

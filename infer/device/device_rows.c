@@ -281,7 +281,7 @@ int ntx__device_begin(struct ntx_forward *f)
     d->f = f;
     d->all = (struct ntx__device_rows){.list = d->m.all_rows, .n_live = n, .n_all = n};
     for (uint32_t i = 0; i < n; i++)
-        d->all.n_exact = f->b->rows[i].prompt && !d->no_dense ? d->all.n_exact : i + 1;
+        d->all.n_exact = f->b->rows[i].rounded && !d->no_dense ? d->all.n_exact : i + 1;
     d->pending = (struct ntx__device_rows){0};
     d->with_holes = d->decided = false;
     return bring_rows(d);

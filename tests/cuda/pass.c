@@ -19,7 +19,7 @@ static float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint3
     for (uint32_t i = 0; i < n; i += step) {
         uint32_t k = n - i < step ? n - i : step;
         for (uint32_t j = 0; j < k; j++)
-            rows[j] = (struct ntx_row){.token = ids[i + j], .pos = i + j, .kv = kv, .logits = logits + (size_t)(i + j) * r.n_vocab, .prompt = prompt};
+            rows[j] = (struct ntx_row){.token = ids[i + j], .pos = i + j, .kv = kv, .logits = logits + (size_t)(i + j) * r.n_vocab, .rounded = prompt, .all_groups = prompt};
         CHECK_MSG(!rig_run(&r, rows, k), "%s", r.w.w.error.text);
     }
     ntx_kv_seq_free(kv);
@@ -134,7 +134,7 @@ static float *prompted(struct world *w, bool gate_in, size_t *size)
         kv[t] = rig_seq(&r, PROMPT + WRITTEN);
         set[t] = ntx_ffn_set_new(r.model);
         for (uint32_t i = 0; i < PROMPT; i++)
-            rows[i] = (struct ntx_row){.token = ids[t][i], .pos = i, .kv = kv[t], .prompt = true, .ffn = set[t]};
+            rows[i] = (struct ntx_row){.token = ids[t][i], .pos = i, .kv = kv[t], .rounded = true, .all_groups = true, .add = set[t]};
         CHECK_MSG(!rig_run(&r, rows, PROMPT), "%s", r.w.w.error.text);
         ntx_ffn_set_choose(set[t], 0.3f);
     }
@@ -192,7 +192,7 @@ static void in_company(struct world *w)
     CHECK_EQ(rig_run(&r, rows, 1), 0);
     rows[0] = (struct ntx_row){.token = ids[0], .kv = b, .logits = beside};
     for (uint32_t i = 1; i < 12; i++)
-        rows[i] = (struct ntx_row){.token = ids[i], .pos = i - 1, .kv = c, .prompt = true};
+        rows[i] = (struct ntx_row){.token = ids[i], .pos = i - 1, .kv = c, .rounded = true, .all_groups = true};
     CHECK_EQ(rig_run(&r, rows, 12), 0);
     CHECK_SAME(alone, beside, r.n_vocab);
     CHECK_EQ(rig_run(&r, rows + 1, 11), 0); /* no row wants logits: the output is skipped */
@@ -265,7 +265,7 @@ static float *skipping(struct world *w, bool propagate, const char *ffn, struct 
         for (uint32_t i = 0; i < SKIP_ROWS; i++)
             rows[i] = (struct ntx_row){.token = (int32_t)(7 * p + i), .pos = p, .kv = kv[i], .logits = logits + (p * SKIP_ROWS + i) * r.n_vocab, .may_skip = true};
         for (uint32_t i = 0; i < 2; i++)
-            rows[SKIP_ROWS + i] = (struct ntx_row){.token = (int32_t)(3 * p + i), .pos = 2 * p + i, .kv = kv[SKIP_ROWS], .prompt = true};
+            rows[SKIP_ROWS + i] = (struct ntx_row){.token = (int32_t)(3 * p + i), .pos = 2 * p + i, .kv = kv[SKIP_ROWS], .rounded = true, .all_groups = true};
         CHECK_MSG(!rig_run(&r, rows, p == 1 ? SKIP_ROWS : SKIP_ROWS + 2), "%s", r.w.w.error.text); /* alone in the second: a layer is dropped */
         CHECK_EQ(r.w.n_drops, p == 1);
     }

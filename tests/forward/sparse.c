@@ -109,7 +109,7 @@ static float *prompted(const struct rig_options *o, uint32_t step, bool together
         for (uint32_t i = 0; i < PROMPT; i += step) {
             uint32_t k = NTX_MIN(step, PROMPT - i);
             for (uint32_t j = 0; j < k; j++)
-                rows[j] = (struct ntx_row){.token = ids[t][i + j], .pos = i + j, .kv = kv[t], .prompt = true, .ffn = set[t]};
+                rows[j] = (struct ntx_row){.token = ids[t][i + j], .pos = i + j, .kv = kv[t], .rounded = true, .all_groups = true, .add = set[t]};
             CHECK_EQ(rig_run(&r, rows, k), 0);
         }
         ntx_ffn_set_choose(set[t], share);
