@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""make.py MKMODEL [CASE ...]: writes golden.json, the logits that llama.cpp gives for tiny models made by ntx-mkmodel.
+"""make.py MKMODEL [CASE ...]: writes golden.json, the logits that llama.cpp gives for tiny models made by ntx-mkmodel. With names of cases those alone
+are made anew, and the others stay as they are.
 
 Not run by the tests: they only read golden.json. Run it when the maker's output changes or a case is added. It wants
 llama-cpp-python (and numpy, which that needs), built from source for the CPU without repacking of weights, so that
@@ -53,6 +54,8 @@ CASES = {
     'gptoss.f32': '--arch gpt-oss --experts 8 --experts-used 3 --expert-ff 96 --head-dim 64 --window 24 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type F32 --seed 34',
     'gptoss.q8_0': '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 256 --head-dim 32 --window 5 --type Q8_0 --seed 35',
     'gptoss.mxfp4': '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 160 --head-dim 64 --window 24 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type MXFP4 --seed 36',
+    'glm4moe.f32': '--arch glm4moe --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 192 --head-dim 64 --dense 1 --nextn 1 --rotated 32 --biases --qk-norms --expert-scale 1.5 --rope-base 1000000 --type F32 --seed 37',
+    'glm4moe.q4_k_m': '--arch glm4moe --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 32 --dense 2 --rotated 16 --type Q4_K_M --seed 38',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 
@@ -146,7 +149,12 @@ def main():
         c = cases[-1]
         print('%-18s sd %.3g  main-ref %.2g  batch %.2g  f16kv %.2g' % (name, c['logit_sd'], c['main_vs_ref']['rms_over_sd'],
               c['batch_vs_main']['rms_over_sd'], c['f16kv_vs_main']['rms_over_sd']))
-    with open(os.path.join(HERE, 'golden.json') if not sys.argv[2:] else os.devnull, 'w') as f:
+    if sys.argv[2:]:
+        with open(os.path.join(HERE, 'golden.json')) as f:
+            all_cases = {c['name']: c for c in json.load(f)['cases']}
+        all_cases.update({c['name']: c for c in cases})
+        cases = [all_cases[name] for name in CASES]
+    with open(os.path.join(HERE, 'golden.json'), 'w') as f:
         f.write('{"made_by": "make.py with llama-cpp-python %s",\n"cases": [\n' % L.__version__)
         f.write(',\n'.join(json.dumps(c, separators=(',', ':')) for c in cases))
         f.write('\n]}\n')

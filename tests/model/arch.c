@@ -177,7 +177,7 @@ static void check_texts(void)
     size_t n;
     uint8_t *p = base(&n);
     memcpy(value_of(p, n, "general.architecture") + 12, "gem\nn", 5);
-    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss");
+    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe");
     p = base(&n);
     memcpy(value_of(p, n, "llama.rope.scaling.type") + 12, "longer", 6);
     finish(p, n, -EINVAL, "key 'llama.rope.scaling.type' names a scaling that is not supported");
@@ -286,6 +286,7 @@ static void check_steps(void)
     expect_steps("llama", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
     expect_steps("llama", 4, true, "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("qwen3", 0, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
+    expect_steps("glm4moe", 4, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("gpt-oss", 4, false, "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM BIAS ADD NORM ROUTE EXPERTS ADD");
 }
 
@@ -327,6 +328,62 @@ static void check_gpt_oss(void)
         ntx_gguf_free(g);
         free(p);
     }
+}
+
+/* ---- glm4moe */
+
+static struct mk_options glm_options(void)
+{
+    struct mk_options o = moe_options("glm4moe");
+    o.layers = 3;
+    o.dense = o.nextn = 1;
+    o.shared_ff = 96; /* two of 48 */
+    o.rotated = 8;
+    o.expert_scale = 2.5f;
+    return o;
+}
+
+static void check_glm4moe(void)
+{
+    struct mk_options o = glm_options();
+    o.biases = o.qk_norms = true;
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    const struct ntx_layer *l = x.m->layers;
+    const struct ntx_router *r = &ntx_layer_find(&l[1], NTX_OP_ROUTE)->router;
+    CHECK(h->n_layers == 3 && h->n_nextn == 1 && h->n_dense == 1 && h->n_ff_shexp == 96);
+    CHECK(r->score == NTX_SCORE_SIGMOID && r->norm && r->scale == 2.5f);
+    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && ntx_layer_find(l, NTX_OP_ROPE)->rotated == 8 && ntx_layer_find(l, NTX_OP_ROPE)->width == h->head_k);
+    CHECK(ntx_layer_find(&l[0], NTX_OP_GLU) && !ntx_layer_find(&l[0], NTX_OP_EXPERTS) && !ntx_layer_find(&l[1], NTX_OP_GLU));
+    CHECK_STR(name_of(&x, l[0].router), "none");
+    CHECK_STR(name_of(&x, l[0].ffn_norm), "blk.0.post_attention_norm.weight");
+    CHECK_STR(name_of(&x, l[1].gate), "none");
+    CHECK_STR(name_of(&x, l[2].router_choice), "blk.2.exp_probs_b.bias");
+    CHECK_STR(name_of(&x, l[2].shared_gate), "none");
+    CHECK_STR(name_of(&x, l[2].down_shared), "blk.2.ffn_down_shexp.weight");
+    for (uint32_t i = 0; i < h->n_layers; i++) /* nothing of the block behind them */
+        for (int t = 0; t < NTX_N_TENSORS; t++)
+            CHECK(l[i].tensor[t] == NTX_NO_TENSOR || !strncmp(name_of(&x, l[i].tensor[t]), i ? i == 1 ? "blk.1." : "blk.2." : "blk.0.", 6));
+    close_model(&x);
+}
+
+static void refuse_glm(const char *old, const char *new, int rc, const char *text)
+{
+    struct mk_options o = glm_options();
+    size_t n;
+    uint8_t *p = make_bytes_with(&o, NULL, &n);
+    rename_in(p, n, old, new);
+    finish(p, n, rc, text);
+}
+
+static void refuse_glms(void)
+{
+    refuse_glm("blk.1.exp_probs_b.bias", "blk.1.exp_probs_c.bias", -EINVAL, "tensor 'blk.1.exp_probs_b.bias' is missing; a glm4moe model needs it");
+    refuse_glm("glm4moe.expert_shared_count", "glm4moe.expert_shared_caunt", -EINVAL, "key 'glm4moe.expert_shared_count' is missing");
+    refuse_glm("blk.3.nextn.enorm.weight", "blk.3.nexto.enorm.weight", -ENOTSUP, "tensor 'blk.3.nexto.enorm.weight' has no place in a glm4moe model of 3 layers");
+    refuse_glm("blk.3.nextn.enorm.weight", "blk.4.nextn.enorm.weight", -ENOTSUP, "tensor 'blk.4.nextn.enorm.weight' has no place");
+    refuse_glm("glm4moe.nextn_predict_layers", "glm4moe.nextn_predict_liyers", -ENOTSUP, "tensor 'blk.3.nextn.eh_proj.weight' has no place in a glm4moe model of 4 layers");
+    refuse_glm("glm4moe.leading_dense_block_count", "glm4moe.leading_dense_block_caunt", -EINVAL, "tensor 'blk.0.ffn_gate_inp.weight' is missing");
 }
 
 static void add_scale(struct mk_file *f) { mk_kv_f32(f, "qwen3moe.expert_weights_scale", 2.5f); mk_kv_bool(f, "qwen3moe.expert_weights_norm", false); }
@@ -403,6 +460,8 @@ int main(void)
     check_experts();
     check_expert_refusals();
     check_gpt_oss();
+    check_glm4moe();
+    refuse_glms();
     CHECK_EQ(accepted(add_equal).n_head_kv, 2);
     CHECK_EQ(accepted(add_window).ctx_train, 100);
     struct ntx_hparams h = accepted(add_old_scale);

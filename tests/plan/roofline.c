@@ -176,6 +176,20 @@ static void test_corrected(void)
 }
 
 /* Models by name have the sizes that the mixes give: per layer of a 70B, and whole files that people have. */
+/* Weights, and those that a token uses, in units of 10^9; and layers with experts. */
+static void check_experts(const char *name, const char *all, const char *used, uint32_t layers)
+{
+    struct ntx_outline o;
+    struct ntx_err err;
+    double n = 0;
+    CHECK_MSG(!ntx_outline_named(name, &o, &err), "%s", err.text);
+    for (int p = 0; p < NTX_N_PARTS; p++)
+        n += (double)ntx_outline_values(&o, p);
+    check_digits(n / 1e9, all, "%.0f");
+    check_digits((n - (double)ntx_outline_values(&o, NTX_PART_EXPERT) * (1 - (double)o.n_used / o.n_experts)) / 1e9, used, "%.0f");
+    CHECK_EQ(o.n_expert_layers, layers);
+}
+
 static void test_names(void)
 {
     struct ntx_outline o;
@@ -191,13 +205,9 @@ static void test_names(void)
     CHECK(!ntx_outline_named("llama-2-13b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_model_bytes(&o)) / 1e9, "7.77", "%.2f");
     CHECK_EQ(2 * ntx_outline_kv_values(&o), 819200);
-    CHECK(!ntx_outline_named("qwen3-235b-a22b@q4_k_m", &o, &err));
-    double all = 0, used = 0;
-    for (int p = 0; p < NTX_N_PARTS; p++)
-        all += (double)ntx_outline_values(&o, p);
-    used = all - (double)ntx_outline_values(&o, NTX_PART_EXPERT) * (1 - 8.0 / 128);
-    check_digits(all / 1e9, "235", "%.0f");
-    check_digits(used / 1e9, "22", "%.0f");
+    check_experts("qwen3-235b-a22b@q4_k_m", "235", "22", 94);
+    check_experts("glm-4.5-air@q4_k_m", "107", "13", 45); /* published as 106B-A12B: a block that foretells tokens, and embeddings, aside */
+    check_experts("glm-4.6@f16", "353", "34", 89);
     CHECK(!ntx_outline_named("mixtral-8x7b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "28.4", "%.1f");
     CHECK(!ntx_outline_named("gpt-oss-120b@mxfp4", &o, &err)); /* experts are, the rest is Q8_0 */
