@@ -30,7 +30,10 @@ static const struct ntx_command commands[] = {
     {"stop", "", "Ends the running daemons after their generations.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_stop},
     {"tokenize", "MODEL", "Text on standard input to a JSON array of token ids.", NTX_OPT_TOK, 1, 1, ntx_cmd_tokenize},
     {"detokenize", "MODEL", "A JSON array of token ids on standard input to text.", 0, 1, 1, ntx_cmd_detokenize},
-    {"logits", "MODEL", "The logits of each given token, as float32.", NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_LOGITS, 1, 1, ntx_cmd_logits},
+    {"logits", "MODEL",
+     "The logits of each given token, as float32.\vntx logits MODEL --tokens IDS --steps FILE tells what each step of each layer gave; two such files, of two back ends, "
+     "budgets, builds or models, are held against each other by ntx logits --compare FILE OTHER, which names the first step that differs.",
+     NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_LOGITS, 1, 1, ntx_cmd_logits},
     {"perplexity", "MODEL FILE",
      "Perplexity of a text, in windows of --ctx tokens (default 512), the second half of each scored.\vWith --skip, which prompts never do, the scored half is fed token by token as if it were being written. Two models, or two ways of running one, are compared in "
      "two runs over the same text: the first with --save-logits BASE, the second with --kl BASE. The divergence is that of the second run's "

@@ -134,7 +134,14 @@ static const struct ntx_setting serve_rows[] = {
     {"cors", 0, "ORIGINS", "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", TEXT(cors)},
 };
 static const struct ntx_setting logits_rows[] = {
-    {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)}, {"output", 'o', "FILE", "float32, little-endian, [n_tokens x n_vocab]", TEXT(out)}};
+    {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)},
+    {"output", 'o', "FILE", "float32, little-endian, [n_tokens x n_vocab]", TEXT(out)},
+    {"steps", 0, "FILE", "what each step of each layer gave: a line of JSON for each, with a digest of every token's values", TEXT(steps)},
+    {"step-values", 0, NULL, "the values, too, in --steps", FLAG(step_values)},
+    {"compare", 0, "FILE", "instead: in which step do this file of --steps and the one that stands in MODEL's place part first? Ends with 1 where they do", TEXT(compare)},
+    {"tolerance", 0, "T", "with --compare: values may differ by T times the largest of their row (default 0: not in a bit); both files need --step-values",
+     REAL(tolerance, 0, 1e9)},
+};
 static const struct ntx_setting bench_rows[] = {
     {"prompt", 'p', "N[,N...]", "prompt tokens (default $), a test for each", OWN(read_prompts), .preset = "128"},
     {"n", 'n', "N[,N...]", "tokens to generate (default $), a test for each", OWN(read_writes), .preset = "32"},

@@ -44,6 +44,9 @@ struct ntx_options {
     bool quiet, json;
     /* the rest */
     const char *socket, *out, *tokens;
+    const char *steps, *compare; /* logits */
+    bool step_values;
+    float tolerance;
     const char *listen, *key_file, *cors; /* HTTP */
     const char *questions, *save_logits, *kl;
     struct ntx_list prompts, writes; /* bench: tokens */

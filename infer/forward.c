@@ -360,6 +360,8 @@ static int run_steps(struct ntx_forward *f)
         const struct ntx__run *r = f->run = &all->run[k];
         bool needed = f->n_live || (f->n_kv_only && r->feeds);
         rc = needed ? run(f, r) : pass_over(f, r->chunk0, r->end);
+        if (needed && !rc && f->watched)
+            rc = ntx__watch_run(f, r);
     }
     return rc;
 }
@@ -406,6 +408,8 @@ static int run_output(struct ntx_forward *f)
     int rc = f->back->output(f);
     if (f->back->waits)
         end_traced(f, f->hp->n_layers, t0);
+    if (!rc && f->watched)
+        ntx__watch_logits(f);
     return rc;
 }
 
@@ -416,6 +420,8 @@ static int run_pass(struct ntx_forward *f)
         f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
     if ((rc = make_angles(f)) || (rc = embed(f)))
         return rc;
+    if (f->watched)
+        ntx__watch_embedded(f);
     rc = f->back->begin ? f->back->begin(f) : 0;
     for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++)
         rc = run_layer(f);
@@ -431,6 +437,7 @@ static void reset(struct ntx_forward *f, const struct ntx_batch *b)
     f->ended_ns = 0;
     f->next_chunk = 0;
     ntx__begin_groups(f);
+    ntx__watch_begin(f);
     atomic_store(&f->failed, 0);
     memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);
     for (uint32_t i = 0; i < b->n_rows; i++)

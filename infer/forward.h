@@ -40,6 +40,7 @@ struct ntx_row {
     uint64_t session;        /* for the probe board */
     const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
     struct ntx_capture *capture; /* filled on the way, or NULL */
+    bool watched;            /* what each step gives for it is shown (ntx_forward_watch) */
 };
 
 static inline uint32_t ntx_row_slot(const struct ntx_row *r) { return r->n_path ? r->path[r->n_path - 1] : r->pos; }
@@ -104,5 +105,18 @@ const struct ntx_err *ntx_forward_error(const struct ntx_forward *f);
 uint64_t ntx_forward_skipped(const struct ntx_forward *f); /* row-layers skipped so far */
 /* For tests: called by the engine thread after each layer with hidden [n_rows x n_embd]; NULL to stop. */
 void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows), void *ctx);
+
+/* What a step gave for one row, where the row is watched: of the buffers that steps leave for one another, in the order of the pass. "EMBED" comes before
+ * the layers, "OUTPUT" behind them, for rows whose logits are wanted. Steps that a back end does in one go show what stands in the end;
+ * what it keeps nowhere is not shown. Costs a look a pass while nobody is watched. */
+#define NTX_STEP_NAME 64
+struct ntx_step_values {
+    uint32_t layer, step;       /* step: of the layer's (model/layer.h) */
+    const char *name, *buffer;  /* "MM ffn_down.weight", "Y" */
+    uint32_t width;
+    const float *values;        /* [width] */
+};
+typedef void ntx_watch_fn(void *ctx, const struct ntx_row *row, const struct ntx_step_values *v);
+void ntx_forward_watch(struct ntx_forward *f, ntx_watch_fn *fn, void *ctx); /* by the engine thread, within a pass */
 
 #endif

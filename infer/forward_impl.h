@@ -14,6 +14,7 @@
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
  *   forward_finite.c  weights that are no numbers
  *   forward_path.c rows of a tree: what their attention reads, and what becomes of an accepted path
+ *   forward_steps.c  what steps gave, for who watches
  *   forward_mem.c  the layout of memory
  *   rope.c pool.c  angles; threads
  *
@@ -156,6 +157,7 @@ struct ntx_backend {
     bool (*groups_by_host)(const struct ntx_forward *f); /* it leaves this layer's to ntx__host_groups; NULL: every one's */
     int (*fetch)(struct ntx_forward *f, const struct ntx__rows *r, unsigned n); /* to the host, and waits until they are there */
     int (*send)(struct ntx_forward *f, const struct ntx__rows *r);              /* from the host, which leaves them as they are until something is fetched */
+    uint16_t unseen; /* bits of buffers that `rows` leaves as they were where the steps say that it writes them: what is made of them is all that it keeps */
     int (*settle)(struct ntx_forward *f);   /* gives back every chunk that it still holds: others are about to be passed over, or replaced */
     int (*decided)(struct ntx_forward *f);  /* which rows the later layers have is known */
     int (*output)(struct ntx_forward *f);   /* logits of m.live, into m.logits */
@@ -209,6 +211,8 @@ struct ntx_forward {
     uint64_t skipped;
     void (*trace)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows);
     void *trace_ctx;
+    ntx_watch_fn *watch;
+    void *watch_ctx;
 
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
@@ -226,6 +230,7 @@ struct ntx_forward {
         uint32_t predicted, known[2], kept; /* layers: the last one predicted; whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
     } groups;
     const struct ntx__run *run;
+    bool watched;    /* a row of the pass is */
     const struct ntx__glu *glu;
     bool predicts; /* multiplies by what is in memory before its turn has come */
     const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */
@@ -286,6 +291,12 @@ bool ntx__in_place(const struct ntx_row *r);  /* all that it sees lies at its po
 /* a->k, ->v and ->hole, for a row that is not: the blocks of its path become copies in the lane. */
 void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint32_t kv_head, struct ntx__lane *lane, struct ntx_attn *a);
 int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n);
+
+/* ---- forward_steps.c */
+void ntx__watch_begin(struct ntx_forward *f);
+int ntx__watch_run(struct ntx_forward *f, const struct ntx__run *r); /* of f->layer, when it is over */
+void ntx__watch_embedded(struct ntx_forward *f);
+void ntx__watch_logits(struct ntx_forward *f);
 
 /* ---- forward_runs.c */
 void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out); /* without chunks and forms */

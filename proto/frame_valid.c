@@ -120,6 +120,9 @@ static bool reply_ok(const Ntx__Reply *m)
     case NTX__REPLY__BODY_STATES:
         return m->states && m->states->state.len % sizeof(float) == 0 && m->states->similar.len % sizeof(float) == 0 && m->states->ffn_state.len % sizeof(float) == 0 &&
                m->states->ffn_energy.len % sizeof(float) == 0;
+    case NTX__REPLY__BODY_STEP:
+        return m->step && ntx__text_fits(m->step->name, NTX_WORD_MAX) && ntx__text_fits(m->step->buffer, NTX_WORD_MAX) &&
+               (!m->step->values.len || m->step->values.len == m->step->width * sizeof(float));
     case NTX__REPLY__BODY_STARTED:
         return m->started;
     default:

@@ -141,6 +141,7 @@ int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, s
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
     int rc = make_buffers(e);
+    ntx_forward_watch(e->l->forward, ntx__engine_step, e);
     if (!rc)
         rc = ntx_reader_new(on_read, e, &e->reader);
     if (!rc)

@@ -92,6 +92,10 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s);
 void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row); /* behind a prompt */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns); /* a pass took so long */
 
+/* ---- engine_steps.c */
+void ntx__engine_step(void *ctx, const struct ntx_row *row, const struct ntx_step_values *v); /* a ntx_watch_fn; ctx: the engine */
+size_t ntx__engine_steps_bytes(const struct ntx_engine *e, const struct ntx_session *s); /* of replies for a row, about; 0: it asks for none */
+
 /* ---- engine_pass.c */
 void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n, bool decoding);
 int ntx__engine_finite(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n); /* else the session has failed */

@@ -61,11 +61,11 @@ static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
 
 /* Rows whose logits the client's writer has room for, and those before them that give none; one at least, or it would never
  * go on. Writers share what is free, so each gets a part of it in this pass. */
-static uint32_t sink_room(const struct ntx_engine *e, const struct ntx_session *s)
+static uint32_t writer_room(const struct ntx_engine *e, const struct ntx_session *s)
 {
     if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
         return UINT32_MAX;
-    size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) : states_reply_bytes(e);
+    size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) + ntx__engine_steps_bytes(e, s) : states_reply_bytes(e);
     size_t room = ntx_writer_room(s->writer) / e->n_live / reply;
     size_t silent = s->kind == NTX_SESSION_LOGITS && s->n_past < s->from ? s->from - s->n_past : 0;
     return (uint32_t)NTX_MAX(room + silent, (size_t)1);
@@ -79,7 +79,7 @@ static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first,
             struct ntx_session *s = e->live[(first + i) % e->n_live];
             if (ntx_session_decoding(s))
                 continue;
-            uint32_t most = sink_room(e, s), share = round ? b->rows : fair;
+            uint32_t most = writer_room(e, s), share = round ? b->rows : fair;
             grow(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
         }
 }
@@ -174,6 +174,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .add = decoding ? NULL : s->ffn,
         .session = s->id,
         .similar = s->similar,
+        .watched = s->steps != NTX_STEPS_NONE,
         .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, (*n_captures)++) : NULL,
     };
     *n_logits += logits;

@@ -41,6 +41,7 @@ struct ntx_request { /* zero where a kind has no use for it; the fields are thos
     /* logits, score */
     uint32_t from;
     bool decode;
+    uint32_t steps;               /* logits: what each step gave, too: 0, 1 or 2 */
     /* states */
     uint32_t layer, ffn_first, ffn_layers;
 

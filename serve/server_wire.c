@@ -52,7 +52,10 @@ static void take(struct ntx_request *a, const Ntx__Request *q, struct ntx_reques
 {
     switch (q->body_case) {
     case NTX__REQUEST__BODY_GENERATE: take_generate(a, q->generate, messages); return;
-    case NTX__REQUEST__BODY_LOGITS: take_tokens(a, NTX_REQUEST_LOGITS, q->logits->tokens, q->logits->n_tokens, q->logits->from, q->logits->decode); return;
+    case NTX__REQUEST__BODY_LOGITS:
+        take_tokens(a, NTX_REQUEST_LOGITS, q->logits->tokens, q->logits->n_tokens, q->logits->from, q->logits->decode);
+        a->steps = q->logits->steps;
+        return;
     case NTX__REQUEST__BODY_SCORE: take_tokens(a, NTX_REQUEST_SCORE, q->score->tokens, q->score->n_tokens, q->score->from, q->score->decode); return;
     case NTX__REQUEST__BODY_STATES:
         take_tokens(a, NTX_REQUEST_STATES, q->states->tokens, q->states->n_tokens, 0, false);

@@ -306,6 +306,28 @@ void ntx_mail_states(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t 
     ntx_mail_reply(b, writer, &r, false);
 }
 
+void ntx_mail_step(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_step_row *s)
+{
+    Ntx__StepRow m = NTX__STEP_ROW__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    m.row = s->row;
+    m.layer = s->layer;
+    m.step = s->step;
+    m.name = (char *)(uintptr_t)s->name;
+    m.buffer = (char *)(uintptr_t)s->buffer;
+    m.width = s->width;
+    m.digest = s->digest;
+    m.min = s->min;
+    m.max = s->max;
+    m.mean = s->mean;
+    if (s->values)
+        m.values = floats((struct ntx_floats){s->values, s->width});
+    r.id = id;
+    r.body_case = NTX__REPLY__BODY_STEP;
+    r.step = &m;
+    ntx_mail_reply(b, writer, &r, false);
+}
+
 void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass)
 {
     struct ntx_mail *m = calloc(1, sizeof *m);

@@ -107,6 +107,15 @@ void ntx_mail_token(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t i
 void ntx_mail_score(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, double nll, const float *each, uint32_t n, const char *stats_json);
 void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, uint32_t row, const float *logits, uint32_t n);
 void ntx_mail_states(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_states_row *m);
+struct ntx_step_row { /* StepRow in ntx.proto */
+    uint32_t row, layer, step, width;
+    const char *name, *buffer;
+    uint64_t digest;
+    float min, max;
+    double mean;
+    const float *values; /* [width], or NULL: they were not asked for */
+};
+void ntx_mail_step(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_step_row *s);
 void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass);
 void ntx_mail_note(struct ntx_mailbox *b, enum ntx_mail_kind kind);
 

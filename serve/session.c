@@ -194,6 +194,8 @@ static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, c
 
 int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
 {
+    if (m->steps >= NTX_STEPS_KINDS)
+        return ntx_err_set(err, -EINVAL, "steps %u: 0, 1 or 2 can be asked for", m->steps);
     if (m->from && m->from >= m->n_tokens)
         return ntx_err_set(err, -EINVAL, "logits from token %u on cannot be given: there are %zu", m->from, m->n_tokens);
     int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
@@ -201,6 +203,7 @@ int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, c
         return rc;
     s->kind = NTX_SESSION_LOGITS;
     s->from = m->from;
+    s->steps = (enum ntx_session_steps)m->steps;
     s->one_by_one = m->decode;
     return 0;
 }

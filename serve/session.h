@@ -25,6 +25,8 @@
 enum ntx_session_kind { NTX_SESSION_GENERATE, NTX_SESSION_LOGITS, NTX_SESSION_SCORE, NTX_SESSION_STATES };
 enum ntx_session_state { NTX_SESSION_READING, NTX_SESSION_QUEUED, NTX_SESSION_RUNNING, NTX_SESSION_IDLE };
 
+enum ntx_session_steps { NTX_STEPS_NONE, NTX_STEPS_DIGESTS, NTX_STEPS_VALUES, NTX_STEPS_KINDS }; /* LogitsReq.steps */
+
 struct ntx_dialog { /* the conversation so far: where it can be cut. Its text is in the tokens, and nowhere else */
     uint32_t *begins;          /* [n] of each message: tokens before a request's first one, UINT32_MAX at its others */
     unsigned n, room;
@@ -62,6 +64,7 @@ struct ntx_session {
     uint32_t n_seen;           /* rows in it */
     struct ntx_ffn_set *ffn;   /* --ffn-sparse prompt, once it was admitted: the groups of neurons that it uses */
     uint32_t state_layer, ffn_first, ffn_layers; /* states */
+    enum ntx_session_steps steps; /* logits: what is told of each step */
     bool one_by_one;           /* logits, score: tokens from `from` on are fed like generated ones */
     uint32_t from;             /* logits: rows from here on; score: tokens from here on */
     double nll;

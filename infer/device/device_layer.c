@@ -273,6 +273,7 @@ const struct ntx_backend ntx_device_backend = {
     .combine = combine,
     .groups = ntx__device_groups,
     .groups_by_host = ntx__device_leaves_groups,
+    .unseen = 1u << NTX_BUF_K | 1u << NTX_BUF_V | 1u << NTX_BUF_Y, /* K and V are turned on their way into the cache, a bias of Y goes into H */
     .fetch = ntx__device_fetch,
     .send = ntx__device_send,
     .settle = ntx__device_let_go,
