@@ -50,7 +50,11 @@ static const struct ntx_step_row *row_of(const struct ntx_step_line *t, uint32_t
 
 static void print_step(const struct ntx_step_line *t, const char *what)
 {
-    printf("%s: layer %u, step %u: %s -> %s [%u]", what, t->layer, t->step, t->name, t->buffer, t->width);
+    bool outside = !strcmp(t->name, "EMBED") || !strcmp(t->name, "OUTPUT");
+    printf("%s: ", what);
+    if (!outside)
+        printf("layer %u, step %u: ", t->layer, t->step);
+    printf("%s -> %s [%u]", t->name, t->buffer, t->width);
 }
 
 static void print_sides(const struct comparison *c, const struct ntx_step_line *a, const struct ntx_step_line *b)

@@ -403,12 +403,104 @@ static void dense_models(struct world *w)
 }
 
 /* A second argument: that part alone. */
+/* ---- what steps gave (ntx_forward_watch): of every step that a device shows the CPU's bits, and it shows all but what its kernels keep to themselves */
+
+struct seen {
+    uint32_t layer, step, pos, width;
+    char buffer[16];
+    float *values;
+};
+struct diary {
+    struct seen seen[4096];
+    size_t n;
+};
+
+static void note(void *ctx, const struct ntx_row *row, const struct ntx_step_values *v)
+{
+    struct diary *d = ctx;
+    struct seen *s = &d->seen[d->n++];
+    CHECK(d->n < sizeof d->seen / sizeof *d->seen && strlen(v->buffer) < sizeof s->buffer && row->pos % 2 == 0);
+    *s = (struct seen){v->layer, v->step, row->pos, v->width, "", malloc(v->width * sizeof(float))};
+    strcpy(s->buffer, v->buffer);
+    memcpy(s->values, v->values, v->width * sizeof(float));
+}
+
+/* Rows at even positions are watched. */
+static void watched(struct world *w, const struct rig_options *o, struct diary *d)
+{
+    struct rig_options on = *o;
+    struct rig r;
+    int32_t ids[N];
+    struct ntx_row rows[N];
+    world_rig(w, &r, &on);
+    rig_ids(&r, 5, ids, N);
+    float *logits = malloc((size_t)N * r.n_vocab * sizeof *logits);
+    struct ntx_kv_seq *kv = rig_seq(&r, N);
+    ntx_forward_watch(r.f, note, d);
+    for (uint32_t i = 0; i < N; i++)
+        rows[i] = (struct ntx_row){.token = ids[i], .pos = i, .kv = kv, .logits = logits + (size_t)i * r.n_vocab, .watched = i % 2 == 0};
+    CHECK_MSG(!rig_run(&r, rows, N), "%s", r.w.w.error.text);
+    CHECK_SAME(d->seen[d->n - 1].values, logits + (size_t)(N - 1) * r.n_vocab, r.n_vocab);
+    ntx_kv_seq_free(kv);
+    world_close(w, &r);
+    free(logits);
+}
+
+static const struct seen *find_seen(const struct diary *d, const struct seen *s)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (d->seen[i].layer == s->layer && d->seen[i].step == s->step && d->seen[i].pos == s->pos && !strcmp(d->seen[i].buffer, s->buffer))
+            return &d->seen[i];
+    return NULL;
+}
+
+static void same_steps(struct world *w, const struct rig_options *o, const char *mix, const char *what)
+{
+    static struct diary cpu, device;
+    cpu.n = device.n = 0;
+    watched(NULL, o, &cpu);
+    w->mix = mix;
+    watched(w, o, &device);
+    for (size_t i = 0; i < device.n; i++) {
+        const struct seen *got = &device.seen[i], *want = find_seen(&cpu, got);
+        CHECK_MSG(want && want->width == got->width && !memcmp(want->values, got->values, got->width * sizeof(float)), "%s, %s: layer %u, step %u, %s of row %u", what, mix,
+                  got->layer, got->step, got->buffer, got->pos);
+    }
+    for (size_t i = 0; i < cpu.n; i++) { /* K is turned, and Y gets its bias, on the way */
+        const struct seen *s = &cpu.seen[i];
+        CHECK_MSG(find_seen(&device, s) || strchr("KVY", *s->buffer), "%s, %s: layer %u, step %u, %s is not shown", what, mix, s->layer, s->step, s->buffer);
+    }
+    CHECK(device.n > cpu.n * 3 / 4);
+    for (size_t i = 0; i < cpu.n; i++)
+        free(cpu.seen[i].values);
+    for (size_t i = 0; i < device.n; i++)
+        free(device.seen[i].values);
+}
+
+static void steps(struct world *w)
+{
+    struct rig_options o = {.make = small_model("Q8_0", 2), .chunk_bytes = 20000, .max_rows = N};
+    w->in_flight = 2;
+    w->share = 40;
+    o.make.arch = "qwen2";
+    same_steps(w, &o, "d", "dense");
+    same_steps(w, &o, "dhs", "dense");
+    o.make.arch = "gpt-oss";
+    o.make.experts = 4;
+    o.make.experts_used = 2;
+    same_steps(w, &o, "dh", "experts");
+    o = packed_options("predicted=0.4", false);
+    o.max_rows = N;
+    same_steps(w, &o, "dhs", "packed");
+    puts("what steps gave: the CPU's bits");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}};
+    } parts[] = {{"dense", dense_models}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"steps", steps}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);

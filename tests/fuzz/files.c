@@ -1,9 +1,10 @@
-/* files.c: two files that come from elsewhere: a sidecar, read and then used by skip policies and for FFNs, and a base of logits. The first
- * byte says which. What is taken is whole, finite and of the sizes that it says. */
+/* files.c: three files that come from elsewhere: a sidecar, read and then used by skip policies and for FFNs, a base of logits, and a list of steps. The
+ * first byte says which. What is taken is whole, finite and of the sizes that it says. */
 #include <errno.h>
 #include <math.h>
 
 #include "client/logits_base.h"
+#include "client/steps.h"
 #include "predictor/sidecar.h"
 #include "tests/fuzz/policy.h"
 
@@ -84,6 +85,28 @@ static void seed_base(const char *path)
     read_back(path, "base", 1);
 }
 
+static void seed_steps(const char *path)
+{
+    struct ntx_steps s = {0};
+    struct ntx_err err = {0};
+    float values[] = {1, -2, 3.5f};
+    FILE *f = fopen(path, "wb");
+    for (uint32_t row = 0; row < 4; row += 2)
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            Ntx__StepRow m = NTX__STEP_ROW__INIT;
+            m.row = row;
+            m.layer = layer;
+            m.name = (char[]){"ADD"};
+            m.buffer = (char[]){"H"};
+            m.width = 3;
+            m.values = (ProtobufCBinaryData){layer ? 0 : sizeof values, (uint8_t *)values};
+            MUST(!ntx_steps_add(&s, &m, &err));
+        }
+    MUST(f && !ntx_steps_write(&s, f, path, &err) && !fclose(f));
+    ntx_steps_free(&s);
+    read_back(path, "steps", 2);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     char path[512];
@@ -95,6 +118,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     seed_sidecar(path);
     seed_ffns(path);
     seed_base(path);
+    seed_steps(path);
     exit(0);
 }
 
@@ -184,6 +208,27 @@ static void use_base(const char *path)
     ntx_base_close(b);
 }
 
+static void use_steps(const char *path)
+{
+    struct ntx_steps s;
+    struct ntx_err err = {0};
+    if (ntx_steps_read(path, &s, &err)) {
+        MUST(err.code < 0 && err.text[0]);
+        return;
+    }
+    for (size_t i = 0; i < s.n; i++) {
+        const struct ntx_step_line *t = &s.step[i];
+        MUST(ntx_steps_find(&s, t->layer, t->step, t->buffer) == t && t->n_there <= t->n_rows && memchr(t->name, 0, sizeof t->name));
+        float sum = 0;
+        for (uint32_t r = 0; r < t->n_rows; r++)
+            for (uint32_t k = 0; t->row[r].values && k < t->width; k++)
+                sum += t->row[r].values[k];
+        volatile float seen = sum;
+        (void)seen;
+    }
+    ntx_steps_free(&s);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[64];
@@ -192,6 +237,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int fd = fuzz_file(data + 1, size - 1, path);
     if (data[0] & 1)
         use_base(path);
+    else if (data[0] & 2)
+        use_steps(path);
     else {
         use_sidecar(fd);
         use_nets(fd);

@@ -76,7 +76,7 @@ seeds_monitor() { made_seeds; }
 seeds_files() {
     made_seeds
     for word in ntx.skip.version ntx.skip.layers ntx.skip.embd ntx.skip.hidden ntx.skip.first ntx.skip.last ntx.skip.tokens ntx.skip.threshold ntx.skip.similarity \
-        ntx.skip.mean ntx.skip.model ntxlogit; do
+        ntx.skip.mean ntx.skip.model ntxlogit layer step width name buffer digests values null; do
         echo "\"$word\""
     done >"$dir/words"
 }
