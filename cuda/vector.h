@@ -142,7 +142,7 @@ KERNEL(norm_row, struct ntx_gpu_norm)
     SHARED double sums[WARPS];
     SHARED int32_t tops[WARPS];
     uint32_t i = BX;
-    float *h = a.h + a.rows[i] * a.ld_h;
+    float *h = a.h + (a.rows ? a.rows[i] : i) * a.ld_h;
     const float *y = a.y ? a.y + i * a.ld_y : NULL;
     double sum = 0;
     for (uint32_t k = TID; k < a.n; k += SEGMENT) {

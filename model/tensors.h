@@ -36,6 +36,8 @@ enum ntx_use {
     X(v_bias,             "attn_v.bias",                KV_HEADS_V,     ONE,         VECTOR) \
     X(q_norm,             "attn_q_norm.weight",         HEAD_K,         ONE,         VECTOR) \
     X(k_norm,             "attn_k_norm.weight",         HEAD_K,         ONE,         VECTOR) \
+    X(q_norm_all,         "attn_q_norm.weight",         HEADS_K,        ONE,         VECTOR) /* over all heads at once */ \
+    X(k_norm_all,         "attn_k_norm.weight",         KV_HEADS_K,     ONE,         VECTOR) \
     X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
     X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \
     X(o_bias,             "attn_output.bias",           EMBD,           ONE,         VECTOR) \

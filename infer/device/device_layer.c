@@ -103,20 +103,26 @@ static struct ntx_gpu_kv kv(const struct ntx_device *d, uint32_t row)
     };
 }
 
-static enum ntx_rope_kind rope_of(const struct ntx_device *d)
+/* q or k, of all heads at once. */
+static int norm_all(struct ntx_device *d, enum ntx_tensor t, float *x, uint32_t n, uint32_t n_rows)
 {
-    return (enum ntx_rope_kind)ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ROPE)->pairs;
+    const struct ntx_gpu_norm g = {.h = x, .w = vector(d, t), .x = x, .ld_h = n, .ld_x = n, .n = n, .n_rows = n_rows, .eps = d->hp->rms_eps};
+    return g.w && n_rows ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
 }
 
 /* Biases, norms of heads, rotation, and K and V into the cache. */
 static int rotate_and_store(struct ntx_device *d)
 {
+    const struct ntx_step *rope = ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ROPE); /* or none is turned */
     const struct ntx_gpu_rotate g = {
         .q = d->m.buf[NTX_BUF_Q], .k = d->m.buf[NTX_BUF_K], .v = d->m.buf[NTX_BUF_V], .q_bias = vector(d, NTX_T_q_bias), .k_bias = vector(d, NTX_T_k_bias), .v_bias = vector(d, NTX_T_v_bias),
         .q_norm = vector(d, NTX_T_q_norm), .k_norm = vector(d, NTX_T_k_norm), .cs = d->m.cs, .sn = d->m.sn, .kv = kv(d, 0), .n_rows = d->now.n_all,
-        .n_query = d->now.n_live, .rope_dim = d->hp->rope_dim, .neox = rope_of(d) != NTX_ROPE_NORM, .eps = d->hp->rms_eps,
+        .n_query = d->now.n_live, .rope_dim = rope ? rope->rotated : 0, .neox = rope && rope->pairs != NTX_ROPE_NORM, .eps = d->hp->rms_eps,
     };
-    return ntx__device_go(d, NTX_GPU_ROTATE, &g, "rotation");
+    int rc = norm_all(d, NTX_T_q_norm_all, d->m.buf[NTX_BUF_Q], d->hp->n_head * d->hp->head_k, d->now.n_live);
+    if (!rc)
+        rc = norm_all(d, NTX_T_k_norm_all, d->m.buf[NTX_BUF_K], d->hp->n_head_kv * d->hp->head_k, d->now.n_all);
+    return rc ? rc : ntx__device_go(d, NTX_GPU_ROTATE, &g, "rotation");
 }
 
 static int rows(struct ntx_forward *f, const struct ntx__run *r)

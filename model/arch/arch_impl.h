@@ -39,7 +39,8 @@ NTX_ARCHS(X)
 /* ---- pieces.c */
 struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     enum ntx_rope_kind rope;
-    enum ntx__presence qkv_bias, o_bias, qk_norm, sinks;
+    enum ntx__presence qkv_bias, o_bias, sinks;
+    enum ntx__presence qk_norm, qk_norm_all; /* of each head; of all at once, where there are no biases before */
     uint32_t window; /* positions that a row sees, its own included; 0: all */
 };
 /* h += o(attend(q, k, v of norm(h))) */

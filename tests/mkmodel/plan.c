@@ -136,6 +136,8 @@ static const struct {
     {NTX_T_sinks, 1, 1, PLAIN, false, false},
     {NTX_T_q_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_k_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_q_norm_all, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_k_norm_all, 1, 0.1f, PLAIN, false, false},
 };
 
 static struct ntx_hparams widths(const struct mk_options *o, uint32_t head)
