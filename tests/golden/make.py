@@ -56,6 +56,8 @@ CASES = {
     'gptoss.mxfp4': '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 160 --head-dim 64 --window 24 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type MXFP4 --seed 36',
     'glm4moe.f32': '--arch glm4moe --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 192 --head-dim 64 --dense 1 --nextn 1 --rotated 32 --biases --qk-norms --expert-scale 1.5 --rope-base 1000000 --type F32 --seed 37',
     'glm4moe.q4_k_m': '--arch glm4moe --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 32 --dense 2 --rotated 16 --type Q4_K_M --seed 38',
+    'minimax.f32': '--arch minimax-m2 --experts 12 --experts-used 4 --ff 96 --head-dim 64 --rotated 32 --rope-base 5000000 --type F32 --seed 39',
+    'minimax.q4_k_m': '--arch minimax-m2 --experts 8 --experts-used 3 --ff 256 --head-dim 32 --rotated 16 --type Q4_K_M --seed 40',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -317,7 +317,7 @@ static void add_rope_keys(struct plan *p, uint32_t orig)
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32 };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
-    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE},
+    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID},
 };
 
 static bool says(const struct mk_options *o, unsigned key)

@@ -1,0 +1,18 @@
+/* minimax.c: MiniMax-M2: norms of q and k over all heads, half of each head rotated, experts chosen by a sigmoid with a bias for the choice. */
+#include "model/arch/arch_impl.h"
+
+static int keys(struct ntx__keys *k)
+{
+    k->hp->n_ff_exp = k->hp->n_ff; /* whatever expert_feed_forward_length says */
+    k->hp->router.norm = true;
+    return 0;
+}
+
+static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    (void)l;
+    ntx__add_attention(&m->hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NEOX, .qk_norm_all = NTX__ALWAYS});
+    ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__ALWAYS});
+}
+
+const struct ntx__arch ntx__arch_minimax_m2 = {.experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .layer = layer};
