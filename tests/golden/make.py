@@ -58,6 +58,8 @@ CASES = {
     'glm4moe.q4_k_m': '--arch glm4moe --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 32 --dense 2 --rotated 16 --type Q4_K_M --seed 38',
     'minimax.f32': '--arch minimax-m2 --experts 12 --experts-used 4 --ff 96 --head-dim 64 --rotated 32 --rope-base 5000000 --type F32 --seed 39',
     'minimax.q4_k_m': '--arch minimax-m2 --experts 8 --experts-used 3 --ff 256 --head-dim 32 --rotated 16 --type Q4_K_M --seed 40',
+    'olmoe.f32': '--arch olmoe --experts 12 --experts-used 4 --ff 96 --kv 8 --type F32 --seed 41',
+    'olmoe.q8_0': '--arch olmoe --experts 8 --experts-used 3 --ff 256 --kv 8 --type Q8_0 --seed 42',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -177,7 +177,7 @@ static void check_texts(void)
     size_t n;
     uint8_t *p = base(&n);
     memcpy(value_of(p, n, "general.architecture") + 12, "gem\nn", 5);
-    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2");
+    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe");
     p = base(&n);
     memcpy(value_of(p, n, "llama.rope.scaling.type") + 12, "longer", 6);
     finish(p, n, -EINVAL, "key 'llama.rope.scaling.type' names a scaling that is not supported");
@@ -288,6 +288,7 @@ static void check_steps(void)
     expect_steps("qwen3", 0, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
     expect_steps("glm4moe", 4, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("minimax-m2", 4, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
+    expect_steps("olmoe", 4, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("gpt-oss", 4, false, "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM BIAS ADD NORM ROUTE EXPERTS ADD");
 }
 

@@ -208,6 +208,7 @@ static void test_names(void)
     check_experts("qwen3-235b-a22b@q4_k_m", "235", "22", 94);
     check_experts("glm-4.5-air@q4_k_m", "107", "13", 45); /* published as 106B-A12B: a block that foretells tokens, and embeddings, aside */
     check_experts("minimax-m2@q4_k_m", "229", "11", 62);
+    check_experts("olmoe-7b@q4_k_m", "7", "1", 16);
     check_experts("glm-4.6@f16", "353", "34", 89);
     CHECK(!ntx_outline_named("mixtral-8x7b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "28.4", "%.1f");

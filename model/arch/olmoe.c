@@ -1,0 +1,18 @@
+/* olmoe.c: OLMoE: norms of q and k over all heads, experts of a softmax that is not divided by the sum of those chosen. */
+#include "model/arch/arch_impl.h"
+
+static int keys(struct ntx__keys *k)
+{
+    k->hp->n_ff_exp = k->hp->n_ff;
+    k->hp->router.norm = false;
+    return 0;
+}
+
+static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    (void)l;
+    ntx__add_attention(&m->hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NEOX, .qk_norm_all = NTX__ALWAYS});
+    ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU});
+}
+
+const struct ntx__arch ntx__arch_olmoe = {.experts = NTX__ALWAYS, .keys = keys, .layer = layer};
