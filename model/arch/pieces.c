@@ -60,8 +60,10 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
         norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm_all, has->qk_norm_all, 1, hp->n_head * hp->head_k);
         norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm_all, has->qk_norm_all, 1, hp->n_head_kv * hp->head_k);
     }
-    rotate(hp, l, has->rope, NTX_BUF_Q, hp->n_head);
-    rotate(hp, l, has->rope, NTX_BUF_K, hp->n_head_kv);
+    if (!has->unturned) {
+        rotate(hp, l, has->rope, NTX_BUF_Q, hp->n_head);
+        rotate(hp, l, has->rope, NTX_BUF_K, hp->n_head_kv);
+    }
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->window = has->window;

@@ -60,6 +60,8 @@ CASES = {
     'minimax.q4_k_m': '--arch minimax-m2 --experts 8 --experts-used 3 --ff 256 --head-dim 32 --rotated 16 --type Q4_K_M --seed 40',
     'olmoe.f32': '--arch olmoe --experts 12 --experts-used 4 --ff 96 --kv 8 --type F32 --seed 41',
     'olmoe.q8_0': '--arch olmoe --experts 8 --experts-used 3 --ff 256 --kv 8 --type Q8_0 --seed 42',
+    'smollm3.f32': '--arch smollm3 --layers 5 --type F32 --rope-base 5000000 --seed 43',
+    'smollm3.q4_k_m': '--arch smollm3 --layers 4 --type Q4_K_M --tied --seed 44',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -177,7 +177,7 @@ static void check_texts(void)
     size_t n;
     uint8_t *p = base(&n);
     memcpy(value_of(p, n, "general.architecture") + 12, "gem\nn", 5);
-    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe");
+    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3");
     p = base(&n);
     memcpy(value_of(p, n, "llama.rope.scaling.type") + 12, "longer", 6);
     finish(p, n, -EINVAL, "key 'llama.rope.scaling.type' names a scaling that is not supported");
@@ -281,8 +281,21 @@ static void expect_steps(const char *arch, uint32_t experts, bool biases, const 
     close_model(&x);
 }
 
+static void check_unturned(void)
+{
+    struct mk_options o = make_options();
+    o.arch = "smollm3";
+    o.layers = 9;
+    struct opened x = open_model(&o);
+    for (uint32_t l = 0; l < 9; l++)
+        CHECK(!ntx_layer_find(&x.m->layers[l], NTX_OP_ROPE) == (l == 3 || l == 7));
+    close_model(&x);
+}
+
 static void check_steps(void)
 {
+    check_unturned();
+    expect_steps("smollm3", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
     expect_steps("llama", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
     expect_steps("llama", 4, true, "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("qwen3", 0, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");

@@ -210,6 +210,8 @@ static void test_names(void)
     check_experts("minimax-m2@q4_k_m", "229", "11", 62);
     check_experts("olmoe-7b@q4_k_m", "7", "1", 16);
     check_experts("glm-4.6@f16", "353", "34", 89);
+    CHECK(!ntx_outline_named("smollm3-3b@q4_k_m", &o, &err));
+    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "3.08", "%.2f");
     CHECK(!ntx_outline_named("mixtral-8x7b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "28.4", "%.1f");
     CHECK(!ntx_outline_named("gpt-oss-120b@mxfp4", &o, &err)); /* experts are, the rest is Q8_0 */
