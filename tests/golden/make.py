@@ -62,6 +62,8 @@ CASES = {
     'olmoe.q8_0': '--arch olmoe --experts 8 --experts-used 3 --ff 256 --kv 8 --type Q8_0 --seed 42',
     'smollm3.f32': '--arch smollm3 --layers 5 --type F32 --rope-base 5000000 --seed 43',
     'smollm3.q4_k_m': '--arch smollm3 --layers 4 --type Q4_K_M --tied --seed 44',
+    'mistral3.f32': '--arch mistral3 --head-dim 64 --rope-scaling yarn --rope-factor 16 --rope-orig 128 --ctx 2048 --rope-base 1000000 --type F32 --seed 45',
+    'mistral3.q5_k_m': '--arch mistral3 --rope-scaling yarn --rope-factor 4 --rope-orig 100 --ctx 512 --type Q5_K_M --seed 46',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -299,6 +299,21 @@ static void kv_f32(struct plan *p, const char *suffix, float v)
     mk_kv_f32(p->f, key, v);
 }
 
+/* Keys that not all architectures' files have. */
+enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */ };
+static const struct { const char *arch; unsigned keys; } own_keys[] = {
+    {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
+    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE},
+};
+
+static bool says(const struct mk_options *o, unsigned key)
+{
+    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
+        if (!strcmp(own_keys[i].arch, o->arch))
+            return own_keys[i].keys & key;
+    return false;
+}
+
 static void add_rope_keys(struct plan *p, uint32_t orig)
 {
     const struct mk_options *o = p->o;
@@ -311,21 +326,10 @@ static void add_rope_keys(struct plan *p, uint32_t orig)
     mk_kv_str(p->f, key, o->rope_scaling);
     kv_f32(p, "rope.scaling.factor", o->rope_factor);
     kv_u32(p, "rope.scaling.original_context_length", orig);
-}
-
-/* Keys that not all architectures' files have. */
-enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32 };
-static const struct { const char *arch; unsigned keys; } own_keys[] = {
-    {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
-    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID},
-};
-
-static bool says(const struct mk_options *o, unsigned key)
-{
-    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
-        if (!strcmp(own_keys[i].arch, o->arch))
-            return own_keys[i].keys & key;
-    return false;
+    if (!says(o, TEMPERATURE))
+        return;
+    kv_f32(p, "attention.temperature_scale", 0.1f);
+    kv_f32(p, "rope.scaling.yarn_log_multiplier", 1);
 }
 
 static void kv_bool(struct plan *p, const char *suffix, bool v)

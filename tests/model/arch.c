@@ -2,6 +2,7 @@
 #include "model/arch.h"
 
 #include <errno.h>
+#include <math.h>
 
 #include "tests/model/make.h"
 
@@ -177,7 +178,7 @@ static void check_texts(void)
     size_t n;
     uint8_t *p = base(&n);
     memcpy(value_of(p, n, "general.architecture") + 12, "gem\nn", 5);
-    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3");
+    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3");
     p = base(&n);
     memcpy(value_of(p, n, "llama.rope.scaling.type") + 12, "longer", 6);
     finish(p, n, -EINVAL, "key 'llama.rope.scaling.type' names a scaling that is not supported");
@@ -292,8 +293,22 @@ static void check_unturned(void)
     close_model(&x);
 }
 
+static void check_mistral3(void)
+{
+    struct mk_options o = make_options();
+    o.arch = "mistral3";
+    o.rope_scaling = "yarn";
+    o.rope_factor = 4;
+    o.rope_orig = 32;
+    struct opened x = open_model(&o);
+    CHECK(x.m->hp.ctx_train == 32 && x.m->hp.rope_ctx_orig == 32);
+    CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
+    close_model(&x);
+}
+
 static void check_steps(void)
 {
+    check_mistral3();
     check_unturned();
     expect_steps("smollm3", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
     expect_steps("llama", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");

@@ -1,0 +1,34 @@
+/* mistral3.c: Ministral 3: llama's layers, whose scores grow with the position from the context on that was before YaRN: up to there they do not, and no
+ * further a text goes here. */
+#include <math.h>
+
+#include "common/util.h"
+#include "model/arch/arch_impl.h"
+
+static int keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    float temperature, log_multiplier;
+    int rc;
+    if ((rc = ntx__key_f32(k, "attention.temperature_scale", 0, 0, 1e3f, &temperature)) ||
+        (rc = ntx__key_f32(k, "rope.scaling.yarn_log_multiplier", 0, 0, 1e3f, &log_multiplier)))
+        return rc;
+    if (temperature != 0)
+        hp->ctx_train = NTX_MIN(hp->ctx_train, hp->rope_ctx_orig);
+    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0) /* the magnitude is divided by what it would be with this multiplier */
+        hp->rope_attn_factor = (float)(hp->rope_attn_factor / (1 + 0.1 * (double)log_multiplier * log((double)hp->rope_factor)));
+    return 0;
+}
+
+static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    ntx__add_attention(&m->hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE});
+    if (m->hp.n_expert)
+        ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU});
+    else
+        ntx__add_dense(m, l, out, NTX_FFN_SILU);
+}
+
+const struct ntx__arch ntx__arch_mistral3 = {
+    .experts = NTX__MAYBE, .expert_norm = true, .keys = keys, .own = {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}, .layer = layer,
+};
