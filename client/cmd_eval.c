@@ -209,8 +209,8 @@ static int ask(struct eval *e, struct question *q, struct ntx_err *err)
         m.prompt = prompt;
     } else {
         if (o->system)
-            msg[m.n_messages++] = (Ntx__Message){msg[0].base, (char *)"system", {strlen(o->system), (uint8_t *)o->system}};
-        msg[m.n_messages] = (Ntx__Message){msg[1].base, (char *)"user", prompt};
+            msg[m.n_messages++] = (Ntx__Message){.base = msg[0].base, .role = (char *)"system", .text = {strlen(o->system), (uint8_t *)o->system}};
+        msg[m.n_messages] = (Ntx__Message){.base = msg[1].base, .role = (char *)"user", .text = prompt};
         m.n_messages++;
         m.messages = list;
     }

@@ -108,8 +108,8 @@ int ntx_prompt_check_form(const struct ntx_options *o, const struct ntx_model_fi
         return 0;
     if (o->chat_template)
         return ntx_chat_by_name(o->chat_template) ? 0 : ntx_err_set(err, -EINVAL, "--chat-template: there is no '%s', but %s", o->chat_template, ntx_chat_names());
-    if (!f || ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) || !jinja.n || ntx_chat_by_shape(jinja.p, jinja.n))
+    struct ntx_err why = {0};
+    if (!f || ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) || !jinja.n || !ntx_chat_check(jinja.p, jinja.n, &why))
         return 0;
-    return ntx_err_set(err, -ENOTSUP, "the model's chat template is of no shape that ntx knows: use --raw%s, or --chat-template with one of %s",
-                       chat ? " and a prompt" : "", ntx_chat_names());
+    return ntx_err_set(err, -ENOTSUP, "%s: use --raw%s, or --chat-template with one of %s", why.text, chat ? " and a prompt" : "", ntx_chat_names());
 }

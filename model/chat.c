@@ -1,30 +1,12 @@
-/* chat.c: the table of chat templates, how they are recognised, how a conversation becomes segments, and how an answer is shown.
+/* chat.c: the table of chat templates, how they are recognised, how a conversation becomes segments by a row of it, and how an answer is shown.
  *
  * Spaces: a SentencePiece-like vocabulary puts a space before text that follows a control token. The rows below count on
  * that where [INST] is a control token (mistral, mistral-v7), as Mistral's own tokenizer does. */
-#include "model/chat.h"
+#include "model/chat_impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "model/tokenizer_impl.h"
-
-struct ntx_chat_template {
-    const char *name;
-    /* Shape: the file's template holds all of these and none of those. The first row that fits is taken. */
-    const char *all[3], *none[4];
-    const char *preface;      /* stands before everything; NULL: nothing does */
-    const char *system_open, *system_close;
-    const char *user_open, *user_close;
-    const char *answer_open;  /* opens the assistant's turn: the last thing before the model writes */
-    const char *answer_lead;  /* what the model itself writes before its text */
-    const char *answer_close;
-    bool system_in_user;      /* the system's text stands at the beginning of the user's next turn */
-    bool eos, bos;            /* EOS after an answer; BOS before a user's turn that follows one */
-    bool trim;                /* blanks around texts are dropped */
-    const char *channel;      /* an answer is messages on channels: the one that is meant for the user; NULL: it is a text */
-};
 
 /* OpenAI's harmony. Its system message is fixed but for how much the model is to think; a date, which its own template computes, is
  * left out. What the user says as the system is the "developer" there. */
@@ -183,7 +165,7 @@ static void end_answer(struct writer *w)
 }
 
 /* The answer without what a view has put between marks before it. */
-static struct ntx_chat_msg without_asides(struct ntx_chat_msg m)
+struct ntx_chat_msg ntx__chat_without_asides(struct ntx_chat_msg m)
 {
     const size_t no = sizeof(aside_open) - 1, nc = sizeof(aside_close) - 1;
     while (m.len > no && !memcmp(m.text, aside_open, no)) {
@@ -198,7 +180,7 @@ static struct ntx_chat_msg without_asides(struct ntx_chat_msg m)
 
 static void put_answer(struct writer *w, const struct ntx_chat_msg *m, bool last)
 {
-    struct ntx_chat_msg said = w->t->channel ? without_asides(*m) : *m;
+    struct ntx_chat_msg said = w->t->channel ? ntx__chat_without_asides(*m) : *m;
     put(w, w->t->answer_open);
     if (said.len)
         put(w, w->t->answer_lead);
@@ -230,19 +212,11 @@ static int put_message(struct writer *w, const struct ntx_chat_msg *m, bool last
     return 0;
 }
 
-int ntx_chat_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs,
-                    unsigned from, unsigned n, int32_t **ids, struct ntx_err *err)
+static int row_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
+                      const struct ntx_chat_more *more, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
 {
-    return ntx_chat_tokens_within(t, tok, msgs, from, n, NULL, ids, err);
-}
-
-int ntx_chat_tokens_within(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs,
-                           unsigned from, unsigned n, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
-{
-    if (from >= n)
-        return ntx_err_set(err, -EINVAL, "a conversation needs a new message");
-    if (from && strcmp(msgs[from - 1].role, "assistant"))
-        return ntx_err_set(err, -EINVAL, "a conversation goes on after an answer only, not after \"%.40s\"", msgs[from - 1].role);
+    if (more->n_variables)
+        return ntx_err_set(err, -ENOTSUP, "tools and other variables need the model's own chat template; this is ntx's \"%s\"", t->name);
     size_t room = ((size_t)(n - from) + 1) * SEGS_PER_MESSAGE * sizeof(struct ntx__seg);
     if (limits && room > limits->memory)
         return -ENOBUFS;
@@ -261,6 +235,24 @@ int ntx_chat_tokens_within(const struct ntx_chat_template *t, const struct ntx_t
         ntx_err_set(err, rc, rc == -EFBIG ? "the conversation is longer than 1 GiB" : "no memory for the conversation");
     free(w.segs);
     return rc;
+}
+
+int ntx_chat_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs,
+                    unsigned from, unsigned n, int32_t **ids, struct ntx_err *err)
+{
+    struct ntx_chat_more more = {0};
+    return ntx_chat_tokens_with(t, tok, msgs, from, n, &more, NULL, ids, err);
+}
+
+int ntx_chat_tokens_with(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
+                         struct ntx_chat_more *more, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
+{
+    if (from >= n)
+        return ntx_err_set(err, -EINVAL, "a conversation needs a new message");
+    if (from && strcmp(msgs[from - 1].role, "assistant"))
+        return ntx_err_set(err, -EINVAL, "a conversation goes on after an answer only, not after \"%.40s\"", msgs[from - 1].role);
+    more->thinks = false;
+    return t->program ? ntx__chat_own_tokens(t, tok, msgs, from, n, more, limits, ids, err) : row_tokens(t, tok, msgs, from, n, more, limits, ids, err);
 }
 
 /* ---- showing */
@@ -305,6 +297,13 @@ static const char *head_token(struct ntx_chat_view *v, const struct ntx_tokenize
 
 int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id, bool first, char *buf, size_t room)
 {
+    if (v->thinks) {
+        const size_t no = sizeof(aside_open) - 1;
+        v->thinks = false;
+        memcpy(buf, aside_open, no);
+        int n = ntx_chat_view_token(v, tok, id, first, buf + no, room - no);
+        return n < 0 ? n : n + (int)no;
+    }
     const char *mark = v->chat && v->chat->channel ? head_token(v, tok, id) : NULL;
     if (mark) {
         size_t n = strlen(mark);
@@ -321,5 +320,5 @@ int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok
 
 bool ntx_chat_closes(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, int32_t id)
 {
-    return t && is_control(tok, id, t->answer_close);
+    return t && (t->program ? id >= 0 && id == t->closer : is_control(tok, id, t->answer_close));
 }

@@ -41,7 +41,8 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
     l->env.n_layers = l->model->hp.n_layers;
     if (!ntx_gguf_str(l->gguf, "tokenizer.chat_template", &jinja) && jinja.n) {
         l->env.has_template = true;
-        l->env.chat = ntx_chat_by_shape(jinja.p, jinja.n);
+        if (!ntx_chat_open(jinja.p, jinja.n, l->tok, &l->chat, &l->env.chat_err))
+            l->env.chat = l->chat;
     }
     if (ntx_tokenizer_n_vocab(l->tok) > l->env.n_vocab)
         return ntx_err_set(err, -EINVAL, "%s: the vocabulary has %u tokens, the output matrix %u rows", l->names[0], ntx_tokenizer_n_vocab(l->tok),
@@ -304,6 +305,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     if (l->wake_fd >= 0)
         close(l->wake_fd);
     ntx_plan_free(l->plan);
+    ntx_chat_free(l->chat);
     ntx_tokenizer_free(l->tok);
     ntx_ffn_nets_free(l->nets);
     ntx_model_free(l->model);

@@ -56,6 +56,7 @@ struct ntx_loaded {
     struct ntx_gguf *gguf;
     struct ntx_model *model;
     struct ntx_tokenizer *tok;
+    struct ntx_chat_template *chat; /* the model's own, or NULL */
     struct ntx_session_env env;
     const struct ntx_cpu_ops *ops;
     uint64_t ram_bytes;

@@ -19,6 +19,7 @@ struct ntx_bytes {
 struct ntx_request_message {
     const char *role;
     struct ntx_bytes text;
+    struct ntx_bytes fields;
 };
 
 struct ntx_request { /* zero where a kind has no use for it; the fields are those of ntx.proto */
@@ -33,6 +34,7 @@ struct ntx_request { /* zero where a kind has no use for it; the fields are thos
     const struct ntx_request_message *messages;
     size_t n_messages;
     const char *chat_template;    /* NULL or "": the model's own */
+    struct ntx_bytes variables;   /* of it */
     char *const *stop;
     size_t n_stop;
     bool keep, raw, ignore_eos;

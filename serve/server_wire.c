@@ -19,7 +19,8 @@ static struct ntx_sampling sampling_of(const Ntx__Sampling *m)
 static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct ntx_request_message *messages)
 {
     for (size_t i = 0; i < m->n_messages; i++)
-        messages[i] = (struct ntx_request_message){m->messages[i]->role, {(const char *)m->messages[i]->text.data, m->messages[i]->text.len}};
+        messages[i] = (struct ntx_request_message){m->messages[i]->role, {(const char *)m->messages[i]->text.data, m->messages[i]->text.len},
+                                                   {(const char *)m->messages[i]->fields.data, m->messages[i]->fields.len}};
     a->kind = NTX_REQUEST_GENERATE;
     a->session = m->session;
     a->keep = m->keep;
@@ -30,6 +31,7 @@ static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct 
     a->n_tokens = m->n_tokens;
     a->raw = m->raw;
     a->chat_template = m->chat_template;
+    a->variables = (struct ntx_bytes){(const char *)m->variables.data, m->variables.len};
     a->stop = m->stop;
     a->n_stop = m->n_stop;
     a->ignore_eos = m->ignore_eos;

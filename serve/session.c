@@ -148,7 +148,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->keep = m->keep;
     s->max_tokens = m->max_tokens;
     s->ignore_eos = m->ignore_eos;
-    s->view = (struct ntx_chat_view){.chat = p->chat};
+    s->view = (struct ntx_chat_view){.chat = p->chat, .thinks = p->more.thinks};
     s->skip_space = p->chat || s->n_tokens <= 1;
     s->n_prompt = ntx_session_todo(s);
     s->generated = s->decoded = 0;
@@ -273,7 +273,7 @@ bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i)
 /* The sampled token's text goes through the filter; *stopped: it completed a stop string. */
 static int feed_text(struct ntx_session *s, const struct ntx_session_env *e, int32_t token, bool *stopped)
 {
-    char buf[NTX_TOKEN_MAX];
+    char buf[NTX_TOKEN_MAX + 16];
     int n = ntx_chat_view_token(&s->view, e->tok, token, s->skip_space, buf, sizeof buf);
     if (n < 0)
         return n;

@@ -76,8 +76,9 @@ struct ntx_session {
 /* What a request asks, checked against model and context; nothing of it is the session's before all is valid. */
 struct ntx_session_env {
     const struct ntx_tokenizer *tok;
-    const struct ntx_chat_template *chat; /* the model's own; NULL: none, or unknown (chat_known tells) */
+    const struct ntx_chat_template *chat; /* the model's own; NULL: none, or none that can be executed */
     bool has_template;                    /* the model names a template */
+    struct ntx_err chat_err;              /* why it cannot be executed */
     uint32_t n_vocab, ctx, n_layers, capture_ffns;
     uint64_t read_bytes;                  /* for finding a prompt's tokens */
 };
@@ -88,6 +89,7 @@ struct ntx_prompt {
     const struct ntx_request *m;               /* borrowed */
     const struct ntx_chat_template *chat; /* NULL: a text, or tokens */
     bool follows;                         /* chat: an answer stands before it */
+    struct ntx_chat_more more;            /* chat: what a model's own template gets and tells */
     int flags;                            /* of the text */
     uint32_t ctx, n_vocab;
     struct ntx_tok_limits limits;

@@ -60,8 +60,7 @@ static int pick_template(const struct ntx_session_env *e, const struct ntx_reque
         return 0;
     }
     if (!*chat && e->has_template)
-        return ntx_err_set(err, -ENOTSUP, "the model's chat template is of no shape that ntx knows: use --raw, or --chat-template with one of %s",
-                           ntx_chat_names());
+        return ntx_err_set(err, -ENOTSUP, "%s: use --raw, or --chat-template with one of %s", e->chat_err.text, ntx_chat_names());
     if (!*chat)
         *chat = ntx_chat_by_name("plain");
     return 0;
@@ -91,6 +90,11 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
 
 /* ---- reading */
 
+static struct ntx_chat_msg message_of(const struct ntx_request_message *m)
+{
+    return (struct ntx_chat_msg){.role = m->role, .text = m->text.len ? m->text.data : "", .len = m->text.len, .fields = m->fields.data, .n_fields = m->fields.len};
+}
+
 /* An answer stands before the messages of a conversation that goes on: all that its template wants to know of it. */
 static int chat_tokens(struct ntx_prompt *p)
 {
@@ -98,10 +102,11 @@ static int chat_tokens(struct ntx_prompt *p)
     struct ntx_chat_msg *msgs = n < p->limits.memory / sizeof *msgs ? malloc((n + 1) * sizeof *msgs) : NULL;
     if (!msgs)
         return -ENOBUFS;
-    msgs[0] = (struct ntx_chat_msg){"assistant", "", 0};
+    msgs[0] = (struct ntx_chat_msg){.role = "assistant", .text = ""};
     for (size_t i = 0; i < n; i++)
-        msgs[before + i] = (struct ntx_chat_msg){p->m->messages[i].role, p->m->messages[i].text.data, p->m->messages[i].text.len};
-    int rc = ntx_chat_tokens_within(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->limits, &p->ids, &p->err);
+        msgs[before + i] = message_of(&p->m->messages[i]);
+    p->more = (struct ntx_chat_more){.variables = p->m->variables.data, .n_variables = p->m->variables.len};
+    int rc = ntx_chat_tokens_with(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->more, &p->limits, &p->ids, &p->err);
     free(msgs);
     return rc;
 }

@@ -198,28 +198,54 @@ static bool is_role(const struct str *s)
     return true;
 }
 
-static void trust_roles(struct ntx__tpl *t, const struct list *messages)
+static void alias_reasoning(struct ntx__tpl *t, struct dict *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct val *v = ntx__tpl_find(t, message, ntx__tpl_text(t, names[i])), thought;
+        if (!v || v->type == V_NONE)
+            continue;
+        thought = *v;
+        ntx__tpl_put(t, message, ntx__tpl_text(t, "reasoning_content"), thought);
+        if (!ntx__tpl_find(t, message, ntx__tpl_text(t, "thinking")))
+            ntx__tpl_put(t, message, ntx__tpl_text(t, "thinking"), thought);
+        return;
+    }
+}
+
+static void prepare(struct ntx__tpl *t, const struct list *messages)
 {
     struct val role = ntx__tpl_text(t, "role");
     for (size_t i = 0; i < messages->n; i++) {
-        struct val *v = messages->v[i].type == V_DICT ? ntx__tpl_find(t, messages->v[i].d, role) : NULL;
+        if (messages->v[i].type != V_DICT)
+            continue;
+        struct val *v = ntx__tpl_find(t, messages->v[i].d, role);
         if (v && v->type == V_STR && is_role(v->s))
             *v = trusted(t, v->s);
+        alias_reasoning(t, messages->v[i].d);
     }
 }
 
 struct val ntx__tpl_variables(struct ntx__tpl *t, const char *p, size_t n)
 {
-    struct val v = ntx__tpl_json(t, p, n, 1);
+    static const char *const own[] = {"bos_token", "eos_token"};
+    struct val v = ntx__tpl_json(t, p, n, 1), *e;
     if (v.type != V_DICT)
         ntx__tpl_fail(t, -EINVAL, "the variables are no JSON object");
-    for (size_t i = 0; i < v.d->n; i++) {
-        const struct str *k = v.d->e[i].k.s;
-        struct val *e = &v.d->e[i].v;
-        if (e->type == V_STR && k->n > 6 && !memcmp(k->p + k->n - 6, "_token", 6))
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if ((e = ntx__tpl_find(t, v.d, ntx__tpl_text(t, own[i]))) && e->type == V_STR)
             *e = trusted(t, e->s);
-        if (e->type == V_LIST && ntx__tpl_is(k, "messages"))
-            trust_roles(t, e->l);
-    }
+    if ((e = ntx__tpl_find(t, v.d, ntx__tpl_text(t, "messages"))) && e->type == V_LIST)
+        prepare(t, e->l);
     return v;
+}
+
+int ntx_template_check_object(const char *text, size_t len, struct ntx_err *err)
+{
+    struct arena arena = {.limit = (size_t)256 << 20};
+    struct ntx__tpl t = {.err = err, .arena = &arena};
+    if (!setjmp(t.out) && ntx__tpl_json(&t, text, len, 1).type != V_DICT)
+        t.rc = ntx_err_set(err, -EINVAL, "it is no JSON object");
+    ntx__tpl_arena_free(&arena);
+    return t.rc;
 }

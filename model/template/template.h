@@ -10,7 +10,8 @@
  *
  * Whose bytes: each byte of a string knows whether the template or people wrote it, and keeps that through every operation; people's text
  * can so be kept from being read as special tokens, whatever the template does with it. In the variables, strings are people's, but for
- * those at the top whose names end in "_token" and the roles of messages (of letters, digits, '-' and '_').
+ * bos_token and eos_token and the roles of messages (of letters, digits, '-' and '_'). A message's reasoning, be it called reasoning_content,
+ * thinking or reasoning, is there under the first two names, as transformers has it.
  *
  * A template is a stranger's: it sees its variables and nothing else, takes no more than the limits allow, and fails with one line that
  * names the line of the template. A parsed template is immutable; any thread may render it. */
@@ -52,5 +53,8 @@ struct ntx_template_text {
  * depth than the limits; -ECANCELED; -ENOMEM. */
 int ntx_template_render(const struct ntx_template *t, const char *variables, size_t len, const struct ntx_template_limits *limits,
                         struct ntx_template_text *out, struct ntx_err *err);
+
+/* Whether text[0..len) is a JSON object and nothing else, so that it may be put into the variables. */
+int ntx_template_check_object(const char *text, size_t len, struct ntx_err *err);
 
 #endif

@@ -21,6 +21,26 @@ static void use_text(const struct ntx_tokenizer *t, const char *text, size_t len
     }
 }
 
+/* The file's own template, executed. */
+static void use_own(const struct ntx_gguf *g, const struct ntx_tokenizer *t, const struct ntx_chat_msg *msgs)
+{
+    struct ntx_str jinja;
+    struct ntx_chat_template *own;
+    struct ntx_err err = {0};
+    if (ntx_gguf_str(g, "tokenizer.chat_template", &jinja) || jinja.n > 4096 || ntx_chat_open(jinja.p, jinja.n, t, &own, &err))
+        return;
+    for (unsigned from = 0; from <= 3; from += 3) {
+        int32_t *ids;
+        int k = ntx_chat_tokens(own, t, msgs, from, 4, &ids, &err);
+        MUST(k >= 0 || err.text[0]);
+        for (int i = 0; i < k; i++)
+            MUST(ids[i] >= 0 && (uint32_t)ids[i] < ntx_tokenizer_n_vocab(t));
+        if (k >= 0)
+            free(ids);
+    }
+    ntx_chat_free(own);
+}
+
 static void use_chat(const struct ntx_gguf *g, const struct ntx_tokenizer *t, const char *text, size_t len)
 {
     struct ntx_str jinja;
@@ -29,7 +49,8 @@ static void use_chat(const struct ntx_gguf *g, const struct ntx_tokenizer *t, co
         shape = ntx_chat_by_shape(jinja.p, jinja.n);
     if (!shape)
         shape = ntx_chat_by_name("plain");
-    const struct ntx_chat_msg msgs[] = {{"system", text, len / 2}, {"user", text + len / 2, len - len / 2}, {"assistant", text, len / 3}, {"user", text, len}};
+    const struct ntx_chat_msg msgs[] = {{"system", text, len / 2, NULL, 0}, {"user", text + len / 2, len - len / 2, NULL, 0}, {"assistant", text, len / 3, NULL, 0}, {"user", text, len, NULL, 0}};
+    use_own(g, t, msgs);
     for (unsigned n = 1; n <= 4; n++)
         for (unsigned from = 0; from < n; from++) {
             struct ntx_err err = {0};

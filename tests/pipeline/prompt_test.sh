@@ -60,10 +60,10 @@ refused 111 "none" ntx calibrate "$tmp/m.gguf" --text "$tmp/none" -o "$tmp/s" --
 refused 111 "none" ntx eval "$tmp/m.gguf" --questions "$tmp/none" --fault nonsense
 refused 111 "a chat needs a form" ntx chat --raw --socket "$tmp/none"
 refused 111 "there is no 'llama-9'" ntx generate x --chat-template llama-9 --socket "$tmp/none"
-# A template of no known shape.
-sed 's/<|im_start|>/<|im_sep|>../g' "$tmp/chatml.gguf" >"$tmp/strange.gguf"
+# A template that does not parse.
+sed 's/endfor %}/endfro %}/g' "$tmp/chatml.gguf" >"$tmp/strange.gguf"
 [ "$(stat -c %s "$tmp/strange.gguf")" = "$(stat -c %s "$tmp/chatml.gguf")" ] || fail "the model's size has changed"
-refused 111 "template is of no shape that ntx knows: use --raw" ntx run "$tmp/strange.gguf" x --ram 64M --fault nonsense
+refused 111 "chat template, line 1: .*: use --raw" ntx run "$tmp/strange.gguf" x --ram 64M --fault nonsense
 
 # Beyond what it was trained for; not at it.
 ntx run "$tmp/m.gguf" x --raw -n 1 --ram 64M --ctx 129 >/dev/null 2>"$tmp/err" || fail "--ctx 129"

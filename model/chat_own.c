@@ -1,0 +1,273 @@
+/* chat_own.c: a model's own template, executed: a conversation becomes the JSON that templates read, their text becomes segments.
+ *
+ * When a conversation goes on, its beginning is in the context already and not at hand. So a short one is rendered in its place, whose
+ * answer is a mark, and what the template writes up to the mark is left out:
+ *
+ *      user "..." | assistant MARK | the new messages ...      ->   what follows MARK
+ *
+ * An answer that is to be gone on with gets the other mark at its end, where the text is cut. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "model/chat_impl.h"
+#include "model/template/template.h"
+
+static const char past_mark[] = "ntx:the-answer-so-far", open_mark[] = "ntx:the-answer-goes-on";
+
+/* ---- the variables */
+
+static void put_escaped(FILE *f, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)p[i];
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(f, "\\u%04x", c);
+        else
+            putc(c, f);
+    }
+}
+
+static void put_token(FILE *f, const char *key, const struct ntx_tokenizer *tok, int32_t id)
+{
+    size_t n = 0;
+    const char *p = id >= 0 ? ntx__vocab_text(&tok->v, (uint32_t)id, &n) : "";
+    fprintf(f, ",\"%s\":\"", key);
+    put_escaped(f, p, n);
+    fputc('"', f);
+}
+
+/* The members of an object, known to be one, behind a comma. */
+static void put_members(FILE *f, const char *object, size_t n)
+{
+    const char *from = n ? memchr(object, '{', n) : NULL, *end = n ? memrchr(object, '}', n) : NULL;
+    if (!from || !end)
+        return;
+    for (from++; from < end && strchr(" \t\r\n", *from); from++)
+        ;
+    if (from < end) {
+        fputc(',', f);
+        fwrite(from, 1, (size_t)(end - from), f);
+    }
+}
+
+static void put_message(FILE *f, const struct ntx_chat_msg *m, const char *mark)
+{
+    fputs("{\"content\":\"", f);
+    put_escaped(f, m->text, m->len);
+    fprintf(f, "%s\"", mark);
+    put_members(f, m->fields, m->n_fields);
+    fputs(",\"role\":\"", f);
+    put_escaped(f, m->role, strlen(m->role));
+    fputs("\"}", f);
+}
+
+struct talk {
+    const struct ntx_chat_template *t;
+    const struct ntx_tokenizer *tok;
+    const struct ntx_chat_msg *msgs;
+    unsigned from, n;
+    const struct ntx_chat_more *more;
+    bool open; /* the last message is an answer that is gone on with */
+};
+
+static int variables(const struct talk *k, char **text, size_t *len)
+{
+    FILE *f = open_memstream(text, len);
+    if (!f)
+        return -ENOMEM;
+    fputs("{\"tools\":null,\"documents\":null", f);
+    put_members(f, k->more->variables, k->more->n_variables);
+    put_token(f, "bos_token", k->tok, k->tok->v.bos);
+    put_token(f, "eos_token", k->tok, k->tok->v.eos);
+    fprintf(f, ",\"add_generation_prompt\":%s,\"messages\":[", k->open ? "false" : "true");
+    if (k->from)
+        fprintf(f, "{\"role\":\"user\",\"content\":\"...\"},{\"role\":\"assistant\",\"content\":\"%s\"},", past_mark);
+    for (unsigned i = k->from; i < k->n; i++) {
+        struct ntx_chat_msg m = k->msgs[i];
+        if (k->t->channel && !strcmp(m.role, "assistant"))
+            m = ntx__chat_without_asides(m);
+        if (i > k->from)
+            fputc(',', f);
+        put_message(f, &m, k->open && i + 1 == k->n ? open_mark : "");
+    }
+    fputs("]}", f);
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
+        free(*text);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+static int check(const struct talk *k, struct ntx_err *err)
+{
+    struct ntx_err why = {0};
+    if (k->more->n_variables && ntx_template_check_object(k->more->variables, k->more->n_variables, &why))
+        return ntx_err_set(err, -EINVAL, "the template's variables: %s", why.text);
+    for (unsigned i = k->from; i < k->n; i++)
+        if (k->msgs[i].n_fields && ntx_template_check_object(k->msgs[i].fields, k->msgs[i].n_fields, &why))
+            return ntx_err_set(err, -EINVAL, "the fields of message %u: %s", i + 1, why.text);
+    return 0;
+}
+
+/* ---- the text */
+
+static struct ntx_template_limits limits_of(size_t bytes, const struct ntx_tok_limits *limits)
+{
+    size_t most = (size_t)256 << 20, memory = ((size_t)8 << 20) + (bytes < most / 24 ? 24 * bytes : most);
+    struct ntx_template_limits l = {.memory = memory < most ? memory : most, .now = (int64_t)time(NULL)};
+    if (limits) {
+        l.memory = limits->memory > l.memory ? limits->memory : l.memory;
+        l.cancel = limits->cancel;
+    }
+    return l;
+}
+
+/* What is between the marks, or at the beginning and the end where they were not asked for. */
+static int cut(const struct talk *k, const struct ntx_template_text *text, size_t *from, size_t *to, struct ntx_err *err)
+{
+    const char *p = k->from ? memmem(text->text, text->len, past_mark, sizeof past_mark - 1) : text->text, *end = text->text + text->len;
+    if (!p)
+        return ntx_err_set(err, -ENOTSUP, "the model's chat template leaves an answer out, so a conversation cannot go on by it");
+    *from = (size_t)(p - text->text) + (k->from ? sizeof past_mark - 1 : 0);
+    for (const char *next = p; k->open && (next = memmem(next, (size_t)(end - next), open_mark, sizeof open_mark - 1)); next++)
+        p = next; /* the last one: people may have written it before */
+    if (k->open && (p < text->text + *from || (size_t)(end - p) < sizeof open_mark - 1 || memcmp(p, open_mark, sizeof open_mark - 1)))
+        return ntx_err_set(err, -ENOTSUP, "the model's chat template leaves the last answer out, so it cannot be gone on with");
+    *to = k->open ? (size_t)(p - text->text) : text->len;
+    return 0;
+}
+
+/* Runs of the template's and people's bytes. */
+static size_t segments(const struct ntx_template_text *x, size_t from, size_t to, struct ntx__seg *segs)
+{
+    size_t n = 0;
+    for (size_t i = from; i < to; n++) {
+        size_t begin = i;
+        while (++i < to && x->people[i] == x->people[begin])
+            ;
+        if (segs)
+            segs[n] = (struct ntx__seg){.text = x->text + begin, .len = i - begin, .id = -1, .template = !x->people[begin]};
+    }
+    return n;
+}
+
+static bool begins_with_bos(const struct ntx_tokenizer *tok, const struct ntx_template_text *x)
+{
+    size_t n = 0;
+    const char *p = tok->v.bos >= 0 ? ntx__vocab_text(&tok->v, (uint32_t)tok->v.bos, &n) : NULL;
+    return n && x->len >= n && !memcmp(x->text, p, n) && !x->people[0];
+}
+
+/* The template opened a thought, which the model goes on with. */
+static bool opens_thought(const struct ntx_template_text *x, size_t to)
+{
+    static const char mark[] = "<think>";
+    while (to && strchr(" \t\r\n", x->text[to - 1]) && x->text[to - 1])
+        to--;
+    return to >= sizeof mark - 1 && !memcmp(x->text + to - (sizeof mark - 1), mark, sizeof mark - 1) && !x->people[to - 1];
+}
+
+static int tokens_of(const struct talk *k, const struct ntx_template_text *x, const struct ntx_tok_limits *limits, struct ntx_chat_more *more, int32_t **ids,
+                     struct ntx_err *err)
+{
+    size_t from = 0, to = 0;
+    int rc = cut(k, x, &from, &to, err);
+    if (rc)
+        return rc;
+    size_t n = segments(x, from, to, NULL);
+    struct ntx__seg *segs = malloc((n + 1) * sizeof *segs);
+    if (!segs)
+        return ntx_err_set(err, -ENOMEM, "no memory for the conversation");
+    segments(x, from, to, segs);
+    rc = ntx__tokenize_segs(k->tok, segs, n, !k->from && !begins_with_bos(k->tok, x), false, k->from != 0, limits, ids);
+    free(segs);
+    more->thinks = !k->open && opens_thought(x, to);
+    return rc;
+}
+
+int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
+                         struct ntx_chat_more *more, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
+{
+    struct talk k = {.t = t, .tok = tok, .msgs = msgs, .from = from, .n = n, .more = more, .open = !strcmp(msgs[n - 1].role, "assistant")};
+    struct ntx_template_text text;
+    struct ntx_err why = {0};
+    char *json = NULL;
+    size_t len = 0;
+    int rc = check(&k, err);
+    if (!rc && (rc = variables(&k, &json, &len)))
+        ntx_err_set(err, rc, "no memory for the conversation");
+    if (rc)
+        return rc;
+    struct ntx_template_limits l = limits_of(len, limits);
+    rc = ntx_template_render(t->program, json, len, &l, &text, &why);
+    free(json);
+    if (rc == -ECANCELED)
+        return rc;
+    if (rc)
+        return ntx_err_set(err, rc, "the model's %s (--raw goes without it, --chat-template takes another)", why.text);
+    rc = tokens_of(&k, &text, limits, more, ids, err);
+    free(text.text);
+    return rc;
+}
+
+/* ---- opening */
+
+/* The token with which the template ends an answer. */
+static int32_t find_closer(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok)
+{
+    static const struct ntx_chat_msg msgs[] = {{.role = "assistant", .text = ""}, {.role = "user", .text = "..."}};
+    struct ntx_chat_more more = {0};
+    int32_t *ids, id = -1;
+    if (ntx__chat_own_tokens(t, tok, msgs, 1, 2, &more, NULL, &ids, NULL) <= 0)
+        return -1;
+    if ((tok->v.attr[ids[0]] & NTX__TYPE_MASK) == NTX__CONTROL)
+        id = ids[0];
+    free(ids);
+    return id;
+}
+
+int ntx_chat_open(const char *jinja, size_t len, const struct ntx_tokenizer *tok, struct ntx_chat_template **out, struct ntx_err *err)
+{
+    const struct ntx_chat_template *shape = ntx_chat_by_shape(jinja, len);
+    struct ntx_template *program;
+    struct ntx_err why = {0};
+    int rc = ntx_template_parse(jinja, len, &program, &why);
+    if (rc)
+        return ntx_err_set(err, rc, "the model's %s", why.text);
+    struct ntx_chat_template *t = calloc(1, sizeof *t);
+    if (!t) {
+        ntx_template_free(program);
+        return ntx_err_set(err, -ENOMEM, "no memory for the chat template");
+    }
+    t->name = shape ? shape->name : "own";
+    t->channel = shape ? shape->channel : NULL;
+    t->program = program;
+    t->closer = find_closer(t, tok);
+    *out = t;
+    return 0;
+}
+
+int ntx_chat_check(const char *jinja, size_t len, struct ntx_err *err)
+{
+    struct ntx_template *program;
+    struct ntx_err why = {0};
+    int rc = ntx_template_parse(jinja, len, &program, &why);
+    if (rc)
+        return ntx_err_set(err, rc, "the model's %s", why.text);
+    ntx_template_free(program);
+    return 0;
+}
+
+void ntx_chat_free(struct ntx_chat_template *t)
+{
+    if (!t)
+        return;
+    ntx_template_free(t->program);
+    free(t);
+}
