@@ -65,7 +65,7 @@ static void generate(struct stage *g, const struct ntx_request *m)
 /* A user's message, and, in the first request, nothing before it. All prompt tokens are fed. */
 static void ask(struct stage *g, const char *text, uint32_t max_tokens)
 {
-    const struct ntx_request_message msg = {"user", {text, strlen(text)}};
+    const struct ntx_request_message msg = {.role = "user", .text = {text, strlen(text)}};
     struct ntx_request m = {.sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}};
     m.messages = &msg;
     m.n_messages = 1;
