@@ -68,7 +68,7 @@ static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *s
         return 0;
     int rc = ntx_forward_commit(e->l->forward, s->kv, s->n_past - n, slots, n);
     if (rc)
-        ntx__engine_fail(e, s, rc, ntx_stream_weights(e->l->stream)->error.text);
+        ntx__engine_fail(e, s, rc, e->l->weights->error.text);
     return rc;
 }
 

@@ -175,6 +175,15 @@ static uint32_t count_queued(const struct ntx_engine *e)
     return n;
 }
 
+/* Those that know their tokens: who is still being read stands behind them. */
+static uint32_t count_in_line(const struct ntx_engine *e)
+{
+    uint32_t n = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        n += s->state == NTX_SESSION_QUEUED;
+    return n;
+}
+
 static void send_started(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_started m = {.session = s->id, .prompt_tokens = s->run.prompt_tokens, .seed = s->run.seed, .context = s->n_tokens, .ctx = e->l->env.ctx};
@@ -254,7 +263,7 @@ static void stand_in_line(struct ntx_engine *e, struct ntx_session *s, uint64_t 
     if (s->kind == NTX_SESSION_GENERATE)
         send_started(e, s);
     ntx__engine_admit(e);
-    uint32_t waiting = count_queued(e);
+    uint32_t waiting = count_in_line(e);
     if (s->state != NTX_SESSION_QUEUED)
         return;
     if (waiting > e->c.max_queue) {
