@@ -58,7 +58,7 @@ struct ntx_gpu_product {
 
 /* Per row i of n_rows, with h + rows[i] * ld_h its residual stream:
  *   h += y[i] + bias        where y is given
- *   x[i] = h / sqrt(mean(h^2) + eps) * w, as floats (x, which may be h) and quantised (q8, q8k), where those are given; w NULL: nothing */
+ *   x[i] = h / sqrt(mean(h^2) + eps) * w * times, as floats (x, which may be h) and quantised (q8, q8k), where those are given; w NULL: nothing */
 struct ntx_gpu_norm {
     float *h;
     const float *y, *bias, *w;
@@ -67,7 +67,7 @@ struct ntx_gpu_norm {
     void *q8, *q8k;
     uint64_t ld_h, ld_y, ld_x, q8_stride, q8k_stride; /* floats, floats, floats, bytes, bytes */
     uint32_t n, n_rows;
-    float eps;
+    float eps, times;
 };
 
 /* x[i] quantised; where up is given x[i] = act(x[i]) * up[i] first, and before that, where biases are given, row bias_rows[i] of each added. */

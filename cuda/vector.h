@@ -156,7 +156,7 @@ KERNEL(norm_row, struct ntx_gpu_norm)
     uint32_t segments = segments_of(a.n, a.q8 != NULL, a.q8k != NULL);
     for (uint32_t s = 0; s < segments; s++) {
         uint32_t k = s * SEGMENT + TID;
-        float x = k < a.n ? h[k] * scale * a.w[k] : 0;
+        float x = k < a.n ? h[k] * scale * a.w[k] * a.times : 0;
         if (a.x && k < a.n)
             a.x[i * a.ld_x + k] = x;
         pack_segment(x, s, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);

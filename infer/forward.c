@@ -176,6 +176,8 @@ static int embed(struct ntx_forward *f)
         rc = ntx__finite_token(f, f->m.embd + (size_t)i * w->row_bytes, f->m.ids[i]);
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
         type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
+    for (size_t k = 0; !rc && f->hp->embd_scale != 1 && k < (size_t)f->b->n_rows * f->hp->n_embd; k++)
+        f->m.h[k] *= f->hp->embd_scale;
     return rc;
 }
 

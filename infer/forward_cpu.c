@@ -164,7 +164,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .n_pos = row->pos + 1,
         .head_k = hp->head_k,
         .head_v = hp->head_v,
-        .scale = 1.0f / sqrtf((float)hp->head_k),
+        .scale = step->scale,
         .window = step->window,
         .sinks = step->n_weights ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
@@ -204,6 +204,8 @@ static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_weight *output = &f->c.chunks->output;
     float *x = at(f, NTX_BUF_X, i);
     f->c.ops->rmsnorm(at(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
+    for (uint32_t k = 0; f->hp->logit_scale != 1 && k < f->hp->n_embd; k++)
+        x[k] *= f->hp->logit_scale;
     ntx__quantize(f, ntx__forms(&output, 1), x, f->hp->n_embd, i);
 }
 

@@ -32,6 +32,7 @@ struct ntx_hparams {
     uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
     uint32_t window_every;  /* of so many layers in a row all but the last have it */
     float rms_eps;
+    float embd_scale, logit_scale; /* what the embedding, and the input of the output matrix, are multiplied by; 1: nothing */
     uint32_t rope_dim;       /* rotated part of a head */
     float rope_base;
     enum ntx_rope_scaling rope_scaling;

@@ -60,6 +60,7 @@ struct ntx_step {
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
     uint32_t heads, width, rotated;    /* NORM, ROPE; BIAS, ATTEND, GLU and ADD: width */
     uint32_t window;                   /* ATTEND */
+    float scale;                       /* ATTEND: of q times k */
     uint8_t act;                       /* GLU, EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs;                     /* ROPE: enum ntx_rope_kind */
     struct ntx_router router;          /* ROUTE */

@@ -1,6 +1,5 @@
 /* device_layer.c: the operations of a layer's steps (model/layer.h) on a device. Everything is queued; the host waits only where
  * the CPU shares a step, where a streamed chunk has not come, and where experts are chosen. */
-#include <math.h>
 #include <string.h>
 
 #include "common/util.h"
@@ -22,13 +21,13 @@ static void *quantized(const struct ntx_device *d, enum ntx__set set, uint32_t f
 }
 
 /* h += y + bias where y is given; x = norm(h), quantised as these matrices want it. */
-static int add_and_norm(struct ntx_device *d, const float *y, const float *bias, const float *w, const uint32_t *rows, uint32_t n, uint32_t forms)
+static int add_and_norm(struct ntx_device *d, const float *y, const float *bias, const float *w, const uint32_t *rows, uint32_t n, uint32_t forms, float times)
 {
     const struct ntx_gpu_norm g = {
         .h = d->m.buf[NTX_BUF_H], .y = y, .bias = bias, .w = w, .rows = rows, .x = d->m.buf[NTX_BUF_X],
         .q8 = quantized(d, NTX__OF_LAYER, forms, NTX_ACT_Q8), .q8k = quantized(d, NTX__OF_LAYER, forms, NTX_ACT_Q8K),
         .ld_h = d->hp->n_embd, .ld_y = d->hp->n_embd, .ld_x = d->f->ld_x, .q8_stride = ntx_act_row_bytes(NTX_ACT_Q8, d->hp->n_embd),
-        .q8k_stride = ntx_act_row_bytes(NTX_ACT_Q8K, d->hp->n_embd), .n = d->hp->n_embd, .n_rows = n, .eps = d->hp->rms_eps,
+        .q8k_stride = ntx_act_row_bytes(NTX_ACT_Q8K, d->hp->n_embd), .n = d->hp->n_embd, .n_rows = n, .eps = d->hp->rms_eps, .times = times,
     };
     return n ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
 }
@@ -60,7 +59,7 @@ static int glu(struct ntx_forward *f, const struct ntx__glu *s)
 
 int ntx__device_add_pending(struct ntx_device *d)
 {
-    int rc = add_and_norm(d, d->m.buf[NTX_BUF_Y], NULL, NULL, d->pending.list, d->pending.n_live, 0);
+    int rc = add_and_norm(d, d->m.buf[NTX_BUF_Y], NULL, NULL, d->pending.list, d->pending.n_live, 0, 1);
     d->pending.n_live = 0;
     return rc;
 }
@@ -73,7 +72,7 @@ static int first_norm(struct ntx_device *d, const struct ntx_step *s, uint32_t f
     bool together = d->pending.n_live == d->now.n_all && d->pending.list == d->now.list;
     int rc = together ? 0 : ntx__device_add_pending(d);
     if (!rc)
-        rc = add_and_norm(d, together ? d->m.buf[NTX_BUF_Y] : NULL, NULL, vector(d, (enum ntx_tensor)s->weight[0]), d->now.list, d->now.n_all, forms);
+        rc = add_and_norm(d, together ? d->m.buf[NTX_BUF_Y] : NULL, NULL, vector(d, (enum ntx_tensor)s->weight[0]), d->now.list, d->now.n_all, forms, 1);
     d->pending.n_live = 0;
     return rc;
 }
@@ -89,7 +88,7 @@ static int residual(struct ntx_device *d, const struct ntx__run *r)
     if (r->n == 1)
         return first_norm(d, s, r->forms);
     return add_and_norm(d, d->m.buf[NTX_BUF_Y], s->op == NTX_OP_BIAS ? vector(d, (enum ntx_tensor)s->weight[0]) : NULL, vector(d, (enum ntx_tensor)last->weight[0]), d->now.list,
-                        d->now.n_live, r->forms);
+                        d->now.n_live, r->forms, 1);
 }
 
 static struct ntx_gpu_kv kv(const struct ntx_device *d, uint32_t row)
@@ -106,7 +105,7 @@ static struct ntx_gpu_kv kv(const struct ntx_device *d, uint32_t row)
 /* q or k, of all heads at once. */
 static int norm_all(struct ntx_device *d, enum ntx_tensor t, float *x, uint32_t n, uint32_t n_rows)
 {
-    const struct ntx_gpu_norm g = {.h = x, .w = vector(d, t), .x = x, .ld_h = n, .ld_x = n, .n = n, .n_rows = n_rows, .eps = d->hp->rms_eps};
+    const struct ntx_gpu_norm g = {.h = x, .w = vector(d, t), .x = x, .ld_h = n, .ld_x = n, .n = n, .n_rows = n_rows, .eps = d->hp->rms_eps, .times = 1};
     return g.w && n_rows ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
 }
 
@@ -149,7 +148,7 @@ static int attend_split(struct ntx_device *d, uint32_t from, uint32_t to)
         const struct ntx_gpu_attend g = {
             .q = d->m.buf[NTX_BUF_Q] + (uint64_t)r * hp->n_head * hp->head_k, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)r * d->f->ld_attn, .partial = d->m.partial,
             .kv = kv(d, r), .ld_out = d->f->ld_attn, .n_rows = NTX_MIN(to - r, d->attend_rows), .most_pos = most,
-            .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
+            .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = ntx__steps_of(d->f, d->f->run)->scale,
         };
         int rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention");
         if (rc)
@@ -165,7 +164,7 @@ static int attend_tiles(struct ntx_device *d, uint32_t from)
     const struct ntx_gpu_prefill g = {
         .q = d->m.buf[NTX_BUF_Q] + (uint64_t)from * hp->n_head * hp->head_k, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)from * d->f->ld_attn, .kv = kv(d, from),
         .tiles = d->m.tiles, .ld_out = d->f->ld_attn, .n_tiles = d->n_tiles,
-        .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = 1.0f / sqrtf((float)hp->head_k),
+        .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = ntx__steps_of(d->f, d->f->run)->scale,
     };
     return d->n_tiles ? ntx__device_go(d, NTX_GPU_PREFILL, &g, "attention of prompts") : 0;
 }
@@ -239,7 +238,7 @@ static int clear(struct ntx_forward *f, enum ntx_buf b)
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
 {
     const struct ntx_weight *w = &d->c.chunks->output;
-    return add_and_norm(d, NULL, NULL, ntx__device_vector(d, &d->c.chunks->output_norm), d->m.out_rows, n, ntx__forms(&w, 1));
+    return add_and_norm(d, NULL, NULL, ntx__device_vector(d, &d->c.chunks->output_norm), d->m.out_rows, n, ntx__forms(&w, 1), d->hp->logit_scale);
 }
 
 /* ---- what there is a kernel for */

@@ -42,6 +42,7 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     enum ntx__presence qkv_bias, o_bias, sinks;
     enum ntx__presence qk_norm, qk_norm_all; /* of each head; of all at once, where there are no biases before */
     bool unturned;   /* q and k are not rotated */
+    float scale;     /* of scores; 0: one by the root of a head's width */
     uint32_t window; /* positions that a row sees, its own included; 0: all */
 };
 /* h += o(attend(q, k, v of norm(h))) */

@@ -170,7 +170,7 @@ static int refuse_scales(struct ntx__keys *k)
     const struct ntx_hparams *hp = k->hp;
     float scale = 0, base = hp->rope_base;
     int rc = ntx_gguf_f32(k->g, key_of(k, "attention.scale"), &scale);
-    if ((rc && rc != -ENOENT) || (scale != 0 && !(fabs((double)scale * sqrt(hp->head_k) - 1) < 1e-5)))
+    if ((rc && rc != -ENOENT) || (!is_own(k, "attention.scale") && scale != 0 && !(fabs((double)scale * sqrt(hp->head_k) - 1) < 1e-5)))
         return not_supported(k);
     rc = ntx_gguf_f32(k->g, key_of(k, "rope.freq_base_swa"), &base);
     return (rc && rc != -ENOENT) || (hp->window && base != hp->rope_base) ? not_supported(k) : 0;
@@ -364,6 +364,7 @@ int ntx__key_nextn(struct ntx__keys *k)
 int ntx__read_keys(struct ntx__keys *k)
 {
     int rc;
+    k->hp->embd_scale = k->hp->logit_scale = 1;
     snprintf(k->hp->arch, sizeof k->hp->arch, "%s", k->name);
     copy_name(k);
     if ((rc = refuse_unsupported(k)) || (rc = get_sizes(k)) || (rc = get_experts(k)) || (rc = get_heads(k)) || (rc = get_vocab(k)))

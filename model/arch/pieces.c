@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "model/arch/arch_impl.h"
 
 static void takes(struct ntx_step *s, enum ntx_tensor t, enum ntx__presence has)
@@ -67,6 +69,7 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->window = has->window;
+    s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)hp->head_k);
     s->width = hp->n_head * hp->head_v;
     takes(s, NTX_T_sinks, has->sinks);
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);

@@ -298,7 +298,7 @@ static void norm(struct gpu *u, struct rng *rng, uint32_t n, bool add, bool bias
     void *dh = gpu_put(u, h, sizeof *h * n * ALL, 0), *dy = gpu_put(u, y, sizeof *y * n * ROWS, 0), *db = gpu_put(u, b, sizeof *b * n, 0);
     void *dw = gpu_put(u, w, sizeof *w * n, 0), *dr = gpu_put(u, rows, sizeof rows, 0), *dx = gpu_new(u, sizeof *x * ld * ROWS);
     void *q8 = gpu_new(u, s8 * ROWS), *q8k = gpu_new(u, s8k * ROWS);
-    struct ntx_gpu_norm p = {.h = dh, .y = add ? dy : NULL, .bias = bias ? db : NULL, .w = dw, .rows = dr, .x = dx, .q8 = q8,
+    struct ntx_gpu_norm p = {.h = dh, .y = add ? dy : NULL, .bias = bias ? db : NULL, .w = dw, .times = 1, .rows = dr, .x = dx, .q8 = q8,
                              .q8k = n % 256 ? NULL : q8k, .ld_h = n, .ld_y = n, .ld_x = ld, .q8_stride = s8, .q8k_stride = s8k,
                              .n = n, .n_rows = ROWS, .eps = 1e-5f};
     OK(u, u->ops->launch(u->s, NTX_GPU_NORM, &p));
