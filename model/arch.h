@@ -1,7 +1,7 @@
 /* arch.h: from a validated GGUF to typed hyper-parameters, and to layers with their steps and weights, with no string look-ups afterwards.
  *
  * An architecture is a file in arch/: what its keys say, and which steps a layer is made of (layer.h). llama (Llama 1 to 3.x, Mistral, and with
- * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3. What a model needs and ntx
+ * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe. What a model needs and ntx
  * lacks (an unknown rope scaling, an unknown router, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
 #define NTX_MODEL_ARCH_H
@@ -32,6 +32,7 @@ struct ntx_hparams {
     uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
     uint32_t window_every;  /* of so many layers in a row all but the last have it */
     float rms_eps;
+    float score_scale;       /* as a key tells; 0: none */
     float embd_scale, logit_scale; /* what the embedding, and the input of the output matrix, are multiplied by; 1: nothing */
     uint32_t rope_dim;       /* rotated part of a head */
     float rope_base;

@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -12,7 +12,7 @@
 
 /* Symbol and GGUF name. */
 #define NTX_ARCHS(X) \
-    X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3")
+    X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe")
 
 #define NTX__OWN_KEYS 6
 
@@ -68,7 +68,9 @@ struct ntx__keys {
 };
 int ntx__read_keys(struct ntx__keys *k);
 
-/* "ARCH.SUFFIX": an integer in [min, max]; `fallback` when absent, or an error where that is -1. */
+/* "ARCH.SUFFIX", which stays in k->key. */
+const char *ntx__key_of(struct ntx__keys *k, const char *suffix);
+/* Its value: an integer in [min, max]; `fallback` when absent, or an error where that is -1. */
 int ntx__key_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, uint64_t min, uint64_t max, uint32_t *out);
 /* `fallback` when absent, or an error where that is NAN. */
 int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float min, float max, float *out);

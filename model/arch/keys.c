@@ -10,8 +10,7 @@
 
 #define MAX_VOCAB (1u << 24)
 
-/* "llama.block_count" of "block_count". */
-static const char *key_of(struct ntx__keys *k, const char *suffix)
+const char *ntx__key_of(struct ntx__keys *k, const char *suffix)
 {
     snprintf(k->key, sizeof k->key, "%s.%s", k->name, suffix);
     return k->key;
@@ -43,7 +42,7 @@ static int u64_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint6
 
 int ntx__key_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, uint64_t min, uint64_t max, uint32_t *out)
 {
-    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, key_of(k, suffix));
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
     uint64_t v = (uint64_t)fallback;
     if (!kv && fallback < 0)
         return bad_key(k, "is missing");
@@ -64,7 +63,7 @@ int ntx__key_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, uint
 int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float min, float max, float *out)
 {
     float v = fallback;
-    int rc = ntx_gguf_f32(k->g, key_of(k, suffix), &v);
+    int rc = ntx_gguf_f32(k->g, ntx__key_of(k, suffix), &v);
     if (rc && rc != -ENOENT)
         return bad_key(k, "is not a floating-point number");
     if (rc && isnan(fallback))
@@ -152,10 +151,10 @@ static bool is_own(const struct ntx__keys *k, const char *suffix)
 
 static int refuse_unsupported(struct ntx__keys *k)
 {
-    if (!is_own(k, "attention.sliding_window_pattern") && ntx_gguf_find(k->g, key_of(k, "attention.sliding_window_pattern")))
+    if (!is_own(k, "attention.sliding_window_pattern") && ntx_gguf_find(k->g, ntx__key_of(k, "attention.sliding_window_pattern")))
         return ntx_err_set(k->err, -ENOTSUP, "key '%s': a sliding window with a pattern is not supported", k->key);
     for (size_t i = 0; i < sizeof not_computed / sizeof *not_computed; i++) {
-        if (is_own(k, not_computed[i].suffix) || !ntx_gguf_find(k->g, key_of(k, not_computed[i].suffix)))
+        if (is_own(k, not_computed[i].suffix) || !ntx_gguf_find(k->g, ntx__key_of(k, not_computed[i].suffix)))
             continue;
         double v = number_of(k);
         if (v != not_computed[i].neutral[0] && v != not_computed[i].neutral[1])
@@ -169,10 +168,10 @@ static int refuse_scales(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
     float scale = 0, base = hp->rope_base;
-    int rc = ntx_gguf_f32(k->g, key_of(k, "attention.scale"), &scale);
+    int rc = ntx_gguf_f32(k->g, ntx__key_of(k, "attention.scale"), &scale);
     if ((rc && rc != -ENOENT) || (!is_own(k, "attention.scale") && scale != 0 && !(fabs((double)scale * sqrt(hp->head_k) - 1) < 1e-5)))
         return not_supported(k);
-    rc = ntx_gguf_f32(k->g, key_of(k, "rope.freq_base_swa"), &base);
+    rc = ntx_gguf_f32(k->g, ntx__key_of(k, "rope.freq_base_swa"), &base);
     return (rc && rc != -ENOENT) || (hp->window && base != hp->rope_base) ? not_supported(k) : 0;
 }
 
@@ -262,7 +261,7 @@ static int get_router(struct ntx__keys *k)
     if (groups > 1)
         return ntx_err_set(k->err, -ENOTSUP, "experts in %u groups are not supported", groups);
     if (!can_score(k->arch, function))
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %s supported", key_of(k, "expert_gating_func"), function,
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %s supported", ntx__key_of(k, "expert_gating_func"), function,
                            k->arch->any_score                       ? "only a softmax (1), a sigmoid (2) or a softmax of those chosen (3) is"
                            : k->arch->score == NTX_SCORE_SIGMOID ? "with this architecture only a sigmoid (2) is"
                                                                  : "only a softmax (1), or one of those chosen (3), is");
@@ -286,7 +285,7 @@ static int get_experts(struct ntx__keys *k)
     if (hp->router.scale == 0) /* how some writers say "none" */
         hp->router.scale = 1;
     hp->router.norm |= k->arch->expert_norm;
-    rc = ntx_gguf_bool(k->g, key_of(k, "expert_weights_norm"), &hp->router.norm);
+    rc = ntx_gguf_bool(k->g, ntx__key_of(k, "expert_weights_norm"), &hp->router.norm);
     return rc && rc != -ENOENT ? bad_key(k, "is neither true nor false") : 0;
 }
 
@@ -296,7 +295,7 @@ static int get_scaling(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     struct ntx_str type = {"linear", 6};
     float factor, old;
-    int rc = ntx_gguf_str(k->g, key_of(k, "rope.scaling.type"), &type);
+    int rc = ntx_gguf_str(k->g, ntx__key_of(k, "rope.scaling.type"), &type);
     if (rc == -EINVAL)
         return bad_key(k, "is not a string");
     if ((rc = ntx__key_f32(k, "rope.scale_linear", 0, 0, 1e6f, &old)) || (rc = ntx__key_f32(k, "rope.scaling.factor", old, 0, 1e6f, &factor)))
@@ -312,7 +311,7 @@ static int get_scaling(struct ntx__keys *k)
     } else if (type.n == 4 && !memcmp(type.p, "yarn", 4)) {
         hp->rope_scaling = NTX_ROPE_SCALE_YARN;
     } else {
-        key_of(k, "rope.scaling.type");
+        ntx__key_of(k, "rope.scaling.type");
         return bad_key(k, "names a scaling that is not supported; none, linear and yarn are");
     }
     hp->rope_factor = factor;

@@ -64,6 +64,8 @@ CASES = {
     'smollm3.q4_k_m': '--arch smollm3 --layers 4 --type Q4_K_M --tied --seed 44',
     'mistral3.f32': '--arch mistral3 --head-dim 64 --rope-scaling yarn --rope-factor 16 --rope-orig 128 --ctx 2048 --rope-base 1000000 --type F32 --seed 45',
     'mistral3.q5_k_m': '--arch mistral3 --rope-scaling yarn --rope-factor 4 --rope-orig 100 --ctx 512 --type Q5_K_M --seed 46',
+    'granite.f32': '--arch granite --head-dim 32 --type F32 --tied --seed 47',
+    'granitemoe.q8_0': '--arch granitemoe --experts 8 --experts-used 3 --ff 256 --shared-ff 512 --type Q8_0 --seed 48',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

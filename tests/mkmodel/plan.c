@@ -300,10 +300,11 @@ static void kv_f32(struct plan *p, const char *suffix, float v)
 }
 
 /* Keys that not all architectures' files have. */
-enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */ };
+enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128 };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
-    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE},
+    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
+    {"granitemoe", SCALES | SHARED_WIDTH},
 };
 
 static bool says(const struct mk_options *o, unsigned key)
@@ -384,6 +385,12 @@ static void add_keys(struct plan *p, uint32_t orig)
         kv_u32(p, "expert_shared_feed_forward_length", shared_ff(o));
     if (says(o, WINDOW))
         kv_u32(p, "attention.sliding_window", o->window);
+    if (says(o, SCALES)) {
+        kv_f32(p, "embedding_scale", 12);
+        kv_f32(p, "residual_scale", 0.25f);
+        kv_f32(p, "attention.scale", 0.1f);
+        kv_f32(p, "logit_scale", 6);
+    }
     add_router_keys(p);
     add_rope_keys(p, orig);
 }

@@ -178,7 +178,7 @@ static void check_texts(void)
     size_t n;
     uint8_t *p = base(&n);
     memcpy(value_of(p, n, "general.architecture") + 12, "gem\nn", 5);
-    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3");
+    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe");
     p = base(&n);
     memcpy(value_of(p, n, "llama.rope.scaling.type") + 12, "longer", 6);
     finish(p, n, -EINVAL, "key 'llama.rope.scaling.type' names a scaling that is not supported");
@@ -306,8 +306,20 @@ static void check_mistral3(void)
     close_model(&x);
 }
 
+static void check_granite(void)
+{
+    struct mk_options o = make_options();
+    o.arch = "granite";
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    CHECK(h->embd_scale == 12 / 0.25f && h->logit_scale == 1 / 6.0f && h->rms_eps == 1e-5f / 0.0625f);
+    CHECK(ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->scale == 0.1f);
+    close_model(&x);
+}
+
 static void check_steps(void)
 {
+    check_granite();
     check_mistral3();
     check_unturned();
     expect_steps("smollm3", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
