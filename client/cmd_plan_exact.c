@@ -19,6 +19,7 @@ static int request(const struct ntx_options *o, const struct ntx_model *m, const
         .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = NTX_MIN(o->load.threads ? o->load.threads : NTX_MAX(hw->threads, 1u), 256u),
         .max_rows = o->load.rows, .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .hw = hw,
     };
+    q->kv_all = !ntx_skip_off(o->load.skip);
     return ntx_kv_type_of(o->load.kv_type, &m->hp, &q->kv_type, err);
 }
 

@@ -442,8 +442,10 @@ static void reset(struct ntx_forward *f, const struct ntx_batch *b)
     ntx__watch_begin(f);
     atomic_store(&f->failed, 0);
     memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);
-    for (uint32_t i = 0; i < b->n_rows; i++)
+    for (uint32_t i = 0; i < b->n_rows; i++) {
         ntx_kv_truncate(b->rows[i].kv, ntx_row_slot(&b->rows[i]));
+        ntx_kv_written(b->rows[i].kv, ntx_row_slot(&b->rows[i]));
+    }
 }
 
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)

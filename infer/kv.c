@@ -10,20 +10,30 @@
 
 #include "common/util.h"
 
-struct ntx_kv_pool {
-    uint8_t *base; /* [n_blocks x block_bytes], NTX_KV_CLUSTER blocks after the others (kv.h) */
-    uint64_t bytes, block_bytes, layer_bytes;
-    enum ntx_kv_type type;
-    uint32_t n_layers, n_head_kv;
-    size_t row_k, row_v; /* bytes */
+enum { ALL, WINDOW, KINDS };
+
+struct space { /* blocks of one kind of layers */
+    uint8_t *base;      /* [n_blocks x block_bytes], NTX_KV_CLUSTER blocks after the others (kv.h) */
+    uint64_t bytes, block_bytes;
     uint32_t n_blocks, n_free;
-    uint32_t *free; /* [n_free] block numbers */
+    uint32_t *free;     /* [n_free] block numbers */
+};
+
+struct ntx_kv_pool {
+    struct space space[KINDS];
+    uint64_t layer_bytes;
+    enum ntx_kv_type type;
+    uint32_t n_layers, n_head_kv, window, ring;
+    size_t row_k, row_v; /* bytes */
+    uint16_t *place;     /* [n_layers] number of the layer among those of its kind */
+    uint8_t *kind;       /* [n_layers] */
 };
 
 struct ntx_kv_seq {
     struct ntx_kv_pool *pool;
-    uint32_t n_blocks;
-    uint32_t *blocks;   /* [n_blocks] */
+    uint32_t n_blocks[KINDS];
+    uint32_t *blocks[KINDS]; /* [n_blocks] */
+    uint32_t oldest;    /* the first position that is there in all layers */
     uint32_t *n_holes;  /* [n_layers] */
     uint8_t *holes;     /* [n_layers x n_blocks * NTX_KV_BLOCK / 8] */
 };
@@ -63,29 +73,94 @@ uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
     return hp->n_layers * layer_bytes(hp, type);
 }
 
-int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t n_blocks, struct ntx_kv_pool **out, struct ntx_err *err)
+/* ---- what layers keep */
+
+bool ntx_kv_windowed(const struct ntx_hparams *hp, uint32_t layer)
 {
-    uint64_t block_bytes = ntx_kv_block_bytes(hp, type), bytes;
-    if (!n_blocks || __builtin_mul_overflow(block_bytes, n_blocks, &bytes) || bytes > SIZE_MAX / 2)
-        return ntx_err_set(err, -EINVAL, "a KV pool of %u blocks of %llu bytes is not possible", n_blocks, (unsigned long long)block_bytes);
-    struct ntx_kv_pool *p = calloc(1, sizeof *p);
-    uint32_t *free_list = calloc(n_blocks, sizeof *free_list);
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (!p || !free_list || base == MAP_FAILED) {
-        free(p);
-        free(free_list);
-        if (base != MAP_FAILED)
-            munmap(base, bytes);
-        return ntx_err_set(err, -ENOMEM, "no memory for a KV pool of %llu bytes", (unsigned long long)bytes);
+    return hp->window && hp->window_every && layer % hp->window_every < hp->window_every - 1;
+}
+
+static uint32_t count_windowed(const struct ntx_hparams *hp)
+{
+    uint32_t n = 0;
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        n += ntx_kv_windowed(hp, l);
+    return n;
+}
+
+static uint64_t blocks_of(uint64_t tokens) { return (tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK; }
+
+/* A ring more than there are sessions with a full context: so two short ones have room at once. */
+struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all)
+{
+    uint64_t blocks = blocks_of(ctx) * sessions, ring = NTX_MIN(blocks_of((uint64_t)hp->window + rows), blocks_of(ctx));
+    struct ntx_kv_shape s = {.blocks = (uint32_t)NTX_MIN(blocks, (uint64_t)UINT32_MAX)};
+    if (!all && count_windowed(hp) && ring * (sessions + 1) < s.blocks) {
+        s.ring = (uint32_t)ring;
+        s.window_blocks = (uint32_t)ring * (sessions + 1);
     }
+    return s;
+}
+
+static uint64_t kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, int kind)
+{
+    uint64_t windowed = s->window_blocks ? count_windowed(hp) : 0, bytes;
+    uint64_t per_block = (kind == WINDOW ? windowed : hp->n_layers - windowed) * layer_bytes(hp, type);
+    return __builtin_mul_overflow(per_block, kind == WINDOW ? s->window_blocks : s->blocks, &bytes) ? UINT64_MAX : bytes;
+}
+
+uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s)
+{
+    uint64_t bytes;
+    return s->blocks == UINT32_MAX || __builtin_add_overflow(kind_bytes(hp, type, s, ALL), kind_bytes(hp, type, s, WINDOW), &bytes) ? UINT64_MAX : bytes;
+}
+
+/* ---- pools */
+
+static int make_space(struct space *x, uint64_t bytes, uint32_t n_blocks)
+{
+    x->free = calloc(n_blocks, sizeof *x->free);
+    void *base = x->free ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    if (base == MAP_FAILED)
+        return -ENOMEM;
     madvise(base, bytes, MADV_HUGEPAGE); /* a refusal costs speed only */
-    *p = (struct ntx_kv_pool){
-        .base = base, .bytes = bytes, .block_bytes = block_bytes, .layer_bytes = layer_bytes(hp, type), .type = type,
-        .n_layers = hp->n_layers, .n_head_kv = hp->n_head_kv, .row_k = row_bytes(type, hp->head_k), .row_v = row_bytes(type, hp->head_v),
-        .n_blocks = n_blocks, .n_free = n_blocks, .free = free_list,
-    };
-    for (uint32_t i = 0; i < n_blocks; i++)
-        free_list[i] = n_blocks - 1 - i; /* low blocks first, so that idle ones stay untouched */
+    x->base = base;
+    x->bytes = bytes;
+    x->block_bytes = bytes / n_blocks;
+    for (x->n_blocks = n_blocks; x->n_free < n_blocks; x->n_free++)
+        x->free[x->n_free] = n_blocks - 1 - x->n_free; /* low blocks first, so that idle ones stay untouched */
+    return 0;
+}
+
+static int make_places(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
+{
+    uint16_t n[KINDS] = {0};
+    p->place = calloc(hp->n_layers, sizeof *p->place);
+    p->kind = calloc(hp->n_layers, sizeof *p->kind);
+    if (!p->place || !p->kind)
+        return -ENOMEM;
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        p->kind[l] = p->ring && ntx_kv_windowed(hp, l) ? WINDOW : ALL;
+        p->place[l] = n[p->kind[l]]++;
+    }
+    return 0;
+}
+
+int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, struct ntx_kv_pool **out, struct ntx_err *err)
+{
+    uint64_t bytes = ntx_kv_shape_bytes(hp, type, s);
+    if (!s->blocks || bytes > SIZE_MAX / 2)
+        return ntx_err_set(err, -EINVAL, "a KV pool of %u blocks of %llu bytes is not possible", s->blocks, (unsigned long long)ntx_kv_block_bytes(hp, type));
+    struct ntx_kv_pool *p = calloc(1, sizeof *p);
+    int rc = p ? 0 : -ENOMEM;
+    if (p)
+        *p = (struct ntx_kv_pool){.layer_bytes = layer_bytes(hp, type), .type = type, .n_layers = hp->n_layers, .n_head_kv = hp->n_head_kv, .window = hp->window,
+                                  .ring = s->ring, .row_k = row_bytes(type, hp->head_k), .row_v = row_bytes(type, hp->head_v)};
+    if (rc || (rc = make_places(p, hp)) || (rc = make_space(&p->space[ALL], kind_bytes(hp, type, s, ALL), s->blocks)) ||
+        (s->window_blocks && (rc = make_space(&p->space[WINDOW], kind_bytes(hp, type, s, WINDOW), s->window_blocks)))) {
+        ntx_kv_pool_free(p);
+        return ntx_err_set(err, rc, "no memory for a KV pool of %llu bytes", (unsigned long long)bytes);
+    }
     *out = p;
     return 0;
 }
@@ -94,46 +169,61 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
 {
     if (!p)
         return;
-    munmap(p->base, p->bytes);
-    free(p->free);
+    for (int k = 0; k < KINDS; k++) {
+        if (p->space[k].base)
+            munmap(p->space[k].base, p->space[k].bytes);
+        free(p->space[k].free);
+    }
+    free(p->place);
+    free(p->kind);
     free(p);
 }
 
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p)
 {
-    return p->n_blocks;
+    return p->space[ALL].n_blocks;
 }
 
 uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p)
 {
-    return p->n_blocks - p->n_free;
+    return p->space[ALL].n_blocks - p->space[ALL].n_free;
 }
+
+/* ---- sessions */
 
 static size_t hole_bytes(const struct ntx_kv_seq *s)
 {
-    return (size_t)s->n_blocks * (NTX_KV_BLOCK / 8);
+    return (size_t)s->n_blocks[ALL] * (NTX_KV_BLOCK / 8);
+}
+
+static int make_tables(struct ntx_kv_seq *s, const struct ntx_kv_pool *p, const uint32_t *n)
+{
+    s->n_holes = calloc(p->n_layers, sizeof *s->n_holes);
+    s->holes = calloc(p->n_layers, (size_t)n[ALL] * (NTX_KV_BLOCK / 8));
+    for (int k = 0; k < KINDS; k++)
+        if (!(s->blocks[k] = calloc(n[k] + 1, sizeof *s->blocks[k])))
+            return -ENOMEM;
+    return s->n_holes && s->holes ? 0 : -ENOMEM;
 }
 
 int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq **out)
 {
-    uint32_t n = n_tokens ? (n_tokens - 1) / NTX_KV_BLOCK + 1 : 1;
-    if (n > p->n_blocks)
+    uint32_t n = n_tokens ? (n_tokens - 1) / NTX_KV_BLOCK + 1 : 1, wants[KINDS] = {n, NTX_MIN(n, p->ring)};
+    if (n > p->space[ALL].n_blocks)
         return -ENOSPC;
-    if (n > p->n_free)
+    if (n > p->space[ALL].n_free || wants[WINDOW] > p->space[WINDOW].n_free)
         return -EAGAIN;
     struct ntx_kv_seq *s = calloc(1, sizeof *s);
     if (!s)
         return -ENOMEM;
-    s->blocks = calloc(n, sizeof *s->blocks);
-    s->n_holes = calloc(p->n_layers, sizeof *s->n_holes);
-    s->holes = calloc(p->n_layers, (size_t)n * (NTX_KV_BLOCK / 8));
-    if (!s->blocks || !s->n_holes || !s->holes) {
+    s->pool = p;
+    if (make_tables(s, p, wants)) {
         ntx_kv_seq_free(s);
         return -ENOMEM;
     }
-    s->pool = p;
-    for (; s->n_blocks < n; s->n_blocks++)
-        s->blocks[s->n_blocks] = p->free[--p->n_free];
+    for (int k = 0; k < KINDS; k++)
+        for (; s->n_blocks[k] < wants[k]; s->n_blocks[k]++)
+            s->blocks[k][s->n_blocks[k]] = p->space[k].free[--p->space[k].n_free];
     *out = s;
     return 0;
 }
@@ -142,9 +232,12 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s)
 {
     if (!s)
         return;
-    while (s->n_blocks)
-        s->pool->free[s->pool->n_free++] = s->blocks[--s->n_blocks];
-    free(s->blocks);
+    for (int k = 0; k < KINDS; k++) {
+        struct space *x = &s->pool->space[k];
+        while (s->n_blocks[k])
+            x->free[x->n_free++] = s->blocks[k][--s->n_blocks[k]];
+        free(s->blocks[k]);
+    }
     free(s->n_holes);
     free(s->holes);
     free(s);
@@ -152,13 +245,13 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s)
 
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n)
 {
-    *n = s->n_blocks;
-    return s->blocks;
+    *n = s->n_blocks[ALL];
+    return s->blocks[ALL];
 }
 
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s)
 {
-    return s->n_blocks * NTX_KV_BLOCK;
+    return s->n_blocks[ALL] * NTX_KV_BLOCK;
 }
 
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s)
@@ -170,10 +263,12 @@ enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s)
 static void *block_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos, bool value)
 {
     const struct ntx_kv_pool *p = s->pool;
-    uint32_t block = s->blocks[pos / NTX_KV_BLOCK], first = NTX_ROUND_DOWN(block, NTX_KV_CLUSTER);
-    size_t tokens = (size_t)NTX_MIN(p->n_blocks - first, (uint32_t)NTX_KV_CLUSTER) * NTX_KV_BLOCK; /* of the cluster */
-    uint8_t *at = p->base + first * p->block_bytes + tokens * (layer * (p->layer_bytes / NTX_KV_BLOCK) + head * (p->row_k + p->row_v));
-    return at + (value ? tokens * p->row_k : 0) + (size_t)(block - first) * NTX_KV_BLOCK * (value ? p->row_v : p->row_k);
+    uint32_t kind = p->kind[layer], at = pos / NTX_KV_BLOCK;
+    const struct space *x = &p->space[kind];
+    uint32_t block = s->blocks[kind][kind == WINDOW ? at % s->n_blocks[WINDOW] : at], first = NTX_ROUND_DOWN(block, NTX_KV_CLUSTER);
+    size_t tokens = (size_t)NTX_MIN(x->n_blocks - first, (uint32_t)NTX_KV_CLUSTER) * NTX_KV_BLOCK; /* of the cluster */
+    uint8_t *to = x->base + first * x->block_bytes + tokens * (p->place[layer] * (p->layer_bytes / NTX_KV_BLOCK) + head * (p->row_k + p->row_v));
+    return to + (value ? tokens * p->row_k : 0) + (size_t)(block - first) * NTX_KV_BLOCK * (value ? p->row_v : p->row_k);
 }
 
 void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
@@ -267,6 +362,24 @@ void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens)
         memset(map + first + 1, 0, n - first - 1);
         s->n_holes[l] = count_bits(map, n);
     }
+}
+
+/* ---- where a window is not there any more */
+
+void ntx_kv_written(struct ntx_kv_seq *s, uint32_t pos)
+{
+    uint32_t ring = s->n_blocks[WINDOW] * NTX_KV_BLOCK;
+    if (ring && pos >= ring)
+        s->oldest = NTX_MAX(s->oldest, pos + 1 - ring);
+}
+
+uint32_t ntx_kv_return(struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    uint32_t from = n_tokens > s->pool->window ? n_tokens - s->pool->window : 0;
+    if (s->n_blocks[WINDOW] && from < s->oldest)
+        n_tokens = s->oldest = 0;
+    ntx_kv_truncate(s, n_tokens);
+    return n_tokens;
 }
 
 const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer)

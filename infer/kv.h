@@ -1,4 +1,6 @@
-/* kv.h: paged KV: one pool of blocks of NTX_KV_BLOCK tokens, a block table per session. F16 or Q8_0.
+/* kv.h: paged KV: blocks of NTX_KV_BLOCK tokens, a block table per session. F16 or Q8_0.
+ * What a layer keeps is one of two kinds: all positions; or, where its attention has a window, the last ones only, in a ring of blocks that holds the
+ * window and what one pass adds. Each kind has a pool of its own, whose blocks hold the layers of that kind; a place is found in one function for both.
  * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
  * [layer][head]{ K [block], V [block] }, a head's block of NTX_KV_BLOCK positions as cpu.h has it.
  * A session reserves all blocks that it may need when it is admitted; nothing is preempted. Not thread-safe: the engine thread calls,
@@ -6,6 +8,7 @@
 #ifndef NTX_COMPUTED_KV_H
 #define NTX_COMPUTED_KV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,10 +27,21 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
 const char *ntx_kv_type_name(enum ntx_kv_type type);
 
 uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type); /* over all layers */
-int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t n_blocks, struct ntx_kv_pool **out, struct ntx_err *err);
+
+struct ntx_kv_shape { /* of a pool */
+    uint32_t blocks;        /* of layers that keep all positions */
+    uint32_t window_blocks; /* of layers with a window; 0: they keep all positions like the others */
+    uint32_t ring;          /* window blocks of a session at most: positions are NTX_KV_BLOCK * ring apart where they share a place */
+};
+/* For so many sessions of ctx tokens, and shorter ones in their place: all that it needs where passes have at most so many rows. `all`: every layer keeps all
+ * positions. blocks UINT32_MAX: that many are not possible. */
+struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all);
+uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* UINT64_MAX: more than that */
+bool ntx_kv_windowed(const struct ntx_hparams *hp, uint32_t layer); /* its attention has a window */
+int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
 void ntx_kv_pool_free(struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);
-uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p);
+uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p); /* of those that keep all positions */
 
 /* -EAGAIN when the pool has not that many blocks free now, -ENOSPC when it never can. */
 int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq **out);
@@ -44,7 +58,10 @@ void ntx_kv_copy_v(const struct ntx_kv_seq *s, const void *block, uint32_t from,
 size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s), ntx_kv_v_bytes(const struct ntx_kv_seq *s); /* of a head's block */
 void ntx_kv_move_holes(struct ntx_kv_seq *s, uint32_t from, uint32_t to); /* position `to` has those of `from`, in each layer */
 void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos);
-void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens); /* forget holes of positions >= n_tokens */
+void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens); /* forget holes of positions >= n_tokens, which are about to be written */
+/* The session goes back to n_tokens. Returns with how many it can go on: as many, or 0 where the window before them is not there any more. */
+uint32_t ntx_kv_return(struct ntx_kv_seq *s, uint32_t n_tokens);
+void ntx_kv_written(struct ntx_kv_seq *s, uint32_t pos); /* is about to be */
 /* bit per position, NULL when the layer has no hole */
 const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer);
 

@@ -18,6 +18,7 @@
 #include "common/err.h"
 #include "infer/cpu/cpu.h"
 #include "infer/ffn_mode.h"
+#include "infer/kv.h"
 #include "weights/frames.h"
 #include "model/chunk.h"
 #include "plan/hw.h"
@@ -34,6 +35,7 @@ struct ntx_plan_request {
     uint64_t chunk_bytes;    /* 0: planner's choice */
     uint32_t ring_slots;     /* 0: planner's choice */
     enum ntx_kv_type kv_type;
+    bool kv_all;             /* layers with a window keep all positions, too */
     struct ntx_ffn_mode ffn; /* but for off: groups of a packed model's neurons are read when rows use them */
     bool prefetch;           /* keep some frames for experts that are read on predictions */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
@@ -47,7 +49,8 @@ struct ntx_plan {
     struct ntx_plan_chunk *table;       /* [chunks->n]: file, offset, bytes, layer, placement, where (relative to off_arena), sched */
     uint32_t *sched;                    /* [geo.n_sched] */
     struct ntx_frames frames;           /* for experts: the end of the arena */
-    uint32_t ctx, kv_blocks, max_rows, threads;
+    uint32_t ctx, max_rows, threads;
+    struct ntx_kv_shape kv;
     enum ntx_kv_type kv_type;
     uint64_t chunk_bytes, inflight_bytes, piece_bytes;
     uint64_t bytes_device;

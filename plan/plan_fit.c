@@ -26,11 +26,7 @@ uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes)
     return n_desc ? (uint32_t)NTX_MAX(inflight / slot_bytes + 1, 2u) : 0;
 }
 
-uint32_t ntx__plan_kv_blocks(uint32_t ctx, uint32_t sessions)
-{
-    uint64_t n = ((uint64_t)ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK * sessions;
-    return (uint32_t)NTX_MIN(n, (uint64_t)UINT32_MAX);
-}
+struct ntx_kv_shape ntx__plan_kv(const struct ntx__shape *s) { return ntx_kv_shape_for(&s->model->hp, s->ctx, s->sessions, s->rows, s->kv_all); }
 
 static uint32_t count_files(const struct ntx_model *m)
 {
@@ -72,9 +68,9 @@ static uint64_t activations(const struct ntx__shape *s)
 /* The pool, and a bit per position and layer for holes. */
 static uint64_t kv_bytes(const struct ntx__shape *s)
 {
-    uint64_t per_block = ntx_kv_block_bytes(&s->model->hp, s->kv_type) + s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 8, bytes;
-    uint32_t blocks = ntx__plan_kv_blocks(s->ctx, s->sessions);
-    return blocks == UINT32_MAX || __builtin_mul_overflow(per_block, blocks, &bytes) ? UINT64_MAX : bytes;
+    const struct ntx_kv_shape kv = ntx__plan_kv(s);
+    uint64_t bytes = ntx_kv_shape_bytes(&s->model->hp, s->kv_type, &kv), more = s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 8;
+    return bytes == UINT64_MAX || __builtin_add_overflow(bytes, more * ((uint64_t)kv.blocks + kv.window_blocks), &bytes) ? UINT64_MAX : bytes;
 }
 
 struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)

@@ -20,6 +20,7 @@ struct ntx__shape {
     uint64_t other;              /* the caller's */
     uint32_t ctx, sessions, threads, rows;
     enum ntx_kv_type kv_type;
+    bool kv_all;
     struct ntx_ffn_mode ffn;     /* which groups of neurons are on demand, and what choosing them takes */
     uint32_t n_desc;             /* 0: nothing is streamed */
     uint64_t slot_bytes, arena_bytes; /* the arena without frames */
@@ -44,7 +45,7 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s);
 struct ntx__bill ntx__plan_bill(const struct ntx__shape *s);
 
 uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes);
-uint32_t ntx__plan_kv_blocks(uint32_t ctx, uint32_t sessions); /* UINT32_MAX when that many are not possible */
+struct ntx_kv_shape ntx__plan_kv(const struct ntx__shape *s);
 uint64_t ntx__plan_wide(const struct ntx_chunk *c);  /* a chunk's read: its range widened to whole blocks */
 uint64_t ntx__plan_slot(const struct ntx_chunk *c);  /* what a slot must have to take it */
 

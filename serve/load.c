@@ -114,6 +114,13 @@ static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
     return rc;
 }
 
+/* Where a conversation goes back further than its windows reach, it is computed again: not with modes that would then come to other values. A GPU's cache
+ * keeps all. */
+static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_loaded *l)
+{
+    return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn) || l->back.gpu;
+}
+
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     l->ram_bytes = r->set.ram ? r->set.ram : ntx_budget_default(r->reclaim_bytes);
@@ -133,6 +140,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         return rc;
     struct ntx_plan_request q = {
         .kv_type = kv_type,
+        .kv_all = keeps_all_kv(r, l),
         .ffn = l->ffn,
         .prefetch = !r->set.no_prefetch,
         .ram_bytes = l->ram_bytes,
@@ -262,7 +270,7 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
     if (by_parts && (rc = ntx__load_arena_start(l, err)))
         return rc;
-    if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, l->plan->kv_blocks, &l->kv, err)))
+    if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, &l->plan->kv, &l->kv, err)))
         return rc;
     return ntx__load_build_gpu(l, err);
 }

@@ -157,7 +157,7 @@ static void set_gauges(struct ntx_server *s)
     ntx_gauge(s->counters, NTX_C_comp_bytes_host, p ? p->bytes_host : 0);
     ntx_gauge(s->counters, NTX_C_comp_bytes_device, p ? p->bytes_device : 0);
     ntx_gauge(s->counters, NTX_C_comp_bytes_storage, p ? p->bytes_storage : 0);
-    ntx_gauge(s->counters, NTX_C_comp_kv_blocks, p ? p->kv_blocks : 0);
+    ntx_gauge(s->counters, NTX_C_comp_kv_blocks, p ? p->kv.blocks : 0);
     ntx_gauge(s->counters, NTX_C_comp_ring_slots, p ? p->geo.n_desc : 0);
     ntx_gauge(s->counters, NTX_C_comp_ceiling_bps, p ? (uint64_t)s->loaded->set.link_nvme : 0);
     ntx_monitor_model(s->counters, s->loaded);

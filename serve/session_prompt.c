@@ -34,7 +34,7 @@ int ntx__session_cut(struct ntx_session *s, uint32_t n, struct ntx_err *err)
     s->n_tokens = at;
     s->n_past = NTX_MIN(s->n_past, at);
     if (s->kv)
-        ntx_kv_truncate(s->kv, s->n_past);
+        s->n_past = ntx_kv_return(s->kv, s->n_past);
     return 0;
 }
 

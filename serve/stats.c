@@ -246,7 +246,7 @@ char *ntx_stats_info(const struct ntx_loaded *l)
     set_int(j, "ring_slots", p->geo.n_desc);
     set_int(j, "max_rows", p->max_rows);
     set_int(j, "max_sessions", l->max_sessions);
-    set_int(j, "kv_blocks", p->kv_blocks);
+    set_int(j, "kv_blocks", p->kv.blocks);
     set_int(j, "n_layers", l->model->hp.n_layers);
     set_int(j, "n_embd", l->model->hp.n_embd);
     set_int(j, "n_vocab", l->model->hp.n_vocab);

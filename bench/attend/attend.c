@@ -107,7 +107,7 @@ static int bench_type(struct ntx_pool *pool, enum ntx_kv_type type, uint32_t n_p
     struct ntx_kv_seq *seq;
     struct ntx_err err;
     float x[HEAD];
-    if (ntx_kv_pool_new(&hp, type, (n_pos + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, &kv, &err) || ntx_kv_seq_new(kv, n_pos, &seq))
+    if (ntx_kv_pool_new(&hp, type, &(struct ntx_kv_shape){.blocks = (n_pos + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK}, &kv, &err) || ntx_kv_seq_new(kv, n_pos, &seq))
         return fputs("no memory\n", stderr), 1;
     for (uint32_t i = 0; i < n_pos * layers * KV; i++) {
         for (uint32_t j = 0; j < HEAD; j++)

@@ -18,7 +18,7 @@ static void kv_blocks(void)
     struct ntx_kv_pool *p;
     struct ntx_kv_seq *a, *b, *c = NULL;
     CHECK_EQ(ntx_kv_block_bytes(&hp, NTX_KV_F16), 3 * 2 * 32 * (8 + 4) * 2);
-    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, 5, &p, NULL), 0);
+    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &(struct ntx_kv_shape){.blocks = 5}, &p, NULL), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 6 * 32, &c), -ENOSPC);
     CHECK_EQ(ntx_kv_seq_new(p, 33, &a), 0);
     CHECK_EQ(ntx_kv_seq_room(a), 64);
@@ -52,12 +52,48 @@ static void kv_blocks(void)
     ntx_kv_pool_free(NULL);
 }
 
+/* Of every two layers the first has a window: it keeps so many blocks of a session at most, whatever the session's length. */
+static void kv_windows(void)
+{
+    const struct ntx_hparams hp = {.n_layers = 5, .n_head_kv = 1, .head_k = 4, .head_v = 4, .window = 40, .window_every = 2};
+    const uint64_t layer = 32 * (4 + 4) * 2;
+    struct ntx_kv_shape all = ntx_kv_shape_for(&hp, 1024, 2, 30, true), some = ntx_kv_shape_for(&hp, 1024, 2, 30, false), small = ntx_kv_shape_for(&hp, 64, 1, 30, false);
+    struct ntx_kv_pool *p;
+    struct ntx_kv_seq *s, *t, *u = NULL;
+    CHECK(ntx_kv_windowed(&hp, 0) && !ntx_kv_windowed(&hp, 1) && ntx_kv_windowed(&hp, 4));
+    CHECK(all.blocks == 64 && !all.window_blocks && small.blocks == 2 && !small.window_blocks);
+    CHECK(some.blocks == 64 && some.ring == 3 && some.window_blocks == 9);
+    CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &all), 5 * 64 * layer);
+    CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &some), (2 * 64 + 3 * 9) * layer);
+    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &some, &p, NULL), 0);
+    CHECK_EQ(ntx_kv_seq_new(p, 1024, &s), 0);
+    CHECK_EQ(ntx_kv_seq_new(p, 1024 - 128, &t), 0);
+    for (uint32_t l = 0; l < 5; l++) { /* a ring's length apart is the same place, where there is a ring; no two layers share any */
+        CHECK((ntx_kv_k(s, l, 0, 0) == ntx_kv_k(s, l, 0, 96)) == (l % 2 == 0));
+        CHECK(ntx_kv_k(s, l, 0, 64) != ntx_kv_k(s, l, 0, 96) && ntx_kv_k(s, l, 0, 0) != ntx_kv_k(t, l, 0, 0) && ntx_kv_k(s, l, 0, 0) != ntx_kv_v(s, l, 0, 0));
+        for (uint32_t k = 0; k < l; k++)
+            CHECK(ntx_kv_k(s, l, 0, 0) != ntx_kv_k(s, k, 0, 0));
+    }
+    CHECK_EQ(ntx_kv_seq_new(p, 64, &u), 0);
+    ntx_kv_seq_free(u);
+    CHECK_EQ(ntx_kv_seq_new(p, 160, &u), -EAGAIN);
+    ntx_kv_written(s, 95);
+    CHECK_EQ(ntx_kv_return(s, 20), 20);
+    ntx_kv_written(s, 150); /* 0 .. 54 are written over */
+    CHECK_EQ(ntx_kv_return(s, 95), 95);
+    CHECK_EQ(ntx_kv_return(s, 94), 0);
+    CHECK_EQ(ntx_kv_return(s, 94), 94); /* which begins anew, from nothing */
+    ntx_kv_seq_free(s), ntx_kv_seq_free(t);
+    CHECK_EQ(ntx_kv_pool_used(p), 0);
+    ntx_kv_pool_free(p);
+}
+
 static void kv_holes(void)
 {
     const struct ntx_hparams hp = {.n_layers = 4, .n_head_kv = 1, .head_k = 2, .head_v = 2};
     struct ntx_kv_pool *p;
     struct ntx_kv_seq *s;
-    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, 2, &p, NULL), 0);
+    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &(struct ntx_kv_shape){.blocks = 2}, &p, NULL), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 64, &s), 0);
     CHECK(!ntx_kv_holes(s, 2));
     ntx_kv_set_hole(s, 2, 3);
@@ -211,6 +247,7 @@ int main(void)
 {
     struct ntx_pool *p = NULL;
     kv_blocks();
+    kv_windows();
     kv_holes();
     angles();
     threads(1, 100);

@@ -21,6 +21,7 @@ struct rig_options {
     uint32_t window;
     uint32_t stay_every;           /* mem_weights.h */
     enum ntx_kv_type kv_type;
+    bool windows;                  /* layers with a window keep no more than it needs */
     struct ntx_skip_hooks skip;
     struct ntx_device *(*device)(struct rig *r, const struct rig_options *o, void *ctx); /* NULL: the CPU */
     const struct ntx_backend *backend; /* its table */

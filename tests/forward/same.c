@@ -210,8 +210,50 @@ static void packed_is_the_model(void)
     }
 }
 
+/* Layers with a window keep a ring of blocks: logits are those of a cache that keeps all, for passes of any size, and after a conversation was cut back. */
+static void same_with_windows(enum ntx_kv_type type)
+{
+    enum { LONG = 500, CUT = 470 };
+    struct rig_options o = {.make = rig_model(), .kv_type = type, .max_rows = 40, .ctx = 512};
+    struct rig r;
+    int32_t ids[LONG];
+    size_t n;
+    o.make.arch = "gpt-oss";
+    o.make.type = "Q8_0";
+    o.make.experts = 4;
+    o.make.layers = 3;
+    o.make.ff = 128;
+    o.make.head_dim = 64;
+    o.make.window = 50;
+    float *want = rig_logits(&o, LONG, 40, &n), *got;
+    o.windows = true;
+    for (uint32_t step = 7; step <= 40; step += 33) {
+        got = rig_logits(&o, LONG, step, &n);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "windows only, passes of %u rows", step);
+        free(got);
+    }
+    rig_open(&r, &o);
+    rig_ids(&r, 5, ids, LONG); /* as rig_logits */
+    struct ntx_kv_seq *kv = rig_seq(&r, LONG);
+    got = malloc(n * sizeof *got);
+    rig_feed(&r, kv, ids, LONG, 0, 40, NULL);
+    CHECK_EQ(ntx_kv_return(kv, CUT), CUT); /* the window before it is still there */
+    rig_feed(&r, kv, ids + CUT, LONG - CUT, CUT, 11, got);
+    CHECK_SAME(got, want + (size_t)CUT * r.n_vocab, (size_t)(LONG - CUT) * r.n_vocab);
+    CHECK_EQ(ntx_kv_return(kv, 300), 0); /* that one is not */
+    CHECK_EQ(ntx_kv_return(kv, 0), 0);
+    rig_feed(&r, kv, ids, 60, 0, 20, got);
+    CHECK_SAME(got, want, 60 * (size_t)r.n_vocab);
+    CHECK_EQ(ntx_kv_return(kv, 30), 30); /* nothing was written over yet */
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    free(want), free(got);
+}
+
 int main(void)
 {
+    same_with_windows(NTX_KV_F16);
+    same_with_windows(NTX_KV_Q8_0);
     struct mk_options make = rig_model();
     make.layers = 2;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

@@ -21,13 +21,14 @@ static void of_all_kinds(void)
         const char *arch, *type, *kernel;
         enum ntx_kv_type kv;
         uint32_t head_dim, experts, threads;
+        bool windows;
     } is[] = {
-        {"llama", "F32", NULL, NTX_KV_F16, 0, 0, 2},       {"llama", "Q8_0", NULL, NTX_KV_Q8_0, 0, 0, 1},      {"qwen3", "Q4_K_M", "generic", NTX_KV_Q8_0, 96, 0, 3},
-        {"qwen3", "F16", "avx2", NTX_KV_Q8_0, 128, 0, 2},  {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 2},    {"gpt-oss", "Q8_0", NULL, NTX_KV_Q8_0, 64, 6, 2},
-        {"qwen3moe", "Q4_K", NULL, NTX_KV_F16, 0, 6, 2},
+        {"llama", "F32", NULL, NTX_KV_F16, 0, 0, 2, false},       {"llama", "Q8_0", NULL, NTX_KV_Q8_0, 0, 0, 1, false},      {"qwen3", "Q4_K_M", "generic", NTX_KV_Q8_0, 96, 0, 3, false},
+        {"qwen3", "F16", "avx2", NTX_KV_Q8_0, 128, 0, 2, false},  {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 2, false},    {"gpt-oss", "Q8_0", NULL, NTX_KV_Q8_0, 64, 6, 2, false},
+        {"qwen3moe", "Q4_K", NULL, NTX_KV_F16, 0, 6, 2, false},   {"gpt-oss", "F32", NULL, NTX_KV_Q8_0, 64, 6, 2, true}, {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 1, true},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct rig_options o = {.make = rig_model(), .kv_type = is[i].kv, .kernel = is[i].kernel, .threads = is[i].threads};
+        struct rig_options o = {.make = rig_model(), .kv_type = is[i].kv, .kernel = is[i].kernel, .threads = is[i].threads, .windows = is[i].windows};
         if (!ntx_cpu_pick(is[i].kernel))
             continue;
         o.make.arch = is[i].arch;

@@ -102,7 +102,7 @@ static void check_bill(const struct shape *s, const struct ntx_plan *p, const st
     const struct ntx_forward_config c = {.model = s->model, .chunks = p->chunks, .threads = p->threads, .max_rows = p->max_rows, .ctx = p->ctx};
     CHECK_EQ(p->bytes_region, ntx_region_bytes(&p->geo));
     CHECK_EQ(p->bytes_activations, ntx_forward_bytes(&c));
-    CHECK(p->bytes_kv >= p->kv_blocks * ntx_kv_block_bytes(&s->model->hp, NTX_KV_F16));
+    CHECK(p->bytes_kv >= p->kv.blocks * ntx_kv_block_bytes(&s->model->hp, NTX_KV_F16));
     CHECK(p->bytes_total >= p->bytes_region + p->bytes_activations + p->bytes_kv + r->other_bytes);
     CHECK_MSG(p->bytes_total <= r->ram_bytes, "%s: %llu of %llu", s->name, (unsigned long long)p->bytes_total,
               (unsigned long long)r->ram_bytes);
@@ -111,7 +111,7 @@ static void check_bill(const struct shape *s, const struct ntx_plan *p, const st
     CHECK(p->geo.frame_bytes >= NTX_ROUND_UP(p->chunks->token_embd.row_bytes + 4095u, 4096u));
     CHECK_EQ(p->geo.n_embd, s->model->hp.n_embd);
     CHECK_EQ(p->geo.block, 4096);
-    CHECK(p->max_rows >= 1 && p->max_rows <= 512 && p->kv_blocks * NTX_KV_BLOCK >= p->ctx);
+    CHECK(p->max_rows >= 1 && p->max_rows <= 512 && p->kv.blocks * NTX_KV_BLOCK >= p->ctx);
 }
 
 static void check_ring(const struct ntx_plan *p)
@@ -222,7 +222,7 @@ static void defaults(const struct shape *s13, const struct shape *s1)
     double kv = 256.0 * (double)ntx_kv_block_bytes(&s13->model->hp, NTX_KV_F16) / 32; /* a text of that length is assumed */
     /* a quarter of 4 GiB in blocks of 32 x 0.8 MiB */
     CHECK_EQ(p->ctx, GIB / ntx_kv_block_bytes(&s13->model->hp, NTX_KV_F16) * 32);
-    CHECK_EQ(p->kv_blocks, p->ctx / 32);
+    CHECK_EQ(p->kv.blocks, p->ctx / 32);
     CHECK_EQ(p->chunk_bytes, MIB / 2); /* a read each */
     CHECK(p->bytes_activations <= r.ram_bytes / 8);
     CHECK(p->max_rows >= 256);
@@ -269,7 +269,7 @@ static void requests(const struct shape *s)
     struct ntx_plan *p = make(s, r);
     check_plan(s, p, &r);
     CHECK_EQ(p->ctx, 1000);
-    CHECK_EQ(p->kv_blocks, 2 * 32);
+    CHECK_EQ(p->kv.blocks, 2 * 32);
     CHECK_EQ(p->max_rows, 33);
     CHECK_EQ(p->threads, 3);
     CHECK_EQ(p->chunk_bytes, 1 * MIB);

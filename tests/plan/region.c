@@ -46,8 +46,8 @@ static void use(const struct shape *s, const struct ntx_plan *p)
     const struct ntx_forward_config c = {.model = s->model, .chunks = p->chunks, .ops = ntx_cpu_pick(NULL), .weights = &none,
                                          .threads = p->threads, .max_rows = p->max_rows, .ctx = p->ctx};
     CHECK_MSG(!ntx_forward_new(&c, &f, &err), "%s", err.text);
-    CHECK_MSG(!ntx_kv_pool_new(&s->model->hp, NTX_KV_F16, p->kv_blocks, &kv, &err), "%s", err.text);
-    CHECK_EQ(ntx_kv_pool_blocks(kv), p->kv_blocks);
+    CHECK_MSG(!ntx_kv_pool_new(&s->model->hp, NTX_KV_F16, &p->kv, &kv, &err), "%s", err.text);
+    CHECK_EQ(ntx_kv_pool_blocks(kv), p->kv.blocks);
     ntx_kv_pool_free(kv);
     ntx_forward_free(f);
 }

@@ -25,7 +25,7 @@ static void open_stage(struct stage *g, const char *chat)
     *g = (struct stage){.tok = mem_bpe("gpt-4o", controls, sizeof controls / sizeof *controls, &c)};
     ntx_outlet_init(&g->outlet, 1);
     CHECK((g->writer = ntx_writer_new(&g->outlet, 1)));
-    CHECK_MSG(ntx_kv_pool_new(&hp, NTX_KV_F16, 64, &g->pool, &err) == 0, "%s", err.text);
+    CHECK_MSG(ntx_kv_pool_new(&hp, NTX_KV_F16, &(struct ntx_kv_shape){.blocks = 64}, &g->pool, &err) == 0, "%s", err.text);
     g->env = (struct ntx_session_env){.tok = g->tok, .chat = ntx_chat_by_name(chat), .has_template = true,
                                       .n_vocab = ntx_tokenizer_n_vocab(g->tok), .ctx = 1024, .n_layers = 1, .read_bytes = 1 << 20};
     CHECK_EQ(ntx_session_new(g->writer, 1, &g->s), 0);
