@@ -25,7 +25,11 @@ static const struct ntx_field fields[] = {
     {"parallel_tool_calls", NTX_FIELD_SKIP, 0, 0, 0, NULL},
     {"store", NTX_FIELD_ABSENT, 0, 0, 0, "nothing is kept"},
     {"service_tier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"verbosity", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"moderation", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"safety_identifier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"prompt_cache_options", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"prompt_cache_retention", NTX_FIELD_SKIP, 0, 0, 0, NULL},
     {"prompt_cache_key", NTX_FIELD_SKIP, 0, 0, 0, NULL},
     {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
 };
@@ -139,7 +143,7 @@ static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
                                             {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     if (!json_is_object(m))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "a message must be an object");
-    if (ntx_fields_read(mine, m, NULL, f))
+    if (ntx_fields_read(mine, m, a, f))
         return -1;
     const char *role = role_of(m, f);
     return role ? ntx__ask_message(a, role, json_object_get(m, "content"), "messages", f) : -1;

@@ -20,6 +20,12 @@ static const struct ntx_field fields[] = {
     {"container", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"context_management", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"output_config", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"diagnostics", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"speed", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"cache_control", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"inference_geo", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"user_profile_id", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"workspace_id", NTX_FIELD_SKIP, 0, 0, 0, NULL},
     {"metadata", NTX_FIELD_SKIP, 0, 0, 0, NULL},
     {"service_tier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
     {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
@@ -38,7 +44,7 @@ static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
     const char *role = json_string_value(json_object_get(m, "role"));
     if (!json_is_object(m))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: each must be an object");
-    if (ntx_fields_read(mine, m, NULL, f))
+    if (ntx_fields_read(mine, m, a, f))
         return -1;
     if (!role || (strcmp(role, "user") && strcmp(role, "assistant")))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: a role is user or assistant");

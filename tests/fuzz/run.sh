@@ -32,6 +32,17 @@ seeds_gguf() {
     done >"$dir/words"
 }
 
+seeds_body() {
+    printf '\0{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"n":2,"stop":["x"],"stream":true,"stream_options":{"include_usage":true},"seed":-5}' >"$dir/corpus/chat"
+    printf '\1{"prompt":["a",[1,2]],"max_tokens":5,"temperature":0.5,"top_p":0.9,"logit_bias":{}}' >"$dir/corpus/text"
+    printf '\2{"max_tokens":5,"system":"s","messages":[{"role":"user","content":"a"}],"stop_sequences":["x"],"thinking":{"type":"disabled"}}' >"$dir/corpus/messages"
+    printf '\4{"messages":[{"role":"user","content":"a"}],"options":{"num_predict":-1,"top_k":3}}' >"$dir/corpus/ollama"
+    printf '\5{"prompt":"a","raw":true,"stream":false}' >"$dir/corpus/generate"
+    for word in messages role content user assistant system developer type text prompt stop n stream temperature max_tokens options num_predict response_format tool_choice; do
+        echo "\"\\\"$word\\\"\""
+    done >"$dir/words"
+}
+
 seeds_frame() {
     # a stream of two frames, a request of each kind with a body, a reply, and the peers' messages
     printf '\0\3\4\0\0\0\10\1\62\0\4\0\0\0\10\2\62\0' >"$dir/corpus/stream"

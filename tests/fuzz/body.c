@@ -1,0 +1,47 @@
+/* body.c: the bodies of HTTP requests under libFuzzer, in every API: the first byte picks it. A body is refused with a reason, or all that it asks for is within bounds. */
+#include "client/gateway/ask.h"
+#include "client/gateway/json_memory.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    ntx_json_memory_init();
+    return 0;
+}
+
+static void check_message(const struct ntx_ask_message *m)
+{
+    MUST(!strcmp(m->role, "system") || !strcmp(m->role, "user") || !strcmp(m->role, "assistant"));
+    MUST(m->text && !m->text[m->len]);
+}
+
+static void check(const struct ntx_ask *a)
+{
+    MUST(ntx_ask_choices(a) >= 1 && ntx_ask_choices(a) <= NTX_ASK_CHOICES);
+    MUST(a->n_messages ? !a->n_prompts : a->n_prompts >= 1);
+    for (size_t i = 0; i < a->n_messages; i++)
+        check_message(&a->messages[i]);
+    MUST(!a->n_messages || strcmp(a->messages[a->n_messages - 1].role, "assistant"));
+    for (size_t i = 0; i < a->n_prompts; i++)
+        MUST(a->prompts[i].text ? !a->prompts[i].text[a->prompts[i].len] : a->prompts[i].n_tokens > 0);
+    for (unsigned i = 0; i < a->n_stops; i++)
+        MUST(a->stops[i][0] && strlen(a->stops[i]) <= 4096);
+    MUST(a->temp >= 0 && a->top_p >= 0 && a->top_p <= 1 && a->min_p >= 0 && a->min_p <= 1 && a->repeat_penalty >= 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct ntx_ask *a = NULL;
+    struct ntx_fault f = {0};
+    if (!size)
+        return 0;
+    int rc = ntx_ask_read(data[0] % NTX_N_APIS, (const char *)data + 1, size - 1, &a, &f);
+    MUST(rc ? f.kind && f.text[0] && ntx_fault_info(f.kind)->status >= 400 : a != NULL);
+    if (!rc)
+        check(a);
+    if (!rc)
+        ntx_ask_free(a);
+    return 0;
+}

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Unmodified clients from PyPI against ntx-gateway: openai, anthropic, litellm, langchain-openai, ollama; whole answers, streams, errors. Each must give the text that
+computed itself gives. Part of tests/run --long; NTX_CLIENTS names an environment that has them already."""
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+
+from gateway import Daemons, Gateway, check, equal, make_model
+
+PACKAGES = ["openai", "anthropic", "litellm", "langchain-openai", "ollama"]
+
+if __name__ == "__main__" and len(sys.argv) == 1:
+    if not os.environ.get("NTX_LONG"):
+        print("skipped: clients from PyPI are part of tests/run --long (NTX_LONG is set there)")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory(prefix="ntx-clients-") as tmp:
+        home = os.environ.get("NTX_CLIENTS") or tmp
+        python = os.path.join(home, "bin", "python")
+        if home == tmp:
+            venv.create(tmp, with_pip=True)
+            got = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *PACKAGES], capture_output=True, text=True, timeout=900)
+            if got.returncode:
+                print("skipped: PyPI is not reached:", got.stderr.strip().splitlines()[-1] if got.stderr else "")
+                sys.exit(77)
+        sys.exit(subprocess.run([python, __file__, "inside"]).returncode)
+
+SYSTEM, HELLO = "Be brief.", "Hello"
+MESSAGES = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": HELLO}]
+MOST = 8
+
+
+def refused(call, words):
+    try:
+        call()
+    except Exception as e:
+        check(words in str(e), "refused with", repr(e))
+        return type(e).__name__
+    check(False, "not refused:", words)
+
+
+def with_openai(url, want, n):
+    import openai
+    c = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
+    equal([m.id for m in c.models.list()], ["random"], "openai: models")
+    r = c.chat.completions.create(model="x", messages=MESSAGES, temperature=0, max_completion_tokens=MOST, seed=1)
+    equal((r.choices[0].message.content, r.usage.prompt_tokens, r.object), (want, n, "chat.completion"), "openai: chat")
+    with c.chat.completions.create(model="x", messages=MESSAGES, temperature=0, max_tokens=MOST, stream=True, stream_options={"include_usage": True}) as s:
+        chunks = list(s)
+    equal("".join(k.choices[0].delta.content or "" for k in chunks if k.choices), want, "openai: stream")
+    equal((chunks[-1].usage.prompt_tokens, chunks[-1].choices), (n, []), "openai: usage")
+    with c.chat.completions.stream(model="x", messages=MESSAGES, temperature=0, max_tokens=MOST) as s:
+        equal("".join(e.delta for e in s if e.type == "content.delta"), want, "openai: the stream helper")
+    equal(len(c.completions.create(model="x", prompt=["Once", "A dog"], n=2, max_tokens=3).choices), 4, "openai: completions")
+    equal(refused(lambda: c.chat.completions.create(model="x", messages=[{"role": "user", "content": "a " * 3000}]), "context_length_exceeded"), "BadRequestError", "openai: too long")
+    equal(refused(lambda: c.chat.completions.create(model="x", messages=MESSAGES, logprobs=True), "'logprobs' is not supported"), "BadRequestError", "openai: refused")
+
+
+def with_anthropic(url, want, n):
+    import anthropic
+    c = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
+    ask = dict(model="x", max_tokens=MOST, system=SYSTEM, messages=[{"role": "user", "content": HELLO}], extra_body={"temperature": 0})
+    r = c.messages.create(**ask)
+    equal((r.content[0].text, r.usage.input_tokens), (want, n), "anthropic: a message")
+    with c.messages.stream(**ask) as s:
+        text = "".join(s.text_stream)
+        equal((text, s.get_final_message().content[0].text), (want, want), "anthropic: stream")
+    equal(c.messages.count_tokens(model="x", system=SYSTEM, messages=ask["messages"]).input_tokens, n, "anthropic: count_tokens")
+    equal(refused(lambda: c.messages.create(**dict(ask, tools=[{"name": "f", "input_schema": {"type": "object"}}])), "'tools' is not supported"), "BadRequestError", "anthropic: refused")
+
+
+def with_litellm(url, want, n):
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    import litellm
+    r = litellm.completion(model="openai/x", api_base=url + "/v1", api_key="none", messages=MESSAGES, temperature=0, max_tokens=MOST)
+    equal((r.choices[0].message.content, r.usage.prompt_tokens), (want, n), "litellm: openai")
+    s = litellm.completion(model="openai/x", api_base=url + "/v1", api_key="none", messages=MESSAGES, temperature=0, max_tokens=MOST, stream=True)
+    equal("".join(k.choices[0].delta.content or "" for k in s), want, "litellm: stream")
+    r = litellm.completion(model="anthropic/x", api_base=url, api_key="none", messages=MESSAGES, temperature=0, max_tokens=MOST)
+    equal(r.choices[0].message.content, want, "litellm: anthropic")
+
+
+def with_langchain(url, want, n):
+    from langchain_openai import ChatOpenAI
+    c = ChatOpenAI(base_url=url + "/v1", api_key="none", model="x", temperature=0, max_tokens=MOST, max_retries=0)
+    said = [("system", SYSTEM), ("human", HELLO)]
+    equal(c.invoke(said).content, want, "langchain: invoke")
+    equal("".join(k.content for k in c.stream(said)), want, "langchain: stream")
+
+
+def with_ollama(url, want, n):
+    import ollama
+    c = ollama.Client(host=url)
+    options = {"temperature": 0, "num_predict": MOST}
+    r = c.chat(model="x", messages=MESSAGES, options=options)
+    equal((r.message.content, r.prompt_eval_count), (want, n), "ollama: chat")
+    equal("".join(k.message.content for k in c.chat(model="x", messages=MESSAGES, options=options, stream=True)), want, "ollama: stream")
+    equal(c.generate(model="x", prompt=HELLO, system=SYSTEM, options=options).response, want, "ollama: generate")
+    equal([m.model for m in c.list().models], ["random"], "ollama: list")
+    equal(c.show("x").details.family, "llama", "ollama: show")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="ntx-gateway-") as tmp, Daemons() as d, Gateway(d) as g:
+        model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml",
+                           "--ctx", "2048")
+        c = d.client()
+        c.load(model, ctx=512, threads=1)
+        a = c.ask(messages=[{"role": m["role"], "text": m["content"]} for m in MESSAGES], max_tokens=MOST)
+        c.close()
+        for part in (with_openai, with_anthropic, with_litellm, with_langchain, with_ollama):
+            part("http://127.0.0.1:%d" % g.port, a.text.decode(), a.started["prompt_tokens"])
+            print(part.__name__, "has its answers")
+
+
+main()
