@@ -115,8 +115,8 @@ static int regenerate(struct ntx_chat *k, char *rest, struct ntx_err *err)
 static void show_settings(const struct ntx_chat *k)
 {
     const struct ntx_options *o = &k->o;
-    fprintf(stderr, "temp %g  top-k %u  top-p %g  min-p %g  repeat-penalty %g  seed %llu  ignore-eos %s", (double)o->sampling.temp, o->sampling.top_k, (double)o->sampling.top_p,
-            (double)o->sampling.min_p, (double)o->sampling.repeat_penalty, (unsigned long long)o->sampling.seed, o->ignore_eos ? "on" : "off");
+    fprintf(stderr, "temp %g  top-k %u  top-p %g  min-p %g  repeat-penalty %g  presence-penalty %g  frequency-penalty %g  seed %llu  ignore-eos %s", (double)o->sampling.temp, o->sampling.top_k, (double)o->sampling.top_p,
+            (double)o->sampling.min_p, (double)o->sampling.repeat_penalty, (double)o->sampling.presence_penalty, (double)o->sampling.frequency_penalty, (unsigned long long)o->sampling.seed, o->ignore_eos ? "on" : "off");
     if (o->n)
         fprintf(stderr, "  n %u", o->n);
     if (o->chat_template)
@@ -189,7 +189,7 @@ static const struct command commands[] = {
     {"load", NULL, "FILE", "goes on with a conversation that was saved", load},
     {"system", NULL, "TEXT", "sets the system's text; alone shows it; none removes it", system_text},
     {"regenerate", "again", "", "writes the last answer again, with a new seed", regenerate},
-    {"set", NULL, "NAME VALUE", "temp, top-k, top-p, min-p, repeat-penalty, seed, n, stop, ignore-eos, chat-template; alone shows them", set},
+    {"set", NULL, "NAME VALUE", "temp, top-k, top-p, min-p, repeat-penalty, presence-penalty, frequency-penalty, seed, n, stop, ignore-eos, chat-template; alone shows them", set},
     {"stats", NULL, "", "the conversation, its context, and the last answer in figures", stats},
     {"bye", "exit", "", "ends the chat, as Ctrl-D does", bye},
 };

@@ -17,6 +17,8 @@ struct ntx_sampler {
     struct ntx_candidate *heap; /* [n]; popped ones lie behind the heap, the last popped first */
     int32_t *recent;        /* [repeat_last] ring of tokens */
     uint32_t n_recent, at_recent;
+    uint32_t *written;      /* [n_vocab] how often each token was written; NULL: no penalty wants that */
+    uint32_t n_written;     /* different ones */
 };
 
 static uint64_t splitmix(uint64_t *state)
@@ -61,7 +63,9 @@ int ntx_sampler_new(const struct ntx_sampling *s, uint32_t n_vocab, struct ntx_s
     p->n_vocab = n_vocab;
     p->heap = malloc(n_vocab * sizeof *p->heap);
     p->recent = s->repeat_last ? malloc(s->repeat_last * sizeof *p->recent) : NULL;
-    if (!p->heap || (s->repeat_last && !p->recent)) {
+    bool counts = s->presence_penalty != 0 || s->frequency_penalty != 0;
+    p->written = counts ? calloc(n_vocab, sizeof *p->written) : NULL;
+    if (!p->heap || (s->repeat_last && !p->recent) || (counts && !p->written)) {
         ntx_sampler_free(p);
         return -ENOMEM;
     }
@@ -78,6 +82,7 @@ void ntx_sampler_free(struct ntx_sampler *s)
         return;
     free(s->heap);
     free(s->recent);
+    free(s->written);
     free(s);
 }
 
@@ -90,9 +95,22 @@ void ntx_sampler_accept(struct ntx_sampler *s, int32_t token)
     s->n_recent += s->n_recent < s->s.repeat_last;
 }
 
+void ntx_sampler_wrote(struct ntx_sampler *s, int32_t token)
+{
+    ntx_sampler_accept(s, token);
+    if (s->written && token >= 0 && (uint32_t)token < s->n_vocab)
+        s->n_written += !s->written[token]++;
+}
+
 static float penalised(float logit, float penalty) { return logit > 0 ? logit / penalty : logit * penalty; }
 
 static bool punishes(const struct ntx_sampler *s) { return s->s.repeat_penalty != 0 && s->s.repeat_penalty != 1; }
+
+static float less_written(const struct ntx_sampler *s, float logit, int32_t id)
+{
+    uint32_t n = s->written ? s->written[id] : 0;
+    return n ? logit - s->s.presence_penalty - s->s.frequency_penalty * (float)n : logit;
+}
 
 /* Candidates in order of id, so that element i is token i; what is not a number can never be drawn. */
 static void fill(struct ntx_sampler *s, const float *logits)
@@ -109,6 +127,8 @@ static void fill(struct ntx_sampler *s, const float *logits)
     }
     for (uint32_t i = 0; punishes(s) && i < s->n_recent; i++)
         s->heap[s->recent[i]].id = s->recent[i];
+    for (uint32_t i = 0; s->written && i < s->n; i++)
+        s->heap[i].logit = less_written(s, s->heap[i].logit, (int32_t)i);
 }
 
 static bool is_recent(const struct ntx_sampler *s, int32_t id)
@@ -126,6 +146,7 @@ static void fill_some(struct ntx_sampler *s, const struct ntx_candidate *best, u
         s->heap[i] = (struct ntx_candidate){isnan(best[i].logit) ? -INFINITY : best[i].logit, best[i].id};
         if (punishes(s) && is_recent(s, best[i].id))
             s->heap[i].logit = penalised(s->heap[i].logit, s->s.repeat_penalty);
+        s->heap[i].logit = less_written(s, s->heap[i].logit, best[i].id);
     }
 }
 
@@ -249,13 +270,15 @@ int32_t ntx_sampler_next(struct ntx_sampler *s, const float *logits)
     return next(s);
 }
 
-/* A penalty above 1 only lowers, so each recent token makes room for one more candidate; one below 1 may lift any token. */
+/* A repeat penalty above 1 only lowers, so each recent token makes room for one more candidate; one below 1 may lift any token. So it is with tokens written,
+ * and 0. */
 uint32_t ntx_sampler_enough(const struct ntx_sampler *s, uint32_t more)
 {
     uint64_t n = s->s.temp == 0 ? 1 : s->s.top_k;
-    if (!n || (punishes(s) && s->s.repeat_penalty < 1))
+    if (!n || (punishes(s) && s->s.repeat_penalty < 1) || s->s.presence_penalty < 0 || s->s.frequency_penalty < 0)
         return 0;
     n += punishes(s) ? (uint64_t)s->n_recent + more : 0;
+    n += s->written ? (uint64_t)s->n_written + more : 0;
     return n < s->n_vocab && n <= NTX_BEST_MAX ? (uint32_t)n : 0;
 }
 

@@ -79,7 +79,7 @@ struct ntx_load_settings { /* Load in ntx.proto tells what each means */
 extern const struct ntx_settings ntx_load_settings; /* of an Ntx__Load */
 
 struct ntx_sampling_settings {
-    float temp, top_p, min_p, repeat_penalty;
+    float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     uint32_t top_k, repeat_last;
     uint64_t seed;
     bool has_temp, has_seed;

@@ -69,6 +69,10 @@ static const struct ntx_setting sampling_rows[] = {
     {"min-p", 0, "P", "drop what is below P times the likeliest (default $, 0 off)", .kind = NTX_SET_REAL, .max = 1, .preset = "0.05", SAMPLING(min_p)},
     {"repeat-penalty", 0, "R", "divide logits of the last 64 tokens by R (default $, off)",
      .kind = NTX_SET_REAL, .min = 0.01, .max = 100, .preset = "1", SAMPLING(repeat_penalty)},
+    {"presence-penalty", 0, "R", "take R from the logits of tokens that the answer has already (default $, off; -2 to 2)",
+     .kind = NTX_SET_REAL, .min = -2, .max = 2, .preset = "0", SAMPLING(presence_penalty)},
+    {"frequency-penalty", 0, "R", "take R from them for each time that it has them (default $, off; -2 to 2)",
+     .kind = NTX_SET_REAL, .min = -2, .max = 2, .preset = "0", SAMPLING(frequency_penalty)},
     {"seed", 0, "S", "random seed (default: random, printed)", .kind = NTX_SET_NUMBER, SAMPLING(seed), GIVEN(has_seed)},
     {"repeat last", .kind = NTX_SET_COUNT, SAMPLING(repeat_last)},
 };

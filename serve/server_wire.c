@@ -13,7 +13,8 @@ static struct ntx_sampling sampling_of(const Ntx__Sampling *m)
     if (m)
         ntx_settings_from_wire(&ntx_sampling_settings, m, &s);
     return (struct ntx_sampling){.temp = s.temp, .top_k = s.top_k, .top_p = s.top_p > 0 ? s.top_p : 1, .min_p = s.min_p,
-                                 .repeat_penalty = s.repeat_penalty > 0 ? s.repeat_penalty : 1, .repeat_last = s.repeat_last ? s.repeat_last : 64, .seed = s.seed};
+                                 .repeat_penalty = s.repeat_penalty > 0 ? s.repeat_penalty : 1, .repeat_last = s.repeat_last ? s.repeat_last : 64, .seed = s.seed,
+                                 .presence_penalty = s.presence_penalty, .frequency_penalty = s.frequency_penalty};
 }
 
 static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct ntx_request_message *messages)

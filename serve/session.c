@@ -80,6 +80,10 @@ static char *options_of(const struct ntx_request *m, const struct ntx_sampling *
     json_t *j = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i, s:i, s:b, s:b}", "temp", (double)p->temp, "top_k", (int)p->top_k, "top_p", (double)p->top_p,
                           "min_p", (double)p->min_p, "repeat_penalty", (double)p->repeat_penalty, "repeat_last", (int)p->repeat_last, "max_tokens",
                           (int)m->max_tokens, "raw", m->raw, "ignore_eos", m->ignore_eos);
+    if (p->presence_penalty != 0)
+        json_object_set_new(j, "presence_penalty", json_real((double)p->presence_penalty));
+    if (p->frequency_penalty != 0)
+        json_object_set_new(j, "frequency_penalty", json_real((double)p->frequency_penalty));
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return text;
@@ -89,7 +93,7 @@ static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, co
 {
     struct ntx_sampling p = m->sampling;
     p.repeat_last = NTX_MIN(p.repeat_last, e->ctx);
-    if (!isfinite(p.temp) || p.temp < 0 || !isfinite(p.top_p) || !isfinite(p.min_p) || !isfinite(p.repeat_penalty))
+    if (!isfinite(p.temp) || p.temp < 0 || !isfinite(p.top_p) || !isfinite(p.min_p) || !isfinite(p.repeat_penalty) || !isfinite(p.presence_penalty) || !isfinite(p.frequency_penalty))
         return ntx_err_set(err, -EINVAL, "sampling options must be finite numbers, and the temperature at least 0");
     free_request(s);
     s->options = options_of(m, &p);
@@ -295,7 +299,7 @@ static int keep_token(struct ntx_session *s, int32_t token)
     }
     s->tokens[s->n_tokens++] = token;
     s->generated++;
-    ntx_sampler_accept(s->sampler, token);
+    ntx_sampler_wrote(s->sampler, token);
     return 0;
 }
 

@@ -42,7 +42,7 @@ struct ntx_ask {
     char *stops[NTX_ASK_STOPS];
     unsigned n_stops;
     uint32_t max_tokens, top_k; /* max_tokens 0: as far as the context reaches */
-    float temp, top_p, min_p, repeat_penalty;
+    float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;              /* choice i has seed + i */
     bool ignore_eos, raw;       /* raw: Ollama's, no template */
 };

@@ -23,8 +23,8 @@
     {"repeat_penalty", NTX_FIELD_REAL, AT(repeat_penalty), 0, 100, NULL},                                                              \
     {"seed", NTX_FIELD_SEED, AT(seed), 0, 0, NULL},                                                                                    \
     {"ignore_eos", NTX_FIELD_BOOL, AT(ignore_eos), 0, 0, NULL},                                                                        \
-    {"presence_penalty", NTX_FIELD_ABSENT, 0, 0, 0, "repeat_penalty is there"},                                                        \
-    {"frequency_penalty", NTX_FIELD_ABSENT, 0, 0, 0, "repeat_penalty is there"},                                                       \
+    {"presence_penalty", NTX_FIELD_REAL, AT(presence_penalty), -2, 2, NULL},                                                        \
+    {"frequency_penalty", NTX_FIELD_REAL, AT(frequency_penalty), -2, 2, NULL},                                                       \
     {"logit_bias", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL},                                    \
     {"user", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {"metadata", NTX_FIELD_SKIP, 0, 0, 0, NULL}
 

@@ -166,6 +166,8 @@ static void set_sampling(const struct ntx_ask *a, Ntx__Sampling *s)
     s->top_p = a->top_p > 0 ? a->top_p : 1e-6f; /* 0: the best token alone; in the message it means off */
     s->min_p = a->min_p;
     s->repeat_penalty = a->repeat_penalty;
+    s->presence_penalty = a->presence_penalty;
+    s->frequency_penalty = a->frequency_penalty;
     s->seed = a->seed;
 }
 

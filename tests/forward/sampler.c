@@ -41,6 +41,36 @@ static void greedy(void)
     ntx_sampler_free(p);
 }
 
+/* Only what was written counts: what a prompt brought (accepted) does not. */
+static void written(void)
+{
+    const struct ntx_sampling s = {.temp = 0, .top_p = 1, .repeat_penalty = 1, .presence_penalty = 0.25f, .frequency_penalty = 0.5f};
+    struct ntx_sampler *p = make(s, N);
+    CHECK_EQ(ntx_sampler_enough(p, 0), 1);
+    ntx_sampler_accept(p, 1);
+    CHECK_EQ(ntx_sampler_next(p, logits), 1);
+    ntx_sampler_wrote(p, 1); /* 3 - 0.25 - 0.5 = 2.25 */
+    CHECK_EQ(ntx_sampler_next(p, logits), 4);
+    ntx_sampler_wrote(p, 4);
+    CHECK_EQ(ntx_sampler_next(p, logits), 7); /* 2.5 */
+    ntx_sampler_wrote(p, 7); /* 1.75 */
+    CHECK_EQ(ntx_sampler_next(p, logits), 1);
+    ntx_sampler_wrote(p, 1); /* 3 - 0.25 - 2 * 0.5 = 1.75 */
+    CHECK_EQ(ntx_sampler_enough(p, 2), 6); /* of 8: the best, 1, 4, 7, and two to come */
+    CHECK_EQ(ntx_sampler_next(p, logits), 4);
+    ntx_sampler_wrote(p, 4);
+    CHECK_EQ(ntx_sampler_next(p, logits), 2);
+    ntx_sampler_wrote(p, -1);
+    ntx_sampler_wrote(p, N);
+    ntx_sampler_free(p);
+    const struct ntx_sampling lifts = {.temp = 0, .top_p = 1, .repeat_penalty = 1, .presence_penalty = -2};
+    p = make(lifts, N);
+    CHECK_EQ(ntx_sampler_enough(p, 0), 0);
+    ntx_sampler_wrote(p, 2);
+    CHECK_EQ(ntx_sampler_next(p, logits), 2); /* 2 + 2 */
+    ntx_sampler_free(p);
+}
+
 /* Which tokens ever come, in 2000 draws. */
 static unsigned support(struct ntx_sampling s)
 {
@@ -161,6 +191,7 @@ static void enough(void)
         {.temp = 0, .top_p = 1, .repeat_penalty = 1}, {.temp = 0, .top_p = 1, .repeat_penalty = 1.5f, .repeat_last = 30},
         {.temp = 0.8f, .top_k = 40, .top_p = 0.9f, .repeat_penalty = 1}, {.temp = 1.2f, .top_k = 20, .top_p = 1, .min_p = 0.02f, .repeat_penalty = 2, .repeat_last = 40},
         {.temp = 0.7f, .top_k = 1, .top_p = 0.5f, .repeat_penalty = 1},
+        {.temp = 0.9f, .top_k = 20, .top_p = 0.9f, .repeat_penalty = 1.2f, .repeat_last = 20, .presence_penalty = 0.3f, .frequency_penalty = 0.2f},
     };
     struct ntx_candidate all[V];
     float l[V];
@@ -181,7 +212,7 @@ static void enough(void)
             }
             int32_t t = ntx_sampler_next(p, l);
             CHECK_EQ(ntx_sampler_next_of(q, all, n), t);
-            ntx_sampler_accept(p, t), ntx_sampler_accept(q, t);
+            ntx_sampler_wrote(p, t), ntx_sampler_wrote(q, t);
         }
         ntx_sampler_free(p), ntx_sampler_free(q);
     }
@@ -198,6 +229,7 @@ int main(void)
     struct ntx_sampler *p = NULL;
     struct ntx_sampling bad = plain;
     greedy();
+    written();
     limits();
     shares(1, 0);
     shares(0.7f, 0);

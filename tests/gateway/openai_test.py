@@ -92,6 +92,13 @@ def text(d, g):
     equal((r["choices"][0]["text"], r["choices"][0]["finish_reason"]), (want[:want.index(stop)], "stop"), "a stop string")
     said = [mask(e) for e in events(g.request("POST", "/v1/completions", dict(FIXED, prompt="A dog", stream=True))[2])]
     equal((said[-2], said[-1]), (start % ('""', '"length"') + "}", "[DONE]"), "the end of a completion's stream")
+    c = d.client()
+    a = c.ask(prompt="A dog", temp=0, ignore_eos=True, max_tokens=24, sampling={"presence_penalty": -2, "frequency_penalty": -1.5})
+    b = c.ask(prompt="A dog", temp=0, ignore_eos=True, max_tokens=24)
+    c.close()
+    check(len(set(a.tokens)) < len(set(b.tokens)), "penalties below 0 bring no repetition:", a.tokens, b.tokens)
+    equal(g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 24, "temperature": 0, "ignore_eos": True, "presence_penalty": -2, "frequency_penalty": -1.5, "min_p": 0, "top_k": 0})[1]["choices"][0]["text"],
+          a.text.decode(), "penalties")
     equal(g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 12, "temperature": 0})[1]["choices"],
           g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 12, "temperature": 0, "seed": 3, "top_k": None})[1]["choices"], "greedy answers")
 
@@ -106,7 +113,7 @@ REFUSED = [
     (dict(messages=HELLO, tools=[{"type": "function"}]), "tools", "unsupported_parameter", "'tools' is not supported"),
     (dict(messages=HELLO, logprobs=True), "logprobs", "unsupported_parameter", "'logprobs' is not supported"),
     (dict(messages=HELLO, logit_bias={"5": 1}), "logit_bias", "unsupported_parameter", "not supported"),
-    (dict(messages=HELLO, presence_penalty=0.5), "presence_penalty", "unsupported_parameter", "not supported"),
+    (dict(messages=HELLO, presence_penalty=2.5), "presence_penalty", None, "from -2 to 2"),
     (dict(messages=HELLO, response_format={"type": "json_object"}), "response_format", "unsupported_parameter", "not supported"),
     (dict(messages=HELLO, tool_choice="required"), "tool_choice", "unsupported_parameter", "not supported"),
     (dict(messages=HELLO, frobnicate=1), "frobnicate", "unsupported_parameter", "unknown field 'frobnicate'"),

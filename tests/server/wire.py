@@ -8,7 +8,8 @@ import struct
 
 # kind: v varint, z signed varint (int32), b bytes, s string, m message, f float, d double; "*" repeated (numbers packed)
 MESSAGE = {1: ("role", "s"), 2: ("text", "b")}
-SAMPLING = {1: ("temp", "f"), 2: ("top_k", "v"), 3: ("top_p", "f"), 4: ("min_p", "f"), 5: ("repeat_penalty", "f"), 6: ("seed", "v"), 7: ("repeat_last", "v")}
+SAMPLING = {1: ("temp", "f"), 2: ("top_k", "v"), 3: ("top_p", "f"), 4: ("min_p", "f"), 5: ("repeat_penalty", "f"), 6: ("seed", "v"), 7: ("repeat_last", "v"),
+            8: ("presence_penalty", "f"), 9: ("frequency_penalty", "f")}
 LOAD = {1: ("names", "s*"), 2: ("ram_bytes", "v"), 3: ("ctx", "v"), 4: ("threads", "v"), 5: ("backend", "s"), 6: ("kernel", "s"),
         7: ("link_nvme_bps", "d"), 8: ("chunk_bytes", "v"), 9: ("ring_slots", "v"), 10: ("sessions", "v"), 11: ("source", "s"),
         12: ("fault", "s"), 13: ("skip", "s"), 14: ("max_rows", "v"), 15: ("path", "s"), 20: ("copies", "v"), 21: ("also", "s*"), 41: ("sidecar", "v")}
