@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""shapes.py BIN N [ARCH ...]: N random shapes of each architecture, made by ntx-mkmodel, computed by ntx and by llama.cpp; exits 1 where they part.
+
+Not run by the tests: it wants llama-cpp-python, as make.py does. What is drawn: heads, their width and what of it is rotated, widths, experts, how many are
+used, shared and leading dense ones, optional tensors, blocks behind the layers, scales of rotation and of experts, types, and whether the output is tied."""
+import array
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+import llama_cpp as L
+import numpy as np
+
+import make
+
+N_TOKENS, TOLERANCE = 40, {'F32': 2e-3, 'F16': 4e-3, 'Q8_0': 0.06}
+
+
+def pick(r, *of):
+    return str(r.choice(of))
+
+
+def dense(r):
+    return ['--ff', pick(r, 96, 256, 352)]
+
+
+def experts(r, width='--expert-ff'):
+    n = r.randrange(2, 17)
+    return ['--experts', str(n), '--experts-used', str(r.randrange(1, n + 1)), width, pick(r, 32, 96, 160)]
+
+
+def maybe(r, *options):
+    return list(options) if r.random() < 0.5 else []
+
+
+def glm(r):
+    e = experts(r)
+    return e + dense(r) + ['--shared-ff', str(int(e[-1]) * r.randrange(1, 3)), '--dense', pick(r, 0, 1, 2)] + maybe(r, '--nextn', '1') + maybe(r, '--biases') + \
+        maybe(r, '--qk-norms') + maybe(r, '--expert-scale', '2.5') + maybe(r, '--rotated', '16')
+
+
+def yarn(r):
+    return maybe(r, '--rope-scaling', 'yarn', '--rope-factor', pick(r, 2, 8, 16), '--rope-orig', pick(r, 64, 128), '--ctx', '2048')
+
+
+ARCHS = {
+    'llama': lambda r: (experts(r) if r.random() < 0.4 else dense(r)) + maybe(r, '--biases') + yarn(r),
+    'qwen2': dense, 'qwen3': dense,
+    'qwen2moe': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)],
+    'qwen3moe': experts,
+    'gpt-oss': lambda r: experts(r) + ['--window', pick(r, 4, 16, 64)] + yarn(r),
+    'glm4moe': glm,
+    'minimax-m2': lambda r: experts(r, '--ff') + maybe(r, '--rotated', '16'),
+    'olmoe': lambda r: experts(r, '--ff'),
+    'smollm3': dense,
+    'mistral3': lambda r: dense(r) + yarn(r),
+    'granite': dense,
+    'granitemoe': lambda r: experts(r, '--ff') + ['--shared-ff', pick(r, 64, 160)],
+}
+EVEN = ('olmoe', 'qwen2', 'qwen2moe') # heads that fill the width
+
+UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe') # as llama.cpp wants them
+
+
+def shape(arch, r):
+    kv = r.choice([1, 2, 4])
+    heads = kv * r.choice([1, 2, 3]) if arch not in EVEN else kv
+    head = r.choice([32, 64])
+    embd = heads * head if arch in EVEN else r.choice([128, 192, 256])
+    more = ARCHS[arch](r)
+    types = ['F32'] if '--experts' in more else list(TOLERANCE) # a near-tie of a random router turns with the least rounding, and all rows after it
+    return ['--arch', arch, '--layers', pick(r, 3, 4, 5, 7), '--embd', str(embd), '--heads', str(heads), '--kv', str(kv), '--head-dim', str(head),
+            '--type', pick(r, *types), '--seed', str(r.randrange(10**6))] + (maybe(r, '--tied') if arch not in UNTIED else []) + more
+
+
+def ntx_logits(binaries, path, ids, n_vocab, tmp):
+    out = os.path.join(tmp, 'logits')
+    subprocess.run([os.path.join(binaries, 'ntx'), 'logits', path, '--tokens', ','.join(map(str, ids)), '-o', out, '--quiet'], check=True)
+    return np.array(array.array('f', open(out, 'rb').read()), np.float32).reshape(len(ids), n_vocab)
+
+
+def part(binaries, options, r):
+    """How far ntx is from llama.cpp, by the spread of the logits: of the median row, since a router's near-tie may turn one."""
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, 'm.gguf')
+        subprocess.run([os.path.join(binaries, 'ntx-mkmodel')] + options + [path], check=True, stdout=subprocess.DEVNULL)
+        model = make.load(path)
+        n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
+        ids = [1] + [r.randrange(3, n_vocab) for _ in range(N_TOKENS - 1)]
+        want = make.logits(model, ids, kv=L.GGML_TYPE_F16)
+        L.llama_model_free(model)
+        d = ntx_logits(binaries, path, ids, n_vocab, tmp).astype(np.float64) - want
+    return float(np.sqrt(np.median((d * d).mean(1))) / want.std())
+
+
+def main():
+    L.llama_log_set(make.quiet, None)
+    L.llama_backend_init()
+    binaries, n, wrong = sys.argv[1], int(sys.argv[2]), 0
+    for arch in sys.argv[3:] or ARCHS:
+        worst = 0
+        for i in range(n):
+            r = random.Random('%s %d' % (arch, i))
+            options = shape(arch, r)
+            off = part(binaries, options, r)
+            worst = max(worst, off)
+            if not off <= TOLERANCE[options[options.index('--type') + 1]]:
+                print('FAIL  %.3g: %s' % (off, ' '.join(options)), flush=True)
+                wrong += 1
+        print('%-12s %d shapes, %.3g at most' % (arch, n, worst), flush=True)
+    sys.exit(wrong > 0)
+
+
+if __name__ == '__main__':
+    main()
