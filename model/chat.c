@@ -311,6 +311,8 @@ int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok
         return (int)n;
     }
     int n = ntx_detokenize_one(tok, id, first, false, buf, room);
+    if (n == 0 && v->chat && v->chat->program && ntx__chat_own_mark(v->chat, tok, id))
+        return ntx_detokenize_one(tok, id, first, true, buf, room);
     if (n <= 0 || v->at == NTX_VIEW_TEXT)
         return n;
     for (int i = 0; v->at == NTX_VIEW_CHANNEL && i < n && v->n < sizeof(v->channel); i++)

@@ -45,6 +45,8 @@ const struct ntx_chat_template *ntx_chat_by_name(const char *name);
 /* By the template text of a GGUF; NULL when its shape is unknown. */
 const struct ntx_chat_template *ntx_chat_by_shape(const char *jinja, size_t len);
 const char *ntx_chat_name(const struct ntx_chat_template *t); /* of a model's own: the shape's that it has, else "own" */
+/* How what a view shows is taken apart: the name of a format of model/reply/reply.h. t may be NULL. */
+const char *ntx_chat_reply(const struct ntx_chat_template *t);
 const char *ntx_chat_names(void); /* comma separated, for messages */
 
 /* Token ids of msgs[from..n), rendered as the continuation of a conversation whose first `from` messages have been
@@ -63,6 +65,7 @@ int ntx_chat_tokens_with(const struct ntx_chat_template *t, const struct ntx_tok
 /* How an answer by a template is shown. Where the template has channels (harmony), the model writes several messages, each with a
  * head that names its channel. Heads are not shown; what is not on the channel of the answer stands between "<think>\n" and
  * "\n</think>\n\n", as models of other kinds write it themselves. ntx_chat_tokens leaves such a beginning of an answer out again.
+ * A model's own template tells the marks by which it writes thoughts and calls of tools; where they are control tokens, they are shown.
  * Every other template's answers are shown as ntx_detokenize_one gives them, after "<think>\n" where the template itself opened a thought.
  * Begin an answer with {.chat = its template, or NULL, .thinks = as ntx_chat_more has it}. */
 struct ntx_chat_view {

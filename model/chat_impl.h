@@ -6,6 +6,7 @@
 #include "model/tokenizer_impl.h"
 
 struct ntx_template;
+struct ntx_reply_format;
 
 struct ntx_chat_template {
     const char *name;
@@ -22,6 +23,7 @@ struct ntx_chat_template {
     bool trim;                /* blanks around texts are dropped */
     const char *channel;      /* an answer is messages on channels: the one that is meant for the user; NULL: it is a text */
     struct ntx_template *program; /* the model's own template; NULL: a row of the table */
+    const struct ntx_reply_format *reply; /* with a program: how its model writes thoughts and calls */
     int32_t closer;               /* with a program: the control token that ends an answer, or -1 */
 };
 
@@ -31,5 +33,8 @@ struct ntx_chat_msg ntx__chat_without_asides(struct ntx_chat_msg m);
 /* As ntx_chat_tokens_with, where t has a program. */
 int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
                          struct ntx_chat_more *more, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err);
+
+/* Whether the token is a control token that stands for a mark of the model's replies, which is shown. */
+bool ntx__chat_own_mark(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, int32_t id);
 
 #endif

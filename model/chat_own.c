@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "model/chat_impl.h"
+#include "model/reply/reply.h"
 #include "model/template/template.h"
 
 static const char past_mark[] = "ntx:the-answer-so-far", open_mark[] = "ntx:the-answer-goes-on";
@@ -216,6 +217,22 @@ int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tok
     return rc;
 }
 
+/* ---- what is shown, and how it is to be read */
+
+bool ntx__chat_own_mark(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, int32_t id)
+{
+    size_t n;
+    if (id < 0 || (uint32_t)id >= tok->v.n || (tok->v.attr[id] & NTX__TYPE_MASK) != NTX__CONTROL)
+        return false;
+    const char *p = ntx__vocab_text(&tok->v, (uint32_t)id, &n);
+    return ntx_reply_is_mark(t->reply, p, n);
+}
+
+const char *ntx_chat_reply(const struct ntx_chat_template *t)
+{
+    return t && t->program && !t->channel ? ntx_reply_name(t->reply) : "plain"; /* a view takes channels apart itself */
+}
+
 /* ---- opening */
 
 /* The token with which the template ends an answer. */
@@ -248,6 +265,7 @@ int ntx_chat_open(const char *jinja, size_t len, const struct ntx_tokenizer *tok
     t->name = shape ? shape->name : "own";
     t->channel = shape ? shape->channel : NULL;
     t->program = program;
+    t->reply = ntx_reply_by_template(jinja, len);
     t->closer = find_closer(t, tok);
     *out = t;
     return 0;

@@ -256,6 +256,7 @@ char *ntx_stats_info(const struct ntx_loaded *l)
         set_str(j, "chat_template", ntx_chat_name(l->env.chat));
     else
         set_str(j, "chat_template", l->env.has_template ? "unknown" : "");
+    set_str(j, "reply_format", ntx_chat_reply(l->env.chat));
     char *text = json_dumps(j, JSON_COMPACT);
     json_decref(j);
     return text;

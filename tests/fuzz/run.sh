@@ -125,6 +125,22 @@ PYTHON
     done >"$dir/words"
 }
 
+seeds_reply() {
+    # a reply of each format: its number, the size of the pieces, the text
+    printf '\000\003<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{}<|call|>' >"$dir/corpus/harmony"
+    printf '\003\003x<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>' >"$dir/corpus/kimi"
+    printf '\004\003<minimax:tool_call><invoke name="f"><parameter name="a">1</parameter></invoke></minimax:tool_call>' >"$dir/corpus/minimax"
+    printf '\005\003<think>t</think><tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value></tool_call>' >"$dir/corpus/glm"
+    printf '\006\003<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>' >"$dir/corpus/coder"
+    printf '\007\003[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS][{"name": "g", "arguments": {}}]' >"$dir/corpus/mistral"
+    printf '\010\003<think>\nx\n</think>\n\nOk.\n<tool_call>\n{"name": "f", "arguments": {"a": [1, null]}}\n</tool_call>' >"$dir/corpus/hermes"
+    printf '\011\003{"name": "f", "parameters": {"a": "b"}}' >"$dir/corpus/llama"
+    for word in '<think>' '</think>' '<tool_call>' '</tool_call>' '<function=f>' '</function>' '<parameter=a>' '</parameter>' '<arg_key>' '</arg_value>' '[TOOL_CALLS]' '[ARGS]' \
+        '<|channel|>' '<|message|>' '<|end|>' 'to=functions.' '</invoke>' '</minimax:tool_call>' '<|tool_call_end|>' '[THINK]' '<|python_tag|>'; do
+        echo "\"$word\""
+    done >"$dir/words"
+}
+
 seeds_words() {
     printf '\000eio@chunk=9,count=3;delay=5ms@every=4;kill@state=READY,nth=2;reorder=3;seed=4' >"$dir/corpus/iod"
     printf '\001delay=50ms@every=2;kill@probe=3,start=1;mute' >"$dir/corpus/predictor"

@@ -48,6 +48,8 @@ static void test_same_as_row(void)
             checked++;
         }
     CHECK_EQ(checked, 7);
+    CHECK_STR(ntx_chat_reply(t), "hermes");
+    CHECK_STR(ntx_chat_reply(NULL), "plain");
     CHECK(ntx_chat_closes(t, tok, c + 1) && !ntx_chat_closes(t, tok, c) && !ntx_chat_closes(t, tok, -1));
     ntx_chat_free(t);
     ntx_tokenizer_free(tok);
@@ -128,8 +130,27 @@ static void test_refusals(void)
     CHECK(!ntx_chat_check(chatml, sizeof chatml - 1, &err) && !t);
 }
 
+/* A mark that is a control token is shown, another is not; a thought that the template opened is. */
+static void test_view(void)
+{
+    static const char *const marks[] = {"<|im_end|>", "<tool_call>", "</tool_call>"};
+    char buf[256];
+    int32_t c;
+    struct ntx_tokenizer *tok = mem_bpe("qwen2", marks, 3, &c);
+    struct ntx_chat_template *t = open_own(chatml, tok);
+    struct ntx_chat_view v = {.chat = t, .thinks = true};
+    CHECK_EQ(ntx_chat_view_token(&v, tok, c + 1, true, buf, sizeof buf), 19);
+    CHECK(!memcmp(buf, "<think>\n<tool_call>", 19));
+    CHECK_EQ(ntx_chat_view_token(&v, tok, c + 2, false, buf, sizeof buf), 12);
+    CHECK_EQ(ntx_chat_view_token(&v, tok, c, false, buf, sizeof buf), 0);
+    CHECK_EQ(ntx_chat_view_token(&v, tok, 'a', false, buf, sizeof buf), 1);
+    ntx_chat_free(t);
+    ntx_tokenizer_free(tok);
+}
+
 int main(void)
 {
+    test_view();
     test_same_as_row();
     test_more();
     test_refusals();

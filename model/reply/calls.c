@@ -1,0 +1,264 @@
+/* calls.c: the insides of calls, a reader per format. A reader first sees whether it can read all, so that nothing is handed out of what cannot. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/reply/impl.h"
+
+#define NAME_MAX 256
+
+static bool starts(struct span s, const char *with) { return s.n >= strlen(with) && !memcmp(s.p, with, strlen(with)); }
+
+static bool put_name(char out[NAME_MAX], struct span name)
+{
+    name = ntx__reply_trim(name);
+    if (!name.n || name.n >= NAME_MAX || memchr(name.p, 0, name.n) || memchr(name.p, '\n', name.n))
+        return false;
+    memcpy(out, name.p, name.n);
+    out[name.n] = 0;
+    return true;
+}
+
+/* One call; id may be empty. */
+static bool hand_out(struct calls *c, struct span name, struct span id, struct span arguments)
+{
+    char called[NAME_MAX], ident[NAME_MAX] = "";
+    if (!put_name(called, name) || (id.n && !put_name(ident, id)))
+        return false;
+    struct ntx_reply_part part = {.kind = NTX_REPLY_CALL, .name = called, .id = ident, .text = arguments.p, .len = arguments.n};
+    if (!c->rc)
+        c->rc = c->ask->part(c->ask->arg, &part);
+    return true;
+}
+
+/* ---- JSON */
+
+static bool object_call(struct calls *c, struct span object, bool only_look)
+{
+    struct span name, arguments = {"{}", 2}, id = {"", 0}, v;
+    if (!ntx__reply_member(object, "name", &v) || !ntx__reply_text(v, &name) || !name.n)
+        return false;
+    if (!ntx__reply_member(object, "arguments", &arguments))
+        ntx__reply_member(object, "parameters", &arguments);
+    if (ntx__reply_member(object, "id", &v))
+        ntx__reply_text(v, &id);
+    return arguments.p[0] == '{' && (only_look || hand_out(c, name, id, arguments));
+}
+
+/* Objects one after the other, with commas or semicolons between, or a list of them. */
+static bool objects(struct calls *c, bool only_look)
+{
+    struct span at = ntx__reply_trim(c->body), v;
+    if (at.n && at.p[0] == '[') {
+        if (!ntx__reply_value(&at, &v) || ntx__reply_trim(at).n)
+            return false;
+        at = (struct span){v.p + 1, v.n - 2};
+    }
+    unsigned n = 0;
+    for (; (at = ntx__reply_trim(at)).n; n++) {
+        if (n && (at.p[0] == ',' || at.p[0] == ';'))
+            at = (struct span){at.p + 1, at.n - 1};
+        if (!ntx__reply_value(&at, &v) || !object_call(c, v, only_look))
+            return false;
+    }
+    return n > 0;
+}
+
+bool ntx__calls_hermes(struct calls *c) { return objects(c, true) && objects(c, false); }
+bool ntx__calls_llama(struct calls *c) { return ntx__calls_hermes(c); }
+
+/* NAME[ARGS]{...}, with [CALL_ID]ID between in some; else a list of objects. */
+bool ntx__calls_mistral(struct calls *c)
+{
+    struct span at = c->body, name, id = {"", 0}, head, v;
+    if (!ntx__reply_until(&at, "[ARGS]", &head))
+        return ntx__calls_hermes(c);
+    id = head;
+    if (!ntx__reply_until(&id, "[CALL_ID]", &name)) {
+        name = head;
+        id.n = 0;
+    }
+    return ntx__reply_value(&at, &v) && !ntx__reply_trim(at).n && hand_out(c, name, ntx__reply_trim(id), v);
+}
+
+/* ---- parameters as XML */
+
+static void add_parameter(struct calls *c, struct bytes *b, const char *tool, struct span name, struct span v, int is_string)
+{
+    char parameter[NAME_MAX] = "";
+    struct span at = v, json = {NULL, 0};
+    put_name(parameter, name);
+    if (is_string < 0 && c->ask->is_string)
+        is_string = c->ask->is_string(c->ask->arg, tool, parameter);
+    bool is_json = is_string <= 0 && ntx__reply_value(&at, &json) && !ntx__reply_trim(at).n && (is_string == 0 || json.p[0] != '"');
+    ntx__reply_add_text(b, b->n > 1 ? ", " : "");
+    ntx__reply_add_string(b, ntx__reply_trim(name));
+    ntx__reply_add_text(b, ": ");
+    if (is_json)
+        ntx__reply_add(b, json.p, json.n);
+    else
+        ntx__reply_add_string(b, v);
+}
+
+/* The newlines that the format itself puts around a value, one on each side. */
+static struct span inner(struct span v)
+{
+    if (v.n && v.p[0] == '\n') {
+        v.p++;
+        v.n--;
+    }
+    v.n -= v.n && v.p[v.n - 1] == '\n';
+    return v;
+}
+
+static bool finish(struct calls *c, struct bytes *b, struct span name, bool read)
+{
+    ntx__reply_add_text(b, "}");
+    if (b->failed)
+        c->rc = -ENOMEM;
+    read = read && !b->failed && hand_out(c, name, (struct span){"", 0}, (struct span){b->p, b->n});
+    free(b->p);
+    return read || b->failed;
+}
+
+/* <function=NAME> <parameter=KEY> VALUE </parameter> ... </function> */
+bool ntx__calls_coder(struct calls *c)
+{
+    struct span at = ntx__reply_trim(c->body), name, key, v, gap;
+    struct bytes b = {0};
+    char tool[NAME_MAX];
+    if (starts(at, "{"))
+        return ntx__calls_hermes(c);
+    if (!starts(at, "<function=") || !ntx__reply_until(&at, "=", &gap) || !ntx__reply_until(&at, ">", &name) || !put_name(tool, name))
+        return false;
+    ntx__reply_add_text(&b, "{");
+    while (ntx__reply_until(&at, "<parameter=", &gap)) {
+        if (!ntx__reply_until(&at, ">", &key) || !ntx__reply_until(&at, "</parameter>", &v))
+            return finish(c, &b, name, false);
+        add_parameter(c, &b, tool, key, inner(v), -1);
+    }
+    return finish(c, &b, name, true);
+}
+
+/* NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> ... */
+bool ntx__calls_glm(struct calls *c)
+{
+    struct span at = ntx__reply_trim(c->body), name = at, key, v, gap;
+    struct bytes b = {0};
+    char tool[NAME_MAX];
+    const char *end = at.n ? memmem(at.p, at.n, "<arg_key>", 9) : NULL;
+    if (end)
+        name.n = (size_t)(end - at.p);
+    if (starts(at, "{"))
+        return ntx__calls_hermes(c);
+    if (!put_name(tool, name))
+        return false;
+    ntx__reply_add_text(&b, "{");
+    while (ntx__reply_until(&at, "<arg_key>", &gap)) {
+        if (!ntx__reply_until(&at, "</arg_key>", &key) || !ntx__reply_until(&at, "<arg_value>", &gap) || !ntx__reply_until(&at, "</arg_value>", &v))
+            return finish(c, &b, name, false);
+        add_parameter(c, &b, tool, key, v, -1);
+    }
+    return finish(c, &b, name, true);
+}
+
+/* What stands in quotes behind `attribute`, of the tag's text. */
+static bool quoted(struct span tag, const char *attribute, struct span *v)
+{
+    struct span gap;
+    return ntx__reply_until(&tag, attribute, &gap) && ntx__reply_until(&tag, "\"", v);
+}
+
+struct tags {
+    const char *invoke, *invoke_end, *parameter, *parameter_end;
+};
+
+static bool invoke(struct calls *c, const struct tags *t, struct span tag, struct span inside, bool only_look)
+{
+    struct span name, key, v, gap, said;
+    struct bytes b = {0};
+    char tool[NAME_MAX];
+    if (!quoted(tag, "name=\"", &name) || !put_name(tool, name))
+        return false;
+    ntx__reply_add_text(&b, "{");
+    while (ntx__reply_until(&inside, t->parameter, &gap)) {
+        bool read = ntx__reply_until(&inside, ">", &tag) && quoted(tag, "name=\"", &key) && ntx__reply_until(&inside, t->parameter_end, &v);
+        if (!read) {
+            free(b.p);
+            return false;
+        }
+        add_parameter(c, &b, tool, key, inner(v), !quoted(tag, "string=\"", &said) ? -1 : starts(said, "true"));
+    }
+    if (only_look) {
+        free(b.p);
+        return true;
+    }
+    return finish(c, &b, name, true);
+}
+
+static bool invokes(struct calls *c, const struct tags *t, bool only_look)
+{
+    struct span at = c->body, gap, tag, inside;
+    unsigned n = 0;
+    for (; ntx__reply_until(&at, t->invoke, &gap); n++)
+        if (!ntx__reply_until(&at, ">", &tag) || !ntx__reply_until(&at, t->invoke_end, &inside) || !invoke(c, t, tag, inside, only_look))
+            return false;
+    return n > 0;
+}
+
+bool ntx__calls_minimax(struct calls *c)
+{
+    static const struct tags t = {"<invoke ", "</invoke>", "<parameter ", "</parameter>"};
+    return invokes(c, &t, true) && invokes(c, &t, false);
+}
+
+#define DSML "\xef\xbd\x9c" "DSML" "\xef\xbd\x9c"
+bool ntx__calls_dsml(struct calls *c)
+{
+    static const struct tags t = {"<" DSML "invoke ", "</" DSML "invoke>", "<" DSML "parameter ", "</" DSML "parameter>"};
+    return invokes(c, &t, true) && invokes(c, &t, false);
+}
+
+/* ---- marks within */
+
+#define SEP "<\xef\xbd\x9ctool\xe2\x96\x81sep\xef\xbd\x9c>"
+
+/* NAME SEP {...}, or "function" SEP NAME, a newline and the object within ``` */
+bool ntx__calls_deepseek(struct calls *c)
+{
+    struct span at = c->body, name, v, gap, fenced;
+    if (!ntx__reply_until(&at, SEP, &name))
+        return false;
+    if (memmem(at.p, at.n, "```", 3)) {
+        if (!ntx__reply_until(&at, "\n", &name) || !ntx__reply_until(&at, "```", &gap) || !ntx__reply_until(&at, "\n", &gap) || !ntx__reply_until(&at, "```", &fenced))
+            return false;
+        at = fenced;
+    }
+    return ntx__reply_value(&at, &v) && v.p[0] == '{' && hand_out(c, name, (struct span){"", 0}, v);
+}
+
+/* functions.NAME:NUMBER<|tool_call_argument_begin|>{...} */
+bool ntx__calls_kimi(struct calls *c)
+{
+    struct span at = c->body, id, name, v, gap;
+    if (!ntx__reply_until(&at, "<|tool_call_argument_begin|>", &id) || !ntx__reply_value(&at, &v) || v.p[0] != '{')
+        return false;
+    name = id = ntx__reply_trim(id);
+    if (starts(name, "functions."))
+        ntx__reply_until(&name, ".", &gap);
+    const char *colon = name.n ? memrchr(name.p, ':', name.n) : NULL;
+    if (colon)
+        name.n = (size_t)(colon - name.p);
+    return hand_out(c, name, id, v);
+}
+
+/* "commentary to=functions.NAME <|constrain|>json" is the head; the body is the object. */
+bool ntx__calls_harmony(struct calls *c, struct span head)
+{
+    struct span gap, name;
+    if (!ntx__reply_until(&head, "to=functions.", &gap))
+        return false;
+    for (name = (struct span){head.p, 0}; name.n < head.n && !strchr(" <\t\n", head.p[name.n]);)
+        name.n++;
+    return hand_out(c, name, (struct span){"", 0}, ntx__reply_trim(c->body));
+}

@@ -1,0 +1,374 @@
+/* reply.c: the table of formats, how one is told by a template, and the marks in what comes.
+ *
+ *      BEGIN ---<think>---> THOUGHT ---</think>---> TEXT ---open---> CALL ---close---> TEXT
+ *
+ * What may be the beginning of a mark is held back; so are blanks, which belong to a mark when one follows. */
+#include "model/reply/reply.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/reply/impl.h"
+
+#define MARKS 4
+#define DS(words) "<\xef\xbd\x9c" words "\xef\xbd\x9c>"
+#define LOW "\xe2\x96\x81" /* U+2581 */
+#define DSML "\xef\xbd\x9c" "DSML" "\xef\xbd\x9c"
+
+struct ntx_reply_format {
+    const char *name;
+    const char *all[3];                 /* its templates hold all of these; the first row that fits is taken */
+    const char *think, *think_end;
+    const char *open, *close;           /* around a call, or several; close NULL: up to the next one, or the end */
+    bool (*read)(struct calls *c);      /* what is between them; NULL: there are no calls */
+    const char *skip[MARKS];            /* marks that mean nothing */
+    bool whole;                         /* a reply that begins as JSON is calls */
+    bool channels;                      /* harmony: <|channel|>HEAD<|message|>TEXT<|end|> */
+};
+
+#define THINK .think = "<think>", .think_end = "</think>"
+#define TOOL_CALL .open = "<tool_call>", .close = "</tool_call>"
+
+static const struct ntx_reply_format table[] = {
+    {.name = "harmony", .all = {"<|start|>", "<|channel|>", "<|message|>"}, .channels = true},
+    {.name = "deepseek-v3.2", .all = {DSML}, THINK, .open = "<" DSML "function_calls>", .close = "</" DSML "function_calls>", .read = ntx__calls_dsml},
+    {.name = "deepseek", .all = {DS("tool" LOW "call" LOW "begin")}, THINK, .open = DS("tool" LOW "call" LOW "begin"), .close = DS("tool" LOW "call" LOW "end"),
+     .read = ntx__calls_deepseek, .skip = {DS("tool" LOW "calls" LOW "begin"), DS("tool" LOW "calls" LOW "end")}},
+    {.name = "kimi", .all = {"<|tool_call_begin|>", "<|tool_calls_section_begin|>"}, THINK, .open = "<|tool_call_begin|>", .close = "<|tool_call_end|>",
+     .read = ntx__calls_kimi, .skip = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"}},
+    {.name = "minimax", .all = {"<minimax:tool_call>", "<invoke name="}, THINK, .open = "<minimax:tool_call>", .close = "</minimax:tool_call>", .read = ntx__calls_minimax},
+    {.name = "glm", .all = {"<arg_key>", "<tool_call>"}, THINK, TOOL_CALL, .read = ntx__calls_glm},
+    {.name = "qwen3-coder", .all = {"<function=", "<parameter=", "<tool_call>"}, THINK, TOOL_CALL, .read = ntx__calls_coder},
+    {.name = "mistral", .all = {"[TOOL_CALLS]"}, .think = "[THINK]", .think_end = "[/THINK]", .open = "[TOOL_CALLS]", .read = ntx__calls_mistral},
+    {.name = "hermes", .all = {"<tool_call>"}, THINK, TOOL_CALL, .read = ntx__calls_hermes},
+    {.name = "llama-3", .all = {"<|start_header_id|>", "parameters"}, THINK, .open = "<|python_tag|>", .read = ntx__calls_llama, .whole = true},
+    {.name = "plain", THINK},
+};
+#define N_FORMATS (sizeof table / sizeof *table)
+
+const struct ntx_reply_format *ntx_reply_by_name(const char *name)
+{
+    for (size_t i = 0; i < N_FORMATS; i++)
+        if (!strcmp(table[i].name, name))
+            return &table[i];
+    return NULL;
+}
+
+const struct ntx_reply_format *ntx_reply_by_template(const char *jinja, size_t len)
+{
+    for (size_t i = 0; i + 1 < N_FORMATS; i++) {
+        bool fits = true;
+        for (size_t k = 0; k < 3 && table[i].all[k]; k++)
+            fits = fits && len && memmem(jinja, len, table[i].all[k], strlen(table[i].all[k]));
+        if (fits)
+            return &table[i];
+    }
+    return &table[N_FORMATS - 1];
+}
+
+const char *ntx_reply_name(const struct ntx_reply_format *f) { return f->name; }
+
+const char *ntx_reply_names(void)
+{
+    return "harmony, deepseek-v3.2, deepseek, kimi, minimax, glm, qwen3-coder, mistral, hermes, llama-3, plain";
+}
+
+bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_t len)
+{
+    static const char *const within[] = {DS("tool" LOW "sep"), "<|tool_call_argument_begin|>", "[ARGS]", "[CALL_ID]", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+    const char *const own[] = {f->think, f->think_end, f->open, f->close, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
+    for (size_t i = 0; i < 8; i++)
+        if (own[i] && strlen(own[i]) == len && !memcmp(own[i], text, len))
+            return true;
+    for (size_t i = 0; f->read && i < 8; i++)
+        if (strlen(within[i]) == len && !memcmp(within[i], text, len))
+            return true;
+    return false;
+}
+
+/* ---- what comes */
+
+enum at { BEGIN, THOUGHT, TEXT, CALL, HEAD, BODY };
+
+struct ntx_reply {
+    struct ntx_reply_ask ask;
+    enum at at;
+    bool after;        /* behind a mark: blanks are its */
+    struct bytes held; /* of the state: what is not handed out yet */
+    size_t seen;       /* CALL: so much of it has been searched */
+    struct bytes head; /* BODY: what stood before <|message|> */
+};
+
+int ntx_reply_new(const struct ntx_reply_ask *ask, struct ntx_reply **out)
+{
+    struct ntx_reply *r = calloc(1, sizeof *r);
+    if (!r)
+        return -ENOMEM;
+    r->ask = *ask;
+    r->at = ask->thinks ? THOUGHT : BEGIN;
+    r->after = ask->thinks;
+    *out = r;
+    return 0;
+}
+
+void ntx_reply_free(struct ntx_reply *r)
+{
+    if (!r)
+        return;
+    free(r->held.p);
+    free(r->head.p);
+    free(r);
+}
+
+static bool blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+static void drop(struct bytes *b, size_t n)
+{
+    if (n && n <= b->n)
+        memmove(b->p, b->p + n, b->n -= n);
+}
+
+/* Hands the first n bytes out, as what the state has them for. */
+static int put(struct ntx_reply *r, enum ntx_reply_kind kind, size_t n)
+{
+    size_t skip = 0;
+    if (!n)
+        return 0;
+    while (r->after && skip < n && blank(r->held.p[skip]))
+        skip++;
+    struct ntx_reply_part part = {.kind = kind, .text = r->held.p + skip, .len = n - skip};
+    int rc = 0;
+    if (part.len) {
+        r->after = false;
+        if (r->at == BEGIN)
+            r->at = TEXT;
+        rc = r->ask.part(r->ask.arg, &part);
+    }
+    drop(&r->held, n);
+    return rc;
+}
+
+/* The first of the marks in what is held; *which: its number. */
+static size_t find(const struct bytes *b, const char *const *marks, size_t n_marks, size_t *which)
+{
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < n_marks; i++) {
+        const char *f = marks[i] && b->n ? memmem(b->p, b->n, marks[i], strlen(marks[i])) : NULL;
+        if (f && (size_t)(f - b->p) < best) {
+            best = (size_t)(f - b->p);
+            *which = i;
+        }
+    }
+    return best;
+}
+
+/* How much is certain: neither may it begin a mark, nor is it a blank that one would take. */
+static size_t certain(const struct bytes *b, const char *const *marks, size_t n_marks)
+{
+    size_t keep = 0;
+    for (size_t i = 0; i < n_marks; i++)
+        for (size_t k = marks[i] ? strlen(marks[i]) - 1 : 0; k > keep; k--)
+            if (k <= b->n && !memcmp(b->p + b->n - k, marks[i], k))
+                keep = k;
+    size_t n = b->n - keep;
+    while (n && blank(b->p[n - 1]))
+        n--;
+    return n;
+}
+
+static size_t without_blanks(const struct bytes *b, size_t n)
+{
+    while (n && blank(b->p[n - 1]))
+        n--;
+    return n;
+}
+
+/* A mark at `at`: what is before it is handed out without its last blanks, and the state changes. */
+static int pass(struct ntx_reply *r, enum ntx_reply_kind kind, size_t at, const char *mark, enum at next)
+{
+    size_t n = without_blanks(&r->held, at);
+    int rc = put(r, kind, n);
+    drop(&r->held, at - n + strlen(mark));
+    r->at = next;
+    r->after = true;
+    return rc;
+}
+
+static int call_of(struct ntx_reply *r, struct span body, bool (*read)(struct calls *c), bool *done)
+{
+    struct calls c = {.ask = &r->ask, .body = body};
+    *done = read(&c);
+    return c.rc;
+}
+
+/* A call that cannot be read is text, marks and all. */
+static int plain_call(struct ntx_reply *r, struct span body, const char *close)
+{
+    const struct ntx_reply_format *f = r->ask.format;
+    struct bytes text = {0};
+    ntx__reply_add_text(&text, f->whole && !close ? "" : f->open);
+    ntx__reply_add(&text, body.p, body.n);
+    ntx__reply_add_text(&text, close ? close : "");
+    struct ntx_reply_part part = {.kind = NTX_REPLY_TEXT, .text = text.p, .len = text.n};
+    int rc = text.failed ? -ENOMEM : text.n ? r->ask.part(r->ask.arg, &part) : 0;
+    free(text.p);
+    return rc;
+}
+
+static int finish_call(struct ntx_reply *r, size_t n, const char *close)
+{
+    struct span body = {r->held.p, n};
+    bool done;
+    int rc = call_of(r, body, r->ask.format->read, &done);
+    if (!rc && !done)
+        rc = plain_call(r, body, close);
+    drop(&r->held, n + (close ? strlen(close) : 0));
+    r->at = TEXT;
+    r->after = true;
+    return rc;
+}
+
+/* One step; *more: there may be another. */
+static int step_text(struct ntx_reply *r, bool *more)
+{
+    const struct ntx_reply_format *f = r->ask.format;
+    const char *const marks[] = {r->at == BEGIN ? f->think : NULL, f->open, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
+    size_t which = 0, at = find(&r->held, marks, 6, &which), first = 0;
+    while (r->at == BEGIN && f->whole && first < r->held.n && blank(r->held.p[first]))
+        first++;
+    if (r->at == BEGIN && f->whole && first < r->held.n && r->held.p[first] == '{') { /* up to the end, which tells */
+        *more = false;
+        return 0;
+    }
+    if (at == SIZE_MAX) {
+        *more = false;
+        return put(r, NTX_REPLY_TEXT, certain(&r->held, marks, 6));
+    }
+    if (which == 0 && without_blanks(&r->held, at)) { /* a thought behind text is none */
+        r->at = TEXT;
+        return put(r, NTX_REPLY_TEXT, at + strlen(f->think));
+    }
+    enum at next = which == 0 ? THOUGHT : which == 1 ? CALL : r->at;
+    return pass(r, NTX_REPLY_TEXT, at, marks[which], next == BEGIN ? TEXT : next);
+}
+
+static int step_thought(struct ntx_reply *r, bool *more)
+{
+    const struct ntx_reply_format *f = r->ask.format;
+    const char *const marks[] = {f->think_end, r->after ? f->think : NULL}; /* it may be opened twice, by the template and by the model */
+    size_t which = 0, at = find(&r->held, marks, 2, &which);
+    if (at == SIZE_MAX || (which == 1 && without_blanks(&r->held, at))) {
+        *more = false;
+        return put(r, NTX_REPLY_THOUGHT, certain(&r->held, marks, 2));
+    }
+    return pass(r, NTX_REPLY_THOUGHT, at, marks[which], which ? THOUGHT : TEXT);
+}
+
+static int step_call(struct ntx_reply *r, bool *more)
+{
+    const struct ntx_reply_format *f = r->ask.format;
+    const char *end = f->close ? f->close : f->open;
+    size_t which = 0, from = r->seen > strlen(end) ? r->seen - strlen(end) : 0;
+    size_t at = find(&(struct bytes){.p = r->held.p + from, .n = r->held.n - from}, &end, 1, &which);
+    r->seen = at == SIZE_MAX ? r->held.n : 0;
+    if (at == SIZE_MAX) {
+        *more = false;
+        return 0;
+    }
+    return finish_call(r, from + at, f->close);
+}
+
+/* ---- harmony: heads and bodies */
+
+static const char *const body_ends[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>"};
+static const char *const head_end = "<|message|>";
+
+static bool says(const struct bytes *b, const char *word) { return b->n && memmem(b->p, b->n, word, strlen(word)); }
+
+static int step_head(struct ntx_reply *r, bool *more)
+{
+    size_t which = 0, at = find(&r->held, &head_end, 1, &which);
+    if (at == SIZE_MAX) {
+        *more = false;
+        return 0;
+    }
+    r->head.n = 0;
+    ntx__reply_add(&r->head, r->held.p, at);
+    drop(&r->held, at + strlen(head_end));
+    r->at = BODY;
+    r->after = true;
+    return r->head.failed ? -ENOMEM : 0;
+}
+
+static int end_body(struct ntx_reply *r, size_t n)
+{
+    struct calls c = {.ask = &r->ask, .body = {r->held.p, n}};
+    if (says(&r->head, "to=functions.")) {
+        if (ntx__calls_harmony(&c, (struct span){r->head.p, r->head.n}))
+            drop(&r->held, n);
+        return c.rc;
+    }
+    size_t kept = without_blanks(&r->held, n);
+    int rc = put(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, kept);
+    drop(&r->held, n - kept);
+    return rc;
+}
+
+static int step_body(struct ntx_reply *r, bool *more)
+{
+    size_t which = 0, at = find(&r->held, body_ends, 5, &which);
+    if (at == SIZE_MAX) {
+        *more = false;
+        return says(&r->head, "to=functions.") ? 0 : put(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, certain(&r->held, body_ends, 5));
+    }
+    int rc = end_body(r, at);
+    drop(&r->held, strlen(body_ends[which]));
+    r->at = HEAD;
+    return rc;
+}
+
+/* ---- */
+
+static int step(struct ntx_reply *r, bool *more)
+{
+    if (r->ask.format->channels && (r->at == BEGIN || r->at == THOUGHT || r->at == HEAD))
+        return step_head(r, more);
+    switch (r->at) {
+    case BODY:
+        return step_body(r, more);
+    case THOUGHT:
+        return step_thought(r, more);
+    case CALL:
+        return step_call(r, more);
+    default:
+        return step_text(r, more);
+    }
+}
+
+int ntx_reply_feed(struct ntx_reply *r, const char *text, size_t len)
+{
+    int rc = 0;
+    ntx__reply_add(&r->held, text, len);
+    if (r->held.failed)
+        return -ENOMEM;
+    for (bool more = true; !rc && more && r->held.n;)
+        rc = step(r, &more);
+    return rc;
+}
+
+int ntx_reply_end(struct ntx_reply *r)
+{
+    bool done = false;
+    int rc = 0;
+    if (r->ask.format->channels)
+        return r->at == BODY ? end_body(r, r->held.n) : put(r, NTX_REPLY_TEXT, r->at == BEGIN ? r->held.n : 0);
+    if (r->at == CALL)
+        return finish_call(r, r->held.n, NULL);
+    if (r->at == BEGIN && r->ask.format->whole && r->held.n)
+        rc = call_of(r, (struct span){r->held.p, r->held.n}, r->ask.format->read, &done);
+    if (done)
+        r->held.n = 0;
+    return rc ? rc : put(r, r->at == THOUGHT ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, r->held.n);
+}

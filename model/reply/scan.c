@@ -1,0 +1,206 @@
+/* scan.c: as much of JSON as it takes to find a member, and bytes that grow. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/reply/impl.h"
+
+#define NEST 128
+
+void ntx__reply_add(struct bytes *b, const char *p, size_t n)
+{
+    if (b->failed || !n)
+        return;
+    if (n > b->room - b->n) {
+        size_t room = 2 * (b->n + n) + 64;
+        char *q = realloc(b->p, room);
+        if (!q) {
+            b->failed = true;
+            return;
+        }
+        b->p = q;
+        b->room = room;
+    }
+    memcpy(b->p + b->n, p, n);
+    b->n += n;
+}
+
+void ntx__reply_add_text(struct bytes *b, const char *text) { ntx__reply_add(b, text, strlen(text)); }
+
+void ntx__reply_add_string(struct bytes *b, struct span s)
+{
+    ntx__reply_add(b, "\"", 1);
+    for (size_t i = 0; i < s.n; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        char text[8];
+        if (c == '"' || c == '\\')
+            snprintf(text, sizeof text, "\\%c", c);
+        else if (c == '\n' || c == '\t' || c == '\r')
+            snprintf(text, sizeof text, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+        else if (c < 0x20)
+            snprintf(text, sizeof text, "\\u%04x", c);
+        else
+            snprintf(text, sizeof text, "%c", c);
+        ntx__reply_add_text(b, text);
+    }
+    ntx__reply_add(b, "\"", 1);
+}
+
+static bool blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+static bool digit(char c) { return c >= '0' && c <= '9'; }
+
+struct span ntx__reply_trim(struct span s)
+{
+    while (s.n && blank(s.p[0])) {
+        s.p++;
+        s.n--;
+    }
+    while (s.n && blank(s.p[s.n - 1]))
+        s.n--;
+    return s;
+}
+
+static void skip(struct span *s, size_t n)
+{
+    s->p += n;
+    s->n -= n;
+}
+
+static bool take(struct span *s, char c)
+{
+    while (s->n && blank(s->p[0]))
+        skip(s, 1);
+    if (!s->n || s->p[0] != c)
+        return false;
+    skip(s, 1);
+    return true;
+}
+
+static bool string(struct span *s) /* behind its quote */
+{
+    for (; s->n && s->p[0] != '"'; skip(s, 1)) {
+        if ((unsigned char)s->p[0] < 0x20)
+            return false;
+        if (s->p[0] != '\\')
+            continue;
+        skip(s, 1);
+        if (!s->n || !strchr("\"\\/bfnrtu", s->p[0]) || !s->p[0])
+            return false;
+    }
+    return take(s, '"');
+}
+
+static size_t digits(struct span *s)
+{
+    size_t n = 0;
+    for (; s->n && digit(s->p[0]); n++)
+        skip(s, 1);
+    return n;
+}
+
+static bool number(struct span *s)
+{
+    if (s->n && s->p[0] == '-')
+        skip(s, 1);
+    if (s->n > 1 && s->p[0] == '0' && digit(s->p[1]))
+        return false;
+    if (!digits(s))
+        return false;
+    if (s->n && s->p[0] == '.') {
+        skip(s, 1);
+        if (!digits(s))
+            return false;
+    }
+    if (s->n && (s->p[0] == 'e' || s->p[0] == 'E')) {
+        skip(s, 1);
+        if (s->n && (s->p[0] == '-' || s->p[0] == '+'))
+            skip(s, 1);
+        return digits(s) > 0;
+    }
+    return true;
+}
+
+static bool word(struct span *s, const char *w)
+{
+    size_t n = strlen(w);
+    if (s->n < n || memcmp(s->p, w, n))
+        return false;
+    skip(s, n);
+    return true;
+}
+
+static bool value(struct span *s, unsigned level);
+
+/* Behind '{' or '['. */
+static bool items(struct span *s, bool object, unsigned level)
+{
+    char close = object ? '}' : ']';
+    if (take(s, close))
+        return true;
+    do
+        if ((object && (!take(s, '"') || !string(s) || !take(s, ':'))) || !value(s, level))
+            return false;
+    while (take(s, ','));
+    return take(s, close);
+}
+
+static bool value(struct span *s, unsigned level)
+{
+    if (level > NEST)
+        return false;
+    if (take(s, '{'))
+        return items(s, true, level + 1);
+    if (take(s, '['))
+        return items(s, false, level + 1);
+    if (take(s, '"'))
+        return string(s);
+    return word(s, "true") || word(s, "false") || word(s, "null") || number(s);
+}
+
+bool ntx__reply_value(struct span *s, struct span *out)
+{
+    struct span at = *s;
+    while (at.n && blank(at.p[0]))
+        skip(&at, 1);
+    const char *from = at.p;
+    if (!value(&at, 0))
+        return false;
+    *out = (struct span){from, (size_t)(at.p - from)};
+    *s = at;
+    return true;
+}
+
+bool ntx__reply_member(struct span object, const char *key, struct span *out)
+{
+    struct span at = object, name;
+    if (!take(&at, '{'))
+        return false;
+    do {
+        struct span v;
+        if (!ntx__reply_value(&at, &name) || name.p[0] != '"' || !take(&at, ':') || !ntx__reply_value(&at, &v))
+            return false;
+        if (name.n == strlen(key) + 2 && !memcmp(name.p + 1, key, name.n - 2)) {
+            *out = v;
+            return true;
+        }
+    } while (take(&at, ','));
+    return false;
+}
+
+bool ntx__reply_text(struct span v, struct span *text)
+{
+    if (v.n < 2 || v.p[0] != '"' || memchr(v.p, '\\', v.n))
+        return false;
+    *text = (struct span){v.p + 1, v.n - 2};
+    return true;
+}
+
+bool ntx__reply_until(struct span *s, const char *mark, struct span *before)
+{
+    const char *f = s->n ? memmem(s->p, s->n, mark, strlen(mark)) : NULL;
+    if (!f)
+        return false;
+    *before = (struct span){s->p, (size_t)(f - s->p)};
+    skip(s, before->n + strlen(mark));
+    return true;
+}
