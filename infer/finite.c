@@ -10,23 +10,6 @@
 #define EXPONENT_BF16 0x7f80u
 #define NAN_E8M0 0xff /* of MXFP4's scale */
 
-/* Where blocks of a type have their half-precision scales. */
-static const struct {
-    uint8_t n; /* 0: this type has none */
-    uint8_t at[2];
-} scales[NTX_TYPE_LIMIT] = {
-    [NTX_Q4_0] = {1, {offsetof(struct ntx_block_q4_0, d)}},
-    [NTX_Q4_1] = {2, {offsetof(struct ntx_block_q4_1, d), offsetof(struct ntx_block_q4_1, m)}},
-    [NTX_Q5_0] = {1, {offsetof(struct ntx_block_q5_0, d)}},
-    [NTX_Q5_1] = {2, {offsetof(struct ntx_block_q5_1, d), offsetof(struct ntx_block_q5_1, m)}},
-    [NTX_Q8_0] = {1, {offsetof(struct ntx_block_q8_0, d)}},
-    [NTX_Q2_K] = {2, {offsetof(struct ntx_block_q2_k, d), offsetof(struct ntx_block_q2_k, dmin)}},
-    [NTX_Q3_K] = {1, {offsetof(struct ntx_block_q3_k, d)}},
-    [NTX_Q4_K] = {2, {offsetof(struct ntx_block_q4_k, d), offsetof(struct ntx_block_q4_k, dmin)}},
-    [NTX_Q5_K] = {2, {offsetof(struct ntx_block_q5_k, d), offsetof(struct ntx_block_q5_k, dmin)}},
-    [NTX_Q6_K] = {1, {offsetof(struct ntx_block_q6_k, d)}},
-};
-
 /* Loops without a way out of the middle, which the compiler makes vectors of. */
 NTX_CLONES static bool halves(const uint8_t *p, size_t n, size_t stride, unsigned exponent)
 {
@@ -70,8 +53,8 @@ bool ntx_blocks_finite(uint32_t type, const void *blocks, size_t bytes)
     case NTX_BF16: return halves(p, n, sizeof(uint16_t), EXPONENT_BF16);
     case NTX_MXFP4: return exponents(p + offsetof(struct ntx_block_mxfp4, e), n, size);
     }
-    for (unsigned i = 0; i < scales[type].n; i++)
-        finite &= halves(p + scales[type].at[i], n, size, EXPONENT_F16);
+    for (unsigned i = 0; i < info->n_halves; i++)
+        finite &= halves(p + info->half_at[i], n, size, EXPONENT_F16);
     return finite;
 }
 

@@ -1,7 +1,8 @@
 /* quant.h: the tensor types of GGUF that ntx computes with: sizes, block layouts, exact dequantisation.
  *
- * Numbers are ggml's type ids, since files carry them. `dequant` is the definition of a type (float32 arithmetic, one
- * rounding per operation in the order written in quant.c); the kernels of infer/cpu are tested against it. */
+ * A type is a row of NTX_TYPES below, a layout, and one unpacking (unpack.h). From these are made: the definition as floats (quant.c), the
+ * plain kernels of every instruction set (infer/cpu/mm_plain.h, columns.h), panels for many rows, CUDA's product and values. What an instruction
+ * set does faster it has besides, with the same bits. Numbers are ggml's type ids, since files carry them. */
 #ifndef NTX_MODEL_QUANT_H
 #define NTX_MODEL_QUANT_H
 
@@ -17,11 +18,21 @@ enum ntx_type {
     NTX_TYPE_LIMIT = 40, /* one past the largest id */
 };
 
+/* How a type is multiplied (the order of sums: infer/cpu/cpu.h). */
+enum ntx_rule {
+    NTX_RULE_FLOAT,  /* by x in F32 */
+    NTX_RULE_SIMPLE, /* w = d * q + m, by x in int8, each 32 values for themselves */
+    NTX_RULE_SUPER,  /* w = d * scale * q - dmin * min, by x in int8: 256 values with a scale, and a min, for each 16 */
+};
+
 struct ntx_type_info {
     const char *name;     /* "Q4_K" */
     uint32_t block;       /* values in a block: 1, 32 or 256 */
     uint32_t block_bytes;
+    /* The definition of the type: float32 arithmetic, one rounding per operation, (d * scale) * q, then the minimum. */
     void (*dequant)(const void *blocks, float *out, size_t n_blocks);
+    enum ntx_rule rule;
+    uint8_t n_halves, half_at[2]; /* where a block has its half-precision scales */
 };
 
 /* NULL for a type that ntx does not know. */
@@ -47,6 +58,24 @@ struct ntx_block_q3_k { uint8_t hmask[32]; uint8_t qs[64]; uint8_t scales[12]; u
 struct ntx_block_q4_k { uint16_t d, dmin; uint8_t scales[12]; uint8_t qs[128]; };
 struct ntx_block_q5_k { uint16_t d, dmin; uint8_t scales[12]; uint8_t qh[32]; uint8_t qs[128]; };
 struct ntx_block_q6_k { uint8_t ql[128]; uint8_t qh[64]; int8_t scales[16]; uint16_t d; };
+
+/* X(rule, TYPE, type, values of a block, scale, minimum). scale: what d is (NTX_SCALE_ of unpack.h); minimum: the field that holds m or dmin, or
+ * none. Of FLOAT: the bytes of a value in place of its scale. */
+#define NTX_TYPES(X)                             \
+    X(FLOAT, F32, f32, 1, 4, none)               \
+    X(FLOAT, F16, f16, 1, 2, none)               \
+    X(FLOAT, BF16, bf16, 1, 2, none)             \
+    X(SIMPLE, Q4_0, q4_0, NTX_QK, half, none)    \
+    X(SIMPLE, Q4_1, q4_1, NTX_QK, half, m)       \
+    X(SIMPLE, Q5_0, q5_0, NTX_QK, half, none)    \
+    X(SIMPLE, Q5_1, q5_1, NTX_QK, half, m)       \
+    X(SIMPLE, Q8_0, q8_0, NTX_QK, half, none)    \
+    X(SIMPLE, MXFP4, mxfp4, NTX_QK, e8m0, none)  \
+    X(SUPER, Q2_K, q2_k, NTX_QKK, half, dmin)    \
+    X(SUPER, Q3_K, q3_k, NTX_QKK, half, none)    \
+    X(SUPER, Q4_K, q4_k, NTX_QKK, half, dmin)    \
+    X(SUPER, Q5_K, q5_k, NTX_QKK, half, dmin)    \
+    X(SUPER, Q6_K, q6_k, NTX_QKK, half, none)
 
 /* MXFP4: twice the value of each nibble (E2M1: a sign, two bits of exponent, one of mantissa; OCP Microscaling Formats 1.0). */
 #define NTX_MXFP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12

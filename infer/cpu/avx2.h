@@ -69,20 +69,13 @@ struct shape {
 #define DECLARE_MATMUL(name)                                                                                          \
     void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
               float *y, size_t ldy)
-DECLARE_MATMUL(ntx__mm256_q2_k); /* avx2_super.c */
-DECLARE_MATMUL(ntx__mm256_q3_k);
-DECLARE_MATMUL(ntx__mm256_q4_k);
-DECLARE_MATMUL(ntx__mm256_q5_k);
-DECLARE_MATMUL(ntx__mm256_q6_k);
-DECLARE_MATMUL(ntx__mm256_q4_0); /* avx2_simple.c */
-DECLARE_MATMUL(ntx__mm256_q4_1);
-DECLARE_MATMUL(ntx__mm256_q5_0);
-DECLARE_MATMUL(ntx__mm256_q5_1);
-DECLARE_MATMUL(ntx__mm256_q8_0);
-DECLARE_MATMUL(ntx__mm256_mxfp4);
-DECLARE_MATMUL(ntx__mm256_f32); /* avx2_float.c */
-DECLARE_MATMUL(ntx__mm256_f16);
-DECLARE_MATMUL(ntx__mm256_bf16);
+#define AVX2_TYPES(X)                                                               \
+    X(F32, f32) X(F16, f16) X(BF16, bf16)                         /* avx2_float.c */ \
+    X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1)       /* avx2_simple.c */ \
+    X(Q8_0, q8_0) X(MXFP4, mxfp4)                                                    \
+    X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) /* avx2_super.c */
+#define AVX2_DECLARE(TYPE, type) DECLARE_MATMUL(ntx__mm256_##type);
+AVX2_TYPES(AVX2_DECLARE)
 
 /* ntx__mm256_<type> from rows<k>_<type>(shape, first row), k = 1, 2: bands of outputs whose weights stay in the cache while
  * all rows pass over them. */

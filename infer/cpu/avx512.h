@@ -80,42 +80,19 @@ struct shape {
 #define DECLARE_MATMUL(name)                                                                                          \
     void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
               float *y, size_t ldy)
-DECLARE_MATMUL(ntx__mm512_q2_k); /* avx512_super.c */
-DECLARE_MATMUL(ntx__mm512_q3_k);
-DECLARE_MATMUL(ntx__mm512_q4_k);
-DECLARE_MATMUL(ntx__mm512_q5_k);
-DECLARE_MATMUL(ntx__mm512_q6_k);
-DECLARE_MATMUL(ntx__mm512_q4_0); /* avx512_simple.c */
-DECLARE_MATMUL(ntx__mm512_q4_1);
-DECLARE_MATMUL(ntx__mm512_q5_0);
-DECLARE_MATMUL(ntx__mm512_q5_1);
-DECLARE_MATMUL(ntx__mm512_q8_0);
-DECLARE_MATMUL(ntx__mm512_mxfp4);
-DECLARE_MATMUL(ntx__mm512_f32); /* avx512_float.c */
-DECLARE_MATMUL(ntx__mm512_f16);
-DECLARE_MATMUL(ntx__mm512_bf16);
-DECLARE_MATMUL(ntx__mmvec_q4_0); /* vnni.c: from 5 rows on by panels, below as avx512_*.c */
-DECLARE_MATMUL(ntx__mmvec_q4_1);
-DECLARE_MATMUL(ntx__mmvec_q5_0);
-DECLARE_MATMUL(ntx__mmvec_q5_1);
-DECLARE_MATMUL(ntx__mmvec_q8_0);
-DECLARE_MATMUL(ntx__mmvec_mxfp4);
-DECLARE_MATMUL(ntx__mmvec_q2_k);
-DECLARE_MATMUL(ntx__mmvec_q3_k);
-DECLARE_MATMUL(ntx__mmvec_q4_k);
-DECLARE_MATMUL(ntx__mmvec_q5_k);
-DECLARE_MATMUL(ntx__mmvec_q6_k);
-DECLARE_MATMUL(ntx__mmamx_q4_0); /* amx.c: from 5 rows on with tiles, below as avx512_*.c */
-DECLARE_MATMUL(ntx__mmamx_q4_1);
-DECLARE_MATMUL(ntx__mmamx_q5_0);
-DECLARE_MATMUL(ntx__mmamx_q5_1);
-DECLARE_MATMUL(ntx__mmamx_q8_0);
-DECLARE_MATMUL(ntx__mmamx_mxfp4);
-DECLARE_MATMUL(ntx__mmamx_q2_k);
-DECLARE_MATMUL(ntx__mmamx_q3_k);
-DECLARE_MATMUL(ntx__mmamx_q4_k);
-DECLARE_MATMUL(ntx__mmamx_q5_k);
-DECLARE_MATMUL(ntx__mmamx_q6_k);
+#define AVX512_FLOATS(X) X(F32, f32) X(F16, f16) X(BF16, bf16) /* avx512_float.c */
+#define AVX512_BLOCKS(X)                                                              \
+    X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1)       /* avx512_simple.c */ \
+    X(Q8_0, q8_0) X(MXFP4, mxfp4)                                                      \
+    X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) /* avx512_super.c */
+/* ntx__mm512_: few rows. ntx__mmvec_, ntx__mmamx_: from 5 rows on by panels (vnni.c, amx.c), below as few. */
+#define AVX512_DECLARE_FLOAT(TYPE, type) DECLARE_MATMUL(ntx__mm512_##type);
+#define AVX512_DECLARE(TYPE, type)     \
+    DECLARE_MATMUL(ntx__mm512_##type); \
+    DECLARE_MATMUL(ntx__mmvec_##type); \
+    DECLARE_MATMUL(ntx__mmamx_##type);
+AVX512_FLOATS(AVX512_DECLARE_FLOAT)
+AVX512_BLOCKS(AVX512_DECLARE)
 
 /* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4: bands of outputs whose weights stay in the cache while
  * all rows pass over them. */

@@ -1,54 +1,50 @@
-/* columns.h: sums of weighted columns, for FFNs whose down matrix lies column by column (model/pack.h). One source for every
- * instruction set, like ops.h. Columns are widened to floats a segment at a time (exactly the values of model/quant.c), 16 columns
+/* columns.h: sums of weighted columns, for FFNs whose down matrix lies column by column (model/fill.h). One source for every
+ * instruction set, like ops.h. Columns are widened to floats a segment at a time (exactly the values of ntx_type_info(type)->dequant), 16 columns
  * together, and added to each row that has a use for them: who has none costs nothing. */
 #ifndef NTX_COMPUTED_CPU_COLUMNS_H
 #define NTX_COMPUTED_CPU_COLUMNS_H
 
-#include "infer/cpu/blocks.h"
 #include "infer/cpu/lanes.h"
 
 enum { SEGMENT = 256, TOGETHER = 16 }; /* values of a column, columns */
 
 /* ---- n values (whole blocks) of a column as floats */
 
-#define WIDEN_SIMPLE(name, minimum)                                                                    \
-    static void widen_##name(const void *p, float *out, uint32_t n)                                    \
-    {                                                                                                  \
-        const struct ntx_block_##name *b = p;                                                          \
-        for (uint32_t k = 0; k < n; k += NTX_QK, b++) {                                                \
-            struct simple s;                                                                           \
-            unpack_##name(b, &s);                                                                      \
-            for (int i = 0; i < NTX_QK; i++)                                                           \
-                out[k + (uint32_t)i] = minimum ? s.d * (float)s.q[i] + s.m : s.d * (float)s.q[i];      \
-        }                                                                                              \
+#define WIDEN_FLOAT(type, ...)
+#define WIDEN_SIMPLE(type, values, scale_, minimum)                                                                        \
+    static void widen_##type(const void *w, float *out, uint32_t n)                                                        \
+    {                                                                                                                      \
+        const struct ntx_block_##type *b = w;                                                                              \
+        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                         \
+            struct ntx_part p;                                                                                             \
+            ntx_unpack_##type(b + k / (values), k % (values) / NTX_QK, &p);                                                \
+            for (uint32_t i = 0; i < NTX_QK; i++)                                                                          \
+                out[k + i] = NTX_HAS_##minimum ? p.d * (float)p.q[i] + p.m : p.d * (float)p.q[i];                          \
+        }                                                                                                                  \
     }
 
-#define WIDEN_SUPER(name, minimum)                                                                     \
-    static void widen_##name(const void *p, float *out, uint32_t n)                                    \
-    {                                                                                                  \
-        const struct ntx_block_##name *b = p;                                                          \
-        for (uint32_t k = 0; k < n; k += NTX_QKK, b++) {                                               \
-            struct super s;                                                                            \
-            unpack_##name(b, &s);                                                                      \
-            for (uint32_t g = 0; g < 16; g++) {                                                        \
-                float d = s.d * (float)s.scale[g], m = minimum ? s.dmin * (float)s.min[g] : 0;         \
-                for (uint32_t i = 16 * g; i < 16 * g + 16; i++)                                        \
-                    out[k + i] = minimum ? d * (float)s.q[i] - m : d * (float)s.q[i];                  \
-            }                                                                                          \
-        }                                                                                              \
+#define WIDEN_SUPER(type, values, scale_, minimum)                                                                         \
+    static void widen_##type(const void *w, float *out, uint32_t n)                                                        \
+    {                                                                                                                      \
+        const struct ntx_block_##type *b = w;                                                                              \
+        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                         \
+            struct ntx_part p;                                                                                             \
+            ntx_unpack_##type(b + k / NTX_QKK, k % NTX_QKK / NTX_QK, &p);                                                  \
+            widen_32(&p, NTX_HAS_##minimum, out + k);                                                                     \
+        }                                                                                                                  \
     }
 
-WIDEN_SIMPLE(q4_0, false)
-WIDEN_SIMPLE(q4_1, true)
-WIDEN_SIMPLE(q5_0, false)
-WIDEN_SIMPLE(q5_1, true)
-WIDEN_SIMPLE(q8_0, false)
-WIDEN_SIMPLE(mxfp4, false)
-WIDEN_SUPER(q2_k, true)
-WIDEN_SUPER(q3_k, false)
-WIDEN_SUPER(q4_k, true)
-WIDEN_SUPER(q5_k, true)
-WIDEN_SUPER(q6_k, false)
+INLINE void widen_32(const struct ntx_part *p, const bool has_min, float *out)
+{
+    for (uint32_t h = 0; h < 2; h++) {
+        float d = p->d * (float)p->scale[h], m = has_min ? p->m * (float)p->min[h] : 0;
+        for (uint32_t i = 16 * h; i < 16 * h + 16; i++)
+            out[i] = has_min ? d * (float)p->q[i] - m : d * (float)p->q[i];
+    }
+}
+
+#define WIDEN(rule, TYPE, type, ...) WIDEN_##rule(type, __VA_ARGS__)
+NTX_TYPES(WIDEN)
 
 static void widen_f32(const void *p, float *out, uint32_t n) { memcpy(out, p, n * sizeof *out); }
 
@@ -128,7 +124,7 @@ INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uin
     }
 }
 
-#define COLUMNS(name, block, block_bytes)                                                                                              \
+#define COLUMNS_OF(name, block, block_bytes)                                                                                              \
     static void columns_##name(const void *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a, size_t lda, uint32_t n_rows, \
                                float *y, size_t ldy)                                                                                   \
     {                                                                                                                                  \
@@ -141,27 +137,13 @@ INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uin
         }                                                                                                                              \
     }
 
-COLUMNS(f32, 1, 4)
-COLUMNS(f16, 1, 2)
-COLUMNS(bf16, 1, 2)
-COLUMNS(q4_0, NTX_QK, sizeof(struct ntx_block_q4_0))
-COLUMNS(q4_1, NTX_QK, sizeof(struct ntx_block_q4_1))
-COLUMNS(q5_0, NTX_QK, sizeof(struct ntx_block_q5_0))
-COLUMNS(q5_1, NTX_QK, sizeof(struct ntx_block_q5_1))
-COLUMNS(q8_0, NTX_QK, sizeof(struct ntx_block_q8_0))
-COLUMNS(mxfp4, NTX_QK, sizeof(struct ntx_block_mxfp4))
-COLUMNS(q2_k, NTX_QKK, sizeof(struct ntx_block_q2_k))
-COLUMNS(q3_k, NTX_QKK, sizeof(struct ntx_block_q3_k))
-COLUMNS(q4_k, NTX_QKK, sizeof(struct ntx_block_q4_k))
-COLUMNS(q5_k, NTX_QKK, sizeof(struct ntx_block_q5_k))
-COLUMNS(q6_k, NTX_QKK, sizeof(struct ntx_block_q6_k))
+#define COLUMNS_FLOAT(type, values, bytes, min) COLUMNS_OF(type, 1, bytes)
+#define COLUMNS_SIMPLE(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
+#define COLUMNS_SUPER(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
+#define COLUMNS(rule, TYPE, type, ...) COLUMNS_##rule(type, __VA_ARGS__)
+#define COLUMNS_ROW(rule, TYPE, type, ...) [NTX_##TYPE] = columns_##type,
 
-#define COLUMNS_TABLE                                                                                                                   \
-    {                                                                                                                                   \
-        [NTX_F32] = columns_f32, [NTX_F16] = columns_f16, [NTX_BF16] = columns_bf16, [NTX_Q4_0] = columns_q4_0, [NTX_Q4_1] = columns_q4_1, \
-        [NTX_Q5_0] = columns_q5_0, [NTX_Q5_1] = columns_q5_1, [NTX_Q8_0] = columns_q8_0, [NTX_Q2_K] = columns_q2_k,                     \
-        [NTX_Q3_K] = columns_q3_k, [NTX_Q4_K] = columns_q4_k, [NTX_Q5_K] = columns_q5_k, [NTX_Q6_K] = columns_q6_k,                     \
-        [NTX_MXFP4] = columns_mxfp4,                                                                                                    \
-    }
+NTX_TYPES(COLUMNS)
+#define COLUMNS_TABLE {NTX_TYPES(COLUMNS_ROW)}
 
 #endif

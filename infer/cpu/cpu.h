@@ -5,15 +5,15 @@
  * ACCUMULATION ORDER (DESIGN section 8): for each weight type one order, which every instruction set, row count and thread count
  * follows, so that all give the same bits. y = W x for one output:
  *
- *   blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 MXFP4): x is quantised in blocks of 32 to int8 with an f32 scale (NTX_ACT_Q8).
+ *   NTX_RULE_SIMPLE, by 32 values (model/quant.h; Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 MXFP4 ...): x is quantised in blocks of 32 to int8 with an f32 scale (NTX_ACT_Q8).
  *     For block b: i = sum of the 32 integer products, exact in int32. acc[b % 16] = fmaf((float)i, dw * dx, acc[b % 16]),
  *     where dw * dx is one rounded f32 product. Types with a minimum m then: acc[b % 16] = fmaf((float)xs, m * dx, acc[b % 16]), xs = the
- *     exact sum of the block's 32 x integers. (Q5_0 and Q4_0 subtract 16 and 8 inside the integers; MXFP4's integers are
- *     NTX_MXFP4_VALUES.)
- *   super-blocks of 256 (Q2_K .. Q6_K): x in blocks of 256 to int8 with one f32 scale (NTX_ACT_Q8K).
+ *     exact sum of the block's 32 x integers. (The integers are those of model/unpack.h: Q5_0's and Q4_0's have 16 and 8 taken off,
+ *     MXFP4's are NTX_MXFP4_VALUES.)
+ *   NTX_RULE_SUPER, by super-blocks of 256 (Q2_K .. Q6_K ...): x in blocks of 256 to int8 with one f32 scale (NTX_ACT_Q8K).
  *     For super-block b: i = sum over sub-blocks of scale * (sum of products), exact in int32. acc[b % 16] = fmaf((float)i, d * dx, acc[b % 16]).
  *     Types with minima then: j = sum over sub-blocks of min * (sum of x integers), exact; acc[b % 16] = fmaf((float)-j, dmin * dx, acc[b % 16]).
- *   F32, F16, BF16: x in f32 (NTX_ACT_F32). acc[k % 32] = fmaf(w_k, x_k, acc[k % 32]).
+ *   NTX_RULE_FLOAT (F32, F16, BF16): x in f32 (NTX_ACT_F32). acc[k % 32] = fmaf(w_k, x_k, acc[k % 32]).
  *   Blocks go in increasing order; lanes without a block stay +0. Then the fixed tree: 32 lanes: acc[l] += acc[l + 16] first; then
  *     acc[l] += acc[l + 8], then + 4, + 2, + 1; y = acc[0].
  *   (Integers per whole block and one lane per block: so that VNNI, a transposing reduction over 16 blocks, and matrix
@@ -101,6 +101,7 @@ static inline uint32_t ntx_attn_from(const struct ntx_attn *a, uint32_t r)
 struct ntx_cpu_ops {
     const char *name; /* "generic", "avx2", "avx512", "amx" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
+    bool own[NTX_TYPE_LIMIT]; /* matmul is of this instruction set's own; else it is made of the plain unpacking: the same bits, slower */
     ntx_matmul_fn *interleaved[NTX_TYPE_LIMIT]; /* as matmul, bit for bit, of whole slices (n_out is a multiple of 16); NULL: the type is not interleaved */
     ntx_interleave_fn *interleave[NTX_TYPE_LIMIT];
     ntx_columns_fn *columns[NTX_TYPE_LIMIT];

@@ -75,17 +75,12 @@ static const struct ntx__interleave_pattern ntx__pattern_q4_0 = {sizeof(struct n
 INLINE size_t ntx__behind_head(const struct ntx__interleave_pattern *p) { return p->head_at == 0 ? ntx__head_bytes(p->block_bytes) : 0; }
 
 /* ntx__interleaved_: VNNI, one to four rows of x at a time (interleaved.c). ntx__interleaved_vec_, ntx__interleaved_amx_: many of them by panels (vnni.c, amx.c). */
-#define DECLARE_INTERLEAVED(type)                                                     \
-    DECLARE_MATMUL(ntx__interleaved_##type);                                          \
-    DECLARE_MATMUL(ntx__interleaved_vec_##type);                                       \
-    DECLARE_MATMUL(ntx__interleaved_amx_##type);                                       \
-    ntx_interleave_fn ntx__interleave_##type
-
-DECLARE_INTERLEAVED(q4_0);
-DECLARE_INTERLEAVED(q8_0);
-DECLARE_INTERLEAVED(mxfp4);
-DECLARE_INTERLEAVED(q4_k);
-DECLARE_INTERLEAVED(q5_k);
-DECLARE_INTERLEAVED(q6_k);
+#define INTERLEAVED_TYPES(X) X(Q4_0, q4_0) X(Q8_0, q8_0) X(MXFP4, mxfp4) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
+#define INTERLEAVED_DECLARE(TYPE, type)            \
+    DECLARE_MATMUL(ntx__interleaved_##type);       \
+    DECLARE_MATMUL(ntx__interleaved_vec_##type);    \
+    DECLARE_MATMUL(ntx__interleaved_amx_##type);    \
+    ntx_interleave_fn ntx__interleave_##type;
+INTERLEAVED_TYPES(INTERLEAVED_DECLARE)
 
 #endif

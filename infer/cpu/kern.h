@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "infer/cpu/cpu.h"
+#include "model/unpack.h"
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
@@ -69,26 +70,7 @@ INLINE struct q8k_row q8k_view(const void *row, uint32_t n)
     return (struct q8k_row){q, d, s16, s16 + (size_t)nb4 * 16};
 }
 
-/* Exact widening; what the F16C instruction does, for files that cannot use it. */
-INLINE float f16_to_f32(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp_man = (uint32_t)(h & 0x7fff) << 13, bits;
-    float f;
-    if (exp_man >= 0x7c00u << 13) {
-        bits = exp_man + ((255u - 31u) << 23); /* infinity, NaN (quiet, as the instruction makes it) */
-        bits |= exp_man > 0x7c00u << 13 ? 0x400000 : 0;
-    } else if (exp_man >= 0x0400u << 13) {
-        bits = exp_man + ((127u - 15u) << 23);
-    } else { /* subnormal: an exact difference of two normal floats */
-        bits = exp_man + ((127u - 14u) << 23);
-        memcpy(&f, &bits, 4);
-        f -= 0x1p-14f;
-        memcpy(&bits, &f, 4);
-    }
-    bits |= sign;
-    memcpy(&f, &bits, 4);
-    return f;
-}
+INLINE float f16_to_f32(uint16_t h) { return ntx_half_float(h); }
 
 INLINE uint16_t f32_to_f16(float f)
 {
@@ -114,15 +96,6 @@ INLINE uint16_t f32_to_f16(float f)
 INLINE float bf16_to_f32(uint16_t h)
 {
     uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-/* MXFP4's scale, 2^(e - 128). */
-INLINE float mxfp4_scale(uint8_t e)
-{
-    uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
     float f;
     memcpy(&f, &bits, 4);
     return f;

@@ -1,11 +1,11 @@
-/* mm_plain.h: matrix products in plain C, the oracle of every other kernel. It follows cpu.h's accumulation order word
- * for word. Included by generic.c, and by the files of an instruction set for types without a kernel of their own. */
+/* mm_plain.h: matrix products in plain C of every type, made from its unpacking (model/unpack.h): the oracle of every other kernel. It follows
+ * cpu.h's accumulation order word for word. Included by generic.c, and by each instruction set for types without a kernel of their own. */
 #ifndef NTX_COMPUTED_CPU_MM_PLAIN_H
 #define NTX_COMPUTED_CPU_MM_PLAIN_H
 
 #include <math.h>
 
-#include "infer/cpu/blocks.h"
+#include "infer/cpu/kern.h"
 
 INLINE float join_lanes(float acc[LANES])
 {
@@ -15,77 +15,113 @@ INLINE float join_lanes(float acc[LANES])
     return acc[0];
 }
 
-INLINE float dot_simple(const char *w, uint32_t n, const void *x, size_t block_bytes, bool has_min,
-                        void (*unpack)(const void *, struct simple *))
+typedef void plain_unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
+
+enum { PLAIN_ROWS = 4 }; /* of x for which weights are unpacked once */
+
+/* A row of weights, and where its sums go: those of n <= PLAIN_ROWS rows of x. */
+struct plain_dot {
+    const char *w, *x;
+    size_t x_stride;
+    uint32_t n_in, n;
+    float *y;
+    size_t ldy;
+};
+
+INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n)
 {
-    struct q8_row xr = q8_view(x, n);
-    float acc[LANES] = {0};
-    for (uint32_t b = 0; b < n / NTX_QK; b++) {
-        struct simple s;
-        int32_t i = 0;
-        unpack(w + b * block_bytes, &s);
-        for (int k = 0; k < NTX_QK; k++)
-            i += s.q[k] * xr.q[b * NTX_QK + k];
-        acc[b % LANES] = fmaf((float)i, s.d * xr.d[b], acc[b % LANES]);
-        if (has_min)
-            acc[b % LANES] = fmaf((float)xr.s[b], s.m * xr.d[b], acc[b % LANES]);
-    }
-    return join_lanes(acc);
+    int32_t sum = 0;
+    for (int k = 0; k < n; k++)
+        sum += a[k] * b[k];
+    return sum;
 }
 
-INLINE float dot_super(const char *w, uint32_t n, const void *x, size_t block_bytes, bool has_min,
-                       void (*unpack)(const void *, struct super *))
+/* values: of a block, whose 32s each have a lane. */
+INLINE void dot_simple(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
 {
-    struct q8k_row xr = q8k_view(x, n);
-    float acc[LANES] = {0};
-    for (uint32_t b = 0; b < n / NTX_QKK; b++) {
-        struct super s;
-        int32_t i = 0, j = 0;
-        unpack(w + b * block_bytes, &s);
-        for (int g = 0; g < 16; g++) {
-            int32_t sum = 0;
-            for (int k = 16 * g; k < 16 * g + 16; k++)
-                sum += s.q[k] * xr.q[b * NTX_QKK + k];
-            i += s.scale[g] * sum;
+    float acc[PLAIN_ROWS][LANES] = {{0}};
+    struct ntx_part p;
+    for (uint32_t b = 0; b < d->n_in / NTX_QK; b++) {
+        unpack(d->w + b / (values / NTX_QK) * block_bytes, b % (values / NTX_QK), &p);
+        for (uint32_t r = 0; r < d->n; r++) {
+            struct q8_row x = q8_view(d->x + r * d->x_stride, d->n_in);
+            float *to = &acc[r][b % LANES];
+            *to = fmaf((float)dot_bytes(p.q, x.q + b * NTX_QK, NTX_QK), p.d * x.d[b], *to);
+            if (has_min)
+                *to = fmaf((float)x.s[b], p.m * x.d[b], *to);
         }
-        acc[b % LANES] = fmaf((float)i, s.d * xr.d[b], acc[b % LANES]);
-        if (!has_min)
-            continue;
-        for (int g = 0; g < 16; g++)
-            j += s.min[g] * xr.s16[b * 16 + g];
-        acc[b % LANES] = fmaf((float)-j, s.dmin * xr.d[b], acc[b % LANES]);
     }
-    return join_lanes(acc);
+    for (uint32_t r = 0; r < d->n; r++)
+        d->y[r * d->ldy] = join_lanes(acc[r]);
+}
+
+INLINE void dot_super(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
+{
+    float acc[PLAIN_ROWS][LANES] = {{0}};
+    struct ntx_part p[NTX_QKK / NTX_QK];
+    (void)values;
+    for (uint32_t b = 0; b < d->n_in / NTX_QKK; b++) {
+        for (uint32_t t = 0; t < NTX_QKK / NTX_QK; t++)
+            unpack(d->w + b * block_bytes, t, &p[t]);
+        for (uint32_t r = 0; r < d->n; r++) {
+            struct q8k_row x = q8k_view(d->x + r * d->x_stride, d->n_in);
+            float *to = &acc[r][b % LANES];
+            int32_t i = 0, j = 0;
+            for (uint32_t g = 0; g < 16; g++) {
+                const struct ntx_part *of = &p[g / 2];
+                i += of->scale[g % 2] * dot_bytes(of->q + g % 2 * 16, x.q + b * NTX_QKK + 16 * g, 16);
+                if (has_min)
+                    j += of->min[g % 2] * x.s16[b * 16 + g];
+            }
+            *to = fmaf((float)i, p[0].d * x.d[b], *to);
+            if (has_min)
+                *to = fmaf((float)-j, p[0].m * x.d[b], *to);
+        }
+    }
+    for (uint32_t r = 0; r < d->n; r++)
+        d->y[r * d->ldy] = join_lanes(acc[r]);
 }
 
 INLINE float plain_f32(const void *p) { float f; memcpy(&f, p, 4); return f; }
 INLINE float plain_f16(const void *p) { uint16_t h; memcpy(&h, p, 2); return f16_to_f32(h); }
 INLINE float plain_bf16(const void *p) { uint16_t h; memcpy(&h, p, 2); return bf16_to_f32(h); }
 
-INLINE float dot_float(const char *w, uint32_t n, const void *x, size_t bytes, float (*value)(const void *))
+INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(const void *))
 {
-    const float *xf = x;
-    float acc[2 * LANES] = {0};
-    for (uint32_t k = 0; k < n; k++)
-        acc[k % 32] = fmaf(value(w + k * bytes), xf[k], acc[k % 32]);
-    for (int l = 0; l < LANES; l++)
-        acc[l] += acc[l + LANES];
-    return join_lanes(acc);
+    for (uint32_t r = 0; r < d->n; r++) {
+        const float *x = (const float *)(const void *)(d->x + r * d->x_stride);
+        float acc[2 * LANES] = {0};
+        for (uint32_t k = 0; k < d->n_in; k++)
+            acc[k % 32] = fmaf(value(d->w + k * bytes), x[k], acc[k % 32]);
+        for (int l = 0; l < LANES; l++)
+            acc[l] += acc[l + LANES];
+        d->y[r * d->ldy] = join_lanes(acc);
+    }
 }
 
 #define PLAIN_MATMUL(type, dot_call)                                                                                  \
-    static void plain_mm_##type(const void *wv, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *xv,      \
+    static void plain_mm_##type(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x,        \
                                 size_t x_stride, uint32_t n_rows, float *y, size_t ldy)                               \
     {                                                                                                                 \
         for (uint32_t o = 0; o < n_out; o++)                                                                          \
-            for (uint32_t r = 0; r < n_rows; r++) {                                                                   \
-                const char *w = (const char *)wv + o * row_bytes, *x = (const char *)xv + r * x_stride;               \
-                y[r * ldy + o] = dot_call;                                                                            \
+            for (uint32_t r = 0; r < n_rows; r += PLAIN_ROWS) {                                                       \
+                const struct plain_dot d = {(const char *)w + o * row_bytes, (const char *)x + r * x_stride, x_stride, n_in, \
+                                            n_rows - r < PLAIN_ROWS ? n_rows - r : PLAIN_ROWS, y + r * ldy + o, ldy}; \
+                dot_call;                                                                                             \
             }                                                                                                         \
     }
-#define PLAIN_SIMPLE(type, has_min) \
-    PLAIN_MATMUL(type, dot_simple(w, n_in, x, sizeof(struct ntx_block_##type), has_min, unpack_##type))
-#define PLAIN_SUPER(type, has_min) \
-    PLAIN_MATMUL(type, dot_super(w, n_in, x, sizeof(struct ntx_block_##type), has_min, unpack_##type))
+#define PLAIN_FLOAT(type, values, bytes, min) PLAIN_MATMUL(type, dot_float(&d, bytes, plain_##type))
+#define PLAIN_SIMPLE(type, values, scale, min) \
+    PLAIN_MATMUL(type, dot_simple(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
+#define PLAIN_SUPER(type, values, scale, min) \
+    PLAIN_MATMUL(type, dot_super(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
+
+/* For NTX_TYPES: the products of all types, and their places in a table. */
+#define PLAIN(rule, TYPE, type, ...) PLAIN_##rule(type, __VA_ARGS__)
+#define PLAIN_ROW(rule, TYPE, type, ...) [NTX_##TYPE] = plain_mm_##type,
+
+/* Around a table whose plain rows give way to better ones that follow. */
+#define OVERRIDES_BEGIN _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")
+#define OVERRIDES_END _Pragma("GCC diagnostic pop")
 
 #endif

@@ -199,7 +199,7 @@ INLINE void store_two_scaled(struct panel *p, size_t row, __m512i q, struct two_
 INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scales s[8], const bool tiles)
 {
     __m512i h[4], mins[2], six = dwords512(0x3f3f3f3f), top = dwords512(0x30303030), three = bytes512(7);
-    take16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima (blocks.h) */
+    take16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima, as model/unpack.h says */
     widen_heads(h[0], p->d[0], p->m[0]);
     __m512i scales[2] = {_mm512_and_si512(h[1], six), _mm512_or_si512(low_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[1], 2), top))};
     mins[0] = _mm512_and_si512(h[2], six);

@@ -28,7 +28,7 @@ struct panel {
     int32_t mins[8][PANEL_OUTS]; /* super-blocks: pairs of int16, to meet pairs of sums of x; for vectors also -offset * scale */
 };
 
-/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or an interleaved slice. */
+/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or a interleaved slice. */
 struct panel_from {
     const uint8_t *w;
     size_t row_bytes;
@@ -42,26 +42,10 @@ struct panel_from {
 typedef void panel_fn(const struct panel_from *from, uint32_t n_blocks, struct panel *p);
 
 /* From rows, from interleaved slices; for tiles, for vectors. */
-#define DECLARE_PANEL(type) panel_fn ntx__panel_##type, ntx__panel_vec_##type
-#define DECLARE_PANEL_INTERLEAVED(type) panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type
-
-DECLARE_PANEL(q4_0);
-DECLARE_PANEL(q4_1);
-DECLARE_PANEL(q5_0);
-DECLARE_PANEL(q5_1);
-DECLARE_PANEL(q8_0);
-DECLARE_PANEL(mxfp4);
-DECLARE_PANEL(q2_k);
-DECLARE_PANEL(q3_k);
-DECLARE_PANEL(q4_k);
-DECLARE_PANEL(q5_k);
-DECLARE_PANEL(q6_k);
-DECLARE_PANEL_INTERLEAVED(q4_0);
-DECLARE_PANEL_INTERLEAVED(q8_0);
-DECLARE_PANEL_INTERLEAVED(mxfp4);
-DECLARE_PANEL_INTERLEAVED(q4_k);
-DECLARE_PANEL_INTERLEAVED(q5_k);
-DECLARE_PANEL_INTERLEAVED(q6_k);
+#define PANEL_DECLARE(TYPE, type) panel_fn ntx__panel_##type, ntx__panel_vec_##type;
+#define PANEL_DECLARE_INTERLEAVED(TYPE, type) panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type;
+AVX512_BLOCKS(PANEL_DECLARE)
+INTERLEAVED_TYPES(PANEL_DECLARE_INTERLEAVED)
 
 /* ---- what amx.c and vnni.c share */
 

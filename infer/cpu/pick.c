@@ -70,16 +70,15 @@ const char *ntx_cpu_names(void)
 #endif
 }
 
+#define FORM_FLOAT NTX_ACT_F32
+#define FORM_SIMPLE NTX_ACT_Q8
+#define FORM_SUPER NTX_ACT_Q8K
+#define FORM_ROW(rule, TYPE, ...) [NTX_##TYPE] = FORM_##rule,
+
 enum ntx_act ntx_act_for(uint32_t type)
 {
-    switch (type) {
-    case NTX_Q4_0: case NTX_Q4_1: case NTX_Q5_0: case NTX_Q5_1: case NTX_Q8_0: case NTX_MXFP4:
-        return NTX_ACT_Q8;
-    case NTX_Q2_K: case NTX_Q3_K: case NTX_Q4_K: case NTX_Q5_K: case NTX_Q6_K:
-        return NTX_ACT_Q8K;
-    default:
-        return NTX_ACT_F32;
-    }
+    static const uint8_t form[NTX_TYPE_LIMIT] = {NTX_TYPES(FORM_ROW)};
+    return type < NTX_TYPE_LIMIT ? form[type] : NTX_ACT_F32;
 }
 
 size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n)

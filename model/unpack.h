@@ -1,0 +1,176 @@
+/* unpack.h: the one unpacking of each type: 32 neighbouring values of a block as small integers, with their scales, in plain C that is C for a
+ * CPU and for a card alike. Whoever multiplies by a type without a way of its own multiplies from this form.
+ *
+ *   NTX_RULE_SIMPLE  w[k] = d * q[k] + m                     (m in types that have one)
+ *   NTX_RULE_SUPER   w[k] = d * scale[k / 16] * q[k] - m * min[k / 16]
+ *
+ * `ntx_unpack_<type>(block, t, &part)`: values 32 t .. 32 t + 31 of the block. Integers that files hold as 2 s + 1 eighths or as a grid of signed
+ * values are scaled so that they are whole; the powers of two are in d, exactly. */
+#ifndef NTX_MODEL_UNPACK_H
+#define NTX_MODEL_UNPACK_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "model/quant.h"
+
+#ifndef NTX_UNPACK /* cuda/part.h says something else */
+#define NTX_UNPACK static inline __attribute__((always_inline, unused))
+#define NTX_UNPACK_TABLE static const
+#endif
+
+struct ntx_part {
+    float d, m; /* m: a super-block's dmin */
+    int32_t scale[2], min[2];
+    int8_t q[NTX_QK];
+};
+
+/* ---- scales */
+
+NTX_UNPACK float ntx_bits_float(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* Exact widening of an F16; what the instruction does, for files that cannot use it. */
+NTX_UNPACK float ntx_half_float(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, bits = (uint32_t)(h & 0x7fff) << 13;
+    if (bits >= 0x7c00u << 13) { /* infinity, NaN (quiet, as the instruction makes it) */
+        bits += (255u - 31u) << 23;
+        bits |= (h & 0x3ff) ? 0x400000 : 0;
+    } else if (bits >= 0x0400u << 13) {
+        bits += (127u - 15u) << 23;
+    } else { /* subnormal: an exact difference of two normal floats */
+        float f = ntx_bits_float(bits + ((127u - 14u) << 23)) - 0x1p-14f;
+        memcpy(&bits, &f, 4);
+    }
+    return ntx_bits_float(sign | bits);
+}
+
+/* 2^(e - 128): MXFP4's scale, half of 2^(e - 127) as its values are doubled; the two least are subnormal. */
+NTX_UNPACK float ntx_e8m0_float(uint8_t e) { return ntx_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23); }
+
+/* What d is, by the table of types, and whether there is a minimum. */
+#define NTX_SCALE_half(b) ntx_half_float((b)->d)
+#define NTX_SCALE_e8m0(b) ntx_e8m0_float((b)->e)
+#define NTX_MIN_OF_none(b) 0
+#define NTX_MIN_OF_m(b) ntx_half_float((b)->m)
+#define NTX_MIN_OF_dmin(b) ntx_half_float((b)->dmin)
+#define NTX_HAS_none 0
+#define NTX_HAS_m 1
+#define NTX_HAS_dmin 1
+
+/* ---- simple blocks. Byte j of 16 holds value j in its low nibble and value j + 16 in its high one; bit v of qh, read as one little-endian
+ * word, goes above the nibble of value v. */
+
+NTX_UNPACK void ntx__nibbles(const uint8_t *qs, uint32_t qh, int minus, int8_t *q)
+{
+    for (int i = 0; i < 16; i++) {
+        q[i] = (int8_t)((int)((qs[i] & 15) | (qh >> i & 1) << 4) - minus);
+        q[i + 16] = (int8_t)((int)((qs[i] >> 4) | (qh >> (i + 16) & 1) << 4) - minus);
+    }
+}
+
+NTX_UNPACK uint32_t ntx__dword(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24; }
+
+NTX_UNPACK void ntx__part_q4_0(const struct ntx_block_q4_0 *b, uint32_t t, struct ntx_part *p) { (void)t; ntx__nibbles(b->qs, 0, 8, p->q); }
+NTX_UNPACK void ntx__part_q4_1(const struct ntx_block_q4_1 *b, uint32_t t, struct ntx_part *p) { (void)t; ntx__nibbles(b->qs, 0, 0, p->q); }
+NTX_UNPACK void ntx__part_q5_0(const struct ntx_block_q5_0 *b, uint32_t t, struct ntx_part *p) { (void)t; ntx__nibbles(b->qs, ntx__dword(b->qh), 16, p->q); }
+NTX_UNPACK void ntx__part_q5_1(const struct ntx_block_q5_1 *b, uint32_t t, struct ntx_part *p) { (void)t; ntx__nibbles(b->qs, ntx__dword(b->qh), 0, p->q); }
+NTX_UNPACK void ntx__part_q8_0(const struct ntx_block_q8_0 *b, uint32_t t, struct ntx_part *p) { (void)t; memcpy(p->q, b->qs, NTX_QK); }
+
+/* Nibbles that stand for one of 16 values. */
+NTX_UNPACK void ntx__looked_up(const uint8_t *qs, const int8_t *value, int8_t *q)
+{
+    for (int i = 0; i < 16; i++) {
+        q[i] = value[qs[i] & 15];
+        q[i + 16] = value[qs[i] >> 4];
+    }
+}
+
+NTX_UNPACK void ntx__part_mxfp4(const struct ntx_block_mxfp4 *b, uint32_t t, struct ntx_part *p)
+{
+    const int8_t value[16] = {NTX_MXFP4_VALUES};
+    (void)t;
+    ntx__looked_up(b->qs, value, p->q);
+}
+
+/* ---- super-blocks of Q2_K .. Q6_K */
+
+/* Two-bit planes: each half of 128 values has 32 bytes; its values 32 s .. 32 s + 31 are bits 2 s, 2 s + 1 of those bytes. */
+NTX_UNPACK void ntx__part_q2_k(const struct ntx_block_q2_k *b, uint32_t t, struct ntx_part *p)
+{
+    for (int i = 0; i < 32; i++)
+        p->q[i] = b->qs[t / 4 * 32 + (uint32_t)i] >> (t % 4 * 2) & 3;
+    for (int h = 0; h < 2; h++) { /* low nibble scale, high nibble minimum */
+        p->scale[h] = b->scales[2 * t + (uint32_t)h] & 15;
+        p->min[h] = b->scales[2 * t + (uint32_t)h] >> 4;
+    }
+}
+
+/* 16 scales of 6 bits, stored with 32 added: low nibbles in bytes 0..7, high pairs of bits in 8..11. A clear third bit of a value means minus four. */
+NTX_UNPACK void ntx__part_q3_k(const struct ntx_block_q3_k *b, uint32_t t, struct ntx_part *p)
+{
+    for (int i = 0; i < 32; i++)
+        p->q[i] = (int8_t)((b->qs[t / 4 * 32 + (uint32_t)i] >> (t % 4 * 2) & 3) - (b->hmask[i] >> t & 1 ? 0 : 4));
+    for (int h = 0; h < 2; h++) {
+        uint32_t g = 2 * t + (uint32_t)h;
+        p->scale[h] = ((b->scales[g % 8] >> (g / 8 * 4) & 15) | (b->scales[8 + g % 4] >> (g / 4 * 2) & 3) << 4) - 32;
+    }
+}
+
+/* 8 scales and 8 minima of 6 bits in 12 bytes: the first four whole in bytes 0..3 and 4..7, the others split. */
+NTX_UNPACK void ntx__scales_k(const uint8_t *s, uint32_t t, struct ntx_part *p)
+{
+    p->scale[0] = p->scale[1] = t < 4 ? s[t] & 63 : (s[t + 4] & 15) | s[t - 4] >> 6 << 4;
+    p->min[0] = p->min[1] = t < 4 ? s[t + 4] & 63 : s[t + 4] >> 4 | s[t] >> 6 << 4;
+}
+
+/* Groups of 64 values share 32 bytes, low nibbles first. */
+NTX_UNPACK void ntx__part_q4_k(const struct ntx_block_q4_k *b, uint32_t t, struct ntx_part *p)
+{
+    for (int i = 0; i < 32; i++)
+        p->q[i] = b->qs[t / 2 * 32 + (uint32_t)i] >> (t % 2 * 4) & 15;
+    ntx__scales_k(b->scales, t, p);
+}
+
+NTX_UNPACK void ntx__part_q5_k(const struct ntx_block_q5_k *b, uint32_t t, struct ntx_part *p)
+{
+    for (int i = 0; i < 32; i++)
+        p->q[i] = (int8_t)((b->qs[t / 2 * 32 + (uint32_t)i] >> (t % 2 * 4) & 15) | (b->qh[i] >> t & 1) << 4);
+    ntx__scales_k(b->scales, t, p);
+}
+
+/* Within each half of 128, four runs of 32; runs 0 and 1 are the low nibbles of 64 bytes, 2 and 3 the high ones; run s has its upper two bits in
+ * bits 2 s, 2 s + 1 of 32 bytes. */
+NTX_UNPACK void ntx__part_q6_k(const struct ntx_block_q6_k *b, uint32_t t, struct ntx_part *p)
+{
+    uint32_t half = t / 4, run = t % 4;
+    for (uint32_t i = 0; i < 32; i++) {
+        int low = b->ql[half * 64 + run % 2 * 32 + i] >> (run / 2 * 4) & 15, high = b->qh[half * 32 + i] >> (run * 2) & 3;
+        p->q[i] = (int8_t)((low | high << 4) - 32);
+    }
+    p->scale[0] = b->scales[2 * t];
+    p->scale[1] = b->scales[2 * t + 1];
+}
+
+/* ---- all of them */
+
+#define NTX__UNPACK_FLOAT(type, scale, minimum)
+#define NTX__UNPACK_SIMPLE(type, scale, minimum) NTX__UNPACK_BLOCK(type, scale, minimum)
+#define NTX__UNPACK_SUPER(type, scale, minimum) NTX__UNPACK_BLOCK(type, scale, minimum)
+#define NTX__UNPACK_BLOCK(type, scale, minimum)                                                       \
+    NTX_UNPACK void ntx_unpack_##type(const void *block, uint32_t t, struct ntx_part *p)              \
+    {                                                                                                 \
+        const struct ntx_block_##type *b = (const struct ntx_block_##type *)block;                    \
+        p->d = NTX_SCALE_##scale(b);                                                                  \
+        p->m = NTX_MIN_OF_##minimum(b);                                                               \
+        ntx__part_##type(b, t, p);                                                                    \
+    }
+#define NTX__UNPACK(rule, TYPE, type, values, scale, minimum) NTX__UNPACK_##rule(type, scale, minimum)
+NTX_TYPES(NTX__UNPACK)
+
+#endif
