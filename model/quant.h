@@ -77,7 +77,10 @@ struct ntx_block_q6_k { uint8_t ql[128]; uint8_t qh[64]; int8_t scales[16]; uint
     X(SUPER, Q5_K, q5_k, NTX_QKK, half, dmin)    \
     X(SUPER, Q6_K, q6_k, NTX_QKK, half, none)
 
-/* MXFP4: twice the value of each nibble (E2M1: a sign, two bits of exponent, one of mantissa; OCP Microscaling Formats 1.0). */
-#define NTX_MXFP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+/* Those of SIMPLE whose nibbles, behind the scale, stand for one of 16 values: NTX_VALUES_<type>. X(TYPE, type, scale, log2 of what makes all
+ * values positive). */
+#define NTX_LOOKUPS(X) X(MXFP4, mxfp4, e8m0, 4)
+/* Twice the value of a nibble (E2M1: a sign, two bits of exponent, one of mantissa; OCP Microscaling Formats 1.0). */
+#define NTX_VALUES_mxfp4 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
 #endif

@@ -91,12 +91,14 @@ NTX_UNPACK void ntx__looked_up(const uint8_t *qs, const int8_t *value, int8_t *q
     }
 }
 
-NTX_UNPACK void ntx__part_mxfp4(const struct ntx_block_mxfp4 *b, uint32_t t, struct ntx_part *p)
-{
-    const int8_t value[16] = {NTX_MXFP4_VALUES};
-    (void)t;
-    ntx__looked_up(b->qs, value, p->q);
-}
+#define NTX__PART_LOOKUP(TYPE, type, scale, raise)                                                              \
+    NTX_UNPACK void ntx__part_##type(const struct ntx_block_##type *b, uint32_t t, struct ntx_part *p)          \
+    {                                                                                                           \
+        const int8_t value[16] = {NTX_VALUES_##type};                                                           \
+        (void)t;                                                                                                \
+        ntx__looked_up(b->qs, value, p->q);                                                                     \
+    }
+NTX_LOOKUPS(NTX__PART_LOOKUP)
 
 /* ---- super-blocks of Q2_K .. Q6_K */
 

@@ -5,8 +5,8 @@
 
 NTX_TYPES(PLAIN)
 
-#define ROW(TYPE, type) [NTX_##TYPE] = ntx__mm256_##type,
-#define OWN(TYPE, type) [NTX_##TYPE] = true,
+#define ROW(TYPE, type, ...) [NTX_##TYPE] = ntx__mm256_##type,
+#define OWN(TYPE, type, ...) [NTX_##TYPE] = true,
 
 OVERRIDES_BEGIN
 const struct ntx_cpu_ops ntx__cpu_avx2 = {

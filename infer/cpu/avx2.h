@@ -72,9 +72,9 @@ struct shape {
 #define AVX2_TYPES(X)                                                               \
     X(F32, f32) X(F16, f16) X(BF16, bf16)                         /* avx2_float.c */ \
     X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1)       /* avx2_simple.c */ \
-    X(Q8_0, q8_0) X(MXFP4, mxfp4)                                                    \
+    X(Q8_0, q8_0) NTX_LOOKUPS(X)                                                     \
     X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) /* avx2_super.c */
-#define AVX2_DECLARE(TYPE, type) DECLARE_MATMUL(ntx__mm256_##type);
+#define AVX2_DECLARE(TYPE, type, ...) DECLARE_MATMUL(ntx__mm256_##type);
 AVX2_TYPES(AVX2_DECLARE)
 
 /* ntx__mm256_<type> from rows<k>_<type>(shape, first row), k = 1, 2: bands of outputs whose weights stay in the cache while

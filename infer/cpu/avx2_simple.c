@@ -1,18 +1,18 @@
-/* avx2_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 MXFP4), one or two rows of x at a time. A block is one
+/* avx2_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS), one or two rows of x at a time. A block is one
  * register; eight make half a set of lanes. A last octet that is not full points again at the row's last block; those lanes
  * are left out at the end, so nothing behind the weights is read. */
 #include "infer/cpu/avx2.h"
 
 enum { AHEAD = 2048 }; /* bytes to fetch ahead of use */
 
-/* A block's integers, unsigned but for Q8_0 and MXFP4. */
+/* A block's integers, unsigned but for Q8_0 and values that are looked up. */
 typedef __m256i block_fn(const uint8_t *w);
 
 struct simple_kind {
     size_t block_bytes;
     block_fn *block;
     bool scale_byte; /* d is an exponent (MXFP4), not an F16 */
-    int log2_offset; /* what was added to each integer; 0: nothing (Q8_0, MXFP4); -1: nothing, the type has a minimum at byte 2 instead */
+    int log2_offset; /* what was added to each integer; 0: nothing (Q8_0, NTX_LOOKUPS); -1: nothing, the type has a minimum at byte 2 instead */
 };
 
 INLINE __m256i nibbles(const uint8_t *p)
@@ -37,10 +37,13 @@ INLINE __m256i block_q4_1(const uint8_t *w) { return nibbles(w + 4); }
 INLINE __m256i block_q5_0(const uint8_t *w) { return _mm256_or_si256(nibbles(w + 6), fifths(w + 2)); }
 INLINE __m256i block_q5_1(const uint8_t *w) { return _mm256_or_si256(nibbles(w + 8), fifths(w + 4)); }
 INLINE __m256i block_q8_0(const uint8_t *w) { return load256(w + 2); }
-INLINE __m256i block_mxfp4(const uint8_t *w)
-{
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_setr_epi8(NTX_MXFP4_VALUES)), nibbles(w + 1));
-}
+#define BLOCK_LOOKUP(TYPE, type, scale, raise)                                                                                       \
+    INLINE __m256i block_##type(const uint8_t *w)                                                                                    \
+    {                                                                                                                                \
+        const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(NTX_VALUES_##type));                                        \
+        return _mm256_shuffle_epi8(values, nibbles(w + offsetof(struct ntx_block_##type, qs)));                                      \
+    }
+NTX_LOOKUPS(BLOCK_LOOKUP)
 
 /* d of 8 blocks of MXFP4, whose first bytes are those of the dwords: the two least are subnormal. */
 INLINE __m256 widen_exponents(__m256i heads)
@@ -130,4 +133,7 @@ SIMPLE_MATMUL(q4_1, false, -1)
 SIMPLE_MATMUL(q5_0, false, 4)
 SIMPLE_MATMUL(q5_1, false, -1)
 SIMPLE_MATMUL(q8_0, false, 0)
-SIMPLE_MATMUL(mxfp4, true, 0)
+#define IS_BYTE_half false
+#define IS_BYTE_e8m0 true
+#define MATMUL_LOOKUP(TYPE, type, scale, raise) SIMPLE_MATMUL(type, IS_BYTE_##scale, 0)
+NTX_LOOKUPS(MATMUL_LOOKUP)

@@ -41,7 +41,7 @@ INLINE __m512 widen_low_halves(__m512i v)
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
 }
 
-/* 16 scales of MXFP4. The two least are subnormal, and seldom. */
+/* 16 scales that are exponents. The two least are subnormal, and seldom. */
 INLINE __m512 widen_exponents(__m128i e)
 {
     __m512i d = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_subs_epu8(e, _mm_set1_epi8(1))), 23);
@@ -51,9 +51,11 @@ INLINE __m512 widen_exponents(__m128i e)
     return _mm512_castsi512_ps(d);
 }
 
-/* NTX_MXFP4_VALUES, and more by 16, for shuffles within 128-bit lanes. */
-INLINE __m512i values_mxfp4(void) { return _mm512_broadcast_i32x4(_mm_setr_epi8(NTX_MXFP4_VALUES)); }
-INLINE __m512i raised_mxfp4(void) { return _mm512_add_epi8(values_mxfp4(), _mm512_set1_epi8(16)); }
+/* NTX_VALUES_<type>, and more so that none is negative, for shuffles within 128-bit lanes. */
+#define LOOKUP_VALUES(TYPE, type, scale, raise)                                                                        \
+    INLINE __m512i values_##type(void) { return _mm512_broadcast_i32x4(_mm_setr_epi8(NTX_VALUES_##type)); }            \
+    INLINE __m512i raised_##type(void) { return _mm512_add_epi8(values_##type(), _mm512_set1_epi8((char)(1 << raise))); }
+NTX_LOOKUPS(LOOKUP_VALUES)
 
 /* The first n of 16 lanes. */
 INLINE __mmask16 first_lanes(uint32_t n)
@@ -83,11 +85,11 @@ struct shape {
 #define AVX512_FLOATS(X) X(F32, f32) X(F16, f16) X(BF16, bf16) /* avx512_float.c */
 #define AVX512_BLOCKS(X)                                                              \
     X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1)       /* avx512_simple.c */ \
-    X(Q8_0, q8_0) X(MXFP4, mxfp4)                                                      \
+    X(Q8_0, q8_0) NTX_LOOKUPS(X)                                                       \
     X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) /* avx512_super.c */
 /* ntx__mm512_: few rows. ntx__mmvec_, ntx__mmamx_: from 5 rows on by panels (vnni.c, amx.c), below as few. */
 #define AVX512_DECLARE_FLOAT(TYPE, type) DECLARE_MATMUL(ntx__mm512_##type);
-#define AVX512_DECLARE(TYPE, type)     \
+#define AVX512_DECLARE(TYPE, type, ...)     \
     DECLARE_MATMUL(ntx__mm512_##type); \
     DECLARE_MATMUL(ntx__mmvec_##type); \
     DECLARE_MATMUL(ntx__mmamx_##type);

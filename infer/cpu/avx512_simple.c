@@ -1,4 +1,4 @@
-/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 MXFP4), one to four rows of x at a time.
+/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS), one to four rows of x at a time.
  *
  * A block fills half a register as unsigned bytes (an offset of 8, 16 or 128 is taken back through the sum of x); sixteen
  * blocks' products are brought into one lane each by a tree of shuffles. A last run that is not full points again at the
@@ -40,7 +40,12 @@ INLINE __m256i block_q8_0(const uint8_t *w)
     return _mm256_xor_si256(_mm256_loadu_si256((const void *)(w + 2)), _mm256_set1_epi8((char)0x80));
 }
 
-INLINE __m256i block_mxfp4(const uint8_t *w) { return _mm256_shuffle_epi8(_mm512_castsi512_si256(raised_mxfp4()), nibbles(w + 1)); }
+#define BLOCK_LOOKUP(TYPE, type, scale, raise)                                                                                     \
+    INLINE __m256i block_##type(const uint8_t *w)                                                                                  \
+    {                                                                                                                              \
+        return _mm256_shuffle_epi8(_mm512_castsi512_si256(raised_##type()), nibbles(w + offsetof(struct ntx_block_##type, qs)));   \
+    }
+NTX_LOOKUPS(BLOCK_LOOKUP)
 
 /* Where the 16 blocks from block b on lie. */
 struct run {
@@ -184,4 +189,7 @@ SIMPLE_MATMUL(q4_1, false, -1)
 SIMPLE_MATMUL(q5_0, false, 4)
 SIMPLE_MATMUL(q5_1, false, -1)
 SIMPLE_MATMUL(q8_0, false, 7)
-SIMPLE_MATMUL(mxfp4, true, 4)
+#define IS_BYTE_half false
+#define IS_BYTE_e8m0 true
+#define MATMUL_LOOKUP(TYPE, type, scale, raise) SIMPLE_MATMUL(type, IS_BYTE_##scale, raise)
+NTX_LOOKUPS(MATMUL_LOOKUP)

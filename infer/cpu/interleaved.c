@@ -214,13 +214,17 @@ INLINE void tile_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *
     nibbles(w, x, b, n, out, NULL);
 }
 
-INLINE void tile_mxfp4(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
-{
-    const __m512i values = raised_mxfp4();
-    out->d = widen_exponents(load128(head));
-    start_simple(x, b, n, out, 16);
-    nibbles(w, x, b, n, out, &values);
-}
+#define SCALES_half(head) half_words(head)
+#define SCALES_e8m0(head) widen_exponents(load128(head))
+#define TILE_LOOKUP(TYPE, type, scale, raise)                                                                                              \
+    INLINE void tile_##type(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)       \
+    {                                                                                                                                       \
+        const __m512i values = raised_##type();                                                                                             \
+        out->d = SCALES_##scale(head);                                                                                                      \
+        start_simple(x, b, n, out, 1 << raise);                                                                                             \
+        nibbles(w, x, b, n, out, &values);                                                                                                  \
+    }
+NTX_LOOKUPS(TILE_LOOKUP)
 
 INLINE void tile_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
 {
@@ -318,7 +322,8 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
 /* On AMD the processor's own prefetchers follow one run well, but for Q4_K and Q5_K were measured better with help. */
 INTERLEAVED(q4_0, false, false, false, false)
 INTERLEAVED(q8_0, false, false, false, false)
-INTERLEAVED(mxfp4, false, false, false, false)
+#define INTERLEAVED_LOOKUP(TYPE, type, scale, raise) INTERLEAVED(type, false, false, false, false)
+NTX_LOOKUPS(INTERLEAVED_LOOKUP)
 INTERLEAVED(q4_k, true, true, true, true)
 INTERLEAVED(q5_k, true, true, true, true)
 INTERLEAVED(q6_k, true, false, false, false)
@@ -347,15 +352,9 @@ INLINE void interleave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const st
         }
 }
 
-#define INTERLEAVE(type)                                                              \
+#define INTERLEAVE(TYPE, type, ...)                                                   \
     void ntx__interleave_##type(void *slice, size_t row_bytes, void *scratch)         \
     {                                                                            \
         interleave(slice, row_bytes, scratch, &ntx__pattern_##type);                  \
     }
-
-INTERLEAVE(q4_0)
-INTERLEAVE(q8_0)
-INTERLEAVE(mxfp4)
-INTERLEAVE(q4_k)
-INTERLEAVE(q5_k)
-INTERLEAVE(q6_k)
+INTERLEAVED_TYPES(INTERLEAVE)

@@ -67,16 +67,17 @@ static const uint8_t ntx__order_q6_k[] = {12, 8, 0, 2, 9, 1, 3, 10, 4, 6, 11, 5,
 static const uint8_t ntx__place_q6_k[] = {2, 5, 3, 6, 8, 11, 9, 12, 1, 4, 7, 10, 0};
 
 static const struct ntx__interleave_pattern ntx__pattern_q4_0 = {sizeof(struct ntx_block_q4_0), 0, NULL, NULL}, ntx__pattern_q8_0 = {sizeof(struct ntx_block_q8_0), 0, NULL, NULL},
-                                       ntx__pattern_mxfp4 = {sizeof(struct ntx_block_mxfp4), 0, NULL, NULL},
                                        ntx__pattern_q4_k = {sizeof(struct ntx_block_q4_k), -1, NULL, NULL}, ntx__pattern_q5_k = {sizeof(struct ntx_block_q5_k), -1, NULL, NULL},
                                        ntx__pattern_q6_k = {sizeof(struct ntx_block_q6_k), 208, ntx__order_q6_k, ntx__place_q6_k};
+#define INTERLEAVE_PATTERN_LOOKUP(TYPE, type, scale, raise) static const struct ntx__interleave_pattern ntx__pattern_##type = {sizeof(struct ntx_block_##type), 0, NULL, NULL};
+NTX_LOOKUPS(INTERLEAVE_PATTERN_LOOKUP)
 
 /* Where the rest of a block begins. */
 INLINE size_t ntx__behind_head(const struct ntx__interleave_pattern *p) { return p->head_at == 0 ? ntx__head_bytes(p->block_bytes) : 0; }
 
 /* ntx__interleaved_: VNNI, one to four rows of x at a time (interleaved.c). ntx__interleaved_vec_, ntx__interleaved_amx_: many of them by panels (vnni.c, amx.c). */
-#define INTERLEAVED_TYPES(X) X(Q4_0, q4_0) X(Q8_0, q8_0) X(MXFP4, mxfp4) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
-#define INTERLEAVED_DECLARE(TYPE, type)            \
+#define INTERLEAVED_TYPES(X) X(Q4_0, q4_0) X(Q8_0, q8_0) NTX_LOOKUPS(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
+#define INTERLEAVED_DECLARE(TYPE, type, ...)       \
     DECLARE_MATMUL(ntx__interleaved_##type);       \
     DECLARE_MATMUL(ntx__interleaved_vec_##type);    \
     DECLARE_MATMUL(ntx__interleaved_amx_##type);    \

@@ -63,7 +63,7 @@ INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi
 
 /* ---- simple blocks: for tiles signed bytes, for vectors unsigned ones, more by the offset */
 
-enum simple_bits { BITS_4, BITS_5, BITS_8, BITS_MXFP4 };
+enum simple_bits { BITS_4, BITS_5, BITS_8, BITS_LOOKUP };
 
 /* Columns 4 k .. 4 k + 3: the fifth bit, bit 4 k .. of the output's dword, is worth 16; without it, 0 or with `minus` -16. */
 INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool minus)
@@ -75,10 +75,10 @@ INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool 
     return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(spread, bit), v, bytes512(16));
 }
 
-/* One block of each row to 8 panel rows. has_min: the type has no offset. */
-INLINE void fill_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles)
+/* One block of each row to 8 panel rows. at: where its bits are. has_min: the type has no offset. values: of BITS_LOOKUP. */
+INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles,
+                       __m512i values)
 {
-    size_t at = has_min ? 4 : bits == BITS_MXFP4 ? 1 : 2; /* behind d, or d and m */
     const bool minus = tiles && !has_min;
     __m512i v[8], fifth = _mm512_setzero_si512();
     if (bits == BITS_8) {
@@ -98,8 +98,8 @@ INLINE void fill_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], co
             v[k] = _mm512_sub_epi8(v[k], bytes512(8));
         if (bits == BITS_5)
             v[k] = with_fifth_bits(v[k], fifth, k, minus);
-        if (bits == BITS_MXFP4)
-            v[k] = _mm512_shuffle_epi8(tiles ? values_mxfp4() : raised_mxfp4(), v[k]);
+        if (bits == BITS_LOOKUP)
+            v[k] = _mm512_shuffle_epi8(values, v[k]);
         if (bits == BITS_8 && !tiles)
             v[k] = _mm512_xor_si512(v[k], bytes512(0x80));
         _mm512_store_si512(to[k], v[k]);
@@ -107,40 +107,46 @@ INLINE void fill_block(const struct blocks *w, uint8_t (*to)[PANEL_OUTS * 4], co
 }
 
 INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct panel *p, const size_t block_bytes, const enum simple_bits bits,
-                        const bool has_min, const bool tiles, const struct ntx__interleave_pattern *pattern)
+                        const bool has_min, const bool tiles, const __m512i values, const struct ntx__interleave_pattern *pattern)
 {
+    const bool scale_byte = block_bytes % 2; /* d is an exponent, not an F16 */
     for (uint32_t k = 0; k < n_blocks; k++) {
         struct blocks w = blocks_at(from, k, block_bytes, pattern);
-        if (bits == BITS_MXFP4)
+        if (scale_byte)
             _mm512_store_ps(p->d[k], widen_exponents(_mm512_cvtepi32_epi8(heads_at(&w, 0, 1))));
         else
             widen_heads(heads_at(&w, 0, 4), p->d[k], p->m[k]);
-        fill_block(&w, p->low + 8 * (size_t)k, bits, has_min, tiles);
+        fill_block(&w, has_min ? 4 : scale_byte ? 1 : 2, p->low + 8 * (size_t)k, bits, has_min, tiles, values);
     }
 }
 
-#define PANEL_SIMPLE(name, type, bits, has_min, tiles, pattern)                                                       \
+#define PANEL_SIMPLE(name, type, bits, has_min, tiles, values, pattern)                                               \
     void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                      \
     {                                                                                                                 \
-        fill_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, pattern);               \
+        fill_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, values, pattern);       \
     }
 
-#define PANEL_ROWS(type, bits, has_min)                                  \
-    PANEL_SIMPLE(ntx__panel_##type, type, bits, has_min, true, NULL)     \
-    PANEL_SIMPLE(ntx__panel_vec_##type, type, bits, has_min, false, NULL)
-#define PANEL_SLICES(type, bits)                                                                \
-    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, bits, false, true, &ntx__pattern_##type)        \
-    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, bits, false, false, &ntx__pattern_##type)
+#define NO_VALUES _mm512_setzero_si512()
+#define PANEL_ROWS(type, bits, has_min)                                             \
+    PANEL_SIMPLE(ntx__panel_##type, type, bits, has_min, true, NO_VALUES, NULL)     \
+    PANEL_SIMPLE(ntx__panel_vec_##type, type, bits, has_min, false, NO_VALUES, NULL)
+#define PANEL_SLICES(type, bits)                                                                           \
+    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, bits, false, true, NO_VALUES, &ntx__pattern_##type)        \
+    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, bits, false, false, NO_VALUES, &ntx__pattern_##type)
+#define PANEL_LOOKUP(TYPE, type, scale, raise)                                                                      \
+    PANEL_SIMPLE(ntx__panel_##type, type, BITS_LOOKUP, false, true, values_##type(), NULL)                          \
+    PANEL_SIMPLE(ntx__panel_vec_##type, type, BITS_LOOKUP, false, false, raised_##type(), NULL)                     \
+    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, BITS_LOOKUP, false, true, values_##type(), &ntx__pattern_##type)    \
+    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, BITS_LOOKUP, false, false, raised_##type(), &ntx__pattern_##type)
 
 PANEL_ROWS(q4_0, BITS_4, false)
 PANEL_ROWS(q4_1, BITS_4, true)
 PANEL_ROWS(q5_0, BITS_5, false)
 PANEL_ROWS(q5_1, BITS_5, true)
 PANEL_ROWS(q8_0, BITS_8, false)
-PANEL_ROWS(mxfp4, BITS_MXFP4, false)
 PANEL_SLICES(q4_0, BITS_4)
 PANEL_SLICES(q8_0, BITS_8)
-PANEL_SLICES(mxfp4, BITS_MXFP4)
+NTX_LOOKUPS(PANEL_LOOKUP)
 
 /* ---- super-blocks */
 

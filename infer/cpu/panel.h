@@ -42,8 +42,8 @@ struct panel_from {
 typedef void panel_fn(const struct panel_from *from, uint32_t n_blocks, struct panel *p);
 
 /* From rows, from interleaved slices; for tiles, for vectors. */
-#define PANEL_DECLARE(TYPE, type) panel_fn ntx__panel_##type, ntx__panel_vec_##type;
-#define PANEL_DECLARE_INTERLEAVED(TYPE, type) panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type;
+#define PANEL_DECLARE(TYPE, type, ...) panel_fn ntx__panel_##type, ntx__panel_vec_##type;
+#define PANEL_DECLARE_INTERLEAVED(TYPE, type, ...) panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type;
 AVX512_BLOCKS(PANEL_DECLARE)
 INTERLEAVED_TYPES(PANEL_DECLARE_INTERLEAVED)
 
