@@ -3,12 +3,16 @@
  * Simple blocks (32 values) are one part. A super-block (256 values) is eight, t = 0..7; a part is cut so that its thread reads each
  * byte of the quants once, so it does not hold neighbouring values. Sums of parts are exact, so their order is of no matter.
  *
- * Blocks are 2-aligned only, those of MXFP4 not even that, so words are read as aligned pairs and shifted together; that touches up to 3
+ * A type without a way of its own here goes by model/unpack.h. Blocks are 2-aligned only, those of MXFP4 not even that, so words are read as aligned pairs and shifted together; that touches up to 3
  * bytes before the word's first byte (of the same allocation, which is aligned) and up to 4 behind (NTX_GPU_SLACK). */
 #ifndef NTX_CUDA_PART_H
 #define NTX_CUDA_PART_H
 
 #include "cuda/dialect.h"
+
+#define NTX_UNPACK DEV
+#define NTX_UNPACK_TABLE DEVICE_TABLE
+#include "model/unpack.h"
 
 struct part { /* of a super-block: sums over its values */
     int32_t i; /* scale * q * x */
@@ -107,69 +111,102 @@ DEV void nibbles(const uint8_t *p, uint32_t qh, uint32_t *q)
     }
 }
 
-/* Of MXFP4, four nibbles (the lower half of w) as signed bytes: NTX_MXFP4_VALUES without and with the sign, then that which its bit 3 says. */
-DEV uint32_t mxfp4_values(uint32_t w)
+/* Four nibbles (the lower half of w) as the signed bytes that they stand for: of the first eight values, of the others, then that which bit 3 says. */
+struct lookup {
+    uint32_t word[4];
+};
+#define LOOKUP_BYTES(a, b, c, d) ((uint32_t)(uint8_t)(a) | (uint32_t)(uint8_t)(b) << 8 | (uint32_t)(uint8_t)(c) << 16 | (uint32_t)(uint8_t)(d) << 24)
+#define LOOKUP_WORDS_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) \
+    {{LOOKUP_BYTES(a, b, c, d), LOOKUP_BYTES(e, f, g, h), LOOKUP_BYTES(i, j, k, l), LOOKUP_BYTES(m, n, o, p)}}
+#define LOOKUP_WORDS(...) LOOKUP_WORDS_(__VA_ARGS__)
+
+DEV uint32_t looked_up(struct lookup l, uint32_t w)
 {
-    uint32_t plus = pick_bytes(0x03020100u, 0x0c080604u, w), minus = pick_bytes(0xfdfeff00u, 0xf4f8fafcu, w);
-    return pick_bytes(plus, minus, 0x3210u | (w >> 1 & 0x4444u));
+    return pick_bytes(pick_bytes(l.word[0], l.word[1], w), pick_bytes(l.word[2], l.word[3], w), 0x3210u | (w >> 1 & 0x4444u));
 }
 
 /* 16 bytes of nibbles. */
-DEV void mxfp4_nibbles(const uint8_t *p, uint32_t *q)
+DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t *q)
 {
     uint32_t w[4];
     words_at(p, w, 4);
     UNROLL
     for (int i = 0; i < 4; i++) {
-        uint32_t first = mxfp4_values(w[i]), second = mxfp4_values(w[i] >> 16); /* of two bytes each, low and high nibbles in turn */
+        uint32_t first = looked_up(l, w[i]), second = looked_up(l, w[i] >> 16); /* of two bytes each, low and high nibbles in turn */
         q[i] = pick_bytes(first, second, 0x6420u);
         q[i + 4] = pick_bytes(first, second, 0x7531u);
     }
 }
 
-/* 2^(e - 128). */
-DEV float mxfp4_scale(uint32_t e) { return bits_f(e < 2 ? 0x00200000u << e : (e - 1) << 23); }
+/* ---- any type, from its unpacking */
 
-/* d of a simple block. */
-DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_MXFP4 ? mxfp4_scale(*b) : f16_at(b); }
+#define PLAIN_CASE_FLOAT(TYPE, type)
+#define PLAIN_CASE_SIMPLE(TYPE, type) case NTX_##TYPE: ntx_unpack_##type(b, t, p); break;
+#define PLAIN_CASE_SUPER(TYPE, type) PLAIN_CASE_SIMPLE(TYPE, type)
+#define PLAIN_CASE(rule, TYPE, type, ...) PLAIN_CASE_##rule(TYPE, type)
 
-DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t *q, int32_t *minus)
+DEV void plain_part(const uint32_t type, const uint8_t *b, uint32_t t, struct ntx_part *p)
 {
+    switch (type) {
+        NTX_TYPES(PLAIN_CASE)
+    default: break;
+    }
+}
+
+DEV void plain_words(const struct ntx_part *p, uint32_t *q)
+{
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        q[i] = LOOKUP_BYTES(p->q[4 * i], p->q[4 * i + 1], p->q[4 * i + 2], p->q[4 * i + 3]);
+}
+
+/* ---- d, and the integers, of a simple block's t-th 32 values */
+
+DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_MXFP4 ? ntx_e8m0_float(*b) : f16_at(b); }
+
+#define LOOKUP_CASE(TYPE, type, scale, raise)                                             \
+    case NTX_##TYPE: {                                                                    \
+        const struct lookup l = LOOKUP_WORDS(NTX_VALUES_##type);                          \
+        lookup_nibbles(l, b + sizeof(struct ntx_block_##type) - 16, q);                   \
+        break;                                                                            \
+    }
+
+DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t t, uint32_t *q, int32_t *minus)
+{
+    struct ntx_part p;
     *minus = type == NTX_Q4_0 ? 8 : type == NTX_Q5_0 ? 16 : 0;
     switch (type) {
     case NTX_Q4_0: nibbles(b + 2, 0, q); break;
     case NTX_Q4_1: nibbles(b + 4, 0, q); break;
     case NTX_Q5_0: nibbles(b + 6, half_at(b + 2) | half_at(b + 4) << 16, q); break;
     case NTX_Q5_1: nibbles(b + 8, half_at(b + 4) | half_at(b + 6) << 16, q); break;
-    case NTX_MXFP4: mxfp4_nibbles(b + 1, q); break;
-    default: words_at(b + 2, q, 8);
+    case NTX_Q8_0: words_at(b + 2, q, 8); break;
+    NTX_LOOKUPS(LOOKUP_CASE)
+    default:
+        plain_part(type, b, t, &p);
+        plain_words(&p, q);
     }
 }
 
-DEV uint32_t block_size(const uint32_t type)
-{
-    switch (type) {
-    case NTX_Q4_0: return sizeof(struct ntx_block_q4_0);
-    case NTX_Q4_1: return sizeof(struct ntx_block_q4_1);
-    case NTX_Q5_0: return sizeof(struct ntx_block_q5_0);
-    case NTX_Q5_1: return sizeof(struct ntx_block_q5_1);
-    case NTX_Q8_0: return sizeof(struct ntx_block_q8_0);
-    case NTX_MXFP4: return sizeof(struct ntx_block_mxfp4);
-    case NTX_Q2_K: return sizeof(struct ntx_block_q2_k);
-    case NTX_Q3_K: return sizeof(struct ntx_block_q3_k);
-    case NTX_Q4_K: return sizeof(struct ntx_block_q4_k);
-    case NTX_Q5_K: return sizeof(struct ntx_block_q5_k);
-    case NTX_Q6_K: return sizeof(struct ntx_block_q6_k);
-    case NTX_F32: return 4;
-    default: return 2;
-    }
-}
+#define SIZE_CASE_FLOAT(TYPE, type, values, bytes) case NTX_##TYPE: return bytes;
+#define SIZE_CASE_SIMPLE(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
+#define SIZE_CASE_SUPER(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
+#define SIZE_CASE(rule, TYPE, type, values, scale, min) SIZE_CASE_##rule(TYPE, type, values, scale)
+#define VALUES_CASE(rule, TYPE, type, values, ...) case NTX_##TYPE: return values;
+#define MIN_CASE(rule, TYPE, type, values, scale, min) case NTX_##TYPE: return NTX_HAS_##min;
+#define RULE_CASE(rule, TYPE, ...) case NTX_##TYPE: return NTX_RULE_##rule;
+
+DEV uint32_t block_size(const uint32_t type) { switch (type) { NTX_TYPES(SIZE_CASE) default: return 1; } }
+DEV uint32_t block_values(const uint32_t type) { switch (type) { NTX_TYPES(VALUES_CASE) default: return 1; } }
+DEV uint32_t rule_of(const uint32_t type) { switch (type) { NTX_TYPES(RULE_CASE) default: return NTX_RULE_FLOAT; } }
+DEV int has_min(const uint32_t type) { switch (type) { NTX_TYPES(MIN_CASE) default: return 0; } }
 
 /* ---- super-blocks. A part's weights are unpacked once and multiplied by each row's x. */
 
 struct unpacked {
     uint32_t q[8];                   /* 32 values as bytes */
     int32_t scale[4], minus, min[2]; /* of its runs; taken off each value; of two runs of 16 */
+    float d, dmin;
 };
 
 /* Six-bit scale and minimum g (0..7) of Q4_K and Q5_K out of twelve bytes. */
@@ -259,8 +296,43 @@ DEV struct part part_23(const struct unpacked *u, uint32_t t, const uint32_t *x,
     return p;
 }
 
+/* Other types: 32 neighbouring values. */
+DEV void unpack_plain(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+{
+    struct ntx_part p;
+    plain_part(type, b, t, &p);
+    plain_words(&p, u->q);
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+        u->scale[h] = p.scale[h];
+        u->min[h] = has_min(type) ? p.min[h] : 0;
+    }
+    u->d = p.d;
+    u->dmin = p.m;
+}
+
+DEV struct part part_plain(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
+{
+    return (struct part){u->scale[0] * dot_words(u->q, x + 8 * t, 4) + u->scale[1] * dot_words(u->q + 4, x + 8 * t + 4, 4),
+                         u->min[0] * s16[2 * t] + u->min[1] * s16[2 * t + 1]};
+}
+
+/* Where a super-block's d lies; dmin, in the types that have it, lies 2 behind. */
+DEV uint32_t super_d(const uint32_t type)
+{
+    return type == NTX_Q2_K ? 80 : type == NTX_Q3_K ? 108 : type == NTX_Q6_K ? 208 : 0;
+}
+
+DEV int is_k(const uint32_t type) { return type >= NTX_Q2_K && type <= NTX_Q6_K; }
+
 DEV void unpack_part(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
 {
+    if (!is_k(type)) {
+        unpack_plain(type, b, t, u);
+        return;
+    }
+    u->d = f16_at(b + super_d(type));
+    u->dmin = has_min(type) ? f16_at(b + super_d(type) + 2) : 0;
     if (type == NTX_Q6_K)
         unpack_6(b, t, u);
     else if (type == NTX_Q4_K || type == NTX_Q5_K)
@@ -271,21 +343,13 @@ DEV void unpack_part(const uint32_t type, const uint8_t *b, uint32_t t, struct u
 
 DEV struct part multiply_part(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
+    if (!is_k(type))
+        return part_plain(u, t, x, s16);
     if (type == NTX_Q6_K)
         return part_6(u, t, x, s16);
     if (type == NTX_Q4_K || type == NTX_Q5_K)
         return part_45(u, t, x, s16);
     return part_23(u, t, x, s16);
-}
-
-/* Where a super-block's d lies; dmin, in the types that have it, lies 2 behind. */
-DEV uint32_t super_d(const uint32_t type)
-{
-    return type == NTX_Q2_K ? 80 : type == NTX_Q3_K ? 108 : type == NTX_Q6_K ? 208 : 0;
-}
-DEV int has_min(const uint32_t type)
-{
-    return type == NTX_Q4_1 || type == NTX_Q5_1 || type == NTX_Q2_K || type == NTX_Q4_K || type == NTX_Q5_K;
 }
 
 #endif

@@ -50,10 +50,11 @@ DEV float join_16_threads(float v)
 DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, float *acc)
 {
     uint32_t nb16 = up16(p->n_in / 32), q[8];
-    const uint8_t *block = w + (uint64_t)b * block_size(type);
+    const uint32_t parts = block_values(type) / 32;
+    const uint8_t *block = w + (uint64_t)(b / parts) * block_size(type);
     int32_t minus;
     float d = simple_d(type, block), m = has_min(type) ? f16_at(block + 2) : 0;
-    simple_values(type, block, q, &minus);
+    simple_values(type, block, b % parts, q, &minus);
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
@@ -87,12 +88,8 @@ DEV void super_block(const uint32_t type, const int rows, const struct ntx_gpu_p
 {
     uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
     struct unpacked u;
-    float d = 0, dmin = 0;
-    if (block) {
+    if (block)
         unpack_part(type, block, t, &u);
-        d = f16_at(block + super_d(type));
-        dmin = has_min(type) ? f16_at(block + super_d(type) + 2) : 0;
-    }
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
@@ -109,9 +106,9 @@ DEV void super_block(const uint32_t type, const int rows, const struct ntx_gpu_p
         }
         if (!block)
             continue;
-        acc[4 * r] = fmaf((float)s.i, d * dx[b], acc[4 * r]);
+        acc[4 * r] = fmaf((float)s.i, u.d * dx[b], acc[4 * r]);
         if (has_min(type))
-            acc[4 * r] = fmaf((float)-s.j, dmin * dx[b], acc[4 * r]);
+            acc[4 * r] = fmaf((float)-s.j, u.dmin * dx[b], acc[4 * r]);
     }
 }
 
@@ -170,20 +167,11 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
     KERNEL(product_##type##_##rows, struct ntx_gpu_product) { product_##kind(NTX_##type, rows, &a); }
 #define PRODUCTS(kind, type) PRODUCT(kind, type, 1) PRODUCT(kind, type, 2) PRODUCT(kind, type, 4) PRODUCT(kind, type, 8)
 
-PRODUCTS(float, F32)
-PRODUCTS(float, F16)
-PRODUCTS(float, BF16)
-PRODUCTS(simple, Q4_0)
-PRODUCTS(simple, Q4_1)
-PRODUCTS(simple, Q5_0)
-PRODUCTS(simple, Q5_1)
-PRODUCTS(simple, Q8_0)
-PRODUCTS(simple, MXFP4)
-PRODUCTS(super, Q2_K)
-PRODUCTS(super, Q3_K)
-PRODUCTS(super, Q4_K)
-PRODUCTS(super, Q5_K)
-PRODUCTS(super, Q6_K)
+#define PRODUCTS_FLOAT(TYPE) PRODUCTS(float, TYPE)
+#define PRODUCTS_SIMPLE(TYPE) PRODUCTS(simple, TYPE)
+#define PRODUCTS_SUPER(TYPE) PRODUCTS(super, TYPE)
+#define PRODUCTS_OF(rule, TYPE, ...) PRODUCTS_##rule(TYPE)
+NTX_TYPES(PRODUCTS_OF)
 
 /* ---- launching */
 
@@ -199,23 +187,15 @@ PRODUCTS(super, Q6_K)
         RETURN_LAUNCH(s, product_##type##_8, blocks, 1, 1, PRODUCT_THREADS, *p);                     \
     }
 
+#define THREADS_FLOAT 32
+#define THREADS_SIMPLE 16
+#define THREADS_SUPER 32
+#define PRODUCT_CASE_OF(rule, TYPE, ...) PRODUCT_CASE(TYPE, THREADS_##rule)
+
 static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
     switch (p->type) {
-        PRODUCT_CASE(F32, 32)
-        PRODUCT_CASE(F16, 32)
-        PRODUCT_CASE(BF16, 32)
-        PRODUCT_CASE(Q4_0, 16)
-        PRODUCT_CASE(Q4_1, 16)
-        PRODUCT_CASE(Q5_0, 16)
-        PRODUCT_CASE(Q5_1, 16)
-        PRODUCT_CASE(Q8_0, 16)
-        PRODUCT_CASE(MXFP4, 16)
-        PRODUCT_CASE(Q2_K, 32)
-        PRODUCT_CASE(Q3_K, 32)
-        PRODUCT_CASE(Q4_K, 32)
-        PRODUCT_CASE(Q5_K, 32)
-        PRODUCT_CASE(Q6_K, 32)
+        NTX_TYPES(PRODUCT_CASE_OF)
     default:
         return -EINVAL;
     }

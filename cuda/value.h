@@ -4,11 +4,9 @@
 
 #include "cuda/product.h"
 
-/* Value v of a block, as model/quant.c defines it. */
+/* Value v of a block, as model/unpack.h and model/quant.h define it. */
 DEV float simple_value(const uint32_t type, const uint8_t *b, uint32_t v)
 {
-    if (type == NTX_MXFP4)
-        return mxfp4_scale(*b) * (float)(int8_t)mxfp4_values(v < 16 ? b[1 + v] : b[1 + v - 16] >> 4);
     float d = f16_at(b), m = has_min(type) ? f16_at(b + 2) : 0;
     const uint8_t *qs = b + (has_min(type) ? 4 : 2);
     if (type == NTX_Q8_0)
@@ -50,13 +48,39 @@ DEV float super_value(const uint32_t type, const uint8_t *b, uint32_t v)
     return f16_at(b) * (float)scale_k(b + 4, v / 32) * (float)q - f16_at(b + 2) * (float)min_k(b + 4, v / 32);
 }
 
+/* Of any type, from its unpacking. */
+DEV float plain_value(const uint32_t type, const uint8_t *b, uint32_t v)
+{
+    struct ntx_part p;
+    plain_part(type, b, v / 32, &p);
+    v %= 32;
+    if (rule_of(type) == NTX_RULE_SUPER)
+        return has_min(type) ? p.d * (float)p.scale[v / 16] * (float)p.q[v] - p.m * (float)p.min[v / 16] : p.d * (float)p.scale[v / 16] * (float)p.q[v];
+    return has_min(type) ? p.d * (float)p.q[v] + p.m : p.d * (float)p.q[v];
+}
+
+#define LOOKUP_VALUE_CASE(TYPE, type, scale, raise)                                                                    \
+    case NTX_##TYPE: {                                                                                                 \
+        const struct lookup l = LOOKUP_WORDS(NTX_VALUES_##type);                                                       \
+        const uint8_t *qs = b + sizeof(struct ntx_block_##type) - 16;                                                  \
+        return simple_d(type_, b) * (float)(int8_t)looked_up(l, v < 16 ? qs[v] : qs[v - 16] >> 4);                     \
+    }
+
+DEV float block_value(const uint32_t type_, const uint8_t *b, uint32_t v)
+{
+    switch (type_) {
+    case NTX_Q4_0: case NTX_Q4_1: case NTX_Q5_0: case NTX_Q5_1: case NTX_Q8_0: return simple_value(type_, b, v);
+    case NTX_Q2_K: case NTX_Q3_K: case NTX_Q4_K: case NTX_Q5_K: case NTX_Q6_K: return super_value(type_, b, v);
+    NTX_LOOKUPS(LOOKUP_VALUE_CASE)
+    default: return plain_value(type_, b, v);
+    }
+}
+
 DEV float value_at(uint32_t type, const uint8_t *row, uint32_t k)
 {
-    if (type == NTX_F32 || type == NTX_F16 || type == NTX_BF16)
+    if (rule_of(type) == NTX_RULE_FLOAT)
         return float_value(type, row, k);
-    if (type < NTX_Q2_K || type == NTX_MXFP4)
-        return simple_value(type, row + (uint64_t)(k / 32) * block_size(type), k % 32);
-    return super_value(type, row + (uint64_t)(k / 256) * block_size(type), k % 256);
+    return block_value(type, row + (uint64_t)(k / block_values(type)) * block_size(type), k % block_values(type));
 }
 
 #endif

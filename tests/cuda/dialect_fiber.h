@@ -3,6 +3,7 @@
 #include "tests/cuda/fiber.h"
 
 #define DEV static inline __attribute__((unused))
+#define DEVICE_TABLE static const
 #define KERNEL(name, type)                                                      \
     static void name##_body(const type a);                                      \
     static void name(const void *p) { name##_body(*(const type *)p); }          \
