@@ -12,6 +12,7 @@
 enum ntx_type {
     NTX_F32 = 0, NTX_F16 = 1, NTX_Q4_0 = 2, NTX_Q4_1 = 3, NTX_Q5_0 = 6, NTX_Q5_1 = 7, NTX_Q8_0 = 8,
     NTX_Q2_K = 10, NTX_Q3_K = 11, NTX_Q4_K = 12, NTX_Q5_K = 13, NTX_Q6_K = 14,
+    NTX_IQ4_NL = 20,
     NTX_I8 = 24, /* bytes: nothing is multiplied by them as they are (model/pack.h) */
     NTX_BF16 = 30,
     NTX_MXFP4 = 39,
@@ -53,6 +54,7 @@ struct ntx_block_q5_0 { uint16_t d; uint8_t qh[4]; uint8_t qs[16]; };
 struct ntx_block_q5_1 { uint16_t d, m; uint8_t qh[4]; uint8_t qs[16]; };
 struct ntx_block_q8_0 { uint16_t d; int8_t qs[32]; };
 struct ntx_block_mxfp4 { uint8_t e; uint8_t qs[16]; }; /* e: the scale's exponent */
+struct ntx_block_iq4_nl { uint16_t d; uint8_t qs[16]; };
 struct ntx_block_q2_k { uint8_t scales[16]; uint8_t qs[64]; uint16_t d, dmin; };
 struct ntx_block_q3_k { uint8_t hmask[32]; uint8_t qs[64]; uint8_t scales[12]; uint16_t d; };
 struct ntx_block_q4_k { uint16_t d, dmin; uint8_t scales[12]; uint8_t qs[128]; };
@@ -71,6 +73,7 @@ struct ntx_block_q6_k { uint8_t ql[128]; uint8_t qh[64]; int8_t scales[16]; uint
     X(SIMPLE, Q5_1, q5_1, NTX_QK, half, m)       \
     X(SIMPLE, Q8_0, q8_0, NTX_QK, half, none)    \
     X(SIMPLE, MXFP4, mxfp4, NTX_QK, e8m0, none)  \
+    X(SIMPLE, IQ4_NL, iq4_nl, NTX_QK, half, none) \
     X(SUPER, Q2_K, q2_k, NTX_QKK, half, dmin)    \
     X(SUPER, Q3_K, q3_k, NTX_QKK, half, none)    \
     X(SUPER, Q4_K, q4_k, NTX_QKK, half, dmin)    \
@@ -79,8 +82,10 @@ struct ntx_block_q6_k { uint8_t ql[128]; uint8_t qh[64]; int8_t scales[16]; uint
 
 /* Those of SIMPLE whose nibbles, behind the scale, stand for one of 16 values: NTX_VALUES_<type>. X(TYPE, type, scale, log2 of what makes all
  * values positive). */
-#define NTX_LOOKUPS(X) X(MXFP4, mxfp4, e8m0, 4)
+#define NTX_LOOKUPS(X) X(MXFP4, mxfp4, e8m0, 4) X(IQ4_NL, iq4_nl, half, 7)
 /* Twice the value of a nibble (E2M1: a sign, two bits of exponent, one of mantissa; OCP Microscaling Formats 1.0). */
 #define NTX_VALUES_mxfp4 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+/* Steps that widen from the middle. */
+#define NTX_VALUES_iq4_nl -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 
 #endif

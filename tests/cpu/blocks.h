@@ -31,7 +31,7 @@ KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool 
         break;
     case NTX_Q4_1: case NTX_Q5_1: case NTX_Q4_K: case NTX_Q5_K:
         put_f16(p + 2, m); /* fall through */
-    case NTX_F16: case NTX_Q4_0: case NTX_Q5_0: case NTX_Q8_0:
+    case NTX_F16: case NTX_Q4_0: case NTX_Q5_0: case NTX_Q8_0: case NTX_IQ4_NL:
         put_f16(p, d);
         break;
     case NTX_Q2_K:

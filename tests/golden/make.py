@@ -43,6 +43,7 @@ CASES = {
     'q5_1': '--type Q5_1 --seed 22',
     'q2_k': '--type Q2_K --seed 23',
     'q3_k': '--type Q3_K --seed 24',
+    'iq4_nl': '--type IQ4_NL --seed 37',
     'v2.f32': '--gguf-version 2 --seed 25',
     'split.q8_0': '--split 3 --type Q8_0 --seed 26',
     'moe.f32': '--experts 8 --expert-ff 192 --type F32 --seed 28',

@@ -69,6 +69,7 @@ static float vary_signed(struct mk_rng *r, float d)
 PLAIN(q4_0, 4.64f)
 PLAIN(q5_0, 9.25f)
 PLAIN(q8_0, 73.9f)
+PLAIN(iq4_nl, 67.44f)
 PLAIN(q3_k, 43.4f)
 PLAIN(q6_k, 1366.0f)
 WITH_MIN(q4_1, m, 4.61f, -7.5f)
@@ -110,6 +111,7 @@ void mk_blocks(struct mk_rng *r, uint32_t type, size_t n, float mean, float std,
     case NTX_Q5_0: q5_0(r, n, std, out); break;
     case NTX_Q5_1: q5_1(r, n, std, out); break;
     case NTX_Q8_0: q8_0(r, n, std, out); break;
+    case NTX_IQ4_NL: iq4_nl(r, n, std, out); break;
     case NTX_Q2_K: q2_k(r, n, std, out); break;
     case NTX_Q3_K: q3_k(r, n, std, out); break;
     case NTX_Q4_K: q4_k(r, n, std, out); break;

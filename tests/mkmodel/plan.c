@@ -30,6 +30,7 @@ static const struct recipe recipes[] = {
     {"Q4_K", 14, NTX_Q4_K, NTX_Q6_K, false}, {"Q5_K", 16, NTX_Q5_K, NTX_Q6_K, false},
     {"Q6_K", 18, NTX_Q6_K, NTX_Q6_K, false}, {"Q4_K_M", 15, NTX_Q4_K, NTX_Q6_K, true},
     {"Q5_K_M", 17, NTX_Q5_K, NTX_Q6_K, true}, {"MXFP4", 38, NTX_MXFP4, NTX_Q8_0, false},
+    {"IQ4_NL", 25, NTX_IQ4_NL, NTX_Q6_K, false},
 };
 
 static const struct recipe *find_recipe(const char *name)
@@ -42,7 +43,7 @@ static const struct recipe *find_recipe(const char *name)
 
 const char *mk_type_names(void)
 {
-    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K Q4_K_M Q5_K_M MXFP4";
+    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K Q4_K_M Q5_K_M MXFP4 IQ4_NL";
 }
 
 bool mk_type_known(const char *type)
