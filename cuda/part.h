@@ -142,6 +142,7 @@ DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t *q)
 
 #define PLAIN_CASE_FLOAT(TYPE, type)
 #define PLAIN_CASE_SIMPLE(TYPE, type) case NTX_##TYPE: ntx_unpack_##type(b, t, p); break;
+#define PLAIN_CASE_HALVES(TYPE, type) PLAIN_CASE_SIMPLE(TYPE, type)
 #define PLAIN_CASE_SUPER(TYPE, type) PLAIN_CASE_SIMPLE(TYPE, type)
 #define PLAIN_CASE(rule, TYPE, type, ...) PLAIN_CASE_##rule(TYPE, type)
 
@@ -190,6 +191,7 @@ DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t t, uint32
 
 #define SIZE_CASE_FLOAT(TYPE, type, values, bytes) case NTX_##TYPE: return bytes;
 #define SIZE_CASE_SIMPLE(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
+#define SIZE_CASE_HALVES(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
 #define SIZE_CASE_SUPER(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
 #define SIZE_CASE(rule, TYPE, type, values, scale, min) SIZE_CASE_##rule(TYPE, type, values, scale)
 #define VALUES_CASE(rule, TYPE, type, values, ...) case NTX_##TYPE: return values;

@@ -67,13 +67,34 @@ DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_
     }
 }
 
+/* Each 16 values for themselves. */
+DEV void halves_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, float *acc)
+{
+    const uint32_t parts = block_values(type) / 32, nb16 = up16(p->n_in / 32);
+    uint32_t q[8];
+    struct ntx_part v;
+    plain_part(type, w + (uint64_t)(b / parts) * block_size(type), b % parts, &v);
+    plain_words(&v, q);
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *x = x_row(p, (uint32_t)r);
+        float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
+        const uint32_t *words = (const uint32_t *)(const void *)(x + b * 32);
+        acc[r] = fmaf((float)dot_words(q, words, 4), v.d * dx, acc[r]);
+        acc[r] = fmaf((float)dot_words(q + 4, words + 4, 4), v.m * dx, acc[r]);
+    }
+}
+
 DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
 {
     uint32_t lane = TID % 16, i = (BX * BLOCK_DIM + TID) / 16, o = output_at(p, i), nb = p->n_in / 32;
     const uint8_t *w = weights_of(p, o);
     float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (uint32_t b = lane; b < nb; b += 16)
-        simple_block(type, rows, p, w, b, acc);
+        if (rule_of(type) == NTX_RULE_HALVES)
+            halves_block(type, rows, p, w, b, acc);
+        else
+            simple_block(type, rows, p, w, b, acc);
     UNROLL
     for (int r = 0; r < rows; r++) {
         float y = join_16_threads(acc[r]);
@@ -169,6 +190,7 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
 
 #define PRODUCTS_FLOAT(TYPE) PRODUCTS(float, TYPE)
 #define PRODUCTS_SIMPLE(TYPE) PRODUCTS(simple, TYPE)
+#define PRODUCTS_HALVES(TYPE) PRODUCTS(simple, TYPE)
 #define PRODUCTS_SUPER(TYPE) PRODUCTS(super, TYPE)
 #define PRODUCTS_OF(rule, TYPE, ...) PRODUCTS_##rule(TYPE)
 NTX_TYPES(PRODUCTS_OF)
@@ -189,6 +211,7 @@ NTX_TYPES(PRODUCTS_OF)
 
 #define THREADS_FLOAT 32
 #define THREADS_SIMPLE 16
+#define THREADS_HALVES 16
 #define THREADS_SUPER 32
 #define PRODUCT_CASE_OF(rule, TYPE, ...) PRODUCT_CASE(TYPE, THREADS_##rule)
 

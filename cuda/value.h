@@ -56,6 +56,8 @@ DEV float plain_value(const uint32_t type, const uint8_t *b, uint32_t v)
     v %= 32;
     if (rule_of(type) == NTX_RULE_SUPER)
         return has_min(type) ? p.d * (float)p.scale[v / 16] * (float)p.q[v] - p.m * (float)p.min[v / 16] : p.d * (float)p.scale[v / 16] * (float)p.q[v];
+    if (rule_of(type) == NTX_RULE_HALVES)
+        return (v < 16 ? p.d : p.m) * (float)p.q[v];
     return has_min(type) ? p.d * (float)p.q[v] + p.m : p.d * (float)p.q[v];
 }
 

@@ -41,6 +41,18 @@ NTX_CLONES static bool exponents(const uint8_t *p, size_t n, size_t stride)
     return !bad;
 }
 
+/* Of types whose scales lie neither in halves nor in bytes. */
+static bool values(const struct ntx_type_info *info, const uint8_t *p, size_t n)
+{
+    float v[NTX_QKK];
+    for (size_t i = 0; i < n; i++) {
+        info->dequant(p + i * info->block_bytes, v, 1);
+        if (!words((const uint8_t *)v, info->block))
+            return false;
+    }
+    return true;
+}
+
 bool ntx_blocks_finite(uint32_t type, const void *blocks, size_t bytes)
 {
     const uint8_t *p = blocks;
@@ -51,6 +63,7 @@ bool ntx_blocks_finite(uint32_t type, const void *blocks, size_t bytes)
     case NTX_F32: return words(p, n);
     case NTX_F16: return halves(p, n, sizeof(uint16_t), EXPONENT_F16);
     case NTX_BF16: return halves(p, n, sizeof(uint16_t), EXPONENT_BF16);
+    case NTX_IQ1_M: return values(info, p, n);
     case NTX_MXFP4: return exponents(p + offsetof(struct ntx_block_mxfp4, e), n, size);
     }
     for (unsigned i = 0; i < info->n_halves; i++)

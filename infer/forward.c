@@ -20,12 +20,6 @@ static int check_config(const struct ntx_forward_config *c, struct ntx_err *err)
     if (!c->max_rows || !c->ctx || !c->threads)
         return ntx_err_set(err, -EINVAL, "%u rows, %u positions, %u threads: a forward pass needs at least one of each", c->max_rows,
                            c->ctx, c->threads);
-    const struct ntx_chunks *k = c->chunks;
-    for (uint32_t i = 0; i < k->n; i++) {
-        uint32_t type = ntx_gguf_tensor_at(c->model->gguf, k->list[i].tensor)->type;
-        if (!k->list[i].fixed && type != NTX_I8 /* groups: arch.c has seen to their types */ && !c->ops->matmul[type])
-            return ntx_err_set(err, -ENOTSUP, "the %s kernels cannot multiply by %s", c->ops->name, ntx_type_info(type)->name);
-    }
     return 0;
 }
 

@@ -286,9 +286,7 @@ static int get_kv(struct reader *r, struct ntx_gguf_kv *kv)
 static const char *foreign_type(uint32_t type)
 {
     static const char *const names[] = {
-        [9] = "Q8_1", [15] = "Q8_K", [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S", [20] = "IQ4_NL",
-        [21] = "IQ3_S", [22] = "IQ2_S", [23] = "IQ4_XS", [24] = "I8", [25] = "I16", [26] = "I32", [27] = "I64", [28] = "F64",
-        [29] = "IQ1_M", [34] = "TQ1_0", [35] = "TQ2_0",
+        [9] = "Q8_1", [15] = "Q8_K", [25] = "I16", [26] = "I32", [27] = "I64", [28] = "F64",
     };
     return type < sizeof names / sizeof *names && names[type] ? names[type] : "unknown to ntx";
 }

@@ -9,6 +9,13 @@ _Static_assert(sizeof(struct ntx_block_q5_0) == 22 && sizeof(struct ntx_block_q5
 _Static_assert(sizeof(struct ntx_block_q8_0) == 34 && sizeof(struct ntx_block_q2_k) == 84, "layout of files");
 _Static_assert(sizeof(struct ntx_block_q3_k) == 110 && sizeof(struct ntx_block_q4_k) == 144, "layout of files");
 _Static_assert(sizeof(struct ntx_block_mxfp4) == 17, "layout of files");
+_Static_assert(sizeof(struct ntx_block_iq2_xxs) == 66 && sizeof(struct ntx_block_iq2_xs) == 74, "layout of files");
+_Static_assert(sizeof(struct ntx_block_iq2_s) == 82 && sizeof(struct ntx_block_iq3_xxs) == 98, "layout of files");
+_Static_assert(sizeof(struct ntx_block_iq3_s) == 110 && sizeof(struct ntx_block_iq4_xs) == 136, "layout of files");
+_Static_assert(sizeof(struct ntx_block_iq1_s) == 50 && sizeof(struct ntx_block_iq1_m) == 56, "layout of files");
+_Static_assert(sizeof(struct ntx_block_tq1_0) == 54 && sizeof(struct ntx_block_tq2_0) == 66, "layout of files");
+_Static_assert(sizeof(struct ntx_block_nvfp4) == 36 && sizeof(struct ntx_block_q1_0) == 18, "layout of files");
+_Static_assert(sizeof(struct ntx_block_q2_0) == 18 && sizeof(struct ntx_block_iq4_nl) == 18, "layout of files");
 _Static_assert(sizeof(struct ntx_block_q5_k) == 176 && sizeof(struct ntx_block_q6_k) == 210, "layout of files");
 
 static float from_bits(uint32_t u)
@@ -109,8 +116,21 @@ NTX_UNPACK void dequant_super(const uint8_t *b, float *out, size_t n, const size
         }
 }
 
+NTX_UNPACK void dequant_halves(const uint8_t *b, float *out, size_t n, const size_t bytes, const uint32_t values, const bool has_min, unpack_fn *unpack)
+{
+    struct ntx_part p;
+    (void)has_min;
+    for (size_t i = 0; i < n; i++, b += bytes)
+        for (uint32_t t = 0; t < values / NTX_QK; t++, out += NTX_QK) {
+            unpack(b, t, &p);
+            for (int k = 0; k < NTX_QK; k++)
+                out[k] = (k < 16 ? p.d : p.m) * (float)p.q[k];
+        }
+}
+
 #define DEQUANT_FLOAT(type, values, min)
 #define DEQUANT_SIMPLE(type, values, min) DEQUANT_BLOCKS(simple, type, values, min)
+#define DEQUANT_HALVES(type, values, min) DEQUANT_BLOCKS(halves, type, values, min)
 #define DEQUANT_SUPER(type, values, min) DEQUANT_BLOCKS(super, type, values, min)
 #define DEQUANT_BLOCKS(rule, type, values, min)                                                                       \
     static void dequant_##type(const void *blocks, float *out, size_t n)                                              \
@@ -123,15 +143,24 @@ NTX_TYPES(DEQUANT)
 /* ---- the table */
 
 #define N_HALVES_half(min) (1 + NTX_HAS_##min)
+#define N_HALVES_quarter(min) 1
+#define N_HALVES_eighth(min) 1
 #define N_HALVES_e8m0(min) 0
+#define N_HALVES_spread(min) 0
+#define N_HALVES_halves(min) 0
 #define AT_half(type) offsetof(struct ntx_block_##type, d)
+#define AT_quarter(type) AT_half(type)
+#define AT_eighth(type) AT_half(type)
 #define AT_e8m0(type) 0
+#define AT_spread(type) 0
+#define AT_halves(type) 0
 #define MIN_AT_none(type) 0
 #define MIN_AT_m(type) offsetof(struct ntx_block_##type, m)
 #define MIN_AT_dmin(type) offsetof(struct ntx_block_##type, dmin)
 
 #define ROW_FLOAT(TYPE, type, values, bytes, min) [NTX_##TYPE] = {#TYPE, 1, bytes, dequant_##type, NTX_RULE_FLOAT, 0, {0}},
 #define ROW_SIMPLE(...) ROW_BLOCKS(SIMPLE, __VA_ARGS__)
+#define ROW_HALVES(...) ROW_BLOCKS(HALVES, __VA_ARGS__)
 #define ROW_SUPER(...) ROW_BLOCKS(SUPER, __VA_ARGS__)
 #define ROW_BLOCKS(rule, TYPE, type, values, scale, min)                                                              \
     [NTX_##TYPE] = {#TYPE, values, sizeof(struct ntx_block_##type), dequant_##type, NTX_RULE_##rule,                  \

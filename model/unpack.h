@@ -2,6 +2,7 @@
  * CPU and for a card alike. Whoever multiplies by a type without a way of its own multiplies from this form.
  *
  *   NTX_RULE_SIMPLE  w[k] = d * q[k] + m                     (m in types that have one)
+ *   NTX_RULE_HALVES  w[k] = d * q[k] for k < 16, m * q[k] for the others
  *   NTX_RULE_SUPER   w[k] = d * scale[k / 16] * q[k] - m * min[k / 16]
  *
  * `ntx_unpack_<type>(block, t, &part)`: values 32 t .. 32 t + 31 of the block. Integers that files hold as 2 s + 1 eighths or as a grid of signed
@@ -12,6 +13,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "model/codes.h"
 #include "model/quant.h"
 
 #ifndef NTX_UNPACK /* cuda/part.h says something else */
@@ -53,8 +55,24 @@ NTX_UNPACK float ntx_half_float(uint16_t h)
 /* 2^(e - 128): MXFP4's scale, half of 2^(e - 127) as its values are doubled; the two least are subnormal. */
 NTX_UNPACK float ntx_e8m0_float(uint8_t e) { return ntx_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23); }
 
+/* An F16 whose nibbles, the lowest first, are the upper ones of every second byte (IQ1_M). */
+NTX_UNPACK uint16_t ntx__spread_half(const uint8_t *s) { return (uint16_t)(s[1] >> 4 | (s[3] & 0xf0) | (s[5] & 0xf0) << 4 | (s[7] & 0xf0) << 8); }
+
+/* Half of an E4M3 without a sign, as NVFP4's values are doubled; 0x7f counts as 0. */
+NTX_UNPACK float ntx_e4m3_half_float(uint8_t x)
+{
+    uint32_t e = x >> 3 & 15, m = x & 7;
+    if (x == 0x7f)
+        return 0;
+    return e ? ntx_bits_float((e + 119) << 23 | m << 20) : (float)m * 0x1p-10f;
+}
+
 /* What d is, by the table of types, and whether there is a minimum. */
 #define NTX_SCALE_half(b) ntx_half_float((b)->d)
+#define NTX_SCALE_quarter(b) (ntx_half_float((b)->d) * 0.25f)
+#define NTX_SCALE_eighth(b) (ntx_half_float((b)->d) * 0.125f)
+#define NTX_SCALE_spread(b) (ntx_half_float(ntx__spread_half((b)->scales)) * 0.125f)
+#define NTX_SCALE_halves(b) 0 /* the unpacking sets them */
 #define NTX_SCALE_e8m0(b) ntx_e8m0_float((b)->e)
 #define NTX_MIN_OF_none(b) 0
 #define NTX_MIN_OF_m(b) ntx_half_float((b)->m)
@@ -99,6 +117,32 @@ NTX_UNPACK void ntx__looked_up(const uint8_t *qs, const int8_t *value, int8_t *q
         ntx__looked_up(b->qs, value, p->q);                                                                     \
     }
 NTX_LOOKUPS(NTX__PART_LOOKUP)
+
+/* ---- blocks of more than one 32 */
+
+/* Each 16 values have 8 bytes, nibbles as above. */
+NTX_UNPACK void ntx__part_nvfp4(const struct ntx_block_nvfp4 *b, uint32_t t, struct ntx_part *p)
+{
+    const int8_t value[16] = {NTX_VALUES_mxfp4};
+    for (uint32_t i = 0; i < 32; i++) {
+        uint8_t pair = b->qs[16 * t + i / 16 * 8 + i % 8];
+        p->q[i] = value[i / 8 % 2 ? pair >> 4 : pair & 15];
+    }
+    p->d = ntx_e4m3_half_float(b->d[2 * t]);
+    p->m = ntx_e4m3_half_float(b->d[2 * t + 1]);
+}
+
+NTX_UNPACK void ntx__part_q1_0(const struct ntx_block_q1_0 *b, uint32_t t, struct ntx_part *p)
+{
+    for (uint32_t i = 0; i < 32; i++)
+        p->q[i] = (int8_t)((b->qs[4 * t + i / 8] >> i % 8 & 1) * 2 - 1);
+}
+
+NTX_UNPACK void ntx__part_q2_0(const struct ntx_block_q2_0 *b, uint32_t t, struct ntx_part *p)
+{
+    for (uint32_t i = 0; i < 32; i++)
+        p->q[i] = (int8_t)((b->qs[8 * t + i / 4] >> i % 4 * 2 & 3) - 1);
+}
 
 /* ---- super-blocks of Q2_K .. Q6_K */
 
@@ -159,10 +203,160 @@ NTX_UNPACK void ntx__part_q6_k(const struct ntx_block_q6_k *b, uint32_t t, struc
     p->scale[1] = b->scales[2 * t + 1];
 }
 
+/* ---- i-quants */
+
+/* scales of 6 bits, stored with 32 added: the low nibbles, and pairs of bits above them. */
+NTX_UNPACK void ntx__part_iq4_xs(const struct ntx_block_iq4_xs *b, uint32_t t, struct ntx_part *p)
+{
+    const int8_t value[16] = {NTX_VALUES_iq4_nl};
+    ntx__looked_up(b->qs + 16 * t, value, p->q);
+    p->scale[0] = p->scale[1] = ((b->scales_l[t / 2] >> t % 2 * 4 & 15) | (b->scales_h >> 2 * t & 3) << 4) - 32;
+}
+
+/* Codes to values with the signs of the bits set: eight of the levels 8, 25, 43; four of 4, 12, ..., 52, 62; four of 1, 3, ..., 15. */
+NTX_UNPACK void ntx__values_iq2(uint32_t code, uint32_t signs, int8_t *q)
+{
+    for (int i = 0; i < 8; i++) {
+        int c = code >> 2 * i & 3, v = 8 + 17 * c + (c >> 1);
+        q[i] = (int8_t)(signs >> i & 1 ? -v : v);
+    }
+}
+
+NTX_UNPACK void ntx__values_iq3_xxs(uint32_t code, uint32_t signs, int8_t *q)
+{
+    for (int i = 0; i < 4; i++) {
+        int c = code >> 3 * i & 7, v = 4 + 8 * c + (c == 7 ? 2 : 0);
+        q[i] = (int8_t)(signs >> i & 1 ? -v : v);
+    }
+}
+
+NTX_UNPACK void ntx__values_iq3_s(uint32_t code, uint32_t signs, int8_t *q)
+{
+    for (int i = 0; i < 4; i++) {
+        int v = 1 + 2 * (int)(code >> 3 * i & 7);
+        q[i] = (int8_t)(signs >> i & 1 ? -v : v);
+    }
+}
+
+/* Seven signs, and an eighth that makes the number of minuses even. */
+NTX_UNPACK uint32_t ntx__signs_7(uint32_t s)
+{
+    uint32_t p = s ^ s >> 4;
+    p ^= p >> 2;
+    return s | ((p ^ p >> 1) & 1) << 7;
+}
+
+#define NTX__CODE(c) c,
+NTX_UNPACK_TABLE uint16_t ntx__codes_iq2_xxs[] = {NTX_CODES_iq2_xxs(NTX__CODE)}, ntx__codes_iq2_xs[] = {NTX_CODES_iq2_xs(NTX__CODE)},
+                          ntx__codes_iq2_s[] = {NTX_CODES_iq2_s(NTX__CODE)}, ntx__codes_iq3_xxs[] = {NTX_CODES_iq3_xxs(NTX__CODE)},
+                          ntx__codes_iq3_s[] = {NTX_CODES_iq3_s(NTX__CODE)}, ntx__codes_iq1[] = {NTX_CODES_iq1(NTX__CODE)};
+
+NTX_UNPACK void ntx__part_iq2_xxs(const struct ntx_block_iq2_xxs *b, uint32_t t, struct ntx_part *p)
+{
+    const uint8_t *qs = b->qs + 8 * t;
+    uint32_t word = ntx__dword(qs + 4);
+    for (int l = 0; l < 4; l++)
+        ntx__values_iq2(ntx__codes_iq2_xxs[qs[l]], ntx__signs_7(word >> 7 * l & 127), p->q + 8 * l);
+    p->scale[0] = p->scale[1] = (int32_t)(2 * (word >> 28) + 1);
+}
+
+NTX_UNPACK void ntx__part_iq2_xs(const struct ntx_block_iq2_xs *b, uint32_t t, struct ntx_part *p)
+{
+    for (int l = 0; l < 4; l++) {
+        uint32_t w = b->qs[4 * t + (uint32_t)l];
+        ntx__values_iq2(ntx__codes_iq2_xs[w & 511], ntx__signs_7(w >> 9), p->q + 8 * l);
+    }
+    p->scale[0] = 2 * (b->scales[t] & 15) + 1;
+    p->scale[1] = 2 * (b->scales[t] >> 4) + 1;
+}
+
+NTX_UNPACK void ntx__part_iq2_s(const struct ntx_block_iq2_s *b, uint32_t t, struct ntx_part *p)
+{
+    for (uint32_t l = 0; l < 4; l++)
+        ntx__values_iq2(ntx__codes_iq2_s[b->qs[4 * t + l] | (b->qh[t] >> 2 * l & 3) << 8], b->signs[4 * t + l], p->q + 8 * l);
+    p->scale[0] = 2 * (b->scales[t] & 15) + 1;
+    p->scale[1] = 2 * (b->scales[t] >> 4) + 1;
+}
+
+NTX_UNPACK void ntx__part_iq3_xxs(const struct ntx_block_iq3_xxs *b, uint32_t t, struct ntx_part *p)
+{
+    uint32_t word = ntx__dword(b->signs + 4 * t);
+    for (uint32_t l = 0; l < 8; l++)
+        ntx__values_iq3_xxs(ntx__codes_iq3_xxs[b->qs[8 * t + l]], ntx__signs_7(word >> 7 * (l / 2) & 127) >> l % 2 * 4, p->q + 4 * l);
+    p->scale[0] = p->scale[1] = (int32_t)(2 * (word >> 28) + 1);
+}
+
+NTX_UNPACK void ntx__part_iq3_s(const struct ntx_block_iq3_s *b, uint32_t t, struct ntx_part *p)
+{
+    for (uint32_t l = 0; l < 8; l++)
+        ntx__values_iq3_s(ntx__codes_iq3_s[b->qs[8 * t + l] | (b->qh[t] >> l & 1) << 8], (uint32_t)b->signs[4 * t + l / 2] >> l % 2 * 4, p->q + 4 * l);
+    p->scale[0] = p->scale[1] = 2 * (b->scales[t / 2] >> t % 2 * 4 & 15) + 1;
+}
+
+/* Eight of -1, 0, 1, each an eighth more or less, as eighths. */
+NTX_UNPACK void ntx__values_iq1(uint32_t index, int less, int8_t *q)
+{
+    uint32_t code = ntx__codes_iq1[index];
+    for (int i = 0; i < 8; i++)
+        q[i] = (int8_t)(((int)(code >> 2 * i & 3) - 1) * 8 + (less ? -1 : 1));
+}
+
+NTX_UNPACK void ntx__part_iq1_s(const struct ntx_block_iq1_s *b, uint32_t t, struct ntx_part *p)
+{
+    uint32_t h = b->qh[t];
+    for (uint32_t l = 0; l < 4; l++)
+        ntx__values_iq1(b->qs[4 * t + l] | (h >> 3 * l & 7) << 8, (int)(h >> 15), p->q + 8 * l);
+    p->scale[0] = p->scale[1] = (int32_t)(2 * (h >> 12 & 7) + 1);
+}
+
+NTX_UNPACK void ntx__part_iq1_m(const struct ntx_block_iq1_m *b, uint32_t t, struct ntx_part *p)
+{
+    uint32_t s = b->scales[t / 2 * 2] | (uint32_t)b->scales[t / 2 * 2 + 1] << 8;
+    for (uint32_t l = 0; l < 4; l++) {
+        uint32_t h = (uint32_t)b->qh[2 * t + l / 2] >> l % 2 * 4;
+        ntx__values_iq1(b->qs[4 * t + l] | (h & 7) << 8, h >> 3 & 1, p->q + 8 * l);
+    }
+    p->scale[0] = (int32_t)(2 * (s >> t % 2 * 6 & 7) + 1);
+    p->scale[1] = (int32_t)(2 * (s >> (t % 2 * 6 + 3) & 7) + 1);
+}
+
+/* ---- ternary */
+
+/* Five values are the digits to base 3 of a byte, as a fraction of 256: the n-th is what n multiplications by 3 let run over. */
+NTX_UNPACK void ntx__digits(const uint8_t *p, uint32_t n, uint32_t bytes, int8_t *q)
+{
+    const uint8_t power[5] = {1, 3, 9, 27, 81};
+    for (uint32_t i = 0; i < bytes; i++)
+        q[i] = (int8_t)(((uint32_t)(uint8_t)(p[i] * power[n]) * 3 >> 8) - 1);
+}
+
+/* The n-th digits of 32 bytes are 32 values; behind these those of 16 bytes, then of 4. */
+NTX_UNPACK void ntx__part_tq1_0(const struct ntx_block_tq1_0 *b, uint32_t t, struct ntx_part *p)
+{
+    p->scale[0] = p->scale[1] = 1;
+    if (t < 5) {
+        ntx__digits(b->qs, t, 32, p->q);
+        return;
+    }
+    ntx__digits(b->qs + 32, 2 * (t - 5), 16, p->q);
+    if (t < 7)
+        ntx__digits(b->qs + 32, 2 * (t - 5) + 1, 16, p->q + 16);
+    for (uint32_t n = 0; t == 7 && n < 4; n++)
+        ntx__digits(b->qh, n, 4, p->q + 16 + 4 * n);
+}
+
+NTX_UNPACK void ntx__part_tq2_0(const struct ntx_block_tq2_0 *b, uint32_t t, struct ntx_part *p)
+{
+    for (uint32_t i = 0; i < 32; i++)
+        p->q[i] = (int8_t)((b->qs[t / 4 * 32 + i] >> t % 4 * 2 & 3) - 1);
+    p->scale[0] = p->scale[1] = 1;
+}
+
 /* ---- all of them */
 
 #define NTX__UNPACK_FLOAT(type, scale, minimum)
 #define NTX__UNPACK_SIMPLE(type, scale, minimum) NTX__UNPACK_BLOCK(type, scale, minimum)
+#define NTX__UNPACK_HALVES(type, scale, minimum) NTX__UNPACK_BLOCK(type, scale, minimum)
 #define NTX__UNPACK_SUPER(type, scale, minimum) NTX__UNPACK_BLOCK(type, scale, minimum)
 #define NTX__UNPACK_BLOCK(type, scale, minimum)                                                       \
     NTX_UNPACK void ntx_unpack_##type(const void *block, uint32_t t, struct ntx_part *p)              \

@@ -26,7 +26,7 @@
 
 #define NTX_HW_READS 12
 #define NTX_HW_STREAMS 4
-#define NTX_HW_KERNELS 96
+#define NTX_HW_KERNELS 160
 #define NTX_HW_ANY UINT32_MAX /* kernel type "*": all types that have no entry of their own */
 
 struct ntx_hw_read {

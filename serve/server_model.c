@@ -54,6 +54,18 @@ static void forget(struct ntx_kept *k)
     *k = (struct ntx_kept){0};
 }
 
+static void log_plain_types(const struct ntx_loaded *l)
+{
+    bool told[NTX_TYPE_LIMIT] = {0};
+    for (uint64_t i = 0; i < ntx_gguf_n_tensors(l->gguf); i++) {
+        uint32_t type = ntx_gguf_tensor_at(l->gguf, i)->type;
+        if (type != NTX_I8 && !l->ops->own[type] && !told[type])
+            ntx_log(NTX_LOG_INFO, "%s has no kernel of its own in %s: it is multiplied from its plain unpacking, to the same bits but slower",
+                    ntx_type_info(type)->name, l->ops->name);
+        told[type] = true;
+    }
+}
+
 static void tell_loaded(struct ntx_server *s)
 {
     Ntx__Loaded m = NTX__LOADED__INIT;
@@ -61,6 +73,7 @@ static void tell_loaded(struct ntx_server *s)
     struct ntx_requester *a = &s->loader;
     forget(&s->old);
     ntx_log(NTX_LOG_INFO, "%s is loaded: %u tokens of context, %s", s->loaded->names[0], s->loaded->env.ctx, s->loaded->ops->name);
+    log_plain_types(s->loaded);
     if (a->writer && (m.info_json = ntx_stats_info(s->loaded))) {
         char *notes[NTX_MAX_NOTES], *detail = s->loaded->note;
         m.notes = notes;

@@ -349,3 +349,5 @@ AMX_INTERLEAVED(q6_k, NTX_QKK, 8, false, 0)
     AMX_MATMUL(type, NTX_QK, 0, false, 0)    \
     AMX_INTERLEAVED(type, NTX_QK, 0, false, 0)
 NTX_LOOKUPS(AMX_LOOKUP)
+#define AMX_PLAIN(TYPE, type, ...) AMX_MATMUL(type, NTX_QKK, 8, false, 0)
+PANEL_PLAIN_TYPES(AMX_PLAIN)

@@ -6,6 +6,16 @@
 
 NTX_TYPES(PLAIN)
 
+#define PLAIN_NAMED(name, type)                                                        \
+    DECLARE_MATMUL(name)                                                               \
+    {                                                                                  \
+        plain_mm_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);       \
+    }
+#define PLAIN_FEW(TYPE, type) PLAIN_NAMED(ntx__mm512_##type, type)
+#define PLAIN_INSTEAD(TYPE, type, factor) PLAIN_NAMED(ntx__plain512_##type, type)
+AVX512_PLAIN(PLAIN_FEW)
+AVX512_CODES(PLAIN_INSTEAD)
+
 #define FLOAT_ROW(TYPE, type, ...) [NTX_##TYPE] = ntx__mm512_##type,
 #define OWN(TYPE, type, ...) [NTX_##TYPE] = true,
 #define VEC(TYPE, type, ...) [NTX_##TYPE] = ntx__mmvec_##type,
@@ -17,7 +27,7 @@ NTX_TYPES(PLAIN)
 OVERRIDES_BEGIN
 const struct ntx_cpu_ops ntx__cpu_avx512 = {
     .name = "avx512",
-    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(VEC)},
+    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(VEC) AVX512_PLAIN(VEC)},
     .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
     .interleaved = {INTERLEAVED_TYPES(VEC_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},
@@ -27,7 +37,7 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
 /* The same with matrix tiles for many rows. */
 const struct ntx_cpu_ops ntx__cpu_amx = {
     .name = "amx",
-    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(AMX)},
+    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(AMX) AVX512_PLAIN(AMX)},
     .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
     .interleaved = {INTERLEAVED_TYPES(AMX_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},

@@ -1,45 +1,8 @@
-/* avx512_super.c: products with super-blocks of 256 (Q2_K .. Q6_K), one to four rows of x at a time.
+/* avx512_super.c: products with super-blocks of 256 (Q2_K .. Q6_K, IQ4_XS), one to four rows of x at a time.
  *
- * Four super-blocks make a quad: their headers are unpacked together, one to a 128-bit lane; each one's 256 products are
- * summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their sub-block's scale and added up in int32;
- * the quad's sums end in one register, super-block k in 128-bit lane k. Four quads are 16 blocks: a full set of lanes.
- *
- * A last quad that is not full points again at the row's last block: x is zero there and those lanes are masked at the end,
- * so nothing behind the weights is read. */
-#include "infer/cpu/avx512_bits.h"
-
-/* Four super-blocks of weights, and where they meet x. */
-struct quad {
-    const uint8_t *w[4];
-    uint32_t block; /* number of the first */
-};
-
-/* What a quad gives per row of x: sums of the four blocks, each spread over the four elements of its 128-bit lane. */
-struct quad_sums {
-    __m512i i, j;
-};
-
-/* What a quad's headers hold, for types that unpack them ahead. */
-struct quad_heads {
-    int32_t scales[2][4][4] __attribute__((aligned(64))); /* pairs of int16: [half of the sub-blocks][block][sub-block] */
-};
-
-typedef void head_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, struct quad_heads *heads);
-typedef void quad_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads);
-
-INLINE __m512i four_lanes(const struct quad *q, size_t at)
-{
-    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(q->w[0] + at)));
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(q->w[1] + at)), 1);
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(q->w[2] + at)), 2);
-    return _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(q->w[3] + at)), 3);
-}
-
-/* acc += scale * (w . x) for 64 values; w of 7 bits. */
-INLINE __m512i scaled_dot(__m512i acc, __m512i w, const int8_t *x, __m512i scale)
-{
-    return _mm512_dpwssd_epi32(acc, _mm512_maddubs_epi16(w, load512(x)), scale);
-}
+ * Each block's 256 products are summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their sub-block's scale and added up in
+ * int32; four blocks, a quad, end in one register (avx512_quads.h). */
+#include "infer/cpu/avx512_quads.h"
 
 /* Index for byte shuffles: unsigned bytes s .. s + 3 of each lane as int16, one for each 128-bit lane. */
 INLINE __m512i pick_quarters(int s)
@@ -119,13 +82,6 @@ INLINE void quad_q5_k(const struct quad *q, const struct q8k_row *x, int rows, s
 }
 
 /* ---- Q6_K: w = scale * (q - 32) = scale * q - 32 * scale, the latter through x's sums of 16 ---- */
-
-/* -offset * sum of scale * (sum of 16 x): what is left of the offset inside the integers. 8 lanes used. */
-INLINE __m512i offset_term(__m256i s16, const int16_t *sums, int log2_offset)
-{
-    __m256i p = _mm256_madd_epi16(s16, _mm256_loadu_si256((const void *)sums));
-    return _mm512_zextsi256_si512(_mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(p, log2_offset)));
-}
 
 INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
 {
@@ -209,88 +165,56 @@ INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, s
         out[r].i = fold4(acc[r]);
 }
 
-/* ---- the common part ---- */
+/* ---- IQ4_XS: d, bit pairs and nibbles of 8 scales, then nibbles that stand for values, 128 too many: eight bits, so sums of four meet the
+ * scale, as int32. ---- */
 
-/* Element 4 k + g of the quads' joined sums is block 4 g + k. */
-INLINE __m512i natural_order(__m512i v)
+/* 8 scales as int16, from the header's 8 bytes. */
+INLINE __m128i scales_iq4_xs(const uint8_t *w)
 {
-    return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), v);
+    uint32_t low, high = w[2] | (uint32_t)w[3] << 8;
+    memcpy(&low, w + 4, 4);
+    __m256i v = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)low), _mm256_set_epi32(28, 24, 20, 16, 12, 8, 4, 0)), _mm256_set1_epi32(15));
+    __m256i h = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)(high << 4)), _mm256_set_epi32(14, 12, 10, 8, 6, 4, 2, 0)), _mm256_set1_epi32(48));
+    return _mm256_cvtepi32_epi16(_mm256_sub_epi32(_mm256_or_si256(v, h), _mm256_set1_epi32(32)));
 }
 
-/* One output for `rows` rows of x. */
-INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, const int rows, __m512 *acc, size_t block_bytes,
-                       const bool has_min, head_fn *head, quad_fn *quad)
+INLINE void quad_iq4_xs(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
 {
-    const bool far = ntx__cpu_fetch_far;
-    for (int r = 0; r < rows; r++)
-        acc[r] = _mm512_setzero_ps();
-    for (uint32_t b = 0; b < nb; b += LANES) {
-        struct quad_sums sums[4][4];
-        struct quad_heads heads[4];
-        struct quad quads[4];
-        __m512i d[4];
-        for (uint32_t g = 0; g < 4; g++) {
-            struct quad q = {.block = b + 4 * g};
-            const uint8_t *p = w + (size_t)q.block * block_bytes;
-            prefetch_weights(p, 4 * block_bytes, 3584, far);
-            if (q.block + 4 <= nb) {
-                for (int k = 0; k < 4; k++)
-                    q.w[k] = p + k * block_bytes;
-            } else if (q.block < nb) {
-                for (uint32_t k = 0; k < 4; k++)
-                    q.w[k] = w + (size_t)(q.block + k < nb ? q.block + k : nb - 1) * block_bytes;
-            } else {
-                d[g] = _mm512_setzero_si512();
-                for (int r = 0; r < rows; r++)
-                    sums[g][r].i = sums[g][r].j = d[g];
-                quads[g].block = nb;
-                continue;
-            }
-            quads[g] = q;
-            if (head) /* all of them first, since each waits longer for its headers than for its weights */
-                head(&quads[g], x, rows, sums[g], &d[g], &heads[g]);
-        }
-        for (uint32_t g = 0; g < 4 && quads[g].block < nb; g++)
-            quad(&quads[g], x, rows, sums[g], &d[g], &heads[g]);
-        __m512i dw = natural_order(_mm512_unpacklo_epi64(_mm512_unpacklo_epi32(d[0], d[1]), _mm512_unpacklo_epi32(d[2], d[3])));
-        __m512 scale = widen_low_halves(dw), min = widen_low_halves(_mm512_srli_epi32(dw, 16));
-        __mmask16 live = first_lanes(nb - b);
+    const __m512i values = raised_iq4_nl(), turn = _mm512_set_epi64(3, 2, 3, 2, 1, 0, 1, 0), shift = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
+    const __m512i halves16 = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+    __m512i acc[4][4];
+    (void)heads;
+    for (int k = 0; k < 4; k++) {
+        const uint8_t *w = q->w[k];
+        size_t b = q->block + (size_t)k;
+        __m128i s8 = scales_iq4_xs(w);
+        __m512i s32 = _mm512_castsi256_si512(_mm256_cvtepi16_epi32(s8));
         for (int r = 0; r < rows; r++) {
-            __m512 dx = _mm512_loadu_ps(x[r].d + b);
-            __m512i i = natural_order(sum4x4(sums[0][r].i, sums[1][r].i, sums[2][r].i, sums[3][r].i));
-            acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(i), _mm512_mul_ps(scale, dx), acc[r], live);
-            if (!has_min)
-                continue;
-            __m512i j = natural_order(sum4x4(sums[0][r].j, sums[1][r].j, sums[2][r].j, sums[3][r].j));
-            j = _mm512_sub_epi32(_mm512_setzero_si512(), j);
-            acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(min, dx), acc[r], live);
+            __m128i p = _mm_madd_epi16(s8, _mm_loadu_si128((const void *)(x[r].s32 + b * 8)));
+            acc[r][k] = _mm512_zextsi128_si512(_mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(p, 7)));
+        }
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; t++) {
+            __m512i v = _mm512_permutexvar_epi64(turn, _mm512_castsi256_si512(load256(w + 8 + 32 * t)));
+            v = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srlv_epi64(v, shift), bytes512(15)));
+            __m512i s = _mm512_permutexvar_epi32(_mm512_add_epi32(halves16, _mm512_set1_epi32(2 * t)), s32);
+            for (int r = 0; r < rows; r++) {
+                __m512i p = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v, load512(x[r].q + b * 256 + 64 * t));
+                acc[r][k] = _mm512_add_epi32(acc[r][k], _mm512_mullo_epi32(p, s));
+            }
         }
     }
+    *d = _mm512_shuffle_epi32(four_lanes(q, 0), _MM_PERM_AAAA);
+    for (int r = 0; r < rows; r++)
+        out[r].i = fold4(acc[r]);
 }
 
-/* All outputs for rows r .. r + rows - 1. */
-INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const bool has_min, head_fn *head, quad_fn *quad)
-{
-    struct q8k_row x[4];
-    for (int k = 0; k < rows; k++)
-        x[k] = q8k_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
-    for (uint32_t o = 0; o < s->n_out; o++) {
-        __m512 acc[4];
-        dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, head, quad);
-        for (int k = 0; k < rows; k++)
-            s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
-    }
-}
+/* ---- all of them ---- */
 
-#define SUPER_ROWS(type, k, has_min, head)                                                                         \
-    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                \
-    {                                                                                                                 \
-        mm_rows(s, r, k, sizeof(struct ntx_block_##type), has_min, head, quad_##type);                                        \
-    }
-#define SUPER_MATMUL(type, has_min, head)                                                                             \
-    SUPER_ROWS(type, 1, has_min, head)                                                                                \
-    SUPER_ROWS(type, 2, has_min, head)                                                                                \
-    SUPER_ROWS(type, 4, has_min, head)                                                                                \
+#define SUPER_MATMUL(type, has_min, head)    \
+    SUPER_ROWS(type, 1, has_min, 1, head)    \
+    SUPER_ROWS(type, 2, has_min, 1, head)    \
+    SUPER_ROWS(type, 4, has_min, 1, head)    \
     MATMUL_BY_ROWS(type)
 
 SUPER_MATMUL(q2_k, true, NULL)
@@ -298,3 +222,4 @@ SUPER_MATMUL(q3_k, false, NULL)
 SUPER_MATMUL(q4_k, true, head_q45)
 SUPER_MATMUL(q5_k, true, head_q45)
 SUPER_MATMUL(q6_k, false, NULL)
+SUPER_MATMUL(iq4_xs, false, NULL)

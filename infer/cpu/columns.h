@@ -23,6 +23,18 @@ enum { SEGMENT = 256, TOGETHER = 16 }; /* values of a column, columns */
         }                                                                                                                  \
     }
 
+#define WIDEN_HALVES(type, values, scale_, minimum)                                                                        \
+    static void widen_##type(const void *w, float *out, uint32_t n)                                                        \
+    {                                                                                                                      \
+        const struct ntx_block_##type *b = w;                                                                              \
+        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                         \
+            struct ntx_part p;                                                                                             \
+            ntx_unpack_##type(b + k / (values), k % (values) / NTX_QK, &p);                                                \
+            for (uint32_t i = 0; i < NTX_QK; i++)                                                                          \
+                out[k + i] = (i < 16 ? p.d : p.m) * (float)p.q[i];                                                         \
+        }                                                                                                                  \
+    }
+
 #define WIDEN_SUPER(type, values, scale_, minimum)                                                                         \
     static void widen_##type(const void *w, float *out, uint32_t n)                                                        \
     {                                                                                                                      \
@@ -139,6 +151,7 @@ INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uin
 
 #define COLUMNS_FLOAT(type, values, bytes, min) COLUMNS_OF(type, 1, bytes)
 #define COLUMNS_SIMPLE(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
+#define COLUMNS_HALVES(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
 #define COLUMNS_SUPER(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
 #define COLUMNS(rule, TYPE, type, ...) COLUMNS_##rule(type, __VA_ARGS__)
 #define COLUMNS_ROW(rule, TYPE, type, ...) [NTX_##TYPE] = columns_##type,

@@ -10,6 +10,8 @@
  *     where dw * dx is one rounded f32 product. Types with a minimum m then: acc[b % 16] = fmaf((float)xs, m * dx, acc[b % 16]), xs = the
  *     exact sum of the block's 32 x integers. (The integers are those of model/unpack.h: Q5_0's and Q4_0's have 16 and 8 taken off,
  *     MXFP4's are NTX_VALUES_mxfp4.)
+ *   NTX_RULE_HALVES (NVFP4): x as in SIMPLE. For block b: i of its first 16 products, then acc[b % 16] = fmaf((float)i, d0 * dx, acc[b % 16]), and
+ *     the same of the other 16 with d1.
  *   NTX_RULE_SUPER, by super-blocks of 256 (Q2_K .. Q6_K ...): x in blocks of 256 to int8 with one f32 scale (NTX_ACT_Q8K).
  *     For super-block b: i = sum over sub-blocks of scale * (sum of products), exact in int32. acc[b % 16] = fmaf((float)i, d * dx, acc[b % 16]).
  *     Types with minima then: j = sum over sub-blocks of min * (sum of x integers), exact; acc[b % 16] = fmaf((float)-j, dmin * dx, acc[b % 16]).

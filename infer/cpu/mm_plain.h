@@ -55,6 +55,24 @@ INLINE void dot_simple(const struct plain_dot *d, size_t block_bytes, uint32_t v
         d->y[r * d->ldy] = join_lanes(acc[r]);
 }
 
+INLINE void dot_halves(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
+{
+    float acc[PLAIN_ROWS][LANES] = {{0}};
+    struct ntx_part p;
+    (void)has_min;
+    for (uint32_t b = 0; b < d->n_in / NTX_QK; b++) {
+        unpack(d->w + b / (values / NTX_QK) * block_bytes, b % (values / NTX_QK), &p);
+        for (uint32_t r = 0; r < d->n; r++) {
+            struct q8_row x = q8_view(d->x + r * d->x_stride, d->n_in);
+            float *to = &acc[r][b % LANES];
+            *to = fmaf((float)dot_bytes(p.q, x.q + b * NTX_QK, 16), p.d * x.d[b], *to);
+            *to = fmaf((float)dot_bytes(p.q + 16, x.q + b * NTX_QK + 16, 16), p.m * x.d[b], *to);
+        }
+    }
+    for (uint32_t r = 0; r < d->n; r++)
+        d->y[r * d->ldy] = join_lanes(acc[r]);
+}
+
 INLINE void dot_super(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
 {
     float acc[PLAIN_ROWS][LANES] = {{0}};
@@ -113,6 +131,8 @@ INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(co
 #define PLAIN_FLOAT(type, values, bytes, min) PLAIN_MATMUL(type, dot_float(&d, bytes, plain_##type))
 #define PLAIN_SIMPLE(type, values, scale, min) \
     PLAIN_MATMUL(type, dot_simple(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
+#define PLAIN_HALVES(type, values, scale, min) \
+    PLAIN_MATMUL(type, dot_halves(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
 #define PLAIN_SUPER(type, values, scale, min) \
     PLAIN_MATMUL(type, dot_super(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
 

@@ -357,6 +357,42 @@ INLINE void fill_q2_k(const struct blocks *w, struct panel *p)
     }
 }
 
+/* ---- any super-block without minima, from its unpacking: as Q6_K with an offset of 128 */
+
+typedef void unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
+
+INLINE void pack_plain(const struct blocks *w, struct panel *p, unpack_fn *unpack, const bool tiles)
+{
+    uint8_t q[PANEL_OUTS][NTX_QKK] __attribute__((aligned(64)));
+    int32_t scale[16][PANEL_OUTS] __attribute__((aligned(64)));
+    const uint8_t *row[PANEL_OUTS];
+    for (uint32_t o = 0; o < PANEL_OUTS; o++) {
+        struct ntx_part part;
+        row[o] = q[o];
+        for (uint32_t t = 0; t < NTX_QKK / NTX_QK; t++) {
+            unpack(w->row[o], t, &part);
+            memcpy(q[o] + t * NTX_QK, part.q, NTX_QK);
+            scale[2 * t][o] = part.scale[0];
+            scale[2 * t + 1][o] = part.scale[1];
+        }
+        p->d[0][o] = part.d;
+    }
+    for (int k = 0; !tiles && k < 8; k++) { /* pairs of -128 * scale */
+        __m512i a = _mm512_load_si512(scale[2 * k]), b = _mm512_load_si512(scale[2 * k + 1]);
+        a = _mm512_and_si512(_mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a, 7)), dwords512(0xffff));
+        b = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(b, 7));
+        _mm512_store_si512(p->mins[k], _mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
+    }
+    for (size_t g = 0; g < 16; g++) {
+        __m512i v[4], s = _mm512_load_si512(scale[g]), twice = _mm512_or_si512(_mm512_and_si512(s, dwords512(0xffff)), _mm512_slli_epi32(s, 16));
+        if (!tiles)
+            _mm512_store_si512(p->scale[g], s);
+        turn16(row, 16 * g, v);
+        for (size_t k = 0; k < 4; k++)
+            store_scaled(p, 4 * g + k, _mm512_xor_si512(v[k], bytes512(0x80)), twice, 128, tiles);
+    }
+}
+
 #define PANEL_SUPER(name, type, pattern, call)                                                         \
     void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                       \
     {                                                                                                  \
@@ -381,3 +417,7 @@ PANEL_SUPER(ntx__panel_interleaved_q6_k, q6_k, &ntx__pattern_q6_k, fill_q6_k(w, 
 PANEL_SUPER(ntx__panel_vec_interleaved_q4_k, q4_k, &ntx__pattern_q4_k, fill_q45(w, p, false, false))
 PANEL_SUPER(ntx__panel_vec_interleaved_q5_k, q5_k, &ntx__pattern_q5_k, fill_q45(w, p, true, false))
 PANEL_SUPER(ntx__panel_vec_interleaved_q6_k, q6_k, &ntx__pattern_q6_k, fill_q6_k(w, p, false))
+#define PANEL_PLAIN(TYPE, type, ...)                                                                  \
+    PANEL_SUPER(ntx__panel_##type, type, NULL, pack_plain(w, p, ntx_unpack_##type, true))             \
+    PANEL_SUPER(ntx__panel_vec_##type, type, NULL, pack_plain(w, p, ntx_unpack_##type, false))
+PANEL_PLAIN_TYPES(PANEL_PLAIN)

@@ -14,6 +14,7 @@ static bool have_generic(void)
 
 #if defined(__x86_64__)
 bool ntx__cpu_fetch_far;
+bool ntx__cpu_permutes_bytes;
 
 static bool have_avx2(void)
 {
@@ -24,6 +25,8 @@ static bool have_avx2(void)
 
 static bool have_avx512(void)
 {
+    __builtin_cpu_init();
+    ntx__cpu_permutes_bytes = __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bitalg");
     return have_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
@@ -72,6 +75,7 @@ const char *ntx_cpu_names(void)
 
 #define FORM_FLOAT NTX_ACT_F32
 #define FORM_SIMPLE NTX_ACT_Q8
+#define FORM_HALVES NTX_ACT_Q8
 #define FORM_SUPER NTX_ACT_Q8K
 #define FORM_ROW(rule, TYPE, ...) [NTX_##TYPE] = FORM_##rule,
 

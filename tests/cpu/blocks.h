@@ -31,7 +31,8 @@ KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool 
         break;
     case NTX_Q4_1: case NTX_Q5_1: case NTX_Q4_K: case NTX_Q5_K:
         put_f16(p + 2, m); /* fall through */
-    case NTX_F16: case NTX_Q4_0: case NTX_Q5_0: case NTX_Q8_0: case NTX_IQ4_NL:
+    case NTX_F16: case NTX_Q4_0: case NTX_Q5_0: case NTX_Q8_0: case NTX_IQ4_NL: case NTX_IQ4_XS: case NTX_IQ3_XXS:
+    case NTX_IQ3_S: case NTX_IQ2_XXS: case NTX_IQ2_XS: case NTX_IQ2_S: case NTX_IQ1_S: case NTX_Q1_0: case NTX_Q2_0:
         put_f16(p, d);
         break;
     case NTX_Q2_K:
@@ -42,7 +43,15 @@ KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool 
         e = (uint8_t)rng_u32(r);
         p[0] = (char)(!extreme && e % 4 ? 112 + e / 4 % 12 : e / 4 % 4);
         break;
-    default: /* Q3_K, Q6_K: at the end */
+    case NTX_IQ1_M: /* by nibbles, in the upper ones of every second byte of scales */
+        for (int i = 0; i < 4; i++) {
+            char *at = p + offsetof(struct ntx_block_iq1_m, scales) + 2 * i + 1;
+            *at = (char)((*at & 15) | (ntx_f32_to_f16(d) >> 4 * i & 15) << 4);
+        }
+        break;
+    case NTX_NVFP4: /* every byte is a number */
+        break;
+    default: /* Q3_K, Q6_K, TQ1_0, TQ2_0: at the end */
         put_f16(p + bytes - 2, d);
     }
 }

@@ -6,8 +6,8 @@
 
 enum { COLS = 37, ROWS = 5 };
 
-static const uint32_t types[] = {NTX_F32, NTX_F16, NTX_BF16, NTX_Q4_0, NTX_Q4_1, NTX_Q5_0, NTX_Q5_1, NTX_Q8_0,
-                                 NTX_Q2_K, NTX_Q3_K, NTX_Q4_K, NTX_Q5_K, NTX_Q6_K, NTX_MXFP4, NTX_IQ4_NL};
+#define TYPE(rule, TYPE, ...) NTX_##TYPE,
+static const uint32_t types[] = {NTX_TYPES(TYPE)};
 
 struct problem {
     uint32_t type, n, n_cols, n_rows;

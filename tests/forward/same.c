@@ -7,7 +7,7 @@
 
 #define N 41
 
-static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "MXFP4", "Q2_K", "IQ4_NL"};
+static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "MXFP4", "Q2_K", "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ1_M", "TQ1_0", "NVFP4"};
 
 static void same_by_circumstance(const struct rig_options *of)
 {

@@ -70,6 +70,17 @@ PLAIN(q4_0, 4.64f)
 PLAIN(q5_0, 9.25f)
 PLAIN(q8_0, 73.9f)
 PLAIN(iq4_nl, 67.44f)
+PLAIN(iq4_xs, 1250.0f)
+PLAIN(iq3_xxs, 141.9f)
+PLAIN(iq3_s, 140.3f)
+PLAIN(iq2_xxs, 53.34f)
+PLAIN(iq2_xs, 55.91f)
+PLAIN(iq2_s, 56.42f)
+PLAIN(iq1_s, 7.232f)
+PLAIN(tq1_0, 0.8172f)
+PLAIN(tq2_0, 1.225f)
+PLAIN(q1_0, 1.0f)
+PLAIN(q2_0, 1.225f)
 PLAIN(q3_k, 43.4f)
 PLAIN(q6_k, 1366.0f)
 WITH_MIN(q4_1, m, 4.61f, -7.5f)
@@ -86,6 +97,32 @@ static void mxfp4(struct mk_rng *r, size_t n, float std, struct ntx_block_mxfp4 
     fill(r, b, n * sizeof *b);
     for (size_t i = 0; i < n; i++)
         b[i].e = (uint8_t)(e - 1 + 128 + ((float)(mk_next(r) >> 40) * 0x1p-24f < doubled));
+}
+
+/* d by nibbles, in the upper ones of every second byte of scales. */
+static void iq1_m(struct mk_rng *r, size_t n, float std, struct ntx_block_iq1_m *b)
+{
+    fill(r, b, n * sizeof *b);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t d = ntx_f32_to_f16(vary_signed(r, std / 7.203f));
+        for (int k = 0; k < 4; k++)
+            b[i].scales[2 * k + 1] = (uint8_t)((b[i].scales[2 * k + 1] & 15) | (d >> 4 * k & 15) << 4);
+    }
+}
+
+static float e4m3(uint8_t x) { return ldexpf((float)(x < 8 ? x : 8 + x % 8), x < 8 ? -9 : x / 8 - 10); }
+
+/* Scales are bytes: the one below what is wanted and the next, mixed to the same root mean square. */
+static void nvfp4(struct mk_rng *r, size_t n, float std, struct ntx_block_nvfp4 *b)
+{
+    float want = 2 * std / 5.852f;
+    uint8_t byte = 0;
+    while (byte < 125 && e4m3((uint8_t)(byte + 1)) <= want)
+        byte++;
+    float below = e4m3(byte), above = e4m3((uint8_t)(byte + 1)), share = (want * want - below * below) / (above * above - below * below);
+    fill(r, b, n * sizeof *b);
+    for (size_t i = 0; i < 4 * n; i++)
+        b[i / 4].d[i % 4] = (uint8_t)(byte + ((float)(mk_next(r) >> 40) * 0x1p-24f < share));
 }
 
 static void floats(struct mk_rng *r, uint32_t type, size_t n, float mean, float std, void *out)
@@ -112,6 +149,19 @@ void mk_blocks(struct mk_rng *r, uint32_t type, size_t n, float mean, float std,
     case NTX_Q5_1: q5_1(r, n, std, out); break;
     case NTX_Q8_0: q8_0(r, n, std, out); break;
     case NTX_IQ4_NL: iq4_nl(r, n, std, out); break;
+    case NTX_IQ4_XS: iq4_xs(r, n, std, out); break;
+    case NTX_IQ3_XXS: iq3_xxs(r, n, std, out); break;
+    case NTX_IQ3_S: iq3_s(r, n, std, out); break;
+    case NTX_IQ2_XXS: iq2_xxs(r, n, std, out); break;
+    case NTX_IQ2_XS: iq2_xs(r, n, std, out); break;
+    case NTX_IQ2_S: iq2_s(r, n, std, out); break;
+    case NTX_IQ1_S: iq1_s(r, n, std, out); break;
+    case NTX_TQ1_0: tq1_0(r, n, std, out); break;
+    case NTX_TQ2_0: tq2_0(r, n, std, out); break;
+    case NTX_Q1_0: q1_0(r, n, std, out); break;
+    case NTX_Q2_0: q2_0(r, n, std, out); break;
+    case NTX_IQ1_M: iq1_m(r, n, std, out); break;
+    case NTX_NVFP4: nvfp4(r, n, std, out); break;
     case NTX_Q2_K: q2_k(r, n, std, out); break;
     case NTX_Q3_K: q3_k(r, n, std, out); break;
     case NTX_Q4_K: q4_k(r, n, std, out); break;

@@ -31,6 +31,19 @@ static const struct recipe recipes[] = {
     {"Q6_K", 18, NTX_Q6_K, NTX_Q6_K, false}, {"Q4_K_M", 15, NTX_Q4_K, NTX_Q6_K, true},
     {"Q5_K_M", 17, NTX_Q5_K, NTX_Q6_K, true}, {"MXFP4", 38, NTX_MXFP4, NTX_Q8_0, false},
     {"IQ4_NL", 25, NTX_IQ4_NL, NTX_Q6_K, false},
+    {"IQ4_XS", 30, NTX_IQ4_XS, NTX_Q6_K, false},
+    {"IQ3_XXS", 23, NTX_IQ3_XXS, NTX_Q6_K, false},
+    {"IQ3_S", 26, NTX_IQ3_S, NTX_Q6_K, false},
+    {"IQ2_XXS", 19, NTX_IQ2_XXS, NTX_Q6_K, false},
+    {"IQ2_XS", 20, NTX_IQ2_XS, NTX_Q6_K, false},
+    {"IQ2_S", 28, NTX_IQ2_S, NTX_Q6_K, false},
+    {"IQ1_S", 24, NTX_IQ1_S, NTX_Q6_K, false},
+    {"IQ1_M", 31, NTX_IQ1_M, NTX_Q6_K, false},
+    {"TQ1_0", 36, NTX_TQ1_0, NTX_Q6_K, false},
+    {"TQ2_0", 37, NTX_TQ2_0, NTX_Q6_K, false},
+    {"NVFP4", 39, NTX_NVFP4, NTX_Q6_K, false},
+    {"Q1_0", 40, NTX_Q1_0, NTX_Q6_K, false},
+    {"Q2_0", 41, NTX_Q2_0, NTX_Q6_K, false},
 };
 
 static const struct recipe *find_recipe(const char *name)
@@ -43,7 +56,8 @@ static const struct recipe *find_recipe(const char *name)
 
 const char *mk_type_names(void)
 {
-    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K Q4_K_M Q5_K_M MXFP4 IQ4_NL";
+    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K Q4_K_M Q5_K_M MXFP4 IQ4_NL "
+           "IQ4_XS IQ3_XXS IQ3_S IQ2_XXS IQ2_XS IQ2_S IQ1_S IQ1_M TQ1_0 TQ2_0 NVFP4 Q1_0 Q2_0";
 }
 
 bool mk_type_known(const char *type)
@@ -69,6 +83,7 @@ static uint32_t fitting(uint32_t type, uint64_t n_in)
     case NTX_Q2_K: case NTX_Q3_K: return NTX_Q4_0;
     case NTX_Q4_K: return NTX_Q5_0;
     case NTX_Q5_K: return NTX_Q5_1;
+    case NTX_IQ4_XS: return NTX_IQ4_NL;
     default: return NTX_Q8_0;
     }
 }

@@ -2,7 +2,7 @@
  *
  * Three blocks of pseudo-random bytes per type, with a common, a negative and a subnormal scale (MXFP4: a common one and the two that
  * are subnormal floats). The expected values come from
- * an independent reimplementation in Python with exact rounding; the hash is FNV-1a over the bits of all values. */
+ * an independent reimplementation in Python with exact rounding, those of the i-quants and the types behind them from ggml itself; the hash is FNV-1a over the bits of all values. */
 #include "model/quant.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 struct expected {
     uint32_t type;
-    int scale_at, n_scales; /* byte of the first half-precision scale in a block, and whether a second follows; 0: the scale is a byte */
+    int scale_at, n_scales; /* byte of the first half-precision scale in a block, and whether a second follows; 0: the scale is a byte; -1: scales are as they come */
     uint64_t hash;
     int at[10];
     float value[10];
@@ -57,6 +57,45 @@ static const struct expected cases[] = {
     {NTX_IQ4_NL, 0, 1, 0xa4d3e4739a66503fu,
      {0, 1, 15, 16, 31, 47, 95},
      {0x1.531ep+2f, -0x1.ffep-1f, 0x1.3fecp+1f, -0x1.bfe4p+1f, 0x1.1cbbp+3f, 0x1.63b3p+5f, -0x1.6bcp-13f}},
+    {NTX_IQ4_XS, 0, 1, 0x6c3d6ccb4ebe87ddu,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {0x1.d2494p+6f, 0x1.f1142p+7f, 0x1.20bacp+6f, -0x1.11888p+6f, -0x1.a3e5cp+6f, -0x1.ab188p+6f, -0x1.85e7ap+7f, -0x1.2f86ap+7f, 0x1.63596p+8f, 0x1.68e88p-6f}},
+    {NTX_IQ3_XXS, 0, 1, 0x137b9318c8b820f6u,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {0x1.804e6p+5f, -0x1.efe1p+3f, 0x1.332p-2f, 0x1.a17f8p+4f, -0x1.73e8cp+4f, 0x1.7cb5p+3f, -0x1.2e538p+4f, -0x1.be4a8p+3f, -0x1.44e4p+3f, 0x1.8036p-9f}},
+    {NTX_IQ3_S, 0, 1, 0x8ebc70b0eac2bf65u,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {-0x1.0fefp+3f, -0x1.7cb5p+3f, -0x1.bfe4p+1f, 0x1.b97ep+2f, 0x1.11888p+4f, -0x1.b7e48p+4f, 0x1.44b88p+4f, 0x1.efe1p+3f, -0x1.a41ep+4f, 0x1.3e48p-11f}},
+    {NTX_IQ2_XXS, 0, 1, 0x4c8406d74991f974u,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {0x1.cbe34p+2f, 0x1.2654p+1f, -0x1.53eacp+2f, 0x1.0cbcp+1f, -0x1.731cp+1f, -0x1.5984p+1f, -0x1.46b86p+3f, -0x1.665p-1f, -0x1.2e7cp+3f, -0x1.6bcp-14f}},
+    {NTX_IQ2_XS, 0, 1, 0x48bce64f661103f7u,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {-0x1.8b80ep+3f, 0x1.03efcp+2f, -0x1.2bed4p+2f, -0x1.d0496p+3f, 0x1.1988p+0f, 0x1.ffep-2f, -0x1.57ea8p+1f, 0x1.0cbcp+1f, -0x1.785aep+5f, -0x1.aa45p-11f}},
+    {NTX_IQ2_S, 0, 1, 0x91267444a2c48406u,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {-0x1.332p-2f, 0x1.8fe7p+0f, -0x1.dfe2p-1f, -0x1.998p-4f, -0x1.4cb8p+0f, 0x1.b318p+0f, 0x1.665p-1f, 0x1.dfe2p-1f, -0x1.ffd7cp+4f, 0x1.b48p-15f}},
+    {NTX_IQ1_S, 0, 1, 0x0562c5c1f214d49fu,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {0x1.5984p-2f, -0x1.0cbcp-2f, -0x1.afe5p+0f, -0x1.2321p+0f, 0x1.1988p-3f, -0x1.1988p-3f, -0x1.ffep-5f, -0x1.0323p+0f, -0x1.881cp+0f, 0x1.7dfp-15f}},
+    {NTX_IQ1_M, 0, -1, 0x87f6b3394d324435u,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {0x1.9fd8p+11f, 0x1.51df8p+15f, -0x1.2908p+11f, 0x1.46bcp+12f, -0x1.90fep+13f, -0x1.0b54p+12f, -0x1.9fd8p+11f, 0x1.8224p+12f, 0x1.0e3p+11f, 0x1.f698p+5f}},
+    {NTX_TQ1_0, 52, 1, 0xe2c10d8c0506ca0eu,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {0x1.998p-4f, 0x1.998p-4f, 0x0p+0f, 0x1.998p-4f, 0x1.998p-4f, 0x0p+0f, 0x0p+0f, -0x1.998p-4f, 0x1.668p-2f, 0x1.23p-16f}},
+    {NTX_TQ2_0, 64, 1, 0x9d4f34a0de93da89u,
+     {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
+     {0x1.998p-3f, 0x1.998p-3f, 0x0p+0f, -0x1.998p-4f, 0x0p+0f, 0x0p+0f, 0x1.998p-3f, -0x1.998p-4f, -0x1.668p-2f, -0x1.23p-16f}},
+    {NTX_NVFP4, 0, -1, 0x29f67d3d36bc1060u,
+     {0, 1, 15, 16, 33, 63, 64, 81, 191},
+     {-0x1.38p-1f, 0x1.38p-1f, -0x1.38p-1f, -0x1.2p-3f, 0x1.5p+7f, 0x1.8p+7f, 0x0p+0f, 0x1.6p+4f, -0x1.38p+9f}},
+    {NTX_Q1_0, 0, 1, 0x62dd7c0117fbea25u,
+     {0, 1, 15, 16, 33, 127, 128, 145, 383},
+     {0x1.998p-4f, 0x1.998p-4f, 0x1.998p-4f, -0x1.998p-4f, -0x1.998p-4f, 0x1.998p-4f, -0x1.668p-2f, -0x1.668p-2f, -0x1.23p-16f}},
+    {NTX_Q2_0, 0, 1, 0xda0be7e080c77a1fu,
+     {0, 1, 15, 16, 33, 63, 64, 81, 191},
+     {0x1.998p-3f, 0x1.998p-3f, 0x1.998p-3f, 0x0p+0f, 0x1.998p-4f, 0x1.998p-3f, -0x0p+0f, -0x0p+0f, 0x0p+0f}},
     {NTX_MXFP4, 0, 0, 0x6b3dbd40854a186fu,
      {0, 1, 15, 16, 31, 47, 95},
      {-0x1.8p-5f, -0x1p-3f, 0x0p+0f, -0x1p-6f, 0x1.8p-5f, 0x1p-126f, 0x1.8p-126f}},
@@ -81,9 +120,9 @@ static void make_block(const struct expected *c, const struct ntx_type_info *t, 
         x = x * 1103515245u + 12345u;
         out[i] = (uint8_t)(x >> 16);
     }
-    if (!c->n_scales)
+    if (c->n_scales == 0)
         out[c->scale_at] = exponent[number];
-    else
+    else if (c->n_scales > 0)
         memcpy(out + c->scale_at, &first[number], 2);
     if (c->n_scales == 2)
         memcpy(out + c->scale_at + 2, &second[number], 2);
@@ -155,6 +194,8 @@ static void check_sizes(void)
     CHECK_EQ(ntx_row_bytes(NTX_Q4_K, 512), 288);
     CHECK_EQ(ntx_row_bytes(NTX_Q4_K, 500), 0);
     CHECK_EQ(ntx_row_bytes(NTX_MXFP4, 96), 51);
+    CHECK_EQ(ntx_row_bytes(NTX_NVFP4, 192), 108);
+    CHECK_EQ(ntx_row_bytes(NTX_Q1_0, 192), 0);
     CHECK_EQ(ntx_row_bytes(NTX_F32, 3), 12);
     CHECK_EQ(ntx_row_bytes(4, 32), 0);
     CHECK_EQ(ntx_row_bytes(NTX_F32, UINT64_MAX / 2), 0);

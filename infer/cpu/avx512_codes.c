@@ -1,0 +1,255 @@
+/* avx512_codes.c: products with i-quants of code books (model/codes.h), one to four rows of x at a time, by quads of super-blocks (avx512_quads.h).
+ *
+ * Codes are looked up 64 at a time by permutes of bytes: a book of 256 is four registers for the codes' low bytes and four for their high ones.
+ * A shift by a different count for each byte takes a code apart into its values' levels, a shuffle makes them values, 64 too many, and signs are
+ * masks that put 64 - v in place of 64 + v: seven bits then, which meet x as those of Q6_K do. A quad's values wait for the rows of x in memory.
+ *
+ * Wants VBMI and BITALG besides what the other files want; without them the plain kernel stands in. */
+#include "infer/cpu/avx512_quads.h"
+
+enum { RAISED = 64, RAISED_LOG2 = 6 };
+
+#define LOW_BYTE(c) (uint8_t)(c),
+#define HIGH_BYTE(c) (uint8_t)((c) >> 8),
+#define BOOK(type) \
+    static const _Alignas(64) uint8_t low_##type[] = {NTX_CODES_##type(LOW_BYTE)}, high_##type[] = {NTX_CODES_##type(HIGH_BYTE)};
+BOOK(iq2_xxs)
+BOOK(iq2_xs)
+BOOK(iq2_s)
+BOOK(iq3_xxs)
+BOOK(iq3_s)
+
+/* What a quad is unpacked to. */
+struct unpacked {
+    uint8_t values[4][NTX_QKK]; /* RAISED too many */
+    int16_t scales[4][16];
+} __attribute__((aligned(64)));
+
+/* 64 codes, by bytes, and the signs of their values, a bit each. */
+struct codes {
+    __m512i low, high;
+    uint64_t signs[8];
+};
+
+/* Bytes of a book of 256 at 64 places; of 512, the ninth bit of each in a mask; of 1024. */
+INLINE __m512i look_up_256(const uint8_t *book, __m512i at)
+{
+    __m512i a = _mm512_permutex2var_epi8(load512(book), at, load512(book + 64)), b = _mm512_permutex2var_epi8(load512(book + 128), at, load512(book + 192));
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), a, b);
+}
+
+INLINE __m512i look_up_512(const uint8_t *book, __m512i at, __mmask64 ninth)
+{
+    return _mm512_mask_blend_epi8(ninth, look_up_256(book, at), look_up_256(book + 256, at));
+}
+
+INLINE __m512i look_up_1024(const uint8_t *book, __m512i at, __mmask64 ninth, __mmask64 tenth)
+{
+    return _mm512_mask_blend_epi8(tenth, look_up_512(book, at, ninth), look_up_512(book + 512, at, ninth));
+}
+
+/* From seven signs in each byte, whatever its top bit, eight: the number of minuses is even. */
+INLINE __m512i eight_signs(__m512i v)
+{
+    v = _mm512_and_si512(v, bytes512(127));
+    return _mm512_ternarylogic_epi32(v, _mm512_slli_epi16(_mm512_popcnt_epi8(v), 7), bytes512((char)128), 0xf8);
+}
+
+/* Words of 4 x 7 signs to bytes. */
+INLINE __m512i signs_of_words(__m512i words)
+{
+    return eight_signs(_mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x352e2720150e0700), words));
+}
+
+/* Scales 2 s + 1 of 32 values each, twice: s in the low bits of 16 dwords. */
+INLINE __m512i odd_twice(__m512i s)
+{
+    s = _mm512_add_epi32(_mm512_add_epi32(s, s), _mm512_set1_epi32(1));
+    return _mm512_or_si512(s, _mm512_slli_epi32(s, 16));
+}
+
+/* Eight bytes of scales, two nibbles each, of 16 values each. */
+INLINE __m256i odd_nibbles(const uint8_t *p)
+{
+    __m128i v = _mm_loadl_epi64((const void *)p), nibble = _mm_set1_epi8(15);
+    v = _mm_unpacklo_epi8(_mm_and_si128(v, nibble), _mm_and_si128(_mm_srli_epi16(v, 4), nibble));
+    return _mm256_cvtepu8_epi16(_mm_add_epi8(_mm_add_epi8(v, v), _mm_set1_epi8(1)));
+}
+
+/* Levels to values that are raised, with the signs. */
+INLINE void store_values(uint8_t *to, __m512i levels, __m512i raised, uint64_t signs)
+{
+    __m512i v = _mm512_shuffle_epi8(raised, levels);
+    _mm512_store_si512(to, _mm512_mask_sub_epi8(v, _cvtu64_mask64(signs), bytes512((char)(2 * RAISED)), v));
+}
+
+/* 64 codes of eight values of two bits: two blocks. */
+INLINE void store_iq2(uint8_t *to, const struct codes *c)
+{
+    const __m512i raised = _mm512_set1_epi32((RAISED + 8) | (RAISED + 25) << 8 | (RAISED + 43) << 16), shifts = _mm512_set1_epi64(0x0e0c0a0806040200);
+    const __m512i qword = _mm512_set_epi64(0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++) {
+        __m512i at = _mm512_add_epi8(qword, bytes512(8 * k)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
+        store_values(to + 64 * k, _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, v), bytes512(3)), raised, c->signs[k]);
+    }
+}
+
+/* 64 codes of four values of three bits: a block. raised: the eight levels. */
+INLINE void store_iq3(uint8_t *to, const struct codes *c, const long long raised)
+{
+    const __m512i shifts = _mm512_set1_epi64(0x2926232009060300);
+    const __m512i dword = _mm512_set_epi32(0x4f0f, 0x4e0e, 0x4d0d, 0x4c0c, 0x4b0b, 0x4a0a, 0x4909, 0x4808, 0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i at = _mm512_add_epi8(dword, bytes512(16 * k)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
+        store_values(to + 64 * k, _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, v), bytes512(7)), _mm512_set1_epi64(raised), c->signs[k]);
+    }
+}
+
+/* ---- the types: two blocks of IQ2, one of IQ3 */
+
+/* Bytes 8 t .. 8 t + 3 of 64, and of 64 more. */
+INLINE __m512i first_halves(__m512i a, __m512i b)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
+}
+
+INLINE void two_iq2_xxs(const uint8_t *const w[2], struct unpacked *u, int k)
+{
+    struct codes c;
+    __m512i a = load512(w[0] + 2), b = load512(w[1] + 2), at = first_halves(a, b);
+    __m512i words = first_halves(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32));
+    c.low = look_up_256(low_iq2_xxs, at);
+    c.high = look_up_256(high_iq2_xxs, at);
+    _mm512_storeu_si512(c.signs, signs_of_words(words));
+    _mm512_store_si512(u->scales[k], odd_twice(_mm512_srli_epi32(words, 28)));
+    store_iq2(u->values[k], &c);
+}
+
+INLINE void two_iq2_xs(const uint8_t *const w[2], struct unpacked *u, int k)
+{
+    struct codes c;
+    __m512i a = load512(w[0] + 2), b = load512(w[1] + 2);
+    __m512i at = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)), _mm512_cvtepi16_epi8(b), 1);
+    __m512i up = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))), _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
+    __mmask64 ninth = _mm512_test_epi8_mask(up, bytes512(1));
+    c.low = look_up_512(low_iq2_xs, at, ninth);
+    c.high = look_up_512(high_iq2_xs, at, ninth);
+    _mm512_storeu_si512(c.signs, eight_signs(_mm512_srli_epi16(up, 1)));
+    for (int i = 0; i < 2; i++)
+        _mm256_store_si256((void *)u->scales[k + i], odd_nibbles(w[i] + 66));
+    store_iq2(u->values[k], &c);
+}
+
+INLINE void two_iq2_s(const uint8_t *const w[2], struct unpacked *u, int k)
+{
+    struct codes c;
+    const __m512i four = _mm512_set_epi64(0x0f0f0f0f0e0e0e0e, 0x0d0d0d0d0c0c0c0c, 0x0b0b0b0b0a0a0a0a, 0x0909090908080808, 0x0707070706060606, 0x0505050504040404,
+                                          0x0303030302020202, 0x0101010100000000);
+    __m512i at = _mm512_inserti64x4(_mm512_castsi256_si512(load256(w[0] + 2)), load256(w[1] + 2), 1);
+    __m128i up16 = _mm_unpacklo_epi64(_mm_loadl_epi64((const void *)(w[0] + 66)), _mm_loadl_epi64((const void *)(w[1] + 66)));
+    __m512i up = _mm512_permutexvar_epi8(four, _mm512_castsi128_si512(up16));
+    __mmask64 ninth = _mm512_test_epi8_mask(up, _mm512_set1_epi32(0x40100401)), tenth = _mm512_test_epi8_mask(up, _mm512_set1_epi32((int)0x80200802));
+    c.low = look_up_1024(low_iq2_s, at, ninth, tenth);
+    c.high = look_up_1024(high_iq2_s, at, ninth, tenth);
+    memcpy(c.signs, w[0] + 34, 32);
+    memcpy(c.signs + 4, w[1] + 34, 32);
+    for (int i = 0; i < 2; i++)
+        _mm256_store_si256((void *)u->scales[k + i], odd_nibbles(w[i] + 74));
+    store_iq2(u->values[k], &c);
+}
+
+INLINE void one_iq3_xxs(const uint8_t *w, struct unpacked *u, int k)
+{
+    struct codes c;
+    __m512i at = load512(w + 2), words = _mm512_castsi256_si512(load256(w + 66));
+    c.low = look_up_256(low_iq3_xxs, at);
+    c.high = look_up_256(high_iq3_xxs, at);
+    _mm512_storeu_si512(c.signs, signs_of_words(words));
+    _mm256_store_si256((void *)u->scales[k], _mm512_castsi512_si256(odd_twice(_mm512_srli_epi32(words, 28))));
+    store_iq3(u->values[k], &c, 0x7e746c645c544c44); /* RAISED + 4, 12, ..., 52, 62 */
+}
+
+INLINE void one_iq3_s(const uint8_t *w, struct unpacked *u, int k)
+{
+    struct codes c;
+    uint64_t ninth;
+    int32_t scales;
+    __m512i at = load512(w + 2);
+    memcpy(&ninth, w + 66, 8);
+    memcpy(&scales, w + 106, 4);
+    memcpy(c.signs, w + 74, 32);
+    c.low = look_up_512(low_iq3_s, at, _cvtu64_mask64(ninth));
+    c.high = look_up_512(high_iq3_s, at, _cvtu64_mask64(ninth));
+    __m256i s = _mm256_srlv_epi32(_mm256_set1_epi32(scales), _mm256_set_epi32(28, 24, 20, 16, 12, 8, 4, 0));
+    s = _mm256_and_si256(s, _mm256_set1_epi32(15));
+    _mm256_store_si256((void *)u->scales[k], _mm512_castsi512_si256(odd_twice(_mm512_castsi256_si512(s))));
+    store_iq3(u->values[k], &c, 0x4f4d4b4947454341); /* RAISED + 1, 3, ..., 15 */
+}
+
+/* ---- the common part */
+
+INLINE void multiply_quad(const struct quad *q, const struct unpacked *u, const struct q8k_row *x, int rows, struct quad_sums *out)
+{
+    __m512i acc[4][4];
+    for (int k = 0; k < 4; k++) {
+        size_t b = q->block + (size_t)k;
+        __m256i s16 = _mm256_load_si256((const void *)u->scales[k]);
+        for (int r = 0; r < rows; r++)
+            acc[r][k] = offset_term(s16, x[r].s16 + b * 16, RAISED_LOG2);
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; t++) {
+            __m512i v = load512(u->values[k] + 64 * t), s = spread_scales(s16, t);
+            for (int r = 0; r < rows; r++)
+                acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        out[r].i = fold4(acc[r]);
+}
+
+/* d is the first half word of each block. */
+INLINE __m512i quad_heads_of(const struct quad *q)
+{
+    uint32_t h[4] = {0};
+    for (int k = 0; k < 4; k++)
+        memcpy(&h[k], q->w[k], 2);
+    return _mm512_set_epi32((int)h[3], (int)h[3], (int)h[3], (int)h[3], (int)h[2], (int)h[2], (int)h[2], (int)h[2], (int)h[1], (int)h[1], (int)h[1], (int)h[1],
+                            (int)h[0], (int)h[0], (int)h[0], (int)h[0]);
+}
+
+#define QUAD(type, unpack)                                                                                                                                      \
+    INLINE void quad_##type(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)         \
+    {                                                                                                                                                           \
+        struct unpacked u;                                                                                                                                      \
+        (void)heads;                                                                                                                                            \
+        unpack;                                                                                                                                                 \
+        *d = quad_heads_of(q);                                                                                                                                  \
+        multiply_quad(q, &u, x, rows, out);                                                                                                                     \
+    }
+
+#define QUAD_OF_TWOS(type)                        \
+    QUAD(type, two_##type(q->w, &u, 0); two_##type(q->w + 2, &u, 2))
+#define QUAD_OF_ONES(type)                        \
+    QUAD(type, for (int k = 0; k < 4; k++) one_##type(q->w[k], &u, k))
+
+QUAD_OF_TWOS(iq2_xxs)
+QUAD_OF_TWOS(iq2_xs)
+QUAD_OF_TWOS(iq2_s)
+QUAD_OF_ONES(iq3_xxs)
+QUAD_OF_ONES(iq3_s)
+
+#define CODES_MATMUL(TYPE, type, factor)                                                            \
+    SUPER_ROWS(type, 1, false, factor, NULL)                                                        \
+    SUPER_ROWS(type, 2, false, factor, NULL)                                                        \
+    SUPER_ROWS(type, 4, false, factor, NULL)                                                        \
+    DECLARE_MATMUL(ntx__mm512_##type)                                                               \
+    {                                                                                               \
+        if (!ntx__cpu_permutes_bytes) {                                                             \
+            ntx__plain512_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);           \
+            return;                                                                                 \
+        }                                                                                           \
+        MATMUL_BODY(type)                                                                           \
+    }
+AVX512_CODES(CODES_MATMUL)
