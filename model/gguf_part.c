@@ -286,7 +286,8 @@ static int get_kv(struct reader *r, struct ntx_gguf_kv *kv)
 static const char *foreign_type(uint32_t type)
 {
     static const char *const names[] = {
-        [9] = "Q8_1", [15] = "Q8_K", [25] = "I16", [26] = "I32", [27] = "I64", [28] = "F64",
+        [9] = "Q8_1", [15] = "Q8_K", [25] = "I16", [26] = "I32", [27] = "I64", [28] = "F64", [31] = "Q4_0_4_4", [32] = "Q4_0_4_8", [33] = "Q4_0_8_8",
+        [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8",
     };
     return type < sizeof names / sizeof *names && names[type] ? names[type] : "unknown to ntx";
 }
@@ -295,9 +296,9 @@ static const char *foreign_type(uint32_t type)
 static int measure(struct reader *r, struct ntx_gguf_tensor *t)
 {
     const struct ntx_type_info *info = ntx_type_info(t->type);
-    char text[160];
+    char text[200];
     if (!info) {
-        snprintf(text, sizeof text, "type %u (%s) is not supported; convert the model to one of Q4_K, Q8_0, F16 or the like",
+        snprintf(text, sizeof text, "type %u (%s) is not supported; take the model in another type, or make it one: llama-quantize --allow-requantize IN.gguf OUT.gguf Q4_K_M",
                  t->type, foreign_type(t->type));
         return scan_fail(r, text);
     }

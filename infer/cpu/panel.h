@@ -29,7 +29,7 @@ struct panel {
     int32_t mins[8][PANEL_OUTS]; /* super-blocks: pairs of int16, to meet pairs of sums of x; for vectors also -offset * scale */
 };
 
-/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or a interleaved slice. */
+/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or an interleaved slice. */
 struct panel_from {
     const uint8_t *w;
     size_t row_bytes;

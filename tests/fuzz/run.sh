@@ -17,7 +17,7 @@ mkdir -p "$dir/corpus" "$corpus"
 seeds_gguf() {
     # the whole header and a piece of data each; then a header of two keys and a tensor, for short inputs
     n=0
-    for options in "--arch llama --rope-freqs" "--arch qwen2 --tied" "--arch qwen3 --type Q8_0 --head-dim 32" \
+    for options in "--arch llama --rope-freqs --type IQ3_S --embd 256 --ff 256" "--arch qwen2 --tied --type IQ4_NL" "--arch qwen3 --type Q8_0 --head-dim 32" \
         "--arch qwen2moe --experts 3" "--arch gpt-oss --experts 3" "--arch glm4moe --experts 3 --nextn 1" "--arch minimax-m2 --experts 3" "--arch olmoe --experts 3" "--arch smollm3" "--arch mistral3 --rope-scaling yarn --rope-factor 4" "--arch granite"; do
         n=$((n + 1))
         # shellcheck disable=SC2086

@@ -189,8 +189,8 @@ static void bad_tensors(void)
     refused_now(&b, 4096, "zero values in dimension 1");
     one_tensor(&b, "t", 32, 1, 4, 0);
     refused_now(&b, 4096, "type 4 (unknown to ntx)");
-    one_tensor(&b, "t", 256, 1, 19, 0);
-    refused_now(&b, 4096, "type 19 (IQ1_S)");
+    one_tensor(&b, "t", 256, 1, 15, 0);
+    refused_now(&b, 4096, "type 15 (Q8_K)");
     one_tensor(&b, "t", 32, 1, UINT32_MAX, 0);
     refused_now(&b, 4096, "type 4294967295");
     one_tensor(&b, "t", 100, 1, 12, 0);
