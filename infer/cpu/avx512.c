@@ -6,14 +6,11 @@
 
 NTX_TYPES(PLAIN)
 
-#define PLAIN_NAMED(name, type)                                                        \
-    DECLARE_MATMUL(name)                                                               \
+#define PLAIN_INSTEAD(TYPE, type, factor)                                              \
+    DECLARE_MATMUL(ntx__plain512_##type)                                               \
     {                                                                                  \
         plain_mm_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);       \
     }
-#define PLAIN_FEW(TYPE, type) PLAIN_NAMED(ntx__mm512_##type, type)
-#define PLAIN_INSTEAD(TYPE, type, factor) PLAIN_NAMED(ntx__plain512_##type, type)
-AVX512_PLAIN(PLAIN_FEW)
 AVX512_CODES(PLAIN_INSTEAD)
 
 #define FLOAT_ROW(TYPE, type, ...) [NTX_##TYPE] = ntx__mm512_##type,
@@ -27,7 +24,7 @@ AVX512_CODES(PLAIN_INSTEAD)
 OVERRIDES_BEGIN
 const struct ntx_cpu_ops ntx__cpu_avx512 = {
     .name = "avx512",
-    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(VEC) AVX512_PLAIN(VEC)},
+    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(VEC)},
     .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
     .interleaved = {INTERLEAVED_TYPES(VEC_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},
@@ -37,7 +34,7 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
 /* The same with matrix tiles for many rows. */
 const struct ntx_cpu_ops ntx__cpu_amx = {
     .name = "amx",
-    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(AMX) AVX512_PLAIN(AMX)},
+    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(AMX)},
     .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
     .interleaved = {INTERLEAVED_TYPES(AMX_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},

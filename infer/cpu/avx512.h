@@ -88,11 +88,10 @@ struct shape {
     X(Q8_0, q8_0) NTX_LOOKUPS(X)                                                       \
     X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) /* avx512_super.c */ \
     X(IQ4_XS, iq4_xs) AVX512_CODES(X)
-/* i-quants of code books (avx512_codes.c), and what their d is to be multiplied by. */
-#define AVX512_CODES(X) \
-    X(IQ2_XXS, iq2_xxs, 0.125f) X(IQ2_XS, iq2_xs, 0.125f) X(IQ2_S, iq2_s, 0.125f) X(IQ3_XXS, iq3_xxs, 0.25f) X(IQ3_S, iq3_s, 1)
-/* Super-blocks that few rows meet in plain C (avx512.c), and many by panels. */
-#define AVX512_PLAIN(X) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
+/* i-quants of code books and ternary types (avx512_codes.c), and what their d is to be multiplied by. */
+#define AVX512_CODES(X)                                                                                      \
+    X(IQ2_XXS, iq2_xxs, 0.125f) X(IQ2_XS, iq2_xs, 0.125f) X(IQ2_S, iq2_s, 0.125f) X(IQ3_XXS, iq3_xxs, 0.25f) \
+    X(IQ3_S, iq3_s, 1) X(IQ1_S, iq1_s, 0.125f) X(IQ1_M, iq1_m, 0.125f) X(TQ1_0, tq1_0, 1) X(TQ2_0, tq2_0, 1)
 /* ntx__mm512_: few rows. ntx__mmvec_, ntx__mmamx_: from 5 rows on by panels (vnni.c, amx.c), below as few. */
 #define AVX512_DECLARE_FLOAT(TYPE, type) DECLARE_MATMUL(ntx__mm512_##type);
 #define AVX512_DECLARE(TYPE, type, ...)     \
@@ -101,7 +100,6 @@ struct shape {
     DECLARE_MATMUL(ntx__mmamx_##type);
 AVX512_FLOATS(AVX512_DECLARE_FLOAT)
 AVX512_BLOCKS(AVX512_DECLARE)
-AVX512_PLAIN(AVX512_DECLARE)
 /* For processors that lack what avx512_codes.c wants. */
 #define AVX512_DECLARE_PLAIN(TYPE, type, ...) DECLARE_MATMUL(ntx__plain512_##type);
 AVX512_CODES(AVX512_DECLARE_PLAIN)

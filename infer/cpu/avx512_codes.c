@@ -1,4 +1,4 @@
-/* avx512_codes.c: products with i-quants of code books (model/codes.h), one to four rows of x at a time, by quads of super-blocks (avx512_quads.h).
+/* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a time, by quads of super-blocks (avx512_quads.h).
  *
  * Codes are looked up 64 at a time by permutes of bytes: a book of 256 is four registers for the codes' low bytes and four for their high ones.
  * A shift by a different count for each byte takes a code apart into its values' levels, a shuffle makes them values, 64 too many, and signs are
@@ -18,6 +18,7 @@ BOOK(iq2_xs)
 BOOK(iq2_s)
 BOOK(iq3_xxs)
 BOOK(iq3_s)
+BOOK(iq1)
 
 /* What a quad is unpacked to. */
 struct unpacked {
@@ -46,6 +47,11 @@ INLINE __m512i look_up_512(const uint8_t *book, __m512i at, __mmask64 ninth)
 INLINE __m512i look_up_1024(const uint8_t *book, __m512i at, __mmask64 ninth, __mmask64 tenth)
 {
     return _mm512_mask_blend_epi8(tenth, look_up_512(book, at, ninth), look_up_512(book + 512, at, ninth));
+}
+
+INLINE __m512i look_up_2048(const uint8_t *book, __m512i at, __mmask64 ninth, __mmask64 tenth, __mmask64 eleventh)
+{
+    return _mm512_mask_blend_epi8(eleventh, look_up_1024(book, at, ninth, tenth), look_up_1024(book + 1024, at, ninth, tenth));
 }
 
 /* From seven signs in each byte, whatever its top bit, eight: the number of minuses is even. */
@@ -92,6 +98,19 @@ INLINE void store_iq2(uint8_t *to, const struct codes *c)
     for (int k = 0; k < 8; k++) {
         __m512i at = _mm512_add_epi8(qword, bytes512(8 * k)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
         store_values(to + 64 * k, _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, v), bytes512(3)), raised, c->signs[k]);
+    }
+}
+
+/* The same of IQ1: eighths, -8, 0 or 8 and one more, or where the "signs" are set one less. */
+INLINE void store_iq1(uint8_t *to, const struct codes *c)
+{
+    const __m512i raised = _mm512_set1_epi32((RAISED - 7) | (RAISED + 1) << 8 | (RAISED + 9) << 16), shifts = _mm512_set1_epi64(0x0e0c0a0806040200);
+    const __m512i qword = _mm512_set_epi64(0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++) {
+        __m512i at = _mm512_add_epi8(qword, bytes512(8 * k)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
+        v = _mm512_shuffle_epi8(raised, _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, v), bytes512(3)));
+        _mm512_store_si512(to + 64 * k, _mm512_mask_sub_epi8(v, _cvtu64_mask64(c->signs[k]), v, bytes512(2)));
     }
 }
 
@@ -188,6 +207,79 @@ INLINE void one_iq3_s(const uint8_t *w, struct unpacked *u, int k)
     store_iq3(u->values[k], &c, 0x4f4d4b4947454341); /* RAISED + 1, 3, ..., 15 */
 }
 
+/* ups: of each byte of qs, in its three lowest bits, what goes above it. */
+INLINE void look_up_iq1(struct codes *c, __m512i qs, __m512i ups)
+{
+    __mmask64 ninth = _mm512_test_epi8_mask(ups, bytes512(1)), tenth = _mm512_test_epi8_mask(ups, bytes512(2)), eleventh = _mm512_test_epi8_mask(ups, bytes512(4));
+    c->low = look_up_2048(low_iq1, qs, ninth, tenth, eleventh);
+    c->high = look_up_2048(high_iq1, qs, ninth, tenth, eleventh);
+}
+
+INLINE void two_iq1_s(const uint8_t *const w[2], struct unpacked *u, int k)
+{
+    struct codes c;
+    __m512i qs = _mm512_inserti64x4(_mm512_castsi256_si512(load256(w[0] + 2)), load256(w[1] + 2), 1);
+    __m256i words = _mm256_set_m128i(load128(w[1] + 34), load128(w[0] + 34)); /* of 32 values each: 4 x 3 bits, scale, less */
+    __m512i twos = _mm512_cvtepu32_epi64(words), dwords = _mm512_cvtepu16_epi32(words);
+    look_up_iq1(&c, qs, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x1916131009060300), twos));
+    _mm512_storeu_si512(c.signs, _mm512_srai_epi32(_mm512_slli_epi32(dwords, 16), 31));
+    _mm512_store_si512(u->scales[k], odd_twice(_mm512_and_si512(_mm512_srli_epi32(dwords, 12), _mm512_set1_epi32(7))));
+    store_iq1(u->values[k], &c);
+}
+
+INLINE void two_iq1_m(const uint8_t *const w[2], struct unpacked *u, int k)
+{
+    struct codes c;
+    __m512i qs = _mm512_inserti64x4(_mm512_castsi256_si512(load256(w[0])), load256(w[1]), 1);
+    __m512i pairs = _mm512_cvtepu8_epi16(_mm256_set_m128i(load128(w[1] + 32), load128(w[0] + 32)));
+    __m512i ups = _mm512_or_si512(pairs, _mm512_slli_epi16(pairs, 4)); /* a nibble to a byte */
+    look_up_iq1(&c, qs, ups);
+    _mm512_storeu_si512(c.signs, _mm512_movm_epi8(_mm512_test_epi8_mask(ups, bytes512(8))));
+    for (int i = 0; i < 2; i++) { /* four scales of three bits in each half word */
+        __m256i v = _mm256_broadcastsi128_si256(_mm_loadl_epi64((const void *)(w[i] + 48)));
+        v = _mm256_shuffle_epi8(v, _mm256_set_epi64x(0x0706070607060706, 0x0504050405040504, 0x0302030203020302, 0x0100010001000100));
+        v = _mm256_and_si256(_mm256_srlv_epi16(v, _mm256_set1_epi64x(0x0009000600030000)), _mm256_set1_epi16(7));
+        _mm256_store_si256((void *)u->scales[k + i], _mm256_add_epi16(_mm256_add_epi16(v, v), _mm256_set1_epi16(1)));
+    }
+    store_iq1(u->values[k], &c);
+}
+
+/* ---- ternary: no codes, but the same way on */
+
+INLINE void one_tq2_0(const uint8_t *w, struct unpacked *u, int k)
+{
+    for (int t = 0; t < 4; t++)
+        _mm512_store_si512(u->values[k] + 64 * t, _mm512_add_epi8(two_bits(w, t), bytes512(RAISED - 1)));
+    _mm256_store_si256((void *)u->scales[k], _mm256_set1_epi16(1));
+}
+
+/* The digit that is left of each byte's fraction, times three, when the power of three has gone over its top. */
+INLINE __m256i digits(__m512i words, int power)
+{
+    __m512i v = _mm512_and_si512(_mm512_mullo_epi16(words, _mm512_set1_epi16((short)power)), _mm512_set1_epi16(255));
+    v = _mm512_srli_epi16(_mm512_mullo_epi16(v, _mm512_set1_epi16(3)), 8);
+    return _mm256_add_epi8(_mm512_cvtepi16_epi8(v), _mm256_set1_epi8(RAISED - 1));
+}
+
+INLINE void one_tq1_0(const uint8_t *w, struct unpacked *u, int k)
+{
+    static const int power[] = {1, 3, 9, 27, 81};
+    uint8_t *to = u->values[k];
+    __m512i a = _mm512_cvtepu8_epi16(load256(w)), b = _mm512_cvtepu8_epi16(_mm256_castsi128_si256(load128(w + 32)));
+    int32_t last;
+    memcpy(&last, w + 48, 4);
+    __m512i c = _mm512_cvtepu8_epi16(_mm256_castsi128_si256(_mm_cvtsi32_si128(last)));
+#pragma GCC unroll 5
+    for (int n = 0; n < 5; n++) {
+        _mm256_store_si256((void *)(to + 32 * n), digits(a, power[n]));
+        store128(to + 160 + 16 * n, _mm256_castsi256_si128(digits(b, power[n])));
+        last = _mm_cvtsi128_si32(_mm256_castsi256_si128(digits(c, power[n])));
+        if (n < 4)
+            memcpy(to + 240 + 4 * n, &last, 4);
+    }
+    _mm256_store_si256((void *)u->scales[k], _mm256_set1_epi16(1));
+}
+
 /* ---- the common part */
 
 INLINE void multiply_quad(const struct quad *q, const struct unpacked *u, const struct q8k_row *x, int rows, struct quad_sums *out)
@@ -209,36 +301,45 @@ INLINE void multiply_quad(const struct quad *q, const struct unpacked *u, const 
         out[r].i = fold4(acc[r]);
 }
 
-/* d is the first half word of each block. */
-INLINE __m512i quad_heads_of(const struct quad *q)
+/* Half words as the quads' heads. */
+INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
-    uint32_t h[4] = {0};
-    for (int k = 0; k < 4; k++)
-        memcpy(&h[k], q->w[k], 2);
-    return _mm512_set_epi32((int)h[3], (int)h[3], (int)h[3], (int)h[3], (int)h[2], (int)h[2], (int)h[2], (int)h[2], (int)h[1], (int)h[1], (int)h[1], (int)h[1],
-                            (int)h[0], (int)h[0], (int)h[0], (int)h[0]);
+    __m128i v = _mm_set_epi32((int)d, (int)c, (int)b, (int)a);
+    return _mm512_permutexvar_epi32(_mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0), _mm512_castsi128_si512(v));
 }
 
-#define QUAD(type, unpack)                                                                                                                                      \
+INLINE uint32_t half_word(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return h;
+}
+
+#define D_AT(type, w) half_word((w) + offsetof(struct ntx_block_##type, d))
+#define D_SPREAD(type, w) ntx__spread_half((w) + offsetof(struct ntx_block_##type, scales))
+
+#define QUAD(type, D, unpack)                                                                                                                                   \
     INLINE void quad_##type(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)         \
     {                                                                                                                                                           \
         struct unpacked u;                                                                                                                                      \
         (void)heads;                                                                                                                                            \
         unpack;                                                                                                                                                 \
-        *d = quad_heads_of(q);                                                                                                                                  \
+        *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                                                                \
         multiply_quad(q, &u, x, rows, out);                                                                                                                     \
     }
 
-#define QUAD_OF_TWOS(type)                        \
-    QUAD(type, two_##type(q->w, &u, 0); two_##type(q->w + 2, &u, 2))
-#define QUAD_OF_ONES(type)                        \
-    QUAD(type, for (int k = 0; k < 4; k++) one_##type(q->w[k], &u, k))
+#define QUAD_OF_TWOS(type, D) QUAD(type, D, two_##type(q->w, &u, 0); two_##type(q->w + 2, &u, 2))
+#define QUAD_OF_ONES(type, D) QUAD(type, D, for (int k = 0; k < 4; k++) one_##type(q->w[k], &u, k))
 
-QUAD_OF_TWOS(iq2_xxs)
-QUAD_OF_TWOS(iq2_xs)
-QUAD_OF_TWOS(iq2_s)
-QUAD_OF_ONES(iq3_xxs)
-QUAD_OF_ONES(iq3_s)
+QUAD_OF_TWOS(iq2_xxs, D_AT)
+QUAD_OF_TWOS(iq2_xs, D_AT)
+QUAD_OF_TWOS(iq2_s, D_AT)
+QUAD_OF_TWOS(iq1_s, D_AT)
+QUAD_OF_TWOS(iq1_m, D_SPREAD)
+QUAD_OF_ONES(iq3_xxs, D_AT)
+QUAD_OF_ONES(iq3_s, D_AT)
+QUAD_OF_ONES(tq1_0, D_AT)
+QUAD_OF_ONES(tq2_0, D_AT)
 
 #define CODES_MATMUL(TYPE, type, factor)                                                            \
     SUPER_ROWS(type, 1, false, factor, NULL)                                                        \

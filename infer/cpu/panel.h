@@ -46,9 +46,8 @@ typedef void panel_fn(const struct panel_from *from, uint32_t n_blocks, struct p
 #define PANEL_DECLARE(TYPE, type, ...) panel_fn ntx__panel_##type, ntx__panel_vec_##type;
 #define PANEL_DECLARE_INTERLEAVED(TYPE, type, ...) panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type;
 AVX512_BLOCKS(PANEL_DECLARE)
-AVX512_PLAIN(PANEL_DECLARE)
 /* Super-blocks whose panels are made of their unpacking (model/unpack.h): signed values of 8 bits, scales that times them fit 16 bits. */
-#define PANEL_PLAIN_TYPES(X) X(IQ4_XS, iq4_xs) AVX512_CODES(X) AVX512_PLAIN(X)
+#define PANEL_PLAIN_TYPES(X) X(IQ4_XS, iq4_xs) AVX512_CODES(X)
 INTERLEAVED_TYPES(PANEL_DECLARE_INTERLEAVED)
 
 /* ---- what amx.c and vnni.c share */
