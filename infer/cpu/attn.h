@@ -10,6 +10,7 @@
 
 #include "common/util.h"
 #include "infer/cpu/lanes.h"
+#include "model/arch.h"
 
 enum {
     PART = 256,   /* positions: as many as NTX_GPU_SPLIT, so that up to there a GPU gives the same bits */

@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/arch.h"
+#include "model/ffn_act.h"
 #include "model/quant.h"
 
 /* Forms of activations. One row of each, contiguous, 64-byte aligned (layout private to cpu/, size by ntx_act_row_bytes):
