@@ -37,12 +37,13 @@ def refused(model, pattern, *more):
 
 
 # Where the first scale, or value, of a type lies in its block.
-SCALE = {"F32": 0, "F16": 0, "BF16": 0, "Q8_0": 0, "Q4_0": 0, "Q4_K": 0, "Q6_K": 208, "MXFP4": 0}
-BAD = {"F32": struct.pack("<f", float("nan")), "BF16": b"\x80\x7f", "MXFP4": b"\xff"}  # else a half: infinity
-BLOCKS = {"Q4_0": (32, 18), "MXFP4": (32, 17), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q6_K": (256, 210), "F32": (1, 4), "F16": (1, 2), "BF16": (1, 2)}
+SCALE = {"F32": 0, "F16": 0, "BF16": 0, "Q8_0": 0, "Q4_0": 0, "Q4_K": 0, "Q6_K": 208, "MXFP4": 0, "IQ4_XS": 0, "IQ1_M": 53}
+BAD = {"F32": struct.pack("<f", float("nan")), "BF16": b"\x80\x7f", "MXFP4": b"\xff", "IQ1_M": b"\xc0\x00\x70"}  # else a half: infinity
+BLOCKS = {"Q4_0": (32, 18), "MXFP4": (32, 17), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q6_K": (256, 210), "F32": (1, 4), "F16": (1, 2), "BF16": (1, 2),
+          "IQ4_XS": (256, 136), "IQ1_M": (256, 56)}
 
 
-TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K", 30: "BF16", 39: "MXFP4"}
+TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K", 23: "IQ4_XS", 29: "IQ1_M", 30: "BF16", 39: "MXFP4"}
 
 
 def poison(g, name, row):
@@ -57,7 +58,7 @@ def poison(g, name, row):
 
 
 def weights():
-    for kind in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "MXFP4"):
+    for kind in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "MXFP4", "IQ4_XS", "IQ1_M"):
         plain = make_model(path("m.gguf"), *SHAPE, "--type", kind)
         code, out, err = answer(plain, "--ram", "64M")
         check(code == 0 and out, "a good model of", kind, err)
