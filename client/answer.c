@@ -11,11 +11,13 @@
 #include "client/commands.h"
 #include "client/out.h"
 #include "client/progress.h"
+#include "client/shown.h"
 
 struct answering { /* an answer under way */
     const struct ntx_options *o;
     struct ntx_progress progress;
     struct ntx_answered a;
+    struct ntx_shown *shown;
     size_t room; /* of its text */
     bool told;   /* that an interrupted pass takes its time */
 };
@@ -65,7 +67,7 @@ static int on_token(struct answering *s, const Ntx__Token *t, struct ntx_err *er
             json_object_set_new(line, "token", json_integer(t->token));
         print_line(line);
     } else if (t->text.len) {
-        ntx_out_text((const char *)t->text.data, t->text.len);
+        ntx_shown_text(s->shown, (const char *)t->text.data, t->text.len);
     }
     int rc = flushed(err);
     return rc ? rc : keep(s, t->text.data, t->text.len);
@@ -153,6 +155,8 @@ int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err
 static int on_done(struct answering *s, const Ntx__Done *d, struct ntx_err *err)
 {
     json_t *j = json_loads(d->stats_json, 0, NULL);
+    ntx_shown_end(s->shown);
+    s->shown = NULL;
     ntx_progress_text(&s->progress, "\n", 1);
     if (!s->o->json)
         putchar('\n');
@@ -223,7 +227,8 @@ static int patience(const struct answering *s, bool interrupted)
 
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
 {
-    struct answering s = {.o = o, .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o)};
+    struct answering s = {.o = o, .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o),
+                          .shown = ntx_shown_begin(!o->json && !o->raw && ntx_shown_apart())};
     s.a.seed = o->sampling.seed;
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;
@@ -252,6 +257,7 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
             ntx__reply__free_unpacked(r, NULL);
         }
     }
+    ntx_shown_end(s.shown);
     ntx_progress_clear(&s.progress);
     if (rc == -EINTR || (rc == 1 && interrupted))
         rc = ntx_err_set(err, -EINTR, "interrupted");
