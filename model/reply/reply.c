@@ -259,7 +259,11 @@ static int step_thought(struct ntx_reply *r, bool *more)
     const struct ntx_reply_format *f = r->ask.format;
     const char *const marks[] = {f->think_end, r->after ? f->think : NULL}; /* it may be opened twice, by the template and by the model */
     size_t which = 0, at = find(&r->held, marks, 2, &which);
-    if (at == SIZE_MAX || (which == 1 && without_blanks(&r->held, at))) {
+    if (at != SIZE_MAX && which == 1 && without_blanks(&r->held, at)) {
+        which = 0;
+        at = find(&r->held, marks, 1, &which);
+    }
+    if (at == SIZE_MAX) {
         *more = false;
         return put(r, NTX_REPLY_THOUGHT, certain(&r->held, marks, 2));
     }

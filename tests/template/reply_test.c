@@ -63,6 +63,7 @@ static void check_thoughts(void)
     check("plain", "<think>never done ", "H:never done ");
     check("plain", "a < b <", "T:a < b <");
     check_as("plain", true, "so\n</think>\n\nyes", "H:so|T:yes");
+    check_as("plain", true, "so <think>\nis </think>it", "H:so <think>\nis|T:it");
     check_as("plain", true, "<think>\nso\n</think>\nyes", "H:so|T:yes");
     check("mistral", "[THINK]a[/THINK]b", "H:a|T:b");
 }
