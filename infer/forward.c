@@ -35,44 +35,25 @@ static int make_arena(struct ntx_forward *f, struct ntx_err *err)
     return 0;
 }
 
-static void name(struct ntx_forward *f, uint8_t buf, float *at, size_t ld)
-{
-    f->buf[buf].at = at;
-    f->buf[buf].ld = ld;
-}
-
-/* Rows of what matrices of floats multiply by are padded. */
 static void name_buffers(struct ntx_forward *f)
 {
-    const struct ntx_model *model = f->c.model;
     const struct ntx__mem *m = &f->m;
-    name(f, NTX_BUF_H, m->h, f->hp->n_embd);
-    name(f, NTX_BUF_X, m->x, f->ld_x);
-    name(f, NTX_BUF_Q, m->q, ntx_buf_width(model, NTX_BUF_Q));
-    name(f, NTX_BUF_K, m->k, ntx_buf_width(model, NTX_BUF_K));
-    name(f, NTX_BUF_V, m->v, ntx_buf_width(model, NTX_BUF_V));
-    name(f, NTX_BUF_ATTN, m->attn, f->ld_attn);
-    name(f, NTX_BUF_GATE, m->gate, f->ld_gate);
-    name(f, NTX_BUF_UP, m->up, ntx_buf_width(model, NTX_BUF_GATE));
-    name(f, NTX_BUF_Y, m->y, ntx_buf_width(model, NTX_BUF_Y));
-    name(f, NTX__BUF_PROBS, m->moe.probs, f->hp->n_expert);
-    name(f, NTX__BUF_SHARED, m->moe.shared, 1);
-    name(f, NTX__BUF_CHOICE_X, m->moe.x, f->ld_x);
-    name(f, NTX__BUF_CHOICE_GATE, m->moe.gate, f->ld_expert);
-    name(f, NTX__BUF_CHOICE_UP, m->moe.up, f->ld_expert);
-    name(f, NTX__BUF_CHOICE_Y, m->moe.y, f->hp->n_embd);
-    name(f, NTX__BUF_EARLY_X, m->groups.x, f->ld_x);
-    name(f, NTX__BUF_EARLY_GATE, m->groups.gate, f->ld_gate);
-    name(f, NTX__BUF_LOGITS, NULL, f->hp->n_vocab); /* a place for each row: m.logits */
+    float *const at[NTX__N_BUFS] = {
+        [NTX_BUF_H] = m->h, [NTX_BUF_X] = m->x, [NTX_BUF_Q] = m->q, [NTX_BUF_K] = m->k, [NTX_BUF_V] = m->v, [NTX_BUF_ATTN] = m->attn, [NTX_BUF_GATE] = m->gate,
+        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
+        [NTX__BUF_CHOICE_GATE] = m->moe.gate, [NTX__BUF_CHOICE_UP] = m->moe.up, [NTX__BUF_CHOICE_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
+        [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
+    };
+    for (uint8_t b = NTX_BUF_H; b < NTX__N_BUFS; b++) {
+        f->buf[b].at = at[b];
+        f->buf[b].ld = ntx__buf_ld(f->c.model, b);
+    }
     f->quantized[NTX__OF_LAYER] = f->m.quantized;
     f->quantized[NTX__OF_CHOICES] = f->m.moe.quantized;
     f->quantized[NTX__OF_EARLY] = f->m.groups.quantized;
-}
-
-/* Floats from row to row. */
-static size_t padded(const struct ntx_forward *f, enum ntx_buf b)
-{
-    return ntx_act_row_bytes(NTX_ACT_F32, ntx_buf_width(f->c.model, b)) / sizeof(float);
+    f->ld_x = f->buf[NTX_BUF_X].ld;
+    f->ld_attn = f->buf[NTX_BUF_ATTN].ld;
+    f->ld_gate = f->buf[NTX_BUF_GATE].ld;
 }
 
 int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err)
@@ -85,10 +66,6 @@ int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out
         return ntx_err_set(err, -ENOMEM, "no memory for a forward pass");
     f->c = *c;
     f->hp = &c->model->hp;
-    f->ld_x = padded(f, NTX_BUF_X);
-    f->ld_attn = padded(f, NTX_BUF_ATTN);
-    f->ld_gate = padded(f, NTX_BUF_GATE);
-    f->ld_expert = ntx_act_row_bytes(NTX_ACT_F32, f->hp->n_ff_exp) / sizeof(float);
     f->back = c->backend ? c->backend : &ntx__cpu_backend;
     f->runs = ntx__runs_of(c->model, c->chunks);
     if (!f->runs) {

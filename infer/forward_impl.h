@@ -207,7 +207,7 @@ struct ntx_forward {
     struct ntx__runs *runs; /* [n_layers] */
     struct { float *at; size_t ld; } buf[NTX__N_BUFS]; /* of the host; floats from row to row */
     void *const *quantized[NTX__N_SETS];
-    size_t ld_x, ld_attn, ld_gate, ld_expert; /* floats from row to row */
+    size_t ld_x, ld_attn, ld_gate; /* of those buffers */
     uint64_t skipped;
     void (*trace)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows);
     void *trace_ctx;
@@ -240,6 +240,8 @@ struct ntx_forward {
 
 /* ---- forward_mem.c */
 uint64_t ntx__forward_layout(const struct ntx_forward_config *c, uint8_t *base, struct ntx__mem *m); /* base NULL: count */
+/* Floats from row to row of a buffer, on either side: what matrices of floats multiply by is padded. */
+size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf);
 /* Which forms of activations (bit per enum ntx_act) these matrices multiply by. */
 uint32_t ntx__forms(const struct ntx_weight *const *w, unsigned n);
 

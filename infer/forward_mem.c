@@ -19,6 +19,34 @@ static float *place_rows(struct cursor *c, uint64_t rows, uint64_t width)
     return place(c, rows * ntx_act_row_bytes(NTX_ACT_F32, (uint32_t)width));
 }
 
+static uint32_t width_of(const struct ntx_model *m, uint8_t buf)
+{
+    switch (buf) {
+    case NTX_BUF_UP: /* of the shared expert, as wide as those of gate */
+    case NTX__BUF_EARLY_GATE:
+        return ntx_buf_width(m, NTX_BUF_GATE);
+    case NTX__BUF_PROBS:
+        return m->hp.n_expert;
+    case NTX__BUF_SHARED:
+        return 1;
+    case NTX__BUF_CHOICE_GATE:
+    case NTX__BUF_CHOICE_UP:
+        return m->hp.n_ff_exp;
+    case NTX__BUF_LOGITS:
+        return m->hp.n_vocab;
+    default:
+        return buf < NTX_N_BUFS && buf != NTX_BUF_H && buf != NTX_BUF_X ? ntx_buf_width(m, (enum ntx_buf)buf) : m->hp.n_embd;
+    }
+}
+
+size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf)
+{
+    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_CHOICE_X] = true,
+                                             [NTX__BUF_CHOICE_GATE] = true, [NTX__BUF_CHOICE_UP] = true, [NTX__BUF_EARLY_X] = true, [NTX__BUF_EARLY_GATE] = true};
+    uint32_t n = width_of(m, buf);
+    return padded[buf] ? ntx_act_row_bytes(NTX_ACT_F32, n) / sizeof(float) : n;
+}
+
 uint32_t ntx__forms(const struct ntx_weight *const *w, unsigned n)
 {
     uint32_t forms = 0;

@@ -79,8 +79,8 @@ static uint32_t most_groups(const struct ntx_model *m)
 /* Of all rows; or those that an accepted path leaves, and those that it comes to. */
 static uint64_t path_slots(const struct ntx_device *d) { return NTX_MAX((uint64_t)d->c.max_rows, 2) * NTX_PATH_MAX; }
 
-/* Rows of floats, as the CPU's kernels and so the host's buffers have them. */
-static float *place_floats(struct cursor *c, uint64_t rows, uint32_t width) { return place(c, rows * ntx_act_row_bytes(NTX_ACT_F32, width)); }
+/* Rows of a buffer, as the host has them. */
+static void place_buf(struct ntx_device *d, struct cursor *c, uint8_t buf, uint64_t rows) { d->m.buf[buf] = floats(c, rows * ntx__buf_ld(d->c.model, buf)); }
 
 /* Forms of as wide rows as any matrix multiplies by. Those that are predicted with lie behind the pass's. */
 static void place_forms(struct ntx_device *d, struct cursor *c, const struct sizes *s)
@@ -94,29 +94,17 @@ static void place_forms(struct ntx_device *d, struct cursor *c, const struct siz
     }
 }
 
-static float *behind(const struct ntx_device *d, float *rows, uint32_t width)
-{
-    return rows ? rows + d->c.max_rows * (ntx_act_row_bytes(NTX_ACT_F32, width) / sizeof(float)) : NULL;
-}
+/* A buffer's rows that lie behind those of the pass. */
+static float *behind(const struct ntx_device *d, uint8_t buf) { return d->m.buf[buf] ? d->m.buf[buf] + d->c.max_rows * ntx__buf_ld(d->c.model, buf) : NULL; }
 
 static void place_rows(struct ntx_device *d, struct cursor *c)
 {
-    const struct ntx_hparams *hp = d->hp;
-    float **buf = d->m.buf;
     uint64_t r = d->c.max_rows;
-    uint32_t ff = ntx_buf_width(d->c.model, NTX_BUF_GATE);
-    buf[NTX_BUF_H] = floats(c, r * hp->n_embd);
-    buf[NTX_BUF_X] = place_floats(c, r + d->predict_rows, hp->n_embd);
-    buf[NTX_BUF_Q] = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_Q));
-    buf[NTX_BUF_K] = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_K));
-    buf[NTX_BUF_V] = floats(c, r * ntx_buf_width(d->c.model, NTX_BUF_V));
-    buf[NTX_BUF_ATTN] = place_floats(c, r, ntx_buf_width(d->c.model, NTX_BUF_ATTN));
-    buf[NTX_BUF_GATE] = place_floats(c, r + d->predict_rows, ff);
-    buf[NTX_BUF_UP] = floats(c, r * ff);
-    buf[NTX_BUF_Y] = floats(c, r * hp->n_embd);
-    buf[NTX__BUF_EARLY_X] = behind(d, buf[NTX_BUF_X], hp->n_embd);
-    buf[NTX__BUF_EARLY_GATE] = behind(d, buf[NTX_BUF_GATE], ff);
-    buf[NTX__BUF_LOGITS] = floats(c, (uint64_t)d->c.logits_rows * hp->n_vocab);
+    for (uint8_t b = NTX_BUF_H; b < NTX_N_BUFS; b++)
+        place_buf(d, c, b, b == NTX_BUF_X || b == NTX_BUF_GATE ? r + d->predict_rows : r);
+    d->m.buf[NTX__BUF_EARLY_X] = behind(d, NTX_BUF_X);
+    d->m.buf[NTX__BUF_EARLY_GATE] = behind(d, NTX_BUF_GATE);
+    place_buf(d, c, NTX__BUF_LOGITS, d->c.logits_rows);
 }
 
 static void place_lists(struct ntx_device *d, struct cursor *c)
@@ -147,16 +135,14 @@ static void place_experts(struct ntx_device *d, struct cursor *c)
     uint64_t r = d->c.max_rows, choices = r * hp->n_expert_used, wave = d->choices;
     if (!hp->n_expert)
         return;
-    m->buf[NTX__BUF_PROBS] = floats(c, r * hp->n_expert);
-    m->buf[NTX__BUF_SHARED] = floats(c, r);
+    place_buf(d, c, NTX__BUF_PROBS, r);
+    place_buf(d, c, NTX__BUF_SHARED, r);
     m->moe.weight = floats(c, choices);
     m->moe.place = place(c, choices * 4);
     m->moe.row = place(c, choices * 4);
     m->moe.expert = place(c, choices * 4);
-    m->buf[NTX__BUF_CHOICE_X] = place_floats(c, wave, hp->n_embd);
-    m->buf[NTX__BUF_CHOICE_GATE] = place_floats(c, wave, hp->n_ff_exp);
-    m->buf[NTX__BUF_CHOICE_UP] = place_floats(c, wave, hp->n_ff_exp);
-    m->buf[NTX__BUF_CHOICE_Y] = floats(c, wave * hp->n_embd);
+    for (uint8_t b = NTX__BUF_CHOICE_X; b <= NTX__BUF_CHOICE_Y; b++)
+        place_buf(d, c, b, wave);
 }
 
 static void place_groups(struct ntx_device *d, struct cursor *c)
