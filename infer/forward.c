@@ -129,6 +129,8 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         if ((r->n_path && r->rounded) || ntx__check_path(r))
             return ntx_err_set(err, -EINVAL, "row %u: the %u slots of its path do not ascend, or lie before their positions or beyond the session's %u", i, r->n_path,
                                ntx_kv_seq_room(r->kv));
+        if (ntx_kv_shared(r->kv, ntx_row_slot(r)))
+            return ntx_err_set(err, -EINVAL, "row %u: slot %u is shared with another sequence", i, ntx_row_slot(r));
     }
     if (f->c.ffn.kind == NTX_FFN_PREDICTED && decode > NTX_DECODE_ROWS)
         return ntx_err_set(err, -EINVAL, "%u decode rows; %u can be predicted for", decode, NTX_DECODE_ROWS);

@@ -17,6 +17,7 @@ struct space { /* blocks of one kind of layers */
     uint64_t bytes, block_bytes;
     uint32_t n_blocks, n_free;
     uint32_t *free;     /* [n_free] block numbers */
+    uint32_t *users;    /* [n_blocks] */
 };
 
 struct ntx_kv_pool {
@@ -120,7 +121,8 @@ uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type,
 static int make_space(struct space *x, uint64_t bytes, uint32_t n_blocks)
 {
     x->free = calloc(n_blocks, sizeof *x->free);
-    void *base = x->free ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    x->users = calloc(n_blocks, sizeof *x->users);
+    void *base = x->free && x->users ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
     if (base == MAP_FAILED)
         return -ENOMEM;
     madvise(base, bytes, MADV_HUGEPAGE); /* a refusal costs speed only */
@@ -173,6 +175,7 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
         if (p->space[k].base)
             munmap(p->space[k].base, p->space[k].bytes);
         free(p->space[k].free);
+        free(p->space[k].users);
     }
     free(p->place);
     free(p->kind);
@@ -190,6 +193,19 @@ uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p)
 }
 
 /* ---- sessions */
+
+static uint32_t take_block(struct space *x)
+{
+    uint32_t b = x->free[--x->n_free];
+    x->users[b] = 1;
+    return b;
+}
+
+static void leave_block(struct space *x, uint32_t b)
+{
+    if (!--x->users[b])
+        x->free[x->n_free++] = b;
+}
 
 static size_t hole_bytes(const struct ntx_kv_seq *s)
 {
@@ -223,7 +239,7 @@ int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq *
     }
     for (int k = 0; k < KINDS; k++)
         for (; s->n_blocks[k] < wants[k]; s->n_blocks[k]++)
-            s->blocks[k][s->n_blocks[k]] = p->space[k].free[--p->space[k].n_free];
+            s->blocks[k][s->n_blocks[k]] = take_block(&p->space[k]);
     *out = s;
     return 0;
 }
@@ -235,7 +251,7 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s)
     for (int k = 0; k < KINDS; k++) {
         struct space *x = &s->pool->space[k];
         while (s->n_blocks[k])
-            x->free[x->n_free++] = s->blocks[k][--s->n_blocks[k]];
+            leave_block(x, s->blocks[k][--s->n_blocks[k]]);
         free(s->blocks[k]);
     }
     free(s->n_holes);
@@ -362,6 +378,101 @@ void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens)
         memset(map + first + 1, 0, n - first - 1);
         s->n_holes[l] = count_bits(map, n);
     }
+}
+
+/* ---- blocks that several have */
+
+/* The block of position pos of one kind of layers. */
+static void copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *to, uint32_t kind, uint32_t pos)
+{
+    const struct ntx_kv_pool *p = from->pool;
+    for (uint32_t l = 0; l < p->n_layers; l++)
+        for (uint32_t h = 0; h < p->n_head_kv && p->kind[l] == kind; h++) {
+            memcpy(block_of(to, l, h, pos, false), block_of(from, l, h, pos, false), NTX_KV_BLOCK * p->row_k);
+            memcpy(block_of(to, l, h, pos, true), block_of(from, l, h, pos, true), NTX_KV_BLOCK * p->row_v);
+        }
+}
+
+static void copy_holes(const struct ntx_kv_seq *from, struct ntx_kv_seq *to, uint32_t n_tokens)
+{
+    for (uint32_t l = 0; l < from->pool->n_layers; l++) {
+        memcpy(to->holes + l * hole_bytes(to), from->holes + l * hole_bytes(from), blocks_of(n_tokens) * (NTX_KV_BLOCK / 8));
+        to->n_holes[l] = count_bits(to->holes + l * hole_bytes(to), hole_bytes(to));
+    }
+    ntx_kv_truncate(to, n_tokens);
+}
+
+/* Its table, and none of its blocks yet but those of windows. */
+static int make_fork(struct ntx_kv_pool *p, const uint32_t *wants, uint32_t shared, struct ntx_kv_seq **out)
+{
+    if (wants[ALL] > p->space[ALL].n_blocks)
+        return -ENOSPC;
+    if (wants[ALL] - shared > p->space[ALL].n_free || wants[WINDOW] > p->space[WINDOW].n_free)
+        return -EAGAIN;
+    struct ntx_kv_seq *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    s->pool = p;
+    if (make_tables(s, p, wants)) {
+        ntx_kv_seq_free(s);
+        return -ENOMEM;
+    }
+    while (s->n_blocks[WINDOW] < wants[WINDOW])
+        s->blocks[WINDOW][s->n_blocks[WINDOW]++] = take_block(&p->space[WINDOW]);
+    *out = s;
+    return 0;
+}
+
+int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, struct ntx_kv_seq **out)
+{
+    struct ntx_kv_pool *p = s->pool;
+    uint32_t blocks = (uint32_t)NTX_MAX(blocks_of(NTX_MAX(n_room, n_tokens)), (uint64_t)1), shared = n_tokens / NTX_KV_BLOCK;
+    uint32_t wants[KINDS] = {blocks, NTX_MIN(blocks, p->ring)}, from = n_tokens > p->window ? n_tokens - p->window : 0;
+    struct ntx_kv_seq *t;
+    if (n_tokens > ntx_kv_seq_room(s) || (s->n_blocks[WINDOW] && from < s->oldest))
+        return -ENODATA;
+    int rc = make_fork(p, wants, shared, &t);
+    if (rc)
+        return rc;
+    for (; t->n_blocks[ALL] < shared; t->n_blocks[ALL]++)
+        p->space[ALL].users[t->blocks[ALL][t->n_blocks[ALL]] = s->blocks[ALL][t->n_blocks[ALL]]]++;
+    while (t->n_blocks[ALL] < blocks)
+        t->blocks[ALL][t->n_blocks[ALL]++] = take_block(&p->space[ALL]);
+    if (n_tokens % NTX_KV_BLOCK)
+        copy_block(s, t, ALL, n_tokens);
+    for (uint32_t b = from / NTX_KV_BLOCK; p->ring && b < blocks_of(n_tokens); b++)
+        copy_block(s, t, WINDOW, b * NTX_KV_BLOCK);
+    t->oldest = p->ring ? from : 0;
+    copy_holes(s, t, n_tokens);
+    *out = t;
+    return 0;
+}
+
+bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos)
+{
+    return s->pool->space[ALL].users[s->blocks[ALL][pos / NTX_KV_BLOCK]] > 1;
+}
+
+int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos)
+{
+    struct space *x = &s->pool->space[ALL];
+    uint32_t first = pos / NTX_KV_BLOCK, n = 0;
+    for (uint32_t b = first; b < s->n_blocks[ALL]; b++)
+        n += x->users[s->blocks[ALL][b]] > 1;
+    if (n > x->n_free)
+        return -EAGAIN;
+    for (uint32_t b = first; b < s->n_blocks[ALL]; b++) {
+        uint32_t old = s->blocks[ALL][b], own;
+        if (x->users[old] == 1)
+            continue;
+        const struct ntx_kv_seq before = {.pool = s->pool, .blocks = {(uint32_t[]){old}}, .n_blocks = {1}};
+        const struct ntx_kv_seq after = {.pool = s->pool, .blocks = {&own}, .n_blocks = {1}};
+        own = take_block(x);
+        copy_block(&before, &after, ALL, 0);
+        leave_block(x, old);
+        s->blocks[ALL][b] = own;
+    }
+    return 0;
 }
 
 /* ---- where a window is not there any more */

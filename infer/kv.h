@@ -46,6 +46,13 @@ uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p); /* of those that keep al
 /* -EAGAIN when the pool has not that many blocks free now, -ENOSPC when it never can. */
 int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq **out);
 void ntx_kv_seq_free(struct ntx_kv_seq *s);
+/* The first n_tokens of s as a sequence of its own, with room for n_room tokens: a snapshot, and a session again from a snapshot. Whole blocks are shared and
+ * counted; of the block that n_tokens ends in, and of windows, it has copies. A block is free when its last user is. -ENODATA: the window before n_tokens is not
+ * there any more; else as ntx_kv_seq_new. (Of the host's cache: a device has its own.) */
+int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, struct ntx_kv_seq **out);
+/* All from position pos on, and its block, becomes its own: shared blocks are changed for copies. -EAGAIN: not so many are free, and nothing has changed. */
+int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos);
+bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos); /* others see its block: it must not be written */
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool */
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);

@@ -69,7 +69,7 @@ static uint64_t activations(const struct ntx__shape *s)
 static uint64_t kv_bytes(const struct ntx__shape *s)
 {
     const struct ntx_kv_shape kv = ntx__plan_kv(s);
-    uint64_t bytes = ntx_kv_shape_bytes(&s->model->hp, s->kv_type, &kv), more = s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 8;
+    uint64_t bytes = ntx_kv_shape_bytes(&s->model->hp, s->kv_type, &kv), more = s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 12;
     return bytes == UINT64_MAX || __builtin_add_overflow(bytes, more * ((uint64_t)kv.blocks + kv.window_blocks), &bytes) ? UINT64_MAX : bytes;
 }
 

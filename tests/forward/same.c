@@ -250,8 +250,59 @@ static void same_with_windows(enum ntx_kv_type type)
     free(want), free(got);
 }
 
+/* A prefix that is shared: what goes on from a snapshot of it has the bits of a sequence of its own, whatever its first owner does meanwhile. */
+static void same_from_snapshots(bool windows)
+{
+    enum { PREFIX = 75, MORE = 20 };
+    struct rig_options o = {.make = rig_model(), .max_rows = 40, .ctx = 512, .windows = windows, .kv_tokens = 1024};
+    struct rig r;
+    struct ntx_kv_seq *kv, *snapshot, *one, *other;
+    int32_t ids[PREFIX + MORE];
+    size_t n;
+    o.make.arch = windows ? "gpt-oss" : "llama";
+    o.make.type = "Q8_0";
+    o.make.experts = windows ? 4 : 0;
+    o.make.layers = 3;
+    o.make.ff = 128;
+    o.make.head_dim = 64;
+    o.make.window = 50;
+    float *want = rig_logits(&o, PREFIX + MORE, 40, &n), *got = malloc(n * sizeof *got);
+    rig_open(&r, &o);
+    rig_ids(&r, 5, ids, PREFIX + MORE); /* as rig_logits */
+    size_t tail = (size_t)MORE * r.n_vocab, at = (size_t)PREFIX * r.n_vocab;
+    kv = rig_seq(&r, PREFIX + MORE);
+    rig_feed(&r, kv, ids, PREFIX, 0, 40, NULL);
+    uint32_t used = ntx_kv_pool_used(r.pool);
+    CHECK_EQ(ntx_kv_seq_fork(kv, PREFIX, PREFIX, &snapshot), 0);
+    CHECK_EQ(ntx_kv_pool_used(r.pool), used + 1); /* two of its three blocks are shared */
+    CHECK(ntx_kv_shared(kv, 63) && !ntx_kv_shared(kv, 64) && ntx_kv_shared(snapshot, 0) && !ntx_kv_shared(snapshot, 64));
+    rig_feed(&r, kv, ids, MORE, PREFIX, 7, NULL); /* its owner says something else */
+    CHECK_EQ(ntx_kv_seq_fork(snapshot, PREFIX, PREFIX + MORE, &one), 0);
+    CHECK_EQ(ntx_kv_seq_fork(snapshot, PREFIX, PREFIX + MORE, &other), 0);
+    rig_feed(&r, other, ids, MORE, PREFIX, 20, NULL);
+    rig_feed(&r, one, ids + PREFIX, MORE, PREFIX, 20, got);
+    CHECK_SAME(got, want + at, tail);
+    struct ntx_row row = {.token = 3, .pos = 40, .kv = kv};
+    CHECK_EQ(rig_run(&r, &row, 1), -EINVAL); /* what others see is not written */
+    CHECK_EQ(ntx_kv_own(kv, 40), 0);
+    CHECK(ntx_kv_shared(kv, 31) && !ntx_kv_shared(kv, 32));
+    CHECK_EQ(ntx_kv_return(kv, 40), 40);
+    rig_feed(&r, kv, ids, 30, 40, 10, NULL); /* in copies */
+    ntx_kv_seq_free(one), ntx_kv_seq_free(kv);
+    CHECK_EQ(ntx_kv_seq_fork(snapshot, PREFIX, PREFIX + MORE, &one), 0);
+    rig_feed(&r, one, ids + PREFIX, MORE, PREFIX, 1, got);
+    CHECK_SAME(got, want + at, tail);
+    CHECK_EQ(ntx_kv_seq_fork(one, 96 + 1, 97, &kv), -ENODATA);
+    ntx_kv_seq_free(one), ntx_kv_seq_free(other), ntx_kv_seq_free(snapshot);
+    CHECK_EQ(ntx_kv_pool_used(r.pool), 0);
+    rig_close(&r);
+    free(want), free(got);
+}
+
 int main(void)
 {
+    same_from_snapshots(false);
+    same_from_snapshots(true);
     same_with_windows(NTX_KV_F16);
     same_with_windows(NTX_KV_Q8_0);
     struct mk_options make = rig_model();
