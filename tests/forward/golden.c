@@ -6,6 +6,7 @@
 
 #include "model/quant.h"
 #include "tests/forward/rig.h"
+#include "tests/mkmodel/options.h"
 
 static json_t *load(const char *path)
 {
@@ -69,41 +70,13 @@ static void check_best(const json_t *e, const float *logits, const int32_t *posi
 
 static const char *const made_noise[] = {"main_vs_ref", "batch_vs_main", "f16kv_vs_main", NULL};
 
-/* The options that golden.json's cases use, from a command line of ntx-mkmodel. */
 static void parse_options(char *text, struct mk_options *o)
 {
-    const struct { const char *name; uint32_t *n; const char **s; float *f; bool *b; } known[] = {
-        {"--layers", &o->layers, 0, 0, 0}, {"--embd", &o->embd, 0, 0, 0}, {"--ff", &o->ff, 0, 0, 0}, {"--experts", &o->experts, 0, 0, 0},
-        {"--experts-used", &o->experts_used, 0, 0, 0}, {"--expert-ff", &o->expert_ff, 0, 0, 0}, {"--shared-ff", &o->shared_ff, 0, 0, 0}, {"--window", &o->window, 0, 0, 0},
-        {"--heads", &o->heads, 0, 0, 0},
-        {"--kv", &o->kv, 0, 0, 0}, {"--ctx", &o->ctx, 0, 0, 0}, {"--head-dim", &o->head_dim, 0, 0, 0}, {"--rope-orig", &o->rope_orig, 0, 0, 0},
-        {"--vocab-size", &o->vocab_size, 0, 0, 0}, {"--gguf-version", &o->version, 0, 0, 0}, {"--split", &o->parts, 0, 0, 0},
-        {"--arch", 0, &o->arch, 0, 0}, {"--type", 0, &o->type, 0, 0}, {"--rope-scaling", 0, &o->rope_scaling, 0, 0},
-        {"--rope-base", 0, 0, &o->rope_base, 0}, {"--rope-factor", 0, 0, &o->rope_factor, 0}, {"--logit-scale", 0, 0, &o->logit_scale, 0},
-        {"--tied", 0, 0, 0, &o->tied}, {"--biases", 0, 0, 0, &o->biases}, {"--rope-freqs", 0, 0, 0, &o->rope_freqs},
-    };
-    char *save, *word;
-    for (word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        size_t i = 0;
-        if (!strcmp(word, "--seed")) {
-            o->seed = strtoull(strtok_r(NULL, " ", &save), NULL, 10);
-            continue;
-        }
-        while (i < sizeof known / sizeof *known && strcmp(word, known[i].name))
-            i++;
-        CHECK_MSG(i < sizeof known / sizeof *known, "option %s", word);
-        if (known[i].b) {
-            *known[i].b = true;
-            continue;
-        }
-        char *value = strtok_r(NULL, " ", &save);
-        if (known[i].n)
-            *known[i].n = (uint32_t)strtoul(value, NULL, 10);
-        else if (known[i].s)
-            *known[i].s = value;
-        else
-            *known[i].f = strtof(value, NULL);
-    }
+    char *argv[64] = {"golden"}, *save;
+    int argc = 1;
+    for (char *word = strtok_r(text, " ", &save); word && argc < 63; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    CHECK_MSG(mk_options_take(o, argc, argv) == argc, "options that ntx-mkmodel does not know");
 }
 
 static void made_case(const json_t *e)

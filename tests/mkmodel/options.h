@@ -1,0 +1,12 @@
+/* options.h: ntx-mkmodel's options, from its command line or a test's text. */
+#ifndef NTX_MKMODEL_OPTIONS_H
+#define NTX_MKMODEL_OPTIONS_H
+
+#include "tests/mkmodel/plan.h"
+
+#define MK_HELP 0
+
+/* Sets what argv[1 ..] says; texts stay argv's. The number of the first argument that is no option; MK_HELP; or -1, said on stderr. */
+int mk_options_take(struct mk_options *o, int argc, char **argv);
+
+#endif
