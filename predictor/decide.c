@@ -51,14 +51,14 @@ static void send_hint(struct ntx__service *s, const struct decision *d)
         s->hint[w] = same ? s->hint[w] & d->skip[w] : d->skip[w];
     s->hinted = true;
     s->hint_pass = d->pass;
-    if (!s->iod)
+    if (!s->w.other)
         return;
     m.body_case = NTX__PEER__BODY_HINT;
     m.hint = &h;
     h.pass = d->pass;
     h.skip.data = bytes;
     h.skip.len = to_bytes(s->hint, bytes);
-    (void)ntx_link_send(s->iod, &m);
+    (void)ntx_link_send(s->w.other, &m);
 }
 
 /* A decision that cannot be sent is as good as a lost one: computed asks again. */
@@ -75,9 +75,9 @@ static void send_decision(struct ntx__service *s, const struct decision *d)
     b.row = d->row;
     b.skip.data = bytes;
     b.skip.len = to_bytes(d->skip, bytes);
-    if (ntx_link_send(s->computed, &m))
+    if (ntx_link_send(s->w.computed, &m))
         return;
-    ntx_count(s->counters, NTX_C_pred_probes, 1);
+    ntx_count(s->w.counters, NTX_C_pred_probes, 1);
     if (ntx_predictor_fault_sent(&s->fault))
         uv_timer_start(&s->death, die, SENT_MS, 0);
     if (s->policy->skips)
@@ -118,8 +118,8 @@ static void send_later(struct ntx__service *s, const struct decision *d, uint64_
     e->timer.data = e;
     e->next = s->delayed;
     s->delayed = e;
-    uv_timer_init(&s->loop, &e->timer);
-    uv_update_time(&s->loop);
+    uv_timer_init(&s->w.loop, &e->timer);
+    uv_update_time(&s->w.loop);
     uv_timer_start(&e->timer, on_delay_over, (delay_ns + 999999) / 1000000, 0);
 }
 

@@ -7,26 +7,15 @@
 #include "predictor/fault.h"
 #include "predictor/policy.h"
 #include "predictor/service.h"
-#include "proto/attach.h"
-#include "proto/link.h"
-#include "shm/counters.h"
+#include "proto/worker.h"
 #include "shm/board.h"
 
 struct ntx__delayed; /* a decision that a fault holds back */
 
 struct ntx__service {
-    const struct ntx_service_config *config;
-    uv_loop_t loop;
-    uv_poll_t attach, alive;
-    uv_signal_t term, interrupt;
+    struct ntx_worker w;
     uv_timer_t tick, death;
-    int sock;
-    uint32_t instance, iod_instance;
-    struct ntx_link *computed, *iod;
-    struct ntx_counters *counters;
     uint64_t cpu_ns; /* counted so far */
-    int rc;
-    struct ntx_err *err;
 
     /* Of the attached region; all zero while there is none. */
     uint64_t epoch;
