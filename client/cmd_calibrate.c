@@ -124,11 +124,11 @@ int ntx_cmd_calibrate(struct ntx_options *o)
     if (!o->limit)
         o->limit = 32768;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    struct ntx_learning l = {.share = o->share, .precision = o->precision, .epochs = o->epochs, .seed = o->sampling.has_seed ? o->sampling.seed : 1,
+    struct ntx_learning l = {.share = o->share, .precision = o->precision, .ffn_active = o->ffn_active, .ffn_recall = o->ffn_recall, .ffn_rank = o->ffn_rank, .epochs = o->epochs, .seed = o->sampling.has_seed ? o->sampling.seed : 1,
                              .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1), .tell = !o->quiet && isatty(STDERR_FILENO)};
     int rc = collect(o, &l, &s, &a, &ffn, &err);
     if (!rc)
-        rc = ntx_sidecar_alloc(&s) ? ntx_err_set(&err, -ENOMEM, "no memory for the sidecar") : ntx_calibrate_learn(&a, &l, &s, &err);
+        rc = ntx_sidecar_alloc(&s) ? ntx_err_set(&err, -ENOMEM, "no memory for the sidecar") : ntx_learn_layers(&a, &l, &s, &err);
     s.ffn = o->ffn ? &ffn.learned : NULL;
     if (!rc)
         rc = ntx_sidecar_write(&s, o->out, &err);

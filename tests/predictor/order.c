@@ -1,5 +1,5 @@
 /* order.c: neurons of four kinds, dealt out in turn; those of a kind are active together, and then lie together. */
-#include "client/calibrate.h"
+#include "predictor/learn/learn.h"
 #include "common/util.h"
 #include "tests/check.h"
 
@@ -16,7 +16,7 @@ int main(void)
         for (uint32_t j = 0; j < N; j++) /* one in sixteen does what it likes */
             energy[t * N + j] = (j % KINDS == kind) != (((seed = seed * 1664525 + 1013904223) >> 28) == 0) ? 2 : 0.5f;
     }
-    CHECK_EQ(ntx_calibrate_order(energy, TOKENS, N, 1, order, &s), 0);
+    CHECK_EQ(ntx_learn_order(energy, TOKENS, N, 1, order, &s), 0);
     for (uint32_t i = 0; i < N; i++) {
         CHECK(order[i] < N && !seen[order[i]]);
         seen[order[i]] = true;
@@ -25,7 +25,7 @@ int main(void)
     CHECK_EQ(together, N - KINDS);
     CHECK(s.before[0] > 0.9 && s.after[0] < 0.5 && s.after[0] > 0.25 && s.after[2] >= s.after[0]);
     float v[] = {0, 3, 1, 2, 0, 0, 0, 0, 0, 0};
-    CHECK(ntx_calibrate_level(v, 10, 0.25f) == 1);
-    CHECK(ntx_calibrate_level(v, 10, 0.9f) == 0);
+    CHECK(ntx_learn_level(v, 10, 0.25f) == 1);
+    CHECK(ntx_learn_level(v, 10, 0.9f) == 0);
     return 0;
 }

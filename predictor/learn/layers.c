@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/calibrate.h"
 #include "common/util.h"
+#include "predictor/learn/learn.h"
 
 static float whole(const struct ntx_samples *a, uint32_t i, uint32_t layer) { return a->similar[(size_t)i * 3 * a->n_layers + layer]; }
 
@@ -75,14 +75,14 @@ static int on_epoch(void *ctx, uint32_t epoch, double loss)
 static int train(const struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s)
 {
     struct ntx_net net = ntx_sidecar_net(s);
-    return ntx_calibrate_train(l, a->x, a->y, a->n, on_epoch, &net);
+    return ntx_learn_train(l, a->x, a->y, a->n, on_epoch, &net);
 }
 
 /* By the network as it will be asked at run time, in 8 bits. */
 static int predict(struct ntx_samples *a, const struct ntx_sidecar *s)
 {
     struct ntx_net net = ntx_sidecar_net(s);
-    return ntx_calibrate_ask(&net, a->x, a->n, a->p);
+    return ntx_learn_ask(&net, a->x, a->n, a->p);
 }
 
 /* The least threshold at which skips of the held-out part are right as often as wanted. */
@@ -104,7 +104,7 @@ static float choose_threshold(const struct ntx_samples *a, const struct ntx_side
     return 0.99f;
 }
 
-int ntx_calibrate_learn(struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_err *err)
+int ntx_learn_layers(struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_err *err)
 {
     if (a->n < 320)
         return ntx_err_set(err, -EINVAL, "only %u tokens to learn from: give a longer text, some thousand words at least", a->n);
@@ -112,7 +112,7 @@ int ntx_calibrate_learn(struct ntx_samples *a, const struct ntx_learning *l, str
     if (!rc) {
         measure_layers(a, s);
         struct ntx_net net = ntx_sidecar_net(s);
-        ntx_calibrate_standardize(&net, a->x, a->n);
+        ntx_learn_standardize(&net, a->x, a->n);
         rc = label(a, s);
     }
     if (!rc)

@@ -3,11 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "client/calibrate.h"
+#include "predictor/learn/learn.h"
 #include "predictor/learn/train.h"
 
 /* Each value of the state to mean 0 and deviation 1; then as the network sees it, in steps and clipped. */
-void ntx_calibrate_standardize(const struct ntx_net *net, float *x, uint32_t n)
+void ntx_learn_standardize(const struct ntx_net *net, float *x, uint32_t n)
 {
     for (uint32_t k = 0; k < net->n_in; k++) {
         double sum = 0, squares = 0;
@@ -27,7 +27,7 @@ void ntx_calibrate_standardize(const struct ntx_net *net, float *x, uint32_t n)
         }
 }
 
-int ntx_calibrate_train(const struct ntx_learning *l, const float *x, const uint8_t *y, uint32_t n_samples, int (*progress)(void *ctx, uint32_t epoch, double loss),
+int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t *y, uint32_t n_samples, int (*progress)(void *ctx, uint32_t epoch, double loss),
                         const struct ntx_net *net)
 {
     uint32_t *order = malloc(n_samples * sizeof *order), n = 0;
@@ -44,7 +44,7 @@ int ntx_calibrate_train(const struct ntx_learning *l, const float *x, const uint
 }
 
 /* The samples are standardised already. */
-int ntx_calibrate_ask(const struct ntx_net *net, const float *x, uint32_t n, float *logits)
+int ntx_learn_ask(const struct ntx_net *net, const float *x, uint32_t n, float *logits)
 {
     struct ntx_net plain = *net;
     struct ntx_mlp *mlp = NULL;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/calibrate.h"
 #include "common/util.h"
+#include "predictor/learn/learn.h"
 
 #define BITS_MOST 2048u /* tokens that are looked at: the work goes with their number */
 #define LOOK_BACK 4u
@@ -99,7 +99,7 @@ static double groups_used(const float *energy, uint32_t n_tokens, uint32_t n, fl
     return all ? (double)used / (double)all : 0;
 }
 
-int ntx_calibrate_order(const float *energy, uint32_t n_tokens, uint32_t n, float level, uint32_t *order, struct ntx_ffn_score *score)
+int ntx_learn_order(const float *energy, uint32_t n_tokens, uint32_t n, float level, uint32_t *order, struct ntx_ffn_score *score)
 {
     struct chain c = {.n = n, .words = NTX_MIN(n_tokens, BITS_MOST) / 64 + 1};
     c.bits = calloc((size_t)n * c.words, sizeof *c.bits);
