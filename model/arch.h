@@ -29,6 +29,7 @@ struct ntx_hparams {
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
+    uint32_t ctx_most;      /* further than this the model computes what ntx does not: a context beyond is refused; 0: there is no such end */
     uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
     uint32_t window_every;  /* of so many layers in a row all but the last have it */
     float rms_eps;

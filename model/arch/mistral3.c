@@ -14,7 +14,7 @@ static int keys(struct ntx__keys *k)
         (rc = ntx__key_f32(k, "rope.scaling.yarn_log_multiplier", 0, 0, 1e3f, &log_multiplier)))
         return rc;
     if (temperature != 0)
-        hp->ctx_train = NTX_MIN(hp->ctx_train, hp->rope_ctx_orig);
+        hp->ctx_train = hp->ctx_most = NTX_MIN(hp->ctx_train, hp->rope_ctx_orig);
     if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0) /* the magnitude is divided by what it would be with this multiplier */
         hp->rope_attn_factor = (float)(hp->rope_attn_factor / (1 + 0.1 * (double)log_multiplier * log((double)hp->rope_factor)));
     return 0;

@@ -70,7 +70,7 @@ def shape(arch, r):
     head = r.choice([32, 64])
     embd = heads * head if arch in EVEN else r.choice([128, 192, 256])
     more = ARCHS[arch](r)
-    types = ['F32'] if '--experts' in more else list(TOLERANCE) # a near-tie of a random router turns with the least rounding, and all rows after it
+    types = ['F32'] if '--experts' in more else list(TOLERANCE) # see part()
     return ['--arch', arch, '--layers', pick(r, 3, 4, 5, 7), '--embd', str(embd), '--heads', str(heads), '--kv', str(kv), '--head-dim', str(head),
             '--type', pick(r, *types), '--seed', str(r.randrange(10**6))] + (maybe(r, '--tied') if arch not in UNTIED else []) + more
 
@@ -82,17 +82,18 @@ def ntx_logits(binaries, path, ids, n_vocab, tmp):
 
 
 def part(binaries, options, r):
-    """How far ntx is from llama.cpp, by the spread of the logits: of the median row, since a router's near-tie may turn one."""
+    """How far ntx is from llama.cpp, by the spread of the logits, with K and V in F16 or in F32: a near-tie of a random router turns with the least rounding,
+    and all rows after it; then one of the two is near. Of the median row, for the same reason."""
     with tempfile.TemporaryDirectory() as tmp:
         path = os.path.join(tmp, 'm.gguf')
         subprocess.run([os.path.join(binaries, 'ntx-mkmodel')] + options + [path], check=True, stdout=subprocess.DEVNULL)
         model = make.load(path)
         n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
         ids = [1] + [r.randrange(3, n_vocab) for _ in range(N_TOKENS - 1)]
-        want = make.logits(model, ids, kv=L.GGML_TYPE_F16)
+        wants = [make.logits(model, ids, kv=kv).astype(np.float64) for kv in (L.GGML_TYPE_F16, L.GGML_TYPE_F32)]
         L.llama_model_free(model)
-        d = ntx_logits(binaries, path, ids, n_vocab, tmp).astype(np.float64) - want
-    return float(np.sqrt(np.median((d * d).mean(1))) / want.std())
+        got = ntx_logits(binaries, path, ids, n_vocab, tmp)
+    return min(float(np.sqrt(np.median(((got - want) ** 2).mean(1))) / want.std()) for want in wants)
 
 
 def main():

@@ -301,7 +301,7 @@ static void check_mistral3(void)
     o.rope_factor = 4;
     o.rope_orig = 32;
     struct opened x = open_model(&o);
-    CHECK(x.m->hp.ctx_train == 32 && x.m->hp.rope_ctx_orig == 32);
+    CHECK(x.m->hp.ctx_train == 32 && x.m->hp.rope_ctx_orig == 32 && x.m->hp.ctx_most == 32);
     CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
     close_model(&x);
 }
