@@ -69,7 +69,7 @@ static int pick_template(const struct ntx_session_env *e, const struct ntx_reque
 /* A model without a template continues a single prompt as a text; only a conversation needs a form. */
 static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
 {
-    return !s->n_tokens && !m->keep && !e->chat && !e->has_template && !(m->chat_template && *m->chat_template) && m->n_messages == 1 &&
+    return !m->variables.len && !s->n_tokens && !m->keep && !e->chat && !e->has_template && !(m->chat_template && *m->chat_template) && m->n_messages == 1 &&
            m->messages[0].role && !strcmp(m->messages[0].role, "user");
 }
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -22,9 +23,29 @@ void ntx_answer_free(struct ntx_answer *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
         ntx_think_free(&a->choice[i].think);
+        ntx_calls_free(&a->choice[i].calls);
+        for (unsigned k = 0; k < a->choice[i].n_calls; k++) {
+            json_decref(a->choice[i].call[k].name);
+            json_decref(a->choice[i].call[k].arguments);
+        }
         ntx_buf_free(&a->choice[i].text);
         ntx_buf_free(&a->choice[i].thought);
     }
+}
+
+json_t *ntx_answer_calls(const struct ntx_choice *c, unsigned from, bool index)
+{
+    json_t *list = json_array();
+    for (unsigned i = from; i < c->n_calls; i++) {
+        char *arguments = json_dumps(c->call[i].arguments, JSON_COMPACT);
+        json_t *j = index ? json_pack("{s:i}", "index", (int)i) : json_object();
+        json_t *rest = json_pack("{s:s, s:s, s:{s:O, s:s}}", "id", c->call[i].id, "type", "function", "function", "name", c->call[i].name, "arguments", arguments ? arguments : "");
+        json_object_update(j, rest);
+        json_decref(rest);
+        free(arguments);
+        json_array_append_new(list, j);
+    }
+    return list;
 }
 
 uint32_t ntx_answer_tokens(const struct ntx_answer *a)
@@ -41,14 +62,40 @@ struct target {
     struct ntx_buf *out;
 };
 
-static void on_text(void *arg, bool thought, const char *text, size_t len)
+static void show(struct target *t, bool thought, const char *text, size_t len)
 {
-    struct target *t = arg;
     struct ntx_choice *c = &t->a->choice[t->choice];
     if (t->a->ask->stream)
         t->a->shape->piece(t->a, t->choice, thought, text, len, t->out);
     else
         ntx_buf_add(thought ? &c->thought : &c->text, text, len);
+}
+
+static void on_rest(void *arg, const char *text, size_t len) { show(arg, false, text, len); }
+
+static void on_call(void *arg, const char *name, json_t *arguments)
+{
+    struct target *t = arg;
+    struct ntx_choice *c = &t->a->choice[t->choice];
+    struct ntx_tool_call *call = &c->call[c->n_calls++];
+    uint64_t r = 0;
+    while (getrandom(&r, sizeof r, 0) < 0)
+        ;
+    *call = (struct ntx_tool_call){.name = json_string(name), .arguments = json_incref(arguments)};
+    snprintf(call->id, sizeof call->id, "%s%016llx", t->a->ask->api == NTX_API_MESSAGES ? "toolu_" : "call_", (unsigned long long)r);
+    if (t->a->ask->stream)
+        t->a->shape->call(t->a, t->choice, c->n_calls - 1, t->out);
+}
+
+/* Of a request with tools, what is no thought is looked through for calls. */
+static void on_text(void *arg, bool thought, const char *text, size_t len)
+{
+    struct target *t = arg;
+    struct ntx_calls_to to = {on_rest, on_call, t};
+    if (thought || !t->a->ask->variables)
+        show(t, thought, text, len);
+    else
+        ntx_calls_feed(&t->a->choice[t->choice].calls, text, len, false, &to);
 }
 
 static void feed(struct ntx_answer *a, const struct ntx_event *e, bool end, struct ntx_buf *out)
@@ -59,7 +106,9 @@ static void feed(struct ntx_answer *a, const struct ntx_event *e, bool end, stru
         ntx_think_feed(&c->think, end ? "" : e->text, end ? 0 : e->len, end, on_text, &t);
     else if (!end && e->len)
         on_text(&t, false, e->text, e->len);
-    a->bad |= c->think.held.bad || c->text.bad || c->thought.bad;
+    if (end && a->ask->variables)
+        ntx_calls_feed(&c->calls, "", 0, true, &(struct ntx_calls_to){on_rest, on_call, &t});
+    a->bad |= c->calls.held.bad || c->think.held.bad || c->text.bad || c->thought.bad;
 }
 
 static int finish(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err)

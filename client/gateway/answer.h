@@ -10,6 +10,7 @@
 #include "client/gateway/ask.h"
 #include "client/gateway/buf.h"
 #include "client/gateway/call.h"
+#include "client/gateway/calls.h"
 #include "client/gateway/think.h"
 
 struct ntx_answer;
@@ -21,6 +22,7 @@ struct ntx_shape {
     /* Of a stream. Any may be NULL: nothing is written. */
     void (*begin)(struct ntx_answer *a, struct ntx_buf *out);
     void (*piece)(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out);
+    void (*call)(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out); /* call i of this choice */
     void (*finish)(struct ntx_answer *a, unsigned choice, struct ntx_buf *out); /* this choice has ended */
     void (*end)(struct ntx_answer *a, struct ntx_buf *out);
     void (*alive)(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out); /* nothing to say yet; e NULL: not even progress */
@@ -33,8 +35,16 @@ struct ntx_shape {
 
 extern const struct ntx_shape ntx_openai_chat, ntx_openai_text, ntx_anthropic, ntx_anthropic_count, ntx_ollama;
 
+struct ntx_tool_call {
+    char id[32];
+    json_t *name, *arguments; /* arguments: an object */
+};
+
 struct ntx_choice {
     struct ntx_think think;
+    struct ntx_calls calls;
+    struct ntx_tool_call call[NTX_CALLS_MOST];
+    unsigned n_calls;
     struct ntx_buf text, thought; /* not of a stream */
     const char *finish;           /* "stop" or "length"; NULL: not yet */
     uint32_t tokens;
@@ -59,6 +69,8 @@ void ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const stru
 void ntx_answer_free(struct ntx_answer *a);
 /* Of a stream: what is to be sent goes to out. 0, or a negative errno with err when the answer was cut short by the daemons' end. */
 int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err);
+/* [{id, type, function: {name, arguments}}], arguments as text. from: the first one; index: each tells its number. */
+json_t *ntx_answer_calls(const struct ntx_choice *c, unsigned from, bool index);
 uint32_t ntx_answer_tokens(const struct ntx_answer *a);
 
 #endif

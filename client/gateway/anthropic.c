@@ -1,4 +1,5 @@
 /* Anthropic's shapes. A thought is a block of type thinking, without a signature; a stream's events name themselves twice. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/gateway/answer.h"
@@ -16,7 +17,7 @@ static json_t *usage(const struct ntx_answer *a)
                      (json_int_t)ntx_answer_tokens(a));
 }
 
-static const char *reason(const struct ntx_choice *c) { return !c->finish ? NULL : *c->finish == 'l' ? "max_tokens" : "end_turn"; }
+static const char *reason(const struct ntx_choice *c) { return !c->finish ? NULL : *c->finish == 'l' ? "max_tokens" : c->n_calls ? "tool_use" : "end_turn"; }
 
 static json_t *message(const struct ntx_answer *a, json_t *content)
 {
@@ -29,6 +30,8 @@ static json_t *block(bool thought, json_t *text)
     return thought ? json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", text, "signature", "") : json_pack("{s:s, s:o}", "type", "text", "text", text);
 }
 
+static json_t *call_block(const struct ntx_tool_call *c, json_t *input) { return json_pack("{s:s, s:s, s:O, s:o}", "type", "tool_use", "id", c->id, "name", c->name, "input", input); }
+
 static void whole(struct ntx_answer *a, struct ntx_buf *out)
 {
     const struct ntx_choice *c = &a->choice[0];
@@ -37,6 +40,8 @@ static void whole(struct ntx_answer *a, struct ntx_buf *out)
         json_array_append_new(content, block(true, ntx_json_text(c->thought.p, c->thought.n)));
     if (c->text.n)
         json_array_append_new(content, block(false, ntx_json_text(c->text.p, c->text.n)));
+    for (unsigned i = 0; i < c->n_calls; i++)
+        json_array_append_new(content, call_block(&c->call[i], json_incref(c->call[i].arguments)));
     ntx_buf_json(out, message(a, content));
 }
 
@@ -68,6 +73,18 @@ static void piece(struct ntx_answer *a, unsigned choice, bool thought, const cha
                                                 thought ? "thinking" : "text", ntx_json_text(text, len)));
 }
 
+static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out)
+{
+    const struct ntx_tool_call *c = &a->choice[choice].call[i];
+    char *text = json_dumps(c->arguments, JSON_COMPACT);
+    close_block(a, out);
+    event(out, "content_block_start", json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", a->block, "content_block", call_block(c, json_object())));
+    a->block_open = true;
+    event(out, "content_block_delta", json_pack("{s:s, s:i, s:{s:s, s:s}}", "type", "content_block_delta", "index", a->block, "delta", "type", "input_json_delta", "partial_json", text ? text : ""));
+    close_block(a, out);
+    free(text);
+}
+
 static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
 {
     close_block(a, out);
@@ -97,5 +114,5 @@ static void broken(const struct ntx_fault *f, struct ntx_buf *out)
 /* The count is known when computed has taken the prompt: the answer itself is not waited for. */
 static void counted(struct ntx_answer *a, struct ntx_buf *out) { ntx_buf_json(out, json_pack("{s:I}", "input_tokens", (json_int_t)a->prompt_tokens)); }
 
-const struct ntx_shape ntx_anthropic = {"msg_", "text/event-stream", true, begin, piece, finish, NULL, alive, whole, fault, broken, false};
-const struct ntx_shape ntx_anthropic_count = {"msg_", "text/event-stream", false, NULL, NULL, NULL, NULL, NULL, counted, fault, broken, true};
+const struct ntx_shape ntx_anthropic = {"msg_", "text/event-stream", true, begin, piece, call, finish, NULL, alive, whole, fault, broken, false};
+const struct ntx_shape ntx_anthropic_count = {"msg_", "text/event-stream", false, NULL, NULL, NULL, NULL, NULL, NULL, counted, fault, broken, true};

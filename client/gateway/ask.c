@@ -63,13 +63,14 @@ void ntx_ask_free(struct ntx_ask *a)
     if (!a)
         return;
     for (size_t i = 0; i < a->n_messages; i++)
-        free(a->messages[i].text);
+        free(a->messages[i].fields), free(a->messages[i].text);
     for (size_t i = 0; i < a->n_prompts; i++) {
         free(a->prompts[i].text);
         free(a->prompts[i].tokens);
     }
     for (unsigned i = 0; i < a->n_stops; i++)
         free(a->stops[i]);
+    free(a->variables);
     free(a->messages);
     free(a->prompts);
     free(a);

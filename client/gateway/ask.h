@@ -19,9 +19,10 @@
 enum ntx_ask_api { NTX_API_CHAT, NTX_API_TEXT, NTX_API_MESSAGES, NTX_API_COUNT, NTX_API_OLLAMA_CHAT, NTX_API_OLLAMA_TEXT, NTX_N_APIS };
 
 struct ntx_ask_message {
-    const char *role; /* system, user or assistant */
+    const char *role; /* system, user, assistant or tool */
     char *text;       /* [len] */
     size_t len;
+    char *fields;     /* a JSON object for the model's template (tool_calls, tool_call_id), or NULL */
 };
 
 struct ntx_ask_prompt { /* a text, or tokens */
@@ -44,6 +45,7 @@ struct ntx_ask {
     uint32_t max_tokens, top_k; /* max_tokens 0: as far as the context reaches */
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;              /* choice i has seed + i */
+    char *variables;            /* a JSON object for the model's template (tools), or NULL: then calls are not looked for in the answer */
     bool ignore_eos, raw;       /* raw: Ollama's, no template */
 };
 
@@ -62,6 +64,9 @@ int ntx__ask_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f
 int ntx__ask_ollama_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_ollama_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_openai_messages(struct ntx_ask *a, const json_t *messages, struct ntx_fault *f); /* a list of them, as OpenAI and Ollama have it */
+int ntx__ask_tools(struct ntx_ask *a, const json_t *list, bool anthropic, struct ntx_fault *f);
+int ntx__ask_set_fields(struct ntx_ask *a, json_t *fields, struct ntx_fault *f); /* of the message that was added last; fields is taken */
+json_t *ntx__ask_calls(const json_t *calls, struct ntx_fault *f);                /* a list of tool_calls as templates read it, or NULL with f */
 int ntx__ask_prompts(struct ntx_ask *a, const json_t *prompt, struct ntx_fault *f);
 int ntx__ask_ends(const struct ntx_ask *a, struct ntx_fault *f); /* whether the messages end so that there is something to answer */
 int ntx__ask_message(struct ntx_ask *a, const char *role, const json_t *content, const char *param, struct ntx_fault *f); /* adds one; content: a string or parts of type text */

@@ -13,7 +13,7 @@ static const struct ntx_field fields[] = {
     {"max_completion_tokens", NTX_FIELD_COUNT, AT(max_tokens), 1, NTX_MOST_TOKENS, NULL},
     {"response_format", NTX_FIELD_ANY, 0, 0, 0, NULL},
     {"tool_choice", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"tools", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"tools", NTX_FIELD_ANY, 0, 0, 0, NULL},
     {"functions", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"top_logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
@@ -117,13 +117,13 @@ int ntx__ask_message(struct ntx_ask *a, const char *role, const json_t *content,
         return rc;
     }
     a->messages = m;
-    m[a->n_messages++] = (struct ntx_ask_message){role, b.p, b.n - 1};
+    m[a->n_messages++] = (struct ntx_ask_message){.role = role, .text = b.p, .len = b.n - 1};
     return 0;
 }
 
 static const char *role_of(const json_t *m, struct ntx_fault *f)
 {
-    static const char *const roles[][2] = {{"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}};
+    static const char *const roles[][2] = {{"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}};
     const char *role = json_string_value(json_object_get(m, "role"));
     for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
         if (!strcmp(role, roles[i][0]))
@@ -132,11 +132,26 @@ static const char *role_of(const json_t *m, struct ntx_fault *f)
     return NULL;
 }
 
+/* What a template wants to know of a message besides its text. */
+static int add_fields(struct ntx_ask *a, const json_t *m, const json_t *calls, bool tool, struct ntx_fault *f)
+{
+    json_t *list = calls ? ntx__ask_calls(calls, f) : NULL, *id = json_object_get(m, "tool_call_id"), *name = json_object_get(m, "name");
+    name = name ? name : json_object_get(m, "tool_name");
+    if (calls && !list)
+        return -1;
+    if (list)
+        return ntx__ask_set_fields(a, json_pack("{s:o}", "tool_calls", list), f);
+    if (json_string_length(name) && !tool)
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages", "'name' is not supported but in a tool's message");
+    return tool ? ntx__ask_set_fields(a, json_pack("{s:O*, s:O*}", "tool_call_id", id, "name", name), f) : 0;
+}
+
 static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
 {
     static const struct ntx_field mine[] = {{"role", NTX_FIELD_ANY, 0, 0, 0, NULL},          {"content", NTX_FIELD_ANY, 0, 0, 0, NULL},
-                                            {"name", NTX_FIELD_ABSENT, 0, 0, 0, NULL},       {"refusal", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-                                            {"tool_calls", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+                                            {"name", NTX_FIELD_ANY, 0, 0, 0, NULL},          {"tool_call_id", NTX_FIELD_ANY, 0, 0, 0, NULL},
+                                            {"tool_name", NTX_FIELD_ANY, 0, 0, 0, NULL},     {"refusal", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+                                            {"tool_calls", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
                                             {"audio", NTX_FIELD_ABSENT, 0, 0, 0, NULL},      {"annotations", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
                                             {"images", NTX_FIELD_ABSENT, 0, 0, 0, NULL},     {"thinking", NTX_FIELD_SKIP, 0, 0, 0, NULL},
                                             {"reasoning_content", NTX_FIELD_SKIP, 0, 0, 0, NULL}, /* of earlier answers: templates leave it out */
@@ -146,7 +161,16 @@ static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
     if (ntx_fields_read(mine, m, a, f))
         return -1;
     const char *role = role_of(m, f);
-    return role ? ntx__ask_message(a, role, json_object_get(m, "content"), "messages", f) : -1;
+    if (!role)
+        return -1;
+    const json_t *content = json_object_get(m, "content"), *calls = json_object_get(m, "tool_calls");
+    bool called = json_array_size(calls), tool = !strcmp(role, "tool");
+    if (called && strcmp(role, "assistant"))
+        return ntx_fault(f, NTX_FAULT_INVALID, "messages", "only the assistant's messages have tool_calls");
+    json_t *none = called && (!content || json_is_null(content)) ? json_string("") : NULL;
+    int rc = ntx__ask_message(a, role, none ? none : content, "messages", f);
+    json_decref(none);
+    return rc ? rc : add_fields(a, m, called ? calls : NULL, tool, f);
 }
 
 /* What names the only thing that there is, is taken. */
@@ -157,7 +181,7 @@ static int check_words(const json_t *body, struct ntx_fault *f)
     if (format && !json_is_null(format) && !(type && !strcmp(type, "text")))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "response_format", "'response_format' of another type than text is not supported");
     if (choice && !json_is_null(choice) && !(word && (!strcmp(word, "none") || !strcmp(word, "auto"))))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' is not supported: there are no tools");
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' other than auto and none is not supported: the model chooses");
     word = json_string_value(json_array_get(modes, 0));
     if (modes && !json_is_null(modes) && !(json_array_size(modes) == 1 && word && !strcmp(word, "text")))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "modalities", "'modalities' other than text are not supported");
@@ -186,6 +210,9 @@ int ntx__ask_openai_messages(struct ntx_ask *a, const json_t *messages, struct n
 int ntx__ask_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
     if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f) || check_words(body, f))
+        return -1;
+    const char *choice = json_string_value(json_object_get(body, "tool_choice"));
+    if (!(choice && !strcmp(choice, "none")) && ntx__ask_tools(a, json_object_get(body, "tools"), false, f))
         return -1;
     return ntx__ask_openai_messages(a, json_object_get(body, "messages"), f);
 }

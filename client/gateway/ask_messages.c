@@ -15,7 +15,7 @@ static const struct ntx_field fields[] = {
     {"temperature", NTX_FIELD_REAL, AT(temp), 0, 2, NULL},
     {"top_p", NTX_FIELD_REAL, AT(top_p), 0, 1, NULL},
     {"top_k", NTX_FIELD_COUNT, AT(top_k), 0, NTX_MOST_TOKENS, NULL},
-    {"tools", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"tools", NTX_FIELD_ANY, 0, 0, 0, NULL},
     {"mcp_servers", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"container", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"context_management", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
@@ -38,6 +38,50 @@ static bool asks_other(const json_t *v, const char *only)
     return v && !json_is_null(v) && !(type && !strcmp(type, only));
 }
 
+static bool is_block(const json_t *block, const char *type)
+{
+    const char *is = json_string_value(json_object_get(block, "type"));
+    return is && !strcmp(is, type);
+}
+
+/* A result is a message of its own, before what the user says with it. */
+static int add_result(struct ntx_ask *a, const json_t *block, struct ntx_fault *f)
+{
+    json_t *content = json_object_get(block, "content"), *none = content ? NULL : json_string("");
+    int rc = ntx__ask_message(a, "tool", none ? none : content, "messages", f);
+    json_decref(none);
+    return rc ? rc : ntx__ask_set_fields(a, json_pack("{s:O*}", "tool_call_id", json_object_get(block, "tool_use_id")), f);
+}
+
+static json_t *call_of(const json_t *block)
+{
+    return json_pack("{s:O*, s:{s:O*, s:O*}}", "id", json_object_get(block, "id"), "function", "name", json_object_get(block, "name"), "arguments", json_object_get(block, "input"));
+}
+
+/* Results become messages, calls a field, and the rest is the message's text. */
+static int add_blocks(struct ntx_ask *a, const char *role, const json_t *content, struct ntx_fault *f)
+{
+    json_t *rest = json_array(), *calls = json_array(), *list = NULL, *block;
+    size_t i;
+    int rc = 0;
+    json_array_foreach((json_t *)(uintptr_t)content, i, block) {
+        if (*role == 'u' && is_block(block, "tool_result"))
+            rc = rc ? rc : add_result(a, block, f);
+        else if (*role == 'a' && is_block(block, "tool_use"))
+            json_array_append_new(calls, call_of(block));
+        else
+            json_array_append(rest, block);
+    }
+    bool speaks = json_array_size(rest) || json_array_size(calls) || !json_array_size(content);
+    if (!rc && speaks)
+        rc = ntx__ask_message(a, role, rest, "messages", f);
+    if (!rc && json_array_size(calls))
+        rc = (list = ntx__ask_calls(calls, f)) ? ntx__ask_set_fields(a, json_pack("{s:o}", "tool_calls", list), f) : -1;
+    json_decref(rest);
+    json_decref(calls);
+    return rc;
+}
+
 static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
 {
     static const struct ntx_field mine[] = {{"role", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"content", NTX_FIELD_ANY, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
@@ -48,7 +92,8 @@ static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
         return -1;
     if (!role || (strcmp(role, "user") && strcmp(role, "assistant")))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: a role is user or assistant");
-    return ntx__ask_message(a, *role == 'u' ? "user" : "assistant", json_object_get(m, "content"), "messages", f);
+    const json_t *content = json_object_get(m, "content");
+    return json_is_array(content) ? add_blocks(a, *role == 'u' ? "user" : "assistant", content, f) : ntx__ask_message(a, *role == 'u' ? "user" : "assistant", content, "messages", f);
 }
 
 static int check(const struct ntx_ask *a, const json_t *body, bool counts, struct ntx_fault *f)
@@ -57,8 +102,8 @@ static int check(const struct ntx_ask *a, const json_t *body, bool counts, struc
         return ntx_fault(f, NTX_FAULT_INVALID, "max_tokens", "max_tokens: is required");
     if (asks_other(json_object_get(body, "thinking"), "disabled"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "thinking", "'thinking' is not supported: a model that thinks does so by itself");
-    if (asks_other(json_object_get(body, "tool_choice"), "none"))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' is not supported: there are no tools");
+    if (asks_other(json_object_get(body, "tool_choice"), "none") && asks_other(json_object_get(body, "tool_choice"), "auto"))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' other than auto and none is not supported: the model chooses");
     return json_array_size(json_object_get(body, "messages")) ? 0 : ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: at least one message is required");
 }
 
@@ -71,6 +116,9 @@ int ntx__ask_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f
         return -1;
     if (system && !json_is_null(system) && ntx__ask_message(a, "system", system, "system", f))
         return -1;
+    if (asks_other(json_object_get(body, "tool_choice"), "none") || !json_object_get(body, "tool_choice"))
+        if (ntx__ask_tools(a, json_object_get(body, "tools"), true, f))
+            return -1;
     json_array_foreach(json_object_get(body, "messages"), i, m)
         if (add_message(a, m, f))
             return -1;

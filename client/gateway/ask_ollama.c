@@ -35,7 +35,7 @@ static const struct ntx_field options[] = {
     {"think", NTX_FIELD_ABSENT, 0, 0, 0, "a model that thinks does so by itself"}, OF_LOADING("keep_alive")
 
 static const struct ntx_field chat_fields[] = {
-    BOTH, {"messages", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"tools", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
+    BOTH, {"messages", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"tools", NTX_FIELD_ANY, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
 };
 static const struct ntx_field text_fields[] = {
     BOTH,
@@ -73,7 +73,9 @@ static int begin(struct ntx_ask *a, const struct ntx_field *table, const json_t 
 
 int ntx__ask_ollama_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    return begin(a, chat_fields, body, f) ? -1 : ntx__ask_openai_messages(a, json_object_get(body, "messages"), f);
+    if (begin(a, chat_fields, body, f) || ntx__ask_tools(a, json_object_get(body, "tools"), false, f))
+        return -1;
+    return ntx__ask_openai_messages(a, json_object_get(body, "messages"), f);
 }
 
 int ntx__ask_ollama_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)

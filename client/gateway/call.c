@@ -191,6 +191,8 @@ static int send_choices(struct ntx_call *c, const struct ntx_ask *a, Ntx__Genera
     return rc;
 }
 
+static ProtobufCBinaryData bytes_of(char *text) { return (ProtobufCBinaryData){text ? strlen(text) : 0, (uint8_t *)text}; }
+
 int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *err)
 {
     Ntx__Generate m = NTX__GENERATE__INIT;
@@ -201,9 +203,11 @@ int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *er
         ntx__message__init(list[i] = &each[i]);
         each[i].role = (char *)(uintptr_t)a->messages[i].role;
         each[i].text = (ProtobufCBinaryData){a->messages[i].len, (uint8_t *)a->messages[i].text};
+        each[i].fields = bytes_of(a->messages[i].fields);
     }
     m.messages = list;
     m.n_messages = a->n_messages;
+    m.variables = bytes_of(a->variables);
     m.raw = !a->messages;
     m.stop = (char **)(uintptr_t)a->stops;
     m.n_stop = a->n_stops;

@@ -34,6 +34,17 @@ static void set_text(const struct ntx_answer *a, json_t *j, const char *text, si
         json_decref(to);
 }
 
+/* Ollama's calls have no ids, and arguments that are an object. */
+static void set_calls(const struct ntx_choice *c, unsigned from, json_t *j)
+{
+    json_t *list = json_array();
+    for (unsigned i = from; i < c->n_calls; i++)
+        json_array_append_new(list, json_pack("{s:{s:O, s:O}}", "function", "name", c->call[i].name, "arguments", c->call[i].arguments));
+    if (json_array_size(list))
+        json_object_set(json_object_get(j, "message"), "tool_calls", list);
+    json_decref(list);
+}
+
 static void set_end(const struct ntx_answer *a, json_t *j)
 {
     uint64_t now = ntx_now_ns(), first = a->first_ns ? a->first_ns : now;
@@ -59,6 +70,15 @@ static void piece(struct ntx_answer *a, unsigned choice, bool thought, const cha
     send_line(out, j);
 }
 
+static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out)
+{
+    json_t *j = head(a);
+    set_text(a, j, "", 0, "", 0);
+    set_calls(&a->choice[choice], i, j);
+    json_object_set_new(j, "done", json_false());
+    send_line(out, j);
+}
+
 static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
 {
     json_t *j = head(a);
@@ -73,6 +93,7 @@ static void whole(struct ntx_answer *a, struct ntx_buf *out)
     const struct ntx_choice *c = &a->choice[0];
     json_t *j = head(a);
     set_text(a, j, c->text.p, c->text.n, c->thought.p, c->thought.n);
+    set_calls(c, 0, j);
     set_end(a, j);
     ntx_buf_json(out, j);
 }
@@ -85,4 +106,4 @@ static void broken(const struct ntx_fault *f, struct ntx_buf *out)
     ntx_buf_text(out, "\n");
 }
 
-const struct ntx_shape ntx_ollama = {"", "application/x-ndjson", true, NULL, piece, finish, NULL, NULL, whole, fault, broken, false};
+const struct ntx_shape ntx_ollama = {"", "application/x-ndjson", true, NULL, piece, call, finish, NULL, NULL, whole, fault, broken, false};

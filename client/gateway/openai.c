@@ -40,9 +40,12 @@ static void end(const struct ntx_answer *a, const char *object, struct ntx_buf *
 
 static const char chunk[] = "chat.completion.chunk";
 
+/* An answer that calls is not at its end before it knows what comes back. */
+static const char *reason(const struct ntx_choice *c) { return c->finish && *c->finish == 's' && c->n_calls ? "tool_calls" : c->finish; }
+
 static void send_delta(const struct ntx_answer *a, unsigned i, json_t *delta, struct ntx_buf *out)
 {
-    const char *why = a->choice[i].finish;
+    const char *why = reason(&a->choice[i]);
     send_chunk(a, chunk, json_pack("[{s:i, s:o, s:n, s:s?}]", "index", (int)i, "delta", delta, "logprobs", "finish_reason", why), NULL, out);
 }
 
@@ -57,15 +60,23 @@ static void chat_piece(struct ntx_answer *a, unsigned i, bool thought, const cha
     send_delta(a, i, json_pack("{s:o}", thought ? "reasoning_content" : "content", ntx_json_text(text, len)), out);
 }
 
+static void chat_call(struct ntx_answer *a, unsigned i, unsigned call, struct ntx_buf *out)
+{
+    send_delta(a, i, json_pack("{s:o}", "tool_calls", ntx_answer_calls(&a->choice[i], call, true)), out);
+}
+
 static void chat_finish(struct ntx_answer *a, unsigned i, struct ntx_buf *out) { send_delta(a, i, json_object(), out); }
 
 static void chat_end(struct ntx_answer *a, struct ntx_buf *out) { end(a, chunk, out); }
 
 static json_t *message(const struct ntx_choice *c)
 {
-    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", ntx_json_text(c->text.p, c->text.n));
+    bool silent = c->n_calls && !c->text.n;
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", silent ? json_null() : ntx_json_text(c->text.p, c->text.n));
     if (m && c->thought.n)
         json_object_set_new(m, "reasoning_content", ntx_json_text(c->thought.p, c->thought.n));
+    if (m && c->n_calls)
+        json_object_set_new(m, "tool_calls", ntx_answer_calls(c, 0, false));
     return m;
 }
 
@@ -82,7 +93,7 @@ static void whole(const struct ntx_answer *a, const char *object, json_t *(*choi
 
 static json_t *chat_choice(const struct ntx_choice *c, int i)
 {
-    return json_pack("{s:i, s:o, s:n, s:s}", "index", i, "message", message(c), "logprobs", "finish_reason", c->finish);
+    return json_pack("{s:i, s:o, s:n, s:s}", "index", i, "message", message(c), "logprobs", "finish_reason", reason(c));
 }
 
 static void chat_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "chat.completion", chat_choice, out); }
@@ -134,8 +145,8 @@ static void broken(const struct ntx_fault *f, struct ntx_buf *out)
 }
 
 const struct ntx_shape ntx_openai_chat = {
-    "chatcmpl-", "text/event-stream", true, chat_begin, chat_piece, chat_finish, chat_end, alive, chat_whole, fault, broken, false,
+    "chatcmpl-", "text/event-stream", true, chat_begin, chat_piece, chat_call, chat_finish, chat_end, alive, chat_whole, fault, broken, false,
 };
 const struct ntx_shape ntx_openai_text = {
-    "cmpl-", "text/event-stream", false, NULL, text_piece, text_finish, text_end, alive, text_whole, fault, broken, false,
+    "cmpl-", "text/event-stream", false, NULL, text_piece, NULL, text_finish, text_end, alive, text_whole, fault, broken, false,
 };

@@ -13,7 +13,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void check_message(const struct ntx_ask_message *m)
 {
-    MUST(!strcmp(m->role, "system") || !strcmp(m->role, "user") || !strcmp(m->role, "assistant"));
+    MUST(!strcmp(m->role, "system") || !strcmp(m->role, "user") || !strcmp(m->role, "tool") || !strcmp(m->role, "assistant"));
     MUST(m->text && !m->text[m->len]);
 }
 

@@ -67,7 +67,7 @@ def with_anthropic(url, want, n):
         text = "".join(s.text_stream)
         equal((text, s.get_final_message().content[0].text), (want, want), "anthropic: stream")
     equal(c.messages.count_tokens(model="x", system=SYSTEM, messages=ask["messages"]).input_tokens, n, "anthropic: count_tokens")
-    equal(refused(lambda: c.messages.create(**dict(ask, tools=[{"name": "f", "input_schema": {"type": "object"}}])), "'tools' is not supported"), "BadRequestError", "anthropic: refused")
+    equal(refused(lambda: c.messages.create(**dict(ask, tools=[{"type": "bash_20250124", "name": "bash"}])), "'bash_20250124' are not supported"), "BadRequestError", "anthropic: refused")
 
 
 def with_litellm(url, want, n):

@@ -54,7 +54,7 @@ def anthropic(d, g):
                       '{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":%d}}'
                       % (reason, n, written), '{"type":"message_stop"}'], "the end")
     equal(g.request("POST", "/v1/messages/count_tokens", {"model": "any", "system": "Be brief.", "messages": HELLO})[2], b'{"input_tokens":%d}' % n, "count_tokens")
-    for bad, kind, words in ((dict(ask, max_tokens=None), "invalid_request_error", "max_tokens: is required"), (dict(ask, tools=[{"name": "x"}]), "invalid_request_error", "'tools' is not"),
+    for bad, kind, words in ((dict(ask, max_tokens=None), "invalid_request_error", "max_tokens: is required"), (dict(ask, tools=[{"type": "bash_20250124", "name": "x"}]), "invalid_request_error", "'bash_20250124'"),
                              (dict(ask, thinking={"type": "enabled", "budget_tokens": 5}), "invalid_request_error", "'thinking'"), (dict(ask, n=2), "invalid_request_error", "unknown field 'n'"),
                              (dict(ask, messages=[{"role": "system", "content": "x"}]), "invalid_request_error", "user or assistant"),
                              (dict(ask, messages=HELLO + [{"role": "assistant", "content": "So"}]), "invalid_request_error", "does not continue"),
@@ -84,7 +84,7 @@ def ollama(d, g):
     equal((list(r)[:4], r["response"]), (["model", "created_at", "response", "done"], want), "generate")
     raw = straight(d, 6, prompt="Hello").text.decode()
     equal(g.post("/api/generate", {"prompt": "Hello", "raw": True, "stream": False, "options": options})[1]["response"], raw, "generate, raw")
-    for path, bad, words in (("/api/chat", dict(ask, tools=[{}]), "'tools' is not"), ("/api/chat", dict(ask, options={"mirostat": 1}), "'mirostat' is not"), ("/api/generate", {"prompt": ""}, "not empty"),
+    for path, bad, words in (("/api/chat", dict(ask, tools=[{}]), "tools of type"), ("/api/chat", dict(ask, options={"mirostat": 1}), "'mirostat' is not"), ("/api/generate", {"prompt": ""}, "not empty"),
                              ("/api/generate", {"prompt": "a", "context": [1]}, "'context' is not"), ("/api/chat", dict(ask, options={"num_predict": 0}), "'num_predict'"),
                              ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["aa"]}]}, "'images' is not")):
         status, e = g.post(path, bad)

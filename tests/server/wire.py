@@ -81,7 +81,7 @@ def unpack(schema, data):
     out, at = {}, 0
     while at < len(data):
         key, at = read_varint(data, at)
-        name, kind = schema[key >> 3][:2]
+        name, kind, *several = schema[key >> 3]
         wire = key & 7
         if wire == 0:
             value, at = read_varint(data, at)
@@ -100,7 +100,7 @@ def unpack(schema, data):
                 value = value.decode()
             elif kind == "f*":
                 value = array.array("f", value).tolist()
-        if not isinstance(kind, dict) and kind == "s*":
+        if several or (not isinstance(kind, dict) and kind == "s*"):
             out.setdefault(name, []).append(value)
         else:
             out[name] = value

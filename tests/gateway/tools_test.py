@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Tools over HTTP: what goes to ntx-computed for the model's template, and what becomes of the calls that a model writes, in each API. In computed's place stands a server of
+this test's, which writes what it is told to, in pieces of every length."""
+import json
+import os
+import re
+import socket
+import struct
+import tempfile
+import threading
+
+import gateway  # noqa: F401 (finds tests/server)
+import wire
+from gateway import Gateway, check, equal, events
+
+wire.MESSAGE.setdefault(3, ("fields", "b"))
+wire.GENERATE.setdefault(14, ("variables", "b"))
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOL = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": SCHEMA}}
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Gra\u00df"}}\n</tool_call>'
+HELLO = [{"role": "user", "content": "Weather?"}]
+
+
+class Computed:
+    """Says `text` to every Generate, in pieces of `step` bytes; keeps the last request."""
+
+    def __init__(self, dir):
+        self.dir, self.text, self.step, self.request = dir, "", 1000, None
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(os.path.join(dir, "ntx.sock"))
+        self.listener.listen(16)
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            s, _ = self.listener.accept()
+            with s:
+                self.answer(s)
+
+    def answer(self, s):
+        data = b""
+        while len(data) < 4 or len(data) < 4 + struct.unpack_from("<I", data)[0]:
+            data += s.recv(65536)
+        q = wire.unpack(wire.REQUEST, data[4:])
+        self.request = q["generate"]
+        said = self.text
+        replies = [{"started": {"prompt_tokens": 5}}]
+        replies += [{"token": {"token": i, "text": said[i:i + self.step].encode()}} for i in range(0, len(said), self.step)]
+        for r in replies + [{"done": {"finish": "stop", "stats_json": "{}"}}]:
+            body = wire.pack(wire.REPLY, dict(r, id=q["id"]))
+            s.sendall(struct.pack("<I", len(body)) + body)
+
+
+def mask(calls):
+    for c in calls:
+        check(re.fullmatch(r"(call|toolu)_[0-9a-f]{16}", c.pop("id")), "an id")
+    return calls
+
+
+def openai(c, g):
+    ask = {"messages": HELLO, "tools": [TOOL]}
+    made = {"type": "function", "function": {"name": "weather", "arguments": '{"city":"Gra\u00df"}'}}
+    for text, content, n in ((CALL, None, 1), ("<think>Hm.</think>So:\n" + CALL + "\n" + CALL + "\n", "So:", 2), ("no call", "no call", 0), ("<tool_call>{oops}</tool_call> so", "<tool_call>{oops}</tool_call> so", 0),
+                             (CALL[:-len("</tool_call>")], None, 1), ("a <tool b", "a <tool b", 0)):
+        for step in (1, 2, 3, 7, 1000):
+            c.text, c.step = text, step
+            r = g.post("/v1/chat/completions", ask)[1]["choices"][0]
+            equal((r["message"]["content"], r["finish_reason"], mask(r["message"].get("tool_calls", []))), (content, "tool_calls" if n else "stop", [made] * n), "%r by %d" % (text, step))
+            said = [json.loads(e)["choices"][0] for e in events(g.request("POST", "/v1/chat/completions", dict(ask, stream=True))[2])[:-1]]
+            equal("".join(k["delta"].get("content", "") for k in said), content or "", "a stream's text")
+            calls = [x for k in said for x in k["delta"].get("tool_calls", [])]
+            equal(([x.pop("index") for x in calls], mask(calls), said[-1]["finish_reason"]), (list(range(n)), [made] * n, "tool_calls" if n else "stop"), "a stream's calls")
+    equal(json.loads(c.request["variables"]), {"tools": [TOOL]}, "what the template gets")
+    c.text = CALL
+    r = g.post("/v1/chat/completions", dict(ask, tool_choice="none"))[1]["choices"][0]
+    equal((r["message"]["content"], r["finish_reason"], c.request.get("variables", b"")), (CALL, "stop", b""), "tool_choice none")
+    turn = [{"role": "assistant", "content": None, "tool_calls": [dict(made, id="call_1")]}, {"role": "tool", "tool_call_id": "call_1", "content": "rain"}]
+    equal(g.post("/v1/chat/completions", dict(ask, messages=HELLO + turn))[0], 200, "a turn with results")
+    got = [(m["role"], m.get("text", b"").decode(), json.loads(m.get("fields", b"{}"))) for m in c.request["messages"]]
+    equal(got[1:], [("assistant", "", {"tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Gra\u00df"}}}]}),
+                    ("tool", "rain", {"tool_call_id": "call_1"})], "its messages")
+    for bad, words in ((dict(ask, tools=[{"type": "web_search"}]), "'web_search'"), (dict(ask, tools=[{"type": "function", "function": {}}]), "with a name"), (dict(ask, tools="x"), "a list"),
+                       (dict(ask, tool_choice="required"), "the model chooses"), (dict(ask, tools=[{"type": "function", "function": {"name": "f", "strict": True}}]), "'strict'"),
+                       (dict(ask, messages=HELLO + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "5"}}]}]), "arguments that are an object"),
+                       (dict(ask, messages=[dict(HELLO[0], tool_calls=[{}])]), "only the assistant's")):
+        status, e = g.post("/v1/chat/completions", bad)
+        check(status == 400 and words in e["error"]["message"], bad, status, e)
+
+
+def anthropic(c, g):
+    ask = {"max_tokens": 50, "messages": HELLO, "tools": [{"name": "weather", "description": "of a city", "input_schema": SCHEMA}]}
+    c.text, c.step = "So:\n" + CALL, 3
+    r = g.post("/v1/messages", ask)[1]
+    use = {"type": "tool_use", "name": "weather", "input": {"city": "Gra\u00df"}}
+    equal((mask([r["content"][1]]), r["content"][0], r["stop_reason"]), ([use], {"type": "text", "text": "So:"}, "tool_use"), "a message that calls")
+    equal(json.loads(c.request["variables"]), {"tools": [TOOL]}, "what the template gets")
+    said = [json.loads(data) for name, data in events(g.request("POST", "/v1/messages", dict(ask, stream=True))[2])]
+    start = [s for s in said if s["type"] == "content_block_start"]
+    equal((mask([start[1]["content_block"]]), start[1]["index"]), ([dict(use, input={})], 1), "a block that calls")
+    equal([s["delta"]["partial_json"] for s in said if s["type"] == "content_block_delta" and s["index"] == 1], ['{"city":"Gra\u00df"}'], "its arguments")
+    equal([s["index"] for s in said if s["type"] == "content_block_stop"], [0, 1], "blocks that end")
+    equal(said[-2]["delta"]["stop_reason"], "tool_use", "why it stops")
+    turn = [{"role": "assistant", "content": [{"type": "text", "text": "So:"}, dict(use, id="toolu_1")]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "rain"}]}, {"type": "text", "text": "Well?"}]}]
+    equal(g.post("/v1/messages", dict(ask, messages=HELLO + turn))[0], 200, "a turn with results")
+    got = [(m["role"], m.get("text", b"").decode(), json.loads(m.get("fields", b"{}"))) for m in c.request["messages"]]
+    equal(got[1:], [("assistant", "So:", {"tool_calls": [{"id": "toolu_1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Gra\u00df"}}}]}),
+                    ("tool", "rain", {"tool_call_id": "toolu_1"}), ("user", "Well?", {})], "its messages")
+
+
+def ollama(c, g):
+    ask = {"messages": HELLO, "tools": [TOOL]}
+    c.text, c.step = CALL, 4
+    want = [{"function": {"name": "weather", "arguments": {"city": "Gra\u00df"}}}]
+    equal(g.post("/api/chat", dict(ask, stream=False))[1]["message"], {"role": "assistant", "content": "", "tool_calls": want}, "a call")
+    lines = [json.loads(x) for x in g.request("POST", "/api/chat", ask)[2].splitlines()]
+    equal([x["message"].get("tool_calls") for x in lines], [want, None], "a stream's call")
+    turn = [{"role": "assistant", "content": "", "tool_calls": want}, {"role": "tool", "tool_name": "weather", "content": "rain"}]
+    equal(g.post("/api/chat", dict(ask, messages=HELLO + turn, stream=False))[0], 200, "a turn with results")
+    equal(json.loads(c.request["messages"][2]["fields"]), {"name": "weather"}, "whose result it is")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="ntx-tools-") as tmp:
+        c = Computed(tmp)
+        with Gateway(c) as g:
+            for part in (openai, anthropic, ollama):
+                part(c, g)
+
+
+main()
