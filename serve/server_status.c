@@ -45,6 +45,12 @@ static void add_notes(json_t *j, struct ntx_server *s)
     json_object_set_new(j, "notes", notes);
 }
 
+static void add_model(json_t *j, const struct ntx_loaded *l)
+{
+    ntx_stats_add_model(j, l);
+    json_object_set_new(j, "reply_format", json_string(ntx_chat_reply(l->env.chat)));
+}
+
 char *ntx__status(struct ntx_server *s)
 {
     struct ntx_counters *c = s->counters;
@@ -62,7 +68,7 @@ char *ntx__status(struct ntx_server *s)
     json_object_set_new(j, "kv_blocks_used", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_kv_blocks_used)));
     add_workers(j, s);
     if (s->loaded && s->engine)
-        ntx_stats_add_model(j, s->loaded);
+        add_model(j, s->loaded);
     add_totals(j, s);
     add_notes(j, s);
     char *text = json_dumps(j, JSON_COMPACT);

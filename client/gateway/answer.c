@@ -8,26 +8,16 @@
 
 #include "common/util.h"
 
-void ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struct ntx_shape *shape, const char *model)
-{
-    uint64_t r[2] = {0};
-    while (getrandom(r, sizeof r, 0) < 0)
-        ;
-    *a = (struct ntx_answer){.ask = ask, .shape = shape, .created = time(NULL), .since_ns = ntx_now_ns(), .n = ntx_ask_choices(ask)};
-    a->left = a->n;
-    snprintf(a->id, sizeof a->id, "%s%016llx%08llx", shape->prefix, (unsigned long long)r[0], (unsigned long long)r[1] & 0xffffffff);
-    snprintf(a->model, sizeof a->model, "%s", model);
-}
-
 void ntx_answer_free(struct ntx_answer *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
-        ntx_think_free(&a->choice[i].think);
-        ntx_calls_free(&a->choice[i].calls);
+        ntx_reply_free(a->choice[i].reply);
         for (unsigned k = 0; k < a->choice[i].n_calls; k++) {
             json_decref(a->choice[i].call[k].name);
             json_decref(a->choice[i].call[k].arguments);
+            free(a->choice[i].call[k].text);
         }
+        free(a->choice[i].call);
         ntx_buf_free(&a->choice[i].text);
         ntx_buf_free(&a->choice[i].thought);
     }
@@ -37,12 +27,10 @@ json_t *ntx_answer_calls(const struct ntx_choice *c, unsigned from, bool index)
 {
     json_t *list = json_array();
     for (unsigned i = from; i < c->n_calls; i++) {
-        char *arguments = json_dumps(c->call[i].arguments, JSON_COMPACT);
         json_t *j = index ? json_pack("{s:i}", "index", (int)i) : json_object();
-        json_t *rest = json_pack("{s:s, s:s, s:{s:O, s:s}}", "id", c->call[i].id, "type", "function", "function", "name", c->call[i].name, "arguments", arguments ? arguments : "");
+        json_t *rest = json_pack("{s:s, s:s, s:{s:O, s:o}}", "id", c->call[i].id, "type", "function", "function", "name", c->call[i].name, "arguments", ntx_json_text(c->call[i].text, strlen(c->call[i].text)));
         json_object_update(j, rest);
         json_decref(rest);
-        free(arguments);
         json_array_append_new(list, j);
     }
     return list;
@@ -56,59 +44,91 @@ uint32_t ntx_answer_tokens(const struct ntx_answer *a)
     return n;
 }
 
-struct target {
-    struct ntx_answer *a;
-    unsigned choice;
-    struct ntx_buf *out;
-};
-
-static void show(struct target *t, bool thought, const char *text, size_t len)
+static void show(struct ntx_part_taker *t, bool thought, const char *text, size_t len)
 {
     struct ntx_choice *c = &t->a->choice[t->choice];
+    if (!len)
+        return;
     if (t->a->ask->stream)
         t->a->shape->piece(t->a, t->choice, thought, text, len, t->out);
     else
         ntx_buf_add(thought ? &c->thought : &c->text, text, len);
 }
 
-static void on_rest(void *arg, const char *text, size_t len) { show(arg, false, text, len); }
-
-static void on_call(void *arg, const char *name, json_t *arguments)
+static json_t *object_of(const char *text, size_t len)
 {
-    struct target *t = arg;
-    struct ntx_choice *c = &t->a->choice[t->choice];
-    struct ntx_tool_call *call = &c->call[c->n_calls++];
+    json_t *j = json_loadb(text, len, 0, NULL);
+    if (json_is_object(j))
+        return j;
+    json_decref(j);
+    return json_object();
+}
+
+static void name_call(const struct ntx_answer *a, struct ntx_tool_call *call, const char *id)
+{
     uint64_t r = 0;
     while (getrandom(&r, sizeof r, 0) < 0)
         ;
-    *call = (struct ntx_tool_call){.name = json_string(name), .arguments = json_incref(arguments)};
-    snprintf(call->id, sizeof call->id, "%s%016llx", t->a->ask->api == NTX_API_MESSAGES ? "toolu_" : "call_", (unsigned long long)r);
-    if (t->a->ask->stream)
-        t->a->shape->call(t->a, t->choice, c->n_calls - 1, t->out);
+    if (*id && strlen(id) < sizeof call->id)
+        snprintf(call->id, sizeof call->id, "%s", id);
+    else
+        snprintf(call->id, sizeof call->id, "%s%016llx", a->ask->api == NTX_API_MESSAGES ? "toolu_" : "call_", (unsigned long long)r);
 }
 
-/* Of a request with tools, what is no thought is looked through for calls. */
-static void on_text(void *arg, bool thought, const char *text, size_t len)
+static int add_call(struct ntx_part_taker *t, const struct ntx_reply_part *p)
 {
-    struct target *t = arg;
-    struct ntx_calls_to to = {on_rest, on_call, t};
-    if (thought || !t->a->ask->variables)
-        show(t, thought, text, len);
-    else
-        ntx_calls_feed(&t->a->choice[t->choice].calls, text, len, false, &to);
+    struct ntx_choice *c = &t->a->choice[t->choice];
+    struct ntx_tool_call *call = realloc(c->call, (c->n_calls + 1) * sizeof *call);
+    if (!call)
+        return -ENOMEM;
+    c->call = call;
+    call += c->n_calls++;
+    *call = (struct ntx_tool_call){.name = ntx_json_text(p->name, strlen(p->name)), .arguments = object_of(p->text, p->len), .text = strndup(p->len ? p->text : "", p->len)};
+    name_call(t->a, call, p->id);
+    if (!call->name || !call->arguments || !call->text)
+        return -ENOMEM;
+    if (t->a->ask->stream)
+        t->a->shape->call(t->a, t->choice, c->n_calls - 1, t->out);
+    return 0;
+}
+
+static int on_part(void *arg, const struct ntx_reply_part *p)
+{
+    if (p->kind == NTX_REPLY_CALL)
+        return add_call(arg, p);
+    show(arg, p->kind == NTX_REPLY_THOUGHT, p->text, p->len);
+    return 0;
+}
+
+int ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struct ntx_shape *shape, const char *model, const struct ntx_reply_format *format)
+{
+    uint64_t r[2] = {0};
+    while (getrandom(r, sizeof r, 0) < 0)
+        ;
+    *a = (struct ntx_answer){.ask = ask, .shape = shape, .created = time(NULL), .since_ns = ntx_now_ns(), .n = ntx_ask_choices(ask)};
+    a->left = a->n;
+    snprintf(a->id, sizeof a->id, "%s%016llx%08llx", shape->prefix, (unsigned long long)r[0], (unsigned long long)r[1] & 0xffffffff);
+    snprintf(a->model, sizeof a->model, "%s", model);
+    int rc = 0;
+    for (unsigned i = 0; i < a->n; i++) {
+        struct ntx_choice *c = &a->choice[i];
+        c->taker = (struct ntx_part_taker){.a = a, .choice = i};
+        struct ntx_reply_ask with = {.format = format ? format : ntx_reply_by_name("plain"), .part = on_part, .arg = &c->taker};
+        if (!rc && shape->thinks)
+            rc = ntx_reply_new(&with, &c->reply);
+    }
+    return rc;
 }
 
 static void feed(struct ntx_answer *a, const struct ntx_event *e, bool end, struct ntx_buf *out)
 {
-    struct target t = {a, e->choice, out};
     struct ntx_choice *c = &a->choice[e->choice];
-    if (a->shape->thinks)
-        ntx_think_feed(&c->think, end ? "" : e->text, end ? 0 : e->len, end, on_text, &t);
-    else if (!end && e->len)
-        on_text(&t, false, e->text, e->len);
-    if (end && a->ask->variables)
-        ntx_calls_feed(&c->calls, "", 0, true, &(struct ntx_calls_to){on_rest, on_call, &t});
-    a->bad |= c->calls.held.bad || c->think.held.bad || c->text.bad || c->thought.bad;
+    c->taker.out = out;
+    if (!c->reply && !end)
+        show(&c->taker, false, e->text, e->len);
+    else if (c->reply)
+        a->bad |= (end ? ntx_reply_end(c->reply) : ntx_reply_feed(c->reply, e->text, e->len)) != 0;
+    a->bad |= c->text.bad || c->thought.bad;
 }
 
 static int finish(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err)

@@ -10,8 +10,7 @@
 #include "client/gateway/ask.h"
 #include "client/gateway/buf.h"
 #include "client/gateway/call.h"
-#include "client/gateway/calls.h"
-#include "client/gateway/think.h"
+#include "model/reply/reply.h"
 
 struct ntx_answer;
 
@@ -36,14 +35,19 @@ struct ntx_shape {
 extern const struct ntx_shape ntx_openai_chat, ntx_openai_text, ntx_anthropic, ntx_anthropic_count, ntx_ollama;
 
 struct ntx_tool_call {
-    char id[32];
-    json_t *name, *arguments; /* arguments: an object */
+    char id[64];
+    json_t *name, *arguments; /* arguments: an object, empty where the model wrote none */
+    char *text;               /* the arguments as the model wrote them */
 };
 
 struct ntx_choice {
-    struct ntx_think think;
-    struct ntx_calls calls;
-    struct ntx_tool_call call[NTX_CALLS_MOST];
+    struct ntx_part_taker { /* what model/reply hands its parts to */
+        struct ntx_answer *a;
+        unsigned choice;
+        struct ntx_buf *out;
+    } taker;
+    struct ntx_reply *reply;      /* NULL: the text as it is */
+    struct ntx_tool_call *call;   /* [n_calls] */
     unsigned n_calls;
     struct ntx_buf text, thought; /* not of a stream */
     const char *finish;           /* "stop" or "length"; NULL: not yet */
@@ -64,8 +68,8 @@ struct ntx_answer {
     bool bad;                  /* memory failed */
 };
 
-/* ask is borrowed. To be freed in any case. */
-void ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struct ntx_shape *shape, const char *model);
+/* ask is borrowed. format: how the model writes calls, of a request with tools. To be freed in any case. 0 or -ENOMEM. */
+int ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struct ntx_shape *shape, const char *model, const struct ntx_reply_format *format);
 void ntx_answer_free(struct ntx_answer *a);
 /* Of a stream: what is to be sent goes to out. 0, or a negative errno with err when the answer was cut short by the daemons' end. */
 int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err);

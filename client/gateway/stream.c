@@ -34,10 +34,25 @@ static int take_fault(const struct job *j, int rc, const struct ntx_err *err, st
     return ntx_fault(f, ntx_fault_of(rc), ntx_fault_of(rc) == NTX_FAULT_CONTEXT ? (j->ask->messages ? "messages" : "prompt") : NULL, "%s", err->text[0] ? err->text : strerror(-rc));
 }
 
+/* How the loaded model writes calls. */
+static int format_of(struct ntx_call *c, const struct ntx_reply_format **out, struct ntx_err *err)
+{
+    struct ntx_event e;
+    int rc = ntx_call_status(c, err);
+    if (!rc)
+        rc = ntx_call_next(c, ALIVE_MS, &e, err);
+    json_t *j = !rc && e.kind == NTX_EVENT_STATUS ? json_loads(e.text, 0, NULL) : NULL;
+    const char *name = json_string_value(json_object_get(j, "reply_format"));
+    *out = ntx_reply_by_name(name && *name ? name : "plain");
+    json_decref(j);
+    return rc;
+}
+
 static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     char model[128];
+    const struct ntx_reply_format *format = NULL;
     struct job *j = calloc(1, sizeof *j);
     if (!j)
         return NULL;
@@ -47,7 +62,10 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
     if (!rc) {
         rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &j->call, &err);
         ntx__model_name(ntx__http_gate(q->http), model);
-        ntx_answer_init(&j->answer, j->ask, q->route->shape, model);
+        if (!rc && j->ask->variables)
+            rc = format_of(j->call, &format, &err);
+        int made = ntx_answer_init(&j->answer, j->ask, q->route->shape, model, format);
+        rc = rc ? rc : made;
         if (!rc)
             rc = ntx_call_ask(j->call, j->ask, &err);
         if (rc)

@@ -26,6 +26,7 @@ class Computed:
 
     def __init__(self, dir):
         self.dir, self.text, self.step, self.request = dir, "", 1000, None
+        self.format = "hermes"
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(os.path.join(dir, "ntx.sock"))
         self.listener.listen(16)
@@ -37,18 +38,27 @@ class Computed:
             with s:
                 self.answer(s)
 
-    def answer(self, s):
+    def read(self, s):
         data = b""
         while len(data) < 4 or len(data) < 4 + struct.unpack_from("<I", data)[0]:
-            data += s.recv(65536)
-        q = wire.unpack(wire.REQUEST, data[4:])
+            data += s.recv(4 - len(data) if len(data) < 4 else 4 + struct.unpack_from("<I", data)[0] - len(data))
+        return wire.unpack(wire.REQUEST, data[4:])
+
+    def send(self, s, q, reply):
+        body = wire.pack(wire.REPLY, dict(reply, id=q["id"]))
+        s.sendall(struct.pack("<I", len(body)) + body)
+
+    def answer(self, s):
+        q = self.read(s)
+        if "status" in q:
+            self.send(s, q, {"status": {"json": json.dumps({"reply_format": self.format})}})
+            q = self.read(s)
         self.request = q["generate"]
         said = self.text
         replies = [{"started": {"prompt_tokens": 5}}]
         replies += [{"token": {"token": i, "text": said[i:i + self.step].encode()}} for i in range(0, len(said), self.step)]
         for r in replies + [{"done": {"finish": "stop", "stats_json": "{}"}}]:
-            body = wire.pack(wire.REPLY, dict(r, id=q["id"]))
-            s.sendall(struct.pack("<I", len(body)) + body)
+            self.send(s, q, r)
 
 
 def mask(calls):
@@ -59,8 +69,8 @@ def mask(calls):
 
 def openai(c, g):
     ask = {"messages": HELLO, "tools": [TOOL]}
-    made = {"type": "function", "function": {"name": "weather", "arguments": '{"city":"Gra\u00df"}'}}
-    for text, content, n in ((CALL, None, 1), ("<think>Hm.</think>So:\n" + CALL + "\n" + CALL + "\n", "So:", 2), ("no call", "no call", 0), ("<tool_call>{oops}</tool_call> so", "<tool_call>{oops}</tool_call> so", 0),
+    made = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Gra\u00df"}'}}
+    for text, content, n in ((CALL, None, 1), ("<think>Hm.</think>So:\n" + CALL + "\n" + CALL + "\n", "So:", 2), ("no call", "no call", 0), ("<tool_call>{oops}</tool_call>", "<tool_call>{oops}</tool_call>", 0),
                              (CALL[:-len("</tool_call>")], None, 1), ("a <tool b", "a <tool b", 0)):
         for step in (1, 2, 3, 7, 1000):
             c.text, c.step = text, step
@@ -71,7 +81,10 @@ def openai(c, g):
             calls = [x for k in said for x in k["delta"].get("tool_calls", [])]
             equal(([x.pop("index") for x in calls], mask(calls), said[-1]["finish_reason"]), (list(range(n)), [made] * n, "tool_calls" if n else "stop"), "a stream's calls")
     equal(json.loads(c.request["variables"]), {"tools": [TOOL]}, "what the template gets")
-    c.text = CALL
+    c.format, c.text, c.step = "mistral", '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Gra\u00df"}}]', 3
+    r = g.post("/v1/chat/completions", ask)[1]["choices"][0]
+    equal((r["message"]["content"], [x["function"]["name"] for x in r["message"]["tool_calls"]], r["finish_reason"]), (None, ["weather"], "tool_calls"), "another form of calls")
+    c.format, c.text, c.step = "hermes", CALL, 1000
     r = g.post("/v1/chat/completions", dict(ask, tool_choice="none"))[1]["choices"][0]
     equal((r["message"]["content"], r["finish_reason"], c.request.get("variables", b"")), (CALL, "stop", b""), "tool_choice none")
     turn = [{"role": "assistant", "content": None, "tool_calls": [dict(made, id="call_1")]}, {"role": "tool", "tool_call_id": "call_1", "content": "rain"}]
