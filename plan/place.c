@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "infer/kv.h"
 
 #define RING_BYTES (36ull << 20)  /* slots and spares of a ring that keeps a drive busy */
 #define RING_LEAST 5u             /* slots */
@@ -14,8 +15,8 @@
 #define CHUNK_LISTS 256u          /* of each chunk, in the lists of region and computed */
 #define TOKEN_BYTES 100u          /* of the vocabulary, with header and tokenizer */
 #define ALWAYS (1u << 20)
-#define CTX_MAX 4096u
-#define CTX_MIN 128u
+#define CTX_MOST 4096u
+#define CTX_LEAST 128u
 #define PARTS_PLACED 3            /* DENSE, HEAD, EXPERT, in this order */
 #define EXPERT_READ (1u << 20)
 
@@ -28,15 +29,13 @@ static uint64_t row_bytes(const struct ntx_outline *o)
     return 4 * (3ull * o->n_embd + 2 * q + 2 * kv + 2 * ff) + (ff + q + o->n_embd) * 5 / 4 + 4ull * o->n_embd + 8192;
 }
 
-static uint32_t default_ctx(const struct ntx_outline *o, const struct ntx_layout *p)
-{
-    uint64_t fit = (uint64_t)((double)(p->ram / 4) / p->kv_token_bytes), most = NTX_MIN(o->ctx_train ? o->ctx_train : CTX_MAX, CTX_MAX);
-    return (uint32_t)NTX_MAX(NTX_MIN(fit, most), NTX_MIN(most, (uint64_t)CTX_MIN));
-}
+uint32_t ntx_place_ctx_least(uint32_t ctx_train) { return ctx_train ? NTX_MIN(ctx_train, CTX_LEAST) : CTX_LEAST; }
 
-static uint32_t least_ctx(const struct ntx_outline *o, const struct ntx_place_request *r)
+uint32_t ntx_place_ctx(uint64_t ram, double block_bytes, uint32_t ctx_train, uint32_t sessions)
 {
-    return r->ctx ? r->ctx : NTX_MIN(o->ctx_train ? o->ctx_train : CTX_MAX, CTX_MIN);
+    uint32_t most = ctx_train ? NTX_MIN(ctx_train, CTX_MOST) : CTX_MOST;
+    double blocks = floor((double)(ram / 4) / block_bytes / NTX_MAX(sessions, 1u));
+    return (uint32_t)NTX_MAX(NTX_MIN(blocks * NTX_KV_BLOCK, (double)most), (double)ntx_place_ctx_least(ctx_train));
 }
 
 /* Takes of each part as much as fits into `room`; returns the bytes taken. */
@@ -105,13 +104,13 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     budgets(hw, r, &p);
     if (!p.ram)
         return ntx_err_set(err, -EINVAL, "the profile does not say how much memory the machine has: give --ram");
-    p.ctx = r->ctx ? r->ctx : default_ctx(o, &p);
+    p.ctx = r->ctx ? r->ctx : ntx_place_ctx(p.ram, p.kv_token_bytes * NTX_KV_BLOCK, o->ctx_train, 1);
     p.kv_bytes = (uint64_t)(p.ctx * p.kv_token_bytes);
     use_device(o, &p);
     uint64_t kv = p.kv_on_device ? 0 : p.kv_bytes, rest = model - p.bytes[NTX_TIER_DEVICE];
     p.rows = (uint32_t)NTX_MAX(NTX_MIN(NTX_MIN(p.ram / 8 / row, (uint64_t)NTX_PLACE_ROWS), (uint64_t)p.ctx), (uint64_t)1);
     p.work_bytes = p.rows * row;
-    p.smallest = r->smallest ? r->smallest : smallest(o, (uint64_t)(least_ctx(o, r) * p.kv_token_bytes), rest);
+    p.smallest = r->smallest ? r->smallest : smallest(o, (uint64_t)((r->ctx ? r->ctx : ntx_place_ctx_least(o->ctx_train)) * p.kv_token_bytes), rest);
     if (p.smallest > p.ram)
         return refuse(&p, err);
     uint64_t room = p.ram > kv + p.work_bytes ? p.ram - kv - p.work_bytes : 0;

@@ -1,6 +1,6 @@
 /* place.h: a first placement for a model that is not loaded: what goes to VRAM, to RAM and stays on the drive, and what a pass then
  * reads. computed's own planner (plan/plan.h) places chunk by chunk and counts every byte; this one agrees with it within a few per
- * cent (tests/plan holds them together) and knows GPUs and experts, too.
+ * cent, and exactly in the context that nobody asked for (tests/plan holds them together), and knows GPUs and experts, too.
  *
  * What every token needs is placed first, fastest memory first; then experts. Experts in RAM are taken to be as likely as others (no
  * locality is assumed, which real routing has: hit rates are the resident share, at least). Experts that are not resident are read late,
@@ -39,6 +39,11 @@ struct ntx_layout {
 
 /* -ENOMEM with the smallest budget that would do, about (within a tenth of computed's: tests/plan/agree.c). */
 int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_layout *out, struct ntx_err *err);
+
+/* Tokens of context where nobody asked for so many: the smallest of the model's own (0: unknown), 4096 and what a quarter of `ram` holds for so many
+ * sessions, whose KV of NTX_KV_BLOCK tokens takes block_bytes; in whole blocks, and no budget makes it less than ntx_place_ctx_least. For both planners. */
+uint32_t ntx_place_ctx(uint64_t ram, double block_bytes, uint32_t ctx_train, uint32_t sessions);
+uint32_t ntx_place_ctx_least(uint32_t ctx_train);
 
 /* What a pass of `rows` rows reads, the last of which sees `positions` tokens. */
 void ntx_place_load(const struct ntx_outline *o, const struct ntx_layout *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out);

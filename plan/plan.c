@@ -12,6 +12,7 @@
 #include "common/util.h"
 #include "infer/device/device.h"
 #include "infer/kv.h"
+#include "plan/place.h"
 
 #define CHUNK_MAX (4ull << 20)   /* of a model that is all in memory: one long run per thread */
 #define CHUNK_MIN (64ull << 10)
@@ -23,9 +24,7 @@
 #define DESC_MIN 3u
 #define DESC_GOOD 8u
 #define ROWS_MAX 512u
-#define CTX_DEFAULT_MAX 4096u
 #define LISTS_LEAST (24ull << 20) /* lists that may be made under any budget, within what the processes have beside it */
-#define CTX_DEFAULT_MIN 128u /* an unasked-for context is not made smaller than this */
 
 struct planner {
     const struct ntx_model *m;
@@ -157,18 +156,15 @@ static uint32_t fair_desc(const struct planner *p, const struct option *o)
 
 /* ---- context and rows */
 
-/* The smallest of the model's own, 4096 and what a quarter of the budget holds; never less than a few blocks. */
 static uint32_t default_ctx(const struct planner *p)
 {
-    uint32_t sessions = NTX_MAX(p->r->sessions, 1u), most = NTX_MIN(p->m->hp.ctx_train, CTX_DEFAULT_MAX);
-    uint64_t blocks = p->r->ram_bytes / 4 / ntx_kv_block_bytes(&p->m->hp, p->r->kv_type) / sessions;
-    uint64_t ctx = NTX_MIN(blocks * NTX_KV_BLOCK, (uint64_t)most);
-    return (uint32_t)NTX_MAX(ctx, (uint64_t)NTX_MIN(most, CTX_DEFAULT_MIN));
+    double block = (double)ntx_kv_block_bytes(&p->m->hp, p->r->kv_type);
+    return ntx_place_ctx(p->r->ram_bytes, block, p->m->hp.ctx_train, p->r->sessions);
 }
 
 static uint32_t least_ctx(const struct planner *p)
 {
-    return p->r->ctx ? p->r->ctx : NTX_MIN(p->ctx, CTX_DEFAULT_MIN);
+    return p->r->ctx ? p->r->ctx : ntx_place_ctx_least(p->m->hp.ctx_train);
 }
 
 /* The largest n in [low, high] for which fits(n), where fits(low) is known. */

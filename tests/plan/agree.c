@@ -26,6 +26,7 @@ static void compare(const struct shape *s, const struct ntx_outline *o, const st
               (unsigned long long)(ram / MIB), off * 100, (double)l.bytes[NTX_TIER_HOST] / MIB, (double)p->bytes_host / MIB, l.ctx, p->ctx, l.rows, p->max_rows);
     CHECK_EQ(ntx_outline_model_bytes(o), p->bytes_model);
     CHECK_EQ(l.bytes[NTX_TIER_DEVICE], 0);
+    CHECK_EQ(l.ctx, p->ctx);
     ntx_place_load(o, &l, 1, NTX_PLACE_TEXT < l.ctx ? NTX_PLACE_TEXT : l.ctx, &load);
     CHECK(!ntx_predict(hw, &load, &f));
     double apart = p->predicted_tok_s * f.pass_s - 1;
