@@ -55,7 +55,7 @@ static int open_library(struct ntx_gpu_back *b, struct ntx_err *err)
     const struct ntx_gpu_ops *(*table)(void);
     find(b->kind, path, sizeof path);
     if (!(b->library = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
-        return ntx_err_set(err, -ENODEV, "the plug-in of back end %s cannot be loaded: %s", b->kind->name, dlerror());
+        return ntx_err_set(err, -ENODEV, "the %s plug-in cannot be loaded: %s", b->kind->name, dlerror());
     *(void **)&table = dlsym(b->library, NTX_GPU_SYMBOL);
     if (!table || table()->abi != NTX_GPU_ABI)
         return ntx_err_set(err, -ENODEV, "%s is not the plug-in of this build for back end %s", path, b->kind->name);

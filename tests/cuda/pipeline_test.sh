@@ -18,9 +18,9 @@ pair() {
 run --backend cpu >"$tmp/cpu" || fail "cpu: $(cat "$tmp/err")"
 
 NTX_CUDA_LIBRARY=$tmp/none.so run --backend cuda >/dev/null && fail "--backend cuda without a library works"
-grep -q 'backend cuda: the CUDA plug-in cannot be loaded' "$tmp/err" || fail "no reason: $(cat "$tmp/err")"
+grep -q 'backend cuda: the cuda plug-in cannot be loaded' "$tmp/err" || fail "no reason: $(cat "$tmp/err")"
 NTX_CUDA_LIBRARY=$tmp/none.so run --backend auto >"$tmp/auto" || fail "auto: $(cat "$tmp/err")"
-grep -q 'computing on the CPU: the CUDA plug-in cannot be loaded' "$tmp/err" || fail "auto does not say why: $(cat "$tmp/err")"
+grep -q 'computing on the CPU: the cuda plug-in cannot be loaded' "$tmp/err" || fail "auto does not say why: $(cat "$tmp/err")"
 same "$tmp/cpu" "$tmp/auto" "auto without a GPU"
 
 # On small random models prompts through F16 and the CPU's 8 bits may choose different words: without the matrix units, bits are compared.
