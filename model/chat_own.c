@@ -105,28 +105,43 @@ static int variables(const struct talk *k, char **text, size_t *len)
     return 0;
 }
 
-static int check(const struct talk *k, struct ntx_err *err)
+static int check(const struct talk *k, const atomic_bool *cancel, struct ntx_err *err)
 {
     struct ntx_err why = {0};
-    if (k->more->n_variables && ntx_template_check_object(k->more->variables, k->more->n_variables, &why))
-        return ntx_err_set(err, -EINVAL, "the template's variables: %s", why.text);
+    int rc = k->more->n_variables ? ntx_template_check_object(k->more->variables, k->more->n_variables, cancel, &why) : 0;
+    if (rc)
+        return ntx_err_set(err, rc, "the template's variables: %s", why.text);
     for (unsigned i = k->from; i < k->n; i++)
-        if (k->msgs[i].n_fields && ntx_template_check_object(k->msgs[i].fields, k->msgs[i].n_fields, &why))
-            return ntx_err_set(err, -EINVAL, "the fields of message %u: %s", i + 1, why.text);
+        if (k->msgs[i].n_fields && (rc = ntx_template_check_object(k->msgs[i].fields, k->msgs[i].n_fields, cancel, &why)))
+            return ntx_err_set(err, rc, "the fields of message %u: %s", i + 1 - k->from, why.text);
     return 0;
 }
 
 /* ---- the text */
 
-static struct ntx_template_limits limits_of(size_t bytes, const struct ntx_tok_limits *limits)
+#define MEMORY_LEAST ((size_t)8 << 20) /* of a rendering: the process's own part */
+
+/* Without limits: where nobody can cancel it, so in few steps. */
+static struct ntx_template_limits limits_of(const struct ntx_tok_limits *limits)
 {
-    size_t most = (size_t)256 << 20, memory = ((size_t)8 << 20) + (bytes < most / 24 ? 24 * bytes : most);
-    struct ntx_template_limits l = {.memory = memory < most ? memory : most, .now = (int64_t)time(NULL)};
+    struct ntx_template_limits l = {.memory = MEMORY_LEAST, .steps = 2000000, .now = (int64_t)time(NULL)};
     if (limits) {
-        l.memory = limits->memory > l.memory ? limits->memory : l.memory;
+        l.memory = limits->memory > MEMORY_LEAST ? limits->memory : MEMORY_LEAST;
+        l.steps = 0;
         l.cancel = limits->cancel;
     }
+    l.output = l.memory / 4;
     return l;
+}
+
+/* What is rendered stands in memory as JSON before, in which a byte may take six, and the arena holds it once more. */
+static int fits(const struct talk *k, size_t memory, struct ntx_err *err)
+{
+    size_t bytes = k->more->n_variables;
+    for (unsigned i = k->from; i < k->n; i++)
+        bytes += k->msgs[i].len + k->msgs[i].n_fields;
+    return bytes <= memory / 8 ? 0 : ntx_err_set(err, -ENOBUFS, "the conversation has %zu KiB, and the memory kept for reading it (a part of --ram) is enough for %zu KiB: shorten it, or raise --ram",
+                                                 bytes >> 10, memory >> 13);
 }
 
 /* What is between the marks, or at the beginning and the end where they were not asked for. */
@@ -182,6 +197,8 @@ static int tokens_of(const struct talk *k, const struct ntx_template_text *x, co
     if (rc)
         return rc;
     size_t n = segments(x, from, to, NULL);
+    if (n * sizeof(struct ntx__seg) > limits_of(limits).memory)
+        return ntx_err_set(err, -ENOBUFS, "the conversation falls into %zu pieces: more than the memory kept for reading it is enough for", n);
     struct ntx__seg *segs = malloc((n + 1) * sizeof *segs);
     if (!segs)
         return ntx_err_set(err, -ENOMEM, "no memory for the conversation");
@@ -200,12 +217,14 @@ int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tok
     struct ntx_err why = {0};
     char *json = NULL;
     size_t len = 0;
-    int rc = check(&k, err);
+    struct ntx_template_limits l = limits_of(limits);
+    int rc = fits(&k, l.memory, err);
+    if (!rc)
+        rc = check(&k, l.cancel, err);
     if (!rc && (rc = variables(&k, &json, &len)))
         ntx_err_set(err, rc, "no memory for the conversation");
     if (rc)
         return rc;
-    struct ntx_template_limits l = limits_of(len, limits);
     rc = ntx_template_render(t->program, json, len, &l, &text, &why);
     free(json);
     if (rc == -ECANCELED)

@@ -200,7 +200,10 @@ static struct val f_now(struct ntx__tpl *t, const struct args *a)
     memcpy(format, s->p, s->n);
     format[s->n] = 0;
     size_t n = s->n ? strftime(text, sizeof text, format, &tm) : 0;
-    return ntx__tpl_of(ntx__tpl_str(t, text, n, 0));
+    uint8_t people = 0; /* a format of people's gives text of people's */
+    for (size_t i = 0; i < s->n; i++)
+        people |= ntx__tpl_marks(s)[i];
+    return ntx__tpl_of(ntx__tpl_str(t, text, n, people));
 }
 
 static const struct func functions[] = {

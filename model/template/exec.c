@@ -301,7 +301,7 @@ static struct ntx_template_limits with_defaults(const struct ntx_template_limits
     struct ntx_template_limits l = given ? *given : (struct ntx_template_limits){0};
     l.memory = l.memory ? l.memory : (size_t)256 << 20;
     l.output = l.output ? l.output : (size_t)64 << 20;
-    l.steps = l.steps ? l.steps : 50000000;
+    l.steps = l.steps ? l.steps : NTX__TPL_STEPS;
     return l;
 }
 

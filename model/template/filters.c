@@ -236,7 +236,12 @@ bool ntx__tpl_has_filter(const struct str *name)
 struct val ntx__tpl_filter(struct ntx__tpl *t, const struct str *name, struct val v, const struct args *a)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (ntx__tpl_is(name, rows[i].name))
-            return rows[i].filter(t, v, a);
+        if (ntx__tpl_is(name, rows[i].name)) {
+            ntx__tpl_enter(t); /* map calls filters, of which map is one */
+            ntx__tpl_charge_text(t, v);
+            struct val r = rows[i].filter(t, v, a);
+            t->depth--;
+            return r;
+        }
     ntx__tpl_fail(t, -EINVAL, "there is no filter '%.*s'", (int)(name->n < 40 ? name->n : 40), name->p);
 }

@@ -240,10 +240,11 @@ struct val ntx__tpl_variables(struct ntx__tpl *t, const char *p, size_t n)
     return v;
 }
 
-int ntx_template_check_object(const char *text, size_t len, struct ntx_err *err)
+int ntx_template_check_object(const char *text, size_t len, const atomic_bool *cancel, struct ntx_err *err)
 {
     struct arena arena = {.limit = (size_t)256 << 20};
-    struct ntx__tpl t = {.err = err, .arena = &arena};
+    struct ntx_template_limits limits = {.steps = NTX__TPL_STEPS, .cancel = cancel};
+    struct ntx__tpl t = {.err = err, .arena = &arena, .limits = &limits};
     if (!setjmp(t.out) && ntx__tpl_json(&t, text, len, 1).type != V_DICT)
         t.rc = ntx_err_set(err, -EINVAL, "it is no JSON object");
     ntx__tpl_arena_free(&arena);

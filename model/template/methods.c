@@ -548,4 +548,8 @@ struct val ntx__tpl_method(struct ntx__tpl *t, struct val v, const struct str *n
     return (struct val){.type = V_UNDEF, .s = name};
 }
 
-struct val ntx__tpl_method_call(struct ntx__tpl *t, const struct method *m, const struct args *a) { return m->row->call(t, m->self, a); }
+struct val ntx__tpl_method_call(struct ntx__tpl *t, const struct method *m, const struct args *a) 
+{
+    ntx__tpl_charge_text(t, m->self);
+    return m->row->call(t, m->self, a);
+}

@@ -54,7 +54,8 @@ struct ntx_template_text {
 int ntx_template_render(const struct ntx_template *t, const char *variables, size_t len, const struct ntx_template_limits *limits,
                         struct ntx_template_text *out, struct ntx_err *err);
 
-/* Whether text[0..len) is a JSON object and nothing else, so that it may be put into the variables. */
-int ntx_template_check_object(const char *text, size_t len, struct ntx_err *err);
+/* Whether text[0..len) is a JSON object and nothing else, so that it may be put into the variables: -EINVAL where it is not; -ENOBUFS, -ECANCELED
+ * as above, of the limits that are given by 0 there. */
+int ntx_template_check_object(const char *text, size_t len, const atomic_bool *cancel, struct ntx_err *err);
 
 #endif

@@ -86,7 +86,9 @@ bool ntx__tpl_has_test(const struct str *name)
 bool ntx__tpl_test(struct ntx__tpl *t, const struct str *name, struct val v, const struct args *a)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (ntx__tpl_is(name, rows[i].name))
+        if (ntx__tpl_is(name, rows[i].name)) {
+            ntx__tpl_charge_text(t, v);
             return rows[i].test(t, v, a);
+        }
     ntx__tpl_fail(t, -EINVAL, "there is no test '%.*s'", (int)(name->n < 40 ? name->n : 40), name->p);
 }

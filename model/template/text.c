@@ -304,8 +304,11 @@ static void json_dict(struct ntx__tpl *t, struct buf *b, struct val v, const str
         if (i)
             between(t, b, f);
         line(t, b, f, level + 1);
+        const struct val *e = f->sort ? ntx__tpl_find(t, v.d, keys.l->v[i]) : &v.d->e[i].v;
+        if (!e) /* a tuple with NaN in it is not itself */
+            ntx__tpl_fail(t, -EINVAL, "a key is not found again");
         json_key(t, b, keys.l->v[i], f);
-        ntx__tpl_add_json(t, b, f->sort ? *ntx__tpl_find(t, v.d, keys.l->v[i]) : v.d->e[i].v, f, level + 1);
+        ntx__tpl_add_json(t, b, *e, f, level + 1);
     }
     line(t, b, f, level);
     ntx__tpl_add_text(t, b, "}");

@@ -17,6 +17,7 @@
 #include "model/template/template.h"
 
 #define NTX__TPL_SOURCE_MAX ((size_t)1 << 20)
+#define NTX__TPL_STEPS 50000000u
 #define NTX__TPL_DEPTH 600 /* of expressions, statements and calls in each other */
 #define NTX__TPL_NEST 200  /* of parentheses, blocks, JSON values */
 
@@ -137,6 +138,7 @@ struct ntx__tpl {
 
 _Noreturn void ntx__tpl_fail(struct ntx__tpl *t, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void ntx__tpl_charge(struct ntx__tpl *t, size_t bytes); /* a step, and those for the bytes */
+void ntx__tpl_charge_text(struct ntx__tpl *t, struct val v); /* a look at each character of v, where it is a text */
 void ntx__tpl_enter(struct ntx__tpl *t);                /* one level deeper; what enters leaves by t->depth-- */
 
 /* ---- value.c */

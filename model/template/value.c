@@ -1,5 +1,6 @@
 /* value.c: the arena, strings, lists and dicts of the interpreter, and what can be asked of any value. */
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,8 @@ void ntx__tpl_charge(struct ntx__tpl *t, size_t bytes)
     if (t->steps > t->limits->steps)
         ntx__tpl_fail(t, -ENOBUFS, "it takes more than %llu steps", (unsigned long long)t->limits->steps);
 }
+
+void ntx__tpl_charge_text(struct ntx__tpl *t, struct val v) { ntx__tpl_charge(t, v.type == V_STR ? 16 * v.s->n : 0); }
 
 void ntx__tpl_enter(struct ntx__tpl *t)
 {
@@ -155,11 +158,16 @@ struct val *ntx__tpl_find(struct ntx__tpl *t, const struct dict *d, struct val k
 
 struct val *ntx__tpl_find_name(struct ntx__tpl *t, const struct dict *d, const struct str *name)
 {
-    for (size_t i = 0; i < d->n; i++)
-        if (d->e[i].k.type == V_STR && d->e[i].k.s->n == name->n && !memcmp(d->e[i].k.s->p, name->p, name->n)) {
+    for (size_t i = 0; i < d->n; i++) {
+        if (d->e[i].k.type != V_STR || d->e[i].k.s->n != name->n)
+            continue;
+        if (name->n > 64)
+            ntx__tpl_charge(t, name->n);
+        if (!memcmp(d->e[i].k.s->p, name->p, name->n)) {
             ntx__tpl_charge(t, 2 * i);
             return &d->e[i].v;
         }
+    }
     ntx__tpl_charge(t, 2 * d->n);
     return NULL;
 }
@@ -168,6 +176,8 @@ void ntx__tpl_put(struct ntx__tpl *t, struct dict *d, struct val key, struct val
 {
     if (key.type == V_LIST || key.type == V_DICT)
         ntx__tpl_fail(t, -EINVAL, "a %s cannot be a key", ntx__tpl_type(key));
+    if (key.type == V_FLOAT && isnan(key.f))
+        ntx__tpl_fail(t, -EINVAL, "NaN cannot be a key: it would not be found again");
     struct val *old = ntx__tpl_find(t, d, key);
     if (old) {
         *old = v;
@@ -231,6 +241,7 @@ static bool same_dicts(struct ntx__tpl *t, const struct dict *a, const struct di
 
 bool ntx__tpl_equal(struct ntx__tpl *t, struct val a, struct val b)
 {
+    ntx__tpl_charge(t, a.type == V_STR && b.type == V_STR && a.s->n == b.s->n ? a.s->n : 0);
     if (number(a) && number(b))
         return a.type == V_FLOAT || b.type == V_FLOAT ? real(a) == real(b) : ntx__tpl_i(a) == ntx__tpl_i(b);
     if (a.type != b.type)
@@ -261,6 +272,7 @@ int ntx__tpl_order(struct ntx__tpl *t, struct val a, struct val b)
 {
     int c = 0;
     ntx__tpl_enter(t);
+    ntx__tpl_charge(t, a.type == V_STR && b.type == V_STR ? a.s->n < b.s->n ? a.s->n : b.s->n : 0);
     if (ntx__tpl_whole(a) && ntx__tpl_whole(b))
         c = ntx__tpl_i(a) < ntx__tpl_i(b) ? -1 : ntx__tpl_i(a) > ntx__tpl_i(b);
     else if (number(a) && number(b))

@@ -48,6 +48,7 @@ static void check_whose(void)
     check_marks("{{ q | upper }}{{ q | replace('a', '-') }}{{ '-b-' | replace('b', q) }}{{ q[::-1] }}", v, "AB-b-ab-ba", "pp.p.pp.pp");
     check_marks("{{ [q, 'c'] }}{{ {'k': q} | tojson }}{{ 'k=%s' % q }}{{ '<{}>'.format(q) }}", v, "['ab', 'c']{\"k\": \"ab\"}k=ab<ab>", "..pp......." ".......pp.." "..pp" ".pp.");
     check_marks("{% set t %}<{{ q }}>{% endset %}{{ t | trim }}{{ t | length }}{{ ['a', q] | join('+') }}{{ 'a b'.split(' ')[0] }}", v, "<ab>4a+aba", ".pp...." "pp.");
+    check_marks("{{ strftime_now(q) }}", v, "ab", "pp");
     check_marks("{% macro m(x) %}[{{ x }}]{% endmacro %}{{ m(q) | trim }}{{ (q ~ '|z').split('|') | last }}{{ q | indent(1, true) }}", v, "[ab]z ab", ".pp...pp");
 }
 
@@ -66,11 +67,32 @@ static void check_limits(void)
     check_refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", NULL, -ENOBUFS, "deeper");
     check_refused("{% set l = [] %}{{ l.append(l) }}{{ l }}", NULL, -ENOBUFS, "deeper");
     check_refused("{% set l = [] %}{{ l.append(l) }}{{ l | tojson }}", NULL, -ENOBUFS, "deeper");
+    check_refused("{% set l = [] %}{% set _ = l.append(l) %}{{ l | map(*(['map'] * 50000)) }}", NULL, -ENOBUFS, "deeper");
+    check_refused("{{ {'nan' | float: 1} | tojson(sort_keys=true) }}", NULL, -EINVAL, "NaN");
+    check_refused("{% set x = 'a' * 1048576 %}{% for a in range(99999) %}{% if x.isalpha() %}{% endif %}{% endfor %}", &(struct ntx_template_limits){.steps = 3000000}, -ENOBUFS, "steps");
+    check_refused("{% set l = [1] * 90000 %}{% for a in range(99999) %}{% if 5 in l %}{% endif %}{% endfor %}", &(struct ntx_template_limits){.steps = 3000000}, -ENOBUFS, "steps");
     check_refused("{{ 9223372036854775807 + 1 }}", NULL, -EINVAL, "too large");
     check_refused("{{ (-9223372036854775807 - 1) // -1 }}", NULL, -EINVAL, "too large");
     check_refused("\n\n{{ x.y }}", NULL, -EINVAL, "line 3: 'x' is undefined");
     check_refused("{{ raise_exception('roles must alternate') }}", NULL, -EINVAL, "roles must alternate");
     check_refused("a\n{% if x %}\n", NULL, -EINVAL, "the block of line 2 has no '{% endif %}'");
+}
+
+/* Each key is looked for among all before it. */
+static void check_objects(void)
+{
+    enum { KEYS = 200000 };
+    static const atomic_bool stop = true;
+    char *text = malloc(16 * KEYS);
+    size_t n = 0;
+    for (int i = 0; i < KEYS; i++)
+        n += (size_t)sprintf(text + n, "%c\"%06d\":1", i ? ',' : '{', i);
+    text[n++] = '}';
+    CHECK_EQ(ntx_template_check_object(text, n, NULL, &err), -ENOBUFS);
+    CHECK_EQ(ntx_template_check_object(text, n, &stop, &err), -ECANCELED);
+    CHECK_EQ(ntx_template_check_object("[]", 2, NULL, &err), -EINVAL);
+    CHECK_EQ(ntx_template_check_object("{\"a\": {}}", 9, NULL, &err), 0);
+    free(text);
 }
 
 static void check_nesting(void)
@@ -108,6 +130,7 @@ int main(void)
     check_whose();
     check_limits();
     check_nesting();
+    check_objects();
     check_variables();
     return 0;
 }
