@@ -8,9 +8,31 @@
 #include "client/gateway/json_memory.h"
 #include "common/util.h"
 
+/* Brackets within each other, outside of strings. */
+static unsigned deepest(const char *p, size_t n)
+{
+    unsigned depth = 0, most = 0;
+    bool text = false;
+    for (size_t i = 0; i < n; i++) {
+        if (text && p[i] == '\\')
+            i++;
+        else if (p[i] == '"')
+            text = !text;
+        else if (!text && (p[i] == '[' || p[i] == '{'))
+            most = NTX_MAX(most, ++depth);
+        else if (!text && (p[i] == ']' || p[i] == '}') && depth)
+            depth--;
+    }
+    return most;
+}
+
 json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
 {
     json_error_t e;
+    if (deepest(body, len) > NTX_ASK_DEPTH) { /* what is written again needs a stack, and templates take no more */
+        ntx_fault(f, NTX_FAULT_INVALID, NULL, "no JSON with more than %u values within each other is taken", NTX_ASK_DEPTH);
+        return NULL;
+    }
     ntx_json_memory_begin(NTX_MIN(24 * len + (64u << 10), 6 * len + (16u << 20)));
     json_t *j = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     bool full = ntx_json_memory_end();

@@ -13,6 +13,7 @@
 
 #include "client/gateway/fault.h"
 
+#define NTX_ASK_DEPTH 190u /* values within each other, at most */
 #define NTX_ASK_CHOICES 16u /* answers of one request: as many as computed runs for a client */
 #define NTX_ASK_STOPS 16u
 

@@ -22,7 +22,7 @@ static const struct ntx_field fields[] = {
     {"audio", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"prediction", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"web_search_options", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"parallel_tool_calls", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+    {"parallel_tool_calls", NTX_FIELD_ANY, 0, 0, 0, NULL},
     {"store", NTX_FIELD_ABSENT, 0, 0, 0, "nothing is kept"},
     {"service_tier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
     {"verbosity", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
@@ -212,6 +212,8 @@ int ntx__ask_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
     if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f) || check_words(body, f))
         return -1;
     const char *choice = json_string_value(json_object_get(body, "tool_choice"));
+    if (json_is_false(json_object_get(body, "parallel_tool_calls")) && json_array_size(json_object_get(body, "tools")))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "parallel_tool_calls", "'parallel_tool_calls' false is not supported: a model calls as many tools as it likes");
     if (!(choice && !strcmp(choice, "none")) && ntx__ask_tools(a, json_object_get(body, "tools"), false, f))
         return -1;
     return ntx__ask_openai_messages(a, json_object_get(body, "messages"), f);

@@ -50,7 +50,8 @@ static int add_result(struct ntx_ask *a, const json_t *block, struct ntx_fault *
     json_t *content = json_object_get(block, "content"), *none = content ? NULL : json_string("");
     int rc = ntx__ask_message(a, "tool", none ? none : content, "messages", f);
     json_decref(none);
-    return rc ? rc : ntx__ask_set_fields(a, json_pack("{s:O*}", "tool_call_id", json_object_get(block, "tool_use_id")), f);
+    json_t *failed = json_object_get(block, "is_error");
+    return rc ? rc : ntx__ask_set_fields(a, json_pack("{s:O*, s:O*}", "tool_call_id", json_object_get(block, "tool_use_id"), "is_error", json_is_true(failed) ? failed : NULL), f);
 }
 
 static json_t *call_of(const json_t *block)
@@ -104,6 +105,8 @@ static int check(const struct ntx_ask *a, const json_t *body, bool counts, struc
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "thinking", "'thinking' is not supported: a model that thinks does so by itself");
     if (asks_other(json_object_get(body, "tool_choice"), "none") && asks_other(json_object_get(body, "tool_choice"), "auto"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' other than auto and none is not supported: the model chooses");
+    if (json_is_true(json_object_get(json_object_get(body, "tool_choice"), "disable_parallel_tool_use")))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'disable_parallel_tool_use' is not supported: a model calls as many tools as it likes");
     return json_array_size(json_object_get(body, "messages")) ? 0 : ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: at least one message is required");
 }
 
@@ -116,7 +119,8 @@ int ntx__ask_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f
         return -1;
     if (system && !json_is_null(system) && ntx__ask_message(a, "system", system, "system", f))
         return -1;
-    if (asks_other(json_object_get(body, "tool_choice"), "none") || !json_object_get(body, "tool_choice"))
+    const json_t *choice = json_object_get(body, "tool_choice");
+    if (!choice || json_is_null(choice) || asks_other(choice, "none"))
         if (ntx__ask_tools(a, json_object_get(body, "tools"), true, f))
             return -1;
     json_array_foreach(json_object_get(body, "messages"), i, m)

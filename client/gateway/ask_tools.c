@@ -83,11 +83,8 @@ int ntx__ask_set_fields(struct ntx_ask *a, json_t *fields, struct ntx_fault *f)
 /* Templates write arguments as an object, OpenAI's API as its text. */
 static json_t *arguments_of(const json_t *v)
 {
-    json_t *j = json_is_string(v) ? json_loadb(json_string_value(v), json_string_length(v), 0, NULL) : json_incref((json_t *)(uintptr_t)v);
-    if (json_is_object(j))
-        return j;
-    json_decref(j);
-    return NULL;
+    struct ntx_fault f;
+    return json_is_string(v) ? ntx__json_read(json_string_value(v), json_string_length(v), &f) : json_is_object(v) ? json_incref((json_t *)(uintptr_t)v) : NULL;
 }
 
 json_t *ntx__ask_calls(const json_t *calls, struct ntx_fault *f)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -95,6 +96,8 @@ static int reach(const char *dir, struct ntx_err *err)
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0)
         return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
+    struct timeval patience = {.tv_sec = 30}; /* computed takes a request within it, or is not there any more */
+    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (!connect(s, (struct sockaddr *)&a, sizeof a))
         return s;
     int e = errno;
@@ -165,7 +168,7 @@ static void set_sampling(const struct ntx_ask *a, Ntx__Sampling *s)
     s->top_k = a->top_k;
     s->top_p = a->top_p > 0 ? a->top_p : 1e-6f; /* 0: the best token alone; in the message it means off */
     s->min_p = a->min_p;
-    s->repeat_penalty = a->repeat_penalty;
+    s->repeat_penalty = a->repeat_penalty > 0 ? NTX_MAX(a->repeat_penalty, 0.01f) : 0; /* the least that the daemons take */
     s->presence_penalty = a->presence_penalty;
     s->frequency_penalty = a->frequency_penalty;
     s->seed = a->seed;

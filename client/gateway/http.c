@@ -10,7 +10,7 @@
 #include "client/listen.h"
 #include "common/util.h"
 
-enum { CONNECTIONS = 256, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 512 << 10 };
+enum { CONNECTIONS = 256, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20 };
 #define BODY_MOST (16u << 20)
 #define BODIES_MOST (64u << 20) /* of all requests that are being read */
 
@@ -172,7 +172,7 @@ static enum MHD_Result take_body(struct ntx_request *q, const char *data, size_t
 
 void ntx__http_body_done(struct ntx_request *q)
 {
-    atomic_fetch_sub(&q->http->bodies, q->body.room);
+    q->charged += q->body.room; /* what was made of it lives on: given back with the request */
     ntx_buf_free(&q->body);
 }
 
@@ -203,6 +203,7 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
     if (!q)
         return;
     ntx__http_body_done(q);
+    atomic_fetch_sub(&q->http->bodies, q->charged);
     free(q);
     *state = NULL;
 }

@@ -44,6 +44,7 @@ struct ntx_request { /* of its connection's thread */
     struct MHD_Connection *conn;
     const struct ntx_route *route;
     struct ntx_buf body;
+    size_t charged;     /* of all bodies' bound, until it ends */
     const char *origin; /* to be named in the answer's CORS header, or NULL */
     uint64_t since_ns;
     bool refused;

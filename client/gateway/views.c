@@ -97,7 +97,11 @@ enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
     }
     snprintf(key, sizeof key, "%.64s.context_length", arch);
     json_t *info = json_pack("{s:s, s:I}", "general.architecture", arch, key, json_integer_value(json_object_get(j, "ctx")));
-    json_t *show = json_pack("{s:s, s:s, s:s, s:o, s:o, s:[s]}", "modelfile", "", "parameters", "", "template", "", "details", details(j), "model_info", info, "capabilities", "completion");
+    const char *format = json_string_value(json_object_get(j, "reply_format"));
+    json_t *can = json_pack("[s]", "completion");
+    if (format && strcmp(format, "plain"))
+        json_array_append_new(can, json_string("tools"));
+    json_t *show = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template", "", "details", details(j), "model_info", info, "capabilities", can);
     json_decref(j);
     return ntx__reply_json(q, MHD_HTTP_OK, show);
 }

@@ -93,11 +93,16 @@ def openai(c, g):
     equal(got[1:], [("assistant", "", {"tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Gra\u00df"}}}]}),
                     ("tool", "rain", {"tool_call_id": "call_1"})], "its messages")
     for bad, words in ((dict(ask, tools=[{"type": "web_search"}]), "'web_search'"), (dict(ask, tools=[{"type": "function", "function": {}}]), "with a name"), (dict(ask, tools="x"), "a list"),
+                       (dict(ask, parallel_tool_calls=False), "parallel_tool_calls"),
+                       (dict(ask, messages=HELLO + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a":' + "[" * 2000 + "]" * 2000 + "}"}}]}]), "arguments that are an object"),
                        (dict(ask, tool_choice="required"), "the model chooses"), (dict(ask, tools=[{"type": "function", "function": {"name": "f", "strict": True}}]), "'strict'"),
                        (dict(ask, messages=HELLO + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "5"}}]}]), "arguments that are an object"),
                        (dict(ask, messages=[dict(HELLO[0], tool_calls=[{}])]), "only the assistant's")):
         status, e = g.post("/v1/chat/completions", bad)
         check(status == 400 and words in e["error"]["message"], bad, status, e)
+    body = json.dumps(dict(ask, tools=[{"type": "function", "function": {"name": "f", "parameters": {"a": "DEEP"}}}])).replace('"DEEP"', "[" * 2000 + "]" * 2000).encode()
+    status, e = g.post("/v1/chat/completions", body)
+    check(status == 400 and "within each other" in e["error"]["message"], "2000 lists within each other", status, e)
 
 
 def anthropic(c, g):
