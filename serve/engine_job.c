@@ -293,9 +293,9 @@ void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r)
 /* At most so many tokens will come of it: that is what it is counted for while it is read. */
 static uint32_t most_tokens(const struct ntx_prompt *p)
 {
-    uint64_t most = p->m->prompt.len + p->m->n_tokens + 64;
+    uint64_t most = p->m->prompt.len + p->m->n_tokens + p->m->variables.len + 4096; /* and what a template writes itself */
     for (size_t i = 0; i < p->m->n_messages; i++)
-        most += p->m->messages[i].text.len + 64;
+        most += p->m->messages[i].text.len + p->m->messages[i].fields.len + 64;
     return (uint32_t)NTX_MIN(most, (uint64_t)p->limits.ids);
 }
 

@@ -67,7 +67,7 @@ static uint32_t writer_room(const struct ntx_engine *e, const struct ntx_session
         return UINT32_MAX;
     size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) + ntx__engine_steps_bytes(e, s) : states_reply_bytes(e);
     size_t room = ntx_writer_room(s->writer) / e->n_live / reply;
-    size_t silent = s->kind == NTX_SESSION_LOGITS && s->n_past < s->from ? s->from - s->n_past : 0;
+    size_t silent = s->kind == NTX_SESSION_LOGITS && !s->steps && s->n_past < s->from ? s->from - s->n_past : 0;
     return (uint32_t)NTX_MAX(room + silent, (size_t)1);
 }
 
@@ -204,7 +204,6 @@ static void count_pass(struct ntx_engine *e, uint64_t t0)
     ntx_count(e->c.counters, NTX_C_comp_rows, e->n_rows);
     uint64_t now = ntx_now_ns();
     ntx_count(e->c.counters, NTX_C_comp_pass_ns, now - t0);
-    ntx__engine_paced(e, now - t0);
     ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_PASS, t0, now, e->n_rows, e->pass - 1, 0);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
@@ -220,8 +219,10 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
     e->pass++;
     ntx_gauge(e->c.counters, NTX_C_comp_pass_layer, 0);
     count_pass(e, t0);
-    if (!rc)
+    if (!rc) {
+        ntx__engine_paced(e, ntx_now_ns() - t0);
         return ntx_loaded_check(e->l, err);
+    }
     if (e->l->device && ntx_device_lost(e->l->device))
         ntx_mail_note(e->c.mail, NTX_MAIL_GPU_LOST);
     const struct ntx_err *ours = ntx_forward_error(e->l->forward), *why = ours->text[0] ? ours : &e->l->weights->error;

@@ -38,9 +38,10 @@ static void hold(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *
 static void submit(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
 {
     struct ntx_request *a = ntx_request_of(req);
-    if (a)
-        ntx_engine_submit(s->engine, writer, a);
-    else
+    uint64_t id = req->id;
+    if (a && ntx_engine_submit(s->engine, writer, a))
+        ntx_mail_error(s->mail, writer, id, -ENOMEM, "no memory");
+    else if (!a)
         fail(s, writer, req, -ENOMEM, "no memory");
 }
 
