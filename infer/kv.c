@@ -96,7 +96,8 @@ struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx,
 {
     uint64_t blocks = blocks_of(ctx) * sessions, ring = NTX_MIN(blocks_of((uint64_t)hp->window + rows), blocks_of(ctx));
     struct ntx_kv_shape s = {.blocks = (uint32_t)NTX_MIN(blocks, (uint64_t)UINT32_MAX)};
-    if (!all && count_windowed(hp) && ring * (sessions + 1) < s.blocks) {
+    uint32_t windowed = count_windowed(hp);
+    if (!all && windowed && windowed < hp->n_layers && ring * (sessions + 1) < s.blocks) {
         s.ring = (uint32_t)ring;
         s.window_blocks = (uint32_t)ring * (sessions + 1);
     }

@@ -20,6 +20,8 @@ static int keys(struct ntx__keys *k)
     if (!ntx_gguf_bool(k->g, ntx__key_of(k, "rope.scaling.finetuned"), &turned) && !turned)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is false: a %s model without rotation is not supported", k->key, k->name);
     residual = residual == 0 ? 1 : residual; /* how some writers say "none" */
+    if (residual < 1e-4f) /* its square divides */
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0.0001 to 1000 are possible", ntx__key_of(k, "residual_scale"), (double)residual);
     hp->embd_scale = (embedding == 0 ? 1 : embedding) / residual;
     hp->rms_eps /= residual * residual;
     hp->logit_scale = 1 / logits;

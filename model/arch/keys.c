@@ -247,7 +247,8 @@ enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN };
 static bool can_score(const struct ntx__arch *a, uint32_t function)
 {
     bool softmax = function == SOFTMAX || function == SOFTMAX_OF_CHOSEN;
-    return a->any_score ? softmax || function == SIGMOID : a->score == NTX_SCORE_SIGMOID ? function == SIGMOID : softmax;
+    return a->any_score ? function == SOFTMAX || function == SIGMOID : /* with a bias for the choice, a softmax of those chosen is another */
+            a->score == NTX_SCORE_SIGMOID ? function == SIGMOID : softmax;
 }
 
 static int get_router(struct ntx__keys *k)
@@ -262,7 +263,7 @@ static int get_router(struct ntx__keys *k)
         return ntx_err_set(k->err, -ENOTSUP, "experts in %u groups are not supported", groups);
     if (!can_score(k->arch, function))
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %s supported", ntx__key_of(k, "expert_gating_func"), function,
-                           k->arch->any_score                       ? "only a softmax (1), a sigmoid (2) or a softmax of those chosen (3) is"
+                           k->arch->any_score                       ? "only a softmax (1) or a sigmoid (2) is"
                            : k->arch->score == NTX_SCORE_SIGMOID ? "with this architecture only a sigmoid (2) is"
                                                                  : "only a softmax (1), or one of those chosen (3), is");
     k->hp->router.score = function == SIGMOID ? NTX_SCORE_SIGMOID : NTX_SCORE_SOFTMAX;
