@@ -32,7 +32,16 @@ static void collect(struct ntx_engine *e)
 
 struct budget {
     uint32_t rows, logits, probes, states, decode;
+    const struct ntx_session *shown; /* whose steps this pass shows */
 };
+
+/* What its steps gave may be tens of MiB a row, more than a writer holds: one session's in a pass. They come first in turn. */
+static bool may_show(struct budget *b, const struct ntx_session *s)
+{
+    if (s->steps && !b->shown)
+        b->shown = s;
+    return !s->steps || b->shown == s;
+}
 
 #define CAPTURE_EVERY 8 /* of a prompt's tokens, one is looked at for the skip policy */
 
@@ -77,7 +86,7 @@ static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first,
     for (int round = 0; round < 2; round++) /* a fair share for each, then the rest in order */
         for (uint32_t i = 0; i < e->n_live && b->rows; i++) {
             struct ntx_session *s = e->live[(first + i) % e->n_live];
-            if (ntx_session_decoding(s))
+            if (ntx_session_decoding(s) || !may_show(b, s))
                 continue;
             uint32_t most = writer_room(e, s), share = round ? b->rows : fair;
             grow(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
@@ -102,14 +111,14 @@ static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
 static void share_rows(struct ntx_engine *e)
 {
     struct budget b = {e->max_rows, e->l->logits_rows, e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX, state_rows(e),
-                       e->l->ffn.kind == NTX_FFN_PREDICTED ? NTX_DECODE_ROWS : UINT32_MAX};
+                       e->l->ffn.kind == NTX_FFN_PREDICTED ? NTX_DECODE_ROWS : UINT32_MAX, NULL};
     uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
     for (uint32_t i = 0; i < e->n_live; i++)
         n_prompts += !ntx_session_decoding(e->live[i]);
     uint32_t spare = !n_prompts ? 0 : e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1);
     for (uint32_t i = 0; i < e->n_live && b.rows > spare && b.probes; i++) {
         struct ntx_session *s = e->live[(first + i) % e->n_live];
-        if (ntx_session_decoding(s) && grow(s, &b, 1)) {
+        if (ntx_session_decoding(s) && may_show(&b, s) && grow(s, &b, 1)) {
             b.probes--;
             b.decode -= b.decode > 0;
         }

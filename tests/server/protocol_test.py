@@ -177,6 +177,13 @@ def slow_reader(d, c):
             rows += "logits" in reply
             check("logits" not in reply or len(reply["logits"]["f32"]) == 80000, "a row's size")
         equal(rows, len(ids), "rows of a slow reader")
+    # What steps gave is a reply of each row, also of those before the first whose logits are asked for.
+    shown = slow.send("logits", {"tokens": ids, "from": len(ids) - 1, "steps": 2})
+    for _ in range(4):
+        equal(c.ask("Once", max_tokens=9, ignore_eos=True).tokens, want, "beside a slow reader of steps")
+    check(json.loads(c.status())["sessions"] >= 1, "all steps were shown though nobody reads them")
+    while "done" not in slow.next(shown):
+        pass
     slow.close()
 
 
