@@ -349,5 +349,6 @@ AMX_INTERLEAVED(q6_k, NTX_QKK, 8, false, 0)
     AMX_MATMUL(type, NTX_QK, 0, false, 0)    \
     AMX_INTERLEAVED(type, NTX_QK, 0, false, 0)
 NTX_LOOKUPS(AMX_LOOKUP)
-#define AMX_PLAIN(TYPE, type, ...) AMX_MATMUL(type, NTX_QKK, 8, false, 0)
-PANEL_PLAIN_TYPES(AMX_PLAIN)
+AMX_MATMUL(iq4_xs, NTX_QKK, 8, false, 0)
+#define AMX_CODES(TYPE, type, ...) AMX_MATMUL(type, NTX_QKK, 8, false, 0)
+AVX512_CODES(AMX_CODES)

@@ -6,7 +6,7 @@
 
 NTX_TYPES(PLAIN)
 
-#define PLAIN_INSTEAD(TYPE, type, factor)                                              \
+#define PLAIN_INSTEAD(TYPE, type, ...)                                                 \
     DECLARE_MATMUL(ntx__plain512_##type)                                               \
     {                                                                                  \
         plain_mm_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);       \

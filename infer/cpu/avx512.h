@@ -88,10 +88,10 @@ struct shape {
     X(Q8_0, q8_0) NTX_LOOKUPS(X)                                                       \
     X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) /* avx512_super.c */ \
     X(IQ4_XS, iq4_xs) AVX512_CODES(X)
-/* i-quants of code books and ternary types (avx512_codes.c), and what their d is to be multiplied by. */
-#define AVX512_CODES(X)                                                                                      \
-    X(IQ2_XXS, iq2_xxs, 0.125f) X(IQ2_XS, iq2_xs, 0.125f) X(IQ2_S, iq2_s, 0.125f) X(IQ3_XXS, iq3_xxs, 0.25f) \
-    X(IQ3_S, iq3_s, 1) X(IQ1_S, iq1_s, 0.125f) X(IQ1_M, iq1_m, 0.125f) X(TQ1_0, tq1_0, 1) X(TQ2_0, tq2_0, 1)
+/* i-quants of code books and ternary types (avx512_codes.c), what their d is to be multiplied by, and how many values share a scale (0: it is 1). */
+#define AVX512_CODES(X)                                                                                                      \
+    X(IQ2_XXS, iq2_xxs, 0.125f, 32) X(IQ2_XS, iq2_xs, 0.125f, 16) X(IQ2_S, iq2_s, 0.125f, 16) X(IQ3_XXS, iq3_xxs, 0.25f, 32) \
+    X(IQ3_S, iq3_s, 1, 32) X(IQ1_S, iq1_s, 0.125f, 32) X(IQ1_M, iq1_m, 0.125f, 16) X(TQ1_0, tq1_0, 1, 0) X(TQ2_0, tq2_0, 1, 0)
 /* ntx__mm512_: few rows. ntx__mmvec_, ntx__mmamx_: from 5 rows on by panels (vnni.c, amx.c), below as few. */
 #define AVX512_DECLARE_FLOAT(TYPE, type) DECLARE_MATMUL(ntx__mm512_##type);
 #define AVX512_DECLARE(TYPE, type, ...)     \
@@ -104,6 +104,17 @@ AVX512_BLOCKS(AVX512_DECLARE)
 #define AVX512_DECLARE_PLAIN(TYPE, type, ...) DECLARE_MATMUL(ntx__plain512_##type);
 AVX512_CODES(AVX512_DECLARE_PLAIN)
 extern bool ntx__cpu_permutes_bytes; /* pick.c */
+
+/* Super-blocks of those types, unpacked: values RAISED too many, which leaves them seven bits. */
+enum { RAISED = 64, RAISED_LOG2 = 6 };
+struct raised {
+    uint8_t values[NTX_SLICE_ROWS][NTX_QKK];
+    int16_t scales[NTX_SLICE_ROWS][16];
+    float d[NTX_SLICE_ROWS];
+} __attribute__((aligned(64)));
+/* 16 of them, if the processor permutes bytes. */
+#define AVX512_DECLARE_RAISE(TYPE, type, ...) void ntx__raise512_##type(const uint8_t *const w[NTX_SLICE_ROWS], struct raised *u);
+AVX512_CODES(AVX512_DECLARE_RAISE)
 
 /* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4: bands of outputs whose weights stay in the cache while
  * all rows pass over them. */

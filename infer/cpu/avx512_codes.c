@@ -2,12 +2,11 @@
  *
  * Codes are looked up 64 at a time by permutes of bytes: a book of 256 is four registers for the codes' low bytes and four for their high ones.
  * A shift by a different count for each byte takes a code apart into its values' levels, a shuffle makes them values, 64 too many, and signs are
- * masks that put 64 - v in place of 64 + v: seven bits then, which meet x as those of Q6_K do. A quad's values wait for the rows of x in memory.
+ * masks that put 64 - v in place of 64 + v: seven bits then, which meet x as those of Q6_K do. A quad's values wait for the rows of x in memory,
+ * and 16 blocks' for a panel (panel.c).
  *
  * Wants VBMI and BITALG besides what the other files want; without them the plain kernel stands in. */
 #include "infer/cpu/avx512_quads.h"
-
-enum { RAISED = 64, RAISED_LOG2 = 6 };
 
 #define LOW_BYTE(c) (uint8_t)(c),
 #define HIGH_BYTE(c) (uint8_t)((c) >> 8),
@@ -19,12 +18,6 @@ BOOK(iq2_s)
 BOOK(iq3_xxs)
 BOOK(iq3_s)
 BOOK(iq1)
-
-/* What a quad is unpacked to. */
-struct unpacked {
-    uint8_t values[4][NTX_QKK]; /* RAISED too many */
-    int16_t scales[4][16];
-} __attribute__((aligned(64)));
 
 /* 64 codes, by bytes, and the signs of their values, a bit each. */
 struct codes {
@@ -134,7 +127,7 @@ INLINE __m512i first_halves(__m512i a, __m512i b)
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
 }
 
-INLINE void two_iq2_xxs(const uint8_t *const w[2], struct unpacked *u, int k)
+INLINE void two_iq2_xxs(const uint8_t *const w[2], struct raised *u, int k)
 {
     struct codes c;
     __m512i a = load512(w[0] + 2), b = load512(w[1] + 2), at = first_halves(a, b);
@@ -146,7 +139,7 @@ INLINE void two_iq2_xxs(const uint8_t *const w[2], struct unpacked *u, int k)
     store_iq2(u->values[k], &c);
 }
 
-INLINE void two_iq2_xs(const uint8_t *const w[2], struct unpacked *u, int k)
+INLINE void two_iq2_xs(const uint8_t *const w[2], struct raised *u, int k)
 {
     struct codes c;
     __m512i a = load512(w[0] + 2), b = load512(w[1] + 2);
@@ -161,7 +154,7 @@ INLINE void two_iq2_xs(const uint8_t *const w[2], struct unpacked *u, int k)
     store_iq2(u->values[k], &c);
 }
 
-INLINE void two_iq2_s(const uint8_t *const w[2], struct unpacked *u, int k)
+INLINE void two_iq2_s(const uint8_t *const w[2], struct raised *u, int k)
 {
     struct codes c;
     const __m512i four = _mm512_set_epi64(0x0f0f0f0f0e0e0e0e, 0x0d0d0d0d0c0c0c0c, 0x0b0b0b0b0a0a0a0a, 0x0909090908080808, 0x0707070706060606, 0x0505050504040404,
@@ -179,7 +172,7 @@ INLINE void two_iq2_s(const uint8_t *const w[2], struct unpacked *u, int k)
     store_iq2(u->values[k], &c);
 }
 
-INLINE void one_iq3_xxs(const uint8_t *w, struct unpacked *u, int k)
+INLINE void one_iq3_xxs(const uint8_t *w, struct raised *u, int k)
 {
     struct codes c;
     __m512i at = load512(w + 2), words = _mm512_castsi256_si512(load256(w + 66));
@@ -190,7 +183,7 @@ INLINE void one_iq3_xxs(const uint8_t *w, struct unpacked *u, int k)
     store_iq3(u->values[k], &c, 0x7e746c645c544c44); /* RAISED + 4, 12, ..., 52, 62 */
 }
 
-INLINE void one_iq3_s(const uint8_t *w, struct unpacked *u, int k)
+INLINE void one_iq3_s(const uint8_t *w, struct raised *u, int k)
 {
     struct codes c;
     uint64_t ninth;
@@ -215,7 +208,7 @@ INLINE void look_up_iq1(struct codes *c, __m512i qs, __m512i ups)
     c->high = look_up_2048(high_iq1, qs, ninth, tenth, eleventh);
 }
 
-INLINE void two_iq1_s(const uint8_t *const w[2], struct unpacked *u, int k)
+INLINE void two_iq1_s(const uint8_t *const w[2], struct raised *u, int k)
 {
     struct codes c;
     __m512i qs = _mm512_inserti64x4(_mm512_castsi256_si512(load256(w[0] + 2)), load256(w[1] + 2), 1);
@@ -227,7 +220,7 @@ INLINE void two_iq1_s(const uint8_t *const w[2], struct unpacked *u, int k)
     store_iq1(u->values[k], &c);
 }
 
-INLINE void two_iq1_m(const uint8_t *const w[2], struct unpacked *u, int k)
+INLINE void two_iq1_m(const uint8_t *const w[2], struct raised *u, int k)
 {
     struct codes c;
     __m512i qs = _mm512_inserti64x4(_mm512_castsi256_si512(load256(w[0])), load256(w[1]), 1);
@@ -246,7 +239,7 @@ INLINE void two_iq1_m(const uint8_t *const w[2], struct unpacked *u, int k)
 
 /* ---- ternary: no codes, but the same way on */
 
-INLINE void one_tq2_0(const uint8_t *w, struct unpacked *u, int k)
+INLINE void one_tq2_0(const uint8_t *w, struct raised *u, int k)
 {
     for (int t = 0; t < 4; t++)
         _mm512_store_si512(u->values[k] + 64 * t, _mm512_add_epi8(two_bits(w, t), bytes512(RAISED - 1)));
@@ -261,7 +254,7 @@ INLINE __m256i digits(__m512i words, int power)
     return _mm256_add_epi8(_mm512_cvtepi16_epi8(v), _mm256_set1_epi8(RAISED - 1));
 }
 
-INLINE void one_tq1_0(const uint8_t *w, struct unpacked *u, int k)
+INLINE void one_tq1_0(const uint8_t *w, struct raised *u, int k)
 {
     static const int power[] = {1, 3, 9, 27, 81};
     uint8_t *to = u->values[k];
@@ -282,7 +275,7 @@ INLINE void one_tq1_0(const uint8_t *w, struct unpacked *u, int k)
 
 /* ---- the common part */
 
-INLINE void multiply_quad(const struct quad *q, const struct unpacked *u, const struct q8k_row *x, int rows, struct quad_sums *out)
+INLINE void multiply_quad(const struct quad *q, const struct raised *u, const struct q8k_row *x, int rows, struct quad_sums *out)
 {
     __m512i acc[4][4];
     for (int k = 0; k < 4; k++) {
@@ -321,27 +314,42 @@ INLINE uint32_t half_word(const uint8_t *p)
 #define QUAD(type, D, unpack)                                                                                                                                   \
     INLINE void quad_##type(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)         \
     {                                                                                                                                                           \
-        struct unpacked u;                                                                                                                                      \
+        struct raised u; /* four of it */                                                                                                                                      \
         (void)heads;                                                                                                                                            \
         unpack;                                                                                                                                                 \
         *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                                                                \
         multiply_quad(q, &u, x, rows, out);                                                                                                                     \
     }
 
-#define QUAD_OF_TWOS(type, D) QUAD(type, D, two_##type(q->w, &u, 0); two_##type(q->w + 2, &u, 2))
-#define QUAD_OF_ONES(type, D) QUAD(type, D, for (int k = 0; k < 4; k++) one_##type(q->w[k], &u, k))
+#define RAISE(type, D, step, unpack)                                                                 \
+    void ntx__raise512_##type(const uint8_t *const w[NTX_SLICE_ROWS], struct raised *u)              \
+    {                                                                                                \
+        uint32_t heads[NTX_SLICE_ROWS];                                                              \
+        for (int k = 0; k < NTX_SLICE_ROWS; k++)                                                     \
+            heads[k] = D(type, w[k]);                                                                \
+        _mm512_store_ps(u->d, widen_low_halves(load512(heads)));                                     \
+        for (int k = 0; k < NTX_SLICE_ROWS; k += step)                                               \
+            unpack;                                                                                  \
+    }
 
-QUAD_OF_TWOS(iq2_xxs, D_AT)
-QUAD_OF_TWOS(iq2_xs, D_AT)
-QUAD_OF_TWOS(iq2_s, D_AT)
-QUAD_OF_TWOS(iq1_s, D_AT)
-QUAD_OF_TWOS(iq1_m, D_SPREAD)
-QUAD_OF_ONES(iq3_xxs, D_AT)
-QUAD_OF_ONES(iq3_s, D_AT)
-QUAD_OF_ONES(tq1_0, D_AT)
-QUAD_OF_ONES(tq2_0, D_AT)
+#define OF_TWOS(type, D)                                                        \
+    QUAD(type, D, two_##type(q->w, &u, 0); two_##type(q->w + 2, &u, 2))         \
+    RAISE(type, D, 2, two_##type(w + k, u, k))
+#define OF_ONES(type, D)                                                        \
+    QUAD(type, D, for (int k = 0; k < 4; k++) one_##type(q->w[k], &u, k))       \
+    RAISE(type, D, 1, one_##type(w[k], u, k))
 
-#define CODES_MATMUL(TYPE, type, factor)                                                            \
+OF_TWOS(iq2_xxs, D_AT)
+OF_TWOS(iq2_xs, D_AT)
+OF_TWOS(iq2_s, D_AT)
+OF_TWOS(iq1_s, D_AT)
+OF_TWOS(iq1_m, D_SPREAD)
+OF_ONES(iq3_xxs, D_AT)
+OF_ONES(iq3_s, D_AT)
+OF_ONES(tq1_0, D_AT)
+OF_ONES(tq2_0, D_AT)
+
+#define CODES_MATMUL(TYPE, type, factor, ...)                                                       \
     SUPER_ROWS(type, 1, false, factor, NULL)                                                        \
     SUPER_ROWS(type, 2, false, factor, NULL)                                                        \
     SUPER_ROWS(type, 4, false, factor, NULL)                                                        \

@@ -357,39 +357,84 @@ INLINE void fill_q2_k(const struct blocks *w, struct panel *p)
     }
 }
 
-/* ---- any super-block without minima, from its unpacking: as Q6_K with an offset of 128 */
+/* IQ4_XS: nibbles that stand for values of 8 bits, eight scales of 6 bits of which the upper two lie behind d. */
+INLINE void fill_iq4_xs(const struct blocks *w, struct panel *p, const bool tiles)
+{
+    const __m512i values = raised_iq4_nl();
+    __m512i h[4], v[4];
+    take16(w, 0, h);
+    widen_heads(h[0], p->d[0], p->m[0]);
+#pragma GCC unroll 8
+    for (unsigned t = 0; t < 8; t++) {
+        __m512i low = _mm512_and_si512(_mm512_srli_epi32(h[1], 4 * t), dwords512(15)), high = _mm512_slli_epi32(_mm512_srli_epi32(h[0], 16 + 2 * t), 4);
+        __m512i s = _mm512_sub_epi32(_mm512_ternarylogic_epi32(low, high, dwords512(48), 0xf8), dwords512(32)); /* low | (high & 48) */
+        __m512i twice = _mm512_or_si512(_mm512_and_si512(s, dwords512(0xffff)), _mm512_slli_epi32(s, 16));
+        if (!tiles) {
+            _mm512_store_si512(p->scale[t], s);
+            _mm512_store_si512(p->mins[t], _mm512_mullo_epi16(twice, _mm512_set1_epi16(-128)));
+        }
+        take16(w, 8 + 16 * (size_t)t, v);
+        for (size_t k = 0; k < 4; k++) {
+            store_scaled(p, 8 * t + k, _mm512_shuffle_epi8(values, low_nibbles(v[k])), twice, 128, tiles);
+            store_scaled(p, 8 * t + 4 + k, _mm512_shuffle_epi8(values, high_nibbles(v[k])), twice, 128, tiles);
+        }
+    }
+}
+
+/* ---- i-quants of code books and ternary types, unpacked by avx512_codes.c or as they are defined */
 
 typedef void unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
 
-INLINE void pack_plain(const struct blocks *w, struct panel *p, unpack_fn *unpack, const bool tiles)
+INLINE void raise_plain(const uint8_t *const row[PANEL_OUTS], struct raised *u, unpack_fn *unpack)
 {
-    uint8_t q[PANEL_OUTS][NTX_QKK] __attribute__((aligned(64)));
-    int32_t scale[16][PANEL_OUTS] __attribute__((aligned(64)));
-    const uint8_t *row[PANEL_OUTS];
     for (uint32_t o = 0; o < PANEL_OUTS; o++) {
         struct ntx_part part;
-        row[o] = q[o];
         for (uint32_t t = 0; t < NTX_QKK / NTX_QK; t++) {
-            unpack(w->row[o], t, &part);
-            memcpy(q[o] + t * NTX_QK, part.q, NTX_QK);
-            scale[2 * t][o] = part.scale[0];
-            scale[2 * t + 1][o] = part.scale[1];
+            unpack(row[o], t, &part);
+            for (uint32_t i = 0; i < NTX_QK; i++)
+                u->values[o][t * NTX_QK + i] = (uint8_t)(part.q[i] + RAISED);
+            for (uint32_t h = 0; h < 2; h++)
+                u->scales[o][2 * t + h] = (int16_t)part.scale[h];
         }
-        p->d[0][o] = part.d;
+        u->d[o] = part.d;
     }
-    for (int k = 0; !tiles && k < 8; k++) { /* pairs of -128 * scale */
-        __m512i a = _mm512_load_si512(scale[2 * k]), b = _mm512_load_si512(scale[2 * k + 1]);
-        a = _mm512_and_si512(_mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a, 7)), dwords512(0xffff));
-        b = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(b, 7));
-        _mm512_store_si512(p->mins[k], _mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
+}
+
+/* Scales of 16 outputs to the panel; twice: each in both halves of its dwords. */
+INLINE void turn_scales(const struct raised *u, struct panel *p, const int sub, const bool tiles, __m512i twice[16])
+{
+    const uint8_t *row[PANEL_OUTS];
+    for (uint32_t o = 0; o < PANEL_OUTS; o++)
+        row[o] = (const uint8_t *)u->scales[o];
+    for (size_t k = 0; k < 8; k++) {
+        static const uint32_t low = 0xffff;
+        __m512i pairs[4], pair;
+        turn16(row, 16 * (k / 4), pairs);
+        pair = pairs[k % 4];
+        twice[2 * k] = _mm512_or_si512(_mm512_and_si512(pair, dwords512(low)), _mm512_slli_epi32(pair, 16));
+        twice[2 * k + 1] = _mm512_or_si512(_mm512_andnot_si512(dwords512(low), pair), _mm512_srli_epi32(pair, 16));
+        if (tiles)
+            continue;
+        _mm512_store_si512(p->mins[k], _mm512_mullo_epi16(pair, _mm512_set1_epi16(-RAISED)));
+        _mm512_store_si512(p->scale[sub == 16 ? 2 * k : k], _mm512_srai_epi32(twice[2 * k], 16));
+        if (sub == 16)
+            _mm512_store_si512(p->scale[2 * k + 1], _mm512_srai_epi32(twice[2 * k + 1], 16));
     }
+}
+
+INLINE void pack_raised(const struct raised *u, struct panel *p, const float factor, const int sub, const bool tiles)
+{
+    __m512i twice[16], v[4];
+    const uint8_t *row[PANEL_OUTS];
+    _mm512_store_ps(p->d[0], _mm512_mul_ps(_mm512_load_ps(u->d), _mm512_set1_ps(factor)));
+    turn_scales(u, p, sub, tiles, twice);
+    for (uint32_t o = 0; o < PANEL_OUTS; o++)
+        row[o] = u->values[o];
+#pragma GCC unroll 16
     for (size_t g = 0; g < 16; g++) {
-        __m512i v[4], s = _mm512_load_si512(scale[g]), twice = _mm512_or_si512(_mm512_and_si512(s, dwords512(0xffff)), _mm512_slli_epi32(s, 16));
-        if (!tiles)
-            _mm512_store_si512(p->scale[g], s);
         turn16(row, 16 * g, v);
         for (size_t k = 0; k < 4; k++)
-            store_scaled(p, 4 * g + k, _mm512_xor_si512(v[k], bytes512(0x80)), twice, 128, tiles);
+            store_scaled(p, 4 * g + k, v[k], twice[g], RAISED, tiles);
     }
 }
 
@@ -417,7 +462,25 @@ PANEL_SUPER(ntx__panel_interleaved_q6_k, q6_k, &ntx__pattern_q6_k, fill_q6_k(w, 
 PANEL_SUPER(ntx__panel_vec_interleaved_q4_k, q4_k, &ntx__pattern_q4_k, fill_q45(w, p, false, false))
 PANEL_SUPER(ntx__panel_vec_interleaved_q5_k, q5_k, &ntx__pattern_q5_k, fill_q45(w, p, true, false))
 PANEL_SUPER(ntx__panel_vec_interleaved_q6_k, q6_k, &ntx__pattern_q6_k, fill_q6_k(w, p, false))
-#define PANEL_PLAIN(TYPE, type, ...)                                                                  \
-    PANEL_SUPER(ntx__panel_##type, type, NULL, pack_plain(w, p, ntx_unpack_##type, true))             \
-    PANEL_SUPER(ntx__panel_vec_##type, type, NULL, pack_plain(w, p, ntx_unpack_##type, false))
-PANEL_PLAIN_TYPES(PANEL_PLAIN)
+PANEL_SUPER(ntx__panel_iq4_xs, iq4_xs, NULL, fill_iq4_xs(w, p, true))
+PANEL_SUPER(ntx__panel_vec_iq4_xs, iq4_xs, NULL, fill_iq4_xs(w, p, false))
+
+/* The unpacking as it is defined has d times the factor. */
+#define PANEL_RAISED(name, type, factor, sub, tiles)                                   \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)       \
+    {                                                                                  \
+        struct blocks w = blocks_at(from, 0, sizeof(struct ntx_block_##type), NULL);   \
+        struct raised u;                                                               \
+        (void)n_blocks;                                                                \
+        if (ntx__cpu_permutes_bytes) {                                                 \
+            ntx__raise512_##type(w.row, &u);                                           \
+            pack_raised(&u, p, factor, sub, tiles);                                    \
+        } else {                                                                       \
+            raise_plain(w.row, &u, ntx_unpack_##type);                                 \
+            pack_raised(&u, p, 1, sub, tiles);                                         \
+        }                                                                              \
+    }
+#define PANEL_CODES(TYPE, type, factor, sub)                               \
+    PANEL_RAISED(ntx__panel_##type, type, factor, sub, true)               \
+    PANEL_RAISED(ntx__panel_vec_##type, type, factor, sub, false)
+AVX512_CODES(PANEL_CODES)

@@ -5,8 +5,8 @@
  * Simple blocks: one plane, for tiles of signed bytes, for vectors of unsigned ones (more by the type's offset).
  * Super-blocks, for tiles: scale * q has up to 14 bits, so it goes into two planes of bytes; the exact sum over a block is then
  * (low plane . x) + 2^high_bits * (high plane . x), with no scale left inside the integers. Q4_K, Q5_K: q times the scale's low and
- * high three bits, both unsigned (high_bits 3). Q3_K, Q6_K: the product's low byte, unsigned, and its high byte, signed (high_bits 8);
- * so do types that come from their plain unpacking.
+ * high three bits, both unsigned (high_bits 3). Q3_K, Q6_K, the i-quants and ternary types: the product's low byte, unsigned, and its high
+ * byte, signed (high_bits 8).
  * Q2_K needs one plane.
  * Super-blocks, for vectors: q as it is in the low plane; each sub-block's sum is multiplied by its scale. Q2_K as for tiles. */
 #ifndef NTX_COMPUTED_CPU_PANEL_H
@@ -46,8 +46,6 @@ typedef void panel_fn(const struct panel_from *from, uint32_t n_blocks, struct p
 #define PANEL_DECLARE(TYPE, type, ...) panel_fn ntx__panel_##type, ntx__panel_vec_##type;
 #define PANEL_DECLARE_INTERLEAVED(TYPE, type, ...) panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type;
 AVX512_BLOCKS(PANEL_DECLARE)
-/* Super-blocks whose panels are made of their unpacking (model/unpack.h): signed values of 8 bits, scales that times them fit 16 bits. */
-#define PANEL_PLAIN_TYPES(X) X(IQ4_XS, iq4_xs) AVX512_CODES(X)
 INTERLEAVED_TYPES(PANEL_DECLARE_INTERLEAVED)
 
 /* ---- what amx.c and vnni.c share */
