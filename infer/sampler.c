@@ -1,56 +1,32 @@
-/* sampler.c: candidates are a heap of (logit, id), largest first; top-k, top-p and min-p only ever pop from it, so the cost is
- * one pass over the vocabulary plus what is kept. Without any of them nothing is sorted.
- * Random numbers: xoshiro256** seeded through splitmix64 (Blackman and Vigna, "Scrambled linear pseudorandom number
- * generators", 2021). Probabilities are sums of doubles in a fixed order: the token depends on logits and seed alone. */
+/* sampler.c: nothing is sorted. Top-k and top-p are selections by count and by mass; both, min-p and the draw look at most tokens once, many at a time, and closely
+ * at few. Masses are integers, so that sums do not depend on their order. */
 #include "infer/sampler.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "infer/noise.h"
+
+#define BLOCK 64u   /* tokens looked at together */
+#define NEAR 8.0f   /* nats below the best: where top-p mostly ends */
+#define FAR 22.0f   /* has no mass: 2^30 e^-22 < 1 */
+
 struct ntx_sampler {
     struct ntx_sampling s;
-    uint32_t n_vocab, n;        /* n: candidates of this token */
-    uint64_t rng[4];
-    struct ntx_candidate *heap; /* [n]; popped ones lie behind the heap, the last popped first */
-    int32_t *recent;        /* [repeat_last] ring of tokens */
+    uint32_t n_vocab;
+    float *l;         /* [n_vocab] the logits as they compete */
+    int32_t *list;    /* [n_vocab] ids of the candidates */
+    uint32_t n;       /* of them; ALL: every token is, and none is listed */
+    int32_t *recent;  /* [repeat_last] ring of tokens */
     uint32_t n_recent, at_recent;
-    uint32_t *written;      /* [n_vocab] how often each token was written; NULL: no penalty wants that */
-    uint32_t n_written;     /* different ones */
+    uint32_t *written; /* [n_vocab] how often each token was written; NULL: no penalty wants that */
+    uint32_t n_written; /* different ones */
 };
-
-static uint64_t splitmix(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15ULL;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-    return z ^ z >> 31;
-}
-
-static uint64_t rotl(uint64_t x, int k)
-{
-    return x << k | x >> (64 - k);
-}
-
-static uint64_t xoshiro(uint64_t s[4])
-{
-    uint64_t result = rotl(s[1] * 5, 7) * 9, t = s[1] << 17;
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = rotl(s[3], 45);
-    return result;
-}
-
-/* Uniform in [0, 1), 53 bits. */
-static double uniform(uint64_t s[4])
-{
-    return (double)(xoshiro(s) >> 11) * 0x1p-53;
-}
+#define ALL UINT32_MAX
 
 int ntx_sampler_new(const struct ntx_sampling *s, uint32_t n_vocab, struct ntx_sampler **out)
 {
@@ -61,17 +37,15 @@ int ntx_sampler_new(const struct ntx_sampling *s, uint32_t n_vocab, struct ntx_s
         return -ENOMEM;
     p->s = *s;
     p->n_vocab = n_vocab;
-    p->heap = malloc(n_vocab * sizeof *p->heap);
+    p->l = malloc(n_vocab * sizeof *p->l);
+    p->list = malloc(n_vocab * sizeof *p->list);
     p->recent = s->repeat_last ? malloc(s->repeat_last * sizeof *p->recent) : NULL;
     bool counts = s->presence_penalty != 0 || s->frequency_penalty != 0;
     p->written = counts ? calloc(n_vocab, sizeof *p->written) : NULL;
-    if (!p->heap || (s->repeat_last && !p->recent) || (counts && !p->written)) {
+    if (!p->l || !p->list || (s->repeat_last && !p->recent) || (counts && !p->written)) {
         ntx_sampler_free(p);
         return -ENOMEM;
     }
-    uint64_t state = s->seed;
-    for (int i = 0; i < 4; i++)
-        p->rng[i] = splitmix(&state);
     *out = p;
     return 0;
 }
@@ -80,7 +54,8 @@ void ntx_sampler_free(struct ntx_sampler *s)
 {
     if (!s)
         return;
-    free(s->heap);
+    free(s->l);
+    free(s->list);
     free(s->recent);
     free(s->written);
     free(s);
@@ -102,6 +77,8 @@ void ntx_sampler_wrote(struct ntx_sampler *s, int32_t token)
         s->n_written += !s->written[token]++;
 }
 
+/* ---- penalties */
+
 static float penalised(float logit, float penalty) { return logit > 0 ? logit / penalty : logit * penalty; }
 
 static bool punishes(const struct ntx_sampler *s) { return s->s.repeat_penalty != 0 && s->s.repeat_penalty != 1; }
@@ -112,23 +89,19 @@ static float less_written(const struct ntx_sampler *s, float logit, int32_t id)
     return n ? logit - s->s.presence_penalty - s->s.frequency_penalty * (float)n : logit;
 }
 
-/* Candidates in order of id, so that element i is token i; what is not a number can never be drawn. */
-static void fill(struct ntx_sampler *s, const float *logits)
+/* What is not a number can never be drawn. */
+static inline float number(float logit) { return logit == logit ? logit : -INFINITY; }
+
+void ntx_sampler_take(struct ntx_sampler *s, const float *logits)
 {
-    s->n = s->n_vocab;
-    for (uint32_t i = 0; i < s->n; i++)
-        s->heap[i] = (struct ntx_candidate){isnan(logits[i]) ? -INFINITY : logits[i], (int32_t)i};
-    for (uint32_t i = 0; punishes(s) && i < s->n_recent; i++) {
-        struct ntx_candidate *c = &s->heap[s->recent[i]];
-        if (c->id < 0) /* seen before in this loop */
-            continue;
-        c->logit = penalised(c->logit, s->s.repeat_penalty);
-        c->id = -1;
-    }
-    for (uint32_t i = 0; punishes(s) && i < s->n_recent; i++)
-        s->heap[s->recent[i]].id = s->recent[i];
-    for (uint32_t i = 0; s->written && i < s->n; i++)
-        s->heap[i].logit = less_written(s, s->heap[i].logit, (int32_t)i);
+    float *l = s->l;
+    s->n = ALL;
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        l[i] = number(logits[i]);
+    for (uint32_t i = 0; punishes(s) && i < s->n_recent; i++) /* once, however often it came */
+        l[s->recent[i]] = penalised(number(logits[s->recent[i]]), s->s.repeat_penalty);
+    for (uint32_t i = 0; s->written && i < s->n_vocab; i++)
+        l[i] = less_written(s, l[i], (int32_t)i);
 }
 
 static bool is_recent(const struct ntx_sampler *s, int32_t id)
@@ -139,135 +112,299 @@ static bool is_recent(const struct ntx_sampler *s, int32_t id)
     return false;
 }
 
-static void fill_some(struct ntx_sampler *s, const struct ntx_candidate *best, uint32_t n)
+static void take_some(struct ntx_sampler *s, const struct ntx_candidate *best, uint32_t n)
 {
     s->n = n;
     for (uint32_t i = 0; i < n; i++) {
-        s->heap[i] = (struct ntx_candidate){isnan(best[i].logit) ? -INFINITY : best[i].logit, best[i].id};
-        if (punishes(s) && is_recent(s, best[i].id))
-            s->heap[i].logit = penalised(s->heap[i].logit, s->s.repeat_penalty);
-        s->heap[i].logit = less_written(s, s->heap[i].logit, best[i].id);
+        float l = number(best[i].logit);
+        s->list[i] = best[i].id;
+        s->l[best[i].id] = less_written(s, punishes(s) && is_recent(s, best[i].id) ? penalised(l, s->s.repeat_penalty) : l, best[i].id);
     }
 }
 
-static bool before(const struct ntx_candidate *a, const struct ntx_candidate *b)
+float *ntx_sampler_values(struct ntx_sampler *s) { return s->l; }
+
+/* ---- the order of candidates: by logit, then by id */
+
+static bool before(const struct ntx_sampler *s, int32_t a, int32_t b)
 {
-    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+    return s->l[a] > s->l[b] || (s->l[a] == s->l[b] && a < b);
 }
 
-static void sift(struct ntx_candidate *h, uint32_t n, uint32_t i)
+static float largest(const float *l, uint32_t n)
 {
-    struct ntx_candidate c = h[i];
-    for (uint32_t kid; (kid = 2 * i + 1) < n; i = kid) {
-        kid += kid + 1 < n && before(&h[kid + 1], &h[kid]);
-        if (!before(&h[kid], &c))
-            break;
-        h[i] = h[kid];
+    float lane[16], most;
+    uint32_t i = 0;
+    for (int j = 0; j < 16; j++)
+        lane[j] = -INFINITY;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 16; j++)
+            lane[j] = l[i + j] > lane[j] ? l[i + j] : lane[j];
+    most = lane[0];
+    for (int j = 1; j < 16; j++)
+        most = lane[j] > most ? lane[j] : most;
+    for (; i < n; i++)
+        most = l[i] > most ? l[i] : most;
+    return most;
+}
+
+static int32_t best(const struct ntx_sampler *s)
+{
+    if (s->n == ALL) {
+        float most = largest(s->l, s->n_vocab);
+        int32_t id = 0;
+        while (s->l[id] != most)
+            id++;
+        return id;
     }
-    h[i] = c;
-}
-
-static void heapify(struct ntx_candidate *h, uint32_t n)
-{
-    for (uint32_t i = n / 2; i-- > 0;)
-        sift(h, n, i);
-}
-
-/* Takes the largest of a heap of n and leaves it at h[n - 1]. */
-static void pop(struct ntx_candidate *h, uint32_t n)
-{
-    struct ntx_candidate top = h[0];
-    h[0] = h[n - 1];
-    h[n - 1] = top;
-    sift(h, n - 1, 0);
-}
-
-static const struct ntx_candidate *best(const struct ntx_sampler *s)
-{
-    const struct ntx_candidate *b = &s->heap[0];
+    int32_t b = s->list[0];
     for (uint32_t i = 1; i < s->n; i++)
-        if (before(&s->heap[i], b))
-            b = &s->heap[i];
+        b = before(s, s->list[i], b) ? s->list[i] : b;
     return b;
 }
 
-static double weight(const struct ntx_sampler *s, const struct ntx_candidate *c, float max)
+/* ---- mass: e^((logit - best) / temp) in units of 2^-30, cut off below them */
+
+struct scale {
+    float most, rate; /* the best logit; 1 / temp */
+};
+
+/* 2^n e^r by x = n log 2 + r, |r| <= log 2 / 2, and the series for e^r. log 2 in two parts, of which n times the first is exact. */
+static inline uint32_t mass(const struct scale *c, float logit)
 {
-    return exp(((double)c->logit - max) / s->s.temp);
+    float x = (logit - c->most) * c->rate;
+    x = x > -FAR ? x : -FAR;
+    int32_t n = (int32_t)(x * 1.44269504f - 0.5f);
+    float r = x - (float)n * 0.693359375f + (float)n * 2.12194440e-4f;
+    float y = 1 + r * (1 + r * (0.5f + r * (1 / 6.0f + r * (1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f))))));
+    int32_t bits = (n + 30 + 127) * (1 << 23);
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return (uint32_t)(int32_t)(y * power);
 }
 
-/* The first of list[0], list[step], ... where the running sum of weights passes r; the last one with any weight if rounding kept
- * the sum below it. */
-static int32_t walk(const struct ntx_sampler *s, const struct ntx_candidate *list, int step, uint32_t n, float max, double r)
+static uint64_t mass_of_all(const struct ntx_sampler *s, const struct scale *c)
 {
-    double sum = 0;
-    int32_t id = list->id;
-    for (uint32_t i = 0; i < n; i++, list += step) {
-        double w = weight(s, list, max);
-        if (w <= 0)
-            continue;
-        id = list->id;
-        sum += w;
-        if (sum > r)
-            break;
-    }
-    return id;
-}
-
-static double sum_weights(const struct ntx_sampler *s, uint32_t n, float max)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += weight(s, &s->heap[i], max);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        sum += mass(c, s->l[i]);
     return sum;
 }
 
-/* All tokens compete: drawn in order of id. */
-static int32_t draw_all(struct ntx_sampler *s, float max)
+static uint64_t mass_of_list(const struct ntx_sampler *s, const struct scale *c)
 {
-    double total = sum_weights(s, s->n, max);
-    return walk(s, s->heap, 1, s->n, max, uniform(s->rng) * total);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        sum += mass(c, s->l[s->list[i]]);
+    return sum;
 }
 
-/* The i-th largest candidate of the heap, popped when first asked for; the popped lie downwards from the heap's end. */
-static const struct ntx_candidate *ranked(struct ntx_sampler *s, uint32_t i, uint32_t *popped)
-{
-    for (; *popped <= i; ++*popped)
-        pop(s->heap, s->n - *popped);
-    return &s->heap[s->n - 1 - i];
-}
+/* ---- selection */
 
-/* Lets candidates in, largest first, while top-k, top-p and min-p do, and draws among those. */
-static int32_t draw_best(struct ntx_sampler *s, float max)
+static uint64_t weigh(const struct ntx_sampler *s, const struct scale *c, int32_t id) { return c ? mass(c, s->l[id]) : 1; }
+
+/* Puts those of list[low, high) that come before one of them to the front, and that one behind them: its place is returned, and the weight before it. */
+static uint32_t divide(struct ntx_sampler *s, const struct scale *c, uint32_t low, uint32_t high, uint64_t *weight)
 {
-    bool by_p = s->s.top_p < 1, by_k = s->s.top_k && s->s.top_k < s->n_vocab;
-    uint32_t n = s->n, k = by_k ? s->s.top_k : n, popped = 0, keep = 0;
-    double total = by_p && !by_k ? sum_weights(s, n, max) : 0, kept = 0;
-    heapify(s->heap, n);
-    for (uint32_t i = 0; by_p && by_k && i < k; i++)
-        total += weight(s, ranked(s, i, &popped), max);
-    for (; keep < k; keep++) {
-        double w = weight(s, ranked(s, keep, &popped), max);
-        if (keep && ((by_p && kept >= s->s.top_p * total) || w < s->s.min_p))
-            break; /* the largest has weight 1 and always stays */
-        kept += w;
+    int32_t *v = s->list;
+    uint32_t at = low + (uint32_t)((uint64_t)(high * 0x9e3779b1u) * (high - low) >> 32), end = low; /* anywhere: no order of the logits is a bad one */
+    int32_t pivot = v[at];
+    v[at] = v[high - 1];
+    for (uint32_t i = low; i < high - 1; i++) {
+        int32_t id = v[i];
+        if (!before(s, id, pivot))
+            continue;
+        *weight += weigh(s, c, id);
+        v[i] = v[end];
+        v[end++] = id;
     }
-    return walk(s, &s->heap[n - 1], -1, keep, max, uniform(s->rng) * kept);
+    v[high - 1] = v[end];
+    v[end] = pivot;
+    return end;
 }
 
-static int32_t next(struct ntx_sampler *s)
+/* Keeps the fewest candidates, best first, whose weights reach `need`: masses, or with c NULL, how many they are. */
+static void keep_best(struct ntx_sampler *s, const struct scale *c, double need)
 {
-    const struct ntx_candidate top = *best(s);
-    if (s->s.temp == 0 || isinf(top.logit))
-        return top.id;
-    bool limited = (s->s.top_k && s->s.top_k < s->n_vocab) || s->s.top_p < 1 || s->s.min_p > 0;
-    return limited ? draw_best(s, top.logit) : draw_all(s, top.logit);
+    uint32_t low = 0, high = s->n;
+    uint64_t sum = 0;
+    while (low < high) { /* all before low are kept, none from high on is */
+        uint64_t with = sum;
+        uint32_t at = divide(s, c, low, high, &with);
+        if ((double)with >= need && at > low) {
+            high = at;
+            continue;
+        }
+        sum = with + weigh(s, c, s->list[at]);
+        low = at + 1;
+        if ((double)sum >= need)
+            break;
+    }
+    s->n = low;
 }
 
-int32_t ntx_sampler_next(struct ntx_sampler *s, const float *logits)
+static bool any_above(const float *l, float bar)
 {
-    fill(s, logits);
-    return next(s);
+    uint32_t any = 0;
+    for (uint32_t j = 0; j < BLOCK; j++)
+        any |= l[j] > bar;
+    return any;
+}
+
+/* Lists those of all tokens from i on that are above, for as long as there is room for a block; returns where it stopped. */
+static uint32_t list_above(struct ntx_sampler *s, float bar, uint32_t i, uint32_t room)
+{
+    while (i < s->n_vocab && s->n + BLOCK <= room) {
+        uint32_t end = s->n_vocab - i < BLOCK ? s->n_vocab : i + BLOCK;
+        if (end == i + BLOCK && !any_above(s->l + i, bar))
+            i = end;
+        for (; i < end; i++) {
+            s->list[s->n] = (int32_t)i;
+            s->n += s->l[i] > bar;
+        }
+    }
+    return i;
+}
+
+static void list_from(struct ntx_sampler *s, float least)
+{
+    float bar = nextafterf(least, -INFINITY);
+    s->n = 0;
+    for (uint32_t i = list_above(s, bar, 0, s->n_vocab); i < s->n_vocab; i++) {
+        s->list[s->n] = (int32_t)i;
+        s->n += s->l[i] > bar;
+    }
+}
+
+static float least_listed(const struct ntx_sampler *s)
+{
+    float least = s->l[s->list[0]];
+    for (uint32_t i = 1; i < s->n; i++)
+        least = s->l[s->list[i]] < least ? s->l[s->list[i]] : least;
+    return least;
+}
+
+/* A token that equals the least of k which come earlier loses to it: so only what is above is looked at, once k were found. */
+static void keep_k_of_all(struct ntx_sampler *s, uint32_t k)
+{
+    uint32_t room = k < s->n_vocab / 4 ? 2 * k + 16 * BLOCK : s->n_vocab, i = 0;
+    if (room >= s->n_vocab) {
+        list_from(s, -FLT_MAX);
+        keep_best(s, NULL, k);
+        return;
+    }
+    s->n = 0;
+    for (float bar = -INFINITY; i < s->n_vocab; bar = s->n == k ? least_listed(s) : bar) {
+        i = list_above(s, bar, i, room);
+        keep_best(s, NULL, k);
+    }
+}
+
+static void keep_k(struct ntx_sampler *s, uint32_t k)
+{
+    if (s->n == ALL)
+        keep_k_of_all(s, k);
+    else
+        keep_best(s, NULL, k);
+}
+
+static void keep_p(struct ntx_sampler *s, const struct scale *c)
+{
+    bool all = s->n == ALL;
+    double need = (double)s->s.top_p * (double)(all ? mass_of_all(s, c) : mass_of_list(s, c));
+    if (all)
+        list_from(s, c->most - NEAR / c->rate);
+    if (all && (double)mass_of_list(s, c) < need)
+        list_from(s, c->most - FAR / c->rate);
+    keep_best(s, c, need);
+}
+
+static void keep_from(struct ntx_sampler *s, float least)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->list[n] = s->list[i];
+        n += s->l[s->list[i]] >= least;
+    }
+    s->n = n;
+}
+
+/* The best always stays. */
+static void filter(struct ntx_sampler *s, float most)
+{
+    const struct scale c = {most, 1 / s->s.temp < FLT_MAX ? 1 / s->s.temp : FLT_MAX};
+    if (s->s.top_k && s->s.top_k < (s->n == ALL ? s->n_vocab : s->n))
+        keep_k(s, s->s.top_k);
+    if (s->s.top_p < 1)
+        keep_p(s, &c);
+    float least = s->s.min_p > 0 ? (float)((double)most + (double)s->s.temp * ntx_noise_log((double)s->s.min_p)) : -INFINITY;
+    if (s->s.min_p > 0 && s->n == ALL)
+        list_from(s, least);
+    else if (s->s.min_p > 0)
+        keep_from(s, least);
+}
+
+/* ---- draw */
+
+struct draw {
+    struct ntx_noise noise;
+    struct ntx_noise_bar bar;
+    int32_t id;
+    double x;
+};
+
+static void try(const struct ntx_sampler *s, struct draw *d, int32_t id)
+{
+    double x = (double)s->l[id] / (double)s->s.temp + ntx_noise_of(&d->noise, id);
+    if (x < d->x || (x == d->x && id >= d->id))
+        return;
+    d->id = id;
+    d->x = x;
+    d->bar = ntx_noise_bar(x, s->s.temp);
+}
+
+static bool may_win(const struct draw *d, const float *l, uint32_t i)
+{
+    uint32_t any = 0;
+    const struct ntx_noise noise = d->noise;
+    const struct ntx_noise_bar bar = d->bar;
+    for (uint32_t j = i; j < i + BLOCK; j++)
+        any |= ntx_noise_may_reach(&noise, &bar, l[j], j);
+    return any;
+}
+
+static void draw_of_all(const struct ntx_sampler *s, struct draw *d)
+{
+    for (uint32_t i = 0; i < s->n_vocab; i += BLOCK) {
+        uint32_t end = s->n_vocab - i < BLOCK ? s->n_vocab : i + BLOCK;
+        if (end == i + BLOCK && !may_win(d, s->l, i))
+            continue;
+        for (uint32_t j = i; j < end; j++)
+            if (ntx_noise_may_reach(&d->noise, &d->bar, s->l[j], j))
+                try(s, d, (int32_t)j);
+    }
+}
+
+int32_t ntx_sampler_draw(struct ntx_sampler *s, uint64_t position)
+{
+    int32_t top = best(s);
+    if (s->s.temp == 0 || isinf(s->l[top]))
+        return top;
+    filter(s, s->l[top]);
+    struct draw d = {.noise = ntx_noise_at(s->s.seed, position), .id = INT32_MAX, .x = -INFINITY};
+    try(s, &d, top);
+    if (s->n == ALL)
+        draw_of_all(s, &d);
+    for (uint32_t i = 0; s->n != ALL && i < s->n; i++)
+        if (ntx_noise_may_reach(&d.noise, &d.bar, s->l[s->list[i]], (uint32_t)s->list[i]))
+            try(s, &d, s->list[i]);
+    return d.id;
+}
+
+int32_t ntx_sampler_next(struct ntx_sampler *s, uint64_t position, const float *logits)
+{
+    ntx_sampler_take(s, logits);
+    return ntx_sampler_draw(s, position);
 }
 
 /* A repeat penalty above 1 only lowers, so each recent token makes room for one more candidate; one below 1 may lift any token. So it is with tokens written,
@@ -282,8 +419,8 @@ uint32_t ntx_sampler_enough(const struct ntx_sampler *s, uint32_t more)
     return n < s->n_vocab && n <= NTX_BEST_MAX ? (uint32_t)n : 0;
 }
 
-int32_t ntx_sampler_next_of(struct ntx_sampler *s, const struct ntx_candidate *best, uint32_t n)
+int32_t ntx_sampler_next_of(struct ntx_sampler *s, uint64_t position, const struct ntx_candidate *best, uint32_t n)
 {
-    fill_some(s, best, n);
-    return next(s);
+    take_some(s, best, n);
+    return ntx_sampler_draw(s, position);
 }

@@ -306,7 +306,7 @@ static int keep_token(struct ntx_session *s, int32_t token)
 int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row, int32_t *token, const char **finish,
                        const char **text, size_t *text_len)
 {
-    int32_t t = row->n_best ? ntx_sampler_next_of(s->sampler, row->best, row->n_best) : ntx_sampler_next(s->sampler, row->logits);
+    int32_t t = row->n_best ? ntx_sampler_next_of(s->sampler, s->n_tokens, row->best, row->n_best) : ntx_sampler_next(s->sampler, s->n_tokens, row->logits);
     bool stopped = !s->ignore_eos && ntx_tokenizer_is_eog(e->tok, t);
     int rc = keep_token(s, t);
     if (!rc && !stopped)
