@@ -167,6 +167,14 @@ static int place(const struct ntx_options *o, const struct ntx_model_files *f, s
     return 0;
 }
 
+int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name, struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    int rc = ntx_outline_gguf(f->gguf, name, &a->model, err);
+    if (!rc)
+        rc = get_machine(o, a, err);
+    return rc ? rc : place(o, f, a, err);
+}
+
 int ntx_cmd_plan(struct ntx_options *o)
 {
     struct ntx_err err = {0};

@@ -31,6 +31,9 @@ struct ntx_options;
 struct ntx_model_files;
 int ntx__plan_exactly(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_place_request *r, struct ntx_plan_answer *a, struct ntx_err *err);
 
+/* Of files that are open: all that ntx_plan_print_words needs, on this machine. -ENOENT: it has no profile. */
+int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name, struct ntx_plan_answer *a, struct ntx_err *err);
+
 void ntx_plan_print(const struct ntx_plan_answer *a);
 void ntx_plan_print_json(const struct ntx_plan_answer *a);
 void ntx__plan_print_words(const struct ntx_plan_answer *a);

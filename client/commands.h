@@ -29,6 +29,9 @@ int ntx_cmd_plan(struct ntx_options *o);
 int ntx_cmd_doctor(struct ntx_options *o);
 int ntx_cmd_pack(struct ntx_options *o);
 int ntx_cmd_calibrate(struct ntx_options *o);
+int ntx_cmd_pull(struct ntx_options *o);
+int ntx_cmd_list(struct ntx_options *o);
+int ntx_cmd_rm(struct ntx_options *o);
 
 /* Prints "ntx: TEXT" and returns NTX_EXIT_FAILED. */
 int ntx_fail(const struct ntx_err *err);
@@ -44,6 +47,8 @@ int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx
 /* The files of --also, in order; whether they are the same bytes is for computed to see. No header is read. */
 int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out, struct ntx_err *err);
 void ntx_model_files_close(struct ntx_model_files *f);
+/* *model is no file, but a name of `ntx list` (client/pull/store.h): it becomes the path, which lies in `path`. What is neither stays as it is. */
+int ntx_model_by_name(const char **model, char path[1400], struct ntx_err *err);
 
 /* The tokens of a text file, malloc'd; *bos: the token that a text begins with, -1 where there is none. */
 int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos, struct ntx_err *err);

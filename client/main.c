@@ -64,6 +64,13 @@ static const struct ntx_command commands[] = {
      "column lie together, in groups that are worth a read on this machine's drive. Down matrices are quantised anew, along the other axis, which is the only thing "
      "that changes: the relative error is printed. OUT is a GGUF that only ntx runs.",
      NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2, ntx_cmd_pack},
+    {"pull", "NAME",
+     "Fetches a model: hf:OWNER/REPO, hf:OWNER/REPO:TYPE, or the address of a GGUF; all parts of a split one.\vIts header is read first, which tells whether ntx runs it and how fast it would be here. "
+     "What was interrupted goes on where it was. A file has its name when it is whole, and its SHA-256 right where that is known. Models lie under $XDG_DATA_HOME/ntx/models "
+     "(~/.local/share without it), root's under /var/lib/ntx/models. HF_TOKEN, or a file, may hold a token; NTX_HUB names a mirror of the hub.",
+     NTX_OPT_PULL | NTX_OPT_QUIET, 1, 1, ntx_cmd_pull},
+    {"list", "", "The models that were pulled, by the names that stand for MODEL in every command.", NTX_OPT_JSON | NTX_OPT_QUIET, 0, 0, ntx_cmd_list},
+    {"rm", "NAME", "Removes a model of `ntx list`.", NTX_OPT_QUIET, 1, 1, ntx_cmd_rm},
     {"inspect", "MODEL", "Metadata and tensors of a GGUF.", NTX_OPT_JSON, 1, 1, ntx_cmd_inspect},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
@@ -120,6 +127,7 @@ int main(int argc, char **argv)
 {
     struct ntx_options o;
     struct ntx_err err = {0};
+    char path[1400];
     ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;
     ntx_log_init("ntx", NTX_LOG_INFO);
@@ -138,6 +146,8 @@ int main(int argc, char **argv)
     const struct ntx_command *c = find_command(argv[1]);
     if (c) {
         ntx_options_parse(c, argc - 1, argv + 1, &o);
+        if (ntx_command_takes_model(c) && o.n_args && ntx_model_by_name(&o.args[0], path, &err))
+            return ntx_fail(&err);
         if (ntx_check_writable(o.stats, &err) || ntx_check_writable(o.trace, &err))
             return ntx_fail(&err);
         return finish(printed(c->run(&o)));

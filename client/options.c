@@ -190,6 +190,12 @@ static const struct ntx_setting calibrate_rows[] = {
     {"ffn-rank", 0, "N", "hidden units of each layer's network (default $)", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, AT(ffn_rank), .preset = "64"},
     {"seed", 0, "S", "of the training (default 1)", .kind = NTX_SET_NUMBER, AT(sampling.seed), .given = offsetof(struct ntx_options, sampling.has_seed)},
 };
+static const struct ntx_setting pull_rows[] = {
+    {"token-file", 0, "FILE", "the hub's token (mode 0600), for models that want one (default: HF_TOKEN, else ~/.config/ntx/token)", TEXT(token_file)},
+    {"sha256", 0, "HEX", "of an address: what the file's SHA-256 must be (of the hub's models it is known)", TEXT(sha256)},
+    {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true, COUNT(retry_ms), .preset = "1000"},
+    {"anyway", 0, NULL, "pull a model, too, that ntx does not run", FLAG(anyway)},
+};
 static const struct ntx_setting json_rows[] = {{"json", 0, NULL, "as JSON", FLAG(json)}};
 
 #define ROWS(r) {r, sizeof r / sizeof *r}
@@ -221,6 +227,7 @@ static const struct group {
     {NTX_OPT_TRACED, ROWS(traced_rows), NULL, 0, "Output:"},
     {NTX_OPT_TRACE, ROWS(trace_rows), NULL, 0, "Recording:"},
     {NTX_OPT_SERVE, ROWS(serve_rows), NULL, 0, "HTTP:"},
+    {NTX_OPT_PULL, ROWS(pull_rows), NULL, 0, "Pulling:"},
     {NTX_OPT_SOCKET, ROWS(socket_rows), NULL, 0, "Connection:"},
 };
 
@@ -303,6 +310,8 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
         p->o->args[p->o->n_args++] = arg;
         return 0;
     case ARGP_KEY_END:
+        if (!p->o->n_args && p->groups & NTX_OPT_MODEL && !p->o->list)
+            p->o->model = p->o->model ? p->o->model : p->o->defaults.model;
         if (p->o->model)
             insert_arg(p, 0, p->o->model, st);
         if (p->o->prompt)
@@ -394,13 +403,39 @@ static void new_seed(struct ntx_options *o)
         *seed &= 0xffffffff; /* short enough to type again */
 }
 
+static bool same_name(const char *option, const char *name)
+{
+    for (; *option && (*option == *name || (*option == '-' && *name == '_')); option++)
+        name++;
+    return !*option && !*name;
+}
+
+bool ntx_command_takes_model(const struct ntx_command *cmd) { return !strncmp(cmd->args + (*cmd->args == '['), "MODEL", 5); }
+
+/* A default of a person's own ntx.conf, of a command that knows it. */
+static int take_default(void *arg, const char *section, const char *name, const char *value, struct ntx_err *err)
+{
+    struct parse *p = arg;
+    bool model = strcmp(section, "options") != 0;
+    for (const struct group *g = groups; g < groups + N_GROUPS; g++)
+        for (unsigned i = 0; g->group & (NTX_OPT_LOAD | NTX_OPT_GEN) && i < rows_of(g)->n; i++) {
+            const struct ntx_setting *s = &rows_of(g)->row[i];
+            if (model ? !s->section || strcmp(s->section, section) || strcmp(s->in_conf, name) : !s->help || !same_name(s->name, name))
+                continue;
+            bool open = model && s->open && !strcmp(value, s->open);
+            return !open && p->groups & g->group ? ntx_setting_read(s, value, (char *)p->o + g->base, err) : 0;
+        }
+    return ntx_err_set(err, -ENOENT, "no such key");
+}
+
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o)
 {
     struct section sections[N_GROUPS] = {0};
     struct argp_child kids[N_GROUPS + 1] = {0};
+    struct ntx_err err = {0};
     char name[64];
     unsigned chosen = cmd->groups;
-    if (!strncmp(cmd->args + (*cmd->args == '['), "MODEL", 5))
+    if (ntx_command_takes_model(cmd))
         chosen |= NTX_OPT_MODEL;
     if (strstr(cmd->args, "PROMPT"))
         chosen |= NTX_OPT_PROMPT;
@@ -412,19 +447,16 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
         ntx_settings_preset(rows_of(&groups[i]), (char *)o + groups[i].base);
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
+    if (chosen & (NTX_OPT_LOAD | NTX_OPT_GEN | NTX_OPT_MODEL) && ntx_defaults_read(&o->defaults, take_default, &p, &err)) {
+        ntx_say("%s", err.text);
+        exit(NTX_EXIT_USAGE);
+    }
     argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &p);
     if (o->raw && !o->sampling.has_temp)
         o->sampling.temp = 0;
     compose_skip(o);
     if (!o->sampling.has_seed)
         new_seed(o);
-}
-
-static bool same_name(const char *option, const char *name)
-{
-    for (; *option && (*option == *name || (*option == '-' && *name == '_')); option++)
-        name++;
-    return !*option && !*name;
 }
 
 /* One of the text's that may change within a conversation; NULL: none is called so. */

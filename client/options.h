@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/defaults.h"
 #include "common/err.h"
 #include "proto/ntx.pb-c.h"
 #include "proto/settings.h"
@@ -70,6 +71,10 @@ struct ntx_options {
     uint32_t ffn_rank;
     float ffn_active, ffn_recall;
     const char *order;
+    const char *token_file, *sha256; /* pulling */
+    uint32_t retry_ms;
+    bool anyway;
+    struct ntx_defaults defaults;
 };
 
 enum { /* groups */
@@ -77,7 +82,7 @@ enum { /* groups */
     NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12, NTX_OPT_PACK = 1 << 13, NTX_OPT_QUIET = 1 << 14,
     NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
     NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
-    NTX_OPT_SERVE = 1 << 20,
+    NTX_OPT_SERVE = 1 << 20, NTX_OPT_PULL = 1 << 21,
     NTX_OPT_MODEL = 1 << 18, NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };
 
@@ -88,6 +93,9 @@ struct ntx_command {
     unsigned groups, min_args, max_args;
     int (*run)(struct ntx_options *o); /* an exit code */
 };
+
+/* Its first argument is a MODEL. */
+bool ntx_command_takes_model(const struct ntx_command *cmd);
 
 /* Parses argv[0..argc) ("run", ...) for `cmd`; usage errors print and exit with 100, --help prints and exits with 0: they
  * come from argp before anything is started. */

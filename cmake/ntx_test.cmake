@@ -37,5 +37,5 @@ endif()
 function(ntx_test_environment name timeout)
   math(EXPR timeout "${timeout} * ${ntx_test_slow}")
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
-    ENVIRONMENT "NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data${ntx_test_more}")
+    ENVIRONMENT "XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/no-config;NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data${ntx_test_more}")
 endfunction()

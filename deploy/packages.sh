@@ -2,7 +2,8 @@
 # Where nothing is missing, nothing is done and no right is needed; else root, or sudo.
 
 ntx_build_packages="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler liburing-dev libuv1-dev libnanomsg-dev
-    libprotobuf-c-dev libpcre2-dev libjansson-dev libutf8proc-dev libinih-dev libncurses-dev libedit-dev libmicrohttpd-dev libseccomp-dev"
+    libprotobuf-c-dev libpcre2-dev libjansson-dev libutf8proc-dev libinih-dev libncurses-dev libedit-dev libmicrohttpd-dev libseccomp-dev
+    libcurl4-openssl-dev nettle-dev"
 
 say() { printf '== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 111; }

@@ -1,0 +1,28 @@
+/* hub.h: what a person asks to be pulled, as files: "hf:OWNER/REPO[:TYPE]" by the hub's list of that repository, or the address of a GGUF. All parts of a
+ * split one. */
+#ifndef NTX_PULL_HUB_H
+#define NTX_PULL_HUB_H
+
+#include "client/pull/web.h"
+
+#define NTX_HUB "https://huggingface.co" /* $NTX_HUB may name a mirror */
+#define NTX_HUB_PARTS 128u
+
+struct ntx_hub_file {
+    char *url;
+    char name[256];  /* checked: to be kept under it */
+    uint64_t size;   /* NTX_WEB_UNKNOWN: the list does not tell */
+    char sha256[65]; /* or "" */
+};
+
+struct ntx_hub_model {
+    char dir[300];   /* "OWNER/REPO", or "" for another address */
+    struct ntx_hub_file *file; /* [n], in order */
+    unsigned n;
+};
+
+/* To be freed in any case. */
+int ntx_hub_find(struct ntx_web *w, const char *hub, const char *what, struct ntx_hub_model *m, struct ntx_err *err);
+void ntx_hub_free(struct ntx_hub_model *m);
+
+#endif

@@ -1,0 +1,328 @@
+#include "client/pull/web.h"
+
+#include <ctype.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/util.h"
+#include "ntx_version.h"
+
+enum { REDIRECTS = 8, CONNECT_S = 20, STALL_S = 30 };
+
+struct ntx_web {
+    CURL *curl;
+    char home[300], authorization[700]; /* "": no token */
+    /* of the answer under way */
+    const struct ntx_web_ask *ask;
+    struct ntx_web_answer a;
+    uint64_t length, part_end; /* of this answer; of a part: the byte behind its last one. NTX_WEB_UNKNOWN: not told */
+    bool ranged;               /* Content-Range was there, and could be read */
+    int taken;                 /* what take gave */
+    bool home_now;             /* the host under way is the home */
+    char why[CURL_ERROR_SIZE];
+};
+
+/* ---- addresses */
+
+static bool part_of(CURLU *u, CURLUPart what, unsigned flags, char *buf, size_t n)
+{
+    char *s = NULL;
+    bool good = !curl_url_get(u, what, &s, flags) && (size_t)snprintf(buf, n, "%s", s) < n;
+    curl_free(s);
+    return good;
+}
+
+static bool lacks(CURLU *u, CURLUPart what)
+{
+    char *s = NULL;
+    bool has = !curl_url_get(u, what, &s, 0);
+    curl_free(s);
+    return !has;
+}
+
+bool ntx_web_origin(const char *url, char origin[300])
+{
+    char scheme[16], host[256], port[16];
+    CURLU *u = curl_url();
+    bool good = u && !curl_url_set(u, CURLUPART_URL, url, 0) && part_of(u, CURLUPART_SCHEME, 0, scheme, sizeof scheme) && part_of(u, CURLUPART_HOST, 0, host, sizeof host) &&
+                part_of(u, CURLUPART_PORT, CURLU_DEFAULT_PORT, port, sizeof port);
+    if (good)
+        good = (!strcmp(scheme, "http") || !strcmp(scheme, "https")) && lacks(u, CURLUPART_USER) && lacks(u, CURLUPART_PASSWORD);
+    if (good)
+        good = snprintf(origin, 300, "%s://%s:%s", scheme, host, port) < 300;
+    curl_url_cleanup(u);
+    return good;
+}
+
+static bool is_plain(const char *origin) { return !strncmp(origin, "http:", 5); }
+
+static bool is_loopback(const char *origin)
+{
+    const char *host = strstr(origin, "://");
+    return host && (!strncmp(host + 3, "127.", 4) || !strncmp(host + 3, "localhost:", 10) || !strncmp(host + 3, "[::1]:", 6));
+}
+
+/* ---- what comes */
+
+static void take_etag(struct ntx_web_answer *a, const char *v, size_t n)
+{
+    if (n > 2 && *v == '"' && n < sizeof a->etag) /* W/"..." says that the bytes may differ */
+        snprintf(a->etag, sizeof a->etag, "%.*s", (int)n, v);
+}
+
+static void take_sha256(struct ntx_web_answer *a, const char *v, size_t n)
+{
+    if (n == 66 && *v == '"')
+        v++, n -= 2;
+    if (n != 64 || strspn(v, "0123456789abcdefABCDEF") < 64)
+        return;
+    for (size_t i = 0; i < 64; i++)
+        a->sha256[i] = (char)tolower((unsigned char)v[i]);
+    a->sha256[64] = 0;
+}
+
+/* "bytes 0-99/1000" */
+static void take_range(struct ntx_web *w, const char *v)
+{
+    unsigned long long from, last, size;
+    if (sscanf(v, "bytes %20llu-%20llu/%20llu", &from, &last, &size) != 3 || last < from || last >= size || size >= (1ull << 62))
+        return;
+    w->ranged = true;
+    w->a.from = from;
+    w->a.size = size;
+    w->part_end = last + 1;
+}
+
+static bool named(const char *line, size_t n, const char *name, const char **v, size_t *len)
+{
+    size_t k = strlen(name);
+    if (n <= k || strncasecmp(line, name, k) || line[k] != ':')
+        return false;
+    for (k++; k < n && (line[k] == ' ' || line[k] == '\t'); k++)
+        ;
+    while (n > k && isspace((unsigned char)line[n - 1]))
+        n--;
+    *v = line + k;
+    *len = n - k;
+    return true;
+}
+
+static size_t on_header(char *p, size_t size, size_t count, void *arg)
+{
+    struct ntx_web *w = arg;
+    char line[1024];
+    const char *v;
+    size_t n = size * count, len;
+    if (n >= sizeof line) /* nothing that is looked for */
+        return n;
+    memcpy(line, p, n);
+    line[n] = 0;
+    if (!strncmp(line, "HTTP/", 5)) {
+        w->length = w->part_end = NTX_WEB_UNKNOWN;
+        w->ranged = false;
+    } else if (named(line, n, "content-range", &v, &len))
+        take_range(w, v);
+    else if (named(line, n, "content-length", &v, &len) && isdigit((unsigned char)*v))
+        w->length = strtoull(v, NULL, 10);
+    else if (named(line, n, "etag", &v, &len))
+        take_etag(&w->a, v, len);
+    else if (w->home_now && named(line, n, "x-linked-etag", &v, &len))
+        take_sha256(&w->a, v, len);
+    else if (named(line, n, "link", &v, &len))
+        w->a.more = strstr(v, "rel=\"next\"") != NULL;
+    return n;
+}
+
+static long status_of(const struct ntx_web *w)
+{
+    long status = 0;
+    curl_easy_getinfo(w->curl, CURLINFO_RESPONSE_CODE, &status);
+    return status;
+}
+
+/* Where the bytes lie that are coming now: of an answer to all, or of a part. */
+static int place(struct ntx_web *w, long status)
+{
+    if (status == 206)
+        return w->ranged ? 0 : -EPROTO;
+    w->a.from = 0;
+    w->a.size = w->length;
+    return 0;
+}
+
+static size_t on_body(char *p, size_t size, size_t count, void *arg)
+{
+    struct ntx_web *w = arg;
+    size_t n = size * count;
+    long status = status_of(w);
+    if (status != 200 && status != 206)
+        return n; /* of a redirect or a refusal */
+    w->taken = place(w, status);
+    if (!w->taken && !w->ask->take)
+        w->taken = -ECANCELED; /* the header was all */
+    if (!w->taken)
+        w->taken = w->ask->take(w->ask->arg, &w->a, p, n);
+    return w->taken ? 0 : n;
+}
+
+/* ---- one answer */
+
+static int curl_fault(const struct ntx_web *w, CURLcode c, const char *origin, struct ntx_err *err)
+{
+    const char *why = *w->why ? w->why : curl_easy_strerror(c);
+    switch (c) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM: return ntx_err_set(err, -EAGAIN, "%s: %.200s", origin, why);
+    default: return ntx_err_set(err, -EIO, "%s: %.200s", origin, why);
+    }
+}
+
+static int status_fault(long status, const char *origin, bool token, struct ntx_err *err)
+{
+    if (status == 401 || status == 403)
+        return ntx_err_set(err, -EACCES, "%s refuses (%ld): %s", origin, status, token ? "the token has no right to it, or its terms have to be accepted there first" :
+                           "it is not there, or wants a token: HF_TOKEN, or --token-file FILE");
+    if (status == 404 || status == 410)
+        return ntx_err_set(err, -ENOENT, "%s has no such file (%ld)", origin, status);
+    if (status == 416)
+        return ntx_err_set(err, -ERANGE, "%s has nothing there (416)", origin);
+    if (status == 408 || status == 429 || status >= 500)
+        return ntx_err_set(err, -EAGAIN, "%s cannot answer now (%ld)", origin, status);
+    return ntx_err_set(err, -EPROTO, "%s answers with status %ld, which was not expected", origin, status);
+}
+
+static struct curl_slist *headers_of(struct ntx_web *w, const struct ntx_web_ask *q)
+{
+    char range[64], only[260];
+    struct curl_slist *h = NULL;
+    if (w->home_now && *w->authorization)
+        h = curl_slist_append(h, w->authorization);
+    if (q->from || q->to) {
+        snprintf(range, sizeof range, q->to ? "Range: bytes=%llu-%llu" : "Range: bytes=%llu-", (unsigned long long)q->from, (unsigned long long)q->to - 1);
+        h = curl_slist_append(h, range);
+    }
+    if (q->from && q->if_range && *q->if_range) {
+        snprintf(only, sizeof only, "If-Range: %s", q->if_range);
+        h = curl_slist_append(h, only);
+    }
+    return h;
+}
+
+/* One host's answer. *next: where it sends us, malloc'd by curl's rules, or NULL. */
+static int perform(struct ntx_web *w, const char *url, const char *origin, char **next, struct ntx_err *err)
+{
+    char *to = NULL;
+    w->home_now = !strcmp(origin, w->home);
+    w->taken = 0;
+    *w->why = 0;
+    struct curl_slist *h = headers_of(w, w->ask);
+    curl_easy_setopt(w->curl, CURLOPT_URL, url);
+    curl_easy_setopt(w->curl, CURLOPT_HTTPHEADER, h);
+    CURLcode c = curl_easy_perform(w->curl);
+    curl_easy_setopt(w->curl, CURLOPT_HTTPHEADER, NULL);
+    curl_slist_free_all(h);
+    long status = status_of(w);
+    if (w->taken == -ECANCELED && !w->ask->take)
+        return 0;
+    if (w->taken)
+        return w->taken == -EPROTO ? ntx_err_set(err, -EPROTO, "%s sends a part without saying which", origin) : w->taken;
+    if (c)
+        return curl_fault(w, c, origin, err);
+    if (status >= 300 && status < 400 && !curl_easy_getinfo(w->curl, CURLINFO_REDIRECT_URL, &to) && to) {
+        *next = strdup(to);
+        return *next ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+    }
+    if (status != 200 && status != 206)
+        return status_fault(status, origin, w->home_now && *w->authorization, err);
+    if (place(w, status) || (status == 206 && w->length != NTX_WEB_UNKNOWN && w->length != w->part_end - w->a.from))
+        return ntx_err_set(err, -EPROTO, "%s sends a part without saying which", origin);
+    return 0;
+}
+
+int ntx_web_get(struct ntx_web *w, const struct ntx_web_ask *q, struct ntx_web_answer *a, struct ntx_err *err)
+{
+    char origin[300], *url = strdup(q->url), *next = NULL;
+    bool plain = true;
+    int rc = url ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+    w->ask = q;
+    w->a = (struct ntx_web_answer){.size = NTX_WEB_UNKNOWN};
+    for (int hops = 0; !rc; hops++) {
+        if (!ntx_web_origin(url, origin))
+            rc = ntx_err_set(err, -EINVAL, "%s", hops ? "a redirect leads to no address of HTTP" : "this is no address of HTTP, or has a password in it");
+        else if (hops && is_plain(origin) && !plain)
+            rc = ntx_err_set(err, -EPROTO, "a redirect leads from HTTPS to HTTP (%.200s)", origin);
+        else if (hops == REDIRECTS)
+            rc = ntx_err_set(err, -ELOOP, "more than %d redirects, the last one to %.200s", REDIRECTS, origin);
+        if (rc)
+            break;
+        plain = is_plain(origin);
+        rc = perform(w, url, origin, &next, err);
+        if (rc || !next)
+            break;
+        free(url);
+        url = next;
+        next = NULL;
+    }
+    free(url);
+    *a = w->a;
+    return rc;
+}
+
+/* ---- from beginning to end */
+
+static void set_up(struct ntx_web *w)
+{
+    CURL *c = w->curl;
+    curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's are not the answer's */
+    curl_easy_setopt(c, CURLOPT_USERAGENT, "ntx/" NTX_BUILD);
+    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)STALL_S);
+    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, w->why);
+    curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(c, CURLOPT_HEADERDATA, w);
+    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(c, CURLOPT_WRITEDATA, w);
+}
+
+int ntx_web_open(const char *home, const char *token, struct ntx_web **out, struct ntx_err *err)
+{
+    struct ntx_web *w = calloc(1, sizeof *w);
+    if (!w || curl_global_init(CURL_GLOBAL_DEFAULT) || !(w->curl = curl_easy_init())) {
+        free(w);
+        return ntx_err_set(err, -ENOMEM, "no memory for HTTP");
+    }
+    set_up(w);
+    *out = w;
+    if (!ntx_web_origin(home, w->home))
+        return ntx_err_set(err, -EINVAL, "'%.200s' is no address of HTTP", home);
+    if (token && is_plain(w->home) && !is_loopback(w->home))
+        return ntx_err_set(err, -EINVAL, "%s: a token is not sent over HTTP, which others read", w->home);
+    if (token && (size_t)snprintf(w->authorization, sizeof w->authorization, "Authorization: Bearer %s", token) >= sizeof w->authorization)
+        return ntx_err_set(err, -EINVAL, "the token is too long");
+    return 0;
+}
+
+void ntx_web_close(struct ntx_web *w)
+{
+    if (!w)
+        return;
+    curl_easy_cleanup(w->curl);
+    explicit_bzero(w->authorization, sizeof w->authorization);
+    free(w);
+}
