@@ -43,6 +43,24 @@ INLINE void turn16(const uint8_t *const w[NTX_SLICE_ROWS], size_t at, __m512i v[
     turn_quads(r, v);
 }
 
+/* IQ4_XS's scale of values 32 t .. of each of 16 blocks, as int32. first: their first dwords, d below eight pairs of bits; second: eight nibbles. */
+INLINE __m512i scales_iq4_xs_16(__m512i first, __m512i second, const unsigned t)
+{
+    __m512i low = _mm512_and_si512(_mm512_srli_epi32(second, 4 * t), _mm512_set1_epi32(15)), high = _mm512_slli_epi32(_mm512_srli_epi32(first, 16 + 2 * t), 4);
+    return _mm512_sub_epi32(_mm512_ternarylogic_epi32(low, high, _mm512_set1_epi32(48), 0xf8), _mm512_set1_epi32(32)); /* low | (high & 48) */
+}
+
+/* The low half of each dword in both of its halves. */
+INLINE __m512i low_twice(__m512i v) { return _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi32(0xffff)), _mm512_slli_epi32(v, 16)); }
+
+/* 16 pairs of dwords apart: the first of each, the second of each. */
+INLINE void part_pairs(const uint8_t *p, __m512i v[2])
+{
+    __m512i a = load512(p), b = load512(p + 64), even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    v[0] = _mm512_permutex2var_epi32(a, even, b);
+    v[1] = _mm512_permutex2var_epi32(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+}
+
 /* ---- values 64 t .. 64 t + 63 of block w ---- */
 
 INLINE __m512i six_bits(const uint8_t *w, int t) /* Q6_K, 32 too many */

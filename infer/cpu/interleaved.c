@@ -179,6 +179,49 @@ INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *
     }
 }
 
+/* ---- IQ4_XS: heads of d and scales; nibbles, whose values are raised by 128 */
+
+INLINE void tile_iq4_xs(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+{
+    const __m512i low = bytes512(15), values = raised_iq4_nl();
+    const size_t q = (size_t)b * NTX_QKK, sums = x->at.sums_at + (size_t)b * 32;
+    const int parts = chains(n);
+    __m512i h[2], scale[8];
+    part_pairs(head, h);
+    out->d = widen_low_halves(h[0]);
+    for (int r = 0; r < n; r++)
+        out->i[r] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (unsigned t = 0; t < 8; t++) {
+        scale[t] = scales_iq4_xs_16(h[0], h[1], t);
+        for (int r = 0; r < n; r++)
+            out->i[r] = _mm512_dpwssd_epi32(out->i[r], low_twice(scale[t]), spread(x->x[r] + sums + 4 * t));
+    }
+    for (int r = 0; r < n; r++)
+        out->i[r] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(out->i[r], 7));
+#pragma GCC unroll 8
+    for (int t = 0; t < 8; t++) {
+        __m512i a[ROWS];
+        for (int r = 0; r < n * parts; r++)
+            a[r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            __m512i v = dword(w, 4 * t + k);
+            __m512i lo = _mm512_shuffle_epi8(values, _mm512_and_si512(v, low)), hi = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
+#pragma GCC unroll 4
+            for (int r = 0; r < n; r++) {
+                const int p = r * parts + k % parts;
+                const char *from = x->x[r] + q + (size_t)(32 * t + 4 * k);
+                a[p] = _mm512_dpbusd_epi32(a[p], lo, spread(from));
+                a[p] = _mm512_dpbusd_epi32(a[p], hi, spread(from + 16));
+            }
+        }
+        join_chains(a, n);
+        for (int r = 0; r < n; r++)
+            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(a[r], scale[t]));
+    }
+}
+
 /* ---- simple blocks: dwords of bits, then d. The offset is taken back through the sum of x, which fits an int16. */
 
 INLINE void start_simple(const struct rows *x, uint32_t b, const int n, struct tile *out, const int offset)
@@ -327,6 +370,7 @@ NTX_LOOKUPS(INTERLEAVED_LOOKUP)
 INTERLEAVED(q4_k, true, true, true, true)
 INTERLEAVED(q5_k, true, true, true, true)
 INTERLEAVED(q6_k, true, false, false, false)
+INTERLEAVED(iq4_xs, true, false, false, true)
 
 /* ---- interleaving ---- */
 

@@ -10,9 +10,9 @@
  *   ...
  *   row 15: block 0 | block 1 | ...
  *
- * A block's head is its d, where the block is not made of whole dwords: a half word (Q4_0 and Q8_0 have it in front, Q6_K at its end), or the
- * byte of MXFP4, which goes by fours, not by pairs. So the
- * dwords of 16 rows, a register, lie within lines of the cache, and a slice is read from its start to its end. A register then holds four
+ * A block's head is what is left of it where it is not made of whole 16 bytes: its d as a half word (Q4_0 and Q8_0 have it in front, Q6_K at
+ * its end), the byte of MXFP4, whose tiles go by fours, not by pairs, or the eight bytes of IQ4_XS before its values, whose tiles go one by
+ * one. So the dwords of 16 rows, a register, lie within lines of the cache, and a slice is read from its start to its end. A register then holds four
  * columns, or their bits, of 16 outputs, each output in a lane of its own: nothing has to be added up across lanes, and what is unpacked
  * serves all rows of x. The sums, and so the bits of y, are those of cpu.h. */
 #ifndef NTX_COMPUTED_CPU_INTERLEAVED_H
@@ -42,13 +42,13 @@ struct ntx__tile_at {
 };
 
 /* Bytes of a block's head. */
-INLINE size_t ntx__head_bytes(const size_t block_bytes) { return block_bytes % 4; }
+INLINE size_t ntx__head_bytes(const size_t block_bytes) { return block_bytes % 16; }
 
 /* Of the `place`-th tile. */
 INLINE struct ntx__tile_at ntx__tile_at(uint32_t blocks, uint32_t place, const size_t block_bytes)
 {
-    const size_t words = NTX_SLICE_ROWS * (block_bytes / 4 * 4), heads = NTX_SLICE_ROWS * ntx__head_bytes(block_bytes);
-    const uint32_t together = heads ? 64 / (uint32_t)heads : 1; /* whose heads fill a line */
+    const size_t words = NTX_SLICE_ROWS * (block_bytes / 16 * 16), heads = NTX_SLICE_ROWS * ntx__head_bytes(block_bytes);
+    const uint32_t together = heads && heads < 64 ? 64 / (uint32_t)heads : 1; /* whose heads fill a line */
     uint32_t first = place / together * together, n = blocks - first < together ? blocks - first : together;
     size_t from = first * (words + heads);
     return (struct ntx__tile_at){from + n * heads + (place - first) * words, from + (place - first) * heads};
@@ -68,7 +68,8 @@ static const uint8_t ntx__place_q6_k[] = {2, 5, 3, 6, 8, 11, 9, 12, 1, 4, 7, 10,
 
 static const struct ntx__interleave_pattern ntx__pattern_q4_0 = {sizeof(struct ntx_block_q4_0), 0, NULL, NULL}, ntx__pattern_q8_0 = {sizeof(struct ntx_block_q8_0), 0, NULL, NULL},
                                        ntx__pattern_q4_k = {sizeof(struct ntx_block_q4_k), -1, NULL, NULL}, ntx__pattern_q5_k = {sizeof(struct ntx_block_q5_k), -1, NULL, NULL},
-                                       ntx__pattern_q6_k = {sizeof(struct ntx_block_q6_k), 208, ntx__order_q6_k, ntx__place_q6_k};
+                                       ntx__pattern_q6_k = {sizeof(struct ntx_block_q6_k), 208, ntx__order_q6_k, ntx__place_q6_k},
+                                       ntx__pattern_iq4_xs = {sizeof(struct ntx_block_iq4_xs), 0, NULL, NULL};
 #define INTERLEAVE_PATTERN_LOOKUP(TYPE, type, scale, raise) static const struct ntx__interleave_pattern ntx__pattern_##type = {sizeof(struct ntx_block_##type), 0, NULL, NULL};
 NTX_LOOKUPS(INTERLEAVE_PATTERN_LOOKUP)
 
@@ -76,7 +77,7 @@ NTX_LOOKUPS(INTERLEAVE_PATTERN_LOOKUP)
 INLINE size_t ntx__behind_head(const struct ntx__interleave_pattern *p) { return p->head_at == 0 ? ntx__head_bytes(p->block_bytes) : 0; }
 
 /* ntx__interleaved_: VNNI, one to four rows of x at a time (interleaved.c). ntx__interleaved_vec_, ntx__interleaved_amx_: many of them by panels (vnni.c, amx.c). */
-#define INTERLEAVED_TYPES(X) X(Q4_0, q4_0) X(Q8_0, q8_0) NTX_LOOKUPS(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
+#define INTERLEAVED_TYPES(X) X(Q4_0, q4_0) X(Q8_0, q8_0) NTX_LOOKUPS(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_XS, iq4_xs)
 #define INTERLEAVED_DECLARE(TYPE, type, ...)       \
     DECLARE_MATMUL(ntx__interleaved_##type);       \
     DECLARE_MATMUL(ntx__interleaved_vec_##type);    \

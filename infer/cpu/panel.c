@@ -357,18 +357,19 @@ INLINE void fill_q2_k(const struct blocks *w, struct panel *p)
     }
 }
 
-/* IQ4_XS: nibbles that stand for values of 8 bits, eight scales of 6 bits of which the upper two lie behind d. */
+/* IQ4_XS: nibbles that stand for values of 8 bits, behind d and eight scales of 6 bits. */
 INLINE void fill_iq4_xs(const struct blocks *w, struct panel *p, const bool tiles)
 {
     const __m512i values = raised_iq4_nl();
     __m512i h[4], v[4];
-    take16(w, 0, h);
+    if (w->pattern)
+        part_pairs(w->head, h);
+    else
+        take16(w, 0, h);
     widen_heads(h[0], p->d[0], p->m[0]);
 #pragma GCC unroll 8
     for (unsigned t = 0; t < 8; t++) {
-        __m512i low = _mm512_and_si512(_mm512_srli_epi32(h[1], 4 * t), dwords512(15)), high = _mm512_slli_epi32(_mm512_srli_epi32(h[0], 16 + 2 * t), 4);
-        __m512i s = _mm512_sub_epi32(_mm512_ternarylogic_epi32(low, high, dwords512(48), 0xf8), dwords512(32)); /* low | (high & 48) */
-        __m512i twice = _mm512_or_si512(_mm512_and_si512(s, dwords512(0xffff)), _mm512_slli_epi32(s, 16));
+        __m512i s = scales_iq4_xs_16(h[0], h[1], t), twice = low_twice(s);
         if (!tiles) {
             _mm512_store_si512(p->scale[t], s);
             _mm512_store_si512(p->mins[t], _mm512_mullo_epi16(twice, _mm512_set1_epi16(-128)));
@@ -406,19 +407,20 @@ INLINE void turn_scales(const struct raised *u, struct panel *p, const int sub, 
     const uint8_t *row[PANEL_OUTS];
     for (uint32_t o = 0; o < PANEL_OUTS; o++)
         row[o] = (const uint8_t *)u->scales[o];
-    for (size_t k = 0; k < 8; k++) {
-        static const uint32_t low = 0xffff;
-        __m512i pairs[4], pair;
-        turn16(row, 16 * (k / 4), pairs);
-        pair = pairs[k % 4];
-        twice[2 * k] = _mm512_or_si512(_mm512_and_si512(pair, dwords512(low)), _mm512_slli_epi32(pair, 16));
-        twice[2 * k + 1] = _mm512_or_si512(_mm512_andnot_si512(dwords512(low), pair), _mm512_srli_epi32(pair, 16));
-        if (tiles)
-            continue;
-        _mm512_store_si512(p->mins[k], _mm512_mullo_epi16(pair, _mm512_set1_epi16(-RAISED)));
-        _mm512_store_si512(p->scale[sub == 16 ? 2 * k : k], _mm512_srai_epi32(twice[2 * k], 16));
-        if (sub == 16)
-            _mm512_store_si512(p->scale[2 * k + 1], _mm512_srai_epi32(twice[2 * k + 1], 16));
+    for (size_t half = 0; half < 2; half++) {
+        __m512i pairs[4];
+        turn16(row, 16 * half, pairs);
+        for (size_t j = 0; j < 4; j++) {
+            const size_t k = 4 * half + j;
+            twice[2 * k] = low_twice(pairs[j]);
+            twice[2 * k + 1] = low_twice(_mm512_srli_epi32(pairs[j], 16));
+            if (tiles)
+                continue;
+            _mm512_store_si512(p->mins[k], _mm512_mullo_epi16(pairs[j], _mm512_set1_epi16(-RAISED)));
+            _mm512_store_si512(p->scale[sub == 16 ? 2 * k : k], _mm512_srai_epi32(twice[2 * k], 16));
+            if (sub == 16)
+                _mm512_store_si512(p->scale[2 * k + 1], _mm512_srai_epi32(twice[2 * k + 1], 16));
+        }
     }
 }
 
@@ -464,6 +466,8 @@ PANEL_SUPER(ntx__panel_vec_interleaved_q5_k, q5_k, &ntx__pattern_q5_k, fill_q45(
 PANEL_SUPER(ntx__panel_vec_interleaved_q6_k, q6_k, &ntx__pattern_q6_k, fill_q6_k(w, p, false))
 PANEL_SUPER(ntx__panel_iq4_xs, iq4_xs, NULL, fill_iq4_xs(w, p, true))
 PANEL_SUPER(ntx__panel_vec_iq4_xs, iq4_xs, NULL, fill_iq4_xs(w, p, false))
+PANEL_SUPER(ntx__panel_interleaved_iq4_xs, iq4_xs, &ntx__pattern_iq4_xs, fill_iq4_xs(w, p, true))
+PANEL_SUPER(ntx__panel_vec_interleaved_iq4_xs, iq4_xs, &ntx__pattern_iq4_xs, fill_iq4_xs(w, p, false))
 
 /* The unpacking as it is defined has d times the factor. */
 #define PANEL_RAISED(name, type, factor, sub, tiles)                                   \
