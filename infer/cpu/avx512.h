@@ -35,6 +35,14 @@ INLINE __m512i fold_halves(const __m256i v[4])
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
+/* The same, but the two stay apart: the first of each in *low, the second in *high. */
+INLINE void part_halves(const __m256i v[4], __m512i *low, __m512i *high)
+{
+    __m512i a = _mm512_inserti64x4(_mm512_castsi256_si512(v[0]), v[1], 1), b = _mm512_inserti64x4(_mm512_castsi256_si512(v[2]), v[3], 1);
+    *low = _mm512_shuffle_i32x4(a, b, 0x88);
+    *high = _mm512_shuffle_i32x4(a, b, 0xdd);
+}
+
 /* 16 F16 in the low halves of 16 dwords. */
 INLINE __m512 widen_low_halves(__m512i v)
 {
@@ -83,6 +91,7 @@ struct shape {
     void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
               float *y, size_t ldy)
 #define AVX512_FLOATS(X) X(F32, f32) X(F16, f16) X(BF16, bf16) /* avx512_float.c */
+#define AVX512_PARTS(X) X(Q1_0, q1_0) X(Q2_0, q2_0) X(NVFP4, nvfp4) /* avx512_simple.c, without panels */
 #define AVX512_BLOCKS(X)                                                              \
     X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1)       /* avx512_simple.c */ \
     X(Q8_0, q8_0) NTX_LOOKUPS(X)                                                       \
@@ -99,6 +108,7 @@ struct shape {
     DECLARE_MATMUL(ntx__mmvec_##type); \
     DECLARE_MATMUL(ntx__mmamx_##type);
 AVX512_FLOATS(AVX512_DECLARE_FLOAT)
+AVX512_PARTS(AVX512_DECLARE_FLOAT)
 AVX512_BLOCKS(AVX512_DECLARE)
 /* For processors that lack what avx512_codes.c wants. */
 #define AVX512_DECLARE_PLAIN(TYPE, type, ...) DECLARE_MATMUL(ntx__plain512_##type);

@@ -1,17 +1,21 @@
-/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS), one to four rows of x at a time.
+/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head (Q1_0 Q2_0 NVFP4), one to
+ * four rows of x at a time.
  *
- * A block fills half a register as unsigned bytes (an offset of 8, 16 or 128 is taken back through the sum of x); sixteen
+ * A 32 fills half a register as unsigned bytes (an offset of 1, 8, 16 or 128 is taken back through the sum of x); sixteen
  * blocks' products are brought into one lane each by a tree of shuffles. A last run that is not full points again at the
  * row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
 #include "infer/cpu/avx512.h"
 
-/* A block as 32 unsigned bytes in natural order. */
-typedef __m256i block_fn(const uint8_t *w);
+/* The part-th 32 values of a block as unsigned bytes in natural order. */
+typedef __m256i block_fn(const uint8_t *w, uint32_t part);
+
+enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values each */ };
 
 struct kind {
     size_t block_bytes;
+    uint32_t parts; /* of a block: 1, 2 or 4 */
     block_fn *block;
-    bool scale_byte; /* d is an exponent (MXFP4), not an F16 */
+    enum scales scales;
     int log2_offset; /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 instead */
 };
 
@@ -30,53 +34,92 @@ INLINE __m256i fives(const uint8_t *bits, const uint8_t *qs)
     return _mm256_mask_add_epi8(v, _cvtu32_mask32(fifth), v, _mm256_set1_epi8(16));
 }
 
-INLINE __m256i block_q4_0(const uint8_t *w) { return nibbles(w + 2); }
-INLINE __m256i block_q4_1(const uint8_t *w) { return nibbles(w + 4); }
-INLINE __m256i block_q5_0(const uint8_t *w) { return fives(w + 2, w + 6); }
-INLINE __m256i block_q5_1(const uint8_t *w) { return fives(w + 4, w + 8); }
+INLINE __m256i block_q4_0(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 2); }
+INLINE __m256i block_q4_1(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 4); }
+INLINE __m256i block_q5_0(const uint8_t *w, uint32_t part) { (void)part; return fives(w + 2, w + 6); }
+INLINE __m256i block_q5_1(const uint8_t *w, uint32_t part) { (void)part; return fives(w + 4, w + 8); }
 
-INLINE __m256i block_q8_0(const uint8_t *w)
+INLINE __m256i block_q8_0(const uint8_t *w, uint32_t part)
 {
+    (void)part;
     return _mm256_xor_si256(_mm256_loadu_si256((const void *)(w + 2)), _mm256_set1_epi8((char)0x80));
 }
 
 #define BLOCK_LOOKUP(TYPE, type, scale, raise)                                                                                     \
-    INLINE __m256i block_##type(const uint8_t *w)                                                                                  \
+    INLINE __m256i block_##type(const uint8_t *w, uint32_t part)                                                                   \
     {                                                                                                                              \
+        (void)part;                                                                                                                \
         return _mm256_shuffle_epi8(_mm512_castsi512_si256(raised_##type()), nibbles(w + offsetof(struct ntx_block_##type, qs)));   \
     }
 NTX_LOOKUPS(BLOCK_LOOKUP)
 
-/* Where the 16 blocks from block b on lie. */
+INLINE __m256i block_q1_0(const uint8_t *w, uint32_t part)
+{
+    uint32_t bits;
+    memcpy(&bits, w + 2 + 4 * part, 4);
+    return _mm256_maskz_set1_epi8(_cvtu32_mask32(bits), 2);
+}
+
+/* Four to a byte, which becomes the dword of all of them. */
+INLINE __m256i block_q2_0(const uint8_t *w, uint32_t part)
+{
+    __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(w + 2 + 8 * part)));
+    v = _mm256_or_si256(_mm256_or_si256(v, _mm256_slli_epi32(v, 6)), _mm256_or_si256(_mm256_slli_epi32(v, 12), _mm256_slli_epi32(v, 18)));
+    return _mm256_and_si256(v, _mm256_set1_epi8(3));
+}
+
+/* Eight bytes of low and of high nibbles for each 16 values. */
+INLINE __m256i block_nvfp4(const uint8_t *w, uint32_t part)
+{
+    __m128i v = _mm_loadu_si128((const void *)(w + 4 + 16 * part)), nibble = _mm_set1_epi8(15);
+    __m128i low = _mm_and_si128(v, nibble), high = _mm_and_si128(_mm_srli_epi16(v, 4), nibble);
+    return _mm256_shuffle_epi8(_mm512_castsi512_si256(raised_mxfp4()), _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high)));
+}
+
+/* Where 16 times 32 values lie. */
 struct run {
-    const uint8_t *w;
-    size_t block_bytes;
+    const uint8_t *w; /* the first one's block */
+    const struct kind *kind;
     uint32_t last; /* number of the last that exists, counted from w; 15 or more: all do */
 };
 
+INLINE uint32_t run_number(const struct run *g, uint32_t k, const bool full) { return full || k <= g->last ? k : g->last; }
+
 INLINE const uint8_t *run_at(const struct run *g, uint32_t k, const bool full)
 {
-    return g->w + (full || k <= g->last ? k : g->last) * g->block_bytes;
+    return g->w + run_number(g, k, full) / g->kind->parts * g->kind->block_bytes;
 }
 
-/* Integer products of 16 blocks, lane = block. */
-INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows, block_fn *block, const bool full, __m512i *out)
+/* 32 products in fours: both 128-bit lanes have four sums. Where each lane has its scale, what the values have too many is taken back here. */
+INLINE __m256i part_dot(const struct kind *kind, __m256i v, const int8_t *x)
+{
+    __m256i q = _mm256_loadu_si256((const void *)x), z = _mm256_dpbusd_epi32(_mm256_setzero_si256(), v, q);
+    if (kind->scales != TWO_E4M3)
+        return z;
+    return _mm256_sub_epi32(z, _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8((char)(1 << kind->log2_offset)), q));
+}
+
+/* Integer products of 16 times 32 values, a lane each; of TWO_E4M3 those of each first 16 and, in second, of the others. */
+INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows, const bool full, __m512i *out, __m512i *second)
 {
     __m256i z[4][4], sums[4][4];
     for (uint32_t h = 0; h < 4; h++) {
         for (uint32_t i = 0; i < 4; i++) {
-            __m256i v = block(run_at(g, 4 * h + i, full));
+            __m256i v = g->kind->block(run_at(g, 4 * h + i, full), run_number(g, 4 * h + i, full) % g->kind->parts);
             for (int r = 0; r < rows; r++)
-                z[r][i] = _mm256_dpbusd_epi32(_mm256_setzero_si256(), v, _mm256_loadu_si256((const void *)(x[r] + 32 * (4 * h + i))));
+                z[r][i] = part_dot(g->kind, v, x[r] + 32 * (4 * h + i));
         }
-        for (int r = 0; r < rows; r++) { /* both 128-bit lanes have their part of blocks 4 h .. 4 h + 3 */
+        for (int r = 0; r < rows; r++) { /* both 128-bit lanes have their part of 32s 4 h .. 4 h + 3 */
             __m256i a = _mm256_add_epi32(_mm256_unpacklo_epi32(z[r][0], z[r][1]), _mm256_unpackhi_epi32(z[r][0], z[r][1]));
             __m256i b = _mm256_add_epi32(_mm256_unpacklo_epi32(z[r][2], z[r][3]), _mm256_unpackhi_epi32(z[r][2], z[r][3]));
             sums[r][h] = _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
         }
     }
     for (int r = 0; r < rows; r++)
-        out[r] = fold_halves(sums[r]);
+        if (g->kind->scales == TWO_E4M3)
+            part_halves(sums[r], &out[r], &second[r]);
+        else
+            out[r] = fold_halves(sums[r]);
 }
 
 /* Heads of 16 blocks of `words` half words that follow one another: four at a time out of a register, or two, since 16 small loads and
@@ -94,12 +137,13 @@ INLINE __m512i heads_of_words(const uint8_t *w, const int words)
     return _mm512_or_si512(_mm512_or_si512(v[0], v[1]), _mm512_or_si512(v[2], v[3]));
 }
 
-/* The dwords at the head of 16 blocks: d, and m above it where the type has one. */
+/* The dwords at the heads: d, and m above it where the type has one. */
 INLINE __m512i run_heads(const struct run *g, const bool full)
 {
     uint32_t h[16] __attribute__((aligned(64)));
-    if (full && (g->block_bytes == 18 || g->block_bytes == 20 || g->block_bytes == 34))
-        return heads_of_words(g->w, (int)g->block_bytes / 2);
+    const size_t bytes = g->kind->block_bytes;
+    if (full && g->kind->parts == 1 && (bytes == 18 || bytes == 20 || bytes == 34))
+        return heads_of_words(g->w, (int)bytes / 2);
     for (uint32_t k = 0; k < 16; k++)
         memcpy(&h[k], run_at(g, k, full), 4);
     return _mm512_load_si512(h);
@@ -119,44 +163,78 @@ INLINE __m128i run_exponents(const struct run *g, const bool full)
     return _mm_or_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, const int rows, const struct kind *kind, const bool full,
-                      __m512 *acc)
+/* Half of E4M3s without a sign, a byte of a dword each; 0x7f counts as 0 (ntx_e4m3_half_float). */
+INLINE __m512 widen_e4m3(__m512i x)
 {
+    const __m512i mantissa = _mm512_and_si512(x, _mm512_set1_epi32(7));
+    __m512i bits = _mm512_add_epi32(_mm512_slli_epi32(_mm512_and_si512(x, _mm512_set1_epi32(127)), 20), _mm512_set1_epi32(119 << 23));
+    __m512 v = _mm512_mask_mul_ps(_mm512_castsi512_ps(bits), _mm512_testn_epi32_mask(x, _mm512_set1_epi32(0x78)), _mm512_cvtepi32_ps(mantissa), _mm512_set1_ps(0x1p-10f));
+    return _mm512_mask_mov_ps(v, _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(127)), _mm512_setzero_ps());
+}
+
+/* The scales of 16 times 32 values: d and m, or of the first and second 16. */
+INLINE void run_scales(const struct run *g, const bool full, __m512 *d, __m512 *m)
+{
+    if (g->kind->scales == EXPONENT) {
+        *d = *m = widen_exponents(run_exponents(g, full));
+        return;
+    }
+    if (g->kind->scales == HALF_WORD) {
+        __m512i heads = run_heads(g, full);
+        *d = widen_low_halves(heads);
+        *m = widen_low_halves(_mm512_srli_epi32(heads, 16));
+        return;
+    }
+    uint32_t pairs[16] __attribute__((aligned(64))) = {0};
+    for (uint32_t k = 0; k < 16; k++)
+        memcpy(&pairs[k], run_at(g, k, full) + run_number(g, k, full) % g->kind->parts * 2, 2);
+    __m512i v = _mm512_load_si512(pairs);
+    *d = widen_e4m3(_mm512_and_si512(v, _mm512_set1_epi32(255)));
+    *m = widen_e4m3(_mm512_srli_epi32(v, 8));
+}
+
+INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, const int rows, const bool full, __m512 *acc)
+{
+    const struct kind *kind = g->kind;
     const int8_t *q[4];
-    __m512i i[4], heads = kind->scale_byte ? _mm512_setzero_si512() : run_heads(g, full);
+    __m512i i[4], second[4];
+    __m512 d, m;
     __mmask16 live = full ? 0xffff : first_lanes(g->last + 1);
-    __m512 d = kind->scale_byte ? widen_exponents(run_exponents(g, full)) : widen_low_halves(heads), m = widen_low_halves(_mm512_srli_epi32(heads, 16));
+    run_scales(g, full, &d, &m);
     for (int r = 0; r < rows; r++)
         q[r] = x[r].q + (size_t)b * NTX_QK;
-    run_dots(g, q, rows, kind->block, full, i);
+    run_dots(g, q, rows, full, i, second);
     for (int r = 0; r < rows; r++) {
         __m512 dx = _mm512_loadu_ps(x[r].d + b);
         __m512i s = _mm512_loadu_si512(x[r].s + b);
-        if (kind->log2_offset >= 0)
+        if (kind->scales != TWO_E4M3 && kind->log2_offset >= 0)
             i[r] = _mm512_sub_epi32(i[r], _mm512_slli_epi32(s, (unsigned)kind->log2_offset));
         acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(i[r]), _mm512_mul_ps(d, dx), acc[r], live);
-        if (kind->log2_offset < 0)
+        if (kind->scales == TWO_E4M3)
+            acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(second[r]), _mm512_mul_ps(m, dx), acc[r], live);
+        else if (kind->log2_offset < 0)
             acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_mul_ps(m, dx), acc[r], live);
     }
 }
 
-/* One output for `rows` rows of x. */
+/* One output for `rows` rows of x; nb: of 32 values. */
 INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, const int rows, const struct kind *kind, __m512 *acc)
 {
-    struct run g = {w, kind->block_bytes, LANES - 1};
+    struct run g = {w, kind, LANES - 1};
+    const size_t run_bytes = LANES / kind->parts * kind->block_bytes;
     const bool far = ntx__cpu_fetch_far;
     uint32_t b = 0;
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
-    for (; b + LANES <= nb; b += LANES, g.w += LANES * kind->block_bytes) {
-        prefetch_weights(g.w, LANES * kind->block_bytes, 3584, far);
-        dot_run(&g, x, b, rows, kind, true, acc);
+    for (; b + LANES <= nb; b += LANES, g.w += run_bytes) {
+        prefetch_weights(g.w, run_bytes, 3584, far);
+        dot_run(&g, x, b, rows, true, acc);
     }
     if (b == nb)
         return;
     g.last = nb - b - 1;
-    prefetch_weights(g.w, (nb - b) * kind->block_bytes, 3584, far);
-    dot_run(&g, x, b, rows, kind, false, acc);
+    prefetch_weights(g.w, (nb - b) / kind->parts * kind->block_bytes, 3584, far);
+    dot_run(&g, x, b, rows, false, acc);
 }
 
 INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const struct kind *kind)
@@ -172,24 +250,27 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const str
     }
 }
 
-#define SIMPLE_ROWS(type, k, scale_byte, log2_offset)                                                                 \
-    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                \
+#define SIMPLE_ROWS(type, k, parts, scales, log2_offset)                                                              \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
     {                                                                                                                 \
-        const struct kind kind = {sizeof(struct ntx_block_##type), block_##type, scale_byte, log2_offset};            \
-        mm_rows(s, r, k, &kind);                                                                                   \
+        const struct kind kind = {sizeof(struct ntx_block_##type), parts, block_##type, scales, log2_offset};         \
+        mm_rows(s, r, k, &kind);                                                                                      \
     }
-#define SIMPLE_MATMUL(type, scale_byte, log2_offset)                                                                  \
-    SIMPLE_ROWS(type, 1, scale_byte, log2_offset)                                                                     \
-    SIMPLE_ROWS(type, 2, scale_byte, log2_offset)                                                                     \
-    SIMPLE_ROWS(type, 4, scale_byte, log2_offset)                                                                     \
+#define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                               \
+    SIMPLE_ROWS(type, 1, parts, scales, log2_offset)                                                                  \
+    SIMPLE_ROWS(type, 2, parts, scales, log2_offset)                                                                  \
+    SIMPLE_ROWS(type, 4, parts, scales, log2_offset)                                                                  \
     MATMUL_BY_ROWS(type)
 
-SIMPLE_MATMUL(q4_0, false, 3)
-SIMPLE_MATMUL(q4_1, false, -1)
-SIMPLE_MATMUL(q5_0, false, 4)
-SIMPLE_MATMUL(q5_1, false, -1)
-SIMPLE_MATMUL(q8_0, false, 7)
-#define IS_BYTE_half false
-#define IS_BYTE_e8m0 true
-#define MATMUL_LOOKUP(TYPE, type, scale, raise) SIMPLE_MATMUL(type, IS_BYTE_##scale, raise)
+SIMPLE_MATMUL(q4_0, 1, HALF_WORD, 3)
+SIMPLE_MATMUL(q4_1, 1, HALF_WORD, -1)
+SIMPLE_MATMUL(q5_0, 1, HALF_WORD, 4)
+SIMPLE_MATMUL(q5_1, 1, HALF_WORD, -1)
+SIMPLE_MATMUL(q8_0, 1, HALF_WORD, 7)
+SIMPLE_MATMUL(q1_0, 4, HALF_WORD, 0)
+SIMPLE_MATMUL(q2_0, 2, HALF_WORD, 0)
+SIMPLE_MATMUL(nvfp4, 2, TWO_E4M3, 4)
+#define SCALES_OF_half HALF_WORD
+#define SCALES_OF_e8m0 EXPONENT
+#define MATMUL_LOOKUP(TYPE, type, scale, raise) SIMPLE_MATMUL(type, 1, SCALES_OF_##scale, raise)
 NTX_LOOKUPS(MATMUL_LOOKUP)
