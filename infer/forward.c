@@ -158,7 +158,14 @@ static void angles_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     size_t at = (size_t)i * (f->hp->rope_dim / 2);
-    ntx_rope_angles(f->hp, f->m.freq, f->b->rows[i].pos, f->m.cs + at, f->m.sn + at);
+    ntx_rope_angles(f->hp, f->turn, f->m.freq, f->b->rows[i].pos, f->m.cs[f->turn] + at, f->m.sn[f->turn] + at);
+}
+
+static void make_turn(struct ntx_forward *f, enum ntx_turn turn, const float *factors)
+{
+    f->turn = turn;
+    ntx_rope_frequencies(f->hp, turn, factors, f->m.freq);
+    ntx__each(f, angles_row, f->b->n_rows);
 }
 
 static int make_angles(struct ntx_forward *f)
@@ -168,9 +175,10 @@ static int make_angles(struct ntx_forward *f)
     int rc = ntx__take(f, w, &factors);
     if (rc)
         return rc;
-    ntx_rope_frequencies(f->hp, factors, f->m.freq);
+    make_turn(f, NTX_TURN_ALL, factors);
     ntx__give(f, w);
-    ntx__each(f, angles_row, f->b->n_rows);
+    if (f->m.cs[NTX_TURN_WINDOW])
+        make_turn(f, NTX_TURN_WINDOW, NULL);
     return 0;
 }
 

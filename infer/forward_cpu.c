@@ -42,8 +42,8 @@ static void bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void rotate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     size_t angles = (size_t)f->m.live[i] * (s->rotated / 2);
-    (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i), s->heads, s->width, s->rotated, f->m.cs + angles,
-                                                                                     f->m.sn + angles);
+    (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i), s->heads, s->width, s->rotated, f->m.cs[s->turn] + angles,
+                                                                            f->m.sn[s->turn] + angles);
 }
 
 static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
@@ -165,6 +165,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .head_k = hp->head_k,
         .head_v = hp->head_v,
         .scale = step->scale,
+        .cap = step->cap,
         .window = step->window,
         .sinks = step->n_weights ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
@@ -209,6 +210,12 @@ static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     ntx__quantize(f, ntx__forms(&output, 1), x, f->hp->n_embd, i);
 }
 
+static void cap_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    f->c.ops->cap(f->m.logits[i], f->hp->logit_cap, f->hp->n_vocab);
+}
+
 static int output(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &f->c.chunks->output_norm;
@@ -220,7 +227,11 @@ static int output(struct ntx_forward *f)
         f->b->rows[i].n_best = 0;
     ntx__each(f, output_norm_row, f->n_live);
     ntx__give(f, w);
-    return ntx__multiply(f, &p, 1, NTX_BUF_X);
+    if ((rc = ntx__multiply(f, &p, 1, NTX_BUF_X)))
+        return rc;
+    if (f->hp->logit_cap != 0)
+        ntx__each(f, cap_row, f->n_live);
+    return 0;
 }
 
 static int clear(struct ntx_forward *f, enum ntx_buf b)

@@ -180,7 +180,7 @@ struct ntx__mem {
     struct ntx__group_mem groups; /* or these */
     float *y;                  /* [R x n_embd] output of o and of down */
     void *quantized[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
-    float *cs, *sn;            /* [R x rope_dim / 2] */
+    float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x rope_dim / 2]; NULL where no layer turns so */
     double *freq;              /* [rope_dim / 2] */
     uint64_t *skip;            /* [R x NTX_MAP_WORDS] layers that a row skips */
     uint32_t *live;            /* [R] rows of the batch in this layer */
@@ -232,6 +232,7 @@ struct ntx_forward {
     const struct ntx__run *run;
     bool watched;    /* a row of the pass is */
     const struct ntx__glu *glu;
+    enum ntx_turn turn; /* whose angles are being made */
     bool predicts; /* multiplies by what is in memory before its turn has come */
     const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */
     _Atomic int failed; /* the first error of a thread in this step */

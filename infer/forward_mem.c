@@ -259,6 +259,22 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
         place_predicted(c, cfg, &m->groups);
 }
 
+static bool turns(const struct ntx_model *m, enum ntx_turn turn)
+{
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        for (const struct ntx_step *s = m->layers[l].step; s < m->layers[l].step + m->layers[l].n_steps; s++)
+            if (s->op == NTX_OP_ROPE && s->turn == turn)
+                return true;
+    return false;
+}
+
+static void place_angles(struct cursor *c, const struct ntx_forward_config *cfg, enum ntx_turn turn, struct ntx__mem *m)
+{
+    uint64_t n = turn != NTX_TURN_ALL && !turns(cfg->model, turn) ? 0 : (uint64_t)cfg->max_rows * (cfg->model->hp.rope_dim / 2);
+    m->cs[turn] = n ? place(c, n * sizeof(float)) : NULL;
+    m->sn[turn] = n ? place(c, n * sizeof(float)) : NULL;
+}
+
 uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
@@ -272,8 +288,8 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         m->quantized[form] = place(&c, (rows + late_rows(cfg)) * quantized_row(cfg->chunks, hp->n_layers, (enum ntx_act)form));
-    m->cs = place(&c, rows * (hp->rope_dim / 2) * sizeof *m->cs);
-    m->sn = place(&c, rows * (hp->rope_dim / 2) * sizeof *m->sn);
+    for (int t = 0; t < NTX_N_TURNS; t++)
+        place_angles(&c, cfg, (enum ntx_turn)t, m);
     m->freq = place(&c, hp->rope_dim / 2 * sizeof *m->freq);
     m->skip = place(&c, rows * NTX_MAP_WORDS * sizeof *m->skip);
     m->live = place(&c, rows * sizeof *m->live);

@@ -76,16 +76,11 @@ uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
 
 /* ---- what layers keep */
 
-bool ntx_kv_windowed(const struct ntx_hparams *hp, uint32_t layer)
-{
-    return hp->window && hp->window_every && layer % hp->window_every < hp->window_every - 1;
-}
-
 static uint32_t count_windowed(const struct ntx_hparams *hp)
 {
     uint32_t n = 0;
     for (uint32_t l = 0; l < hp->n_layers; l++)
-        n += ntx_kv_windowed(hp, l);
+        n += ntx_windowed(hp, l);
     return n;
 }
 
@@ -143,7 +138,7 @@ static int make_places(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
     if (!p->place || !p->kind)
         return -ENOMEM;
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        p->kind[l] = p->ring && ntx_kv_windowed(hp, l) ? WINDOW : ALL;
+        p->kind[l] = p->ring && ntx_windowed(hp, l) ? WINDOW : ALL;
         p->place[l] = n[p->kind[l]]++;
     }
     return 0;

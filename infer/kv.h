@@ -37,7 +37,6 @@ struct ntx_kv_shape { /* of a pool */
  * positions. blocks UINT32_MAX: that many are not possible. */
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all);
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* UINT64_MAX: more than that */
-bool ntx_kv_windowed(const struct ntx_hparams *hp, uint32_t layer); /* its attention has a window */
 int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
 void ntx_kv_pool_free(struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);

@@ -10,9 +10,9 @@
 
 #include "model/arch.h"
 
-/* freq: [rope_dim / 2] out, radians per position. factors: [rope_dim / 2] divisors, or NULL. */
-void ntx_rope_frequencies(const struct ntx_hparams *hp, const float *factors, double *freq);
+/* freq: [rope_dim / 2] out, radians per position. factors: [rope_dim / 2] divisors, or NULL; NTX_TURN_WINDOW has none. */
+void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_turn turn, const float *factors, double *freq);
 /* cs, sn: [rope_dim / 2] out. */
-void ntx_rope_angles(const struct ntx_hparams *hp, const double *freq, uint32_t pos, float *cs, float *sn);
+void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_turn turn, const double *freq, uint32_t pos, float *cs, float *sn);
 
 #endif

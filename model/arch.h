@@ -1,7 +1,7 @@
 /* arch.h: from a validated GGUF to typed hyper-parameters, and to layers with their steps and weights, with no string look-ups afterwards.
  *
  * An architecture is a file in arch/: what its keys say, and which steps a layer is made of (layer.h). llama (Llama 1 to 3.x, Mistral, and with
- * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe. What a model needs and ntx
+ * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3. What a model needs and ntx
  * lacks (an unknown rope scaling, an unknown router, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
 #define NTX_MODEL_ARCH_H
@@ -31,9 +31,10 @@ struct ntx_hparams {
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
     uint32_t ctx_most;      /* further than this the model computes what ntx does not: a context beyond is refused; 0: there is no such end */
     uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
-    uint32_t window_every;  /* of so many layers in a row all but the last have it */
+    uint64_t windowed[NTX_MAX_LAYERS / 64]; /* bit l: layer l has it */
     float rms_eps;
     float score_scale;       /* as a key tells; 0: none */
+    float score_cap, logit_cap; /* scores, and logits, x become cap * tanh(x / cap); 0: they stay */
     float embd_scale, logit_scale; /* what the embedding, and the input of the output matrix, are multiplied by; 1: nothing */
     uint32_t rope_dim;       /* rotated part of a head */
     float rope_base;
@@ -42,6 +43,7 @@ struct ntx_hparams {
     float rope_attn_factor;  /* multiplies the yarn magnitude, 1 by default */
     uint32_t rope_ctx_orig;  /* yarn: context before scaling */
     float yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
+    float rope_base_window, rope_factor_window; /* of layers with a window, where those turn by NTX_TURN_WINDOW (layer.h) */
     /* Experts, of the layers that have them: a row goes through n_expert_used of n_expert. */
     uint32_t n_expert, n_expert_used; /* 0: there are none */
     uint32_t n_ff_exp;       /* width of an expert */
@@ -59,6 +61,8 @@ struct ntx_model {
     struct ntx_pack_layer *pack;      /* [n_layers], or NULL: the FFNs are not packed */
     const struct ntx_gguf *gguf;      /* borrowed */
 };
+
+static inline bool ntx_windowed(const struct ntx_hparams *hp, uint32_t layer) { return hp->windowed[layer / 64] >> layer % 64 & 1; }
 
 uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
 /* Values that the widest step of any layer leaves in a row of a buffer; 0: none uses it. */

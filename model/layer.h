@@ -38,6 +38,9 @@ enum ntx_op {
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
 
+/* Which of the model's tables of angles a ROPE step turns by. */
+enum ntx_turn { NTX_TURN_ALL, NTX_TURN_WINDOW /* of layers with a window, where they differ */, NTX_N_TURNS };
+
 /* From a router's logits to shares: scores, of which the largest are chosen; those chosen are divided by their sum, or not, and multiplied by a scale. */
 enum ntx_score { NTX_SCORE_SOFTMAX, NTX_SCORE_SIGMOID };
 struct ntx_router {
@@ -60,9 +63,9 @@ struct ntx_step {
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
     uint32_t heads, width, rotated;    /* NORM, ROPE; BIAS, ATTEND, GLU and ADD: width */
     uint32_t window;                   /* ATTEND */
-    float scale;                       /* ATTEND: of q times k */
+    float scale, cap;                  /* ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
     uint8_t act;                       /* GLU, EXPERTS, GROUPS: enum ntx_ffn_act */
-    uint8_t pairs;                     /* ROPE: enum ntx_rope_kind */
+    uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */
     struct ntx_router router;          /* ROUTE */
 };
 

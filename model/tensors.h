@@ -41,10 +41,12 @@ enum ntx_use {
     X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
     X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \
     X(o_bias,             "attn_output.bias",           EMBD,           ONE,         VECTOR) \
+    X(attn_post_norm,     "post_attention_norm.weight", EMBD,           ONE,         VECTOR) /* of what attention adds */ \
     X(ffn_norm,           "ffn_norm.weight",            EMBD,           ONE,         VECTOR) \
     X(gate,               "ffn_gate.weight",            EMBD,           FF,          MATRIX) \
     X(up,                 "ffn_up.weight",              EMBD,           FF,          MATRIX) \
     X(down,               "ffn_down.weight",            FF,             EMBD,        MATRIX) \
+    X(ffn_post_norm,      "post_ffw_norm.weight",       EMBD,           ONE,         VECTOR) /* of what the FFN adds */ \
     X(groups,             "ntx_ffn.weight",             GROUP_BYTES,    GROUPS,      GROUPS) /* instead of up, down and maybe gate */ \
     X(router,             "ffn_gate_inp.weight",        EMBD,           EXPERTS,     RESIDENT) \
     X(router_bias,        "ffn_gate_inp.bias",          EXPERTS,        ONE,         VECTOR) \

@@ -30,6 +30,11 @@ static const struct {
     {"glm-4.5-air", "glm4moe", 46, 4096, 10944, 96, 8, 128, 151552, 131072, 128, 8, 1408, 1408, 1},
     {"glm-4.6", "glm4moe", 92, 5120, 12288, 96, 8, 128, 151552, 202752, 160, 8, 1536, 1536, 3},
     {"minimax-m2", "minimax-m2", 62, 3072, 1536, 48, 8, 128, 200064, 196608, 256, 8, 1536, 0, 0},
+    {"gemma-2-9b", "gemma2", 42, 3584, 14336, 16, 8, 256, 256000, 8192, 0, 0, 0, 0, 0},
+    {"gemma-2-27b", "gemma2", 46, 4608, 36864, 32, 16, 128, 256000, 8192, 0, 0, 0, 0, 0},
+    {"gemma-3-4b", "gemma3", 34, 2560, 10240, 8, 4, 256, 262208, 131072, 0, 0, 0, 0, 0},
+    {"gemma-3-12b", "gemma3", 48, 3840, 15360, 16, 8, 256, 262208, 131072, 0, 0, 0, 0, 0},
+    {"gemma-3-27b", "gemma3", 62, 5376, 21504, 32, 16, 128, 262208, 131072, 0, 0, 0, 0, 0},
     {"granite-3.3-8b", "granite", 40, 4096, 12800, 32, 8, 128, 49159, 131072, 0, 0, 0, 0, 0},
     {"ministral-3-8b", "mistral3", 34, 4096, 14336, 32, 8, 128, 131072, 16384, 0, 0, 0, 0, 0},
     {"ministral-3-14b", "mistral3", 40, 5120, 16384, 32, 8, 128, 131072, 16384, 0, 0, 0, 0, 0},
@@ -126,7 +131,7 @@ const char *ntx_outline_nearest(const char *word) { return ntx_nearest(word, ntx
 
 static int unknown(const char *what, const char *word, const char *(*at)(size_t i), size_t n, struct ntx_err *err)
 {
-    char list[400] = "";
+    char list[800] = "";
     const char *near = ntx_nearest(word, at, n);
     for (size_t i = 0; i < n; i++)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", at(i));

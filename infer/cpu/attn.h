@@ -180,13 +180,22 @@ INLINE void begin_head(const struct ntx_attn *a, uint32_t g, float *max, struct 
     sum->p[0][0] = a->sinks ? 1 : 0;
 }
 
+/* Scores that have a bound; NaN stays. */
+INLINE void cap_scores(float *w, uint32_t n, float most)
+{
+    for (uint32_t p = 0; p < n; p += 16)
+        store16(w + p, cap16(load16(w + p), most));
+}
+
 /* Turns n scores of a head into weights e^(score - max); the maximum and the 16 lanes of their sum go on from the parts before. Returns
  * what sums of those are multiplied by. w is written up to a multiple of 16. */
-INLINE float weigh(float *w, uint32_t n, float *max, struct f16 *sum)
+INLINE float weigh(const struct ntx_attn *a, float *w, uint32_t n, float *max, struct f16 *sum)
 {
     uint32_t end = round_up(n, 16);
     for (uint32_t p = n; p < end; p++)
         w[p] = -INFINITY;
+    if (a->cap != 0)
+        cap_scores(w, end, a->cap);
     struct f16 top = splat(*max);
     for (uint32_t p = 0; p < end; p += 16)
         top = max16(top, load16(w + p));
@@ -311,7 +320,7 @@ INLINE void attend_row(const struct ntx_attn *a)
         find_rows(a, a->v, 2 * (size_t)a->head_v, t.first, t.n, t.v);
         all_scores(a, &t, q);
         for (uint32_t g = 0; g < a->n_q; g++)
-            t.by[g] = weigh(t.w[g], t.n, &max[g], &sum[g]);
+            t.by[g] = weigh(a, t.w[g], t.n, &max[g], &sum[g]);
         all_values(a, &t);
     }
     for (uint32_t g = 0; g < a->n_q && max[g] != -INFINITY; g++) {

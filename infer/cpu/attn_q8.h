@@ -447,7 +447,7 @@ INLINE void q8_weigh(const struct ntx_attn *a, struct q8 *t)
 {
     for (uint32_t m = 0; m < t->n_vectors; m++) {
         uint32_t n = q8_seen(a, t, m);
-        float by = n ? weigh(t->w[m], n, &t->max[m], &t->sum[m]) : 1, *out = q8_out(a, m);
+        float by = n ? weigh(a, t->w[m], n, &t->max[m], &t->sum[m]) : 1, *out = q8_out(a, m);
         for (uint32_t i = 0; n && i < a->head_v; i += 16)
             store16(out + i, mul16(load16(out + i), splat(by)));
     }

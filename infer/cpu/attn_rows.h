@@ -229,7 +229,7 @@ INLINE void weigh_rows(const struct ntx_attn *a, struct many *t)
     const uint32_t ld = round_up(a->head_v, 16);
     for (uint32_t m = 0; m < a->n_rows * a->n_q; m++) {
         uint32_t n = unseen(a, t, m) < seen(a, t, m) ? seen(a, t, m) : 0;
-        struct f16 by = splat(n ? weigh(t->w[m], n, &t->max[m], &t->sum[m]) : 1);
+        struct f16 by = splat(n ? weigh(a, t->w[m], n, &t->max[m], &t->sum[m]) : 1);
         for (uint32_t i = 0; n && i < ld; i += 16)
             store16(t->out + (size_t)m * ld + i, mul16(load16(t->out + (size_t)m * ld + i), by));
     }

@@ -88,6 +88,7 @@ struct ntx_attn {
     uint32_t n_pos;              /* row r sees positions 0 .. n_pos + r - 1 */
     uint32_t head_k, head_v;
     float scale;                 /* 1 / sqrt(head_k) */
+    float cap;                   /* scores s become cap * tanh(s / cap); 0: they stay */
     uint32_t window;             /* of those a row sees the last `window` only; 0: all. Blocks that no row sees are not looked at */
     const float *sinks;          /* [n_q] a score more, that takes its weight and has no value; NULL: none */
     const uint8_t *hole;         /* bit p set: position p has no KV in this layer (skipped); NULL when none */
@@ -117,6 +118,7 @@ struct ntx_cpu_ops {
     void (*add)(float *x, const float *y, uint32_t n);                        /* x += y */
     void (*add_scaled)(float *x, float by, const float *y, uint32_t n);       /* x += by * y, the product rounded first */
     void (*exp_of)(float *x, float less, uint32_t n);                         /* x = e^(x - less), within 1 ulp */
+    void (*cap)(float *x, float cap, uint32_t n);                             /* x = cap * tanh(x / cap) */
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
     /* the n values of position `at` of a block, of one head */
     void (*k_store[NTX_N_KV])(const float *x, void *block, uint32_t at, uint32_t n);

@@ -256,4 +256,13 @@ INLINE struct f16 exp16(struct f16 in)
     return p;
 }
 
+/* most * tanh(x / most); minus infinity, which is no score, stays. */
+INLINE struct f16 cap16(struct f16 x, float most)
+{
+    struct f16 e = exp16(mul16(div16(x, splat(most)), splat(2.0f)));
+    struct f16 y = mul16(sub16(splat(1.0f), div16(splat(2.0f), add16(e, splat(1.0f)))), splat(most));
+    EACH_PART y.p[i] = pick(x.p[i] == -INFINITY, x.p[i], y.p[i]);
+    return y;
+}
+
 #endif

@@ -129,6 +129,12 @@ INLINE struct f16 clamped_silu_times(struct f16 gate, struct f16 up)
     return mul16(div16(gate, add16(e, splat(1.0f))), add16(up, splat(1.0f)));
 }
 
+INLINE struct f16 gelu_times(struct f16 gate, struct f16 up)
+{
+    struct f16 z = mul16(gate, fma16(mul16(gate, gate), splat(-2 * NTX_GELU_SCALE * NTX_GELU_CUBE), splat(-2 * NTX_GELU_SCALE)));
+    return mul16(div16(gate, add16(exp16(z), splat(1.0f))), up);
+}
+
 INLINE void glu_all(const float *gate, const float *up, uint32_t n, float *y, struct f16 (*const act_times)(struct f16 gate, struct f16 up))
 {
     uint32_t k = 0;
@@ -140,6 +146,8 @@ INLINE void glu_all(const float *gate, const float *up, uint32_t n, float *y, st
 
 static void swiglu(const float *gate, const float *up, uint32_t n, float *y) { glu_all(gate, up, n, y, silu_times); }
 static void clamped_swiglu(const float *gate, const float *up, uint32_t n, float *y) { glu_all(gate, up, n, y, clamped_silu_times); }
+
+static void geglu(const float *gate, const float *up, uint32_t n, float *y) { glu_all(gate, up, n, y, gelu_times); }
 
 static void reglu(const float *gate, const float *up, uint32_t n, float *y)
 {
@@ -168,6 +176,15 @@ static void exp_of(float *x, float less, uint32_t n)
         store_part(x + k, exp16(sub16(load_part(x + k, n - k), splat(less))), n - k);
 }
 
+static void cap(float *x, float most, uint32_t n)
+{
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        store16(x + k, cap16(load16(x + k), most));
+    if (k < n)
+        store_part(x + k, cap16(load_part(x + k, n - k), most), n - k);
+}
+
 static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 {
     uint32_t k = 0;
@@ -187,7 +204,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 /* The part of a table that this file fills. */
 #define OPS_TABLE                                                             \
     .act_quantize = {[NTX_ACT_F32] = quantize_f32, [NTX_ACT_Q8] = quantize_q8, [NTX_ACT_Q8K] = quantize_q8k}, \
-    .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu, [NTX_FFN_SILU_CLAMPED] = clamped_swiglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, \
+    .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu, [NTX_FFN_SILU_CLAMPED] = clamped_swiglu, [NTX_FFN_GELU] = geglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, .cap = cap, \
     .f16_store = f16_store, .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k}, .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v}, \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0}, \
     .columns = COLUMNS_TABLE

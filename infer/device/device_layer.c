@@ -257,6 +257,10 @@ static bool can_rows(const struct ntx_layer *l, const struct ntx__run *r)
 
 static bool can(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r)
 {
+    const struct ntx_step *s = &l->step[r->first];
+    for (uint32_t i = 0; i < r->n; i++)
+        if (s[i].act == NTX_FFN_GELU || s[i].turn || s[i].cap != 0)
+            return false;
     if (r->kind == NTX__ATTEND)
         return m->hp.head_k <= NTX_GPU_HEAD_MAX && m->hp.head_v <= NTX_GPU_HEAD_MAX;
     return r->kind != NTX__ROWS || can_rows(l, r);

@@ -91,8 +91,8 @@ static int bring_rows(struct ntx_device *d)
         return rc;
     lay_paths(d, f->b);
     lay_tiles(d, f->b);
-    if ((rc = up(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) || (rc = up(d, d->m.cs, f->m.cs, n * half * sizeof(float))) ||
-        (rc = up(d, d->m.sn, f->m.sn, n * half * sizeof(float))) || (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
+    if ((rc = up(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) || (rc = up(d, d->m.cs, f->m.cs[NTX_TURN_ALL], n * half * sizeof(float))) ||
+        (rc = up(d, d->m.sn, f->m.sn[NTX_TURN_ALL], n * half * sizeof(float))) || (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
         (rc = up(d, d->m.pos, d->host.pos, n * 4)) || (rc = up(d, d->m.table_at, d->host.table_at, n * 4)) ||
         (d->n_paths && (rc = up(d, d->m.path_from, d->host.path_from, n * 4))) || (d->n_paths && (rc = up(d, d->m.path_at, d->host.path_at, n * 4))) ||
         (rc = up(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) || (rc = up(d, d->m.tables, d->host.tables, d->c.kv_blocks * 4ull)) || (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))

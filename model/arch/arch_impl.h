@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -12,7 +12,8 @@
 
 /* Symbol and GGUF name. */
 #define NTX_ARCHS(X) \
-    X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe")
+    X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
+    X(gemma2, "gemma2") X(gemma3, "gemma3")
 
 #define NTX__OWN_KEYS 6
 
@@ -42,13 +43,17 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     enum ntx__presence qkv_bias, o_bias, sinks;
     enum ntx__presence qk_norm, qk_norm_all; /* of each head; of all at once, where there are no biases before */
     bool unturned;   /* q and k are not rotated */
+    enum ntx_turn turn;
+    bool post_norm;  /* of what is added; the same of FFNs */
     float scale;     /* of scores; 0: one by the root of a head's width */
+    float cap;       /* of scores; 0: none */
     uint32_t window; /* positions that a row sees, its own included; 0: all */
 };
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
 /* h += ffn(norm(h)): dense, or packed where the file is. */
 void ntx__add_dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
+void ntx__add_dense_normed(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act); /* with a norm of what it adds */
 struct ntx__experts { /* what a layer's experts have beside a router and three matrices */
     enum ntx_ffn_act act;
     enum ntx__presence biases, choice; /* of the router and of each expert; added to the scores for the choice alone */
@@ -74,6 +79,9 @@ const char *ntx__key_of(struct ntx__keys *k, const char *suffix);
 int ntx__key_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, uint64_t min, uint64_t max, uint32_t *out);
 /* `fallback` when absent, or an error where that is NAN. */
 int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float min, float max, float *out);
+/* attention.sliding_window and its pattern: hp->window, `fallback` as above, and which layers have it: as an array tells, or of so many in a row (`every`, where
+ * the key does not say otherwise) all but the last. */
+int ntx__key_windows(struct ntx__keys *k, int64_t fallback, uint32_t every);
 /* nextn_predict_layers: that many of the last blocks are not layers of the text's; what they hold is known, and never read. */
 int ntx__key_nextn(struct ntx__keys *k);
 #define NTX__MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */

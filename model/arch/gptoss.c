@@ -5,16 +5,14 @@ enum { WINDOW_EVERY = 2 };
 
 static int keys(struct ntx__keys *k)
 {
-    int rc = ntx__key_u32(k, "attention.sliding_window", -1, 0, UINT32_MAX, &k->hp->window);
-    return rc ? rc : ntx__key_u32(k, "attention.sliding_window_pattern", WINDOW_EVERY, 1, NTX_MAX_LAYERS, &k->hp->window_every);
+    return ntx__key_windows(k, -1, WINDOW_EVERY);
 }
 
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
-    uint32_t every = hp->window_every ? hp->window_every : WINDOW_EVERY;
     const struct ntx__attention has = {
-        .rope = NTX_ROPE_NEOX, .qkv_bias = NTX__ALWAYS, .o_bias = NTX__ALWAYS, .sinks = NTX__ALWAYS, .window = l % every < every - 1 ? hp->window : 0,
+        .rope = NTX_ROPE_NEOX, .qkv_bias = NTX__ALWAYS, .o_bias = NTX__ALWAYS, .sinks = NTX__ALWAYS, .window = ntx_windowed(hp, l) ? hp->window : 0,
     };
     ntx__add_attention(hp, out, &has);
     ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU_CLAMPED, .biases = NTX__ALWAYS});

@@ -163,6 +163,18 @@ static int refuse_unsupported(struct ntx__keys *k)
     return 0;
 }
 
+/* Heads and rotation of layers with a window, as those of the others. */
+static int refuse_window_widths(struct ntx__keys *k)
+{
+    const struct ntx_hparams *hp = k->hp;
+    const struct { const char *suffix; uint32_t same; } widths[] = {
+        {"attention.key_length_swa", hp->head_k}, {"attention.value_length_swa", hp->head_v}, {"rope.dimension_count_swa", hp->rope_dim}};
+    for (size_t i = 0; hp->window && i < sizeof widths / sizeof *widths; i++)
+        if (!is_own(k, widths[i].suffix) && ntx_gguf_find(k->g, ntx__key_of(k, widths[i].suffix)) && number_of(k) != widths[i].same)
+            return not_supported(k);
+    return 0;
+}
+
 /* The two whose neutral value is another key's. */
 static int refuse_scales(struct ntx__keys *k)
 {
@@ -172,7 +184,7 @@ static int refuse_scales(struct ntx__keys *k)
     if ((rc && rc != -ENOENT) || (!is_own(k, "attention.scale") && scale != 0 && !(fabs((double)scale * sqrt(hp->head_k) - 1) < 1e-5)))
         return not_supported(k);
     rc = ntx_gguf_f32(k->g, ntx__key_of(k, "rope.freq_base_swa"), &base);
-    return (rc && rc != -ENOENT) || (hp->window && base != hp->rope_base) ? not_supported(k) : 0;
+    return (rc && rc != -ENOENT) || (!is_own(k, "rope.freq_base_swa") && hp->window && base != hp->rope_base) ? not_supported(k) : 0;
 }
 
 static int get_vocab(struct ntx__keys *k)
@@ -352,6 +364,36 @@ static int get_rope(struct ntx__keys *k)
     return rc;
 }
 
+/* A truth value or number of each layer. */
+static int windows_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
+{
+    size_t size = ntx_gguf_scalar_bytes(kv->elem);
+    if (kv->elem != NTX_GGUF_BOOL && kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32)
+        return bad_key(k, "is an array of neither truth values nor 32-bit integers");
+    if (kv->count < k->hp->n_layers)
+        return bad_key(k, "has fewer elements than there are layers");
+    for (uint32_t l = 0; l < k->hp->n_layers; l++) {
+        uint32_t v = 0;
+        memcpy(&v, (const uint8_t *)kv->data + l * size, size);
+        k->hp->windowed[l / 64] |= (uint64_t)(v != 0) << l % 64;
+    }
+    return 0;
+}
+
+int ntx__key_windows(struct ntx__keys *k, int64_t fallback, uint32_t every)
+{
+    int rc = ntx__key_u32(k, "attention.sliding_window", fallback, 0, UINT32_MAX, &k->hp->window);
+    if (rc || !k->hp->window)
+        return rc;
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.sliding_window_pattern"));
+    if (kv && kv->type == NTX_GGUF_ARR)
+        return windows_of_array(k, kv);
+    rc = ntx__key_u32(k, "attention.sliding_window_pattern", every, 1, NTX_MAX_LAYERS, &every);
+    for (uint32_t l = 0; l < k->hp->n_layers; l++)
+        k->hp->windowed[l / 64] |= (uint64_t)(l % every < every - 1) << l % 64;
+    return rc;
+}
+
 int ntx__key_nextn(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -371,5 +413,6 @@ int ntx__read_keys(struct ntx__keys *k)
         return rc;
     if ((rc = get_rope(k)) || (k->arch->keys && (rc = k->arch->keys(k))))
         return rc;
-    return refuse_scales(k);
+    rc = refuse_window_widths(k);
+    return rc ? rc : refuse_scales(k);
 }

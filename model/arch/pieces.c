@@ -36,13 +36,14 @@ static void norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum nt
     takes(s, t, has);
 }
 
-static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_rope_kind pairs, enum ntx_buf b, uint32_t heads)
+static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has, enum ntx_buf b, uint32_t heads)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = heads;
     s->width = hp->head_k;
     s->rotated = hp->rope_dim;
-    s->pairs = (uint8_t)pairs;
+    s->pairs = (uint8_t)has->rope;
+    s->turn = (uint8_t)has->turn;
 }
 
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
@@ -63,17 +64,20 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
         norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm_all, has->qk_norm_all, 1, hp->n_head_kv * hp->head_k);
     }
     if (!has->unturned) {
-        rotate(hp, l, has->rope, NTX_BUF_Q, hp->n_head);
-        rotate(hp, l, has->rope, NTX_BUF_K, hp->n_head_kv);
+        rotate(hp, l, has, NTX_BUF_Q, hp->n_head);
+        rotate(hp, l, has, NTX_BUF_K, hp->n_head_kv);
     }
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->window = has->window;
+    s->cap = has->cap;
     s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)hp->head_k);
     s->width = hp->n_head * hp->head_v;
     takes(s, NTX_T_sinks, has->sinks);
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
     bias(hp, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
+    if (has->post_norm)
+        norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_attn_post_norm, NTX__ALWAYS, 1, hp->n_embd);
     add(hp, l);
 }
 
@@ -85,7 +89,8 @@ static void add_groups(const struct ntx_pack_layer *p, struct ntx_layer *l, enum
     ntx_step_takes(s, NTX_T_groups, false);
 }
 
-void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
+/* Without what comes behind its last product. */
+static void dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     if (m->pack) {
@@ -99,6 +104,18 @@ void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l,
         s->act = (uint8_t)act;
         multiply(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
     }
+}
+
+void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
+{
+    dense(m, at, l, act);
+    add(&m->hp, l);
+}
+
+void ntx__add_dense_normed(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
+{
+    dense(m, at, l, act);
+    norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_ffn_post_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     add(&m->hp, l);
 }
 

@@ -147,6 +147,27 @@ static void check_norm(const struct ntx_cpu_ops *g, const float *x, const float 
     }
 }
 
+static double gelu(double x) { return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+
+/* Far beyond the cap, and where it changes nearly nothing. */
+static void check_cap(const struct ntx_cpu_ops *g, const float *x, uint32_t n)
+{
+    float y[N], z[N];
+    const struct ntx_cpu_ops *ops = g;
+    for (unsigned k = 0; ops; ops = isa_at(k++)) {
+        memcpy(z, x, sizeof z);
+        ops->cap(z, 3, n);
+        for (uint32_t i = 0; i < N; i++)
+            CHECK(i < n ? fabs((double)z[i] - 3 * tanh((double)x[i] / 3)) < 1e-6 : z[i] == x[i]);
+        if (ops == g)
+            memcpy(y, z, sizeof z);
+        CHECK(!memcmp(y, z, sizeof z));
+    }
+    float ends[3] = {-INFINITY, 1e30f, NAN};
+    g->cap(ends, 3, 3);
+    CHECK(ends[0] == -INFINITY && ends[1] == 3 && isnan(ends[2]));
+}
+
 static void check_glu(const struct ntx_cpu_ops *g, enum ntx_ffn_act act, const float *x, const float *w, uint32_t n)
 {
     float y[N], z[N];
@@ -154,6 +175,8 @@ static void check_glu(const struct ntx_cpu_ops *g, enum ntx_ffn_act act, const f
     for (uint32_t i = 0; i < n; i++)
         if (act == NTX_FFN_SILU)
             CHECK(ulps(y[i], (double)x[i] / (1 + exp(-(double)x[i])) * (double)w[i]) <= 4);
+        else if (act == NTX_FFN_GELU)
+            CHECK(fabs((double)y[i] - gelu((double)x[i]) * (double)w[i]) <= 4e-7 * fabs((double)x[i] * (double)w[i]));
         else
             CHECK(y[i] == fmaxf(x[i], 0) * w[i]);
     const struct ntx_cpu_ops *ops;
@@ -204,6 +227,8 @@ int main(void)
         check_norm(g, x, w, n);
         check_glu(g, NTX_FFN_SILU, x, w, n);
         check_glu(g, NTX_FFN_RELU, x, w, n);
+        check_glu(g, NTX_FFN_GELU, x, w, n);
+        check_cap(g, x, n);
     }
     for (unsigned k = 0; ops; ops = isa_at(k++)) {
         check_rope(ops, x, false);

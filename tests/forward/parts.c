@@ -55,12 +55,11 @@ static void kv_blocks(void)
 /* Of every two layers the first has a window: it keeps so many blocks of a session at most, whatever the session's length. */
 static void kv_windows(void)
 {
-    const struct ntx_hparams hp = {.n_layers = 5, .n_head_kv = 1, .head_k = 4, .head_v = 4, .window = 40, .window_every = 2};
+    const struct ntx_hparams hp = {.n_layers = 5, .n_head_kv = 1, .head_k = 4, .head_v = 4, .window = 40, .windowed = {1 | 1 << 2 | 1 << 4}};
     const uint64_t layer = 32 * (4 + 4) * 2;
     struct ntx_kv_shape all = ntx_kv_shape_for(&hp, 1024, 2, 30, true), some = ntx_kv_shape_for(&hp, 1024, 2, 30, false), small = ntx_kv_shape_for(&hp, 64, 1, 30, false);
     struct ntx_kv_pool *p;
     struct ntx_kv_seq *s, *t, *u = NULL;
-    CHECK(ntx_kv_windowed(&hp, 0) && !ntx_kv_windowed(&hp, 1) && ntx_kv_windowed(&hp, 4));
     CHECK(all.blocks == 64 && !all.window_blocks && small.blocks == 2 && !small.window_blocks);
     CHECK(some.blocks == 64 && some.ring == 3 && some.window_blocks == 9);
     CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &all), 5 * 64 * layer);
@@ -123,22 +122,22 @@ static void angles(void)
     double f[4];
     float cs[4], sn[4];
     const float factors[] = {1, 2, 4, 8};
-    ntx_rope_frequencies(&hp, NULL, f);
+    ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
     CHECK(fabs(f[0] - 1) < 1e-15 && fabs(f[1] - 0.1) < 1e-15 && fabs(f[2] - 0.01) < 1e-15 && fabs(f[3] - 0.001) < 1e-15);
-    ntx_rope_angles(&hp, f, 5, cs, sn);
+    ntx_rope_angles(&hp, NTX_TURN_ALL, f, 5, cs, sn);
     CHECK(cs[0] == (float)cos(5.0) && sn[1] == (float)sin(5 * f[1]));
-    ntx_rope_frequencies(&hp, factors, f);
+    ntx_rope_frequencies(&hp, NTX_TURN_ALL, factors, f);
     CHECK(fabs(f[1] - 0.05) < 1e-15 && fabs(f[3] - 0.000125) < 1e-15);
     hp.rope_scaling = NTX_ROPE_SCALE_LINEAR;
     hp.rope_factor = 4;
-    ntx_rope_frequencies(&hp, NULL, f);
+    ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
     CHECK(fabs(f[0] - 0.25) < 1e-15 && fabs(f[2] - 0.0025) < 1e-15);
     /* YaRN: within 64 positions pair 0 turns 10 times, pair 1 once: pair 0 is nearer to "fast", the slow ones are divided */
     hp.rope_scaling = NTX_ROPE_SCALE_YARN;
     hp.yarn_ext_factor = 1;
-    ntx_rope_frequencies(&hp, NULL, f);
+    ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
     CHECK(fabs(f[0] - 1) < 1e-12 && fabs(f[2] - 0.0025) < 1e-12 && fabs(f[3] - 0.00025) < 1e-12);
-    ntx_rope_angles(&hp, f, 0, cs, sn);
+    ntx_rope_angles(&hp, NTX_TURN_ALL, f, 0, cs, sn);
     CHECK(cs[0] == (float)(1 + 0.1 * log(4.0)) && sn[0] == 0);
 }
 

@@ -210,6 +210,23 @@ static void packed_is_the_model(void)
     }
 }
 
+/* Norms behind attention and FFN, capped scores and logits, two bases of rotation. */
+static void same_gemma(void)
+{
+    static const struct { const char *arch, *type; uint32_t layers; } is[] = {{"gemma2", "Q8_0", 2}, {"gemma3", "Q4_K_M", 6}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct mk_options make = rig_model();
+        make.arch = is[i].arch;
+        make.type = is[i].type;
+        make.layers = is[i].layers;
+        make.window = 11;
+        make.ff = 256;
+        same_by_circumstance(&(struct rig_options){.make = make});
+        same_in_company(&(struct rig_options){.make = make});
+        same_by_circumstance(&(struct rig_options){.make = make, .pack = 8000});
+    }
+}
+
 /* Layers with a window keep a ring of blocks: logits are those of a cache that keeps all, for passes of any size, and after a conversation was cut back. */
 static void same_with_windows(enum ntx_kv_type type)
 {
@@ -323,6 +340,7 @@ int main(void)
     same_by_circumstance(&(struct rig_options){.make = make});
     same_in_company(&(struct rig_options){.make = make});
     wanted_only(&make);
+    same_gemma();
     same_after_failures("Q4_K_M");
     same_after_failures("Q8_0");
     same_with_experts();

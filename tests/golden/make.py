@@ -80,6 +80,10 @@ CASES = {
     'mistral3.q5_k_m': '--arch mistral3 --rope-scaling yarn --rope-factor 4 --rope-orig 100 --ctx 512 --type Q5_K_M --seed 46',
     'granite.f32': '--arch granite --head-dim 32 --type F32 --tied --seed 47',
     'granitemoe.q8_0': '--arch granitemoe --experts 8 --experts-used 3 --ff 256 --shared-ff 512 --type Q8_0 --seed 48',
+    'gemma2.f32': '--arch gemma2 --layers 4 --head-dim 64 --window 24 --type F32 --tied --seed 51',
+    'gemma2.q8_0': '--arch gemma2 --layers 4 --window 9 --type Q8_0 --tied --seed 52',
+    'gemma3.f32': '--arch gemma3 --layers 7 --head-dim 64 --window 24 --rope-base 1000000 --rope-scaling linear --rope-factor 8 --type F32 --tied --seed 53',
+    'gemma3.q4_k_m': '--arch gemma3 --layers 7 --window 16 --type Q4_K_M --seed 54',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

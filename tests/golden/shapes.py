@@ -58,10 +58,12 @@ ARCHS = {
     'mistral3': lambda r: dense(r) + yarn(r),
     'granite': dense,
     'granitemoe': lambda r: experts(r, '--ff') + ['--shared-ff', pick(r, 64, 160)],
+    'gemma2': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64), '--tied'],
+    'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),
 }
 EVEN = ('olmoe', 'qwen2', 'qwen2moe') # heads that fill the width
 
-UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe') # as llama.cpp wants them
+UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2') # as llama.cpp wants them, or tied already
 
 
 def shape(arch, r):

@@ -107,6 +107,23 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
         t->mean = mean;
 }
 
+/* Keys that not all architectures' files have. */
+enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */ };
+static const struct { const char *arch; unsigned keys; } own_keys[] = {
+    {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
+    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
+    {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED},
+};
+
+static bool says(const struct mk_options *o, unsigned key)
+{
+    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
+        if (!strcmp(own_keys[i].arch, o->arch))
+            return own_keys[i].keys & key;
+    return false;
+}
+
 static bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->arch, "gpt-oss"); }
 static uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
 static uint32_t shared_ff(const struct mk_options *o) { return o->shared_ff ? o->shared_ff : o->ff; }
@@ -154,6 +171,8 @@ static const struct {
     {NTX_T_k_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_q_norm_all, 1, 0.1f, PLAIN, false, false},
     {NTX_T_k_norm_all, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_attn_post_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_ffn_post_norm, 1, 0.1f, PLAIN, false, false},
 };
 
 static struct ntx_hparams widths(const struct mk_options *o, uint32_t head)
@@ -291,7 +310,7 @@ static void add_tensors(struct plan *p, float *freqs)
         if (t)
             t->values = freqs;
     }
-    add_matrix(p, "token_embd.weight", o->embd, p->n_vocab, o->tied ? s : 1, o->tied || is_gpt_oss(o));
+    add_matrix(p, "token_embd.weight", o->embd, p->n_vocab, o->tied || says(o, EMBED_SCALED) ? s : 1, o->tied || is_gpt_oss(o));
     for (uint32_t l = 0; l < o->layers; l++)
         add_layer(p, l);
     for (uint32_t l = o->layers; l < o->layers + o->nextn; l++)
@@ -313,22 +332,6 @@ static void kv_f32(struct plan *p, const char *suffix, float v)
     char key[96];
     snprintf(key, sizeof key, "%s.%s", p->o->arch, suffix);
     mk_kv_f32(p->f, key, v);
-}
-
-/* Keys that not all architectures' files have. */
-enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128 };
-static const struct { const char *arch; unsigned keys; } own_keys[] = {
-    {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
-    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
-    {"granitemoe", SCALES | SHARED_WIDTH},
-};
-
-static bool says(const struct mk_options *o, unsigned key)
-{
-    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
-        if (!strcmp(own_keys[i].arch, o->arch))
-            return own_keys[i].keys & key;
-    return false;
 }
 
 static void add_rope_keys(struct plan *p, uint32_t orig)
@@ -401,6 +404,12 @@ static void add_keys(struct plan *p, uint32_t orig)
         kv_u32(p, "expert_shared_feed_forward_length", shared_ff(o));
     if (says(o, WINDOW))
         kv_u32(p, "attention.sliding_window", o->window);
+    if (says(o, CAPS)) {
+        kv_f32(p, "attn_logit_softcapping", 5);
+        kv_f32(p, "final_logit_softcapping", 8);
+    }
+    if (says(o, WINDOW_BASE))
+        kv_f32(p, "rope.freq_base_swa", o->rope_base / 4);
     if (says(o, SCALES)) {
         kv_f32(p, "embedding_scale", 12);
         kv_f32(p, "residual_scale", 0.25f);

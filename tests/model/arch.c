@@ -178,7 +178,7 @@ static void check_texts(void)
     size_t n;
     uint8_t *p = base(&n);
     memcpy(value_of(p, n, "general.architecture") + 12, "gem\nn", 5);
-    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe");
+    finish(p, n, -ENOTSUP, "architecture 'gem?n' is not supported; known are llama, llama-relu, qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3");
     p = base(&n);
     memcpy(value_of(p, n, "llama.rope.scaling.type") + 12, "longer", 6);
     finish(p, n, -EINVAL, "key 'llama.rope.scaling.type' names a scaling that is not supported");
@@ -317,8 +317,71 @@ static void check_granite(void)
     close_model(&x);
 }
 
+static void add_pairs(struct mk_file *f) { mk_kv_u32(f, "gemma3.attention.sliding_window_pattern", 2); }
+static void add_window_dim(struct mk_file *f) { mk_kv_u32(f, "gemma3.rope.dimension_count_swa", 8); }
+static void add_window_base(struct mk_file *f) { mk_kv_f32(f, "gemma2.rope.freq_base_swa", 12345); }
+
+static struct mk_options gemma_options(const char *arch)
+{
+    struct mk_options o = make_options();
+    o.arch = arch;
+    o.layers = 7;
+    o.window = 9;
+    return o;
+}
+
+static void check_gemma3(void)
+{
+    struct mk_options o = gemma_options("gemma3");
+    struct ntx_model *m;
+    struct ntx_err err = {0};
+    size_t n;
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    CHECK(h->embd_scale == sqrtf((float)h->n_embd) && h->rope_base_window == h->rope_base / 4 && h->rope_factor_window == 1 && h->logit_cap == 0);
+    for (uint32_t l = 0; l < 7; l++) {
+        const struct ntx_layer *layer = &x.m->layers[l];
+        CHECK_EQ(window_of(layer), l == 5 ? 0u : 9u);
+        CHECK_EQ(ntx_layer_find(layer, NTX_OP_ROPE)->turn, l == 5 ? NTX_TURN_ALL : NTX_TURN_WINDOW);
+        CHECK_EQ(ntx_layer_find(layer, NTX_OP_GLU)->act, NTX_FFN_GELU);
+    }
+    CHECK_STR(name_of(&x, x.m->layers[1].attn_post_norm), "blk.1.post_attention_norm.weight");
+    CHECK_STR(name_of(&x, x.m->layers[1].ffn_post_norm), "blk.1.post_ffw_norm.weight");
+    close_model(&x);
+    uint8_t *p = make_bytes_with(&o, add_pairs, &n);
+    struct ntx_gguf *g = parse_ok(p, n);
+    CHECK_MSG(!ntx_model_open(g, &m, &err), "%s", err.text);
+    CHECK_EQ(m->hp.windowed[0], 1 | 1 << 2 | 1 << 4 | 1 << 6);
+    ntx_model_free(m);
+    ntx_gguf_free(g);
+    free(p);
+    p = make_bytes_with(&o, add_window_dim, &n);
+    finish(p, n, -ENOTSUP, "key 'gemma3.rope.dimension_count_swa' changes what a model computes");
+}
+
+static void check_gemma2(void)
+{
+    struct mk_options o = gemma_options("gemma2");
+    size_t n;
+    struct opened x = open_model(&o);
+    const struct ntx_step *attend = ntx_layer_find(&x.m->layers[2], NTX_OP_ATTEND);
+    CHECK(attend->cap == 5 && x.m->hp.logit_cap == 8 && attend->window == 9 && !window_of(&x.m->layers[3]));
+    CHECK(ntx_layer_find(&x.m->layers[2], NTX_OP_ROPE)->turn == NTX_TURN_ALL && attend->scale == 1 / sqrtf((float)x.m->hp.head_k));
+    close_model(&x);
+    o.layers = 46; /* the largest one */
+    x = open_model(&o);
+    CHECK(x.m->hp.score_scale == 1 / sqrtf((float)(x.m->hp.n_embd / x.m->hp.n_head)));
+    close_model(&x);
+    uint8_t *p = make_bytes_with(&o, add_window_base, &n);
+    finish(p, n, -ENOTSUP, "key 'gemma2.rope.freq_base_swa' changes what a model computes");
+}
+
 static void check_steps(void)
 {
+    check_gemma3();
+    check_gemma2();
+    expect_steps("gemma2", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD");
+    expect_steps("gemma3", 0, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD");
     check_granite();
     check_mistral3();
     check_unturned();
@@ -357,6 +420,7 @@ static void check_gpt_oss(void)
     memcpy(value_of(p, n, "blk.0.ffn_down_exps.bias") + 12 + 8, &(uint32_t){1}, 4); /* its type */
     finish(p, n, -EINVAL, "tensor 'blk.0.ffn_down_exps.bias' is F16; it must be F32");
     o.layers = 3;
+    o.window = 9;
     void (*const extra[])(struct mk_file *) = {add_every_third, add_softmax_of_chosen};
     for (int i = 0; i < 2; i++) {
         struct ntx_model *m;
@@ -364,7 +428,7 @@ static void check_gpt_oss(void)
         p = make_bytes_with(&o, extra[i], &n);
         struct ntx_gguf *g = parse_ok(p, n);
         CHECK_MSG(!ntx_model_open(g, &m, &err), "%s", err.text);
-        CHECK(m->hp.router.norm && m->hp.window_every == (i ? 2 : 3));
+        CHECK(m->hp.router.norm && m->hp.windowed[0] == (i ? 1u | 1u << 2 : 1u | 1u << 1));
         CHECK(!window_of(&m->layers[i ? 1 : 2]));
         ntx_model_free(m);
         ntx_gguf_free(g);

@@ -212,6 +212,10 @@ static void test_names(void)
     check_experts("glm-4.6@f16", "353", "34", 89);
     CHECK(!ntx_outline_named("smollm3-3b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "3.08", "%.2f");
+    CHECK(!ntx_outline_named("gemma-3-27b@q4_k_m", &o, &err));
+    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "27.01", "%.2f");
+    CHECK(!ntx_outline_named("gemma-2-9b@q4_k_m", &o, &err));
+    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "9.24", "%.2f");
     CHECK(!ntx_outline_named("mixtral-8x7b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "28.4", "%.1f");
     CHECK(!ntx_outline_named("gpt-oss-120b@mxfp4", &o, &err)); /* experts are, the rest is Q8_0 */
