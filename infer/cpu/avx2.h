@@ -72,9 +72,10 @@ struct shape {
 #define AVX2_TYPES(X)                                                               \
     X(F32, f32) X(F16, f16) X(BF16, bf16)                         /* avx2_float.c */ \
     X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1)       /* avx2_simple.c */ \
-    X(Q8_0, q8_0) NTX_LOOKUPS(X)                                                     \
+    X(Q8_0, q8_0) NTX_LOOKUPS(X) X(Q1_0, q1_0) X(Q2_0, q2_0) X(NVFP4, nvfp4)          \
     X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_XS, iq4_xs) /* avx2_super.c */ \
-    AVX2_CODES(X)
+    AVX2_CODES(X)                                                                     \
+    X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0) /* there, too */
 /* i-quants of code books (avx2_codes.c), and what their d is to be multiplied by. */
 #define AVX2_CODES(X) \
     X(IQ2_XXS, iq2_xxs, 0.125f) X(IQ2_XS, iq2_xs, 0.125f) X(IQ2_S, iq2_s, 0.125f) X(IQ3_XXS, iq3_xxs, 0.25f) X(IQ3_S, iq3_s, 1)

@@ -1,5 +1,5 @@
-/* avx2_codes.c: products with i-quants of code books (model/codes.h), one or two rows of x at a time. Books hold whole vecs of values here, 2 to
- * 8 KiB that stay in the first-level cache; signs go to x. */
+/* avx2_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one or two rows of x at a time. Books hold whole groups of
+ * values here, 2 to 8 KiB that stay in the first-level cache (IQ1: 16); signs go to x. */
 #include "infer/cpu/avx2_octets.h"
 
 /* Level c of a code of two bits, and all eight of a code; of three bits, four. */
@@ -10,6 +10,11 @@
 #define LEVEL_S(c, i) ((uint32_t)(1 + 2 * ((c) >> 3 * (i) & 7)) << 8 * (i))
 #define FOUR_S(c) LEVEL_S(c, 0) | LEVEL_S(c, 1) | LEVEL_S(c, 2) | LEVEL_S(c, 3),
 
+/* IQ1, in eighths: -8, 0 or 8, to which one more or less is added. */
+#define LEVEL_1(c, i) ((uint64_t)(uint8_t)(((int)((c) >> 2 * (i) & 3) - 1) * 8) << 8 * (i))
+#define EIGHT_1(c) LEVEL_1(c, 0) | LEVEL_1(c, 1) | LEVEL_1(c, 2) | LEVEL_1(c, 3) | LEVEL_1(c, 4) | LEVEL_1(c, 5) | LEVEL_1(c, 6) | LEVEL_1(c, 7),
+
+static const uint64_t book_iq1[] = {NTX_CODES_iq1(EIGHT_1)};
 static const uint64_t book_iq2_xxs[] = {NTX_CODES_iq2_xxs(EIGHT)}, book_iq2_xs[] = {NTX_CODES_iq2_xs(EIGHT)}, book_iq2_s[] = {NTX_CODES_iq2_s(EIGHT)};
 static const uint32_t book_iq3_xxs[] = {NTX_CODES_iq3_xxs(FOUR_XXS)}, book_iq3_s[] = {NTX_CODES_iq3_s(FOUR_S)};
 
@@ -128,3 +133,99 @@ INLINE void block_groups(const uint8_t *w, size_t b, const struct q8k_row *x, in
     }                                                                                                                              \
     SUPER_MATMUL(type, 0, false, factor)
 AVX2_CODES(CODES_MATMUL)
+
+/* ---- IQ1: values with their signs */
+
+/* 32 values and the scales of 16 each. */
+INLINE struct group group_iq1_s(const uint8_t *w, uint32_t t)
+{
+    const uint8_t *q = w + 2 + 4 * t;
+    uint16_t h;
+    memcpy(&h, w + 34 + 2 * t, 2);
+    const int scale = 2 * (h >> 12 & 7) + 1;
+    const __m256i v = four_groups(book_iq1, q[0] | (h & 7u) << 8, q[1] | (h >> 3 & 7u) << 8, q[2] | (h >> 6 & 7u) << 8, q[3] | (h >> 9 & 7u) << 8);
+    return (struct group){_mm256_add_epi8(v, bytes256(h >> 15 ? -1 : 1)), 0, {scale, scale}};
+}
+
+/* Bit 3 of a nibble: eight bytes of one less, else of one more. */
+INLINE long long more_or_less(uint32_t nibble) { return nibble & 8 ? -1ll : 0x0101010101010101ll; }
+
+INLINE struct group group_iq1_m(const uint8_t *w, uint32_t t)
+{
+    const uint8_t *q = w + 4 * t;
+    const uint32_t h = (uint32_t)w[32 + 2 * t] | (uint32_t)w[33 + 2 * t] << 8, s = ((uint32_t)w[48 + t / 2 * 2] | (uint32_t)w[49 + t / 2 * 2] << 8) >> t % 2 * 6;
+    const __m256i v = four_groups(book_iq1, q[0] | (h & 7) << 8, q[1] | (h >> 4 & 7) << 8, q[2] | (h >> 8 & 7) << 8, q[3] | (h >> 12 & 7) << 8);
+    const __m256i more = _mm256_set_epi64x(more_or_less(h >> 12), more_or_less(h >> 8), more_or_less(h >> 4), more_or_less(h));
+    return (struct group){_mm256_add_epi8(v, more), 0, {(int)(2 * (s & 7) + 1), (int)(2 * (s >> 3 & 7) + 1)}};
+}
+
+INLINE void block_signed(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, group_fn *group)
+{
+    for (int r = 0; r < rows; r++)
+        acc[r] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (uint32_t t = 0; t < 8; t++) {
+        struct group g = group(w, t);
+        __m256i scale = _mm256_set_m128i(_mm_set1_epi16((short)g.scale[1]), _mm_set1_epi16((short)g.scale[0]));
+        for (int r = 0; r < rows; r++)
+            acc[r] = scaled_signed(acc[r], g.v, x[r].q + b * 256 + 32 * t, scale);
+    }
+}
+
+/* ---- ternary: values of 0 to 2, one too many */
+
+INLINE __m256i ternary_tq2_0(const uint8_t *w, uint32_t t)
+{
+    return _mm256_and_si256(_mm256_srli_epi16(load256(w + t / 4 * 32), (int)(t % 4 * 2)), bytes256(3));
+}
+
+/* The digit that is left of each byte's fraction, times three, when its power of three has gone over its top. */
+INLINE __m128i digits(__m128i bytes, __m256i power)
+{
+    __m256i v = _mm256_and_si256(_mm256_mullo_epi16(_mm256_cvtepu8_epi16(bytes), power), _mm256_set1_epi16(255));
+    v = _mm256_srli_epi16(_mm256_mullo_epi16(v, _mm256_set1_epi16(3)), 8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+
+INLINE __m256i ternary_tq1_0(const uint8_t *w, uint32_t t)
+{
+    static const short power[] = {1, 3, 9, 27, 81};
+    int last;
+    memcpy(&last, w + 48, 4);
+    if (t < 5)
+        return _mm256_set_m128i(digits(load128(w + 16), _mm256_set1_epi16(power[t])), digits(load128(w), _mm256_set1_epi16(power[t])));
+    const __m128i low = digits(load128(w + 32), _mm256_set1_epi16(power[2 * (t - 5)]));
+    if (t < 7)
+        return _mm256_set_m128i(digits(load128(w + 32), _mm256_set1_epi16(power[2 * (t - 5) + 1])), low);
+    const __m256i by_fours = _mm256_set_epi64x(0x001b001b001b001b, 0x0009000900090009, 0x0003000300030003, 0x0001000100010001);
+    return _mm256_set_m128i(digits(_mm_set1_epi32(last), by_fours), low);
+}
+
+typedef __m256i ternary_fn(const uint8_t *w, uint32_t t);
+
+INLINE void block_ternary(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, ternary_fn *values)
+{
+    for (int r = 0; r < rows; r++)
+        acc[r] = offset_term(_mm256_set1_epi16(1), x[r].s16 + b * 16, 0);
+#pragma GCC unroll 8
+    for (uint32_t t = 0; t < 8; t++) {
+        const __m256i v = values(w, t);
+        for (int r = 0; r < rows; r++)
+            acc[r] = scaled_dot(acc[r], v, x[r].q + b * 256 + 32 * t, _mm256_set1_epi16(1));
+    }
+}
+
+#define BLOCK(type, call)                                                                                                          \
+    INLINE void block_##type(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)            \
+    {                                                                                                                              \
+        (void)low;                                                                                                                 \
+        call;                                                                                                                      \
+    }
+BLOCK(iq1_s, block_signed(w, b, x, rows, acc, group_iq1_s))
+BLOCK(iq1_m, block_signed(w, b, x, rows, acc, group_iq1_m))
+BLOCK(tq1_0, block_ternary(w, b, x, rows, acc, ternary_tq1_0))
+BLOCK(tq2_0, block_ternary(w, b, x, rows, acc, ternary_tq2_0))
+SUPER_MATMUL(iq1_s, 0, false, 0.125f)
+SUPER_MATMUL(iq1_m, D_SPREAD, false, 0.125f)
+SUPER_MATMUL(tq1_0, 52, false, 1)
+SUPER_MATMUL(tq2_0, 64, false, 1)

@@ -48,8 +48,10 @@ INLINE __m256i offset_term(__m256i s16, const int16_t *sums, int log2_offset)
     return _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(p, log2_offset));
 }
 
+#define D_SPREAD SIZE_MAX
+
 struct super_kind {
-    size_t block_bytes, d_at; /* where d is; dmin, if any, follows it */
+    size_t block_bytes, d_at; /* where d is; dmin, if any, follows it; D_SPREAD: as IQ1_M has it */
     bool has_min;
     float factor; /* what d is to be multiplied by, a power of two */
     block_fn *block;
@@ -69,7 +71,10 @@ INLINE void dot_octet(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k
             _mm_prefetch((const char *)p + AHEAD + at, _MM_HINT_T0);
         kind->block(p, there, x, rows, sum, low);
         heads[k] = 0;
-        memcpy(&heads[k], p + kind->d_at, kind->has_min ? 4 : 2);
+        if (kind->d_at == D_SPREAD)
+            heads[k] = ntx__spread_half(p + offsetof(struct ntx_block_iq1_m, scales));
+        else
+            memcpy(&heads[k], p + kind->d_at, kind->has_min ? 4 : 2);
         for (int r = 0; r < rows; r++) {
             i[r][k] = sum[r];
             j[r][k] = low[r];
