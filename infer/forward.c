@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <math.h>
 #include <sys/mman.h>
 
 #include "common/util.h"
@@ -284,6 +285,26 @@ static void keep_states(struct ntx_forward *f)
     }
 }
 
+/* In the order of the rows, so that a sum has the same bits however its rows were cut into passes. */
+static int pool_states(struct ntx_forward *f)
+{
+    bool wanted = false;
+    for (uint32_t i = 0; i < f->b->n_rows && f->layer + 1 == f->hp->n_layers; i++)
+        wanted |= f->b->rows[i].pool != NULL;
+    int rc = wanted ? states(f) : 0;
+    for (uint32_t i = 0; wanted && !rc && i < f->b->n_rows; i++) {
+        const float *h = f->m.h + (size_t)i * f->hp->n_embd;
+        float *to = f->b->rows[i].pool;
+        double sum = 0;
+        for (uint32_t k = 0; to && k < f->hp->n_embd; k++)
+            sum += (double)h[k] * (double)h[k];
+        float scale = sum > 0 ? (float)(1 / sqrt(sum / f->hp->n_embd)) : 0;
+        for (uint32_t k = 0; to && k < f->hp->n_embd; k++)
+            to[k] += h[k] * scale;
+    }
+    return rc;
+}
+
 /* A cold clock costs the better part of a record: where one layer ends the next begins. */
 static uint64_t begin_traced(struct ntx_forward *f)
 {
@@ -362,6 +383,8 @@ static int run_layer(struct ntx_forward *f)
     if (f->n_live && f->back->waits)
         end_traced(f, f->layer, t0);
     keep_states(f);
+    if ((rc = pool_states(f)))
+        return rc;
     if (f->trace && !(rc = states(f)))
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
     return rc ? rc : probe(f);

@@ -35,6 +35,7 @@ struct ntx__vocab {
     uint32_t longest;   /* of all tokens: no text of n bytes has fewer than n / longest of them; 0: some bytes give no token */
     int32_t byte_id[256]; /* the token of a single byte, -1 when the vocabulary has none */
     int32_t bos, eos, unk; /* -1 when none */
+    int32_t fim[3];        /* before a prefix, a suffix, and what goes between them; -1 when none */
     bool add_bos, add_eos;
     bool add_prefix;    /* a space is put before the text (and after control tokens) */
 };

@@ -296,6 +296,46 @@ static void spare_end(struct ntx__vocab *v)
         v->attr[id[2]] &= (uint8_t)~NTX__EOG;
 }
 
+/* The names under which known models have them: prefix, suffix, middle. */
+static const char *const fim_names[][3] = {
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},       /* Qwen, Gemma */
+    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},             /* StarCoder, Granite */
+    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},
+    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},    /* GLM */
+    {"\xe2\x96\x81<PRE>", "\xe2\x96\x81<SUF>", "\xe2\x96\x81<MID>"}, /* Code Llama */
+    {" <PRE>", " <SUF>", " <MID>"},
+    {"<\xef\xbd\x9c""fim\xe2\x96\x81""begin\xef\xbd\x9c>", "<\xef\xbd\x9c""fim\xe2\x96\x81hole\xef\xbd\x9c>", "<\xef\xbd\x9c""fim\xe2\x96\x81""end\xef\xbd\x9c>"}, /* DeepSeek */
+};
+
+static void find_fim(struct ntx__vocab *v)
+{
+    for (uint32_t i = 0; i < v->n; i++) {
+        size_t len = v->off[i + 1] - v->off[i];
+        if (len < 5 || len > 24 || v->pool[v->off[i + 1] - 1] != '>') /* what none of them is */
+            continue;
+        for (size_t f = 0; f < sizeof fim_names / sizeof *fim_names; f++)
+            for (unsigned k = 0; k < 3; k++)
+                if (v->fim[k] < 0 && same(v, i, fim_names[f][k], strlen(fim_names[f][k])))
+                    v->fim[k] = (int32_t)i;
+    }
+}
+
+static int load_fim(const struct ntx_gguf *g, struct ntx__vocab *v, struct ntx_err *err)
+{
+    static const char *const keys[3][2] = {{"tokenizer.ggml.prefix_token_id", "tokenizer.ggml.fim_pre_token_id"},
+                                           {"tokenizer.ggml.suffix_token_id", "tokenizer.ggml.fim_suf_token_id"},
+                                           {"tokenizer.ggml.middle_token_id", "tokenizer.ggml.fim_mid_token_id"}};
+    int rc = 0;
+    for (unsigned k = 0; k < 3 && !rc; k++) {
+        v->fim[k] = -1;
+        rc = token_key(g, keys[k][0], v->n, &v->fim[k], err);
+        rc = rc ? rc : token_key(g, keys[k][1], v->n, &v->fim[k], err);
+    }
+    if (!rc)
+        find_fim(v);
+    return rc;
+}
+
 static int load_specials(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v, struct ntx_err *err)
 {
     int32_t eot = -1, eom = -1;
@@ -316,6 +356,8 @@ static int load_specials(const struct ntx_gguf *g, const struct ntx__tok_kind *k
     mark_eog(v, eot);
     mark_eog(v, eom);
     spare_end(v);
+    if ((rc = load_fim(g, v, err)))
+        return rc;
     v->add_bos = kind->add_bos;
     v->add_prefix = kind->add_prefix;
     if ((rc = bool_key(g, "tokenizer.ggml.add_bos_token", &v->add_bos, err)) ||

@@ -82,6 +82,8 @@ bool ntx_request_valid(const Ntx__Request *m)
         return m->score && m->score->n_tokens <= MAX_TOKENS && m->score->from <= m->score->n_tokens;
     case NTX__REQUEST__BODY_STATES:
         return m->states && m->states->n_tokens <= MAX_TOKENS;
+    case NTX__REQUEST__BODY_TEXT:
+        return m->text && m->text->n_tokens <= MAX_TOKENS;
     case NTX__REQUEST__BODY_UNLOAD:
         return m->unload;
     case NTX__REQUEST__BODY_CANCEL:
@@ -123,6 +125,8 @@ static bool reply_ok(const Ntx__Reply *m)
     case NTX__REPLY__BODY_STEP:
         return m->step && ntx__text_fits(m->step->name, NTX_WORD_MAX) && ntx__text_fits(m->step->buffer, NTX_WORD_MAX) &&
                (!m->step->values.len || m->step->values.len == m->step->width * sizeof(float));
+    case NTX__REPLY__BODY_TEXT:
+        return m->text;
     case NTX__REPLY__BODY_STARTED:
         return m->started;
     default:

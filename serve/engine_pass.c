@@ -183,6 +183,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .add = decoding ? NULL : s->ffn,
         .session = s->id,
         .similar = s->similar,
+        .pool = s->pool,
         .watched = s->steps != NTX_STEPS_NONE,
         .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, (*n_captures)++) : NULL,
     };
@@ -262,6 +263,20 @@ static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
     }
 }
 
+static int give_pool(struct ntx_engine *e, struct ntx_session *s)
+{
+    uint32_t n = e->l->env.n_embd;
+    const struct ntx_states_row m = {.row = s->n_tokens, .state = {s->pool, n}};
+    for (uint32_t i = 0; i < n; i++)
+        s->pool[i] /= (float)s->n_tokens;
+    if (!ntx_floats_finite(s->pool, n)) {
+        ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds, though its weights are numbers");
+        return -EDOM;
+    }
+    ntx_mail_states(e->c.mail, s->writer, s->request, &m);
+    return 0;
+}
+
 /* What the pass showed of a session's rows, whatever kind it is. */
 void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n, bool decoding)
 {
@@ -327,6 +342,8 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
             ntx_mail_progress(e->c.mail, s->writer, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
         return;
     }
+    if (s->pool && give_pool(e, s))
+        return;
     if (s->kind == NTX_SESSION_GENERATE)
         ntx__engine_give_token(e, s, &rows[take - 1]);
     else

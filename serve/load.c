@@ -38,6 +38,7 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
         return rc;
     l->env.tok = l->tok;
     l->env.n_vocab = l->model->hp.n_vocab;
+    l->env.n_embd = l->model->hp.n_embd;
     l->env.n_layers = l->model->hp.n_layers;
     if (!ntx_gguf_str(l->gguf, "tokenizer.chat_template", &jinja) && jinja.n) {
         l->env.has_template = true;

@@ -44,6 +44,7 @@ struct ntx_request { /* zero where a kind has no use for it; the fields are thos
     uint32_t from;
     bool decode;
     uint32_t steps;               /* logits: what each step gave, too: 0, 1 or 2 */
+    bool pool;                    /* logits: the mean of the states instead */
     /* states */
     uint32_t layer, ffn_first, ffn_layers;
 

@@ -6,6 +6,7 @@
  *   server_client.c   a connection: frames in, frames out
  *   server_admission.c    how much may come in, over all connections
  *   server_request.c  what a request does
+ *   server_text.c     what the vocabulary says
  *   server_wire.c     messages as plain structs
  *   server_take.c     processes that take what comes with descriptors
  *   server_open.c     loads on their way: looked at, opened, planned
@@ -223,6 +224,9 @@ bool ntx__admission_has(const struct ntx_conn *c, uint64_t id); /* a request of 
 void ntx__admission_took(struct ntx_conn *c, uint64_t id, size_t bytes);
 void ntx__admission_done(struct ntx_conn *c, uint64_t id);        /* its last reply */
 void ntx__admission_forget(struct ntx_conn *c);                   /* the client is gone */
+
+/* ---- server_text.c: takes req over */
+void ntx__text_request(struct ntx_conn *c, Ntx__Request *req);
 
 /* ---- server_request.c: takes req over */
 void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes: that it takes */

@@ -263,6 +263,7 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
     case NTX__REQUEST__BODY_UNLOAD: unload(c, req); return;
     case NTX__REQUEST__BODY_STATUS: status(c, req); return;
     case NTX__REQUEST__BODY_STOP: stop(c, req); return;
+    case NTX__REQUEST__BODY_TEXT: ntx__text_request(c, req); return;
     case NTX__REQUEST__BODY_CANCEL: cancel(s, c->writer, req); return;
     default: compute(s, c->writer, req); return;
     }

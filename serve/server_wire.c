@@ -58,6 +58,7 @@ static void take(struct ntx_request *a, const Ntx__Request *q, struct ntx_reques
     case NTX__REQUEST__BODY_LOGITS:
         take_tokens(a, NTX_REQUEST_LOGITS, q->logits->tokens, q->logits->n_tokens, q->logits->from, q->logits->decode);
         a->steps = q->logits->steps;
+        a->pool = q->logits->pool;
         return;
     case NTX__REQUEST__BODY_SCORE: take_tokens(a, NTX_REQUEST_SCORE, q->score->tokens, q->score->n_tokens, q->score->from, q->score->decode); return;
     case NTX__REQUEST__BODY_STATES:

@@ -28,10 +28,12 @@ static void free_request(struct ntx_session *s)
     ntx_text_free(s->text);
     free(s->options);
     free(s->each);
+    free(s->pool);
     s->sampler = NULL;
     s->text = NULL;
     s->options = NULL;
     s->each = NULL;
+    s->pool = NULL;
 }
 
 void ntx_session_free(struct ntx_session *s)
@@ -176,6 +178,8 @@ uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session
     uint64_t bytes = sizeof *s + (tokens + s->dialog.room) * sizeof *s->tokens;
     if (s->state == NTX_SESSION_READING)
         bytes += s->reading_tokens * sizeof *s->tokens;
+    if (s->pool)
+        bytes += e->n_embd * sizeof *s->pool;
     if (s->each)
         bytes += (s->n_tokens - s->from) * sizeof *s->each;
     return bytes + (s->similar ? e->n_layers * sizeof *s->similar : 0);
@@ -202,11 +206,15 @@ int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, c
         return ntx_err_set(err, -EINVAL, "steps %u: 0, 1 or 2 can be asked for", m->steps);
     if (m->from && m->from >= m->n_tokens)
         return ntx_err_set(err, -EINVAL, "logits from token %u on cannot be given: there are %zu", m->from, m->n_tokens);
-    int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
-    if (rc)
+    float *pool = m->pool ? calloc(e->n_embd, sizeof *pool) : NULL;
+    int rc = m->pool && !pool ? ntx_err_set(err, -ENOMEM, "no memory for the states") : only_tokens(s, e, m->tokens, m->n_tokens, err);
+    if (rc) {
+        free(pool);
         return rc;
+    }
     s->kind = NTX_SESSION_LOGITS;
-    s->from = m->from;
+    s->pool = pool;
+    s->from = m->pool ? (uint32_t)m->n_tokens : m->from; /* behind the last one: none gives logits */
     s->steps = (enum ntx_session_steps)m->steps;
     s->one_by_one = m->decode;
     return 0;

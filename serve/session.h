@@ -65,6 +65,7 @@ struct ntx_session {
     struct ntx_ffn_set *ffn;   /* --ffn-sparse prompt, once it was admitted: the groups of neurons that it uses */
     uint32_t state_layer, ffn_first, ffn_layers; /* states */
     enum ntx_session_steps steps; /* logits: what is told of each step */
+    float *pool;               /* [n_embd] logits: the sum of its states, or NULL: nobody wants it */
     bool one_by_one;           /* logits, score: tokens from `from` on are fed like generated ones */
     uint32_t from;             /* logits: rows from here on; score: tokens from here on */
     double nll;
@@ -79,7 +80,7 @@ struct ntx_session_env {
     const struct ntx_chat_template *chat; /* the model's own; NULL: none, or none that can be executed */
     bool has_template;                    /* the model names a template */
     struct ntx_err chat_err;              /* why it cannot be executed */
-    uint32_t n_vocab, ctx, n_layers, capture_ffns;
+    uint32_t n_vocab, ctx, n_layers, n_embd, capture_ffns;
     uint64_t read_bytes;                  /* for finding a prompt's tokens */
 };
 

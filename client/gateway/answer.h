@@ -32,7 +32,7 @@ struct ntx_shape {
     bool brief; /* all that is wanted is known when computed has taken the prompt: the answer ends there */
 };
 
-extern const struct ntx_shape ntx_openai_chat, ntx_openai_text, ntx_anthropic, ntx_anthropic_count, ntx_ollama;
+extern const struct ntx_shape ntx_openai_chat, ntx_openai_text, ntx_anthropic, ntx_anthropic_count, ntx_ollama, ntx_llama_infill;
 
 struct ntx_tool_call {
     char id[64];

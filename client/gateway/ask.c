@@ -57,6 +57,7 @@ static uint64_t random_seed(void)
 static int (*const readers[NTX_N_APIS])(struct ntx_ask *a, const json_t *body, struct ntx_fault *f) = {
     [NTX_API_CHAT] = ntx__ask_chat,      [NTX_API_TEXT] = ntx__ask_text,           [NTX_API_MESSAGES] = ntx__ask_messages,
     [NTX_API_COUNT] = ntx__ask_messages, [NTX_API_OLLAMA_CHAT] = ntx__ask_ollama_chat, [NTX_API_OLLAMA_TEXT] = ntx__ask_ollama_text,
+    [NTX_API_INFILL] = ntx__ask_infill,
 };
 
 int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_ask **out, struct ntx_fault *f)
@@ -82,8 +83,13 @@ int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_
 
 void ntx_ask_free(struct ntx_ask *a)
 {
-    if (!a)
-        return;
+    if (a)
+        ntx_ask_clear(a);
+    free(a);
+}
+
+void ntx_ask_clear(struct ntx_ask *a)
+{
     for (size_t i = 0; i < a->n_messages; i++)
         free(a->messages[i].fields), free(a->messages[i].text);
     for (size_t i = 0; i < a->n_prompts; i++) {
@@ -92,8 +98,8 @@ void ntx_ask_free(struct ntx_ask *a)
     }
     for (unsigned i = 0; i < a->n_stops; i++)
         free(a->stops[i]);
+    free(a->suffix);
     free(a->variables);
     free(a->messages);
     free(a->prompts);
-    free(a);
 }

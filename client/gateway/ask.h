@@ -17,7 +17,7 @@
 #define NTX_ASK_CHOICES 16u /* answers of one request: as many as computed runs for a client */
 #define NTX_ASK_STOPS 16u
 
-enum ntx_ask_api { NTX_API_CHAT, NTX_API_TEXT, NTX_API_MESSAGES, NTX_API_COUNT, NTX_API_OLLAMA_CHAT, NTX_API_OLLAMA_TEXT, NTX_N_APIS };
+enum ntx_ask_api { NTX_API_CHAT, NTX_API_TEXT, NTX_API_MESSAGES, NTX_API_COUNT, NTX_API_OLLAMA_CHAT, NTX_API_OLLAMA_TEXT, NTX_API_INFILL, NTX_N_APIS };
 
 struct ntx_ask_message {
     const char *role; /* system, user, assistant or tool */
@@ -47,6 +47,8 @@ struct ntx_ask {
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;              /* choice i has seed + i */
     char *variables;            /* a JSON object for the model's template (tools), or NULL: then calls are not looked for in the answer */
+    char *suffix;               /* [n_suffix] infill: what stands behind the answer, where the one prompt stands before it; else NULL */
+    size_t n_suffix;
     bool ignore_eos, raw;       /* raw: Ollama's, no template */
 };
 
@@ -55,6 +57,7 @@ static inline unsigned ntx_ask_choices(const struct ntx_ask *a) { return a->n * 
 /* 0, or -1 with f. Parsing takes memory in proportion to len at most. */
 int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_ask **out, struct ntx_fault *f);
 void ntx_ask_free(struct ntx_ask *a);
+void ntx_ask_clear(struct ntx_ask *a); /* all that it owns, but not itself */
 
 /* ---- among the files of this room */
 /* The parsed object of a body, to be given back with json_decref, or NULL with f. */
@@ -64,11 +67,13 @@ int ntx__ask_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_ollama_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_ollama_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
+int ntx__ask_infill(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_openai_messages(struct ntx_ask *a, const json_t *messages, struct ntx_fault *f); /* a list of them, as OpenAI and Ollama have it */
 int ntx__ask_tools(struct ntx_ask *a, const json_t *list, bool anthropic, struct ntx_fault *f);
 int ntx__ask_set_fields(struct ntx_ask *a, json_t *fields, struct ntx_fault *f); /* of the message that was added last; fields is taken */
 json_t *ntx__ask_calls(const json_t *calls, struct ntx_fault *f);                /* a list of tool_calls as templates read it, or NULL with f */
 int ntx__ask_prompts(struct ntx_ask *a, const json_t *prompt, struct ntx_fault *f);
+int ntx__ask_texts(struct ntx_ask *a, const json_t *v, const char *name, size_t most, struct ntx_fault *f); /* the same, of a field of this name */
 int ntx__ask_ends(const struct ntx_ask *a, struct ntx_fault *f); /* whether the messages end so that there is something to answer */
 int ntx__ask_message(struct ntx_ask *a, const char *role, const json_t *content, const char *param, struct ntx_fault *f); /* adds one; content: a string or parts of type text */
 

@@ -15,7 +15,7 @@ static const struct ntx_field fields[] = {
     {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
 };
 
-static int wrong(struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string, a list of tokens, or a list of either, and not empty"); }
+static int wrong(const char *name, struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be a string, a list of tokens, or a list of either, and not empty", name); }
 
 static int read_text(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault *f)
 {
@@ -26,46 +26,48 @@ static int read_text(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault
     return 0;
 }
 
-static int read_tokens(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault *f)
+static int read_tokens(struct ntx_ask_prompt *p, const json_t *v, const char *name, struct ntx_fault *f)
 {
     size_t n = json_array_size(v);
     if (!n || n > TOKENS_MOST)
-        return wrong(f);
+        return wrong(name, f);
     if (!(p->tokens = malloc(n * sizeof *p->tokens)))
         return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
     for (p->n_tokens = 0; p->n_tokens < n; p->n_tokens++) {
         const json_t *t = json_array_get(v, p->n_tokens);
         json_int_t id = json_integer_value(t);
         if (!json_is_integer(t) || id < 0 || id > INT32_MAX)
-            return wrong(f);
+            return wrong(name, f);
         p->tokens[p->n_tokens] = (int32_t)id;
     }
     return 0;
 }
 
-static int read_prompt(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault *f)
+static int read_prompt(struct ntx_ask_prompt *p, const json_t *v, const char *name, struct ntx_fault *f)
 {
-    return json_is_string(v) ? read_text(p, v, f) : json_is_array(v) ? read_tokens(p, v, f) : wrong(f);
+    return json_is_string(v) ? read_text(p, v, f) : json_is_array(v) ? read_tokens(p, v, name, f) : wrong(name, f);
 }
 
 /* [1, 2] is one prompt of tokens; ["a", "b"] and [[1], [2]] are two. */
-int ntx__ask_prompts(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
+int ntx__ask_texts(struct ntx_ask *a, const json_t *v, const char *name, size_t most, struct ntx_fault *f)
 {
     bool several = json_is_array(v) && !json_is_integer(json_array_get(v, 0));
     size_t n = several ? json_array_size(v) : 1;
     if (!v || !n)
-        return wrong(f);
-    if (n > NTX_ASK_CHOICES)
-        return ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' has %zu prompts, %u can be answered at once", n, NTX_ASK_CHOICES);
+        return wrong(name, f);
+    if (n > most)
+        return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' has %zu prompts, %zu can be answered at once", name, n, most);
     if (!(a->prompts = calloc(n, sizeof *a->prompts)))
         return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
     for (size_t i = 0; i < n; i++) {
         a->n_prompts++;
-        if (read_prompt(&a->prompts[i], several ? json_array_get(v, i) : v, f))
+        if (read_prompt(&a->prompts[i], several ? json_array_get(v, i) : v, name, f))
             return -1;
     }
     return 0;
 }
+
+int ntx__ask_prompts(struct ntx_ask *a, const json_t *prompt, struct ntx_fault *f) { return ntx__ask_texts(a, prompt, "prompt", NTX_ASK_CHOICES, f); }
 
 int ntx__ask_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {

@@ -162,6 +162,38 @@ int ntx_call_status(struct ntx_call *c, struct ntx_err *err)
     return send_request(c, &q, err);
 }
 
+static ProtobufCBinaryData bytes_of(const char *p, size_t n) { return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)p}; }
+
+int ntx_call_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_err *err)
+{
+    Ntx__TextReq m = NTX__TEXT_REQ__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    m.text = bytes_of(t->text, t->len);
+    m.suffix = bytes_of(t->suffix, t->n_suffix);
+    m.tokens = (int32_t *)(uintptr_t)t->tokens;
+    m.n_tokens = t->n_tokens;
+    m.bos = t->bos;
+    m.special = t->special;
+    m.infill = t->infill;
+    q.id = STATUS_ID;
+    q.body_case = NTX__REQUEST__BODY_TEXT;
+    q.text = &m;
+    return send_request(c, &q, err);
+}
+
+int ntx_call_pool(struct ntx_call *c, const int32_t *tokens, size_t n, struct ntx_err *err)
+{
+    Ntx__LogitsReq m = NTX__LOGITS_REQ__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    m.tokens = (int32_t *)(uintptr_t)tokens;
+    m.n_tokens = n;
+    m.pool = true;
+    q.id = FIRST_ID;
+    q.body_case = NTX__REQUEST__BODY_LOGITS;
+    q.logits = &m;
+    return send_request(c, &q, err);
+}
+
 static void set_sampling(const struct ntx_ask *a, Ntx__Sampling *s)
 {
     s->temp = a->temp;
@@ -194,8 +226,6 @@ static int send_choices(struct ntx_call *c, const struct ntx_ask *a, Ntx__Genera
     return rc;
 }
 
-static ProtobufCBinaryData bytes_of(char *text) { return (ProtobufCBinaryData){text ? strlen(text) : 0, (uint8_t *)text}; }
-
 int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *err)
 {
     Ntx__Generate m = NTX__GENERATE__INIT;
@@ -206,11 +236,11 @@ int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *er
         ntx__message__init(list[i] = &each[i]);
         each[i].role = (char *)(uintptr_t)a->messages[i].role;
         each[i].text = (ProtobufCBinaryData){a->messages[i].len, (uint8_t *)a->messages[i].text};
-        each[i].fields = bytes_of(a->messages[i].fields);
+        each[i].fields = bytes_of(a->messages[i].fields, a->messages[i].fields ? strlen(a->messages[i].fields) : 0);
     }
     m.messages = list;
     m.n_messages = a->n_messages;
-    m.variables = bytes_of(a->variables);
+    m.variables = bytes_of(a->variables, a->variables ? strlen(a->variables) : 0);
     m.raw = !a->messages;
     m.stop = (char **)(uintptr_t)a->stops;
     m.n_stop = a->n_stops;
@@ -263,6 +293,18 @@ static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
     case NTX__REPLY__BODY_STATUS:
         e->kind = NTX_EVENT_STATUS;
         e->text = r->status->json;
+        return 0;
+    case NTX__REPLY__BODY_TEXT:
+        e->kind = NTX_EVENT_WORDS;
+        e->text = (const char *)r->text->text.data;
+        e->len = r->text->text.len;
+        e->ids = r->text->tokens;
+        e->n_ids = r->text->n_tokens;
+        return 0;
+    case NTX__REPLY__BODY_STATES:
+        e->kind = NTX_EVENT_STATE;
+        e->floats = r->states->state.data;
+        e->n_floats = r->states->state.len / sizeof(float);
         return 0;
     default:
         return ntx_err_set(err, -EPROTO, "ntx-computed answers with what was not asked for");

@@ -23,7 +23,7 @@ void ntx_gate_quit(struct ntx_gate *g);                                      /* 
 void ntx_gate_close(struct ntx_gate *g);
 int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err);
 
-enum ntx_event_kind { NTX_EVENT_STARTED, NTX_EVENT_PROGRESS, NTX_EVENT_TEXT, NTX_EVENT_DONE, NTX_EVENT_STATUS };
+enum ntx_event_kind { NTX_EVENT_STARTED, NTX_EVENT_PROGRESS, NTX_EVENT_TEXT, NTX_EVENT_DONE, NTX_EVENT_STATUS, NTX_EVENT_WORDS, NTX_EVENT_STATE };
 
 struct ntx_event { /* texts are good until the next call */
     enum ntx_event_kind kind;
@@ -34,6 +34,10 @@ struct ntx_event { /* texts are good until the next call */
     uint32_t tokens;         /* TEXT: how many tokens these are, 0 or 1 */
     uint64_t done, total;    /* PROGRESS, of the prompt, in tokens; total 0: unknown */
     double left_s;           /* PROGRESS: 0: unknown */
+    const int32_t *ids;      /* WORDS: [n_ids], beside text */
+    size_t n_ids;
+    const void *floats;      /* STATE: [n_floats], perhaps not aligned */
+    size_t n_floats;
 };
 
 struct ntx_call;
@@ -44,6 +48,17 @@ int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call 
 void ntx_call_close(struct ntx_call *c); /* NULL is fine */
 
 int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *err); /* all its choices */
+/* What the vocabulary says: text to tokens, tokens to text, or the prompt for what goes between text and suffix. An event WORDS. */
+struct ntx_call_text {
+    const char *text, *suffix;
+    size_t len, n_suffix;
+    const int32_t *tokens; /* instead, where there are some */
+    size_t n_tokens;
+    bool bos, special, infill;
+};
+int ntx_call_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_err *err);
+/* The mean of the states that these tokens give: an event STATE, then DONE. */
+int ntx_call_pool(struct ntx_call *c, const int32_t *tokens, size_t n, struct ntx_err *err);
 int ntx_call_status(struct ntx_call *c, struct ntx_err *err);
 
 /* The next thing that happens: 0; -ETIMEDOUT; -ECANCELED, the client is gone; -ESHUTDOWN; or the negative errno of a choice that failed, or of

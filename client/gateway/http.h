@@ -63,6 +63,10 @@ enum MHD_Result ntx__reply_fault(struct ntx_request *q, const struct ntx_fault *
 enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct MHD_Response *r); /* with the headers that all have; r is taken */
 
 enum MHD_Result ntx__serve_answer(struct ntx_request *q); /* stream.c */
+/* words.c */
+enum MHD_Result ntx__serve_tokenize(struct ntx_request *q);
+enum MHD_Result ntx__serve_detokenize(struct ntx_request *q);
+enum MHD_Result ntx__serve_embeddings(struct ntx_request *q);
 /* views.c: what there is to see */
 enum MHD_Result ntx__serve_models(struct ntx_request *q);
 enum MHD_Result ntx__serve_health(struct ntx_request *q);

@@ -48,6 +48,29 @@ static int format_of(struct ntx_call *c, const struct ntx_reply_format **out, st
     return rc;
 }
 
+/* The prompt of an infill becomes tokens, the model's own around what was given. */
+static int infill(struct ntx_call *c, struct ntx_ask *a, struct ntx_err *err)
+{
+    struct ntx_event e;
+    struct ntx_ask_prompt *p = a->prompts;
+    struct ntx_call_text t = {.text = p->text, .len = p->len, .suffix = a->suffix, .n_suffix = a->n_suffix, .bos = true, .infill = true};
+    int rc = ntx_call_text(c, &t, err);
+    if (!rc)
+        rc = ntx_call_next(c, -1, &e, err);
+    if (!rc && (e.kind != NTX_EVENT_WORDS || !e.n_ids))
+        rc = ntx_err_set(err, -EPROTO, "ntx-computed answers with what was not asked for");
+    if (!rc && !(p->tokens = malloc(e.n_ids * sizeof *p->tokens)))
+        rc = ntx_err_set(err, -ENOMEM, "no memory");
+    if (rc)
+        return rc;
+    memcpy(p->tokens, e.ids, e.n_ids * sizeof *p->tokens);
+    p->n_tokens = e.n_ids;
+    free(p->text);
+    p->text = NULL;
+    p->len = 0;
+    return 0;
+}
+
 static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
@@ -64,6 +87,8 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
         ntx__model_name(ntx__http_gate(q->http), model);
         if (!rc && j->ask->variables)
             rc = format_of(j->call, &format, &err);
+        if (!rc && j->ask->suffix)
+            rc = infill(j->call, j->ask, &err);
         int made = ntx_answer_init(&j->answer, j->ask, q->route->shape, model, format);
         rc = rc ? rc : made;
         if (!rc)

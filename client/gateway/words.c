@@ -1,0 +1,247 @@
+/* What the model says of words without writing any: their tokens, and where they lie among its states. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/ask_fields.h"
+#include "client/gateway/http.h"
+#include "common/util.h"
+
+enum { INPUTS_MOST = 256, WAIT_MS = 5000 };
+
+static int fault_of(int rc, const struct ntx_err *err, struct ntx_fault *f) { return ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err->text[0] ? err->text : strerror(-rc)); }
+
+/* The next event of a kind; progress is passed over. */
+static int await(struct ntx_call *c, enum ntx_event_kind kind, struct ntx_event *e, struct ntx_fault *f)
+{
+    struct ntx_err err = {0};
+    int rc;
+    do
+        rc = ntx_call_next(c, WAIT_MS, e, &err);
+    while (rc == -ETIMEDOUT || (!rc && e->kind == NTX_EVENT_PROGRESS));
+    if (!rc && e->kind != kind)
+        rc = ntx_err_set(&err, -EPROTO, "ntx-computed answers with what was not asked for");
+    return rc ? fault_of(rc, &err, f) : 0;
+}
+
+static int ask_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_event *e, struct ntx_fault *f)
+{
+    struct ntx_err err = {0};
+    int rc = ntx_call_text(c, t, &err);
+    return rc ? fault_of(rc, &err, f) : await(c, NTX_EVENT_WORDS, e, f);
+}
+
+static json_t *ids_json(const struct ntx_event *e)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < e->n_ids; i++)
+        json_array_append_new(list, json_integer(e->ids[i]));
+    return list;
+}
+
+/* The body as an object, and a connection to computed: 0, or -1 with f. */
+static int begin(struct ntx_request *q, bool seat, json_t **body, struct ntx_call **c, struct ntx_fault *f)
+{
+    struct ntx_err err = {0};
+    *body = ntx__json_read(q->body.n ? q->body.p : "", q->body.n, f);
+    ntx__http_body_done(q);
+    if (!*body)
+        return -1;
+    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), seat, c, &err);
+    return rc ? fault_of(rc, &err, f) : 0;
+}
+
+/* made: what is answered, or NULL with f. */
+static enum MHD_Result end(struct ntx_request *q, json_t *body, struct ntx_call *c, json_t *made, const struct ntx_fault *f)
+{
+    json_decref(body);
+    ntx_call_close(c);
+    enum MHD_Result rc = made ? ntx__reply_json(q, MHD_HTTP_OK, made) : ntx__reply_fault(q, f);
+    ntx__http_patience(q->conn, false);
+    return rc;
+}
+
+/* ---- llama-server's */
+
+struct tokenizing {
+    bool bos, special;
+};
+
+static json_t *tokenize(struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+{
+    static const struct ntx_field fields[] = {{"content", NTX_FIELD_ANY, 0, 0, 0, NULL},
+                                              {"add_special", NTX_FIELD_BOOL, offsetof(struct tokenizing, bos), 0, 0, NULL},
+                                              {"parse_special", NTX_FIELD_BOOL, offsetof(struct tokenizing, special), 0, 0, NULL},
+                                              {"with_pieces", NTX_FIELD_ABSENT, 0, 0, 0, "/detokenize tells them"},
+                                              {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
+    struct tokenizing t = {.special = true};
+    struct ntx_event e;
+    const json_t *text = json_object_get(body, "content");
+    if (ntx_fields_read(fields, body, &t, f))
+        return NULL;
+    if (!json_is_string(text)) {
+        ntx_fault(f, NTX_FAULT_INVALID, "content", "'content' must be a string");
+        return NULL;
+    }
+    struct ntx_call_text q = {.text = json_string_value(text), .len = json_string_length(text), .bos = t.bos, .special = t.special};
+    return ask_text(c, &q, &e, f) ? NULL : json_pack("{s:o}", "tokens", ids_json(&e));
+}
+
+static json_t *detokenize(struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+{
+    static const struct ntx_field fields[] = {{"tokens", NTX_FIELD_ANY, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
+    struct ntx_ask a = {0};
+    struct ntx_event e;
+    json_t *made = NULL;
+    const json_t *list = json_object_get(body, "tokens");
+    if (ntx_fields_read(fields, body, &a, f))
+        return NULL;
+    if (json_is_array(list) && !json_array_size(list))
+        return json_pack("{s:s}", "content", "");
+    if (!json_is_array(list) || !json_is_integer(json_array_get(list, 0))) {
+        ntx_fault(f, NTX_FAULT_INVALID, "tokens", "'tokens' must be a list of tokens");
+        return NULL;
+    }
+    if (!ntx__ask_prompts(&a, list, f)) {
+        struct ntx_call_text q = {.tokens = a.prompts->tokens, .n_tokens = a.prompts->n_tokens};
+        made = ask_text(c, &q, &e, f) ? NULL : json_pack("{s:o}", "content", ntx_json_text(e.text, e.len));
+    }
+    ntx_ask_clear(&a);
+    return made;
+}
+
+static enum MHD_Result serve(struct ntx_request *q, bool seat, json_t *(*answer)(struct ntx_call *c, const json_t *body, struct ntx_fault *f))
+{
+    struct ntx_fault f = {0};
+    struct ntx_call *c = NULL;
+    json_t *body = NULL;
+    ntx__http_patience(q->conn, true);
+    json_t *made = begin(q, seat, &body, &c, &f) ? NULL : answer(c, body, &f);
+    if (!made && !f.kind)
+        ntx_fault(&f, NTX_FAULT_INTERNAL, NULL, "no memory");
+    return end(q, body, c, made, &f);
+}
+
+enum MHD_Result ntx__serve_tokenize(struct ntx_request *q) { return serve(q, true, tokenize); }
+enum MHD_Result ntx__serve_detokenize(struct ntx_request *q) { return serve(q, true, detokenize); }
+
+/* ---- embeddings: the mean of the last layer's states, of length 1 */
+
+static json_t *base64(const float *v, size_t n)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *p = (const unsigned char *)v; /* little-endian, as the API has it */
+    struct ntx_buf b = {0};
+    size_t bytes = n * sizeof *v;
+    for (size_t i = 0; i < bytes; i += 3) {
+        unsigned left = (unsigned)NTX_MIN(bytes - i, (size_t)3), x = p[i] << 16 | (left > 1 ? p[i + 1] << 8 : 0) | (left > 2 ? p[i + 2] : 0);
+        char four[4] = {digits[x >> 18], digits[x >> 12 & 63], left > 1 ? digits[x >> 6 & 63] : '=', left > 2 ? digits[x & 63] : '='};
+        ntx_buf_add(&b, four, 4);
+    }
+    json_t *j = b.bad ? NULL : json_stringn(b.p, b.n);
+    ntx_buf_free(&b);
+    return j;
+}
+
+static json_t *vector(const struct ntx_event *e, bool coded)
+{
+    float *v = malloc(e->n_floats * sizeof *v + 1);
+    double sum = 0;
+    json_t *j = v && !coded ? json_array() : NULL;
+    if (!v)
+        return NULL;
+    memcpy(v, e->floats, e->n_floats * sizeof *v);
+    for (size_t i = 0; i < e->n_floats; i++)
+        sum += (double)v[i] * (double)v[i];
+    for (size_t i = 0; i < e->n_floats; i++) {
+        v[i] = sum > 0 ? (float)(v[i] / sqrt(sum)) : 0;
+        if (j)
+            json_array_append_new(j, json_real((double)v[i]));
+    }
+    j = coded ? base64(v, e->n_floats) : j;
+    free(v);
+    return j;
+}
+
+/* A copy of the tokens of a text; *n of them, or NULL with f. */
+static int32_t *tokens_of(struct ntx_call *c, const struct ntx_ask_prompt *p, size_t *n, struct ntx_fault *f)
+{
+    struct ntx_event e = {.ids = p->tokens, .n_ids = p->n_tokens};
+    struct ntx_call_text t = {.text = p->text, .len = p->len, .bos = true};
+    if (!p->tokens && ask_text(c, &t, &e, f))
+        return NULL;
+    int32_t *ids = malloc((e.n_ids + 1) * sizeof *ids);
+    if (!ids || !e.n_ids) {
+        free(ids);
+        ntx_fault(f, ids ? NTX_FAULT_INVALID : NTX_FAULT_INTERNAL, "input", ids ? "an input has no tokens" : "no memory");
+        return NULL;
+    }
+    memcpy(ids, e.ids, (*n = e.n_ids) * sizeof *ids);
+    return ids;
+}
+
+static json_t *embed(struct ntx_call *c, const struct ntx_ask_prompt *p, bool coded, size_t *tokens, struct ntx_fault *f)
+{
+    struct ntx_err err = {0};
+    struct ntx_event e;
+    size_t n = 0;
+    json_t *v = NULL;
+    int32_t *ids = tokens_of(c, p, &n, f);
+    int rc = ids ? ntx_call_pool(c, ids, n, &err) : -1;
+    if (ids && rc)
+        fault_of(rc, &err, f);
+    if (!rc)
+        rc = await(c, NTX_EVENT_STATE, &e, f);
+    if (!rc)
+        v = vector(&e, coded);
+    if (!rc && await(c, NTX_EVENT_DONE, &e, f)) {
+        json_decref(v);
+        v = NULL;
+    }
+    free(ids);
+    *tokens += n;
+    return v;
+}
+
+static int read_form(const json_t *body, bool *coded, struct ntx_fault *f)
+{
+    const json_t *form = json_object_get(body, "encoding_format");
+    const char *word = json_string_value(form);
+    *coded = word && !strcmp(word, "base64");
+    if (form && !json_is_null(form) && !*coded && !(word && !strcmp(word, "float")))
+        return ntx_fault(f, NTX_FAULT_INVALID, "encoding_format", "'encoding_format' must be float or base64");
+    return 0;
+}
+
+static json_t *embed_all(struct ntx_call *c, const struct ntx_ask *a, bool coded, size_t *tokens, struct ntx_fault *f)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < a->n_prompts; i++) {
+        json_t *v = embed(c, &a->prompts[i], coded, tokens, f);
+        if (!v) {
+            json_decref(list);
+            return NULL;
+        }
+        json_array_append_new(list, json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)i, "embedding", v));
+    }
+    return list;
+}
+
+static json_t *embeddings(struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+{
+    static const struct ntx_field fields[] = {{"input", NTX_FIELD_ANY, 0, 0, 0, NULL},     {"model", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"encoding_format", NTX_FIELD_ANY, 0, 0, 0, NULL},
+                                              {"dimensions", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"user", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
+    struct ntx_ask a = {0};
+    bool coded = false;
+    size_t tokens = 0;
+    const json_t *model = json_object_get(body, "model");
+    json_t *list = NULL;
+    if (!ntx_fields_read(fields, body, &a, f) && !read_form(body, &coded, f) && !ntx__ask_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
+        list = embed_all(c, &a, coded, &tokens, f);
+    ntx_ask_clear(&a);
+    return list ? json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", list, "model", json_is_string(model) ? json_string_value(model) : "", "usage", "prompt_tokens",
+                            (json_int_t)tokens, "total_tokens", (json_int_t)tokens) : NULL;
+}
+
+enum MHD_Result ntx__serve_embeddings(struct ntx_request *q) { return serve(q, true, embeddings); }
