@@ -101,6 +101,8 @@ static void print_summary(const struct answering *s, const json_t *j)
     rate(number(j, "decode_tok_s"));
     if (prompt > 0)
         fprintf(stderr, ", prompt of %.0f", prompt);
+    if (number(j, "cached_tokens") > 0)
+        fprintf(stderr, " (%.0f cached)", number(j, "cached_tokens"));
     if (prompt > 0)
         rate(number(j, "prefill_tok_s"));
     if (number(j, "predicted_tok_s") > 0)

@@ -117,6 +117,7 @@ int ntx_cmd_bench(struct ntx_options *o)
     b->progress = ntx_progress_begin(o);
     o->repeats = NTX_MIN(o->repeats, (uint32_t)NTX_BENCH_RUNS);
     uint32_t ctx = plan_cases(b);
+    o->load.no_prefix_cache = true; /* every repetition computes its prompt */
     if (!o->load.ctx)
         o->load.ctx = ctx;
     int rc = ntx_captive_model(o, &f, &b->client, &err);

@@ -169,7 +169,9 @@ static void figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
         else
             x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_BAD, "%s gone", p->name);
     }
-    ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "KV %" PRIu64 "/%" PRIu64, NOW(comp_kv_blocks_used), NOW(comp_kv_blocks));
+    x = ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "KV %" PRIu64 "/%" PRIu64, NOW(comp_kv_blocks_used), NOW(comp_kv_blocks));
+    if (NOW(comp_kv_blocks_kept))
+        ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, ", %" PRIu64 " kept", NOW(comp_kv_blocks_kept));
 }
 
 /* A row that only models with experts have: they are not in the picture of the layers. */

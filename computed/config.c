@@ -20,6 +20,7 @@ static const struct ntx_setting rows[] = {
     {"idle", .kind = NTX_SET_SECONDS, .max = 86400, ROW("clients", "idle", idle_ms), .preset = "600"},
     {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ROW("clients", "stall", stall_ms), .preset = "60"},
     {"admin", .kind = NTX_SET_WORD, .choices = "word for who may:owner|group", ROW("clients", "admin", admin), .preset = "owner"},
+    {"share", .kind = NTX_SET_WORD, .choices = "word for whose:user|all", ROW("clients", "share", share), .preset = "user"},
     {"queue_wait", .kind = NTX_SET_YES, ROW("clients", "queue_wait", queue_wait), .preset = "yes"},
     {"stop_grace", .kind = NTX_SET_SECONDS, .max = 3600, ROW("clients", "stop_grace", stop_grace_ms), .preset = "30"},
     {"listen", .kind = NTX_SET_TEXT, ROW("metrics", "listen", metrics_listen), .preset = ""},

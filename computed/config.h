@@ -2,7 +2,7 @@
  *
  *     [model]    path also, and the settings of a load that proto/settings_load.c says belong here
  *     [links]    the same
- *     [clients]  max per_user idle stall admin queue_wait stop_grace
+ *     [clients]  max per_user idle stall admin share queue_wait stop_grace
  *     [metrics]  listen
  *
  * INI: "key = value", comments begin with '#' or ';' at the start of a line or with " ;" behind a value. Every key may be left out.
@@ -30,6 +30,7 @@ struct ntx_config {
     uint32_t idle_ms;       /* after which one with a conversation may have to make room */
     uint32_t stall_ms;      /* for a request to come as a whole, and for a reply to be taken */
     const char *admin;      /* "owner" or "group": who may stop the service and load with more than `ram` */
+    const char *share;      /* "user" or "all": whose prefixes a client's text may go on from */
     bool queue_wait;        /* a request that memory has no room for waits; else it is refused */
     uint32_t stop_grace_ms; /* how long running answers may take after SIGTERM or `ntx stop` */
 

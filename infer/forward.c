@@ -114,6 +114,15 @@ void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t lay
 
 /* ---- rows in */
 
+/* Behind the row of its sequence that comes before it in the batch. */
+static bool ascends(const struct ntx_row *rows, uint32_t i)
+{
+    for (uint32_t k = i; k > 0; k--)
+        if (rows[k - 1].kv == rows[i].kv)
+            return ntx_row_slot(&rows[k - 1]) < ntx_row_slot(&rows[i]);
+    return true;
+}
+
 static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
 {
     struct ntx_err *err = &f->c.weights->error;
@@ -130,8 +139,11 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         if ((r->n_path && r->rounded) || ntx__check_path(r))
             return ntx_err_set(err, -EINVAL, "row %u: the %u slots of its path do not ascend, or lie before their positions or beyond the session's %u", i, r->n_path,
                                ntx_kv_seq_room(r->kv));
+        ntx_kv_seq_reach(r->kv, ntx_row_slot(r));
         if (ntx_kv_shared(r->kv, ntx_row_slot(r)))
             return ntx_err_set(err, -EINVAL, "row %u: slot %u is shared with another sequence", i, ntx_row_slot(r));
+        if (!ascends(b->rows, i))
+            return ntx_err_set(err, -EINVAL, "row %u: slot %u does not come after those of its sequence's rows before it", i, ntx_row_slot(r));
     }
     if (f->c.ffn.kind == NTX_FFN_PREDICTED && decode > NTX_DECODE_ROWS)
         return ntx_err_set(err, -EINVAL, "%u decode rows; %u can be predicted for", decode, NTX_DECODE_ROWS);

@@ -78,6 +78,8 @@ int ntx_forward_commit(struct ntx_forward *f, struct ntx_kv_seq *kv, uint32_t po
     const struct ntx_row last = {.pos = pos + n - 1, .n_path = n, .path = slots, .kv = kv};
     uint32_t from[NTX_PATH_MAX], to[NTX_PATH_MAX], moved = 0;
     int rc = n ? ntx__check_path(&last) : 0;
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = ntx_kv_shared(kv, pos + i) && slots[i] != pos + i ? -EINVAL : 0;
     if (rc)
         return ntx_err_set(&f->c.weights->error, rc, "a path of %u slots from position %u on cannot be kept", n, pos);
     for (uint32_t i = 0; i < n; i++) /* none is written before it was read: they ascend, and none lies before its position */

@@ -16,8 +16,11 @@ struct space { /* blocks of one kind of layers */
     uint8_t *base;      /* [n_blocks x block_bytes], NTX_KV_CLUSTER blocks after the others (kv.h) */
     uint64_t bytes, block_bytes;
     uint32_t n_blocks, n_free;
+    uint32_t n_promised; /* that sequences may still take */
+    uint32_t n_spare;    /* that only the keeper has: given up for whoever takes */
     uint32_t *free;     /* [n_free] block numbers */
     uint32_t *users;    /* [n_blocks] */
+    bool *kept;         /* [n_blocks] the keeper is one of them */
 };
 
 struct ntx_kv_pool {
@@ -28,12 +31,15 @@ struct ntx_kv_pool {
     size_t row_k, row_v; /* bytes */
     uint16_t *place;     /* [n_layers] number of the layer among those of its kind */
     uint8_t *kind;       /* [n_layers] */
+    bool (*give_up)(void *keeper);
+    void *keeper;
 };
 
 struct ntx_kv_seq {
     struct ntx_kv_pool *pool;
     uint32_t n_blocks[KINDS];
-    uint32_t *blocks[KINDS]; /* [n_blocks] */
+    uint32_t most;           /* of ALL; those that it has not yet are promised to it */
+    uint32_t *blocks[KINDS]; /* [n_blocks], room for `most` */
     uint32_t oldest;    /* the first position that is there in all layers */
     uint32_t *n_holes;  /* [n_layers] */
     uint8_t *holes;     /* [n_layers x n_blocks * NTX_KV_BLOCK / 8] */
@@ -118,7 +124,8 @@ static int make_space(struct space *x, uint64_t bytes, uint32_t n_blocks)
 {
     x->free = calloc(n_blocks, sizeof *x->free);
     x->users = calloc(n_blocks, sizeof *x->users);
-    void *base = x->free && x->users ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    x->kept = calloc(n_blocks, sizeof *x->kept);
+    void *base = x->free && x->users && x->kept ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
     if (base == MAP_FAILED)
         return -ENOMEM;
     madvise(base, bytes, MADV_HUGEPAGE); /* a refusal costs speed only */
@@ -172,6 +179,7 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
             munmap(p->space[k].base, p->space[k].bytes);
         free(p->space[k].free);
         free(p->space[k].users);
+        free(p->space[k].kept);
     }
     free(p->place);
     free(p->kind);
@@ -183,29 +191,72 @@ uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p)
     return p->space[ALL].n_blocks;
 }
 
+/* For a promise. */
+static uint32_t available(const struct space *x) { return x->n_free + x->n_spare - x->n_promised; }
+
 uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p)
 {
-    return p->space[ALL].n_blocks - p->space[ALL].n_free;
+    return p->space[ALL].n_blocks - available(&p->space[ALL]);
 }
 
-/* ---- sessions */
+/* ---- blocks and their users */
 
-static uint32_t take_block(struct space *x)
+/* There is one: what is promised is free, or spare. */
+static uint32_t take_block(struct ntx_kv_pool *p, int kind)
 {
+    struct space *x = &p->space[kind];
+    while (!x->n_free && p->give_up(p->keeper))
+        ;
     uint32_t b = x->free[--x->n_free];
     x->users[b] = 1;
     return b;
+}
+
+static void join_block(struct space *x, uint32_t b)
+{
+    x->n_spare -= x->users[b] == 1 && x->kept[b];
+    x->users[b]++;
 }
 
 static void leave_block(struct space *x, uint32_t b)
 {
     if (!--x->users[b])
         x->free[x->n_free++] = b;
+    x->n_spare += x->users[b] == 1 && x->kept[b];
 }
+
+void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), void *keeper)
+{
+    p->give_up = give_up;
+    p->keeper = keeper;
+}
+
+void ntx_kv_keep(struct ntx_kv_pool *p, uint32_t block)
+{
+    join_block(&p->space[ALL], block);
+    p->space[ALL].kept[block] = true;
+}
+
+void ntx_kv_unkeep(struct ntx_kv_pool *p, uint32_t block)
+{
+    struct space *x = &p->space[ALL];
+    x->n_spare -= x->users[block] == 1;
+    x->kept[block] = false;
+    leave_block(x, block);
+}
+
+bool ntx_kv_pool_rings(const struct ntx_kv_pool *p) { return p->ring; }
+
+bool ntx_kv_spare(const struct ntx_kv_pool *p, uint32_t block)
+{
+    return p->space[ALL].kept[block] && p->space[ALL].users[block] == 1;
+}
+
+/* ---- sessions */
 
 static size_t hole_bytes(const struct ntx_kv_seq *s)
 {
-    return (size_t)s->n_blocks[ALL] * (NTX_KV_BLOCK / 8);
+    return (size_t)s->most * (NTX_KV_BLOCK / 8);
 }
 
 static int make_tables(struct ntx_kv_seq *s, const struct ntx_kv_pool *p, const uint32_t *n)
@@ -218,12 +269,16 @@ static int make_tables(struct ntx_kv_seq *s, const struct ntx_kv_pool *p, const 
     return s->n_holes && s->holes ? 0 : -ENOMEM;
 }
 
-int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq **out)
+/* n_shared blocks are others', too; the rest of them is promised. Windows have all of theirs. */
+static int make_seq(struct ntx_kv_pool *p, uint32_t blocks, const uint32_t *shared, uint32_t n_shared, struct ntx_kv_seq **out)
 {
-    uint32_t n = n_tokens ? (n_tokens - 1) / NTX_KV_BLOCK + 1 : 1, wants[KINDS] = {n, NTX_MIN(n, p->ring)};
-    if (n > p->space[ALL].n_blocks)
+    uint32_t wants[KINDS] = {blocks, NTX_MIN(blocks, p->ring)}, spare = 0;
+    struct space *x = &p->space[ALL];
+    for (uint32_t i = 0; i < n_shared; i++)
+        spare += x->users[shared[i]] == 1 && x->kept[shared[i]];
+    if (blocks > x->n_blocks)
         return -ENOSPC;
-    if (n > p->space[ALL].n_free || wants[WINDOW] > p->space[WINDOW].n_free)
+    if (blocks - n_shared + spare > available(x) || wants[WINDOW] > p->space[WINDOW].n_free)
         return -EAGAIN;
     struct ntx_kv_seq *s = calloc(1, sizeof *s);
     if (!s)
@@ -233,17 +288,56 @@ int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq *
         ntx_kv_seq_free(s);
         return -ENOMEM;
     }
-    for (int k = 0; k < KINDS; k++)
-        for (; s->n_blocks[k] < wants[k]; s->n_blocks[k]++)
-            s->blocks[k][s->n_blocks[k]] = take_block(&p->space[k]);
+    s->most = blocks;
+    x->n_promised += blocks;
+    while (s->n_blocks[WINDOW] < wants[WINDOW])
+        s->blocks[WINDOW][s->n_blocks[WINDOW]++] = take_block(p, WINDOW);
+    for (uint32_t i = 0; i < n_shared; i++)
+        ntx_kv_seq_join(s, shared[i]);
     *out = s;
     return 0;
+}
+
+static uint32_t blocks_for(uint32_t n_tokens) { return (uint32_t)NTX_MAX(blocks_of(n_tokens), (uint64_t)1); }
+
+int ntx_kv_seq_promise(struct ntx_kv_pool *p, uint32_t n_tokens, const uint32_t *shared, uint32_t n_shared, struct ntx_kv_seq **out)
+{
+    return make_seq(p, blocks_for(n_tokens), shared, n_shared, out);
+}
+
+int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq **out)
+{
+    int rc = ntx_kv_seq_promise(p, n_tokens, NULL, 0, out);
+    if (!rc)
+        ntx_kv_seq_reach(*out, ntx_kv_seq_room(*out) - 1);
+    return rc;
+}
+
+void ntx_kv_seq_reach(struct ntx_kv_seq *s, uint32_t pos)
+{
+    for (; s->n_blocks[ALL] <= pos / NTX_KV_BLOCK; s->pool->space[ALL].n_promised--)
+        s->blocks[ALL][s->n_blocks[ALL]++] = take_block(s->pool, ALL);
+}
+
+void ntx_kv_seq_join(struct ntx_kv_seq *s, uint32_t block)
+{
+    join_block(&s->pool->space[ALL], block);
+    s->blocks[ALL][s->n_blocks[ALL]++] = block;
+    s->pool->space[ALL].n_promised--;
+}
+
+void ntx_kv_seq_swap(struct ntx_kv_seq *s, uint32_t i, uint32_t block)
+{
+    join_block(&s->pool->space[ALL], block);
+    leave_block(&s->pool->space[ALL], s->blocks[ALL][i]);
+    s->blocks[ALL][i] = block;
 }
 
 void ntx_kv_seq_free(struct ntx_kv_seq *s)
 {
     if (!s)
         return;
+    s->pool->space[ALL].n_promised -= s->most - s->n_blocks[ALL];
     for (int k = 0; k < KINDS; k++) {
         struct space *x = &s->pool->space[k];
         while (s->n_blocks[k])
@@ -263,7 +357,7 @@ const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n)
 
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s)
 {
-    return s->n_blocks[ALL] * NTX_KV_BLOCK;
+    return s->most * NTX_KV_BLOCK;
 }
 
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s)
@@ -398,42 +492,17 @@ static void copy_holes(const struct ntx_kv_seq *from, struct ntx_kv_seq *to, uin
     ntx_kv_truncate(to, n_tokens);
 }
 
-/* Its table, and none of its blocks yet but those of windows. */
-static int make_fork(struct ntx_kv_pool *p, const uint32_t *wants, uint32_t shared, struct ntx_kv_seq **out)
-{
-    if (wants[ALL] > p->space[ALL].n_blocks)
-        return -ENOSPC;
-    if (wants[ALL] - shared > p->space[ALL].n_free || wants[WINDOW] > p->space[WINDOW].n_free)
-        return -EAGAIN;
-    struct ntx_kv_seq *s = calloc(1, sizeof *s);
-    if (!s)
-        return -ENOMEM;
-    s->pool = p;
-    if (make_tables(s, p, wants)) {
-        ntx_kv_seq_free(s);
-        return -ENOMEM;
-    }
-    while (s->n_blocks[WINDOW] < wants[WINDOW])
-        s->blocks[WINDOW][s->n_blocks[WINDOW]++] = take_block(&p->space[WINDOW]);
-    *out = s;
-    return 0;
-}
-
 int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, struct ntx_kv_seq **out)
 {
     struct ntx_kv_pool *p = s->pool;
-    uint32_t blocks = (uint32_t)NTX_MAX(blocks_of(NTX_MAX(n_room, n_tokens)), (uint64_t)1), shared = n_tokens / NTX_KV_BLOCK;
-    uint32_t wants[KINDS] = {blocks, NTX_MIN(blocks, p->ring)}, from = n_tokens > p->window ? n_tokens - p->window : 0;
+    uint32_t from = n_tokens > p->window ? n_tokens - p->window : 0;
     struct ntx_kv_seq *t;
-    if (n_tokens > ntx_kv_seq_room(s) || (s->n_blocks[WINDOW] && from < s->oldest))
+    if (n_tokens > s->n_blocks[ALL] * NTX_KV_BLOCK || (s->n_blocks[WINDOW] && from < s->oldest))
         return -ENODATA;
-    int rc = make_fork(p, wants, shared, &t);
+    int rc = make_seq(p, blocks_for(NTX_MAX(n_room, n_tokens)), s->blocks[ALL], n_tokens / NTX_KV_BLOCK, &t);
     if (rc)
         return rc;
-    for (; t->n_blocks[ALL] < shared; t->n_blocks[ALL]++)
-        p->space[ALL].users[t->blocks[ALL][t->n_blocks[ALL]] = s->blocks[ALL][t->n_blocks[ALL]]]++;
-    while (t->n_blocks[ALL] < blocks)
-        t->blocks[ALL][t->n_blocks[ALL]++] = take_block(&p->space[ALL]);
+    ntx_kv_seq_reach(t, ntx_kv_seq_room(t) - 1);
     if (n_tokens % NTX_KV_BLOCK)
         copy_block(s, t, ALL, n_tokens);
     for (uint32_t b = from / NTX_KV_BLOCK; p->ring && b < blocks_of(n_tokens); b++)
@@ -446,27 +515,49 @@ int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_ro
 
 bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos)
 {
-    return s->pool->space[ALL].users[s->blocks[ALL][pos / NTX_KV_BLOCK]] > 1;
+    uint32_t b = pos / NTX_KV_BLOCK;
+    return b < s->n_blocks[ALL] && s->pool->space[ALL].users[s->blocks[ALL][b]] > 1;
+}
+
+/* The block as if it were all that a sequence has. */
+static struct ntx_kv_seq alone(struct ntx_kv_pool *p, uint32_t *block) { return (struct ntx_kv_seq){.pool = p, .blocks = {block}, .n_blocks = {1}, .most = 1}; }
+
+void ntx_kv_seq_copy(struct ntx_kv_seq *s, uint32_t block)
+{
+    uint32_t own = take_block(s->pool, ALL);
+    const struct ntx_kv_seq before = alone(s->pool, &block), after = alone(s->pool, &own);
+    if (own != block) /* taking it may have made the keeper give up this very one */
+        copy_block(&before, &after, ALL, 0);
+    s->blocks[ALL][s->n_blocks[ALL]++] = own;
+    s->pool->space[ALL].n_promised--;
+}
+
+/* Blocks that it cannot simply have again: others go on with them. And one for a copy. */
+static uint32_t lost_from(const struct ntx_kv_seq *s, uint32_t pos)
+{
+    const struct space *x = &s->pool->space[ALL];
+    uint32_t n = 0;
+    for (uint32_t i = pos / NTX_KV_BLOCK; i < s->n_blocks[ALL]; i++) {
+        uint32_t b = s->blocks[ALL][i], users = x->users[b] - x->kept[b];
+        n += users > 1 || (x->users[b] > 1 && i * NTX_KV_BLOCK < pos);
+    }
+    return n;
 }
 
 int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos)
 {
     struct space *x = &s->pool->space[ALL];
-    uint32_t first = pos / NTX_KV_BLOCK, n = 0;
-    for (uint32_t b = first; b < s->n_blocks[ALL]; b++)
-        n += x->users[s->blocks[ALL][b]] > 1;
-    if (n > x->n_free)
+    uint32_t n = (uint32_t)blocks_of(pos), part = pos % NTX_KV_BLOCK ? pos / NTX_KV_BLOCK : UINT32_MAX;
+    if (lost_from(s, pos) > available(x))
         return -EAGAIN;
-    for (uint32_t b = first; b < s->n_blocks[ALL]; b++) {
-        uint32_t old = s->blocks[ALL][b], own;
-        if (x->users[old] == 1)
-            continue;
-        const struct ntx_kv_seq before = {.pool = s->pool, .blocks = {(uint32_t[]){old}}, .n_blocks = {1}};
-        const struct ntx_kv_seq after = {.pool = s->pool, .blocks = {&own}, .n_blocks = {1}};
-        own = take_block(x);
-        copy_block(&before, &after, ALL, 0);
+    for (; s->n_blocks[ALL] > n; x->n_promised++)
+        leave_block(x, s->blocks[ALL][--s->n_blocks[ALL]]);
+    if (part < s->n_blocks[ALL] && ntx_kv_shared(s, pos)) {
+        uint32_t old = s->blocks[ALL][part];
+        s->n_blocks[ALL]--;
+        x->n_promised++;
+        ntx_kv_seq_copy(s, old);
         leave_block(x, old);
-        s->blocks[ALL][b] = own;
     }
     return 0;
 }

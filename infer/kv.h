@@ -4,7 +4,12 @@
  * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
  * [layer][head]{ K [block], V [block] }, a head's block of NTX_KV_BLOCK positions as cpu.h has it.
  * A session reserves all blocks that it may need when it is admitted; nothing is preempted. Not thread-safe: the engine thread calls,
- * compute threads only read addresses. */
+ * compute threads only read addresses.
+ *
+ * A block has users: the sequences that see it, and perhaps the keeper, who keeps it for sequences to come (prefix.h). What only the keeper has is spare:
+ * it counts as free, and is given up when a block is to be taken and none is. So a sequence may be promised its blocks, and take each when it comes to it.
+ *
+ *     blocks = taken by sequences + promised to them + available          free + spare = promised + available */
 #ifndef NTX_COMPUTED_KV_H
 #define NTX_COMPUTED_KV_H
 
@@ -40,19 +45,33 @@ uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type,
 int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
 void ntx_kv_pool_free(struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);
-uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p); /* of those that keep all positions */
+uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p); /* of those that keep all positions: taken or promised */
+/* give_up: unkeeps a block that nobody else uses, one at least; asked only while there are such. */
+void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), void *keeper);
+void ntx_kv_keep(struct ntx_kv_pool *p, uint32_t block); /* which a sequence has */
+void ntx_kv_unkeep(struct ntx_kv_pool *p, uint32_t block);
+bool ntx_kv_pool_rings(const struct ntx_kv_pool *p); /* layers with a window keep its last tokens only */
+bool ntx_kv_spare(const struct ntx_kv_pool *p, uint32_t block); /* only the keeper has it */
 
 /* -EAGAIN when the pool has not that many blocks free now, -ENOSPC when it never can. */
 int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq **out);
+/* As ntx_kv_seq_new, but it has only the n_shared first blocks, which others have or the keeper, and the rest when it comes to them. */
+int ntx_kv_seq_promise(struct ntx_kv_pool *p, uint32_t n_tokens, const uint32_t *shared, uint32_t n_shared, struct ntx_kv_seq **out);
+void ntx_kv_seq_reach(struct ntx_kv_seq *s, uint32_t pos); /* within its room: it has the block of pos, and all before it. A pass does it for its rows */
+/* In place of the next block that it was to take: this one, which the keeper has; or a copy of it. */
+void ntx_kv_seq_join(struct ntx_kv_seq *s, uint32_t block);
+void ntx_kv_seq_copy(struct ntx_kv_seq *s, uint32_t block);
+void ntx_kv_seq_swap(struct ntx_kv_seq *s, uint32_t i, uint32_t block); /* its i-th becomes this one, with the same values */
 void ntx_kv_seq_free(struct ntx_kv_seq *s);
 /* The first n_tokens of s as a sequence of its own, with room for n_room tokens: a snapshot, and a session again from a snapshot. Whole blocks are shared and
  * counted; of the block that n_tokens ends in, and of windows, it has copies. A block is free when its last user is. -ENODATA: the window before n_tokens is not
  * there any more; else as ntx_kv_seq_new. (Of the host's cache: a device has its own.) */
 int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, struct ntx_kv_seq **out);
-/* All from position pos on, and its block, becomes its own: shared blocks are changed for copies. -EAGAIN: not so many are free, and nothing has changed. */
+/* The sequence goes on at position pos: what it has behind it is let go and promised again, and a shared block that pos is within becomes a copy. -EAGAIN: not so
+ * many are free, since others keep what they share with it, and nothing has changed. */
 int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos);
 bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos); /* others see its block: it must not be written */
-const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool */
+const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool: those that it has taken */
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
 /* What a head has in a layer of the block that position pos is in. */

@@ -61,6 +61,7 @@ struct ntx_plan {
         bytes_kv, bytes_activations, bytes_region, bytes_total;
     uint64_t bytes_at_load;             /* of bytes_host: without frames */
     double predicted_tok_s;             /* of decoding one row; 0: unknown */
+    double block_s, block_token_s;      /* of computing a prompt's NTX_KV_BLOCK tokens: so long, and for each token before them so much longer; 0: unknown */
     const char *limit;                  /* as plan/predict.h names it; "" when unknown */
 };
 

@@ -4,6 +4,7 @@
 #include "common/util.h"
 #include "weights/cache.h"
 #include "infer/kv.h"
+#include "infer/prefix.h"
 
 #define FRAME_LIST_BYTES 64u /* that computed keeps of a frame */
 
@@ -65,11 +66,11 @@ static uint64_t activations(const struct ntx__shape *s)
     return ntx_forward_bytes(&c);
 }
 
-/* The pool, and a bit per position and layer for holes. */
+/* The pool, a bit per position and layer for holes, and what is kept of texts. */
 static uint64_t kv_bytes(const struct ntx__shape *s)
 {
     const struct ntx_kv_shape kv = ntx__plan_kv(s);
-    uint64_t bytes = ntx_kv_shape_bytes(&s->model->hp, s->kv_type, &kv), more = s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 12;
+    uint64_t bytes = ntx_kv_shape_bytes(&s->model->hp, s->kv_type, &kv), more = s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 13 + ntx_prefix_block_bytes();
     return bytes == UINT64_MAX || __builtin_add_overflow(bytes, more * ((uint64_t)kv.blocks + kv.window_blocks), &bytes) ? UINT64_MAX : bytes;
 }
 

@@ -56,14 +56,28 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
     return true;
 }
 
+/* Of full passes of a prompt, at its begin and at the context's end. */
+static void predict_blocks(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
+{
+    struct ntx_load_bytes l;
+    struct ntx_forecast first, last;
+    double part = (double)NTX_KV_BLOCK / p->max_rows;
+    if (p->ctx <= p->max_rows || !ntx_plan_load(m, p, p->max_rows, p->max_rows, &l) || ntx_predict(hw, &l, &first) ||
+        !ntx_plan_load(m, p, p->max_rows, p->ctx, &l) || ntx_predict(hw, &l, &last))
+        return;
+    p->block_s = first.pass_s * part;
+    p->block_token_s = (last.pass_s - first.pass_s) / (p->ctx - p->max_rows) * part;
+}
+
 void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
 {
     struct ntx_load_bytes l;
     struct ntx_forecast f;
-    p->predicted_tok_s = 0;
+    p->predicted_tok_s = p->block_s = p->block_token_s = 0;
     p->limit = "";
     if (!hw || !ntx_plan_load(m, p, 1, NTX_MIN(p->ctx, NTX_PLACE_TEXT), &l) || ntx_predict(hw, &l, &f))
         return;
     p->predicted_tok_s = 1 / f.pass_s;
     p->limit = f.limit;
+    predict_blocks(m, hw, p);
 }

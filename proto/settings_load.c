@@ -46,6 +46,8 @@ static const struct ntx_setting load_rows[] = {
      .kind = NTX_SET_COUNT, .min = 1, .max = 31, LOAD(draft_nodes, draft_nodes)},
     {"prefetch", 0, "on|off", "experts, and groups of neurons (--ffn-sparse), that are not in memory: also prefetch those that the next layer will probably want (default on; changes no output)",
      .kind = NTX_SET_ON, LOAD(no_prefetch, no_prefetch)},
+    {"prefix-cache", 0, "on|off", "keep what was computed of texts, as long as its memory is not wanted, for those that begin alike (default on; changes no output)",
+     .kind = NTX_SET_ON, LOAD(no_prefix_cache, no_prefix_cache), CONF("model", "prefix_cache", "on")},
     {"trace-experts", 0, NULL, "event traces name the experts that each layer wants, which tells something about the text",
      .kind = NTX_SET_FLAG, LOAD(trace_experts, trace_experts)},
     {"chunk", 0, "SIZE", "bytes of a chunk at most (default: planned)", .kind = NTX_SET_SIZE, LOAD(chunk, chunk_bytes)},

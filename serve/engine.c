@@ -87,6 +87,8 @@ static int make_buffers(struct ntx_engine *e)
     e->lookup = !strcmp(e->l->set.draft, "lookup");
     e->drafts = calloc(e->lookup ? e->l->max_sessions : 1, sizeof *e->drafts);
     ntx_draft_chances(&e->chances);
+    if (ntx__engine_prefix_new(e))
+        return -ENOMEM;
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
@@ -106,6 +108,7 @@ static void free_engine(struct ntx_engine *e)
     }
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wake);
+    ntx_prefix_free(e->prefix);
     free(e->live);
     free(e->rows);
     free(e->logits);

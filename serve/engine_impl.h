@@ -4,6 +4,7 @@
  *   engine.c       the thread, its jobs, waiting
  *   engine_job.c   requests become sessions, wait for KV, end
  *   engine_pass.c  who has rows in the next pass; what becomes of its results
+ *   engine_prefix.c  what sessions share of their texts' beginnings
  *   engine_draft.c what decoding sessions propose; the path that holds
  *   engine_progress.c  what the main thread tells of a pass that takes long
  *   engine_members.c  a pass that nobody wants any more is cut short */
@@ -13,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "infer/prefix.h"
 #include "serve/draft.h"
 #include "serve/engine.h"
 #include "serve/reader.h"
@@ -60,6 +62,8 @@ struct ntx_engine {
     struct ntx_row *rows;       /* [max_rows] */
     float *logits;              /* [logits_rows x n_vocab] */
     struct ntx_candidate *best; /* [logits_rows x NTX_BEST_MAX] with a GPU */
+    struct ntx_prefix *prefix;  /* NULL: nothing is shared */
+    bool exact;                 /* a generated token's K and V are those that a prompt's would be */
     bool lookup;                /* --draft lookup */
     struct ntx_draft *drafts;   /* [max_sessions] with it */
     struct ntx_draft_chances chances;
@@ -83,6 +87,13 @@ void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t
 bool ntx__engine_join(struct ntx_engine *e);  /* before a pass; false: jobs that wait have made it pointless */
 bool ntx__engine_leave(struct ntx_engine *e); /* after it; false: nobody wanted it any more, so it may have been cut short */
 void ntx__engine_unwanted(struct ntx_engine *e, const struct ntx_job *j); /* main thread, with the lock: j was queued */
+
+/* ---- engine_prefix.c */
+int ntx__engine_prefix_new(struct ntx_engine *e);
+const char *ntx__engine_unshared(const struct ntx_loaded *l); /* why nothing is; NULL: it is */
+int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s); /* it gets KV for what it may need, with what is kept of its tokens. -EAGAIN: not now */
+void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last); /* what it has computed; last: its KV is about to be freed */
+void ntx__engine_follow(struct ntx_engine *e); /* before a pass: of those live, who has been overtaken, and who waits for another */
 
 /* ---- engine_draft.c */
 /* live[i], which writes, proposes in this pass: at most so many rows, its next token's among them. Returns how many. */

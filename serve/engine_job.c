@@ -113,6 +113,7 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
         never_began(e, s);
         return;
     }
+    ntx__engine_keep(e, s, !s->keep);
     flush_text(e, s);
     s->run.finish = finish;
     s->run.predictor_lost = s->predictor_lost;
@@ -126,7 +127,7 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
     ntx_monitor_answer(e->c.counters, s);
     char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
     leave(e, s);
-    ntx_mail_done(e->c.mail, s->writer, s->request, finish, stats);
+    ntx_mail_answered(e->c.mail, s->writer, s->request, finish, stats, s->run.cached_tokens);
     free(stats);
     if (s->kind != NTX_SESSION_GENERATE || !s->keep) {
         ntx__engine_drop(e, s);
@@ -360,6 +361,7 @@ static bool push_out_idle(struct ntx_engine *e)
     bool same = !e->l->skips && !ntx_ffn_mode_groups(&e->l->ffn);
     for (struct ntx_session *s = e->sessions; s && same; s = s->next)
         if (s->state == NTX_SESSION_IDLE && s->kv) {
+            ntx__engine_keep(e, s, true);
             ntx_kv_seq_free(s->kv);
             s->kv = NULL;
             s->n_past = 0;
@@ -370,12 +372,10 @@ static bool push_out_idle(struct ntx_engine *e)
 
 static int reserve(struct ntx_engine *e, struct ntx_session *s)
 {
-    int rc = s->kv ? 0 : -EAGAIN;
-    while (rc == -EAGAIN) {
-        rc = ntx_kv_seq_new(e->l->kv, s->reserve, &s->kv);
-        if (rc == -EAGAIN && !push_out_idle(e))
-            return rc;
-    }
+    int rc;
+    do
+        rc = ntx__engine_begin(e, s);
+    while (rc == -EAGAIN && push_out_idle(e));
     return rc;
 }
 
@@ -496,5 +496,6 @@ void ntx__engine_gauges(struct ntx_engine *e)
     ntx_gauge(e->c.counters, NTX_C_comp_sessions, running);
     ntx_gauge(e->c.counters, NTX_C_comp_queued, count_queued(e));
     ntx_gauge(e->c.counters, NTX_C_comp_kv_blocks_used, ntx_kv_pool_used(e->l->kv));
+    ntx_gauge(e->c.counters, NTX_C_comp_kv_blocks_kept, e->prefix ? ntx_prefix_blocks(e->prefix) : 0);
     ntx_monitor_sessions(e->c.counters, e->sessions);
 }

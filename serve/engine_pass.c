@@ -28,6 +28,7 @@ static void collect(struct ntx_engine *e)
             s->draft = NULL;
             e->live[e->n_live++] = s;
         }
+    ntx__engine_follow(e);
 }
 
 struct budget {
@@ -86,7 +87,7 @@ static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first,
     for (int round = 0; round < 2; round++) /* a fair share for each, then the rest in order */
         for (uint32_t i = 0; i < e->n_live && b->rows; i++) {
             struct ntx_session *s = e->live[(first + i) % e->n_live];
-            if (ntx_session_decoding(s) || !may_show(b, s))
+            if (ntx_session_decoding(s) || s->waits || !may_show(b, s))
                 continue;
             uint32_t most = writer_room(e, s), share = round ? b->rows : fair;
             grow(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
@@ -114,7 +115,7 @@ static void share_rows(struct ntx_engine *e)
                        e->l->ffn.kind == NTX_FFN_PREDICTED ? NTX_DECODE_ROWS : UINT32_MAX, NULL};
     uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
     for (uint32_t i = 0; i < e->n_live; i++)
-        n_prompts += !ntx_session_decoding(e->live[i]);
+        n_prompts += !ntx_session_decoding(e->live[i]) && !e->live[i]->waits;
     uint32_t spare = !n_prompts ? 0 : e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1);
     for (uint32_t i = 0; i < e->n_live && b.rows > spare && b.probes; i++) {
         struct ntx_session *s = e->live[(first + i) % e->n_live];
@@ -329,6 +330,7 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
     if (!decoding)
         ntx_count(e->c.counters, NTX_C_comp_prompt_tokens, take);
     ntx__engine_learn(e, s, rows, take, decoding);
+    s->n_exact += !decoding && s->n_exact == s->n_past ? take : 0;
     s->n_past += take;
     for (uint32_t k = 0; k < take && s->kind == NTX_SESSION_SCORE; k++)
         if (rows[k].logits)
@@ -376,5 +378,8 @@ bool ntx__engine_pass(struct ntx_engine *e)
         else
             give(e, s);
     }
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        if (s->state == NTX_SESSION_RUNNING)
+            ntx__engine_keep(e, s, false);
     return true;
 }

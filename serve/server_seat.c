@@ -98,6 +98,7 @@ bool ntx__seat_take(struct ntx_conn *c)
     if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &who, &len) || !(c->user = user_of(s, who.uid)))
         return false;
     c->uid = who.uid;
+    ntx_writer_whose(c->writer, s->c.share_all ? 0 : (uint64_t)who.uid + 1);
     c->ours = !s->c.service && who.pid && who.pid == getppid();
     c->user->n++; /* so that making room does not forget the user */
     bool crowd = c->user->n > s->c.max_per_user;

@@ -34,6 +34,7 @@ static void add_totals(json_t *j, struct ntx_server *s)
     json_object_set_new(j, "io_stall_s", json_real((double)(now.stall_ns - s->at_load.stall_ns) / 1e9));
     json_object_set_new(j, "generated_tokens", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_tokens)));
     json_object_set_new(j, "prompt_tokens", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_prompt_tokens)));
+    json_object_set_new(j, "cached_tokens", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_cached_tokens)));
     json_object_set_new(j, "peak_bytes", json_integer((json_int_t)ntx_stats_memory(pids, 3)));
 }
 
@@ -65,6 +66,7 @@ char *ntx__status(struct ntx_server *s)
     json_object_set_new(j, "sessions", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_sessions)));
     json_object_set_new(j, "queued", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_queued)));
     json_object_set_new(j, "kv_blocks", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_kv_blocks)));
+    json_object_set_new(j, "kv_blocks_kept", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_kv_blocks_kept)));
     json_object_set_new(j, "kv_blocks_used", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_kv_blocks_used)));
     add_workers(j, s);
     if (s->loaded && s->engine)

@@ -11,7 +11,7 @@
 struct ntx_writer {
     atomic_uint refs;
     struct ntx_outlet *outlet;
-    uint64_t client;
+    uint64_t client, scope;
     atomic_size_t pending;
     atomic_bool closed, lost;
 };
@@ -46,6 +46,8 @@ void ntx_writer_unref(struct ntx_writer *s)
 }
 
 uint64_t ntx_writer_client(const struct ntx_writer *s) { return s->client; }
+void ntx_writer_whose(struct ntx_writer *s, uint64_t scope) { s->scope = scope; }
+uint64_t ntx_writer_scope(const struct ntx_writer *s) { return s->scope; }
 void ntx_writer_close(struct ntx_writer *s) { atomic_store(&s->closed, true); }
 bool ntx_writer_closed(const struct ntx_writer *s) { return atomic_load(&s->closed); }
 void ntx_writer_lose(struct ntx_writer *s) { atomic_store(&s->lost, true); }
@@ -198,16 +200,22 @@ void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t
     mail_error(b, writer, id, err, text, false);
 }
 
-void ntx_mail_done(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json)
+void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json, uint32_t cached_tokens)
 {
     Ntx__Done d = NTX__DONE__INIT;
     d.finish = (char *)(uintptr_t)finish;
     d.stats_json = (char *)(uintptr_t)(stats_json ? stats_json : "");
+    d.cached_tokens = cached_tokens;
     Ntx__Reply r = NTX__REPLY__INIT;
     r.id = id;
     r.body_case = NTX__REPLY__BODY_DONE;
     r.done = &d;
     ntx_mail_reply(b, writer, &r, true);
+}
+
+void ntx_mail_done(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json)
+{
+    ntx_mail_answered(b, writer, id, finish, stats_json, 0);
 }
 
 void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_how_far *p)

@@ -37,6 +37,9 @@ struct ntx_writer *ntx_writer_new(struct ntx_outlet *o, uint64_t client); /* one
 struct ntx_writer *ntx_writer_ref(struct ntx_writer *s);
 void ntx_writer_unref(struct ntx_writer *s); /* NULL is fine */
 uint64_t ntx_writer_client(const struct ntx_writer *s);
+/* Whose texts its client's are: it shares prefixes with those of the same scope. Set before its first request; 0 unless told. */
+void ntx_writer_whose(struct ntx_writer *s, uint64_t scope);
+uint64_t ntx_writer_scope(const struct ntx_writer *s);
 void ntx_writer_close(struct ntx_writer *s);       /* the client is gone: replies are thrown away */
 bool ntx_writer_closed(const struct ntx_writer *s);
 void ntx_writer_lose(struct ntx_writer *s);        /* a reply could not be encoded: the connection is to be closed */
@@ -99,6 +102,7 @@ struct ntx_states_row {
 void ntx_mail_error(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *text); /* of a request that was not begun */
+void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json, uint32_t cached_tokens);
 void ntx_mail_done(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json);
 void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *phase, uint64_t done, uint64_t total);
 void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_how_far *p);

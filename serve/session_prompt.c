@@ -35,6 +35,7 @@ int ntx__session_cut(struct ntx_session *s, uint32_t n, struct ntx_err *err)
     s->n_past = NTX_MIN(s->n_past, at);
     if (s->kv)
         s->n_past = ntx_kv_return(s->kv, s->n_past);
+    s->n_exact = NTX_MIN(s->n_exact, s->n_past);
     return 0;
 }
 

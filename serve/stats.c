@@ -137,7 +137,7 @@ static void add_times(json_t *j, const struct ntx_run_stats *r)
     uint64_t prefill_end = r->first_ns ? r->first_ns : r->last_ns;
     uint64_t stall = r->at_end.stall_ns - r->at_start.stall_ns, pass = r->at_end.pass_ns - r->at_start.pass_ns;
     set_real(j, "ttft_s", r->first_ns ? seconds(r->asked_ns, r->first_ns) : 0);
-    set_real(j, "prefill_tok_s", r->admitted_ns ? per(r->prompt_tokens, seconds(r->admitted_ns, prefill_end)) : 0);
+    set_real(j, "prefill_tok_s", r->admitted_ns ? per(r->prompt_tokens - NTX_MIN(r->cached_tokens, r->prompt_tokens), seconds(r->admitted_ns, prefill_end)) : 0);
     set_real(j, "decode_tok_s", per(later, seconds(r->first_ns, r->last_ns)));
     set_int(j, "passes", r->at_end.passes - r->at_start.passes);
     set_int(j, "bytes_read", read);
@@ -211,6 +211,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
         return NULL;
     ntx_stats_add_model(j, l);
     set_int(j, "prompt_tokens", r->prompt_tokens);
+    set_int(j, "cached_tokens", r->cached_tokens);
     set_int(j, "generated_tokens", r->generated);
     add_times(j, r);
     set_int(j, "peak_bytes", ntx_stats_memory(pids, 3));

@@ -38,6 +38,7 @@
     X(comp_passes, c, "passes", "forward passes finished")                                         \
     X(comp_rows, c, "rows", "rows of passes computed: a token of a session each")                  \
     X(comp_prompt_tokens, c, "tokens", "prompt tokens computed")                                   \
+    X(comp_cached_tokens, c, "tokens", "prompt tokens that were not computed, since others had begun alike") \
     X(comp_tokens, c, "tokens", "tokens generated")                                                \
     X(comp_pass_ns, c, "ns", "time inside forward passes")                                         \
     X(comp_stall_ns, c, "ns", "time inside forward passes spent waiting for reads")                \
@@ -68,6 +69,7 @@
     X(comp_sessions, g, "sessions", "sessions that are generating")                                \
     X(comp_queued, g, "sessions", "sessions that wait for memory")                                 \
     X(comp_kv_blocks_used, g, "blocks", "blocks of KV held by sessions")                           \
+    X(comp_kv_blocks_kept, g, "blocks", "blocks of KV kept for texts that begin alike: in use, or free to be taken") \
     X(comp_kv_blocks, g, "blocks", "blocks of KV that there are")                                  \
     X(comp_ring_ready, g, "slots", "slots of the ring that are read and waiting to be computed")   \
     X(comp_ring_slots, g, "slots", "slots of the ring that there are")                             \

@@ -139,6 +139,7 @@ static int finish(struct ntx_answer *a, const struct ntx_event *e, struct ntx_bu
         return ntx_err_set(err, -ESHUTDOWN, "ntx-computed cut the answer short: it is shutting down");
     feed(a, e, true, out);
     c->finish = length ? "length" : "stop";
+    a->cached_tokens += e->choice % a->ask->n ? 0 : e->cached_tokens;
     a->left--;
     if (a->ask->stream && a->shape->finish)
         a->shape->finish(a, e->choice, out);

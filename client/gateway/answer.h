@@ -61,7 +61,7 @@ struct ntx_answer {
     time_t created;
     struct ntx_choice choice[NTX_ASK_CHOICES];
     unsigned n, left;          /* choices; those that have not ended */
-    uint32_t prompt_tokens;
+    uint32_t prompt_tokens, cached_tokens; /* cached: of the prompt, known at the end */
     uint64_t since_ns, first_ns; /* when it was asked for, and when its first text came (0: not yet) */
     int block;                 /* Anthropic's: the number of the block under way, or the next; whether it is open, and what it is */
     bool block_open, block_thought;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/gateway/answer.h"
+#include "common/util.h"
 
 static void event(struct ntx_buf *out, const char *name, json_t *data)
 {
@@ -11,9 +12,11 @@ static void event(struct ntx_buf *out, const char *name, json_t *data)
     ntx_buf_text(out, "\n\n");
 }
 
+/* Input is what was not read from the cache; a stream's first event cannot tell yet. */
 static json_t *usage(const struct ntx_answer *a)
 {
-    return json_pack("{s:I, s:i, s:i, s:I}", "input_tokens", (json_int_t)a->prompt_tokens, "cache_creation_input_tokens", 0, "cache_read_input_tokens", 0, "output_tokens",
+    json_int_t cached = NTX_MIN(a->cached_tokens, a->prompt_tokens), in = a->prompt_tokens - cached;
+    return json_pack("{s:I, s:i, s:I, s:I}", "input_tokens", in, "cache_creation_input_tokens", 0, "cache_read_input_tokens", cached, "output_tokens",
                      (json_int_t)ntx_answer_tokens(a));
 }
 

@@ -288,6 +288,7 @@ static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
         return 0;
     case NTX__REPLY__BODY_DONE:
         e->kind = NTX_EVENT_DONE;
+        e->cached_tokens = r->done->cached_tokens;
         e->text = r->done->finish;
         return 0;
     case NTX__REPLY__BODY_STATUS:

@@ -31,6 +31,7 @@ struct ntx_event { /* texts are good until the next call */
     const char *text;        /* TEXT: [len]; PROGRESS: the phase; STATUS: JSON; DONE: stop, length or cancel */
     size_t len;
     uint32_t prompt_tokens;  /* STARTED */
+    uint32_t cached_tokens;  /* DONE: of these, that were not computed */
     uint32_t tokens;         /* TEXT: how many tokens these are, 0 or 1 */
     uint64_t done, total;    /* PROGRESS, of the prompt, in tokens; total 0: unknown */
     double left_s;           /* PROGRESS: 0: unknown */

@@ -8,7 +8,7 @@
 static json_t *usage(const struct ntx_answer *a)
 {
     json_int_t in = a->prompt_tokens, out = ntx_answer_tokens(a);
-    return json_pack("{s:I, s:I, s:I, s:{s:i}}", "prompt_tokens", in, "completion_tokens", out, "total_tokens", in + out, "prompt_tokens_details", "cached_tokens", 0);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out, "total_tokens", in + out, "prompt_tokens_details", "cached_tokens", (json_int_t)a->cached_tokens);
 }
 
 static json_t *head(const struct ntx_answer *a, const char *object, json_t *choices)

@@ -37,6 +37,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_EQ(a->idle_ms, b->idle_ms);
     CHECK_EQ(a->stall_ms, b->stall_ms);
     CHECK_EQ(a->queue_wait, b->queue_wait);
+    CHECK_STR(a->share, b->share);
     CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
     CHECK_STR(a->admin, b->admin);
     CHECK_STR(a->metrics_listen, b->metrics_listen);
@@ -57,6 +58,7 @@ static void defaults(const struct dir *d)
     CHECK_EQ(ntx_config_memory_max(&def), 0);
     CHECK_EQ(def.stop_grace_ms, 30000);
     CHECK_STR(def.admin, "owner");
+    CHECK_STR(def.share, "user");
     CHECK(def.queue_wait);
 }
 
@@ -65,8 +67,8 @@ static void values(const struct dir *d)
     struct ntx_config c;
     write_file(d->file,
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
-               "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
-               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n"
+               "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
+               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n"
                "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
@@ -88,6 +90,8 @@ static void values(const struct dir *d)
     CHECK_EQ(c.idle_ms, 90000);
     CHECK_EQ(c.stall_ms, 20000);
     CHECK_STR(c.admin, "group");
+    CHECK_STR(c.share, "all");
+    CHECK(c.load.no_prefix_cache);
     CHECK(!c.queue_wait);
     CHECK_EQ(c.stop_grace_ms, 5000);
     CHECK_STR(c.metrics_listen, "127.0.0.1:9464");
@@ -142,6 +146,7 @@ static void refusals(const struct dir *d)
     refused(d, "[clients]\nmax = 0\n", 2, "max: '0' is not a whole number of at least 1");
     refused(d, "[clients]\nqueue_wait = maybe\n", 2, "yes or no");
     refused(d, "[model]\nbackend = cp\n", 2, "'cp' is not a back end; there are auto, cpu and cuda");
+    refused(d, "[clients]\nshare = none\n", 2, "there are user and all");
     refused(d, "[clients]\nadmin = everybody\n", 2, "there are owner and group");
     refused(d, "[model]\npath = model.gguf\n", 2, "whole path");
     refused(d, "[model]\nctx = 1\n# more\nctx = 2\n", 4, "it was in line 2");
@@ -186,7 +191,7 @@ static void shipped(const struct dir *d)
     same(&c, &def);
     ntx_config_free(&c);
     CHECK_EQ(keys, ntx_config_keys());
-    CHECK_EQ(keys, 25);
+    CHECK_EQ(keys, 27);
 }
 
 int main(void)

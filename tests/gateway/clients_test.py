@@ -62,7 +62,7 @@ def with_anthropic(url, want, n):
     c = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
     ask = dict(model="x", max_tokens=MOST, system=SYSTEM, messages=[{"role": "user", "content": HELLO}], extra_body={"temperature": 0})
     r = c.messages.create(**ask)
-    equal((r.content[0].text, r.usage.input_tokens), (want, n), "anthropic: a message")
+    equal((r.content[0].text, r.usage.input_tokens + r.usage.cache_read_input_tokens), (want, n), "anthropic: a message")
     with c.messages.stream(**ask) as s:
         text = "".join(s.text_stream)
         equal((text, s.get_final_message().content[0].text), (want, want), "anthropic: stream")

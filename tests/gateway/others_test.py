@@ -33,10 +33,9 @@ def anthropic(d, g):
     want, n, written = a.text.decode(), a.started["prompt_tokens"], len(a.tokens)
     reason = {"length": "max_tokens", "stop": "end_turn"}[a.finish]
     ask = {"model": "any", "max_tokens": 6, "temperature": 0, "system": "Be brief.", "messages": HELLO}
-    message = '{"id":"","type":"message","role":"assistant","model":"random","content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":{"input_tokens":' + str(n) + \
-        ',"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":%d}}'
+    message = '{"id":"","type":"message","role":"assistant","model":"random","content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d}}'
     status, head, body = g.request("POST", "/v1/messages", ask)
-    equal((status, mask(body.decode())), (200, message % ('{"type":"text","text":%s}' % dumps(want), '"%s"' % reason, written)), "a message")
+    equal((status, mask(body.decode())), (200, message % ('{"type":"text","text":%s}' % dumps(want), '"%s"' % reason, 1, n - 1, written)), "a message")  # it was asked before
     check(re.match(r'\{"id":"msg_[0-9a-f]{24}"', body.decode()), "its id:", body[:60])
     parts = dict(ask, system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}], messages=[{"role": "user", "content": [{"type": "text", "text": "Hello"}]}])
     equal(g.post("/v1/messages", parts)[1]["content"], [{"type": "text", "text": want}], "parts")
@@ -45,14 +44,14 @@ def anthropic(d, g):
     said = events(body)
     check(all(json.loads(data)["type"] == name for name, data in said), "events that name themselves otherwise", said)
     said = [mask(data) for name, data in said if name != "ping"]
-    equal(said[0], '{"type":"message_start","message":%s}' % (message % ("", "null", 0)), "message_start")
+    equal(said[0], '{"type":"message_start","message":%s}' % (message % ("", "null", n, 0, 0)), "message_start")
     equal(said[1], '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}', "content_block_start")
     deltas = [json.loads(s)["delta"]["text"] for s in said[2:-3]]
     equal(said[2:-3], ['{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%s}}' % dumps(t) for t in deltas], "deltas")
     equal("".join(deltas), want, "their text")
     equal(said[-3:], ['{"type":"content_block_stop","index":0}',
-                      '{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":%d}}'
-                      % (reason, n, written), '{"type":"message_stop"}'], "the end")
+                      '{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d}}'
+                      % (reason, n - 1, written), '{"type":"message_stop"}'], "the end")
     equal(g.request("POST", "/v1/messages/count_tokens", {"model": "any", "system": "Be brief.", "messages": HELLO})[2], b'{"input_tokens":%d}' % n, "count_tokens")
     for bad, kind, words in ((dict(ask, max_tokens=None), "invalid_request_error", "max_tokens: is required"), (dict(ask, tools=[{"type": "bash_20250124", "name": "x"}]), "invalid_request_error", "'bash_20250124'"),
                              (dict(ask, thinking={"type": "enabled", "budget_tokens": 5}), "invalid_request_error", "'thinking'"), (dict(ask, n=2), "invalid_request_error", "unknown field 'n'"),

@@ -28,6 +28,7 @@ struct reply {
     uint64_t id, session;
     Ntx__Reply__BodyCase kind;
     int32_t token, err;
+    uint32_t cached;
     char text[128]; /* of an error; or why it ended */
 };
 
@@ -81,6 +82,8 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         to->session = r->started->session;
     if (r->body_case == NTX__REPLY__BODY_TOKEN)
         to->token = r->token->token;
+    if (r->body_case == NTX__REPLY__BODY_DONE)
+        to->cached = r->done->cached_tokens;
     if (r->body_case == NTX__REPLY__BODY_ERROR)
         to->err = r->error->err;
     if (r->body_case == NTX__REPLY__BODY_ERROR || r->body_case == NTX__REPLY__BODY_DONE)
@@ -120,7 +123,7 @@ static void load(struct stage *g)
     l->env = (struct ntx_session_env){.tok = l->tok, .n_vocab = g->rig.n_vocab, .ctx = CTX, .n_layers = g->rig.n_layers, .read_bytes = 1 << 20};
 }
 
-static void open_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue)
+static void open_any_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue, const char *draft, bool shares)
 {
     struct ntx_err err = {0};
     memset(g, 0, sizeof *g);
@@ -130,6 +133,11 @@ static void open_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue)
     rig_open(&g->rig, &o);
     CHECK((g->counters = calloc(1, sizeof *g->counters)));
     load(g);
+    g->l.set.no_prefix_cache = !shares;
+    if (draft) {
+        free((char *)(uintptr_t)g->l.set.draft);
+        CHECK((g->l.set.draft = strdup(draft)));
+    }
     struct ntx_skip_config skip = {.region = &g->l.region, .counters = g->counters, .max_rows = ROWS};
     CHECK_EQ(ntx_skip_new(&skip, &g->skip), 0);
     CHECK_EQ(uv_loop_init(&g->loop), 0);
@@ -139,6 +147,8 @@ static void open_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue)
     struct ntx_engine_config c = {.loaded = &g->l, .skip = g->skip, .counters = g->counters, .mail = g->mail, .max_queue = max_queue};
     CHECK_MSG(!ntx_engine_new(&c, &g->e, &err), "%s", err.text);
 }
+
+static void open_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue) { open_any_stage(g, kv_tokens, max_queue, NULL, false); }
 
 static void allow(struct stage *g, unsigned passes)
 {
@@ -461,8 +471,114 @@ static void test_keep(void)
     close_stage(&g);
 }
 
+/* ---- prefixes */
+
+static void answers(struct stage *g, struct ntx_writer *who, uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n, uint32_t cached)
+{
+    int32_t want[CTX];
+    expected(ids, n_ids, want, n);
+    generate(g, who, id, ids, n_ids, n);
+    ended(g, id, "length");
+    same_answer(g, id, want, n);
+    CHECK_EQ(reply(g, id, NTX__REPLY__BODY_DONE, 0)->cached, cached);
+}
+
+/* Who begins as another did computes what is new: from any token on, behind an answer too, with drafts as without. Not another user. */
+static void test_prefix(const char *draft)
+{
+    static struct stage g;
+    int32_t ids[40], other[40], more[CTX], *at;
+    open_any_stage(&g, 6 * CTX, 4, draft, true);
+    ntx_writer_whose(g.ann, 5);
+    ntx_writer_whose(g.bob, 6);
+    allow(&g, UINT32_MAX);
+    rig_ids(&g.rig, 3, ids, 40);
+    memcpy(other, ids, sizeof ids);
+    other[35] = ids[36];
+    answers(&g, g.ann, 1, ids, 40, 5, 0);
+    unsigned before = g.n_passes;
+    answers(&g, g.ann, 2, ids, 40, 5, 39);
+    CHECK(g.pass[before].n == 1 && g.pass[before].row[0].pos == 39);
+    answers(&g, g.ann, 3, other, 40, 3, 35);
+    answers(&g, g.ann, 4, ids, 33, 8, 32);
+    answers(&g, g.bob, 5, ids, 40, 5, 0);
+    memcpy(more, ids, sizeof ids);
+    expected(ids, 40, at = more + 40, 5);
+    memcpy(at + 5, other, 10 * sizeof *other);
+    answers(&g, g.ann, 6, more, 55, 3, 44); /* the answer's last token was never fed */
+    answers(&g, g.ann, 7, more, 55, 3, 54);
+    answers(&g, g.bob, 8, more, 55, 3, 44);
+    CHECK_EQ(ntx_counter_get(g.counters, NTX_C_comp_cached_tokens), 39 + 35 + 32 + 44 + 54 + 44);
+    close_stage(&g);
+}
+
+static uint32_t rows_of(const struct stage *g, uint64_t session, uint32_t from, uint32_t to)
+{
+    uint32_t n = 0;
+    for (unsigned i = 0; i < g->n_passes; i++)
+        for (uint32_t k = 0; k < g->pass[i].n; k++)
+            n += g->pass[i].row[k].session == session && g->pass[i].row[k].pos >= from && g->pass[i].row[k].pos < to;
+    return n;
+}
+
+/* Who comes while the same is being computed waits for it and takes it over; when who computes it leaves, the next one does. */
+static void test_prefix_at_once(void)
+{
+    static struct stage g;
+    int32_t ids[3][40], want[3][4];
+    open_any_stage(&g, 6 * CTX, 4, NULL, true);
+    for (int i = 0; i < 3; i++) {
+        rig_ids(&g.rig, 3, ids[i], 40);
+        ids[i][36] = 7 + i;
+        expected(ids[i], 40, want[i], 4);
+    }
+    generate(&g, g.ann, 1, ids[0], 40, 4);
+    reached(&g, 1);
+    generate(&g, g.ann, 2, ids[1], 40, 4);
+    generate(&g, g.bob, 3, ids[2], 40, 4);
+    unsigned pass = 1;
+    next(&g, &pass);
+    prompts_read(&g, 2, 3);
+    next(&g, &pass);
+    CHECK_EQ(g.pass[pass - 1].n, ROWS);
+    submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 4, .target = 1});
+    allow(&g, UINT32_MAX);
+    ended(&g, 1, "cancel");
+    ended(&g, 2, "length");
+    ended(&g, 3, "length");
+    same_answer(&g, 2, want[1], 4);
+    same_answer(&g, 3, want[2], 4);
+    uint64_t one = session_of(&g, 1), two = session_of(&g, 2), three = session_of(&g, 3);
+    CHECK(rows_of(&g, one, 0, 32) && rows_of(&g, two, 0, 32));
+    CHECK_EQ(rows_of(&g, one, 0, 32) + rows_of(&g, two, 0, 32) + rows_of(&g, three, 0, 32), 32);
+    CHECK(reply(&g, 3, NTX__REPLY__BODY_DONE, 0)->cached >= 32);
+    close_stage(&g);
+}
+
+/* What is kept never makes anybody wait: a text that needs all blocks has them at once. */
+static void test_prefix_evicted(void)
+{
+    static struct stage g;
+    int32_t ids[40], other[40];
+    open_any_stage(&g, CTX, 0, NULL, true);
+    allow(&g, UINT32_MAX);
+    rig_ids(&g.rig, 3, ids, 40);
+    rig_ids(&g.rig, 4, other, 40);
+    answers(&g, g.ann, 1, ids, 40, 5, 0);
+    answers(&g, g.ann, 2, other, 40, 20, 0);
+    answers(&g, g.ann, 3, ids, 40, 5, 0);
+    answers(&g, g.ann, 4, ids, 40, 5, 39);
+    generate(&g, g.ann, 5, other, 20, 0); /* up to the context's end */
+    ended(&g, 5, "length");
+    close_stage(&g);
+}
+
 int main(void)
 {
+    test_prefix(NULL);
+    test_prefix("lookup");
+    test_prefix_at_once();
+    test_prefix_evicted();
     test_share();
     test_join();
     test_order();

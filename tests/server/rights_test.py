@@ -53,6 +53,12 @@ def owner(d):
     equal(d.child["computed"].wait(60), 0, "exit code")
 
 
+def theirs(c):
+    """What others asked is found only where ntx.conf lets it be; what one asked oneself is."""
+    cached = [c.ask("Once upon a time", max_tokens=3, ignore_eos=True).cached for _ in range(2)]
+    check(cached[1] > 0 and (cached[0] > 0) == shared, "cached tokens of a member:", cached)
+
+
 def group_admin(c):
     c.load(model, ctx=64, ram_bytes=33 << 20)
     c.until(c.send("stop", {"grace_ms": 1000}), "done")
@@ -68,6 +74,12 @@ if not os.getuid():
         as_member(d, no_path)
         as_member(d, group_admin)
         equal(d.child["computed"].wait(60), 0, "exit code")
+    for shared in (False, True):
+        with service("[clients]\nshare = %s\n" % ("all" if shared else "user")) as d:
+            c = d.client()
+            c.load(model, ctx=64, ram_bytes=24 << 20)
+            c.ask("Once upon a time", max_tokens=3, ignore_eos=True)
+            as_member(d, theirs)
 with service("", "--fault", "") as d:  # started for tests
     d.client().load(model, ctx=64, ram_bytes=24 << 20, fault="iod:delay=1ms")
 with Daemons() as d:  # a private one: whoever can ask is whoever started it

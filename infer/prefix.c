@@ -1,0 +1,272 @@
+/* prefix.c: a node is found by the number of its block, so that none is ever allocated. Siblings are a list; few texts part at one place. */
+#include "infer/prefix.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+
+#define NONE UINT32_MAX
+
+struct node {
+    uint64_t scope;
+    uint32_t parent, child, next; /* block numbers; parent NONE: its scope's root */
+    uint32_t depth;               /* blocks before it */
+    uint32_t n;                   /* tokens in it; 0: the block is no node */
+    double worth;                 /* when it was last wanted: the clock, and its cost */
+    uint64_t wanted;              /* and which want that was */
+    int32_t ids[NTX_KV_BLOCK];
+};
+
+struct root {
+    struct root *next;
+    uint64_t scope;
+    uint32_t child;
+};
+
+struct ntx_prefix {
+    struct ntx_prefix_config c;
+    struct node *node; /* [blocks of the pool] */
+    struct root *roots;
+    uint32_t n_kept;
+    double clock;      /* the most that anything was worth that was given up */
+    uint64_t wants;
+    uint32_t *path;    /* [blocks of the pool] scratch */
+};
+
+uint64_t ntx_prefix_block_bytes(void) { return sizeof(struct node) + sizeof(uint32_t); }
+uint32_t ntx_prefix_blocks(const struct ntx_prefix *p) { return p->n_kept; }
+
+/* ---- the tree */
+
+static struct root *root_of(const struct ntx_prefix *p, uint64_t scope)
+{
+    struct root *r = p->roots;
+    while (r && r->scope != scope)
+        r = r->next;
+    return r;
+}
+
+static uint32_t *children_of(struct ntx_prefix *p, uint64_t scope, uint32_t parent)
+{
+    if (parent != NONE)
+        return &p->node[parent].child;
+    struct root *r = root_of(p, scope);
+    return r ? &r->child : NULL;
+}
+
+static void forget_root(struct ntx_prefix *p, uint64_t scope)
+{
+    for (struct root **r = &p->roots; *r; r = &(*r)->next)
+        if ((*r)->scope == scope) {
+            struct root *old = *r;
+            *r = old->next;
+            free(old);
+            return;
+        }
+}
+
+/* A node without children. */
+static void take_out(struct ntx_prefix *p, uint32_t b)
+{
+    struct node *x = &p->node[b];
+    uint32_t *at = children_of(p, x->scope, x->parent);
+    while (*at != b)
+        at = &p->node[*at].next;
+    *at = x->next;
+    if (x->parent == NONE && root_of(p, x->scope)->child == NONE)
+        forget_root(p, x->scope);
+    x->n = 0;
+    p->n_kept--;
+    ntx_kv_unkeep(p->c.pool, b);
+}
+
+static bool worth_less(const struct node *a, const struct node *b) { return a->worth < b->worth || (a->worth <= b->worth && a->wanted < b->wanted); }
+
+static bool give_up(void *keeper)
+{
+    struct ntx_prefix *p = keeper;
+    uint32_t least = NONE;
+    for (uint32_t b = 0; b < ntx_kv_pool_blocks(p->c.pool); b++)
+        if (p->node[b].n && p->node[b].child == NONE && ntx_kv_spare(p->c.pool, b) && (least == NONE || worth_less(&p->node[b], &p->node[least])))
+            least = b;
+    if (least == NONE)
+        return false;
+    p->clock = NTX_MAX(p->clock, p->node[least].worth);
+    take_out(p, least);
+    return true;
+}
+
+static void want(struct ntx_prefix *p, uint32_t b)
+{
+    p->node[b].worth = p->clock + p->c.block_cost + p->c.token_cost * NTX_KV_BLOCK * p->node[b].depth;
+    p->node[b].wanted = ++p->wants;
+}
+
+static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* The child that has most of ids[0 .. n), *same of them; NONE: none has any. */
+static uint32_t closest(struct ntx_prefix *p, uint64_t scope, uint32_t parent, const int32_t *ids, uint32_t n, uint32_t *same)
+{
+    uint32_t *first = children_of(p, scope, parent), best = NONE;
+    *same = 0;
+    for (uint32_t b = first ? *first : NONE; b != NONE; b = p->node[b].next) {
+        uint32_t k = alike(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n));
+        if (k > *same || (k && k == *same && p->node[b].n < p->node[best].n)) {
+            *same = k;
+            best = b;
+        }
+    }
+    return best;
+}
+
+/* Of the blocks that ids[0 .. n) fill, those that are kept, into p->path; the last one of them in *last. */
+static uint32_t descend(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t *last)
+{
+    uint32_t k = 0, same, b;
+    for (*last = NONE; (k + 1) * NTX_KV_BLOCK <= n; *last = p->path[k++] = b) {
+        b = closest(p, scope, *last, ids + k * NTX_KV_BLOCK, NTX_KV_BLOCK, &same);
+        if (same < NTX_KV_BLOCK)
+            break;
+        want(p, b);
+    }
+    return k;
+}
+
+/* Nodes that the new one has all of. */
+static void drop_covered(struct ntx_prefix *p, uint64_t scope, uint32_t parent, const int32_t *ids, uint32_t n)
+{
+    uint32_t *first = children_of(p, scope, parent), next;
+    for (uint32_t b = first ? *first : NONE; b != NONE; b = next) {
+        next = p->node[b].next;
+        if (p->node[b].n < n && alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
+            take_out(p, b);
+    }
+}
+
+static bool put_in(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth, const int32_t *ids, uint32_t n)
+{
+    struct node *x = &p->node[b];
+    if (x->n)
+        return false;
+    drop_covered(p, scope, parent, ids, n);
+    uint32_t *first = children_of(p, scope, parent);
+    if (!first) {
+        struct root *r = malloc(sizeof *r);
+        if (!r)
+            return false;
+        *r = (struct root){.next = p->roots, .scope = scope, .child = NONE};
+        p->roots = r;
+        first = &r->child;
+    }
+    *x = (struct node){.scope = scope, .parent = parent, .child = NONE, .next = *first, .depth = depth, .n = n};
+    memcpy(x->ids, ids, n * sizeof *ids);
+    *first = b;
+    want(p, b);
+    p->n_kept++;
+    ntx_kv_keep(p->c.pool, b);
+    return true;
+}
+
+/* ---- for sequences */
+
+/* kv has the blocks down to `last`: so many tokens more, of a block that is kept and has some of what comes, as a copy. */
+static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, uint32_t last, const int32_t *ids, uint32_t n)
+{
+    uint32_t same, b = closest(p, scope, last, ids, NTX_MIN(n, (uint32_t)NTX_KV_BLOCK), &same);
+    if (same) {
+        want(p, b);
+        ntx_kv_seq_copy(kv, b);
+    }
+    return same;
+}
+
+int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
+{
+    uint32_t last, most = n ? n - 1 : 0, k = descend(p, scope, ids, most, &last), has = k * NTX_KV_BLOCK;
+    int rc = ntx_kv_seq_promise(p->c.pool, n_room, p->path, k, out);
+    if (!rc)
+        *n_past = has + take_part(p, scope, *out, last, ids + has, most - has);
+    return rc;
+}
+
+uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t n_past)
+{
+    uint32_t has, last, whole = n_past / NTX_KV_BLOCK, part = n_past % NTX_KV_BLOCK > 0;
+    const uint32_t *own = ntx_kv_seq_blocks(kv, &has);
+    if (has != whole + part || !n)
+        return n_past;
+    uint32_t k = descend(p, scope, ids, n - 1, &last), at = k * NTX_KV_BLOCK;
+    if (k < whole + part || memcmp(own, p->path, whole * sizeof *own))
+        return n_past;
+    if (part)
+        ntx_kv_seq_swap(kv, whole, p->path[whole]);
+    for (uint32_t i = has; i < k; i++)
+        ntx_kv_seq_join(kv, p->path[i]);
+    return at + take_part(p, scope, kv, last, ids + at, n - 1 - at);
+}
+
+/* Of the block that ids end in. */
+static void keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth, const int32_t *ids, uint32_t n)
+{
+    uint32_t same;
+    closest(p, scope, parent, ids, n, &same);
+    if (same < n)
+        put_in(p, scope, parent, b, depth, ids, n);
+}
+
+void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, bool last)
+{
+    uint32_t has, parent, k = descend(p, scope, ids, n, &parent);
+    const uint32_t *own = ntx_kv_seq_blocks(kv, &has);
+    for (uint32_t i = 0; i < k; i++)
+        if (own[i] != p->path[i])
+            ntx_kv_seq_swap(kv, i, p->path[i]);
+    for (; (k + 1) * NTX_KV_BLOCK <= n; parent = own[k++])
+        if (!put_in(p, scope, parent, own[k], k, ids + k * NTX_KV_BLOCK, NTX_KV_BLOCK))
+            return;
+    if (last && n % NTX_KV_BLOCK)
+        keep_part(p, scope, parent, own[k], k, ids + k * NTX_KV_BLOCK, n % NTX_KV_BLOCK);
+}
+
+/* ---- its life */
+
+int ntx_prefix_new(const struct ntx_prefix_config *c, struct ntx_prefix **out)
+{
+    struct ntx_prefix *p = calloc(1, sizeof *p);
+    uint32_t n = ntx_kv_pool_blocks(c->pool);
+    if (!p)
+        return -ENOMEM;
+    p->c = *c;
+    p->node = calloc(n, sizeof *p->node);
+    p->path = calloc(n, sizeof *p->path);
+    if (!p->node || !p->path) {
+        ntx_prefix_free(p);
+        return -ENOMEM;
+    }
+    ntx_kv_pool_keeper(c->pool, give_up, p);
+    *out = p;
+    return 0;
+}
+
+void ntx_prefix_free(struct ntx_prefix *p)
+{
+    if (!p)
+        return;
+    for (uint32_t b = 0; p->node && b < ntx_kv_pool_blocks(p->c.pool); b++)
+        if (p->node[b].n)
+            ntx_kv_unkeep(p->c.pool, b);
+    while (p->roots)
+        forget_root(p, p->roots->scope);
+    ntx_kv_pool_keeper(p->c.pool, NULL, NULL);
+    free(p->node);
+    free(p->path);
+    free(p);
+}

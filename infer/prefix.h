@@ -1,0 +1,40 @@
+/* prefix.h: beginnings of texts whose K and V are kept for those who begin alike. The keeper of a pool (kv.h): a tree whose edges are runs of tokens.
+ *
+ *     scope --[32 tokens]-- block --[32]-- block --[32]-- block
+ *                              \--[32]-- block --[9]-- block that is filled in part
+ *
+ * A node is a block of the pool and the tokens in it; the path to it says all that its values depend on. Whole blocks are shared as they are; of one that a text
+ * leaves within, the newcomer gets a copy. Whoever computed a block first has it kept; another one that came to the same lets its own go for it.
+ *
+ * Nobody waits for memory because of it: what only the keeper has counts as free (kv.h). What goes first is the end of a path, of those that nobody uses the one
+ * whose time to compute, and the time since it was last wanted, are worth least (GreedyDual: Young 1994; all blocks are of one size).
+ *
+ * A scope is whose texts they are: texts of different scopes share nothing. Engine thread only. */
+#ifndef NTX_COMPUTED_PREFIX_H
+#define NTX_COMPUTED_PREFIX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "infer/kv.h"
+
+struct ntx_prefix;
+
+struct ntx_prefix_config {
+    struct ntx_kv_pool *pool;       /* borrowed */
+    double block_cost, token_cost;  /* of computing a block: so much, and for each token before it so much more; in any unit */
+};
+
+int ntx_prefix_new(const struct ntx_prefix_config *c, struct ntx_prefix **out);
+void ntx_prefix_free(struct ntx_prefix *p); /* no sequence takes a block any more */
+uint64_t ntx_prefix_block_bytes(void);      /* that it takes for each block of the pool */
+uint32_t ntx_prefix_blocks(const struct ntx_prefix *p); /* that it keeps now */
+
+/* A sequence with room for n_room tokens that has what is kept of ids[0 .. n), but for the last one at least: *n_past tokens. As ntx_kv_seq_new in what it returns. */
+int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past);
+/* The same for a sequence that has n_past tokens of them, and may have been overtaken since: returns how many it has now. */
+uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t n_past);
+/* kv has the values of ids[0 .. n), as any text that begins so would have: its whole blocks are kept. last: it is about to be freed, so a part of a block is, too. */
+void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, bool last);
+
+#endif

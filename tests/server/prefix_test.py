@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Texts that begin alike: what was computed of one is not computed again for the next, in whatever way it is asked; the answer is what it is without."""
+import json
+import os
+import sys
+import tempfile
+
+from daemons import Daemons, check, equal, make_model
+
+tmp = tempfile.TemporaryDirectory(prefix="ntx-server-prefix-")
+model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+BLOCK = 32
+STREAMED, RESIDENT = {"ram_bytes": 16 << 20, "max_rows": 64}, {"ram_bytes": 96 << 20}
+
+
+def ids(n, seed, start=0):
+    return [3 + (seed * 7919 + i * i * 31 + i) % 250 for i in range(start, start + n)]
+
+
+PREAMBLE = ids(200, 1)
+
+
+def ask(c, tokens, n=6, **more):
+    return c.ask(tokens=tokens, ignore_eos=True, max_tokens=n, temp=0.0, **more)
+
+
+def loaded(d, **load):
+    c = d.client()
+    c.load(model, **load)
+    return c
+
+
+def answers_without(d, prompts, **load):
+    c = loaded(d, no_prefix_cache=1, **load)
+    found = [ask(c, p) for p in prompts]
+    check(not any(a.cached for a in found), "tokens are cached with --prefix-cache off")
+    c.close()
+    return [a.tokens for a in found]
+
+
+def turns(d, exact=True, **load):
+    """A stateless client: each turn repeats all before it."""
+    prompts, text = [], PREAMBLE
+    c = loaded(d, no_prefix_cache=1, ctx=512, **load)
+    for turn in range(4):
+        text = text + ids(9, 50 + turn)
+        prompts.append(text)
+        text = text + ask(c, text).tokens
+    c.close()
+    want = answers_without(d, prompts, ctx=512, **load)
+    c = loaded(d, ctx=512, **load)
+    before = 0
+    for turn, p in enumerate(prompts):
+        a = ask(c, p)
+        equal(a.tokens, want[turn], "turn %d" % turn)
+        equal(json.loads(a.stats)["cached_tokens"], a.cached, "cached_tokens of the statistics")
+        if exact:
+            equal(a.cached, before, "cached tokens of turn %d" % turn)
+        else:
+            check(a.cached >= before - before % BLOCK - 6 - BLOCK, "cached tokens of turn", turn, a.cached, before)
+        before = len(p) + (5 if exact else 0)
+    equal(a.started["prompt_tokens"], len(p), "prompt_tokens")
+    equal(json.loads(a.stats)["bytes_storage"] > 0, load["ram_bytes"] == STREAMED["ram_bytes"], "streaming")
+    c.close()
+
+
+def clients(d, **load):
+    """Eight at once with one preamble: it is computed once."""
+    prompts = [PREAMBLE + ids(10, 80 + i) for i in range(8)]
+    want = answers_without(d, prompts, ctx=256, sessions=8, **load)
+    c = loaded(d, ctx=256, sessions=8, **load)
+    begun = json.loads(c.status())["prompt_tokens"]
+    several = [d.client() for _ in prompts]
+    requests = [k.generate(tokens=p, ignore_eos=True, max_tokens=6, temp=0.0) for k, p in zip(several, prompts)]
+    for i, (k, request) in enumerate(zip(several, requests)):
+        equal(k.answer(request).tokens, want[i], "client %d" % i)
+        k.close()
+    computed = json.loads(c.status())["prompt_tokens"] - begun
+    check(computed <= len(PREAMBLE) + 8 * (10 + BLOCK), "prompt tokens computed for eight:", computed)
+    c.close()
+
+
+def scarce(d, **load):
+    """With KV for one context, others' texts make room at once, and come back computed anew."""
+    prompts = [ids(300, 20 + i) for i in range(3)]
+    want = answers_without(d, prompts, ctx=512, **load)
+    c = loaded(d, ctx=512, **load)
+    for again in range(2):
+        for i, p in enumerate(prompts):
+            a = c.ask(tokens=p, ignore_eos=True, max_tokens=6 if again else 0, temp=0.0)
+            equal(a.tokens[:6], want[i], "text %d" % i)
+    s = json.loads(c.status())
+    check(s["kv_blocks_used"] == 0 and 0 < s["kv_blocks_kept"] <= s["kv_blocks"], "blocks:", s["kv_blocks_used"], s["kv_blocks_kept"])
+    c.close()
+
+
+def edited(d, **load):
+    """A conversation that is cut back, while another one goes on from what it was."""
+    say = lambda text: [{"role": "user", "text": text.encode()}]
+    talk = lambda c, text, **more: c.ask(messages=say(text), chat_template="plain", keep=True, max_tokens=40, ignore_eos=True, temp=0.0, **more)
+    texts = []
+    for off in (1, 0):
+        c = loaded(d, ctx=512, sessions=2, no_prefix_cache=off, **load)
+        a = talk(c, "The little dog went to the park. " * 3)
+        session = a.started["session"]
+        b = talk(c, "And then?", session=session)
+        other = talk(c, "The little dog went to the park. " * 3)
+        e = talk(c, "And who was there?", session=session, cut_to=2)
+        f = talk(c, "And then?", session=other.started["session"])
+        texts.append([x.tokens for x in (a, b, other, e, f)])
+        c.close()
+    equal(texts[1], texts[0], "a conversation that was cut back")
+
+
+def killed(d, **load):
+    """Workers die in the middle of a preamble that two read; the text is what it is."""
+    prompts = [PREAMBLE + ids(10, 90 + i) for i in range(2)]
+    want = answers_without(d, prompts, ctx=256, sessions=2, **load)
+    c = loaded(d, ctx=256, sessions=2, **load)
+    for name in ("iod", "predictor"):
+        requests = [c.generate(tokens=p, ignore_eos=True, max_tokens=6, temp=0.0) for p in prompts]
+        c.until(requests[0], "started")
+        d.kill(name)
+        for i, request in enumerate(requests):
+            equal(c.answer(request).tokens, want[i], "text %d while %s died" % (i, name))
+    c.close()
+
+
+for place in (STREAMED, RESIDENT):
+    with Daemons() as d:
+        turns(d, **place)
+        turns(d, draft="lookup", **place)
+        clients(d, **place)
+        scarce(d, **place)
+        edited(d, **place)
+        if place is STREAMED:
+            killed(d, **place)
+            turns(d, kv_type="q8_0", **place)
+            turns(d, exact=False, skip="random:0.5,1-3,7", **place)
+print("what begins alike is computed once")
