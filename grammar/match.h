@@ -1,0 +1,58 @@
+/* match.h: what match.c and mask.c share; nobody else includes it. */
+#ifndef NTX_GRAMMAR_MATCH_H
+#define NTX_GRAMMAR_MATCH_H
+
+#include "grammar/impl.h"
+
+#define NTX__UNKNOWN UINT32_MAX       /* not looked for yet */
+#define NTX__STUCK (UINT32_MAX - 1)   /* no set: the byte may not come, or m has failed */
+#define NTX__MASKS 24u
+#define NTX__UNKNOWN_RUN 255u
+
+struct frame {
+    uint32_t state, under; /* the one below; UINT32_MAX: none */
+    uint32_t depth, seen;  /* seen: in this turn */
+};
+
+struct stacks {
+    uint32_t first, n; /* of items: frames whose states read a byte, in order */
+    bool ends;         /* it may end here */
+    uint8_t plain;     /* so many plain characters may come whatever they are; NTX__UNKNOWN_RUN: not known yet */
+};
+
+struct kept_mask {
+    uint32_t *bits;
+    uint32_t set;
+    uint64_t used; /* 0: never */
+    bool lead, none;
+};
+
+struct ntx_match {
+    struct ntx_match_config c;
+    size_t bytes;
+    int failed; /* the work at hand */
+    struct frame *frames;
+    uint32_t n_frames, frames_room, *frame_slots, frame_mask;
+    struct stacks *sets;
+    uint32_t n_sets, sets_room, *set_slots, set_mask;
+    uint32_t *items, n_items, items_room;
+    uint32_t *next, next_room; /* [sets x classes] */
+    uint32_t *work, n_work, work_room, *found, n_found, found_room, turn;
+    bool ends; /* of what is found */
+    uint32_t now;
+    struct kept_mask masks[NTX__MASKS];
+    uint64_t uses;
+};
+
+uint32_t ntx__match_find(struct ntx_match *m, uint32_t set, unsigned class);
+int ntx__match_renew(struct ntx_match *m);
+int ntx__match_again(struct ntx_match *m, int rc);
+
+static inline uint32_t ntx__match_step(struct ntx_match *m, uint32_t set, uint8_t byte)
+{
+    unsigned class = m->c.grammar->class_of[byte];
+    uint32_t to = m->next[(size_t)set * m->c.grammar->n_classes + class];
+    return to == NTX__UNKNOWN ? ntx__match_find(m, set, class) : to;
+}
+
+#endif
