@@ -43,6 +43,16 @@ seeds_body() {
     done >"$dir/words"
 }
 
+seeds_grammar() {
+    printf '\1root ::= "a" x? [b-d]{2,40} # c\nx ::= ~"<e>" @"<e>" | %%json {"type":"integer"}\0a1bcd' >"$dir/corpus/text"
+    printf '\0{"type":"object","properties":{"a":{"$ref":"#/$defs/d"},"b":{"enum":[1,"x"]}},"required":["a"],"additionalProperties":{},"$defs":{"d":{"type":"string","pattern":"^a+$"}}}\0{"a":"aa"}' >"$dir/corpus/object"
+    printf '\0{"anyOf":[{"type":"array","items":{"type":"number","minimum":-1.5},"maxItems":30},{"type":"string","format":"date"},{"allOf":[{"type":"null"}]}]}\0[1,2]' >"$dir/corpus/union"
+    for word in type object array string integer number properties required additionalProperties items prefixItems minItems maxItems enum const anyOf oneOf allOf '$ref' '#/$defs/d' \
+        pattern format minLength maxLength minimum maximum exclusiveMinimum multipleOf '::=' '%json' root; do
+        echo "\"$word\""
+    done >"$dir/words"
+}
+
 seeds_frame() {
     # a stream of two frames, a request of each kind with a body, a reply, and the peers' messages
     printf '\0\3\4\0\0\0\10\1\62\0\4\0\0\0\10\2\62\0' >"$dir/corpus/stream"
