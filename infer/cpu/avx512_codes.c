@@ -1,28 +1,32 @@
-/* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a time, by quads of super-blocks (avx512_quads.h).
+/* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a time, by quads of super-blocks
+ * (avx512_quads.h), and their values for panels (panel.c).
  *
  * Codes are looked up 64 at a time by permutes of bytes: a book of 256 is four registers for the codes' low bytes and four for their high ones.
- * A shift by a different count for each byte takes a code apart into its values' levels, a shuffle makes them values, 64 too many, and signs are
- * masks that put 64 - v in place of 64 + v: seven bits then, which meet x as those of Q6_K do. A quad's values wait for the rows of x in memory,
- * and 16 blocks' for a panel (panel.c).
+ * A code is a group of eight values of two bits (IQ2, IQ1) or of four of three (IQ3). For few rows the values are taken by planes: a register has
+ * the i-th value of each of the 64 groups, which is a shift of the codes and a permute of the levels, and meets a copy of x that lies by planes,
+ * too. What is whole in a lane then has one scale. For panels values come in their own order: a shift by a different count for each byte takes
+ * a code apart. Values are 64 too many, and signs are masks that put 64 - v in place of 64 + v: seven bits, which meet x as those of Q6_K do.
  *
  * Wants VBMI and BITALG besides what the other files want; without them the plain kernel stands in. */
 #include "infer/cpu/avx512_quads.h"
 
 #define LOW_BYTE(c) (uint8_t)(c),
 #define HIGH_BYTE(c) (uint8_t)((c) >> 8),
-#define BOOK(type) \
-    static const _Alignas(64) uint8_t low_##type[] = {NTX_CODES_##type(LOW_BYTE)}, high_##type[] = {NTX_CODES_##type(HIGH_BYTE)};
-BOOK(iq2_xxs)
-BOOK(iq2_xs)
-BOOK(iq2_s)
-BOOK(iq3_xxs)
-BOOK(iq3_s)
-BOOK(iq1)
+#define LOW_PAIR(c) (c) & 63, /* of four levels of three bits two to a byte */
+#define HIGH_PAIR(c) (c) >> 6 & 63,
+#define BOOK(type, LOW, HIGH) \
+    static const _Alignas(64) uint8_t low_##type[] = {NTX_CODES_##type(LOW)}, high_##type[] = {NTX_CODES_##type(HIGH)};
+BOOK(iq2_xxs, LOW_BYTE, HIGH_BYTE)
+BOOK(iq2_xs, LOW_BYTE, HIGH_BYTE)
+BOOK(iq2_s, LOW_BYTE, HIGH_BYTE)
+BOOK(iq3_xxs, LOW_PAIR, HIGH_PAIR)
+BOOK(iq3_s, LOW_PAIR, HIGH_PAIR)
+BOOK(iq1, LOW_BYTE, HIGH_BYTE)
 
-/* 64 codes, by bytes, and the signs of their values, a bit each. */
+/* 64 codes, by bytes; the signs of their values, a bit each, in the values' order (of IQ1 all ones where a code's values are one less); scales of 16
+ * values each, as int16. */
 struct codes {
-    __m512i low, high;
-    uint64_t signs[8];
+    __m512i low, high, signs, scales;
 };
 
 /* Bytes of a book of 256 at 64 places; of 512, the ninth bit of each in a mask; of 1024. */
@@ -75,129 +79,78 @@ INLINE __m256i odd_nibbles(const uint8_t *p)
     return _mm256_cvtepu8_epi16(_mm_add_epi8(_mm_add_epi8(v, v), _mm_set1_epi8(1)));
 }
 
-/* Levels to values that are raised, with the signs. */
-INLINE void store_values(uint8_t *to, __m512i levels, __m512i raised, uint64_t signs)
-{
-    __m512i v = _mm512_shuffle_epi8(raised, levels);
-    _mm512_store_si512(to, _mm512_mask_sub_epi8(v, _cvtu64_mask64(signs), bytes512((char)(2 * RAISED)), v));
-}
+/* The levels of a type's values, raised, over and over: what else is in the upper bits of a place does not matter. */
+INLINE __m512i levels_2(void) { return _mm512_set1_epi32((RAISED + 8) | (RAISED + 25) << 8 | (RAISED + 43) << 16); }
+INLINE __m512i levels_1(void) { return _mm512_set1_epi32((RAISED - 7) | (RAISED + 1) << 8 | (RAISED + 9) << 16); } /* in eighths, one more */
+INLINE __m512i levels_3_xxs(void) { return _mm512_set1_epi64(0x7e746c645c544c44); } /* RAISED + 4, 12, ..., 52, 62 */
+INLINE __m512i levels_3_s(void) { return _mm512_set1_epi64(0x4f4d4b4947454341); }   /* RAISED + 1, 3, ..., 15 */
 
-/* 64 codes of eight values of two bits: two blocks. */
-INLINE void store_iq2(uint8_t *to, const struct codes *c)
-{
-    const __m512i raised = _mm512_set1_epi32((RAISED + 8) | (RAISED + 25) << 8 | (RAISED + 43) << 16), shifts = _mm512_set1_epi64(0x0e0c0a0806040200);
-    const __m512i qword = _mm512_set_epi64(0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; k++) {
-        __m512i at = _mm512_add_epi8(qword, bytes512(8 * k)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
-        store_values(to + 64 * k, _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, v), bytes512(3)), raised, c->signs[k]);
-    }
-}
+INLINE __m512i with_signs(__m512i v, __mmask64 minus) { return _mm512_mask_sub_epi8(v, minus, bytes512((char)(2 * RAISED)), v); }
 
-/* The same of IQ1: eighths, -8, 0 or 8 and one more, or where the "signs" are set one less. */
-INLINE void store_iq1(uint8_t *to, const struct codes *c)
-{
-    const __m512i raised = _mm512_set1_epi32((RAISED - 7) | (RAISED + 1) << 8 | (RAISED + 9) << 16), shifts = _mm512_set1_epi64(0x0e0c0a0806040200);
-    const __m512i qword = _mm512_set_epi64(0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; k++) {
-        __m512i at = _mm512_add_epi8(qword, bytes512(8 * k)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
-        v = _mm512_shuffle_epi8(raised, _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, v), bytes512(3)));
-        _mm512_store_si512(to + 64 * k, _mm512_mask_sub_epi8(v, _cvtu64_mask64(c->signs[k]), v, bytes512(2)));
-    }
-}
+/* ---- codes: of two blocks of IQ2 or IQ1, of one of IQ3 */
 
-/* 64 codes of four values of three bits: a block. raised: the eight levels. */
-INLINE void store_iq3(uint8_t *to, const struct codes *c, const long long raised)
-{
-    const __m512i shifts = _mm512_set1_epi64(0x2926232009060300);
-    const __m512i dword = _mm512_set_epi32(0x4f0f, 0x4e0e, 0x4d0d, 0x4c0c, 0x4b0b, 0x4a0a, 0x4909, 0x4808, 0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; k++) {
-        __m512i at = _mm512_add_epi8(dword, bytes512(16 * k)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
-        store_values(to + 64 * k, _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, v), bytes512(7)), _mm512_set1_epi64(raised), c->signs[k]);
-    }
-}
-
-/* ---- the types: two blocks of IQ2, one of IQ3 */
+INLINE __m512i two_halves(__m256i a, __m256i b) { return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1); }
 
 /* Bytes 8 t .. 8 t + 3 of 64, and of 64 more. */
-INLINE __m512i first_halves(__m512i a, __m512i b)
-{
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
-}
+INLINE __m512i first_halves(__m512i a, __m512i b) { return two_halves(_mm512_cvtepi64_epi32(a), _mm512_cvtepi64_epi32(b)); }
 
-INLINE void two_iq2_xxs(const uint8_t *const w[2], struct raised *u, int k)
+INLINE void codes_iq2_xxs(const uint8_t *const w[2], struct codes *c)
 {
-    struct codes c;
     __m512i a = load512(w[0] + 2), b = load512(w[1] + 2), at = first_halves(a, b);
     __m512i words = first_halves(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32));
-    c.low = look_up_256(low_iq2_xxs, at);
-    c.high = look_up_256(high_iq2_xxs, at);
-    _mm512_storeu_si512(c.signs, signs_of_words(words));
-    _mm512_store_si512(u->scales[k], odd_twice(_mm512_srli_epi32(words, 28)));
-    store_iq2(u->values[k], &c);
+    c->low = look_up_256(low_iq2_xxs, at);
+    c->high = look_up_256(high_iq2_xxs, at);
+    c->signs = signs_of_words(words);
+    c->scales = odd_twice(_mm512_srli_epi32(words, 28));
 }
 
-INLINE void two_iq2_xs(const uint8_t *const w[2], struct raised *u, int k)
+INLINE void codes_iq2_xs(const uint8_t *const w[2], struct codes *c)
 {
-    struct codes c;
     __m512i a = load512(w[0] + 2), b = load512(w[1] + 2);
-    __m512i at = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)), _mm512_cvtepi16_epi8(b), 1);
-    __m512i up = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))), _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
+    __m512i at = two_halves(_mm512_cvtepi16_epi8(a), _mm512_cvtepi16_epi8(b));
+    __m512i up = two_halves(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8)), _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)));
     __mmask64 ninth = _mm512_test_epi8_mask(up, bytes512(1));
-    c.low = look_up_512(low_iq2_xs, at, ninth);
-    c.high = look_up_512(high_iq2_xs, at, ninth);
-    _mm512_storeu_si512(c.signs, eight_signs(_mm512_srli_epi16(up, 1)));
-    for (int i = 0; i < 2; i++)
-        _mm256_store_si256((void *)u->scales[k + i], odd_nibbles(w[i] + 66));
-    store_iq2(u->values[k], &c);
+    c->low = look_up_512(low_iq2_xs, at, ninth);
+    c->high = look_up_512(high_iq2_xs, at, ninth);
+    c->signs = eight_signs(_mm512_srli_epi16(up, 1));
+    c->scales = two_halves(odd_nibbles(w[0] + 66), odd_nibbles(w[1] + 66));
 }
 
-INLINE void two_iq2_s(const uint8_t *const w[2], struct raised *u, int k)
+INLINE void codes_iq2_s(const uint8_t *const w[2], struct codes *c)
 {
-    struct codes c;
     const __m512i four = _mm512_set_epi64(0x0f0f0f0f0e0e0e0e, 0x0d0d0d0d0c0c0c0c, 0x0b0b0b0b0a0a0a0a, 0x0909090908080808, 0x0707070706060606, 0x0505050504040404,
                                           0x0303030302020202, 0x0101010100000000);
-    __m512i at = _mm512_inserti64x4(_mm512_castsi256_si512(load256(w[0] + 2)), load256(w[1] + 2), 1);
+    __m512i at = two_halves(load256(w[0] + 2), load256(w[1] + 2));
     __m128i up16 = _mm_unpacklo_epi64(_mm_loadl_epi64((const void *)(w[0] + 66)), _mm_loadl_epi64((const void *)(w[1] + 66)));
     __m512i up = _mm512_permutexvar_epi8(four, _mm512_castsi128_si512(up16));
     __mmask64 ninth = _mm512_test_epi8_mask(up, _mm512_set1_epi32(0x40100401)), tenth = _mm512_test_epi8_mask(up, _mm512_set1_epi32((int)0x80200802));
-    c.low = look_up_1024(low_iq2_s, at, ninth, tenth);
-    c.high = look_up_1024(high_iq2_s, at, ninth, tenth);
-    memcpy(c.signs, w[0] + 34, 32);
-    memcpy(c.signs + 4, w[1] + 34, 32);
-    for (int i = 0; i < 2; i++)
-        _mm256_store_si256((void *)u->scales[k + i], odd_nibbles(w[i] + 74));
-    store_iq2(u->values[k], &c);
+    c->low = look_up_1024(low_iq2_s, at, ninth, tenth);
+    c->high = look_up_1024(high_iq2_s, at, ninth, tenth);
+    c->signs = two_halves(load256(w[0] + 34), load256(w[1] + 34));
+    c->scales = two_halves(odd_nibbles(w[0] + 74), odd_nibbles(w[1] + 74));
 }
 
-INLINE void one_iq3_xxs(const uint8_t *w, struct raised *u, int k)
+INLINE void codes_iq3_xxs(const uint8_t *w, struct codes *c)
 {
-    struct codes c;
     __m512i at = load512(w + 2), words = _mm512_castsi256_si512(load256(w + 66));
-    c.low = look_up_256(low_iq3_xxs, at);
-    c.high = look_up_256(high_iq3_xxs, at);
-    _mm512_storeu_si512(c.signs, signs_of_words(words));
-    _mm256_store_si256((void *)u->scales[k], _mm512_castsi512_si256(odd_twice(_mm512_srli_epi32(words, 28))));
-    store_iq3(u->values[k], &c, 0x7e746c645c544c44); /* RAISED + 4, 12, ..., 52, 62 */
+    c->low = look_up_256(low_iq3_xxs, at);
+    c->high = look_up_256(high_iq3_xxs, at);
+    c->signs = signs_of_words(words);
+    c->scales = odd_twice(_mm512_srli_epi32(words, 28));
 }
 
-INLINE void one_iq3_s(const uint8_t *w, struct raised *u, int k)
+INLINE void codes_iq3_s(const uint8_t *w, struct codes *c)
 {
-    struct codes c;
     uint64_t ninth;
     int32_t scales;
     __m512i at = load512(w + 2);
     memcpy(&ninth, w + 66, 8);
     memcpy(&scales, w + 106, 4);
-    memcpy(c.signs, w + 74, 32);
-    c.low = look_up_512(low_iq3_s, at, _cvtu64_mask64(ninth));
-    c.high = look_up_512(high_iq3_s, at, _cvtu64_mask64(ninth));
+    c->low = look_up_512(low_iq3_s, at, _cvtu64_mask64(ninth));
+    c->high = look_up_512(high_iq3_s, at, _cvtu64_mask64(ninth));
+    c->signs = _mm512_castsi256_si512(load256(w + 74));
     __m256i s = _mm256_srlv_epi32(_mm256_set1_epi32(scales), _mm256_set_epi32(28, 24, 20, 16, 12, 8, 4, 0));
-    s = _mm256_and_si256(s, _mm256_set1_epi32(15));
-    _mm256_store_si256((void *)u->scales[k], _mm512_castsi512_si256(odd_twice(_mm512_castsi256_si512(s))));
-    store_iq3(u->values[k], &c, 0x4f4d4b4947454341); /* RAISED + 1, 3, ..., 15 */
+    c->scales = odd_twice(_mm512_castsi256_si512(_mm256_and_si256(s, _mm256_set1_epi32(15))));
 }
 
 /* ups: of each byte of qs, in its three lowest bits, what goes above it. */
@@ -208,33 +161,137 @@ INLINE void look_up_iq1(struct codes *c, __m512i qs, __m512i ups)
     c->high = look_up_2048(high_iq1, qs, ninth, tenth, eleventh);
 }
 
-INLINE void two_iq1_s(const uint8_t *const w[2], struct raised *u, int k)
+INLINE void codes_iq1_s(const uint8_t *const w[2], struct codes *c)
 {
-    struct codes c;
-    __m512i qs = _mm512_inserti64x4(_mm512_castsi256_si512(load256(w[0] + 2)), load256(w[1] + 2), 1);
+    __m512i qs = two_halves(load256(w[0] + 2), load256(w[1] + 2));
     __m256i words = _mm256_set_m128i(load128(w[1] + 34), load128(w[0] + 34)); /* of 32 values each: 4 x 3 bits, scale, less */
     __m512i twos = _mm512_cvtepu32_epi64(words), dwords = _mm512_cvtepu16_epi32(words);
-    look_up_iq1(&c, qs, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x1916131009060300), twos));
-    _mm512_storeu_si512(c.signs, _mm512_srai_epi32(_mm512_slli_epi32(dwords, 16), 31));
-    _mm512_store_si512(u->scales[k], odd_twice(_mm512_and_si512(_mm512_srli_epi32(dwords, 12), _mm512_set1_epi32(7))));
-    store_iq1(u->values[k], &c);
+    look_up_iq1(c, qs, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x1916131009060300), twos));
+    c->signs = _mm512_srai_epi32(_mm512_slli_epi32(dwords, 16), 31);
+    c->scales = odd_twice(_mm512_and_si512(_mm512_srli_epi32(dwords, 12), _mm512_set1_epi32(7)));
 }
 
-INLINE void two_iq1_m(const uint8_t *const w[2], struct raised *u, int k)
+/* Four scales of three bits in each half word. */
+INLINE __m256i odd_triples(const uint8_t *p)
 {
-    struct codes c;
-    __m512i qs = _mm512_inserti64x4(_mm512_castsi256_si512(load256(w[0])), load256(w[1]), 1);
+    __m256i v = _mm256_broadcastsi128_si256(_mm_loadl_epi64((const void *)p));
+    v = _mm256_shuffle_epi8(v, _mm256_set_epi64x(0x0706070607060706, 0x0504050405040504, 0x0302030203020302, 0x0100010001000100));
+    v = _mm256_and_si256(_mm256_srlv_epi16(v, _mm256_set1_epi64x(0x0009000600030000)), _mm256_set1_epi16(7));
+    return _mm256_add_epi16(_mm256_add_epi16(v, v), _mm256_set1_epi16(1));
+}
+
+INLINE void codes_iq1_m(const uint8_t *const w[2], struct codes *c)
+{
+    __m512i qs = two_halves(load256(w[0]), load256(w[1]));
     __m512i pairs = _mm512_cvtepu8_epi16(_mm256_set_m128i(load128(w[1] + 32), load128(w[0] + 32)));
     __m512i ups = _mm512_or_si512(pairs, _mm512_slli_epi16(pairs, 4)); /* a nibble to a byte */
-    look_up_iq1(&c, qs, ups);
-    _mm512_storeu_si512(c.signs, _mm512_movm_epi8(_mm512_test_epi8_mask(ups, bytes512(8))));
-    for (int i = 0; i < 2; i++) { /* four scales of three bits in each half word */
-        __m256i v = _mm256_broadcastsi128_si256(_mm_loadl_epi64((const void *)(w[i] + 48)));
-        v = _mm256_shuffle_epi8(v, _mm256_set_epi64x(0x0706070607060706, 0x0504050405040504, 0x0302030203020302, 0x0100010001000100));
-        v = _mm256_and_si256(_mm256_srlv_epi16(v, _mm256_set1_epi64x(0x0009000600030000)), _mm256_set1_epi16(7));
-        _mm256_store_si256((void *)u->scales[k + i], _mm256_add_epi16(_mm256_add_epi16(v, v), _mm256_set1_epi16(1)));
+    look_up_iq1(c, qs, ups);
+    c->signs = _mm512_movm_epi8(_mm512_test_epi8_mask(ups, bytes512(8)));
+    c->scales = two_halves(odd_triples(w[0] + 48), odd_triples(w[1] + 48));
+}
+
+/* ---- values in their own order */
+
+INLINE void store_scales(struct raised *u, int k, const struct codes *c, const int blocks)
+{
+    _mm256_store_si256((void *)u->scales[k], _mm512_castsi512_si256(c->scales));
+    if (blocks == 2)
+        _mm256_store_si256((void *)u->scales[k + 1], _mm512_extracti64x4_epi64(c->scales, 1));
+}
+
+/* 64 groups of eight: two blocks. */
+INLINE void store_eights(struct raised *u, int k, const struct codes *c, __m512i levels, const bool iq1)
+{
+    const __m512i shifts = _mm512_set1_epi64(0x0e0c0a0806040200);
+    const __m512i qword = _mm512_set_epi64(0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
+    uint64_t signs[8];
+    _mm512_storeu_si512(signs, c->signs);
+    store_scales(u, k, c, 2);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        __m512i at = _mm512_add_epi8(qword, bytes512(8 * i)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
+        v = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(shifts, v), levels);
+        v = iq1 ? _mm512_mask_sub_epi8(v, _cvtu64_mask64(signs[i]), v, bytes512(2)) : with_signs(v, _cvtu64_mask64(signs[i]));
+        _mm512_store_si512(u->values[k] + 64 * i, v);
     }
-    store_iq1(u->values[k], &c);
+}
+
+/* 64 groups of four: a block. */
+INLINE void store_fours(struct raised *u, int k, const struct codes *c, __m512i levels)
+{
+    const __m512i shifts = _mm512_set1_epi64(0x2b2823200b080300);
+    const __m512i dword = _mm512_set_epi32(0x4f0f, 0x4e0e, 0x4d0d, 0x4c0c, 0x4b0b, 0x4a0a, 0x4909, 0x4808, 0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
+    uint64_t signs[8];
+    _mm512_storeu_si512(signs, c->signs);
+    store_scales(u, k, c, 1);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i at = _mm512_add_epi8(dword, bytes512(16 * i)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
+        v = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(shifts, v), levels);
+        _mm512_store_si512(u->values[k] + 64 * i, with_signs(v, _cvtu64_mask64(signs[i])));
+    }
+}
+
+/* ---- values by planes, against rows of x by planes */
+
+/* Two blocks against x from block b on: a register of sums, the first block's in the lower half. sub: values that share a scale. */
+INLINE void multiply_eights(const struct codes *c, __m512i levels, const bool iq1, const int sub, const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
+{
+    const __m512i less = _mm512_and_si512(c->signs, bytes512(2));
+    __m512i sum[4];
+    for (int r = 0; r < rows; r++) {
+        sum[r] = _mm512_setzero_si512();
+        acc[r] = _mm512_sub_epi32(sum[r], _mm512_slli_epi32(_mm512_madd_epi16(c->scales, load512(x[r].s16 + b * 16)), RAISED_LOG2));
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        __m512i v = _mm512_permutexvar_epi8(_mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (i % 4)), levels);
+        v = iq1 ? _mm512_sub_epi8(v, less) : with_signs(v, _mm512_test_epi8_mask(c->signs, bytes512((char)(1 << i))));
+        for (int r = 0; r < rows; r++) {
+            const __m512i q = load512(x[r].q + b * NTX_QKK + 64 * (size_t)i);
+            if (sub == 16)
+                acc[r] = _mm512_dpwssd_epi32(acc[r], _mm512_maddubs_epi16(v, q), c->scales);
+            else
+                sum[r] = _mm512_dpbusd_epi32(sum[r], v, q);
+        }
+    }
+    for (int r = 0; r < rows && sub == 32; r++) /* the lower of two equal halves */
+        acc[r] = _mm512_add_epi32(acc[r], _mm512_mullo_epi32(sum[r], _mm512_srli_epi32(c->scales, 16)));
+}
+
+/* One block; its scales are of 32 values, 16 bytes of two planes or two lanes. */
+INLINE void multiply_fours(const struct codes *c, __m512i levels, const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
+{
+    const __m256i s16 = _mm512_castsi512_si256(c->scales);
+    const __m512i scale = _mm512_permutexvar_epi32(_mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0), _mm512_srli_epi32(c->scales, 16));
+    const __m512i words = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(c->signs)), signs = _mm512_or_si512(words, _mm512_slli_epi16(words, 4)); /* a nibble to a byte */
+    __m512i sum[4];
+    for (int r = 0; r < rows; r++)
+        sum[r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i v = _mm512_permutexvar_epi8(_mm512_srli_epi16(i < 2 ? c->low : c->high, 3 * (i % 2)), levels);
+        v = with_signs(v, _mm512_test_epi8_mask(signs, bytes512(1 << i)));
+        for (int r = 0; r < rows; r++)
+            sum[r] = _mm512_dpbusd_epi32(sum[r], v, load512(x[r].q + b * NTX_QKK + 64 * (size_t)i));
+    }
+    for (int r = 0; r < rows; r++)
+        acc[r] = _mm512_add_epi32(_mm512_mullo_epi32(sum[r], scale), offset_term(s16, x[r].s16 + b * 16, RAISED_LOG2));
+}
+
+/* From two registers of two blocks' sums: 128-bit lane k, four sums of block k. */
+INLINE __m512i fold_pairs(__m512i a, __m512i b)
+{
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+/* n bytes of x by planes: of each 64 groups of `group` values first all first ones, then all second ones. */
+INLINE void by_planes(const int8_t *q, size_t n, const size_t group, int8_t *to)
+{
+    for (size_t at = 0; at < n; at += 64 * group)
+        for (size_t i = 0; i < group; i++)
+            for (size_t k = 0; k < 64; k++)
+                to[at + 64 * i + k] = q[at + group * k + i];
 }
 
 /* ---- ternary: no codes, but the same way on */
@@ -311,14 +368,12 @@ INLINE uint32_t half_word(const uint8_t *p)
 #define D_AT(type, w) half_word((w) + offsetof(struct ntx_block_##type, d))
 #define D_SPREAD(type, w) ntx__spread_half((w) + offsetof(struct ntx_block_##type, scales))
 
-#define QUAD(type, D, unpack)                                                                                                                                   \
-    INLINE void quad_##type(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)         \
-    {                                                                                                                                                           \
-        struct raised u; /* four of it */                                                                                                                                      \
-        (void)heads;                                                                                                                                            \
-        unpack;                                                                                                                                                 \
-        *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                                                                \
-        multiply_quad(q, &u, x, rows, out);                                                                                                                     \
+#define QUAD_BEGIN(type)                                                                                                                                         \
+    INLINE void quad_##type(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)          \
+    {                                                                                                                                                            \
+        (void)heads;
+#define QUAD_END(type, D)                                                                                                                                        \
+        *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                                                                 \
     }
 
 #define RAISE(type, D, step, unpack)                                                                 \
@@ -328,34 +383,100 @@ INLINE uint32_t half_word(const uint8_t *p)
         for (int k = 0; k < NTX_SLICE_ROWS; k++)                                                     \
             heads[k] = D(type, w[k]);                                                                \
         _mm512_store_ps(u->d, widen_low_halves(load512(heads)));                                     \
-        for (int k = 0; k < NTX_SLICE_ROWS; k += step)                                               \
+        for (int k = 0; k < NTX_SLICE_ROWS; k += step) {                                             \
             unpack;                                                                                  \
+        }                                                                                            \
     }
 
-#define OF_TWOS(type, D)                                                        \
-    QUAD(type, D, two_##type(q->w, &u, 0); two_##type(q->w + 2, &u, 2))         \
-    RAISE(type, D, 2, two_##type(w + k, u, k))
-#define OF_ONES(type, D)                                                        \
-    QUAD(type, D, for (int k = 0; k < 4; k++) one_##type(q->w[k], &u, k))       \
-    RAISE(type, D, 1, one_##type(w[k], u, k))
+#define EIGHTS(type, D, levels, iq1, sub)                                                            \
+    QUAD_BEGIN(type)                                                                                 \
+        __m512i acc[2][4];                                                                           \
+        for (size_t k = 0; k < 2; k++) {                                                             \
+            struct codes c;                                                                          \
+            codes_##type(q->w + 2 * k, &c);                                                          \
+            multiply_eights(&c, levels, iq1, sub, x, q->block + 2 * k, rows, acc[k]);                \
+        }                                                                                            \
+        for (int r = 0; r < rows; r++)                                                               \
+            out[r].i = fold_pairs(acc[0][r], acc[1][r]);                                             \
+    QUAD_END(type, D)                                                                                \
+    RAISE(type, D, 2, struct codes c; codes_##type(w + k, &c); store_eights(u, k, &c, levels, iq1))
 
-OF_TWOS(iq2_xxs, D_AT)
-OF_TWOS(iq2_xs, D_AT)
-OF_TWOS(iq2_s, D_AT)
-OF_TWOS(iq1_s, D_AT)
-OF_TWOS(iq1_m, D_SPREAD)
-OF_ONES(iq3_xxs, D_AT)
-OF_ONES(iq3_s, D_AT)
-OF_ONES(tq1_0, D_AT)
-OF_ONES(tq2_0, D_AT)
+#define FOURS(type, D, levels)                                                                       \
+    QUAD_BEGIN(type)                                                                                 \
+        __m512i acc[4][4];                                                                           \
+        for (size_t k = 0; k < 4; k++) {                                                             \
+            struct codes c;                                                                          \
+            __m512i one[4];                                                                          \
+            codes_##type(q->w[k], &c);                                                               \
+            multiply_fours(&c, levels, x, q->block + k, rows, one);                                  \
+            for (int r = 0; r < rows; r++)                                                           \
+                acc[r][k] = one[r];                                                                  \
+        }                                                                                            \
+        for (int r = 0; r < rows; r++)                                                               \
+            out[r].i = fold4(acc[r]);                                                                \
+    QUAD_END(type, D)                                                                                \
+    RAISE(type, D, 1, struct codes c; codes_##type(w[k], &c); store_fours(u, k, &c, levels))
+
+#define TERNARY(type)                                                                                \
+    QUAD_BEGIN(type)                                                                                 \
+        struct raised u; /* four of it */                                                            \
+        for (int k = 0; k < 4; k++)                                                                  \
+            one_##type(q->w[k], &u, k);                                                              \
+        multiply_quad(q, &u, x, rows, out);                                                          \
+    QUAD_END(type, D_AT)                                                                             \
+    RAISE(type, D_AT, 1, one_##type(w[k], u, k))
+
+EIGHTS(iq2_xxs, D_AT, levels_2(), false, 32)
+EIGHTS(iq2_xs, D_AT, levels_2(), false, 16)
+EIGHTS(iq2_s, D_AT, levels_2(), false, 16)
+EIGHTS(iq1_s, D_AT, levels_1(), true, 32)
+EIGHTS(iq1_m, D_SPREAD, levels_1(), true, 16)
+FOURS(iq3_xxs, D_AT, levels_3_xxs())
+FOURS(iq3_s, D_AT, levels_3_s())
+TERNARY(tq1_0)
+TERNARY(tq2_0)
+
+/* ---- all outputs */
+
+enum { PLANES_MAX = 64 << 10 }; /* bytes of a row of x by planes, on the stack */
+
+enum group_of { GROUP_iq2_xxs = 8, GROUP_iq2_xs = 8, GROUP_iq2_s = 8, GROUP_iq1_s = 8, GROUP_iq1_m = 8, GROUP_iq3_xxs = 4, GROUP_iq3_s = 4, GROUP_tq1_0 = 0, GROUP_tq2_0 = 0 };
+
+/* As mm_rows, with x by planes. */
+INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const float factor, const size_t group, quad_fn *quad)
+{
+    int8_t planes[4][PLANES_MAX] __attribute__((aligned(64)));
+    struct q8k_row x[4];
+    const uint32_t nb = s->n_in / NTX_QKK;
+    for (int k = 0; k < rows; k++) {
+        x[k] = q8k_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
+        by_planes(x[k].q, round_up(nb, 4) * (size_t)NTX_QKK, group, planes[k]);
+        x[k].q = planes[k];
+    }
+    for (uint32_t o = 0; o < s->n_out; o++) {
+        __m512 acc[4];
+        dot_blocks(s->w + o * s->row_bytes, nb, x, rows, acc, block_bytes, false, factor, NULL, quad);
+        for (int k = 0; k < rows; k++)
+            s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
+    }
+}
+
+#define CODES_ROWS(type, k, factor)                                                                                   \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
+    {                                                                                                                 \
+        if (GROUP_##type)                                                                                             \
+            mm_planes(s, r, k, sizeof(struct ntx_block_##type), factor, GROUP_##type, quad_##type);                   \
+        else                                                                                                          \
+            mm_rows(s, r, k, sizeof(struct ntx_block_##type), false, factor, NULL, quad_##type);                      \
+    }
 
 #define CODES_MATMUL(TYPE, type, factor, ...)                                                       \
-    SUPER_ROWS(type, 1, false, factor, NULL)                                                        \
-    SUPER_ROWS(type, 2, false, factor, NULL)                                                        \
-    SUPER_ROWS(type, 4, false, factor, NULL)                                                        \
+    CODES_ROWS(type, 1, factor)                                                                     \
+    CODES_ROWS(type, 2, factor)                                                                     \
+    CODES_ROWS(type, 4, factor)                                                                     \
     DECLARE_MATMUL(ntx__mm512_##type)                                                               \
     {                                                                                               \
-        if (!ntx__cpu_permutes_bytes) {                                                             \
+        if (!ntx__cpu_permutes_bytes || n_in > PLANES_MAX) {                                        \
             ntx__plain512_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);           \
             return;                                                                                 \
         }                                                                                           \
