@@ -42,20 +42,22 @@ static void bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void rotate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     size_t angles = (size_t)f->m.live[i] * (s->rotated / 2);
-    (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i), s->heads, s->width, s->rotated, f->m.cs[s->turn] + angles,
+    (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i) + s->offset, s->heads, s->width, s->rotated, f->m.cs[s->turn] + angles,
                                                                             f->m.sn[s->turn] + angles);
 }
 
 static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const struct ntx_hparams *hp = f->hp;
-    const float *k = at(f, s->in[0], i), *v = at(f, s->in[1], i);
+    const uint32_t n_k = ntx_kept_k(hp), n_v = ntx_kept_v(hp);
+    const float *k = at(f, s->in[0], i), *v = n_v ? at(f, s->in[1], i) : NULL;
     const struct ntx_row *row = row_of(f, i);
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
     uint32_t slot = ntx_row_slot(row);
-    for (uint32_t h = 0; h < hp->n_head_kv; h++) {
-        f->c.ops->k_store[type](k + (size_t)h * hp->head_k, ntx_kv_k(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, hp->head_k);
-        f->c.ops->v_store[type](v + (size_t)h * hp->head_v, ntx_kv_v(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, hp->head_v);
+    for (uint32_t h = 0; h < ntx_kept_heads(hp); h++) {
+        f->c.ops->k_store[type](k + (size_t)h * n_k, ntx_kv_k(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n_k);
+        if (n_v)
+            f->c.ops->v_store[type](v + (size_t)h * n_v, ntx_kv_v(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n_v);
     }
 }
 
@@ -167,7 +169,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .scale = step->scale,
         .cap = step->cap,
         .window = step->window,
-        .sinks = step->n_weights ? f->vec[NTX_T_sinks] + head : NULL,
+        .sinks = step->n_weights && !step->latent ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };
     for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; b <= last->pos / NTX_KV_BLOCK; b++) {
@@ -176,7 +178,11 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     }
     if (!ntx__in_place(row))
         ntx__attend_path(f, row, kv_head, lane, &a);
+    if (step->latent)
+        ntx__latent_begin(f, lane, group[0], head, &a);
     f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
+    if (step->latent)
+        ntx__latent_end(f, lane, group[0], head, &a);
 }
 
 static void quantize_attended(struct ntx_forward *f, uint32_t i, unsigned thread)

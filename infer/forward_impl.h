@@ -4,6 +4,7 @@
  *   forward_runs.c a layer's steps (model/layer.h), and which neighbours are done in one go
  *   forward_cpu.c  the operations of these steps on the CPU
  *   cpu_experts.c  and of those that experts are made of
+ *   latent.c       attention over latents: what comes before and after it
  *   moe.c          the FFN of a layer with experts, for all back ends
  *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer, for all back ends
@@ -45,6 +46,8 @@ struct ntx__lane { /* scratch of one thread */
     uint8_t *path_k, *path_v;  /* [NTX__PATH_BLOCKS x a head's block] of a row of a tree: its last blocks, in the order of positions */
     uint8_t *path_holes;       /* [blocks of ctx x NTX_KV_BLOCK / 8] */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
+    void *latent_x;            /* attention over latents: [NTX_ATTN_VECTORS] rows that a head's matrix is multiplied by, in its form */
+    float *latent_q, *latent_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
     uint8_t *slice;            /* [NTX_SLICE_ROWS of the longest row] where weights are interleaved */
 };
 
@@ -174,6 +177,7 @@ extern const struct ntx_backend ntx__cpu_backend;
 struct ntx__mem {
     float *h;                  /* [R x n_embd] the residual stream, of all rows of the batch */
     float *x;                  /* [R x n_embd] normed */
+    float *q_low;              /* [R x q_lora] */
     float *q, *k, *v, *attn;   /* [R x n_head * head_k], [R x n_head_kv * head_k], ... head_v: until the o product; then */
     float *gate, *up;          /* [R x n_ff] in the same place; with experts of the shared one */
     struct ntx__moe_mem moe;   /* behind those */
@@ -328,6 +332,7 @@ static inline bool ntx__has(const struct ntx_forward *f, uint32_t chunk) { retur
 
 /* ---- moe.c, moe_predict.c */
 void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p); /* of logits [n_expert] in place, the vector router_bias added */
+void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n); /* scores p [n], with `more` (or NULL) added: of groups that are not chosen they become -1 */
 int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
 /* ROUTE and EXPERTS */
 int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r);
@@ -336,6 +341,10 @@ bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer); /* by the back 
 
 /* ---- sparse.c */
 int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r); /* GROUPS */
+
+/* ---- latent.c: of query heads [head, head + a->n_q) of live rows [row, row + a->n_rows) */
+void ntx__latent_begin(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, struct ntx_attn *a); /* a's q, out and widths become the latents' */
+void ntx__latent_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, const struct ntx_attn *a);
 
 /* ---- cpu_experts.c: as struct ntx_backend says */
 int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g);

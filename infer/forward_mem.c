@@ -41,7 +41,7 @@ static uint32_t width_of(const struct ntx_model *m, uint8_t buf)
 
 size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf)
 {
-    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_CHOICE_X] = true,
+    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_Q_LOW] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_CHOICE_X] = true,
                                              [NTX__BUF_CHOICE_GATE] = true, [NTX__BUF_CHOICE_UP] = true, [NTX__BUF_EARLY_X] = true, [NTX__BUF_EARLY_GATE] = true};
     uint32_t n = width_of(m, buf);
     return padded[buf] ? ntx_act_row_bytes(NTX_ACT_F32, n) / sizeof(float) : n;
@@ -138,6 +138,15 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
     m->finite = place(c, cfg->chunks->n + groups);
 }
 
+static void place_latents(struct cursor *c, const struct ntx_hparams *hp, struct ntx__lane *lane)
+{
+    if (!hp->kv_lora)
+        return;
+    lane->latent_x = place(c, NTX_ATTN_VECTORS * ntx_act_row_bytes(NTX_ACT_F32, NTX_MAX(hp->kv_lora, hp->head_k)));
+    lane->latent_q = place(c, NTX_ATTN_VECTORS * (uint64_t)ntx_kept_k(hp) * sizeof(float));
+    lane->latent_out = place(c, NTX_ATTN_VECTORS * (uint64_t)hp->kv_lora * sizeof(float));
+}
+
 static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t slice, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
@@ -147,12 +156,13 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
         struct ntx__lane lane = {
             .k = place(c, blocks * sizeof *lane.k),
             .v = place(c, blocks * sizeof *lane.v),
-            .path_k = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * hp->head_k),
-            .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * hp->head_v),
+            .path_k = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * ntx_kept_k(hp)),
+            .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * ntx_kept_v(hp)),
             .path_holes = place(c, blocks * (NTX_KV_BLOCK / 8)),
             .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
             .slice = place(c, slice),
         };
+        place_latents(c, hp, &lane);
         if (c->base)
             m->lanes[t] = lane;
     }
@@ -240,6 +250,7 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     uint64_t start = c->at, rows = cfg->max_rows;
+    m->q_low = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_Q_LOW));
     m->q = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_Q));
     m->k = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_K));
     m->v = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_V));

@@ -43,6 +43,8 @@ static void name_steps(const struct ntx_step *s, uint32_t n, char *out, size_t s
 int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, struct ntx_err *why)
 {
     struct ntx__runs runs;
+    if (b && b->can && m->hp.kv_lora)
+        return ntx_err_set(why, -ENOTSUP, "attention over latents (attention.kv_lora_rank) is computed on the CPU only");
     for (uint32_t l = 0; b && b->can && l < m->hp.n_layers; l++) {
         ntx__runs_make(&m->layers[l], &runs);
         for (const struct ntx__run *r = runs.run; r < runs.run + runs.n; r++)
@@ -71,7 +73,7 @@ static void find_chunks(const struct ntx_layer *l, const struct ntx_layer_weight
 /* A weight that is multiplied by what a step reads, not by what comes of it within the step. */
 static bool takes_input(const struct ntx_step *s, enum ntx_tensor t)
 {
-    return ntx_is_matrix(t) && (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
+    return ntx_is_matrix(t) && s->op != NTX_OP_ATTEND && (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
 }
 
 static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_weights *w)

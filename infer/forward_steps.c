@@ -6,7 +6,7 @@
 #include "infer/forward_impl.h"
 
 static const char *const buffers[NTX_N_BUFS] = {
-    [NTX_BUF_H] = "H", [NTX_BUF_X] = "X", [NTX_BUF_Q] = "Q", [NTX_BUF_K] = "K", [NTX_BUF_V] = "V", [NTX_BUF_ATTN] = "ATTN", [NTX_BUF_GATE] = "GATE",
+    [NTX_BUF_H] = "H", [NTX_BUF_X] = "X", [NTX_BUF_Q_LOW] = "Q_LOW", [NTX_BUF_Q] = "Q", [NTX_BUF_K] = "K", [NTX_BUF_V] = "V", [NTX_BUF_ATTN] = "ATTN", [NTX_BUF_GATE] = "GATE",
     [NTX_BUF_UP] = "UP", [NTX_BUF_Y] = "Y",
 };
 

@@ -56,6 +56,8 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
         t++;
     if (t == NTX_N_KV)
         return ntx_err_set(err, -EINVAL, "'%.60s' is not a type of KV: there are f16 and q8_0", name);
+    if (t == NTX_KV_Q8_0 && hp->kv_lora)
+        return ntx_err_set(err, -ENOTSUP, "latent KV in q8_0 would be no smaller, since V could not lie in K: leave --kv-type out");
     if (t == NTX_KV_Q8_0 && (hp->head_k % 32 || hp->head_v % 32))
         return ntx_err_set(err, -EINVAL, "KV in q8_0 needs heads of a multiple of 32 values, this model's have %u and %u: leave --kv-type out", hp->head_k, hp->head_v);
     *type = (enum ntx_kv_type)t;
@@ -72,7 +74,7 @@ static size_t row_bytes(enum ntx_kv_type type, uint32_t n)
 
 static uint64_t layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
 {
-    return (uint64_t)hp->n_head_kv * NTX_KV_BLOCK * (row_bytes(type, hp->head_k) + row_bytes(type, hp->head_v));
+    return (uint64_t)ntx_kept_heads(hp) * NTX_KV_BLOCK * (row_bytes(type, ntx_kept_k(hp)) + row_bytes(type, ntx_kept_v(hp)));
 }
 
 uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
@@ -159,8 +161,8 @@ int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const s
     struct ntx_kv_pool *p = calloc(1, sizeof *p);
     int rc = p ? 0 : -ENOMEM;
     if (p)
-        *p = (struct ntx_kv_pool){.layer_bytes = layer_bytes(hp, type), .type = type, .n_layers = hp->n_layers, .n_head_kv = hp->n_head_kv, .window = hp->window,
-                                  .ring = s->ring, .row_k = row_bytes(type, hp->head_k), .row_v = row_bytes(type, hp->head_v)};
+        *p = (struct ntx_kv_pool){.layer_bytes = layer_bytes(hp, type), .type = type, .n_layers = hp->n_layers, .n_head_kv = ntx_kept_heads(hp), .window = hp->window,
+                                  .ring = s->ring, .row_k = row_bytes(type, ntx_kept_k(hp)), .row_v = row_bytes(type, ntx_kept_v(hp))};
     if (rc || (rc = make_places(p, hp)) || (rc = make_space(&p->space[ALL], kind_bytes(hp, type, s, ALL), s->blocks)) ||
         (s->window_blocks && (rc = make_space(&p->space[WINDOW], kind_bytes(hp, type, s, WINDOW), s->window_blocks)))) {
         ntx_kv_pool_free(p);

@@ -7,16 +7,18 @@
  *
  * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch, threads
  * and where experts lay change no bit. Scores are the softmax over all experts, or the sigmoid of each; where the layer has a bias for the choice,
- * those are chosen whose score with it is the largest. Weights are the scores of those chosen (without it), divided by their
+ * those are chosen whose score with it is the largest; where experts are in groups, out of those groups whose two largest have the largest sum. Weights are the scores of those chosen (without it), divided by their
  * sum where the layer says so (a sum below the least normal half is taken as that), times its scale.
  *
  * Choices of all rows are sorted by expert: an expert is asked for once and multiplies all rows that chose it together.
  * Those whose bytes are there already go first while others are being read, and the shared expert before all. */
+#include <math.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "infer/forward_impl.h"
 
+#define TAKEN (-1.0f)     /* in place of a score, which is never negative */
 #define LEAST_SUM 0x1p-14f /* the least normal half */
 
 static const struct ntx_layer_weights *layer(const struct ntx_forward *f)
@@ -56,7 +58,7 @@ void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, fl
     (r->score == NTX_SCORE_SIGMOID ? sigmoid : softmax)(f, p, n);
 }
 
-/* The best that was not taken yet, with `more` added to all; taken ones are remembered as -1, which no score is. Nothing is greater than a NaN: the
+/* The best that was not taken yet, with `more` added to all. Nothing is greater than a NaN: the
  * first free one is taken. */
 static uint32_t take_best(const float *p, const float *more, uint32_t n)
 {
@@ -81,6 +83,40 @@ static void insert(uint32_t *id, float *weight, uint32_t n, uint32_t e, float w)
     weight[n] = w;
 }
 
+/* The two largest of a group's scores, together; a NaN is none of them. */
+static float group_score(const float *p, const float *more, uint32_t n)
+{
+    float first = -INFINITY, second = -INFINITY;
+    for (uint32_t e = 0; e < n; e++) {
+        float v = more ? p[e] + more[e] : p[e];
+        if (v > first) {
+            second = first;
+            first = v;
+        } else if (v > second) {
+            second = v;
+        }
+    }
+    return first + second;
+}
+
+void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n)
+{
+    const uint32_t each = r->n_groups ? n / r->n_groups : n;
+    for (uint32_t out = r->groups_used; out < r->n_groups; out++) {
+        uint32_t least = 0;
+        float score = INFINITY;
+        for (uint32_t g = 0; g < r->n_groups; g++) { /* of equal ones the last goes first */
+            float s = p[g * each] == TAKEN ? INFINITY : group_score(p + g * each, more ? more + g * each : NULL, each);
+            if (s <= score) {
+                score = s;
+                least = g;
+            }
+        }
+        for (uint32_t e = least * each; e < (least + 1) * each; e++)
+            p[e] = TAKEN;
+    }
+}
+
 static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
@@ -89,11 +125,12 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used, sum = 0;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;
     ntx__moe_scores(f, r, p);
+    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_choice], hp->n_expert);
     for (uint32_t k = 0; k < hp->n_expert_used; k++) {
         uint32_t e = take_best(p, f->vec[NTX_T_router_choice], hp->n_expert);
         sum += p[e];
         insert(id, weight, k, e, p[e]);
-        p[e] = -1;
+        p[e] = TAKEN;
     }
     float by = r->norm ? 1 / NTX_MAX(sum, LEAST_SUM) : 1;
     for (uint32_t k = 0; k < hp->n_expert_used; k++)

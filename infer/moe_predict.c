@@ -36,7 +36,9 @@ static void score_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     float *p = f->m.moe.probs + (size_t)i * f->hp->n_expert;
-    ntx__moe_scores(f, &ntx_layer_find(&f->c.model->layers[f->layer + 1], NTX_OP_ROUTE)->router, p);
+    const struct ntx_router *r = &ntx_layer_find(&f->c.model->layers[f->layer + 1], NTX_OP_ROUTE)->router;
+    ntx__moe_scores(f, r, p);
+    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_choice], f->hp->n_expert);
     if (f->vec[NTX_T_router_choice])
         f->c.ops->add(p, f->vec[NTX_T_router_choice], f->hp->n_expert);
 }

@@ -85,6 +85,12 @@ uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d)
     case NTX_DIM_HEADS_V: return hp->n_head * hp->head_v;
     case NTX_DIM_KV_HEADS_K: return hp->n_head_kv * hp->head_k;
     case NTX_DIM_KV_HEADS_V: return hp->n_head_kv * hp->head_v;
+    case NTX_DIM_Q_LORA: return hp->q_lora;
+    case NTX_DIM_KV_LORA: return hp->kv_lora;
+    case NTX_DIM_LATENT: return hp->kv_lora + hp->rope_dim;
+    case NTX_DIM_HEAD_PLAIN: return hp->head_k - hp->rope_dim;
+    case NTX_DIM_HEAD_V: return hp->head_v;
+    case NTX_DIM_HEAD_KV: return hp->head_k - hp->rope_dim + hp->head_v;
     case NTX_DIM_EXPERTS: return hp->n_expert;
     case NTX_DIM_EXPERT_FF: return hp->n_ff_exp;
     case NTX_DIM_SHARED_FF: return hp->n_ff_shexp;
@@ -125,7 +131,8 @@ uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b)
 struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, enum ntx_tensor t)
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
-    return (struct ntx_shape){ntx_width(hp, (enum ntx_dim)k->in), ntx_width(hp, (enum ntx_dim)k->out), k->use == NTX_USE_EXPERT ? hp->n_expert : 1};
+    uint32_t n_each = k->use == NTX_USE_EXPERT ? hp->n_expert : k->use == NTX_USE_HEADS ? hp->n_head : 1;
+    return (struct ntx_shape){ntx_width(hp, (enum ntx_dim)k->in), ntx_width(hp, (enum ntx_dim)k->out), n_each};
 }
 
 static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum ntx_tensor t)
@@ -135,10 +142,12 @@ static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum n
     return ntx_shape_of(&o->m->hp, t);
 }
 
-static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t, struct ntx_shape s)
+/* Heads' matrices may be written as one. */
+static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t, struct ntx_shape s, enum ntx_use use)
 {
     char each[16] = "";
-    if (t->ne[0] == s.n_in && t->ne[1] == s.n_out && t->ne[2] == s.n_each && t->ne[3] == 1)
+    bool apart = t->ne[1] == s.n_out && t->ne[2] == s.n_each, as_one = use == NTX_USE_HEADS && t->ne[1] == (uint64_t)s.n_out * s.n_each && t->ne[2] == 1;
+    if (t->ne[0] == s.n_in && (apart || as_one) && t->ne[3] == 1)
         return 0;
     if (s.n_each > 1)
         snprintf(each, sizeof each, " x %u", s.n_each);
@@ -168,7 +177,7 @@ static int get_tensor(struct opening *o, const char *name, struct ntx_shape s, e
     *out = NTX_NO_TENSOR;
     if (!t)
         return required ? ntx_err_set(o->err, -EINVAL, "tensor '%s' is missing; a %s model needs it", name, o->name) : 0;
-    if ((rc = check_shape(o, t, s)) || (rc = check_type(o, t, use)))
+    if ((rc = check_shape(o, t, s, use)) || (rc = check_type(o, t, use)))
         return rc;
     *out = (uint32_t)(t - ntx_gguf_tensor_at(o->g, 0));
     o->used[*out] = 1;

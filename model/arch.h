@@ -28,6 +28,9 @@ struct ntx_hparams {
     uint32_t n_dense;       /* of a model with experts: so many layers at the beginning have none */
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
+    uint32_t kv_lora;        /* width of the latent that K and V of all heads would be made of, and that is kept in their place (infer/latent.c); 0: they are kept */
+    bool kv_joined;          /* then: one tensor has both matrices of a head */
+    uint32_t q_lora;         /* q is made in two products, with so many values between; 0: in one */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
     uint32_t ctx_most;      /* further than this the model computes what ntx does not: a context beyond is refused; 0: there is no such end */
     uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
@@ -63,6 +66,10 @@ struct ntx_model {
 };
 
 static inline bool ntx_windowed(const struct ntx_hparams *hp, uint32_t layer) { return hp->windowed[layer / 64] >> layer % 64 & 1; }
+/* What a layer keeps of a position: so many heads of K and of V. Of latents one vector, with the rotated part of the key, whose beginning is V. */
+static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp) { return hp->kv_lora ? 1 : hp->n_head_kv; }
+static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : hp->head_k; }
+static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp) { return hp->kv_lora ? 0 : hp->head_v; }
 
 uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
 /* Values that the widest step of any layer leaves in a row of a buffer; 0: none uses it. */

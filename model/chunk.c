@@ -61,7 +61,9 @@ static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use u
         return 0;
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     *w = weight_of(k->m, tensor);
-    bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_VECTOR || use == NTX_USE_ROWS;
+    bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS;
+    if (use == NTX_USE_HEADS)
+        w->n_out *= (uint32_t)t->ne[2];
     uint64_t rows = fixed ? w->n_out : NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
     w->chunk0 = k->c->n;
     w->chunk_rows = (uint32_t)NTX_MIN(rows, (uint64_t)w->n_out);

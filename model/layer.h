@@ -9,9 +9,9 @@
  *   NORM        RMS norm of `heads` runs of `width`      any         scale [width]
  *   MM          W in                                     any         W
  *   BIAS        out += b                                 -           b
- *   ROPE        the first `rotated` values of `heads` runs of `width` are turned by the row's position, in place
- *   PUT         K and V of the row's position into the layer's state             K, V
- *   ATTEND      attention over the state, of `window` positions (0: all)         Q           sinks
+ *   ROPE        of `heads` runs of `width` values `rotated` are turned by the row's position, in place, from `offset` on
+ *   PUT         K and V of the row's position into the layer's state             K, V (or K alone, where V is a part of it)
+ *   ATTEND      attention over the state, of `window` positions (0: all)         Q           sinks; latent: the matrices of each head
  *   GLU         act(in[0]) * in[1]                       gate, up
  *   ADD         out += in                                any
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
@@ -47,10 +47,12 @@ struct ntx_router {
     uint8_t score; /* enum ntx_score */
     bool norm;
     float scale;
+    uint32_t n_groups, groups_used; /* experts are in so many groups, as long as one another: a row's are out of the groups whose two largest have the largest sum;
+                                       n_groups 0: there are none */
 };
 
 /* Rows of a pass. H is the residual stream; the others last from one step to a later one of the layer. */
-enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_N_BUFS };
+enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_N_BUFS };
 
 struct ntx_step {
     uint8_t op;                        /* enum ntx_op */
@@ -61,8 +63,9 @@ struct ntx_step {
     uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
                                           are nothing without them, too */
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
-    uint32_t heads, width, rotated;    /* NORM, ROPE; BIAS, ATTEND, GLU and ADD: width */
+    uint32_t heads, width, rotated, offset; /* NORM, ROPE; BIAS, ATTEND, GLU and ADD: width */
     uint32_t window;                   /* ATTEND */
+    bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
     float scale, cap;                  /* ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
     uint8_t act;                       /* GLU, EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */

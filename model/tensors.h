@@ -12,12 +12,13 @@
 /* Widths that shapes are made of (ntx_width). */
 enum ntx_dim {
     NTX_DIM_ONE, NTX_DIM_EMBD, NTX_DIM_FF, NTX_DIM_HEADS, NTX_DIM_HEAD_K, NTX_DIM_HEADS_K, NTX_DIM_HEADS_V, NTX_DIM_KV_HEADS_K, NTX_DIM_KV_HEADS_V,
-    NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS,
+    NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS,
 };
 
 enum ntx_use {
     NTX_USE_MATRIX,   /* multiplied by; cut into chunks, which live where the plan says */
     NTX_USE_RESIDENT, /* multiplied by; one chunk, always in memory */
+    NTX_USE_HEADS,    /* the same, a matrix of each head, one after the other */
     NTX_USE_VECTOR,   /* F32, used as it is; one chunk, always in memory */
     NTX_USE_ROWS,     /* the same, with a row for each expert */
     NTX_USE_EXPERT,   /* a matrix of each expert, one after the other in one tensor; a chunk each */
@@ -38,6 +39,14 @@ enum ntx_use {
     X(k_norm,             "attn_k_norm.weight",         HEAD_K,         ONE,         VECTOR) \
     X(q_norm_all,         "attn_q_norm.weight",         HEADS_K,        ONE,         VECTOR) /* over all heads at once */ \
     X(k_norm_all,         "attn_k_norm.weight",         KV_HEADS_K,     ONE,         VECTOR) \
+    X(q_a,                "attn_q_a.weight",            EMBD,           Q_LORA,      MATRIX) /* q in two products */ \
+    X(q_a_norm,           "attn_q_a_norm.weight",       Q_LORA,         ONE,         VECTOR) \
+    X(q_b,                "attn_q_b.weight",            Q_LORA,         HEADS_K,     MATRIX) \
+    X(kv_a,               "attn_kv_a_mqa.weight",       EMBD,           LATENT,      MATRIX) /* what K and V of all heads are made of */ \
+    X(kv_a_norm,          "attn_kv_a_norm.weight",      KV_LORA,        ONE,         VECTOR) \
+    X(k_b,                "attn_k_b.weight",            HEAD_PLAIN,     KV_LORA,     HEADS) /* of K, turned over: it is for q */ \
+    X(v_b,                "attn_v_b.weight",            KV_LORA,        HEAD_V,      HEADS) \
+    X(kv_b,               "attn_kv_b.weight",           KV_LORA,        HEAD_KV,     HEADS) /* of K and V, the rows of one behind those of the other */ \
     X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
     X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \
     X(o_bias,             "attn_output.bias",           EMBD,           ONE,         VECTOR) \
@@ -81,7 +90,7 @@ extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS];
 static inline int ntx_is_matrix(enum ntx_tensor t)
 {
     uint8_t use = ntx_tensor_kinds[t].use;
-    return use == NTX_USE_MATRIX || use == NTX_USE_RESIDENT || use == NTX_USE_EXPERT;
+    return use == NTX_USE_MATRIX || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_EXPERT;
 }
 
 #endif

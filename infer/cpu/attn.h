@@ -57,6 +57,9 @@ INLINE void find_rows(const struct ntx_attn *a, const void *const *blocks, size_
     }
 }
 
+/* From position to position of V. */
+INLINE size_t v_row_bytes(const struct ntx_attn *a) { return 2 * (size_t)(a->v_in_k ? a->head_k : a->head_v); }
+
 INLINE bool has_gaps(const struct ntx_attn *a, uint32_t first) { return a->hole || first < ntx_attn_from(a, 0); }
 
 /* The part to begin with: that of the first position that is seen. */
@@ -317,7 +320,7 @@ INLINE void attend_row(const struct ntx_attn *a)
         t.n = t.n_next;
         t.n_next = NTX_MIN((uint32_t)PART, a->n_pos - t.first - t.n);
         find_rows(a, a->k, 2 * (size_t)a->head_k, t.first + t.n, t.n_next, t.k[t.first / PART % 2 ^ 1]);
-        find_rows(a, a->v, 2 * (size_t)a->head_v, t.first, t.n, t.v);
+        find_rows(a, a->v, v_row_bytes(a), t.first, t.n, t.v);
         all_scores(a, &t, q);
         for (uint32_t g = 0; g < a->n_q; g++)
             t.by[g] = weigh(a, t.w[g], t.n, &max[g], &sum[g]);

@@ -253,7 +253,7 @@ INLINE void attend_together(const struct ntx_attn *a)
     for (t.first = first_part(a); t.first < end; t.first += PART) {
         t.n = NTX_MIN((uint32_t)PART, end - t.first);
         find_rows(a, a->k, 2 * (size_t)a->head_k, t.first, t.n, t.k);
-        find_rows(a, a->v, 2 * (size_t)a->head_v, t.first, t.n, t.v);
+        find_rows(a, a->v, v_row_bytes(a), t.first, t.n, t.v);
         scores_of_rows(a, &t);
         weigh_rows(a, &t);
         values_of_rows(a, &t);

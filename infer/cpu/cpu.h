@@ -87,6 +87,7 @@ struct ntx_attn {
     uint32_t block_tokens;       /* Q8_0: NTX_KV_Q8_TOKENS */
     uint32_t n_pos;              /* row r sees positions 0 .. n_pos + r - 1 */
     uint32_t head_k, head_v;
+    bool v_in_k;                 /* V is the first head_v values of K, which v points to: F16 only */
     float scale;                 /* 1 / sqrt(head_k) */
     float cap;                   /* scores s become cap * tanh(s / cap); 0: they stay */
     uint32_t window;             /* of those a row sees the last `window` only; 0: all. Blocks that no row sees are not looked at */

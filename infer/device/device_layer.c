@@ -262,7 +262,7 @@ static bool can(const struct ntx_model *m, const struct ntx_layer *l, const stru
         if (s[i].act == NTX_FFN_GELU || s[i].turn || s[i].cap != 0)
             return false;
     if (r->kind == NTX__ATTEND)
-        return m->hp.head_k <= NTX_GPU_HEAD_MAX && m->hp.head_v <= NTX_GPU_HEAD_MAX;
+        return !m->hp.kv_lora && m->hp.head_k <= NTX_GPU_HEAD_MAX && m->hp.head_v <= NTX_GPU_HEAD_MAX;
     return r->kind != NTX__ROWS || can_rows(l, r);
 }
 

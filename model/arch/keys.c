@@ -104,7 +104,6 @@ static const struct {
     {"attn_logit_softcapping", {0, NAN}},
     {"embedding_scale", {0, 1}},
     {"expert_group_scale", {0, 1}},
-    {"expert_group_used_count", {0, 1}},
     {"final_logit_softcapping", {0, NAN}},
     {"full_attention_interval", {0, 1}},
     {"interleave_moe_layer_step", {0, 1}},
@@ -263,16 +262,33 @@ static bool can_score(const struct ntx__arch *a, uint32_t function)
             a->score == NTX_SCORE_SIGMOID ? function == SIGMOID : softmax;
 }
 
+/* Where a row takes experts out of all groups there might be none. */
+static int get_groups(struct ntx__keys *k)
+{
+    const struct ntx_hparams *hp = k->hp;
+    uint32_t n, used;
+    int rc = ntx__key_u32(k, "expert_group_count", 0, 0, hp->n_expert, &n);
+    if (rc || n < 2)
+        return rc;
+    if (hp->n_expert % n || hp->n_expert / n < 2)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: %u experts are not so many groups of two or more", k->key, n, hp->n_expert);
+    if ((rc = ntx__key_u32(k, "expert_group_used_count", -1, 1, n, &used)))
+        return rc;
+    if (hp->n_expert_used > used * (hp->n_expert / n))
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: a row uses %u experts, more than there are in so many of %u groups", k->key, used, hp->n_expert_used, n);
+    k->hp->router.n_groups = used < n ? n : 0;
+    k->hp->router.groups_used = used < n ? used : 0;
+    return 0;
+}
+
 static int get_router(struct ntx__keys *k)
 {
-    uint32_t groups, function;
-    int rc = ntx__key_u32(k, "expert_group_count", 1, 0, UINT32_MAX, &groups);
+    uint32_t function;
+    int rc = get_groups(k);
     if (rc || (rc = ntx__key_u32(k, "expert_gating_func", 0, 0, UINT32_MAX, &function)))
         return rc;
     if (!function)
         function = k->arch->score == NTX_SCORE_SIGMOID ? SIGMOID : SOFTMAX;
-    if (groups > 1)
-        return ntx_err_set(k->err, -ENOTSUP, "experts in %u groups are not supported", groups);
     if (!can_score(k->arch, function))
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %s supported", ntx__key_of(k, "expert_gating_func"), function,
                            k->arch->any_score                       ? "only a softmax (1) or a sigmoid (2) is"

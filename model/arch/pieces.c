@@ -46,6 +46,17 @@ static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, const stru
     s->turn = (uint8_t)has->turn;
 }
 
+/* The last values of each run of `width`. */
+static void rotate_behind(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads, uint32_t width)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
+    s->heads = heads;
+    s->width = width;
+    s->rotated = hp->rope_dim;
+    s->offset = width - hp->rope_dim;
+    s->pairs = NTX_ROPE_NORM;
+}
+
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
 {
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
@@ -78,6 +89,32 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     bias(hp, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
     if (has->post_norm)
         norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_attn_post_norm, NTX__ALWAYS, 1, hp->n_embd);
+    add(hp, l);
+}
+
+/* What feeds the state comes first, and the norm of what q is made of last: that is what is multiplied next. */
+void ntx__add_latent_attention(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    const uint32_t latent = hp->kv_lora + hp->rope_dim;
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
+    multiply(l, hp->q_lora ? NTX_BUF_Q_LOW : NTX_BUF_Q, NTX_BUF_X, hp->q_lora ? NTX_T_q_a : NTX_T_q);
+    multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_kv_a);
+    norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_kv_a_norm, NTX__ALWAYS, 1, hp->kv_lora);
+    rotate_behind(hp, l, NTX_BUF_K, 1, latent);
+    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K);
+    if (hp->q_lora) {
+        norm(l, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW, NTX_T_q_a_norm, NTX__ALWAYS, 1, hp->q_lora);
+        multiply(l, NTX_BUF_Q, NTX_BUF_Q_LOW, NTX_T_q_b);
+    }
+    rotate_behind(hp, l, NTX_BUF_Q, hp->n_head, hp->head_k);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
+    s->latent = true;
+    s->scale = hp->score_scale;
+    s->width = hp->n_head * hp->head_v;
+    takes(s, NTX_T_kv_b, hp->kv_joined ? NTX__ALWAYS : NTX__NEVER);
+    takes(s, NTX_T_k_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
+    takes(s, NTX_T_v_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
+    multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
     add(hp, l);
 }
 

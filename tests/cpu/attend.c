@@ -4,7 +4,7 @@
 #include "model/quant.h"
 #include "tests/cpu/kit.h"
 
-enum { MAX_POS = 600, MAX_HEAD = 256, MAX_BLOCKS = 64, MAX_Q = NTX_ATTN_HEADS };
+enum { MAX_POS = 600, MAX_HEAD = 576, MAX_BLOCKS = 64, MAX_Q = NTX_ATTN_HEADS };
 
 struct kv {
     struct guarded mem[MAX_BLOCKS];
@@ -152,6 +152,18 @@ static void narrow(struct rng *r, struct ntx_attn *a, uint32_t window, float *si
         k->at[b] = v->at[b] = NULL;
 }
 
+/* V is a part of K. */
+static void v_in_k(struct ntx_attn *a, const struct kv *k)
+{
+    a->v = k->at;
+    a->v_in_k = true;
+    ntx_cpu_pick("generic")->attend[NTX_KV_F16](a);
+    near(a, k, k);
+    const struct ntx_cpu_ops *ops;
+    for (unsigned n = 0; (ops = isa_at(n)); n++)
+        same_bits(ops, a, NTX_KV_F16);
+}
+
 static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes, uint32_t window)
 {
     static float q[MAX_Q * MAX_HEAD], out[MAX_Q * MAX_HEAD];
@@ -177,6 +189,8 @@ static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
     const struct ntx_cpu_ops *ops;
     for (unsigned n = 0; (ops = isa_at(n)); n++)
         same_bits(ops, &a, type);
+    if (type == NTX_KV_F16 && head_v <= head_k)
+        v_in_k(&a, &k);
     kv_free(&k, n_pos);
     kv_free(&v, n_pos);
 }
@@ -200,8 +214,9 @@ static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
         q[i] = rng_float(r) * 4;
         want[i] = 77;
     }
+    bool in_k = type == NTX_KV_F16 && head_v <= head_k && n_pos % 2;
     struct ntx_attn a = {
-        .q = q, .out = want, .n_q = n_q, .n_rows = n_rows, .ld_q = n_q * head_k + GAP, .ld_out = n_q * head_v + GAP, .k = k.at, .v = v.at, .block_tokens = tokens,
+        .q = q, .out = want, .n_q = n_q, .n_rows = n_rows, .v_in_k = in_k, .ld_q = n_q * head_k + GAP, .ld_out = n_q * head_v + GAP, .k = k.at, .v = in_k ? k.at : v.at, .block_tokens = tokens,
         .n_pos = n_pos - n_rows + 1, .head_k = head_k, .head_v = head_v, .scale = 1 / sqrtf((float)head_k), .hole = holes ? hole : NULL,
     };
     narrow(r, &a, window, sinks, &k, &v);
@@ -313,6 +328,8 @@ int main(void)
             check_rows(&r, NTX_KV_Q8_0, 1, NTX_ATTN_VECTORS, n_pos, 32, 64, 64, n_pos % 2, window);
         }
     }
+    check_case(&r, NTX_KV_F16, 8, 300, 32, 576, 512, 1, 0); /* latents of DeepSeek's */
+    check_rows(&r, NTX_KV_F16, 8, 8, 301, 32, 576, 512, 0, 0);
     check_store(&r, true);
     check_store(&r, false);
     check_odd_values(&r);

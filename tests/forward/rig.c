@@ -13,6 +13,24 @@ struct mk_options rig_model(void)
                                .experts_used = 2, .version = 3, .parts = 1, .seed = 1};
 }
 
+struct mk_options rig_latent(void)
+{
+    struct mk_options o = rig_model();
+    o.arch = "deepseek2";
+    o.layers = 3;
+    o.dense = 1;
+    o.ff = 256;
+    o.experts = 8;
+    o.experts_used = 3;
+    o.groups = 4;
+    o.groups_used = 2;
+    o.head_dim = 96;
+    o.rotated = 32;
+    o.value_dim = 64;
+    o.kv_lora = 256;
+    return o;
+}
+
 /* The same model packed, in its place. */
 static void pack(const struct rig_options *o, const char *path)
 {

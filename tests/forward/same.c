@@ -161,6 +161,21 @@ static void same_with_experts(void)
     }
 }
 
+/* Attention over latents, with matrices of heads apart and in one, and experts in groups. */
+static void same_with_latents(void)
+{
+    static const struct { const char *type; uint32_t q_lora; bool joined; } is[] = {{"F32", 96, false}, {"Q4_K_M", 256, false}, {"Q8_0", 0, true}, {"F16", 64, true}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct mk_options make = rig_latent();
+        make.type = is[i].type;
+        make.q_lora = is[i].q_lora;
+        make.kv_joined = is[i].joined;
+        make.sigmoid = make.biases = !i;
+        same_by_circumstance(&(struct rig_options){.make = make});
+        same_in_company(&(struct rig_options){.make = make});
+    }
+}
+
 /* Packed, by neurons in groups: the same for all circumstances, group sizes and places of the gate. */
 static void same_packed(void)
 {
@@ -268,7 +283,7 @@ static void same_with_windows(enum ntx_kv_type type)
 }
 
 /* A prefix that is shared: what goes on from a snapshot of it has the bits of a sequence of its own, whatever its first owner does meanwhile. */
-static void same_from_snapshots(bool windows)
+static void same_from_snapshots(bool windows, bool latent)
 {
     enum { PREFIX = 75, MORE = 20 };
     struct rig_options o = {.make = rig_model(), .max_rows = 40, .ctx = 512, .windows = windows, .kv_tokens = 1024};
@@ -276,9 +291,12 @@ static void same_from_snapshots(bool windows)
     struct ntx_kv_seq *kv, *snapshot, *one, *other;
     int32_t ids[PREFIX + MORE];
     size_t n;
-    o.make.arch = windows ? "gpt-oss" : "llama";
+    if (latent)
+        o.make = rig_latent();
+    else
+        o.make.arch = windows ? "gpt-oss" : "llama";
     o.make.type = "Q8_0";
-    o.make.experts = windows ? 4 : 0;
+    o.make.experts = windows ? 4 : latent ? 8 : 0;
     o.make.layers = 3;
     o.make.ff = 128;
     o.make.head_dim = 64;
@@ -318,8 +336,9 @@ static void same_from_snapshots(bool windows)
 
 int main(void)
 {
-    same_from_snapshots(false);
-    same_from_snapshots(true);
+    same_from_snapshots(false, false);
+    same_from_snapshots(true, false);
+    same_from_snapshots(false, true);
     same_with_windows(NTX_KV_F16);
     same_with_windows(NTX_KV_Q8_0);
     struct mk_options make = rig_model();
@@ -344,6 +363,7 @@ int main(void)
     same_after_failures("Q4_K_M");
     same_after_failures("Q8_0");
     same_with_experts();
+    same_with_latents();
     same_packed();
     packed_is_the_model();
     return 0;

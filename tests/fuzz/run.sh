@@ -18,7 +18,7 @@ seeds_gguf() {
     # the whole header and a piece of data each; then a header of two keys and a tensor, for short inputs
     n=0
     for options in "--arch llama --rope-freqs --type IQ3_S --embd 256 --ff 256" "--arch qwen2 --tied --type IQ4_NL" "--arch qwen3 --type Q8_0 --head-dim 32" \
-        "--arch qwen2moe --experts 3" "--arch gpt-oss --experts 3" "--arch glm4moe --experts 3 --nextn 1" "--arch minimax-m2 --experts 3" "--arch olmoe --experts 3" "--arch smollm3" "--arch mistral3 --rope-scaling yarn --rope-factor 4" "--arch granite" "--arch gemma2" "--arch gemma3 --layers 6"; do
+        "--arch qwen2moe --experts 3" "--arch gpt-oss --experts 3" "--arch glm4moe --experts 3 --nextn 1" "--arch minimax-m2 --experts 3" "--arch olmoe --experts 3" "--arch smollm3" "--arch mistral3 --rope-scaling yarn --rope-factor 4" "--arch granite" "--arch deepseek2 --kv-lora 32 --q-lora 32 --head-dim 32 --rotated 16 --experts 4 --groups 2 --groups-used 1 --nextn 1" "--arch deepseek2 --kv-lora 32 --head-dim 32 --rotated 16 --kv-joined" "--arch gemma2" "--arch gemma3 --layers 6"; do
         n=$((n + 1))
         # shellcheck disable=SC2086
         "$NTX_BIN/ntx-mkmodel" --layers 1 --embd 32 --ff 32 --heads 2 --kv 1 $options "$dir/m.gguf" >"$dir/log"
@@ -26,7 +26,7 @@ seeds_gguf() {
     done
     printf 'GGUF\3\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\4\0\0\0\7\0\0\0\1\0\0\0\0\0\0\0b\11\0\0\0\10\0\0\0\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0x\2\0\0\0\0\0\0\0yz\1\0\0\0\0\0\0\0t\2\0\0\0\40\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\10\0\0\0\0\0\0\0\0\0\0\0' >"$dir/corpus/small"
     for word in GGUF general.architecture general.alignment llama qwen2 qwen3 .block_count .expert_count .expert_used_count \
-        qwen2moe qwen3moe gpt-oss glm4moe minimax-m2 olmoe smollm3 mistral3 granite gemma2 gemma3 .rope.freq_base_swa .final_logit_softcapping .attention.sliding_window_pattern post_ffw_norm.weight .residual_scale .attention.temperature_scale .rope.scaling.yarn_log_multiplier .leading_dense_block_count .nextn_predict_layers .expert_shared_count exp_probs_b.bias nextn.eh_proj.weight .attention.sliding_window attn_sinks.weight ffn_up_exps.bias .expert_feed_forward_length blk.0.ffn_gate_exps.weight .rope.scaling.type yarn \
+        qwen2moe qwen3moe gpt-oss glm4moe minimax-m2 olmoe smollm3 mistral3 granite deepseek2 .attention.kv_lora_rank .attention.key_length_mla .attention.value_length_mla .expert_group_count .expert_group_used_count attn_kv_b.weight attn_k_b.weight gemma2 gemma3 .rope.freq_base_swa .final_logit_softcapping .attention.sliding_window_pattern post_ffw_norm.weight .residual_scale .attention.temperature_scale .rope.scaling.yarn_log_multiplier .leading_dense_block_count .nextn_predict_layers .expert_shared_count exp_probs_b.bias nextn.eh_proj.weight .attention.sliding_window attn_sinks.weight ffn_up_exps.bias .expert_feed_forward_length blk.0.ffn_gate_exps.weight .rope.scaling.type yarn \
         .attention.head_count_kv tokenizer.ggml.tokens token_embd.weight blk.0.attn_q.weight split.count; do
         echo "\"$word\""
     done >"$dir/words"

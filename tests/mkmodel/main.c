@@ -19,6 +19,8 @@ static void usage(FILE *to)
             "  --layers N (4)  --embd N (256)  --ff N (768)  --heads N (8)  --kv N (2)  --head-dim N (embd / heads)\n"
             "  --experts N (none, or 8 where the architecture has experts)  --experts-used N (2)  --expert-ff N (ff)  --shared-ff N (ff)\n"
             "  --dense N (0: leading layers without experts)  --nextn N (0: blocks that foretell tokens)  --rotated N (whole heads)  --expert-scale F (no key)\n"
+            "  --kv-lora N  --q-lora N (none)  --value-dim N (as --head-dim)  --kv-joined  --log-multiplier F (no key)   attention over latents: deepseek2\n"
+            "  --groups N (none: of experts)  --groups-used N  --sigmoid (router, where the architecture leaves it open)\n"
             "  --window N (32; gpt-oss)  --ctx N (512)  --tied  --biases (q, k, v)  --qk-norms (both where the architecture leaves them open)  --logit-scale F (3)\n"
             "  --rope-base F (10000)  --rope-scaling none|linear|yarn  --rope-factor F (1)  --rope-orig N (ctx / factor)\n"
             "  --rope-freqs                  writes the frequency divisors of Llama 3.1 for --rope-factor\n"
@@ -42,6 +44,8 @@ static const char *inconsistent(const struct mk_options *o)
         return "--experts wants an --arch with experts";
     if (o->rotated % 2 || o->rotated > head)
         return "--rotated must be even, and no more than a head";
+    if (!strcmp(o->arch, "deepseek2") && (!o->kv_lora || !o->rotated || o->rotated >= head))
+        return "attention over latents wants --kv-lora, and --rotated, less than --head-dim";
     if (o->experts && o->experts_used > o->experts)
         return "--experts-used is more than --experts";
     if ((!strcmp(o->type, "F32") || !strcmp(o->type, "F16") || !strcmp(o->type, "BF16")) || (o->embd % 32 == 0 && o->ff % 32 == 0 && o->expert_ff % 32 == 0 && o->shared_ff % 32 == 0))

@@ -109,11 +109,11 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */ };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096 };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
-    {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED},
+    {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek2", SHARED_COUNT | DENSE | LATENT},
 };
 
 static bool says(const struct mk_options *o, unsigned key)
@@ -162,6 +162,14 @@ static const struct {
     {NTX_T_o, 0, 0.7f, OF_IN, false, true},
     {NTX_T_q, 0, 1.5f, OF_EMBD, false, true},
     {NTX_T_v, 0, 1, OF_EMBD, true, true},
+    {NTX_T_q_a, 0, 1, OF_EMBD, false, true},
+    {NTX_T_q_a_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_q_b, 0, 1.5f, OF_IN, false, true},
+    {NTX_T_kv_a, 0, 1, OF_EMBD, false, true},
+    {NTX_T_kv_a_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_k_b, 0, 1.2f, OF_IN, false, true},
+    {NTX_T_kv_b, 0, 1.2f, OF_IN, false, true},
+    {NTX_T_v_b, 0, 1.2f, OF_IN, false, true},
     {NTX_T_q_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_k_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_v_bias, 0, 0.3f, PLAIN, false, false},
@@ -175,9 +183,12 @@ static const struct {
     {NTX_T_ffn_post_norm, 1, 0.1f, PLAIN, false, false},
 };
 
+static uint32_t value_dim(const struct mk_options *o, uint32_t head) { return o->value_dim ? o->value_dim : head; }
+
 static struct ntx_hparams widths(const struct mk_options *o, uint32_t head)
 {
-    return (struct ntx_hparams){.n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = head, .head_v = head, .rope_dim = head,
+    return (struct ntx_hparams){.n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = head, .head_v = value_dim(o, head), .rope_dim = o->kv_lora ? o->rotated : head,
+                                .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined,
                                 .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o)};
 }
 
@@ -198,7 +209,7 @@ static bool chosen(const struct mk_options *o, enum ntx_tensor t)
 {
     bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm, bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
     bool always = !strcmp(o->arch, "qwen2moe"); /* its published files have them all */
-    return (norm && o->qk_norms) || (bias && (o->biases || always));
+    return (t == NTX_T_router_choice && o->biases) || (norm && o->qk_norms) || (bias && (o->biases || always));
 }
 
 static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum ntx_tensor t)
@@ -219,8 +230,9 @@ static struct mk_tensor *add_kind(struct plan *p, const char *name, enum ntx_ten
     uint32_t n_in = shape.n_in, n_out = shape.n_out;
     bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_ROWS;
     uint32_t type = floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
-    struct mk_tensor *t = mk_tensor_add(p->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : n_out, 0);
-    if (t && k->use == NTX_USE_EXPERT) {
+    bool joined = kind == NTX_T_kv_b; /* its heads are written as one matrix */
+    struct mk_tensor *t = mk_tensor_add(p->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : joined ? n_out * shape.n_each : n_out, 0);
+    if (t && !joined && (k->use == NTX_USE_EXPERT || k->use == NTX_USE_HEADS)) {
         t->n_dims = 3;
         t->ne[2] = shape.n_each;
     }
@@ -346,6 +358,8 @@ static void add_rope_keys(struct plan *p, uint32_t orig)
     mk_kv_str(p->f, key, o->rope_scaling);
     kv_f32(p, "rope.scaling.factor", o->rope_factor);
     kv_u32(p, "rope.scaling.original_context_length", orig);
+    if (says(o, LATENT) && o->log_multiplier != 0)
+        kv_f32(p, "rope.scaling.yarn_log_multiplier", o->log_multiplier);
     if (!says(o, TEMPERATURE))
         return;
     kv_f32(p, "attention.temperature_scale", 0.1f);
@@ -365,15 +379,34 @@ static void add_router_keys(struct plan *p)
     if (says(o, SHARED_COUNT))
         kv_u32(p, "expert_shared_count", shared_ff(o) / expert_ff(o));
     if (says(o, DENSE))
-        kv_u32(p, "leading_dense_block_count", o->dense);
+        kv_u32(p, "leading_dense_block_count", o->experts ? o->dense : o->layers);
     if (o->nextn)
         kv_u32(p, "nextn_predict_layers", o->nextn);
     if (o->expert_scale != 0)
         kv_f32(p, "expert_weights_scale", o->expert_scale);
-    if (!says(o, SIGMOID))
+    if (o->groups) {
+        kv_u32(p, "expert_group_count", o->groups);
+        kv_u32(p, "expert_group_used_count", o->groups_used);
+    }
+    if (!says(o, SIGMOID) && !o->sigmoid)
         return;
     kv_u32(p, "expert_gating_func", 2);
     kv_bool(p, "expert_weights_norm", true);
+}
+
+/* In the older way or the newer (model/arch/deepseek2.c). */
+static void add_latent_keys(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    kv_u32(p, "attention.kv_lora_rank", o->kv_lora);
+    if (o->q_lora)
+        kv_u32(p, "attention.q_lora_rank", o->q_lora);
+    kv_u32(p, "attention.key_length", o->kv_joined ? p->head : o->kv_lora + o->rotated);
+    kv_u32(p, "attention.value_length", o->kv_joined ? value_dim(o, p->head) : o->kv_lora);
+    if (o->kv_joined)
+        return;
+    kv_u32(p, "attention.key_length_mla", p->head);
+    kv_u32(p, "attention.value_length_mla", value_dim(o, p->head));
 }
 
 static void add_keys(struct plan *p, uint32_t orig)
@@ -388,9 +421,11 @@ static void add_keys(struct plan *p, uint32_t orig)
     kv_u32(p, "embedding_length", o->embd);
     kv_u32(p, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
     kv_u32(p, "attention.head_count", o->heads);
-    kv_u32(p, "attention.head_count_kv", o->kv);
+    kv_u32(p, "attention.head_count_kv", !says(o, LATENT) ? o->kv : o->kv_joined ? o->heads : 1);
     kv_f32(p, "attention.layer_norm_rms_epsilon", 1e-5f);
-    if (p->head * o->heads != o->embd || !says(o, UNSAID_LENGTH)) {
+    if (says(o, LATENT)) {
+        add_latent_keys(p);
+    } else if (p->head * o->heads != o->embd || !says(o, UNSAID_LENGTH)) {
         kv_u32(p, "attention.key_length", p->head);
         kv_u32(p, "attention.value_length", p->head);
     }
@@ -398,7 +433,7 @@ static void add_keys(struct plan *p, uint32_t orig)
         kv_u32(p, "expert_count", o->experts);
         kv_u32(p, "expert_used_count", o->experts_used);
     }
-    if (o->experts && strcmp(o->arch, "llama"))
+    if ((o->experts || says(o, LATENT)) && strcmp(o->arch, "llama"))
         kv_u32(p, "expert_feed_forward_length", expert_ff(o));
     if (o->experts && says(o, SHARED_WIDTH))
         kv_u32(p, "expert_shared_feed_forward_length", shared_ff(o));

@@ -1,0 +1,109 @@
+/* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash: attention over latents, the first layers dense, then experts, of which a row's are chosen in some of
+ * their groups, by a softmax or a sigmoid with a bias for the choice, and some more that every row goes through. Blocks that foretell tokens may follow.
+ *
+ * Files say the widths of heads in one of two ways: attention.key_length_mla and value_length_mla, beside matrices that are apart (k_b, v_b); older ones
+ * attention.key_length and value_length, beside those that are one (kv_b). */
+#include <errno.h>
+#include <math.h>
+
+#include "common/util.h"
+#include "model/arch/arch_impl.h"
+
+/* Of a head, as keys tell that llama.cpp made for attention over latents: then those of heads in general are the latents'. */
+static int own_widths(struct ntx__keys *k, uint32_t head_k, uint32_t head_v)
+{
+    struct ntx_hparams *hp = k->hp;
+    if (hp->head_k != hp->kv_lora + hp->rope_dim || hp->n_head_kv != 1)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u, of %u heads: latents of %u values with %u rotated ones, of one head, are possible", ntx__key_of(k, "attention.key_length"),
+                           hp->head_k, hp->n_head_kv, hp->kv_lora, hp->rope_dim);
+    hp->head_k = head_k;
+    hp->head_v = head_v;
+    return 0;
+}
+
+static int latent_keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    uint32_t head_k, head_v;
+    int rc;
+    if ((rc = ntx__key_u32(k, "attention.kv_lora_rank", -1, 1, NTX_MAX_HEAD - hp->rope_dim, &hp->kv_lora)) ||
+        (rc = ntx__key_u32(k, "attention.q_lora_rank", 0, 0, NTX__MAX_WIDTH, &hp->q_lora)) ||
+        (rc = ntx__key_u32(k, "attention.value_length_mla", 0, 0, NTX_MAX_HEAD, &head_v)) ||
+        (rc = ntx__key_u32(k, "attention.key_length_mla", head_v ? -1 : 0, head_v != 0, head_v ? NTX_MAX_HEAD : 0, &head_k)))
+        return rc;
+    hp->kv_joined = !head_v;
+    if (head_v && (rc = own_widths(k, head_k, head_v)))
+        return rc;
+    if (hp->head_k <= hp->rope_dim)
+        return ntx_err_set(k->err, -EINVAL, "%u of a head's %u values are rotated: some are not in a %s model", hp->rope_dim, hp->head_k, k->name);
+    hp->n_head_kv = 1;
+    return 0;
+}
+
+/* 1 + 0.1 by ln(factor): what YaRN multiplies magnitudes by. */
+static double magnitude(const struct ntx_hparams *hp, double by) { return 1 + 0.1 * by * log((double)hp->rope_factor); }
+
+/* Scores have the square of a magnitude that a key tells the multiplier of, in tenths; then what is rotated has none. (As llama.cpp does, whatever
+ * the scaling.) */
+static int scale_keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    float tenth, temperature;
+    uint32_t from;
+    int rc;
+    if ((rc = ntx__key_f32(k, "rope.scaling.yarn_log_multiplier", 0, 0, 1e3f, &tenth)) ||
+        (rc = ntx__key_f32(k, "attention.temperature_scale", 0, 0, 1e3f, &temperature)) ||
+        (rc = ntx__key_u32(k, "attention.temperature_length", 0, 0, INT32_MAX, &from)))
+        return rc;
+    if (temperature != 0) /* scores grow with the position from there on: up to there they do not */
+        hp->ctx_train = hp->ctx_most = NTX_MIN(hp->ctx_train, NTX_MAX(from, 1u));
+    double by = (double)tenth / (double)0.1f, rotated = hp->rope_attn_factor;
+    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 && by != 0)
+        rotated /= magnitude(hp, 1);
+    double scores = rotated * magnitude(hp, 1) * magnitude(hp, by);
+    hp->rope_attn_factor = (float)rotated;
+    hp->score_scale = (float)(scores * scores / sqrt(hp->head_k));
+    return 0;
+}
+
+/* Files of GLM-4.7-Flash from before the key say by their size that they have a sigmoid. */
+static void find_score(struct ntx__keys *k)
+{
+    const struct ntx_hparams *hp = k->hp;
+    uint64_t function = 0;
+    ntx_gguf_u64(k->g, ntx__key_of(k, "expert_gating_func"), &function);
+    if (!function && (hp->n_layers == 47 || hp->n_layers == 48) && hp->n_vocab == 154880)
+        k->hp->router.score = NTX_SCORE_SIGMOID;
+}
+
+static int keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    uint32_t shared;
+    int rc = ntx__key_nextn(k);
+    if (rc || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) || (rc = latent_keys(k)) || (rc = scale_keys(k)))
+        return rc;
+    find_score(k);
+    if (!hp->n_expert)
+        return 0;
+    if ((rc = ntx__key_u32(k, "expert_shared_count", -1, 0, NTX__MAX_WIDTH / hp->n_ff_exp, &shared)))
+        return rc;
+    hp->n_ff_shexp = shared * hp->n_ff_exp;
+    return 0;
+}
+
+static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    const struct ntx__experts experts = {.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = m->hp.n_ff_shexp ? NTX__ALWAYS : NTX__NEVER};
+    ntx__add_latent_attention(&m->hp, out);
+    if (!m->hp.n_expert || l < m->hp.n_dense)
+        ntx__add_dense(m, l, out, NTX_FFN_SILU);
+    else
+        ntx__add_experts(m, out, &experts);
+}
+
+const struct ntx__arch ntx__arch_deepseek2 = {
+    .experts = NTX__MAYBE, .score = NTX_SCORE_SOFTMAX, .any_score = true, .keys = keys, .layer = layer,
+    .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers",
+            "rope.scaling.yarn_log_multiplier", "attention.temperature_scale", "attention.temperature_length"},
+};
