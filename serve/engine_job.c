@@ -127,7 +127,8 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
     ntx_monitor_answer(e->c.counters, s);
     char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
     leave(e, s);
-    ntx_mail_answered(e->c.mail, s->writer, s->request, finish, stats, s->run.cached_tokens);
+    const struct ntx_answered d = {.finish = finish, .stop = ntx_text_stop(s->text), .stats_json = stats, .cached_tokens = s->run.cached_tokens};
+    ntx_mail_answered(e->c.mail, s->writer, s->request, &d);
     free(stats);
     if (s->kind != NTX_SESSION_GENERATE || !s->keep) {
         ntx__engine_drop(e, s);

@@ -200,12 +200,13 @@ void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t
     mail_error(b, writer, id, err, text, false);
 }
 
-void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json, uint32_t cached_tokens)
+void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_answered *a)
 {
     Ntx__Done d = NTX__DONE__INIT;
-    d.finish = (char *)(uintptr_t)finish;
-    d.stats_json = (char *)(uintptr_t)(stats_json ? stats_json : "");
-    d.cached_tokens = cached_tokens;
+    d.finish = (char *)(uintptr_t)a->finish;
+    d.stop = (char *)(uintptr_t)(a->stop ? a->stop : "");
+    d.stats_json = (char *)(uintptr_t)(a->stats_json ? a->stats_json : "");
+    d.cached_tokens = a->cached_tokens;
     Ntx__Reply r = NTX__REPLY__INIT;
     r.id = id;
     r.body_case = NTX__REPLY__BODY_DONE;
@@ -215,7 +216,7 @@ void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_
 
 void ntx_mail_done(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json)
 {
-    ntx_mail_answered(b, writer, id, finish, stats_json, 0);
+    ntx_mail_answered(b, writer, id, &(struct ntx_answered){.finish = finish, .stats_json = stats_json});
 }
 
 void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_how_far *p)

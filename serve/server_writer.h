@@ -102,8 +102,13 @@ struct ntx_states_row {
 void ntx_mail_error(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int err, const char *text); /* of a request that was not begun */
-void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json, uint32_t cached_tokens);
 void ntx_mail_done(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *finish, const char *stats_json);
+/* The same of an answer. */
+struct ntx_answered {
+    const char *finish, *stop, *stats_json; /* stop: the one of the request's that ended it, "" or NULL for none; stats_json: or NULL */
+    uint32_t cached_tokens;
+};
+void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_answered *a);
 void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *phase, uint64_t done, uint64_t total);
 void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_how_far *p);
 void ntx_mail_started(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_started *m);

@@ -16,6 +16,7 @@ struct ntx_text {
     char *out;      /* the cleaned text of the last take */
     size_t out_room;
     bool stopped;
+    size_t by;      /* which of stops, once it is */
 };
 
 int ntx_text_new(char *const *stops, size_t n_stops, struct ntx_text **out)
@@ -55,13 +56,14 @@ void ntx_text_free(struct ntx_text *t)
 }
 
 /* The end of the shown text when a stop string is in what is held: its earliest appearance. */
-static bool find_stop(const struct ntx_text *t, size_t *at)
+static bool find_stop(struct ntx_text *t, size_t *at)
 {
     bool found = false;
     for (size_t i = 0; i < t->n_stops; i++) {
         const char *p = memmem(t->held, t->n, t->stops[i], t->stop_len[i]);
         if (p && (!found || (size_t)(p - t->held) < *at)) {
             *at = (size_t)(p - t->held);
+            t->by = i;
             found = true;
         }
     }
@@ -86,6 +88,8 @@ int ntx_text_feed(struct ntx_text *t, const char *bytes, size_t n, bool *stopped
     *stopped = t->stopped;
     return 0;
 }
+
+const char *ntx_text_stop(const struct ntx_text *t) { return t && t->stopped ? t->stops[t->by] : ""; }
 
 /* Bytes at the end that may be the beginning of a stop string. */
 static size_t stop_hold(const struct ntx_text *t)

@@ -14,6 +14,8 @@ int ntx_text_new(char *const *stops, size_t n_stops, struct ntx_text **out); /* 
 void ntx_text_free(struct ntx_text *t);
 /* Adds a token's bytes; *stopped: a stop string has appeared, nothing may be fed any more. */
 int ntx_text_feed(struct ntx_text *t, const char *bytes, size_t n, bool *stopped);
+/* The stop string that has appeared, "" for none; good as long as t. t may be NULL. */
+const char *ntx_text_stop(const struct ntx_text *t);
 /* What may be shown now and was not before; flush: everything, for nothing more will come. Good until the next call. */
 int ntx_text_take(struct ntx_text *t, bool flush, const char **text, size_t *n);
 

@@ -10,6 +10,7 @@
 
 void ntx_answer_free(struct ntx_answer *a)
 {
+    json_decref(a->items);
     for (unsigned i = 0; i < a->n; i++) {
         ntx_reply_free(a->choice[i].reply);
         for (unsigned k = 0; k < a->choice[i].n_calls; k++) {
@@ -18,6 +19,7 @@ void ntx_answer_free(struct ntx_answer *a)
             free(a->choice[i].call[k].text);
         }
         free(a->choice[i].call);
+        free(a->choice[i].stop);
         ntx_buf_free(&a->choice[i].text);
         ntx_buf_free(&a->choice[i].thought);
     }
@@ -140,6 +142,7 @@ static int finish(struct ntx_answer *a, const struct ntx_event *e, struct ntx_bu
     feed(a, e, true, out);
     c->finish = length ? "length" : "stop";
     a->cached_tokens += e->choice % a->ask->n ? 0 : e->cached_tokens;
+    c->stop = !length && e->stop && *e->stop ? strdup(e->stop) : NULL;
     a->left--;
     if (a->ask->stream && a->shape->finish)
         a->shape->finish(a, e->choice, out);

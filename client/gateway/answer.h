@@ -32,7 +32,7 @@ struct ntx_shape {
     bool brief; /* all that is wanted is known when computed has taken the prompt: the answer ends there */
 };
 
-extern const struct ntx_shape ntx_openai_chat, ntx_openai_text, ntx_anthropic, ntx_anthropic_count, ntx_ollama, ntx_llama_infill;
+extern const struct ntx_shape ntx_openai_chat, ntx_openai_text, ntx_anthropic, ntx_anthropic_count, ntx_ollama, ntx_llama_infill, ntx_openai_responses;
 
 struct ntx_tool_call {
     char id[64];
@@ -52,6 +52,7 @@ struct ntx_choice {
     struct ntx_buf text, thought; /* not of a stream */
     const char *finish;           /* "stop" or "length"; NULL: not yet */
     uint32_t tokens;
+    char *stop;                   /* the stop string that ended it, or NULL */
 };
 
 struct ntx_answer {
@@ -63,8 +64,10 @@ struct ntx_answer {
     unsigned n, left;          /* choices; those that have not ended */
     uint32_t prompt_tokens, cached_tokens; /* cached: of the prompt, known at the end */
     uint64_t since_ns, first_ns; /* when it was asked for, and when its first text came (0: not yet) */
-    int block;                 /* Anthropic's: the number of the block under way, or the next; whether it is open, and what it is */
+    int block;                 /* Anthropic's, and items of Responses: the number of the one under way, or the next; whether it is open, and what it is */
     bool block_open, block_thought;
+    json_t *items;             /* Responses': those of a stream that are whole */
+    unsigned sequence;         /* of its events */
     bool bad;                  /* memory failed */
 };
 

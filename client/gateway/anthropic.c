@@ -20,12 +20,13 @@ static json_t *usage(const struct ntx_answer *a)
                      (json_int_t)ntx_answer_tokens(a));
 }
 
-static const char *reason(const struct ntx_choice *c) { return !c->finish ? NULL : *c->finish == 'l' ? "max_tokens" : c->n_calls ? "tool_use" : "end_turn"; }
+static const char *reason(const struct ntx_choice *c) { return !c->finish ? NULL : *c->finish == 'l' ? "max_tokens" : c->n_calls ? "tool_use" : c->stop ? "stop_sequence" : "end_turn"; }
+static json_t *stop_of(const struct ntx_choice *c) { return c->stop && !c->n_calls ? ntx_json_text(c->stop, strlen(c->stop)) : json_null(); }
 
 static json_t *message(const struct ntx_answer *a, json_t *content)
 {
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s?, s:n, s:o}", "id", a->id, "type", "message", "role", "assistant", "model", ntx_json_text(a->model, strlen(a->model)), "content",
-                     content, "stop_reason", reason(&a->choice[0]), "stop_sequence", "usage", usage(a));
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s?, s:o, s:o}", "id", a->id, "type", "message", "role", "assistant", "model", ntx_json_text(a->model, strlen(a->model)), "content",
+                     content, "stop_reason", reason(&a->choice[0]), "stop_sequence", stop_of(&a->choice[0]), "usage", usage(a));
 }
 
 static json_t *block(bool thought, json_t *text)
@@ -91,7 +92,7 @@ static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_b
 static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
 {
     close_block(a, out);
-    event(out, "message_delta", json_pack("{s:s, s:{s:s?, s:n}, s:o}", "type", "message_delta", "delta", "stop_reason", reason(&a->choice[choice]), "stop_sequence", "usage", usage(a)));
+    event(out, "message_delta", json_pack("{s:s, s:{s:s?, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason", reason(&a->choice[choice]), "stop_sequence", stop_of(&a->choice[choice]), "usage", usage(a)));
     event(out, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 

@@ -58,6 +58,7 @@ static int (*const readers[NTX_N_APIS])(struct ntx_ask *a, const json_t *body, s
     [NTX_API_CHAT] = ntx__ask_chat,      [NTX_API_TEXT] = ntx__ask_text,           [NTX_API_MESSAGES] = ntx__ask_messages,
     [NTX_API_COUNT] = ntx__ask_messages, [NTX_API_OLLAMA_CHAT] = ntx__ask_ollama_chat, [NTX_API_OLLAMA_TEXT] = ntx__ask_ollama_text,
     [NTX_API_INFILL] = ntx__ask_infill,
+    [NTX_API_RESPONSES] = ntx__ask_responses,
 };
 
 int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_ask **out, struct ntx_fault *f)

@@ -17,7 +17,7 @@
 #define NTX_ASK_CHOICES 16u /* answers of one request: as many as computed runs for a client */
 #define NTX_ASK_STOPS 16u
 
-enum ntx_ask_api { NTX_API_CHAT, NTX_API_TEXT, NTX_API_MESSAGES, NTX_API_COUNT, NTX_API_OLLAMA_CHAT, NTX_API_OLLAMA_TEXT, NTX_API_INFILL, NTX_N_APIS };
+enum ntx_ask_api { NTX_API_CHAT, NTX_API_TEXT, NTX_API_MESSAGES, NTX_API_COUNT, NTX_API_OLLAMA_CHAT, NTX_API_OLLAMA_TEXT, NTX_API_INFILL, NTX_API_RESPONSES, NTX_N_APIS };
 
 struct ntx_ask_message {
     const char *role; /* system, user, assistant or tool */
@@ -67,6 +67,7 @@ int ntx__ask_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_ollama_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_ollama_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
+int ntx__ask_responses(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_infill(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_openai_messages(struct ntx_ask *a, const json_t *messages, struct ntx_fault *f); /* a list of them, as OpenAI and Ollama have it */
 int ntx__ask_tools(struct ntx_ask *a, const json_t *list, bool anthropic, struct ntx_fault *f);

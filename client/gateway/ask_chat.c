@@ -77,8 +77,8 @@ static int add_part(struct ntx_buf *b, const json_t *part, const char *param, st
     if (!type)
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of a message's content has no type");
     if (!strcmp(type, "thinking") || !strcmp(type, "redacted_thinking"))
-        return 0; /* of earlier answers: templates leave it out */
-    if (strcmp(type, "text"))
+        return 0; /* of earlier answers: not of the text */
+    if (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "content of type '%.40s' is not supported: text is", type);
     if (!json_is_string(text))
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of type text has no text");
@@ -132,15 +132,25 @@ static const char *role_of(const json_t *m, struct ntx_fault *f)
     return NULL;
 }
 
-/* What a template wants to know of a message besides its text. */
-static int add_fields(struct ntx_ask *a, const json_t *m, const json_t *calls, bool tool, struct ntx_fault *f)
+/* What the assistant thought before it said this, as it was told then; templates take of it what they want. */
+static json_t *thought_of(const json_t *m)
 {
+    json_t *v = json_object_get(m, "reasoning_content");
+    v = json_string_length(v) ? v : json_object_get(m, "thinking");
+    return json_string_length(v) ? v : NULL;
+}
+
+/* What a template wants to know of a message besides its text. */
+static int add_fields(struct ntx_ask *a, const json_t *m, const json_t *calls, const char *role, struct ntx_fault *f)
+{
+    bool tool = !strcmp(role, "tool");
     json_t *list = calls ? ntx__ask_calls(calls, f) : NULL, *id = json_object_get(m, "tool_call_id"), *name = json_object_get(m, "name");
+    json_t *thought = strcmp(role, "assistant") ? NULL : thought_of(m);
     name = name ? name : json_object_get(m, "tool_name");
     if (calls && !list)
         return -1;
-    if (list)
-        return ntx__ask_set_fields(a, json_pack("{s:o}", "tool_calls", list), f);
+    if (list || thought)
+        return ntx__ask_set_fields(a, json_pack("{s:o*, s:O*}", "tool_calls", list, "reasoning_content", thought), f);
     if (json_string_length(name) && !tool)
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages", "'name' is not supported but in a tool's message");
     return tool ? ntx__ask_set_fields(a, json_pack("{s:O*, s:O*}", "tool_call_id", id, "name", name), f) : 0;
@@ -153,8 +163,8 @@ static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
                                             {"tool_name", NTX_FIELD_ANY, 0, 0, 0, NULL},     {"refusal", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
                                             {"tool_calls", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
                                             {"audio", NTX_FIELD_ABSENT, 0, 0, 0, NULL},      {"annotations", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-                                            {"images", NTX_FIELD_ABSENT, 0, 0, 0, NULL},     {"thinking", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-                                            {"reasoning_content", NTX_FIELD_SKIP, 0, 0, 0, NULL}, /* of earlier answers: templates leave it out */
+                                            {"images", NTX_FIELD_ABSENT, 0, 0, 0, NULL},     {"thinking", NTX_FIELD_ANY, 0, 0, 0, NULL},
+                                            {"reasoning_content", NTX_FIELD_ANY, 0, 0, 0, NULL},
                                             {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     if (!json_is_object(m))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "a message must be an object");
@@ -164,13 +174,13 @@ static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
     if (!role)
         return -1;
     const json_t *content = json_object_get(m, "content"), *calls = json_object_get(m, "tool_calls");
-    bool called = json_array_size(calls), tool = !strcmp(role, "tool");
+    bool called = json_array_size(calls);
     if (called && strcmp(role, "assistant"))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "only the assistant's messages have tool_calls");
     json_t *none = called && (!content || json_is_null(content)) ? json_string("") : NULL;
     int rc = ntx__ask_message(a, role, none ? none : content, "messages", f);
     json_decref(none);
-    return rc ? rc : add_fields(a, m, called ? calls : NULL, tool, f);
+    return rc ? rc : add_fields(a, m, called ? calls : NULL, role, f);
 }
 
 /* What names the only thing that there is, is taken. */

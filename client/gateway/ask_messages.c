@@ -59,10 +59,21 @@ static json_t *call_of(const json_t *block)
     return json_pack("{s:O*, s:{s:O*, s:O*}}", "id", json_object_get(block, "id"), "function", "name", json_object_get(block, "name"), "arguments", json_object_get(block, "input"));
 }
 
-/* Results become messages, calls a field, and the rest is the message's text. */
+/* What was thought, one block after the other: text is taken, and given back with it. */
+static json_t *with_thought(json_t *text, const json_t *block)
+{
+    const char *more = json_string_value(json_object_get(block, "thinking"));
+    json_t *all = more ? json_sprintf("%s%s", text ? json_string_value(text) : "", more) : NULL;
+    if (!all)
+        return text;
+    json_decref(text);
+    return all;
+}
+
+/* Results become messages, calls and thoughts fields, and the rest is the message's text. */
 static int add_blocks(struct ntx_ask *a, const char *role, const json_t *content, struct ntx_fault *f)
 {
-    json_t *rest = json_array(), *calls = json_array(), *list = NULL, *block;
+    json_t *rest = json_array(), *calls = json_array(), *list = NULL, *thought = NULL, *block;
     size_t i;
     int rc = 0;
     json_array_foreach((json_t *)(uintptr_t)content, i, block) {
@@ -70,14 +81,19 @@ static int add_blocks(struct ntx_ask *a, const char *role, const json_t *content
             rc = rc ? rc : add_result(a, block, f);
         else if (*role == 'a' && is_block(block, "tool_use"))
             json_array_append_new(calls, call_of(block));
+        else if (*role == 'a' && is_block(block, "thinking"))
+            thought = with_thought(thought, block);
         else
             json_array_append(rest, block);
     }
-    bool speaks = json_array_size(rest) || json_array_size(calls) || !json_array_size(content);
+    bool speaks = json_array_size(rest) || json_array_size(calls) || thought || !json_array_size(content);
     if (!rc && speaks)
         rc = ntx__ask_message(a, role, rest, "messages", f);
-    if (!rc && json_array_size(calls))
-        rc = (list = ntx__ask_calls(calls, f)) ? ntx__ask_set_fields(a, json_pack("{s:o}", "tool_calls", list), f) : -1;
+    if (!rc && json_array_size(calls) && !(list = ntx__ask_calls(calls, f)))
+        rc = -1;
+    if (!rc && (list || json_string_length(thought)))
+        rc = ntx__ask_set_fields(a, json_pack("{s:o*, s:O*}", "tool_calls", list, "reasoning_content", json_string_length(thought) ? thought : NULL), f);
+    json_decref(thought);
     json_decref(rest);
     json_decref(calls);
     return rc;

@@ -290,6 +290,7 @@ static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
         e->kind = NTX_EVENT_DONE;
         e->cached_tokens = r->done->cached_tokens;
         e->text = r->done->finish;
+        e->stop = r->done->stop;
         return 0;
     case NTX__REPLY__BODY_STATUS:
         e->kind = NTX_EVENT_STATUS;

@@ -35,6 +35,7 @@ struct ntx_event { /* texts are good until the next call */
     uint32_t tokens;         /* TEXT: how many tokens these are, 0 or 1 */
     uint64_t done, total;    /* PROGRESS, of the prompt, in tokens; total 0: unknown */
     double left_s;           /* PROGRESS: 0: unknown */
+    const char *stop;        /* DONE: the stop string that ended it, "" for none */
     const int32_t *ids;      /* WORDS: [n_ids], beside text */
     size_t n_ids;
     const void *floats;      /* STATE: [n_floats], perhaps not aligned */

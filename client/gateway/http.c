@@ -28,6 +28,7 @@ static const struct ntx_route routes[] = {
     {"GET", "/v1/models", ntx__serve_models, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/v1/chat/completions", ntx__serve_answer, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/v1/completions", ntx__serve_answer, &ntx_openai_text, NTX_API_TEXT, false},
+    {"POST", "/v1/responses", ntx__serve_answer, &ntx_openai_responses, NTX_API_RESPONSES, false},
     {"POST", "/v1/messages", ntx__serve_answer, &ntx_anthropic, NTX_API_MESSAGES, false},
     {"POST", "/v1/messages/count_tokens", ntx__serve_answer, &ntx_anthropic_count, NTX_API_COUNT, false},
     {"POST", "/v1/embeddings", ntx__serve_embeddings, &ntx_openai_chat, NTX_API_CHAT, false},

@@ -52,6 +52,11 @@ def anthropic(d, g):
     equal(said[-3:], ['{"type":"content_block_stop","index":0}',
                       '{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d}}'
                       % (reason, n - 1, written), '{"type":"message_stop"}'], "the end")
+    stop = next(want[i:i + 3] for i in range(1, len(want) - 2) if "\ufffd" not in want[i:i + 3])
+    r = g.post("/v1/messages", dict(ask, stop_sequences=["never", stop]))[1]
+    equal((r["stop_reason"], r["stop_sequence"]), ("stop_sequence", stop), "a stop sequence")
+    said = [json.loads(data) for name, data in events(g.request("POST", "/v1/messages", dict(ask, stop_sequences=[stop], stream=True))[2])]
+    equal(said[-2]["delta"], {"stop_reason": "stop_sequence", "stop_sequence": stop}, "of a stream")
     equal(g.request("POST", "/v1/messages/count_tokens", {"model": "any", "system": "Be brief.", "messages": HELLO})[2], b'{"input_tokens":%d}' % n, "count_tokens")
     for bad, kind, words in ((dict(ask, max_tokens=None), "invalid_request_error", "max_tokens: is required"), (dict(ask, tools=[{"type": "bash_20250124", "name": "x"}]), "invalid_request_error", "'bash_20250124'"),
                              (dict(ask, thinking={"type": "enabled", "budget_tokens": 5}), "invalid_request_error", "'thinking'"), (dict(ask, n=2), "invalid_request_error", "unknown field 'n'"),

@@ -138,11 +138,68 @@ def ollama(c, g):
     equal(json.loads(c.request["messages"][2]["fields"]), {"name": "weather"}, "whose result it is")
 
 
+def mask_ids(text):
+    text = re.sub(r"(resp|msg|rs|fc)_[0-9a-f]{24}", r"\1_", text)
+    return re.sub(r'"created_at":\d+', '"created_at":0', re.sub(r"call_[0-9a-f]{16}", "call_", text))
+
+
+def responses(c, g):
+    flat = dict(TOOL["function"], type="function")
+    ask = {"model": "any", "input": "Weather?", "instructions": "Be brief.", "tools": [flat], "temperature": 0.5, "store": True}
+    c.text, c.step = "<think>Hm.</think>So:\n" + CALL, 3
+    status, head, body = g.request("POST", "/v1/responses", ask)
+    r = json.loads(mask_ids(body.decode()))
+    thought = {"type": "reasoning", "id": "rs_0", "status": "completed", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
+    said = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [{"type": "output_text", "text": "So:", "annotations": [], "logprobs": []}]}
+    call = {"type": "function_call", "id": "fc_2", "call_id": "call_", "name": "weather", "status": "completed", "arguments": '{"city": "Gra\u00df"}'}
+    equal((status, r["object"], r["id"], r["status"], r["output"]), (200, "response", "resp_", "completed", [thought, said, call]), "a response")
+    equal((r["tools"], r["usage"]["input_tokens"], r["error"], r["incomplete_details"]), ([flat], 5, None, None), "what else it says")
+    equal([(m["role"], m["text"].decode()) for m in c.request["messages"]], [("system", "Be brief."), ("user", "Weather?")], "its messages")
+    equal(json.loads(c.request["variables"])["tools"][0]["function"]["name"], "weather", "what the template gets")
+    told = [json.loads(mask_ids(data)) for name, data in events(g.request("POST", "/v1/responses", dict(ask, stream=True))[2])]
+    equal([e["sequence_number"] for e in told], list(range(len(told))), "the numbers of events")
+    kinds = [e["type"] for e in told]
+    names = [k for i, k in enumerate(kinds) if not i or kinds[i - 1] != k]
+    steps = ["output_item.added", "content_part.added", "%s.delta", "%s.done", "content_part.done", "output_item.done"]
+    want = ["created", "in_progress"] + [x % "reasoning_text" if "%" in x else x for x in steps] + [x % "output_text" if "%" in x else x for x in steps]
+    want += ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done", "completed"]
+    equal(names, ["response." + x for x in want], "events")
+    equal("".join(e["delta"] for e in told if e["type"] == "response.output_text.delta"), "So:", "its text")
+    equal([e["item"] for e in told if e["type"] == "response.output_item.done"], [thought, said, call], "its items")
+    equal([e["output_index"] for e in told if e["type"] == "response.output_item.added"], [0, 1, 2], "their numbers")
+    equal((told[-1]["response"]["output"], told[-1]["response"]["status"], told[0]["response"]["output"]), ([thought, said, call], "completed", []), "the whole at the end")
+    turn = [{"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]}, thought, said, dict(call, call_id="call_1"), dict(call, call_id="call_2"),
+            {"type": "function_call_output", "call_id": "call_1", "output": "rain"}, {"type": "function_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": "sun"}]}]
+    equal(g.post("/v1/responses", dict(ask, input=turn))[0], 200, "a turn with results")
+    got = [(m["role"], m.get("text", b"").decode(), json.loads(m.get("fields", b"{}"))) for m in c.request["messages"]]
+    made = [{"id": i, "type": "function", "function": {"name": "weather", "arguments": {"city": "Gra\u00df"}}} for i in ("call_1", "call_2")]
+    equal(got[2:], [("assistant", "So:", {"tool_calls": made, "reasoning_content": "Hm."}), ("tool", "rain", {"tool_call_id": "call_1"}), ("tool", "sun", {"tool_call_id": "call_2"})], "its messages")
+    for bad, words in ((dict(ask, previous_response_id="resp_1"), "nothing is kept"), (dict(ask, input=[]), "at least one item"), (dict(ask, input=[{"type": "item_reference", "id": "x"}]), "nothing is kept"),
+                       (dict(ask, input=[{"type": "computer_call"}]), "'computer_call'"), (dict(ask, tools=[{"type": "web_search"}]), "'web_search'"), (dict(ask, text={"format": {"type": "odd"}}), "format"),
+                       (dict(ask, background=True), "nothing is kept"), (dict(ask, input=5), "a string, or a list"), (dict(ask, input=["x"]), "must be an object"), (dict(ask, n=2), "unknown field"),
+                       (dict(ask, input=[{"type": "function_call", "name": "f", "call_id": "x", "arguments": "5"}]), "arguments that are an object")):
+        status, e = g.post("/v1/responses", bad)
+        check(status == 400 and words in e["error"]["message"], bad, status, e)
+    c.text = ""
+    equal([name for name, _ in events(g.request("POST", "/v1/responses", dict(ask, stream=True))[2])][-1], "response.completed", "an empty answer")
+
+
+def thoughts(c, g):
+    """What was thought in earlier turns goes back to the template."""
+    c.text, c.step = "ok", 1000
+    parts = [{"type": "thinking", "thinking": "Hm.", "signature": ""}, {"type": "text", "text": "So."}]
+    for path, ask in (("/v1/chat/completions", {"messages": HELLO + [{"role": "assistant", "content": "So.", "reasoning_content": "Hm."}] + HELLO}),
+                      ("/api/chat", {"messages": HELLO + [{"role": "assistant", "content": "So.", "thinking": "Hm."}] + HELLO, "stream": False}),
+                      ("/v1/messages", {"max_tokens": 5, "messages": HELLO + [{"role": "assistant", "content": parts}] + HELLO})):
+        equal(g.post(path, ask)[0], 200, path)
+        equal([(m["text"].decode(), json.loads(m.get("fields", b"{}"))) for m in c.request["messages"]], [("Weather?", {}), ("So.", {"reasoning_content": "Hm."}), ("Weather?", {})], path)
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-tools-") as tmp:
         c = Computed(tmp)
         with Gateway(c) as g:
-            for part in (openai, anthropic, ollama):
+            for part in (openai, anthropic, ollama, responses, thoughts):
                 part(c, g)
 
 
