@@ -205,33 +205,39 @@ static int write_tensor(const struct ntx_gguf_out *g, const struct tensor *t, in
     return rc;
 }
 
-static int write_all(const struct ntx_gguf_out *g, const struct bytes *head, int fd, struct ntx_err *err)
+uint64_t ntx_gguf_out_bytes(const struct ntx_gguf_out *g)
 {
-    int rc = ntx_write_all(fd, head->p, head->n);
+    struct bytes head = {0};
+    uint64_t sum = put_header(g, &head) ? head.n : 0;
+    for (size_t i = 0; i < g->n_tensors; i++)
+        sum += NTX_ROUND_UP(g->tensors[i].bytes, (uint64_t)g->align);
+    free(head.p);
+    return sum;
+}
+
+int ntx_gguf_out_write_fd(const struct ntx_gguf_out *g, int fd, struct ntx_err *err)
+{
+    struct bytes head = {0};
+    int rc = g->failed || !put_header(g, &head) ? -ENOMEM : ntx_write_all(fd, head.p, head.n);
     for (size_t i = 0; i < g->n_tensors && !rc; i++)
         rc = write_tensor(g, &g->tensors[i], fd, err);
+    free(head.p);
     return rc ? rc : fsync(fd) ? -errno : 0;
 }
 
 int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct ntx_err *err)
 {
-    struct bytes head = {0};
     struct ntx_err why = {0}; /* of a tensor's own writer */
     char temp[4096];
-    int fd = -1, rc = -ENOMEM;
     if (snprintf(temp, sizeof temp, "%s.%d.tmp", path, (int)getpid()) >= (int)sizeof temp)
         return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
-    if (g->failed || !put_header(g, &head))
-        goto done;
-    fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    rc = fd < 0 ? -errno : write_all(g, &head, fd, &why);
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int rc = fd < 0 ? -errno : ntx_gguf_out_write_fd(g, fd, &why);
     if (fd >= 0 && close(fd) && !rc)
         rc = -errno;
     if (!rc && rename(temp, path))
         rc = -errno;
     if (rc && fd >= 0)
         unlink(temp);
-done:
-    free(head.p);
     return rc ? ntx_err_set(err, rc, "%s: cannot write: %s", path, why.code ? why.text : strerror(-rc)) : 0;
 }

@@ -37,4 +37,9 @@ void ntx_gguf_out_data(struct ntx_gguf_out *g, const char *name, uint32_t type, 
 
 int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct ntx_err *err);
 
+/* The same into a file that is open and empty, for who names files himself; it is on the drive when this returns. err: set where a tensor's writer had
+ * words. And how many bytes that makes; 0: no memory. */
+int ntx_gguf_out_write_fd(const struct ntx_gguf_out *g, int fd, struct ntx_err *err);
+uint64_t ntx_gguf_out_bytes(const struct ntx_gguf_out *g);
+
 #endif

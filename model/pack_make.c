@@ -20,6 +20,7 @@ struct maker {
     const struct ntx_pack_options *o;
     struct ntx_pack_layer *pack; /* [n_layers] */
     struct ntx_pack_report *report;
+    struct ntx_quantizer *quantizer[NTX_TYPE_LIMIT]; /* of the types of down columns */
     double error, squares;
 };
 
@@ -100,10 +101,10 @@ static int load_columns(const struct maker *k, uint32_t layer, float **out, stru
 }
 
 /* Quantises a column, and adds what that changes to the sums. */
-static void put_column(const struct ntx_pack_layer *p, const float *x, uint32_t n, float *back, uint8_t *out, double *error, double *squares)
+static void put_column(const struct maker *k, const struct ntx_pack_layer *p, const float *x, uint32_t n, float *back, uint8_t *out, double *error, double *squares)
 {
     const struct ntx_type_info *type = ntx_type_info(p->type[NTX_PACK_DOWN]);
-    ntx_quantizer(p->type[NTX_PACK_DOWN])(x, out, n / type->block);
+    ntx_quantize(k->quantizer[p->type[NTX_PACK_DOWN]], x, NULL, out, n / type->block);
     type->dequant(out, back, n / type->block);
     for (uint32_t i = 0; i < n; i++) {
         double d = (double)back[i] - (double)x[i];
@@ -130,7 +131,7 @@ static void put_group(const struct maker *k, uint32_t layer, uint32_t g, const s
         for (int part = NTX_PACK_GATE; part <= NTX_PACK_UP; part++)
             if (p->row_bytes[part])
                 memcpy(l->group + p->at[part] + (size_t)i * p->row_bytes[part], rows[part] + (size_t)j * p->row_bytes[part], p->row_bytes[part]);
-        put_column(p, l->columns + (size_t)j * n_embd, n_embd, l->back, l->group + p->at[NTX_PACK_DOWN] + (size_t)i * p->row_bytes[NTX_PACK_DOWN], error,
+        put_column(k, p, l->columns + (size_t)j * n_embd, n_embd, l->back, l->group + p->at[NTX_PACK_DOWN] + (size_t)i * p->row_bytes[NTX_PACK_DOWN], error,
                    squares);
     }
 }
@@ -276,14 +277,17 @@ static void put_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
 
 /* ---- the choices */
 
-static bool writable(uint32_t type, uint32_t n_embd) { return ntx_quantizer(type) && ntx_row_bytes(type, n_embd); }
+static bool writable(uint32_t type, uint32_t n_embd) { return ntx_quantizes(type) && ntx_row_bytes(type, n_embd); }
+
+/* Fewer than four bits for a value. */
+static bool coarse(uint32_t type) { return ntx_type_info(type)->block_bytes * 8 < ntx_type_info(type)->block * 4; }
 
 static uint32_t down_type(const struct maker *k, uint32_t layer)
 {
     uint32_t type = tensor_of(k, k->m->layers[layer].down)->type, n = k->m->hp.n_embd;
     if (k->o->down_type != NTX_TYPE_LIMIT)
         return k->o->down_type;
-    if (type == NTX_Q2_K || type == NTX_Q3_K)
+    if (coarse(type)) /* a second rounding to so few would cost too much */
         type = NTX_Q4_K;
     return writable(type, n) ? type : writable(NTX_Q8_0, n) ? NTX_Q8_0 : NTX_F16;
 }
@@ -299,6 +303,9 @@ static int choose(struct maker *k, struct ntx_err *err)
         p->type[NTX_PACK_DOWN] = down_type(k, l);
         if (!writable(p->type[NTX_PACK_DOWN], hp->n_embd))
             return ntx_err_set(err, -EINVAL, "down columns of %u values cannot be written in that type", hp->n_embd);
+        struct ntx_quantizer **q = &k->quantizer[p->type[NTX_PACK_DOWN]];
+        if (!*q && !(*q = ntx_quantizer_new(p->type[NTX_PACK_DOWN])))
+            return ntx_err_set(err, -ENOMEM, "no memory");
         uint64_t neuron = 0;
         for (int part = k->o->gate_in_bundle ? NTX_PACK_GATE : NTX_PACK_UP; part < NTX_PACK_PARTS; part++)
             neuron += ntx_row_bytes(p->type[part], hp->n_embd);
@@ -342,6 +349,8 @@ int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pa
     if (!rc)
         rc = ntx_gguf_out_write(g, path, err);
     ntx_gguf_out_free(g);
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        ntx_quantizer_free(k.quantizer[t]);
     free(k.pack);
     if (rc)
         return rc;

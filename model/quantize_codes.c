@@ -1,0 +1,498 @@
+/* quantize_codes.c: i-quants, see quantize_impl.h. A part of 16 or 32 values has a scale, and is made of groups of 4 or 8 whose values together are one
+ * of a list of codes, apart from their signs (of IQ1: apart from a shift that they share).
+ *
+ *   x of a part -> candidates of its scale; for each: x / scale -> each value's nearest level -> the pattern of these -> the codes that lie next to the
+ *   pattern -> the one with the least weighted error -> the scale that suits the chosen codes best, and what the error falls by
+ *
+ * The best candidate's scale is then rounded as the type stores it, with its neighbours; and the block's own scale is fitted to all. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clones.h"
+#include "model/quantize_impl.h"
+#include "model/unpack.h"
+
+#define NEAR 12      /* codes that are looked at for each pattern */
+#define TRIES 15     /* candidates of a part's scale */
+#define ROUNDS 2
+
+struct ntx__grid {
+    uint32_t n_codes, dim, bits; /* codes; values of each; bits of a value's level in a pattern */
+    float base, step;            /* levels are about base + step * i */
+    int top;                     /* the last one's number */
+    float least_top, most_top;   /* what a part's largest value is tried as, in the integers of the format */
+    float *value;                /* [n_codes x dim] */
+    uint16_t *near;              /* [patterns x NEAR] */
+    float nearest[256];          /* IQ4: the value of its list that is next to v - 128 */
+};
+
+struct ntx__levels ntx__iq4_levels(const struct ntx__grid *g) { return (struct ntx__levels){-127, 113, g->nearest}; }
+
+/* ---- the codes and their neighbours */
+
+/* Values as the unpacking has them, without signs and shifts. */
+static void values_of(uint32_t type, uint32_t i, float *v)
+{
+    int8_t q[8];
+    switch (type) {
+    case NTX_IQ2_XXS: ntx__values_iq2(ntx__codes_iq2_xxs[i], 0, q); break;
+    case NTX_IQ2_XS: ntx__values_iq2(ntx__codes_iq2_xs[i], 0, q); break;
+    case NTX_IQ2_S: ntx__values_iq2(ntx__codes_iq2_s[i], 0, q); break;
+    case NTX_IQ3_XXS: ntx__values_iq3_xxs(ntx__codes_iq3_xxs[i], 0, q); break;
+    case NTX_IQ3_S: ntx__values_iq3_s(ntx__codes_iq3_s[i], 0, q); break;
+    default: ntx__values_iq1(i, 0, q);
+    }
+    for (int k = 0; k < (type == NTX_IQ3_XXS || type == NTX_IQ3_S ? 4 : 8); k++)
+        v[k] = (float)(type == NTX_IQ1_S || type == NTX_IQ1_M ? q[k] - 1 : q[k]);
+}
+
+static const struct codes {
+    uint32_t type, n, dim, bits;
+    float base, step;
+    int top;
+    float least_top, most_top;
+} lists[] = {
+    {NTX_IQ2_XXS, 256, 8, 2, 8, 17.5f, 2, 34, 58},
+    {NTX_IQ2_XS, 512, 8, 2, 8, 17.5f, 2, 34, 58},
+    {NTX_IQ2_S, 1024, 8, 2, 8, 17.5f, 2, 34, 58},
+    {NTX_IQ3_XXS, 256, 4, 3, 4, 8, 7, 48, 76},
+    {NTX_IQ3_S, 512, 4, 3, 1, 2, 7, 12, 18},
+    {NTX_IQ1_S, 2048, 8, 2, -8, 8, 2, 8, 24},
+    {NTX_IQ1_M, 2048, 8, 2, -8, 8, 2, 8, 24},
+};
+
+static float distance(const float *a, const float *b, uint32_t dim)
+{
+    float d = 0;
+    for (uint32_t i = 0; i < dim; i++)
+        d += (a[i] - b[i]) * (a[i] - b[i]);
+    return d;
+}
+
+/* The NEAR codes next to v, the nearest first. */
+static void find_near(const struct ntx__grid *g, const float *v, uint16_t *near)
+{
+    float far[NEAR];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_codes; i++) {
+        float d = distance(v, g->value + i * g->dim, g->dim);
+        if (n == NEAR && d >= far[n - 1])
+            continue;
+        uint32_t at = n < NEAR ? n++ : n - 1;
+        for (; at && far[at - 1] > d; at--) {
+            far[at] = far[at - 1];
+            near[at] = near[at - 1];
+        }
+        far[at] = d;
+        near[at] = (uint16_t)i;
+    }
+}
+
+/* All patterns of levels. */
+static void find_neighbours(struct ntx__grid *g, const float *level)
+{
+    uint32_t mask = (1u << g->bits) - 1;
+    for (uint32_t p = 0; p < 1u << g->bits * g->dim; p++) {
+        float v[8];
+        bool real = true;
+        for (uint32_t i = 0; i < g->dim; i++) {
+            uint32_t l = p >> g->bits * i & mask;
+            real = real && (int)l <= g->top;
+            v[i] = level[l];
+        }
+        if (real)
+            find_near(g, v, g->near + (size_t)p * NEAR);
+    }
+}
+
+static bool fill_grid(struct ntx__grid *g, const struct codes *c)
+{
+    float level[8] = {0};
+    *g = (struct ntx__grid){.n_codes = c->n, .dim = c->dim, .bits = c->bits, .base = c->base, .step = c->step, .top = c->top, .least_top = c->least_top, .most_top = c->most_top};
+    g->value = malloc((size_t)c->n * c->dim * sizeof *g->value);
+    g->near = calloc((size_t)NEAR << c->bits * c->dim, sizeof *g->near);
+    if (!g->value || !g->near)
+        return false;
+    for (uint32_t i = 0; i < c->n; i++)
+        values_of(c->type, i, g->value + i * c->dim);
+    for (int l = 0; l <= c->top; l++) /* as the format has them, which is not quite evenly */
+        level[l] = c->type == NTX_IQ3_XXS && l == 7 ? 62 : c->base == 8 && l == 1 ? 25 : c->base + c->step * (float)l;
+    find_neighbours(g, level);
+    return true;
+}
+
+struct ntx__grid *ntx__grid_new(uint32_t type)
+{
+    struct ntx__grid *g = calloc(1, sizeof *g);
+    for (size_t i = 0; g && i < sizeof lists / sizeof *lists; i++)
+        if (lists[i].type == type && !fill_grid(g, &lists[i])) {
+            ntx__grid_free(g);
+            return NULL;
+        }
+    for (int v = 0; g && v < 256; v++)
+        g->nearest[v] = ntx__iq4_value[ntx__iq4_nearest((float)(v - 128))];
+    return g;
+}
+
+void ntx__grid_free(struct ntx__grid *g)
+{
+    if (g) {
+        free(g->value);
+        free(g->near);
+    }
+    free(g);
+}
+
+/* ---- a group */
+
+NTX_UNPACK float error_8(const float *v, const float *w, const float *q)
+{
+    float e[8];
+    for (int i = 0; i < 8; i++)
+        e[i] = w[i] * (v[i] - q[i]) * (v[i] - q[i]);
+    return ((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7]));
+}
+
+NTX_UNPACK float error_4(const float *v, const float *w, const float *q)
+{
+    float e[4];
+    for (int i = 0; i < 4; i++)
+        e[i] = w[i] * (v[i] - q[i]) * (v[i] - q[i]);
+    return (e[0] + e[2]) + (e[1] + e[3]);
+}
+
+/* The code next to v, by weight; its error. */
+NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const float *v, const float *w, float *error)
+{
+    uint32_t pattern = 0, best = 0;
+    for (uint32_t i = 0; i < g->dim; i++) {
+        float l = (v[i] - g->base) / g->step + 0.5f;
+        int at = l < 0 ? 0 : l >= (float)g->top ? g->top : (int)l;
+        pattern |= (uint32_t)at << g->bits * i;
+    }
+    const uint16_t *near = g->near + (size_t)pattern * NEAR;
+    *error = INFINITY;
+    for (int k = 0; k < NEAR; k++) {
+        const float *q = g->value + near[k] * g->dim;
+        float e = g->dim == 8 ? error_8(v, w, q) : error_4(v, w, q);
+        if (e < *error) {
+            *error = e;
+            best = near[k];
+        }
+    }
+    return best;
+}
+
+/* ---- a part */
+
+struct part {
+    int width;                    /* values */
+    int share;                    /* of IQ1: values that share a shift; else 0 */
+    const struct ntx__grid *g;
+};
+struct chosen {
+    uint16_t code[8];             /* of each group */
+    int8_t less[4];               /* IQ1, of each `share` values: the shift is down */
+    float xq, qq;                 /* sums of w x q and w q^2 over the values */
+};
+
+/* Codes for x / a, whose shift, of IQ1, is `by`; returns the weighted error in units of a. */
+NTX_CLONES static float choose_codes(const struct part *p, const float *x, const float *w, int from, int n, float inverse, float by, struct chosen *c, float *xq, float *qq)
+{
+    const struct ntx__grid *g = p->g;
+    const int dim = (int)g->dim;
+    float error = 0;
+    *xq = *qq = 0;
+    for (int i = from; i < from + n; i += dim) {
+        float v[8], e;
+        for (int k = 0; k < dim; k++)
+            v[k] = x[i + k] * inverse - by;
+        uint32_t code = nearest_code(g, v, w + i, &e);
+        const float *value = g->value + code * g->dim;
+        error += e;
+        c->code[i / dim] = (uint16_t)code;
+        for (int k = 0; k < dim; k++) {
+            float q = value[k] + by;
+            *xq += w[i + k] * x[i + k] * q;
+            *qq += w[i + k] * q * q;
+        }
+    }
+    return error;
+}
+
+/* A part at a scale. Returns the weighted error in units of the scale. */
+static float choose_part(const struct part *p, const float *x, const float *w, float inverse, struct chosen *c)
+{
+    float error = 0, xq, qq;
+    int share = p->share ? p->share : p->width;
+    c->xq = c->qq = 0;
+    for (int i = 0; i < p->width; i += share) {
+        struct chosen down = *c;
+        float down_xq = 0, down_qq = 0, up = choose_codes(p, x, w, i, share, inverse, p->share ? 1 : 0, c, &xq, &qq);
+        float e = p->share ? choose_codes(p, x, w, i, share, inverse, -1, &down, &down_xq, &down_qq) : INFINITY;
+        if (e < up) {
+            memcpy(c->code, down.code, sizeof c->code);
+            xq = down_xq;
+            qq = down_qq;
+        }
+        c->less[i / share] = e < up;
+        error += NTX_MIN(e, up);
+        c->xq += xq;
+        c->qq += qq;
+    }
+    return error;
+}
+
+static float largest(const float *x, int n)
+{
+    float most = 0;
+    for (int i = 0; i < n; i++)
+        most = NTX_MAX(most, fabsf(x[i]));
+    return most;
+}
+
+/* The scale that a part would have if it could have any. */
+static float fit_part(const struct part *p, const float *x, const float *w)
+{
+    float top = largest(x, p->width), best = 0, gain = 0;
+    struct chosen c;
+    if (top < 1e-30f)
+        return 0;
+    for (int t = 0; t < TRIES; t++) {
+        float as = p->g->least_top + (p->g->most_top - p->g->least_top) * (float)t / (TRIES - 1);
+        choose_part(p, x, w, as / top, &c);
+        if (c.xq > 0 && c.xq * c.xq > gain * c.qq) {
+            gain = c.xq * c.xq / c.qq;
+            best = c.xq / c.qq;
+        }
+    }
+    if (best > 0) { /* once more, where the codes say that it should be */
+        choose_part(p, x, w, 1 / best, &c);
+        if (c.xq > 0 && c.xq * c.xq > gain * c.qq)
+            best = c.xq / c.qq;
+    }
+    return best > 0 ? best : top / p->g->most_top;
+}
+
+/* ---- a block */
+
+struct block {
+    float d;              /* of a scale of 1; what the type stores is a power of two of it */
+    uint16_t half;
+    int scale[16];        /* odd ones, from 1 on */
+    struct chosen part[16];
+    float error;
+};
+
+/* A part at one of the scales: `want` and those next to it. */
+static float choose_scale(const struct part *p, const float *x, const float *w, float d, float want, int most, int *scale, struct chosen *out)
+{
+    int at = ntx__clamp((want / d - 1) / 2, 0, (most - 1) / 2);
+    float least = INFINITY;
+    for (int s = NTX_MAX(at - 1, 0); s <= NTX_MIN(at + 1, (most - 1) / 2); s++) {
+        struct chosen c;
+        float a = d * (float)(2 * s + 1), e = a * a * choose_part(p, x, w, 1 / a, &c);
+        if (e < least) {
+            least = e;
+            *scale = 2 * s + 1;
+            *out = c;
+        }
+    }
+    return least;
+}
+
+/* unit: what the type multiplies its half by. most: the largest scale. */
+static void fit_block(const struct part *p, const float *x, const float *w, float unit, int most, struct block *out)
+{
+    int n = NTX_QKK / p->width;
+    float a[16], top = 0, d;
+    struct block b = {.error = 0};
+    for (int j = 0; j < n; j++) {
+        a[j] = fit_part(p, x + j * p->width, w + j * p->width);
+        top = NTX_MAX(top, a[j]);
+    }
+    d = top / (float)most;
+    *out = (struct block){.error = INFINITY};
+    for (int j = 0; j < n; j++)
+        out->scale[j] = 1;
+    for (int again = 0; again < ROUNDS; again++) {
+        float xq = 0, qq = 0;
+        b.half = ntx_f32_to_f16(d / unit);
+        b.d = ntx_f16_to_f32(b.half) * unit;
+        b.error = 0;
+        if (!(b.d > 0))
+            return;
+        for (int j = 0; j < n; j++) {
+            b.error += choose_scale(p, x + j * p->width, w + j * p->width, b.d, a[j], most, &b.scale[j], &b.part[j]);
+            xq += (float)b.scale[j] * b.part[j].xq;
+            qq += (float)(b.scale[j] * b.scale[j]) * b.part[j].qq;
+        }
+        if (!(b.error < out->error) && again)
+            return;
+        *out = b;
+        d = qq > 0 ? xq / qq : 0;
+    }
+}
+
+/* Signs of each 8 values; x becomes how large they are. even: their number of minuses must be, so the one that costs least is turned. */
+static void take_signs(const float *x, const float *w, bool even, float *size, uint8_t signs[32])
+{
+    for (int i = 0; i < 32; i++) {
+        int n = 0, least = 0;
+        signs[i] = 0;
+        for (int k = 0; k < 8; k++) {
+            int v = 8 * i + k;
+            size[v] = fabsf(x[v]);
+            signs[i] |= (uint8_t)((x[v] < 0) << k);
+            n += x[v] < 0;
+            least = w[v] * x[v] * x[v] < w[8 * i + least] * x[8 * i + least] * x[8 * i + least] ? k : least;
+        }
+        if (even && n % 2) {
+            signs[i] ^= (uint8_t)(1 << least);
+            size[8 * i + least] = -size[8 * i + least];
+        }
+    }
+}
+
+static void put_word(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
+
+/* ---- the types */
+
+void ntx__to_iq2_xxs(const struct ntx__grid *g, const float *x, const float *w, void *block)
+{
+    const struct part p = {32, 0, g};
+    struct ntx_block_iq2_xxs *b = block;
+    float size[NTX_QKK];
+    uint8_t signs[32];
+    struct block f;
+    take_signs(x, w, true, size, signs);
+    fit_block(&p, size, w, 0.125f, 31, &f);
+    b->d = f.half;
+    for (int j = 0; j < 8; j++) {
+        uint32_t word = (uint32_t)(f.scale[j] - 1) / 2 << 28;
+        for (int l = 0; l < 4; l++) {
+            b->qs[8 * j + l] = (uint8_t)f.part[j].code[l];
+            word |= (uint32_t)(signs[4 * j + l] & 127) << 7 * l;
+        }
+        put_word(b->qs + 8 * j + 4, word);
+    }
+}
+
+/* Scales of 16 values, two in a byte. */
+static void put_scales(const struct block *f, uint8_t scales[8])
+{
+    for (int j = 0; j < 8; j++)
+        scales[j] = (uint8_t)((f->scale[2 * j] - 1) / 2 | (f->scale[2 * j + 1] - 1) / 2 << 4);
+}
+
+void ntx__to_iq2_xs(const struct ntx__grid *g, const float *x, const float *w, void *block)
+{
+    const struct part p = {16, 0, g};
+    struct ntx_block_iq2_xs *b = block;
+    float size[NTX_QKK];
+    uint8_t signs[32];
+    struct block f;
+    take_signs(x, w, true, size, signs);
+    fit_block(&p, size, w, 0.125f, 31, &f);
+    b->d = f.half;
+    put_scales(&f, b->scales);
+    for (int i = 0; i < 32; i++)
+        b->qs[i] = (uint16_t)(f.part[i / 2].code[i % 2] | (signs[i] & 127) << 9);
+}
+
+void ntx__to_iq2_s(const struct ntx__grid *g, const float *x, const float *w, void *block)
+{
+    const struct part p = {16, 0, g};
+    struct ntx_block_iq2_s *b = block;
+    float size[NTX_QKK];
+    struct block f;
+    take_signs(x, w, false, size, b->signs);
+    fit_block(&p, size, w, 0.125f, 31, &f);
+    b->d = f.half;
+    put_scales(&f, b->scales);
+    memset(b->qh, 0, sizeof b->qh);
+    for (int i = 0; i < 32; i++) {
+        uint32_t code = f.part[i / 2].code[i % 2];
+        b->qs[i] = (uint8_t)code;
+        b->qh[i / 4] |= (uint8_t)(code >> 8 << i % 4 * 2);
+    }
+}
+
+void ntx__to_iq3_xxs(const struct ntx__grid *g, const float *x, const float *w, void *block)
+{
+    const struct part p = {32, 0, g};
+    struct ntx_block_iq3_xxs *b = block;
+    float size[NTX_QKK];
+    uint8_t signs[32];
+    struct block f;
+    take_signs(x, w, true, size, signs);
+    fit_block(&p, size, w, 0.25f, 31, &f);
+    b->d = f.half;
+    for (int j = 0; j < 8; j++) {
+        uint32_t word = (uint32_t)(f.scale[j] - 1) / 2 << 28;
+        for (int l = 0; l < 4; l++)
+            word |= (uint32_t)(signs[4 * j + l] & 127) << 7 * l;
+        for (int l = 0; l < 8; l++)
+            b->qs[8 * j + l] = (uint8_t)f.part[j].code[l];
+        put_word(b->signs + 4 * j, word);
+    }
+}
+
+void ntx__to_iq3_s(const struct ntx__grid *g, const float *x, const float *w, void *block)
+{
+    const struct part p = {32, 0, g};
+    struct ntx_block_iq3_s *b = block;
+    float size[NTX_QKK];
+    struct block f;
+    take_signs(x, w, false, size, b->signs);
+    fit_block(&p, size, w, 1, 31, &f);
+    b->d = f.half;
+    memset(b->qh, 0, sizeof b->qh);
+    memset(b->scales, 0, sizeof b->scales);
+    for (int j = 0; j < 8; j++) {
+        b->scales[j / 2] |= (uint8_t)((f.scale[j] - 1) / 2 << j % 2 * 4);
+        for (int l = 0; l < 8; l++) {
+            b->qs[8 * j + l] = (uint8_t)f.part[j].code[l];
+            b->qh[j] |= (uint8_t)(f.part[j].code[l] >> 8 << l);
+        }
+    }
+}
+
+void ntx__to_iq1_s(const struct ntx__grid *g, const float *x, const float *w, void *block)
+{
+    const struct part p = {32, 32, g};
+    struct ntx_block_iq1_s *b = block;
+    struct block f;
+    fit_block(&p, x, w, 0.125f, 15, &f);
+    b->d = f.half;
+    for (int j = 0; j < 8; j++) {
+        uint32_t h = (uint32_t)(f.scale[j] - 1) / 2 << 12 | (uint32_t)f.part[j].less[0] << 15;
+        for (int l = 0; l < 4; l++) {
+            b->qs[4 * j + l] = (uint8_t)f.part[j].code[l];
+            h |= (uint32_t)(f.part[j].code[l] >> 8) << 3 * l;
+        }
+        b->qh[j] = (uint16_t)h;
+    }
+}
+
+void ntx__to_iq1_m(const struct ntx__grid *g, const float *x, const float *w, void *block)
+{
+    const struct part p = {16, 8, g};
+    struct ntx_block_iq1_m *b = block;
+    struct block f;
+    fit_block(&p, x, w, 0.125f, 15, &f);
+    memset(b->scales, 0, sizeof b->scales);
+    memset(b->qh, 0, sizeof b->qh);
+    for (int j = 0; j < 16; j++) {
+        uint32_t bits = (uint32_t)(f.scale[j] - 1) / 2 << j % 4 * 3; /* of the 16 of each four parts */
+        b->scales[j / 4 * 2] |= (uint8_t)bits;
+        b->scales[j / 4 * 2 + 1] |= (uint8_t)(bits >> 8);
+        for (int l = 0; l < 2; l++) {
+            uint32_t code = f.part[j].code[l];
+            b->qs[2 * j + l] = (uint8_t)code;
+            b->qh[j] |= (uint8_t)((code >> 8 | (uint32_t)f.part[j].less[l] << 3) << 4 * l);
+        }
+    }
+    for (int k = 0; k < 4; k++) /* the half's nibbles, the lowest first */
+        b->scales[2 * k + 1] |= (uint8_t)((f.half >> 4 * k & 15) << 4);
+}

@@ -1,0 +1,182 @@
+/* quantize_fit.c: see quantize_impl.h. */
+#include <string.h>
+
+#include "common/clones.h"
+#include "model/quantize_impl.h"
+
+#define NONE 1e-30f  /* smaller values are none */
+#define STEP 0.15f   /* between candidates, in integers at the end of the range */
+#define FINE 0.02f   /* around the best of these */
+#define BELOW 7      /* candidates that lie below the range's own */
+
+/* To the nearest integer, of two the even one: what adding 1.5 * 2^23 leaves. |v| < 2^22. */
+#define ROUND(v) (((v) + 12582912.0f) - 12582912.0f)
+#define BOUND(v, lo, hi) ((v) < (lo) ? (lo) : (v) > (hi) ? (hi) : (v))
+
+struct sums {
+    float xq[NTX__LANES], qq[NTX__LANES], q[NTX__LANES];
+};
+
+/* Sums for q = the integers that v = (x + m) * inverse comes to. */
+NTX_CLONES static void sum_integers(const float *restrict x, const float *restrict w, int n, const float *restrict inverse, float m, float least, float most, struct sums *restrict out)
+{
+    struct sums s = {0};
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < NTX__LANES; c++) {
+            float v = (x[i] + m) * inverse[c], q = ROUND(BOUND(v, least, most)), wq = w[i] * q;
+            s.q[c] += wq;
+            s.xq[c] += wq * x[i];
+            s.qq[c] += wq * q;
+        }
+    *out = s;
+}
+
+NTX_CLONES static void sum_listed(const float *restrict x, const float *restrict w, int n, const float *restrict inverse, const float *restrict nearest, struct sums *restrict out)
+{
+    struct sums s = {0};
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < NTX__LANES; c++) {
+            float v = x[i] * inverse[c], q = nearest[(int)ROUND(BOUND(v, -128.0f, 127.0f)) + 128], wq = w[i] * q;
+            s.xq[c] += wq * x[i];
+            s.qq[c] += wq * q;
+        }
+    *out = s;
+}
+
+/* What the squared error falls by is xq^2 / qq: the best candidate's d = xq / qq. */
+static void try_scales(const float *x, const float *w, int n, const float *inverse, struct ntx__levels l, float *best, float *gain)
+{
+    struct sums s;
+    if (l.nearest)
+        sum_listed(x, w, n, inverse, l.nearest, &s);
+    else
+        sum_integers(x, w, n, inverse, 0, l.least, l.most, &s);
+    for (int c = 0; c < NTX__LANES; c++)
+        if (s.qq[c] > 0 && s.xq[c] * s.xq[c] > *gain * s.qq[c]) {
+            *gain = s.xq[c] * s.xq[c] / s.qq[c];
+            *best = s.xq[c] / s.qq[c];
+        }
+}
+
+static float extreme_of(const float *x, int n)
+{
+    float e = 0;
+    for (int i = 0; i < n; i++)
+        e = fabsf(x[i]) > fabsf(e) ? x[i] : e;
+    return e;
+}
+
+float ntx__fit_scale(const float *x, const float *w, int n, struct ntx__levels l)
+{
+    float extreme = extreme_of(x, n), best = 0, gain = 0, inverse[NTX__LANES];
+    const float end[2] = {l.least, l.most}, unit = l.nearest ? 12 : 1; /* those of the list lie that far apart */
+    if (fabsf(extreme) < NONE)
+        return 0;
+    for (int side = 0; side < 2; side++) { /* the extreme goes to either end */
+        for (int c = 0; c < NTX__LANES; c++)
+            inverse[c] = end[side] / extreme * (1 + (float)(c - BELOW) * STEP * unit / fabsf(end[side]));
+        try_scales(x, w, n, inverse, l, &best, &gain);
+    }
+    for (int again = 0; again < 2 && best != 0; again++) {
+        for (int c = 0; c < NTX__LANES; c++)
+            inverse[c] = 1 / best * (1 + (float)(c - BELOW) * FINE * unit / l.most);
+        try_scales(x, w, n, inverse, l, &best, &gain);
+    }
+    return best != 0 ? best : extreme / (fabsf(l.least) > l.most ? l.least : l.most); /* weights may all be 0 */
+}
+
+/* ---- a scale and a minimum */
+
+struct moments {
+    float w, x, xx; /* sums of w, w x, w x^2 */
+};
+
+/* The line through these integers, and its error; false where there is none. */
+static bool solve(const struct moments *t, const struct sums *s, int c, struct ntx__line *l, float *error)
+{
+    float det = t->w * s->qq[c] - s->q[c] * s->q[c];
+    if (!(det > 0))
+        return false;
+    l->d = (t->w * s->xq[c] - s->q[c] * t->x) / det;
+    l->m = (s->q[c] * s->xq[c] - s->qq[c] * t->x) / det;
+    if (l->m < 0) {
+        l->m = 0;
+        l->d = s->xq[c] / s->qq[c];
+    }
+    *error = t->xx + l->d * l->d * s->qq[c] + l->m * l->m * t->w + 2 * (l->m * t->x - l->d * s->xq[c] - l->d * l->m * s->q[c]);
+    return l->d > 0;
+}
+
+static void try_lines(const float *x, const float *w, int n, const float *inverse, float m, float most, const struct moments *t, struct ntx__line *best, float *least)
+{
+    struct sums s;
+    sum_integers(x, w, n, inverse, m, 0, most, &s);
+    for (int c = 0; c < NTX__LANES; c++) {
+        struct ntx__line l;
+        float e;
+        if (solve(t, &s, c, &l, &e) && e < *least) {
+            *least = e;
+            *best = l;
+        }
+    }
+}
+
+struct ntx__line ntx__fit_line(const float *x, const float *w, int n, float most)
+{
+    float low = 0, high = x[0], error = INFINITY, inverse[NTX__LANES];
+    struct moments t = {0, 0, 0};
+    for (int i = 0; i < n; i++) {
+        low = NTX_MIN(low, x[i]);
+        high = NTX_MAX(high, x[i]);
+        t.w += w[i];
+        t.x += w[i] * x[i];
+        t.xx += w[i] * x[i] * x[i];
+    }
+    if (!(high - low > NONE))
+        return (struct ntx__line){0, -low};
+    struct ntx__line best = {(high - low) / most, -low};
+    for (int again = 0; again < 4; again++) { /* the first time the whole range is tried; then around what is best */
+        float m = best.m, centre = 1 / best.d, step = again ? FINE * 2 : STEP;
+        for (int c = 0; c < NTX__LANES; c++)
+            inverse[c] = centre * (1 + (float)(c - BELOW) * step / most);
+        try_lines(x, w, n, inverse, m, most, &t, &best, &error);
+    }
+    return best;
+}
+
+/* ---- candidates */
+
+NTX_CLONES static void errors_of_integers(const float *restrict x, const float *restrict w, int n, const struct ntx__lines *restrict k, const float *restrict inverse,
+                                          float least, float most, float *restrict error)
+{
+    float sum[NTX__LANES] = {0};
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < NTX__LANES; c++) {
+            float v = (x[i] + k->m[c]) * inverse[c], e = ROUND(BOUND(v, least, most)) * k->d[c] - k->m[c] - x[i];
+            sum[c] += w[i] * e * e;
+        }
+    memcpy(error, sum, sizeof sum);
+}
+
+NTX_CLONES static void errors_of_listed(const float *restrict x, const float *restrict w, int n, const struct ntx__lines *restrict k, const float *restrict inverse,
+                                        const float *restrict nearest, float *restrict error)
+{
+    float sum[NTX__LANES] = {0};
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < NTX__LANES; c++) {
+            float v = x[i] * inverse[c], e = nearest[(int)ROUND(BOUND(v, -128.0f, 127.0f)) + 128] * k->d[c] - x[i];
+            sum[c] += w[i] * e * e;
+        }
+    memcpy(error, sum, sizeof sum);
+}
+
+void ntx__errors(const float *x, const float *w, int n, const struct ntx__lines *k, struct ntx__levels l, float error[NTX__LANES])
+{
+    float inverse[NTX__LANES];
+    for (int c = 0; c < NTX__LANES; c++)
+        inverse[c] = k->d[c] != 0 ? 1 / k->d[c] : 0;
+    if (l.nearest)
+        errors_of_listed(x, w, n, k, inverse, l.nearest, error);
+    else
+        errors_of_integers(x, w, n, k, inverse, l.least, l.most, error);
+}

@@ -1,0 +1,62 @@
+/* quantize_impl.h: what the files of the quantiser share; nobody else includes it.
+ *
+ *   quantize.c        the table of types; floats; blocks of 32 to 128 values
+ *   quantize_fit.c    scales and minima by weighted least squares
+ *   quantize_super.c  super-blocks whose scales are integers, too
+ *   quantize_codes.c  i-quants: groups of values that are one of a list */
+#ifndef NTX_MODEL_QUANTIZE_IMPL_H
+#define NTX_MODEL_QUANTIZE_IMPL_H
+
+#include <math.h>
+
+#include "common/util.h"
+#include "model/quant.h"
+#include "model/quantize.h"
+
+/* Candidates are tried side by side: each is a lane, whose sums go over the values in order. So the result is the same for every instruction set. */
+#define NTX__LANES 16
+
+/* The integers that a value may be: all from least to most; or those of a list, nearest[v + 128] being the one next to v. */
+struct ntx__levels {
+    float least, most;
+    const float *nearest;
+};
+
+static inline int ntx__clamp(float v, int least, int most)
+{
+    int i = (int)rintf(NTX_MAX(-1e6f, NTX_MIN(v, 1e6f)));
+    return i < least ? least : i > most ? most : i;
+}
+
+/* d of x = d * q, 0 where x is 0. */
+float ntx__fit_scale(const float *x, const float *w, int n, struct ntx__levels l);
+
+struct ntx__line { /* x = d * q - m, q from 0 to most, d and m >= 0 */
+    float d, m;
+};
+struct ntx__line ntx__fit_line(const float *x, const float *w, int n, float most);
+
+/* Errors of candidates: sum of w (x - d q + m)^2, each q the one that is nearest. d 0: q is 0. */
+struct ntx__lines {
+    float d[NTX__LANES], m[NTX__LANES];
+};
+void ntx__errors(const float *x, const float *w, int n, const struct ntx__lines *c, struct ntx__levels l, float error[NTX__LANES]);
+
+/* One block of each type. */
+struct ntx__grid;
+typedef void ntx__quantize_fn(const struct ntx__grid *g, const float *x, const float *w, void *block);
+ntx__quantize_fn ntx__to_q2_k, ntx__to_q3_k, ntx__to_q4_k, ntx__to_q5_k, ntx__to_q6_k, ntx__to_iq4_xs;
+ntx__quantize_fn ntx__to_iq2_xxs, ntx__to_iq2_xs, ntx__to_iq2_s, ntx__to_iq3_xxs, ntx__to_iq3_s, ntx__to_iq1_s, ntx__to_iq1_m;
+
+extern const int8_t ntx__iq4_value[16];
+struct ntx__levels ntx__iq4_levels(const struct ntx__grid *g);
+int ntx__iq4_nearest(float v); /* the number of the value that is next to v */
+
+/* Puts the low 4 bits of 32 integers into qs, and their fifth into qh where there is one. */
+void ntx__put_nibbles(const int *q, uint8_t qs[16], uint8_t *qh);
+
+/* What a type looks up: the codes of an i-quant, and which of them lie near what; of other types it holds nothing. NULL: no memory. */
+struct ntx__grid *ntx__grid_new(uint32_t type);
+void ntx__grid_free(struct ntx__grid *g);
+
+#endif
