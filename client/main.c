@@ -64,6 +64,12 @@ static const struct ntx_command commands[] = {
      "column lie together, in groups that are worth a read on this machine's drive. Down matrices are quantised anew, along the other axis, which is the only thing "
      "that changes: the relative error is printed. OUT is a GGUF that only ntx runs.",
      NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2, ntx_cmd_pack},
+    {"quantize", "MODEL OUT TYPE",
+     "Rewrites a model in types of fewer bits.\vTYPE is a mix by the name that files go by (Q4_K_M, Q5_K_S, IQ4_XS, IQ3_M, Q2_K, F16, ...; a wrong one lists all), or fit:SIZE, which "
+     "chooses a type for each tensor so that the file takes at most SIZE and as little as possible is lost. The model may be far bigger than memory: it is read, and written, "
+     "piece by piece. Best from F16, BF16 or F32; from a quantised model both losses add up, which is said. With an importance matrix (--imatrix) "
+     "files of under 4 bits become much better, and those of under 3 need one. OUT appears when all of it is on the drive.",
+     NTX_OPT_QUANTIZE | NTX_OPT_JSON | NTX_OPT_QUIET, 3, 3, ntx_cmd_quantize},
     {"pull", "NAME",
      "Fetches a model: hf:OWNER/REPO, hf:OWNER/REPO:TYPE, or the address of a GGUF; all parts of a split one.\vIts header is read first, which tells whether ntx runs it and how fast it would be here. "
      "What was interrupted goes on where it was. A file has its name when it is whole, and its SHA-256 right where that is known. Models lie under $XDG_DATA_HOME/ntx/models "

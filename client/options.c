@@ -54,6 +54,15 @@ static int read_stop(void *to, const char *text, struct ntx_err *err)
     return 0;
 }
 
+static int read_tensor(void *to, const char *text, struct ntx_err *err)
+{
+    struct ntx_options *o = to;
+    if (o->n_tensors == NTX_MAX_TENSORS)
+        return ntx_err_set(err, -EINVAL, "may be given %d times", NTX_MAX_TENSORS);
+    o->tensors[o->n_tensors++] = text;
+    return 0;
+}
+
 static const struct ntx_setting at_least_one = {.kind = NTX_SET_COUNT, .min = 1};
 
 static int read_n(void *to, const char *text, struct ntx_err *err)
@@ -110,6 +119,14 @@ static const struct ntx_setting pack_rows[] = {
     {"from", 0, "FILE", "the same model in a higher precision: down columns are made from there", TEXT(from)},
     {"down-type", 0, "TYPE", "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be written)", TEXT(down_type)},
     {"profile", 0, "FILE", "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", TEXT(profile)},
+};
+static const struct ntx_setting quantize_rows[] = {
+    {"imatrix", 0, "FILE", "an importance matrix, made by `ntx imatrix` or by llama.cpp: which weights are multiplied by large numbers", TEXT(imatrix)},
+    {"tensor", 0, "REGEX=TYPE", "tensors whose names match get this type (repeatable; the first that matches counts): 'ffn_down=Q6_K', '^output=Q8_0'", OWN(read_tensor)},
+    {"pure", 0, NULL, "all matrices in the one type, without what its name stands for besides", FLAG(pure)},
+    {"split", 0, "SIZE", "parts of at most SIZE: OUT-00001-of-00004.gguf and so on", .kind = NTX_SET_SIZE, AT(split)},
+    {"dry-run", 0, NULL, "print which tensor would get which type, and the sizes; write nothing", FLAG(dry_run)},
+    {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
 };
 static const struct ntx_setting quiet_rows[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
 static const struct ntx_setting gen_rows[] = {
@@ -218,6 +235,7 @@ static const struct group {
     {NTX_OPT_BENCH, ROWS(bench_rows), NULL, 0, "Measuring:"},
     {NTX_OPT_CALIBRATE, ROWS(calibrate_rows), NULL, 0, "Calibrating:"},
     {NTX_OPT_PACK, ROWS(pack_rows), NULL, 0, "Packing:"},
+    {NTX_OPT_QUANTIZE, ROWS(quantize_rows), NULL, 0, "Quantising:"},
     {NTX_OPT_QUIET, ROWS(quiet_rows), NULL, 0, "Output:"},
     {NTX_OPT_TOK, ROWS(tok_rows), NULL, 0, "Tokens:"},
     {NTX_OPT_PLAN, ROWS(plan_rows), NULL, 0, "Prediction:"},

@@ -16,6 +16,7 @@
 #define NTX_MAX_ARGS 3
 #define NTX_MAX_ALSO 3
 #define NTX_MAX_LIST 16
+#define NTX_MAX_TENSORS 64
 
 struct ntx_list {
     uint32_t v[NTX_MAX_LIST];
@@ -71,6 +72,11 @@ struct ntx_options {
     uint32_t ffn_rank;
     float ffn_active, ffn_recall;
     const char *order;
+    /* quantizing */
+    const char *imatrix, *tensors[NTX_MAX_TENSORS];
+    unsigned n_tensors;
+    uint64_t split;
+    bool pure, dry_run;
     const char *token_file, *sha256; /* pulling */
     uint32_t retry_ms;
     bool anyway;
@@ -82,7 +88,7 @@ enum { /* groups */
     NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12, NTX_OPT_PACK = 1 << 13, NTX_OPT_QUIET = 1 << 14,
     NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
     NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
-    NTX_OPT_SERVE = 1 << 20, NTX_OPT_PULL = 1 << 21,
+    NTX_OPT_SERVE = 1 << 20, NTX_OPT_PULL = 1 << 21, NTX_OPT_QUANTIZE = 1 << 22,
     NTX_OPT_MODEL = 1 << 18, NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };
 

@@ -1,0 +1,56 @@
+/* job_impl.h: what the files of a job share; nobody else includes it.
+ *
+ *   job.c     the plan of types, the files, what is said
+ *   rows.c    pieces of tensors: read, quantised by threads
+ *   by_size.c types by what they cost and what they spoil */
+#ifndef NTX_QUANTIZE_JOB_IMPL_H
+#define NTX_QUANTIZE_JOB_IMPL_H
+
+#include "model/quantize.h"
+#include "quantize/job.h"
+
+struct ntx__target {
+    const struct ntx_gguf_tensor *t;
+    uint32_t type;
+    const struct ntx_importance *importance; /* or NULL */
+};
+
+struct ntx__job {
+    const struct ntx_gguf *g;
+    const int *fds;
+    const struct ntx_quantize_options *o;
+    struct ntx_quantize_report *report;
+    uint32_t n;
+    struct ntx__target *target;              /* [n] */
+    struct ntx_quantizer *quantizer[NTX_TYPE_LIMIT];
+    uint32_t threads;
+    uint64_t done;
+    double error, squares;                   /* over all */
+};
+
+/* ---- rows.c */
+
+int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n, struct ntx_err *err);
+/* The type's quantiser, made when it is first wanted. */
+int ntx__quantizer(struct ntx__job *j, uint32_t type, struct ntx_err *err);
+
+/* n rows that lie in `in`, which are the tensor's row `first` and every `step`-th from there, to `out` (NULL: only what is lost is wanted). error and
+ * squares are added to, weighed by importance or not. */
+struct ntx__rows {
+    const struct ntx__target *target;
+    uint32_t type;
+    uint64_t first, step, n;
+    const uint8_t *in;
+    uint8_t *out;
+    bool weighed;
+    double error, squares;
+};
+int ntx__quantize_rows(struct ntx__job *j, struct ntx__rows *r, struct ntx_err *err);
+
+/* All of a tensor, to fd. */
+int ntx__write_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct ntx_err *err);
+
+/* ---- by_size.c: types for all matrices but those that were given one, so that all takes at most so many bytes. */
+int ntx__choose_by_size(struct ntx__job *j, const uint32_t *given, uint64_t bytes, struct ntx_err *err);
+
+#endif

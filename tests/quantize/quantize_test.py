@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""ntx quantize, by its command: types as llama.cpp's quantiser chooses them, the same bytes from any number of threads and in parts, what is
+refused, and that nothing is left behind after a failure."""
+import collections
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests/pipeline"))
+NTX = os.environ["NTX_BIN"] + "/ntx"
+DEMO = os.environ["NTX_SOURCE"] + "/models/demo.gguf"
+TMP = tempfile.mkdtemp(prefix="ntx-quantize-")
+OUT = TMP + "/out.gguf"
+
+
+def ntx(*args, **more):
+    return subprocess.run([NTX, "quantize", *args], capture_output=True, text=True, timeout=120, **more)
+
+
+def done(*args):
+    r = ntx(*args)
+    assert r.returncode == 0, r
+    return r
+
+
+def refused(words, *args, **more):
+    r = ntx(*args, **more)
+    assert r.returncode == 111, r
+    assert words in r.stderr and len(r.stderr.strip().splitlines()) == 1, r.stderr
+    return r
+
+
+def digest(path):
+    return hashlib.sha256(open(path, "rb").read()).hexdigest()
+
+
+def left():
+    return sorted(os.listdir(TMP))
+
+
+def types(*args):
+    tensors = json.loads(done(*args, "--dry-run", "--json").stdout)["tensors"]
+    return {t["name"]: t["type"] for t in tensors}
+
+
+# What llama.cpp's quantiser chose for the demo's matrices (tests/quantize/peer.py compares many more).
+CHOSEN = {
+    "Q4_K_M": {"F32": 25, "Q4_K": 73, "Q6_K": 13},
+    "Q5_K_S": {"F32": 25, "Q5_K": 85, "Q6_K": 1},
+    "Q3_K_M": {"F32": 25, "Q3_K": 49, "Q4_K": 34, "Q5_K": 2, "Q6_K": 1},
+    "Q2_K": {"F32": 25, "Q2_K": 49, "Q3_K": 36, "Q6_K": 1},
+    "IQ3_M": {"F32": 25, "IQ3_S": 60, "Q4_K": 25, "Q6_K": 1},
+    "IQ4_XS": {"F32": 25, "IQ4_XS": 84, "Q5_K": 1, "Q6_K": 1},
+    "IQ3_XXS": {"F32": 25, "IQ2_S": 24, "IQ3_S": 25, "IQ3_XXS": 24, "Q3_K": 11, "Q4_K": 1, "Q5_K": 1},
+    "IQ2_M": {"F32": 25, "IQ2_S": 59, "IQ3_S": 26, "Q5_K": 1},
+    "IQ1_S": {"F32": 25, "IQ1_S": 59, "IQ2_XXS": 12, "Q2_K": 14, "Q5_K": 1},
+    "F16": {"F16": 86, "F32": 25},
+}
+
+
+def check_mixes():
+    for mix, want in CHOSEN.items():
+        got = collections.Counter(types(DEMO, OUT, mix).values())
+        assert got == want, (mix, got)
+    q4 = types(DEMO, OUT, "q4_k_m")
+    assert [i for i in range(12) if q4["blk.%d.ffn_down.weight" % i] == "Q6_K"] == [0, 3, 6, 9, 10, 11], q4
+    own = types(DEMO, OUT, "Q4_K_S", "--tensor", "blk.[0-2].attn_v=Q8_0", "--tensor", "attn_v=F16", "--tensor", "^output=q5_1")
+    assert own["blk.1.attn_v.weight"] == "Q8_0" and own["blk.3.attn_v.weight"] == "F16" and own["output.weight"] == "Q5_1" and own["blk.1.attn_q.weight"] == "Q4_K", own
+    assert set(types(DEMO, OUT, "Q4_K_M", "--pure").values()) == {"F32", "Q4_K"}
+    assert left() == []
+
+
+def check_bytes():
+    """One file, whatever makes it."""
+    done(DEMO, OUT, "Q4_K_M", "--threads", "1")
+    one = digest(OUT)
+    done(DEMO, TMP + "/three.gguf", "Q4_K_M", "--threads", "3")
+    assert digest(TMP + "/three.gguf") == one
+    # in parts, and put together again
+    r = json.loads(done(DEMO, TMP + "/p.gguf", "Q4_K_M", "--split", "2M", "--json").stdout)
+    parts = [n for n in left() if n.startswith("p-")]
+    assert r["parts"] == len(parts) >= 3 and all(os.path.getsize(TMP + "/" + n) <= 2 << 20 for n in parts), (r["parts"], parts)
+    assert sum(os.path.getsize(TMP + "/" + n) for n in parts) == r["bytes_out"]
+    r = done(TMP + "/" + parts[0], TMP + "/joined.gguf", "Q4_K_M")
+    assert "quantised before" not in r.stderr  # every tensor had its type already
+    assert digest(TMP + "/joined.gguf") == one, "parts are not what the whole is"
+    # lossy twice, and said so
+    r = done(OUT, TMP + "/again.gguf", "Q8_0")
+    assert "86 tensors were quantised before" in r.stderr, r.stderr
+    # what loses nothing
+    done(DEMO, TMP + "/f32.gguf", "F32")
+    done(TMP + "/f32.gguf", TMP + "/f16.gguf", "F16")
+    from gguf_edit import Gguf
+    a, b = Gguf(DEMO), Gguf(TMP + "/f16.gguf")
+    assert {k: [v[0], v[1], bytes(v[2])] for k, v in a.tensors.items()} == {k: [v[0], v[1], bytes(v[2])] for k, v in b.tensors.items()}
+    assert b.keys[b"general.file_type"][1] == 1 and b.keys[b"tokenizer.ggml.tokens"] == a.keys[b"tokenizer.ggml.tokens"]
+    for n in left():
+        os.unlink(TMP + "/" + n)
+
+
+def check_size():
+    for size in (3 << 20, 5 << 20, 9 << 20):
+        r = json.loads(done(DEMO, OUT, "fit:%d" % size, "--json").stdout)
+        assert size * 0.97 < os.path.getsize(OUT) <= size, (size, os.path.getsize(OUT))
+        assert r["bytes_out"] == os.path.getsize(OUT)
+    chosen = types(DEMO, OUT, "fit:4388864")  # as large as IQ4_XS
+    bits = ["Q2_K", "IQ3_S", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16"]
+    assert bits.index(chosen["output.weight"]) >= bits.index(chosen["blk.3.ffn_up.weight"]) > bits.index(chosen["token_embd.weight"]), chosen
+    assert bits.index(chosen["blk.3.attn_v.weight"]) > bits.index(chosen["blk.3.ffn_up.weight"]), chosen  # small, so bits are cheap
+    assert "Q8_0" == types(DEMO, OUT, "fit:5M", "--tensor", "attn_k=Q8_0")["blk.4.attn_k.weight"]
+    refused("the least that this model takes is fit:", DEMO, OUT + "x", "fit:1M")
+    os.unlink(OUT)
+
+
+def check_refused():
+    refused("'Q4_X' is no type; there are fit:SIZE, F32, F16", DEMO, OUT, "Q4_X")
+    refused("ntx imatrix MODEL TEXT -o FILE", DEMO, OUT, "IQ2_XXS")
+    refused("write it as REGEX=TYPE", DEMO, OUT, "Q4_K_M", "--tensor", "attn_v")
+    refused("write it as REGEX=TYPE", DEMO, OUT, "Q4_K_M", "--tensor", "attn_v=Q4_K_M")
+    refused("is no regular expression", DEMO, OUT, "Q4_K_M", "--tensor", "a(=Q4_K")
+    refused("is the name of no tensor", DEMO, OUT, "Q4_K_M", "--tensor", "nobody=Q4_K")
+    refused("is no size", DEMO, OUT, "fit:much")
+    refused("No such file", DEMO + "x", OUT, "Q4_K_M")
+    refused("No such file", DEMO, TMP + "/none/out.gguf", "Q4_K_M")
+    refused("parts of 4096 are too small", DEMO, OUT, "Q4_K_M", "--split", "4K")
+    refused("no importance matrix", DEMO, OUT, "Q4_K_M", "--imatrix", DEMO)
+    assert left() == []
+    # a model cut short; nothing of OUT is touched
+    cut = TMP + "/cut.gguf"
+    with open(DEMO, "rb") as f:
+        whole = f.read()
+    open(cut, "wb").write(whole[:len(whole) // 2])
+    open(OUT, "w").write("mine")
+    refused("cut.gguf", cut, OUT, "Q4_K_M")
+    assert open(OUT).read() == "mine"
+    # onto itself, by whatever name
+    open(cut, "wb").write(whole)
+    os.symlink(cut, TMP + "/link.gguf")
+    refused("this is the model itself", cut, cut, "Q4_K_M")
+    refused("this is the model itself", cut, TMP + "/link.gguf", "Q4_K_M")
+    assert open(cut, "rb").read() == whole
+    # weights that are no numbers
+    from gguf_edit import Gguf
+    g = Gguf(DEMO)
+    g.tensors[b"blk.3.ffn_up.weight"][2][512 * 7:512 * 7 + 2] = b"\x00\x7c"
+    g.write(cut)
+    refused("blk.3.ffn_up.weight', row 7: a weight is no number", cut, OUT, "Q4_K_M")
+    assert open(OUT).read() == "mine" and left() == ["cut.gguf", "link.gguf", "out.gguf"], left()
+    for n in left():
+        os.unlink(TMP + "/" + n)
+
+
+def check_failures():
+    """A drive that takes no more; and a user who wants no more."""
+    refused("cannot write", DEMO, OUT, "Q8_0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
+    assert left() == [], left()
+    p = subprocess.Popen([NTX, "quantize", DEMO, OUT, "IQ3_S", "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while not left():
+        assert p.poll() is None
+        time.sleep(0.002)
+    p.send_signal(signal.SIGINT)
+    assert p.wait(30) == -signal.SIGINT and left() == [], (p.returncode, left())
+
+
+try:
+    check_mixes()
+    check_bytes()
+    check_size()
+    check_refused()
+    check_failures()
+finally:
+    shutil.rmtree(TMP)
+print("ok")
