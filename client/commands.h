@@ -56,6 +56,7 @@ int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_
 
 /* The sidecar that o's skip policy needs: its descriptor, or -1 when it needs none. */
 int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err);
+int ntx_drafter_open(const struct ntx_options *o, int *fd, struct ntx_err *err); /* likewise, of --draft FILE */
 
 /* Sends Load with f's descriptors, shows progress on a terminal, waits for Loaded. */
 int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err);

@@ -69,7 +69,7 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     Ntx__Load load = NTX__LOAD__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
     struct ntx_model_files copies;
-    int fds[2 * sizeof f->fds / sizeof *f->fds + 1], sidecar = -1;
+    int fds[2 * sizeof f->fds / sizeof *f->fds + 2], sidecar = -1, drafter = -1;
     char *names[2 * sizeof f->fds / sizeof *f->fds];
     int rc = ntx_model_copies_open(o, f, &copies, err);
     if (rc)
@@ -80,17 +80,22 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     memcpy(fds + f->n, copies.fds, copies.n * sizeof *fds);
     memcpy(names + f->n, copies.names, copies.n * sizeof *names);
     ntx_options_load(o, &load);
-    if (!(rc = ntx_sidecar_open(o, f, &sidecar, err))) {
-        fds[n] = sidecar;
-        load.sidecar = sidecar >= 0;
+    rc = ntx_drafter_open(o, &drafter, err);
+    if (!rc && !(rc = ntx_sidecar_open(o, f, &sidecar, err))) {
         load.names = names;
         load.n_names = n;
+        if ((load.drafter = drafter >= 0))
+            fds[n++] = drafter;
+        if ((load.sidecar = sidecar >= 0))
+            fds[n++] = sidecar;
         q.body_case = NTX__REQUEST__BODY_LOAD;
         q.load = &load;
-        rc = ntx_client_send(c, &q, fds, n + load.sidecar, id, err);
+        rc = ntx_client_send(c, &q, fds, n, id, err);
     }
     if (sidecar >= 0)
         close(sidecar);
+    if (drafter >= 0)
+        close(drafter);
     ntx_model_files_close(&copies);
     return rc;
 }

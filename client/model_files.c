@@ -74,6 +74,28 @@ static bool learned_ffn(const struct ntx_options *o, const struct ntx_model_file
     return !m[9] || strstr(m, ",learned") || ntx_gguf_find(f->gguf, "ntx.pack.gate_type");
 }
 
+static int regular(int fd, const char *name, int *out, struct ntx_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return ntx_err_set(err, -EINVAL, "%s: not a regular file", name);
+    }
+    *out = fd;
+    return 0;
+}
+
+int ntx_drafter_open(const struct ntx_options *o, int *fd, struct ntx_err *err)
+{
+    *fd = -1;
+    if (!ntx_draft_by_file(o->load.draft))
+        return 0;
+    int at = open(o->load.draft, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (at < 0)
+        return ntx_err_set(err, -errno, "--draft %s: %s; there are off, lookup, and files of small models", o->load.draft, strerror(errno));
+    return regular(at, o->load.draft, fd, err);
+}
+
 int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err)
 {
     char path[4096];
@@ -88,15 +110,9 @@ int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *
     if (!o->sidecar && n >= (int)sizeof path)
         return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for a sidecar beside it", f->names[0]);
     int at = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
     if (at < 0)
         return ntx_err_set(err, -errno, "%s: %s; %s %s needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR", name, strerror(errno), ntx_skip_learned(o->load.skip) ? "--skip" : "--ffn-sparse", ntx_skip_learned(o->load.skip) ? o->load.skip : o->load.ffn_sparse);
-    if (fstat(at, &st) || !S_ISREG(st.st_mode)) {
-        close(at);
-        return ntx_err_set(err, -EINVAL, "%s: not a regular file", name);
-    }
-    *fd = at;
-    return 0;
+    return regular(at, name, fd, err);
 }
 
 /* The copies of a model, without those that f has. */

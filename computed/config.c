@@ -67,7 +67,7 @@ void ntx_config_defaults(struct ntx_config *c)
 {
     struct ntx_load_settings *l = &c->load;
     *c = (struct ntx_config){0};
-    l->backend = l->kernel = l->source = l->fault = l->skip = l->skip_kv = l->kv_type = l->ffn_sparse = "";
+    l->backend = l->kernel = l->source = l->fault = l->skip = l->skip_kv = l->kv_type = l->ffn_sparse = l->draft = "";
     ntx_settings_preset(&own, c);
 }
 

@@ -407,6 +407,45 @@ int32_t ntx_sampler_next(struct ntx_sampler *s, uint64_t position, const float *
     return ntx_sampler_draw(s, position);
 }
 
+#define GUESSED 256u /* candidates whose noise is looked at */
+
+/* Puts c into out, which is in order and holds n of at most `most`; returns how many it holds then. */
+static uint32_t rank(struct ntx_candidate *out, uint32_t n, uint32_t most, struct ntx_candidate c)
+{
+    uint32_t k = n;
+    while (k && out[k - 1].logit < c.logit)
+        k--;
+    if (k == most)
+        return n;
+    n += n < most;
+    memmove(&out[k + 1], &out[k], (n - 1 - k) * sizeof *out);
+    out[k] = c;
+    return n;
+}
+
+uint32_t ntx_sampler_guess(struct ntx_sampler *s, uint64_t position, float sharp, struct ntx_candidate *out, uint32_t most)
+{
+    int32_t top = best(s);
+    uint32_t n = 0;
+    float sum = 0;
+    if (isinf(s->l[top]))
+        return 0;
+    if (s->s.temp > 0)
+        filter(s, s->l[top]);
+    keep_k(s, GUESSED);
+    const struct ntx_noise noise = ntx_noise_at(s->s.seed, position);
+    for (uint32_t i = 0; i < s->n; i++) {
+        float x = s->l[s->list[i]] + (s->s.temp > 0 ? s->s.temp * (float)ntx_noise_of(&noise, s->list[i]) : 0);
+        n = rank(out, n, most, (struct ntx_candidate){x, s->list[i]});
+        s->l[s->list[i]] = x;
+    }
+    for (uint32_t i = 0; i < s->n; i++)
+        sum += expf((s->l[s->list[i]] - out[0].logit) / sharp);
+    for (uint32_t i = n; i-- > 0;)
+        out[i].logit = expf((out[i].logit - out[0].logit) / sharp) / sum;
+    return n;
+}
+
 /* A repeat penalty above 1 only lowers, so each recent token makes room for one more candidate; one below 1 may lift any token. So it is with tokens written,
  * and 0. */
 uint32_t ntx_sampler_enough(const struct ntx_sampler *s, uint32_t more)

@@ -4,7 +4,8 @@
 #include "predictor/service.h"
 
 static const struct ntx_lockin_call calls[] = {
-    {SCMP_SYS(pread64), 0, {0}}, /* of the skip policy's sidecar */
+    {SCMP_SYS(pread64), 0, {0}},     /* of the skip policy's sidecar, and of a drafter */
+    {SCMP_SYS(setpriority), 0, {0}}, /* drafting stands back; nobody can stand forward without privilege */
 };
 
 int ntx_service_lock_in(const char *dir, struct ntx_err *err)

@@ -1,4 +1,4 @@
-/* ntx-predictor: says which layers a row may skip. Arguments as all workers, then predictor/service.h. */
+/* ntx-predictor: says which layers a row may skip, and guesses tokens. Arguments as all workers, then predictor/service.h. */
 #include "common/worker_main.h"
 #include "predictor/service.h"
 

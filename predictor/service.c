@@ -16,6 +16,8 @@
 
 static void drop_board(struct ntx__service *s)
 {
+    ntx_drafting_stop(s->drafting);
+    s->drafting = NULL;
     ntx__service_drop_delayed(s);
     ntx_policy_free(s->policy);
     s->policy = NULL;
@@ -122,12 +124,16 @@ static void on_attach(void *ctx, const struct ntx_attach_msg *m, int *fds, unsig
     struct ntx__service *s = ctx;
     struct ntx_attach_msg answer = {.kind = NTX_AT_ATTACHED, .epoch = m->epoch, .ring_fd = -1};
     struct ntx_err err = {0};
-    (void)n_fds;
+    int *drafts = fds + (m->drafter ? n_fds - NTX_DRAFTER_FDS : 0);
     int rc = take_board(s, m->epoch, fds[0], &err);
     fds[0] = -1; /* taken over */
     if (!rc && m->n_files) {
-        s->sidecar = fds[1]; /* of the skip policy: the only file that a predictor ever sees */
+        s->sidecar = fds[1]; /* of the skip policy */
         fds[1] = -1;
+    }
+    if (!rc && m->drafter) {
+        rc = ntx_drafting_start(drafts[0], drafts[1], drafts[2], m->epoch, &s->drafting, &err);
+        drafts[0] = drafts[1] = drafts[2] = -1;
     }
     if (rc)
         snprintf(answer.text, sizeof answer.text, "%.*s", (int)sizeof answer.text - 1, err.text);

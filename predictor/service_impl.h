@@ -4,6 +4,7 @@
 
 #include <uv.h>
 
+#include "predictor/drafting.h"
 #include "predictor/fault.h"
 #include "predictor/policy.h"
 #include "predictor/service.h"
@@ -27,6 +28,7 @@ struct ntx__service {
     bool state_pending; /* PolicyState is still to be sent */
     float *hidden;      /* [n_embd], of the probe at hand; [n_layers] similarities behind it */
     int sidecar;        /* descriptor, -1: none */
+    struct ntx_drafting *drafting; /* NULL: no drafter came */
     struct ntx__delayed *delayed;
     uint64_t hint_pass, hint[NTX_MAP_WORDS];
     bool hinted;

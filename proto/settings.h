@@ -88,6 +88,8 @@ extern const struct ntx_settings ntx_sampling_settings; /* of an Ntx__Sampling *
 
 /* A skip policy that goes by what was learned, and needs a sidecar: static or predictive, with or without fields (predictor/policy.h). */
 bool ntx_skip_learned(const char *policy);
+/* --draft names a drafter's file. */
+bool ntx_draft_by_file(const char *draft);
 /* Nothing is skipped. */
 bool ntx_skip_off(const char *policy);
 

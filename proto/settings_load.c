@@ -40,10 +40,10 @@ static const struct ntx_setting load_rows[] = {
      .kind = NTX_SET_TEXT, LOAD(ffn_sparse, ffn_sparse), CONF("model", "ffn_sparse", "off")},
     {"kv-type", 0, "TYPE", "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)",
      .kind = NTX_SET_WORD, .choices = "type of keys and values:f16|q8_0", LOAD(kv_type, kv_type), CONF("model", "kv_type", "f16")},
-    {"draft", 0, "WAY", "guess tokens and compute several in one pass; those that hold advance the text, which stays the same: off, or lookup (what came when the text was like "
-     "its end before) (default off)", .kind = NTX_SET_WORD, .choices = "drafter:off|lookup", LOAD(draft, draft)},
-    {"draft-nodes", 0, "N", "guess so many tokens for a pass wherever there is anything to guess by (default: as many as pay, up to 31)",
-     .kind = NTX_SET_COUNT, .min = 1, .max = 31, LOAD(draft_nodes, draft_nodes)},
+    {"draft", 0, "WAY", "guess tokens and compute several in one pass; those that hold advance the text, which stays the same: off, lookup (what came when the text was like "
+     "its end before), or FILE, a small model of the same vocabulary, which guesses while weights are read (default off)", .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "off")},
+    {"draft-nodes", 0, "N", "guess so many tokens for a pass wherever there is anything to guess by (default: as many as pay, up to 127)",
+     .kind = NTX_SET_COUNT, .min = 1, .max = 127, LOAD(draft_nodes, draft_nodes)},
     {"prefetch", 0, "on|off", "experts, and groups of neurons (--ffn-sparse), that are not in memory: also prefetch those that the next layer will probably want (default on; changes no output)",
      .kind = NTX_SET_ON, LOAD(no_prefetch, no_prefetch)},
     {"prefix-cache", 0, "on|off", "keep what was computed of texts, as long as its memory is not wanted, for those that begin alike (default on; changes no output)",
@@ -88,3 +88,5 @@ static bool named(const char *policy, const char *name)
 
 bool ntx_skip_learned(const char *policy) { return policy && (named(policy, "static") || named(policy, "predictive")); }
 bool ntx_skip_off(const char *policy) { return !policy || !*policy || !strcmp(policy, "off") || !strcmp(policy, "none"); }
+
+bool ntx_draft_by_file(const char *draft) { return draft && *draft && strcmp(draft, "off") && strcmp(draft, "lookup"); }

@@ -9,25 +9,39 @@
 #define LIKE_MOST 64u    /* tokens that are compared */
 #define FORGET 0.98f     /* what a chance was learned from counts so much less with each time */
 #define PACE_FORGET 0.95
+#define DRIFT 0.0002f      /* a kind that never pays is tried in one pass of a hundred or so */
 
 /* ---- chances: by how many tokens were alike; those of the first way and of the others apart */
 
 static uint32_t kind_of(uint32_t alike, uint32_t way)
 {
-    static const uint8_t ends[NTX_DRAFT_KINDS / 2] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 255};
+    static const uint8_t ends[NTX_DRAFT_LOOKUP_KINDS / 2] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 255};
     uint32_t k = 0;
     while (alike > ends[k])
         k++;
-    return k + (way ? NTX_DRAFT_KINDS / 2 : 0);
+    return k + (way ? NTX_DRAFT_LOOKUP_KINDS / 2 : 0);
+}
+
+static float believed(uint32_t kind)
+{
+    static const float first[] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.9f, 0.95f};
+    static const float says[] = {0.01f, 0.03f, 0.07f, 0.15f, 0.25f, 0.37f, 0.52f, 0.67f, 0.82f, 0.95f}; /* the middles of draft_file.c's kinds */
+    uint32_t half = NTX_DRAFT_LOOKUP_KINDS / 2;
+    return kind >= NTX_DRAFT_FILE_KINDS ? says[kind - NTX_DRAFT_FILE_KINDS] : kind < half ? first[kind] : 0.1f;
 }
 
 void ntx_draft_chances(struct ntx_draft_chances *c)
 {
-    static const float first[NTX_DRAFT_KINDS / 2] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.9f, 0.95f};
     for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++) {
         c->tried[k] = 4;
-        c->held[k] = k < NTX_DRAFT_KINDS / 2 ? 4 * first[k] : 0.4f;
+        c->held[k] = 4 * believed(k);
     }
+}
+
+void ntx_draft_chances_drift(struct ntx_draft_chances *c)
+{
+    for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++)
+        c->held[k] += (believed(k) * c->tried[k] - c->held[k]) * DRIFT;
 }
 
 static void learn(struct ntx_draft_chances *c, uint32_t kind, bool held)

@@ -1,16 +1,17 @@
 /* draft.h: what a session that writes proposes beside its next token: a tree of tokens that may follow. The pass computes all of them at once; the tokens that
  * are then drawn walk through it for as long as they are in it (engine_pass.c). So a proposal decides how many passes a text takes, and never the text.
  *
- * Look-up: what the end of the text is like was seen before in it, and what came then may come again.
+ * Look-up: what the end of the text is like was seen before in it, and what came then may come again. A small model: draft_file.h.
  *
  * Nodes are added likeliest first, while the chance that one holds times the time of a plain token is more than the time that a row more takes. Both are
- * learned as it goes: chances by how much of the text was alike, times from passes (struct ntx_pace). */
+ * learned as it goes: chances by how much of the text was alike, or by what the small model says, times from passes (struct ntx_pace). What is not tried drifts back to
+ * what was believed before anything was learned, and so is tried again now and then. */
 #ifndef NTX_SERVE_DRAFT_H
 #define NTX_SERVE_DRAFT_H
 
 #include <stdint.h>
 
-#define NTX_DRAFT_NODES 32u
+#define NTX_DRAFT_NODES 128u
 
 struct ntx_draft {
     uint32_t n;                       /* nodes; node 0 is the token that is fed in any case. 0: nothing is proposed */
@@ -21,11 +22,14 @@ struct ntx_draft {
     uint32_t path[NTX_DRAFT_NODES][NTX_DRAFT_NODES]; /* slots from node 0's to its own (forward.h) */
 };
 
-#define NTX_DRAFT_KINDS 20u
+#define NTX_DRAFT_LOOKUP_KINDS 20u
+#define NTX_DRAFT_FILE_KINDS NTX_DRAFT_LOOKUP_KINDS /* the first of 10 */
+#define NTX_DRAFT_KINDS 30u
 struct ntx_draft_chances { /* of a node whose parent held */
     float held[NTX_DRAFT_KINDS], tried[NTX_DRAFT_KINDS];
 };
 void ntx_draft_chances(struct ntx_draft_chances *c); /* before anything is learned */
+void ntx_draft_chances_drift(struct ntx_draft_chances *c); /* once a pass */
 
 /* How long passes take by their rows: a line through those that there were, the latest counting most. */
 struct ntx_pace {

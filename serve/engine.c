@@ -84,8 +84,10 @@ static int make_buffers(struct ntx_engine *e)
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
     e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
     e->members = calloc(e->l->max_sessions, sizeof *e->members);
-    e->lookup = !strcmp(e->l->set.draft, "lookup");
-    e->drafts = calloc(e->lookup ? e->l->max_sessions : 1, sizeof *e->drafts);
+    e->drafting = e->l->drafter_fd >= 0 || !strcmp(e->l->set.draft, "lookup");
+    e->file.part = e->l->drafter_fd >= 0 ? &e->l->drafts : NULL;
+    e->draft_gain = 2;
+    e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);
     ntx_draft_chances(&e->chances);
     if (ntx__engine_prefix_new(e))
         return -ENOMEM;

@@ -15,22 +15,68 @@ static uint32_t deepest(const struct ntx_engine *e, const struct ntx_session *s)
     return s->max_tokens ? NTX_MIN(room, s->max_tokens - s->generated - 1) : room;
 }
 
+#define EXPANDED_MOST 256u /* nodes of a drafter's tree */
+#define REST 32u           /* proposals without a guess, after which the drafter rests */
+#define WAKE 64u           /* and is asked again in one pass of so many */
+
+static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    return (struct ntx_draft_text){s->id, s->tokens, s->n_tokens, s->n_tokens - s->generated, e->l->env.n_vocab, &s->sampling};
+}
+
+/* Of a tree that is to give `nodes` guesses: some more, for the next one. */
+static uint32_t to_expand(const struct ntx_engine *e)
+{
+    uint32_t nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes : NTX_DRAFT_NODES / 2;
+    return NTX_MIN(4 * nodes, EXPANDED_MOST);
+}
+
+void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s)
+{
+    const struct ntx_draft_text t = text_of(e, s);
+    if (e->file.part && !e->l->skips)
+        ntx_draft_file_ask(&e->file, &t, to_expand(e));
+}
+
+/* A tree is worth a part of a pass, as long as trees bring something: who never answers in time, or guesses wrong, is not waited for. */
+static uint64_t patience(const struct ntx_engine *e, double pass)
+{
+    double most = e->l->set.draft_nodes ? NTX_MAX(pass, 1e8) : pass / 4;
+    return (uint64_t)(NTX_MIN(most, 1e9) * NTX_MIN(e->draft_gain / 2, 1.0));
+}
+
+static void propose_by_file(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t most, uint32_t deep, double cost, double pass)
+{
+    const struct ntx_draft_text t = text_of(e, s);
+    uint64_t t0 = ntx_now_ns();
+    ntx_draft_file_ask(&e->file, &t, to_expand(e));
+    if (!ntx_draft_file_wait(&e->file, &t, NTX_MIN(most, NTX_DRAFT_NODES / 2) * 2 / 3, patience(e, pass)))
+        e->draft_gain *= 0.9;
+    s->run.draft_ns += ntx_now_ns() - t0;
+    ntx_draft_from_file(&e->file, d, &e->chances, &t, most, deep, cost);
+}
+
 /* What a policy of layer skip decides for a token may depend on what it decided before: there a session proposes nothing. */
 uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
 {
     struct ntx_session *s = e->live[i];
     struct ntx_draft *d = &e->drafts[i];
     uint32_t deep = deepest(e, s), room = ntx_kv_seq_room(s->kv) - s->n_past, writers = 0;
-    if (e->l->skips || !deep)
+    if (e->l->skips || !deep || (e->draft_none > REST && e->pass % WAKE))
         return 1;
     for (uint32_t k = 0; k < e->n_live; k++)
         writers += ntx_session_decoding(e->live[k]);
-    double plain = ntx_pace_of(&e->pace, writers) / writers; /* all of them wait for a row more */
+    double pass = ntx_pace_of(&e->pace, writers), plain = pass / writers; /* all of them wait for a row more */
     if (plain <= 0)
         return 1;
     double cost = e->l->set.draft_nodes ? 0 : ntx_pace_row(&e->pace) / plain;
     most = NTX_MIN(NTX_MIN(most, room), e->l->set.draft_nodes ? 1 + e->l->set.draft_nodes : NTX_DRAFT_NODES);
-    ntx_draft_lookup(d, &e->chances, s->tokens, s->n_tokens, most, deep, cost);
+    ntx_draft_chances_drift(&e->chances);
+    if (e->file.part)
+        propose_by_file(e, s, d, most, deep, cost, pass);
+    else
+        ntx_draft_lookup(d, &e->chances, s->tokens, s->n_tokens, most, deep, cost);
+    e->draft_none = d->n == 1 && e->file.part ? e->draft_none + 1 : 0;
     s->draft = d;
     return d->n;
 }
@@ -38,7 +84,7 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
 /* Prompts' rows cost what they cost: only passes without any tell. */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
 {
-    if (e->lookup && !e->rows[e->n_rows - 1].rounded)
+    if (e->drafting && !e->rows[e->n_rows - 1].rounded)
         ntx_pace_add(&e->pace, e->n_rows, (double)ns);
 }
 
@@ -66,6 +112,7 @@ static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *s
 {
     if (!s->draft || s->draft->n == 1)
         return 0;
+    e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
     int rc = ntx_forward_commit(e->l->forward, s->kv, s->n_past - n, slots, n);
     if (rc)
         ntx__engine_fail(e, s, rc, e->l->weights->error.text);

@@ -16,6 +16,7 @@
 
 #include "infer/prefix.h"
 #include "serve/draft.h"
+#include "serve/draft_file.h"
 #include "serve/engine.h"
 #include "serve/reader.h"
 #include "serve/session.h"
@@ -64,7 +65,10 @@ struct ntx_engine {
     struct ntx_candidate *best; /* [logits_rows x NTX_BEST_MAX] with a GPU */
     struct ntx_prefix *prefix;  /* NULL: nothing is shared */
     bool exact;                 /* a generated token's K and V are those that a prompt's would be */
-    bool lookup;                /* --draft lookup */
+    bool drafting;              /* --draft, but off */
+    struct ntx_draft_file file; /* .part NULL: by look-up */
+    double draft_gain;          /* tokens that a pass with guesses brought beside the first, lately */
+    uint32_t draft_none;        /* proposals in a row that were of no guess */
     struct ntx_draft *drafts;   /* [max_sessions] with it */
     struct ntx_draft_chances chances;
     struct ntx_pace pace;
@@ -98,6 +102,7 @@ void ntx__engine_follow(struct ntx_engine *e); /* before a pass: of those live, 
 /* ---- engine_draft.c */
 /* live[i], which writes, proposes in this pass: at most so many rows, its next token's among them. Returns how many. */
 uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most);
+void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s); /* whose prompt is being read: the drafter may read it, too */
 /* The results of a session's rows of a pass: tokens are drawn along its proposal, and what holds is kept. It may be gone afterwards. */
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s);
 void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row); /* behind a prompt */

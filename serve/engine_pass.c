@@ -98,6 +98,8 @@ static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first,
 static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
 {
     struct ntx_session *s = e->live[i];
+    if (s->kind == NTX_SESSION_GENERATE && !ntx_session_decoding(s))
+        ntx__engine_foretell(e, s);
     if (!s->take || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
         return;
     uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), b->decode)) - 1;
@@ -126,7 +128,7 @@ static void share_rows(struct ntx_engine *e)
     }
     if (n_prompts)
         give_prompts(e, &b, first, n_prompts);
-    for (uint32_t i = 0; i < e->n_live && e->lookup; i++)
+    for (uint32_t i = 0; i < e->n_live && e->drafting; i++)
         give_draft(e, &b, (first + i) % e->n_live);
 }
 

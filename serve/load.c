@@ -134,9 +134,12 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         ntx_hw_cap(&hw, r->set.link_nvme, r->set.link_h2d);
     else if (ignored.code && ignored.code != -ENOENT)
         ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
-    uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0);
+    uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0), drafter = 0;
     enum ntx_kv_type kv_type;
     int rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
+    if (!rc)
+        rc = ntx__load_drafter_bytes(l, r->set.ctx, &drafter, err);
+    held += drafter;
     if (rc)
         return rc;
     struct ntx_plan_request q = {
@@ -185,7 +188,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!l)
         return ntx_err_set(err, -ENOMEM, "no memory");
     l->wake_fd = -1;
-    l->sidecar_fd = -1;
+    l->sidecar_fd = l->drafter_fd = -1;
     int rc = ntx__load_files(r, l, err);
     if (!rc)
         rc = pick_kernel(r, l, err);
@@ -197,6 +200,8 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         rc = take_sidecar(r, l, err);
     if (!rc)
         rc = take_nets(l, err);
+    if (!rc)
+        rc = ntx__load_drafter_open(r, l, err);
     if (!rc)
         rc = ntx__load_pick_gpu(r, l, err);
     if (!rc)
@@ -271,6 +276,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
     if (by_parts && (rc = ntx__load_arena_start(l, err)))
         return rc;
+    if (l->drafter_fd >= 0 && (rc = ntx_drafts_make(epoch, l->plan->ctx, &l->drafts, err)))
+        return rc;
     if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, &l->plan->kv, &l->kv, err)))
         return rc;
     return ntx__load_build_gpu(l, err);
@@ -325,6 +332,9 @@ void ntx_loaded_free(struct ntx_loaded *l)
     }
     if (l->sidecar_fd >= 0)
         close(l->sidecar_fd);
+    if (l->drafter_fd >= 0)
+        close(l->drafter_fd);
+    ntx_drafts_close(&l->drafts);
     ntx_settings_drop(&ntx_load_settings, &l->set);
     free(l->iod_fault);
     free(l->predictor_fault);

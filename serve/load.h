@@ -28,6 +28,7 @@
 #include "model/gguf.h"
 #include "model/tokenizer.h"
 #include "shm/counters.h"
+#include "shm/drafts.h"
 #include "shm/region.h"
 
 #define NTX_MAX_COPIES 4 /* NTX_IOD_MAX_DRIVES */
@@ -44,6 +45,7 @@ struct ntx_load_request {
     struct ntx_load_settings set; /* texts owned, none NULL; taken by the model */
     char *iod_fault, *predictor_fault; /* what set.fault has for each; never NULL */
     int sidecar_fd;            /* owned, -1: none */
+    int drafter_fd;            /* likewise */
     const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
 };
 
@@ -86,6 +88,8 @@ struct ntx_loaded {
     char *iod_fault, *predictor_fault;
     bool skips;                /* the policy may skip layers */
     int sidecar_fd;            /* -1: none */
+    int drafter_fd;            /* -1: none */
+    struct ntx_drafts drafts;  /* with a drafter */
     char digest[NTX_DIGEST_TEXT]; /* of the model, where there is a sidecar, else "" */
     bool kv_propagate;
     uint32_t capture_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
@@ -109,6 +113,11 @@ int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, s
 int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_start_gpu(struct ntx_loaded *l); /* once the forward pass has its memory */
 void ntx__load_free_gpu(struct ntx_loaded *l);
+
+/* load_drafter.c: a small model that guesses. open: once the model is read; *bytes: what it takes beside the model, with what it is told; check: once
+ * there is a plan. */
+int ntx__load_drafter_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
+int ntx__load_drafter_bytes(const struct ntx_loaded *l, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
 
 /* load_arena.c */
 int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err); /* its tables, slots and frames */

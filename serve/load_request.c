@@ -63,9 +63,11 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     if (n_fds)
         memcpy(r->fds, fds, n_fds * sizeof *fds);
     r->n_files = n_fds;
-    r->sidecar_fd = -1;
+    r->sidecar_fd = r->drafter_fd = -1;
     if (m->sidecar && r->n_files)
         r->sidecar_fd = r->fds[--r->n_files];
+    if (m->drafter && r->n_files)
+        r->drafter_fd = r->fds[--r->n_files];
     r->copies = m->copies ? m->copies : 1;
     int rc = ntx_settings_check(&ntx_load_settings, m, err);
     if (!rc)
@@ -92,6 +94,8 @@ void ntx_load_request_free(struct ntx_load_request *r)
         free(r->also[i]);
     if (r->sidecar_fd >= 0)
         close(r->sidecar_fd);
+    if (r->drafter_fd >= 0)
+        close(r->drafter_fd);
     ntx_settings_drop(&ntx_load_settings, &r->set);
     free(r->path);
     free(r->iod_fault);

@@ -134,9 +134,10 @@ static void keep_old(struct ntx_server *s)
     m.n_names = l->n_fds;
     m.copies = l->n_fds / l->n_files;
     m.sidecar = l->sidecar_fd >= 0;
+    m.drafter = l->drafter_fd >= 0;
     m.ram_bytes = l->ram_bytes;
     forget(&s->old);
-    if (!keep_fds(&s->old, l->fds, l->n_fds) || (m.sidecar && !keep_fds(&s->old, &l->sidecar_fd, 1)) || !(s->old.load = ntx__load_copy(&m))) {
+    if (!keep_fds(&s->old, l->fds, l->n_fds) || (m.drafter && !keep_fds(&s->old, &l->drafter_fd, 1)) || (m.sidecar && !keep_fds(&s->old, &l->sidecar_fd, 1)) || !(s->old.load = ntx__load_copy(&m))) {
         ntx_log(NTX_LOG_WARN, "should the new model fail, the old one does not come back: no memory, or too few descriptors");
         forget(&s->old);
     }
@@ -190,7 +191,9 @@ static void after_build(uv_work_t *w, int status)
     if (!s->work_rc) {
         ntx_counts_now(s->counters, &s->at_load);
         ntx__model_note(s, l->back_note);
+        const int drafter[NTX_DRAFTER_FDS] = {l->drafts.part[0].fd, l->drafts.part[1].fd, l->drafter_fd};
         ntx_workers_sidecar(s->workers, l->sidecar_fd);
+        ntx_workers_drafter(s->workers, l->drafter_fd >= 0 ? drafter : NULL);
         s->work_rc = ntx_workers_attach(s->workers, &l->region, l->wake_fd, l->fds, l->n_fds);
         s->attached = !s->work_rc;
         if (s->work_rc)

@@ -193,6 +193,7 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r)
 {
     set_real(j, "accepted_per_pass", per(r->committed, r->written_passes));
     set_real(j, "draft_nodes_per_pass", per(r->draft_nodes, r->written_passes));
+    set_real(j, "draft_s", (double)r->draft_ns / 1e9);
 }
 
 /* Chunks of skipped layers: decided before their read began, or too late to save it; and the bytes that those took. */

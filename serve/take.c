@@ -104,20 +104,26 @@ static int check_kind(int fd, const char *name, struct ntx_err *err)
                        "Copy it to a disk, run it with ntx run, or have it named in the service's ntx.conf", name);
 }
 
-static int read_headers(const struct ntx_loaded *l, int sidecar, struct ntx_err *err)
+static int read_header(int fd, const char *what, struct ntx_err *err)
+{
+    struct ntx_gguf *g;
+    int rc = fd < 0 ? 0 : ntx_gguf_open(&fd, 1, NULL, &g, err);
+    if (!rc && fd >= 0)
+        ntx_gguf_free(g);
+    if (rc)
+        ntx_err_prefix(err, what);
+    return rc;
+}
+
+static int read_headers(const struct ntx_loaded *l, const struct ntx_load_request *r, struct ntx_err *err)
 {
     struct ntx_gguf *g;
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &g, err);
     if (rc)
         return rc;
     ntx_gguf_free(g);
-    if (sidecar < 0)
-        return 0;
-    if (!(rc = ntx_gguf_open(&sidecar, 1, NULL, &g, err)))
-        ntx_gguf_free(g);
-    else
-        ntx_err_prefix(err, "the sidecar");
-    return rc;
+    rc = read_header(r->drafter_fd, "the drafter", err);
+    return rc ? rc : read_header(r->sidecar_fd, "the sidecar", err);
 }
 
 /* The descriptors stay open: the process ends soon. */
@@ -127,10 +133,10 @@ static int look(struct taken *t, bool foreign, struct ntx_err *err)
     struct ntx_load_request *r;
     int rc = t->load ? ntx_load_request_new(t->load, t->fds, t->n, &r, err) : ntx_err_set(err, -EBADMSG, "no load");
     for (unsigned i = 0; !rc && foreign && i < t->n; i++)
-        rc = check_kind(t->fds[i], i < r->n_files ? r->names[i] : "the sidecar", err);
+        rc = check_kind(t->fds[i], i < r->n_files ? r->names[i] : t->fds[i] == r->drafter_fd ? "the drafter" : "the sidecar", err);
     if (!rc)
         rc = ntx__load_files(r, &l, err);
-    return rc ? rc : read_headers(&l, r->sidecar_fd, err);
+    return rc ? rc : read_headers(&l, r, err);
 }
 
 int ntx_take_main(int conn)

@@ -47,6 +47,8 @@ void ntx_workers_free(struct ntx_workers *w);
 int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wake_fd, const int *files, unsigned n_files);
 /* The skip policy's sidecar, for the predictor, with the next attach; borrowed until detached, -1: none. */
 void ntx_workers_sidecar(struct ntx_workers *w, int fd);
+/* A drafter, for the predictor, likewise: asks, answers (shm/drafts.h) and its file, or NULL. */
+void ntx_workers_drafter(struct ntx_workers *w, const int *fds /* [NTX_DRAFTER_FDS] */);
 /* Who does not let go within 5 s is ended. cb.detached comes from the loop, never from within this call. */
 void ntx_workers_detach(struct ntx_workers *w);
 bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role);

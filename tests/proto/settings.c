@@ -16,7 +16,7 @@ static bool is_bool(const struct ntx_setting *s) { return s->kind == NTX_SET_FLA
 /* Fields that no setting is: what comes with the request. */
 static bool apart(const char *field)
 {
-    static const char *const names[] = {"names", "path", "also", "copies", "sidecar"};
+    static const char *const names[] = {"names", "path", "also", "copies", "sidecar", "drafter"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(field, names[i]))
             return true;

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Tokens per pass, and time per token, with and without a drafter: measure.py BIN [-n TOKENS] [-p PROMPTS] [--tasks stories,questions] [--temps 0,0.8] [--ways off,15,63,auto] [-- MORE...]
+
+Stories begin with the first two sentences of a held-out story, questions are held-out ones and what the model writes behind them. A way is off, auto (as many guesses as
+pay) or a number of guesses; MORE goes to `ntx run`. The ways take turns, prompt by prompt. CSV: task, temp, way, tokens per pass, guesses per pass, ms per token, and s
+waited for the drafter per s of writing; `text` says whether all texts were those without drafts."""
+import argparse, json, os, re, subprocess, sys, tempfile
+
+here = os.path.dirname(os.path.abspath(__file__))
+models = os.path.join(here, '..', '..', 'models')
+
+def stories():
+    for story in open(os.path.join(models, 'held-out.txt')).read().split('\n\n'):
+        s = re.match(r'\s*([^.]*\.[^.]*\.)', story)
+        if s and len(story) > 300:
+            yield s.group(1)
+
+def questions():
+    for line in open(os.path.join(models, 'held-out.jsonl')):
+        yield json.loads(line)['prompt']
+
+def run(a, prompt, temp, way, seed):
+    draft = [] if way == 'off' else ['--draft', a.draft] + ([] if way == 'auto' else ['--draft-nodes', way])
+    with tempfile.NamedTemporaryFile() as f:
+        text = subprocess.run([os.path.join(a.bin, 'ntx'), 'run', a.model, prompt, '--raw', '--ignore-eos', '--quiet', '-n', str(a.n), '--temp', temp, '--seed', str(seed),
+                               '--stats', f.name] + draft + a.more, stdout=subprocess.PIPE, check=True).stdout
+        return text, json.load(open(f.name))
+
+p = argparse.ArgumentParser()
+p.add_argument('bin')
+p.add_argument('-n', type=int, default=100)
+p.add_argument('-p', type=int, default=40)
+p.add_argument('--tasks', default='stories,questions')
+p.add_argument('--temps', default='0,0.8')
+p.add_argument('--ways', default='off,15,63,auto')
+p.add_argument('--model', default=os.path.join(models, 'demo.gguf'))
+p.add_argument('--draft', default=os.path.join(models, 'demo-draft.gguf'))
+args = sys.argv[1:]
+cut = args.index('--') if '--' in args else len(args)
+a = p.parse_args(args[:cut])
+a.more = args[cut + 1:]
+print('task,temp,way,tokens_per_pass,guesses_per_pass,ms_per_token,waited,text', flush=True)
+for task in a.tasks.split(','):
+    prompts = [x for x, _ in zip({'stories': stories, 'questions': questions}[task](), range(a.p))]
+    for temp in a.temps.split(','):
+        sums = {w: [0, 0, 0, 0, 0] for w in a.ways.split(',')}
+        same = {w: True for w in sums}
+        for i, prompt in enumerate(prompts):
+            texts = {}
+            for w in sums:
+                texts[w], s = run(a, prompt, temp, w, i + 1)
+                tokens = s['generated_tokens'] - 1
+                passes = tokens / s['accepted_per_pass']
+                for k, x in enumerate((tokens, passes, passes * s['draft_nodes_per_pass'], tokens / s['decode_tok_s'], s['draft_s'])):
+                    sums[w][k] += x
+                same[w] &= texts[w] == texts[next(iter(sums))]
+        for w, (tokens, passes, nodes, seconds, waited) in sums.items():
+            print('%s,%s,%s,%.2f,%.1f,%.3f,%.3f,%s' % (task, temp, w, tokens / passes, nodes / passes, 1000 * seconds / tokens, waited / seconds, 'same' if same[w] else 'DIFFERS'), flush=True)

@@ -1,0 +1,417 @@
+#include "infer/drafter.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/util.h"
+#include "infer/forward.h"
+#include "infer/weights_ram.h"
+#include "model/gguf.h"
+
+#define SLOTS 384u       /* of a tree, behind the text */
+#define STEP 8u          /* nodes expanded together */
+#define READ 64u         /* tokens of a text read together */
+#define KIDS 8u          /* of a node, at most */
+#define SPINE 64u        /* comes into order when it is longer */
+#define DEEPEST 48u      /* SPINE + DEEPEST < NTX_PATH_MAX */
+#define SHARP 0.75f      /* by simulation: the temperature at which the small model's chances are near the truth */
+#define LEAST 0.0005f    /* a path of less chance is not followed */
+
+struct node {
+    int32_t token;
+    uint32_t parent, depth, slot;
+    float chance, path; /* of its own, and of all from node 0 on */
+    bool expanded;      /* and has a slot */
+};
+
+struct text {
+    uint64_t session, asked;
+    bool used;
+    int32_t *tokens;        /* [ctx] */
+    uint32_t n, n_prompt;
+    struct ntx_sampling sampling;
+    struct ntx_sampler *sampler;
+    struct ntx_kv_seq *kv;
+    uint32_t kv_n;          /* tokens in order there */
+    uint32_t spine[SPINE + 2], n_spine, next_slot;
+    struct node node[NTX_DRAFTER_NODES];
+    uint32_t n_nodes, n_expanded;
+};
+
+struct ntx_drafter {
+    struct ntx_gguf *gguf;
+    struct ntx_model *model;
+    struct ntx_chunks *chunks;
+    struct ntx_ram_weights weights;
+    struct ntx_forward *f;
+    struct ntx_kv_pool *pool;
+    uint32_t ctx, n_vocab;
+    uint64_t pass, asked;
+    float *logits;          /* [STEP x n_vocab] */
+    struct text text[NTX_DRAFTER_TEXTS];
+};
+
+/* ---- what suits, and what it takes */
+
+static bool same_text(struct ntx_str a, struct ntx_str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
+
+int ntx_drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *model, struct ntx_err *err)
+{
+    static const char key[] = "tokenizer.ggml.tokens", kind[] = "tokenizer.ggml.model";
+    const struct ntx_gguf_kv *a = ntx_gguf_find(draft, key), *b = ntx_gguf_find(model, key);
+    struct ntx_str x = {0}, y = {0};
+    if (!a || !b || !a->strs || !b->strs || ntx_gguf_str(draft, kind, &x) || ntx_gguf_str(model, kind, &y))
+        return ntx_err_set(err, -EINVAL, "it has no vocabulary");
+    if (!same_text(x, y))
+        return ntx_err_set(err, -EINVAL, "its vocabulary is of the kind '%.*s', the model's of '%.*s'", (int)NTX_MIN(x.n, (size_t)40), x.p, (int)NTX_MIN(y.n, (size_t)40), y.p);
+    if (a->count != b->count)
+        return ntx_err_set(err, -EINVAL, "its vocabulary has %llu tokens, the model's %llu: a drafter must have the very same", (unsigned long long)a->count, (unsigned long long)b->count);
+    for (uint64_t i = 0; i < a->count; i++)
+        if (!same_text(a->strs[i], b->strs[i]))
+            return ntx_err_set(err, -EINVAL, "its token %llu is '%.*s', the model's '%.*s': a drafter must have the very same vocabulary", (unsigned long long)i,
+                               (int)NTX_MIN(a->strs[i].n, (size_t)40), a->strs[i].p, (int)NTX_MIN(b->strs[i].n, (size_t)40), b->strs[i].p);
+    return 0;
+}
+
+static uint32_t longest(const struct ntx_model *m, uint32_t ctx) { return m->hp.ctx_most ? NTX_MIN(ctx, m->hp.ctx_most) : ctx; }
+
+static struct ntx_kv_shape shape_of(uint32_t ctx)
+{
+    return (struct ntx_kv_shape){.blocks = NTX_DRAFTER_TEXTS * ((ctx + SLOTS + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK)};
+}
+
+static struct ntx_forward_config pass_of(const struct ntx_model *m, const struct ntx_chunks *c, uint32_t ctx)
+{
+    return (struct ntx_forward_config){.model = m, .chunks = c, .ops = ntx_cpu_pick(NULL), .threads = 1, .max_rows = READ, .ctx = ctx + SLOTS};
+}
+
+static int chunks_of(const struct ntx_model *m, struct ntx_chunks **out, struct ntx_err *err)
+{
+    if (m->pack)
+        return ntx_err_set(err, -ENOTSUP, "its FFNs are packed (`ntx pack`): a drafter cannot be");
+    return ntx_chunks_make(m, 1 << 20, out, err);
+}
+
+uint64_t ntx_drafter_bytes(const struct ntx_gguf *g, const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, struct ntx_err *err)
+{
+    struct ntx_chunks *c;
+    ctx = longest(m, ctx);
+    if (chunks_of(m, &c, err))
+        return 0;
+    struct ntx_forward_config f = pass_of(m, c, ctx);
+    struct ntx_kv_shape kv = shape_of(ctx);
+    uint64_t bytes = file_bytes + ntx_gguf_header_bytes(g) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list;
+    bytes += (uint64_t)m->hp.n_vocab * 4 * (STEP + 3 * NTX_DRAFTER_TEXTS) + 8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
+    ntx_chunks_free(c);
+    return bytes;
+}
+
+/* ---- making */
+
+static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return ntx_err_set(err, -errno, "%s", strerror(errno));
+    int rc = ntx_gguf_open(&fd, 1, NULL, &d->gguf, err);
+    if (!rc)
+        rc = ntx_model_open(d->gguf, &d->model, err);
+    if (!rc)
+        rc = chunks_of(d->model, &d->chunks, err);
+    if (!rc)
+        rc = ntx_ram_weights_read(&d->weights, fd, (uint64_t)st.st_size, d->chunks, err);
+    return rc;
+}
+
+static int make_rest(struct ntx_drafter *d, uint32_t ctx, struct ntx_err *err)
+{
+    d->ctx = longest(d->model, ctx);
+    d->n_vocab = d->model->hp.n_vocab;
+    struct ntx_forward_config c = pass_of(d->model, d->chunks, d->ctx);
+    struct ntx_kv_shape kv = shape_of(d->ctx);
+    c.weights = &d->weights.w;
+    int rc = ntx_kv_pool_new(&d->model->hp, NTX_KV_F16, &kv, &d->pool, err);
+    if (!rc)
+        rc = ntx_forward_new(&c, &d->f, err);
+    d->logits = malloc((size_t)STEP * d->n_vocab * sizeof *d->logits);
+    for (unsigned i = 0; !rc && i < NTX_DRAFTER_TEXTS; i++) {
+        d->text[i].tokens = malloc(d->ctx * sizeof *d->text[i].tokens);
+        rc = d->text[i].tokens ? ntx_kv_seq_new(d->pool, d->ctx + SLOTS, &d->text[i].kv) : -ENOMEM;
+    }
+    return rc || !d->logits ? ntx_err_set(err, rc ? rc : -ENOMEM, "%s", err->text[0] ? err->text : "no memory for a drafter") : 0;
+}
+
+int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_err *err)
+{
+    struct ntx_drafter *d = calloc(1, sizeof *d);
+    int rc = d ? open_model(d, fd, err) : ntx_err_set(err, -ENOMEM, "no memory for a drafter");
+    if (!rc)
+        rc = make_rest(d, ctx, err);
+    if (rc) {
+        ntx_drafter_free(d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+void ntx_drafter_free(struct ntx_drafter *d)
+{
+    if (!d)
+        return;
+    for (unsigned i = 0; i < NTX_DRAFTER_TEXTS; i++) {
+        ntx_sampler_free(d->text[i].sampler);
+        ntx_kv_seq_free(d->text[i].kv);
+        free(d->text[i].tokens);
+    }
+    ntx_forward_free(d->f);
+    ntx_kv_pool_free(d->pool);
+    ntx_ram_weights_free(&d->weights);
+    ntx_chunks_free(d->chunks);
+    ntx_model_free(d->model);
+    ntx_gguf_free(d->gguf);
+    free(d->logits);
+    free(d);
+}
+
+/* ---- following a text */
+
+/* The tree is its first node; the spine must be in order. */
+static void begin_anew(struct text *t)
+{
+    t->next_slot = t->kv_n;
+    t->n_nodes = 1;
+    t->n_expanded = 0;
+    t->node[0] = (struct node){.token = t->tokens[t->n - 1], .chance = 1, .path = 1};
+}
+
+static int order_spine(struct ntx_drafter *d, struct text *t)
+{
+    int rc = t->n_spine ? ntx_forward_commit(d->f, t->kv, t->kv_n, t->spine, t->n_spine) : 0;
+    t->kv_n += rc ? 0 : t->n_spine;
+    t->n_spine = 0;
+    return rc;
+}
+
+static uint32_t child(const struct text *t, uint32_t node, int32_t token)
+{
+    for (uint32_t i = node + 1; i < t->n_nodes; i++)
+        if (t->node[i].parent == node && t->node[i].token == token)
+            return i;
+    return 0;
+}
+
+/* What lies below node `root` is the tree. Parents stand before their children, and so it stays. */
+static void replant(struct text *t, uint32_t root)
+{
+    uint32_t n = 0, depth = t->node[root].depth, to[NTX_DRAFTER_NODES];
+    float path = t->node[root].path;
+    t->n_expanded = 0;
+    for (uint32_t i = root; i < t->n_nodes; i++) {
+        struct node x = t->node[i];
+        to[i] = UINT32_MAX;
+        if (i != root && (x.parent < root || to[x.parent] == UINT32_MAX))
+            continue;
+        x.parent = i == root ? 0 : to[x.parent];
+        x.depth -= depth;
+        x.path /= path;
+        t->n_expanded += x.expanded;
+        to[i] = n;
+        t->node[n++] = x;
+    }
+    t->n_nodes = n;
+}
+
+/* The text went on with tokens[t->n .. n). */
+static int go_on(struct ntx_drafter *d, struct text *t, const int32_t *tokens, uint32_t n)
+{
+    uint32_t at = 0;
+    bool lost = false;
+    for (uint32_t i = t->n; i < n; i++) {
+        uint32_t next = lost || !t->node[at].expanded || t->n_spine > SPINE ? 0 : child(t, at, tokens[i]);
+        if (!lost && t->node[at].expanded && t->n_spine <= SPINE)
+            t->spine[t->n_spine++] = t->node[at].slot;
+        lost |= !next;
+        at = next;
+        t->tokens[i] = tokens[i];
+        ntx_sampler_wrote(t->sampler, tokens[i]);
+    }
+    t->n = n;
+    if (!lost && t->n_spine <= SPINE) {
+        replant(t, at);
+        return 0;
+    }
+    int rc = order_spine(d, t);
+    begin_anew(t);
+    return rc;
+}
+
+static int take_up(struct text *t, const struct ntx_drafter_text *x, uint32_t common, uint32_t n_vocab)
+{
+    ntx_sampler_free(t->sampler);
+    t->sampler = NULL;
+    memcpy(t->tokens, x->tokens, x->n * sizeof *t->tokens);
+    t->n = x->n;
+    t->n_prompt = x->n_prompt;
+    t->sampling = x->sampling;
+    t->kv_n = NTX_MIN(t->kv_n, NTX_MIN(common, x->n - 1));
+    t->n_spine = 0;
+    begin_anew(t);
+    int rc = ntx_sampler_new(&t->sampling, n_vocab, &t->sampler);
+    for (uint32_t i = 0; !rc && i < t->n; i++)
+        if (i < t->n_prompt)
+            ntx_sampler_accept(t->sampler, t->tokens[i]);
+        else
+            ntx_sampler_wrote(t->sampler, t->tokens[i]);
+    return rc;
+}
+
+static struct text *place_for(struct ntx_drafter *d, uint64_t session)
+{
+    struct text *t = &d->text[0];
+    for (unsigned i = 0; i < NTX_DRAFTER_TEXTS; i++) {
+        if (d->text[i].used && d->text[i].session == session)
+            return &d->text[i];
+        if (d->text[i].asked < t->asked)
+            t = &d->text[i];
+    }
+    t->used = false;
+    t->n = t->kv_n = t->n_spine = 0;
+    return t;
+}
+
+static bool as_before(const struct text *t, const struct ntx_drafter_text *x)
+{
+    const struct ntx_sampling *a = &t->sampling, *b = &x->sampling;
+    return t->used && t->n_prompt == x->n_prompt && a->temp == b->temp && a->top_k == b->top_k && a->top_p == b->top_p && a->min_p == b->min_p && a->seed == b->seed &&
+           a->repeat_penalty == b->repeat_penalty && a->repeat_last == b->repeat_last && a->presence_penalty == b->presence_penalty && a->frequency_penalty == b->frequency_penalty;
+}
+
+int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
+{
+    if (!x->n || x->n >= d->ctx)
+        return -E2BIG;
+    for (uint32_t i = 0; i < x->n; i++)
+        if (x->tokens[i] < 0 || (uint32_t)x->tokens[i] >= d->n_vocab)
+            return -EINVAL;
+    struct text *t = place_for(d, x->session);
+    uint32_t common = 0;
+    t->asked = ++d->asked;
+    while (common < NTX_MIN(t->n, x->n) && t->tokens[common] == x->tokens[common])
+        common++;
+    int rc = as_before(t, x) && common == t->n ? go_on(d, t, x->tokens, x->n) : take_up(t, x, common, d->n_vocab);
+    t->session = x->session;
+    t->used = !rc;
+    return rc ? rc : (int)(t - d->text);
+}
+
+/* ---- growing */
+
+static int run(struct ntx_drafter *d, struct ntx_row *rows, uint32_t n)
+{
+    const struct ntx_batch b = {.pass = d->pass++, .rows = rows, .n_rows = n};
+    int rc = ntx_forward_run(d->f, &b);
+    return rc ? rc : (int)n;
+}
+
+static int read_text(struct ntx_drafter *d, struct text *t)
+{
+    struct ntx_row rows[READ];
+    uint32_t n = NTX_MIN(t->n - 1 - t->kv_n, READ);
+    for (uint32_t i = 0; i < n; i++)
+        rows[i] = (struct ntx_row){.token = t->tokens[t->kv_n + i], .pos = t->kv_n + i, .kv = t->kv};
+    int rc = run(d, rows, n);
+    t->kv_n += rc > 0 ? n : 0;
+    t->next_slot = t->kv_n;
+    return rc;
+}
+
+/* The likeliest nodes that are not expanded, in the order of their numbers. */
+static uint32_t choose(const struct ntx_drafter *d, const struct text *t, uint32_t most, uint32_t *out)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_nodes; i++) {
+        const struct node *x = &t->node[i];
+        if (x->expanded || x->path < LEAST || x->depth >= DEEPEST || t->n + x->depth + 1 >= d->ctx)
+            continue;
+        uint32_t k = n;
+        while (k && t->node[out[k - 1]].path < x->path)
+            k--;
+        if (k == most)
+            continue;
+        n += n < most;
+        memmove(&out[k + 1], &out[k], (n - 1 - k) * sizeof *out);
+        out[k] = i;
+    }
+    for (uint32_t i = 1; i < n; i++)
+        for (uint32_t k = i; k && out[k - 1] > out[k]; k--) {
+            uint32_t x = out[k];
+            out[k] = out[k - 1];
+            out[k - 1] = x;
+        }
+    return n;
+}
+
+static struct ntx_row row_of(struct ntx_drafter *d, struct text *t, uint32_t node, uint32_t *path, float *logits)
+{
+    const struct node *x = &t->node[node];
+    uint32_t n = t->n_spine + x->depth + 1;
+    memcpy(path, t->spine, t->n_spine * sizeof *path);
+    for (uint32_t i = node, k = n; k-- > t->n_spine; i = t->node[i].parent)
+        path[k] = t->node[i].slot;
+    (void)d;
+    return (struct ntx_row){.token = x->token, .pos = t->n - 1 + x->depth, .n_path = n, .path = path, .kv = t->kv, .logits = logits};
+}
+
+static void add_children(struct text *t, uint32_t node, const float *logits)
+{
+    struct ntx_candidate kid[KIDS];
+    ntx_sampler_take(t->sampler, logits);
+    uint32_t n = ntx_sampler_guess(t->sampler, t->n + t->node[node].depth, SHARP, kid, KIDS);
+    for (uint32_t i = 0; i < n && t->n_nodes < NTX_DRAFTER_NODES; i++) {
+        float path = t->node[node].path * kid[i].logit;
+        if (path >= LEAST / 8)
+            t->node[t->n_nodes++] = (struct node){.token = kid[i].id, .parent = node, .depth = t->node[node].depth + 1, .chance = kid[i].logit, .path = path};
+    }
+}
+
+int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most)
+{
+    struct text *t = &d->text[text];
+    struct ntx_row rows[STEP];
+    uint32_t node[STEP + 1], path[STEP][NTX_PATH_MAX];
+    if (!t->used)
+        return 0;
+    if (t->kv_n + t->n_spine + 1 < t->n)
+        return read_text(d, t);
+    uint32_t n = t->n_expanded < most ? choose(d, t, NTX_MIN(STEP, most - t->n_expanded), node) : 0;
+    if (n && t->next_slot + n > t->kv_n + SLOTS) {
+        int rc = order_spine(d, t);
+        begin_anew(t);
+        return rc ? rc : 1;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        t->node[node[i]].slot = t->next_slot++;
+        rows[i] = row_of(d, t, node[i], path[i], d->logits + (size_t)i * d->n_vocab);
+    }
+    int rc = n ? run(d, rows, n) : 0;
+    for (uint32_t i = 0; rc > 0 && i < n; i++) {
+        t->node[node[i]].expanded = true;
+        t->n_expanded++;
+        add_children(t, node[i], rows[i].logits);
+    }
+    return rc;
+}
+
+uint32_t ntx_drafter_expanded(const struct ntx_drafter *d, unsigned text) { return d->text[text].n_expanded; }
+
+uint32_t ntx_drafter_tree(const struct ntx_drafter *d, unsigned text, struct ntx_guess *out)
+{
+    const struct text *t = &d->text[text];
+    for (uint32_t i = 0; i < t->n_nodes; i++)
+        out[i] = (struct ntx_guess){t->node[i].token, t->node[i].parent, t->node[i].chance};
+    return t->n_nodes;
+}

@@ -1,0 +1,57 @@
+/* drafter.h: a small model that guesses how texts go on, for a larger one of the same vocabulary. Of each text it has its own KV, and a tree of guesses that grows
+ * best first, by the chance that all of a path comes true:
+ *
+ *     the text ... its last token (node 0) --+-- node --+-- node
+ *                                            |          +-- node -- ...
+ *                                            +-- node
+ *
+ * When the text goes on along the tree, what lies below stays and goes on growing; else it begins anew. A node that has been expanded has a slot in the KV, behind
+ * the text (forward.h); the nodes from where the KV is in order to node 0 are the spine, which comes into order now and then.
+ *
+ * The chance of a child is the softmax of (logit + temp x noise) / 0.75 over what the text's filters leave: the noise is the one that the large model's draw will
+ * have (noise.h), so that only what the small model has wrong is uncertain; greedily (temp 0) there is none.
+ * Penalties count what the text has, not what the guesses would add. Pure: no clock, no files after new. One thread. */
+#ifndef NTX_COMPUTED_DRAFTER_H
+#define NTX_COMPUTED_DRAFTER_H
+
+#include <stdint.h>
+
+#include "common/err.h"
+#include "infer/sampler.h"
+#include "model/arch.h"
+
+#define NTX_DRAFTER_TEXTS 4u    /* that it follows at once; another one takes the place of the one asked for longest ago */
+#define NTX_DRAFTER_NODES 1024u /* of a tree */
+
+struct ntx_drafter;
+
+struct ntx_guess { /* a node; its parent has a lower number, node 0 is the text's last token */
+    int32_t token;
+    uint32_t parent;
+    float chance;  /* that it comes, if its parent does */
+};
+
+struct ntx_drafter_text {
+    uint64_t session;
+    const int32_t *tokens; /* [n] */
+    uint32_t n, n_prompt;  /* tokens from n_prompt on were written in answer to the request at hand */
+    struct ntx_sampling sampling;
+};
+
+/* 0, or why these files cannot be a pair, in words: -EINVAL. Token by token. */
+int ntx_drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *model, struct ntx_err *err);
+/* All memory that it takes for texts of ctx tokens. */
+uint64_t ntx_drafter_bytes(const struct ntx_gguf *g, const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, struct ntx_err *err);
+/* fd is read, and not needed afterwards. */
+int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_err *err);
+void ntx_drafter_free(struct ntx_drafter *d);
+
+/* The text is this now. Returns its number (below NTX_DRAFTER_TEXTS), or a negative errno: it cannot be followed. */
+int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *t);
+/* One step: reads of the text what it has not read, or expands the likeliest nodes. Returns how many rows that were; 0: nothing is left to do that is worth it,
+ * or `most` nodes of this tree are expanded; or a negative errno. */
+int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most);
+uint32_t ntx_drafter_expanded(const struct ntx_drafter *d, unsigned text); /* nodes of its tree; 0: not even the text's last token */
+uint32_t ntx_drafter_tree(const struct ntx_drafter *d, unsigned text, struct ntx_guess *out /* [NTX_DRAFTER_NODES] */);
+
+#endif

@@ -1,0 +1,163 @@
+#include "predictor/drafting.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "infer/drafter.h"
+#include "shm/drafts.h"
+
+_Static_assert(NTX_DRAFTS_NODES >= NTX_DRAFTER_NODES && NTX_DRAFTS_TEXTS <= NTX_DRAFTER_TEXTS, "");
+
+#define NICE 10
+#define LOOK_NS 100000000u /* between looks at whether it should stop */
+
+struct followed { /* a text of the asks */
+    uint32_t seq;          /* as it was followed; 0: not yet */
+    int number;            /* the drafter's; negative: it cannot be followed */
+    bool done;
+    struct ntx_drafts_text ask;
+};
+
+struct ntx_drafting {
+    struct ntx_drafts part;
+    struct ntx_drafter *drafter;
+    pthread_t thread;
+    atomic_bool stop;
+    int file;
+    int32_t *tokens;       /* [ctx] */
+    struct followed text[NTX_DRAFTS_TEXTS];
+    struct ntx_guess guess[NTX_DRAFTER_NODES];
+};
+
+static void say(struct ntx_drafting *d, unsigned i)
+{
+    const struct followed *f = &d->text[i];
+    struct ntx_drafts_tree *t = &d->part.answers->tree[i];
+    uint32_t n = f->number < 0 ? 0 : ntx_drafter_tree(d->drafter, (unsigned)f->number, d->guess);
+    ntx_drafts_open_seq(&t->seq);
+    t->n_text = f->ask.n;
+    t->session = f->ask.session;
+    t->n_nodes = n;
+    t->n_expanded = n ? ntx_drafter_expanded(d->drafter, (unsigned)f->number) : 0;
+    t->done = f->done;
+    for (uint32_t k = 0; k < n; k++)
+        t->node[k] = (struct ntx_drafts_node){d->guess[k].token, d->guess[k].parent, d->guess[k].chance};
+    ntx_drafts_close_seq(&t->seq, &d->part.answers->bell);
+}
+
+/* Texts share the drafter's places: who lost his is followed anew when he asks again. */
+static void take_place(struct ntx_drafting *d, unsigned i, int number)
+{
+    for (unsigned k = 0; k < NTX_DRAFTS_TEXTS; k++)
+        if (k != i && d->text[k].number == number)
+            d->text[k].number = -1;
+    d->text[i].number = number;
+}
+
+static void listen(struct ntx_drafting *d, unsigned i)
+{
+    struct followed *f = &d->text[i];
+    uint32_t seq = atomic_load_explicit(&d->part.asks->text[i].seq, memory_order_relaxed);
+    if (seq == f->seq || !ntx_drafts_asked(&d->part, i, &f->ask, d->tokens, &seq))
+        return;
+    const struct ntx_drafts_text *a = &f->ask;
+    const struct ntx_drafter_text t = {
+        .session = a->session, .tokens = d->tokens, .n = a->n, .n_prompt = a->n_prompt,
+        .sampling = {.temp = a->temp, .top_p = a->top_p, .min_p = a->min_p, .repeat_penalty = a->repeat_penalty, .presence_penalty = a->presence_penalty,
+                     .frequency_penalty = a->frequency_penalty, .top_k = a->top_k, .repeat_last = a->repeat_last, .seed = a->seed},
+    };
+    f->seq = seq;
+    take_place(d, i, ntx_drafter_follow(d->drafter, &t));
+    f->done = f->number < 0;
+    say(d, i);
+}
+
+static void step(struct ntx_drafting *d, unsigned i)
+{
+    struct followed *f = &d->text[i];
+    if (!f->seq || f->done || f->number < 0)
+        return;
+    f->done = ntx_drafter_grow(d->drafter, (unsigned)f->number, f->ask.most) <= 0;
+    say(d, i);
+}
+
+static void tell_state(struct ntx_drafting *d, enum ntx_drafts_state state, const char *why)
+{
+    struct ntx_drafts_answers *a = d->part.answers;
+    snprintf(a->why, sizeof a->why, "%.*s", (int)sizeof a->why - 1, why);
+    atomic_store_explicit(&a->state, (uint32_t)state, memory_order_release); /* pairs with computed's acquire: then it reads why */
+    atomic_fetch_add_explicit(&a->bell, 1, memory_order_release);
+    ntx_futex_wake(&a->bell);
+}
+
+static bool work(struct ntx_drafting *d)
+{
+    bool busy = false;
+    for (unsigned i = 0; i < NTX_DRAFTS_TEXTS; i++) {
+        listen(d, i);
+        step(d, i);
+        busy |= d->text[i].seq && !d->text[i].done;
+    }
+    return busy;
+}
+
+static void *run(void *arg)
+{
+    struct ntx_drafting *d = arg;
+    struct ntx_err err = {0};
+    if (setpriority(PRIO_PROCESS, (id_t)gettid(), NICE))
+        ntx_log(NTX_LOG_WARN, "drafting has no lower priority: %s", strerror(errno));
+    d->tokens = malloc(d->part.ctx * sizeof *d->tokens);
+    int rc = d->tokens ? ntx_drafter_new(d->file, d->part.ctx, &d->drafter, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
+    tell_state(d, rc ? NTX_DRAFTS_FAILED : NTX_DRAFTS_READY, err.text);
+    while (!rc && !atomic_load_explicit(&d->stop, memory_order_relaxed)) {
+        uint32_t bell = atomic_load_explicit(&d->part.asks->bell, memory_order_acquire); /* pairs with computed's ring: what changed before it is seen */
+        if (!work(d))
+            ntx_futex_wait(&d->part.asks->bell, bell, LOOK_NS);
+    }
+    return NULL;
+}
+
+static void free_it(struct ntx_drafting *d)
+{
+    ntx_drafter_free(d->drafter);
+    ntx_drafts_close(&d->part);
+    free(d->tokens);
+    close(d->file);
+    free(d);
+}
+
+int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, struct ntx_drafting **out, struct ntx_err *err)
+{
+    struct ntx_drafting *d = calloc(1, sizeof *d);
+    if (!d) {
+        close(asks), close(answers), close(file);
+        return ntx_err_set(err, -ENOMEM, "no memory for a drafter");
+    }
+    d->file = file;
+    int rc = ntx_drafts_attach(asks, answers, epoch, &d->part, err);
+    if (!rc && (rc = -pthread_create(&d->thread, NULL, run, d)))
+        ntx_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));
+    if (rc) {
+        free_it(d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+void ntx_drafting_stop(struct ntx_drafting *d)
+{
+    if (!d)
+        return;
+    atomic_store_explicit(&d->stop, true, memory_order_relaxed);
+    pthread_join(d->thread, NULL);
+    free_it(d);
+}

@@ -1,0 +1,144 @@
+#include "serve/draft_file.h"
+
+#include <string.h>
+
+#include "common/util.h"
+
+/* ---- asking */
+
+static unsigned place_of(struct ntx_draft_file *f, uint64_t session)
+{
+    unsigned oldest = 0;
+    for (unsigned i = 0; i < NTX_DRAFTS_TEXTS; i++) {
+        if (f->text[i].session == session)
+            return i;
+        oldest = f->text[i].asked < f->text[oldest].asked ? i : oldest;
+    }
+    f->text[oldest].session = session;
+    f->text[oldest].n = 0;
+    return oldest;
+}
+
+void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most)
+{
+    unsigned i = place_of(f, t->session);
+    const struct ntx_sampling *s = t->sampling;
+    f->text[i].asked = ++f->asked;
+    if (!t->n || t->n > f->part->ctx || (f->text[i].n == t->n && f->text[i].n_prompt == t->n_prompt && f->text[i].seed == s->seed))
+        return;
+    f->text[i].n = t->n;
+    f->text[i].n_prompt = t->n_prompt;
+    f->text[i].seed = s->seed;
+    const struct ntx_drafts_text ask = {
+        .n = t->n, .n_prompt = t->n_prompt, .top_k = s->top_k, .repeat_last = s->repeat_last, .temp = s->temp, .top_p = s->top_p, .min_p = s->min_p,
+        .repeat_penalty = s->repeat_penalty, .presence_penalty = s->presence_penalty, .frequency_penalty = s->frequency_penalty, .most = most,
+        .session = t->session, .seed = s->seed,
+    };
+    ntx_drafts_ask(f->part, i, &ask, t->tokens);
+}
+
+/* ---- looking: the tree stands on a text of n_text tokens, of which ours is a longer one */
+
+static bool look(struct ntx_draft_file *f, const struct ntx_draft_text *t)
+{
+    struct ntx_drafts_tree *x = &f->tree;
+    if (!ntx_drafts_answered(f->part, place_of(f, t->session), x))
+        return false;
+    return x->session == t->session && x->n_nodes && x->n_text && x->n_text <= t->n && x->node[0].token == t->tokens[x->n_text - 1];
+}
+
+bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t enough, uint64_t ns)
+{
+    uint64_t now = ntx_now_ns(), end = now + ns;
+    for (;; now = ntx_now_ns()) {
+        uint32_t bell = atomic_load_explicit(&f->part->answers->bell, memory_order_acquire); /* pairs with the ring: what changed before it is seen */
+        if (atomic_load_explicit(&f->part->answers->state, memory_order_relaxed) == NTX_DRAFTS_FAILED)
+            return false;
+        if (look(f, t) && f->tree.n_text == t->n && (f->tree.done || f->tree.n_expanded >= enough))
+            return true;
+        if (now >= end)
+            return false;
+        ntx_futex_wait(&f->part->answers->bell, bell, end - now);
+    }
+}
+
+/* ---- a proposal */
+
+/* By the chance that the drafter gives. */
+static uint32_t kind_of(float chance)
+{
+    static const float ends[] = {0.02f, 0.05f, 0.1f, 0.2f, 0.3f, 0.45f, 0.6f, 0.75f, 0.9f};
+    uint32_t k = 0;
+    while (k < sizeof ends / sizeof *ends && chance > ends[k])
+        k++;
+    return NTX_DRAFT_FILE_KINDS + k;
+}
+
+static uint32_t child(const struct ntx_drafts_tree *x, uint32_t node, int32_t token)
+{
+    for (uint32_t i = node + 1; i < x->n_nodes; i++)
+        if (x->node[i].parent == node && x->node[i].token == token)
+            return i;
+    return UINT32_MAX;
+}
+
+struct spot { /* of a node of the tree: where it stands in the proposal */
+    uint8_t at;      /* its row, */
+    bool in, open;   /*   if it is in; or its parent is, and it may come in */
+    uint8_t kind;
+    double path;     /* the chance of all its path, as learned */
+};
+
+static void open_children(const struct ntx_drafts_tree *x, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, struct spot *s, uint32_t node)
+{
+    for (uint32_t i = node + 1; i < x->n_nodes; i++) {
+        const struct ntx_drafts_node *k = &x->node[i];
+        if (k->parent != node || k->token < 0 || (uint32_t)k->token >= t->n_vocab || !(k->chance > 0))
+            continue;
+        s[i].kind = (uint8_t)kind_of(k->chance);
+        s[i].path = s[node].path * (double)(c->held[s[i].kind] / c->tried[s[i].kind]);
+        s[i].open = true;
+    }
+}
+
+static void add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int32_t token, uint32_t n_text)
+{
+    uint32_t i = d->n++;
+    d->token[i] = token;
+    d->kind[i] = (uint8_t)kind;
+    d->parent[i] = (uint8_t)parent;
+    d->depth[i] = (uint8_t)(d->depth[parent] + 1);
+    memcpy(d->path[i], d->path[parent], d->depth[i] * sizeof d->path[i][0]);
+    d->path[i][d->depth[i]] = n_text - 1 + i;
+}
+
+void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, uint32_t most, uint32_t deepest, double cost)
+{
+    struct spot s[NTX_DRAFTS_NODES] = {0};
+    const struct ntx_drafts_tree *x = &f->tree;
+    uint32_t root = look(f, t) ? 0 : UINT32_MAX;
+    d->n = 1;
+    d->token[0] = t->tokens[t->n - 1];
+    d->parent[0] = d->depth[0] = d->kind[0] = 0;
+    d->path[0][0] = t->n - 1;
+    most = NTX_MIN(most, NTX_DRAFT_NODES);
+    for (uint32_t i = x->n_text; root != UINT32_MAX && i < t->n; i++)
+        root = child(x, root, t->tokens[i]);
+    if (root == UINT32_MAX)
+        return;
+    s[root] = (struct spot){.in = true, .path = 1};
+    open_children(x, c, t, s, root);
+    while (d->n < most) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t i = root + 1; i < x->n_nodes; i++)
+            if (s[i].open && s[i].path > (best == UINT32_MAX ? cost : s[best].path) && d->depth[s[x->node[i].parent].at] < deepest)
+                best = i;
+        if (best == UINT32_MAX)
+            return;
+        s[best].open = false;
+        s[best].in = true;
+        s[best].at = (uint8_t)d->n;
+        add(d, s[x->node[best].parent].at, s[best].kind, x->node[best].token, t->n);
+        open_children(x, c, t, s, best);
+    }
+}

@@ -1,0 +1,140 @@
+#include "shm/drafts.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "common/util.h"
+
+static uint64_t asks_bytes(uint32_t ctx) { return sizeof(struct ntx_drafts_asks) + (uint64_t)NTX_DRAFTS_TEXTS * ctx * sizeof(int32_t); }
+
+uint64_t ntx_drafts_bytes(uint32_t ctx) { return asks_bytes(ctx) + sizeof(struct ntx_drafts_answers) + 2 * 4096; }
+
+static void point(struct ntx_drafts *d)
+{
+    d->asks = (struct ntx_drafts_asks *)d->part[0].at;
+    d->tokens = (int32_t *)(d->part[0].at + sizeof *d->asks);
+    d->answers = (struct ntx_drafts_answers *)d->part[1].at;
+    d->ctx = d->asks->ctx;
+}
+
+int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *out, struct ntx_err *err)
+{
+    struct ntx_drafts d = {.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT}};
+    int rc = ntx_segment_make("ntx-asks", asks_bytes(ctx), NTX_SEGMENT_OWNED, 0, NULL, &d.part[0], err);
+    if (!rc)
+        rc = ntx_segment_make("ntx-drafts", sizeof(struct ntx_drafts_answers), NTX_SEGMENT_SHARED, 0, NULL, &d.part[1], err);
+    if (rc) {
+        ntx_drafts_close(&d);
+        return rc;
+    }
+    struct ntx_drafts_asks *a = (struct ntx_drafts_asks *)d.part[0].at;
+    a->magic = NTX_DRAFTS_MAGIC;
+    a->version = NTX_DRAFTS_VERSION;
+    a->hdr_bytes = sizeof *a;
+    a->epoch = epoch;
+    a->ctx = ctx;
+    point(&d);
+    *out = d;
+    return 0;
+}
+
+static int check(const struct ntx_segment *asks, const struct ntx_segment *answers, uint64_t epoch, struct ntx_err *err)
+{
+    const struct ntx_drafts_asks *a = (const struct ntx_drafts_asks *)asks->at;
+    if (asks->bytes < sizeof *a || a->magic != NTX_DRAFTS_MAGIC || a->version != NTX_DRAFTS_VERSION || a->hdr_bytes != sizeof *a)
+        return ntx_err_set(err, -EPROTO, "texts to be guessed: this is no such part, or one of another version");
+    if (a->epoch != epoch)
+        return ntx_err_set(err, -ESTALE, "texts to be guessed: of another epoch");
+    if (!a->ctx || NTX_ROUND_UP(asks_bytes(a->ctx), (uint64_t)4096) != asks->bytes)
+        return ntx_err_set(err, -EINVAL, "texts to be guessed: %" PRIu64 " bytes, but %u tokens of context take %" PRIu64, asks->bytes, a->ctx, asks_bytes(a->ctx));
+    if (NTX_ROUND_UP(sizeof(struct ntx_drafts_answers), (uint64_t)4096) != answers->bytes)
+        return ntx_err_set(err, -EINVAL, "guesses: %" PRIu64 " bytes, but they take %zu", answers->bytes, sizeof(struct ntx_drafts_answers));
+    return 0;
+}
+
+int ntx_drafts_attach(int asks, int answers, uint64_t epoch, struct ntx_drafts *out, struct ntx_err *err)
+{
+    struct ntx_drafts d = {.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT}};
+    int rc = ntx_segment_take(asks, NTX_SEGMENT_OWNED, 0, &d.part[0], err);
+    int other = ntx_segment_take(answers, NTX_SEGMENT_SHARED, 0, &d.part[1], err);
+    rc = rc ? rc : other;
+    if (!rc)
+        rc = check(&d.part[0], &d.part[1], epoch, err);
+    if (rc) {
+        ntx_drafts_close(&d);
+        return rc;
+    }
+    point(&d);
+    *out = d;
+    return 0;
+}
+
+void ntx_drafts_close(struct ntx_drafts *d)
+{
+    ntx_segment_close(&d->part[0]);
+    ntx_segment_close(&d->part[1]);
+    *d = (struct ntx_drafts){.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT}};
+}
+
+void ntx_drafts_open_seq(_Atomic uint32_t *seq)
+{
+    atomic_store_explicit(seq, atomic_load_explicit(seq, memory_order_relaxed) | 1, memory_order_relaxed);
+    /* release fence: pairs with the readers' acquire fence: who sees anything that is written now, sees the odd number behind its copy */
+    atomic_thread_fence(memory_order_release);
+}
+
+void ntx_drafts_close_seq(_Atomic uint32_t *seq, _Atomic uint32_t *bell)
+{
+    /* release: pairs with the readers' acquire load of an even number, so what was written before is seen */
+    atomic_store_explicit(seq, atomic_load_explicit(seq, memory_order_relaxed) + 1, memory_order_release);
+    atomic_fetch_add_explicit(bell, 1, memory_order_release);
+    ntx_futex_wake(bell);
+}
+
+void ntx_drafts_ask(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t, const int32_t *tokens)
+{
+    struct ntx_drafts_text *to = &d->asks->text[text];
+    ntx_drafts_open_seq(&to->seq);
+    memcpy((char *)to + sizeof to->seq, (const char *)t + sizeof t->seq, sizeof *to - sizeof to->seq);
+    memcpy(d->tokens + (size_t)text * d->ctx, tokens, t->n * sizeof *tokens);
+    ntx_drafts_close_seq(&to->seq, &d->asks->bell);
+}
+
+static bool even(const _Atomic uint32_t *seq, uint32_t *was)
+{
+    *was = atomic_load_explicit(seq, memory_order_acquire); /* pairs with close_seq */
+    return *was && !(*was & 1);
+}
+
+static bool unchanged(const _Atomic uint32_t *seq, uint32_t was)
+{
+    atomic_thread_fence(memory_order_acquire); /* pairs with open_seq */
+    return atomic_load_explicit(seq, memory_order_relaxed) == was;
+}
+
+bool ntx_drafts_asked(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens, uint32_t *seq)
+{
+    const struct ntx_drafts_text *from = &d->asks->text[text];
+    if (!even(&from->seq, seq))
+        return false;
+    memcpy((char *)t + sizeof t->seq, (const char *)from + sizeof from->seq, sizeof *t - sizeof t->seq);
+    if (t->n > d->ctx)
+        return false;
+    memcpy(tokens, d->tokens + (size_t)text * d->ctx, t->n * sizeof *tokens);
+    return unchanged(&from->seq, *seq);
+}
+
+bool ntx_drafts_answered(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_tree *t)
+{
+    const struct ntx_drafts_tree *from = &d->answers->tree[text];
+    uint32_t seq;
+    if (!even(&from->seq, &seq))
+        return false;
+    memcpy((char *)t + sizeof t->seq, (const char *)from + sizeof from->seq, offsetof(struct ntx_drafts_tree, node) - sizeof t->seq);
+    if (t->n_nodes > NTX_DRAFTS_NODES)
+        return false;
+    memcpy(t->node, from->node, t->n_nodes * sizeof *t->node);
+    return unchanged(&from->seq, seq);
+}
