@@ -99,15 +99,18 @@ static bool live(struct ntx_gateway_child *g)
     int status = 0;
     if (!pid)
         become_gateway(g, self);
-    int pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pid < 0) {
+        ntx_log(NTX_LOG_ERR, "cannot start ntx-gateway: %s; trying again", strerror(errno));
+        return !told_to_quit(g, AGAIN_MS);
+    }
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct pollfd p[2] = {{.fd = pidfd, .events = POLLIN}, {.fd = g->quit, .events = POLLIN}};
     while (pidfd >= 0 && poll(p, 2, -1) < 0 && errno == EINTR)
         ;
     bool leaving = p[1].revents;
-    if (pid > 0 && (leaving || pidfd < 0))
+    if (leaving || pidfd < 0)
         end_child(pid, pidfd);
-    if (pid > 0)
-        waitpid(pid, &status, 0);
+    waitpid(pid, &status, 0);
     if (pidfd >= 0)
         close(pidfd);
     if (leaving)

@@ -15,12 +15,12 @@
 #include "common/util.h"
 #include "proto/frame.h"
 
-enum { SEATS = 16, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
+enum { SEATS = 16, LOOKS = 4, LOOK_MS = 10000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
 
 struct ntx_call {
     struct ntx_gate *gate;
     int sock, client;
-    bool seated;
+    int taken; /* the eventfd that counts its seat, or -1 */
     struct ntx_frame_in in;
     Ntx__Reply *last; /* its texts are lent out */
 };
@@ -33,8 +33,9 @@ int ntx_gate_open(struct ntx_gate *g, const char *dir, struct ntx_err *err)
         return ntx_err_set(err, -EINVAL, "%s: longer than %zu bytes", dir, sizeof g->dir - 1);
     snprintf(g->dir, sizeof g->dir, "%s", dir ? dir : "");
     g->seats = eventfd(SEATS, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
+    g->looks = eventfd(LOOKS, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
     g->quit = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    return g->seats < 0 || g->quit < 0 ? ntx_err_set(err, -errno, "eventfd: %s", strerror(errno)) : 0;
+    return g->seats < 0 || g->looks < 0 || g->quit < 0 ? ntx_err_set(err, -errno, "eventfd: %s", strerror(errno)) : 0;
 }
 
 static void post(int fd)
@@ -49,6 +50,7 @@ void ntx_gate_quit(struct ntx_gate *g) { post(g->quit); }
 void ntx_gate_close(struct ntx_gate *g)
 {
     close(g->seats);
+    close(g->looks);
     close(g->quit);
 }
 
@@ -79,12 +81,15 @@ static int wait_for(const struct ntx_call *c, int fd, int timeout_ms, struct ntx
     return n ? gone(c, p, err) : -ETIMEDOUT;
 }
 
-static int take_seat(const struct ntx_call *c, struct ntx_err *err)
+static int take_seat(struct ntx_call *c, int from, int timeout_ms, struct ntx_err *err)
 {
     uint64_t one;
     int rc = 0;
-    while (!rc && read(c->gate->seats, &one, sizeof one) != sizeof one)
-        rc = wait_for(c, c->gate->seats, -1, err);
+    while (!rc && read(from, &one, sizeof one) != sizeof one)
+        rc = wait_for(c, from, timeout_ms, err);
+    if (rc == -ETIMEDOUT)
+        rc = ntx_err_set(err, -EBUSY, "too many ask how it is at once: try again");
+    c->taken = rc ? -1 : from;
     return rc;
 }
 
@@ -111,9 +116,8 @@ int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call 
     struct ntx_call *c = calloc(1, sizeof *c);
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    *c = (struct ntx_call){.gate = g, .sock = -1, .client = client_fd};
-    int rc = seat ? take_seat(c, err) : 0;
-    c->seated = seat && !rc;
+    *c = (struct ntx_call){.gate = g, .sock = -1, .client = client_fd, .taken = -1};
+    int rc = seat ? take_seat(c, g->seats, -1, err) : take_seat(c, g->looks, LOOK_MS, err);
     if (!rc)
         rc = ntx_gate_where(g, dir, err);
     if (!rc)
@@ -132,8 +136,8 @@ void ntx_call_close(struct ntx_call *c)
         return;
     if (c->sock >= 0)
         close(c->sock);
-    if (c->seated)
-        post(c->gate->seats);
+    if (c->taken >= 0)
+        post(c->taken);
     ntx_frame_free(&c->in);
     if (c->last)
         ntx__reply__free_unpacked(c->last, NULL);

@@ -16,6 +16,7 @@
 struct ntx_gate {
     char dir[200]; /* the daemons' runtime directory; "": where.h finds it anew each time */
     int seats;     /* an eventfd that counts free ones */
+    int looks;     /* the same of connections that ask for the status: few, so that who only looks takes no answer's place */
     int quit;      /* an eventfd that becomes readable when the gateway ends */
 };
 int ntx_gate_open(struct ntx_gate *g, const char *dir, struct ntx_err *err); /* dir NULL: wherever daemons run */
@@ -44,8 +45,8 @@ struct ntx_event { /* texts are good until the next call */
 
 struct ntx_call;
 
-/* client_fd: the HTTP client's socket, whose end ends every wait with -ECANCELED. seat: for an answer, so that a seat is waited for; the status is told
- * without. */
+/* client_fd: the HTTP client's socket, whose end ends every wait with -ECANCELED. seat: for an answer: one is waited for; else only the status will be
+ * asked for: a place for that is waited for, 10 s at most (-EBUSY). */
 int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call **out, struct ntx_err *err);
 void ntx_call_close(struct ntx_call *c); /* NULL is fine */
 

@@ -10,7 +10,7 @@
 #include "client/listen.h"
 #include "common/util.h"
 
-enum { CONNECTIONS = 256, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20 };
+enum { CONNECTIONS = 256, PER_ADDRESS = 64, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20 };
 #define BODY_MOST (16u << 20)
 #define BODIES_MOST (64u << 20) /* of all requests that are being read */
 
@@ -227,7 +227,8 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     ntx_json_memory_init();
     h->c = c;
     h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, c->local ? 0u : (unsigned)PER_ADDRESS,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
                                  MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_END);
     if (!h->daemon) {

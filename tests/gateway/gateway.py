@@ -23,11 +23,11 @@ def free_port():
 class Gateway:
     """with Gateway(d) as g: g.post("/v1/completions", {...})"""
 
-    def __init__(self, d, *options):
+    def __init__(self, d, *options, listen="127.0.0.1"):
         self.port = free_port()
-        self.p = subprocess.Popen([GATEWAY, "--runtime", d.dir, "--listen", "127.0.0.1:%d" % self.port, *options], stderr=subprocess.PIPE, text=True)
+        self.p = subprocess.Popen([GATEWAY, "--runtime", d.dir, "--listen", "%s:%d" % (listen, self.port), *options], stderr=subprocess.PIPE, text=True)
         self.first = self.p.stderr.readline()
-        check("serving http://127.0.0.1:%d" % self.port in self.first, "the gateway said:", self.first)
+        check("serving http://%s:%d" % (listen, self.port) in self.first, "the gateway said:", self.first)
 
     def __enter__(self):
         return self

@@ -183,6 +183,15 @@ def origins(d, g):
         equal(h.request("GET", "/v1/models", headers={"Origin": "https://c.example"})[0], 403, "one that may not")
 
 
+def shut(s):
+    try:
+        return s.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
 def keys(d):
     path = os.path.join(tmp.name, "key")
 
@@ -203,6 +212,15 @@ def keys(d):
     refused("no origin", "--cors", "a.example")
     refused("cannot be read", "--api-key-file", path + ".none")
     write("sesame-open\n")
+    with Gateway(d, "--api-key-file", path, listen="0.0.0.0") as g: # one address does not get all connections
+        many = [socket.create_connection(("127.0.0.1", g.port), 20) for _ in range(80)]
+        for s in many:
+            s.settimeout(20)
+        sent = [s for s in many[64:] if shut(s)]
+        equal(len(sent), 16, "connections beyond those of one address that were closed")
+        for s in many:
+            s.close()
+        wait_for(lambda: g.get("/health")[0] == 200, 20, "a place again")
     with Gateway(d, "--api-key-file", path) as g:
         refused("Address already in use", "--listen", "127.0.0.1:%d" % g.port)
         for headers, want in (({}, 401), ({"Authorization": "Bearer sesame-opem"}, 401), ({"Authorization": "Bearer sesame-open"}, 200), ({"Authorization": "Basic sesame-open"}, 401),
