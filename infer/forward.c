@@ -41,7 +41,7 @@ static void name_buffers(struct ntx_forward *f)
     const struct ntx__mem *m = &f->m;
     float *const at[NTX__N_BUFS] = {
         [NTX_BUF_H] = m->h, [NTX_BUF_X] = m->x, [NTX_BUF_Q_LOW] = m->q_low, [NTX_BUF_Q] = m->q, [NTX_BUF_K] = m->k, [NTX_BUF_V] = m->v, [NTX_BUF_ATTN] = m->attn, [NTX_BUF_GATE] = m->gate,
-        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
+        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
         [NTX__BUF_CHOICE_GATE] = m->moe.gate, [NTX__BUF_CHOICE_UP] = m->moe.up, [NTX__BUF_CHOICE_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
         [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
     };
@@ -236,7 +236,7 @@ static void consult(struct ntx_forward *f)
         any |= b->rows[i].may_skip;
     if (hooks->probe)
         hooks->probe(hooks->ctx, b, f->m.h);
-    if (!any || !hooks->decide || f->layer + 1 >= f->hp->n_layers)
+    if (!any || !hooks->decide || f->layer + 1 >= f->hp->n_layers || f->n_turns) /* a recurrent state has no holes: such models are loaded without skips */
         return;
     hooks->decide(hooks->ctx, b, f->m.skip);
     for (uint32_t i = 0; i < b->n_rows; i++)
@@ -364,7 +364,13 @@ static int run(struct ntx_forward *f, const struct ntx__run *r)
     static int (*const all[NTX__RUN_KINDS])(struct ntx_forward *, const struct ntx__run *) = {
         [NTX__MULTIPLY] = multiply, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum, [NTX__GROUPS] = ntx__packed_ffn,
     };
-    return (r->kind == NTX__ROWS ? f->back->rows : r->kind == NTX__ATTEND ? f->back->attend : all[r->kind])(f, r);
+    switch (r->kind) {
+    case NTX__ROWS: return f->back->rows(f, r);
+    case NTX__ATTEND: return f->back->attend(f, r);
+    case NTX__CONV: return f->back->conv(f, r);
+    case NTX__DELTA: return f->back->delta(f, r);
+    default: return all[r->kind](f, r);
+    }
 }
 
 /* Where no row is live, only those steps that feed the layer's state have anything to do. */
@@ -449,9 +455,9 @@ static int run_pass(struct ntx_forward *f)
 }
 
 /* Slots from a row's on are about to be written anew: what was skipped there earlier counts no more. */
-static void reset(struct ntx_forward *f, const struct ntx_batch *b)
+static void reset(struct ntx_forward *f)
 {
-    f->b = b;
+    const struct ntx_batch *b = f->b;
     f->ended_ns = 0;
     f->next_chunk = 0;
     ntx__begin_groups(f);
@@ -469,10 +475,13 @@ int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
     struct ntx_weights *w = f->c.weights;
     int rc = check_batch(f, b);
     f->error = (struct ntx_err){0};
-    if (rc || (rc = w->ops->begin(w, b->pass)))
+    f->b = b;
+    if (rc || (rc = ntx__recur_begin(f)) || (rc = w->ops->begin(w, b->pass)))
         return rc;
-    reset(f, b);
+    reset(f);
     rc = run_pass(f);
+    if (!rc)
+        ntx__recur_end(f);
     w->ops->end(w);
     return rc;
 }

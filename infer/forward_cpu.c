@@ -69,6 +69,41 @@ static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         energy[j] = out[j] * out[j];
 }
 
+/* Of each head the first half stays; it moves down, behind what has been read. */
+static void split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    float *both = at(f, s->out, i), *other = at(f, s->in[1], i);
+    for (uint32_t h = 0; h < s->heads; h++) {
+        memcpy(other + (size_t)h * s->width, both + (2 * (size_t)h + 1) * s->width, s->width * sizeof *both);
+        memmove(both + (size_t)h * s->width, both + 2 * (size_t)h * s->width, s->width * sizeof *both);
+    }
+}
+
+static void gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    float *by = at(f, s->in[1], i);
+    f->c.ops->sigmoid(by, s->width);
+    f->c.ops->mul(at(f, s->out, i), by, s->width);
+}
+
+static void unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    float *x = at(f, s->out, i);
+    for (uint32_t h = 0; h < s->heads; h++)
+        f->c.ops->unit(x + (size_t)h * s->width, f->hp->rms_eps, s->width);
+}
+
+static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
+
+static void rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
+    float *keeps = at(f, s->out, i);
+    for (uint32_t h = 0; h < s->width; h++)
+        keeps[h] = (float)exp((double)a[h] * softplus((double)keeps[h] + (double)dt[h]));
+    f->c.ops->sigmoid(at(f, s->in[1], i), s->width);
+}
+
 /* To the residual stream: the first time what attention gave, then what the FFN did. */
 static void add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
@@ -88,6 +123,7 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     static void (*const ops[NTX_N_OPS])(struct ntx_forward *, const struct ntx_step *, uint32_t) = {
         [NTX_OP_NORM] = norm, [NTX_OP_BIAS] = bias, [NTX_OP_ROPE] = rotate, [NTX_OP_PUT] = put, [NTX_OP_GLU] = glu, [NTX_OP_ADD] = add,
+        [NTX_OP_SPLIT] = split, [NTX_OP_GATE] = gate, [NTX_OP_UNIT] = unit, [NTX_OP_RATES] = rates,
     };
     (void)thread;
     const struct ntx__run *r = f->run;
@@ -154,11 +190,11 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     uint32_t n_q = heads_at_once(f), head = item / f->n_attn_groups * n_q, kv_head = head / (hp->n_head / hp->n_head_kv);
     const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
     struct ntx_attn a = {
-        .q = f->m.q + ((size_t)group[0] * hp->n_head + head) * hp->head_k,
+        .q = f->m.q + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * hp->head_k,
         .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * hp->head_v,
         .n_q = n_q,
         .n_rows = group[1] - group[0],
-        .ld_q = (size_t)hp->n_head * hp->head_k,
+        .ld_q = f->buf[NTX_BUF_Q].ld,
         .ld_out = f->ld_attn,
         .k = lane->k,
         .v = lane->v,
@@ -249,6 +285,8 @@ static int clear(struct ntx_forward *f, enum ntx_buf b)
 const struct ntx_backend ntx__cpu_backend = {
     .rows = rows,
     .attend = attend,
+    .conv = ntx__cpu_conv,
+    .delta = ntx__cpu_delta,
     .multiply = ntx__cpu_multiply,
     .glu = ntx__cpu_glu,
     .clear = clear,

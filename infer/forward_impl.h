@@ -13,6 +13,7 @@
  *   sparse_predict.c which of its groups rows use, known ahead
  *   sparse_prefetch.c which groups of neurons the next layer will use, by its gate on this layer's state
  *   forward_mm.c   a step that multiplies: all threads walk the chunks of up to three matrices
+ *   forward_delta.c  layers that keep a recurrent state: convolutions, delta nets
  *   forward_finite.c  weights that are no numbers
  *   forward_path.c rows of a tree: what their attention reads, and what becomes of an accepted path
  *   forward_steps.c  what steps gave, for who watches
@@ -94,7 +95,7 @@ struct ntx__group_mem {
 };
 
 /* Neighbouring steps of a layer that are done in one go: those of rows, row by row; products of one input; any other alone. */
-enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__RUN_KINDS };
+enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__RUN_KINDS };
 struct ntx__run {
     uint8_t kind;              /* enum ntx__run_kind */
     uint8_t first, n;          /* steps of the layer */
@@ -146,6 +147,8 @@ struct ntx_backend {
     void (*enter)(struct ntx_forward *f);   /* a layer begins */
     int (*rows)(struct ntx_forward *f, const struct ntx__run *r);   /* steps of rows */
     int (*attend)(struct ntx_forward *f, const struct ntx__run *r); /* ATTEND */
+    int (*conv)(struct ntx_forward *f, const struct ntx__run *r);   /* CONV */
+    int (*delta)(struct ntx_forward *f, const struct ntx__run *r);  /* DELTA */
     /* The chunks of all products are taken in the given order. */
     int (*multiply)(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
     int (*glu)(struct ntx_forward *f, const struct ntx__glu *g);
@@ -179,6 +182,7 @@ struct ntx__mem {
     float *x;                  /* [R x n_embd] normed */
     float *q_low;              /* [R x q_lora] */
     float *q, *k, *v, *attn;   /* [R x n_head * head_k], [R x n_head_kv * head_k], ... head_v: until the o product; then */
+    float *z, *a;              /* [R x ...] gates of what attention gives, and what heads of a delta net keep */
     float *gate, *up;          /* [R x n_ff] in the same place; with experts of the shared one */
     struct ntx__moe_mem moe;   /* behind those */
     struct ntx__group_mem groups; /* or these */
@@ -189,6 +193,7 @@ struct ntx__mem {
     uint64_t *skip;            /* [R x NTX_MAP_WORDS] layers that a row skips */
     uint32_t *live;            /* [R] rows of the batch in this layer */
     uint32_t *attn_rows;       /* [R + 1] of those, the first of each group that attention takes together */
+    uint32_t *turns, *turn_rows; /* [R + 1], [R] where layers keep a recurrent state: rows by session, and where each one's begin */
     int32_t *ids;              /* [R] */
     float **logits;            /* [R] */
     uint8_t *embd;             /* [R x row of token_embd] */
@@ -220,7 +225,7 @@ struct ntx_forward {
 
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
-    uint32_t layer, n_live, n_attn_groups, next_chunk;
+    uint32_t layer, n_live, n_attn_groups, n_turns, next_chunk;
     uint32_t n_exact;   /* live rows that are exact: they come first */
     uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
     uint32_t n_kv_only; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
@@ -298,6 +303,12 @@ bool ntx__in_place(const struct ntx_row *r);  /* all that it sees lies at its po
 /* a->k, ->v and ->hole, for a row that is not: the blocks of its path become copies in the lane. */
 void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint32_t kv_head, struct ntx__lane *lane, struct ntx_attn *a);
 int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n);
+
+/* ---- forward_delta.c */
+int ntx__recur_begin(struct ntx_forward *f); /* of a pass: -EINVAL: a row is not where its session's state stands */
+void ntx__recur_end(struct ntx_forward *f);  /* what the pass made of the states counts */
+int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r);
+int ntx__cpu_delta(struct ntx_forward *f, const struct ntx__run *r);
 
 /* ---- forward_steps.c */
 void ntx__watch_begin(struct ntx_forward *f);

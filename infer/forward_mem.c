@@ -255,6 +255,8 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
     m->k = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_K));
     m->v = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_V));
     m->attn = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_ATTN));
+    m->z = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_Z));
+    m->a = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_A));
     uint64_t attention_end = c->at;
     c->at = start;
     m->gate = place_rows(c, rows + late_rows(cfg), ntx_buf_width(cfg->model, NTX_BUF_GATE));
@@ -305,6 +307,9 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->skip = place(&c, rows * NTX_MAP_WORDS * sizeof *m->skip);
     m->live = place(&c, rows * sizeof *m->live);
     m->attn_rows = place(&c, (rows + 1) * sizeof *m->attn_rows);
+    bool recurrent = ntx_recur_bytes(hp);
+    m->turns = recurrent ? place(&c, (rows + 1) * sizeof *m->turns) : NULL;
+    m->turn_rows = recurrent ? place(&c, rows * sizeof *m->turn_rows) : NULL;
     m->ids = place(&c, rows * sizeof *m->ids);
     m->logits = place(&c, rows * sizeof *m->logits);
     m->embd = place(&c, rows * cfg->chunks->token_embd.row_bytes);

@@ -67,7 +67,7 @@ static void move_slot(const struct ntx_kv_seq *kv, uint32_t layer, uint32_t head
 int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n)
 {
     for (uint32_t l = 0; l < f->hp->n_layers; l++)
-        for (uint32_t h = 0; h < ntx_kept_heads(f->hp); h++)
+        for (uint32_t h = 0; h < ntx_kept_heads(f->hp) && ntx_kv_keeps_rows(f->hp, l); h++)
             for (uint32_t i = 0; i < n; i++)
                 move_slot(kv, l, h, from[i], to[i]);
     return 0;

@@ -7,7 +7,7 @@
 
 static const char *const buffers[NTX_N_BUFS] = {
     [NTX_BUF_H] = "H", [NTX_BUF_X] = "X", [NTX_BUF_Q_LOW] = "Q_LOW", [NTX_BUF_Q] = "Q", [NTX_BUF_K] = "K", [NTX_BUF_V] = "V", [NTX_BUF_ATTN] = "ATTN", [NTX_BUF_GATE] = "GATE",
-    [NTX_BUF_UP] = "UP", [NTX_BUF_Y] = "Y",
+    [NTX_BUF_UP] = "UP", [NTX_BUF_Y] = "Y", [NTX_BUF_Z] = "Z", [NTX_BUF_A] = "A",
 };
 
 void ntx_forward_watch(struct ntx_forward *f, ntx_watch_fn *fn, void *ctx)
@@ -47,6 +47,9 @@ static uint32_t width_of(const struct ntx_forward *f, const struct ntx_step *s)
     switch (s->op) {
     case NTX_OP_MM: return ntx__weight_of(f, s)->n_out;
     case NTX_OP_NORM:
+    case NTX_OP_SPLIT:
+    case NTX_OP_UNIT:
+    case NTX_OP_DELTA:
     case NTX_OP_ROPE: return s->heads * s->width;
     case NTX_OP_EXPERTS:
     case NTX_OP_GROUPS: return f->hp->n_embd;

@@ -10,7 +10,7 @@
 
 #include "common/util.h"
 
-enum { ALL, WINDOW, KINDS };
+enum { ALL, WINDOW, KINDS, NONE = KINDS };
 
 struct space { /* blocks of one kind of layers */
     uint8_t *base;      /* [n_blocks x block_bytes], NTX_KV_CLUSTER blocks after the others (kv.h) */
@@ -33,6 +33,7 @@ struct ntx_kv_pool {
     uint8_t *kind;       /* [n_layers] */
     bool (*give_up)(void *keeper);
     void *keeper;
+    struct ntx_recur_pool *recur;
 };
 
 struct ntx_kv_seq {
@@ -41,6 +42,7 @@ struct ntx_kv_seq {
     uint32_t most;           /* of ALL; those that it has not yet are promised to it */
     uint32_t *blocks[KINDS]; /* [n_blocks], room for `most` */
     uint32_t oldest;    /* the first position that is there in all layers */
+    struct ntx_recur *recur;
     uint32_t *n_holes;  /* [n_layers] */
     uint8_t *holes;     /* [n_layers x n_blocks * NTX_KV_BLOCK / 8] */
 };
@@ -79,10 +81,12 @@ static uint64_t layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
 
 uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
 {
-    return hp->n_layers * layer_bytes(hp, type);
+    return (hp->n_layers - ntx_count_recurrent(hp)) * layer_bytes(hp, type);
 }
 
 /* ---- what layers keep */
+
+bool ntx_kv_keeps_rows(const struct ntx_hparams *hp, uint32_t layer) { return !ntx_is_recurrent(hp, layer); }
 
 static uint32_t count_windowed(const struct ntx_hparams *hp)
 {
@@ -98,7 +102,7 @@ static uint64_t blocks_of(uint64_t tokens) { return (tokens + NTX_KV_BLOCK - 1) 
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all)
 {
     uint64_t blocks = blocks_of(ctx) * sessions, ring = NTX_MIN(blocks_of((uint64_t)hp->window + rows), blocks_of(ctx));
-    struct ntx_kv_shape s = {.blocks = (uint32_t)NTX_MIN(blocks, (uint64_t)UINT32_MAX)};
+    struct ntx_kv_shape s = {.blocks = (uint32_t)NTX_MIN(blocks, (uint64_t)UINT32_MAX), .states = ntx_recur_bytes(hp) ? sessions : 0};
     uint32_t windowed = count_windowed(hp);
     if (!all && windowed && windowed < hp->n_layers && ring * (sessions + 1) < s.blocks) {
         s.ring = (uint32_t)ring;
@@ -110,14 +114,15 @@ struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx,
 static uint64_t kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, int kind)
 {
     uint64_t windowed = s->window_blocks ? count_windowed(hp) : 0, bytes;
-    uint64_t per_block = (kind == WINDOW ? windowed : hp->n_layers - windowed) * layer_bytes(hp, type);
+    uint64_t per_block = (kind == WINDOW ? windowed : hp->n_layers - windowed - ntx_count_recurrent(hp)) * layer_bytes(hp, type);
     return __builtin_mul_overflow(per_block, kind == WINDOW ? s->window_blocks : s->blocks, &bytes) ? UINT64_MAX : bytes;
 }
 
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s)
 {
-    uint64_t bytes;
-    return s->blocks == UINT32_MAX || __builtin_add_overflow(kind_bytes(hp, type, s, ALL), kind_bytes(hp, type, s, WINDOW), &bytes) ? UINT64_MAX : bytes;
+    uint64_t bytes, states;
+    return s->blocks == UINT32_MAX || __builtin_mul_overflow(ntx_recur_bytes(hp), s->states, &states) || __builtin_add_overflow(kind_bytes(hp, type, s, ALL), kind_bytes(hp, type, s, WINDOW), &bytes) ||
+                   __builtin_add_overflow(bytes, states, &bytes) ? UINT64_MAX : bytes;
 }
 
 /* ---- pools */
@@ -147,8 +152,8 @@ static int make_places(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
     if (!p->place || !p->kind)
         return -ENOMEM;
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        p->kind[l] = p->ring && ntx_windowed(hp, l) ? WINDOW : ALL;
-        p->place[l] = n[p->kind[l]]++;
+        p->kind[l] = !ntx_kv_keeps_rows(hp, l) ? NONE : p->ring && ntx_windowed(hp, l) ? WINDOW : ALL;
+        p->place[l] = p->kind[l] == NONE ? 0 : n[p->kind[l]]++;
     }
     return 0;
 }
@@ -164,7 +169,8 @@ int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const s
         *p = (struct ntx_kv_pool){.layer_bytes = layer_bytes(hp, type), .type = type, .n_layers = hp->n_layers, .n_head_kv = ntx_kept_heads(hp), .window = hp->window,
                                   .ring = s->ring, .row_k = row_bytes(type, ntx_kept_k(hp)), .row_v = row_bytes(type, ntx_kept_v(hp))};
     if (rc || (rc = make_places(p, hp)) || (rc = make_space(&p->space[ALL], kind_bytes(hp, type, s, ALL), s->blocks)) ||
-        (s->window_blocks && (rc = make_space(&p->space[WINDOW], kind_bytes(hp, type, s, WINDOW), s->window_blocks)))) {
+        (s->window_blocks && (rc = make_space(&p->space[WINDOW], kind_bytes(hp, type, s, WINDOW), s->window_blocks))) ||
+        (ntx_recur_bytes(hp) && (rc = ntx_recur_pool_new(hp, s->states, &p->recur, err)))) {
         ntx_kv_pool_free(p);
         return ntx_err_set(err, rc, "no memory for a KV pool of %llu bytes", (unsigned long long)bytes);
     }
@@ -183,6 +189,7 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
         free(p->space[k].users);
         free(p->space[k].kept);
     }
+    ntx_recur_pool_free(p->recur);
     free(p->place);
     free(p->kind);
     free(p);
@@ -280,13 +287,13 @@ static int make_seq(struct ntx_kv_pool *p, uint32_t blocks, const uint32_t *shar
         spare += x->users[shared[i]] == 1 && x->kept[shared[i]];
     if (blocks > x->n_blocks)
         return -ENOSPC;
-    if (blocks - n_shared + spare > available(x) || wants[WINDOW] > p->space[WINDOW].n_free)
+    if (blocks - n_shared + spare > available(x) || wants[WINDOW] > p->space[WINDOW].n_free || (p->recur && !ntx_recur_pool_left(p->recur)))
         return -EAGAIN;
     struct ntx_kv_seq *s = calloc(1, sizeof *s);
     if (!s)
         return -ENOMEM;
     s->pool = p;
-    if (make_tables(s, p, wants)) {
+    if (make_tables(s, p, wants) || (p->recur && ntx_recur_new(p->recur, &s->recur))) {
         ntx_kv_seq_free(s);
         return -ENOMEM;
     }
@@ -346,6 +353,7 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s)
             leave_block(x, s->blocks[k][--s->n_blocks[k]]);
         free(s->blocks[k]);
     }
+    ntx_recur_free(s->recur);
     free(s->n_holes);
     free(s->holes);
     free(s);
@@ -502,6 +510,10 @@ int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_ro
     if (n_tokens > s->n_blocks[ALL] * NTX_KV_BLOCK || (s->n_blocks[WINDOW] && from < s->oldest))
         return -ENODATA;
     int rc = make_seq(p, blocks_for(NTX_MAX(n_room, n_tokens)), s->blocks[ALL], n_tokens / NTX_KV_BLOCK, &t);
+    if (!rc && s->recur && (rc = ntx_recur_copy(s->recur, n_tokens, t->recur))) {
+        ntx_kv_seq_free(t);
+        return rc;
+    }
     if (rc)
         return rc;
     ntx_kv_seq_reach(t, ntx_kv_seq_room(t) - 1);
@@ -578,9 +590,13 @@ uint32_t ntx_kv_return(struct ntx_kv_seq *s, uint32_t n_tokens)
     uint32_t from = n_tokens > s->pool->window ? n_tokens - s->pool->window : 0;
     if (s->n_blocks[WINDOW] && from < s->oldest)
         n_tokens = s->oldest = 0;
+    if (s->recur && n_tokens)
+        n_tokens = ntx_recur_return(s->recur, n_tokens);
     ntx_kv_truncate(s, n_tokens);
     return n_tokens;
 }
+
+struct ntx_recur *ntx_kv_recur(const struct ntx_kv_seq *s) { return s->recur; }
 
 const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer)
 {

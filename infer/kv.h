@@ -1,6 +1,6 @@
 /* kv.h: paged KV: blocks of NTX_KV_BLOCK tokens, a block table per session. F16 or Q8_0.
- * What a layer keeps is one of two kinds: all positions; or, where its attention has a window, the last ones only, in a ring of blocks that holds the
- * window and what one pass adds. Each kind has a pool of its own, whose blocks hold the layers of that kind; a place is found in one function for both.
+ * This is the table of all that sessions keep. A layer keeps rows: of all positions; or, where its attention has a window, of the last ones only, in a ring of
+ * blocks that holds the window and what one pass adds; or it keeps no rows, but a recurrent state (recur.h), which lives and goes back with them. Each kind of rows has a pool of its own, whose blocks hold the layers of that kind; a place is found in one function for both.
  * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
  * [layer][head]{ K [block], V [block] }, a head's block of NTX_KV_BLOCK positions as cpu.h has it.
  * A session reserves all blocks that it may need when it is admitted; nothing is preempted. Not thread-safe: the engine thread calls,
@@ -19,6 +19,7 @@
 
 #include "common/err.h"
 #include "infer/cpu/cpu.h"
+#include "infer/recur.h"
 #include "model/arch.h"
 
 #define NTX_KV_BLOCK 32
@@ -37,11 +38,13 @@ struct ntx_kv_shape { /* of a pool */
     uint32_t blocks;        /* of layers that keep all positions */
     uint32_t window_blocks; /* of layers with a window; 0: they keep all positions like the others */
     uint32_t ring;          /* window blocks of a session at most: positions are NTX_KV_BLOCK * ring apart where they share a place */
+    uint32_t states;        /* sessions that have a recurrent state at once, where the model keeps one */
 };
 /* For so many sessions of ctx tokens, and shorter ones in their place: all that it needs where passes have at most so many rows. `all`: every layer keeps all
  * positions. blocks UINT32_MAX: that many are not possible. */
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all);
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* UINT64_MAX: more than that */
+bool ntx_kv_keeps_rows(const struct ntx_hparams *hp, uint32_t layer);
 int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
 void ntx_kv_pool_free(struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);
@@ -65,7 +68,7 @@ void ntx_kv_seq_swap(struct ntx_kv_seq *s, uint32_t i, uint32_t block); /* its i
 void ntx_kv_seq_free(struct ntx_kv_seq *s);
 /* The first n_tokens of s as a sequence of its own, with room for n_room tokens: a snapshot, and a session again from a snapshot. Whole blocks are shared and
  * counted; of the block that n_tokens ends in, and of windows, it has copies. A block is free when its last user is. -ENODATA: the window before n_tokens is not
- * there any more; else as ntx_kv_seq_new. (Of the host's cache: a device has its own.) */
+ * there any more, or a recurrent state stands elsewhere; else as ntx_kv_seq_new. (Of the host's cache: a device has its own.) */
 int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, struct ntx_kv_seq **out);
 /* The sequence goes on at position pos: what it has behind it is let go and promised again, and a shared block that pos is within becomes a copy. -EAGAIN: not so
  * many are free, since others keep what they share with it, and nothing has changed. */
@@ -84,9 +87,10 @@ size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s), ntx_kv_v_bytes(const struct n
 void ntx_kv_move_holes(struct ntx_kv_seq *s, uint32_t from, uint32_t to); /* position `to` has those of `from`, in each layer */
 void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos);
 void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens); /* forget holes of positions >= n_tokens, which are about to be written */
-/* The session goes back to n_tokens. Returns with how many it can go on: as many, or 0 where the window before them is not there any more. */
+/* The session goes back to n_tokens. Returns with how many it can go on: as many, or 0 where the window before them, or a recurrent state, is not there any more. */
 uint32_t ntx_kv_return(struct ntx_kv_seq *s, uint32_t n_tokens);
 void ntx_kv_written(struct ntx_kv_seq *s, uint32_t pos); /* is about to be */
+struct ntx_recur *ntx_kv_recur(const struct ntx_kv_seq *s); /* NULL: the model keeps none */
 /* bit per position, NULL when the layer has no hole */
 const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer);
 

@@ -74,6 +74,21 @@ static int get_pack(struct opening *o)
     return rc;
 }
 
+uint32_t ntx_count_recurrent(const struct ntx_hparams *hp)
+{
+    uint32_t n = 0;
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        n += ntx_is_recurrent(hp, l);
+    return n;
+}
+
+void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every)
+{
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        if ((l + 1) % every)
+            hp->recurrent[l / 64] |= 1ull << l % 64;
+}
+
 uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d)
 {
     switch (d) {
@@ -94,6 +109,13 @@ uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d)
     case NTX_DIM_EXPERTS: return hp->n_expert;
     case NTX_DIM_EXPERT_FF: return hp->n_ff_exp;
     case NTX_DIM_SHARED_FF: return hp->n_ff_shexp;
+    case NTX_DIM_GATED_HEADS_K: return 2 * hp->n_head * hp->head_k;
+    case NTX_DIM_DELTA_TAPS: return hp->delta.taps;
+    case NTX_DIM_DELTA_HEAD: return hp->delta.head;
+    case NTX_DIM_DELTA_HEADS: return hp->delta.heads;
+    case NTX_DIM_DELTA_RATES: return 2 * hp->delta.heads;
+    case NTX_DIM_DELTA_VALUES: return hp->delta.heads * hp->delta.head;
+    case NTX_DIM_DELTA_MIX: return (2 * hp->delta.key_heads + hp->delta.heads) * hp->delta.head;
     default: return 1;
     }
 }
@@ -102,7 +124,7 @@ static uint32_t output_of(const struct ntx_hparams *hp, const struct ntx_step *s
 {
     switch (s->op) {
     case NTX_OP_MM: return ntx_width(hp, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
-    case NTX_OP_NORM: case NTX_OP_ROPE: return s->heads * s->width;
+    case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: return s->heads * s->width;
     case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
     default: return s->width;
     }
@@ -112,7 +134,7 @@ static uint32_t output_of(const struct ntx_hparams *hp, const struct ntx_step *s
 static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx_step *s, enum ntx_buf b)
 {
     bool hidden = b == NTX_BUF_GATE || b == NTX_BUF_UP;
-    if (s->out == b)
+    if (s->out == b || (s->op == NTX_OP_SPLIT && s->in[1] == b))
         return output_of(&m->hp, s);
     if (hidden && s->op == NTX_OP_GROUPS)
         return m->hp.n_ff;

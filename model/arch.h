@@ -1,7 +1,8 @@
 /* arch.h: from a validated GGUF to typed hyper-parameters, and to layers with their steps and weights, with no string look-ups afterwards.
  *
  * An architecture is a file in arch/: what its keys say, and which steps a layer is made of (layer.h). llama (Llama 1 to 3.x, Mistral, and with
- * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3. What a model needs and ntx
+ * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3,
+ * qwen3next, qwen35, qwen35moe. What a model needs and ntx
  * lacks (an unknown rope scaling, an unknown router, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
 #define NTX_MODEL_ARCH_H
@@ -17,6 +18,8 @@
 #define NTX_MAX_LAYERS 512
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
 #define NTX_MAX_HEAD 1024 /* values of a head */
+#define NTX_DELTA_TAPS_MAX 8
+#define NTX_DELTA_HEAD_STEP 16 /* the width of a delta net's heads is a multiple */
 
 enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCALE_YARN };
 
@@ -52,6 +55,9 @@ struct ntx_hparams {
     uint32_t n_ff_exp;       /* width of an expert */
     uint32_t n_ff_shexp;     /* width of the expert that every row goes through too; 0: none */
     struct ntx_router router; /* as the keys tell */
+    /* Layers that keep a state instead of K and V (bit l): gated delta nets of so many heads over fewer key heads, behind a convolution. */
+    uint64_t recurrent[NTX_MAX_LAYERS / 64];
+    struct { uint32_t taps, head, heads, key_heads; } delta;
 };
 
 struct ntx_model {
@@ -70,6 +76,10 @@ static inline bool ntx_windowed(const struct ntx_hparams *hp, uint32_t layer) { 
 static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp) { return hp->kv_lora ? 1 : hp->n_head_kv; }
 static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : hp->head_k; }
 static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp) { return hp->kv_lora ? 0 : hp->head_v; }
+static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer) { return hp->recurrent[layer / 64] >> layer % 64 & 1; }
+uint32_t ntx_count_recurrent(const struct ntx_hparams *hp);
+/* All but every n-th. */
+void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every);
 
 uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
 /* Values that the widest step of any layer leaves in a row of a buffer; 0: none uses it. */

@@ -13,10 +13,21 @@
  *   PUT         K and V of the row's position into the layer's state             K, V (or K alone, where V is a part of it)
  *   ATTEND      attention over the state, of `window` positions (0: all)         Q           sinks; latent: the matrices of each head
  *   GLU         act(in[0]) * in[1]                       gate, up
+ *   SPLIT       `heads` runs of twice `width` become two of `width`: the first stays, in place, the other goes to in[1]
+ *   GATE        out *= sigmoid(in[1])                    -, gate
+ *   CONV        each of `width` channels: silu of the sum of its last `taps` inputs, weighed; the inputs before the row are the layer's state
+ *                                                        any         weights of each channel, the latest last
+ *   UNIT        `heads` runs of `width` are divided by their length, in place
+ *   RATES       out = e^(a softplus(out + dt)), in[1] = sigmoid(in[1]): what a row's heads keep, and what they take in     dt, a
+ *   DELTA       gated delta net, `heads` of `width` over `key_heads`: the layer's state S of a head, its row's rates g and b, and q, k and v of in[0]:
+ *               S = g S; S += k (x) b (v - S'k); out = S'q / root(width)             Q, b; g is A
  *   ADD         out += in                                any
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
  *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's gate (or it has none), experts
  *   GROUPS      a packed FFN (pack.h)                                            X           gate matrix (or it is in the groups), groups
+ *
+ * What a layer keeps from token to token is of three kinds: rows, an entry for each position (PUT: infer/kv.h); a tail, the last inputs (CONV); and a fold,
+ * into which every token is folded (DELTA: infer/recur.h). Rows can be taken back by their positions, the others only to where they were kept.
  *
  * A row that skips a layer may leave its K and V in it all the same: it goes through those steps only that feed the state. */
 #ifndef NTX_MODEL_LAYER_H
@@ -33,7 +44,8 @@
 #define NTX_LAYER_STEPS 32
 
 enum ntx_op {
-    NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS, NTX_N_OPS
+    NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS,
+    NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_N_OPS
 };
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
@@ -52,7 +64,7 @@ struct ntx_router {
 };
 
 /* Rows of a pass. H is the residual stream; the others last from one step to a later one of the layer. */
-enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_N_BUFS };
+enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A, NTX_N_BUFS };
 
 struct ntx_step {
     uint8_t op;                        /* enum ntx_op */
@@ -63,10 +75,12 @@ struct ntx_step {
     uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
                                           are nothing without them, too */
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
-    uint32_t heads, width, rotated, offset; /* NORM, ROPE; BIAS, ATTEND, GLU and ADD: width */
+    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, DELTA; BIAS, ATTEND, GLU, ADD, GATE, CONV and RATES: width */
+    uint32_t taps, key_heads;          /* CONV; DELTA */
+    bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
     uint32_t window;                   /* ATTEND */
     bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
-    float scale, cap;                  /* ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
+    float scale, cap;                  /* DELTA: of what comes out; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
     uint8_t act;                       /* GLU, EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */
     struct ntx_router router;          /* ROUTE */

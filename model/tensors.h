@@ -12,7 +12,8 @@
 /* Widths that shapes are made of (ntx_width). */
 enum ntx_dim {
     NTX_DIM_ONE, NTX_DIM_EMBD, NTX_DIM_FF, NTX_DIM_HEADS, NTX_DIM_HEAD_K, NTX_DIM_HEADS_K, NTX_DIM_HEADS_V, NTX_DIM_KV_HEADS_K, NTX_DIM_KV_HEADS_V,
-    NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS,
+    NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
+    NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
 };
 
 enum ntx_use {
@@ -20,7 +21,7 @@ enum ntx_use {
     NTX_USE_RESIDENT, /* multiplied by; one chunk, always in memory */
     NTX_USE_HEADS,    /* the same, a matrix of each head, one after the other */
     NTX_USE_VECTOR,   /* F32, used as it is; one chunk, always in memory */
-    NTX_USE_ROWS,     /* the same, with a row for each expert */
+    NTX_USE_ROWS,     /* the same, with a row for each expert, or each channel */
     NTX_USE_EXPERT,   /* a matrix of each expert, one after the other in one tensor; a chunk each */
     NTX_USE_GROUPS,   /* of a packed layer (pack.h): bytes of groups of neurons */
 };
@@ -47,6 +48,17 @@ enum ntx_use {
     X(k_b,                "attn_k_b.weight",            HEAD_PLAIN,     KV_LORA,     HEADS) /* of K, turned over: it is for q */ \
     X(v_b,                "attn_v_b.weight",            KV_LORA,        HEAD_V,      HEADS) \
     X(kv_b,               "attn_kv_b.weight",           KV_LORA,        HEAD_KV,     HEADS) /* of K and V, the rows of one behind those of the other */ \
+    X(q_gated,            "attn_q.weight",              EMBD,           GATED_HEADS_K, MATRIX) /* of each head q, then a gate of its output */ \
+    X(delta_mix,          "attn_qkv.weight",            EMBD,           DELTA_MIX,   MATRIX) /* a gated delta net: q and k of its key heads, v of its heads */ \
+    X(delta_gate,         "attn_gate.weight",           EMBD,           DELTA_VALUES, MATRIX) /* of its output */ \
+    X(delta_beta,         "ssm_beta.weight",            EMBD,           DELTA_HEADS, RESIDENT) /* how much of a token it takes in */ \
+    X(delta_alpha,        "ssm_alpha.weight",           EMBD,           DELTA_HEADS, RESIDENT) /* how much it forgets */ \
+    X(delta_rates,        "ssm_ba.weight",              EMBD,           DELTA_RATES, RESIDENT) /* of each key head the one, then the other */ \
+    X(delta_conv,         "ssm_conv1d.weight",          DELTA_TAPS,     DELTA_MIX,   ROWS) \
+    X(delta_dt,           "ssm_dt.bias",                DELTA_HEADS,    ONE,         VECTOR) \
+    X(delta_a,            "ssm_a",                      DELTA_HEADS,    ONE,         VECTOR) \
+    X(delta_norm,         "ssm_norm.weight",            DELTA_HEAD,     ONE,         VECTOR) /* of each head's output */ \
+    X(delta_out,          "ssm_out.weight",             DELTA_VALUES,   EMBD,        MATRIX) \
     X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
     X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \
     X(o_bias,             "attn_output.bias",           EMBD,           ONE,         VECTOR) \

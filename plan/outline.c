@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "infer/recur.h"
 
 uint64_t ntx_outline_bytes(const struct ntx_outline *o, enum ntx_part part)
 {
@@ -32,7 +33,7 @@ uint64_t ntx_outline_model_bytes(const struct ntx_outline *o)
 
 uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
 {
-    return (uint64_t)o->n_layers * o->n_head_kv * ((uint64_t)o->head_k + o->head_v);
+    return (uint64_t)(o->n_layers - o->n_recurrent) * o->n_head_kv * ((uint64_t)o->head_k + o->head_v);
 }
 
 /* Bytes of a part from one type to another. */
@@ -116,6 +117,23 @@ static int sum_tensors(const struct ntx_gguf *g, struct ntx_outline *o, struct n
     return 0;
 }
 
+/* By the keys of delta nets; which layers are such, their tensors say. */
+static void read_states(const struct ntx_gguf *g, const char *arch, struct ntx_outline *o)
+{
+    struct ntx_hparams hp = {.n_layers = NTX_MIN(o->n_layers, (uint32_t)NTX_MAX_LAYERS)};
+    hp.delta.taps = key(g, arch, "ssm.conv_kernel");
+    hp.delta.head = NTX_MIN(key(g, arch, "ssm.state_size"), (uint32_t)NTX_MAX_HEAD);
+    hp.delta.heads = key(g, arch, "ssm.time_step_rank");
+    hp.delta.key_heads = key(g, arch, "ssm.group_count");
+    for (uint32_t l = 0; l < hp.n_layers && hp.delta.taps; l++) {
+        char name[48];
+        snprintf(name, sizeof name, "blk.%u.ssm_conv1d.weight", l);
+        hp.recurrent[l / 64] |= (uint64_t)(ntx_gguf_tensor(g, name) != NULL) << l % 64;
+    }
+    o->n_recurrent = ntx_count_recurrent(&hp);
+    o->state_bytes = ntx_recur_bytes(&hp);
+}
+
 static void read_widths(const struct ntx_gguf *g, const char *arch, struct ntx_outline *o)
 {
     const struct ntx_gguf_tensor *embd = ntx_gguf_tensor(g, "token_embd.weight");
@@ -129,6 +147,7 @@ static void read_widths(const struct ntx_gguf *g, const char *arch, struct ntx_o
     o->head_k = key(g, arch, "attention.key_length");
     o->head_v = key(g, arch, "attention.value_length");
     o->ctx_train = key(g, arch, "context_length");
+    read_states(g, arch, o);
     o->n_experts = key(g, arch, "expert_count");
     o->n_used = key(g, arch, "expert_used_count");
     o->n_vocab = embd && embd->ne[1] <= UINT32_MAX ? (uint32_t)embd->ne[1] : 0;

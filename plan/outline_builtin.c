@@ -9,6 +9,7 @@
 
 #include "common/nearest.h"
 #include "common/util.h"
+#include "infer/recur.h"
 #include "model/arch.h"
 #include "plan/outline.h"
 
@@ -40,6 +41,11 @@ static const struct {
     {"ministral-3-14b", "mistral3", 40, 5120, 16384, 32, 8, 128, 131072, 16384, 0, 0, 0, 0, 0},
     {"smollm3-3b", "smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 0, 0, 0, 0, 0},
     {"olmoe-7b", "olmoe", 16, 2048, 1024, 16, 16, 128, 50304, 4096, 64, 8, 1024, 0, 0},
+    {"qwen3-next-80b-a3b", "qwen3next", 48, 2048, 5120, 16, 2, 256, 151936, 262144, 512, 10, 512, 512, 0},
+    {"qwen3.5-27b", "qwen35", 64, 5120, 17408, 24, 4, 256, 248320, 262144, 0, 0, 0, 0, 0},
+    {"qwen3.5-35b-a3b", "qwen35moe", 40, 2048, 512, 16, 2, 256, 248320, 262144, 256, 8, 512, 512, 0},
+    {"qwen3.5-122b-a10b", "qwen35moe", 48, 3072, 1024, 32, 2, 256, 248320, 262144, 256, 8, 1024, 1024, 0},
+    {"qwen3.5-397b-a17b", "qwen35moe", 60, 4096, 1024, 32, 2, 256, 248320, 262144, 512, 10, 1024, 1024, 0},
 };
 
 static const struct mix {
@@ -139,6 +145,31 @@ static int unknown(const char *what, const char *word, const char *(*at)(size_t 
                        near ? "'?)" : "", list);
 }
 
+/* Three of four layers are delta nets of so many heads, 128 wide, over 16 key heads, behind 4 taps; 0: none is. */
+static uint32_t delta_heads(const char *name)
+{
+    static const struct { const char *name; uint32_t n; } of[] = {
+        {"qwen3-next-80b-a3b", 32}, {"qwen3.5-27b", 48}, {"qwen3.5-35b-a3b", 32}, {"qwen3.5-122b-a10b", 64}, {"qwen3.5-397b-a17b", 64},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (!strcmp(of[i].name, name))
+            return of[i].n;
+    return 0;
+}
+
+static void set_delta(struct ntx_hparams *hp, struct ntx_outline *o, uint32_t heads)
+{
+    if (!heads)
+        return;
+    hp->delta.heads = heads;
+    hp->delta.key_heads = 16;
+    hp->delta.head = 128;
+    hp->delta.taps = 4;
+    ntx_set_recurrent(hp, 4);
+    o->n_recurrent = ntx_count_recurrent(hp);
+    o->state_bytes = ntx_recur_bytes(hp);
+}
+
 int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err *err)
 {
     const char *at = strchr(name, '@');
@@ -164,11 +195,12 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
         return ntx_err_set(err, -EINVAL, "%.80s: rows of %u values are no whole blocks of that type; mxfp4, q8_0 and f16 are possible", name, o.n_embd);
     if (mixes[t].experts && !o.n_experts)
         return ntx_err_set(err, -EINVAL, "%.80s: only experts are of that type, and the model has none", name);
-    const struct ntx_hparams hp = {
+    struct ntx_hparams hp = {
         .n_layers = o.n_layers, .n_embd = o.n_embd, .n_ff = models[k].ff, .n_vocab = o.n_vocab, .n_head = o.n_head, .n_head_kv = o.n_head_kv, .head_k = o.head_k,
         .head_v = o.head_v, .n_dense = models[k].dense, .n_expert = o.n_experts, .n_expert_used = o.n_used, .n_ff_exp = models[k].expert_ff,
         .n_ff_shexp = models[k].shared_ff,
     };
+    set_delta(&hp, &o, delta_heads(models[k].name));
     snprintf(o.name, sizeof o.name, "%s", name);
     for (uint32_t l = 0; l < o.n_layers; l++) {
         uint64_t n = add_layer(&o, models[k].arch, &hp, &mixes[t], l);

@@ -105,12 +105,12 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     if (!p.ram)
         return ntx_err_set(err, -EINVAL, "the profile does not say how much memory the machine has: give --ram");
     p.ctx = r->ctx ? r->ctx : ntx_place_ctx(p.ram, p.kv_token_bytes * NTX_KV_BLOCK, o->ctx_train, 1);
-    p.kv_bytes = (uint64_t)(p.ctx * p.kv_token_bytes);
+    p.kv_bytes = (uint64_t)(p.ctx * p.kv_token_bytes) + o->state_bytes;
     use_device(o, &p);
     uint64_t kv = p.kv_on_device ? 0 : p.kv_bytes, rest = model - p.bytes[NTX_TIER_DEVICE];
     p.rows = (uint32_t)NTX_MAX(NTX_MIN(NTX_MIN(p.ram / 8 / row, (uint64_t)NTX_PLACE_ROWS), (uint64_t)p.ctx), (uint64_t)1);
     p.work_bytes = p.rows * row;
-    p.smallest = r->smallest ? r->smallest : smallest(o, (uint64_t)((r->ctx ? r->ctx : ntx_place_ctx_least(o->ctx_train)) * p.kv_token_bytes), rest);
+    p.smallest = r->smallest ? r->smallest : smallest(o, (uint64_t)((r->ctx ? r->ctx : ntx_place_ctx_least(o->ctx_train)) * p.kv_token_bytes) + o->state_bytes, rest);
     if (p.smallest > p.ram)
         return refuse(&p, err);
     uint64_t room = p.ram > kv + p.work_bytes ? p.ram - kv - p.work_bytes : 0;
@@ -144,6 +144,6 @@ void ntx_place_load(const struct ntx_outline *o, const struct ntx_layout *p, uin
         if (part == NTX_PART_EXPERT && touched < NTX_PLACE_NEARLY_ALL)
             l.late_bytes = (double)ntx_outline_bytes(o, part) * p->share[part][NTX_TIER_STORAGE] * touched;
     }
-    l.kv_bytes = p->kv_token_bytes * positions;
+    l.kv_bytes = p->kv_token_bytes * positions + (double)o->state_bytes;
     *out = l;
 }

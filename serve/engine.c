@@ -84,7 +84,10 @@ static int make_buffers(struct ntx_engine *e)
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
     e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
     e->members = calloc(e->l->max_sessions, sizeof *e->members);
-    e->drafting = e->l->drafter_fd >= 0 || !strcmp(e->l->set.draft, "lookup");
+    bool recurrent = ntx_count_recurrent(&e->l->model->hp);
+    e->drafting = (e->l->drafter_fd >= 0 || !strcmp(e->l->set.draft, "lookup")) && !recurrent;
+    if (recurrent && !strcmp(e->l->set.draft, "lookup"))
+        ntx_log(NTX_LOG_WARN, "--draft lookup is off: the recurrent state of a %s model does not go back by single tokens", e->l->model->hp.arch);
     e->file.part = e->l->drafter_fd >= 0 ? &e->l->drafts : NULL;
     e->draft_gain = 2;
     e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);

@@ -18,6 +18,8 @@ const char *ntx__engine_unshared(const struct ntx_loaded *l)
         return "K and V are in a GPU's memory";
     if (ntx_kv_pool_rings(l->kv))
         return "layers with a window keep the last tokens only";
+    if (ntx_count_recurrent(&l->model->hp))
+        return "a recurrent state is of a whole text, not of its beginning";
     if (l->skips && l->set.skip_adapt)
         return "--skip-adapt learns from each prompt";
     return l->ffn.kind == NTX_FFN_PROMPT ? "--ffn-sparse prompt learns from each prompt" : NULL;

@@ -122,8 +122,20 @@ static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_load
     return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn) || l->back.gpu;
 }
 
+/* What every token is folded into has no holes, and no branches. */
+static int check_recurrent(const struct ntx_load_request *r, const struct ntx_loaded *l, struct ntx_err *err)
+{
+    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : l->drafter_fd >= 0 ? "--draft FILE" : NULL;
+    if (!named || !ntx_count_recurrent(&l->model->hp))
+        return 0;
+    return ntx_err_set(err, -ENOTSUP, "%s: layers of a %s model keep a recurrent state, which every token goes into and none comes out of: such a model runs without", named, l->model->hp.arch);
+}
+
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
+    int rc = check_recurrent(r, l, err);
+    if (rc)
+        return rc;
     l->ram_bytes = r->set.ram ? r->set.ram : ntx_budget_default(r->reclaim_bytes);
     if (!l->ram_bytes)
         return ntx_budget_nothing(err);
@@ -136,7 +148,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0), drafter = 0;
     enum ntx_kv_type kv_type;
-    int rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
+    rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
     if (!rc)
         rc = ntx__load_drafter_bytes(l, r->set.ctx, &drafter, err);
     held += drafter;

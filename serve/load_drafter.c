@@ -42,6 +42,8 @@ int ntx__load_drafter_open(struct ntx_load_request *r, struct ntx_loaded *l, str
     rc = opened(r->drafter_fd, &g, &m, err);
     if (!rc)
         rc = ntx_drafter_suits(g, l->gguf, err);
+    if (!rc && ntx_count_recurrent(&m->hp))
+        rc = ntx_err_set(err, -ENOTSUP, "the recurrent state of a %s model does not go back to where its guesses part from the text", m->hp.arch);
     ntx_model_free(m);
     ntx_gguf_free(g);
     if (rc) {

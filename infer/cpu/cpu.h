@@ -102,6 +102,17 @@ static inline uint32_t ntx_attn_from(const struct ntx_attn *a, uint32_t r)
     return a->window && a->window < end ? end - a->window : 0;
 }
 
+/* A panel of the matrix S of a head of a delta net: columns for n_values of its values, 16 or 32, a row of them for each key. */
+struct ntx_delta {
+    const float *from;           /* [n_keys x n_values] S */
+    float *to;                   /* the same, may be `from`: decay * S + k (x) d, the product rounded first, then fused */
+    uint32_t n_keys, n_values;
+    float decay;
+    const float *k, *d, *q;      /* [n_keys], [n_values], [n_keys]; k NULL: S is only looked at, and `to` and `out` are not written */
+    const float *next_k;         /* [n_keys] */
+    float *out, *seen;           /* [n_values] to'q, to'next_k (of `from` where nothing is folded in): fused, in the order of the keys */
+};
+
 struct ntx_cpu_ops {
     const char *name; /* "generic", "avx2", "avx512", "amx" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
@@ -120,6 +131,12 @@ struct ntx_cpu_ops {
     void (*add_scaled)(float *x, float by, const float *y, uint32_t n);       /* x += by * y, the product rounded first */
     void (*exp_of)(float *x, float less, uint32_t n);                         /* x = e^(x - less), within 1 ulp */
     void (*cap)(float *x, float cap, uint32_t n);                             /* x = cap * tanh(x / cap) */
+    void (*mul)(float *x, const float *y, uint32_t n);                        /* x *= y */
+    void (*sigmoid)(float *x, uint32_t n);                                    /* x = 1 / (1 + e^-x) */
+    /* y[c] = silu(sum over j of w[j][c] * x[j][c], fused, in order); n a multiple of 16 */
+    void (*conv)(const float *w, const float *const *x, uint32_t taps, uint32_t n, float *y);
+    void (*unit)(float *x, float eps, uint32_t n);                            /* x / sqrt(sum of squares + eps), that sum as rmsnorm's */
+    void (*delta)(const struct ntx_delta *a);
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
     /* the n values of position `at` of a block, of one head */
     void (*k_store[NTX_N_KV])(const float *x, void *block, uint32_t at, uint32_t n);

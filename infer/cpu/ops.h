@@ -75,7 +75,8 @@ static void quantize_q8k(const float *x, void *dst, uint32_t n)
 
 /* ---- small vector operations ---- */
 
-static void rmsnorm(const float *x, const float *w, float eps, uint32_t n, float *y)
+/* In 16 lanes of double, joined by the fixed tree. */
+INLINE double sum_of_squares(const float *x, uint32_t n)
 {
     double acc[16] = {0};
     uint32_t k = 0;
@@ -87,8 +88,13 @@ static void rmsnorm(const float *x, const float *w, float eps, uint32_t n, float
     for (int step = 8; step; step /= 2)
         for (int l = 0; l < step; l++)
             acc[l] += acc[l + step];
-    float scale = (float)(1.0 / sqrt(acc[0] / n + (double)eps));
-    for (k = 0; k < n; k++)
+    return acc[0];
+}
+
+static void rmsnorm(const float *x, const float *w, float eps, uint32_t n, float *y)
+{
+    float scale = (float)(1.0 / sqrt(sum_of_squares(x, n) / n + (double)eps));
+    for (uint32_t k = 0; k < n; k++)
         y[k] = x[k] * scale * w[k];
 }
 
@@ -167,6 +173,23 @@ static void add_scaled(float *x, float by, const float *y, uint32_t n)
         x[k] += by * y[k];
 }
 
+static void mul(float *x, const float *y, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        x[k] *= y[k];
+}
+
+INLINE struct f16 sigmoid16(struct f16 x) { return div16(splat(1.0f), add16(exp16(sub16(splat(-0.0f), x)), splat(1.0f))); }
+
+static void sigmoid(float *x, uint32_t n)
+{
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        store16(x + k, sigmoid16(load16(x + k)));
+    if (k < n)
+        store_part(x + k, sigmoid16(load_part(x + k, n - k)), n - k);
+}
+
 static void exp_of(float *x, float less, uint32_t n)
 {
     uint32_t k = 0;
@@ -200,6 +223,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 #include "infer/cpu/attn_q8.h"
 #include "infer/cpu/attn_rows.h"
 #include "infer/cpu/columns.h"
+#include "infer/cpu/delta.h"
 
 /* The part of a table that this file fills. */
 #define OPS_TABLE                                                             \
@@ -207,6 +231,6 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
     .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu, [NTX_FFN_SILU_CLAMPED] = clamped_swiglu, [NTX_FFN_GELU] = geglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, .cap = cap, \
     .f16_store = f16_store, .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k}, .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v}, \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0}, \
-    .columns = COLUMNS_TABLE
+    .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul, .conv = conv, .unit = unit, .delta = delta
 
 #endif

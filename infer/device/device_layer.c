@@ -263,7 +263,7 @@ static bool can(const struct ntx_model *m, const struct ntx_layer *l, const stru
             return false;
     if (r->kind == NTX__ATTEND)
         return !m->hp.kv_lora && m->hp.head_k <= NTX_GPU_HEAD_MAX && m->hp.head_v <= NTX_GPU_HEAD_MAX;
-    return r->kind != NTX__ROWS || can_rows(l, r);
+    return r->kind == NTX__ROWS ? can_rows(l, r) : r->kind != NTX__CONV && r->kind != NTX__DELTA;
 }
 
 static bool has(const struct ntx_forward *f, uint32_t chunk) { return f->c.device->at[chunk] != NULL; }

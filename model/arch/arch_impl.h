@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c deepseek2.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c deepseek2.c qwen35.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -13,7 +13,8 @@
 /* Symbol and GGUF name. */
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
-    X(gemma2, "gemma2") X(gemma3, "gemma3") X(deepseek2, "deepseek2")
+    X(gemma2, "gemma2") X(gemma3, "gemma3") X(deepseek2, "deepseek2") \
+    X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe")
 
 #define NTX__OWN_KEYS 10
 
@@ -45,6 +46,7 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     bool unturned;   /* q and k are not rotated */
     enum ntx_turn turn;
     bool post_norm;  /* of what is added; the same of FFNs */
+    bool gated;      /* q's matrix gives each head a gate of its output, too */
     float scale;     /* of scores; 0: one by the root of a head's width */
     float cap;       /* of scores; 0: none */
     uint32_t window; /* positions that a row sees, its own included; 0: all */
@@ -53,6 +55,8 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
 /* The same by latents (hp->kv_lora): adjacent pairs behind the part of a head that is not rotated are. */
 void ntx__add_latent_attention(const struct ntx_hparams *hp, struct ntx_layer *out);
+/* h += out(gate(delta net of norm(h))): joined: its rates come of one matrix, and neighbouring heads share a key head. */
+void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *out, bool joined);
 /* h += ffn(norm(h)): dense, or packed where the file is. */
 void ntx__add_dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
 void ntx__add_dense_normed(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act); /* with a norm of what it adds */

@@ -227,6 +227,13 @@ static int get_heads(struct ntx__keys *k)
     return rc;
 }
 
+/* Where there is none but an expert's, some writers leave it out. */
+static int get_ffn_width(struct ntx__keys *k)
+{
+    bool left_out = k->arch->experts == NTX__ALWAYS && !ntx_gguf_find(k->g, ntx__key_of(k, "feed_forward_length"));
+    return ntx__key_u32(k, left_out ? "expert_feed_forward_length" : "feed_forward_length", -1, 1, NTX__MAX_WIDTH, &k->hp->n_ff);
+}
+
 static int get_sizes(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -234,7 +241,7 @@ static int get_sizes(struct ntx__keys *k)
     int rc;
     if ((rc = ntx__key_u32(k, "block_count", -1, 1, NTX_MAX_LAYERS, &hp->n_layers)) ||
         (rc = ntx__key_u32(k, "embedding_length", -1, 1, NTX__MAX_WIDTH, &hp->n_embd)) ||
-        (rc = ntx__key_u32(k, "feed_forward_length", -1, 1, NTX__MAX_WIDTH, &hp->n_ff)) ||
+        (rc = get_ffn_width(k)) ||
         (rc = ntx__key_u32(k, "context_length", -1, 1, INT32_MAX, &hp->ctx_train)) ||
         (rc = ntx__key_u32(k, "attention.sliding_window", 0, 0, UINT32_MAX, &window)) ||
         (rc = ntx__key_f32(k, "attention.layer_norm_rms_epsilon", NAN, 0, 1, &hp->rms_eps)))

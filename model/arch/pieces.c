@@ -57,15 +57,25 @@ static void rotate_behind(const struct ntx_hparams *hp, struct ntx_layer *l, enu
     s->pairs = NTX_ROPE_NORM;
 }
 
+static void split(struct ntx_layer *l, enum ntx_buf b, enum ntx_buf other, uint32_t heads, uint32_t width)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_SPLIT, b, b);
+    s->in[1] = (uint8_t)other;
+    s->heads = heads;
+    s->width = width;
+}
+
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
 {
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
-    multiply(l, NTX_BUF_Q, NTX_BUF_X, NTX_T_q);
+    multiply(l, NTX_BUF_Q, NTX_BUF_X, has->gated ? NTX_T_q_gated : NTX_T_q);
     multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_k);
     multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
     bias(hp, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
     bias(hp, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
     bias(hp, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
+    if (has->gated)
+        split(l, NTX_BUF_Q, NTX_BUF_Z, hp->n_head, hp->head_k);
     if (has->qk_norm != NTX__NEVER) {
         norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, has->qk_norm, hp->n_head, hp->head_k);
         norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, has->qk_norm, hp->n_head_kv, hp->head_k);
@@ -85,6 +95,11 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)hp->head_k);
     s->width = hp->n_head * hp->head_v;
     takes(s, NTX_T_sinks, has->sinks);
+    if (has->gated) {
+        s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);
+        s->in[1] = NTX_BUF_Z;
+        s->width = hp->n_head * hp->head_v;
+    }
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
     bias(hp, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
     if (has->post_norm)
@@ -115,6 +130,55 @@ void ntx__add_latent_attention(const struct ntx_hparams *hp, struct ntx_layer *l
     takes(s, NTX_T_k_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
     takes(s, NTX_T_v_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
+    add(hp, l);
+}
+
+/* q, k and v through the convolution; q and k of length 1. */
+static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_V);
+    s->width = ntx_width(hp, NTX_DIM_DELTA_MIX);
+    s->taps = hp->delta.taps;
+    takes(s, NTX_T_delta_conv, NTX__ALWAYS);
+    s = ntx_layer_add(l, NTX_OP_UNIT, NTX_BUF_Q, NTX_BUF_Q);
+    s->heads = 2 * hp->delta.key_heads;
+    s->width = hp->delta.head;
+}
+
+static void add_rates(const struct ntx_hparams *hp, struct ntx_layer *l, bool joined)
+{
+    if (joined)
+        split(l, NTX_BUF_K, NTX_BUF_A, hp->delta.key_heads, hp->delta.heads / hp->delta.key_heads);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_RATES, NTX_BUF_A, NTX_BUF_A);
+    s->in[1] = NTX_BUF_K;
+    s->width = hp->delta.heads;
+    takes(s, NTX_T_delta_dt, NTX__ALWAYS);
+    takes(s, NTX_T_delta_a, NTX__ALWAYS);
+}
+
+void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool joined)
+{
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
+    multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_delta_mix);
+    multiply(l, NTX_BUF_Z, NTX_BUF_X, NTX_T_delta_gate);
+    multiply(l, NTX_BUF_K, NTX_BUF_X, joined ? NTX_T_delta_rates : NTX_T_delta_beta);
+    if (!joined)
+        multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_delta_alpha);
+    add_convolution(hp, l);
+    add_rates(hp, l, joined);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_DELTA, NTX_BUF_ATTN, NTX_BUF_Q);
+    s->in[1] = NTX_BUF_K;
+    s->heads = hp->delta.heads;
+    s->key_heads = hp->delta.key_heads;
+    s->width = hp->delta.head;
+    s->tiled = !joined;
+    s->scale = 1.0f / sqrtf((float)hp->delta.head);
+    norm(l, NTX_BUF_ATTN, NTX_BUF_ATTN, NTX_T_delta_norm, NTX__ALWAYS, hp->delta.heads, hp->delta.head);
+    s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_ATTN, NTX_BUF_Z);
+    s->in[1] = NTX_BUF_ATTN;
+    s->width = hp->delta.heads * hp->delta.head;
+    s->act = NTX_FFN_SILU;
+    multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_delta_out);
     add(hp, l);
 }
 

@@ -242,8 +242,89 @@ static void waiting_is_cheap(void)
     ntx_pool_free(p);
 }
 
+/* What is kept of layers without K and V: a session has its own, goes back by one pass, and has copies. */
+static void recurrent_states(void)
+{
+    struct ntx_hparams hp = {.n_layers = 5, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 8};
+    ntx_set_recurrent(&hp, 4); /* 0 1 2 and 4 */
+    hp.delta.taps = 4, hp.delta.head = 48, hp.delta.heads = 4, hp.delta.key_heads = 2;
+    const size_t tail = 3 * 48 * 8, fold = 4 * 48 * 48;
+    struct ntx_recur_pool *p;
+    struct ntx_recur *a, *b, *c = NULL;
+    CHECK_EQ(ntx_count_recurrent(&hp), 4);
+    CHECK_EQ(ntx_recur_panel(&hp), 16);
+    CHECK_EQ(ntx_recur_bytes(&hp), 2 * ((4 * (tail + fold) * 4 + 4095) / 4096 * 4096));
+    CHECK_EQ(ntx_recur_pool_new(&hp, 2, &p, NULL), 0);
+    CHECK_EQ(ntx_recur_new(p, &a), 0);
+    CHECK(!ntx_recur_at(a) && !ntx_recur_tail(a, 0) && !ntx_recur_fold(a, 4));
+    CHECK_EQ(ntx_recur_begin(a, 1), -EINVAL);
+    for (uint32_t pass = 0; pass < 3; pass++) { /* of 3 tokens: each writes its number everywhere */
+        CHECK_EQ(ntx_recur_begin(a, 3 * pass), 0);
+        for (uint32_t l = 0; l < 5; l += 1 + (l == 2)) {
+            for (size_t i = 0; i < tail; i++)
+                ntx_recur_next_tail(a, l)[i] = (float)(10 * pass + l);
+            for (size_t i = 0; i < fold; i++)
+                ntx_recur_next_fold(a, l)[i] = (float)(10 * pass + l) + 0.5f;
+        }
+        ntx_recur_step(a, 3);
+    }
+    CHECK_EQ(ntx_recur_at(a), 9);
+    CHECK_EQ(ntx_recur_new(p, &b), 0);
+    CHECK_EQ(ntx_recur_copy(a, 5, b), -ENODATA);
+    CHECK_EQ(ntx_recur_copy(a, 6, b), 0); /* as it was a pass ago */
+    CHECK_EQ(ntx_recur_at(b), 6);
+    CHECK_EQ(ntx_recur_new(p, &c), -EAGAIN);
+    CHECK_EQ(ntx_recur_pool_left(p), 0);
+    for (uint32_t l = 0; l < 5; l += 1 + (l == 2)) {
+        CHECK(ntx_recur_tail(a, l)[0] == 20 + (float)l && ntx_recur_tail(a, l)[tail - 1] == 20 + (float)l && ntx_recur_fold(a, l)[fold - 1] == 20.5f + (float)l);
+        CHECK(ntx_recur_tail(b, l)[tail - 1] == 10 + (float)l && ntx_recur_fold(b, l)[0] == 10.5f + (float)l);
+    }
+    CHECK_EQ(ntx_recur_begin(b, 6), 0); /* a pass that fails changes nothing, */
+    ntx_recur_next_fold(b, 0)[0] = 7;
+    CHECK(ntx_recur_at(b) == 6 && ntx_recur_fold(b, 0)[0] == 10.5f);
+    CHECK_EQ(ntx_recur_begin(b, 6), 0);
+    CHECK_EQ(ntx_recur_return(b, 3), 0); /* and what was before it is gone */
+    CHECK(!ntx_recur_fold(b, 0));
+    CHECK_EQ(ntx_recur_return(a, 6), 6);
+    CHECK(ntx_recur_fold(a, 1)[0] == 11.5f);
+    CHECK_EQ(ntx_recur_return(a, 9), 9);
+    CHECK_EQ(ntx_recur_begin(a, 0), 0); /* anew */
+    CHECK(!ntx_recur_at(a));
+    ntx_recur_free(b), ntx_recur_free(NULL);
+    CHECK_EQ(ntx_recur_new(p, &b), 0);
+    CHECK(!ntx_recur_at(b));
+    ntx_recur_free(a), ntx_recur_free(b);
+    ntx_recur_pool_free(p), ntx_recur_pool_free(NULL);
+}
+
+/* The pool of rows beside it: layers without K and V take none of it, and a session without a state is not begun. */
+static void rows_beside_states(void)
+{
+    struct ntx_hparams hp = {.n_layers = 4, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 8};
+    ntx_set_recurrent(&hp, 2);
+    hp.delta.taps = 2, hp.delta.head = 16, hp.delta.heads = 1, hp.delta.key_heads = 1;
+    struct ntx_kv_shape shape = ntx_kv_shape_for(&hp, 64, 2, 8, false);
+    struct ntx_kv_pool *p;
+    struct ntx_kv_seq *a, *b, *c = NULL;
+    CHECK_EQ(shape.states, 2);
+    CHECK_EQ(ntx_kv_block_bytes(&hp, NTX_KV_F16), 2 * 2 * 32 * (8 + 8) * 2);
+    CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &shape), 4 * ntx_kv_block_bytes(&hp, NTX_KV_F16) + 2 * ntx_recur_bytes(&hp));
+    CHECK(!ntx_kv_keeps_rows(&hp, 0) && ntx_kv_keeps_rows(&hp, 1));
+    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &shape, &p, NULL), 0);
+    CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);
+    CHECK_EQ(ntx_kv_seq_new(p, 32, &b), 0);
+    CHECK_EQ(ntx_kv_seq_new(p, 32, &c), -EAGAIN); /* there are blocks, but no state */
+    CHECK(ntx_kv_recur(a) != ntx_kv_recur(b));
+    ntx_kv_seq_free(a);
+    CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);
+    ntx_kv_seq_free(a), ntx_kv_seq_free(b);
+    ntx_kv_pool_free(p);
+}
+
 int main(void)
 {
+    recurrent_states();
+    rows_beside_states();
     struct ntx_pool *p = NULL;
     kv_blocks();
     kv_windows();

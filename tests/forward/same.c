@@ -44,13 +44,15 @@ static void same_by_circumstance(const struct rig_options *of)
 }
 
 /* Chunks that stay are re-arranged as far as a pass gets: one that fails leaves none half done. */
-static void same_after_failures(const char *type)
+static void same_after_failures(const char *arch, const char *type)
 {
     struct rig r;
     struct rig_options o = {.make = rig_model(), .threads = 3, .chunk_bytes = 30000, .stay_every = 1};
     int32_t ids[N];
     size_t n;
     o.make.layers = 2;
+    o.make.arch = arch;
+    o.make.attention_every = 2;
     o.make.type = type;
     float *want = rig_logits(&o, N, N, &n), *got = malloc(n * sizeof *got);
     rig_open(&r, &o);
@@ -334,8 +336,54 @@ static void same_from_snapshots(bool windows, bool latent)
     free(want), free(got);
 }
 
+/* Recurrent states: by circumstance, in company, from where they stood before, and copies of them. */
+static void same_with_states(const char *arch)
+{
+    struct rig_options o = {.make = rig_model()};
+    struct ntx_kv_seq *kv, *copy;
+    struct rig r;
+    int32_t ids[N];
+    size_t n;
+    o.make.arch = arch;
+    o.make.layers = 4;
+    o.make.ff = 96;
+    o.make.experts = strcmp(arch, "qwen35") ? 6 : 0;
+    o.make.head_dim = 32;
+    o.make.rotated = 16;
+    o.make.attention_every = 3;
+    o.make.delta_head = strcmp(arch, "qwen3next") ? 64 : 48; /* panels of 32, and of 16 */
+    o.make.delta_heads = 6;
+    o.make.delta_keys = 3;
+    same_by_circumstance(&o);
+    same_in_company(&o);
+    float *want = rig_logits(&o, N, N, &n), *got = malloc(n * sizeof *got);
+    rig_open(&r, &o);
+    rig_ids(&r, 5, ids, N); /* as rig_logits */
+    kv = rig_seq(&r, N);
+    rig_feed(&r, kv, ids, 17, 0, 9, NULL);
+    CHECK_EQ(ntx_kv_seq_fork(kv, 16, N, &copy), -ENODATA);
+    CHECK_EQ(ntx_kv_seq_fork(kv, 17, N, &copy), 0);
+    rig_feed(&r, kv, ids, 5, 17, 5, NULL); /* says something else, and goes back */
+    CHECK_EQ(ntx_kv_return(kv, 17), 17);
+    rig_feed(&r, kv, ids + 17, N - 17, 17, 7, got);
+    CHECK_SAME(got, want + 17 * (size_t)r.n_vocab, (N - 17) * (size_t)r.n_vocab);
+    rig_feed(&r, copy, ids + 17, N - 17, 17, 1, got);
+    CHECK_SAME(got, want + 17 * (size_t)r.n_vocab, (N - 17) * (size_t)r.n_vocab);
+    struct ntx_row row = {.token = 3, .pos = 20, .kv = kv};
+    CHECK_EQ(rig_run(&r, &row, 1), -EINVAL); /* it does not stand there */
+    CHECK_EQ(ntx_kv_return(kv, 20), 0);
+    rig_feed(&r, kv, ids, N, 0, 11, got);
+    CHECK_SAME(got, want, n);
+    ntx_kv_seq_free(kv), ntx_kv_seq_free(copy);
+    rig_close(&r);
+    free(want), free(got);
+}
+
 int main(void)
 {
+    same_with_states("qwen35");
+    same_with_states("qwen3next");
+    same_with_states("qwen35moe");
     same_from_snapshots(false, false);
     same_from_snapshots(true, false);
     same_from_snapshots(false, true);
@@ -360,8 +408,9 @@ int main(void)
     same_in_company(&(struct rig_options){.make = make});
     wanted_only(&make);
     same_gemma();
-    same_after_failures("Q4_K_M");
-    same_after_failures("Q8_0");
+    same_after_failures("llama", "Q4_K_M");
+    same_after_failures("llama", "Q8_0");
+    same_after_failures("qwen35", "Q8_0");
     same_with_experts();
     same_with_latents();
     same_packed();

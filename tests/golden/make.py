@@ -87,6 +87,12 @@ CASES = {
     'deepseek2.f32': '--arch deepseek2 --experts 12 --experts-used 4 --groups 4 --groups-used 2 --expert-ff 96 --shared-ff 192 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --nextn 1 --sigmoid --biases --expert-scale 2.5 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.1 --type F32 --seed 49',
     'deepseek2.joined.q8_0': '--arch deepseek2 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 512 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --kv-joined --dense 1 --expert-scale 1.5 --rope-scaling yarn --rope-factor 4 --rope-orig 64 --ctx 256 --log-multiplier 0.0707 --type Q8_0 --seed 50',
     'deepseek2.q4_k_m': '--arch deepseek2 --layers 26 --dense 25 --experts 8 --experts-used 2 --expert-ff 256 --ff 256 --heads 4 --head-dim 96 --rotated 32 --kv-lora 256 --value-dim 64 --type Q4_K_M --seed 51',
+    'qwen3next.f32': '--arch qwen3next --layers 4 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 3 --rope-base 1000000 --type F32 --seed 49',
+    'qwen3next.q4_k_m': '--arch qwen3next --layers 4 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 32 --delta-head 128 --delta-heads 4 --delta-keys 2 --nextn 1 --type Q4_K_M --seed 50',
+    'qwen35.f32': '--arch qwen35 --layers 5 --head-dim 64 --rotated 16 --delta-head 48 --delta-heads 6 --delta-keys 2 --attention-every 3 --nextn 1 --type F32 --seed 51',
+    'qwen35.q5_k_m': '--arch qwen35 --layers 4 --head-dim 64 --rotated 32 --delta-head 128 --delta-heads 4 --delta-keys 2 --tied --type Q5_K_M --seed 52',
+    'qwen35moe.f32': '--arch qwen35moe --layers 4 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 32 --delta-heads 8 --delta-keys 4 --type F32 --seed 53',
+    'qwen35moe.q8_0': '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 3 --delta-taps 3 --type Q8_0 --seed 54',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -63,6 +63,12 @@ def yarn(r):
     return maybe(r, '--rope-scaling', 'yarn', '--rope-factor', pick(r, 2, 8, 16), '--rope-orig', pick(r, 64, 128), '--ctx', '2048')
 
 
+def delta(r):
+    keys = r.choice([1, 2, 3])
+    return ['--delta-head', pick(r, 16, 32, 48, 64, 128), '--delta-keys', str(keys), '--delta-heads', str(keys * r.randrange(1, 4)), '--delta-taps', pick(r, 3, 4),
+            '--attention-every', pick(r, 2, 3)] + maybe(r, '--rotated', '16') + maybe(r, '--nextn', '1')
+
+
 ARCHS = {
     'llama': lambda r: (experts(r) if r.random() < 0.4 else dense(r)) + maybe(r, '--biases') + yarn(r),
     'qwen2': dense, 'qwen3': dense,
@@ -76,6 +82,9 @@ ARCHS = {
     'mistral3': lambda r: dense(r) + yarn(r),
     'granite': dense,
     'deepseek2': latent,
+    'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r),
+    'qwen35': lambda r: dense(r) + delta(r),
+    'qwen35moe': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r),
     'granitemoe': lambda r: experts(r, '--ff') + ['--shared-ff', pick(r, 64, 160)],
     'gemma2': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64), '--tied'],
     'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),

@@ -21,6 +21,7 @@ static void usage(FILE *to)
             "  --dense N (0: leading layers without experts)  --nextn N (0: blocks that foretell tokens)  --rotated N (whole heads)  --expert-scale F (no key)\n"
             "  --kv-lora N  --q-lora N (none)  --value-dim N (as --head-dim)  --kv-joined  --log-multiplier F (no key)   attention over latents: deepseek2\n"
             "  --groups N (none: of experts)  --groups-used N  --sigmoid (router, where the architecture leaves it open)\n"
+            "  --delta-head N (32)  --delta-heads N (4)  --delta-keys N (2)  --delta-taps N (4)  --attention-every N (4)     where layers are delta nets\n"
             "  --window N (32; gpt-oss)  --ctx N (512)  --tied  --biases (q, k, v)  --qk-norms (both where the architecture leaves them open)  --logit-scale F (3)\n"
             "  --rope-base F (10000)  --rope-scaling none|linear|yarn  --rope-factor F (1)  --rope-orig N (ctx / factor)\n"
             "  --rope-freqs                  writes the frequency divisors of Llama 3.1 for --rope-factor\n"

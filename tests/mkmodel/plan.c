@@ -109,11 +109,12 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096 };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */ };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
     {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek2", SHARED_COUNT | DENSE | LATENT},
+    {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
 };
 
 static bool says(const struct mk_options *o, unsigned key)
@@ -173,6 +174,17 @@ static const struct {
     {NTX_T_q_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_k_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_v_bias, 0, 0.3f, PLAIN, false, false},
+    {NTX_T_q_gated, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_delta_mix, 0, 1, OF_EMBD, false, false},
+    {NTX_T_delta_gate, 0, 1, OF_EMBD, false, false},
+    {NTX_T_delta_beta, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_delta_alpha, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_delta_rates, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_delta_conv, 0, 1, OF_IN, false, false},
+    {NTX_T_delta_dt, -1.5f, 1, PLAIN, false, false},
+    {NTX_T_delta_a, -0.5f, 0.1f, PLAIN, false, false},
+    {NTX_T_delta_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_delta_out, 0, 0.7f, OF_IN, false, false},
     {NTX_T_o_bias, 0, 0.3f, PLAIN, false, false},
     {NTX_T_sinks, 1, 1, PLAIN, false, false},
     {NTX_T_q_norm, 1, 0.1f, PLAIN, false, false},
@@ -184,12 +196,20 @@ static const struct {
 };
 
 static uint32_t value_dim(const struct mk_options *o, uint32_t head) { return o->value_dim ? o->value_dim : head; }
+static uint32_t or_else(uint32_t n, uint32_t fallback) { return n ? n : fallback; }
+static uint32_t attention_every(const struct mk_options *o) { return or_else(o->attention_every, 4); }
 
 static struct ntx_hparams widths(const struct mk_options *o, uint32_t head)
 {
-    return (struct ntx_hparams){.n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = head, .head_v = value_dim(o, head), .rope_dim = o->kv_lora ? o->rotated : head,
-                                .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined,
-                                .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o)};
+    struct ntx_hparams hp = {.n_layers = o->layers, .n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = head, .head_v = value_dim(o, head), .rope_dim = o->kv_lora ? o->rotated : head,
+                             .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined,
+                             .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o)};
+    hp.delta.head = or_else(o->delta_head, 32);
+    hp.delta.heads = or_else(o->delta_heads, 4);
+    hp.delta.key_heads = or_else(o->delta_keys, 2);
+    hp.delta.taps = or_else(o->delta_taps, 4);
+    ntx_set_recurrent(&hp, attention_every(o)); /* architectures without such layers do not look */
+    return hp;
 }
 
 bool mk_arch_known(const char *arch)
@@ -373,6 +393,27 @@ static void kv_bool(struct plan *p, const char *suffix, bool v)
     mk_kv_bool(p->f, key, v);
 }
 
+/* Pairs take turns in three sections. */
+static void add_sections(struct plan *p)
+{
+    uint32_t pairs = or_else(p->o->rotated, p->head) / 2;
+    const uint32_t n[4] = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0};
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", p->o->arch);
+    mk_kv_arr(p->f, key, NTX_GGUF_I32, n, 4);
+}
+
+static void add_delta_keys(struct plan *p)
+{
+    const struct ntx_hparams hp = widths(p->o, p->head);
+    kv_u32(p, "ssm.conv_kernel", hp.delta.taps);
+    kv_u32(p, "ssm.state_size", hp.delta.head);
+    kv_u32(p, "ssm.group_count", hp.delta.key_heads);
+    kv_u32(p, "ssm.time_step_rank", hp.delta.heads);
+    kv_u32(p, "ssm.inner_size", hp.delta.heads * hp.delta.head);
+    kv_u32(p, "full_attention_interval", attention_every(p->o));
+}
+
 static void add_router_keys(struct plan *p)
 {
     const struct mk_options *o = p->o;
@@ -451,6 +492,10 @@ static void add_keys(struct plan *p, uint32_t orig)
         kv_f32(p, "attention.scale", 0.1f);
         kv_f32(p, "logit_scale", 6);
     }
+    if (says(o, DELTA))
+        add_delta_keys(p);
+    if (says(o, SECTIONS))
+        add_sections(p);
     add_router_keys(p);
     add_rope_keys(p, orig);
 }

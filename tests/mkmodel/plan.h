@@ -12,6 +12,7 @@ struct mk_options {
     uint32_t q_lora, kv_lora, value_dim, groups, groups_used; /* attention over latents; value_dim 0: head_dim; groups of experts */
     bool kv_joined, sigmoid; /* one tensor for both matrices of a head; the router is one, with shares divided by their sum */
     uint32_t window, dense, nextn, rotated; /* dense: leading layers without experts; nextn: blocks behind the layers; rotated 0: whole heads */
+    uint32_t delta_head, delta_heads, delta_keys, delta_taps, attention_every; /* where layers are delta nets; 0: 32, 4, 2, 4, 4 */
     float rope_base, rope_factor, logit_scale, expert_scale, log_multiplier; /* log_multiplier: of YaRN, where the architecture has one; 0: none */
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
     bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */

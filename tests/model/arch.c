@@ -436,6 +436,80 @@ static void check_gpt_oss(void)
     }
 }
 
+/* ---- qwen3next, qwen35 */
+
+static struct mk_options delta_options(const char *arch)
+{
+    struct mk_options o = moe_options(arch);
+    if (!strcmp(arch, "qwen35"))
+        o.experts = 0;
+    o.layers = 4;
+    o.nextn = 1;
+    o.rotated = 8;
+    o.attention_every = 2;
+    o.delta_heads = 6;
+    o.delta_keys = 3;
+    return o;
+}
+
+static void check_delta(const char *arch)
+{
+    struct mk_options o = delta_options(arch);
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    const struct ntx_layer *l = x.m->layers;
+    const struct ntx_step *delta = ntx_layer_find(&l[0], NTX_OP_DELTA), *rope = ntx_layer_find(&l[1], NTX_OP_ROPE);
+    bool next = !strcmp(arch, "qwen3next");
+    CHECK(h->n_layers == 4 && h->n_nextn == 1 && ntx_count_recurrent(h) == 2 && ntx_is_recurrent(h, 0) && !ntx_is_recurrent(h, 1));
+    CHECK(h->delta.taps == 4 && h->delta.head == 32 && h->delta.heads == 6 && h->delta.key_heads == 3);
+    CHECK(delta->tiled == !next && delta->feeds && !ntx_layer_find(&l[0], NTX_OP_ATTEND));
+    CHECK(rope->rotated == 8 && rope->pairs == NTX_ROPE_NEOX && !ntx_layer_find(&l[1], NTX_OP_CONV));
+    CHECK_STR(name_of(&x, l[0].delta_mix), "blk.0.attn_qkv.weight");
+    CHECK_STR(name_of(&x, l[0].delta_rates), next ? "blk.0.ssm_ba.weight" : "none");
+    CHECK_STR(name_of(&x, l[2].delta_alpha), next ? "none" : "blk.2.ssm_alpha.weight");
+    CHECK_STR(name_of(&x, l[2].delta_a), "blk.2.ssm_a");
+    CHECK_STR(name_of(&x, l[1].q_gated), "blk.1.attn_q.weight");
+    CHECK_STR(name_of(&x, l[1].delta_mix), "none");
+    CHECK_STR(name_of(&x, l[3].ffn_norm), "blk.3.post_attention_norm.weight");
+    CHECK_STR(name_of(&x, l[0].shared_gate), h->n_expert ? "blk.0.ffn_gate_inp_shexp.weight" : "none");
+    CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_V), (2 * 3 + 6) * 32);
+    CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_Z), 6 * 32);
+    close_model(&x);
+}
+
+static void check_deltas(void)
+{
+    check_delta("qwen3next");
+    check_delta("qwen35");
+    check_delta("qwen35moe");
+}
+
+static void refuse_delta(const struct mk_options *o, const char *old, const char *new, int rc, const char *text)
+{
+    size_t n;
+    uint8_t *p = make_bytes_with(o, NULL, &n);
+    if (old)
+        rename_in(p, n, old, new);
+    finish(p, n, rc, text);
+}
+
+static void refuse_deltas(void)
+{
+    struct mk_options o = delta_options("qwen35");
+    refuse_delta(&o, "qwen35.ssm.conv_kernel", "qwen35.ssm.conv_kernal", -EINVAL, "key 'qwen35.ssm.conv_kernel' is missing");
+    refuse_delta(&o, "qwen35.rope.dimension_sections", "qwen35.rope.dimension_zections", -EINVAL, "key 'qwen35.rope.dimension_sections' is missing, or not a list");
+    refuse_delta(&o, "qwen35.full_attention_interval", "qwen35.full_attention_intervul", -EINVAL, "tensor 'blk.1.attn_qkv.weight' is missing; a qwen35 model needs it");
+    refuse_delta(&o, "blk.0.ssm_norm.weight", "blk.0.ssm_nurm.weight", -EINVAL, "tensor 'blk.0.ssm_norm.weight' is missing");
+    o.delta_head = 24;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "a delta net of 144 values in 6 heads of 24 over 3 key heads is not supported");
+    o.delta_head = 0;
+    o.delta_keys = 4;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "a delta net of 192 values in 6 heads of 32 over 4 key heads is not supported");
+    o.delta_keys = 3;
+    o.attention_every = 8;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "a qwen35 model without a layer of attention is not supported");
+}
+
 /* ---- glm4moe */
 
 static struct mk_options glm_options(void)
@@ -658,6 +732,8 @@ int main(void)
     check_experts();
     check_expert_refusals();
     check_gpt_oss();
+    check_deltas();
+    refuse_deltas();
     check_glm4moe();
     refuse_glms();
     check_deepseek2();

@@ -210,6 +210,14 @@ static void test_names(void)
     check_experts("minimax-m2@q4_k_m", "229", "11", 62);
     check_experts("olmoe-7b@q4_k_m", "7", "1", 16);
     check_experts("glm-4.6@f16", "353", "34", 89);
+    check_experts("qwen3-next-80b-a3b@q4_k_m", "80", "4", 48); /* published as A3B: without embeddings */
+    check_experts("qwen3.5-35b-a3b@q4_k_m", "35", "3", 40);
+    check_experts("qwen3.5-122b-a10b@q4_k_m", "122", "10", 48);
+    check_experts("qwen3.5-397b-a17b@q4_k_m", "396", "17", 60); /* 397B with what sees */
+    CHECK(!ntx_outline_named("qwen3.5-35b-a3b@q4_k_m", &o, &err));
+    CHECK_EQ(o.n_recurrent, 30);
+    CHECK_EQ(o.state_bytes, 2 * 30 * 4ull * (32 * 128 * 128 + 3 * 8192)); /* 125 MB */
+    CHECK_EQ(ntx_outline_kv_values(&o), 10 * 2 * 512);
     CHECK(!ntx_outline_named("smollm3-3b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "3.08", "%.2f");
     CHECK(!ntx_outline_named("gemma-3-27b@q4_k_m", &o, &err));

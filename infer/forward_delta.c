@@ -1,0 +1,178 @@
+/* forward_delta.c: layers that keep a recurrent state (recur.h): the convolution, and the gated delta net behind it. Tokens of a session go one after the other, in
+ * one order; channels, heads, and the columns of a head side by side. So values do not depend on how a text was cut into passes. */
+#include <errno.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "infer/forward_impl.h"
+
+enum { CHANNELS = 256 /* of the convolution at a time */, PANEL_MOST = 32 };
+
+/* Rows of one session. */
+struct turn {
+    const struct ntx_recur *state;
+    const uint32_t *row; /* [n] of the layer, ascending */
+    uint32_t n;
+};
+
+static struct turn turn_of(const struct ntx_forward *f, uint32_t i)
+{
+    const uint32_t *row = f->m.turn_rows + f->m.turns[i];
+    return (struct turn){ntx_kv_recur(f->b->rows[*row].kv), row, f->m.turns[i + 1] - f->m.turns[i]};
+}
+
+/* ---- whose rows there are */
+
+static int check_row(struct ntx_forward *f, uint32_t i, uint32_t pos)
+{
+    const struct ntx_row *r = &f->b->rows[i];
+    if (r->pos != pos || r->n_path > 1 || !ntx__in_place(r))
+        return ntx_err_set(&f->c.weights->error, -EINVAL, "row %u: position %u of a session whose recurrent state goes on at %u: there are no trees of rows, and none is computed again", i,
+                           r->pos, pos);
+    return 0;
+}
+
+static bool first_of_session(const struct ntx_batch *b, uint32_t i)
+{
+    for (uint32_t k = 0; k < i; k++)
+        if (b->rows[k].kv == b->rows[i].kv)
+            return false;
+    return true;
+}
+
+int ntx__recur_begin(struct ntx_forward *f)
+{
+    const struct ntx_batch *b = f->b;
+    uint32_t *turns = f->m.turns, n = 0;
+    int rc = 0;
+    f->n_turns = 0;
+    for (uint32_t i = 0; i < b->n_rows && turns && !rc; i++) {
+        if (!first_of_session(b, i))
+            continue;
+        uint32_t at = b->rows[i].pos ? ntx_recur_at(ntx_kv_recur(b->rows[i].kv)) : 0;
+        turns[f->n_turns++] = n;
+        for (uint32_t k = i; k < b->n_rows && !rc; k++)
+            if (b->rows[k].kv == b->rows[i].kv && !(rc = check_row(f, k, at++)))
+                f->m.turn_rows[n++] = k;
+    }
+    for (uint32_t i = 0; i < f->n_turns && !rc; i++)
+        ntx_recur_begin(ntx_kv_recur(b->rows[f->m.turn_rows[turns[i]]].kv), b->rows[f->m.turn_rows[turns[i]]].pos);
+    if (turns)
+        turns[f->n_turns] = n;
+    return rc;
+}
+
+void ntx__recur_end(struct ntx_forward *f)
+{
+    for (uint32_t i = 0; i < f->n_turns; i++) {
+        struct turn t = turn_of(f, i);
+        ntx_recur_step(ntx_kv_recur(f->b->rows[*t.row].kv), t.n);
+    }
+}
+
+/* ---- CONV */
+
+struct channels { /* some of a turn's */
+    const struct ntx_forward *f;
+    struct turn turn;
+    const float *tail;
+    uint32_t first, n, width, taps;
+};
+
+/* The input `back` rows before row k. */
+static const float *input(const struct channels *c, uint32_t k, uint32_t back)
+{
+    static const float zeros[CHANNELS];
+    if (k >= back)
+        return c->f->buf[NTX_BUF_V].at + c->turn.row[k - back] * c->f->buf[NTX_BUF_V].ld + c->first;
+    return c->tail ? c->tail + (size_t)(c->taps - 1 - (back - k)) * c->width + c->first : zeros;
+}
+
+static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    uint32_t blocks = (s->width + CHANNELS - 1) / CHANNELS, first = item % blocks * CHANNELS;
+    struct channels c = {.f = f, .turn = turn_of(f, item / blocks), .first = first, .n = NTX_MIN(s->width - first, (uint32_t)CHANNELS), .width = s->width, .taps = s->taps};
+    float w[NTX_DELTA_TAPS_MAX * CHANNELS], *next = ntx_recur_next_tail(c.turn.state, f->layer) + first;
+    const float *x[NTX_DELTA_TAPS_MAX], *all = f->vec[s->weight[0]] + (size_t)first * s->taps;
+    c.tail = ntx_recur_tail(c.turn.state, f->layer);
+    for (uint32_t k = 0; k < c.n; k++)
+        for (uint32_t j = 0; j < s->taps; j++)
+            w[j * c.n + k] = all[k * s->taps + j];
+    for (uint32_t k = 0; k < c.turn.n; k++) {
+        for (uint32_t j = 0; j < s->taps; j++)
+            x[j] = input(&c, k, s->taps - 1 - j);
+        f->c.ops->conv(w, x, s->taps, c.n, f->buf[NTX_BUF_Q].at + c.turn.row[k] * f->buf[NTX_BUF_Q].ld + first);
+    }
+    for (uint32_t j = 0; j + 1 < s->taps; j++)
+        memcpy(next + (size_t)j * s->width, input(&c, c.turn.n, s->taps - 1 - j), c.n * sizeof *next);
+}
+
+int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    int rc = ntx__take_run(f, r);
+    if (rc)
+        return rc;
+    ntx__each(f, convolve, f->n_turns * ((s->width + CHANNELS - 1) / CHANNELS));
+    ntx__give_run(f, r);
+    return 0;
+}
+
+/* ---- DELTA */
+
+struct head { /* a panel of it: columns [first, first + n) */
+    uint32_t head, key_head, first, n;
+};
+
+static struct head head_of(const struct ntx_forward *f, const struct ntx_step *s, uint32_t item)
+{
+    uint32_t n = ntx_recur_panel(f->hp), panels = s->width / n, h = item / panels % s->heads;
+    return (struct head){h, s->tiled ? h % s->key_heads : h / (s->heads / s->key_heads), item % panels * n, n};
+}
+
+static const float *mix_of(const struct ntx_forward *f, uint32_t row) { return f->buf[NTX_BUF_Q].at + row * f->buf[NTX_BUF_Q].ld; }
+
+/* What of v is new: b (v - g S'k) */
+static void difference(const struct ntx_forward *f, uint32_t row, const struct head *h, const float *v, const float *seen, float *d)
+{
+    float g = f->buf[NTX_BUF_A].at[row * f->buf[NTX_BUF_A].ld + h->head], b = f->buf[NTX_BUF_K].at[row * f->buf[NTX_BUF_K].ld + h->head];
+    for (uint32_t i = 0; i < h->n; i++)
+        d[i] = b * (v[i] - g * seen[i]);
+}
+
+static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const struct head h = head_of(f, s, item);
+    const struct turn t = turn_of(f, item / (s->heads * (s->width / h.n)));
+    size_t at = ((size_t)h.head * s->width + h.first) * s->width, k0 = (s->key_heads + h.key_head) * (size_t)s->width, q0 = h.key_head * (size_t)s->width;
+    size_t v0 = (2 * s->key_heads + h.head) * (size_t)s->width + h.first, out0 = h.head * (size_t)s->width + h.first;
+    const float *from = ntx_recur_fold(t.state, f->layer);
+    float *to = ntx_recur_next_fold(t.state, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST];
+    struct ntx_delta a = {.from = from ? from + at : to, .to = to, .n_keys = s->width, .n_values = h.n, .d = d, .out = out, .seen = seen, .next_k = mix_of(f, t.row[0]) + k0};
+    if (!from)
+        memset(to, 0, (size_t)s->width * h.n * sizeof *to);
+    f->c.ops->delta(&a);
+    for (uint32_t i = 0; i < t.n; i++, a.from = to) {
+        const float *mix = mix_of(f, t.row[i]);
+        difference(f, t.row[i], &h, mix + v0, seen, d);
+        a.k = mix + k0;
+        a.q = mix + q0;
+        a.next_k = mix_of(f, t.row[NTX_MIN(i + 1, t.n - 1)]) + k0;
+        a.decay = f->buf[NTX_BUF_A].at[t.row[i] * f->buf[NTX_BUF_A].ld + h.head];
+        f->c.ops->delta(&a);
+        float *y = f->buf[NTX_BUF_ATTN].at + t.row[i] * f->buf[NTX_BUF_ATTN].ld + out0;
+        for (uint32_t v = 0; v < h.n; v++)
+            y[v] = out[v] * s->scale;
+    }
+}
+
+int ntx__cpu_delta(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    ntx__each(f, fold_panel, f->n_turns * s->heads * (s->width / ntx_recur_panel(f->hp)));
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* recur.h: what a session keeps in layers without K and V: of each such layer a TAIL, the last inputs of its convolution, and a FOLD, a matrix of each head that
+ * every token is folded into. It does not grow with the text, and has no entries for positions: it is what all tokens up to `at` made of it.
+ *
+ * A session has two sides, each all of that. A pass reads one, `now`, and writes the other, `next`; when it is over, ntx_recur_step makes next the one
+ * that counts. So a pass that failed, or was cancelled, has changed nothing; and the side before is still there to go back to, until the next pass.
+ *
+ *   side     [layers that are recurrent]{ tail, fold }
+ *   tail     float [taps - 1][width of the convolution], the oldest first
+ *   fold     float [heads][panels][head: by key][panel: by value]     columns of a panel lie together: a panel stays in the first cache for all rows of a pass
+ *
+ * Not thread-safe: the engine thread calls; compute threads fill what ntx_recur_next gave, each its own part. */
+#ifndef NTX_COMPUTED_RECUR_H
+#define NTX_COMPUTED_RECUR_H
+
+#include "common/err.h"
+#include "common/util.h"
+#include "model/arch.h"
+
+struct ntx_recur_pool;
+struct ntx_recur; /* a session's */
+
+/* Columns of a head's matrix that lie together. */
+static inline uint32_t ntx_recur_panel(const struct ntx_hparams *hp) { return hp->delta.head % 32 ? 16 : 32; }
+
+/* Floats of a layer. */
+static inline size_t ntx__recur_tail(const struct ntx_hparams *hp) { return (size_t)(hp->delta.taps - 1) * ntx_width(hp, NTX_DIM_DELTA_MIX); }
+static inline size_t ntx__recur_fold(const struct ntx_hparams *hp) { return (size_t)hp->delta.heads * hp->delta.head * hp->delta.head; }
+/* Of a session; 0: the model keeps nothing of the kind. */
+static inline uint64_t ntx_recur_bytes(const struct ntx_hparams *hp)
+{
+    uint32_t layers = ntx_count_recurrent(hp);
+    return layers ? 2 * NTX_ROUND_UP(layers * (uint64_t)(ntx__recur_tail(hp) + ntx__recur_fold(hp)) * sizeof(float), 4096) : 0;
+}
+
+/* For so many sessions. */
+int ntx_recur_pool_new(const struct ntx_hparams *hp, uint32_t n, struct ntx_recur_pool **out, struct ntx_err *err);
+void ntx_recur_pool_free(struct ntx_recur_pool *p);
+uint32_t ntx_recur_pool_left(const struct ntx_recur_pool *p); /* sessions that there is room for */
+
+/* Nothing in it yet. -EAGAIN: no room now. */
+int ntx_recur_new(struct ntx_recur_pool *p, struct ntx_recur **out);
+void ntx_recur_free(struct ntx_recur *r);
+uint32_t ntx_recur_at(const struct ntx_recur *r); /* tokens in it */
+
+/* A snapshot, and from one: `to`, of the same pool, becomes what r is with its first n tokens. -ENODATA: that is not there. */
+int ntx_recur_copy(const struct ntx_recur *r, uint32_t n, struct ntx_recur *to);
+/* Goes back to the first n tokens. Returns with how many it goes on: n, or 0 where that is not there any more. */
+uint32_t ntx_recur_return(struct ntx_recur *r, uint32_t n);
+
+/* A pass begins with the token at position pos: 0 begins anew. -EINVAL: it is another's turn. */
+int ntx_recur_begin(struct ntx_recur *r, uint32_t pos);
+/* Of a layer that is recurrent. NULL: nothing yet, which counts as zeros. */
+const float *ntx_recur_tail(const struct ntx_recur *r, uint32_t layer);
+const float *ntx_recur_fold(const struct ntx_recur *r, uint32_t layer);
+float *ntx_recur_next_tail(const struct ntx_recur *r, uint32_t layer); /* to be filled, all of it */
+float *ntx_recur_next_fold(const struct ntx_recur *r, uint32_t layer);
+/* What was filled counts: n tokens more. */
+void ntx_recur_step(struct ntx_recur *r, uint32_t n);
+
+#endif
