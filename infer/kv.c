@@ -31,7 +31,7 @@ struct ntx_kv_pool {
     size_t row_k, row_v; /* bytes */
     uint16_t *place;     /* [n_layers] number of the layer among those of its kind */
     uint8_t *kind;       /* [n_layers] */
-    bool (*give_up)(void *keeper);
+    bool (*give_up)(void *keeper), (*give_up_mark)(void *keeper);
     void *keeper;
     struct ntx_recur_pool *recur;
 };
@@ -234,9 +234,10 @@ static void leave_block(struct space *x, uint32_t b)
     x->n_spare += x->users[b] == 1 && x->kept[b];
 }
 
-void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), void *keeper)
+void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_mark)(void *keeper), void *keeper)
 {
     p->give_up = give_up;
+    p->give_up_mark = give_up_mark;
     p->keeper = keeper;
 }
 
@@ -254,7 +255,14 @@ void ntx_kv_unkeep(struct ntx_kv_pool *p, uint32_t block)
     leave_block(x, block);
 }
 
-bool ntx_kv_pool_rings(const struct ntx_kv_pool *p) { return p->ring; }
+/* So many window blocks are free, or become so by giving up marks. */
+static bool find_windows(struct ntx_kv_pool *p, uint32_t n)
+{
+    while (n > p->space[WINDOW].n_free)
+        if (!p->give_up_mark || !p->give_up_mark(p->keeper))
+            return false;
+    return true;
+}
 
 bool ntx_kv_spare(const struct ntx_kv_pool *p, uint32_t block)
 {
@@ -287,7 +295,7 @@ static int make_seq(struct ntx_kv_pool *p, uint32_t blocks, const uint32_t *shar
         spare += x->users[shared[i]] == 1 && x->kept[shared[i]];
     if (blocks > x->n_blocks)
         return -ENOSPC;
-    if (blocks - n_shared + spare > available(x) || wants[WINDOW] > p->space[WINDOW].n_free || (p->recur && !ntx_recur_pool_left(p->recur)))
+    if (blocks - n_shared + spare > available(x) || !find_windows(p, wants[WINDOW]) || (p->recur && !ntx_recur_pool_left(p->recur)))
         return -EAGAIN;
     struct ntx_kv_seq *s = calloc(1, sizeof *s);
     if (!s)
@@ -574,6 +582,57 @@ int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos)
         leave_block(x, old);
     }
     return 0;
+}
+
+/* ---- marks */
+
+struct ntx_kv_mark {
+    struct ntx_kv_seq has; /* blocks of windows only, enough for its tokens */
+    uint32_t from, n_tokens;
+};
+
+bool ntx_kv_pool_marks(const struct ntx_kv_pool *p) { return p->ring; }
+
+int ntx_kv_mark_new(const struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out)
+{
+    struct ntx_kv_pool *p = s->pool;
+    uint32_t from = n_tokens > p->window ? n_tokens - p->window : 0, n = (uint32_t)blocks_of(n_tokens) - from / NTX_KV_BLOCK;
+    if (from < s->oldest || !n)
+        return -ENODATA;
+    if (n > p->space[WINDOW].n_blocks || !find_windows(p, n))
+        return -EAGAIN;
+    struct ntx_kv_mark *m = calloc(1, sizeof *m);
+    uint32_t *blocks = calloc(n, sizeof *blocks);
+    if (!m || !blocks) {
+        free(m);
+        free(blocks);
+        return -ENOMEM;
+    }
+    *m = (struct ntx_kv_mark){.has = {.pool = p, .blocks = {[WINDOW] = blocks}}, .from = from, .n_tokens = n_tokens};
+    while (m->has.n_blocks[WINDOW] < n)
+        blocks[m->has.n_blocks[WINDOW]++] = take_block(p, WINDOW);
+    for (uint32_t b = from / NTX_KV_BLOCK; b < blocks_of(n_tokens); b++)
+        copy_block(s, &m->has, WINDOW, b * NTX_KV_BLOCK);
+    *out = m;
+    return 0;
+}
+
+void ntx_kv_mark_put(const struct ntx_kv_mark *m, struct ntx_kv_seq *s)
+{
+    for (uint32_t b = m->from / NTX_KV_BLOCK; b < blocks_of(m->n_tokens); b++)
+        copy_block(&m->has, s, WINDOW, b * NTX_KV_BLOCK);
+    s->oldest = m->from;
+}
+
+void ntx_kv_mark_free(struct ntx_kv_mark *m)
+{
+    if (!m)
+        return;
+    struct space *x = &m->has.pool->space[WINDOW];
+    while (m->has.n_blocks[WINDOW])
+        leave_block(x, m->has.blocks[WINDOW][--m->has.n_blocks[WINDOW]]);
+    free(m->has.blocks[WINDOW]);
+    free(m);
 }
 
 /* ---- where a window is not there any more */

@@ -49,11 +49,10 @@ int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const s
 void ntx_kv_pool_free(struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p); /* of those that keep all positions: taken or promised */
-/* give_up: unkeeps a block that nobody else uses, one at least; asked only while there are such. */
-void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), void *keeper);
+/* give_up: unkeeps a block that nobody else uses, one at least; asked only while there are such. give_up_mark: frees a mark; false: none that it could. */
+void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_mark)(void *keeper), void *keeper);
 void ntx_kv_keep(struct ntx_kv_pool *p, uint32_t block); /* which a sequence has */
 void ntx_kv_unkeep(struct ntx_kv_pool *p, uint32_t block);
-bool ntx_kv_pool_rings(const struct ntx_kv_pool *p); /* layers with a window keep its last tokens only */
 bool ntx_kv_spare(const struct ntx_kv_pool *p, uint32_t block); /* only the keeper has it */
 
 /* -EAGAIN when the pool has not that many blocks free now, -ENOSPC when it never can. */
@@ -74,6 +73,13 @@ int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_ro
  * many are free, since others keep what they share with it, and nothing has changed. */
 int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos);
 bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos); /* others see its block: it must not be written */
+/* What a sequence has at one token besides its blocks: a copy of the windows before it. With it, and the blocks, another one goes on from there. Marks take blocks that
+ * windows have to spare, and are given up as those are wanted. -ENODATA: the window is not there any more; -EAGAIN: no room. */
+struct ntx_kv_mark;
+bool ntx_kv_pool_marks(const struct ntx_kv_pool *p); /* blocks alone do not do: layers keep windows only */
+int ntx_kv_mark_new(const struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out);
+void ntx_kv_mark_put(const struct ntx_kv_mark *m, struct ntx_kv_seq *s);
+void ntx_kv_mark_free(struct ntx_kv_mark *m);
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool: those that it has taken */
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);

@@ -16,6 +16,10 @@ struct node {
     uint32_t n;                   /* tokens in it; 0: the block is no node */
     double worth;                 /* when it was last wanted: the clock, and its cost */
     uint64_t wanted;              /* and which want that was */
+    struct ntx_kv_mark *mark;     /* at its end, or NULL */
+    double mark_worth;            /* as worth, of the mark: all before it need not be computed */
+    bool passing;                 /* it is a prompt's under way: one further on takes its place */
+    bool parts, parted;           /* a text parted here, and had to begin before: the next one leaves a mark; it did */
     int32_t ids[NTX_KV_BLOCK];
 };
 
@@ -30,9 +34,11 @@ struct ntx_prefix {
     struct node *node; /* [blocks of the pool] */
     struct root *roots;
     uint32_t n_kept;
-    double clock;      /* the most that anything was worth that was given up */
+    double clock, mark_clock; /* the most that anything was worth that was given up */
     uint64_t wants;
     uint32_t *path;    /* [blocks of the pool] scratch */
+    bool marks;
+    uint32_t held;     /* its mark is about to be used */
 };
 
 uint64_t ntx_prefix_block_bytes(void) { return sizeof(struct node) + sizeof(uint32_t); }
@@ -77,6 +83,8 @@ static void take_out(struct ntx_prefix *p, uint32_t b)
     *at = x->next;
     if (x->parent == NONE && root_of(p, x->scope)->child == NONE)
         forget_root(p, x->scope);
+    ntx_kv_mark_free(x->mark);
+    x->mark = NULL;
     x->n = 0;
     p->n_kept--;
     ntx_kv_unkeep(p->c.pool, b);
@@ -98,10 +106,33 @@ static bool give_up(void *keeper)
     return true;
 }
 
+static bool give_up_mark(void *keeper)
+{
+    struct ntx_prefix *p = keeper;
+    uint32_t least = NONE;
+    for (uint32_t b = 0; b < ntx_kv_pool_blocks(p->c.pool); b++)
+        if (p->node[b].n && p->node[b].mark && b != p->held && (least == NONE || p->node[b].mark_worth < p->node[least].mark_worth))
+            least = b;
+    if (least == NONE)
+        return false;
+    p->mark_clock = NTX_MAX(p->mark_clock, p->node[least].mark_worth);
+    ntx_kv_mark_free(p->node[least].mark);
+    p->node[least].mark = NULL;
+    return true;
+}
+
 static void want(struct ntx_prefix *p, uint32_t b)
 {
     p->node[b].worth = p->clock + p->c.block_cost + p->c.token_cost * NTX_KV_BLOCK * p->node[b].depth;
     p->node[b].wanted = ++p->wants;
+}
+
+/* Where texts parted before, more will. */
+static void want_mark(struct ntx_prefix *p, uint32_t b)
+{
+    struct node *x = &p->node[b];
+    double blocks = x->depth + 1, cost = blocks * (p->c.block_cost + p->c.token_cost * NTX_KV_BLOCK * x->depth / 2);
+    x->mark_worth = p->mark_clock + (x->parted ? 2 * cost : cost);
 }
 
 static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
@@ -146,7 +177,7 @@ static void drop_covered(struct ntx_prefix *p, uint64_t scope, uint32_t parent, 
     uint32_t *first = children_of(p, scope, parent), next;
     for (uint32_t b = first ? *first : NONE; b != NONE; b = next) {
         next = p->node[b].next;
-        if (p->node[b].n < n && alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
+        if (p->node[b].n < n && !p->node[b].mark && alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
             take_out(p, b);
     }
 }
@@ -188,9 +219,57 @@ static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_se
     return same;
 }
 
+/* Where to go on from, of what lies down to p->path[k]: the furthest mark. Returns the node that it is at the end of, *tokens and *whole blocks from the root. */
+static uint32_t furthest_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t k, uint32_t *whole, uint32_t *tokens)
+{
+    for (*whole = k;; --*whole) {
+        uint32_t up = *whole ? p->path[*whole - 1] : NONE, at = *whole * NTX_KV_BLOCK, *first = children_of(p, scope, up), best = NONE;
+        for (uint32_t b = first ? *first : NONE; b != NONE; b = p->node[b].next) {
+            const struct node *x = &p->node[b];
+            if (x->n < NTX_KV_BLOCK && x->mark && x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
+                best = b;
+        }
+        if (best == NONE && up != NONE && p->node[up].mark)
+            best = up;
+        *tokens = best == NONE || best == up ? at : at + p->node[best].n;
+        if (best != NONE || !*whole)
+            return best;
+    }
+}
+
+static int begin_marked(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
+{
+    uint32_t last, k = descend(p, scope, ids, n, &last), whole, tokens, b = furthest_mark(p, scope, ids, n, k, &whole, &tokens);
+    p->held = b;
+    if (b != NONE) {
+        want(p, b);
+        want_mark(p, b);
+    }
+    int rc = ntx_kv_seq_promise(p->c.pool, n_room, p->path, whole, out);
+    if (rc == -EAGAIN && b != NONE) { /* it may be in the way */
+        p->held = b = NONE;
+        tokens = 0;
+        rc = ntx_kv_seq_promise(p->c.pool, n_room, NULL, 0, out);
+    }
+    p->held = NONE;
+    if (rc)
+        return rc;
+    if (tokens < k * NTX_KV_BLOCK)
+        p->node[last].parts = true;
+    if (b != NONE)
+        ntx_kv_mark_put(p->node[b].mark, *out);
+    if (tokens % NTX_KV_BLOCK)
+        ntx_kv_seq_copy(*out, b);
+    *n_past = tokens;
+    return 0;
+}
+
 int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
 {
-    uint32_t last, most = n ? n - 1 : 0, k = descend(p, scope, ids, most, &last), has = k * NTX_KV_BLOCK;
+    uint32_t last, most = n ? n - 1 : 0;
+    if (p->marks)
+        return begin_marked(p, scope, ids, most, n_room, out, n_past);
+    uint32_t k = descend(p, scope, ids, most, &last), has = k * NTX_KV_BLOCK;
     int rc = ntx_kv_seq_promise(p->c.pool, n_room, p->path, k, out);
     if (!rc)
         *n_past = has + take_part(p, scope, *out, last, ids + has, most - has);
@@ -201,7 +280,7 @@ uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_s
 {
     uint32_t has, last, whole = n_past / NTX_KV_BLOCK, part = n_past % NTX_KV_BLOCK > 0;
     const uint32_t *own = ntx_kv_seq_blocks(kv, &has);
-    if (has != whole + part || !n)
+    if (has != whole + part || !n || p->marks)
         return n_past;
     uint32_t k = descend(p, scope, ids, n - 1, &last), at = k * NTX_KV_BLOCK;
     if (k < whole + part || memcmp(own, p->path, whole * sizeof *own))
@@ -213,27 +292,66 @@ uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_s
     return at + take_part(p, scope, kv, last, ids + at, n - 1 - at);
 }
 
-/* Of the block that ids end in. */
-static void keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth, const int32_t *ids, uint32_t n)
+/* ---- keeping */
+
+/* Of the block that ids end in: the node that has them, or NONE. */
+static uint32_t keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth, const int32_t *ids, uint32_t n)
 {
-    uint32_t same;
-    closest(p, scope, parent, ids, n, &same);
-    if (same < n)
-        put_in(p, scope, parent, b, depth, ids, n);
+    uint32_t same, has = closest(p, scope, parent, ids, n, &same);
+    if (same == n && (!p->marks || p->node[has].n == n))
+        return has;
+    return put_in(p, scope, parent, b, depth, ids, n) ? b : NONE;
 }
 
-void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, bool last)
+static void mark(struct ntx_prefix *p, const struct ntx_kv_seq *kv, uint32_t b)
 {
-    uint32_t has, parent, k = descend(p, scope, ids, n, &parent);
+    struct node *x = &p->node[b];
+    uint32_t held = p->held;
+    want(p, b);
+    p->held = b;
+    if (!x->mark && !ntx_kv_mark_new(kv, x->depth * NTX_KV_BLOCK + x->n, &x->mark)) {
+        x->parted |= x->parts;
+        x->parts = false;
+        want_mark(p, b);
+    }
+    p->held = held;
+}
+
+/* Where texts part, and where this one stands. kv has the blocks down to `at`. */
+static void put_marks(struct ntx_prefix *p, const struct ntx_kv_seq *kv, uint32_t at, enum ntx_prefix_when when)
+{
+    for (uint32_t b = at; b != NONE; b = p->node[b].parent) {
+        struct node *x = &p->node[b];
+        if (x->parts)
+            mark(p, kv, b);
+        if (b != at && x->passing && x->mark && when == NTX_PREFIX_PROMPT) {
+            ntx_kv_mark_free(x->mark);
+            x->mark = NULL;
+        }
+        x->passing &= b == at;
+    }
+    if (at == NONE || when == NTX_PREFIX_ON || p->node[at].mark)
+        return;
+    mark(p, kv, at);
+    p->node[at].passing = when == NTX_PREFIX_PROMPT;
+}
+
+void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when)
+{
+    uint32_t has, at, k = descend(p, scope, ids, n, &at);
     const uint32_t *own = ntx_kv_seq_blocks(kv, &has);
     for (uint32_t i = 0; i < k; i++)
         if (own[i] != p->path[i])
             ntx_kv_seq_swap(kv, i, p->path[i]);
-    for (; (k + 1) * NTX_KV_BLOCK <= n; parent = own[k++])
-        if (!put_in(p, scope, parent, own[k], k, ids + k * NTX_KV_BLOCK, NTX_KV_BLOCK))
+    for (; (k + 1) * NTX_KV_BLOCK <= n; at = own[k++])
+        if (!put_in(p, scope, at, own[k], k, ids + k * NTX_KV_BLOCK, NTX_KV_BLOCK))
             return;
-    if (last && n % NTX_KV_BLOCK)
-        keep_part(p, scope, parent, own[k], k, ids + k * NTX_KV_BLOCK, n % NTX_KV_BLOCK);
+    if (when == NTX_PREFIX_LAST && n % NTX_KV_BLOCK) {
+        uint32_t part = keep_part(p, scope, at, own[k], k, ids + k * NTX_KV_BLOCK, n % NTX_KV_BLOCK);
+        at = part != NONE ? part : at;
+    }
+    if (p->marks)
+        put_marks(p, kv, at, when);
 }
 
 /* ---- its life */
@@ -251,7 +369,9 @@ int ntx_prefix_new(const struct ntx_prefix_config *c, struct ntx_prefix **out)
         ntx_prefix_free(p);
         return -ENOMEM;
     }
-    ntx_kv_pool_keeper(c->pool, give_up, p);
+    p->marks = ntx_kv_pool_marks(c->pool);
+    p->held = NONE;
+    ntx_kv_pool_keeper(c->pool, give_up, give_up_mark, p);
     *out = p;
     return 0;
 }
@@ -261,11 +381,13 @@ void ntx_prefix_free(struct ntx_prefix *p)
     if (!p)
         return;
     for (uint32_t b = 0; p->node && b < ntx_kv_pool_blocks(p->c.pool); b++)
-        if (p->node[b].n)
+        if (p->node[b].n) {
+            ntx_kv_mark_free(p->node[b].mark);
             ntx_kv_unkeep(p->c.pool, b);
+        }
     while (p->roots)
         forget_root(p, p->roots->scope);
-    ntx_kv_pool_keeper(p->c.pool, NULL, NULL);
+    ntx_kv_pool_keeper(p->c.pool, NULL, NULL, NULL);
     free(p->node);
     free(p->path);
     free(p);

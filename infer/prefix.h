@@ -9,6 +9,9 @@
  * Nobody waits for memory because of it: what only the keeper has counts as free (kv.h). What goes first is the end of a path, of those that nobody uses the one
  * whose time to compute, and the time since it was last wanted, are worth least (GreedyDual: Young 1994; all blocks are of one size).
  *
+ * Where blocks alone do not do, since layers keep a window only, a text goes on from a mark (kv.h). There is one where a text ended, one behind the last block that
+ * was kept of a prompt, and one where texts were seen to part: who comes there the next time finds it. Where no mark is, nothing is found.
+ *
  * A scope is whose texts they are: texts of different scopes share nothing. Engine thread only. */
 #ifndef NTX_COMPUTED_PREFIX_H
 #define NTX_COMPUTED_PREFIX_H
@@ -32,9 +35,14 @@ uint32_t ntx_prefix_blocks(const struct ntx_prefix *p); /* that it keeps now */
 
 /* A sequence with room for n_room tokens that has what is kept of ids[0 .. n), but for the last one at least: *n_past tokens. As ntx_kv_seq_new in what it returns. */
 int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past);
-/* The same for a sequence that has n_past tokens of them, and may have been overtaken since: returns how many it has now. */
+/* The same for a sequence that has n_past tokens of them, and may have been overtaken since: returns how many it has now. Not with marks. */
 uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t n_past);
-/* kv has the values of ids[0 .. n), as any text that begins so would have: its whole blocks are kept. last: it is about to be freed, so a part of a block is, too. */
-void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, bool last);
+/* kv has the values of ids[0 .. n), as any text that begins so would have: its whole blocks are kept. */
+enum ntx_prefix_when {
+    NTX_PREFIX_ON,     /* it goes on, writing */
+    NTX_PREFIX_PROMPT, /* it goes on, or has yet to: of what it was asked; a mark is put behind its last whole block, instead of the one before */
+    NTX_PREFIX_LAST,   /* it is about to be freed: a part of a block is kept, too, with a mark */
+};
+void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when);
 
 #endif

@@ -1,5 +1,5 @@
 /* What sessions share: the beginnings of their texts (infer/prefix.h). A session begins with what is kept of its tokens; after each pass what it has computed is kept
- * for others; and one that reads its prompt while another is ahead of it in the same text waits for that one, and takes over what it has.
+ * for others; and one that reads its prompt while another is ahead of it in the same text waits for that one, and takes over what it has (not where it takes a mark).
  *
  * Shared is only what every text that begins so would have: rows of prompts, and generated ones where those are the same. They are not under a layer skip, and
  * where groups of neurons are left out. */
@@ -16,8 +16,6 @@ const char *ntx__engine_unshared(const struct ntx_loaded *l)
         return "--prefix-cache off";
     if (l->device)
         return "K and V are in a GPU's memory";
-    if (ntx_kv_pool_rings(l->kv))
-        return "layers with a window keep the last tokens only";
     if (ntx_count_recurrent(&l->model->hp))
         return "a recurrent state is of a whole text, not of its beginning";
     if (l->skips && l->set.skip_adapt)
@@ -54,18 +52,20 @@ static int go_on(struct ntx_session *s)
 {
     uint32_t whole = NTX_ROUND_DOWN(s->n_past, NTX_KV_BLOCK);
     int rc = ntx_kv_own(s->kv, s->n_past);
-    if (rc != -EAGAIN || whole == s->n_past || (rc = ntx_kv_own(s->kv, whole)))
+    if (rc != -EAGAIN || whole == s->n_past)
         return rc;
-    s->n_past = whole;
-    s->n_exact = NTX_MIN(s->n_exact, whole);
-    return 0;
+    s->n_past = ntx_kv_return(s->kv, whole);
+    s->n_exact = NTX_MIN(s->n_exact, s->n_past);
+    return ntx_kv_own(s->kv, s->n_past);
 }
 
 int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s)
 {
     uint32_t n_past;
-    if (s->kv)
+    if (s->kv && s->n_past)
         return go_on(s);
+    ntx_kv_seq_free(s->kv);
+    s->kv = NULL;
     s->n_exact = s->n_kept = 0;
     if (!e->prefix || s->kind != NTX_SESSION_GENERATE)
         return ntx_kv_seq_promise(e->l->kv, s->reserve, NULL, 0, &s->kv);
@@ -80,7 +80,8 @@ void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last)
     uint32_t n = e->exact ? s->n_past : NTX_MIN(s->n_past, s->n_exact);
     if (!shares(e, s) || (n / NTX_KV_BLOCK == s->n_kept && !last))
         return;
-    ntx_prefix_keep(e->prefix, ntx_writer_scope(s->writer), s->kv, s->tokens, n, last);
+    enum ntx_prefix_when when = last ? NTX_PREFIX_LAST : s->generated > 1 ? NTX_PREFIX_ON : NTX_PREFIX_PROMPT;
+    ntx_prefix_keep(e->prefix, ntx_writer_scope(s->writer), s->kv, s->tokens, n, when);
     s->n_kept = n / NTX_KV_BLOCK;
 }
 
@@ -114,7 +115,7 @@ void ntx__engine_follow(struct ntx_engine *e)
             took_over(e, s, n);
         todo += ntx_session_todo(s);
     }
-    if (!e->prefix || (todo <= e->max_rows && e->l->plan->bytes_storage))
+    if (!e->prefix || ntx_kv_pool_marks(e->l->kv) || (todo <= e->max_rows && e->l->plan->bytes_storage))
         return;
     for (uint32_t i = 0; i < e->n_live; i++)
         for (uint32_t k = 0; k < e->n_live && reads(e, e->live[i]) && !e->live[i]->waits; k++)

@@ -9,17 +9,25 @@
 
 enum { BLOCKS = 24, B = NTX_KV_BLOCK, MOST = BLOCKS * B };
 
+enum { WINDOW = 50, ROWS = 2 * B };
+
 static const struct ntx_hparams hp = {.n_layers = 2, .n_head_kv = 1, .head_k = 4, .head_v = 4};
+static const struct ntx_hparams windowed = {.n_layers = 2, .n_head_kv = 1, .head_k = 4, .head_v = 4, .window = WINDOW, .windowed = {2}}; /* the second layer */
 
 struct world {
+    bool windows;
     struct ntx_kv_pool *pool;
     struct ntx_prefix *prefix;
 };
 
-static void open_world(struct world *w, uint32_t blocks)
+/* rings: windows of so many sequences; 0: all layers keep all. */
+static void open_world(struct world *w, uint32_t blocks, uint32_t rings)
 {
     struct ntx_prefix_config c = {.block_cost = 1, .token_cost = 0.001};
-    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &(struct ntx_kv_shape){.blocks = blocks}, &c.pool, NULL), 0);
+    struct ntx_kv_shape shape = {.blocks = blocks, .ring = rings ? (WINDOW + ROWS + B - 1) / B : 0};
+    shape.window_blocks = rings * shape.ring;
+    CHECK_EQ(ntx_kv_pool_new(rings ? &windowed : &hp, NTX_KV_F16, &shape, &c.pool, NULL), 0);
+    w->windows = rings;
     CHECK_EQ(ntx_prefix_new(&c, &w->prefix), 0);
     w->pool = c.pool;
 }
@@ -55,17 +63,21 @@ static void compute(struct ntx_kv_seq *kv, const int32_t *ids, uint32_t from, ui
         h = hash(h, ids[pos]);
         ntx_kv_seq_reach(kv, pos);
         CHECK(!ntx_kv_shared(kv, pos));
+        ntx_kv_written(kv, pos);
         *value(kv, 0, pos) = h;
         *value(kv, 1, pos) = ~h;
     }
 }
+
+static uint32_t window; /* layer 1 keeps so many; 0: all */
 
 static void check_values(const struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n)
 {
     uint64_t h = 17;
     for (uint32_t pos = 0; pos < n; pos++) {
         h = hash(h, ids[pos]);
-        CHECK_MSG(*value(kv, 0, pos) == h && *value(kv, 1, pos) == ~h, "position %u has another text's values", pos);
+        bool gone = window && pos + window < n;
+        CHECK_MSG(*value(kv, 0, pos) == h && (gone || *value(kv, 1, pos) == ~h), "position %u has another text's values", pos);
     }
 }
 
@@ -91,10 +103,10 @@ static void found(void)
     struct world w;
     int32_t ids[200], other[200];
     count_up(ids, 200);
-    open_world(&w, 20);
+    open_world(&w, 20, 0);
     struct ntx_kv_seq *a = begin(&w, 1, ids, 100, 110, 0);
     compute(a, ids, 0, 100);
-    ntx_prefix_keep(w.prefix, 1, a, ids, 100, false);
+    ntx_prefix_keep(w.prefix, 1, a, ids, 100, NTX_PREFIX_ON);
     CHECK_EQ(ntx_prefix_blocks(w.prefix), 3);
     struct ntx_kv_seq *b = begin(&w, 1, ids, 100, 110, 96), *c = begin(&w, 1, ids, 96, 100, 95), *d = begin(&w, 2, ids, 100, 100, 0);
     CHECK_EQ(ntx_kv_pool_used(w.pool), 4 + 1 + 2 + 4); /* c has the third block as a copy */
@@ -104,11 +116,11 @@ static void found(void)
     compute(c, other, 95, 100);
     check_values(a, ids, 100);
     compute(b, ids, 96, 100);
-    ntx_prefix_keep(w.prefix, 1, a, ids, 100, true);
+    ntx_prefix_keep(w.prefix, 1, a, ids, 100, NTX_PREFIX_LAST);
     ntx_kv_seq_free(a);
-    ntx_prefix_keep(w.prefix, 1, b, ids, 100, true); /* the same again */
+    ntx_prefix_keep(w.prefix, 1, b, ids, 100, NTX_PREFIX_LAST); /* the same again */
     CHECK_EQ(ntx_prefix_blocks(w.prefix), 4);
-    ntx_prefix_keep(w.prefix, 1, c, other, 100, false);
+    ntx_prefix_keep(w.prefix, 1, c, other, 100, NTX_PREFIX_ON);
     CHECK_EQ(ntx_prefix_blocks(w.prefix), 5);
     ntx_kv_seq_free(b), ntx_kv_seq_free(c), ntx_kv_seq_free(d);
     CHECK_EQ(ntx_kv_pool_used(w.pool), 0);
@@ -125,18 +137,18 @@ static void followed(void)
     struct world w;
     int32_t ids[200];
     count_up(ids, 200);
-    open_world(&w, 20);
+    open_world(&w, 20, 0);
     struct ntx_kv_seq *a = begin(&w, 1, ids, 150, 200, 0), *b = begin(&w, 1, ids, 130, 200, 0);
     compute(a, ids, 0, 70);
     compute(b, ids, 0, 40);
     CHECK_EQ(ntx_kv_pool_used(w.pool), 2 * 7);
-    ntx_prefix_keep(w.prefix, 1, a, ids, 70, false);
-    ntx_prefix_keep(w.prefix, 1, b, ids, 40, false);
+    ntx_prefix_keep(w.prefix, 1, a, ids, 70, NTX_PREFIX_ON);
+    ntx_prefix_keep(w.prefix, 1, b, ids, 40, NTX_PREFIX_ON);
     CHECK_EQ(ntx_kv_pool_used(w.pool), 2 * 7 - 1); /* b let its first block go for a's */
     CHECK_EQ(ntx_prefix_follow(w.prefix, 1, b, ids, 130, 40), 64);
     CHECK_EQ(ntx_kv_pool_used(w.pool), 2 * 7 - 2);
     compute(a, ids, 70, 150);
-    ntx_prefix_keep(w.prefix, 1, a, ids, 150, false);
+    ntx_prefix_keep(w.prefix, 1, a, ids, 150, NTX_PREFIX_ON);
     CHECK_EQ(ntx_prefix_follow(w.prefix, 2, b, ids, 130, 64), 64);
     CHECK_EQ(ntx_prefix_follow(w.prefix, 1, b, ids, 130, 64), 128);
     check_values(b, ids, 128);
@@ -154,14 +166,14 @@ static void given_up(void)
     count_up(a, 200);
     count_up(b, 200);
     b[0] = 99;
-    open_world(&w, 10);
+    open_world(&w, 10, 0);
     kv = begin(&w, 1, a, 128, 128, 0);
     compute(kv, a, 0, 128);
-    ntx_prefix_keep(w.prefix, 1, kv, a, 128, true);
+    ntx_prefix_keep(w.prefix, 1, kv, a, 128, NTX_PREFIX_LAST);
     ntx_kv_seq_free(kv);
     kv = begin(&w, 1, b, 128, 128, 0);
     compute(kv, b, 0, 128);
-    ntx_prefix_keep(w.prefix, 1, kv, b, 128, true);
+    ntx_prefix_keep(w.prefix, 1, kv, b, 128, NTX_PREFIX_LAST);
     CHECK_EQ(ntx_prefix_begin(w.prefix, 2, a, 10, 7 * B, &none, &(uint32_t){0}), -EAGAIN); /* b's four are in use */
     CHECK_EQ(ntx_prefix_begin(w.prefix, 2, a, 10, 11 * B, &none, &(uint32_t){0}), -ENOSPC);
     CHECK(!none);
@@ -187,10 +199,10 @@ static void cut_back(void)
     int32_t ids[200], other[200];
     count_up(ids, 200);
     count_up(other, 200);
-    open_world(&w, 8);
+    open_world(&w, 8, 0);
     struct ntx_kv_seq *a = begin(&w, 1, ids, 100, 8 * B, 0), *b;
     compute(a, ids, 0, 100);
-    ntx_prefix_keep(w.prefix, 1, a, ids, 100, false);
+    ntx_prefix_keep(w.prefix, 1, a, ids, 100, NTX_PREFIX_ON);
     CHECK_EQ(ntx_kv_own(a, 40), -EAGAIN); /* all is promised: there is no room for a copy */
     CHECK_EQ(ntx_kv_own(a, 32), 0);
     check_values(a, ids, 32);
@@ -206,6 +218,50 @@ static void cut_back(void)
     check_values(b, ids, 96);
     ntx_kv_seq_free(a), ntx_kv_seq_free(b);
     close_world(&w);
+}
+
+/* Where a layer keeps a window, a text goes on from where one ended, from behind the last whole block of a prompt, and from where two were seen to part. */
+static void marked(void)
+{
+    struct world w;
+    int32_t ids[400], other[400], third[400];
+    count_up(ids, 400);
+    memcpy(other, ids, sizeof ids);
+    memcpy(third, ids, sizeof ids);
+    other[140] = third[141] = -1;
+    open_world(&w, 60, 4);
+    window = WINDOW;
+    struct ntx_kv_seq *a = begin(&w, 1, ids, 250, 300, 0);
+    compute(a, ids, 0, 60);
+    ntx_prefix_keep(w.prefix, 1, a, ids, 60, NTX_PREFIX_PROMPT);
+    ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 32));
+    for (uint32_t at = 60; at < 240; at += 60) {
+        compute(a, ids, at, at + 60);
+        ntx_prefix_keep(w.prefix, 1, a, ids, at + 60, NTX_PREFIX_PROMPT);
+    }
+    ntx_kv_seq_free(begin(&w, 1, ids, 200, 300, 0)); /* the marks of passes before it are gone */
+    ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224));
+    compute(a, ids, 240, 250);
+    ntx_prefix_keep(w.prefix, 1, a, ids, 250, NTX_PREFIX_LAST);
+    ntx_kv_seq_free(a);
+    ntx_kv_seq_free(begin(&w, 2, ids, 251, 300, 0));
+    ntx_kv_seq_free(begin(&w, 1, ids, 251, 300, 250));
+    ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224)); /* its last token is to be computed */
+    a = begin(&w, 1, other, 200, 300, 0); /* they part at 128, where there is no mark yet */
+    compute(a, other, 0, 150);
+    ntx_prefix_keep(w.prefix, 1, a, other, 150, NTX_PREFIX_PROMPT);
+    struct ntx_kv_seq *b = begin(&w, 1, third, 200, 300, 128);
+    compute(b, third, 128, 200);
+    check_values(b, third, 200);
+    ntx_kv_seq_free(a), ntx_kv_seq_free(b);
+    struct ntx_kv_seq *all[4];
+    for (int i = 0; i < 4; i++) /* every ring is there for who comes */
+        CHECK_EQ(ntx_kv_seq_promise(w.pool, 15 * B, NULL, 0, &all[i]), 0);
+    for (int i = 0; i < 4; i++)
+        ntx_kv_seq_free(all[i]);
+    ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 0));
+    close_world(&w);
+    window = 0;
 }
 
 /* ---- at random */
@@ -238,33 +294,37 @@ static void go(struct world *w, struct text *t)
     compute(t->kv, t->ids, t->n_past, to);
     t->n_past = to;
     check_values(t->kv, t->ids, to);
-    ntx_prefix_keep(w->prefix, t->scope, t->kv, t->ids, to, false);
+    ntx_prefix_keep(w->prefix, t->scope, t->kv, t->ids, to, draw(2) ? NTX_PREFIX_PROMPT : NTX_PREFIX_ON);
 }
 
 static void end(struct world *w, struct text *t)
 {
     if (draw(2))
-        ntx_prefix_keep(w->prefix, t->scope, t->kv, t->ids, t->n_past, true);
+        ntx_prefix_keep(w->prefix, t->scope, t->kv, t->ids, t->n_past, NTX_PREFIX_LAST);
     ntx_kv_seq_free(t->kv);
     t->kv = NULL;
 }
 
 static void back(struct text *t)
 {
-    uint32_t at = draw(t->n_past + 1), own = at;
-    if (ntx_kv_own(t->kv, at) && ntx_kv_own(t->kv, own = at / B * B))
+    uint32_t at = ntx_kv_return(t->kv, draw(t->n_past + 1)), own = at;
+    if (ntx_kv_own(t->kv, at) && ntx_kv_own(t->kv, own = ntx_kv_return(t->kv, at / B * B))) {
+        ntx_kv_seq_free(t->kv);
+        t->kv = NULL;
         return;
+    }
     t->n_past = own;
     for (uint32_t i = own; i < t->n; i++)
         t->ids[i] = (int32_t)(1000 + draw(3));
 }
 
-static void at_random(void)
+static void at_random(uint32_t rings)
 {
     static struct text texts[6];
     struct world w;
     uint32_t refused = 0, shared = 0;
-    open_world(&w, BLOCKS);
+    open_world(&w, BLOCKS, rings);
+    window = rings ? WINDOW : 0;
     for (int i = 0; i < 60000; i++) {
         struct text *t = &texts[draw(6)];
         if (!t->kv) {
@@ -285,9 +345,12 @@ static void at_random(void)
         CHECK(ntx_kv_pool_used(w.pool) <= BLOCKS && ntx_prefix_blocks(w.prefix) <= BLOCKS);
     }
     CHECK(refused > 100 && shared > 10000);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 6; i++) {
         ntx_kv_seq_free(texts[i].kv);
+        texts[i].kv = NULL;
+    }
     close_world(&w);
+    window = 0;
 }
 
 int main(void)
@@ -296,6 +359,9 @@ int main(void)
     followed();
     given_up();
     cut_back();
-    at_random();
+    marked();
+    at_random(0);
+    at_random(4);
+    at_random(9);
     return 0;
 }

@@ -9,6 +9,8 @@ from daemons import Daemons, check, equal, make_model
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-prefix-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+windows = make_model(os.path.join(tmp.name, "w.gguf"), "--arch", "gpt-oss", "--layers", "6", "--embd", "512", "--ff", "512", "--heads", "8", "--kv", "2", "--experts", "4", "--type", "Q8_0",
+                     "--seed", "5", "--window", "48")
 BLOCK = 32
 STREAMED, RESIDENT = {"ram_bytes": 16 << 20, "max_rows": 64}, {"ram_bytes": 96 << 20}
 
@@ -24,9 +26,9 @@ def ask(c, tokens, n=6, **more):
     return c.ask(tokens=tokens, ignore_eos=True, max_tokens=n, temp=0.0, **more)
 
 
-def loaded(d, **load):
+def loaded(d, file=None, **load):
     c = d.client()
-    c.load(model, **load)
+    c.load(file or model, **load)
     return c
 
 
@@ -77,6 +79,20 @@ def clients(d, **load):
         k.close()
     computed = json.loads(c.status())["prompt_tokens"] - begun
     check(computed <= len(PREAMBLE) + 8 * (10 + BLOCK), "prompt tokens computed for eight:", computed)
+    c.close()
+
+
+def parted(d, **load):
+    """Where layers keep a window (passes are short beside the context): the second one to part from a text leaves a mark there, from which the third goes on."""
+    prompts = [PREAMBLE + ids(60, 80 + i) for i in range(4)]
+    want = answers_without(d, prompts, ctx=512, sessions=2, **load)
+    c = loaded(d, ctx=512, sessions=2, **load)
+    cached = []
+    for i, p in enumerate(prompts):
+        a = ask(c, p)
+        equal(a.tokens, want[i], "text %d" % i)
+        cached.append(a.cached)
+    equal(cached, [0, 0, 192, 192] if "max_rows" in load else [0, 200, 200, 200], "cached tokens")
     c.close()
 
 
@@ -133,6 +149,10 @@ for place in (STREAMED, RESIDENT):
         clients(d, **place)
         scarce(d, **place)
         edited(d, **place)
+        turns(d, file=windows, **place)
+        scarce(d, file=windows, **place)
+        edited(d, file=windows, **place)
+        parted(d, file=windows, **place)
         if place is STREAMED:
             killed(d, **place)
             turns(d, kv_type="q8_0", **place)

@@ -20,7 +20,7 @@ REQUEST = {1: ("id", "v"), 2: ("load", LOAD), 3: ("unload", {}), 4: ("generate",
            10: ("close_session", {1: ("session", "v")}), 15: ("build", "s")}
 REPLY = {1: ("id", "v"), 2: ("error", {1: ("err", "z"), 2: ("text", "s")}), 3: ("progress", {1: ("phase", "s"), 2: ("done", "v"), 3: ("total", "v"), 4: ("bytes_per_s", "d"), 5: ("left_s", "d"), 6: ("layer", "v"), 7: ("layers", "v"), 8: ("prompt_done", "v"), 9: ("prompt_total", "v")}),
          4: ("loaded", {1: ("info_json", "s"), 2: ("notes", "s*"), 3: ("details", "s*")}), 5: ("token", {1: ("token", "z"), 2: ("text", "b")}),
-         6: ("done", {1: ("finish", "s"), 2: ("stats_json", "s"), 3: ("cached_tokens", "v")}), 7: ("status", {1: ("json", "s")}), 8: ("logits", {1: ("row", "v"), 2: ("f32", "b")}),
+         6: ("done", {1: ("finish", "s"), 2: ("stats_json", "s"), 3: ("cached_tokens", "v"), 4: ("stop", "s")}), 7: ("status", {1: ("json", "s")}), 8: ("logits", {1: ("row", "v"), 2: ("f32", "b")}),
          9: ("score", {1: ("nll", "d"), 2: ("count", "v"), 3: ("each", "f*")}), 10: ("started", {1: ("session", "v"), 2: ("prompt_tokens", "v"), 3: ("seed", "v"),
                            4: ("context", "v"), 5: ("ctx", "v")}),
          22: ("step", {1: ("row", "v"), 2: ("layer", "v"), 3: ("step", "v"), 4: ("name", "s"), 5: ("buffer", "s"), 6: ("width", "v"), 7: ("digest", "d"), 8: ("min", "d"),
