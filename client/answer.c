@@ -109,6 +109,8 @@ static void print_summary(const struct answering *s, const json_t *j)
         fprintf(stderr, "; predicted %.2f, limit: %s", number(j, "predicted_tok_s"), json_string_value(json_object_get(j, "limit")));
     if (per_token >= 1e5)
         read_rate(per_token, number(j, "io_gb_s") * 1e9);
+    if (number(j, "draft_nodes_per_pass") > 0)
+        fprintf(stderr, "; %.1f tokens per pass", number(j, "accepted_per_pass"));
     fprintf(stderr, "; peak %.0f MiB; seed %llu", number(j, "peak_bytes") / (1 << 20), (unsigned long long)s->a.seed);
     const char *finish = json_string_value(json_object_get(j, "finish"));
     if (finish && !strcmp(finish, "length"))

@@ -88,6 +88,9 @@ static void pass_rates(struct ntx_top *t)
         t->pass_s = DIFF(&t->pass, comp_passes) / p;
         t->tok_s = DIFF(&t->pass, comp_tokens) / p;
         t->prompt_s = DIFF(&t->pass, comp_prompt_tokens) / p;
+        t->draft_passes = DIFF(&t->pass, comp_draft_passes);
+        t->draft_nodes = DIFF(&t->pass, comp_draft_nodes);
+        t->draft_hits = DIFF(&t->pass, comp_draft_hits);
     }
     t->ring_bps = t->pass_s * (double)NOW(comp_bytes_storage);
     t->ram_bps = t->pass_s * (double)NOW(comp_bytes_host);

@@ -42,6 +42,7 @@ struct ntx_top {                    /* all that a view needs */
 
     double uptime_s, drive_bps, drive_ceiling_bps, ram_bps, ram_best_bps, ring_bps;
     double tok_s, prompt_s, pass_s, stall, decisions_s;
+    double draft_passes, draft_nodes, draft_hits; /* with --draft, lately: passes that wrote, tokens guessed, and those that held */
     const char *limit;
     bool emulated;
     struct ntx_top_process process[3];

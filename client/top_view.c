@@ -91,6 +91,10 @@ static void pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_text(c, tail, y, NTX_MARK_PLAIN, "%.2f tok/s", t->tok_s);
     ntx_canvas_arrow(c, tail, y + 1, c->w - tail - 1, t->tok_s > 0);
     ntx_canvas_text(c, tail, y + 2, NTX_MARK_DIM, "+%.0f read", t->prompt_s);
+    if (t->draft_passes > 0)
+        ntx_canvas_text(c, tail, y + 4, NTX_MARK_PLAIN, "%.1f a pass", 1 + t->draft_hits / t->draft_passes);
+    if (t->draft_passes > 0)
+        ntx_canvas_text(c, tail, y + 5, NTX_MARK_DIM, "of %.0f tried", t->draft_nodes / t->draft_passes);
     ntx_canvas_text(c, BOX, y + 4, NTX_MARK_PLAIN, "%.2f GB/s", t->ram_bps / 1e9);
     if (t->ram_best_bps > 0)
         ntx_canvas_text(c, BOX + 11, y + 4, NTX_MARK_DIM, "of %.2f seen", t->ram_best_bps / 1e9);

@@ -31,6 +31,7 @@ struct ntx_drafting {
     pthread_t thread;
     atomic_bool stop;
     int file;
+    struct ntx_counters *counters;
     int32_t *tokens;       /* [ctx] */
     struct followed text[NTX_DRAFTS_TEXTS];
     struct ntx_guess guess[NTX_DRAFTER_NODES];
@@ -84,7 +85,9 @@ static void step(struct ntx_drafting *d, unsigned i)
     struct followed *f = &d->text[i];
     if (!f->seq || f->done || f->number < 0)
         return;
-    f->done = ntx_drafter_grow(d->drafter, (unsigned)f->number, f->ask.most) <= 0;
+    int rows = ntx_drafter_grow(d->drafter, (unsigned)f->number, f->ask.most);
+    f->done = rows <= 0;
+    ntx_count(d->counters, NTX_C_pred_draft_rows, (uint64_t)NTX_MAX(rows, 0));
     say(d, i);
 }
 
@@ -134,7 +137,7 @@ static void free_it(struct ntx_drafting *d)
     free(d);
 }
 
-int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, struct ntx_drafting **out, struct ntx_err *err)
+int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, struct ntx_counters *counters, struct ntx_drafting **out, struct ntx_err *err)
 {
     struct ntx_drafting *d = calloc(1, sizeof *d);
     if (!d) {
@@ -142,6 +145,7 @@ int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, struct n
         return ntx_err_set(err, -ENOMEM, "no memory for a drafter");
     }
     d->file = file;
+    d->counters = counters;
     int rc = ntx_drafts_attach(asks, answers, epoch, &d->part, err);
     if (!rc && (rc = -pthread_create(&d->thread, NULL, run, d)))
         ntx_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));

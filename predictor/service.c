@@ -132,7 +132,7 @@ static void on_attach(void *ctx, const struct ntx_attach_msg *m, int *fds, unsig
         fds[1] = -1;
     }
     if (!rc && m->drafter) {
-        rc = ntx_drafting_start(drafts[0], drafts[1], drafts[2], m->epoch, &s->drafting, &err);
+        rc = ntx_drafting_start(drafts[0], drafts[1], drafts[2], m->epoch, s->w.counters, &s->drafting, &err);
         drafts[0] = drafts[1] = drafts[2] = -1;
     }
     if (rc)

@@ -87,6 +87,60 @@ double ntx_pace_of(const struct ntx_pace *p, uint32_t rows)
     return p->n > 0 ? NTX_MAX(p->ns / p->n + (rows - known) * ntx_pace_row(p), 0.0) : 0;
 }
 
+/* ---- turns */
+
+#define TURN 16u         /* passes that a rate is taken from */
+#define TRIAL_OFF 4u     /* passes of a trial, */
+#define TRIAL_ON 6u      /*   with their first ones, which */
+#define SETTLE 2u        /*   do not count: no tree stands yet, or the drafter is still at work */
+#define REST_FIRST 256u  /* passes between trials */
+#define REST_LAST 16384u
+#define SURE 1.1         /* so many times what passes without guesses can give at most, and no trial is needed */
+
+void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on) { *t = (struct ntx_draft_turn){.on = on, .left = on ? TURN : SETTLE + TRIAL_OFF, .rest = REST_FIRST}; }
+
+static void turn(struct ntx_draft_turn *t, bool on, bool trial)
+{
+    t->on = on;
+    t->trial = trial;
+    t->tokens = t->ns = t->least = 0;
+    t->passes = 0;
+}
+
+static void end_trial(struct ntx_draft_turn *t)
+{
+    bool pays = t->rate[1] > t->rate[0] * 1.02;
+    t->rest = pays ? REST_FIRST : NTX_MIN(4 * t->rest, REST_LAST);
+    t->left = t->rest;
+    turn(t, pays, false);
+}
+
+void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, double least_ns)
+{
+    uint32_t whole = t->trial ? (t->on ? TRIAL_ON : TRIAL_OFF) : TURN;
+    double *rate = &t->rate[t->on], counted;
+    t->left -= t->left > 0;
+    bool first = t->trial || *rate == 0;
+    if (++t->passes <= SETTLE && first)
+        return;
+    t->tokens += tokens;
+    t->ns += ns;
+    t->least += least_ns;
+    if (t->passes < whole && (t->left || t->trial))
+        return;
+    counted = t->passes - (first ? SETTLE : 0);
+    if (t->ns > 0)
+        *rate = *rate == 0 || t->trial ? t->tokens / t->ns : 0.7 * *rate + 0.3 * t->tokens / t->ns;
+    if (t->trial) {
+        end_trial(t);
+        return;
+    }
+    bool sure = t->on && t->tokens / t->ns * t->least > SURE * counted, lost = t->on && t->rate[0] > 0 && t->rate[1] < t->rate[0];
+    if (sure)
+        t->left = REST_FIRST;
+    turn(t, t->on != (!t->left || lost), !t->left || lost);
+}
+
 /* ---- look-up */
 
 struct way {

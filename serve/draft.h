@@ -9,6 +9,7 @@
 #ifndef NTX_SERVE_DRAFT_H
 #define NTX_SERVE_DRAFT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define NTX_DRAFT_NODES 128u
@@ -38,6 +39,19 @@ struct ntx_pace {
 void ntx_pace_add(struct ntx_pace *p, uint32_t rows, double ns);
 double ntx_pace_row(const struct ntx_pace *p); /* ns that a row more takes */
 double ntx_pace_of(const struct ntx_pace *p, uint32_t rows);
+
+/* Whether guessing pays, by what was measured and not by what was foretold: passes take turns, most of them in the way that gave more tokens per ns, a few now and then in the
+ * other. What loses is tried less and less often. A drafter has a core of its own only where computing leaves one: what it costs the others is seen here alone. */
+struct ntx_draft_turn {
+    bool on;              /* passes guess now */
+    bool trial;           /* of the way that does not lead */
+    double rate[2];       /* tokens per ns, without and with; 0: not known */
+    double tokens, ns, least; /* of this turn */
+    uint32_t passes, left, rest; /* of this turn; until the next trial, and between trials where guessing loses */
+};
+void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on);
+/* A pass in which nothing but writing happened, waiting for the drafter included. least_ns: one without guesses takes that at least, since weights were waited for so long. */
+void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, double least_ns);
 
 /* Fills d for a text of n tokens whose last is about to be fed at slot and position n - 1: at most `most` nodes, none deeper than `deepest`. A node is worth
  * its row where its chance is more than `cost`. */

@@ -90,6 +90,7 @@ static int make_buffers(struct ntx_engine *e)
         ntx_log(NTX_LOG_WARN, "--draft lookup is off: the recurrent state of a %s model does not go back by single tokens", e->l->model->hp.arch);
     e->file.part = e->l->drafter_fd >= 0 ? &e->l->drafts : NULL;
     e->draft_gain = 2;
+    ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || e->l->plan->geo.n_sched || !e->file.part); /* where weights are read for every pass it mostly pays */
     e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);
     ntx_draft_chances(&e->chances);
     if (ntx__engine_prefix_new(e))

@@ -16,9 +16,6 @@ static uint32_t deepest(const struct ntx_engine *e, const struct ntx_session *s)
 }
 
 #define EXPANDED_MOST 256u /* nodes of a drafter's tree */
-#define REST 32u           /* proposals without a guess, after which the drafter rests */
-#define WAKE 64u           /* and is asked again in one pass of so many */
-
 static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct ntx_session *s)
 {
     return (struct ntx_draft_text){s->id, s->tokens, s->n_tokens, s->n_tokens - s->generated, e->l->env.n_vocab, &s->sampling};
@@ -34,7 +31,7 @@ static uint32_t to_expand(const struct ntx_engine *e)
 void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_draft_text t = text_of(e, s);
-    if (e->file.part && !e->l->skips)
+    if (e->file.part && !e->l->skips && e->turn.on)
         ntx_draft_file_ask(&e->file, &t, to_expand(e));
 }
 
@@ -52,8 +49,17 @@ static void propose_by_file(struct ntx_engine *e, struct ntx_session *s, struct 
     ntx_draft_file_ask(&e->file, &t, to_expand(e));
     if (!ntx_draft_file_wait(&e->file, &t, NTX_MIN(most, NTX_DRAFT_NODES / 2) * 2 / 3, patience(e, pass)))
         e->draft_gain *= 0.9;
-    s->run.draft_ns += ntx_now_ns() - t0;
+    uint64_t waited = ntx_now_ns() - t0;
+    s->run.draft_ns += waited;
+    ntx_count(e->c.counters, NTX_C_comp_draft_wait_ns, waited);
     ntx_draft_from_file(&e->file, d, &e->chances, &t, most, deep, cost);
+}
+
+/* What was measured while nobody guessed goes first: a drafter at work slows down the others. */
+static double plain_pass(const struct ntx_engine *e, uint32_t writers)
+{
+    double paced = ntx_pace_of(&e->pace, writers), measured = e->turn.rate[0] > 0 ? writers / e->turn.rate[0] : paced;
+    return NTX_MIN(paced, measured);
 }
 
 /* What a policy of layer skip decides for a token may depend on what it decided before: there a session proposes nothing. */
@@ -62,11 +68,11 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     struct ntx_session *s = e->live[i];
     struct ntx_draft *d = &e->drafts[i];
     uint32_t deep = deepest(e, s), room = ntx_kv_seq_room(s->kv) - s->n_past, writers = 0;
-    if (e->l->skips || !deep || (e->draft_none > REST && e->pass % WAKE))
+    if (e->l->skips || !deep || !e->turn.on)
         return 1;
     for (uint32_t k = 0; k < e->n_live; k++)
         writers += ntx_session_decoding(e->live[k]);
-    double pass = ntx_pace_of(&e->pace, writers), plain = pass / writers; /* all of them wait for a row more */
+    double pass = plain_pass(e, writers), plain = pass / writers; /* all of them wait for a row more */
     if (plain <= 0)
         return 1;
     double cost = e->l->set.draft_nodes ? 0 : ntx_pace_row(&e->pace) / plain;
@@ -76,7 +82,6 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
         propose_by_file(e, s, d, most, deep, cost, pass);
     else
         ntx_draft_lookup(d, &e->chances, s->tokens, s->n_tokens, most, deep, cost);
-    e->draft_none = d->n == 1 && e->file.part ? e->draft_none + 1 : 0;
     s->draft = d;
     return d->n;
 }
@@ -86,6 +91,15 @@ void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
 {
     if (e->drafting && !e->rows[e->n_rows - 1].rounded)
         ntx_pace_add(&e->pace, e->n_rows, (double)ns);
+}
+
+void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
+{
+    uint64_t stall = ntx_counter_get(e->c.counters, NTX_C_comp_stall_ns), waited = stall - e->stall_ns;
+    e->stall_ns = stall;
+    bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens;
+    if (e->drafting && writing && !e->l->set.draft_nodes) /* a number of nodes was asked for wherever there is anything to guess by */
+        ntx_draft_turn_pass(&e->turn, e->pass_tokens, (double)ns, (double)waited);
 }
 
 /* ---- verify */
@@ -113,6 +127,8 @@ static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *s
     if (!s->draft || s->draft->n == 1)
         return 0;
     e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
+    s->run.draft_hits += n - 1;
+    ntx_count(e->c.counters, NTX_C_comp_draft_hits, n - 1);
     int rc = ntx_forward_commit(e->l->forward, s->kv, s->n_past - n, slots, n);
     if (rc)
         ntx__engine_fail(e, s, rc, e->l->weights->error.text);
@@ -142,12 +158,15 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
     struct drawn t;
     s->run.written_passes++;
     s->run.draft_nodes += s->take - 1;
+    ntx_count(e->c.counters, NTX_C_comp_draft_nodes, s->take - 1);
+    ntx_count(e->c.counters, NTX_C_comp_draft_passes, e->drafting);
     do {
         slots[n++] = ntx_row_slot(&rows[at]);
         if (ntx__engine_finite(e, s, &rows[at], 1))
             return;
         ntx__engine_learn(e, s, &rows[at], 1, true);
         s->run.committed++;
+        e->pass_tokens++;
         s->n_past++;
         if (draw(e, s, &rows[at], &t))
             return;

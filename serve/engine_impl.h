@@ -68,7 +68,9 @@ struct ntx_engine {
     bool drafting;              /* --draft, but off */
     struct ntx_draft_file file; /* .part NULL: by look-up */
     double draft_gain;          /* tokens that a pass with guesses brought beside the first, lately */
-    uint32_t draft_none;        /* proposals in a row that were of no guess */
+    struct ntx_draft_turn turn; /* whether it is done now */
+    uint32_t pass_tokens;       /* that were written by this pass */
+    uint64_t stall_ns;          /* that weights were waited for, up to the last pass */
     struct ntx_draft *drafts;   /* [max_sessions] with it */
     struct ntx_draft_chances chances;
     struct ntx_pace pace;
@@ -107,6 +109,7 @@ void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s); /* whose
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s);
 void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row); /* behind a prompt */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns); /* a pass took so long */
+void ntx__engine_turn(struct ntx_engine *e, uint64_t ns);  /* and so long with all that was done for it */
 
 /* ---- engine_steps.c */
 void ntx__engine_step(void *ctx, const struct ntx_row *row, const struct ntx_step_values *v); /* a ntx_watch_fn; ctx: the engine */

@@ -357,9 +357,11 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
 bool ntx__engine_pass(struct ntx_engine *e)
 {
     struct ntx_err err = {0};
+    uint64_t t0 = ntx_now_ns();
     collect(e);
     if (!e->n_live)
         return false;
+    e->pass_tokens = 0;
     share_rows(e);
     lay_rows(e);
     if (!e->n_rows)
@@ -383,5 +385,6 @@ bool ntx__engine_pass(struct ntx_engine *e)
     for (struct ntx_session *s = e->sessions; s; s = s->next)
         if (s->state == NTX_SESSION_RUNNING)
             ntx__engine_keep(e, s, false);
+    ntx__engine_turn(e, ntx_now_ns() - t0);
     return true;
 }

@@ -189,8 +189,12 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
 }
 
 /* Of passes that wrote: tokens by which the text advanced, and those that were guessed. */
-static void add_drafts(json_t *j, const struct ntx_run_stats *r)
+static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
+    const char *source = l->drafter_fd >= 0 ? "file" : !strcmp(l->set.draft, "lookup") ? "lookup" : "off";
+    set_str(j, "draft", source);
+    if (strcmp(source, "off"))
+        json_object_set_new(j, "draft_hits", json_pack("{s:I}", source, (json_int_t)r->draft_hits));
     set_real(j, "accepted_per_pass", per(r->committed, r->written_passes));
     set_real(j, "draft_nodes_per_pass", per(r->draft_nodes, r->written_passes));
     set_real(j, "draft_s", (double)r->draft_ns / 1e9);
@@ -221,7 +225,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     json_object_set_new(j, "options", options ? options : json_object());
     set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
     add_experts(j, r, l);
-    add_drafts(j, r);
+    add_drafts(j, r, l);
     add_neurons(j, r, l);
     if (l->skips)
         add_skips(j, r);

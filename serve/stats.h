@@ -24,7 +24,7 @@ struct ntx_run_stats { /* of one request */
     struct ntx_counts at_start, at_first, at_end;
     uint32_t prompt_tokens, cached_tokens, generated; /* cached: of the prompt's, not computed */
     uint64_t draft_ns; /* waited for a drafter */
-    uint32_t written_passes, draft_nodes, committed; /* passes that it wrote in, nodes that it proposed there, tokens that were fed by them for good */
+    uint32_t written_passes, draft_nodes, draft_hits, committed; /* passes that it wrote in, nodes that it proposed there, those that held, tokens that were fed by them for good */
     uint64_t seed, skipped_layers;
     bool predictor_lost;
     const char *finish;  /* "" when it does not apply */

@@ -33,6 +33,7 @@
     X(iod_cpu_ns, c, "ns", "CPU time of ntx-iod")                                                  \
     X(iod_starts, c, "starts", "processes of ntx-iod attached so far (written by ntx-computed)")   \
     X(pred_probes, c, "probes", "hidden states that ntx-predictor has answered")                   \
+    X(pred_draft_rows, c, "rows", "rows that the drafter of --draft FILE has computed in ntx-predictor")  \
     X(pred_cpu_ns, c, "ns", "CPU time of ntx-predictor")                                           \
     X(pred_starts, c, "starts", "processes of ntx-predictor attached so far (written by ntx-computed)") \
     X(comp_passes, c, "passes", "forward passes finished")                                         \
@@ -59,6 +60,10 @@
     X(comp_ffn_predicted_wanted, c, "groups", "groups of neurons on demand that were used by layers for which something had been predicted") \
     X(comp_ffn_predicted_right, c, "groups", "groups of neurons on demand that were predicted, and then used") \
     X(comp_ffn_between, c, "bytes", "bytes of groups of neurons that nobody wanted, read because they lay between wanted ones") \
+    X(comp_draft_nodes, c, "tokens", "tokens guessed (--draft), and computed beside those that were sure")  \
+    X(comp_draft_hits, c, "tokens", "tokens guessed that the text then went on with")               \
+    X(comp_draft_passes, c, "passes", "passes of sessions that wrote, in which something was guessed or not, while --draft is on") \
+    X(comp_draft_wait_ns, c, "ns", "time between passes spent waiting for the drafter of --draft FILE")    \
     X(comp_decisions, c, "decisions", "decisions received from ntx-predictor")                     \
     X(comp_decisions_late, c, "decisions", "decisions received from ntx-predictor for a pass or a row that did not wait for them any more") \
     X(comp_skip_early, c, "chunks", "chunks of skipped layers whose read was avoided")             \

@@ -103,8 +103,42 @@ static void paced(void)
     CHECK(ntx_pace_row(&p) < 5);
 }
 
+/* Passes of a machine on which guessing takes `dear` times a plain pass and gives `gain` tokens: which share of its time was lost against the better way. */
+static double lost(double dear, double gain, uint32_t passes, bool begins_on, bool drive)
+{
+    struct ntx_draft_turn t;
+    double tokens = 0, ns = 0;
+    ntx_draft_turn_begin(&t, begins_on);
+    for (uint32_t i = 0; i < passes; i++) {
+        double took = t.on ? dear * 1000 : 1000, got = t.on ? gain : 1;
+        tokens += got;
+        ns += took;
+        ntx_draft_turn_pass(&t, (uint32_t)got, took, drive ? 900 : 0);
+    }
+    return ns / tokens / (dear < gain ? 1000 * dear / gain : 1000) - 1;
+}
+
+static void turns(void)
+{
+    for (int on = 0; on < 2; on++) {
+        CHECK(lost(1.1, 5, on ? 100 : 2000, on, true) < 0.02); /* a slow drive: nothing is tried */
+        CHECK(lost(2, 4, 4000, on, false) < 0.02);
+        CHECK(lost(1.5, 1, 4000, on, true) < 0.02);            /* guesses that never hold */
+        CHECK(lost(6, 4, 8000, on, false) < 0.02);             /* rows that are dear */
+    }
+    struct ntx_draft_turn t;
+    ntx_draft_turn_begin(&t, true);
+    for (int i = 0; i < 5000; i++) /* it stops paying: it is left; it pays again, and is found again */
+        ntx_draft_turn_pass(&t, t.on && i < 1000 ? 4 : 1, t.on ? 1500 : 1000, 1000);
+    CHECK(!t.on && t.rate[1] < t.rate[0]);
+    for (int i = 0; i < 20000; i++)
+        ntx_draft_turn_pass(&t, t.on ? 4 : 1, t.on ? 1500 : 1000, 1000);
+    CHECK(t.on);
+}
+
 int main(void)
 {
+    turns();
     looked_up();
     learned();
     paced();
