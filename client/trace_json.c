@@ -10,7 +10,7 @@
 #include "common/util.h"
 
 enum { DRIVE = 1, RING = 2, COMPUTE = 3 };
-enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_COPIES, T_EXPERTS, T_SESSION };
+enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_COPIES, T_EXPERTS, T_DRAFTS, T_SESSION };
 #define MAX_LANES 256
 #define MAX_NAMED 4096
 
@@ -135,6 +135,11 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
         snprintf(args, sizeof args, "\"bytes\":%" PRIu64, r->c);
         slice(o, COMPUTE, T_COPIES, r->t0, r->t1, text, args);
         return;
+    case NTX_TR_DRAFT:
+        snprintf(text, sizeof text, "%u guesses", r->a & 0xffff);
+        snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"held\":%u,\"session\":%" PRIu64, r->b, r->a >> 16, r->c);
+        slice(o, COMPUTE, T_DRAFTS, r->t0, r->t1, text, args);
+        return;
     case NTX_TR_EXPERTS:
         experts_event(o, r);
         return;
@@ -155,7 +160,7 @@ static void event(struct out *o, const struct ntx_trace_event *e)
 
 static void names(struct out *o)
 {
-    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions", [T_COPIES] = "copies", [T_EXPERTS] = "experts"};
+    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions", [T_COPIES] = "copies", [T_EXPERTS] = "experts", [T_DRAFTS] = "guesses"};
     char text[64];
     name(o, "process_name", DRIVE, 0, "drive (ntx-iod)");
     name(o, "process_name", RING, 0, "ring");
@@ -164,7 +169,7 @@ static void names(struct out *o)
         snprintf(text, sizeof text, "reads %u", i + 1);
         name(o, "thread_name", DRIVE, i, text);
     }
-    for (unsigned i = T_PASSES; i <= T_EXPERTS; i++)
+    for (unsigned i = T_PASSES; i <= T_DRAFTS; i++)
         name(o, "thread_name", COMPUTE, i, threads[i]);
     for (unsigned i = 0; i < MAX_NAMED; i++) {
         if (o->slot_end[i]) {

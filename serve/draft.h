@@ -15,6 +15,7 @@
 #define NTX_DRAFT_NODES 128u
 
 struct ntx_draft {
+    uint64_t asked_ns, taken_ns;      /* when it was asked for, and there */
     uint32_t n;                       /* nodes; node 0 is the token that is fed in any case. 0: nothing is proposed */
     int32_t token[NTX_DRAFT_NODES];
     uint8_t parent[NTX_DRAFT_NODES];  /* an earlier node; of node 0 itself */

@@ -78,10 +78,12 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     double cost = e->l->set.draft_nodes ? 0 : ntx_pace_row(&e->pace) / plain;
     most = NTX_MIN(NTX_MIN(most, room), e->l->set.draft_nodes ? 1 + e->l->set.draft_nodes : NTX_DRAFT_NODES);
     ntx_draft_chances_drift(&e->chances);
+    d->asked_ns = ntx_now_ns();
     if (e->file.part)
         propose_by_file(e, s, d, most, deep, cost, pass);
     else
         ntx_draft_lookup(d, &e->chances, s->tokens, s->n_tokens, most, deep, cost);
+    d->taken_ns = ntx_now_ns();
     s->draft = d;
     return d->n;
 }
@@ -128,6 +130,7 @@ static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *s
         return 0;
     e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
     s->run.draft_hits += n - 1;
+    ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_DRAFT, s->draft->asked_ns, s->draft->taken_ns, (s->draft->n - 1) | (n - 1) << 16, e->pass - 1, s->id);
     ntx_count(e->c.counters, NTX_C_comp_draft_hits, n - 1);
     int rc = ntx_forward_commit(e->l->forward, s->kv, s->n_past - n, slots, n);
     if (rc)
