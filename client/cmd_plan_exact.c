@@ -1,14 +1,17 @@
 #include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "client/cmd_plan.h"
 #include "client/commands.h"
 #include "common/util.h"
 #include "plan/budget.h"
+#include "infer/drafter.h"
 #include "infer/kv.h"
 #include "plan/plan.h"
 #include "model/arch.h"
 #include "model/tokenizer.h"
+#include "shm/drafts.h"
 
 /* As serve/load.c asks, of this budget. */
 static int request(const struct ntx_options *o, const struct ntx_model *m, const struct ntx_place_request *r, const struct ntx_hw *hw, struct ntx_plan_request *q,
@@ -69,16 +72,30 @@ static int plan(const struct ntx_options *o, const struct ntx_model *m, uint64_t
     return a->exact;
 }
 
+/* As serve/load_drafter.c. */
+static int drafter_bytes(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, uint64_t *bytes, struct ntx_err *err)
+{
+    uint32_t ctx = o->load.ctx ? o->load.ctx : NTX_MIN(m->hp.ctx_train, 4096u);
+    int fd, rc = ntx_drafter_open(o, &fd, err);
+    if (rc || fd < 0)
+        return rc;
+    rc = ntx_drafter_look(fd, f->gguf, ctx, bytes, err);
+    *bytes += rc ? 0 : ntx_drafts_bytes(ctx);
+    close(fd);
+    return rc;
+}
+
 int ntx__plan_exactly(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_place_request *r, struct ntx_plan_answer *a, struct ntx_err *err)
 {
     struct ntx_model *m = NULL;
     struct ntx_tokenizer *t = NULL;
     struct ntx_err why = {0};
+    uint64_t drafter = 0;
     int rc = 0;
     if (ntx_model_open(f->gguf, &m, &why) || ntx_tokenizer_open(f->gguf, &t, &why))
         snprintf(a->notes[1], sizeof a->notes[1], "ntx does not run this file (%.240s); the figures are an estimate.", why.text);
-    else
-        rc = plan(o, m, ntx_gguf_header_bytes(f->gguf) + ntx_tokenizer_bytes(t), r, a, err);
+    else if (!(rc = drafter_bytes(o, f, m, &drafter, err)))
+        rc = plan(o, m, ntx_gguf_header_bytes(f->gguf) + ntx_tokenizer_bytes(t) + drafter, r, a, err);
     ntx_tokenizer_free(t);
     ntx_model_free(m);
     return rc;

@@ -58,7 +58,8 @@ struct ntx_drafter {
 
 static bool same_text(struct ntx_str a, struct ntx_str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
 
-int ntx_drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *model, struct ntx_err *err)
+/* Why these files cannot be a pair, token by token. */
+static int suits(const struct ntx_gguf *draft, const struct ntx_gguf *model, struct ntx_err *err)
 {
     static const char key[] = "tokenizer.ggml.tokens", kind[] = "tokenizer.ggml.model";
     const struct ntx_gguf_kv *a = ntx_gguf_find(draft, key), *b = ntx_gguf_find(model, key);
@@ -95,18 +96,42 @@ static int chunks_of(const struct ntx_model *m, struct ntx_chunks **out, struct 
     return ntx_chunks_make(m, 1 << 20, out, err);
 }
 
-uint64_t ntx_drafter_bytes(const struct ntx_gguf *g, const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, struct ntx_err *err)
+static int bytes_of(const struct ntx_gguf *g, const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, uint64_t *bytes, struct ntx_err *err)
 {
     struct ntx_chunks *c;
+    int rc = chunks_of(m, &c, err);
+    if (rc)
+        return rc;
     ctx = longest(m, ctx);
-    if (chunks_of(m, &c, err))
-        return 0;
     struct ntx_forward_config f = pass_of(m, c, ctx);
     struct ntx_kv_shape kv = shape_of(ctx);
-    uint64_t bytes = file_bytes + ntx_gguf_header_bytes(g) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list;
-    bytes += (uint64_t)m->hp.n_vocab * 4 * (STEP + 3 * NTX_DRAFTER_TEXTS) + 8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
+    *bytes = file_bytes + ntx_gguf_header_bytes(g) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
+             (uint64_t)m->hp.n_vocab * 4 * (STEP + 3 * NTX_DRAFTER_TEXTS) + 8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
     ntx_chunks_free(c);
-    return bytes;
+    return 0;
+}
+
+int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_t *bytes, struct ntx_err *err)
+{
+    struct ntx_gguf *g = NULL;
+    struct ntx_model *m = NULL;
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+        return ntx_err_set(err, -EINVAL, "the drafter: not a regular file");
+    int rc = ntx_gguf_open(&fd, 1, NULL, &g, err);
+    if (!rc)
+        rc = ntx_model_open(g, &m, err);
+    if (!rc)
+        rc = suits(g, model, err);
+    if (!rc && ntx_count_recurrent(&m->hp))
+        rc = ntx_err_set(err, -ENOTSUP, "the recurrent state of a %s model does not go back to where its guesses part from the text", m->hp.arch);
+    if (!rc)
+        rc = bytes_of(g, m, (uint64_t)st.st_size, ctx, bytes, err);
+    ntx_model_free(m);
+    ntx_gguf_free(g);
+    if (rc)
+        ntx_err_prefix(err, "the drafter");
+    return rc;
 }
 
 /* ---- making */

@@ -38,10 +38,8 @@ struct ntx_drafter_text {
     struct ntx_sampling sampling;
 };
 
-/* 0, or why these files cannot be a pair, in words: -EINVAL. Token by token. */
-int ntx_drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *model, struct ntx_err *err);
-/* All memory that it takes for texts of ctx tokens. */
-uint64_t ntx_drafter_bytes(const struct ntx_gguf *g, const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, struct ntx_err *err);
+/* The file's: 0, or why it can draft for no model, or not for this one. *bytes: all memory that it takes for texts of ctx tokens. */
+int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
 /* fd is read, and not needed afterwards. */
 int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_err *err);
 void ntx_drafter_free(struct ntx_drafter *d);

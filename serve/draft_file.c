@@ -47,12 +47,28 @@ static bool look(struct ntx_draft_file *f, const struct ntx_draft_text *t)
     return x->session == t->session && x->n_nodes && x->n_text && x->n_text <= t->n && x->node[0].token == t->tokens[x->n_text - 1];
 }
 
+/* Told once, in words that may be anybody's. */
+static bool failed(struct ntx_draft_file *f)
+{
+    char why[sizeof f->part->answers->why];
+    if (atomic_load_explicit(&f->part->answers->state, memory_order_acquire) != NTX_DRAFTS_FAILED) /* pairs with the drafter's release */
+        return false;
+    memcpy(why, f->part->answers->why, sizeof why);
+    why[sizeof why - 1] = 0;
+    for (char *p = why; *p; p++)
+        *p = *p >= ' ' && *p < 127 ? *p : '?';
+    if (!f->told)
+        ntx_log(NTX_LOG_WARN, "no drafts: the drafter: %s", why);
+    f->told = true;
+    return true;
+}
+
 bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t enough, uint64_t ns)
 {
     uint64_t now = ntx_now_ns(), end = now + ns;
     for (;; now = ntx_now_ns()) {
         uint32_t bell = atomic_load_explicit(&f->part->answers->bell, memory_order_acquire); /* pairs with the ring: what changed before it is seen */
-        if (atomic_load_explicit(&f->part->answers->state, memory_order_relaxed) == NTX_DRAFTS_FAILED)
+        if (failed(f))
             return false;
         if (look(f, t) && f->tree.n_text == t->n && (f->tree.done || f->tree.n_expanded >= enough))
             return true;

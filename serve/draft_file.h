@@ -21,6 +21,7 @@ struct ntx_draft_file {
     struct ntx_drafts *part;  /* NULL: there is no drafter */
     struct { uint64_t session, asked, seed; uint32_t n, n_prompt; } text[NTX_DRAFTS_TEXTS]; /* who asked for what */
     uint64_t asked;
+    bool told;                /* that it failed */
     struct ntx_drafts_tree tree; /* the copy */
 };
 

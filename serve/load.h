@@ -114,8 +114,7 @@ int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_start_gpu(struct ntx_loaded *l); /* once the forward pass has its memory */
 void ntx__load_free_gpu(struct ntx_loaded *l);
 
-/* load_drafter.c: a small model that guesses. open: once the model is read; *bytes: what it takes beside the model, with what it is told; check: once
- * there is a plan. */
+/* load_drafter.c: a small model that guesses. open: once the model is read; bytes: whether it suits, and what it takes beside the model, with what it is told. */
 int ntx__load_drafter_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
 int ntx__load_drafter_bytes(const struct ntx_loaded *l, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
 
