@@ -27,15 +27,15 @@ static int request(const struct ntx_options *o, const struct ntx_model *m, const
 }
 
 /* With as many clients as a part of the budget holds, else with the fewest. */
-static int make(const struct ntx_model *m, struct ntx_plan_request *q, uint64_t held, uint64_t *smallest, struct ntx_plan **p, struct ntx_err *err)
+static int make(const struct ntx_model *m, struct ntx_plan_request *q, uint64_t held, uint32_t rows, uint64_t *smallest, struct ntx_plan **p, struct ntx_err *err)
 {
-    q->other_bytes = held + ntx_budget_clients(m->hp.n_vocab, 0, 0).bytes;
+    q->other_bytes = held + ntx_budget_clients(m->hp.n_vocab, 0, rows, 0).bytes;
     *smallest = ntx_plan_smallest(m, q);
-    q->other_bytes = held + ntx_budget_clients(m->hp.n_vocab, 0, q->ram_bytes).bytes;
+    q->other_bytes = held + ntx_budget_clients(m->hp.n_vocab, 0, rows, q->ram_bytes).bytes;
     int rc = ntx_plan_make(m, q, p, err);
     if (rc != -ENOMEM)
         return rc;
-    q->other_bytes = held + ntx_budget_clients(m->hp.n_vocab, 0, 0).bytes;
+    q->other_bytes = held + ntx_budget_clients(m->hp.n_vocab, 0, rows, 0).bytes;
     return ntx_plan_make(m, q, p, err);
 }
 
@@ -62,7 +62,7 @@ static int plan(const struct ntx_options *o, const struct ntx_model *m, uint64_t
     if (!rc && !q.ram_bytes)
         rc = ntx_err_set(err, -EINVAL, "the profile does not say how much memory the machine has: give --ram");
     if (!rc)
-        rc = make(m, &q, held, &a->place.smallest, &p, err);
+        rc = make(m, &q, held, ntx_draft_rows(o->load.draft, o->load.draft_nodes), &a->place.smallest, &p, err);
     if (rc)
         return rc;
     r->smallest = a->place.smallest;

@@ -90,6 +90,8 @@ extern const struct ntx_settings ntx_sampling_settings; /* of an Ntx__Sampling *
 bool ntx_skip_learned(const char *policy);
 /* --draft names a drafter's file. */
 bool ntx_draft_by_file(const char *draft);
+/* Rows of logits that one session wants with it at least; 0 without. */
+uint32_t ntx_draft_rows(const char *draft, uint32_t nodes);
 /* Nothing is skipped. */
 bool ntx_skip_off(const char *policy);
 

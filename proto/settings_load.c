@@ -90,3 +90,5 @@ bool ntx_skip_learned(const char *policy) { return policy && (named(policy, "sta
 bool ntx_skip_off(const char *policy) { return !policy || !*policy || !strcmp(policy, "off") || !strcmp(policy, "none"); }
 
 bool ntx_draft_by_file(const char *draft) { return draft && *draft && strcmp(draft, "off") && strcmp(draft, "lookup"); }
+
+uint32_t ntx_draft_rows(const char *draft, uint32_t nodes) { return !draft || !*draft || !strcmp(draft, "off") ? 0 : 1 + (nodes ? nodes : 31); }

@@ -52,10 +52,10 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
 }
 
 /* Sessions, their rows of logits, and what they take. */
-static uint64_t client_bytes(struct ntx_loaded *l, uint64_t ram)
+static uint64_t client_bytes(const struct ntx_load_request *r, struct ntx_loaded *l, uint64_t ram)
 {
     uint64_t set = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0;
-    struct ntx_budget_clients c = ntx_budget_clients(l->env.n_vocab, set, ram);
+    struct ntx_budget_clients c = ntx_budget_clients(l->env.n_vocab, set, ntx_draft_rows(r->set.draft, r->set.draft_nodes), ram);
     l->max_sessions = c.sessions;
     l->logits_rows = c.logits_rows;
     l->kept_bytes = c.kept_bytes;
@@ -160,7 +160,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .ffn = l->ffn,
         .prefetch = !r->set.no_prefetch,
         .ram_bytes = l->ram_bytes,
-        .other_bytes = held + client_bytes(l, l->ram_bytes) + capture_bytes(r, l),
+        .other_bytes = held + client_bytes(r, l, l->ram_bytes) + capture_bytes(r, l),
         .ctx = r->set.ctx,
         .sessions = r->set.sessions,
         .threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus(),
@@ -172,7 +172,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     };
     rc = ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */
-        q.other_bytes = held + client_bytes(l, 0) + capture_bytes(r, l);
+        q.other_bytes = held + client_bytes(r, l, 0) + capture_bytes(r, l);
         rc = ntx_plan_make(l->model, &q, &l->plan, err);
     }
     if (!rc && (rc = ntx__load_plan_gpu(r, l, &q, err)) > 0) { /* the matrices that the GPU takes leave the rest of the plan */

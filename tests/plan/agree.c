@@ -37,7 +37,7 @@ static void compare(const struct shape *s, const struct ntx_outline *o, const st
 /* The estimate for models by name beside the number that succeeds. */
 static void compare_smallest(const struct shape *s, const struct ntx_outline *o, const struct ntx_hw *hw, uint32_t ctx)
 {
-    uint64_t held = ntx_budget_clients(o->n_vocab, 0, 0).bytes + 100ull * o->n_vocab;
+    uint64_t held = ntx_budget_clients(o->n_vocab, 0, 0, 0).bytes + 100ull * o->n_vocab;
     struct ntx_plan_request q = {.threads = 2, .hw = hw, .other_bytes = held, .ctx = ctx};
     struct ntx_place_request r = {.ram = 1, .vram = UINT64_MAX, .ctx = ctx};
     struct ntx_plan *p = NULL;
