@@ -15,6 +15,7 @@ static uint32_t deepest(const struct ntx_engine *e, const struct ntx_session *s)
     return s->max_tokens ? NTX_MIN(room, s->max_tokens - s->generated - 1) : room;
 }
 
+#define UNKNOWN 0.1        /* of a plain pass's time, that a row more takes */
 #define EXPANDED_MOST 256u /* nodes of a drafter's tree */
 static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct ntx_session *s)
 {
@@ -73,9 +74,7 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     for (uint32_t k = 0; k < e->n_live; k++)
         writers += ntx_session_decoding(e->live[k]);
     double pass = plain_pass(e, writers), plain = pass / writers; /* all of them wait for a row more */
-    if (plain <= 0)
-        return 1;
-    double cost = e->l->set.draft_nodes ? 0 : ntx_pace_row(&e->pace) / plain;
+    double cost = e->l->set.draft_nodes ? 0 : plain > 0 ? ntx_pace_row(&e->pace) / plain : UNKNOWN; /* behind a prompt no pass has been measured yet */
     most = NTX_MIN(NTX_MIN(most, room), e->l->set.draft_nodes ? 1 + e->l->set.draft_nodes : NTX_DRAFT_NODES);
     ntx_draft_chances_drift(&e->chances);
     d->asked_ns = ntx_now_ns();
