@@ -321,6 +321,12 @@ static void lacking(void)
     CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, &why), -ENOTSUP);
     CHECK_STR(why.text, "what layer 0 does (ATTEND) is computed on the CPU only");
     rig_close(&r);
+    struct rig_options states = o;
+    states.make.arch = "qwen35";
+    rig_open(&r, &states);
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, &why), -ENOTSUP);
+    CHECK_STR(why.text, "what layer 0 does (CONV) is computed on the CPU only");
+    rig_close(&r);
 }
 
 int main(int argc, char **argv)
