@@ -304,7 +304,7 @@ int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok
         int n = ntx_chat_view_token(v, tok, id, first, buf + no, room - no);
         return n < 0 ? n : n + (int)no;
     }
-    const char *mark = v->chat && v->chat->channel ? head_token(v, tok, id) : NULL;
+    const char *mark = v->chat && v->chat->channel && !(v->marks && v->chat->program) ? head_token(v, tok, id) : NULL;
     if (mark) {
         size_t n = strlen(mark);
         memcpy(buf, mark, n);

@@ -66,12 +66,14 @@ int ntx_chat_tokens_with(const struct ntx_chat_template *t, const struct ntx_tok
  * head that names its channel. Heads are not shown; what is not on the channel of the answer stands between "<think>\n" and
  * "\n</think>\n\n", as models of other kinds write it themselves. ntx_chat_tokens leaves such a beginning of an answer out again.
  * A model's own template tells the marks by which it writes thoughts and calls of tools; where they are control tokens, they are shown.
+ * So are a template's channels where tools were offered (marks): calls are told by their heads, which only model/reply takes apart.
  * Every other template's answers are shown as ntx_detokenize_one gives them, after "<think>\n" where the template itself opened a thought.
  * Begin an answer with {.chat = its template, or NULL, .thinks = as ntx_chat_more has it}. */
 struct ntx_chat_view {
     const struct ntx_chat_template *chat;
     enum { NTX_VIEW_TEXT, NTX_VIEW_ROLE, NTX_VIEW_CHANNEL } at;
     bool aside;       /* between the marks */
+    bool marks;       /* of a model's own template with channels: nothing is hidden */
     bool thinks;      /* the template opened a thought: the mark that opens it is shown first */
     uint8_t n;
     char channel[15]; /* [n] the beginning of what the head names */

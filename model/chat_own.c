@@ -249,7 +249,7 @@ bool ntx__chat_own_mark(const struct ntx_chat_template *t, const struct ntx_toke
 
 const char *ntx_chat_reply(const struct ntx_chat_template *t)
 {
-    return t && t->program && !t->channel ? ntx_reply_name(t->reply) : "plain"; /* a view takes channels apart itself */
+    return t && t->program ? ntx_reply_name(t->reply) : "plain";
 }
 
 /* ---- opening */

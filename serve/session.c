@@ -154,7 +154,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->keep = m->keep;
     s->max_tokens = m->max_tokens;
     s->ignore_eos = m->ignore_eos;
-    s->view = (struct ntx_chat_view){.chat = p->chat, .thinks = p->more.thinks};
+    s->view = (struct ntx_chat_view){.chat = p->chat, .thinks = p->more.thinks, .marks = m->variables.len && memmem(m->variables.data, m->variables.len, "\"tools\"", 7)};
     s->skip_space = p->chat || s->n_tokens <= 1;
     s->n_prompt = ntx_session_todo(s);
     s->generated = s->decoded = 0;

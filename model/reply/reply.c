@@ -78,9 +78,13 @@ const char *ntx_reply_names(void)
 bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_t len)
 {
     static const char *const within[] = {DS("tool" LOW "sep"), "<|tool_call_argument_begin|>", "[ARGS]", "[CALL_ID]", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+    static const char *const heads[] = {"<|start|>", "<|channel|>", "<|message|>"};
     const char *const own[] = {f->think, f->think_end, f->open, f->close, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
     for (size_t i = 0; i < 8; i++)
         if (own[i] && strlen(own[i]) == len && !memcmp(own[i], text, len))
+            return true;
+    for (size_t i = 0; f->channels && i < 3; i++)
+        if (strlen(heads[i]) == len && !memcmp(heads[i], text, len))
             return true;
     for (size_t i = 0; f->read && i < 8; i++)
         if (strlen(within[i]) == len && !memcmp(within[i], text, len))

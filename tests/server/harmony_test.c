@@ -160,8 +160,32 @@ static void test_raw(void)
     close_stage(&g);
 }
 
+/* Where tools were offered, the model's own template shows its heads, which name the tool that is called. */
+static void test_tools(void)
+{
+    static const char own[] = "{% for m in messages %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}{% endfor %}{{ '<|start|>assistant' }}{# <|channel|> #}";
+    static const char call[] = THOUGHT "<|start|>assistant<|channel|>commentary to=functions.f json<|message|>{}<|call|>";
+    const struct ntx_request_message msg = {.role = "user", .text = {"hello", 5}};
+    struct ntx_request m = {.sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}, .messages = &msg, .n_messages = 1, .variables = {"{\"tools\": []}", 13}};
+    struct ntx_chat_template *t;
+    struct ntx_err err = {0};
+    struct stage g;
+    open_stage(&g, "harmony");
+    CHECK_MSG(ntx_chat_open(own, sizeof own - 1, g.tok, &t, &err) == 0, "%s", err.text);
+    CHECK_STR(ntx_chat_reply(t), "harmony");
+    g.env.chat = t;
+    generate(&g, &m);
+    answer(&g, call, "<|channel|>analysis<|message|>hm<|start|>assistant<|channel|>commentary to=functions.f json<|message|>{}", "stop");
+    m.variables.len = 0;
+    generate(&g, &m);
+    answer(&g, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi<|return|>", "<think>\nhm\n</think>\n\nhi", "stop");
+    close_stage(&g);
+    ntx_chat_free(t);
+}
+
 int main(void)
 {
+    test_tools();
     test_turns();
     test_cut();
     test_raw();
