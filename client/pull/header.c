@@ -25,10 +25,9 @@ struct cursor {
 static uint64_t number(struct cursor *c, unsigned bytes)
 {
     uint64_t v = 0;
-    if (c->bad || c->out || bytes > c->n - c->at) {
-        c->out = true;
+    c->out |= !c->bad && bytes > c->n - c->at;
+    if (c->bad || c->out)
         return 0;
-    }
     for (unsigned i = 0; i < bytes; i++)
         v |= (uint64_t)c->p[c->at + i] << (8 * i);
     c->at += bytes;

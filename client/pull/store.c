@@ -42,9 +42,10 @@ bool ntx_store_stem(const char *file, char stem[256], unsigned *no, unsigned *of
         if (*c == '/' || *c == '\\' || *c < ' ' || *c > '~')
             return false;
     n -= 5;
-    *no = *of = 1;
     if (n > 15 && part_suffix(file + n - 15, no, of))
         n -= 15;
+    else
+        *no = *of = 1;
     snprintf(stem, 256, "%.*s", (int)n, file);
     return true;
 }

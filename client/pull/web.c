@@ -52,6 +52,8 @@ bool ntx_web_origin(const char *url, char origin[300])
                 part_of(u, CURLUPART_PORT, CURLU_DEFAULT_PORT, port, sizeof port);
     if (good)
         good = (!strcmp(scheme, "http") || !strcmp(scheme, "https")) && lacks(u, CURLUPART_USER) && lacks(u, CURLUPART_PASSWORD);
+    for (char *c = host; good && *c; c++)
+        *c = (char)tolower((unsigned char)*c);
     if (good)
         good = snprintf(origin, 300, "%s://%s:%s", scheme, host, port) < 300;
     curl_url_cleanup(u);
