@@ -41,7 +41,7 @@ static void name_buffers(struct ntx_forward *f)
     const struct ntx__mem *m = &f->m;
     float *const at[NTX__N_BUFS] = {
         [NTX_BUF_H] = m->h, [NTX_BUF_X] = m->x, [NTX_BUF_Q_LOW] = m->q_low, [NTX_BUF_Q] = m->q, [NTX_BUF_K] = m->k, [NTX_BUF_V] = m->v, [NTX_BUF_ATTN] = m->attn, [NTX_BUF_GATE] = m->gate,
-        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
+        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
         [NTX__BUF_CHOICE_GATE] = m->moe.gate, [NTX__BUF_CHOICE_UP] = m->moe.up, [NTX__BUF_CHOICE_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
         [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
     };
@@ -150,16 +150,25 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
     return 0;
 }
 
+/* Rows m.ids of a table, as they are in the file. */
+static int read_rows(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
+{
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
+    int rc = f->c.weights->ops->rows(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, out);
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
+        rc = ntx__finite_token(f, w, out + (size_t)i * w->row_bytes, f->m.ids[i]);
+    return rc;
+}
+
 static int embed(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &f->c.chunks->token_embd;
-    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
     const struct ntx_type_info *type = ntx_type_info(w->type);
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         f->m.ids[i] = f->b->rows[i].token;
-    int rc = f->c.weights->ops->rows(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, f->m.embd);
-    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
-        rc = ntx__finite_token(f, f->m.embd + (size_t)i * w->row_bytes, f->m.ids[i]);
+    int rc = read_rows(f, w, f->m.embd);
+    if (!rc && f->hp->n_input)
+        rc = read_rows(f, &f->c.chunks->input_embd, f->m.input_embd);
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
         type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
     for (size_t k = 0; !rc && f->hp->embd_scale != 1 && k < (size_t)f->b->n_rows * f->hp->n_embd; k++)
@@ -170,7 +179,7 @@ static int embed(struct ntx_forward *f)
 static void angles_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    size_t at = (size_t)i * (f->hp->rope_dim / 2);
+    size_t at = (size_t)i * (ntx_rope_dim(f->hp, f->turn) / 2);
     ntx_rope_angles(f->hp, f->turn, f->m.freq, f->b->rows[i].pos, f->m.cs[f->turn] + at, f->m.sn[f->turn] + at);
 }
 

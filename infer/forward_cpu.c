@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "infer/forward_impl.h"
+#include "model/quant.h"
 
 enum { ITEMS_PER_THREAD = 4 }; /* of attention, at least, so that threads end together */
 
@@ -16,22 +17,51 @@ static const struct ntx_row *row_of(const struct ntx_forward *f, uint32_t i)
 /* Row i of the layer. */
 static float *at(const struct ntx_forward *f, enum ntx_buf b, uint32_t i)
 {
-    return f->buf[b].at + (b == NTX_BUF_H ? f->m.live[i] : i) * f->buf[b].ld;
+    return f->buf[b].at + (b == NTX_BUF_H || b == NTX_BUF_INPUTS ? f->m.live[i] : i) * f->buf[b].ld;
 }
 
 /* ---- steps of a row */
 
-static void norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+/* What comes into a layer, of rows that are looked at. */
+static void capture_input(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *in = at(f, s->in[0], i);
-    float *out = at(f, s->out, i);
     struct ntx_capture *capture = s->in[0] == NTX_BUF_H ? row_of(f, i)->capture : NULL;
     if (capture && s == f->c.model->layers[f->layer].step)
-        ntx__capture_begin(capture, in, f->hp->n_embd);
+        ntx__capture_begin(capture, at(f, NTX_BUF_H, i), f->hp->n_embd);
     if (capture && s == f->c.model->layers[0].step)
-        ntx__capture_ffn_state(capture, 0, in, f->hp->n_embd);
+        ntx__capture_ffn_state(capture, 0, at(f, NTX_BUF_H, i), f->hp->n_embd);
+}
+
+static void norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *in = at(f, s->in[0], i), *w = s->n_weights ? f->vec[s->weight[0]] : NULL;
+    float *out = at(f, s->out, i);
+    capture_input(f, s, i);
     for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width)
-        f->c.ops->rmsnorm(in, f->vec[s->weight[0]], f->hp->rms_eps, s->width, out);
+        f->c.ops->rmsnorm(in, w, f->hp->rms_eps, s->width, out);
+    out = at(f, s->out, i);
+    for (uint32_t k = 0; s->scale != 0 && k < s->heads * s->width; k++)
+        out[k] *= s->scale;
+}
+
+static void scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *in = at(f, s->in[0], i);
+    float *out = at(f, s->out, i), by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
+    capture_input(f, s, i);
+    for (uint32_t k = 0; k < s->width; k++)
+        out[k] = in[k] * by;
+}
+
+/* The table's row has been read with the embedding's (forward.c). */
+static void inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const struct ntx_weight *w = &f->c.chunks->input_embd;
+    float *out = at(f, s->out, i), *row = f->m.input_row + (size_t)f->m.live[i] * s->width;
+    const struct ntx_type_info *type = ntx_type_info(w->type);
+    type->dequant(f->m.input_embd + (size_t)f->m.live[i] * w->row_bytes, row, s->width / type->block);
+    for (uint32_t k = 0; k < s->width; k++)
+        out[k] = (out[k] + row[k] * s->scale) * 0.70710678f;
 }
 
 static void bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
@@ -48,13 +78,12 @@ static void rotate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const struct ntx_hparams *hp = f->hp;
-    const uint32_t n_k = ntx_kept_k(hp), n_v = ntx_kept_v(hp);
+    const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer), n_v = ntx_kept_v(f->hp, f->layer);
     const float *k = at(f, s->in[0], i), *v = n_v ? at(f, s->in[1], i) : NULL;
     const struct ntx_row *row = row_of(f, i);
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
     uint32_t slot = ntx_row_slot(row);
-    for (uint32_t h = 0; h < ntx_kept_heads(hp); h++) {
+    for (uint32_t h = 0; h < heads; h++) {
         f->c.ops->k_store[type](k + (size_t)h * n_k, ntx_kv_k(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n_k);
         if (n_v)
             f->c.ops->v_store[type](v + (size_t)h * n_v, ntx_kv_v(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n_v);
@@ -64,7 +93,7 @@ static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
-    f->c.ops->glu[s->act](at(f, s->in[0], i), at(f, s->in[1], i), s->width, out);
+    f->c.ops->glu[s->act](at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
 }
@@ -109,8 +138,8 @@ static void add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *y = at(f, s->in[0], i);
     float *h = at(f, s->out, i);
-    struct ntx_capture *capture = row_of(f, i)->capture;
-    if (capture)
+    struct ntx_capture *capture = s->out == NTX_BUF_H ? row_of(f, i)->capture : NULL;
+    if (capture && s->part <= 2)
         ntx__capture_part(capture, s->part, f->layer, f->hp->n_layers, h, y, s->width);
     f->c.ops->add(h, y, s->width);
     if (capture && s->part == 1)
@@ -124,6 +153,7 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
     static void (*const ops[NTX_N_OPS])(struct ntx_forward *, const struct ntx_step *, uint32_t) = {
         [NTX_OP_NORM] = norm, [NTX_OP_BIAS] = bias, [NTX_OP_ROPE] = rotate, [NTX_OP_PUT] = put, [NTX_OP_GLU] = glu, [NTX_OP_ADD] = add,
         [NTX_OP_SPLIT] = split, [NTX_OP_GATE] = gate, [NTX_OP_UNIT] = unit, [NTX_OP_RATES] = rates,
+        [NTX_OP_SCALE] = scale, [NTX_OP_INPUTS] = inputs,
     };
     (void)thread;
     const struct ntx__run *r = f->run;
@@ -151,8 +181,9 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
 /* Query heads of an item: all that share a KV head, so that its K and V are read once, but fewer where threads would stand idle. */
 static uint32_t heads_at_once(const struct ntx_forward *f)
 {
-    uint32_t shared = f->hp->n_head / f->hp->n_head_kv, n = shared;
-    while (n > NTX_ATTN_HEADS || (n > 1 && f->n_live * f->hp->n_head / n < f->c.threads))
+    const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
+    uint32_t shared = w.n_head / w.n_head_kv, n = shared;
+    while (n > NTX_ATTN_HEADS || (n > 1 && f->n_live * w.n_head / n < f->c.threads))
         do
             n--;
         while (shared % n);
@@ -162,7 +193,7 @@ static uint32_t heads_at_once(const struct ntx_forward *f)
 /* Rows of an item at most: as many as a call takes, but fewer where threads would stand idle. */
 static uint32_t rows_at_once(const struct ntx_forward *f)
 {
-    uint32_t heads = heads_at_once(f), items = f->hp->n_head / heads;
+    uint32_t heads = heads_at_once(f), items = ntx_dims_of(f->hp, f->layer).n_head / heads;
     return NTX_MAX(1u, NTX_MIN(NTX_ATTN_VECTORS / heads, f->n_live * items / (ITEMS_PER_THREAD * f->c.threads)));
 }
 
@@ -184,14 +215,14 @@ static uint32_t group_rows(struct ntx_forward *f)
 static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     const struct ntx_step *step = ntx__steps_of(f, f->run);
-    const struct ntx_hparams *hp = f->hp;
+    const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
     struct ntx__lane *lane = &f->m.lanes[thread];
     const uint32_t *group = f->m.attn_rows + item % f->n_attn_groups;
-    uint32_t n_q = heads_at_once(f), head = item / f->n_attn_groups * n_q, kv_head = head / (hp->n_head / hp->n_head_kv);
+    uint32_t n_q = heads_at_once(f), head = item / f->n_attn_groups * n_q, kv_head = head / (w.n_head / w.n_head_kv);
     const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
     struct ntx_attn a = {
-        .q = f->m.q + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * hp->head_k,
-        .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * hp->head_v,
+        .q = f->m.q + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * w.head_k,
+        .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * w.head_v,
         .n_q = n_q,
         .n_rows = group[1] - group[0],
         .ld_q = f->buf[NTX_BUF_Q].ld,
@@ -200,8 +231,8 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .v = lane->v,
         .block_tokens = NTX_KV_BLOCK,
         .n_pos = row->pos + 1,
-        .head_k = hp->head_k,
-        .head_v = hp->head_v,
+        .head_k = w.head_k,
+        .head_v = w.head_v,
         .scale = step->scale,
         .cap = step->cap,
         .window = step->window,
@@ -233,7 +264,7 @@ static int attend(struct ntx_forward *f, const struct ntx__run *r)
     if (rc)
         return rc;
     f->n_attn_groups = group_rows(f);
-    ntx__each(f, attend_heads, f->n_attn_groups * (f->hp->n_head / heads_at_once(f)));
+    ntx__each(f, attend_heads, f->n_attn_groups * (ntx_dims_of(f->hp, f->layer).n_head / heads_at_once(f)));
     ntx__give_run(f, r);
     ntx__each(f, quantize_attended, f->n_live);
     return 0;

@@ -79,9 +79,8 @@ int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, 
     return rc;
 }
 
-int ntx__finite_token(struct ntx_forward *f, const void *row, int32_t token)
+int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *row, int32_t token)
 {
-    const struct ntx_weight *w = &f->c.chunks->token_embd;
     struct ntx_err err;
     if (ntx_blocks_finite(w->type, row, w->row_bytes))
         return 0;

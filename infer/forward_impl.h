@@ -186,17 +186,18 @@ struct ntx__mem {
     float *gate, *up;          /* [R x n_ff] in the same place; with experts of the shared one */
     struct ntx__moe_mem moe;   /* behind those */
     struct ntx__group_mem groups; /* or these */
-    float *y;                  /* [R x n_embd] output of o and of down */
+    float *y, *beside;         /* [R x n_embd] output of o and of down; what is added to it */
+    float *inputs, *input_row; /* [R x n_layers * n_input] what layers get of the token; a row of the table */
     void *quantized[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
-    float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x rope_dim / 2]; NULL where no layer turns so */
-    double *freq;              /* [rope_dim / 2] */
+    float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x half of what it turns]; NULL where no layer turns so */
+    double *freq;              /* [half of the widest] */
     uint64_t *skip;            /* [R x NTX_MAP_WORDS] layers that a row skips */
     uint32_t *live;            /* [R] rows of the batch in this layer */
     uint32_t *attn_rows;       /* [R + 1] of those, the first of each group that attention takes together */
     uint32_t *turns, *turn_rows; /* [R + 1], [R] where layers keep a recurrent state: rows by session, and where each one's begin */
     int32_t *ids;              /* [R] */
     float **logits;            /* [R] */
-    uint8_t *embd;             /* [R x row of token_embd] */
+    uint8_t *embd, *input_embd; /* [R x row of token_embd], [R x row of input_embd] */
     struct ntx__tile *tiles;   /* [chunks] */
     uint32_t *first_slice;     /* [chunks] its first in `interleaved` */
     uint8_t *interleaved;            /* [slices of all chunks] 1: has been interleaved where it lies (cpu/interleaved.h). Written by who holds the tile */
@@ -391,6 +392,6 @@ int ntx__prefetch_groups(struct ntx_forward *f); /* of the next layer; between t
 int ntx__finite_rows(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row, uint32_t n); /* rows [row, row + n) of a chunk, at bytes */
 void ntx__finite_done(struct ntx_forward *f, uint32_t chunk); /* all its rows have been */
 int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row); /* of a packed chunk; the engine thread */
-int ntx__finite_token(struct ntx_forward *f, const void *row, int32_t token); /* a row of token_embd */
+int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *row, int32_t token); /* a row of a table that tokens have rows in */
 
 #endif

@@ -138,12 +138,16 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
     m->finite = place(c, cfg->chunks->n + groups);
 }
 
+/* Of a head's position in any layer. */
+static uint32_t most_k(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_kept_k(hp, 0) : hp->head_k; }
+static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? 0 : hp->head_v; }
+
 static void place_latents(struct cursor *c, const struct ntx_hparams *hp, struct ntx__lane *lane)
 {
     if (!hp->kv_lora)
         return;
     lane->latent_x = place(c, NTX_ATTN_VECTORS * ntx_act_row_bytes(NTX_ACT_F32, NTX_MAX(hp->kv_lora, hp->head_k)));
-    lane->latent_q = place(c, NTX_ATTN_VECTORS * (uint64_t)ntx_kept_k(hp) * sizeof(float));
+    lane->latent_q = place(c, NTX_ATTN_VECTORS * (uint64_t)most_k(hp) * sizeof(float));
     lane->latent_out = place(c, NTX_ATTN_VECTORS * (uint64_t)hp->kv_lora * sizeof(float));
 }
 
@@ -156,8 +160,8 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
         struct ntx__lane lane = {
             .k = place(c, blocks * sizeof *lane.k),
             .v = place(c, blocks * sizeof *lane.v),
-            .path_k = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * ntx_kept_k(hp)),
-            .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * ntx_kept_v(hp)),
+            .path_k = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_k(hp)),
+            .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_v(hp)),
             .path_holes = place(c, blocks * (NTX_KV_BLOCK / 8)),
             .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
             .slice = place(c, slice),
@@ -283,7 +287,7 @@ static bool turns(const struct ntx_model *m, enum ntx_turn turn)
 
 static void place_angles(struct cursor *c, const struct ntx_forward_config *cfg, enum ntx_turn turn, struct ntx__mem *m)
 {
-    uint64_t n = turn != NTX_TURN_ALL && !turns(cfg->model, turn) ? 0 : (uint64_t)cfg->max_rows * (cfg->model->hp.rope_dim / 2);
+    uint64_t n = turn != NTX_TURN_ALL && !turns(cfg->model, turn) ? 0 : (uint64_t)cfg->max_rows * (ntx_rope_dim(&cfg->model->hp, turn) / 2);
     m->cs[turn] = n ? place(c, n * sizeof(float)) : NULL;
     m->sn[turn] = n ? place(c, n * sizeof(float)) : NULL;
 }
@@ -298,12 +302,15 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->x = place_rows(&c, rows + late_rows(cfg), hp->n_embd);
     place_layer(&c, cfg, m);
     m->y = place(&c, rows * hp->n_embd * sizeof *m->y);
+    m->beside = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_BESIDE) * sizeof *m->beside);
+    m->inputs = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->inputs);
+    m->input_row = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_row);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         m->quantized[form] = place(&c, (rows + late_rows(cfg)) * quantized_row(cfg->chunks, hp->n_layers, (enum ntx_act)form));
     for (int t = 0; t < NTX_N_TURNS; t++)
         place_angles(&c, cfg, (enum ntx_turn)t, m);
-    m->freq = place(&c, hp->rope_dim / 2 * sizeof *m->freq);
+    m->freq = place(&c, NTX_MAX(hp->rope_dim, hp->rope_dim_window) / 2 * sizeof *m->freq);
     m->skip = place(&c, rows * NTX_MAP_WORDS * sizeof *m->skip);
     m->live = place(&c, rows * sizeof *m->live);
     m->attn_rows = place(&c, (rows + 1) * sizeof *m->attn_rows);
@@ -313,6 +320,7 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->ids = place(&c, rows * sizeof *m->ids);
     m->logits = place(&c, rows * sizeof *m->logits);
     m->embd = place(&c, rows * cfg->chunks->token_embd.row_bytes);
+    m->input_embd = place(&c, rows * cfg->chunks->input_embd.row_bytes);
     m->tiles = place(&c, (uint64_t)cfg->chunks->n * sizeof *m->tiles);
     place_slices(&c, cfg, &slices, m);
     place_finite(&c, cfg, m);

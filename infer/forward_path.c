@@ -40,7 +40,7 @@ static void place_holes(const struct ntx_row *r, struct ntx__lane *lane, struct 
 void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint32_t kv_head, struct ntx__lane *lane, struct ntx_attn *a)
 {
     uint32_t first = NTX_MAX(r->pos + 1 - r->n_path, ntx_attn_from(a, 0)), block = first / NTX_KV_BLOCK;
-    size_t k_bytes = ntx_kv_k_bytes(r->kv), v_bytes = ntx_kv_v_bytes(r->kv);
+    size_t k_bytes = ntx_kv_k_bytes(r->kv, f->layer), v_bytes = ntx_kv_v_bytes(r->kv, f->layer);
     for (uint32_t b = block; b <= r->pos / NTX_KV_BLOCK; b++) {
         lane->k[b] = memcpy(lane->path_k + (b - block) * k_bytes, lane->k[b], k_bytes);
         lane->v[b] = memcpy(lane->path_v + (b - block) * v_bytes, lane->v[b], v_bytes);
@@ -49,8 +49,8 @@ void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint
         uint32_t slot = r->path[r->n_path - 1 - (r->pos - p)], to = p / NTX_KV_BLOCK - block;
         if (slot == p)
             continue;
-        ntx_kv_copy_k(r->kv, ntx_kv_k(r->kv, f->layer, kv_head, slot), slot % NTX_KV_BLOCK, lane->path_k + to * k_bytes, p % NTX_KV_BLOCK);
-        ntx_kv_copy_v(r->kv, ntx_kv_v(r->kv, f->layer, kv_head, slot), slot % NTX_KV_BLOCK, lane->path_v + to * v_bytes, p % NTX_KV_BLOCK);
+        ntx_kv_copy_k(r->kv, f->layer, ntx_kv_k(r->kv, f->layer, kv_head, slot), slot % NTX_KV_BLOCK, lane->path_k + to * k_bytes, p % NTX_KV_BLOCK);
+        ntx_kv_copy_v(r->kv, f->layer, ntx_kv_v(r->kv, f->layer, kv_head, slot), slot % NTX_KV_BLOCK, lane->path_v + to * v_bytes, p % NTX_KV_BLOCK);
     }
     if (a->hole)
         place_holes(r, lane, a);
@@ -60,14 +60,14 @@ void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint
 
 static void move_slot(const struct ntx_kv_seq *kv, uint32_t layer, uint32_t head, uint32_t from, uint32_t to)
 {
-    ntx_kv_copy_k(kv, ntx_kv_k(kv, layer, head, from), from % NTX_KV_BLOCK, ntx_kv_k(kv, layer, head, to), to % NTX_KV_BLOCK);
-    ntx_kv_copy_v(kv, ntx_kv_v(kv, layer, head, from), from % NTX_KV_BLOCK, ntx_kv_v(kv, layer, head, to), to % NTX_KV_BLOCK);
+    ntx_kv_copy_k(kv, layer, ntx_kv_k(kv, layer, head, from), from % NTX_KV_BLOCK, ntx_kv_k(kv, layer, head, to), to % NTX_KV_BLOCK);
+    ntx_kv_copy_v(kv, layer, ntx_kv_v(kv, layer, head, from), from % NTX_KV_BLOCK, ntx_kv_v(kv, layer, head, to), to % NTX_KV_BLOCK);
 }
 
 int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n)
 {
     for (uint32_t l = 0; l < f->hp->n_layers; l++)
-        for (uint32_t h = 0; h < ntx_kept_heads(f->hp) && ntx_kv_keeps_rows(f->hp, l); h++)
+        for (uint32_t h = 0, heads = ntx_kv_heads(kv, l); h < heads; h++)
             for (uint32_t i = 0; i < n; i++)
                 move_slot(kv, l, h, from[i], to[i]);
     return 0;

@@ -7,7 +7,7 @@
 
 static const char *const buffers[NTX_N_BUFS] = {
     [NTX_BUF_H] = "H", [NTX_BUF_X] = "X", [NTX_BUF_Q_LOW] = "Q_LOW", [NTX_BUF_Q] = "Q", [NTX_BUF_K] = "K", [NTX_BUF_V] = "V", [NTX_BUF_ATTN] = "ATTN", [NTX_BUF_GATE] = "GATE",
-    [NTX_BUF_UP] = "UP", [NTX_BUF_Y] = "Y", [NTX_BUF_Z] = "Z", [NTX_BUF_A] = "A",
+    [NTX_BUF_UP] = "UP", [NTX_BUF_Y] = "Y", [NTX_BUF_Z] = "Z", [NTX_BUF_A] = "A", [NTX_BUF_BESIDE] = "BESIDE", [NTX_BUF_INPUTS] = "INPUTS",
 };
 
 void ntx_forward_watch(struct ntx_forward *f, ntx_watch_fn *fn, void *ctx)
@@ -60,7 +60,7 @@ static uint32_t width_of(const struct ntx_forward *f, const struct ntx_step *s)
 /* Brings the buffer's rows to where they are looked at. 1: they are nowhere. */
 static int find(struct ntx_forward *f, enum ntx_buf b, struct shown *s)
 {
-    s->by_batch = b == NTX_BUF_H;
+    s->by_batch = b == NTX_BUF_H || b == NTX_BUF_INPUTS;
     s->at = f->buf[b].at;
     s->ld = f->buf[b].ld;
     if (f->run->kind == NTX__ROWS && f->back->unseen >> b & 1)

@@ -23,14 +23,19 @@ struct space { /* blocks of one kind of layers */
     bool *kept;         /* [n_blocks] the keeper is one of them */
 };
 
+struct layer_kv { /* of a layer */
+    size_t before;       /* bytes of a position that layers before it, of its kind, have */
+    size_t row_k, row_v; /* bytes of a head's position */
+    uint32_t heads;      /* 0: it reads what layer `of` keeps */
+    uint16_t of;
+    uint8_t kind;
+};
+
 struct ntx_kv_pool {
     struct space space[KINDS];
-    uint64_t layer_bytes;
     enum ntx_kv_type type;
-    uint32_t n_layers, n_head_kv, window, ring;
-    size_t row_k, row_v; /* bytes */
-    uint16_t *place;     /* [n_layers] number of the layer among those of its kind */
-    uint8_t *kind;       /* [n_layers] */
+    uint32_t n_layers, window, ring;
+    struct layer_kv *layer; /* [n_layers] */
     bool (*give_up)(void *keeper), (*give_up_mark)(void *keeper);
     void *keeper;
     struct ntx_recur_pool *recur;
@@ -60,8 +65,11 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
         return ntx_err_set(err, -EINVAL, "'%.60s' is not a type of KV: there are f16 and q8_0", name);
     if (t == NTX_KV_Q8_0 && hp->kv_lora)
         return ntx_err_set(err, -ENOTSUP, "latent KV in q8_0 would be no smaller, since V could not lie in K: leave --kv-type out");
-    if (t == NTX_KV_Q8_0 && (hp->head_k % 32 || hp->head_v % 32))
-        return ntx_err_set(err, -EINVAL, "KV in q8_0 needs heads of a multiple of 32 values, this model's have %u and %u: leave --kv-type out", hp->head_k, hp->head_v);
+    for (uint32_t l = 0; t == NTX_KV_Q8_0 && l < (hp->dims ? hp->n_layers : 1); l++) {
+        struct ntx_dims w = ntx_dims_of(hp, l);
+        if (w.head_k % 32 || w.head_v % 32)
+            return ntx_err_set(err, -EINVAL, "KV in q8_0 needs heads of a multiple of 32 values, this model's have %u and %u: leave --kv-type out", w.head_k, w.head_v);
+    }
     *type = (enum ntx_kv_type)t;
     return 0;
 }
@@ -74,15 +82,26 @@ static size_t row_bytes(enum ntx_kv_type type, uint32_t n)
     return type == NTX_KV_F16 ? 2 * (size_t)n : (size_t)n / 32 * 34;
 }
 
-static uint64_t layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
+static struct layer_kv layer_kv_of(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t l)
 {
-    return (uint64_t)ntx_kept_heads(hp) * NTX_KV_BLOCK * (row_bytes(type, ntx_kept_k(hp)) + row_bytes(type, ntx_kept_v(hp)));
+    const uint32_t of = ntx_dims_of(hp, l).kv_of;
+    return (struct layer_kv){.row_k = row_bytes(type, ntx_kept_k(hp, l)), .row_v = row_bytes(type, ntx_kept_v(hp, l)), .heads = of == l && !ntx_is_recurrent(hp, l) ? ntx_kept_heads(hp, l) : 0, .of = (uint16_t)of};
 }
 
-uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
+/* Of a block, what layers keep: all of them, or those with a window or without. */
+enum { BOTH = KINDS };
+static uint64_t layers_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, int kind)
 {
-    return (hp->n_layers - ntx_count_recurrent(hp)) * layer_bytes(hp, type);
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        struct layer_kv k = layer_kv_of(hp, type, l);
+        if (kind == BOTH || ntx_windowed(hp, l) == (kind == WINDOW))
+            n += (uint64_t)k.heads * NTX_KV_BLOCK * (k.row_k + k.row_v);
+    }
+    return n;
 }
+
+uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type) { return layers_bytes(hp, type, BOTH); }
 
 /* ---- what layers keep */
 
@@ -113,8 +132,7 @@ struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx,
 
 static uint64_t kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, int kind)
 {
-    uint64_t windowed = s->window_blocks ? count_windowed(hp) : 0, bytes;
-    uint64_t per_block = (kind == WINDOW ? windowed : hp->n_layers - windowed - ntx_count_recurrent(hp)) * layer_bytes(hp, type);
+    uint64_t per_block = layers_bytes(hp, type, s->window_blocks ? kind : BOTH), bytes;
     return __builtin_mul_overflow(per_block, kind == WINDOW ? s->window_blocks : s->blocks, &bytes) ? UINT64_MAX : bytes;
 }
 
@@ -146,14 +164,15 @@ static int make_space(struct space *x, uint64_t bytes, uint32_t n_blocks)
 
 static int make_places(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 {
-    uint16_t n[KINDS] = {0};
-    p->place = calloc(hp->n_layers, sizeof *p->place);
-    p->kind = calloc(hp->n_layers, sizeof *p->kind);
-    if (!p->place || !p->kind)
+    size_t before[KINDS] = {0};
+    if (!(p->layer = calloc(hp->n_layers, sizeof *p->layer)))
         return -ENOMEM;
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        p->kind[l] = !ntx_kv_keeps_rows(hp, l) ? NONE : p->ring && ntx_windowed(hp, l) ? WINDOW : ALL;
-        p->place[l] = p->kind[l] == NONE ? 0 : n[p->kind[l]]++;
+        struct layer_kv *k = &p->layer[l];
+        *k = layer_kv_of(hp, p->type, l);
+        k->kind = p->ring && ntx_windowed(hp, l) ? WINDOW : ALL;
+        k->before = before[k->kind];
+        before[k->kind] += k->heads * (k->row_k + k->row_v);
     }
     return 0;
 }
@@ -166,8 +185,7 @@ int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const s
     struct ntx_kv_pool *p = calloc(1, sizeof *p);
     int rc = p ? 0 : -ENOMEM;
     if (p)
-        *p = (struct ntx_kv_pool){.layer_bytes = layer_bytes(hp, type), .type = type, .n_layers = hp->n_layers, .n_head_kv = ntx_kept_heads(hp), .window = hp->window,
-                                  .ring = s->ring, .row_k = row_bytes(type, ntx_kept_k(hp)), .row_v = row_bytes(type, ntx_kept_v(hp))};
+        *p = (struct ntx_kv_pool){.type = type, .n_layers = hp->n_layers, .window = hp->window, .ring = s->ring};
     if (rc || (rc = make_places(p, hp)) || (rc = make_space(&p->space[ALL], kind_bytes(hp, type, s, ALL), s->blocks)) ||
         (s->window_blocks && (rc = make_space(&p->space[WINDOW], kind_bytes(hp, type, s, WINDOW), s->window_blocks))) ||
         (ntx_recur_bytes(hp) && (rc = ntx_recur_pool_new(hp, s->states, &p->recur, err)))) {
@@ -190,8 +208,7 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
         free(p->space[k].kept);
     }
     ntx_recur_pool_free(p->recur);
-    free(p->place);
-    free(p->kind);
+    free(p->layer);
     free(p);
 }
 
@@ -387,12 +404,13 @@ enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s)
 static void *block_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos, bool value)
 {
     const struct ntx_kv_pool *p = s->pool;
-    uint32_t kind = p->kind[layer], at = pos / NTX_KV_BLOCK;
+    const struct layer_kv *l = &p->layer[p->layer[layer].of];
+    uint32_t kind = l->kind, at = pos / NTX_KV_BLOCK;
     const struct space *x = &p->space[kind];
     uint32_t block = s->blocks[kind][kind == WINDOW ? at % s->n_blocks[WINDOW] : at], first = NTX_ROUND_DOWN(block, NTX_KV_CLUSTER);
     size_t tokens = (size_t)NTX_MIN(x->n_blocks - first, (uint32_t)NTX_KV_CLUSTER) * NTX_KV_BLOCK; /* of the cluster */
-    uint8_t *to = x->base + first * x->block_bytes + tokens * (p->place[layer] * (p->layer_bytes / NTX_KV_BLOCK) + head * (p->row_k + p->row_v));
-    return to + (value ? tokens * p->row_k : 0) + (size_t)(block - first) * NTX_KV_BLOCK * (value ? p->row_v : p->row_k);
+    uint8_t *to = x->base + first * x->block_bytes + tokens * (l->before + head * (l->row_k + l->row_v));
+    return to + (value ? tokens * l->row_k : 0) + (size_t)(block - first) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
 }
 
 void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
@@ -407,8 +425,9 @@ void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32
 
 /* ---- one position (layouts: cpu/cpu.h) */
 
-size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s) { return NTX_KV_BLOCK * s->pool->row_k; }
-size_t ntx_kv_v_bytes(const struct ntx_kv_seq *s) { return NTX_KV_BLOCK * s->pool->row_v; }
+size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s, uint32_t layer) { return NTX_KV_BLOCK * s->pool->layer[layer].row_k; }
+size_t ntx_kv_v_bytes(const struct ntx_kv_seq *s, uint32_t layer) { return NTX_KV_BLOCK * s->pool->layer[layer].row_v; }
+uint32_t ntx_kv_heads(const struct ntx_kv_seq *s, uint32_t layer) { return s->pool->layer[layer].heads; }
 
 /* Behind n * NTX_KV_BLOCK integers. */
 static void copy_scales(const uint8_t *block, uint32_t from, uint8_t *to_block, uint32_t to, size_t n)
@@ -417,11 +436,11 @@ static void copy_scales(const uint8_t *block, uint32_t from, uint8_t *to_block, 
         memcpy(to_block + NTX_KV_BLOCK * n + 2 * (b * NTX_KV_BLOCK + to), block + NTX_KV_BLOCK * n + 2 * (b * NTX_KV_BLOCK + from), 2);
 }
 
-void ntx_kv_copy_k(const struct ntx_kv_seq *s, const void *block, uint32_t from, void *to_block, uint32_t to)
+void ntx_kv_copy_k(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block, uint32_t to)
 {
     const uint8_t *x = block;
     uint8_t *y = to_block;
-    size_t row = s->pool->row_k, n = row / 34 * 32;
+    size_t row = s->pool->layer[layer].row_k, n = row / 34 * 32;
     if (s->pool->type == NTX_KV_F16) {
         memcpy(y + to * row, x + from * row, row);
         return;
@@ -431,11 +450,11 @@ void ntx_kv_copy_k(const struct ntx_kv_seq *s, const void *block, uint32_t from,
     copy_scales(x, from, y, to, n);
 }
 
-void ntx_kv_copy_v(const struct ntx_kv_seq *s, const void *block, uint32_t from, void *to_block, uint32_t to)
+void ntx_kv_copy_v(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block, uint32_t to)
 {
     const uint8_t *x = block;
     uint8_t *y = to_block;
-    size_t row = s->pool->row_v, n = row / 34 * 32;
+    size_t row = s->pool->layer[layer].row_v, n = row / 34 * 32;
     if (s->pool->type == NTX_KV_F16) {
         memcpy(y + to * row, x + from * row, row);
         return;
@@ -495,9 +514,9 @@ static void copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *t
 {
     const struct ntx_kv_pool *p = from->pool;
     for (uint32_t l = 0; l < p->n_layers; l++)
-        for (uint32_t h = 0; h < p->n_head_kv && p->kind[l] == kind; h++) {
-            memcpy(block_of(to, l, h, pos, false), block_of(from, l, h, pos, false), NTX_KV_BLOCK * p->row_k);
-            memcpy(block_of(to, l, h, pos, true), block_of(from, l, h, pos, true), NTX_KV_BLOCK * p->row_v);
+        for (uint32_t h = 0; h < p->layer[l].heads && p->layer[l].kind == kind; h++) {
+            memcpy(block_of(to, l, h, pos, false), block_of(from, l, h, pos, false), NTX_KV_BLOCK * p->layer[l].row_k);
+            memcpy(block_of(to, l, h, pos, true), block_of(from, l, h, pos, true), NTX_KV_BLOCK * p->layer[l].row_v);
         }
 }
 
@@ -659,5 +678,6 @@ struct ntx_recur *ntx_kv_recur(const struct ntx_kv_seq *s) { return s->recur; }
 
 const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer)
 {
+    layer = s->pool->layer[layer].of;
     return s->n_holes[layer] ? s->holes + layer * hole_bytes(s) : NULL;
 }

@@ -86,10 +86,11 @@ enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
 /* What a head has in a layer of the block that position pos is in. */
 void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);
 void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);
+uint32_t ntx_kv_heads(const struct ntx_kv_seq *s, uint32_t layer); /* that the layer keeps itself: 0 where its attention reads another's */
 /* What position `from` of a block has, to position `to` of another (or the same), of one head. */
-void ntx_kv_copy_k(const struct ntx_kv_seq *s, const void *block, uint32_t from, void *to_block, uint32_t to);
-void ntx_kv_copy_v(const struct ntx_kv_seq *s, const void *block, uint32_t from, void *to_block, uint32_t to);
-size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s), ntx_kv_v_bytes(const struct ntx_kv_seq *s); /* of a head's block */
+void ntx_kv_copy_k(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block, uint32_t to);
+void ntx_kv_copy_v(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block, uint32_t to);
+size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s, uint32_t layer), ntx_kv_v_bytes(const struct ntx_kv_seq *s, uint32_t layer); /* of a head's block */
 void ntx_kv_move_holes(struct ntx_kv_seq *s, uint32_t from, uint32_t to); /* position `to` has those of `from`, in each layer */
 void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos);
 void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens); /* forget holes of positions >= n_tokens, which are about to be written */

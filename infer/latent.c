@@ -50,7 +50,7 @@ static void absorb(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t
 void ntx__latent_begin(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, struct ntx_attn *a)
 {
     const struct ntx_hparams *hp = f->hp;
-    const uint32_t kept = ntx_kept_k(hp), plain = hp->head_k - hp->rope_dim;
+    const uint32_t kept = ntx_kept_k(hp, 0), plain = hp->head_k - hp->rope_dim;
     const size_t ld = (size_t)a->n_q * kept;
     for (uint32_t h = 0; h < a->n_q; h++) {
         struct ntx_attn one = *a;

@@ -8,7 +8,7 @@
  * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch, threads
  * and where experts lay change no bit. Scores are the softmax over all experts, or the sigmoid of each; where the layer has a bias for the choice,
  * those are chosen whose score with it is the largest; where experts are in groups, out of those groups whose two largest have the largest sum. Weights are the scores of those chosen (without it), divided by their
- * sum where the layer says so (a sum below the least normal half is taken as that), times its scale.
+ * sum where the layer says so (a sum below the least normal half is taken as that), times its scale, and the expert's.
  *
  * Choices of all rows are sorted by expert: an expert is asked for once and multiplies all rows that chose it together.
  * Those whose bytes are there already go first while others are being read, and the shared expert before all. */
@@ -134,7 +134,7 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     }
     float by = r->norm ? 1 / NTX_MAX(sum, LEAST_SUM) : 1;
     for (uint32_t k = 0; k < hp->n_expert_used; k++)
-        weight[k] = weight[k] * by * r->scale;
+        weight[k] = weight[k] * by * r->scale * (f->vec[NTX_T_expert_scale] ? f->vec[NTX_T_expert_scale][id[k]] : 1);
 }
 
 /* Numbers the choices by expert; returns how many experts there are. */
@@ -295,13 +295,15 @@ static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n)
 int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r)
 {
     (void)r;
-    const struct ntx_weight *bias = &layer(f)->router_bias, *choice = &layer(f)->router_choice;
+    const struct ntx_weight *bias = &layer(f)->router_bias, *choice = &layer(f)->router_choice, *scale = &layer(f)->expert_scale;
     int rc = route(f);
-    if (rc || (rc = ntx__take(f, bias, &f->vec[NTX_T_router_bias])) || (rc = ntx__take(f, choice, &f->vec[NTX_T_router_choice])))
+    if (rc || (rc = ntx__take(f, bias, &f->vec[NTX_T_router_bias])) || (rc = ntx__take(f, choice, &f->vec[NTX_T_router_choice])) ||
+        (rc = ntx__take(f, scale, &f->vec[NTX_T_expert_scale])))
         return rc;
     ntx__each(f, choose_row, f->n_live);
     ntx__give(f, bias);
     ntx__give(f, choice);
+    ntx__give(f, scale);
     f->moe.n_wanted = sort_choices(f);
     if (f->c.trace_experts)
         trace_wanted(f, f->moe.n_wanted);

@@ -11,6 +11,17 @@
 
 static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
 
+/* Its norm before the router. */
+static const struct ntx_step *next_norm(const struct ntx_forward *f)
+{
+    const struct ntx_layer *l = &f->c.model->layers[f->layer + 1];
+    const struct ntx_step *s = ntx_layer_find(l, NTX_OP_ROUTE);
+    while (s > l->step && s->op != NTX_OP_NORM)
+        s--;
+    return s;
+}
+static const struct ntx_weight *norm_of(const struct ntx_forward *f) { return &next_layer(f)->of[next_norm(f)->weight[0]]; }
+
 static bool there(struct ntx_weights *w, const struct ntx_weight *bias) { return bias->tensor == NTX_NO_TENSOR || w->ops->there(w, bias->chunk0); }
 
 static bool possible(const struct ntx_forward *f)
@@ -18,7 +29,7 @@ static bool possible(const struct ntx_forward *f)
     struct ntx_weights *w = f->c.weights;
     if (!w->ops->prefetch_experts || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || ntx__moe_held(f, f->layer + 1))
         return false;
-    return w->ops->there(w, next_layer(f)->ffn_norm.chunk0) && w->ops->there(w, next_layer(f)->router.chunk0) &&
+    return w->ops->there(w, norm_of(f)->chunk0) && w->ops->there(w, next_layer(f)->router.chunk0) &&
            there(w, &next_layer(f)->router_bias) && there(w, &next_layer(f)->router_choice);
 }
 
@@ -28,7 +39,10 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_weight *router = &next_layer(f)->router;
     const float *h = f->m.h + (size_t)f->m.live[i] * f->hp->n_embd;
     float *x = f->m.moe.x + i * f->ld_x;
-    f->c.ops->rmsnorm(h, f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
+    const struct ntx_step *norm = next_norm(f);
+    f->c.ops->rmsnorm(h, f->vec[norm->weight[0]], f->hp->rms_eps, f->hp->n_embd, x);
+    for (uint32_t k = 0; norm->scale != 0 && k < f->hp->n_embd; k++)
+        x[k] *= norm->scale;
     ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&router, 1), x, f->hp->n_embd, i);
 }
 
@@ -89,10 +103,10 @@ int ntx__moe_predict(struct ntx_forward *f)
         return 0;
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
     int rc = ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows);
-    if (rc || (rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm])))
+    if (rc || (rc = ntx__take(f, norm_of(f), &f->vec[next_norm(f)->weight[0]])))
         return rc;
     ntx__each(f, norm_row, f->n_live);
-    ntx__give(f, &next_layer(f)->ffn_norm);
+    ntx__give(f, norm_of(f));
     if ((rc = ntx__cpu_multiply(f, &router, 1, &in)) || (rc = take_biases(f, next_layer(f))))
         return rc;
     ntx__each(f, score_row, f->n_live);

@@ -23,7 +23,7 @@ struct ntx_recur; /* a session's */
 static inline uint32_t ntx_recur_panel(const struct ntx_hparams *hp) { return hp->delta.head % 32 ? 16 : 32; }
 
 /* Floats of a layer. */
-static inline size_t ntx__recur_tail(const struct ntx_hparams *hp) { return (size_t)(hp->delta.taps - 1) * ntx_width(hp, NTX_DIM_DELTA_MIX); }
+static inline size_t ntx__recur_tail(const struct ntx_hparams *hp) { return (size_t)(hp->delta.taps - 1) * ntx_width(hp, 0, NTX_DIM_DELTA_MIX); }
 static inline size_t ntx__recur_fold(const struct ntx_hparams *hp) { return (size_t)hp->delta.heads * hp->delta.head * hp->delta.head; }
 /* Of a session; 0: the model keeps nothing of the kind. */
 static inline uint64_t ntx_recur_bytes(const struct ntx_hparams *hp)

@@ -10,6 +10,7 @@
 
 #include "model/arch.h"
 
+uint32_t ntx_rope_dim(const struct ntx_hparams *hp, enum ntx_turn turn);
 /* freq: [rope_dim / 2] out, radians per position. factors: [rope_dim / 2] divisors, or NULL; NTX_TURN_WINDOW has none. */
 void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_turn turn, const float *factors, double *freq);
 /* cs, sn: [rope_dim / 2] out. */

@@ -61,7 +61,7 @@ static int find_arch(struct opening *o)
 
 static int get_keys(struct opening *o)
 {
-    struct ntx__keys k = {.g = o->g, .arch = o->arch, .name = o->name, .hp = &o->m->hp, .err = o->err};
+    struct ntx__keys k = {.g = o->g, .arch = o->arch, .name = o->name, .m = o->m, .hp = &o->m->hp, .err = o->err};
     return ntx__read_keys(&k);
 }
 
@@ -71,6 +71,8 @@ static int get_pack(struct opening *o)
     int rc = ntx_pack_read(o->g, hp->n_layers, hp->n_embd, hp->n_ff, &o->m->pack, o->err);
     if (!rc && o->m->pack && hp->n_expert)
         return ntx_err_set(o->err, -ENOTSUP, "a model with experts cannot be packed: its experts are bundles already");
+    if (!rc && o->m->pack && hp->dims)
+        return ntx_err_set(o->err, -ENOTSUP, "a model whose layers differ in width cannot be packed");
     return rc;
 }
 
@@ -89,17 +91,18 @@ void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every)
             hp->recurrent[l / 64] |= 1ull << l % 64;
 }
 
-uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d)
+uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
 {
+    const struct ntx_dims w = ntx_dims_of(hp, layer);
     switch (d) {
     case NTX_DIM_EMBD: return hp->n_embd;
-    case NTX_DIM_FF: return hp->n_ff;
-    case NTX_DIM_HEADS: return hp->n_head;
-    case NTX_DIM_HEAD_K: return hp->head_k;
-    case NTX_DIM_HEADS_K: return hp->n_head * hp->head_k;
-    case NTX_DIM_HEADS_V: return hp->n_head * hp->head_v;
-    case NTX_DIM_KV_HEADS_K: return hp->n_head_kv * hp->head_k;
-    case NTX_DIM_KV_HEADS_V: return hp->n_head_kv * hp->head_v;
+    case NTX_DIM_FF: return w.n_ff;
+    case NTX_DIM_HEADS: return w.n_head;
+    case NTX_DIM_HEAD_K: return w.head_k;
+    case NTX_DIM_HEADS_K: return w.n_head * w.head_k;
+    case NTX_DIM_HEADS_V: return w.n_head * w.head_v;
+    case NTX_DIM_KV_HEADS_K: return w.n_head_kv * w.head_k;
+    case NTX_DIM_KV_HEADS_V: return w.n_head_kv * w.head_v;
     case NTX_DIM_Q_LORA: return hp->q_lora;
     case NTX_DIM_KV_LORA: return hp->kv_lora;
     case NTX_DIM_LATENT: return hp->kv_lora + hp->rope_dim;
@@ -108,22 +111,25 @@ uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d)
     case NTX_DIM_HEAD_KV: return hp->head_k - hp->rope_dim + hp->head_v;
     case NTX_DIM_EXPERTS: return hp->n_expert;
     case NTX_DIM_EXPERT_FF: return hp->n_ff_exp;
+    case NTX_DIM_EXPERT_FF_2: return 2 * hp->n_ff_exp;
     case NTX_DIM_SHARED_FF: return hp->n_ff_shexp;
-    case NTX_DIM_GATED_HEADS_K: return 2 * hp->n_head * hp->head_k;
+    case NTX_DIM_GATED_HEADS_K: return 2 * w.n_head * w.head_k;
     case NTX_DIM_DELTA_TAPS: return hp->delta.taps;
     case NTX_DIM_DELTA_HEAD: return hp->delta.head;
     case NTX_DIM_DELTA_HEADS: return hp->delta.heads;
     case NTX_DIM_DELTA_RATES: return 2 * hp->delta.heads;
     case NTX_DIM_DELTA_VALUES: return hp->delta.heads * hp->delta.head;
     case NTX_DIM_DELTA_MIX: return (2 * hp->delta.key_heads + hp->delta.heads) * hp->delta.head;
+    case NTX_DIM_LAYER_INPUT: return hp->n_input;
+    case NTX_DIM_LAYER_INPUTS: return hp->n_input * hp->n_layers;
     default: return 1;
     }
 }
 
-static uint32_t output_of(const struct ntx_hparams *hp, const struct ntx_step *s)
+static uint32_t output_of(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
 {
     switch (s->op) {
-    case NTX_OP_MM: return ntx_width(hp, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
+    case NTX_OP_MM: return ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
     case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: return s->heads * s->width;
     case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
     default: return s->width;
@@ -135,7 +141,7 @@ static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, con
 {
     bool hidden = b == NTX_BUF_GATE || b == NTX_BUF_UP;
     if (s->out == b || (s->op == NTX_OP_SPLIT && s->in[1] == b))
-        return output_of(&m->hp, s);
+        return output_of(&m->hp, (uint32_t)(l - m->layers), s);
     if (hidden && s->op == NTX_OP_GROUPS)
         return m->hp.n_ff;
     return hidden && s->op == NTX_OP_EXPERTS && l->down_shared != NTX_NO_TENSOR ? m->hp.n_ff_shexp : 0;
@@ -150,18 +156,18 @@ uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b)
     return most;
 }
 
-struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, enum ntx_tensor t)
+struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t)
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
-    uint32_t n_each = k->use == NTX_USE_EXPERT ? hp->n_expert : k->use == NTX_USE_HEADS ? hp->n_head : 1;
-    return (struct ntx_shape){ntx_width(hp, (enum ntx_dim)k->in), ntx_width(hp, (enum ntx_dim)k->out), n_each};
+    uint32_t n_each = k->use == NTX_USE_EXPERT ? hp->n_expert : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head : 1;
+    return (struct ntx_shape){ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
 }
 
 static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum ntx_tensor t)
 {
     if (t == NTX_T_groups)
         return (struct ntx_shape){o->m->pack[layer].group_bytes, o->m->pack[layer].n_groups, 1};
-    return ntx_shape_of(&o->m->hp, t);
+    return ntx_shape_of(&o->m->hp, layer, t);
 }
 
 /* Heads' matrices may be written as one. */
@@ -233,7 +239,10 @@ static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
     char name[80];
     for (uint8_t i = 0; i < s->n_weights; i++) {
         enum ntx_tensor t = (enum ntx_tensor)s->weight[i];
-        snprintf(name, sizeof name, "blk.%u.%s", layer, name_of(o->arch, t));
+        if (ntx_is_models(t))
+            snprintf(name, sizeof name, "%s", name_of(o->arch, t));
+        else
+            snprintf(name, sizeof name, "blk.%u.%s", layer, name_of(o->arch, t));
         int rc = get_tensor(o, name, shape_of(o, layer, t), (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1), &o->m->layers[layer].tensor[t]);
         if (rc)
             return rc;
@@ -260,6 +269,7 @@ static int get_ends(struct opening *o)
 {
     struct ntx_model *m = o->m;
     const struct ntx_shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1}, norm = {m->hp.n_embd, 1, 1}, freqs = {m->hp.rope_dim / 2, 1, 1};
+    const struct ntx_shape inputs = {m->hp.n_input * m->hp.n_layers, m->hp.n_vocab, 1};
     int rc;
     if ((rc = get_tensor(o, "token_embd.weight", vocab, NTX_USE_MATRIX, true, &m->token_embd)) ||
         (rc = get_tensor(o, "output_norm.weight", norm, NTX_USE_VECTOR, true, &m->output_norm)) ||
@@ -268,7 +278,8 @@ static int get_ends(struct opening *o)
         return rc;
     if (m->output == NTX_NO_TENSOR)
         m->output = m->token_embd;
-    return 0;
+    m->input_embd = NTX_NO_TENSOR;
+    return m->hp.n_input ? get_tensor(o, "per_layer_token_embd.weight", inputs, NTX_USE_MATRIX, true, &m->input_embd) : 0;
 }
 
 /* A tensor of a block behind the layers, which predicts tokens: what a layer may have, and what else such a block has. */
@@ -330,6 +341,7 @@ void ntx_model_free(struct ntx_model *m)
     if (!m)
         return;
     free(m->layers);
+    free(m->dims);
     free(m->pack);
     free(m);
 }

@@ -1,7 +1,7 @@
 /* arch.h: from a validated GGUF to typed hyper-parameters, and to layers with their steps and weights, with no string look-ups afterwards.
  *
  * An architecture is a file in arch/: what its keys say, and which steps a layer is made of (layer.h). llama (Llama 1 to 3.x, Mistral, and with
- * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3,
+ * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3, gemma4,
  * qwen3next, qwen35, qwen35moe. What a model needs and ntx
  * lacks (an unknown rope scaling, an unknown router, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
@@ -23,6 +23,12 @@
 
 enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCALE_YARN };
 
+/* Of a layer, where layers differ in them. */
+struct ntx_dims {
+    uint32_t n_head, n_head_kv, head_k, head_v, n_ff;
+    uint32_t kv_of; /* the layer whose K and V its attention reads: itself, or one before it that keeps them */
+};
+
 struct ntx_hparams {
     char arch[16];
     char name[64];          /* general.name, may be empty */
@@ -34,6 +40,10 @@ struct ntx_hparams {
     uint32_t kv_lora;        /* width of the latent that K and V of all heads would be made of, and that is kept in their place (infer/latent.c); 0: they are kept */
     bool kv_joined;          /* then: one tensor has both matrices of a head */
     uint32_t q_lora;         /* q is made in two products, with so many values between; 0: in one */
+    uint32_t n_input;        /* values that each layer gets of the token, from a table beside the embedding's; 0: none */
+    bool v_of_k;             /* layers without a window have no V matrix: their V is the K matrix's product, too */
+    bool experts_fused;      /* an expert's gate and up are one matrix */
+    const struct ntx_dims *dims; /* [n_layers], the model's, where layers differ in these and in n_ff: which are then the largest; NULL: they do not */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
     uint32_t ctx_most;      /* further than this the model computes what ntx does not: a context beyond is refused; 0: there is no such end */
     uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
@@ -49,7 +59,7 @@ struct ntx_hparams {
     float rope_attn_factor;  /* multiplies the yarn magnitude, 1 by default */
     uint32_t rope_ctx_orig;  /* yarn: context before scaling */
     float yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
-    float rope_base_window, rope_factor_window; /* of layers with a window, where those turn by NTX_TURN_WINDOW (layer.h) */
+    uint32_t rope_dim_window; float rope_base_window, rope_factor_window; /* of layers with a window, where those turn by NTX_TURN_WINDOW (layer.h) */
     /* Experts, of the layers that have them: a row goes through n_expert_used of n_expert. */
     uint32_t n_expert, n_expert_used; /* 0: there are none */
     uint32_t n_ff_exp;       /* width of an expert */
@@ -65,33 +75,39 @@ struct ntx_model {
     uint32_t token_embd;  /* [n_vocab x n_embd], read a row at a time */
     uint32_t output;      /* [n_vocab x n_embd]; == token_embd when tied */
     uint32_t output_norm;
+    uint32_t input_embd;  /* [n_vocab x n_layers * n_input], read a row at a time, or none */
     uint32_t rope_freqs;  /* [rope_dim / 2] F32 divisors of the frequencies (Llama 3.1), or none */
     struct ntx_layer *layers; /* [n_layers] */
+    struct ntx_dims *dims;    /* hp.dims */
     struct ntx_pack_layer *pack;      /* [n_layers], or NULL: the FFNs are not packed */
     const struct ntx_gguf *gguf;      /* borrowed */
 };
 
 static inline bool ntx_windowed(const struct ntx_hparams *hp, uint32_t layer) { return hp->windowed[layer / 64] >> layer % 64 & 1; }
+static inline struct ntx_dims ntx_dims_of(const struct ntx_hparams *hp, uint32_t layer)
+{
+    return hp->dims ? hp->dims[layer] : (struct ntx_dims){hp->n_head, hp->n_head_kv, hp->head_k, hp->head_v, hp->n_ff, layer};
+}
 /* What a layer keeps of a position: so many heads of K and of V. Of latents one vector, with the rotated part of the key, whose beginning is V. */
-static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp) { return hp->kv_lora ? 1 : hp->n_head_kv; }
-static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : hp->head_k; }
-static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp) { return hp->kv_lora ? 0 : hp->head_v; }
+static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 1 : ntx_dims_of(hp, layer).n_head_kv; }
+static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : ntx_dims_of(hp, layer).head_k; }
+static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 0 : ntx_dims_of(hp, layer).head_v; }
 static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer) { return hp->recurrent[layer / 64] >> layer % 64 & 1; }
 uint32_t ntx_count_recurrent(const struct ntx_hparams *hp);
 /* All but every n-th. */
 void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every);
 
-uint32_t ntx_width(const struct ntx_hparams *hp, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
+uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
 /* Values that the widest step of any layer leaves in a row of a buffer; 0: none uses it. */
 uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b);
 struct ntx_shape {
     uint32_t n_in, n_out, n_each; /* length of a row, rows, and of experts' matrices how many */
 };
-struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, enum ntx_tensor t); /* of groups: 1 x 1 */
+struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t); /* of groups: 1 x 1 */
 /* The steps of a layer as an architecture makes it from these numbers, without a file: each step with all that it may take. false: there is no such
  * architecture. */
 bool ntx_layer_describe(const char *arch, const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
-/* As the architecture calls it, behind "blk.N.". */
+/* As the architecture calls it, behind "blk.N." (but see ntx_is_models). */
 const char *ntx_tensor_name(const char *arch, enum ntx_tensor t);
 
 /* Every shape and type is checked (vectors are F32), and every tensor of the file must have its place.

@@ -86,11 +86,16 @@ static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use u
     return 0;
 }
 
-/* One matrix of one expert. */
-static int cut_expert(struct cutter *k, uint32_t tensor, uint32_t layer, uint32_t expert, struct ntx_weight *w)
+/* One matrix of one expert: gate and up may be one in the file. */
+static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum ntx_expert_part part)
 {
+    const struct ntx_layer *l = &k->m->layers[layer];
+    bool fused = part != NTX_EXPERT_DOWN && l->expert_gate == NTX_NO_TENSOR;
+    uint32_t tensor = fused ? l->expert_gate_up : (&l->expert_gate)[part];
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
-    struct ntx_weight e = weight_of(k->m, tensor);
+    struct ntx_weight e = weight_of(k->m, tensor), *w = &k->c->layers[layer].expert[part];
+    if (fused)
+        e.n_out /= 2;
     struct ntx_chunk *ch;
     int rc = append(k, &ch);
     if (rc)
@@ -102,7 +107,8 @@ static int cut_expert(struct cutter *k, uint32_t tensor, uint32_t layer, uint32_
     e.n_chunks = 1;
     e.chunk_rows = e.n_out;
     uint64_t bytes = (uint64_t)e.n_out * e.row_bytes;
-    *ch = (struct ntx_chunk){.tensor = tensor, .layer = layer, .file = t->file, .n_rows = e.n_out, .offset = t->offset + expert * bytes,
+    uint64_t at = fused ? 2 * (uint64_t)expert + part : expert;
+    *ch = (struct ntx_chunk){.tensor = tensor, .layer = layer, .file = t->file, .n_rows = e.n_out, .offset = t->offset + at * bytes,
                              .bytes = bytes, .expert = true};
     k->c->matrix_bytes += bytes;
     if (!expert)
@@ -112,11 +118,12 @@ static int cut_expert(struct cutter *k, uint32_t tensor, uint32_t layer, uint32_
 
 static int cut_experts(struct cutter *k, uint32_t l)
 {
-    const uint32_t *tensors = &k->m->layers[l].expert_gate;
     int rc = 0;
     for (uint32_t e = 0; e < k->m->hp.n_expert && !rc; e++)
         for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
-            rc = cut_expert(k, tensors[part], l, e, &k->c->layers[l].expert[part]);
+            rc = cut_expert(k, l, e, (enum ntx_expert_part)part);
+    if (k->m->layers[l].expert_gate_up != NTX_NO_TENSOR)
+        k->c->layers[l].expert_gate_up = k->c->layers[l].expert[NTX_EXPERT_GATE];
     return rc;
 }
 
@@ -174,6 +181,7 @@ static int cut_model(struct cutter *k)
     if (!rc)
         rc = cut(k, m->output, m->hp.n_layers, NTX_USE_MATRIX, &c->output);
     c->token_embd = weight_of(m, m->token_embd);
+    c->input_embd = m->hp.n_input ? weight_of(m, m->input_embd) : absent;
     c->n_layers = m->hp.n_layers;
     c->n_expert = m->hp.n_expert;
     return rc;

@@ -62,7 +62,7 @@ struct ntx_chunks {
     uint32_t n;
     struct ntx_layer_weights *layers; /* [n_layers] */
     struct ntx_weight output_norm, output, rope_freqs;
-    struct ntx_weight token_embd;     /* type, n_in, n_out, row_bytes only; n_chunks 0 */
+    struct ntx_weight token_embd, input_embd; /* type, n_in, n_out, row_bytes only; n_chunks 0. input_embd: or absent */
     uint32_t n_layers, n_expert;
     uint64_t matrix_bytes;            /* of all chunks that are not fixed */
     uint64_t fixed_bytes;

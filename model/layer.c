@@ -12,7 +12,7 @@ const char *ntx_op_name(enum ntx_op op)
     static const char *const names[NTX_N_OPS] = {
         [NTX_OP_NORM] = "NORM", [NTX_OP_MM] = "MM", [NTX_OP_BIAS] = "BIAS", [NTX_OP_ROPE] = "ROPE", [NTX_OP_PUT] = "PUT", [NTX_OP_ATTEND] = "ATTEND",
         [NTX_OP_GLU] = "GLU", [NTX_OP_ADD] = "ADD", [NTX_OP_ROUTE] = "ROUTE", [NTX_OP_EXPERTS] = "EXPERTS", [NTX_OP_GROUPS] = "GROUPS",
-        [NTX_OP_SPLIT] = "SPLIT", [NTX_OP_GATE] = "GATE", [NTX_OP_CONV] = "CONV", [NTX_OP_UNIT] = "UNIT", [NTX_OP_RATES] = "RATES", [NTX_OP_DELTA] = "DELTA",
+        [NTX_OP_SPLIT] = "SPLIT", [NTX_OP_GATE] = "GATE", [NTX_OP_CONV] = "CONV", [NTX_OP_UNIT] = "UNIT", [NTX_OP_RATES] = "RATES", [NTX_OP_DELTA] = "DELTA", [NTX_OP_SCALE] = "SCALE", [NTX_OP_INPUTS] = "INPUTS",
     };
     return names[op];
 }
@@ -33,17 +33,18 @@ void ntx_step_takes(struct ntx_step *s, enum ntx_tensor t, bool maybe)
 }
 
 /* Without its weight there is nothing to it. */
-static bool is_all_weight(const struct ntx_step *s) { return s->op == NTX_OP_NORM || s->op == NTX_OP_MM || s->op == NTX_OP_BIAS; }
+static bool is_all_weight(const struct ntx_step *s) { return s->op == NTX_OP_NORM || s->op == NTX_OP_MM || s->op == NTX_OP_BIAS || s->op == NTX_OP_SCALE; }
 
 static bool keep_present(const struct ntx_layer *l, struct ntx_step *s)
 {
     uint8_t n = 0;
+    bool bare = !s->n_weights;
     for (uint8_t i = 0; i < s->n_weights; i++)
         if (l->tensor[s->weight[i]] != NTX_NO_TENSOR)
             s->weight[n++] = s->weight[i];
     s->n_weights = n;
     s->maybe = 0;
-    return n || !is_all_weight(s);
+    return n || bare || !is_all_weight(s);
 }
 
 /* Backwards from what goes into the state. */

@@ -6,7 +6,7 @@
  * step finishes before the next begins, as far as anybody can tell.
  *
  *   operation   out                                      in          weights
- *   NORM        RMS norm of `heads` runs of `width`      any         scale [width]
+ *   NORM        RMS norm of `heads` runs of `width`, times `scale` where that is not 0      any         scale [width]; none: 1
  *   MM          W in                                     any         W
  *   BIAS        out += b                                 -           b
  *   ROPE        of `heads` runs of `width` values `rotated` are turned by the row's position, in place, from `offset` on
@@ -22,6 +22,8 @@
  *   DELTA       gated delta net, `heads` of `width` over `key_heads`: the layer's state S of a head, its row's rates g and b, and q, k and v of in[0]:
  *               S = g S; S += k (x) b (v - S'k); out = S'q / root(width)             Q, b; g is A
  *   ADD         out += in                                any
+ *   SCALE       out = in * `scale`, or * its weight      any         one value
+ *   INPUTS      out = (out + the token's row of the model's table * `scale`) / sqrt(2): what each layer gets of the token
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
  *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's gate (or it has none), experts
  *   GROUPS      a packed FFN (pack.h)                                            X           gate matrix (or it is in the groups), groups
@@ -41,11 +43,11 @@
 
 #define NTX_NO_TENSOR UINT32_MAX
 #define NTX_STEP_WEIGHTS 10
-#define NTX_LAYER_STEPS 32
+#define NTX_LAYER_STEPS 48
 
 enum ntx_op {
     NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS,
-    NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_N_OPS
+    NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_OP_SCALE, NTX_OP_INPUTS, NTX_N_OPS
 };
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
@@ -63,8 +65,9 @@ struct ntx_router {
                                        n_groups 0: there are none */
 };
 
-/* Rows of a pass. H is the residual stream; the others last from one step to a later one of the layer. */
-enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A, NTX_N_BUFS };
+/* Rows of a pass. H is the residual stream, INPUTS what all layers get of the token; the others last from one step to a later one of the layer. */
+enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A,
+               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_N_BUFS };
 
 struct ntx_step {
     uint8_t op;                        /* enum ntx_op */
@@ -80,6 +83,7 @@ struct ntx_step {
     bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
     uint32_t window;                   /* ATTEND */
     bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
+    uint32_t from;                     /* GLU: of a row of in[1], the first value */
     float scale, cap;                  /* DELTA: of what comes out; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
     uint8_t act;                       /* GLU, EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */

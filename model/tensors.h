@@ -12,7 +12,7 @@
 /* Widths that shapes are made of (ntx_width). */
 enum ntx_dim {
     NTX_DIM_ONE, NTX_DIM_EMBD, NTX_DIM_FF, NTX_DIM_HEADS, NTX_DIM_HEAD_K, NTX_DIM_HEADS_K, NTX_DIM_HEADS_V, NTX_DIM_KV_HEADS_K, NTX_DIM_KV_HEADS_V,
-    NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
+    NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
     NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
 };
 
@@ -68,14 +68,26 @@ enum ntx_use {
     X(up,                 "ffn_up.weight",              EMBD,           FF,          MATRIX) \
     X(down,               "ffn_down.weight",            FF,             EMBD,        MATRIX) \
     X(ffn_post_norm,      "post_ffw_norm.weight",       EMBD,           ONE,         VECTOR) /* of what the FFN adds */ \
+    X(ffn_pre_norm_2,     "pre_ffw_norm_2.weight",      EMBD,           ONE,         VECTOR) /* of experts beside a dense FFN: before them, */ \
+    X(ffn_post_norm_2,    "post_ffw_norm_2.weight",     EMBD,           ONE,         VECTOR) /* behind them, */ \
+    X(ffn_post_norm_1,    "post_ffw_norm_1.weight",     EMBD,           ONE,         VECTOR) /* and behind that FFN */ \
+    X(layer_scale,        "layer_output_scale.weight",  ONE,            ONE,         VECTOR) \
+    X(inputs_proj,        "per_layer_model_proj.weight", EMBD,          LAYER_INPUTS, MATRIX) /* the model's: layer 0 uses it */ \
+    X(inputs_norm,        "per_layer_proj_norm.weight", LAYER_INPUT,    ONE,         VECTOR) /* the same */ \
+    X(input_gate,         "inp_gate.weight",            EMBD,           LAYER_INPUT, MATRIX) \
+    X(input_proj,         "proj.weight",                LAYER_INPUT,    EMBD,        MATRIX) \
+    X(input_norm,         "post_norm.weight",           EMBD,           ONE,         VECTOR) \
     X(groups,             "ntx_ffn.weight",             GROUP_BYTES,    GROUPS,      GROUPS) /* instead of up, down and maybe gate */ \
     X(router,             "ffn_gate_inp.weight",        EMBD,           EXPERTS,     RESIDENT) \
     X(router_bias,        "ffn_gate_inp.bias",          EXPERTS,        ONE,         VECTOR) \
     X(router_choice,      "exp_probs_b.bias",           EXPERTS,        ONE,         VECTOR) /* added to scores for the choice, not to shares */ \
+    X(router_scale,       "ffn_gate_inp.scale",         EMBD,           ONE,         VECTOR) /* of the norm before it */ \
+    X(expert_scale,       "ffn_down_exps.scale",        EXPERTS,        ONE,         VECTOR) /* shares are multiplied by it */ \
     X(shared_gate,        "ffn_gate_inp_shexp.weight",  EMBD,           ONE,         VECTOR) /* used as a matrix of one row */ \
     X(gate_shared,        "ffn_gate_shexp.weight",      EMBD,           SHARED_FF,   MATRIX) \
     X(up_shared,          "ffn_up_shexp.weight",        EMBD,           SHARED_FF,   MATRIX) \
     X(down_shared,        "ffn_down_shexp.weight",      SHARED_FF,      EMBD,        MATRIX) \
+    X(expert_gate_up,     "ffn_gate_up_exps.weight",    EMBD,           EXPERT_FF_2, EXPERT) /* an expert's gate, then its up */ \
     X(expert_gate_bias,   "ffn_gate_exps.bias",         EXPERT_FF,      EXPERTS,     ROWS) \
     X(expert_up_bias,     "ffn_up_exps.bias",           EXPERT_FF,      EXPERTS,     ROWS) \
     X(expert_down_bias,   "ffn_down_exps.bias",         EMBD,           EXPERTS,     ROWS) \
@@ -97,6 +109,9 @@ struct ntx_tensor_kind {
 };
 
 extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS];
+
+/* Not a layer's but the model's, though a layer's steps take it: nothing stands before its name. */
+static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm; }
 
 /* A matrix that rows are multiplied by, wherever it lies. */
 static inline int ntx_is_matrix(enum ntx_tensor t)

@@ -16,6 +16,7 @@ static const struct ntx__tok_kind kinds[] = {
      .bytes = ntx__spm_bytes, .encode = ntx__spm_encode},
     {.name = "gpt2", .byte_level = true, .open = ntx__bpe_open, .free = ntx__bpe_free, .bytes = ntx__bpe_bytes,
      .encode = ntx__bpe_encode},
+    {.name = "gemma4", .add_bos = true, .open = ntx__gemma_open, .free = ntx__bpe_free, .bytes = ntx__bpe_bytes, .encode = ntx__gemma_encode},
 };
 
 static const struct ntx__tok_kind *find_kind(struct ntx_str s)

@@ -1,4 +1,5 @@
-/* tokenizer_bpe.c: byte-level BPE. A word's bytes are joined in the order of the list of merges.
+/* tokenizer_bpe.c: byte-level BPE. A word's bytes are joined in the order of the list of merges. Gemma 4's joins characters likewise, spaces being escaped as
+ * SentencePiece does, in whole lines; what is left without a token is written as byte tokens.
  *
  * Merges are kept by their left token: those of token l are entries[start[l] .. start[l + 1]), each one 64-bit word
  *     right token (20 bits) | joined token (20 bits) | rank (24 bits)
@@ -13,7 +14,7 @@
 #include "model/tokenizer_pre.h"
 
 struct bpe {
-    struct ntx__pre *pre;
+    struct ntx__pre *pre; /* NULL: Gemma 4's */
     struct ntx__pre_traits traits;
     uint32_t *start;   /* [n_vocab + 1] */
     uint64_t *entries; /* [start[n_vocab]] */
@@ -27,9 +28,15 @@ struct pair {
 
 struct reader {
     const struct ntx__vocab *v;
+    bool byte_level;
     struct ntx__alphabet alphabet;
     char *buf; /* room for the longest merge */
 };
+
+static int64_t decode(const struct reader *r, const char *p, size_t n, char *out)
+{
+    return r->byte_level ? ntx__alphabet_decode(&r->alphabet, p, n, out) : (int64_t)ntx__unescape_spaces((struct ntx_str){p, n}, out);
+}
 
 static int read_pair(struct reader *r, struct ntx_str s, struct pair *p)
 {
@@ -37,8 +44,8 @@ static int read_pair(struct reader *r, struct ntx_str s, struct pair *p)
     if (!gap)
         return -EINVAL;
     size_t n = (size_t)(gap - s.p);
-    int64_t a = ntx__alphabet_decode(&r->alphabet, s.p, n, r->buf);
-    int64_t b = a < 0 ? -1 : ntx__alphabet_decode(&r->alphabet, gap + 1, s.n - n - 1, r->buf + a);
+    int64_t a = decode(r, s.p, n, r->buf);
+    int64_t b = a < 0 ? -1 : decode(r, gap + 1, s.n - n - 1, r->buf + a);
     *p = (struct pair){-1, -1, -1};
     if (b < 0)
         return 0;
@@ -48,9 +55,9 @@ static int read_pair(struct reader *r, struct ntx_str s, struct pair *p)
     return 0;
 }
 
-static int read_pairs(const struct ntx_gguf_kv *kv, const struct ntx__vocab *v, struct pair *pairs, struct ntx_err *err)
+static int read_pairs(const struct ntx_gguf_kv *kv, const struct ntx__vocab *v, bool byte_level, struct pair *pairs, struct ntx_err *err)
 {
-    struct reader r = {.v = v};
+    struct reader r = {.v = v, .byte_level = byte_level};
     size_t longest = 0;
     int rc = 0;
     ntx__alphabet_init(&r.alphabet);
@@ -110,7 +117,7 @@ static int load_merges(const struct ntx_gguf *g, const struct ntx__vocab *v, str
     struct pair *pairs = malloc((kv->count + 1) * sizeof(*pairs));
     if (!pairs)
         return -ENOMEM;
-    int rc = read_pairs(kv, v, pairs, err);
+    int rc = read_pairs(kv, v, m->pre, pairs, err);
     if (!rc)
         rc = index_pairs(pairs, (uint32_t)kv->count, v->n, m);
     free(pairs);
@@ -141,6 +148,17 @@ int ntx__bpe_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_
     return 0;
 }
 
+int ntx__gemma_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_err *err)
+{
+    struct bpe *m = calloc(1, sizeof(*m));
+    if (!m)
+        return -ENOMEM;
+    t->model = m;
+    t->v.add_bos = true; /* whatever the key says, as others take it: its models know no text without one */
+    t->v.add_prefix = false;
+    return load_merges(g, &t->v, m, err);
+}
+
 void ntx__bpe_free(void *model)
 {
     struct bpe *m = model;
@@ -155,7 +173,7 @@ void ntx__bpe_free(void *model)
 size_t ntx__bpe_bytes(const struct ntx_tokenizer *t)
 {
     const struct bpe *m = t->model;
-    return sizeof(*m) + ntx__pre_bytes(m->pre) + (t->v.n + 2u) * sizeof(*m->start) + m->start[t->v.n] * sizeof(*m->entries);
+    return sizeof(*m) + (m->pre ? ntx__pre_bytes(m->pre) : 0) + (t->v.n + 2u) * sizeof(*m->start) + m->start[t->v.n] * sizeof(*m->entries);
 }
 
 /* ---- encoding */
@@ -238,6 +256,56 @@ int ntx__bpe_encode(const struct ntx_tokenizer *t, const char *text, size_t len,
         at += n;
         if (!rc && at < len) /* not UTF-8: a byte by itself */
             rc = ntx__ids_add_byte(&t->v, out, (unsigned char)text[at++]);
+    }
+    ntx__merge_free(&e.merge);
+    return rc;
+}
+
+/* ---- Gemma 4 */
+
+/* Characters; what is not UTF-8, byte by byte. */
+static int add_characters(struct encoder *e, const char *text, size_t len)
+{
+    int rc = 0;
+    for (size_t at = 0; !rc && at < len;) {
+        utf8proc_int32_t cp;
+        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(len - at), &cp);
+        n = n < 1 ? 1 : n;
+        rc = ntx__merge_add(&e->merge, (uint32_t)at, (uint32_t)n, ntx__vocab_find(&e->t->v, text + at, (size_t)n));
+        at += (size_t)n;
+    }
+    return rc;
+}
+
+static int encode_line(struct encoder *e, const char *text, size_t len)
+{
+    int32_t whole = *text == '\n' ? ntx__vocab_find(&e->t->v, text, len) : -1;
+    if (whole >= 0)
+        return ntx__ids_add(e->out, whole);
+    int rc = ntx__ids_wanted(e->out);
+    if (rc || (rc = ntx__merge_begin(&e->merge, len)) || (rc = add_characters(e, text, len)))
+        return rc;
+    rc = ntx__merge_run(&e->merge, e->t, text, join);
+    for (int32_t i = 0; !rc && i >= 0; i = e->merge.syms[i].next) {
+        const struct ntx__sym *s = &e->merge.syms[i];
+        if (s->id >= 0)
+            rc = ntx__ids_add(e->out, s->id);
+        for (uint32_t k = 0; s->id < 0 && !rc && k < s->len; k++)
+            rc = ntx__ids_add_byte(&e->t->v, e->out, (unsigned char)text[s->off + k]);
+    }
+    return rc;
+}
+
+/* Line by line, newlines that follow one another being a line, too. */
+int ntx__gemma_encode(const struct ntx_tokenizer *t, const char *text, size_t len, bool prefix, struct ntx__ids *out)
+{
+    struct encoder e = {.t = t, .out = out, .merge.out = out};
+    int rc = 0;
+    (void)prefix;
+    for (size_t at = 0, n; !rc && at < len; at += n) {
+        for (n = 1; at + n < len && (text[at + n] == '\n') == (text[at] == '\n');)
+            n++;
+        rc = encode_line(&e, text + at, n);
     }
     ntx__merge_free(&e.merge);
     return rc;

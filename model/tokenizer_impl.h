@@ -3,6 +3,7 @@
  *   text -> tokenizer.c: cuts out special tokens (tokenizer_special.c) -> raw runs
  *        -> llama: tokenizer_spm.c                                            \
  *        -> gpt2:  tokenizer_bpe.c -> tokenizer_pre.c (regular expressions)   -> tokenizer_merge.c -> ids
+ *        -> gemma4: tokenizer_bpe.c, by characters                           /
  *
  * tokenizer_vocab.c turns the vocabulary of a GGUF into one compact pool where each token is the very bytes that it
  * stands for: escapes of spaces and the byte-level alphabet are undone once, at open. */
@@ -77,6 +78,7 @@ int ntx__vocab_open(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, 
 void ntx__vocab_free(struct ntx__vocab *v);
 size_t ntx__vocab_bytes(const struct ntx__vocab *v);
 int32_t ntx__vocab_find(const struct ntx__vocab *v, const char *text, size_t len); /* -1 when no token has that text */
+size_t ntx__unescape_spaces(struct ntx_str s, char *out); /* the length, never more than s.n */
 static inline const char *ntx__vocab_text(const struct ntx__vocab *v, uint32_t id, size_t *len)
 {
     *len = v->off[id + 1] - v->off[id];
@@ -122,6 +124,8 @@ size_t ntx__spm_bytes(const struct ntx_tokenizer *t);
 void ntx__spm_free(void *model);
 int ntx__bpe_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_err *err);
 int ntx__bpe_encode(const struct ntx_tokenizer *t, const char *text, size_t len, bool prefix, struct ntx__ids *out);
+int ntx__gemma_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_err *err); /* the rest is the same */
+int ntx__gemma_encode(const struct ntx_tokenizer *t, const char *text, size_t len, bool prefix, struct ntx__ids *out);
 size_t ntx__bpe_bytes(const struct ntx_tokenizer *t);
 void ntx__bpe_free(void *model);
 

@@ -19,7 +19,7 @@ static const char *const eog_names[] = {
     "<|im_end|>", "<|endoftext|>",                 /* chatml, Qwen, GPT-2 */
     "<|end|>",                                     /* Phi; but see spare_end */
     "<|return|>", "<|call|>",                      /* gpt-oss */
-    "<end_of_turn>", "<eos>",                      /* Gemma */
+    "<end_of_turn>", "<eos>", "<turn|>", "<|tool_response>", /* Gemma */
     "<EOT>", "<|EOT|>",                            /* code models */
     "<\xef\xbd\x9c""end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", /* DeepSeek */
 };
@@ -57,7 +57,7 @@ static int byte_value(struct ntx_str s)
     return hex(s.p[3]) << 4 | hex(s.p[4]);
 }
 
-static size_t unescape_spaces(struct ntx_str s, char *out)
+size_t ntx__unescape_spaces(struct ntx_str s, char *out)
 {
     char *o = out;
     for (size_t i = 0; i < s.n;) {
@@ -81,7 +81,7 @@ static size_t token_bytes(const struct ntx__alphabet *a, struct ntx_str s, uint8
     }
     if (type == NTX__NORMAL || type == NTX__UNUSED) {
         if (!a)
-            return unescape_spaces(s, out);
+            return ntx__unescape_spaces(s, out);
         int64_t n = ntx__alphabet_decode(a, s.p, s.n, out);
         if (n >= 0)
             return (size_t)n;

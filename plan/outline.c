@@ -8,6 +8,7 @@
 
 #include "common/util.h"
 #include "infer/recur.h"
+#include "model/arch.h"
 
 uint64_t ntx_outline_bytes(const struct ntx_outline *o, enum ntx_part part)
 {
@@ -33,6 +34,8 @@ uint64_t ntx_outline_model_bytes(const struct ntx_outline *o)
 
 uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
 {
+    if (o->kv_values)
+        return o->kv_values;
     return (uint64_t)(o->n_layers - o->n_recurrent) * o->n_head_kv * ((uint64_t)o->head_k + o->head_v);
 }
 
@@ -73,10 +76,39 @@ static uint32_t key(const struct ntx_gguf *g, const char *arch, const char *name
     return !ntx_gguf_u64(g, k, &v) && v <= UINT32_MAX ? (uint32_t)v : 0;
 }
 
+/* Number l of an array, or the key's only one. */
+static uint32_t key_of_layer(const struct ntx_gguf *g, const char *arch, const char *name, uint32_t l)
+{
+    char k[160];
+    snprintf(k, sizeof k, "%s.%s", arch, name);
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, k);
+    size_t size = kv ? ntx_gguf_scalar_bytes(kv->elem) : 0;
+    uint32_t v = 0;
+    if (!kv || kv->type != NTX_GGUF_ARR || l >= kv->count || !size || size > sizeof v)
+        return key(g, arch, name);
+    memcpy(&v, (const uint8_t *)kv->data + l * size, size);
+    return v;
+}
+
+/* Layers with a window may have heads of other widths, and the last layers may read what others keep. */
+static uint64_t kv_values(const struct ntx_gguf *g, const char *arch, const struct ntx_outline *o)
+{
+    uint32_t shared = NTX_MIN(key(g, arch, "attention.shared_kv_layers"), o->n_layers);
+    uint32_t k = key(g, arch, "attention.key_length_swa"), v = key(g, arch, "attention.value_length_swa");
+    uint64_t n = 0;
+    for (uint32_t l = 0; k && v && l < o->n_layers - shared; l++) {
+        bool windowed = key_of_layer(g, arch, "attention.sliding_window_pattern", l);
+        n += (uint64_t)key_of_layer(g, arch, "attention.head_count_kv", l) * (windowed ? (uint64_t)k + v : (uint64_t)o->head_k + o->head_v);
+    }
+    return n;
+}
+
 static enum ntx_part part_of(const char *name, bool tied)
 {
     if (!strcmp(name, "token_embd.weight"))
         return tied ? NTX_PART_HEAD : NTX_PART_EMBED;
+    if (!strcmp(name, "per_layer_token_embd.weight"))
+        return NTX_PART_EMBED;
     if (!strcmp(name, "output.weight"))
         return NTX_PART_HEAD;
     return strstr(name, "_exps.weight") ? NTX_PART_EXPERT : NTX_PART_DENSE;
@@ -157,6 +189,7 @@ static void read_widths(const struct ntx_gguf *g, const char *arch, struct ntx_o
         o->head_k = o->n_embd / o->n_head;
     if (!o->head_v)
         o->head_v = o->head_k;
+    o->kv_values = o->n_layers <= NTX_MAX_LAYERS ? kv_values(g, arch, o) : 0;
 }
 
 int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err)

@@ -27,6 +27,7 @@ struct ntx_outline {
     uint64_t state_bytes;                            /* of a session, for those; half of it is read for a token, and half written */
     uint32_t n_experts, n_used, n_expert_layers;     /* 0, 0, 0 for a dense model; with experts n_ff is an expert's */
     uint64_t bytes[NTX_N_PARTS][NTX_TYPE_LIMIT];
+    uint64_t kv_values;                              /* of one token, where layers differ in their heads, or some keep none; 0: as the widths above say */
     uint64_t n_matrices;                             /* of the layers and the head */
     uint64_t layer_min, layer_max;                   /* bytes of the smallest and the largest layer */
 };

@@ -36,6 +36,10 @@ static const struct {
     {"gemma-3-4b", "gemma3", 34, 2560, 10240, 8, 4, 256, 262208, 131072, 0, 0, 0, 0, 0},
     {"gemma-3-12b", "gemma3", 48, 3840, 15360, 16, 8, 256, 262208, 131072, 0, 0, 0, 0, 0},
     {"gemma-3-27b", "gemma3", 62, 5376, 21504, 32, 16, 128, 262208, 131072, 0, 0, 0, 0, 0},
+    {"gemma-4-e2b", "gemma4", 35, 1536, 6144, 8, 1, 512, 262144, 131072, 0, 0, 0, 0, 0},
+    {"gemma-4-e4b", "gemma4", 42, 2560, 10240, 8, 2, 512, 262144, 131072, 0, 0, 0, 0, 0},
+    {"gemma-4-26b-a4b", "gemma4", 30, 2816, 2112, 16, 8, 512, 262144, 262144, 128, 8, 704, 0, 0},
+    {"gemma-4-31b", "gemma4", 60, 5376, 21504, 32, 16, 512, 262144, 262144, 0, 0, 0, 0, 0},
     {"granite-3.3-8b", "granite", 40, 4096, 12800, 32, 8, 128, 49159, 131072, 0, 0, 0, 0, 0},
     {"ministral-3-8b", "mistral3", 34, 4096, 14336, 32, 8, 128, 131072, 16384, 0, 0, 0, 0, 0},
     {"ministral-3-14b", "mistral3", 40, 5120, 16384, 32, 8, 128, 131072, 16384, 0, 0, 0, 0, 0},
@@ -46,6 +50,18 @@ static const struct {
     {"qwen3.5-35b-a3b", "qwen35moe", 40, 2048, 512, 16, 2, 256, 248320, 262144, 256, 8, 512, 512, 0},
     {"qwen3.5-122b-a10b", "qwen35moe", 48, 3072, 1024, 32, 2, 256, 248320, 262144, 256, 8, 1024, 1024, 0},
     {"qwen3.5-397b-a17b", "qwen35moe", 60, 4096, 1024, 32, 2, 256, 248320, 262144, 512, 10, 1024, 1024, 0},
+};
+
+/* Where layers differ: all but each `every`th have a window, and heads of another width; the last ones keep no K and V. */
+static const struct by_layer {
+    const char *name;
+    uint32_t every, window_head, full_kv, shared, shared_ff, n_input;
+    bool no_v; /* without a window */
+} by_layer[] = {
+    {"gemma-4-e2b", 5, 256, 1, 20, 12288, 256, false},
+    {"gemma-4-e4b", 6, 256, 2, 18, 10240, 256, false},
+    {"gemma-4-26b-a4b", 6, 256, 2, 0, 0, 0, true},
+    {"gemma-4-31b", 6, 256, 4, 0, 0, 0, true},
 };
 
 static const struct mix {
@@ -119,7 +135,7 @@ static uint64_t add_layer(struct ntx_outline *o, const char *arch, const struct 
     for (const struct ntx_step *s = layer.step; s < layer.step + layer.n_steps; s++)
         for (uint8_t i = 0; i < s->n_weights; i++) {
             enum ntx_tensor t = (enum ntx_tensor)s->weight[i];
-            struct ntx_shape w = ntx_shape_of(hp, t);
+            struct ntx_shape w = ntx_shape_of(hp, l, t);
             uint32_t type = fitting(type_of(o, m, t, more), w.n_in);
             if (s->maybe >> i & 1)
                 continue;
@@ -170,6 +186,27 @@ static void set_delta(struct ntx_hparams *hp, struct ntx_outline *o, uint32_t he
     o->state_bytes = ntx_recur_bytes(hp);
 }
 
+/* Returns what a token has in K and V, in all layers. */
+static uint64_t set_dims(struct ntx_hparams *hp, const struct by_layer *b, struct ntx_dims *d)
+{
+    const uint32_t own = hp->n_layers - b->shared;
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        bool full = l % b->every == b->every - 1;
+        d[l] = ntx_dims_of(hp, l);
+        d[l].n_head_kv = full ? b->full_kv : d[l].n_head_kv;
+        d[l].head_k = d[l].head_v = full ? hp->head_k : b->window_head;
+        d[l].kv_of = l < own ? l : own - (full ? 1 : 2);
+        d[l].n_ff = l < own ? d[l].n_ff : b->shared_ff;
+        hp->windowed[l / 64] |= (uint64_t)!full << l % 64;
+        n += l < own ? (uint64_t)d[l].n_head_kv * (d[l].head_k + d[l].head_v) : 0;
+    }
+    hp->dims = d;
+    hp->n_input = b->n_input;
+    hp->v_of_k = b->no_v;
+    return n;
+}
+
 int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err *err)
 {
     const char *at = strchr(name, '@');
@@ -195,12 +232,16 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
         return ntx_err_set(err, -EINVAL, "%.80s: rows of %u values are no whole blocks of that type; mxfp4, q8_0 and f16 are possible", name, o.n_embd);
     if (mixes[t].experts && !o.n_experts)
         return ntx_err_set(err, -EINVAL, "%.80s: only experts are of that type, and the model has none", name);
+    struct ntx_dims dims[NTX_MAX_LAYERS];
     struct ntx_hparams hp = {
         .n_layers = o.n_layers, .n_embd = o.n_embd, .n_ff = models[k].ff, .n_vocab = o.n_vocab, .n_head = o.n_head, .n_head_kv = o.n_head_kv, .head_k = o.head_k,
         .head_v = o.head_v, .n_dense = models[k].dense, .n_expert = o.n_experts, .n_expert_used = o.n_used, .n_ff_exp = models[k].expert_ff,
         .n_ff_shexp = models[k].shared_ff,
     };
     set_delta(&hp, &o, delta_heads(models[k].name));
+    for (size_t i = 0; i < sizeof by_layer / sizeof *by_layer; i++)
+        if (!strcmp(by_layer[i].name, models[k].name))
+            o.kv_values = set_dims(&hp, &by_layer[i], dims);
     snprintf(o.name, sizeof o.name, "%s", name);
     for (uint32_t l = 0; l < o.n_layers; l++) {
         uint64_t n = add_layer(&o, models[k].arch, &hp, &mixes[t], l);
@@ -210,6 +251,8 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
     o.bytes[NTX_PART_DENSE][NTX_F32] += 4ull * o.n_embd; /* output_norm */
     add(&o, NTX_PART_HEAD, mixes[t].head, o.n_embd, o.n_vocab);
     add(&o, NTX_PART_EMBED, mixes[t].base, o.n_embd, o.n_vocab);
+    if (hp.n_input)
+        add(&o, NTX_PART_EMBED, mixes[t].base, (uint64_t)hp.n_input * hp.n_layers, o.n_vocab);
     *out = o;
     return 0;
 }

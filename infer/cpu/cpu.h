@@ -121,7 +121,7 @@ struct ntx_cpu_ops {
     ntx_interleave_fn *interleave[NTX_TYPE_LIMIT];
     ntx_columns_fn *columns[NTX_TYPE_LIMIT];
     void (*act_quantize[NTX_N_ACTS])(const float *x, void *dst, uint32_t n); /* one row; F32: a copy */
-    /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double joined by the fixed tree; y may be x */
+    /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double joined by the fixed tree; y may be x; w NULL: 1 */
     void (*rmsnorm)(const float *x, const float *w, float eps, uint32_t n, float *y);
     /* rotates n_heads heads of width head_dim in place: first `dim` values by cos/sin [dim / 2] of the row's position */
     void (*rope_norm)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn);

@@ -95,7 +95,7 @@ static void rmsnorm(const float *x, const float *w, float eps, uint32_t n, float
 {
     float scale = (float)(1.0 / sqrt(sum_of_squares(x, n) / n + (double)eps));
     for (uint32_t k = 0; k < n; k++)
-        y[k] = x[k] * scale * w[k];
+        y[k] = w ? x[k] * scale * w[k] : x[k] * scale;
 }
 
 static void rope_norm(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t dim, const float *cs, const float *sn)

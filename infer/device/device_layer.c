@@ -246,7 +246,7 @@ int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
 /* Steps of rows as the functions above know them. */
 static bool can_rows(const struct ntx_layer *l, const struct ntx__run *r)
 {
-    static const char letters[NTX_N_OPS] = {[NTX_OP_NORM] = 'N', [NTX_OP_BIAS] = 'B', [NTX_OP_ROPE] = 'R', [NTX_OP_PUT] = 'P', [NTX_OP_GLU] = 'G', [NTX_OP_ADD] = 'A'};
+    static const char letters[NTX_N_OPS] = {[NTX_OP_NORM] = 'N', [NTX_OP_BIAS] = 'B', [NTX_OP_ROPE] = 'R', [NTX_OP_PUT] = 'P', [NTX_OP_GLU] = 'G', [NTX_OP_ADD] = 'A', [NTX_OP_SCALE] = 'S', [NTX_OP_INPUTS] = 'I'};
     char ops[NTX_LAYER_STEPS + 1] = "";
     for (uint32_t i = 0; i < r->n; i++)
         ops[i] = letters[l->step[r->first + i].op];
@@ -258,6 +258,8 @@ static bool can_rows(const struct ntx_layer *l, const struct ntx__run *r)
 static bool can(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r)
 {
     const struct ntx_step *s = &l->step[r->first];
+    if (m->hp.dims)
+        return false;
     for (uint32_t i = 0; i < r->n; i++)
         if (s[i].act == NTX_FFN_GELU || s[i].turn || s[i].cap != 0)
             return false;

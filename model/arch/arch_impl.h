@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c deepseek2.c qwen35.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek2.c qwen35.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -13,10 +13,10 @@
 /* Symbol and GGUF name. */
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
-    X(gemma2, "gemma2") X(gemma3, "gemma3") X(deepseek2, "deepseek2") \
+    X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek2, "deepseek2") \
     X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe")
 
-#define NTX__OWN_KEYS 10
+#define NTX__OWN_KEYS 12
 
 enum ntx__presence { NTX__NEVER, NTX__MAYBE /* the file's keys or tensors tell */, NTX__ALWAYS };
 
@@ -27,6 +27,7 @@ struct ntx__arch {
     uint8_t score;               /* the same: enum ntx_score */
     bool any_score;              /* a key may say otherwise */
     /* Its own keys, after the shared ones: NULL: it has none. `own` names those that would be refused or mean something else with others. */
+    bool per_layer;              /* counts of heads and widths of FFNs may differ from layer to layer: its own keys see to that */
     int (*keys)(struct ntx__keys *k);
     const char *own[NTX__OWN_KEYS];
     /* The steps of layer l. */
@@ -40,6 +41,7 @@ NTX_ARCHS(X)
 
 /* ---- pieces.c */
 struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
+    uint32_t layer;  /* where layers differ in widths */
     enum ntx_rope_kind rope;
     enum ntx__presence qkv_bias, o_bias, sinks;
     enum ntx__presence qk_norm, qk_norm_all; /* of each head; of all at once, where there are no biases before */
@@ -49,6 +51,9 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     bool gated;      /* q's matrix gives each head a gate of its output, too */
     float scale;     /* of scores; 0: one by the root of a head's width */
     float cap;       /* of scores; 0: none */
+    bool borrows;    /* another layer's K and V are read: it has none */
+    bool v_of_k;     /* V is what K is before its norm */
+    bool v_norm;     /* of each head of V, without a scale */
     uint32_t window; /* positions that a row sees, its own included; 0: all */
 };
 /* h += o(attend(q, k, v of norm(h))) */
@@ -65,15 +70,22 @@ struct ntx__experts { /* what a layer's experts have beside a router and three m
     enum ntx__presence biases, choice; /* of the router and of each expert; added to the scores for the choice alone */
     enum ntx__presence shared, shared_gate; /* one that every row goes through; what weighs it */
 };
+/* h += norm(norm(ffn(norm(h))) + norm(experts(norm(h)))), the router having a norm of its own, too */
+void ntx__add_both(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
 /* The same by experts. */
 void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *out, const struct ntx__experts *has);
+
+/* h += norm(proj(act(gate h) * the token's input of this layer)); and before layer 0, the inputs of all layers. */
+void ntx__add_inputs(const struct ntx_model *m, struct ntx_layer *out);
+void ntx__add_input(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
 
 /* ---- keys.c */
 struct ntx__keys {
     const struct ntx_gguf *g;
     const struct ntx__arch *arch;
     const char *name;      /* of the architecture */
-    struct ntx_hparams *hp;
+    struct ntx_model *m;
+    struct ntx_hparams *hp; /* the model's */
     struct ntx_err *err;
     char key[96];          /* the last one asked for */
 };
@@ -88,6 +100,8 @@ int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float 
 /* attention.sliding_window and its pattern: hp->window, `fallback` as above, and which layers have it: as an array tells, or of so many in a row (`every`, where
  * the key does not say otherwise) all but the last. */
 int ntx__key_windows(struct ntx__keys *k, int64_t fallback, uint32_t every);
+/* Makes hp->dims: heads, K and V heads and FFNs as the keys' numbers or arrays say, all else as hp says. */
+int ntx__make_dims(struct ntx__keys *k);
 /* nextn_predict_layers: that many of the last blocks are not layers of the text's; what they hold is known, and never read. */
 int ntx__key_nextn(struct ntx__keys *k);
 #define NTX__MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */

@@ -30,6 +30,7 @@ static int keys3(struct ntx__keys *k)
         (rc = ntx__key_f32(k, "final_logit_softcapping", 0, 0, 1e6f, &k->hp->logit_cap)))
         return rc;
     k->hp->rope_factor_window = 1;
+    k->hp->rope_dim_window = k->hp->rope_dim;
     scale(k->hp, LAYERS_3_27B);
     return 0;
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/printable.h"
@@ -21,7 +22,7 @@ static int bad_key(struct ntx__keys *k, const char *what)
     return ntx_err_set(k->err, -EINVAL, "key '%s' %s", k->key, what);
 }
 
-/* One number for all layers, given once or as an array of equal ones. */
+/* One number for all layers, given as an array of equal ones; where they may differ, the largest. */
 static int u64_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint64_t *v)
 {
     const uint8_t *p = kv->data;
@@ -29,14 +30,16 @@ static int u64_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint6
         return bad_key(k, "is not an array of 32-bit integers");
     if (!kv->count)
         return bad_key(k, "is an empty array");
-    for (uint64_t i = 1; i < kv->count; i++)
-        if (memcmp(p, p + 4 * i, 4))
+    int32_t x, most = -1;
+    for (uint64_t i = 0; i < kv->count; i++) {
+        if (!k->arch->per_layer && memcmp(p, p + 4 * i, 4))
             return bad_key(k, "differs between layers, which is not supported");
-    int32_t x;
-    memcpy(&x, p, sizeof x);
-    if (x < 0)
-        return bad_key(k, "is negative");
-    *v = (uint64_t)x;
+        memcpy(&x, p + 4 * i, sizeof x);
+        if (x < 0)
+            return bad_key(k, "is negative");
+        most = NTX_MAX(most, x);
+    }
+    *v = (uint64_t)most;
     return 0;
 }
 
@@ -217,7 +220,7 @@ static int get_heads(struct ntx__keys *k)
         rc = ntx__key_u32(k, "attention.head_count_kv", hp->n_head, 1, NTX__MAX_WIDTH, &hp->n_head_kv);
     if (rc)
         return rc;
-    if (hp->n_head % hp->n_head_kv)
+    if (!k->arch->per_layer && hp->n_head % hp->n_head_kv)
         return ntx_err_set(k->err, -EINVAL, "%u heads are not a multiple of %u key/value heads", hp->n_head, hp->n_head_kv);
     int64_t even = hp->n_embd % hp->n_head ? -1 : (int64_t)(hp->n_embd / hp->n_head);
     if (!(rc = ntx__key_u32(k, "attention.key_length", even, 1, NTX__MAX_WIDTH / hp->n_head, &hp->head_k)))
@@ -414,6 +417,40 @@ int ntx__key_windows(struct ntx__keys *k, int64_t fallback, uint32_t every)
     rc = ntx__key_u32(k, "attention.sliding_window_pattern", every, 1, NTX_MAX_LAYERS, &every);
     for (uint32_t l = 0; l < k->hp->n_layers; l++)
         k->hp->windowed[l / 64] |= (uint64_t)(l % every < every - 1) << l % 64;
+    return rc;
+}
+
+/* Number l of an array; where the key is none, v stays. */
+static void of_layer(struct ntx__keys *k, const char *suffix, uint32_t l, uint32_t *v)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
+    if (kv && kv->type == NTX_GGUF_ARR) /* of such numbers, as *v was found there */
+        *v = 0;
+    if (kv && kv->type == NTX_GGUF_ARR && l < kv->count)
+        memcpy(v, (const uint8_t *)kv->data + 4 * (size_t)l, 4);
+}
+
+/* Heads and widths of layer l. */
+static int get_dims(struct ntx__keys *k, uint32_t l, struct ntx_dims *d)
+{
+    *d = ntx_dims_of(k->hp, l);
+    of_layer(k, "attention.head_count", l, &d->n_head);
+    of_layer(k, "attention.head_count_kv", l, &d->n_head_kv);
+    of_layer(k, "feed_forward_length", l, &d->n_ff);
+    if (!d->n_head || !d->n_head_kv || d->n_head % d->n_head_kv || !d->n_ff)
+        return ntx_err_set(k->err, -EINVAL, "layer %u has %u heads, %u of keys and values, and an FFN of %u: that is not possible", l, d->n_head, d->n_head_kv, d->n_ff);
+    return 0;
+}
+
+int ntx__make_dims(struct ntx__keys *k)
+{
+    struct ntx_dims *d = calloc(k->hp->n_layers, sizeof *d);
+    if (!d)
+        return ntx_err_set(k->err, -ENOMEM, "no memory for %u layers", k->hp->n_layers);
+    int rc = 0;
+    for (uint32_t l = 0; l < k->hp->n_layers && !rc; l++)
+        rc = get_dims(k, l, &d[l]);
+    k->hp->dims = k->m->dims = d;
     return rc;
 }
 

@@ -13,12 +13,12 @@ static void multiply(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enu
     ntx_step_takes(ntx_layer_add(l, NTX_OP_MM, out, in), t, false);
 }
 
-static void bias(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t, enum ntx__presence has)
+static void bias(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t, enum ntx__presence has)
 {
     if (has == NTX__NEVER)
         return;
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_BIAS, out, NTX_BUF_NONE);
-    s->width = ntx_width(hp, (enum ntx_dim)ntx_tensor_kinds[t].in);
+    s->width = ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[t].in);
     takes(s, t, has);
 }
 
@@ -40,8 +40,8 @@ static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, const stru
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = heads;
-    s->width = hp->head_k;
-    s->rotated = hp->rope_dim;
+    s->width = ntx_dims_of(hp, has->layer).head_k;
+    s->rotated = has->turn == NTX_TURN_WINDOW ? hp->rope_dim_window : hp->rope_dim;
     s->pairs = (uint8_t)has->rope;
     s->turn = (uint8_t)has->turn;
 }
@@ -65,43 +65,67 @@ static void split(struct ntx_layer *l, enum ntx_buf b, enum ntx_buf other, uint3
     s->width = width;
 }
 
-void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
+/* K and V: of X. */
+static void add_kv(struct ntx_layer *l, const struct ntx__attention *has)
 {
-    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
-    multiply(l, NTX_BUF_Q, NTX_BUF_X, has->gated ? NTX_T_q_gated : NTX_T_q);
     multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_k);
-    multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
-    bias(hp, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
-    bias(hp, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
-    bias(hp, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
-    if (has->gated)
-        split(l, NTX_BUF_Q, NTX_BUF_Z, hp->n_head, hp->head_k);
+    if (!has->v_of_k)
+        multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
+}
+
+/* Behind the products: biases and norms of heads. */
+static void add_head_norms(struct ntx_layer *l, const struct ntx__attention *has, const struct ntx_dims *w)
+{
+    if (has->v_norm)
+        norm(l, NTX_BUF_V, has->v_of_k ? NTX_BUF_K : NTX_BUF_V, NTX_T_v, NTX__NEVER, w->n_head_kv, w->head_v);
     if (has->qk_norm != NTX__NEVER) {
-        norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, has->qk_norm, hp->n_head, hp->head_k);
-        norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, has->qk_norm, hp->n_head_kv, hp->head_k);
+        norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, has->qk_norm, w->n_head, w->head_k);
+        if (!has->borrows)
+            norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, has->qk_norm, w->n_head_kv, w->head_k);
     }
     if (has->qk_norm_all != NTX__NEVER) {
-        norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm_all, has->qk_norm_all, 1, hp->n_head * hp->head_k);
-        norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm_all, has->qk_norm_all, 1, hp->n_head_kv * hp->head_k);
+        norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm_all, has->qk_norm_all, 1, w->n_head * w->head_k);
+        norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm_all, has->qk_norm_all, 1, w->n_head_kv * w->head_k);
     }
-    if (!has->unturned) {
-        rotate(hp, l, has, NTX_BUF_Q, hp->n_head);
-        rotate(hp, l, has, NTX_BUF_K, hp->n_head_kv);
-    }
-    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
+}
+
+static void attend(struct ntx_layer *l, const struct ntx__attention *has, const struct ntx_dims *w)
+{
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->window = has->window;
     s->cap = has->cap;
-    s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)hp->head_k);
-    s->width = hp->n_head * hp->head_v;
+    s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)w->head_k);
+    s->width = w->n_head * w->head_v;
     takes(s, NTX_T_sinks, has->sinks);
     if (has->gated) {
         s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);
         s->in[1] = NTX_BUF_Z;
-        s->width = hp->n_head * hp->head_v;
+        s->width = w->n_head * w->head_v;
     }
+}
+
+void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
+{
+    const struct ntx_dims w = ntx_dims_of(hp, has->layer);
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
+    multiply(l, NTX_BUF_Q, NTX_BUF_X, has->gated ? NTX_T_q_gated : NTX_T_q);
+    if (!has->borrows)
+        add_kv(l, has);
+    bias(hp, has->layer, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
+    bias(hp, has->layer, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
+    bias(hp, has->layer, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
+    if (has->gated)
+        split(l, NTX_BUF_Q, NTX_BUF_Z, w.n_head, w.head_k);
+    add_head_norms(l, has, &w);
+    if (!has->unturned)
+        rotate(hp, l, has, NTX_BUF_Q, w.n_head);
+    if (!has->unturned && !has->borrows)
+        rotate(hp, l, has, NTX_BUF_K, w.n_head_kv);
+    if (!has->borrows)
+        ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
+    attend(l, has, &w);
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
-    bias(hp, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
+    bias(hp, has->layer, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
     if (has->post_norm)
         norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_attn_post_norm, NTX__ALWAYS, 1, hp->n_embd);
     add(hp, l);
@@ -137,7 +161,7 @@ void ntx__add_latent_attention(const struct ntx_hparams *hp, struct ntx_layer *l
 static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_V);
-    s->width = ntx_width(hp, NTX_DIM_DELTA_MIX);
+    s->width = ntx_width(hp, 0, NTX_DIM_DELTA_MIX);
     s->taps = hp->delta.taps;
     takes(s, NTX_T_delta_conv, NTX__ALWAYS);
     s = ntx_layer_add(l, NTX_OP_UNIT, NTX_BUF_Q, NTX_BUF_Q);
@@ -201,7 +225,7 @@ static void dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, e
         multiply(l, NTX_BUF_UP, NTX_BUF_X, NTX_T_up);
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
         s->in[1] = NTX_BUF_UP;
-        s->width = m->hp.n_ff;
+        s->width = ntx_dims_of(&m->hp, at).n_ff;
         s->act = (uint8_t)act;
         multiply(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
     }
@@ -217,6 +241,71 @@ void ntx__add_dense_normed(const struct ntx_model *m, uint32_t at, struct ntx_la
 {
     dense(m, at, l, act);
     norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_ffn_post_norm, NTX__ALWAYS, 1, m->hp.n_embd);
+    add(&m->hp, l);
+}
+
+/* A router's norm, which has a scale of its own, and experts, whose sum is normed: BESIDE. */
+static void add_experts_beside(const struct ntx_model *m, struct ntx_layer *l, enum ntx_ffn_act act)
+{
+    const uint32_t n = m->hp.n_embd;
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_router_scale, NTX__ALWAYS, 1, n);
+    l->step[l->n_steps - 1].scale = 1 / sqrtf((float)n);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROUTE, NTX_BUF_NONE, NTX_BUF_X);
+    s->router = m->hp.router;
+    takes(s, NTX_T_router, NTX__ALWAYS);
+    takes(s, NTX_T_expert_scale, NTX__MAYBE);
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_pre_norm_2, NTX__ALWAYS, 1, n);
+    s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
+    s->act = (uint8_t)act;
+    if (m->hp.experts_fused)
+        takes(s, NTX_T_expert_gate_up, NTX__ALWAYS);
+    for (int t = m->hp.experts_fused ? NTX_T_expert_down : NTX_T_expert_gate; t <= NTX_T_expert_down; t++)
+        takes(s, (enum ntx_tensor)t, NTX__ALWAYS);
+    norm(l, NTX_BUF_BESIDE, NTX_BUF_Y, NTX_T_ffn_post_norm_2, NTX__ALWAYS, 1, n);
+}
+
+void ntx__add_both(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
+{
+    const uint32_t n = m->hp.n_embd;
+    add_experts_beside(m, l, act);
+    dense(m, at, l, act);
+    norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_ffn_post_norm_1, NTX__ALWAYS, 1, n);
+    ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_Y, NTX_BUF_BESIDE)->width = n;
+    norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_ffn_post_norm, NTX__ALWAYS, 1, n);
+    add(&m->hp, l);
+}
+
+/* H, as a matrix may be multiplied by it. */
+static void copy_state(const struct ntx_model *m, struct ntx_layer *l, float scale)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, NTX_BUF_X, NTX_BUF_H);
+    s->width = m->hp.n_embd;
+    s->scale = scale;
+}
+
+void ntx__add_inputs(const struct ntx_model *m, struct ntx_layer *l)
+{
+    const uint32_t n = m->hp.n_input;
+    copy_state(m, l, 1 / sqrtf((float)m->hp.n_embd));
+    multiply(l, NTX_BUF_INPUTS, NTX_BUF_X, NTX_T_inputs_proj);
+    norm(l, NTX_BUF_INPUTS, NTX_BUF_INPUTS, NTX_T_inputs_norm, NTX__ALWAYS, m->hp.n_layers, n);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_INPUTS, NTX_BUF_INPUTS, NTX_BUF_INPUTS);
+    s->width = n * m->hp.n_layers;
+    s->scale = sqrtf((float)n);
+}
+
+void ntx__add_input(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
+{
+    const uint32_t n = m->hp.n_input;
+    copy_state(m, l, 1);
+    multiply(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_input_gate);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
+    s->in[1] = NTX_BUF_INPUTS;
+    s->from = at * n;
+    s->width = n;
+    s->act = (uint8_t)act;
+    multiply(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_input_proj);
+    norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_input_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     add(&m->hp, l);
 }
 

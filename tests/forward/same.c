@@ -244,20 +244,45 @@ static void same_gemma(void)
     }
 }
 
+/* Widths of heads and of FFNs by layer, K and V of other layers, experts beside a dense FFN, inputs of each layer. */
+static void same_gemma4(void)
+{
+    for (int i = 0; i < 3; i++) {
+        struct mk_options make = rig_model();
+        make.arch = "gemma4";
+        make.type = i ? "Q8_0" : "Q4_K_M";
+        make.layers = 6;
+        make.window = 11;
+        make.ff = 256;
+        make.head_dim = 64;
+        make.window_head = 32;
+        make.full_kv = i == 1 ? 1 : 0;
+        make.no_v = i == 1;
+        make.experts = i == 1 ? 6 : 0;
+        make.fused = i == 1;
+        make.shared_kv = i == 2 ? 3 : 0;
+        make.layer_input = i == 2 ? 64 : 0;
+        same_by_circumstance(&(struct rig_options){.make = make});
+        same_in_company(&(struct rig_options){.make = make});
+    }
+}
+
 /* Layers with a window keep a ring of blocks: logits are those of a cache that keeps all, for passes of any size, and after a conversation was cut back. */
-static void same_with_windows(enum ntx_kv_type type)
+static void same_with_windows(const char *arch, enum ntx_kv_type type)
 {
     enum { LONG = 500, CUT = 470 };
     struct rig_options o = {.make = rig_model(), .kv_type = type, .max_rows = 40, .ctx = 512};
     struct rig r;
     int32_t ids[LONG];
     size_t n;
-    o.make.arch = "gpt-oss";
+    o.make.arch = arch;
     o.make.type = "Q8_0";
     o.make.experts = 4;
     o.make.layers = 3;
     o.make.ff = 128;
     o.make.head_dim = 64;
+    o.make.window_head = 32;
+    o.make.full_kv = 1;
     o.make.window = 50;
     float *want = rig_logits(&o, LONG, 40, &n), *got;
     o.windows = true;
@@ -387,8 +412,10 @@ int main(void)
     same_from_snapshots(false, false);
     same_from_snapshots(true, false);
     same_from_snapshots(false, true);
-    same_with_windows(NTX_KV_F16);
-    same_with_windows(NTX_KV_Q8_0);
+    same_with_windows("gpt-oss", NTX_KV_F16);
+    same_with_windows("gpt-oss", NTX_KV_Q8_0);
+    same_with_windows("gemma4", NTX_KV_F16);
+    same_with_windows("gemma4", NTX_KV_Q8_0);
     struct mk_options make = rig_model();
     make.layers = 2;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -408,6 +435,7 @@ int main(void)
     same_in_company(&(struct rig_options){.make = make});
     wanted_only(&make);
     same_gemma();
+    same_gemma4();
     same_after_failures("llama", "Q4_K_M");
     same_after_failures("llama", "Q8_0");
     same_after_failures("qwen35", "Q8_0");

@@ -93,6 +93,10 @@ CASES = {
     'qwen35.q5_k_m': '--arch qwen35 --layers 4 --head-dim 64 --rotated 32 --delta-head 128 --delta-heads 4 --delta-keys 2 --tied --type Q5_K_M --seed 52',
     'qwen35moe.f32': '--arch qwen35moe --layers 4 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 32 --delta-heads 8 --delta-keys 4 --type F32 --seed 53',
     'qwen35moe.q8_0': '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 3 --delta-taps 3 --type Q8_0 --seed 54',
+    'gemma4.f32': '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 4 --full-kv 2 --no-v --window 24 --rope-base 1000000 --type F32 --tied --seed 55',
+    'gemma4.moe.f32': '--arch gemma4 --layers 4 --head-dim 64 --window-head 32 --full-kv 1 --window 9 --experts 8 --experts-used 3 --expert-ff 128 --fused --type F32 --tied --seed 56',
+    'gemma4.inputs.f32': '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 1 --shared-kv 3 --layer-input 32 --window 16 --type F32 --tied --seed 57',
+    'gemma4.q8_0': '--arch gemma4 --layers 4 --head-dim 64 --full-kv 1 --shared-kv 1 --layer-input 64 --window 40 --type Q8_0 --tied --seed 58',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -69,6 +69,11 @@ def delta(r):
             '--attention-every', pick(r, 2, 3)] + maybe(r, '--rotated', '16') + maybe(r, '--nextn', '1')
 
 
+def gemma4(r):
+    return dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--window-head', '32') + maybe(r, '--full-kv', '1') + maybe(r, '--shared-kv', '3') + \
+        maybe(r, '--layer-input', '32') + maybe(r, '--no-v') + (experts(r) + maybe(r, '--fused') if r.random() < 0.5 else [])
+
+
 ARCHS = {
     'llama': lambda r: (experts(r) if r.random() < 0.4 else dense(r)) + maybe(r, '--biases') + yarn(r),
     'qwen2': dense, 'qwen3': dense,
@@ -88,6 +93,7 @@ ARCHS = {
     'granitemoe': lambda r: experts(r, '--ff') + ['--shared-ff', pick(r, 64, 160)],
     'gemma2': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64), '--tied'],
     'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),
+    'gemma4': gemma4,
 }
 EVEN = ('olmoe', 'qwen2', 'qwen2moe') # heads that fill the width
 
@@ -101,7 +107,7 @@ def shape(arch, r):
     embd = heads * head if arch in EVEN else r.choice([128, 192, 256])
     more = ARCHS[arch](r)
     types = ['F32'] if '--experts' in more else list(TOLERANCE) # see part()
-    return ['--arch', arch, '--layers', pick(r, 3, 4, 5, 7), '--embd', str(embd), '--heads', str(heads), '--kv', str(kv), '--head-dim', str(head),
+    return ['--arch', arch, '--layers', pick(r, 6, 9) if arch == 'gemma4' else pick(r, 3, 4, 5, 7), '--embd', str(embd), '--heads', str(heads), '--kv', str(kv), '--head-dim', str(head),
             '--type', pick(r, *types), '--seed', str(r.randrange(10**6))] + (maybe(r, '--tied') if arch not in UNTIED else []) + more
 
 

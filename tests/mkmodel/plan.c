@@ -70,6 +70,8 @@ struct plan {
     const struct mk_options *o;
     const struct recipe *recipe;
     uint32_t head, n_vocab;
+    struct ntx_hparams hp;    /* as far as widths go */
+    struct ntx_dims dims[NTX_MAX_LAYERS];
 };
 
 /* Rows that are no whole blocks get a simpler type, as other writers do it. */
@@ -109,12 +111,13 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */ };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384 };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
     {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek2", SHARED_COUNT | DENSE | LATENT},
     {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
+    {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
 };
 
 static bool says(const struct mk_options *o, unsigned key)
@@ -193,23 +196,58 @@ static const struct {
     {NTX_T_k_norm_all, 1, 0.1f, PLAIN, false, false},
     {NTX_T_attn_post_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_ffn_post_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_router_scale, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_expert_scale, 1, 0.2f, PLAIN, false, false},
+    {NTX_T_expert_gate_up, 0, 1, OF_EMBD, false, false},
+    {NTX_T_ffn_pre_norm_2, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_ffn_post_norm_1, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_ffn_post_norm_2, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_layer_scale, 0.8f, 0.1f, PLAIN, false, false},
+    {NTX_T_inputs_proj, 0, 1, PLAIN, false, false},
+    {NTX_T_inputs_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_input_gate, 0, 1, OF_EMBD, false, false},
+    {NTX_T_input_proj, 0, 1, OF_IN, false, false},
+    {NTX_T_input_norm, 1, 0.1f, PLAIN, false, false},
 };
 
 static uint32_t value_dim(const struct mk_options *o, uint32_t head) { return o->value_dim ? o->value_dim : head; }
 static uint32_t or_else(uint32_t n, uint32_t fallback) { return n ? n : fallback; }
 static uint32_t attention_every(const struct mk_options *o) { return or_else(o->attention_every, 4); }
 
-static struct ntx_hparams widths(const struct mk_options *o, uint32_t head)
+static bool is_gemma4(const struct mk_options *o) { return !strcmp(o->arch, "gemma4"); }
+
+/* Each third layer has no window, wider heads and other K and V heads; the last ones read what others keep, and have wider FFNs. */
+static void gemma4_widths(struct plan *p)
 {
-    struct ntx_hparams hp = {.n_layers = o->layers, .n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = head, .head_v = value_dim(o, head), .rope_dim = o->kv_lora ? o->rotated : head,
-                             .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined,
-                             .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o)};
-    hp.delta.head = or_else(o->delta_head, 32);
-    hp.delta.heads = or_else(o->delta_heads, 4);
-    hp.delta.key_heads = or_else(o->delta_keys, 2);
-    hp.delta.taps = or_else(o->delta_taps, 4);
-    ntx_set_recurrent(&hp, attention_every(o)); /* architectures without such layers do not look */
-    return hp;
+    const struct mk_options *o = p->o;
+    const uint32_t own = o->layers - o->shared_kv;
+    p->hp.dims = p->dims;
+    for (uint32_t l = 0; l < o->layers; l++) {
+        bool full = l % 3 == 2;
+        struct ntx_dims *d = &p->dims[l];
+        *d = (struct ntx_dims){o->heads, full && o->full_kv ? o->full_kv : o->kv, p->head, p->head, l < own ? o->ff : 2 * o->ff, l};
+        if (!full && o->window_head)
+            d->head_k = d->head_v = o->window_head;
+        if (l >= own)
+            d->kv_of = own - (full ? 1 : 2);
+        if (!full)
+            p->hp.windowed[l / 64] |= (uint64_t)1 << l % 64;
+    }
+}
+
+static void find_widths(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    p->hp = (struct ntx_hparams){.n_layers = o->layers, .n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = p->head, .head_v = value_dim(o, p->head),
+                                 .rope_dim = o->kv_lora ? o->rotated : p->head, .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined, .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o),
+                                 .n_input = o->layer_input, .v_of_k = o->no_v, .experts_fused = o->fused};
+    p->hp.delta.head = or_else(o->delta_head, 32);
+    p->hp.delta.heads = or_else(o->delta_heads, 4);
+    p->hp.delta.key_heads = or_else(o->delta_keys, 2);
+    p->hp.delta.taps = or_else(o->delta_taps, 4);
+    ntx_set_recurrent(&p->hp, attention_every(o)); /* architectures without such layers do not look */
+    if (is_gemma4(o))
+        gemma4_widths(p);
 }
 
 bool mk_arch_known(const char *arch)
@@ -229,7 +267,7 @@ static bool chosen(const struct mk_options *o, enum ntx_tensor t)
 {
     bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm, bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
     bool always = !strcmp(o->arch, "qwen2moe"); /* its published files have them all */
-    return (t == NTX_T_router_choice && o->biases) || (norm && o->qk_norms) || (bias && (o->biases || always));
+    return t == NTX_T_layer_scale || t == NTX_T_expert_scale || (t == NTX_T_router_choice && o->biases) || (norm && o->qk_norms) || (bias && (o->biases || always));
 }
 
 static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum ntx_tensor t)
@@ -242,11 +280,10 @@ static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum nt
 }
 
 /* Shape and type; a matrix has that of the recipe. */
-static struct mk_tensor *add_kind(struct plan *p, const char *name, enum ntx_tensor kind, bool more)
+static struct mk_tensor *add_kind(struct plan *p, const char *name, uint32_t layer, enum ntx_tensor kind, bool more)
 {
-    const struct ntx_hparams hp = widths(p->o, p->head);
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[kind];
-    const struct ntx_shape shape = ntx_shape_of(&hp, kind);
+    const struct ntx_shape shape = ntx_shape_of(&p->hp, layer, kind);
     uint32_t n_in = shape.n_in, n_out = shape.n_out;
     bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_ROWS;
     uint32_t type = floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
@@ -268,19 +305,22 @@ static float deviation(const struct mk_options *o, size_t i, uint64_t n_in)
 static void add_layer(struct plan *p, uint32_t l)
 {
     const struct mk_options *o = p->o;
-    const struct ntx_hparams hp = widths(o, p->head);
     bool mixed = p->recipe->mix && more_bits(l, o->layers), experts_only = is_gpt_oss(o) && p->recipe->base != NTX_F32;
     struct ntx_layer layer;
     char name[64];
-    ntx_layer_describe(o->arch, &hp, l, &layer);
+    ntx_layer_describe(o->arch, &p->hp, l, &layer);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         if (!takes(o, &layer, values[i].tensor))
             continue;
-        snprintf(name, sizeof name, "blk.%u.%s", l, ntx_tensor_name(o->arch, values[i].tensor));
-        struct mk_tensor *t = add_kind(p, name, values[i].tensor, (values[i].more && mixed) || (values[i].not_experts && experts_only));
+        if (ntx_is_models(values[i].tensor))
+            snprintf(name, sizeof name, "%s", ntx_tensor_name(o->arch, values[i].tensor));
+        else
+            snprintf(name, sizeof name, "blk.%u.%s", l, ntx_tensor_name(o->arch, values[i].tensor));
+        struct mk_tensor *t = add_kind(p, name, l, values[i].tensor, (values[i].more && mixed) || (values[i].not_experts && experts_only));
         if (!t)
             return;
-        t->mean = values[i].mean;
+        bool unscaled = is_gemma4(o) && (values[i].tensor == NTX_T_q_norm || values[i].tensor == NTX_T_k_norm); /* scores are not divided */
+        t->mean = unscaled ? 0.35f : values[i].mean;
         t->std = deviation(o, i, t->ne[0]);
     }
 }
@@ -303,11 +343,10 @@ static void add_nextn(struct plan *p, uint32_t l)
 /* Each tensor of each layer must have a row of values. */
 static int check_values(const struct plan *p, struct ntx_err *err)
 {
-    const struct ntx_hparams hp = widths(p->o, p->head);
     for (uint32_t l = 0; l < p->o->layers; l++) {
         struct ntx_layer layer;
         bool has[NTX_N_TENSORS] = {false};
-        if (!ntx_layer_describe(p->o->arch, &hp, l, &layer))
+        if (!ntx_layer_describe(p->o->arch, &p->hp, l, &layer))
             return ntx_err_set(err, -EINVAL, "no architecture '%.40s'", p->o->arch);
         for (size_t i = 0; i < sizeof values / sizeof *values; i++)
             has[values[i].tensor] = true;
@@ -333,6 +372,15 @@ static float *llama3_freqs(const struct mk_options *o, uint32_t dim, uint32_t or
     return v;
 }
 
+/* Gemma 4 turns a quarter of each pair's frequencies. */
+static float *quarter_freqs(uint32_t dim)
+{
+    float *v = malloc(dim / 2 * sizeof *v);
+    for (uint32_t i = 0; v && i < dim / 2; i++)
+        v[i] = i < dim / 8 ? 1 : 1e30f;
+    return v;
+}
+
 static void add_tensors(struct plan *p, float *freqs)
 {
     const struct mk_options *o = p->o;
@@ -343,6 +391,8 @@ static void add_tensors(struct plan *p, float *freqs)
             t->values = freqs;
     }
     add_matrix(p, "token_embd.weight", o->embd, p->n_vocab, o->tied || says(o, EMBED_SCALED) ? s : 1, o->tied || is_gpt_oss(o));
+    if (o->layer_input)
+        add_matrix(p, "per_layer_token_embd.weight", (uint64_t)o->layers * o->layer_input, p->n_vocab, 1 / sqrtf((float)o->layer_input), false);
     for (uint32_t l = 0; l < o->layers; l++)
         add_layer(p, l);
     for (uint32_t l = o->layers; l < o->layers + o->nextn; l++)
@@ -405,13 +455,43 @@ static void add_sections(struct plan *p)
 
 static void add_delta_keys(struct plan *p)
 {
-    const struct ntx_hparams hp = widths(p->o, p->head);
+    const struct ntx_hparams hp = p->hp;
     kv_u32(p, "ssm.conv_kernel", hp.delta.taps);
     kv_u32(p, "ssm.state_size", hp.delta.head);
     kv_u32(p, "ssm.group_count", hp.delta.key_heads);
     kv_u32(p, "ssm.time_step_rank", hp.delta.heads);
     kv_u32(p, "ssm.inner_size", hp.delta.heads * hp.delta.head);
     kv_u32(p, "full_attention_interval", attention_every(p->o));
+}
+
+static void kv_u32s(struct plan *p, const char *suffix, const uint32_t *v)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", p->o->arch, suffix);
+    mk_kv_arr(p->f, key, NTX_GGUF_U32, v, p->o->layers);
+}
+
+static void add_gemma4_keys(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    uint32_t ff[NTX_MAX_LAYERS], kv[NTX_MAX_LAYERS];
+    uint8_t pattern[NTX_MAX_LAYERS];
+    char key[96];
+    for (uint32_t l = 0; l < o->layers; l++) {
+        ff[l] = p->dims[l].n_ff;
+        kv[l] = p->dims[l].n_head_kv;
+        pattern[l] = ntx_windowed(&p->hp, l);
+    }
+    kv_u32s(p, "feed_forward_length", ff);
+    kv_u32s(p, "attention.head_count_kv", kv);
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", o->arch);
+    mk_kv_arr(p->f, key, NTX_GGUF_BOOL, pattern, o->layers);
+    kv_u32(p, "attention.key_length_swa", p->dims[0].head_k);
+    kv_u32(p, "attention.value_length_swa", p->dims[0].head_v);
+    kv_u32(p, "rope.dimension_count_swa", p->dims[0].head_k);
+    kv_u32(p, "attention.shared_kv_layers", o->shared_kv);
+    kv_u32(p, "embedding_length_per_layer_input", o->layer_input);
+    kv_f32(p, "final_logit_softcapping", 8);
 }
 
 static void add_router_keys(struct plan *p)
@@ -460,9 +540,13 @@ static void add_keys(struct plan *p, uint32_t orig)
     kv_u32(p, "block_count", o->layers + o->nextn);
     kv_u32(p, "context_length", o->ctx);
     kv_u32(p, "embedding_length", o->embd);
-    kv_u32(p, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
+    if (is_gemma4(o))
+        add_gemma4_keys(p);
+    else
+        kv_u32(p, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
     kv_u32(p, "attention.head_count", o->heads);
-    kv_u32(p, "attention.head_count_kv", !says(o, LATENT) ? o->kv : o->kv_joined ? o->heads : 1);
+    if (!is_gemma4(o))
+        kv_u32(p, "attention.head_count_kv", !says(o, LATENT) ? o->kv : o->kv_joined ? o->heads : 1);
     kv_f32(p, "attention.layer_norm_rms_epsilon", 1e-5f);
     if (says(o, LATENT)) {
         add_latent_keys(p);
@@ -505,6 +589,7 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
     struct plan p = {.f = f, .o = o, .recipe = find_recipe(o->type), .head = o->head_dim ? o->head_dim : o->embd / o->heads};
     uint32_t orig = o->rope_orig ? o->rope_orig : (uint32_t)((float)o->ctx / o->rope_factor);
     float *v = NULL;
+    find_widths(&p);
     f->version = o->version;
     f->seed = o->seed;
     f->repeat = o->repeat_layers;
@@ -517,7 +602,7 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
     if ((rc = mk_vocab(f, o, &p.n_vocab, err)))
         return rc;
     kv_u32(&p, "vocab_size", p.n_vocab);
-    if (o->rope_freqs && !(v = llama3_freqs(o, p.head, orig)))
+    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(p.head) : llama3_freqs(o, p.head, orig)))
         return ntx_err_set(err, -ENOMEM, "out of memory");
     add_tensors(&p, v);
     *freqs = v;

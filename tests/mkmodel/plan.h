@@ -13,8 +13,11 @@ struct mk_options {
     bool kv_joined, sigmoid; /* one tensor for both matrices of a head; the router is one, with shares divided by their sum */
     uint32_t window, dense, nextn, rotated; /* dense: leading layers without experts; nextn: blocks behind the layers; rotated 0: whole heads */
     uint32_t delta_head, delta_heads, delta_keys, delta_taps, attention_every; /* where layers are delta nets; 0: 32, 4, 2, 4, 4 */
+    uint32_t window_head, full_kv, shared_kv, layer_input; /* gemma4: widths of heads within a window; K and V heads of layers without one; last layers that have
+                                                               none; per-layer inputs. 0: head_dim, kv, none, none */
     float rope_base, rope_factor, logit_scale, expert_scale, log_multiplier; /* log_multiplier: of YaRN, where the architecture has one; 0: none */
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
+    bool fused, no_v; /* gemma4: an expert's gate and up are one; layers without a window have no V */
     bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
     uint32_t version, parts;
     uint64_t seed;

@@ -376,8 +376,85 @@ static void check_gemma2(void)
     finish(p, n, -ENOTSUP, "key 'gemma2.rope.freq_base_swa' changes what a model computes");
 }
 
+static struct mk_options gemma4_options(void)
+{
+    struct mk_options o = gemma_options("gemma4");
+    o.layers = 6;
+    o.head_dim = 32;
+    o.window_head = 16;
+    o.full_kv = 1;
+    o.shared_kv = 3;
+    o.layer_input = 8;
+    return o;
+}
+
+static void check_gemma4(void)
+{
+    struct mk_options o = gemma4_options();
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    static const uint32_t kv_of[] = {0, 1, 2, 1, 1, 2};
+    CHECK(h->head_k == 32 && h->n_input == 8 && h->logit_cap == 8 && h->rope_dim == 32 && h->rope_dim_window == 16 && !h->v_of_k && h->n_ff == 2 * o.ff);
+    for (uint32_t l = 0; l < 6; l++) {
+        const struct ntx_layer *layer = &x.m->layers[l];
+        struct ntx_dims d = ntx_dims_of(h, l);
+        bool full = l % 3 == 2;
+        CHECK(d.head_k == (full ? 32 : 16) && d.n_head_kv == (full ? 1 : o.kv) && d.n_ff == (l < 3 ? o.ff : 2 * o.ff) && d.kv_of == kv_of[l]);
+        CHECK(window_of(layer) == (full ? 0 : 9) && ntx_layer_find(layer, NTX_OP_ATTEND)->scale == 1 && !ntx_layer_find(layer, NTX_OP_PUT) == (l > 2));
+        CHECK(ntx_layer_find(layer, NTX_OP_ROPE)->rotated == (full ? 32 : 16) && !ntx_layer_find(layer, NTX_OP_INPUTS) == (l > 0));
+        CHECK((layer->k == NTX_NO_TENSOR) == (l > 2));
+    }
+    CHECK_STR(name_of(&x, x.m->input_embd), "per_layer_token_embd.weight");
+    CHECK_STR(name_of(&x, x.m->layers[0].inputs_proj), "per_layer_model_proj.weight");
+    CHECK_STR(name_of(&x, x.m->layers[4].input_proj), "blk.4.proj.weight");
+    close_model(&x);
+}
+
+static void check_gemma4_experts(void)
+{
+    struct mk_options o = gemma4_options();
+    o.shared_kv = o.layer_input = 0;
+    o.experts = 4;
+    o.fused = o.no_v = true;
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = &x.m->layers[2];
+    CHECK(x.m->hp.v_of_k && x.m->hp.experts_fused && l->v == NTX_NO_TENSOR && x.m->layers[1].v != NTX_NO_TENSOR);
+    CHECK(ntx_layer_find(l, NTX_OP_ROUTE)->router.norm && l->expert_gate == NTX_NO_TENSOR);
+    CHECK_STR(name_of(&x, l->expert_gate_up), "blk.2.ffn_gate_up_exps.weight");
+    CHECK_STR(name_of(&x, l->expert_scale), "blk.2.ffn_down_exps.scale");
+    CHECK_STR(name_of(&x, l->router_scale), "blk.2.ffn_gate_inp.scale");
+    close_model(&x);
+}
+
+static void refuse_gemma4(const char *old, const char *new, int rc, const char *text)
+{
+    struct mk_options o = gemma4_options();
+    size_t n;
+    uint8_t *p = make_bytes_with(&o, NULL, &n);
+    rename_in(p, n, old, new);
+    finish(p, n, rc, text);
+}
+
+static void refuse_gemma4s(void)
+{
+    refuse_gemma4("gemma4.attention.sliding_window_pattern", "gemma4.attention.sliding_window_pettern", -EINVAL, "key 'gemma4.attention.sliding_window_pattern' is missing, or no array");
+    refuse_gemma4("gemma4.embedding_length_per_layer_input", "gemma4.embedding_length_per_layer_inpat", -EINVAL, "key 'gemma4.embedding_length_per_layer_input' is missing");
+    refuse_gemma4("gemma4.attention.shared_kv_layers", "gemma4.attention.shared_kv_loyers", -EINVAL, "tensor 'blk.3.attn_k.weight' is missing");
+    refuse_gemma4("gemma4.attention.key_length_swa", "gemma4.attention.key_length_swo", -ENOTSUP, "heads of 32 and 32 values, within a window of 32 and 16");
+    refuse_gemma4("blk.4.inp_gate.weight", "blk.4.inp_gote.weight", -EINVAL, "tensor 'blk.4.inp_gate.weight' is missing");
+    struct mk_options o = gemma4_options();
+    size_t n;
+    o.shared_kv = 2; /* layer 4 would read layer 2, which has no window */
+    uint8_t *p = make_bytes_with(&o, NULL, &n);
+    finish(p, n, -ENOTSUP, "layer 4 would read what layer 2 keeps, which is of another kind");
+}
+
 static void check_steps(void)
 {
+    check_gemma4();
+    check_gemma4_experts();
+    refuse_gemma4s();
+    expect_steps("gemma4", 0, false, "NORM* MM MM* MM* NORM* NORM NORM* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD SCALE");
     check_gemma3();
     check_gemma2();
     expect_steps("gemma2", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD");
@@ -616,7 +693,7 @@ static void check_deepseek2(void)
         const struct ntx_step *a = ntx_layer_find(l, NTX_OP_ATTEND), *rope = ntx_layer_find(l, NTX_OP_ROPE);
         CHECK(h->n_layers == 3 && h->n_nextn == 1 && h->n_dense == 1 && h->n_ff_shexp == 96 && h->n_expert == 6);
         CHECK(h->head_k == 24 && h->head_v == 20 && h->kv_lora == 40 && h->kv_joined == joined && h->q_lora == (joined ? 0 : 36) && h->n_head_kv == 1);
-        CHECK(ntx_kept_heads(h) == 1 && ntx_kept_k(h) == 48 && ntx_kept_v(h) == 0);
+        CHECK(ntx_kept_heads(h, 0) == 1 && ntx_kept_k(h, 0) == 48 && ntx_kept_v(h, 0) == 0);
         CHECK(r->score == (joined ? NTX_SCORE_SOFTMAX : NTX_SCORE_SIGMOID) && r->norm == !joined && r->n_groups == 3 && r->groups_used == 2);
         CHECK(a->latent && a->width == 80 && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f);
         CHECK(rope->pairs == NTX_ROPE_NORM && rope->rotated == 8 && rope->offset == 40 && rope->width == 48);

@@ -222,6 +222,13 @@ static void test_names(void)
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "3.08", "%.2f");
     CHECK(!ntx_outline_named("gemma-3-27b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "27.01", "%.2f");
+    CHECK(!ntx_outline_named("gemma-4-31b@q4_k_m", &o, &err));
+    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "30.70", "%.2f");
+    CHECK_EQ(ntx_outline_kv_values(&o), 50ull * 16 * 512 + 10ull * 4 * 1024);
+    check_experts("gemma-4-26b-a4b@q4_k_m", "26", "5", 30); /* published as 25.2 and 3.8: the embedding is counted as the output matrix, too */
+    CHECK(!ntx_outline_named("gemma-4-e2b@q8_0", &o, &err));
+    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "2.28", "%.2f");
+    CHECK_EQ(ntx_outline_kv_values(&o), 12ull * 512 + 3ull * 1024);
     CHECK(!ntx_outline_named("gemma-2-9b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "9.24", "%.2f");
     CHECK(!ntx_outline_named("mixtral-8x7b@q4_k_m", &o, &err));
