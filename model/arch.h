@@ -2,7 +2,7 @@
  *
  * An architecture is a file in arch/: what its keys say, and which steps a layer is made of (layer.h). llama (Llama 1 to 3.x, Mistral, and with
  * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3, gemma4,
- * qwen3next, qwen35, qwen35moe. What a model needs and ntx
+ * qwen3next, qwen35, qwen35moe, deepseek, deepseek2. What a model needs and ntx
  * lacks (an unknown rope scaling, an unknown router, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
 #define NTX_MODEL_ARCH_H

@@ -36,7 +36,7 @@ uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
 {
     if (o->kv_values)
         return o->kv_values;
-    return (uint64_t)(o->n_layers - o->n_recurrent) * o->n_head_kv * ((uint64_t)o->head_k + o->head_v);
+    return (uint64_t)(o->n_layers - o->n_recurrent) * (o->latent ? o->latent : o->n_head_kv * ((uint64_t)o->head_k + o->head_v));
 }
 
 /* Bytes of a part from one type to another. */
@@ -166,6 +166,18 @@ static void read_states(const struct ntx_gguf *g, const char *arch, struct ntx_o
     o->state_bytes = ntx_recur_bytes(&hp);
 }
 
+/* Files with a head's own widths say those of what is kept by the usual keys. */
+static void read_latent(const struct ntx_gguf *g, const char *arch, struct ntx_outline *o)
+{
+    uint32_t kv_lora = key(g, arch, "attention.kv_lora_rank"), head_k = key(g, arch, "attention.key_length_mla"), head_v = key(g, arch, "attention.value_length_mla");
+    if (!kv_lora)
+        return;
+    o->latent = kv_lora + key(g, arch, "rope.dimension_count");
+    o->head_k = head_k ? head_k : o->head_k;
+    o->head_v = head_v ? head_v : o->head_v;
+    o->n_head_kv = 1;
+}
+
 static void read_widths(const struct ntx_gguf *g, const char *arch, struct ntx_outline *o)
 {
     const struct ntx_gguf_tensor *embd = ntx_gguf_tensor(g, "token_embd.weight");
@@ -190,6 +202,7 @@ static void read_widths(const struct ntx_gguf *g, const char *arch, struct ntx_o
     if (!o->head_v)
         o->head_v = o->head_k;
     o->kv_values = o->n_layers <= NTX_MAX_LAYERS ? kv_values(g, arch, o) : 0;
+    read_latent(g, arch, o);
 }
 
 int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err)

@@ -25,6 +25,7 @@ struct ntx_outline {
     uint32_t n_layers, n_embd, n_ff, n_vocab, n_head, n_head_kv, head_k, head_v, ctx_train;
     uint32_t n_recurrent;                            /* layers without K and V */
     uint64_t state_bytes;                            /* of a session, for those; half of it is read for a token, and half written */
+    uint32_t latent;                                 /* values that a layer keeps of a position for all heads in place of K and V; 0: it keeps those */
     uint32_t n_experts, n_used, n_expert_layers;     /* 0, 0, 0 for a dense model; with experts n_ff is an expert's */
     uint64_t bytes[NTX_N_PARTS][NTX_TYPE_LIMIT];
     uint64_t kv_values;                              /* of one token, where layers differ in their heads, or some keep none; 0: as the widths above say */

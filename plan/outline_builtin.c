@@ -50,6 +50,22 @@ static const struct {
     {"qwen3.5-35b-a3b", "qwen35moe", 40, 2048, 512, 16, 2, 256, 248320, 262144, 256, 8, 512, 512, 0},
     {"qwen3.5-122b-a10b", "qwen35moe", 48, 3072, 1024, 32, 2, 256, 248320, 262144, 256, 8, 1024, 1024, 0},
     {"qwen3.5-397b-a17b", "qwen35moe", 60, 4096, 1024, 32, 2, 256, 248320, 262144, 512, 10, 1024, 1024, 0},
+    {"deepseek-moe-16b", "deepseek", 28, 2048, 10944, 16, 16, 128, 102400, 4096, 64, 6, 1408, 2816, 1},
+    {"deepseek-v2-lite", "deepseek2", 27, 2048, 10944, 16, 1, 192, 102400, 163840, 64, 6, 1408, 2816, 1},
+    {"deepseek-v2", "deepseek2", 60, 5120, 12288, 128, 1, 192, 102400, 163840, 160, 6, 1536, 3072, 1},
+    {"deepseek-v3", "deepseek2", 61, 7168, 18432, 128, 1, 192, 129280, 163840, 256, 8, 2048, 2048, 3},
+    {"deepseek-r1", "deepseek2", 61, 7168, 18432, 128, 1, 192, 129280, 163840, 256, 8, 2048, 2048, 3},
+    {"kimi-k2", "deepseek2", 61, 7168, 18432, 64, 1, 192, 163840, 131072, 384, 8, 2048, 2048, 1},
+    {"glm-4.7-flash", "deepseek2", 47, 2048, 10240, 20, 1, 256, 154880, 202752, 64, 4, 1536, 1536, 1},
+};
+
+/* Attention over latents (infer/latent.c), of some of them. */
+static const struct {
+    const char *model;
+    uint32_t kv_lora, q_lora, rotated, value;
+} latents[] = {
+    {"deepseek-v2-lite", 512, 0, 64, 128}, {"deepseek-v2", 512, 1536, 64, 128}, {"deepseek-v3", 512, 1536, 64, 128}, {"deepseek-r1", 512, 1536, 64, 128},
+    {"kimi-k2", 512, 1536, 64, 128}, {"glm-4.7-flash", 512, 768, 64, 256},
 };
 
 /* Where layers differ: all but each `every`th have a window, and heads of another width; the last ones keep no K and V. */
@@ -104,7 +120,7 @@ static uint32_t type_of(const struct ntx_outline *o, const struct mix *m, enum n
 {
     bool eight = m->base != m->more && o->n_experts == 8;
     enum ntx_use use = (enum ntx_use)ntx_tensor_kinds[t].use;
-    if (use != NTX_USE_MATRIX && use != NTX_USE_EXPERT)
+    if (use != NTX_USE_MATRIX && use != NTX_USE_HEADS && use != NTX_USE_EXPERT)
         return NTX_F32;
     if (use == NTX_USE_EXPERT && m->experts)
         return m->experts;
@@ -207,6 +223,18 @@ static uint64_t set_dims(struct ntx_hparams *hp, const struct by_layer *b, struc
     return n;
 }
 
+static void add_latent(const char *model, struct ntx_hparams *hp, struct ntx_outline *o)
+{
+    for (size_t i = 0; i < sizeof latents / sizeof *latents; i++)
+        if (!strcmp(latents[i].model, model)) {
+            hp->kv_lora = latents[i].kv_lora;
+            hp->q_lora = latents[i].q_lora;
+            hp->rope_dim = latents[i].rotated;
+            hp->head_v = o->head_v = latents[i].value;
+            o->latent = ntx_kept_k(hp, 0);
+        }
+}
+
 int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err *err)
 {
     const char *at = strchr(name, '@');
@@ -242,6 +270,7 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
     for (size_t i = 0; i < sizeof by_layer / sizeof *by_layer; i++)
         if (!strcmp(by_layer[i].name, models[k].name))
             o.kv_values = set_dims(&hp, &by_layer[i], dims);
+    add_latent(models[k].name, &hp, &o);
     snprintf(o.name, sizeof o.name, "%s", name);
     for (uint32_t l = 0; l < o.n_layers; l++) {
         uint64_t n = add_layer(&o, models[k].arch, &hp, &mixes[t], l);

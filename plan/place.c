@@ -102,6 +102,10 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     uint64_t model = ntx_outline_model_bytes(o), row = row_bytes(o);
     p.kv_token_bytes = (double)ntx_outline_kv_values(o) * (r->kv_value_bytes > 0 ? r->kv_value_bytes : 2);
     budgets(hw, r, &p);
+    if (o->latent) { /* is computed on the CPU only */
+        p.vram = 0;
+        p.multiply = NTX_MULTIPLY_CPU;
+    }
     if (!p.ram)
         return ntx_err_set(err, -EINVAL, "the profile does not say how much memory the machine has: give --ram");
     p.ctx = r->ctx ? r->ctx : ntx_place_ctx(p.ram, p.kv_token_bytes * NTX_KV_BLOCK, o->ctx_train, 1);

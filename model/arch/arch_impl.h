@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek2.c qwen35.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c qwen35.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -13,7 +13,7 @@
 /* Symbol and GGUF name. */
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
-    X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek2, "deepseek2") \
+    X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") \
     X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe")
 
 #define NTX__OWN_KEYS 12

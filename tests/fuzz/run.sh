@@ -18,7 +18,7 @@ seeds_gguf() {
     # the whole header and a piece of data each; then a header of two keys and a tensor, for short inputs
     n=0
     for options in "--arch llama --rope-freqs --type IQ3_S --embd 256 --ff 256" "--arch qwen2 --tied --type IQ4_NL" "--arch qwen3 --type Q8_0 --head-dim 32" \
-        "--arch qwen2moe --experts 3" "--arch gpt-oss --experts 3" "--arch glm4moe --experts 3 --nextn 1" "--arch qwen35 --nextn 1" "--arch qwen3next --experts 3" "--arch minimax-m2 --experts 3" "--arch olmoe --experts 3" "--arch smollm3" "--arch mistral3 --rope-scaling yarn --rope-factor 4" "--arch granite" "--arch deepseek2 --kv-lora 32 --q-lora 32 --head-dim 32 --rotated 16 --experts 4 --groups 2 --groups-used 1 --nextn 1" "--arch deepseek2 --kv-lora 32 --head-dim 32 --rotated 16 --kv-joined" "--arch gemma2" "--arch gemma3 --layers 6" "--arch gemma4 --layers 3 --layer-input 32" "--arch gemma4 --layers 3 --experts 3 --fused"; do
+        "--arch qwen2moe --experts 3" "--arch gpt-oss --experts 3" "--arch glm4moe --experts 3 --nextn 1" "--arch qwen35 --nextn 1" "--arch qwen3next --experts 3" "--arch minimax-m2 --experts 3" "--arch olmoe --experts 3" "--arch smollm3" "--arch mistral3 --rope-scaling yarn --rope-factor 4" "--arch granite" "--arch deepseek --experts 3" "--arch deepseek2 --kv-lora 32 --q-lora 32 --head-dim 32 --rotated 16 --experts 4 --groups 2 --groups-used 1 --nextn 1" "--arch deepseek2 --kv-lora 32 --head-dim 32 --rotated 16 --kv-joined" "--arch gemma2" "--arch gemma3 --layers 6" "--arch gemma4 --layers 3 --layer-input 32" "--arch gemma4 --layers 3 --experts 3 --fused"; do
         n=$((n + 1))
         # shellcheck disable=SC2086
         "$NTX_BIN/ntx-mkmodel" --layers 1 --embd 32 --ff 32 --heads 2 --kv 1 $options "$dir/m.gguf" >"$dir/log"

@@ -84,6 +84,7 @@ CASES = {
     'gemma2.q8_0': '--arch gemma2 --layers 4 --window 9 --type Q8_0 --tied --seed 52',
     'gemma3.f32': '--arch gemma3 --layers 7 --head-dim 64 --window 24 --rope-base 1000000 --rope-scaling linear --rope-factor 8 --type F32 --tied --seed 53',
     'gemma3.q4_k_m': '--arch gemma3 --layers 7 --window 16 --type Q4_K_M --seed 54',
+    'deepseek.f32': '--arch deepseek --kv 8 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 192 --dense 1 --rope-scaling linear --rope-factor 4 --type F32 --seed 55',
     'deepseek2.f32': '--arch deepseek2 --experts 12 --experts-used 4 --groups 4 --groups-used 2 --expert-ff 96 --shared-ff 192 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --nextn 1 --sigmoid --biases --expert-scale 2.5 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.1 --type F32 --seed 49',
     'deepseek2.joined.q8_0': '--arch deepseek2 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 512 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --kv-joined --dense 1 --expert-scale 1.5 --rope-scaling yarn --rope-factor 4 --rope-orig 64 --ctx 256 --log-multiplier 0.0707 --type Q8_0 --seed 50',
     'deepseek2.q4_k_m': '--arch deepseek2 --layers 26 --dense 25 --experts 8 --experts-used 2 --expert-ff 256 --ff 256 --heads 4 --head-dim 96 --rotated 32 --kv-lora 256 --value-dim 64 --type Q4_K_M --seed 51',

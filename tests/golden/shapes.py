@@ -41,6 +41,11 @@ def glm(r):
         maybe(r, '--qk-norms') + maybe(r, '--expert-scale', '2.5') + maybe(r, '--rotated', '16')
 
 
+def first_experts(r):
+    e = experts(r)
+    return e + dense(r) + ['--shared-ff', str(int(e[-1]) * r.randrange(1, 3)), '--dense', pick(r, 0, 1, 2)]
+
+
 def latent(r):
     rotated, lite = r.choice([16, 32, 64]), r.random() < 0.4
     head = rotated + r.choice([32, 64, 96, 128])
@@ -86,6 +91,7 @@ ARCHS = {
     'smollm3': dense,
     'mistral3': lambda r: dense(r) + yarn(r),
     'granite': dense,
+    'deepseek': lambda r: first_experts(r) + maybe(r, '--expert-scale', '2.5') + yarn(r),
     'deepseek2': latent,
     'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r),
     'qwen35': lambda r: dense(r) + delta(r),
@@ -95,7 +101,7 @@ ARCHS = {
     'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),
     'gemma4': gemma4,
 }
-EVEN = ('olmoe', 'qwen2', 'qwen2moe') # heads that fill the width
+EVEN = ('olmoe', 'deepseek', 'qwen2', 'qwen2moe') # heads that fill the width
 
 UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2') # as llama.cpp wants them, or tied already
 

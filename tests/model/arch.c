@@ -466,6 +466,7 @@ static void check_steps(void)
     expect_steps("llama", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
     expect_steps("llama", 4, true, "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("qwen3", 0, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
+    expect_steps("deepseek", 4, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("glm4moe", 4, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("minimax-m2", 4, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("olmoe", 4, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");

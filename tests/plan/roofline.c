@@ -218,6 +218,14 @@ static void test_names(void)
     CHECK_EQ(o.n_recurrent, 30);
     CHECK_EQ(o.state_bytes, 2 * 30 * 4ull * (32 * 128 * 128 + 3 * 8192)); /* 125 MB */
     CHECK_EQ(ntx_outline_kv_values(&o), 10 * 2 * 512);
+    check_experts("deepseek-v2-lite@q4_k_m", "16", "3", 26); /* as published: 15.7 and 2.4, of these without embeddings */
+    check_experts("deepseek-v2@q4_k_m", "236", "21", 59);
+    check_experts("deepseek-v3@q4_k_m", "671", "38", 58);
+    check_experts("kimi-k2@f16", "1026", "33", 60);
+    check_experts("glm-4.7-flash@q8_0", "30", "4", 46);
+    CHECK(!ntx_outline_named("deepseek-v3@q4_k_m", &o, &err));
+    CHECK_EQ(ntx_outline_kv_values(&o), 61 * 576);
+    check_experts("deepseek-moe-16b@q4_k_m", "16", "3", 27);
     CHECK(!ntx_outline_named("smollm3-3b@q4_k_m", &o, &err));
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "3.08", "%.2f");
     CHECK(!ntx_outline_named("gemma-3-27b@q4_k_m", &o, &err));
