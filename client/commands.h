@@ -16,6 +16,7 @@ int ntx_cmd_up(struct ntx_options *o);
 int ntx_cmd_serve(struct ntx_options *o);
 int ntx_cmd_load(struct ntx_options *o);
 int ntx_cmd_unload(struct ntx_options *o);
+int ntx_cmd_prefix(struct ntx_options *o);
 int ntx_cmd_status(struct ntx_options *o);
 int ntx_cmd_stop(struct ntx_options *o);
 int ntx_cmd_tokenize(struct ntx_options *o);

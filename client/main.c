@@ -25,6 +25,9 @@ static const struct ntx_command commands[] = {
      "the conversation. From a pipe each line is a message, or what stands between two \"\"\". When it outgrows the context the oldest turns are left out, which is told.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 0, ntx_cmd_chat},
     {"load", "MODEL", "Loads a model into the running daemons.", NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1, ntx_cmd_load},
     {"unload", "", "Unloads the model of the running daemons.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_unload},
+    {"prefix", "FILE", "The running daemons compute a text that conversations begin with, and keep it before all else.\vFILE ('-': standard input) is what the system message of "
+     "conversations will be. Those of this user that begin with it compute only what comes behind. [prefix] in ntx.conf does it for all users, at each start.",
+     NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1, ntx_cmd_prefix},
     {"status", "", "State and statistics of the running daemons; exits with 0 when they answer.\vWithout --socket: those of `ntx up`, else the service's, else a private `ntx run` of yours. Of several private runs, NTX_RUNTIME names one by its directory.", NTX_OPT_SOCKET | NTX_OPT_JSON, 0, 0, ntx_cmd_status},
     {"trace", "", "Records what the running daemons do, as a trace for Perfetto: reads, ring slots, layers, waits, decisions, tokens.\vThey are those of `ntx up`, else the service's, else a private `ntx run` of yours. Of several private runs, NTX_RUNTIME names one by its directory.", NTX_OPT_TRACE, 0, 0, ntx_cmd_trace},
     {"stop", "", "Ends the running daemons after their generations.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_stop},

@@ -23,6 +23,7 @@ static const struct ntx_setting rows[] = {
     {"share", .kind = NTX_SET_WORD, .choices = "word for whose:user|all", ROW("clients", "share", share), .preset = "user"},
     {"queue_wait", .kind = NTX_SET_YES, ROW("clients", "queue_wait", queue_wait), .preset = "yes"},
     {"stop_grace", .kind = NTX_SET_SECONDS, .max = 3600, ROW("clients", "stop_grace", stop_grace_ms), .preset = "30"},
+    {"file", .kind = NTX_SET_PATH, ROW("prefix", "file", prefix_file), .preset = ""},
     {"listen", .kind = NTX_SET_TEXT, ROW("metrics", "listen", metrics_listen), .preset = ""},
     {"listen", .kind = NTX_SET_TEXT, ROW("gateway", "listen", gateway_listen), .preset = ""},
     {"api_key_file", .kind = NTX_SET_PATH, ROW("gateway", "api_key_file", gateway_key), .preset = ""},

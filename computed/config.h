@@ -3,6 +3,7 @@
  *     [model]    path also, and the settings of a load that proto/settings_load.c says belong here
  *     [links]    the same
  *     [clients]  max per_user idle stall admin share queue_wait stop_grace
+ *     [prefix]   file
  *     [metrics]  listen
  *
  * INI: "key = value", comments begin with '#' or ';' at the start of a line or with " ;" behind a value. Every key may be left out.
@@ -33,6 +34,8 @@ struct ntx_config {
     const char *share;      /* "user" or "all": whose prefixes a client's text may go on from */
     bool queue_wait;        /* a request that memory has no room for waits; else it is refused */
     uint32_t stop_grace_ms; /* how long running answers may take after SIGTERM or `ntx stop` */
+
+    const char *prefix_file; /* [prefix]: a text that conversations begin with, "" for none */
 
     /* [metrics]: read by ntx-metrics itself; here so that the key is known */
     const char *metrics_listen;

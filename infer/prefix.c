@@ -11,28 +11,23 @@
 
 struct node {
     uint64_t scope;
-    uint32_t parent, child, next; /* block numbers; parent NONE: its scope's root */
+    uint32_t parent, child, next; /* block numbers; parent NONE: the root */
     uint32_t depth;               /* blocks before it */
     uint32_t n;                   /* tokens in it; 0: the block is no node */
     double worth;                 /* when it was last wanted: the clock, and its cost */
     uint64_t wanted;              /* and which want that was */
     struct ntx_kv_mark *mark;     /* at its end, or NULL */
     double mark_worth;            /* as worth, of the mark: all before it need not be computed */
+    bool pinned;                  /* others go first */
     bool passing;                 /* it is a prompt's under way: one further on takes its place */
     bool parts, parted;           /* a text parted here, and had to begin before: the next one leaves a mark; it did */
     int32_t ids[NTX_KV_BLOCK];
 };
 
-struct root {
-    struct root *next;
-    uint64_t scope;
-    uint32_t child;
-};
-
 struct ntx_prefix {
     struct ntx_prefix_config c;
     struct node *node; /* [blocks of the pool] */
-    struct root *roots;
+    uint32_t first;    /* of the nodes at the root */
     uint32_t n_kept;
     double clock, mark_clock; /* the most that anything was worth that was given up */
     uint64_t wants;
@@ -46,43 +41,19 @@ uint32_t ntx_prefix_blocks(const struct ntx_prefix *p) { return p->n_kept; }
 
 /* ---- the tree */
 
-static struct root *root_of(const struct ntx_prefix *p, uint64_t scope)
-{
-    struct root *r = p->roots;
-    while (r && r->scope != scope)
-        r = r->next;
-    return r;
-}
+static uint32_t *children_of(struct ntx_prefix *p, uint32_t parent) { return parent == NONE ? &p->first : &p->node[parent].child; }
 
-static uint32_t *children_of(struct ntx_prefix *p, uint64_t scope, uint32_t parent)
-{
-    if (parent != NONE)
-        return &p->node[parent].child;
-    struct root *r = root_of(p, scope);
-    return r ? &r->child : NULL;
-}
-
-static void forget_root(struct ntx_prefix *p, uint64_t scope)
-{
-    for (struct root **r = &p->roots; *r; r = &(*r)->next)
-        if ((*r)->scope == scope) {
-            struct root *old = *r;
-            *r = old->next;
-            free(old);
-            return;
-        }
-}
+/* What nobody in particular computed is for all. */
+static bool for_scope(const struct node *x, uint64_t scope) { return x->scope == scope || x->scope == NTX_PREFIX_ALL; }
 
 /* A node without children. */
 static void take_out(struct ntx_prefix *p, uint32_t b)
 {
     struct node *x = &p->node[b];
-    uint32_t *at = children_of(p, x->scope, x->parent);
+    uint32_t *at = children_of(p, x->parent);
     while (*at != b)
         at = &p->node[*at].next;
     *at = x->next;
-    if (x->parent == NONE && root_of(p, x->scope)->child == NONE)
-        forget_root(p, x->scope);
     ntx_kv_mark_free(x->mark);
     x->mark = NULL;
     x->n = 0;
@@ -90,7 +61,12 @@ static void take_out(struct ntx_prefix *p, uint32_t b)
     ntx_kv_unkeep(p->c.pool, b);
 }
 
-static bool worth_less(const struct node *a, const struct node *b) { return a->worth < b->worth || (a->worth <= b->worth && a->wanted < b->wanted); }
+static bool worth_less(const struct node *a, const struct node *b)
+{
+    if (a->pinned != b->pinned)
+        return b->pinned;
+    return a->worth < b->worth || (a->worth <= b->worth && a->wanted < b->wanted);
+}
 
 static bool give_up(void *keeper)
 {
@@ -143,14 +119,20 @@ static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
+/* Of two with the same tokens the scope's own one: who is on its way must not be led off it, or what hangs below would be in use, and its parent not. */
+static bool nearer(const struct node *a, const struct node *b, uint64_t scope)
+{
+    return a->scope != b->scope ? a->scope == scope : a->n < b->n;
+}
+
 /* The child that has most of ids[0 .. n), *same of them; NONE: none has any. */
 static uint32_t closest(struct ntx_prefix *p, uint64_t scope, uint32_t parent, const int32_t *ids, uint32_t n, uint32_t *same)
 {
-    uint32_t *first = children_of(p, scope, parent), best = NONE;
+    uint32_t best = NONE;
     *same = 0;
-    for (uint32_t b = first ? *first : NONE; b != NONE; b = p->node[b].next) {
-        uint32_t k = alike(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n));
-        if (k > *same || (k && k == *same && p->node[b].n < p->node[best].n)) {
+    for (uint32_t b = *children_of(p, parent); b != NONE; b = p->node[b].next) {
+        uint32_t k = for_scope(&p->node[b], scope) ? alike(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n)) : 0;
+        if (k > *same || (k && k == *same && nearer(&p->node[b], &p->node[best], scope))) {
             *same = k;
             best = b;
         }
@@ -174,10 +156,10 @@ static uint32_t descend(struct ntx_prefix *p, uint64_t scope, const int32_t *ids
 /* Nodes that the new one has all of. */
 static void drop_covered(struct ntx_prefix *p, uint64_t scope, uint32_t parent, const int32_t *ids, uint32_t n)
 {
-    uint32_t *first = children_of(p, scope, parent), next;
-    for (uint32_t b = first ? *first : NONE; b != NONE; b = next) {
+    uint32_t next;
+    for (uint32_t b = *children_of(p, parent); b != NONE; b = next) {
         next = p->node[b].next;
-        if (p->node[b].n < n && !p->node[b].mark && alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
+        if (p->node[b].scope == scope && p->node[b].n < n && !p->node[b].mark && alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
             take_out(p, b);
     }
 }
@@ -188,15 +170,7 @@ static bool put_in(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32
     if (x->n)
         return false;
     drop_covered(p, scope, parent, ids, n);
-    uint32_t *first = children_of(p, scope, parent);
-    if (!first) {
-        struct root *r = malloc(sizeof *r);
-        if (!r)
-            return false;
-        *r = (struct root){.next = p->roots, .scope = scope, .child = NONE};
-        p->roots = r;
-        first = &r->child;
-    }
+    uint32_t *first = children_of(p, parent);
     *x = (struct node){.scope = scope, .parent = parent, .child = NONE, .next = *first, .depth = depth, .n = n};
     memcpy(x->ids, ids, n * sizeof *ids);
     *first = b;
@@ -223,10 +197,10 @@ static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_se
 static uint32_t furthest_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t k, uint32_t *whole, uint32_t *tokens)
 {
     for (*whole = k;; --*whole) {
-        uint32_t up = *whole ? p->path[*whole - 1] : NONE, at = *whole * NTX_KV_BLOCK, *first = children_of(p, scope, up), best = NONE;
-        for (uint32_t b = first ? *first : NONE; b != NONE; b = p->node[b].next) {
+        uint32_t up = *whole ? p->path[*whole - 1] : NONE, at = *whole * NTX_KV_BLOCK, best = NONE;
+        for (uint32_t b = *children_of(p, up); b != NONE; b = p->node[b].next) {
             const struct node *x = &p->node[b];
-            if (x->n < NTX_KV_BLOCK && x->mark && x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
+            if (for_scope(x, scope) && x->n < NTX_KV_BLOCK && x->mark && x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
                 best = b;
         }
         if (best == NONE && up != NONE && p->node[up].mark)
@@ -354,6 +328,13 @@ void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv
         put_marks(p, kv, at, when);
 }
 
+void ntx_prefix_pin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n)
+{
+    uint32_t last, k = descend(p, scope, ids, n, &last);
+    while (k--)
+        p->node[p->path[k]].pinned = true;
+}
+
 /* ---- its life */
 
 int ntx_prefix_new(const struct ntx_prefix_config *c, struct ntx_prefix **out)
@@ -370,7 +351,7 @@ int ntx_prefix_new(const struct ntx_prefix_config *c, struct ntx_prefix **out)
         return -ENOMEM;
     }
     p->marks = ntx_kv_pool_marks(c->pool);
-    p->held = NONE;
+    p->held = p->first = NONE;
     ntx_kv_pool_keeper(c->pool, give_up, give_up_mark, p);
     *out = p;
     return 0;
@@ -385,8 +366,6 @@ void ntx_prefix_free(struct ntx_prefix *p)
             ntx_kv_mark_free(p->node[b].mark);
             ntx_kv_unkeep(p->c.pool, b);
         }
-    while (p->roots)
-        forget_root(p, p->roots->scope);
     ntx_kv_pool_keeper(p->c.pool, NULL, NULL, NULL);
     free(p->node);
     free(p->path);

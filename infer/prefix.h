@@ -12,7 +12,7 @@
  * Where blocks alone do not do, since layers keep a window only, a text goes on from a mark (kv.h). There is one where a text ended, one behind the last block that
  * was kept of a prompt, and one where texts were seen to part: who comes there the next time finds it. Where no mark is, nothing is found.
  *
- * A scope is whose texts they are: texts of different scopes share nothing. Engine thread only. */
+ * A scope is whose texts they are: texts of different scopes share nothing, but all share those of NTX_PREFIX_ALL. Engine thread only. */
 #ifndef NTX_COMPUTED_PREFIX_H
 #define NTX_COMPUTED_PREFIX_H
 
@@ -22,6 +22,8 @@
 #include "infer/kv.h"
 
 struct ntx_prefix;
+
+#define NTX_PREFIX_ALL 0 /* a scope whose texts are for every scope */
 
 struct ntx_prefix_config {
     struct ntx_kv_pool *pool;       /* borrowed */
@@ -44,5 +46,7 @@ enum ntx_prefix_when {
     NTX_PREFIX_LAST,   /* it is about to be freed: a part of a block is kept, too, with a mark */
 };
 void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when);
+/* What is kept of ids[0 .. n) goes after all else. */
+void ntx_prefix_pin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n);
 
 #endif

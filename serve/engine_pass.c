@@ -348,7 +348,7 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
     }
     if (s->pool && give_pool(e, s))
         return;
-    if (s->kind == NTX_SESSION_GENERATE)
+    if (s->kind == NTX_SESSION_GENERATE && !s->pinned)
         ntx__engine_give_token(e, s, &rows[take - 1]);
     else
         ntx__engine_finish(e, s, "");

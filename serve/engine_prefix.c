@@ -84,6 +84,8 @@ void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last)
         return;
     enum ntx_prefix_when when = last ? NTX_PREFIX_LAST : s->generated > 1 ? NTX_PREFIX_ON : NTX_PREFIX_PROMPT;
     ntx_prefix_keep(e->prefix, ntx_writer_scope(s->writer), s->kv, s->tokens, n, when);
+    if (s->pinned)
+        ntx_prefix_pin(e->prefix, ntx_writer_scope(s->writer), s->tokens, n);
     s->n_kept = n / NTX_KV_BLOCK;
 }
 

@@ -38,6 +38,7 @@ struct ntx_request { /* zero where a kind has no use for it; the fields are thos
     char *const *stop;
     size_t n_stop;
     bool keep, raw, ignore_eos;
+    bool prefix;                  /* only the prompt is computed, and kept before all else for those that begin so */
     uint32_t max_tokens, leave, cut_to;
     struct ntx_sampling sampling; /* as it is used */
     /* logits, score */

@@ -32,6 +32,8 @@ static void on_mail(void *ctx, struct ntx_mail *m)
     struct ntx_conn *c;
     switch (m->kind) {
     case NTX_MAIL_REPLY:
+        if (s->preamble && m->writer == s->preamble)
+            ntx__preamble_reply(s, m->frame + 4, m->len - 4);
         if (!(c = ntx__conn_of(s, m->writer))) {
             ntx__conn_sent(s, m->writer, m->len);
             return;
@@ -281,6 +283,7 @@ void ntx_server_free(struct ntx_server *s)
     if (!s)
         return;
     free_held(s);
+    ntx_writer_unref(s->preamble);
     for (unsigned i = 0; i < s->n_notes; i++)
         free(s->notes[i]);
     ntx__requester_clear(&s->loader);

@@ -145,6 +145,7 @@ struct ntx_server {
     struct ntx_user *users;
     uint64_t last_client;
     struct ntx_outlet outlet;        /* of the writers, guests' too */
+    struct ntx_writer *preamble;     /* who asks for [prefix]'s text: nobody that is connected */
     size_t admitted;                    /* bytes beyond the shares, of all clients */
     struct ntx_conn *big;            /* whose request is coming in beyond its share; NULL: nobody's */
     struct ntx_held *held, **last_held;
@@ -238,6 +239,8 @@ void ntx__release_held(struct ntx_server *s); /* the model is there, or will not
 /* Takes the loaded and the load over; the requester, too. Only while nothing is on its way or under way (ntx__load_refusal). */
 void ntx__model_switch(struct ntx_server *s, const struct ntx_requester *requester, struct ntx_loaded *next, Ntx__Load *load);
 void ntx__model_unload(struct ntx_server *s); /* of READY, FILLING or WAITING; ntx__server_step is called when it is gone */
+void ntx__preamble_begin(struct ntx_server *s); /* server_preamble.c: a model is there */
+void ntx__preamble_reply(struct ntx_server *s, const uint8_t *body, size_t n);
 void ntx__model_tick(struct ntx_server *s);   /* progress and deadlines */
 void ntx__model_engine_stopped(struct ntx_server *s);
 void ntx__model_detached(struct ntx_server *s);

@@ -337,6 +337,7 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         s->state = NTX_MODEL_READY;
         ntx__model_note(s, s->loaded->note);
         tell_loaded(s);
+        ntx__preamble_begin(s);
         ntx__server_step(s);
     } else if (done < total && now - s->progress_ns >= PROGRESS_NS) {
         uint64_t failed = arena_failed(s->loaded);

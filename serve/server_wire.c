@@ -24,7 +24,8 @@ static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct 
                                                    {(const char *)m->messages[i]->fields.data, m->messages[i]->fields.len}};
     a->kind = NTX_REQUEST_GENERATE;
     a->session = m->session;
-    a->keep = m->keep;
+    a->keep = m->keep && !m->prefix;
+    a->prefix = m->prefix;
     a->prompt = (struct ntx_bytes){(const char *)m->prompt.data, m->prompt.len};
     a->messages = messages;
     a->n_messages = m->n_messages;

@@ -152,6 +152,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     }
     s->kind = NTX_SESSION_GENERATE;
     s->keep = m->keep;
+    s->pinned = m->prefix;
     s->max_tokens = m->max_tokens;
     s->ignore_eos = m->ignore_eos;
     s->view = (struct ntx_chat_view){.chat = p->chat, .thinks = p->more.thinks, .marks = m->variables.len && memmem(m->variables.data, m->variables.len, "\"tools\"", 7)};

@@ -48,6 +48,7 @@ struct ntx_session {
     uint32_t n_tokens, room, n_past;
     uint32_t n_exact;          /* of n_past, those from the begin on that were fed as a prompt's */
     uint32_t n_kept;           /* blocks of them that were kept for others (engine_prefix.c) */
+    bool pinned;               /* its prompt is all that is wanted (request.h, prefix) */
     bool waits;                /* in the pass that is being made: for another that is ahead in the same text */
     uint32_t take, first_row;  /* rows in the pass that is being made */
     struct ntx_draft *draft;   /* what it proposes there; NULL: the next token only */

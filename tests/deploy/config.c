@@ -39,6 +39,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_EQ(a->stall_ms, b->stall_ms);
     CHECK_EQ(a->queue_wait, b->queue_wait);
     CHECK_STR(a->share, b->share);
+    CHECK_STR(a->prefix_file, b->prefix_file);
     CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
     CHECK_STR(a->admin, b->admin);
     CHECK_STR(a->metrics_listen, b->metrics_listen);
@@ -69,7 +70,7 @@ static void values(const struct dir *d)
     write_file(d->file,
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
                "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
-               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[metrics]\nlisten = 127.0.0.1:9464\n"
+               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\n[metrics]\nlisten = 127.0.0.1:9464\n"
                "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
@@ -93,6 +94,7 @@ static void values(const struct dir *d)
     CHECK_EQ(c.stall_ms, 20000);
     CHECK_STR(c.admin, "group");
     CHECK_STR(c.share, "all");
+    CHECK_STR(c.prefix_file, "/etc/ntx/system.txt");
     CHECK(c.load.no_prefix_cache);
     CHECK(!c.queue_wait);
     CHECK_EQ(c.stop_grace_ms, 5000);
@@ -193,7 +195,7 @@ static void shipped(const struct dir *d)
     same(&c, &def);
     ntx_config_free(&c);
     CHECK_EQ(keys, ntx_config_keys());
-    CHECK_EQ(keys, 28);
+    CHECK_EQ(keys, 29);
 }
 
 int main(void)

@@ -192,6 +192,41 @@ static void given_up(void)
     close_world(&w);
 }
 
+/* What is for all is found by all, and what is asked for goes last. */
+static void for_all(void)
+{
+    struct world w;
+    int32_t ids[200], other[200];
+    struct ntx_kv_seq *kv, *big;
+    count_up(ids, 200);
+    count_up(other, 200);
+    other[0] = 99;
+    open_world(&w, 10, 0);
+    kv = begin(&w, NTX_PREFIX_ALL, ids, 70, 70, 0);
+    compute(kv, ids, 0, 70);
+    ntx_prefix_keep(w.prefix, NTX_PREFIX_ALL, kv, ids, 70, NTX_PREFIX_LAST);
+    ntx_prefix_pin(w.prefix, NTX_PREFIX_ALL, ids, 70);
+    ntx_kv_seq_free(kv);
+    kv = begin(&w, 1, ids, 110, 110, 70);
+    compute(kv, ids, 70, 110);
+    ntx_prefix_keep(w.prefix, 1, kv, ids, 110, NTX_PREFIX_LAST);
+    ntx_kv_seq_free(kv);
+    ntx_kv_seq_free(begin(&w, 2, ids, 200, 200, 70));
+    ntx_kv_seq_free(begin(&w, 1, ids, 200, 200, 110));
+    kv = begin(&w, 2, other, 100, 100, 0);
+    compute(kv, other, 0, 100);
+    ntx_prefix_keep(w.prefix, 2, kv, other, 100, NTX_PREFIX_LAST);
+    ntx_kv_seq_free(kv);
+    CHECK_EQ(ntx_kv_seq_new(w.pool, 8 * B, &big), 0);
+    ntx_kv_seq_free(big);
+    ntx_kv_seq_free(begin(&w, 2, other, 101, 101, 0));
+    ntx_kv_seq_free(begin(&w, 3, ids, 200, 200, 64));
+    CHECK_EQ(ntx_kv_seq_new(w.pool, 10 * B, &big), 0); /* but it does go */
+    CHECK_EQ(ntx_prefix_blocks(w.prefix), 0);
+    ntx_kv_seq_free(big);
+    close_world(&w);
+}
+
 /* Going on from within what others see: they keep it. */
 static void cut_back(void)
 {
@@ -279,7 +314,7 @@ static uint32_t draw(uint32_t n) { return (seed = seed * 1664525u + 1013904223u)
 /* Texts part seldom, and at any place. */
 static void write_text(struct text *t)
 {
-    t->scope = draw(2);
+    t->scope = draw(3); /* NTX_PREFIX_ALL is one */
     t->n = 1 + draw(draw(4) ? 6 * B : MOST / 2);
     uint32_t at = draw(t->n), to = draw(3);
     for (uint32_t i = 0; i < t->n; i++)
@@ -358,6 +393,7 @@ int main(void)
     found();
     followed();
     given_up();
+    for_all();
     cut_back();
     marked();
     at_random(0);

@@ -2,15 +2,18 @@
 """Texts that begin alike: what was computed of one is not computed again for the next, in whatever way it is asked; the answer is what it is without."""
 import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 
-from daemons import Daemons, check, equal, make_model
+from daemons import BIN, Daemons, check, equal, make_model
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-prefix-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
 windows = make_model(os.path.join(tmp.name, "w.gguf"), "--arch", "gpt-oss", "--layers", "6", "--embd", "512", "--ff", "512", "--heads", "8", "--kv", "2", "--experts", "4", "--type", "Q8_0",
                      "--seed", "5", "--window", "48")
+chatml = make_model(os.path.join(tmp.name, "c.gguf"), "--layers", "2", "--embd", "256", "--ff", "512", "--type", "Q8_0", "--seed", "5", "--chat-template", "chatml")
 BLOCK = 32
 STREAMED, RESIDENT = {"ram_bytes": 16 << 20, "max_rows": 64}, {"ram_bytes": 96 << 20}
 
@@ -96,6 +99,31 @@ def parted(d, **load):
     c.close()
 
 
+def asked_for(d, **load):
+    """`ntx prefix FILE`: what conversations begin with is computed once, and outlives what is wanted less."""
+    text = "You help whoever asks, with few words. " * 4
+    path = os.path.join(tmp.name, "system.txt")
+    with open(path, "w") as f:
+        f.write(text + "\n")
+    say = [{"role": "system", "text": text.encode()}, {"role": "user", "text": b"Who was there?"}]
+    talk = lambda c: c.ask(messages=say, chat_template="chatml", max_tokens=5, ignore_eos=True, temp=0.0)
+    c = loaded(d, file=chatml, ctx=512, no_prefix_cache=1, **load)
+    want = talk(c).tokens
+    c.close()
+    c = loaded(d, file=chatml, ctx=512, **load)
+    for there in (0, 1):
+        r = subprocess.run([os.path.join(BIN, "ntx"), "prefix", path, "--socket", d.socket()], capture_output=True, text=True)
+        n, cached = (int(w) for w in re.search(r"kept: (\d+) tokens, (\d+) of them", r.stderr).groups())
+        check(r.returncode == 0 and n > 60 and cached == (n - 1 if there else 0), r.returncode, r.stdout, r.stderr)
+    ask(c, ids(300, 40)), ask(c, ids(300, 41))  # others come, and need nearly all there is
+    a = talk(c)
+    equal(a.tokens, want, "behind a preamble")
+    check(a.cached >= n - n % BLOCK - BLOCK, "cached tokens of", n, "are", a.cached)
+    r = subprocess.run([os.path.join(BIN, "ntx"), "prefix", "/no/such/file", "--socket", d.socket()], capture_output=True, text=True)
+    check(r.returncode == 111 and "/no/such/file" in r.stderr and r.stderr.count("\n") == 1, r.returncode, r.stderr)
+    c.close()
+
+
 def scarce(d, **load):
     """With KV for one context, others' texts make room at once, and come back computed anew."""
     prompts = [ids(300, 20 + i) for i in range(3)]
@@ -149,6 +177,7 @@ for place in (STREAMED, RESIDENT):
         clients(d, **place)
         scarce(d, **place)
         edited(d, **place)
+        asked_for(d, **RESIDENT)
         turns(d, file=windows, **place)
         scarce(d, file=windows, **place)
         edited(d, file=windows, **place)

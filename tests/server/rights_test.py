@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-from daemons import Daemons, check, equal, make_model, refused
+from daemons import Daemons, check, equal, make_model, refused, wait_for
 from rights import as_member, service
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-rights-")
@@ -59,6 +59,14 @@ def theirs(c):
     check(cached[1] > 0 and (cached[0] > 0) == shared, "cached tokens of a member:", cached)
 
 
+def preamble(c):
+    """[prefix] in ntx.conf is for everybody, and computed before anybody asks."""
+    with open(os.path.join(tmp.name, "system.txt")) as f:
+        text = f.read().strip() + " "
+    a, b = c.ask(text + "What now?", max_tokens=3, ignore_eos=True), c.ask("It", max_tokens=3, ignore_eos=True)
+    check(a.cached > a.started["prompt_tokens"] - 9 and b.cached <= 3, "cached tokens with a preamble:", a.cached, a.started["prompt_tokens"], b.cached)
+
+
 def group_admin(c):
     c.load(model, ctx=64, ram_bytes=33 << 20)
     c.until(c.send("stop", {"grace_ms": 1000}), "done")
@@ -74,6 +82,12 @@ if not os.getuid():
         as_member(d, no_path)
         as_member(d, group_admin)
         equal(d.child["computed"].wait(60), 0, "exit code")
+    system = os.path.join(tmp.name, "system.txt")
+    with open(system, "w") as f:
+        f.write("You are brief, and kind to all who ask. " * 5 + "\n")
+    with service("[model]\npath = %s\nram = 24M\nctx = 256\n[prefix]\nfile = %s\n" % (model, system)) as d:
+        wait_for(lambda: "is computed" in d.text(), 60, "the preamble")
+        as_member(d, preamble)
     for shared in (False, True):
         with service("[clients]\nshare = %s\n" % ("all" if shared else "user")) as d:
             c = d.client()
