@@ -67,6 +67,11 @@ static const struct ntx_command commands[] = {
      "column lie together, in groups that are worth a read on this machine's drive. Down matrices are quantised anew, along the other axis, which is the only thing "
      "that changes: the relative error is printed. OUT is a GGUF that only ntx runs.",
      NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2, ntx_cmd_pack},
+    {"imatrix", "MODEL TEXT",
+     "Learns from a text which weights are multiplied by large numbers, for ntx quantize --imatrix.\vThe model is run over the text, streamed where it is bigger than --ram, in windows of "
+     "--ctx tokens (default 512), by the CPU. The file is a GGUF of the form that llama.cpp's tools read and write, too. Some hundred thousand tokens of the kind of text that the model is for "
+     "are enough; with experts more, so that each is chosen.",
+     NTX_OPT_LOAD | NTX_OPT_IMATRIX | NTX_OPT_QUIET, 2, 2, ntx_cmd_imatrix},
     {"quantize", "MODEL OUT TYPE",
      "Rewrites a model in types of fewer bits.\vTYPE is a mix by the name that files go by (Q4_K_M, Q5_K_S, IQ4_XS, IQ3_M, Q2_K, F16, ...; a wrong one lists all), or fit:SIZE, which "
      "chooses a type for each tensor so that the file takes at most SIZE and as little as possible is lost. The model may be far bigger than memory: it is read, and written, "

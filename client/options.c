@@ -128,6 +128,10 @@ static const struct ntx_setting quantize_rows[] = {
     {"dry-run", 0, NULL, "print which tensor would get which type, and the sizes; write nothing", FLAG(dry_run)},
     {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
 };
+static const struct ntx_setting imatrix_rows[] = {
+    {"output", 'o', "FILE", "the importance matrix to write", TEXT(out)},
+    {"limit", 0, "N", "tokens of the text at most", COUNT(limit)},
+};
 static const struct ntx_setting quiet_rows[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
 static const struct ntx_setting gen_rows[] = {
     {"n", 'n', "N", "tokens to generate at most (default, and -1: until the model ends or the context is full)", OWN(read_n)},
@@ -235,6 +239,7 @@ static const struct group {
     {NTX_OPT_BENCH, ROWS(bench_rows), NULL, 0, "Measuring:"},
     {NTX_OPT_CALIBRATE, ROWS(calibrate_rows), NULL, 0, "Calibrating:"},
     {NTX_OPT_PACK, ROWS(pack_rows), NULL, 0, "Packing:"},
+    {NTX_OPT_IMATRIX, ROWS(imatrix_rows), NULL, 0, "Importance:"},
     {NTX_OPT_QUANTIZE, ROWS(quantize_rows), NULL, 0, "Quantising:"},
     {NTX_OPT_QUIET, ROWS(quiet_rows), NULL, 0, "Output:"},
     {NTX_OPT_TOK, ROWS(tok_rows), NULL, 0, "Tokens:"},

@@ -84,6 +84,7 @@ struct ntx_forward_config {
     const struct ntx_backend *backend; /* NULL: the CPU */
     struct ntx_device *device;       /* its own */
     const struct ntx_forward_slices *slices; /* NULL: counted anew */
+    struct ntx_input_sums *sums;     /* what products are given is added to (input_sums.h); NULL: nobody wants it */
 };
 
 struct ntx_forward;

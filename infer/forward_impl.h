@@ -29,6 +29,7 @@
 #include <stdatomic.h>
 
 #include "infer/forward.h"
+#include "infer/input_sums.h"
 #include "infer/pool.h"
 #include "infer/rope.h"
 #include "shm/region.h" /* NTX_MAP_WORDS */

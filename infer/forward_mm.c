@@ -197,6 +197,23 @@ int ntx__mm_begin(struct ntx__mm *j)
     return 0;
 }
 
+/* Which of its tensor's matrices it is. */
+static uint32_t number_of(const struct ntx_forward *f, const struct ntx_weight *w)
+{
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
+    return (uint32_t)((f->c.chunks->list[w->chunk0].offset - t->offset) / ((uint64_t)w->n_out * w->row_bytes));
+}
+
+/* The choices' rows have floats of their own only where a matrix wants them; what they were made of is there in any case. */
+static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in)
+{
+    uint32_t matrix = number_of(f, p->w), n = p->n_rows ? p->n_rows : in->n_rows;
+    bool chosen = in->buf == NTX__BUF_CHOICE_X;
+    for (uint32_t i = p->row0; i < p->row0 + n; i++)
+        ntx_input_sums_add(f->c.sums, p->w->tensor, matrix,
+                           chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x : f->buf[in->buf].at + (size_t)i * f->buf[in->buf].ld, 0, 1);
+}
+
 static void walk(void *ctx, unsigned thread) { ntx__mm_walk(ctx, thread); }
 
 int ntx__cpu_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
@@ -205,6 +222,9 @@ int ntx__cpu_multiply(struct ntx_forward *f, const struct ntx__product *p, unsig
     int rc = ntx__mm_begin(&j);
     if (rc)
         return rc;
+    bool early = f->predicts || in->set == NTX__OF_EARLY; /* what the next layer will be given, perhaps */
+    for (unsigned i = 0; i < n && f->c.sums && !early; i++)
+        add_inputs(f, &p[i], in);
     ntx_pool_run(f->pool, walk, &j);
     return atomic_load_explicit(&f->failed, memory_order_relaxed);
 }

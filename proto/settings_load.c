@@ -57,6 +57,7 @@ static const struct ntx_setting load_rows[] = {
     {"link nvme", .kind = NTX_SET_RATE, LOAD(link_nvme, link_nvme_bps), CONF("links", "nvme", "0")},
     {"link h2d", .kind = NTX_SET_RATE, LOAD(link_h2d, link_h2d_bps)},
     {"capture", .kind = NTX_SET_FLAG, LOAD(capture, capture)},
+    {"sum inputs", .kind = NTX_SET_FLAG, LOAD(sum_inputs, sum_inputs)},
     {"capture ffns", .kind = NTX_SET_COUNT, .max = NTX_COUNT_MAX, LOAD(capture_ffns, capture_ffns)},
 };
 const struct ntx_settings ntx_load_settings = {load_rows, sizeof load_rows / sizeof *load_rows};

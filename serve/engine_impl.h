@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "infer/input_sums.h"
 #include "infer/prefix.h"
 #include "serve/draft.h"
 #include "serve/draft_file.h"

@@ -335,6 +335,24 @@ static int only_tokens(struct ntx_engine *e, struct ntx_session *s, const struct
     return ntx_err_set(err, -EINVAL, "states are only given by a model that was loaded for calibration");
 }
 
+/* Between passes, so nobody adds to them meanwhile. */
+static void give_sums(struct ntx_engine *e, const struct ntx_job *j)
+{
+    uint32_t tensor = j->req->tensor;
+    if (!e->l->sums) {
+        refuse(e, j, -EINVAL, "sums of inputs are only given by a model that was loaded for them");
+        return;
+    }
+    for (uint32_t i = 0; i < ntx_input_sums_matrices(e->l->sums, tensor); i++) {
+        float count;
+        uint32_t n;
+        const float *sum = ntx_input_sums_of(e->l->sums, tensor, i, &n, &count);
+        const struct ntx_states_row m = {.row = i, .state = {sum, n}, .similar = {&count, 1}};
+        ntx_mail_states(e->c.mail, j->writer, j->req->id, &m);
+    }
+    confirm(e, j);
+}
+
 static void begin(struct ntx_engine *e, struct ntx_job *j)
 {
     struct ntx_err err = {0};
@@ -483,6 +501,8 @@ void ntx__engine_job(struct ntx_engine *e, struct ntx_job *j)
             cancel(e, j);
         else if (j->req->kind == NTX_REQUEST_CLOSE)
             close_session(e, j);
+        else if (j->req->kind == NTX_REQUEST_SUMS)
+            give_sums(e, j);
         else
             begin(e, j);
         return;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "infer/input_sums.h"
 #include "plan/budget.h"
 
 static uint32_t online_cpus(void)
@@ -72,6 +73,8 @@ static uint64_t capture_bytes(const struct ntx_load_request *r, struct ntx_loade
     l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
     return l->capture_rows * (ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture));
 }
+
+static uint64_t sums_bytes(const struct ntx_load_request *r, const struct ntx_loaded *l) { return r->set.sum_inputs ? ntx_input_sums_bytes(l->model) : 0; }
 
 /* A model that we opened has its sidecar beside it, with .skip.gguf for .gguf. */
 static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *ffn, struct ntx_err *err)
@@ -160,7 +163,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .ffn = l->ffn,
         .prefetch = !r->set.no_prefetch,
         .ram_bytes = l->ram_bytes,
-        .other_bytes = held + client_bytes(r, l, l->ram_bytes) + capture_bytes(r, l),
+        .other_bytes = held + client_bytes(r, l, l->ram_bytes) + capture_bytes(r, l) + sums_bytes(r, l),
         .ctx = r->set.ctx,
         .sessions = r->set.sessions,
         .threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus(),
@@ -172,7 +175,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     };
     rc = ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */
-        q.other_bytes = held + client_bytes(r, l, 0) + capture_bytes(r, l);
+        q.other_bytes = held + client_bytes(r, l, 0) + capture_bytes(r, l) + sums_bytes(r, l);
         rc = ntx_plan_make(l->model, &q, &l->plan, err);
     }
     if (!rc && (rc = ntx__load_plan_gpu(r, l, &q, err)) > 0) { /* the matrices that the GPU takes leave the rest of the plan */
@@ -297,6 +300,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
 
 int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err)
 {
+    if (l->set.sum_inputs && (l->device || !(l->sums = ntx_input_sums_new(l->model))))
+        return ntx_err_set(err, l->device ? -ENOTSUP : -ENOMEM, l->device ? "sums of inputs are made by the CPU: --backend cpu" : "no memory for sums of inputs");
     struct ntx_forward_config c = {
         .model = l->model,
         .chunks = l->plan->chunks,
@@ -311,6 +316,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .trace_experts = l->set.trace_experts,
         .backend = l->back.kind ? l->back.kind->table : NULL,
         .device = l->device,
+        .sums = l->sums,
     };
     if (l->device && !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */
         c.skip = (struct ntx_skip_hooks){0};
@@ -327,6 +333,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     ntx__load_arena_free(l);
     ntx__load_free_gpu(l);
     ntx_forward_free(l->forward);
+    ntx_input_sums_free(l->sums);
     ntx_kv_pool_free(l->kv);
     ntx_stream_free(l->stream);
     ntx_region_close(&l->region);

@@ -95,6 +95,7 @@ struct ntx_loaded {
     uint32_t capture_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
     uint32_t capture_ffns;       /* layers whose FFNs a look takes in, at most */
     uint32_t probe_layer;
+    struct ntx_input_sums *sums; /* NULL: nobody asked for them */
 };
 
 void ntx_load_request_free(struct ntx_load_request *r);

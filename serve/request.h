@@ -9,7 +9,7 @@
 
 #include "infer/sampler.h"
 
-enum ntx_request_kind { NTX_REQUEST_GENERATE, NTX_REQUEST_LOGITS, NTX_REQUEST_SCORE, NTX_REQUEST_STATES, NTX_REQUEST_CANCEL, NTX_REQUEST_CLOSE };
+enum ntx_request_kind { NTX_REQUEST_GENERATE, NTX_REQUEST_LOGITS, NTX_REQUEST_SCORE, NTX_REQUEST_STATES, NTX_REQUEST_SUMS, NTX_REQUEST_CANCEL, NTX_REQUEST_CLOSE };
 
 struct ntx_bytes {
     const char *data; /* not ended by a 0 */
@@ -48,6 +48,7 @@ struct ntx_request { /* zero where a kind has no use for it; the fields are thos
     bool pool;                    /* logits: the mean of the states instead */
     /* states */
     uint32_t layer, ffn_first, ffn_layers;
+    uint32_t tensor;              /* sums */
 
     void (*release)(void *owner); /* NULL: nothing */
     void *owner;                  /* of what the pointers show */

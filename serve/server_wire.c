@@ -67,6 +67,8 @@ static void take(struct ntx_request *a, const Ntx__Request *q, struct ntx_reques
         a->layer = q->states->layer;
         a->ffn_first = q->states->ffn_first;
         a->ffn_layers = q->states->ffn_layers;
+        a->kind = q->states->sums ? NTX_REQUEST_SUMS : a->kind;
+        a->tensor = q->states->tensor;
         return;
     case NTX__REQUEST__BODY_CANCEL:
         a->kind = NTX_REQUEST_CANCEL;

@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,15 @@ CHOSEN = {
     "IQ1_S": {"F32": 25, "IQ1_S": 59, "IQ2_XXS": 12, "Q2_K": 14, "Q5_K": 1},
     "F16": {"F16": 86, "F32": 25},
 }
+
+
+# Mean squares of the first input, and of all together, as llama.cpp's llama-imatrix finds them in the same 8 windows of 256 tokens.
+ORACLE = (
+    ("blk.0.attn_q.weight", 0.981703, 122.635),
+    ("blk.3.attn_output.weight", 0.168563, 88.5375),
+    ("blk.5.ffn_gate.weight", 0.0991536, 19.7149),
+    ("blk.11.ffn_down.weight", 144.5, 5589.44),
+)
 
 
 def check_mixes():
@@ -157,6 +167,66 @@ def check_refused():
         os.unlink(TMP + "/" + n)
 
 
+def sums(path):
+    """{tensor: (sums, counts)}"""
+    from gguf_edit import Gguf
+    t = {k.decode(): struct.unpack("<%df" % (len(v[2]) // 4), v[2]) for k, v in Gguf(path).tensors.items()}
+    return {k[:-8]: (v, t[k[:-8] + ".counts"]) for k, v in t.items() if k.endswith(".in_sum2")}
+
+
+def imatrix(*args):
+    r = subprocess.run([NTX, "imatrix", *args], capture_output=True, text=True, timeout=200)
+    assert r.returncode == 0, r
+    return r
+
+
+def check_imatrix():
+    """What it sums, that it depends on neither memory nor threads, and what it is good for."""
+    text = os.environ["NTX_SOURCE"] + "/models/held-out.txt"
+    path, again = TMP + "/im.gguf", TMP + "/im2.gguf"
+    imatrix(DEMO, text, "-o", path, "--ctx", "256", "--limit", "2048", "--threads", "1")
+    imatrix(DEMO, text, "-o", again, "--ctx", "256", "--limit", "2048", "--threads", "2", "--ram", "24M")
+    assert digest(path) == digest(again)
+    s = sums(path)
+    assert len(s) == 84 and "output.weight" not in s, len(s)
+    assert s["blk.4.attn_q.weight"] == s["blk.4.attn_v.weight"] and s["blk.4.ffn_gate.weight"] == s["blk.4.ffn_up.weight"] != s["blk.4.attn_q.weight"]
+    for name, first, total in ORACLE:
+        v, (count,) = s[name]
+        assert count == s["blk.0.attn_q.weight"][1][0] and 2048 - 8 <= count <= 2048, (name, count)
+        assert abs(v[0] / count - first) < 0.03 * first and abs(sum(v) / count - total) < 0.02 * total, (name, v[0] / count, sum(v) / count)
+    # it makes the weighed error less, and two bits possible
+    done(DEMO, OUT, "IQ2_XXS", "--imatrix", path)
+    from gguf_edit import Gguf
+    assert b"quantize.imatrix.entries_count\x04\x00\x00\x00\x54\x00\x00\x00" in open(OUT, "rb").read()
+    # bad ones
+    bad = TMP + "/bad.gguf"
+    for words, spoil in (("which is no sum of squares", lambda g: g.tensors[b"blk.1.attn_k.weight.in_sum2"].__setitem__(2, b"\x00\x00\xc0\x7f" * 256)),
+                         ("which is no sum of squares", lambda g: g.tensors[b"blk.1.attn_k.weight.counts"].__setitem__(2, struct.pack("<f", -1))),
+                         ("needs 'blk.1.attn_k.weight.counts' beside it", lambda g: g.tensors.pop(b"blk.1.attn_k.weight.counts")),
+                         ("is another model's", lambda g: g.tensors.__setitem__(b"blk.1.attn_k.weight.in_sum2", [[128, 1], 0, bytes(512)])),
+                         ("this one says nothing about it", lambda g: g.tensors.pop(b"blk.1.attn_k.weight.in_sum2"))):
+        g = Gguf(path)
+        spoil(g)
+        g.write(bad)
+        os.path.exists(OUT) and os.unlink(OUT)
+        refused(words, DEMO, OUT, "IQ2_XXS", "--imatrix", bad)
+        assert not os.path.exists(OUT)
+    # experts that no token chose are said, and are quantised all the same
+    moe = os.environ["NTX_SOURCE"] + "/models/demo-moe.gguf"
+    r = imatrix(moe, text, "-o", path, "--ctx", "32", "--limit", "8")
+    assert "experts were never chosen" in r.stderr, r.stderr
+    s = sums(path)
+    v, counts = s["blk.2.ffn_down_exps.weight"]
+    assert len(counts) > 4 and min(counts) == 0 and max(counts) > 0, counts
+    each = len(v) // len(counts)
+    assert all((c > 0) == (sum(v[i * each:(i + 1) * each]) > 0) for i, c in enumerate(counts))
+    assert counts == s["blk.2.ffn_up_exps.weight"][1]
+    r = done(moe, OUT, "IQ3_XXS", "--imatrix", path)
+    assert "experts were never chosen while the importance matrix was made" in r.stderr, r.stderr
+    for n in left():
+        os.unlink(TMP + "/" + n)
+
+
 def check_failures():
     """A drive that takes no more; and a user who wants no more."""
     refused("cannot write", DEMO, OUT, "Q8_0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
@@ -174,6 +244,7 @@ try:
     check_bytes()
     check_size()
     check_refused()
+    check_imatrix()
     check_failures()
 finally:
     shutil.rmtree(TMP)
