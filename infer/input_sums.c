@@ -16,10 +16,11 @@ struct ntx_input_sums {
     float *sum, *count;
 };
 
-/* Tensors that layers multiply by. */
+/* Tensors that layers multiply by; not routers, which stay as precise as they are. */
 static bool is_summed(const struct ntx_model *m, uint32_t layer, uint32_t kind)
 {
-    return m->layers[layer].tensor[kind] != NTX_NO_TENSOR && ntx_is_matrix((enum ntx_tensor)kind);
+    uint8_t use = ntx_tensor_kinds[kind].use;
+    return m->layers[layer].tensor[kind] != NTX_NO_TENSOR && (use == NTX_USE_MATRIX || use == NTX_USE_EXPERT);
 }
 
 /* Numbers them; of: NULL where only the sizes are wanted. */

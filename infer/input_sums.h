@@ -1,6 +1,6 @@
 /* input_sums.h: what the matrices of a model are multiplied by, summed over the rows of all passes: of each input the squares, and how many rows came. For
  * importance matrices (quantize/imatrix.h). Every matrix of a layer has its own, an expert's too. The output
- * matrix has none. Only the CPU's products are seen. One thread at a time. */
+ * matrix and routers have none. Only the CPU's products are seen. One thread at a time. */
 #ifndef NTX_INFER_INPUT_SUMS_H
 #define NTX_INFER_INPUT_SUMS_H
 

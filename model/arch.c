@@ -295,6 +295,15 @@ static bool predicts(const struct opening *o, const char *name)
     return known;
 }
 
+/* Nobody's place. Scales of whole matrices, as files of NVFP4 have them, are for ntx quantize to put into the weights. */
+static int no_place(const struct opening *o, const char *name)
+{
+    const char *end = strrchr(name, '.');
+    bool scale = end && (!strcmp(end, ".scale") || !strcmp(end, ".input_scale"));
+    return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers%s", name, o->name, o->m->hp.n_layers,
+                       scale ? "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights" : "");
+}
+
 static int get_tensors(struct opening *o)
 {
     int rc = get_ends(o);
@@ -302,8 +311,7 @@ static int get_tensors(struct opening *o)
         rc = get_layer(o, l);
     for (uint64_t i = 0; !rc && i < ntx_gguf_n_tensors(o->g); i++)
         if (!o->used[i] && !predicts(o, ntx_gguf_tensor_at(o->g, i)->name))
-            return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers", ntx_gguf_tensor_at(o->g, i)->name, o->name,
-                               o->m->hp.n_layers);
+            return no_place(o, ntx_gguf_tensor_at(o->g, i)->name);
     return rc;
 }
 

@@ -93,11 +93,56 @@ static int look_at_importance(struct ntx__job *j, struct ntx_err *err)
     return 0;
 }
 
+/* ---- scales of whole matrices (NVFP4's "X.scale" beside "X.weight"): in other types they go into the weights */
+
+static int32_t find_target(const struct ntx__job *j, const char *stem, size_t len, const char *end)
+{
+    for (uint32_t i = 0; i < j->n; i++) {
+        const char *name = j->target[i].t->name;
+        if (!strncmp(name, stem, len) && !strcmp(name + len, end))
+            return (int32_t)i;
+    }
+    return -1;
+}
+
+static int fold_scale(struct ntx__job *j, struct ntx__target *s, struct ntx__target *w, struct ntx_err *err)
+{
+    uint64_t n = s->t->bytes / sizeof(float);
+    if (s->t->type != NTX_F32 || (n != 1 && n != w->t->ne[2]))
+        return ntx_err_set(err, -EINVAL, "tensor '%s' has %llu values of type %s; F32 is wanted, and 1 or %llu", s->t->name, (unsigned long long)n, ntx_type_info(s->t->type)->name,
+                           (unsigned long long)w->t->ne[2]);
+    if (!(w->scale = malloc(s->t->bytes)))
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    w->n_scale = (uint32_t)n;
+    s->dropped = true;
+    return ntx__read_at(j, s->t, 0, w->scale, s->t->bytes, err);
+}
+
+static int fold_scales(struct ntx__job *j, struct ntx_err *err)
+{
+    static const char *const ends[] = {".input_scale", ".scale"};
+    int rc = 0;
+    for (uint32_t i = 0; i < j->n && !rc; i++) {
+        const char *name = j->target[i].t->name;
+        for (int e = 0; e < 2; e++) {
+            size_t len = strlen(name), end = strlen(ends[e]);
+            int32_t at = len > end && !strcmp(name + len - end, ends[e]) ? find_target(j, name, len - end, ".weight") : -1;
+            if (at < 0 || j->target[at].type == j->target[at].t->type)
+                continue;
+            if (e)
+                rc = fold_scale(j, &j->target[i], &j->target[at], err);
+            j->target[i].dropped = true; /* of inputs: for those who round these to four bits, too */
+            break;
+        }
+    }
+    return rc;
+}
+
 /* ---- the plan */
 
 static uint64_t bytes_of(const struct ntx__target *k)
 {
-    return ntx_row_bytes(k->type, k->t->ne[0]) * k->t->ne[1] * k->t->ne[2] * k->t->ne[3];
+    return k->dropped ? 0 : ntx_row_bytes(k->type, k->t->ne[0]) * k->t->ne[1] * k->t->ne[2] * k->t->ne[3];
 }
 
 static int choose_types(struct ntx__job *j, struct ntx_err *err)
@@ -140,11 +185,11 @@ static int plan(struct ntx__job *j, struct ntx_err *err)
     if (!(j->target = calloc((size_t)j->n + 1, sizeof *j->target)))
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (uint32_t i = 0; i < j->n; i++) {
-        j->target[i] = (struct ntx__target){ntx_gguf_tensor_at(j->g, i), ntx_gguf_tensor_at(j->g, i)->type, NULL};
+        j->target[i] = (struct ntx__target){.t = ntx_gguf_tensor_at(j->g, i), .type = ntx_gguf_tensor_at(j->g, i)->type};
         r->bytes_in += j->target[i].t->bytes;
     }
     int rc = take_importance(j, err);
-    if (!rc && !(rc = choose_types(j, err)) && !(rc = look_at_importance(j, err)))
+    if (!rc && !(rc = choose_types(j, err)) && !(rc = look_at_importance(j, err)) && !(rc = fold_scales(j, err)))
         count(j);
     return rc;
 }
@@ -243,11 +288,15 @@ static int make_part(struct ntx__job *j, struct files *f, uint32_t no, const cha
         return ntx_err_set(err, -ENOMEM, "no memory");
     if (!no)
         put_keys(j, p->g);
+    uint32_t n_tensors = 0;
+    for (uint32_t i = 0; i < j->n; i++)
+        n_tensors += !j->target[i].dropped;
     if (f->n > 1)
-        put_split(p->g, no, f->n, j->n);
+        put_split(p->g, no, f->n, n_tensors);
     for (uint32_t i = p->first; i < p->first + p->n; i++) {
         const struct ntx__target *k = &j->target[i];
-        ntx_gguf_out_data(p->g, k->t->name, k->type, k->t->ne, k->t->n_dims, write_tensor, j, i);
+        if (!k->dropped)
+            ntx_gguf_out_data(p->g, k->t->name, k->type, k->t->ne, k->t->n_dims, write_tensor, j, i);
     }
     j->report->bytes_out += ntx_gguf_out_bytes(p->g);
     return name_part(p, out, no, f->n, err);
@@ -365,6 +414,8 @@ int ntx_quantize_model(const struct ntx_gguf *g, const int *fds, const char *out
         rc = write_model(&j, out, err);
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
         ntx_quantizer_free(j.quantizer[t]);
+    for (uint32_t i = 0; j.target && i < j.n; i++)
+        free(j.target[i].scale);
     free(j.target);
     if (rc)
         return rc;

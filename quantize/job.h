@@ -4,6 +4,8 @@
  *   the model's header -> a type for each tensor (mix.h, patterns, or by size) -> room on the drive is looked for -> pieces of rows:
  *   read -> floats -> threads quantise rows -> written to temporary files beside OUT -> on the drive -> all get their names
  *
+ * Scales of whole matrices, which NVFP4 has in tensors of their own (X.scale), go into the weights where these get another type.
+ *
  * After a failure, or when it was told to stop, nothing is left behind. What comes out depends on neither threads nor pieces. */
 #ifndef NTX_QUANTIZE_JOB_H
 #define NTX_QUANTIZE_JOB_H

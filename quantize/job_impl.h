@@ -13,6 +13,9 @@ struct ntx__target {
     const struct ntx_gguf_tensor *t;
     uint32_t type;
     const struct ntx_importance *importance; /* or NULL */
+    float *scale;                            /* [n_scale] what its file multiplies the products by, for the weights themselves; NULL: nothing */
+    uint32_t n_scale;                        /* 1, or one for each of its matrices */
+    bool dropped;                            /* such a scale, which is in the weights now */
 };
 
 struct ntx__job {

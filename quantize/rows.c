@@ -106,6 +106,8 @@ static int one_row(struct work *k, uint64_t i, struct scratch *s, struct sums *s
     const struct ntx_type_info *from = ntx_type_info(t->type), *to = ntx_type_info(r->type);
     uint64_t n = t->ne[0], row = r->first + i * r->step, matrix = row / t->ne[1];
     from->dequant(r->in + i * ntx_row_bytes(t->type, n), s->x, n / from->block);
+    for (uint64_t v = 0; v < n && r->target->scale; v++)
+        s->x[v] *= r->target->scale[r->target->n_scale > 1 ? matrix : 0];
     if (!all_finite(s->x, n))
         return fail(k, -EINVAL, "a weight is no number; the model is broken", row);
     if (r->target->importance && s->matrix != matrix)

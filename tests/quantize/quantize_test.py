@@ -129,6 +129,27 @@ def check_size():
     os.unlink(OUT)
 
 
+def check_scales():
+    """A file that multiplies matrices' products by numbers of their own: in another type these are in the weights."""
+    from gguf_edit import Gguf
+    done(DEMO, TMP + "/f32.gguf", "F32")
+    g = Gguf(TMP + "/f32.gguf")
+    for name in (b"blk.0.attn_q", b"blk.1.ffn_down"):
+        g.tensors[name + b".scale"] = [[1], 0, struct.pack("<f", 0.25)]
+        g.tensors[name + b".input_scale"] = [[1], 0, struct.pack("<f", 3)]
+    g.write(TMP + "/scaled.gguf")
+    r = subprocess.run([NTX, "run", TMP + "/scaled.gguf", "a", "-n", "1"], capture_output=True, text=True)
+    assert r.returncode == 111 and "ntx quantize" in r.stderr, r
+    done(TMP + "/scaled.gguf", OUT, "F16")
+    a, b = Gguf(DEMO), Gguf(OUT)
+    assert set(a.tensors) == set(b.tensors)
+    for name, by in ((b"blk.0.attn_q.weight", 4), (b"blk.1.ffn_down.weight", 4), (b"blk.2.attn_q.weight", 1)):
+        x, y = (struct.unpack("<%de" % (len(t.tensors[name][2]) // 2), t.tensors[name][2]) for t in (a, b))
+        assert all(abs(u - by * v) <= 2e-7 * by for u, v in zip(x, y)), name
+    for n in left():
+        os.unlink(TMP + "/" + n)
+
+
 def check_refused():
     refused("'Q4_X' is no type; there are fit:SIZE, F32, F16", DEMO, OUT, "Q4_X")
     refused("ntx imatrix MODEL TEXT -o FILE", DEMO, OUT, "IQ2_XXS")
@@ -243,6 +264,7 @@ try:
     check_mixes()
     check_bytes()
     check_size()
+    check_scales()
     check_refused()
     check_imatrix()
     check_failures()
