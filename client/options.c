@@ -139,6 +139,8 @@ static const struct ntx_setting gen_rows[] = {
     {"file", 'f', "FILE", "read the prompt from FILE; behind PROMPT where both are given", TEXT(prompt_file)},
     {"system", 0, "TEXT", "system message of the chat", TEXT(system)},
     {"stop", 0, "TEXT", "end before this text (repeatable)", OWN(read_stop)},
+    {"json-schema", 0, "FILE", "the answer is a JSON text for which the JSON Schema in FILE holds", TEXT(json_schema)},
+    {"grammar", 0, "FILE", "the answer keeps to the grammar in FILE (GBNF: root ::= \"yes\" | \"no\")", TEXT(grammar)},
     {"ignore-eos", 0, NULL, "go on past end-of-generation tokens", FLAG(ignore_eos)},
     {"chat-template", 0, "NAME", "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's own", TEXT(chat_template)},
 };
@@ -497,7 +499,7 @@ int ntx_options_set(struct ntx_options *o, const char *name, const char *value, 
     const struct group *g;
     const struct ntx_setting *s = find_name(name, &g);
     struct ntx_err why = {0};
-    if (!s || !strcmp(s->name, "raw") || !strcmp(s->name, "file") || !strcmp(s->name, "system"))
+    if (!s || !strcmp(s->name, "raw") || !strcmp(s->name, "file") || !strcmp(s->name, "system") || !strcmp(s->name, "grammar") || !strcmp(s->name, "json-schema"))
         return ntx_err_set(err, -EINVAL, "there is no option '%s' that can be set here", name);
     if (!strcmp(s->name, "seed") && !strcmp(value, "random"))
         return new_seed(o), 0;

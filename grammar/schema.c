@@ -59,7 +59,7 @@ uint32_t ntx__schema_count(struct tree *t, const json_t *schema, const char *key
 static node make_common(struct tree *t, enum common which)
 {
     switch (which) {
-    case C_SPACE: return ntx__regex_plain(t, "( |\n[ \t]{0,16})?");
+    case C_SPACE: return ntx__regex_plain(t, "( |\n {0,16})?");
     case C_CHAR:
         return ntx__regex_plain(t, "[^\"\\\\\\x00-\\x1f]|\\\\([\"\\\\/bfnrt]|u(0(0(0[1-9a-fA-F]|[1-9a-fA-F][0-9a-fA-F])|[1-9a-fA-F][0-9a-fA-F]{2})"
                                    "|[1-9a-cA-CeEfF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}))");

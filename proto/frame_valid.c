@@ -1,6 +1,7 @@
 /* The one place where bytes of a client become a message that the rest may trust: sizes, counts and numbers. What depends
  * on the model (token ids, known names) is judged by computed, which can say more about it. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/util.h"
@@ -14,6 +15,9 @@
 #define MAX_TOKENS (1u << 20)
 #define MAX_MESSAGES 16384u
 #define MAX_STOPS 64u
+#define MAX_CONSTRAINT (256u << 10)
+#define MAX_BIASES 1024u
+#define MAX_TOP 20u
 
 /* protobuf-c turns two bytes of input into some 40 of bookkeeping; without a bound, a 16-MiB frame would take 400 MB. A request is text or numbers, which
  * take four bytes each at most; replies come from a daemon of the same house. */
@@ -54,6 +58,16 @@ static bool load_ok(const Ntx__Load *m)
     return ntx__text_fits(m->path, MAX_PATH) && ntx_settings_fit(&ntx_load_settings, m);
 }
 
+static bool choice_ok(const Ntx__Generate *m)
+{
+    if (m->n_bias > MAX_BIASES || m->top_logprobs > MAX_TOP)
+        return false;
+    for (size_t i = 0; i < m->n_bias; i++)
+        if (!m->bias[i] || !isfinite(m->bias[i]->add))
+            return false;
+    return !m->constraint || (m->constraint->text.len <= MAX_CONSTRAINT && ntx__text_fits(m->constraint->kind, NTX_WORD_MAX));
+}
+
 static bool generate_ok(const Ntx__Generate *m)
 {
     if (!m || m->n_messages > MAX_MESSAGES || m->n_tokens > MAX_TOKENS || m->n_stop > MAX_STOPS)
@@ -64,7 +78,7 @@ static bool generate_ok(const Ntx__Generate *m)
     for (size_t i = 0; i < m->n_stop; i++)
         if (!ntx__text_fits(m->stop[i], NTX_OPTION_MAX))
             return false;
-    return ntx__text_fits(m->chat_template, NTX_WORD_MAX) && (!m->sampling || ntx_settings_fit(&ntx_sampling_settings, m->sampling));
+    return choice_ok(m) && ntx__text_fits(m->chat_template, NTX_WORD_MAX) && (!m->sampling || ntx_settings_fit(&ntx_sampling_settings, m->sampling));
 }
 
 bool ntx_request_valid(const Ntx__Request *m)

@@ -141,7 +141,7 @@ static int draw(struct ntx_engine *e, struct ntx_session *s, const struct ntx_ro
 {
     int rc = ntx_session_sample(s, &e->l->env, row, &t->token, &t->finish, &t->text, &t->len);
     if (rc)
-        ntx__engine_fail(e, s, rc, strerror(-rc));
+        ntx__engine_fail(e, s, rc, s->choice ? ntx_choice_why(rc) : strerror(-rc));
     return rc;
 }
 

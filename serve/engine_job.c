@@ -228,7 +228,7 @@ static struct ntx_session *least_wanted(const struct ntx_engine *e)
 /* s, which is counted, has just grown. False: there is no room for it. */
 static bool make_room(struct ntx_engine *e)
 {
-    while (bytes_held(e, NULL) > e->l->kept_bytes) {
+    while (bytes_held(e, NULL) + ntx_words_bytes(e->l->words) > e->l->kept_bytes) {
         struct ntx_session *s = least_wanted(e);
         if (!s)
             return false;

@@ -178,7 +178,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .kv = s->kv,
         .logits = logits ? e->logits + (size_t)*n_logits * e->l->env.n_vocab : NULL,
         .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,
-        .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE ? ntx_sampler_enough(s->sampler, more) : 0,
+        .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE && !s->choice ? ntx_sampler_enough(s->sampler, more) : 0,
         .may_skip = decoding && !k && !s->predictor_lost && !verify,
         .rounded = !decoding,
         .all_groups = !decoding,

@@ -52,6 +52,10 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
     return 0;
 }
 
+/* What a grammar and its automaton may take: a part of what sessions may hold. */
+#define CHOICE_LEAST ((uint64_t)256 << 10)
+#define CHOICE_MOST ((uint64_t)6 << 20)
+
 /* Sessions, their rows of logits, and what they take. */
 static uint64_t client_bytes(const struct ntx_load_request *r, struct ntx_loaded *l, uint64_t ram)
 {
@@ -61,6 +65,8 @@ static uint64_t client_bytes(const struct ntx_load_request *r, struct ntx_loaded
     l->logits_rows = c.logits_rows;
     l->kept_bytes = c.kept_bytes;
     l->env.read_bytes = c.read_bytes;
+    l->env.choice_bytes = NTX_MIN(NTX_MAX(c.kept_bytes / 4, CHOICE_LEAST), CHOICE_MOST);
+    l->env.words = &l->words;
     return c.bytes;
 }
 
@@ -340,6 +346,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     if (l->wake_fd >= 0)
         close(l->wake_fd);
     ntx_plan_free(l->plan);
+    ntx_words_free(l->words);
     ntx_chat_free(l->chat);
     ntx_tokenizer_free(l->tok);
     ntx_ffn_nets_free(l->nets);

@@ -60,6 +60,7 @@ struct ntx_loaded {
     struct ntx_tokenizer *tok;
     struct ntx_chat_template *chat; /* the model's own, or NULL */
     struct ntx_session_env env;
+    ntx_words_slot words;
     const struct ntx_cpu_ops *ops;
     uint64_t ram_bytes;
     uint32_t max_sessions;     /* that may run at once */

@@ -22,6 +22,11 @@ struct ntx_request_message {
     struct ntx_bytes fields;
 };
 
+struct ntx_request_bias {
+    int32_t token;
+    float add;
+};
+
 struct ntx_request { /* zero where a kind has no use for it; the fields are those of ntx.proto */
     enum ntx_request_kind kind;
     uint64_t id;
@@ -40,6 +45,12 @@ struct ntx_request { /* zero where a kind has no use for it; the fields are thos
     bool keep, raw, ignore_eos;
     bool prefix;                  /* only the prompt is computed, and kept before all else for those that begin so */
     uint32_t max_tokens, leave, cut_to;
+    const char *constraint;       /* its kind, or NULL */
+    struct ntx_bytes constraint_text;
+    const struct ntx_request_bias *bias;
+    size_t n_bias;
+    bool logprobs;
+    uint32_t top_logprobs;
     struct ntx_sampling sampling; /* as it is used */
     /* logits, score */
     uint32_t from;

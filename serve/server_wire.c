@@ -19,6 +19,7 @@ static struct ntx_sampling sampling_of(const Ntx__Sampling *m)
 
 static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct ntx_request_message *messages)
 {
+    struct ntx_request_bias *bias = (struct ntx_request_bias *)(void *)(messages + m->n_messages);
     for (size_t i = 0; i < m->n_messages; i++)
         messages[i] = (struct ntx_request_message){m->messages[i]->role, {(const char *)m->messages[i]->text.data, m->messages[i]->text.len},
                                                    {(const char *)m->messages[i]->fields.data, m->messages[i]->fields.len}};
@@ -41,6 +42,16 @@ static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct 
     a->leave = m->leave;
     a->cut_to = m->cut_to;
     a->sampling = sampling_of(m->sampling);
+    if (m->constraint) {
+        a->constraint = m->constraint->kind;
+        a->constraint_text = (struct ntx_bytes){(const char *)m->constraint->text.data, m->constraint->text.len};
+    }
+    for (size_t i = 0; i < m->n_bias; i++)
+        bias[i] = (struct ntx_request_bias){m->bias[i]->token, m->bias[i]->add};
+    a->bias = bias;
+    a->n_bias = m->n_bias;
+    a->logprobs = m->logprobs;
+    a->top_logprobs = m->top_logprobs;
 }
 
 static void take_tokens(struct ntx_request *a, enum ntx_request_kind kind, const int32_t *tokens, size_t n, uint32_t from, bool decode)
@@ -83,7 +94,8 @@ static void take(struct ntx_request *a, const Ntx__Request *q, struct ntx_reques
 struct ntx_request *ntx_request_of(Ntx__Request *req)
 {
     size_t n = req->body_case == NTX__REQUEST__BODY_GENERATE ? req->generate->n_messages : 0;
-    struct ntx_request *a = calloc(1, sizeof *a + n * sizeof(struct ntx_request_message));
+    size_t n_bias = req->body_case == NTX__REQUEST__BODY_GENERATE ? req->generate->n_bias : 0;
+    struct ntx_request *a = calloc(1, sizeof *a + n * sizeof(struct ntx_request_message) + n_bias * sizeof(struct ntx_request_bias));
     if (!a)
         return NULL;
     a->id = req->id;

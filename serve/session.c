@@ -25,11 +25,13 @@ int ntx_session_new(struct ntx_writer *writer, uint64_t id, struct ntx_session *
 static void free_request(struct ntx_session *s)
 {
     ntx_sampler_free(s->sampler);
+    ntx_choice_free(s->choice);
     ntx_text_free(s->text);
     free(s->options);
     free(s->each);
     free(s->pool);
     s->sampler = NULL;
+    s->choice = NULL;
     s->text = NULL;
     s->options = NULL;
     s->each = NULL;
@@ -125,7 +127,7 @@ static int check_room(const struct ntx_session *s, const struct ntx_session_env 
                        s->n_tokens ? " with the conversation before it" : "", leave, e->ctx);
 }
 
-int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const struct ntx_prompt *p, struct ntx_err *err)
+int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_prompt *p, struct ntx_err *err)
 {
     bool ends = ntx__session_ends(s, e, m);
     uint32_t had = s->n_tokens, spoken = s->dialog.n, n = (uint32_t)NTX_MAX(p->n, 0);
@@ -151,6 +153,8 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
         return rc;
     }
     s->kind = NTX_SESSION_GENERATE;
+    s->choice = p->choice;
+    p->choice = NULL;
     s->keep = m->keep;
     s->pinned = m->prefix;
     s->max_tokens = m->max_tokens;
@@ -181,6 +185,8 @@ uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session
         bytes += s->reading_tokens * sizeof *s->tokens;
     if (s->pool)
         bytes += e->n_embd * sizeof *s->pool;
+    if (s->choice)
+        bytes += ntx_choice_bytes(s->choice);
     if (s->each)
         bytes += (s->n_tokens - s->from) * sizeof *s->each;
     return bytes + (s->similar ? e->n_layers * sizeof *s->similar : 0);
@@ -312,16 +318,28 @@ static int keep_token(struct ntx_session *s, int32_t token)
     return 0;
 }
 
+static int draw(struct ntx_session *s, const struct ntx_row *row, int32_t *t)
+{
+    if (s->choice)
+        return ntx_choice_draw(s->choice, s->sampler, s->n_tokens, row->logits, s->skip_space, t);
+    *t = row->n_best ? ntx_sampler_next_of(s->sampler, s->n_tokens, row->best, row->n_best) : ntx_sampler_next(s->sampler, s->n_tokens, row->logits);
+    return 0;
+}
+
 int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row, int32_t *token, const char **finish,
                        const char **text, size_t *text_len)
 {
-    int32_t t = row->n_best ? ntx_sampler_next_of(s->sampler, s->n_tokens, row->best, row->n_best) : ntx_sampler_next(s->sampler, s->n_tokens, row->logits);
-    bool stopped = !s->ignore_eos && ntx_tokenizer_is_eog(e->tok, t);
-    int rc = keep_token(s, t);
+    int32_t t;
+    int rc = draw(s, row, &t);
+    if (rc)
+        return rc;
+    bool stopped = ntx_tokenizer_is_eog(e->tok, t) && (!s->ignore_eos || ntx_choice_over(s->choice));
+    rc = keep_token(s, t);
     if (!rc && !stopped)
         rc = feed_text(s, e, t, &stopped);
     if (rc)
         return rc;
+    stopped |= ntx_choice_over(s->choice);
     bool full = s->n_tokens > NTX_MIN(e->ctx, ntx_kv_seq_room(s->kv)) || (s->max_tokens && s->generated >= s->max_tokens);
     const char *why = stopped ? "stop" : full ? "length" : NULL;
     rc = ntx_text_take(s->text, why != NULL, text, text_len);

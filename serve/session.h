@@ -15,6 +15,7 @@
 #include "infer/ffn_set.h"
 #include "infer/kv.h"
 #include "infer/sampler.h"
+#include "serve/choice.h"
 #include "serve/request.h"
 #include "serve/server_writer.h"
 #include "serve/session_text.h"
@@ -56,6 +57,7 @@ struct ntx_session {
     uint32_t n_prompt, generated, max_tokens; /* of the request; n_prompt: tokens that it had to feed first */
     struct ntx_sampling sampling;
     struct ntx_sampler *sampler; /* while RUNNING */
+    struct ntx_choice *choice;   /* NULL: nothing is asked of its tokens but sampling */
     struct ntx_text *text;
     bool ignore_eos, skip_space; /* skip_space: the next token begins the text */
     struct ntx_dialog dialog;
@@ -86,6 +88,8 @@ struct ntx_session_env {
     struct ntx_err chat_err;              /* why it cannot be executed */
     uint32_t n_vocab, ctx, n_layers, n_embd, capture_ffns;
     uint64_t read_bytes;                  /* for finding a prompt's tokens */
+    uint64_t choice_bytes;                /* for a constraint */
+    ntx_words_slot *words;                /* the vocabulary, for masks */
 };
 
 /* What a generate adds, before its tokens are found: which may take a while, and needs nothing of the session. */
@@ -98,6 +102,10 @@ struct ntx_prompt {
     int flags;                            /* of the text */
     uint32_t ctx, n_vocab;
     struct ntx_tok_limits limits;
+    uint64_t choice_bytes;
+    ntx_words_slot *words;
+    const char *reply;                    /* a name of model/reply/reply.h */
+    struct ntx_choice *choice;            /* owned, once it was read, until a session takes it */
     int32_t *ids;                         /* owned */
     int n;                                /* or a negative errno, with err */
     struct ntx_err err;
@@ -113,7 +121,7 @@ int ntx_session_new(struct ntx_writer *writer, uint64_t id, struct ntx_session *
 void ntx_session_free(struct ntx_session *s);
 
 /* Makes s work on a request (s is new or idle). On failure s is as before, and err says what was wrong. */
-int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const struct ntx_prompt *p, struct ntx_err *err);
+int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_prompt *p, struct ntx_err *err);
 int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err);
 int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err);
 

@@ -77,7 +77,7 @@ static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_sessio
 int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const atomic_bool *unwanted, struct ntx_prompt *p,
                        struct ntx_err *err)
 {
-    *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .limits = {.memory = e->read_bytes, .cancel = unwanted}};
+    *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .choice_bytes = e->choice_bytes, .words = e->words, .reply = ntx_chat_reply(e->chat), .limits = {.memory = e->read_bytes, .cancel = unwanted}};
     int rc = m->cut_to ? ntx__session_cut(s, m->cut_to, err) : 0;
     if (rc)
         return rc;
@@ -143,6 +143,16 @@ static int explain(struct ntx_prompt *p, int rc)
     return ntx_err_set(&p->err, rc, "cannot tokenize the prompt: %s", strerror(-rc));
 }
 
+/* What is asked of the answer's tokens; its fault is the prompt's. */
+static void read_choice(struct ntx_prompt *p)
+{
+    const struct ntx_choice_ask ask = {.m = p->m, .tok = p->tok, .words = p->words, .n_vocab = p->n_vocab, .reply = p->chat ? ntx_chat_reply(p->chat) : p->reply, .chat = p->chat,
+                                       .thinks = p->more.thinks, .memory = p->choice_bytes};
+    int rc = ntx_choice_new(&ask, &p->choice, &p->err);
+    if (rc)
+        p->n = rc;
+}
+
 void ntx_prompt_read(struct ntx_prompt *p)
 {
     if (p->limits.cancel && atomic_load(p->limits.cancel)) {
@@ -152,10 +162,14 @@ void ntx_prompt_read(struct ntx_prompt *p)
     p->n = p->m->n_tokens ? given_tokens(p) : p->chat ? chat_tokens(p) : text_tokens(p);
     if (p->n < 0 && !p->err.text[0])
         explain(p, p->n);
+    if (p->n >= 0 && ntx_choice_wanted(p->m))
+        read_choice(p);
 }
 
 void ntx_prompt_free(struct ntx_prompt *p)
 {
     free(p->ids);
+    ntx_choice_free(p->choice);
     p->ids = NULL;
+    p->choice = NULL;
 }

@@ -27,6 +27,16 @@ const char *ntx_reply_names(void); /* comma separated, for messages */
 /* Whether the text is a mark of the format: a control token that must be shown. */
 bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_t len);
 
+/* How the model writes calls, as pieces of a grammar (grammar/grammar.h): BEFORE OPEN name MIDDLE arguments CLOSE (BETWEEN OPEN ... CLOSE)* AFTER. The arguments
+ * are a JSON object, or (PARAMETER key VALUE value PARAMETER_END)*, where a value is JSON, or a text in which `text_end` is not. */
+struct ntx_reply_writing {
+    const char *mark;                 /* with which a call begins within text; NULL: a reply is a call from its beginning, or none is in it */
+    const char *before, *open, *middle, *close, *between, *after;
+    const char *parameter, *value, *text_value, *parameter_end, *text_end; /* parameter NULL: JSON. text_value NULL: as value */
+    const char *think, *think_end;    /* NULL: by channels */
+};
+bool ntx_reply_writing(const struct ntx_reply_format *f, struct ntx_reply_writing *w); /* false: it writes no calls; think is set in any case */
+
 enum ntx_reply_kind { NTX_REPLY_TEXT, NTX_REPLY_THOUGHT, NTX_REPLY_CALL };
 
 struct ntx_reply_part {

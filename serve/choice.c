@@ -1,0 +1,285 @@
+#include "serve/choice.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+
+/* ---- the vocabulary */
+
+struct ntx_words {
+    struct ntx_tokens *tokens;
+    int32_t *ends; /* [n] tokens that end an answer */
+    uint32_t n;
+    bool strips;   /* a first token's space is not shown */
+};
+
+/* Control tokens by their names; what ends an answer never as text. */
+static int bytes_of(void *ctx, int32_t id, char *buf, size_t room)
+{
+    const struct ntx_tokenizer *tok = ctx;
+    if (ntx_tokenizer_is_eog(tok, id))
+        return 0;
+    int n = ntx_detokenize_one(tok, id, false, false, buf, room);
+    if (n)
+        return n;
+    buf[0] = NTX_GRAMMAR_CONTROL;
+    n = ntx_detokenize_one(tok, id, false, true, buf + 1, room - 1);
+    return n > 0 ? n + 1 : 0;
+}
+
+static bool strips(const struct ntx_tokenizer *tok)
+{
+    char a[NTX_TOKEN_MAX];
+    for (uint32_t i = 0; i < ntx_tokenizer_n_vocab(tok); i++) {
+        int n = ntx_detokenize_one(tok, (int32_t)i, false, false, a, sizeof a);
+        if (n > 1 && a[0] == ' ')
+            return ntx_detokenize_one(tok, (int32_t)i, true, false, a, sizeof a) < n;
+    }
+    return false;
+}
+
+static int words_new(const struct ntx_tokenizer *tok, struct ntx_words **out)
+{
+    uint32_t n = ntx_tokenizer_n_vocab(tok);
+    struct ntx_words *w = calloc(1, sizeof *w);
+    int rc = w ? ntx_tokens_new(n, bytes_of, (void *)(uintptr_t)tok, &w->tokens) : -ENOMEM;
+    for (uint32_t i = 0; !rc && i < n; i++)
+        w->n += ntx_tokenizer_is_eog(tok, (int32_t)i);
+    if (!rc && !(w->ends = malloc((w->n + 1) * sizeof *w->ends)))
+        rc = -ENOMEM;
+    if (rc) {
+        ntx_words_free(w);
+        return rc;
+    }
+    w->n = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (ntx_tokenizer_is_eog(tok, (int32_t)i))
+            w->ends[w->n++] = (int32_t)i;
+    w->strips = strips(tok);
+    *out = w;
+    return 0;
+}
+
+void ntx_words_free(struct ntx_words *w)
+{
+    if (!w)
+        return;
+    ntx_tokens_free(w->tokens);
+    free(w->ends);
+    free(w);
+}
+
+uint64_t ntx_words_bytes(const struct ntx_words *w) { return w ? sizeof *w + ntx_tokens_bytes(w->tokens) : 0; }
+
+/* ---- a request's */
+
+struct ntx_choice {
+    const struct ntx_tokenizer *tok;
+    const struct ntx_words *words;
+    uint32_t n_vocab;
+    struct ntx_grammar *grammar; /* NULL: no constraint */
+    struct ntx_match *match;
+    uint64_t memory;
+    struct ntx_request_bias *bias; /* [n_bias] */
+    size_t n_bias;
+    bool ignore_eos, over, logprobs;
+    uint32_t top;
+    double max, log_sum; /* of the logits at hand */
+    struct ntx_told told;
+};
+
+bool ntx_choice_wanted(const struct ntx_request *m) { return m->constraint || m->n_bias || m->logprobs; }
+
+static int compile_text(char *text, struct ntx_grammar **out, struct ntx_err *err)
+{
+    int rc = ntx_grammar_compile(text, strlen(text), out, err);
+    free(text);
+    return rc;
+}
+
+static int compile(const struct ntx_choice_ask *a, struct ntx_grammar **out, struct ntx_err *err)
+{
+    const char *text = a->m->constraint_text.len ? a->m->constraint_text.data : "";
+    size_t len = a->m->constraint_text.len;
+    char *made = NULL;
+    int rc;
+    if (!strcmp(a->m->constraint, "grammar"))
+        return ntx_grammar_compile(text, len, out, err);
+    if (!strcmp(a->m->constraint, "schema"))
+        rc = ntx__choice_schema(a->reply, a->chat, text, len, &made, err);
+    else if (!strcmp(a->m->constraint, "calls"))
+        rc = ntx__choice_calls(a->reply, text, len, &made, err);
+    else
+        return ntx_err_set(err, -EINVAL, "a constraint is a grammar, a schema or calls, not '%s'", a->m->constraint);
+    return rc ? rc : compile_text(made, out, err);
+}
+
+static int constrain(struct ntx_choice *c, const struct ntx_choice_ask *a, struct ntx_err *err)
+{
+    struct ntx_words *w = atomic_load(a->words);
+    int rc = compile(a, &c->grammar, err);
+    if (rc)
+        return rc;
+    if (a->memory < (256u << 10) || ntx_grammar_bytes(c->grammar) > a->memory)
+        return ntx_err_set(err, -ENOBUFS, "the grammar or schema takes more memory than --ram leaves for one: make it smaller, or load the model with a larger --ram");
+    if (!w && !(rc = words_new(a->tok, &w)))
+        atomic_store(a->words, w);
+    struct ntx_match_config m = {.grammar = c->grammar, .tokens = rc ? NULL : w->tokens, .memory = a->memory, .thinking = a->thinks};
+    c->words = w;
+    if (!rc)
+        rc = ntx_match_new(&m, &c->match);
+    return rc ? ntx_err_set(err, rc, "%s", rc == -ENOMEM ? "no memory for the grammar" : ntx_choice_why(rc)) : 0;
+}
+
+static int copy_biases(struct ntx_choice *c, const struct ntx_choice_ask *a, struct ntx_err *err)
+{
+    for (size_t i = 0; i < a->m->n_bias; i++)
+        if (a->m->bias[i].token < 0 || (uint32_t)a->m->bias[i].token >= a->n_vocab)
+            return ntx_err_set(err, -EINVAL, "a bias is for token %d, which is not one of the vocabulary's %u", a->m->bias[i].token, a->n_vocab);
+    if (!a->m->n_bias)
+        return 0;
+    if (!(c->bias = malloc(a->m->n_bias * sizeof *c->bias)))
+        return ntx_err_set(err, -ENOMEM, "no memory for the biases");
+    memcpy(c->bias, a->m->bias, a->m->n_bias * sizeof *c->bias);
+    c->n_bias = a->m->n_bias;
+    return 0;
+}
+
+int ntx_choice_new(const struct ntx_choice_ask *a, struct ntx_choice **out, struct ntx_err *err)
+{
+    struct ntx_choice *c = calloc(1, sizeof *c);
+    if (!c)
+        return ntx_err_set(err, -ENOMEM, "no memory for a request");
+    *c = (struct ntx_choice){.tok = a->tok, .n_vocab = a->n_vocab, .memory = a->memory, .ignore_eos = a->m->ignore_eos, .logprobs = a->m->logprobs, .top = NTX_MIN(a->m->top_logprobs, NTX_TOP_MOST)};
+    int rc = copy_biases(c, a, err);
+    if (!rc && a->m->constraint)
+        rc = constrain(c, a, err);
+    if (rc)
+        ntx_choice_free(c);
+    else
+        *out = c;
+    return rc;
+}
+
+void ntx_choice_free(struct ntx_choice *c)
+{
+    if (!c)
+        return;
+    ntx_match_free(c->match);
+    ntx_grammar_free(c->grammar);
+    free(c->bias);
+    free(c);
+}
+
+uint64_t ntx_choice_bytes(const struct ntx_choice *c)
+{
+    return sizeof *c + c->n_bias * sizeof *c->bias + (c->grammar ? ntx_grammar_bytes(c->grammar) + c->memory : 0);
+}
+
+/* ---- what is told: log(exp(l) / sum(exp)), by sums of doubles in the order of the ids */
+
+static void weigh(struct ntx_choice *c, const float *logits)
+{
+    double max = logits[0], sum = 0;
+    for (uint32_t i = 1; i < c->n_vocab; i++)
+        max = logits[i] > max ? logits[i] : max;
+    for (uint32_t i = 0; i < c->n_vocab; i++)
+        sum += exp((double)logits[i] - max);
+    c->max = max;
+    c->log_sum = log(sum);
+}
+
+static float logprob(const struct ntx_choice *c, float logit) { return (float)((double)logit - c->max - c->log_sum); }
+
+/* The largest, of equal ones those of least id. */
+static void find_top(struct ntx_choice *c, const float *logits)
+{
+    struct ntx_candidate *top = c->told.top;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_vocab && c->top; i++) {
+        if (n == c->top && !(logits[i] > top[n - 1].logit))
+            continue;
+        uint32_t at = n < c->top ? n++ : n - 1;
+        for (; at > 0 && logits[i] > top[at - 1].logit; at--)
+            top[at] = top[at - 1];
+        top[at] = (struct ntx_candidate){logits[i], (int32_t)i};
+    }
+    for (uint32_t i = 0; i < n; i++)
+        top[i].logit = logprob(c, top[i].logit);
+    c->told.n = n;
+}
+
+const struct ntx_told *ntx_choice_told(const struct ntx_choice *c) { return c && c->logprobs ? &c->told : NULL; }
+
+/* ---- the draw */
+
+static int mask(struct ntx_choice *c, float *values, bool lead)
+{
+    const uint32_t *bits;
+    bool none, ends = ntx_match_may_end(c->match);
+    int rc = ntx_match_mask(c->match, lead && c->words->strips, &bits, &none);
+    uint32_t n = ntx_tokenizer_n_vocab(c->tok);
+    if (rc)
+        return rc;
+    if (none && (!ends || !c->words->n))
+        return -EILSEQ;
+    float kept[64];
+    for (uint32_t i = 0; i < c->words->n && i < 64; i++)
+        kept[i] = values[c->words->ends[i]];
+    for (uint32_t i = 0; i < c->n_vocab; i++)
+        if (i >= n || !(bits[i / 32] >> (i % 32) & 1))
+            values[i] = -INFINITY;
+    for (uint32_t i = 0; i < c->words->n && i < 64 && ends && (none || !c->ignore_eos); i++)
+        values[c->words->ends[i]] = kept[i];
+    return 0;
+}
+
+/* The match goes on with the token that was drawn. */
+static int commit(struct ntx_choice *c, int32_t token, bool lead)
+{
+    char buf[NTX_TOKEN_MAX + 1];
+    if (ntx_tokenizer_is_eog(c->tok, token)) {
+        c->over = true;
+        return ntx_match_may_end(c->match) ? 0 : -EILSEQ;
+    }
+    int n = lead && c->words->strips ? ntx_detokenize_one(c->tok, token, true, false, buf, sizeof buf) : 0;
+    if (!n)
+        n = bytes_of((void *)(uintptr_t)c->tok, token, buf, sizeof buf);
+    if (lead && n == 1 && buf[0] == ' ' && c->words->strips) /* a space alone, which is not shown */
+        n = 0;
+    int rc = n < 0 ? n : ntx_match_take(c->match, buf, (size_t)n);
+    c->over = !rc && ntx_match_must_end(c->match);
+    return rc == -EINVAL ? -EILSEQ : rc;
+}
+
+int ntx_choice_draw(struct ntx_choice *c, struct ntx_sampler *s, uint64_t position, const float *logits, bool lead, int32_t *token)
+{
+    int rc = 0;
+    if (c->logprobs) {
+        weigh(c, logits);
+        find_top(c, logits);
+    }
+    ntx_sampler_take(s, logits);
+    float *values = ntx_sampler_values(s);
+    for (size_t i = 0; i < c->n_bias; i++)
+        values[c->bias[i].token] += c->bias[i].add;
+    if (c->match)
+        rc = mask(c, values, lead);
+    if (rc)
+        return rc;
+    *token = ntx_sampler_draw(s, position);
+    if (c->logprobs)
+        c->told.logprob = logprob(c, logits[*token]);
+    return c->match ? commit(c, *token, lead) : 0;
+}
+
+bool ntx_choice_over(const struct ntx_choice *c) { return c && c->over; }
+
+const char *ntx_choice_why(int rc)
+{
+    return rc == -EILSEQ ? "the grammar allows nothing here that this model's vocabulary can write" :
+           rc == -E2BIG ? "the grammar is too ambiguous: what it may mean here takes more memory than there is for it" : strerror(-rc);
+}

@@ -1,0 +1,58 @@
+/* choice.h: what a request asks of its tokens beside sampling: a constraint (grammar/grammar.h), biases, and what is told of the tokens: probabilities.
+ *
+ *   reader thread: ntx_choice_new (compiles; sorts the vocabulary when it is first asked for one)
+ *   engine thread: logits --take, bias, mask--> draw --> the match goes on with the token drawn
+ *
+ * Only tokens that are written are drawn, whatever a pass verified (engine_draft.c), so a match never goes back; and a session's text does not depend on drafts. */
+#ifndef NTX_SERVE_CHOICE_H
+#define NTX_SERVE_CHOICE_H
+
+#include <stdatomic.h>
+
+#include "grammar/grammar.h"
+#include "infer/sampler.h"
+#include "model/tokenizer.h"
+#include "serve/request.h"
+
+#define NTX_TOP_MOST 20u
+
+/* The vocabulary for masks, of a loaded model, made when it is first wanted. */
+struct ntx_words;
+typedef _Atomic(struct ntx_words *) ntx_words_slot;
+void ntx_words_free(struct ntx_words *w);
+uint64_t ntx_words_bytes(const struct ntx_words *w); /* NULL: 0 */
+
+struct ntx_choice_ask {
+    const struct ntx_request *m;
+    const struct ntx_tokenizer *tok;
+    ntx_words_slot *words;
+    uint32_t n_vocab;
+    const char *reply;  /* how the model writes thoughts and calls: a name of model/reply/reply.h */
+    bool chat, thinks;  /* an answer of a conversation; which begins in a thought */
+    uint64_t memory;    /* for a constraint */
+};
+
+struct ntx_told { /* of a token, with logprobs */
+    float logprob;
+    uint32_t n;
+    struct ntx_candidate top[NTX_TOP_MOST]; /* the likeliest first; .logit is the log of the probability */
+};
+
+struct ntx_choice;
+bool ntx_choice_wanted(const struct ntx_request *m);
+int ntx_choice_new(const struct ntx_choice_ask *ask, struct ntx_choice **out, struct ntx_err *err);
+void ntx_choice_free(struct ntx_choice *c);
+uint64_t ntx_choice_bytes(const struct ntx_choice *c); /* that it holds, or may come to hold */
+
+/* The token for a position by the logits behind the one before it. lead: a space that it begins with is not shown. Negative errno: it cannot go on
+ * (ntx_choice_why says it in words). */
+int ntx_choice_draw(struct ntx_choice *c, struct ntx_sampler *s, uint64_t position, const float *logits, bool lead, int32_t *token);
+const char *ntx_choice_why(int rc);
+bool ntx_choice_over(const struct ntx_choice *c);              /* what must come has come, and nothing more may */
+const struct ntx_told *ntx_choice_told(const struct ntx_choice *c); /* of the last token; NULL: not asked for */
+
+/* ---- choice_text.c: the grammar's text of what a schema, or tools, ask of an answer; malloc'd */
+int ntx__choice_schema(const char *reply, bool chat, const char *json, size_t len, char **out, struct ntx_err *err);
+int ntx__choice_calls(const char *reply, const char *json, size_t len, char **out, struct ntx_err *err);
+
+#endif
