@@ -13,7 +13,9 @@ struct ntx_words {
     struct ntx_tokens *tokens;
     int32_t *ends; /* [n] tokens that end an answer */
     uint32_t n;
-    bool strips;   /* a first token's space is not shown */
+    bool strips;   /* a first token's space is not shown, */
+    int32_t *kept; /* [n_kept] but for these tokens, which do not begin an answer */
+    uint32_t n_kept;
 };
 
 /* Control tokens by their names; what ends an answer never as text. */
@@ -30,15 +32,27 @@ static int bytes_of(void *ctx, int32_t id, char *buf, size_t room)
     return n > 0 ? n + 1 : 0;
 }
 
-static bool strips(const struct ntx_tokenizer *tok)
+/* Which tokens lose a space where they are first, and which have one and do not. */
+static int find_spaces(struct ntx_words *w, const struct ntx_tokenizer *tok)
 {
     char a[NTX_TOKEN_MAX];
     for (uint32_t i = 0; i < ntx_tokenizer_n_vocab(tok); i++) {
         int n = ntx_detokenize_one(tok, (int32_t)i, false, false, a, sizeof a);
-        if (n > 1 && a[0] == ' ')
-            return ntx_detokenize_one(tok, (int32_t)i, true, false, a, sizeof a) < n;
+        if (n < 1 || a[0] != ' ')
+            continue;
+        if (ntx_detokenize_one(tok, (int32_t)i, true, false, a, sizeof a) < n) {
+            w->strips = true;
+            continue;
+        }
+        if (w->n_kept % 256 == 0) {
+            int32_t *p = realloc(w->kept, (w->n_kept + 256) * sizeof *p);
+            if (!p)
+                return -ENOMEM;
+            w->kept = p;
+        }
+        w->kept[w->n_kept++] = (int32_t)i;
     }
-    return false;
+    return 0;
 }
 
 static int words_new(const struct ntx_tokenizer *tok, struct ntx_words **out)
@@ -50,6 +64,8 @@ static int words_new(const struct ntx_tokenizer *tok, struct ntx_words **out)
         w->n += ntx_tokenizer_is_eog(tok, (int32_t)i);
     if (!rc && !(w->ends = malloc((w->n + 1) * sizeof *w->ends)))
         rc = -ENOMEM;
+    if (!rc)
+        rc = find_spaces(w, tok);
     if (rc) {
         ntx_words_free(w);
         return rc;
@@ -58,7 +74,6 @@ static int words_new(const struct ntx_tokenizer *tok, struct ntx_words **out)
     for (uint32_t i = 0; i < n; i++)
         if (ntx_tokenizer_is_eog(tok, (int32_t)i))
             w->ends[w->n++] = (int32_t)i;
-    w->strips = strips(tok);
     *out = w;
     return 0;
 }
@@ -69,6 +84,7 @@ void ntx_words_free(struct ntx_words *w)
         return;
     ntx_tokens_free(w->tokens);
     free(w->ends);
+    free(w->kept);
     free(w);
 }
 
@@ -154,9 +170,14 @@ int ntx_choice_new(const struct ntx_choice_ask *a, struct ntx_choice **out, stru
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory for a request");
     *c = (struct ntx_choice){.tok = a->tok, .n_vocab = a->n_vocab, .memory = a->memory, .ignore_eos = a->m->ignore_eos, .logprobs = a->m->logprobs, .top = NTX_MIN(a->m->top_logprobs, NTX_TOP_MOST)};
-    int rc = copy_biases(c, a, err);
-    if (!rc && a->m->constraint)
-        rc = constrain(c, a, err);
+    int rc = a->m->constraint ? constrain(c, a, err) : 0;
+    if (rc && rc != -ENOMEM && a->m->constraint_soft) {
+        ntx_grammar_free(c->grammar);
+        c->grammar = NULL;
+        rc = 0;
+    }
+    if (!rc)
+        rc = copy_biases(c, a, err);
     if (rc)
         ntx_choice_free(c);
     else
@@ -232,6 +253,8 @@ static int mask(struct ntx_choice *c, float *values, bool lead)
     for (uint32_t i = 0; i < c->n_vocab; i++)
         if (i >= n || !(bits[i / 32] >> (i % 32) & 1))
             values[i] = -INFINITY;
+    for (uint32_t i = 0; i < c->words->n_kept && lead && c->words->strips; i++)
+        values[c->words->kept[i]] = -INFINITY;
     for (uint32_t i = 0; i < c->words->n && i < 64 && ends && (none || !c->ignore_eos); i++)
         values[c->words->ends[i]] = kept[i];
     return 0;

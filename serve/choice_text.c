@@ -208,11 +208,11 @@ static void put_root(struct text *t, const struct ntx_reply_writing *w, bool mus
     }
     fprintf(t->f, "thought ::= @\"%s\" ~\"%s\" @\"%s\" [ \\n]*\n", w->think, w->think_end, w->think_end);
     if (must)
-        fputs("root ::= thought? calls\n", t->f);
+        fprintf(t->f, "root ::= %scalls\n", w->mark ? "thought? " : "");
     else if (w->mark)
         fprintf(t->f, "root ::= thought? text (calls text)*\ntext ::= ~\"%s\"\n", w->mark);
     else
-        fputs("root ::= thought? (calls | ([^{] .*)?)\n", t->f);
+        fputs("root ::= calls | ([^{] .*)?\n", t->f);
     put_thinking(t, w);
 }
 

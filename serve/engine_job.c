@@ -77,9 +77,36 @@ static void confirm(struct ntx_engine *e, const struct ntx_job *j)
     ntx_mail_done(e->c.mail, j->writer, j->req->id, "", NULL);
 }
 
+/* The bytes of a token that ends an answer are nobody's. */
+static struct ntx_token_prob prob_of(const struct ntx_engine *e, int32_t token, float logprob, bool top, char *buf)
+{
+    const struct ntx_tokenizer *tok = e->l->env.tok;
+    int n = !top && ntx_tokenizer_is_eog(tok, token) ? 0 : ntx_detokenize_one(tok, token, false, true, buf, NTX_TOKEN_MAX);
+    return (struct ntx_token_prob){token, logprob, buf, n > 0 ? (size_t)n : 0};
+}
+
+static void send_told(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len, const struct ntx_told *t)
+{
+    struct ntx_token_prob top[NTX_TOP_MOST];
+    char *buf = malloc((t->n + 1) * (size_t)NTX_TOKEN_MAX);
+    if (!buf) {
+        ntx_mail_token(e->c.mail, s->writer, s->request, token, text, len, NULL);
+        return;
+    }
+    for (uint32_t i = 0; i < t->n; i++)
+        top[i] = prob_of(e, t->top[i].id, t->top[i].logit, true, buf + (i + 1) * (size_t)NTX_TOKEN_MAX);
+    const struct ntx_token_told told = {.it = prob_of(e, token, t->logprob, false, buf), .top = top, .n = t->n};
+    ntx_mail_token(e->c.mail, s->writer, s->request, token, text, len, &told);
+    free(buf);
+}
+
 void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len)
 {
-    ntx_mail_token(e->c.mail, s->writer, s->request, token, text, len);
+    const struct ntx_told *t = token >= 0 ? ntx_choice_told(s->choice) : NULL;
+    if (t)
+        send_told(e, s, token, text, len, t);
+    else
+        ntx_mail_token(e->c.mail, s->writer, s->request, token, text, len, NULL);
 }
 
 static void send_score(struct ntx_engine *e, struct ntx_session *s)

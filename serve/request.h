@@ -47,6 +47,7 @@ struct ntx_request { /* zero where a kind has no use for it; the fields are thos
     uint32_t max_tokens, leave, cut_to;
     const char *constraint;       /* its kind, or NULL */
     struct ntx_bytes constraint_text;
+    bool constraint_soft;         /* where it cannot be had, there is none */
     const struct ntx_request_bias *bias;
     size_t n_bias;
     bool logprobs;

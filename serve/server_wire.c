@@ -44,6 +44,7 @@ static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct 
     a->sampling = sampling_of(m->sampling);
     if (m->constraint) {
         a->constraint = m->constraint->kind;
+        a->constraint_soft = m->constraint->soft;
         a->constraint_text = (struct ntx_bytes){(const char *)m->constraint->text.data, m->constraint->text.len};
     }
     for (size_t i = 0; i < m->n_bias; i++)

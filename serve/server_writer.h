@@ -112,7 +112,17 @@ void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_
 void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const char *phase, uint64_t done, uint64_t total);
 void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_how_far *p);
 void ntx_mail_started(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_started *m);
-void ntx_mail_token(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int32_t token, const char *text, size_t len);
+/* n of them in top; own: the token's bytes. */
+struct ntx_token_told {
+    struct ntx_token_prob {
+        int32_t token;
+        float logprob;
+        const char *own;
+        size_t len;
+    } it, *top;
+    unsigned n;
+};
+void ntx_mail_token(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, int32_t token, const char *text, size_t len, const struct ntx_token_told *told); /* told: or NULL */
 void ntx_mail_score(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, double nll, const float *each, uint32_t n, const char *stats_json);
 void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, uint32_t row, const float *logits, uint32_t n);
 void ntx_mail_states(struct ntx_mailbox *b, struct ntx_writer *writer, uint64_t id, const struct ntx_states_row *m);

@@ -19,6 +19,7 @@ void ntx_answer_free(struct ntx_answer *a)
             free(a->choice[i].call[k].text);
         }
         free(a->choice[i].call);
+        json_decref(a->choice[i].logprobs);
         free(a->choice[i].stop);
         ntx_buf_free(&a->choice[i].text);
         ntx_buf_free(&a->choice[i].thought);
@@ -36,6 +37,54 @@ json_t *ntx_answer_calls(const struct ntx_choice *c, unsigned from, bool index)
         json_array_append_new(list, j);
     }
     return list;
+}
+
+/* ---- probabilities */
+
+static json_t *bytes_of(const struct ntx_event_token *t)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < t->len; i++)
+        json_array_append_new(list, json_integer((unsigned char)t->text[i]));
+    return list;
+}
+
+static json_t *told(const struct ntx_event_token *t)
+{
+    return json_pack("{s:o, s:f, s:o}", "token", ntx_json_text(t->text, t->len), "logprob", (double)t->logprob, "bytes", bytes_of(t));
+}
+
+static void add_chat(struct ntx_choice *c, const struct ntx_event *e)
+{
+    json_t *one = told(&e->token[0]), *top = json_array();
+    for (unsigned i = 1; i <= e->n_top; i++)
+        json_array_append_new(top, told(&e->token[i]));
+    json_object_set_new(one, "top_logprobs", top);
+    c->logprobs = c->logprobs ? c->logprobs : json_pack("{s:[], s:n}", "content", "refusal");
+    json_array_append_new(json_object_get(c->logprobs, "content"), one);
+}
+
+static void add_text(struct ntx_choice *c, const struct ntx_event *e)
+{
+    json_t *top = json_object();
+    for (unsigned i = 1; i <= e->n_top; i++) {
+        json_t *text = ntx_json_text(e->token[i].text, e->token[i].len);
+        json_object_set_new(top, json_string_value(text), json_real((double)e->token[i].logprob));
+        json_decref(text);
+    }
+    c->logprobs = c->logprobs ? c->logprobs : json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs", "top_logprobs", "text_offset");
+    json_array_append_new(json_object_get(c->logprobs, "tokens"), ntx_json_text(e->token[0].text, e->token[0].len));
+    json_array_append_new(json_object_get(c->logprobs, "token_logprobs"), json_real((double)e->token[0].logprob));
+    json_array_append_new(json_object_get(c->logprobs, "top_logprobs"), top);
+    json_array_append_new(json_object_get(c->logprobs, "text_offset"), json_integer(c->offset));
+    c->offset += (uint32_t)e->token[0].len;
+}
+
+json_t *ntx_answer_logprobs(struct ntx_choice *c)
+{
+    json_t *all = c->logprobs ? c->logprobs : json_null();
+    c->logprobs = NULL;
+    return all;
 }
 
 uint32_t ntx_answer_tokens(const struct ntx_answer *a)
@@ -165,6 +214,8 @@ int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_
     case NTX_EVENT_TEXT:
         a->choice[e->choice].tokens += e->tokens;
         a->first_ns = a->first_ns ? a->first_ns : ntx_now_ns();
+        if (e->has_logprob && a->ask->logprobs)
+            (a->ask->api == NTX_API_CHAT ? add_chat : add_text)(&a->choice[e->choice], e);
         feed(a, e, false, out);
         return 0;
     case NTX_EVENT_DONE:

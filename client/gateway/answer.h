@@ -52,6 +52,8 @@ struct ntx_choice {
     struct ntx_buf text, thought; /* not of a stream */
     const char *finish;           /* "stop" or "length"; NULL: not yet */
     uint32_t tokens;
+    json_t *logprobs;             /* of a request for them: those of the tokens whose text is not sent yet; NULL: none */
+    uint32_t offset;              /* bytes before the next token, of completions */
     char *stop;                   /* the stop string that ended it, or NULL */
 };
 
@@ -78,6 +80,7 @@ void ntx_answer_free(struct ntx_answer *a);
 int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err);
 /* [{id, type, function: {name, arguments}}], arguments as text. from: the first one; index: each tells its number. */
 json_t *ntx_answer_calls(const struct ntx_choice *c, unsigned from, bool index);
+json_t *ntx_answer_logprobs(struct ntx_choice *c); /* what has piled up, or null; the pile is empty then */
 uint32_t ntx_answer_tokens(const struct ntx_answer *a);
 
 #endif

@@ -101,6 +101,8 @@ void ntx_ask_clear(struct ntx_ask *a)
         free(a->stops[i]);
     free(a->suffix);
     free(a->variables);
+    free(a->constraint);
+    free(a->bias);
     free(a->messages);
     free(a->prompts);
 }

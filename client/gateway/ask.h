@@ -16,6 +16,7 @@
 #define NTX_ASK_DEPTH 190u /* values within each other, at most */
 #define NTX_ASK_CHOICES 16u /* answers of one request: as many as computed runs for a client */
 #define NTX_ASK_STOPS 16u
+#define NTX_ASK_BIASES 1024u
 
 enum ntx_ask_api { NTX_API_CHAT, NTX_API_TEXT, NTX_API_MESSAGES, NTX_API_COUNT, NTX_API_OLLAMA_CHAT, NTX_API_OLLAMA_TEXT, NTX_API_INFILL, NTX_API_RESPONSES, NTX_N_APIS };
 
@@ -49,6 +50,16 @@ struct ntx_ask {
     char *variables;            /* a JSON object for the model's template (tools), or NULL: then calls are not looked for in the answer */
     char *suffix;               /* [n_suffix] infill: what stands behind the answer, where the one prompt stands before it; else NULL */
     size_t n_suffix;
+    const char *constraint_kind; /* of ntx.proto's Constraint, and its text; constraint NULL: none */
+    char *constraint;
+    bool constraint_soft;       /* where it cannot be had, there is none */
+    struct ntx_ask_bias {
+        int32_t token;
+        float add;
+    } *bias;                    /* [n_bias] */
+    size_t n_bias;
+    bool logprobs;              /* each token's is told, and those of so many likeliest */
+    uint32_t top_logprobs;
     bool ignore_eos, raw;       /* raw: Ollama's, no template */
 };
 
@@ -71,6 +82,12 @@ int ntx__ask_responses(struct ntx_ask *a, const json_t *body, struct ntx_fault *
 int ntx__ask_infill(struct ntx_ask *a, const json_t *body, struct ntx_fault *f);
 int ntx__ask_openai_messages(struct ntx_ask *a, const json_t *messages, struct ntx_fault *f); /* a list of them, as OpenAI and Ollama have it */
 int ntx__ask_tools(struct ntx_ask *a, const json_t *list, bool anthropic, struct ntx_fault *f);
+int ntx__ask_schema(struct ntx_ask *a, const json_t *schema, const char *param, struct ntx_fault *f);
+int ntx__ask_format(struct ntx_ask *a, const json_t *format, const char *param, struct ntx_fault *f);
+int ntx__ask_tool_choice(const json_t *v, const char **choice, struct ntx_fault *f); /* none, auto, required, or a tool's name */
+int ntx__ask_calling(struct ntx_ask *a, const char *choice, bool parallel, struct ntx_fault *f); /* once the tools are there; not none */
+int ntx__ask_bias(struct ntx_ask *a, const json_t *v, struct ntx_fault *f);
+int ntx__ask_logprobs(struct ntx_ask *a, const json_t *body, bool chat, struct ntx_fault *f);
 int ntx__ask_set_fields(struct ntx_ask *a, json_t *fields, struct ntx_fault *f); /* of the message that was added last; fields is taken */
 json_t *ntx__ask_calls(const json_t *calls, struct ntx_fault *f);                /* a list of tool_calls as templates read it, or NULL with f */
 int ntx__ask_prompts(struct ntx_ask *a, const json_t *prompt, struct ntx_fault *f);

@@ -16,7 +16,7 @@ static const struct ntx_field fields[] = {
     {"tools", NTX_FIELD_ANY, 0, 0, 0, NULL},
     {"functions", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"top_logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
+    {"top_logprobs", NTX_FIELD_ANY, 0, 0, 0, NULL},
     {"reasoning_effort", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
     {"modalities", NTX_FIELD_ANY, 0, 0, 0, NULL},
     {"audio", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
@@ -65,7 +65,7 @@ int ntx__ask_openai(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
         return ntx_fault(f, NTX_FAULT_INVALID, "stream_options", "'stream_options' is for streams only");
     if (json_is_object(so) && ntx_fields_read(options, so, a, f))
         return -1;
-    return ntx__ask_stops(a, json_object_get(body, "stop"), "stop", f);
+    return ntx__ask_stops(a, json_object_get(body, "stop"), "stop", f) || ntx__ask_bias(a, json_object_get(body, "logit_bias"), f) ? -1 : 0;
 }
 
 /* ---- messages */
@@ -186,13 +186,8 @@ static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
 /* What names the only thing that there is, is taken. */
 static int check_words(const json_t *body, struct ntx_fault *f)
 {
-    const json_t *format = json_object_get(body, "response_format"), *choice = json_object_get(body, "tool_choice"), *modes = json_object_get(body, "modalities");
-    const char *type = json_string_value(json_object_get(format, "type")), *word = json_string_value(choice);
-    if (format && !json_is_null(format) && !(type && !strcmp(type, "text")))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "response_format", "'response_format' of another type than text is not supported");
-    if (choice && !json_is_null(choice) && !(word && (!strcmp(word, "none") || !strcmp(word, "auto"))))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' other than auto and none is not supported: the model chooses");
-    word = json_string_value(json_array_get(modes, 0));
+    const json_t *modes = json_object_get(body, "modalities");
+    const char *word = json_string_value(json_array_get(modes, 0));
     if (modes && !json_is_null(modes) && !(json_array_size(modes) == 1 && word && !strcmp(word, "text")))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "modalities", "'modalities' other than text are not supported");
     return 0;
@@ -221,10 +216,12 @@ int ntx__ask_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
     if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f) || check_words(body, f))
         return -1;
-    const char *choice = json_string_value(json_object_get(body, "tool_choice"));
-    if (json_is_false(json_object_get(body, "parallel_tool_calls")) && json_array_size(json_object_get(body, "tools")))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "parallel_tool_calls", "'parallel_tool_calls' false is not supported: a model calls as many tools as it likes");
-    if (!(choice && !strcmp(choice, "none")) && ntx__ask_tools(a, json_object_get(body, "tools"), false, f))
+    const char *choice;
+    if (ntx__ask_logprobs(a, body, true, f) || ntx__ask_format(a, json_object_get(body, "response_format"), "response_format", f) ||
+        ntx__ask_tool_choice(json_object_get(body, "tool_choice"), &choice, f))
+        return -1;
+    bool parallel = !json_is_false(json_object_get(body, "parallel_tool_calls"));
+    if (strcmp(choice, "none") && (ntx__ask_tools(a, json_object_get(body, "tools"), false, f) || ntx__ask_calling(a, choice, parallel, f)))
         return -1;
     return ntx__ask_openai_messages(a, json_object_get(body, "messages"), f);
 }

@@ -25,7 +25,7 @@
     {"ignore_eos", NTX_FIELD_BOOL, AT(ignore_eos), 0, 0, NULL},                                                                        \
     {"presence_penalty", NTX_FIELD_REAL, AT(presence_penalty), -2, 2, NULL},                                                        \
     {"frequency_penalty", NTX_FIELD_REAL, AT(frequency_penalty), -2, 2, NULL},                                                       \
-    {"logit_bias", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL},                                    \
+    {"logit_bias", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"logprobs", NTX_FIELD_ANY, 0, 0, 0, NULL},                                          \
     {"user", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {"metadata", NTX_FIELD_SKIP, 0, 0, 0, NULL}
 
 /* The lists that both have: stop (a string or strings) and stream_options.include_usage. */

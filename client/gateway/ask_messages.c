@@ -119,11 +119,21 @@ static int check(const struct ntx_ask *a, const json_t *body, bool counts, struc
         return ntx_fault(f, NTX_FAULT_INVALID, "max_tokens", "max_tokens: is required");
     if (asks_other(json_object_get(body, "thinking"), "disabled"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "thinking", "'thinking' is not supported: a model that thinks does so by itself");
-    if (asks_other(json_object_get(body, "tool_choice"), "none") && asks_other(json_object_get(body, "tool_choice"), "auto"))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' other than auto and none is not supported: the model chooses");
-    if (json_is_true(json_object_get(json_object_get(body, "tool_choice"), "disable_parallel_tool_use")))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'disable_parallel_tool_use' is not supported: a model calls as many tools as it likes");
     return json_array_size(json_object_get(body, "messages")) ? 0 : ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: at least one message is required");
+}
+
+/* auto, any (of them), tool (this one), or none. */
+static int read_tools(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
+{
+    const json_t *v = json_object_get(body, "tool_choice");
+    const char *type = v && !json_is_null(v) ? json_string_value(json_object_get(v, "type")) : "auto", *name = json_string_value(json_object_get(v, "name"));
+    bool parallel = !json_is_true(json_object_get(v, "disable_parallel_tool_use"));
+    if (!type || (strcmp(type, "auto") && strcmp(type, "any") && strcmp(type, "none") && !(!strcmp(type, "tool") && name)))
+        return ntx_fault(f, NTX_FAULT_INVALID, "tool_choice", "tool_choice: is of type auto, any, none, or tool with a name");
+    if (!strcmp(type, "none"))
+        return 0;
+    const char *choice = !strcmp(type, "any") ? "required" : !strcmp(type, "tool") ? name : "auto";
+    return ntx__ask_tools(a, json_object_get(body, "tools"), true, f) || ntx__ask_calling(a, choice, parallel, f) ? -1 : 0;
 }
 
 int ntx__ask_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
@@ -135,10 +145,8 @@ int ntx__ask_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f
         return -1;
     if (system && !json_is_null(system) && ntx__ask_message(a, "system", system, "system", f))
         return -1;
-    const json_t *choice = json_object_get(body, "tool_choice");
-    if (!choice || json_is_null(choice) || asks_other(choice, "none"))
-        if (ntx__ask_tools(a, json_object_get(body, "tools"), true, f))
-            return -1;
+    if (read_tools(a, body, f))
+        return -1;
     json_array_foreach(json_object_get(body, "messages"), i, m)
         if (add_message(a, m, f))
             return -1;

@@ -31,7 +31,7 @@ static const struct ntx_field options[] = {
 
 #define BOTH                                                                                                                                 \
     {"model", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"options", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"stream", NTX_FIELD_BOOL, AT(stream), 0, 0, NULL}, \
-    {"format", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"top_logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL},                                                       \
+    {"format", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"top_logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL},                                                       \
     {"think", NTX_FIELD_ABSENT, 0, 0, 0, "a model that thinks does so by itself"}, OF_LOADING("keep_alive")
 
 static const struct ntx_field chat_fields[] = {
@@ -65,15 +65,31 @@ static int read_options(struct ntx_ask *a, const json_t *o, struct ntx_fault *f)
     return ntx__ask_stops(a, json_object_get(o, "stop"), "stop", f);
 }
 
+/* "json", or a schema. */
+static int read_format(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
+{
+    const char *word = json_string_value(v);
+    if (!v || json_is_null(v) || (word && !*word))
+        return 0;
+    if (!word)
+        return ntx__ask_schema(a, v, "format", f);
+    if (strcmp(word, "json"))
+        return ntx_fault(f, NTX_FAULT_INVALID, "format", "'format' is \"json\", or a schema");
+    json_t *any = json_pack("{s:s}", "type", "object");
+    int rc = ntx__ask_schema(a, any, "format", f);
+    json_decref(any);
+    return rc;
+}
+
 static int begin(struct ntx_ask *a, const struct ntx_field *table, const json_t *body, struct ntx_fault *f)
 {
     a->stream = true;
-    return ntx_fields_read(table, body, a, f) || read_options(a, json_object_get(body, "options"), f) ? -1 : 0;
+    return ntx_fields_read(table, body, a, f) || read_options(a, json_object_get(body, "options"), f) || read_format(a, json_object_get(body, "format"), f) ? -1 : 0;
 }
 
 int ntx__ask_ollama_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    if (begin(a, chat_fields, body, f) || ntx__ask_tools(a, json_object_get(body, "tools"), false, f))
+    if (begin(a, chat_fields, body, f) || ntx__ask_tools(a, json_object_get(body, "tools"), false, f) || ntx__ask_calling(a, "auto", true, f))
         return -1;
     return ntx__ask_openai_messages(a, json_object_get(body, "messages"), f);
 }

@@ -156,16 +156,16 @@ static json_t *nested(const json_t *tool)
 
 static int read_tools(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    const json_t *list = json_object_get(body, "tools"), *choice = json_object_get(body, "tool_choice");
-    const char *word = json_string_value(choice);
+    const json_t *list = json_object_get(body, "tools");
+    const char *choice;
     size_t i;
     json_t *tool;
-    if (choice && !json_is_null(choice) && !(word && (!strcmp(word, "none") || !strcmp(word, "auto"))))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' other than auto and none is not supported: the model chooses");
-    if (json_is_false(json_object_get(body, "parallel_tool_calls")) && json_array_size(list))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "parallel_tool_calls", "'parallel_tool_calls' false is not supported: a model calls as many tools as it likes");
-    if ((word && !strcmp(word, "none")) || !list || json_is_null(list))
+    if (ntx__ask_tool_choice(json_object_get(body, "tool_choice"), &choice, f))
+        return -1;
+    if (!strcmp(choice, "none"))
         return 0;
+    if (!list || json_is_null(list))
+        return ntx__ask_calling(a, choice, true, f);
     if (!json_is_array(list))
         return ntx__ask_tools(a, list, false, f); /* which refuses it */
     json_t *all = json_array();
@@ -173,16 +173,14 @@ static int read_tools(struct ntx_ask *a, const json_t *body, struct ntx_fault *f
         json_array_append_new(all, nested(tool));
     int rc = ntx__ask_tools(a, all, false, f);
     json_decref(all);
-    return rc;
+    return rc ? rc : ntx__ask_calling(a, choice, !json_is_false(json_object_get(body, "parallel_tool_calls")), f);
 }
 
 /* What names the only thing that there is, is taken. */
 static int check_words(const json_t *body, struct ntx_fault *f)
 {
-    const json_t *format = json_object_get(json_object_get(body, "text"), "format"), *cut = json_object_get(body, "truncation"), *effort = json_object_get(json_object_get(body, "reasoning"), "effort");
-    const char *type = json_string_value(json_object_get(format, "type")), *word = json_string_value(cut);
-    if (format && !json_is_null(format) && !(type && !strcmp(type, "text")))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "text", "'text.format' of another type than text is not supported");
+    const json_t *cut = json_object_get(body, "truncation"), *effort = json_object_get(json_object_get(body, "reasoning"), "effort");
+    const char *word = json_string_value(cut);
     if (cut && !json_is_null(cut) && !(word && !strcmp(word, "disabled")))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "truncation", "'truncation' other than disabled is not supported: what does not fit is refused");
     if (effort && !json_is_null(effort))
@@ -192,7 +190,7 @@ static int check_words(const json_t *body, struct ntx_fault *f)
 
 int ntx__ask_responses(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    if (ntx_fields_read(fields, body, a, f) || check_words(body, f) || read_tools(a, body, f))
+    if (ntx_fields_read(fields, body, a, f) || check_words(body, f) || ntx__ask_format(a, json_object_get(json_object_get(body, "text"), "format"), "text.format", f) || read_tools(a, body, f))
         return -1;
     return read_messages(a, body, f);
 }

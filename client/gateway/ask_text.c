@@ -71,7 +71,7 @@ int ntx__ask_prompts(struct ntx_ask *a, const json_t *prompt, struct ntx_fault *
 
 int ntx__ask_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f))
+    if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f) || ntx__ask_logprobs(a, body, false, f))
         return -1;
     return ntx__ask_prompts(a, json_object_get(body, "prompt"), f);
 }

@@ -13,8 +13,6 @@ static int check_function(const json_t *fn, struct ntx_fault *f)
         return ntx_fault(f, NTX_FAULT_INVALID, "tools", "a tool must be an object with a name");
     if (schema && !json_is_null(schema) && !json_is_object(schema))
         return ntx_fault(f, NTX_FAULT_INVALID, "tools", "the parameters of a tool must be an object");
-    if (json_is_true(json_object_get(fn, "strict")))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "'strict' tools are not supported: calls are the model's own words");
     return 0;
 }
 
@@ -35,7 +33,7 @@ static json_t *from_anthropic(const json_t *tool, struct ntx_fault *f)
         ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "tools of type '%.40s' are not supported: one's own are", type);
         return NULL;
     }
-    json_t *fn = json_pack("{s:O*, s:O*, s:O*}", "name", name, "description", about, "parameters", schema), *out = NULL;
+    json_t *fn = json_pack("{s:O*, s:O*, s:O*, s:O*}", "name", name, "description", about, "parameters", schema, "strict", json_object_get(tool, "strict")), *out = NULL;
     if (!check_function(fn, f))
         out = json_pack("{s:s, s:O}", "type", "function", "function", fn);
     json_decref(fn);

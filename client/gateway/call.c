@@ -235,7 +235,22 @@ int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *er
     Ntx__Generate m = NTX__GENERATE__INIT;
     Ntx__Sampling s = NTX__SAMPLING__INIT;
     Ntx__Message *each = calloc(a->n_messages + 1, sizeof *each), **list = calloc(a->n_messages + 1, sizeof *list);
-    int rc = each && list ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+    Ntx__Constraint must = NTX__CONSTRAINT__INIT;
+    Ntx__Bias *bias = calloc(a->n_bias + 1, sizeof *bias), **biases = calloc(a->n_bias + 1, sizeof *biases);
+    int rc = each && list && bias && biases ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+    for (size_t i = 0; !rc && i < a->n_bias; i++) {
+        ntx__bias__init(biases[i] = &bias[i]);
+        bias[i].token = a->bias[i].token;
+        bias[i].add = a->bias[i].add;
+    }
+    must.kind = (char *)(uintptr_t)(a->constraint ? a->constraint_kind : "");
+    must.text = bytes_of(a->constraint, a->constraint ? strlen(a->constraint) : 0);
+    must.soft = a->constraint_soft;
+    m.constraint = a->constraint ? &must : NULL;
+    m.bias = biases;
+    m.n_bias = a->n_bias;
+    m.logprobs = a->logprobs;
+    m.top_logprobs = a->top_logprobs;
     for (size_t i = 0; !rc && i < a->n_messages; i++) {
         ntx__message__init(list[i] = &each[i]);
         each[i].role = (char *)(uintptr_t)a->messages[i].role;
@@ -254,6 +269,8 @@ int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *er
     set_sampling(a, &s);
     if (!rc)
         rc = send_choices(c, a, &m, err);
+    free(biases);
+    free(bias);
     free(list);
     free(each);
     return rc;
@@ -269,6 +286,14 @@ static void take_progress(const Ntx__Progress *p, struct ntx_event *e)
     e->done = prompt ? p->done : p->prompt_done;
     e->total = prompt ? p->total : p->prompt_total;
     e->left_s = p->left_s;
+}
+
+static void take_logprobs(const Ntx__Token *t, struct ntx_event *e)
+{
+    e->has_logprob = t->own.len > 0;
+    e->token[0] = (struct ntx_event_token){(const char *)t->own.data, t->own.len, t->logprob};
+    for (size_t i = 0; i < t->n_top && e->n_top < 20; i++)
+        e->token[++e->n_top] = (struct ntx_event_token){t->top[i]->own.len ? (const char *)t->top[i]->own.data : "", t->top[i]->own.len, t->top[i]->logprob};
 }
 
 static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
@@ -289,6 +314,7 @@ static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
         e->text = (const char *)r->token->text.data;
         e->len = r->token->text.len;
         e->tokens = r->token->token >= 0;
+        take_logprobs(r->token, e);
         return 0;
     case NTX__REPLY__BODY_DONE:
         e->kind = NTX_EVENT_DONE;

@@ -36,6 +36,13 @@ struct ntx_event { /* texts are good until the next call */
     uint32_t tokens;         /* TEXT: how many tokens these are, 0 or 1 */
     uint64_t done, total;    /* PROGRESS, of the prompt, in tokens; total 0: unknown */
     double left_s;           /* PROGRESS: 0: unknown */
+    bool has_logprob;        /* TEXT: of a token that has text */
+    struct ntx_event_token { /* [0] it, [1 .. n_top] the likeliest */
+        const char *text;
+        size_t len;
+        float logprob;
+    } token[21];
+    unsigned n_top;
     const char *stop;        /* DONE: the stop string that ended it, "" for none */
     const int32_t *ids;      /* WORDS: [n_ids], beside text */
     size_t n_ids;

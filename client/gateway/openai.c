@@ -43,10 +43,10 @@ static const char chunk[] = "chat.completion.chunk";
 /* An answer that calls is not at its end before it knows what comes back. */
 static const char *reason(const struct ntx_choice *c) { return c->finish && *c->finish == 's' && c->n_calls ? "tool_calls" : c->finish; }
 
-static void send_delta(const struct ntx_answer *a, unsigned i, json_t *delta, struct ntx_buf *out)
+static void send_delta(struct ntx_answer *a, unsigned i, json_t *delta, struct ntx_buf *out)
 {
     const char *why = reason(&a->choice[i]);
-    send_chunk(a, chunk, json_pack("[{s:i, s:o, s:n, s:s?}]", "index", (int)i, "delta", delta, "logprobs", "finish_reason", why), NULL, out);
+    send_chunk(a, chunk, json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)i, "delta", delta, "logprobs", ntx_answer_logprobs(&a->choice[i]), "finish_reason", why), NULL, out);
 }
 
 static void chat_begin(struct ntx_answer *a, struct ntx_buf *out)
@@ -80,7 +80,7 @@ static json_t *message(const struct ntx_choice *c)
     return m;
 }
 
-static void whole(const struct ntx_answer *a, const char *object, json_t *(*choice)(const struct ntx_choice *c, int i), struct ntx_buf *out)
+static void whole(struct ntx_answer *a, const char *object, json_t *(*choice)(struct ntx_choice *c, int i), struct ntx_buf *out)
 {
     json_t *choices = json_array();
     for (unsigned i = 0; i < a->n; i++)
@@ -91,18 +91,18 @@ static void whole(const struct ntx_answer *a, const char *object, json_t *(*choi
     ntx_buf_json(out, j);
 }
 
-static json_t *chat_choice(const struct ntx_choice *c, int i)
+static json_t *chat_choice(struct ntx_choice *c, int i)
 {
-    return json_pack("{s:i, s:o, s:n, s:s}", "index", i, "message", message(c), "logprobs", "finish_reason", reason(c));
+    return json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", message(c), "logprobs", ntx_answer_logprobs(c), "finish_reason", reason(c));
 }
 
 static void chat_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "chat.completion", chat_choice, out); }
 
 /* ---- completions */
 
-static json_t *text_choice(const struct ntx_choice *c, int i)
+static json_t *text_choice(struct ntx_choice *c, int i)
 {
-    return json_pack("{s:o, s:i, s:n, s:s}", "text", ntx_json_text(c->text.p, c->text.n), "index", i, "logprobs", "finish_reason", c->finish);
+    return json_pack("{s:o, s:i, s:o, s:s}", "text", ntx_json_text(c->text.p, c->text.n), "index", i, "logprobs", ntx_answer_logprobs(c), "finish_reason", c->finish);
 }
 
 static void text_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "text_completion", text_choice, out); }
@@ -110,7 +110,7 @@ static void text_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "te
 static void text_piece(struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len, struct ntx_buf *out)
 {
     (void)thought;
-    json_t *choices = json_pack("[{s:o, s:i, s:n, s:s?}]", "text", ntx_json_text(text, len), "index", (int)i, "logprobs", "finish_reason", a->choice[i].finish);
+    json_t *choices = json_pack("[{s:o, s:i, s:o, s:s?}]", "text", ntx_json_text(text, len), "index", (int)i, "logprobs", ntx_answer_logprobs(&a->choice[i]), "finish_reason", a->choice[i].finish);
     send_chunk(a, "text_completion", choices, NULL, out);
 }
 

@@ -54,7 +54,7 @@ def with_openai(url, want, n):
         equal("".join(e.delta for e in s if e.type == "content.delta"), want, "openai: the stream helper")
     equal(len(c.completions.create(model="x", prompt=["Once", "A dog"], n=2, max_tokens=3).choices), 4, "openai: completions")
     equal(refused(lambda: c.chat.completions.create(model="x", messages=[{"role": "user", "content": "a " * 3000}]), "context_length_exceeded"), "BadRequestError", "openai: too long")
-    equal(refused(lambda: c.chat.completions.create(model="x", messages=MESSAGES, logprobs=True), "'logprobs' is not supported"), "BadRequestError", "openai: refused")
+    equal(refused(lambda: c.chat.completions.create(model="x", messages=MESSAGES, top_logprobs=3), "needs 'logprobs'"), "BadRequestError", "openai: refused")
 
 
 def with_anthropic(url, want, n):

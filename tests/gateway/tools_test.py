@@ -87,15 +87,19 @@ def openai(c, g):
     c.format, c.text, c.step = "hermes", CALL, 1000
     r = g.post("/v1/chat/completions", dict(ask, tool_choice="none"))[1]["choices"][0]
     equal((r["message"]["content"], r["finish_reason"], c.request.get("variables", b"")), (CALL, "stop", b""), "tool_choice none")
+    for more, choice, parallel, soft in (({}, "auto", True, 1), ({"tool_choice": "required"}, "required", True, 0), ({"tool_choice": {"type": "function", "function": {"name": "weather"}}}, "weather", True, 0),
+                                         ({"parallel_tool_calls": False}, "auto", False, 0)):
+        equal(g.post("/v1/chat/completions", dict(ask, **more))[0], 200, "tool_choice")
+        must = c.request["constraint"]
+        equal((must["kind"], json.loads(must["text"]), must.get("soft", 0)), ("calls", {"tools": [TOOL], "choice": choice, "parallel": parallel}, soft), "what the answer must be")
     turn = [{"role": "assistant", "content": None, "tool_calls": [dict(made, id="call_1")]}, {"role": "tool", "tool_call_id": "call_1", "content": "rain"}]
     equal(g.post("/v1/chat/completions", dict(ask, messages=HELLO + turn))[0], 200, "a turn with results")
     got = [(m["role"], m.get("text", b"").decode(), json.loads(m.get("fields", b"{}"))) for m in c.request["messages"]]
     equal(got[1:], [("assistant", "", {"tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Gra\u00df"}}}]}),
                     ("tool", "rain", {"tool_call_id": "call_1"})], "its messages")
     for bad, words in ((dict(ask, tools=[{"type": "web_search"}]), "'web_search'"), (dict(ask, tools=[{"type": "function", "function": {}}]), "with a name"), (dict(ask, tools="x"), "a list"),
-                       (dict(ask, parallel_tool_calls=False), "parallel_tool_calls"),
                        (dict(ask, messages=HELLO + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a":' + "[" * 2000 + "]" * 2000 + "}"}}]}]), "arguments that are an object"),
-                       (dict(ask, tool_choice="required"), "the model chooses"), (dict(ask, tools=[{"type": "function", "function": {"name": "f", "strict": True}}]), "'strict'"),
+                       (dict(ask, tool_choice={"type": "function"}), "names a function"), (dict(ask, tool_choice="required", response_format={"type": "json_object"}), "both"),
                        (dict(ask, messages=HELLO + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "5"}}]}]), "arguments that are an object"),
                        (dict(ask, messages=[dict(HELLO[0], tool_calls=[{}])]), "only the assistant's")):
         status, e = g.post("/v1/chat/completions", bad)

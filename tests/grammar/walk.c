@@ -16,8 +16,8 @@ uint64_t walk_random(uint64_t *state)
 static const char *const pieces[] = {"{\"", "\":", "\": ", "\",", "\", \"", "\"}", "}", "},", "]}", "]", "],", ", ", ",\"", "\":\"", "\": \"", "true", "false", "null", "[{", "[]", "{}",
                                      "\\\"", "\\n", "\\u", "\\u00", "12", "100", "0.", "-1", "e+", ".5", " the", "the", "name", "\"name", "value", " a", "a\"", "b\",\"", "  ", "    ", "\n",
                                      "\n  ", "\n    ", "café", "é", "日本", "語", "\xe6\x97", "\xa5", "\xf0\x9f\x98", "\x80", "\xf0\x9f\x98\x80", "2024-", "-01", "T12:", "red", "green", "abc",
-                                     "aaaa", "zzzzzzzz", "00000000", "hello world", "\"\"", "\"]", "\":[", "\":{", "\"a\"", "\"b\"", "item", "id", "\"id\":", " 1", " true", ":", "\xff<|end|>"};
-enum { PIECES = sizeof pieces / sizeof *pieces, VOCABULARY = 256 + PIECES };
+                                     "aaaa", "zzzzzzzz", "00000000", "hello world", "\"\"", "\"]", "\":[", "\":{", "\"a\"", "\"b\"", "item", "id", "\"id\":", " 1", " true", ":", "\xff<|end|>", "</think>", "</parameter>", "</arg_value>", "[/THINK]", "</\xef\xbd\x9c" "DSML\xef\xbd\x9cparameter>"};
+enum { PIECES = sizeof pieces / sizeof *pieces, VOCABULARY = 256 + PIECES, MARKS = 5 /* the last pieces */ };
 
 uint32_t walk_vocabulary(void) { return VOCABULARY; }
 
@@ -75,9 +75,24 @@ static void check_mask(struct walker *w, const struct ntx_match_config *c, const
     }
 }
 
+bool walk_printable;
+
+static bool printable(uint32_t id)
+{
+    size_t n;
+    const char *p = walk_token(id, &n);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)p[i] < 0x20 || (unsigned char)p[i] >= 0x7f)
+            return false;
+    return true;
+}
+
 static uint32_t draw(const uint32_t *mask, uint64_t *seed, bool hurry)
 {
     static const char closers[] = "}]0ac1xe.on";
+    for (uint32_t id = VOCABULARY - MARKS; hurry && id < VOCABULARY && walk_random(seed) % 8; id++)
+        if (has(mask, id) && walk_random(seed) % 4 == 0)
+            return id;
     if (hurry && has(mask, '"'))
         return '"';
     for (unsigned i = 0; hurry && i < 24 && walk_random(seed) % 8; i++) {
@@ -86,9 +101,10 @@ static uint32_t draw(const uint32_t *mask, uint64_t *seed, bool hurry)
             return c;
     }
     uint32_t n = 0, pick = 0;
-    for (uint32_t id = 0; id < VOCABULARY; id++)
-        if (has(mask, id) && walk_random(seed) % ++n == 0)
-            pick = id;
+    for (int any = !walk_printable; any < 2 && !n; any++)
+        for (uint32_t id = 0; id < VOCABULARY; id++)
+            if (has(mask, id) && (any || printable(id)) && walk_random(seed) % ++n == 0)
+                pick = id;
     CHECK(n);
     return pick;
 }

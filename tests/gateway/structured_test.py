@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Answers that must be JSON, by every API; the probabilities of tokens, against the logits themselves; and biases."""
+import json
+import math
+import os
+import struct
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gateway import Daemons, Gateway, check, equal, events, make_model  # noqa: E402
+
+tmp = tempfile.TemporaryDirectory(prefix="ntx-structured-")
+model = make_model(os.path.join(tmp.name, "m.gguf"), "--chat-template", "chatml", "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2", "--seed", "5")
+HELLO = [{"role": "user", "content": "Hello"}]
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 1, "maximum": 30}}, "required": ["name", "age"], "additionalProperties": False}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": SCHEMA}}
+
+
+def person(text, what):
+    v = json.loads(text)
+    check(list(v) == ["name", "age"] and len(v["name"]) <= 8 and type(v["age"]) is int and 1 <= v["age"] <= 30, what, text)
+
+
+def formats(g):
+    for seed in range(3):
+        code, r = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "seed": seed})
+        equal(code, 200, r)
+        equal(r["choices"][0]["finish_reason"], "stop", "a whole person")
+        person(r["choices"][0]["message"]["content"], "json_schema")
+        said = [json.loads(e)["choices"][0]["delta"].get("content", "") for e in events(g.request("POST", "/v1/chat/completions",
+                {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "seed": seed, "stream": True})[2])[:-1]]
+        equal("".join(said), r["choices"][0]["message"]["content"], "a stream")
+    r = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "n": 3, "seed": 0})[1]["choices"]
+    for c in r:
+        person(c["message"]["content"], "one of three")
+    person(g.post("/api/chat", {"messages": HELLO, "format": SCHEMA, "stream": False})[1]["message"]["content"], "Ollama's format")
+    person(g.post("/v1/responses", {"input": "Hello", "text": {"format": {"type": "json_schema", "name": "p", "schema": SCHEMA}}})[1]["output"][-1]["content"][0]["text"], "Responses' format")
+    text = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": {"type": "json_object"}, "temperature": 0, "max_tokens": 300})[1]["choices"][0]
+    check(text["message"]["content"].startswith("{"), text)
+    if text["finish_reason"] == "stop":
+        check(isinstance(json.loads(text["message"]["content"]), dict), text)
+
+
+def probabilities(d, g):
+    prompt, n = [5, 9, 12], 4
+    ask = {"prompt": prompt, "max_tokens": n, "temperature": 0, "logprobs": 3, "ignore_eos": True}
+    c = d.client()
+    ids = []
+    code, r = g.post("/v1/completions", ask)
+    equal(code, 200, r)
+    told = r["choices"][0]["logprobs"]
+    equal((len(told["tokens"]), [len(t) for t in told["top_logprobs"]]), (n, [3] * n), "as many as were asked for")
+    for i in range(n):
+        row = c.logits(prompt + ids)[-1]
+        logits = struct.unpack("<%df" % (len(row) // 4), row)
+        top = max(logits)
+        total = math.log(sum(math.exp(x - top) for x in logits)) + top
+        ids.append(logits.index(top))
+        check(abs(told["token_logprobs"][i] - (top - total)) < 1e-5, i, told["token_logprobs"][i], top - total)
+        want = sorted((x - total for x in logits), reverse=True)[:3]
+        got = sorted(told["top_logprobs"][i].values(), reverse=True)
+        check(all(abs(a - b) < 1e-5 for a, b in zip(want, got)), i, want, got)
+    c.close()
+    ask = {"messages": HELLO, "max_tokens": 5, "temperature": 0, "logprobs": True, "top_logprobs": 2, "ignore_eos": True}
+    whole = g.post("/v1/chat/completions", ask)[1]["choices"][0]["logprobs"]["content"]
+    check(len(whole) == 5 and all(len(t["top_logprobs"]) == 2 and t["top_logprobs"][0]["logprob"] == t["logprob"] and bytes(t["bytes"]).decode(errors="replace") == t["token"] for t in whole), whole)
+    parts = [json.loads(e)["choices"][0]["logprobs"] for e in events(g.request("POST", "/v1/chat/completions", dict(ask, stream=True))[2])[:-1]]
+    equal([t for p in parts if p for t in p["content"]], whole, "those of a stream")
+    return ids
+
+
+def biases(g, ids):
+    ask = {"prompt": [5, 9, 12], "max_tokens": 6, "temperature": 0, "ignore_eos": True}
+    plain = g.post("/v1/completions", ask)[1]["choices"][0]["text"]
+    other = g.post("/v1/completions", dict(ask, logit_bias={str(ids[0]): -100}))[1]["choices"][0]["text"]
+    check(plain != other, "a bias that forbids", plain)
+    told = g.post("/v1/completions", dict(ask, logit_bias={"40": 100}, logprobs=1))[1]["choices"][0]["logprobs"]
+    equal(len(set(told["tokens"])), 1, "a bias that forces")
+    equal(g.post("/v1/completions", dict(ask, logit_bias={"40": 0}))[1]["choices"][0]["text"], plain, "a bias of nothing")
+
+
+def main():
+    with Daemons() as d, Gateway(d) as g:
+        c = d.client()
+        c.load(model, ram_bytes=256 << 20, ctx=512, sessions=4)
+        c.close()
+        formats(g)
+        biases(g, probabilities(d, g))
+
+
+main()
