@@ -7,12 +7,37 @@ static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { retu
 
 /* ---- the rows that a wave's choices take */
 
+/* The share of choice number c. */
+static float share_of(const struct ntx_forward *f, uint32_t c)
+{
+    const struct ntx__moe_mem *m = &f->m.moe;
+    uint32_t k = m->row[c] * f->hp->n_expert_used;
+    while (m->place[k] != c)
+        k++;
+    return m->weight[k];
+}
+
+static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, f->run)->weighs_input; }
+
+/* The row times the choice's share. */
+static void weigh_row(struct ntx_forward *f, uint32_t i, uint32_t row, uint32_t forms)
+{
+    float *x = f->m.moe.x + i * f->ld_x, by = share_of(f, f->moe.first + i);
+    for (uint32_t k = 0; k < f->hp->n_embd; k++)
+        x[k] = f->m.x[row * f->ld_x + k] * by;
+    ntx__quantize_into(f, f->m.moe.quantized, forms, x, f->hp->n_embd, i);
+}
+
 static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx_weight *const in[] = {&layer(f)->expert[NTX_EXPERT_GATE], &layer(f)->expert[NTX_EXPERT_UP]};
     uint32_t row = m->row[f->moe.first + i], forms = ntx__forms(in, 2), n = f->hp->n_embd;
+    if (weighs_input(f)) {
+        weigh_row(f, i, row, forms);
+        return;
+    }
     if (forms >> NTX_ACT_F32 & 1)
         memcpy(m->x + i * f->ld_x, f->m.x + row * f->ld_x, n * sizeof(float));
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
@@ -84,7 +109,7 @@ static void add_choices_of_row(struct ntx_forward *f, uint32_t i, unsigned threa
             continue;
         float *y = m->y + (size_t)choice * n_embd;
         add_bias(f, choice, NTX_EXPERT_DOWN, y, n_embd);
-        f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, m->weight[k], y, n_embd);
+        f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, weighs_input(f) ? 1 : m->weight[k], y, n_embd);
     }
 }
 

@@ -190,15 +190,20 @@ static void make_turn(struct ntx_forward *f, enum ntx_turn turn, const float *fa
     ntx__each(f, angles_row, f->b->n_rows);
 }
 
+/* Which factors: the only ones, or those for contexts as long as ours. */
 static int make_angles(struct ntx_forward *f)
 {
-    const struct ntx_weight *w = &f->c.chunks->rope_freqs;
-    const float *factors;
-    int rc = ntx__take(f, w, &factors);
-    if (rc)
-        return rc;
-    make_turn(f, NTX_TURN_ALL, factors);
-    ntx__give(f, w);
+    const struct ntx_chunks *c = f->c.chunks;
+    const struct ntx_weight *const w[] = {&c->rope_freqs, &c->rope_long, &c->rope_short};
+    const float *factors[3];
+    for (int i = 0; i < 3; i++) {
+        int rc = ntx__take(f, w[i], &factors[i]);
+        if (rc)
+            return rc;
+    }
+    make_turn(f, NTX_TURN_ALL, factors[0] ? factors[0] : factors[f->c.ctx > f->hp->rope_ctx_orig ? 1 : 2]);
+    for (int i = 0; i < 3; i++)
+        ntx__give(f, w[i]);
     if (f->m.cs[NTX_TURN_WINDOW])
         make_turn(f, NTX_TURN_WINDOW, NULL);
     return 0;

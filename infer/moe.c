@@ -3,6 +3,7 @@
  *   x -> router (+ bias) -> softmax or sigmoid -> the n_expert_used largest (of equal ones the first) -> weights
  *   y = sigmoid(shared gate . x) * shared(x)                     where there is a shared expert, else 0; where it has no gate, shared(x)
  *   y += weight * expert(x)   for the row's experts IN ORDER OF THEIR NUMBER
+ *   or expert(weight * x), where the layer says so
  *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias)
  *
  * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch, threads

@@ -71,8 +71,8 @@ static int get_pack(struct opening *o)
     int rc = ntx_pack_read(o->g, hp->n_layers, hp->n_embd, hp->n_ff, &o->m->pack, o->err);
     if (!rc && o->m->pack && hp->n_expert)
         return ntx_err_set(o->err, -ENOTSUP, "a model with experts cannot be packed: its experts are bundles already");
-    if (!rc && o->m->pack && hp->dims)
-        return ntx_err_set(o->err, -ENOTSUP, "a model whose layers differ in width cannot be packed");
+    if (!rc && o->m->pack && (hp->dims || hp->gate_up_fused))
+        return ntx_err_set(o->err, -ENOTSUP, "a model whose layers differ in width, or whose gates and ups are one matrix, cannot be packed");
     return rc;
 }
 
@@ -163,6 +163,21 @@ struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum
     return (struct ntx_shape){ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
 }
 
+bool ntx_whole_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out)
+{
+    bool qkv = hp->qkv_fused && t >= NTX_T_q && t <= NTX_T_v, gate_up = hp->gate_up_fused && (t == NTX_T_gate || t == NTX_T_up);
+    if (!qkv && !gate_up)
+        return false;
+    *out = (struct ntx_whole){.name = qkv ? "attn_qkv.weight" : "ffn_up.weight", .shape = ntx_shape_of(hp, layer, t)};
+    out->shape.n_out = 0;
+    for (int p = qkv ? NTX_T_q : NTX_T_gate; p <= (int)(qkv ? NTX_T_v : NTX_T_up); p++) {
+        if (p == (int)t)
+            out->row0 = out->shape.n_out;
+        out->shape.n_out += ntx_shape_of(hp, layer, (enum ntx_tensor)p).n_out;
+    }
+    return true;
+}
+
 static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum ntx_tensor t)
 {
     if (t == NTX_T_groups)
@@ -239,11 +254,13 @@ static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
     char name[80];
     for (uint8_t i = 0; i < s->n_weights; i++) {
         enum ntx_tensor t = (enum ntx_tensor)s->weight[i];
+        struct ntx_whole whole = {.name = name_of(o->arch, t), .shape = shape_of(o, layer, t)};
+        ntx_whole_of(&o->m->hp, layer, t, &whole);
         if (ntx_is_models(t))
             snprintf(name, sizeof name, "%s", name_of(o->arch, t));
         else
-            snprintf(name, sizeof name, "blk.%u.%s", layer, name_of(o->arch, t));
-        int rc = get_tensor(o, name, shape_of(o, layer, t), (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1), &o->m->layers[layer].tensor[t]);
+            snprintf(name, sizeof name, "blk.%u.%s", layer, whole.name);
+        int rc = get_tensor(o, name, whole.shape, (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1), &o->m->layers[layer].tensor[t]);
         if (rc)
             return rc;
     }
@@ -278,7 +295,10 @@ static int get_ends(struct opening *o)
         return rc;
     if (m->output == NTX_NO_TENSOR)
         m->output = m->token_embd;
-    m->input_embd = NTX_NO_TENSOR;
+    m->input_embd = m->rope_long = m->rope_short = NTX_NO_TENSOR;
+    if (o->arch->rope_factors && ((rc = get_tensor(o, "rope_factors_long.weight", freqs, NTX_USE_VECTOR, false, &m->rope_long)) ||
+                                  (rc = get_tensor(o, "rope_factors_short.weight", freqs, NTX_USE_VECTOR, false, &m->rope_short))))
+        return rc;
     return m->hp.n_input ? get_tensor(o, "per_layer_token_embd.weight", inputs, NTX_USE_MATRIX, true, &m->input_embd) : 0;
 }
 

@@ -1,7 +1,7 @@
 /* arch.h: from a validated GGUF to typed hyper-parameters, and to layers with their steps and weights, with no string look-ups afterwards.
  *
  * An architecture is a file in arch/: what its keys say, and which steps a layer is made of (layer.h). llama (Llama 1 to 3.x, Mistral, and with
- * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3, gemma4,
+ * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3, gemma4, phi3, llama4,
  * qwen3next, qwen35, qwen35moe, deepseek, deepseek2. What a model needs and ntx
  * lacks (an unknown rope scaling, an unknown router, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
@@ -43,6 +43,8 @@ struct ntx_hparams {
     uint32_t n_input;        /* values that each layer gets of the token, from a table beside the embedding's; 0: none */
     bool v_of_k;             /* layers without a window have no V matrix: their V is the K matrix's product, too */
     bool experts_fused;      /* an expert's gate and up are one matrix */
+    bool qkv_fused, gate_up_fused; /* these are one matrix in the file (ntx_whole_of) */
+    uint32_t expert_every, unturned_every; /* of architectures where the last of so many layers has experts, or turns nothing */
     const struct ntx_dims *dims; /* [n_layers], the model's, where layers differ in these and in n_ff: which are then the largest; NULL: they do not */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
     uint32_t ctx_most;      /* further than this the model computes what ntx does not: a context beyond is refused; 0: there is no such end */
@@ -76,6 +78,7 @@ struct ntx_model {
     uint32_t output;      /* [n_vocab x n_embd]; == token_embd when tied */
     uint32_t output_norm;
     uint32_t input_embd;  /* [n_vocab x n_layers * n_input], read a row at a time, or none */
+    uint32_t rope_long, rope_short; /* the same as rope_freqs where that is none: for a context beyond rope_ctx_orig, and for others; or none */
     uint32_t rope_freqs;  /* [rope_dim / 2] F32 divisors of the frequencies (Llama 3.1), or none */
     struct ntx_layer *layers; /* [n_layers] */
     struct ntx_dims *dims;    /* hp.dims */
@@ -104,6 +107,13 @@ struct ntx_shape {
     uint32_t n_in, n_out, n_each; /* length of a row, rows, and of experts' matrices how many */
 };
 struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t); /* of groups: 1 x 1 */
+/* Tensors of a layer that are one in the file: its name behind "blk.N.", its shape, and where t's rows begin in it. false: t is by itself. */
+struct ntx_whole {
+    const char *name;
+    struct ntx_shape shape;
+    uint32_t row0;
+};
+bool ntx_whole_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out);
 /* The steps of a layer as an architecture makes it from these numbers, without a file: each step with all that it may take. false: there is no such
  * architecture. */
 bool ntx_layer_describe(const char *arch, const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);

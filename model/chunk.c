@@ -54,13 +54,15 @@ static int append(struct cutter *k, struct ntx_chunk **out)
     return 0;
 }
 
-static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w)
+/* n_out of a tensor's rows from row0 on; 0: all. */
+static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, uint32_t row0, uint32_t n_out, struct ntx_weight *w)
 {
     *w = absent;
     if (tensor == NTX_NO_TENSOR)
         return 0;
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     *w = weight_of(k->m, tensor);
+    w->n_out = n_out ? n_out : w->n_out;
     bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS;
     if (use == NTX_USE_HEADS)
         w->n_out *= (uint32_t)t->ne[2];
@@ -77,7 +79,7 @@ static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use u
         ch->file = t->file;
         ch->row0 = (uint32_t)row;
         ch->n_rows = NTX_MIN(w->chunk_rows, w->n_out - ch->row0);
-        ch->offset = t->offset + row * w->row_bytes;
+        ch->offset = t->offset + (row0 + row) * w->row_bytes;
         ch->bytes = (uint64_t)ch->n_rows * w->row_bytes;
         ch->fixed = fixed;
         *(fixed ? &k->c->fixed_bytes : &k->c->matrix_bytes) += ch->bytes;
@@ -85,6 +87,8 @@ static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use u
     }
     return 0;
 }
+
+static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_rows(k, tensor, layer, use, 0, 0, w); }
 
 /* One matrix of one expert: gate and up may be one in the file. */
 static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum ntx_expert_part part)
@@ -147,10 +151,13 @@ static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
     bool experts = false;
     int rc = 0;
     for (uint8_t i = 0; i < s->n_weights && !rc; i++) {
-        enum ntx_use use = (enum ntx_use)ntx_tensor_kinds[s->weight[i]].use;
+        enum ntx_tensor t = (enum ntx_tensor)s->weight[i];
+        enum ntx_use use = (enum ntx_use)ntx_tensor_kinds[t].use;
+        struct ntx_whole whole = {.row0 = 0};
+        uint32_t rows = ntx_whole_of(&k->m->hp, l, t, &whole) ? ntx_shape_of(&k->m->hp, l, t).n_out : 0;
         experts |= use == NTX_USE_EXPERT;
         if (use != NTX_USE_EXPERT)
-            rc = cut(k, k->m->layers[l].tensor[s->weight[i]], l, use, &k->c->layers[l].of[s->weight[i]]);
+            rc = cut_rows(k, k->m->layers[l].tensor[t], l, use, whole.row0, rows, &k->c->layers[l].of[t]);
     }
     return rc || !experts ? rc : cut_experts(k, l);
 }
@@ -174,6 +181,8 @@ static int cut_model(struct cutter *k)
     const struct ntx_model *m = k->m;
     struct ntx_chunks *c = k->c;
     int rc = cut(k, m->rope_freqs, 0, NTX_USE_VECTOR, &c->rope_freqs);
+    if (rc || (rc = cut(k, m->rope_long, 0, NTX_USE_VECTOR, &c->rope_long)) || (rc = cut(k, m->rope_short, 0, NTX_USE_VECTOR, &c->rope_short)))
+        return rc;
     for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++)
         rc = cut_layer(k, l);
     if (!rc)

@@ -1,6 +1,6 @@
 /* chunk.h: cuts a model's tensors into chunks, the unit of placement and of streaming (DESIGN section 3).
  *
- * The list is in the order in which the layers' steps take their weights (layer.h): rope_freqs comes first of all, then layer by layer what the
+ * The list is in the order in which the layers' steps take their weights (layer.h): rope_freqs, and rope_long and rope_short, come first of all, then layer by layer what the
  * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (rows of it are
  * read on demand) unless it is the tied output matrix, which then is the last tensor. In a packed layer (pack.h) the groups are cut into
  * runs of whole groups like a matrix.
@@ -17,7 +17,7 @@
 
 struct ntx_chunk {
     uint32_t tensor;   /* index in the GGUF */
-    uint32_t layer;    /* 0..n_layers-1; n_layers for what follows the last layer; 0 for rope_freqs */
+    uint32_t layer;    /* 0..n_layers-1; n_layers for what follows the last layer; 0 for what comes before it */
     uint32_t file;     /* part of a split model */
     uint32_t row0, n_rows;
     uint64_t offset;   /* exact, in that file; not aligned to the drive's block */
@@ -61,7 +61,7 @@ struct ntx_chunks {
     struct ntx_chunk *list;
     uint32_t n;
     struct ntx_layer_weights *layers; /* [n_layers] */
-    struct ntx_weight output_norm, output, rope_freqs;
+    struct ntx_weight output_norm, output, rope_freqs, rope_long, rope_short;
     struct ntx_weight token_embd, input_embd; /* type, n_in, n_out, row_bytes only; n_chunks 0. input_embd: or absent */
     uint32_t n_layers, n_expert;
     uint64_t matrix_bytes;            /* of all chunks that are not fixed */

@@ -83,6 +83,7 @@ struct ntx_step {
     bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
     uint32_t window;                   /* ATTEND */
     bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
+    bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value */
     float scale, cap;                  /* DELTA: of what comes out; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
     uint8_t act;                       /* GLU, EXPERTS, GROUPS: enum ntx_ffn_act */

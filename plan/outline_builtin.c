@@ -40,6 +40,11 @@ static const struct {
     {"gemma-4-e4b", "gemma4", 42, 2560, 10240, 8, 2, 512, 262144, 131072, 0, 0, 0, 0, 0},
     {"gemma-4-26b-a4b", "gemma4", 30, 2816, 2112, 16, 8, 512, 262144, 262144, 128, 8, 704, 0, 0},
     {"gemma-4-31b", "gemma4", 60, 5376, 21504, 32, 16, 512, 262144, 262144, 0, 0, 0, 0, 0},
+    {"phi-3-mini", "phi3", 32, 3072, 8192, 32, 32, 96, 32064, 131072, 0, 0, 0, 0, 0},
+    {"phi-4-mini", "phi3", 32, 3072, 8192, 24, 8, 128, 200064, 131072, 0, 0, 0, 0, 0},
+    {"phi-4", "phi3", 40, 5120, 17920, 40, 10, 128, 100352, 16384, 0, 0, 0, 0, 0},
+    {"llama-4-scout", "llama4", 48, 5120, 16384, 40, 8, 128, 202048, 8191, 16, 1, 8192, 8192, 0},
+    {"llama-4-maverick", "llama4", 48, 5120, 16384, 40, 8, 128, 202048, 8191, 128, 1, 8192, 8192, 0},
     {"granite-3.3-8b", "granite", 40, 4096, 12800, 32, 8, 128, 49159, 131072, 0, 0, 0, 0, 0},
     {"ministral-3-8b", "mistral3", 34, 4096, 14336, 32, 8, 128, 131072, 16384, 0, 0, 0, 0, 0},
     {"ministral-3-14b", "mistral3", 40, 5120, 16384, 32, 8, 128, 131072, 16384, 0, 0, 0, 0, 0},
@@ -264,7 +269,7 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
     struct ntx_hparams hp = {
         .n_layers = o.n_layers, .n_embd = o.n_embd, .n_ff = models[k].ff, .n_vocab = o.n_vocab, .n_head = o.n_head, .n_head_kv = o.n_head_kv, .head_k = o.head_k,
         .head_v = o.head_v, .n_dense = models[k].dense, .n_expert = o.n_experts, .n_expert_used = o.n_used, .n_ff_exp = models[k].expert_ff,
-        .n_ff_shexp = models[k].shared_ff,
+        .n_ff_shexp = models[k].shared_ff, .expert_every = strcmp(models[k].name, "llama-4-maverick") ? 1 : 2 /* of so many layers the last has experts */,
     };
     set_delta(&hp, &o, delta_heads(models[k].name));
     for (size_t i = 0; i < sizeof by_layer / sizeof *by_layer; i++)

@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c qwen35.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c qwen35.c phi3.c llama4.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -14,7 +14,7 @@
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
     X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") \
-    X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe")
+    X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(phi3, "phi3") X(llama4, "llama4")
 
 #define NTX__OWN_KEYS 12
 
@@ -27,6 +27,7 @@ struct ntx__arch {
     uint8_t score;               /* the same: enum ntx_score */
     bool any_score;              /* a key may say otherwise */
     /* Its own keys, after the shared ones: NULL: it has none. `own` names those that would be refused or mean something else with others. */
+    bool rope_factors;           /* a file may have two lists of divisors of frequencies: for a context beyond rope_ctx_orig, and for others */
     bool per_layer;              /* counts of heads and widths of FFNs may differ from layer to layer: its own keys see to that */
     int (*keys)(struct ntx__keys *k);
     const char *own[NTX__OWN_KEYS];
@@ -54,6 +55,7 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     bool borrows;    /* another layer's K and V are read: it has none */
     bool v_of_k;     /* V is what K is before its norm */
     bool v_norm;     /* of each head of V, without a scale */
+    bool bare_norm;  /* of each head of q and k, without a scale, behind the rotation */
     uint32_t window; /* positions that a row sees, its own included; 0: all */
 };
 /* h += o(attend(q, k, v of norm(h))) */
@@ -68,6 +70,7 @@ void ntx__add_dense_normed(const struct ntx_model *m, uint32_t l, struct ntx_lay
 struct ntx__experts { /* what a layer's experts have beside a router and three matrices */
     enum ntx_ffn_act act;
     enum ntx__presence biases, choice; /* of the router and of each expert; added to the scores for the choice alone */
+    bool weighs_input; /* shares multiply what experts get, not what they give */
     enum ntx__presence shared, shared_gate; /* one that every row goes through; what weighs it */
 };
 /* h += norm(norm(ffn(norm(h))) + norm(experts(norm(h)))), the router having a norm of its own, too */

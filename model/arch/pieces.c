@@ -121,6 +121,10 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
         rotate(hp, l, has, NTX_BUF_Q, w.n_head);
     if (!has->unturned && !has->borrows)
         rotate(hp, l, has, NTX_BUF_K, w.n_head_kv);
+    if (has->bare_norm) {
+        norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, NTX__NEVER, w.n_head, w.head_k);
+        norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, NTX__NEVER, w.n_head_kv, w.head_k);
+    }
     if (!has->borrows)
         ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
     attend(l, has, &w);
@@ -319,6 +323,7 @@ void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, const stru
     takes(s, NTX_T_router_choice, has->choice);
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
     s->act = (uint8_t)has->act;
+    s->weighs_input = has->weighs_input;
     for (int t = NTX_T_expert_gate_bias; t <= NTX_T_expert_down_bias; t++)
         takes(s, (enum ntx_tensor)t, has->biases);
     takes(s, NTX_T_shared_gate, has->shared_gate);

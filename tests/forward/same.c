@@ -267,6 +267,28 @@ static void same_gemma4(void)
     }
 }
 
+/* Matrices that are one in the file; experts whose input is weighed, in each second layer. */
+static void same_fused_and_weighed(void)
+{
+    struct mk_options make = rig_model();
+    make.layers = 2;
+    make.arch = "phi3";
+    make.type = "Q4_K_M";
+    make.rope_freqs = true;
+    make.rope_orig = 64;
+    same_by_circumstance(&(struct rig_options){.make = make});
+    same_in_company(&(struct rig_options){.make = make});
+    make.arch = "llama4";
+    make.type = "Q8_0";
+    make.rope_freqs = false;
+    make.experts = 6;
+    make.ff = 256;
+    make.layers = 4;
+    make.expert_every = 2;
+    same_by_circumstance(&(struct rig_options){.make = make});
+    same_in_company(&(struct rig_options){.make = make});
+}
+
 /* Layers with a window keep a ring of blocks: logits are those of a cache that keeps all, for passes of any size, and after a conversation was cut back. */
 static void same_with_windows(const char *arch, enum ntx_kv_type type)
 {
@@ -436,6 +458,7 @@ int main(void)
     wanted_only(&make);
     same_gemma();
     same_gemma4();
+    same_fused_and_weighed();
     same_after_failures("llama", "Q4_K_M");
     same_after_failures("llama", "Q8_0");
     same_after_failures("qwen35", "Q8_0");

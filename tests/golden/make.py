@@ -98,6 +98,10 @@ CASES = {
     'gemma4.moe.f32': '--arch gemma4 --layers 4 --head-dim 64 --window-head 32 --full-kv 1 --window 9 --experts 8 --experts-used 3 --expert-ff 128 --fused --type F32 --tied --seed 56',
     'gemma4.inputs.f32': '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 1 --shared-kv 3 --layer-input 32 --window 16 --type F32 --tied --seed 57',
     'gemma4.q8_0': '--arch gemma4 --layers 4 --head-dim 64 --full-kv 1 --shared-kv 1 --layer-input 64 --window 40 --type Q8_0 --tied --seed 58',
+    'phi3.f32': '--arch phi3 --kv 4 --rotated 24 --rope-freqs --rope-orig 100 --type F32 --seed 59',
+    'phi3.q4_k_m': '--arch phi3 --type Q4_K_M --tied --seed 60',
+    'llama4.f32': '--arch llama4 --layers 5 --head-dim 32 --experts 8 --experts-used 2 --expert-ff 96 --expert-every 2 --type F32 --seed 61',
+    'llama4.q8_0': '--arch llama4 --layers 4 --head-dim 64 --experts 6 --experts-used 1 --expert-ff 128 --type Q8_0 --seed 62',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -100,8 +100,11 @@ ARCHS = {
     'gemma2': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64), '--tied'],
     'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),
     'gemma4': gemma4,
+    'phi3': lambda r: dense(r) + maybe(r, '--rotated', '16') + maybe(r, '--rope-freqs', '--rope-orig', pick(r, 100, 512)),
+    'llama4': lambda r: experts(r) + dense(r) + ['--expert-every', pick(r, 1, 2, 3)] + maybe(r, '--rope-freqs', '--rope-factor', '8', '--rope-orig', '64'),
 }
-EVEN = ('olmoe', 'deepseek', 'qwen2', 'qwen2moe') # heads that fill the width
+LAYERS = {'gemma4': (6, 9), 'llama4': (4, 5, 7)} # llama.cpp wants one that turns nothing
+EVEN = ('phi3', 'olmoe', 'deepseek', 'qwen2', 'qwen2moe') # heads that fill the width
 
 UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2') # as llama.cpp wants them, or tied already
 
@@ -113,7 +116,7 @@ def shape(arch, r):
     embd = heads * head if arch in EVEN else r.choice([128, 192, 256])
     more = ARCHS[arch](r)
     types = ['F32'] if '--experts' in more else list(TOLERANCE) # see part()
-    return ['--arch', arch, '--layers', pick(r, 6, 9) if arch == 'gemma4' else pick(r, 3, 4, 5, 7), '--embd', str(embd), '--heads', str(heads), '--kv', str(kv), '--head-dim', str(head),
+    return ['--arch', arch, '--layers', pick(r, *LAYERS.get(arch, (3, 4, 5, 7))), '--embd', str(embd), '--heads', str(heads), '--kv', str(kv), '--head-dim', str(head),
             '--type', pick(r, *types), '--seed', str(r.randrange(10**6))] + (maybe(r, '--tied') if arch not in UNTIED else []) + more
 
 

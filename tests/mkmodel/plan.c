@@ -111,13 +111,14 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384 };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768 };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
     {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | LATENT},
     {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
+    {"llama4", EXPERT_EVERY},
 };
 
 static bool says(const struct mk_options *o, unsigned key)
@@ -130,7 +131,7 @@ static bool says(const struct mk_options *o, unsigned key)
 
 static bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->arch, "gpt-oss"); }
 static uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
-static uint32_t shared_ff(const struct mk_options *o) { return o->shared_ff ? o->shared_ff : o->ff; }
+static uint32_t shared_ff(const struct mk_options *o) { return !strcmp(o->arch, "llama4") ? expert_ff(o) : o->shared_ff ? o->shared_ff : o->ff; }
 
 /* ---- a layer's tensors */
 
@@ -214,6 +215,7 @@ static uint32_t value_dim(const struct mk_options *o, uint32_t head) { return o-
 static uint32_t or_else(uint32_t n, uint32_t fallback) { return n ? n : fallback; }
 static uint32_t attention_every(const struct mk_options *o) { return or_else(o->attention_every, 4); }
 
+static bool is_phi3(const struct mk_options *o) { return !strcmp(o->arch, "phi3"); }
 static bool is_gemma4(const struct mk_options *o) { return !strcmp(o->arch, "gemma4"); }
 
 /* Each third layer has no window, wider heads and other K and V heads; the last ones read what others keep, and have wider FFNs. */
@@ -240,7 +242,9 @@ static void find_widths(struct plan *p)
     const struct mk_options *o = p->o;
     p->hp = (struct ntx_hparams){.n_layers = o->layers, .n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = p->head, .head_v = value_dim(o, p->head),
                                  .rope_dim = o->kv_lora ? o->rotated : p->head, .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined, .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o),
-                                 .n_input = o->layer_input, .v_of_k = o->no_v, .experts_fused = o->fused};
+                                 .n_input = o->layer_input, .v_of_k = o->no_v, .experts_fused = o->fused,
+                                 .qkv_fused = is_phi3(o) && !o->no_v, .gate_up_fused = is_phi3(o), .expert_every = o->expert_every ? o->expert_every : 1,
+                                 .unturned_every = 4};
     p->hp.delta.head = or_else(o->delta_head, 32);
     p->hp.delta.heads = or_else(o->delta_heads, 4);
     p->hp.delta.key_heads = or_else(o->delta_keys, 2);
@@ -259,7 +263,7 @@ bool mk_arch_known(const char *arch)
 bool mk_arch_experts(const char *arch, uint32_t n)
 {
     struct ntx_layer l;
-    return ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = n}, 0, &l) && ntx_layer_find(&l, NTX_OP_EXPERTS);
+    return ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = n, .expert_every = 1}, 0, &l) && ntx_layer_find(&l, NTX_OP_EXPERTS);
 }
 
 /* What the architecture leaves open. */
@@ -280,10 +284,13 @@ static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum nt
 }
 
 /* Shape and type; a matrix has that of the recipe. */
+/* Of several that are one in the file, the first is all of them. */
 static struct mk_tensor *add_kind(struct plan *p, const char *name, uint32_t layer, enum ntx_tensor kind, bool more)
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[kind];
-    const struct ntx_shape shape = ntx_shape_of(&p->hp, layer, kind);
+    struct ntx_whole whole = {.shape = ntx_shape_of(&p->hp, layer, kind)};
+    ntx_whole_of(&p->hp, layer, kind, &whole);
+    const struct ntx_shape shape = whole.shape;
     uint32_t n_in = shape.n_in, n_out = shape.n_out;
     bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_ROWS;
     uint32_t type = floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
@@ -310,12 +317,13 @@ static void add_layer(struct plan *p, uint32_t l)
     char name[64];
     ntx_layer_describe(o->arch, &p->hp, l, &layer);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        if (!takes(o, &layer, values[i].tensor))
+        struct ntx_whole whole = {.name = ntx_tensor_name(o->arch, values[i].tensor)};
+        if (!takes(o, &layer, values[i].tensor) || (ntx_whole_of(&p->hp, l, values[i].tensor, &whole) && whole.row0))
             continue;
         if (ntx_is_models(values[i].tensor))
             snprintf(name, sizeof name, "%s", ntx_tensor_name(o->arch, values[i].tensor));
         else
-            snprintf(name, sizeof name, "blk.%u.%s", l, ntx_tensor_name(o->arch, values[i].tensor));
+            snprintf(name, sizeof name, "blk.%u.%s", l, whole.name);
         struct mk_tensor *t = add_kind(p, name, l, values[i].tensor, (values[i].more && mixed) || (values[i].not_experts && experts_only));
         if (!t)
             return;
@@ -372,6 +380,17 @@ static float *llama3_freqs(const struct mk_options *o, uint32_t dim, uint32_t or
     return v;
 }
 
+/* Phi's: those for long contexts, then those for short ones. */
+static float *two_freqs(uint32_t dim)
+{
+    float *v = malloc(dim * sizeof *v);
+    for (uint32_t i = 0; v && i < dim / 2; i++) {
+        v[i] = 1 + 3.0f * (float)i / (float)dim;
+        v[dim / 2 + i] = 1 + 0.5f * (float)i / (float)dim;
+    }
+    return v;
+}
+
 /* Gemma 4 turns a quarter of each pair's frequencies. */
 static float *quarter_freqs(uint32_t dim)
 {
@@ -385,10 +404,12 @@ static void add_tensors(struct plan *p, float *freqs)
 {
     const struct mk_options *o = p->o;
     float s = 1 / sqrtf((float)o->embd);
-    if (freqs) {
-        struct mk_tensor *t = mk_tensor_add(p->f, "rope_freqs.weight", NTX_F32, p->head / 2, 0, 0);
+    const char *names[] = {is_phi3(o) ? "rope_factors_long.weight" : "rope_freqs.weight", is_phi3(o) ? "rope_factors_short.weight" : NULL};
+    uint32_t half = (o->rotated ? o->rotated : p->head) / 2;
+    for (int i = 0; i < 2 && freqs && names[i]; i++) {
+        struct mk_tensor *t = mk_tensor_add(p->f, names[i], NTX_F32, half, 0, 0);
         if (t)
-            t->values = freqs;
+            t->values = freqs + i * half;
     }
     add_matrix(p, "token_embd.weight", o->embd, p->n_vocab, o->tied || says(o, EMBED_SCALED) ? s : 1, o->tied || is_gpt_oss(o));
     if (o->layer_input)
@@ -422,6 +443,10 @@ static void add_rope_keys(struct plan *p, uint32_t orig)
     char key[96];
     kv_f32(p, "rope.freq_base", o->rope_base);
     kv_u32(p, "rope.dimension_count", o->rotated ? o->rotated : p->head);
+    if (is_phi3(o) && o->rope_freqs) {
+        kv_u32(p, "rope.scaling.original_context_length", orig);
+        kv_f32(p, "rope.scaling.attn_factor", 1.19f);
+    }
     if (!strcmp(o->rope_scaling, "none"))
         return;
     snprintf(key, sizeof key, "%s.rope.scaling.type", o->arch);
@@ -568,6 +593,8 @@ static void add_keys(struct plan *p, uint32_t orig)
         kv_f32(p, "attn_logit_softcapping", 5);
         kv_f32(p, "final_logit_softcapping", 8);
     }
+    if (says(o, EXPERT_EVERY))
+        kv_u32(p, "interleave_moe_layer_step", o->expert_every ? o->expert_every : 1);
     if (says(o, WINDOW_BASE))
         kv_f32(p, "rope.freq_base_swa", o->rope_base / 4);
     if (says(o, SCALES)) {
@@ -602,7 +629,7 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
     if ((rc = mk_vocab(f, o, &p.n_vocab, err)))
         return rc;
     kv_u32(&p, "vocab_size", p.n_vocab);
-    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(p.head) : llama3_freqs(o, p.head, orig)))
+    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(p.head) : is_phi3(o) ? two_freqs(o->rotated ? o->rotated : p.head) : llama3_freqs(o, p.head, orig)))
         return ntx_err_set(err, -ENOMEM, "out of memory");
     add_tensors(&p, v);
     *freqs = v;

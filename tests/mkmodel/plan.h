@@ -17,7 +17,8 @@ struct mk_options {
                                                                none; per-layer inputs. 0: head_dim, kv, none, none */
     float rope_base, rope_factor, logit_scale, expert_scale, log_multiplier; /* log_multiplier: of YaRN, where the architecture has one; 0: none */
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
-    bool fused, no_v; /* gemma4: an expert's gate and up are one; layers without a window have no V */
+    uint32_t expert_every; /* llama4: of so many layers the last has experts; 0: 1 */
+    bool fused, no_v; /* no_v of phi3: q, k and v are not one; gemma4: an expert's gate and up are one; layers without a window have no V */
     bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
     uint32_t version, parts;
     uint64_t seed;

@@ -1,5 +1,6 @@
 /* arch.c: hyper-parameters and tensors of the architectures, their defaults, and what is refused by name. */
 #include "model/arch.h"
+#include "model/chunk.h"
 
 #include <errno.h>
 #include <math.h>
@@ -449,8 +450,57 @@ static void refuse_gemma4s(void)
     finish(p, n, -ENOTSUP, "layer 4 would read what layer 2 keeps, which is of another kind");
 }
 
+static void check_phi3(void)
+{
+    struct mk_options o = make_options();
+    struct ntx_chunks *c;
+    struct ntx_err err = {0};
+    o.arch = "phi3";
+    o.rope_freqs = true;
+    o.rope_orig = 64;
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = &x.m->layers[1];
+    CHECK(x.m->hp.qkv_fused && x.m->hp.gate_up_fused && l->q == l->k && l->k == l->v && l->gate == l->up && x.m->hp.rope_attn_factor == 1.19f && x.m->hp.rope_ctx_orig == 64);
+    CHECK_STR(name_of(&x, l->q), "blk.1.attn_qkv.weight");
+    CHECK_STR(name_of(&x, l->up), "blk.1.ffn_up.weight");
+    CHECK_STR(name_of(&x, x.m->rope_long), "rope_factors_long.weight");
+    CHECK(!ntx_chunks_make(x.m, 1 << 20, &c, &err));
+    const struct ntx_layer_weights *w = &c->layers[1];
+    const struct ntx_hparams *h = &x.m->hp;
+    CHECK(w->q.n_out == h->n_head * h->head_k && w->k.n_out == h->n_head_kv * h->head_k && w->up.n_out == h->n_ff && w->gate.n_out == h->n_ff);
+    CHECK_EQ(c->list[w->k.chunk0].offset - c->list[w->q.chunk0].offset, (uint64_t)w->q.n_out * w->q.row_bytes);
+    CHECK_EQ(c->list[w->v.chunk0].offset - c->list[w->k.chunk0].offset, (uint64_t)w->k.n_out * w->k.row_bytes);
+    CHECK_EQ(c->list[w->up.chunk0].offset - c->list[w->gate.chunk0].offset, (uint64_t)w->gate.n_out * w->gate.row_bytes);
+    ntx_chunks_free(c);
+    close_model(&x);
+}
+
+static void check_llama4(void)
+{
+    struct mk_options o = moe_options("llama4");
+    o.layers = 4;
+    o.expert_every = 2;
+    o.ctx = 100000;
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = x.m->layers;
+    CHECK(x.m->hp.ctx_most == 8191 && x.m->hp.ctx_train == 8191 && x.m->hp.n_ff_shexp == x.m->hp.n_ff_exp);
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK(!ntx_layer_find(&l[i], NTX_OP_ROPE) == (i == 3) && !ntx_layer_find(&l[i], NTX_OP_EXPERTS) == (i % 2 == 0));
+        CHECK(i % 2 == 0 || (ntx_layer_find(&l[i], NTX_OP_EXPERTS)->weighs_input && !ntx_layer_find(&l[i], NTX_OP_ROUTE)->router.norm));
+    }
+    close_model(&x);
+    o.experts = 128; /* their q and k are not normed */
+    x = open_model(&o);
+    CHECK_EQ(x.m->layers[0].n_steps + 2, 18);
+    close_model(&x);
+}
+
 static void check_steps(void)
 {
+    check_phi3();
+    check_llama4();
+    expect_steps("phi3", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
+    expect_steps("llama4", 4, false, "NORM* MM MM* MM* ROPE ROPE* NORM NORM* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     check_gemma4();
     check_gemma4_experts();
     refuse_gemma4s();
