@@ -8,7 +8,8 @@
 
 #include "cuda/dialect.h"
 
-#define BEST_THREADS 256u
+#define BEST_THREADS 512u
+#define BEST_AHEAD 8u /* logits of a thread whose loads are in flight together */
 
 DEV float without_nan(float x) { return x == x ? x : -INFINITY; }
 
@@ -27,10 +28,17 @@ DEV uint32_t threshold(const float *x, uint32_t n, uint32_t want, uint32_t *coun
         for (uint32_t i = TID; i < 256; i += BEST_THREADS)
             count[i] = 0;
         SYNC();
-        for (uint32_t i = TID; i < n; i += BEST_THREADS) {
-            uint32_t o = order_of(x[i]);
-            if (shift == 24 || (o ^ found) >> (shift + 8) == 0)
-                count_one(&count[o >> shift & 255]);
+        for (uint32_t i0 = TID; i0 < n; i0 += BEST_AHEAD * BEST_THREADS) {
+            float v[BEST_AHEAD];
+            UNROLL
+            for (uint32_t j = 0; j < BEST_AHEAD; j++)
+                v[j] = i0 + j * BEST_THREADS < n ? x[i0 + j * BEST_THREADS] : 0;
+            UNROLL
+            for (uint32_t j = 0; j < BEST_AHEAD; j++) {
+                uint32_t o = order_of(v[j]);
+                if (i0 + j * BEST_THREADS < n && (shift == 24 || (o ^ found) >> (shift + 8) == 0))
+                    count_one(&count[o >> shift & 255]);
+            }
         }
         SYNC();
         uint32_t byte = 255;

@@ -44,6 +44,27 @@ DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits) { return __funn
 DEV uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t at) { return __byte_perm(lo, hi, at & 0x7777u); }
 DEV float bits_f(uint32_t u) { return __uint_as_float(u); }
 DEV uint32_t f_bits(float f) { return __float_as_uint(f); }
+DEV float widen_half(uint32_t h)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((unsigned short)h));
+    return f;
+}
+DEV uint32_t narrow_half(float f)
+{
+    unsigned short h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+/* 16 bytes that lie 16-aligned, in one load. */
+DEV void load_words4(const void *p, uint32_t *v)
+{
+    const uint4 w = *(const uint4 *)p;
+    v[0] = w.x;
+    v[1] = w.y;
+    v[2] = w.z;
+    v[3] = w.w;
+}
 DEV void count_one(uint32_t *shared) { atomicAdd(shared, 1u); }
 
 /* C (16 x 8, F32) += A (16 x 8) B (8 x 8) of F16, by a warp. Thread (g, t) = (lane / 4, lane % 4) holds of A the pairs (g, 2t..) in a[0] and

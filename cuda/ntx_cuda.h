@@ -45,7 +45,7 @@ struct ntx_gpu_groups {
     uint32_t first, n, size, n_neurons; /* size 0: there are no groups */
 };
 
-/* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (infer/cpu/cpu.h), rows x_stride bytes apart.
+/* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (infer/cpu/cpu.h), 16-aligned, rows x_stride bytes apart.
  * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. With groups, the rows of one part of each of them, n_out = n * size, and o
  * is a neuron's number. */
 struct ntx_gpu_product {

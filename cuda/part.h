@@ -12,6 +12,7 @@
 
 #define NTX_UNPACK DEV
 #define NTX_UNPACK_TABLE DEVICE_TABLE
+#define NTX_UNPACK_HALF widen_half
 #include "model/unpack.h"
 
 struct part { /* of a super-block: sums over its values */
@@ -27,28 +28,8 @@ DEV uint32_t float_bits_at(const uint8_t *p)
     return (uintptr_t)p & 2 ? half_at(p) | half_at(p + 2) << 16 : *(const uint32_t *)(const void *)p;
 }
 
-DEV float f16_at(const uint8_t *p)
-{
-    uint32_t h = half_at(p), sign = (h & 0x8000) << 16, rest = (h & 0x7fff) << 13;
-    if (rest >= 0x7c00u << 13)
-        return bits_f(sign | (rest + (224u << 23)) | (rest > 0x7c00u << 13 ? 0x400000u : 0u));
-    if (rest >= 0x400u << 13)
-        return bits_f(sign | (rest + (112u << 23)));
-    return bits_f(sign | f_bits(bits_f(rest + (113u << 23)) - 0x1p-14f));
-}
-
-DEV uint16_t f16_bits(float f)
-{
-    uint32_t x = f_bits(f), sign = x >> 16 & 0x8000, h;
-    x &= 0x7fffffff;
-    if (x >= 0x47800000)
-        h = x > 0x7f800000 ? 0x7e00 | (x >> 13 & 0x3ff) : 0x7c00;
-    else if (x >= 0x38800000)
-        h = (x + 0xfff + (x >> 13 & 1) - 0x38000000) >> 13;
-    else
-        h = f_bits(bits_f(x) + 0.5f) - 0x3f000000;
-    return (uint16_t)(sign | h);
-}
+DEV float f16_at(const uint8_t *p) { return widen_half(half_at(p)); }
+DEV uint16_t f16_bits(float f) { return (uint16_t)narrow_half(f); }
 
 /* ---- groups of neurons: neuron i of a launch, and where a part's row of it lies */
 
@@ -77,6 +58,15 @@ DEV void words_at(const uint8_t *p, uint32_t *v, const int n)
     }
 }
 
+/* 16 bytes; wide: they lie 16-aligned. */
+DEV void sixteen_at(const uint8_t *p, uint32_t *v, const int wide)
+{
+    if (wide)
+        load_words4(p, v);
+    else
+        words_at(p, v, 4);
+}
+
 /* Products of n words of bytes. */
 DEV int32_t dot_words(const uint32_t *q, const uint32_t *x, const int n)
 {
@@ -85,6 +75,14 @@ DEV int32_t dot_words(const uint32_t *q, const uint32_t *x, const int n)
     for (int i = 0; i < n; i++)
         sum = dot4(q[i], x[i], sum);
     return sum;
+}
+
+/* Of four words, x's 16-aligned. */
+DEV int32_t dot_four(const uint32_t *q, const uint32_t *x)
+{
+    uint32_t v[4];
+    load_words4(x, v);
+    return dot_words(q, v, 4);
 }
 
 DEV int32_t sum_words(const uint32_t *x, const int n)
@@ -211,34 +209,49 @@ struct unpacked {
     float d, dmin;
 };
 
-/* Six-bit scale and minimum g (0..7) of Q4_K and Q5_K out of twelve bytes. */
+/* Six-bit scale and minimum g (0..7) of Q4_K and Q5_K out of twelve bytes, or out of the three words that they are. */
 DEV int32_t scale_k(const uint8_t *s, uint32_t g) { return g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4; }
 DEV int32_t min_k(const uint8_t *s, uint32_t g) { return g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4; }
 
-/* Q4_K, Q5_K: 16 bytes hold 16 values of sub-block 2 (t / 2) in their low nibbles and 16 of the next in the high ones. */
-DEV void unpack_45(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+DEV int32_t scale_of_words(const uint32_t *w, uint32_t g)
+{
+    uint32_t by = g % 4 * 8;
+    return (int32_t)(g < 4 ? w[0] >> by & 63 : (w[2] >> by & 15) | (w[0] >> by >> 6 & 3) << 4);
+}
+
+DEV int32_t min_of_words(const uint32_t *w, uint32_t g)
+{
+    uint32_t by = g % 4 * 8;
+    return (int32_t)(g < 4 ? w[1] >> by & 63 : (w[2] >> by >> 4 & 15) | (w[1] >> by >> 6 & 3) << 4);
+}
+
+/* Q4_K, Q5_K: 16 bytes hold 16 values of sub-block 2 (t / 2) in their low nibbles and 16 of the next in the high ones. The head is 16 bytes, too. */
+DEV void unpack_45(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u, const int wide)
 {
     const uint8_t *qs = b + (type == NTX_Q4_K ? 16 : 48) + 16 * t;
-    uint32_t w[4], h[4] = {0, 0, 0, 0}, low = t / 2 * 2;
-    words_at(qs, w, 4);
+    uint32_t w[4], h[4] = {0, 0, 0, 0}, head[4], low = t / 2 * 2;
+    sixteen_at(b, head, wide);
+    sixteen_at(qs, w, wide);
     if (type == NTX_Q5_K)
-        words_at(b + 16 + t % 2 * 16, h, 4);
+        sixteen_at(b + 16 + t % 2 * 16, h, wide);
     UNROLL
     for (int i = 0; i < 4; i++) {
         u->q[i] = (w[i] & 0x0f0f0f0fu) | (h[i] >> low & 0x01010101u) << 4;
         u->q[i + 4] = (w[i] >> 4 & 0x0f0f0f0fu) | (h[i] >> (low + 1) & 0x01010101u) << 4;
     }
-    u->scale[0] = scale_k(b + 4, low);
-    u->scale[1] = scale_k(b + 4, low + 1);
-    u->min[0] = min_k(b + 4, low);
-    u->min[1] = min_k(b + 4, low + 1);
+    u->d = widen_half(head[0] & 0xffff);
+    u->dmin = widen_half(head[0] >> 16);
+    u->scale[0] = scale_of_words(head + 1, low);
+    u->scale[1] = scale_of_words(head + 1, low + 1);
+    u->min[0] = min_of_words(head + 1, low);
+    u->min[1] = min_of_words(head + 1, low + 1);
 }
 
 DEV struct part part_45(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
     uint32_t at = t / 2 * 16 + t % 2 * 4; /* words: 64 values and 16 */
     uint32_t run = t / 2 * 4 + t % 2;
-    return (struct part){u->scale[0] * dot_words(u->q, x + at, 4) + u->scale[1] * dot_words(u->q + 4, x + at + 8, 4),
+    return (struct part){u->scale[0] * dot_four(u->q, x + at) + u->scale[1] * dot_four(u->q + 4, x + at + 8),
                          u->min[0] * s16[run] + u->min[1] * s16[run + 2]};
 }
 
@@ -260,7 +273,7 @@ DEV void unpack_6(const uint8_t *b, uint32_t t, struct unpacked *u)
 DEV struct part part_6(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
     uint32_t run = t / 4 * 8 + t % 4, at = 4 * run;
-    int32_t low = dot_words(u->q, x + at, 4) - 32 * s16[run], high = dot_words(u->q + 4, x + at + 16, 4) - 32 * s16[run + 4];
+    int32_t low = dot_four(u->q, x + at) - 32 * s16[run], high = dot_four(u->q + 4, x + at + 16) - 32 * s16[run + 4];
     return (struct part){u->scale[0] * low + u->scale[1] * high, 0};
 }
 
@@ -315,7 +328,7 @@ DEV void unpack_plain(const uint32_t type, const uint8_t *b, uint32_t t, struct 
 
 DEV struct part part_plain(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
-    return (struct part){u->scale[0] * dot_words(u->q, x + 8 * t, 4) + u->scale[1] * dot_words(u->q + 4, x + 8 * t + 4, 4),
+    return (struct part){u->scale[0] * dot_four(u->q, x + 8 * t) + u->scale[1] * dot_four(u->q + 4, x + 8 * t + 4),
                          u->min[0] * s16[2 * t] + u->min[1] * s16[2 * t + 1]};
 }
 
@@ -327,18 +340,21 @@ DEV uint32_t super_d(const uint32_t type)
 
 DEV int is_k(const uint32_t type) { return type >= NTX_Q2_K && type <= NTX_Q6_K; }
 
-DEV void unpack_part(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+/* wide: blocks lie 16-aligned, which those of 16 n bytes may. */
+DEV void unpack_part(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u, const int wide)
 {
     if (!is_k(type)) {
         unpack_plain(type, b, t, u);
+        return;
+    }
+    if (type == NTX_Q4_K || type == NTX_Q5_K) {
+        unpack_45(type, b, t, u, wide);
         return;
     }
     u->d = f16_at(b + super_d(type));
     u->dmin = has_min(type) ? f16_at(b + super_d(type) + 2) : 0;
     if (type == NTX_Q6_K)
         unpack_6(b, t, u);
-    else if (type == NTX_Q4_K || type == NTX_Q5_K)
-        unpack_45(type, b, t, u);
     else
         unpack_23(type, b, t, u);
 }

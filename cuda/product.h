@@ -60,7 +60,8 @@ DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_
         const uint8_t *x = x_row(p, (uint32_t)r);
         float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
         int32_t sx = ((const int32_t *)(const void *)(x + nb16 * 36))[b];
-        int32_t i = dot_words(q, (const uint32_t *)(const void *)(x + b * 32), 8) - minus * sx;
+        const uint32_t *words = (const uint32_t *)(const void *)(x + b * 32);
+        int32_t i = dot_four(q, words) + dot_four(q + 4, words + 4) - minus * sx;
         acc[r] = fmaf((float)i, d * dx, acc[r]);
         if (has_min(type))
             acc[r] = fmaf((float)sx, m * dx, acc[r]);
@@ -80,8 +81,8 @@ DEV void halves_block(const uint32_t type, const int rows, const struct ntx_gpu_
         const uint8_t *x = x_row(p, (uint32_t)r);
         float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
         const uint32_t *words = (const uint32_t *)(const void *)(x + b * 32);
-        acc[r] = fmaf((float)dot_words(q, words, 4), v.d * dx, acc[r]);
-        acc[r] = fmaf((float)dot_words(q + 4, words + 4, 4), v.m * dx, acc[r]);
+        acc[r] = fmaf((float)dot_four(q, words), v.d * dx, acc[r]);
+        acc[r] = fmaf((float)dot_four(q + 4, words + 4), v.m * dx, acc[r]);
     }
 }
 
@@ -103,50 +104,65 @@ DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gp
     }
 }
 
-/* One super-block, or none (block NULL) beside groups that have one: shuffles need the whole warp. */
-DEV void super_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *block, uint32_t b, uint32_t t,
-                     float *acc)
+#define TOGETHER_MOST 4
+
+/* `together` super-blocks, b, b + 4, ..., all of whose loads come before the first shuffle; the row's last again where there are no more, whose sums are thrown
+ * away: shuffles need the whole warp. */
+DEV void super_blocks(const uint32_t type, const int rows, const int together, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, uint32_t t, float *acc,
+                      const int wide)
 {
-    uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
-    struct unpacked u;
-    if (block)
-        unpack_part(type, block, t, &u);
+    const uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
+    struct part s[TOGETHER_MOST][NTX_GPU_ROWS];
+    float d[TOGETHER_MOST], dmin[TOGETHER_MOST];
     UNROLL
-    for (int r = 0; r < rows; r++) {
-        const uint8_t *x = x_row(p, (uint32_t)r);
-        const float *dx = (const float *)(const void *)(x + nb4 * 256);
-        const int16_t *s16 = (const int16_t *)(const void *)(dx + up16(nb));
-        struct part s = {0, 0};
-        if (block)
-            s = multiply_part(type, &u, t, (const uint32_t *)(const void *)(x + b * 256), s16 + b * 16);
+    for (int k = 0; k < together; k++) {
+        struct unpacked u;
+        const uint32_t at = b + 4 * (uint32_t)k < nb ? b + 4 * (uint32_t)k : nb - 1;
+        unpack_part(type, w + (uint64_t)at * block_size(type), t, &u, wide);
+        d[k] = u.d;
+        dmin[k] = u.dmin;
         UNROLL
-        for (uint32_t m = 1; m < 8; m *= 2) {
-            s.i += xor_i(s.i, m);
-            if (has_min(type))
-                s.j += xor_i(s.j, m);
+        for (int r = 0; r < rows; r++) {
+            const uint8_t *x = x_row(p, (uint32_t)r);
+            const int16_t *s16 = (const int16_t *)(const void *)(x + nb4 * 256 + 4 * up16(nb));
+            s[k][r] = multiply_part(type, &u, t, (const uint32_t *)(const void *)(x + at * 256), s16 + at * 16);
         }
-        if (!block)
-            continue;
-        acc[4 * r] = fmaf((float)s.i, u.d * dx[b], acc[4 * r]);
-        if (has_min(type))
-            acc[4 * r] = fmaf((float)-s.j, u.dmin * dx[b], acc[4 * r]);
     }
+    UNROLL
+    for (int k = 0; k < together; k++)
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            struct part *v = &s[k][r];
+            UNROLL
+            for (uint32_t m = 1; m < 8; m *= 2) {
+                v->i += xor_i(v->i, m);
+                if (has_min(type))
+                    v->j += xor_i(v->j, m);
+            }
+            const uint32_t at = b + 4 * (uint32_t)k;
+            if (at >= nb)
+                continue;
+            const float dx = ((const float *)(const void *)(x_row(p, (uint32_t)r) + nb4 * 256))[at];
+            float *to = acc + 4 * r + k; /* acc: of the first */
+            *to = fmaf((float)v->i, d[k] * dx, *to);
+            if (has_min(type))
+                *to = fmaf((float)-v->j, dmin[k] * dx, *to);
+        }
 }
 
-DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
+DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const int wide)
 {
     uint32_t t = TID % 8, g = TID % WARP / 8, i = (BX * BLOCK_DIM + TID) / WARP, o = output_at(p, i), nb = p->n_in / 256;
     const uint8_t *w = weights_of(p, o);
+    const int together = rows <= 2 ? TOGETHER_MOST : 1; /* many rows want the registers */
     float acc[4 * NTX_GPU_ROWS]; /* [rows][lane / 4] */
     UNROLL
     for (int k = 0; k < 4 * rows; k++)
         acc[k] = 0;
     for (uint32_t b0 = 0; b0 < nb; b0 += 16) {
         UNROLL
-        for (uint32_t k = 0; k < 4; k++) {
-            uint32_t b = b0 + 4 * k + g;
-            super_block(type, rows, p, b < nb ? w + (uint64_t)b * block_size(type) : NULL, b, t, acc + k);
-        }
+        for (int k = 0; k < 4; k += together)
+            super_blocks(type, rows, together, p, w, b0 + 4 * (uint32_t)k + g, t, acc + k, wide);
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -156,6 +172,20 @@ DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu
         if (!(TID % WARP) && is_output(p, i, o) && (uint32_t)r < p->n_rows)
             p->y[(uint32_t)r * p->ldy + o] = y;
     }
+}
+
+/* Whether all super-blocks of a launch lie 16-aligned. */
+DEV int lie_wide(const uint32_t type, const struct ntx_gpu_product *p)
+{
+    return block_size(type) % 16 == 0 && !((uintptr_t)p->w & 15) && !(p->groups.size && p->groups.bytes & 15);
+}
+
+DEV void product_super_any(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
+{
+    if (lie_wide(type, p))
+        product_super(type, rows, p, 1);
+    else
+        product_super(type, rows, p, 0);
 }
 
 DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
@@ -191,7 +221,7 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
 #define PRODUCTS_FLOAT(TYPE) PRODUCTS(float, TYPE)
 #define PRODUCTS_SIMPLE(TYPE) PRODUCTS(simple, TYPE)
 #define PRODUCTS_HALVES(TYPE) PRODUCTS(simple, TYPE)
-#define PRODUCTS_SUPER(TYPE) PRODUCTS(super, TYPE)
+#define PRODUCTS_SUPER(TYPE) PRODUCTS(super_any, TYPE)
 #define PRODUCTS_OF(rule, TYPE, ...) PRODUCTS_##rule(TYPE)
 NTX_TYPES(PRODUCTS_OF)
 

@@ -136,6 +136,8 @@ DEV double block_sum(double v, double *shared /* [WARPS] */)
     return sum;
 }
 
+#define AHEAD 8u /* segments whose loads are in flight together */
+
 /* Sums of squares are taken in double: their order moves the scale, a float, once in about 10^8 times. */
 KERNEL(norm_row, struct ntx_gpu_norm)
 {
@@ -145,21 +147,44 @@ KERNEL(norm_row, struct ntx_gpu_norm)
     float *h = a.h + (a.rows ? a.rows[i] : i) * a.ld_h;
     const float *y = a.y ? a.y + i * a.ld_y : NULL;
     double sum = 0;
-    for (uint32_t k = TID; k < a.n; k += SEGMENT) {
-        if (y)
-            h[k] += a.bias ? y[k] + a.bias[k] : y[k];
-        sum += (double)h[k] * (double)h[k];
+    for (uint32_t k0 = TID; k0 < a.n; k0 += AHEAD * SEGMENT) {
+        float v[AHEAD], more[AHEAD];
+        UNROLL
+        for (uint32_t j = 0; j < AHEAD; j++) {
+            uint32_t k = k0 + j * SEGMENT;
+            v[j] = k < a.n ? h[k] : 0;
+            more[j] = y && k < a.n ? a.bias ? y[k] + a.bias[k] : y[k] : 0;
+        }
+        UNROLL
+        for (uint32_t j = 0; j < AHEAD; j++) {
+            uint32_t k = k0 + j * SEGMENT;
+            if (k >= a.n)
+                continue;
+            if (y)
+                h[k] = v[j] += more[j];
+            sum += (double)v[j] * (double)v[j];
+        }
     }
     if (!a.w)
         return;
     float scale = (float)(1.0 / sqrt(block_sum(sum, sums) / a.n + (double)a.eps));
     uint32_t segments = segments_of(a.n, a.q8 != NULL, a.q8k != NULL);
-    for (uint32_t s = 0; s < segments; s++) {
-        uint32_t k = s * SEGMENT + TID;
-        float x = k < a.n ? h[k] * scale * a.w[k] * a.times : 0;
-        if (a.x && k < a.n)
-            a.x[i * a.ld_x + k] = x;
-        pack_segment(x, s, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+    for (uint32_t s0 = 0; s0 < segments; s0 += AHEAD) {
+        float x[AHEAD];
+        UNROLL
+        for (uint32_t j = 0; j < AHEAD; j++) {
+            uint32_t k = (s0 + j) * SEGMENT + TID;
+            x[j] = k < a.n ? h[k] * scale * a.w[k] * a.times : 0;
+        }
+        UNROLL
+        for (uint32_t j = 0; j < AHEAD; j++) {
+            uint32_t k = (s0 + j) * SEGMENT + TID;
+            if (s0 + j >= segments)
+                continue;
+            if (a.x && k < a.n)
+                a.x[i * a.ld_x + k] = x[j];
+            pack_segment(x[j], s0 + j, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+        }
     }
 }
 

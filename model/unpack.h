@@ -39,6 +39,9 @@ NTX_UNPACK float ntx_bits_float(uint32_t bits)
 /* Exact widening of an F16; what the instruction does, for files that cannot use it. */
 NTX_UNPACK float ntx_half_float(uint16_t h)
 {
+#ifdef NTX_UNPACK_HALF /* the instruction itself */
+    return NTX_UNPACK_HALF(h);
+#endif
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, bits = (uint32_t)(h & 0x7fff) << 13;
     if (bits >= 0x7c00u << 13) { /* infinity, NaN (quiet, as the instruction makes it) */
         bits += (255u - 31u) << 23;

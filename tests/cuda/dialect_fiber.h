@@ -1,4 +1,6 @@
 /* dialect_fiber.h: cuda/dialect.h where each thread is a fiber on the CPU. */
+#include <stdlib.h>
+
 #include "tests/cuda/fake.h"
 #include "tests/cuda/fiber.h"
 
@@ -37,6 +39,14 @@ DEV uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t at)
 }
 DEV float bits_f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 DEV uint32_t f_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+DEV float widen_half(uint32_t h) { return ntx_f16_to_f32((uint16_t)h); }
+DEV uint32_t narrow_half(float f) { return ntx_f32_to_f16(f); }
+DEV void load_words4(const void *p, uint32_t *v)
+{
+    if ((uintptr_t)p & 15)
+        abort(); /* a card would end the launch */
+    memcpy(v, p, 16);
+}
 DEV void count_one(uint32_t *shared) { ++*shared; }
 DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)
 {

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""What a disassembly shows of kernels before a card does.
+
+    bench/sass.py [--kernels REGEX] LIBRARY [LIBRARY-BEFORE]
+
+For each kernel (cuobjdump -sass; the plug-in, build/bin/libntx-cuda.so): instructions of its longest loop, or of all of it where there is none; loads from global memory
+by width in bytes; the longest row of them that are issued before the first of them is waited for (a load's result is wanted where one of its registers is read, and all
+earlier loads of the row are then in flight); spills. No time is foretold: that is for a card. Two libraries: both, side by side."""
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+
+LINE = re.compile(r'^\s+/\*([0-9a-f]{4,})\*/\s+(.*?);')
+FUNCTION = re.compile(r'Function : (\S+)')
+LOAD = re.compile(r'\bLDG\.E\S*')
+
+
+def plain(mangled):
+    m = re.match(r'_Z[A-Z]*?(\d+)(.*)', mangled)
+    return m.group(2)[:int(m.group(1))] if m else mangled
+
+
+def disassembled(path):
+    tool = shutil.which('cuobjdump') or '/usr/local/cuda/bin/cuobjdump'
+    r = subprocess.run([tool, '-sass', path], capture_output=True, text=True)
+    if r.returncode:
+        sys.exit('%s: %s' % (path, r.stderr.strip()))
+    kernels, now = {}, None
+    for line in r.stdout.splitlines():
+        if m := FUNCTION.search(line):
+            now = kernels.setdefault(plain(m.group(1)), [])
+        elif (m := LINE.match(line)) and now is not None:
+            now.append((int(m.group(1), 16), m.group(2)))
+    return kernels
+
+
+def width(op):
+    m = re.search(r'\.(U8|S8|U16|S16|64|128)\b', op)
+    return {'U8': 1, 'S8': 1, 'U16': 2, 'S16': 2, '64': 8, '128': 16}.get(m.group(1), 4) if m else 4
+
+
+def longest_loop(code):
+    best = code
+    at = {a: i for i, (a, _) in enumerate(code)}
+    loops = []
+    for i, (a, op) in enumerate(code):
+        m = re.search(r'\bBRA\b.*?0x([0-9a-f]+)', op)
+        to = at.get(int(m.group(1), 16)) if m else None
+        if to is not None and to < i:
+            loops.append(code[to:i + 1])
+    return max(loops, key=len) if loops else best
+
+
+def registers(op, n):
+    """Registers that a load of n bytes writes."""
+    m = re.search(r'\bR(\d+)\b', op.split(',')[0])
+    return {'R%d' % (int(m.group(1)) + k) for k in range((n + 3) // 4)} if m else set()
+
+
+def in_flight(code):
+    best, pending, row = (0, 0), set(), []
+    for _, op in code:
+        used = set(re.findall(r'\bR\d+\b', op))
+        if LOAD.search(op):
+            n = width(LOAD.search(op).group(0))
+            reads = set(re.findall(r'\bR\d+\b', ','.join(op.split(',')[1:])))
+            if reads & pending:
+                pending, row = set(), []
+            pending |= registers(op, n)
+            row.append(n)
+            best = max(best, (sum(row), len(row)))
+        elif used & pending:
+            pending, row = set(), []
+    return best
+
+
+def figures(code):
+    loop = longest_loop(code)
+    loads = [width(LOAD.search(op).group(0)) for _, op in loop if LOAD.search(op)]
+    by = ' '.join('%dx%d' % (loads.count(w), w) for w in (16, 8, 4, 2, 1) if w in loads)
+    flight = in_flight(loop)
+    spills = sum('STL' in op for _, op in code)
+    return '%5d  %-24s %3d loads, %4d bytes%s' % (len(loop), by, flight[1], flight[0], '  %d SPILLS' % spills if spills else '')
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--kernels', default='', metavar='REGEX')
+    p.add_argument('library')
+    p.add_argument('before', nargs='?')
+    a = p.parse_args()
+    now, before = disassembled(a.library), disassembled(a.before) if a.before else {}
+    print('%-28s %5s  %-24s %s' % ('kernel', 'loop', 'loads of it', 'in flight, a thread'))
+    for name in sorted(k for k in now if re.search(a.kernels, k)):
+        if name in before:
+            print('%-28s %s' % (name[:28], figures(before[name])))
+        print('%-28s %s' % ('  now' if name in before else name[:28], figures(now[name])))
+
+
+main()
