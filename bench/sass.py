@@ -3,8 +3,8 @@
 
     bench/sass.py [--kernels REGEX] LIBRARY [LIBRARY-BEFORE]
 
-For each kernel (cuobjdump -sass; the plug-in, build/bin/libntx-cuda.so): instructions of its longest loop, or of all of it where there is none; loads from global memory
-by width in bytes; the longest row of them that are issued before the first of them is waited for (a load's result is wanted where one of its registers is read, and all
+For each kernel (cuobjdump -sass; the plug-in, build/bin/libntx-cuda.so): instructions of its two longest innermost loops, or of all of it where there is none; loads from
+global memory by width in bytes (16x4: sixteen of four); the longest row of them that are issued before the first of them is waited for (a load's result is wanted where one of its registers is read, and all
 earlier loads of the row are then in flight); spills. No time is foretold: that is for a card. Two libraries: both, side by side."""
 import argparse
 import re
@@ -41,16 +41,17 @@ def width(op):
     return {'U8': 1, 'S8': 1, 'U16': 2, 'S16': 2, '64': 8, '128': 16}.get(m.group(1), 4) if m else 4
 
 
-def longest_loop(code):
-    best = code
+def loops(code):
+    """The innermost loops that load, or all of the code where there is none."""
     at = {a: i for i, (a, _) in enumerate(code)}
-    loops = []
+    found = []
     for i, (a, op) in enumerate(code):
         m = re.search(r'\bBRA\b.*?0x([0-9a-f]+)', op)
         to = at.get(int(m.group(1), 16)) if m else None
-        if to is not None and to < i:
-            loops.append(code[to:i + 1])
-    return max(loops, key=len) if loops else best
+        if to is not None and to < i and any(LOAD.search(o) for _, o in code[to:i + 1]):
+            found.append((to, i + 1))
+    inner = [x for x in found if not any(y != x and x[0] <= y[0] and y[1] <= x[1] for y in found)]
+    return [code[x:y] for x, y in inner] or [code]
 
 
 def registers(op, n):
@@ -77,12 +78,12 @@ def in_flight(code):
 
 
 def figures(code):
-    loop = longest_loop(code)
-    loads = [width(LOAD.search(op).group(0)) for _, op in loop if LOAD.search(op)]
-    by = ' '.join('%dx%d' % (loads.count(w), w) for w in (16, 8, 4, 2, 1) if w in loads)
-    flight = in_flight(loop)
     spills = sum('STL' in op for _, op in code)
-    return '%5d  %-24s %3d loads, %4d bytes%s' % (len(loop), by, flight[1], flight[0], '  %d SPILLS' % spills if spills else '')
+    for loop in sorted(loops(code), key=len)[-2:]:
+        loads = [width(LOAD.search(op).group(0)) for _, op in loop if LOAD.search(op)]
+        by = ' '.join('%dx%d' % (loads.count(w), w) for w in (16, 8, 4, 2, 1) if w in loads)
+        flight = in_flight(loop)
+        yield '%5d  %-24s %3d loads, %4d bytes%s' % (len(loop), by, flight[1], flight[0], '  %d SPILLS' % spills if spills else '')
 
 
 def main():
@@ -94,9 +95,9 @@ def main():
     now, before = disassembled(a.library), disassembled(a.before) if a.before else {}
     print('%-28s %5s  %-24s %s' % ('kernel', 'loop', 'loads of it', 'in flight, a thread'))
     for name in sorted(k for k in now if re.search(a.kernels, k)):
-        if name in before:
-            print('%-28s %s' % (name[:28], figures(before[name])))
-        print('%-28s %s' % ('  now' if name in before else name[:28], figures(now[name])))
+        for title, code in ((name + ', before', before.get(name)), (name, now[name])):
+            for line in figures(code) if code else ():
+                print('%-28s %s' % (title[:28], line))
 
 
 main()

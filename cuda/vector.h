@@ -215,8 +215,16 @@ DEV float clamped_silu_times(float x, float up)
     return x / (exp_exact(-NTX_SWIGLU_ALPHA * x) + 1.0f) * (up + 1.0f);
 }
 
+DEV float gelu_times(float x, float up)
+{
+    float z = x * fmaf(x * x, -2 * NTX_GELU_SCALE * NTX_GELU_CUBE, -2 * NTX_GELU_SCALE);
+    return x / (exp_exact(z) + 1.0f) * up;
+}
+
 DEV float activated(float x, float up, uint32_t act)
 {
+    if (act == NTX_FFN_GELU)
+        return gelu_times(x, up);
     if (act == NTX_FFN_SILU_CLAMPED)
         return clamped_silu_times(x, up);
     return (act == NTX_FFN_RELU ? x < 0 ? 0 : x : x / (exp_exact(-x) + 1.0f)) * up;

@@ -261,7 +261,7 @@ static bool can(const struct ntx_model *m, const struct ntx_layer *l, const stru
     if (m->hp.dims || m->rope_long != NTX_NO_TENSOR || m->rope_short != NTX_NO_TENSOR)
         return false;
     for (uint32_t i = 0; i < r->n; i++)
-        if (s[i].act == NTX_FFN_GELU || s[i].turn || s[i].cap != 0 || s[i].weighs_input || (s[i].op == NTX_OP_NORM && !s[i].n_weights))
+        if (s[i].turn || s[i].cap != 0 || s[i].weighs_input || (s[i].op == NTX_OP_NORM && !s[i].n_weights))
             return false;
     if (r->kind == NTX__ATTEND)
         return !m->hp.kv_lora && m->hp.head_k <= NTX_GPU_HEAD_MAX && m->hp.head_v <= NTX_GPU_HEAD_MAX;
