@@ -78,7 +78,7 @@ int main(void)
 {
     static const char *const formats[] = {"hermes", "qwen3-coder", "glm", "minimax", "deepseek", "deepseek-v3.2", "kimi", "mistral", "llama-3"};
     uint64_t seed = 11;
-    walk_printable = true; /* free texts of parameters are not held to UTF-8, which a model keeps to by itself */
+    walk_marks = walk_printable = true; /* free texts of parameters are not held to UTF-8, which a model keeps to by itself */
     char text[2000];
     snprintf(text, sizeof text, "{%s}", tools);
     json_t *all = json_loads(text, 0, NULL);

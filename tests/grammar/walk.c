@@ -75,7 +75,7 @@ static void check_mask(struct walker *w, const struct ntx_match_config *c, const
     }
 }
 
-bool walk_printable;
+bool walk_printable, walk_marks;
 
 static bool printable(uint32_t id)
 {
@@ -90,7 +90,7 @@ static bool printable(uint32_t id)
 static uint32_t draw(const uint32_t *mask, uint64_t *seed, bool hurry)
 {
     static const char closers[] = "}]0ac1xe.on";
-    for (uint32_t id = VOCABULARY - MARKS; hurry && id < VOCABULARY && walk_random(seed) % 8; id++)
+    for (uint32_t id = VOCABULARY - MARKS; walk_marks && hurry && id < VOCABULARY && walk_random(seed) % 8; id++)
         if (has(mask, id) && walk_random(seed) % 4 == 0)
             return id;
     if (hurry && has(mask, '"'))

@@ -16,8 +16,8 @@ struct ntx_tokens *walk_tokens(void);
 uint32_t walk_vocabulary(void);
 const char *walk_token(uint32_t id, size_t *len);
 
-/* Set: what is drawn is printable ASCII where it can be. */
-extern bool walk_printable;
+/* Set: what is drawn is printable ASCII where it can be; on its way to the end marks of tool calls come, too. */
+extern bool walk_printable, walk_marks;
 
 /* Draws a text that the grammar holds for, malloc'd; after `patience` tokens it makes for the end. check: masks are compared with what each token does. */
 char *walk_text(const struct ntx_grammar *g, uint64_t *seed, unsigned patience, bool check, size_t *len);
