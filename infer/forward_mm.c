@@ -197,11 +197,12 @@ int ntx__mm_begin(struct ntx__mm *j)
     return 0;
 }
 
-/* Which of its tensor's matrices it is. */
+/* Which of its tensor's matrices it begins; UINT32_MAX: none, it is a part behind the first of one whose inputs that one has added. */
 static uint32_t number_of(const struct ntx_forward *f, const struct ntx_weight *w)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
-    return (uint32_t)((f->c.chunks->list[w->chunk0].offset - t->offset) / ((uint64_t)w->n_out * w->row_bytes));
+    const uint64_t at = f->c.chunks->list[w->chunk0].offset - t->offset, matrix = t->ne[1] * w->row_bytes;
+    return at % matrix ? UINT32_MAX : (uint32_t)(at / matrix);
 }
 
 /* The choices' rows have floats of their own only where a matrix wants them; what they were made of is there in any case. */
@@ -209,7 +210,7 @@ static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, cons
 {
     uint32_t matrix = number_of(f, p->w), n = p->n_rows ? p->n_rows : in->n_rows;
     bool chosen = in->buf == NTX__BUF_CHOICE_X;
-    for (uint32_t i = p->row0; i < p->row0 + n; i++)
+    for (uint32_t i = p->row0; i < p->row0 + n && matrix != UINT32_MAX; i++)
         ntx_input_sums_add(f->c.sums, p->w->tensor, matrix,
                            chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x : f->buf[in->buf].at + (size_t)i * f->buf[in->buf].ld, 0, 1);
 }

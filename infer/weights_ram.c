@@ -26,8 +26,12 @@ static void end(struct ntx_weights *w) { (void)w; }
 static int rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
 {
     (void)file;
-    for (uint32_t i = 0; i < n; i++)
-        memcpy((uint8_t *)out + (size_t)i * row_bytes, of(w)->bytes + offset + (uint64_t)(uint32_t)ids[i] * row_bytes, row_bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = offset + (uint64_t)(uint32_t)ids[i] * row_bytes;
+        if (at > of(w)->n || row_bytes > of(w)->n - at) /* the file has grown since */
+            return -EIO;
+        memcpy((uint8_t *)out + (size_t)i * row_bytes, of(w)->bytes + at, row_bytes);
+    }
     return 0;
 }
 

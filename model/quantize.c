@@ -201,7 +201,7 @@ static void to_nvfp4_part(const float *x, const float *w, uint8_t *d, uint8_t qs
     for (int k = 0; k < 10; k++) { /* its own first: of those as good, it is taken */
         int code = NTX_MIN(NTX_MAX(at + (k < 4 ? k : 3 - k), 0), 0x7e);
         float error = e2m1_values(x, w, 16, e4m3_half(code), q[0]);
-        if (error < least) {
+        if (error < least || !k) {
             least = error;
             *d = (uint8_t)code;
             memcpy(q[1], q[0], sizeof q[0]);

@@ -174,7 +174,7 @@ void ntx__errors(const float *x, const float *w, int n, const struct ntx__lines 
 {
     float inverse[NTX__LANES];
     for (int c = 0; c < NTX__LANES; c++)
-        inverse[c] = k->d[c] != 0 ? 1 / k->d[c] : 0;
+        inverse[c] = isfinite(k->d[c]) && isfinite(1 / k->d[c]) ? 1 / k->d[c] : 0;
     if (l.nearest)
         errors_of_listed(x, w, n, k, inverse, l.nearest, error);
     else

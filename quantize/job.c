@@ -108,9 +108,9 @@ static int32_t find_target(const struct ntx__job *j, const char *stem, size_t le
 static int fold_scale(struct ntx__job *j, struct ntx__target *s, struct ntx__target *w, struct ntx_err *err)
 {
     uint64_t n = s->t->bytes / sizeof(float);
-    if (s->t->type != NTX_F32 || (n != 1 && n != w->t->ne[2]))
+    if (s->t->type != NTX_F32 || (n != 1 && n != w->t->ne[2] * w->t->ne[3]))
         return ntx_err_set(err, -EINVAL, "tensor '%s' has %llu values of type %s; F32 is wanted, and 1 or %llu", s->t->name, (unsigned long long)n, ntx_type_info(s->t->type)->name,
-                           (unsigned long long)w->t->ne[2]);
+                           (unsigned long long)(w->t->ne[2] * w->t->ne[3]));
     if (!(w->scale = malloc(s->t->bytes)))
         return ntx_err_set(err, -ENOMEM, "no memory");
     w->n_scale = (uint32_t)n;

@@ -80,7 +80,7 @@ static void take_importance(const struct ntx__target *t, uint64_t matrix, struct
         s->importance[i] = from->sum2[at * from->n + i] / from->count[at];
         mean += (double)s->importance[i];
     }
-    s->seen = s->seen && mean > 0;
+    s->seen = s->seen && mean > 0 && isfinite(mean);
     for (uint32_t i = 0; i < from->n && s->seen; i++)
         s->importance[i] = NTX_MAX(s->importance[i], LEAST_SHARE * (float)(mean / from->n));
 }

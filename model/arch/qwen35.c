@@ -76,6 +76,8 @@ static int check_sections(struct ntx__keys *k)
 static int next_keys(struct ntx__keys *k)
 {
     int rc = ntx__key_nextn(k);
+    if (!rc && k->hp->head_k != k->hp->head_v) /* the gate of the output lies beside q */
+        return ntx_err_set(k->err, -ENOTSUP, "heads of %u values of K and %u of V are not supported", k->hp->head_k, k->hp->head_v);
     if (rc || (rc = find_recurrent(k)) || (rc = get_delta(k)))
         return rc;
     return k->arch->experts == NTX__NEVER ? 0 : ntx__key_u32(k, "expert_shared_feed_forward_length", k->hp->n_ff, 1, NTX__MAX_WIDTH, &k->hp->n_ff_shexp);

@@ -634,6 +634,9 @@ static void refuse_deltas(void)
     o.delta_keys = 4;
     refuse_delta(&o, NULL, NULL, -ENOTSUP, "a delta net of 192 values in 6 heads of 32 over 4 key heads is not supported");
     o.delta_keys = 3;
+    o.head_dim = 48; /* not what heads have that nobody told the length of */
+    refuse_delta(&o, "qwen35.attention.value_length", "qwen35.attention.value_lengtx", -ENOTSUP, "heads of 48 values of K and ");
+    o.head_dim = 0;
     o.attention_every = 8;
     refuse_delta(&o, NULL, NULL, -ENOTSUP, "a qwen35 model without a layer of attention is not supported");
 }

@@ -171,7 +171,7 @@ def limits():
     if b"__asan_init" in open(NTX, "rb").read():
         return  # takes terabytes of address space
     seen = set()
-    for limit in ("-s 128", "-s 256", "-s 500", "-s 600", "-s unlimited", "-v 20000", "-v 40000", "-v 60000", "-v 80000", "-v 150000", "-v 300000"):
+    for limit in ("-s 128", "-s 256", "-s 500", "-s 600", "-s unlimited", "-v 40000", "-v 60000", "-v 70000", "-v 80000", "-v 150000", "-v 300000"):
         p = subprocess.run(["bash", "-c", 'ulimit %s && exec "$@"' % limit, "-", NTX, "run", plain, "x", "--raw", "-n", "1", "--ram", "64M", "--ctx", "64", "--quiet"],
                            stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
         err = p.stderr.decode()
