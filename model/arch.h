@@ -1,8 +1,7 @@
 /* arch.h: from a validated GGUF to typed hyper-parameters, and to layers with their steps and weights, with no string look-ups afterwards.
  *
- * An architecture is a file in arch/: what its keys say, and which steps a layer is made of (layer.h). llama (Llama 1 to 3.x, Mistral, and with
- * experts Mixtral), llama-relu (the same with relu(gate) * up), qwen2, qwen3, qwen2moe, qwen3moe, gpt-oss, glm4moe, minimax-m2, olmoe, smollm3, mistral3, granite, granitemoe, gemma2, gemma3, gemma4, phi3, llama4,
- * qwen3next, qwen35, qwen35moe, deepseek, deepseek2. What a model needs and ntx
+ * An architecture is a file in arch/: what its keys say, and which steps a layer is made of (layer.h). They are NTX_ARCHS (arch/arch_impl.h); llama-relu
+ * is llama with relu(gate) * up. What a model needs and ntx
  * lacks (an unknown rope scaling, an unknown router, an unknown architecture) is refused here with its name. */
 #ifndef NTX_MODEL_ARCH_H
 #define NTX_MODEL_ARCH_H

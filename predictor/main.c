@@ -11,5 +11,5 @@ static int run(const char *dir, int alive_fd, struct ntx_err *err)
 
 int main(int argc, char **argv)
 {
-    return ntx_worker_main(argc, argv, "ntx-predictor", "Shows hidden states to a policy and tells ntx-computed which layers to skip. Started by ntx or systemd.", run);
+    return ntx_worker_main(argc, argv, "ntx-predictor", "Shows hidden states to a policy and tells ntx-computed which layers to skip; guesses tokens by a small model (--draft FILE). Started by ntx or systemd.", run);
 }

@@ -1,4 +1,5 @@
-/* service.h: the predictor as a process: attached to computed, linked to computed and iod, one libuv loop, one thread.
+/* service.h: the predictor as a process: attached to computed, linked to computed and iod, one libuv loop, one thread, and with a drafter
+ * one more (drafting.h).
  *
  *   region.sock  WELCOME, PEERS, ATTACH, DETACH      -> links and region come and go (service.c)
  *   link cp.P    Hello -> PolicySet -> PolicyState    -> every 100 ms until answered (service.c)

@@ -54,8 +54,6 @@ const struct ntx_mix *ntx_mix_named(const char *name)
     return NULL;
 }
 
-const char *ntx_mix_name(const struct ntx_mix *m) { return m->name; }
-uint32_t ntx_mix_type(const struct ntx_mix *m) { return m->type; }
 uint32_t ntx_mix_file_type(const struct ntx_mix *m) { return m->file_type; }
 
 int ntx_mix_names(char *buf, size_t n)

@@ -14,8 +14,6 @@ struct ntx_mix;
 
 /* NULL: there is none of that name (case does not matter). */
 const struct ntx_mix *ntx_mix_named(const char *name);
-const char *ntx_mix_name(const struct ntx_mix *m);
-uint32_t ntx_mix_type(const struct ntx_mix *m);      /* of most matrices */
 uint32_t ntx_mix_file_type(const struct ntx_mix *m); /* general.file_type */
 /* "Q4_0, Q4_1, ...": all names, for messages and --help. Returns how many bytes it would take. */
 int ntx_mix_names(char *buf, size_t n);

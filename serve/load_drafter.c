@@ -28,7 +28,7 @@ int ntx__load_drafter_open(struct ntx_load_request *r, struct ntx_loaded *l, str
     return rc;
 }
 
-/* Where nobody names a context the plan may have 4096 tokens at most (DESIGN section 7). */
+/* Where nobody names a context the plan may have 4096 tokens at most. */
 int ntx__load_drafter_bytes(const struct ntx_loaded *l, uint32_t ctx, uint64_t *bytes, struct ntx_err *err)
 {
     ctx = ctx ? ctx : NTX_MIN(l->model->hp.ctx_train, 4096u);

@@ -43,7 +43,8 @@ int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct nt
 void ntx_workers_free(struct ntx_workers *w);
 
 /* A region is there: hand it to each worker that is connected now or connects later, until detach. Descriptors are borrowed until
- * detached. -EBUSY: another region is attached or not yet let go of. The plan has been published. The predictor gets the probe board and no files but the sidecar. */
+ * detached. -EBUSY: another region is attached or not yet let go of. The plan has been published. The predictor gets the probe board, the
+ * sidecar, and with a drafter its two parts and its file. */
 int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wake_fd, const int *files, unsigned n_files);
 /* The skip policy's sidecar, for the predictor, with the next attach; borrowed until detached, -1: none. */
 void ntx_workers_sidecar(struct ntx_workers *w, int fd);

@@ -1,4 +1,4 @@
-/* board.h: the probe board, the part of the shared region (region.h) that the predictor gets, and all that it gets of it.
+/* board.h: the probe board, the part of the shared region (region.h) that the predictor gets; all that it gets of it, but for drafts.h.
  *
  *   0        header   struct ntx_board_hdr                           constant
  *   +        probes   struct ntx_probe [n_probes]                    computed writes

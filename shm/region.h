@@ -16,7 +16,8 @@
  *   bytes   0             slots: n_slots x slot_bytes             | 2 MiB aligned, in huge pages; DMA lands here. Offsets into this
  *           off_frames    demand frames: n_demands x frame_bytes  | part are what `where` and `dest` mean. iod writes
  *           off_arena     host arena: arena_bytes                 |
- *   board   board.h       probes and their hidden states          | computed writes (F_SEAL_FUTURE_WRITE). The predictor gets this part alone
+ *   board   board.h       probes and their hidden states          | computed writes (F_SEAL_FUTURE_WRITE). The predictor gets this part
+ *   drafts  drafts.h      texts to be guessed, trees of guesses   | with a drafter only; the predictor gets both parts
  *
  * THE RING. Sequence number s = 0, 1, 2, ... runs over all passes: pass = s / n_sched, schedule index = s % n_sched.
  * Sequence s always uses descriptor s % n_desc. A descriptor's word holds its state and its lap (s / n_desc, 28 bits):
