@@ -301,8 +301,9 @@ int ntx_cmd_list(struct ntx_options *o)
 static int remove_file(const struct ntx_stored *m, const char *form, unsigned i, struct ntx_err *err)
 {
     char name[300], path[1400];
-    if (m->of > 1)
-        snprintf(name, sizeof name, "%s-%05u-of-%05u.gguf", m->stem, i, m->of);
+    size_t len = strlen(m->first);
+    if (m->of > 1) /* .GGUF, as the first has it */
+        snprintf(name, sizeof name, "%s-%05u-of-%05u%s", m->stem, i, m->of, len > 5 ? m->first + len - 5 : ".gguf");
     else
         snprintf(name, sizeof name, "%s", m->first);
     int n = snprintf(path, sizeof path, "%s/", m->dir);

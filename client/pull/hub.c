@@ -319,6 +319,8 @@ static int find_url(const char *url, struct ntx_hub_model *m, struct ntx_err *er
         return ntx_err_set(err, -EINVAL, "the address does not end with the name of a GGUF that can be kept: letters, digits and such, then .gguf");
     if (no != 1 || of > NTX_HUB_PARTS || strlen(url) >= sizeof each)
         return ntx_err_set(err, -EINVAL, "%s: give the address of the first part, of %u at most", name, NTX_HUB_PARTS);
+    if (of > 1 && (n < 20 || memcmp(at + n - 20, name + strlen(name) - 20, 20)))
+        return ntx_err_set(err, -EINVAL, "%s: its number and ending must stand in the address as they are, not percent-encoded", name);
     if (!(m->file = calloc(of, sizeof *m->file)))
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (m->n = 0; m->n < of; m->n++) {

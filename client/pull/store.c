@@ -206,6 +206,8 @@ static bool means(const char *name, const struct ntx_stored *m)
     size_t n = strlen(name), all = strlen(m->name), repo = strcspn(m->name, ":");
     const char *tail = strrchr(m->name, '/');
     tail = tail ? tail + 1 : m->name;
+    if (!n)
+        return false; /* as the first file of a model that lacks it */
     if (!strcasecmp(name, m->name) || !strcasecmp(name, tail) || !strcasecmp(name, m->stem) || !strcasecmp(name, m->first))
         return true;
     return repo < all && ((n == repo && !strncasecmp(name, m->name, n)) || same(tail, strcspn(tail, ":"), name));

@@ -1,5 +1,6 @@
 #include "client/pull/web.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <curl/curl.h>
 #include <errno.h>
@@ -64,8 +65,16 @@ static bool is_plain(const char *origin) { return !strncmp(origin, "http:", 5); 
 
 static bool is_loopback(const char *origin)
 {
-    const char *host = strstr(origin, "://");
-    return host && (!strncmp(host + 3, "127.", 4) || !strncmp(host + 3, "localhost:", 10) || !strncmp(host + 3, "[::1]:", 6));
+    char host[300];
+    struct in_addr v4;
+    const char *at = strstr(origin, "://");
+    snprintf(host, sizeof host, "%s", at ? at + 3 : "");
+    char *port = strrchr(host, ':');
+    if (port)
+        *port = 0;
+    if (inet_pton(AF_INET, host, &v4) == 1) /* 127.0.0.1.of.somebody is none */
+        return ntohl(v4.s_addr) >> 24 == 127;
+    return !strcmp(host, "localhost") || !strcmp(host, "[::1]");
 }
 
 /* ---- what comes */
@@ -232,6 +241,7 @@ static int perform(struct ntx_web *w, const char *url, const char *origin, char 
     struct curl_slist *h = headers_of(w, w->ask);
     curl_easy_setopt(w->curl, CURLOPT_URL, url);
     curl_easy_setopt(w->curl, CURLOPT_HTTPHEADER, h);
+    curl_easy_setopt(w->curl, CURLOPT_NOPROXY, is_loopback(origin) && w->home_now ? "*" : NULL); /* no proxy is to read its token */
     CURLcode c = curl_easy_perform(w->curl);
     curl_easy_setopt(w->curl, CURLOPT_HTTPHEADER, NULL);
     curl_slist_free_all(h);

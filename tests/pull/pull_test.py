@@ -105,9 +105,20 @@ def test_split(s, folder):
     s.files = {os.path.basename(n): b for n, b in parts.items()}
     _, err = s.ntx("pull", s.store + "/Big-Q4_0-00002-of-00003.gguf", code=111)
     check("the address of the first part" in err, err)
+    _, err = s.ntx("pull", s.store + "/Big-Q4_0-00001-of-00003%2Egguf", code=111)
+    check("percent-encoded" in err, err)
     s.ntx("pull", s.store + "/Big-Q4_0-00001-of-00003.gguf?x=1")
     equal(s.kept(), sorted(s.files), "parts by an address")
+    os.remove(s.path("Big-Q4_0-00001-of-00003.gguf"))
+    s.ntx("rm", "", code=111)
+    equal(len(s.kept()), 2, "what an empty name leaves")
+    for i in (1, 2, 3):
+        with open(s.path("Big-Q4_0-0000%d-of-00003.GGUF" % i), "wb") as f:
+            f.write(parts["Q4_0/Big-Q4_0-0000%d-of-00003.gguf" % i])
+    for i in (2, 3):
+        os.remove(s.path("Big-Q4_0-0000%d-of-00003.gguf" % i))
     s.ntx("rm", "Big-Q4_0")
+    equal(s.kept(), [], "parts that end in .GGUF are gone")
 
 
 def test_token(s, model, folder):
@@ -133,6 +144,8 @@ def test_token(s, model, folder):
     s.env.update(HF_TOKEN="bad token")
     check("HF_TOKEN is no token" in s.ntx("pull", "hf:some/Tiny", code=111)[1])
     s.env.update(HF_TOKEN=s.token, NTX_HUB="http://hub.invalid")
+    check("is not sent over HTTP" in s.ntx("pull", "hf:some/Tiny", code=111)[1])
+    s.env.update(NTX_HUB="http://127.0.0.1.hub.invalid")
     check("is not sent over HTTP" in s.ntx("pull", "hf:some/Tiny", code=111)[1])
     s.env.update(NTX_HUB=s.url)
     del s.env["HF_TOKEN"]
