@@ -328,11 +328,39 @@ void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv
         put_marks(p, kv, at, when);
 }
 
+static bool pins(const struct ntx_prefix *p, uint32_t b) { return p->node[b].n && p->node[b].pinned && p->node[b].scope != NTX_PREFIX_ALL; }
+
+static bool leads_to_pinned(const struct ntx_prefix *p, uint32_t b)
+{
+    for (b = p->node[b].child; b != NONE; b = p->node[b].next)
+        if (p->node[b].pinned)
+            return true;
+    return false;
+}
+
+/* Pins of scopes may be a part of the pool, or who asks for more and more would have all of it: the end of the one that was not wanted for longest is as any other. */
+static void bound_pins(struct ntx_prefix *p)
+{
+    uint32_t n = 0, blocks = ntx_kv_pool_blocks(p->c.pool);
+    for (uint32_t b = 0; b < blocks; b++)
+        n += pins(p, b);
+    for (; n > blocks / NTX_PREFIX_PINS; n--) {
+        uint32_t least = NONE;
+        for (uint32_t b = 0; b < blocks; b++)
+            if (pins(p, b) && !leads_to_pinned(p, b) && (least == NONE || p->node[b].wanted < p->node[least].wanted))
+                least = b;
+        if (least == NONE)
+            return;
+        p->node[least].pinned = false;
+    }
+}
+
 void ntx_prefix_pin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n)
 {
     uint32_t last, k = descend(p, scope, ids, n, &last);
     while (k--)
         p->node[p->path[k]].pinned = true;
+    bound_pins(p);
 }
 
 /* ---- its life */

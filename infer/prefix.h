@@ -46,7 +46,8 @@ enum ntx_prefix_when {
     NTX_PREFIX_LAST,   /* it is about to be freed: a part of a block is kept, too, with a mark */
 };
 void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when);
-/* What is kept of ids[0 .. n) goes after all else. */
+/* What is kept of ids[0 .. n) goes after all else: of texts that are not for all, so many as one in NTX_PREFIX_PINS of the pool's blocks, those that were wanted last. */
+#define NTX_PREFIX_PINS 4
 void ntx_prefix_pin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n);
 
 #endif

@@ -227,6 +227,31 @@ static void for_all(void)
     close_world(&w);
 }
 
+/* What a scope asks for goes last as far as a quarter of the pool: then it is as any other. */
+static void bounded_pins(void)
+{
+    struct world w;
+    int32_t ids[200], other[200];
+    struct ntx_kv_seq *kv, *big;
+    count_up(ids, 200);
+    count_up(other, 200);
+    other[0] = 99;
+    open_world(&w, 8, 0);
+    kv = begin(&w, 1, ids, 4 * B, 4 * B, 0);
+    compute(kv, ids, 0, 4 * B);
+    ntx_prefix_keep(w.prefix, 1, kv, ids, 4 * B, NTX_PREFIX_LAST);
+    ntx_prefix_pin(w.prefix, 1, ids, 4 * B);
+    ntx_kv_seq_free(kv);
+    kv = begin(&w, 2, other, 3 * B, 3 * B, 0);
+    compute(kv, other, 0, 3 * B);
+    ntx_prefix_keep(w.prefix, 2, kv, other, 3 * B, NTX_PREFIX_LAST);
+    ntx_kv_seq_free(kv);
+    CHECK_EQ(ntx_kv_seq_new(w.pool, 6 * B, &big), 0);
+    ntx_kv_seq_free(big);
+    ntx_kv_seq_free(begin(&w, 1, ids, 200, 200, 2 * B));
+    close_world(&w);
+}
+
 /* Going on from within what others see: they keep it. */
 static void cut_back(void)
 {
@@ -394,6 +419,7 @@ int main(void)
     followed();
     given_up();
     for_all();
+    bounded_pins();
     cut_back();
     marked();
     at_random(0);
