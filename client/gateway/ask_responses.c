@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/gateway/ask_fields.h"
+#include "client/gateway/buf.h"
 
 static const struct ntx_field fields[] = {
     {"model", NTX_FIELD_ANY, 0, 0, 0, NULL},
@@ -38,10 +39,20 @@ static const struct ntx_field fields[] = {
 
 struct items {
     json_t *messages; /* as chat completions have them */
-    json_t *thought;  /* a string that belongs to the assistant's next message, or NULL */
+    bool thinks;      /* there is */
+    struct ntx_buf thought; /* a text that belongs to the assistant's next message */
 };
 
 /* ---- items */
+
+/* NULL: no memory. */
+static json_t *take_thought(struct items *x)
+{
+    json_t *text = x->thought.bad ? NULL : json_stringn(x->thought.n ? x->thought.p : "", x->thought.n);
+    ntx_buf_free(&x->thought);
+    x->thinks = false;
+    return text;
+}
 
 static json_t *last_of_assistant(const struct items *x)
 {
@@ -54,10 +65,8 @@ static json_t *last_of_assistant(const struct items *x)
 static void add_message(struct items *x, json_t *m)
 {
     const char *role = json_string_value(json_object_get(m, "role"));
-    if (x->thought && role && !strcmp(role, "assistant")) {
-        json_object_set_new(m, "reasoning_content", x->thought);
-        x->thought = NULL;
-    }
+    if (x->thinks && role && !strcmp(role, "assistant"))
+        json_object_set_new(m, "reasoning_content", take_thought(x));
     json_array_append_new(x->messages, m);
 }
 
@@ -66,7 +75,7 @@ static void add_call(struct items *x, const json_t *item)
 {
     json_t *call = json_pack("{s:O*, s:s, s:{s:O*, s:O*}}", "id", json_object_get(item, "call_id"), "type", "function", "function", "name", json_object_get(item, "name"), "arguments",
                              json_object_get(item, "arguments"));
-    json_t *m = x->thought ? NULL : last_of_assistant(x);
+    json_t *m = x->thinks ? NULL : last_of_assistant(x);
     if (!m) {
         add_message(x, json_pack("{s:s, s:s, s:[]}", "role", "assistant", "content", "", "tool_calls"));
         m = last_of_assistant(x);
@@ -82,12 +91,11 @@ static void add_thought(struct items *x, const json_t *item)
     json_t *parts = json_object_get(item, "content"), *part;
     size_t i;
     json_array_foreach(parts, i, part) {
-        const char *text = json_string_value(json_object_get(part, "text"));
-        json_t *more = text ? json_sprintf("%s%s", x->thought ? json_string_value(x->thought) : "", text) : NULL;
-        if (!more)
+        const json_t *text = json_object_get(part, "text");
+        if (!json_is_string(text))
             continue;
-        json_decref(x->thought);
-        x->thought = more;
+        ntx_buf_add(&x->thought, json_string_value(text), json_string_length(text));
+        x->thinks = true;
     }
 }
 
@@ -138,7 +146,7 @@ static int read_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault
         rc = add_input(&x, json_object_get(body, "input"), f);
     if (!rc)
         rc = ntx__ask_openai_messages(a, x.messages, f);
-    json_decref(x.thought);
+    ntx_buf_free(&x.thought);
     json_decref(x.messages);
     return rc;
 }
