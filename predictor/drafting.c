@@ -66,8 +66,10 @@ static void listen(struct ntx_drafting *d, unsigned i)
 {
     struct followed *f = &d->text[i];
     uint32_t seq = atomic_load_explicit(&d->part.asks->text[i].seq, memory_order_relaxed);
-    if (seq == f->seq || !ntx_drafts_asked(&d->part, i, &f->ask, d->tokens, &seq))
+    struct ntx_drafts_text ask = {0};
+    if (seq == f->seq || !ntx_drafts_asked(&d->part, i, &ask, d->tokens, &seq))
         return;
+    f->ask = ask; /* whole: what is followed already stays as it was otherwise */
     const struct ntx_drafts_text *a = &f->ask;
     const struct ntx_drafter_text t = {
         .session = a->session, .tokens = d->tokens, .n = a->n, .n_prompt = a->n_prompt,
