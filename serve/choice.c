@@ -133,20 +133,37 @@ static int compile(const struct ntx_choice_ask *a, struct ntx_grammar **out, str
     return rc ? rc : compile_text(made, out, err);
 }
 
-static int constrain(struct ntx_choice *c, const struct ntx_choice_ask *a, struct ntx_err *err)
+/* What it would take for good, others would lack: this request alone is refused then. */
+static int share_words(const struct ntx_choice_ask *a, struct ntx_words **out, struct ntx_err *err)
 {
     struct ntx_words *w = atomic_load(a->words);
+    int rc = w ? 0 : words_new(a->tok, &w);
+    if (rc)
+        return ntx_err_set(err, rc, "no memory for the vocabulary of a grammar");
+    uint64_t bytes = ntx_words_bytes(w);
+    if (bytes <= a->words_most) {
+        atomic_store(a->words, w);
+        *out = w;
+        return 0;
+    }
+    ntx_words_free(w);
+    return ntx_err_set(err, -ENOBUFS, "a grammar, a schema or calls need %llu KiB for this model's vocabulary, and --ram leaves %llu KiB for it: load the model with a larger --ram",
+                       (unsigned long long)(bytes + 1023) >> 10, (unsigned long long)a->words_most >> 10);
+}
+
+static int constrain(struct ntx_choice *c, const struct ntx_choice_ask *a, struct ntx_err *err)
+{
+    struct ntx_words *w = NULL;
     int rc = compile(a, &c->grammar, err);
     if (rc)
         return rc;
     if (a->memory < (256u << 10) || ntx_grammar_bytes(c->grammar) > a->memory)
         return ntx_err_set(err, -ENOBUFS, "the grammar or schema takes more memory than --ram leaves for one: make it smaller, or load the model with a larger --ram");
-    if (!w && !(rc = words_new(a->tok, &w)))
-        atomic_store(a->words, w);
-    struct ntx_match_config m = {.grammar = c->grammar, .tokens = rc ? NULL : w->tokens, .memory = a->memory, .thinking = a->thinks};
+    if ((rc = share_words(a, &w, err)))
+        return rc;
+    struct ntx_match_config m = {.grammar = c->grammar, .tokens = w->tokens, .memory = a->memory, .thinking = a->thinks};
     c->words = w;
-    if (!rc)
-        rc = ntx_match_new(&m, &c->match);
+    rc = ntx_match_new(&m, &c->match);
     return rc ? ntx_err_set(err, rc, "%s", rc == -ENOMEM ? "no memory for the grammar" : ntx_choice_why(rc)) : 0;
 }
 

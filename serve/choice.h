@@ -30,6 +30,7 @@ struct ntx_choice_ask {
     const char *reply;  /* how the model writes thoughts and calls: a name of model/reply/reply.h */
     bool chat, thinks;  /* an answer of a conversation; which begins in a thought */
     uint64_t memory;    /* for a constraint */
+    uint64_t words_most; /* that the vocabulary may take: sessions live of the same bytes */
 };
 
 struct ntx_told { /* of a token, with logprobs */

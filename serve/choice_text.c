@@ -145,6 +145,9 @@ static void put_parameter(struct text *t, const struct ntx_reply_writing *w, con
     json_decref(with);
 }
 
+/* More than a grammar may have: no more is written. */
+static bool too_long(const struct text *t) { return ftell(t->f) > (long)NTX_GRAMMAR_TEXT; }
+
 static bool required(const json_t *schema, const char *key)
 {
     size_t i;
@@ -168,12 +171,14 @@ static void put_arguments(struct text *t, const struct ntx_reply_writing *w, jso
         return;
     }
     json_object_foreach(json_object_get(schema, "properties"), key, v) {
+        if (too_long(t)) /* what references lead to stands in each */
+            return;
         put_parameter(t, w, key, v, schema);
         fputs(required(schema, key) ? " " : "? ", t->f);
     }
 }
 
-/* Rules call ::= ... and calls ::= ...; -EINVAL: there is no tool of that name. */
+/* Rules call ::= ... and calls ::= ...; -EINVAL: there is no tool of that name; -E2BIG. */
 static int put_calls(struct text *t, const struct ntx_reply_writing *w, const json_t *ask, const char *only, struct ntx_err *err)
 {
     bool several = !json_is_false(json_object_get(ask, "parallel")) && w->think_end, any = false;
@@ -192,6 +197,8 @@ static int put_calls(struct text *t, const struct ntx_reply_writing *w, const js
         put_arguments(t, w, json_is_object(schema) ? schema : NULL);
         fprintf(t->f, "%s\n", w->close);
         any = true;
+        if (too_long(t))
+            return ntx_err_set(err, -E2BIG, "the grammar of the tools has more than the %u bytes that are possible", NTX_GRAMMAR_TEXT);
     }
     fprintf(t->f, "\ncalls ::= %s call ", w->before ? w->before : "");
     if (several)

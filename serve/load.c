@@ -66,6 +66,7 @@ static uint64_t client_bytes(const struct ntx_load_request *r, struct ntx_loaded
     l->kept_bytes = c.kept_bytes;
     l->env.read_bytes = c.read_bytes;
     l->env.choice_bytes = NTX_MIN(NTX_MAX(c.kept_bytes / 4, CHOICE_LEAST), CHOICE_MOST);
+    l->env.words_most = c.kept_bytes / 2; /* it stays, and sessions need the rest */
     l->env.words = &l->words;
     return c.bytes;
 }

@@ -209,7 +209,7 @@ static bool read_some(struct ntx_conn *c)
     uint8_t buf[READ_BYTES];
     bool fds, begins = false;
     size_t room = ntx__admission_room(c), want = ntx_frame_wants(&c->in);
-    if (!room)
+    if (!room || !ntx_writer_room(c->writer)) /* an answer may be of megabytes, and at once */
         return false;
     ssize_t n = want ? 1 : receive(c->fd, buf, 1, MSG_PEEK, &fds);
     if (n > 0 && !want) {

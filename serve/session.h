@@ -88,7 +88,7 @@ struct ntx_session_env {
     struct ntx_err chat_err;              /* why it cannot be executed */
     uint32_t n_vocab, ctx, n_layers, n_embd, capture_ffns;
     uint64_t read_bytes;                  /* for finding a prompt's tokens */
-    uint64_t choice_bytes;                /* for a constraint */
+    uint64_t choice_bytes, words_most;    /* for a constraint; for the vocabulary that all of them need */
     ntx_words_slot *words;                /* the vocabulary, for masks */
 };
 
@@ -102,7 +102,7 @@ struct ntx_prompt {
     int flags;                            /* of the text */
     uint32_t ctx, n_vocab;
     struct ntx_tok_limits limits;
-    uint64_t choice_bytes;
+    uint64_t choice_bytes, words_most;
     ntx_words_slot *words;
     const char *reply;                    /* a name of model/reply/reply.h */
     struct ntx_choice *choice;            /* owned, once it was read, until a session takes it */

@@ -36,6 +36,7 @@ int ntx__session_cut(struct ntx_session *s, uint32_t n, struct ntx_err *err)
     if (s->kv)
         s->n_past = ntx_kv_return(s->kv, s->n_past);
     s->n_exact = NTX_MIN(s->n_exact, s->n_past);
+    s->n_kept = NTX_MIN(s->n_kept, s->n_past / NTX_KV_BLOCK);
     return 0;
 }
 
@@ -77,7 +78,7 @@ static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_sessio
 int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const atomic_bool *unwanted, struct ntx_prompt *p,
                        struct ntx_err *err)
 {
-    *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .choice_bytes = e->choice_bytes, .words = e->words, .reply = ntx_chat_reply(e->chat), .limits = {.memory = e->read_bytes, .cancel = unwanted}};
+    *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .choice_bytes = e->choice_bytes, .words_most = e->words_most, .words = e->words, .reply = ntx_chat_reply(e->chat), .limits = {.memory = e->read_bytes, .cancel = unwanted}};
     int rc = m->cut_to ? ntx__session_cut(s, m->cut_to, err) : 0;
     if (rc)
         return rc;
@@ -147,7 +148,7 @@ static int explain(struct ntx_prompt *p, int rc)
 static void read_choice(struct ntx_prompt *p)
 {
     const struct ntx_choice_ask ask = {.m = p->m, .tok = p->tok, .words = p->words, .n_vocab = p->n_vocab, .reply = p->chat ? ntx_chat_reply(p->chat) : p->reply, .chat = p->chat,
-                                       .thinks = p->more.thinks, .memory = p->choice_bytes};
+                                       .thinks = p->more.thinks, .memory = p->choice_bytes, .words_most = p->words_most};
     int rc = ntx_choice_new(&ask, &p->choice, &p->err);
     if (rc)
         p->n = rc;

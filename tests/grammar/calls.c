@@ -1,4 +1,5 @@
 /* calls.c: what is drawn under the grammar of a request's tools is read by model/reply as calls of these tools, with arguments that are valid, in every form. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,23 @@ static void try_format(const char *format, const json_t *schema, const char *cho
     ntx_grammar_free(g);
 }
 
+/* What references lead to stands in each parameter: it ends where a grammar does, not where memory does. */
+static void too_many(void)
+{
+    size_t len;
+    char *ask, *out;
+    struct ntx_err err = {0};
+    FILE *f = open_memstream(&ask, &len);
+    fputs("{\"tools\": [{\"function\": {\"name\": \"big\", \"parameters\": {\"type\": \"object\", \"properties\": {", f);
+    for (int i = 0; i < 5000; i++)
+        fprintf(f, "%s\"p%d\": {\"$ref\": \"#/$defs/a\"}", i ? ", " : "", i);
+    fprintf(f, "}, \"$defs\": {\"a\": {\"enum\": [\"%0100000d\"]}}}}}], \"choice\": \"big\"}", 0);
+    fclose(f);
+    CHECK_EQ(ntx__choice_calls("qwen3-coder", ask, len, &out, &err), -E2BIG);
+    CHECK_MSG(strstr(err.text, "grammar of the tools"), "%s", err.text);
+    free(ask);
+}
+
 int main(void)
 {
     static const char *const formats[] = {"hermes", "qwen3-coder", "glm", "minimax", "deepseek", "deepseek-v3.2", "kimi", "mistral", "llama-3"};
@@ -94,6 +112,7 @@ int main(void)
     snprintf(ask, sizeof ask, "{%s, \"choice\": \"other\"}", tools);
     CHECK(ntx__choice_calls("hermes", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no tool 'other'"));
     CHECK(ntx__choice_calls("plain", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no calls of a known form"));
+    too_many();
     json_decref(all);
     return 0;
 }
