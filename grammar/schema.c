@@ -6,6 +6,7 @@
  * Where properties are declared and additionalProperties is not, there are no others. Members come in the order in which they are declared.
  * Annotations and unknown keywords say nothing; keywords that say something and are not there are refused by name. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,9 +50,9 @@ uint32_t ntx__schema_count(struct tree *t, const json_t *schema, const char *key
     double d = json_number_value(v);
     if (!v)
         return otherwise;
-    if (!json_is_number(v) || d < 0 || d != (double)(uint64_t)d)
+    if (!json_is_number(v) || d < 0 || d != floor(d))
         ntx__tree_fail(t, -EINVAL, "the schema's '%s' must be a whole number of at least 0", key);
-    return d < 1e9 ? (uint32_t)d : otherwise == NO_LIMIT ? NO_LIMIT : 1u << 30;
+    return d >= 0 && d < 1e9 ? (uint32_t)d : otherwise == NO_LIMIT ? NO_LIMIT : 1u << 30;
 }
 
 /* ---- what all schemas have in common */
@@ -250,7 +251,7 @@ static bool is_of(const json_t *v, unsigned type)
     case 1: return json_is_array(v);
     case 2: return json_is_string(v);
     case 3: return json_is_number(v);
-    case 4: return json_is_integer(v) || (json_is_real(v) && json_real_value(v) == (double)(int64_t)json_real_value(v));
+    case 4: return json_is_integer(v) || (json_is_real(v) && json_real_value(v) == floor(json_real_value(v)));
     case 5: return json_is_boolean(v);
     default: return json_is_null(v);
     }

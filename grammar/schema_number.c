@@ -138,15 +138,11 @@ static struct bounds bounds_of(struct tree *t, const json_t *s)
     return b;
 }
 
-/* Within what a sum of digits is sure to be exact. */
-static int64_t clamp(double x) { return x > (double)FURTHEST ? FURTHEST : x < -(double)FURTHEST ? -FURTHEST : (int64_t)x; }
+static int64_t clamp(double x, int64_t lo, int64_t hi) { return x > (double)hi ? hi : x < (double)lo ? lo : (int64_t)x; }
 
-static int64_t lowest(const struct bounds *b)
-{
-    return !b->has_lo ? (b->has_hi && b->hi < 0 ? -FURTHEST : -FURTHEST) : clamp(b->open_lo ? floor(b->lo) + 1 : ceil(b->lo));
-}
-
-static int64_t highest(const struct bounds *b) { return !b->has_hi ? FURTHEST : clamp(b->open_hi ? ceil(b->hi) - 1 : floor(b->hi)); }
+/* Within what a sum of digits is sure to be exact; and where a bound leaves nothing there, lowest is above highest. */
+static int64_t lowest(const struct bounds *b) { return !b->has_lo ? -FURTHEST : clamp(b->open_lo ? floor(b->lo) + 1 : ceil(b->lo), -FURTHEST, FURTHEST + 1); }
+static int64_t highest(const struct bounds *b) { return !b->has_hi ? FURTHEST : clamp(b->open_hi ? ceil(b->hi) - 1 : floor(b->hi), -FURTHEST - 1, FURTHEST); }
 
 /* Places that a bound has, at most PLACES_MOST + 1. */
 static int places_of(double x)
@@ -156,6 +152,16 @@ static int places_of(double x)
         n++;
     return n;
 }
+
+/* The least and the most that may be written as whole numbers of 1 / p: n / p rounds to the very double that a reader of its text has. */
+static int64_t least_of(double lo, int64_t p, bool open)
+{
+    int64_t n = (int64_t)llround(lo * (double)p);
+    double x = (double)n / (double)p;
+    return n + (x < lo || (open && x <= lo));
+}
+
+static int64_t most_of(double hi, int64_t p, bool open) { return -least_of(-hi, p, open); }
 
 static node reals(struct tree *t, const struct bounds *b)
 {
@@ -171,7 +177,7 @@ static node reals(struct tree *t, const struct bounds *b)
         return ntx__tree_fail(t, -EINVAL, "bounds of numbers with more than %d places are not supported", PLACES_MOST);
     if (b->open_lo || b->open_hi)
         places = places < 3 ? 3 : places < PLACES_MOST ? places + 1 : places;
-    int64_t p = power(places), from = (int64_t)llround(lo * (double)p) + b->open_lo, to = (int64_t)llround(hi * (double)p) - b->open_hi;
+    int64_t p = power(places), from = least_of(lo, p, b->open_lo), to = most_of(hi, p, b->open_hi);
     node out = ntx__tree_list(t, N_ALT);
     if (to >= 0)
         ntx__tree_add(t, out, magnitudes(t, from > 0 ? from : 0, to, places));

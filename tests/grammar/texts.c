@@ -44,6 +44,11 @@ static const struct language languages[] = {
     {"root ::= @\"<x>\" \"y\"", {"<x>y", "\xff<x>y"}, {"<x>", "\xff<y>y"}},
     {"root ::= (\"a\"?)* (\"b\"?)+ \"c\"", {"c", "aabc"}, {"abac", ""}},
     {"root ::= \"v=\" %json {\"type\":\"integer\",\"maximum\":12,\"minimum\":0} \";\"", {"v=0;", "v=12;"}, {"v=13;", "v=;", "v=-1;"}},
+    {"root ::= %json {\"type\":\"number\",\"minimum\":0,\"maximum\":1234567890.7}", {"0", "1234567889.99", "1234567890"}, {"1234567891", "-1"}},
+    {"root ::= %json {\"type\":\"number\",\"minimum\":-1234567890.7,\"maximum\":-1.1}", {"-1.1", "-1234567890"}, {"-1234567891", "-1", "-1.0"}},
+    {"root ::= %json {\"type\":\"number\",\"exclusiveMinimum\":1234567890.7}", {"1234567891"}, {"1234567890", "1234567890.5"}},
+    {"root ::= %json {\"type\":\"string\",\"maxLength\":1e300}", {"\"\"", "\"abc\""}, {"abc"}}, /* counts and whole numbers beyond 2^64 */
+    {"root ::= %json {\"type\":\"integer\",\"enum\":[1e300,5]}", {"5", "1.0000000000000001e300"}, {"1"}},
     {"root ::= \"\" | \"a\" dead\ndead ::= dead2\ndead2 ::= \"x\" dead", {""}, {"a", "ax"}}, /* what cannot end is not begun */
     {"root ::= a-b.c_1\na-b.c_1 ::= \"z\"", {"z"}, {"a"}},
 };
