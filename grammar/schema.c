@@ -13,7 +13,53 @@
 
 #include "grammar/schema.h"
 
+enum { STEPS_MOST = 1 << 22 };
+
 static struct schemas *of(struct tree *t) { return t->schema; }
+
+bool ntx__schema_step(struct tree *t, uint64_t n)
+{
+    uint64_t *steps = &of(t)->steps;
+    *steps = n > STEPS_MOST - *steps ? STEPS_MOST : *steps + n;
+    if (*steps == STEPS_MOST)
+        ntx__tree_fail(t, -E2BIG, "the schema takes too much work: too many schemas, members or values are joined or compared (allOf, anyOf, oneOf, $ref, enum)");
+    return !t->failed;
+}
+
+uint64_t ntx__schema_weigh(struct tree *t, const json_t *v)
+{
+    uint64_t out = 1 + json_string_length(v) / 16;
+    const char *key;
+    json_t *one;
+    size_t i;
+    if (!ntx__schema_step(t, out))
+        return out;
+    json_array_foreach((json_t *)(uintptr_t)v, i, one) {
+        if (t->failed)
+            break;
+        out += ntx__schema_weigh(t, one);
+    }
+    json_object_foreach((json_t *)(uintptr_t)v, key, one) {
+        if (!ntx__schema_step(t, strlen(key) / 16))
+            break;
+        out += strlen(key) / 16 + ntx__schema_weigh(t, one);
+    }
+    return out;
+}
+
+/* A step is some 12 bytes at most, so the bound of steps is one of memory. */
+json_t *ntx__schema_copy(struct tree *t, const json_t *v)
+{
+    uint64_t steps = 32 + 8 * json_object_size(v) + json_array_size(v);
+    const char *key;
+    json_t *one;
+    json_object_foreach((json_t *)(uintptr_t)v, key, one)
+        steps += strlen(key) / 8;
+    json_t *out = ntx__schema_step(t, steps) ? json_copy((json_t *)(uintptr_t)v) : NULL;
+    if (!out)
+        ntx__tree_fail(t, -ENOMEM, "no memory for the schema");
+    return out;
+}
 
 json_t *ntx__schema_keep(struct tree *t, json_t *made)
 {
@@ -134,20 +180,22 @@ const json_t *ntx__schema_target(struct tree *t, const char *ref)
         ntx__tree_fail(t, -EINVAL, "$ref '%.80s' is not supported: references within the schema (#/$defs/NAME) are", ref);
         return NULL;
     }
-    for (const char *p = ref + 1; *p && at;) {
+    for (const char *p = ref + 1; *p && at && ntx__schema_step(t, 4 + strcspn(p + 1, "/") / 8);) {
         size_t n = strcspn(++p, "/");
         at = member(at, p, n);
         p += n;
     }
-    if (!at)
+    if (!at || t->failed)
         ntx__tree_fail(t, -EINVAL, "$ref '%.80s' leads to nothing in the schema", ref);
-    return at;
+    return t->failed ? NULL : at;
 }
 
 /* The rule of a schema, which is made when it is met first. */
 static node ruled(struct tree *t, const json_t *schema, node (*make)(struct tree *t, const json_t *schema))
 {
     struct schemas *s = of(t);
+    if (!ntx__schema_step(t, s->n / 16))
+        return 0;
     for (unsigned i = 0; i < s->n; i++)
         if (s->seen[i].at == schema)
             return ntx__tree_rule(t, s->seen[i].rule);
@@ -169,7 +217,7 @@ static node ruled(struct tree *t, const json_t *schema, node (*make)(struct tree
 /* schema without one of its keywords. */
 static json_t *without(struct tree *t, const json_t *schema, const char *key)
 {
-    json_t *copy = ntx__schema_keep(t, json_copy((json_t *)(uintptr_t)schema));
+    json_t *copy = ntx__schema_keep(t, ntx__schema_copy(t, schema));
     if (copy)
         json_object_del(copy, key);
     return copy;
@@ -203,8 +251,9 @@ static node all_of(struct tree *t, const json_t *schema)
     if (!json_is_array(list) || !json_array_size(list))
         return ntx__tree_fail(t, -EINVAL, "the schema's 'allOf' must be a list with something in it");
     json_array_foreach((json_t *)(uintptr_t)list, i, one)
-        both = both ? ntx__schema_both(t, both, one) : NULL;
-    return both ? ntx__schema_value(t, both) : 0;
+        if (!both || !(both = ntx__schema_both(t, both, one)))
+            return 0;
+    return ntx__schema_value(t, both);
 }
 
 static void check_apart(struct tree *t, const json_t *list)
@@ -329,7 +378,8 @@ static node by_type(struct tree *t, const json_t *schema)
 
 static void add_constant(struct tree *t, const json_t *schema, const json_t *v, node list)
 {
-    unsigned all = json_object_get(schema, "type") ? types_of(t, schema) : ~0u;
+    const json_t *type = json_object_get(schema, "type");
+    unsigned all = ntx__schema_step(t, 1 + json_array_size(type)) && type ? types_of(t, schema) : ~0u;
     for (unsigned i = 0; i < N_TYPES; i++)
         if (all >> i & 1 && is_of(v, i)) {
             ntx__tree_add(t, list, ntx__schema_literal(t, v));
@@ -347,8 +397,10 @@ static node constants(struct tree *t, const json_t *schema)
         return ntx__tree_fail(t, -EINVAL, "enum and const together with other keywords than type are not supported");
     if (list && (!json_is_array(list) || !json_array_size(list)))
         return ntx__tree_fail(t, -EINVAL, "the schema's 'enum' must be a list with something in it");
+    if (list && one)
+        ntx__schema_weigh(t, list);
     json_array_foreach((json_t *)(uintptr_t)list, i, v)
-        if (!one || json_equal(one, v))
+        if (!t->failed && (!one || json_equal(one, v)))
             add_constant(t, schema, v, out);
     if (!list)
         add_constant(t, schema, one, out);
@@ -393,7 +445,7 @@ static node dispatch(struct tree *t, const json_t *schema)
 
 node ntx__schema_value(struct tree *t, const json_t *schema)
 {
-    if (t->failed)
+    if (t->failed || !ntx__schema_step(t, 4 + json_object_size(schema)))
         return 0;
     if (++of(t)->depth > NEST)
         return ntx__tree_fail(t, -E2BIG, "the schema has more than %u schemas within each other, or goes in a circle", NEST);

@@ -14,6 +14,7 @@ struct schemas {
         uint32_t rule;
     } *seen;                     /* [n] schemas that have a rule */
     unsigned n, room, depth;
+    uint64_t steps;              /* of work that grows faster than the text: copies, comparisons */
     uint32_t common[8];          /* rules, each + 1; 0: not made yet */
 };
 
@@ -23,6 +24,9 @@ node ntx__schema_value(struct tree *t, const json_t *schema);
 node ntx__schema_common(struct tree *t, enum common which);
 node ntx__schema_literal(struct tree *t, const json_t *value); /* its JSON text */
 json_t *ntx__schema_keep(struct tree *t, json_t *made);        /* takes it; NULL: t has failed */
+bool ntx__schema_step(struct tree *t, uint64_t n);             /* counts work; false: t has failed, or there was too much */
+uint64_t ntx__schema_weigh(struct tree *t, const json_t *v);   /* about what a comparison with v takes; counts as much itself */
+json_t *ntx__schema_copy(struct tree *t, const json_t *v);     /* not of what is in it; NULL: t has failed */
 const json_t *ntx__schema_target(struct tree *t, const char *ref); /* NULL: t has failed */
 bool ntx__schema_annotation(const char *key);                  /* says nothing about values */
 bool ntx__schema_says(const json_t *schema, const char *except); /* anything but annotations and `except` (or NULL) */

@@ -35,10 +35,17 @@ static bool in_list(const json_t *list, const json_t *v)
 
 static json_t *as_list(const json_t *v) { return json_is_array(v) ? json_incref(own(v)) : json_pack("[O]", v); }
 
-static json_t *both_in(const json_t *a, const json_t *b, bool join)
+/* Of two lists what is in both, or in one of them; NULL: t has failed. */
+static json_t *both_in(struct tree *t, const json_t *a, const json_t *b, bool join)
 {
     json_t *x = as_list(a), *y = as_list(b), *out = json_array(), *one;
     size_t i;
+    if (!ntx__schema_step(t, json_array_size(x) * (2 + ntx__schema_weigh(t, y)) + json_array_size(y) + 32)) {
+        json_decref(x);
+        json_decref(y);
+        json_decref(out);
+        return NULL;
+    }
     json_array_foreach(x, i, one)
         if (join || in_list(y, one))
             json_array_append(out, one);
@@ -50,10 +57,10 @@ static json_t *both_in(const json_t *a, const json_t *b, bool join)
     return out;
 }
 
-static json_t *both_types(const json_t *a, const json_t *b)
+static json_t *both_types(struct tree *t, const json_t *a, const json_t *b)
 {
-    json_t *out = both_in(a, b, false), *integer = json_string("integer"), *number = json_string("number");
-    for (int i = 0; i < 2; i++) { /* an integer is a number */
+    json_t *out = both_in(t, a, b, false), *integer = json_string("integer"), *number = json_string("number");
+    for (int i = 0; i < 2 && out; i++) { /* an integer is a number */
         json_t *x = as_list(i ? a : b), *y = as_list(i ? b : a);
         if (in_list(x, integer) && in_list(y, number) && !in_list(out, integer))
             json_array_append(out, integer);
@@ -65,13 +72,22 @@ static json_t *both_types(const json_t *a, const json_t *b)
     return out;
 }
 
+static bool equal(struct tree *t, const json_t *a, const json_t *b)
+{
+    ntx__schema_weigh(t, a);
+    ntx__schema_weigh(t, b);
+    return !t->failed && json_equal(a, b);
+}
+
 static json_t *both_properties(struct tree *t, const json_t *a, const json_t *b)
 {
-    json_t *out = json_copy(own(a)), *v;
+    json_t *out = ntx__schema_copy(t, a), *v;
     const char *key;
     json_object_foreach(own(b), key, v) {
+        if (!ntx__schema_step(t, 8 + strlen(key) / 8))
+            break;
         const json_t *mine = json_object_get(a, key);
-        json_t *both = mine && !json_equal(mine, v) ? json_pack("{s:[O, O]}", "allOf", mine, v) : NULL;
+        json_t *both = mine && !equal(t, mine, v) && ntx__schema_step(t, 48) ? json_pack("{s:[O, O]}", "allOf", mine, v) : NULL;
         if (both && !ntx__schema_keep(t, json_incref(both)))
             break;
         json_object_set(out, key, both ? both : v);
@@ -88,16 +104,16 @@ static void merge_key(struct tree *t, json_t *out, const char *key, const json_t
     switch (how(key)) {
     case HOW_MOST: v = json_incref(own(x > y ? a : b)); break;
     case HOW_LEAST: v = json_incref(own(x < y ? a : b)); break;
-    case HOW_UNION: v = both_in(a, b, true); break;
-    case HOW_TYPE: v = both_types(a, b); break;
-    case HOW_ENUM: v = both_in(a, b, false); break;
+    case HOW_UNION: v = both_in(t, a, b, true); break;
+    case HOW_TYPE: v = both_types(t, a, b); break;
+    case HOW_ENUM: v = both_in(t, a, b, false); break;
     case HOW_PROPERTIES: v = both_properties(t, a, b); break;
     case HOW_ALL:
         if (!strcmp(key, "items"))
             v = json_pack("{s:[O, O]}", "allOf", a, b);
         else if (!strcmp(key, "$ref") || !strcmp(key, "anyOf") || !strcmp(key, "oneOf") || !strcmp(key, "allOf")) {
-            json_t *more = json_pack("{s:O}", key, b), *list = json_object_get(out, "allOf");
-            json_t *longer = list ? json_copy(list) : json_array();
+            json_t *list = json_object_get(out, "allOf"), *longer = list ? ntx__schema_copy(t, list) : json_array();
+            json_t *more = ntx__schema_step(t, 64) ? json_pack("{s:O}", key, b) : NULL;
             json_array_append_new(longer, more);
             json_object_set_new(out, "allOf", longer);
             return;
@@ -119,7 +135,7 @@ static void check_closed(struct tree *t, const json_t *closed, const json_t *oth
     const json_t *more = json_object_get(closed, "additionalProperties"), *mine = json_object_get(closed, "properties");
     const char *key;
     json_t *v;
-    if (!more || json_is_true(more))
+    if (!more || json_is_true(more) || !ntx__schema_step(t, json_object_size(json_object_get(other, "properties"))))
         return;
     json_object_foreach(json_object_get(other, "properties"), key, v)
         if (!json_object_get(mine, key))
@@ -141,20 +157,22 @@ const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
             b = ntx__schema_target(t, json_string_value(json_object_get(b, "$ref")));
     if (!b || !json_is_object(b))
         return b ? ntx__schema_both(t, a, b) : NULL;
-    json_t *out = ntx__schema_keep(t, json_copy(own(a)));
+    json_t *out = ntx__schema_keep(t, ntx__schema_copy(t, a));
     if (!out)
         return NULL;
     check_closed(t, a, b);
     check_closed(t, b, a);
     json_object_foreach(own(b), key, v) {
         const json_t *mine = json_object_get(a, key);
+        if (!ntx__schema_step(t, 8 + strlen(key) / 8))
+            return NULL;
         if (ntx__schema_annotation(key) && mine)
             continue;
         if (!mine && strcmp(key, "allOf"))
             json_object_set(out, key, v);
         else if (!mine)
             merge_key(t, out, key, NULL, v);
-        else if (!json_equal(mine, v))
+        else if (!equal(t, mine, v) && !t->failed)
             merge_key(t, out, key, mine, v);
     }
     return t->failed ? NULL : out;
@@ -176,9 +194,9 @@ static json_t *values(const json_t *s)
     return one ? json_pack("[O]", one) : json_is_array(list) ? json_incref(own(list)) : NULL;
 }
 
-static bool values_apart(const json_t *a, const json_t *b)
+static bool values_apart(struct tree *t, const json_t *a, const json_t *b)
 {
-    json_t *x = values(a), *y = values(b), *both = x && y ? both_in(x, y, false) : NULL;
+    json_t *x = values(a), *y = values(b), *both = x && y ? both_in(t, x, y, false) : NULL;
     bool apart = both && !json_array_size(both);
     json_decref(x);
     json_decref(y);
@@ -186,21 +204,23 @@ static bool values_apart(const json_t *a, const json_t *b)
     return apart;
 }
 
-static bool types_apart(const json_t *a, const json_t *b)
+static bool types_apart(struct tree *t, const json_t *a, const json_t *b)
 {
     const json_t *x = json_object_get(a, "type"), *y = json_object_get(b, "type");
     if (!x || !y)
         return false;
-    json_t *both = both_types(x, y);
-    bool apart = !json_array_size(both);
+    json_t *both = both_types(t, x, y);
+    bool apart = both && !json_array_size(both);
     json_decref(both);
     return apart;
 }
 
-static bool requires(const json_t *s, const char *key)
+static bool requires(struct tree *t, const json_t *s, const char *key)
 {
+    const json_t *list = json_object_get(s, "required");
     json_t *name = json_string(key);
-    bool out = in_list(json_object_get(s, "required"), name);
+    ntx__schema_weigh(t, list);
+    bool out = !t->failed && in_list(list, name);
     json_decref(name);
     return out;
 }
@@ -215,11 +235,13 @@ bool ntx__schema_apart(struct tree *t, const json_t *a, const json_t *b)
         return true;
     if (!json_is_object(a) || !json_is_object(b))
         return false;
-    if (types_apart(a, b) || values_apart(a, b))
+    if (types_apart(t, a, b) || values_apart(t, a, b))
         return true;
     json_object_foreach(json_object_get(a, "properties"), key, v) {
         const json_t *other = json_object_get(json_object_get(b, "properties"), key);
-        if (other && requires(a, key) && requires(b, key) && (values_apart(behind(t, v), behind(t, other)) || types_apart(behind(t, v), behind(t, other))))
+        if (!ntx__schema_step(t, 4))
+            return false;
+        if (other && requires(t, a, key) && requires(t, b, key) && (values_apart(t, behind(t, v), behind(t, other)) || types_apart(t, behind(t, v), behind(t, other))))
             return true;
     }
     return false;

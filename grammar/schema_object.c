@@ -185,6 +185,8 @@ node ntx__schema_object(struct tree *t, const json_t *schema)
         return ntx__tree_fail(t, -E2BIG, "a schema has more than %d members", MEMBERS_MOST);
     if (!json_is_false(more) && (more || !json_object_size(o.properties)))
         o.extra = 1 + rule_of(t, pair(t, other_name(t, o.properties), more ? ntx__schema_value(t, more) : ntx__schema_common(t, C_ANY)));
+    if (!ntx__schema_step(t, json_object_size(o.properties) * json_array_size(o.required) / 4)) /* each is looked for in the other */
+        return 0;
     check_required(&o);
     check_counts(&o, schema);
     if (t->failed)

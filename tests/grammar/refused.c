@@ -1,5 +1,7 @@
 /* refused.c: schemas that are refused, each with words that say why. */
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "grammar/grammar.h"
 #include "tests/check.h"
@@ -45,8 +47,65 @@ static const char *const table[][2] = {
     {"{\"type\":\"integer\",\"multipleOf\":3,\"maximum\":50}", "multipleOf"}, {"{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":1,\"maximum\":6}", "nothing can be written"},
 };
 
+/* Schemas whose parts would be joined or compared more often than there is time and memory for: refused, in little of both. */
+
+struct text {
+    char *at;
+    size_t n;
+};
+
+static void put(struct text *x, const char *format, int i) { x->n += (size_t)sprintf(x->at + x->n, format, i, i); }
+
+static void refused_soon(struct text *x)
+{
+    struct ntx_grammar *g;
+    struct ntx_err err = {0};
+    struct timespec a, b;
+    CHECK(x->n <= NTX_GRAMMAR_TEXT);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+    CHECK_EQ(ntx_grammar_of_schema(x->at, x->n, &g, &err), -7); /* E2BIG */
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+    CHECK_MSG(strstr(err.text, "too much work") != NULL, "%.40s: %s", x->at, err.text);
+    double s = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
+    printf("%.30s...: %.3f s\n", x->at, s);
+    CHECK_MSG(s < 3, "%.40s took %.1f s", x->at, s);
+    x->n = 0;
+}
+
+static void test_work(void)
+{
+    struct text x = {malloc(NTX_GRAMMAR_TEXT + 64), 0};
+    put(&x, "{\"allOf\":[{}", 0);
+    for (int i = 0; i < 17000; i++)
+        put(&x, ",{\"a%05d\":1}", i);
+    put(&x, "]}", 0);
+    refused_soon(&x);
+    put(&x, "{\"a\":{\"enum\":[0", 0);
+    for (int i = 1; i < 7000; i++)
+        put(&x, ",%d", i);
+    put(&x, "]},\"b\":{\"enum\":[0", 0);
+    for (int i = 7000; i > 0; i--)
+        put(&x, ",%d", i);
+    put(&x, "]},\"allOf\":[{\"$ref\":\"#/a\"}", 0);
+    for (int i = 0; i < 8000; i++)
+        put(&x, ",{\"$ref\":\"#/b\"}", i);
+    put(&x, "]}", 0);
+    refused_soon(&x);
+    put(&x, "{\"oneOf\":[false", 0);
+    for (int i = 0; i < 63; i++) {
+        put(&x, ",{\"enum\":[-%d", i + 1);
+        for (int k = 0; k < 500; k++)
+            put(&x, ",%d", 500 * i + k);
+        put(&x, "]}", 0);
+    }
+    put(&x, "]}", 0);
+    refused_soon(&x);
+    free(x.at);
+}
+
 int main(void)
 {
+    test_work();
     unsigned n = sizeof table / sizeof *table;
     CHECK(n >= 100);
     for (unsigned i = 0; i < n; i++) {
