@@ -62,7 +62,7 @@ void ntx_match_free(struct ntx_match *m);
 size_t ntx_match_bytes(const struct ntx_match *m);
 
 /* mask: bit i % 32 of word i / 32 is token i; good until the next call. lead: a space with which the next token begins is not shown, and does not count.
- * *none: no token may come (the answer must end, or cannot go on). -E2BIG: the grammar takes more memory here than it may; -ENOMEM. */
+ * *none: no token may come (the answer must end, or cannot go on). -E2BIG: the grammar takes more memory or more work here than it may; -ENOMEM. */
 int ntx_match_mask(struct ntx_match *m, bool lead, const uint32_t **mask, bool *none);
 /* The answer goes on with these bytes. -EINVAL: it may not, and m is as it was; -E2BIG, -ENOMEM. */
 int ntx_match_take(struct ntx_match *m, const char *bytes, size_t n);

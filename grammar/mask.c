@@ -315,6 +315,7 @@ static const struct kept_mask *mask(struct ntx_match *m, bool lead)
 int ntx_match_mask(struct ntx_match *m, bool lead, const uint32_t **out, bool *none)
 {
     m->failed = 0;
+    m->steps = 0;
     const struct kept_mask *k = mask(m, lead);
     int rc = m->failed;
     if (!k && !(rc = ntx__match_again(m, rc))) {

@@ -82,6 +82,10 @@ static uint32_t frame(struct ntx_match *m, uint32_t state, uint32_t under)
 static void push(struct ntx_match *m, uint32_t state, uint32_t under)
 {
     uint32_t depth = under == NONE ? 0 : m->frames[under].depth + 1u;
+    if (++m->steps > NTX__STEPS) {
+        m->failed = -E2BIG;
+        return;
+    }
     if (depth + m->c.grammar->need[state] > NTX_GRAMMAR_DEPTH) /* it could not end */
         return;
     uint32_t f = frame(m, state, under);
@@ -223,6 +227,7 @@ uint32_t ntx__match_find(struct ntx_match *m, uint32_t set, unsigned class)
     const struct ntx_grammar *g = m->c.grammar;
     uint8_t byte = g->sample[class];
     begin(m);
+    m->steps += m->sets[set].n / 8; /* to look at a stack is less than to make one */
     for (uint32_t i = 0; i < m->sets[set].n && !m->failed; i++) {
         const struct frame f = m->frames[m->items[m->sets[set].first + i]];
         if (ntx__set_has(&g->sets[g->states[f.state].x], byte))
@@ -335,15 +340,16 @@ static int take(struct ntx_match *m, const char *bytes, size_t n)
     return 0;
 }
 
-/* Once more with nothing kept, where it took too much. */
+/* Once more with nothing kept, where it took too much memory; too much work it would be again. */
 int ntx__match_again(struct ntx_match *m, int rc)
 {
     m->failed = 0;
-    return rc == -E2BIG ? ntx__match_renew(m) : rc;
+    return rc == -E2BIG && m->steps <= NTX__STEPS ? ntx__match_renew(m) : rc;
 }
 
 int ntx_match_take(struct ntx_match *m, const char *bytes, size_t n)
 {
+    m->steps = 0;
     int rc = take(m, bytes, n);
     if (rc && rc != -EINVAL && !(rc = ntx__match_again(m, rc)))
         rc = take(m, bytes, n);

@@ -7,6 +7,7 @@
 #define NTX__UNKNOWN UINT32_MAX       /* not looked for yet */
 #define NTX__STUCK (UINT32_MAX - 1)   /* no set: the byte may not come, or m has failed */
 #define NTX__MASKS 24u
+#define NTX__STEPS (1u << 21)
 #define NTX__UNKNOWN_RUN 255u
 
 struct frame {
@@ -31,6 +32,7 @@ struct ntx_match {
     struct ntx_match_config c;
     size_t bytes;
     int failed; /* the work at hand */
+    uint32_t steps; /* of one mask, or of bytes that are taken at once; beyond NTX__STEPS it is given up, with -E2BIG */
     struct frame *frames;
     uint32_t n_frames, frames_room, *frame_slots, frame_mask;
     struct stacks *sets;

@@ -321,5 +321,5 @@ bool ntx_choice_over(const struct ntx_choice *c) { return c && c->over; }
 const char *ntx_choice_why(int rc)
 {
     return rc == -EILSEQ ? "the grammar allows nothing here that this model's vocabulary can write" :
-           rc == -E2BIG ? "the grammar is too ambiguous: what it may mean here takes more memory than there is for it" : strerror(-rc);
+           rc == -E2BIG ? "the grammar is too ambiguous: what it may mean here takes more memory or work than there is for it" : strerror(-rc);
 }
