@@ -17,12 +17,12 @@ struct reading {
     struct ntx_err err;
 };
 
-static const char *keep(struct ntx_defaults *d, const char *value)
+/* Options borrow it until the program ends. */
+static const char *keep(const char *value)
 {
-    char *copy = d->n < NTX_DEFAULTS ? strdup(value) : NULL;
-    if (copy)
-        d->text[d->n++] = copy;
-    return copy;
+    static char *text[NTX_DEFAULTS];
+    static unsigned n;
+    return n < NTX_DEFAULTS && (text[n] = strdup(value)) ? text[n++] : NULL;
 }
 
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
@@ -32,7 +32,7 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
     struct ntx_err why = {0};
     if (r->err.code || (model && !*value) || (!model && !r->take))
         return 1;
-    const char *kept = keep(r->d, value);
+    const char *kept = keep(value);
     if (!kept)
         return ntx_err_set(&r->err, -E2BIG, "more than %d keys", NTX_DEFAULTS), 0;
     if (model)

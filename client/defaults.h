@@ -12,12 +12,10 @@
 
 #include "common/err.h"
 
-#define NTX_DEFAULTS 32
+#define NTX_DEFAULTS 32 /* keys at most */
 
 struct ntx_defaults {
-    const char *model;          /* NULL: none */
-    char *text[NTX_DEFAULTS];   /* what the values borrow, until the program ends */
-    unsigned n;
+    const char *model; /* NULL: none */
 };
 
 /* take: of each key but [model] path. Values stay. */
