@@ -93,7 +93,7 @@ static uint32_t draw(const uint32_t *mask, uint64_t *seed, bool hurry)
     for (uint32_t id = VOCABULARY - MARKS; walk_marks && hurry && id < VOCABULARY && walk_random(seed) % 8; id++)
         if (has(mask, id) && walk_random(seed) % 4 == 0)
             return id;
-    if (hurry && has(mask, '"'))
+    if (hurry && has(mask, '"') && !((has(mask, '}') || has(mask, ']')) && walk_random(seed) % 2)) /* a string's end, or a key's beginning */
         return '"';
     for (unsigned i = 0; hurry && i < 24 && walk_random(seed) % 8; i++) {
         uint8_t c = (uint8_t)closers[walk_random(seed) % (walk_random(seed) % 2 ? 2 : sizeof closers - 1)];
