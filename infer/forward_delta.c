@@ -88,13 +88,21 @@ static const float *input(const struct channels *c, uint32_t k, uint32_t back)
     return c->tail ? c->tail + (size_t)(c->taps - 1 - (back - k)) * c->width + c->first : zeros;
 }
 
+/* What is to come sees of the rows before row k. */
+static void put_tail(const struct channels *c, uint32_t k, float *tail)
+{
+    for (uint32_t j = 0; tail && j + 1 < c->taps; j++)
+        memcpy(tail + (size_t)j * c->width + c->first, input(c, k, c->taps - 1 - j), c->n * sizeof *tail);
+}
+
 static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     uint32_t blocks = (s->width + CHANNELS - 1) / CHANNELS, first = item % blocks * CHANNELS;
     struct channels c = {.f = f, .turn = turn_of(f, item / blocks), .first = first, .n = NTX_MIN(s->width - first, (uint32_t)CHANNELS), .width = s->width, .taps = s->taps};
-    float w[NTX_DELTA_TAPS_MAX * CHANNELS], *next = ntx_recur_next_tail(c.turn.state, f->layer) + first;
+    const uint32_t at = ntx_recur_at(c.turn.state);
+    float w[NTX_DELTA_TAPS_MAX * CHANNELS];
     const float *x[NTX_DELTA_TAPS_MAX], *all = f->vec[s->weight[0]] + (size_t)first * s->taps;
     c.tail = ntx_recur_tail(c.turn.state, f->layer);
     for (uint32_t k = 0; k < c.n; k++)
@@ -105,8 +113,9 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
             x[j] = input(&c, k, s->taps - 1 - j);
         f->c.ops->conv(w, x, s->taps, c.n, f->buf[NTX_BUF_Q].at + c.turn.row[k] * f->buf[NTX_BUF_Q].ld + first);
     }
-    for (uint32_t j = 0; j + 1 < s->taps; j++)
-        memcpy(next + (size_t)j * s->width, input(&c, c.turn.n, s->taps - 1 - j), c.n * sizeof *next);
+    put_tail(&c, c.turn.n, ntx_recur_next_tail(c.turn.state, f->layer));
+    for (uint32_t k = 1; k <= c.turn.n; k++)
+        put_tail(&c, k, ntx_recur_stop_tail(c.turn.state, at + k, f->layer));
 }
 
 int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
@@ -151,6 +160,7 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
     size_t at = ((size_t)h.head * s->width + h.first) * s->width, k0 = (s->key_heads + h.key_head) * (size_t)s->width, q0 = h.key_head * (size_t)s->width;
     size_t v0 = (2 * s->key_heads + h.head) * (size_t)s->width + h.first, out0 = h.head * (size_t)s->width + h.first;
     const float *from = ntx_recur_fold(t.state, f->layer);
+    const uint32_t pos = ntx_recur_at(t.state);
     float *to = ntx_recur_next_fold(t.state, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST];
     struct ntx_delta a = {.from = from ? from + at : to, .to = to, .n_keys = s->width, .n_values = h.n, .d = d, .out = out, .seen = seen, .next_k = mix_of(f, t.row[0]) + k0};
     if (!from)
@@ -167,6 +177,9 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
         float *y = f->buf[NTX_BUF_ATTN].at + t.row[i] * f->buf[NTX_BUF_ATTN].ld + out0;
         for (uint32_t v = 0; v < h.n; v++)
             y[v] = out[v] * s->scale;
+        float *stop = ntx_recur_stop_fold(t.state, pos + i + 1, f->layer);
+        if (stop)
+            memcpy(stop + at, to, (size_t)s->width * h.n * sizeof *to);
     }
 }
 

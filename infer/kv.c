@@ -121,7 +121,7 @@ static uint64_t blocks_of(uint64_t tokens) { return (tokens + NTX_KV_BLOCK - 1) 
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all)
 {
     uint64_t blocks = blocks_of(ctx) * sessions, ring = NTX_MIN(blocks_of((uint64_t)hp->window + rows), blocks_of(ctx));
-    struct ntx_kv_shape s = {.blocks = (uint32_t)NTX_MIN(blocks, (uint64_t)UINT32_MAX), .states = ntx_recur_bytes(hp) ? sessions : 0};
+    struct ntx_kv_shape s = {.blocks = (uint32_t)NTX_MIN(blocks, (uint64_t)UINT32_MAX), .states = ntx_recur_bytes(hp) ? (uint32_t)NTX_MIN(2 * ((uint64_t)sessions + 1), (uint64_t)UINT32_MAX) : 0};
     uint32_t windowed = count_windowed(hp);
     if (!all && windowed && windowed < hp->n_layers && ring * (sessions + 1) < s.blocks) {
         s.ring = (uint32_t)ring;
@@ -139,7 +139,7 @@ static uint64_t kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, 
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s)
 {
     uint64_t bytes, states;
-    return s->blocks == UINT32_MAX || __builtin_mul_overflow(ntx_recur_bytes(hp), s->states, &states) || __builtin_add_overflow(kind_bytes(hp, type, s, ALL), kind_bytes(hp, type, s, WINDOW), &bytes) ||
+    return s->blocks == UINT32_MAX || __builtin_mul_overflow(ntx_recur_bytes(hp) / 2, s->states, &states) || __builtin_add_overflow(kind_bytes(hp, type, s, ALL), kind_bytes(hp, type, s, WINDOW), &bytes) ||
                    __builtin_add_overflow(bytes, states, &bytes) ? UINT64_MAX : bytes;
 }
 
@@ -281,6 +281,15 @@ static bool find_windows(struct ntx_kv_pool *p, uint32_t n)
     return true;
 }
 
+/* And so many sides of recurrent states. */
+static bool find_states(struct ntx_kv_pool *p, uint32_t n)
+{
+    while (p->recur && n > ntx_recur_pool_left(p->recur))
+        if (!p->give_up_mark || !p->give_up_mark(p->keeper))
+            return false;
+    return true;
+}
+
 bool ntx_kv_spare(const struct ntx_kv_pool *p, uint32_t block)
 {
     return p->space[ALL].kept[block] && p->space[ALL].users[block] == 1;
@@ -312,7 +321,7 @@ static int make_seq(struct ntx_kv_pool *p, uint32_t blocks, const uint32_t *shar
         spare += x->users[shared[i]] == 1 && x->kept[shared[i]];
     if (blocks > x->n_blocks)
         return -ENOSPC;
-    if (blocks - n_shared + spare > available(x) || !find_windows(p, wants[WINDOW]) || (p->recur && !ntx_recur_pool_left(p->recur)))
+    if (blocks - n_shared + spare > available(x) || !find_windows(p, wants[WINDOW]) || !find_states(p, 2))
         return -EAGAIN;
     struct ntx_kv_seq *s = calloc(1, sizeof *s);
     if (!s)
@@ -608,29 +617,55 @@ int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos)
 struct ntx_kv_mark {
     struct ntx_kv_seq has; /* blocks of windows only, enough for its tokens */
     uint32_t from, n_tokens;
+    struct ntx_recur_snap *recur;
 };
 
-bool ntx_kv_pool_marks(const struct ntx_kv_pool *p) { return p->ring; }
+bool ntx_kv_pool_marks(const struct ntx_kv_pool *p) { return p->ring || p->recur; }
 
-int ntx_kv_mark_new(const struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out)
+void ntx_kv_mark_ahead(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
-    struct ntx_kv_pool *p = s->pool;
-    uint32_t from = n_tokens > p->window ? n_tokens - p->window : 0, n = (uint32_t)blocks_of(n_tokens) - from / NTX_KV_BLOCK;
-    if (from < s->oldest || !n)
-        return -ENODATA;
-    if (n > p->space[WINDOW].n_blocks || !find_windows(p, n))
-        return -EAGAIN;
+    if (s->recur && find_states(s->pool, 1))
+        ntx_recur_stop(s->recur, n_tokens); /* without it, there will be no mark */
+}
+
+void ntx_kv_mark_passed(struct ntx_kv_seq *s)
+{
+    if (s->recur)
+        ntx_recur_unstop(s->recur);
+}
+
+/* Its blocks of windows, so many. */
+static struct ntx_kv_mark *make_mark(struct ntx_kv_pool *p, uint32_t n, uint32_t from, uint32_t n_tokens)
+{
     struct ntx_kv_mark *m = calloc(1, sizeof *m);
-    uint32_t *blocks = calloc(n, sizeof *blocks);
+    uint32_t *blocks = calloc(n + 1, sizeof *blocks);
     if (!m || !blocks) {
         free(m);
         free(blocks);
-        return -ENOMEM;
+        return NULL;
     }
     *m = (struct ntx_kv_mark){.has = {.pool = p, .blocks = {[WINDOW] = blocks}}, .from = from, .n_tokens = n_tokens};
     while (m->has.n_blocks[WINDOW] < n)
         blocks[m->has.n_blocks[WINDOW]++] = take_block(p, WINDOW);
-    for (uint32_t b = from / NTX_KV_BLOCK; b < blocks_of(n_tokens); b++)
+    return m;
+}
+
+int ntx_kv_mark_new(const struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out)
+{
+    struct ntx_kv_pool *p = s->pool;
+    uint32_t from = p->ring && n_tokens > p->window ? n_tokens - p->window : 0, n = p->ring ? (uint32_t)blocks_of(n_tokens) - from / NTX_KV_BLOCK : 0;
+    bool copies = false;
+    if (from < s->oldest || !n_tokens || (s->recur && !ntx_recur_has(s->recur, n_tokens, &copies)))
+        return -ENODATA;
+    if (n > p->space[WINDOW].n_blocks || !find_windows(p, n) || !find_states(p, copies))
+        return -EAGAIN;
+    struct ntx_kv_mark *m = make_mark(p, n, from, n_tokens);
+    int rc = !m ? -ENOMEM : s->recur ? ntx_recur_snap_new(s->recur, n_tokens, &m->recur) : 0;
+    if (rc) {
+        ntx_kv_mark_free(m);
+        return rc;
+    }
+    for (uint32_t b = from / NTX_KV_BLOCK; n && b < blocks_of(n_tokens); b++)
         copy_block(s, &m->has, WINDOW, b * NTX_KV_BLOCK);
     *out = m;
     return 0;
@@ -638,9 +673,11 @@ int ntx_kv_mark_new(const struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv
 
 void ntx_kv_mark_put(const struct ntx_kv_mark *m, struct ntx_kv_seq *s)
 {
-    for (uint32_t b = m->from / NTX_KV_BLOCK; b < blocks_of(m->n_tokens); b++)
+    for (uint32_t b = m->from / NTX_KV_BLOCK; s->pool->ring && b < blocks_of(m->n_tokens); b++)
         copy_block(&m->has, s, WINDOW, b * NTX_KV_BLOCK);
     s->oldest = m->from;
+    if (m->recur)
+        ntx_recur_snap_put(m->recur, s->recur);
 }
 
 void ntx_kv_mark_free(struct ntx_kv_mark *m)
@@ -651,6 +688,7 @@ void ntx_kv_mark_free(struct ntx_kv_mark *m)
     while (m->has.n_blocks[WINDOW])
         leave_block(x, m->has.blocks[WINDOW][--m->has.n_blocks[WINDOW]]);
     free(m->has.blocks[WINDOW]);
+    ntx_recur_snap_free(m->recur);
     free(m);
 }
 

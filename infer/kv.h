@@ -38,7 +38,7 @@ struct ntx_kv_shape { /* of a pool */
     uint32_t blocks;        /* of layers that keep all positions */
     uint32_t window_blocks; /* of layers with a window; 0: they keep all positions like the others */
     uint32_t ring;          /* window blocks of a session at most: positions are NTX_KV_BLOCK * ring apart where they share a place */
-    uint32_t states;        /* sessions that have a recurrent state at once, where the model keeps one */
+    uint32_t states;        /* sides of recurrent states, where the model keeps such (recur.h): two for each session, two more for snapshots */
 };
 /* For so many sessions of ctx tokens, and shorter ones in their place: all that it needs where passes have at most so many rows. `all`: every layer keeps all
  * positions. blocks UINT32_MAX: that many are not possible. */
@@ -73,10 +73,13 @@ int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_ro
  * many are free, since others keep what they share with it, and nothing has changed. */
 int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos);
 bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos); /* others see its block: it must not be written */
-/* What a sequence has at one token besides its blocks: a copy of the windows before it. With it, and the blocks, another one goes on from there. Marks take blocks that
- * windows have to spare, and are given up as those are wanted. -ENODATA: the window is not there any more; -EAGAIN: no room. */
+/* What a sequence has at one token besides its blocks: a copy of the windows before it, and its recurrent state there. With it, and the blocks, another one goes on
+ * from there. Marks take what sessions have to spare of both, and are given up as that is wanted. -ENODATA: it is not there any more; -EAGAIN: no room.
+ * A recurrent state can be marked where a pass ended, and within the next pass where that was said before it. */
 struct ntx_kv_mark;
-bool ntx_kv_pool_marks(const struct ntx_kv_pool *p); /* blocks alone do not do: layers keep windows only */
+bool ntx_kv_pool_marks(const struct ntx_kv_pool *p); /* blocks alone do not do: layers keep windows only, or a recurrent state */
+void ntx_kv_mark_ahead(struct ntx_kv_seq *s, uint32_t n_tokens);
+void ntx_kv_mark_passed(struct ntx_kv_seq *s); /* of what was said nothing more is wanted */
 int ntx_kv_mark_new(const struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out);
 void ntx_kv_mark_put(const struct ntx_kv_mark *m, struct ntx_kv_seq *s);
 void ntx_kv_mark_free(struct ntx_kv_mark *m);

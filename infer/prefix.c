@@ -328,6 +328,18 @@ void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv
         put_marks(p, kv, at, when);
 }
 
+void ntx_prefix_foresee(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to)
+{
+    uint32_t last, whole = NTX_ROUND_DOWN(to, NTX_KV_BLOCK);
+    if (!p->marks)
+        return;
+    if (whole > n_past && whole < to)
+        ntx_kv_mark_ahead(kv, whole);
+    for (uint32_t k = descend(p, scope, ids, to, &last); k && k * NTX_KV_BLOCK > n_past; k--)
+        if (p->node[p->path[k - 1]].parts && k * NTX_KV_BLOCK < whole)
+            ntx_kv_mark_ahead(kv, k * NTX_KV_BLOCK);
+}
+
 static bool pins(const struct ntx_prefix *p, uint32_t b) { return p->node[b].n && p->node[b].pinned && p->node[b].scope != NTX_PREFIX_ALL; }
 
 static bool leads_to_pinned(const struct ntx_prefix *p, uint32_t b)

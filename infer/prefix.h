@@ -9,7 +9,7 @@
  * Nobody waits for memory because of it: what only the keeper has counts as free (kv.h). What goes first is the end of a path, of those that nobody uses the one
  * whose time to compute, and the time since it was last wanted, are worth least (GreedyDual: Young 1994; all blocks are of one size).
  *
- * Where blocks alone do not do, since layers keep a window only, a text goes on from a mark (kv.h). There is one where a text ended, one behind the last block that
+ * Where blocks alone do not do, since layers keep a window only, or a recurrent state, a text goes on from a mark (kv.h). There is one where a text ended, one behind the last block that
  * was kept of a prompt, and one where texts were seen to part: who comes there the next time finds it. Where no mark is, nothing is found.
  *
  * A scope is whose texts they are: texts of different scopes share nothing, but all share those of NTX_PREFIX_ALL. Engine thread only. */
@@ -46,6 +46,8 @@ enum ntx_prefix_when {
     NTX_PREFIX_LAST,   /* it is about to be freed: a part of a block is kept, too, with a mark */
 };
 void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when);
+/* The pass that comes adds ids[n_past .. to) of a prompt to kv: where a mark will be wanted within it, it leaves what that takes (ntx_kv_mark_ahead). */
+void ntx_prefix_foresee(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to);
 /* What is kept of ids[0 .. n) goes after all else: of texts that are not for all, so many as one in NTX_PREFIX_PINS of the pool's blocks, those that were wanted last. */
 #define NTX_PREFIX_PINS 4
 void ntx_prefix_pin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n);

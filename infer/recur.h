@@ -3,6 +3,8 @@
  *
  * A session has two sides, each all of that. A pass reads one, `now`, and writes the other, `next`; when it is over, ntx_recur_step makes next the one
  * that counts. So a pass that failed, or was cancelled, has changed nothing; and the side before is still there to go back to, until the next pass.
+ * Snapshots are sides of their own, from the same pool: of what a session is now, or, of what it will be within the next pass, which leaves it there as it
+ * comes by (a stop).
  *
  *   side     [layers that are recurrent]{ tail, fold }
  *   tail     float [taps - 1][width of the convolution], the oldest first
@@ -16,8 +18,11 @@
 #include "common/util.h"
 #include "model/arch.h"
 
+#define NTX_RECUR_STOPS 3 /* of a session in a pass */
+
 struct ntx_recur_pool;
-struct ntx_recur; /* a session's */
+struct ntx_recur;      /* a session's */
+struct ntx_recur_snap; /* a snapshot */
 
 /* Columns of a head's matrix that lie together. */
 static inline uint32_t ntx_recur_panel(const struct ntx_hparams *hp) { return hp->delta.head % 32 ? 16 : 32; }
@@ -32,10 +37,10 @@ static inline uint64_t ntx_recur_bytes(const struct ntx_hparams *hp)
     return layers ? 2 * NTX_ROUND_UP(layers * (uint64_t)(ntx__recur_tail(hp) + ntx__recur_fold(hp)) * sizeof(float), 4096) : 0;
 }
 
-/* For so many sessions. */
-int ntx_recur_pool_new(const struct ntx_hparams *hp, uint32_t n, struct ntx_recur_pool **out, struct ntx_err *err);
+/* Of so many sides, two for each session, and one for each snapshot. */
+int ntx_recur_pool_new(const struct ntx_hparams *hp, uint32_t n_sides, struct ntx_recur_pool **out, struct ntx_err *err);
 void ntx_recur_pool_free(struct ntx_recur_pool *p);
-uint32_t ntx_recur_pool_left(const struct ntx_recur_pool *p); /* sessions that there is room for */
+uint32_t ntx_recur_pool_left(const struct ntx_recur_pool *p); /* sides that nobody has */
 
 /* Nothing in it yet. -EAGAIN: no room now. */
 int ntx_recur_new(struct ntx_recur_pool *p, struct ntx_recur **out);
@@ -46,6 +51,14 @@ uint32_t ntx_recur_at(const struct ntx_recur *r); /* tokens in it */
 int ntx_recur_copy(const struct ntx_recur *r, uint32_t n, struct ntx_recur *to);
 /* Goes back to the first n tokens. Returns with how many it goes on: n, or 0 where that is not there any more. */
 uint32_t ntx_recur_return(struct ntx_recur *r, uint32_t n);
+/* The next pass leaves what it is with its first n tokens, more than it has now. -EAGAIN: no room, or too many of them. */
+int ntx_recur_stop(struct ntx_recur *r, uint32_t n);
+void ntx_recur_unstop(struct ntx_recur *r); /* all of them, whatever became of them */
+/* What r is with its first n tokens: of a stop, which it takes over, or a copy. -ENODATA: that is not there; -EAGAIN: no room for a copy. */
+int ntx_recur_snap_new(struct ntx_recur *r, uint32_t n, struct ntx_recur_snap **out);
+bool ntx_recur_has(const struct ntx_recur *r, uint32_t n, bool *copies); /* ... and whether it would be a copy */
+void ntx_recur_snap_put(const struct ntx_recur_snap *s, struct ntx_recur *r); /* r becomes that */
+void ntx_recur_snap_free(struct ntx_recur_snap *s);
 
 /* A pass begins with the token at position pos: 0 begins anew. -EINVAL: it is another's turn. */
 int ntx_recur_begin(struct ntx_recur *r, uint32_t pos);
@@ -54,6 +67,9 @@ const float *ntx_recur_tail(const struct ntx_recur *r, uint32_t layer);
 const float *ntx_recur_fold(const struct ntx_recur *r, uint32_t layer);
 float *ntx_recur_next_tail(const struct ntx_recur *r, uint32_t layer); /* to be filled, all of it */
 float *ntx_recur_next_fold(const struct ntx_recur *r, uint32_t layer);
+/* Of a stop with the first n tokens, to be filled; NULL: there is none. */
+float *ntx_recur_stop_tail(const struct ntx_recur *r, uint32_t n, uint32_t layer);
+float *ntx_recur_stop_fold(const struct ntx_recur *r, uint32_t n, uint32_t layer);
 /* What was filled counts: n tokens more. */
 void ntx_recur_step(struct ntx_recur *r, uint32_t n);
 

@@ -109,12 +109,12 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     if (!p.ram)
         return ntx_err_set(err, -EINVAL, "the profile does not say how much memory the machine has: give --ram");
     p.ctx = r->ctx ? r->ctx : ntx_place_ctx(p.ram, p.kv_token_bytes * NTX_KV_BLOCK, o->ctx_train, 1);
-    p.kv_bytes = (uint64_t)(p.ctx * p.kv_token_bytes) + o->state_bytes;
+    p.kv_bytes = (uint64_t)(p.ctx * p.kv_token_bytes) + 2 * o->state_bytes; /* and as much for snapshots */
     use_device(o, &p);
     uint64_t kv = p.kv_on_device ? 0 : p.kv_bytes, rest = model - p.bytes[NTX_TIER_DEVICE];
     p.rows = (uint32_t)NTX_MAX(NTX_MIN(NTX_MIN(p.ram / 8 / row, (uint64_t)NTX_PLACE_ROWS), (uint64_t)p.ctx), (uint64_t)1);
     p.work_bytes = p.rows * row;
-    p.smallest = r->smallest ? r->smallest : smallest(o, (uint64_t)((r->ctx ? r->ctx : ntx_place_ctx_least(o->ctx_train)) * p.kv_token_bytes) + o->state_bytes, rest);
+    p.smallest = r->smallest ? r->smallest : smallest(o, (uint64_t)((r->ctx ? r->ctx : ntx_place_ctx_least(o->ctx_train)) * p.kv_token_bytes) + 2 * o->state_bytes, rest);
     if (p.smallest > p.ram)
         return refuse(&p, err);
     uint64_t room = p.ram > kv + p.work_bytes ? p.ram - kv - p.work_bytes : 0;

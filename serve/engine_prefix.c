@@ -16,8 +16,6 @@ const char *ntx__engine_unshared(const struct ntx_loaded *l)
         return "--prefix-cache off";
     if (l->device)
         return "K and V are in a GPU's memory";
-    if (ntx_count_recurrent(&l->model->hp))
-        return "a recurrent state is of a whole text, not of its beginning";
     if (l->skips && l->set.skip_adapt)
         return "--skip-adapt learns from each prompt";
     return l->ffn.kind == NTX_FFN_PROMPT ? "--ffn-sparse prompt learns from each prompt" : NULL;
@@ -77,16 +75,34 @@ int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s)
     return rc;
 }
 
-void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last)
+/* Before a pass: of prompts, what it is to leave as it comes by. */
+void ntx__engine_foresee(struct ntx_engine *e)
+{
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        struct ntx_session *s = e->live[i];
+        if (s->take && shares(e, s) && !ntx_session_decoding(s))
+            ntx_prefix_foresee(e->prefix, ntx_writer_scope(s->writer), s->kv, s->tokens, s->n_past, s->n_past + s->take);
+    }
+}
+
+static void keep(struct ntx_engine *e, struct ntx_session *s, bool last)
 {
     uint32_t n = e->exact ? s->n_past : NTX_MIN(s->n_past, s->n_exact);
-    if (!shares(e, s) || (n / NTX_KV_BLOCK == s->n_kept && !last))
+    if (n / NTX_KV_BLOCK == s->n_kept && !last)
         return;
     enum ntx_prefix_when when = last ? NTX_PREFIX_LAST : s->generated > 1 ? NTX_PREFIX_ON : NTX_PREFIX_PROMPT;
     ntx_prefix_keep(e->prefix, ntx_writer_scope(s->writer), s->kv, s->tokens, n, when);
     if (s->pinned)
         ntx_prefix_pin(e->prefix, ntx_writer_scope(s->writer), s->tokens, n);
     s->n_kept = n / NTX_KV_BLOCK;
+}
+
+void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last)
+{
+    if (!shares(e, s))
+        return;
+    keep(e, s, last);
+    ntx_kv_mark_passed(s->kv);
 }
 
 /* ---- who waits for whom */

@@ -242,6 +242,38 @@ static void waiting_is_cheap(void)
     ntx_pool_free(p);
 }
 
+/* a has 9 tokens, the last three a pass ago; b has nothing, and there is room for one side. */
+static void snapshots(struct ntx_recur_pool *p, struct ntx_recur *a, struct ntx_recur *b)
+{
+    struct ntx_recur_snap *s, *none;
+    bool copies;
+    CHECK_EQ(ntx_recur_snap_new(a, 8, &s), -ENODATA);
+    CHECK(ntx_recur_has(a, 6, &copies) && copies);
+    CHECK_EQ(ntx_recur_snap_new(a, 6, &s), 0);
+    CHECK_EQ(ntx_recur_snap_new(a, 9, &none), -EAGAIN);
+    CHECK_EQ(ntx_recur_stop(a, 11), -EAGAIN);
+    ntx_recur_snap_put(s, b);
+    ntx_recur_snap_free(s), ntx_recur_snap_free(NULL);
+    CHECK(ntx_recur_at(b) == 6 && ntx_recur_fold(b, 4)[0] == 14.5f && ntx_recur_tail(b, 1)[5] == 11);
+    CHECK_EQ(ntx_recur_begin(b, 6), 0);
+    CHECK_EQ(ntx_recur_stop(b, 8), 0); /* a pass that does not come to it leaves nothing, */
+    ntx_recur_stop_fold(b, 8, 1)[0] = 77;
+    CHECK(!ntx_recur_stop_fold(b, 7, 1) && !ntx_recur_has(b, 8, &copies));
+    CHECK_EQ(ntx_recur_snap_new(b, 8, &s), -ENODATA);
+    ntx_recur_step(b, 1);
+    CHECK_EQ(ntx_recur_snap_new(b, 8, &s), -ENODATA);
+    CHECK_EQ(ntx_recur_begin(b, 7), 0);
+    ntx_recur_step(b, 2);
+    CHECK_EQ(ntx_recur_snap_new(b, 8, &s), 0); /* one that does, what it put there */
+    CHECK_EQ(ntx_recur_pool_left(p), 0);
+    ntx_recur_snap_put(s, b);
+    CHECK(ntx_recur_at(b) == 8 && ntx_recur_fold(b, 1)[0] == 77);
+    ntx_recur_snap_free(s);
+    CHECK_EQ(ntx_recur_stop(b, 9), 0);
+    ntx_recur_unstop(b);
+    CHECK_EQ(ntx_recur_pool_left(p), 1);
+}
+
 /* What is kept of layers without K and V: a session has its own, goes back by one pass, and has copies. */
 static void recurrent_states(void)
 {
@@ -254,7 +286,7 @@ static void recurrent_states(void)
     CHECK_EQ(ntx_count_recurrent(&hp), 4);
     CHECK_EQ(ntx_recur_panel(&hp), 16);
     CHECK_EQ(ntx_recur_bytes(&hp), 2 * ((4 * (tail + fold) * 4 + 4095) / 4096 * 4096));
-    CHECK_EQ(ntx_recur_pool_new(&hp, 2, &p, NULL), 0);
+    CHECK_EQ(ntx_recur_pool_new(&hp, 5, &p, NULL), 0);
     CHECK_EQ(ntx_recur_new(p, &a), 0);
     CHECK(!ntx_recur_at(a) && !ntx_recur_tail(a, 0) && !ntx_recur_fold(a, 4));
     CHECK_EQ(ntx_recur_begin(a, 1), -EINVAL);
@@ -274,7 +306,7 @@ static void recurrent_states(void)
     CHECK_EQ(ntx_recur_copy(a, 6, b), 0); /* as it was a pass ago */
     CHECK_EQ(ntx_recur_at(b), 6);
     CHECK_EQ(ntx_recur_new(p, &c), -EAGAIN);
-    CHECK_EQ(ntx_recur_pool_left(p), 0);
+    CHECK_EQ(ntx_recur_pool_left(p), 1);
     for (uint32_t l = 0; l < 5; l += 1 + (l == 2)) {
         CHECK(ntx_recur_tail(a, l)[0] == 20 + (float)l && ntx_recur_tail(a, l)[tail - 1] == 20 + (float)l && ntx_recur_fold(a, l)[fold - 1] == 20.5f + (float)l);
         CHECK(ntx_recur_tail(b, l)[tail - 1] == 10 + (float)l && ntx_recur_fold(b, l)[0] == 10.5f + (float)l);
@@ -285,6 +317,7 @@ static void recurrent_states(void)
     CHECK_EQ(ntx_recur_begin(b, 6), 0);
     CHECK_EQ(ntx_recur_return(b, 3), 0); /* and what was before it is gone */
     CHECK(!ntx_recur_fold(b, 0));
+    snapshots(p, a, b);
     CHECK_EQ(ntx_recur_return(a, 6), 6);
     CHECK(ntx_recur_fold(a, 1)[0] == 11.5f);
     CHECK_EQ(ntx_recur_return(a, 9), 9);
@@ -306,9 +339,10 @@ static void rows_beside_states(void)
     struct ntx_kv_shape shape = ntx_kv_shape_for(&hp, 64, 2, 8, false);
     struct ntx_kv_pool *p;
     struct ntx_kv_seq *a, *b, *c = NULL;
-    CHECK_EQ(shape.states, 2);
+    CHECK_EQ(shape.states, 2 * 2 + 2);
+    shape.states = 5;
     CHECK_EQ(ntx_kv_block_bytes(&hp, NTX_KV_F16), 2 * 2 * 32 * (8 + 8) * 2);
-    CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &shape), 4 * ntx_kv_block_bytes(&hp, NTX_KV_F16) + 2 * ntx_recur_bytes(&hp));
+    CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &shape), 4 * ntx_kv_block_bytes(&hp, NTX_KV_F16) + 5 * (ntx_recur_bytes(&hp) / 2));
     CHECK(!ntx_kv_keeps_rows(&hp, 0) && ntx_kv_keeps_rows(&hp, 1));
     CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &shape, &p, NULL), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);

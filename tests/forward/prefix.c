@@ -15,19 +15,26 @@ static const struct ntx_hparams hp = {.n_layers = 2, .n_head_kv = 1, .head_k = 4
 static const struct ntx_hparams windowed = {.n_layers = 2, .n_head_kv = 1, .head_k = 4, .head_v = 4, .window = WINDOW, .windowed = {2}}; /* the second layer */
 
 struct world {
-    bool windows;
     struct ntx_kv_pool *pool;
     struct ntx_prefix *prefix;
 };
 
-/* rings: windows of so many sequences; 0: all layers keep all. */
-static void open_world(struct world *w, uint32_t blocks, uint32_t rings)
+static const struct ntx_hparams *recurrent(void)
+{
+    static struct ntx_hparams x;
+    x = hp;
+    x.recurrent[0] = 2;
+    x.delta.taps = 2, x.delta.head = 16, x.delta.heads = x.delta.key_heads = 1;
+    return &x;
+}
+
+/* rings: windows of so many sequences, or, below 0, so many sides of recurrent states in the second layer; 0: all layers keep all. */
+static void open_world(struct world *w, uint32_t blocks, int rings)
 {
     struct ntx_prefix_config c = {.block_cost = 1, .token_cost = 0.001};
-    struct ntx_kv_shape shape = {.blocks = blocks, .ring = rings ? (WINDOW + ROWS + B - 1) / B : 0};
-    shape.window_blocks = rings * shape.ring;
-    CHECK_EQ(ntx_kv_pool_new(rings ? &windowed : &hp, NTX_KV_F16, &shape, &c.pool, NULL), 0);
-    w->windows = rings;
+    struct ntx_kv_shape shape = {.blocks = blocks, .ring = rings > 0 ? (WINDOW + ROWS + B - 1) / B : 0, .states = rings < 0 ? (uint32_t)-rings : 0};
+    shape.window_blocks = rings > 0 ? (uint32_t)rings * shape.ring : 0;
+    CHECK_EQ(ntx_kv_pool_new(rings > 0 ? &windowed : rings < 0 ? recurrent() : &hp, NTX_KV_F16, &shape, &c.pool, NULL), 0);
     CHECK_EQ(ntx_prefix_new(&c, &w->prefix), 0);
     w->pool = c.pool;
 }
@@ -55,17 +62,41 @@ static uint64_t hash_of(const int32_t *ids, uint32_t n)
 
 static uint64_t *value(const struct ntx_kv_seq *kv, uint32_t layer, uint32_t pos) { return (uint64_t *)ntx_kv_k(kv, layer, 0, pos) + pos % B; }
 
+static void put_hash(float *at, uint64_t h)
+{
+    if (at)
+        memcpy(at, &h, sizeof h);
+}
+
+/* The second layer's state of ids[0 .. n) is the hash of them. */
+static void fold(struct ntx_kv_seq *kv, const int32_t *ids, uint32_t from, uint32_t to)
+{
+    struct ntx_recur *r = ntx_kv_recur(kv);
+    uint64_t h = hash_of(ids, from);
+    if (!r || from == to)
+        return;
+    CHECK_EQ(ntx_recur_begin(r, from), 0);
+    for (uint32_t pos = from; pos < to; pos++) {
+        h = hash(h, ids[pos]);
+        put_hash(ntx_recur_stop_fold(r, pos + 1, 1), h);
+    }
+    put_hash(ntx_recur_next_fold(r, 1), h);
+    ntx_recur_step(r, to - from);
+}
+
 /* As a pass does it. */
 static void compute(struct ntx_kv_seq *kv, const int32_t *ids, uint32_t from, uint32_t to)
 {
     uint64_t h = hash_of(ids, from);
+    fold(kv, ids, from, to);
     for (uint32_t pos = from; pos < to; pos++) {
         h = hash(h, ids[pos]);
         ntx_kv_seq_reach(kv, pos);
         CHECK(!ntx_kv_shared(kv, pos));
         ntx_kv_written(kv, pos);
         *value(kv, 0, pos) = h;
-        *value(kv, 1, pos) = ~h;
+        if (!ntx_kv_recur(kv))
+            *value(kv, 1, pos) = ~h;
     }
 }
 
@@ -73,10 +104,15 @@ static uint32_t window; /* layer 1 keeps so many; 0: all */
 
 static void check_values(const struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n)
 {
+    struct ntx_recur *r = ntx_kv_recur(kv);
     uint64_t h = 17;
+    if (r && n) {
+        CHECK_EQ(ntx_recur_at(r), n);
+        CHECK_MSG(!memcmp(ntx_recur_fold(r, 1), &(uint64_t){hash_of(ids, n)}, sizeof h), "the state at %u is another text's", n);
+    }
     for (uint32_t pos = 0; pos < n; pos++) {
         h = hash(h, ids[pos]);
-        bool gone = window && pos + window < n;
+        bool gone = r || (window && pos + window < n);
         CHECK_MSG(*value(kv, 0, pos) == h && (gone || *value(kv, 1, pos) == ~h), "position %u has another text's values", pos);
     }
 }
@@ -324,6 +360,46 @@ static void marked(void)
     window = 0;
 }
 
+/* Where a layer keeps a recurrent state: the same, and what is kept of a prompt is what the pass was told to leave. */
+static void snapped(void)
+{
+    struct world w;
+    int32_t ids[400], other[400];
+    count_up(ids, 400);
+    memcpy(other, ids, sizeof ids);
+    other[140] = -1;
+    open_world(&w, 60, -8);
+    struct ntx_kv_seq *a = begin(&w, 1, ids, 250, 300, 0), *b;
+    for (uint32_t at = 0; at < 250; at += 125) {
+        ntx_prefix_foresee(w.prefix, 1, a, ids, at, at + 125);
+        compute(a, ids, at, at + 125);
+        ntx_prefix_keep(w.prefix, 1, a, ids, at + 125, NTX_PREFIX_PROMPT);
+        ntx_kv_mark_passed(a);
+    }
+    ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224));
+    compute(a, ids, 250, 260);
+    ntx_prefix_keep(w.prefix, 1, a, ids, 260, NTX_PREFIX_LAST);
+    ntx_kv_seq_free(a);
+    ntx_kv_seq_free(begin(&w, 2, ids, 300, 300, 0));
+    ntx_kv_seq_free(begin(&w, 1, ids, 261, 300, 260));
+    for (uint32_t found = 0; found <= 128; found += 128) { /* the second that parts at 128 leaves a mark there */
+        b = begin(&w, 1, other, 200, 300, found);
+        ntx_prefix_foresee(w.prefix, 1, b, other, found, 200);
+        compute(b, other, found, 200);
+        check_values(b, other, 200);
+        ntx_prefix_keep(w.prefix, 1, b, other, 200, NTX_PREFIX_PROMPT);
+        ntx_kv_seq_free(b);
+        other[141]--;
+    }
+    struct ntx_kv_seq *all[4];
+    for (int i = 0; i < 4; i++) /* every side is there for who comes */
+        CHECK_EQ(ntx_kv_seq_promise(w.pool, 15 * B, NULL, 0, &all[i]), 0);
+    for (int i = 0; i < 4; i++)
+        ntx_kv_seq_free(all[i]);
+    ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 0));
+    close_world(&w);
+}
+
 /* ---- at random */
 
 struct text {
@@ -351,10 +427,13 @@ static void go(struct world *w, struct text *t)
     uint32_t to = t->n_past + draw(2 * B);
     t->n_past = ntx_prefix_follow(w->prefix, t->scope, t->kv, t->ids, t->n, t->n_past);
     to = to > t->n ? t->n : to < t->n_past ? t->n_past : to;
+    if (draw(4))
+        ntx_prefix_foresee(w->prefix, t->scope, t->kv, t->ids, t->n_past, to);
     compute(t->kv, t->ids, t->n_past, to);
     t->n_past = to;
     check_values(t->kv, t->ids, to);
     ntx_prefix_keep(w->prefix, t->scope, t->kv, t->ids, to, draw(2) ? NTX_PREFIX_PROMPT : NTX_PREFIX_ON);
+    ntx_kv_mark_passed(t->kv);
 }
 
 static void end(struct world *w, struct text *t)
@@ -378,13 +457,13 @@ static void back(struct text *t)
         t->ids[i] = (int32_t)(1000 + draw(3));
 }
 
-static void at_random(uint32_t rings)
+static void at_random(int rings)
 {
     static struct text texts[6];
     struct world w;
     uint32_t refused = 0, shared = 0;
     open_world(&w, BLOCKS, rings);
-    window = rings ? WINDOW : 0;
+    window = rings > 0 ? WINDOW : 0;
     for (int i = 0; i < 60000; i++) {
         struct text *t = &texts[draw(6)];
         if (!t->kv) {
@@ -422,8 +501,11 @@ int main(void)
     bounded_pins();
     cut_back();
     marked();
+    snapped();
     at_random(0);
     at_random(4);
     at_random(9);
+    at_random(-12);
+    at_random(-20);
     return 0;
 }

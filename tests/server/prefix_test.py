@@ -13,6 +13,8 @@ tmp = tempfile.TemporaryDirectory(prefix="ntx-server-prefix-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
 windows = make_model(os.path.join(tmp.name, "w.gguf"), "--arch", "gpt-oss", "--layers", "6", "--embd", "512", "--ff", "512", "--heads", "8", "--kv", "2", "--experts", "4", "--type", "Q8_0",
                      "--seed", "5", "--window", "48")
+hybrid = make_model(os.path.join(tmp.name, "h.gguf"), "--arch", "qwen35", "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--head-dim", "64", "--rotated", "16",
+                    "--delta-head", "48", "--delta-heads", "6", "--delta-keys", "2", "--attention-every", "3", "--type", "Q8_0", "--seed", "5")
 chatml = make_model(os.path.join(tmp.name, "c.gguf"), "--layers", "2", "--embd", "256", "--ff", "512", "--type", "Q8_0", "--seed", "5", "--chat-template", "chatml")
 BLOCK = 32
 STREAMED, RESIDENT = {"ram_bytes": 16 << 20, "max_rows": 64}, {"ram_bytes": 96 << 20}
@@ -85,17 +87,18 @@ def clients(d, **load):
     c.close()
 
 
-def parted(d, **load):
-    """Where layers keep a window (passes are short beside the context): the second one to part from a text leaves a mark there, from which the third goes on."""
+def parted(d, file=None, **load):
+    """Where layers keep a window (passes are short beside the context), or a recurrent state: the second one to part from a text leaves a mark there, from which the
+    third goes on."""
     prompts = [PREAMBLE + ids(60, 80 + i) for i in range(4)]
-    want = answers_without(d, prompts, ctx=512, sessions=2, **load)
-    c = loaded(d, ctx=512, sessions=2, **load)
+    want = answers_without(d, prompts, file=file, ctx=512, sessions=2, **load)
+    c = loaded(d, file=file, ctx=512, sessions=2, **load)
     cached = []
     for i, p in enumerate(prompts):
         a = ask(c, p)
         equal(a.tokens, want[i], "text %d" % i)
         cached.append(a.cached)
-    equal(cached, [0, 0, 192, 192] if "max_rows" in load else [0, 200, 200, 200], "cached tokens")
+    equal(cached, [0, 0, 192, 192] if "max_rows" in load or file is hybrid else [0, 200, 200, 200], "cached tokens")
     c.close()
 
 
@@ -182,6 +185,11 @@ for place in (STREAMED, RESIDENT):
         scarce(d, file=windows, **place)
         edited(d, file=windows, **place)
         parted(d, file=windows, **place)
+        turns(d, file=hybrid, **place)
+        turns(d, file=hybrid, sessions=3, **place)
+        scarce(d, file=hybrid, **place)
+        edited(d, file=hybrid, **place)
+        parted(d, file=hybrid, **place)
         if place is STREAMED:
             killed(d, **place)
             turns(d, kv_type="q8_0", **place)
