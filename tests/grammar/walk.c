@@ -87,20 +87,50 @@ static bool printable(uint32_t id)
     return true;
 }
 
-static uint32_t draw(const uint32_t *mask, uint64_t *seed, bool hurry)
+/* What a text of JSON is in the middle of: a string, or between two of them. */
+static bool in_string(const struct walker *w)
 {
-    static const char closers[] = "}]0ac1xe.on";
+    bool in = false;
+    for (size_t i = 0; i < w->n; i++)
+        if (in && w->text[i] == '\\')
+            i++;
+        else if (w->text[i] == '"')
+            in = !in;
+    return in;
+}
+
+static bool any_of(const uint32_t *mask, uint64_t *seed, const char *bytes, uint32_t *id)
+{
+    uint32_t n = 0;
+    for (; *bytes; bytes++)
+        if (has(mask, (uint8_t)*bytes) && walk_random(seed) % ++n == 0)
+            *id = (uint8_t)*bytes;
+    return n;
+}
+
+/* A byte by which JSON comes to its end soon: of a string its end; else a closing bracket; else a comma, where a number ended and more is wanted; of the values
+ * that can begin those without more in them. Mostly: so that nothing goes round in circles. */
+static bool draw_end(const struct walker *w, const uint32_t *mask, uint64_t *seed, uint32_t *id)
+{
+    static const char *const outside[] = {"}]", ",:", "\"ntf", "0123456789-", "[{"};
+    if (walk_random(seed) % 16 == 0)
+        return false;
+    if (walk_marks ? walk_random(seed) % 2 : in_string(w)) /* between the marks of calls stand texts with quotes of their own */
+        return any_of(mask, seed, "\"", id) || (walk_random(seed) % 2 && any_of(mask, seed, "0ac1xe.on", id)); /* patterns want some of these before the end */
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        if (any_of(mask, seed, outside[i], id))
+            return true;
+    return false;
+}
+
+static uint32_t draw(const struct walker *w, const uint32_t *mask, uint64_t *seed, bool hurry)
+{
+    uint32_t n = 0, pick = 0;
     for (uint32_t id = VOCABULARY - MARKS; walk_marks && hurry && id < VOCABULARY && walk_random(seed) % 8; id++)
         if (has(mask, id) && walk_random(seed) % 4 == 0)
             return id;
-    if (hurry && has(mask, '"') && !((has(mask, '}') || has(mask, ']')) && walk_random(seed) % 2)) /* a string's end, or a key's beginning */
-        return '"';
-    for (unsigned i = 0; hurry && i < 24 && walk_random(seed) % 8; i++) {
-        uint8_t c = (uint8_t)closers[walk_random(seed) % (walk_random(seed) % 2 ? 2 : sizeof closers - 1)];
-        if (has(mask, c))
-            return c;
-    }
-    uint32_t n = 0, pick = 0;
+    if (hurry && draw_end(w, mask, seed, &pick))
+        return pick;
     for (int any = !walk_printable; any < 2 && !n; any++)
         for (uint32_t id = 0; id < VOCABULARY; id++)
             if (has(mask, id) && (any || printable(id)) && walk_random(seed) % ++n == 0)
@@ -135,7 +165,7 @@ char *walk_text(const struct ntx_grammar *g, uint64_t *seed, unsigned patience, 
         if (check && i % 7 == 3)
             check_mask(&w, &c, mask);
         size_t n;
-        const char *p = walk_token(draw(mask, seed, i > patience), &n);
+        const char *p = walk_token(draw(&w, mask, seed, i > patience), &n);
         CHECK_EQ(ntx_match_take(w.m, p, n), 0);
         append(&w, p, n);
     }
