@@ -30,6 +30,7 @@ int ntx_cmd_plan(struct ntx_options *o);
 int ntx_cmd_doctor(struct ntx_options *o);
 int ntx_cmd_pack(struct ntx_options *o);
 int ntx_cmd_quantize(struct ntx_options *o);
+int ntx_cmd_analyze(struct ntx_options *o);
 int ntx_cmd_imatrix(struct ntx_options *o);
 int ntx_cmd_calibrate(struct ntx_options *o);
 int ntx_cmd_pull(struct ntx_options *o);

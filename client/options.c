@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "analyze/analyze.h"
 #include "common/util.h"
 #include "proto/frame.h"
 
@@ -89,6 +90,18 @@ static int read_list(struct ntx_list *l, const char *s, struct ntx_err *err)
     return rc;
 }
 
+static int read_ranks(void *to, const char *text, struct ntx_err *err)
+{
+    struct ntx_list *l = &((struct ntx_options *)to)->ranks;
+    int rc = read_list(l, text, err);
+    if (!rc && l->n > NTX_ANALYZE_RANKS)
+        return ntx_err_set(err, -EINVAL, "more than %d ranks", NTX_ANALYZE_RANKS);
+    for (unsigned i = 0; i < l->n && !rc; i++)
+        if (l->v[i] > NTX_ANALYZE_MAX_RANK || (i && l->v[i] <= l->v[i - 1]))
+            rc = ntx_err_set(err, -EINVAL, "ranks rise, up to %u: 8,32,128", NTX_ANALYZE_MAX_RANK);
+    return rc;
+}
+
 static int read_prompts(void *to, const char *text, struct ntx_err *err) { return read_list(&((struct ntx_options *)to)->prompts, text, err); }
 static int read_writes(void *to, const char *text, struct ntx_err *err) { return read_list(&((struct ntx_options *)to)->writes, text, err); }
 
@@ -131,6 +144,14 @@ static const struct ntx_setting quantize_rows[] = {
 static const struct ntx_setting imatrix_rows[] = {
     {"output", 'o', "FILE", "the importance matrix to write", TEXT(out)},
     {"limit", 0, "N", "tokens of the text at most", COUNT(limit)},
+};
+static const struct ntx_setting analyze_rows[] = {
+    {"ranks", 0, "R[,R...]", "ranks of deltas that are tried (default $)", OWN(read_ranks), .preset = "8,32,128"},
+    {"bound", 0, "E", "largest error that a delta may leave, of the matrix's own size (default $)", REAL(bound, 0, 1), .preset = "0.1"},
+    {"apart", 0, "N", "compare layers that lie N apart (default $: neighbours)", COUNT(apart), .preset = "1"},
+    {"base", 0, "L", "compare all layers with layer L instead", .kind = NTX_SET_NUMBER, .max = 100000, AT(base), .given = offsetof(struct ntx_options, has_base)},
+    {"experts", 0, "N", "of each layer's experts compare N (default $)", COUNT(experts), .preset = "4"},
+    {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
 };
 static const struct ntx_setting quiet_rows[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
 static const struct ntx_setting gen_rows[] = {
@@ -243,6 +264,7 @@ static const struct group {
     {NTX_OPT_PACK, ROWS(pack_rows), NULL, 0, "Packing:"},
     {NTX_OPT_IMATRIX, ROWS(imatrix_rows), NULL, 0, "Importance:"},
     {NTX_OPT_QUANTIZE, ROWS(quantize_rows), NULL, 0, "Quantising:"},
+    {NTX_OPT_ANALYZE, ROWS(analyze_rows), NULL, 0, "Comparing layers:"},
     {NTX_OPT_QUIET, ROWS(quiet_rows), NULL, 0, "Output:"},
     {NTX_OPT_TOK, ROWS(tok_rows), NULL, 0, "Tokens:"},
     {NTX_OPT_PLAN, ROWS(plan_rows), NULL, 0, "Prediction:"},

@@ -1,0 +1,328 @@
+/* One pair of matrices, in four rounds over their rows, piece by piece:
+ *
+ *   1  sums; neurons' cosines; y = D w, w random;          then a basis of y
+ *   2  z = D' y;                                           then a basis of z (the power iteration)
+ *   3  y = D z;                                            then a basis of y
+ *   4  z = D' y, whose singular values are those of D within the basis: what is left of |D| is the error
+ *
+ * Before them a few rows are quantised, and a sample of neurons is fetched. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "analyze/analyze_impl.h"
+#include "common/util.h"
+#include "model/quant.h"
+
+#define PIECE (1u << 20)     /* floats of a piece of one matrix */
+#define SAMPLE 256u          /* neurons whose nearest are looked for; a multiple of 16 */
+#define QUANTISED_ROWS 64u
+#define SPARE 16u            /* columns of the basis beyond the largest rank */
+
+struct side {                /* of a pair */
+    const struct ntx__matrix *m;
+    float *x;                /* [piece] */
+    float *sample;           /* [in x SAMPLE], or of columns [piece rows x SAMPLE] */
+    float *dots;             /* of the other's neurons with this one's sample: [piece rows x SAMPLE], or of columns [in x SAMPLE] */
+    double *lengths;         /* squares, of the sample: [SAMPLE] */
+    double *columns;         /* squares, of all columns: [in] */
+    double nearest[SAMPLE];
+};
+
+struct pair {
+    const struct ntx__pair_job *j;
+    struct side side[2];     /* A, B */
+    uint8_t *raw;
+    float *d, *y, *z, *w;    /* difference [piece]; bases [out x k], [in x k] twice */
+    struct ntx__eigen eigen;
+    size_t k, rows;          /* rows of a piece */
+    double dot, square[2], difference;
+    struct ntx_err *err;
+};
+
+/* ---- rows of a file */
+
+static int read_rows(struct pair *p, const struct ntx__matrix *m, uint64_t first, uint64_t n, float *x)
+{
+    size_t row = ntx_row_bytes(m->t->type, m->t->ne[0]), bytes = row * n, done = 0;
+    off_t at = (off_t)(m->t->offset + (m->row + first) * row);
+    while (done < bytes) {
+        ssize_t got = pread(m->fd, p->raw + done, bytes - done, at + (off_t)done);
+        if (got <= 0)
+            return ntx_err_set(p->err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", m->t->name, got ? strerror(errno) : "the file ends");
+        done += (size_t)got;
+    }
+    const struct ntx_type_info *type = ntx_type_info(m->t->type);
+    type->dequant(p->raw, x, m->t->ne[0] * n / type->block);
+    float sum = 0;
+    for (size_t i = 0; i < m->t->ne[0] * n; i++)
+        sum += x[i] * 0; /* 0, or no number */
+    return sum == 0 ? 0 : ntx_err_set(p->err, -EINVAL, "tensor '%s' has a weight that is no number; the model is broken", m->t->name);
+}
+
+static int read_piece(struct pair *p, uint64_t first, uint64_t n)
+{
+    int rc = read_rows(p, p->side[0].m, first, n, p->side[0].x);
+    if (!rc)
+        rc = read_rows(p, p->side[1].m, first, n, p->side[1].x);
+    for (size_t i = 0; !rc && i < n * p->j->in; i++)
+        p->d[i] = p->side[1].x[i] - p->side[0].x[i];
+    return rc;
+}
+
+/* ---- quantising some rows */
+
+static double error_of(const struct ntx__pair_job *j, uint32_t type, const float *x, float *weights, uint8_t *blocks, float *back)
+{
+    const struct ntx_type_info *t = ntx_type_info(j->types[type]);
+    double sum = 0;
+    ntx_quantize_weights(x, NULL, j->in, weights);
+    ntx_quantize(j->quantizer[type], x, weights, blocks, j->in / t->block);
+    t->dequant(blocks, back, j->in / t->block);
+    for (uint64_t i = 0; i < j->in; i++)
+        sum += ((double)back[i] - (double)x[i]) * ((double)back[i] - (double)x[i]);
+    return sum;
+}
+
+static int quantised(struct pair *p, struct ntx_likeness *is)
+{
+    const struct ntx__pair_job *j = p->j;
+    float *weights = malloc(j->in * sizeof *weights), *back = malloc(j->in * sizeof *back);
+    uint8_t *blocks = malloc(j->in * sizeof(float));
+    uint64_t n = NTX_MIN(j->out, QUANTISED_ROWS);
+    double square = 0;
+    int rc = weights && back && blocks ? 0 : ntx_err_set(p->err, -ENOMEM, "no memory");
+    for (uint64_t r = 0; r < n && !rc; r++) {
+        if ((rc = read_piece(p, r * j->out / n, 1)))
+            break;
+        for (uint64_t i = 0; i < j->in; i++)
+            square += (double)p->side[1].x[i] * (double)p->side[1].x[i];
+        for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && j->types[t] != NTX_TYPE_LIMIT; t++) {
+            is->by_type[t] += error_of(j, t, p->d, weights, blocks, back);
+            is->own[t] += error_of(j, t, p->side[1].x, weights, blocks, back);
+        }
+    }
+    for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && !rc; t++) {
+        is->by_type[t] = square > 0 ? sqrt(is->by_type[t] / square) : 0;
+        is->own[t] = square > 0 ? sqrt(is->own[t] / square) : 0;
+    }
+    free(weights);
+    free(back);
+    free(blocks);
+    return rc;
+}
+
+/* ---- neurons */
+
+static uint64_t neurons(const struct ntx__pair_job *j) { return j->columns ? j->in : j->out; }
+static uint32_t sampled(const struct ntx__pair_job *j) { return (uint32_t)NTX_MIN(neurons(j), SAMPLE); }
+
+/* The sample's rows, as columns of a matrix. */
+static int fetch_sample(struct pair *p, struct side *s)
+{
+    const struct ntx__pair_job *j = p->j;
+    uint32_t n = sampled(j);
+    int rc = 0;
+    for (uint32_t i = 0; i < n && !j->columns && !rc; i++) {
+        if ((rc = read_rows(p, s->m, (uint64_t)i * j->out / n, 1, s->x)))
+            break;
+        for (uint64_t c = 0; c < j->in; c++) {
+            s->sample[c * SAMPLE + i] = s->x[c];
+            s->lengths[i] += (double)s->x[c] * (double)s->x[c];
+        }
+    }
+    return rc;
+}
+
+static void nearer(struct side *s, uint32_t i, double dot, double square, double other)
+{
+    double cosine = square > 0 && other > 0 ? fabs(dot) / sqrt(square * other) : 0;
+    s->nearest[i] = fmax(s->nearest[i], fmin(cosine, 1));
+}
+
+/* Of these rows of the other matrix with the sample's. */
+static void look_at_rows(struct pair *p, struct side *s, const struct side *other, uint64_t rows)
+{
+    size_t in = p->j->in;
+    ntx__times(other->x, rows, in, s->sample, SAMPLE, s->dots);
+    for (uint64_t r = 0; r < rows; r++) {
+        double square = 0;
+        for (size_t i = 0; i < in; i++)
+            square += (double)other->x[r * in + i] * (double)other->x[r * in + i];
+        for (uint32_t i = 0; i < sampled(p->j); i++)
+            nearer(s, i, (double)s->dots[r * SAMPLE + i], s->lengths[i], square);
+    }
+}
+
+/* Of columns these rows are a part: dots add up. */
+static void look_at_columns(struct pair *p, struct side *s, const struct side *other, uint64_t rows)
+{
+    size_t in = p->j->in;
+    uint32_t n = sampled(p->j);
+    for (uint64_t r = 0; r < rows; r++) {
+        const float *x = s->x + r * in;
+        for (uint32_t i = 0; i < n; i++) {
+            float v = s->sample[r * SAMPLE + i] = x[(uint64_t)i * in / n];
+            s->lengths[i] += (double)v * (double)v;
+        }
+        for (size_t c = 0; c < in; c++)
+            s->columns[c] += (double)x[c] * (double)x[c];
+    }
+    ntx__times_transposed(other->x, rows, in, s->sample, SAMPLE, s->dots);
+}
+
+static void columns_nearest(struct pair *p, struct side *s, const struct side *other)
+{
+    for (uint64_t c = 0; c < p->j->in && p->j->columns; c++)
+        for (uint32_t i = 0; i < sampled(p->j); i++)
+            nearer(s, i, (double)s->dots[c * SAMPLE + i], s->lengths[i], other->columns[c]);
+}
+
+static void likeness_of_neurons(struct pair *p, struct ntx_likeness *is)
+{
+    const struct ntx__pair_job *j = p->j;
+    for (int s = 0; s < 2; s++) {
+        columns_nearest(p, &p->side[s], &p->side[!s]);
+        is->docs += 0.5 * ntx__gumbel_location(p->side[s].nearest, sampled(j));
+    }
+    is->docs_chance = ntx__chance_cosine((double)neurons(j), (double)(j->columns ? j->out : j->in));
+}
+
+/* ---- the rounds */
+
+static void add_sums(struct pair *p, uint64_t rows)
+{
+    for (uint64_t i = 0; i < rows * p->j->in; i++) {
+        double a = (double)p->side[0].x[i], b = (double)p->side[1].x[i];
+        p->dot += a * b;
+        p->square[0] += a * a;
+        p->square[1] += b * b;
+        p->difference += (b - a) * (b - a);
+    }
+}
+
+static void first_round(struct pair *p, uint64_t rows)
+{
+    add_sums(p, rows);
+    for (int s = 0; s < 2; s++)
+        (p->j->columns ? look_at_columns : look_at_rows)(p, &p->side[s], &p->side[!s], rows);
+}
+
+/* d times z into y, or d' times y into w. */
+static int one_round(struct pair *p, bool transposed, bool first)
+{
+    const struct ntx__pair_job *j = p->j;
+    int rc = 0;
+    if (transposed)
+        memset(p->w, 0, j->in * p->k * sizeof *p->w);
+    for (uint64_t at = 0; at < j->out && !rc; at += p->rows) {
+        uint64_t rows = NTX_MIN(p->rows, j->out - at);
+        if ((rc = read_piece(p, at, rows)))
+            break;
+        if (first)
+            first_round(p, rows);
+        if (transposed)
+            ntx__times_transposed(p->d, rows, j->in, p->y + at * p->k, p->k, p->w);
+        else
+            ntx__times(p->d, rows, j->in, p->z, p->k, p->y + at * p->k);
+    }
+    return rc;
+}
+
+static int rounds(struct pair *p)
+{
+    const struct ntx__pair_job *j = p->j;
+    ntx__normal(p->z, j->in * p->k);
+    int rc = one_round(p, false, true);
+    if (rc || p->difference <= 0)
+        return rc;
+    ntx__orthonormal(p->y, j->out, p->k, &p->eigen);
+    if ((rc = one_round(p, true, false)))
+        return rc;
+    memcpy(p->z, p->w, j->in * p->k * sizeof *p->z);
+    ntx__orthonormal(p->z, j->in, p->k, &p->eigen);
+    if ((rc = one_round(p, false, false)))
+        return rc;
+    ntx__orthonormal(p->y, j->out, p->k, &p->eigen);
+    return one_round(p, true, false);
+}
+
+static int errors_by_rank(struct pair *p, struct ntx_likeness *is)
+{
+    const struct ntx_analyze_options *o = p->j->o;
+    double *value = malloc(p->k * sizeof *value);
+    if (!value)
+        return ntx_err_set(p->err, -ENOMEM, "no memory");
+    ntx__squared_singular(p->w, p->j->in, p->k, value, &p->eigen);
+    for (uint32_t i = 0; i < o->n_ranks; i++) {
+        double left = p->difference;
+        uint64_t r = NTX_MIN(o->ranks[i], NTX_MIN(p->j->in, p->j->out));
+        for (uint64_t v = 0; v < r; v++)
+            left -= value[v];
+        left = r == NTX_MIN(p->j->in, p->j->out) ? 0 : left; /* all of it */
+        is->by_rank[i] = p->square[1] > 0 ? sqrt(fmax(left, 0) / p->square[1]) : 0;
+    }
+    free(value);
+    return 0;
+}
+
+/* ---- memory */
+
+static bool take_side(struct pair *p, struct side *s, const struct ntx__matrix *m)
+{
+    const struct ntx__pair_job *j = p->j;
+    uint64_t sample = j->columns ? p->rows : j->in, dots = j->columns ? j->in : p->rows;
+    *s = (struct side){.m = m, .x = malloc(p->rows * j->in * sizeof *s->x), .sample = calloc(sample * SAMPLE, sizeof *s->sample), .dots = calloc(dots * SAMPLE, sizeof *s->dots),
+                       .lengths = calloc(SAMPLE, sizeof *s->lengths), .columns = calloc(j->in, sizeof *s->columns)};
+    return s->x && s->sample && s->dots && s->lengths && s->columns;
+}
+
+static bool take_memory(struct pair *p)
+{
+    const struct ntx__pair_job *j = p->j;
+    bool sides = take_side(p, &p->side[0], &j->a) & take_side(p, &p->side[1], &j->b);
+    p->raw = malloc(p->rows * NTX_MAX(ntx_row_bytes(j->a.t->type, j->in), ntx_row_bytes(j->b.t->type, j->in)));
+    p->d = malloc(p->rows * j->in * sizeof *p->d);
+    p->y = malloc(j->out * p->k * sizeof *p->y);
+    p->z = malloc(j->in * p->k * sizeof *p->z);
+    p->w = malloc(j->in * p->k * sizeof *p->w);
+    return ntx__eigen_init(&p->eigen, p->k) && sides && p->raw && p->d && p->y && p->z && p->w;
+}
+
+static void give_memory(struct pair *p)
+{
+    for (int s = 0; s < 2; s++) {
+        free(p->side[s].x);
+        free(p->side[s].sample);
+        free(p->side[s].dots);
+        free(p->side[s].lengths);
+        free(p->side[s].columns);
+    }
+    free(p->raw);
+    free(p->d);
+    free(p->y);
+    free(p->z);
+    free(p->w);
+    ntx__eigen_free(&p->eigen);
+}
+
+int ntx__compare(const struct ntx__pair_job *j, struct ntx_likeness *is, struct ntx_err *err)
+{
+    struct pair p = {.j = j, .rows = NTX_MIN(NTX_MAX(PIECE / j->in, 4u), j->out), .k = NTX_ROUND_UP(j->o->ranks[j->o->n_ranks - 1] + SPARE, 16u), .err = err};
+    *is = (struct ntx_likeness){0};
+    int rc = take_memory(&p) ? quantised(&p, is) : ntx_err_set(err, -ENOMEM, "no memory to compare '%s' with '%s'", j->a.t->name, j->b.t->name);
+    for (int s = 0; s < 2 && !rc; s++)
+        rc = fetch_sample(&p, &p.side[s]);
+    if (!rc && !(rc = rounds(&p))) {
+        double lengths = sqrt(p.square[0] * p.square[1]);
+        is->cosine = lengths > 0 ? p.dot / lengths : 0;
+        is->change = p.square[1] > 0 ? sqrt(p.difference / p.square[1]) : 0;
+        likeness_of_neurons(&p, is);
+        if (p.difference > 0)
+            rc = errors_by_rank(&p, is);
+    }
+    give_memory(&p);
+    return rc;
+}
