@@ -36,7 +36,7 @@ struct text {
     struct ntx_sampler *sampler;
     struct ntx_kv_seq *kv;
     uint32_t kv_n;          /* tokens in order there */
-    uint32_t spine[SPINE + 2], n_spine, next_slot;
+    uint32_t spine[SPINE + 2], n_spine;
     struct node node[NTX_DRAFTER_NODES];
     uint32_t n_nodes, n_expanded;
 };
@@ -207,7 +207,6 @@ void ntx_drafter_free(struct ntx_drafter *d)
 /* The tree is its first node; the spine must be in order. */
 static void begin_anew(struct text *t)
 {
-    t->next_slot = t->kv_n;
     t->n_nodes = 1;
     t->n_expanded = 0;
     t->node[0] = (struct node){.token = t->tokens[t->n - 1], .chance = 1, .path = 1};
@@ -350,7 +349,6 @@ static int read_text(struct ntx_drafter *d, struct text *t)
         rows[i] = (struct ntx_row){.token = t->tokens[t->kv_n + i], .pos = t->kv_n + i, .kv = t->kv};
     int rc = run(d, rows, n);
     t->kv_n += rc > 0 ? n : 0;
-    t->next_slot = t->kv_n;
     return rc;
 }
 
@@ -380,6 +378,29 @@ static uint32_t choose(const struct ntx_drafter *d, const struct text *t, uint32
     return n;
 }
 
+/* Slots for nodes that are about to be expanded: behind their parents', ascending, and none that the spine or another node has. What the text left behind is free. */
+static bool find_slots(const struct text *t, const uint32_t *node, uint32_t n, uint32_t *slot)
+{
+    bool taken[SLOTS] = {false};
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < t->n_spine; i++)
+        taken[t->spine[i] - t->kv_n] = true;
+    for (uint32_t i = 0; i < t->n_nodes; i++)
+        if (t->node[i].expanded)
+            taken[t->node[i].slot - t->kv_n] = true;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct node *up = &t->node[t->node[node[i]].parent];
+        uint32_t behind = node[i] ? up->slot + 1 - t->kv_n : t->n_spine ? t->spine[t->n_spine - 1] + 1 - t->kv_n : 0;
+        next = NTX_MAX(next, behind);
+        while (next < SLOTS && taken[next])
+            next++;
+        if (next == SLOTS)
+            return false;
+        slot[i] = t->kv_n + next++;
+    }
+    return true;
+}
+
 static struct ntx_row row_of(struct ntx_drafter *d, struct text *t, uint32_t node, uint32_t *path, float *logits)
 {
     const struct node *x = &t->node[node];
@@ -407,19 +428,19 @@ int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most)
 {
     struct text *t = &d->text[text];
     struct ntx_row rows[STEP];
-    uint32_t node[STEP + 1], path[STEP][NTX_PATH_MAX];
+    uint32_t node[STEP + 1], slot[STEP], path[STEP][NTX_PATH_MAX];
     if (!t->used)
         return 0;
     if (t->kv_n + t->n_spine + 1 < t->n)
         return read_text(d, t);
     uint32_t n = t->n_expanded < most ? choose(d, t, NTX_MIN(STEP, most - t->n_expanded), node) : 0;
-    if (n && t->next_slot + n > t->kv_n + SLOTS) {
+    if (n && !find_slots(t, node, n, slot)) {
         int rc = order_spine(d, t);
         begin_anew(t);
         return rc ? rc : 1;
     }
     for (uint32_t i = 0; i < n; i++) {
-        t->node[node[i]].slot = t->next_slot++;
+        t->node[node[i]].slot = slot[i];
         rows[i] = row_of(d, t, node[i], path[i], d->logits + (size_t)i * d->n_vocab);
     }
     int rc = n ? run(d, rows, n) : 0;

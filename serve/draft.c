@@ -7,7 +7,7 @@
 
 #define WAYS 4u          /* places that the text goes on from, at most */
 #define LIKE_MOST 64u    /* tokens that are compared */
-#define FORGET 0.98f     /* what a chance was learned from counts so much less with each time */
+#define FORGET 0.02f     /* what a chance was learned from counts so much less with each node that should have held */
 #define PACE_FORGET 0.95
 #define DRIFT 0.0002f      /* a kind that never pays is tried in one pass of a hundred or so */
 
@@ -25,15 +25,14 @@ static uint32_t kind_of(uint32_t alike, uint32_t way)
 static float believed(uint32_t kind)
 {
     static const float first[] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.9f, 0.95f};
-    static const float says[] = {0.01f, 0.03f, 0.07f, 0.15f, 0.25f, 0.37f, 0.52f, 0.67f, 0.82f, 0.95f}; /* the middles of draft_file.c's kinds */
     uint32_t half = NTX_DRAFT_LOOKUP_KINDS / 2;
-    return kind >= NTX_DRAFT_FILE_KINDS ? says[kind - NTX_DRAFT_FILE_KINDS] : kind < half ? first[kind] : 0.1f;
+    return kind >= NTX_DRAFT_FILE_KINDS ? 1 : kind < half ? first[kind] : 0.1f;
 }
 
 void ntx_draft_chances(struct ntx_draft_chances *c)
 {
     for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++) {
-        c->tried[k] = 4;
+        c->said[k] = 4;
         c->held[k] = 4 * believed(k);
     }
 }
@@ -41,13 +40,14 @@ void ntx_draft_chances(struct ntx_draft_chances *c)
 void ntx_draft_chances_drift(struct ntx_draft_chances *c)
 {
     for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++)
-        c->held[k] += (believed(k) * c->tried[k] - c->held[k]) * DRIFT;
+        c->held[k] += (believed(k) * c->said[k] - c->held[k]) * DRIFT;
 }
 
-static void learn(struct ntx_draft_chances *c, uint32_t kind, bool held)
+static void learn(struct ntx_draft_chances *c, uint32_t kind, float said, bool held)
 {
-    c->tried[kind] = c->tried[kind] * FORGET + 1;
-    c->held[kind] = c->held[kind] * FORGET + held;
+    float keep = 1 - FORGET * said;
+    c->said[kind] = c->said[kind] * keep + said;
+    c->held[kind] = c->held[kind] * keep + held;
 }
 
 uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c, uint32_t node, int32_t token)
@@ -55,7 +55,7 @@ uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c
     uint32_t next = 0;
     for (uint32_t i = node + 1; i < d->n; i++)
         if (d->parent[i] == node) {
-            learn(c, d->kind[i], d->token[i] == token);
+            learn(c, d->kind[i], d->said[i], d->token[i] == token);
             next = d->token[i] == token ? i : next;
         }
     return next;
@@ -199,6 +199,7 @@ static void add(struct ntx_draft *d, struct way *w, uint32_t kind, int32_t token
     uint32_t i = d->n++;
     d->token[i] = token;
     d->kind[i] = (uint8_t)kind;
+    d->said[i] = 1;
     d->parent[i] = (uint8_t)w->node;
     d->depth[i] = (uint8_t)(d->depth[w->node] + 1);
     memcpy(d->path[i], d->path[w->node], d->depth[i] * sizeof d->path[i][0]);
@@ -222,7 +223,7 @@ void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, co
         uint32_t kind = 0;
         for (uint32_t i = 0; i < n_ways; i++) {
             uint32_t k = kind_of(ways[i].alike + ways[i].len, i && !ways[i].len);
-            double x = ways[i].chance * (double)(c->held[k] / c->tried[k]);
+            double x = ways[i].chance * ntx_draft_chance(c, k, 1);
             if (x > chance && ways[i].len < deepest) {
                 best = &ways[i];
                 chance = x;

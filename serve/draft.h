@@ -21,15 +21,17 @@ struct ntx_draft {
     uint8_t parent[NTX_DRAFT_NODES];  /* an earlier node; of node 0 itself */
     uint8_t depth[NTX_DRAFT_NODES];   /* of node 0: 0 */
     uint8_t kind[NTX_DRAFT_NODES];    /* which of the chances is its */
+    float said[NTX_DRAFT_NODES];      /* the chance that a small model gives it; 1 by look-up, which says nothing */
     uint32_t path[NTX_DRAFT_NODES][NTX_DRAFT_NODES]; /* slots from node 0's to its own (forward.h) */
 };
 
 #define NTX_DRAFT_LOOKUP_KINDS 20u
 #define NTX_DRAFT_FILE_KINDS NTX_DRAFT_LOOKUP_KINDS /* the first of 10 */
 #define NTX_DRAFT_KINDS 30u
-struct ntx_draft_chances { /* of a node whose parent held */
-    float held[NTX_DRAFT_KINDS], tried[NTX_DRAFT_KINDS];
+struct ntx_draft_chances { /* of a node whose parent held: what it is said to be, times how often such nodes held for each time that they were said to */
+    float held[NTX_DRAFT_KINDS], said[NTX_DRAFT_KINDS];
 };
+static inline double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, float said) { return (double)(said * c->held[kind] / c->said[kind]); }
 void ntx_draft_chances(struct ntx_draft_chances *c); /* before anything is learned */
 void ntx_draft_chances_drift(struct ntx_draft_chances *c); /* once a pass */
 

@@ -63,14 +63,35 @@ static bool failed(struct ntx_draft_file *f)
     return true;
 }
 
-bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t enough, uint64_t ns)
+#define CHILD 0.8f /* of its parent's chance: more than the likeliest child mostly has */
+
+/* Leaves may have children yet, which nobody knows. */
+static bool settled(const struct ntx_drafts_tree *x, uint32_t most, double cost)
+{
+    float path[NTX_DRAFTS_NODES] = {1}, open = 0;
+    bool leaf[NTX_DRAFTS_NODES];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n_nodes; i++) {
+        uint32_t up = x->node[i].parent;
+        leaf[i] = true;
+        path[i] = !i ? 1 : up < i ? path[up] * x->node[i].chance : 0;
+        leaf[up < i ? up : i] = up >= i;
+    }
+    for (uint32_t i = 0; i < x->n_nodes; i++)
+        open = leaf[i] && path[i] > open ? path[i] : open;
+    for (uint32_t i = 0; i < x->n_nodes; i++)
+        n += path[i] >= open * CHILD;
+    return n >= most || (double)(open * CHILD) <= cost;
+}
+
+bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost, uint64_t ns)
 {
     uint64_t now = ntx_now_ns(), end = now + ns;
     for (;; now = ntx_now_ns()) {
         uint32_t bell = atomic_load_explicit(&f->part->answers->bell, memory_order_acquire); /* pairs with the ring: what changed before it is seen */
         if (failed(f))
             return false;
-        if (look(f, t) && f->tree.n_text == t->n && (f->tree.done || f->tree.n_expanded >= enough))
+        if (look(f, t) && f->tree.n_text == t->n && (f->tree.done || settled(&f->tree, most, cost)))
             return true;
         if (now >= end)
             return false;
@@ -112,16 +133,17 @@ static void open_children(const struct ntx_drafts_tree *x, const struct ntx_draf
         if (k->parent != node || k->token < 0 || (uint32_t)k->token >= t->n_vocab || !(k->chance > 0))
             continue;
         s[i].kind = (uint8_t)kind_of(k->chance);
-        s[i].path = s[node].path * (double)(c->held[s[i].kind] / c->tried[s[i].kind]);
+        s[i].path = s[node].path * ntx_draft_chance(c, s[i].kind, NTX_MIN(k->chance, 1.0f));
         s[i].open = true;
     }
 }
 
-static void add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int32_t token, uint32_t n_text)
+static void add(struct ntx_draft *d, uint32_t parent, uint32_t kind, const struct ntx_drafts_node *x, uint32_t n_text)
 {
     uint32_t i = d->n++;
-    d->token[i] = token;
+    d->token[i] = x->token;
     d->kind[i] = (uint8_t)kind;
+    d->said[i] = NTX_MIN(x->chance, 1.0f);
     d->parent[i] = (uint8_t)parent;
     d->depth[i] = (uint8_t)(d->depth[parent] + 1);
     memcpy(d->path[i], d->path[parent], d->depth[i] * sizeof d->path[i][0]);
@@ -154,7 +176,7 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
         s[best].open = false;
         s[best].in = true;
         s[best].at = (uint8_t)d->n;
-        add(d, s[x->node[best].parent].at, s[best].kind, x->node[best].token, t->n);
+        add(d, s[x->node[best].parent].at, s[best].kind, &x->node[best], t->n);
         open_children(x, c, t, s, best);
     }
 }

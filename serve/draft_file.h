@@ -27,8 +27,9 @@ struct ntx_draft_file {
 
 /* The drafter is to go on with this text: with `most` nodes expanded at most. Once for each state of a text; more often does no harm. */
 void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most);
-/* Waits, ns at most, until the drafter has come to this text and expanded `enough` nodes of it, or is done. Whether it has. */
-bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t enough, uint64_t ns);
+/* Waits, ns at most, until the drafter has come to this text and its `most` likeliest nodes (of those whose chance is more than `cost`) are known, or it is done: a node that
+ * has not been expanded yet has no child among them. Whether it has. */
+bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost, uint64_t ns);
 /* As ntx_draft_lookup, from the drafter's tree as it stands. */
 void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, uint32_t most, uint32_t deepest, double cost);
 

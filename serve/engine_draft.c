@@ -48,7 +48,7 @@ static void propose_by_file(struct ntx_engine *e, struct ntx_session *s, struct 
     const struct ntx_draft_text t = text_of(e, s);
     uint64_t t0 = ntx_now_ns();
     ntx_draft_file_ask(&e->file, &t, to_expand(e));
-    if (!ntx_draft_file_wait(&e->file, &t, NTX_MIN(most, NTX_DRAFT_NODES / 2) * 2 / 3, patience(e, pass)))
+    if (!ntx_draft_file_wait(&e->file, &t, most, cost, patience(e, pass)))
         e->draft_gain *= 0.9;
     uint64_t waited = ntx_now_ns() - t0;
     s->run.draft_ns += waited;

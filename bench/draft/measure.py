@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tokens per pass, and time per token, with and without a drafter: measure.py BIN [-n TOKENS] [-p PROMPTS] [--tasks stories,questions] [--temps 0,0.8] [--ways off,15,63,auto] [-- MORE...]
+"""Tokens per pass, and time per token, with and without a drafter: measure.py BIN [-n TOKENS] [-p PROMPTS] [--tasks stories,questions] [--temps 0,0.8] [--ways off,15,63,auto] [-- MORE...],
+or the prompts of the tasks, each with a zero byte behind it (for bench_ideal): measure.py --prompts [-p PROMPTS] [--tasks stories]
 
 Stories begin with the first two sentences of a held-out story, questions are held-out ones and what the model writes behind them. A way is off, auto (as many guesses as
 pay) or a number of guesses; MORE goes to `ntx run`. The ways take turns, prompt by prompt. CSV: task, temp, way, tokens per pass, guesses per pass, ms per token, and s
@@ -19,6 +20,8 @@ def questions():
     for line in open(os.path.join(models, 'held-out.jsonl')):
         yield json.loads(line)['prompt']
 
+TASKS = {'stories': stories, 'questions': questions}
+
 def run(a, prompt, temp, way, seed):
     draft = [] if way == 'off' else ['--draft', a.draft] + ([] if way == 'auto' else ['--draft-nodes', way])
     with tempfile.NamedTemporaryFile() as f:
@@ -27,7 +30,8 @@ def run(a, prompt, temp, way, seed):
         return text, json.load(open(f.name))
 
 p = argparse.ArgumentParser()
-p.add_argument('bin')
+p.add_argument('bin', nargs='?')
+p.add_argument('--prompts', action='store_true')
 p.add_argument('-n', type=int, default=100)
 p.add_argument('-p', type=int, default=40)
 p.add_argument('--tasks', default='stories,questions')
@@ -39,9 +43,14 @@ args = sys.argv[1:]
 cut = args.index('--') if '--' in args else len(args)
 a = p.parse_args(args[:cut])
 a.more = args[cut + 1:]
+if a.prompts:
+    for task in a.tasks.split(','):
+        for x, _ in zip(TASKS[task](), range(a.p)):
+            print(x, end='\0')
+    sys.exit()
 print('task,temp,way,tokens_per_pass,guesses_per_pass,ms_per_token,waited,text', flush=True)
 for task in a.tasks.split(','):
-    prompts = [x for x, _ in zip({'stories': stories, 'questions': questions}[task](), range(a.p))]
+    prompts = [x for x, _ in zip(TASKS[task](), range(a.p))]
     for temp in a.temps.split(','):
         sums = {w: [0, 0, 0, 0, 0] for w in a.ways.split(',')}
         same = {w: True for w in sums}

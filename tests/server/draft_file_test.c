@@ -67,7 +67,7 @@ static void asked(void)
     ntx_drafts_close_seq(&part.asks->text[0].seq, &part.asks->bell);
 }
 
-/* 0 -> 1 (0.5) -> 3 (0.8); 0 -> 2 (0.25) -> 4 (0.95): as learned 0.52, 0.3484, 0.25, 0.2375. */
+/* 0 -> 1 (0.5) -> 3 (0.8); 0 -> 2 (0.25) -> 4 (0.95): of their paths 0.5, 0.4, 0.25, 0.2375. */
 static const struct ntx_drafts_node tree[] = {{4, 0, 1}, {10, 0, 0.5f}, {20, 0, 0.25f}, {30, 1, 0.8f}, {40, 2, 0.95f}};
 
 static void best_first(void)
@@ -101,17 +101,19 @@ static void waits(void)
 {
     const struct ntx_draft_text t = text_of(5);
     answer(5, tree, 5);
-    CHECK(ntx_draft_file_wait(&file, &t, 2, 0));
-    CHECK(!ntx_draft_file_wait(&file, &t, 3, 1000));
+    CHECK(ntx_draft_file_wait(&file, &t, 3, 0, 0)); /* 0.4 has not been expanded: a child may have 0.32, as three have */
+    CHECK(!ntx_draft_file_wait(&file, &t, 4, 0, 1000));
+    CHECK(!ntx_draft_file_wait(&file, &t, 5, 0.3, 1000));
+    CHECK(ntx_draft_file_wait(&file, &t, 5, 0.33, 0));
     part.answers->tree[0].done = 1;
-    CHECK(ntx_draft_file_wait(&file, &t, 3, 0));
+    CHECK(ntx_draft_file_wait(&file, &t, 5, 0, 0));
     part.answers->state = NTX_DRAFTS_FAILED;
-    CHECK(!ntx_draft_file_wait(&file, &t, 2, UINT64_MAX / 2));
+    CHECK(!ntx_draft_file_wait(&file, &t, 2, 0, UINT64_MAX / 2));
     part.answers->state = NTX_DRAFTS_READY;
     ntx_drafts_open_seq(&part.answers->tree[0].seq); /* it died here */
-    CHECK(!ntx_draft_file_wait(&file, &t, 2, 1000));
+    CHECK(!ntx_draft_file_wait(&file, &t, 2, 0, 1000));
     answer(5, tree, 5); /* its successor writes */
-    CHECK(ntx_draft_file_wait(&file, &t, 2, 0));
+    CHECK(ntx_draft_file_wait(&file, &t, 2, 0, 0));
 }
 
 /* Any bits: numbers near what they should be, and far from it. */

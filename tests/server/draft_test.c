@@ -83,7 +83,7 @@ static void learned(void)
     lookup(&d, text, 32, 32, 0.3);
     CHECK_EQ(d.n, 1);
     for (int i = 0; i < 200; i++)
-        ntx_draft_follow(&(struct ntx_draft){.n = 2, .token = {0, 'a'}, .kind = {0, d.kind[0]}, .depth = {0, 1}}, &chances, 0, 'a');
+        ntx_draft_follow(&(struct ntx_draft){.n = 2, .token = {0, 'a'}, .kind = {0, d.kind[0]}, .said = {0, 1}, .depth = {0, 1}}, &chances, 0, 'a');
     CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 0);
 }
 
