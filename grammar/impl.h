@@ -47,6 +47,7 @@ struct tree {
     uint32_t n_ranges, ranges_room;
     struct rule *rules;
     uint32_t n_rules, rules_room;
+    uint32_t *rule_slots, n_rule_slots; /* by hash of the name: rule + 1, or 0 */
     int failed;
     struct ntx_err *err;
     void *schema; /* schema.c's, what all schemas of a text share */

@@ -1,15 +1,17 @@
 /* mask.c: the vocabulary sorted by its bytes, each token as what it does not share with the one before; and masks.
  *
  * A walk goes through them in order with a set of stacks for each byte of the last path: what fails at some depth is passed over until less is shared.
- * Plain tokens (short, of printable ASCII but for quote and backslash) are a group of their own: in a JSON string, or wherever as many plain characters may come
- * as such a token can have, all of them may, and only the others are walked through. */
+ * Two kinds are groups of their own: plain tokens (of at most RUN characters, of printable ASCII but for quote and backslash), and those that have whole
+ * characters beyond ASCII, too. In a JSON string, or wherever all such characters lead to one and the same set, a mask made beforehand has all that are as long as
+ * characters may come (so a counted string costs little at each of its characters, though none of their sets comes again), and only the others are walked through. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "grammar/match.h"
 
-enum { PLAIN_RUN = 16, TOKEN_MOST = 4096 };
+enum { RUN = 16, TOKEN_MOST = 4096 };
+enum kind { ASCII, UNICODE, OTHER, KINDS };
 
 struct group {
     uint32_t n;
@@ -21,21 +23,59 @@ struct group {
 
 struct ntx_tokens {
     uint32_t n_vocab;
-    struct group group[2]; /* plain ones; others */
-    uint32_t *plain;       /* [words] mask of the plain ones */
+    struct group group[KINDS];
+    uint32_t *upto; /* [2 x RUN x words] masks: of the plain ones of ASCII, and of those with others, of at most 1, 2, ... RUN characters */
     size_t bytes;
 };
 
 static uint32_t words(const struct ntx_tokens *t) { return (t->n_vocab + 31) / 32; }
+static uint32_t *upto(const struct ntx_tokens *t, enum kind kind, unsigned chars) { return t->upto + (size_t)(kind * RUN + chars - 1) * words(t); }
 
 static bool plain_char(unsigned char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
 
-static bool is_plain(const char *p, size_t n)
+/* The characters beyond ASCII, as bytes. */
+struct span {
+    uint8_t lo, hi;
+};
+static const struct {
+    unsigned n;
+    struct span span[4];
+} utf8[] = {
+    {2, {{0xc2, 0xdf}, {0x80, 0xbf}}},
+    {3, {{0xe0, 0xe0}, {0xa0, 0xbf}, {0x80, 0xbf}}},
+    {3, {{0xe1, 0xec}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {3, {{0xed, 0xed}, {0x80, 0x9f}, {0x80, 0xbf}}},
+    {3, {{0xee, 0xef}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {4, {{0xf0, 0xf0}, {0x90, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {4, {{0xf1, 0xf3}, {0x80, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {4, {{0xf4, 0xf4}, {0x80, 0x8f}, {0x80, 0xbf}, {0x80, 0xbf}}},
+};
+
+/* Bytes of the character beyond ASCII that stands at p; 0: none does. */
+static unsigned wide_char(const char *p, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!plain_char((unsigned char)p[i]))
-            return false;
-    return n <= PLAIN_RUN;
+    for (size_t i = 0; i < sizeof utf8 / sizeof *utf8; i++) {
+        unsigned k = 0;
+        while (k < utf8[i].n && k < n && (unsigned char)p[k] >= utf8[i].span[k].lo && (unsigned char)p[k] <= utf8[i].span[k].hi)
+            k++;
+        if (k == utf8[i].n)
+            return k;
+    }
+    return 0;
+}
+
+static enum kind kind_of(const char *p, size_t n, unsigned *chars)
+{
+    enum kind kind = ASCII;
+    *chars = 0;
+    for (size_t i = 0; i < n; ++*chars) {
+        unsigned k = plain_char((unsigned char)p[i]) ? 1 : wide_char(p + i, n - i);
+        if (!k)
+            return OTHER;
+        kind = k > 1 ? UNICODE : kind;
+        i += k;
+    }
+    return *chars <= RUN ? kind : OTHER;
 }
 
 /* ---- making it */
@@ -47,8 +87,9 @@ struct raw {
         size_t at;
         uint32_t len;
         int32_t id;
+        uint8_t kind, chars;
     } *list; /* [n] */
-    uint32_t n;
+    uint32_t n, n_kind[KINDS];
 };
 
 static int by_bytes(const void *a, const void *b, void *pool)
@@ -73,7 +114,10 @@ static int gather(struct raw *r, uint32_t n, ntx_token_bytes_fn *bytes, void *ct
         int len = bytes(ctx, (int32_t)i, r->pool + r->n_pool, TOKEN_MOST);
         if (len <= 0)
             continue;
-        r->list[r->n++] = (struct word){r->n_pool, (uint32_t)len, (int32_t)i};
+        unsigned chars;
+        enum kind kind = kind_of(r->pool + r->n_pool, (size_t)len, &chars);
+        r->list[r->n++] = (struct word){r->n_pool, (uint32_t)len, (int32_t)i, (uint8_t)kind, (uint8_t)chars};
+        r->n_kind[kind]++;
         r->n_pool += (size_t)len;
     }
     if (r->n)
@@ -89,19 +133,33 @@ static uint32_t shared_of(const struct raw *r, const struct word *a, const struc
     return n;
 }
 
-static int make_group(struct group *g, const struct raw *r, bool plain, size_t *bytes)
+/* Bytes of the kind's tokens that they do not share with the ones before. */
+static size_t text_of(const struct raw *r, enum kind kind)
 {
     const struct word *before = NULL;
-    uint32_t at = 0, byte = 0;
-    g->ids = malloc((r->n + 1) * sizeof *g->ids);
-    g->shared = malloc((r->n + 1) * sizeof *g->shared);
-    g->more = malloc((r->n + 1) * sizeof *g->more);
-    g->text = malloc(r->n_pool + 1);
+    size_t n = 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->list[i].kind == kind) {
+            n += r->list[i].len - (before ? shared_of(r, before, &r->list[i]) : 0);
+            before = &r->list[i];
+        }
+    return n;
+}
+
+static int make_group(struct group *g, const struct raw *r, enum kind kind, size_t *bytes)
+{
+    const struct word *before = NULL;
+    uint32_t at = 0, byte = 0, n = r->n_kind[kind];
+    size_t text = text_of(r, kind);
+    g->ids = malloc((n + 1) * sizeof *g->ids);
+    g->shared = malloc((n + 1) * sizeof *g->shared);
+    g->more = malloc((n + 1) * sizeof *g->more);
+    g->text = malloc(text + 1);
     if (!g->ids || !g->shared || !g->more || !g->text)
         return -ENOMEM;
     for (uint32_t i = 0; i < r->n; i++) {
         const struct word *w = &r->list[i];
-        if (is_plain(r->pool + w->at, w->len) != plain)
+        if (w->kind != kind)
             continue;
         for (; byte <= (unsigned char)r->pool[w->at]; byte++)
             g->first[byte] = g->n, g->at[byte] = at;
@@ -115,10 +173,15 @@ static int make_group(struct group *g, const struct raw *r, bool plain, size_t *
     }
     for (; byte <= 256; byte++)
         g->first[byte] = g->n, g->at[byte] = at;
-    char *text = realloc(g->text, at + 1);
-    g->text = text ? text : g->text;
-    *bytes += (r->n + 1) * 8 + at;
+    *bytes += n * (sizeof *g->ids + sizeof *g->shared + sizeof *g->more) + text;
     return 0;
+}
+
+static void make_masks(struct ntx_tokens *t, const struct raw *r)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        for (unsigned chars = r->list[i].chars; r->list[i].kind != OTHER && chars <= RUN; chars++)
+            upto(t, r->list[i].kind, chars)[r->list[i].id / 32] |= 1u << (r->list[i].id % 32);
 }
 
 int ntx_tokens_new(uint32_t n, ntx_token_bytes_fn *bytes, void *ctx, struct ntx_tokens **out)
@@ -128,14 +191,14 @@ int ntx_tokens_new(uint32_t n, ntx_token_bytes_fn *bytes, void *ctx, struct ntx_
     int rc = r.list && t ? 0 : -ENOMEM;
     if (!rc) {
         t->n_vocab = n;
-        t->plain = calloc(words(t) + 1, sizeof *t->plain);
-        t->bytes = sizeof *t + words(t) * sizeof *t->plain;
-        rc = t->plain ? gather(&r, n, bytes, ctx) : -ENOMEM;
+        t->upto = calloc(2 * RUN * (size_t)words(t) + 1, sizeof *t->upto);
+        t->bytes = sizeof *t + 2 * RUN * (size_t)words(t) * sizeof *t->upto;
+        rc = t->upto ? gather(&r, n, bytes, ctx) : -ENOMEM;
     }
-    for (int i = 0; !rc && i < 2; i++)
-        rc = make_group(&t->group[i], &r, !i, &t->bytes);
-    for (uint32_t i = 0; !rc && i < t->group[0].n; i++)
-        t->plain[t->group[0].ids[i] / 32] |= 1u << (t->group[0].ids[i] % 32);
+    for (unsigned i = 0; !rc && i < KINDS; i++)
+        rc = make_group(&t->group[i], &r, i, &t->bytes);
+    if (!rc)
+        make_masks(t, &r);
     free(r.list);
     free(r.pool);
     if (rc)
@@ -149,68 +212,72 @@ void ntx_tokens_free(struct ntx_tokens *t)
 {
     if (!t)
         return;
-    for (int i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < KINDS; i++) {
         free(t->group[i].ids);
         free(t->group[i].shared);
         free(t->group[i].more);
         free(t->group[i].text);
     }
-    free(t->plain);
+    free(t->upto);
     free(t);
 }
 
 size_t ntx_tokens_bytes(const struct ntx_tokens *t) { return t->bytes; }
 
-/* ---- plain runs */
+/* ---- runs of characters that may all come */
 
-/* The set that every plain character leads to; STUCK: they do not lead to one. */
-static uint32_t plain_step(struct ntx_match *m, uint32_t set)
+/* Of two sets that bytes lead to, the one for both. */
+static uint32_t joined(uint32_t a, uint32_t b) { return a == NTX__UNKNOWN || a == b ? b : NTX__MIXED; }
+
+static uint32_t all_ascii(struct ntx_match *m, uint32_t set)
 {
     uint32_t to = NTX__UNKNOWN;
-    for (unsigned c = 0x20; c < 0x7f; c++) {
-        if (!plain_char((unsigned char)c))
+    for (unsigned c = 0x20; c < 0x7f && to != NTX__MIXED; c++)
+        if (plain_char((unsigned char)c))
+            to = joined(to, ntx__match_step(m, set, (uint8_t)c));
+    return to;
+}
+
+/* Where the sequences of n bytes out of these spans lead. */
+static uint32_t all_of(struct ntx_match *m, uint32_t set, const struct span *s, unsigned n)
+{
+    uint32_t to = NTX__UNKNOWN;
+    const uint8_t *class_of = m->c.grammar->class_of;
+    for (unsigned c = s->lo; c <= s->hi && to != NTX__MIXED; c++) {
+        if (c > s->lo && class_of[c] == class_of[c - 1])
             continue;
         uint32_t one = ntx__match_step(m, set, (uint8_t)c);
-        if (one == NTX__STUCK || (to != NTX__UNKNOWN && one != to))
-            return NTX__STUCK;
-        to = one;
+        to = joined(to, one == NTX__STUCK || n == 1 ? one : all_of(m, one, s + 1, n - 1));
     }
     return to;
 }
 
-/* How many plain characters may come, whatever they are: at most PLAIN_RUN are looked at. */
-static unsigned plain_run(struct ntx_match *m, uint32_t set)
+static uint32_t all_unicode(struct ntx_match *m, uint32_t set)
 {
-    uint32_t path[PLAIN_RUN];
-    unsigned n = 0, rest = 0;
-    for (;; n++) {
-        if (m->failed)
-            return 0;
-        if (m->sets[set].plain != NTX__UNKNOWN_RUN) {
-            rest = m->sets[set].plain;
-            break;
+    uint32_t to = all_ascii(m, set);
+    for (size_t i = 0; i < sizeof utf8 / sizeof *utf8 && to != NTX__MIXED; i++)
+        to = joined(to, all_of(m, set, utf8[i].span, utf8[i].n));
+    return to;
+}
+
+/* How many characters of this kind may come whatever they are, RUN at most; *sure: no more may, whatever they are, or RUN may. */
+static unsigned run_of(struct ntx_match *m, enum kind kind, bool *sure)
+{
+    uint32_t set = m->now;
+    for (unsigned n = 0; n < RUN; n++) {
+        uint32_t to = m->sets[set].all[kind];
+        if (to == NTX__UNKNOWN) {
+            to = kind == ASCII ? all_ascii(m, set) : all_unicode(m, set);
+            if (m->failed)
+                return 0;
+            m->sets[set].all[kind] = to;
         }
-        if (n == PLAIN_RUN)
-            break;
-        path[n] = set;
-        uint32_t to = plain_step(m, set);
-        if (to == NTX__STUCK) {
-            m->sets[set].plain = 0;
-            break;
-        }
-        if (to == set) {
-            m->sets[set].plain = rest = PLAIN_RUN;
-            break;
-        }
+        *sure = to != NTX__MIXED;
+        if (to == NTX__MIXED || to == NTX__STUCK)
+            return n;
         set = to;
     }
-    bool sure = rest > 0 || n < PLAIN_RUN;
-    for (unsigned i = 0; i < n; i++) {
-        unsigned run = rest + n - i;
-        if (sure || run >= PLAIN_RUN)
-            m->sets[path[i]].plain = (uint8_t)(run < PLAIN_RUN ? run : PLAIN_RUN);
-    }
-    return rest + n < PLAIN_RUN ? rest + n : PLAIN_RUN;
+    return RUN;
 }
 
 /* ---- the walk */
@@ -255,18 +322,28 @@ static void walk_group(struct walk *w, const struct group *g)
             walk_byte(w, g, c);
 }
 
+/* The tokens of a kind, at once where all of them may come up to some length and no others. */
+static void fill_kind(struct walk *w, enum kind kind)
+{
+    const struct ntx_tokens *t = w->m->c.tokens;
+    bool sure = false;
+    unsigned run = kind == OTHER || w->lead ? 0 : run_of(w->m, kind, &sure);
+    if (!sure) {
+        walk_group(w, &t->group[kind]);
+        return;
+    }
+    const uint32_t *all = run ? upto(t, kind, run) : NULL;
+    for (uint32_t i = 0; i < words(t) && all; i++)
+        w->bits[i] |= all[i];
+}
+
 static void fill(struct ntx_match *m, bool lead, uint32_t *bits)
 {
-    const struct ntx_tokens *t = m->c.tokens;
     struct walk w = {.m = m, .bits = bits, .lead = lead};
     w.path[0] = m->now;
-    bool run = !lead && plain_run(m, m->now) >= PLAIN_RUN;
-    if (run)
-        memcpy(bits, t->plain, words(t) * sizeof *bits);
-    else
-        memset(bits, 0, words(t) * sizeof *bits);
-    for (int i = run; i < 2 && !m->failed; i++)
-        walk_group(&w, &t->group[i]);
+    memset(bits, 0, words(m->c.tokens) * sizeof *bits);
+    for (unsigned kind = 0; kind < KINDS && !m->failed; kind++)
+        fill_kind(&w, kind);
 }
 
 static bool none_of(const uint32_t *bits, uint32_t n)

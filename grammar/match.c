@@ -213,7 +213,7 @@ static uint32_t number(struct ntx_match *m)
     }
     if (!room_for_set(m))
         return NTX__STUCK;
-    m->sets[m->n_sets] = (struct stacks){.first = m->n_items, .n = m->n_found, .ends = m->ends, .plain = NTX__UNKNOWN_RUN};
+    m->sets[m->n_sets] = (struct stacks){.first = m->n_items, .n = m->n_found, .ends = m->ends, .all = {NTX__UNKNOWN, NTX__UNKNOWN}};
     if (m->n_found)
         memcpy(m->items + m->n_items, m->found, m->n_found * sizeof *m->found);
     m->n_items += m->n_found;

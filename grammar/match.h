@@ -8,7 +8,7 @@
 #define NTX__STUCK (UINT32_MAX - 1)   /* no set: the byte may not come, or m has failed */
 #define NTX__MASKS 24u
 #define NTX__STEPS (1u << 21)
-#define NTX__UNKNOWN_RUN 255u
+#define NTX__MIXED (UINT32_MAX - 2)   /* not all bytes that are asked for lead to one set */
 
 struct frame {
     uint32_t state, under; /* the one below; UINT32_MAX: none */
@@ -18,7 +18,7 @@ struct frame {
 struct stacks {
     uint32_t first, n; /* of items: frames whose states read a byte, in order */
     bool ends;         /* it may end here */
-    uint8_t plain;     /* so many plain characters may come whatever they are; NTX__UNKNOWN_RUN: not known yet */
+    uint32_t all[2];   /* the set that every plain character leads to, and that every one of Unicode does: NTX__STUCK: none may come; NTX__MIXED; NTX__UNKNOWN */
 };
 
 struct kept_mask {

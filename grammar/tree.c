@@ -64,6 +64,7 @@ void ntx__tree_free(struct tree *t)
     for (uint32_t i = 0; i < t->n_rules; i++)
         free(t->rules[i].name);
     free(t->rules);
+    free(t->rule_slots);
     free(t->nodes);
     free(t->pool);
     free(t->ranges);
@@ -148,25 +149,61 @@ node ntx__tree_of(struct tree *t, enum node_kind kind, const node *what, size_t 
 
 node ntx__tree_rule(struct tree *t, uint32_t rule) { return add(t, (struct tree_node){.kind = N_RULE, .a = rule}); }
 
+/* Where the rule of this name is in the index, or would be. */
+static uint32_t *slot_of(struct tree *t, const char *name, size_t n)
+{
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)name[i]) * 16777619u;
+    for (h ^= h >> 15;; h++) {
+        uint32_t *slot = &t->rule_slots[h & (t->n_rule_slots - 1)];
+        const char *have = *slot ? t->rules[*slot - 1].name : NULL;
+        if (!have || (strlen(have) == n && !memcmp(have, name, n)))
+            return slot;
+    }
+}
+
+/* Room in the index for one more, twice over. */
+static bool index_rules(struct tree *t)
+{
+    if (2 * (t->n_rules + 1) <= t->n_rule_slots)
+        return true;
+    uint32_t n = 4 * (t->n_rules + 16), room = 64;
+    while (room < n)
+        room *= 2;
+    uint32_t *slots = calloc(room, sizeof *slots);
+    if (!slots) {
+        ntx__tree_fail(t, -ENOMEM, "no memory for the grammar");
+        return false;
+    }
+    free(t->rule_slots);
+    t->rule_slots = slots;
+    t->n_rule_slots = room;
+    for (uint32_t i = 0; i < t->n_rules; i++)
+        if (t->rules[i].name)
+            *slot_of(t, t->rules[i].name, strlen(t->rules[i].name)) = i + 1;
+    return true;
+}
+
 uint32_t ntx__tree_rule_new(struct tree *t, const char *name, size_t n)
 {
     char *copy = name ? strndup(name, n) : NULL;
     if (name && !copy)
         ntx__tree_fail(t, -ENOMEM, "no memory for the grammar");
-    if (!grow(t, &t->rules, t->n_rules, &t->rules_room, 1, sizeof *t->rules, RULES_MOST)) {
+    if (!grow(t, &t->rules, t->n_rules, &t->rules_room, 1, sizeof *t->rules, RULES_MOST) || !index_rules(t)) {
         free(copy);
         return 0;
     }
     t->rules[t->n_rules] = (struct rule){.name = copy};
+    if (copy)
+        *slot_of(t, copy, strlen(copy)) = t->n_rules + 1;
     return t->n_rules++;
 }
 
 uint32_t ntx__tree_rule_named(struct tree *t, const char *name, size_t n)
 {
-    for (uint32_t i = 0; i < t->n_rules; i++)
-        if (t->rules[i].name && strlen(t->rules[i].name) == n && !memcmp(t->rules[i].name, name, n))
-            return i;
-    return ntx__tree_rule_new(t, name, n);
+    uint32_t have = t->failed || !t->n_rule_slots ? 0 : *slot_of(t, name, n);
+    return have ? have - 1 : ntx__tree_rule_new(t, name, n);
 }
 
 void ntx__tree_define(struct tree *t, uint32_t rule, node body)

@@ -29,6 +29,7 @@ static const char *const written[] = {
 };
 
 static unsigned refused;
+static FILE *told; /* what was drawn, for another validator (peer_test.py) */
 
 static bool try_schema(const char *text, const json_t *schema, uint64_t *seed, bool must)
 {
@@ -50,6 +51,12 @@ static bool try_schema(const char *text, const json_t *schema, uint64_t *seed, b
         json_t *v = json_loadb(out, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
         CHECK_MSG(v != NULL, "%s\n  gave %s: %s", text, out, e.text);
         CHECK_MSG(valid(schema, schema, v, &why), "%s\n  gave %s: %s", text, out, why);
+        if (told) {
+            json_t *line = json_pack("[s, s#]", text, out, len);
+            json_dumpf(line, told, JSON_COMPACT);
+            fputc('\n', told);
+            json_decref(line);
+        }
         json_decref(v);
         free(out);
     }
@@ -80,12 +87,15 @@ static void try_all(uint64_t seed, unsigned all)
 
 int main(int argc, char **argv)
 {
-    static const uint64_t seeds[] = {25, 1, 43}; /* any other ends as well: schemas SEED [NUMBER] */
+    static const uint64_t seeds[] = {25, 1, 43}; /* any other ends as well: schemas SEED [NUMBER [FILE for what is drawn]] */
+    told = argc > 3 ? fopen(argv[3], "we") : NULL;
+    CHECK(argc <= 3 || told);
     json_object_seed(1); /* the order of keys is the same in each run */
     unsigned all = argc > 2 ? (unsigned)atoi(argv[2]) : 500;
     for (size_t i = 0; argc < 2 && i < sizeof seeds / sizeof *seeds; i++)
         try_all(seeds[i], all);
     if (argc > 1)
         try_all(strtoull(argv[1], NULL, 10), all);
+    CHECK(!told || !fclose(told));
     return 0;
 }
