@@ -34,6 +34,7 @@ PRESETS = {
     "relu": Shape(act="relu"),
     "moe": Shape(experts=8, ff=256),
     "draft": Shape(layers=3, embd=128, heads=2, kv=1, ff=384),
+    "chat": Shape(vocab=1792, layers=3, embd=128, heads=2, kv=1, ff=384, ctx=4096),
 }
 
 
@@ -180,19 +181,20 @@ class Net(nn.Module):
         missing, unknown = self.load_state_dict(weights, strict=False)
         assert missing == ["subject.weight"] and not unknown, (missing, unknown)
 
-    def forward(self, ids):
-        """ids: [batch x tokens] -> logits [batch x tokens x vocab]; of the FFNs the mean extra loss and statistic; after a third of the layers, logits of
+    def forward(self, ids, positions=None, keep=None):
+        """ids, positions (None: from 0): [batch x tokens] -> logits [batch x tokens x vocab] (keep: of these tokens alone, [n x vocab]); of the FFNs the mean extra loss and statistic; after a third of the layers, logits of
         whom the sentence is about"""
         x = self.embed(ids)
-        cos, sin = self.cos[:ids.shape[1]], self.sin[:ids.shape[1]]
+        cos, sin = (c[:ids.shape[1]] if positions is None else c[positions].unsqueeze(1) for c in (self.cos, self.sin))
         extra = statistic = 0
+        subject = None
         n = len(self.layers)
         for i, layer in enumerate(self.layers):
             x, e, s = layer(x, cos, sin)
             extra, statistic = extra + e, statistic + s
-            if i == n // 3:
+            if i == n // 3 and keep is None:
                 subject = self.subject(F.rms_norm(x, x.shape[-1:]))
-        x = self.norm(x)
+        x = self.norm(x if keep is None else x[keep])
         return F.linear(x, self.embed.weight if self.out is None else self.out.weight), extra / n, statistic / n, subject
 
 

@@ -7,6 +7,7 @@ The schedule is keyed to the time spent, not to steps, so that the run ends when
 linearly to zero. DIR gets last.pt (every few minutes, and at the end; a run that finds it goes on from there) and loss.csv.
 Matrices are trained with Muon (momentum, orthogonalised by Newton-Schulz; K. Jordan 2024), the rest with AdamW."""
 import argparse
+import json
 import os
 import time
 
@@ -22,7 +23,6 @@ BALANCE = 0.01  # weight of the loss that evens the experts' loads
 PRESS = 0.01    # where the weight of the loss against active neurons starts; it rises while more than --active are
 EMBED = 5       # times the rate of AdamW is that of an embedding which is not the output matrix, too: it starts 50 times as large
 SUBJECT = 0.3   # weight of the loss of telling whom a sentence is about
-LONGEST = 8  # seconds that one step may add to the clock: a longer one was stopped, or compiled
 LONG_FROM = 0.85  # of the time: from here on rows are joined in pairs, so that all positions of the context are seen
 
 
@@ -66,10 +66,11 @@ def schedule(x):
 
 
 class Rows:
-    """Batches in a seeded order; position counts rows of T = 256."""
+    """Batches in a seeded order: (ids, what follows, weights, subjects, and of rows that have them positions)."""
 
     def __init__(self, path, seed, device):
         z = np.load(path)
+        self.positions = z["positions"] if "positions" in z else None
         self.ids, self.weight, self.subject, self.device = z["ids"], z["weight"], z["subject"], device
         self.seed = seed
 
@@ -81,11 +82,13 @@ class Rows:
         n //= parts
         pick = pick[part * n:part * n + n]
         arrays = [self.ids[pick].astype(np.int64), self.weight[pick].astype(np.float32), self.subject[pick].astype(np.int64)]
-        if pairs:
+        if self.positions is not None:
+            arrays.append(self.positions[pick].astype(np.int64))
+        elif pairs:
             h = n // 2
             arrays = [np.concatenate((p[:h, :-1], p[h:]), 1) for p in arrays]
-        ids, weight, subject = (torch.from_numpy(p).to(self.device) for p in arrays)
-        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weight[:, 1:].contiguous(), subject[:, :-1].contiguous()
+        ids, weight, subject, *positions = (torch.from_numpy(p).to(self.device) for p in arrays)
+        return (ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weight[:, 1:].contiguous(), subject[:, :-1].contiguous(), *(p[:, :-1].contiguous() for p in positions))
 
 
 class Run:
@@ -105,12 +108,21 @@ class Run:
         self.extra = torch.tensor(BALANCE if self.shape.experts else PRESS if self.shape.act == "relu" else 0.0)
         self.loss = torch.compile(self.plain_loss, dynamic=False) if a.compile else self.plain_loss
 
-    def logits(self, x):
+    def logits(self, x, positions=None, keep=None):
         with torch.autocast(self.device, torch.bfloat16):
-            return self.net(x)
+            return self.net(x, positions, keep)
 
-    def plain_loss(self, x, y, w, who, factor):
-        """The text's loss, the subjects' and the FFNs' (times factor); the text's alone, and the FFNs' statistic."""
+    def talk_loss(self, x, y, w, who, positions, factor):
+        """Of conversations: that of what the model says."""
+        keep = w > 0
+        logits, extra, statistic, _ = self.logits(x, positions, keep)
+        text = F.cross_entropy(logits.float(), y[keep])
+        return text + factor * extra, torch.stack((text.detach(), statistic))
+
+    def plain_loss(self, x, y, w, who, positions, factor):
+        """The text's loss, the subjects' (of stories) and the FFNs' (times factor); the text's alone, and the FFNs' statistic."""
+        if positions is not None:
+            return self.talk_loss(x, y, w, who, positions, factor)
         logits, extra, statistic, subject = self.logits(x)
         told = F.cross_entropy(subject.float().flatten(0, 1), who.flatten(), ignore_index=0)
         nll = F.cross_entropy(logits.float().flatten(0, 1), y.flatten(), reduction="none")
@@ -129,13 +141,29 @@ class Run:
         path = os.path.join(self.a.dir, "last.pt")
         if not os.path.exists(path):
             if self.a.init:
-                self.net.load(self.start(export.weights(self.a.init)))
+                self.net.load(self.start(self.grown(export.weights(self.a.init))))
             return
         c = torch.load(path, map_location=self.device)
         self.net.load_state_dict(c["net"])
         self.adam.load_state_dict(c["adam"])
         self.muon.state = c["muon"]
         self.step, self.rows, self.spent, self.extra = c["step"], c["rows"], c["spent"], c["extra"]
+
+    def grown(self, weights):
+        """With rows for the tokens of a vocabulary that was added to: each is what its two parts are, at first."""
+        if not self.a.tok:
+            return weights
+        t = json.load(open(self.a.tok))
+        ids = {s: i for i, s in enumerate(t["tokens"])}
+        made = {ids[a + b]: (ids[a], ids[b]) for a, b in (m.split(" ") for m in reversed(t["merges"]))}
+        for name in ("embed.weight", "out.weight"):
+            old = weights[name][:t["from"]]
+            w = torch.cat((old, torch.randn(len(ids) - len(old), old.shape[1], generator=torch.Generator().manual_seed(self.a.seed)) * old.std()))
+            for i in range(len(old), len(w)):
+                if i in made:
+                    w[i] = (w[made[i][0]] + w[made[i][1]]) / 2 ** 0.5
+            weights[name] = w
+        return weights
 
     def start(self, weights):
         """From the weights of a dense model. Of experts every two begin as the halves of its FFN, parted at random; as their outputs
@@ -151,9 +179,9 @@ class Run:
     @torch.no_grad()
     def held(self, rows, n=32):
         """Loss per token of the text, and the share of answers whose every token is the most likely one."""
-        x, y, w, _ = rows.batch(0, n)
+        x, y, w, _, *positions = rows.batch(0, n)
         self.net.eval()
-        logits = self.logits(x)[0].float()
+        logits = self.logits(x, *positions)[0].float()
         self.net.train()
         nll = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(w)
         right, answer = (logits.argmax(-1) == y).cpu().numpy(), (w > 1).cpu().numpy()
@@ -165,7 +193,8 @@ class Run:
         return (nll * (w > 0)).sum().item() / (w > 0).sum().item(), good / max(spans, 1)
 
     def batch(self, train, long=False):
-        return train.batch(self.rows, self.a.batch, long, self.rank, self.world)
+        b = train.batch(self.rows, self.a.batch, long, self.rank, self.world)
+        return b if len(b) == 5 else (*b, None)
 
     def agree(self, told):
         """Gradients and what the loss told become their means over the processes, the clock that of the first."""
@@ -215,7 +244,7 @@ class Run:
                     log.write(f"{self.step},{self.spent:.0f},{self.rows},{loss:.4f},{h[0]:.4f},{h[1]:.4f},{statistic:.4f}\n")
                     log.flush()
                 now = time.time()
-                self.spent, last = self.spent + min(now - last, LONGEST), now
+                self.spent, last = self.spent + min(now - last, a.longest), now
                 if now - saved > 240:
                     self.save()
                     saved = now
@@ -231,6 +260,8 @@ def main():
     a.add_argument("--held", required=True)
     a.add_argument("--dir", required=True)
     a.add_argument("--init", help="GGUF file of export.py whose weights to start from")
+    a.add_argument("--tok", help="the vocabulary, where it was added to since --init")
+    a.add_argument("--longest", type=float, default=8, help="seconds that one step may add to the clock: a longer one was stopped, or compiled")
     a.add_argument("--active", type=float, default=0.12, help="of a ReLU model: the share of its neurons that may be active")
     a.add_argument("--minutes", type=float, required=True)
     a.add_argument("--batch", type=int, default=24, help="rows of 256 tokens a step")
