@@ -5,7 +5,8 @@
 
 Writes GGUF version 3 by itself: architecture "llama" ("llama-relu", which only ntx knows, where the FFN has ReLU), matrices F16,
 vectors and routers F32, the tokenizer as byte-level BPE ("gpt2", pre-tokenizer
-"gpt-2"). The text of the model starts with <s> and ends with </s>; there is no chat template."""
+"gpt-2"). The text of the model starts with <s> and ends with </s>; there is no chat template, but where the vocabulary has the marks of conversations (chat.py):
+that of talks.py, and what the model says ends with <|im_end|>."""
 import argparse
 import json
 import struct
@@ -14,12 +15,13 @@ import numpy as np
 import torch
 
 import net
+import talks
 
 U32, I32, F32, BOOL, STR, ARR = 4, 5, 6, 7, 8, 9
 FORM = {U32: "I", I32: "i", F32: "f", BOOL: "?"}
 TYPE_F32, TYPE_F16 = 0, 1
 ALIGN = 32
-NORMAL, CONTROL, UNUSED = 1, 3, 5
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 
 
 def string(s):
@@ -152,7 +154,9 @@ def tensors(s, net):
 
 
 def metadata(s, tok, name):
-    kinds = [CONTROL if t in ("<s>", "</s>") else UNUSED if t.startswith("<unused") else NORMAL for t in tok["tokens"]]
+    marks = tok.get("marks", [])
+    kinds = [CONTROL if t in ("<s>", "</s>") or (t in marks and t[1] == "|") else USER_DEFINED if t in marks else UNUSED if t.startswith("<unused") else NORMAL for t in tok["tokens"]]
+    chat = [("tokenizer.chat_template", STR, talks.TEMPLATE)] if marks else []
     arch = "llama-relu" if s["act"] == "relu" else "llama"
     experts = [(f"{arch}.expert_count", U32, s["experts"]), (f"{arch}.expert_used_count", U32, s["used"])] if s["experts"] else []
     return [
@@ -179,9 +183,10 @@ def metadata(s, tok, name):
         ("tokenizer.ggml.token_type", I32, kinds),
         ("tokenizer.ggml.merges", STR, tok["merges"]),
         ("tokenizer.ggml.bos_token_id", U32, 0),
-        ("tokenizer.ggml.eos_token_id", U32, 1),
+        ("tokenizer.ggml.eos_token_id", U32, tok["tokens"].index("<|im_end|>") if marks else 1),
         ("tokenizer.ggml.add_bos_token", BOOL, True),
         ("tokenizer.ggml.add_eos_token", BOOL, False),
+        *chat,
     ]
 
 
