@@ -163,8 +163,27 @@ struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum
     return (struct ntx_shape){ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
 }
 
+/* Of each key head q and k, then v of its heads, then the gates of their outputs. */
+static bool whole_delta(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out)
+{
+    *out = (struct ntx_whole){.name = "ssm_in.weight", .shape = ntx_shape_of(hp, layer, NTX_T_delta_mix), .row0 = ntx_whole_run(hp, t, 0), .run = hp->delta.head};
+    out->shape.n_out += ntx_shape_of(hp, layer, NTX_T_delta_gate).n_out;
+    return true;
+}
+
+uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t i)
+{
+    const uint32_t keys = hp->delta.key_heads, each = hp->delta.heads / keys, of_key = 2 + 2 * each;
+    const bool qk = t == NTX_T_delta_mix && i < 2 * keys;
+    uint32_t head = t == NTX_T_delta_mix && !qk ? i - 2 * keys : i;
+    uint32_t at = qk ? i % keys * of_key + i / keys : head / each * of_key + 2 + (t == NTX_T_delta_gate ? each : 0) + head % each;
+    return at * hp->delta.head;
+}
+
 bool ntx_whole_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out)
 {
+    if (hp->delta_joined && (t == NTX_T_delta_mix || t == NTX_T_delta_gate))
+        return whole_delta(hp, layer, t, out);
     bool qkv = hp->qkv_fused && t >= NTX_T_q && t <= NTX_T_v, gate_up = hp->gate_up_fused && (t == NTX_T_gate || t == NTX_T_up);
     if (!qkv && !gate_up)
         return false;

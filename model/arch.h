@@ -43,6 +43,7 @@ struct ntx_hparams {
     bool v_of_k;             /* layers without a window have no V matrix: their V is the K matrix's product, too */
     bool experts_fused;      /* an expert's gate and up are one matrix */
     bool qkv_fused, gate_up_fused; /* these are one matrix in the file (ntx_whole_of) */
+    bool delta_joined;       /* the same of a delta net's q, k and v and the gate of its output */
     uint32_t expert_every, unturned_every; /* of architectures where the last of so many layers has experts, or turns nothing */
     const struct ntx_dims *dims; /* [n_layers], the model's, where layers differ in these and in n_ff: which are then the largest; NULL: they do not */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
@@ -111,8 +112,11 @@ struct ntx_whole {
     const char *name;
     struct ntx_shape shape;
     uint32_t row0;
+    uint32_t run; /* so many of t's rows lie together; 0: all do */
 };
 bool ntx_whole_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out);
+/* Where there are runs: where run i of t's rows begins in it. */
+uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t i);
 /* The steps of a layer as an architecture makes it from these numbers, without a file: each step with all that it may take. false: there is no such
  * architecture. */
 bool ntx_layer_describe(const char *arch, const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);

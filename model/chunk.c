@@ -54,21 +54,41 @@ static int append(struct cutter *k, struct ntx_chunk **out)
     return 0;
 }
 
-/* n_out of a tensor's rows from row0 on; 0: all. */
-static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, uint32_t row0, uint32_t n_out, struct ntx_weight *w)
+/* Rows of a tensor that are a weight by themselves: n_out from row0 on, or in runs of it; 0: all. */
+struct part {
+    enum ntx_tensor t;
+    uint32_t row0, n_out, run;
+};
+
+/* Where a weight's row is in the tensor. */
+static uint64_t row_in_tensor(const struct cutter *k, const struct part *p, uint64_t row)
+{
+    return p->run ? ntx_whole_run(&k->m->hp, p->t, (uint32_t)(row / p->run)) + row % p->run : p->row0 + row;
+}
+
+/* Rows of a chunk: where there are runs, they are cut evenly. */
+static uint32_t rows_of_chunk(const struct cutter *k, const struct part *p, const struct ntx_weight *w, bool fixed)
+{
+    uint64_t rows = fixed ? w->n_out : NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
+    uint32_t n = (uint32_t)NTX_MIN(rows, (uint64_t)(p->run ? p->run : w->n_out));
+    while (p->run && p->run % n)
+        n--;
+    return n;
+}
+
+static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, const struct part *p, struct ntx_weight *w)
 {
     *w = absent;
     if (tensor == NTX_NO_TENSOR)
         return 0;
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     *w = weight_of(k->m, tensor);
-    w->n_out = n_out ? n_out : w->n_out;
+    w->n_out = p->n_out ? p->n_out : w->n_out;
     bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS;
     if (use == NTX_USE_HEADS)
         w->n_out *= (uint32_t)t->ne[2];
-    uint64_t rows = fixed ? w->n_out : NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
     w->chunk0 = k->c->n;
-    w->chunk_rows = (uint32_t)NTX_MIN(rows, (uint64_t)w->n_out);
+    w->chunk_rows = rows_of_chunk(k, p, w, fixed);
     for (uint64_t row = 0; row < w->n_out; row += w->chunk_rows) {
         struct ntx_chunk *ch;
         int rc = append(k, &ch);
@@ -79,7 +99,7 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
         ch->file = t->file;
         ch->row0 = (uint32_t)row;
         ch->n_rows = NTX_MIN(w->chunk_rows, w->n_out - ch->row0);
-        ch->offset = t->offset + (row0 + row) * w->row_bytes;
+        ch->offset = t->offset + row_in_tensor(k, p, row) * w->row_bytes;
         ch->bytes = (uint64_t)ch->n_rows * w->row_bytes;
         ch->fixed = fixed;
         *(fixed ? &k->c->fixed_bytes : &k->c->matrix_bytes) += ch->bytes;
@@ -88,7 +108,7 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     return 0;
 }
 
-static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_rows(k, tensor, layer, use, 0, 0, w); }
+static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_rows(k, tensor, layer, use, &(struct part){0}, w); }
 
 /* One matrix of one expert: gate and up may be one in the file. */
 static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum ntx_expert_part part)
@@ -157,7 +177,7 @@ static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
         uint32_t rows = ntx_whole_of(&k->m->hp, l, t, &whole) ? ntx_shape_of(&k->m->hp, l, t).n_out : 0;
         experts |= use == NTX_USE_EXPERT;
         if (use != NTX_USE_EXPERT)
-            rc = cut_rows(k, k->m->layers[l].tensor[t], l, use, whole.row0, rows, &k->c->layers[l].of[t]);
+            rc = cut_rows(k, k->m->layers[l].tensor[t], l, use, &(struct part){t, whole.row0, rows, whole.run}, &k->c->layers[l].of[t]);
     }
     return rc || !experts ? rc : cut_experts(k, l);
 }

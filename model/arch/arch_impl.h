@@ -105,6 +105,10 @@ int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float 
 int ntx__key_windows(struct ntx__keys *k, int64_t fallback, uint32_t every);
 /* Makes hp->dims: heads, K and V heads and FFNs as the keys' numbers or arrays say, all else as hp says. */
 int ntx__make_dims(struct ntx__keys *k);
+/* Whether a layer has a tensor of that name. */
+bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name);
+/* Where the first layer with experts (hp->n_dense) has their gates and ups in one matrix, all have. */
+void ntx__find_fused_experts(struct ntx__keys *k);
 /* nextn_predict_layers: that many of the last blocks are not layers of the text's; what they hold is known, and never read. */
 int ntx__key_nextn(struct ntx__keys *k);
 #define NTX__MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */

@@ -89,6 +89,7 @@ static int keys(struct ntx__keys *k)
     if ((rc = ntx__key_u32(k, "expert_shared_count", -1, 0, NTX__MAX_WIDTH / hp->n_ff_exp, &shared)))
         return rc;
     hp->n_ff_shexp = shared * hp->n_ff_exp;
+    ntx__find_fused_experts(k);
     return 0;
 }
 

@@ -3,17 +3,9 @@
  * token of its own; and what a layer gives may be scaled. */
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
-
-static bool has(const struct ntx__keys *k, uint32_t layer, const char *name)
-{
-    char full[80];
-    snprintf(full, sizeof full, "blk.%u.%s", layer, name);
-    return ntx_gguf_tensor(k->g, full);
-}
 
 static int window_keys(struct ntx__keys *k, uint32_t *head_k, uint32_t *head_v)
 {
@@ -66,7 +58,7 @@ static int dims(struct ntx__keys *k, uint32_t head_k, uint32_t head_v)
     }
     hp->head_k = NTX_MAX(hp->head_k, head_k);
     hp->head_v = NTX_MAX(hp->head_v, head_v);
-    hp->v_of_k = full < hp->n_layers && !has(k, full, "attn_v.weight");
+    hp->v_of_k = full < hp->n_layers && !ntx__has(k, full, "attn_v.weight");
     return share(k, n_shared);
 }
 
@@ -83,7 +75,7 @@ static int keys(struct ntx__keys *k)
     hp->score_scale = 1;
     hp->router.norm = true;
     hp->router.scale = 1;
-    hp->experts_fused = hp->n_expert && has(k, 0, "ffn_gate_up_exps.weight");
+    ntx__find_fused_experts(k);
     return 0;
 }
 

@@ -454,6 +454,18 @@ int ntx__make_dims(struct ntx__keys *k)
     return rc;
 }
 
+bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name)
+{
+    char full[80];
+    snprintf(full, sizeof full, "blk.%u.%s", layer, name);
+    return ntx_gguf_tensor(k->g, full);
+}
+
+void ntx__find_fused_experts(struct ntx__keys *k)
+{
+    k->hp->experts_fused = k->hp->n_expert && ntx__has(k, k->hp->n_dense, "ffn_gate_up_exps.weight");
+}
+
 int ntx__key_nextn(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;

@@ -248,6 +248,14 @@ void ntx__add_dense_normed(const struct ntx_model *m, uint32_t at, struct ntx_la
     add(&m->hp, l);
 }
 
+static void take_experts(const struct ntx_model *m, struct ntx_step *s)
+{
+    if (m->hp.experts_fused)
+        ntx_step_takes(s, NTX_T_expert_gate_up, false);
+    for (int t = m->hp.experts_fused ? NTX_T_expert_down : NTX_T_expert_gate; t <= NTX_T_expert_down; t++)
+        ntx_step_takes(s, (enum ntx_tensor)t, false);
+}
+
 /* A router's norm, which has a scale of its own, and experts, whose sum is normed: BESIDE. */
 static void add_experts_beside(const struct ntx_model *m, struct ntx_layer *l, enum ntx_ffn_act act)
 {
@@ -261,10 +269,7 @@ static void add_experts_beside(const struct ntx_model *m, struct ntx_layer *l, e
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_pre_norm_2, NTX__ALWAYS, 1, n);
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
     s->act = (uint8_t)act;
-    if (m->hp.experts_fused)
-        takes(s, NTX_T_expert_gate_up, NTX__ALWAYS);
-    for (int t = m->hp.experts_fused ? NTX_T_expert_down : NTX_T_expert_gate; t <= NTX_T_expert_down; t++)
-        takes(s, (enum ntx_tensor)t, NTX__ALWAYS);
+    take_experts(m, s);
     norm(l, NTX_BUF_BESIDE, NTX_BUF_Y, NTX_T_ffn_post_norm_2, NTX__ALWAYS, 1, n);
 }
 
@@ -329,7 +334,6 @@ void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, const stru
     takes(s, NTX_T_shared_gate, has->shared_gate);
     for (int t = NTX_T_gate_shared; t <= NTX_T_down_shared; t++)
         takes(s, (enum ntx_tensor)t, has->shared);
-    for (int t = NTX_T_expert_gate; t <= NTX_T_expert_down; t++)
-        ntx_step_takes(s, (enum ntx_tensor)t, false);
+    take_experts(m, s);
     add(&m->hp, l);
 }

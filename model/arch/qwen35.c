@@ -80,7 +80,19 @@ static int next_keys(struct ntx__keys *k)
         return ntx_err_set(k->err, -ENOTSUP, "heads of %u values of K and %u of V are not supported", k->hp->head_k, k->hp->head_v);
     if (rc || (rc = find_recurrent(k)) || (rc = get_delta(k)))
         return rc;
+    ntx__find_fused_experts(k);
     return k->arch->experts == NTX__NEVER ? 0 : ntx__key_u32(k, "expert_shared_feed_forward_length", k->hp->n_ff, 1, NTX__MAX_WIDTH, &k->hp->n_ff_shexp);
+}
+
+/* Older files of Qwen3-Next have q, k, v and the gate of a delta net in one matrix. */
+static int older_keys(struct ntx__keys *k)
+{
+    int rc = next_keys(k);
+    uint32_t first = 0;
+    while (!rc && first < k->hp->n_layers && !ntx_is_recurrent(k->hp, first))
+        first++;
+    k->hp->delta_joined = !rc && ntx__has(k, first, "ssm_in.weight");
+    return rc;
 }
 
 static int keys(struct ntx__keys *k)
@@ -123,7 +135,7 @@ static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 #define NAMES {[NTX_T_ffn_norm] = "post_attention_norm.weight"}
 
 const struct ntx__arch ntx__arch_qwen3next = {
-    .experts = NTX__ALWAYS, .expert_norm = true, .keys = next_keys, .own = {"full_attention_interval", "nextn_predict_layers"}, .layer = next, .names = NAMES,
+    .experts = NTX__ALWAYS, .expert_norm = true, .keys = older_keys, .own = {"full_attention_interval", "nextn_predict_layers"}, .layer = next, .names = NAMES,
 };
 const struct ntx__arch ntx__arch_qwen35 = {
     .keys = keys, .own = {"full_attention_interval", "nextn_predict_layers", "rope.dimension_sections"}, .layer = dense, .names = NAMES,

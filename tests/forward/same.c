@@ -384,7 +384,7 @@ static void same_from_snapshots(bool windows, bool latent)
 }
 
 /* Recurrent states: by circumstance, in company, from where they stood before, and copies of them. */
-static void same_with_states(const char *arch)
+static void same_with_states(const char *arch, bool joined)
 {
     struct rig_options o = {.make = rig_model()};
     struct ntx_kv_seq *kv, *copy;
@@ -401,6 +401,8 @@ static void same_with_states(const char *arch)
     o.make.delta_head = strcmp(arch, "qwen3next") ? 64 : 48; /* panels of 32, and of 16 */
     o.make.delta_heads = 6;
     o.make.delta_keys = 3;
+    o.make.delta_joined = joined;
+    o.make.fused = joined;
     same_by_circumstance(&o);
     same_in_company(&o);
     float *want = rig_logits(&o, N, N, &n), *got = malloc(n * sizeof *got);
@@ -428,9 +430,9 @@ static void same_with_states(const char *arch)
 
 int main(void)
 {
-    same_with_states("qwen35");
-    same_with_states("qwen3next");
-    same_with_states("qwen35moe");
+    same_with_states("qwen35", false);
+    same_with_states("qwen3next", true);
+    same_with_states("qwen35moe", false);
     same_from_snapshots(false, false);
     same_from_snapshots(true, false);
     same_from_snapshots(false, true);

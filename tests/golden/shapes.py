@@ -61,7 +61,7 @@ def latent(r):
     return ['--head-dim', str(head), '--rotated', str(rotated), '--kv-lora', pick(r, 32, 64, 96, 256, 512), '--value-dim', pick(r, 32, 64, 128)] + e + dense(r) + \
         ['--shared-ff', str(int(e[5]) * r.randrange(1, 3)), '--dense', pick(r, 0, 1, 2)] + maybe(r, '--kv-joined') + maybe(r, '--sigmoid') + maybe(r, '--biases') + \
         maybe(r, '--expert-scale', '2.5') + scaling + (maybe(r, '--log-multiplier', pick(r, 0.0707, 0.1)) if scaling else []) + \
-        (['--layers', pick(r, 26, 27), '--dense', pick(r, 23, 24, 25)] if lite else ['--q-lora', pick(r, 48, 64, 160)] + maybe(r, '--nextn', '1'))
+        (['--layers', pick(r, 26, 27), '--dense', pick(r, 23, 24, 25)] if lite else ['--q-lora', pick(r, 48, 64, 160)] + maybe(r, '--nextn', '1')) + maybe(r, '--fused')
 
 
 def yarn(r):
@@ -93,9 +93,9 @@ ARCHS = {
     'granite': dense,
     'deepseek': lambda r: first_experts(r) + maybe(r, '--expert-scale', '2.5') + yarn(r),
     'deepseek2': latent,
-    'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r),
+    'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused') + maybe(r, '--delta-joined'),
     'qwen35': lambda r: dense(r) + delta(r),
-    'qwen35moe': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r),
+    'qwen35moe': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused'),
     'granitemoe': lambda r: experts(r, '--ff') + ['--shared-ff', pick(r, 64, 160)],
     'gemma2': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64), '--tied'],
     'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),

@@ -242,7 +242,7 @@ static void find_widths(struct plan *p)
     const struct mk_options *o = p->o;
     p->hp = (struct ntx_hparams){.n_layers = o->layers, .n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = p->head, .head_v = value_dim(o, p->head),
                                  .rope_dim = o->kv_lora ? o->rotated : p->head, .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined, .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o),
-                                 .n_input = o->layer_input, .v_of_k = o->no_v, .experts_fused = o->fused,
+                                 .n_input = o->layer_input, .v_of_k = o->no_v, .experts_fused = o->fused, .delta_joined = o->delta_joined,
                                  .qkv_fused = is_phi3(o) && !o->no_v, .gate_up_fused = is_phi3(o), .expert_every = o->expert_every ? o->expert_every : 1,
                                  .unturned_every = 4};
     p->hp.delta.head = or_else(o->delta_head, 32);

@@ -475,6 +475,39 @@ static void check_phi3(void)
     close_model(&x);
 }
 
+/* Of each key head q and k, v of its heads and their gates, in runs of a head. */
+static void check_joined(void)
+{
+    struct mk_options o = moe_options("qwen3next");
+    struct ntx_chunks *c;
+    struct ntx_err err = {0};
+    o.layers = 4;
+    o.delta_head = 16;
+    o.delta_heads = 6;
+    o.delta_keys = 3;
+    o.delta_joined = o.fused = true;
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = x.m->layers;
+    CHECK(x.m->hp.delta_joined && x.m->hp.experts_fused && l->delta_mix == l->delta_gate && l->expert_gate == NTX_NO_TENSOR);
+    CHECK_STR(name_of(&x, l->delta_mix), "blk.0.ssm_in.weight");
+    CHECK_STR(name_of(&x, l->expert_gate_up), "blk.0.ffn_gate_up_exps.weight");
+    for (int small = 0; small < 2; small++) {
+        CHECK(!ntx_chunks_make(x.m, small ? 7 * 64 * 4 : 1 << 20, &c, &err));
+        const struct ntx_weight *mix = &c->layers[0].delta_mix, *gate = &c->layers[0].delta_gate;
+        const struct ntx_chunk *q = &c->list[mix->chunk0], *z = &c->list[gate->chunk0];
+        const uint32_t of_head = 16 / mix->chunk_rows;
+        const uint64_t head = 16 * (uint64_t)mix->row_bytes;
+        CHECK(mix->n_out == 12 * 16 && gate->n_out == 6 * 16 && mix->n_chunks == 12 * of_head && (small || of_head == 1));
+        static const uint32_t at[] = {0, 6, 12, 1, 7, 13, 2, 3, 8, 9, 14, 15}, gates[] = {4, 5, 10, 11, 16, 17};
+        for (uint32_t i = 0; i < 12; i++)
+            CHECK_EQ(q[i * of_head].offset - q->offset, at[i] * head);
+        for (uint32_t i = 0; i < 6; i++)
+            CHECK_EQ(z[i * of_head].offset - q->offset, gates[i] * head);
+        ntx_chunks_free(c);
+    }
+    close_model(&x);
+}
+
 static void check_llama4(void)
 {
     struct mk_options o = moe_options("llama4");
@@ -498,6 +531,7 @@ static void check_llama4(void)
 static void check_steps(void)
 {
     check_phi3();
+    check_joined();
     check_llama4();
     expect_steps("phi3", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
     expect_steps("llama4", 4, false, "NORM* MM MM* MM* ROPE ROPE* NORM NORM* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
