@@ -8,8 +8,11 @@
 
 #include "client/commands.h"
 #include "common/util.h"
+#include "infer/drafter.h"
+#include "infer/kv.h"
 #include "plan/budget.h"
 #include "plan/machine.h"
+#include "shm/drafts.h"
 #include "shm/memlimit.h"
 
 /* The machine by words, from a file, or this one as doctor measured it. */
@@ -78,12 +81,12 @@ static void set_roof(struct ntx_plan_answer *a)
 {
     const struct ntx_outline *m = &a->model;
     const struct ntx_hw *hw = &a->hw;
+    const struct ntx_hparams *hp = &m->model->hp;
     uint32_t type = main_type(m);
     const struct ntx_type_info *t = ntx_type_info(type);
-    uint32_t used = NTX_MAX(m->n_used, 1u);
-    a->roof_model = (struct ntx_roof_model){m->n_embd, m->n_head, m->n_head_kv, m->head_k, m->n_ff * used, m->n_vocab, m->n_layers,
-                                            weight_bytes(m, type), 2, a->place.kv_token_bytes / (double)ntx_outline_kv_values(m)};
-    if (hw->gpu.bps > 0 && hw->gpu.flops > 0 && a->place.multiply != NTX_MULTIPLY_CPU) {
+    a->roof_model = (struct ntx_roof_model){hp->n_embd, hp->n_head, hp->n_head_kv, hp->head_k, hp->n_expert ? hp->n_ff_exp * hp->n_expert_used : hp->n_ff, hp->n_vocab,
+                                            hp->n_layers, weight_bytes(m, type), 2, a->place.kv_token_bytes / (double)ntx_outline_kv_values(m)};
+    if (hw->gpu.bps > 0 && hw->gpu.flops > 0 && a->place.on_device) {
         a->roof = (struct ntx_roof_machine){hw->gpu.bps, hw->gpu.flops, hw->gpu.int8_ops};
         a->roof_gpu = true;
         return;
@@ -96,27 +99,11 @@ static void set_roof(struct ntx_plan_answer *a)
     a->roof.bps = a->roof.peak > 0 ? ntx_hw_ram_bps(hw, a->place.threads) : 0;
 }
 
-static double kv_value_bytes(const struct ntx_options *o)
-{
-    bool q8 = o->load.kv_type && !strcmp(o->load.kv_type, "q8_0");
-    const struct ntx_type_info *t = ntx_type_info(q8 ? NTX_Q8_0 : NTX_F16);
-    return (double)t->block_bytes / t->block;
-}
-
 /* What a lossy pass reads depends on the text. */
 static int refuse_lossy(const struct ntx_options *o, struct ntx_err *err)
 {
     const char *named = !ntx_skip_off(o->load.skip) ? "--skip" : o->load.ffn_sparse && strcmp(o->load.ffn_sparse, "off") ? "--ffn-sparse" : NULL;
     return named ? ntx_err_set(err, -EINVAL, "%s is not predicted: what it reads depends on the text (ntx bench measures it)", named) : 0;
-}
-
-static void forecast(struct ntx_plan_answer *a)
-{
-    struct ntx_load_bytes one, many;
-    uint32_t text = NTX_MIN(a->place.ctx, NTX_PLACE_TEXT);
-    ntx_place_load(&a->model, &a->place, 1, text, &one);
-    ntx_place_load(&a->model, &a->place, a->place.rows, text, &many);
-    a->predicted = !ntx_predict(&a->hw, &one, &a->decode) && !ntx_predict(&a->hw, &many, &a->prefill);
 }
 
 /* More than there is: what the machine has, or here what may still be taken. */
@@ -143,27 +130,50 @@ static int no_model(const struct ntx_options *o)
     return NTX_EXIT_USAGE;
 }
 
-/* Where each part goes: as computed plans it where it can compute the model and there is no GPU, else by plan/place.h. */
-static int place(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a, struct ntx_err *err)
+/* As serve/load_drafter.c. */
+static int drafter_bytes(const struct ntx_options *o, const struct ntx_outline *m, uint64_t *bytes, struct ntx_err *err)
 {
-    struct ntx_place_request r = {.ram = o->load.ram, .vram = o->load.vram, .ctx = o->load.ctx, .threads = o->load.threads, .multiply = multiply(o),
-                                  .kv_value_bytes = kv_value_bytes(o)};
-    int rc = 0;
-    if (a->here && !r.ram)
-        r.ram = ntx_budget_default(0);
-    if (r.multiply == NTX_MULTIPLY_CPU)
-        r.vram = UINT64_MAX;
-    if (!a->named && (rc = ntx__plan_exactly(o, f, &r, a, err)) < 0)
+    uint32_t ctx = o->load.ctx ? o->load.ctx : NTX_MIN(m->model->hp.ctx_train, 4096u);
+    int fd, rc = ntx_drafter_open(o, &fd, err);
+    if (rc || fd < 0)
         return rc;
-    if (!a->exact) {
-        if ((rc = ntx_place(&a->hw, &a->model, &r, &a->place, err)))
-            return rc;
-        forecast(a);
-    }
-    r.ram = a->place.ram;
-    r.ctx = a->place.ctx;
+    rc = ntx_drafter_look(fd, m->model->gguf, ctx, bytes, err);
+    *bytes += rc ? 0 : ntx_drafts_bytes(ctx);
+    close(fd);
+    return rc;
+}
+
+/* As serve/load.c asks. */
+static int request(const struct ntx_options *o, const struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
+{
+    *r = (struct ntx_place_request){
+        .plan = {.ram_bytes = o->load.ram, .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = o->load.threads, .max_rows = o->load.rows,
+                 .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .multiply = multiply(o)},
+        .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
+    };
+    if (a->here && !r->plan.ram_bytes)
+        r->plan.ram_bytes = ntx_budget_default(0);
+    int rc = ntx_kv_type_of(o->load.kv_type, &a->model.model->hp, &r->plan.kv_type, err);
+    return rc || a->named ? rc : drafter_bytes(o, &a->model, &r->plan.other_bytes, err);
+}
+
+/* Where each part goes. */
+static int place(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    struct ntx_place_request r;
+    int rc = request(o, a, &r, err);
+    if (rc || (rc = ntx_place(&a->hw, &a->model, &r, &a->place, err)))
+        return rc;
+    a->exact = !a->named && !*a->model.why && !a->place.vram;
+    if (*a->model.why)
+        snprintf(a->notes[1], sizeof a->notes[1], "ntx does not run this file (%.240s); the figures are an estimate.", a->model.why);
+    if (*a->place.note)
+        snprintf(a->notes[2], sizeof a->notes[2], "%s.", a->place.note);
+    r.plan.ram_bytes = a->place.ram;
+    r.plan.ctx = a->place.ctx;
+    r.smallest = false;
     struct ntx_advice_request q = {&a->hw, &a->model, r};
-    a->n_advice = a->predicted ? ntx_advise(&q, a->advice) : 0;
+    a->n_advice = a->place.predicted ? ntx_advise(&q, a->advice) : 0;
     return 0;
 }
 
@@ -172,8 +182,10 @@ int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f
     int rc = ntx_outline_gguf(f->gguf, name, &a->model, err);
     if (!rc)
         rc = get_machine(o, a, err);
-    return rc ? rc : place(o, f, a, err);
+    return rc ? rc : place(o, a, err);
 }
+
+void ntx__plan_done(struct ntx_plan_answer *a) { ntx_outline_free(&a->model); }
 
 int ntx_cmd_plan(struct ntx_options *o)
 {
@@ -190,7 +202,7 @@ int ntx_cmd_plan(struct ntx_options *o)
     if (!rc)
         rc = get_machine(o, a, &err);
     if (!rc)
-        rc = place(o, &f, a, &err);
+        rc = place(o, a, &err);
     if (!rc) {
         a->compat = o->compat;
         a->show_roof = o->roofline || o->compat;
@@ -202,6 +214,8 @@ int ntx_cmd_plan(struct ntx_options *o)
         else
             ntx_plan_print(a);
     }
+    if (a)
+        ntx__plan_done(a);
     ntx_model_files_close(&f);
     free(a);
     return rc ? ntx_fail(&err) : 0;

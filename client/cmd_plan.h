@@ -10,11 +10,9 @@ struct ntx_plan_answer {
     struct ntx_hw hw;
     struct ntx_outline model;
     struct ntx_layout place;
-    struct ntx_forecast decode, prefill;
-    bool predicted;                  /* the profile had all that was needed */
-    bool exact;                      /* placed by computed's planner, byte by byte, as `ntx run` would */
+    bool exact;                      /* to the byte as `ntx run` would place it: the file is at hand, and there is no GPU */
     bool named, here;                /* the model has no file; the machine is this one */
-    char notes[3][300];              /* what should be known before the figures are believed; "" where there is nothing */
+    char notes[4][300];              /* what should be known before the figures are believed; "" where there is nothing */
     struct ntx_advice advice[NTX_ADVICE_MAX];
     unsigned n_advice;
     struct ntx_roof_model roof_model;
@@ -24,15 +22,12 @@ struct ntx_plan_answer {
     uint32_t batch;
 };
 
-/* cmd_plan_exact.c: what computed's planner makes of the file: the same call with the same numbers as in loading. It tells the smallest budget, in
- * r->smallest, and refuses what `ntx run` refuses. Without a GPU it is the answer (1, a->place and the forecasts are set); with one, or where ntx does not
- * compute the model, which a note then says, plan/place.h goes on (0). */
 struct ntx_options;
 struct ntx_model_files;
-int ntx__plan_exactly(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_place_request *r, struct ntx_plan_answer *a, struct ntx_err *err);
-
-/* Of files that are open: all that ntx_plan_print_words needs, on this machine. -ENOENT: it has no profile. */
+/* Of files that are open: all that ntx_plan_print_words needs, on this machine. -ENOENT: it has no profile. Afterwards, failed or not, ntx__plan_done. */
 int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name, struct ntx_plan_answer *a, struct ntx_err *err);
+
+void ntx__plan_done(struct ntx_plan_answer *a);
 
 void ntx_plan_print(const struct ntx_plan_answer *a);
 void ntx_plan_print_json(const struct ntx_plan_answer *a);

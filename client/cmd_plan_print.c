@@ -81,19 +81,19 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
     char b[4][64], kv[64], name[256], source[256];
     ntx__plan_print_words(a);
     printf("\nmodel    %s: %.2f GB of weights, KV %.3g MB per token", ntx_out_line(m->name, name, sizeof name), (double)all / 1e9, p->kv_token_bytes / 1e6);
-    if (m->n_experts)
-        printf(", %u of %u experts used", m->n_used, m->n_experts);
+    if (m->model->hp.n_expert)
+        printf(", %u of %u experts used", m->model->hp.n_expert_used, m->model->hp.n_expert);
     printf("\nmachine  %s (%s)\n", ntx_out_line(a->hw.name, name, sizeof name),
            a->hw.source[0] ? ntx_out_line(a->hw.source, source, sizeof source) : "source unknown");
     printf("budget   RAM %s%s%s; %s would do; context %u tokens, KV %s in %s, work %s\n", ntx_format_size(p->ram, b[0], 32), p->vram ? ", VRAM " : "",
            p->vram ? ntx_format_size(p->vram, b[1], 64) : "", smallest(a, b[2], 64), p->ctx, ntx_format_size(p->kv_bytes, kv, 64),
-           p->kv_on_device ? "VRAM" : "RAM", ntx_format_size(p->work_bytes, b[3], 32));
+           p->on_device ? "VRAM" : "RAM", ntx_format_size(p->work_bytes, b[3], 32));
     for (int t = 0; t < NTX_N_TIERS; t++)
         if (p->bytes[t])
             printf("%-8s %9.3f GB  %5.1f %%\n", tier_names[t], (double)p->bytes[t] / 1e9, 100.0 * (double)p->bytes[t] / (double)all);
-    if (a->predicted) {
-        print_forecast(a, &a->decode, "decode", 1);
-        print_forecast(a, &a->prefill, "prefill", p->rows);
+    if (a->place.predicted) {
+        print_forecast(a, &a->place.decode, "decode", 1);
+        print_forecast(a, &a->place.prefill, "prefill", p->rows);
     }
     if (a->show_roof)
         print_roofs(a);
@@ -156,11 +156,11 @@ void ntx_plan_print_json(const struct ntx_plan_answer *a)
     json_object_set_new(j, "exact", json_boolean(a->exact));
     json_object_set_new(j, "notes", notes_json(a));
     json_object_set_new(j, "advice", advice_json(a));
-    json_object_set_new(j, "predicted_tok_s", json_real(a->predicted ? 1 / a->decode.pass_s : 0));
-    json_object_set_new(j, "limit", json_string(a->predicted ? a->decode.limit : ""));
-    if (a->predicted) {
-        json_object_set_new(j, "decode", forecast_json(&a->decode, 1));
-        json_object_set_new(j, "prefill", forecast_json(&a->prefill, p->rows));
+    json_object_set_new(j, "predicted_tok_s", json_real(a->place.predicted ? 1 / a->place.decode.pass_s : 0));
+    json_object_set_new(j, "limit", json_string(a->place.predicted ? a->place.decode.limit : ""));
+    if (a->place.predicted) {
+        json_object_set_new(j, "decode", forecast_json(&a->place.decode, 1));
+        json_object_set_new(j, "prefill", forecast_json(&a->place.prefill, p->rows));
     }
     if (a->roof.bps > 0)
         json_object_set_new(j, "roofline", json_pack("{s:s, s:s, s:f, s:f, s:o, s:o}", "formulas", a->compat ? "published" : "corrected", "of",

@@ -58,22 +58,22 @@ static void print_fit(const struct ntx_plan_answer *a)
             printf("%.3g of its %.3g GB lie on the GPU, %.3g stay in memory", gb(b[NTX_TIER_DEVICE]), all, gb(b[NTX_TIER_HOST]));
         else
             printf("%.3g of its %.3g GB stay there", gb(b[NTX_TIER_HOST]), all);
-        printf("; the other %.3g are read from the drive %s.\n", gb(b[NTX_TIER_STORAGE]), a->model.n_experts ? "when a token wants them" : "for every token");
+        printf("; the other %.3g are read from the drive %s.\n", gb(b[NTX_TIER_STORAGE]), a->model.model->hp.n_expert ? "when a token wants them" : "for every token");
     }
 }
 
 static void print_rates(const struct ntx_plan_answer *a)
 {
     char r[64], d[32];
-    double pass = a->decode.pass_s, per_token = a->prefill.pass_s / a->place.rows;
+    double pass = a->place.decode.pass_s, per_token = a->place.prefill.pass_s / a->place.rows;
     printf("Writing: %s; an answer of %d words takes about %s.\n", rate(1 / pass, r, sizeof r), ANSWER_WORDS, duration(TOKENS_OF(ANSWER_WORDS) * pass, d, sizeof d));
     printf("Reading: %s; a prompt of %d words takes about %s.\n", rate(1 / per_token, r, sizeof r), PROMPT_WORDS,
-           duration(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->prefill.pass_s), d, sizeof d));
+           duration(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->place.prefill.pass_s), d, sizeof d));
 }
 
 static void print_limit(const struct ntx_plan_answer *a)
 {
-    const struct ntx_forecast *f = &a->decode;
+    const struct ntx_forecast *f = &a->place.decode;
     const struct {
         const char *limit, *means;
     } words[] = {
@@ -103,7 +103,7 @@ static void print_advice(const struct ntx_plan_answer *a)
         const struct ntx_advice *v = &a->advice[i];
         if (seen >> v->kind & 1)
             continue;
-        printf("%s %s times as fast with %s: %s.\n", seen ? "        " : "Gain:   ", times(v->gain, t, sizeof t), ntx_out_line(v->what, what, sizeof what), rate(v->gain / a->decode.pass_s, r, sizeof r));
+        printf("%s %s times as fast with %s: %s.\n", seen ? "        " : "Gain:   ", times(v->gain, t, sizeof t), ntx_out_line(v->what, what, sizeof what), rate(v->gain / a->place.decode.pass_s, r, sizeof r));
         seen |= 1u << v->kind;
     }
     if (!seen)
@@ -113,7 +113,7 @@ static void print_advice(const struct ntx_plan_answer *a)
 void ntx__plan_print_words(const struct ntx_plan_answer *a)
 {
     print_fit(a);
-    if (a->predicted) {
+    if (a->place.predicted) {
         print_rates(a);
         print_limit(a);
         print_advice(a);

@@ -108,6 +108,8 @@ static int judge(struct pull *p, struct ntx_err *err)
         ntx__plan_print_words(a);
     else
         ntx_say("how fast it will be is not known yet: %s", why.text);
+    if (a)
+        ntx__plan_done(a);
     free(a);
     fflush(stdout);
     return 0;

@@ -9,6 +9,7 @@
 
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
+#include "model/arch_keys.h"
 #include "model/quant.h"
 
 static const struct {
@@ -354,34 +355,39 @@ static int get_tensors(struct opening *o)
     return rc;
 }
 
-int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err)
+static int get_layers(struct opening *o)
+{
+    int rc = get_pack(o);
+    if (rc)
+        return rc;
+    o->m->layers = calloc(o->m->hp.n_layers, sizeof *o->m->layers);
+    o->used = calloc(ntx_gguf_n_tensors(o->g) + 1, 1);
+    rc = o->m->layers && o->used ? get_tensors(o) : ntx_err_set(o->err, -ENOMEM, "no memory for %u layers", o->m->hp.n_layers);
+    free(o->used);
+    return rc;
+}
+
+static int open_model(const struct ntx_gguf *g, bool keys_only, struct ntx_model **out, struct ntx_err *err)
 {
     struct ntx_model *m = calloc(1, sizeof *m);
     struct opening o = {.g = g, .m = m, .err = err};
-    int rc = -ENOMEM;
-    o.used = calloc(ntx_gguf_n_tensors(g) + 1, 1);
-    if (!m || !o.used) {
-        ntx_err_set(err, rc, "no memory to open a model");
-        goto done;
-    }
+    if (!m)
+        return ntx_err_set(err, -ENOMEM, "no memory to open a model");
     m->gguf = g;
-    if ((rc = find_arch(&o)) || (rc = get_keys(&o)) || (rc = get_pack(&o)))
-        goto done;
-    m->layers = calloc(m->hp.n_layers, sizeof *m->layers);
-    if (!m->layers) {
-        rc = ntx_err_set(err, -ENOMEM, "no memory for %u layers", m->hp.n_layers);
-        goto done;
-    }
-    rc = get_tensors(&o);
-done:
-    free(o.used);
-    if (rc) {
+    int rc = find_arch(&o);
+    if (!rc)
+        rc = get_keys(&o);
+    if (!rc && !keys_only)
+        rc = get_layers(&o);
+    if (rc)
         ntx_model_free(m);
-        return rc;
-    }
-    *out = m;
-    return 0;
+    else
+        *out = m;
+    return rc;
 }
+
+int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, false, out, err); }
+int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, true, out, err); }
 
 void ntx_model_free(struct ntx_model *m)
 {

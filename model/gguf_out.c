@@ -215,6 +215,17 @@ uint64_t ntx_gguf_out_bytes(const struct ntx_gguf_out *g)
     return sum;
 }
 
+void *ntx_gguf_out_header(const struct ntx_gguf_out *g, size_t *n)
+{
+    struct bytes head = {0};
+    if (!g->failed && put_header(g, &head)) {
+        *n = head.n;
+        return head.p;
+    }
+    free(head.p);
+    return NULL;
+}
+
 int ntx_gguf_out_write_fd(const struct ntx_gguf_out *g, int fd, struct ntx_err *err)
 {
     struct bytes head = {0};

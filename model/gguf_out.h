@@ -42,4 +42,7 @@ int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct nt
 int ntx_gguf_out_write_fd(const struct ntx_gguf_out *g, int fd, struct ntx_err *err);
 uint64_t ntx_gguf_out_bytes(const struct ntx_gguf_out *g);
 
+/* All before the tensors' values, malloc'd. NULL: no memory. */
+void *ntx_gguf_out_header(const struct ntx_gguf_out *g, size_t *n);
+
 #endif

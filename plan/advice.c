@@ -22,7 +22,7 @@ const char *ntx_advice_kind_name(enum ntx_advice_kind k)
 /* What is tried: a copy of all that a forecast depends on. */
 struct trial {
     struct ntx_hw hw;
-    struct ntx_outline model;
+    const struct ntx_outline *model;
     struct ntx_place_request place;
 };
 
@@ -39,17 +39,12 @@ struct list {
 static double pass_of(const struct ntx_hw *hw, const struct ntx_outline *m, const struct ntx_place_request *r, struct ntx_layout *l)
 {
     struct ntx_err ignored;
-    struct ntx_load_bytes load;
-    struct ntx_forecast f;
-    if (ntx_place(hw, m, r, l, &ignored))
-        return INFINITY;
-    ntx_place_load(m, l, 1, NTX_MIN(l->ctx, NTX_PLACE_TEXT), &load);
-    return ntx_predict(hw, &load, &f) ? INFINITY : f.pass_s;
+    return ntx_place(hw, m, r, l, &ignored) || !l->predicted ? INFINITY : l->decode.pass_s;
 }
 
 static struct trial *begin(struct list *a)
 {
-    *a->trial = (struct trial){*a->r->hw, *a->r->model, a->r->place};
+    *a->trial = (struct trial){*a->r->hw, a->r->model, a->r->place};
     return a->trial;
 }
 
@@ -60,7 +55,7 @@ static void keep(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...
     struct ntx_layout l;
     struct ntx_advice *to = &a->out[a->n];
     va_list ap;
-    double gain = a->pass_s / pass_of(&a->trial->hw, &a->trial->model, &a->trial->place, &l);
+    double gain = a->pass_s / pass_of(&a->trial->hw, a->trial->model, &a->trial->place, &l);
     if (a->n == NTX_ADVICE_MAX || gain < LEAST_GAIN)
         return;
     *to = (struct ntx_advice){.kind = kind, .gain = gain};
@@ -75,7 +70,7 @@ static bool streams(const struct list *a) { return a->layout.bytes[NTX_TIER_STOR
 /* A budget under which nothing has to be read: some more than its parts, which the planner rounds. */
 static uint64_t whole(const struct list *a)
 {
-    uint64_t bytes = a->layout.bytes[NTX_TIER_HOST] + a->layout.bytes[NTX_TIER_STORAGE] + (a->layout.kv_on_device ? 0 : a->layout.kv_bytes) + a->layout.work_bytes;
+    uint64_t bytes = a->layout.bytes[NTX_TIER_HOST] + a->layout.bytes[NTX_TIER_STORAGE] + a->layout.kv_bytes + a->layout.work_bytes;
     return bytes + bytes / 50;
 }
 
@@ -87,25 +82,32 @@ static void try_budget(struct list *a)
     char size[32];
     if (!streams(a) || !usable || a->layout.ram >= usable)
         return;
-    t->place.ram = NTX_MIN(usable, want);
-    keep(a, NTX_ADVICE_SETTING, "--ram %s%s", ntx_format_size(t->place.ram, size, sizeof size), want <= usable ? ", which holds all of it" : "");
+    t->place.plan.ram_bytes = NTX_MIN(usable, want);
+    keep(a, NTX_ADVICE_SETTING, "--ram %s%s", ntx_format_size(t->place.plan.ram_bytes, size, sizeof size), want <= usable ? ", which holds all of it" : "");
 }
 
 static void try_type(struct list *a)
 {
     struct trial *t = begin(a);
-    ntx_outline_smaller(a->r->model, &t->model);
-    double gb = (double)ntx_outline_model_bytes(&t->model) / 1e9;
-    if (gb < 0.85 * (double)ntx_outline_model_bytes(a->r->model) / 1e9)
-        keep(a, NTX_ADVICE_TYPE, "the model in Q4_K_M, about %.3g GB instead of %.3g (less exact)", gb, (double)ntx_outline_model_bytes(a->r->model) / 1e9);
+    struct ntx_outline smaller;
+    struct ntx_err ignored;
+    uint32_t n_other;
+    if (ntx_outline_retyped(a->r->model->model->gguf, ntx_mix_named("Q4_K_M"), true, "smaller", &n_other, &smaller, &ignored))
+        return;
+    double gb = (double)ntx_outline_model_bytes(&smaller) / 1e9, is = (double)ntx_outline_model_bytes(a->r->model) / 1e9;
+    smaller.held_bytes = a->r->model->held_bytes;
+    t->model = &smaller;
+    if (gb < 0.85 * is)
+        keep(a, NTX_ADVICE_TYPE, "the model in Q4_K_M, about %.3g GB instead of %.3g (less exact)", gb, is);
+    ntx_outline_free(&smaller);
 }
 
 static void try_threads(struct list *a)
 {
     struct trial *t = begin(a);
-    if (!t->place.threads || t->place.threads >= t->hw.threads)
+    if (!t->place.plan.threads || t->place.plan.threads >= t->hw.threads)
         return;
-    t->place.threads = t->hw.threads;
+    t->place.plan.threads = t->hw.threads;
     keep(a, NTX_ADVICE_SETTING, "--threads %u", t->hw.threads);
 }
 
@@ -113,11 +115,11 @@ static void try_threads(struct list *a)
 static void try_vram(struct list *a)
 {
     struct trial *t = begin(a);
-    bool unused = t->place.multiply == NTX_MULTIPLY_CPU;
+    bool unused = t->place.plan.multiply == NTX_MULTIPLY_CPU;
     if (!t->hw.gpu.bytes || (!unused && !t->place.vram))
         return;
     t->place.vram = 0;
-    t->place.multiply = unused ? NTX_MULTIPLY_BEST : t->place.multiply;
+    t->place.plan.multiply = unused ? NTX_MULTIPLY_BEST : t->place.plan.multiply;
     keep(a, NTX_ADVICE_SETTING, "%s", unused ? "--backend auto, which uses the GPU" : "all of the GPU's memory (no --vram)");
 }
 
@@ -133,7 +135,7 @@ static void try_memory(struct list *a)
             continue;
         struct trial *t = begin(a);
         t->hw.ram_bytes = bytes;
-        t->place.ram = USABLE(bytes);
+        t->place.plan.ram_bytes = USABLE(bytes);
         keep(a, NTX_ADVICE_MEMORY, "%u GiB of memory instead of %s", sizes[i], ntx_format_size(a->r->hw->ram_bytes, have, sizeof have));
         done = USABLE(bytes) >= whole(a) || bytes >= 4 * a->r->hw->ram_bytes;
     }
@@ -168,7 +170,7 @@ static void try_gpu(struct list *a)
             continue;
         ntx_machine_set_gpu(&t->hw, c, hw->gpu.bytes ? 0 : ntx_pcie_bps(4, 16));
         t->place.vram = 0;
-        t->place.multiply = NTX_MULTIPLY_BEST;
+        t->place.plan.multiply = NTX_MULTIPLY_BEST;
         keep(a, NTX_ADVICE_GPU, "a GPU with %u GiB (%s)%s%s", c->gib, c->name, hw->gpu.bytes ? " instead of " : "", hw->gpu.bytes ? hw->gpu.name : "");
     }
 }

@@ -7,8 +7,11 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "infer/recur.h"
-#include "model/arch.h"
+#include "model/tokenizer.h"
+#include "plan/sketch.h"
+
+#define TOKEN_BYTES 100u /* of a vocabulary that is not there, with its part of the header */
+#define WIDEST (1u << 20)
 
 uint64_t ntx_outline_bytes(const struct ntx_outline *o, enum ntx_part part)
 {
@@ -34,39 +37,51 @@ uint64_t ntx_outline_model_bytes(const struct ntx_outline *o)
 
 uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
 {
-    if (o->kv_values)
-        return o->kv_values;
-    return (uint64_t)(o->n_layers - o->n_recurrent) * (o->latent ? o->latent : o->n_head_kv * ((uint64_t)o->head_k + o->head_v));
+    const struct ntx_hparams *hp = &o->model->hp;
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        if (!ntx_is_recurrent(hp, l) && ntx_dims_of(hp, l).kv_of == l)
+            n += (uint64_t)ntx_kept_heads(hp, l) * (ntx_kept_k(hp, l) + ntx_kept_v(hp, l));
+    return n;
 }
 
-/* Bytes of a part from one type to another. */
-static void retype(struct ntx_outline *o, enum ntx_part part, uint32_t from, uint32_t to)
+/* ---- what there is of each type */
+
+static void add(struct ntx_outline *o, enum ntx_part part, uint32_t tensor)
 {
-    const struct ntx_type_info *f = ntx_type_info(from), *t = ntx_type_info(to);
-    o->bytes[part][to] += o->bytes[part][from] / f->block_bytes * f->block / t->block * t->block_bytes;
-    o->bytes[part][from] = 0;
+    if (tensor == NTX_NO_TENSOR)
+        return;
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(o->model->gguf, tensor);
+    o->bytes[part][t->type] += t->bytes;
 }
 
-void ntx_outline_smaller(const struct ntx_outline *o, struct ntx_outline *out)
+static void sum(struct ntx_outline *o)
 {
-    *out = *o;
-    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
-        for (int part = 0; part < NTX_PART_EMBED; part++) {
-            uint32_t to = part == NTX_PART_HEAD ? NTX_Q6_K : NTX_Q4_K;
-            const struct ntx_type_info *is = ntx_type_info(t), *small = ntx_type_info(to);
-            if (o->bytes[part][t] && t != NTX_F32 && is->block_bytes * small->block > small->block_bytes * is->block) /* F32: vectors and routers */
-                retype(out, (enum ntx_part)part, t, to);
+    const struct ntx_model *m = o->model;
+    add(o, NTX_PART_HEAD, m->output);
+    add(o, NTX_PART_EMBED, m->output == m->token_embd ? NTX_NO_TENSOR : m->token_embd);
+    add(o, NTX_PART_EMBED, m->input_embd);
+    add(o, NTX_PART_DENSE, m->output_norm);
+    add(o, NTX_PART_DENSE, m->rope_freqs);
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        for (int t = 0; t < NTX_N_TENSORS; t++) {
+            struct ntx_whole w = {.row0 = 0};
+            ntx_whole_of(&m->hp, l, (enum ntx_tensor)t, &w);
+            if (!w.row0) /* else it is a part of one that is counted */
+                add(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE, m->layers[l].tensor[t]);
         }
 }
 
-/* ---- from a header */
+/* ---- of an architecture that is not known */
 
 /* "ARCH.KEY" as a number; 0 when absent. An array (one number per layer) counts by its first. */
-static uint32_t key(const struct ntx_gguf *g, const char *arch, const char *name)
+static uint32_t key(const struct ntx_gguf *g, const char *name)
 {
     char k[160];
+    struct ntx_str arch = {"", 0};
     uint64_t v = 0;
-    snprintf(k, sizeof k, "%s.%s", arch, name);
+    ntx_gguf_str(g, "general.architecture", &arch);
+    snprintf(k, sizeof k, "%.*s.%s", (int)NTX_MIN(arch.n, (size_t)64), arch.p, name);
     const struct ntx_gguf_kv *kv = ntx_gguf_find(g, k);
     if (kv && kv->type == NTX_GGUF_ARR && kv->count && (kv->elem == NTX_GGUF_I32 || kv->elem == NTX_GGUF_U32)) {
         uint32_t first;
@@ -76,151 +91,179 @@ static uint32_t key(const struct ntx_gguf *g, const char *arch, const char *name
     return !ntx_gguf_u64(g, k, &v) && v <= UINT32_MAX ? (uint32_t)v : 0;
 }
 
-/* Number l of an array, or the key's only one. */
-static uint32_t key_of_layer(const struct ntx_gguf *g, const char *arch, const char *name, uint32_t l)
-{
-    char k[160];
-    snprintf(k, sizeof k, "%s.%s", arch, name);
-    const struct ntx_gguf_kv *kv = ntx_gguf_find(g, k);
-    size_t size = kv ? ntx_gguf_scalar_bytes(kv->elem) : 0;
-    uint32_t v = 0;
-    if (!kv || kv->type != NTX_GGUF_ARR || l >= kv->count || !size || size > sizeof v)
-        return key(g, arch, name);
-    memcpy(&v, (const uint8_t *)kv->data + l * size, size);
-    return v;
-}
+static uint32_t either(uint32_t a, uint32_t b) { return a ? a : b; }
 
-/* Layers with a window may have heads of other widths, and the last layers may read what others keep. */
-static uint64_t kv_values(const struct ntx_gguf *g, const char *arch, const struct ntx_outline *o)
+static int read_widths(const struct ntx_gguf *g, struct ntx_model *m, struct ntx_err *err)
 {
-    uint32_t shared = NTX_MIN(key(g, arch, "attention.shared_kv_layers"), o->n_layers);
-    uint32_t k = key(g, arch, "attention.key_length_swa"), v = key(g, arch, "attention.value_length_swa");
-    uint64_t n = 0;
-    for (uint32_t l = 0; k && v && l < o->n_layers - shared; l++) {
-        bool windowed = key_of_layer(g, arch, "attention.sliding_window_pattern", l);
-        n += (uint64_t)key_of_layer(g, arch, "attention.head_count_kv", l) * (windowed ? (uint64_t)k + v : (uint64_t)o->head_k + o->head_v);
-    }
-    return n;
-}
-
-static enum ntx_part part_of(const char *name, bool tied)
-{
-    if (!strcmp(name, "token_embd.weight"))
-        return tied ? NTX_PART_HEAD : NTX_PART_EMBED;
-    if (!strcmp(name, "per_layer_token_embd.weight"))
-        return NTX_PART_EMBED;
-    if (!strcmp(name, "output.weight"))
-        return NTX_PART_HEAD;
-    return strstr(name, "_exps.weight") ? NTX_PART_EXPERT : NTX_PART_DENSE;
-}
-
-static int sum_tensors(const struct ntx_gguf *g, struct ntx_outline *o, struct ntx_err *err)
-{
-    bool tied = !ntx_gguf_tensor(g, "output.weight");
-    uint64_t *layer = calloc(o->n_layers, sizeof *layer);
-    uint8_t *experts = calloc(o->n_layers, sizeof *experts);
-    if (!layer || !experts) {
-        free(layer);
-        free(experts);
-        return ntx_err_set(err, -ENOMEM, "no memory");
-    }
-    for (uint64_t i = 0; i < ntx_gguf_n_tensors(g); i++) {
-        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
-        enum ntx_part part = part_of(t->name, tied);
-        unsigned l;
-        bool in_block = sscanf(t->name, "blk.%u.", &l) == 1;
-        if (in_block && l >= o->n_layers) /* predicts tokens: never read */
-            continue;
-        o->bytes[part][t->type] += t->bytes;
-        o->n_matrices += t->n_dims > 1 && part != NTX_PART_EMBED;
-        if (in_block)
-            layer[l] += t->bytes;
-        if (in_block && part == NTX_PART_EXPERT)
-            experts[l] = 1;
-    }
-    o->layer_min = UINT64_MAX;
-    for (uint32_t l = 0; l < o->n_layers; l++) {
-        o->layer_min = NTX_MIN(o->layer_min, layer[l]);
-        o->layer_max = NTX_MAX(o->layer_max, layer[l]);
-        o->n_expert_layers += experts[l];
-    }
-    free(layer);
-    free(experts);
+    struct ntx_hparams *hp = &m->hp;
+    const struct ntx_gguf_tensor *embd = ntx_gguf_tensor(g, "token_embd.weight");
+    uint32_t blocks = key(g, "block_count");
+    hp->n_layers = blocks - NTX_MIN(key(g, "nextn_predict_layers"), blocks);
+    hp->n_embd = key(g, "embedding_length");
+    hp->n_ff = either(key(g, "feed_forward_length"), key(g, "expert_feed_forward_length"));
+    hp->n_ff_exp = either(key(g, "expert_feed_forward_length"), hp->n_ff);
+    hp->n_head = key(g, "attention.head_count");
+    hp->n_head_kv = either(key(g, "attention.head_count_kv"), hp->n_head);
+    hp->head_k = either(key(g, "attention.key_length"), hp->n_head ? hp->n_embd / hp->n_head : 0);
+    hp->head_v = either(key(g, "attention.value_length"), hp->head_k);
+    hp->ctx_train = key(g, "context_length");
+    hp->n_expert = key(g, "expert_count");
+    hp->n_expert_used = key(g, "expert_used_count");
+    hp->n_vocab = embd && embd->ne[1] <= UINT32_MAX ? (uint32_t)embd->ne[1] : 0;
+    if (!hp->n_layers || hp->n_layers > NTX_MAX_LAYERS || !hp->n_embd || !hp->n_head || !hp->head_k || !hp->n_vocab)
+        return ntx_err_set(err, -EINVAL, "block_count, embedding_length, head_count or token_embd.weight is missing or out of range");
+    if (NTX_MAX(NTX_MAX(hp->n_embd, hp->n_ff), NTX_MAX(hp->n_head, hp->n_head_kv)) > WIDEST || NTX_MAX(hp->head_k, hp->head_v) > NTX_MAX_HEAD)
+        return ntx_err_set(err, -EINVAL, "rows or heads are wider than what is possible");
+    if (hp->n_expert_used > hp->n_expert || hp->n_expert > NTX_MAX_EXPERTS)
+        return ntx_err_set(err, -EINVAL, "%u of %u experts are used: more than there can be", hp->n_expert_used, hp->n_expert);
     return 0;
 }
 
-/* By the keys of delta nets; which layers are such, their tensors say. */
-static void read_states(const struct ntx_gguf *g, const char *arch, struct ntx_outline *o)
+/* Where a tensor of a layer is counted: experts by their names; others by what they are used for, wherever there is room for one. */
+static uint32_t *place_of(struct ntx_layer *l, const struct ntx_hparams *hp, const struct ntx_gguf_tensor *t, const char *name)
 {
-    struct ntx_hparams hp = {.n_layers = NTX_MIN(o->n_layers, (uint32_t)NTX_MAX_LAYERS)};
-    hp.delta.taps = key(g, arch, "ssm.conv_kernel");
-    hp.delta.head = NTX_MIN(key(g, arch, "ssm.state_size"), (uint32_t)NTX_MAX_HEAD);
-    hp.delta.heads = key(g, arch, "ssm.time_step_rank");
-    hp.delta.key_heads = key(g, arch, "ssm.group_count");
-    for (uint32_t l = 0; l < hp.n_layers && hp.delta.taps; l++) {
-        char name[48];
-        snprintf(name, sizeof name, "blk.%u.ssm_conv1d.weight", l);
-        hp.recurrent[l / 64] |= (uint64_t)(ntx_gguf_tensor(g, name) != NULL) << l % 64;
+    if (strstr(name, "_exps.weight") && t->n_dims == 3 && t->ne[2] == hp->n_expert)
+        for (int k = 0; k < NTX_N_TENSORS; k++)
+            if (ntx_tensor_kinds[k].use == NTX_USE_EXPERT && !strcmp(ntx_tensor_kinds[k].name, name))
+                return &l->tensor[k];
+    enum ntx_use want = t->n_dims == 1 ? NTX_USE_VECTOR : t->n_dims == 2 ? NTX_USE_MATRIX : NTX_USE_HEADS;
+    for (int k = 0; k < NTX_N_TENSORS; k++)
+        if (ntx_tensor_kinds[k].use == want && !ntx_is_models((enum ntx_tensor)k) && l->tensor[k] == NTX_NO_TENSOR)
+            return &l->tensor[k];
+    return NULL;
+}
+
+static bool has_experts(const struct ntx_layer *l)
+{
+    bool apart = l->expert_gate != NTX_NO_TENSOR && l->expert_up != NTX_NO_TENSOR && l->expert_gate_up == NTX_NO_TENSOR;
+    bool joined = l->expert_gate == NTX_NO_TENSOR && l->expert_up == NTX_NO_TENSOR && l->expert_gate_up != NTX_NO_TENSOR;
+    return l->expert_down != NTX_NO_TENSOR && (apart || joined);
+}
+
+/* Steps that take them all; experts together, as the last. */
+static int add_steps(struct ntx_layer *l, uint32_t layer, struct ntx_err *err)
+{
+    struct ntx_step *experts = NULL, *other = NULL;
+    for (int t = 0; t < NTX_N_TENSORS; t++) {
+        if (l->tensor[t] == NTX_NO_TENSOR)
+            continue;
+        if (ntx_tensor_kinds[t].use != NTX_USE_EXPERT) {
+            if (!other || other->n_weights == NTX_STEP_WEIGHTS)
+                other = ntx_layer_add(l, NTX_OP_MM, NTX_BUF_Y, NTX_BUF_X);
+            ntx_step_takes(other, (enum ntx_tensor)t, false);
+            continue;
+        }
+        if (!has_experts(l))
+            return ntx_err_set(err, -ENOTSUP, "layer %u has experts of another form", layer);
+        experts = experts ? experts : ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
+        ntx_step_takes(experts, (enum ntx_tensor)t, false);
     }
-    o->n_recurrent = ntx_count_recurrent(&hp);
-    o->state_bytes = ntx_recur_bytes(&hp);
+    return 0;
 }
 
-/* Files with a head's own widths say those of what is kept by the usual keys. */
-static void read_latent(const struct ntx_gguf *g, const char *arch, struct ntx_outline *o)
+static int take_tensors(const struct ntx_gguf *g, struct ntx_model *m, struct ntx_err *err)
 {
-    uint32_t kv_lora = key(g, arch, "attention.kv_lora_rank"), head_k = key(g, arch, "attention.key_length_mla"), head_v = key(g, arch, "attention.value_length_mla");
-    if (!kv_lora)
-        return;
-    o->latent = kv_lora + key(g, arch, "rope.dimension_count");
-    o->head_k = head_k ? head_k : o->head_k;
-    o->head_v = head_v ? head_v : o->head_v;
-    o->n_head_kv = 1;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        memset(m->layers[l].tensor, 0xff, sizeof m->layers[l].tensor);
+    for (uint64_t i = 0; i < ntx_gguf_n_tensors(g); i++) {
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
+        unsigned l;
+        int n = 0;
+        if (t->ne[0] > WIDEST || t->ne[1] > UINT32_MAX || t->ne[2] > NTX_MAX_EXPERTS || t->ne[3] > 1)
+            return ntx_err_set(err, -ENOTSUP, "tensor '%s' is larger than what is possible", t->name);
+        if (sscanf(t->name, "blk.%u.%n", &l, &n) != 1 || !n || l >= m->hp.n_layers)
+            continue;
+        uint32_t *place = place_of(&m->layers[l], &m->hp, t, t->name + n);
+        if (!place || *place != NTX_NO_TENSOR)
+            return ntx_err_set(err, -ENOTSUP, "tensor '%s' is one more than ntx knows in a layer", t->name);
+        *place = (uint32_t)i;
+    }
+    int rc = 0;
+    for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++)
+        rc = add_steps(&m->layers[l], l, err);
+    return rc;
 }
 
-static void read_widths(const struct ntx_gguf *g, const char *arch, struct ntx_outline *o)
+static uint32_t index_of(const struct ntx_gguf *g, const char *name)
 {
-    const struct ntx_gguf_tensor *embd = ntx_gguf_tensor(g, "token_embd.weight");
-    uint32_t expert_ff = key(g, arch, "expert_feed_forward_length");
-    o->n_layers = key(g, arch, "block_count");
-    o->n_layers -= NTX_MIN(key(g, arch, "nextn_predict_layers"), o->n_layers);
-    o->n_embd = key(g, arch, "embedding_length");
-    o->n_ff = expert_ff ? expert_ff : key(g, arch, "feed_forward_length");
-    o->n_head = key(g, arch, "attention.head_count");
-    o->n_head_kv = key(g, arch, "attention.head_count_kv");
-    o->head_k = key(g, arch, "attention.key_length");
-    o->head_v = key(g, arch, "attention.value_length");
-    o->ctx_train = key(g, arch, "context_length");
-    read_states(g, arch, o);
-    o->n_experts = key(g, arch, "expert_count");
-    o->n_used = key(g, arch, "expert_used_count");
-    o->n_vocab = embd && embd->ne[1] <= UINT32_MAX ? (uint32_t)embd->ne[1] : 0;
-    if (!o->n_head_kv)
-        o->n_head_kv = o->n_head;
-    if (!o->head_k && o->n_head)
-        o->head_k = o->n_embd / o->n_head;
-    if (!o->head_v)
-        o->head_v = o->head_k;
-    o->kv_values = o->n_layers <= NTX_MAX_LAYERS ? kv_values(g, arch, o) : 0;
-    read_latent(g, arch, o);
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor(g, name);
+    return t ? (uint32_t)(t - ntx_gguf_tensor_at(g, 0)) : NTX_NO_TENSOR;
 }
 
-int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err)
+/* A model of the same matrices, that are only multiplied by. */
+static int stand_in(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err)
 {
-    struct ntx_outline o = {0};
-    struct ntx_str arch;
-    char a[64];
-    if (ntx_gguf_str(g, "general.architecture", &arch) || arch.n >= sizeof a)
-        return ntx_err_set(err, -EINVAL, "the file names no architecture (general.architecture)");
-    snprintf(a, sizeof a, "%.*s", (int)arch.n, arch.p);
-    snprintf(o.name, sizeof o.name, "%s", name);
-    read_widths(g, a, &o);
-    if (!o.n_layers || o.n_layers > 65536 || !o.n_embd || !o.n_head || !o.head_k)
-        return ntx_err_set(err, -EINVAL, "%s: block_count, embedding_length or head_count of architecture %s is missing or out of range", name, a);
-    if (o.n_used > o.n_experts)
-        return ntx_err_set(err, -EINVAL, "%s: %u of %u experts are used: more than there are", name, o.n_used, o.n_experts);
-    int rc = sum_tensors(g, &o, err);
+    struct ntx_model *m = calloc(1, sizeof *m);
+    if (!m)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    m->gguf = g;
+    int rc = read_widths(g, m, err);
+    if (!rc && !(m->layers = calloc(m->hp.n_layers, sizeof *m->layers)))
+        rc = ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc)
-        *out = o;
+        rc = take_tensors(g, m, err);
+    m->token_embd = index_of(g, "token_embd.weight");
+    m->output = index_of(g, "output.weight");
+    if (m->output == NTX_NO_TENSOR)
+        m->output = m->token_embd;
+    m->output_norm = index_of(g, "output_norm.weight");
+    m->input_embd = m->rope_freqs = m->rope_long = m->rope_short = NTX_NO_TENSOR;
+    if (rc)
+        ntx_model_free(m);
+    else
+        *out = m;
+    return rc;
+}
+
+/* ---- making one */
+
+static int of_header(const struct ntx_gguf *g, struct ntx_gguf *own, const char *name, struct ntx_outline *out, struct ntx_err *err)
+{
+    struct ntx_outline o = {.own = own};
+    struct ntx_tokenizer *tok = NULL;
+    struct ntx_err why = {0}, other = {0};
+    if (ntx_model_open(g, &o.model, &why) && stand_in(g, &o.model, &other))
+        return ntx_err_set(err, other.code, "%.200s: %.300s; nor can it be estimated: %.300s", name, why.text, other.text);
+    snprintf(o.name, sizeof o.name, "%s", name);
+    int rc = ntx_gguf_find(g, "tokenizer.ggml.tokens") || !own ? ntx_tokenizer_open(g, &tok, why.code ? &other : &why) : -ENOENT;
+    o.held_bytes = ntx_gguf_header_bytes(g) + (rc ? (uint64_t)o.model->hp.n_vocab * TOKEN_BYTES : ntx_tokenizer_bytes(tok));
+    snprintf(o.why, sizeof o.why, "%.239s", why.code ? why.text : "");
+    ntx_tokenizer_free(tok);
+    sum(&o);
+    *out = o;
+    return 0;
+}
+
+int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err) { return of_header(g, NULL, name, out, err); }
+
+void ntx_outline_free(struct ntx_outline *o)
+{
+    ntx_model_free(o->model);
+    ntx_gguf_free(o->own);
+    *o = (struct ntx_outline){.own = NULL};
+}
+
+static uint64_t bytes_as(const struct ntx_gguf_tensor *t, uint32_t type) { return ntx_row_bytes(type, t->ne[0]); }
+
+int ntx_outline_retyped(const struct ntx_gguf *g, const struct ntx_mix *mix, bool smaller, const char *name, uint32_t *n_other, struct ntx_outline *out,
+                        struct ntx_err *err)
+{
+    uint64_t n = ntx_gguf_n_tensors(g);
+    struct ntx_mix_model of = ntx_mix_model_of(g, false);
+    struct ntx_gguf *made = NULL;
+    uint32_t *given = malloc((n + 1) * sizeof *given), *type = malloc((n + 1) * sizeof *type);
+    for (uint64_t i = 0; given && i < n; i++)
+        given[i] = NTX_TYPE_LIMIT;
+    int rc = given && type ? ntx_mix_choose(mix, g, &of, false, given, type, n_other, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    for (uint64_t i = 0; !rc && smaller && i < n; i++) {
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
+        type[i] = bytes_as(t, type[i]) < bytes_as(t, t->type) ? type[i] : t->type;
+    }
+    if (!rc)
+        rc = ntx_sketch_retype(g, type, &made, err);
+    if (!rc && (rc = of_header(made, made, name, out, err)))
+        ntx_gguf_free(made);
+    free(given);
+    free(type);
     return rc;
 }

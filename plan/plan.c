@@ -6,13 +6,13 @@
 #include "plan/plan_impl.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "infer/device/device.h"
 #include "infer/kv.h"
-#include "plan/place.h"
 
 #define CHUNK_MAX (4ull << 20)   /* of a model that is all in memory: one long run per thread */
 #define CHUNK_MIN (64ull << 10)
@@ -24,6 +24,8 @@
 #define DESC_MIN 3u
 #define DESC_GOOD 8u
 #define ROWS_MAX 512u
+#define CTX_MOST 4096u /* that nobody asked for */
+#define CTX_LEAST 128u
 #define LISTS_LEAST (24ull << 20) /* lists that may be made under any budget, within what the processes have beside it */
 
 struct planner {
@@ -33,6 +35,7 @@ struct planner {
     uint32_t ctx;       /* wanted */
     uint64_t read_bytes; /* of a read, and of a chunk of a model that is not all in memory: few bytes then lie in the ring at a time, so the drive writes to what a cache has */
     uint64_t smallest;  /* budget of all sizes tried so far */
+    bool on_device;
     bool too_many;      /* of a size; smaller ones have more chunks still */
     uint64_t listed;    /* that the lists of a size alone take, where they were more than could do */
 };
@@ -156,15 +159,18 @@ static uint32_t fair_desc(const struct planner *p, const struct option *o)
 
 /* ---- context and rows */
 
-static uint32_t default_ctx(const struct planner *p)
-{
-    double block = (double)ntx_kv_block_bytes(&p->m->hp, p->r->kv_type);
-    return ntx_place_ctx(p->r->ram_bytes, block, p->m->hp.ctx_train, p->r->sessions);
-}
-
 static uint32_t least_ctx(const struct planner *p)
 {
-    return p->r->ctx ? p->r->ctx : ntx_place_ctx_least(p->m->hp.ctx_train);
+    uint32_t most = p->m->hp.ctx_train;
+    return p->r->ctx ? p->r->ctx : most ? NTX_MIN(most, CTX_LEAST) : CTX_LEAST;
+}
+
+/* Where nobody asked for so many tokens: the smallest of the model's own, 4096 and what a quarter of the budget holds for all sessions; in whole blocks. */
+static uint32_t default_ctx(const struct planner *p)
+{
+    uint32_t trained = p->m->hp.ctx_train, most = trained ? NTX_MIN(trained, CTX_MOST) : CTX_MOST;
+    double blocks = floor((double)(p->r->ram_bytes / 4) / (double)ntx_kv_block_bytes(&p->m->hp, p->r->kv_type) / NTX_MAX(p->r->sessions, 1u));
+    return (uint32_t)NTX_MAX(NTX_MIN(blocks * NTX_KV_BLOCK, (double)most), (double)least_ctx(p));
 }
 
 /* The largest n in [low, high] for which fits(n), where fits(low) is known. */
@@ -438,13 +444,16 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     p->bytes_activations = b.activations;
     p->bytes_region = b.region;
     p->bytes_total = b.total;
+    p->on_device = q->on_device;
+    p->multiply = p->on_device ? q->r->multiply : NTX_MULTIPLY_CPU;
     sum_placement(p);
     ntx__plan_predict(q->m, q->r->hw, p);
 }
 
-int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err)
+/* For this request as it is: beside a GPU, which has device_bytes left, or without one. */
+static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r, bool on_device, struct ntx_plan **out, struct ntx_err *err)
 {
-    struct planner q = {.m = m, .r = r, .err = err, .smallest = UINT64_MAX};
+    struct planner q = {.m = m, .r = r, .err = err, .smallest = UINT64_MAX, .on_device = on_device};
     struct option o;
     q.ctx = r->ctx ? r->ctx : default_ctx(&q);
     q.read_bytes = ntx_hw_read_bytes(r->hw);
@@ -468,10 +477,75 @@ int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, s
     return 0;
 }
 
+/* ---- clients, and a GPU */
+
+/* The request with what clients take within `ram`; 0: the fewest. */
+static struct ntx_plan_request with_clients(const struct ntx_model *m, const struct ntx_plan_request *r, uint64_t ram, struct ntx_budget_clients *n)
+{
+    struct ntx_plan_request q = *r;
+    *n = (struct ntx_budget_clients){0};
+    if (!r->clients)
+        return q;
+    *n = ntx_budget_clients(m->hp.n_vocab, r->clients->choosing_bytes, r->clients->least_rows, ram);
+    q.other_bytes += n->bytes + n->sessions * r->clients->watched_bytes;
+    return q;
+}
+
+/* The first plan was made as if there were no GPU: it gives context, rows and chunks. What the GPU's memory then has left takes matrices. */
+static int plan_gpu(const struct ntx_model *m, struct ntx_plan_request *q, struct ntx_plan **plan, struct ntx_err *err)
+{
+    struct ntx_plan *first = *plan, *p = NULL;
+    const struct ntx_device_config c = {
+        .model = m, .chunks = first->chunks, .table = first->table, .max_rows = first->max_rows, .ctx = first->ctx, .kv_blocks = first->kv.blocks,
+        .logits_rows = NTX_MIN(NTX_MAX(first->clients.logits_rows, 1u), first->max_rows), .in_flight = NTX_PLAN_IN_FLIGHT, .kv_type = first->kv_type, .ffn = q->ffn,
+    };
+    const uint64_t need = ntx_device_bytes(&c), host = ntx_device_host_bytes(&c);
+    first->device_need = need;
+    if (need > q->vram_bytes)
+        return 0;
+    q->device_bytes = q->vram_bytes - need;
+    q->ctx = first->ctx;
+    q->max_rows = first->max_rows;
+    q->chunk_bytes = first->chunk_bytes;
+    if (first->bytes_total + host <= q->ram_bytes || first->geo.n_desc)
+        q->other_bytes += host;
+    int rc = plan_once(m, q, true, &p, err);
+    if (rc)
+        return rc;
+    p->device_need = need;
+    p->clients = first->clients;
+    ntx_plan_free(first);
+    *plan = p;
+    return 0;
+}
+
+int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err)
+{
+    struct ntx_budget_clients clients;
+    struct ntx_plan_request q = with_clients(m, r, r->ram_bytes, &clients);
+    struct ntx_plan *p = NULL;
+    int rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
+    if (rc == -ENOMEM && r->clients) { /* so the smallest budget that a refusal names does not depend on the one given */
+        q = with_clients(m, r, 0, &clients);
+        rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
+    }
+    if (rc)
+        return rc;
+    p->clients = clients;
+    if (r->vram_bytes)
+        rc = plan_gpu(m, &q, &p, err);
+    if (rc)
+        ntx_plan_free(p);
+    else
+        *out = p;
+    return rc;
+}
+
 /* No size of chunks stops the search before its end where none fits. */
 uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r)
 {
-    struct ntx_plan_request none = *r;
+    struct ntx_budget_clients fewest;
+    struct ntx_plan_request none = with_clients(m, r, 0, &fewest);
     struct ntx_err ignored = {0};
     struct planner q = {.m = m, .r = &none, .err = &ignored, .smallest = UINT64_MAX};
     struct option o;

@@ -21,13 +21,22 @@
 #include "infer/kv.h"
 #include "weights/frames.h"
 #include "model/chunk.h"
+#include "plan/budget.h"
 #include "plan/hw.h"
 #include "plan/predict.h"
 #include "shm/region.h"
 
+/* As many clients as a part of the budget holds (plan/budget.h); where nothing fits beside them, the fewest. */
+struct ntx_plan_clients {
+    uint64_t choosing_bytes; /* of each session, beside its logits */
+    uint64_t watched_bytes;  /* likewise, but it does not make them fewer */
+    uint32_t least_rows;     /* of logits, that guesses want */
+};
+
 struct ntx_plan_request {
     uint64_t ram_bytes;      /* the promise */
     uint64_t other_bytes;    /* header, tokenizer and the like that the caller holds for this model */
+    const struct ntx_plan_clients *clients; /* what is beside that for who uses the model; NULL: nobody does */
     uint32_t ctx;            /* 0: the smallest of the model's own, 4096, and what a quarter of ram holds */
     uint32_t sessions;       /* full-context sessions to reserve KV for; 0: 1 */
     uint32_t threads;
@@ -39,6 +48,8 @@ struct ntx_plan_request {
     struct ntx_ffn_mode ffn; /* but for off: groups of a packed model's neurons are read when rows use them */
     bool prefetch;           /* keep some frames for experts that are read on predictions */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
+    uint64_t vram_bytes;     /* or of GPU memory for all: KV and the pass's work first, what is left for matrices. 0: there is none */
+    enum ntx_multiply multiply; /* where, with a GPU: for the prediction */
     const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
     const atomic_bool *stop; /* who asked is gone: -ECANCELED within a few milliseconds; NULL: nobody sets it */
 };
@@ -54,6 +65,10 @@ struct ntx_plan {
     enum ntx_kv_type kv_type;
     uint64_t chunk_bytes, inflight_bytes, piece_bytes;
     uint64_t bytes_device;
+    struct ntx_budget_clients clients;  /* those that there is room for */
+    bool on_device;                     /* a GPU computes: KV lies there, and the matrices that bytes_device counts */
+    enum ntx_multiply multiply;
+    uint64_t device_need;               /* of its memory for all but matrices. More than vram_bytes: the GPU is not used */
     uint32_t n_windows;                 /* for groups that are read on demand, behind the rest of the arena; 0: all of them stay */
     uint64_t window_bytes;
     uint64_t read_gap;                  /* reads that lie no further apart are better one; 0: unknown */
@@ -65,11 +80,15 @@ struct ntx_plan {
     const char *limit;                  /* as plan/predict.h names it; "" when unknown */
 };
 
+#define NTX_PLAN_IN_FLIGHT 4u /* chunks that are copied to a GPU at once, at most */
+
 int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err);
 void ntx_plan_free(struct ntx_plan *p);
 
 /* The smallest ram_bytes with which ntx_plan_make succeeds for what else r asks. UINT64_MAX: no memory would do; 0 after an error. */
 uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r);
+
+#define NTX_PLAN_TEXT 256u /* tokens of KV that a prediction of decoding assumes attention to read, where the context has them */
 
 /* What a pass of `rows` rows, the last of which sees `positions` tokens, reads from where. False where nobody can tell before the text is there: groups of a
  * packed model on demand. Experts are taken to be chosen evenly. */

@@ -5,7 +5,8 @@
 
 #include "common/util.h"
 #include "infer/kv.h"
-#include "plan/place.h"
+
+#define NEARLY_ALL 0.9 /* of the experts: reads of them need not wait for the router then */
 
 /* Experts that some row wants, of all: each row chooses freely. */
 static double experts_used(const struct ntx_model *m, uint32_t rows)
@@ -30,7 +31,7 @@ static uint32_t type_of(const struct ntx_model *m, const struct ntx_chunk *c)
 
 bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out)
 {
-    struct ntx_load_bytes l = {.rows = rows, .n_layers = m->hp.n_layers, .threads = p->threads};
+    struct ntx_load_bytes l = {.rows = rows, .n_layers = m->hp.n_layers, .threads = p->threads, .multiply = p->multiply, .kv_on_device = p->on_device};
     double streamed = 0, used = experts_used(m, rows), framed = framed_share(p);
     if (p->n_windows) /* how much of it rows will use, nobody knows before */
         return false;
@@ -42,7 +43,7 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
         if (p->table[i].placement == NTX_PLACE_FRAME) {
             l.bytes[NTX_TIER_HOST][type] += bytes * framed;
             l.bytes[NTX_TIER_STORAGE][type] += bytes * (1 - framed);
-            l.late_bytes += used < NTX_PLACE_NEARLY_ALL ? bytes * (1 - framed) : 0; /* else the router need not be waited for */
+            l.late_bytes += used < NEARLY_ALL ? bytes * (1 - framed) : 0; /* else the router need not be waited for */
             continue;
         }
         l.bytes[c->device ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][type] += bytes;
@@ -50,7 +51,6 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);
-    l.kv_on_device = p->bytes_device > 0;
     l.kv_bytes = (double)positions / NTX_KV_BLOCK * (double)ntx_kv_block_bytes(&m->hp, p->kv_type) + (double)ntx_recur_bytes(&m->hp);
     *out = l;
     return true;
@@ -75,7 +75,7 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     struct ntx_forecast f;
     p->predicted_tok_s = p->block_s = p->block_token_s = 0;
     p->limit = "";
-    if (!hw || !ntx_plan_load(m, p, 1, NTX_MIN(p->ctx, NTX_PLACE_TEXT), &l) || ntx_predict(hw, &l, &f))
+    if (!hw || !ntx_plan_load(m, p, 1, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &l) || ntx_predict(hw, &l, &f))
         return;
     p->predicted_tok_s = 1 / f.pass_s;
     p->limit = f.limit;

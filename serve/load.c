@@ -56,29 +56,31 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
 #define CHOICE_LEAST ((uint64_t)256 << 10)
 #define CHOICE_MOST ((uint64_t)6 << 20)
 
-/* Sessions, their rows of logits, and what they take. */
-static uint64_t client_bytes(const struct ntx_load_request *r, struct ntx_loaded *l, uint64_t ram)
-{
-    uint64_t set = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0;
-    struct ntx_budget_clients c = ntx_budget_clients(l->env.n_vocab, set, ntx_draft_rows(r->set.draft, r->set.draft_nodes), ram);
-    l->max_sessions = c.sessions;
-    l->logits_rows = c.logits_rows;
-    l->kept_bytes = c.kept_bytes;
-    l->env.read_bytes = c.read_bytes;
-    l->env.choice_bytes = NTX_MIN(NTX_MAX(c.kept_bytes / 4, CHOICE_LEAST), CHOICE_MOST);
-    l->env.words_most = c.kept_bytes / 2; /* it stays, and sessions need the rest */
-    l->env.words = &l->words;
-    return c.bytes;
-}
+/* Bytes of a row that a pass looks at closely. */
+static uint64_t look_bytes(const struct ntx_loaded *l) { return ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture); }
 
-/* Rows that a pass may look at closely, and the bytes that they take: some for calibration, and as many as sessions look at. */
-static uint64_t capture_bytes(const struct ntx_load_request *r, struct ntx_loaded *l)
+/* Rows that a pass may look at closely, beside two of each session: some for calibration. */
+static uint32_t look_rows(const struct ntx_load_request *r)
 {
     if (!r->set.capture && !r->set.skip_adapt && !r->set.skip_verify)
         return 0;
-    l->capture_rows = (r->set.rows ? r->set.rows : 512) / 8 + 2 * l->max_sessions + (r->set.capture ? 32 : 0);
-    l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
-    return l->capture_rows * (ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture));
+    return (r->set.rows ? r->set.rows : 512) / 8 + (r->set.capture ? 32 : 0);
+}
+
+/* What the plan found room for. */
+static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
+{
+    const struct ntx_budget_clients *c = &l->plan->clients;
+    l->max_sessions = c->sessions;
+    l->logits_rows = c->logits_rows;
+    l->kept_bytes = c->kept_bytes;
+    l->capture_rows = look_rows(r) ? look_rows(r) + 2 * c->sessions : 0;
+    l->env.read_bytes = c->read_bytes;
+    l->env.choice_bytes = NTX_MIN(NTX_MAX(c->kept_bytes / 4, CHOICE_LEAST), CHOICE_MOST);
+    l->env.words_most = c->kept_bytes / 2; /* it stays, and sessions need the rest */
+    l->env.words = &l->words;
+    l->env.ctx = l->plan->ctx;
+    l->env.capture_ffns = l->capture_ffns;
 }
 
 static uint64_t sums_bytes(const struct ntx_load_request *r, const struct ntx_loaded *l) { return r->set.sum_inputs ? ntx_input_sums_bytes(l->model) : 0; }
@@ -164,13 +166,20 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     held += drafter;
     if (rc)
         return rc;
+    l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
+    const struct ntx_plan_clients clients = {
+        .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0, .watched_bytes = look_rows(r) ? 2 * look_bytes(l) : 0,
+        .least_rows = ntx_draft_rows(r->set.draft, r->set.draft_nodes),
+    };
     struct ntx_plan_request q = {
         .kv_type = kv_type,
         .kv_all = keeps_all_kv(r, l),
         .ffn = l->ffn,
         .prefetch = !r->set.no_prefetch,
         .ram_bytes = l->ram_bytes,
-        .other_bytes = held + client_bytes(r, l, l->ram_bytes) + capture_bytes(r, l) + sums_bytes(r, l),
+        .other_bytes = held + look_rows(r) * look_bytes(l) + sums_bytes(r, l),
+        .clients = &clients,
+        .vram_bytes = ntx__load_vram(r, l),
         .ctx = r->set.ctx,
         .sessions = r->set.sessions,
         .threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus(),
@@ -181,20 +190,10 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .stop = r->stop,
     };
     rc = ntx_plan_make(l->model, &q, &l->plan, err);
-    if (rc == -ENOMEM) { /* with the fewest clients: so the smallest budget that a refusal names does not depend on the one given */
-        q.other_bytes = held + client_bytes(r, l, 0) + capture_bytes(r, l) + sums_bytes(r, l);
-        rc = ntx_plan_make(l->model, &q, &l->plan, err);
-    }
-    if (!rc && (rc = ntx__load_plan_gpu(r, l, &q, err)) > 0) { /* the matrices that the GPU takes leave the rest of the plan */
-        ntx_plan_free(l->plan);
-        l->plan = NULL;
-        rc = ntx_plan_make(l->model, &q, &l->plan, err);
-    }
     if (rc)
         return rc;
-    l->env.ctx = l->plan->ctx;
-    l->env.capture_ffns = l->capture_ffns;
-    return 0;
+    take_clients(r, l);
+    return ntx__load_plan_gpu(r, l, &q, err);
 }
 
 static char *take_string(char **p)

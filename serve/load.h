@@ -108,10 +108,11 @@ int ntx_load_arena(const struct ntx_loaded *l, struct ntx_err *err);
 int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err);
 void ntx_loaded_free(struct ntx_loaded *l); /* no thread and no worker uses it any more */
 
-/* load_gpu.c: the GPU's part of each step, nothing to do where there is none. pick: after the model is read; plan: *q becomes the request
- * of the final plan, where it changes (1). */
+/* load_gpu.c: the GPU's part of each step, nothing to do where there is none. pick: after the model is read; vram: what the plan may count on; plan: once it
+ * is made for this request, which it may show not to go with a GPU. */
 int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
-int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err);
+uint64_t ntx__load_vram(const struct ntx_load_request *r, const struct ntx_loaded *l);
+int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, const struct ntx_plan_request *q, struct ntx_err *err);
 int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_start_gpu(struct ntx_loaded *l); /* once the forward pass has its memory */
 void ntx__load_free_gpu(struct ntx_loaded *l);

@@ -60,7 +60,7 @@ static struct ntx_device_config device_config(const struct ntx_loaded *l)
     return (struct ntx_device_config){
         .ops = l->back.ops, .gpu = l->back.gpu, .model = l->model, .chunks = l->plan->chunks, .table = l->plan->table,
         .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv_blocks = l->plan->kv.blocks,
-        .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, 4u) : 1,
+        .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, NTX_PLAN_IN_FLIGHT) : 1,
         .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->set.link_h2d, .share = &l->share,
     };
 }
@@ -80,30 +80,27 @@ static void choose_share(struct ntx_loaded *l, const struct ntx_hw *hw)
     }
 }
 
-/* The first plan was made as if there were no GPU: it gives context, rows and chunks. What the GPU's memory then has left takes matrices. */
-int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err)
+/* What there is of the card's memory for us, within the budget. */
+uint64_t ntx__load_vram(const struct ntx_load_request *r, const struct ntx_loaded *l)
+{
+    if (!l->back.gpu)
+        return 0;
+    uint64_t card = l->back.info.free > SPARE ? l->back.info.free - SPARE : 1;
+    return r->set.vram ? NTX_MIN(r->set.vram, card) : card;
+}
+
+int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, const struct ntx_plan_request *q, struct ntx_err *err)
 {
     if (!l->back.gpu)
         return 0;
     choose_share(l, q->hw);
-    struct ntx_device_config c = device_config(l);
-    c.in_flight = 4;
-    uint64_t card = l->back.info.free > SPARE ? l->back.info.free - SPARE : 0;
-    uint64_t vram = r->set.vram ? NTX_MIN(r->set.vram, card) : card, need = ntx_device_bytes(&c);
-    if (need > vram) {
-        char a[32], b[32], why[240];
-        snprintf(why, sizeof why, "KV and work of this model take %s (%llu bytes) of GPU memory, and the budget is %s: use a smaller --ctx, or a larger --vram",
-                 ntx_format_size(need, a, sizeof a), (unsigned long long)need, ntx_format_size(vram, b, sizeof b));
-        return do_without(r, l, why, err);
-    }
-    q->device_bytes = vram - need;
-    q->ctx = l->plan->ctx;
-    q->max_rows = l->plan->max_rows;
-    q->chunk_bytes = l->plan->chunk_bytes;
-    uint64_t host = ntx_device_host_bytes(&c);
-    if (l->plan->bytes_total + host <= q->ram_bytes || l->plan->geo.n_desc)
-        q->other_bytes += host;
-    return 1;
+    if (l->plan->on_device)
+        return 0;
+    char a[32], b[32], why[240];
+    uint64_t need = l->plan->device_need;
+    snprintf(why, sizeof why, "KV and work of this model take %s (%llu bytes) of GPU memory, and the budget is %s: use a smaller --ctx, or a larger --vram",
+             ntx_format_size(need, a, sizeof a), (unsigned long long)need, ntx_format_size(q->vram_bytes, b, sizeof b));
+    return do_without(r, l, why, err);
 }
 
 /* One chunk out of its file, into memory of at least its size. */

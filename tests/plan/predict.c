@@ -172,6 +172,24 @@ static void test_gpu(void)
     CHECK(f.pass_s < 0.83);
 }
 
+/* What a GPU has besides matrices. */
+static uint64_t work_of(const struct ntx_outline *o, const struct ntx_plan_request *r)
+{
+    const struct ntx_plan_clients clients = {.least_rows = 0};
+    struct ntx_plan_request q = *r;
+    struct ntx_plan *p;
+    struct ntx_err err = {0};
+    q.clients = &clients;
+    q.other_bytes = o->held_bytes;
+    q.vram_bytes = 1;
+    q.threads = 2;
+    q.kv_all = true;
+    CHECK_MSG(!ntx_plan_make(o->model, &q, &p, &err), "%s", err.text);
+    uint64_t need = p->device_need;
+    ntx_plan_free(p);
+    return need;
+}
+
 /* What ntransformer measured (PCIe 3 x8, RTX 3090, 48 GB, 3.35 GB/s): all is copied to the GPU. */
 static void test_lineage(void)
 {
@@ -195,15 +213,14 @@ static void test_lineage(void)
     for (unsigned i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct ntx_outline o;
         struct ntx_layout p;
-        struct ntx_load_bytes l;
-        struct ntx_forecast f;
-        struct ntx_place_request r = {.ram = runs[i].ram, .vram = runs[i].vram, .ctx = 512, .multiply = NTX_MULTIPLY_GPU};
+        struct ntx_place_request r = {.plan = {.ram_bytes = runs[i].ram, .ctx = 512, .multiply = NTX_MULTIPLY_GPU, .max_rows = 64}, .vram = UINT64_MAX};
         CHECK(!ntx_outline_named(runs[i].model, &o, &err));
+        r.vram = runs[i].vram + work_of(&o, &r.plan);
         CHECK_MSG(!ntx_place(&hw, &o, &r, &p, &err), "%s", err.text);
-        ntx_place_load(&o, &p, 1, 64, &l);
-        CHECK(!ntx_predict(&hw, &l, &f));
-        CHECK_MSG(1 / f.pass_s >= runs[i].low && 1 / f.pass_s <= runs[i].high, "%s: %.4f tok/s", runs[i].model, 1 / f.pass_s);
-        CHECK_STR(f.limit, runs[i].limit);
+        CHECK(p.on_device && p.predicted);
+        CHECK_MSG(1 / p.decode.pass_s >= runs[i].low && 1 / p.decode.pass_s <= runs[i].high, "%s: %.4f tok/s", runs[i].model, 1 / p.decode.pass_s);
+        CHECK_STR(p.decode.limit, runs[i].limit);
+        ntx_outline_free(&o);
     }
 }
 
@@ -211,21 +228,27 @@ static void test_experts(void)
 {
     struct ntx_hw hw = profile(machine);
     struct ntx_outline o;
-    struct ntx_layout p;
+    struct ntx_plan *p;
     struct ntx_load_bytes l;
     struct ntx_err err = {0};
     CHECK(!ntx_outline_named("qwen3-235b-a22b@q4_k_m", &o, &err));
-    CHECK_MSG(!ntx_place(&hw, &o, &(struct ntx_place_request){.ram = 14ull << 30, .ctx = 1024}, &p, &err), "%s", err.text);
-    CHECK(p.share[NTX_PART_DENSE][NTX_TIER_HOST] == 1 && p.share[NTX_PART_EXPERT][NTX_TIER_STORAGE] > 0.9);
-    double all = (double)ntx_outline_bytes(&o, NTX_PART_EXPERT), off = p.share[NTX_PART_EXPERT][NTX_TIER_STORAGE];
-    ntx_place_load(&o, &p, 1, 1, &l);
-    NEAR(l.late_bytes, all * off * 8 / 128);
-    ntx_place_load(&o, &p, 2, 1, &l);
-    NEAR(l.late_bytes, all * off * (1 - (1 - 0.0625) * (1 - 0.0625)));
-    ntx_place_load(&o, &p, 512, 1, &l);
+    struct ntx_plan_request q = {.ram_bytes = 14ull << 30, .ctx = 1024, .threads = 2, .hw = &hw};
+    CHECK_MSG(!ntx_plan_make(o.model, &q, &p, &err), "%s", err.text);
+    CHECK_EQ(p->geo.n_sched, 0); /* all but experts stays */
+    double off = (double)p->bytes_storage;
+    CHECK(off > 0.9 * (double)ntx_outline_bytes(&o, NTX_PART_EXPERT));
+    CHECK(ntx_plan_load(o.model, p, 1, 1, &l));
+    CHECK_MSG(fabs(l.late_bytes / (off * 8 / 128) - 1) < 0.01, "%g of %g", l.late_bytes, off); /* (frames have room for the widest) */
+    double one = l.late_bytes;
+    CHECK(ntx_plan_load(o.model, p, 2, 1, &l));
+    NEAR(l.late_bytes, one / 0.0625 * (1 - (1 - 0.0625) * (1 - 0.0625)));
+    CHECK(ntx_plan_load(o.model, p, 512, 1, &l));
     NEAR(l.late_bytes, 0.0);
-    CHECK_EQ(ntx_place(&hw, &o, &(struct ntx_place_request){.ram = 1ull << 20, .ctx = 1024}, &p, &err), -ENOMEM);
+    ntx_plan_free(p);
+    q.ram_bytes = 1 << 20;
+    CHECK_EQ(ntx_plan_make(o.model, &q, &p, &err), -ENOMEM);
     CHECK(strstr(err.text, "--ram"));
+    ntx_outline_free(&o);
 }
 
 static void test_bad_files(void)

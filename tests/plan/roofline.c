@@ -1,6 +1,7 @@
 /* The published roofline table, row by row, and the network figures; and where the corrected formulas differ. */
 #include <math.h>
 
+#include "infer/recur.h"
 #include "plan/outline.h"
 #include "plan/roofline.h"
 #include "tests/check.h"
@@ -176,33 +177,53 @@ static void test_corrected(void)
 }
 
 /* Models by name have the sizes that the mixes give: per layer of a 70B, and whole files that people have. */
+static void named(const char *name, struct ntx_outline *o)
+{
+    struct ntx_err err = {0};
+    ntx_outline_free(o);
+    CHECK_MSG(!ntx_outline_named(name, o, &err), "%s", err.text);
+}
+
+/* Of a layer. */
+static double layer_mib(const struct ntx_outline *o, uint32_t l)
+{
+    uint64_t bytes = 0;
+    for (int t = 0; t < NTX_N_TENSORS; t++)
+        if (o->model->layers[l].tensor[t] != NTX_NO_TENSOR)
+            bytes += ntx_gguf_tensor_at(o->model->gguf, o->model->layers[l].tensor[t])->bytes;
+    return (double)bytes / (1 << 20);
+}
+
 /* Weights, and those that a token uses, in units of 10^9; and layers with experts. */
 static void check_experts(const char *name, const char *all, const char *used, uint32_t layers)
 {
-    struct ntx_outline o;
-    struct ntx_err err;
+    struct ntx_outline o = {.own = NULL};
+    uint32_t n_layers = 0;
     double n = 0;
-    CHECK_MSG(!ntx_outline_named(name, &o, &err), "%s", err.text);
+    named(name, &o);
     for (int p = 0; p < NTX_N_PARTS; p++)
         n += (double)ntx_outline_values(&o, p);
     check_digits(n / 1e9, all, "%.0f");
-    check_digits((n - (double)ntx_outline_values(&o, NTX_PART_EXPERT) * (1 - (double)o.n_used / o.n_experts)) / 1e9, used, "%.0f");
-    CHECK_EQ(o.n_expert_layers, layers);
+    check_digits((n - (double)ntx_outline_values(&o, NTX_PART_EXPERT) * (1 - (double)o.model->hp.n_expert_used / o.model->hp.n_expert)) / 1e9, used, "%.0f");
+    for (uint32_t l = 0; l < o.model->hp.n_layers; l++)
+        n_layers += ntx_layer_find(&o.model->layers[l], NTX_OP_EXPERTS) != NULL;
+    CHECK_EQ(n_layers, layers);
+    ntx_outline_free(&o);
 }
 
 static void test_names(void)
 {
-    struct ntx_outline o;
+    struct ntx_outline o = {.own = NULL};
     struct ntx_err err = {0};
     const double mib = 1 << 20;
-    CHECK(!ntx_outline_named("llama-70b@q4_k_m", &o, &err));
-    CHECK(fabs((double)o.layer_min / mib - 460.0) < 0.1 && fabs((double)o.layer_max / mib - 518.8) < 0.1);
+    named("llama-70b@q4_k_m", &o);
+    CHECK(fabs(layer_mib(&o, 10) - 460.0) < 0.1 && fabs(layer_mib(&o, 0) - 518.8) < 0.1);
     double layers = (double)(ntx_outline_bytes(&o, NTX_PART_DENSE)) / 80 / mib;
     CHECK_MSG(fabs(layers - 489.4) < 0.1, "%.2f", layers);
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "42.5", "%.1f");
-    CHECK(!ntx_outline_named("llama-70b@Q6_K", &o, &err));
-    CHECK(fabs((double)o.layer_max / mib - 669.4) < 0.1 && o.layer_min == o.layer_max);
-    CHECK(!ntx_outline_named("llama-2-13b@q4_k_m", &o, &err));
+    named("llama-70b@Q6_K", &o);
+    CHECK(fabs(layer_mib(&o, 0) - 669.4) < 0.1 && layer_mib(&o, 10) == layer_mib(&o, 0));
+    named("llama-2-13b@q4_k_m", &o);
     check_digits((double)(ntx_outline_model_bytes(&o)) / 1e9, "7.77", "%.2f");
     CHECK_EQ(2 * ntx_outline_kv_values(&o), 819200);
     check_experts("qwen3-235b-a22b@q4_k_m", "235", "22", 94);
@@ -214,38 +235,38 @@ static void test_names(void)
     check_experts("qwen3.5-35b-a3b@q4_k_m", "35", "3", 40);
     check_experts("qwen3.5-122b-a10b@q4_k_m", "122", "10", 48);
     check_experts("qwen3.5-397b-a17b@q4_k_m", "396", "17", 60); /* 397B with what sees */
-    CHECK(!ntx_outline_named("qwen3.5-35b-a3b@q4_k_m", &o, &err));
-    CHECK_EQ(o.n_recurrent, 30);
-    CHECK_EQ(o.state_bytes, 2 * 30 * 4ull * (32 * 128 * 128 + 3 * 8192)); /* 125 MB */
+    named("qwen3.5-35b-a3b@q4_k_m", &o);
+    CHECK_EQ(ntx_count_recurrent(&o.model->hp), 30);
+    CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * 30 * 4ull * (32 * 128 * 128 + 3 * 8192)); /* 125 MB */
     CHECK_EQ(ntx_outline_kv_values(&o), 10 * 2 * 512);
     check_experts("deepseek-v2-lite@q4_k_m", "16", "3", 26); /* as published: 15.7 and 2.4, of these without embeddings */
     check_experts("deepseek-v2@q4_k_m", "236", "21", 59);
     check_experts("deepseek-v3@q4_k_m", "671", "38", 58);
     check_experts("kimi-k2@f16", "1026", "33", 60);
     check_experts("glm-4.7-flash@q8_0", "30", "4", 46);
-    CHECK(!ntx_outline_named("deepseek-v3@q4_k_m", &o, &err));
+    named("deepseek-v3@q4_k_m", &o);
     CHECK_EQ(ntx_outline_kv_values(&o), 61 * 576);
     check_experts("deepseek-moe-16b@q4_k_m", "16", "3", 27);
-    CHECK(!ntx_outline_named("smollm3-3b@q4_k_m", &o, &err));
+    named("smollm3-3b@q4_k_m", &o);
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "3.08", "%.2f");
-    CHECK(!ntx_outline_named("gemma-3-27b@q4_k_m", &o, &err));
+    named("gemma-3-27b@q4_k_m", &o);
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "27.01", "%.2f");
-    CHECK(!ntx_outline_named("gemma-4-31b@q4_k_m", &o, &err));
+    named("gemma-4-31b@q4_k_m", &o);
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "30.70", "%.2f");
     CHECK_EQ(ntx_outline_kv_values(&o), 50ull * 16 * 512 + 10ull * 4 * 1024);
     check_experts("gemma-4-26b-a4b@q4_k_m", "26", "5", 30); /* published as 25.2 and 3.8: the embedding is counted as the output matrix, too */
-    CHECK(!ntx_outline_named("gemma-4-e2b@q8_0", &o, &err));
+    named("gemma-4-e2b@q8_0", &o);
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "2.28", "%.2f");
     CHECK_EQ(ntx_outline_kv_values(&o), 12ull * 512 + 3ull * 1024);
     check_experts("llama-4-scout@q4_k_m", "108", "17", 48); /* published as 109, with what sees images */
     check_experts("llama-4-maverick@q4_k_m", "401", "17", 24);
-    CHECK(!ntx_outline_named("phi-4@q4_k_m", &o, &err));
+    named("phi-4@q4_k_m", &o);
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + 2 * ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "14.66", "%.2f");
-    CHECK(!ntx_outline_named("gemma-2-9b@q4_k_m", &o, &err));
+    named("gemma-2-9b@q4_k_m", &o);
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "9.24", "%.2f");
-    CHECK(!ntx_outline_named("mixtral-8x7b@q4_k_m", &o, &err));
+    named("mixtral-8x7b@q4_k_m", &o);
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "28.4", "%.1f");
-    CHECK(!ntx_outline_named("gpt-oss-120b@mxfp4", &o, &err)); /* experts are, the rest is Q8_0 */
+    named("gpt-oss-120b@mxfp4", &o); /* experts are, the rest is Q8_0 */
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "63.4", "%.1f"); /* 0.16 of it the experts' biases */
     CHECK_EQ(o.bytes[NTX_PART_EXPERT][NTX_MXFP4], 36ull * 3 * 128 * 2880 * 2880 / 32 * 17);
     CHECK_EQ(ntx_outline_named("gpt-oss-20b@q4_k_m", &o, &err), -22);
@@ -259,6 +280,7 @@ static void test_names(void)
     CHECK_EQ(ntx_outline_named("@q4_k_m", &o, &err), -2);
     CHECK_EQ(ntx_outline_named("llama-70b@", &o, &err), -2);
     CHECK(strstr(err.text, "there is no type ''") && strstr(err.text, "q4_k_m"));
+    ntx_outline_free(&o);
 }
 
 int main(void)
