@@ -46,7 +46,8 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
             l.late_bytes += used < NEARLY_ALL ? bytes * (1 - framed) : 0; /* else the router need not be waited for */
             continue;
         }
-        l.bytes[c->device ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][type] += bytes;
+        bool there = c->device || (c->fixed && p->on_device); /* a GPU has what is always in memory, too */
+        l.bytes[there ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][type] += bytes;
         streamed += storage ? (double)c->bytes : 0;
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
