@@ -7,7 +7,7 @@
  *     [metrics]  listen
  *
  * INI: "key = value", comments begin with '#' or ';' at the start of a line or with " ;" behind a value. Every key may be left out.
- * deploy/ntx.conf holds all of them with their defaults and is the manual for people; a test keeps the two together.
+ * deploy/ntx.conf holds all of them with their defaults and is the manual for people: `ntx-computed --print-config` wrote it.
  * An unknown section or key, a key given twice and a value out of range are refused with file, line and what would be right: a
  * misspelt limit must not silently become no limit. */
 #ifndef NTX_COMPUTED_CONFIG_H
@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/err.h"
 #include "proto/settings.h"
@@ -54,6 +55,7 @@ uint64_t ntx_config_memory_max(const struct ntx_config *c);
 int ntx_config_load(const char *path, struct ntx_config *c, struct ntx_err *err);
 void ntx_config_free(struct ntx_config *c); /* its texts */
 
-unsigned ntx_config_keys(void); /* how many there are */
+/* The file with every key as a comment, its default and what it means: deploy/ntx.conf, which a test keeps the same. */
+void ntx_config_print(FILE *to);
 
 #endif

@@ -27,7 +27,7 @@ const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT "
 struct args {
     const char *dir, *config, *model, *fault;
     int alive_fd;
-    bool service, memory_max;
+    bool service, memory_max, print_config;
     enum ntx_log_level level;
 };
 
@@ -40,17 +40,18 @@ struct app { /* everything that a callback needs */
     uint32_t grace_ms;
 };
 
-enum { OPT_MEMORY_MAX = 256 };
+enum { OPT_MEMORY_MAX = 256, OPT_PRINT_CONFIG };
 
 static const struct argp_option options[] = {
     {"runtime", 'r', "DIR", 0, "runtime directory with the sockets (default: $NTX_RUNTIME, /run/ntx for the service, $XDG_RUNTIME_DIR/ntx)", 0},
     {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
-    {"config", 'c', "FILE", 0, "configuration file; deploy/ntx.conf explains it", 0},
+    {"config", 'c', "FILE", 0, "configuration file (--print-config shows what goes into it)", 0},
     {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
     {"fault", 'f', "RULES", 0, "for tests: faults of that model's reads, as iod/source.h has them; a service takes such rules from its clients only where this is given", 0},
     {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
     {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
     {"memory-max", OPT_MEMORY_MAX, NULL, 0, "print what systemd's MemoryMax of the three daemons is to be by the configuration, and exit", 0},
+    {"print-config", OPT_PRINT_CONFIG, NULL, 0, "print a configuration file with every key, its default and what it means, and exit", 0},
     {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
     {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
     {0},
@@ -67,6 +68,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case 'f': a->fault = arg; return 0;
     case 's': a->service = true; return 0;
     case OPT_MEMORY_MAX: a->memory_max = true; return 0;
+    case OPT_PRINT_CONFIG: a->print_config = true; return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case 'q': a->level = NTX_LOG_WARN; return 0;
     case 'a':
@@ -254,6 +256,10 @@ int main(int argc, char **argv)
         return ntx_take_main(*argv[2] == '1');
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
+    if (args.print_config) {
+        ntx_config_print(stdout);
+        return 0;
+    }
     ntx_log_init("ntx-computed", args.level);
     signal(SIGPIPE, SIG_IGN);
     mallopt(M_MMAP_THRESHOLD, 1 << 20); /* fixed: what a big request took goes back to the kernel when it is freed, or the budget would not hold */

@@ -43,6 +43,7 @@ struct ntx_setting {
     uint16_t at, given;       /* offsets in the plain struct: of it, and (or 0) of a bool that tells that something was said */
     uint16_t wire, wire_size; /* in the message; 0: not there */
     const char *section, *in_conf, *open; /* in ntx.conf: section, key, and the value that leaves it open */
+    const char *about;        /* what that file says of it */
     int (*own)(void *to, const char *text, struct ntx_err *err);
 };
 
