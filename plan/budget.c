@@ -5,7 +5,7 @@
 #include "common/util.h"
 #include "shm/memlimit.h"
 
-/* Beside the budget, the processes themselves may take this much (DESIGN section 7). */
+/* Beside the budget, the processes themselves may take this much. */
 #define PROCESS_BYTES (64ull << 20)
 
 uint64_t ntx_budget_default(uint64_t reclaim_bytes)

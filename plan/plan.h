@@ -2,7 +2,7 @@
  *
  * A pure function (no I/O), so that `ntx plan` and tests use it as computed does. The budget holds everything that grows with model
  * or clients: region, KV, activations, tokenizer, header, per-session buffers. Chunks that stay in RAM are
- * spread evenly over the layers, so that reading overlaps computing with a small ring (DESIGN section 7).
+ * spread evenly over the layers, so that reading overlaps computing with a small ring.
  * Experts are all in RAM where everything fits. Else they have frames of the arena, which a cache shares out as the passes want
  * them: everything else stays in RAM first, and frames get what is left; at least as many as one row wants of one layer.
  * Groups of a packed model's neurons, where they are read on demand (--ffn-sparse), come last like experts: of each layer the first ones stay,

@@ -1,4 +1,4 @@
-/* predict.h: how long a pass takes, from where its bytes lie and what the machine can do (DESIGN section 1: bytes that must cross each link,
+/* predict.h: how long a pass takes, from where its bytes lie and what the machine can do (bytes that must cross each link,
  * divided by that link's bandwidth).
  *
  *             drive        memory          PCIe           VRAM

@@ -1,6 +1,6 @@
 /* link.h: one NN_PAIR over ipc:// between two daemons, driven from a libuv loop.
  *
- * nanomsg loses messages (DESIGN section 5), so this layer adds epoch and sequence, drops stale ones, never blocks, and its
+ * nanomsg loses messages, so this layer adds epoch and sequence, drops stale ones, never blocks, and its
  * addresses name both incarnations: "DIR/ci.I" (computed binds, iod I connects), "DIR/cp.P" (computed binds, predictor P
  * connects), "DIR/pi.P.I" (predictor P binds, iod I connects). All calls from the loop's thread. */
 #ifndef NTX_PROTO_LINK_H

@@ -35,7 +35,7 @@
 struct ntx_copy_share {
     uint8_t of[NTX_TYPE_LIMIT][NTX_SHARE_ROWS + 1]; /* [type][rows] */
 };
-void ntx_copy_share_default(struct ntx_copy_share *s); /* none below 4 rows, all from there on: DESIGN section 12 */
+void ntx_copy_share_default(struct ntx_copy_share *s); /* none below 4 rows, all from there on */
 
 struct ntx_device_config {
     const struct ntx_gpu_ops *ops;

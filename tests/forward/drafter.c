@@ -17,7 +17,9 @@ static int made(uint32_t seed)
     struct ntx_err err = {0};
     float *freqs = NULL;
     uint64_t bytes;
-    char path[] = "/tmp/ntx-drafter-XXXXXX";
+    const char *dir = getenv("TMPDIR");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/ntx-drafter-XXXXXX", dir ? dir : "/tmp");
     int fd = mkstemp(path);
     o.seed = seed;
     CHECK(fd >= 0);
