@@ -105,8 +105,6 @@ uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
 
 /* ---- what layers keep */
 
-bool ntx_kv_keeps_rows(const struct ntx_hparams *hp, uint32_t layer) { return !ntx_is_recurrent(hp, layer); }
-
 static uint32_t count_windowed(const struct ntx_hparams *hp)
 {
     uint32_t n = 0;

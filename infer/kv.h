@@ -26,7 +26,7 @@
 #define NTX_KV_CLUSTER 16
 
 struct ntx_kv_pool;
-struct ntx_kv_seq; /* one session's table, with its holes (positions without KV in a layer, DESIGN section 9) */
+struct ntx_kv_seq; /* one session's table, with its holes (positions without KV in a layer, which skipped it) */
 
 /* "f16", "q8_0"; NULL and "" are f16. -EINVAL for others, and for a type that the model's heads do not suit. */
 int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_type *type, struct ntx_err *err);
@@ -44,7 +44,6 @@ struct ntx_kv_shape { /* of a pool */
  * positions. blocks UINT32_MAX: that many are not possible. */
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all);
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* UINT64_MAX: more than that */
-bool ntx_kv_keeps_rows(const struct ntx_hparams *hp, uint32_t layer);
 int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
 void ntx_kv_pool_free(struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);

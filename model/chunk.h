@@ -1,4 +1,4 @@
-/* chunk.h: cuts a model's tensors into chunks, the unit of placement and of streaming (DESIGN section 3).
+/* chunk.h: cuts a model's tensors into chunks, the unit of placement and of streaming.
  *
  * The list is in the order in which the layers' steps take their weights (layer.h): rope_freqs, and rope_long and rope_short, come first of all, then layer by layer what the
  * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (rows of it are

@@ -1,5 +1,5 @@
-/* pack.h: the packed form of a model's dense FFNs, in which the neurons that a token uses can be read without the others
- * (DESIGN section 9). `ntx pack` writes it; this header is its definition.
+/* pack.h: the packed form of a model's dense FFNs, in which the neurons that a token uses can be read without the others.
+ * `ntx pack` writes it; this header is its definition.
  *
  * A packed model is a GGUF whose layers have, in the place of blk.N.ffn_up.weight and blk.N.ffn_down.weight, one tensor of bytes:
  *

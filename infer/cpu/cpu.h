@@ -2,7 +2,7 @@
  * and the same with AMX tiles for many rows). Kernels keep no state, allocate nothing and may run on any number of threads; they
  * need 1 MiB of stack.
  *
- * ACCUMULATION ORDER (DESIGN section 8): for each weight type one order, which every instruction set, row count and thread count
+ * ACCUMULATION ORDER: for each weight type one order, which every instruction set, row count and thread count
  * follows, so that all give the same bits. y = W x for one output:
  *
  *   NTX_RULE_SIMPLE, by 32 values (model/quant.h; Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 MXFP4 ...): x is quantised in blocks of 32 to int8 with an f32 scale (NTX_ACT_Q8).

@@ -343,7 +343,6 @@ static void rows_beside_states(void)
     shape.states = 5;
     CHECK_EQ(ntx_kv_block_bytes(&hp, NTX_KV_F16), 2 * 2 * 32 * (8 + 8) * 2);
     CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &shape), 4 * ntx_kv_block_bytes(&hp, NTX_KV_F16) + 5 * (ntx_recur_bytes(&hp) / 2));
-    CHECK(!ntx_kv_keeps_rows(&hp, 0) && ntx_kv_keeps_rows(&hp, 1));
     CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &shape, &p, NULL), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &b), 0);
