@@ -33,9 +33,21 @@ elseif(NTX_SANITIZE)
   set(ntx_test_slow 3)
 endif()
 
+# Those that take the longest, which begin first, so that none is left to run alone: a new build directory knows nothing of times. And those that compute all the
+# while, on more than one core: they take the room of two.
+set(ntx_test_longest forward-same cuda-pass-fake cuda-pipeline deploy-systemd pipeline-learned_skip pipeline-drafter pipeline-draft pipeline-progress pipeline-kill pipeline-drives
+    server-prefix server-death server-crowd forward-tree cpu_attend cpu_matmul cpu_matmul-tiles golden_made template_limits tokenizer_round)
+set(ntx_test_busy forward-same cuda-pass-fake cuda-pipeline pipeline-drafter server-prefix)
+
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
 function(ntx_test_environment name timeout)
   math(EXPR timeout "${timeout} * ${ntx_test_slow}")
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
     ENVIRONMENT "XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/no-config;NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data${ntx_test_more}")
+  if(name IN_LIST ntx_test_longest)
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
+  if(name IN_LIST ntx_test_busy)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+  endif()
 endfunction()
