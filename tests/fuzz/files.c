@@ -1,11 +1,12 @@
-/* files.c: three files that come from elsewhere: a sidecar, read and then used by skip policies and for FFNs, a base of logits, and a list of steps. The
- * first byte says which. What is taken is whole, finite and of the sizes that it says. */
+/* files.c: files that come from elsewhere: a sidecar, read and then used by skip policies and for FFNs, a base of logits, a list of steps, and an importance matrix.
+ * The first byte says which. What is taken is whole, finite and of the sizes that it says. */
 #include <errno.h>
 #include <math.h>
 
 #include "client/logits_base.h"
 #include "client/steps.h"
 #include "predictor/sidecar.h"
+#include "quantize/imatrix.h"
 #include "tests/fuzz/policy.h"
 
 static const char model[NTX_DIGEST_TEXT] = "0123456789abcdef0123456789abcdef";
@@ -107,6 +108,18 @@ static void seed_steps(const char *path)
     read_back(path, "steps", 2);
 }
 
+static void seed_imatrix(const char *path)
+{
+    struct ntx_imatrix *m = ntx_imatrix_new("some text", 3, 512);
+    struct ntx_err err = {0};
+    float sum2[6] = {1, 2, 3, 4, 5, 6}, count[2] = {7, 0};
+    MUST(m && !ntx_imatrix_add(m, &(struct ntx_importance){.name = "blk.0.attn_q.weight", .n = 6, .n_mat = 1, .sum2 = sum2, .count = count}));
+    MUST(!ntx_imatrix_add(m, &(struct ntx_importance){.name = "blk.0.ffn_up_exps.weight", .n = 3, .n_mat = 2, .sum2 = sum2, .count = count}));
+    MUST(!ntx_imatrix_write(m, path, &err));
+    ntx_imatrix_free(m);
+    read_back(path, "imatrix", 4);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     char path[512];
@@ -119,6 +132,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     seed_ffns(path);
     seed_base(path);
     seed_steps(path);
+    seed_imatrix(path);
     exit(0);
 }
 
@@ -229,6 +243,24 @@ static void use_steps(const char *path)
     ntx_steps_free(&s);
 }
 
+static void use_imatrix(const char *path)
+{
+    static const char *const names[] = {"blk.0.attn_q.weight", "blk.0.ffn_up_exps.weight", ""};
+    struct ntx_imatrix *m;
+    struct ntx_err err = {0};
+    if (ntx_imatrix_read(path, &m, &err)) {
+        MUST(err.code < 0 && err.text[0]);
+        return;
+    }
+    MUST(ntx_imatrix_n(m) && strlen(ntx_imatrix_dataset(m)) < 512);
+    for (int i = 0; i < 3; i++) {
+        const struct ntx_importance *k = ntx_imatrix_find(m, names[i]);
+        for (size_t j = 0; k && j < (size_t)k->n * k->n_mat; j++)
+            MUST(isfinite(k->sum2[j]) && k->sum2[j] >= 0 && k->count[j / k->n] >= 0);
+    }
+    ntx_imatrix_free(m);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[64];
@@ -239,6 +271,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         use_base(path);
     else if (data[0] & 2)
         use_steps(path);
+    else if (data[0] & 4)
+        use_imatrix(path);
     else {
         use_sidecar(fd);
         use_nets(fd);

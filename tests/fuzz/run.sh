@@ -93,11 +93,25 @@ seeds_attach() { made_seeds; }
 seeds_region() { made_seeds; }
 seeds_ring() { made_seeds; }
 seeds_monitor() { made_seeds; }
+seeds_drafts() { made_seeds; }
 
 seeds_files() {
     made_seeds
     for word in ntx.skip.version ntx.skip.layers ntx.skip.embd ntx.skip.hidden ntx.skip.first ntx.skip.last ntx.skip.tokens ntx.skip.threshold ntx.skip.similarity \
-        ntx.skip.mean ntx.skip.model ntxlogit layer step width name buffer digests values null; do
+        ntx.skip.mean ntx.skip.model ntxlogit layer step width name buffer digests values null \
+        general.type imatrix imatrix.datasets imatrix.chunk_count blk.0.attn_q.weight.in_sum2 blk.0.attn_q.weight.counts; do
+        echo "\"$word\""
+    done >"$dir/words"
+}
+
+seeds_pull() {
+    printf '\0HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-99/1000\r\ncontent-length: 100\r\nETag: "abc"\r\nlink: <x>; rel="next"\r\nX-Linked-ETag: "%064d"\r\n' 7 >"$dir/corpus/lines"
+    "$NTX_BIN/ntx-mkmodel" --layers 1 --embd 32 --ff 32 --heads 2 --kv 1 --arch llama "$dir/m.gguf" >"$dir/log"
+    { printf '\1'; head -c 22000 "$dir/m.gguf"; } >"$dir/corpus/gguf"
+    printf '\1GGUF\3\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\4\0\0\0\7\0\0\0\1\0\0\0\0\0\0\0t\1\0\0\0\40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' >"$dir/corpus/small"
+    printf '\2httphost.org:80/a/b-Q4_K_M-00001-of-00003.gguf?x=1' >"$dir/corpus/address"
+    printf '\2https://host/a%%2Fb.gguf' >"$dir/corpus/name"
+    for word in 'content-range: bytes ' 'content-length: ' 'etag: ' 'x-linked-etag: ' 'link: ' 'rel=\"next\"' 'HTTP/1.1 ' GGUF .gguf -00001-of-00002 http '://' localhost %2F; do
         echo "\"$word\""
     done >"$dir/words"
 }
