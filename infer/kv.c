@@ -690,6 +690,43 @@ void ntx_kv_mark_free(struct ntx_kv_mark *m)
     free(m);
 }
 
+/* ---- as memory */
+
+static uint32_t window_from(const struct ntx_kv_pool *p, uint32_t n_tokens) { return p->ring && n_tokens > p->window ? n_tokens - p->window : 0; }
+
+static int block_parts(const struct ntx_kv_seq *s, uint32_t kind, uint32_t pos, ntx_kv_part_fn *part, void *ctx)
+{
+    const struct ntx_kv_pool *p = s->pool;
+    int rc = 0;
+    for (uint32_t l = 0; l < p->n_layers && !rc; l++)
+        for (uint32_t h = 0; h < p->layer[l].heads && p->layer[l].kind == kind && !rc; h++)
+            if (!(rc = part(ctx, block_of(s, l, h, pos, false), NTX_KV_BLOCK * p->layer[l].row_k)))
+                rc = part(ctx, block_of(s, l, h, pos, true), NTX_KV_BLOCK * p->layer[l].row_v);
+    return rc;
+}
+
+int ntx_kv_each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx)
+{
+    int rc = 0;
+    size_t bytes;
+    for (uint32_t b = 0; b < blocks_of(n_tokens) && !rc; b++)
+        rc = block_parts(s, ALL, b * NTX_KV_BLOCK, part, ctx);
+    for (uint32_t b = window_from(s->pool, n_tokens) / NTX_KV_BLOCK; s->pool->ring && b < blocks_of(n_tokens) && !rc; b++)
+        rc = block_parts(s, WINDOW, b * NTX_KV_BLOCK, part, ctx);
+    if (s->recur && !rc) {
+        void *at = ntx_recur_memory(s->recur, &bytes);
+        rc = part(ctx, at, bytes);
+    }
+    return rc;
+}
+
+void ntx_kv_restored(struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    s->oldest = window_from(s->pool, n_tokens);
+    if (s->recur)
+        ntx_recur_restored(s->recur, n_tokens);
+}
+
 /* ---- where a window is not there any more */
 
 void ntx_kv_written(struct ntx_kv_seq *s, uint32_t pos)

@@ -82,6 +82,11 @@ void ntx_kv_mark_passed(struct ntx_kv_seq *s); /* of what was said nothing more 
 int ntx_kv_mark_new(const struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out);
 void ntx_kv_mark_put(const struct ntx_kv_mark *m, struct ntx_kv_seq *s);
 void ntx_kv_mark_free(struct ntx_kv_mark *m);
+/* All memory that the first n_tokens of s are in, in one order, which model, type and shape of rings decide: to be written out, or to be filled, and then it has them
+ * (restored). Ends with what part returned, where that is not 0. s has its blocks, and no more tokens than that where layers have windows or a recurrent state. */
+typedef int ntx_kv_part_fn(void *ctx, void *at, size_t bytes);
+int ntx_kv_each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx);
+void ntx_kv_restored(struct ntx_kv_seq *s, uint32_t n_tokens);
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool: those that it has taken */
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);

@@ -238,6 +238,17 @@ static int begin_marked(struct ntx_prefix *p, uint64_t scope, const int32_t *ids
     return 0;
 }
 
+uint32_t ntx_prefix_found(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n)
+{
+    uint32_t last, same, whole, tokens, most = n ? n - 1 : 0, k = descend(p, scope, ids, most, &last), at = k * NTX_KV_BLOCK;
+    if (p->marks) {
+        furthest_mark(p, scope, ids, most, k, &whole, &tokens);
+        return tokens;
+    }
+    closest(p, scope, last, ids + at, NTX_MIN(most - at, (uint32_t)NTX_KV_BLOCK), &same);
+    return at + same;
+}
+
 int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
 {
     uint32_t last, most = n ? n - 1 : 0;

@@ -35,6 +35,7 @@ void ntx_prefix_free(struct ntx_prefix *p); /* no sequence takes a block any mor
 uint64_t ntx_prefix_block_bytes(void);      /* that it takes for each block of the pool */
 uint32_t ntx_prefix_blocks(const struct ntx_prefix *p); /* that it keeps now */
 
+uint32_t ntx_prefix_found(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n); /* tokens of them that begin would find */
 /* A sequence with room for n_room tokens that has what is kept of ids[0 .. n), but for the last one at least: *n_past tokens. As ntx_kv_seq_new in what it returns. */
 int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past);
 /* The same for a sequence that has n_past tokens of them, and may have been overtaken since: returns how many it has now. Not with marks. */

@@ -199,6 +199,18 @@ void ntx_recur_snap_free(struct ntx_recur_snap *s)
     free(s);
 }
 
+void *ntx_recur_memory(const struct ntx_recur *r, size_t *bytes)
+{
+    *bytes = r->pool->side_bytes;
+    return place_of(r->pool, r->side[r->now]);
+}
+
+void ntx_recur_restored(struct ntx_recur *r, uint32_t n)
+{
+    r->at[r->now] = n;
+    r->at[!r->now] = NOWHERE;
+}
+
 /* ---- passes */
 
 int ntx_recur_begin(struct ntx_recur *r, uint32_t pos)

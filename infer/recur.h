@@ -59,6 +59,9 @@ int ntx_recur_snap_new(struct ntx_recur *r, uint32_t n, struct ntx_recur_snap **
 bool ntx_recur_has(const struct ntx_recur *r, uint32_t n, bool *copies); /* ... and whether it would be a copy */
 void ntx_recur_snap_put(const struct ntx_recur_snap *s, struct ntx_recur *r); /* r becomes that */
 void ntx_recur_snap_free(struct ntx_recur_snap *s);
+/* What r is, as memory: to be written out, or to be filled; and then it is with its first n tokens. */
+void *ntx_recur_memory(const struct ntx_recur *r, size_t *bytes);
+void ntx_recur_restored(struct ntx_recur *r, uint32_t n);
 
 /* A pass begins with the token at position pos: 0 begins anew. -EINVAL: it is another's turn. */
 int ntx_recur_begin(struct ntx_recur *r, uint32_t pos);

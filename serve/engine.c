@@ -67,7 +67,10 @@ static void *engine_main(void *arg)
         idle = e->quit || !ntx__engine_pass(e);
         ntx__engine_gauges(e);
         tell_idle(e);
+        idle = idle && !ntx__engine_shelf_save(e);
     }
+    while (ntx__engine_shelf_save(e))
+        ;
     while (e->sessions)
         ntx__engine_drop(e, e->sessions);
     ntx__engine_gauges(e);
@@ -95,6 +98,7 @@ static int make_buffers(struct ntx_engine *e)
     ntx_draft_chances(&e->chances);
     if (ntx__engine_prefix_new(e))
         return -ENOMEM;
+    ntx__engine_shelf_new(e);
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
@@ -114,6 +118,7 @@ static void free_engine(struct ntx_engine *e)
     }
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wake);
+    ntx__engine_shelf_free(e);
     ntx_prefix_free(e->prefix);
     free(e->live);
     free(e->rows);

@@ -5,6 +5,7 @@
  *   engine_job.c   requests become sessions, wait for KV, end
  *   engine_pass.c  who has rows in the next pass; what becomes of its results
  *   engine_prefix.c  what sessions share of their texts' beginnings
+ *   engine_shelf.c  which of them outlive the process
  *   engine_draft.c what decoding sessions propose; the path that holds
  *   engine_progress.c  what the main thread tells of a pass that takes long
  *   engine_members.c  a pass that nobody wants any more is cut short */
@@ -21,6 +22,7 @@
 #include "serve/engine.h"
 #include "serve/reader.h"
 #include "serve/session.h"
+#include "serve/shelf.h"
 
 enum ntx_job_kind { NTX_JOB_REQUEST, NTX_JOB_GONE, NTX_JOB_CANCEL_ALL, NTX_JOB_QUIT };
 
@@ -37,6 +39,9 @@ struct ntx__member {
     uint64_t request, session;
     uint32_t prompt, todo, take; /* tokens: of the prompt, 0 when it writes; yet to be fed; in this pass */
 };
+
+struct ntx__ended;
+#define NTX_SHELF_ENDED 16 /* texts at most that wait to be written */
 
 struct ntx_engine {
     struct ntx_engine_config c;
@@ -65,6 +70,9 @@ struct ntx_engine {
     float *logits;              /* [logits_rows x n_vocab] */
     struct ntx_candidate *best; /* [logits_rows x NTX_BEST_MAX] with a GPU */
     struct ntx_prefix *prefix;  /* NULL: nothing is shared */
+    struct ntx_shelf *shelf;    /* prefixes on disk; NULL: none */
+    struct ntx__ended *ended;   /* [n_ended] texts that ended, and are to be written there */
+    uint32_t n_ended;
     bool exact;                 /* a generated token's K and V are those that a prompt's would be */
     bool drafting;              /* --draft, but off */
     struct ntx_draft_file file; /* .part NULL: by look-up */
@@ -102,6 +110,13 @@ int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s); /* it gets K
 void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last); /* what it has computed; last: its KV is about to be freed */
 void ntx__engine_foresee(struct ntx_engine *e); /* before a pass, when it is known who has how many rows */
 void ntx__engine_follow(struct ntx_engine *e); /* before a pass: of those live, who has been overtaken, and who waits for another */
+
+/* ---- engine_shelf.c */
+void ntx__engine_shelf_new(struct ntx_engine *e);  /* behind ntx__engine_prefix_new */
+void ntx__engine_shelf_free(struct ntx_engine *e);
+void ntx__engine_shelf_find(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n); /* a text is about to begin: what files have of it is brought in */
+void ntx__engine_shelf_ended(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n); /* what was computed of it is kept, and no more comes */
+bool ntx__engine_shelf_save(struct ntx_engine *e); /* one of those that ended; false: none waits */
 
 /* ---- engine_draft.c */
 /* live[i], which writes, proposes in this pass: at most so many rows, its next token's among them. Returns how many. */

@@ -69,6 +69,7 @@ int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s)
     s->n_exact = s->n_kept = 0;
     if (!e->prefix || s->kind != NTX_SESSION_GENERATE)
         return ntx_kv_seq_promise(e->l->kv, s->reserve, NULL, 0, &s->kv);
+    ntx__engine_shelf_find(e, ntx_writer_scope(s->writer), s->tokens, s->n_tokens);
     int rc = ntx_prefix_begin(e->prefix, ntx_writer_scope(s->writer), s->tokens, s->n_tokens, s->reserve, &s->kv, &n_past);
     if (!rc)
         took_over(e, s, n_past);
@@ -95,6 +96,8 @@ static void keep(struct ntx_engine *e, struct ntx_session *s, bool last)
     if (s->pinned)
         ntx_prefix_pin(e->prefix, ntx_writer_scope(s->writer), s->tokens, n);
     s->n_kept = n / NTX_KV_BLOCK;
+    if (last)
+        ntx__engine_shelf_ended(e, ntx_writer_scope(s->writer), s->tokens, n);
 }
 
 void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last)

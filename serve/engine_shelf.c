@@ -1,0 +1,120 @@
+/* Prefixes on disk (shelf.h): what texts that end leave is written when nobody waits, and read when a text begins so that memory has less of it than a file. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "ntx_version.h"
+#include "serve/engine_impl.h"
+
+struct ntx__ended { /* a text whose state is to be written */
+    uint64_t scope;
+    uint32_t n;
+    int32_t *ids;
+};
+
+/* Where values depend on more than what the files say: on what a prompt showed, on a GPU's ways. */
+static const char *unkept(const struct ntx_engine *e)
+{
+    return !e->prefix ? "prefixes are not shared" : !e->exact ? "layers or neurons are left out" : NULL;
+}
+
+/* Values are the same for the same model, KV type and build; rotations may depend on the context. */
+static int describe(const struct ntx_loaded *l, char *of, size_t n, struct ntx_err *err)
+{
+    char digest[NTX_DIGEST_TEXT];
+    int rc = ntx_model_digest(l->gguf, l->fds, digest, err);
+    if (!rc)
+        snprintf(of, n, "%s model %s kv %s ctx %u ring %u", NTX_BUILD, digest, ntx_kv_type_name(l->plan->kv_type), l->plan->ctx, l->plan->kv.ring);
+    return rc;
+}
+
+void ntx__engine_shelf_new(struct ntx_engine *e)
+{
+    const struct ntx_plan *p = e->l->plan;
+    char of[200];
+    struct ntx_err err = {0};
+    struct ntx_shelf_config c = {.dir = e->c.state_dir, .most = e->c.state_max, .of = of, .block_cost = p->block_s > 0 ? p->block_s : 1, .token_cost = p->block_token_s};
+    if (!c.dir || !*c.dir)
+        return;
+    if (unkept(e))
+        ntx_log(NTX_LOG_WARN, "nothing is kept in %s: %s", c.dir, unkept(e));
+    else if (describe(e->l, of, sizeof of, &err) || ntx_shelf_open(&c, &e->shelf, &err))
+        ntx_log(NTX_LOG_WARN, "prefixes are not kept over restarts: %s", err.text);
+    else
+        ntx_log(NTX_LOG_INFO, "%s has the state of %u texts", c.dir, ntx_shelf_files(e->shelf));
+}
+
+void ntx__engine_shelf_free(struct ntx_engine *e)
+{
+    for (uint32_t i = 0; i < e->n_ended; i++)
+        free(e->ended[i].ids);
+    free(e->ended);
+    ntx_shelf_free(e->shelf);
+}
+
+/* What the file has becomes what is kept. Without room for it now, it is computed. */
+static void restore(struct ntx_engine *e, uint32_t file, uint32_t n)
+{
+    struct ntx_kv_seq *kv;
+    uint64_t scope;
+    if (ntx_kv_seq_promise(e->l->kv, n, NULL, 0, &kv))
+        return;
+    ntx_kv_seq_reach(kv, n - 1);
+    const int32_t *ids = ntx_shelf_ids(e->shelf, file, &scope);
+    if (!ntx_shelf_read(e->shelf, file, kv))
+        ntx_prefix_keep(e->prefix, scope, kv, ids, n, NTX_PREFIX_LAST);
+    ntx_kv_seq_free(kv);
+}
+
+void ntx__engine_shelf_find(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n)
+{
+    uint32_t file, n_tokens, most = e->shelf && n ? ntx_shelf_find(e->shelf, scope, ids, n - 1, ntx_kv_pool_marks(e->l->kv), &file, &n_tokens) : 0;
+    if (most && most >= ntx_prefix_found(e->prefix, scope, ids, n) + NTX_KV_BLOCK)
+        restore(e, file, n_tokens);
+}
+
+void ntx__engine_shelf_ended(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n)
+{
+    int32_t *copy = e->shelf && n >= NTX_SHELF_LEAST ? malloc(n * sizeof *copy) : NULL;
+    struct ntx__ended *more = copy ? realloc(e->ended, NTX_SHELF_ENDED * sizeof *more) : NULL;
+    if (!more) {
+        free(copy);
+        return;
+    }
+    e->ended = more;
+    if (e->n_ended == NTX_SHELF_ENDED) { /* nobody had time: what ended first is the likeliest to be gone */
+        free(e->ended[0].ids);
+        memmove(e->ended, e->ended + 1, --e->n_ended * sizeof *e->ended);
+    }
+    memcpy(copy, ids, n * sizeof *copy);
+    e->ended[e->n_ended++] = (struct ntx__ended){scope, n, copy};
+}
+
+/* All of it must be there: a sequence for it is one that would have one token more. */
+static void save(struct ntx_engine *e, const struct ntx__ended *x)
+{
+    struct ntx_kv_seq *kv;
+    uint32_t n_past;
+    int32_t *ids = malloc((x->n + 1) * sizeof *ids);
+    if (!ids)
+        return;
+    memcpy(ids, x->ids, x->n * sizeof *ids);
+    ids[x->n] = -1;
+    if (!ntx_prefix_begin(e->prefix, x->scope, ids, x->n + 1, x->n + 1, &kv, &n_past)) {
+        if (n_past == x->n)
+            (void)ntx_shelf_write(e->shelf, x->scope, x->ids, x->n, kv); /* it says what is wrong */
+        ntx_kv_seq_free(kv);
+    }
+    free(ids);
+}
+
+bool ntx__engine_shelf_save(struct ntx_engine *e)
+{
+    if (!e->n_ended)
+        return false;
+    struct ntx__ended x = e->ended[--e->n_ended];
+    save(e, &x);
+    free(x.ids);
+    return true;
+}

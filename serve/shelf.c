@@ -1,0 +1,464 @@
+#include "serve/shelf.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <nettle/umac.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/util.h"
+
+#define MAGIC "ntxstate"
+#define MOST_FILES 4096
+#define MOST_TOKENS (1u << 22) /* of one: 16 MiB of ids */
+#define BUFFER (1u << 20)
+
+struct file {
+    char name[32];
+    uint64_t scope, bytes, body_bytes;
+    uint32_t n;
+    int32_t *ids;   /* NULL: it is not of this model or build */
+    double worth;   /* the clock when it was last wanted, and its cost for its bytes */
+    struct timespec at; /* of its last use before this process */
+};
+
+struct ntx_shelf {
+    struct ntx_shelf_config c;
+    char of[sizeof((struct ntx_shelf_head *)0)->of];
+    int dir;
+    struct file *file; /* [MOST_FILES] */
+    uint32_t n;
+    uint64_t bytes;
+    double clock;
+    bool full_said;
+    uint8_t *buffer;
+};
+
+/* What of bytes are being written or read, and their sum (UMAC with a key that everybody knows: a sum, no secret). */
+struct flow {
+    int fd, rc;
+    bool out;
+    uint8_t *buffer;
+    uint32_t n, at;    /* in the buffer; of them given out */
+    uint64_t left;     /* to be read */
+    struct umac64_ctx sum;
+};
+
+static void begin_sum(struct umac64_ctx *sum)
+{
+    static const uint8_t key[16] = "prefixes on disk";
+    umac64_set_key(sum, key);
+}
+
+static void head_sum(const struct ntx_shelf_head *h, const int32_t *ids, uint8_t out[8])
+{
+    struct umac64_ctx sum;
+    struct ntx_shelf_head x = *h;
+    memset(x.head_sum, 0, sizeof x.head_sum);
+    begin_sum(&sum);
+    umac64_update(&sum, sizeof x, (const uint8_t *)&x);
+    umac64_update(&sum, h->n_tokens * sizeof *ids, (const uint8_t *)ids);
+    umac64_digest(&sum, 8, out);
+}
+
+/* ---- the table */
+
+static double cost_of(const struct ntx_shelf *s, uint32_t n)
+{
+    double blocks = n / (double)NTX_KV_BLOCK;
+    return blocks * (s->c.block_cost + s->c.token_cost * n / 2);
+}
+
+static void want(struct ntx_shelf *s, struct file *f) { f->worth = f->ids ? s->clock + cost_of(s, f->n) / (double)f->bytes : -1; }
+
+static void forget(struct ntx_shelf *s, uint32_t i)
+{
+    s->bytes -= s->file[i].bytes;
+    free(s->file[i].ids);
+    s->file[i] = s->file[--s->n];
+}
+
+static void drop(struct ntx_shelf *s, uint32_t i)
+{
+    s->clock = NTX_MAX(s->clock, s->file[i].worth);
+    (void)unlinkat(s->dir, s->file[i].name, 0);
+    forget(s, i);
+}
+
+/* So many bytes more, and a place in the table. */
+static void make_room(struct ntx_shelf *s, uint64_t bytes)
+{
+    while (s->n && (s->bytes + bytes > s->c.most || s->n == MOST_FILES)) {
+        uint32_t least = 0;
+        for (uint32_t i = 1; i < s->n; i++)
+            if (s->file[i].worth < s->file[least].worth)
+                least = i;
+        drop(s, least);
+    }
+}
+
+static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+uint32_t ntx_shelf_files(const struct ntx_shelf *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        n += s->file[i].ids != NULL;
+    return n;
+}
+
+uint32_t ntx_shelf_find(const struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n, bool whole, uint32_t *file, uint32_t *n_tokens)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct file *f = &s->file[i];
+        uint32_t same = f->ids && (f->scope == scope || !f->scope) ? alike(f->ids, ids, NTX_MIN(n, f->n)) : 0;
+        if (same <= most || (whole && same < f->n))
+            continue;
+        most = same;
+        *file = i;
+        *n_tokens = f->n;
+    }
+    return most;
+}
+
+const int32_t *ntx_shelf_ids(const struct ntx_shelf *s, uint32_t file, uint64_t *scope)
+{
+    *scope = s->file[file].scope;
+    return s->file[file].ids;
+}
+
+/* ---- reading */
+
+static int fill(struct flow *f)
+{
+    f->at = 0;
+    f->n = (uint32_t)NTX_MIN(f->left, (uint64_t)BUFFER);
+    if (!f->n)
+        return -ENODATA;
+    f->rc = ntx_read_all(f->fd, f->buffer, f->n);
+    f->left -= f->n;
+    if (!f->rc)
+        umac64_update(&f->sum, f->n, f->buffer);
+    return f->rc;
+}
+
+static int drain(struct flow *f)
+{
+    f->rc = ntx_write_all(f->fd, f->buffer, f->n);
+    umac64_update(&f->sum, f->n, f->buffer);
+    f->n = 0;
+    return f->rc;
+}
+
+static int part(void *ctx, void *at, size_t bytes)
+{
+    struct flow *f = ctx;
+    uint8_t *p = at;
+    while (bytes && !f->rc) {
+        if (f->out ? f->n == BUFFER : f->at == f->n)
+            f->rc = f->out ? drain(f) : fill(f);
+        size_t n = NTX_MIN(bytes, (size_t)(f->out ? BUFFER - f->n : f->n - f->at));
+        if (f->rc)
+            break;
+        memcpy(f->out ? f->buffer + f->n : p, f->out ? p : f->buffer + f->at, n);
+        *(f->out ? &f->n : &f->at) += (uint32_t)n;
+        p += n;
+        bytes -= n;
+    }
+    return f->rc;
+}
+
+/* Nothing that is told of it is believed but its size, and who may write it. */
+static int open_file(const struct ntx_shelf *s, const char *name, struct stat *st)
+{
+    int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int rc = fstat(fd, st) ? -errno : !S_ISREG(st->st_mode) || st->st_uid != geteuid() || st->st_mode & 077 ? -EPERM : 0;
+    if (rc)
+        close(fd);
+    return rc ? rc : fd;
+}
+
+/* -ESTALE: of another model or build; -EBADMSG: torn, or no such file. */
+static int check_head(const struct ntx_shelf *s, const struct ntx_shelf_head *h, uint64_t size)
+{
+    if (memcmp(h->magic, MAGIC, sizeof h->magic) || h->of[sizeof h->of - 1])
+        return -EBADMSG;
+    if (h->version != NTX_SHELF_VERSION || strcmp(h->of, s->of))
+        return -ESTALE;
+    uint64_t ids = (uint64_t)h->n_tokens * sizeof(int32_t);
+    return !h->n_tokens || h->n_tokens > MOST_TOKENS || h->body_bytes > size || size - h->body_bytes != sizeof *h + ids ? -EBADMSG : 0;
+}
+
+static int read_head(const struct ntx_shelf *s, int fd, uint64_t size, struct ntx_shelf_head *h, int32_t **ids)
+{
+    uint8_t sum[8];
+    int rc = ntx_read_all(fd, h, sizeof *h);
+    if (rc || (rc = check_head(s, h, size)))
+        return rc == -EPIPE ? -EBADMSG : rc;
+    if (!(*ids = malloc(h->n_tokens * sizeof **ids)))
+        return -ENOMEM;
+    if (!(rc = ntx_read_all(fd, *ids, h->n_tokens * sizeof **ids)))
+        head_sum(h, *ids, sum);
+    if (!rc && memcmp(sum, h->head_sum, sizeof sum))
+        rc = -EBADMSG;
+    if (rc) {
+        free(*ids);
+        *ids = NULL;
+    }
+    return rc;
+}
+
+static const char *why(int rc) { return rc == -EBADMSG || rc == -EPIPE ? "it is torn, or no file of ours" : rc == -EPERM ? "it is not ours alone" : strerror(-rc); }
+
+static int read_body(struct ntx_shelf *s, int fd, const struct ntx_shelf_head *h, struct ntx_kv_seq *kv)
+{
+    struct flow f = {.fd = fd, .buffer = s->buffer, .left = h->body_bytes};
+    uint8_t sum[8];
+    begin_sum(&f.sum);
+    ntx_kv_each_part(kv, h->n_tokens, part, &f);
+    umac64_digest(&f.sum, 8, sum);
+    if (f.rc == -ENODATA || (!f.rc && (f.left || f.at < f.n || memcmp(sum, h->body_sum, sizeof sum))))
+        f.rc = -EBADMSG;
+    return f.rc;
+}
+
+int ntx_shelf_read(struct ntx_shelf *s, uint32_t file, struct ntx_kv_seq *kv)
+{
+    struct file *x = &s->file[file];
+    struct ntx_shelf_head h;
+    struct stat st;
+    int32_t *ids = NULL;
+    int fd = open_file(s, x->name, &st), rc = fd < 0 ? fd : read_head(s, fd, (uint64_t)st.st_size, &h, &ids);
+    if (!rc && (h.n_tokens != x->n || h.scope != x->scope || memcmp(ids, x->ids, x->n * sizeof *ids)))
+        rc = -EBADMSG;
+    if (!rc && !(rc = read_body(s, fd, &h, kv))) {
+        (void)futimens(fd, NULL);
+        ntx_kv_restored(kv, x->n);
+        want(s, x);
+    }
+    if (fd >= 0)
+        close(fd);
+    free(ids);
+    if (rc) {
+        ntx_log(NTX_LOG_WARN, "%s/%s is not used, and its text is computed again: %s", s->c.dir, x->name, why(rc));
+        drop(s, file);
+    }
+    return rc;
+}
+
+/* ---- writing */
+
+static int write_body(struct ntx_shelf *s, int fd, const int32_t *ids, struct ntx_kv_seq *kv, struct ntx_shelf_head *h)
+{
+    struct flow f = {.fd = fd, .out = true, .buffer = s->buffer};
+    off_t at = (off_t)(sizeof *h + h->n_tokens * sizeof *ids);
+    if (lseek(fd, at, SEEK_SET) != at)
+        return -errno;
+    begin_sum(&f.sum);
+    ntx_kv_each_part(kv, h->n_tokens, part, &f);
+    if (f.rc || drain(&f))
+        return f.rc;
+    umac64_digest(&f.sum, 8, h->body_sum);
+    off_t end = lseek(fd, 0, SEEK_CUR);
+    h->body_bytes = (uint64_t)(end - at);
+    head_sum(h, ids, h->head_sum);
+    if (lseek(fd, 0, SEEK_SET))
+        return -errno;
+    int rc = ntx_write_all(fd, h, sizeof *h);
+    return rc ? rc : ntx_write_all(fd, ids, h->n_tokens * sizeof *ids);
+}
+
+static int count(void *ctx, void *at, size_t n)
+{
+    (void)at;
+    *(uint64_t *)ctx += n;
+    return 0;
+}
+
+/* Those that have nothing that the new one has not. */
+static void drop_covered(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n)
+{
+    for (uint32_t i = s->n; i--;)
+        if (s->file[i].ids && s->file[i].scope == scope && s->file[i].n < n && alike(s->file[i].ids, ids, s->file[i].n) == s->file[i].n)
+            drop(s, i);
+}
+
+static void name_file(char out[32], uint64_t scope, const int32_t *ids, uint32_t n, const char *of)
+{
+    struct umac64_ctx sum;
+    uint8_t d[8];
+    begin_sum(&sum);
+    umac64_update(&sum, sizeof scope, (const uint8_t *)&scope);
+    umac64_update(&sum, strlen(of), (const uint8_t *)of);
+    umac64_update(&sum, n * sizeof *ids, (const uint8_t *)ids);
+    umac64_digest(&sum, 8, d);
+    snprintf(out, 32, "%02x%02x%02x%02x%02x%02x%02x%02x.prefix", d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]);
+}
+
+static int write_new(struct ntx_shelf *s, const char *name, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_seq *kv)
+{
+    char tmp[40];
+    struct ntx_shelf_head h = {.version = NTX_SHELF_VERSION, .n_tokens = n, .scope = scope};
+    memcpy(h.magic, MAGIC, sizeof h.magic);
+    memcpy(h.of, s->of, sizeof h.of);
+    snprintf(tmp, sizeof tmp, "%s.new", name);
+    (void)unlinkat(s->dir, tmp, 0);
+    int fd = openat(s->dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    int rc = write_body(s, fd, ids, kv, &h);
+    if (close(fd) && !rc)
+        rc = -errno;
+    if (!rc && renameat(s->dir, tmp, s->dir, name))
+        rc = -errno;
+    if (rc)
+        (void)unlinkat(s->dir, tmp, 0);
+    return rc;
+}
+
+int ntx_shelf_write(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_seq *kv)
+{
+    struct file f = {.scope = scope, .n = n};
+    uint64_t body = 0;
+    uint32_t old, old_n;
+    if (ntx_shelf_find(s, scope, ids, n, false, &old, &old_n) == n && old_n == n)
+        return 0;
+    ntx_kv_each_part(kv, n, count, &body);
+    f.bytes = sizeof(struct ntx_shelf_head) + n * sizeof *ids + body;
+    if (f.bytes > s->c.most || n > MOST_TOKENS || !(f.ids = malloc(n * sizeof *ids)))
+        return -EFBIG;
+    memcpy(f.ids, ids, n * sizeof *ids);
+    drop_covered(s, scope, ids, n);
+    make_room(s, f.bytes);
+    name_file(f.name, scope, ids, n, s->of);
+    int rc = write_new(s, f.name, scope, ids, n, kv);
+    if (rc) {
+        free(f.ids);
+        if (!s->full_said)
+            ntx_log(NTX_LOG_WARN, "what was computed cannot be kept in %s, and is lost when the model goes: %s", s->c.dir, strerror(-rc));
+        s->full_said = true;
+        return rc;
+    }
+    s->full_said = false;
+    want(s, &f);
+    s->file[s->n++] = f;
+    s->bytes += f.bytes;
+    return 0;
+}
+
+/* ---- its life */
+
+static int open_dir(struct ntx_shelf *s, struct ntx_err *err)
+{
+    struct stat st;
+    if (mkdir(s->c.dir, 0700) && errno != EEXIST)
+        return ntx_err_set(err, -errno, "%s cannot be made: %s", s->c.dir, strerror(errno));
+    if ((s->dir = open(s->c.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0 || fstat(s->dir, &st))
+        return ntx_err_set(err, -errno, "%s cannot be opened: %s", s->c.dir, strerror(errno));
+    if (st.st_uid != geteuid() || st.st_mode & 022)
+        return ntx_err_set(err, -EPERM, "%s is not a directory that only we may write in", s->c.dir);
+    return 0;
+}
+
+/* One that cannot be believed is said, once: it does not stand in the table. One of another model is not looked at more closely. */
+static void take_up(struct ntx_shelf *s, const char *name)
+{
+    struct file f = {0};
+    struct ntx_shelf_head h;
+    struct stat st;
+    int fd = open_file(s, name, &st), rc = fd < 0 ? fd : read_head(s, fd, (uint64_t)st.st_size, &h, &f.ids);
+    if (fd >= 0)
+        close(fd);
+    if (rc && rc != -ESTALE) {
+        ntx_log(NTX_LOG_WARN, "%s/%s is not used: %s", s->c.dir, name, why(rc));
+        return;
+    }
+    memcpy(f.name, name, strlen(name) + 1);
+    f.bytes = (uint64_t)st.st_size;
+    f.at = st.st_mtim;
+    f.n = h.n_tokens;
+    f.scope = h.scope;
+    s->bytes += f.bytes;
+    s->file[s->n++] = f;
+}
+
+static int by_use(const void *a, const void *b)
+{
+    const struct timespec *x = &((const struct file *)a)->at, *y = &((const struct file *)b)->at;
+    return x->tv_sec != y->tv_sec ? (x->tv_sec > y->tv_sec) - (x->tv_sec < y->tv_sec) : (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n > k && n < sizeof((struct file *)0)->name && !strcmp(name + n - k, end);
+}
+
+static int read_dir(struct ntx_shelf *s, struct ntx_err *err)
+{
+    int fd = openat(s->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        int rc = -errno;
+        if (fd >= 0)
+            close(fd);
+        return ntx_err_set(err, rc, "%s cannot be read: %s", s->c.dir, strerror(-rc));
+    }
+    for (struct dirent *e; (e = readdir(d)) && s->n < MOST_FILES;) {
+        if (strlen(e->d_name) > 11 && !strcmp(e->d_name + strlen(e->d_name) - 11, ".prefix.new"))
+            (void)unlinkat(s->dir, e->d_name, 0);
+        else if (ends_with(e->d_name, ".prefix"))
+            take_up(s, e->d_name);
+    }
+    closedir(d);
+    qsort(s->file, s->n, sizeof *s->file, by_use);
+    for (uint32_t i = 0; i < s->n; i++)
+        want(s, &s->file[i]);
+    make_room(s, 0);
+    return 0;
+}
+
+int ntx_shelf_open(const struct ntx_shelf_config *c, struct ntx_shelf **out, struct ntx_err *err)
+{
+    struct ntx_shelf *s = calloc(1, sizeof *s);
+    if (!s)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    s->c = *c;
+    s->dir = -1;
+    snprintf(s->of, sizeof s->of, "%s", c->of);
+    s->file = calloc(MOST_FILES + 1, sizeof *s->file);
+    s->buffer = malloc(BUFFER);
+    int rc = s->file && s->buffer ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+    if (rc || (rc = open_dir(s, err)) || (rc = read_dir(s, err))) {
+        ntx_shelf_free(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void ntx_shelf_free(struct ntx_shelf *s)
+{
+    if (!s)
+        return;
+    while (s->n)
+        forget(s, s->n - 1);
+    if (s->dir >= 0)
+        close(s->dir);
+    free(s->file);
+    free(s->buffer);
+    free(s);
+}

@@ -1,0 +1,52 @@
+/* shelf.h: prefixes that outlive the process: a directory of files, each all that was computed of one text (K and V, windows, recurrent state), for ntx-computed to go
+ * on from after a restart. A file is good for the very model, KV type, context and build that made it, and for the user whose text it is.
+ *
+ *   NAME.prefix   struct ntx_shelf_head, ids [n_tokens], then what ntx_kv_each_part gives, in its order        mode 0600
+ *   *.new         one that is being written: it gets its name when all of it is there, and is removed at the next start when it never got that far
+ *
+ * Nothing is forced to the drive: what a power cut tears, the sums tell. A file that is torn, foreign, or of another owner is said once, and not used; one of another
+ * model or build is left alone, but counts, and goes before others when the bytes are wanted. What goes first is what has the least cost of computing for its bytes, and
+ * was not wanted for longest (GreedyDual). A full disk is said once; nothing is written then, and serving goes on.
+ *
+ * Engine thread only; reading and writing block it, so it writes when nobody waits. */
+#ifndef NTX_COMPUTED_SHELF_H
+#define NTX_COMPUTED_SHELF_H
+
+#include <stdint.h>
+
+#include "common/err.h"
+#include "infer/kv.h"
+
+#define NTX_SHELF_VERSION 1
+#define NTX_SHELF_LEAST 64 /* tokens: shorter texts are computed as fast */
+
+struct ntx_shelf_head {
+    char magic[8];
+    uint32_t version, n_tokens;
+    uint64_t scope, body_bytes;
+    uint8_t head_sum[8], body_sum[8]; /* head_sum: of this, with zeros in its place, and of ids */
+    char of[208];                     /* what made it, see ntx_shelf_open */
+};
+
+struct ntx_shelf;
+struct ntx_shelf_config {
+    const char *dir;                /* made where it is not there, 0700; it must be ours, and nobody else's to write in */
+    uint64_t most;                  /* bytes of all files */
+    const char *of;                 /* a line of what values depend on: files of another one are not used */
+    double block_cost, token_cost;  /* as of prefixes (infer/prefix.h) */
+};
+
+int ntx_shelf_open(const struct ntx_shelf_config *c, struct ntx_shelf **out, struct ntx_err *err);
+void ntx_shelf_free(struct ntx_shelf *s);
+uint32_t ntx_shelf_files(const struct ntx_shelf *s); /* that it could use */
+
+/* The file that has most of ids[0 .. n) of the scope, or of all; `whole`: only files that have nothing else. Returns how many tokens of them, *file and of how many tokens
+ * it is; 0: none. */
+uint32_t ntx_shelf_find(const struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n, bool whole, uint32_t *file, uint32_t *n_tokens);
+const int32_t *ntx_shelf_ids(const struct ntx_shelf *s, uint32_t file, uint64_t *scope);
+/* Its values into kv, which has room for them. A file that cannot be believed is said, and is none any more: kv's values are nothing then. */
+int ntx_shelf_read(struct ntx_shelf *s, uint32_t file, struct ntx_kv_seq *kv);
+/* kv has the values of ids[0 .. n). What the new file has all of, of the same scope, goes. 0 also where there is one already. */
+int ntx_shelf_write(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_seq *kv);
+
+#endif

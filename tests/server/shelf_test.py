@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Prefixes on disk: what was computed of a text outlives the process; whatever becomes of the files, and whoever is killed at whatever moment, the text is what it is."""
+import glob
+import json
+import os
+import random
+import resource
+import stat
+import sys
+import tempfile
+import time
+
+from daemons import Daemons, check, equal, make_model, wait_for
+
+tmp = tempfile.TemporaryDirectory(prefix="ntx-server-shelf-")
+SMALL = ("--layers", "6", "--embd", "256", "--ff", "512", "--heads", "8", "--kv", "2", "--type", "Q8_0")
+model = make_model(os.path.join(tmp.name, "m.gguf"), *SMALL, "--seed", "5")
+other = make_model(os.path.join(tmp.name, "o.gguf"), *SMALL, "--seed", "6")
+windows = make_model(os.path.join(tmp.name, "w.gguf"), "--arch", "gpt-oss", *SMALL, "--experts", "4", "--seed", "5", "--window", "48")
+hybrid = make_model(os.path.join(tmp.name, "h.gguf"), "--arch", "qwen35", *SMALL, "--head-dim", "64", "--rotated", "16", "--delta-head", "48", "--delta-heads", "6", "--delta-keys", "2",
+                    "--attention-every", "3", "--seed", "5")
+place = os.path.join(tmp.name, "state")
+LOAD = {"ram_bytes": 96 << 20, "ctx": 512, "max_rows": 64}
+KILLS = int(os.environ.get("NTX_SHELF_KILLS", "24"))
+
+
+def ids(n, seed):
+    return [3 + (seed * 7919 + i * i * 31 + i) % 250 for i in range(n)]
+
+
+def files():
+    return sorted(glob.glob(os.path.join(place, "*.prefix")))
+
+
+def daemons(most="1G"):
+    conf = os.path.join(tmp.name, "ntx.conf")
+    with open(conf, "w") as f:
+        f.write("[prefix]\nstate = %s\nstate_max = %s\n" % (place, most))
+    return Daemons("--config", conf)
+
+
+def ask(c, tokens, n=6):
+    return c.ask(tokens=tokens, ignore_eos=True, max_tokens=n, temp=0.0)
+
+
+def loaded(d, file=model, **load):
+    c = wait_for(lambda: connect(d), 10, "the daemon")
+    c.load(file, **{**LOAD, **load})
+    return c
+
+
+def connect(d):
+    try:
+        return d.client()
+    except OSError:
+        return None
+
+
+def clear():
+    for f in os.listdir(place) if os.path.isdir(place) else []:
+        os.unlink(os.path.join(place, f))
+
+
+def answers(prompts, file=model, **load):
+    """What they are where nothing is kept."""
+    with Daemons() as d:
+        c = loaded(d, file, no_prefix_cache=1, **load)
+        found = [ask(c, p).tokens for p in prompts]
+        c.close()
+    return found
+
+
+def put(prompt, file=model, most="1G", **load):
+    """One more file: what is left of a text."""
+    before = files()
+    with daemons(most) as d:
+        c = loaded(d, file, **load)
+        a = ask(c, prompt)
+        wait_for(lambda: files() != before, 10, "a file of a text")
+        c.close()
+    return a
+
+
+def again(prompt, file=model, said=0, **load):
+    """The same in a new process: what it answers, how much was there; and how often it says that a file is not used."""
+    with daemons() as d:
+        c = loaded(d, file, **load)
+        a = ask(c, prompt)
+        ask(c, prompt[:70])
+        c.close()
+        equal(d.text().count("is not used"), said, "times that a file is said not to be used")
+    return a
+
+
+def restored(file=model, **load):
+    clear()
+    first = ids(200, 1)
+    text = first + put(first, file, **load).tokens
+    more = text + ids(20, 2)
+    want = answers([more, first[:150] + ids(30, 3)], file, **load)
+    equal([stat.S_IMODE(os.stat(f).st_mode) for f in (place, files()[0])], [0o700, 0o600], "modes")
+    a = again(more, file, **load)
+    equal((a.tokens, a.cached), (want[0], len(first) + 5), "a text that goes on after a restart")
+    if file is model:
+        a = again(first[:150] + ids(30, 3), file, **load)
+        equal((a.tokens, a.cached), (want[1], 150), "one that parts from it")
+
+
+def change(path, at, to):
+    with open(path, "r+b") as f:
+        f.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
+        f.write(to)
+
+
+def flip(path, at):
+    with open(path, "rb") as f:
+        f.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
+        byte = f.read(1)[0]
+    change(path, at, bytes([byte ^ 16]))
+
+
+def damaged():
+    text = ids(200, 1)
+    want = answers([text + [9]])[0]
+    harm = {
+        "a bit of the values": lambda p: flip(p, -5000),
+        "a bit of the tokens": lambda p: flip(p, 300),
+        "a bit of the head": lambda p: flip(p, 21),
+        "cut": lambda p: os.truncate(p, os.path.getsize(p) // 2),
+        "cut in the head": lambda p: os.truncate(p, 40),
+        "empty": lambda p: os.truncate(p, 0),
+        "longer": lambda p: change(p, os.path.getsize(p), b"x"),
+        "no file of ours": lambda p: change(p, 0, os.urandom(5000)),
+        "others may read it": lambda p: os.chmod(p, 0o644),
+        "a link": lambda p: (os.rename(p, p + ".other"), os.symlink(p + ".other", p)),
+    }
+    if os.getuid() == 0:
+        harm["of another owner"] = lambda p: os.chown(p, 65534, 65534)
+    for what, do in harm.items():
+        clear()
+        put(text)
+        do(files()[0])
+        a = again(text + [9], said=1)
+        equal((a.tokens, a.cached), (want, 0), what)
+        left = files()
+        check(left, "a file is written anew after:", what)
+
+
+def foreign():
+    """Of another model, KV type, or context: not used, and left alone."""
+    clear()
+    text = ids(200, 1)
+    put(text)
+    for file, load in ((other, {}), (model, {"kv_type": "q8_0"}), (model, {"ctx": 448})):
+        want = answers([text + [9]], file, **load)[0]
+        a = again(text + [9], file, **load)
+        equal((a.tokens, a.cached), (want, 0), "beside a file of another")
+    equal(again(text + [9]).cached, 200, "cached tokens of the first one's")
+
+
+def bounded():
+    """No more bytes than it may have: the one goes whose computing costs least for its bytes."""
+    clear()
+    put(ids(120, 1))
+    small = os.path.getsize(files()[0])
+    put(ids(300, 2), most=str(3 * small))
+    check(len(files()) == 1 and sum(os.path.getsize(f) for f in files()) <= 3 * small, "files:", [(f, os.path.getsize(f)) for f in files()], small)
+    equal(again(ids(300, 2) + [9]).cached, 300, "the one that stays")
+
+
+def full():
+    """No room on the drive: said once, and the answers come."""
+    clear()
+    prompts = [ids(150, 10 + i) for i in range(3)]
+    want = answers(prompts)
+    with daemons() as d:
+        c = loaded(d)
+        resource.prlimit(d.child["computed"].pid, resource.RLIMIT_FSIZE, (20000, 20000))
+        for p, w in zip(prompts, want):
+            equal(ask(c, p).tokens, w, "a text on a full drive")
+        wait_for(lambda: "cannot be kept" in d.text(), 10, "a word about the drive")
+        c.close()
+    with daemons() as d:
+        loaded(d).close()
+    equal(os.listdir(place), [], "files on a full drive")
+
+
+def killed():
+    """Daemons die at any moment, the state being written or read."""
+    clear()
+    draw = random.Random(int(os.environ.get("NTX_SHELF_SEED", "1")))
+    prompts = [ids(100 + 60 * i, 20 + i) for i in range(4)]
+    want = answers(prompts)
+    used = 0
+    with daemons() as d:
+        fresh = True
+        for i in range(KILLS):
+            c = loaded(d) if fresh else d.client()
+            k = draw.randrange(4)
+            a = ask(c, prompts[k])
+            equal(a.tokens, want[k], "after %d kills" % i)
+            used += a.cached > 0
+            c.generate(tokens=prompts[draw.randrange(4)], ignore_eos=True, max_tokens=6, temp=0.0)
+            time.sleep(draw.random() * 0.05)
+            name = draw.choice(("computed", "computed", "iod", "predictor"))
+            d.kill(name)
+            c.close()
+            fresh = name == "computed"
+            if fresh:
+                with d.lock:
+                    d.spawn("computed")
+        c = loaded(d) if fresh else d.client()
+        for p, w in zip(prompts, want):
+            equal(ask(c, p).tokens, w, "after all kills")
+        c.close()
+        check("is not used" not in d.text(), "a kill left a torn file")
+    check(used and not glob.glob(os.path.join(place, "*.new")) and len(files()) <= 12, "left:", used, os.listdir(place))
+
+
+restored()
+restored(kv_type="q8_0")
+restored(windows)
+restored(hybrid)
+damaged()
+foreign()
+bounded()
+full()
+killed()
+print("what was computed outlives the process, and", KILLS, "kills")
