@@ -15,7 +15,7 @@
 #include "common/util.h"
 #include "proto/frame.h"
 
-enum { SEATS = 16, LOOKS = 4, LOOK_MS = 10000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
+enum { SEATS = 16, LOOKS = 4, LOOK_MS = 10000, SEND_MS = 30000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
 
 struct ntx_call {
     struct ntx_gate *gate;
@@ -71,10 +71,10 @@ static int gone(const struct ntx_call *c, const struct pollfd p[3], struct ntx_e
     return c->client >= 0 && p[1].revents ? ntx_err_set(err, -ECANCELED, "the client is gone") : 0;
 }
 
-/* Until fd is readable. */
-static int wait_for(const struct ntx_call *c, int fd, int timeout_ms, struct ntx_err *err)
+/* Until fd is readable (POLLIN), or takes more (POLLOUT). */
+static int wait_for(const struct ntx_call *c, int fd, short events, int timeout_ms, struct ntx_err *err)
 {
-    struct pollfd p[3] = {{.fd = fd, .events = POLLIN}, {.fd = c->client, .events = POLLRDHUP}, {.fd = c->gate->quit, .events = POLLIN}};
+    struct pollfd p[3] = {{.fd = fd, .events = events}, {.fd = c->client, .events = POLLRDHUP}, {.fd = c->gate->quit, .events = POLLIN}};
     int n = poll(p, 3, timeout_ms);
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
@@ -86,7 +86,7 @@ static int take_seat(struct ntx_call *c, int from, int timeout_ms, struct ntx_er
     uint64_t one;
     int rc = 0;
     while (!rc && read(from, &one, sizeof one) != sizeof one)
-        rc = wait_for(c, from, timeout_ms, err);
+        rc = wait_for(c, from, POLLIN, timeout_ms, err);
     if (rc == -ETIMEDOUT)
         rc = ntx_err_set(err, -EBUSY, "too many ask how it is at once: try again");
     c->taken = rc ? -1 : from;
@@ -101,8 +101,6 @@ static int reach(const char *dir, struct ntx_err *err)
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0)
         return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
-    struct timeval patience = {.tv_sec = 30}; /* computed takes a request within it, or is not there any more */
-    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (!connect(s, (struct sockaddr *)&a, sizeof a))
         return s;
     int e = errno;
@@ -146,11 +144,33 @@ void ntx_call_close(struct ntx_call *c)
 
 /* ---- asking */
 
+/* computed takes some of it within SEND_MS, or is not there any more. A client that leaves meanwhile is seen. */
+static int send_all(struct ntx_call *c, const uint8_t *p, size_t n, struct ntx_err *err)
+{
+    while (n) {
+        ssize_t k = send(c->sock, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        int rc = k >= 0 || errno == EINTR ? 0 : errno != EAGAIN ? -errno : wait_for(c, c->sock, POLLOUT, SEND_MS, err);
+        if (rc)
+            return rc;
+        p += k > 0 ? k : 0;
+        n -= k > 0 ? (size_t)k : 0;
+    }
+    return 0;
+}
+
 static int send_request(struct ntx_call *c, Ntx__Request *q, struct ntx_err *err)
 {
+    uint8_t *frame;
+    size_t n;
     if (!ntx_request_valid(q))
         return ntx_err_set(err, -EINVAL, "the request is beyond what ntx-computed takes");
-    int rc = ntx_frame_send_request(c->sock, q, NULL, 0);
+    int rc = ntx_request_pack(q, &frame, &n);
+    if (!rc) {
+        rc = send_all(c, frame, n, err);
+        free(frame);
+    }
+    if (rc == -ECANCELED || rc == -ESHUTDOWN)
+        return rc;
     if (rc == -EMSGSIZE)
         return ntx_err_set(err, rc, "the prompt is too long: a request may have %u MiB", NTX_FRAME_MAX >> 20);
     return rc ? ntx_err_set(err, rc, "ntx-computed takes no request: %s", strerror(-rc)) : 0;
@@ -346,7 +366,7 @@ static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
 static int fill(struct ntx_call *c, int timeout_ms, struct ntx_err *err)
 {
     uint8_t buf[65536];
-    int rc = wait_for(c, c->sock, timeout_ms, err);
+    int rc = wait_for(c, c->sock, POLLIN, timeout_ms, err);
     if (rc)
         return rc;
     ssize_t n = recv(c->sock, buf, sizeof buf, MSG_DONTWAIT);

@@ -4,6 +4,7 @@ this test's, which writes what it is told to, in pieces of every length."""
 import json
 import os
 import re
+import select
 import socket
 import struct
 import tempfile
@@ -27,6 +28,7 @@ class Computed:
     def __init__(self, dir):
         self.dir, self.text, self.step, self.request = dir, "", 1000, None
         self.format = "hermes"
+        self.deaf, self.left = False, threading.Event()  # takes a request and does not read it; until the other side has left
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(os.path.join(dir, "ntx.sock"))
         self.listener.listen(16)
@@ -36,7 +38,13 @@ class Computed:
         while True:
             s, _ = self.listener.accept()
             with s:
-                self.answer(s)
+                if self.deaf:
+                    p = select.poll()
+                    p.register(s, select.POLLRDHUP)
+                    if p.poll(20000):
+                        self.left.set()
+                else:
+                    self.answer(s)
 
     def read(self, s):
         data = b""
@@ -199,11 +207,22 @@ def thoughts(c, g):
         equal([(m["text"].decode(), json.loads(m.get("fields", b"{}"))) for m in c.request["messages"]], [("Weather?", {}), ("So.", {"reasoning_content": "Hm."}), ("Weather?", {})], path)
 
 
+def leaves(c, g):
+    """Who leaves while computed takes nothing is gone for it, too."""
+    c.deaf = True
+    body = json.dumps({"prompt": "a " * (2 << 20)}).encode()
+    with socket.create_connection(("127.0.0.1", g.port)) as s:
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        check(not c.left.wait(1), "it waits")
+    check(c.left.wait(10), "the gateway sees that its client left")
+    c.deaf = False
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-tools-") as tmp:
         c = Computed(tmp)
         with Gateway(c) as g:
-            for part in (openai, anthropic, ollama, responses, thoughts):
+            for part in (openai, anthropic, ollama, responses, thoughts, leaves):
                 part(c, g)
 
 

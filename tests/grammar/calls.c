@@ -75,6 +75,54 @@ static void try_format(const char *format, const json_t *schema, const char *cho
     ntx_grammar_free(g);
 }
 
+struct said {
+    char text[20000];
+    size_t n;
+    unsigned calls;
+};
+
+static int hear(void *arg, const struct ntx_reply_part *p)
+{
+    struct said *s = arg;
+    s->calls += p->kind == NTX_REPLY_CALL;
+    if (p->kind != NTX_REPLY_TEXT)
+        return 0;
+    CHECK(s->n + p->len < sizeof s->text);
+    memcpy(s->text + s->n, p->text, p->len);
+    s->n += p->len;
+    return 0;
+}
+
+/* An answer that must be JSON, where a model thinks before it or has channels: what is not thought is valid. */
+static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
+{
+    struct ntx_grammar *g;
+    struct ntx_err err = {0};
+    char *text, *json = json_dumps(schema, JSON_COMPACT);
+    CHECK_MSG(!ntx__choice_schema(format, true, json, strlen(json), &text, &err), "%s: %s", format, err.text);
+    CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s: %s\n%s", format, err.text, text);
+    for (int i = 0; i < 6; i++) {
+        static struct said s;
+        size_t len;
+        char *out = walk_text(g, seed, 30, false, &len);
+        const char *why = "";
+        struct ntx_reply *r;
+        struct ntx_reply_ask ask = {.format = ntx_reply_by_name(format), .part = hear, .arg = &s};
+        s = (struct said){.n = 0};
+        CHECK_EQ(ntx_reply_new(&ask, &r), 0);
+        CHECK_EQ(ntx_reply_feed(r, out, len), 0);
+        CHECK_EQ(ntx_reply_end(r), 0);
+        json_t *v = json_loadb(s.text, s.n, 0, NULL);
+        CHECK_MSG(v && !s.calls && valid(schema, schema, v, &why), "%s: %s in %s", format, why, out);
+        json_decref(v);
+        ntx_reply_free(r);
+        free(out);
+    }
+    ntx_grammar_free(g);
+    free(text);
+    free(json);
+}
+
 /* What references lead to stands in each parameter: it ends where a grammar does, not where memory does. */
 static void too_many(void)
 {
@@ -94,7 +142,7 @@ static void too_many(void)
 
 int main(void)
 {
-    static const char *const formats[] = {"hermes", "qwen3-coder", "glm", "minimax", "deepseek", "deepseek-v3.2", "kimi", "mistral", "llama-3"};
+    static const char *const formats[] = {"hermes", "qwen3-coder", "glm", "minimax", "deepseek", "deepseek-v3.2", "kimi", "mistral", "llama-3", "harmony"};
     uint64_t seed = 11;
     walk_marks = walk_printable = true; /* free texts of parameters are not held to UTF-8, which a model keeps to by itself */
     char text[2000];
@@ -106,6 +154,7 @@ int main(void)
         try_format(formats[i], schema, "required", false, &seed);
         try_format(formats[i], schema, "weather", false, &seed);
         try_format(formats[i], schema, "auto", true, &seed);
+        try_schema(formats[i], schema, &seed);
     }
     struct ntx_err err = {0};
     char *out, ask[2000];
