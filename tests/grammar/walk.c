@@ -17,7 +17,7 @@ static const char *const pieces[] = {"{\"", "\":", "\": ", "\",", "\", \"", "\"}
                                      "\\\"", "\\n", "\\u", "\\u00", "12", "100", "0.", "-1", "e+", ".5", " the", "the", "name", "\"name", "value", " a", "a\"", "b\",\"", "  ", "    ", "\n",
                                      "\n  ", "\n    ", "café", "é", "日本", "語", "\xe6\x97", "\xa5", "\xf0\x9f\x98", "\x80", "\xf0\x9f\x98\x80", "2024-", "-01", "T12:", "red", "green", "abc",
                                      "aaaa", "zzzzzzzz", "00000000", "hello world", "\"\"", "\"]", "\":[", "\":{", "\"a\"", "\"b\"", "item", "id", "\"id\":", " 1", " true", ":", "\xff<|end|>", "</think>", "</parameter>", "</arg_value>", "[/THINK]", "</\xef\xbd\x9c" "DSML\xef\xbd\x9cparameter>"};
-enum { PIECES = sizeof pieces / sizeof *pieces, VOCABULARY = 256 + PIECES, MARKS = 5 /* the last pieces */ };
+enum { PIECES = sizeof pieces / sizeof *pieces, VOCABULARY = 256 + PIECES, MARKS = 6 /* the last pieces */ };
 
 uint32_t walk_vocabulary(void) { return VOCABULARY; }
 
