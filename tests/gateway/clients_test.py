@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Unmodified clients from PyPI against ntx-gateway: openai, anthropic, litellm, langchain-openai, ollama; whole answers, streams, errors. Each must give the text that
 computed itself gives. Part of tests/run --long; NTX_CLIENTS names an environment that has them already."""
+import json
 import os
 import subprocess
 import sys
@@ -101,6 +102,26 @@ def with_ollama(url, want, n):
     equal(c.show("x").details.family, "llama", "ollama: show")
 
 
+def agent(url):
+    """A loop of tools to its end with the unmodified client, by chat completions and by Responses."""
+    import openai
+    from chat_test import ASKED, RUN, TOOLS, every
+    c = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
+    every(lambda messages: c.chat.completions.create(model="x", messages=messages, tools=TOOLS, temperature=0).choices[0].message.model_dump(exclude_none=True))
+    flat = [dict(t["function"], type="function") for t in TOOLS]
+    for asked, tools, said in ASKED:
+        items, made = [{"role": "user", "content": asked}], []
+        while len(made) < 6:
+            r = c.responses.create(model="x", input=items, tools=flat, temperature=0)
+            calls = [o for o in r.output if o.type == "function_call"]
+            if not calls:
+                break
+            items += [o.model_dump(exclude_none=True) for o in r.output]
+            made += [o.name for o in calls]
+            items += [{"type": "function_call_output", "call_id": o.call_id, "output": RUN[o.name](**json.loads(o.arguments))} for o in calls]
+        equal((r.output_text, made), (said, tools), "responses: " + asked)
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-gateway-") as tmp, Daemons() as d, Gateway(d) as g:
         model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml",
@@ -112,6 +133,11 @@ def main():
         for part in (with_openai, with_anthropic, with_litellm, with_langchain, with_ollama):
             part("http://127.0.0.1:%d" % g.port, a.text.decode(), a.started["prompt_tokens"])
             print(part.__name__, "has its answers")
+        c = d.client()
+        c.load(os.path.join(os.environ["NTX_SOURCE"], "models", "demo-chat.gguf"), threads=1)
+        c.close()
+        agent("http://127.0.0.1:%d" % g.port)
+        print("the loops of tools came to their ends")
 
 
 main()
