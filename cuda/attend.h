@@ -11,15 +11,13 @@
 
 DEV uint32_t splits_of(uint32_t positions) { return (positions + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT; }
 
-#define Q8_BLOCKS (NTX_GPU_HEAD_MAX / 32)
-
-struct query { /* of a row and head; Q8_0: words of integers, and for each 32 of them a scale */
-    float x[NTX_GPU_HEAD_MAX], scale[Q8_BLOCKS];
-    uint32_t words[NTX_GPU_HEAD_MAX / 4];
+struct query { /* shared; of a row and head; Q8_0: words of integers, and for each 32 of them a scale */
+    float *x, *scale;
+    uint32_t *words;
 };
 
 /* A warp has 32 values of q in a row. */
-DEV void load_query(const struct ntx_gpu_kv *kv, const float *q, struct query *to)
+DEV void load_query(const struct ntx_gpu_kv *kv, const float *q, const struct query *to)
 {
     for (uint32_t e = TID; e < kv->head_k; e += HEAD_THREADS) {
         to->x[e] = q[e];
@@ -73,7 +71,7 @@ DEV void scores(const struct ntx_gpu_attend *p, uint32_t row, uint32_t head, uin
         const uint8_t *k = hole ? NULL : k_at(kv, row, kv_head, first + t);
         float acc = kv->q8 ? score_q8(kv, k, q, lane, hole) : score_f16(kv, k, q, lane, hole);
         if (!lane && t < n)
-            score[t] = hole ? -INFINITY : acc * p->scale;
+            score[t] = hole ? -INFINITY : p->cap != 0 ? capped(acc * p->scale, p->cap) : acc * p->scale;
     }
     SYNC();
 }
@@ -113,7 +111,7 @@ DEV float weigh(float *score, uint32_t n, float sink, float *lanes, float *sum)
 /* Value e of positions [first, first + n), weighed: in the order of positions, without holes. */
 DEV float weighed_f16(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const float *weight, uint32_t e)
 {
-    uint64_t bytes = kv_row_bytes(kv, kv->head_v);
+    uint64_t bytes = v_row_bytes(kv);
     float acc = 0;
     if (has_path(kv, row, first + n)) {
         for (uint32_t t = 0; t < n; t++)
@@ -131,13 +129,13 @@ DEV float weighed_f16(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_hea
     return acc;
 }
 
-struct whole_weights { /* for each 32 values of V in Q8_0: integers, and what 1 means */
-    uint16_t of[Q8_BLOCKS][NTX_GPU_SPLIT];
-    float step[Q8_BLOCKS];
+struct whole_weights { /* shared; for each 32 values of V in Q8_0: integers [NTX_GPU_SPLIT], and what 1 means */
+    uint16_t *of;
+    float *step;
 };
 
 /* A warp takes 32 values of V. */
-DEV void make_whole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const float *weight, struct whole_weights *u)
+DEV void make_whole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const float *weight, const struct whole_weights *u)
 {
     const float most = 32767;
     for (uint32_t b = TID / WARP; b < kv->head_v / 32; b += HEAD_THREADS / WARP) {
@@ -148,7 +146,7 @@ DEV void make_whole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head,
             for (uint32_t t = TID % WARP; t < n; t += WARP) {
                 float x = weight[t] > 0 ? weight[t] * f16_at(v_at(kv, row, kv_head, first + t) + b * Q8_ROW_BYTES) : 0;
                 if (pass)
-                    u->of[b][t] = (uint16_t)f_bits(fmaf(inverse > 0 ? x : 0, inverse, 0x1.8p23f)); /* rounds to an integer, left in the low bits */
+                    u->of[b * NTX_GPU_SPLIT + t] = (uint16_t)f_bits(fmaf(inverse > 0 ? x : 0, inverse, 0x1.8p23f)); /* rounds to an integer, left in the low bits */
                 bad |= !(x < INFINITY);
                 top = x > top ? x : top;
             }
@@ -171,35 +169,33 @@ DEV float weighed_q8(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head
     int32_t acc = 0;
     if (has_path(kv, row, first + n)) {
         for (uint32_t t = 0; t < n; t++)
-            acc += u->of[e / 32][t] * (int8_t)v_at(kv, row, kv_head, first + t)[e / 32 * Q8_ROW_BYTES + 2 + e % 32];
+            acc += u->of[e / 32 * NTX_GPU_SPLIT + t] * (int8_t)v_at(kv, row, kv_head, first + t)[e / 32 * Q8_ROW_BYTES + 2 + e % 32];
         return (float)acc * u->step[e / 32];
     }
     for (uint32_t t0 = 0; t0 < n; t0 += kv->block_tokens) {
         const uint8_t *v = v_at(kv, row, kv_head, first + t0) + e / 32 * Q8_ROW_BYTES + 2 + e % 32;
         uint32_t some = n - t0 < kv->block_tokens ? n - t0 : kv->block_tokens;
         for (uint32_t t = 0; t < some; t++)
-            acc += u->of[e / 32][t0 + t] * (int8_t)v[t * bytes];
+            acc += u->of[e / 32 * NTX_GPU_SPLIT + t0 + t] * (int8_t)v[t * bytes];
     }
     return (float)acc * u->step[e / 32];
 }
 
-KERNEL(attend_split, struct ntx_gpu_attend)
+/* Of row BY and head BX, the BZ-th split of those that it sees something of. */
+DEV void attend_some(const struct ntx_gpu_attend *a, const struct query *q, const struct whole_weights *whole, float *score, float *lanes)
 {
-    SHARED struct query q;
-    SHARED struct whole_weights whole;
-    SHARED float score[NTX_GPU_SPLIT], lanes[16];
-    const struct ntx_gpu_kv *kv = &a.kv;
-    uint32_t head = BX, i = BY, row = row_of_pass(kv, i), positions = kv->pos[row] + 1, from = seen_from(a.window, kv->pos[row]);
+    const struct ntx_gpu_kv *kv = &a->kv;
+    uint32_t head = BX, i = BY, row = row_of_pass(kv, i), positions = kv->pos[row] + 1, from = seen_from(a->window, kv->pos[row]);
     uint32_t before = from / NTX_GPU_SPLIT, first = (before + BZ) * NTX_GPU_SPLIT;
     if (first >= positions)
         return;
     uint32_t n = positions - first < NTX_GPU_SPLIT ? positions - first : NTX_GPU_SPLIT;
-    load_query(kv, a.q + ((uint64_t)i * kv->n_head + head) * kv->head_k, &q);
-    scores(&a, row, head, first, n, from, &q, score);
-    float sum, top = weigh(score, n, a.sinks && !BZ ? a.sinks[head] : -INFINITY, lanes, &sum);
-    float *out = a.out + i * a.ld_out + head * kv->head_v, by = sum == 0 ? 0 : 1.0f / sum;
+    load_query(kv, a->q + i * a->ld_q + head * kv->head_k, q);
+    scores(a, row, head, first, n, from, q, score);
+    float sum, top = weigh(score, n, a->sinks && !BZ ? a->sinks[head] : -INFINITY, lanes, &sum);
+    float *out = a->out + i * a->ld_out + head * kv->head_v, by = sum == 0 ? 0 : 1.0f / sum;
     if (splits_of(positions) - before > 1) {
-        out = a.partial + (((uint64_t)i * kv->n_head + head) * splits_of(a.most_pos) + BZ) * (kv->head_v + 2);
+        out = a->partial + (((uint64_t)i * kv->n_head + head) * splits_of(a->most_pos) + BZ) * (kv->head_v + 2);
         by = 1;
         if (!TID) {
             out[kv->head_v] = top;
@@ -208,10 +204,24 @@ KERNEL(attend_split, struct ntx_gpu_attend)
     }
     uint32_t kv_head = head / (kv->n_head / kv->n_head_kv);
     if (kv->q8)
-        make_whole(kv, row, kv_head, first, n, score, &whole);
+        make_whole(kv, row, kv_head, first, n, score, whole);
     for (uint32_t e = TID; e < kv->head_v; e += HEAD_THREADS)
-        out[e] = (kv->q8 ? weighed_q8(kv, row, kv_head, first, n, &whole, e) : weighed_f16(kv, row, kv_head, first, n, score, e)) * by;
+        out[e] = (kv->q8 ? weighed_q8(kv, row, kv_head, first, n, whole, e) : weighed_f16(kv, row, kv_head, first, n, score, e)) * by;
 }
+
+/* What a block of threads shares, for heads of up to so many values. */
+#define ATTEND_SPLIT(name, head)                                                                            \
+    KERNEL(name, struct ntx_gpu_attend)                                                                     \
+    {                                                                                                       \
+        SHARED float x[head], scale[head / 32], step[head / 32], score[NTX_GPU_SPLIT], lanes[16];           \
+        SHARED uint32_t words[head / 4];                                                                    \
+        SHARED uint16_t whole[head / 32 * NTX_GPU_SPLIT];                                                   \
+        const struct query q = {x, scale, words};                                                           \
+        const struct whole_weights u = {whole, step};                                                       \
+        attend_some(&a, &q, &u, score, lanes);                                                              \
+    }
+ATTEND_SPLIT(attend_split, NTX_GPU_HEAD)
+ATTEND_SPLIT(attend_split_wide, NTX_GPU_HEAD_MAX)
 
 KERNEL(attend_join, struct ntx_gpu_attend)
 {
@@ -239,6 +249,8 @@ KERNEL(attend_join, struct ntx_gpu_attend)
 static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
     uint32_t all = (p->most_pos + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window ? (p->window - 1) / NTX_GPU_SPLIT + 2 : all; /* a window may begin anywhere */
+    if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
+        RETURN_LAUNCH(s, attend_split_wide, p->kv.n_head, p->n_rows, seen < all ? seen : all, HEAD_THREADS, *p);
     RETURN_LAUNCH(s, attend_split, p->kv.n_head, p->n_rows, seen < all ? seen : all, HEAD_THREADS, *p);
 }
 
@@ -249,7 +261,7 @@ static int launch_join(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 
 int ntx__launch_attend(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    if (!p->most_pos || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens)
+    if (!p->most_pos || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens || (p->kv.v_in_k && p->kv.q8))
         return -EINVAL;
     int rc = launch_split(s, p);
     return rc || p->most_pos <= NTX_GPU_SPLIT ? rc : launch_join(s, p);

@@ -5,9 +5,11 @@
 
 #include "cuda/attend.h"
 #include "cuda/best.h"
+#include "cuda/delta.h"
 #include "cuda/groups.h"
 #include "cuda/moe.h"
 #include "cuda/prefill.h"
+#include "cuda/step.h"
 
 #define WIDEN_THREADS 256u
 

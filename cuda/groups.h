@@ -40,7 +40,7 @@ DEV void widen_columns(const struct ntx_gpu_columns *a, uint32_t i0, float *w /*
         float v = 0;
         if (k < a->n && i0 + c < a->groups.n * a->groups.size) {
             uint32_t j = neuron_at(&a->groups, i0 + c);
-            v = value_at(a->type, (const uint8_t *)a->w + in_group(&a->groups, j, a->row_bytes), k);
+            v = value_at(a->type, (const uint8_t *)a->w + BZ * a->heads.w + in_group(&a->groups, j, a->row_bytes), k);
         }
         w[c * COLUMNS_WIDE + TID % COLUMNS_WIDE] = v;
     }
@@ -53,7 +53,7 @@ DEV void take_hidden(const struct ntx_gpu_columns *a, uint32_t i0, float *h /* s
         float v = 0;
         if (r < a->n_rows && i < a->groups.n * a->groups.size) {
             uint32_t j = neuron_at(&a->groups, i);
-            v = j < a->groups.n_neurons ? a->hidden[r * a->ld_hidden + j] : 0;
+            v = j < a->groups.n_neurons ? a->hidden[BZ * a->heads.x + r * a->ld_hidden + j] : 0;
         }
         h[e] = v;
     }
@@ -68,7 +68,7 @@ KERNEL(add_columns, struct ntx_gpu_columns)
     float acc[COLUMNS_EACH];
     UNROLL
     for (uint32_t e = 0; e < COLUMNS_EACH; e++)
-        acc[e] = lane + e * COLUMNS_LANES < rows && k < a.n ? a.y[(first + lane + e * COLUMNS_LANES) * a.ld_y + k] : 0;
+        acc[e] = lane + e * COLUMNS_LANES < rows && k < a.n ? a.y[BZ * a.heads.y + (first + lane + e * COLUMNS_LANES) * a.ld_y + k] : 0;
     for (uint32_t i0 = 0; i0 < a.groups.n * a.groups.size; i0 += COLUMNS_DEEP) {
         widen_columns(&a, i0, w);
         take_hidden(&a, i0, h);
@@ -86,7 +86,7 @@ KERNEL(add_columns, struct ntx_gpu_columns)
     UNROLL
     for (uint32_t e = 0; e < COLUMNS_EACH; e++)
         if (lane + e * COLUMNS_LANES < rows && k < a.n)
-            a.y[(first + lane + e * COLUMNS_LANES) * a.ld_y + k] = acc[e];
+            a.y[BZ * a.heads.y + (first + lane + e * COLUMNS_LANES) * a.ld_y + k] = acc[e];
 }
 
 int ntx__launch_hidden(struct ntx_gpu_stream *s, const struct ntx_gpu_hidden *p)
@@ -96,7 +96,7 @@ int ntx__launch_hidden(struct ntx_gpu_stream *s, const struct ntx_gpu_hidden *p)
 
 int ntx__launch_columns(struct ntx_gpu_stream *s, const struct ntx_gpu_columns *p)
 {
-    RETURN_LAUNCH(s, add_columns, (p->n + COLUMNS_WIDE - 1) / COLUMNS_WIDE, (p->n_rows + COLUMNS_ROWS - 1) / COLUMNS_ROWS, 1, COLUMNS_THREADS, *p);
+    RETURN_LAUNCH(s, add_columns, (p->n + COLUMNS_WIDE - 1) / COLUMNS_WIDE, (p->n_rows + COLUMNS_ROWS - 1) / COLUMNS_ROWS, p->heads.n ? p->heads.n : 1, COLUMNS_THREADS, *p);
 }
 
 #endif

@@ -23,6 +23,8 @@ DEV uint32_t table_slot(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot
 
 DEV uint64_t kv_row_bytes(const struct ntx_gpu_kv *kv, uint32_t n) { return kv->q8 ? (uint64_t)(n / 32) * Q8_ROW_BYTES : 2ull * n; }
 
+DEV uint64_t v_row_bytes(const struct ntx_gpu_kv *kv) { return kv_row_bytes(kv, kv->v_in_k ? kv->head_k : kv->head_v); }
+
 DEV uint8_t *kv_block(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot)
 {
     return kv->base + kv->tables[table_slot(kv, row, slot)] * kv->block_bytes + kv->layer_offset;
@@ -36,8 +38,8 @@ DEV uint8_t *k_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint
 
 DEV uint8_t *v_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t slot)
 {
-    uint64_t keys = (uint64_t)kv->n_head_kv * kv->block_tokens * kv_row_bytes(kv, kv->head_k);
-    return kv_block(kv, row, slot) + keys + ((uint64_t)head * kv->block_tokens + slot % kv->block_tokens) * kv_row_bytes(kv, kv->head_v);
+    uint64_t keys = kv->v_in_k ? 0 : (uint64_t)kv->n_head_kv * kv->block_tokens * kv_row_bytes(kv, kv->head_k);
+    return kv_block(kv, row, slot) + keys + ((uint64_t)head * kv->block_tokens + slot % kv->block_tokens) * v_row_bytes(kv);
 }
 
 /* Of a position. */
@@ -93,7 +95,7 @@ DEV void kv_store(const struct ntx_gpu_kv *kv, uint8_t *row, uint32_t e, float x
 KERNEL(move_slots, struct ntx_gpu_move)
 {
     struct ntx_gpu_kv kv = a.kv;
-    kv.layer_offset = BY * a.layer_bytes;
+    kv.layer_offset += BY * a.layer_bytes;
     uint64_t n = kv_row_bytes(&kv, BZ ? kv.head_v : kv.head_k) / 2;
     for (uint32_t i = 0; i < a.n; i++) {
         const uint16_t *from = (const uint16_t *)(const void *)(BZ ? v_in(&kv, 0, BX, a.slots[2 * i]) : k_in(&kv, 0, BX, a.slots[2 * i]));
@@ -107,7 +109,7 @@ int ntx__launch_move(struct ntx_gpu_stream *s, const struct ntx_gpu_move *p)
 {
     if (!p->n)
         return 0;
-    RETURN_LAUNCH(s, move_slots, p->kv.n_head_kv, p->n_layers, 2, MOVE_THREADS, *p);
+    RETURN_LAUNCH(s, move_slots, p->kv.n_head_kv, p->n_layers, p->kv.v_in_k ? 1 : 2, MOVE_THREADS, *p);
 }
 
 #endif

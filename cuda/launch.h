@@ -1,4 +1,4 @@
-/* launch.h: the functions that cuda/{product,vector,rotate,attend,prefill,dense,moe,best,groups}.h define, and the dispatch by kernel. */
+/* launch.h: the functions that cuda/{product,vector,rotate,attend,prefill,dense,moe,best,groups,step,delta}.h define, and the dispatch by kernel. */
 #ifndef NTX_CUDA_LAUNCH_H
 #define NTX_CUDA_LAUNCH_H
 
@@ -21,6 +21,9 @@ int ntx__launch_best(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p);
 int ntx__launch_hidden(struct ntx_gpu_stream *s, const struct ntx_gpu_hidden *p);
 int ntx__launch_columns(struct ntx_gpu_stream *s, const struct ntx_gpu_columns *p);
 int ntx__launch_move(struct ntx_gpu_stream *s, const struct ntx_gpu_move *p);
+int ntx__launch_conv(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p);
+int ntx__launch_delta(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p);
+int ntx__launch_step(struct ntx_gpu_stream *s, const struct ntx_gpu_step *p);
 
 static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const void *args)
 {
@@ -40,6 +43,9 @@ static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, c
     case NTX_GPU_HIDDEN: return ntx__launch_hidden(s, (const struct ntx_gpu_hidden *)args);
     case NTX_GPU_COLUMNS: return ntx__launch_columns(s, (const struct ntx_gpu_columns *)args);
     case NTX_GPU_MOVE: return ntx__launch_move(s, (const struct ntx_gpu_move *)args);
+    case NTX_GPU_STEP: return ntx__launch_step(s, (const struct ntx_gpu_step *)args);
+    case NTX_GPU_CONV: return ntx__launch_conv(s, (const struct ntx_gpu_recur *)args);
+    case NTX_GPU_DELTA: return ntx__launch_delta(s, (const struct ntx_gpu_recur *)args);
     default: return -EINVAL;
     }
 }

@@ -6,12 +6,26 @@
 
 #define WIDTH_THREADS 256u
 
+/* Of choice first + i. */
+DEV float share_of_choice(const struct ntx_gpu_gather *a, uint32_t i)
+{
+    uint32_t k = a->rows[i] * a->used;
+    while (a->place[k] != a->first + i)
+        k++;
+    return a->weight[k];
+}
+
 KERNEL(gather_rows, struct ntx_gpu_gather)
 {
     uint32_t k = BX * WIDTH_THREADS + TID;
-    if (4ull * k < a.bytes)
+    if (4ull * k >= a.bytes)
+        return;
+    if (a.weight)
+        ((float *)(void *)((uint8_t *)a.to + BY * a.to_stride))[k] =
+            ((const float *)(const void *)((const uint8_t *)a.from + a.rows[BY] * a.from_stride))[k] * share_of_choice(&a, BY);
+    else
         ((uint32_t *)(void *)((uint8_t *)a.to + BY * a.to_stride))[k] =
-            ((const uint32_t *)(const void *)((const uint8_t *)a.from + a.rows[BY] * a.from_stride))[k];
+            ((const uint32_t *)(const void *)((const uint8_t *)a.from + (a.rows ? a.rows[BY] : BY) * a.from_stride))[k];
 }
 
 /* As infer/moe.c has it: the product is rounded before it is added, and choices are added in their order. */
@@ -28,7 +42,7 @@ KERNEL(combine_rows, struct ntx_gpu_combine)
             float z = a.z[(uint64_t)(a.place[k] - a.first) * a.n + e];
             if (a.bias)
                 z += a.bias[(uint64_t)a.expert[a.place[k]] * a.n + e];
-            y += a.weight[k] * z;
+            y += (a.weight ? a.weight[k] : 1) * z;
         }
     a.y[i * a.ld_y + e] = y;
 }

@@ -16,12 +16,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NTX_GPU_ABI 5u
+#define NTX_GPU_ABI 6u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
 #define NTX_GPU_SLACK 64u              /* bytes behind weights that may be read (never used) */
-#define NTX_GPU_HEAD_MAX 256u          /* widest head */
+#define NTX_GPU_HEAD_MAX 576u          /* widest head */
+#define NTX_GPU_HEAD 256u              /* widest head of most models: attention to wider ones takes more memory of a multiprocessor */
 #define NTX_GPU_TILE 64u               /* queries (heads that share K and V, of rows of a prompt) that one block of threads takes */
 #define NTX_GPU_TILE_HEAD 128u         /* widest head of those */
 
@@ -45,6 +46,13 @@ struct ntx_gpu_groups {
     uint32_t first, n, size, n_neurons; /* size 0: there are no groups */
 };
 
+/* The same again for n matrices in one launch, each so far behind the one before it: w in bytes, x in bytes of a product's and floats of columns', y in floats.
+ * n 0: there is one. */
+struct ntx_gpu_heads {
+    uint64_t w, x, y;
+    uint32_t n;
+};
+
 /* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (infer/cpu/cpu.h), 16-aligned, rows x_stride bytes apart.
  * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. With groups, the rows of one part of each of them, n_out = n * size, and o
  * is a neuron's number. */
@@ -52,6 +60,7 @@ struct ntx_gpu_product {
     const void *w, *x;
     float *y;
     struct ntx_gpu_groups groups;
+    struct ntx_gpu_heads heads;
     uint64_t row_bytes, x_stride, ldy;
     uint32_t type, n_out, n_in, n_rows;
 };
@@ -98,6 +107,7 @@ struct ntx_gpu_columns {
     const float *hidden;
     float *y;
     struct ntx_gpu_groups groups;
+    struct ntx_gpu_heads heads;
     uint64_t row_bytes, ld_hidden, ld_y; /* row_bytes: from column to column of a group */
     uint32_t type, n, n_rows;
 };
@@ -115,6 +125,7 @@ struct ntx_gpu_kv {
     const uint32_t *paths, *path_from, *path_at; /* device; paths NULL: no row has any. Not for PREFILL */
     uint32_t block_tokens, n_head, n_head_kv, head_k, head_v;
     uint32_t q8;           /* 1: Q8_0 */
+    uint32_t v_in_k;       /* 1: V is the first head_v values of K, and there is none of its own. F16 only */
 };
 
 /* K and V in slot slots[2 i] of row 0's session into slots[2 i + 1], i in turn, in all layers. Holes are the host's. */
@@ -127,8 +138,9 @@ struct ntx_gpu_move {
 
 /* Biases, norms per head, rotation of q and k; q in place, k and v into the cache. cs, sn: [rows of the pass x rope_dim / 2]. */
 struct ntx_gpu_rotate {
-    float *q;              /* of the first n_query rows */
+    float *q;              /* of the first n_query rows; NULL: k and v only */
     const float *k, *v;
+    uint64_t ld_q, ld_k, ld_v; /* floats from row to row */
     const float *q_bias, *k_bias, *v_bias, *q_norm, *k_norm; /* or NULL */
     const float *cs, *sn;
     struct ntx_gpu_kv kv;
@@ -142,11 +154,11 @@ struct ntx_gpu_attend {
     const float *q;
     float *out, *partial;
     struct ntx_gpu_kv kv;
-    uint64_t ld_out;
+    uint64_t ld_q, ld_out;
     uint32_t n_rows, most_pos; /* positions 0 .. most_pos - 1 at most */
     uint32_t window;           /* of those a row sees the last `window` only; 0: all */
     const float *sinks;        /* [n_head] a score more that has no value; NULL: none */
-    float scale;
+    float scale, cap;          /* scores s become cap * tanh(s / cap); cap 0: they stay */
 };
 
 /* The same for rows of prompts: tile t takes rows [tiles[2 t], tiles[2 t] + tiles[2 t + 1]) of the launch, of one session and in the order of
@@ -156,24 +168,27 @@ struct ntx_gpu_prefill {
     float *out;
     struct ntx_gpu_kv kv;
     const uint32_t *tiles; /* device */
-    uint64_t ld_out;
+    uint64_t ld_q, ld_out;
     uint32_t n_tiles;
     uint32_t window;       /* these two as above */
     const float *sinks;
     float scale;
 };
 
-/* to[i] = from[rows[i]], rows of so many bytes; all multiples of 4. */
+/* to[i] = from[rows[i]], rows of so many bytes; all multiples of 4. Where weight is given they are floats, times the share of choice first + i (as in struct
+ * ntx_gpu_combine). */
 struct ntx_gpu_gather {
     const void *from;
     void *to;
-    const uint32_t *rows;  /* device */
+    const uint32_t *rows;  /* device; NULL: i itself */
+    const float *weight;
+    const uint32_t *place;
     uint64_t from_stride, to_stride, bytes;
-    uint32_t n_rows;
+    uint32_t n_rows, used, first;
 };
 
 /* y[i] = sigmoid(gate[i]) * y[i] where gate is given; then for k in [i * used, (i + 1) * used) whose choice c = place[k] - first is one of
- * n_choices: y[i] += weight[k] * (z[c] + row expert[first + c] of bias, where that is given). */
+ * n_choices: y[i] += weight[k] * (z[c] + row expert[first + c] of bias, where that is given). weight NULL: 1. */
 struct ntx_gpu_combine {
     float *y;
     const float *z, *gate, *weight; /* z: [n_choices x n] */
@@ -221,9 +236,46 @@ struct ntx_gpu_scale {
     uint32_t n_out, n_rows;
 };
 
+/* One step of rows (model/layer.h: NORM, BIAS, ROPE, GLU, ADD, SCALE, INPUTS, SPLIT, GATE, UNIT, RATES), as the CPU's does it: out[i] from in[i], other[i] and
+ * the weights. Rows of a launch lie one after another, but those of the buffers that by_row names at rows[i], their number in the pass, as angles do. */
+#define NTX_GPU_OUT 1u
+#define NTX_GPU_IN 2u
+#define NTX_GPU_OTHER 4u
+#define NTX_GPU_CAP 255u     /* an op beside those: out = scale * tanh(out / scale) */
+struct ntx_gpu_step {
+    float *out;
+    const float *in;
+    float *other;            /* in[1] */
+    const float *w, *w2;     /* the step's weights, or NULL */
+    const float *cs, *sn;    /* ROPE: [rows of the pass x rotated / 2] */
+    const uint32_t *rows;    /* device */
+    uint64_t ld_out, ld_in, ld_other;
+    uint32_t op, by_row, n_rows, heads, width, rotated, neox, act;
+    float scale, eps;
+};
+
+/* Layers that keep a recurrent state (infer/recur.h has its layout). A turn is rows[first .. first + n) of the launch, of one session, in their order: the state
+ * at `from` (fresh: zeros) becomes what they make of it, at `to`, bytes from `states` on; the layer's tail of a convolution, or fold, is layer_offset further. */
+struct ntx_gpu_turn {
+    uint64_t from, to;
+    uint32_t first, n, fresh, unused;
+};
+/* CONV: y = silu of each channel's last `taps` inputs, weighed: w [width x taps]. DELTA: x has q and k of key_heads and v of heads, `width` values each; y [heads x width];
+ * keeps, takes [heads]: a row's rates. */
+struct ntx_gpu_recur {
+    const float *x, *w, *keeps, *takes;
+    float *y;
+    uint8_t *states;
+    const struct ntx_gpu_turn *turns; /* device */
+    const uint32_t *rows;             /* device */
+    uint64_t layer_offset, ld_x, ld_y, ld_keeps, ld_takes;
+    uint32_t n_turns, width, taps, heads, key_heads, tiled, panel;
+    float scale;
+};
+
 enum ntx_gpu_kernel {
     NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_QUANTIZE, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
-    NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_MOVE, NTX_GPU_N_KERNELS
+    NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_MOVE, NTX_GPU_STEP, NTX_GPU_CONV, NTX_GPU_DELTA, NTX_GPU_N_KERNELS
 };
 
 struct ntx_gpu_ops {

@@ -41,7 +41,7 @@ DEV void load_queries(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t 
     const struct ntx_gpu_kv *kv = &p->kv;
     uint32_t per_kv = kv->n_head / kv->n_head_kv;
     for (uint32_t m = TID / WARP; m < NTX_GPU_TILE; m += TILE_THREADS / WARP) {
-        const float *x = p->q + ((uint64_t)(first + m / per_kv) * kv->n_head + kv_head * per_kv + m % per_kv) * kv->head_k;
+        const float *x = p->q + (first + m / per_kv) * p->ld_q + (kv_head * per_kv + m % per_kv) * kv->head_k;
         for (uint32_t e = TID % WARP; e < up8(kv->head_k); e += WARP)
             q[m * KEY_LD + e] = f16_bits(query_value(kv, m < rows * per_kv && e < kv->head_k ? x[e] : 0) * p->scale);
     }

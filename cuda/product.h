@@ -17,7 +17,7 @@
 
 DEV const uint8_t *x_row(const struct ntx_gpu_product *p, uint32_t r)
 {
-    return (const uint8_t *)p->x + (r < p->n_rows ? r : p->n_rows - 1) * p->x_stride;
+    return (const uint8_t *)p->x + BZ * p->heads.x + (r < p->n_rows ? r : p->n_rows - 1) * p->x_stride;
 }
 
 /* The place in y of a launch's output i: a row's number, or a neuron's. */
@@ -31,7 +31,7 @@ DEV uint32_t output_at(const struct ntx_gpu_product *p, uint32_t i)
 DEV const uint8_t *weights_of(const struct ntx_gpu_product *p, uint32_t o)
 {
     const struct ntx_gpu_groups *g = &p->groups;
-    return (const uint8_t *)p->w + (g->size ? in_group(g, o, p->row_bytes) : o * p->row_bytes);
+    return (const uint8_t *)p->w + BZ * p->heads.w + (g->size ? in_group(g, o, p->row_bytes) : o * p->row_bytes);
 }
 
 DEV int is_output(const struct ntx_gpu_product *p, uint32_t i, uint32_t o) { return i < p->n_out && (!p->groups.size || o < p->groups.n_neurons); }
@@ -100,7 +100,7 @@ DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gp
     for (int r = 0; r < rows; r++) {
         float y = join_16_threads(acc[r]);
         if (!lane && is_output(p, i, o) && (uint32_t)r < p->n_rows)
-            p->y[(uint32_t)r * p->ldy + o] = y;
+            p->y[BZ * p->heads.y + (uint32_t)r * p->ldy + o] = y;
     }
 }
 
@@ -170,7 +170,7 @@ DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu
         y += xor_f(y, 16);
         y += xor_f(y, 8);
         if (!(TID % WARP) && is_output(p, i, o) && (uint32_t)r < p->n_rows)
-            p->y[(uint32_t)r * p->ldy + o] = y;
+            p->y[BZ * p->heads.y + (uint32_t)r * p->ldy + o] = y;
     }
 }
 
@@ -210,7 +210,7 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
     for (int r = 0; r < rows; r++) {
         float y = join_16_threads(acc[r] + xor_f(acc[r], 16));
         if (!lane && is_output(p, i, o) && (uint32_t)r < p->n_rows)
-            p->y[(uint32_t)r * p->ldy + o] = y;
+            p->y[BZ * p->heads.y + (uint32_t)r * p->ldy + o] = y;
     }
 }
 
@@ -229,14 +229,15 @@ NTX_TYPES(PRODUCTS_OF)
 
 #define PRODUCT_CASE(type, threads_per_output)                                                       \
     case NTX_##type: {                                                                               \
+        uint32_t heads = p->heads.n ? p->heads.n : 1;                                                \
         uint32_t blocks = (p->n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;    \
         if (p->n_rows == 1)                                                                          \
-            RETURN_LAUNCH(s, product_##type##_1, blocks, 1, 1, PRODUCT_THREADS, *p);                 \
+            RETURN_LAUNCH(s, product_##type##_1, blocks, 1, heads, PRODUCT_THREADS, *p);                 \
         if (p->n_rows == 2)                                                                          \
-            RETURN_LAUNCH(s, product_##type##_2, blocks, 1, 1, PRODUCT_THREADS, *p);                 \
+            RETURN_LAUNCH(s, product_##type##_2, blocks, 1, heads, PRODUCT_THREADS, *p);                 \
         if (p->n_rows <= 4)                                                                          \
-            RETURN_LAUNCH(s, product_##type##_4, blocks, 1, 1, PRODUCT_THREADS, *p);                 \
-        RETURN_LAUNCH(s, product_##type##_8, blocks, 1, 1, PRODUCT_THREADS, *p);                     \
+            RETURN_LAUNCH(s, product_##type##_4, blocks, 1, heads, PRODUCT_THREADS, *p);                 \
+        RETURN_LAUNCH(s, product_##type##_8, blocks, 1, heads, PRODUCT_THREADS, *p);                     \
     }
 
 #define THREADS_FLOAT 32

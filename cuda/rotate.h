@@ -36,10 +36,10 @@ KERNEL(rotate_heads, struct ntx_gpu_rotate)
     SHARED float head[NTX_GPU_HEAD_MAX];
     SHARED double sums[WARPS];
     const struct ntx_gpu_kv *kv = &a.kv;
-    uint32_t i = BY, at = BX, row = row_of_pass(kv, i), pos = kv->pos[row];
+    uint32_t i = BY, at = BX + (a.q ? 0 : kv->n_head), row = row_of_pass(kv, i), pos = kv->pos[row];
     const float *cs = a.cs + (uint64_t)row * (a.rope_dim / 2), *sn = a.sn + (uint64_t)row * (a.rope_dim / 2);
     if (at < kv->n_head) {
-        float *q = a.q + ((uint64_t)i * kv->n_head + at) * kv->head_k;
+        float *q = a.q + i * a.ld_q + at * kv->head_k;
         if (i >= a.n_query)
             return;
         load_head(q, a.q_bias ? a.q_bias + at * kv->head_k : NULL, a.q_norm, a.eps, kv->head_k, head, sums);
@@ -47,14 +47,14 @@ KERNEL(rotate_heads, struct ntx_gpu_rotate)
         for (uint32_t k = TID; k < kv->head_k; k += HEAD_THREADS)
             q[k] = head[k];
     } else if ((at -= kv->n_head) < kv->n_head_kv) {
-        const float *x = a.k + ((uint64_t)i * kv->n_head_kv + at) * kv->head_k;
+        const float *x = a.k + i * a.ld_k + at * kv->head_k;
         load_head(x, a.k_bias ? a.k_bias + at * kv->head_k : NULL, a.k_norm, a.eps, kv->head_k, head, sums);
         rotate_head(head, cs, sn, a.rope_dim, a.neox);
         for (uint32_t k = TID; k < kv->head_k; k += HEAD_THREADS)
             kv_store(kv, k_at(kv, row, at, pos), k, head[k]);
     } else {
         at -= kv->n_head_kv;
-        const float *x = a.v + ((uint64_t)i * kv->n_head_kv + at) * kv->head_v;
+        const float *x = a.v + i * a.ld_v + at * kv->head_v;
         for (uint32_t k = TID; k < kv->head_v; k += HEAD_THREADS)
             kv_store(kv, v_at(kv, row, at, pos), k, a.v_bias ? x[k] + a.v_bias[at * kv->head_v + k] : x[k]);
     }
@@ -62,9 +62,10 @@ KERNEL(rotate_heads, struct ntx_gpu_rotate)
 
 int ntx__launch_rotate(struct ntx_gpu_stream *s, const struct ntx_gpu_rotate *p)
 {
+    const uint32_t n_q = p->q ? p->kv.n_head : 0, parts = p->kv.v_in_k ? 1 : 2;
     if (p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || (p->kv.q8 && (p->kv.head_k % 32 || p->kv.head_v % 32)))
         return -EINVAL;
-    RETURN_LAUNCH(s, rotate_heads, p->kv.n_head + 2 * p->kv.n_head_kv, p->n_rows, 1, HEAD_THREADS, *p);
+    RETURN_LAUNCH(s, rotate_heads, n_q + parts * p->kv.n_head_kv, p->n_rows, 1, HEAD_THREADS, *p);
 }
 
 #endif

@@ -207,6 +207,15 @@ DEV float exp_exact(float in)
     return in == in ? p * low * high : in;
 }
 
+/* most * tanh(x / most), as infer/cpu/lanes.h has it. */
+DEV float capped(float x, float most)
+{
+    float e = exp_exact(x / most * 2.0f);
+    return x == -INFINITY ? x : (1.0f - 2.0f / (e + 1.0f)) * most;
+}
+
+DEV float sigmoid_exact(float x) { return 1.0f / (exp_exact(-x) + 1.0f); }
+
 DEV float clamped_silu_times(float x, float up)
 {
     const float limit = NTX_SWIGLU_LIMIT;

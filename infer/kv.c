@@ -88,16 +88,20 @@ static struct layer_kv layer_kv_of(const struct ntx_hparams *hp, enum ntx_kv_typ
     return (struct layer_kv){.row_k = row_bytes(type, ntx_kept_k(hp, l)), .row_v = row_bytes(type, ntx_kept_v(hp, l)), .heads = of == l && !ntx_is_recurrent(hp, l) ? ntx_kept_heads(hp, l) : 0, .of = (uint16_t)of};
 }
 
+uint64_t ntx_kv_layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer)
+{
+    struct layer_kv k = layer_kv_of(hp, type, layer);
+    return (uint64_t)k.heads * NTX_KV_BLOCK * (k.row_k + k.row_v);
+}
+
 /* Of a block, what layers keep: all of them, or those with a window or without. */
 enum { BOTH = KINDS };
 static uint64_t layers_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, int kind)
 {
     uint64_t n = 0;
-    for (uint32_t l = 0; l < hp->n_layers; l++) {
-        struct layer_kv k = layer_kv_of(hp, type, l);
+    for (uint32_t l = 0; l < hp->n_layers; l++)
         if (kind == BOTH || ntx_windowed(hp, l) == (kind == WINDOW))
-            n += (uint64_t)k.heads * NTX_KV_BLOCK * (k.row_k + k.row_v);
-    }
+            n += ntx_kv_layer_bytes(hp, type, l);
     return n;
 }
 

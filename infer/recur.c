@@ -232,6 +232,16 @@ void ntx_recur_step(struct ntx_recur *r, uint32_t n)
         r->stop[i].done |= r->stop[i].at > at - n && r->stop[i].at <= at;
 }
 
+uint64_t ntx_recur_side(const struct ntx_recur *r, bool next) { return r->side[next ? !r->now : r->now] * r->pool->side_bytes; }
+
+uint64_t ntx_recur_layer(const struct ntx_hparams *hp, uint32_t layer)
+{
+    uint32_t before = 0;
+    for (uint32_t l = 0; l < layer; l++)
+        before += ntx_is_recurrent(hp, l);
+    return before * (ntx__recur_tail(hp) + ntx__recur_fold(hp)) * sizeof(float);
+}
+
 static float *layer_in(const struct ntx_recur_pool *p, uint32_t side, uint32_t layer) { return (float *)place_of(p, side) + p->place[layer] * (p->tail + p->fold); }
 static float *layer_of(const struct ntx_recur *r, int which, uint32_t layer) { return layer_in(r->pool, r->side[which], layer); }
 

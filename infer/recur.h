@@ -73,6 +73,9 @@ float *ntx_recur_next_fold(const struct ntx_recur *r, uint32_t layer);
 /* Of a stop with the first n tokens, to be filled; NULL: there is none. */
 float *ntx_recur_stop_tail(const struct ntx_recur *r, uint32_t n, uint32_t layer);
 float *ntx_recur_stop_fold(const struct ntx_recur *r, uint32_t n, uint32_t layer);
+/* Where these lie, in bytes from the beginning of all sessions' states: for a device, which has them in the same places. */
+uint64_t ntx_recur_side(const struct ntx_recur *r, bool next);
+uint64_t ntx_recur_layer(const struct ntx_hparams *hp, uint32_t layer); /* its tail, from a side's beginning on; the fold follows */
 /* What was filled counts: n tokens more. */
 void ntx_recur_step(struct ntx_recur *r, uint32_t n);
 

@@ -146,8 +146,8 @@ static void attention_rate(struct timer *t, uint32_t positions, uint32_t q8)
         tiles[2 * n_tiles + 1] = positions - i < 16 ? positions - i : 16;
     }
     uint32_t *d_tiles = gpu_put(u, tiles, n_tiles * 2 * sizeof *tiles, 0);
-    struct ntx_gpu_attend a = {.q = q, .out = out, .partial = partial, .kv = kv, .ld_out = width / sizeof(float), .n_rows = 1, .most_pos = positions, .scale = 0.1f};
-    struct ntx_gpu_prefill p = {.q = q, .out = out, .kv = kv, .tiles = d_tiles, .ld_out = width / sizeof(float), .n_tiles = n_tiles, .scale = 0.1f};
+    struct ntx_gpu_attend a = {.q = q, .out = out, .partial = partial, .kv = kv, .ld_q = width / sizeof(float), .ld_out = width / sizeof(float), .n_rows = 1, .most_pos = positions, .scale = 0.1f};
+    struct ntx_gpu_prefill p = {.q = q, .out = out, .kv = kv, .tiles = d_tiles, .ld_q = width / sizeof(float), .ld_out = width / sizeof(float), .n_tiles = n_tiles, .scale = 0.1f};
     a.kv.rows = row;
     TIMED(t, for (int i = 0; i < 10; i++) OK(u, u->ops->launch(u->s, NTX_GPU_ATTEND, &a)));
     printf("decode attention GB/s,%s,32 heads on 8 x 128,%u,%.1f,\n", q8 ? "Q8_0" : "F16", positions, 10.0 * (double)kv.block_bytes / 32 * positions / median_s(t) / 1e9);

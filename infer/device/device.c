@@ -112,8 +112,11 @@ static void place_lists(struct ntx_device *d, struct cursor *c)
     const struct ntx_hparams *hp = d->hp;
     struct ntx__device_mem *m = &d->m;
     uint64_t r = d->c.max_rows;
-    m->cs = floats(c, r * (hp->rope_dim / 2));
-    m->sn = floats(c, r * (hp->rope_dim / 2));
+    for (int t = 0; t < NTX_N_TURNS; t++) {
+        m->cs[t] = floats(c, r * (ntx_rope_dim(hp, (enum ntx_turn)t) / 2));
+        m->sn[t] = floats(c, r * (ntx_rope_dim(hp, (enum ntx_turn)t) / 2));
+    }
+    m->input_row = floats(c, r * hp->n_layers * hp->n_input);
     m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(c, hp->n_layers * r * 4);
     m->all_rows = place(c, r * 4);
@@ -126,6 +129,8 @@ static void place_lists(struct ntx_device *d, struct cursor *c)
     m->tiles = place(c, 2 * r * 4);
     m->tables = place(c, d->c.kv_blocks * 4ull);
     m->holes = place(c, (uint64_t)hp->n_layers * d->c.kv_blocks * 4);
+    m->turns = place(c, ntx_recur_bytes(hp) ? r * sizeof *m->turns : 0);
+    m->turn_rows = place(c, ntx_recur_bytes(hp) ? r * 4 : 0);
 }
 
 static void place_experts(struct ntx_device *d, struct cursor *c)
@@ -152,14 +157,26 @@ static void place_groups(struct ntx_device *d, struct cursor *c)
     d->m.uses = place(c, ntx_ffn_mode_groups(&d->c.ffn) ? d->c.max_rows * n : 0);
 }
 
+static void place_latents(struct ntx_device *d, struct cursor *c)
+{
+    const struct ntx_hparams *hp = d->hp;
+    uint64_t n = (uint64_t)d->attend_rows * hp->n_head;
+    if (!hp->kv_lora)
+        return;
+    d->m.latent_q = floats(c, n * ntx_kept_k(hp, 0));
+    d->m.latent_out = floats(c, n * hp->kv_lora);
+    d->m.latent_x = place(c, n * ntx__device_latent_form(d));
+}
+
 static void place_large(struct ntx_device *d, struct cursor *c, const struct sizes *s)
 {
     const struct ntx_hparams *hp = d->hp;
     struct ntx__device_mem *m = &d->m;
     uint64_t padded = NTX_ROUND_UP((uint64_t)d->c.max_rows, NTX__DENSE_ROWS);
-    uint64_t partial = (uint64_t)hp->n_head * ntx__device_splits(d) * (hp->head_v + 2) * sizeof(float);
+    uint64_t partial = (uint64_t)hp->n_head * ntx__device_splits(d) * ((hp->kv_lora ? hp->kv_lora : hp->head_v) + 2) * sizeof(float);
     d->attend_rows = (uint32_t)NTX_MIN(NTX_MAX(NTX__PARTIAL_BYTES / partial, 1), (uint64_t)d->c.max_rows);
     m->partial = place(c, d->attend_rows * partial);
+    place_latents(d, c);
     m->x16 = place(c, padded * s->n_in * 2);
     m->exponents = place(c, padded * 4);
     m->w16 = place(c, s->chunk_values * 2);
@@ -168,6 +185,7 @@ static void place_large(struct ntx_device *d, struct cursor *c, const struct siz
     d->n_stages = NTX_MAX(NTX_MIN(d->c.in_flight, NTX__STAGES), 1u);
     m->stages = place(c, d->n_stages * d->stage_bytes);
     m->kv = place(c, d->kv_block_bytes * d->c.kv_blocks);
+    m->states = place(c, ntx_recur_bytes(hp) / 2 * d->c.states);
 }
 
 /* Chunks of a tensor that stay follow one another without a gap, so that one launch does a run of them. */
@@ -211,14 +229,13 @@ static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
     d->hp = &c->model->hp;
     d->choices = NTX_MAX(c->max_rows, d->hp->n_expert_used);
     d->predict_rows = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX_DECODE_ROWS) : NTX__PREFETCH_ROWS;
-    d->tiled = d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
+    d->tiled = !d->hp->dims && !d->hp->kv_lora && d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
     if (c->share)
         d->share = *c->share;
     else
         ntx_copy_share_default(&d->share);
     d->c.share = NULL; /* the caller's */
     d->kv_block_bytes = ntx_kv_block_bytes(d->hp, c->kv_type);
-    d->kv_layer_bytes = d->kv_block_bytes / d->hp->n_layers;
 }
 
 uint64_t ntx_device_bytes(const struct ntx_device_config *c)
@@ -246,6 +263,7 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     m->tiles = place(&c, 2 * r * 4);
     m->tables = place(&c, d->c.kv_blocks * 4ull);
     m->holes = place(&c, holes * 4);
+    m->turns = place(&c, ntx_recur_bytes(d->hp) ? r * sizeof *m->turns : 0);
     m->groups = place(&c, most_groups(d->c.model) * 4ull);
     m->uses = place(&c, ntx_ffn_mode_groups(&d->c.ffn) ? r * most_groups(d->c.model) : 0);
     return c.at;
@@ -266,8 +284,11 @@ static int make_memory(struct ntx_device *d)
     d->at = calloc(d->c.chunks->n, sizeof *d->at);
     d->where = calloc(d->c.chunks->n, sizeof *d->where);
     d->layer = calloc(d->hp->n_layers, sizeof *d->layer);
-    if (!d->at || !d->where || !d->layer)
+    d->kv_at = calloc(d->hp->n_layers, sizeof *d->kv_at);
+    if (!d->at || !d->where || !d->layer || !d->kv_at)
         return -ENOMEM;
+    for (uint32_t l = 1; l < d->hp->n_layers; l++)
+        d->kv_at[l] = d->kv_at[l - 1] + ntx_kv_layer_bytes(d->hp, d->c.kv_type, l - 1);
     uint8_t **at = d->at;
     d->at = NULL;
     d->bytes = lay_out(d, NULL, true);
@@ -338,6 +359,7 @@ void ntx_device_free(struct ntx_device *d)
     free(d->at);
     free(d->where);
     free(d->layer);
+    free(d->kv_at);
     free(d);
 }
 

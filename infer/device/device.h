@@ -44,6 +44,7 @@ struct ntx_device_config {
     const struct ntx_chunks *chunks;
     const struct ntx_plan_chunk *table; /* [chunks->n]; only placements are looked at */
     uint32_t max_rows, ctx, kv_blocks, logits_rows;
+    uint32_t states;      /* sides of recurrent states (infer/recur.h), where the model keeps such */
     uint32_t in_flight;   /* streamed chunks held at once, at least 1; less than the ring has slots */
     enum ntx_kv_type kv_type;
     struct ntx_ffn_mode ffn; /* of a packed model */

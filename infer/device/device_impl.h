@@ -3,6 +3,8 @@
  *   device.c        memory: one layout, counted and placed
  *   device_rows.c   what comes in and goes out: rows, which layers they have, logits
  *   device_layer.c  the table of the back end; the operations of a layer's steps, and of experts
+ *   device_latent.c attention over latents
+ *   device_delta.c  layers that keep a recurrent state
  *   device_groups.c groups of a packed layer's neurons
  *   device_mm.c     a step that multiplies, each chunk where it lives
  *   device_copy.c   chunks copied to the device: stages, events, the emulated link */
@@ -30,7 +32,10 @@ struct ntx__stage { /* device memory of one streamed chunk */
 struct ntx__device_mem {
     float *buf[NTX__N_BUFS];       /* [R x ...], of choices [A x ...], of logits [L x n_vocab] */
     void *quantized[NTX__N_SETS][NTX_N_ACTS]; /* [the same] */
-    float *cs, *sn;                /* [R x rope_dim / 2] */
+    float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x half of what it turns] */
+    float *input_row;              /* [R x n_layers * n_input] what layers get of the token: the rows of its table */
+    float *latent_q, *latent_out;  /* attention over latents: [attend_rows x n_head x kept K], [attend_rows x n_head x kv_lora] */
+    void *latent_x;                /* [attend_rows x n_head] what their heads' matrices are multiplied by, in its form */
     struct ntx_gpu_candidate *best; /* [L x NTX_BEST_MAX] */
     float *partial;                /* [attend_rows x n_head x splits x (head_v + 2)] */
     uint32_t *rows;                /* [n_layers x R] of the pass, of a layer: live ones first */
@@ -49,6 +54,9 @@ struct ntx__device_mem {
     uint16_t *x16, *w16;           /* [R padded x widest input], [largest chunk's values] */
     int32_t *exponents;            /* [R padded] */
     float *z;                      /* [NTX__DENSE_ROWS x most rows of a chunk] */
+    uint8_t *states;               /* [states] sessions' recurrent states, in the places that they have on the host (infer/recur.h) */
+    struct ntx_gpu_turn *turns;    /* [R] */
+    uint32_t *turn_rows;           /* [R] */
     uint8_t *kv, *stages, *weights;
 };
 
@@ -58,6 +66,7 @@ struct ntx__device_host {
     struct ntx_gpu_candidate *best;
     uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables, *holes, *groups;
     uint8_t *uses;
+    struct ntx_gpu_turn *turns;
 };
 
 /* Rows of a layer, or of the whole pass: `list` names them. Those of decoding come first of the live ones. */
@@ -77,7 +86,8 @@ struct ntx_device {
     struct ntx__stage stages[NTX__STAGES];
     uint32_t n_stages, next_stage, choices; /* choices: A */
     uint32_t predict_rows;         /* rows whose use of groups is predicted */
-    uint64_t stage_bytes, kv_block_bytes, kv_layer_bytes, bytes;
+    uint64_t stage_bytes, kv_block_bytes, bytes;
+    uint64_t *kv_at;               /* [n_layers] where a layer's K and V begin in a block */
     uint32_t attend_rows;
     uint8_t **at;                  /* [chunks->n] on the device, NULL for those that are not */
     uint8_t *where;                /* [chunks->n] of a step: enum ntx__where */
@@ -119,6 +129,19 @@ int ntx__device_settle(struct ntx_device *d); /* gives back what streamed chunks
 int ntx__device_add_pending(struct ntx_device *d);
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n); /* of rows m.out_rows into x */
 const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w); /* or rows of floats; NULL where the model has none */
+
+struct ntx_gpu_kv ntx__device_kv(const struct ntx_device *d, uint32_t row); /* of f->layer, for live rows from `row` on */
+int ntx__device_step(struct ntx_device *d, const struct ntx_gpu_step *g);
+uint32_t ntx__device_most_pos(const struct ntx_device *d); /* positions of the pass, and 1 */
+
+/* ---- device_latent.c */
+int ntx__device_attend_latent(struct ntx_device *d, const struct ntx_step *s);
+uint64_t ntx__device_latent_form(const struct ntx_device *d); /* bytes of a head's row in m.latent_x */
+
+/* ---- device_delta.c */
+int ntx__device_turns(struct ntx_device *d); /* of the pass; the device's error */
+int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r); /* these as struct ntx_backend says */
+int ntx__device_delta(struct ntx_forward *f, const struct ntx__run *r);
 
 /* ---- device_groups.c */
 int ntx__device_groups(struct ntx_forward *f, bool all, uint32_t n); /* these as struct ntx_backend says */

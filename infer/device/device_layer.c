@@ -66,13 +66,13 @@ int ntx__device_add_pending(struct ntx_device *d)
 
 static const float *vector(const struct ntx_device *d, enum ntx_tensor t) { return ntx__device_vector(d, &layer(d)->of[t]); }
 
-/* The layer's first norm, with what the layer before added still to come: in one go where the rows are the same. */
-static int first_norm(struct ntx_device *d, const struct ntx_step *s, uint32_t forms)
+/* x = norm(h), with what the layer before added still to come: in one go where the rows are the same. */
+static int norm_state(struct ntx_device *d, const struct ntx_step *s, uint32_t forms)
 {
     bool together = d->pending.n_live == d->now.n_all && d->pending.list == d->now.list;
     int rc = together ? 0 : ntx__device_add_pending(d);
     if (!rc)
-        rc = add_and_norm(d, together ? d->m.buf[NTX_BUF_Y] : NULL, NULL, vector(d, (enum ntx_tensor)s->weight[0]), d->now.list, d->now.n_all, forms, 1);
+        rc = add_and_norm(d, together ? d->m.buf[NTX_BUF_Y] : NULL, NULL, vector(d, (enum ntx_tensor)s->weight[0]), d->now.list, d->now.n_all, forms, s->scale != 0 ? s->scale : 1);
     d->pending.n_live = 0;
     return rc;
 }
@@ -86,50 +86,129 @@ static int residual(struct ntx_device *d, const struct ntx__run *r)
         return 0;
     }
     if (r->n == 1)
-        return first_norm(d, s, r->forms);
+        return norm_state(d, s, r->forms);
     return add_and_norm(d, d->m.buf[NTX_BUF_Y], s->op == NTX_OP_BIAS ? vector(d, (enum ntx_tensor)s->weight[0]) : NULL, vector(d, (enum ntx_tensor)last->weight[0]), d->now.list,
                         d->now.n_live, r->forms, 1);
 }
 
-static struct ntx_gpu_kv kv(const struct ntx_device *d, uint32_t row)
+struct ntx_gpu_kv ntx__device_kv(const struct ntx_device *d, uint32_t row)
 {
     const struct ntx_hparams *hp = d->hp;
+    const struct ntx_dims w = ntx_dims_of(hp, d->f->layer);
     return (struct ntx_gpu_kv){
-        .base = d->m.kv, .block_bytes = d->kv_block_bytes, .layer_offset = d->f->layer * d->kv_layer_bytes, .tables = d->m.tables,
+        .base = d->m.kv, .block_bytes = d->kv_block_bytes, .layer_offset = d->kv_at[w.kv_of], .tables = d->m.tables,
         .table_at = d->m.table_at, .pos = d->m.pos, .rows = d->now.list + row,
-        .paths = d->n_paths ? d->m.paths : NULL, .path_from = d->m.path_from, .path_at = d->m.path_at, .holes = d->with_holes ? d->m.holes + (uint64_t)d->f->layer * d->c.kv_blocks : NULL, .block_tokens = NTX_KV_BLOCK, .n_head = hp->n_head,
-        .n_head_kv = hp->n_head_kv, .head_k = hp->head_k, .head_v = hp->head_v, .q8 = d->c.kv_type == NTX_KV_Q8_0,
+        .paths = d->n_paths ? d->m.paths : NULL, .path_from = d->m.path_from, .path_at = d->m.path_at, .holes = d->with_holes ? d->m.holes + (uint64_t)d->f->layer * d->c.kv_blocks : NULL, .block_tokens = NTX_KV_BLOCK, .n_head = w.n_head,
+        .n_head_kv = ntx_kept_heads(hp, d->f->layer), .head_k = ntx_kept_k(hp, d->f->layer), .head_v = hp->kv_lora ? hp->kv_lora : w.head_v, .q8 = d->c.kv_type == NTX_KV_Q8_0,
+        .v_in_k = hp->kv_lora != 0,
     };
 }
 
-/* q or k, of all heads at once. */
-static int norm_all(struct ntx_device *d, enum ntx_tensor t, float *x, uint32_t n, uint32_t n_rows)
+/* A buffer's rows, normed whole. */
+static int norm_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t n)
 {
-    const struct ntx_gpu_norm g = {.h = x, .w = vector(d, t), .x = x, .ld_h = n, .ld_x = n, .n = n, .n_rows = n_rows, .eps = d->hp->rms_eps, .times = 1};
-    return g.w && n_rows ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
+    const struct ntx_gpu_norm g = {.h = d->m.buf[s->in[0]], .w = vector(d, (enum ntx_tensor)s->weight[0]), .x = d->m.buf[s->out], .ld_h = d->f->buf[s->in[0]].ld,
+                                   .ld_x = d->f->buf[s->out].ld, .n = s->width, .n_rows = n, .eps = d->hp->rms_eps, .times = s->scale != 0 ? s->scale : 1};
+    return n ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
+}
+
+/* Norms over all heads. */
+static int norm_all(struct ntx_device *d, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(d->f, r);
+    int rc = 0;
+    for (uint32_t k = 0; k < r->n && !rc; k++)
+        if (s[k].op == NTX_OP_NORM && (s[k].weight[0] == NTX_T_q_norm_all || s[k].weight[0] == NTX_T_k_norm_all))
+            rc = norm_rows(d, &s[k], s[k].feeds ? d->now.n_all : d->now.n_live);
+    return rc;
 }
 
 /* Biases, norms of heads, rotation, and K and V into the cache. */
-static int rotate_and_store(struct ntx_device *d)
+static int rotate_and_store(struct ntx_device *d, const struct ntx__run *r)
 {
     const struct ntx_step *rope = ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ROPE); /* or none is turned */
+    const uint8_t turn = rope ? rope->turn : 0;
     const struct ntx_gpu_rotate g = {
-        .q = d->m.buf[NTX_BUF_Q], .k = d->m.buf[NTX_BUF_K], .v = d->m.buf[NTX_BUF_V], .q_bias = vector(d, NTX_T_q_bias), .k_bias = vector(d, NTX_T_k_bias), .v_bias = vector(d, NTX_T_v_bias),
-        .q_norm = vector(d, NTX_T_q_norm), .k_norm = vector(d, NTX_T_k_norm), .cs = d->m.cs, .sn = d->m.sn, .kv = kv(d, 0), .n_rows = d->now.n_all,
+        .q = d->m.buf[NTX_BUF_Q], .k = d->m.buf[NTX_BUF_K], .v = d->m.buf[NTX_BUF_V], .ld_q = d->f->buf[NTX_BUF_Q].ld, .ld_k = d->f->buf[NTX_BUF_K].ld, .ld_v = d->f->buf[NTX_BUF_V].ld,
+        .q_bias = vector(d, NTX_T_q_bias), .k_bias = vector(d, NTX_T_k_bias), .v_bias = vector(d, NTX_T_v_bias),
+        .q_norm = vector(d, NTX_T_q_norm), .k_norm = vector(d, NTX_T_k_norm), .cs = d->m.cs[turn], .sn = d->m.sn[turn], .kv = ntx__device_kv(d, 0), .n_rows = d->now.n_all,
         .n_query = d->now.n_live, .rope_dim = rope ? rope->rotated : 0, .neox = rope && rope->pairs != NTX_ROPE_NORM, .eps = d->hp->rms_eps,
     };
-    int rc = norm_all(d, NTX_T_q_norm_all, d->m.buf[NTX_BUF_Q], d->hp->n_head * d->hp->head_k, d->now.n_live);
-    if (!rc)
-        rc = norm_all(d, NTX_T_k_norm_all, d->m.buf[NTX_BUF_K], d->hp->n_head_kv * d->hp->head_k, d->now.n_all);
+    int rc = norm_all(d, r);
     return rc ? rc : ntx__device_go(d, NTX_GPU_ROTATE, &g, "rotation");
 }
+
+/* ---- steps of rows, one by one */
+
+int ntx__device_step(struct ntx_device *d, const struct ntx_gpu_step *g) { return g->n_rows ? ntx__device_go(d, NTX_GPU_STEP, g, "a step of rows") : 0; }
+
+/* K and V as they are. */
+static int put(struct ntx_device *d, const struct ntx_step *s)
+{
+    const struct ntx_gpu_rotate g = {
+        .k = d->m.buf[s->in[0]], .v = d->m.buf[s->in[1]], .ld_k = d->f->buf[s->in[0]].ld, .ld_v = d->f->buf[s->in[1]].ld, .cs = d->m.cs[0], .sn = d->m.sn[0], .kv = ntx__device_kv(d, 0), .n_rows = d->now.n_all,
+    };
+    return ntx__device_go(d, NTX_GPU_ROTATE, &g, "K and V");
+}
+
+static uint32_t by_pass(uint8_t buf, uint32_t bit) { return buf == NTX_BUF_H || buf == NTX_BUF_INPUTS ? bit : 0; }
+
+static const float *weight_of(const struct ntx_device *d, const struct ntx_step *s, unsigned i) { return i < s->n_weights ? vector(d, (enum ntx_tensor)s->weight[i]) : NULL; }
+
+static int one_step(struct ntx_device *d, const struct ntx_step *s)
+{
+    const struct ntx_forward *f = d->f;
+    const bool table = s->op == NTX_OP_INPUTS, turns = s->op == NTX_OP_ROPE;
+    const uint32_t n = s->feeds ? d->now.n_all : d->now.n_live;
+    const struct ntx_gpu_step g = {
+        .out = d->m.buf[s->out] + s->offset, .in = d->m.buf[s->in[0]], .other = table ? d->m.input_row : s->in[1] ? d->m.buf[s->in[1]] + s->from : NULL,
+        .w = weight_of(d, s, 0), .w2 = weight_of(d, s, 1), .cs = turns ? d->m.cs[s->turn] : NULL, .sn = turns ? d->m.sn[s->turn] : NULL, .rows = d->now.list,
+        .ld_out = f->buf[s->out].ld, .ld_in = f->buf[s->in[0]].ld, .ld_other = table ? s->width : f->buf[s->in[1]].ld, .op = s->op,
+        .by_row = by_pass(s->out, NTX_GPU_OUT) | by_pass(s->in[0], NTX_GPU_IN) | (table ? NTX_GPU_OTHER : by_pass(s->in[1], NTX_GPU_OTHER)),
+        .n_rows = n, .heads = s->heads, .width = s->width, .rotated = s->rotated, .neox = s->pairs != NTX_ROPE_NORM, .act = s->act, .scale = s->scale, .eps = d->hp->rms_eps,
+    };
+    if (s->op == NTX_OP_PUT)
+        return put(d, s);
+    if (s->op == NTX_OP_NORM && s->heads == 1 && s->n_weights && !by_pass(s->in[0], 1) && !by_pass(s->out, 1))
+        return norm_rows(d, s, n);
+    return ntx__device_step(d, &g);
+}
+
+static bool norms_state(const struct ntx_step *s) { return s->op == NTX_OP_NORM && s->in[0] == NTX_BUF_H && s->out == NTX_BUF_X; }
+static bool adds_to_state(const struct ntx_step *s) { return s->op == NTX_OP_ADD && s->in[0] == NTX_BUF_Y && s->out == NTX_BUF_H; }
+
+/* One after another, but for the ends that a kernel does in one go. */
+static int each_step(struct ntx_device *d, const struct ntx__run *r)
+{
+    const struct ntx_layer *l = &d->c.model->layers[d->f->layer];
+    const struct ntx_step *s = ntx__steps_of(d->f, r), *end = s + r->n;
+    int rc = 0;
+    for (; s < end && !rc; s++) {
+        if (s + 1 == end && norms_state(s))
+            return norm_state(d, s, r->forms);
+        if (s + 2 == end && adds_to_state(s) && norms_state(s + 1) && !d->pending.n_live)
+            return add_and_norm(d, d->m.buf[NTX_BUF_Y], NULL, vector(d, (enum ntx_tensor)s[1].weight[0]), d->now.list, d->now.n_live, r->forms, s[1].scale != 0 ? s[1].scale : 1);
+        if (s + 1 == l->step + l->n_steps && adds_to_state(s)) {
+            d->pending = d->now;
+            return 0;
+        }
+        if ((s->in[0] == NTX_BUF_H || s->out == NTX_BUF_H) && (rc = ntx__device_add_pending(d)))
+            return rc;
+        rc = one_step(d, s);
+    }
+    return rc ? rc : glu(d->f, &(struct ntx__glu){.gate = end[-1].out, .n = r->width, .n_rows = end[-1].feeds ? d->now.n_all : d->now.n_live, .forms = r->forms});
+}
+
+static bool all_at_once(const struct ntx_layer *l, const struct ntx__run *r);
 
 static int rows(struct ntx_forward *f, const struct ntx__run *r)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_step *last = ntx__steps_of(f, r) + r->n - 1;
+    if (!all_at_once(&d->c.model->layers[f->layer], r))
+        return each_step(d, r);
     if (last->op == NTX_OP_PUT)
-        return rotate_and_store(d);
+        return rotate_and_store(d, r);
     if (last->op == NTX_OP_GLU)
         return glu(f, &(struct ntx__glu){.gate = last->in[0], .up = last->in[1], .act = last->act, .n = last->width, .n_rows = f->n_live, .forms = r->forms});
     return residual(d, r);
@@ -137,18 +216,24 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
 
 /* ---- attention */
 
-/* Live rows [from, to), in groups of as many as the memory for partial results serves. */
-static int attend_split(struct ntx_device *d, uint32_t from, uint32_t to)
+uint32_t ntx__device_most_pos(const struct ntx_device *d)
 {
-    const struct ntx_hparams *hp = d->hp;
     uint32_t most = 1;
     for (uint32_t i = 0; i < d->f->b->n_rows; i++)
         most = NTX_MAX(most, d->host.pos[i] + 1);
+    return most;
+}
+
+/* Live rows [from, to), in groups of as many as the memory for partial results serves. */
+static int attend_split(struct ntx_device *d, const struct ntx_step *s, uint32_t from, uint32_t to)
+{
+    const uint64_t ld_q = d->f->buf[NTX_BUF_Q].ld;
+    uint32_t most = ntx__device_most_pos(d);
     for (uint32_t r = from; r < to; r += d->attend_rows) {
         const struct ntx_gpu_attend g = {
-            .q = d->m.buf[NTX_BUF_Q] + (uint64_t)r * hp->n_head * hp->head_k, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)r * d->f->ld_attn, .partial = d->m.partial,
-            .kv = kv(d, r), .ld_out = d->f->ld_attn, .n_rows = NTX_MIN(to - r, d->attend_rows), .most_pos = most,
-            .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = ntx__steps_of(d->f, d->f->run)->scale,
+            .q = d->m.buf[NTX_BUF_Q] + r * ld_q, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)r * d->f->ld_attn, .partial = d->m.partial,
+            .kv = ntx__device_kv(d, r), .ld_q = ld_q, .ld_out = d->f->ld_attn, .n_rows = NTX_MIN(to - r, d->attend_rows), .most_pos = most,
+            .window = s->window, .sinks = vector(d, NTX_T_sinks), .scale = s->scale, .cap = s->cap,
         };
         int rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention");
         if (rc)
@@ -158,13 +243,13 @@ static int attend_split(struct ntx_device *d, uint32_t from, uint32_t to)
 }
 
 /* Prompts' rows, which skip no layer: so their tiles are those of the pass. */
-static int attend_tiles(struct ntx_device *d, uint32_t from)
+static int attend_tiles(struct ntx_device *d, const struct ntx_step *s, uint32_t from)
 {
-    const struct ntx_hparams *hp = d->hp;
+    const uint64_t ld_q = d->f->buf[NTX_BUF_Q].ld;
     const struct ntx_gpu_prefill g = {
-        .q = d->m.buf[NTX_BUF_Q] + (uint64_t)from * hp->n_head * hp->head_k, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)from * d->f->ld_attn, .kv = kv(d, from),
-        .tiles = d->m.tiles, .ld_out = d->f->ld_attn, .n_tiles = d->n_tiles,
-        .window = ntx__steps_of(d->f, d->f->run)->window, .sinks = vector(d, NTX_T_sinks), .scale = ntx__steps_of(d->f, d->f->run)->scale,
+        .q = d->m.buf[NTX_BUF_Q] + from * ld_q, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)from * d->f->ld_attn, .kv = ntx__device_kv(d, from),
+        .tiles = d->m.tiles, .ld_q = ld_q, .ld_out = d->f->ld_attn, .n_tiles = d->n_tiles,
+        .window = s->window, .sinks = vector(d, NTX_T_sinks), .scale = s->scale,
     };
     return d->n_tiles ? ntx__device_go(d, NTX_GPU_PREFILL, &g, "attention of prompts") : 0;
 }
@@ -172,10 +257,12 @@ static int attend_tiles(struct ntx_device *d, uint32_t from)
 static int attend(struct ntx_forward *f, const struct ntx__run *r)
 {
     struct ntx_device *d = f->c.device;
-    uint32_t exact = d->n_tiles ? d->now.n_exact : d->now.n_live;
-    int rc = attend_split(d, 0, exact);
-    if (!rc)
-        rc = attend_tiles(d, exact);
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    bool tiled = d->n_tiles && s->cap == 0;
+    uint32_t exact = tiled ? d->now.n_exact : d->now.n_live;
+    int rc = s->latent ? ntx__device_attend_latent(d, s) : attend_split(d, s, 0, exact);
+    if (!rc && tiled)
+        rc = attend_tiles(d, s, exact);
     return rc ? rc : glu(f, &(struct ntx__glu){.gate = NTX_BUF_ATTN, .up = NTX_BUF_NONE, .n = r->width, .n_rows = f->n_live, .forms = r->forms});
 }
 
@@ -205,11 +292,26 @@ static int gather_form(struct ntx_device *d, enum ntx_act form, const void *from
     return ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
 }
 
+static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, f->run)->weighs_input; }
+
+/* Rows times their choices' shares, in the forms that are wanted. */
+static int gather_weighed(struct ntx_device *d, uint32_t forms)
+{
+    const uint64_t stride = ntx__stride(d->f, NTX_BUF_X, NTX_ACT_F32, d->hp->n_embd);
+    const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_X], .to = d->m.buf[NTX__BUF_CHOICE_X], .rows = d->m.moe.row + d->f->moe.first, .weight = d->m.moe.weight,
+                                     .place = d->m.moe.place, .from_stride = stride, .to_stride = stride, .bytes = d->hp->n_embd * sizeof(float), .n_rows = d->f->moe.n,
+                                     .used = d->hp->n_expert_used, .first = d->f->moe.first};
+    int rc = ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
+    return rc ? rc : glu(d->f, &(struct ntx__glu){.gate = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n = d->hp->n_embd, .n_rows = d->f->moe.n, .forms = forms});
+}
+
 static int gather(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_weight *const in[] = {&layer(d)->expert[NTX_EXPERT_GATE], &layer(d)->expert[NTX_EXPERT_UP]};
     uint32_t forms = ntx__forms(in, 2);
+    if (weighs_input(f))
+        return gather_weighed(d, forms);
     int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, NTX_ACT_F32, d->m.buf[NTX_BUF_X], d->m.buf[NTX__BUF_CHOICE_X]) : 0;
     for (int form = NTX_ACT_F32 + 1; !rc && form < NTX_N_ACTS; form++)
         if (forms >> form & 1)
@@ -221,7 +323,7 @@ static int combine(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_gpu_combine g = {
-        .y = d->m.buf[NTX_BUF_Y], .z = d->m.buf[NTX__BUF_CHOICE_Y], .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL, .weight = d->m.moe.weight,
+        .y = d->m.buf[NTX_BUF_Y], .z = d->m.buf[NTX__BUF_CHOICE_Y], .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL, .weight = weighs_input(f) ? NULL : d->m.moe.weight,
         .place = d->m.moe.place, .bias = ntx__device_vector(d, &layer(d)->expert_bias[NTX_EXPERT_DOWN]), .expert = d->m.moe.expert,
         .ld_y = d->hp->n_embd, .used = d->hp->n_expert_used, .first = f->moe.first, .n_choices = f->moe.n, .n = d->hp->n_embd, .n_rows = f->n_live,
     };
@@ -243,29 +345,37 @@ int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
 
 /* ---- what there is a kernel for */
 
-/* Steps of rows as the functions above know them. */
-static bool can_rows(const struct ntx_layer *l, const struct ntx__run *r)
+/* Steps of rows that one kernel does: a norm of the state; what is added to it, and its norm; biases, norms and rotation of q and k, and K and V into the
+ * cache; a GLU in place. */
+static bool all_at_once(const struct ntx_layer *l, const struct ntx__run *r)
 {
-    static const char letters[NTX_N_OPS] = {[NTX_OP_NORM] = 'N', [NTX_OP_BIAS] = 'B', [NTX_OP_ROPE] = 'R', [NTX_OP_PUT] = 'P', [NTX_OP_GLU] = 'G', [NTX_OP_ADD] = 'A', [NTX_OP_SCALE] = 'S', [NTX_OP_INPUTS] = 'I'};
+    static const char letters[NTX_N_OPS] = {[NTX_OP_NORM] = 'N', [NTX_OP_BIAS] = 'B', [NTX_OP_ROPE] = 'R', [NTX_OP_PUT] = 'P', [NTX_OP_GLU] = 'G', [NTX_OP_ADD] = 'A'};
     char ops[NTX_LAYER_STEPS + 1] = "";
-    for (uint32_t i = 0; i < r->n; i++)
-        ops[i] = letters[l->step[r->first + i].op];
-    if (!r->first || r->first + r->n == l->n_steps)
-        return !strcmp(ops, r->first ? "A" : "N");
-    return !strcmp(ops, "AN") || !strcmp(ops, "BAN") || !strcmp(ops, "G") || (ops[r->n - 1] == 'P' && strspn(ops, "BNR") == r->n - 1u);
+    const struct ntx_step *s = &l->step[r->first], *last = s + r->n - 1;
+    for (uint32_t i = 0; i < r->n; i++) {
+        ops[i] = letters[s[i].op] ? letters[s[i].op] : '?';
+        if ((s[i].op == NTX_OP_NORM && !s[i].n_weights) || s[i].offset || s[i].from)
+            return false;
+    }
+    if (!strcmp(ops, "N"))
+        return norms_state(last);
+    if (!strcmp(ops, "A"))
+        return adds_to_state(last) && r->first + r->n == l->n_steps;
+    if (!strcmp(ops, "AN") || !strcmp(ops, "BAN"))
+        return adds_to_state(last - 1) && norms_state(last);
+    if (!strcmp(ops, "G"))
+        return last->out == last->in[0] && last->in[1] != NTX_BUF_INPUTS;
+    size_t b = strspn(ops, "B"), n = strspn(ops + b, "N"), turned = strspn(ops + b + n, "R");
+    return (!turned || turned == 2) && !strcmp(ops + b + n + turned, "P") && last->in[0] == NTX_BUF_K && last->in[1] == NTX_BUF_V;
 }
 
 static bool can(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r)
 {
-    const struct ntx_step *s = &l->step[r->first];
-    if (m->hp.dims || m->rope_long != NTX_NO_TENSOR || m->rope_short != NTX_NO_TENSOR)
-        return false;
-    for (uint32_t i = 0; i < r->n; i++)
-        if (s[i].turn || s[i].cap != 0 || s[i].weighs_input || (s[i].op == NTX_OP_NORM && !s[i].n_weights))
-            return false;
+    const struct ntx_hparams *hp = &m->hp;
+    const uint32_t at = (uint32_t)(l - m->layers);
     if (r->kind == NTX__ATTEND)
-        return !m->hp.kv_lora && m->hp.head_k <= NTX_GPU_HEAD_MAX && m->hp.head_v <= NTX_GPU_HEAD_MAX;
-    return r->kind == NTX__ROWS ? can_rows(l, r) : r->kind != NTX__CONV && r->kind != NTX__DELTA;
+        return ntx_kept_k(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_v(hp, at) <= NTX_GPU_HEAD_MAX;
+    return true;
 }
 
 static bool has(const struct ntx_forward *f, uint32_t chunk) { return f->c.device->at[chunk] != NULL; }
@@ -276,6 +386,8 @@ const struct ntx_backend ntx_device_backend = {
     .enter = ntx__device_enter,
     .rows = rows,
     .attend = attend,
+    .conv = ntx__device_conv,
+    .delta = ntx__device_delta,
     .multiply = ntx__device_multiply,
     .glu = glu,
     .clear = clear,

@@ -81,18 +81,42 @@ static void lay_tiles(struct ntx_device *d, const struct ntx_batch *b)
     }
 }
 
+/* The tables that steps turn rows by. */
+static int bring_angles(struct ntx_device *d)
+{
+    const struct ntx_forward *f = d->f;
+    int rc = 0;
+    for (int t = 0; t < NTX_N_TURNS && !rc; t++) {
+        uint64_t bytes = f->m.cs[t] ? f->b->n_rows * (uint64_t)(ntx_rope_dim(d->hp, (enum ntx_turn)t) / 2) * sizeof(float) : 0;
+        if (!(rc = up(d, d->m.cs[t], f->m.cs[t], bytes)))
+            rc = up(d, d->m.sn[t], f->m.sn[t], bytes);
+    }
+    return rc;
+}
+
+/* What layers get of the tokens, as floats. */
+static int bring_inputs(struct ntx_device *d)
+{
+    const struct ntx_forward *f = d->f;
+    const struct ntx_weight *w = &d->c.chunks->input_embd;
+    const uint32_t width = d->hp->n_layers * d->hp->n_input;
+    for (uint32_t i = 0; width && i < f->b->n_rows; i++)
+        ntx_type_info(w->type)->dequant(f->m.input_embd + (size_t)i * w->row_bytes, f->m.input_row + (size_t)i * width, width / ntx_type_info(w->type)->block);
+    return up(d, d->m.input_row, f->m.input_row, (uint64_t)f->b->n_rows * width * sizeof(float));
+}
+
 /* h, the angles and the indices; h without padding between rows on both sides. */
 static int bring_rows(struct ntx_device *d)
 {
     const struct ntx_forward *f = d->f;
-    uint64_t n = f->b->n_rows, half = d->hp->rope_dim / 2;
+    uint64_t n = f->b->n_rows;
     int rc = lay_tables(d, f->b);
     if (rc)
         return rc;
     lay_paths(d, f->b);
     lay_tiles(d, f->b);
-    if ((rc = up(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) || (rc = up(d, d->m.cs, f->m.cs[NTX_TURN_ALL], n * half * sizeof(float))) ||
-        (rc = up(d, d->m.sn, f->m.sn[NTX_TURN_ALL], n * half * sizeof(float))) || (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
+    if ((rc = up(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) || (rc = bring_angles(d)) || (rc = bring_inputs(d)) || (rc = ntx__device_turns(d)) ||
+        (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
         (rc = up(d, d->m.pos, d->host.pos, n * 4)) || (rc = up(d, d->m.table_at, d->host.table_at, n * 4)) ||
         (d->n_paths && (rc = up(d, d->m.path_from, d->host.path_from, n * 4))) || (d->n_paths && (rc = up(d, d->m.path_at, d->host.path_at, n * 4))) ||
         (rc = up(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) || (rc = up(d, d->m.tables, d->host.tables, d->c.kv_blocks * 4ull)) || (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
@@ -253,6 +277,12 @@ static int give_logits(struct ntx_device *d, uint32_t n)
     return rc;
 }
 
+static int cap_logits(struct ntx_device *d, uint32_t n)
+{
+    const struct ntx_gpu_step g = {.op = NTX_GPU_CAP, .out = d->m.buf[NTX__BUF_LOGITS], .ld_out = d->hp->n_vocab, .width = d->hp->n_vocab, .n_rows = n, .scale = d->hp->logit_cap};
+    return d->hp->logit_cap != 0 ? ntx__device_step(d, &g) : 0;
+}
+
 int ntx__device_output(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
@@ -267,7 +297,8 @@ int ntx__device_output(struct ntx_forward *f)
     memcpy(d->host.out_rows, f->m.live, n * sizeof *f->m.live);
     if ((rc = up(d, d->m.out_rows, d->host.out_rows, n * 4ull)))
         return ntx__device_fail(d, rc, "rows out");
-    if ((rc = ntx__device_add_pending(d)) || (rc = ntx__device_output_norm(d, n)) || (rc = ntx__device_multiply(f, &p, 1, &in)))
+    if ((rc = ntx__device_add_pending(d)) || (rc = ntx__device_output_norm(d, n)) || (rc = ntx__device_multiply(f, &p, 1, &in)) ||
+        (rc = cap_logits(d, n)))
         return rc;
     return give_logits(d, n);
 }
@@ -287,18 +318,31 @@ int ntx__device_begin(struct ntx_forward *f)
     return bring_rows(d);
 }
 
+/* Layers that are alike one after another go in one launch. */
+static int move_layers(struct ntx_device *d, uint32_t n)
+{
+    const struct ntx_hparams *hp = d->hp;
+    int rc = 0;
+    for (uint32_t l = 0, same; l < hp->n_layers && !rc; l += same) {
+        uint64_t bytes = ntx_kv_layer_bytes(hp, d->c.kv_type, l);
+        for (same = 1; l + same < hp->n_layers && ntx_kv_layer_bytes(hp, d->c.kv_type, l + same) == bytes && ntx_kept_k(hp, l + same) == ntx_kept_k(hp, l) &&
+                       ntx_kept_heads(hp, l + same) == ntx_kept_heads(hp, l); same++)
+            ;
+        d->f->layer = l;
+        const struct ntx_gpu_move g = {.kv = ntx__device_kv(d, 0), .slots = d->m.paths, .layer_bytes = bytes, .n = n, .n_layers = same};
+        rc = bytes ? d->ops->launch(d->compute, NTX_GPU_MOVE, &g) : 0;
+    }
+    return rc;
+}
+
 int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n)
 {
     struct ntx_device *d = f->c.device;
-    const struct ntx_hparams *hp = d->hp;
     uint32_t n_blocks;
     const uint32_t *blocks = ntx_kv_seq_blocks(kv, &n_blocks);
-    const struct ntx_gpu_move g = {
-        .kv = {.base = d->m.kv, .block_bytes = d->kv_block_bytes, .tables = d->m.tables, .table_at = d->m.table_at, .block_tokens = NTX_KV_BLOCK, .n_head_kv = hp->n_head_kv,
-               .head_k = hp->head_k, .head_v = hp->head_v, .q8 = d->c.kv_type == NTX_KV_Q8_0},
-        .slots = d->m.paths, .layer_bytes = d->kv_layer_bytes, .n = n, .n_layers = hp->n_layers,
-    };
     d->f = f;
+    d->n_paths = 0;
+    d->with_holes = false;
     d->host.table_at[0] = 0;
     memcpy(d->host.tables, blocks, n_blocks * sizeof *blocks);
     for (uint32_t i = 0; i < n; i++) {
@@ -307,7 +351,7 @@ int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_
     }
     int rc;
     if ((rc = up(d, d->m.table_at, d->host.table_at, 4)) || (rc = up(d, d->m.tables, d->host.tables, n_blocks * 4ull)) || (rc = up(d, d->m.paths, d->host.paths, n * 8ull)) ||
-        (rc = d->ops->launch(d->compute, NTX_GPU_MOVE, &g)) || (rc = d->ops->stream_sync(d->compute)))
+        (rc = move_layers(d, n)) || (rc = d->ops->stream_sync(d->compute)))
         return ntx__device_fail(d, rc, "an accepted path");
     return 0;
 }

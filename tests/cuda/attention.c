@@ -12,6 +12,7 @@ struct shape {
     bool neox, bias, norm, q8, holes;
     uint32_t window;
     bool sinks;
+    float cap; /* of decoding */
 };
 
 static const float sinks[] = {1.5f, -2, 0.3f, 4, -0.7f, 0, 2.5f, -1};
@@ -127,7 +128,7 @@ static void attend_cpu(const struct cache *k, uint32_t row, uint32_t head, const
         vs[p / BLOCK] = blocks[1][p / BLOCK];
     }
     struct ntx_attn a = {.q = q, .out = out, .n_q = 1, .n_rows = 1, .k = ks, .v = vs, .block_tokens = BLOCK, .n_pos = n, .head_k = k->c->head_k, .head_v = k->c->head_v,
-                         .scale = 0.125f, .window = k->c->window, .sinks = k->c->sinks ? sinks + head : NULL,
+                         .scale = 0.125f, .cap = k->c->cap, .window = k->c->window, .sinks = k->c->sinks ? sinks + head : NULL,
                          .hole = k->c->holes ? (const uint8_t *)(k->holes + k->table_at[row]) : NULL};
     oracle->attend[k->type](&a);
 }
@@ -216,15 +217,15 @@ static void decode(struct gpu *u, struct rng *rng, const struct shape *c, const 
     void *partial = gpu_new(u, sizeof *out * QUERIES * c->heads * ((most + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT) * (c->head_v + 2));
     uint32_t *d_order = gpu_put(u, order, sizeof order, 0);
     float *d_sinks = gpu_put(u, sinks, sizeof sinks, 0);
-    struct ntx_gpu_rotate r = {.q = d, .k = d + (x.k - x.q), .v = d + (x.v - x.q), .cs = d + (x.cs - x.q), .sn = d + (x.sn - x.q), .kv = kv_of(&k, d_order),
+    struct ntx_gpu_rotate r = {.q = d, .k = d + (x.k - x.q), .v = d + (x.v - x.q), .cs = d + (x.cs - x.q), .sn = d + (x.sn - x.q), .kv = kv_of(&k, d_order), .ld_q = nq, .ld_k = c->kv_heads * c->head_k, .ld_v = c->kv_heads * c->head_v,
                                .n_rows = ROWS, .n_query = QUERIES, .rope_dim = c->rope_dim, .neox = c->neox, .eps = 1e-6f};
     if (c->bias)
         r.q_bias = d + (x.q_bias - x.q), r.k_bias = d + (x.k_bias - x.q), r.v_bias = d + (x.v_bias - x.q);
     if (c->norm)
         r.q_norm = d + (x.q_norm - x.q), r.k_norm = d + (x.k_norm - x.q);
     OK(u, u->ops->launch(u->s, NTX_GPU_ROTATE, &r));
-    struct ntx_gpu_attend a = {.q = d, .out = d_out, .partial = partial, .kv = kv_of(&k, d_order), .ld_out = no + 1, .n_rows = QUERIES, .most_pos = most,
-                               .window = c->window, .sinks = c->sinks ? d_sinks : NULL, .scale = 0.125f};
+    struct ntx_gpu_attend a = {.q = d, .out = d_out, .partial = partial, .kv = kv_of(&k, d_order), .ld_q = nq, .ld_out = no + 1, .n_rows = QUERIES, .most_pos = most,
+                               .window = c->window, .sinks = c->sinks ? d_sinks : NULL, .scale = 0.125f, .cap = c->cap};
     OK(u, u->ops->launch(u->s, NTX_GPU_ATTEND, &a));
     rotate_cpu(&k, &x);
     gpu_get(u, q, d, sizeof *q * nq * ROWS);
@@ -271,7 +272,7 @@ static void prefill(struct gpu *u, struct rng *rng, const struct shape *c, uint3
     for (int way = 0; way < 2; way++) { /* as many rows to a tile as it takes, and one: the same bits */
         uint32_t most = way ? 1 : NTX_GPU_TILE / group, n_tiles = cut(tiles, n0, n1, most, cut(tiles, 0, n0, most, 0));
         void *dt = gpu_put(u, tiles, sizeof tiles, 0), *d_out = gpu_new(u, bytes);
-        struct ntx_gpu_prefill p = {.q = dq, .out = d_out, .kv = kv_of(&k, NULL), .tiles = dt, .ld_out = no + 1, .n_tiles = n_tiles,
+        struct ntx_gpu_prefill p = {.q = dq, .out = d_out, .kv = kv_of(&k, NULL), .tiles = dt, .ld_q = nq, .ld_out = no + 1, .n_tiles = n_tiles,
                                     .window = c->window, .sinks = c->sinks ? d_sinks : NULL, .scale = 0.125f};
         OK(u, u->ops->launch(u->s, NTX_GPU_PREFILL, &p));
         out[way] = malloc(bytes);
@@ -297,6 +298,8 @@ int main(int argc, char **argv)
         {{.heads = 2, .kv_heads = 2, .head_k = 80, .head_v = 48, .rope_dim = 40, .neox = true, .norm = true, .holes = true}, {300, 30, 31}},
         {{.heads = 2, .kv_heads = 1, .head_k = 20, .head_v = 36, .rope_dim = 20, .bias = true, .norm = true}, {383, 5, 97}},
         {{.heads = 1, .kv_heads = 1, .head_k = 256, .head_v = 256, .rope_dim = 256}, {12, 1, 64}},
+        {{.heads = 2, .kv_heads = 1, .head_k = 512, .head_v = 512, .rope_dim = 64, .neox = true, .cap = 1.5f}, {12, 1, 64}},
+        {{.heads = 2, .kv_heads = 1, .head_k = 288, .head_v = 320, .rope_dim = 64, .q8 = true, .cap = 0.7f}, {12, 1, 64}},
         {{.heads = 4, .kv_heads = 2, .head_k = 64, .head_v = 96, .rope_dim = 64, .q8 = true, .norm = true}, {254, 3, 40}},
         {{.heads = 3, .kv_heads = 1, .head_k = 160, .head_v = 32, .rope_dim = 32, .q8 = true, .bias = true, .holes = true}, {290, 255, 33}},
         {{.heads = 8, .kv_heads = 2, .head_k = 64, .head_v = 64, .rope_dim = 64, .neox = true, .bias = true, .window = 100, .sinks = true}, {255, 99, 100}},

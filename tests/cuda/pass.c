@@ -97,6 +97,92 @@ static void experts(struct world *w)
     }
 }
 
+/* ---- layers whose steps no kernel does in one go: norms behind attention and FFN, capped scores and logits, two tables of angles, widths, K and V by layer, experts
+ * beside a dense FFN, inputs of each layer; matrices that are one in the file; experts whose input is weighed; attention over latents, its matrices apart and one;
+ * recurrent states */
+
+static struct mk_options gemma4(uint32_t i)
+{
+    struct mk_options make = small_model(i ? "Q8_0" : "Q4_K_M", 6);
+    make.arch = "gemma4";
+    make.window = 3;
+    make.head_dim = 64;
+    make.window_head = 32;
+    make.full_kv = i == 1 ? 1 : 0;
+    make.no_v = i == 1;
+    make.experts = i == 1 ? 6 : 0;
+    make.fused = i == 1;
+    make.shared_kv = i == 2 ? 3 : 0;
+    make.layer_input = i == 2 ? 64 : 0;
+    return make;
+}
+
+static struct mk_options other(const char *arch, const char *type, uint32_t layers)
+{
+    struct mk_options make = small_model(type, layers);
+    make.arch = arch;
+    make.window = 3;
+    make.rope_freqs = !strcmp(arch, "phi3");
+    make.rope_orig = 64;
+    make.experts = strcmp(arch, "llama4") ? 0 : 6;
+    make.expert_every = 2;
+    return make;
+}
+
+static struct mk_options latent(const char *type, bool joined, uint32_t q_lora)
+{
+    struct mk_options make = rig_latent();
+    make.type = type;
+    make.heads = 4;
+    make.layers = 2;
+    make.kv_joined = joined;
+    make.q_lora = q_lora;
+    return make;
+}
+
+/* Delta nets, and attention with a gate in every third layer. */
+static struct mk_options recurrent(const char *arch, const char *type)
+{
+    struct mk_options make = small_model(type, 3);
+    make.arch = arch;
+    make.ff = 96;
+    make.experts = strcmp(arch, "qwen35") ? 6 : 0;
+    make.head_dim = 32;
+    make.rotated = 16;
+    make.attention_every = 3;
+    make.delta_head = strcmp(arch, "qwen3next") ? 64 : 48;
+    make.delta_heads = 6;
+    make.delta_keys = 3;
+    return make;
+}
+
+static struct mk_options deepseek(void)
+{
+    struct mk_options make = other("deepseek", "Q8_0", 2);
+    make.experts = 6;
+    make.experts_used = 3;
+    make.shared_ff = 256;
+    make.dense = 1;
+    return make;
+}
+
+static void architectures(struct world *w)
+{
+    static const struct way ways[] = {{"dhs", 2, 4, 5, 40}, {"d", 1, 0, N, 0}};
+    const struct mk_options all[] = {
+        other("gemma2", "Q8_0", 2), other("gemma3", "Q4_K_M", 6), gemma4(0), gemma4(1), gemma4(2), other("phi3", "Q4_K_M", 2), other("llama4", "Q8_0", 4),
+        latent("Q8_0", false, 0), latent("Q4_K_M", true, 64), latent("F16", false, 64),
+        recurrent("qwen3next", "Q8_0"), recurrent("qwen35", "Q8_0"), recurrent("qwen35moe", "Q8_0"), deepseek(),
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const struct rig_options o = {.make = all[i], .chunk_bytes = 20000, .max_rows = N};
+        free(same_every_way(w, &o, ways, i % 4 ? 1 : 2, all[i].arch, all[i].type));
+        printf("%s %s: bits equal\n", all[i].arch, all[i].type);
+    }
+    mixtures(w, &all[0], NTX_KV_Q8_0, ways, 1, 0.05);
+    mixtures(w, &all[7], NTX_KV_F16, ways, 1, 1);
+}
+
 /* ---- packed models: groups on the device, in place, and copied, by layer; which of them rows use, in every mode */
 
 static struct rig_options packed_options(const char *ffn, bool gate_in)
@@ -251,12 +337,13 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
 }
 
 /* Three sessions decode, a fourth reads its prompt beside them; logits of the three, in all passes. */
-static float *skipping(struct world *w, bool propagate, const char *ffn, struct skipper *s, size_t *size)
+static float *skipping(struct world *w, const char *arch, bool propagate, const char *ffn, struct skipper *s, size_t *size)
 {
     struct rig r;
     struct rig_options o = {.make = small_model("Q8_0", LAYERS), .window = 6, .ffn = ffn, .pack = ffn ? 6000 : 0};
     struct ntx_row rows[SKIP_ROWS + 2];
     struct ntx_kv_seq *kv[SKIP_ROWS + 1];
+    o.make.arch = arch;
     *s = (struct skipper){0};
     o.skip = (struct ntx_skip_hooks){.ctx = s, .probe_layer = PROBE, .propagate = propagate, .probe = probe, .decide = decide};
     world_rig(w, &r, &o);
@@ -281,14 +368,14 @@ static float *skipping(struct world *w, bool propagate, const char *ffn, struct 
 
 static void skips(struct world *w)
 {
-    static const char *const ffn[] = {NULL, NULL, "predicted=0.4", "topk=0.3"}; /* the last two of packed models, whose groups are predicted from states */
-    for (int i = 0; i < 4; i++) {
+    static const char *const ffn[] = {NULL, NULL, "predicted=0.4", "topk=0.3", NULL, NULL}, *const arch[] = {"llama", "llama", "llama", "llama", "gemma2", "gemma2"}; /* the last two of packed models, whose groups are predicted from states */
+    for (int i = 0; i < 6; i++) {
         struct skipper cpu, gpu;
         size_t n;
-        float *want = skipping(NULL, i % 2, ffn[i], &cpu, &n);
+        float *want = skipping(NULL, arch[i], i % 2, ffn[i], &cpu, &n);
         w->mix = "dsh";
         w->in_flight = 2;
-        float *got = skipping(w, i % 2, ffn[i], &gpu, &n);
+        float *got = skipping(w, arch[i], i % 2, ffn[i], &gpu, &n);
         CHECK_MSG(!memcmp(got, want, n * sizeof *got), "skipped layers (%s, %s): not the CPU's bits (off by %g)", i % 2 ? "propagate" : "holes", ffn[i] ? ffn[i] : "dense",
                   worst(got, want, n));
         CHECK_EQ(gpu.probes, cpu.probes);
@@ -311,7 +398,7 @@ static void decide_by_token(void *ctx, const struct ntx_batch *b, uint64_t *skip
 static void trees(struct world *w)
 {
     static const struct { const char *arch; enum ntx_kv_type kv; bool skips; uint32_t base; } is[] = {
-        {"qwen3", NTX_KV_F16, true, 29}, {"llama", NTX_KV_Q8_0, true, 30}, {"gpt-oss", NTX_KV_Q8_0, false, 27},
+        {"qwen3", NTX_KV_F16, true, 29}, {"llama", NTX_KV_Q8_0, true, 30}, {"gpt-oss", NTX_KV_Q8_0, false, 27}, {"deepseek2", NTX_KV_F16, false, 28},
     };
     w->mix = "dhs";
     w->in_flight = 2;
@@ -321,8 +408,10 @@ static void trees(struct world *w)
         struct tree a = {0}, b = {0};
         struct ntx_row rows[TREE_ROWS];
         o.make.arch = is[i].arch;
+        if (!strcmp(is[i].arch, "deepseek2"))
+            o.make = latent("Q8_0", false, 0);
         o.make.window = 12;
-        o.make.experts = strcmp(is[i].arch, "gpt-oss") ? 0 : 4;
+        o.make.experts = strcmp(is[i].arch, "gpt-oss") ? o.make.experts : 4;
         if (is[i].skips)
             o.skip = (struct ntx_skip_hooks){.decide = decide_by_token};
         world_rig(w, &on, &o);
@@ -500,7 +589,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"steps", steps}};
+    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"steps", steps}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -1,0 +1,104 @@
+/* delta.h: layers that keep a recurrent state: the convolution, and the gated delta net behind it (infer/forward_delta.c), token by token in the order of
+ * each session. A thread has a channel, or a column of a head's matrix; they do not see one another, so the CPU's bits come out. */
+#ifndef NTX_CUDA_DELTA_H
+#define NTX_CUDA_DELTA_H
+
+#include "cuda/vector.h"
+
+#define CONV_THREADS 128u
+#define CONV_TAPS 8u
+
+DEV const float *state_from(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t)
+{
+    return t->fresh ? NULL : (const float *)(const void *)(a->states + t->from + a->layer_offset);
+}
+
+DEV float *state_to(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t) { return (float *)(void *)(a->states + t->to + a->layer_offset); }
+
+/* Channel k of turn BY. */
+KERNEL(convolve_channels, struct ntx_gpu_recur)
+{
+    const struct ntx_gpu_turn t = a.turns[BY];
+    const uint32_t c = BX * CONV_THREADS + TID, keeps = a.taps - 1;
+    const float *from = state_from(&a, &t);
+    float *to = state_to(&a, &t), last[CONV_TAPS], w[CONV_TAPS];
+    if (c >= a.width)
+        return;
+    UNROLL
+    for (uint32_t j = 0; j < CONV_TAPS; j++) {
+        w[j] = j < a.taps ? a.w[(uint64_t)c * a.taps + j] : 0;
+        last[j] = j < keeps && from ? from[(uint64_t)j * a.width + c] : 0;
+    }
+    for (uint32_t i = 0; i < t.n; i++) {
+        uint32_t row = a.rows[t.first + i];
+        float x = a.x[row * a.ld_x + c], sum = 0;
+        UNROLL
+        for (uint32_t j = 0; j < CONV_TAPS; j++)
+            if (j < a.taps)
+                sum = fmaf(w[j], j < keeps ? last[j] : x, sum);
+        a.y[row * a.ld_y + c] = sum / (exp_exact(-sum) + 1.0f);
+        UNROLL
+        for (uint32_t j = 0; j + 1 < CONV_TAPS; j++)
+            last[j] = j + 1 < keeps ? last[j + 1] : x;
+    }
+    UNROLL
+    for (uint32_t j = 0; j < CONV_TAPS; j++)
+        if (j < keeps)
+            to[(uint64_t)j * a.width + c] = last[j];
+}
+
+/* S'k of a column, in the order of keys. */
+DEV float look(const float *s, uint32_t n, uint32_t step, const float *k)
+{
+    float seen = 0;
+    UNROLL_SOME
+    for (uint32_t i = 0; i < n && s; i++)
+        seen = fmaf(s[i * step], k[i], seen);
+    return seen;
+}
+
+/* The token folded in; what it reads of it. */
+DEV float fold(const float *s, float *to, uint32_t n, uint32_t step, const float *k, const float *q, float keeps, float d)
+{
+    float out = 0;
+    UNROLL_SOME
+    for (uint32_t i = 0; i < n; i++) {
+        float v = fmaf(k[i], d, (s ? s[i * step] : 0) * keeps);
+        to[i * step] = v;
+        out = fmaf(v, q[i], out);
+    }
+    return out;
+}
+
+/* Column TID of panel BX of a head, of turn BY. Columns of a panel lie together (infer/recur.h). */
+KERNEL(fold_columns, struct ntx_gpu_recur)
+{
+    const struct ntx_gpu_turn t = a.turns[BY];
+    const uint32_t n = a.width, panels = n / a.panel, head = BX / panels, first = BX % panels * a.panel;
+    const uint32_t key_head = a.tiled ? head % a.key_heads : head / (a.heads / a.key_heads), at = (head * n + first) * n + TID;
+    const float *from = state_from(&a, &t), *s = from ? from + at : NULL;
+    float *to = state_to(&a, &t) + at;
+    for (uint32_t i = 0; i < t.n; i++, s = to) {
+        uint32_t row = a.rows[t.first + i];
+        const float *mix = a.x + row * a.ld_x, *q = mix + key_head * n, *k = mix + (a.key_heads + key_head) * n;
+        float v = mix[(2 * a.key_heads + head) * n + first + TID], keeps = a.keeps[row * a.ld_keeps + head];
+        float d = a.takes[row * a.ld_takes + head] * (v - keeps * look(s, n, a.panel, k));
+        a.y[row * a.ld_y + head * n + first + TID] = fold(s, to, n, a.panel, k, q, keeps, d) * a.scale;
+    }
+}
+
+int ntx__launch_conv(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p)
+{
+    if (p->taps > CONV_TAPS || p->taps < 2)
+        return -EINVAL;
+    RETURN_LAUNCH(s, convolve_channels, (p->width + CONV_THREADS - 1) / CONV_THREADS, p->n_turns, 1, CONV_THREADS, *p);
+}
+
+int ntx__launch_delta(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p)
+{
+    if (!p->panel || p->panel > WARP || p->width % p->panel)
+        return -EINVAL;
+    RETURN_LAUNCH(s, fold_columns, p->heads * (p->width / p->panel), p->n_turns, 1, p->panel, *p);
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* device_delta.c: layers that keep a recurrent state (infer/forward_delta.c) on a device. The host keeps the books of the states, which side of a session counts and how
+ * many tokens are in it (infer/recur.h); their values are on the device alone, in the same places. */
+#include "infer/device/device_impl.h"
+
+int ntx__device_turns(struct ntx_device *d)
+{
+    const struct ntx_forward *f = d->f;
+    int rc;
+    for (uint32_t i = 0; i < f->n_turns; i++) {
+        const uint32_t first = f->m.turns[i], row = f->m.turn_rows[first];
+        const struct ntx_recur *r = ntx_kv_recur(f->b->rows[row].kv);
+        d->host.turns[i] = (struct ntx_gpu_turn){.from = ntx_recur_side(r, false), .to = ntx_recur_side(r, true), .first = first, .n = f->m.turns[i + 1] - first,
+                                                 .fresh = !ntx_recur_at(r)};
+    }
+    if (!f->n_turns)
+        return 0;
+    rc = d->ops->upload(d->compute, d->m.turns, d->host.turns, f->n_turns * sizeof *d->host.turns);
+    return rc ? rc : d->ops->upload(d->compute, d->m.turn_rows, f->m.turn_rows, f->b->n_rows * 4ull);
+}
+
+static struct ntx_gpu_recur recur(const struct ntx_device *d, uint8_t in, uint8_t out)
+{
+    return (struct ntx_gpu_recur){
+        .x = d->m.buf[in], .y = d->m.buf[out], .states = d->m.states, .turns = d->m.turns, .rows = d->m.turn_rows, .layer_offset = ntx_recur_layer(d->hp, d->f->layer),
+        .ld_x = d->f->buf[in].ld, .ld_y = d->f->buf[out].ld, .n_turns = d->f->n_turns,
+    };
+}
+
+int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    struct ntx_gpu_recur g = recur(f->c.device, s->in[0], s->out);
+    g.w = ntx__device_vector(f->c.device, ntx__weight_of(f, s));
+    g.width = s->width;
+    g.taps = s->taps;
+    return ntx__device_go(f->c.device, NTX_GPU_CONV, &g, "a convolution");
+}
+
+int ntx__device_delta(struct ntx_forward *f, const struct ntx__run *r)
+{
+    struct ntx_device *d = f->c.device;
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    struct ntx_gpu_recur g = recur(d, s->in[0], s->out);
+    g.layer_offset += ntx__recur_tail(f->hp) * sizeof(float);
+    g.keeps = d->m.buf[NTX_BUF_A];
+    g.ld_keeps = f->buf[NTX_BUF_A].ld;
+    g.takes = d->m.buf[s->in[1]];
+    g.ld_takes = f->buf[s->in[1]].ld;
+    g.width = s->width;
+    g.heads = s->heads;
+    g.key_heads = s->key_heads;
+    g.tiled = s->tiled;
+    g.panel = ntx_recur_panel(f->hp);
+    g.scale = s->scale;
+    return ntx__device_go(d, NTX_GPU_DELTA, &g, "a delta net");
+}
