@@ -39,8 +39,13 @@ struct work {
     struct ntx__rows *r;
     _Atomic uint64_t next;
     _Atomic int rc;
-    pthread_mutex_t lock; /* of error and squares of r, and of err */
+    struct sums *sums;    /* [r->n] each row's */
+    pthread_mutex_t lock; /* of err */
     struct ntx_err *err;
+};
+
+struct sums {
+    double error, squares;
 };
 
 struct scratch { /* [row] each */
@@ -85,21 +90,19 @@ static void take_importance(const struct ntx__target *t, uint64_t matrix, struct
         s->importance[i] = NTX_MAX(s->importance[i], LEAST_SHARE * (float)(mean / from->n));
 }
 
-struct sums {
-    double error, squares;
-};
-
-static void add_sums(const struct ntx__rows *r, const struct scratch *s, uint64_t n, struct sums *to)
+static struct sums sums_of(const struct ntx__rows *r, const struct scratch *s, uint64_t n)
 {
+    struct sums to = {0, 0};
     bool weighed = r->weighed && s->seen;
     for (uint64_t i = 0; i < n; i++) {
         double d = (double)s->back[i] - (double)s->x[i], w = weighed ? (double)s->importance[i] : 1;
-        to->error += w * d * d;
-        to->squares += w * (double)s->x[i] * (double)s->x[i];
+        to.error += w * d * d;
+        to.squares += w * (double)s->x[i] * (double)s->x[i];
     }
+    return to;
 }
 
-static int one_row(struct work *k, uint64_t i, struct scratch *s, struct sums *sums)
+static int one_row(struct work *k, uint64_t i, struct scratch *s)
 {
     struct ntx__rows *r = k->r;
     const struct ntx_gguf_tensor *t = r->target->t;
@@ -118,7 +121,7 @@ static int one_row(struct work *k, uint64_t i, struct scratch *s, struct sums *s
     to->dequant(out, s->back, n / to->block);
     if (!all_finite(s->back, n))
         return fail(k, -ERANGE, "its weights are larger than the type can hold; give it a type with --tensor", row);
-    add_sums(r, s, n, sums);
+    k->sums[i] = sums_of(r, s, n);
     return 0;
 }
 
@@ -128,7 +131,6 @@ static void *work(void *arg)
     struct ntx__rows *r = k->r;
     uint64_t n = r->target->t->ne[0];
     struct scratch s = {.matrix = UINT64_MAX};
-    struct sums sums = {0, 0};
     s.x = malloc(4 * n * sizeof *s.x);
     s.out = malloc(ntx_row_bytes(r->type, n));
     if (s.x && s.out) {
@@ -139,12 +141,8 @@ static void *work(void *arg)
         fail(k, -ENOMEM, "no memory", r->first);
     }
     for (uint64_t i; !k->rc && (i = atomic_fetch_add(&k->next, 1)) < r->n;)
-        if (one_row(k, i, &s, &sums))
+        if (one_row(k, i, &s))
             break;
-    pthread_mutex_lock(&k->lock);
-    r->error += sums.error;
-    r->squares += sums.squares;
-    pthread_mutex_unlock(&k->lock);
     free(s.x);
     free(s.out);
     return NULL;
@@ -158,12 +156,19 @@ int ntx__quantize_rows(struct ntx__job *j, struct ntx__rows *r, struct ntx_err *
     int rc = ntx__quantizer(j, r->type, err);
     if (rc)
         return rc;
+    if (!(k.sums = calloc(r->n + 1, sizeof *k.sums)))
+        return ntx_err_set(err, -ENOMEM, "no memory");
     while (n + 1 < NTX_MIN(j->threads, 64u) && n + 1 < r->n && !pthread_create(&thread[n], NULL, work, &k))
         n++;
     work(&k);
     while (n)
         pthread_join(thread[--n], NULL);
     pthread_mutex_destroy(&k.lock);
+    for (uint64_t i = 0; i < r->n; i++) { /* in their order: fit:SIZE chooses by these, and not by which thread was first */
+        r->error += k.sums[i].error;
+        r->squares += k.sums[i].squares;
+    }
+    free(k.sums);
     return k.rc;
 }
 
