@@ -199,8 +199,8 @@ static int plan(struct ntx__job *j, struct ntx_err *err)
 struct part {
     struct ntx_gguf_out *g;
     uint32_t first, n;   /* tensors */
-    char path[4096], temp[4096 + 32];
-    bool made, named;
+    char path[4096], temp[4096 + 32], older[4096 + 32];
+    bool made, named, had_older;
 };
 
 struct files {
@@ -276,6 +276,7 @@ static int name_part(struct part *p, const char *out, uint32_t no, uint32_t n, s
         k = snprintf(p->path, sizeof p->path, "%.*s-%05u-of-%05u.gguf", (int)len, out, no + 1, n);
     }
     snprintf(p->temp, sizeof p->temp, "%s.%d.tmp", p->path, (int)getpid());
+    snprintf(p->older, sizeof p->older, "%s.%d.old", p->path, (int)getpid());
     return k >= (int)sizeof p->path ? ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", out) : 0;
 }
 
@@ -364,28 +365,52 @@ static void sync_folder(const char *path)
     }
 }
 
+/* A file that has the part's name already gets a second one until all parts are named (or, where drives know no second names, another). */
+static int keep_older(struct part *p)
+{
+    struct stat st;
+    if (lstat(p->path, &st) || !(S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)))
+        return 0;
+    p->had_older = !link(p->path, p->older) || !rename(p->path, p->older);
+    return p->had_older ? 0 : -errno;
+}
+
+static int name_files(struct files *f, struct ntx_err *err)
+{
+    for (uint32_t i = 0; i < f->n; i++) {
+        struct part *p = &f->part[i];
+        if ((f->n > 1 && keep_older(p)) || rename(p->temp, p->path))
+            return ntx_err_set(err, -errno, "%s: cannot be named so: %s", p->path, strerror(errno));
+        p->named = true;
+    }
+    sync_folder(f->part[0].path);
+    return 0;
+}
+
 static int write_files(struct files *f, struct ntx_err *err)
 {
     int rc = 0;
     for (uint32_t i = 0; i < f->n && !rc; i++)
         rc = write_part(&f->part[i], err);
-    for (uint32_t i = 0; i < f->n && !rc; i++) {
-        struct part *p = &f->part[i];
-        if (rename(p->temp, p->path))
-            rc = ntx_err_set(err, -errno, "%s: cannot be named so: %s", p->path, strerror(errno));
-        else
-            p->named = true;
-    }
-    if (!rc)
-        sync_folder(f->part[0].path);
-    return rc;
+    return rc ? rc : name_files(f, err);
+}
+
+/* After a failure all is as it was. */
+static void clean_up(struct part *p, bool failed)
+{
+    bool back = failed && p->had_older && !rename(p->older, p->path); /* nothing where both are names of one file */
+    if (failed && p->made && !p->named)
+        unlink(p->temp);
+    if (failed && p->named && !p->had_older)
+        unlink(p->path);
+    if (p->had_older && (!failed || back))
+        unlink(p->older);
 }
 
 static void close_files(struct files *f, int rc)
 {
     for (uint32_t i = 0; f && i < f->n; i++) {
-        if (rc && f->part[i].made)
-            unlink(f->part[i].named ? f->part[i].path : f->part[i].temp);
+        clean_up(&f->part[i], rc != 0);
         ntx_gguf_out_free(f->part[i].g);
     }
     free(f);

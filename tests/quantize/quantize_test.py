@@ -126,6 +126,17 @@ def check_size():
     assert bits.index(chosen["blk.3.attn_v.weight"]) > bits.index(chosen["blk.3.ffn_up.weight"]), chosen  # small, so bits are cheap
     assert "Q8_0" == types(DEMO, OUT, "fit:5M", "--tensor", "attn_k=Q8_0")["blk.4.attn_k.weight"]
     refused("the least that this model takes is fit:", DEMO, OUT + "x", "fit:1M")
+    # where layers are alike, gains tie: which of them gets more is no matter of threads
+    from gguf_edit import Gguf
+    g = Gguf(DEMO)
+    for name in list(g.tensors):
+        if name.startswith(b"blk.") and not name.startswith(b"blk.0."):
+            g.tensors[name] = g.tensors[b"blk.0." + name.split(b".", 2)[2]]
+    g.write(OUT)
+    for size in ("fit:4100000", "fit:4500000"):
+        one = types(OUT, OUT + "x", size, "--threads", "1")
+        assert any(len({one["blk.%d.%s.weight" % (i, of)] for i in range(12)}) > 1 for of in ("ffn_gate", "ffn_up", "ffn_down", "attn_q")), one
+        assert all(types(OUT, OUT + "x", size, "--threads", str(n)) == one for n in (2, 3, 4, 8)), size
     os.unlink(OUT)
 
 
@@ -258,6 +269,23 @@ def check_failures():
         time.sleep(0.002)
     p.send_signal(signal.SIGINT)
     assert p.wait(30) == -signal.SIGINT and left() == [], (p.returncode, left())
+    # a part that cannot be named after others were: the files that had these names are there again
+    part = TMP + "/p-0000%d-of-00004.gguf"
+    for i in (1, 2):
+        open(part % i, "w").write("older %d" % i)
+    p = subprocess.Popen([NTX, "quantize", DEMO, TMP + "/p.gguf", "IQ3_S", "--split", "1200K", "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while len(left()) < 3:
+        assert p.poll() is None
+        time.sleep(0.002)
+    os.mkdir(part % 4)
+    assert "p-00004-of-00004.gguf: cannot be named so" in p.communicate(timeout=60)[1] and p.returncode == 111
+    assert [open(part % i).read() for i in (1, 2)] == ["older 1", "older 2"], left()
+    assert left() == ["p-0000%d-of-00004.gguf" % i for i in (1, 2, 4)], left()
+    os.rmdir(part % 4)
+    done(DEMO, TMP + "/p.gguf", "IQ3_S", "--split", "1200K")
+    assert left() == ["p-0000%d-of-00004.gguf" % i for i in (1, 2, 3, 4)] and os.path.getsize(part % 1) > 1 << 18, left()
+    for n in left():
+        os.unlink(TMP + "/" + n)
 
 
 try:
