@@ -205,11 +205,11 @@ static uint32_t number_of(const struct ntx_forward *f, const struct ntx_weight *
     return at % matrix ? UINT32_MAX : (uint32_t)(at / matrix);
 }
 
-/* The choices' rows have floats of their own only where a matrix wants them; what they were made of is there in any case. */
+/* The choices' rows have floats of their own only where a matrix wants them or they were weighed; what they were made of is there in any case. */
 static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in)
 {
     uint32_t matrix = number_of(f, p->w), n = p->n_rows ? p->n_rows : in->n_rows;
-    bool chosen = in->buf == NTX__BUF_CHOICE_X;
+    bool chosen = in->buf == NTX__BUF_CHOICE_X && !ntx__steps_of(f, f->run)->weighs_input;
     for (uint32_t i = p->row0; i < p->row0 + n && matrix != UINT32_MAX; i++)
         ntx_input_sums_add(f->c.sums, p->w->tensor, matrix,
                            chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x : f->buf[in->buf].at + (size_t)i * f->buf[in->buf].ld, 0, 1);
