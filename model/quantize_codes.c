@@ -475,6 +475,13 @@ void ntx__to_iq1_s(const struct ntx__grid *g, const float *x, const float *w, vo
     }
 }
 
+/* The half's nibbles, the lowest first. */
+static void put_nibbles(struct ntx_block_iq1_m *b, uint16_t half)
+{
+    for (int k = 0; k < 4; k++)
+        b->scales[2 * k + 1] = (uint8_t)((b->scales[2 * k + 1] & 15) | (half >> 4 * k & 15) << 4);
+}
+
 void ntx__to_iq1_m(const struct ntx__grid *g, const float *x, const float *w, void *block)
 {
     const struct part p = {16, 8, g};
@@ -493,6 +500,14 @@ void ntx__to_iq1_m(const struct ntx__grid *g, const float *x, const float *w, vo
             b->qh[j] |= (uint8_t)((code >> 8 | (uint32_t)f.part[j].less[l] << 3) << 4 * l);
         }
     }
-    for (int k = 0; k < 4; k++) /* the half's nibbles, the lowest first */
-        b->scales[2 * k + 1] |= (uint8_t)((f.half >> 4 * k & 15) << 4);
+    put_nibbles(b, f.half);
+}
+
+void ntx__stretch_iq1_m(void *block, float by, uint16_t (*stretched)(uint16_t half, float by))
+{
+    struct ntx_block_iq1_m *b = block;
+    uint32_t half = 0;
+    for (int k = 0; k < 4; k++)
+        half |= (uint32_t)(b->scales[2 * k + 1] >> 4) << 4 * k;
+    put_nibbles(b, stretched((uint16_t)half, by));
 }

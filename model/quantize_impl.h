@@ -48,6 +48,9 @@ typedef void ntx__quantize_fn(const struct ntx__grid *g, const float *x, const f
 ntx__quantize_fn ntx__to_q2_k, ntx__to_q3_k, ntx__to_q4_k, ntx__to_q5_k, ntx__to_q6_k, ntx__to_iq4_xs;
 ntx__quantize_fn ntx__to_iq2_xxs, ntx__to_iq2_xs, ntx__to_iq2_s, ntx__to_iq3_xxs, ntx__to_iq3_s, ntx__to_iq1_s, ntx__to_iq1_m;
 
+/* Of a type whose half lies in pieces. */
+void ntx__stretch_iq1_m(void *block, float by, uint16_t (*stretched)(uint16_t half, float by));
+
 extern const int8_t ntx__iq4_value[16];
 struct ntx__levels ntx__iq4_levels(const struct ntx__grid *g);
 int ntx__iq4_nearest(float v); /* the number of the value that is next to v */
