@@ -77,8 +77,6 @@ static int suits(const struct ntx_gguf *draft, const struct ntx_gguf *model, str
     return 0;
 }
 
-static uint32_t longest(const struct ntx_model *m, uint32_t ctx) { return m->hp.ctx_most ? NTX_MIN(ctx, m->hp.ctx_most) : ctx; }
-
 static struct ntx_kv_shape shape_of(uint32_t ctx)
 {
     return (struct ntx_kv_shape){.blocks = NTX_DRAFTER_TEXTS * ((ctx + SLOTS + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK)};
@@ -102,7 +100,6 @@ static int bytes_of(const struct ntx_gguf *g, const struct ntx_model *m, uint64_
     int rc = chunks_of(m, &c, err);
     if (rc)
         return rc;
-    ctx = longest(m, ctx);
     struct ntx_forward_config f = pass_of(m, c, ctx);
     struct ntx_kv_shape kv = shape_of(ctx);
     *bytes = file_bytes + ntx_gguf_header_bytes(g) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
@@ -153,7 +150,7 @@ static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)
 
 static int make_rest(struct ntx_drafter *d, uint32_t ctx, struct ntx_err *err)
 {
-    d->ctx = longest(d->model, ctx);
+    d->ctx = ctx;
     d->n_vocab = d->model->hp.n_vocab;
     struct ntx_forward_config c = pass_of(d->model, d->chunks, d->ctx);
     struct ntx_kv_shape kv = shape_of(d->ctx);

@@ -197,14 +197,27 @@ static uint32_t rows_at_once(const struct ntx_forward *f)
     return NTX_MAX(1u, NTX_MIN(NTX_ATTN_VECTORS / heads, f->n_live * items / (ITEMS_PER_THREAD * f->c.threads)));
 }
 
+/* Position pos may begin another stretch, or a temperature: rows before it, and it, are not attended together. */
+static bool turns_at(const struct ntx_step *s, uint32_t pos)
+{
+    const struct ntx_temperature *t = &s->temperature;
+    return (s->stretch && pos % s->stretch == 0) || (t->length && (pos + (uint64_t)t->ahead) % t->length == 0);
+}
+
+static float temperature(const struct ntx_temperature *t, uint32_t pos)
+{
+    return t->length ? (float)(1 + (double)t->scale * log1p((double)((pos + (uint64_t)t->ahead) / t->length))) : 1;
+}
+
 /* The first live row of each group of neighbours, and n_live behind the last. */
 static uint32_t group_rows(struct ntx_forward *f)
 {
+    const struct ntx_step *step = ntx__steps_of(f, f->run);
     uint32_t n = 0, most = rows_at_once(f), *first = f->m.attn_rows;
     for (uint32_t i = 0; i < f->n_live; i++) {
         const struct ntx_row *row = row_of(f, i), *before = i ? row_of(f, i - 1) : NULL;
         if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 || !ntx__in_place(row) ||
-            !ntx__in_place(before))
+            !ntx__in_place(before) || turns_at(step, row->pos))
             first[n++] = i;
     }
     first[n] = f->n_live;
@@ -233,9 +246,10 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .n_pos = row->pos + 1,
         .head_k = w.head_k,
         .head_v = w.head_v,
-        .scale = step->scale,
+        .scale = step->scale * temperature(&step->temperature, row->pos),
         .cap = step->cap,
         .window = step->window,
+        .first = step->stretch ? row->pos / step->stretch * step->stretch : 0,
         .sinks = step->n_weights && !step->latent ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };

@@ -66,15 +66,21 @@ static int get_keys(struct opening *o)
     return ntx__read_keys(&k);
 }
 
+const char *ntx_pack_refuses(const struct ntx_hparams *hp)
+{
+    if (hp->dims)
+        return "the number of neurons may differ from layer to layer, and groups are made for one number";
+    return hp->gate_up_fused ? "gates and ups are one matrix in its file, and a neuron's rows of both are read as if they were two" : NULL;
+}
+
 static int get_pack(struct opening *o)
 {
     const struct ntx_hparams *hp = &o->m->hp;
     int rc = ntx_pack_read(o->g, hp->n_layers, hp->n_embd, hp->n_ff, &o->m->pack, o->err);
     if (!rc && o->m->pack && hp->n_expert)
         return ntx_err_set(o->err, -ENOTSUP, "a model with experts cannot be packed: its experts are bundles already");
-    if (!rc && o->m->pack && (hp->dims || hp->gate_up_fused))
-        return ntx_err_set(o->err, -ENOTSUP, "a model whose layers differ in width, or whose gates and ups are one matrix, cannot be packed");
-    return rc;
+    const char *why = !rc && o->m->pack ? ntx_pack_refuses(hp) : NULL;
+    return why ? ntx_err_set(o->err, -ENOTSUP, "a %s model cannot be packed: %s", o->name, why) : rc;
 }
 
 uint32_t ntx_count_recurrent(const struct ntx_hparams *hp)

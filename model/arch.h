@@ -47,10 +47,11 @@ struct ntx_hparams {
     uint32_t expert_every, unturned_every; /* of architectures where the last of so many layers has experts, or turns nothing */
     const struct ntx_dims *dims; /* [n_layers], the model's, where layers differ in these and in n_ff: which are then the largest; NULL: they do not */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
-    uint32_t ctx_most;      /* further than this the model computes what ntx does not: a context beyond is refused; 0: there is no such end */
+    uint32_t ctx_plain;     /* in a context beyond it attention is what the CPU alone computes (stretches, temperatures); 0: there is no such end */
     uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
     uint64_t windowed[NTX_MAX_LAYERS / 64]; /* bit l: layer l has it */
     float rms_eps;
+    struct ntx_temperature temperature; /* of some layers (their steps say which) */
     float score_scale;       /* as a key tells; 0: none */
     float score_cap, logit_cap; /* scores, and logits, x become cap * tanh(x / cap); 0: they stay */
     float embd_scale, logit_scale; /* what the embedding, and the input of the output matrix, are multiplied by; 1: nothing */
@@ -99,6 +100,9 @@ static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer
 uint32_t ntx_count_recurrent(const struct ntx_hparams *hp);
 /* All but every n-th. */
 void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every);
+
+/* Why the FFNs of such a model cannot be packed (pack.h), or NULL. */
+const char *ntx_pack_refuses(const struct ntx_hparams *hp);
 
 uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
 /* Values that the widest step of any layer leaves in a row of a buffer; 0: none uses it. */

@@ -11,7 +11,8 @@
  *   BIAS        out += b                                 -           b
  *   ROPE        of `heads` runs of `width` values `rotated` are turned by the row's position, in place, from `offset` on
  *   PUT         K and V of the row's position into the layer's state             K, V (or K alone, where V is a part of it)
- *   ATTEND      attention over the state, of `window` positions (0: all)         Q           sinks; latent: the matrices of each head
+ *   ATTEND      attention over the state, of `window` positions (0: all), none of them before the row's own `stretch` of so many (0: there are none); scores
+ *               are multiplied by the row's temperature                          Q           sinks; latent: the matrices of each head
  *   GLU         act(in[0]) * in[1]                       gate, up
  *   SPLIT       `heads` runs of twice `width` become two of `width`: the first stays, in place, the other goes to in[1]
  *   GATE        out *= sigmoid(in[1])                    -, gate
@@ -65,6 +66,12 @@ struct ntx_router {
                                        n_groups 0: there are none */
 };
 
+/* Of a row's scores, by its position: 1 + scale ln(1 + floor((position + ahead) / length)); length 0: always 1. */
+struct ntx_temperature {
+    float scale;
+    uint32_t length, ahead;
+};
+
 /* Rows of a pass. H is the residual stream, INPUTS what all layers get of the token; the others last from one step to a later one of the layer. */
 enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A,
                NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_N_BUFS };
@@ -81,7 +88,8 @@ struct ntx_step {
     uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, DELTA; BIAS, ATTEND, GLU, ADD, GATE, CONV and RATES: width */
     uint32_t taps, key_heads;          /* CONV; DELTA */
     bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
-    uint32_t window;                   /* ATTEND */
+    uint32_t window, stretch;          /* ATTEND */
+    struct ntx_temperature temperature; /* ATTEND */
     bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value */

@@ -340,8 +340,9 @@ int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pa
     int rc;
     if (m->pack || m->hp.n_expert)
         return ntx_err_set(err, -EINVAL, m->pack ? "the model is packed already" : "a model with experts needs no packing: its experts are bundles already");
-    if (m->hp.dims || m->hp.gate_up_fused)
-        return ntx_err_set(err, -ENOTSUP, "a model whose layers differ in width, or whose gates and ups are one matrix, cannot be packed");
+    const char *why = ntx_pack_refuses(&m->hp);
+    if (why)
+        return ntx_err_set(err, -ENOTSUP, "a %s model cannot be packed: %s", m->hp.arch, why);
     if (!(k.pack = calloc(m->hp.n_layers, sizeof *k.pack)) || !(g = ntx_gguf_out_new()))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
     else if (!(rc = check_precise(&k, err)) && !(rc = choose(&k, err)))

@@ -457,8 +457,6 @@ static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r
     struct option o;
     q.ctx = r->ctx ? r->ctx : default_ctx(&q);
     q.read_bytes = ntx_hw_read_bytes(r->hw);
-    if (m->hp.ctx_most && q.ctx > m->hp.ctx_most)
-        return ntx_err_set(err, -ENOTSUP, "a context of %u tokens: from %u on this %s model computes what ntx does not", q.ctx, m->hp.ctx_most, m->hp.arch);
     int rc = choose(&q, &o);
     if (rc)
         return rc == -ENOSPC ? refuse(&q) : rc;

@@ -36,6 +36,9 @@ static int try_kind(const struct ntx_load_request *r, struct ntx_loaded *l, cons
     int rc = ntx_backend_can(k->table, l->model, why);
     if (rc)
         return rc;
+    const struct ntx_hparams *hp = &l->model->hp;
+    if (k->library && hp->ctx_plain && (r->set.ctx ? r->set.ctx : NTX_MIN(hp->ctx_train, 4096u)) > hp->ctx_plain)
+        return ntx_err_set(why, -ENOTSUP, "attention of a %s model in a context of more than %u tokens is computed on the CPU only", hp->arch, hp->ctx_plain);
     if (r->set.capture || r->set.skip_adapt || r->set.skip_verify)
         return ntx_err_set(why, -ENOTSUP, "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)");
     return ntx_gpu_back_open(k, &l->back, why);

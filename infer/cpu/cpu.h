@@ -90,7 +90,7 @@ struct ntx_attn {
     bool v_in_k;                 /* V is the first head_v values of K, which v points to: F16 only */
     float scale;                 /* 1 / sqrt(head_k) */
     float cap;                   /* scores s become cap * tanh(s / cap); 0: they stay */
-    uint32_t window;             /* of those a row sees the last `window` only; 0: all. Blocks that no row sees are not looked at */
+    uint32_t window, first;      /* of those a row sees the last `window` only (0: all), and none before `first`. Blocks that no row sees are not looked at */
     const float *sinks;          /* [n_q] a score more, that takes its weight and has no value; NULL: none */
     const uint8_t *hole;         /* bit p set: position p has no KV in this layer (skipped); NULL when none */
 };
@@ -99,7 +99,8 @@ struct ntx_attn {
 static inline uint32_t ntx_attn_from(const struct ntx_attn *a, uint32_t r)
 {
     uint32_t end = a->n_pos + r;
-    return a->window && a->window < end ? end - a->window : 0;
+    uint32_t from = a->window && a->window < end ? end - a->window : 0;
+    return from > a->first ? from : a->first;
 }
 
 /* A panel of the matrix S of a head of a delta net: columns for n_values of its values, 16 or 32, a row of them for each key. */

@@ -13,7 +13,7 @@
 /* Symbol and GGUF name. */
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
-    X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") \
+    X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") X(mistral4, "mistral4") \
     X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(phi3, "phi3") X(llama4, "llama4")
 
 #define NTX__OWN_KEYS 12
@@ -56,7 +56,8 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     bool v_of_k;     /* V is what K is before its norm */
     bool v_norm;     /* of each head of V, without a scale */
     bool bare_norm;  /* of each head of q and k, without a scale, behind the rotation */
-    uint32_t window; /* positions that a row sees, its own included; 0: all */
+    uint32_t window, stretch; /* positions that a row sees, its own included; of stretches of so many, its own only. 0: all */
+    struct ntx_temperature temperature;
 };
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);

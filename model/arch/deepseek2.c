@@ -1,4 +1,4 @@
-/* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash: attention over latents, the first layers dense, then experts, of which a row's are chosen in some of
+/* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash, and Mistral 4, whose scores grow with the position: attention over latents, the first layers dense, then experts, of which a row's are chosen in some of
  * their groups, by a softmax or a sigmoid with a bias for the choice, and some more that every row goes through. Blocks that foretell tokens may follow.
  *
  * Files say the widths of heads in one of two ways: attention.key_length_mla and value_length_mla, beside matrices that are apart (k_b, v_b); older ones
@@ -48,15 +48,15 @@ static double magnitude(const struct ntx_hparams *hp, double by) { return 1 + 0.
 static int scale_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
-    float tenth, temperature;
-    uint32_t from;
+    float tenth;
     int rc;
     if ((rc = ntx__key_f32(k, "rope.scaling.yarn_log_multiplier", 0, 0, 1e3f, &tenth)) ||
-        (rc = ntx__key_f32(k, "attention.temperature_scale", 0, 0, 1e3f, &temperature)) ||
-        (rc = ntx__key_u32(k, "attention.temperature_length", 0, 0, INT32_MAX, &from)))
+        (rc = ntx__key_f32(k, "attention.temperature_scale", 0, 0, 1e3f, &hp->temperature.scale)) ||
+        (hp->temperature.scale != 0 && (rc = ntx__key_u32(k, "attention.temperature_length", -1, 1, INT32_MAX, &hp->temperature.length))))
         return rc;
-    if (temperature != 0) /* scores grow with the position from there on: up to there they do not */
-        hp->ctx_train = hp->ctx_most = NTX_MIN(hp->ctx_train, NTX_MAX(from, 1u));
+    hp->ctx_plain = hp->temperature.length;
+    if (k->arch == &ntx__arch_mistral4 && tenth != 0 && !(fabsf(tenth - 0.1f) < 1e-6f)) /* llama.cpp takes it otherwise there */
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %g: 0.1 is supported with a %s model", ntx__key_of(k, "rope.scaling.yarn_log_multiplier"), (double)tenth, k->name);
     double by = (double)tenth / (double)0.1f, rotated = hp->rope_attn_factor;
     if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 && by != 0)
         rotated /= magnitude(hp, 1);
@@ -103,8 +103,10 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
         ntx__add_experts(m, out, &experts);
 }
 
-const struct ntx__arch ntx__arch_deepseek2 = {
-    .experts = NTX__MAYBE, .score = NTX_SCORE_SOFTMAX, .any_score = true, .keys = keys, .layer = layer,
-    .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers",
-            "rope.scaling.yarn_log_multiplier", "attention.temperature_scale", "attention.temperature_length"},
-};
+#define SAME                                                                                                                                                   \
+    .experts = NTX__MAYBE, .score = NTX_SCORE_SOFTMAX, .any_score = true, .keys = keys, .layer = layer, \
+    .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers", \
+            "rope.scaling.yarn_log_multiplier", "attention.temperature_scale", "attention.temperature_length"}
+
+const struct ntx__arch ntx__arch_deepseek2 = {SAME};
+const struct ntx__arch ntx__arch_mistral4 = {SAME};

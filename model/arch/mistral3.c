@@ -1,20 +1,18 @@
-/* mistral3.c: Ministral 3: llama's layers, whose scores grow with the position from the context on that was before YaRN: up to there they do not, and no
- * further a text goes here. */
+/* mistral3.c: Ministral 3: llama's layers, whose scores grow with the position, in steps of the context that was before YaRN. */
 #include <math.h>
 
-#include "common/util.h"
 #include "model/arch/arch_impl.h"
 
 static int keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
-    float temperature, log_multiplier;
+    float log_multiplier;
     int rc;
-    if ((rc = ntx__key_f32(k, "attention.temperature_scale", 0, 0, 1e3f, &temperature)) ||
+    if ((rc = ntx__key_f32(k, "attention.temperature_scale", 0, 0, 1e3f, &hp->temperature.scale)) ||
         (rc = ntx__key_f32(k, "rope.scaling.yarn_log_multiplier", 0, 0, 1e3f, &log_multiplier)))
         return rc;
-    if (temperature != 0)
-        hp->ctx_train = hp->ctx_most = NTX_MIN(hp->ctx_train, hp->rope_ctx_orig);
+    if (hp->temperature.scale != 0)
+        hp->ctx_plain = hp->temperature.length = hp->rope_ctx_orig;
     if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0) /* the magnitude is divided by what it would be with this multiplier */
         hp->rope_attn_factor = (float)(hp->rope_attn_factor / (1 + 0.1 * (double)log_multiplier * log((double)hp->rope_factor)));
     return 0;
@@ -22,7 +20,7 @@ static int keys(struct ntx__keys *k)
 
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
-    ntx__add_attention(&m->hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE});
+    ntx__add_attention(&m->hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE, .temperature = m->hp.temperature});
     if (m->hp.n_expert)
         ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU});
     else

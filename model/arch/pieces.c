@@ -93,6 +93,8 @@ static void attend(struct ntx_layer *l, const struct ntx__attention *has, const 
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->window = has->window;
+    s->stretch = has->stretch;
+    s->temperature = has->temperature;
     s->cap = has->cap;
     s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)w->head_k);
     s->width = w->n_head * w->head_v;
@@ -152,6 +154,7 @@ void ntx__add_latent_attention(const struct ntx_hparams *hp, struct ntx_layer *l
     rotate_behind(hp, l, NTX_BUF_Q, hp->n_head, hp->head_k);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->latent = true;
+    s->temperature = hp->temperature;
     s->scale = hp->score_scale;
     s->width = hp->n_head * hp->head_v;
     takes(s, NTX_T_kv_b, hp->kv_joined ? NTX__ALWAYS : NTX__NEVER);

@@ -144,6 +144,7 @@ static void same_bits(const struct ntx_cpu_ops *ops, const struct ntx_attn *a, e
 static void narrow(struct rng *r, struct ntx_attn *a, uint32_t window, float *sinks, struct kv *k, struct kv *v)
 {
     a->window = window;
+    a->first = window && window % 4 == 0 ? a->n_pos * 2 / 3 : 0;
     a->cap = a->n_pos % 3 == 1 ? 1.5f : 0;
     a->sinks = window % 2 ? sinks : NULL;
     for (uint32_t g = 0; g < a->n_q; g++)

@@ -27,6 +27,7 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHAPE = '--layers 3 --embd 256 --ff 512 --heads 8 --kv 2'
 N_TOKENS, POSITIONS, N_INDICES = 96, [0, 1, 5, 17, 40, 66, 95], 64
+FAR = {'llama4.far.f32': [0, 4095, 8190, 8191, 8192, 8193, 12000, 16382, 16383, 16384, 16399]} # positions of longer texts, in one batch after the other
 
 CASES = {
     'qwen2.f16': '--arch qwen2 --type F16 --seed 11',
@@ -105,6 +106,9 @@ CASES = {
     'phi3.q4_k_m': '--arch phi3 --type Q4_K_M --tied --seed 60',
     'llama4.f32': '--arch llama4 --layers 5 --head-dim 32 --experts 8 --experts-used 2 --expert-ff 96 --expert-every 2 --type F32 --seed 61',
     'llama4.q8_0': '--arch llama4 --layers 4 --head-dim 64 --experts 6 --experts-used 1 --expert-ff 128 --type Q8_0 --seed 62',
+    'llama4.far.f32': '--arch llama4 --layers 4 --embd 64 --heads 2 --kv 1 --head-dim 32 --ff 64 --experts 4 --experts-used 1 --expert-ff 32 --expert-every 4 --ctx 32768 --rope-base 500000 --type F32 --seed 66',
+    'mistral3.hot.f32': '--arch mistral3 --head-dim 32 --rope-scaling yarn --rope-factor 4 --rope-orig 16 --ctx 512 --type F32 --seed 67',
+    'mistral4.joined.q8_0': '--arch mistral4 --experts 8 --experts-used 2 --expert-ff 128 --fused --shared-ff 128 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --kv-joined --dense 0 --temperature-length 33 --type Q8_0 --seed 69',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 
@@ -120,7 +124,8 @@ def load(path):
 def logits(model, ids, kv=L.GGML_TYPE_F32, batch=False):
     """[n_tokens x n_vocab] float32"""
     p = L.llama_context_default_params()
-    p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = 256, 256, 256, 1, 1
+    far, most = len(ids) > 256, batch if isinstance(batch, int) and batch > 1 else len(ids)
+    p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = len(ids) + 256 if far else 256, 512 if far else 256, 512 if far else 256, 1, 1
     p.type_k = p.type_v = kv
     p.flash_attn_type = L.LLAMA_FLASH_ATTN_TYPE_DISABLED
     ctx = L.llama_init_from_model(model, p)
@@ -128,9 +133,9 @@ def logits(model, ids, kv=L.GGML_TYPE_F32, batch=False):
     n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
     out = np.empty((len(ids), n_vocab), np.float32)
     b = L.llama_batch_init(len(ids), 0, 1)
-    step = len(ids) if batch else 1
-    for at in range(0, len(ids), step):
-        b.n_tokens = step
+    most = min(most, 512) if batch else 1
+    for at in range(0, len(ids), most):
+        b.n_tokens = step = min(most, len(ids) - at)
         for i in range(step):
             b.token[i], b.pos[i], b.n_seq_id[i], b.logits[i] = ids[at + i], at + i, 1, 1
             b.seq_id[i][0] = 0
@@ -161,8 +166,10 @@ def make(mkmodel, name, args, tmp):
     model = load(first)
     n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
     rng = random.Random(name)
-    ids = [1] + [rng.randrange(3, n_vocab) for _ in range(N_TOKENS - 1)]
-    main, in_batch, f16 = logits(model, ids), logits(model, ids, batch=True), logits(model, ids, kv=L.GGML_TYPE_F16)
+    positions = FAR.get(name, POSITIONS)
+    n_ids, by = (positions[-1] + 1, 384) if name in FAR else (N_TOKENS, False)
+    ids = [1] + [rng.randrange(3, n_vocab) for _ in range(n_ids - 1)]
+    main, in_batch, f16 = logits(model, ids, batch=by), logits(model, ids, batch=True), logits(model, ids, kv=L.GGML_TYPE_F16, batch=by)
     L.llama_model_free(model)
     whole = os.path.join(tmp, 'whole.gguf')
     if first != path: # the reference of a split model is the same model in one file
@@ -170,20 +177,20 @@ def make(mkmodel, name, args, tmp):
         subprocess.run([mkmodel] + options[:at] + options[at + 2:] + [whole], check=True, stdout=subprocess.DEVNULL)
     expand(whole if first != path else path, os.path.join(tmp, 'f32.gguf'))
     model = load(os.path.join(tmp, 'f32.gguf'))
-    ref = logits(model, ids)
+    ref = logits(model, ids, batch=by)
     L.llama_model_free(model)
-    rows, sd = ref[POSITIONS], float(ref[POSITIONS].std())
+    rows, sd = ref[positions], float(ref[positions].std())
     top = np.sort(rows, axis=1)[:, -2:]
     indices = sorted(rng.sample(range(n_vocab), N_INDICES))
     digest = hashlib.sha256()
     for f in sorted(os.listdir(tmp)):
         if f not in ('f32.gguf', 'whole.gguf'):
             digest.update(open(os.path.join(tmp, f), 'rb').read())
-    return {'name': name, 'options': ' '.join(options), 'sha256': digest.hexdigest(), 'n_vocab': n_vocab, 'ids': ids,
-            'positions': POSITIONS, 'argmax': rows.argmax(1).tolist(), 'gap': [float('%.4g' % g) for g in top[:, 1] - top[:, 0]],
-            'logit_sd': float('%.6g' % sd), 'main_vs_ref': distance(main[POSITIONS], rows, sd),
-            'batch_vs_main': distance(in_batch[POSITIONS], main[POSITIONS], sd),
-            'f16kv_vs_main': distance(f16[POSITIONS], main[POSITIONS], sd),
+    return {'name': name, 'options': ' '.join(options), 'sha256': digest.hexdigest(), 'n_vocab': n_vocab, **({'n_ids': n_ids} if name in FAR else {'ids': ids}),
+            'positions': positions, 'argmax': rows.argmax(1).tolist(), 'gap': [float('%.4g' % g) for g in top[:, 1] - top[:, 0]],
+            'logit_sd': float('%.6g' % sd), 'main_vs_ref': distance(main[positions], rows, sd),
+            'batch_vs_main': distance(in_batch[positions], main[positions], sd),
+            'f16kv_vs_main': distance(f16[positions], main[positions], sd),
             'indices': indices, 'logits': [[float('%.6g' % x) for x in r] for r in rows[:, indices]]}
 
 

@@ -64,8 +64,8 @@ def latent(r):
         (['--layers', pick(r, 26, 27), '--dense', pick(r, 23, 24, 25)] if lite else ['--q-lora', pick(r, 48, 64, 160)] + maybe(r, '--nextn', '1')) + maybe(r, '--fused')
 
 
-def yarn(r):
-    return maybe(r, '--rope-scaling', 'yarn', '--rope-factor', pick(r, 2, 8, 16), '--rope-orig', pick(r, 64, 128), '--ctx', '2048')
+def yarn(r, *orig):
+    return maybe(r, '--rope-scaling', 'yarn', '--rope-factor', pick(r, 2, 8, 16), '--rope-orig', pick(r, *(orig or (64, 128))), '--ctx', '2048')
 
 
 def delta(r):
@@ -89,10 +89,11 @@ ARCHS = {
     'minimax-m2': lambda r: experts(r, '--ff') + maybe(r, '--rotated', '16'),
     'olmoe': lambda r: experts(r, '--ff'),
     'smollm3': dense,
-    'mistral3': lambda r: dense(r) + yarn(r),
+    'mistral3': lambda r: dense(r) + yarn(r, 8, 16, 128),
     'granite': dense,
     'deepseek': lambda r: first_experts(r) + maybe(r, '--expert-scale', '2.5') + yarn(r),
     'deepseek2': latent,
+    'mistral4': lambda r: ['0.1' if o == '0.0707' else o for o in latent(r)] + maybe(r, '--temperature-length', pick(r, 3, 16, 39)),
     'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused') + maybe(r, '--delta-joined'),
     'qwen35': lambda r: dense(r) + delta(r),
     'qwen35moe': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused'),

@@ -115,7 +115,7 @@ enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARE
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
-    {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | LATENT},
+    {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | LATENT}, {"mistral4", SHARED_COUNT | DENSE | LATENT},
     {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
@@ -595,6 +595,12 @@ static void add_keys(struct plan *p, uint32_t orig)
     }
     if (says(o, EXPERT_EVERY))
         kv_u32(p, "interleave_moe_layer_step", o->expert_every ? o->expert_every : 1);
+    if (o->stretch)
+        kv_u32(p, "attention.sliding_window", o->stretch);
+    if (o->temperature) {
+        kv_f32(p, "attention.temperature_scale", 0.1f);
+        kv_u32(p, "attention.temperature_length", o->temperature);
+    }
     if (says(o, WINDOW_BASE))
         kv_f32(p, "rope.freq_base_swa", o->rope_base / 4);
     if (says(o, SCALES)) {

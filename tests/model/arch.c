@@ -302,7 +302,9 @@ static void check_mistral3(void)
     o.rope_factor = 4;
     o.rope_orig = 32;
     struct opened x = open_model(&o);
-    CHECK(x.m->hp.ctx_train == 32 && x.m->hp.rope_ctx_orig == 32 && x.m->hp.ctx_most == 32);
+    CHECK(x.m->hp.ctx_train == o.ctx && x.m->hp.rope_ctx_orig == 32 && x.m->hp.ctx_plain == 32);
+    const struct ntx_temperature *t = &ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->temperature;
+    CHECK(t->length == 32 && t->scale == 0.1f && !t->ahead);
     CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
     close_model(&x);
 }
@@ -516,8 +518,10 @@ static void check_llama4(void)
     o.ctx = 100000;
     struct opened x = open_model(&o);
     const struct ntx_layer *l = x.m->layers;
-    CHECK(x.m->hp.ctx_most == 8191 && x.m->hp.ctx_train == 8191 && x.m->hp.n_ff_shexp == x.m->hp.n_ff_exp);
+    CHECK(x.m->hp.ctx_plain == 8191 && x.m->hp.ctx_train == 100000 && x.m->hp.n_ff_shexp == x.m->hp.n_ff_exp);
     for (uint32_t i = 0; i < 4; i++) {
+        const struct ntx_step *s = ntx_layer_find(&l[i], NTX_OP_ATTEND);
+        CHECK(s->window == (i < 3 ? 8192 : 0) && s->stretch == s->window && s->temperature.length == (i < 3 ? 0 : 8192) && s->temperature.ahead == (i == 3));
         CHECK(!ntx_layer_find(&l[i], NTX_OP_ROPE) == (i == 3) && !ntx_layer_find(&l[i], NTX_OP_EXPERTS) == (i % 2 == 0));
         CHECK(i % 2 == 0 || (ntx_layer_find(&l[i], NTX_OP_EXPERTS)->weighs_input && !ntx_layer_find(&l[i], NTX_OP_ROUTE)->router.norm));
     }

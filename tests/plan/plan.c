@@ -286,13 +286,6 @@ static void requests(const struct shape *s)
     CHECK(ntx_plan_make(s->model, &r, &p, &err) < 0 && !p && *err.text);
     r = (struct ntx_plan_request){.ram_bytes = UINT64_MAX, .other_bytes = UINT64_MAX};
     CHECK(ntx_plan_make(s->model, &r, &p, &err) < 0 && !p && *err.text);
-    r = (struct ntx_plan_request){.ram_bytes = 64 * GIB, .other_bytes = OTHER, .threads = 1, .ctx = 1025};
-    s->model->hp.ctx_most = 1024;
-    CHECK_EQ(ntx_plan_make(s->model, &r, &p, &err), -ENOTSUP);
-    CHECK(!p && strstr(err.text, "a context of 1025 tokens: from 1024 on"));
-    r.ctx = 1024;
-    ntx_plan_free(make(s, r));
-    s->model->hp.ctx_most = 0;
 }
 
 int main(void)
