@@ -115,7 +115,8 @@ static void made(void)
     json_t *all = load(path), *cases = json_object_get(all, "cases");
     CHECK(json_array_size(cases) > 0);
     for (size_t i = 0; i < json_array_size(cases); i++)
-        made_case(json_array_get(cases, i));
+        if (json_object_get(json_array_get(cases, i), "ids")) /* far texts' tokens are drawn by golden_test.py, which has those cases */
+            made_case(json_array_get(cases, i));
     json_decref(all);
 }
 
