@@ -107,14 +107,14 @@ static void take_answers(void)
     static struct ntx_draft d;
     static struct ntx_draft_chances chances;
     for (unsigned i = 0; i < NTX_DRAFT_KINDS; i++)
-        chances.held[i] = 1, chances.tried[i] = 2;
+        chances.held[i] = chances.said[i] = 1;
     for (uint32_t n = N_TEXT; n <= N_TEXT + 2; n++) {
         f = (struct ntx_draft_file){.part = &made, .told = true};
         f.text[n % NTX_DRAFTS_TEXTS].session = 3;
         const struct ntx_draft_text t = {3, text, n, 2, VOCAB, &sampling};
         ntx_draft_from_file(&f, &d, &chances, &t, 31, 8, 0.01);
         well_formed(&d, n, 8);
-        ntx_draft_file_wait(&f, &t, 1, 0);
+        ntx_draft_file_wait(&f, &t, 31, 0.01, 0);
         MUST(f.tree.n_nodes <= NTX_DRAFTS_NODES || !ntx_drafts_answered(&made, n % NTX_DRAFTS_TEXTS, &f.tree));
     }
 }
