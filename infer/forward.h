@@ -89,8 +89,8 @@ struct ntx_forward_config {
 
 struct ntx_forward;
 
-/* 0, or -ENOTSUP: the back end lacks a step of some layer, which `why` names. */
-int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, struct ntx_err *why);
+/* 0, or -ENOTSUP: the back end lacks a step of some layer, which `why` names, or of attention in a context of so many tokens. */
+int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint32_t ctx, struct ntx_err *why);
 
 struct ntx_forward_slices ntx_forward_slices(const struct ntx_model *m, const struct ntx_chunks *c); /* looks at every chunk */
 uint64_t ntx_forward_bytes(const struct ntx_forward_config *c); /* memory it will take, for the planner */

@@ -41,7 +41,7 @@ static void name_steps(const struct ntx_step *s, uint32_t n, char *out, size_t s
         at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " " : "", ntx_op_name((enum ntx_op)s->op));
 }
 
-int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, struct ntx_err *why)
+int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint32_t ctx, struct ntx_err *why)
 {
     struct ntx__runs runs;
     for (uint32_t l = 0; b && b->can && l < m->hp.n_layers; l++) {
@@ -53,6 +53,8 @@ int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, stru
                 return ntx_err_set(why, -ENOTSUP, "what layer %u does (%s) is computed on the CPU only", l, steps);
             }
     }
+    if (b && b->can && m->hp.ctx_plain && ctx > m->hp.ctx_plain)
+        return ntx_err_set(why, -ENOTSUP, "attention of a %s model in a context of more than %u tokens is computed on the CPU only", m->hp.arch, m->hp.ctx_plain);
     return 0;
 }
 

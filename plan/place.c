@@ -15,7 +15,7 @@ static uint64_t vram_of(const struct ntx_hw *hw, const struct ntx_outline *o, co
     struct ntx_err why = {0};
     if (!hw->gpu.bytes || r->vram == UINT64_MAX || r->plan.multiply == NTX_MULTIPLY_CPU)
         return 0;
-    if (ntx_backend_can(&ntx_device_backend, o->model, &why)) {
+    if (ntx_backend_can(&ntx_device_backend, o->model, ntx_plan_ctx(&o->model->hp, r->plan.ctx), &why)) {
         snprintf(l->note, sizeof l->note, "the GPU is not used: %.170s", why.text);
         return 0;
     }

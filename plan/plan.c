@@ -165,10 +165,12 @@ static uint32_t least_ctx(const struct planner *p)
     return p->r->ctx ? p->r->ctx : most ? NTX_MIN(most, CTX_LEAST) : CTX_LEAST;
 }
 
+uint32_t ntx_plan_ctx(const struct ntx_hparams *hp, uint32_t ctx) { return ctx ? ctx : hp->ctx_train ? NTX_MIN(hp->ctx_train, CTX_MOST) : CTX_MOST; }
+
 /* Where nobody asked for so many tokens: the smallest of the model's own, 4096 and what a quarter of the budget holds for all sessions; in whole blocks. */
 static uint32_t default_ctx(const struct planner *p)
 {
-    uint32_t trained = p->m->hp.ctx_train, most = trained ? NTX_MIN(trained, CTX_MOST) : CTX_MOST;
+    uint32_t most = ntx_plan_ctx(&p->m->hp, 0);
     double blocks = floor((double)(p->r->ram_bytes / 4) / (double)ntx_kv_block_bytes(&p->m->hp, p->r->kv_type) / NTX_MAX(p->r->sessions, 1u));
     return (uint32_t)NTX_MAX(NTX_MIN(blocks * NTX_KV_BLOCK, (double)most), (double)least_ctx(p));
 }

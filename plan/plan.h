@@ -82,6 +82,8 @@ struct ntx_plan {
 
 #define NTX_PLAN_IN_FLIGHT 4u /* chunks that are copied to a GPU at once, at most */
 
+/* Tokens of context that a plan has at most where `ctx` were asked for (0: nobody said). */
+uint32_t ntx_plan_ctx(const struct ntx_hparams *hp, uint32_t ctx);
 int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err);
 void ntx_plan_free(struct ntx_plan *p);
 

@@ -59,13 +59,10 @@ static int read_model(struct ntx_loaded *l, struct ntx_err *err)
 /* Bytes of a row that a pass looks at closely. */
 static uint64_t look_bytes(const struct ntx_loaded *l) { return ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture); }
 
+static bool looks(const struct ntx_load_request *r) { return r->set.capture || r->set.skip_adapt || r->set.skip_verify; }
+
 /* Rows that a pass may look at closely, beside two of each session: some for calibration. */
-static uint32_t look_rows(const struct ntx_load_request *r)
-{
-    if (!r->set.capture && !r->set.skip_adapt && !r->set.skip_verify)
-        return 0;
-    return (r->set.rows ? r->set.rows : 512) / 8 + (r->set.capture ? 32 : 0);
-}
+static uint32_t look_rows(const struct ntx_load_request *r) { return looks(r) ? (r->set.rows ? r->set.rows : 512) / 8 + (r->set.capture ? 32 : 0) : 0; }
 
 /* What the plan found room for. */
 static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
@@ -74,7 +71,7 @@ static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
     l->max_sessions = c->sessions;
     l->logits_rows = c->logits_rows;
     l->kept_bytes = c->kept_bytes;
-    l->capture_rows = look_rows(r) ? look_rows(r) + 2 * c->sessions : 0;
+    l->capture_rows = looks(r) ? look_rows(r) + 2 * c->sessions : 0;
     l->env.read_bytes = c->read_bytes;
     l->env.choice_bytes = NTX_MIN(NTX_MAX(c->kept_bytes / 4, CHOICE_LEAST), CHOICE_MOST);
     l->env.words_most = c->kept_bytes / 2; /* it stays, and sessions need the rest */
@@ -168,7 +165,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         return rc;
     l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
     const struct ntx_plan_clients clients = {
-        .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0, .watched_bytes = look_rows(r) ? 2 * look_bytes(l) : 0,
+        .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0, .watched_bytes = looks(r) ? 2 * look_bytes(l) : 0,
         .least_rows = ntx_draft_rows(r->set.draft, r->set.draft_nodes),
     };
     struct ntx_plan_request q = {

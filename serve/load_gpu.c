@@ -33,12 +33,9 @@ static int do_without(const struct ntx_load_request *r, struct ntx_loaded *l, co
 /* Whether it is there, and can do what this model's layers are made of. */
 static int try_kind(const struct ntx_load_request *r, struct ntx_loaded *l, const struct ntx_back_kind *k, struct ntx_err *why)
 {
-    int rc = ntx_backend_can(k->table, l->model, why);
+    int rc = ntx_backend_can(k->table, l->model, ntx_plan_ctx(&l->model->hp, r->set.ctx), why);
     if (rc)
         return rc;
-    const struct ntx_hparams *hp = &l->model->hp;
-    if (k->library && hp->ctx_plain && (r->set.ctx ? r->set.ctx : NTX_MIN(hp->ctx_train, 4096u)) > hp->ctx_plain)
-        return ntx_err_set(why, -ENOTSUP, "attention of a %s model in a context of more than %u tokens is computed on the CPU only", hp->arch, hp->ctx_plain);
     if (r->set.capture || r->set.skip_adapt || r->set.skip_verify)
         return ntx_err_set(why, -ENOTSUP, "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)");
     return ntx_gpu_back_open(k, &l->back, why);

@@ -56,7 +56,7 @@ KIT struct ntx_device *world_device(struct rig *r, const struct rig_options *o, 
     struct ntx_copy_share share;
     world_table(w, r);
     struct ntx_device_config c = world_config(w, r, o, &share);
-    CHECK_MSG(!ntx_backend_can(&ntx_device_backend, r->model, &err), "%s", err.text);
+    CHECK_MSG(!ntx_backend_can(&ntx_device_backend, r->model, 0, &err), "%s", err.text);
     CHECK(ntx_device_bytes(&c) > 0);
     CHECK_MSG(!ntx_device_new(&c, &w->device, &err), "%s", err.text);
     CHECK_MSG(!ntx_device_fill(w->device, world_read, r, &err), "%s", err.text);

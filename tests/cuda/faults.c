@@ -307,10 +307,15 @@ static void lacking(void)
     const struct rig_options o = {.make = rig_model()};
     struct ntx_err why = {0};
     rig_open(&r, &o);
-    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, &why), 0);
-    CHECK_EQ(ntx_backend_can(NULL, r.model, &why), 0); /* the CPU */
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), 0);
+    CHECK_EQ(ntx_backend_can(NULL, r.model, 0, &why), 0); /* the CPU */
+    r.model->hp.ctx_plain = 8191;
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 8191, &why), 0);
+    CHECK_EQ(ntx_backend_can(NULL, r.model, 8192, &why), 0);
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 8192, &why), -ENOTSUP);
+    CHECK_STR(why.text, "attention of a llama model in a context of more than 8191 tokens is computed on the CPU only");
     r.model->hp.head_k = NTX_GPU_HEAD_MAX + 1;
-    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, &why), -ENOTSUP);
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
     CHECK_STR(why.text, "what layer 0 does (ATTEND) is computed on the CPU only");
     rig_close(&r);
 }

@@ -17,6 +17,7 @@ if not SOURCE or not BIN:
 HERE, MODELS = os.path.dirname(os.path.abspath(__file__)), os.path.join(SOURCE, 'models')
 CHARS, QUESTIONS = 16000, 50  # of the held-out files: enough to notice, few enough for a sanitizer build
 PROMPT = 'One morning'
+CHATS = {'demo-chat.gguf': ['One morning', 'Tell me about yourself.', 'Ben is in the park and Ivy has a red drum. Where is Ben?']}  # writes no stories: gateway-chat asks it more
 
 
 def ntx(*args):
@@ -38,6 +39,8 @@ def beginnings(tmp):
 
 def measure(name, text, questions):
     model = os.path.join(MODELS, name)
+    if name in CHATS:
+        return {'greedy': '\n'.join(ntx('run', model, q, '-n', '60', '--temp', '0', '--quiet').rstrip('\n') for q in CHATS[name])}
     perplexity = json.loads(ntx('perplexity', model, text, '--json').splitlines()[-1])
     answers = json.loads(ntx('eval', model, '--questions', questions, '--json').splitlines()[-1])
     return {'greedy': ntx('run', model, PROMPT, '-n', '60', '--temp', '0', '--quiet').rstrip('\n'),
@@ -47,6 +50,8 @@ def measure(name, text, questions):
 def differences(name, is_, was):
     if is_['greedy'] != was['greedy']:
         yield '%s wrote %r, not %r' % (name, is_['greedy'], was['greedy'])
+    if name in CHATS:
+        return
     if abs(is_['perplexity'] / was['perplexity'] - 1) > 0.002:
         yield '%s has a perplexity of %g, not %g' % (name, is_['perplexity'], was['perplexity'])
     if abs(is_['right'] - was['right']) > 1:

@@ -269,6 +269,7 @@ static void test_names(void)
     named("gpt-oss-120b@mxfp4", &o); /* experts are, the rest is Q8_0 */
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "63.4", "%.1f"); /* 0.16 of it the experts' biases */
     CHECK_EQ(o.bytes[NTX_PART_EXPERT][NTX_MXFP4], 36ull * 3 * 128 * 2880 * 2880 / 32 * 17);
+    ntx_outline_free(&o);
     CHECK_EQ(ntx_outline_named("gpt-oss-20b@q4_k_m", &o, &err), -22);
     CHECK(strstr(err.text, "rows of 2880 values") && strstr(err.text, "mxfp4"));
     CHECK_EQ(ntx_outline_named("llama-8b@mxfp4", &o, &err), -22);
@@ -280,7 +281,6 @@ static void test_names(void)
     CHECK_EQ(ntx_outline_named("@q4_k_m", &o, &err), -2);
     CHECK_EQ(ntx_outline_named("llama-70b@", &o, &err), -2);
     CHECK(strstr(err.text, "there is no type ''") && strstr(err.text, "q4_k_m"));
-    ntx_outline_free(&o);
 }
 
 int main(void)
