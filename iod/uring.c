@@ -182,7 +182,7 @@ int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, 
     *u = (struct uring){.base.ops = &uring_ops, .ring = ring ? &ring->u : &own->u, .own = own, .r = r, .files = f};
     rc = register_buffers(u);
     if (note && note_len)
-        snprintf(note, note_len, rc ? "buffers are not registered (%s): plain reads" : "", strerror(-rc));
+        snprintf(note, note_len, "%s%s%s", rc ? "buffers are not registered (" : "", rc ? strerror(-rc) : "", rc ? "): plain reads" : "");
     *out = &u->base;
     return 0;
 }

@@ -268,16 +268,18 @@ static int cut(const struct ntx__job *j, struct files *f, struct ntx_err *err)
 static int name_part(struct part *p, const char *out, uint32_t no, uint32_t n, struct ntx_err *err)
 {
     size_t len = strlen(out);
+    char path[sizeof p->path];
     int k;
     if (n == 1) {
-        k = snprintf(p->path, sizeof p->path, "%s", out);
+        k = snprintf(path, sizeof path, "%s", out);
     } else {
         len -= len > 5 && !strcmp(out + len - 5, ".gguf") ? 5 : 0;
-        k = snprintf(p->path, sizeof p->path, "%.*s-%05u-of-%05u.gguf", (int)len, out, no + 1, n);
+        k = snprintf(path, sizeof path, "%.*s-%05u-of-%05u.gguf", (int)len, out, no + 1, n);
     }
-    snprintf(p->temp, sizeof p->temp, "%s.%d.tmp", p->path, (int)getpid());
-    snprintf(p->older, sizeof p->older, "%s.%d.old", p->path, (int)getpid());
-    return k >= (int)sizeof p->path ? ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", out) : 0;
+    memcpy(p->path, path, sizeof path);
+    snprintf(p->temp, sizeof p->temp, "%s.%d.tmp", path, (int)getpid());
+    snprintf(p->older, sizeof p->older, "%s.%d.old", path, (int)getpid());
+    return k >= (int)sizeof path ? ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", out) : 0;
 }
 
 static int write_tensor(void *ctx, uint32_t tensor, int fd, struct ntx_err *err) { return ntx__write_tensor(ctx, tensor, fd, err); }
