@@ -25,6 +25,8 @@ static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_for
         printf(", late %.4g ms", f->late_s * 1e3);
     if (f->copied > 0)
         printf("; %.0f %% of what is not in VRAM is copied to the GPU", f->copied * 100);
+    if (f->estimated)
+        printf("; the GPU's rates are estimates, nobody measured them");
     putchar('\n');
 }
 
@@ -103,9 +105,9 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
 
 static json_t *forecast_json(const struct ntx_forecast *f, uint32_t rows)
 {
-    return json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "rows", (json_int_t)rows, "tok_s", rows / f->pass_s, "pass_s", f->pass_s,
+    return json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "rows", (json_int_t)rows, "tok_s", rows / f->pass_s, "pass_s", f->pass_s,
                      "limit", f->limit, "drive_s", f->drive_s, "memory_s", f->memory_s, "h2d_s", f->h2d_s, "compute_s", f->compute_s, "gpu_s", f->device_s,
-                     "cpu_s", f->cpu_s, "late_s", f->late_s, "copied", f->copied);
+                     "cpu_s", f->cpu_s, "late_s", f->late_s, "copied", f->copied, "gpu_estimated", f->estimated);
 }
 
 static json_t *table_json(const struct ntx_plan_answer *a, bool prefill)

@@ -47,13 +47,27 @@ KERNEL(convolve_channels, struct ntx_gpu_recur)
             to[(uint64_t)j * a.width + c] = last[j];
 }
 
+#define KEYS_AHEAD 8u /* of a column, loaded before the first is stored: NTX_DELTA_HEAD_STEP is a multiple */
+
+DEV void load_keys_ahead(const float *s, uint32_t step, uint32_t i, float *v)
+{
+    UNROLL
+    for (uint32_t j = 0; j < KEYS_AHEAD; j++)
+        v[j] = s ? s[(i + j) * step] : 0;
+}
+
 /* S'k of a column, in the order of keys. */
 DEV float look(const float *s, uint32_t n, uint32_t step, const float *k)
 {
     float seen = 0;
-    UNROLL_SOME
-    for (uint32_t i = 0; i < n && s; i++)
-        seen = fmaf(s[i * step], k[i], seen);
+    for (uint32_t i = 0; i < n && s; i += KEYS_AHEAD) {
+        float v[KEYS_AHEAD], by[KEYS_AHEAD];
+        load_keys_ahead(s, step, i, v);
+        load_keys_ahead(k, 1, i, by);
+        UNROLL
+        for (uint32_t j = 0; j < KEYS_AHEAD; j++)
+            seen = fmaf(v[j], by[j], seen);
+    }
     return seen;
 }
 
@@ -61,11 +75,17 @@ DEV float look(const float *s, uint32_t n, uint32_t step, const float *k)
 DEV float fold(const float *s, float *to, uint32_t n, uint32_t step, const float *k, const float *q, float keeps, float d)
 {
     float out = 0;
-    UNROLL_SOME
-    for (uint32_t i = 0; i < n; i++) {
-        float v = fmaf(k[i], d, (s ? s[i * step] : 0) * keeps);
-        to[i * step] = v;
-        out = fmaf(v, q[i], out);
+    for (uint32_t i = 0; i < n; i += KEYS_AHEAD) {
+        float v[KEYS_AHEAD], by[KEYS_AHEAD], asks[KEYS_AHEAD];
+        load_keys_ahead(s, step, i, v);
+        load_keys_ahead(k, 1, i, by);
+        load_keys_ahead(q, 1, i, asks);
+        UNROLL
+        for (uint32_t j = 0; j < KEYS_AHEAD; j++) {
+            v[j] = fmaf(by[j], d, v[j] * keeps);
+            to[(i + j) * step] = v[j];
+            out = fmaf(v[j], asks[j], out);
+        }
     }
     return out;
 }
@@ -96,7 +116,7 @@ int ntx__launch_conv(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p)
 
 int ntx__launch_delta(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p)
 {
-    if (!p->panel || p->panel > WARP || p->width % p->panel)
+    if (!p->panel || p->panel > WARP || p->width % p->panel || p->width % KEYS_AHEAD)
         return -EINVAL;
     RETURN_LAUNCH(s, fold_columns, p->heads * (p->width / p->panel), p->n_turns, 1, p->panel, *p);
 }

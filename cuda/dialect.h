@@ -29,7 +29,6 @@
     } while (0)
 #define SHARED __shared__
 #define UNROLL _Pragma("unroll")
-#define UNROLL_SOME _Pragma("unroll 8")
 #define TID threadIdx.x
 #define BLOCK_DIM blockDim.x
 #define BX blockIdx.x

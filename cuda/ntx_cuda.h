@@ -13,10 +13,11 @@
 #ifndef NTX_CUDA_H
 #define NTX_CUDA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define NTX_GPU_ABI 6u
+#define NTX_GPU_ABI 7u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
@@ -298,12 +299,12 @@ struct ntx_gpu_ops {
     int (*stream_new)(struct ntx_gpu *g, struct ntx_gpu_stream **out);
     void (*stream_free)(struct ntx_gpu_stream *s); /* waits for what is queued */
     int (*stream_sync)(struct ntx_gpu_stream *s);
-    int (*event_new)(struct ntx_gpu *g, struct ntx_gpu_event **out);
+    int (*event_new)(struct ntx_gpu *g, bool timed, struct ntx_gpu_event **out); /* timed: event_ms knows of it; costs each record more */
     void (*event_free)(struct ntx_gpu_event *e);
     int (*event_record)(struct ntx_gpu_event *e, struct ntx_gpu_stream *s);
     int (*event_query)(struct ntx_gpu_event *e); /* 1 passed (or never recorded), 0 not yet */
     int (*event_sync)(struct ntx_gpu_event *e);
-    int (*event_ms)(struct ntx_gpu_event *from, struct ntx_gpu_event *to, float *ms); /* both passed */
+    int (*event_ms)(struct ntx_gpu_event *from, struct ntx_gpu_event *to, float *ms); /* both timed, and passed */
     int (*stream_wait)(struct ntx_gpu_stream *s, struct ntx_gpu_event *e); /* what follows on s waits for e as recorded last */
 
     int (*upload)(struct ntx_gpu_stream *s, void *dev, const void *host, uint64_t bytes);

@@ -18,6 +18,7 @@ struct blas {
     void *library;
     cublasHandle_t handle;
     void *workspace;
+    bool refused;
     cublasStatus_t (*create)(cublasHandle_t *);
     cublasStatus_t (*destroy)(cublasHandle_t);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
@@ -71,6 +72,55 @@ static int bind(struct ntx_gpu *g)
     return fail(g, cudaSetDevice(g->ordinal), "cannot take the device");
 }
 
+/* ---- cuBLAS: opened with the device, so that the memory that it takes is gone when what is free is counted */
+
+static int find_symbols(struct ntx_gpu *g)
+{
+    struct blas *b = &g->blas;
+    const struct {
+        const char *name;
+        void *to;
+    } all[] = {
+        {"cublasCreate_v2", &b->create}, {"cublasDestroy_v2", &b->destroy}, {"cublasSetStream_v2", &b->set_stream},
+        {"cublasSetWorkspace_v2", &b->set_workspace}, {"cublasGemmEx", &b->gemm},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!(*(void **)all[i].to = dlsym(b->library, all[i].name))) {
+            snprintf(g->error, sizeof g->error, "cuBLAS has no %s", all[i].name);
+            return -ENOSYS;
+        }
+    return 0;
+}
+
+/* -ENOSYS: it is not to be had, and the error says why. */
+static int open_blas(struct ntx_gpu *g)
+{
+    struct blas *b = &g->blas;
+    char name[32];
+    int rc;
+    if (b->handle)
+        return 0;
+    if (b->refused)
+        return -ENOSYS;
+    b->refused = true; /* until it is there: it is asked for once */
+    snprintf(name, sizeof name, "libcublas.so.%d", CUBLAS_VER_MAJOR);
+    if (!b->library && !(b->library = dlopen(name, RTLD_NOW | RTLD_LOCAL))) {
+        snprintf(g->error, sizeof g->error, "%.200s", dlerror());
+        return -ENOSYS;
+    }
+    if ((rc = find_symbols(g)))
+        return rc;
+    if (!b->workspace && fail(g, cudaMalloc(&b->workspace, WORKSPACE), "no device memory for cuBLAS"))
+        return -ENOSYS;
+    if (b->create(&b->handle) != CUBLAS_STATUS_SUCCESS) {
+        snprintf(g->error, sizeof g->error, "cuBLAS does not start");
+        b->handle = NULL;
+        return -ENOSYS;
+    }
+    b->refused = false;
+    return 0;
+}
+
 /* ---- the device */
 
 static int no_device(char *why, size_t n, cudaError_t e)
@@ -119,6 +169,7 @@ static int cuda_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
         free(g);
         return rc;
     }
+    open_blas(g); /* without it prompts' rows are multiplied like the others */
     *out = g;
     return 0;
 }
@@ -127,6 +178,7 @@ static void cuda_close(struct ntx_gpu *g)
 {
     if (!g)
         return;
+    bind(g);
     if (g->blas.handle)
         g->blas.destroy(g->blas.handle);
     fail(g, cudaFree(g->blas.workspace), "giving device memory back");
@@ -208,8 +260,8 @@ static void cuda_host_unregister(struct ntx_gpu *g, void *p)
 
 /* ---- streams and events: the same but for the calls that make and destroy the native one */
 
-#define OBJECT(name, make, destroy)                                           \
-    static int cuda_##name##_new(struct ntx_gpu *g, struct ntx_gpu_##name **out) \
+#define OBJECT(name, arguments, make, destroy)                                \
+    static int cuda_##name##_new arguments                                    \
     {                                                                         \
         struct ntx_gpu_##name *o = (struct ntx_gpu_##name *)calloc(1, sizeof *o); \
         if (!o)                                                               \
@@ -238,8 +290,9 @@ static cudaError_t end_stream(cudaStream_t s)
     return e == cudaSuccess ? late : e;
 }
 
-OBJECT(stream, cudaStreamCreateWithFlags(&o->native, cudaStreamNonBlocking), end_stream(o->native))
-OBJECT(event, cudaEventCreate(&o->native), cudaEventDestroy(o->native))
+OBJECT(stream, (struct ntx_gpu *g, struct ntx_gpu_stream **out), cudaStreamCreateWithFlags(&o->native, cudaStreamNonBlocking), end_stream(o->native))
+OBJECT(event, (struct ntx_gpu *g, bool timed, struct ntx_gpu_event **out), cudaEventCreateWithFlags(&o->native, timed ? cudaEventDefault : cudaEventDisableTiming),
+       cudaEventDestroy(o->native))
 
 static int cuda_stream_sync(struct ntx_gpu_stream *s)
 {
@@ -310,48 +363,6 @@ static int cuda_device_copy(struct ntx_gpu_stream *s, void *to, const void *from
 }
 
 /* ---- cuBLAS */
-
-static int find_symbols(struct ntx_gpu *g)
-{
-    struct blas *b = &g->blas;
-    const struct {
-        const char *name;
-        void *to;
-    } all[] = {
-        {"cublasCreate_v2", &b->create}, {"cublasDestroy_v2", &b->destroy}, {"cublasSetStream_v2", &b->set_stream},
-        {"cublasSetWorkspace_v2", &b->set_workspace}, {"cublasGemmEx", &b->gemm},
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!(*(void **)all[i].to = dlsym(b->library, all[i].name))) {
-            snprintf(g->error, sizeof g->error, "cuBLAS has no %s", all[i].name);
-            return -ENOSYS;
-        }
-    return 0;
-}
-
-static int open_blas(struct ntx_gpu *g)
-{
-    struct blas *b = &g->blas;
-    char name[32];
-    int rc;
-    if (b->handle)
-        return 0;
-    snprintf(name, sizeof name, "libcublas.so.%d", CUBLAS_VER_MAJOR);
-    if (!b->library && !(b->library = dlopen(name, RTLD_NOW | RTLD_LOCAL))) {
-        snprintf(g->error, sizeof g->error, "%.200s", dlerror());
-        return -ENOSYS;
-    }
-    if ((rc = find_symbols(g)))
-        return rc;
-    if (!b->workspace && (rc = fail(g, cudaMalloc(&b->workspace, WORKSPACE), "no device memory for cuBLAS")))
-        return rc;
-    if (b->create(&b->handle) != CUBLAS_STATUS_SUCCESS) {
-        snprintf(g->error, sizeof g->error, "cuBLAS does not start");
-        b->handle = NULL;
-        return -EIO;
-    }
-    return 0;
-}
 
 /* Row-major z = x w^T is column-major z^T = w x^T. */
 static int cuda_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows)

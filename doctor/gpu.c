@@ -75,7 +75,7 @@ static int matrix_rate(struct bench *t, double *flops)
 static int prepare(struct bench *t)
 {
     int rc;
-    if ((rc = t->ops->stream_new(t->g, &t->s)) || (rc = t->ops->event_new(t->g, &t->from)) || (rc = t->ops->event_new(t->g, &t->to)) ||
+    if ((rc = t->ops->stream_new(t->g, &t->s)) || (rc = t->ops->event_new(t->g, true, &t->from)) || (rc = t->ops->event_new(t->g, true, &t->to)) ||
         (rc = t->ops->alloc(t->g, t->bytes, &t->a)) || (rc = t->ops->alloc(t->g, t->bytes, &t->b)) || (rc = t->ops->host_alloc(t->g, t->bytes, &t->host)))
         return rc;
     memset(t->host, 1, t->bytes);

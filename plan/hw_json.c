@@ -128,6 +128,9 @@ static void read_gpu(struct reader *r, const json_t *g, struct ntx_hw *hw)
     hw->gpu.flops = number(r, g, "gflops", GFLOPS_MAX) * 1e9;
     hw->gpu.int8_ops = number(r, g, "int8_gops", GFLOPS_MAX) * 1e9;
     hw->gpu.h2d_bps = number(r, g, "h2d_gb_s", RATE_MAX) * 1e9;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        if (ntx_type_info(t))
+            hw->gpu.type_bps[t] = number(r, part(r, g, "rates"), ntx_type_info(t)->name, RATE_MAX) * 1e9;
 }
 
 static void read_all(struct reader *r, const json_t *j, struct ntx_hw *hw)
@@ -248,6 +251,13 @@ static json_t *gpu_json(const struct ntx_hw *hw)
     put(g, "gflops", hw->gpu.flops / 1e9);
     put(g, "int8_gops", hw->gpu.int8_ops / 1e9);
     put(g, "h2d_gb_s", hw->gpu.h2d_bps / 1e9);
+    json_t *rates = json_object();
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        if (ntx_type_info(t))
+            put(rates, ntx_type_info(t)->name, hw->gpu.type_bps[t] / 1e9);
+    if (json_object_size(rates))
+        json_object_set(g, "rates", rates);
+    json_decref(rates);
     return g;
 }
 

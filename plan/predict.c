@@ -15,11 +15,27 @@ static double sum(const double *bytes)
     return n;
 }
 
-/* Seconds of one byte of a type in the GPU: as fast as it can be read, unless the rows make it arithmetic. */
+#define FEW_ROWS 8 /* that a launch takes: weights are read once for them */
+
+/* What products of a few rows get out of a whole card at most, in bytes of weights a second, as their machine code lets expect (bench/sass.py: loads in
+ * flight and instructions a block, on 132 multiprocessors). Measured rates replace it. */
+static double expected_bps(uint32_t type)
+{
+    switch (type) {
+    case NTX_F32: case NTX_F16: case NTX_BF16: return 2.5e12;
+    case NTX_Q8_0: return 1.9e12;
+    case NTX_Q6_K: return 1.4e12;
+    case NTX_Q4_K: case NTX_Q5_K: return 1.2e12;
+    default: return 0.8e12;
+    }
+}
+
+/* Seconds of one byte of a type in the GPU: as fast as its kernel reads it, unless the rows make it arithmetic. */
 static double device_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows)
 {
     const struct ntx_type_info *i = ntx_type_info(type);
-    double read = hw->gpu.bps > 0 ? 1 / hw->gpu.bps : 0;
+    double kernel = hw->gpu.type_bps[type] > 0 ? hw->gpu.type_bps[type] : rows <= FEW_ROWS ? expected_bps(type) : hw->gpu.bps;
+    double read = hw->gpu.bps > 0 ? 1 / NTX_MIN(hw->gpu.bps, kernel) : 0;
     double math = hw->gpu.flops > 0 ? 2.0 * rows * i->block / i->block_bytes / hw->gpu.flops : 0;
     return NTX_MAX(read, math);
 }
@@ -28,7 +44,7 @@ static double device_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t row
 struct costs {
     double device, cpu, copied; /* VRAM's bytes; the rest on the CPU; the rest on the GPU once it is there */
     double bytes;               /* VRAM's: to tell reading from arithmetic */
-    bool unknown;
+    bool unknown, estimated;
 };
 
 static struct costs all_costs(const struct ntx_hw *hw, const struct ntx_load_bytes *l)
@@ -46,6 +62,7 @@ static struct costs all_costs(const struct ntx_hw *hw, const struct ntx_load_byt
         c.bytes += device;
         c.cpu += l->bytes[NTX_TIER_STORAGE][t] * cpu + l->bytes[NTX_TIER_HOST][t] * stays; /* beside a GPU nothing is interleaved */
         c.copied += rest * gpu;
+        c.estimated |= hw->gpu.bps > 0 && hw->gpu.type_bps[t] <= 0;
     }
     return c;
 }
@@ -81,6 +98,7 @@ static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_
     f.cpu_s = (1 - share) * c->cpu + (!l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
     f.compute_s = f.device_s + f.cpu_s + hw->layer_s * l->n_layers + hw->token_s;
     f.pass_s = NTX_MAX(NTX_MAX(f.drive_s, f.memory_s), NTX_MAX(f.h2d_s, f.compute_s)) + f.late_s;
+    f.estimated = c->estimated && f.device_s > 0;
     name_limit(hw, c, &f);
     return f;
 }

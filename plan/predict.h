@@ -14,12 +14,15 @@
  * h2d      bytes that are copied to the GPU
  * compute  in sequence, since a layer needs the one before: the GPU's part, the CPU's part (kernel rates per type and row count),
  *          attention over the KV, and the fixed cost of each layer and pass
+ *          The GPU multiplies a few rows at the rate that the profile has for the type; where it has none, at an estimate from the kernels' machine code,
+ *          and the forecast says so: no card has run them
  * late     reads that nobody can know before the layer's turn (experts that the router names and RAM does not hold): they overlap nothing
  *
  * With a GPU the share of the CPU's bytes that is copied to it instead is chosen so that the pass is shortest. Pure; no allocation. */
 #ifndef NTX_PLAN_PREDICT_H
 #define NTX_PLAN_PREDICT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "model/quant.h"
@@ -48,6 +51,7 @@ struct ntx_forecast {
     double drive_s, memory_s, h2d_s, compute_s, late_s;
     double device_s, cpu_s; /* parts of compute_s */
     double pass_s;
+    bool estimated;         /* the GPU's rates are: its profile has none that were measured */
     double copied;          /* share of host and storage bytes that the GPU multiplies */
     const char *limit;      /* "drive", "memory", "h2d", "vram" (mostly reading it), "compute" */
 };

@@ -73,6 +73,8 @@ struct ntx_loaded {
     char back_note[300];       /* why the GPU does not, where `auto` looked for one */
     struct ntx_device *device;
     bool registered, registered_rows; /* the region, and the pass's memory, are locked for the GPU's copies */
+    uint64_t pageable;         /* bytes of these that are not: a refusal */
+    char lock_note[300];       /* which says so */
     struct ntx_copy_share share;
 
     struct ntx_region region;

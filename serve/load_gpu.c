@@ -122,6 +122,18 @@ static int read_chunk(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
     return 0;
 }
 
+/* A refusal costs speed only: the copies then go through a buffer of the driver. It is said, and counted. */
+static bool lock(struct ntx_loaded *l, void *p, uint64_t bytes)
+{
+    char size[32];
+    if (!l->back.ops->host_register(l->back.gpu, p, bytes))
+        return true;
+    l->pageable += bytes;
+    snprintf(l->lock_note, sizeof l->lock_note, "copies to the GPU are slow: %s cannot be locked for them (%.200s)", ntx_format_size(l->pageable, size, sizeof size),
+             l->back.ops->error(l->back.gpu));
+    return false;
+}
+
 int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err)
 {
     if (!l->back.gpu)
@@ -130,8 +142,7 @@ int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err)
     int rc = ntx_device_new(&c, &l->device, err);
     if (rc || (rc = ntx_device_fill(l->device, read_chunk, l, err)))
         return rc;
-    /* A refusal costs speed only: the copies then go through a buffer of the driver. */
-    l->registered = !l->back.ops->host_register(l->back.gpu, l->region.base, l->region.bytes);
+    l->registered = lock(l, l->region.base, l->region.bytes);
     return 0;
 }
 
@@ -139,7 +150,7 @@ void ntx__load_start_gpu(struct ntx_loaded *l)
 {
     uint64_t bytes;
     void *memory = ntx_forward_memory(l->forward, &bytes);
-    l->registered_rows = l->device && !l->back.ops->host_register(l->back.gpu, memory, bytes);
+    l->registered_rows = l->device && lock(l, memory, bytes);
 }
 
 void ntx__load_free_gpu(struct ntx_loaded *l)

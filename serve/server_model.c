@@ -191,6 +191,7 @@ static void after_build(uv_work_t *w, int status)
     if (!s->work_rc) {
         ntx_counts_now(s->counters, &s->at_load);
         ntx__model_note(s, l->back_note);
+        ntx__model_note(s, l->lock_note);
         const int drafter[NTX_DRAFTER_FDS] = {l->drafts.part[0].fd, l->drafts.part[1].fd, l->drafter_fd};
         ntx_workers_sidecar(s->workers, l->sidecar_fd);
         ntx_workers_drafter(s->workers, l->drafter_fd >= 0 ? drafter : NULL);

@@ -184,8 +184,8 @@ int main(int argc, char **argv)
     COPY = tiny ? 1 << 16 : COPY;
     gpu_open(&u, argv[1]);
     struct timer t = {.u = &u};
-    OK(&u, u.ops->event_new(u.g, &t.from));
-    OK(&u, u.ops->event_new(u.g, &t.to));
+    OK(&u, u.ops->event_new(u.g, true, &t.from));
+    OK(&u, u.ops->event_new(u.g, true, &t.to));
     puts("what,type,shape,rows,gb_s,share_of_copy");
     double copy = copies(&t);
     for (unsigned i = 0; i < sizeof types / sizeof *types; i++)

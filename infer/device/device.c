@@ -304,14 +304,14 @@ static int make_streams(struct ntx_device *d)
 {
     const struct ntx_gpu_ops *ops = d->ops;
     int rc;
-    if ((rc = ops->stream_new(d->c.gpu, &d->compute)) || (rc = ops->stream_new(d->c.gpu, &d->copies)) || (rc = ops->event_new(d->c.gpu, &d->input)) ||
-        (rc = ops->event_new(d->c.gpu, &d->lists)))
+    if ((rc = ops->stream_new(d->c.gpu, &d->compute)) || (rc = ops->stream_new(d->c.gpu, &d->copies)) || (rc = ops->event_new(d->c.gpu, false, &d->input)) ||
+        (rc = ops->event_new(d->c.gpu, false, &d->lists)))
         return rc;
     for (uint32_t i = 0; i < d->n_stages; i++) {
         struct ntx__stage *s = &d->stages[i];
         s->bytes = d->m.stages + i * d->stage_bytes;
         s->chunk = NTX__NO_CHUNK;
-        if ((rc = ops->event_new(d->c.gpu, &s->copied)) || (rc = ops->event_new(d->c.gpu, &s->used)))
+        if ((rc = ops->event_new(d->c.gpu, false, &s->copied)) || (rc = ops->event_new(d->c.gpu, false, &s->used)))
             return rc;
     }
     /* what is never written may still be read with what is: rows that pad a group, and bytes behind weights */

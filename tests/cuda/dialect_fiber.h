@@ -14,7 +14,6 @@
     return ntx__fake_launch(stream, name, (const uint32_t[4]){gx, gy, gz, threads}, &(args), sizeof(args))
 #define SHARED static _Thread_local
 #define UNROLL
-#define UNROLL_SOME
 #define TID ntx_fiber_tid()
 #define BLOCK_DIM ntx_fiber_block()->threads
 #define BX ntx_fiber_block()->x

@@ -257,7 +257,7 @@ static void fake_host_free(struct ntx_gpu *g, void *p)
 static int fake_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
 {
     (void)p, (void)bytes;
-    return check_lost(g);
+    return getenv("NTX_FAKE_GPU_NO_LOCK") ? fail(g, -EIO, "the fake GPU locks nothing") : check_lost(g);
 }
 
 static void fake_host_unregister(struct ntx_gpu *g, void *p)
@@ -295,8 +295,9 @@ static int fake_stream_sync(struct ntx_gpu_stream *s)
     return check_lost(s->g);
 }
 
-static int fake_event_new(struct ntx_gpu *g, struct ntx_gpu_event **out)
+static int fake_event_new(struct ntx_gpu *g, bool timed, struct ntx_gpu_event **out)
 {
+    (void)timed;
     struct ntx_gpu_event *e = NULL;
     int rc = check_lost(g);
     if (rc || !(e = calloc(1, sizeof *e)))

@@ -36,6 +36,11 @@ unset NTX_FAKE_GPU_NO_DENSE
 run --backend cuda >/dev/null || fail "through the matrix units: $(cat "$tmp/err")"
 export NTX_FAKE_GPU_NO_DENSE=1
 
+# Memory that is not locked costs speed only, and is told of.
+NTX_FAKE_GPU_NO_LOCK=1 run --backend cuda >"$tmp/gpu" || fail "nothing locked: $(cat "$tmp/err")"
+same "$tmp/cpu" "$tmp/gpu" "nothing locked"
+grep -q 'copies to the GPU are slow: .* cannot be locked for them (the fake GPU locks nothing)' "$tmp/err" || fail "a refused lock goes unsaid: $(cat "$tmp/err")"
+
 run --backend cuda --vram 1 >/dev/null && fail "--vram 1 works"
 grep -Eq 'take [0-9.]+ .iB \([0-9]+ bytes\) of GPU memory, and the budget is 1 ' "$tmp/err" || fail "no numbers: $(cat "$tmp/err")"
 run --backend cuda --skip-verify 4 --skip script:3 >/dev/null && fail "--skip-verify works on the GPU"

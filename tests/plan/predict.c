@@ -170,6 +170,15 @@ static void test_gpu(void)
     CHECK(!ntx_predict(&hw, &l, &f));
     NEAR(f.copied, 13.0 / 64); /* 1.01 - s (1 - 0.025) = 4 s at 0.203, in steps of 1/64 */
     CHECK(f.pass_s < 0.83);
+    CHECK(f.estimated);
+    hw.gpu.bps = 4000 * GB; /* more than the kernels get out of it, as far as is known; what was measured counts instead */
+    l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 0;
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.device_s, 8.0 / 1200);
+    hw.gpu.type_bps[NTX_Q4_K] = 2000 * GB;
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.device_s, 8.0 / 2000);
+    CHECK(!f.estimated);
 }
 
 /* What a GPU has besides matrices. */
