@@ -3,7 +3,7 @@
  * Every type is a weighted least-squares fit of its blocks: sum of w (x - what the block says)^2 is made small by trying scales (and minima) around
  * the range's own, each refitted to the integers that it gives; scales of super-blocks are then rounded as the type stores them, tried with their
  * neighbours, and the block's own scale is fitted once more to all of it. i-quants look for their codes among those that lie nearest to what rounding
- * alone would give. What has least error is too small, though, by the share of x that became noise; so at last a block is made larger until the weighted sum of
+ * alone would give. What has least error is too small, though, by the share of x that became noise; so at last a block is stretched until the weighted sum of
  * x times what it says is that of x^2 (by a quarter at most). Inverse of ntx_type_info(type)->dequant up to that error. Output depends on nothing but the arguments. */
 #ifndef NTX_MODEL_QUANTIZE_H
 #define NTX_MODEL_QUANTIZE_H

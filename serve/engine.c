@@ -7,6 +7,8 @@
 #include "common/util.h"
 #include "serve/engine_impl.h"
 
+#define SAVE_NS 5000000000u /* for what was computed, at the end */
+
 static void free_job(struct ntx_job *j)
 {
     ntx_writer_unref(j->writer);
@@ -69,8 +71,11 @@ static void *engine_main(void *arg)
         tell_idle(e);
         idle = idle && !ntx__engine_shelf_save(e);
     }
-    while (ntx__engine_shelf_save(e))
-        ;
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        if (s->state == NTX_SESSION_IDLE && s->n_past)
+            ntx__engine_keep(e, s, true);
+    for (uint64_t until = ntx_now_ns() + SAVE_NS; ntx_now_ns() < until && ntx__engine_shelf_save(e);)
+        ; /* the service's end does not wait for more */
     while (e->sessions)
         ntx__engine_drop(e, e->sessions);
     ntx__engine_gauges(e);

@@ -477,6 +477,14 @@ static void cancel(struct ntx_engine *e, const struct ntx_job *j)
     confirm(e, j);
 }
 
+/* What it has computed stays for texts that begin so. */
+static void drop_idle(struct ntx_engine *e, struct ntx_session *s)
+{
+    if (s->state == NTX_SESSION_IDLE && s->n_past)
+        ntx__engine_keep(e, s, true);
+    ntx__engine_drop(e, s);
+}
+
 static void close_session(struct ntx_engine *e, const struct ntx_job *j)
 {
     struct ntx_session *s = find(e, j->writer, j->req->session);
@@ -488,7 +496,7 @@ static void close_session(struct ntx_engine *e, const struct ntx_job *j)
     if (s->state != NTX_SESSION_IDLE)
         ntx__engine_finish(e, s, "cancel");
     else
-        ntx__engine_drop(e, s);
+        drop_idle(e, s);
     confirm(e, j);
 }
 
@@ -497,7 +505,7 @@ static void drop_client(struct ntx_engine *e, const struct ntx_writer *writer)
     for (struct ntx_session *s = e->sessions, *next; s; s = next) {
         next = s->next;
         if (s->writer == writer)
-            ntx__engine_drop(e, s);
+            drop_idle(e, s);
     }
 }
 

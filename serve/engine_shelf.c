@@ -19,13 +19,14 @@ static const char *unkept(const struct ntx_engine *e)
     return !e->prefix ? "prefixes are not shared" : !e->exact ? "layers or neurons are left out" : NULL;
 }
 
-/* Values are the same for the same model, KV type and build; rotations may depend on the context. */
-static int describe(const struct ntx_loaded *l, char *of, size_t n, struct ntx_err *err)
+/* Values are the same for the same model, KV type and build; rotations may depend on the context. What was everybody's is nobody's once users share no more. */
+static int describe(const struct ntx_loaded *l, bool share_all, char *of, size_t n, struct ntx_err *err)
 {
     char digest[NTX_DIGEST_TEXT];
     int rc = ntx_model_digest(l->gguf, l->fds, digest, err);
     if (!rc)
-        snprintf(of, n, "%s model %s kv %s ctx %u ring %u", NTX_BUILD, digest, ntx_kv_type_name(l->plan->kv_type), l->plan->ctx, l->plan->kv.ring);
+        snprintf(of, n, "%s model %s kv %s ctx %u ring %u of %s", NTX_BUILD, digest, ntx_kv_type_name(l->plan->kv_type), l->plan->ctx, l->plan->kv.ring,
+                 share_all ? "all" : "each");
     return rc;
 }
 
@@ -34,12 +35,12 @@ void ntx__engine_shelf_new(struct ntx_engine *e)
     const struct ntx_plan *p = e->l->plan;
     char of[200];
     struct ntx_err err = {0};
-    struct ntx_shelf_config c = {.dir = e->c.state_dir, .most = e->c.state_max, .of = of, .block_cost = p->block_s > 0 ? p->block_s : 1, .token_cost = p->block_token_s};
+    struct ntx_shelf_config c = {.dir = e->c.state_dir, .most = e->c.state_max, .of = of, .whole = ntx_kv_pool_marks(e->l->kv), .block_cost = p->block_s > 0 ? p->block_s : 1, .token_cost = p->block_token_s};
     if (!c.dir || !*c.dir)
         return;
     if (unkept(e))
         ntx_log(NTX_LOG_WARN, "nothing is kept in %s: %s", c.dir, unkept(e));
-    else if (describe(e->l, of, sizeof of, &err) || ntx_shelf_open(&c, &e->shelf, &err))
+    else if (describe(e->l, e->c.share_all, of, sizeof of, &err) || ntx_shelf_open(&c, &e->shelf, &err))
         ntx_log(NTX_LOG_WARN, "prefixes are not kept over restarts: %s", err.text);
     else
         ntx_log(NTX_LOG_INFO, "%s has the state of %u texts", c.dir, ntx_shelf_files(e->shelf));

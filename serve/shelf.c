@@ -89,6 +89,8 @@ static void drop(struct ntx_shelf *s, uint32_t i)
     forget(s, i);
 }
 
+static bool torn(int rc) { return rc == -EBADMSG || rc == -EPIPE; }
+
 /* So many bytes more, and a place in the table. */
 static void make_room(struct ntx_shelf *s, uint64_t bytes)
 {
@@ -221,7 +223,7 @@ static int read_head(const struct ntx_shelf *s, int fd, uint64_t size, struct nt
     return rc;
 }
 
-static const char *why(int rc) { return rc == -EBADMSG || rc == -EPIPE ? "it is torn, or no file of ours" : rc == -EPERM ? "it is not ours alone" : strerror(-rc); }
+static const char *why(int rc) { return torn(rc) ? "it is torn, or no file of ours" : rc == -EPERM ? "it is not ours alone" : strerror(-rc); }
 
 static int read_body(struct ntx_shelf *s, int fd, const struct ntx_shelf_head *h, struct ntx_kv_seq *kv)
 {
@@ -254,7 +256,7 @@ int ntx_shelf_read(struct ntx_shelf *s, uint32_t file, struct ntx_kv_seq *kv)
     free(ids);
     if (rc) {
         ntx_log(NTX_LOG_WARN, "%s/%s is not used, and its text is computed again: %s", s->c.dir, x->name, why(rc));
-        drop(s, file);
+        (torn(rc) ? drop : forget)(s, file); /* what may be read another time is left there */
     }
     return rc;
 }
@@ -288,10 +290,10 @@ static int count(void *ctx, void *at, size_t n)
     return 0;
 }
 
-/* Those that have nothing that the new one has not. */
+/* Those that have nothing that can be had of the new one. */
 static void drop_covered(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n)
 {
-    for (uint32_t i = s->n; i--;)
+    for (uint32_t i = s->n; i-- && !s->c.whole;)
         if (s->file[i].ids && s->file[i].scope == scope && s->file[i].n < n && alike(s->file[i].ids, ids, s->file[i].n) == s->file[i].n)
             drop(s, i);
 }
@@ -334,14 +336,13 @@ int ntx_shelf_write(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uin
     struct file f = {.scope = scope, .n = n};
     uint64_t body = 0;
     uint32_t old, old_n;
-    if (ntx_shelf_find(s, scope, ids, n, false, &old, &old_n) == n && old_n == n)
+    if (ntx_shelf_find(s, scope, ids, n, s->c.whole, &old, &old_n) == n)
         return 0;
     ntx_kv_each_part(kv, n, count, &body);
     f.bytes = sizeof(struct ntx_shelf_head) + n * sizeof *ids + body;
     if (f.bytes > s->c.most || n > MOST_TOKENS || !(f.ids = malloc(n * sizeof *ids)))
         return -EFBIG;
     memcpy(f.ids, ids, n * sizeof *ids);
-    drop_covered(s, scope, ids, n);
     make_room(s, f.bytes);
     name_file(f.name, scope, ids, n, s->of);
     int rc = write_new(s, f.name, scope, ids, n, kv);
@@ -353,6 +354,7 @@ int ntx_shelf_write(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uin
         return rc;
     }
     s->full_said = false;
+    drop_covered(s, scope, ids, n); /* now that it is there */
     want(s, &f);
     s->file[s->n++] = f;
     s->bytes += f.bytes;

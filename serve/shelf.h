@@ -6,12 +6,14 @@
  *
  * Nothing is forced to the drive: what a power cut tears, the sums tell. A file that is torn, foreign, or of another owner is said once, and not used; one of another
  * model or build is left alone, but counts, and goes before others when the bytes are wanted. What goes first is what has the least cost of computing for its bytes, and
- * was not wanted for longest (GreedyDual). A full disk is said once; nothing is written then, and serving goes on.
+ * was not wanted for longest in this process (GreedyDual). A full disk is said once; nothing is written then, and serving goes on. Torn files that are found at the start
+ * are not counted.
  *
  * Engine thread only; reading and writing block it, so it writes when nobody waits. */
 #ifndef NTX_COMPUTED_SHELF_H
 #define NTX_COMPUTED_SHELF_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -33,6 +35,7 @@ struct ntx_shelf_config {
     const char *dir;                /* made where it is not there, 0700; it must be ours, and nobody else's to write in */
     uint64_t most;                  /* bytes of all files */
     const char *of;                 /* a line of what values depend on: files of another one are not used */
+    bool whole;                     /* a file serves only texts that have all of it: of its values a part cannot be had (windows, recurrent states) */
     double block_cost, token_cost;  /* as of prefixes (infer/prefix.h) */
 };
 
@@ -46,7 +49,8 @@ uint32_t ntx_shelf_find(const struct ntx_shelf *s, uint64_t scope, const int32_t
 const int32_t *ntx_shelf_ids(const struct ntx_shelf *s, uint32_t file, uint64_t *scope);
 /* Its values into kv, which has room for them. A file that cannot be believed is said, and is none any more: kv's values are nothing then. */
 int ntx_shelf_read(struct ntx_shelf *s, uint32_t file, struct ntx_kv_seq *kv);
-/* kv has the values of ids[0 .. n). What the new file has all of, of the same scope, goes. 0 also where there is one already. */
+/* kv has the values of ids[0 .. n). What is to be had of the new file, of the same scope, goes when that is there (not where files serve whole). 0 also where
+ * there is one that has it already. */
 int ntx_shelf_write(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_seq *kv);
 
 #endif

@@ -101,6 +101,8 @@ static int reach(const char *dir, struct ntx_err *err)
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0)
         return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
+    const struct timeval patience = {.tv_sec = SEND_MS / 1000}; /* of connect, where too many wait before us: sends do not block */
+    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (!connect(s, (struct sockaddr *)&a, sizeof a))
         return s;
     int e = errno;

@@ -2,6 +2,8 @@
  * only, and their q and k are normed without a scale behind the rotation (where there are not 128 experts); of so many layers one has experts, whose input is
  * multiplied by the share before them, and one more without a gate. attention.sliding_window: 0: there are no stretches. (llama.cpp takes 8,192 for whatever else
  * it says; nobody is known to write another.) */
+#include <errno.h>
+
 #include "model/arch/arch_impl.h"
 
 enum { UNTURNED_EVERY = 4, STRETCH = 8192, UNNORMED_EXPERTS = 128 };
@@ -13,6 +15,8 @@ static int keys(struct ntx__keys *k)
     if ((rc = ntx__key_windows(k, STRETCH, UNTURNED_EVERY)) ||
         (rc = ntx__key_u32(k, "interleave_moe_layer_step", -1, 0, NTX_MAX_LAYERS, &hp->expert_every)))
         return rc;
+    if (hp->window == 1)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is 1: a stretch of one token is none", ntx__key_of(k, "attention.sliding_window"));
     hp->unturned_every = hp->window ? UNTURNED_EVERY : hp->n_layers;
     if (hp->window) {
         hp->temperature = (struct ntx_temperature){.scale = 0.1f, .length = hp->window, .ahead = 1};
