@@ -32,10 +32,10 @@ def files():
     return sorted(glob.glob(os.path.join(place, "*.prefix")))
 
 
-def daemons(most="1G"):
+def daemons(most="1G", share="user"):
     conf = os.path.join(tmp.name, "ntx.conf")
     with open(conf, "w") as f:
-        f.write("[prefix]\nstate = %s\nstate_max = %s\n" % (place, most))
+        f.write("[prefix]\nstate = %s\nstate_max = %s\n[clients]\nshare = %s\n" % (place, most, share))
     return Daemons("--config", conf)
 
 
@@ -70,10 +70,10 @@ def answers(prompts, file=model, **load):
     return found
 
 
-def put(prompt, file=model, most="1G", **load):
+def put(prompt, file=model, most="1G", share="user", **load):
     """One more file: what is left of a text."""
     before = files()
-    with daemons(most) as d:
+    with daemons(most, share) as d:
         c = loaded(d, file, **load)
         a = ask(c, prompt)
         wait_for(lambda: files() != before, 10, "a file of a text")
@@ -81,9 +81,9 @@ def put(prompt, file=model, most="1G", **load):
     return a
 
 
-def again(prompt, file=model, said=0, **load):
+def again(prompt, file=model, said=0, share="user", **load):
     """The same in a new process: what it answers, how much was there; and how often it says that a file is not used."""
-    with daemons() as d:
+    with daemons(share=share) as d:
         c = loaded(d, file, **load)
         a = ask(c, prompt)
         ask(c, prompt[:70])
@@ -158,6 +158,30 @@ def foreign():
     equal(again(text + [9]).cached, 200, "cached tokens of the first one's")
 
 
+def shared():
+    """What was everybody's is nobody's once users share no more."""
+    clear()
+    put(ids(200, 1), share="all")
+    equal(again(ids(200, 1) + [9]).cached, 0, "cached tokens of a text that all shared")
+    clear()
+    put(ids(200, 1), share="all")
+    equal(again(ids(200, 1) + [9], share="all").cached, 200, "cached tokens where all still share")
+
+
+def covered():
+    """A text that a file has all of is not written once more; one that is kept open is written, too, when its client leaves."""
+    clear()
+    put(ids(300, 2))
+    with daemons() as d:
+        c = loaded(d)
+        for _ in range(3):
+            ask(c, ids(300, 2)[:100], n=1)
+        c.ask(tokens=ids(150, 3), ignore_eos=True, max_tokens=6, temp=0.0, keep=True)
+        c.close()
+        wait_for(lambda: len(files()) == 2, 10, "a file of an open text")
+    equal(len(files()), 2, "files")
+
+
 def bounded():
     """No more bytes than it may have: the one goes whose computing costs least for its bytes."""
     clear()
@@ -172,6 +196,9 @@ def full():
     """No room on the drive: said once, and the answers come."""
     clear()
     prompts = [ids(150, 10 + i) for i in range(3)]
+    old = ids(90, 4)
+    old += put(old).tokens
+    prompts.append(old + ids(40, 5))
     want = answers(prompts)
     with daemons() as d:
         c = loaded(d)
@@ -182,7 +209,8 @@ def full():
         c.close()
     with daemons() as d:
         loaded(d).close()
-    equal(os.listdir(place), [], "files on a full drive")
+    equal([os.path.join(place, f) for f in os.listdir(place)], files(), "files on a full drive")
+    equal(len(files()), 1, "the file of before, whose successor had no room")
 
 
 def killed():
@@ -223,6 +251,8 @@ restored(windows)
 restored(hybrid)
 damaged()
 foreign()
+shared()
+covered()
 bounded()
 full()
 killed()
