@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The README's table of predictions: models that this machine does not hold, on machines that it is not. Prints Markdown.
+"""The table of predictions of MEASURED.md: models that this machine does not hold, on machines that it is not. Prints Markdown.
 
     bench/predict/table.py"""
 import json, os, subprocess
@@ -9,7 +9,7 @@ NTX = os.path.join(os.environ.get("NTX_BIN", os.path.join(HERE, "../../build/bin
 MACHINES = [("rtx3090-pcie3x8", "RTX 3090, PCIe 3 x8, 48 GB DDR4"), ("rtx4090-ddr5-pcie4", "RTX 4090, PCIe 4 x16, 64 GB DDR5"),
             ("desktop-ddr4", "no GPU, 32 GB DDR4"), ("h200-host", "H200, 512 GB")]
 MODELS = [("llama-70b@q4_k_m", "Llama-70B Q4_K_M"), ("llama-70b@q6_k", "Llama-70B Q6_K"), ("mixtral-8x7b@q4_k_m", "Mixtral 8x7B Q4_K_M"),
-          ("qwen3-235b-a22b@q4_k_m", "Qwen3-235B-A22B Q4_K_M")]
+          ("qwen3-235b-a22b@q4_k_m", "Qwen3-235B-A22B Q4_K_M"), ("gpt-oss-120b@mxfp4", "gpt-oss-120b MXFP4")]
 
 print("| model | " + " | ".join(m[1] for m in MACHINES) + " |\n|---" * 1 + "|---" * len(MACHINES) + "|")
 for model, title in MODELS:
