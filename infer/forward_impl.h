@@ -41,6 +41,7 @@
 
 struct ntx__tile { /* progress within a chunk: reset by the engine thread before the step */
     _Atomic uint32_t next, done; /* rows taken, rows finished */
+    float scale;                 /* of the weight's first: what comes of it is multiplied by this */
 };
 
 struct ntx__lane { /* scratch of one thread */

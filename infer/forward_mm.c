@@ -30,6 +30,14 @@ struct bytes {
     bool interleaved; /* whole slices of them */
 };
 
+/* y [rows x n] by the weight's scale. */
+static void scale_outputs(float by, uint32_t n, float *y, size_t ld, uint32_t rows)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < n; i++)
+            y[r * ld + i] *= by;
+}
+
 static void multiply(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t n, float *y, size_t ld)
 {
     const struct ntx_cpu_ops *ops = j->f->c.ops;
@@ -43,6 +51,8 @@ static void multiply(const struct ntx__mm *j, const struct ntx__product *p, stru
         ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, rows_of(j, p), y, ld);
     if (n > slices)
         ops->matmul[type](w.at + (size_t)slices * p->w->row_bytes, p->w->row_bytes, n - slices, n_in, x, stride, rows_of(j, p), y + slices, ld);
+    if (p->w->scaled)
+        scale_outputs(j->f->m.tiles[p->w->chunk0].scale, n, y, ld, rows_of(j, p));
 }
 
 /* The same for logits of several rows, each of which has its own place. */
@@ -180,13 +190,25 @@ int ntx__acquire(struct ntx_forward *f, uint32_t chunk, const void **bytes)
     return f->c.weights->ops->acquire(f->c.weights, chunk, bytes);
 }
 
+static int take_scale(struct ntx_forward *f, const struct ntx_weight *w)
+{
+    const struct ntx_weight scale = {.chunk0 = w->scale};
+    const float *v = NULL;
+    int rc = w->scaled ? ntx__take(f, &scale, &v) : 0;
+    if (rc || !v)
+        return rc;
+    f->m.tiles[w->chunk0].scale = v[w->scale_at];
+    ntx__give(f, &scale);
+    return 0;
+}
+
 int ntx__mm_begin(struct ntx__mm *j)
 {
     struct ntx_forward *f = j->f;
     for (unsigned i = 0; i < j->n; i++) {
         const struct ntx_weight *w = j->products[i].w;
         int rc = ntx__turn(f, w->chunk0, w->n_chunks);
-        if (rc)
+        if (rc || (rc = take_scale(f, w)))
             return rc;
         for (uint32_t c = w->chunk0; c < w->chunk0 + w->n_chunks; c++) {
             j->bytes += here(j, c) ? f->c.chunks->list[c].bytes : 0;

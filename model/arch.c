@@ -275,8 +275,32 @@ bool ntx_layer_describe(const char *arch, const struct ntx_hparams *hp, uint32_t
     return a;
 }
 
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n > k && !strcmp(name + n - k, end);
+}
+
+/* "X.scale" of matrix "X.weight", one value or `each`; for "X.scale" that is a step's own there is no room here. */
+static int get_scale(struct opening *o, const char *weight, uint32_t each, uint32_t *out)
+{
+    char name[80];
+    int stem = (int)strlen(weight) - (int)strlen(".weight");
+    if (!ends_in(weight, ".weight"))
+        return 0;
+    snprintf(name, sizeof name, "%.*s.scale", stem, weight);
+    return get_tensor(o, name, (struct ntx_shape){each, 1, 1}, NTX_USE_VECTOR, false, out);
+}
+
+/* A packed layer's groups are multiplied without. gemma4 multiplies shares by that of its experts' last matrices. */
+static bool has_scale(const struct opening *o, const struct ntx_layer *l, enum ntx_tensor t)
+{
+    return l->tensor[t] != NTX_NO_TENSOR && ntx_is_scalable(t) && !(o->m->pack && t == NTX_T_gate) && (t != NTX_T_expert_down || l->expert_scale == NTX_NO_TENSOR);
+}
+
 static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
 {
+    struct ntx_layer *l = &o->m->layers[layer];
     char name[80];
     for (uint8_t i = 0; i < s->n_weights; i++) {
         enum ntx_tensor t = (enum ntx_tensor)s->weight[i];
@@ -286,7 +310,9 @@ static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
             snprintf(name, sizeof name, "%s", name_of(o->arch, t));
         else
             snprintf(name, sizeof name, "blk.%u.%s", layer, whole.name);
-        int rc = get_tensor(o, name, whole.shape, (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1), &o->m->layers[layer].tensor[t]);
+        int rc = get_tensor(o, name, whole.shape, (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1), &l->tensor[t]);
+        if (!rc && has_scale(o, l, t))
+            rc = get_scale(o, name, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? o->m->hp.n_expert : 1, &l->scale[t]);
         if (rc)
             return rc;
     }
@@ -297,6 +323,7 @@ static int get_layer(struct opening *o, uint32_t layer)
 {
     struct ntx_layer *l = &o->m->layers[layer];
     memset(l->tensor, 0xff, sizeof l->tensor); /* NTX_NO_TENSOR */
+    memset(l->scale, 0xff, sizeof l->scale);
     o->arch->layer(o->m, layer, l);
     for (uint32_t i = 0; i < l->n_steps; i++) {
         int rc = get_step(o, layer, &l->step[i]);
@@ -319,13 +346,27 @@ static int get_ends(struct opening *o)
         (rc = get_tensor(o, "output.weight", vocab, NTX_USE_MATRIX, false, &m->output)) ||
         (rc = get_tensor(o, "rope_freqs.weight", freqs, NTX_USE_VECTOR, false, &m->rope_freqs)))
         return rc;
+    m->output_scale = NTX_NO_TENSOR;
     if (m->output == NTX_NO_TENSOR)
         m->output = m->token_embd;
+    else if ((rc = get_scale(o, "output.weight", 1, &m->output_scale)))
+        return rc;
     m->input_embd = m->rope_long = m->rope_short = NTX_NO_TENSOR;
     if (o->arch->rope_factors && ((rc = get_tensor(o, "rope_factors_long.weight", freqs, NTX_USE_VECTOR, false, &m->rope_long)) ||
                                   (rc = get_tensor(o, "rope_factors_short.weight", freqs, NTX_USE_VECTOR, false, &m->rope_short))))
         return rc;
     return m->hp.n_input ? get_tensor(o, "per_layer_token_embd.weight", inputs, NTX_USE_MATRIX, true, &m->input_embd) : 0;
+}
+
+/* "X" and this end, where there is a matrix "X.weight". */
+static bool of_matrix(const struct opening *o, const char *name, const char *end)
+{
+    char weight[80];
+    int stem = (int)strlen(name) - (int)strlen(end);
+    if (!ends_in(name, end))
+        return false;
+    snprintf(weight, sizeof weight, "%.*s.weight", stem, name);
+    return ntx_gguf_tensor(o->g, weight) != NULL;
 }
 
 /* A tensor of a block behind the layers, which predicts tokens: what a layer may have, and what else such a block has. */
@@ -338,25 +379,24 @@ static bool predicts(const struct opening *o, const char *name)
     bool known = !strncmp(name + n, "nextn.", 6);
     for (int t = 0; t < NTX_N_TENSORS; t++)
         known |= !strcmp(name + n, name_of(o->arch, (enum ntx_tensor)t));
-    return known;
+    return known || of_matrix(o, name, ".scale");
 }
 
-/* Nobody's place. Scales of whole matrices, as files of NVFP4 have them, are for ntx quantize to put into the weights. */
+/* Nobody's place. Scales of matrices where they have none (ntx_is_scalable) are for ntx quantize to put into the weights. */
 static int no_place(const struct opening *o, const char *name)
 {
-    const char *end = strrchr(name, '.');
-    bool scale = end && (!strcmp(end, ".scale") || !strcmp(end, ".input_scale"));
     return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers%s", name, o->name, o->m->hp.n_layers,
-                       scale ? "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights" : "");
+                       of_matrix(o, name, ".scale") ? "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights" : "");
 }
 
+/* "X.input_scale" is for those who round a matrix's inputs to four bits, too. */
 static int get_tensors(struct opening *o)
 {
     int rc = get_ends(o);
     for (uint32_t l = 0; !rc && l < o->m->hp.n_layers; l++)
         rc = get_layer(o, l);
     for (uint64_t i = 0; !rc && i < ntx_gguf_n_tensors(o->g); i++)
-        if (!o->used[i] && !predicts(o, ntx_gguf_tensor_at(o->g, i)->name))
+        if (!o->used[i] && !predicts(o, ntx_gguf_tensor_at(o->g, i)->name) && !of_matrix(o, ntx_gguf_tensor_at(o->g, i)->name, ".input_scale"))
             return no_place(o, ntx_gguf_tensor_at(o->g, i)->name);
     return rc;
 }

@@ -77,6 +77,7 @@ struct ntx_model {
     struct ntx_hparams hp;
     uint32_t token_embd;  /* [n_vocab x n_embd], read a row at a time */
     uint32_t output;      /* [n_vocab x n_embd]; == token_embd when tied */
+    uint32_t output_scale; /* F32, what logits are multiplied by, or none */
     uint32_t output_norm;
     uint32_t input_embd;  /* [n_vocab x n_layers * n_input], read a row at a time, or none */
     uint32_t rope_long, rope_short; /* the same as rope_freqs where that is none: for a context beyond rope_ctx_orig, and for others; or none */

@@ -110,6 +110,16 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
 
 static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_rows(k, tensor, layer, use, &(struct part){0}, w); }
 
+/* What a weight's products are multiplied by. */
+static int cut_scale(struct cutter *k, uint32_t tensor, uint32_t layer, struct ntx_weight *w)
+{
+    struct ntx_weight scale;
+    int rc = cut(k, tensor, layer, NTX_USE_VECTOR, &scale);
+    w->scaled = !rc && tensor != NTX_NO_TENSOR;
+    w->scale = w->scaled ? scale.chunk0 : 0;
+    return rc;
+}
+
 /* One matrix of one expert: gate and up may be one in the file. */
 static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum ntx_expert_part part)
 {
@@ -117,7 +127,9 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
     bool fused = part != NTX_EXPERT_DOWN && l->expert_gate == NTX_NO_TENSOR;
     uint32_t tensor = fused ? l->expert_gate_up : (&l->expert_gate)[part];
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
-    struct ntx_weight e = weight_of(k->m, tensor), *w = &k->c->layers[layer].expert[part];
+    struct ntx_weight e = weight_of(k->m, tensor), *w = &k->c->layers[layer].expert[part], *of = fused ? &k->c->layers[layer].expert_gate_up : w;
+    e.scaled = of->scaled;
+    e.scale = of->scale;
     if (fused)
         e.n_out /= 2;
     struct ntx_chunk *ch;
@@ -178,6 +190,8 @@ static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
         experts |= use == NTX_USE_EXPERT;
         if (use != NTX_USE_EXPERT)
             rc = cut_rows(k, k->m->layers[l].tensor[t], l, use, &(struct part){t, whole.row0, rows, whole.run}, &k->c->layers[l].of[t]);
+        if (!rc)
+            rc = cut_scale(k, k->m->layers[l].scale[t], l, &k->c->layers[l].of[t]);
     }
     return rc || !experts ? rc : cut_experts(k, l);
 }
@@ -209,6 +223,8 @@ static int cut_model(struct cutter *k)
         rc = cut(k, m->output_norm, m->hp.n_layers, NTX_USE_VECTOR, &c->output_norm);
     if (!rc)
         rc = cut(k, m->output, m->hp.n_layers, NTX_USE_MATRIX, &c->output);
+    if (!rc)
+        rc = cut_scale(k, m->output_scale, m->hp.n_layers, &c->output);
     c->token_embd = weight_of(m, m->token_embd);
     c->input_embd = m->hp.n_input ? weight_of(m, m->input_embd) : absent;
     c->n_layers = m->hp.n_layers;

@@ -39,6 +39,8 @@ struct ntx_weight {
     uint32_t row_bytes;
     uint32_t chunk0, n_chunks;  /* in ntx_chunks.list */
     uint32_t chunk_rows;        /* rows of every chunk but the last */
+    bool scaled;                /* what comes of it is multiplied by value scale_at of the chunk `scale`, which stands behind its own, or before all experts */
+    uint32_t scale, scale_at;
 };
 
 struct ntx_layer_weights {
@@ -77,6 +79,7 @@ static inline struct ntx_weight ntx_expert_weight(const struct ntx_layer_weights
 {
     struct ntx_weight e = w->expert[part];
     e.chunk0 = ntx_expert_chunk(w, expert, part);
+    e.scale_at = expert;
     return e;
 }
 

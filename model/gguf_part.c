@@ -298,7 +298,7 @@ static int measure(struct reader *r, struct ntx_gguf_tensor *t)
     const struct ntx_type_info *info = ntx_type_info(t->type);
     char text[200];
     if (!info) {
-        snprintf(text, sizeof text, "type %u (%s) is not supported; take the model in another type, or make it one: llama-quantize --allow-requantize IN.gguf OUT.gguf Q4_K_M",
+        snprintf(text, sizeof text, "type %u (%s) is not supported; take the model in another type: from a file in F16 or BF16, ntx quantize IN.gguf OUT.gguf Q4_K_M makes one",
                  t->type, foreign_type(t->type));
         return scan_fail(r, text);
     }

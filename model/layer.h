@@ -108,6 +108,7 @@ struct ntx_layer {
 #undef X
         };
     };
+    uint32_t scale[NTX_N_TENSORS]; /* of these matrices (ntx_is_scalable), as `tensor` */
     uint32_t n_steps;
     struct ntx_step step[NTX_LAYER_STEPS];
 };

@@ -331,6 +331,14 @@ static int check_precise(const struct maker *k, struct ntx_err *err)
     return 0;
 }
 
+static bool has_scales(const struct ntx_model *m)
+{
+    bool any = false;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        any |= m->layers[l].scale[NTX_T_gate] != NTX_NO_TENSOR || m->layers[l].scale[NTX_T_up] != NTX_NO_TENSOR || m->layers[l].scale[NTX_T_down] != NTX_NO_TENSOR;
+    return any;
+}
+
 int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pack_options *o, const char *path, struct ntx_pack_report *report,
                   struct ntx_err *err)
 {
@@ -340,6 +348,8 @@ int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pa
     int rc;
     if (m->pack || m->hp.n_expert)
         return ntx_err_set(err, -EINVAL, m->pack ? "the model is packed already" : "a model with experts needs no packing: its experts are bundles already");
+    if (has_scales(m))
+        return ntx_err_set(err, -ENOTSUP, "a model whose FFN has scales of whole matrices cannot be packed: ntx quantize MODEL OUT.gguf Q8_0 puts them into the weights, and OUT.gguf can");
     const char *why = ntx_pack_refuses(&m->hp);
     if (why)
         return ntx_err_set(err, -ENOTSUP, "a %s model cannot be packed: %s", m->hp.arch, why);

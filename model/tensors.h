@@ -120,4 +120,8 @@ static inline int ntx_is_matrix(enum ntx_tensor t)
     return use == NTX_USE_MATRIX || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_EXPERT;
 }
 
+/* A matrix "X.weight" that may have an F32 "X.scale" beside it, as files of NVFP4 do: what comes of it is multiplied by that, one value, or one of each
+ * expert. The router's name with such an end is router_scale's. */
+static inline int ntx_is_scalable(enum ntx_tensor t) { return ntx_is_matrix(t) && ntx_tensor_kinds[t].use != NTX_USE_HEADS && t != NTX_T_router; }
+
 #endif

@@ -163,8 +163,10 @@ static int add_steps(struct ntx_layer *l, uint32_t layer, struct ntx_err *err)
 
 static int take_tensors(const struct ntx_gguf *g, struct ntx_model *m, struct ntx_err *err)
 {
-    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+    for (uint32_t l = 0; l < m->hp.n_layers; l++) {
         memset(m->layers[l].tensor, 0xff, sizeof m->layers[l].tensor);
+        memset(m->layers[l].scale, 0xff, sizeof m->layers[l].scale);
+    }
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(g); i++) {
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
         unsigned l;
@@ -207,7 +209,7 @@ static int stand_in(const struct ntx_gguf *g, struct ntx_model **out, struct ntx
     if (m->output == NTX_NO_TENSOR)
         m->output = m->token_embd;
     m->output_norm = index_of(g, "output_norm.weight");
-    m->input_embd = m->rope_freqs = m->rope_long = m->rope_short = NTX_NO_TENSOR;
+    m->input_embd = m->output_scale = m->rope_freqs = m->rope_long = m->rope_short = NTX_NO_TENSOR;
     if (rc)
         ntx_model_free(m);
     else

@@ -69,6 +69,15 @@ static int launch_dense(const struct job *j, const struct ntx__product *p, const
     return 0;
 }
 
+/* By the weight's scale: outputs row0.. of the product's rows. */
+static int launch_scale(const struct job *j, const struct ntx__product *p, uint32_t row0, uint32_t n_rows)
+{
+    float *y = y_of(j, p) + p->row0 * ld_of(j, p) + row0;
+    const struct ntx_gpu_step g = {.op = NTX_OP_SCALE, .out = y, .in = y, .ld_out = ld_of(j, p), .ld_in = ld_of(j, p), .width = n_rows, .n_rows = rows_of(j, p),
+                                   .scale = j->mm.f->m.tiles[p->w->chunk0].scale};
+    return p->w->scaled ? j->d->ops->launch(j->d->compute, NTX_GPU_STEP, &g) : 0;
+}
+
 /* A product that takes some rows only (an expert's) has none of the matrix units. */
 static int launch(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows)
 {
@@ -76,7 +85,9 @@ static int launch(const struct job *j, const struct ntx__product *p, const uint8
     int rc = launch_exact(j, p, w, row0, n_rows, from, a);
     if (!rc)
         rc = launch_dense(j, p, w, row0, n_rows, b);
-    return rc ? rc : launch_exact(j, p, w, row0, n_rows, b, to);
+    if (!rc)
+        rc = launch_exact(j, p, w, row0, n_rows, b, to);
+    return rc ? rc : launch_scale(j, p, row0, n_rows);
 }
 
 /* Prompts' rows as F16. Where there is no cuBLAS they stay with the others, for good. */

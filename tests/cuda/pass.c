@@ -91,6 +91,7 @@ static void experts(struct world *w)
         make.experts_used = is[i].used;
         make.shared_ff = is[i].shared;
         make.window = 3;
+        make.scales = i % 2;
         make.dense = !strcmp(make.arch, "glm4moe");
         make.nextn = make.dense;
         mixtures(w, &make, NTX_KV_F16, ways, 2, 1);

@@ -7,7 +7,7 @@
 
 #define N 41
 
-static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "MXFP4", "Q2_K", "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ1_M", "TQ1_0", "NVFP4"};
+static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "MXFP4", "Q2_K", "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ1_M", "TQ1_0", "NVFP4_ALL"};
 #ifdef NTX_SANITIZED
 #define TYPES_STEP 3 /* cpu_matmul and cpu_columns give each type's kernels to the sanitizers; what is around them is the same for all */
 #else
@@ -163,6 +163,7 @@ static void same_with_experts(void)
         make.window = 5;
         make.dense = make.nextn = make.biases = make.qk_norms = !strcmp(make.arch, "glm4moe");
         make.rotated = 16;
+        make.scales = i % 2;
         same_by_circumstance(&(struct rig_options){.make = make});
         same_in_company(&(struct rig_options){.make = make});
     }
@@ -449,6 +450,7 @@ int main(void)
     make.layers = 2;
     for (size_t i = 0; i < sizeof types / sizeof *types / TYPES_STEP; i++) {
         make.type = types[i * TYPES_STEP];
+        make.scales = !strcmp(make.type, "NVFP4_ALL");
         make.tied = i % 2;
         make.biases = i % 3 == 1;
         same_by_circumstance(&(struct rig_options){.make = make});

@@ -42,6 +42,7 @@ static const struct recipe recipes[] = {
     {"TQ1_0", 36, NTX_TQ1_0, NTX_Q6_K, false},
     {"TQ2_0", 37, NTX_TQ2_0, NTX_Q6_K, false},
     {"NVFP4", 39, NTX_NVFP4, NTX_Q6_K, false},
+    {"NVFP4_ALL", 39, NTX_NVFP4, NTX_NVFP4, false},
     {"Q1_0", 40, NTX_Q1_0, NTX_Q6_K, false},
     {"Q2_0", 41, NTX_Q2_0, NTX_Q6_K, false},
 };
@@ -57,7 +58,7 @@ static const struct recipe *find_recipe(const char *name)
 const char *mk_type_names(void)
 {
     return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K Q4_K_M Q5_K_M MXFP4 IQ4_NL "
-           "IQ4_XS IQ3_XXS IQ3_S IQ2_XXS IQ2_XS IQ2_S IQ1_S IQ1_M TQ1_0 TQ2_0 NVFP4 Q1_0 Q2_0";
+           "IQ4_XS IQ3_XXS IQ3_S IQ2_XXS IQ2_XS IQ2_S IQ1_S IQ1_M TQ1_0 TQ2_0 NVFP4 NVFP4_ALL Q1_0 Q2_0";
 }
 
 bool mk_type_known(const char *type)
@@ -309,6 +310,20 @@ static float deviation(const struct mk_options *o, size_t i, uint64_t n_in)
     return values[i].std * by;
 }
 
+/* "X.scale", and for attention's output "X.input_scale", beside "X.weight". */
+static void add_scale(struct plan *p, const char *weight, uint64_t n)
+{
+    char name[80];
+    int stem = (int)strlen(weight) - (int)strlen(".weight");
+    if (!p->o->scales || stem < 0 || strcmp(weight + stem, ".weight"))
+        return;
+    snprintf(name, sizeof name, "%.*s.scale", stem, weight);
+    add_vector(p, name, n, 0.8f, 0.2f);
+    snprintf(name, sizeof name, "%.*s.input_scale", stem, weight);
+    if (strstr(weight, "attn_output"))
+        add_vector(p, name, n, 3, 1);
+}
+
 static void add_layer(struct plan *p, uint32_t l)
 {
     const struct mk_options *o = p->o;
@@ -330,6 +345,8 @@ static void add_layer(struct plan *p, uint32_t l)
         bool unscaled = is_gemma4(o) && (values[i].tensor == NTX_T_q_norm || values[i].tensor == NTX_T_k_norm); /* scores are not divided */
         t->mean = unscaled ? 0.35f : values[i].mean;
         t->std = deviation(o, i, t->ne[0]);
+        if (ntx_is_scalable(values[i].tensor))
+            add_scale(p, name, ntx_tensor_kinds[values[i].tensor].use == NTX_USE_EXPERT ? o->experts : 1);
     }
 }
 
@@ -421,6 +438,8 @@ static void add_tensors(struct plan *p, float *freqs)
     add_vector(p, "output_norm.weight", o->embd, o->tied ? o->logit_scale : 1, 0.1f);
     if (!o->tied)
         add_matrix(p, "output.weight", o->embd, p->n_vocab, o->logit_scale * s, true);
+    if (!o->tied && p->recipe->more == NTX_NVFP4)
+        add_scale(p, "output.weight", 1);
 }
 
 static void kv_u32(struct plan *p, const char *suffix, uint32_t v)

@@ -21,6 +21,7 @@ struct mk_options {
     uint32_t stretch, temperature; /* llama4: attention.sliding_window; deepseek2, mistral4: attention.temperature_length. 0: no key */
     bool fused, no_v; /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */
+    bool scales; /* "X.scale" beside matrices "X.weight", and an "X.input_scale" */
     bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
     uint32_t version, parts;
     uint64_t seed;

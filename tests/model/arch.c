@@ -1,6 +1,7 @@
 /* arch.c: hyper-parameters and tensors of the architectures, their defaults, and what is refused by name. */
 #include "model/arch.h"
 #include "model/chunk.h"
+#include "model/quant.h"
 
 #include <errno.h>
 #include <math.h>
@@ -411,6 +412,48 @@ static void check_gemma4(void)
     CHECK_STR(name_of(&x, x.m->layers[0].inputs_proj), "per_layer_model_proj.weight");
     CHECK_STR(name_of(&x, x.m->layers[4].input_proj), "blk.4.proj.weight");
     close_model(&x);
+}
+
+static struct mk_options scaled_options(void)
+{
+    struct mk_options o = moe_options("qwen3moe");
+    o.experts = 4;
+    o.expert_ff = 64;
+    o.type = "NVFP4_ALL";
+    o.scales = true;
+    return o;
+}
+
+/* "X.scale" beside "X.weight", of experts one each; "X.input_scale" is nobody's, and does no harm. */
+static void check_scales(void)
+{
+    struct mk_options o = scaled_options();
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = &x.m->layers[1];
+    CHECK_STR(name_of(&x, l->scale[NTX_T_q]), "blk.1.attn_q.scale");
+    CHECK_STR(name_of(&x, l->scale[NTX_T_expert_down]), "blk.1.ffn_down_exps.scale");
+    CHECK_EQ(ntx_gguf_tensor(x.m->gguf, "blk.1.ffn_down_exps.scale")->ne[0], 4);
+    CHECK_STR(name_of(&x, x.m->output_scale), "output.scale");
+    CHECK(l->scale[NTX_T_router] == NTX_NO_TENSOR && l->scale[NTX_T_attn_norm] == NTX_NO_TENSOR);
+    close_model(&x);
+}
+
+static void add_wide_scale(struct mk_file *f) { mk_tensor_add(f, "blk.0.attn_q.scale", NTX_F32, 3, 0, 1); }
+static void add_half_scale(struct mk_file *f) { mk_tensor_add(f, "blk.0.ffn_up.scale", NTX_F16, 1, 0, 1); }
+static void add_embd_scale(struct mk_file *f) { mk_tensor_add(f, "token_embd.scale", NTX_F32, 1, 0, 1); }
+static void add_input_scale(struct mk_file *f) { mk_tensor_add(f, "blk.0.odd.input_scale", NTX_F32, 1, 0, 1); }
+
+static void refuse_scales(void)
+{
+    size_t n;
+    uint8_t *p = with(add_wide_scale, &n);
+    finish(p, n, -EINVAL, "tensor 'blk.0.attn_q.scale' is 3 x 1 x 1 x 1, expected 1 x 1");
+    p = with(add_half_scale, &n);
+    finish(p, n, -EINVAL, "tensor 'blk.0.ffn_up.scale' is F16 in 1 dimensions; it must be an F32 vector");
+    p = with(add_embd_scale, &n);
+    finish(p, n, -ENOTSUP, "tensor 'token_embd.scale' has no place in a llama model of 2 layers; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights");
+    p = with(add_input_scale, &n);
+    finish(p, n, -ENOTSUP, "tensor 'blk.0.odd.input_scale' has no place");
 }
 
 static void check_gemma4_experts(void)
@@ -900,6 +943,8 @@ int main(void)
     check_extra_keys();
     check_experts();
     check_expert_refusals();
+    check_scales();
+    refuse_scales();
     check_gpt_oss();
     check_deltas();
     refuse_deltas();

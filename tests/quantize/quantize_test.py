@@ -140,6 +140,17 @@ def check_size():
     os.unlink(OUT)
 
 
+def logits(model):
+    subprocess.run([NTX, "logits", model, "--tokens", "1,20,30,40,50,60", "-o", OUT + ".f32"], check=True, stderr=subprocess.DEVNULL)
+    data = open(OUT + ".f32", "rb").read()
+    os.unlink(OUT + ".f32")
+    return struct.unpack("<%df" % (len(data) // 4), data)
+
+
+def apart(a, b):
+    return (sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a)) ** 0.5
+
+
 def check_scales():
     """A file that multiplies matrices' products by numbers of their own: in another type these are in the weights."""
     from gguf_edit import Gguf
@@ -149,9 +160,11 @@ def check_scales():
         g.tensors[name + b".scale"] = [[1], 0, struct.pack("<f", 0.25)]
         g.tensors[name + b".input_scale"] = [[1], 0, struct.pack("<f", 3)]
     g.write(TMP + "/scaled.gguf")
-    r = subprocess.run([NTX, "run", TMP + "/scaled.gguf", "a", "-n", "1"], capture_output=True, text=True)
-    assert r.returncode == 111 and "ntx quantize" in r.stderr, r
     done(TMP + "/scaled.gguf", OUT, "F16")
+    scaled, folded, plain = logits(TMP + "/scaled.gguf"), logits(OUT), logits(TMP + "/f32.gguf")
+    assert apart(scaled, folded) < 1e-4 and apart(scaled, plain) > 0.005, (apart(scaled, folded), apart(scaled, plain))
+    r = subprocess.run([NTX, "pack", TMP + "/scaled.gguf", TMP + "/packed.gguf"], capture_output=True, text=True)
+    assert r.returncode == 111 and "ntx quantize" in r.stderr and not os.path.exists(TMP + "/packed.gguf"), r
     a, b = Gguf(DEMO), Gguf(OUT)
     assert set(a.tensors) == set(b.tensors)
     for name, by in ((b"blk.0.attn_q.weight", 4), (b"blk.1.ffn_down.weight", 4), (b"blk.2.attn_q.weight", 1)):
