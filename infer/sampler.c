@@ -1,5 +1,5 @@
 /* sampler.c: nothing is sorted. Top-k and top-p are selections by count and by mass; both, min-p and the draw look at most tokens once, many at a time, and closely
- * at few. Masses are integers, so that sums do not depend on their order. */
+ * at few: where top-p keeps many of a vocabulary, only at those of the bin of logits in which its set ends. Masses are integers, so that sums do not depend on their order. */
 #include "infer/sampler.h"
 
 #include <errno.h>
@@ -148,14 +148,24 @@ static float largest(const float *l, uint32_t n)
     return most;
 }
 
+static bool any_from(const float *l, float bar)
+{
+    uint32_t any = 0;
+    for (uint32_t j = 0; j < BLOCK; j++)
+        any |= l[j] >= bar;
+    return any;
+}
+
 static int32_t best(const struct ntx_sampler *s)
 {
     if (s->n == ALL) {
         float most = largest(s->l, s->n_vocab);
-        int32_t id = 0;
+        uint32_t id = 0;
+        while (id + BLOCK <= s->n_vocab && !any_from(s->l + id, most))
+            id += BLOCK;
         while (s->l[id] != most)
             id++;
-        return id;
+        return (int32_t)id;
     }
     int32_t b = s->list[0];
     for (uint32_t i = 1; i < s->n; i++)
@@ -167,13 +177,14 @@ static int32_t best(const struct ntx_sampler *s)
 
 struct scale {
     float most, rate; /* the best logit; 1 / temp */
+    float far;        /* -FAR: a constant would give the loops a branch, and they would go one by one */
 };
 
 /* 2^n e^r by x = n log 2 + r, |r| <= log 2 / 2, and the series for e^r. log 2 in two parts, of which n times the first is exact. */
 static inline uint32_t mass(const struct scale *c, float logit)
 {
     float x = (logit - c->most) * c->rate;
-    x = x > -FAR ? x : -FAR;
+    x = x > c->far ? x : c->far;
     int32_t n = (int32_t)(x * 1.44269504f - 0.5f);
     float r = x - (float)n * 0.693359375f + (float)n * 2.12194440e-4f;
     float y = 1 + r * (1 + r * (0.5f + r * (1 / 6.0f + r * (1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f))))));
@@ -183,11 +194,12 @@ static inline uint32_t mass(const struct scale *c, float logit)
     return (uint32_t)(int32_t)(y * power);
 }
 
-static uint64_t mass_of_all(const struct ntx_sampler *s, const struct scale *c)
+static uint64_t mass_of_all(const struct ntx_sampler *s, const struct scale *scale)
 {
+    const struct scale c = *scale;
     uint64_t sum = 0;
     for (uint32_t i = 0; i < s->n_vocab; i++)
-        sum += mass(c, s->l[i]);
+        sum += mass(&c, s->l[i]);
     return sum;
 }
 
@@ -223,11 +235,10 @@ static uint32_t divide(struct ntx_sampler *s, const struct scale *c, uint32_t lo
     return end;
 }
 
-/* Keeps the fewest candidates, best first, whose weights reach `need`: masses, or with c NULL, how many they are. */
-static void keep_best(struct ntx_sampler *s, const struct scale *c, double need)
+/* Keeps the fewest candidates, best first, whose weights and `sum` reach `need`: masses, or with c NULL, how many they are. */
+static void keep_best(struct ntx_sampler *s, const struct scale *c, uint64_t sum, double need)
 {
     uint32_t low = 0, high = s->n;
-    uint64_t sum = 0;
     while (low < high) { /* all before low are kept, none from high on is */
         uint64_t with = sum;
         uint32_t at = divide(s, c, low, high, &with);
@@ -290,13 +301,13 @@ static void keep_k_of_all(struct ntx_sampler *s, uint32_t k)
     uint32_t room = k < s->n_vocab / 4 ? 2 * k + 16 * BLOCK : s->n_vocab, i = 0;
     if (room >= s->n_vocab) {
         list_from(s, -FLT_MAX);
-        keep_best(s, NULL, k);
+        keep_best(s, NULL, 0, k);
         return;
     }
     s->n = 0;
     for (float bar = -INFINITY; i < s->n_vocab; bar = s->n == k ? least_listed(s) : bar) {
         i = list_above(s, bar, i, room);
-        keep_best(s, NULL, k);
+        keep_best(s, NULL, 0, k);
     }
 }
 
@@ -305,18 +316,95 @@ static void keep_k(struct ntx_sampler *s, uint32_t k)
     if (s->n == ALL)
         keep_k_of_all(s, k);
     else
-        keep_best(s, NULL, k);
+        keep_best(s, NULL, 0, k);
+}
+
+/* ---- top-p where most of a vocabulary stays: it is not listed, but what goes is made impossible */
+
+#define BINS 4096u
+
+/* Of two tokens the one that comes before has no higher bin. */
+static inline uint32_t bin_of(const struct scale *c, float logit)
+{
+    float x = (c->most - logit) * c->rate * (BINS / FAR);
+    return (uint32_t)(int32_t)(x < BINS - 1 ? x : BINS - 1);
+}
+
+static inline void fill_bins(const struct scale *scale, const float *l, uint32_t n, uint64_t *bin /* [BINS] */)
+{
+    const struct scale c = *scale;
+    uint32_t at[BLOCK], m[BLOCK];
+    for (uint32_t j = 0; j < n; j++) {
+        at[j] = bin_of(&c, l[j]);
+        m[j] = mass(&c, l[j]);
+    }
+    for (uint32_t j = 0; j < n; j++)
+        bin[at[j]] += m[j];
+}
+
+/* Lists those of a bin; what has a higher one is out. */
+static void cut_at_bin(struct ntx_sampler *s, const struct scale *scale, uint32_t bin)
+{
+    const struct scale c = *scale;
+    s->n = 0;
+    for (uint32_t i = 0; i < s->n_vocab; i += BLOCK) {
+        uint32_t n = s->n_vocab - i < BLOCK ? s->n_vocab - i : BLOCK, any = n < BLOCK;
+        float *l = s->l + i;
+        for (uint32_t j = 0; n == BLOCK && j < BLOCK; j++) {
+            uint32_t at = bin_of(&c, l[j]);
+            any |= at == bin;
+            l[j] = at > bin ? -INFINITY : l[j];
+        }
+        for (uint32_t j = 0; any && j < n; j++) {
+            uint32_t at = bin_of(&c, l[j]);
+            s->list[s->n] = (int32_t)(i + j);
+            s->n += at == bin;
+            l[j] = at > bin ? -INFINITY : l[j];
+        }
+    }
+}
+
+static void keep_p_flat(struct ntx_sampler *s, const struct scale *c)
+{
+    uint64_t bin[BINS] = {0}, sum = 0, total = 0;
+    uint32_t i = 0, last = 0;
+    for (; i + BLOCK <= s->n_vocab; i += BLOCK)
+        fill_bins(c, s->l + i, BLOCK, bin);
+    fill_bins(c, s->l + i, s->n_vocab - i, bin);
+    for (i = 0; i < BINS; i++)
+        total += bin[i];
+    double need = (double)s->s.top_p * (double)total;
+    while (last < BINS - 1 && (double)(sum + bin[last]) < need)
+        sum += bin[last++];
+    cut_at_bin(s, c, last); /* the fewest that are enough end in this one */
+    uint32_t n = s->n;
+    keep_best(s, c, sum, need);
+    for (i = s->n; i < n; i++)
+        s->l[s->list[i]] = -INFINITY;
+    s->n = ALL;
+}
+
+static bool is_flat(const struct ntx_sampler *s, float bar)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        n += s->l[i] > bar;
+    return n > s->n_vocab / 16;
 }
 
 static void keep_p(struct ntx_sampler *s, const struct scale *c)
 {
     bool all = s->n == ALL;
+    if (all && is_flat(s, c->most - NEAR / c->rate)) {
+        keep_p_flat(s, c);
+        return;
+    }
     double need = (double)s->s.top_p * (double)(all ? mass_of_all(s, c) : mass_of_list(s, c));
     if (all)
         list_from(s, c->most - NEAR / c->rate);
     if (all && (double)mass_of_list(s, c) < need)
         list_from(s, c->most - FAR / c->rate);
-    keep_best(s, c, need);
+    keep_best(s, c, 0, need);
 }
 
 static void keep_from(struct ntx_sampler *s, float least)
@@ -332,7 +420,7 @@ static void keep_from(struct ntx_sampler *s, float least)
 /* The best always stays. */
 static void filter(struct ntx_sampler *s, float most)
 {
-    const struct scale c = {most, 1 / s->s.temp < FLT_MAX ? 1 / s->s.temp : FLT_MAX};
+    const struct scale c = {most, 1 / s->s.temp < FLT_MAX ? 1 / s->s.temp : FLT_MAX, -FAR};
     if (s->s.top_k && s->s.top_k < (s->n == ALL ? s->n_vocab : s->n))
         keep_k(s, s->s.top_k);
     if (s->s.top_p < 1)
