@@ -1,5 +1,6 @@
-/* Logits, hidden states and greedy paths against other engines' numbers: golden.c made | reference.
+/* Logits, hidden states and greedy paths against other engines' numbers: golden.c made | shapes | reference.
  *   made       tests/golden/golden.json: models by the model maker, logits by llama.cpp
+ *   shapes     tests/golden/shapes.json: the same for a dozen random shapes of each architecture, as tests/golden/shapes.py draws them
  *   reference  $NTX_DATA: models by llama.cpp's quantiser, logits by a float64 pass and by llama.cpp */
 #include <jansson.h>
 #include <math.h>
@@ -117,6 +118,70 @@ static void made(void)
     for (size_t i = 0; i < json_array_size(cases); i++)
         if (json_object_get(json_array_get(cases, i), "ids")) /* far texts' tokens are drawn by golden_test.py, which has those cases */
             made_case(json_array_get(cases, i));
+    json_decref(all);
+}
+
+/* ---- shapes */
+
+enum { SHAPE_TOKENS = 40, SHAPE_ROWS = 4, SHAPE_VALUES = 10 }; /* as shapes.py has them */
+static const uint32_t shape_rows[SHAPE_ROWS] = {1, 9, 24, 39};
+
+static void count_ids(const struct rig *r, uint32_t seed, int32_t *ids)
+{
+    ids[0] = 1;
+    for (uint32_t i = 1; i < SHAPE_TOKENS; i++)
+        ids[i] = (int32_t)(3 + (i * 7919 + seed) % (r->n_vocab - 3));
+}
+
+static void shape_case(const json_t *e)
+{
+    struct rig r;
+    char *options = strdup(str(e, "options"));
+    struct rig_options o = {.make = rig_model(), .ctx = 256, .max_rows = 16};
+    int32_t ids[SHAPE_TOKENS];
+    parse_options(options, &o.make);
+    rig_open(&r, &o);
+    count_ids(&r, (uint32_t)o.make.seed, ids);
+    struct ntx_kv_seq *kv = rig_seq(&r, SHAPE_TOKENS);
+    float *logits = malloc((size_t)SHAPE_TOKENS * r.n_vocab * sizeof *logits);
+    rig_feed(&r, kv, ids, SHAPE_TOKENS, 0, 16, logits);
+    double sd = json_number_value(json_object_get(e, "sd")), most = json_number_value(json_object_get(e, "most"));
+    for (uint32_t i = 0; i < SHAPE_ROWS; i++) {
+        const json_t *row = json_array_get(json_object_get(e, "logits"), i);
+        double sum = 0;
+        CHECK_EQ(json_array_size(row), SHAPE_VALUES);
+        for (uint32_t k = 0; k < SHAPE_VALUES; k++)
+            sum += pow(logits[(size_t)shape_rows[i] * r.n_vocab + k * r.n_vocab / SHAPE_VALUES] - json_number_value(json_array_get(row, k)), 2);
+        double rms = sqrt(sum / SHAPE_VALUES) / sd;
+        CHECK_MSG(rms <= most, "row %u of %s: rms/sd %g, at most %g", shape_rows[i], str(e, "options"), rms, most);
+    }
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    free(logits), free(options);
+}
+
+/* Each architecture that the model maker knows has its dozen. */
+static void shapes(void)
+{
+    char path[512];
+    unsigned of[64] = {0}, n_archs = 0;
+    snprintf(path, sizeof path, "%s/tests/golden/shapes.json", getenv("NTX_SOURCE"));
+    json_t *all = load(path);
+    const char *last = "";
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *e = json_array_get(all, i);
+        size_t words = strcspn(str(e, "options") + 7, " ") + 7; /* "--arch NAME" */
+        if (!*last || strncmp(last, str(e, "options"), words + 1))
+            n_archs++;
+        last = str(e, "options");
+        CHECK(n_archs < 64);
+        of[n_archs]++;
+        shape_case(e);
+    }
+    for (unsigned i = 1; i <= n_archs; i++)
+        CHECK_EQ(of[i], 12);
+    printf("%zu shapes of %u architectures\n", json_array_size(all), n_archs);
+    CHECK_MSG(n_archs >= 24, "%u", n_archs);
     json_decref(all);
 }
 
@@ -274,6 +339,8 @@ int main(int argc, char **argv)
     CHECK(argc == 2);
     if (!strcmp(argv[1], "made"))
         made();
+    else if (!strcmp(argv[1], "shapes"))
+        shapes();
     else
         reference();
     return 0;
