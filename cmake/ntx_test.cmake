@@ -34,10 +34,10 @@ elseif(NTX_SANITIZE)
 endif()
 
 # Those that take the longest, which begin first, so that none is left to run alone: a new build directory knows nothing of times. And those that compute all the
-# while, on more than one core: they take the room of two.
-set(ntx_test_longest forward-same cuda-pass-fake cuda-pipeline deploy-systemd pipeline-learned_skip pipeline-drafter pipeline-draft pipeline-progress pipeline-kill pipeline-drives
-    server-prefix server-death server-crowd forward-tree cpu_attend cpu_matmul cpu_matmul-tiles golden_made template_limits tokenizer_round)
+# while, on more than one core: they take the room of two, and begin before all others. Later on no two places are free at once until nothing else is left to begin.
 set(ntx_test_busy forward-same cuda-pass-fake cuda-pipeline pipeline-drafter server-prefix)
+set(ntx_test_longest quantize pipeline-learned_skip golden_made plan-agree plan-cli analyze deploy-systemd pipeline-draft pipeline-progress pipeline-kill pipeline-drives server-death server-crowd
+    server-sessions forward-tree forward-sparse cpu_attend cpu_matmul cpu_matmul-tiles template_limits tokenizer_round pipeline-bad-numbers pipeline-experts)
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
 function(ntx_test_environment name timeout)
@@ -48,6 +48,6 @@ function(ntx_test_environment name timeout)
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()
   if(name IN_LIST ntx_test_busy)
-    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2 COST 200)
   endif()
 endfunction()

@@ -257,7 +257,9 @@ def check_imatrix():
         refused(words, DEMO, OUT, "IQ2_XXS", "--imatrix", bad)
         assert not os.path.exists(OUT)
     # experts that no token chose are said, and are quantised all the same
-    moe = os.environ["NTX_SOURCE"] + "/models/demo-moe.gguf"
+    moe = TMP + "/moe.gguf"
+    subprocess.run([os.environ["NTX_BIN"] + "/ntx-mkmodel", "--layers", "3", "--embd", "256", "--ff", "256", "--heads", "4", "--experts", "32", "--expert-ff", "256", "--type", "F16", moe],
+                   check=True, stdout=subprocess.DEVNULL)
     r = imatrix(moe, text, "-o", path, "--ctx", "32", "--limit", "8")
     assert "experts were never chosen" in r.stderr, r.stderr
     s = sums(path)
