@@ -43,7 +43,7 @@ void ntx__engine_shelf_new(struct ntx_engine *e)
     else if (describe(e->l, e->c.share_all, of, sizeof of, &err) || ntx_shelf_open(&c, &e->shelf, &err))
         ntx_log(NTX_LOG_WARN, "prefixes are not kept over restarts: %s", err.text);
     else
-        ntx_log(NTX_LOG_INFO, "%s has the state of %u texts", c.dir, ntx_shelf_files(e->shelf));
+        ntx_log(NTX_LOG_INFO, "%s has the state of %u texts, and %u files of no use here", c.dir, ntx_shelf_files(e->shelf), ntx_shelf_useless(e->shelf));
 }
 
 void ntx__engine_shelf_free(struct ntx_engine *e)

@@ -21,8 +21,8 @@ struct file {
     char name[32];
     uint64_t scope, bytes, body_bytes;
     uint32_t n;
-    int32_t *ids;   /* NULL: it is not of this model or build */
-    double worth;   /* the clock when it was last wanted, and its cost for its bytes */
+    int32_t *ids;   /* NULL: it is not of this model or build, or torn */
+    double worth;   /* the clock when it was last wanted, and its cost for its bytes; without ids: -1 */
     struct timespec at; /* of its last use before this process */
 };
 
@@ -89,6 +89,14 @@ static void drop(struct ntx_shelf *s, uint32_t i)
     forget(s, i);
 }
 
+/* A torn one, in whose place another stands. */
+static void forget_named(struct ntx_shelf *s, const char *name)
+{
+    for (uint32_t i = s->n; i--;)
+        if (!strcmp(s->file[i].name, name))
+            forget(s, i);
+}
+
 static bool torn(int rc) { return rc == -EBADMSG || rc == -EPIPE; }
 
 /* So many bytes more, and a place in the table. */
@@ -118,6 +126,8 @@ uint32_t ntx_shelf_files(const struct ntx_shelf *s)
         n += s->file[i].ids != NULL;
     return n;
 }
+
+uint32_t ntx_shelf_useless(const struct ntx_shelf *s) { return s->n - ntx_shelf_files(s); }
 
 uint32_t ntx_shelf_find(const struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n, bool whole, uint32_t *file, uint32_t *n_tokens)
 {
@@ -354,6 +364,7 @@ int ntx_shelf_write(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uin
         return rc;
     }
     s->full_said = false;
+    forget_named(s, f.name);
     drop_covered(s, scope, ids, n); /* now that it is there */
     want(s, &f);
     s->file[s->n++] = f;
@@ -375,7 +386,7 @@ static int open_dir(struct ntx_shelf *s, struct ntx_err *err)
     return 0;
 }
 
-/* One that cannot be believed is said, once: it does not stand in the table. One of another model is not looked at more closely. */
+/* One that cannot be believed is said, once; one that is torn has its bytes counted. One of another model is not looked at more closely. */
 static void take_up(struct ntx_shelf *s, const char *name)
 {
     struct file f = {0};
@@ -384,15 +395,17 @@ static void take_up(struct ntx_shelf *s, const char *name)
     int fd = open_file(s, name, &st), rc = fd < 0 ? fd : read_head(s, fd, (uint64_t)st.st_size, &h, &f.ids);
     if (fd >= 0)
         close(fd);
-    if (rc && rc != -ESTALE) {
+    if (rc && rc != -ESTALE)
         ntx_log(NTX_LOG_WARN, "%s/%s is not used: %s", s->c.dir, name, why(rc));
+    if (rc && rc != -ESTALE && !torn(rc))
         return;
-    }
     memcpy(f.name, name, strlen(name) + 1);
     f.bytes = (uint64_t)st.st_size;
     f.at = st.st_mtim;
-    f.n = h.n_tokens;
-    f.scope = h.scope;
+    if (!rc) {
+        f.n = h.n_tokens;
+        f.scope = h.scope;
+    }
     s->bytes += f.bytes;
     s->file[s->n++] = f;
 }
@@ -407,6 +420,22 @@ static bool ends_with(const char *name, const char *end)
 {
     size_t n = strlen(name), k = strlen(end);
     return n > k && n < sizeof((struct file *)0)->name && !strcmp(name + n - k, end);
+}
+
+/* As if one file of the mean had gone while they were wanted, in the order of their last use: of files that cost about the same, the one that was not wanted for longest goes. */
+static void want_all(struct ntx_shelf *s)
+{
+    double sum = 0;
+    qsort(s->file, s->n, sizeof *s->file, by_use);
+    for (uint32_t i = 0; i < s->n; i++) {
+        want(s, &s->file[i]);
+        sum += NTX_MAX(s->file[i].worth, 0.0);
+    }
+    for (uint32_t i = 0, n = ntx_shelf_files(s), k = 0; i < s->n; i++) {
+        if (s->file[i].ids)
+            s->clock = sum / n * ++k / n;
+        want(s, &s->file[i]);
+    }
 }
 
 static int read_dir(struct ntx_shelf *s, struct ntx_err *err)
@@ -426,9 +455,7 @@ static int read_dir(struct ntx_shelf *s, struct ntx_err *err)
             take_up(s, e->d_name);
     }
     closedir(d);
-    qsort(s->file, s->n, sizeof *s->file, by_use);
-    for (uint32_t i = 0; i < s->n; i++)
-        want(s, &s->file[i]);
+    want_all(s);
     make_room(s, 0);
     return 0;
 }

@@ -5,9 +5,9 @@
  *   *.new         one that is being written: it gets its name when all of it is there, and is removed at the next start when it never got that far
  *
  * Nothing is forced to the drive: what a power cut tears, the sums tell. A file that is torn, foreign, or of another owner is said once, and not used; one of another
- * model or build is left alone, but counts, and goes before others when the bytes are wanted. What goes first is what has the least cost of computing for its bytes, and
- * was not wanted for longest in this process (GreedyDual). A full disk is said once; nothing is written then, and serving goes on. Torn files that are found at the start
- * are not counted.
+ * model or build, or torn at the start, is left alone, but counts, and goes before others when the bytes are wanted. What goes first then is what has the least cost of
+ * computing for its bytes, and was not wanted for longest (GreedyDual; the order outlives the process by the files' times). A full disk is said once; nothing is
+ * written then, and serving goes on.
  *
  * Engine thread only; reading and writing block it, so it writes when nobody waits. */
 #ifndef NTX_COMPUTED_SHELF_H
@@ -42,6 +42,7 @@ struct ntx_shelf_config {
 int ntx_shelf_open(const struct ntx_shelf_config *c, struct ntx_shelf **out, struct ntx_err *err);
 void ntx_shelf_free(struct ntx_shelf *s);
 uint32_t ntx_shelf_files(const struct ntx_shelf *s); /* that it could use */
+uint32_t ntx_shelf_useless(const struct ntx_shelf *s); /* that count, but are of another model or build, or torn */
 
 /* The file that has most of ids[0 .. n) of the scope, or of all; `whole`: only files that have nothing else. Returns how many tokens of them, *file and of how many tokens
  * it is; 0: none. */

@@ -192,6 +192,41 @@ def bounded():
     equal(again(ids(300, 2) + [9]).cached, 300, "the one that stays")
 
 
+def torn_ones():
+    """What is torn when it is found counts, is said, and goes before what can be used."""
+    clear()
+    put(ids(120, 1))
+    kept, torn = files()[0], os.path.join(place, "0123.prefix")
+    size = os.path.getsize(kept)
+    with open(torn, "wb") as f:
+        f.write(os.urandom(size))
+    os.chmod(torn, 0o600)
+    with daemons(most=str(3 * size)) as d:
+        loaded(d).close()
+        check("the state of 1 texts, and 1 files of no use here" in d.text(), d.text())
+        equal(d.text().count("is not used"), 1, "times that a torn file is said")
+    equal(files(), sorted([kept, torn]), "files where there is room for both")
+    with daemons(most=str(size + size // 2)) as d:
+        loaded(d).close()
+    equal(files(), [kept], "files where there is room for one")
+
+
+def recent():
+    """Of files that cost about the same, the one goes that was not wanted for longest, in another process, too."""
+    clear()
+    sizes = {}
+    for n, seed, age in ((200, 1, 30), (190, 2, 20), (190, 3, 10)):
+        before = files()
+        put(ids(n, seed))
+        new = [f for f in files() if f not in before][0]
+        sizes[new] = os.path.getsize(new)
+        os.utime(new, (time.time() - age, time.time() - age))
+    oldest = list(sizes)[0]
+    with daemons(most=str(sum(sizes.values()) - 1)) as d:
+        loaded(d).close()
+    equal(files(), sorted(f for f in sizes if f != oldest), "files that stay where one must go")
+
+
 def full():
     """No room on the drive: said once, and the answers come."""
     clear()
@@ -254,6 +289,8 @@ foreign()
 shared()
 covered()
 bounded()
+torn_ones()
+recent()
 full()
 killed()
 print("what was computed outlives the process, and", KILLS, "kills")
