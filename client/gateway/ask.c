@@ -18,9 +18,10 @@ static unsigned deepest(const char *p, size_t n)
             i++;
         else if (p[i] == '"')
             text = !text;
-        else if (!text && (p[i] == '[' || p[i] == '{'))
-            most = NTX_MAX(most, ++depth);
-        else if (!text && (p[i] == ']' || p[i] == '}') && depth)
+        else if (!text && (p[i] == '[' || p[i] == '{')) {
+            depth++;
+            most = NTX_MAX(most, depth);
+        } else if (!text && (p[i] == ']' || p[i] == '}') && depth)
             depth--;
     }
     return most;

@@ -207,21 +207,30 @@ def thoughts(c, g):
         equal([(m["text"].decode(), json.loads(m.get("fields", b"{}"))) for m in c.request["messages"]], [("Weather?", {}), ("So.", {"reasoning_content": "Hm."}), ("Weather?", {})], path)
 
 
+def many_messages(c, g):
+    """A long conversation is wide, not deep: what its values are within is counted, not how many there are."""
+    c.text = "ok"
+    long = [{"role": ("user", "assistant")[i % 2], "content": [{"type": "text", "text": "%d" % i}]} for i in range(1001)]
+    equal(g.post("/v1/chat/completions", {"messages": long})[0], 200, "1001 messages")
+    equal([m["text"].decode() for m in c.request["messages"]], ["%d" % i for i in range(1001)], "the messages")
+
+
 def many_thoughts(c, g):
     """A thought in many parts costs as much as its bytes: seconds per part's number, if each were added to a copy of all before it."""
     def cpu():
         with open("/proc/%d/stat" % g.p.pid) as f:
             return sum(int(x) for x in f.read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
 
-    c.text, took = "ok", []
-    for n, word in ((1, "Hm. " * 90000), (90000, "Hm. ")):
+    c.text, took, part, parts = "ok", [], "Hm. " * 25, 20000
+    for n, word in ((1, part * parts), (parts, part)):
         thought = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": word}] * n}
         before = cpu()
-        equal(g.post("/v1/responses", {"input": HELLO + [thought, {"type": "message", "role": "assistant", "content": "So."}] + HELLO})[0], 200, "%d parts" % n)
+        status, answer = g.post("/v1/responses", {"input": HELLO + [thought, {"type": "message", "role": "assistant", "content": "So."}] + HELLO})
+        equal(status, 200, "%d parts: %s" % (n, answer))
         took.append(cpu() - before)
-        equal(json.loads(c.request["messages"][1]["fields"])["reasoning_content"], "Hm. " * 90000, "the thought")
-    check(took[1] < took[0] + 1.5 * float(os.environ.get("NTX_TEST_SLOW", "1")), "seconds for a part and for 90000", took)
-    print("90000 parts: %.2f s" % took[1])
+        equal(json.loads(c.request["messages"][1]["fields"])["reasoning_content"] == part * parts, True, "the thought is whole")
+    check(took[1] < took[0] + 1.5 * float(os.environ.get("NTX_TEST_SLOW", "1")), "seconds for one part and for many", took)
+    print("%d parts: %.2f s, one: %.2f s" % (parts, took[1], took[0]))
 
 
 def leaves(c, g):
@@ -239,7 +248,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ntx-tools-") as tmp:
         c = Computed(tmp)
         with Gateway(c) as g:
-            for part in (openai, anthropic, ollama, responses, thoughts, many_thoughts, leaves):
+            for part in (openai, anthropic, ollama, responses, thoughts, many_messages, many_thoughts, leaves):
                 part(c, g)
 
 
