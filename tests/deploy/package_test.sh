@@ -48,4 +48,12 @@ complete_line() { # WORD...: what the last one is completed to
 complete_line "$tmp/x/usr/bin/ntx" run --tem | grep -qx -- --temp || fail "completion of 'run --tem'"
 [ "$(complete_line "$tmp/x/usr/bin/ntx" help benc)" = bench ] || fail "completion of 'help benc'"
 [ "$(complete_line "$tmp/x/usr/bin/ntx" run --backend c | tr '\n' ' ')" = "cpu cuda " ] || fail "completion of 'run --backend c'"
+[ "$(complete_line "$tmp/x/usr/bin/ntx" run --prefetch '' | tr '\n' ' ')" = "on off " ] || fail "completion of 'run --prefetch'"
+[ "$(complete_line "$tmp/x/usr/bin/ntx" run --kv-type q)" = q8_0 ] || fail "completion of 'run --kv-type q'"
+export XDG_DATA_HOME=$tmp/data
+mkdir -p "$XDG_DATA_HOME/ntx/models/some/Tiny-GGUF"
+cp "$NTX_SOURCE/models/demo-draft.gguf" "$XDG_DATA_HOME/ntx/models/some/Tiny-GGUF/Tiny-Q8_0.gguf"
+for command in run serve rm; do
+    [ "$(complete_line "$tmp/x/usr/bin/ntx" $command so)" = some/Tiny-GGUF:Q8_0 ] || fail "completion of '$command so'"
+done
 finish "$(basename "$deb"): $(stat -c %s "$deb") bytes, $(echo $commands | wc -w) commands"
