@@ -43,7 +43,7 @@ static void tear(void)
 
 static void check_torn(void)
 {
-    struct ntx_drafts_text t = text(TEXT, 400);
+    struct ntx_drafts_text t = text(TEXT, 200);
     for (int i = 0; i < CTX; i++)
         tokens[i] = 300 + i % 50;
     ntx_drafts_ask(&part, 0, &t, tokens);
@@ -55,7 +55,7 @@ static void check_torn(void)
         CHECK_EQ(tree.n_text, TEXT);
         CHECK_EQ(tree.session, SESSION);
     }
-    CHECK_MSG(tree.n_expanded > 200, "%u nodes of at most 400", tree.n_expanded);
+    CHECK_MSG(tree.n_expanded > 100, "%u nodes of at most 200", tree.n_expanded);
 }
 
 /* And the next whole one is followed. */
