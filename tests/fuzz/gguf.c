@@ -1,10 +1,13 @@
 /* gguf.c: the GGUF reader, the architecture table and the chunk list under libFuzzer.
  *
- * The input is the beginning of a file, once with nothing behind it and once with plenty, so that offsets can be right. */
+ * And a header made anew of it, with other types, as ntx plan --type has it. The input is the beginning of a file, once with nothing behind it and once with plenty, so that offsets can be right. */
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/chunk.h"
+#include "model/quant.h"
+#include "plan/sketch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -40,6 +43,28 @@ static void use_keys(const struct ntx_gguf *g)
             abort();
 }
 
+/* The same tensors in floats of 32 bits, but for some. */
+static void use_retyped(const struct ntx_gguf *g)
+{
+    uint64_t n = ntx_gguf_n_tensors(g);
+    uint32_t *type = malloc(n * sizeof *type + 1);
+    struct ntx_gguf *made;
+    struct ntx_err err = {0};
+    for (uint64_t i = 0; type && i < n; i++)
+        type[i] = i % 3 ? NTX_F32 : ntx_gguf_tensor_at(g, i)->type;
+    int rc = type ? ntx_sketch_retype(g, type, &made, &err) : -1;
+    if (type && rc && !err.text[0])
+        abort();
+    for (uint64_t i = 0; !rc && i < n; i++) {
+        const struct ntx_gguf_tensor *a = ntx_gguf_tensor_at(g, i), *b = ntx_gguf_tensor_at(made, i);
+        if (ntx_gguf_n_tensors(made) != n || strcmp(a->name, b->name) || b->type != type[i] || memcmp(a->ne, b->ne, sizeof a->ne))
+            abort();
+    }
+    if (!rc)
+        ntx_gguf_free(made);
+    free(type);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint64_t file_bytes[2] = {size, 1ull << 40};
@@ -53,6 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         use_keys(g);
         use_model(g, file_bytes[i]);
+        use_retyped(g);
         ntx_gguf_free(g);
     }
     return 0;
