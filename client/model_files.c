@@ -87,13 +87,14 @@ static int regular(int fd, const char *name, int *out, struct ntx_err *err)
 
 int ntx_drafter_open(const struct ntx_options *o, int *fd, struct ntx_err *err)
 {
+    const char *file = ntx_draft_file(o->load.draft);
     *fd = -1;
-    if (!ntx_draft_by_file(o->load.draft))
+    if (!file)
         return 0;
-    int at = open(o->load.draft, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (at < 0)
-        return ntx_err_set(err, -errno, "--draft %s: %s; there are off, lookup, and files of small models", o->load.draft, strerror(errno));
-    return regular(at, o->load.draft, fd, err);
+        return ntx_err_set(err, -errno, "--draft %s: %s; there are off, lookup, files of small models, and lookup,FILE", file, strerror(errno));
+    return regular(at, file, fd, err);
 }
 
 int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err)

@@ -89,8 +89,9 @@ extern const struct ntx_settings ntx_sampling_settings; /* of an Ntx__Sampling *
 
 /* A skip policy that goes by what was learned, and needs a sidecar: static or predictive, with or without fields (predictor/policy.h). */
 bool ntx_skip_learned(const char *policy);
-/* --draft names a drafter's file. */
-bool ntx_draft_by_file(const char *draft);
+/* The drafter's file that --draft names, or NULL: FILE, or lookup,FILE. And whether it wants look-up. */
+const char *ntx_draft_file(const char *draft);
+bool ntx_draft_looks_up(const char *draft);
 /* Rows of logits that one session wants with it at least; 0 without. */
 uint32_t ntx_draft_rows(const char *draft, uint32_t nodes);
 /* Nothing is skipped. */

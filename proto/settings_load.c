@@ -54,9 +54,9 @@ static const struct ntx_setting load_rows[] = {
      .kind = NTX_SET_WORD, .choices = "type of keys and values:f16|q8_0", LOAD(kv_type, kv_type), CONF("model", "kv_type", "f16"),
      .about = "How keys and values are kept: f16, or q8_0, which takes about half the memory and changes the output"},
     {"draft", 0, "WAY", "guess tokens and compute several in one pass; those that hold advance the text, which stays the same: off, lookup (what came when the text was like "
-     "its end before), or FILE, a small model of the same vocabulary, which guesses while weights are read (default off)", .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "off"),
-     .about = "Guess tokens, and compute several in one pass; the text stays the same: off, lookup (from the text itself), or the path of a small model of the same vocabulary\n"
-              "(the user ntx must be able to read it, and what it takes is part of ram)"},
+     "its end before), FILE, a small model of the same vocabulary, which guesses while weights are read, or lookup,FILE, both together (default off)", .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "off"),
+     .about = "Guess tokens, and compute several in one pass; the text stays the same: off, lookup (from the text itself), the path of a small model of the same vocabulary\n"
+              "(the user ntx must be able to read it, and what it takes is part of ram), or both: lookup,PATH"},
     {"draft-nodes", 0, "N", "guess so many tokens for a pass wherever there is anything to guess by (default: as many as pay, up to 127)",
      .kind = NTX_SET_COUNT, .min = 1, .max = 127, LOAD(draft_nodes, draft_nodes)},
     {"prefetch", 0, "on|off", "experts, and groups of neurons (--ffn-sparse), that are not in memory: also prefetch those that the next layer will probably want (default on; changes no output)",
@@ -107,6 +107,13 @@ static bool named(const char *policy, const char *name)
 bool ntx_skip_learned(const char *policy) { return policy && (named(policy, "static") || named(policy, "predictive")); }
 bool ntx_skip_off(const char *policy) { return !policy || !*policy || !strcmp(policy, "off") || !strcmp(policy, "none"); }
 
-bool ntx_draft_by_file(const char *draft) { return draft && *draft && strcmp(draft, "off") && strcmp(draft, "lookup"); }
+bool ntx_draft_looks_up(const char *draft) { return draft && (!strcmp(draft, "lookup") || !strncmp(draft, "lookup,", 7)); }
+
+const char *ntx_draft_file(const char *draft)
+{
+    if (!draft || !*draft || !strcmp(draft, "off") || !strcmp(draft, "lookup"))
+        return NULL;
+    return ntx_draft_looks_up(draft) ? draft + 7 : draft;
+}
 
 uint32_t ntx_draft_rows(const char *draft, uint32_t nodes) { return !draft || !*draft || !strcmp(draft, "off") ? 0 : 1 + (nodes ? nodes : 31); }

@@ -56,9 +56,96 @@ uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c
     for (uint32_t i = node + 1; i < d->n; i++)
         if (d->parent[i] == node) {
             learn(c, d->kind[i], d->said[i], d->token[i] == token);
+            if (d->also[i] != NTX_DRAFT_ALONE)
+                learn(c, d->also[i], d->also_said[i], d->token[i] == token);
             next = d->token[i] == token ? i : next;
         }
     return next;
+}
+
+/* ---- nodes */
+
+void ntx_draft_root(struct ntx_draft *d, int32_t token, uint32_t n_text)
+{
+    d->n = 1;
+    d->token[0] = token;
+    d->parent[0] = d->depth[0] = d->kind[0] = 0;
+    d->also[0] = NTX_DRAFT_ALONE;
+    d->path[0][0] = n_text - 1;
+}
+
+uint32_t ntx_draft_add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int32_t token, float said)
+{
+    uint32_t i = d->n++;
+    d->token[i] = token;
+    d->kind[i] = (uint8_t)kind;
+    d->said[i] = said;
+    d->also[i] = NTX_DRAFT_ALONE;
+    d->parent[i] = (uint8_t)parent;
+    d->depth[i] = (uint8_t)(d->depth[parent] + 1);
+    memcpy(d->path[i], d->path[parent], d->depth[i] * sizeof d->path[i][0]);
+    d->path[i][d->depth[i]] = d->path[0][0] + i;
+    return i;
+}
+
+/* ---- two proposals */
+
+struct half {
+    const struct ntx_draft *d;
+    bool in[NTX_DRAFT_NODES];
+    uint8_t at[NTX_DRAFT_NODES]; /* of those in: which node they are */
+};
+
+/* The likeliest node of a half whose parent is in; 0: none is more likely than *chance. */
+static uint32_t likeliest(const struct half *h, const struct ntx_draft_chances *c, const double *path, double *chance)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < h->d->n; i++) {
+        if (h->in[i] || !h->in[h->d->parent[i]])
+            continue;
+        double x = path[h->at[h->d->parent[i]]] * ntx_draft_chance(c, h->d->kind[i], h->d->said[i]);
+        best = x > *chance ? i : best;
+        *chance = x > *chance ? x : *chance;
+    }
+    return best;
+}
+
+static void enter(struct half *h, uint32_t i, uint32_t node)
+{
+    h->in[i] = true;
+    h->at[i] = (uint8_t)node;
+}
+
+/* The node is in: where the other half has it, too, it goes on from there, however little it thought of it. */
+static void meet(struct ntx_draft *d, struct half *h, uint32_t node)
+{
+    for (uint32_t i = 1; i < h->d->n; i++) {
+        uint32_t up = h->d->parent[i];
+        if (h->in[i] || !h->in[up] || h->at[up] != d->parent[node] || h->d->token[i] != d->token[node])
+            continue;
+        enter(h, i, node);
+        d->also[node] = h->d->kind[i];
+        d->also_said[node] = h->d->said[i];
+    }
+}
+
+void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *const of[2], const struct ntx_draft_chances *c, uint32_t most, double cost)
+{
+    struct half half[2] = {{.d = of[0], .in = {true}}, {.d = of[1], .in = {true}}};
+    double path[NTX_DRAFT_NODES] = {1};
+    ntx_draft_root(d, of[0]->token[0], of[0]->path[0][0] + 1);
+    most = NTX_MIN(most, NTX_DRAFT_NODES);
+    while (d->n < most) {
+        double chance = cost;
+        uint32_t first = likeliest(&half[0], c, path, &chance), second = likeliest(&half[1], c, path, &chance), i = second ? second : first;
+        struct half *h = &half[second > 0], *other = &half[!second];
+        if (!i)
+            return;
+        uint32_t node = ntx_draft_add(d, h->at[h->d->parent[i]], h->d->kind[i], h->d->token[i], h->d->said[i]);
+        path[node] = chance;
+        enter(h, i, node);
+        meet(d, other, node);
+    }
 }
 
 /* ---- times */
@@ -194,27 +281,16 @@ static int32_t next_of(const struct way *w, const int32_t *text, uint32_t n)
     return i < n ? text[i] : w->taken[i - n];
 }
 
-static void add(struct ntx_draft *d, struct way *w, uint32_t kind, int32_t token, uint32_t n)
+static void add(struct ntx_draft *d, struct way *w, uint32_t kind, int32_t token)
 {
-    uint32_t i = d->n++;
-    d->token[i] = token;
-    d->kind[i] = (uint8_t)kind;
-    d->said[i] = 1;
-    d->parent[i] = (uint8_t)w->node;
-    d->depth[i] = (uint8_t)(d->depth[w->node] + 1);
-    memcpy(d->path[i], d->path[w->node], d->depth[i] * sizeof d->path[i][0]);
-    d->path[i][d->depth[i]] = n - 1 + i;
+    w->node = ntx_draft_add(d, w->node, kind, token, 1);
     w->taken[w->len++] = token;
-    w->node = i;
 }
 
 void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, const int32_t *text, uint32_t n, uint32_t most, uint32_t deepest, double cost)
 {
     struct way ways[WAYS];
-    d->n = 1;
-    d->token[0] = text[n - 1];
-    d->parent[0] = d->depth[0] = d->kind[0] = 0;
-    d->path[0][0] = n - 1;
+    ntx_draft_root(d, text[n - 1], n);
     most = NTX_MIN(most, NTX_DRAFT_NODES);
     uint32_t n_ways = most > 1 ? find(ways, text, n) : 0;
     while (d->n < most) {
@@ -233,6 +309,6 @@ void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, co
         if (!best)
             return;
         best->chance = chance;
-        add(d, best, kind, next_of(best, text, n), n);
+        add(d, best, kind, next_of(best, text, n));
     }
 }

@@ -22,12 +22,17 @@ struct ntx_draft {
     uint8_t depth[NTX_DRAFT_NODES];   /* of node 0: 0 */
     uint8_t kind[NTX_DRAFT_NODES];    /* which of the chances is its */
     float said[NTX_DRAFT_NODES];      /* the chance that a small model gives it; 1 by look-up, which says nothing */
+    uint8_t also[NTX_DRAFT_NODES];    /* both guessed it: the other's kind, or NTX_DRAFT_ALONE, */
+    float also_said[NTX_DRAFT_NODES]; /*   and what that one said */
     uint32_t path[NTX_DRAFT_NODES][NTX_DRAFT_NODES]; /* slots from node 0's to its own (forward.h) */
 };
 
 #define NTX_DRAFT_LOOKUP_KINDS 20u
 #define NTX_DRAFT_FILE_KINDS NTX_DRAFT_LOOKUP_KINDS /* the first of 10 */
 #define NTX_DRAFT_KINDS 30u
+#define NTX_DRAFT_ALONE 255u
+enum { NTX_DRAFT_BY_LOOKUP, NTX_DRAFT_BY_FILE, NTX_DRAFT_SOURCES };
+static inline unsigned ntx_draft_source(uint32_t kind) { return kind < NTX_DRAFT_FILE_KINDS ? NTX_DRAFT_BY_LOOKUP : NTX_DRAFT_BY_FILE; }
 struct ntx_draft_chances { /* of a node whose parent held: what it is said to be, times how often such nodes held for each time that they were said to */
     float held[NTX_DRAFT_KINDS], said[NTX_DRAFT_KINDS];
 };
@@ -59,6 +64,10 @@ void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, d
 /* Fills d for a text of n tokens whose last is about to be fed at slot and position n - 1: at most `most` nodes, none deeper than `deepest`. A node is worth
  * its row where its chance is more than `cost`. */
 void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, const int32_t *text, uint32_t n, uint32_t most, uint32_t deepest, double cost);
+/* d becomes the likeliest nodes of two proposals for the same text, those that both have once: below such a node each goes on from the better of its chances. */
+void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *const of[2], const struct ntx_draft_chances *c, uint32_t most, double cost);
+void ntx_draft_root(struct ntx_draft *d, int32_t token, uint32_t n_text); /* d becomes node 0 alone */
+uint32_t ntx_draft_add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int32_t token, float said); /* the last of d; there is room. Returns its number */
 /* The tokens walk on: the child of `node` that is this token, or 0 where there is none. What was tried there is learned. */
 uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c, uint32_t node, int32_t token);
 

@@ -138,27 +138,12 @@ static void open_children(const struct ntx_drafts_tree *x, const struct ntx_draf
     }
 }
 
-static void add(struct ntx_draft *d, uint32_t parent, uint32_t kind, const struct ntx_drafts_node *x, uint32_t n_text)
-{
-    uint32_t i = d->n++;
-    d->token[i] = x->token;
-    d->kind[i] = (uint8_t)kind;
-    d->said[i] = NTX_MIN(x->chance, 1.0f);
-    d->parent[i] = (uint8_t)parent;
-    d->depth[i] = (uint8_t)(d->depth[parent] + 1);
-    memcpy(d->path[i], d->path[parent], d->depth[i] * sizeof d->path[i][0]);
-    d->path[i][d->depth[i]] = n_text - 1 + i;
-}
-
 void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, uint32_t most, uint32_t deepest, double cost)
 {
     struct spot s[NTX_DRAFTS_NODES] = {0};
     const struct ntx_drafts_tree *x = &f->tree;
     uint32_t root = look(f, t) ? 0 : UINT32_MAX;
-    d->n = 1;
-    d->token[0] = t->tokens[t->n - 1];
-    d->parent[0] = d->depth[0] = d->kind[0] = 0;
-    d->path[0][0] = t->n - 1;
+    ntx_draft_root(d, t->tokens[t->n - 1], t->n);
     most = NTX_MIN(most, NTX_DRAFT_NODES);
     for (uint32_t i = x->n_text; root != UINT32_MAX && i < t->n; i++)
         root = child(x, root, t->tokens[i]);
@@ -175,8 +160,7 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
             return;
         s[best].open = false;
         s[best].in = true;
-        s[best].at = (uint8_t)d->n;
-        add(d, s[x->node[best].parent].at, s[best].kind, &x->node[best], t->n);
+        s[best].at = (uint8_t)ntx_draft_add(d, s[x->node[best].parent].at, s[best].kind, x->node[best].token, NTX_MIN(x->node[best].chance, 1.0f));
         open_children(x, c, t, s, best);
     }
 }

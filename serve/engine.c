@@ -93,13 +93,15 @@ static int make_buffers(struct ntx_engine *e)
     e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
     e->members = calloc(e->l->max_sessions, sizeof *e->members);
     bool recurrent = ntx_count_recurrent(&e->l->model->hp);
-    e->drafting = (e->l->drafter_fd >= 0 || !strcmp(e->l->set.draft, "lookup")) && !recurrent;
-    if (recurrent && !strcmp(e->l->set.draft, "lookup"))
+    e->lookup = ntx_draft_looks_up(e->l->set.draft) && !recurrent;
+    e->drafting = (e->l->drafter_fd >= 0 && !recurrent) || e->lookup;
+    if (recurrent && ntx_draft_looks_up(e->l->set.draft))
         ntx_log(NTX_LOG_WARN, "--draft lookup is off: the recurrent state of a %s model does not go back by single tokens", e->l->model->hp.arch);
     e->file.part = e->l->drafter_fd >= 0 ? &e->l->drafts : NULL;
     e->draft_gain = 2;
     ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || e->l->plan->geo.n_sched || !e->file.part); /* where weights are read for every pass it mostly pays */
     e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);
+    e->halves = calloc(2, sizeof *e->halves);
     ntx_draft_chances(&e->chances);
     if (ntx__engine_prefix_new(e))
         return -ENOMEM;
@@ -107,7 +109,7 @@ static int make_buffers(struct ntx_engine *e)
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
-    return e->drafts && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
+    return e->drafts && e->halves && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)
@@ -131,6 +133,7 @@ static void free_engine(struct ntx_engine *e)
     free(e->best);
     free(e->members);
     free(e->drafts);
+    free(e->halves);
     free(e->captures);
     free(e->capture_memory);
     free(e);

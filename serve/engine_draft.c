@@ -43,17 +43,34 @@ static uint64_t patience(const struct ntx_engine *e, double pass)
     return (uint64_t)(NTX_MIN(most, 1e9) * NTX_MIN(e->draft_gain / 2, 1.0));
 }
 
-static void propose_by_file(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t most, uint32_t deep, double cost, double pass)
+struct wanted { /* of a proposal */
+    uint32_t most, deep;
+    double cost, pass; /* a row's, of a plain token's time; the time of a plain pass */
+};
+
+static void propose_by_file(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
 {
     const struct ntx_draft_text t = text_of(e, s);
     uint64_t t0 = ntx_now_ns();
     ntx_draft_file_ask(&e->file, &t, to_expand(e));
-    if (!ntx_draft_file_wait(&e->file, &t, most, cost, patience(e, pass)))
+    if (!ntx_draft_file_wait(&e->file, &t, w->most, w->cost, patience(e, w->pass)))
         e->draft_gain *= 0.9;
     uint64_t waited = ntx_now_ns() - t0;
     s->run.draft_ns += waited;
     ntx_count(e->c.counters, NTX_C_comp_draft_wait_ns, waited);
-    ntx_draft_from_file(&e->file, d, &e->chances, &t, most, deep, cost);
+    ntx_draft_from_file(&e->file, d, &e->chances, &t, w->most, w->deep, w->cost);
+}
+
+static void propose(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
+{
+    bool both = e->lookup && e->file.part;
+    const struct ntx_draft *const halves[2] = {&e->halves[0], &e->halves[1]};
+    if (e->lookup)
+        ntx_draft_lookup(both ? &e->halves[0] : d, &e->chances, s->tokens, s->n_tokens, w->most, w->deep, both ? w->cost / 4 : w->cost); /* below what both guess it is worth more */
+    if (e->file.part)
+        propose_by_file(e, s, both ? &e->halves[1] : d, w);
+    if (both)
+        ntx_draft_join(d, halves, &e->chances, w->most, w->cost);
 }
 
 /* What was measured while nobody guessed goes first: a drafter at work slows down the others. */
@@ -78,10 +95,7 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     most = NTX_MIN(NTX_MIN(most, room), e->l->set.draft_nodes ? 1 + e->l->set.draft_nodes : NTX_DRAFT_NODES);
     ntx_draft_chances_drift(&e->chances);
     d->asked_ns = ntx_now_ns();
-    if (e->file.part)
-        propose_by_file(e, s, d, most, deep, cost, pass);
-    else
-        ntx_draft_lookup(d, &e->chances, s->tokens, s->n_tokens, most, deep, cost);
+    propose(e, s, d, &(struct wanted){most, deep, cost, pass});
     d->taken_ns = ntx_now_ns();
     s->draft = d;
     return d->n;
@@ -128,13 +142,21 @@ static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *s
     if (!s->draft || s->draft->n == 1)
         return 0;
     e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
-    s->run.draft_hits += n - 1;
     ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_DRAFT, s->draft->asked_ns, s->draft->taken_ns, (s->draft->n - 1) | (n - 1) << 16, e->pass - 1, s->id);
     ntx_count(e->c.counters, NTX_C_comp_draft_hits, n - 1);
     int rc = ntx_forward_commit(e->l->forward, s->kv, s->n_past - n, slots, n);
     if (rc)
         ntx__engine_fail(e, s, rc, e->l->weights->error.text);
     return rc;
+}
+
+/* Guessed by both it is a hit of both. */
+static void count_hit(struct ntx_session *s, uint32_t node)
+{
+    const struct ntx_draft *d = s->draft;
+    s->run.draft_hits[ntx_draft_source(d->kind[node])]++;
+    if (d->also[node] != NTX_DRAFT_ALONE)
+        s->run.draft_hits[ntx_draft_source(d->also[node])]++;
 }
 
 static int draw(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row, struct drawn *t)
@@ -173,7 +195,9 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
         if (draw(e, s, &rows[at], &t))
             return;
         next = d && !t.finish ? ntx_draft_follow(d, &e->chances, at, t.token) : 0;
-        if (!next && commit(e, s, slots, n))
+        if (next)
+            count_hit(s, next);
+        else if (commit(e, s, slots, n))
             return;
         tell(e, s, &t);
         at = next;

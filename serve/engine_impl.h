@@ -74,13 +74,15 @@ struct ntx_engine {
     struct ntx__ended *ended;   /* [n_ended] texts that ended, and are to be written there */
     uint32_t n_ended;
     bool exact;                 /* a generated token's K and V are those that a prompt's would be */
-    bool drafting;              /* --draft, but off */
-    struct ntx_draft_file file; /* .part NULL: by look-up */
+    bool drafting;              /* --draft, but off: */
+    bool lookup;                /*   by look-up, */
+    struct ntx_draft_file file; /*   and by a drafter, but with .part NULL */
     double draft_gain;          /* tokens that a pass with guesses brought beside the first, lately */
     struct ntx_draft_turn turn; /* whether it is done now */
     uint32_t pass_tokens;       /* that were written by this pass */
     uint64_t stall_ns;          /* that weights were waited for, up to the last pass */
     struct ntx_draft *drafts;   /* [max_sessions] with it */
+    struct ntx_draft *halves;   /* [2] what each of the two proposes, where both do */
     struct ntx_draft_chances chances;
     struct ntx_pace pace;
     struct ntx_capture *captures;  /* [capture_rows], whose memory is capture_memory */

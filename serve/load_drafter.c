@@ -12,15 +12,16 @@
 /* A model that we opened has its drafter's path in ntx.conf. */
 static int open_path(struct ntx_load_request *r, struct ntx_err *err)
 {
+    const char *file = ntx_draft_file(r->set.draft);
     if (!r->path)
-        return ntx_err_set(err, -EINVAL, "--draft '%.100s': the drafter's file did not come with the request; there are also off and lookup", r->set.draft);
-    r->drafter_fd = open(r->set.draft, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    return r->drafter_fd < 0 ? ntx_err_set(err, -errno, "%s: cannot open the drafter: %s", r->set.draft, strerror(errno)) : 0;
+        return ntx_err_set(err, -EINVAL, "--draft '%.100s': the drafter's file did not come with the request; there are also off and lookup", file);
+    r->drafter_fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    return r->drafter_fd < 0 ? ntx_err_set(err, -errno, "%s: cannot open the drafter: %s", file, strerror(errno)) : 0;
 }
 
 int ntx__load_drafter_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    if (!ntx_draft_by_file(r->set.draft))
+    if (!ntx_draft_file(r->set.draft))
         return 0;
     int rc = r->drafter_fd < 0 ? open_path(r, err) : 0;
     l->drafter_fd = r->drafter_fd;

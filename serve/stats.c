@@ -191,10 +191,16 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
 /* Of passes that wrote: tokens by which the text advanced, and those that were guessed. */
 static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
-    const char *source = l->drafter_fd >= 0 ? "file" : !strcmp(l->set.draft, "lookup") ? "lookup" : "off";
-    set_str(j, "draft", source);
-    if (strcmp(source, "off"))
-        json_object_set_new(j, "draft_hits", json_pack("{s:I}", source, (json_int_t)r->draft_hits));
+    bool file = l->drafter_fd >= 0, lookup = ntx_draft_looks_up(l->set.draft);
+    set_str(j, "draft", file && lookup ? "lookup+file" : file ? "file" : lookup ? "lookup" : "off");
+    json_t *hits = json_object();
+    if (lookup)
+        set_int(hits, "lookup", r->draft_hits[NTX_DRAFT_BY_LOOKUP]);
+    if (file)
+        set_int(hits, "file", r->draft_hits[NTX_DRAFT_BY_FILE]);
+    if (file || lookup)
+        json_object_set(j, "draft_hits", hits);
+    json_decref(hits);
     set_real(j, "accepted_per_pass", per(r->committed, r->written_passes));
     set_real(j, "draft_nodes_per_pass", per(r->draft_nodes, r->written_passes));
     set_real(j, "draft_s", (double)r->draft_ns / 1e9);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "serve/draft.h"
 #include "shm/counters.h"
 
 struct ntx_loaded;
@@ -24,7 +25,8 @@ struct ntx_run_stats { /* of one request */
     struct ntx_counts at_start, at_first, at_end;
     uint32_t prompt_tokens, cached_tokens, generated; /* cached: of the prompt's, not computed */
     uint64_t draft_ns; /* waited for a drafter */
-    uint32_t written_passes, draft_nodes, draft_hits, committed; /* passes that it wrote in, nodes that it proposed there, those that held, tokens that were fed by them for good */
+    uint32_t written_passes, draft_nodes, committed; /* passes that it wrote in, nodes that it proposed there, tokens that were fed by them for good */
+    uint32_t draft_hits[NTX_DRAFT_SOURCES]; /* nodes that held, by who guessed them */
     uint64_t seed, skipped_layers;
     bool predictor_lost;
     const char *finish;  /* "" when it does not apply */

@@ -3,7 +3,7 @@
 or the prompts of the tasks, each with a zero byte behind it (for bench_ideal): measure.py --prompts [-p PROMPTS] [--tasks stories]
 
 Stories begin with the first two sentences of a held-out story, questions are held-out ones and what the model writes behind them. A way is off, auto (as many guesses as
-pay) or a number of guesses; MORE goes to `ntx run`. The ways take turns, prompt by prompt. CSV: task, temp, way, tokens per pass, guesses per pass, ms per token, and s
+pay), a number of guesses, lookup, or both (lookup and the drafter, as many as pay); MORE goes to `ntx run`. The ways take turns, prompt by prompt. CSV: task, temp, way, tokens per pass, guesses per pass, ms per token, and s
 waited for the drafter per s of writing; `text` says whether all texts were those without drafts."""
 import argparse, json, os, re, subprocess, sys, tempfile
 
@@ -23,7 +23,8 @@ def questions():
 TASKS = {'stories': stories, 'questions': questions}
 
 def run(a, prompt, temp, way, seed):
-    draft = [] if way == 'off' else ['--draft', a.draft] + ([] if way == 'auto' else ['--draft-nodes', way])
+    name = {'lookup': 'lookup', 'both': 'lookup,' + a.draft}.get(way, a.draft)
+    draft = [] if way == 'off' else ['--draft', name] + (['--draft-nodes', way] if way.isdigit() else [])
     with tempfile.NamedTemporaryFile() as f:
         text = subprocess.run([os.path.join(a.bin, 'ntx'), 'run', a.model, prompt, '--raw', '--ignore-eos', '--quiet', '-n', str(a.n), '--temp', temp, '--seed', str(seed),
                                '--stats', f.name] + draft + a.more, stdout=subprocess.PIPE, check=True).stdout

@@ -25,6 +25,17 @@ both q8_0 1.3 --temp 0.5 --seed 7 --kv-type q8_0 --threads 1
 both "as many as pay" 1 --temp 0.8 --seed 11 --draft-nodes 1
 draft=$demo both "by the model itself" 2 --temp 0.8 --seed 12
 
+# By look-up and by the small model at once: each has hits where it can have any, and the text is the text.
+hits() { sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits" && stat_of "$tmp/hits" "$1"; }
+draft="lookup,$draft"
+both "look-up and a small model" 1.3 --temp 0.8 --seed 4
+[ "$(stat_of "$tmp/s" draft)" = lookup+file ] || fail "draft is $(stat_of "$tmp/s" draft)"
+[ "$(hits file)" -gt 10 ] || fail "the small model has $(hits file) hits"
+both "both, streamed" 1.5 --temp 0.8 --seed 9 --ram 14M --rows 32 --ctx 256
+story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a" both "both, where the text repeats" 1.3 --temp 0
+[ "$(hits lookup)" -gt 10 ] && [ "$(hits file)" -gt 10 ] || fail "$(hits lookup) hits by look-up, $(hits file) by the small model"
+draft=${draft#lookup,}
+
 # Killed at any time, and while it comes back.
 run=("$NTX_BIN/ntx" run "$demo" "$story" --raw --ignore-eos --quiet --ctx 256 --temp 0.8 --seed 3 -n 60 --ram 14M --rows 32)
 "${run[@]}" >"$tmp/want" || fail "undisturbed"
@@ -51,6 +62,7 @@ printf 'GGUF nonsense' >"$tmp/bad.gguf"
 refused "$tmp/other.gguf" "the drafter: its vocabulary"
 refused "$tmp/bad.gguf" "the drafter"
 refused "$tmp/none.gguf" "none.gguf: No such file"
+refused "lookup,$tmp/none.gguf" "none.gguf: No such file"
 refused "$tmp" "not a regular file"
 timeout 60 "$NTX_BIN/ntx" run "$demo" x --raw -n 1 --quiet --ram 8M --ctx 512 --draft "$draft" >"$tmp/out" 2>"$tmp/err" && fail "a drafter beyond the budget was taken"
 grep -q "smallest memory budget" "$tmp/err" || fail "beyond the budget: $(cat "$tmp/err")"

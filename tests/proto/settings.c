@@ -215,8 +215,21 @@ static void texts(void)
     CHECK(ntx_skip_off("off") && ntx_skip_off("") && ntx_skip_off(NULL) && !ntx_skip_off("static"));
 }
 
+/* What --draft names. */
+static void drafts(void)
+{
+    static const char *const none[] = {NULL, "", "off", "lookup"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        CHECK(!ntx_draft_file(none[i]) && ntx_draft_looks_up(none[i]) == (i == 3));
+    CHECK(!strcmp(ntx_draft_file("a,b.gguf"), "a,b.gguf") && !ntx_draft_looks_up("a,b.gguf"));
+    CHECK(!strcmp(ntx_draft_file("lookup,a.gguf"), "a.gguf") && ntx_draft_looks_up("lookup,a.gguf"));
+    CHECK(!strcmp(ntx_draft_file("lookups"), "lookups") && !ntx_draft_looks_up("lookups"));
+    CHECK(ntx_draft_file("lookup,") && !*ntx_draft_file("lookup,")); /* opening it says that there is none */
+}
+
 int main(void)
 {
+    drafts();
     every_field(&ntx_load_settings, &ntx__load__descriptor);
     every_field(&ntx_sampling_settings, &ntx__sampling__descriptor);
     wire();

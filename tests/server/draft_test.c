@@ -83,8 +83,41 @@ static void learned(void)
     lookup(&d, text, 32, 32, 0.3);
     CHECK_EQ(d.n, 1);
     for (int i = 0; i < 200; i++)
-        ntx_draft_follow(&(struct ntx_draft){.n = 2, .token = {0, 'a'}, .kind = {0, d.kind[0]}, .said = {0, 1}, .depth = {0, 1}}, &chances, 0, 'a');
+        ntx_draft_follow(&(struct ntx_draft){.n = 2, .token = {0, 'a'}, .kind = {0, d.kind[0]}, .said = {0, 1}, .also = {NTX_DRAFT_ALONE, NTX_DRAFT_ALONE}, .depth = {0, 1}}, &chances, 0, 'a');
     CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 0);
+}
+
+/* Two proposals for "..x": look-up has a, ab, abc; the drafter b, bc, and a (said 0.9), from which look-up's b and c become likelier than by themselves. */
+static void joined(void)
+{
+    static struct ntx_draft d, of[2];
+    const struct ntx_draft *const both[2] = {&of[0], &of[1]};
+    const uint32_t file = NTX_DRAFT_FILE_KINDS + 8;
+    ntx_draft_chances(&chances);
+    for (int i = 0; i < 2; i++)
+        ntx_draft_root(&of[i], 'x', 7);
+    uint32_t a = ntx_draft_add(&of[0], 0, 0, 'a', 1), b = ntx_draft_add(&of[0], a, 5, 'b', 1); /* 0.2, and 0.75 below it */
+    ntx_draft_add(&of[0], b, 6, 'c', 1);                                                       /* 0.8 */
+    a = ntx_draft_add(&of[1], 0, file, 'a', 0.9f);
+    b = ntx_draft_add(&of[1], 0, file, 'b', 0.08f);
+    ntx_draft_add(&of[1], b, file, 'c', 0.5f); /* 0.04 */
+    ntx_draft_join(&d, both, &chances, 32, 0);
+    CHECK_EQ(d.n, 6); /* x, a (0.9), ab (0.675), abc (0.54), b, bc */
+    CHECK(d.token[1] == 'a' && d.token[2] == 'b' && d.token[3] == 'c' && d.token[4] == 'b' && d.token[5] == 'c');
+    CHECK(d.parent[2] == 1 && d.parent[3] == 2 && !d.parent[4] && d.parent[5] == 4 && d.depth[3] == 3);
+    CHECK(d.kind[1] == file && d.also[1] == 0 && d.also[2] == NTX_DRAFT_ALONE && ntx_draft_source(d.kind[1]) == NTX_DRAFT_BY_FILE);
+    for (uint32_t k = 0; k < 4; k++)
+        CHECK_EQ(d.path[3][k], 6 + k);
+    ntx_draft_join(&d, both, &chances, 32, 0.5);
+    CHECK_EQ(d.n, 4);
+    ntx_draft_join(&d, both, &chances, 3, 0);
+    CHECK_EQ(d.n, 3);
+    float looked = chances.held[0], drafted = chances.held[file];
+    CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 1); /* both learn of it */
+    CHECK(chances.held[0] > looked && chances.held[file] > drafted);
+    ntx_draft_root(&of[1], 'x', 7); /* a drafter that has nothing leaves look-up's */
+    ntx_draft_join(&d, both, &chances, 32, 0);
+    CHECK_EQ(d.n, 4);
 }
 
 static void paced(void)
@@ -141,6 +174,7 @@ int main(void)
     turns();
     looked_up();
     learned();
+    joined();
     paced();
     return 0;
 }
