@@ -1,0 +1,51 @@
+#!/bin/bash
+# Text with drafts is the text without, whoever guesses, beside all that changes a pass or a draw: texts of several clients in one pass, groups of neurons left out,
+# masks of a grammar, layers skipped, K and V in Q8_0. draft_test.sh and drafter_test.sh have the samplers, budgets and deaths.
+. "$(dirname "$0")/lib.sh"
+models=$(dirname "$0")/../../models
+demo=$models/demo.gguf small=$models/demo-draft.gguf
+ways=(lookup "$small" "lookup,$small")
+prompts=("Tom had a red ball. Tom had a red ball. Tom had a" "Once upon a time there was a little girl who" "In the park they saw")
+
+# all WHAT MODEL PROMPT HOW...: without drafts, and each way; with LEAST guesses a pass at least
+all() {
+    local what=$1 model=$2 prompt=$3; shift 3
+    ntx run "$model" "$prompt" --quiet --ctx 256 "$@" >"$tmp/plain" || fail "$what: plain"
+    [ -s "$tmp/plain" ] || fail "$what: no text"
+    for way in "${ways[@]}"; do
+        ntx run "$model" "$prompt" --quiet --ctx 256 --draft "$way" --draft-nodes 12 --stats "$tmp/s" "$@" >"$tmp/drafts" || fail "$what: --draft $way"
+        same "$tmp/plain" "$tmp/drafts" "$what, --draft $way"
+        awk -v x="$(stat_of "$tmp/s" draft_nodes_per_pass)" -v y="$least" 'BEGIN {exit !(x >= y)}' || fail "$what, --draft $way: $(stat_of "$tmp/s" draft_nodes_per_pass) guesses a pass"
+        echo "$what, $(stat_of "$tmp/s" draft): $(stat_of "$tmp/s" accepted_per_pass) tokens per pass"
+    done
+}
+text=(--raw --ignore-eos -n 60)
+least=0.5
+ntx pack "$models/demo-relu.gguf" "$tmp/relu.gguf" --group 8K --quiet || fail "pack"
+all "some neurons" "$tmp/relu.gguf" "${prompts[0]}" "${text[@]}" --temp 0.7 --seed 3 --ffn-sparse topk=0.3
+all "some neurons, streamed" "$tmp/relu.gguf" "${prompts[0]}" "${text[@]}" --temp 0.7 --seed 3 --ffn-sparse topk=0.3 --ram 16M
+all "neurons of the prompt" "$tmp/relu.gguf" "${prompts[0]}" "${text[@]}" --temp 0 --ffn-sparse prompt=0.5
+all "experts" "$models/demo-moe.gguf" "${prompts[0]}" "${text[@]}" --temp 0.5 --seed 4 --ram 24M
+all q8_0 "$demo" "${prompts[0]}" "${text[@]}" --temp 0.5 --seed 7 --kv-type q8_0 --ram 14M --rows 32
+printf '{"type": "object", "additionalProperties": false, "required": ["name", "age"], "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "maximum": 99}}}' >"$tmp/schema"
+all "masks" "$demo" "Tell me." --json-schema "$tmp/schema" --temp 1 --seed 2 --min-p 0 --top-k 0 -n 80
+least=0 # what a policy decides may depend on what it decided before: nothing is guessed
+all "layers skipped" "$demo" "${prompts[0]}" "${text[@]}" --temp 0 --skip script:3-4
+
+# Several clients, whose texts share passes; the small model is killed once meanwhile.
+export NTX_RUNTIME=$tmp/rt
+generate() { ntx generate "${prompts[$1]}" "${text[@]}" --quiet --temp "0.$((2 * $1))" --seed 5 --stats "$tmp/s.$2.$1" >"$tmp/$2.$1"; }
+for way in off "${ways[@]}"; do
+    "$NTX_BIN/ntx" up "$demo" --ctx 256 --sessions 3 --ram 24M --draft "$way" --draft-nodes 12 2>"$tmp/up.log" &
+    up=$!
+    cleanup+=("kill -9 $up 2>/dev/null")
+    wait_for 20 grep -q 'ready' "$tmp/up.log" || fail "not ready: $(cat "$tmp/up.log")"
+    pids=()
+    for i in 0 1 2; do generate $i "${way##*/}" & pids+=($!); done
+    victim=$(child $up ntx-predictor) && kill -9 "$victim"
+    for p in "${pids[@]}"; do wait "$p" || fail "a client of three failed, --draft $way"; done
+    for i in 0 1 2; do same "$tmp/off.$i" "$tmp/${way##*/}.$i" "client $i, --draft $way"; done
+    kill $up
+    wait $up || fail "ntx up ended with $?"
+done
+echo "the same texts, whoever guessed"
