@@ -312,3 +312,22 @@ void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, co
         add(d, best, kind, next_of(best, text, n));
     }
 }
+
+void ntx_draft_straighten(struct ntx_draft *d)
+{
+    uint32_t n = 1, last = 0; /* which node the last one was */
+    for (uint32_t i = 1; i < d->n; i++) {
+        if (d->parent[i] != last)
+            continue;
+        last = i;
+        d->token[n] = d->token[i];
+        d->kind[n] = d->kind[i];
+        d->said[n] = d->said[i];
+        d->also[n] = d->also[i];
+        d->also_said[n] = d->also_said[i];
+        d->parent[n] = (uint8_t)(n - 1);
+        d->depth[n] = (uint8_t)n;
+        n++;
+    }
+    d->n = n;
+}

@@ -68,6 +68,8 @@ void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, co
 void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *const of[2], const struct ntx_draft_chances *c, uint32_t most, double cost);
 void ntx_draft_root(struct ntx_draft *d, int32_t token, uint32_t n_text); /* d becomes node 0 alone */
 uint32_t ntx_draft_add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int32_t token, float said); /* the last of d; there is room. Returns its number */
+/* Of a node's children only the first, which is the likeliest, is left: node i continues node i - 1. `path` is nobody's then. */
+void ntx_draft_straighten(struct ntx_draft *d);
 /* The tokens walk on: the child of `node` that is this token, or 0 where there is none. What was tried there is learned. */
 uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c, uint32_t node, int32_t token);
 

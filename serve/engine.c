@@ -92,11 +92,12 @@ static int make_buffers(struct ntx_engine *e)
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
     e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
     e->members = calloc(e->l->max_sessions, sizeof *e->members);
-    bool recurrent = ntx_count_recurrent(&e->l->model->hp);
-    e->lookup = ntx_draft_looks_up(e->l->set.draft) && !recurrent;
-    e->drafting = (e->l->drafter_fd >= 0 && !recurrent) || e->lookup;
-    if (recurrent && ntx_draft_looks_up(e->l->set.draft))
-        ntx_log(NTX_LOG_WARN, "--draft lookup is off: the recurrent state of a %s model does not go back by single tokens", e->l->model->hp.arch);
+    const char *never = ntx__load_undrafted(e->l);
+    e->chains = ntx_count_recurrent(&e->l->model->hp);
+    e->lookup = ntx_draft_looks_up(e->l->set.draft) && !never;
+    e->drafting = (e->l->drafter_fd >= 0 && !never) || e->lookup;
+    if (never && ntx_draft_looks_up(e->l->set.draft))
+        ntx_log(NTX_LOG_WARN, "--draft lookup is off: layers of a %s model keep a recurrent state, and %s", e->l->model->hp.arch, never);
     e->file.part = e->l->drafter_fd >= 0 ? &e->l->drafts : NULL;
     e->draft_gain = 2;
     ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || e->l->plan->geo.n_sched || !e->file.part); /* where weights are read for every pass it mostly pays */

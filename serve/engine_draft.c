@@ -85,7 +85,7 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
 {
     struct ntx_session *s = e->live[i];
     struct ntx_draft *d = &e->drafts[i];
-    uint32_t deep = deepest(e, s), room = ntx_kv_seq_room(s->kv) - s->n_past, writers = 0;
+    uint32_t deep = deepest(e, s), room = ntx_kv_seq_room(s->kv) + 1 - s->n_tokens, writers = 0;
     if (e->l->skips || !deep || !e->turn.on)
         return 1;
     for (uint32_t k = 0; k < e->n_live; k++)
@@ -96,6 +96,8 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     ntx_draft_chances_drift(&e->chances);
     d->asked_ns = ntx_now_ns();
     propose(e, s, d, &(struct wanted){most, deep, cost, pass});
+    if (e->chains)
+        ntx_draft_straighten(d);
     d->taken_ns = ntx_now_ns();
     s->draft = d;
     return d->n;
@@ -136,14 +138,19 @@ static void tell(struct ntx_engine *e, struct ntx_session *s, const struct drawn
         ntx__engine_finish(e, s, t->finish);
 }
 
-/* The rows that held are what the session goes on with. */
-static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, uint32_t n)
+/* The rows that held are what the session goes on with. A recurrent state has gone beyond them: it stands again where the pass began, and the rows that held
+ * are computed once more, as the first of the next pass, to the same values. */
+static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, uint32_t n, uint32_t begin)
 {
     if (!s->draft || s->draft->n == 1)
         return 0;
     e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
     ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_DRAFT, s->draft->asked_ns, s->draft->taken_ns, (s->draft->n - 1) | (n - 1) << 16, e->pass - 1, s->id);
     ntx_count(e->c.counters, NTX_C_comp_draft_hits, n - 1);
+    if (e->chains) {
+        s->n_past = n < s->draft->n ? ntx_kv_return(s->kv, begin) : s->n_past;
+        return 0;
+    }
     int rc = ntx_forward_commit(e->l->forward, s->kv, s->n_past - n, slots, n);
     if (rc)
         ntx__engine_fail(e, s, rc, e->l->weights->error.text);
@@ -176,13 +183,16 @@ void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const s
 
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
 {
-    const struct ntx_row *rows = e->rows + s->first_row;
+    uint32_t slots[NTX_DRAFT_NODES], n = 0, at = 0, next, begin = s->n_past, again = NTX_MIN(ntx_session_todo(s) - 1, s->take);
+    const struct ntx_row *rows = e->rows + s->first_row + again;
     const struct ntx_draft *d = s->draft;
-    uint32_t slots[NTX_DRAFT_NODES], n = 0, at = 0, next;
     struct drawn t;
+    s->n_past += again;
+    if (s->take == again) /* there was no room for more */
+        return;
     s->run.written_passes++;
-    s->run.draft_nodes += s->take - 1;
-    ntx_count(e->c.counters, NTX_C_comp_draft_nodes, s->take - 1);
+    s->run.draft_nodes += s->take - again - 1;
+    ntx_count(e->c.counters, NTX_C_comp_draft_nodes, s->take - again - 1);
     ntx_count(e->c.counters, NTX_C_comp_draft_passes, e->drafting);
     do {
         slots[n++] = ntx_row_slot(&rows[at]);
@@ -197,7 +207,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
         next = d && !t.finish ? ntx_draft_follow(d, &e->chances, at, t.token) : 0;
         if (next)
             count_hit(s, next);
-        else if (commit(e, s, slots, n))
+        else if (commit(e, s, slots, n, begin))
             return;
         tell(e, s, &t);
         at = next;

@@ -76,6 +76,7 @@ struct ntx_engine {
     bool exact;                 /* a generated token's K and V are those that a prompt's would be */
     bool drafting;              /* --draft, but off: */
     bool lookup;                /*   by look-up, */
+    bool chains;                /* drafts do not branch: there are recurrent states */
     struct ntx_draft_file file; /*   and by a drafter, but with .part NULL */
     double draft_gain;          /* tokens that a pass with guesses brought beside the first, lately */
     struct ntx_draft_turn turn; /* whether it is done now */

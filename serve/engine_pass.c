@@ -100,7 +100,7 @@ static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
     struct ntx_session *s = e->live[i];
     if (s->kind == NTX_SESSION_GENERATE && !ntx_session_decoding(s))
         ntx__engine_foretell(e, s);
-    if (!s->take || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
+    if (s->take < ntx_session_todo(s) || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
         return;
     uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), b->decode)) - 1;
     b->rows -= more;
@@ -109,7 +109,7 @@ static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
     s->take += more;
 }
 
-/* One row for each session that writes, the rest for prompts: at least one row where the pass has two. Begins with another session each
+/* One row for each session that writes, and those that it computes again (engine_draft.c); the rest for prompts: at least one row where the pass has two. Begins with another session each
  * time, so that a pass too small for all serves all in turn. */
 static void share_rows(struct ntx_engine *e)
 {
@@ -121,7 +121,7 @@ static void share_rows(struct ntx_engine *e)
     uint32_t spare = !n_prompts ? 0 : e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1);
     for (uint32_t i = 0; i < e->n_live && b.rows > spare && b.probes; i++) {
         struct ntx_session *s = e->live[(first + i) % e->n_live];
-        if (ntx_session_decoding(s) && may_show(&b, s) && grow(s, &b, 1)) {
+        if (ntx_session_decoding(s) && may_show(&b, s) && grow(s, &b, ntx_session_ready(s))) {
             b.probes--;
             b.decode -= b.decode > 0;
         }
@@ -167,14 +167,15 @@ static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session
 
 static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32_t k, bool decoding, uint32_t *n_logits, uint32_t *n_captures)
 {
-    const struct ntx_draft *d = s->draft;
-    uint32_t depth = d ? d->depth[k] : k, pos = s->n_past + depth, more = decoding ? depth : 0;
+    uint32_t again = s->draft ? ntx_session_todo(s) - 1 : 0, node = k - NTX_MIN(k, again);
+    const struct ntx_draft *d = k < again ? NULL : s->draft;
+    uint32_t depth = d ? d->depth[node] : k, pos = s->n_past + (d ? again : 0) + depth, more = d ? depth : 0;
     bool logits = d || ntx_session_wants_logits(s, pos), verify = decoding && verifies(e, s);
     const struct ntx_row row = {
-        .token = d ? d->token[k] : s->tokens[pos],
+        .token = d ? d->token[node] : s->tokens[pos],
         .pos = pos,
-        .n_path = d ? depth + 1 : 0,
-        .path = d ? d->path[k] : NULL,
+        .n_path = d && !e->chains ? depth + 1 : 0,
+        .path = d && !e->chains ? d->path[node] : NULL,
         .kv = s->kv,
         .logits = logits ? e->logits + (size_t)*n_logits * e->l->env.n_vocab : NULL,
         .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,

@@ -131,10 +131,19 @@ static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_load
     return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn) || l->back.gpu;
 }
 
-/* What every token is folded into has no holes, and no branches. */
+const char *ntx__load_undrafted(const struct ntx_loaded *l)
+{
+    if (!ntx_count_recurrent(&l->model->hp))
+        return NULL;
+    return l->back.gpu ? "a GPU's does not go back to where a pass began" : ntx_ffn_mode_groups(&l->ffn) ? "rows that are computed again would use other neurons" : NULL;
+}
+
+/* What every token is folded into has no holes. */
 static int check_recurrent(const struct ntx_load_request *r, const struct ntx_loaded *l, struct ntx_err *err)
 {
-    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : l->drafter_fd >= 0 ? "--draft FILE" : NULL;
+    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL, *never = l->drafter_fd >= 0 ? ntx__load_undrafted(l) : NULL;
+    if (never)
+        return ntx_err_set(err, -ENOTSUP, "--draft FILE: layers of a %s model keep a recurrent state, and %s: such a model runs without", l->model->hp.arch, never);
     if (!named || !ntx_count_recurrent(&l->model->hp))
         return 0;
     return ntx_err_set(err, -ENOTSUP, "%s: layers of a %s model keep a recurrent state, which every token goes into and none comes out of: such a model runs without", named, l->model->hp.arch);

@@ -120,6 +120,8 @@ void ntx__load_start_gpu(struct ntx_loaded *l); /* once the forward pass has its
 void ntx__load_free_gpu(struct ntx_loaded *l);
 
 /* load_drafter.c: a small model that guesses. open: once the model is read; bytes: whether it suits, and what it takes beside the model, with what it is told. */
+/* Why a model with recurrent states writes without drafts here, or NULL. */
+const char *ntx__load_undrafted(const struct ntx_loaded *l);
 int ntx__load_drafter_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
 int ntx__load_drafter_bytes(const struct ntx_loaded *l, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
 

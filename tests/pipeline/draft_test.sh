@@ -26,6 +26,19 @@ both q8_0 "$demo" --temp 0.5 --seed 7 --kv-type q8_0 --threads 1
 both "few rows" "$demo" --temp 0 --rows 5
 model "$tmp/m.gguf" --arch gpt-oss --layers 3 --embd 256 --ff 256 --heads 8 --kv 2 --head-dim 64 --type Q8_0 --window 20 --seed 7
 both "windows and experts" "$tmp/m.gguf" --temp 0.3 --seed 2
+# Recurrent states do not branch: guesses are a chain, and what held of it is computed again where the rest did not.
+model "$tmp/d.gguf" --arch qwen35 --layers 4 --embd 128 --ff 256 --heads 4 --kv 2 --delta-head 32 --type Q8_0 --seed 9
+both "delta nets" "$tmp/d.gguf" --temp 0
+model "$tmp/r.gguf" --arch qwen35 --layers 2 --attention-every 2 --embd 64 --ff 64 --heads 2 --kv 2 --delta-head 16 --delta-heads 2 --seed 3
+both "delta nets that repeat themselves" "$tmp/r.gguf" --temp 0
+more_than accepted_per_pass 1.5
+more_than draft_nodes_per_pass 3
+both "delta nets, sampled" "$tmp/d.gguf" --temp 0.4 --seed 3
+both "delta nets, few rows" "$tmp/d.gguf" --temp 0.2 --seed 5 --rows 3
+both "delta nets, streamed" "$tmp/d.gguf" --temp 0.3 --seed 6 --ram 9M --ctx 256
+more_than bytes_read 100000
+model "$tmp/n.gguf" --arch qwen3next --layers 4 --embd 128 --heads 4 --kv 2 --experts 6 --expert-ff 64 --shared-ff 64 --delta-head 32 --type Q4_0 --seed 4
+both "delta nets and experts" "$tmp/n.gguf" --temp 0.3 --seed 2
 ntx run "$demo" "$story" --raw -n 60 --ignore-eos --temp 0 --quiet --draft lookup --stats "$tmp/s1" >"$tmp/t1" || fail "as many as pay"
 ntx run "$demo" "$story" --raw -n 60 --ignore-eos --temp 0 --quiet >"$tmp/t0" || fail "plain"
 same "$tmp/t0" "$tmp/t1" "as many as pay"
