@@ -84,6 +84,9 @@ static const struct {
      "leading_dense_block_count=1 expert_shared_count=1 " WIDTHS_R1, ""},
     {"glm-4.7-flash", "deepseek2", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 64, 4, 1536,
      "leading_dense_block_count=1 expert_shared_count=1 " LATENT "attention.q_lora_rank=768 attention.key_length_mla=256 attention.value_length_mla=256", ""},
+    {"mistral-small-4", "mistral4", 36, 4096, 12288, 32, 1, 320, 131072, 1048576, 128, 4, 2048,
+     "leading_dense_block_count=0 expert_shared_count=1 attention.kv_lora_rank=256 rope.dimension_count=64 attention.q_lora_rank=1024 "
+     "attention.key_length_mla=128 attention.value_length_mla=128", ""},
 };
 
 /* As they are called here, in the order of the list; all others of quantize/mix.h go, too. */

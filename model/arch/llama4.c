@@ -18,6 +18,9 @@ static int keys(struct ntx__keys *k)
     if (hp->window == 1)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is 1: a stretch of one token is none", ntx__key_of(k, "attention.sliding_window"));
     hp->unturned_every = hp->window ? UNTURNED_EVERY : hp->n_layers;
+    for (uint32_t l = 0; l < hp->n_layers && hp->window; l++)
+        if (ntx_windowed(hp, l) != ((l + 1) % UNTURNED_EVERY != 0)) /* others take it for both, or for stretches alone: no file is known that has another */
+            return ntx_err_set(k->err, -ENOTSUP, "key '%s' has layer %u otherwise than each fourth without stretches: not supported", ntx__key_of(k, "attention.sliding_window_pattern"), l);
     if (hp->window) {
         hp->temperature = (struct ntx_temperature){.scale = 0.1f, .length = hp->window, .ahead = 1};
         hp->ctx_plain = hp->window - 1;
@@ -44,5 +47,5 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 }
 
 const struct ntx__arch ntx__arch_llama4 = {
-    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .keys = keys, .own = {"attention.sliding_window", "interleave_moe_layer_step"}, .layer = layer,
+    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .keys = keys, .own = {"attention.sliding_window", "attention.sliding_window_pattern", "interleave_moe_layer_step"}, .layer = layer,
 };

@@ -293,6 +293,8 @@ static void same_fused_and_weighed(void)
     make.expert_every = 2;
     same_by_circumstance(&(struct rig_options){.make = make});
     same_in_company(&(struct rig_options){.make = make});
+    make.stretch = 9; /* rows on both sides of several boundaries */
+    same_by_circumstance(&(struct rig_options){.make = make});
 }
 
 /* Layers with a window keep a ring of blocks: logits are those of a cache that keeps all, for passes of any size, and after a conversation was cut back. */

@@ -616,6 +616,8 @@ static void add_keys(struct plan *p, uint32_t orig)
         kv_u32(p, "interleave_moe_layer_step", o->expert_every ? o->expert_every : 1);
     if (o->stretch)
         kv_u32(p, "attention.sliding_window", o->stretch);
+    if (o->stretch_pattern)
+        kv_u32(p, "attention.sliding_window_pattern", o->stretch_pattern);
     if (o->temperature) {
         kv_f32(p, "attention.temperature_scale", 0.1f);
         kv_u32(p, "attention.temperature_length", o->temperature);

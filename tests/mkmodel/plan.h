@@ -18,7 +18,7 @@ struct mk_options {
     float rope_base, rope_factor, logit_scale, expert_scale, log_multiplier; /* log_multiplier: of YaRN, where the architecture has one; 0: none */
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
     uint32_t expert_every; /* llama4: of so many layers the last has experts; 0: 1 */
-    uint32_t stretch, temperature; /* llama4: attention.sliding_window; deepseek2, mistral4: attention.temperature_length. 0: no key */
+    uint32_t stretch, stretch_pattern, temperature; /* llama4: attention.sliding_window and its pattern; deepseek2, mistral4: attention.temperature_length. 0: no key */
     bool fused, no_v; /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */
     bool scales; /* "X.scale" beside matrices "X.weight", and an "X.input_scale" */

@@ -569,6 +569,11 @@ static void check_llama4(void)
         CHECK(i % 2 == 0 || (ntx_layer_find(&l[i], NTX_OP_EXPERTS)->weighs_input && !ntx_layer_find(&l[i], NTX_OP_ROUTE)->router.norm));
     }
     close_model(&x);
+    size_t n;
+    o.stretch_pattern = 3;
+    uint8_t *p = make_bytes_with(&o, NULL, &n);
+    finish(p, n, -ENOTSUP, "key 'llama4.attention.sliding_window_pattern' has layer 2 otherwise than each fourth without stretches");
+    o.stretch_pattern = 4; /* as it is without the key */
     o.experts = 128; /* their q and k are not normed */
     x = open_model(&o);
     CHECK_EQ(x.m->layers[0].n_steps + 2, 18);

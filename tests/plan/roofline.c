@@ -244,6 +244,9 @@ static void test_names(void)
     check_experts("deepseek-v3@q4_k_m", "671", "38", 58);
     check_experts("kimi-k2@f16", "1026", "33", 60);
     check_experts("glm-4.7-flash@q8_0", "30", "4", 46);
+    check_experts("mistral-small-4@q4_k_m", "119", "7", 36); /* published as 119B-A6.5B: the embedding matrix is counted, too */
+    named("mistral-small-4@q4_k_m", &o);
+    CHECK_EQ(ntx_outline_kv_values(&o), 36 * 320);
     named("deepseek-v3@q4_k_m", &o);
     CHECK_EQ(ntx_outline_kv_values(&o), 61 * 576);
     check_experts("deepseek-moe-16b@q4_k_m", "16", "3", 27);
