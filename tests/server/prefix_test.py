@@ -17,6 +17,7 @@ hybrid = make_model(os.path.join(tmp.name, "h.gguf"), "--arch", "qwen35", "--lay
                     "--delta-head", "48", "--delta-heads", "6", "--delta-keys", "2", "--attention-every", "3", "--type", "Q8_0", "--seed", "5")
 chatml = make_model(os.path.join(tmp.name, "c.gguf"), "--layers", "2", "--embd", "256", "--ff", "512", "--type", "Q8_0", "--seed", "5", "--chat-template", "chatml")
 BLOCK = 32
+DOCUMENT = int(os.environ.get("NTX_PREFIX_DOCUMENT", "1600"))  # tokens
 STREAMED, RESIDENT = {"ram_bytes": 16 << 20, "max_rows": 64}, {"ram_bytes": 96 << 20}
 
 
@@ -127,6 +128,25 @@ def asked_for(d, **load):
     c.close()
 
 
+def together(d, file=None, **load):
+    """Eight conversations that stay open about one document, with KV for two that share nothing: its state is there once, and each goes on from it to what it is alone."""
+    document = ids(DOCUMENT, 6)
+    prompts = [document + ids(10, 60 + i) for i in range(8)]
+    load = {**load, "ctx": DOCUMENT + 128, "max_rows": 256, "sessions": 2}
+    want = answers_without(d, prompts[:2] + prompts[7:], file=file, **load)
+    c = loaded(d, file=file, **load)
+    several = [d.client() for _ in prompts]
+    open_ones = [ask(k, p, keep=True) for k, p in zip(several, prompts)]
+    for i, w in zip((0, 1, 7), want):
+        equal(open_ones[i].tokens, w, "conversation %d" % i)
+    check(all(a.cached >= DOCUMENT - BLOCK for a in open_ones[1:]), "cached tokens:", [a.cached for a in open_ones])
+    used = json.loads(c.status())["kv_blocks_used"]
+    equal(used, DOCUMENT // BLOCK + 8 * (128 // BLOCK), "blocks that are taken, or promised up to the context, for eight conversations about one document")
+    for k in several:
+        k.close()
+    c.close()
+
+
 def scarce(d, **load):
     """With KV for one context, others' texts make room at once, and come back computed anew."""
     prompts = [ids(300, 20 + i) for i in range(3)]
@@ -194,4 +214,6 @@ for place in (STREAMED, RESIDENT):
             killed(d, **place)
             turns(d, kv_type="q8_0", **place)
             turns(d, exact=False, skip="random:0.5,1-3,7", **place)
+with Daemons() as d:
+    together(d, file=chatml)
 print("what begins alike is computed once")
