@@ -20,12 +20,12 @@ def make(folder, *options):
     return read(path)
 
 
-def test_types(s, model):
-    s.files = {"Tiny-Q8_0.gguf": model, "Tiny-Q4_K_M.gguf": model + b"\0" * 64, "Tiny-UD-Q4_K_M.gguf": model, "mmproj-Tiny-F16.gguf": model, "README.md": b"#"}
+def test_types(s, model, other):
+    s.files = {"Tiny-Q8_0.gguf": model, "Tiny-Q4_K_M.gguf": other, "Tiny-UD-Q4_K_M.gguf": model, "mmproj-Tiny-F16.gguf": model, "README.md": b"#"}
     _, err = s.ntx("pull", "hf:some/Tiny-GGUF")
     check("ntx run some/Tiny-GGUF:Q4_K_M" in err, err)
     equal(s.kept(), ["some/Tiny-GGUF/Tiny-Q4_K_M.gguf"], "what is kept")
-    equal(read(s.path("some/Tiny-GGUF/Tiny-Q4_K_M.gguf")), model + b"\0" * 64, "its bytes")
+    equal(read(s.path("some/Tiny-GGUF/Tiny-Q4_K_M.gguf")), other, "its bytes")
     s.ntx("pull", "some/Tiny-GGUF:q8_0", "--quiet")
     equal(read(s.path("some/Tiny-GGUF/Tiny-Q8_0.gguf")), model, "the other one's")
     _, err = s.ntx("pull", "hf:some/Tiny-GGUF:Q2_K", code=111)
@@ -45,6 +45,7 @@ def test_names(s):
     equal([(m["name"], m["whole"], m["files"]) for m in listed], [("some/Tiny-GGUF:Q4_K_M", True, 1), ("some/Tiny-GGUF:Q8_0", True, 1)], "the list")
     equal(listed[1]["path"], s.path("some/Tiny-GGUF/Tiny-Q8_0.gguf"), "its path")
     same = s.ntx("inspect", s.path("some/Tiny-GGUF/Tiny-Q8_0.gguf"), "--json")[0]
+    check(s.ntx("inspect", "Tiny-Q4_K_M", "--json")[0] != same, "both files look alike")
     for name in ("some/Tiny-GGUF:Q8_0", "hf:some/tiny-gguf:q8_0", "Tiny-GGUF:Q8_0", "Tiny-Q8_0", "tiny-q8_0.gguf"):
         equal(s.ntx("inspect", name, "--json")[0], same, name)
     _, err = s.ntx("inspect", "Tiny-GGUF", code=111)
@@ -178,7 +179,7 @@ def test_judged(s, model):
 
 with tempfile.TemporaryDirectory(prefix="ntx-pull-") as d, Site(d) as site:
     tiny = make(d)
-    test_types(site, tiny)
+    test_types(site, tiny, make(d, "--seed", "9", "--layers", "3"))
     test_names(site)
     test_run(site)
     test_rm(site)
