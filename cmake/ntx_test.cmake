@@ -19,6 +19,7 @@ function(ntx_script_test)
   endif()
   add_test(NAME ${T_NAME} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/${T_SCRIPT} ${T_ARGS})
   ntx_test_environment(${T_NAME} ${T_TIMEOUT})
+  set_tests_properties(${T_NAME} PROPERTIES DISABLED "${CMAKE_CROSSCOMPILING}") # they start programs of another machine
 endfunction()
 
 # NTX_TEST_SLOW: what limits of time are multiplied with, since sanitizers slow everything down.

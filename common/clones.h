@@ -3,7 +3,7 @@
 #ifndef NTX_COMMON_CLONES_H
 #define NTX_COMMON_CLONES_H
 
-#if defined(__SANITIZE_THREAD__) /* its hooks would run in the loader's choice, before it is set up itself */
+#if defined(__SANITIZE_THREAD__) || !defined(__x86_64__) /* TSan's hooks would run in the loader's choice, before it is set up itself */
 #define NTX_CLONES
 #else
 #define NTX_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))

@@ -1,7 +1,9 @@
 #include "model/mlp.h"
 
 #include <errno.h>
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@ typedef void steps_fn(const float *hidden, const float *mean, const float *scale
 
 struct kernel {
     const char *name;
+    bool (*have)(void);
     dot_fn *dot;
     steps_fn *steps;
 };
@@ -46,6 +49,12 @@ static void steps_generic(const float *hidden, const float *mean, const float *s
     for (uint32_t i = 0; i < n; i++)
         q[i] = ntx_mlp_quantize((hidden[i] - mean[i]) * scale[i]);
 }
+
+static bool have_generic(void) { return true; }
+
+#if defined(__x86_64__)
+static bool have_avx2(void) { return __builtin_cpu_supports("avx2"); }
+static bool have_avx512(void) { return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512f"); }
 
 /* As ntx_mlp_quantize: rounded to even, and where x is no number, max gives its second operand. */
 __attribute__((target("avx512f,avx512bw"))) static void steps_avx512(const float *hidden, const float *mean, const float *scale, int16_t *q, uint32_t n)
@@ -97,13 +106,20 @@ __attribute__((target("avx512f,avx512bw"))) static int32_t dot_avx512(const int1
     return _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
 }
 
-static const struct kernel kernels[] = {{"avx512", dot_avx512, steps_avx512}, {"avx2", dot_avx2, steps_avx2}, {"generic", dot_generic, steps_generic}};
+#endif
+
+static const struct kernel kernels[] = {
+#if defined(__x86_64__)
+    {"avx512", have_avx512, dot_avx512, steps_avx512},
+    {"avx2", have_avx2, dot_avx2, steps_avx2},
+#endif
+    {"generic", have_generic, dot_generic, steps_generic},
+};
 
 static const struct kernel *pick(const char *name)
 {
-    const int has[] = {__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512f"), __builtin_cpu_supports("avx2"), 1};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        if (has[i] && (!name || !strcmp(name, kernels[i].name)))
+        if (kernels[i].have() && (!name || !strcmp(name, kernels[i].name)))
             return &kernels[i];
     return NULL;
 }

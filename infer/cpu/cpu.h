@@ -115,7 +115,7 @@ struct ntx_delta {
 };
 
 struct ntx_cpu_ops {
-    const char *name; /* "generic", "avx2", "avx512", "amx" */
+    const char *name; /* "generic", "avx2", "avx512", "amx", "neon" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
     bool own[NTX_TYPE_LIMIT]; /* matmul is of this instruction set's own; else it is made of the plain unpacking: the same bits, slower */
     ntx_matmul_fn *interleaved[NTX_TYPE_LIMIT]; /* as matmul, bit for bit, of whole slices (n_out is a multiple of 16); NULL: the type is not interleaved */

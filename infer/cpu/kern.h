@@ -104,6 +104,8 @@ INLINE float bf16_to_f32(uint16_t h)
 extern const struct ntx_cpu_ops ntx__cpu_generic;
 #if defined(__x86_64__)
 extern const struct ntx_cpu_ops ntx__cpu_avx2, ntx__cpu_avx512, ntx__cpu_amx;
+#elif defined(__aarch64__)
+extern const struct ntx_cpu_ops ntx__cpu_neon;
 #endif
 
 #endif

@@ -6,6 +6,9 @@
 #include <math.h>
 
 #include "infer/cpu/kern.h"
+#if defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#endif
 
 INLINE float join_lanes(float acc[LANES])
 {
@@ -28,6 +31,15 @@ struct plain_dot {
     size_t ldy;
 };
 
+#if defined(__ARM_FEATURE_DOTPROD)
+INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n) /* 16s */
+{
+    int32x4_t sum = vdupq_n_s32(0);
+    for (int k = 0; k < n; k += 16)
+        sum = vdotq_s32(sum, vld1q_s8(a + k), vld1q_s8(b + k));
+    return vaddvq_s32(sum);
+}
+#else
 INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n)
 {
     int32_t sum = 0;
@@ -35,6 +47,7 @@ INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n)
         sum += a[k] * b[k];
     return sum;
 }
+#endif
 
 /* values: of a block, whose 32s each have a lane. */
 INLINE void dot_simple(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)

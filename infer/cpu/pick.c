@@ -3,6 +3,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include "infer/cpu/kern.h"
@@ -41,6 +43,11 @@ static bool have_amx(void)
         return false;
     return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_TILEDATA) == 0;
 }
+#elif defined(__aarch64__)
+static bool have_neon(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+}
 #endif
 
 /* Best first. */
@@ -52,6 +59,8 @@ static const struct {
     {&ntx__cpu_amx, have_amx},
     {&ntx__cpu_avx512, have_avx512},
     {&ntx__cpu_avx2, have_avx2},
+#elif defined(__aarch64__)
+    {&ntx__cpu_neon, have_neon},
 #endif
     {&ntx__cpu_generic, have_generic},
 };
@@ -68,6 +77,8 @@ const char *ntx_cpu_names(void)
 {
 #if defined(__x86_64__)
     return "generic,avx2,avx512,amx";
+#elif defined(__aarch64__)
+    return "generic,neon";
 #else
     return "generic";
 #endif

@@ -106,7 +106,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.gateway_listen, "127.0.0.1:8080");
     CHECK_STR(c.gateway_key, "/etc/ntx/key");
     CHECK_STR(c.gateway_cors, "https://a.example *");
-    static const char *const kernels[] = {"generic", "avx2", "avx512", "amx"}; /* what --kernel takes */
+    static const char *const kernels[] = {"generic", "avx2", "avx512", "amx", "neon"}; /* what --kernel takes */
     for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         char text[64];
         snprintf(text, sizeof text, "[model]\nkernel = %s\n", kernels[i]);
