@@ -7,6 +7,7 @@
 
 #define WAYS 4u          /* places that the text goes on from, at most */
 #define LIKE_MOST 64u    /* tokens that are compared */
+#define REPLACED 4u      /* the last token is another one: what was alike before it counts so much less (a name that is changed throughout a text) */
 #define FORGET 0.02f     /* what a chance was learned from counts so much less with each node that should have held */
 #define PACE_FORGET 0.95
 #define DRIFT 0.0002f      /* a kind that never pays is tried in one pass of a hundred or so */
@@ -268,9 +269,11 @@ static uint32_t keep(struct way *ways, uint32_t n, const int32_t *text, struct w
 static uint32_t find(struct way *ways, const int32_t *text, uint32_t n)
 {
     uint32_t found = 0;
-    for (uint32_t at = n - 1; at; at--)
-        if (text[at - 1] == text[n - 1])
-            found = keep(ways, found, text, (struct way){.at = at, .alike = alike(text, n, at), .chance = 1});
+    for (uint32_t at = n - 1; at; at--) {
+        uint32_t k = text[at - 1] == text[n - 1] ? alike(text, n, at) : at > 1 && text[at - 2] == text[n - 2] ? alike(text, n - 1, at - 1) / REPLACED : 0;
+        if (k)
+            found = keep(ways, found, text, (struct way){.at = at, .alike = k, .chance = 1});
+    }
     return found;
 }
 

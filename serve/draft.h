@@ -1,7 +1,7 @@
 /* draft.h: what a session that writes proposes beside its next token: a tree of tokens that may follow. The pass computes all of them at once; the tokens that
  * are then drawn walk through it for as long as they are in it (engine_pass.c). So a proposal decides how many passes a text takes, and never the text.
  *
- * Look-up: what the end of the text is like was seen before in it, and what came then may come again. A small model: draft_file.h.
+ * Look-up: what the end of the text is like was seen before in it, and what came then may come again; also where the last token alone is another one. A small model: draft_file.h.
  *
  * Nodes are added likeliest first, while the chance that one holds times the time of a plain token is more than the time that a row more takes. Both are
  * learned as it goes: chances by how much of the text was alike, or by what the small model says, times from passes (struct ntx_pace). What is not tried drifts back to

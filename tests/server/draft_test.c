@@ -64,6 +64,10 @@ static void looked_up(void)
     CHECK_EQ(d.n, 1); /* nothing is that sure */
     lookup(&d, "a", 32, 64, 0);
     CHECK_EQ(d.n, 1);
+    lookup(&d, "the cat Tom sat. the cat B", 6, 64, 0); /* another name, and the text goes on as before */
+    CHECK_MSG(!strcmp(chain(&d), "om sa"), "%s", chain(&d));
+    lookup(&d, "catX...atY", 32, 64, 0); /* two tokens alike are too few for that */
+    CHECK_EQ(d.n, 1);
     lookup(&d, "abab", 0, 64, 0);
     CHECK_EQ(d.n, 1);
 }
