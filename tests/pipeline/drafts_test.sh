@@ -36,6 +36,7 @@ all "layers skipped" "$demo" "${prompts[0]}" "${text[@]}" --temp 0 --skip script
 export NTX_RUNTIME=$tmp/rt
 generate() { ntx generate "${prompts[$1]}" "${text[@]}" --quiet --temp "0.$((2 * $1))" --seed 5 --stats "$tmp/s.$2.$1" >"$tmp/$2.$1"; }
 for way in off "${ways[@]}"; do
+    rm -f "$tmp/up.log" # else the one before says that it is ready
     "$NTX_BIN/ntx" up "$demo" --ctx 256 --sessions 3 --ram 24M --draft "$way" --draft-nodes 12 2>"$tmp/up.log" &
     up=$!
     cleanup+=("kill -9 $up 2>/dev/null")
