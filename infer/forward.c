@@ -383,6 +383,7 @@ static int run(struct ntx_forward *f, const struct ntx__run *r)
     case NTX__ATTEND: return f->back->attend(f, r);
     case NTX__CONV: return f->back->conv(f, r);
     case NTX__DELTA: return f->back->delta(f, r);
+    case NTX__CHOOSE: return f->back->choose(f, r);
     default: return all[r->kind](f, r);
     }
 }
@@ -479,6 +480,8 @@ static void reset(struct ntx_forward *f)
     atomic_store(&f->failed, 0);
     memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);
     for (uint32_t i = 0; i < b->n_rows; i++) {
+        if (f->m.n_chosen)
+            f->m.n_chosen[i] = NTX__ALL;
         ntx_kv_truncate(b->rows[i].kv, ntx_row_slot(&b->rows[i]));
         ntx_kv_written(b->rows[i].kv, ntx_row_slot(&b->rows[i]));
     }

@@ -122,6 +122,36 @@ static void unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         f->c.ops->unit(x + (size_t)h * s->width, f->hp->rms_eps, s->width);
 }
 
+/* Mean and variance in the order of the values, in double. */
+static void layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *w = f->vec[s->weight[0]], *b = f->vec[s->weight[1]];
+    float *x = at(f, s->out, i);
+    double mean = 0, squares = 0;
+    for (uint32_t k = 0; k < s->width; k++)
+        mean += (double)x[k] / s->width;
+    for (uint32_t k = 0; k < s->width; k++)
+        squares += ((double)x[k] - mean) * ((double)x[k] - mean);
+    const double by = 1 / sqrt(squares / s->width + 1e-6);
+    for (uint32_t k = 0; k < s->width; k++)
+        x[k] = (float)(((double)x[k] - mean) * by) * w[k] + b[k];
+}
+
+static void hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const uint32_t n = s->width & -s->width, all = s->heads * s->width;
+    const float by = 1.0f / sqrtf((float)n);
+    float *x = at(f, s->out, i);
+    for (uint32_t half = 1; half < n; half *= 2)
+        for (uint32_t k = 0; k < all; k += k % half == half - 1 ? half + 1 : 1) {
+            float a = x[k], b = x[k + half];
+            x[k] = a + b;
+            x[k + half] = a - b;
+        }
+    for (uint32_t k = 0; k < all; k++)
+        x[k] *= by;
+}
+
 static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
 
 static void rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
@@ -153,7 +183,7 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
     static void (*const ops[NTX_N_OPS])(struct ntx_forward *, const struct ntx_step *, uint32_t) = {
         [NTX_OP_NORM] = norm, [NTX_OP_BIAS] = bias, [NTX_OP_ROPE] = rotate, [NTX_OP_PUT] = put, [NTX_OP_GLU] = glu, [NTX_OP_ADD] = add,
         [NTX_OP_SPLIT] = split, [NTX_OP_GATE] = gate, [NTX_OP_UNIT] = unit, [NTX_OP_RATES] = rates,
-        [NTX_OP_SCALE] = scale, [NTX_OP_INPUTS] = inputs,
+        [NTX_OP_SCALE] = scale, [NTX_OP_INPUTS] = inputs, [NTX_OP_LAYERNORM] = layernorm, [NTX_OP_HADAMARD] = hadamard,
     };
     (void)thread;
     const struct ntx__run *r = f->run;
@@ -197,6 +227,9 @@ static uint32_t rows_at_once(const struct ntx_forward *f)
     return NTX_MAX(1u, NTX_MIN(NTX_ATTN_VECTORS / heads, f->n_live * items / (ITEMS_PER_THREAD * f->c.threads)));
 }
 
+/* A row with a choice of its own is attended alone. */
+static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return s->chosen && ntx__has_chosen(f, f->m.live[i]); }
+
 /* Position pos may begin another stretch, or a temperature: rows before it, and it, are not attended together. */
 static bool turns_at(const struct ntx_step *s, uint32_t pos)
 {
@@ -217,7 +250,7 @@ static uint32_t group_rows(struct ntx_forward *f)
     for (uint32_t i = 0; i < f->n_live; i++) {
         const struct ntx_row *row = row_of(f, i), *before = i ? row_of(f, i - 1) : NULL;
         if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 || !ntx__in_place(row) ||
-            !ntx__in_place(before) || turns_at(step, row->pos))
+            !ntx__in_place(before) || turns_at(step, row->pos) || alone(f, step, i) || alone(f, step, i - 1))
             first[n++] = i;
     }
     first[n] = f->n_live;
@@ -253,11 +286,13 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .sinks = step->n_weights && !step->latent ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };
-    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; b <= last->pos / NTX_KV_BLOCK; b++) {
+    if (alone(f, step, group[0]))
+        ntx__attend_chosen(f, f->m.live[group[0]], lane, &a);
+    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; a.block_tokens > 1 && b <= last->pos / NTX_KV_BLOCK; b++) {
         lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
         lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
     }
-    if (!ntx__in_place(row))
+    if (a.block_tokens > 1 && !ntx__in_place(row))
         ntx__attend_path(f, row, kv_head, lane, &a);
     if (step->latent)
         ntx__latent_begin(f, lane, group[0], head, &a);
@@ -332,6 +367,7 @@ const struct ntx_backend ntx__cpu_backend = {
     .attend = attend,
     .conv = ntx__cpu_conv,
     .delta = ntx__cpu_delta,
+    .choose = ntx__cpu_choose,
     .multiply = ntx__cpu_multiply,
     .glu = ntx__cpu_glu,
     .clear = clear,

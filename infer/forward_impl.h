@@ -5,6 +5,7 @@
  *   forward_cpu.c  the operations of these steps on the CPU
  *   cpu_experts.c  and of those that experts are made of
  *   latent.c       attention over latents: what comes before and after it
+ *   choose.c       attention to chosen positions: which
  *   moe.c          the FFN of a layer with experts, for all back ends
  *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer, for all back ends
@@ -50,6 +51,7 @@ struct ntx__lane { /* scratch of one thread */
     uint8_t *path_holes;       /* [blocks of ctx x NTX_KV_BLOCK / 8] */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
     void *latent_x;            /* attention over latents: [NTX_ATTN_VECTORS] rows that a head's matrix is multiplied by, in its form */
+    const void **chosen;       /* [most_chosen] K of chosen positions, where there are such */
     float *latent_q, *latent_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
     uint8_t *slice;            /* [NTX_SLICE_ROWS of the longest row] where weights are interleaved */
 };
@@ -97,7 +99,8 @@ struct ntx__group_mem {
 };
 
 /* Neighbouring steps of a layer that are done in one go: those of rows, row by row; products of one input; any other alone. */
-enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__RUN_KINDS };
+enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__CHOOSE, NTX__RUN_KINDS };
+#define NTX__ALL UINT32_MAX
 struct ntx__run {
     uint8_t kind;              /* enum ntx__run_kind */
     uint8_t first, n;          /* steps of the layer */
@@ -151,6 +154,7 @@ struct ntx_backend {
     int (*attend)(struct ntx_forward *f, const struct ntx__run *r); /* ATTEND */
     int (*conv)(struct ntx_forward *f, const struct ntx__run *r);   /* CONV */
     int (*delta)(struct ntx_forward *f, const struct ntx__run *r);  /* DELTA */
+    int (*choose)(struct ntx_forward *f, const struct ntx__run *r); /* CHOOSE */
     /* The chunks of all products are taken in the given order. */
     int (*multiply)(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
     int (*glu)(struct ntx_forward *f, const struct ntx__glu *g);
@@ -206,6 +210,10 @@ struct ntx__mem {
     uint32_t *first_finite;    /* [chunks] its first in `finite` */
     uint8_t *finite;           /* [chunks, but for each group of a packed one] 1: all of its values are numbers (finite.h). Written by who finishes it */
     struct ntx__lane *lanes;   /* [threads] */
+    /* Where layers choose positions (choose.c), else NULL */
+    float *scores;             /* [2 x threads x ctx] of positions, and scratch */
+    uint32_t *choosers;        /* [R] live rows that choose */
+    uint32_t *n_chosen, *chosen, most_chosen; /* [R], [R x most_chosen] by row of the batch: ascending positions, so many; NTX__ALL: it attends to all that it sees */
 };
 
 struct ntx_forward {
@@ -241,6 +249,7 @@ struct ntx_forward {
         uint32_t n_decode; /* rows that groups are predicted for */
         uint32_t predicted, known[2], kept; /* layers: the last one predicted; whose groups are in m.groups.uses; whose gate is to be multiplied by m.groups.x */
     } groups;
+    struct { uint32_t first, spans; } choice; /* of m.choosers, rows that are scored together; parts of their positions */
     const struct ntx__run *run;
     bool watched;    /* a row of the pass is */
     const struct ntx__glu *glu;
@@ -359,6 +368,11 @@ int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r); /* GROUPS 
 /* ---- latent.c: of query heads [head, head + a->n_q) of live rows [row, row + a->n_rows) */
 void ntx__latent_begin(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, struct ntx_attn *a); /* a's q, out and widths become the latents' */
 void ntx__latent_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, const struct ntx_attn *a);
+
+/* ---- choose.c */
+int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r);
+bool ntx__has_chosen(const struct ntx_forward *f, uint32_t row); /* of the batch */
+void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is that of the positions that it has chosen */
 
 /* ---- cpu_experts.c: as struct ntx_backend says */
 int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g);

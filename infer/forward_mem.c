@@ -140,7 +140,19 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
 
 /* Of a head's position in any layer. */
 static uint32_t most_k(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_kept_k(hp, 0) : hp->head_k; }
-static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? 0 : hp->head_v; }
+static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? hp->index.head : hp->head_v; }
+
+static void place_choices(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+{
+    const struct ntx_hparams *hp = &cfg->model->hp;
+    const bool any = hp->index.head && cfg->ctx > hp->index.most; /* else all is attended to */
+    uint64_t rows = cfg->max_rows;
+    m->most_chosen = any ? hp->index.most : 0;
+    m->scores = any ? place(c, 2 * (uint64_t)cfg->threads * cfg->ctx * sizeof *m->scores) : NULL;
+    m->choosers = any ? place(c, rows * sizeof *m->choosers) : NULL;
+    m->n_chosen = any ? place(c, rows * sizeof *m->n_chosen) : NULL;
+    m->chosen = any ? place(c, rows * m->most_chosen * sizeof *m->chosen) : NULL;
+}
 
 static void place_latents(struct cursor *c, const struct ntx_hparams *hp, struct ntx__lane *lane)
 {
@@ -163,6 +175,7 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
             .path_k = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_k(hp)),
             .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_v(hp)),
             .path_holes = place(c, blocks * (NTX_KV_BLOCK / 8)),
+            .chosen = place(c, m->most_chosen * sizeof *lane.chosen),
             .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
             .slice = place(c, slice),
         };
@@ -322,6 +335,7 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->embd = place(&c, rows * cfg->chunks->token_embd.row_bytes);
     m->input_embd = place(&c, rows * cfg->chunks->input_embd.row_bytes);
     m->tiles = place(&c, (uint64_t)cfg->chunks->n * sizeof *m->tiles);
+    place_choices(&c, cfg, m);
     place_slices(&c, cfg, &slices, m);
     place_finite(&c, cfg, m);
     place_lanes(&c, cfg, slices.bytes, m);

@@ -10,7 +10,7 @@ static enum ntx__run_kind kind_of(const struct ntx_step *s)
 {
     static const uint8_t kinds[NTX_N_OPS] = {
         [NTX_OP_MM] = NTX__MULTIPLY, [NTX_OP_ATTEND] = NTX__ATTEND, [NTX_OP_ROUTE] = NTX__ROUTE, [NTX_OP_EXPERTS] = NTX__EXPERTS, [NTX_OP_GROUPS] = NTX__GROUPS,
-        [NTX_OP_CONV] = NTX__CONV, [NTX_OP_DELTA] = NTX__DELTA,
+        [NTX_OP_CONV] = NTX__CONV, [NTX_OP_DELTA] = NTX__DELTA, [NTX_OP_CHOOSE] = NTX__CHOOSE,
     };
     return (enum ntx__run_kind)kinds[s->op]; /* the others: of rows */
 }

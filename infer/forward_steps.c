@@ -50,6 +50,7 @@ static uint32_t width_of(const struct ntx_forward *f, const struct ntx_step *s)
     case NTX_OP_SPLIT:
     case NTX_OP_UNIT:
     case NTX_OP_DELTA:
+    case NTX_OP_HADAMARD:
     case NTX_OP_ROPE: return s->heads * s->width;
     case NTX_OP_EXPERTS:
     case NTX_OP_GROUPS: return f->hp->n_embd;

@@ -127,6 +127,9 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
     case NTX_DIM_DELTA_RATES: return 2 * hp->delta.heads;
     case NTX_DIM_DELTA_VALUES: return hp->delta.heads * hp->delta.head;
     case NTX_DIM_DELTA_MIX: return (2 * hp->delta.key_heads + hp->delta.heads) * hp->delta.head;
+    case NTX_DIM_INDEX_HEAD: return hp->index.head;
+    case NTX_DIM_INDEX_HEADS: return hp->index.heads;
+    case NTX_DIM_INDEX_HEADS_K: return hp->index.heads * hp->index.head;
     case NTX_DIM_LAYER_INPUT: return hp->n_input;
     case NTX_DIM_LAYER_INPUTS: return hp->n_input * hp->n_layers;
     default: return 1;
@@ -137,7 +140,7 @@ static uint32_t output_of(const struct ntx_hparams *hp, uint32_t layer, const st
 {
     switch (s->op) {
     case NTX_OP_MM: return ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
-    case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: return s->heads * s->width;
+    case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: return s->heads * s->width;
     case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
     default: return s->width;
     }

@@ -17,6 +17,8 @@
 #define NTX_MAX_LAYERS 512
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
 #define NTX_MAX_HEAD 1024 /* values of a head */
+#define NTX_INDEX_HEADS_MAX 128 /* queries that positions are chosen by, and their values */
+#define NTX_INDEX_HEAD_MAX 256
 #define NTX_DELTA_TAPS_MAX 8
 #define NTX_DELTA_HEAD_STEP 16 /* the width of a delta net's heads is a multiple */
 
@@ -71,6 +73,8 @@ struct ntx_hparams {
     /* Layers that keep a state instead of K and V (bit l): gated delta nets of so many heads over fewer key heads, behind a convolution. */
     uint64_t recurrent[NTX_MAX_LAYERS / 64];
     struct { uint32_t taps, head, heads, key_heads; } delta;
+    /* Attention to chosen positions, `most` of them: by `heads` queries of `head` values each. Layers `in` (bit l) choose, the others go by the last one that did; head 0: to all. */
+    struct { uint32_t heads, head, most; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
 };
 
 struct ntx_model {
@@ -93,10 +97,12 @@ static inline struct ntx_dims ntx_dims_of(const struct ntx_hparams *hp, uint32_t
 {
     return hp->dims ? hp->dims[layer] : (struct ntx_dims){hp->n_head, hp->n_head_kv, hp->head_k, hp->head_v, hp->n_ff, layer};
 }
-/* What a layer keeps of a position: so many heads of K and of V. Of latents one vector, with the rotated part of the key, whose beginning is V. */
+static inline bool ntx_chooses(const struct ntx_hparams *hp, uint32_t layer) { return hp->index.in[layer / 64] >> layer % 64 & 1; }
+/* What a layer keeps of a position: so many heads of K and of V. Of latents one vector, with the rotated part of the key, whose beginning is V; what is kept in
+ * V's place is the key that positions are chosen by. */
 static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 1 : ntx_dims_of(hp, layer).n_head_kv; }
 static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : ntx_dims_of(hp, layer).head_k; }
-static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 0 : ntx_dims_of(hp, layer).head_v; }
+static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return !hp->kv_lora ? ntx_dims_of(hp, layer).head_v : ntx_chooses(hp, layer) ? hp->index.head : 0; }
 static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer) { return hp->recurrent[layer / 64] >> layer % 64 & 1; }
 uint32_t ntx_count_recurrent(const struct ntx_hparams *hp);
 /* All but every n-th. */

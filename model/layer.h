@@ -12,7 +12,7 @@
  *   ROPE        of `heads` runs of `width` values `rotated` are turned by the row's position, in place, from `offset` on
  *   PUT         K and V of the row's position into the layer's state             K, V (or K alone, where V is a part of it)
  *   ATTEND      attention over the state, of `window` positions (0: all), none of them before the row's own `stretch` of so many (0: there are none); scores
- *               are multiplied by the row's temperature                          Q           sinks; latent: the matrices of each head
+ *               are multiplied by the row's temperature; `chosen`: of the positions that the row has chosen     Q           sinks; latent: the matrices of each head
  *   GLU         act(in[0]) * in[1]                       gate, up
  *   SPLIT       `heads` runs of twice `width` become two of `width`: the first stays, in place, the other goes to in[1]
  *   GATE        out *= sigmoid(in[1])                    -, gate
@@ -24,6 +24,10 @@
  *               S = g S; S += k (x) b (v - S'k); out = S'q / root(width)             Q, b; g is A
  *   ADD         out += in                                any
  *   SCALE       out = in * `scale`, or * its weight      any         one value
+ *   LAYERNORM   of one run of `width`: less their mean, by the root of their variance + 1e-6, times the one weight, and the other added, in place     scale, bias
+ *   HADAMARD    `heads` runs of `width`, by pieces of the largest power of 2 that divides them: the orthonormal Walsh-Hadamard transform, in place
+ *   CHOOSE      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (infer/choose.c): from the
+ *               `heads` queries of `width` in Z and their weights in A, and the keys that are the layer's V                Z, A
  *   INPUTS      out = (out + the token's row of the model's table * `scale`) / sqrt(2): what each layer gets of the token
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
  *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's gate (or it has none), experts
@@ -48,7 +52,7 @@
 
 enum ntx_op {
     NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS,
-    NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_OP_SCALE, NTX_OP_INPUTS, NTX_N_OPS
+    NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_OP_SCALE, NTX_OP_INPUTS, NTX_OP_LAYERNORM, NTX_OP_HADAMARD, NTX_OP_CHOOSE, NTX_N_OPS
 };
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
@@ -85,15 +89,17 @@ struct ntx_step {
     uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
                                           are nothing without them, too */
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
-    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, DELTA; BIAS, ATTEND, GLU, ADD, GATE, CONV and RATES: width */
+    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, DELTA; HADAMARD and CHOOSE likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV, RATES and LAYERNORM: width */
     uint32_t taps, key_heads;          /* CONV; DELTA */
     bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
     uint32_t window, stretch;          /* ATTEND */
     struct ntx_temperature temperature; /* ATTEND */
     bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
+    bool chosen;                       /* ATTEND: positions that rows have chosen */
+    uint32_t most;                     /* CHOOSE */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value */
-    float scale, cap;                  /* DELTA: of what comes out; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
+    float scale, cap;                  /* DELTA: of what comes out; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
     uint8_t act;                       /* GLU, EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */
     struct ntx_router router;          /* ROUTE */

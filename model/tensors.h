@@ -14,6 +14,7 @@ enum ntx_dim {
     NTX_DIM_ONE, NTX_DIM_EMBD, NTX_DIM_FF, NTX_DIM_HEADS, NTX_DIM_HEAD_K, NTX_DIM_HEADS_K, NTX_DIM_HEADS_V, NTX_DIM_KV_HEADS_K, NTX_DIM_KV_HEADS_V,
     NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
     NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
+    NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
 };
 
 enum ntx_use {
@@ -48,6 +49,11 @@ enum ntx_use {
     X(k_b,                "attn_k_b.weight",            HEAD_PLAIN,     KV_LORA,     HEADS) /* of K, turned over: it is for q */ \
     X(v_b,                "attn_v_b.weight",            KV_LORA,        HEAD_V,      HEADS) \
     X(kv_b,               "attn_kv_b.weight",           KV_LORA,        HEAD_KV,     HEADS) /* of K and V, the rows of one behind those of the other */ \
+    X(index_q,            "indexer.attn_q_b.weight",    Q_LORA,         INDEX_HEADS_K, MATRIX) /* which positions are attended to: queries, */ \
+    X(index_k,            "indexer.attn_k.weight",      EMBD,           INDEX_HEAD,  MATRIX) /* a key of each position */ \
+    X(index_k_norm,       "indexer.k_norm.weight",      INDEX_HEAD,     ONE,         VECTOR) \
+    X(index_k_bias,       "indexer.k_norm.bias",        INDEX_HEAD,     ONE,         VECTOR) \
+    X(index_heads,        "indexer.proj.weight",        EMBD,           INDEX_HEADS, RESIDENT) /* and what each query weighs */ \
     X(q_gated,            "attn_q.weight",              EMBD,           GATED_HEADS_K, MATRIX) /* of each head q, then a gate of its output */ \
     X(delta_mix,          "attn_qkv.weight",            EMBD,           DELTA_MIX,   MATRIX) /* a gated delta net: q and k of its key heads, v of its heads */ \
     X(delta_gate,         "attn_gate.weight",           EMBD,           DELTA_VALUES, MATRIX) /* of its output */ \

@@ -16,6 +16,8 @@
 #define QWEN_TURN " rope.dimension_count=64 rope.dimension_sections=11,11,10,0"
 #define HEADS_SWA "attention.key_length_swa=256 attention.value_length_swa=256 "
 #define LATENT "attention.kv_lora_rank=512 rope.dimension_count=64 "
+#define CHOICE(heads) " attention.indexer.head_count=" heads " attention.indexer.key_length=128 attention.indexer.top_k=2048"
+#define WIDTHS_GLM5 LATENT "attention.q_lora_rank=2048 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1" CHOICE("32")
 #define WIDTHS_R1 LATENT "attention.q_lora_rank=1536 attention.key_length_mla=192 attention.value_length_mla=128"
 
 static const struct {
@@ -80,6 +82,10 @@ static const struct {
      "leading_dense_block_count=3 expert_shared_count=1 " WIDTHS_R1, ""},
     {"deepseek-r1", "deepseek2", 61, 7168, 18432, 128, 1, 576, 129280, 163840, 256, 8, 2048,
      "leading_dense_block_count=3 expert_shared_count=1 " WIDTHS_R1, ""},
+    {"deepseek-v3.2", "deepseek32", 61, 7168, 18432, 128, 1, 576, 129280, 163840, 256, 8, 2048,
+     "leading_dense_block_count=3 expert_shared_count=1 " WIDTHS_R1 CHOICE("64"), ""},
+    {"glm-5", "glm-dsa", 78, 6144, 12288, 64, 1, 576, 154880, 202752, 256, 8, 2048, WIDTHS_GLM5, ""},
+    {"glm-5.2", "glm-dsa", 78, 6144, 12288, 64, 1, 576, 154880, 1048576, 256, 8, 2048, WIDTHS_GLM5, ""},
     {"kimi-k2", "deepseek2", 61, 7168, 18432, 64, 1, 576, 163840, 131072, 384, 8, 2048,
      "leading_dense_block_count=1 expert_shared_count=1 " WIDTHS_R1, ""},
     {"glm-4.7-flash", "deepseek2", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 64, 4, 1536,

@@ -114,6 +114,16 @@ struct ntx_delta {
     float *out, *seen;           /* [n_values] to'q, to'next_k (of `from` where nothing is folded in): fused, in the order of the keys */
 };
 
+/* What positions are chosen by: score[p] = sum over queries h of weights[h] * max(q_h . key[p], 0). A product is fused, value after value; the sum goes by 16
+ * lanes h % 16, fused, h rising, and the fixed tree. A key that is NULL, or no number, gives minus infinity. */
+struct ntx_index {
+    const float *q, *weights;    /* [heads x width], [heads] */
+    uint32_t heads, width;       /* 1..NTX_INDEX_HEADS_MAX; 16..NTX_INDEX_HEAD_MAX, a multiple of 16 */
+    const uint16_t *const *key;  /* [n] F16 */
+    float *score;                /* [n] */
+    uint32_t n;
+};
+
 struct ntx_cpu_ops {
     const char *name; /* "generic", "avx2", "avx512", "amx", "neon" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
@@ -138,6 +148,7 @@ struct ntx_cpu_ops {
     void (*conv)(const float *w, const float *const *x, uint32_t taps, uint32_t n, float *y);
     void (*unit)(float *x, float eps, uint32_t n);                            /* x / sqrt(sum of squares + eps), that sum as rmsnorm's */
     void (*delta)(const struct ntx_delta *a);
+    void (*index)(const struct ntx_index *a);
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
     /* the n values of position `at` of a block, of one head */
     void (*k_store[NTX_N_KV])(const float *x, void *block, uint32_t at, uint32_t n);

@@ -224,6 +224,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 #include "infer/cpu/attn_rows.h"
 #include "infer/cpu/columns.h"
 #include "infer/cpu/delta.h"
+#include "infer/cpu/index.h"
 
 /* The part of a table that this file fills. */
 #define OPS_TABLE                                                             \
@@ -231,6 +232,6 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
     .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu, [NTX_FFN_SILU_CLAMPED] = clamped_swiglu, [NTX_FFN_GELU] = geglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, .cap = cap, \
     .f16_store = f16_store, .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k}, .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v}, \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0}, \
-    .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul, .conv = conv, .unit = unit, .delta = delta
+    .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul, .conv = conv, .unit = unit, .delta = delta, .index = index_scores
 
 #endif

@@ -373,6 +373,8 @@ static bool can(const struct ntx_model *m, const struct ntx_layer *l, const stru
 {
     const struct ntx_hparams *hp = &m->hp;
     const uint32_t at = (uint32_t)(l - m->layers);
+    if (r->kind == NTX__CHOOSE)
+        return false;
     if (r->kind == NTX__ATTEND)
         return ntx_kept_k(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_v(hp, at) <= NTX_GPU_HEAD_MAX;
     return true;

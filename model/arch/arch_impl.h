@@ -13,10 +13,10 @@
 /* Symbol and GGUF name. */
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
-    X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") X(mistral4, "mistral4") \
+    X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") X(mistral4, "mistral4") X(deepseek32, "deepseek32") X(glm_dsa, "glm-dsa") \
     X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(phi3, "phi3") X(llama4, "llama4")
 
-#define NTX__OWN_KEYS 12
+#define NTX__OWN_KEYS 14
 
 enum ntx__presence { NTX__NEVER, NTX__MAYBE /* the file's keys or tensors tell */, NTX__ALWAYS };
 
@@ -61,8 +61,8 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
 };
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
-/* The same by latents (hp->kv_lora): adjacent pairs behind the part of a head that is not rotated are. */
-void ntx__add_latent_attention(const struct ntx_hparams *hp, struct ntx_layer *out);
+/* The same by latents (hp->kv_lora): adjacent pairs behind the part of a head that is not rotated are. To positions that are chosen, where hp->index says so. */
+void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 /* h += out(gate(delta net of norm(h))): joined: its rates come of one matrix, and neighbouring heads share a key head. */
 void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *out, bool joined);
 /* h += ffn(norm(h)): dense, or packed where the file is. */

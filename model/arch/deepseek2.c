@@ -1,10 +1,11 @@
-/* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash, and Mistral 4, whose scores grow with the position: attention over latents, the first layers dense, then experts, of which a row's are chosen in some of
+/* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash; Mistral 4, whose scores grow with the position; and DeepSeek V3.2 and GLM-5, which attend to positions that they choose: attention over latents, the first layers dense, then experts, of which a row's are chosen in some of
  * their groups, by a softmax or a sigmoid with a bias for the choice, and some more that every row goes through. Blocks that foretell tokens may follow.
  *
  * Files say the widths of heads in one of two ways: attention.key_length_mla and value_length_mla, beside matrices that are apart (k_b, v_b); older ones
  * attention.key_length and value_length, beside those that are one (kv_b). */
 #include <errno.h>
 #include <math.h>
+#include <string.h>
 
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
@@ -93,10 +94,62 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
+/* Entry l of a list, or what is no list. */
+static uint32_t type_of(const struct ntx_gguf_kv *kv, uint32_t l)
+{
+    uint32_t is = 0;
+    size_t size = ntx_gguf_scalar_bytes(kv->type == NTX_GGUF_ARR ? kv->elem : kv->type);
+    memcpy(&is, (const uint8_t *)kv->data + (kv->type == NTX_GGUF_ARR ? l * size : 0), size);
+    return is;
+}
+
+static int check_types(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
+{
+    const struct ntx_hparams *hp = k->hp;
+    const enum ntx_gguf_vtype elem = kv->type == NTX_GGUF_ARR ? kv->elem : kv->type;
+    if (k->arch != &ntx__arch_glm_dsa)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is not supported with a %s model, where each layer chooses", k->key, k->name);
+    if (elem != NTX_GGUF_BOOL && elem != NTX_GGUF_U32 && elem != NTX_GGUF_I32)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of numbers or truth values", k->key);
+    if (kv->type == NTX_GGUF_ARR && kv->count != hp->n_layers && kv->count != hp->n_layers + hp->n_nextn)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' tells of %llu layers; there are %u", k->key, (unsigned long long)kv->count, hp->n_layers);
+    return type_of(kv, 0) ? 0 : ntx_err_set(k->err, -EINVAL, "key '%s': the first layer does not choose positions, and has nobody before it to choose for it", k->key);
+}
+
+/* Which layers choose: all, or as a key tells, or, where a context is as long as GLM-5.2's, the first three and every fourth behind them. */
+static int find_choosing(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.indexer.types"));
+    const bool fourth = k->arch == &ntx__arch_glm_dsa && hp->ctx_train >= 1u << 20;
+    int rc = kv ? check_types(k, kv) : 0;
+    for (uint32_t l = 0; l < hp->n_layers && !rc; l++) {
+        bool chooses = kv ? type_of(kv, l) != 0 : !fourth || l < 2 || l % 4 == 2;
+        hp->index.in[l / 64] |= (uint64_t)chooses << l % 64;
+    }
+    return rc;
+}
+
+static int choosing_keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = keys(k);
+    if (rc || (rc = ntx__key_u32(k, "attention.indexer.head_count", -1, 1, NTX_INDEX_HEADS_MAX, &hp->index.heads)) ||
+        (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX, &hp->index.head)) ||
+        (rc = ntx__key_u32(k, "attention.indexer.top_k", -1, 1, UINT32_MAX, &hp->index.most)))
+        return rc;
+    if (hp->kv_joined || !hp->q_lora)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is missing; a %s model needs it", ntx__key_of(k, hp->q_lora ? "attention.value_length_mla" : "attention.q_lora_rank"), k->name);
+    if (hp->index.head % 16)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported", ntx__key_of(k, "attention.indexer.key_length"), hp->index.head);
+    hp->index.pairs = k->arch == &ntx__arch_glm_dsa ? NTX_ROPE_NORM : NTX_ROPE_NEOX;
+    return find_choosing(k);
+}
+
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx__experts experts = {.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = m->hp.n_ff_shexp ? NTX__ALWAYS : NTX__NEVER};
-    ntx__add_latent_attention(&m->hp, out);
+    ntx__add_latent_attention(&m->hp, l, out);
     if (!m->hp.n_expert || l < m->hp.n_dense)
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
     else
@@ -110,3 +163,11 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 
 const struct ntx__arch ntx__arch_deepseek2 = {SAME};
 const struct ntx__arch ntx__arch_mistral4 = {SAME};
+
+#define CHOOSING                                                                                                                                               \
+    .experts = NTX__MAYBE, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = choosing_keys, .layer = layer, \
+    .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers", \
+            "rope.scaling.yarn_log_multiplier", "attention.indexer.head_count", "attention.indexer.top_k"}
+
+const struct ntx__arch ntx__arch_deepseek32 = {CHOOSING};
+const struct ntx__arch ntx__arch_glm_dsa = {CHOOSING};

@@ -93,6 +93,8 @@ static const struct {
 } not_computed[] = {
     {"attention.causal", {1, NAN}},
     {"attention.clamp_kqv", {0, NAN}},
+    {"attention.indexer.head_count", {0, NAN}},
+    {"attention.indexer.top_k", {0, NAN}},
     {"attention.key_length_mla", {0, NAN}},
     {"attention.kv_lora_rank", {0, NAN}},
     {"attention.max_alibi_bias", {0, NAN}},

@@ -138,22 +138,67 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
 }
 
 /* What feeds the state comes first, and the norm of what q is made of last: that is what is multiplied next. */
-void ntx__add_latent_attention(const struct ntx_hparams *hp, struct ntx_layer *l)
+/* What is chosen by: its beginning is rotated, then it is turned as a whole. That leaves products of two as they are, but their roundings. */
+static void turn_index(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
+    s->rotated = hp->rope_dim;
+    s->pairs = (uint8_t)hp->index.pairs;
+    s->heads = heads;
+    s->width = hp->index.head;
+    s = ntx_layer_add(l, NTX_OP_HADAMARD, b, b);
+    s->heads = heads;
+    s->width = hp->index.head;
+}
+
+static void add_index_key(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_LAYERNORM, NTX_BUF_V, NTX_BUF_V);
+    s->width = hp->index.head;
+    takes(s, NTX_T_index_k_norm, NTX__ALWAYS);
+    takes(s, NTX_T_index_k_bias, NTX__ALWAYS);
+    turn_index(hp, l, NTX_BUF_V, 1);
+}
+
+static void add_choice(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    turn_index(hp, l, NTX_BUF_Z, hp->index.heads);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_CHOOSE, NTX_BUF_NONE, NTX_BUF_Z);
+    s->in[1] = NTX_BUF_A;
+    s->heads = hp->index.heads;
+    s->width = hp->index.head;
+    s->most = hp->index.most;
+    s->scale = 1.0f / sqrtf((float)hp->index.head * (float)hp->index.heads);
+}
+
+void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
 {
     const uint32_t latent = hp->kv_lora + hp->rope_dim;
+    const bool chooses = ntx_chooses(hp, layer);
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
     multiply(l, hp->q_lora ? NTX_BUF_Q_LOW : NTX_BUF_Q, NTX_BUF_X, hp->q_lora ? NTX_T_q_a : NTX_T_q);
     multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_kv_a);
+    if (chooses) {
+        multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_index_k);
+        multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_index_heads);
+    }
     norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_kv_a_norm, NTX__ALWAYS, 1, hp->kv_lora);
     rotate_behind(hp, l, NTX_BUF_K, 1, latent);
-    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K);
+    if (chooses)
+        add_index_key(hp, l);
+    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = chooses ? NTX_BUF_V : NTX_BUF_NONE;
     if (hp->q_lora) {
         norm(l, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW, NTX_T_q_a_norm, NTX__ALWAYS, 1, hp->q_lora);
         multiply(l, NTX_BUF_Q, NTX_BUF_Q_LOW, NTX_T_q_b);
+        if (chooses)
+            multiply(l, NTX_BUF_Z, NTX_BUF_Q_LOW, NTX_T_index_q);
     }
     rotate_behind(hp, l, NTX_BUF_Q, hp->n_head, hp->head_k);
+    if (chooses)
+        add_choice(hp, l);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->latent = true;
+    s->chosen = hp->index.head != 0;
     s->temperature = hp->temperature;
     s->scale = hp->score_scale;
     s->width = hp->n_head * hp->head_v;

@@ -1,6 +1,7 @@
 /* attend.c: attention of the heads that share a KV head against float64, F16 and Q8_0, with holes, windows, sinks and odd widths; equal bits on every
  * instruction set and however heads and rows are grouped; K and V are read only where
  * they are. */
+#include "model/arch.h"
 #include "model/quant.h"
 #include "tests/cpu/kit.h"
 
@@ -301,6 +302,69 @@ static void check_odd_values(struct rng *r)
     }
 }
 
+/* Scores of positions, in the order that cpu.h tells, to the bit; keys that are NULL are minus infinity, and none is read beyond its end. */
+static void check_index(struct rng *r, uint32_t heads, uint32_t width, uint32_t n)
+{
+    static float q[NTX_INDEX_HEADS_MAX * NTX_INDEX_HEAD_MAX], weights[NTX_INDEX_HEADS_MAX], score[64];
+    const uint16_t *key[64];
+    struct guarded mem = guard_new((size_t)n * width * 2);
+    uint16_t *rows = (uint16_t *)(void *)mem.end - (size_t)n * width;
+    for (uint32_t i = 0; i < heads * width; i++)
+        q[i] = rng_float(r);
+    for (uint32_t h = 0; h < heads; h++)
+        weights[h] = rng_float(r);
+    for (uint32_t p = 0; p < n; p++) {
+        for (uint32_t i = 0; i < width; i++)
+            rows[(size_t)p * width + i] = ntx_f32_to_f16(rng_float(r));
+        key[p] = p % 7 == 3 ? NULL : rows + (size_t)p * width;
+    }
+    const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
+    for (unsigned k = 0; ops; ops = isa_at(k++)) {
+        ops->index(&(struct ntx_index){q, weights, heads, width, key, score, n});
+        for (uint32_t p = 0; p < n; p++) {
+            float lane[16] = {0};
+            for (uint32_t h = 0; h < heads && key[p]; h++) {
+                float dot = 0;
+                for (uint32_t i = 0; i < width; i++)
+                    dot = fmaf(q[h * width + i], ntx_f16_to_f32(key[p][i]), dot);
+                lane[h % 16] = fmaf(weights[h], dot > 0 ? dot : 0, lane[h % 16]);
+            }
+            for (int step = 8; step; step /= 2)
+                for (int l = 0; l < step; l++)
+                    lane[l] += lane[l + step];
+            CHECK_MSG(score[p] == (key[p] ? lane[0] : -INFINITY), "%s, %u x %u, position %u of %u: %g, expected %g", ops->name, heads, width, p, n, (double)score[p], (double)lane[0]);
+        }
+    }
+    guard_free(mem);
+}
+
+/* Positions that are given one by one are summed as those of blocks are. */
+static void check_one_by_one(struct rng *r)
+{
+    enum { POS = 300 };
+    static float q[4 * 96], out[4 * 96], want[4 * 96];
+    struct kv k, v;
+    const void *each_k[POS], *each_v[POS];
+    kv_fill(&k, r, POS, 32, 96, NULL, NTX_KV_F16, true);
+    kv_fill(&v, r, POS, 32, 64, NULL, NTX_KV_F16, false);
+    for (uint32_t i = 0; i < 4 * 96; i++)
+        q[i] = rng_float(r);
+    struct ntx_attn a = {.q = q, .out = want, .n_q = 4, .n_rows = 1, .k = k.at, .v = v.at, .block_tokens = 32, .n_pos = POS, .head_k = 96, .head_v = 64, .scale = 0.1f};
+    ntx_cpu_pick("generic")->attend[NTX_KV_F16](&a);
+    for (uint32_t p = 0; p < POS; p++) {
+        each_k[p] = (const uint16_t *)k.at[p / 32] + p % 32 * 96;
+        each_v[p] = (const uint16_t *)v.at[p / 32] + p % 32 * 64;
+    }
+    a.k = each_k, a.v = each_v, a.block_tokens = 1, a.out = out;
+    const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
+    for (unsigned n = 0; ops; ops = isa_at(n++)) {
+        ops->attend[NTX_KV_F16](&a);
+        CHECK_MSG(!memcmp(out, want, 4 * 64 * sizeof *out), "%s", ops->name);
+    }
+    kv_free(&k, POS);
+    kv_free(&v, POS);
+}
+
 int main(void)
 {
     static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256}, quantised[] = {32, 64, 96, 128, 256, 160};
@@ -331,6 +395,11 @@ int main(void)
     }
     check_case(&r, NTX_KV_F16, 8, 300, 32, 576, 512, 1, 0); /* latents of DeepSeek's */
     check_rows(&r, NTX_KV_F16, 8, 8, 301, 32, 576, 512, 0, 0);
+    for (uint32_t heads = 1; heads <= NTX_INDEX_HEADS_MAX; heads += 1 + heads / 2)
+        for (uint32_t n = 1; n < 30; n += 6)
+            check_index(&r, heads, 16 * (1 + (heads + n) % 16), n);
+    check_index(&r, NTX_INDEX_HEADS_MAX, NTX_INDEX_HEAD_MAX, 64);
+    check_one_by_one(&r);
     check_store(&r, true);
     check_store(&r, false);
     check_odd_values(&r);

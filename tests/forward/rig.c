@@ -31,6 +31,17 @@ struct mk_options rig_latent(void)
     return o;
 }
 
+struct mk_options rig_choosing(void)
+{
+    struct mk_options o = rig_latent();
+    o.arch = "deepseek32";
+    o.q_lora = 256;
+    o.index_heads = 20;
+    o.index_head = 48;
+    o.index_most = 9;
+    return o;
+}
+
 /* The same model packed, in its place. */
 static void pack(const struct rig_options *o, const char *path)
 {

@@ -184,6 +184,37 @@ static void same_with_latents(void)
     }
 }
 
+/* Attention to chosen positions: by each layer, or by some for those behind them. */
+static void same_with_choices(void)
+{
+    static const struct { const char *arch, *type; uint32_t most, every; } is[] = {{"deepseek32", "F32", 5, 0}, {"deepseek32", "Q4_K_M", 17, 0}, {"glm-dsa", "Q8_0", 1, 2}, {"glm-dsa", "F32", 11, 3}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct mk_options make = rig_choosing();
+        make.arch = is[i].arch;
+        make.type = is[i].type;
+        make.index_most = is[i].most;
+        make.index_every = is[i].every;
+        same_by_circumstance(&(struct rig_options){.make = make});
+        same_in_company(&(struct rig_options){.make = make});
+    }
+}
+
+/* As long as a row sees no more than it may choose, it chooses all; and beyond that not. */
+static void choices_begin(void)
+{
+    struct rig_options o = {.make = rig_choosing()};
+    size_t n;
+    o.make.index_most = 30;
+    float *a = rig_logits(&o, N, 9, &n);
+    o.make.index_most = N;
+    float *all = rig_logits(&o, N, 9, &n);
+    const size_t each = n / N;
+    CHECK_SAME(a, all, 30 * each);
+    for (size_t p = 30; p < N; p++)
+        CHECK_MSG(memcmp(a + p * each, all + p * each, each * sizeof *a), "row %zu attends to all", p);
+    free(a), free(all);
+}
+
 /* Packed, by neurons in groups: the same for all circumstances, group sizes and places of the gate. */
 static void same_packed(void)
 {
@@ -340,7 +371,7 @@ static void same_with_windows(const char *arch, enum ntx_kv_type type)
 }
 
 /* A prefix that is shared: what goes on from a snapshot of it has the bits of a sequence of its own, whatever its first owner does meanwhile. */
-static void same_from_snapshots(bool windows, bool latent)
+static void same_from_snapshots(bool windows, struct mk_options (*latent)(void))
 {
     enum { PREFIX = 75, MORE = 20 };
     struct rig_options o = {.make = rig_model(), .max_rows = 40, .ctx = 512, .windows = windows, .kv_tokens = 1024};
@@ -349,7 +380,7 @@ static void same_from_snapshots(bool windows, bool latent)
     int32_t ids[PREFIX + MORE];
     size_t n;
     if (latent)
-        o.make = rig_latent();
+        o.make = latent();
     else
         o.make.arch = windows ? "gpt-oss" : "llama";
     o.make.type = "Q8_0";
@@ -441,9 +472,10 @@ int main(void)
     same_with_states("qwen35", false);
     same_with_states("qwen3next", true);
     same_with_states("qwen35moe", false);
-    same_from_snapshots(false, false);
-    same_from_snapshots(true, false);
-    same_from_snapshots(false, true);
+    same_from_snapshots(false, NULL);
+    same_from_snapshots(true, NULL);
+    same_from_snapshots(false, rig_latent);
+    same_from_snapshots(false, rig_choosing);
     same_with_windows("gpt-oss", NTX_KV_F16);
     same_with_windows("gpt-oss", NTX_KV_Q8_0);
     same_with_windows("gemma4", NTX_KV_F16);
@@ -475,6 +507,8 @@ int main(void)
     same_after_failures("qwen35", "Q8_0");
     same_with_experts();
     same_with_latents();
+    same_with_choices();
+    choices_begin();
     same_packed();
     packed_is_the_model();
     return 0;

@@ -26,7 +26,7 @@ static void of_all_kinds(void)
         {"llama", "F32", NULL, NTX_KV_F16, 0, 0, 2, false},       {"llama", "Q8_0", NULL, NTX_KV_Q8_0, 0, 0, 1, false},      {"qwen3", "Q4_K_M", "generic", NTX_KV_Q8_0, 96, 0, 3, false},
         {"qwen3", "F16", "avx2", NTX_KV_Q8_0, 128, 0, 2, false},  {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 2, false},    {"gpt-oss", "Q8_0", NULL, NTX_KV_Q8_0, 64, 6, 2, false},
         {"qwen3moe", "Q4_K", NULL, NTX_KV_F16, 0, 6, 2, false},   {"gpt-oss", "F32", NULL, NTX_KV_Q8_0, 64, 6, 2, true}, {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 1, true},
-        {"deepseek2", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false},
+        {"deepseek2", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false}, {"deepseek32", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct rig_options o = {.make = rig_model(), .kv_type = is[i].kv, .kernel = is[i].kernel, .threads = is[i].threads, .windows = is[i].windows};
@@ -34,6 +34,8 @@ static void of_all_kinds(void)
             continue;
         if (!strcmp(is[i].arch, "deepseek2"))
             o.make = rig_latent();
+        if (!strcmp(is[i].arch, "deepseek32"))
+            o.make = rig_choosing();
         o.make.arch = is[i].arch;
         o.make.type = is[i].type;
         o.make.layers = 2;
@@ -63,6 +65,13 @@ static void same_with_skips(void)
         struct rig_options o = {.make = rig_model(), .kv_type = propagate ? NTX_KV_Q8_0 : NTX_KV_F16};
         o.make.type = "Q8_0";
         o.skip = (struct ntx_skip_hooks){.probe_layer = PROBE, .propagate = propagate, .decide = decide};
+        same_as_chains(&o);
+        o.make = rig_choosing();
+        o.make.arch = "glm-dsa";
+        o.make.type = "Q8_0";
+        o.make.layers = 4;
+        o.make.index_every = 2; /* one that chooses may be skipped, and the one that goes by it not */
+        o.kv_type = NTX_KV_F16;
         same_as_chains(&o);
     }
 }

@@ -112,6 +112,10 @@ CASES = {
     'llama4.far.f32': '--arch llama4 --layers 4 --embd 64 --heads 2 --kv 1 --head-dim 32 --ff 64 --experts 4 --experts-used 1 --expert-ff 32 --expert-every 4 --ctx 32768 --rope-base 500000 --type F32 --seed 66',
     'mistral3.hot.f32': '--arch mistral3 --head-dim 32 --rope-scaling yarn --rope-factor 4 --rope-orig 16 --ctx 512 --type F32 --seed 67',
     'mistral4.joined.q8_0': '--arch mistral4 --experts 8 --experts-used 2 --expert-ff 128 --fused --shared-ff 128 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --kv-joined --dense 0 --temperature-length 33 --type Q8_0 --seed 69',
+    'deepseek32.f32': '--arch deepseek32 --experts 8 --experts-used 3 --groups 4 --groups-used 2 --expert-ff 96 --shared-ff 96 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --nextn 1 --biases --expert-scale 2.5 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.1 --index-heads 20 --index-head 128 --index-most 20 --type F32 --seed 70',
+    'deepseek32.q8_0': '--arch deepseek32 --experts 8 --experts-used 2 --expert-ff 128 --shared-ff 128 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 2 --index-heads 16 --index-most 41 --type Q8_0 --seed 71',
+    'glm-dsa.f32': '--arch glm-dsa --layers 5 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated 32 --value-dim 64 --kv-lora 96 --q-lora 64 --dense 1 --nextn 1 --biases --expert-scale 2.5 --rope-base 1000000 --index-heads 12 --index-most 16 --index-every 2 --type F32 --seed 72',
+    'glm-dsa.q4_k_m': '--arch glm-dsa --layers 4 --experts 8 --experts-used 2 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 16 --kv-lora 256 --q-lora 256 --dense 1 --index-heads 32 --index-head 64 --index-most 50 --type Q4_K_M --seed 73',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

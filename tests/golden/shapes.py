@@ -67,6 +67,13 @@ def latent(r):
         (['--layers', pick(r, 26, 27), '--dense', pick(r, 23, 24, 25)] if lite else ['--q-lora', pick(r, 48, 64, 160)] + maybe(r, '--nextn', '1')) + maybe(r, '--fused')
 
 
+def choosing(r):
+    o = latent(r)
+    while '--q-lora' not in o or '--kv-joined' in o:
+        o = latent(r)
+    return [x for x in o if x != '--sigmoid'] + ['--index-heads', pick(r, 8, 16, 20, 32), '--index-head', pick(r, 64, 128), '--index-most', pick(r, 3, 10, 20, 39)]
+
+
 def yarn(r, *orig):
     return maybe(r, '--rope-scaling', 'yarn', '--rope-factor', pick(r, 2, 8, 16), '--rope-orig', pick(r, *(orig or (64, 128))), '--ctx', '2048')
 
@@ -96,6 +103,8 @@ ARCHS = {
     'granite': dense,
     'deepseek': lambda r: first_experts(r) + maybe(r, '--expert-scale', '2.5') + yarn(r),
     'deepseek2': latent,
+    'deepseek32': choosing,
+    'glm-dsa': lambda r: choosing(r) + maybe(r, '--index-every', pick(r, 2, 3, 4)),
     'mistral4': lambda r: ['0.1' if o == '0.0707' else o for o in latent(r)] + maybe(r, '--temperature-length', pick(r, 3, 16, 39)),
     'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused') + maybe(r, '--delta-joined'),
     'qwen35': lambda r: dense(r) + delta(r),

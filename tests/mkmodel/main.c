@@ -22,6 +22,7 @@ static void usage(FILE *to)
             "  --expert-every N (1; llama4: of so many layers the last has experts)  --stretch N  --stretch-pattern N (no keys; llama4)  --temperature-length N (no key; deepseek2, mistral4)\n"
             "  gemma4, each third layer having no window: --window-head N (head-dim)  --full-kv N (kv)  --shared-kv N (0)  --layer-input N (none)  --no-v\n"
             "  --kv-lora N  --q-lora N (none)  --value-dim N (as --head-dim)  --kv-joined  --log-multiplier F (no key)   attention over latents: deepseek2\n"
+            "  --index-heads N (8)  --index-head N (64)  --index-most N (24)  --index-every N (no key: all layers)   of chosen positions: deepseek32, glm-dsa\n"
             "  --groups N (none: of experts)  --groups-used N  --sigmoid (router, where the architecture leaves it open)\n"
             "  --delta-head N (32)  --delta-heads N (4)  --delta-keys N (2)  --delta-taps N (4)  --attention-every N (4)     where layers are delta nets\n"
             "  --fused (an expert's gate and up are one matrix)  --delta-joined (qwen3next: a delta net's q, k, v and gate are)\n"
@@ -49,7 +50,10 @@ static const char *inconsistent(const struct mk_options *o)
         return "--experts wants an --arch with experts";
     if (o->rotated % 2 || o->rotated > head)
         return "--rotated must be even, and no more than a head";
-    if (!strcmp(o->arch, "deepseek2") && (!o->kv_lora || !o->rotated || o->rotated >= head))
+    bool chooses = !strcmp(o->arch, "deepseek32") || !strcmp(o->arch, "glm-dsa");
+    if (chooses && (!o->q_lora || o->kv_joined || (o->index_head ? o->index_head : 64) < o->rotated))
+        return "positions are chosen with --q-lora, without --kv-joined, and by an --index-head of --rotated values or more";
+    if ((chooses || !strcmp(o->arch, "deepseek2")) && (!o->kv_lora || !o->rotated || o->rotated >= head))
         return "attention over latents wants --kv-lora, and --rotated, less than --head-dim";
     if (o->experts && o->experts_used > o->experts)
         return "--experts-used is more than --experts";

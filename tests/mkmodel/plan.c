@@ -112,11 +112,12 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768 };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */ };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
     {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | LATENT}, {"mistral4", SHARED_COUNT | DENSE | LATENT},
+    {"deepseek32", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE}, {"glm-dsa", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE},
     {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
@@ -176,6 +177,11 @@ static const struct {
     {NTX_T_k_b, 0, 1.2f, OF_IN, false, true},
     {NTX_T_kv_b, 0, 1.2f, OF_IN, false, true},
     {NTX_T_v_b, 0, 1.2f, OF_IN, false, true},
+    {NTX_T_index_q, 0, 1.5f, OF_IN, false, true},
+    {NTX_T_index_k, 0, 1, OF_EMBD, false, true},
+    {NTX_T_index_k_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_index_k_bias, 0, 0.1f, PLAIN, false, false},
+    {NTX_T_index_heads, 0, 1, OF_EMBD, false, true},
     {NTX_T_q_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_k_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_v_bias, 0, 0.3f, PLAIN, false, false},
@@ -250,6 +256,13 @@ static void find_widths(struct plan *p)
     p->hp.delta.heads = or_else(o->delta_heads, 4);
     p->hp.delta.key_heads = or_else(o->delta_keys, 2);
     p->hp.delta.taps = or_else(o->delta_taps, 4);
+    if (says(o, CHOICE)) {
+        p->hp.index.heads = or_else(o->index_heads, 8);
+        p->hp.index.head = or_else(o->index_head, 64);
+        p->hp.index.most = or_else(o->index_most, 24);
+        for (uint32_t l = 0; l < o->layers; l += or_else(o->index_every, 1))
+            p->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
+    }
     ntx_set_recurrent(&p->hp, attention_every(o)); /* architectures without such layers do not look */
     if (is_gemma4(o))
         gemma4_widths(p);
@@ -515,6 +528,18 @@ static void kv_u32s(struct plan *p, const char *suffix, const uint32_t *v)
     mk_kv_arr(p->f, key, NTX_GGUF_U32, v, p->o->layers);
 }
 
+static void add_choice_keys(struct plan *p)
+{
+    uint32_t chooses[NTX_MAX_LAYERS];
+    kv_u32(p, "attention.indexer.head_count", p->hp.index.heads);
+    kv_u32(p, "attention.indexer.key_length", p->hp.index.head);
+    kv_u32(p, "attention.indexer.top_k", p->hp.index.most);
+    for (uint32_t l = 0; l < p->o->layers; l++)
+        chooses[l] = ntx_chooses(&p->hp, l);
+    if (p->o->index_every)
+        kv_u32s(p, "attention.indexer.types", chooses);
+}
+
 static void add_gemma4_keys(struct plan *p)
 {
     const struct mk_options *o = p->o;
@@ -632,6 +657,8 @@ static void add_keys(struct plan *p, uint32_t orig)
     }
     if (says(o, DELTA))
         add_delta_keys(p);
+    if (says(o, CHOICE))
+        add_choice_keys(p);
     if (says(o, SECTIONS))
         add_sections(p);
     add_router_keys(p);

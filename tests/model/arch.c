@@ -864,6 +864,64 @@ static void check_magnitudes(void)
     }
 }
 
+/* ---- deepseek32, glm-dsa */
+
+static struct mk_options choosing_options(const char *arch, uint32_t every)
+{
+    struct mk_options o = latent_options(false);
+    o.arch = arch;
+    o.layers = 5;
+    o.index_heads = 20;
+    o.index_head = 48;
+    o.index_most = 7;
+    o.index_every = every;
+    return o;
+}
+
+/* Layers that choose have queries, keys and weights of their own, and keep the keys; the others go by them. */
+static void check_choosing(const char *arch, uint32_t every)
+{
+    struct mk_options o = choosing_options(arch, every);
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.most == 7 && h->router.score == NTX_SCORE_SIGMOID);
+    for (uint32_t i = 0; i < 5; i++) {
+        const struct ntx_layer *l = &x.m->layers[i];
+        const struct ntx_step *c = ntx_layer_find(l, NTX_OP_CHOOSE), *put = ntx_layer_find(l, NTX_OP_PUT), *turn = ntx_layer_find(l, NTX_OP_HADAMARD);
+        bool chooses = !every || i % every == 0;
+        CHECK(ntx_layer_find(l, NTX_OP_ATTEND)->chosen && ntx_chooses(h, i) == chooses && (c != NULL) == chooses && (l->index_k != NTX_NO_TENSOR) == chooses);
+        CHECK(ntx_kept_k(h, i) == 48 && ntx_kept_v(h, i) == (chooses ? 48 : 0) && put->in[1] == (chooses ? NTX_BUF_V : NTX_BUF_NONE));
+        CHECK(!c || (c->heads == 20 && c->width == 48 && c->most == 7 && fabsf(c->scale * sqrtf(960) - 1) < 1e-6f));
+        CHECK(!c || (turn[-1].rotated == 8 && !turn[-1].offset && turn[-1].pairs == (strcmp(arch, "glm-dsa") ? NTX_ROPE_NEOX : NTX_ROPE_NORM)));
+    }
+    CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_Z), 960);
+    close_model(&x);
+}
+
+static void refuse_choice(const char *arch, const char *key, uint32_t v, const char *renamed, int rc, const char *text)
+{
+    struct mk_options o = choosing_options(arch, strcmp(arch, "glm-dsa") ? 0 : 2);
+    size_t n;
+    uint8_t *p = make_bytes_with(&o, NULL, &n);
+    if (renamed)
+        rename_in(p, n, key, renamed);
+    else
+        set_u32(p, n, key, v);
+    finish(p, n, rc, text);
+}
+
+static void refuse_choices(void)
+{
+    refuse_choice("deepseek32", "deepseek32.attention.indexer.head_count", 129, NULL, -EINVAL, "key 'deepseek32.attention.indexer.head_count' is 129; 1 to 128 are possible");
+    refuse_choice("deepseek32", "deepseek32.attention.indexer.key_length", 40, NULL, -ENOTSUP, "key 'deepseek32.attention.indexer.key_length' is 40; multiples of 16 are supported");
+    refuse_choice("deepseek32", "deepseek32.attention.indexer.key_length", 64, NULL, -EINVAL, "is 64 x 48 x 1 x 1, expected 64 x 64");
+    refuse_choice("deepseek32", "deepseek32.attention.indexer.top_k", 0, NULL, -EINVAL, "key 'deepseek32.attention.indexer.top_k' is 0; 1 to 4294967295 are possible");
+    refuse_choice("deepseek32", "deepseek32.attention.indexer.top_k", 0, "deepseek32.attention.indexer.types", -EINVAL, "key 'deepseek32.attention.indexer.top_k' is missing");
+    refuse_choice("glm-dsa", "glm-dsa.attention.indexer.types", 0, "glm-dsa.attention.indexer.tipes", -EINVAL, "tensor 'blk.1.indexer.attn_k.weight' is missing; a glm-dsa model needs it");
+    refuse_choice("glm-dsa", "glm-dsa.attention.q_lora_rank", 0, "glm-dsa.attention.q_lora_runk", -EINVAL, "key 'glm-dsa.attention.q_lora_rank' is missing; a glm-dsa model needs it");
+    refuse_choice("glm-dsa", "blk.2.indexer.k_norm.bias", 0, "blk.2.indexer.k_nurm.bias", -EINVAL, "tensor 'blk.2.indexer.k_norm.bias' is missing; a glm-dsa model needs it");
+}
+
 static void refuse_latent(const char *key, uint32_t v, const char *renamed, int rc, const char *text)
 {
     struct mk_options o = latent_options(false);
@@ -958,6 +1016,10 @@ int main(void)
     check_deepseek2();
     check_magnitudes();
     refuse_latents();
+    check_choosing("deepseek32", 0);
+    check_choosing("glm-dsa", 0);
+    check_choosing("glm-dsa", 2);
+    refuse_choices();
     CHECK_EQ(accepted(add_equal).n_head_kv, 2);
     CHECK_EQ(accepted(add_window).ctx_train, 100);
     struct ntx_hparams h = accepted(add_old_scale);

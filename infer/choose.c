@@ -1,0 +1,108 @@
+/* choose.c: attention to chosen positions (DeepSeek-V3.2's lightning indexer). Each position leaves a small key in a layer's state, in V's place; a row's small
+ * queries score the keys of all positions up to its own, and its attention reads the `most` best of them (of equal ones the first), in the order of positions.
+ * Where there are no more than that it reads all, as any attention does, and nothing is scored.
+ *
+ * A row's choice lasts until a later layer of the pass chooses for it anew: layers that do not choose go by it. A row that has skipped all layers that choose
+ * has no choice, and reads all. Scores are computed by parts of the positions, so that one row has work for all threads; who computes which changes no bit. */
+#include <math.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "infer/forward_impl.h"
+#include "infer/largest.h"
+
+enum { SPAN = 512 /* positions of an item */ };
+
+/* Where position p of what a row sees lies. */
+static uint32_t slot_of(const struct ntx_row *r, uint32_t p)
+{
+    uint32_t first = r->pos + 1 - r->n_path;
+    return p < first || !r->n_path ? p : r->path[p - first];
+}
+
+static bool is_hole(const uint8_t *hole, uint32_t slot) { return hole && hole[slot / 8] >> slot % 8 & 1; }
+
+static uint32_t chooser(const struct ntx_forward *f, uint32_t i) { return f->m.live[f->m.choosers[i]]; }
+
+static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const uint32_t spans = f->choice.spans, at = item / spans, i = f->choice.first + at, live = f->m.choosers[i], first = item % spans * SPAN;
+    const struct ntx_row *r = &f->b->rows[chooser(f, i)];
+    const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
+    const uint16_t *key[SPAN];
+    float weights[NTX_INDEX_HEADS_MAX];
+    if (first > r->pos)
+        return;
+    const uint32_t n = NTX_MIN((uint32_t)SPAN, r->pos + 1 - first);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t slot = slot_of(r, first + k);
+        key[k] = is_hole(hole, slot) ? NULL : (const uint16_t *)ntx_kv_v(r->kv, f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * s->width;
+    }
+    for (uint32_t h = 0; h < s->heads; h++)
+        weights[h] = f->buf[NTX_BUF_A].at[live * f->buf[NTX_BUF_A].ld + h] * s->scale;
+    f->c.ops->index(&(struct ntx_index){.q = f->buf[NTX_BUF_Z].at + live * f->buf[NTX_BUF_Z].ld, .weights = weights, .heads = s->heads, .width = s->width, .key = key,
+                                        .score = f->m.scores + at * f->c.ctx + first, .n = n});
+}
+
+static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const uint32_t row = chooser(f, f->choice.first + at), n = f->b->rows[row].pos + 1;
+    const float *score = f->m.scores + (size_t)at * f->c.ctx;
+    struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->most);
+    uint32_t *chosen = f->m.chosen + (size_t)row * f->m.most_chosen, k = 0;
+    for (uint32_t p = 0; p < n; p++)
+        if (score[p] != -INFINITY && ntx_cut_keeps(&cut, score[p]))
+            chosen[k++] = p;
+    f->m.n_chosen[row] = k;
+}
+
+/* Rows that see more positions than they may attend to, in m.choosers; the others attend to all. */
+static uint32_t find_choosers(struct ntx_forward *f, uint32_t most)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->n_live; i++) {
+        f->m.n_chosen[f->m.live[i]] = NTX__ALL;
+        if (f->b->rows[f->m.live[i]].pos >= most)
+            f->m.choosers[n++] = i;
+    }
+    return n;
+}
+
+int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r)
+{
+    uint32_t n = find_choosers(f, ntx__steps_of(f, r)->most), rows;
+    for (f->choice.first = 0; f->choice.first < n; f->choice.first += rows) {
+        uint32_t last = 0;
+        rows = NTX_MIN(n - f->choice.first, f->c.threads);
+        for (uint32_t i = 0; i < rows; i++)
+            last = NTX_MAX(last, f->b->rows[chooser(f, f->choice.first + i)].pos);
+        f->choice.spans = last / SPAN + 1;
+        ntx__each(f, score_span, rows * f->choice.spans);
+        ntx__each(f, choose_row, rows);
+    }
+    return 0;
+}
+
+bool ntx__has_chosen(const struct ntx_forward *f, uint32_t row) { return f->m.n_chosen && f->m.n_chosen[row] != NTX__ALL; }
+
+void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a)
+{
+    const struct ntx_row *r = &f->b->rows[row];
+    const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
+    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.most_chosen;
+    const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->m.n_chosen[row]; i++) {
+        uint32_t slot = slot_of(r, chosen[i]);
+        if (!is_hole(hole, slot))
+            lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, 0, slot) + slot % NTX_KV_BLOCK * bytes;
+    }
+    a->k = a->v = lane->chosen;
+    a->block_tokens = 1;
+    a->n_pos = n;
+    a->hole = NULL;
+}

@@ -1,0 +1,68 @@
+/* index.h: scores that positions are chosen by: part of ops.h. A lane is a query, and a query's product goes through the values in their order: so nothing is
+ * joined but the sum over queries, once for each position. */
+
+enum { INDEX_KEYS = 4 /* positions at a time */, INDEX_VECS = NTX_INDEX_HEADS_MAX / 16 };
+
+/* Lane g of vector v of values i: query 16 v + g; those that there are not are 0. */
+INLINE void index_turn(const struct ntx_index *a, uint32_t vecs, float *turned)
+{
+    memset(turned, 0, (size_t)a->width * vecs * 16 * sizeof *turned);
+    for (uint32_t h = 0; h < a->heads; h++)
+        for (uint32_t i = 0; i < a->width; i++)
+            turned[((size_t)i * vecs + h / 16) * 16 + h % 16] = a->q[(size_t)h * a->width + i];
+}
+
+/* 16 or 32 queries' part of n positions' sums. */
+INLINE void index_tile(const float *q, uint32_t vecs, uint32_t width, const float (*key)[NTX_INDEX_HEAD_MAX], const float *weights, struct f16 *sum, const int wide)
+{
+    struct f16 acc[INDEX_KEYS][2];
+    for (int j = 0; j < INDEX_KEYS; j++)
+        acc[j][0] = acc[j][1] = splat(0);
+    for (uint32_t i = 0; i < width; i++, q += 16 * (size_t)vecs) {
+        struct f16 x[2] = {load16(q), load16(wide > 1 ? q + 16 : q)};
+        for (int j = 0; j < INDEX_KEYS; j++) {
+            struct f16 by = splat(key[j][i]);
+            for (int v = 0; v < wide; v++)
+                acc[j][v] = fma16(x[v], by, acc[j][v]);
+        }
+    }
+    for (int v = 0; v < wide; v++)
+        for (int j = 0; j < INDEX_KEYS; j++)
+            sum[j] = fma16(load16(weights + 16 * v), max16(acc[j][v], splat(0)), sum[j]);
+}
+
+/* Positions whose keys are given, INDEX_KEYS of them; those that are NULL count as 0 here. */
+INLINE void index_keys(const struct ntx_index *a, const float *turned, const float *weights, uint32_t vecs, const uint16_t *const *key, float *score)
+{
+    float wide[INDEX_KEYS][NTX_INDEX_HEAD_MAX];
+    struct f16 sum[INDEX_KEYS];
+    for (int j = 0; j < INDEX_KEYS; j++) {
+        sum[j] = splat(0);
+        for (uint32_t i = 0; i < a->width; i += 16)
+            store16(wide[j] + i, key[j] ? load16_f16(key[j] + i) : splat(0));
+    }
+    uint32_t v = 0;
+    for (; WIDTH == 16 && v + 2 <= vecs; v += 2)
+        index_tile(turned + 16 * (size_t)v, vecs, a->width, wide, weights + 16 * v, sum, 2);
+    for (; v < vecs; v++)
+        index_tile(turned + 16 * (size_t)v, vecs, a->width, wide, weights + 16 * v, sum, 1);
+    for (int j = 0; j < INDEX_KEYS; j++)
+        score[j] = join16(sum[j]);
+}
+
+static void index_scores(const struct ntx_index *a)
+{
+    float turned[NTX_INDEX_HEAD_MAX * NTX_INDEX_HEADS_MAX], weights[NTX_INDEX_HEADS_MAX] = {0}, score[INDEX_KEYS];
+    const uint32_t vecs = (a->heads + 15) / 16;
+    index_turn(a, vecs, turned);
+    memcpy(weights, a->weights, a->heads * sizeof *weights);
+    for (uint32_t p = 0; p < a->n; p += INDEX_KEYS) {
+        const uint16_t *key[INDEX_KEYS];
+        uint32_t n = NTX_MIN((uint32_t)INDEX_KEYS, a->n - p);
+        for (uint32_t j = 0; j < INDEX_KEYS; j++)
+            key[j] = j < n ? a->key[p + j] : NULL;
+        index_keys(a, turned, weights, vecs, key, score);
+        for (uint32_t j = 0; j < n; j++)
+            a->score[p + j] = key[j] && score[j] == score[j] ? score[j] : -INFINITY;
+    }
+}
