@@ -71,7 +71,7 @@ def choosing(r):
     o = latent(r)
     while '--q-lora' not in o or '--kv-joined' in o:
         o = latent(r)
-    return [x for x in o if x != '--sigmoid'] + ['--index-heads', pick(r, 8, 16, 20, 32), '--index-head', pick(r, 64, 128), '--index-most', pick(r, 3, 10, 20, 39)]
+    return [x for x in o if x not in ('--sigmoid', '--fused')] + ['--index-heads', pick(r, 8, 16, 20, 32), '--index-head', pick(r, 64, 128), '--index-most', pick(r, 3, 10, 20, 39)]
 
 
 def yarn(r, *orig):

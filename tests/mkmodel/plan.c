@@ -260,7 +260,7 @@ static void find_widths(struct plan *p)
         p->hp.index.heads = or_else(o->index_heads, 8);
         p->hp.index.head = or_else(o->index_head, 64);
         p->hp.index.most = or_else(o->index_most, 24);
-        for (uint32_t l = 0; l < o->layers; l += or_else(o->index_every, 1))
+        for (uint32_t l = 0; l < o->layers + o->nextn; l += or_else(o->index_every, 1))
             p->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
     }
     ntx_set_recurrent(&p->hp, attention_every(o)); /* architectures without such layers do not look */
