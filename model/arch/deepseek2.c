@@ -164,10 +164,11 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 const struct ntx__arch ntx__arch_deepseek2 = {SAME};
 const struct ntx__arch ntx__arch_mistral4 = {SAME};
 
-#define CHOOSING                                                                                                                                               \
+/* llama.cpp takes no multiplier of YaRN with GLM-5, whose files have none: it is refused. */
+#define CHOOSING(...)                                                                                                                                               \
     .experts = NTX__MAYBE, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = choosing_keys, .layer = layer, \
     .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers", \
-            "rope.scaling.yarn_log_multiplier", "attention.indexer.head_count", "attention.indexer.top_k"}
+            "attention.indexer.head_count", "attention.indexer.top_k", __VA_ARGS__}
 
-const struct ntx__arch ntx__arch_deepseek32 = {CHOOSING};
-const struct ntx__arch ntx__arch_glm_dsa = {CHOOSING};
+const struct ntx__arch ntx__arch_deepseek32 = {CHOOSING("rope.scaling.yarn_log_multiplier")};
+const struct ntx__arch ntx__arch_glm_dsa = {CHOOSING(NULL)};

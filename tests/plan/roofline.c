@@ -242,6 +242,10 @@ static void test_names(void)
     check_experts("deepseek-v2-lite@q4_k_m", "16", "3", 26); /* as published: 15.7 and 2.4, of these without embeddings */
     check_experts("deepseek-v2@q4_k_m", "236", "21", 59);
     check_experts("deepseek-v3@q4_k_m", "671", "38", 58);
+    check_experts("deepseek-v3.2@q4_k_m", "672", "38", 58); /* what chooses positions included */
+    check_experts("glm-5@q4_k_m", "744", "42", 75); /* published as A40B: without embeddings */
+    named("glm-5.2@q4_k_m", &o);
+    CHECK_EQ(ntx_outline_kv_values(&o), 78 * 576 + 21 * 128); /* 21 of its layers choose */
     check_experts("kimi-k2@f16", "1026", "33", 60);
     check_experts("glm-4.7-flash@q8_0", "30", "4", 46);
     check_experts("mistral-small-4@q4_k_m", "119", "7", 36); /* published as 119B-A6.5B: the embedding matrix is counted, too */
