@@ -56,7 +56,7 @@ static int scale_keys(struct ntx__keys *k)
         (hp->temperature.scale != 0 && (rc = ntx__key_u32(k, "attention.temperature_length", -1, 1, INT32_MAX, &hp->temperature.length))))
         return rc;
     hp->ctx_plain = hp->temperature.length;
-    if (k->arch == &ntx__arch_mistral4 && tenth != 0 && !(fabsf(tenth - 0.1f) < 1e-6f)) /* llama.cpp takes it otherwise there */
+    if ((k->arch == &ntx__arch_mistral4 || k->arch == &ntx__arch_deepseek32) && tenth != 0 && !(fabsf(tenth - 0.1f) < 1e-6f)) /* llama.cpp takes it otherwise there */
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %g: 0.1 is supported with a %s model", ntx__key_of(k, "rope.scaling.yarn_log_multiplier"), (double)tenth, k->name);
     double by = (double)tenth / (double)0.1f, rotated = hp->rope_attn_factor;
     if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 && by != 0)

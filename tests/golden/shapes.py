@@ -103,7 +103,7 @@ ARCHS = {
     'granite': dense,
     'deepseek': lambda r: first_experts(r) + maybe(r, '--expert-scale', '2.5') + yarn(r),
     'deepseek2': latent,
-    'deepseek32': choosing,
+    'deepseek32': lambda r: ['0.1' if o == '0.0707' else o for o in choosing(r)],
     'glm-dsa': lambda r: [x for x in choosing(r) if x not in ('--log-multiplier', '0.0707', '0.1')] + maybe(r, '--index-every', pick(r, 2, 3, 4)),
     'mistral4': lambda r: ['0.1' if o == '0.0707' else o for o in latent(r)] + maybe(r, '--temperature-length', pick(r, 3, 16, 39)),
     'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused') + maybe(r, '--delta-joined'),
