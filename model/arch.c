@@ -385,6 +385,18 @@ static bool predicts(const struct opening *o, const char *name)
     return known || of_matrix(o, name, ".scale");
 }
 
+/* What positions would be chosen by, in a layer that goes by another's choice: a file may have it all the same. */
+static bool is_unread(const struct opening *o, const char *name)
+{
+    unsigned block;
+    int n = 0, t = NTX_T_index_q;
+    if (!o->m->hp.index.head || sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block >= o->m->hp.n_layers || ntx_chooses(&o->m->hp, block))
+        return false;
+    while (t <= NTX_T_index_heads && strcmp(name + n, name_of(o->arch, (enum ntx_tensor)t)))
+        t++;
+    return t <= NTX_T_index_heads;
+}
+
 /* Nobody's place. Scales of matrices where they have none (ntx_is_scalable) are for ntx quantize to put into the weights. */
 static int no_place(const struct opening *o, const char *name)
 {
@@ -399,7 +411,7 @@ static int get_tensors(struct opening *o)
     for (uint32_t l = 0; !rc && l < o->m->hp.n_layers; l++)
         rc = get_layer(o, l);
     for (uint64_t i = 0; !rc && i < ntx_gguf_n_tensors(o->g); i++)
-        if (!o->used[i] && !predicts(o, ntx_gguf_tensor_at(o->g, i)->name) && !of_matrix(o, ntx_gguf_tensor_at(o->g, i)->name, ".input_scale"))
+        if (!o->used[i] && !predicts(o, ntx_gguf_tensor_at(o->g, i)->name) && !is_unread(o, ntx_gguf_tensor_at(o->g, i)->name) && !of_matrix(o, ntx_gguf_tensor_at(o->g, i)->name, ".input_scale"))
             return no_place(o, ntx_gguf_tensor_at(o->g, i)->name);
     return rc;
 }

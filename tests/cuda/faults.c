@@ -318,6 +318,12 @@ static void lacking(void)
     CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
     CHECK_STR(why.text, "what layer 0 does (ATTEND) is computed on the CPU only");
     rig_close(&r);
+    const struct rig_options choosing = {.make = rig_choosing()};
+    rig_open(&r, &choosing);
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
+    CHECK_STR(why.text, "what layer 0 does (CHOOSE) is computed on the CPU only");
+    CHECK_EQ(ntx_backend_can(NULL, r.model, 0, &why), 0);
+    rig_close(&r);
 }
 
 int main(int argc, char **argv)
