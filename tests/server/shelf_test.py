@@ -248,36 +248,57 @@ def full():
     equal(len(files()), 1, "the file of before, whose successor had no room")
 
 
-def killed():
-    """Daemons die at any moment, the state being written or read."""
+def writing(seconds):
+    """Waits for a file that is being written, that long at most."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not glob.glob(os.path.join(place, "*.new")):
+        pass
+
+
+def killed(file, kills):
+    """Daemons die at any moment, state being written or read: of texts that come again, of what follows them, and of new ones, in less room than they want."""
     clear()
     draw = random.Random(int(os.environ.get("NTX_SHELF_SEED", "1")))
     prompts = [ids(100 + 60 * i, 20 + i) for i in range(4)]
-    want = answers(prompts)
-    used = 0
-    with daemons() as d:
-        fresh = True
-        for i in range(KILLS):
-            c = loaded(d) if fresh else d.client()
-            k = draw.randrange(4)
+    prompts += [p + a + ids(12, 30) for p, a in zip(prompts, answers(prompts, file))]
+    want = answers(prompts, file)
+    put(prompts[3], file)
+    most = 4 * os.path.getsize(files()[0])
+    clear()
+    used = torn = 0
+    new = []
+    with daemons(most=str(most)) as d:
+        fresh, c = True, loaded(d, file)
+        for i in range(kills):
+            k = k % 4 + 4 if fresh and i else draw.randrange(8) # after a restart, what goes on from the text before it
             a = ask(c, prompts[k])
             equal(a.tokens, want[k], "after %d kills" % i)
-            used += a.cached > 0
-            c.generate(tokens=prompts[draw.randrange(4)], ignore_eos=True, max_tokens=6, temp=0.0)
-            time.sleep(draw.random() * 0.05)
+            used += fresh and a.cached > 0
+            new.append(ids(draw.randrange(80, 260), 40 + i))
+            new.append(ask(c, new[-1]).tokens)
+            if draw.random() < 0.4:
+                c.generate(tokens=prompts[draw.randrange(8)], ignore_eos=True, max_tokens=6, temp=0.0)
+                time.sleep(draw.random() * 0.05)
+            else:
+                writing(0.05)
             name = draw.choice(("computed", "computed", "iod", "predictor"))
             d.kill(name)
             c.close()
             fresh = name == "computed"
+            left = glob.glob(os.path.join(place, "*.new"))
+            torn += len(left)
+            check(sum(os.path.getsize(f) for f in files()) <= most and len(left) <= 1, "after", i, "kills:", os.listdir(place))
             if fresh:
                 with d.lock:
                     d.spawn("computed")
-        c = loaded(d) if fresh else d.client()
+            c = loaded(d, file) if fresh else d.client()
         for p, w in zip(prompts, want):
             equal(ask(c, p).tokens, w, "after all kills")
         c.close()
         check("is not used" not in d.text(), "a kill left a torn file")
-    check(used and not glob.glob(os.path.join(place, "*.new")) and len(files()) <= 12, "left:", used, os.listdir(place))
+    equal(new[1::2], answers(new[::2], file), "texts that were new")
+    check((used and torn or kills < 100) and not glob.glob(os.path.join(place, "*.new")), "used", used, "torn", torn, "left:", os.listdir(place))
+    print("%d kills: %d in the middle of writing; %d texts went on from a file" % (kills, torn, used))
 
 
 restored()
@@ -292,5 +313,7 @@ bounded()
 torn_ones()
 recent()
 full()
-killed()
+killed(model, KILLS // 2)
+killed(windows, KILLS // 4)
+killed(hybrid, KILLS - KILLS // 2 - KILLS // 4)
 print("what was computed outlives the process, and", KILLS, "kills")
