@@ -301,6 +301,13 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         ntx__latent_end(f, lane, group[0], head, &a);
 }
 
+/* All groups of rows of some heads in their order: sums over rows are the same for any threads. */
+static void attend_in_turn(struct ntx_forward *f, uint32_t heads, unsigned thread)
+{
+    for (uint32_t g = 0; g < f->n_attn_groups; g++)
+        attend_heads(f, heads * f->n_attn_groups + g, thread);
+}
+
 static void quantize_attended(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
@@ -313,7 +320,11 @@ static int attend(struct ntx_forward *f, const struct ntx__run *r)
     if (rc)
         return rc;
     f->n_attn_groups = group_rows(f);
-    ntx__each(f, attend_heads, f->n_attn_groups * (ntx_dims_of(f->hp, f->layer).n_head / heads_at_once(f)));
+    const uint32_t items = ntx_dims_of(f->hp, f->layer).n_head / heads_at_once(f);
+    if (f->c.sums)
+        ntx__each(f, attend_in_turn, items);
+    else
+        ntx__each(f, attend_heads, f->n_attn_groups * items);
     ntx__give_run(f, r);
     ntx__each(f, quantize_attended, f->n_live);
     return 0;

@@ -16,12 +16,14 @@ struct ntx_input_sums {
     float *sum, *count;
 };
 
-/* Tensors that layers multiply by; not routers, which stay as precise as they are. */
+/* Tensors that layers multiply by; not routers, which stay as precise as they are, nor a head's K and V in one (latent.c), whose K is multiplied from the
+ * other side. */
 static bool is_summed(const struct ntx_model *m, uint32_t layer, uint32_t kind)
 {
-    uint8_t use = ntx_tensor_kinds[kind].use;
-    return m->layers[layer].tensor[kind] != NTX_NO_TENSOR && (use == NTX_USE_MATRIX || use == NTX_USE_EXPERT);
+    return m->layers[layer].tensor[kind] != NTX_NO_TENSOR && ntx_is_matrix((enum ntx_tensor)kind) && kind != NTX_T_router && kind != NTX_T_kv_b;
 }
+
+static bool has_several(uint32_t kind) { return ntx_tensor_kinds[kind].use == NTX_USE_EXPERT || ntx_tensor_kinds[kind].use == NTX_USE_HEADS; }
 
 /* Numbers them; of: NULL where only the sizes are wanted. */
 static void lay(const struct ntx_model *m, struct of_tensor *of, uint64_t *sums, uint64_t *counts)
@@ -32,7 +34,7 @@ static void lay(const struct ntx_model *m, struct of_tensor *of, uint64_t *sums,
             if (!is_summed(m, l, k))
                 continue;
             const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, m->layers[l].tensor[k]);
-            struct of_tensor is = {(uint32_t)t->ne[0], ntx_tensor_kinds[k].use == NTX_USE_EXPERT ? (uint32_t)t->ne[2] : 1, *sums, *counts};
+            struct of_tensor is = {(uint32_t)t->ne[0], has_several(k) ? (uint32_t)t->ne[2] : 1, *sums, *counts};
             if (of)
                 of[m->layers[l].tensor[k]] = is;
             *sums += (uint64_t)is.n * is.n_mat;
@@ -82,22 +84,22 @@ NTX_CLONES static void add_squares(float *restrict sum, const float *restrict x,
         sum[i] += x[i] * x[i];
 }
 
-void ntx_input_sums_add(struct ntx_input_sums *s, uint32_t tensor, uint32_t expert, const float *x, size_t ld, uint32_t n_rows)
+void ntx_input_sums_add(struct ntx_input_sums *s, uint32_t tensor, uint32_t number, const float *x, size_t ld, uint32_t n_rows)
 {
     const struct of_tensor *t = &s->of[tensor];
-    if (expert >= t->n_mat)
+    if (number >= t->n_mat)
         return;
     for (uint32_t i = 0; i < n_rows; i++)
-        add_squares(s->sum + t->at + (uint64_t)expert * t->n, x + i * ld, t->n);
-    s->count[t->count_at + expert] += (float)n_rows;
+        add_squares(s->sum + t->at + (uint64_t)number * t->n, x + i * ld, t->n);
+    s->count[t->count_at + number] += (float)n_rows;
 }
 
 uint32_t ntx_input_sums_matrices(const struct ntx_input_sums *s, uint32_t tensor) { return tensor < s->n_tensors ? s->of[tensor].n_mat : 0; }
 
-const float *ntx_input_sums_of(const struct ntx_input_sums *s, uint32_t tensor, uint32_t expert, uint32_t *n, float *count)
+const float *ntx_input_sums_of(const struct ntx_input_sums *s, uint32_t tensor, uint32_t number, uint32_t *n, float *count)
 {
     const struct of_tensor *t = &s->of[tensor];
     *n = t->n;
-    *count = s->count[t->count_at + expert];
-    return s->sum + t->at + (uint64_t)expert * t->n;
+    *count = s->count[t->count_at + number];
+    return s->sum + t->at + (uint64_t)number * t->n;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "infer/forward_impl.h"
+#include "infer/input_sums.h"
 
 static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
 
@@ -21,12 +22,14 @@ static const uint8_t *matrix(const struct ntx_forward *f, enum ntx_tensor t, uin
     return (const uint8_t *)(const void *)f->vec[t] + ((size_t)head * rows + r) * layer(f)->of[t].row_bytes;
 }
 
-/* y [n x ldy] = W x of n vectors, ldx floats apart. */
-static void multiply(struct ntx_forward *f, const struct ntx__lane *lane, const struct ntx_weight *w, const uint8_t *rows, uint32_t n_out, const float *x, size_t ldx, uint32_t n,
+/* y [n x ldy] = W x of n vectors, ldx floats apart. head: whose W is. */
+static void multiply(struct ntx_forward *f, const struct ntx__lane *lane, const struct ntx_weight *w, uint32_t head, const uint8_t *rows, uint32_t n_out, const float *x, size_t ldx, uint32_t n,
                      float *y, size_t ldy)
 {
     enum ntx_act form = ntx_act_for(w->type);
     size_t stride = ntx_act_row_bytes(form, w->n_in);
+    if (f->c.sums && !f->hp->kv_joined)
+        ntx_input_sums_add(f->c.sums, w->tensor, head, x, ldx, n);
     for (uint32_t i = 0; i < n; i++)
         f->c.ops->act_quantize[form](x + i * ldx, (uint8_t *)lane->latent_x + i * stride, w->n_in);
     f->c.ops->matmul[w->type](rows, w->row_bytes, n_out, w->n_in, lane->latent_x, stride, n, y, ldy);
@@ -39,7 +42,7 @@ static void absorb(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t
     const struct ntx_weight *k = &layer(f)->k_b, *kv = &layer(f)->kv_b;
     const uint32_t plain = hp->head_k - hp->rope_dim;
     if (!hp->kv_joined) {
-        multiply(f, lane, k, matrix(f, NTX_T_k_b, head, hp->kv_lora, 0), hp->kv_lora, a->q, a->ld_q, a->n_rows, to, ld);
+        multiply(f, lane, k, head, matrix(f, NTX_T_k_b, head, hp->kv_lora, 0), hp->kv_lora, a->q, a->ld_q, a->n_rows, to, ld);
         return;
     }
     for (uint32_t i = 0; i < a->n_rows; i++)
@@ -77,6 +80,6 @@ void ntx__latent_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32
     const uint32_t plain = joined ? hp->head_k - hp->rope_dim : 0;
     const enum ntx_tensor t = joined ? NTX_T_kv_b : NTX_T_v_b;
     for (uint32_t h = 0; h < a->n_q; h++)
-        multiply(f, lane, &layer(f)->of[t], matrix(f, t, head + h, plain + hp->head_v, plain), hp->head_v, a->out + (size_t)h * hp->kv_lora, a->ld_out, a->n_rows,
+        multiply(f, lane, &layer(f)->of[t], head + h, matrix(f, t, head + h, plain + hp->head_v, plain), hp->head_v, a->out + (size_t)h * hp->kv_lora, a->ld_out, a->n_rows,
                  f->m.attn + row * f->ld_attn + (size_t)(head + h) * hp->head_v, f->ld_attn);
 }

@@ -2,7 +2,8 @@
  * that is multiplied by large numbers does more harm, so the quantiser lets it cost more.
  *
  * The file is a GGUF as llama.cpp makes and reads it: general.type "imatrix"; for each matrix T a tensor "T.in_sum2", F32 [inputs x matrices], sums of
- * squares, and "T.counts", F32 [1 x matrices], how many tokens were summed; several matrices for experts, of which one may have seen none. */
+ * squares, and "T.counts", F32 [1 x matrices], how many tokens were summed; several matrices for experts, of which one may have seen none, and for
+ * heads (DeepSeek's attn_k_b and attn_v_b; llama.cpp has those of all heads as inputs of one matrix, with one count). */
 #ifndef NTX_QUANTIZE_IMATRIX_H
 #define NTX_QUANTIZE_IMATRIX_H
 

@@ -65,9 +65,11 @@ static int take_importance(struct ntx__job *j, struct ntx_err *err)
     for (uint32_t i = 0; i < j->n; i++) {
         const struct ntx_gguf_tensor *t = j->target[i].t;
         const struct ntx_importance *k = ntx_imatrix_find(j->o->imatrix, t->name);
-        if (k && (k->n != t->ne[0] || (k->n_mat != 1 && k->n_mat != t->ne[2] * t->ne[3])))
+        const uint64_t n_mat = t->ne[2] * t->ne[3];
+        const bool counted_once = k && k->n_mat == 1 && k->n == t->ne[0] * n_mat; /* llama.cpp's, of heads */
+        if (k && !counted_once && (k->n != t->ne[0] || (k->n_mat != 1 && k->n_mat != n_mat)))
             return ntx_err_set(err, -EINVAL, "the importance matrix is another model's: it has %u x %u values for tensor '%s', which has %llu x %llu inputs", k->n_mat, k->n,
-                               t->name, (unsigned long long)(t->ne[2] * t->ne[3]), (unsigned long long)t->ne[0]);
+                               t->name, (unsigned long long)n_mat, (unsigned long long)t->ne[0]);
         j->target[i].importance = k;
     }
     return 0;
@@ -85,7 +87,7 @@ static int look_at_importance(struct ntx__job *j, struct ntx_err *err)
             return ntx_err_set(err, -EINVAL, "tensor '%s' would be %s, which is worth little without an importance matrix%s; make one with ntx imatrix MODEL TEXT -o FILE, and give it with --imatrix FILE",
                                k->t->name, ntx_type_info(k->type)->name, j->o->imatrix ? ", and this one says nothing about it" : "");
         r->n_unknown += j->o->imatrix && !k->importance;
-        for (uint32_t m = 0; k->importance && k->importance->n_mat > 1 && m < k->importance->n_mat; m++) {
+        for (uint32_t m = 0; k->importance && strstr(k->t->name, "_exps.") && k->importance->n_mat > 1 && m < k->importance->n_mat; m++) {
             r->n_unseen += k->importance->count[m] == 0;
             r->n_experts++;
         }
@@ -145,6 +147,15 @@ static uint64_t bytes_of(const struct ntx__target *k)
     return k->dropped ? 0 : ntx_row_bytes(k->type, k->t->ne[0]) * k->t->ne[1] * k->t->ne[2] * k->t->ne[3];
 }
 
+/* Of blocks behind the layers, which foretell tokens, no text tells anything: nobody runs them for it. */
+static uint32_t seen_or_safe(struct ntx__job *j, const struct ntx__target *k, uint32_t type)
+{
+    if (!j->o->imatrix || k->importance || type == k->t->type || !ntx_mix_foretells(j->g, k->t->name) || !ntx_mix_needs_importance(j->o->mix, k->t->name, type))
+        return type;
+    j->report->n_foretell++;
+    return type == NTX_IQ3_XXS || type == NTX_Q2_K ? NTX_Q3_K : NTX_Q2_K;
+}
+
 static int choose_types(struct ntx__job *j, struct ntx_err *err)
 {
     const struct ntx_quantize_options *o = j->o;
@@ -153,7 +164,7 @@ static int choose_types(struct ntx__job *j, struct ntx_err *err)
     int rc = given && type ? take_rules(j, given, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc && o->mix && !(rc = ntx_mix_choose(o->mix, j->g, &of, o->pure, given, type, &j->report->n_other, err)))
         for (uint32_t i = 0; i < j->n; i++)
-            j->target[i].type = type[i];
+            j->target[i].type = given[i] == NTX_TYPE_LIMIT ? seen_or_safe(j, &j->target[i], type[i]) : type[i];
     if (!rc && !o->mix)
         rc = ntx__choose_by_size(j, given, o->fit, err);
     free(given);

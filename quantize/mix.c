@@ -269,17 +269,23 @@ struct ntx_mix_model ntx_mix_model_of(const struct ntx_gguf *g, bool importance)
     return m;
 }
 
-struct named {
-    uint32_t i;
-    int layer;
-    const char *name;
-};
-
 static int layer_of(const char *name)
 {
     int layer = -1;
     return sscanf(name, "blk.%d.", &layer) == 1 ? layer : -1;
 }
+
+bool ntx_mix_foretells(const struct ntx_gguf *g, const char *name)
+{
+    int64_t blocks = arch_number(g, "block_count", 0), behind = arch_number(g, "nextn_predict_layers", 0);
+    return behind > 0 && layer_of(name) >= blocks - behind;
+}
+
+struct named {
+    uint32_t i;
+    int layer;
+    const char *name;
+};
 
 /* By layer, then by name: what counts as the first of a role is the same however a file is ordered. */
 static int compare(const void *a, const void *b)

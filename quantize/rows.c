@@ -77,17 +77,18 @@ static bool all_finite(const float *x, uint64_t n)
 static void take_importance(const struct ntx__target *t, uint64_t matrix, struct scratch *s)
 {
     const struct ntx_importance *from = t->importance;
-    uint64_t at = from->n_mat > 1 ? matrix : 0;
+    const uint64_t n = t->t->ne[0];
+    const float count = from->count[from->n_mat > 1 ? matrix : 0], *sum2 = from->sum2 + (from->n_mat > 1 || from->n > n ? matrix * n : 0);
     double mean = 0;
     s->matrix = matrix;
-    s->seen = from->count[at] > 0;
-    for (uint32_t i = 0; i < from->n && s->seen; i++) {
-        s->importance[i] = from->sum2[at * from->n + i] / from->count[at];
+    s->seen = count > 0;
+    for (uint64_t i = 0; i < n && s->seen; i++) {
+        s->importance[i] = sum2[i] / count;
         mean += (double)s->importance[i];
     }
     s->seen = s->seen && mean > 0 && isfinite(mean);
-    for (uint32_t i = 0; i < from->n && s->seen; i++)
-        s->importance[i] = NTX_MAX(s->importance[i], LEAST_SHARE * (float)(mean / from->n));
+    for (uint64_t i = 0; i < n && s->seen; i++)
+        s->importance[i] = NTX_MAX(s->importance[i], LEAST_SHARE * (float)(mean / (double)n));
 }
 
 static struct sums sums_of(const struct ntx__rows *r, const struct scratch *s, uint64_t n)

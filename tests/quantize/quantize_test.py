@@ -75,6 +75,24 @@ ORACLE = (
 )
 
 
+# The same of models whose matrices are several in a tensor, or take other inputs than most: rows that came to each, and the sums of the squares of their
+# inputs, in 2 windows of 256 tokens. llama.cpp has the inputs of all heads under one count.
+SEVERAL = (
+    # experts whose input is weighed by the share, in each second layer
+    ("--arch llama4 --layers 4 --head-dim 64 --experts-used 1 --expert-every 2", 36 - 2, {
+        "blk.1.ffn_gate_exps.weight": ([53, 117, 64, 42, 132, 104], [11329.9, 24742.7, 13099.0, 8315.77, 28207.8, 21785.5]),
+        "blk.1.ffn_down_exps.weight": ([53, 117, 64, 42, 132, 104], [3350.31, 7747.55, 3550.29, 2294.86, 7946.81, 5601.03]),
+        "blk.3.ffn_up_exps.weight": ([104, 50, 99, 117, 78, 64], [19696.7, 10242.4, 20981.5, 22070.5, 16434.5, 13277.4])}),
+    # an expert's gate and up in one matrix
+    ("--arch mistral4 --kv-lora 64 --q-lora 64 --head-dim 64 --rotated 32 --experts-used 2 --fused", 24 - 2, {
+        "blk.1.ffn_gate_up_exps.weight": ([181, 143, 126, 122, 277, 175], [46287.3, 36598.0, 32114.7, 31295.9, 70871.4, 44759.7]),
+        "blk.1.ffn_down_exps.weight": ([181, 143, 126, 122, 277, 175], [15347.0, 13030.6, 10706.4, 9791.15, 25497.5, 16879.4])}),
+    # a matrix of each head
+    ("--arch deepseek2 --kv-lora 256 --q-lora 256 --head-dim 64 --rotated 32 --experts-used 2", 26 - 2, {
+        "blk.1.attn_k_b.weight": ([512] * 4, 148259.5), "blk.1.attn_v_b.weight": ([512] * 4, 248206.6)}),
+)
+
+
 def check_mixes():
     for mix, want in CHOSEN.items():
         got = collections.Counter(types(DEMO, OUT, mix).values())
@@ -274,6 +292,60 @@ def check_imatrix():
         os.unlink(TMP + "/" + n)
 
 
+def mkmodel(options, path):
+    subprocess.run([os.environ["NTX_BIN"] + "/ntx-mkmodel", "--layers", "2", "--embd", "256", "--ff", "256", "--heads", "4", "--experts", "6", "--expert-ff", "256", "--type", "F16",
+                    "--seed", "3", "--vocab-from", DEMO, *options.split(), path], check=True, stdout=subprocess.DEVNULL)
+
+
+def near(a, b):
+    return abs(a - b) < 2e-3 * b
+
+
+def check_several():
+    """Matrices of experts and of heads: what is summed is what llama.cpp sums, and is enough for two bits."""
+    text = os.environ["NTX_SOURCE"] + "/models/held-out.txt"
+    path, again, model = TMP + "/im.gguf", TMP + "/im2.gguf", TMP + "/m.gguf"
+    from gguf_edit import Gguf
+    for options, n, want in SEVERAL:
+        mkmodel(options, model)
+        imatrix(model, text, "-o", path, "--ctx", "256", "--limit", "512", "--threads", "1")
+        imatrix(model, text, "-o", again, "--ctx", "256", "--limit", "512", "--threads", "3")
+        assert digest(path) == digest(again), options
+        s = sums(path)
+        assert len(s) == n, (options, len(s))
+        for name, (counts, totals) in want.items():
+            v, got = s[name]
+            each = len(v) // len(counts)
+            assert list(got) == counts, (name, got)
+            if isinstance(totals, float):
+                assert near(sum(v), totals), (name, sum(v))
+            else:
+                assert all(near(sum(v[i * each:(i + 1) * each]), t) for i, t in enumerate(totals)), name
+        done(model, OUT, "IQ2_XXS", "--imatrix", path)
+    # heads under one count
+    one = digest(OUT)
+    g = Gguf(path)
+    for name in [n for n in g.tensors if n.endswith(b"_b.weight.counts") and b"attn_q" not in n]:
+        ne, kind, data = g.tensors[name[:-7] + b".in_sum2"]
+        g.tensors[name[:-7] + b".in_sum2"] = [[ne[0] * ne[1], 1], kind, data]
+        g.tensors[name] = [[1, 1], 0, g.tensors[name][2][:4]]
+    g.write(path)  # the same name, which the file's keys hold
+    assert digest(path) != digest(again)
+    done(model, OUT, "IQ2_XXS", "--imatrix", path)
+    assert digest(OUT) == one, "counts of heads say another thing in one"
+    # small matrices of delta nets; and blocks that no text goes through
+    mkmodel("--arch qwen35moe --layers 4 --head-dim 64 --delta-head 64 --nextn 1", model)
+    imatrix(model, text, "-o", path, "--ctx", "256", "--limit", "512")
+    assert {"blk.0.ssm_beta.weight", "blk.2.ssm_alpha.weight"} < set(sums(path)) and "blk.0.ffn_gate_inp.weight" not in sums(path)
+    r = done(model, OUT, "IQ2_XXS", "--imatrix", path)
+    assert "blocks that foretell tokens" in r.stderr, r.stderr
+    chosen = types(model, OUT, "IQ2_XXS", "--imatrix", path)
+    assert chosen["blk.4.ffn_up_exps.weight"] == "Q2_K" and chosen["blk.3.ffn_up_exps.weight"] == "IQ2_XXS", chosen
+    refused("says nothing about it", model, OUT, "IQ2_XXS", "--imatrix", path, "--tensor", "blk.4.ffn_up_exps=IQ2_XXS")
+    for n in left():
+        os.unlink(TMP + "/" + n)
+
+
 def check_failures():
     """A drive that takes no more; and a user who wants no more."""
     refused("cannot write", DEMO, OUT, "Q8_0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
@@ -310,6 +382,7 @@ try:
     check_scales()
     check_refused()
     check_imatrix()
+    check_several()
     check_failures()
 finally:
     shutil.rmtree(TMP)
