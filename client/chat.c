@@ -99,9 +99,13 @@ int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_
         rc = ntx_chat_input_open(&in, err);
     if (!rc) {
         k.tty = ntx_chat_input_shown(in);
-        if (k.tty)
+        if (o->resume && !(rc = ntx_chat_resume(&k, o->talk, err)) && o->system) {
+            free(k.talk.system);
+            k.talk.system = strdup(o->system);
+        }
+        if (k.tty && !rc)
             ntx_chat_tell(&k, "a chat: /help tells what can be done, Ctrl-C stops an answer, Ctrl-D ends it");
-        rc = converse(&k, in, err);
+        rc = rc ? rc : converse(&k, in, err);
     }
     ntx_chat_input_close(in);
     close_chat(&k);

@@ -10,6 +10,7 @@
  *  chat_input.c    where the lines come from: chat_editor.c on a terminal, else as they are; """ for several
  *  chat_talk.c     the turns; their file
  *  chat_send.c     a turn and its answer; what is done when the context is full
+ *  chat_names.c    conversations by name
  *  chat_command.c  /help and the others
  *
  * What is told goes to standard error, answers go to standard output. */
@@ -41,6 +42,14 @@ int ntx_talk_save(const struct ntx_talk *t, const char *path, struct ntx_err *er
 /* Also a bare list of messages. On failure t is as it was. */
 int ntx_talk_load(struct ntx_talk *t, const char *path, struct ntx_err *err);
 
+/* ---- chat_names.c: conversations by name, files of ntx_talk_save in $XDG_STATE_HOME/ntx/chats (else ~/.local/state/ntx/chats). Anything else is a file's path. */
+#define NTX_TALK_NAME 64
+#define NTX_TALK_PATH 4096
+bool ntx_talk_is_name(const char *text);
+int ntx_talk_path(const char *name, char path[NTX_TALK_PATH], struct ntx_err *err);
+int ntx_talk_newest(char name[NTX_TALK_NAME], struct ntx_err *err); /* that was saved last */
+unsigned ntx_talk_list(void); /* to the user; how many */
+
 /* ---- chat_input.c */
 struct ntx_chat_input;
 int ntx_chat_input_open(struct ntx_chat_input **out, struct ntx_err *err);
@@ -63,6 +72,8 @@ struct ntx_chat {
     uint32_t used, ctx;   /* tokens of the context, as last heard */
     json_t *stats;        /* of the last answer, or NULL */
     char *file;           /* last saved or loaded */
+    char name[NTX_TALK_NAME]; /* by which it is saved after each answer; "": none */
+    bool unsaved;         /* which went wrong, and was told */
     char **texts;         /* that options point to */
     unsigned n_texts;
     bool lost;            /* the connection to the service */
@@ -79,6 +90,12 @@ int ntx_chat_send(struct ntx_chat *k, struct ntx_err *err);
 int ntx_chat_again(struct ntx_chat *k, struct ntx_err *err);
 /* The daemon's part of the conversation is forgotten: what comes next begins anew. */
 void ntx_chat_forget(struct ntx_chat *k);
+
+/* ---- chat_names.c */
+/* Saves it by this name, from now on after each answer, too. -EEXIST: another conversation has it. */
+int ntx_chat_keep(struct ntx_chat *k, const char *name, struct ntx_err *err);
+/* Goes on with the one of this name; NULL: with the one that was saved last. */
+int ntx_chat_resume(struct ntx_chat *k, const char *name, struct ntx_err *err);
 
 /* ---- chat_command.c */
 /* Whether the message is a command: "/" and a word. */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/chat.h"
 #include "client/prompt.h"
@@ -45,6 +46,7 @@ static int clear(struct ntx_chat *k, char *rest, struct ntx_err *err)
     while (k->talk.n)
         ntx_talk_drop(&k->talk);
     k->first = 0;
+    *k->name = 0;
     ntx_chat_forget(k);
     ntx_chat_tell(k, "the conversation begins anew%s", k->talk.system ? "; the system's text stays" : "");
     return 0;
@@ -75,6 +77,7 @@ static int with_file(struct ntx_chat *k, const char *rest, bool load, struct ntx
     free(k->file);
     k->file = path;
     if (load) {
+        *k->name = 0;
         k->first = 0;
         ntx_chat_forget(k);
     }
@@ -82,8 +85,34 @@ static int with_file(struct ntx_chat *k, const char *rest, bool load, struct ntx
     return 0;
 }
 
-static int save(struct ntx_chat *k, char *rest, struct ntx_err *err) { return with_file(k, rest, false, err); }
-static int load(struct ntx_chat *k, char *rest, struct ntx_err *err) { return with_file(k, rest, true, err); }
+static int save(struct ntx_chat *k, char *rest, struct ntx_err *err)
+{
+    const char *name = *rest ? rest : k->name;
+    if (!ntx_talk_is_name(name))
+        return with_file(k, rest, false, err);
+    int rc = ntx_chat_keep(k, name, err);
+    if (!rc)
+        ntx_chat_tell(k, "%u turn%s saved as %s, and after each answer from now on; --resume %s goes on with it", k->talk.n, k->talk.n == 1 ? "" : "s", k->name, k->name);
+    return rc;
+}
+
+/* What is no conversation's name may still be a file's. */
+static int load(struct ntx_chat *k, char *rest, struct ntx_err *err)
+{
+    char path[NTX_TALK_PATH];
+    struct ntx_err ignored;
+    bool named = ntx_talk_is_name(rest) && !ntx_talk_path(rest, path, &ignored) && !access(path, F_OK);
+    return named ? ntx_chat_resume(k, rest, err) : with_file(k, rest, true, err);
+}
+
+static int list(struct ntx_chat *k, char *rest, struct ntx_err *err)
+{
+    (void)rest;
+    (void)err;
+    if (!ntx_talk_list())
+        ntx_chat_tell(k, "no conversation was saved by name: /save NAME does it");
+    return 0;
+}
 
 static int system_text(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
@@ -185,8 +214,9 @@ static int bye(struct ntx_chat *k, char *rest, struct ntx_err *err)
 static const struct command commands[] = {
     {"help", "?", "", "this list", help},
     {"clear", NULL, "", "begins anew; the system's text and what was set stay", clear},
-    {"save", NULL, "FILE", "writes the conversation as JSON (without FILE: the last one named)", save},
-    {"load", NULL, "FILE", "goes on with a conversation that was saved", load},
+    {"save", NULL, "NAME", "saves the conversation, now and after each answer, to be gone on with by --resume NAME; or, /save FILE, writes it as JSON (alone: the last one named)", save},
+    {"load", NULL, "NAME", "goes on with a conversation that was saved; or with that of a FILE", load},
+    {"list", NULL, "", "conversations that were saved by name, and when", list},
     {"system", NULL, "TEXT", "sets the system's text; alone shows it; none removes it", system_text},
     {"regenerate", "again", "", "writes the last answer again, with a new seed", regenerate},
     {"set", NULL, "NAME VALUE", "temp, top-k, top-p, min-p, repeat-penalty, presence-penalty, frequency-penalty, seed, n, stop, ignore-eos, chat-template; alone shows them", set},

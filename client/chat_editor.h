@@ -38,4 +38,9 @@ void ntx_history_load(struct ntx_history *h, void (*add)(void *ctx, const char *
 void ntx_history_append(struct ntx_history *h, const char *text);
 void ntx_history_close(struct ntx_history *h);
 
+/* A file of ours in $XDG_STATE_HOME/ntx, else ~/.local/state/ntx; -ENOENT: there is no such place. And every folder on the way to it, for this user alone where it is
+ * made here. */
+int ntx_state_path(const char *file, char *path, size_t n);
+int ntx_state_folders(char *path);
+
 #endif

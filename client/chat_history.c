@@ -27,8 +27,7 @@ static void tell(struct ntx_history *h, int e)
     h->told = true;
 }
 
-/* Every folder on the way, for this user alone where it is made here. */
-static int make_folders(char *path)
+int ntx_state_folders(char *path)
 {
     for (char *p = path + 1; (p = strchr(p, '/')); p++) {
         *p = 0;
@@ -40,18 +39,23 @@ static int make_folders(char *path)
     return 0;
 }
 
-int ntx_history_open(struct ntx_history **out)
+int ntx_state_path(const char *file, char *path, size_t n)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     bool set = state && *state == '/'; /* else it is to be ignored, says the specification */
-    struct ntx_history *h = calloc(1, sizeof *h);
-    if (!h)
-        return -ENOMEM;
-    int n = set ? snprintf(h->path, sizeof h->path, "%s/ntx/history", state)
-                : snprintf(h->path, sizeof h->path, "%s/.local/state/ntx/history", home ? home : "");
-    if ((!set && (!home || *home != '/')) || n >= (int)sizeof h->path) {
-        free(h);
+    if (!set && (!home || *home != '/'))
         return -ENOENT;
+    int len = set ? snprintf(path, n, "%s/ntx/%s", state, file) : snprintf(path, n, "%s/.local/state/ntx/%s", home, file);
+    return len < (int)n ? 0 : -ENOENT;
+}
+
+int ntx_history_open(struct ntx_history **out)
+{
+    struct ntx_history *h = calloc(1, sizeof *h);
+    int rc = h ? ntx_state_path("history", h->path, sizeof h->path) : -ENOMEM;
+    if (rc) {
+        free(h);
+        return rc;
     }
     *out = h;
     return 0;
@@ -136,7 +140,7 @@ void ntx_history_append(struct ntx_history *h, const char *text)
     HistEvent ev;
     if (!h || h->told || strlen(text) > ENTRY_MOST)
         return;
-    int rc = make_folders(h->path);
+    int rc = ntx_state_folders(h->path);
     FILE *f = rc ? NULL : lock(h, O_CREAT | O_APPEND);
     History *one = f ? history_init() : NULL;
     if (!one || history(one, &ev, H_SETSIZE, 1) < 0 || history(one, &ev, H_ENTER, text) < 0 || fseek(f, 0, SEEK_END) ||

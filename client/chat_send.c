@@ -184,6 +184,16 @@ static int take_answer(struct ntx_chat *k, struct ntx_answered *got, struct ntx_
     return 0;
 }
 
+/* As it is now, where it has a name. */
+static void save(struct ntx_chat *k)
+{
+    struct ntx_err why = {0};
+    bool failed = *k->name && ntx_chat_keep(k, k->name, &why);
+    if (failed && !k->unsaved)
+        ntx_say("the conversation is not saved: %s", why.text);
+    k->unsaved = failed;
+}
+
 static int send(struct ntx_chat *k, bool again, struct ntx_err *err)
 {
     struct ask a = {.k = k};
@@ -197,8 +207,10 @@ static int send(struct ntx_chat *k, bool again, struct ntx_err *err)
     bool stopped = rc == -EINTR && got.session && k->tty && ntx_client_signalled() == SIGINT;
     if (!rc || stopped) {
         *err = (struct ntx_err){0}; /* of what was tried before */
-        if (!(rc = take_answer(k, &got, err)))
+        if (!(rc = take_answer(k, &got, err))) {
             tell_end(k);
+            save(k);
+        }
         if (stopped && !k->stats) /* nobody waited for its end */
             close_session(k);
     } else if (rc == -EPIPE && !ntx_client_supervisor(k->c)) {

@@ -97,7 +97,8 @@ int ntx_cmd_run(struct ntx_options *o)
     struct ntx_prompt p = {0};
     struct constraint must = {0};
     int rc = ntx_supervisor_check(&err); /* before somebody types a prompt for nothing */
-    if (!rc)
+    o->talk = o->resume && o->n_args > 1 ? o->args[1] : NULL;
+    if (!rc && !o->resume)
         rc = ntx_prompt_read(o, o->args + 1, o->n_args - 1, &p, &err);
     ntx_prompt_tell_left(o, &p);
     if (!rc)
@@ -156,6 +157,11 @@ int ntx_cmd_chat(struct ntx_options *o)
     struct ntx_err err = {0};
     struct ntx_client *c = NULL;
     int rc = ntx_prompt_check_form(o, NULL, true, &err);
+    if (o->n_args && !o->resume) {
+        ntx_say("unexpected argument '%s': --resume %s goes on with a conversation of that name", o->args[0], o->args[0]);
+        return NTX_EXIT_USAGE;
+    }
+    o->talk = o->n_args ? o->args[0] : NULL;
     if (!rc)
         rc = ntx_client_connect(o->socket, &c, &err);
     if (!rc)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "analyze/analyze.h"
 #include "common/util.h"
@@ -165,6 +166,8 @@ static const struct ntx_setting gen_rows[] = {
     {"ignore-eos", 0, NULL, "go on past end-of-generation tokens", FLAG(ignore_eos)},
     {"chat-template", 0, "NAME", "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's own", TEXT(chat_template)},
 };
+static const struct ntx_setting chat_rows[] = {
+    {"resume", 0, NULL, "go on with a conversation that /save NAME saved: with the one of the NAME that follows, or the last one", FLAG(resume)}};
 static const struct ntx_setting output_rows[] = {
     {"stats", 0, "FILE", "write the statistics as JSON to FILE, '-' for stdout", TEXT(stats)},
     {"quiet", 0, NULL, "only the text and errors", FLAG(quiet)},
@@ -253,6 +256,7 @@ static const struct group {
     {NTX_OPT_PROMPT, ROWS(prompt_rows), NULL, 0, "Text:"},
     {NTX_OPT_GEN, ROWS(gen_rows), NULL, 0, "Text:"},
     {NTX_OPT_GEN, {NULL, 0}, &ntx_sampling_settings, offsetof(struct ntx_options, sampling), "Text:"},
+    {NTX_OPT_CHAT, ROWS(chat_rows), NULL, 0, "Text:"},
     {NTX_OPT_MODEL, ROWS(model_rows), NULL, 0, "Model and machine:"},
     {NTX_OPT_LOAD, ROWS(load_rows), NULL, 0, "Model and machine:"},
     {NTX_OPT_LOAD, {NULL, 0}, &ntx_load_settings, offsetof(struct ntx_options, load), "Model and machine:"},
@@ -307,6 +311,13 @@ static const struct ntx_setting *find_key(int key, unsigned chosen, const struct
     return NULL;
 }
 
+/* Borrowed by options until the program ends. */
+static const char *whole_path(const char *path)
+{
+    char dir[4096], *whole;
+    return *path && *path != '/' && getcwd(dir, sizeof dir) && asprintf(&whole, "%s/%s", dir, path) > 0 ? whole : path;
+}
+
 static error_t row_opt(int key, const char *arg, struct parse *p, struct argp_state *st)
 {
     const struct group *g;
@@ -314,6 +325,8 @@ static error_t row_opt(int key, const char *arg, struct parse *p, struct argp_st
     struct ntx_err err = {0};
     if (!s)
         return ARGP_ERR_UNKNOWN;
+    if (s->kind == NTX_SET_PATH) /* the daemons stand elsewhere */
+        arg = whole_path(arg);
     if (ntx_setting_read(s, arg, (char *)p->o + g->base, &err))
         ntx_usage_error(st, "%s%s: %s", s->name[1] ? "--" : "-", s->name, err.text);
     return 0;

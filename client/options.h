@@ -41,6 +41,8 @@ struct ntx_options {
     const char *prompt_file, *system, *chat_template, *json_schema, *grammar;
     const char *stops[NTX_MAX_STOPS];
     unsigned n_stops;
+    bool resume; /* a chat */
+    const char *talk; /* its name; NULL: the last one */
     /* output */
     const char *stats;
     bool quiet, json;
@@ -94,7 +96,7 @@ enum { /* groups */
     NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12, NTX_OPT_PACK = 1 << 13, NTX_OPT_QUIET = 1 << 14,
     NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
     NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
-    NTX_OPT_SERVE = 1 << 20, NTX_OPT_PULL = 1 << 21, NTX_OPT_QUANTIZE = 1 << 22, NTX_OPT_IMATRIX = 1 << 23, NTX_OPT_ANALYZE = 1 << 24,
+    NTX_OPT_SERVE = 1 << 20, NTX_OPT_PULL = 1 << 21, NTX_OPT_QUANTIZE = 1 << 22, NTX_OPT_IMATRIX = 1 << 23, NTX_OPT_ANALYZE = 1 << 24, NTX_OPT_CHAT = 1 << 25,
     NTX_OPT_MODEL = 1 << 18, NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };
 

@@ -48,10 +48,6 @@ static const struct ntx_setting rows[] = {
     {"file", .kind = NTX_SET_PATH, ROW("prefix", "file", prefix_file), .preset = "",
      .about = "A file with a text that conversations begin with, as their system message: it is computed when the model is loaded, for all users, and goes last when memory is\n"
               "wanted. (A model without a chat template: a text that prompts begin with.) The user ntx must be able to read it; 1 MiB at most."},
-    {"state", .kind = NTX_SET_PATH, ROW("prefix", "state", prefix_state), .preset = "",
-     .about = "A directory where what was computed of texts outlives a restart, as files of at most state_max bytes together; empty: nowhere. It is made where it is not there, and\n"
-              "must be the user ntx's alone; under the unit it lies below /var/lib/ntx. What is in it tells what was asked, as memory does."},
-    {"state_max", .kind = NTX_SET_SIZE, ROW("prefix", "state_max", prefix_state_max), .preset = "20G", .about = "Bytes of these files together."},
     {"listen", .kind = NTX_SET_TEXT, ROW("metrics", "listen", metrics_listen), .preset = "",
      .about = "Where ntx-metrics.service serves http://.../metrics to Prometheus: 127.0.0.1:9464, [::1]:9464 or unix:/run/ntx-metrics/metrics.sock\n"
               "Empty: nowhere. Whoever can reach it sees rates and the model's name, no text. After a change: systemctl restart ntx-metrics"},
@@ -134,7 +130,7 @@ void ntx_config_defaults(struct ntx_config *c)
 {
     struct ntx_load_settings *l = &c->load;
     *c = (struct ntx_config){0};
-    l->backend = l->kernel = l->source = l->fault = l->skip = l->skip_kv = l->kv_type = l->ffn_sparse = l->draft = "";
+    l->backend = l->kernel = l->source = l->fault = l->skip = l->skip_kv = l->kv_type = l->ffn_sparse = l->draft = l->state = "";
     ntx_settings_preset(&own, c);
 }
 

@@ -3,7 +3,7 @@
  *     [model]    path also, and the settings of a load that proto/settings_load.c says belong here
  *     [links]    the same
  *     [clients]  max per_user idle stall admin share queue_wait stop_grace
- *     [prefix]   file state state_max
+ *     [prefix]   file, and the settings of a load that belong here: state state_max
  *     [metrics]  listen
  *
  * INI: "key = value", comments begin with '#' or ';' at the start of a line or with " ;" behind a value. Every key may be left out.
@@ -37,8 +37,6 @@ struct ntx_config {
     uint32_t stop_grace_ms; /* how long running answers may take after SIGTERM or `ntx stop` */
 
     const char *prefix_file; /* [prefix]: a text that conversations begin with, "" for none */
-    const char *prefix_state; /* a directory where what was computed of texts outlives the process, "" for none */
-    uint64_t prefix_state_max; /* bytes there */
 
     /* [metrics]: read by ntx-metrics itself; here so that the key is known */
     const char *metrics_listen;

@@ -190,8 +190,6 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         .stall_s = a->config.stall_ms / 1000,
         .defaults = &load,
         .preamble = a->config.prefix_file,
-        .state_dir = a->config.prefix_state,
-        .state_max = a->config.prefix_state_max,
         .share_all = !strcmp(a->config.share, "all"),
         .group_admin = !strcmp(a->config.admin, "group"),
         .faults = args->fault != NULL,

@@ -70,13 +70,14 @@ int ntx_settings_keep(const struct ntx_settings *t, void *of);
 void ntx_settings_drop(const struct ntx_settings *t, void *of);
 
 struct ntx_load_settings { /* Load in ntx.proto tells what each means */
-    uint64_t ram, vram, chunk;
+    uint64_t ram, vram, chunk, state_max;
     uint32_t ctx, threads, sessions, rows, ring;
-    const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft;
+    const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft, *state;
     double link_nvme, link_h2d;
     uint32_t skip_verify, capture_ffns, draft_nodes;
     bool skip_adapt, capture, sum_inputs, no_prefetch, no_prefix_cache, trace_experts;
 };
+#define NTX_STATE_MAX (20ull << 30) /* where state_max is left open */
 extern const struct ntx_settings ntx_load_settings; /* of an Ntx__Load */
 
 struct ntx_sampling_settings {

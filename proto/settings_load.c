@@ -64,6 +64,12 @@ static const struct ntx_setting load_rows[] = {
     {"prefix-cache", 0, "on|off", "keep what was computed of texts, as long as its memory is not wanted, for those that begin alike (default on; changes no output)",
      .kind = NTX_SET_ON, LOAD(no_prefix_cache, no_prefix_cache), CONF("model", "prefix_cache", "on"),
      .about = "Keep what was computed of texts, as long as its memory is not wanted, for those that begin alike: on or off. It changes no output."},
+    {"state", 0, "DIR", "keep what was computed of texts in DIR, too, where it outlives the daemons: a later run goes on from it (changes no output). DIR is made where it is not there, and "
+     "must be the user's alone", .kind = NTX_SET_PATH, LOAD(state, state), CONF("prefix", "state", ""),
+     .about = "A directory where what was computed of texts outlives a restart, as files of at most state_max bytes together; empty: nowhere. It is made where it is not there, and\n"
+              "must be the user ntx's alone; under the unit it lies below /var/lib/ntx. What is in it tells what was asked, as memory does."},
+    {"state-max", 0, "SIZE", "bytes of the files in --state DIR together (default 20G)",
+     .kind = NTX_SET_SIZE, LOAD(state_max, state_max), CONF("prefix", "state_max", "20G"), .about = "Bytes of these files together."},
     {"trace-experts", 0, NULL, "event traces name the experts that each layer wants, which tells something about the text",
      .kind = NTX_SET_FLAG, LOAD(trace_experts, trace_experts)},
     {"chunk", 0, "SIZE", "bytes of a chunk at most (default: planned)", .kind = NTX_SET_SIZE, LOAD(chunk, chunk_bytes)},

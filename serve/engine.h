@@ -34,8 +34,6 @@ struct ntx_engine_config {
     struct ntx_counters *counters;
     struct ntx_mailbox *mail;
     bool share_all;               /* prefixes are shared between users */
-    const char *state_dir;        /* where prefixes outlive the process (shelf.h); NULL, "": nowhere */
-    uint64_t state_max;           /* bytes there */
     uint32_t max_queue;           /* requests that may wait for memory; 0: refuse at once */
 };
 

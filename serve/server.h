@@ -44,8 +44,6 @@ struct ntx_server_config {
     uint32_t stall_s;           /* a client that takes none of its replies, or sends a part of a request and not the rest, for so long is dropped */
     const Ntx__Load *defaults;  /* values for what a Load leaves at zero; NULL: none. A service's member may not ask for more memory than it names */
     const char *preamble;       /* file with a text that is computed as soon as a model is there (server_preamble.c); NULL, "": none */
-    const char *state_dir;      /* where prefixes outlive the process (shelf.h); NULL, "": nowhere */
-    uint64_t state_max;         /* bytes there */
     bool share_all;             /* prefixes of texts are shared between users, too */
     bool group_admin;           /* of a service: members may do what else only its user and root may */
     bool faults;                /* of a service: a Load may have fault rules, since this one was started for tests */

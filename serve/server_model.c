@@ -247,7 +247,7 @@ static int start(struct ntx_server *s, struct ntx_err *err)
     struct ntx_skip_hooks hooks = ntx_skip_hooks(s->skip);
     if ((rc = ntx_load_start(l, &hooks, err)))
         return rc;
-    struct ntx_engine_config e = {.loaded = l, .skip = s->skip, .counters = s->counters, .mail = s->mail, .state_dir = s->c.state_dir, .state_max = s->c.state_max, .share_all = s->c.share_all, .max_queue = s->c.max_queue};
+    struct ntx_engine_config e = {.loaded = l, .skip = s->skip, .counters = s->counters, .mail = s->mail, .share_all = s->c.share_all, .max_queue = s->c.max_queue};
     return ntx_engine_new(&e, &s->engine, err);
 }
 

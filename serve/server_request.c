@@ -167,6 +167,8 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
         return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
     if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
         return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
+    if (c->server->c.service && m->state && *m->state)
+        return ntx_err_set(err, -EPERM, "where this service keeps state is said in its ntx.conf ([prefix] state), not by --state");
     if (administers(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
         return 0;
     return ntx_err_set(err, -EPERM, "--ram %s is more than the %s that this service may use ([model] ram in its ntx.conf): ask for less; only its "

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -383,6 +384,8 @@ static int open_dir(struct ntx_shelf *s, struct ntx_err *err)
         return ntx_err_set(err, -errno, "%s cannot be opened: %s", s->c.dir, strerror(errno));
     if (st.st_uid != geteuid() || st.st_mode & 022)
         return ntx_err_set(err, -EPERM, "%s is not a directory that only we may write in", s->c.dir);
+    if (flock(s->dir, LOCK_EX | LOCK_NB))
+        return ntx_err_set(err, -errno, "%s is in use by another ntx-computed", s->c.dir);
     return 0;
 }
 

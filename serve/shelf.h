@@ -32,7 +32,7 @@ struct ntx_shelf_head {
 
 struct ntx_shelf;
 struct ntx_shelf_config {
-    const char *dir;                /* made where it is not there, 0700; it must be ours, and nobody else's to write in */
+    const char *dir;                /* made where it is not there, 0700; it must be ours, nobody else's to write in, and in no other process's use */
     uint64_t most;                  /* bytes of all files */
     const char *of;                 /* a line of what values depend on: files of another one are not used */
     bool whole;                     /* a file serves only texts that have all of it: of its values a part cannot be had (windows, recurrent states) */

@@ -40,8 +40,8 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_EQ(a->queue_wait, b->queue_wait);
     CHECK_STR(a->share, b->share);
     CHECK_STR(a->prefix_file, b->prefix_file);
-    CHECK_STR(a->prefix_state, b->prefix_state);
-    CHECK_EQ(a->prefix_state_max, b->prefix_state_max);
+    CHECK_STR(a->load.state, b->load.state);
+    CHECK_EQ(a->load.state_max, b->load.state_max);
     CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
     CHECK_STR(a->admin, b->admin);
     CHECK_STR(a->metrics_listen, b->metrics_listen);
@@ -97,8 +97,8 @@ static void values(const struct dir *d)
     CHECK_STR(c.admin, "group");
     CHECK_STR(c.share, "all");
     CHECK_STR(c.prefix_file, "/etc/ntx/system.txt");
-    CHECK_STR(c.prefix_state, "/var/lib/ntx/prefixes");
-    CHECK_EQ(c.prefix_state_max, 5ull << 30);
+    CHECK_STR(c.load.state, "/var/lib/ntx/prefixes");
+    CHECK_EQ(c.load.state_max, 5ull << 30);
     CHECK(c.load.no_prefix_cache);
     CHECK(!c.queue_wait);
     CHECK_EQ(c.stop_grace_ms, 5000);

@@ -10,7 +10,7 @@
 #include "proto/settings.h"
 #include "tests/check.h"
 
-static bool is_text(const struct ntx_setting *s) { return s->kind == NTX_SET_WORD || s->kind == NTX_SET_TEXT; }
+static bool is_text(const struct ntx_setting *s) { return s->kind == NTX_SET_WORD || s->kind == NTX_SET_TEXT || s->kind == NTX_SET_PATH; }
 static bool is_bool(const struct ntx_setting *s) { return s->kind == NTX_SET_FLAG || s->kind == NTX_SET_ON; }
 
 /* Fields that no setting is: what comes with the request. */
