@@ -361,15 +361,15 @@ static int get_ends(struct opening *o)
     return m->hp.n_input ? get_tensor(o, "per_layer_token_embd.weight", inputs, NTX_USE_MATRIX, true, &m->input_embd) : 0;
 }
 
-/* "X" and this end, where there is a matrix "X.weight". */
-static bool of_matrix(const struct opening *o, const char *name, const char *end)
+/* "X.weight", where the name is "X" and this end. */
+static const struct ntx_gguf_tensor *of_matrix(const struct opening *o, const char *name, const char *end)
 {
     char weight[80];
     int stem = (int)strlen(name) - (int)strlen(end);
     if (!ends_in(name, end))
-        return false;
+        return NULL;
     snprintf(weight, sizeof weight, "%.*s.weight", stem, name);
-    return ntx_gguf_tensor(o->g, weight) != NULL;
+    return ntx_gguf_tensor(o->g, weight);
 }
 
 /* A tensor of a block behind the layers, which predicts tokens: what a layer may have, and what else such a block has. */
@@ -397,11 +397,14 @@ static bool is_unread(const struct opening *o, const char *name)
     return t <= NTX_T_index_heads;
 }
 
-/* Nobody's place. Scales of matrices where they have none (ntx_is_scalable) are for ntx quantize to put into the weights. */
+/* Nobody's place. Scales of matrices where they have none (ntx_is_scalable) are for ntx quantize to put into the weights, where these
+ * get another type. */
 static int no_place(const struct opening *o, const char *name)
 {
     return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers%s", name, o->name, o->m->hp.n_layers,
-                       of_matrix(o, name, ".scale") ? "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights" : "");
+                       !of_matrix(o, name, ".scale") ? "" :
+                       of_matrix(o, name, ".scale")->type == NTX_Q8_0 ? "; ntx quantize MODEL OUT.gguf F16 puts such scales into the weights" :
+                                                                        "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights");
 }
 
 /* "X.input_scale" is for those who round a matrix's inputs to four bits, too. */

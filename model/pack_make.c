@@ -331,12 +331,16 @@ static int check_precise(const struct maker *k, struct ntx_err *err)
     return 0;
 }
 
-static bool has_scales(const struct ntx_model *m)
+/* The type in which the FFN's matrices would have their scales in their weights: another than theirs; NULL: they have none. */
+static const char *without_scales(const struct ntx_model *m)
 {
-    bool any = false;
+    static const enum ntx_tensor ffn[] = {NTX_T_gate, NTX_T_up, NTX_T_down};
+    const char *type = NULL;
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
-        any |= m->layers[l].scale[NTX_T_gate] != NTX_NO_TENSOR || m->layers[l].scale[NTX_T_up] != NTX_NO_TENSOR || m->layers[l].scale[NTX_T_down] != NTX_NO_TENSOR;
-    return any;
+        for (size_t k = 0; k < sizeof ffn / sizeof *ffn; k++)
+            if (m->layers[l].scale[ffn[k]] != NTX_NO_TENSOR && !(type && !strcmp(type, "F16")))
+                type = ntx_gguf_tensor_at(m->gguf, m->layers[l].tensor[ffn[k]])->type == NTX_Q8_0 ? "F16" : "Q8_0";
+    return type;
 }
 
 int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pack_options *o, const char *path, struct ntx_pack_report *report,
@@ -348,8 +352,9 @@ int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pa
     int rc;
     if (m->pack || m->hp.n_expert)
         return ntx_err_set(err, -EINVAL, m->pack ? "the model is packed already" : "a model with experts needs no packing: its experts are bundles already");
-    if (has_scales(m))
-        return ntx_err_set(err, -ENOTSUP, "a model whose FFN has scales of whole matrices cannot be packed: ntx quantize MODEL OUT.gguf Q8_0 puts them into the weights, and OUT.gguf can");
+    if (without_scales(m))
+        return ntx_err_set(err, -ENOTSUP, "a model whose FFN has scales of whole matrices cannot be packed: ntx quantize MODEL OUT.gguf %s puts them into the weights, and OUT.gguf can",
+                           without_scales(m));
     const char *why = ntx_pack_refuses(&m->hp);
     if (why)
         return ntx_err_set(err, -ENOTSUP, "a %s model cannot be packed: %s", m->hp.arch, why);

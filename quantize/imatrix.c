@@ -172,7 +172,9 @@ int ntx_imatrix_read(const char *path, struct ntx_imatrix **out, struct ntx_err 
         return ntx_err_set(err, -errno, "%s: %s; an importance matrix is made with ntx imatrix MODEL TEXT -o FILE", path, strerror(errno));
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         rc = ntx_err_set(err, -EINVAL, "%s: not a regular file", path);
-    else if (!(rc = ntx_gguf_open(&fd, 1, &path, &g, err)))
+    else if ((rc = ntx_gguf_open(&fd, 1, &path, &g, err)) == -EINVAL)
+        ntx_err_prefix(err, "this is no importance matrix in GGUF, make one with ntx imatrix MODEL TEXT -o FILE");
+    else if (!rc)
         rc = (m = ntx_imatrix_new("", 0, 0)) ? read_all(fd, g, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (rc && g)
         ntx_err_prefix(err, "%s", path);

@@ -68,7 +68,7 @@ static int take_importance(struct ntx__job *j, struct ntx_err *err)
         const uint64_t n_mat = t->ne[2] * t->ne[3];
         const bool counted_once = k && k->n_mat == 1 && k->n == t->ne[0] * n_mat; /* llama.cpp's, of heads */
         if (k && !counted_once && (k->n != t->ne[0] || (k->n_mat != 1 && k->n_mat != n_mat)))
-            return ntx_err_set(err, -EINVAL, "the importance matrix is another model's: it has %u x %u values for tensor '%s', which has %llu x %llu inputs", k->n_mat, k->n,
+            return ntx_err_set(err, -EINVAL, "the importance matrix is another model's: it has %u x %u values for tensor '%s', which has %llu x %llu inputs; make one with ntx imatrix MODEL TEXT -o FILE", k->n_mat, k->n,
                                t->name, (unsigned long long)n_mat, (unsigned long long)t->ne[0]);
         j->target[i].importance = k;
     }
@@ -192,7 +192,7 @@ static int plan(struct ntx__job *j, struct ntx_err *err)
     struct ntx_quantize_report *r = j->report;
     j->n = r->n_tensors = (uint32_t)ntx_gguf_n_tensors(j->g);
     if (ntx_gguf_find(j->g, "ntx.pack.version"))
-        return ntx_err_set(err, -EINVAL, "the model is packed (ntx pack): quantise the one that it was made from, and pack that");
+        return ntx_err_set(err, -EINVAL, "the model is packed (ntx pack): quantise the one that it was made from, ntx quantize MODEL OUT.gguf TYPE, and pack that, ntx pack OUT.gguf PACKED.gguf");
     if (!(j->target = calloc((size_t)j->n + 1, sizeof *j->target)))
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (uint32_t i = 0; i < j->n; i++) {
@@ -255,6 +255,23 @@ static void put_split(struct ntx_gguf_out *g, uint32_t no, uint32_t n, uint32_t 
     ntx_gguf_out_copy(g, &(struct ntx_gguf_kv){.key = {"split.tensors.count", 19}, .type = NTX_GGUF_I32, .count = 1, .data = &tensors});
 }
 
+static uint64_t largest(const struct ntx__job *j)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < j->n; i++)
+        most = NTX_MAX(most, NTX_ROUND_UP(bytes_of(&j->target[i]), 32u));
+    return most;
+}
+
+/* Of a part: all but the last are full but for less than the largest tensor. */
+static uint64_t few_enough(const struct ntx__job *j)
+{
+    uint64_t all = ntx_gguf_header_bytes(j->g);
+    for (uint32_t i = 0; i < j->n; i++)
+        all += NTX_ROUND_UP(bytes_of(&j->target[i]), 32u);
+    return all / (MAX_PARTS - 1) + 1 + HEADER_ROOM + largest(j);
+}
+
 /* Which tensors go into which part. */
 static int cut(const struct ntx__job *j, struct files *f, struct ntx_err *err)
 {
@@ -263,10 +280,11 @@ static int cut(const struct ntx__job *j, struct files *f, struct ntx_err *err)
     for (uint32_t i = 0; i < j->n; i++) {
         uint64_t bytes = NTX_ROUND_UP(bytes_of(&j->target[i]), 32u);
         if (bytes > room - NTX_MIN(room, HEADER_ROOM))
-            return ntx_err_set(err, -EINVAL, "tensor '%s' alone takes %llu bytes: parts of %llu are too small", j->target[i].t->name, (unsigned long long)bytes, (unsigned long long)room);
+            return ntx_err_set(err, -EINVAL, "tensor '%s' alone takes %llu bytes: parts of %llu are too small; --split %llu is the least", j->target[i].t->name, (unsigned long long)bytes, (unsigned long long)room,
+                               (unsigned long long)largest(j) + HEADER_ROOM);
         if (f->part[f->n - 1].n && bytes > room - NTX_MIN(room, used)) {
             if (f->n == MAX_PARTS)
-                return ntx_err_set(err, -E2BIG, "more than %u parts; make them larger", MAX_PARTS);
+                return ntx_err_set(err, -E2BIG, "more than %u parts; --split %llu or more is few enough", MAX_PARTS, (unsigned long long)few_enough(j));
             f->part[f->n++].first = i;
             used = HEADER_ROOM;
         }
@@ -345,8 +363,8 @@ static int check_space(const struct ntx__job *j, const char *path, struct ntx_er
     uint64_t bytes = (uint64_t)v.f_bavail * v.f_frsize;
     if (bytes >= j->report->bytes_out)
         return 0;
-    return ntx_err_set(err, -ENOSPC, "%s needs %s, and %s are free there; make room, or take a smaller type", path,
-                       ntx_format_size(j->report->bytes_out, want, sizeof want), ntx_format_size(bytes, have, sizeof have));
+    return ntx_err_set(err, -ENOSPC, "%s needs %s, and %s are free there; make room, or take a smaller type, or fit:%llu, if that is enough", path,
+                       ntx_format_size(j->report->bytes_out, want, sizeof want), ntx_format_size(bytes, have, sizeof have), (unsigned long long)bytes);
 }
 
 static int write_part(struct part *p, struct ntx_err *err)

@@ -59,7 +59,8 @@ static int fail(struct work *k, int rc, const char *what, uint64_t row)
 {
     pthread_mutex_lock(&k->lock);
     if (!k->rc)
-        ntx_err_set(k->err, rc, "tensor '%s', row %llu: %s", k->r->target->t->name, (unsigned long long)row, what);
+        ntx_err_set(k->err, rc, rc == -ERANGE ? "tensor '%s', row %llu: %s; keep it as it is with --tensor '%s=%s'" : "tensor '%s', row %llu: %s", k->r->target->t->name,
+                    (unsigned long long)row, what, k->r->target->t->name, ntx_type_info(k->r->target->t->type)->name);
     k->rc = rc;
     pthread_mutex_unlock(&k->lock);
     return rc;
@@ -121,7 +122,7 @@ static int one_row(struct work *k, uint64_t i, struct scratch *s)
     ntx_quantize(k->j->quantizer[r->type], s->x, s->w, out, n / to->block);
     to->dequant(out, s->back, n / to->block);
     if (!all_finite(s->back, n))
-        return fail(k, -ERANGE, "its weights are larger than the type can hold; give it a type with --tensor", row);
+        return fail(k, -ERANGE, "its weights are larger than the type can hold", row);
     k->sums[i] = sums_of(r, s, n);
     return 0;
 }

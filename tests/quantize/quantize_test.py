@@ -93,6 +93,13 @@ SEVERAL = (
 )
 
 
+def said(r, model, out):
+    """The arguments of the ntx quantize that a refusal names."""
+    words = r.stderr.split("ntx quantize ")[1].split()[:3]
+    assert words[:2] == ["MODEL", "OUT.gguf"], words
+    return model, out, words[2]
+
+
 def check_mixes():
     for mix, want in CHOSEN.items():
         got = collections.Counter(types(DEMO, OUT, mix).values())
@@ -143,7 +150,11 @@ def check_size():
     assert bits.index(chosen["output.weight"]) >= bits.index(chosen["blk.3.ffn_up.weight"]) > bits.index(chosen["token_embd.weight"]), chosen
     assert bits.index(chosen["blk.3.attn_v.weight"]) > bits.index(chosen["blk.3.ffn_up.weight"]), chosen  # small, so bits are cheap
     assert "Q8_0" == types(DEMO, OUT, "fit:5M", "--tensor", "attn_k=Q8_0")["blk.4.attn_k.weight"]
-    refused("the least that this model takes is fit:", DEMO, OUT + "x", "fit:1M")
+    r = refused("the least that this model takes is fit:", DEMO, OUT + "x", "fit:1M")
+    least = r.stderr.split(" is fit:")[1].split()[0]
+    done(DEMO, OUT, "fit:" + least)
+    assert os.path.getsize(OUT) <= int(least)
+    refused("the least that this model takes is fit:" + least, DEMO, OUT + "x", "fit:%d" % (int(least) - 1))
     # where layers are alike, gains tie: which of them gets more is no matter of threads
     from gguf_edit import Gguf
     g = Gguf(DEMO)
@@ -181,8 +192,27 @@ def check_scales():
     done(TMP + "/scaled.gguf", OUT, "F16")
     scaled, folded, plain = logits(TMP + "/scaled.gguf"), logits(OUT), logits(TMP + "/f32.gguf")
     assert apart(scaled, folded) < 1e-4 and apart(scaled, plain) > 0.005, (apart(scaled, folded), apart(scaled, plain))
-    r = subprocess.run([NTX, "pack", TMP + "/scaled.gguf", TMP + "/packed.gguf"], capture_output=True, text=True)
-    assert r.returncode == 111 and "ntx quantize" in r.stderr and not os.path.exists(TMP + "/packed.gguf"), r
+    for kind in ("F32", "Q8_0"):  # whatever the matrices are, the command that is named is one that helps
+        if kind != "F32":
+            done(DEMO, TMP + "/plain.gguf", kind)
+            g = Gguf(TMP + "/plain.gguf")
+            g.tensors[b"blk.1.ffn_down.scale"] = [[1], 0, struct.pack("<f", 0.25)]
+            g.write(TMP + "/scaled.gguf")
+        r = subprocess.run([NTX, "pack", TMP + "/scaled.gguf", TMP + "/packed.gguf"], capture_output=True, text=True)
+        assert r.returncode == 111 and not os.path.exists(TMP + "/packed.gguf"), r
+        done(*said(r, TMP + "/scaled.gguf", TMP + "/folded.gguf"))
+        subprocess.run([NTX, "pack", TMP + "/folded.gguf", TMP + "/packed.gguf"], check=True, stdout=subprocess.DEVNULL)
+        os.unlink(TMP + "/packed.gguf")
+    # one that has no place in the model
+    for kind in ("F16", "Q8_0"):
+        mkmodel("--arch deepseek2 --kv-lora 64 --q-lora 64 --head-dim 64 --rotated 32 --experts-used 2 --type " + kind, TMP + "/scaled.gguf")
+        g = Gguf(TMP + "/scaled.gguf")
+        g.tensors[b"blk.0.attn_k_b.scale"] = [[1], 0, struct.pack("<f", 0.25)]
+        g.write(TMP + "/scaled.gguf")
+        r = subprocess.run([NTX, "logits", TMP + "/scaled.gguf", "--tokens", "1,2", "-o", TMP + "/no.f32"], capture_output=True, text=True)
+        assert r.returncode == 111, r
+        done(*said(r, TMP + "/scaled.gguf", TMP + "/folded.gguf"))
+        logits(TMP + "/folded.gguf")
     a, b = Gguf(DEMO), Gguf(OUT)
     assert set(a.tensors) == set(b.tensors)
     for name, by in ((b"blk.0.attn_q.weight", 4), (b"blk.1.ffn_down.weight", 4), (b"blk.2.attn_q.weight", 1)):
@@ -202,7 +232,13 @@ def check_refused():
     refused("is no size", DEMO, OUT, "fit:much")
     refused("No such file", DEMO + "x", OUT, "Q4_K_M")
     refused("No such file", DEMO, TMP + "/none/out.gguf", "Q4_K_M")
-    refused("parts of 4096 are too small", DEMO, OUT, "Q4_K_M", "--split", "4K")
+    r = refused("parts of 4096 are too small", DEMO, OUT, "Q4_K_M", "--split", "4K")
+    least = int(r.stderr.split("--split ")[1].split()[0])
+    done(DEMO, TMP + "/s.gguf", "Q4_K_M", "--split", str(least))
+    assert len(left()) > 1 and all(os.path.getsize(TMP + "/" + n) <= least for n in left()), left()
+    refused("parts of %d are too small" % (least - 1), DEMO, OUT, "Q4_K_M", "--split", str(least - 1))
+    for n in left():
+        os.unlink(TMP + "/" + n)
     refused("no importance matrix", DEMO, OUT, "Q4_K_M", "--imatrix", DEMO)
     assert left() == []
     # a model cut short; nothing of OUT is touched
@@ -225,6 +261,15 @@ def check_refused():
     g.tensors[b"blk.3.ffn_up.weight"][2][512 * 7:512 * 7 + 2] = b"\x00\x7c"
     g.write(cut)
     refused("blk.3.ffn_up.weight', row 7: a weight is no number", cut, OUT, "Q4_K_M")
+    # larger than the type can hold: the command that is named keeps it
+    g = Gguf(DEMO)
+    ne, _, data = g.tensors[b"blk.3.ffn_up.weight"]
+    values = struct.unpack("<%de" % (len(data) // 2), bytes(data))
+    g.tensors[b"blk.3.ffn_up.weight"] = [ne, 0, struct.pack("<%df" % len(values), *(1e9 * v if 512 <= i < 768 else v for i, v in enumerate(values)))]
+    g.write(cut)
+    r = refused("larger than the type can hold", cut, OUT, "Q4_K_M")
+    done(cut, TMP + "/kept.gguf", "Q4_K_M", "--tensor", r.stderr.split("--tensor '")[1].split("'")[0])
+    os.unlink(TMP + "/kept.gguf")
     assert open(OUT).read() == "mine" and left() == ["cut.gguf", "link.gguf", "out.gguf"], left()
     for n in left():
         os.unlink(TMP + "/" + n)
