@@ -42,6 +42,7 @@ struct kind {
     uint32_t high_bits;   /* 0: one plane */
     bool has_min;
     uint32_t min_pairs;   /* super-blocks: 4 (minima of 32 values) or 8 (of 16) */
+    bool halves;          /* simple blocks: each 16 values have their scale */
 };
 
 /* One pass over a band: 16 outputs. */
@@ -133,12 +134,12 @@ INLINE void tiles_halves(const struct panel *p, const char *x, size_t stride, co
     store_tiles(high_bits, out);
 }
 
-/* Sums of simple block b of a panel for two sets of rows. */
-INLINE void tiles_simple(const struct panel *p, uint32_t b, const char *xa, const char *xb, size_t stride, struct sums out[2])
+/* Sums of the columns from a panel's row `row` on, as many as a tile has, for two sets of rows. */
+INLINE void tiles_simple(const struct panel *p, uint32_t row, const char *xa, const char *xb, size_t stride, struct sums out[2])
 {
     _tile_zero(0);
     _tile_zero(2);
-    _tile_loadd(6, p->low[8 * b], 64);
+    _tile_loadd(6, p->low[row], 64);
     _tile_loadd(4, xa, stride);
     _tile_loadd(5, xb, stride);
     _tile_dpbssd(0, 4, 6);
@@ -210,16 +211,16 @@ INLINE void scale_super(const struct pass *ps, const struct panel *p, const stru
     }
 }
 
-/* Sums of simple block b, the k-th of its panel, to the accumulators of a tile. */
+/* Sums of simple block b, the k-th of its panel, or of a half of it, to the accumulators of a tile. */
 INLINE void scale_simple(const struct pass *ps, const struct panel *p, const struct sums *s, uint32_t b, uint32_t k, uint32_t tile,
-                         const bool has_min)
+                         const bool has_min, const bool second)
 {
     const char *x = ps->x + ps->first[tile] * ps->x_stride;
-    __m512 d = _mm512_load_ps(p->d[k]), m = _mm512_load_ps(p->m[k]);
+    __m512 d = _mm512_load_ps(second ? p->m[k] : p->d[k]), m = _mm512_load_ps(p->m[k]);
     for (uint32_t r = 0; r < ps->rows; r++, x += ps->x_stride) {
         float *acc = ps->acc[tile][b % LANES][r];
         __m512 dx = _mm512_set1_ps(x_scale(ps, x, b));
-        __m512 v = start_or_add(_mm512_cvtepi32_ps(_mm512_load_si512(s->low[r])), _mm512_mul_ps(d, dx), acc, b < LANES);
+        __m512 v = start_or_add(_mm512_cvtepi32_ps(_mm512_load_si512(s->low[r])), _mm512_mul_ps(d, dx), acc, b < LANES && !second);
         if (has_min) {
             int32_t xs;
             memcpy(&xs, x + ps->at.sums_at + 4 * (size_t)b, 4);
@@ -229,9 +230,9 @@ INLINE void scale_simple(const struct pass *ps, const struct panel *p, const str
     }
 }
 
-/* Two tiles of rows, t and u (which may be the same), against a panel whose first block is b. */
+/* Two tiles of rows, t and u (which may be the same), against a panel whose first block is b. halves: 2 where each half of a simple block has its scale. */
 INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t n_blocks, uint32_t t, uint32_t u,
-                       const bool super, const uint32_t high_bits, const uint32_t min_pairs)
+                       const bool super, const uint32_t halves, const uint32_t high_bits, const uint32_t min_pairs)
 {
     struct sums s[2];
     const char *xa = ps->x + ps->first[t] * ps->x_stride, *xb = ps->x + ps->first[u] * ps->x_stride;
@@ -248,10 +249,13 @@ INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b,
     }
     for (uint32_t k = 0; k < n_blocks; k++, b += LANES) {
         size_t at = (size_t)b * NTX_QK;
-        tiles_simple(p, k, xa + at, xb + at, ps->x_stride, s);
-        scale_simple(ps, p, &s[0], b, k, t, min_pairs != 0);
-        if (u != t)
-            scale_simple(ps, p, &s[1], b, k, u, min_pairs != 0);
+        for (uint32_t half = 0; half < halves; half++) {
+            size_t more = half * (NTX_QK / 2);
+            tiles_simple(p, 8 * k + 4 * half, xa + at + more, xb + at + more, ps->x_stride, s);
+            scale_simple(ps, p, &s[0], b, k, t, min_pairs != 0, half);
+            if (u != t)
+                scale_simple(ps, p, &s[1], b, k, u, min_pairs != 0, half);
+        }
     }
 }
 
@@ -261,14 +265,16 @@ static void panel_all_rows(const void *pass, const struct panels *p)
     for (uint32_t t = 0; t < ps->n_tiles; t += 2) {
         uint32_t u = t + 1 < ps->n_tiles ? t + 1 : t;
         fetch_share(p, t / 2, (ps->n_tiles + 1) / 2);
-        if (ps->kind->weights.block == NTX_QK)
-            panel_rows(ps, p->of, p->b, p->n, t, u, false, 0, ps->kind->has_min);
+        if (ps->kind->halves)
+            panel_rows(ps, p->of, p->b, p->n, t, u, false, 2, 0, 0);
+        else if (ps->kind->weights.block == NTX_QK)
+            panel_rows(ps, p->of, p->b, p->n, t, u, false, 1, 0, ps->kind->has_min);
         else if (!ps->kind->high_bits)
-            panel_rows(ps, p->of, p->b, 1, t, u, true, 0, 8);
+            panel_rows(ps, p->of, p->b, 1, t, u, true, 1, 0, 8);
         else if (ps->kind->high_bits == 3)
-            panel_rows(ps, p->of, p->b, 1, t, u, true, 3, 4);
+            panel_rows(ps, p->of, p->b, 1, t, u, true, 1, 3, 4);
         else
-            panel_rows(ps, p->of, p->b, 1, t, u, true, 8, 0);
+            panel_rows(ps, p->of, p->b, 1, t, u, true, 1, 8, 0);
     }
 }
 
@@ -303,7 +309,7 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
             return;
         }
         plan_tiles(&ps, here);
-        configure(ps.rows, is_super ? 64 : NTX_QK);
+        configure(ps.rows, is_super ? 64 : kind->halves ? NTX_QK / 2 : NTX_QK);
         for (uint32_t o = 0; o < s->n_out; o += PANEL_OUTS) {
             multiply_panels(&kind->weights, s, o, 1, &ps, panel_all_rows);
             for (uint32_t t = 0; t < ps.n_tiles; t++)
@@ -316,10 +322,10 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
     }
 }
 
-#define AMX_KIND(name, interleaved, fill, few, block, high_bits, has_min, min_pairs)                                  \
+#define AMX_KIND(name, interleaved, fill, few, block, high_bits, has_min, min_pairs, halves)                          \
     DECLARE_MATMUL(name)                                                                                              \
     {                                                                                                                 \
-        static const struct kind kind = {{fill, block, interleaved}, high_bits, has_min, min_pairs};                        \
+        static const struct kind kind = {{fill, block, interleaved}, high_bits, has_min, min_pairs, halves};                \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                      \
         if (n_rows < MIN_ROWS)                                                                                        \
             few(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                              \
@@ -327,14 +333,18 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
             mm_tiles(&kind, few, &s, n_rows);                                                                         \
     }
 
-#define AMX_MATMUL(type, ...) AMX_KIND(ntx__mmamx_##type, false, ntx__panel_##type, ntx__mm512_##type, __VA_ARGS__)
-#define AMX_INTERLEAVED(type, ...) AMX_KIND(ntx__interleaved_amx_##type, true, ntx__panel_interleaved_##type, ntx__interleaved_##type, __VA_ARGS__)
+#define AMX_MATMUL(type, ...) AMX_KIND(ntx__mmamx_##type, false, ntx__panel_##type, ntx__mm512_##type, __VA_ARGS__, false)
+#define AMX_HALVES(type) AMX_KIND(ntx__mmamx_##type, false, ntx__panel_##type, ntx__mm512_##type, NTX_QK, 0, false, 0, true)
+#define AMX_INTERLEAVED(type, ...) AMX_KIND(ntx__interleaved_amx_##type, true, ntx__panel_interleaved_##type, ntx__interleaved_##type, __VA_ARGS__, false)
 
 AMX_MATMUL(q4_0, NTX_QK, 0, false, 0)
 AMX_MATMUL(q4_1, NTX_QK, 0, true, 0)
 AMX_MATMUL(q5_0, NTX_QK, 0, false, 0)
 AMX_MATMUL(q5_1, NTX_QK, 0, true, 0)
 AMX_MATMUL(q8_0, NTX_QK, 0, false, 0)
+AMX_MATMUL(q1_0, NTX_QK, 0, false, 0)
+AMX_MATMUL(q2_0, NTX_QK, 0, false, 0)
+AMX_HALVES(nvfp4)
 AMX_MATMUL(q2_k, NTX_QKK, 0, true, 8)
 AMX_MATMUL(q3_k, NTX_QKK, 8, false, 0)
 AMX_MATMUL(q4_k, NTX_QKK, 3, true, 4)

@@ -24,8 +24,8 @@ AVX512_CODES(PLAIN_INSTEAD)
 OVERRIDES_BEGIN
 const struct ntx_cpu_ops ntx__cpu_avx512 = {
     .name = "avx512",
-    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_PARTS(FLOAT_ROW) AVX512_BLOCKS(VEC)},
-    .own = {AVX512_FLOATS(OWN) AVX512_PARTS(OWN) AVX512_BLOCKS(OWN)},
+    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(VEC)},
+    .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
     .interleaved = {INTERLEAVED_TYPES(VEC_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},
     OPS_TABLE,
@@ -34,8 +34,8 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
 /* The same with matrix tiles for many rows. */
 const struct ntx_cpu_ops ntx__cpu_amx = {
     .name = "amx",
-    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_PARTS(FLOAT_ROW) AVX512_BLOCKS(AMX)},
-    .own = {AVX512_FLOATS(OWN) AVX512_PARTS(OWN) AVX512_BLOCKS(OWN)},
+    .matmul = {NTX_TYPES(PLAIN_ROW) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(AMX)},
+    .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
     .interleaved = {INTERLEAVED_TYPES(AMX_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},
     OPS_TABLE,

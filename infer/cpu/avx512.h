@@ -59,6 +59,15 @@ INLINE __m512 widen_exponents(__m128i e)
     return _mm512_castsi512_ps(d);
 }
 
+/* Half of E4M3s without a sign, a byte of a dword each; 0x7f counts as 0 (ntx_e4m3_half_float). */
+INLINE __m512 widen_e4m3(__m512i x)
+{
+    const __m512i mantissa = _mm512_and_si512(x, _mm512_set1_epi32(7));
+    __m512i bits = _mm512_add_epi32(_mm512_slli_epi32(_mm512_and_si512(x, _mm512_set1_epi32(127)), 20), _mm512_set1_epi32(119 << 23));
+    __m512 v = _mm512_mask_mul_ps(_mm512_castsi512_ps(bits), _mm512_testn_epi32_mask(x, _mm512_set1_epi32(0x78)), _mm512_cvtepi32_ps(mantissa), _mm512_set1_ps(0x1p-10f));
+    return _mm512_mask_mov_ps(v, _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(127)), _mm512_setzero_ps());
+}
+
 /* NTX_VALUES_<type>, and more so that none is negative, for shuffles within 128-bit lanes. */
 #define LOOKUP_VALUES(TYPE, type, scale, raise)                                                                        \
     INLINE __m512i values_##type(void) { return _mm512_broadcast_i32x4(_mm_setr_epi8(NTX_VALUES_##type)); }            \
@@ -91,10 +100,9 @@ struct shape {
     void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
               float *y, size_t ldy)
 #define AVX512_FLOATS(X) X(F32, f32) X(F16, f16) X(BF16, bf16) /* avx512_float.c */
-#define AVX512_PARTS(X) X(Q1_0, q1_0) X(Q2_0, q2_0) X(NVFP4, nvfp4) /* avx512_simple.c, without panels */
 #define AVX512_BLOCKS(X)                                                              \
     X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1)       /* avx512_simple.c */ \
-    X(Q8_0, q8_0) NTX_LOOKUPS(X)                                                       \
+    X(Q8_0, q8_0) NTX_LOOKUPS(X) X(Q1_0, q1_0) X(Q2_0, q2_0) X(NVFP4, nvfp4)           \
     X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) /* avx512_super.c */ \
     X(IQ4_XS, iq4_xs) AVX512_CODES(X)
 /* i-quants of code books and ternary types (avx512_codes.c), what their d is to be multiplied by, and how many values share a scale (0: it is 1). */
@@ -108,7 +116,6 @@ struct shape {
     DECLARE_MATMUL(ntx__mmvec_##type); \
     DECLARE_MATMUL(ntx__mmamx_##type);
 AVX512_FLOATS(AVX512_DECLARE_FLOAT)
-AVX512_PARTS(AVX512_DECLARE_FLOAT)
 AVX512_BLOCKS(AVX512_DECLARE)
 /* For processors that lack what avx512_codes.c wants. */
 #define AVX512_DECLARE_PLAIN(TYPE, type, ...) DECLARE_MATMUL(ntx__plain512_##type);

@@ -163,15 +163,6 @@ INLINE __m128i run_exponents(const struct run *g, const bool full)
     return _mm_or_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-/* Half of E4M3s without a sign, a byte of a dword each; 0x7f counts as 0 (ntx_e4m3_half_float). */
-INLINE __m512 widen_e4m3(__m512i x)
-{
-    const __m512i mantissa = _mm512_and_si512(x, _mm512_set1_epi32(7));
-    __m512i bits = _mm512_add_epi32(_mm512_slli_epi32(_mm512_and_si512(x, _mm512_set1_epi32(127)), 20), _mm512_set1_epi32(119 << 23));
-    __m512 v = _mm512_mask_mul_ps(_mm512_castsi512_ps(bits), _mm512_testn_epi32_mask(x, _mm512_set1_epi32(0x78)), _mm512_cvtepi32_ps(mantissa), _mm512_set1_ps(0x1p-10f));
-    return _mm512_mask_mov_ps(v, _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(127)), _mm512_setzero_ps());
-}
-
 /* The scales of 16 times 32 values: d and m, or of the first and second 16. */
 INLINE void run_scales(const struct run *g, const bool full, __m512 *d, __m512 *m)
 {

@@ -16,14 +16,15 @@ INLINE void widen_heads(__m512i heads, float *d, float *m)
 /* One block of each of 16 rows. */
 struct blocks {
     const uint8_t *row[PANEL_OUTS];
+    uint32_t part;               /* of a block of several 32s the one that is meant: lanes are 16, so of all the panel's blocks the same */
     const uint8_t *words, *head; /* interleaved: the tile's */
     const struct ntx__interleave_pattern *pattern; /* NULL: rows */
 };
 
-/* Those of the k-th of a panel. */
-INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const size_t block_bytes, const struct ntx__interleave_pattern *pattern)
+/* Those of the k-th of a panel. parts: of a block, the panel's 32s. */
+INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const uint32_t parts, const size_t block_bytes, const struct ntx__interleave_pattern *pattern)
 {
-    struct blocks w = {.pattern = pattern};
+    struct blocks w = {.part = from->b % parts, .pattern = pattern};
     if (pattern) {
         struct ntx__tile_at at = ntx__tile_at(from->blocks, from->place + k, block_bytes);
         w.words = from->w + at.words;
@@ -31,7 +32,7 @@ INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const 
         return w;
     }
     for (uint32_t o = 0; o < PANEL_OUTS; o++)
-        w.row[o] = from->w + (o < from->n_out ? o : from->n_out - 1) * from->row_bytes + (from->b + k * LANES) * block_bytes;
+        w.row[o] = from->w + (o < from->n_out ? o : from->n_out - 1) * from->row_bytes + (from->b + k * LANES) / parts * block_bytes;
     return w;
 }
 
@@ -65,14 +66,18 @@ INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi
 
 enum simple_bits { BITS_4, BITS_5, BITS_8, BITS_LOOKUP };
 
-/* Columns 4 k .. 4 k + 3: the fifth bit, bit 4 k .. of the output's dword, is worth 16; without it, 0 or with `minus` -16. */
+/* Of columns 4 k .. 4 k + 3 bits 4 k .. of their output's dword. */
+INLINE __mmask64 bits_of(__m512i dword, uint32_t k)
+{
+    __m512i spread = _mm512_shuffle_epi8(dword, _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), bytes512((int)k / 2)));
+    return _mm512_test_epi8_mask(spread, dwords512(k % 2 ? 0x80402010 : 0x08040201));
+}
+
+/* The fifth bit is worth 16; without it, 0 or with `minus` -16. */
 INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool minus)
 {
-    __m512i spread = _mm512_shuffle_epi8(fifth, _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), bytes512((int)k / 2)));
-    __m512i bit = dwords512(k % 2 ? 0x80402010 : 0x08040201);
-    if (minus)
-        return _mm512_mask_sub_epi8(v, _mm512_testn_epi8_mask(spread, bit), v, bytes512(16));
-    return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(spread, bit), v, bytes512(16));
+    const __mmask64 set = bits_of(fifth, k);
+    return minus ? _mm512_mask_sub_epi8(v, ~set, v, bytes512(16)) : _mm512_mask_add_epi8(v, set, v, bytes512(16));
 }
 
 /* One block of each row to 8 panel rows. at: where its bits are. has_min: the type has no offset. values: of BITS_LOOKUP. */
@@ -111,7 +116,7 @@ INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct
 {
     const bool scale_byte = block_bytes % 2; /* d is an exponent, not an F16 */
     for (uint32_t k = 0; k < n_blocks; k++) {
-        struct blocks w = blocks_at(from, k, block_bytes, pattern);
+        struct blocks w = blocks_at(from, k, 1, block_bytes, pattern);
         if (scale_byte)
             _mm512_store_ps(p->d[k], widen_exponents(_mm512_cvtepi32_epi8(heads_at(&w, 0, 1))));
         else
@@ -147,6 +152,68 @@ PANEL_ROWS(q8_0, BITS_8, false)
 PANEL_SLICES(q4_0, BITS_4)
 PANEL_SLICES(q8_0, BITS_8)
 NTX_LOOKUPS(PANEL_LOOKUP)
+
+/* ---- blocks of several 32s under one head */
+
+/* Signs: 1 or -1, or raised 2 or 0. */
+INLINE void fill_q1_0(const struct blocks *w, struct panel *p, uint32_t k, const bool tiles)
+{
+    const __m512i bits = heads_at(w, 2 + 4 * (size_t)w->part, 4);
+    widen_heads(heads_at(w, 0, 2), p->d[k], p->m[k]);
+    for (uint32_t i = 0; i < 8; i++)
+        _mm512_store_si512(p->low[8 * k + i], _mm512_mask_mov_epi8(bytes512(tiles ? -1 : 0), bits_of(bits, i), bytes512(tiles ? 1 : 2)));
+}
+
+/* Four values to a byte, which becomes the dword of all of them; one too many. */
+INLINE void fill_q2_0(const struct blocks *w, struct panel *p, uint32_t k, const bool tiles)
+{
+    widen_heads(heads_at(w, 0, 2), p->d[k], p->m[k]);
+    for (uint32_t half = 0; half < 2; half++) {
+        const __m512i bytes = heads_at(w, 2 + 8 * (size_t)w->part + 4 * (size_t)half, 4);
+        for (uint32_t i = 0; i < 4; i++) {
+            __m512i v = _mm512_and_si512(_mm512_srli_epi32(bytes, 8 * i), dwords512(255));
+            v = _mm512_or_si512(_mm512_or_si512(v, _mm512_slli_epi32(v, 6)), _mm512_or_si512(_mm512_slli_epi32(v, 12), _mm512_slli_epi32(v, 18)));
+            v = _mm512_and_si512(v, bytes512(3));
+            _mm512_store_si512(p->low[8 * k + 4 * half + i], tiles ? _mm512_sub_epi8(v, bytes512(1)) : v);
+        }
+    }
+}
+
+/* Eight bytes of low and of high nibbles for each 16 values, which have their own scale. */
+INLINE void fill_nvfp4(const struct blocks *w, struct panel *p, uint32_t k, const bool tiles)
+{
+    const __m512i scales = heads_at(w, 2 * (size_t)w->part, 2), values = values_mxfp4();
+    __m512i v[4];
+    _mm512_store_ps(p->d[k], widen_e4m3(_mm512_and_si512(scales, dwords512(255))));
+    _mm512_store_ps(p->m[k], widen_e4m3(_mm512_srli_epi32(scales, 8)));
+    take16(w, 4 + 16 * (size_t)w->part, v);
+    for (uint32_t half = 0; half < 2; half++) {
+        __m512i sum = _mm512_setzero_si512();
+        for (uint32_t i = 0; i < 4; i++) {
+            const __m512i from = v[2 * half + i % 2], q = _mm512_shuffle_epi8(values, i < 2 ? low_nibbles(from) : high_nibbles(from));
+            _mm512_store_si512(p->low[8 * k + 4 * half + i], q);
+            sum = _mm512_dpbusd_epi32(sum, bytes512(128), q);
+        }
+        if (!tiles)
+            _mm512_store_si512(p->scale[2 * k + half], _mm512_sub_epi32(_mm512_setzero_si512(), sum));
+    }
+}
+
+#define PANEL_PARTS_OF(name, type, parts, tiles)                                                         \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                         \
+    {                                                                                                    \
+        for (uint32_t k = 0; k < n_blocks; k++) {                                                        \
+            struct blocks w = blocks_at(from, k, parts, sizeof(struct ntx_block_##type), NULL);          \
+            fill_##type(&w, p, k, tiles);                                                                \
+        }                                                                                                \
+    }
+#define PANEL_PARTS(type, parts)                             \
+    PANEL_PARTS_OF(ntx__panel_##type, type, parts, true)     \
+    PANEL_PARTS_OF(ntx__panel_vec_##type, type, parts, false)
+
+PANEL_PARTS(q1_0, 4)
+PANEL_PARTS(q2_0, 2)
+PANEL_PARTS(nvfp4, 2)
 
 /* ---- super-blocks */
 
@@ -443,7 +510,7 @@ INLINE void pack_raised(const struct raised *u, struct panel *p, const float fac
 #define PANEL_SUPER(name, type, pattern, call)                                                         \
     void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                       \
     {                                                                                                  \
-        struct blocks blocks = blocks_at(from, 0, sizeof(struct ntx_block_##type), pattern), *w = &blocks; \
+        struct blocks blocks = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), pattern), *w = &blocks; \
         (void)n_blocks;                                                                                \
         call;                                                                                          \
     }
@@ -473,7 +540,7 @@ PANEL_SUPER(ntx__panel_vec_interleaved_iq4_xs, iq4_xs, &ntx__pattern_iq4_xs, fil
 #define PANEL_RAISED(name, type, factor, sub, tiles)                                   \
     void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)       \
     {                                                                                  \
-        struct blocks w = blocks_at(from, 0, sizeof(struct ntx_block_##type), NULL);   \
+        struct blocks w = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), NULL); \
         struct raised u;                                                               \
         (void)n_blocks;                                                                \
         if (ntx__cpu_permutes_bytes) {                                                 \

@@ -2,7 +2,8 @@
  * (panel.c). Multiplied by matrix tiles (AMX-INT8, amx.c) or by vectors (VNNI, vnni.c). In a plane, row k holds columns
  * 4 k .. 4 k + 3 of each of the 16 outputs: what a tile wants as its right factor, and VNNI as its left one.
  *
- * Simple blocks: one plane, for tiles of signed bytes, for vectors of unsigned ones (more by the type's offset).
+ * Simple blocks: one plane, for tiles of signed bytes, for vectors of unsigned ones (more by the type's offset). Blocks of several 32s are taken apart
+ * into these. NVFP4, whose 16 values share a scale (d of the first, m of the others): signed bytes, for vectors, too, which meet x raised by 128.
  * Super-blocks, for tiles: scale * q has up to 14 bits, so it goes into two planes of bytes; the exact sum over a block is then
  * (low plane . x) + 2^high_bits * (high plane . x), with no scale left inside the integers. Q4_K, Q5_K: q times the scale's low and
  * high three bits, both unsigned (high_bits 3). Q3_K, Q6_K, the i-quants and ternary types: the product's low byte, unsigned, and its high
@@ -24,7 +25,7 @@ enum {
 struct panel {
     uint8_t low[PANEL_COLS / 4][PANEL_OUTS * 4] __attribute__((aligned(64)));
     uint8_t high[PANEL_COLS / 4][PANEL_OUTS * 4]; /* for tiles */
-    int32_t scale[16][PANEL_OUTS];                /* for vectors: of each sub-block */
+    int32_t scale[16][PANEL_OUTS];                /* for vectors: of each sub-block; NVFP4: -128 times the sum of each 16 values */
     float d[MAX_BLOCKS][PANEL_OUTS], m[MAX_BLOCKS][PANEL_OUTS];
     int32_t mins[8][PANEL_OUTS]; /* super-blocks: pairs of int16, to meet pairs of sums of x; for vectors also -offset * scale */
 };
@@ -35,7 +36,7 @@ struct panel_from {
     size_t row_bytes;
     uint32_t n_out;
     uint32_t blocks; /* of a row */
-    uint32_t b;      /* the first of the panel; the others are b + LANES, ..., of the same lane (cpu.h) */
+    uint32_t b;      /* the first of the panel, by 32 values or by super-blocks; the others are b + LANES, ..., of the same lane (cpu.h) */
     uint32_t place;  /* interleaved: which tile that is; the others come behind it */
 };
 

@@ -81,9 +81,9 @@ INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, 
         }
 }
 
-/* n rows of the panels from `from` on against x at x[r]. */
+/* n rows of the panels from `from` on against x at x[r]. raise_x: the panels' values have signs, and x gets 128 more instead. */
 INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t from, const int n, const char *const x[TILE], size_t at, const int rows,
-                     const int slices)
+                     const int slices, const bool raise_x)
 {
 #pragma GCC unroll 8
     for (int k = 0; k < n; k++) {
@@ -94,9 +94,11 @@ INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t fr
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             __m512i v = spread(x[r] + at + 4 * (size_t)k);
+            if (raise_x)
+                v = _mm512_xor_si512(v, _mm512_set1_epi8((char)0x80));
 #pragma GCC unroll 2
             for (int s = 0; s < slices; s++)
-                acc[s][r] = _mm512_dpbusd_epi32(acc[s][r], w[s], v);
+                acc[s][r] = raise_x ? _mm512_dpbusd_epi32(acc[s][r], v, w[s]) : _mm512_dpbusd_epi32(acc[s][r], w[s], v);
         }
     }
 }
@@ -122,13 +124,13 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
         __m512i acc[SLICES][TILE];
         const size_t from = (size_t)(i * step / 4), at = q_at + (size_t)(i * step);
         if (!sub) {
-            multiply(total, p, from, step / 4, x, at, rows, slices);
+            multiply(total, p, from, step / 4, x, at, rows, slices, false);
             continue;
         }
         for (int s = 0; s < slices; s++)
             for (int r = 0; r < rows; r++)
                 acc[s][r] = _mm512_setzero_si512();
-        multiply(acc, p, from, step / 4, x, at, rows, slices);
+        multiply(acc, p, from, step / 4, x, at, rows, slices, false);
         for (int s = 0; s < slices; s++)
             for (int r = 0; r < rows; r++)
                 total[s][r] = _mm512_add_epi32(total[s][r], _mm512_mullo_epi32(acc[s][r], load512(p[s].scale[i])));
@@ -165,7 +167,7 @@ INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint
             if (slices > 1)
                 acc[1][r] = acc[0][r];
         }
-        multiply(acc, p, 8 * k, 8, x, b * NTX_QK, rows, slices);
+        multiply(acc, p, 8 * k, 8, x, b * NTX_QK, rows, slices, false);
         for (int r = 0; r < rows; r++)
             for (int s = 0; s < slices; s++) {
                 __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
@@ -174,6 +176,30 @@ INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint
                     v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(spread(x[r] + ps->at.sums_at + 4 * b)), _mm512_mul_ps(_mm512_load_ps(p[s].m[k]), dx), v[s][r]);
             }
     }
+    end_lane(ps, panels, t, rows, slices, v);
+}
+
+/* The same, where each 16 values have their scale. */
+INLINE void tile_halves(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices)
+{
+    const char *x[TILE];
+    __m512 v[SLICES][TILE];
+    const struct panel *p = panels->of;
+    rows_of(ps, t, rows, x);
+    start_lane(ps, panels, t, rows, slices, v);
+    for (size_t k = 0, b = panels->b; k < panels->n; k++, b += LANES)
+        for (size_t half = 0; half < 2; half++) {
+            __m512i acc[SLICES][TILE];
+            for (int s = 0; s < slices; s++)
+                for (int r = 0; r < rows; r++)
+                    acc[s][r] = load512(p[s].scale[2 * k + half]);
+            multiply(acc, p, 8 * k + 4 * half, 4, x, b * NTX_QK + 16 * half, rows, slices, true);
+            for (int r = 0; r < rows; r++) {
+                __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
+                for (int s = 0; s < slices; s++)
+                    v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]), _mm512_mul_ps(_mm512_load_ps(half ? p[s].m[k] : p[s].d[k]), dx), v[s][r]);
+            }
+        }
     end_lane(ps, panels, t, rows, slices, v);
 }
 
@@ -263,6 +289,9 @@ VNNI(q5_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
 VNNI_INTERLEAVED(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128))
 #define VNNI_LOOKUP(TYPE, type, scale, raise) VNNI_INTERLEAVED(type, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 1 << raise))
 NTX_LOOKUPS(VNNI_LOOKUP)
+VNNI(q1_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1))
+VNNI(q2_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1))
+VNNI(nvfp4, NTX_QK, false, tile_halves(ps, p, t, R, S))
 VNNI(q2_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 0, false, 8))
 VNNI(q3_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))
 VNNI_INTERLEAVED(q4_k, 13, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
