@@ -52,7 +52,7 @@ struct ntx_kv_seq {
     uint8_t *holes;     /* [n_layers x n_blocks * NTX_KV_BLOCK / 8] */
 };
 
-static const char *const type_names[NTX_N_KV] = {[NTX_KV_F16] = "f16", [NTX_KV_Q8_0] = "q8_0"};
+static const char *const type_names[NTX_N_KV] = {[NTX_KV_F16] = "f16", [NTX_KV_Q8_0] = "q8_0", [NTX_KV_Q4_0] = "q4_0"};
 
 const char *ntx_kv_type_name(enum ntx_kv_type type) { return type_names[type]; }
 
@@ -62,13 +62,15 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
     while (name && *name && t < NTX_N_KV && strcmp(name, type_names[t]))
         t++;
     if (t == NTX_N_KV)
-        return ntx_err_set(err, -EINVAL, "'%.60s' is not a type of KV: there are f16 and q8_0", name);
-    if (t == NTX_KV_Q8_0 && hp->kv_lora)
-        return ntx_err_set(err, -ENOTSUP, "latent KV in q8_0 would be no smaller, since V could not lie in K: leave --kv-type out");
-    for (uint32_t l = 0; t == NTX_KV_Q8_0 && l < (hp->dims ? hp->n_layers : 1); l++) {
+        return ntx_err_set(err, -EINVAL, "'%.60s' is not a type of KV: there are f16, q8_0 and q4_0", name);
+    if (t != NTX_KV_F16 && hp->kv_lora)
+        return ntx_err_set(err, -ENOTSUP, "latent KV in %s would be no smaller, since V could not lie in K: leave --kv-type out", type_names[t]);
+    for (uint32_t l = 0; t != NTX_KV_F16 && l < (hp->dims ? hp->n_layers : 1); l++) {
         struct ntx_dims w = ntx_dims_of(hp, l);
         if (w.head_k % 32 || w.head_v % 32)
-            return ntx_err_set(err, -EINVAL, "KV in q8_0 needs heads of a multiple of 32 values, this model's have %u and %u: leave --kv-type out", w.head_k, w.head_v);
+            return ntx_err_set(err, -EINVAL, "KV in %s needs heads of a multiple of 32 values, this model's have %u and %u: leave --kv-type out", type_names[t], w.head_k, w.head_v);
+        if (t == NTX_KV_Q4_0 && NTX_MAX(w.head_k, w.head_v) > NTX_KV_Q4_HEAD)
+            return ntx_err_set(err, -EINVAL, "KV in q4_0 needs heads of at most %d values, this model's have %u and %u: q8_0 takes them", NTX_KV_Q4_HEAD, w.head_k, w.head_v);
     }
     *type = (enum ntx_kv_type)t;
     return 0;
@@ -79,7 +81,7 @@ _Static_assert(NTX_KV_BLOCK == NTX_KV_Q8_TOKENS, "blocks are cpu.h's");
 /* Of one position. */
 static size_t row_bytes(enum ntx_kv_type type, uint32_t n)
 {
-    return type == NTX_KV_F16 ? 2 * (size_t)n : (size_t)n / 32 * 34;
+    return type == NTX_KV_F16 ? 2 * (size_t)n : (size_t)n / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
 }
 
 static struct layer_kv layer_kv_of(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t l)
@@ -440,41 +442,47 @@ size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s, uint32_t layer) { return NTX_K
 size_t ntx_kv_v_bytes(const struct ntx_kv_seq *s, uint32_t layer) { return NTX_KV_BLOCK * s->pool->layer[layer].row_v; }
 uint32_t ntx_kv_heads(const struct ntx_kv_seq *s, uint32_t layer) { return s->pool->layer[layer].heads; }
 
-/* Behind n * NTX_KV_BLOCK integers. */
-static void copy_scales(const uint8_t *block, uint32_t from, uint8_t *to_block, uint32_t to, size_t n)
+/* Of integers: a byte of a position has so many, and a row of so many bytes so many values. */
+static uint32_t per_byte(enum ntx_kv_type type) { return type == NTX_KV_Q8_0 ? 1 : 2; }
+static size_t values_of(enum ntx_kv_type type, size_t row) { return row / row_bytes(type, 32) * 32; }
+
+/* Behind NTX_KV_BLOCK * ints bytes of integers. */
+static void copy_scales(const uint8_t *block, uint32_t from, uint8_t *to_block, uint32_t to, size_t n, size_t ints)
 {
     for (size_t b = 0; b < n / 32; b++)
-        memcpy(to_block + NTX_KV_BLOCK * n + 2 * (b * NTX_KV_BLOCK + to), block + NTX_KV_BLOCK * n + 2 * (b * NTX_KV_BLOCK + from), 2);
+        memcpy(to_block + NTX_KV_BLOCK * ints + 2 * (b * NTX_KV_BLOCK + to), block + NTX_KV_BLOCK * ints + 2 * (b * NTX_KV_BLOCK + from), 2);
 }
 
 void ntx_kv_copy_k(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block, uint32_t to)
 {
+    const enum ntx_kv_type type = s->pool->type;
     const uint8_t *x = block;
     uint8_t *y = to_block;
-    size_t row = s->pool->layer[layer].row_k, n = row / 34 * 32;
-    if (s->pool->type == NTX_KV_F16) {
+    size_t row = s->pool->layer[layer].row_k, n = values_of(type, row);
+    if (type == NTX_KV_F16) {
         memcpy(y + to * row, x + from * row, row);
         return;
     }
-    for (size_t i = 0; i < n / 4; i++)
+    for (size_t i = 0; i < n / 4 / per_byte(type); i++)
         memcpy(y + 4 * (i * NTX_KV_BLOCK + to), x + 4 * (i * NTX_KV_BLOCK + from), 4);
-    copy_scales(x, from, y, to, n);
+    copy_scales(x, from, y, to, n, n / per_byte(type));
 }
 
 void ntx_kv_copy_v(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block, uint32_t to)
 {
+    const enum ntx_kv_type type = s->pool->type;
     const uint8_t *x = block;
     uint8_t *y = to_block;
-    size_t row = s->pool->layer[layer].row_v, n = row / 34 * 32;
-    if (s->pool->type == NTX_KV_F16) {
+    size_t row = s->pool->layer[layer].row_v, n = values_of(type, row), most = NTX_KV_Q8_PANEL / per_byte(type), all = n / per_byte(type);
+    if (type == NTX_KV_F16) {
         memcpy(y + to * row, x + from * row, row);
         return;
     }
-    for (size_t i = 0; i < n; i++) {
-        size_t panel = i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, width = NTX_MIN(n - panel, (size_t)NTX_KV_Q8_PANEL), at = NTX_KV_BLOCK * panel + 4 * (i - panel);
+    for (size_t i = 0; i < all; i++) {
+        size_t panel = i / most * most, width = NTX_MIN(all - panel, most), at = NTX_KV_BLOCK * panel + 4 * (i - panel);
         y[at + to / 4 * 4 * width + to % 4] = x[at + from / 4 * 4 * width + from % 4];
     }
-    copy_scales(x, from, y, to, n);
+    copy_scales(x, from, y, to, n, all);
 }
 
 void ntx_kv_move_holes(struct ntx_kv_seq *s, uint32_t from, uint32_t to)

@@ -1,4 +1,4 @@
-/* kv.h: paged KV: blocks of NTX_KV_BLOCK tokens, a block table per session. F16 or Q8_0.
+/* kv.h: paged KV: blocks of NTX_KV_BLOCK tokens, a block table per session. F16, Q8_0 or Q4_0.
  * This is the table of all that sessions keep. A layer keeps rows: of all positions; or, where its attention has a window, of the last ones only, in a ring of
  * blocks that holds the window and what one pass adds; or it keeps no rows, but a recurrent state (recur.h), which lives and goes back with them. Each kind of rows has a pool of its own, whose blocks hold the layers of that kind; a place is found in one function for both.
  * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
@@ -28,7 +28,7 @@
 struct ntx_kv_pool;
 struct ntx_kv_seq; /* one session's table, with its holes (positions without KV in a layer, which skipped it) */
 
-/* "f16", "q8_0"; NULL and "" are f16. -EINVAL for others, and for a type that the model's heads do not suit. */
+/* "f16", "q8_0", "q4_0"; NULL and "" are f16. -EINVAL for others, and for a type that the model's heads do not suit. */
 int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_type *type, struct ntx_err *err);
 const char *ntx_kv_type_name(enum ntx_kv_type type);
 

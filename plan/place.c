@@ -19,6 +19,10 @@ static uint64_t vram_of(const struct ntx_hw *hw, const struct ntx_outline *o, co
         snprintf(l->note, sizeof l->note, "the GPU is not used: %.170s", why.text);
         return 0;
     }
+    if (r->plan.kv_type == NTX_KV_Q4_0) {
+        snprintf(l->note, sizeof l->note, "the GPU is not used: KV in q4_0 has no kernels there");
+        return 0;
+    }
     return r->vram ? NTX_MIN(r->vram, hw->gpu.bytes) : hw->gpu.bytes - hw->gpu.bytes * 8 / 100;
 }
 

@@ -50,9 +50,9 @@ static const struct ntx_setting load_rows[] = {
      .kind = NTX_SET_TEXT, LOAD(ffn_sparse, ffn_sparse), CONF("model", "ffn_sparse", "off"),
      .about = "Neurons that a token uses, of a model packed by `ntx pack`: off, threshold=T, topk=F, predicted=F or prompt=F (lossy but for\n"
               "threshold=0; `ntx run --help` tells what each does)"},
-    {"kv-type", 0, "TYPE", "how keys and values are kept: f16, or q8_0 (lossy), which takes about half the memory (default f16)",
-     .kind = NTX_SET_WORD, .choices = "type of keys and values:f16|q8_0", LOAD(kv_type, kv_type), CONF("model", "kv_type", "f16"),
-     .about = "How keys and values are kept: f16, or q8_0, which takes about half the memory and changes the output"},
+    {"kv-type", 0, "TYPE", "how keys and values are kept: f16; q8_0 (lossy), which takes about half the memory; or q4_0 (lossier; not on a GPU), which takes about a quarter (default f16)",
+     .kind = NTX_SET_WORD, .choices = "type of keys and values:f16|q8_0|q4_0", LOAD(kv_type, kv_type), CONF("model", "kv_type", "f16"),
+     .about = "How keys and values are kept: f16; q8_0, which takes about half the memory and changes the output; or q4_0, which takes a quarter and changes it more"},
     {"draft", 0, "WAY", "guess tokens and compute several in one pass; those that hold advance the text, which stays the same: off, lookup (what came when the text was like "
      "its end before), FILE, a small model of the same vocabulary, which guesses while weights are read, or lookup,FILE, both together (default off)", .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "off"),
      .about = "Guess tokens, and compute several in one pass; the text stays the same: off, lookup (from the text itself), the path of a small model of the same vocabulary\n"

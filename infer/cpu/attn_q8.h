@@ -1,4 +1,4 @@
-/* attn_q8.h: attention over K and V in Q8_0, by integer products: of the query heads that share a KV head, of one row or of several at neighbouring
+/* attn_q8.h: attention over K and V in Q8_0, and in Q4_0 once unpacked (attn_q4.h), by integer products: of the query heads that share a KV head, of one row or of several at neighbouring
  * positions. Included by ops.h, compiled per instruction set.
  *
  * As attn.h it goes by parts of PART positions and keeps a maximum and sums on the way. Products are sums of integers, hence exact:
@@ -12,6 +12,7 @@
 #define NTX_COMPUTED_CPU_ATTN_Q8_H
 
 #include "infer/cpu/attn.h"
+#include "infer/cpu/attn_q4.h"
 
 enum {
     BLOCKS = NTX_MAX_HEAD / 32,
@@ -65,6 +66,8 @@ struct q8 {
     struct f16 sum[NTX_ATTN_VECTORS];
     uint32_t n_vectors, end, first, n; /* end: positions that the last row sees; n: of the part */
     uint32_t lines_k, lines_v;       /* of a block, for each step through the other: fetch_lines */
+    uint32_t fetch_k, fetch_v;       /* values of a head, as if all were of 8 bits */
+    const uint8_t *v[PART / TOKENS]; /* blocks of the part */
     bool odd;                        /* a scale of V is no number */
 };
 
@@ -225,10 +228,10 @@ INLINE void fetch_lines(const uint8_t *block, uint32_t n, uint32_t step, uint32_
 
 /* ---- scores */
 
-/* Scores of `vectors` vectors from m on with the TOKENS positions from place p of the part on. */
-INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, uint32_t m, const int vectors, uint32_t p)
+/* Scores of `vectors` vectors from m on with the TOKENS positions from place p of the part on, whose K is k. */
+INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, const uint8_t *k, uint32_t m, const int vectors, uint32_t p)
 {
-    const uint8_t *k = a->k[(t->first + p) / TOKENS], *v = m ? NULL : a->v[(t->first + p) / TOKENS];
+    const uint8_t *v = m ? NULL : a->v[(t->first + p) / TOKENS];
     const uint16_t *scale = q8_scales(k, a->head_k);
     struct f16 score[SCORED][2];
     for (int h = 0; h < vectors; h++)
@@ -238,7 +241,7 @@ INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, uint32_t m, co
         for (int h = 0; h < vectors; h++)
             acc[h][0] = acc[h][1] = splat_int(t->q_start[m + (uint32_t)h][b]);
         for (uint32_t w = 8 * b; w < 8 * b + 8; w++, k += 4 * TOKENS) {
-            fetch_lines(v, a->head_v, w, t->lines_v);
+            fetch_lines(v, t->fetch_v, w, t->lines_v);
             for (int h = 0; h < vectors; h++) {
                 int32_t q;
                 memcpy(&q, &t->q[m + (uint32_t)h][4 * w], 4);
@@ -267,18 +270,24 @@ INLINE uint32_t q8_unseen(const struct ntx_attn *a, const struct q8 *t, uint32_t
 /* The block to begin with: that of the first position of the part that any row sees. */
 INLINE uint32_t q8_first(const struct ntx_attn *a, const struct q8 *t) { return q8_unseen(a, t, 0) / TOKENS * TOKENS; }
 
-INLINE void q8_scores(const struct ntx_attn *a, struct q8 *t)
+INLINE void q8_scores(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
 {
-    for (uint32_t p = q8_first(a, t); p < t->n; p += TOKENS)
+    for (uint32_t p = q8_first(a, t); p < t->n; p += TOKENS) {
+        const uint8_t *k = a->k[(t->first + p) / TOKENS];
+        if (four) {
+            q4_unpack_k(k, a->head_k, four->k);
+            k = four->k;
+        }
         for (uint32_t m = 0; m < t->n_vectors; m += SCORED)
             switch (NTX_MIN(t->n_vectors - m, (uint32_t)SCORED)) {
-            case 1: q8_score_tile(a, t, m, 1, p); break;
-            case 2: q8_score_tile(a, t, m, 2, p); break;
+            case 1: q8_score_tile(a, t, k, m, 1, p); break;
+            case 2: q8_score_tile(a, t, k, m, 2, p); break;
 #if defined(__AVX512F__)
-            case 3: q8_score_tile(a, t, m, 3, p); break;
-            default: q8_score_tile(a, t, m, 4, p);
+            case 3: q8_score_tile(a, t, k, m, 3, p); break;
+            default: q8_score_tile(a, t, k, m, 4, p);
 #endif
             }
+    }
     for (uint32_t p = 0; a->hole && p < t->n; p++)
         for (uint32_t m = 0; m < t->n_vectors && a->hole[(t->first + p) / 8] >> ((t->first + p) % 8) & 1; m++)
             t->w[m][p] = -INFINITY;
@@ -356,7 +365,7 @@ INLINE void q8_value_tile(const struct ntx_attn *a, struct q8 *t, uint32_t h, co
     const uint8_t *next = !h && t->first + PART + p < t->end ? a->k[(t->first + PART + p) / TOKENS] : NULL;
     uint32_t step = s / SPANS * (TOKENS / 4);
     for (uint32_t end = p + tokens; p < end; p += 4, v += 4 * (size_t)width, u += SUMMED) {
-        fetch_lines(next, a->head_k, step++, t->lines_k);
+        fetch_lines(next, t->fetch_k, step++, t->lines_k);
         for (int i = 0; i < vectors; i++)
             for (int j = 0; j < spans; j++)
                 acc[i][j] = add_values(acc[i][j], &u[i], first + j / 2, v + 64 * j);
@@ -412,7 +421,7 @@ INLINE void q8_values(const struct ntx_attn *a, struct q8 *t)
                 q8_weights(a, t, m + h, q8_seen(a, t, m + h), end, h, panel);
         }
         for (uint32_t p = q8_first(a, t); p < end; p += TOKENS)
-            q8_value_block(a, t, vectors, a->v[(t->first + p) / TOKENS], p, NTX_MIN(end - p, (uint32_t)TOKENS));
+            q8_value_block(a, t, vectors, t->v[p / TOKENS], p, NTX_MIN(end - p, (uint32_t)TOKENS));
         for (uint32_t h = 0; h < vectors; h++) {
             float *out = q8_out(a, m + h); /* untouched, signs of zeros included, where a row sees none of the part */
             for (uint32_t i = 0; q8_seen(a, t, m + h) && i < a->head_v; i += 16)
@@ -423,20 +432,34 @@ INLINE void q8_values(const struct ntx_attn *a, struct q8 *t)
 
 /* ---- the whole */
 
-INLINE void q8_begin(const struct ntx_attn *a, struct q8 *t)
+/* A vector of q as integers; turned: rotated before. */
+INLINE void q8_take(const struct ntx_attn *a, struct q8 *t, uint32_t m, const bool turned)
+{
+    const float *q = a->q + m / a->n_q * a->ld_q + (size_t)(m % a->n_q) * a->head_k;
+    float x[NTX_KV_Q4_HEAD];
+    if (turned) {
+        memcpy(x, q, a->head_k * sizeof *q);
+        turn(x, a->head_k);
+        q = x;
+    }
+    for (uint32_t b = 0; b < a->head_k / 32; b++) {
+        int32_t sums[2];
+        t->q_scale[m][b] = quantize_block(q + 32 * b, 2, &t->q[m][32 * b], sums);
+        t->q_start[m][b] = -BIAS * (sums[0] + sums[1]);
+    }
+}
+
+INLINE void q8_begin(const struct ntx_attn *a, struct q8 *t, const bool four)
 {
     const uint32_t steps_v = TOKENS / 4 * ((a->head_v + 16 * SPANS - 1) / (16 * SPANS));
     t->n_vectors = a->n_rows * a->n_q;
     t->end = a->n_pos + a->n_rows - 1;
-    t->lines_v = (q8_lines(a->head_v) + a->head_k / 4 - 1) / (a->head_k / 4);
-    t->lines_k = (q8_lines(a->head_k) + steps_v - 1) / steps_v;
+    t->fetch_k = four ? a->head_k / 2 : a->head_k;
+    t->fetch_v = four ? a->head_v / 2 : a->head_v;
+    t->lines_v = (q8_lines(t->fetch_v) + a->head_k / 4 - 1) / (a->head_k / 4);
+    t->lines_k = (q8_lines(t->fetch_k) + steps_v - 1) / steps_v;
     for (uint32_t m = 0; m < t->n_vectors; m++) {
-        const float *q = a->q + m / a->n_q * a->ld_q + (size_t)(m % a->n_q) * a->head_k;
-        for (uint32_t b = 0; b < a->head_k / 32; b++) {
-            int32_t sums[2];
-            t->q_scale[m][b] = quantize_block(q + 32 * b, 2, &t->q[m][32 * b], sums);
-            t->q_start[m][b] = -BIAS * (sums[0] + sums[1]);
-        }
+        q8_take(a, t, m, four);
         begin_head(a, m % a->n_q, &t->max[m], &t->sum[m]);
         memset(q8_out(a, m), 0, a->head_v * sizeof(float));
     }
@@ -461,7 +484,7 @@ INLINE void q8_widen(const struct ntx_attn *a, struct q8 *t)
     for (uint32_t b = 0; b < a->head_v / 32; b++)
         memset(t->v_scale[b], 0, q8_first(a, t) * sizeof t->v_scale[b][0]);
     for (uint32_t p = q8_first(a, t); p < t->n; p += TOKENS) {
-        const uint16_t *scale = q8_scales(a->v[(t->first + p) / TOKENS], a->head_v);
+        const uint16_t *scale = q8_scales(t->v[p / TOKENS], a->head_v);
         for (uint32_t b = 0; b < a->head_v / 32; b++)
             for (uint32_t i = 0; i < TOKENS; i += 16)
                 store16(&t->v_scale[b][p + i], load16_f16(scale + b * TOKENS + i));
@@ -476,14 +499,28 @@ INLINE void q8_widen(const struct ntx_attn *a, struct q8 *t)
         t->odd |= odd[i] != 0;
 }
 
-static void attend_q8_0(const struct ntx_attn *a)
+/* Where the part's V is. */
+INLINE void q8_find(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
+{
+    for (uint32_t p = q8_first(a, t); p < t->n; p += TOKENS) {
+        t->v[p / TOKENS] = a->v[(t->first + p) / TOKENS];
+        if (four) {
+            q4_unpack_v(t->v[p / TOKENS], a->head_v, four->v[p / TOKENS]);
+            t->v[p / TOKENS] = four->v[p / TOKENS];
+        }
+    }
+}
+
+/* four: room for what is unpacked, of Q4_0; NULL: it is Q8_0. */
+INLINE void attend_ints(const struct ntx_attn *a, struct q4 *four)
 {
     struct q8 t;
-    q8_begin(a, &t);
+    q8_begin(a, &t, four != NULL);
     for (t.first = first_part(a); t.first < t.end; t.first += PART) {
         t.n = NTX_MIN((uint32_t)PART, t.end - t.first);
-        q8_scores(a, &t);
+        q8_scores(a, &t, four);
         q8_weigh(a, &t);
+        q8_find(a, &t, four);
         q8_widen(a, &t);
         q8_values(a, &t);
     }
@@ -491,7 +528,17 @@ static void attend_q8_0(const struct ntx_attn *a)
         float by = t.max[m] == -INFINITY ? 1 : 1.0f / join16(t.sum[m]), *out = q8_out(a, m);
         for (uint32_t i = 0; i < a->head_v; i++)
             out[i] *= by;
+        if (four)
+            turn(out, a->head_v);
     }
+}
+
+static void attend_q8_0(const struct ntx_attn *a) { attend_ints(a, NULL); }
+
+static void attend_q4_0(const struct ntx_attn *a)
+{
+    struct q4 four;
+    attend_ints(a, &four);
 }
 
 #endif

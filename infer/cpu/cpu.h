@@ -67,10 +67,14 @@ typedef void ntx_columns_fn(const void *w, size_t col_bytes, uint32_t n_cols, ui
  *   F16:  uint16 [position][n]
  *   Q8_0: n a multiple of 32, NTX_KV_Q8_TOKENS positions; for each 32 values of a position an F16 scale d (max|x| / 127) and integers q, value = d * q.
  *     K: uint8 [n / 4][NTX_KV_Q8_TOKENS][4 values], q + 128; then F16 scales [n / 32][NTX_KV_Q8_TOKENS]
- *     V: for each NTX_KV_Q8_PANEL values, or those that are left, int8 [NTX_KV_Q8_TOKENS / 4][them][4 positions]; then the scales likewise */
-enum ntx_kv_type { NTX_KV_F16, NTX_KV_Q8_0, NTX_N_KV };
+ *     V: for each NTX_KV_Q8_PANEL values, or those that are left, int8 [NTX_KV_Q8_TOKENS / 4][them][4 positions]; then the scales likewise
+ *   Q4_0: likewise, of values that were rotated (attn_q4.h), up to NTX_KV_Q4_HEAD of them; d is max|x| / 7.5, rounded to F16, and q from -8 to 7. As q + 8 two lie in a byte, the first low:
+ *     K: [n / 8][NTX_KV_Q8_TOKENS][4], values 8i + j and 8i + 4 + j
+ *     V: [NTX_KV_Q8_TOKENS / 4][half of them][4 positions], a value of the first half and one of the second */
+enum ntx_kv_type { NTX_KV_F16, NTX_KV_Q8_0, NTX_KV_Q4_0, NTX_N_KV };
 #define NTX_KV_Q8_TOKENS 32
 #define NTX_KV_Q8_PANEL 64
+#define NTX_KV_Q4_HEAD 256
 
 #define NTX_ATTN_HEADS 8    /* query heads of one call */
 #define NTX_ATTN_VECTORS 64 /* its rows times heads */
@@ -84,7 +88,7 @@ struct ntx_attn {
     size_t ld_q, ld_out;         /* floats from row to row */
     const void *const *k;        /* per KV block: this KV head's K of block_tokens positions */
     const void *const *v;        /* its V */
-    uint32_t block_tokens;       /* Q8_0: NTX_KV_Q8_TOKENS */
+    uint32_t block_tokens;       /* Q8_0, Q4_0: NTX_KV_Q8_TOKENS */
     uint32_t n_pos;              /* row r sees positions 0 .. n_pos + r - 1 */
     uint32_t head_k, head_v;
     bool v_in_k;                 /* V is the first head_v values of K, which v points to: F16 only */
@@ -159,7 +163,8 @@ struct ntx_cpu_ops {
      * all positions are holes. A sink is the first maximum, and the first weight of lane 0. F16: K and V at holes are not touched.
      *   Q8_0: q in blocks of 32 to int8 with an f32 scale, as NTX_ACT_Q8. score = for each block in turn fmaf((float)i, dk * dq, score), i = the
      * exact integer product. For each block of V: x = weight * d of each position, top = the largest of the part; out += (top / 32767) * (float)i, fused,
-     * i = the exact sum of q times x * (32767 / top), rounded once, to the nearest even integer; a position that is no number makes the block's out NaN. */
+     * i = the exact sum of q times x * (32767 / top), rounded once, to the nearest even integer; a position that is no number makes the block's out NaN.
+     *   Q4_0: as Q8_0, of q rotated; then out is rotated back. */
     void (*attend[NTX_N_KV])(const struct ntx_attn *a);
 };
 

@@ -230,8 +230,8 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 #define OPS_TABLE                                                             \
     .act_quantize = {[NTX_ACT_F32] = quantize_f32, [NTX_ACT_Q8] = quantize_q8, [NTX_ACT_Q8K] = quantize_q8k}, \
     .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu, [NTX_FFN_SILU_CLAMPED] = clamped_swiglu, [NTX_FFN_GELU] = geglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, .cap = cap, \
-    .f16_store = f16_store, .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k}, .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v}, \
-    .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0}, \
+    .f16_store = f16_store, .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k, [NTX_KV_Q4_0] = q4_store_k}, .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v, [NTX_KV_Q4_0] = q4_store_v}, \
+    .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0, [NTX_KV_Q4_0] = attend_q4_0}, \
     .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul, .conv = conv, .unit = unit, .delta = delta, .index = index_scores
 
 #endif

@@ -15,7 +15,9 @@ struct kv {
     bool key;
 };
 
-static size_t row_bytes(enum ntx_kv_type type, uint32_t width) { return type == NTX_KV_F16 ? 2 * width : width / 32 * 34; }
+static const char *const ntx_kind[] = {"F16", "Q8_0", "Q4_0"};
+
+static size_t row_bytes(enum ntx_kv_type type, uint32_t width) { return type == NTX_KV_F16 ? 2 * width : width / 32 * (type == NTX_KV_Q8_0 ? 34 : 18); }
 
 /* key: K, not V. F16: a last block that is part full ends at its page; Q8_0: there are whole blocks, with noise behind the last position. */
 static void kv_fill(struct kv *kv, struct rng *r, uint32_t n_pos, uint32_t tokens, uint32_t width, const uint8_t *hole, enum ntx_kv_type type, bool key)
@@ -49,14 +51,47 @@ static void kv_free(struct kv *kv, uint32_t n_pos)
 static double kv_at(const struct kv *kv, uint32_t p, uint32_t i)
 {
     const uint8_t *block = kv->at[p / kv->tokens];
-    uint32_t n = kv->width, t = p % kv->tokens;
+    uint32_t n = kv->width, t = p % kv->tokens, per = kv->type == NTX_KV_Q4_0 ? 2 : 1;
     uint16_t h;
-    memcpy(&h, block + (kv->type == NTX_KV_F16 ? 2 * (t * n + i) : 32 * n + 2 * (i / 32 * 32 + t)), 2);
+    memcpy(&h, block + (kv->type == NTX_KV_F16 ? 2 * (t * n + i) : 32 * n / per + 2 * (i / 32 * 32 + t)), 2);
     double v = (double)ntx_f16_to_f32(h);
     if (kv->type == NTX_KV_F16)
         return v;
-    uint32_t panel = i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, width = n - panel < NTX_KV_Q8_PANEL ? n - panel : NTX_KV_Q8_PANEL;
-    return v * (kv->key ? block[i / 4 * 128 + 4 * t + i % 4] - 128 : (int8_t)block[32 * panel + t / 4 * 4 * width + 4 * (i - panel) + t % 4]);
+    uint32_t panel = i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, width = n - panel < NTX_KV_Q8_PANEL ? n - panel : NTX_KV_Q8_PANEL, in = i - panel;
+    if (per == 1)
+        return v * (kv->key ? block[i / 4 * 128 + 4 * t + i % 4] - 128 : (int8_t)block[32 * panel + t / 4 * 4 * width + 4 * in + t % 4]);
+    uint8_t two = kv->key ? block[i / 8 * 128 + 4 * t + i % 4] : block[16 * panel + t / 4 * 2 * width + 4 * (in % (width / 2)) + t % 4];
+    return v * ((kv->key ? i / 4 % 2 : in >= width / 2) ? (two >> 4) - 8 : (two & 15) - 8);
+}
+
+/* By the definition, not by butterflies: sign of (i, j) is the parity of their common bits. */
+static void turn(double *x, uint32_t n)
+{
+    uint32_t piece = n & -n;
+    double y[MAX_HEAD];
+    for (uint32_t i = 0; i < n; i++) {
+        y[i] = 0;
+        for (uint32_t j = 0; j < piece; j++)
+            y[i] += (__builtin_popcount(i % piece & j) % 2 ? -1 : 1) * x[i / piece * piece + j];
+        y[i] /= sqrt((double)piece);
+    }
+    memcpy(x, y, n * sizeof *x);
+}
+
+/* q as Q4_0 multiplies it: the same floats in the same order, since a value at the bound between two integers may go either way. */
+static void turn_floats(const float *q, uint32_t n, float *x)
+{
+    uint32_t piece = n & -n;
+    memcpy(x, q, n * sizeof *x);
+    for (uint32_t half = 1; half < piece; half *= 2)
+        for (uint32_t k = 0; k < n; k++)
+            if (!(k & half)) {
+                float a = x[k], b = x[k + half];
+                x[k] = a + b;
+                x[k + half] = a - b;
+            }
+    for (uint32_t k = 0; k < n; k++)
+        x[k] *= 1.0f / sqrtf((float)piece);
 }
 
 /* What is multiplied with K in Q8_0: q in blocks of 32, to int8. */
@@ -74,10 +109,15 @@ static void quantise(const float *q, uint32_t n, double *out)
 static void reference(const struct ntx_attn *a, const struct kv *k, const struct kv *v, double *out)
 {
     double s[MAX_POS], max = -INFINITY, sum = 0, q[MAX_HEAD];
+    float turned[MAX_HEAD];
     for (uint32_t i = 0; i < a->head_k; i++)
         q[i] = (double)a->q[i];
     if (k->type == NTX_KV_Q8_0)
         quantise(a->q, a->head_k, q);
+    if (k->type == NTX_KV_Q4_0) {
+        turn_floats(a->q, a->head_k, turned);
+        quantise(turned, a->head_k, q);
+    }
     if (a->sinks)
         max = (double)a->sinks[0];
     for (uint32_t p = 0; p < a->n_pos; p++) {
@@ -103,6 +143,8 @@ static void reference(const struct ntx_attn *a, const struct kv *k, const struct
     }
     for (uint32_t i = 0; i < a->head_v && sum > 0; i++)
         out[i] /= sum;
+    if (k->type == NTX_KV_Q4_0)
+        turn(out, a->head_v);
 }
 
 static void near(const struct ntx_attn *a, const struct kv *k, const struct kv *v)
@@ -237,7 +279,7 @@ static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
             out[i] = 77;
         if (ops)
             ops->attend[type](&a);
-        CHECK_MSG(!ops || !memcmp(out, want, sizeof out), "%s, %s: %u rows of %u heads of %u and %u, up to %u positions, holes %d, window %u", ops->name, type == NTX_KV_F16 ? "F16" : "Q8_0",
+        CHECK_MSG(!ops || !memcmp(out, want, sizeof out), "%s, %s: %u rows of %u heads of %u and %u, up to %u positions, holes %d, window %u", ops->name, ntx_kind[type],
                   n_rows, n_q, head_k, head_v, n_pos, holes, window);
     }
     kv_free(&k, n_pos);
@@ -264,6 +306,37 @@ static void check_store(struct rng *r, bool key)
         memset(b, 0x55, sizeof b);
         for (uint32_t t = 0; t < TOKENS; t++)
             (key ? ops->k_store : ops->v_store)[NTX_KV_Q8_0](x[t], b, t, N);
+        CHECK(!memcmp(a, b, sizeof a));
+    }
+}
+
+/* Rotated back, values of a position whose largest is the block's own come back within half a step of their block: a step is 1 / 7.5 of the largest rotated one, which is at
+ * most the sum of all by the root of their number. Instruction sets agree; a position's store touches nothing else. */
+static void check_store_four(struct rng *r, bool key)
+{
+    enum { N = 160, TOKENS = NTX_KV_Q8_TOKENS };
+    static uint8_t a[TOKENS * N / 32 * 18], b[sizeof a];
+    struct kv kv = {.at = {a}, .type = NTX_KV_Q4_0, .width = N, .tokens = TOKENS, .key = key};
+    static float x[TOKENS][N];
+    const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
+    for (uint32_t t = 0; t < TOKENS; t++)
+        for (int i = 0; i < N; i++)
+            x[t][i] = rng_float(r) * (i == 3 ? 100 : i < 128 ? 1 : 0); /* a channel far above the others */
+    memset(a, 0x55, sizeof a);
+    for (uint32_t t = 0; t < TOKENS; t++)
+        (key ? ops->k_store : ops->v_store)[NTX_KV_Q4_0](x[t * 7 % TOKENS], a, t * 7 % TOKENS, N);
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        float most[N / 32] = {0}, turned[N];
+        turn_floats(x[t], N, turned);
+        for (uint32_t i = 0; i < N; i++)
+            most[i / 32] = fmaxf(most[i / 32], fabsf(turned[i]));
+        for (uint32_t i = 0; i < N; i++)
+            CHECK_MSG(fabs(kv_at(&kv, t, i) - (double)turned[i]) <= (double)most[i / 32] * (0.501 / 7.5 + 8.0 / 7.5 / 2048), "%g for %g", kv_at(&kv, t, i), (double)turned[i]);
+    }
+    for (unsigned n = 0; (ops = isa_at(n)); n++) {
+        memset(b, 0xaa, sizeof b);
+        for (uint32_t t = 0; t < TOKENS; t++)
+            (key ? ops->k_store : ops->v_store)[NTX_KV_Q4_0](x[t], b, t, N);
         CHECK(!memcmp(a, b, sizeof a));
     }
 }
@@ -378,19 +451,20 @@ int main(void)
             for (int holes = 0; holes < 4; holes++) {
                 uint32_t window = windows[w_at++ % (sizeof windows / sizeof *windows)], tokens = n % 2 ? 16 : 32, n_q = 1 + (w + n + (uint32_t)holes) % MAX_Q;
                 check_case(&r, NTX_KV_F16, n_q, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes, window);
-                if (w < N_Q8)
-                    check_case(&r, NTX_KV_Q8_0, n_q, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes, window);
+                for (int type = NTX_KV_Q8_0; type < NTX_N_KV && w < N_Q8; type++)
+                    check_case(&r, (enum ntx_kv_type)type, n_q, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes, window);
                 uint32_t n_rows = 1 + (3 * w + 5 * n) % (NTX_ATTN_VECTORS / n_q);
                 if (n_rows > lengths[n])
                     n_rows = lengths[n];
                 check_rows(&r, NTX_KV_F16, n_q, n_rows, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes, window);
-                if (w < N_Q8)
-                    check_rows(&r, NTX_KV_Q8_0, n_q, n_rows, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes, window);
+                for (int type = NTX_KV_Q8_0; type < NTX_N_KV && w < N_Q8; type++)
+                    check_rows(&r, (enum ntx_kv_type)type, n_q, n_rows, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes, window);
             }
     for (uint32_t n_pos = 250; n_pos < 290; n_pos++) { /* rows on both sides of a part's end */
         for (uint32_t window = 0; window < 40; window += 3 + window / 2) {
             check_rows(&r, NTX_KV_F16, 3, NTX_ATTN_VECTORS / 3, n_pos, 32, 128, 128, n_pos % 2, window);
             check_rows(&r, NTX_KV_Q8_0, 1, NTX_ATTN_VECTORS, n_pos, 32, 64, 64, n_pos % 2, window);
+            check_rows(&r, NTX_KV_Q4_0, 2, NTX_ATTN_VECTORS / 2, n_pos, 32, 128, 64, n_pos % 2, window);
         }
     }
     check_case(&r, NTX_KV_F16, 8, 300, 32, 576, 512, 1, 0); /* latents of DeepSeek's */
@@ -402,6 +476,8 @@ int main(void)
     check_one_by_one(&r);
     check_store(&r, true);
     check_store(&r, false);
+    check_store_four(&r, true);
+    check_store_four(&r, false);
     check_odd_values(&r);
     return 0;
 }

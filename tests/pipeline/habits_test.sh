@@ -38,7 +38,7 @@ wrong "^ntx run: --seed: 'x' is not a seed" run "$m" x --seed x
 wrong "^ntx run: --backend: 'tpu' is not" run "$m" x --backend tpu
 wrong "^ntx run: --link: 'usb=3' is not" run "$m" x --link usb=3
 wrong "^ntx run: --skip-kv: 'x' is not a way to keep KV at skipped layers; there are hole and propagate" run "$m" x --skip-kv x
-wrong "^ntx run: --kv-type: 'q4_0' is not a type of keys and values; there are f16 and q8_0" run "$m" x --kv-type q4_0
+wrong "^ntx run: --kv-type: 'q5_0' is not a type of keys and values; there are f16, q8_0 and q4_0" run "$m" x --kv-type q5_0
 wrong "^ntx bench: --output: 'xml' is not a form" bench "$m" -o xml
 wrong "^ntx bench: --prompt: '16,' is not a list" bench "$m" -p 16,
 wrong "^ntx bench: -n: '0' is not a whole number of at least 1" bench "$m" -n 4,0

@@ -126,9 +126,9 @@ static void wire(void)
     CHECK(b.ram == 7 && b.ring == 5 && b.link_h2d == 2.5 && b.no_prefetch && !b.capture && b.capture_ffns == 11);
     CHECK_STR(b.skip, "off");
     CHECK_EQ(ntx_settings_check(&ntx_load_settings, &m, &err), 0);
-    m.kv_type = (char *)"q4_0";
+    m.kv_type = (char *)"q5_0";
     CHECK_EQ(ntx_settings_check(&ntx_load_settings, &m, &err), -EINVAL);
-    CHECK_STR(err.text, "--kv-type: 'q4_0' is not a type of keys and values; there are f16 and q8_0");
+    CHECK_STR(err.text, "--kv-type: 'q5_0' is not a type of keys and values; there are f16, q8_0 and q4_0");
     CHECK_EQ(ntx_settings_keep(&ntx_load_settings, &b), 0);
     CHECK(b.backend != a.backend);
     CHECK_STR(b.backend, "cpu");
