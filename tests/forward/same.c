@@ -478,6 +478,7 @@ int main(void)
     same_from_snapshots(false, rig_choosing);
     same_with_windows("gpt-oss", NTX_KV_F16);
     same_with_windows("gpt-oss", NTX_KV_Q8_0);
+    same_with_windows("gpt-oss", NTX_KV_Q4_0);
     same_with_windows("gemma4", NTX_KV_F16);
     same_with_windows("gemma4", NTX_KV_Q8_0);
     struct mk_options make = rig_model();

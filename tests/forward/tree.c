@@ -26,6 +26,7 @@ static void of_all_kinds(void)
         {"llama", "F32", NULL, NTX_KV_F16, 0, 0, 2, false},       {"llama", "Q8_0", NULL, NTX_KV_Q8_0, 0, 0, 1, false},      {"qwen3", "Q4_K_M", "generic", NTX_KV_Q8_0, 96, 0, 3, false},
         {"qwen3", "F16", "avx2", NTX_KV_Q8_0, 128, 0, 2, false},  {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 2, false},    {"gpt-oss", "Q8_0", NULL, NTX_KV_Q8_0, 64, 6, 2, false},
         {"qwen3moe", "Q4_K", NULL, NTX_KV_F16, 0, 6, 2, false},   {"gpt-oss", "F32", NULL, NTX_KV_Q8_0, 64, 6, 2, true}, {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 1, true},
+        {"llama", "Q8_0", NULL, NTX_KV_Q4_0, 0, 0, 1, false},     {"qwen3", "Q4_K_M", "avx2", NTX_KV_Q4_0, 96, 0, 3, false}, {"gpt-oss", "F32", NULL, NTX_KV_Q4_0, 64, 6, 2, true},
         {"deepseek2", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false}, {"deepseek32", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {

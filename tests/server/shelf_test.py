@@ -303,6 +303,7 @@ def killed(file, kills):
 
 restored()
 restored(kv_type="q8_0")
+restored(kv_type="q4_0")
 restored(windows)
 restored(hybrid)
 damaged()
