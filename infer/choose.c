@@ -22,6 +22,17 @@ static uint32_t slot_of(const struct ntx_row *r, uint32_t p)
 
 static bool is_hole(const uint8_t *hole, uint32_t slot) { return hole && hole[slot / 8] >> slot % 8 & 1; }
 
+/* How many there are to choose from at position pos: each, or K that stand for several. */
+static uint32_t choices_at(const struct ntx_step *s, uint32_t pos) { return s->every ? (pos + 1) / s->every : pos + 1; }
+
+static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step *s, const struct ntx_row *r, const uint8_t *hole, uint32_t p)
+{
+    if (s->every)
+        return (const uint16_t *)(const void *)ntx__pooled(f, r->kv, p, s->every, true);
+    uint32_t slot = slot_of(r, p);
+    return is_hole(hole, slot) ? NULL : (const uint16_t *)ntx_kv_v(r->kv, f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * s->width;
+}
+
 static uint32_t chooser(const struct ntx_forward *f, uint32_t i) { return f->m.live[f->m.choosers[i]]; }
 
 static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
@@ -33,13 +44,11 @@ static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
     const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
     const uint16_t *key[SPAN];
     float weights[NTX_INDEX_HEADS_MAX];
-    if (first > r->pos)
+    if (first >= choices_at(s, r->pos))
         return;
-    const uint32_t n = NTX_MIN((uint32_t)SPAN, r->pos + 1 - first);
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t slot = slot_of(r, first + k);
-        key[k] = is_hole(hole, slot) ? NULL : (const uint16_t *)ntx_kv_v(r->kv, f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * s->width;
-    }
+    const uint32_t n = NTX_MIN((uint32_t)SPAN, choices_at(s, r->pos) - first);
+    for (uint32_t k = 0; k < n; k++)
+        key[k] = key_of(f, s, r, hole, first + k);
     for (uint32_t h = 0; h < s->heads; h++)
         weights[h] = f->buf[NTX_BUF_A].at[live * f->buf[NTX_BUF_A].ld + h] * s->scale;
     f->c.ops->index(&(struct ntx_index){.q = f->buf[NTX_BUF_Z].at + live * f->buf[NTX_BUF_Z].ld, .weights = weights, .heads = s->heads, .width = s->width, .key = key,
@@ -50,7 +59,7 @@ static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t row = chooser(f, f->choice.first + at), n = f->b->rows[row].pos + 1;
+    const uint32_t row = chooser(f, f->choice.first + at), n = choices_at(s, f->b->rows[row].pos);
     const float *score = f->m.scores + (size_t)at * f->c.ctx;
     struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->most);
     uint32_t *chosen = f->m.chosen + (size_t)row * f->m.most_chosen, k = 0;
@@ -61,12 +70,12 @@ static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
 }
 
 /* Rows that see more positions than they may attend to, in m.choosers; the others attend to all. */
-static uint32_t find_choosers(struct ntx_forward *f, uint32_t most)
+static uint32_t find_choosers(struct ntx_forward *f, const struct ntx_step *s)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < f->n_live; i++) {
+    for (uint32_t i = 0; f->m.n_chosen && i < f->n_live; i++) {
         f->m.n_chosen[f->m.live[i]] = NTX__ALL;
-        if (f->b->rows[f->m.live[i]].pos >= most)
+        if (choices_at(s, f->b->rows[f->m.live[i]].pos) > s->most)
             f->m.choosers[n++] = i;
     }
     return n;
@@ -74,13 +83,14 @@ static uint32_t find_choosers(struct ntx_forward *f, uint32_t most)
 
 int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r)
 {
-    uint32_t n = find_choosers(f, ntx__steps_of(f, r)->most), rows;
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    uint32_t n = find_choosers(f, s), rows;
     for (f->choice.first = 0; f->choice.first < n; f->choice.first += rows) {
         uint32_t last = 0;
         rows = NTX_MIN(n - f->choice.first, f->c.threads);
         for (uint32_t i = 0; i < rows; i++)
             last = NTX_MAX(last, f->b->rows[chooser(f, f->choice.first + i)].pos);
-        f->choice.spans = last / SPAN + 1;
+        f->choice.spans = (choices_at(s, last) + SPAN - 1) / SPAN;
         ntx__each(f, score_span, rows * f->choice.spans);
         ntx__each(f, choose_row, rows);
     }

@@ -41,7 +41,7 @@ static void name_buffers(struct ntx_forward *f)
     const struct ntx__mem *m = &f->m;
     float *const at[NTX__N_BUFS] = {
         [NTX_BUF_H] = m->h, [NTX_BUF_X] = m->x, [NTX_BUF_Q_LOW] = m->q_low, [NTX_BUF_Q] = m->q, [NTX_BUF_K] = m->k, [NTX_BUF_V] = m->v, [NTX_BUF_ATTN] = m->attn, [NTX_BUF_GATE] = m->gate,
-        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
+        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX_BUF_STREAMS] = m->streams, [NTX_BUF_MIX] = m->mix, [NTX_BUF_POOL] = m->pool, [NTX_BUF_POOL_GATE] = m->pool_gate, [NTX_BUF_KEYS] = m->keys, [NTX_BUF_KEYS_GATE] = m->keys_gate, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
         [NTX__BUF_CHOICE_GATE] = m->moe.gate, [NTX__BUF_CHOICE_UP] = m->moe.up, [NTX__BUF_CHOICE_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
         [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
     };
@@ -366,7 +366,7 @@ static int multiply(struct ntx_forward *f, const struct ntx__run *r)
     for (uint32_t k = 0; k < r->n && !rc; k++) {
         const struct ntx_weight *w = ntx__weight_of(f, &s[k]);
         if (s[k].feeds || f->n_live)
-            p[n++] = (struct ntx__product){.w = w, .to = s[k].out, .n_rows = s[k].feeds ? 0 : f->n_live};
+            p[n++] = (struct ntx__product){.w = w, .to = s[k].out, .parts = s[k].parts, .n_rows = s[k].feeds ? 0 : f->n_live};
         else
             rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
     }
@@ -384,6 +384,7 @@ static int run(struct ntx_forward *f, const struct ntx__run *r)
     case NTX__CONV: return f->back->conv(f, r);
     case NTX__DELTA: return f->back->delta(f, r);
     case NTX__CHOOSE: return f->back->choose(f, r);
+    case NTX__POOL: return f->back->pool(f, r);
     default: return all[r->kind](f, r);
     }
 }

@@ -17,7 +17,7 @@ static const struct ntx_row *row_of(const struct ntx_forward *f, uint32_t i)
 /* Row i of the layer. */
 static float *at(const struct ntx_forward *f, enum ntx_buf b, uint32_t i)
 {
-    return f->buf[b].at + (b == NTX_BUF_H || b == NTX_BUF_INPUTS ? f->m.live[i] : i) * f->buf[b].ld;
+    return f->buf[b].at + (ntx__by_batch((uint8_t)b) ? f->m.live[i] : i) * f->buf[b].ld;
 }
 
 /* ---- steps of a row */
@@ -72,8 +72,12 @@ static void bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void rotate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     size_t angles = (size_t)f->m.live[i] * (s->rotated / 2);
+    const float *sn = f->m.sn[s->turn] + angles;
+    float back[NTX_MAX_HEAD / 2];
+    for (uint32_t k = 0; s->back && k < s->rotated / 2; k++)
+        back[k] = -sn[k];
     (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i) + s->offset, s->heads, s->width, s->rotated, f->m.cs[s->turn] + angles,
-                                                                            f->m.sn[s->turn] + angles);
+                                                                            s->back ? back : sn);
 }
 
 static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
@@ -137,11 +141,10 @@ static void layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_t 
         x[k] = (float)(((double)x[k] - mean) * by) * w[k] + b[k];
 }
 
-static void hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__hadamard(float *x, uint32_t heads, uint32_t width)
 {
-    const uint32_t n = s->width & -s->width, all = s->heads * s->width;
+    const uint32_t n = width & -width, all = heads * width;
     const float by = 1.0f / sqrtf((float)n);
-    float *x = at(f, s->out, i);
     for (uint32_t half = 1; half < n; half *= 2)
         for (uint32_t k = 0; k < all; k += k % half == half - 1 ? half + 1 : 1) {
             float a = x[k], b = x[k + half];
@@ -151,6 +154,8 @@ static void hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i
     for (uint32_t k = 0; k < all; k++)
         x[k] *= by;
 }
+
+static void hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { ntx__hadamard(at(f, s->out, i), s->heads, s->width); }
 
 static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
 
@@ -184,6 +189,7 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
         [NTX_OP_NORM] = norm, [NTX_OP_BIAS] = bias, [NTX_OP_ROPE] = rotate, [NTX_OP_PUT] = put, [NTX_OP_GLU] = glu, [NTX_OP_ADD] = add,
         [NTX_OP_SPLIT] = split, [NTX_OP_GATE] = gate, [NTX_OP_UNIT] = unit, [NTX_OP_RATES] = rates,
         [NTX_OP_SCALE] = scale, [NTX_OP_INPUTS] = inputs, [NTX_OP_LAYERNORM] = layernorm, [NTX_OP_HADAMARD] = hadamard,
+        [NTX_OP_STREAMS] = ntx__streams, [NTX_OP_MIXW] = ntx__mixw, [NTX_OP_MIX] = ntx__mix, [NTX_OP_SPREAD] = ntx__spread,
     };
     (void)thread;
     const struct ntx__run *r = f->run;
@@ -191,8 +197,8 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
     for (; s <= last; s++)
         if (s->feeds || i < f->n_live) /* the others have no q */
             ops[s->op](f, s, i);
-    if (r->forms)
-        ntx__quantize(f, r->forms, at(f, last->out, i), r->width, i);
+    for (uint32_t k = 0; r->forms && k < r->parts; k++)
+        ntx__quantize(f, r->forms, at(f, last->out, i) + (size_t)k * r->width, r->width, i * r->parts + k);
 }
 
 static int rows(struct ntx_forward *f, const struct ntx__run *r)
@@ -228,7 +234,7 @@ static uint32_t rows_at_once(const struct ntx_forward *f)
 }
 
 /* A row with a choice of its own is attended alone. */
-static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return s->chosen && ntx__has_chosen(f, f->m.live[i]); }
+static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return f->hp->v_is_k || (s->chosen && ntx__has_chosen(f, f->m.live[i])); }
 
 /* Position pos may begin another stretch, or a temperature: rows before it, and it, are not attended together. */
 static bool turns_at(const struct ntx_step *s, uint32_t pos)
@@ -286,7 +292,9 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .sinks = step->n_weights && !step->latent ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };
-    if (alone(f, step, group[0]))
+    if (f->hp->v_is_k)
+        ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
+    else if (alone(f, step, group[0]))
         ntx__attend_chosen(f, f->m.live[group[0]], lane, &a);
     for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; a.block_tokens > 1 && b <= last->pos / NTX_KV_BLOCK; b++) {
         lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
@@ -379,6 +387,7 @@ const struct ntx_backend ntx__cpu_backend = {
     .conv = ntx__cpu_conv,
     .delta = ntx__cpu_delta,
     .choose = ntx__cpu_choose,
+    .pool = ntx__cpu_pool,
     .multiply = ntx__cpu_multiply,
     .glu = ntx__cpu_glu,
     .clear = clear,

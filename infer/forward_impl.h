@@ -6,6 +6,8 @@
  *   cpu_experts.c  and of those that experts are made of
  *   latent.c       attention over latents: what comes before and after it
  *   choose.c       attention to chosen positions: which
+ *   forward_pool.c  K that stand for several positions
+ *   streams.c      several residual streams
  *   moe.c          the FFN of a layer with experts, for all back ends
  *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer, for all back ends
@@ -51,7 +53,7 @@ struct ntx__lane { /* scratch of one thread */
     uint8_t *path_holes;       /* [blocks of ctx x NTX_KV_BLOCK / 8] */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
     void *latent_x;            /* attention over latents: [NTX_ATTN_VECTORS] rows that a head's matrix is multiplied by, in its form */
-    const void **chosen;       /* [most_chosen] K of chosen positions, where there are such */
+    const void **chosen;       /* [most_chosen, or a window's and those pooled] K of chosen positions, where there are such */
     float *latent_q, *latent_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
     uint8_t *slice;            /* [NTX_SLICE_ROWS of the longest row] where weights are interleaved */
 };
@@ -99,14 +101,14 @@ struct ntx__group_mem {
 };
 
 /* Neighbouring steps of a layer that are done in one go: those of rows, row by row; products of one input; any other alone. */
-enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__CHOOSE, NTX__RUN_KINDS };
+enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__CHOOSE, NTX__POOL, NTX__RUN_KINDS };
 #define NTX__ALL UINT32_MAX
 struct ntx__run {
     uint8_t kind;              /* enum ntx__run_kind */
     uint8_t first, n;          /* steps of the layer */
     bool feeds;                /* any of them (ntx_step) */
     uint32_t chunk0, end;      /* chunks that it takes */
-    uint32_t forms, width;     /* of what it leaves for products: bits of enum ntx_act, and values of a row */
+    uint32_t forms, width, parts; /* of what it leaves for products: bits of enum ntx_act, values of a row, and how many such a row is */
 };
 struct ntx__runs {
     uint32_t n;
@@ -125,6 +127,7 @@ enum ntx__set { NTX__OF_LAYER, NTX__OF_CHOICES, NTX__OF_EARLY, NTX__N_SETS };
 struct ntx__product { /* `to` = W x */
     const struct ntx_weight *w;
     uint8_t to;            /* a buffer */
+    uint32_t parts;        /* of the input's rows, each for as many of the outputs (layer.h); 0: they are whole */
     uint32_t row0, n_rows; /* these rows of the input only, into the same rows of `to`; n_rows 0: all */
 };
 struct ntx__input { /* x */
@@ -136,6 +139,7 @@ struct ntx__glu { /* gate = act(gate) * up, quantised; by row */
     uint8_t gate, up, set; /* buffers; where its forms go */
     uint8_t act;           /* enum ntx_ffn_act */
     bool of_choices;       /* rows are choices of the wave: their experts' biases are added first */
+    float limit;           /* 0: none */
     uint32_t n, n_rows, forms;
 };
 struct ntx__rows { /* of a buffer: the forms of a mask (bit 0: the floats) */
@@ -155,6 +159,7 @@ struct ntx_backend {
     int (*conv)(struct ntx_forward *f, const struct ntx__run *r);   /* CONV */
     int (*delta)(struct ntx_forward *f, const struct ntx__run *r);  /* DELTA */
     int (*choose)(struct ntx_forward *f, const struct ntx__run *r); /* CHOOSE */
+    int (*pool)(struct ntx_forward *f, const struct ntx__run *r);   /* POOL */
     /* The chunks of all products are taken in the given order. */
     int (*multiply)(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
     int (*glu)(struct ntx_forward *f, const struct ntx__glu *g);
@@ -193,6 +198,9 @@ struct ntx__mem {
     struct ntx__moe_mem moe;   /* behind those */
     struct ntx__group_mem groups; /* or these */
     float *y, *beside;         /* [R x n_embd] output of o and of down; what is added to it */
+    float *streams, *mix;      /* [R x streams of n_embd], [R x ...] where there are several */
+    float *pool, *pool_gate, *keys, *keys_gate; /* [R x ...] what is pooled */
+    float *places;             /* [places x values] of a layer, as floats */
     float *inputs, *input_row; /* [R x n_layers * n_input] what layers get of the token; a row of the table */
     void *quantized[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
     float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x half of what it turns]; NULL where no layer turns so */
@@ -335,6 +343,8 @@ struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunk
 /* ---- forward.c */
 bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* of the batch, as far as it is decided */
 void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_kv_only */
+/* A buffer's rows are the batch's, not the layer's. */
+static inline bool ntx__by_batch(uint8_t buf) { return buf == NTX_BUF_H || buf == NTX_BUF_INPUTS || buf == NTX_BUF_STREAMS; }
 static inline const struct ntx_step *ntx__steps_of(const struct ntx_forward *f, const struct ntx__run *r)
 {
     return &f->c.model->layers[f->layer].step[r->first];
@@ -373,6 +383,20 @@ void ntx__latent_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32
 int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r);
 bool ntx__has_chosen(const struct ntx_forward *f, uint32_t row); /* of the batch */
 void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is that of the positions that it has chosen */
+
+/* ---- streams.c: of row i of the layer */
+void ntx__streams(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
+void ntx__mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
+void ntx__mix(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
+void ntx__spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
+
+/* ---- forward_pool.c */
+int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r);
+uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, uint32_t number, uint32_t every, bool key); /* K or key of f->layer, by its number */
+void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is all that the row of the batch sees */
+
+/* ---- forward_cpu.c */
+void ntx__hadamard(float *x, uint32_t heads, uint32_t width);
 
 /* ---- cpu_experts.c: as struct ntx_backend says */
 int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g);

@@ -70,13 +70,14 @@ static bool of_choices(enum ntx_tensor t)
 }
 
 /* Bytes of the widest packed row in this form that any matrix of the model multiplies by. */
-static size_t quantized_row(const struct ntx_chunks *chunks, uint32_t n_layers, enum ntx_act form)
+static size_t quantized_row(const struct ntx_chunks *chunks, const struct ntx_hparams *hp, enum ntx_act form)
 {
+    const uint32_t n_layers = hp->n_layers;
     size_t most = ntx_act_for(chunks->output.type) == form ? ntx_act_row_bytes(form, chunks->output.n_in) : 0;
     for (uint32_t l = 0; l < n_layers; l++)
         for (int t = 0; t < NTX_N_TENSORS; t++)
             if (ntx_is_matrix((enum ntx_tensor)t) && !of_choices((enum ntx_tensor)t))
-                most = widest(most, &chunks->layers[l].of[t], form);
+                most = NTX_MAX(most, (t == NTX_T_o_a ? hp->o_parts : 1) * widest(0, &chunks->layers[l].of[t], form));
     return most;
 }
 
@@ -145,13 +146,20 @@ static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? hp->
 static void place_choices(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    const bool any = hp->index.head && cfg->ctx > hp->index.most; /* else all is attended to */
+    const bool any = hp->index.head && cfg->ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : 1); /* else all is attended to */
     uint64_t rows = cfg->max_rows;
     m->most_chosen = any ? hp->index.most : 0;
     m->scores = any ? place(c, 2 * (uint64_t)cfg->threads * cfg->ctx * sizeof *m->scores) : NULL;
     m->choosers = any ? place(c, rows * sizeof *m->choosers) : NULL;
     m->n_chosen = any ? place(c, rows * sizeof *m->n_chosen) : NULL;
     m->chosen = any ? place(c, rows * m->most_chosen * sizeof *m->chosen) : NULL;
+}
+
+/* K that a row attends to by their places. */
+static uint64_t listed(const struct ntx_forward_config *cfg, const struct ntx__mem *m)
+{
+    const struct ntx_hparams *hp = &cfg->model->hp;
+    return hp->v_is_k ? NTX_MIN(hp->window, cfg->ctx) + (uint64_t)cfg->ctx / NTX_POOL_OVERLAPS + 1 : m->most_chosen;
 }
 
 static void place_latents(struct cursor *c, const struct ntx_hparams *hp, struct ntx__lane *lane)
@@ -175,7 +183,7 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
             .path_k = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_k(hp)),
             .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_v(hp)),
             .path_holes = place(c, blocks * (NTX_KV_BLOCK / 8)),
-            .chosen = place(c, m->most_chosen * sizeof *lane.chosen),
+            .chosen = place(c, listed(cfg, m) * sizeof *lane.chosen),
             .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
             .slice = place(c, slice),
         };
@@ -259,7 +267,15 @@ static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg,
     m->gate = place_rows(c, rows, cfg->model->hp.n_ff);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place(c, rows * quantized_row(cfg->chunks, cfg->model->hp.n_layers, (enum ntx_act)form));
+        m->quantized[form] = place(c, rows * quantized_row(cfg->chunks, &cfg->model->hp, (enum ntx_act)form));
+}
+
+static uint32_t most_places(const struct ntx_hparams *hp)
+{
+    uint32_t most = 0;
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        most = NTX_MAX(most, hp->pool[l] * ntx_pool_spans(hp, l) * NTX_MAX(hp->head_k, hp->index.head));
+    return most;
 }
 
 /* Attention's buffers and the FFN's are never in use together. */
@@ -274,6 +290,11 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
     m->attn = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_ATTN));
     m->z = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_Z));
     m->a = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_A));
+    m->places = place_rows(c, 1, most_places(hp));
+    m->pool = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_POOL));
+    m->pool_gate = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_POOL_GATE));
+    m->keys = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_KEYS));
+    m->keys_gate = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_KEYS_GATE));
     uint64_t attention_end = c->at;
     c->at = start;
     m->gate = place_rows(c, rows + late_rows(cfg), ntx_buf_width(cfg->model, NTX_BUF_GATE));
@@ -316,11 +337,13 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     place_layer(&c, cfg, m);
     m->y = place(&c, rows * hp->n_embd * sizeof *m->y);
     m->beside = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_BESIDE) * sizeof *m->beside);
+    m->streams = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_STREAMS) * sizeof *m->streams);
+    m->mix = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_MIX) * sizeof *m->mix);
     m->inputs = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->inputs);
     m->input_row = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_row);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place(&c, (rows + late_rows(cfg)) * quantized_row(cfg->chunks, hp->n_layers, (enum ntx_act)form));
+        m->quantized[form] = place(&c, (rows + late_rows(cfg)) * quantized_row(cfg->chunks, hp, (enum ntx_act)form));
     for (int t = 0; t < NTX_N_TURNS; t++)
         place_angles(&c, cfg, (enum ntx_turn)t, m);
     m->freq = place(&c, NTX_MAX(hp->rope_dim, hp->rope_dim_window) / 2 * sizeof *m->freq);

@@ -38,14 +38,15 @@ static void scale_outputs(float by, uint32_t n, float *y, size_t ld, uint32_t ro
             y[r * ld + i] *= by;
 }
 
-static void multiply(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t n, float *y, size_t ld)
+/* part: of the input's rows; a chunk's outputs are of one. */
+static void multiply(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t part, uint32_t n, float *y, size_t ld)
 {
     const struct ntx_cpu_ops *ops = j->f->c.ops;
     const uint32_t type = p->w->type, n_in = p->w->n_in;
     enum ntx_act form = ntx_act_for(type);
     const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->f->buf[j->in->buf].at : j->f->quantized[j->in->set][form];
-    size_t stride = ntx__stride(j->f, j->in->buf, form, n_in);
-    x += p->row0 * stride;
+    size_t stride = ntx__stride(j->f, j->in->buf, form, n_in) * (p->parts && form != NTX_ACT_F32 ? p->parts : 1);
+    x += p->row0 * stride + part * ntx_act_row_bytes(form, n_in);
     uint32_t slices = w.interleaved ? n / NTX_SLICE_ROWS * NTX_SLICE_ROWS : 0;
     if (slices)
         ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, rows_of(j, p), y, ld);
@@ -60,7 +61,7 @@ static void multiply_apart(const struct ntx__mm *j, const struct ntx__product *p
 {
     for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
         uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
-        multiply(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, here, y, NTX__LOGIT_TILE);
+        multiply(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, 0, here, y, NTX__LOGIT_TILE);
         for (uint32_t r = 0; r < j->in->n_rows; r++)
             __builtin_memcpy(j->f->m.logits[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
     }
@@ -74,7 +75,7 @@ static void compute(const struct ntx__mm *j, const struct ntx__product *p, struc
     if (logits && j->in->n_rows > 1)
         multiply_apart(j, p, w, row, n, j->f->m.lanes[thread].logits);
     else
-        multiply(j, p, w, n, (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld) + row, ld);
+        multiply(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n, (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld) + row, ld);
 }
 
 /* What stays in memory is interleaved when it is first multiplied: rows [row, row + n) of a chunk, a tile, of which no other thread has any. */
@@ -233,8 +234,9 @@ static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, cons
     uint32_t matrix = number_of(f, p->w), n = p->n_rows ? p->n_rows : in->n_rows;
     bool chosen = in->buf == NTX__BUF_CHOICE_X && !ntx__steps_of(f, f->run)->weighs_input;
     for (uint32_t i = p->row0; i < p->row0 + n && matrix != UINT32_MAX; i++)
-        ntx_input_sums_add(f->c.sums, p->w->tensor, matrix,
-                           chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x : f->buf[in->buf].at + (size_t)i * f->buf[in->buf].ld, 0, 1);
+        for (uint32_t part = 0; part < NTX_MAX(p->parts, 1u); part++)
+            ntx_input_sums_add(f->c.sums, p->w->tensor, matrix,
+                               chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x : f->buf[in->buf].at + (size_t)i * f->buf[in->buf].ld + (size_t)part * p->w->n_in, 0, 1);
 }
 
 static void walk(void *ctx, unsigned thread) { ntx__mm_walk(ctx, thread); }

@@ -34,7 +34,7 @@ struct layer_kv { /* of a layer */
 struct ntx_kv_pool {
     struct space space[KINDS];
     enum ntx_kv_type type;
-    uint32_t n_layers, window, ring;
+    uint32_t n_layers, window, ring; /* n_layers: with those of K of several positions */
     struct layer_kv *layer; /* [n_layers] */
     bool (*give_up)(void *keeper), (*give_up_mark)(void *keeper);
     void *keeper;
@@ -63,7 +63,7 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
         t++;
     if (t == NTX_N_KV)
         return ntx_err_set(err, -EINVAL, "'%.60s' is not a type of KV: there are f16, q8_0 and q4_0", name);
-    if (t != NTX_KV_F16 && hp->kv_lora)
+    if (t != NTX_KV_F16 && (hp->kv_lora || hp->v_is_k))
         return ntx_err_set(err, -ENOTSUP, "latent KV in %s would be no smaller, since V could not lie in K: leave --kv-type out", type_names[t]);
     for (uint32_t l = 0; t != NTX_KV_F16 && l < (hp->dims ? hp->n_layers : 1); l++) {
         struct ntx_dims w = ntx_dims_of(hp, l);
@@ -84,8 +84,21 @@ static size_t row_bytes(enum ntx_kv_type type, uint32_t n)
     return type == NTX_KV_F16 ? 2 * (size_t)n : (size_t)n / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
 }
 
+/* With those beyond the model's, of K of several positions. */
+static uint32_t count_layers(const struct ntx_hparams *hp) { return hp->v_is_k ? 2 * hp->n_layers : hp->n_layers; }
+
+/* A block has room for one at least. */
+static struct layer_kv pooled_kv(const struct ntx_hparams *hp, uint32_t l)
+{
+    const uint32_t every = hp->pool[l], n = !every ? 0 : NTX_MAX(NTX_KV_BLOCK / every, 1u);
+    return (struct layer_kv){.row_k = 2 * (size_t)hp->head_k * n / NTX_KV_BLOCK, .row_v = ntx_chooses(hp, l) ? 2 * (size_t)hp->index.head * n / NTX_KV_BLOCK : 0, .heads = every != 0,
+                             .of = (uint16_t)(hp->n_layers + l)};
+}
+
 static struct layer_kv layer_kv_of(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t l)
 {
+    if (l >= hp->n_layers)
+        return pooled_kv(hp, l - hp->n_layers);
     const uint32_t of = ntx_dims_of(hp, l).kv_of;
     return (struct layer_kv){.row_k = row_bytes(type, ntx_kept_k(hp, l)), .row_v = row_bytes(type, ntx_kept_v(hp, l)), .heads = of == l && !ntx_is_recurrent(hp, l) ? ntx_kept_heads(hp, l) : 0, .of = (uint16_t)of};
 }
@@ -101,7 +114,7 @@ enum { BOTH = KINDS };
 static uint64_t layers_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, int kind)
 {
     uint64_t n = 0;
-    for (uint32_t l = 0; l < hp->n_layers; l++)
+    for (uint32_t l = 0; l < count_layers(hp); l++)
         if (kind == BOTH || ntx_windowed(hp, l) == (kind == WINDOW))
             n += ntx_kv_layer_bytes(hp, type, l);
     return n;
@@ -127,7 +140,7 @@ struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx,
     uint64_t blocks = blocks_of(ctx) * sessions, ring = NTX_MIN(blocks_of((uint64_t)hp->window + rows), blocks_of(ctx));
     struct ntx_kv_shape s = {.blocks = (uint32_t)NTX_MIN(blocks, (uint64_t)UINT32_MAX), .states = ntx_recur_bytes(hp) ? (uint32_t)NTX_MIN(2 * ((uint64_t)sessions + 1), (uint64_t)UINT32_MAX) : 0};
     uint32_t windowed = count_windowed(hp);
-    if (!all && windowed && windowed < hp->n_layers && ring * (sessions + 1) < s.blocks) {
+    if (!all && windowed && windowed < count_layers(hp) && ring * (sessions + 1) < s.blocks) {
         s.ring = (uint32_t)ring;
         s.window_blocks = (uint32_t)ring * (sessions + 1);
     }
@@ -169,9 +182,9 @@ static int make_space(struct space *x, uint64_t bytes, uint32_t n_blocks)
 static int make_places(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 {
     size_t before[KINDS] = {0};
-    if (!(p->layer = calloc(hp->n_layers, sizeof *p->layer)))
+    if (!(p->layer = calloc(count_layers(hp), sizeof *p->layer)))
         return -ENOMEM;
-    for (uint32_t l = 0; l < hp->n_layers; l++) {
+    for (uint32_t l = 0; l < count_layers(hp); l++) {
         struct layer_kv *k = &p->layer[l];
         *k = layer_kv_of(hp, p->type, l);
         k->kind = p->ring && ntx_windowed(hp, l) ? WINDOW : ALL;
@@ -189,7 +202,7 @@ int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const s
     struct ntx_kv_pool *p = calloc(1, sizeof *p);
     int rc = p ? 0 : -ENOMEM;
     if (p)
-        *p = (struct ntx_kv_pool){.type = type, .n_layers = hp->n_layers, .window = hp->window, .ring = s->ring};
+        *p = (struct ntx_kv_pool){.type = type, .n_layers = count_layers(hp), .window = hp->window, .ring = s->ring};
     if (rc || (rc = make_places(p, hp)) || (rc = make_space(&p->space[ALL], kind_bytes(hp, type, s, ALL), s->blocks)) ||
         (s->window_blocks && (rc = make_space(&p->space[WINDOW], kind_bytes(hp, type, s, WINDOW), s->window_blocks))) ||
         (ntx_recur_bytes(hp) && (rc = ntx_recur_pool_new(hp, s->states, &p->recur, err)))) {

@@ -1,6 +1,8 @@
 /* kv.h: paged KV: blocks of NTX_KV_BLOCK tokens, a block table per session. F16, Q8_0 or Q4_0.
  * This is the table of all that sessions keep. A layer keeps rows: of all positions; or, where its attention has a window, of the last ones only, in a ring of
  * blocks that holds the window and what one pass adds; or it keeps no rows, but a recurrent state (recur.h), which lives and goes back with them. Each kind of rows has a pool of its own, whose blocks hold the layers of that kind; a place is found in one function for both.
+ * A layer that keeps K of several positions (forward_pool.c) has them, and the keys that they are chosen by in V's place, in blocks of all positions, as layer n_layers + its number;
+ * they are F16 whatever the type, and each lies in the block of the last position that it is of.
  * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
  * [layer][head]{ K [block], V [block] }, a head's block of NTX_KV_BLOCK positions as cpu.h has it.
  * A session reserves all blocks that it may need when it is admitted; nothing is preempted. Not thread-safe: the engine thread calls,

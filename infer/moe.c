@@ -1,18 +1,19 @@
 /* moe.c: the FFN of a layer with experts, by the operations of any back end. The CPU chooses, from the router's logits.
  *
- *   x -> router (+ bias) -> softmax or sigmoid -> the n_expert_used largest (of equal ones the first) -> weights
+ *   x -> router (+ bias) -> softmax, sigmoid or root of softplus -> the n_expert_used largest, or those of the row's token (of equal ones the first) -> weights
  *   y = sigmoid(shared gate . x) * shared(x)                     where there is a shared expert, else 0; where it has no gate, shared(x)
  *   y += weight * expert(x)   for the row's experts IN ORDER OF THEIR NUMBER
  *   or expert(weight * x), where the layer says so
- *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias)
+ *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias)          gates and ups within the layer's limit, where it has one
  *
  * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch, threads
- * and where experts lay change no bit. Scores are the softmax over all experts, or the sigmoid of each; where the layer has a bias for the choice,
+ * and where experts lay change no bit. Scores are the softmax over all experts, or the sigmoid of each, or the root of its softplus; where the layer has a bias for the choice,
  * those are chosen whose score with it is the largest; where experts are in groups, out of those groups whose two largest have the largest sum. Weights are the scores of those chosen (without it), divided by their
  * sum where the layer says so (a sum below the least normal half is taken as that), times its scale, and the expert's.
  *
  * Choices of all rows are sorted by expert: an expert is asked for once and multiplies all rows that chose it together.
  * Those whose bytes are there already go first while others are being read, and the shared expert before all. */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -50,13 +51,20 @@ static void softmax(const struct ntx_forward *f, float *p, uint32_t n)
         p[e] /= sum;
 }
 
+static void sqrt_softplus(const struct ntx_forward *f, float *p, uint32_t n)
+{
+    (void)f;
+    for (uint32_t e = 0; e < n; e++)
+        p[e] = (float)sqrt(p[e] > 20 ? (double)p[e] : log1p(exp((double)p[e])));
+}
+
 /* A row that is not finite gives weights that are not: they must not become choices out of range. */
 void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p)
 {
     uint32_t n = f->hp->n_expert;
     if (f->vec[NTX_T_router_bias])
         f->c.ops->add(p, f->vec[NTX_T_router_bias], n);
-    (r->score == NTX_SCORE_SIGMOID ? sigmoid : softmax)(f, p, n);
+    (r->score == NTX_SCORE_SIGMOID ? sigmoid : r->score == NTX_SCORE_SQRT_SOFTPLUS ? sqrt_softplus : softmax)(f, p, n);
 }
 
 /* The best that was not taken yet, with `more` added to all. Nothing is greater than a NaN: the
@@ -118,21 +126,47 @@ void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *mo
     }
 }
 
+static float take_largest(struct ntx_forward *f, const struct ntx_router *r, float *p, uint32_t *id, float *weight)
+{
+    const uint32_t n = f->hp->n_expert;
+    float sum = 0;
+    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_choice], n);
+    for (uint32_t k = 0; k < f->hp->n_expert_used; k++) {
+        uint32_t e = take_best(p, f->vec[NTX_T_router_choice], n);
+        sum += p[e];
+        insert(id, weight, k, e, p[e]);
+        p[e] = TAKEN;
+    }
+    return sum;
+}
+
+/* The experts of the row's token; NULL: the router chooses. */
+static const int32_t *numbers_of(const struct ntx_forward *f, uint32_t i)
+{
+    const float *all = f->vec[NTX_T_token_experts];
+    return all ? (const int32_t *)(const void *)all + (size_t)f->b->rows[f->m.live[i]].token * f->hp->n_expert_used : NULL;
+}
+
+static float take_numbered(struct ntx_forward *f, const int32_t *number, const float *p, uint32_t *id, float *weight)
+{
+    float sum = 0;
+    for (uint32_t k = 0; k < f->hp->n_expert_used; k++) {
+        sum += p[number[k]];
+        insert(id, weight, k, (uint32_t)number[k], p[number[k]]);
+    }
+    return sum;
+}
+
 static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_hparams *hp = f->hp;
     const struct ntx_router *r = &ntx__steps_of(f, f->run)->router;
-    float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used, sum = 0;
+    float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used, sum;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;
+    const int32_t *numbers = numbers_of(f, i);
     ntx__moe_scores(f, r, p);
-    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_choice], hp->n_expert);
-    for (uint32_t k = 0; k < hp->n_expert_used; k++) {
-        uint32_t e = take_best(p, f->vec[NTX_T_router_choice], hp->n_expert);
-        sum += p[e];
-        insert(id, weight, k, e, p[e]);
-        p[e] = TAKEN;
-    }
+    sum = numbers ? take_numbered(f, numbers, p, id, weight) : take_largest(f, r, p, id, weight);
     float by = r->norm ? 1 / NTX_MAX(sum, LEAST_SUM) : 1;
     for (uint32_t k = 0; k < hp->n_expert_used; k++)
         weight[k] = weight[k] * by * r->scale * (f->vec[NTX_T_expert_scale] ? f->vec[NTX_T_expert_scale][id[k]] : 1);
@@ -184,7 +218,7 @@ static int shared(struct ntx_forward *f)
     const struct ntx_layer_weights *w = layer(f);
     const struct ntx__product gate = {.w = &w->shared_gate, .to = NTX__BUF_SHARED}, out = {.w = &w->down_shared, .to = NTX_BUF_Y};
     const struct ntx__product in[] = {{.w = &w->gate_shared, .to = NTX_BUF_GATE}, {.w = &w->up_shared, .to = NTX_BUF_UP}};
-    const struct ntx__glu glu = {.gate = NTX_BUF_GATE, .up = NTX_BUF_UP, .set = NTX__OF_CHOICES, .act = ntx__steps_of(f, f->run)->act, .n = f->hp->n_ff_shexp,
+    const struct ntx__glu glu = {.gate = NTX_BUF_GATE, .up = NTX_BUF_UP, .set = NTX__OF_CHOICES, .act = ntx__steps_of(f, f->run)->act, .limit = ntx__steps_of(f, f->run)->shared_limit, .n = f->hp->n_ff_shexp,
                                  .n_rows = f->n_live, .forms = forms_of(out.w)};
     const struct ntx__input hidden = {.buf = NTX_BUF_GATE, .set = NTX__OF_CHOICES, .n_rows = f->n_live};
     int rc;
@@ -230,7 +264,7 @@ static int run_wave(struct ntx_forward *f, uint32_t n)
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
     const struct ntx__input x = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->moe.n};
     const struct ntx__input hidden = {.buf = NTX__BUF_CHOICE_GATE, .set = NTX__OF_CHOICES, .n_rows = f->moe.n};
-    const struct ntx__glu glu = {.gate = NTX__BUF_CHOICE_GATE, .up = NTX__BUF_CHOICE_UP, .set = NTX__OF_CHOICES, .of_choices = true, .act = ntx__steps_of(f, f->run)->act, .n = f->hp->n_ff_exp,
+    const struct ntx__glu glu = {.gate = NTX__BUF_CHOICE_GATE, .up = NTX__BUF_CHOICE_UP, .set = NTX__OF_CHOICES, .of_choices = true, .act = ntx__steps_of(f, f->run)->act, .limit = ntx__steps_of(f, f->run)->limit, .n = f->hp->n_ff_exp,
                                  .n_rows = f->moe.n, .forms = forms_of(&layer(f)->expert[NTX_EXPERT_DOWN])};
     int rc = f->back->gather(f);
     if (rc || (rc = f->back->multiply(f, f->m.moe.products, list_products(f, n, in, 2), &x)) || (rc = f->back->glu(f, &glu)) ||
@@ -293,18 +327,31 @@ static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n)
     return rc;
 }
 
+/* A file may say anything. */
+static int check_numbers(struct ntx_forward *f)
+{
+    for (uint32_t i = 0; f->vec[NTX_T_token_experts] && i < f->n_live; i++)
+        for (uint32_t k = 0; k < f->hp->n_expert_used; k++)
+            if ((uint32_t)numbers_of(f, i)[k] >= f->hp->n_expert)
+                return ntx_err_set(&f->c.weights->error, -EINVAL, "tensor '%s': token %d goes through expert %d of %u: the file is damaged", ntx_gguf_tensor_at(f->c.model->gguf, layer(f)->token_experts.tensor)->name,
+                                   f->b->rows[f->m.live[i]].token, numbers_of(f, i)[k], f->hp->n_expert);
+    return 0;
+}
+
+static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_choice, NTX_T_expert_scale, NTX_T_token_experts};
+#define N_WITH_ROUTER (sizeof with_router / sizeof *with_router)
+
 int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r)
 {
     (void)r;
-    const struct ntx_weight *bias = &layer(f)->router_bias, *choice = &layer(f)->router_choice, *scale = &layer(f)->expert_scale;
     int rc = route(f);
-    if (rc || (rc = ntx__take(f, bias, &f->vec[NTX_T_router_bias])) || (rc = ntx__take(f, choice, &f->vec[NTX_T_router_choice])) ||
-        (rc = ntx__take(f, scale, &f->vec[NTX_T_expert_scale])))
+    for (size_t i = 0; i < N_WITH_ROUTER && !rc; i++)
+        rc = ntx__take(f, &layer(f)->of[with_router[i]], &f->vec[with_router[i]]);
+    if (rc || (rc = check_numbers(f)))
         return rc;
     ntx__each(f, choose_row, f->n_live);
-    ntx__give(f, bias);
-    ntx__give(f, choice);
-    ntx__give(f, scale);
+    for (size_t i = 0; i < N_WITH_ROUTER; i++)
+        ntx__give(f, &layer(f)->of[with_router[i]]);
     f->moe.n_wanted = sort_choices(f);
     if (f->c.trace_experts)
         trace_wanted(f, f->moe.n_wanted);

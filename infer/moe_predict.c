@@ -1,6 +1,8 @@
 /* moe_predict.c: which experts the next layer will probably want: its norm and its router, applied to the state that goes into this
  * layer's FFN. What attention and the FFN will still add to that state is not known; the stream counts how often the prediction is right.
  *
+ * Experts of its tokens, where it goes by these, are known. Where there are several residual streams, and it does not, nothing is foretold: what goes into its router is none of them.
+ *
  * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
  * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
 #include <math.h>
@@ -94,6 +96,25 @@ static void give_biases(struct ntx_forward *f, const struct ntx_layer_weights *w
     ntx__give(f, &w->router_choice);
 }
 
+/* Those of its rows' tokens: 0: it does not go by them, or they are not in memory. */
+static uint32_t list_numbered(struct ntx_forward *f, uint32_t *list)
+{
+    const struct ntx_weight *w = &next_layer(f)->token_experts;
+    const float *all = NULL;
+    uint32_t n = 0, used = f->hp->n_expert_used;
+    if (w->tensor == NTX_NO_TENSOR || !f->c.weights->ops->there(f->c.weights, w->chunk0) || ntx__take(f, w, &all))
+        return 0;
+    for (uint32_t i = 0; i < f->n_live * used; i++) {
+        uint32_t at = 0, e = (uint32_t)((const int32_t *)(const void *)all)[(size_t)f->b->rows[f->m.live[i / used]].token * used + i % used];
+        while (at < n && list[at] != e)
+            at++;
+        if (at == n && e < f->hp->n_expert)
+            list[n++] = e;
+    }
+    ntx__give(f, w);
+    return n;
+}
+
 int ntx__moe_predict(struct ntx_forward *f)
 {
     struct ntx__moe_mem *m = &f->m.moe;
@@ -101,6 +122,11 @@ int ntx__moe_predict(struct ntx_forward *f)
     uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * f->n_live, f->hp->n_expert);
     if (!possible(f))
         return 0;
+    if (f->hp->streams.n) {
+        if ((n = list_numbered(f, m->predicted)))
+            f->c.weights->ops->prefetch_experts(f->c.weights, f->layer + 1, m->predicted, n);
+        return 0;
+    }
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
     int rc = ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows);
     if (rc || (rc = ntx__take(f, norm_of(f), &f->vec[next_norm(f)->weight[0]])))

@@ -12,10 +12,10 @@
 struct ntx_recur_pool {
     uint8_t *base;
     uint64_t side_bytes;
-    size_t tail, fold;   /* floats of a layer */
+    size_t tail;         /* floats of a layer's, which its fold follows */
     uint32_t n, n_free;
     uint32_t *free;      /* [n_free] numbers of sides */
-    uint16_t place[NTX_MAX_LAYERS]; /* number of a layer among those that are recurrent */
+    size_t place[NTX_MAX_LAYERS]; /* floats of layers before it */
 };
 
 struct stop {
@@ -53,11 +53,10 @@ int ntx_recur_pool_new(const struct ntx_hparams *hp, uint32_t n_sides, struct nt
     p->base = base;
     p->side_bytes = ntx_recur_bytes(hp) / 2;
     p->tail = ntx__recur_tail(hp);
-    p->fold = ntx__recur_fold(hp);
     for (p->n = n_sides; p->n_free < n_sides; p->n_free++)
         p->free[p->n_free] = n_sides - 1 - p->n_free; /* low ones first, so that idle ones stay untouched */
-    for (uint32_t l = 0, k = 0; l < hp->n_layers; l++)
-        p->place[l] = (uint16_t)(ntx_is_recurrent(hp, l) ? k++ : 0);
+    for (uint32_t l = 1; l < hp->n_layers; l++)
+        p->place[l] = p->place[l - 1] + ntx__recur_floats(hp, l - 1);
     *out = p;
     return 0;
 }
@@ -236,13 +235,13 @@ uint64_t ntx_recur_side(const struct ntx_recur *r, bool next) { return r->side[n
 
 uint64_t ntx_recur_layer(const struct ntx_hparams *hp, uint32_t layer)
 {
-    uint32_t before = 0;
+    size_t before = 0;
     for (uint32_t l = 0; l < layer; l++)
-        before += ntx_is_recurrent(hp, l);
-    return before * (ntx__recur_tail(hp) + ntx__recur_fold(hp)) * sizeof(float);
+        before += ntx__recur_floats(hp, l);
+    return before * sizeof(float);
 }
 
-static float *layer_in(const struct ntx_recur_pool *p, uint32_t side, uint32_t layer) { return (float *)place_of(p, side) + p->place[layer] * (p->tail + p->fold); }
+static float *layer_in(const struct ntx_recur_pool *p, uint32_t side, uint32_t layer) { return (float *)place_of(p, side) + p->place[layer]; }
 static float *layer_of(const struct ntx_recur *r, int which, uint32_t layer) { return layer_in(r->pool, r->side[which], layer); }
 
 const float *ntx_recur_tail(const struct ntx_recur *r, uint32_t layer) { return ntx_recur_at(r) ? layer_of(r, r->now, layer) : NULL; }

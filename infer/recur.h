@@ -6,7 +6,7 @@
  * Snapshots are sides of their own, from the same pool: of what a session is now, or, of what it will be within the next pass, which leaves it there as it
  * comes by (a stop).
  *
- *   side     [layers that are recurrent]{ tail, fold }
+ *   side     [layers that are recurrent]{ tail, fold }, or of those that pool what they keep { what is still to be pooled } as a tail (forward_pool.c)
  *   tail     float [taps - 1][width of the convolution], the oldest first
  *   fold     float [heads][panels][head: by key][panel: by value]     columns of a panel lie together: a panel stays in the first cache for all rows of a pass
  *
@@ -30,11 +30,20 @@ static inline uint32_t ntx_recur_panel(const struct ntx_hparams *hp) { return hp
 /* Floats of a layer. */
 static inline size_t ntx__recur_tail(const struct ntx_hparams *hp) { return (size_t)(hp->delta.taps - 1) * ntx_width(hp, 0, NTX_DIM_DELTA_MIX); }
 static inline size_t ntx__recur_fold(const struct ntx_hparams *hp) { return (size_t)hp->delta.heads * hp->delta.head * hp->delta.head; }
+/* Of one that may be none of either. */
+static inline size_t ntx__recur_floats(const struct ntx_hparams *hp, uint32_t layer)
+{
+    if (hp->pool[layer])
+        return (size_t)hp->pool[layer] * ntx_pool_spans(hp, layer) * ntx_pool_row(hp, layer);
+    return ntx_is_recurrent(hp, layer) ? ntx__recur_tail(hp) + ntx__recur_fold(hp) : 0;
+}
 /* Of a session; 0: the model keeps nothing of the kind. */
 static inline uint64_t ntx_recur_bytes(const struct ntx_hparams *hp)
 {
-    uint32_t layers = ntx_count_recurrent(hp);
-    return layers ? 2 * NTX_ROUND_UP(layers * (uint64_t)(ntx__recur_tail(hp) + ntx__recur_fold(hp)) * sizeof(float), 4096) : 0;
+    uint64_t floats = 0;
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        floats += ntx__recur_floats(hp, l);
+    return 2 * NTX_ROUND_UP(floats * sizeof(float), 4096);
 }
 
 /* Of so many sides, two for each session, and one for each snapshot. */

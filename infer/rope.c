@@ -6,13 +6,14 @@
 struct table { /* what two tables of a model may differ in */
     uint32_t dim;
     double base, factor;
+    bool plain; /* without YaRN, and of magnitude 1 */
 };
 
 static struct table table_of(const struct ntx_hparams *hp, enum ntx_turn turn)
 {
     if (turn == NTX_TURN_WINDOW)
-        return (struct table){hp->rope_dim_window, hp->rope_base_window, hp->rope_factor_window};
-    return (struct table){hp->rope_dim, hp->rope_base, hp->rope_factor};
+        return (struct table){hp->rope_dim_window, hp->rope_base_window, hp->rope_factor_window, hp->plain_window};
+    return (struct table){hp->rope_dim, hp->rope_base, hp->rope_factor, false};
 }
 
 uint32_t ntx_rope_dim(const struct ntx_hparams *hp, enum ntx_turn turn) { return table_of(hp, turn).dim; }
@@ -37,7 +38,7 @@ static double kept_share(const struct ntx_hparams *hp, const struct table *t, ui
 void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_turn turn, const float *factors, double *freq)
 {
     const struct table t = table_of(hp, turn);
-    bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN;
+    bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN && !t.plain;
     for (uint32_t i = 0; i < t.dim / 2; i++) {
         double plain = pow(t.base, -2.0 * i / t.dim) / (factors ? factors[i] : 1);
         double keep = yarn ? kept_share(hp, &t, i) * hp->yarn_ext_factor : 0;
@@ -48,8 +49,8 @@ void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_turn turn, cons
 void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_turn turn, const double *freq, uint32_t pos, float *cs, float *sn)
 {
     const struct table t = table_of(hp, turn);
-    double magnitude = hp->rope_attn_factor;
-    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0)
+    double magnitude = t.plain ? 1 : (double)hp->rope_attn_factor;
+    if (!t.plain && hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0)
         magnitude *= 1 + 0.1 * log(t.factor);
     for (uint32_t i = 0; i < t.dim / 2; i++) {
         cs[i] = (float)(cos(pos * freq[i]) * magnitude);

@@ -87,7 +87,7 @@ uint32_t ntx_count_recurrent(const struct ntx_hparams *hp)
 {
     uint32_t n = 0;
     for (uint32_t l = 0; l < hp->n_layers; l++)
-        n += ntx_is_recurrent(hp, l);
+        n += ntx_is_recurrent(hp, l) || hp->pool[l];
     return n;
 }
 
@@ -130,6 +130,17 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
     case NTX_DIM_INDEX_HEAD: return hp->index.head;
     case NTX_DIM_INDEX_HEADS: return hp->index.heads;
     case NTX_DIM_INDEX_HEADS_K: return hp->index.heads * hp->index.head;
+    case NTX_DIM_POOL_SPAN: return hp->pool[layer];
+    case NTX_DIM_POOL: return ntx_pool_spans(hp, layer) * w.head_k;
+    case NTX_DIM_KEY_POOL: return ntx_pool_spans(hp, layer) * hp->index.head;
+    case NTX_DIM_PART_IN: return hp->o_parts ? w.n_head * w.head_v / hp->o_parts : 1;
+    case NTX_DIM_PARTS: return hp->o_parts * hp->o_lora;
+    case NTX_DIM_STREAMS: return hp->streams.n * hp->n_embd;
+    case NTX_DIM_STREAM_COUNT: return hp->streams.n;
+    case NTX_DIM_MIX: return (2 + hp->streams.n) * hp->streams.n;
+    case NTX_DIM_THREE: return 3;
+    case NTX_DIM_EXPERTS_USED: return hp->n_expert_used;
+    case NTX_DIM_VOCAB: return hp->n_vocab;
     case NTX_DIM_LAYER_INPUT: return hp->n_input;
     case NTX_DIM_LAYER_INPUTS: return hp->n_input * hp->n_layers;
     default: return 1;
@@ -140,7 +151,7 @@ static uint32_t output_of(const struct ntx_hparams *hp, uint32_t layer, const st
 {
     switch (s->op) {
     case NTX_OP_MM: return ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
-    case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: return s->heads * s->width;
+    case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: case NTX_OP_STREAMS: case NTX_OP_SPREAD: return s->heads * s->width;
     case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
     default: return s->width;
     }
@@ -183,6 +194,8 @@ static bool whole_delta(const struct ntx_hparams *hp, uint32_t layer, enum ntx_t
 
 uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t i)
 {
+    if (t == NTX_T_o_a)
+        return i * hp->o_lora;
     const uint32_t keys = hp->delta.key_heads, each = hp->delta.heads / keys, of_key = 2 + 2 * each;
     const bool qk = t == NTX_T_delta_mix && i < 2 * keys;
     uint32_t head = t == NTX_T_delta_mix && !qk ? i - 2 * keys : i;
@@ -235,7 +248,9 @@ static int check_type(const struct opening *o, const struct ntx_gguf_tensor *t, 
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s in %u dimensions; it must be an F32 vector", t->name, type, t->n_dims);
     if (use == NTX_USE_ROWS && t->type != NTX_F32)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be F32", t->name, type);
-    if ((t->type == NTX_I8) != (use == NTX_USE_GROUPS))
+    if (use == NTX_USE_NUMBERS && t->type != NTX_I32)
+        return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be I32", t->name, type);
+    if ((t->type == NTX_I8) != (use == NTX_USE_GROUPS) || (t->type == NTX_I32) != (use == NTX_USE_NUMBERS))
         return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' is %s, which nothing can be multiplied by", t->name, type);
     if (use == NTX_USE_GROUPS && t->offset % NTX_PACK_BLOCK)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' does not begin on a block of %u bytes, as a packed one must", t->name, NTX_PACK_BLOCK);

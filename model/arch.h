@@ -17,6 +17,8 @@
 #define NTX_MAX_LAYERS 512
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
 #define NTX_MAX_HEAD 1024 /* values of a head */
+#define NTX_POOL_OVERLAPS 4 /* where behind so many positions there is one more K, it is of twice as many, and chosen */
+#define NTX_STREAMS 4
 #define NTX_INDEX_HEADS_MAX 128 /* queries that positions are chosen by, and their values */
 #define NTX_INDEX_HEAD_MAX 256
 #define NTX_DELTA_TAPS_MAX 8
@@ -75,6 +77,13 @@ struct ntx_hparams {
     struct { uint32_t taps, head, heads, key_heads; } delta;
     /* Attention to chosen positions, `most` of them: by `heads` queries of `head` values each. Layers `in` (bit l) choose, the others go by the last one that did; head 0: to all. */
     struct { uint32_t heads, head, most; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
+    struct { uint32_t n, rounds; float eps; } streams; /* residual ones; n 0: there is one */
+    uint16_t pool[NTX_MAX_LAYERS]; /* behind so many positions a layer keeps one more K of them, which lasts where its others have a window; 0: none */
+    bool v_is_k;             /* all heads have one K, which is V, too */
+    uint32_t o_parts, o_lora; /* attention's output is made in two products, the first of so many parts, with so many values of each between */
+    uint32_t n_token_experts; /* so many layers at the beginning take experts by the token */
+    float limit, shared_limit; /* of gates and ups of experts; 0: none */
+    bool plain_window;       /* NTX_TURN_WINDOW has no YaRN */
 };
 
 struct ntx_model {
@@ -102,9 +111,13 @@ static inline bool ntx_chooses(const struct ntx_hparams *hp, uint32_t layer) { r
  * V's place is the key that positions are chosen by. */
 static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 1 : ntx_dims_of(hp, layer).n_head_kv; }
 static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : ntx_dims_of(hp, layer).head_k; }
-static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return !hp->kv_lora ? ntx_dims_of(hp, layer).head_v : ntx_chooses(hp, layer) ? hp->index.head : 0; }
+static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return hp->v_is_k ? 0 : !hp->kv_lora ? ntx_dims_of(hp, layer).head_v : ntx_chooses(hp, layer) ? hp->index.head : 0; }
 static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer) { return hp->recurrent[layer / 64] >> layer % 64 & 1; }
-uint32_t ntx_count_recurrent(const struct ntx_hparams *hp);
+/* Of values that it pools: those of the last so many spans. */
+static inline uint32_t ntx_pool_spans(const struct ntx_hparams *hp, uint32_t layer) { return !hp->pool[layer] ? 0 : hp->pool[layer] == NTX_POOL_OVERLAPS ? 2 : 1; }
+/* Floats that it keeps of a position to be pooled. */
+static inline uint32_t ntx_pool_row(const struct ntx_hparams *hp, uint32_t layer) { return 2 * ntx_pool_spans(hp, layer) * (hp->head_k + (ntx_chooses(hp, layer) ? hp->index.head : 0)); }
+uint32_t ntx_count_recurrent(const struct ntx_hparams *hp); /* layers that keep a recurrent state, or what is to be pooled */
 /* All but every n-th. */
 void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every);
 
@@ -126,7 +139,7 @@ struct ntx_whole {
     uint32_t run; /* so many of t's rows lie together; 0: all do */
 };
 bool ntx_whole_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out);
-/* Where there are runs: where run i of t's rows begins in it. */
+/* Where there are runs: where run i of t's rows begins in it. So it is where a matrix is of parts of its inputs, each a run: no chunk has rows of two. */
 uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t i);
 /* The steps of a layer as an architecture makes it from these numbers, without a file: each step with all that it may take. false: there is no such
  * architecture. */

@@ -84,7 +84,7 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     *w = weight_of(k->m, tensor);
     w->n_out = p->n_out ? p->n_out : w->n_out;
-    bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS;
+    bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
     if (use == NTX_USE_HEADS)
         w->n_out *= (uint32_t)t->ne[2];
     w->chunk0 = k->c->n;
@@ -189,7 +189,7 @@ static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
         uint32_t rows = ntx_whole_of(&k->m->hp, l, t, &whole) ? ntx_shape_of(&k->m->hp, l, t).n_out : 0;
         experts |= use == NTX_USE_EXPERT;
         if (use != NTX_USE_EXPERT)
-            rc = cut_rows(k, k->m->layers[l].tensor[t], l, use, &(struct part){t, whole.row0, rows, whole.run}, &k->c->layers[l].of[t]);
+            rc = cut_rows(k, k->m->layers[l].tensor[t], l, use, &(struct part){t, whole.row0, rows, t == NTX_T_o_a ? k->m->hp.o_lora : whole.run},  &k->c->layers[l].of[t]);
         if (!rc)
             rc = cut_scale(k, k->m->layers[l].scale[t], l, &k->c->layers[l].of[t]);
     }

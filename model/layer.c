@@ -13,6 +13,7 @@ const char *ntx_op_name(enum ntx_op op)
         [NTX_OP_NORM] = "NORM", [NTX_OP_MM] = "MM", [NTX_OP_BIAS] = "BIAS", [NTX_OP_ROPE] = "ROPE", [NTX_OP_PUT] = "PUT", [NTX_OP_ATTEND] = "ATTEND",
         [NTX_OP_GLU] = "GLU", [NTX_OP_ADD] = "ADD", [NTX_OP_ROUTE] = "ROUTE", [NTX_OP_EXPERTS] = "EXPERTS", [NTX_OP_GROUPS] = "GROUPS",
         [NTX_OP_SPLIT] = "SPLIT", [NTX_OP_GATE] = "GATE", [NTX_OP_CONV] = "CONV", [NTX_OP_UNIT] = "UNIT", [NTX_OP_RATES] = "RATES", [NTX_OP_DELTA] = "DELTA", [NTX_OP_SCALE] = "SCALE", [NTX_OP_INPUTS] = "INPUTS",
+        [NTX_OP_STREAMS] = "STREAMS", [NTX_OP_MIXW] = "MIXW", [NTX_OP_MIX] = "MIX", [NTX_OP_SPREAD] = "SPREAD", [NTX_OP_POOL] = "POOL",
         [NTX_OP_LAYERNORM] = "LAYERNORM", [NTX_OP_HADAMARD] = "HADAMARD", [NTX_OP_CHOOSE] = "CHOOSE",
     };
     return names[op];
@@ -54,7 +55,7 @@ static void find_feeding(struct ntx_layer *l)
     bool wanted[NTX_N_BUFS] = {false};
     for (uint32_t i = l->n_steps; i-- > 0;) {
         struct ntx_step *s = &l->step[i];
-        s->feeds = s->op == NTX_OP_PUT || s->op == NTX_OP_CONV || s->op == NTX_OP_DELTA || wanted[s->out];
+        s->feeds = s->op == NTX_OP_PUT || s->op == NTX_OP_CONV || s->op == NTX_OP_DELTA || s->op == NTX_OP_POOL || wanted[s->out];
         for (int k = 0; s->feeds && k < 2; k++)
             wanted[s->in[k]] = s->in[k] != NTX_BUF_NONE;
     }

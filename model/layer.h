@@ -28,6 +28,13 @@
  *   HADAMARD    `heads` runs of `width`, by pieces of the largest power of 2 that divides them: the orthonormal Walsh-Hadamard transform, in place
  *   CHOOSE      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (infer/choose.c): from the
  *               `heads` queries of `width` in Z and their weights in A, and the keys that are the layer's V                Z, A
+ *   STREAMS     `heads` copies of `width` values
+ *   MIXW        what `heads` streams weigh, in place, of `width` values x, their scales and their bases: e + sigmoid(scale x + base) for MIX; and where there are more than `heads`
+ *               of them, twice such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's (infer/streams.c)        scales, bases
+ *   MIX         of `heads` streams of `width` values: the sum of what they weigh, or their mean                               STREAMS, MIX or none
+ *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed             any, MIX
+ *   POOL        behind each `every` positions, one more K of the layer, of the last `spans` x `every`: values, by the softmax of their weights and their places', normed, and rotated by the
+ *               first position of the last `every` (infer/forward_pool.c)                     values, weights     place [spans x width], scale [width]
  *   INPUTS      out = (out + the token's row of the model's table * `scale`) / sqrt(2): what each layer gets of the token
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
  *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's gate (or it has none), experts
@@ -48,11 +55,12 @@
 
 #define NTX_NO_TENSOR UINT32_MAX
 #define NTX_STEP_WEIGHTS 10
-#define NTX_LAYER_STEPS 48
+#define NTX_LAYER_STEPS 64
 
 enum ntx_op {
     NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS,
-    NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_OP_SCALE, NTX_OP_INPUTS, NTX_OP_LAYERNORM, NTX_OP_HADAMARD, NTX_OP_CHOOSE, NTX_N_OPS
+    NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_OP_SCALE, NTX_OP_INPUTS, NTX_OP_LAYERNORM, NTX_OP_HADAMARD, NTX_OP_CHOOSE,
+    NTX_OP_STREAMS, NTX_OP_MIXW, NTX_OP_MIX, NTX_OP_SPREAD, NTX_OP_POOL, NTX_N_OPS
 };
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
@@ -61,7 +69,7 @@ enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves
 enum ntx_turn { NTX_TURN_ALL, NTX_TURN_WINDOW /* of layers with a window, where they differ */, NTX_N_TURNS };
 
 /* From a router's logits to shares: scores, of which the largest are chosen; those chosen are divided by their sum, or not, and multiplied by a scale. */
-enum ntx_score { NTX_SCORE_SOFTMAX, NTX_SCORE_SIGMOID };
+enum ntx_score { NTX_SCORE_SOFTMAX, NTX_SCORE_SIGMOID, NTX_SCORE_SQRT_SOFTPLUS };
 struct ntx_router {
     uint8_t score; /* enum ntx_score */
     bool norm;
@@ -76,9 +84,9 @@ struct ntx_temperature {
     uint32_t length, ahead;
 };
 
-/* Rows of a pass. H is the residual stream, INPUTS what all layers get of the token; the others last from one step to a later one of the layer. */
+/* Rows of a pass. H is the residual stream, STREAMS are where there are several, INPUTS what all layers get of the token; the others last from one step to a later one of the layer. */
 enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A,
-               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_N_BUFS };
+               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_N_BUFS };
 
 struct ntx_step {
     uint8_t op;                        /* enum ntx_op */
@@ -97,6 +105,13 @@ struct ntx_step {
     bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
     bool chosen;                       /* ATTEND: positions that rows have chosen */
     uint32_t most;                     /* CHOOSE */
+    bool back;                         /* ROPE: by the position's negative */
+    uint32_t parts;                    /* MM: of so many equal parts of the input each gives as many of the outputs; 0: it is one */
+    uint32_t every, spans;             /* POOL; CHOOSE, ATTEND: of such K as well, or among them */
+    bool keys;                         /* POOL: of what positions are chosen by: V of the same */
+    uint32_t rounds;                   /* MIXW */
+    float eps;                         /* MIXW: e */
+    float limit, shared_limit;         /* EXPERTS, and of the shared one: of gates, and of ups both ways; 0: none */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value */
     float scale, cap;                  /* DELTA: of what comes out; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */

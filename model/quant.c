@@ -79,6 +79,13 @@ static void dequant_bf16(const void *blocks, float *out, size_t n)
         out[i] = from_bits((uint32_t)x[i] << 16);
 }
 
+static void dequant_i32(const void *blocks, float *out, size_t n)
+{
+    const int32_t *x = blocks;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)x[i];
+}
+
 static void dequant_i8(const void *blocks, float *out, size_t n)
 {
     const int8_t *x = blocks;
@@ -170,6 +177,7 @@ NTX_TYPES(DEQUANT)
 static const struct ntx_type_info types[NTX_TYPE_LIMIT] = {
     NTX_TYPES(ROW)
     [NTX_I8] = {"I8", 1, 1, dequant_i8, NTX_RULE_FLOAT, 0, {0}},
+    [NTX_I32] = {"I32", 1, 4, dequant_i32, NTX_RULE_FLOAT, 0, {0}},
 };
 
 const struct ntx_type_info *ntx_type_info(uint32_t type)

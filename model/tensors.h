@@ -15,6 +15,7 @@ enum ntx_dim {
     NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
     NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
     NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
+    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_MIX, NTX_DIM_THREE, NTX_DIM_EXPERTS_USED, NTX_DIM_VOCAB,
 };
 
 enum ntx_use {
@@ -23,8 +24,10 @@ enum ntx_use {
     NTX_USE_HEADS,    /* the same, a matrix of each head, one after the other */
     NTX_USE_VECTOR,   /* F32, used as it is; one chunk, always in memory */
     NTX_USE_ROWS,     /* the same, with a row for each expert, or each channel */
+    NTX_USE_TABLE,    /* the same, of any type */
     NTX_USE_EXPERT,   /* a matrix of each expert, one after the other in one tensor; a chunk each */
     NTX_USE_GROUPS,   /* of a packed layer (pack.h): bytes of groups of neurons */
+    NTX_USE_NUMBERS,  /* I32, a row for each token; one chunk, always in memory */
 };
 
 /* The last six in this order, which enum ntx_expert_part (chunk.h) has, too. */
@@ -54,6 +57,28 @@ enum ntx_use {
     X(index_k_norm,       "indexer.k_norm.weight",      INDEX_HEAD,     ONE,         VECTOR) \
     X(index_k_bias,       "indexer.k_norm.bias",        INDEX_HEAD,     ONE,         VECTOR) \
     X(index_heads,        "indexer.proj.weight",        EMBD,           INDEX_HEADS, RESIDENT) /* and what each query weighs */ \
+    X(kv,                 "attn_kv.weight",             EMBD,           HEAD_K,      MATRIX) /* of all heads one K, which is V, too */ \
+    X(kv_norm,            "attn_kv_a_norm.weight",      HEAD_K,         ONE,         VECTOR) \
+    X(pool,               "attn_compressor_kv.weight",  EMBD,           POOL,        MATRIX) /* what some positions' K of a layer are made of: values, */ \
+    X(pool_gate,          "attn_compressor_gate.weight", EMBD,          POOL,        MATRIX) /* what each weighs, */ \
+    X(pool_place,         "attn_compressor_ape.weight", POOL,           POOL_SPAN,   TABLE) /* and what is added to that by its place */ \
+    X(pool_norm,          "attn_compressor_norm.weight", HEAD_K,        ONE,         VECTOR) \
+    X(key_pool,           "indexer_compressor_kv.weight", EMBD,         KEY_POOL,    MATRIX) /* the same of the keys that they are chosen by */ \
+    X(key_pool_gate,      "indexer_compressor_gate.weight", EMBD,       KEY_POOL,    MATRIX) \
+    X(key_pool_place,     "indexer_compressor_ape.weight", KEY_POOL,    POOL_SPAN,   TABLE) \
+    X(key_pool_norm,      "indexer_compressor_norm.weight", INDEX_HEAD, ONE,         VECTOR) \
+    X(o_a,                "attn_output_a.weight",       PART_IN,        PARTS,       MATRIX) /* of some heads each, with some rows each: output in two products */ \
+    X(o_b,                "attn_output_b.weight",       PARTS,          EMBD,        MATRIX) \
+    X(attn_mix,           "hc_attn_fn.weight",          STREAMS,        MIX,         MATRIX) /* of several residual streams: how they become one, and one becomes them */ \
+    X(attn_mix_scale,     "hc_attn_scale.weight",       THREE,          ONE,         VECTOR) \
+    X(attn_mix_base,      "hc_attn_base.weight",        MIX,            ONE,         VECTOR) \
+    X(ffn_mix,            "hc_ffn_fn.weight",           STREAMS,        MIX,         MATRIX) \
+    X(ffn_mix_scale,      "hc_ffn_scale.weight",        THREE,          ONE,         VECTOR) \
+    X(ffn_mix_base,       "hc_ffn_base.weight",         MIX,            ONE,         VECTOR) \
+    X(head_mix,           "output_hc_fn.weight",        STREAMS,        STREAM_COUNT, MATRIX) /* the model's: the last layer uses it */ \
+    X(head_mix_scale,     "output_hc_scale.weight",     ONE,            ONE,         VECTOR) \
+    X(head_mix_base,      "output_hc_base.weight",      STREAM_COUNT,   ONE,         VECTOR) \
+    X(token_experts,      "ffn_gate_tid2eid.weight",    EXPERTS_USED,   VOCAB,       NUMBERS) /* each token's experts, which no router chooses */ \
     X(q_gated,            "attn_q.weight",              EMBD,           GATED_HEADS_K, MATRIX) /* of each head q, then a gate of its output */ \
     X(delta_mix,          "attn_qkv.weight",            EMBD,           DELTA_MIX,   MATRIX) /* a gated delta net: q and k of its key heads, v of its heads */ \
     X(delta_gate,         "attn_gate.weight",           EMBD,           DELTA_VALUES, MATRIX) /* of its output */ \
@@ -117,7 +142,7 @@ struct ntx_tensor_kind {
 extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS];
 
 /* Not a layer's but the model's, though a layer's steps take it: nothing stands before its name. */
-static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm; }
+static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_mix_base); }
 
 /* A matrix that rows are multiplied by, wherever it lies. */
 static inline int ntx_is_matrix(enum ntx_tensor t)

@@ -39,7 +39,9 @@ uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
 {
     const struct ntx_hparams *hp = &o->model->hp;
     uint64_t n = 0;
-    for (uint32_t l = 0; l < hp->n_layers; l++)
+    for (uint32_t l = 0; hp->v_is_k && l < hp->n_layers; l++) /* beside windows: K of several positions, and keys */
+        n += hp->pool[l] ? (hp->head_k + (ntx_chooses(hp, l) ? hp->index.head : 0)) / hp->pool[l] : 0;
+    for (uint32_t l = 0; !hp->v_is_k && l < hp->n_layers; l++)
         if (!ntx_is_recurrent(hp, l) && ntx_dims_of(hp, l).kv_of == l)
             n += (uint64_t)ntx_kept_heads(hp, l) * (ntx_kept_k(hp, l) + ntx_kept_v(hp, l));
     return n;

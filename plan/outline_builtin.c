@@ -20,6 +20,11 @@
 #define WIDTHS_GLM5 LATENT "attention.q_lora_rank=2048 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1" CHOICE("32")
 #define WIDTHS_R1 LATENT "attention.q_lora_rank=1536 attention.key_length_mla=192 attention.value_length_mla=128"
 
+#define V4(heads, parts, lora, most) "expert_shared_count=1 rope.dimension_count=64 attention.sliding_window=128 attention.q_lora_rank=" lora " attention.output_group_count=" parts " attention.output_lora_rank=1024" \
+    " attention.indexer.head_count=64 attention.indexer.key_length=128 attention.indexer.top_k=" most " attention.compress_rope_freq_base=160000.0 hyper_connection.count=4" \
+    " hyper_connection.sinkhorn_iterations=20 hyper_connection.epsilon=0.000001 hash_layer_count=3 expert_gating_func=4 swiglu_clamp_exp=10.0 attention.compress_ratios="
+#define IN_TURN "4,128,4,128,4,128,4,128,4,128,"
+
 static const struct {
     const char *name, *arch;
     uint32_t layers, embd, ff, heads, kv, head, vocab, ctx;
@@ -86,6 +91,9 @@ static const struct {
      "leading_dense_block_count=3 expert_shared_count=1 " WIDTHS_R1 CHOICE("64"), ""},
     {"glm-5", "glm-dsa", 78, 6144, 12288, 64, 1, 576, 154880, 202752, 256, 8, 2048, WIDTHS_GLM5, ""},
     {"glm-5.2", "glm-dsa", 78, 6144, 12288, 64, 1, 576, 154880, 1048576, 256, 8, 2048, WIDTHS_GLM5, ""},
+    {"deepseek-v4-flash", "deepseek4", 43, 4096, 0, 64, 1, 512, 129280, 1048576, 256, 6, 2048, V4("64", "8", "1024", "512") "0x2," IN_TURN IN_TURN IN_TURN IN_TURN "4", ""},
+    {"deepseek-v4-pro", "deepseek4", 61, 7168, 0, 128, 1, 512, 129280, 1048576, 384, 6, 3072,
+     V4("128", "16", "1536", "1024") "128x3," IN_TURN IN_TURN IN_TURN IN_TURN IN_TURN "4,128,4,128,4,128,4,128", ""},
     {"kimi-k2", "deepseek2", 61, 7168, 18432, 64, 1, 576, 163840, 131072, 384, 8, 2048,
      "leading_dense_block_count=1 expert_shared_count=1 " WIDTHS_R1, ""},
     {"glm-4.7-flash", "deepseek2", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 64, 4, 1536,

@@ -99,7 +99,7 @@ static void put_tensor(struct ntx_gguf_out *o, const char *arch, const struct nt
 {
     enum ntx_use use = (enum ntx_use)ntx_tensor_kinds[t].use;
     struct ntx_whole w = {.name = ntx_tensor_name(arch, t), .shape = ntx_shape_of(hp, l, t)};
-    bool matrix = use == NTX_USE_MATRIX || use == NTX_USE_HEADS || use == NTX_USE_EXPERT;
+    bool matrix = use == NTX_USE_MATRIX || use == NTX_USE_HEADS || use == NTX_USE_EXPERT || use == NTX_USE_TABLE;
     char name[96];
     ntx_whole_of(hp, l, t, &w);
     if (ntx_is_models(t))
@@ -107,7 +107,7 @@ static void put_tensor(struct ntx_gguf_out *o, const char *arch, const struct nt
     else
         snprintf(name, sizeof name, "blk.%u.%s", l, w.name);
     if (!w.row0) /* else the first of several that are one in the file was it */
-        put(o, name, matrix ? NTX_F16 : NTX_F32, use == NTX_USE_VECTOR ? 1 : w.shape.n_each > 1 ? 3 : 2, w.shape);
+        put(o, name, matrix ? NTX_F16 : use == NTX_USE_NUMBERS ? NTX_I32 : NTX_F32, use == NTX_USE_VECTOR ? 1 : w.shape.n_each > 1 ? 3 : 2, w.shape);
 }
 
 static void put_layer(struct ntx_gguf_out *o, const char *arch, const struct ntx_hparams *hp, uint32_t l)

@@ -211,7 +211,7 @@ bool ntx_mix_allows(const struct ntx_gguf *g, const struct ntx_gguf_tensor *t)
     static const char *const glm5next[] = {"hc_", "indexer.", "indexer_compressor_", "ssm_f_a", "ssm_f_b", "ssm_g_a", "ssm_g_b", "ssm_beta", "attn_kv_a_mqa", "attn_k_b", "attn_v_b"};
     struct ntx_str arch = {"", 0};
     size_t len = strlen(t->name);
-    if (t->type == NTX_I8 || (t->ne[1] == 1 && t->ne[2] == 1 && t->ne[3] == 1) || len < 6 || strcmp(t->name + len - 6, "weight"))
+    if (t->type == NTX_I8 || t->type == NTX_I32 || (t->ne[1] == 1 && t->ne[2] == 1 && t->ne[3] == 1) || len < 6 || strcmp(t->name + len - 6, "weight"))
         return false;
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (strstr(t->name, never[i]))

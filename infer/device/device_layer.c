@@ -369,12 +369,20 @@ static bool all_at_once(const struct ntx_layer *l, const struct ntx__run *r)
     return (!turned || turned == 2) && !strcmp(ops + b + n + turned, "P") && last->in[0] == NTX_BUF_K && last->in[1] == NTX_BUF_V;
 }
 
+/* What only the CPU does of a step that a GPU knows, or all of it. */
+static bool is_cpus(const struct ntx_step *s)
+{
+    return s->op == NTX_OP_STREAMS || s->op == NTX_OP_MIXW || s->op == NTX_OP_MIX || s->op == NTX_OP_SPREAD || s->op == NTX_OP_POOL || s->op == NTX_OP_CHOOSE || s->back || s->parts ||
+           s->limit != 0 || s->every;
+}
+
 static bool can(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r)
 {
     const struct ntx_hparams *hp = &m->hp;
     const uint32_t at = (uint32_t)(l - m->layers);
-    if (r->kind == NTX__CHOOSE)
-        return false;
+    for (uint8_t i = 0; i < r->n; i++)
+        if (is_cpus(&l->step[r->first + i]))
+            return false;
     if (r->kind == NTX__ATTEND)
         return ntx_kept_k(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_v(hp, at) <= NTX_GPU_HEAD_MAX;
     return true;

@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c qwen35.c phi3.c llama4.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c phi3.c llama4.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -13,10 +13,10 @@
 /* Symbol and GGUF name. */
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
-    X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") X(mistral4, "mistral4") X(deepseek32, "deepseek32") X(glm_dsa, "glm-dsa") \
+    X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") X(mistral4, "mistral4") X(deepseek32, "deepseek32") X(glm_dsa, "glm-dsa") X(deepseek4, "deepseek4") \
     X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(phi3, "phi3") X(llama4, "llama4")
 
-#define NTX__OWN_KEYS 14
+#define NTX__OWN_KEYS 16
 
 enum ntx__presence { NTX__NEVER, NTX__MAYBE /* the file's keys or tensors tell */, NTX__ALWAYS };
 
@@ -41,6 +41,10 @@ NTX_ARCHS(X)
 #undef X
 
 /* ---- pieces.c */
+struct ntx__experts;
+struct ntx_step *ntx__add_norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t heads, uint32_t width); /* without a weight */
+void ntx__add_product(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t);
+void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *out, const struct ntx__experts *has); /* y = experts(x), x being there */
 struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     uint32_t layer;  /* where layers differ in widths */
     enum ntx_rope_kind rope;
@@ -72,6 +76,7 @@ struct ntx__experts { /* what a layer's experts have beside a router and three m
     enum ntx_ffn_act act;
     enum ntx__presence biases, choice; /* of the router and of each expert; added to the scores for the choice alone */
     bool weighs_input; /* shares multiply what experts get, not what they give */
+    enum ntx__presence numbered; /* a token's experts are in a table */
     enum ntx__presence shared, shared_gate; /* one that every row goes through; what weighs it */
 };
 /* h += norm(norm(ffn(norm(h))) + norm(experts(norm(h)))), the router having a norm of its own, too */

@@ -93,6 +93,7 @@ static const struct {
 } not_computed[] = {
     {"attention.causal", {1, NAN}},
     {"attention.clamp_kqv", {0, NAN}},
+    {"attention.compress_ratios", {0, NAN}},
     {"attention.indexer.head_count", {0, NAN}},
     {"attention.indexer.top_k", {0, NAN}},
     {"attention.key_length_mla", {0, NAN}},
@@ -111,6 +112,8 @@ static const struct {
     {"expert_group_scale", {0, 1}},
     {"final_logit_softcapping", {0, NAN}},
     {"full_attention_interval", {0, 1}},
+    {"hash_layer_count", {0, NAN}},
+    {"hyper_connection.count", {0, 1}},
     {"interleave_moe_layer_step", {0, 1}},
     {"leading_dense_block_count", {0, NAN}},
     {"logit_scale", {0, 1}},
@@ -122,6 +125,8 @@ static const struct {
     {"rope.scaling.alpha", {0, 1}},
     {"rope.scaling.yarn_log_multiplier", {0, NAN}},
     {"router_logit_softcapping", {0, NAN}},
+    {"swiglu_clamp_exp", {0, NAN}},
+    {"swiglu_clamp_shexp", {0, NAN}},
     {"swin_norm", {0, NAN}},
     {"use_parallel_residual", {0, NAN}},
 };
@@ -265,11 +270,13 @@ static int get_expert_widths(struct ntx__keys *k)
 }
 
 /* expert_gating_func. */
-enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN };
+enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS };
 
 static bool can_score(const struct ntx__arch *a, uint32_t function)
 {
     bool softmax = function == SOFTMAX || function == SOFTMAX_OF_CHOSEN;
+    if (a->score == NTX_SCORE_SQRT_SOFTPLUS)
+        return function == SQRT_SOFTPLUS;
     return a->any_score ? function == SOFTMAX || function == SIGMOID : /* with a bias for the choice, a softmax of those chosen is another */
             a->score == NTX_SCORE_SIGMOID ? function == SIGMOID : softmax;
 }
@@ -300,13 +307,14 @@ static int get_router(struct ntx__keys *k)
     if (rc || (rc = ntx__key_u32(k, "expert_gating_func", 0, 0, UINT32_MAX, &function)))
         return rc;
     if (!function)
-        function = k->arch->score == NTX_SCORE_SIGMOID ? SIGMOID : SOFTMAX;
+        function = k->arch->score == NTX_SCORE_SIGMOID ? SIGMOID : k->arch->score == NTX_SCORE_SQRT_SOFTPLUS ? SQRT_SOFTPLUS : SOFTMAX;
     if (!can_score(k->arch, function))
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %s supported", ntx__key_of(k, "expert_gating_func"), function,
                            k->arch->any_score                       ? "only a softmax (1) or a sigmoid (2) is"
+                           : k->arch->score == NTX_SCORE_SQRT_SOFTPLUS ? "with this architecture only the root of a softplus (4) is"
                            : k->arch->score == NTX_SCORE_SIGMOID ? "with this architecture only a sigmoid (2) is"
                                                                  : "only a softmax (1), or one of those chosen (3), is");
-    k->hp->router.score = function == SIGMOID ? NTX_SCORE_SIGMOID : NTX_SCORE_SOFTMAX;
+    k->hp->router.score = function == SIGMOID ? NTX_SCORE_SIGMOID : function == SQRT_SOFTPLUS ? NTX_SCORE_SQRT_SOFTPLUS : NTX_SCORE_SOFTMAX;
     k->hp->router.norm |= function == SOFTMAX_OF_CHOSEN; /* the same as a softmax divided by the sum of those chosen */
     return 0;
 }

@@ -366,22 +366,38 @@ void ntx__add_input(const struct ntx_model *m, uint32_t at, struct ntx_layer *l,
     add(&m->hp, l);
 }
 
+struct ntx_step *ntx__add_norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t heads, uint32_t width)
+{
+    norm(l, out, in, NTX_T_attn_norm, NTX__NEVER, heads, width);
+    return &l->step[l->n_steps - 1];
+}
+
+void ntx__add_product(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t) { multiply(l, out, in, t); }
+
 void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
 {
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, NTX__ALWAYS, 1, m->hp.n_embd);
+    ntx__add_experts_alone(m, l, has);
+    add(&m->hp, l);
+}
+
+void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
+{
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROUTE, NTX_BUF_NONE, NTX_BUF_X);
     s->router = m->hp.router;
     takes(s, NTX_T_router, NTX__ALWAYS);
     takes(s, NTX_T_router_bias, has->biases);
     takes(s, NTX_T_router_choice, has->choice);
+    takes(s, NTX_T_token_experts, has->numbered);
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
     s->act = (uint8_t)has->act;
     s->weighs_input = has->weighs_input;
+    s->limit = m->hp.limit;
+    s->shared_limit = m->hp.shared_limit;
     for (int t = NTX_T_expert_gate_bias; t <= NTX_T_expert_down_bias; t++)
         takes(s, (enum ntx_tensor)t, has->biases);
     takes(s, NTX_T_shared_gate, has->shared_gate);
     for (int t = NTX_T_gate_shared; t <= NTX_T_down_shared; t++)
         takes(s, (enum ntx_tensor)t, has->shared);
     take_experts(m, s);
-    add(&m->hp, l);
 }

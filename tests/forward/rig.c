@@ -42,6 +42,26 @@ struct mk_options rig_choosing(void)
     return o;
 }
 
+struct mk_options rig_pooled(void)
+{
+    struct mk_options o = rig_model();
+    o.arch = "deepseek4";
+    o.layers = 3;
+    o.heads = 4;
+    o.kv = 1;
+    o.head_dim = 128;
+    o.rotated = 32;
+    o.q_lora = 256;
+    o.o_lora = 48;
+    o.experts = 8;
+    o.experts_used = 3;
+    o.expert_ff = o.shared_ff = 96;
+    o.window = 16;
+    o.hashed = 1;
+    o.index_most = 5;
+    return o;
+}
+
 /* The same model packed, in its place. */
 static void pack(const struct rig_options *o, const char *path)
 {

@@ -422,26 +422,13 @@ static void same_from_snapshots(bool windows, struct mk_options (*latent)(void))
     free(want), free(got);
 }
 
-/* Recurrent states: by circumstance, in company, from where they stood before, and copies of them. */
-static void same_with_states(const char *arch, bool joined)
+/* States by circumstance, in company, from where they stood before, and copies of them. */
+static void states_stand(struct rig_options o)
 {
-    struct rig_options o = {.make = rig_model()};
     struct ntx_kv_seq *kv, *copy;
     struct rig r;
     int32_t ids[N];
     size_t n;
-    o.make.arch = arch;
-    o.make.layers = 4;
-    o.make.ff = 96;
-    o.make.experts = strcmp(arch, "qwen35") ? 6 : 0;
-    o.make.head_dim = 32;
-    o.make.rotated = 16;
-    o.make.attention_every = 3;
-    o.make.delta_head = strcmp(arch, "qwen3next") ? 64 : 48; /* panels of 32, and of 16 */
-    o.make.delta_heads = 6;
-    o.make.delta_keys = 3;
-    o.make.delta_joined = joined;
-    o.make.fused = joined;
     same_by_circumstance(&o);
     same_in_company(&o);
     float *want = rig_logits(&o, N, N, &n), *got = malloc(n * sizeof *got);
@@ -467,11 +454,91 @@ static void same_with_states(const char *arch, bool joined)
     free(want), free(got);
 }
 
+static void same_with_states(const char *arch, bool joined)
+{
+    struct rig_options o = {.make = rig_model()};
+    o.make.arch = arch;
+    o.make.layers = 4;
+    o.make.ff = 96;
+    o.make.experts = strcmp(arch, "qwen35") ? 6 : 0;
+    o.make.head_dim = 32;
+    o.make.rotated = 16;
+    o.make.attention_every = 3;
+    o.make.delta_head = strcmp(arch, "qwen3next") ? 64 : 48; /* panels of 32, and of 16 */
+    o.make.delta_heads = 6;
+    o.make.delta_keys = 3;
+    o.make.delta_joined = joined;
+    o.make.fused = joined;
+    states_stand(o);
+}
+
+/* K that stand for several positions: what is left of a session in its windows, its blocks and its state is all that goes on needs, wherever passes were cut. */
+static void same_with_pools(void)
+{
+    enum { LONG = 300, CUT = 270, MARK = 199 };
+    static const char *const of[] = {"F32", "Q8_0", "Q4_K_M"};
+    struct rig_options o = {.make = rig_pooled(), .max_rows = 40, .ctx = 512};
+    struct ntx_kv_seq *kv;
+    struct ntx_kv_mark *mark;
+    struct rig r;
+    int32_t ids[LONG];
+    size_t n;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        o.make.type = of[i];
+        states_stand((struct rig_options){.make = o.make});
+    }
+    o.make.type = "Q8_0";
+    float *want = rig_logits(&o, LONG, 40, &n), *got;
+    o.windows = true;
+    for (uint32_t step = 3; step <= 40; step += 37) {
+        got = rig_logits(&o, LONG, step, &n);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "passes of %u rows", step);
+        free(got);
+    }
+    got = malloc(n * sizeof *got);
+    rig_open(&r, &o);
+    rig_ids(&r, 5, ids, LONG); /* as rig_logits */
+    kv = rig_seq(&r, LONG);
+    rig_feed(&r, kv, ids, 180, 0, 40, NULL);
+    ntx_kv_mark_ahead(kv, MARK); /* within the next pass */
+    rig_feed(&r, kv, ids + 180, 40, 180, 40, NULL);
+    CHECK_EQ(ntx_kv_mark_new(kv, MARK, &mark), 0);
+    rig_feed(&r, kv, ids, CUT - 220, 220, 40, NULL); /* says something else */
+    ntx_kv_mark_put(mark, kv);
+    rig_feed(&r, kv, ids + MARK, LONG - MARK, MARK, 13, got);
+    CHECK_SAME(got, want + MARK * (size_t)r.n_vocab, (LONG - MARK) * (size_t)r.n_vocab);
+    ntx_kv_mark_free(mark);
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+    free(want), free(got);
+}
+
+/* A table of experts by token may say anything. */
+static void experts_out_of_range(void)
+{
+    struct rig_options o = {.make = rig_pooled()};
+    struct rig r;
+    rig_open(&r, &o);
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor(r.gguf, "blk.0.ffn_gate_tid2eid.weight");
+    const int32_t bad = 8;
+    struct ntx_kv_seq *kv = rig_seq(&r, 4);
+    struct ntx_row rows[] = {{.token = 6, .kv = kv}, {.token = 7, .pos = 1, .kv = kv}};
+    memcpy(r.w.files[t->file] + t->offset + 4 * (7 * 3 + 1), &bad, sizeof bad);
+    r.w.forgive = true;
+    CHECK_EQ(rig_run(&r, rows, 1), 0);
+    CHECK_EQ(rig_run(&r, rows + 1, 1), -EINVAL);
+    CHECK_STR(r.w.w.error.text, "tensor 'blk.0.ffn_gate_tid2eid.weight': token 7 goes through expert 8 of 8: the file is damaged");
+    ntx_kv_seq_free(kv);
+    rig_close(&r);
+}
+
 int main(void)
 {
     same_with_states("qwen35", false);
     same_with_states("qwen3next", true);
     same_with_states("qwen35moe", false);
+    same_with_pools();
+    experts_out_of_range();
     same_from_snapshots(false, NULL);
     same_from_snapshots(true, NULL);
     same_from_snapshots(false, rig_latent);

@@ -27,7 +27,7 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHAPE = '--layers 3 --embd 256 --ff 512 --heads 8 --kv 2'
 N_TOKENS, POSITIONS, N_INDICES = 96, [0, 1, 5, 17, 40, 66, 95], 64
-FAR = {'llama4.far.f32': [0, 4095, 8190, 8191, 8192, 8193, 12000, 16382, 16383, 16384, 16399]} # positions of longer texts, in one batch after the other
+FAR = {'deepseek4.far.f32': [0, 3, 4, 126, 127, 128, 254, 255, 256, 300, 511, 620], 'llama4.far.f32': [0, 4095, 8190, 8191, 8192, 8193, 12000, 16382, 16383, 16384, 16399]} # positions of longer texts, in one batch after the other
 
 CASES = {
     'qwen2.f16': '--arch qwen2 --type F16 --seed 11',
@@ -116,6 +116,9 @@ CASES = {
     'deepseek32.q8_0': '--arch deepseek32 --experts 8 --experts-used 2 --expert-ff 128 --shared-ff 128 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 2 --index-heads 16 --index-most 41 --type Q8_0 --seed 71',
     'glm-dsa.f32': '--arch glm-dsa --layers 5 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated 32 --value-dim 64 --kv-lora 96 --q-lora 64 --dense 1 --nextn 1 --biases --expert-scale 2.5 --rope-base 1000000 --index-heads 12 --index-most 16 --index-every 2 --type F32 --seed 72',
     'glm-dsa.q4_k_m': '--arch glm-dsa --layers 4 --experts 8 --experts-used 2 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 16 --kv-lora 256 --q-lora 256 --dense 1 --index-heads 32 --index-head 64 --index-most 50 --type Q4_K_M --seed 73',
+    'deepseek4.f32': '--arch deepseek4 --layers 4 --heads 4 --kv 1 --head-dim 64 --rotated 32 --q-lora 96 --o-parts 2 --o-lora 48 --window 16 --hashed 1 --index-heads 12 --index-most 9 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 192 --nextn 1 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --type F32 --seed 74',
+    'deepseek4.mxfp4': '--arch deepseek4 --layers 3 --heads 4 --kv 1 --head-dim 128 --rotated 64 --q-lora 256 --o-parts 4 --o-lora 64 --window 24 --hashed 0 --index-head 128 --index-most 30 --experts 8 --experts-used 4 --expert-ff 160 --shared-ff 160 --type MXFP4 --seed 75',
+    'deepseek4.far.f32': '--arch deepseek4 --layers 3 --embd 64 --heads 2 --kv 1 --head-dim 64 --rotated 16 --q-lora 32 --o-parts 1 --o-lora 32 --window 16 --hashed 1 --index-heads 8 --index-most 1000 --experts 4 --experts-used 4 --expert-ff 32 --shared-ff 32 --ctx 1024 --type F32 --seed 76',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -74,6 +74,14 @@ def choosing(r):
     return [x for x in o if x not in ('--sigmoid', '--fused')] + ['--index-heads', pick(r, 8, 16, 20, 32), '--index-head', pick(r, 64, 128), '--index-most', pick(r, 3, 10, 20, 39)]
 
 
+def pooled(r):
+    e = experts(r)
+    heads, parts = r.choice([(2, 1), (4, 2), (4, 4), (6, 3), (8, 2)])
+    return ['--heads', str(heads), '--kv', '1', '--head-dim', pick(r, 32, 64, 128), '--rotated', pick(r, 16, 32), '--q-lora', pick(r, 48, 64, 160), '--o-parts', str(parts), '--o-lora', pick(r, 16, 48, 64),
+            '--window', pick(r, 4, 16, 64), '--hashed', pick(r, 0, 1, 2, 3), '--index-heads', pick(r, 8, 16, 20, 32), '--index-head', pick(r, 64, 128), '--index-most', pick(r, 1, 3, 6, 9)] + e + \
+        ['--shared-ff', str(int(e[5]) * r.randrange(1, 3))] + maybe(r, '--expert-scale', '2.5') + yarn(r) + maybe(r, '--nextn', '1')
+
+
 def yarn(r, *orig):
     return maybe(r, '--rope-scaling', 'yarn', '--rope-factor', pick(r, 2, 8, 16), '--rope-orig', pick(r, *(orig or (64, 128))), '--ctx', '2048')
 
@@ -105,6 +113,7 @@ ARCHS = {
     'deepseek2': latent,
     'deepseek32': lambda r: ['0.1' if o == '0.0707' else o for o in choosing(r)],
     'glm-dsa': lambda r: [x for x in choosing(r) if x not in ('--log-multiplier', '0.0707', '0.1')] + maybe(r, '--index-every', pick(r, 2, 3, 4)),
+    'deepseek4': pooled,
     'mistral4': lambda r: ['0.1' if o == '0.0707' else o for o in latent(r)] + maybe(r, '--temperature-length', pick(r, 3, 16, 39)),
     'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused') + maybe(r, '--delta-joined'),
     'qwen35': lambda r: dense(r) + delta(r),
@@ -119,7 +128,7 @@ ARCHS = {
 LAYERS = {'gemma4': (6, 9), 'llama4': (4, 5, 7)} # llama.cpp wants one that turns nothing
 EVEN = ('phi3', 'olmoe', 'deepseek', 'qwen2', 'qwen2moe') # heads that fill the width
 
-UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2') # as llama.cpp wants them, or tied already
+UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2', 'deepseek4') # as llama.cpp wants them, or tied already
 
 
 def shape(arch, r):

@@ -112,12 +112,13 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */ };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072 };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
     {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | LATENT}, {"mistral4", SHARED_COUNT | DENSE | LATENT},
     {"deepseek32", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE}, {"glm-dsa", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE},
+    {"deepseek4", SHARED_COUNT | WINDOW | POOLED},
     {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
@@ -182,6 +183,28 @@ static const struct {
     {NTX_T_index_k_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_index_k_bias, 0, 0.1f, PLAIN, false, false},
     {NTX_T_index_heads, 0, 1, OF_EMBD, false, true},
+    {NTX_T_kv, 0, 1, OF_EMBD, false, true},
+    {NTX_T_kv_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_pool, 0, 1, OF_EMBD, false, true},
+    {NTX_T_pool_gate, 0, 1, OF_EMBD, false, true},
+    {NTX_T_pool_place, 0, 0.5f, PLAIN, false, false},
+    {NTX_T_pool_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_key_pool, 0, 1, OF_EMBD, false, true},
+    {NTX_T_key_pool_gate, 0, 1, OF_EMBD, false, true},
+    {NTX_T_key_pool_place, 0, 0.5f, PLAIN, false, false},
+    {NTX_T_key_pool_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_o_a, 0, 1, OF_IN, false, true},
+    {NTX_T_o_b, 0, 1, OF_IN, false, true},
+    {NTX_T_attn_mix, 0, 1, OF_IN, false, true},
+    {NTX_T_attn_mix_scale, 0.7f, 0.1f, PLAIN, false, false},
+    {NTX_T_attn_mix_base, 0, 1, PLAIN, false, false},
+    {NTX_T_ffn_mix, 0, 1, OF_IN, false, true},
+    {NTX_T_ffn_mix_scale, 0.7f, 0.1f, PLAIN, false, false},
+    {NTX_T_ffn_mix_base, 0, 1, PLAIN, false, false},
+    {NTX_T_head_mix, 0, 1, OF_IN, false, true},
+    {NTX_T_head_mix_scale, 0.7f, 0.1f, PLAIN, false, false},
+    {NTX_T_head_mix_base, 0, 1, PLAIN, false, false},
+    {NTX_T_token_experts, 0, 0, PLAIN, false, false},
     {NTX_T_q_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_k_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_v_bias, 0, 0.3f, PLAIN, false, false},
@@ -244,6 +267,28 @@ static void gemma4_widths(struct plan *p)
     }
 }
 
+static bool is_pooled(const struct mk_options *o) { return !strcmp(o->arch, "deepseek4"); }
+static uint32_t ratio_of(uint32_t layer) { return layer % 3 == 1 ? 4 : layer % 3 == 2 ? 128 : 0; }
+
+/* Layers in turn pool nothing, 4 and 128 positions; those that pool 4 choose. */
+static void pooled_widths(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    p->hp.v_is_k = true;
+    p->hp.rope_dim = o->rotated;
+    p->hp.streams.n = NTX_STREAMS;
+    p->hp.o_parts = or_else(o->o_parts, 2);
+    p->hp.o_lora = or_else(o->o_lora, 32);
+    p->hp.n_expert_used = o->experts_used;
+    p->hp.n_token_experts = o->hashed;
+    p->hp.index.heads = or_else(o->index_heads, 8);
+    p->hp.index.head = or_else(o->index_head, 64);
+    for (uint32_t l = 0; l < o->layers; l++) {
+        p->hp.pool[l] = (uint16_t)ratio_of(l);
+        p->hp.index.in[l / 64] |= (uint64_t)(ratio_of(l) == 4) << l % 64;
+    }
+}
+
 static void find_widths(struct plan *p)
 {
     const struct mk_options *o = p->o;
@@ -266,6 +311,8 @@ static void find_widths(struct plan *p)
     ntx_set_recurrent(&p->hp, attention_every(o)); /* architectures without such layers do not look */
     if (is_gemma4(o))
         gemma4_widths(p);
+    if (is_pooled(o))
+        pooled_widths(p);
 }
 
 bool mk_arch_known(const char *arch)
@@ -307,9 +354,11 @@ static struct mk_tensor *add_kind(struct plan *p, const char *name, uint32_t lay
     const struct ntx_shape shape = whole.shape;
     uint32_t n_in = shape.n_in, n_out = shape.n_out;
     bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_ROWS;
-    uint32_t type = floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
+    uint32_t type = k->use == NTX_USE_NUMBERS ? NTX_I32 : floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
     bool joined = kind == NTX_T_kv_b; /* its heads are written as one matrix */
     struct mk_tensor *t = mk_tensor_add(p->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : joined ? n_out * shape.n_each : n_out, 0);
+    if (t && k->use == NTX_USE_NUMBERS)
+        t->below = p->hp.n_expert;
     if (t && !joined && (k->use == NTX_USE_EXPERT || k->use == NTX_USE_HEADS)) {
         t->n_dims = 3;
         t->ne[2] = shape.n_each;
@@ -540,6 +589,38 @@ static void add_choice_keys(struct plan *p)
         kv_u32s(p, "attention.indexer.types", chooses);
 }
 
+static void add_pooled_keys(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    uint32_t ratios[NTX_MAX_LAYERS];
+    float limits[NTX_MAX_LAYERS];
+    char key[96];
+    for (uint32_t l = 0; l < o->layers + o->nextn; l++) {
+        ratios[l] = p->hp.pool[l];
+        limits[l] = 1.5f;
+    }
+    snprintf(key, sizeof key, "%s.attention.compress_ratios", o->arch);
+    mk_kv_arr(p->f, key, NTX_GGUF_U32, ratios, o->layers + o->nextn);
+    snprintf(key, sizeof key, "%s.swiglu_clamp_exp", o->arch);
+    mk_kv_arr(p->f, key, NTX_GGUF_F32, limits, o->layers + o->nextn);
+    kv_u32(p, "attention.q_lora_rank", o->q_lora);
+    kv_u32(p, "attention.indexer.head_count", p->hp.index.heads);
+    kv_u32(p, "attention.indexer.key_length", p->hp.index.head);
+    kv_u32(p, "attention.indexer.top_k", or_else(o->index_most, 24));
+    kv_u32(p, "attention.output_group_count", p->hp.o_parts);
+    kv_u32(p, "attention.output_lora_rank", p->hp.o_lora);
+    kv_f32(p, "attention.compress_rope_freq_base", 16 * o->rope_base);
+    kv_u32(p, "hyper_connection.count", NTX_STREAMS);
+    kv_u32(p, "hyper_connection.sinkhorn_iterations", 20);
+    kv_f32(p, "hyper_connection.epsilon", 1e-6f);
+    kv_u32(p, "hash_layer_count", o->hashed);
+    kv_u32(p, "embedding_length_out", NTX_STREAMS * o->embd);
+    if (o->expert_scale == 0)
+        kv_f32(p, "expert_weights_scale", 1.5f);
+    kv_u32(p, "expert_gating_func", 4);
+    kv_bool(p, "expert_weights_norm", true);
+}
+
 static void add_gemma4_keys(struct plan *p)
 {
     const struct mk_options *o = p->o;
@@ -659,6 +740,8 @@ static void add_keys(struct plan *p, uint32_t orig)
         add_delta_keys(p);
     if (says(o, CHOICE))
         add_choice_keys(p);
+    if (says(o, POOLED))
+        add_pooled_keys(p);
     if (says(o, SECTIONS))
         add_sections(p);
     add_router_keys(p);
@@ -683,6 +766,7 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
     if ((rc = mk_vocab(f, o, &p.n_vocab, err)))
         return rc;
     kv_u32(&p, "vocab_size", p.n_vocab);
+    p.hp.n_vocab = p.n_vocab;
     if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(p.head) : is_phi3(o) ? two_freqs(o->rotated ? o->rotated : p.head) : llama3_freqs(o, p.head, orig)))
         return ntx_err_set(err, -ENOMEM, "out of memory");
     add_tensors(&p, v);

@@ -933,6 +933,83 @@ static void refuse_choices(void)
     refuse_choice("glm-dsa", "blk.2.indexer.k_norm.bias", 0, "blk.2.indexer.k_nurm.bias", -EINVAL, "tensor 'blk.2.indexer.k_norm.bias' is missing; a glm-dsa model needs it");
 }
 
+/* ---- deepseek4 */
+
+static struct mk_options pooled_options(void)
+{
+    struct mk_options o = moe_options("deepseek4");
+    o.layers = 4;
+    o.heads = 4;
+    o.kv = 1;
+    o.head_dim = 48;
+    o.rotated = 16;
+    o.q_lora = 36;
+    o.o_parts = 4;
+    o.o_lora = 20;
+    o.shared_ff = 2 * o.expert_ff;
+    o.window = 11;
+    o.hashed = 2;
+    o.index_heads = 12;
+    o.index_head = 32;
+    o.index_most = 7;
+    o.nextn = 1;
+    return o;
+}
+
+/* What a layer does that pools nothing (0, 3), 4 positions (1), and 128 (2); experts follow from the token in two layers, and the last one joins the streams. */
+static void check_pooled(void)
+{
+    struct mk_options o = pooled_options();
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    static const uint32_t every[] = {0, 4, 128, 0}, spans[] = {0, 2, 1, 0};
+    CHECK(h->streams.n == 4 && h->streams.rounds == 20 && h->v_is_k && h->o_parts == 4 && h->o_lora == 20 && h->router.score == NTX_SCORE_SQRT_SOFTPLUS && h->limit == 1.5f);
+    CHECK(h->rope_base_window == o.rope_base && h->rope_base == 16 * o.rope_base && h->plain_window && h->n_nextn == 1 && ntx_count_recurrent(h) == 2);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct ntx_layer *l = &x.m->layers[i];
+        const struct ntx_step *pool = ntx_layer_find(l, NTX_OP_POOL), *attend = ntx_layer_find(l, NTX_OP_ATTEND), *choose = ntx_layer_find(l, NTX_OP_CHOOSE);
+        CHECK(h->pool[i] == every[i] && ntx_pool_spans(h, i) == spans[i] && attend->every == every[i] && attend->window == 11 && ntx_windowed(h, i));
+        CHECK((pool != NULL) == (every[i] != 0) && (!pool || (pool->every == every[i] && pool->spans == spans[i] && pool->offset == 32 && pool->turn == NTX_TURN_ALL)));
+        CHECK((choose != NULL) == (i == 1) && attend->chosen == (i == 1) && (!choose || (choose->every == 4 && choose->most == 7)));
+        CHECK(attend[1].back && attend[1].turn == (every[i] ? NTX_TURN_ALL : NTX_TURN_WINDOW) && attend[2].parts == 4);
+        CHECK((l->token_experts != NTX_NO_TENSOR) == (i < 2) && (l->router_choice != NTX_NO_TENSOR) == (i >= 2) && (l->head_mix != NTX_NO_TENSOR) == (i == 3));
+        CHECK(ntx_kept_k(h, i) == 48 && !ntx_kept_v(h, i));
+    }
+    CHECK_EQ(ntx_pool_row(h, 1), 2 * 2 * (48 + 32));
+    CHECK_EQ(ntx_pool_row(h, 2), 2 * 48);
+    CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_STREAMS), 4 * o.embd);
+    close_model(&x);
+}
+
+static void refuse_pooled(const char *key, uint32_t v, const char *renamed, int rc, const char *text)
+{
+    struct mk_options o = pooled_options();
+    size_t n;
+    uint8_t *p = make_bytes_with(&o, NULL, &n);
+    if (renamed)
+        rename_in(p, n, key, renamed);
+    else
+        set_u32(p, n, key, v);
+    finish(p, n, rc, text);
+}
+
+static void refuse_pools(void)
+{
+    refuse_pooled("deepseek4.hyper_connection.count", 2, NULL, -ENOTSUP, "key 'deepseek4.hyper_connection.count' is 2; 4 residual streams are supported");
+    refuse_pooled("deepseek4.hyper_connection.epsilon", 0, "deepseek4.hyper_connection.epsilom", -EINVAL, "key 'deepseek4.hyper_connection.epsilon' is missing");
+    refuse_pooled("deepseek4.attention.compress_ratios", 0, "deepseek4.attention.compress_ratiom", -EINVAL, "key 'deepseek4.attention.compress_ratios' is not a list of a number for each of 4 layers");
+    refuse_pooled("deepseek4.attention.output_group_count", 3, NULL, -ENOTSUP, "4 heads of 48 values in 3 parts: equal parts of a multiple of 16 are supported");
+    refuse_pooled("deepseek4.attention.output_lora_rank", 24, NULL, -EINVAL, "tensor 'blk.0.attn_output_a.weight' is 48 x 80 x 1 x 1, expected 48 x 96");
+    refuse_pooled("deepseek4.attention.head_count_kv", 2, NULL, -ENOTSUP, "2 heads of K of 48 values, and V of 48: one of a multiple of 16, which is both, is supported with a deepseek4 model");
+    refuse_pooled("deepseek4.attention.indexer.key_length", 40, NULL, -ENOTSUP, "key 'deepseek4.attention.indexer.key_length' is 40; multiples of 16 are supported");
+    refuse_pooled("deepseek4.expert_gating_func", 2, NULL, -ENOTSUP, "key 'deepseek4.expert_gating_func' is 2: with this architecture only the root of a softplus (4) is supported");
+    refuse_pooled("deepseek4.hash_layer_count", 3, NULL, -EINVAL, "tensor 'blk.2.ffn_gate_tid2eid.weight' is missing; a deepseek4 model needs it");
+    refuse_pooled("deepseek4.hash_layer_count", 5, NULL, -EINVAL, "key 'deepseek4.hash_layer_count' is 5; 0 to 4 are possible");
+    refuse_pooled("blk.1.indexer_compressor_ape.weight", 0, "blk.1.indexer_compressor_ap_.weight", -EINVAL, "tensor 'blk.1.indexer_compressor_ape.weight' is missing; a deepseek4 model needs it");
+    refuse_pooled("output_hc_base.weight", 0, "output_hc_bass.weight", -EINVAL, "tensor 'output_hc_base.weight' is missing; a deepseek4 model needs it");
+    refuse_pooled("deepseek4.swiglu_clamp_exp", 0, "deepseek4.swiglu_clamp_exq", -EINVAL, "key 'deepseek4.swiglu_clamp_exp' is missing");
+}
+
 static void refuse_latent(const char *key, uint32_t v, const char *renamed, int rc, const char *text)
 {
     struct mk_options o = latent_options(false);
@@ -1032,6 +1109,8 @@ int main(void)
     check_choosing("glm-dsa", 2);
     check_unread();
     refuse_choices();
+    check_pooled();
+    refuse_pools();
     CHECK_EQ(accepted(add_equal).n_head_kv, 2);
     CHECK_EQ(accepted(add_window).ctx_train, 100);
     struct ntx_hparams h = accepted(add_old_scale);

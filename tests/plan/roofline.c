@@ -1,6 +1,7 @@
 /* The published roofline table, row by row, and the network figures; and where the corrected formulas differ. */
 #include <math.h>
 
+#include "common/util.h"
 #include "infer/recur.h"
 #include "plan/outline.h"
 #include "plan/roofline.h"
@@ -246,6 +247,12 @@ static void test_names(void)
     check_experts("glm-5@q4_k_m", "744", "42", 75); /* published as A40B: without embeddings */
     named("glm-5.2@q4_k_m", &o);
     CHECK_EQ(ntx_outline_kv_values(&o), 78 * 576 + 21 * 128); /* 21 of its layers choose */
+    check_experts("deepseek-v4-flash@q4_k_m", "284", "14", 43); /* published as A13B: without embeddings */
+    check_experts("deepseek-v4-pro@mxfp4", "1573", "50", 61); /* published as 1.6T-A49B: without embeddings */
+    named("deepseek-v4-flash@mxfp4", &o);
+    CHECK_EQ(ntx_outline_kv_values(&o), 21 * ((512 + 128) / 4) + 20 * (512 / 128)); /* beside windows: 21 layers pool 4 positions, and 20 pool 128 */
+    CHECK_EQ(ntx_count_recurrent(&o.model->hp), 41);
+    CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * NTX_ROUND_UP(4ull * (21 * 8 * 4 * (512 + 128) + 20 * 128 * 2 * 512), 4096));
     check_experts("kimi-k2@f16", "1026", "33", 60);
     check_experts("glm-4.7-flash@q8_0", "30", "4", 46);
     check_experts("mistral-small-4@q4_k_m", "119", "7", 36); /* published as 119B-A6.5B: the embedding matrix is counted, too */

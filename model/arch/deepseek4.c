@@ -1,0 +1,285 @@
+/* deepseek4.c: DeepSeek V4. Residual streams that are mixed anew before and behind attention and experts (infer/streams.c). All heads share one K, which is V, too; a row
+ * sees a window of them, and K that stand for 4 positions each, of which it chooses by small keys that are made in the same way, or for 128 (infer/forward_pool.c).
+ * Since V is rotated with K, what was attended is rotated back. The first layers' experts follow from the token. Layers without such K turn by a base of their own, without YaRN;
+ * where there is YaRN it scales no magnitudes. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "model/arch/arch_impl.h"
+
+enum { RATIOS_FAR = 128 };
+
+static int ratio_of(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint32_t l)
+{
+    struct ntx_hparams *hp = k->hp;
+    uint32_t ratio;
+    memcpy(&ratio, (const uint8_t *)kv->data + 4 * (size_t)l, sizeof ratio);
+    if (ratio != 0 && ratio != NTX_POOL_OVERLAPS && ratio != RATIOS_FAR)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u of layer %u: 0, %d and %d are supported", k->key, ratio, l, NTX_POOL_OVERLAPS, RATIOS_FAR);
+    hp->pool[l] = (uint16_t)ratio;
+    hp->index.in[l / 64] |= (uint64_t)(ratio == NTX_POOL_OVERLAPS) << l % 64;
+    hp->windowed[l / 64] |= (uint64_t)1 << l % 64;
+    return 0;
+}
+
+static int ratios(struct ntx__keys *k)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.compress_ratios"));
+    int rc = 0;
+    if (!kv || kv->type != NTX_GGUF_ARR || (kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32) || kv->count < k->hp->n_layers)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of a number for each of %u layers", k->key, k->hp->n_layers);
+    if (k->hp->n_layers > NTX_MAX_LAYERS / 2)
+        return ntx_err_set(k->err, -ENOTSUP, "%u layers that pool what they keep: up to %d are supported", k->hp->n_layers, NTX_MAX_LAYERS / 2);
+    for (uint32_t l = 0; l < k->hp->n_layers && !rc; l++)
+        rc = ratio_of(k, kv, l);
+    if (!rc && !ntx_count_recurrent(k->hp))
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model whose layers see nothing but their windows is not supported", k->key, k->name);
+    return rc;
+}
+
+/* A number, or the same one for each layer. */
+static int limit_of(struct ntx__keys *k, const char *suffix, float fallback, float *out)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
+    if (!kv || kv->type != NTX_GGUF_ARR)
+        return ntx__key_f32(k, suffix, fallback, 0, 1e6f, out);
+    if (kv->elem != NTX_GGUF_F32 || !kv->count)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of floating-point numbers", k->key);
+    memcpy(out, kv->data, sizeof *out);
+    for (uint64_t i = 1; i < kv->count; i++)
+        if (memcmp(kv->data, (const uint8_t *)kv->data + 4 * i, 4))
+            return ntx_err_set(k->err, -ENOTSUP, "key '%s' differs between layers, which is not supported", k->key);
+    return *out >= 0 && *out <= 1e6f ? 0 : ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0 to 1e+06 are possible", k->key, (double)*out);
+}
+
+static int stream_keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = ntx__key_u32(k, "hyper_connection.count", -1, 1, UINT32_MAX, &hp->streams.n);
+    if (!rc && hp->streams.n != NTX_STREAMS)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; %d residual streams are supported", k->key, hp->streams.n, NTX_STREAMS);
+    if (rc || (rc = ntx__key_u32(k, "hyper_connection.sinkhorn_iterations", -1, 1, 1000, &hp->streams.rounds)))
+        return rc;
+    return ntx__key_f32(k, "hyper_connection.epsilon", NAN, 0, 1, &hp->streams.eps);
+}
+
+static int output_keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = ntx__key_u32(k, "attention.output_group_count", -1, 1, hp->n_head, &hp->o_parts);
+    if (rc || (rc = ntx__key_u32(k, "attention.output_lora_rank", -1, 1, NTX__MAX_WIDTH / hp->o_parts, &hp->o_lora)))
+        return rc;
+    const uint32_t n_in = hp->n_head / hp->o_parts * hp->head_v;
+    return hp->n_head % hp->o_parts || n_in % 16 ? ntx_err_set(k->err, -ENOTSUP, "%u heads of %u values in %u parts: equal parts of a multiple of 16 are supported", hp->n_head, hp->head_v, hp->o_parts) : 0;
+}
+
+static int index_keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc;
+    if ((rc = ntx__key_u32(k, "attention.indexer.head_count", -1, 1, NTX_INDEX_HEADS_MAX, &hp->index.heads)) ||
+        (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX, &hp->index.head)) ||
+        (rc = ntx__key_u32(k, "attention.indexer.top_k", -1, 1, UINT32_MAX / RATIOS_FAR, &hp->index.most)))
+        return rc;
+    hp->index.pairs = NTX_ROPE_NORM;
+    return hp->index.head % 16 ? ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported", ntx__key_of(k, "attention.indexer.key_length"), hp->index.head) : 0;
+}
+
+/* Layers that pool have the model's base and YaRN, the others a plain one. */
+static int turn_keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    hp->rope_dim_window = hp->rope_dim;
+    hp->rope_base_window = hp->rope_base;
+    hp->rope_factor_window = 1;
+    hp->plain_window = true;
+    hp->rope_attn_factor = hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 ? (float)(1 / (1 + 0.1 * log((double)hp->rope_factor))) : 1;
+    return ntx__key_f32(k, "attention.compress_rope_freq_base", NAN, 1, 1e12f, &hp->rope_base);
+}
+
+static int expert_keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    uint32_t shared;
+    int rc;
+    if ((rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX__MAX_WIDTH / hp->n_ff_exp, &shared)) ||
+        (rc = ntx__key_u32(k, "hash_layer_count", -1, 0, hp->n_layers, &hp->n_token_experts)) || (rc = limit_of(k, "swiglu_clamp_exp", NAN, &hp->limit)) ||
+        (rc = limit_of(k, "swiglu_clamp_shexp", hp->limit, &hp->shared_limit)))
+        return rc;
+    hp->n_ff_shexp = shared * hp->n_ff_exp;
+    return 0;
+}
+
+static int keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = ntx__key_nextn(k);
+    if (rc || (rc = ntx__key_u32(k, "attention.q_lora_rank", -1, 1, NTX__MAX_WIDTH, &hp->q_lora)) || (rc = ntx__key_u32(k, "attention.sliding_window", -1, 1, INT32_MAX, &hp->window)) ||
+        (rc = stream_keys(k)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) || (rc = expert_keys(k)))
+        return rc;
+    hp->v_is_k = true;
+    if (hp->n_head_kv != 1 || hp->head_k != hp->head_v || hp->head_k % 16)
+        return ntx_err_set(k->err, -ENOTSUP, "%u heads of K of %u values, and V of %u: one of a multiple of 16, which is both, is supported with a %s model", hp->n_head_kv, hp->head_k, hp->head_v, k->name);
+    return ratios(k);
+}
+
+/* ---- a layer */
+
+static struct ntx_step *streams_step(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in)
+{
+    struct ntx_step *s = ntx_layer_add(l, op, out, in);
+    s->heads = hp->streams.n;
+    s->width = hp->n_embd;
+    return s;
+}
+
+/* What the streams weigh, by three tensors that follow one another: t and the next two. */
+static void weigh(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor t, uint32_t width)
+{
+    ntx__add_norm(l, NTX_BUF_ATTN, NTX_BUF_STREAMS, 1, hp->streams.n * hp->n_embd);
+    ntx__add_product(l, NTX_BUF_MIX, NTX_BUF_ATTN, t);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_MIXW, NTX_BUF_MIX, NTX_BUF_MIX);
+    s->heads = hp->streams.n;
+    s->width = width;
+    s->rounds = hp->streams.rounds;
+    s->eps = hp->streams.eps;
+    ntx_step_takes(s, (enum ntx_tensor)(t + 1), false);
+    ntx_step_takes(s, (enum ntx_tensor)(t + 2), false);
+}
+
+static void enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor mix, enum ntx_tensor norm)
+{
+    weigh(hp, l, mix, ntx_width(hp, 0, NTX_DIM_MIX));
+    streams_step(hp, l, NTX_OP_MIX, NTX_BUF_X, NTX_BUF_STREAMS)->in[1] = NTX_BUF_MIX;
+    ntx_step_takes(ntx__add_norm(l, NTX_BUF_X, NTX_BUF_X, 1, hp->n_embd), norm, false);
+}
+
+static void leave(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y)->in[1] = NTX_BUF_MIX; }
+
+/* The last values of each run of `width`. */
+static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_op op, enum ntx_buf b, uint32_t heads, uint32_t width)
+{
+    struct ntx_step *s = ntx_layer_add(l, op, b == NTX_BUF_POOL || b == NTX_BUF_KEYS ? NTX_BUF_NONE : b, b);
+    s->heads = heads;
+    s->width = width;
+    s->rotated = hp->rope_dim;
+    s->offset = width - hp->rope_dim;
+    s->pairs = NTX_ROPE_NORM;
+    s->turn = hp->pool[layer] ? NTX_TURN_ALL : NTX_TURN_WINDOW;
+    return s;
+}
+
+static void pool(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, bool keys_of)
+{
+    struct ntx_step *s = rotate(hp, layer, l, NTX_OP_POOL, keys_of ? NTX_BUF_KEYS : NTX_BUF_POOL, 1, keys_of ? hp->index.head : hp->head_k);
+    s->in[1] = keys_of ? NTX_BUF_KEYS_GATE : NTX_BUF_POOL_GATE;
+    s->every = hp->pool[layer];
+    s->spans = ntx_pool_spans(hp, layer);
+    s->keys = keys_of;
+    ntx_step_takes(s, keys_of ? NTX_T_key_pool_place : NTX_T_pool_place, false);
+    ntx_step_takes(s, keys_of ? NTX_T_key_pool_norm : NTX_T_pool_norm, false);
+}
+
+static void choose(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+{
+    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_Z, hp->index.heads, hp->index.head);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_HADAMARD, NTX_BUF_Z, NTX_BUF_Z);
+    s->heads = hp->index.heads;
+    s->width = hp->index.head;
+    s = ntx_layer_add(l, NTX_OP_CHOOSE, NTX_BUF_NONE, NTX_BUF_Z);
+    s->in[1] = NTX_BUF_A;
+    s->heads = hp->index.heads;
+    s->width = hp->index.head;
+    s->most = hp->index.most;
+    s->every = hp->pool[layer];
+    s->scale = 1.0f / sqrtf((float)hp->index.head * (float)hp->index.heads);
+}
+
+static void products_of_x(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+{
+    ntx__add_product(l, NTX_BUF_Q_LOW, NTX_BUF_X, NTX_T_q_a);
+    ntx__add_product(l, NTX_BUF_K, NTX_BUF_X, NTX_T_kv);
+    if (hp->pool[layer]) {
+        ntx__add_product(l, NTX_BUF_POOL, NTX_BUF_X, NTX_T_pool);
+        ntx__add_product(l, NTX_BUF_POOL_GATE, NTX_BUF_X, NTX_T_pool_gate);
+    }
+    if (ntx_chooses(hp, layer)) {
+        ntx__add_product(l, NTX_BUF_KEYS, NTX_BUF_X, NTX_T_key_pool);
+        ntx__add_product(l, NTX_BUF_KEYS_GATE, NTX_BUF_X, NTX_T_key_pool_gate);
+        ntx__add_product(l, NTX_BUF_A, NTX_BUF_X, NTX_T_index_heads);
+    }
+}
+
+/* What is kept, and q: the norm of what q is made of comes last, for that is what is multiplied next. */
+static void add_k_and_q(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+{
+    ntx_step_takes(ntx__add_norm(l, NTX_BUF_K, NTX_BUF_K, 1, hp->head_k), NTX_T_kv_norm, false);
+    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_K, 1, hp->head_k);
+    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K);
+    ntx_step_takes(ntx__add_norm(l, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW, 1, hp->q_lora), NTX_T_q_a_norm, false);
+    ntx__add_product(l, NTX_BUF_Q, NTX_BUF_Q_LOW, NTX_T_q_b);
+    if (ntx_chooses(hp, layer))
+        ntx__add_product(l, NTX_BUF_Z, NTX_BUF_Q_LOW, NTX_T_index_q);
+    if (hp->pool[layer])
+        pool(hp, layer, l, false);
+    if (ntx_chooses(hp, layer))
+        pool(hp, layer, l, true);
+    ntx__add_norm(l, NTX_BUF_Q, NTX_BUF_Q, hp->n_head, hp->head_k);
+    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_Q, hp->n_head, hp->head_k);
+}
+
+static void attend(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+{
+    const uint32_t parts = hp->o_parts * hp->o_lora;
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
+    s->window = hp->window;
+    s->every = hp->pool[layer];
+    s->chosen = ntx_chooses(hp, layer);
+    s->scale = 1.0f / sqrtf((float)hp->head_k);
+    s->width = hp->n_head * hp->head_v;
+    ntx_step_takes(s, NTX_T_sinks, false);
+    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_ATTN, hp->n_head, hp->head_v)->back = true;
+    ntx__add_product(l, NTX_BUF_Q_LOW, NTX_BUF_ATTN, NTX_T_o_a);
+    l->step[l->n_steps - 1].parts = hp->o_parts;
+    s = ntx_layer_add(l, NTX_OP_SCALE, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW); /* in the form that is multiplied */
+    s->width = parts;
+    s->scale = 1;
+    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_Q_LOW, NTX_T_o_b);
+}
+
+/* H: what the streams weigh together in the end; before it their mean, for those who look. */
+static void join(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+{
+    const bool last = layer + 1 == hp->n_layers;
+    if (last)
+        weigh(hp, l, NTX_T_head_mix, hp->streams.n);
+    streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS)->in[1] = last ? NTX_BUF_MIX : NTX_BUF_NONE;
+}
+
+static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
+{
+    const struct ntx_hparams *hp = &m->hp;
+    const bool numbered = at < hp->n_token_experts;
+    const struct ntx__experts experts = {.act = NTX_FFN_SILU, .choice = numbered ? NTX__NEVER : NTX__ALWAYS, .numbered = numbered ? NTX__ALWAYS : NTX__NEVER, .shared = NTX__ALWAYS};
+    if (!at)
+        streams_step(hp, l, NTX_OP_STREAMS, NTX_BUF_STREAMS, NTX_BUF_H);
+    enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
+    products_of_x(hp, at, l);
+    add_k_and_q(hp, at, l);
+    if (ntx_chooses(hp, at))
+        choose(hp, at, l);
+    attend(hp, at, l);
+    leave(hp, l);
+    enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
+    ntx__add_experts_alone(m, l, &experts);
+    leave(hp, l);
+    join(hp, at, l);
+}
+
+const struct ntx__arch ntx__arch_deepseek4 = {
+    .experts = NTX__ALWAYS, .score = NTX_SCORE_SQRT_SOFTPLUS, .keys = keys, .layer = layer,
+    .own = {"attention.q_lora_rank", "attention.sliding_window", "attention.indexer.head_count", "attention.indexer.top_k", "attention.compress_ratios", "nextn_predict_layers",
+            "hash_layer_count", "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},
+};
