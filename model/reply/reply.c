@@ -33,6 +33,7 @@ struct ntx_reply_format {
 
 static const struct ntx_reply_format table[] = {
     {.name = "harmony", .all = {"<|start|>", "<|channel|>", "<|message|>"}, .channels = true},
+    {.name = "deepseek-v4", .all = {DSML, "tool_calls>"}, THINK, .open = "<" DSML "tool_calls>", .close = "</" DSML "tool_calls>", .read = ntx__calls_dsml},
     {.name = "deepseek-v3.2", .all = {DSML}, THINK, .open = "<" DSML "function_calls>", .close = "</" DSML "function_calls>", .read = ntx__calls_dsml},
     {.name = "deepseek", .all = {DS("tool" LOW "call" LOW "begin")}, THINK, .open = DS("tool" LOW "call" LOW "begin"), .close = DS("tool" LOW "call" LOW "end"),
      .read = ntx__calls_deepseek, .skip = {DS("tool" LOW "calls" LOW "begin"), DS("tool" LOW "calls" LOW "end")}},
@@ -72,7 +73,7 @@ const char *ntx_reply_name(const struct ntx_reply_format *f) { return f->name; }
 
 const char *ntx_reply_names(void)
 {
-    return "harmony, deepseek-v3.2, deepseek, kimi, minimax, glm, qwen3-coder, mistral, hermes, llama-3, plain";
+    return "harmony, deepseek-v4, deepseek-v3.2, deepseek, kimi, minimax, glm, qwen3-coder, mistral, hermes, llama-3, plain";
 }
 
 bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_t len)

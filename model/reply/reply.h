@@ -5,7 +5,7 @@
  *           THOUGHT "Hm."      TEXT "Let me see."      CALL f {}
  *
  * How calls are written depends on the model; one table (reply.c) has the formats: hermes (also Qwen's JSON), qwen3-coder (XML), glm (arg_key),
- * deepseek (V3, R1, V3.1), deepseek-v3.2, kimi, minimax, mistral, llama-3, harmony (gpt-oss, its channels), and plain (thoughts only). The format
+ * deepseek (V3, R1, V3.1), deepseek-v3.2, deepseek-v4, kimi, minimax, mistral, llama-3, harmony (gpt-oss, its channels), and plain (thoughts only). The format
  * is told by the text of the model's chat template.
  *
  * Text and thoughts are handed out as soon as they cannot be the beginning of a mark; a call when it is complete. Marks, and blanks beside

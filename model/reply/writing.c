@@ -10,14 +10,19 @@
 #define NAMED "\"{\\\"name\\\": \\\"\""
 #define ARGUMENTS "\"\\\", \\\"arguments\\\": \""
 
+/* A block of that name. */
+#define DSML_FORMAT(block)                                                                                                                                                                   \
+    {THINK, .mark = "<" DSML block ">", .before = "@\"<" DSML block ">\" \"\\n\"", .open = "\"<" DSML "invoke name=\\\"\"", .middle = "\"\\\">\\n\"", .close = "\"</" DSML "invoke>\\n\"", \
+     .after = "@\"</" DSML block ">\"", .parameter = "\"<" DSML "parameter name=\\\"\"", .value = "\"\\\" string=\\\"false\\\">\"", .text_value = "\"\\\" string=\\\"true\\\">\"",        \
+     .parameter_end = "\"</" DSML "parameter>\\n\"", .text_end = "</" DSML "parameter>"}
+
 static const struct {
     const char *format;
     struct ntx_reply_writing w;
 } table[] = {
     {"harmony", {.open = "@\"<|channel|>\" \"commentary to=functions.\"", .middle = "\" \" @\"<|constrain|>\" \"json\" @\"<|message|>\"", .close = "\"\""}},
-    {"deepseek-v3.2", {THINK, .mark = "<" DSML "function_calls>", .before = "@\"<" DSML "function_calls>\" \"\\n\"", .open = "\"<" DSML "invoke name=\\\"\"", .middle = "\"\\\">\\n\"",
-                       .close = "\"</" DSML "invoke>\\n\"", .after = "@\"</" DSML "function_calls>\"", .parameter = "\"<" DSML "parameter name=\\\"\"", .value = "\"\\\" string=\\\"false\\\">\"",
-                       .text_value = "\"\\\" string=\\\"true\\\">\"", .parameter_end = "\"</" DSML "parameter>\\n\"", .text_end = "</" DSML "parameter>"}},
+    {"deepseek-v4", DSML_FORMAT("tool_calls")},
+    {"deepseek-v3.2", DSML_FORMAT("function_calls")},
     {"deepseek", {THINK, .mark = "<\xef\xbd\x9ctool" LOW "calls" LOW "begin\xef\xbd\x9c>", .before = "@" DS("tool" LOW "calls" LOW "begin"), .open = "@" DS("tool" LOW "call" LOW "begin"),
                   .middle = "@" DS("tool" LOW "sep"), .close = "@" DS("tool" LOW "call" LOW "end"), .after = "@" DS("tool" LOW "calls" LOW "end")}},
     {"kimi", {THINK, .mark = "<|tool_calls_section_begin|>", .before = "@\"<|tool_calls_section_begin|>\"", .open = "@\"<|tool_call_begin|>\" \"functions.\"",

@@ -142,7 +142,7 @@ static void too_many(void)
 
 int main(void)
 {
-    static const char *const formats[] = {"hermes", "qwen3-coder", "glm", "minimax", "deepseek", "deepseek-v3.2", "kimi", "mistral", "llama-3", "harmony"};
+    static const char *const formats[] = {"hermes", "qwen3-coder", "glm", "minimax", "deepseek", "deepseek-v3.2", "deepseek-v4", "kimi", "mistral", "llama-3", "harmony"};
     uint64_t seed = 11;
     walk_marks = walk_printable = true; /* free texts of parameters are not held to UTF-8, which a model keeps to by itself */
     char text[2000];

@@ -93,6 +93,8 @@ static void check_marks(void)
           "C:f {\"a\": 1}");
     check("deepseek-v3.2", "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"a\" string=\"true\">12</" DSML "parameter>\n<" DSML
           "parameter name=\"b\" string=\"false\">[1]</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "function_calls>", "C:f {\"a\": \"12\", \"b\": [1]}");
+    check("deepseek-v4", "<think>h</think>\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"a\" string=\"false\">12</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>",
+          "H:h|C:f {\"a\": 12}");
     check("kimi", "x<|tool_calls_section_begin|><|tool_call_begin|>functions.get:it:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|><|tool_calls_section_end|>",
           "T:x|C:get:it#functions.get:it:0 {\"a\": 1}");
     check("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
@@ -130,6 +132,8 @@ static void check_templates(void)
     check_told("<|tool_calls_section_begin|><|tool_call_begin|>", "kimi");
     check_told(DS("tool" LOW "call" LOW "begin"), "deepseek");
     check_told("'" DSML "'", "deepseek-v3.2");
+    check_told("'" DSML "' + 'function_calls>' tool_calls", "deepseek-v3.2");
+    check_told("'<' + '" DSML "' + 'tool_calls>'", "deepseek-v4");
     check_told("[TOOL_CALLS]", "mistral");
     check_told("<|start_header_id|> {\"name\": function name, \"parameters\": ", "llama-3");
     check_told("<|start|><|channel|><|message|>", "harmony");
