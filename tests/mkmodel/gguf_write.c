@@ -235,6 +235,13 @@ static int write_tensor(int fd, const struct mk_file *f, size_t i, char *piece)
     return rc ? rc : ntx_write_all(fd, zeros, NTX_ROUND_UP(bytes, (uint64_t)ALIGN) - bytes);
 }
 
+/* The file is as long as if it had been written. */
+static int leave_hole(int fd, const struct mk_tensor *t)
+{
+    off_t end = lseek(fd, (off_t)NTX_ROUND_UP(tensor_bytes(t), (uint64_t)ALIGN), SEEK_CUR);
+    return end < 0 || ftruncate(fd, end) ? -errno : 0;
+}
+
 /* One file with tensors [from, to). */
 static int write_part(const struct mk_file *f, const char *path, size_t from, size_t to, unsigned part, unsigned parts,
                       uint64_t *bytes, struct ntx_err *err)
@@ -248,7 +255,7 @@ static int write_part(const struct mk_file *f, const char *path, size_t from, si
     rc = fd < 0 ? -errno : ntx_write_all(fd, head.p, head.n);
     for (size_t i = from; i < to && !rc; i++)
         if (bytes_of(f, from, i) == i)
-            rc = write_tensor(fd, f, i, piece);
+            rc = f->holes ? leave_hole(fd, &f->tensors[i]) : write_tensor(fd, f, i, piece);
     off_t end = rc ? 0 : lseek(fd, 0, SEEK_END);
     *bytes += (uint64_t)end;
 done:

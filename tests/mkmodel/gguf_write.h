@@ -30,6 +30,7 @@ struct mk_file {
     struct mk_buf kv; /* encoded keys and values */
     uint64_t n_kv;
     bool repeat; /* tensors of later layers are the bytes of the first alike one of a layer: a large shape in a small file */
+    bool holes; /* weights are not written: the file has holes in their place, which read as zeros */
     struct mk_tensor *tensors;
     size_t n_tensors, room;
     bool failed;

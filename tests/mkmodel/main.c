@@ -34,6 +34,7 @@ static void usage(FILE *to)
             "  --vocab-from X.gguf           its tokenizer; else a small built-in one, filled up to --vocab-size N\n"
             "  --chat-template llama-2|llama-3|chatml|mistral|harmony\n"
             "  --repeat-layers               later layers are the bytes of the first ones: a large model's shape in a small file\n"
+            "  --holes                       weights are zeros that take no room on the drive: a large model's true size\n"
             "  --gguf-version 2|3 (3)  --split N (1)  --seed N (1)  --name TEXT\n",
             ntx_arch_names(), mk_type_names());
 }

@@ -757,6 +757,7 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
     f->version = o->version;
     f->seed = o->seed;
     f->repeat = o->repeat_layers;
+    f->holes = o->holes;
     if (f->repeat)
         mk_kv_bool(f, "ntx.shared_tensors", true);
     int rc = check_values(&p, err);

@@ -24,6 +24,7 @@ struct mk_options {
     uint32_t hashed, o_parts, o_lora; /* deepseek4: first layers whose experts follow from the token; parts of attention's output, and values of each between its two products; 0: none, 2, 32 */
     bool fused, no_v; /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */
+    bool holes; /* of the file: weights are zeros that take no room on the drive */
     bool scales; /* "X.scale" beside matrices "X.weight", and an "X.input_scale" */
     bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
     uint32_t version, parts;
