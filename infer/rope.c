@@ -6,7 +6,7 @@
 struct table { /* what two tables of a model may differ in */
     uint32_t dim;
     double base, factor;
-    bool plain; /* without YaRN, and of magnitude 1 */
+    bool plain; /* of magnitude 1 */
 };
 
 static struct table table_of(const struct ntx_hparams *hp, enum ntx_turn turn)
@@ -38,7 +38,7 @@ static double kept_share(const struct ntx_hparams *hp, const struct table *t, ui
 void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_turn turn, const float *factors, double *freq)
 {
     const struct table t = table_of(hp, turn);
-    bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN && !t.plain;
+    bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN;
     for (uint32_t i = 0; i < t.dim / 2; i++) {
         double plain = pow(t.base, -2.0 * i / t.dim) / (factors ? factors[i] : 1);
         double keep = yarn ? kept_share(hp, &t, i) * hp->yarn_ext_factor : 0;
@@ -50,7 +50,7 @@ void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_turn turn, const dou
 {
     const struct table t = table_of(hp, turn);
     double magnitude = t.plain ? 1 : (double)hp->rope_attn_factor;
-    if (!t.plain && hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0)
+    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0)
         magnitude *= 1 + 0.1 * log(t.factor);
     for (uint32_t i = 0; i < t.dim / 2; i++) {
         cs[i] = (float)(cos(pos * freq[i]) * magnitude);

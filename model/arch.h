@@ -83,7 +83,7 @@ struct ntx_hparams {
     uint32_t o_parts, o_lora; /* attention's output is made in two products, the first of so many parts, with so many values of each between */
     uint32_t n_token_experts; /* so many layers at the beginning take experts by the token */
     float limit, shared_limit; /* of gates and ups of experts; 0: none */
-    bool plain_window;       /* NTX_TURN_WINDOW has no YaRN */
+    bool plain_window;       /* NTX_TURN_WINDOW scales no magnitudes */
 };
 
 struct ntx_model {
