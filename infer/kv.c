@@ -63,7 +63,9 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
         t++;
     if (t == NTX_N_KV)
         return ntx_err_set(err, -EINVAL, "'%.60s' is not a type of KV: there are f16, q8_0 and q4_0", name);
-    if (t != NTX_KV_F16 && (hp->kv_lora || hp->v_is_k))
+    if (t != NTX_KV_F16 && hp->v_is_k)
+        return ntx_err_set(err, -ENOTSUP, "K of a %s model is its V, too, and is kept in f16 only: leave --kv-type out", hp->arch);
+    if (t != NTX_KV_F16 && hp->kv_lora)
         return ntx_err_set(err, -ENOTSUP, "latent KV in %s would be no smaller, since V could not lie in K: leave --kv-type out", type_names[t]);
     for (uint32_t l = 0; t != NTX_KV_F16 && l < (hp->dims ? hp->n_layers : 1); l++) {
         struct ntx_dims w = ntx_dims_of(hp, l);

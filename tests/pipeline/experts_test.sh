@@ -28,6 +28,10 @@ for arch in "llama --experts 16 --experts-used 2 --type Q8_0" "qwen2moe --expert
     done
 done
 
+# the last of these, DeepSeek V4's: what it does not do is refused by name
+ntx run "$tmp/m.gguf" x --raw -n 1 --kv-type q8_0 2>"$tmp/err" && fail "V4's K in q8_0"
+grep -q "K of a deepseek4 model is its V, too, and is kept in f16 only" "$tmp/err" || fail "$(cat "$tmp/err")"
+
 model "$tmp/m.gguf" $shape --arch qwen2moe --experts 24 --experts-used 4 --type Q8_0 --seed 6
 run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)
 "${run[@]}" --ram 1G --stats "$tmp/s" >"$tmp/want" || fail "undisturbed run"
