@@ -150,7 +150,7 @@ static void refusals(const struct dir *d)
     refused(d, "[model]\nram = lots\n", 2, "a size");
     refused(d, "[links]\nnvme = fast\n", 2, "nvme: 'fast' is not a rate");
     refused(d, "[clients]\nmax = 4097\n", 2, "'4097' is more than 4096");
-    refused(d, "[model]\nkv_type = q4_0\n", 2, "there are f16 and q8_0");
+    refused(d, "[model]\nkv_type = q5_0\n", 2, "there are f16, q8_0 and q4_0");
     refused(d, "[clients]\nmax = 0\n", 2, "max: '0' is not a whole number of at least 1");
     refused(d, "[clients]\nqueue_wait = maybe\n", 2, "yes or no");
     refused(d, "[model]\nbackend = cp\n", 2, "'cp' is not a back end; there are auto, cpu and cuda");

@@ -49,7 +49,7 @@ complete_line "$tmp/x/usr/bin/ntx" run --tem | grep -qx -- --temp || fail "compl
 [ "$(complete_line "$tmp/x/usr/bin/ntx" help benc)" = bench ] || fail "completion of 'help benc'"
 [ "$(complete_line "$tmp/x/usr/bin/ntx" run --backend c | tr '\n' ' ')" = "cpu cuda " ] || fail "completion of 'run --backend c'"
 [ "$(complete_line "$tmp/x/usr/bin/ntx" run --prefetch '' | tr '\n' ' ')" = "on off " ] || fail "completion of 'run --prefetch'"
-[ "$(complete_line "$tmp/x/usr/bin/ntx" run --kv-type q)" = q8_0 ] || fail "completion of 'run --kv-type q'"
+[ "$(complete_line "$tmp/x/usr/bin/ntx" run --kv-type q | tr '\n' ' ')" = "q8_0 q4_0 " ] || fail "completion of 'run --kv-type q'"
 export XDG_DATA_HOME=$tmp/data
 mkdir -p "$XDG_DATA_HOME/ntx/models/some/Tiny-GGUF"
 cp "$NTX_SOURCE/models/demo-draft.gguf" "$XDG_DATA_HOME/ntx/models/some/Tiny-GGUF/Tiny-Q8_0.gguf"
