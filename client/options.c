@@ -311,11 +311,25 @@ static const struct ntx_setting *find_key(int key, unsigned chosen, const struct
     return NULL;
 }
 
-/* Borrowed by options until the program ends. */
+/* A path that was made whole; options borrow it until the program ends. */
+struct whole {
+    struct whole *next;
+    char path[];
+};
+
 static const char *whole_path(const char *path)
 {
-    char dir[4096], *whole;
-    return *path && *path != '/' && getcwd(dir, sizeof dir) && asprintf(&whole, "%s/%s", dir, path) > 0 ? whole : path;
+    static struct whole *kept;
+    char *dir = *path && *path != '/' ? getcwd(NULL, 0) : NULL;
+    size_t n = dir ? strlen(dir) + strlen(path) + 2 : 0;
+    struct whole *w = n ? malloc(sizeof *w + n) : NULL;
+    if (w) {
+        snprintf(w->path, n, "%s/%s", dir, path);
+        w->next = kept;
+        kept = w;
+    }
+    free(dir);
+    return w ? w->path : path;
 }
 
 static error_t row_opt(int key, const char *arg, struct parse *p, struct argp_state *st)
