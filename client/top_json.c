@@ -52,16 +52,25 @@ static json_t *experts(const struct ntx_top *t)
                      share(t, NTX_C_comp_prefetch_used_bytes, (double)ntx_top_now(t, NTX_C_comp_prefetch_bytes)));
 }
 
+/* Likewise; the names are those of a request's statistics. */
+static json_t *drafts(const struct ntx_top *t)
+{
+    double passes = (double)ntx_top_now(t, NTX_C_comp_draft_passes), held = (double)ntx_top_now(t, NTX_C_comp_draft_hits);
+    return json_pack("{s:o,s:o,s:f,s:{s:o,s:o}}", "accepted_per_pass", passes > 0 ? json_real(1 + held / passes) : json_null(), "draft_nodes_per_pass",
+                     share(t, NTX_C_comp_draft_nodes, passes), "draft_s", (double)ntx_top_now(t, NTX_C_comp_draft_wait_ns) / 1e9, "draft_hits", "lookup",
+                     number(ntx_top_now(t, NTX_C_comp_draft_hits_lookup)), "file", number(ntx_top_now(t, NTX_C_comp_draft_hits_file)));
+}
+
 char *ntx_top_json(const struct ntx_top *t)
 {
     json_t *counters = json_object();
     for (int i = 0; i < NTX_N_COUNTERS; i++)
         json_object_set_new(counters, ntx_counter_info[i].name, number(t->b.v[i]));
     json_t *model = json_stringn(t->c->mon.model, t->n_layers ? strnlen(t->c->mon.model, sizeof t->c->mon.model) : 0);
-    json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o,s:o}", "model", model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
+    json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o,s:o,s:o}", "model", model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
                           t->drive_bps, "drive_ceiling_bps", t->drive_ceiling_bps, "emulated", t->emulated, "ring_bps", t->ring_bps, "ram_bps", t->ram_bps,
                           "tok_s", t->tok_s, "prompt_tok_s", t->prompt_s, "stall", t->stall, "decisions_s", t->decisions_s, "layers", layers(t), "sessions",
-                          sessions(t), "processes", processes(t), "experts", experts(t), "counters", counters);
+                          sessions(t), "processes", processes(t), "experts", experts(t), "drafts", drafts(t), "counters", counters);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return text;

@@ -91,6 +91,9 @@ static void pass_rates(struct ntx_top *t)
         t->draft_passes = DIFF(&t->pass, comp_draft_passes);
         t->draft_nodes = DIFF(&t->pass, comp_draft_nodes);
         t->draft_hits = DIFF(&t->pass, comp_draft_hits);
+        t->draft_lookup = DIFF(&t->pass, comp_draft_hits_lookup);
+        t->draft_file = DIFF(&t->pass, comp_draft_hits_file);
+        t->draft_wait = NTX_MIN(DIFF(&t->pass, comp_draft_wait_ns) / 1e9 / p, 1.0);
     }
     t->ring_bps = t->pass_s * (double)NOW(comp_bytes_storage);
     t->ram_bps = t->pass_s * (double)NOW(comp_bytes_host);

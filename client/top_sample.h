@@ -42,7 +42,8 @@ struct ntx_top {                    /* all that a view needs */
 
     double uptime_s, drive_bps, drive_ceiling_bps, ram_bps, ram_best_bps, ring_bps;
     double tok_s, prompt_s, pass_s, stall, decisions_s;
-    double draft_passes, draft_nodes, draft_hits; /* with --draft, lately: passes that wrote, tokens guessed, and those that held */
+    double draft_passes, draft_nodes, draft_hits; /* with --draft, lately: passes that wrote, tokens guessed, and those that held: */
+    double draft_lookup, draft_file, draft_wait;  /*   by look-up, by a file; share of the time in which such a one was waited for */
     const char *limit;
     bool emulated;
     struct ntx_top_process process[3];

@@ -11,6 +11,7 @@
 #define BOX 17
 #define TAIL 10 /* the arrow to the text */
 #define LABEL 11
+#define GUESS_BAR 8
 #define LINK_TEXT 9 /* columns of an arrow that a rate fits over */
 
 #define NOW(name) ntx_top_now(t, NTX_C_##name)
@@ -145,6 +146,18 @@ static void layers(struct ntx_canvas *c, const struct ntx_top *t, int y)
 
 /* ---- the rest */
 
+/* A row that only --draft has: of what was tried lately, what held, and who had guessed it. */
+static void guesses(struct ntx_canvas *c, const struct ntx_top *t, int y)
+{
+    double passes = t->draft_passes;
+    if (passes <= 0)
+        return;
+    ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "guesses");
+    ntx_canvas_bar(c, LABEL, y, GUESS_BAR, NTX_MARK_GOOD, share(t->draft_hits, t->draft_nodes));
+    ntx_canvas_text(c, LABEL + GUESS_BAR + 1, y, NTX_MARK_PLAIN, "%.1f of %.0f a pass held: look-up %.1f, file %.1f; waited %.0f %%", t->draft_hits / passes,
+                    t->draft_nodes / passes, t->draft_lookup / passes, t->draft_file / passes, 100 * t->draft_wait);
+}
+
 static void history(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     int w = c->w - LABEL - 13;
@@ -236,6 +249,7 @@ void ntx_top_draw(struct ntx_canvas *c, const struct ntx_top *t, bool paused)
 {
     title(c, t);
     pipeline(c, t, 1);
+    guesses(c, t, 9);
     layers(c, t, 10);
     history(c, t, 13);
     figures(c, t, 16);
@@ -255,6 +269,7 @@ void ntx_top_draw_help(struct ntx_canvas *c)
         "compute    CPU of ntx-computed in per cent of a core; waits: share of the time",
         "           in which it waited for reading",
         "limit      what to improve first: a faster drive or more --ram, or computing",
+        "guesses    with --draft: share of guesses that held, and whose they were",
         "layers     a column for each (or a few): where its weights are;",
         "           s: left out in some passes, S: in most, p: might have been",
         "predictor  chunks of skipped layers: early: not read; late: the read had begun",

@@ -1,6 +1,6 @@
 /* trace.h: records events of the daemons (shm/trace.h) in the background, and writes them as a Chrome trace (JSON Array Format), which
- * Perfetto and chrome://tracing show: reads in lanes, each ring slot, layers, waits, passes, decisions, and the tokens of each
- * session as frames.
+ * Perfetto and chrome://tracing show: reads in lanes, each ring slot, layers, waits, passes, decisions, and of each session its
+ * tokens as frames, and its trees of guesses, each with the path that held.
  *
  *   daemons -> rings in the counters' file -> [thread: every 10 ms] -> memory -> ntx_tracer_write */
 #ifndef NTX_CLIENT_TRACE_H

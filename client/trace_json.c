@@ -10,7 +10,7 @@
 #include "common/util.h"
 
 enum { DRIVE = 1, RING = 2, COMPUTE = 3 };
-enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_COPIES, T_EXPERTS, T_DRAFTS, T_SESSION };
+enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_COPIES, T_EXPERTS, T_SESSION };
 #define MAX_LANES 256
 #define MAX_NAMED 4096
 
@@ -21,7 +21,7 @@ struct out {
     uint64_t lane_end[MAX_LANES];
     unsigned n_lanes;
     uint64_t slot_end[MAX_NAMED]; /* 0: never seen */
-    bool session[MAX_NAMED];
+    bool session[MAX_NAMED], trees[MAX_NAMED];
 };
 
 static void separator(struct out *o)
@@ -104,6 +104,26 @@ static void experts_event(struct out *o, const struct ntx_trace_record *r)
     slice(o, COMPUTE, T_EXPERTS, r->t0, r->t1, "experts", args);
 }
 
+static unsigned tree_track(struct out *o, uint64_t session)
+{
+    o->trees[session % MAX_NAMED] = true;
+    return T_SESSION + MAX_NAMED + (unsigned)(session % MAX_NAMED);
+}
+
+/* The path that held, by its nodes' numbers in their tree. */
+static void path_event(struct out *o, const struct ntx_trace_record *r)
+{
+    char args[640], text[64];
+    unsigned held = 0;
+    int n = snprintf(args, sizeof args, "\"nodes\":[");
+    for (unsigned k = 1; k < 128; k++)
+        if ((k < 64 ? r->b : r->c) >> k % 64 & 1)
+            n += snprintf(args + n, sizeof args - (size_t)n, "%s%u", held++ ? "," : "", k);
+    snprintf(args + n, sizeof args - (size_t)n, "]");
+    snprintf(text, sizeof text, "computed: %u held", held);
+    slice(o, COMPUTE, tree_track(o, r->a), r->t0, r->t1, text, args);
+}
+
 static void compute_event(struct out *o, const struct ntx_trace_record *r)
 {
     char text[64], args[96];
@@ -136,9 +156,12 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
         slice(o, COMPUTE, T_COPIES, r->t0, r->t1, text, args);
         return;
     case NTX_TR_DRAFT:
-        snprintf(text, sizeof text, "%u guesses", r->a & 0xffff);
-        snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"held\":%u,\"session\":%" PRIu64, r->b, r->a >> 16, r->c);
-        slice(o, COMPUTE, T_DRAFTS, r->t0, r->t1, text, args);
+        snprintf(text, sizeof text, "%u guesses", r->a & 0xff);
+        snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"held\":%u,\"by_lookup\":%u,\"by_file\":%u", r->b, r->a >> 8 & 0xff, r->a >> 16 & 0xff, r->a >> 24);
+        slice(o, COMPUTE, tree_track(o, r->c), r->t0, r->t1, text, args);
+        return;
+    case NTX_TR_PATH:
+        path_event(o, r);
         return;
     case NTX_TR_EXPERTS:
         experts_event(o, r);
@@ -160,7 +183,7 @@ static void event(struct out *o, const struct ntx_trace_event *e)
 
 static void names(struct out *o)
 {
-    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions", [T_COPIES] = "copies", [T_EXPERTS] = "experts", [T_DRAFTS] = "guesses"};
+    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions", [T_COPIES] = "copies", [T_EXPERTS] = "experts"};
     char text[64];
     name(o, "process_name", DRIVE, 0, "drive (ntx-iod)");
     name(o, "process_name", RING, 0, "ring");
@@ -169,7 +192,7 @@ static void names(struct out *o)
         snprintf(text, sizeof text, "reads %u", i + 1);
         name(o, "thread_name", DRIVE, i, text);
     }
-    for (unsigned i = T_PASSES; i <= T_DRAFTS; i++)
+    for (unsigned i = T_PASSES; i <= T_EXPERTS; i++)
         name(o, "thread_name", COMPUTE, i, threads[i]);
     for (unsigned i = 0; i < MAX_NAMED; i++) {
         if (o->slot_end[i]) {
@@ -179,6 +202,10 @@ static void names(struct out *o)
         if (o->session[i]) {
             snprintf(text, sizeof text, "session %u: tokens", i);
             name(o, "thread_name", COMPUTE, T_SESSION + i, text);
+        }
+        if (o->trees[i]) {
+            snprintf(text, sizeof text, "session %u: guesses", i);
+            name(o, "thread_name", COMPUTE, T_SESSION + MAX_NAMED + i, text);
         }
     }
 }

@@ -138,15 +138,45 @@ static void tell(struct ntx_engine *e, struct ntx_session *s, const struct drawn
         ntx__engine_finish(e, s, t->finish);
 }
 
+struct held { /* the path through a session's tree */
+    uint32_t n, by[NTX_DRAFT_SOURCES]; /* nodes with node 0; those guessed by whom: by both is a hit of both */
+    uint64_t nodes[2];                 /* bits */
+};
+
+static void hold(struct held *h, const struct ntx_draft *d, uint32_t node)
+{
+    h->n++;
+    h->nodes[node / 64] |= 1ull << node % 64;
+    if (!node)
+        return;
+    h->by[ntx_draft_source(d->kind[node])]++;
+    if (d->also[node] != NTX_DRAFT_ALONE)
+        h->by[ntx_draft_source(d->also[node])]++;
+}
+
+static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct held *h)
+{
+    const struct ntx_draft *d = s->draft;
+    uint32_t lookup = h->by[NTX_DRAFT_BY_LOOKUP], file = h->by[NTX_DRAFT_BY_FILE];
+    struct ntx_counters *c = e->c.counters;
+    s->run.draft_hits[NTX_DRAFT_BY_LOOKUP] += lookup;
+    s->run.draft_hits[NTX_DRAFT_BY_FILE] += file;
+    ntx_count(c, NTX_C_comp_draft_hits, h->n - 1);
+    ntx_count(c, NTX_C_comp_draft_hits_lookup, lookup);
+    ntx_count(c, NTX_C_comp_draft_hits_file, file);
+    ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_DRAFT, d->asked_ns, d->taken_ns, (d->n - 1) | (h->n - 1) << 8 | lookup << 16 | file << 24, e->pass - 1, s->id);
+    ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_PATH, d->taken_ns, ntx_traced_now(c, NTX_TRACE_COMPUTED), (uint32_t)s->id, h->nodes[0], h->nodes[1]);
+}
+
 /* The rows that held are what the session goes on with. A recurrent state has gone beyond them: it stands again where the pass began, and the rows that held
  * are computed once more, as the first of the next pass, to the same values. */
-static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, uint32_t n, uint32_t begin)
+static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, const struct held *h, uint32_t begin)
 {
+    uint32_t n = h->n;
     if (!s->draft || s->draft->n == 1)
         return 0;
     e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
-    ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_DRAFT, s->draft->asked_ns, s->draft->taken_ns, (s->draft->n - 1) | (n - 1) << 16, e->pass - 1, s->id);
-    ntx_count(e->c.counters, NTX_C_comp_draft_hits, n - 1);
+    tell_held(e, s, h);
     if (e->chains) {
         s->n_past = n < s->draft->n ? ntx_kv_return(s->kv, begin) : s->n_past;
         return 0;
@@ -155,15 +185,6 @@ static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *s
     if (rc)
         ntx__engine_fail(e, s, rc, e->l->weights->error.text);
     return rc;
-}
-
-/* Guessed by both it is a hit of both. */
-static void count_hit(struct ntx_session *s, uint32_t node)
-{
-    const struct ntx_draft *d = s->draft;
-    s->run.draft_hits[ntx_draft_source(d->kind[node])]++;
-    if (d->also[node] != NTX_DRAFT_ALONE)
-        s->run.draft_hits[ntx_draft_source(d->also[node])]++;
 }
 
 static int draw(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row, struct drawn *t)
@@ -183,7 +204,8 @@ void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const s
 
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
 {
-    uint32_t slots[NTX_DRAFT_NODES], n = 0, at = 0, next, begin = s->n_past, again = NTX_MIN(ntx_session_todo(s) - 1, s->take);
+    struct held held = {0};
+    uint32_t slots[NTX_DRAFT_NODES], at = 0, next, begin = s->n_past, again = NTX_MIN(ntx_session_todo(s) - 1, s->take);
     const struct ntx_row *rows = e->rows + s->first_row + again;
     const struct ntx_draft *d = s->draft;
     struct drawn t;
@@ -195,7 +217,8 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
     ntx_count(e->c.counters, NTX_C_comp_draft_nodes, s->take - again - 1);
     ntx_count(e->c.counters, NTX_C_comp_draft_passes, e->drafting);
     do {
-        slots[n++] = ntx_row_slot(&rows[at]);
+        slots[held.n] = ntx_row_slot(&rows[at]);
+        hold(&held, d, at);
         if (ntx__engine_finite(e, s, &rows[at], 1))
             return;
         ntx__engine_learn(e, s, &rows[at], 1, true);
@@ -205,9 +228,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
         if (draw(e, s, &rows[at], &t))
             return;
         next = d && !t.finish ? ntx_draft_follow(d, &e->chances, at, t.token) : 0;
-        if (next)
-            count_hit(s, next);
-        else if (commit(e, s, slots, n, begin))
+        if (!next && commit(e, s, slots, &held, begin))
             return;
         tell(e, s, &t);
         at = next;

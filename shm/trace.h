@@ -27,10 +27,12 @@
  *   decision  computed   a wait for the predictor                     a layers left out, summed over rows, b pass, c rows that asked
  *   token     computed   a token came, t0 = the one before            b session, c number of the token (never which)
  *   copy      computed   a chunk was copied to the GPU, t0 queued, t1 seen to be over    b chunk, c bytes
- *   draft     computed   a tree of guesses was asked for, t0, and taken, t1    a guesses, and above 16 bits those that held; b pass, c session
+ *   draft     computed   a tree of guesses was asked for, t0, and taken, t1    a guesses, above 8 bits those that held, above 16 those of them by look-up,
+ *                                                                     above 24 by a drafter's file; b pass, c session
+ *   path      computed   a tree was computed, t0 taken, t1 its path known    a session, b and c: bit k: node k, or 64 + k, is on the path that held; node 0 was sure
  *   experts   computed   a layer's router has chosen; only when asked for at load: it says something about the text
  *                                                                     a layer, and above 16 bits i; b pass, c bit k: expert 64 i + k is wanted */
-enum ntx_trace_kind { NTX_TR_NONE, NTX_TR_READ, NTX_TR_SLOT, NTX_TR_LAYER, NTX_TR_STALL, NTX_TR_PASS, NTX_TR_DECISION, NTX_TR_TOKEN, NTX_TR_EXPERTS, NTX_TR_COPY, NTX_TR_DRAFT, NTX_TR_KINDS };
+enum ntx_trace_kind { NTX_TR_NONE, NTX_TR_READ, NTX_TR_SLOT, NTX_TR_LAYER, NTX_TR_STALL, NTX_TR_PASS, NTX_TR_DECISION, NTX_TR_TOKEN, NTX_TR_EXPERTS, NTX_TR_COPY, NTX_TR_DRAFT, NTX_TR_PATH, NTX_TR_KINDS };
 enum ntx_trace_to { NTX_TR_TO_SLOT, NTX_TR_TO_FRAME, NTX_TR_TO_ARENA };
 enum { NTX_TRACE_COMPUTED, NTX_TRACE_IOD, NTX_N_TRACES };
 

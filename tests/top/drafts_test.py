@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+"""Guesses (--draft), as people and programs see them: ntx-top (text and --json), ntx-metrics and the counters say of hits, by whom, what the requests'
+statistics say; a trace has each session's trees, and the path of each that held; --json writes the tokens of a pass at once."""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
+from daemons import BIN, check, equal, wait_for  # noqa: E402
+
+NTX = os.path.join(BIN, "ntx")
+MODELS = os.path.join(os.environ["NTX_SOURCE"], "models")
+DEMO, SMALL = os.path.join(MODELS, "demo.gguf"), os.path.join(MODELS, "demo-draft.gguf")
+STORY = "Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a"
+TEXT = ["--raw", "--ignore-eos", "--temp", "0"]
+
+
+def output(*command):
+    p = subprocess.run(command, capture_output=True, text=True, timeout=100, env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "80"})
+    equal(p.returncode, 0, " ".join(command) + ": " + p.stderr)
+    return p.stdout
+
+
+def watched(tmp):
+    """One request to daemons of its own: all that was counted since the start is of it."""
+    stats = os.path.join(tmp, "s")
+    os.environ["NTX_RUNTIME"] = os.path.join(tmp, "rt")
+    with open(os.path.join(tmp, "up.log"), "w+") as log:
+        up = subprocess.Popen([NTX, "up", DEMO, "--ctx", "256", "--draft", "lookup," + SMALL, "--draft-nodes", "12"], stderr=log)
+        try:
+            wait_for(lambda: "ready" in open(log.name).read(), 20, "daemons")
+            output(NTX, "generate", STORY, *TEXT, "-n", "80", "--quiet", "--stats", stats)
+            with open(stats) as f:
+                s = json.load(f)
+            top = json.loads(output(os.path.join(BIN, "ntx-top"), "--json", "--interval", "0.1"))
+            agree(s, top["drafts"], top["counters"])
+            metrics = dict(x.rsplit(" ", 1) for x in output(os.path.join(BIN, "ntx-metrics")).splitlines() if x[0] != "#")
+            for name in ("draft_nodes", "draft_hits", "draft_hits_lookup", "draft_hits_file", "draft_passes"):
+                equal(int(metrics["ntx_comp_%s_total" % name]), top["counters"]["comp_" + name], "metric of " + name)
+            on_screen()
+        finally:
+            up.terminate()
+            equal(up.wait(60), 0, "ntx up")
+
+
+def agree(s, drafts, n):
+    for name in ("accepted_per_pass", "draft_nodes_per_pass", "draft_s"):
+        check(abs(drafts[name] - s[name]) < 1e-6, name, drafts[name], "is not", s[name])
+    equal(drafts["draft_hits"], s["draft_hits"], "hits by who guessed them")
+    hits = s["draft_hits"]
+    check(hits["lookup"] > 5 and hits["file"] > 5, "hits", hits)
+    check(max(hits.values()) <= n["comp_draft_hits"] <= sum(hits.values()), "hits of one or both", n["comp_draft_hits"], hits)
+    equal(n["comp_draft_hits"] + n["comp_draft_passes"], 79, "tokens behind the first: those that held, and one that each pass draws")
+
+
+def on_screen():
+    """While texts are written, until a look falls among their passes; what the row says of hits is bounded by what was tried."""
+    row, end = None, time.monotonic() + 100
+    while not row and time.monotonic() < end:
+        p = subprocess.Popen([NTX, "generate", STORY, *TEXT, "-n", "200", "--quiet"], stdout=subprocess.DEVNULL)
+        row = re.search(r"guesses .* ([\d.]+) of (\d+) a pass held: look-up ([\d.]+), file ([\d.]+); waited (\d+) %",
+                        output(os.path.join(BIN, "ntx-top"), "--once", "--interval", "0.2"))
+        equal(p.wait(60), 0, "a longer text")
+    check(row, "no row of guesses on the screen")
+    held, tried, lookup, file, waited = map(float, row.groups())
+    check(held <= tried <= 12 and max(lookup, file) <= held + 0.1 <= lookup + file + 0.3 and waited <= 100, "on the screen:", row[0])
+
+
+def traced(tmp):
+    path, stats = os.path.join(tmp, "t.json"), os.path.join(tmp, "s")
+    output(NTX, "run", DEMO, STORY, *TEXT, "-n", "60", "--quiet", "--ctx", "256", "--draft", "lookup", "--draft-nodes", "12", "--trace", path, "--stats", stats)
+    with open(path) as f, open(stats) as g:
+        events, s = json.load(f)["traceEvents"], json.load(g)
+    tracks = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and re.fullmatch(r"session \d+: guesses", e["args"]["name"])}
+    equal(len(tracks), 1, "tracks of guesses")
+    spans = sorted((e for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) in tracks), key=lambda e: (e["ts"], e["name"].startswith("computed")))
+    trees, paths = spans[::2], spans[1::2]
+    check(len(trees) > 5, "trees", len(trees))
+    for tree, way in zip(trees, paths, strict=True):
+        guesses = int(re.fullmatch(r"(\d+) guesses", tree["name"])[1])
+        nodes = way["args"]["nodes"]
+        equal(way["name"], "computed: %d held" % len(nodes), "name of a path")
+        equal((len(nodes), tree["args"]["by_lookup"], tree["args"]["by_file"]), (tree["args"]["held"], tree["args"]["held"], 0), "nodes of a path")
+        check(nodes == sorted(set(nodes)) and all(1 <= n <= guesses <= 12 for n in nodes), "nodes", nodes, "of", guesses)
+        check(abs(tree["ts"] + tree["dur"] - way["ts"]) < 0.01, "a path begins where its tree was taken")
+    equal(sum(t["args"]["held"] for t in trees), s["draft_hits"]["lookup"], "hits in the trace")
+
+
+def streamed():
+    """Each pass reads for 0.2 s: tokens of one come together, those of the next later."""
+    p = subprocess.Popen([NTX, "run", DEMO, STORY, *TEXT, "-n", "40", "--quiet", "--ctx", "256", "--rows", "32", "--ram", "14M", "--link", "nvme=60M", "--draft", "lookup", "--draft-nodes", "12", "--json"], stdout=subprocess.PIPE, text=True)
+    came = []
+    for line in p.stdout:
+        if "token" in json.loads(line):
+            came.append(time.monotonic())
+    equal(p.wait(60), 0, "--json")
+    equal(len(came), 40, "tokens")
+    gaps = [b - a for a, b in zip(came, came[1:])]
+    check(sum(g < 0.02 for g in gaps) >= 8 and sum(g > 0.05 for g in gaps) >= 5, "tokens of a pass at once, passes apart:", ["%.3f" % g for g in gaps])
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="ntx-drafts-") as tmp:
+        os.environ["TMPDIR"] = tmp
+        watched(tmp)
+        traced(tmp)
+        streamed()
+
+
+main()
