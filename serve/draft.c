@@ -9,6 +9,7 @@
 #define LIKE_MOST 64u    /* tokens that are compared */
 #define REPLACED 4u      /* the last token is another one: what was alike before it counts so much less (a name that is changed throughout a text) */
 #define FORGET 0.02f     /* what a chance was learned from counts so much less with each node that should have held */
+#define FORGET_DEPTH 0.005f
 #define PACE_FORGET 0.95
 #define DRIFT 0.0002f      /* a kind that never pays is tried in one pass of a hundred or so */
 
@@ -23,7 +24,7 @@ static uint32_t kind_of(uint32_t alike, uint32_t way)
     return k + (way ? NTX_DRAFT_LOOKUP_KINDS / 2 : 0);
 }
 
-static float believed(uint32_t kind)
+float ntx_draft_believed(uint32_t kind)
 {
     static const float first[] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.9f, 0.95f};
     uint32_t half = NTX_DRAFT_LOOKUP_KINDS / 2;
@@ -32,23 +33,49 @@ static float believed(uint32_t kind)
 
 void ntx_draft_chances(struct ntx_draft_chances *c)
 {
-    for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++) {
-        c->said[k] = 4;
-        c->held[k] = 4 * believed(k);
-    }
+    struct ntx_guesses g;
+    ntx_guesses_begin(&g, ntx_draft_believed);
+    *c = g.chances;
 }
 
 void ntx_draft_chances_drift(struct ntx_draft_chances *c)
 {
     for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++)
-        c->held[k] += (believed(k) * c->said[k] - c->held[k]) * DRIFT;
+        c->held[k] += (ntx_draft_believed(k) * c->said[k] - c->held[k]) * DRIFT;
+    for (uint32_t d = 0; d < NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS; d++)
+        c->deep_held[0][d] += (c->deep_said[0][d] - c->deep_held[0][d]) * DRIFT;
 }
 
-static void learn(struct ntx_draft_chances *c, uint32_t kind, float said, bool held)
+static uint32_t deep(uint32_t depth)
 {
-    float keep = 1 - FORGET * said;
-    c->said[kind] = c->said[kind] * keep + said;
-    c->held[kind] = c->held[kind] * keep + held;
+    static const uint8_t ends[NTX_DRAFT_DEPTHS] = {1, 2, 3, 4, 6, 8, 12, 255};
+    uint32_t k = 0;
+    while (depth > ends[k])
+        k++;
+    return k;
+}
+
+static float by_kind(const struct ntx_draft_chances *c, uint32_t kind, float said) { return said * c->held[kind] / c->said[kind]; }
+
+double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
+{
+    uint32_t s = ntx_draft_source(kind), d = deep(depth);
+    return NTX_MIN((double)(by_kind(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d]), 1.0);
+}
+
+static void count(float *said, float *held, float forget, float s, bool h)
+{
+    float keep = 1 - forget * NTX_MIN(s, 1.0f);
+    *said = *said * keep + s;
+    *held = *held * keep + h;
+}
+
+/* What depth says is what is left when the kind has said its own. */
+static void learn(struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said, bool held)
+{
+    uint32_t s = ntx_draft_source(kind), d = deep(depth);
+    count(&c->deep_said[s][d], &c->deep_held[s][d], FORGET_DEPTH, by_kind(c, kind, said), held);
+    count(&c->said[kind], &c->held[kind], FORGET, said, held);
 }
 
 uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c, uint32_t node, int32_t token)
@@ -56,9 +83,9 @@ uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c
     uint32_t next = 0;
     for (uint32_t i = node + 1; i < d->n; i++)
         if (d->parent[i] == node) {
-            learn(c, d->kind[i], d->said[i], d->token[i] == token);
+            learn(c, d->kind[i], d->depth[i], d->said[i], d->token[i] == token);
             if (d->also[i] != NTX_DRAFT_ALONE)
-                learn(c, d->also[i], d->also_said[i], d->token[i] == token);
+                learn(c, d->also[i], d->depth[i], d->also_said[i], d->token[i] == token);
             next = d->token[i] == token ? i : next;
         }
     return next;
@@ -104,7 +131,7 @@ static uint32_t likeliest(const struct half *h, const struct ntx_draft_chances *
     for (uint32_t i = 1; i < h->d->n; i++) {
         if (h->in[i] || !h->in[h->d->parent[i]])
             continue;
-        double x = path[h->at[h->d->parent[i]]] * ntx_draft_chance(c, h->d->kind[i], h->d->said[i]);
+        double x = path[h->at[h->d->parent[i]]] * ntx_draft_chance(c, h->d->kind[i], h->d->depth[i], h->d->said[i]);
         best = x > *chance ? i : best;
         *chance = x > *chance ? x : *chance;
     }
@@ -302,7 +329,7 @@ void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, co
         uint32_t kind = 0;
         for (uint32_t i = 0; i < n_ways; i++) {
             uint32_t k = kind_of(ways[i].alike + ways[i].len, i && !ways[i].len);
-            double x = ways[i].chance * ntx_draft_chance(c, k, 1);
+            double x = ways[i].chance * ntx_draft_chance(c, k, ways[i].len + 1, 1);
             if (x > chance && ways[i].len < deepest) {
                 best = &ways[i];
                 chance = x;

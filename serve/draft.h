@@ -4,13 +4,15 @@
  * Look-up: what the end of the text is like was seen before in it, and what came then may come again; also where the last token alone is another one. A small model: draft_file.h.
  *
  * Nodes are added likeliest first, while the chance that one holds times the time of a plain token is more than the time that a row more takes. Both are
- * learned as it goes: chances by how much of the text was alike, or by what the small model says, times from passes (struct ntx_pace). What is not tried drifts back to
+ * learned as it goes, and kept for the next load (plan/guesses.h): chances by how much of the text was alike, or by what the small model says, and by depth, times from passes (struct ntx_pace). What is not tried drifts back to
  * what was believed before anything was learned, and so is tried again now and then. */
 #ifndef NTX_SERVE_DRAFT_H
 #define NTX_SERVE_DRAFT_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "plan/guesses.h"
 
 #define NTX_DRAFT_NODES 128u
 
@@ -29,14 +31,11 @@ struct ntx_draft {
 
 #define NTX_DRAFT_LOOKUP_KINDS 20u
 #define NTX_DRAFT_FILE_KINDS NTX_DRAFT_LOOKUP_KINDS /* the first of 10 */
-#define NTX_DRAFT_KINDS 30u
 #define NTX_DRAFT_ALONE 255u
-enum { NTX_DRAFT_BY_LOOKUP, NTX_DRAFT_BY_FILE, NTX_DRAFT_SOURCES };
+enum { NTX_DRAFT_BY_LOOKUP, NTX_DRAFT_BY_FILE };
 static inline unsigned ntx_draft_source(uint32_t kind) { return kind < NTX_DRAFT_FILE_KINDS ? NTX_DRAFT_BY_LOOKUP : NTX_DRAFT_BY_FILE; }
-struct ntx_draft_chances { /* of a node whose parent held: what it is said to be, times how often such nodes held for each time that they were said to */
-    float held[NTX_DRAFT_KINDS], said[NTX_DRAFT_KINDS];
-};
-static inline double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, float said) { return (double)(said * c->held[kind] / c->said[kind]); }
+double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said); /* that a node so deep holds, if its parent does */
+float ntx_draft_believed(uint32_t kind); /* before anything is learned, of each that it is said to hold */
 void ntx_draft_chances(struct ntx_draft_chances *c); /* before anything is learned */
 void ntx_draft_chances_drift(struct ntx_draft_chances *c); /* once a pass */
 

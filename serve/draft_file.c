@@ -126,14 +126,14 @@ struct spot { /* of a node of the tree: where it stands in the proposal */
     double path;     /* the chance of all its path, as learned */
 };
 
-static void open_children(const struct ntx_drafts_tree *x, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, struct spot *s, uint32_t node)
+static void open_children(const struct ntx_drafts_tree *x, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, struct spot *s, uint32_t node, uint32_t depth)
 {
     for (uint32_t i = node + 1; i < x->n_nodes; i++) {
         const struct ntx_drafts_node *k = &x->node[i];
         if (k->parent != node || k->token < 0 || (uint32_t)k->token >= t->n_vocab || !(k->chance > 0))
             continue;
         s[i].kind = (uint8_t)kind_of(k->chance);
-        s[i].path = s[node].path * ntx_draft_chance(c, s[i].kind, NTX_MIN(k->chance, 1.0f));
+        s[i].path = s[node].path * ntx_draft_chance(c, s[i].kind, depth, NTX_MIN(k->chance, 1.0f));
         s[i].open = true;
     }
 }
@@ -150,7 +150,7 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
     if (root == UINT32_MAX)
         return;
     s[root] = (struct spot){.in = true, .path = 1};
-    open_children(x, c, t, s, root);
+    open_children(x, c, t, s, root, 1);
     while (d->n < most) {
         uint32_t best = UINT32_MAX;
         for (uint32_t i = root + 1; i < x->n_nodes; i++)
@@ -161,6 +161,6 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
         s[best].open = false;
         s[best].in = true;
         s[best].at = (uint8_t)ntx_draft_add(d, s[x->node[best].parent].at, s[best].kind, x->node[best].token, NTX_MIN(x->node[best].chance, 1.0f));
-        open_children(x, c, t, s, best);
+        open_children(x, c, t, s, best, d->depth[s[best].at] + 1u);
     }
 }

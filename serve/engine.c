@@ -69,6 +69,8 @@ static void *engine_main(void *arg)
         idle = e->quit || !ntx__engine_pass(e);
         ntx__engine_gauges(e);
         tell_idle(e);
+        if (idle)
+            ntx__engine_guesses_keep(e);
         idle = idle && !ntx__engine_shelf_save(e);
     }
     for (struct ntx_session *s = e->sessions; s; s = s->next)
@@ -76,6 +78,7 @@ static void *engine_main(void *arg)
             ntx__engine_keep(e, s, true);
     for (uint64_t until = ntx_now_ns() + SAVE_NS; ntx_now_ns() < until && ntx__engine_shelf_save(e);)
         ; /* the service's end does not wait for more */
+    ntx__engine_guesses_keep(e);
     while (e->sessions)
         ntx__engine_drop(e, e->sessions);
     ntx__engine_gauges(e);
@@ -103,7 +106,7 @@ static int make_buffers(struct ntx_engine *e)
     ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || e->l->plan->geo.n_sched || !e->file.part); /* where weights are read for every pass it mostly pays */
     e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);
     e->halves = calloc(2, sizeof *e->halves);
-    ntx_draft_chances(&e->chances);
+    ntx__engine_guesses_new(e);
     if (ntx__engine_prefix_new(e))
         return -ENOMEM;
     ntx__engine_shelf_new(e);

@@ -58,7 +58,7 @@ static void propose_by_file(struct ntx_engine *e, struct ntx_session *s, struct 
     uint64_t waited = ntx_now_ns() - t0;
     s->run.draft_ns += waited;
     ntx_count(e->c.counters, NTX_C_comp_draft_wait_ns, waited);
-    ntx_draft_from_file(&e->file, d, &e->chances, &t, w->most, w->deep, w->cost);
+    ntx_draft_from_file(&e->file, d, &e->guesses.chances, &t, w->most, w->deep, w->cost);
 }
 
 static void propose(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
@@ -66,11 +66,11 @@ static void propose(struct ntx_engine *e, struct ntx_session *s, struct ntx_draf
     bool both = e->lookup && e->file.part;
     const struct ntx_draft *const halves[2] = {&e->halves[0], &e->halves[1]};
     if (e->lookup)
-        ntx_draft_lookup(both ? &e->halves[0] : d, &e->chances, s->tokens, s->n_tokens, w->most, w->deep, both ? w->cost / 4 : w->cost); /* below what both guess it is worth more */
+        ntx_draft_lookup(both ? &e->halves[0] : d, &e->guesses.chances, s->tokens, s->n_tokens, w->most, w->deep, both ? w->cost / 4 : w->cost); /* below what both guess it is worth more */
     if (e->file.part)
         propose_by_file(e, s, both ? &e->halves[1] : d, w);
     if (both)
-        ntx_draft_join(d, halves, &e->chances, w->most, w->cost);
+        ntx_draft_join(d, halves, &e->guesses.chances, w->most, w->cost);
 }
 
 /* What was measured while nobody guessed goes first: a drafter at work slows down the others. */
@@ -93,7 +93,7 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     double pass = plain_pass(e, writers), plain = pass / writers; /* all of them wait for a row more */
     double cost = e->l->set.draft_nodes ? 0 : plain > 0 ? ntx_pace_row(&e->pace) / plain : UNKNOWN; /* behind a prompt no pass has been measured yet */
     most = NTX_MIN(NTX_MIN(most, room), e->l->set.draft_nodes ? 1 + e->l->set.draft_nodes : NTX_DRAFT_NODES);
-    ntx_draft_chances_drift(&e->chances);
+    ntx_draft_chances_drift(&e->guesses.chances);
     d->asked_ns = ntx_now_ns();
     propose(e, s, d, &(struct wanted){most, deep, cost, pass});
     if (e->chains)
@@ -106,6 +106,7 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
 /* Prompts' rows cost what they cost: only passes without any tell. */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
 {
+    e->guess_news += e->drafting;
     if (e->drafting && !e->rows[e->n_rows - 1].rounded)
         ntx_pace_add(&e->pace, e->n_rows, (double)ns);
 }
@@ -159,6 +160,7 @@ static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct 
     const struct ntx_draft *d = s->draft;
     uint32_t lookup = h->by[NTX_DRAFT_BY_LOOKUP], file = h->by[NTX_DRAFT_BY_FILE];
     struct ntx_counters *c = e->c.counters;
+    ntx_guesses_rank(&e->guesses.ranks[ntx__engine_guess_way(e)], d->n - 1, h->nodes);
     s->run.draft_hits[NTX_DRAFT_BY_LOOKUP] += lookup;
     s->run.draft_hits[NTX_DRAFT_BY_FILE] += file;
     ntx_count(c, NTX_C_comp_draft_hits, h->n - 1);
@@ -173,6 +175,8 @@ static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct 
 static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, const struct held *h, uint32_t begin)
 {
     uint32_t n = h->n;
+    if (s->draft && s->draft->n == 1)
+        ntx_guesses_rank(&e->guesses.ranks[ntx__engine_guess_way(e)], 0, h->nodes);
     if (!s->draft || s->draft->n == 1)
         return 0;
     e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
@@ -227,7 +231,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
         s->n_past++;
         if (draw(e, s, &rows[at], &t))
             return;
-        next = d && !t.finish ? ntx_draft_follow(d, &e->chances, at, t.token) : 0;
+        next = d && !t.finish ? ntx_draft_follow(d, &e->guesses.chances, at, t.token) : 0;
         if (!next && commit(e, s, slots, &held, begin))
             return;
         tell(e, s, &t);

@@ -7,6 +7,7 @@
  *   engine_prefix.c  what sessions share of their texts' beginnings
  *   engine_shelf.c  which of them outlive the process
  *   engine_draft.c what decoding sessions propose; the path that holds
+ *   engine_guesses.c what is learned of that outlives the load
  *   engine_progress.c  what the main thread tells of a pass that takes long
  *   engine_members.c  a pass that nobody wants any more is cut short */
 #ifndef NTX_COMPUTED_ENGINE_IMPL_H
@@ -17,6 +18,7 @@
 
 #include "infer/input_sums.h"
 #include "infer/prefix.h"
+#include "model/digest.h"
 #include "serve/draft.h"
 #include "serve/draft_file.h"
 #include "serve/engine.h"
@@ -84,7 +86,9 @@ struct ntx_engine {
     uint64_t stall_ns;          /* that weights were waited for, up to the last pass */
     struct ntx_draft *drafts;   /* [max_sessions] with it */
     struct ntx_draft *halves;   /* [2] what each of the two proposes, where both do */
-    struct ntx_draft_chances chances;
+    struct ntx_guesses guesses; /* what was learned of them, by earlier loads, too */
+    char digest[NTX_DIGEST_TEXT]; /* the model's; "": it is not kept */
+    uint32_t guess_news;        /* passes since it was */
     struct ntx_pace pace;
     struct ntx_capture *captures;  /* [capture_rows], whose memory is capture_memory */
     float *capture_memory;
@@ -130,6 +134,11 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s);
 void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row); /* behind a prompt */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns); /* a pass took so long */
 void ntx__engine_turn(struct ntx_engine *e, uint64_t ns);  /* and so long with all that was done for it */
+
+/* ---- engine_guesses.c */
+void ntx__engine_guesses_new(struct ntx_engine *e);  /* begins with what earlier loads of the model learned */
+void ntx__engine_guesses_keep(struct ntx_engine *e); /* for later ones; nothing where nothing is new */
+unsigned ntx__engine_guess_way(const struct ntx_engine *e);
 
 /* ---- engine_steps.c */
 void ntx__engine_step(void *ctx, const struct ntx_row *row, const struct ntx_step_values *v); /* a ntx_watch_fn; ctx: the engine */

@@ -1,0 +1,66 @@
+/* guesses.h: how often guesses held (--draft), as a model's loads learn it one after the other: chances by who guessed, how sure he was and how deep in the tree, what
+ * a tree's first, second, ... node brought, and whether guessing paid where the model lay. A file beside the hardware profile, for each model one:
+ *
+ *   guesses/DIGEST.json   { "ntx_guesses": 1, "drafter_bytes": ..., "held": [...], "said": [...], ..., "places": [...] }
+ *
+ * Nothing of a text is in it, and no text depends on it: it decides how many passes one takes. */
+#ifndef NTX_PLAN_GUESSES_H
+#define NTX_PLAN_GUESSES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+
+#define NTX_DRAFT_KINDS 30u  /* serve/draft.h says of what */
+#define NTX_DRAFT_SOURCES 2u
+#define NTX_DRAFT_DEPTHS 8u
+#define NTX_GUESS_RANKS 127u /* nodes of a tree, without the first */
+#define NTX_GUESS_WAYS 3u    /* by look-up, by a file, by both */
+#define NTX_GUESS_PLACES 8u
+
+struct ntx_draft_chances { /* of a node whose parent held: what it is said to be, times how often such nodes held for each time that they were said to */
+    float held[NTX_DRAFT_KINDS], said[NTX_DRAFT_KINDS];
+    float deep_held[NTX_DRAFT_SOURCES][NTX_DRAFT_DEPTHS]; /* the same once more, by depth */
+    float deep_said[NTX_DRAFT_SOURCES][NTX_DRAFT_DEPTHS];
+};
+
+struct ntx_guess_ranks { /* of trees, whose nodes stand likeliest first */
+    double passes;
+    double tried[NTX_GUESS_RANKS], held[NTX_GUESS_RANKS];
+};
+
+struct ntx_guess_place { /* where the model lay, and what came of guessing there */
+    uint32_t way, threads;
+    uint64_t streamed;   /* bytes that a pass read */
+    bool on;
+    uint32_t left, rest; /* struct ntx_draft_turn's */
+    double rate[2], pace[5];
+};
+
+struct ntx_guesses {
+    uint64_t drafter_bytes; /* the file's that guessed; 0: none did */
+    struct ntx_draft_chances chances;
+    struct ntx_guess_ranks ranks[NTX_GUESS_WAYS];
+    struct ntx_guess_place place[NTX_GUESS_PLACES]; /* the latest first */
+    uint32_t n_places;
+};
+
+/* Before anything was learned. first: what a kind is believed to be. */
+void ntx_guesses_begin(struct ntx_guesses *g, float (*first)(uint32_t kind));
+/* A tree of n guesses went by; bit i of held says that node i, of which 0 is no guess, held. */
+void ntx_guesses_rank(struct ntx_guess_ranks *r, uint32_t n, const uint64_t held[2]);
+/* Tokens that the i-th guess (from 0) adds to a pass; *known: by what was seen, not by what is common. Less and less with i. */
+double ntx_guesses_gain(const struct ntx_guesses *g, uint32_t way, uint32_t i, bool *known);
+/* The place like this one, or NULL. */
+const struct ntx_guess_place *ntx_guesses_place(const struct ntx_guesses *g, uint32_t way, uint32_t threads, uint64_t streamed);
+void ntx_guesses_settle(struct ntx_guesses *g, const struct ntx_guess_place *p); /* it is kept, in that one's stead */
+
+/* digest: the model's (model/digest.h). -ENOENT, without text: nothing is kept of it; -EINVAL: it cannot be believed. g is only changed by a success, and
+ * has then what is the other drafter's no more. */
+int ntx_guesses_load(const char *digest, uint64_t drafter_bytes, struct ntx_guesses *g, struct ntx_err *err);
+int ntx_guesses_store(const char *digest, const struct ntx_guesses *g, struct ntx_err *err);
+int ntx_guesses_parse(const char *json, struct ntx_guesses *out, struct ntx_err *err);
+char *ntx_guesses_dump(const struct ntx_guesses *g); /* malloc'd */
+
+#endif
