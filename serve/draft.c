@@ -42,8 +42,9 @@ void ntx_draft_chances_drift(struct ntx_draft_chances *c)
 {
     for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++)
         c->held[k] += (ntx_draft_believed(k) * c->said[k] - c->held[k]) * DRIFT;
-    for (uint32_t d = 0; d < NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS; d++)
-        c->deep_held[0][d] += (c->deep_said[0][d] - c->deep_held[0][d]) * DRIFT;
+    for (uint32_t s = 0; s < NTX_DRAFT_SOURCES; s++)
+        for (uint32_t d = 0; d < NTX_DRAFT_DEPTHS; d++)
+            c->deep_held[s][d] += (c->deep_said[s][d] - c->deep_held[s][d]) * DRIFT;
 }
 
 static uint32_t deep(uint32_t depth)

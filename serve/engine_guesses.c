@@ -36,7 +36,7 @@ void ntx__engine_guesses_new(struct ntx_engine *e)
     uint64_t drafter = drafter_bytes(e);
     ntx_guesses_begin(&e->guesses, ntx_draft_believed);
     e->guesses.drafter_bytes = drafter;
-    if (!e->drafting || ntx_model_digest(e->l->gguf, e->l->fds, e->digest, &err)) {
+    if (!e->drafting || !e->l->gguf || ntx_model_digest(e->l->gguf, e->l->fds, e->digest, &err)) {
         *e->digest = 0;
         return;
     }

@@ -108,6 +108,8 @@ static void take_answers(void)
     static struct ntx_draft_chances chances;
     for (unsigned i = 0; i < NTX_DRAFT_KINDS; i++)
         chances.held[i] = chances.said[i] = 1;
+    for (unsigned i = 0; i < NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS; i++)
+        chances.deep_held[i / NTX_DRAFT_DEPTHS][i % NTX_DRAFT_DEPTHS] = chances.deep_said[i / NTX_DRAFT_DEPTHS][i % NTX_DRAFT_DEPTHS] = 1;
     for (uint32_t n = N_TEXT; n <= N_TEXT + 2; n++) {
         f = (struct ntx_draft_file){.part = &made, .told = true};
         f.text[n % NTX_DRAFTS_TEXTS].session = 3;

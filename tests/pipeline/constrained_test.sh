@@ -1,6 +1,7 @@
 #!/bin/bash
 # Answers that must be JSON of a schema, or keep to a grammar, are and do, at any temperature, streamed, with the daemons of a pipeline; with drafts they are the same.
 . "$(dirname "$0")/lib.sh"
+export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 demo=$(dirname "$0")/../../models/demo.gguf
 cat >"$tmp/schema" <<'END'
 {"type": "object", "additionalProperties": false, "required": ["name", "age", "tags"], "properties": {

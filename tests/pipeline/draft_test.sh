@@ -2,6 +2,7 @@
 # Text with drafts is the text without, byte for byte: greedy and sampled, with penalties, resident and streamed, K and V in both types; and where the text repeats, it
 # takes fewer passes.
 . "$(dirname "$0")/lib.sh"
+export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 demo=$(dirname "$0")/../../models/demo.gguf
 story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a"
 # both WHAT WHERE HOW...: the same command without and with drafts

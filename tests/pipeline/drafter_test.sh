@@ -2,6 +2,7 @@
 # A small model that guesses (--draft FILE): the text is the text without, byte for byte, whatever the settings, and however often the drafter is killed; it takes fewer
 # passes; and what cannot be a drafter is refused in one line.
 . "$(dirname "$0")/lib.sh"
+export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 models=$(dirname "$0")/../../models
 demo=$models/demo.gguf draft=$models/demo-draft.gguf
 story="Once upon a time there was a little girl who"

@@ -2,6 +2,7 @@
 # Text with drafts is the text without, whoever guesses, beside all that changes a pass or a draw: texts of several clients in one pass, groups of neurons left out,
 # masks of a grammar, layers skipped, K and V in Q8_0. draft_test.sh and drafter_test.sh have the samplers, budgets and deaths.
 . "$(dirname "$0")/lib.sh"
+export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 models=$(dirname "$0")/../../models
 demo=$models/demo.gguf small=$models/demo-draft.gguf
 ways=(lookup "$small" "lookup,$small")
@@ -50,3 +51,19 @@ for way in off "${ways[@]}"; do
     wait $up || fail "ntx up ended with $?"
 done
 echo "the same texts, whoever guessed"
+
+# What was learned is there for the next load, of the model and of its drafter; a file that cannot be believed is left, and said.
+one() { ntx run "$demo" "${prompts[1]}" --quiet --ctx 256 "${text[@]}" --temp 0 --ram 16M --draft "$small" 2>"$tmp/log"; }
+rm -rf "$tmp/cache"
+one >"$tmp/plain" || fail "first load: $(cat "$tmp/log")"
+learned=$(echo "$tmp"/cache/ntx/guesses/*.json)
+passes() { python3 -c 'import json, sys; print(int(json.load(open(sys.argv[1]))["ranks"][1]["passes"]))' "$learned"; }
+first=$(passes) || fail "nothing was kept: $learned"
+one >"$tmp/again" || fail "second load: $(cat "$tmp/log")"
+[ "$first" -ge 8 ] && [ "$(passes)" -gt "$first" ] || fail "the second load did not go on from the first: $first, $(passes) passes"
+same "$tmp/plain" "$tmp/again" "the text of the second load"
+echo '{"ntx_guesses": 1, "held": [1e999]}' >"$learned"
+one >"$tmp/again" || fail "a bad file: $(cat "$tmp/log")"
+same "$tmp/plain" "$tmp/again" "the text after a bad file"
+[ "$(passes)" -ge 8 ] || fail "a bad file was not replaced"
+echo "kept: $first passes, then $(passes)"

@@ -1,4 +1,5 @@
 /* What look-up proposes of a text, what it learns from it, and what a row more takes. */
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -91,6 +92,26 @@ static void learned(void)
     CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 0);
 }
 
+/* What holds near the text and not far from it is learned by depth; the other source learns nothing of it. */
+static void by_depth(void)
+{
+    const uint32_t kind = NTX_DRAFT_FILE_KINDS + 5;
+    struct ntx_draft d;
+    ntx_draft_chances(&chances);
+    CHECK(ntx_draft_chance(&chances, kind, 1, 0.5f) == 0.5 && ntx_draft_chance(&chances, kind, 9, 0.5f) == 0.5);
+    ntx_draft_root(&d, 'x', 7);
+    for (uint32_t i = 0; i < 9; i++)
+        ntx_draft_add(&d, i, kind, 'a', 0.5f);
+    for (int i = 0; i < 400; i++) {
+        ntx_draft_follow(&d, &chances, 0, i % 10 ? 'a' : 'b');
+        ntx_draft_follow(&d, &chances, 8, i % 10 ? 'b' : 'a');
+    }
+    double near = ntx_draft_chance(&chances, kind, 1, 0.5f), far = ntx_draft_chance(&chances, kind, 9, 0.5f), unseen = ntx_draft_chance(&chances, kind, 2, 0.5f);
+    CHECK_MSG(near > 0.75 && near <= 1 && far < 0.25 && unseen > 0.4 && unseen < 0.6, "%f %f %f", near, far, unseen);
+    CHECK(ntx_draft_chance(&chances, kind, 1, 1) == 1); /* no more than sure */
+    CHECK(fabs(ntx_draft_chance(&chances, 0, 9, 1) - 0.2) < 1e-6);
+}
+
 /* Two proposals for "..x": look-up has a, ab, abc; the drafter b, bc, and a (said 0.9), from which look-up's b and c become likelier than by themselves. */
 static void joined(void)
 {
@@ -178,6 +199,7 @@ int main(void)
     turns();
     looked_up();
     learned();
+    by_depth();
     joined();
     paced();
     return 0;
