@@ -53,7 +53,7 @@ done
 echo "the same texts, whoever guessed"
 
 # What was learned is there for the next load, of the model and of its drafter; a file that cannot be believed is left, and said.
-one() { ntx run "$demo" "${prompts[1]}" --quiet --ctx 256 "${text[@]}" --temp 0 --ram 16M --draft "$small" 2>"$tmp/log"; }
+one() { ntx run "$demo" "${prompts[1]}" --quiet --ctx 256 "${text[@]}" --temp 0 --ram 16M --draft "$small" --draft-nodes 12 2>"$tmp/log"; }
 rm -rf "$tmp/cache"
 one >"$tmp/plain" || fail "first load: $(cat "$tmp/log")"
 learned=$(echo "$tmp"/cache/ntx/guesses/*.json)

@@ -29,6 +29,7 @@ def watched(tmp):
     """One request to daemons of its own: all that was counted since the start is of it."""
     stats = os.path.join(tmp, "s")
     os.environ["NTX_RUNTIME"] = os.path.join(tmp, "rt")
+    os.environ["XDG_CACHE_HOME"] = os.path.join(tmp, "cache")
     with open(os.path.join(tmp, "up.log"), "w+") as log:
         up = subprocess.Popen([NTX, "up", DEMO, "--ctx", "256", "--draft", "lookup," + SMALL, "--draft-nodes", "12"], stderr=log)
         try:
