@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/commands.h"
 #include "common/util.h"
 #include "infer/drafter.h"
 #include "infer/kv.h"
+#include "model/digest.h"
 #include "plan/budget.h"
 #include "plan/machine.h"
 #include "shm/drafts.h"
@@ -143,6 +145,23 @@ static int drafter_bytes(const struct ntx_options *o, const struct ntx_outline *
     return rc;
 }
 
+/* What is kept of this model's guesses, where it has a file; the drafter's bytes tell whose they are. */
+static void learn_guesses(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a)
+{
+    char digest[NTX_DIGEST_TEXT];
+    struct ntx_err ignored = {0};
+    struct stat st = {0};
+    int fd = -1;
+    if (a->named || !ntx_draft_rows(o->load.draft, 1) || ntx_drafter_open(o, &fd, &ignored))
+        return;
+    if (fd >= 0 && fstat(fd, &st))
+        st.st_size = 0;
+    if (fd >= 0)
+        close(fd);
+    if (!ntx_model_digest(f->gguf, f->fds, digest, &ignored))
+        (void)ntx_guesses_load(digest, (uint64_t)st.st_size, &a->guesses, &ignored); /* else it is as is common */
+}
+
 /* As serve/load.c asks. */
 static int request(const struct ntx_options *o, const struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
 {
@@ -150,6 +169,8 @@ static int request(const struct ntx_options *o, const struct ntx_plan_answer *a,
         .plan = {.ram_bytes = o->load.ram, .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = o->load.threads, .max_rows = o->load.rows,
                  .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .multiply = multiply(o)},
         .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
+        .guesses = ntx_draft_rows(o->load.draft, 1) ? &a->guesses : NULL, .guess_nodes = o->load.draft_nodes,
+        .guess_way = !ntx_draft_file(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
     };
     if (a->here && !r->plan.ram_bytes)
         r->plan.ram_bytes = ntx_budget_default(0);
@@ -182,6 +203,8 @@ int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f
     int rc = ntx_outline_gguf(f->gguf, name, &a->model, err);
     if (!rc)
         rc = get_machine(o, a, err);
+    if (!rc)
+        learn_guesses(o, f, a);
     return rc ? rc : place(o, a, err);
 }
 
@@ -201,8 +224,10 @@ int ntx_cmd_plan(struct ntx_options *o)
         rc = refuse_lossy(o, &err);
     if (!rc)
         rc = get_machine(o, a, &err);
-    if (!rc)
+    if (!rc) {
+        learn_guesses(o, &f, a);
         rc = place(o, a, &err);
+    }
     if (!rc) {
         a->compat = o->compat;
         a->show_roof = o->roofline || o->compat;

@@ -71,6 +71,17 @@ static void print_rates(const struct ntx_plan_answer *a)
            duration(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->place.prefill.pass_s), d, sizeof d));
 }
 
+static void print_guesses(const struct ntx_plan_answer *a)
+{
+    const struct ntx_layout *p = &a->place;
+    char r[64];
+    const char *by = p->guess_known ? "as it was here before" : "if guesses hold as they commonly do";
+    if (p->guess_nodes)
+        printf("Guesses: %.1f tokens per pass of %u guesses: %s, %s.\n", p->guess_tokens, p->guess_nodes, rate(p->guess_tok_s, r, sizeof r), by);
+    else if (p->guess_tok_s > 0)
+        printf("Guesses: they do not pay here, %s.\n", by);
+}
+
 static void print_limit(const struct ntx_plan_answer *a)
 {
     const struct ntx_forecast *f = &a->place.decode;
@@ -115,6 +126,7 @@ void ntx__plan_print_words(const struct ntx_plan_answer *a)
     print_fit(a);
     if (a->place.predicted) {
         print_rates(a);
+        print_guesses(a);
         print_limit(a);
         print_advice(a);
     } else {

@@ -45,6 +45,29 @@ static void sum_up(const struct ntx_hw *hw, const struct ntx_outline *o, const s
                    !ntx_predict(hw, &many, &l->prefill);
 }
 
+static double guess_rate(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, double tokens)
+{
+    struct ntx_load_bytes load;
+    struct ntx_forecast f;
+    return ntx_plan_load(m, p, rows, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &load) && !ntx_predict(hw, &load, &f) ? tokens / f.pass_s : 0;
+}
+
+/* The number of guesses that gives the most tokens a second, or the one that was asked for. */
+static void guess(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p, const struct ntx_place_request *r, struct ntx_layout *l)
+{
+    uint32_t most = NTX_MIN(r->guess_nodes ? r->guess_nodes : NTX_GUESS_RANKS, NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows), 1u) - 1);
+    double tokens = 1;
+    for (uint32_t n = 0; n <= most; n++) {
+        tokens += n ? ntx_guesses_gain(r->guesses, r->guess_way, n - 1, &l->guess_known) : 0;
+        double rate = n < most && r->guess_nodes ? 0 : guess_rate(hw, m, p, n + 1, tokens);
+        if (rate <= l->guess_tok_s)
+            continue;
+        l->guess_nodes = n;
+        l->guess_tokens = tokens;
+        l->guess_tok_s = rate;
+    }
+}
+
 static void note_small_gpu(const struct ntx_plan *p, struct ntx_layout *l)
 {
     char need[32], have[32];
@@ -75,6 +98,8 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
         return rc;
     sum_up(hw, o, p, out);
     note_small_gpu(p, out);
+    if (r->guesses && out->predicted)
+        guess(hw, o->model, p, r, out);
     ntx_plan_free(p);
     return 0;
 }

@@ -2,6 +2,7 @@
 #ifndef NTX_PLAN_PLACE_H
 #define NTX_PLAN_PLACE_H
 
+#include "plan/guesses.h"
 #include "plan/hw.h"
 #include "plan/outline.h"
 #include "plan/plan.h"
@@ -11,6 +12,8 @@ struct ntx_place_request {
     struct ntx_plan_request plan; /* ram_bytes 0: the profile's memory less 15 %; threads 0: as in the profile. Its hw is not looked at. other_bytes: beside the outline's */
     uint32_t logits_rows;         /* that guesses want */
     uint64_t vram;                /* 0: the GPU's less 8 %; UINT64_MAX: none */
+    const struct ntx_guesses *guesses; /* what was learned of them; NULL: nobody guesses */
+    uint32_t guess_way, guess_nodes; /* who does; so many for each pass, 0: as many as pay */
     bool smallest;                /* the smallest budget is wanted, too */
 };
 
@@ -23,6 +26,9 @@ struct ntx_layout {
     bool on_device;                           /* a GPU computes, and has the KV */
     bool predicted;                           /* the profile had all that was needed: */
     struct ntx_forecast decode, prefill;      /* of one row, and of as many as a pass has */
+    uint32_t guess_nodes;                     /* with guesses: so many for a pass; 0: they do not pay. */
+    double guess_tokens, guess_tok_s;         /*   Tokens that a pass gives then, and a second; 0: nobody guesses, or no prediction */
+    bool guess_known;                         /*   from what was seen of this model, not from what is common */
     char note[200];                           /* why a GPU that is there is not used; "": it is, or there is none */
 };
 
