@@ -174,6 +174,7 @@ static int request(const struct ntx_options *o, const struct ntx_plan_answer *a,
     };
     if (a->here && !r->plan.ram_bytes)
         r->plan.ram_bytes = ntx_budget_default(0);
+    r->plan.kv_ram = o->load.kv_ram;
     int rc = ntx_kv_type_of(o->load.kv_type, &a->model.model->hp, &r->plan.kv_type, err);
     return rc || a->named ? rc : drafter_bytes(o, &a->model, &r->plan.other_bytes, err);
 }

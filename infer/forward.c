@@ -373,6 +373,13 @@ static int multiply(struct ntx_forward *f, const struct ntx__run *r)
     return rc ? rc : f->back->multiply(f, p, n, &in);
 }
 
+/* Those that lie in a file have come. */
+static int kv_there(struct ntx_forward *f)
+{
+    int rc = ntx_kv_pass_wants(f->b->rows->kv, f->layer);
+    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of layer %u cannot be read back: %s; look at the drive of --state", f->layer, strerror(-rc)) : 0;
+}
+
 static int run(struct ntx_forward *f, const struct ntx__run *r)
 {
     static int (*const all[NTX__RUN_KINDS])(struct ntx_forward *, const struct ntx__run *) = {
@@ -380,10 +387,10 @@ static int run(struct ntx_forward *f, const struct ntx__run *r)
     };
     switch (r->kind) {
     case NTX__ROWS: return f->back->rows(f, r);
-    case NTX__ATTEND: return f->back->attend(f, r);
+    case NTX__ATTEND: return kv_there(f) ? -EIO : f->back->attend(f, r);
     case NTX__CONV: return f->back->conv(f, r);
     case NTX__DELTA: return f->back->delta(f, r);
-    case NTX__CHOOSE: return f->back->choose(f, r);
+    case NTX__CHOOSE: return kv_there(f) ? -EIO : f->back->choose(f, r);
     case NTX__POOL: return f->back->pool(f, r);
     default: return all[r->kind](f, r);
     }
@@ -463,8 +470,10 @@ static int run_pass(struct ntx_forward *f)
     if (f->watched)
         ntx__watch_embedded(f);
     rc = f->back->begin ? f->back->begin(f) : 0;
-    for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++)
+    for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++) {
         rc = run_layer(f);
+        ntx_kv_pass_done(f->b->rows->kv, f->layer);
+    }
     if (!rc)
         rc = run_output(f);
     return f->back->end ? f->back->end(f, rc) : rc;
@@ -488,6 +497,15 @@ static void reset(struct ntx_forward *f)
     }
 }
 
+/* Of each sequence as far as its last row. */
+static void begin_kv(const struct ntx_batch *b)
+{
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        if (i + 1 == b->n_rows || b->rows[i + 1].kv != b->rows[i].kv)
+            ntx_kv_pass_add(b->rows[i].kv, ntx_row_slot(&b->rows[i]) + 1);
+    ntx_kv_pass_begin(b->rows->kv);
+}
+
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
 {
     struct ntx_weights *w = f->c.weights;
@@ -497,7 +515,9 @@ int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
     if (rc || (rc = ntx__recur_begin(f)) || (rc = w->ops->begin(w, b->pass)))
         return rc;
     reset(f);
+    begin_kv(b);
     rc = run_pass(f);
+    ntx_kv_pass_end(b->rows->kv);
     if (!rc)
         ntx__recur_end(f);
     w->ops->end(w);

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "common/util.h"
+#include "infer/kv_file.h"
 
 enum { ALL, WINDOW, KINDS, NONE = KINDS };
 
@@ -39,6 +40,7 @@ struct ntx_kv_pool {
     bool (*give_up)(void *keeper), (*give_up_mark)(void *keeper);
     void *keeper;
     struct ntx_recur_pool *recur;
+    struct ntx_kv_file *file; /* NULL: all is in memory */
 };
 
 struct ntx_kv_seq {
@@ -157,8 +159,8 @@ static uint64_t kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, 
 
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s)
 {
-    uint64_t bytes, states;
-    return s->blocks == UINT32_MAX || __builtin_mul_overflow(ntx_recur_bytes(hp) / 2, s->states, &states) || __builtin_add_overflow(kind_bytes(hp, type, s, ALL), kind_bytes(hp, type, s, WINDOW), &bytes) ||
+    uint64_t bytes, states, all = kind_bytes(hp, type, s, ALL);
+    return s->blocks == UINT32_MAX || __builtin_mul_overflow(ntx_recur_bytes(hp) / 2, s->states, &states) || __builtin_add_overflow(s->ram ? NTX_MIN(all, s->ram) : all, kind_bytes(hp, type, s, WINDOW), &bytes) ||
                    __builtin_add_overflow(bytes, states, &bytes) ? UINT64_MAX : bytes;
 }
 
@@ -226,9 +228,110 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
         free(p->space[k].users);
         free(p->space[k].kept);
     }
+    ntx_kv_file_free(p->file);
     ntx_recur_pool_free(p->recur);
     free(p->layer);
     free(p);
+}
+
+/* ---- in a file */
+
+/* What layers read that keep all positions, be it another's. */
+static int make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, uint64_t block_bytes, struct ntx_kv_layout *out)
+{
+    size_t *before = calloc(p->n_layers, sizeof *before), *row = calloc(p->n_layers, sizeof *row);
+    *out = (struct ntx_kv_layout){.block_bytes = block_bytes, .n_blocks = n_blocks, .cluster = NTX_KV_CLUSTER, .n_layers = p->n_layers, .before = before, .row = row};
+    for (uint32_t l = 0; before && row && l < p->n_layers; l++) {
+        const struct layer_kv *k = &p->layer[p->layer[l].of];
+        before[l] = NTX_KV_BLOCK * k->before;
+        row[l] = k->kind == ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0;
+    }
+    return before && row ? 0 : -ENOMEM;
+}
+
+static void free_layout(struct ntx_kv_layout *l)
+{
+    free((void *)l->before);
+    free((void *)l->row);
+}
+
+/* Of a pool that is not there yet. */
+static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, struct ntx_kv_layout *out)
+{
+    struct ntx_kv_pool p = {.type = type, .n_layers = count_layers(hp), .ring = s->ring};
+    *out = (struct ntx_kv_layout){.block_bytes = 0};
+    int rc = make_places(&p, hp);
+    if (!rc)
+        rc = make_layout(&p, s->blocks, layers_bytes(hp, type, s->window_blocks ? ALL : BOTH), out);
+    free(p.layer);
+    return rc;
+}
+
+int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *s, struct ntx_err *err)
+{
+    struct ntx_kv_layout l;
+    char have[32], need[32];
+    if (!ram || s->blocks == UINT32_MAX || kind_bytes(hp, type, s, ALL) <= ram)
+        return 0;
+    if (hp->v_is_k)
+        return ntx_err_set(err, -ENOTSUP, "--kv-ram: a %s model keeps K of several positions beside the others, all of it in memory: leave it out", hp->arch);
+    int rc = layout_of(hp, type, s, &l);
+    uint64_t least = rc ? 0 : ntx_kv_file_least(&l);
+    free_layout(&l);
+    if (rc)
+        return ntx_err_set(err, rc, "no memory");
+    if (least > ram)
+        return ntx_err_set(err, -ENOSPC, "--kv-ram: %s is too little for this context: two layers' K and V and what is being written take %s (%llu bytes)", ntx_format_size(ram, have, sizeof have),
+                           ntx_format_size(least, need, sizeof need), (unsigned long long)least);
+    s->ram = ram;
+    return 0;
+}
+
+uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t positions)
+{
+    struct ntx_kv_layout l;
+    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l) ? ntx_kv_file_reads(&l, (uint32_t)blocks_of(positions), s->ram) : 0;
+    if (s->ram)
+        free_layout(&l);
+    return bytes;
+}
+
+int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, struct ntx_err *err)
+{
+    const struct space *x = &p->space[ALL];
+    struct ntx_kv_layout l;
+    int fd = make_layout(p, x->n_blocks, x->block_bytes, &l) ? ntx_err_set(err, -ENOMEM, "no memory") : ntx_kv_file_open(dir, x->bytes, err);
+    int rc = fd < 0 ? fd : ntx_kv_file_new(fd, x->base, &l, ram, &p->file, err);
+    free_layout(&l);
+    return rc;
+}
+
+struct ntx_kv_file *ntx_kv_pool_file(const struct ntx_kv_pool *p) { return p->file; }
+
+void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    if (s->pool->file)
+        ntx_kv_file_add(s->pool->file, s->blocks[ALL], NTX_MIN((uint32_t)blocks_of(n_tokens), s->n_blocks[ALL]));
+}
+
+void ntx_kv_pass_begin(const struct ntx_kv_seq *any)
+{
+    if (any->pool->file)
+        ntx_kv_file_begin(any->pool->file);
+}
+
+int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer) { return any->pool->file ? ntx_kv_file_wants(any->pool->file, layer) : 0; }
+
+void ntx_kv_pass_done(const struct ntx_kv_seq *any, uint32_t layer)
+{
+    if (any->pool->file)
+        ntx_kv_file_done(any->pool->file, layer);
+}
+
+void ntx_kv_pass_end(const struct ntx_kv_seq *any)
+{
+    if (any->pool->file)
+        ntx_kv_file_end(any->pool->file);
 }
 
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p)

@@ -41,13 +41,21 @@ struct ntx_kv_shape { /* of a pool */
     uint32_t blocks;        /* of layers that keep all positions */
     uint32_t window_blocks; /* of layers with a window; 0: they keep all positions like the others */
     uint32_t ring;          /* window blocks of a session at most: positions are NTX_KV_BLOCK * ring apart where they share a place */
+    uint64_t ram;           /* memory for blocks of layers that keep all positions, where they take more: then they lie in a file (kv_file.h). 0: they are in memory */
     uint32_t states;        /* sides of recurrent states, where the model keeps such (recur.h): two for each session, two more for snapshots */
 };
 /* For so many sessions of ctx tokens, and shorter ones in their place: all that it needs where passes have at most so many rows. `all`: every layer keeps all
  * positions. blocks UINT32_MAX: that many are not possible. */
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all);
-uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* UINT64_MAX: more than that */
+uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* of memory; UINT64_MAX: more than that */
+/* shape->ram becomes `ram` where less than all blocks fit into that. -ENOSPC: a pass cannot do with so little. -ENOTSUP: such a model keeps all in memory. */
+int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *shape, struct ntx_err *err);
+/* What a pass reads from the file, at so many positions of one sequence. */
+uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, uint32_t positions);
 int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
+/* Before its first block is taken: its blocks lie in an unnamed file in `dir` and have shape.ram of memory. */
+int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, struct ntx_err *err);
+struct ntx_kv_file *ntx_kv_pool_file(const struct ntx_kv_pool *p); /* NULL: all is in memory */
 void ntx_kv_pool_free(struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p); /* of those that keep all positions: taken or promised */
@@ -93,6 +101,13 @@ void ntx_kv_restored(struct ntx_kv_seq *s, uint32_t n_tokens);
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool: those that it has taken */
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
+/* A pass, where blocks lie in a file (nothing to do elsewhere): what it reads of each of its sequences, its begin, its layers, its end. wants: 0 once the layer's K and V are
+ * in memory, -EIO where they cannot be read. */
+void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t n_tokens);
+void ntx_kv_pass_begin(const struct ntx_kv_seq *any);
+int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer);
+void ntx_kv_pass_done(const struct ntx_kv_seq *any, uint32_t layer);
+void ntx_kv_pass_end(const struct ntx_kv_seq *any);
 /* What a head has in a layer of the block that position pos is in. */
 void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);
 void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);

@@ -29,7 +29,7 @@ static uint64_t vram_of(const struct ntx_hw *hw, const struct ntx_outline *o, co
 static void sum_up(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_plan *p, struct ntx_layout *l)
 {
     struct ntx_load_bytes one, many;
-    uint32_t text = NTX_MIN(p->ctx, NTX_PLAN_TEXT);
+    uint32_t text = ntx_plan_text(p);
     uint64_t kept = p->bytes_kv + p->bytes_host;
     l->bytes[NTX_TIER_DEVICE] = p->bytes_device;
     l->bytes[NTX_TIER_HOST] = p->bytes_host;

@@ -276,7 +276,7 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     o->classes = ntx__plan_classes(o->chunks, NTX_FRAME_CLASSES);
     o->shape = (struct ntx__shape){
         .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
-        .kv_all = p->r->kv_all, .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p), .slices = ntx_forward_slices(p->m, o->chunks),
+        .kv_all = p->r->kv_all, .kv_ram = p->r->kv_ram, .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p), .slices = ntx_forward_slices(p->m, o->chunks),
     };
     ntx__plan_groups(o->chunks, 0, &o->window);
     if (stopped(p))
@@ -333,7 +333,9 @@ static int choose(struct planner *p, struct option *best)
 static int refuse(const struct planner *p)
 {
     char need[32], have[32], kv[32];
-    const struct ntx_kv_shape shape = ntx_kv_shape_for(&p->m->hp, least_ctx(p), NTX_MAX(p->r->sessions, 1u), least_rows(p), p->r->kv_all);
+    struct ntx_kv_shape shape = ntx_kv_shape_for(&p->m->hp, least_ctx(p), NTX_MAX(p->r->sessions, 1u), least_rows(p), p->r->kv_all);
+    if (ntx_kv_shape_limit(&p->m->hp, p->r->kv_type, p->r->kv_ram, &shape, p->err))
+        return p->err->code;
     uint64_t kv_bytes = ntx_kv_shape_bytes(&p->m->hp, p->r->kv_type, &shape);
     if (p->smallest == UINT64_MAX && p->listed)
         return ntx_err_set(p->err, -ENOMEM, "the smallest memory budget that would do is more than %s (%llu bytes), for the lists of the model's chunks alone; the "

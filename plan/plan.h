@@ -44,6 +44,7 @@ struct ntx_plan_request {
     uint64_t chunk_bytes;    /* 0: planner's choice */
     uint32_t ring_slots;     /* 0: planner's choice */
     enum ntx_kv_type kv_type;
+    uint64_t kv_ram;         /* of KV of all positions so much is in memory, the rest in a file; 0: all */
     bool kv_all;             /* layers with a window keep all positions, too */
     struct ntx_ffn_mode ffn; /* but for off: groups of a packed model's neurons are read when rows use them */
     bool prefetch;           /* keep some frames for experts that are read on predictions */
@@ -91,6 +92,7 @@ void ntx_plan_free(struct ntx_plan *p);
 uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r);
 
 #define NTX_PLAN_TEXT 256u /* tokens of KV that a prediction of decoding assumes attention to read, where the context has them */
+uint32_t ntx_plan_text(const struct ntx_plan *p); /* that many; or, where K and V lie in a file in part, the whole context: who asks for that has long texts */
 
 /* What a pass of `rows` rows, the last of which sees `positions` tokens, reads from where. False where nobody can tell before the text is there: groups of a
  * packed model on demand. Experts are taken to be chosen evenly. */

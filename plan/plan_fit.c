@@ -27,7 +27,14 @@ uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes)
     return n_desc ? (uint32_t)NTX_MAX(inflight / slot_bytes + 1, 2u) : 0;
 }
 
-struct ntx_kv_shape ntx__plan_kv(const struct ntx__shape *s) { return ntx_kv_shape_for(&s->model->hp, s->ctx, s->sessions, s->rows, s->kv_all); }
+/* What cannot be is said once the plan stands. */
+struct ntx_kv_shape ntx__plan_kv(const struct ntx__shape *s)
+{
+    struct ntx_kv_shape shape = ntx_kv_shape_for(&s->model->hp, s->ctx, s->sessions, s->rows, s->kv_all);
+    struct ntx_err ignored = {0};
+    (void)ntx_kv_shape_limit(&s->model->hp, s->kv_type, s->kv_ram, &shape, &ignored);
+    return shape;
+}
 
 static uint32_t count_files(const struct ntx_model *m)
 {

@@ -53,6 +53,7 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);
     l.kv_bytes = (double)positions / NTX_KV_BLOCK * (double)ntx_kv_block_bytes(&m->hp, p->kv_type) + (double)ntx_recur_bytes(&m->hp);
+    l.kv_read_bytes = (double)ntx_kv_shape_reads(&m->hp, p->kv_type, &p->kv, positions);
     *out = l;
     return true;
 }
@@ -70,13 +71,15 @@ static void predict_blocks(const struct ntx_model *m, const struct ntx_hw *hw, s
     p->block_token_s = (last.pass_s - first.pass_s) / (p->ctx - p->max_rows) * part;
 }
 
+uint32_t ntx_plan_text(const struct ntx_plan *p) { return p->kv.ram ? p->ctx : NTX_MIN(p->ctx, NTX_PLAN_TEXT); }
+
 void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
 {
     struct ntx_load_bytes l;
     struct ntx_forecast f;
     p->predicted_tok_s = p->block_s = p->block_token_s = 0;
     p->limit = "";
-    if (!hw || !ntx_plan_load(m, p, 1, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &l) || ntx_predict(hw, &l, &f))
+    if (!hw || !ntx_plan_load(m, p, 1, ntx_plan_text(p), &l) || ntx_predict(hw, &l, &f))
         return;
     p->predicted_tok_s = 1 / f.pass_s;
     p->limit = f.limit;

@@ -90,7 +90,7 @@ static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_
     double late = ntx_hw_stream_bps(hw, l->late_read_bytes ? l->late_read_bytes : l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
     double ram = ntx_hw_ram_bps(hw, 0), attend = l->kv_on_device ? hw->gpu.bps : ntx_hw_ram_bps(hw, l->threads);
     struct ntx_forecast f = {.copied = share};
-    f.drive_s = streamed > 1 ? streamed / drive : 0; /* else it is rounding */
+    f.drive_s = (streamed > 1 ? streamed / drive : 0) + (drive > 0 ? l->kv_read_bytes / drive : 0); /* a byte of weights is rounding */
     f.late_s = l->late_bytes > 0 ? l->late_bytes / late : 0;
     f.memory_s = ram > 0 ? (host + 2 * storage + (l->kv_on_device ? 0 : l->kv_bytes)) / ram : 0;
     f.h2d_s = share > 0 ? share * (host + storage) / hw->gpu.h2d_bps : 0;

@@ -9,7 +9,7 @@
  *
  *   pass = max(drive, memory, h2d, compute) + late
  *
- * drive    streamed bytes / the rate at which reads of that size come when they are multiplied at once (ntx_hw_stream_bps): prefetched, so they overlap all else
+ * drive    streamed bytes, and K and V that are not in memory, / the rate at which reads of that size come when they are multiplied at once (ntx_hw_stream_bps): prefetched, so they overlap all else
  * memory   what crosses the memory's bus: resident bytes once, streamed ones twice (the drive's DMA writes them, the CPU reads them)
  * h2d      bytes that are copied to the GPU
  * compute  in sequence, since a layer needs the one before: the GPU's part, the CPU's part (kernel rates per type and row count),
@@ -40,6 +40,7 @@ struct ntx_load_bytes {
     double bytes[NTX_N_TIERS][NTX_TYPE_LIMIT]; /* weights that one pass multiplies by */
     double late_bytes;                         /* of the storage tier: known too late to overlap */
     double kv_bytes;                           /* that attention reads */
+    double kv_read_bytes;                      /* of them, those that come from the drive first, ahead of their layers */
     bool kv_on_device;
     uint64_t read_bytes;                       /* size of a streamed read; 0: 512 KiB */
     uint64_t late_read_bytes;                  /* size of a late one; 0: the same */

@@ -70,7 +70,7 @@ int ntx_settings_keep(const struct ntx_settings *t, void *of);
 void ntx_settings_drop(const struct ntx_settings *t, void *of);
 
 struct ntx_load_settings { /* Load in ntx.proto tells what each means */
-    uint64_t ram, vram, chunk, state_max;
+    uint64_t ram, vram, chunk, state_max, kv_ram;
     uint32_t ctx, threads, sessions, rows, ring;
     const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft, *state;
     double link_nvme, link_h2d;

@@ -70,6 +70,10 @@ static const struct ntx_setting load_rows[] = {
               "must be the user ntx's alone; under the unit it lies below /var/lib/ntx. What is in it tells what was asked, as memory does."},
     {"state-max", 0, "SIZE", "bytes of the files in --state DIR together (default 20G)",
      .kind = NTX_SET_SIZE, LOAD(state_max, state_max), CONF("prefix", "state_max", "20G"), .about = "Bytes of these files together."},
+    {"kv-ram", 0, "SIZE", "keep at most so much of keys and values in memory (part of --ram), and older ones in an unnamed file in --state DIR, read ahead for each pass: for contexts beyond memory "
+     "(default: all in memory; changes no output)", .kind = NTX_SET_SIZE, LOAD(kv_ram, kv_ram), CONF("prefix", "kv_ram", "0"),
+     .about = "At most so many bytes of keys and values are in memory (they are part of ram), older ones in an unnamed file in the directory `state`, read ahead for each pass.\n"
+              "0: all are in memory. It changes no output."},
     {"trace-experts", 0, NULL, "event traces name the experts that each layer wants, which tells something about the text",
      .kind = NTX_SET_FLAG, LOAD(trace_experts, trace_experts)},
     {"chunk", 0, "SIZE", "bytes of a chunk at most (default: planned)", .kind = NTX_SET_SIZE, LOAD(chunk, chunk_bytes)},

@@ -157,6 +157,8 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     l->ram_bytes = r->set.ram ? r->set.ram : ntx_budget_default(r->reclaim_bytes);
     if (!l->ram_bytes)
         return ntx_budget_nothing(err);
+    if (r->set.kv_ram && !*r->set.state)
+        return ntx_err_set(err, -EINVAL, "--kv-ram keeps older keys and values in a file: say in which directory with --state DIR (ntx.conf: state under [prefix])");
     struct ntx_err ignored = {0};
     struct ntx_hw hw;
     bool have = !ntx_hw_find(&hw, &ignored);
@@ -180,6 +182,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     struct ntx_plan_request q = {
         .kv_type = kv_type,
         .kv_all = keeps_all_kv(r, l),
+        .kv_ram = r->set.kv_ram,
         .ffn = l->ffn,
         .prefetch = !r->set.no_prefetch,
         .ram_bytes = l->ram_bytes,
@@ -197,6 +200,9 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     };
     rc = ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc)
+        return rc;
+    struct ntx_kv_shape kv = l->plan->kv;
+    if ((rc = ntx_kv_shape_limit(&l->model->hp, kv_type, r->set.kv_ram, &kv, err)))
         return rc;
     take_clients(r, l);
     return ntx__load_plan_gpu(r, l, &q, err);
@@ -306,6 +312,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
     if (l->drafter_fd >= 0 && (rc = ntx_drafts_make(epoch, l->plan->ctx, &l->drafts, err)))
         return rc;
     if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, &l->plan->kv, &l->kv, err)))
+        return rc;
+    if (l->plan->kv.ram && (rc = ntx_kv_pool_spill(l->kv, l->set.state, l->plan->kv.ram, err)))
         return rc;
     return ntx__load_build_gpu(l, err);
 }

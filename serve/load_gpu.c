@@ -40,6 +40,8 @@ static int try_kind(const struct ntx_load_request *r, struct ntx_loaded *l, cons
         return ntx_err_set(why, -ENOTSUP, "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)");
     if (!strcmp(r->set.kv_type, ntx_kv_type_name(NTX_KV_Q4_0)))
         return ntx_err_set(why, -ENOTSUP, "KV in q4_0 has no kernels there");
+    if (r->set.kv_ram)
+        return ntx_err_set(why, -ENOTSUP, "its KV lies in its own memory, which --kv-ram does not reach");
     return ntx_gpu_back_open(k, &l->back, why);
 }
 

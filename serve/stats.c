@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "infer/kv_file.h"
 #include "serve/load.h"
 #include "ntx_version.h"
 
@@ -94,6 +95,18 @@ static void set_real(json_t *j, const char *key, double v)
     json_object_set_new(j, key, json_real(v));
 }
 
+/* Where older K and V lie in a file: since the model was loaded. */
+static void add_kv_file(json_t *j, const struct ntx_loaded *l)
+{
+    if (!l->kv || !ntx_kv_pool_file(l->kv))
+        return;
+    const struct ntx_kv_file_stats s = ntx_kv_file_stats(ntx_kv_pool_file(l->kv));
+    set_int(j, "kv_ram", l->plan->kv.ram);
+    set_int(j, "kv_read_bytes", s.read_bytes);
+    set_int(j, "kv_held_most", s.held_most);
+    set_real(j, "kv_wait_s", (double)s.waited_ns / 1e9);
+}
+
 int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
 {
     const struct ntx_plan *p = l->plan;
@@ -118,6 +131,7 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     set_int(j, "ctx", p->ctx);
     set_str(j, "kv_type", ntx_kv_type_name(p->kv_type));
     set_int(j, "bytes_kv", p->bytes_kv);
+    add_kv_file(j, l);
     set_int(j, "bytes_model", p->bytes_model);
     set_int(j, "bytes_device", p->bytes_device);
     set_int(j, "bytes_host", p->bytes_host);

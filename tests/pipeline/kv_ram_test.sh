@@ -1,0 +1,43 @@
+#!/bin/bash
+# Contexts beyond memory: --kv-ram SIZE. What is written is the same, however little of K and V is in memory, and what is in memory stays below what was said.
+. "$(dirname "$0")/lib.sh"
+model "$tmp/m.gguf" --layers 16 --embd 128 --heads 2 --kv 2 --head-dim 64 --ff 128 --type Q8_0 --ctx 4096 --seed 5
+long=$(head -c 3000 "$NTX_SOURCE/README.md")
+
+# answer OUT [options]
+answer() {
+    local out=$1; shift
+    ntx run "$tmp/m.gguf" --raw "$long" -n 24 --temp 0 --ctx 4096 --rows 128 --quiet --stats "$tmp/stats" "$@" >"$out" 2>"$tmp/err" || fail "run $*: $(cat "$tmp/err")"
+}
+refused() { # STATUS WORDS [options]
+    local words=$1; shift
+    ntx run "$tmp/m.gguf" --raw x -n 1 --ctx 4096 "$@" >/dev/null 2>"$tmp/err" && fail "not refused: $*"
+    [ "$(wc -l <"$tmp/err")" = 1 ] && grep -q -- "$words" "$tmp/err" || fail "$*: $(cat "$tmp/err")"
+}
+[ "$(stat -f -c %T "$tmp")" != tmpfs ] || skip "$tmp lies in memory"
+
+for type in f16 q8_0; do
+    answer "$tmp/whole" --kv-type $type
+    [ -z "$(stat_of "$tmp/stats" kv_ram)" ] || fail "a file where nobody asked for one"
+    ram=$([ $type = f16 ] && echo 10485760 || echo 6291456)
+    answer "$tmp/part" --kv-type $type --kv-ram $ram --state "$tmp/kept"
+    same "$tmp/whole" "$tmp/part" "$type with --kv-ram"
+    [ "$(stat_of "$tmp/stats" kv_read_bytes)" -gt $((8 * ram)) ] || fail "$type: read back: $(stat_of "$tmp/stats" kv_read_bytes)"
+    [ "$(stat_of "$tmp/stats" kv_held_most)" -le $ram ] || fail "$type: held $(stat_of "$tmp/stats" kv_held_most) of $ram"
+done
+answer "$tmp/whole"
+rm -f "$tmp"/kept/*.prefix
+answer "$tmp/part" --kv-ram 10M --state "$tmp/kept" --draft lookup
+same "$tmp/whole" "$tmp/part" "with guesses"
+answer "$tmp/part" --kv-ram 10M --state "$tmp/kept" # goes on from the file that the run before wrote
+[ "$(stat_of "$tmp/stats" cached_tokens)" -gt 1000 ] || fail "cached tokens: $(stat_of "$tmp/stats" cached_tokens)"
+same "$tmp/whole" "$tmp/part" "from a file of state"
+[ -z "$(find "$tmp/kept" -type f ! -name '*.prefix')" ] || fail "left behind: $(ls -la "$tmp/kept")"
+answer "$tmp/part" --kv-ram 1G --state "$tmp/kept" # more than it takes: there is no file
+[ -z "$(stat_of "$tmp/stats" kv_ram)" ] || fail "a file where all fits into memory"
+
+refused 'in which directory with --state DIR' --kv-ram 10M
+refused 'too little for this context: .* take 8\.' --kv-ram 1M --state "$tmp/kept"
+refused 'No such file' --kv-ram 10M --state "$tmp/none/there"
+[ "$(stat -f -c %T /dev/shm)" != tmpfs ] || { mkdir "/dev/shm/ntx-test-$$" && cleanup+=("rm -rf /dev/shm/ntx-test-$$"); refused 'lies in memory itself' --kv-ram 10M --state "/dev/shm/ntx-test-$$"; }
+finish "K and V beyond memory"
