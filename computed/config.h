@@ -3,7 +3,7 @@
  *     [model]    path also, and the settings of a load that proto/settings_load.c says belong here
  *     [links]    the same
  *     [clients]  max per_user idle stall admin share queue_wait stop_grace
- *     [prefix]   file, and the settings of a load that belong here: state state_max
+ *     [prefix]   file, and the settings of a load that belong here: state state_max kv_ram
  *     [metrics]  listen
  *
  * INI: "key = value", comments begin with '#' or ';' at the start of a line or with " ;" behind a value. Every key may be left out.

@@ -167,7 +167,7 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
         return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
     if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
         return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
-    if (c->server->c.service && m->state && *m->state)
+    if (c->server->c.service && ((m->state && *m->state) || m->kv_ram))
         return ntx_err_set(err, -EPERM, "where this service keeps state is said in its ntx.conf ([prefix] state), not by --state");
     if (administers(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
         return 0;

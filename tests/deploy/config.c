@@ -42,6 +42,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_STR(a->prefix_file, b->prefix_file);
     CHECK_STR(a->load.state, b->load.state);
     CHECK_EQ(a->load.state_max, b->load.state_max);
+    CHECK_EQ(a->load.kv_ram, b->load.kv_ram);
     CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
     CHECK_STR(a->admin, b->admin);
     CHECK_STR(a->metrics_listen, b->metrics_listen);
@@ -72,7 +73,7 @@ static void values(const struct dir *d)
     write_file(d->file,
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
                "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
-               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = /var/lib/ntx/prefixes\nstate_max = 5G\n[metrics]\nlisten = 127.0.0.1:9464\n"
+               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = /var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
                "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
@@ -99,6 +100,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.prefix_file, "/etc/ntx/system.txt");
     CHECK_STR(c.load.state, "/var/lib/ntx/prefixes");
     CHECK_EQ(c.load.state_max, 5ull << 30);
+    CHECK_EQ(c.load.kv_ram, 2ull << 30);
     CHECK(c.load.no_prefix_cache);
     CHECK(!c.queue_wait);
     CHECK_EQ(c.stop_grace_ms, 5000);
@@ -198,7 +200,7 @@ static void shipped(const struct dir *d)
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
     ntx_config_free(&c);
-    CHECK_EQ(keys, 31);
+    CHECK_EQ(keys, 32);
 }
 
 /* The shipped file is what the table of settings makes of itself. */
