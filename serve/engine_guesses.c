@@ -21,11 +21,13 @@ static const struct ntx_guess_place *place(const struct ntx_engine *e)
     return ntx_guesses_place(&e->guesses, ntx__engine_guess_way(e), e->l->plan->threads, e->l->plan->bytes_storage);
 }
 
-/* A turn goes on where the one before ended: what did not pay then is tried again when its rest is over. */
+/* A turn goes on where the one before ended: what did not pay then is tried again when its rest is over. That it paid in memory is not believed, where what a few short
+ * passes took decided it: that is tried anew. */
 static void resume(struct ntx_engine *e, const struct ntx_guess_place *p)
 {
     e->pace = (struct ntx_pace){p->pace[0], p->pace[1], p->pace[2], p->pace[3], p->pace[4]};
-    if (e->l->set.draft_nodes || p->rate[p->on] <= 0)
+    bool doubtful = p->on && !e->l->plan->geo.n_sched;
+    if (e->l->set.draft_nodes || p->rate[p->on] <= 0 || doubtful)
         return;
     e->turn = (struct ntx_draft_turn){.on = p->on, .rate = {p->rate[0], p->rate[1]}, .left = NTX_MAX(p->left, 1u), .rest = NTX_MAX(p->rest, e->turn.rest)};
 }
