@@ -168,7 +168,7 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
     if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
         return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
     if (c->server->c.service && ((m->state && *m->state) || m->kv_ram))
-        return ntx_err_set(err, -EPERM, "where this service keeps state is said in its ntx.conf ([prefix] state), not by --state");
+        return ntx_err_set(err, -EPERM, "where this service keeps state, and how much of K and V it has in memory, is said in its ntx.conf ([prefix] state, kv_ram), not by --state or --kv-ram");
     if (administers(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
         return 0;
     return ntx_err_set(err, -EPERM, "--ram %s is more than the %s that this service may use ([model] ram in its ntx.conf): ask for less; only its "
