@@ -10,6 +10,7 @@ import tempfile
 from daemons import BIN, Daemons, check, equal, make_model
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-prefix-")
+os.environ["XDG_CACHE_HOME"] = os.path.join(tmp.name, "cache")  # what is learned of guesses is kept there
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
 windows = make_model(os.path.join(tmp.name, "w.gguf"), "--arch", "gpt-oss", "--layers", "6", "--embd", "512", "--ff", "512", "--heads", "8", "--kv", "2", "--experts", "4", "--type", "Q8_0",
                      "--seed", "5", "--window", "48")
