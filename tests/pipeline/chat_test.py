@@ -206,11 +206,14 @@ def commands():
     check("seed 7" in c.say("hello"), "the seed of the command line")
     system, turns = c.saved()
     equal((system, len(turns)), ("be brief", 1), "conversation")
-    told = c.say("/regenerate")
-    check(re.search(r"seed \d+", told) and "seed 7\r" not in told and "seed 7;" not in told, "the same seed:", told)
-    again = c.saved()[1]
-    equal((len(again), again[0][0]), (1, "hello"), "turns after /regenerate")
-    check(again != turns, "the answer is the same")
+    for _ in range(5):  # seeds are drawn at random: some give the short answer once more
+        told = c.say("/regenerate")
+        check(re.search(r"seed \d+", told) and "seed 7\r" not in told and "seed 7;" not in told, "the same seed:", told)
+        again = c.saved()[1]
+        equal((len(again), again[0][0]), (1, "hello"), "turns after /regenerate")
+        if again != turns:
+            break
+    check(again != turns, "the answer is the same, five times")
     check("seed 7" in c.say("second"), "/regenerate has changed the seed for good")
     check(re.search(r"ntx: 2 tokens", c.say("/set n 2") + c.say("third")), "/set n")
     check("temp 0 " in c.say("/set temp 0") + c.say("/set"), "/set temp")
