@@ -7,7 +7,7 @@
 #include "predictor/board.h"
 #include "predictor/service_impl.h"
 
-#define SENT_MS 10 /* after this a sent message has left the process, whatever nanomsg's own thread was doing */
+#define SENT_MS 200 /* after this a sent message has left the process, on a busy machine too: nanomsg sends in a thread of its own */
 
 struct decision {
     uint32_t index, gen, row;
