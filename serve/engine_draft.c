@@ -195,7 +195,7 @@ static int draw(struct ntx_engine *e, struct ntx_session *s, const struct ntx_ro
 {
     int rc = ntx_session_sample(s, &e->l->env, row, &t->token, &t->finish, &t->text, &t->len);
     if (rc)
-        ntx__engine_fail(e, s, rc, s->choice ? ntx_choice_why(rc) : strerror(-rc));
+        ntx__engine_fail(e, s, s->choice && (rc == -E2BIG || rc == -EILSEQ) ? -EINVAL : rc, s->choice ? ntx_choice_why(rc) : strerror(-rc)); /* the request's grammar, not its prompt */
     return rc;
 }
 

@@ -151,7 +151,7 @@ static void read_choice(struct ntx_prompt *p)
                                        .thinks = p->more.thinks, .memory = p->choice_bytes, .words_most = p->words_most};
     int rc = ntx_choice_new(&ask, &p->choice, &p->err);
     if (rc)
-        p->n = rc;
+        p->n = rc == -E2BIG ? -EINVAL : rc; /* the grammar is too large: no shorter prompt helps */
 }
 
 void ntx_prompt_read(struct ntx_prompt *p)

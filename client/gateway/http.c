@@ -213,6 +213,14 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
     *state = NULL;
 }
 
+/* A path with an escaped NUL stays as it came: unescaped it would end there, and be another path. */
+static size_t unescape(void *arg, struct MHD_Connection *conn, char *text)
+{
+    (void)arg;
+    (void)conn;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 /* ---- from beginning to end */
 
 int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **out, struct ntx_err *err)
@@ -230,7 +238,7 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, c->local ? 0u : (unsigned)PER_ADDRESS,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
-                                 MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_END);
+                                 MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
     if (!h->daemon) {
         close(fd);
         ntx_gate_close(&h->gate);

@@ -145,6 +145,15 @@ def refusals(g):
     for path, status, code in (("/v1/nothing", 404, "not_found"), ("/../etc/passwd", 404, "not_found")):
         s, e = g.post(path, {})
         equal((s, e["error"]["code"]), (status, code), path)
+    for path in ("/%00", "/health%00x", "/v1/models%00", "/health%2f%00?a=b"):  # not the path that ends there
+        equal(g.get(path)[0], 404, path)
+    equal(g.get("/heal%74h?a=%00")[0], 200, "an escaped path")
+    for seed in ("-1", "-9223372036854775808", "9223372036854775807"):
+        texts = [g.post("/v1/completions", ('{"prompt": "A dog", "max_tokens": 8, "temperature": 2, "seed": %s}' % seed).encode())[1]["choices"] for _ in range(2)]
+        equal(texts[0], texts[1], "twice the seed " + seed)
+    for seed in ("9223372036854775808", "18446744073709551615", "-9223372036854775809"):
+        status, e = g.post("/v1/completions", ('{"prompt": "A dog", "seed": %s}' % seed).encode())
+        check(status == 400 and "of a seed, too" in e["error"]["message"] and seed in e["error"]["message"], seed, e)
     equal(g.get("/v1/completions")[1]["error"]["message"], "/v1/completions is for POST", "GET")
     equal(g.post("/v1/completions", {"prompt": {}})[1]["error"]["param"], "prompt", "no prompt")
 
