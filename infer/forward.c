@@ -366,7 +366,7 @@ static int multiply(struct ntx_forward *f, const struct ntx__run *r)
     for (uint32_t k = 0; k < r->n && !rc; k++) {
         const struct ntx_weight *w = ntx__weight_of(f, &s[k]);
         if (s[k].feeds || f->n_live)
-            p[n++] = (struct ntx__product){.w = w, .to = s[k].out, .parts = s[k].parts, .n_rows = s[k].feeds ? 0 : f->n_live};
+            p[n++] = (struct ntx__product){.w = w, .to = s[k].out, .at = s[k].offset, .parts = s[k].parts, .n_rows = s[k].feeds ? 0 : f->n_live};
         else
             rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
     }

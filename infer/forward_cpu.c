@@ -121,9 +121,9 @@ static void gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 static void unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *x = at(f, s->out, i);
+    float *x = at(f, s->out, i), eps = s->eps != 0 ? s->eps : f->hp->rms_eps;
     for (uint32_t h = 0; h < s->heads; h++)
-        f->c.ops->unit(x + (size_t)h * s->width, f->hp->rms_eps, s->width);
+        f->c.ops->unit(x + (size_t)h * s->width, eps, s->width);
 }
 
 /* Mean and variance in the order of the values, in double. */
@@ -163,9 +163,10 @@ static void rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
     float *keeps = at(f, s->out, i);
-    for (uint32_t h = 0; h < s->width; h++)
-        keeps[h] = (float)exp((double)a[h] * softplus((double)keeps[h] + (double)dt[h]));
-    f->c.ops->sigmoid(at(f, s->in[1], i), s->width);
+    const uint32_t each = s->width / s->heads;
+    for (uint32_t k = 0; k < s->width; k++)
+        keeps[k] = (float)exp((double)a[k / each] * softplus((double)keeps[k] + (double)dt[k]));
+    f->c.ops->sigmoid(at(f, s->in[1], i), s->heads);
 }
 
 /* To the residual stream: the first time what attention gave, then what the FFN did. */

@@ -95,15 +95,19 @@ static void put_tail(const struct channels *c, uint32_t k, float *tail)
         memcpy(tail + (size_t)j * c->width + c->first, input(c, k, c->taps - 1 - j), c->n * sizeof *tail);
 }
 
+/* Of each of its lists of weights. */
+static uint32_t blocks_of(const struct ntx_step *s) { return (s->width / s->n_weights + CHANNELS - 1) / CHANNELS; }
+
 static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    uint32_t blocks = (s->width + CHANNELS - 1) / CHANNELS, first = item % blocks * CHANNELS;
-    struct channels c = {.f = f, .turn = turn_of(f, item / blocks), .first = first, .n = NTX_MIN(s->width - first, (uint32_t)CHANNELS), .width = s->width, .taps = s->taps};
+    const uint32_t each = s->width / s->n_weights, blocks = blocks_of(s), block = item % (s->n_weights * blocks), of = block / blocks, at0 = block % blocks * CHANNELS;
+    const uint32_t first = of * each + at0;
+    struct channels c = {.f = f, .turn = turn_of(f, item / (s->n_weights * blocks)), .first = first, .n = NTX_MIN(each - at0, (uint32_t)CHANNELS), .width = s->width, .taps = s->taps};
     const uint32_t at = ntx_recur_at(c.turn.state);
     float w[NTX_DELTA_TAPS_MAX * CHANNELS];
-    const float *x[NTX_DELTA_TAPS_MAX], *all = f->vec[s->weight[0]] + (size_t)first * s->taps;
+    const float *x[NTX_DELTA_TAPS_MAX], *all = f->vec[s->weight[of]] + (size_t)at0 * s->taps;
     c.tail = ntx_recur_tail(c.turn.state, f->layer);
     for (uint32_t k = 0; k < c.n; k++)
         for (uint32_t j = 0; j < s->taps; j++)
@@ -124,7 +128,7 @@ int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
-    ntx__each(f, convolve, f->n_turns * ((s->width + CHANNELS - 1) / CHANNELS));
+    ntx__each(f, convolve, f->n_turns * s->n_weights * blocks_of(s));
     ntx__give_run(f, r);
     return 0;
 }
@@ -143,10 +147,25 @@ static struct head head_of(const struct ntx_forward *f, const struct ntx_step *s
 
 static const float *mix_of(const struct ntx_forward *f, uint32_t row) { return f->buf[NTX_BUF_Q].at + row * f->buf[NTX_BUF_Q].ld; }
 
-/* What of v is new: b (v - g S'k) */
-static void difference(const struct ntx_forward *f, uint32_t row, const struct head *h, const float *v, const float *seen, float *d)
+/* What a head keeps: one value, or those of its keys. */
+static const float *keeps_of(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h)
 {
-    float g = f->buf[NTX_BUF_A].at[row * f->buf[NTX_BUF_A].ld + h->head], b = f->buf[NTX_BUF_K].at[row * f->buf[NTX_BUF_K].ld + h->head];
+    return f->buf[NTX_BUF_A].at + row * f->buf[NTX_BUF_A].ld + h->head * (s->by_key ? s->width : 1);
+}
+
+/* The keys that S is looked at by before the row is folded in. Where keys keep each their own part, that is theirs by it: then S need not be multiplied first. */
+static const float *looks_by(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h, float *keys)
+{
+    const float *k = mix_of(f, row) + (s->key_heads + h->key_head) * (size_t)s->width, *g = keeps_of(f, s, row, h);
+    for (uint32_t i = 0; s->by_key && i < s->width; i++)
+        keys[i] = g[i] * k[i];
+    return s->by_key ? keys : k;
+}
+
+/* What of v is new: b (v - g S'k) */
+static void difference(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h, const float *v, const float *seen, float *d)
+{
+    float g = s->by_key ? 1 : *keeps_of(f, s, row, h), b = f->buf[NTX_BUF_K].at[row * f->buf[NTX_BUF_K].ld + h->head];
     for (uint32_t i = 0; i < h->n; i++)
         d[i] = b * (v[i] - g * seen[i]);
 }
@@ -161,18 +180,19 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
     size_t v0 = (2 * s->key_heads + h.head) * (size_t)s->width + h.first, out0 = h.head * (size_t)s->width + h.first;
     const float *from = ntx_recur_fold(t.state, f->layer);
     const uint32_t pos = ntx_recur_at(t.state);
-    float *to = ntx_recur_next_fold(t.state, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST];
-    struct ntx_delta a = {.from = from ? from + at : to, .to = to, .n_keys = s->width, .n_values = h.n, .d = d, .out = out, .seen = seen, .next_k = mix_of(f, t.row[0]) + k0};
+    float *to = ntx_recur_next_fold(t.state, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST], keys[NTX_MAX_HEAD];
+    struct ntx_delta a = {.from = from ? from + at : to, .to = to, .n_keys = s->width, .n_values = h.n, .d = d, .out = out, .seen = seen, .next_k = looks_by(f, s, t.row[0], &h, keys)};
     if (!from)
         memset(to, 0, (size_t)s->width * h.n * sizeof *to);
     f->c.ops->delta(&a);
     for (uint32_t i = 0; i < t.n; i++, a.from = to) {
         const float *mix = mix_of(f, t.row[i]);
-        difference(f, t.row[i], &h, mix + v0, seen, d);
+        difference(f, s, t.row[i], &h, mix + v0, seen, d);
         a.k = mix + k0;
         a.q = mix + q0;
-        a.next_k = mix_of(f, t.row[NTX_MIN(i + 1, t.n - 1)]) + k0;
-        a.decay = f->buf[NTX_BUF_A].at[t.row[i] * f->buf[NTX_BUF_A].ld + h.head];
+        a.next_k = looks_by(f, s, t.row[NTX_MIN(i + 1, t.n - 1)], &h, keys);
+        a.decays = s->by_key ? keeps_of(f, s, t.row[i], &h) : NULL;
+        a.decay = *keeps_of(f, s, t.row[i], &h);
         f->c.ops->delta(&a);
         float *y = f->buf[NTX_BUF_ATTN].at + t.row[i] * f->buf[NTX_BUF_ATTN].ld + out0;
         for (uint32_t v = 0; v < h.n; v++)

@@ -127,6 +127,7 @@ enum ntx__set { NTX__OF_LAYER, NTX__OF_CHOICES, NTX__OF_EARLY, NTX__N_SETS };
 struct ntx__product { /* `to` = W x */
     const struct ntx_weight *w;
     uint8_t to;            /* a buffer */
+    uint32_t at;           /* the first of its values */
     uint32_t parts;        /* of the input's rows, each for as many of the outputs (layer.h); 0: they are whole */
     uint32_t row0, n_rows; /* these rows of the input only, into the same rows of `to`; n_rows 0: all */
 };

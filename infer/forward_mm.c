@@ -75,7 +75,7 @@ static void compute(const struct ntx__mm *j, const struct ntx__product *p, struc
     if (logits && j->in->n_rows > 1)
         multiply_apart(j, p, w, row, n, j->f->m.lanes[thread].logits);
     else
-        multiply(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n, (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld) + row, ld);
+        multiply(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n, (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld);
 }
 
 /* What stays in memory is interleaved when it is first multiplied: rows [row, row + n) of a chunk, a tile, of which no other thread has any. */

@@ -150,7 +150,7 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
 static uint32_t output_of(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
 {
     switch (s->op) {
-    case NTX_OP_MM: return ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
+    case NTX_OP_MM: return s->offset + ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
     case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: case NTX_OP_STREAMS: case NTX_OP_SPREAD: return s->heads * s->width;
     case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
     default: return s->width;
@@ -227,12 +227,13 @@ static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum n
     return ntx_shape_of(&o->m->hp, layer, t);
 }
 
-/* Heads' matrices may be written as one. */
+/* Heads' matrices may be written as one; rows of a convolution may have a dimension of one between. */
 static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t, struct ntx_shape s, enum ntx_use use)
 {
     char each[16] = "";
     bool apart = t->ne[1] == s.n_out && t->ne[2] == s.n_each, as_one = use == NTX_USE_HEADS && t->ne[1] == (uint64_t)s.n_out * s.n_each && t->ne[2] == 1;
-    if (t->ne[0] == s.n_in && (apart || as_one) && t->ne[3] == 1)
+    bool between = use == NTX_USE_ROWS && t->ne[1] == 1 && t->ne[2] == s.n_out;
+    if (t->ne[0] == s.n_in && (apart || as_one || between) && t->ne[3] == 1)
         return 0;
     if (s.n_each > 1)
         snprintf(each, sizeof each, " x %u", s.n_each);

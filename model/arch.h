@@ -75,6 +75,7 @@ struct ntx_hparams {
     /* Layers that keep a state instead of K and V (bit l): gated delta nets of so many heads over fewer key heads, behind a convolution. */
     uint64_t recurrent[NTX_MAX_LAYERS / 64];
     struct { uint32_t taps, head, heads, key_heads; } delta;
+    bool latents_unturned;   /* attention over latents turns nothing: rope_dim values of a key are of all heads all the same */
     /* Attention to chosen positions, `most` of them: by `heads` queries of `head` values each. Layers `in` (bit l) choose, the others go by the last one that did; head 0: to all. */
     struct { uint32_t heads, head, most; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
     struct { uint32_t n, rounds; float eps; } streams; /* residual ones; n 0: there is one */

@@ -85,7 +85,7 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     *w = weight_of(k->m, tensor);
     w->n_out = p->n_out ? p->n_out : w->n_out;
     bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
-    if (use == NTX_USE_HEADS)
+    if (use == NTX_USE_HEADS || use == NTX_USE_ROWS)
         w->n_out *= (uint32_t)t->ne[2];
     w->chunk0 = k->c->n;
     w->chunk_rows = rows_of_chunk(k, p, w, fixed);

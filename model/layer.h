@@ -7,7 +7,7 @@
  *
  *   operation   out                                      in          weights
  *   NORM        RMS norm of `heads` runs of `width`, times `scale` where that is not 0      any         scale [width]; none: 1
- *   MM          W in                                     any         W
+ *   MM          W in, from value `offset` of out on      any         W
  *   BIAS        out += b                                 -           b
  *   ROPE        of `heads` runs of `width` values `rotated` are turned by the row's position, in place, from `offset` on
  *   PUT         K and V of the row's position into the layer's state             K, V (or K alone, where V is a part of it)
@@ -17,11 +17,11 @@
  *   SPLIT       `heads` runs of twice `width` become two of `width`: the first stays, in place, the other goes to in[1]
  *   GATE        out *= sigmoid(in[1])                    -, gate
  *   CONV        each of `width` channels: silu of the sum of its last `taps` inputs, weighed; the inputs before the row are the layer's state
- *                                                        any         weights of each channel, the latest last
- *   UNIT        `heads` runs of `width` are divided by their length, in place
- *   RATES       out = e^(a softplus(out + dt)), in[1] = sigmoid(in[1]): what a row's heads keep, and what they take in     dt, a
+ *                                                        any         weights of each channel, the latest last; of several lists each is of as many channels
+ *   UNIT        `heads` runs of `width` are divided by their length, in place; `eps` is added to its square (0: the model's)
+ *   RATES       out = e^(a softplus(out + dt)), `width` values of `heads` heads, in[1] = sigmoid(in[1]): what a row's heads keep, and what they take in     dt, a of each head
  *   DELTA       gated delta net, `heads` of `width` over `key_heads`: the layer's state S of a head, its row's rates g and b, and q, k and v of in[0]:
- *               S = g S; S += k (x) b (v - S'k); out = S'q / root(width)             Q, b; g is A
+ *               S = g S; S += k (x) b (v - S'k); out = S'q / root(width); `by_key`: g has a value for each key of a head, so for each row of S         Q, b; g is A
  *   ADD         out += in                                any
  *   SCALE       out = in * `scale`, or * its weight      any         one value
  *   LAYERNORM   of one run of `width`: less their mean, by the root of their variance + 1e-6, times the one weight, and the other added, in place     scale, bias
@@ -97,9 +97,10 @@ struct ntx_step {
     uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
                                           are nothing without them, too */
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
-    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, DELTA; HADAMARD and CHOOSE likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV, RATES and LAYERNORM: width */
+    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, RATES, DELTA; HADAMARD and CHOOSE likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV and LAYERNORM: width; MM: offset */
     uint32_t taps, key_heads;          /* CONV; DELTA */
     bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
+    bool by_key;                       /* DELTA */
     uint32_t window, stretch;          /* ATTEND */
     struct ntx_temperature temperature; /* ATTEND */
     bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
@@ -110,7 +111,7 @@ struct ntx_step {
     uint32_t every, spans;             /* POOL; CHOOSE, ATTEND: of such K as well, or among them */
     bool keys;                         /* POOL: of what positions are chosen by: V of the same */
     uint32_t rounds;                   /* MIXW */
-    float eps;                         /* MIXW: e */
+    float eps;                         /* MIXW: e; UNIT */
     float limit, shared_limit;         /* EXPERTS, and of the shared one: of gates, and of ups both ways; 0: none */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value */

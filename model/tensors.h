@@ -90,6 +90,19 @@ enum ntx_use {
     X(delta_a,            "ssm_a",                      DELTA_HEADS,    ONE,         VECTOR) \
     X(delta_norm,         "ssm_norm.weight",            DELTA_HEAD,     ONE,         VECTOR) /* of each head's output */ \
     X(delta_out,          "ssm_out.weight",             DELTA_VALUES,   EMBD,        MATRIX) \
+    X(kda_q,              "attn_q.weight",              EMBD,           DELTA_VALUES, MATRIX) /* a delta net that forgets by the key: q, k and v of its heads, */ \
+    X(kda_k,              "attn_k.weight",              EMBD,           DELTA_VALUES, MATRIX) \
+    X(kda_v,              "attn_v.weight",              EMBD,           DELTA_VALUES, MATRIX) \
+    X(kda_f_a,            "ssm_f_a.weight",             EMBD,           DELTA_HEAD,  MATRIX) /* how much it forgets, in two products, */ \
+    X(kda_f_b,            "ssm_f_b.weight",             DELTA_HEAD,     DELTA_VALUES, MATRIX) \
+    X(kda_g_a,            "ssm_g_a.weight",             EMBD,           DELTA_HEAD,  MATRIX) /* and the gate of its output, in two */ \
+    X(kda_g_b,            "ssm_g_b.weight",             DELTA_HEAD,     DELTA_VALUES, MATRIX) \
+    X(kda_conv_q,         "ssm_conv1d_q.weight",        DELTA_TAPS,     DELTA_VALUES, ROWS) \
+    X(kda_conv_k,         "ssm_conv1d_k.weight",        DELTA_TAPS,     DELTA_VALUES, ROWS) \
+    X(kda_conv_v,         "ssm_conv1d_v.weight",        DELTA_TAPS,     DELTA_VALUES, ROWS) \
+    X(kda_dt,             "ssm_dt.bias",                DELTA_VALUES,   ONE,         VECTOR) \
+    X(kda_a,              "ssm_a",                      ONE,            DELTA_HEADS, ROWS) \
+    X(kda_out,            "attn_output.weight",         DELTA_VALUES,   EMBD,        MATRIX) \
     X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
     X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \
     X(o_bias,             "attn_output.bias",           EMBD,           ONE,         VECTOR) \

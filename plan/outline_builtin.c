@@ -96,6 +96,9 @@ static const struct {
      V4("128", "16", "1536", "1024") "128x3," IN_TURN IN_TURN IN_TURN IN_TURN IN_TURN "4,128,4,128,4,128,4,128", ""},
     {"kimi-k2", "deepseek2", 61, 7168, 18432, 64, 1, 576, 163840, 131072, 384, 8, 2048,
      "leading_dense_block_count=1 expert_shared_count=1 " WIDTHS_R1, ""},
+    {"kimi-linear-48b-a3b", "kimi-linear", 27, 2304, 9216, 32, 0, 576, 163840, 1048576, 256, 8, 1024,
+     "attention.head_count_kv=0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x2,1 ssm.conv_kernel=4 kda.head_dim=128 leading_dense_block_count=1 expert_shared_count=1 " LATENT
+     "attention.key_length_mla=192 attention.value_length_mla=128", ""},
     {"glm-4.7-flash", "deepseek2", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 64, 4, 1536,
      "leading_dense_block_count=1 expert_shared_count=1 " LATENT "attention.q_lora_rank=768 attention.key_length_mla=256 attention.value_length_mla=256", ""},
     {"mistral-small-4", "mistral4", 36, 4096, 12288, 32, 1, 320, 131072, 1048576, 128, 4, 2048,

@@ -113,6 +113,7 @@ struct ntx_delta {
     float *to;                   /* the same, may be `from`: decay * S + k (x) d, the product rounded first, then fused */
     uint32_t n_keys, n_values;
     float decay;
+    const float *decays;         /* [n_keys] the same for each of them, or NULL: all have that one */
     const float *k, *d, *q;      /* [n_keys], [n_values], [n_keys]; k NULL: S is only looked at, and `to` and `out` are not written */
     const float *next_k;         /* [n_keys] */
     float *out, *seen;           /* [n_values] to'q, to'next_k (of `from` where nothing is folded in): fused, in the order of the keys */

@@ -34,7 +34,7 @@ INLINE void delta_look(const struct ntx_delta *a, const uint32_t vecs)
         store16(a->seen + 16 * v, seen[v]);
 }
 
-INLINE void delta_fold(const struct ntx_delta *a, const uint32_t vecs)
+INLINE void delta_fold(const struct ntx_delta *a, const uint32_t vecs, const bool by_key)
 {
     struct f16 seen[2] = {splat(0), splat(0)}, out[2] = {splat(0), splat(0)}, d[2] = {splat(0), splat(0)};
     const struct f16 decay = splat(a->decay);
@@ -43,9 +43,9 @@ INLINE void delta_fold(const struct ntx_delta *a, const uint32_t vecs)
     for (uint32_t v = 0; v < vecs; v++)
         d[v] = load16(a->d + 16 * v);
     for (uint32_t i = 0; i < a->n_keys; i++, from += 16 * vecs, to += 16 * vecs) {
-        const struct f16 k = splat(a->k[i]), q = splat(a->q[i]), next = splat(a->next_k[i]);
+        const struct f16 k = splat(a->k[i]), q = splat(a->q[i]), next = splat(a->next_k[i]), keeps = by_key ? splat(a->decays[i]) : decay;
         for (uint32_t v = 0; v < vecs; v++) {
-            struct f16 s = fma16(k, d[v], mul16(load16(from + 16 * v), decay));
+            struct f16 s = fma16(k, d[v], mul16(load16(from + 16 * v), keeps));
             store16(to + 16 * v, s);
             out[v] = fma16(s, q, out[v]);
             seen[v] = fma16(s, next, seen[v]);
@@ -59,10 +59,14 @@ INLINE void delta_fold(const struct ntx_delta *a, const uint32_t vecs)
 
 static void delta(const struct ntx_delta *a)
 {
-    if (a->k && a->n_values == 32)
-        delta_fold(a, 2);
+    if (a->k && a->decays && a->n_values == 32)
+        delta_fold(a, 2, true);
+    else if (a->k && a->decays)
+        delta_fold(a, 1, true);
+    else if (a->k && a->n_values == 32)
+        delta_fold(a, 2, false);
     else if (a->k)
-        delta_fold(a, 1);
+        delta_fold(a, 1, false);
     else if (a->n_values == 32)
         delta_look(a, 2);
     else

@@ -22,7 +22,7 @@ static int own_widths(struct ntx__keys *k, uint32_t head_k, uint32_t head_v)
     return 0;
 }
 
-static int latent_keys(struct ntx__keys *k)
+int ntx__key_latents(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint32_t head_k, head_v;
@@ -82,7 +82,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc = ntx__key_nextn(k);
-    if (rc || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) || (rc = latent_keys(k)) || (rc = scale_keys(k)))
+    if (rc || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) || (rc = ntx__key_latents(k)) || (rc = scale_keys(k)))
         return rc;
     find_score(k);
     if (!hp->n_expert)

@@ -22,6 +22,9 @@ static int bad_key(struct ntx__keys *k, const char *what)
     return ntx_err_set(k->err, -EINVAL, "key '%s' %s", k->key, what);
 }
 
+/* Layers may differ in the key's number. */
+static bool differs(const struct ntx__keys *k) { return k->arch->per_layer || (k->arch->kv_heads_tell && !strcmp(k->key + strlen(k->name), ".attention.head_count_kv")); }
+
 /* One number for all layers, given as an array of equal ones; where they may differ, the largest. */
 static int u64_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint64_t *v)
 {
@@ -32,7 +35,7 @@ static int u64_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint6
         return bad_key(k, "is an empty array");
     int32_t x, most = -1;
     for (uint64_t i = 0; i < kv->count; i++) {
-        if (!k->arch->per_layer && memcmp(p, p + 4 * i, 4))
+        if (!differs(k) && memcmp(p, p + 4 * i, 4))
             return bad_key(k, "differs between layers, which is not supported");
         memcpy(&x, p + 4 * i, sizeof x);
         if (x < 0)
@@ -462,6 +465,22 @@ int ntx__make_dims(struct ntx__keys *k)
         rc = get_dims(k, l, &d[l]);
     k->hp->dims = k->m->dims = d;
     return rc;
+}
+
+int ntx__key_recurrent_kv(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.head_count_kv"));
+    if (!kv || kv->type != NTX_GGUF_ARR || kv->count < hp->n_layers)
+        return bad_key(k, "is not a list of a number for each layer");
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        uint32_t n = 0;
+        of_layer(k, "attention.head_count_kv", l, &n);
+        if (n > 1)
+            return ntx_err_set(k->err, -EINVAL, "key '%s' is %u for layer %u: 1 where it keeps latents, and 0 where it keeps a state, are possible", k->key, n, l);
+        hp->recurrent[l / 64] |= (uint64_t)!n << l % 64;
+    }
+    return ntx_count_recurrent(hp) < hp->n_layers ? 0 : ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a layer of attention is not supported", k->key, k->name);
 }
 
 bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name)

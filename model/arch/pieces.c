@@ -183,7 +183,8 @@ void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, str
         multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_index_heads);
     }
     norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_kv_a_norm, NTX__ALWAYS, 1, hp->kv_lora);
-    rotate_behind(hp, l, NTX_BUF_K, 1, latent);
+    if (!hp->latents_unturned)
+        rotate_behind(hp, l, NTX_BUF_K, 1, latent);
     if (chooses)
         add_index_key(hp, l);
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = chooses ? NTX_BUF_V : NTX_BUF_NONE;
@@ -193,7 +194,8 @@ void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, str
         if (chooses)
             multiply(l, NTX_BUF_Z, NTX_BUF_Q_LOW, NTX_T_index_q);
     }
-    rotate_behind(hp, l, NTX_BUF_Q, hp->n_head, hp->head_k);
+    if (!hp->latents_unturned)
+        rotate_behind(hp, l, NTX_BUF_Q, hp->n_head, hp->head_k);
     if (chooses)
         add_choice(hp, l);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
@@ -210,12 +212,13 @@ void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, str
 }
 
 /* q, k and v through the convolution; q and k of length 1. */
-static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l)
+static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor first, int n)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_V);
     s->width = ntx_width(hp, 0, NTX_DIM_DELTA_MIX);
     s->taps = hp->delta.taps;
-    takes(s, NTX_T_delta_conv, NTX__ALWAYS);
+    for (int i = 0; i < n; i++)
+        takes(s, (enum ntx_tensor)((int)first + i), NTX__ALWAYS);
     s = ntx_layer_add(l, NTX_OP_UNIT, NTX_BUF_Q, NTX_BUF_Q);
     s->heads = 2 * hp->delta.key_heads;
     s->width = hp->delta.head;
@@ -227,7 +230,7 @@ static void add_rates(const struct ntx_hparams *hp, struct ntx_layer *l, bool jo
         split(l, NTX_BUF_K, NTX_BUF_A, hp->delta.key_heads, hp->delta.heads / hp->delta.key_heads);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_RATES, NTX_BUF_A, NTX_BUF_A);
     s->in[1] = NTX_BUF_K;
-    s->width = hp->delta.heads;
+    s->heads = s->width = hp->delta.heads;
     takes(s, NTX_T_delta_dt, NTX__ALWAYS);
     takes(s, NTX_T_delta_a, NTX__ALWAYS);
 }
@@ -240,7 +243,7 @@ void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool join
     multiply(l, NTX_BUF_K, NTX_BUF_X, joined ? NTX_T_delta_rates : NTX_T_delta_beta);
     if (!joined)
         multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_delta_alpha);
-    add_convolution(hp, l);
+    add_convolution(hp, l, NTX_T_delta_conv, 1);
     add_rates(hp, l, joined);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_DELTA, NTX_BUF_ATTN, NTX_BUF_Q);
     s->in[1] = NTX_BUF_K;
@@ -255,6 +258,55 @@ void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool join
     s->width = hp->delta.heads * hp->delta.head;
     s->act = NTX_FFN_SILU;
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_delta_out);
+    add(hp, l);
+}
+
+/* A product of n values of which comes the next one: in the form that is multiplied. */
+static void multiply_twice(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf between, uint32_t n, enum ntx_tensor second)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, between, between);
+    s->width = n;
+    s->scale = 1;
+    multiply(l, out, between, second);
+}
+
+static void add_kda_products(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    const uint32_t n = hp->delta.heads * hp->delta.head;
+    for (uint32_t i = 0; i < 3; i++) {
+        multiply(l, NTX_BUF_V, NTX_BUF_X, (enum ntx_tensor)(NTX_T_kda_q + i));
+        l->step[l->n_steps - 1].offset = i * n;
+    }
+    multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_delta_beta);
+    multiply(l, NTX_BUF_Q_LOW, NTX_BUF_X, NTX_T_kda_f_a);
+    multiply(l, NTX_BUF_Y, NTX_BUF_X, NTX_T_kda_g_a);
+    multiply_twice(l, NTX_BUF_A, NTX_BUF_Q_LOW, hp->delta.head, NTX_T_kda_f_b);
+    multiply_twice(l, NTX_BUF_Z, NTX_BUF_Y, hp->delta.head, NTX_T_kda_g_b);
+}
+
+void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    const uint32_t n = hp->delta.heads * hp->delta.head;
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
+    add_kda_products(hp, l);
+    add_convolution(hp, l, NTX_T_kda_conv_q, 3);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_RATES, NTX_BUF_A, NTX_BUF_A);
+    s->in[1] = NTX_BUF_K;
+    s->heads = hp->delta.heads;
+    s->width = n;
+    takes(s, NTX_T_kda_dt, NTX__ALWAYS);
+    takes(s, NTX_T_kda_a, NTX__ALWAYS);
+    s = ntx_layer_add(l, NTX_OP_DELTA, NTX_BUF_ATTN, NTX_BUF_Q);
+    s->in[1] = NTX_BUF_K;
+    s->heads = s->key_heads = hp->delta.heads;
+    s->width = hp->delta.head;
+    s->by_key = true;
+    s->scale = 1.0f / sqrtf((float)hp->delta.head);
+    norm(l, NTX_BUF_ATTN, NTX_BUF_ATTN, NTX_T_delta_norm, NTX__ALWAYS, hp->delta.heads, hp->delta.head);
+    s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);
+    s->in[1] = NTX_BUF_Z;
+    s->width = n;
+    multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_kda_out);
     add(hp, l);
 }
 

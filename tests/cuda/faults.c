@@ -324,6 +324,11 @@ static void lacking(void)
     CHECK_STR(why.text, "what layer 0 does (CHOOSE) is computed on the CPU only");
     CHECK_EQ(ntx_backend_can(NULL, r.model, 0, &why), 0);
     rig_close(&r);
+    const struct rig_options kda = {.make = rig_kda()};
+    rig_open(&r, &kda);
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
+    CHECK_STR(why.text, "what layer 0 does (DELTA) is computed on the CPU only");
+    rig_close(&r);
     const struct rig_options pooled = {.make = rig_pooled()};
     rig_open(&r, &pooled);
     CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);

@@ -31,6 +31,17 @@ struct mk_options rig_latent(void)
     return o;
 }
 
+struct mk_options rig_kda(void)
+{
+    struct mk_options o = rig_latent();
+    o.arch = "kimi-linear";
+    o.layers = 4;
+    o.groups = o.groups_used = 0;
+    o.attention_every = 2;
+    o.delta_head = 48;
+    return o;
+}
+
 struct mk_options rig_choosing(void)
 {
     struct mk_options o = rig_latent();

@@ -472,6 +472,18 @@ static void same_with_states(const char *arch, bool joined)
     states_stand(o);
 }
 
+/* Delta nets that forget by the key, in panels of 16 and of 32, beside attention over latents. */
+static void same_with_kda(void)
+{
+    static const char *const of[] = {"F32", "Q8_0", "Q4_K_M"};
+    struct rig_options o = {.make = rig_kda()};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        o.make.type = of[i];
+        o.make.delta_head = i == 1 ? 64 : i ? 256 : 48;
+        states_stand(o);
+    }
+}
+
 /* K that stand for several positions: what is left of a session in its windows, its blocks and its state is all that goes on needs, wherever passes were cut. */
 static void same_with_pools(void)
 {
@@ -537,6 +549,7 @@ int main(void)
     same_with_states("qwen35", false);
     same_with_states("qwen3next", true);
     same_with_states("qwen35moe", false);
+    same_with_kda();
     same_with_pools();
     experts_out_of_range();
     same_from_snapshots(false, NULL);

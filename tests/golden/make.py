@@ -101,6 +101,8 @@ CASES = {
     'qwen35moe.f32': '--arch qwen35moe --layers 4 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 32 --delta-heads 8 --delta-keys 4 --type F32 --seed 53',
     'qwen35moe.q8_0': '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 3 --delta-taps 3 --type Q8_0 --seed 54',
     'qwen35moe.fused.f32': '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --fused --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 32 --delta-heads 4 --delta-keys 4 --nextn 1 --type F32 --seed 64',
+    'kimi-linear.f32': '--arch kimi-linear --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --dense 1 --delta-head 48 --attention-every 3 --expert-scale 2.446 --type F32 --seed 77',
+    'kimi-linear.q8_0': '--arch kimi-linear --layers 4 --experts 8 --experts-used 2 --expert-ff 128 --shared-ff 256 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --dense 0 --delta-head 64 --delta-taps 3 --attention-every 2 --type Q8_0 --seed 78',
     'gemma4.f32': '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 4 --full-kv 2 --no-v --window 24 --rope-base 1000000 --type F32 --tied --seed 55',
     'gemma4.moe.f32': '--arch gemma4 --layers 4 --head-dim 64 --window-head 32 --full-kv 1 --window 9 --experts 8 --experts-used 3 --expert-ff 128 --fused --type F32 --tied --seed 56',
     'gemma4.inputs.f32': '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 1 --shared-kv 3 --layer-input 32 --window 16 --type F32 --tied --seed 57',

@@ -92,6 +92,13 @@ def delta(r):
             '--attention-every', pick(r, 2, 3)] + maybe(r, '--rotated', '16') + maybe(r, '--nextn', '1')
 
 
+def kda(r):
+    e, rotated = experts(r), r.choice([16, 32, 64])
+    return ['--head-dim', str(rotated + r.choice([32, 64, 96])), '--rotated', str(rotated), '--kv-lora', pick(r, 32, 64, 96, 256), '--value-dim', pick(r, 32, 64, 128)] + e + dense(r) + \
+        ['--shared-ff', str(int(e[-1]) * r.randrange(1, 3)), '--dense', pick(r, 0, 1, 2), '--delta-head', pick(r, 16, 32, 48, 64, 128), '--delta-taps', pick(r, 3, 4), '--attention-every', pick(r, 2, 3)] + \
+        maybe(r, '--expert-scale', '2.446')
+
+
 def gemma4(r):
     return dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--window-head', '32') + maybe(r, '--full-kv', '1') + maybe(r, '--shared-kv', '3') + \
         maybe(r, '--layer-input', '32') + maybe(r, '--no-v') + (experts(r) + maybe(r, '--fused') if r.random() < 0.5 else [])
@@ -118,6 +125,7 @@ ARCHS = {
     'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused') + maybe(r, '--delta-joined'),
     'qwen35': lambda r: dense(r) + delta(r),
     'qwen35moe': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused'),
+    'kimi-linear': kda,
     'granitemoe': lambda r: experts(r, '--ff') + ['--shared-ff', pick(r, 64, 160)],
     'gemma2': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64), '--tied'],
     'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),
@@ -128,7 +136,7 @@ ARCHS = {
 LAYERS = {'gemma4': (6, 9), 'llama4': (4, 5, 7)} # llama.cpp wants one that turns nothing
 EVEN = ('phi3', 'olmoe', 'deepseek', 'qwen2', 'qwen2moe') # heads that fill the width
 
-UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2', 'deepseek4') # as llama.cpp wants them, or tied already
+UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2', 'deepseek4', 'kimi-linear') # as llama.cpp wants them, or tied already
 
 
 def shape(arch, r):

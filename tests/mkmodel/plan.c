@@ -112,13 +112,14 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072 };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144 };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
     {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | LATENT}, {"mistral4", SHARED_COUNT | DENSE | LATENT},
     {"deepseek32", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE}, {"glm-dsa", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE},
     {"deepseek4", SHARED_COUNT | WINDOW | POOLED},
+    {"kimi-linear", SHARED_COUNT | DENSE | LATENT | SIGMOID | KDA},
     {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
@@ -219,6 +220,19 @@ static const struct {
     {NTX_T_delta_a, -0.5f, 0.1f, PLAIN, false, false},
     {NTX_T_delta_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_delta_out, 0, 0.7f, OF_IN, false, false},
+    {NTX_T_kda_q, 0, 1, OF_EMBD, false, false},
+    {NTX_T_kda_k, 0, 1, OF_EMBD, false, false},
+    {NTX_T_kda_v, 0, 1, OF_EMBD, false, false},
+    {NTX_T_kda_conv_q, 0, 1, OF_IN, false, false},
+    {NTX_T_kda_conv_k, 0, 1, OF_IN, false, false},
+    {NTX_T_kda_conv_v, 0, 1, OF_IN, false, false},
+    {NTX_T_kda_f_a, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_kda_f_b, 0, 1.5f, OF_IN, false, false},
+    {NTX_T_kda_g_a, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_kda_g_b, 0, 1.5f, OF_IN, false, false},
+    {NTX_T_kda_dt, -1.5f, 1, PLAIN, false, false},
+    {NTX_T_kda_a, -0.5f, 0.1f, PLAIN, false, false},
+    {NTX_T_kda_out, 0, 0.7f, OF_IN, false, false},
     {NTX_T_o_bias, 0, 0.3f, PLAIN, false, false},
     {NTX_T_sinks, 1, 1, PLAIN, false, false},
     {NTX_T_q_norm, 1, 0.1f, PLAIN, false, false},
@@ -301,6 +315,8 @@ static void find_widths(struct plan *p)
     p->hp.delta.heads = or_else(o->delta_heads, 4);
     p->hp.delta.key_heads = or_else(o->delta_keys, 2);
     p->hp.delta.taps = or_else(o->delta_taps, 4);
+    if (says(o, KDA))
+        p->hp.delta.heads = p->hp.delta.key_heads = o->heads;
     if (says(o, CHOICE)) {
         p->hp.index.heads = or_else(o->index_heads, 8);
         p->hp.index.head = or_else(o->index_head, 64);
@@ -359,6 +375,11 @@ static struct mk_tensor *add_kind(struct plan *p, const char *name, uint32_t lay
     struct mk_tensor *t = mk_tensor_add(p->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : joined ? n_out * shape.n_each : n_out, 0);
     if (t && k->use == NTX_USE_NUMBERS)
         t->below = p->hp.n_expert;
+    if (t && kind >= NTX_T_kda_conv_q && kind <= NTX_T_kda_conv_v) { /* with a dimension of one between */
+        t->n_dims = 3;
+        t->ne[2] = n_out;
+        t->ne[1] = 1;
+    }
     if (t && !joined && (k->use == NTX_USE_EXPERT || k->use == NTX_USE_HEADS)) {
         t->n_dims = 3;
         t->ne[2] = shape.n_each;
@@ -577,6 +598,16 @@ static void kv_u32s(struct plan *p, const char *suffix, const uint32_t *v)
     mk_kv_arr(p->f, key, NTX_GGUF_U32, v, p->o->layers);
 }
 
+static void add_kda_keys(struct plan *p)
+{
+    uint32_t kv[NTX_MAX_LAYERS];
+    for (uint32_t l = 0; l < p->o->layers; l++)
+        kv[l] = !ntx_is_recurrent(&p->hp, l);
+    kv_u32s(p, "attention.head_count_kv", kv);
+    kv_u32(p, "ssm.conv_kernel", p->hp.delta.taps);
+    kv_u32(p, "kda.head_dim", p->hp.delta.head);
+}
+
 static void add_choice_keys(struct plan *p)
 {
     uint32_t chooses[NTX_MAX_LAYERS];
@@ -695,7 +726,9 @@ static void add_keys(struct plan *p, uint32_t orig)
     else
         kv_u32(p, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
     kv_u32(p, "attention.head_count", o->heads);
-    if (!is_gemma4(o))
+    if (says(o, KDA))
+        add_kda_keys(p);
+    else if (!is_gemma4(o))
         kv_u32(p, "attention.head_count_kv", !says(o, LATENT) ? o->kv : o->kv_joined ? o->heads : 1);
     kv_f32(p, "attention.layer_norm_rms_epsilon", 1e-5f);
     if (says(o, LATENT)) {

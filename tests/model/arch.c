@@ -727,6 +727,68 @@ static void refuse_deltas(void)
     refuse_delta(&o, NULL, NULL, -ENOTSUP, "a qwen35 model without a layer of attention is not supported");
 }
 
+/* ---- kimi-linear */
+
+static struct mk_options kimi_options(void)
+{
+    struct mk_options o = moe_options("kimi-linear");
+    o.layers = 5;
+    o.dense = 1;
+    o.shared_ff = 96;
+    o.head_dim = 24;
+    o.rotated = 8;
+    o.value_dim = 20;
+    o.kv_lora = 40;
+    o.attention_every = 3;
+    o.expert_scale = 2.446f;
+    return o;
+}
+
+static void check_kimi(void)
+{
+    struct mk_options o = kimi_options();
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    const struct ntx_layer *l = x.m->layers;
+    const struct ntx_step *delta = ntx_layer_find(&l[1], NTX_OP_DELTA), *conv = ntx_layer_find(&l[1], NTX_OP_CONV), *a = ntx_layer_find(&l[2], NTX_OP_ATTEND);
+    const struct ntx_router *r = &ntx_layer_find(&l[1], NTX_OP_ROUTE)->router;
+    const uint32_t n = o.heads * 32;
+    CHECK(ntx_count_recurrent(h) == 4 && ntx_is_recurrent(h, 1) && !ntx_is_recurrent(h, 2) && h->n_dense == 1 && h->n_ff_shexp == 96);
+    CHECK(h->delta.taps == 4 && h->delta.head == 32 && h->delta.heads == o.heads && h->delta.key_heads == o.heads);
+    CHECK(delta->by_key && delta->width == 32 && delta->heads == o.heads && conv->n_weights == 3 && conv->width == 3 * n);
+    CHECK(h->kv_lora == 40 && h->head_k == 24 && h->head_v == 20 && ntx_kept_k(h, 2) == 48 && h->n_head_kv == 1);
+    CHECK(a->latent && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f && !ntx_layer_find(&l[2], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_ATTEND));
+    CHECK(r->score == NTX_SCORE_SIGMOID && r->norm && fabsf(r->scale - 2.446f) < 1e-6f && !ntx_layer_find(&l[0], NTX_OP_ROUTE));
+    CHECK_STR(name_of(&x, l[0].kda_conv_v), "blk.0.ssm_conv1d_v.weight");
+    CHECK_STR(name_of(&x, l[0].kda_out), "blk.0.attn_output.weight");
+    CHECK_STR(name_of(&x, l[2].kda_out), "none");
+    CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_V), 3 * n);
+    CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_A), n);
+    struct ntx_chunks *c = NULL;
+    CHECK_EQ(ntx_chunks_make(x.m, 1 << 20, &c, NULL), 0);
+    CHECK(c->layers[0].kda_conv_q.n_out == n && c->layers[0].kda_conv_q.n_in == 4); /* though the file has a dimension of one between */
+    ntx_chunks_free(c);
+    close_model(&x);
+}
+
+static void refuse_kimi(void)
+{
+    struct mk_options o = kimi_options();
+    refuse_delta(&o, "kimi-linear.kda.head_dim", "kimi-linear.kda.head_din", -EINVAL, "key 'kimi-linear.kda.head_dim' is missing");
+    refuse_delta(&o, "kimi-linear.attention.head_count_kv", "kimi-linear.attention.head_count_kw", -EINVAL, "key 'kimi-linear.attention.head_count_kv' is not a list of a number for each layer");
+    refuse_delta(&o, "blk.0.ssm_f_b.weight", "blk.0.ssm_f_c.weight", -EINVAL, "tensor 'blk.0.ssm_f_b.weight' is missing; a kimi-linear model needs it");
+    refuse_delta(&o, "blk.2.attn_k_b.weight", "blk.2.attn_k_c.weight", -EINVAL, "tensor 'blk.2.attn_k_b.weight' is missing; a kimi-linear model needs it");
+    refuse_delta(&o, "kimi-linear.attention.key_length_mla", "kimi-linear.attention.key_length_mlb", -EINVAL, "key 'kimi-linear.attention.key_length_mla' is missing");
+    o.delta_head = 24;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'kimi-linear.kda.head_dim' is 24; multiples of 16 are supported");
+    o.delta_head = 0;
+    o.attention_every = 8;
+    refuse_delta(&o, NULL, NULL, -EINVAL, "key 'kimi-linear.attention.head_count_kv' is 0; 1 to ");
+    o.attention_every = 3;
+    o.q_lora = 36;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'kimi-linear.attention.q_lora_rank' says that q is made in two products: such a kimi-linear model is not supported");
+}
+
 /* ---- glm4moe */
 
 static struct mk_options glm_options(void)
@@ -1099,6 +1161,8 @@ int main(void)
     check_gpt_oss();
     check_deltas();
     refuse_deltas();
+    check_kimi();
+    refuse_kimi();
     check_glm4moe();
     refuse_glms();
     check_deepseek2();

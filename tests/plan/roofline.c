@@ -253,6 +253,11 @@ static void test_names(void)
     CHECK_EQ(ntx_outline_kv_values(&o), 21 * ((512 + 128) / 4) + 20 * (512 / 128)); /* beside windows: 21 layers pool 4 positions, and 20 pool 128 */
     CHECK_EQ(ntx_count_recurrent(&o.model->hp), 41);
     CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * NTX_ROUND_UP(4ull * (21 * 8 * 4 * (512 + 128) + 20 * 128 * 2 * 512), 4096));
+    check_experts("kimi-linear-48b-a3b@q4_k_m", "49", "3", 26); /* published as 48B-A3B */
+    named("kimi-linear-48b-a3b@q4_k_m", &o);
+    CHECK_EQ(ntx_count_recurrent(&o.model->hp), 20);
+    CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * 20 * 4ull * (32 * 128 * 128 + 3 * 3 * 4096));
+    CHECK_EQ(ntx_outline_kv_values(&o), 7 * 576);
     check_experts("kimi-k2@f16", "1026", "33", 60);
     check_experts("glm-4.7-flash@q8_0", "30", "4", 46);
     check_experts("mistral-small-4@q4_k_m", "119", "7", 36); /* published as 119B-A6.5B: the embedding matrix is counted, too */
