@@ -2,6 +2,8 @@
  * queries score the keys of all positions up to its own, and its attention reads the `most` best of them (of equal ones the first), in the order of positions.
  * Where there are no more than that it reads all, as any attention does, and nothing is scored.
  *
+ * Where several positions have one key (GLM-5.3-Flash), they are chosen together, and those that have none yet are read in any case.
+ *
  * A row's choice lasts until a later layer of the pass chooses for it anew: layers that do not choose go by it. A row that has skipped all layers that choose
  * has no choice, and reads all. Scores are computed by parts of the positions, so that one row has work for all threads; who computes which changes no bit. */
 #include <math.h>
@@ -10,6 +12,7 @@
 #include "common/util.h"
 #include "infer/forward_impl.h"
 #include "infer/largest.h"
+#include "model/quant.h"
 
 enum { SPAN = 512 /* positions of an item */ };
 
@@ -25,12 +28,39 @@ static bool is_hole(const uint8_t *hole, uint32_t slot) { return hole && hole[sl
 /* How many there are to choose from at position pos: each, or K that stand for several. */
 static uint32_t choices_at(const struct ntx_step *s, uint32_t pos) { return s->every ? (pos + 1) / s->every : pos + 1; }
 
+/* A position's key in V's place, and what it weighs. */
+static uint16_t *kept_of(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot)
+{
+    return (uint16_t *)(void *)ntx_kv_v(r->kv, f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * ntx_kept_v(f->hp, f->layer);
+}
+
 static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step *s, const struct ntx_row *r, const uint8_t *hole, uint32_t p)
 {
+    if (s->keys)
+        return kept_of(f, r, (p + 1) * s->every - 1);
     if (s->every)
         return (const uint16_t *)(const void *)ntx__pooled(f, r->kv, p, s->every, true);
     uint32_t slot = slot_of(r, p);
-    return is_hole(hole, slot) ? NULL : (const uint16_t *)ntx_kv_v(r->kv, f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * s->width;
+    return is_hole(hole, slot) ? NULL : kept_of(f, r, slot);
+}
+
+/* The key of `every` positions, in the place of the last one's: of what stands in the cache, as it was rounded, so that it does not matter how passes were cut. */
+static void join_keys(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const struct ntx_row *r = &f->b->rows[f->m.live[i]];
+    float kept[NTX_INDEX_EVERY_MAX][2 * NTX_INDEX_HEAD_MAX], key[NTX_INDEX_HEAD_MAX];
+    struct ntx__pool_source of[NTX_INDEX_EVERY_MAX];
+    if ((r->pos + 1) % s->every)
+        return;
+    for (uint32_t k = 0; k < s->every; k++) {
+        ntx_type_info(NTX_F16)->dequant(kept_of(f, r, r->pos + 1 - s->every + k), kept[k], 2 * (size_t)s->width);
+        of[k] = (struct ntx__pool_source){kept[k], kept[k] + s->width, f->m.places + (size_t)k * s->width};
+    }
+    _Static_assert(NTX_INDEX_HEAD_MAX <= NTX__POOL_CHANNELS, "in one go");
+    ntx__pool_channels(f->c.ops, of, s->every, 0, s->width, key);
+    f->c.ops->f16_store(key, kept_of(f, r, r->pos), s->width);
 }
 
 static uint32_t chooser(const struct ntx_forward *f, uint32_t i) { return f->m.live[f->m.choosers[i]]; }
@@ -59,13 +89,16 @@ static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t row = chooser(f, f->choice.first + at), n = choices_at(s, f->b->rows[row].pos);
+    const uint32_t row = chooser(f, f->choice.first + at), pos = f->b->rows[row].pos, n = choices_at(s, pos), each = s->keys ? s->every : 1;
     const float *score = f->m.scores + (size_t)at * f->c.ctx;
     struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->most);
     uint32_t *chosen = f->m.chosen + (size_t)row * f->m.most_chosen, k = 0;
     for (uint32_t p = 0; p < n; p++)
         if (score[p] != -INFINITY && ntx_cut_keeps(&cut, score[p]))
-            chosen[k++] = p;
+            for (uint32_t j = 0; j < each; j++)
+                chosen[k++] = p * each + j;
+    for (uint32_t p = n * each; s->keys && p <= pos; p++)
+        chosen[k++] = p;
     f->m.n_chosen[row] = k;
 }
 
@@ -81,9 +114,23 @@ static uint32_t find_choosers(struct ntx_forward *f, const struct ntx_step *s)
     return n;
 }
 
+static int join(struct ntx_forward *f, const struct ntx__run *r)
+{
+    int rc = ntx__take_run(f, r);
+    if (rc)
+        return rc;
+    ntx__find_places(f, ntx__steps_of(f, r));
+    ntx__each(f, join_keys, f->n_live);
+    ntx__give_run(f, r);
+    return 0;
+}
+
 int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
+    int rc = s->keys ? join(f, r) : 0;
+    if (rc)
+        return rc;
     uint32_t n = find_choosers(f, s), rows;
     for (f->choice.first = 0; f->choice.first < n; f->choice.first += rows) {
         uint32_t last = 0;

@@ -97,6 +97,8 @@ static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
+    if (s->limit != 0)
+        ntx__limit(at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->limit, s->width);
     f->c.ops->glu[s->act](at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
@@ -164,7 +166,9 @@ static void rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
     float *keeps = at(f, s->out, i);
     const uint32_t each = s->width / s->heads;
-    for (uint32_t k = 0; k < s->width; k++)
+    for (uint32_t k = 0; s->bound != 0 && k < s->width; k++)
+        keeps[k] = (float)exp((double)s->bound / (1 + exp((double)a[k / each] * ((double)keeps[k] + (double)dt[k]))));
+    for (uint32_t k = 0; s->bound == 0 && k < s->width; k++)
         keeps[k] = (float)exp((double)a[k / each] * softplus((double)keeps[k] + (double)dt[k]));
     f->c.ops->sigmoid(at(f, s->in[1], i), s->heads);
 }

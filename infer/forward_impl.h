@@ -360,6 +360,7 @@ static inline int ntx__multiply(struct ntx_forward *f, const struct ntx__product
 {
     return f->back->multiply(f, p, n, &(struct ntx__input){.buf = buf, .set = NTX__OF_LAYER, .n_rows = f->n_live});
 }
+void ntx__limit(float *gate, float *up, float by, uint32_t n); /* a GLU's inputs: gates from above, ups both ways */
 int ntx__fetch(struct ntx_forward *f, uint8_t buf, uint32_t row0, uint32_t n); /* floats */
 int ntx__settle_chunks(struct ntx_forward *f);
 static inline bool ntx__has(const struct ntx_forward *f, uint32_t chunk) { return f->back->has && f->back->has(f, chunk); }
@@ -393,6 +394,14 @@ void ntx__spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
 
 /* ---- forward_pool.c */
 int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r);
+/* The places' rows of a step that pools, as floats, where any row does: m.places. */
+void ntx__find_places(struct ntx_forward *f, const struct ntx_step *s);
+struct ntx__pool_source { /* what is pooled: of a position */
+    const float *value, *weight, *place;
+};
+enum { NTX__POOL_CHANNELS = 256 };
+/* out[c] = the sum of values by the softmax of weight + place, of channels [first, first + n), NTX__POOL_CHANNELS at most. */
+void ntx__pool_channels(const struct ntx_cpu_ops *ops, const struct ntx__pool_source *of, uint32_t n_of, uint32_t first, uint32_t n, float *out);
 uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, uint32_t number, uint32_t every, bool key); /* K or key of f->layer, by its number */
 void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is all that the row of the batch sees */
 

@@ -141,14 +141,14 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
 
 /* Of a head's position in any layer. */
 static uint32_t most_k(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_kept_k(hp, 0) : hp->head_k; }
-static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? hp->index.head : hp->head_v; }
+static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_index_kept(hp) : hp->head_v; }
 
 static void place_choices(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    const bool any = hp->index.head && cfg->ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : 1); /* else all is attended to */
+    const bool any = hp->index.head && cfg->ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u)); /* else all is attended to */
     uint64_t rows = cfg->max_rows;
-    m->most_chosen = any ? hp->index.most : 0;
+    m->most_chosen = !any ? 0 : hp->index.every ? (hp->index.most + 1) * hp->index.every : hp->index.most;
     m->scores = any ? place(c, 2 * (uint64_t)cfg->threads * cfg->ctx * sizeof *m->scores) : NULL;
     m->choosers = any ? place(c, rows * sizeof *m->choosers) : NULL;
     m->n_chosen = any ? place(c, rows * sizeof *m->n_chosen) : NULL;
@@ -272,7 +272,7 @@ static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg,
 
 static uint32_t most_places(const struct ntx_hparams *hp)
 {
-    uint32_t most = 0;
+    uint32_t most = hp->index.every * hp->index.head;
     for (uint32_t l = 0; l < hp->n_layers; l++)
         most = NTX_MAX(most, hp->pool[l] * ntx_pool_spans(hp, l) * NTX_MAX(hp->head_k, hp->index.head));
     return most;

@@ -45,26 +45,22 @@ static const float *input(const struct pooling *p, uint32_t pos, bool weights)
 }
 
 /* What is pooled into a K behind position `last`. */
-struct source {
-    const float *value, *weight, *place;
-};
-
-static uint32_t sources_of(const struct pooling *p, uint32_t last, struct source *of)
+static uint32_t sources_of(const struct pooling *p, uint32_t last, struct ntx__pool_source *of)
 {
     const uint32_t end = last + 1, from = end < p->span ? 0 : end - p->span;
     const float *place = p->f->m.places;
     uint32_t n = 0;
     for (uint32_t pos = from; pos < end; pos++, n++) {
         size_t half = pos + p->s->every >= end ? p->width - p->s->width : 0;
-        of[n] = (struct source){input(p, pos, false) + half, input(p, pos, true) + half, place + (size_t)(pos % p->s->every) * p->width + half};
+        of[n] = (struct ntx__pool_source){input(p, pos, false) + half, input(p, pos, true) + half, place + (size_t)(pos % p->s->every) * p->width + half};
     }
     return n;
 }
 
-enum { SOURCES = 128, CHANNELS = 256 };
+enum { SOURCES = 128, CHANNELS = NTX__POOL_CHANNELS };
 
 /* Channels [first, first + n). */
-static void pool_channels(const struct ntx_cpu_ops *ops, const struct source *of, uint32_t n_of, uint32_t first, uint32_t n, float *out)
+void ntx__pool_channels(const struct ntx_cpu_ops *ops, const struct ntx__pool_source *of, uint32_t n_of, uint32_t first, uint32_t n, float *out)
 {
     float most[CHANNELS], e[CHANNELS], sum[CHANNELS] = {0};
     for (uint32_t k = 0; k < n_of; k++)
@@ -106,13 +102,13 @@ static void pool_row(struct ntx_forward *f, uint32_t item, unsigned thread)
         t++;
     const struct pooling p = pooling_of(f, t);
     const struct ntx_row *r = &f->b->rows[f->m.turn_rows[item]];
-    struct source of[SOURCES];
+    struct ntx__pool_source of[SOURCES];
     float x[NTX_MAX_HEAD], k[NTX_MAX_HEAD];
     if ((r->pos + 1) % p.s->every)
         return;
     const uint32_t n = sources_of(&p, r->pos, of), width = p.s->width;
     for (uint32_t c = 0; c < width; c += CHANNELS)
-        pool_channels(f->c.ops, of, n, c, NTX_MIN(width - c, (uint32_t)CHANNELS), x + c);
+        ntx__pool_channels(f->c.ops, of, n, c, NTX_MIN(width - c, (uint32_t)CHANNELS), x + c);
     f->c.ops->rmsnorm(x, f->vec[p.s->weight[1]], f->hp->rms_eps, width, k);
     turn(&p, r->pos + 1 - p.s->every, k);
     f->c.ops->f16_store(k, (uint16_t *)ntx__pooled(f, r->kv, r->pos / p.s->every, p.s->every, p.s->keys), width);
@@ -141,8 +137,7 @@ static void put_states(struct ntx_forward *f, uint32_t item, unsigned thread)
         put_state(&p, p.first + k, ntx_recur_stop_tail(p.state, p.first + k, f->layer));
 }
 
-/* The places' rows as floats, where any row pools. */
-static void find_places(struct ntx_forward *f, const struct ntx_step *s)
+void ntx__find_places(struct ntx_forward *f, const struct ntx_step *s)
 {
     const struct ntx_weight *w = ntx__weight_of(f, s);
     const struct ntx_type_info *type = ntx_type_info(w->type);
@@ -158,7 +153,7 @@ int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r)
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
-    find_places(f, ntx__steps_of(f, r));
+    ntx__find_places(f, ntx__steps_of(f, r));
     ntx__each(f, pool_row, f->m.turns[f->n_turns]);
     ntx__each(f, put_states, f->n_turns);
     ntx__give_run(f, r);

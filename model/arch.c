@@ -128,6 +128,7 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
     case NTX_DIM_DELTA_VALUES: return hp->delta.heads * hp->delta.head;
     case NTX_DIM_DELTA_MIX: return (2 * hp->delta.key_heads + hp->delta.heads) * hp->delta.head;
     case NTX_DIM_INDEX_HEAD: return hp->index.head;
+    case NTX_DIM_INDEX_EVERY: return hp->index.every;
     case NTX_DIM_INDEX_HEADS: return hp->index.heads;
     case NTX_DIM_INDEX_HEADS_K: return hp->index.heads * hp->index.head;
     case NTX_DIM_POOL_SPAN: return hp->pool[layer];

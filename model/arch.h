@@ -21,6 +21,7 @@
 #define NTX_STREAMS 4
 #define NTX_INDEX_HEADS_MAX 128 /* queries that positions are chosen by, and their values */
 #define NTX_INDEX_HEAD_MAX 256
+#define NTX_INDEX_EVERY_MAX 16 /* positions whose keys become one */
 #define NTX_DELTA_TAPS_MAX 8
 #define NTX_DELTA_HEAD_STEP 16 /* the width of a delta net's heads is a multiple */
 
@@ -75,9 +76,10 @@ struct ntx_hparams {
     /* Layers that keep a state instead of K and V (bit l): gated delta nets of so many heads over fewer key heads, behind a convolution. */
     uint64_t recurrent[NTX_MAX_LAYERS / 64];
     struct { uint32_t taps, head, heads, key_heads; } delta;
+    float delta_bound;       /* of what a delta net that forgets by the key keeps: e^(bound sigmoid(-a (x + dt))); 0: there is none */
     bool latents_unturned;   /* attention over latents turns nothing: rope_dim values of a key are of all heads all the same */
     /* Attention to chosen positions, `most` of them: by `heads` queries of `head` values each. Layers `in` (bit l) choose, the others go by the last one that did; head 0: to all. */
-    struct { uint32_t heads, head, most; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
+    struct { uint32_t heads, head, most, every /* so many positions have one key, and are chosen together, with those behind the last of such; 0: each has its own */; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
     struct { uint32_t n, rounds; float eps; } streams; /* residual ones; n 0: there is one */
     uint16_t pool[NTX_MAX_LAYERS]; /* behind so many positions a layer keeps one more K of them, which lasts where its others have a window; 0: none */
     bool v_is_k;             /* all heads have one K, which is V, too */
@@ -108,11 +110,13 @@ static inline struct ntx_dims ntx_dims_of(const struct ntx_hparams *hp, uint32_t
     return hp->dims ? hp->dims[layer] : (struct ntx_dims){hp->n_head, hp->n_head_kv, hp->head_k, hp->head_v, hp->n_ff, layer};
 }
 static inline bool ntx_chooses(const struct ntx_hparams *hp, uint32_t layer) { return hp->index.in[layer / 64] >> layer % 64 & 1; }
+/* Values of a position by which it is chosen: a key, and what it weighs where several become one, which then lies in the place of the last one's. */
+static inline uint32_t ntx_index_kept(const struct ntx_hparams *hp) { return (hp->index.every ? 2 : 1) * hp->index.head; }
 /* What a layer keeps of a position: so many heads of K and of V. Of latents one vector, with the rotated part of the key, whose beginning is V; what is kept in
  * V's place is the key that positions are chosen by. */
 static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 1 : ntx_dims_of(hp, layer).n_head_kv; }
 static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : ntx_dims_of(hp, layer).head_k; }
-static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return hp->v_is_k ? 0 : !hp->kv_lora ? ntx_dims_of(hp, layer).head_v : ntx_chooses(hp, layer) ? hp->index.head : 0; }
+static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return hp->v_is_k ? 0 : !hp->kv_lora ? ntx_dims_of(hp, layer).head_v : ntx_chooses(hp, layer) ? ntx_index_kept(hp) : 0; }
 static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer) { return hp->recurrent[layer / 64] >> layer % 64 & 1; }
 /* Of values that it pools: those of the last so many spans. */
 static inline uint32_t ntx_pool_spans(const struct ntx_hparams *hp, uint32_t layer) { return !hp->pool[layer] ? 0 : hp->pool[layer] == NTX_POOL_OVERLAPS ? 2 : 1; }

@@ -87,6 +87,12 @@ void ntx_gguf_out_u32(struct ntx_gguf_out *g, const char *key, uint32_t v)
     g->failed |= !begin_kv(g, key, NTX_GGUF_U32) || !put_u32(&g->kv, v);
 }
 
+void ntx_gguf_out_bool(struct ntx_gguf_out *g, const char *key, bool v)
+{
+    const uint8_t byte = v;
+    g->failed |= !begin_kv(g, key, NTX_GGUF_BOOL) || !put(&g->kv, &byte, sizeof byte);
+}
+
 void ntx_gguf_out_f32(struct ntx_gguf_out *g, const char *key, float v)
 {
     g->failed |= !begin_kv(g, key, NTX_GGUF_F32) || !put(&g->kv, &v, sizeof v);

@@ -18,6 +18,7 @@ struct ntx_gguf_out *ntx_gguf_out_new(void); /* NULL: no memory */
 void ntx_gguf_out_free(struct ntx_gguf_out *g);
 
 void ntx_gguf_out_u32(struct ntx_gguf_out *g, const char *key, uint32_t v);
+void ntx_gguf_out_bool(struct ntx_gguf_out *g, const char *key, bool v);
 void ntx_gguf_out_f32(struct ntx_gguf_out *g, const char *key, float v);
 void ntx_gguf_out_str(struct ntx_gguf_out *g, const char *key, const char *v);
 void ntx_gguf_out_f32s(struct ntx_gguf_out *g, const char *key, const float *v, size_t n);

@@ -19,7 +19,7 @@
  *   CONV        each of `width` channels: silu of the sum of its last `taps` inputs, weighed; the inputs before the row are the layer's state
  *                                                        any         weights of each channel, the latest last; of several lists each is of as many channels
  *   UNIT        `heads` runs of `width` are divided by their length, in place; `eps` is added to its square (0: the model's)
- *   RATES       out = e^(a softplus(out + dt)), `width` values of `heads` heads, in[1] = sigmoid(in[1]): what a row's heads keep, and what they take in     dt, a of each head
+ *   RATES       out = e^(a softplus(out + dt)), or, where there is a `bound`, e^(bound sigmoid(-a (out + dt))), `width` values of `heads` heads, in[1] = sigmoid(in[1]): what a row's heads keep, and what they take in     dt, a of each head
  *   DELTA       gated delta net, `heads` of `width` over `key_heads`: the layer's state S of a head, its row's rates g and b, and q, k and v of in[0]:
  *               S = g S; S += k (x) b (v - S'k); out = S'q / root(width); `by_key`: g has a value for each key of a head, so for each row of S         Q, b; g is A
  *   ADD         out += in                                any
@@ -27,7 +27,8 @@
  *   LAYERNORM   of one run of `width`: less their mean, by the root of their variance + 1e-6, times the one weight, and the other added, in place     scale, bias
  *   HADAMARD    `heads` runs of `width`, by pieces of the largest power of 2 that divides them: the orthonormal Walsh-Hadamard transform, in place
  *   CHOOSE      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (infer/choose.c): from the
- *               `heads` queries of `width` in Z and their weights in A, and the keys that are the layer's V                Z, A
+ *               `heads` queries of `width` in Z and their weights in A, and the keys that are the layer's V; `keys`: of `every` positions one, the sum of theirs by the softmax of what
+ *               they weigh, which lies behind a key, and of their places: positions are chosen together, `most` times so many, and those behind the last are read in any case         Z, A      places
  *   STREAMS     `heads` copies of `width` values
  *   MIXW        what `heads` streams weigh, in place, of `width` values x, their scales and their bases: e + sigmoid(scale x + base) for MIX; and where there are more than `heads`
  *               of them, twice such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's (infer/streams.c)        scales, bases
@@ -101,6 +102,7 @@ struct ntx_step {
     uint32_t taps, key_heads;          /* CONV; DELTA */
     bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
     bool by_key;                       /* DELTA */
+    float bound;                       /* RATES */
     uint32_t window, stretch;          /* ATTEND */
     struct ntx_temperature temperature; /* ATTEND */
     bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
@@ -109,10 +111,10 @@ struct ntx_step {
     bool back;                         /* ROPE: by the position's negative */
     uint32_t parts;                    /* MM: of so many equal parts of the input each gives as many of the outputs; 0: it is one */
     uint32_t every, spans;             /* POOL; CHOOSE, ATTEND: of such K as well, or among them */
-    bool keys;                         /* POOL: of what positions are chosen by: V of the same */
+    bool keys;                         /* POOL: of what positions are chosen by: V of the same; CHOOSE: the layer's V has these of its own, made of those of `every` positions */
     uint32_t rounds;                   /* MIXW */
     float eps;                         /* MIXW: e; UNIT */
-    float limit, shared_limit;         /* EXPERTS, and of the shared one: of gates, and of ups both ways; 0: none */
+    float limit, shared_limit;         /* EXPERTS, and of the shared one, and GLU: of gates, and of ups both ways; 0: none */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value */
     float scale, cap;                  /* DELTA: of what comes out; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */

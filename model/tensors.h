@@ -14,7 +14,7 @@ enum ntx_dim {
     NTX_DIM_ONE, NTX_DIM_EMBD, NTX_DIM_FF, NTX_DIM_HEADS, NTX_DIM_HEAD_K, NTX_DIM_HEADS_K, NTX_DIM_HEADS_V, NTX_DIM_KV_HEADS_K, NTX_DIM_KV_HEADS_V,
     NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
     NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
-    NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
+    NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_EVERY, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
     NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_MIX, NTX_DIM_THREE, NTX_DIM_EXPERTS_USED, NTX_DIM_VOCAB,
 };
 
@@ -56,6 +56,8 @@ enum ntx_use {
     X(index_k,            "indexer.attn_k.weight",      EMBD,           INDEX_HEAD,  MATRIX) /* a key of each position */ \
     X(index_k_norm,       "indexer.k_norm.weight",      INDEX_HEAD,     ONE,         VECTOR) \
     X(index_k_bias,       "indexer.k_norm.bias",        INDEX_HEAD,     ONE,         VECTOR) \
+    X(index_gate,         "indexer_compressor_gate.weight", EMBD,       INDEX_HEAD,  MATRIX) /* where keys of several positions become one: what each weighs, */ \
+    X(index_place,        "indexer_compressor_ape.weight", INDEX_HEAD,  INDEX_EVERY, TABLE) /* and what is added to that by its place */ \
     X(index_heads,        "indexer.proj.weight",        EMBD,           INDEX_HEADS, RESIDENT) /* and what each query weighs */ \
     X(kv,                 "attn_kv.weight",             EMBD,           HEAD_K,      MATRIX) /* of all heads one K, which is V, too */ \
     X(kv_norm,            "attn_kv_a_norm.weight",      HEAD_K,         ONE,         VECTOR) \

@@ -99,6 +99,10 @@ static const struct {
     {"kimi-linear-48b-a3b", "kimi-linear", 27, 2304, 9216, 32, 0, 576, 163840, 1048576, 256, 8, 1024,
      "attention.head_count_kv=0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x2,1 ssm.conv_kernel=4 kda.head_dim=128 leading_dense_block_count=1 expert_shared_count=1 " LATENT
      "attention.key_length_mla=192 attention.value_length_mla=128", ""},
+    {"glm-5.3-flash", "glm5-next", 45, 4096, 12288, 64, 0, 512, 154880, 1048576, 288, 8, 2048,
+     "attention.head_count_kv=0x3,1 attention.layer_norm_epsilon=0.000001 ssm.conv_kernel=4 kda.head_dim=128 kda.gate_lower_bound=-5.0 attention.kv_lora_rank=512 rope.dimension_count=0 "
+     "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1 attention.indexer.kpool=16 "
+     "attention.indexer.kpool_select_tail=true swiglu_clamp_exp=10.0 hyper_connection.count=4 hyper_connection.sinkhorn_iterations=20 hyper_connection.epsilon=0.000001" CHOICE("32"), ""},
     {"glm-4.7-flash", "deepseek2", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 64, 4, 1536,
      "leading_dense_block_count=1 expert_shared_count=1 " LATENT "attention.q_lora_rank=768 attention.key_length_mla=256 attention.value_length_mla=256", ""},
     {"mistral-small-4", "mistral4", 36, 4096, 12288, 32, 1, 320, 131072, 1048576, 128, 4, 2048,
@@ -134,7 +138,7 @@ static void add_key(char *keys, size_t size, const char *name, uint32_t v)
 
 static int sketch(size_t k, struct ntx_gguf **out, struct ntx_err *err)
 {
-    char keys[1024];
+    char keys[2048];
     const size_t n = sizeof keys;
     snprintf(keys, n, "block_count=%u embedding_length=%u vocab_size=%u", models[k].layers, models[k].embd, models[k].vocab);
     add_key(keys, n, "feed_forward_length", models[k].ff);

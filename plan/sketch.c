@@ -66,6 +66,8 @@ static void put_key(struct ntx_gguf_out *o, const char *arch, const char *keys, 
         put_list(o, key, value, number(keys, "block_count"));
     else if (memchr(value, '.', n))
         ntx_gguf_out_f32(o, key, strtof(value, NULL));
+    else if (!strncmp(value, "true", n))
+        ntx_gguf_out_bool(o, key, true);
     else if (k > 1)
         ntx_gguf_out_u32s(o, key, list, (size_t)k);
     else

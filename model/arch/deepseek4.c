@@ -40,7 +40,7 @@ static int ratios(struct ntx__keys *k)
 }
 
 /* A number, or the same one for each layer. */
-static int limit_of(struct ntx__keys *k, const char *suffix, float fallback, float *out)
+int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, float *out)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
     if (!kv || kv->type != NTX_GGUF_ARR)
@@ -54,7 +54,7 @@ static int limit_of(struct ntx__keys *k, const char *suffix, float fallback, flo
     return *out >= 0 && *out <= 1e6f ? 0 : ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0 to 1e+06 are possible", k->key, (double)*out);
 }
 
-static int stream_keys(struct ntx__keys *k)
+int ntx__key_streams(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc = ntx__key_u32(k, "hyper_connection.count", -1, 1, UINT32_MAX, &hp->streams.n);
@@ -105,8 +105,8 @@ static int expert_keys(struct ntx__keys *k)
     uint32_t shared;
     int rc;
     if ((rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX__MAX_WIDTH / hp->n_ff_exp, &shared)) ||
-        (rc = ntx__key_u32(k, "hash_layer_count", -1, 0, hp->n_layers, &hp->n_token_experts)) || (rc = limit_of(k, "swiglu_clamp_exp", NAN, &hp->limit)) ||
-        (rc = limit_of(k, "swiglu_clamp_shexp", hp->limit, &hp->shared_limit)))
+        (rc = ntx__key_u32(k, "hash_layer_count", -1, 0, hp->n_layers, &hp->n_token_experts)) || (rc = ntx__key_limit(k, "swiglu_clamp_exp", NAN, &hp->limit)) ||
+        (rc = ntx__key_limit(k, "swiglu_clamp_shexp", hp->limit, &hp->shared_limit)))
         return rc;
     hp->n_ff_shexp = shared * hp->n_ff_exp;
     return 0;
@@ -117,7 +117,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     int rc = ntx__key_nextn(k);
     if (rc || (rc = ntx__key_u32(k, "attention.q_lora_rank", -1, 1, NTX__MAX_WIDTH, &hp->q_lora)) || (rc = ntx__key_u32(k, "attention.sliding_window", -1, 1, INT32_MAX, &hp->window)) ||
-        (rc = stream_keys(k)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) || (rc = expert_keys(k)))
+        (rc = ntx__key_streams(k)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) || (rc = expert_keys(k)))
         return rc;
     hp->v_is_k = true;
     if (hp->n_head_kv != 1 || hp->head_k != hp->head_v || hp->head_k % 16)
@@ -149,14 +149,18 @@ static void weigh(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_te
     ntx_step_takes(s, (enum ntx_tensor)(t + 2), false);
 }
 
-static void enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor mix, enum ntx_tensor norm)
+void ntx__streams_enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor mix, enum ntx_tensor norm)
 {
     weigh(hp, l, mix, ntx_width(hp, 0, NTX_DIM_MIX));
     streams_step(hp, l, NTX_OP_MIX, NTX_BUF_X, NTX_BUF_STREAMS)->in[1] = NTX_BUF_MIX;
     ntx_step_takes(ntx__add_norm(l, NTX_BUF_X, NTX_BUF_X, 1, hp->n_embd), norm, false);
 }
 
-static void leave(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y)->in[1] = NTX_BUF_MIX; }
+void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y)->in[1] = NTX_BUF_MIX; }
+
+void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_STREAMS, NTX_BUF_STREAMS, NTX_BUF_H); }
+
+void ntx__streams_mean(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS); }
 
 /* The last values of each run of `width`. */
 static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_op op, enum ntx_buf b, uint32_t heads, uint32_t width)
@@ -264,17 +268,17 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     const bool numbered = at < hp->n_token_experts;
     const struct ntx__experts experts = {.act = NTX_FFN_SILU, .choice = numbered ? NTX__NEVER : NTX__ALWAYS, .numbered = numbered ? NTX__ALWAYS : NTX__NEVER, .shared = NTX__ALWAYS};
     if (!at)
-        streams_step(hp, l, NTX_OP_STREAMS, NTX_BUF_STREAMS, NTX_BUF_H);
-    enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
+        ntx__streams_begin(hp, l);
+    ntx__streams_enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
     products_of_x(hp, at, l);
     add_k_and_q(hp, at, l);
     if (ntx_chooses(hp, at))
         choose(hp, at, l);
     attend(hp, at, l);
-    leave(hp, l);
-    enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
+    ntx__streams_leave(hp, l);
+    ntx__streams_enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
     ntx__add_experts_alone(m, l, &experts);
-    leave(hp, l);
+    ntx__streams_leave(hp, l);
     join(hp, at, l);
 }
 

@@ -393,7 +393,7 @@ static int get_rope(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc;
-    if ((rc = ntx__key_u32(k, "rope.dimension_count", hp->head_k, 2, hp->head_k, &hp->rope_dim)) ||
+    if ((rc = ntx__key_u32(k, "rope.dimension_count", hp->head_k, k->arch->unturned ? 0 : 2, hp->head_k, &hp->rope_dim)) ||
         (rc = ntx__key_f32(k, "rope.freq_base", 10000, 1, 1e12f, &hp->rope_base)))
         return rc;
     if (hp->rope_dim % 2)

@@ -7,7 +7,7 @@
 #include "model/arch/arch_impl.h"
 
 /* Its heads are those of attention. */
-static int get_delta(struct ntx__keys *k)
+int ntx__key_kda(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc;
@@ -25,7 +25,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc;
-    if ((rc = ntx__key_recurrent_kv(k)) || (rc = get_delta(k)) || (rc = ntx__key_latents(k)) ||
+    if ((rc = ntx__key_recurrent_kv(k)) || (rc = ntx__key_kda(k)) || (rc = ntx__key_latents(k)) ||
         (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
         (rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX_MAX(1u, NTX__MAX_WIDTH / hp->n_ff_exp), &shared)))
         return rc;

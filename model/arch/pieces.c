@@ -151,37 +151,56 @@ static void turn_index(const struct ntx_hparams *hp, struct ntx_layer *l, enum n
     s->width = hp->index.head;
 }
 
+static void add_index_products(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_index_k);
+    if (hp->index.every) {
+        multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_index_gate);
+        l->step[l->n_steps - 1].offset = hp->index.head;
+    }
+    multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_index_heads);
+}
+
 static void add_index_key(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_LAYERNORM, NTX_BUF_V, NTX_BUF_V);
     s->width = hp->index.head;
     takes(s, NTX_T_index_k_norm, NTX__ALWAYS);
     takes(s, NTX_T_index_k_bias, NTX__ALWAYS);
-    turn_index(hp, l, NTX_BUF_V, 1);
+    if (!hp->index.every)
+        turn_index(hp, l, NTX_BUF_V, 1);
 }
 
 static void add_choice(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
-    turn_index(hp, l, NTX_BUF_Z, hp->index.heads);
+    if (!hp->index.every)
+        turn_index(hp, l, NTX_BUF_Z, hp->index.heads);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_CHOOSE, NTX_BUF_NONE, NTX_BUF_Z);
     s->in[1] = NTX_BUF_A;
     s->heads = hp->index.heads;
     s->width = hp->index.head;
     s->most = hp->index.most;
     s->scale = 1.0f / sqrtf((float)hp->index.head * (float)hp->index.heads);
+    s->every = hp->index.every;
+    s->keys = hp->index.every != 0;
+    takes(s, NTX_T_index_place, hp->index.every ? NTX__ALWAYS : NTX__NEVER);
 }
 
 void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
 {
+    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
+    ntx__add_latents_alone(hp, layer, l);
+    add(hp, l);
+}
+
+void ntx__add_latents_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+{
     const uint32_t latent = hp->kv_lora + hp->rope_dim;
     const bool chooses = ntx_chooses(hp, layer);
-    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
     multiply(l, hp->q_lora ? NTX_BUF_Q_LOW : NTX_BUF_Q, NTX_BUF_X, hp->q_lora ? NTX_T_q_a : NTX_T_q);
     multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_kv_a);
-    if (chooses) {
-        multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_index_k);
-        multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_index_heads);
-    }
+    if (chooses)
+        add_index_products(hp, l);
     norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_kv_a_norm, NTX__ALWAYS, 1, hp->kv_lora);
     if (!hp->latents_unturned)
         rotate_behind(hp, l, NTX_BUF_K, 1, latent);
@@ -208,11 +227,10 @@ void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, str
     takes(s, NTX_T_k_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
     takes(s, NTX_T_v_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
-    add(hp, l);
 }
 
 /* q, k and v through the convolution; q and k of length 1. */
-static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor first, int n)
+static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor first, int n, float eps)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_V);
     s->width = ntx_width(hp, 0, NTX_DIM_DELTA_MIX);
@@ -222,6 +240,7 @@ static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l, e
     s = ntx_layer_add(l, NTX_OP_UNIT, NTX_BUF_Q, NTX_BUF_Q);
     s->heads = 2 * hp->delta.key_heads;
     s->width = hp->delta.head;
+    s->eps = eps;
 }
 
 static void add_rates(const struct ntx_hparams *hp, struct ntx_layer *l, bool joined)
@@ -243,7 +262,7 @@ void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool join
     multiply(l, NTX_BUF_K, NTX_BUF_X, joined ? NTX_T_delta_rates : NTX_T_delta_beta);
     if (!joined)
         multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_delta_alpha);
-    add_convolution(hp, l, NTX_T_delta_conv, 1);
+    add_convolution(hp, l, NTX_T_delta_conv, 1, 0);
     add_rates(hp, l, joined);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_DELTA, NTX_BUF_ATTN, NTX_BUF_Q);
     s->in[1] = NTX_BUF_K;
@@ -286,16 +305,23 @@ static void add_kda_products(const struct ntx_hparams *hp, struct ntx_layer *l)
 
 void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
-    const uint32_t n = hp->delta.heads * hp->delta.head;
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
+    ntx__add_kda_alone(hp, l, NTX_T_kda_a);
+    add(hp, l);
+}
+
+void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor a)
+{
+    const uint32_t n = hp->delta.heads * hp->delta.head;
     add_kda_products(hp, l);
-    add_convolution(hp, l, NTX_T_kda_conv_q, 3);
+    add_convolution(hp, l, NTX_T_kda_conv_q, 3, hp->streams.n ? 1e-6f : 0);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_RATES, NTX_BUF_A, NTX_BUF_A);
     s->in[1] = NTX_BUF_K;
     s->heads = hp->delta.heads;
     s->width = n;
     takes(s, NTX_T_kda_dt, NTX__ALWAYS);
-    takes(s, NTX_T_kda_a, NTX__ALWAYS);
+    takes(s, a, NTX__ALWAYS);
+    s->bound = hp->delta_bound;
     s = ntx_layer_add(l, NTX_OP_DELTA, NTX_BUF_ATTN, NTX_BUF_Q);
     s->in[1] = NTX_BUF_K;
     s->heads = s->key_heads = hp->delta.heads;
@@ -307,7 +333,6 @@ void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *l)
     s->in[1] = NTX_BUF_Z;
     s->width = n;
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_kda_out);
-    add(hp, l);
 }
 
 static void add_groups(const struct ntx_pack_layer *p, struct ntx_layer *l, enum ntx_ffn_act act)
@@ -322,6 +347,11 @@ static void add_groups(const struct ntx_pack_layer *p, struct ntx_layer *l, enum
 static void dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, NTX__ALWAYS, 1, m->hp.n_embd);
+    ntx__add_dense_alone(m, at, l, act);
+}
+
+void ntx__add_dense_alone(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
+{
     if (m->pack) {
         add_groups(&m->pack[at], l, act);
     } else {
@@ -331,6 +361,7 @@ static void dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, e
         s->in[1] = NTX_BUF_UP;
         s->width = ntx_dims_of(&m->hp, at).n_ff;
         s->act = (uint8_t)act;
+        s->limit = m->hp.shared_limit;
         multiply(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
     }
 }

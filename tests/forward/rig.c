@@ -42,6 +42,20 @@ struct mk_options rig_kda(void)
     return o;
 }
 
+struct mk_options rig_streamed(void)
+{
+    struct mk_options o = rig_kda();
+    o.arch = "glm5-next";
+    o.rotated = 0;
+    o.q_lora = 256;
+    o.index_heads = 20;
+    o.index_head = 48;
+    o.index_pool = 3;
+    o.index_most = 2;
+    o.delta_bound = 5;
+    return o;
+}
+
 struct mk_options rig_choosing(void)
 {
     struct mk_options o = rig_latent();

@@ -44,7 +44,8 @@ struct rig {
 /* 4 layers, 256 wide (so that every type fits), llama, F32, vocabulary of 548. Change what a test is about. */
 struct mk_options rig_model(void);
 struct mk_options rig_choosing(void);
-struct mk_options rig_kda(void); /* rig_latent to positions that are chosen, 9 of them */
+struct mk_options rig_kda(void);
+struct mk_options rig_streamed(void); /* rig_latent to positions that are chosen, 9 of them */
 struct mk_options rig_pooled(void); /* deepseek4: three layers, which pool nothing, 4 and 128 positions, 5 of those chosen; windows of 16 */
 struct mk_options rig_latent(void); /* attention over latents, experts in groups */
 void rig_open(struct rig *r, const struct rig_options *o);

@@ -481,6 +481,9 @@ static void same_with_kda(void)
         o.make.type = of[i];
         o.make.delta_head = i == 1 ? 64 : i ? 256 : 48;
         states_stand(o);
+        struct mk_options more = rig_streamed(); /* and positions that are chosen three at a time, of keys that passes cut anywhere */
+        more.type = of[i];
+        states_stand((struct rig_options){.make = more});
     }
 }
 

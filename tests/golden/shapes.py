@@ -99,6 +99,14 @@ def kda(r):
         maybe(r, '--expert-scale', '2.446')
 
 
+def streamed(r):
+    o = kda(r)
+    del o[o.index('--rotated'):o.index('--rotated') + 2]
+    pool = r.choice([2, 3, 4, 8])
+    return o + ['--q-lora', pick(r, 48, 64, 160), '--index-heads', pick(r, 8, 16, 20, 32), '--index-head', pick(r, 64, 128), '--index-pool', str(pool), '--index-most', str(r.randrange(1, 40 // pool))] + \
+        maybe(r, '--index-every', pick(r, 2, 3)) + maybe(r, '--delta-bound', '5') + maybe(r, '--nextn', '1')
+
+
 def gemma4(r):
     return dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--window-head', '32') + maybe(r, '--full-kv', '1') + maybe(r, '--shared-kv', '3') + \
         maybe(r, '--layer-input', '32') + maybe(r, '--no-v') + (experts(r) + maybe(r, '--fused') if r.random() < 0.5 else [])
@@ -126,6 +134,7 @@ ARCHS = {
     'qwen35': lambda r: dense(r) + delta(r),
     'qwen35moe': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused'),
     'kimi-linear': kda,
+    'glm5-next': streamed,
     'granitemoe': lambda r: experts(r, '--ff') + ['--shared-ff', pick(r, 64, 160)],
     'gemma2': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64), '--tied'],
     'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),
@@ -136,7 +145,7 @@ ARCHS = {
 LAYERS = {'gemma4': (6, 9), 'llama4': (4, 5, 7)} # llama.cpp wants one that turns nothing
 EVEN = ('phi3', 'olmoe', 'deepseek', 'qwen2', 'qwen2moe') # heads that fill the width
 
-UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2', 'deepseek4', 'kimi-linear') # as llama.cpp wants them, or tied already
+UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2', 'deepseek4', 'kimi-linear', 'glm5-next') # as llama.cpp wants them, or tied already
 
 
 def shape(arch, r):

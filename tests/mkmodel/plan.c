@@ -112,7 +112,7 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144 };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288 };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
@@ -120,6 +120,7 @@ static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"deepseek32", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE}, {"glm-dsa", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE},
     {"deepseek4", SHARED_COUNT | WINDOW | POOLED},
     {"kimi-linear", SHARED_COUNT | DENSE | LATENT | SIGMOID | KDA},
+    {"glm5-next", SHARED_COUNT | DENSE | LATENT | SIGMOID | KDA | CHOICE | STREAMED},
     {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
@@ -183,6 +184,8 @@ static const struct {
     {NTX_T_index_k, 0, 1, OF_EMBD, false, true},
     {NTX_T_index_k_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_index_k_bias, 0, 0.1f, PLAIN, false, false},
+    {NTX_T_index_gate, 0, 1, OF_EMBD, false, true},
+    {NTX_T_index_place, 0, 0.5f, PLAIN, false, false},
     {NTX_T_index_heads, 0, 1, OF_EMBD, false, true},
     {NTX_T_kv, 0, 1, OF_EMBD, false, true},
     {NTX_T_kv_norm, 1, 0.1f, PLAIN, false, false},
@@ -303,6 +306,19 @@ static void pooled_widths(struct plan *p)
     }
 }
 
+/* Layers that attend: of so many the first chooses. Blocks behind the layers all do. */
+static void streamed_widths(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    p->hp.streams.n = NTX_STREAMS;
+    p->hp.latents_unturned = true;
+    p->hp.index.every = or_else(o->index_pool, 4);
+    memset(p->hp.index.in, 0, sizeof p->hp.index.in);
+    for (uint32_t l = 0; l < o->layers + o->nextn; l++)
+        if (l >= o->layers || (!ntx_is_recurrent(&p->hp, l) && l / attention_every(o) % or_else(o->index_every, 1) == 0))
+            p->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
+}
+
 static void find_widths(struct plan *p)
 {
     const struct mk_options *o = p->o;
@@ -329,6 +345,8 @@ static void find_widths(struct plan *p)
         gemma4_widths(p);
     if (is_pooled(o))
         pooled_widths(p);
+    if (says(o, STREAMED))
+        streamed_widths(p);
 }
 
 bool mk_arch_known(const char *arch)
@@ -369,7 +387,7 @@ static struct mk_tensor *add_kind(struct plan *p, const char *name, uint32_t lay
     ntx_whole_of(&p->hp, layer, kind, &whole);
     const struct ntx_shape shape = whole.shape;
     uint32_t n_in = shape.n_in, n_out = shape.n_out;
-    bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_ROWS;
+    bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_ROWS || kind == NTX_T_index_place;
     uint32_t type = k->use == NTX_USE_NUMBERS ? NTX_I32 : floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
     bool joined = kind == NTX_T_kv_b; /* its heads are written as one matrix */
     struct mk_tensor *t = mk_tensor_add(p->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : joined ? n_out * shape.n_each : n_out, 0);
@@ -416,7 +434,8 @@ static void add_layer(struct plan *p, uint32_t l)
     ntx_layer_describe(o->arch, &p->hp, l, &layer);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         struct ntx_whole whole = {.name = ntx_tensor_name(o->arch, values[i].tensor)};
-        if (!takes(o, &layer, values[i].tensor) || (ntx_whole_of(&p->hp, l, values[i].tensor, &whole) && whole.row0))
+        bool mixes = values[i].tensor >= NTX_T_attn_mix && values[i].tensor <= NTX_T_ffn_mix_base;
+        if ((mixes && l >= o->layers && says(o, STREAMED)) || !takes(o, &layer, values[i].tensor) || (ntx_whole_of(&p->hp, l, values[i].tensor, &whole) && whole.row0))
             continue;
         if (ntx_is_models(values[i].tensor))
             snprintf(name, sizeof name, "%s", ntx_tensor_name(o->arch, values[i].tensor));
@@ -544,7 +563,7 @@ static void add_rope_keys(struct plan *p, uint32_t orig)
     const struct mk_options *o = p->o;
     char key[96];
     kv_f32(p, "rope.freq_base", o->rope_base);
-    kv_u32(p, "rope.dimension_count", o->rotated ? o->rotated : p->head);
+    kv_u32(p, "rope.dimension_count", says(o, STREAMED) ? 0 : o->rotated ? o->rotated : p->head);
     if (is_phi3(o) && o->rope_freqs) {
         kv_u32(p, "rope.scaling.original_context_length", orig);
         kv_f32(p, "rope.scaling.attn_factor", 1.19f);
@@ -600,10 +619,12 @@ static void kv_u32s(struct plan *p, const char *suffix, const uint32_t *v)
 
 static void add_kda_keys(struct plan *p)
 {
-    uint32_t kv[NTX_MAX_LAYERS];
-    for (uint32_t l = 0; l < p->o->layers; l++)
-        kv[l] = !ntx_is_recurrent(&p->hp, l);
-    kv_u32s(p, "attention.head_count_kv", kv);
+    uint32_t kv[NTX_MAX_LAYERS + 16];
+    char key[96];
+    for (uint32_t l = 0; l < p->o->layers + p->o->nextn; l++)
+        kv[l] = l >= p->o->layers || !ntx_is_recurrent(&p->hp, l);
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", p->o->arch);
+    mk_kv_arr(p->f, key, NTX_GGUF_U32, kv, p->o->layers + p->o->nextn);
     kv_u32(p, "ssm.conv_kernel", p->hp.delta.taps);
     kv_u32(p, "kda.head_dim", p->hp.delta.head);
 }
@@ -613,11 +634,35 @@ static void add_choice_keys(struct plan *p)
     uint32_t chooses[NTX_MAX_LAYERS];
     kv_u32(p, "attention.indexer.head_count", p->hp.index.heads);
     kv_u32(p, "attention.indexer.key_length", p->hp.index.head);
-    kv_u32(p, "attention.indexer.top_k", p->hp.index.most);
+    kv_u32(p, "attention.indexer.top_k", p->hp.index.most * or_else(p->hp.index.every, 1));
     for (uint32_t l = 0; l < p->o->layers; l++)
         chooses[l] = ntx_chooses(&p->hp, l);
     if (p->o->index_every)
         kv_u32s(p, "attention.indexer.types", chooses);
+}
+
+static void add_stream_keys(struct plan *p)
+{
+    kv_u32(p, "hyper_connection.count", NTX_STREAMS);
+    kv_u32(p, "hyper_connection.sinkhorn_iterations", 20);
+    kv_f32(p, "hyper_connection.epsilon", 1e-6f);
+}
+
+static void add_streamed_keys(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    float limits[NTX_MAX_LAYERS + 16];
+    char key[96];
+    for (uint32_t l = 0; l < o->layers + o->nextn; l++)
+        limits[l] = 1.5f;
+    snprintf(key, sizeof key, "%s.swiglu_clamp_exp", o->arch);
+    mk_kv_arr(p->f, key, NTX_GGUF_F32, limits, o->layers + o->nextn);
+    kv_u32(p, "attention.indexer.kpool", p->hp.index.every);
+    kv_bool(p, "attention.indexer.kpool_select_tail", true);
+    kv_f32(p, "attention.layer_norm_epsilon", 1e-6f);
+    if (o->delta_bound != 0)
+        kv_f32(p, "kda.gate_lower_bound", -o->delta_bound);
+    add_stream_keys(p);
 }
 
 static void add_pooled_keys(struct plan *p)
@@ -641,9 +686,7 @@ static void add_pooled_keys(struct plan *p)
     kv_u32(p, "attention.output_group_count", p->hp.o_parts);
     kv_u32(p, "attention.output_lora_rank", p->hp.o_lora);
     kv_f32(p, "attention.compress_rope_freq_base", 16 * o->rope_base);
-    kv_u32(p, "hyper_connection.count", NTX_STREAMS);
-    kv_u32(p, "hyper_connection.sinkhorn_iterations", 20);
-    kv_f32(p, "hyper_connection.epsilon", 1e-6f);
+    add_stream_keys(p);
     kv_u32(p, "hash_layer_count", o->hashed);
     kv_u32(p, "embedding_length_out", NTX_STREAMS * o->embd);
     if (o->expert_scale == 0)
@@ -775,6 +818,8 @@ static void add_keys(struct plan *p, uint32_t orig)
         add_choice_keys(p);
     if (says(o, POOLED))
         add_pooled_keys(p);
+    if (says(o, STREAMED))
+        add_streamed_keys(p);
     if (says(o, SECTIONS))
         add_sections(p);
     add_router_keys(p);

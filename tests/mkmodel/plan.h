@@ -19,8 +19,9 @@ struct mk_options {
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
     uint32_t expert_every; /* llama4: of so many layers the last has experts; 0: 1 */
     uint32_t stretch, stretch_pattern, temperature; /* llama4: attention.sliding_window and its pattern; deepseek2, mistral4: attention.temperature_length. 0: no key */
-    uint32_t index_heads, index_head, index_most, index_every; /* deepseek32, glm-dsa: queries that positions are chosen by, their width, how many are chosen, of so many layers the
-                                                                  first chooses; 0: 8, 64, 24, no key: all do */
+    uint32_t index_heads, index_head, index_most, index_every, index_pool; /* deepseek32, glm-dsa: queries that positions are chosen by, their width, how many are chosen, of so many layers the
+                                                                  first chooses; glm5-next: so many are chosen together, index_most times; 0: 8, 64, 24, no key: all do, 4 */
+    float delta_bound; /* glm5-next: of what a delta net keeps, with a minus; 0: none */
     uint32_t hashed, o_parts, o_lora; /* deepseek4: first layers whose experts follow from the token; parts of attention's output, and values of each between its two products; 0: none, 2, 32 */
     bool fused, no_v; /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */

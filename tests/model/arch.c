@@ -789,6 +789,63 @@ static void refuse_kimi(void)
     refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'kimi-linear.attention.q_lora_rank' says that q is made in two products: such a kimi-linear model is not supported");
 }
 
+/* ---- glm5-next */
+
+static struct mk_options glm5_options(void)
+{
+    struct mk_options o = kimi_options();
+    o.arch = "glm5-next";
+    o.layers = 6;
+    o.nextn = 1;
+    o.rotated = 0;
+    o.q_lora = 36;
+    o.attention_every = 2;
+    o.index_heads = 20;
+    o.index_head = 48;
+    o.index_pool = 3;
+    o.index_most = 7;
+    o.index_every = 2;
+    o.delta_bound = 5;
+    return o;
+}
+
+static void check_glm5(void)
+{
+    struct mk_options o = glm5_options();
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    const struct ntx_layer *l = x.m->layers;
+    const struct ntx_step *choose = ntx_layer_find(&l[1], NTX_OP_CHOOSE), *rates = ntx_layer_find(&l[0], NTX_OP_RATES);
+    CHECK(h->n_layers == 6 && h->n_nextn == 1 && ntx_count_recurrent(h) == 3 && !ntx_is_recurrent(h, 1) && h->rope_dim == 0 && h->head_k == 24 && h->n_dense == 1);
+    CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 && ntx_chooses(h, 1) && !ntx_chooses(h, 3) && ntx_chooses(h, 5) && !ntx_chooses(h, 0));
+    CHECK(ntx_kept_k(h, 1) == 40 && ntx_kept_v(h, 1) == 96 && ntx_kept_v(h, 3) == 0); /* a key, and what it weighs */
+    CHECK(choose->keys && choose->every == 3 && choose->most == 7 && !ntx_layer_find(&l[3], NTX_OP_CHOOSE) && ntx_layer_find(&l[3], NTX_OP_ATTEND)->chosen);
+    CHECK(rates->bound == -5 && ntx_layer_find(&l[0], NTX_OP_DELTA)->by_key && ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f);
+    CHECK(h->streams.n == 4 && h->streams.rounds == 20 && h->limit == 1.5f && h->shared_limit == 1.5f && ntx_layer_find(&l[0], NTX_OP_GLU)->limit == 1.5f);
+    CHECK(!ntx_layer_find(&l[1], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_HADAMARD) && ntx_layer_find(&l[5], NTX_OP_MIX) && !ntx_layer_find(&l[5], NTX_OP_ADD));
+    CHECK_STR(name_of(&x, l[1].index_place), "blk.1.indexer_compressor_ape.weight");
+    CHECK_STR(name_of(&x, l[3].index_gate), "none");
+    CHECK_STR(name_of(&x, l[0].delta_a), "blk.0.ssm_a");
+    CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_STREAMS), 4 * o.embd);
+    close_model(&x);
+}
+
+static void refuse_glm5(void)
+{
+    struct mk_options o = glm5_options();
+    refuse_delta(&o, "glm5-next.attention.indexer.kpool_select_tail", "glm5-next.attention.indexer.kpool_select_tale", -ENOTSUP, "key 'glm5-next.attention.indexer.kpool_select_tail' is missing, or not true");
+    refuse_delta(&o, "glm5-next.attention.layer_norm_epsilon", "glm5-next.attention.layer_norm_epsilom", -EINVAL, "key 'glm5-next.attention.layer_norm_epsilon' is missing");
+    refuse_delta(&o, "glm5-next.hyper_connection.epsilon", "glm5-next.hyper_connection.epsilom", -EINVAL, "key 'glm5-next.hyper_connection.epsilon' is missing");
+    refuse_delta(&o, "glm5-next.attention.q_lora_rank", "glm5-next.attention.q_lora_rang", -EINVAL, "key 'glm5-next.attention.q_lora_rank' is missing; a glm5-next model needs it");
+    refuse_delta(&o, "blk.1.indexer_compressor_ape.weight", "blk.1.indexer_compressor_apt.weight", -EINVAL, "tensor 'blk.1.indexer_compressor_ape.weight' is missing; a glm5-next model needs it");
+    refuse_delta(&o, "blk.2.hc_ffn_base.weight", "blk.2.hc_ffn_bass.weight", -EINVAL, "tensor 'blk.2.hc_ffn_base.weight' is missing; a glm5-next model needs it");
+    o.index_head = 40;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'glm5-next.attention.indexer.key_length' is 40; multiples of 16 are supported");
+    o.index_head = 48;
+    o.attention_every = 1;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'glm5-next.attention.head_count_kv': a glm5-next model without a layer that keeps a state is not supported");
+}
+
 /* ---- glm4moe */
 
 static struct mk_options glm_options(void)
@@ -1163,6 +1220,8 @@ int main(void)
     refuse_deltas();
     check_kimi();
     refuse_kimi();
+    check_glm5();
+    refuse_glm5();
     check_glm4moe();
     refuse_glms();
     check_deepseek2();

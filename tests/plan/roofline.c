@@ -258,6 +258,10 @@ static void test_names(void)
     CHECK_EQ(ntx_count_recurrent(&o.model->hp), 20);
     CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * 20 * 4ull * (32 * 128 * 128 + 3 * 3 * 4096));
     CHECK_EQ(ntx_outline_kv_values(&o), 7 * 576);
+    check_experts("glm-5.3-flash@q4_k_m", "313", "17", 42); /* published as 320B-A18B: with the block that foretells tokens */
+    named("glm-5.3-flash@q4_k_m", &o);
+    CHECK_EQ(ntx_count_recurrent(&o.model->hp), 34);
+    CHECK_EQ(ntx_outline_kv_values(&o), 11 * (512 + 2 * 128)); /* latents, and of each position a key and what it weighs */
     check_experts("kimi-k2@f16", "1026", "33", 60);
     check_experts("glm-4.7-flash@q8_0", "30", "4", 46);
     check_experts("mistral-small-4@q4_k_m", "119", "7", 36); /* published as 119B-A6.5B: the embedding matrix is counted, too */
