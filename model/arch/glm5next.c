@@ -25,11 +25,9 @@ static int find_choosing(struct ntx__keys *k)
     if (kv && (kv->type != NTX_GGUF_ARR || (kv->elem != NTX_GGUF_BOOL && kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32) || kv->count < hp->n_layers))
         return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of a number or truth value for each of %u layers", k->key, hp->n_layers);
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        uint32_t is = 1;
+        uint32_t is = !kv;
         if (kv)
             memcpy(&is, (const uint8_t *)kv->data + l * size, size);
-        if (kv && kv->elem == NTX_GGUF_BOOL)
-            is = *((const uint8_t *)kv->data + l);
         if (ntx_is_recurrent(hp, l))
             continue;
         any |= is != 0;
