@@ -98,7 +98,7 @@ int ntx_cmd_serve(struct ntx_options *o)
 {
     struct ntx_err err = {0};
     struct ntx_gateway_child *g;
-    int rc = ntx_gateway_child_new(o->listen, o->key_file, o->cors, &g, &err);
+    int rc = ntx_gateway_child_new(&(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts}, &g, &err);
     return rc ? ntx_fail(&err) : up(o, g);
 }
 

@@ -23,25 +23,25 @@
 enum { AGAIN_MS = 500, LEAVE_MS = 5000 };
 
 struct ntx_gateway_child {
-    const char *listen, *key_file, *cors;
+    struct ntx_gateway_options o;
     char dir[256], program[600];
     int fd, quit;      /* quit: an eventfd */
     pthread_t thread;
     bool running;
 };
 
-int ntx_gateway_child_new(const char *listen, const char *key_file, const char *cors, struct ntx_gateway_child **out, struct ntx_err *err)
+int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gateway_child **out, struct ntx_err *err)
 {
     char key[NTX_KEY_ROOM];
     struct ntx_gateway_child *g = calloc(1, sizeof *g);
     if (!g)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    *g = (struct ntx_gateway_child){.listen = listen, .key_file = key_file, .cors = cors, .fd = -1, .quit = -1};
-    int rc = key_file ? ntx_key_read(key_file, key, err) : 0;
-    if (!rc && (g->fd = ntx_listen(listen, "127.0.0.1:8080", err)) < 0)
+    *g = (struct ntx_gateway_child){.o = *o, .fd = -1, .quit = -1};
+    int rc = o->key_file ? ntx_key_read(o->key_file, key, err) : 0;
+    if (!rc && (g->fd = ntx_listen(o->listen, "127.0.0.1:8080", err)) < 0)
         rc = g->fd;
-    if (!rc && !key_file && !ntx_listen_is_local(listen))
-        rc = ntx_err_set(err, -EINVAL, "--listen %s is reached from other machines: give an API key (--api-key-file FILE), or listen at 127.0.0.1:8080", listen);
+    if (!rc && !o->key_file && !ntx_listen_is_local(o->listen))
+        rc = ntx_err_set(err, -EINVAL, "--listen %s is reached from other machines: give an API key (--api-key-file FILE), or listen at 127.0.0.1:8080", o->listen);
     if (rc)
         ntx_gateway_child_free(g);
     else
@@ -63,16 +63,15 @@ static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t pa
         _exit(0);
     snprintf(fd, sizeof fd, "%d", g->fd);
     fcntl(g->fd, F_SETFD, 0); /* this one is inherited */
-    const char *argv[12] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->listen, "--listen-fd", fd};
-    unsigned n = 7;
-    if (g->key_file) {
-        argv[n++] = "--api-key-file";
-        argv[n++] = g->key_file;
-    }
-    if (g->cors) {
-        argv[n++] = "--cors";
-        argv[n++] = g->cors;
-    }
+    const char *argv[16] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
+    const struct {
+        const char *name, *value;
+    } more[] = {{"--api-key-file", g->o.key_file}, {"--cors", g->o.cors}, {"--hosts", g->o.hosts}};
+    for (unsigned i = 0, n = 7; i < sizeof more / sizeof *more; i++)
+        if (more[i].value) {
+            argv[n++] = more[i].name;
+            argv[n++] = more[i].value;
+        }
     execv(g->program, (char *const *)argv);
     ntx_log(NTX_LOG_ERR, "cannot start %s: %s; it belongs beside ntx itself", g->program, strerror(errno));
     _exit(127);
@@ -152,7 +151,7 @@ void ntx_gateway_child_free(struct ntx_gateway_child *g)
         pthread_join(g->thread, NULL);
     if (g->fd >= 0) {
         close(g->fd);
-        ntx_listen_end(g->listen);
+        ntx_listen_end(g->o.listen);
     }
     if (g->quit >= 0)
         close(g->quit);

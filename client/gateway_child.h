@@ -7,9 +7,12 @@
 
 struct ntx_gateway_child;
 
-/* Takes the address and looks at the key, before any daemon is started: a taken port, or an address that other machines reach without a key, is refused here.
- * Texts are borrowed; key_file and cors may be NULL. */
-int ntx_gateway_child_new(const char *listen, const char *key_file, const char *cors, struct ntx_gateway_child **out, struct ntx_err *err);
+struct ntx_gateway_options { /* borrowed texts, as the command line has them; all but listen may be NULL */
+    const char *listen, *key_file, *cors, *hosts;
+};
+
+/* Takes the address and looks at the key, before any daemon is started: a taken port, or an address that other machines reach without a key, is refused here. */
+int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gateway_child **out, struct ntx_err *err);
 /* Starts it beside the daemons of dir. SIGINT and SIGTERM are blocked by then: its thread leaves them to the caller's. */
 int ntx_gateway_child_start(struct ntx_gateway_child *g, const char *dir, struct ntx_err *err);
 void ntx_gateway_child_free(struct ntx_gateway_child *g); /* ends it; NULL is fine */

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 512 };
+enum { BACKLOG = 512, NAME_ROOM = 256 }; /* names of DNS have 253 characters at most */
 
 static int listen_unix(const char *path, struct ntx_err *err)
 {
@@ -96,11 +96,11 @@ void ntx_listen_end(const char *where)
 /* ---- who may reach it */
 
 /* The host of HOST, HOST:PORT or [HOST]:PORT. */
-static bool host_of(const char *text, char host[64])
+static bool host_of(const char *text, char host[NAME_ROOM])
 {
     bool v6 = *text == '[';
     size_t n = strcspn(text + v6, v6 ? "]" : ":");
-    if (n >= 64 || (v6 && text[n + 1] != ']'))
+    if (n >= NAME_ROOM || (v6 && text[n + 1] != ']'))
         return false;
     memcpy(host, text + v6, n);
     host[n] = 0;
@@ -119,12 +119,18 @@ static bool is_loopback(const char *host)
 
 bool ntx_listen_is_local(const char *where)
 {
-    char host[64];
+    char host[NAME_ROOM];
     return !strncmp(where, "unix:", 5) || (host_of(where, host) && is_loopback(host));
+}
+
+bool ntx_host_is(const char *text, const char *name)
+{
+    char host[NAME_ROOM];
+    return host_of(text, host) && !strcasecmp(host, name);
 }
 
 bool ntx_host_is_local(const char *text)
 {
-    char host[64];
+    char host[NAME_ROOM];
     return host_of(text, host) && (!strcasecmp(host, "localhost") || is_loopback(host));
 }

@@ -17,5 +17,6 @@ bool ntx_listen_is_local(const char *where);
 /* Whether a request's Host header (HOST or HOST:PORT) names this machine to itself: localhost or a loopback address. A page of a name that was bound to
  * 127.0.0.1 for the purpose (DNS rebinding) sends its own name there. */
 bool ntx_host_is_local(const char *host);
+bool ntx_host_is(const char *host, const char *name); /* whether it names this one, whatever the port */
 
 #endif

@@ -179,6 +179,7 @@ static const struct ntx_setting serve_rows[] = {
     {"listen", 0, "WHERE", "127.0.0.1:8080, [::1]:8080 or unix:/path (default $)", TEXT(listen), .preset = "127.0.0.1:8080"},
     {"api-key-file", 0, "FILE", "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", TEXT(key_file)},
     {"cors", 0, "ORIGINS", "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", TEXT(cors)},
+    {"hosts", 0, "NAMES", "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks between them", TEXT(hosts)},
 };
 static const struct ntx_setting logits_rows[] = {
     {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)},

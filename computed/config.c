@@ -59,6 +59,9 @@ static const struct ntx_setting rows[] = {
               "install -o ntx-gateway -m 600 KEYFILE /etc/ntx/gateway.key"},
     {"cors", .kind = NTX_SET_TEXT, ROW("gateway", "cors", gateway_cors), .preset = "",
      .about = "Web pages of these origins may ask, too: https://example.org, several with blanks between them, or *"},
+    {"hosts", .kind = NTX_SET_TEXT, ROW("gateway", "hosts", gateway_hosts), .preset = "",
+     .about = "Without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks\n"
+              "between them. For who has something in front of it that passes such a name on."},
 };
 static const struct ntx_settings own = {rows, sizeof rows / sizeof *rows};
 

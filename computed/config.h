@@ -41,7 +41,7 @@ struct ntx_config {
     /* [metrics]: read by ntx-metrics itself; here so that the key is known */
     const char *metrics_listen;
     /* [gateway]: read by ntx-gateway, in the same way */
-    const char *gateway_listen, *gateway_key, *gateway_cors;
+    const char *gateway_listen, *gateway_key, *gateway_cors, *gateway_hosts;
 
     struct ntx_config_text *texts; /* that the file gave */
 };

@@ -15,12 +15,12 @@
 #include "common/util.h"
 #include "proto/frame.h"
 
-enum { SEATS = 16, LOOKS = 4, LOOK_MS = 10000, SEND_MS = 30000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
+enum { SEATS = 16, SEND_MS = 30000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
 
 struct ntx_call {
     struct ntx_gate *gate;
     int sock, client;
-    int taken; /* the eventfd that counts its seat, or -1 */
+    bool seated;
     struct ntx_frame_in in;
     Ntx__Reply *last; /* its texts are lent out */
 };
@@ -33,9 +33,11 @@ int ntx_gate_open(struct ntx_gate *g, const char *dir, struct ntx_err *err)
         return ntx_err_set(err, -EINVAL, "%s: longer than %zu bytes", dir, sizeof g->dir - 1);
     snprintf(g->dir, sizeof g->dir, "%s", dir ? dir : "");
     g->seats = eventfd(SEATS, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
-    g->looks = eventfd(LOOKS, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
     g->quit = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    return g->seats < 0 || g->looks < 0 || g->quit < 0 ? ntx_err_set(err, -errno, "eventfd: %s", strerror(errno)) : 0;
+    if (g->seats < 0 || g->quit < 0)
+        return ntx_err_set(err, -errno, "eventfd: %s", strerror(errno));
+    int rc = -pthread_mutex_init(&g->look.lock, NULL);
+    return rc ? ntx_err_set(err, rc, "no lock: %s", strerror(-rc)) : 0;
 }
 
 static void post(int fd)
@@ -50,8 +52,9 @@ void ntx_gate_quit(struct ntx_gate *g) { post(g->quit); }
 void ntx_gate_close(struct ntx_gate *g)
 {
     close(g->seats);
-    close(g->looks);
     close(g->quit);
+    json_decref(g->look.said);
+    pthread_mutex_destroy(&g->look.lock);
 }
 
 int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err)
@@ -81,15 +84,13 @@ static int wait_for(const struct ntx_call *c, int fd, short events, int timeout_
     return n ? gone(c, p, err) : -ETIMEDOUT;
 }
 
-static int take_seat(struct ntx_call *c, int from, int timeout_ms, struct ntx_err *err)
+static int take_seat(struct ntx_call *c, struct ntx_err *err)
 {
     uint64_t one;
     int rc = 0;
-    while (!rc && read(from, &one, sizeof one) != sizeof one)
-        rc = wait_for(c, from, POLLIN, timeout_ms, err);
-    if (rc == -ETIMEDOUT)
-        rc = ntx_err_set(err, -EBUSY, "too many ask how it is at once: try again");
-    c->taken = rc ? -1 : from;
+    while (!rc && read(c->gate->seats, &one, sizeof one) != sizeof one)
+        rc = wait_for(c, c->gate->seats, POLLIN, -1, err);
+    c->seated = !rc;
     return rc;
 }
 
@@ -116,8 +117,8 @@ int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call 
     struct ntx_call *c = calloc(1, sizeof *c);
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    *c = (struct ntx_call){.gate = g, .sock = -1, .client = client_fd, .taken = -1};
-    int rc = seat ? take_seat(c, g->seats, -1, err) : take_seat(c, g->looks, LOOK_MS, err);
+    *c = (struct ntx_call){.gate = g, .sock = -1, .client = client_fd};
+    int rc = seat ? take_seat(c, err) : 0;
     if (!rc)
         rc = ntx_gate_where(g, dir, err);
     if (!rc)
@@ -136,8 +137,8 @@ void ntx_call_close(struct ntx_call *c)
         return;
     if (c->sock >= 0)
         close(c->sock);
-    if (c->taken >= 0)
-        post(c->taken);
+    if (c->seated)
+        post(c->gate->seats);
     ntx_frame_free(&c->in);
     if (c->last)
         ntx__reply__free_unpacked(c->last, NULL);

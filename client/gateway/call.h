@@ -7,6 +7,7 @@
 #ifndef NTX_GATEWAY_CALL_H
 #define NTX_GATEWAY_CALL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,12 +17,21 @@
 struct ntx_gate {
     char dir[200]; /* the daemons' runtime directory; "": where.h finds it anew each time */
     int seats;     /* an eventfd that counts free ones */
-    int looks;     /* the same of connections that ask for the status: few, so that who only looks takes no answer's place */
     int quit;      /* an eventfd that becomes readable when the gateway ends */
+    struct {       /* who only wants to know how it is: one connection for all of them (look.c) */
+        pthread_mutex_t lock;
+        uint64_t since_ns; /* when the last one asked */
+        json_t *said;
+        int rc;            /* said is NULL: why */
+        struct ntx_err err;
+    } look;
 };
 int ntx_gate_open(struct ntx_gate *g, const char *dir, struct ntx_err *err); /* dir NULL: wherever daemons run */
 void ntx_gate_quit(struct ntx_gate *g);                                      /* every wait ends with -ESHUTDOWN; from any thread */
 void ntx_gate_close(struct ntx_gate *g);
+/* computed's status, not older than the call, as whoever asks meanwhile gets it, too: a thousand who ask at once take two connections, one after the other.
+ * To be given back with json_decref, and not to be changed. A negative errno with err. */
+int ntx_gate_look(struct ntx_gate *g, json_t **out, struct ntx_err *err);
 int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err);
 
 enum ntx_event_kind { NTX_EVENT_STARTED, NTX_EVENT_PROGRESS, NTX_EVENT_TEXT, NTX_EVENT_DONE, NTX_EVENT_STATUS, NTX_EVENT_WORDS, NTX_EVENT_STATE };
@@ -52,8 +62,8 @@ struct ntx_event { /* texts are good until the next call */
 
 struct ntx_call;
 
-/* client_fd: the HTTP client's socket, whose end ends every wait with -ECANCELED. seat: for an answer: one is waited for; else only the status will be
- * asked for: a place for that is waited for, 10 s at most (-EBUSY). */
+/* client_fd: the HTTP client's socket, whose end ends every wait with -ECANCELED. seat: one is waited for, as answers must; who looks
+ * (ntx_gate_look) needs none. */
 int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call **out, struct ntx_err *err);
 void ntx_call_close(struct ntx_call *c); /* NULL is fine */
 

@@ -6,17 +6,20 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "client/gateway/guests.h"
 #include "client/gateway/json_memory.h"
 #include "client/listen.h"
 #include "common/util.h"
 
-enum { CONNECTIONS = 256, PER_ADDRESS = 64, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20 };
+/* WITH_STRANGERS: of the connections, so many at most while there are some that are not served: the rest is for those who come meanwhile. */
+enum { CONNECTIONS = 256, WITH_STRANGERS = 192, PER_ADDRESS = 64, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20 };
 #define BODY_MOST (16u << 20)
 #define BODIES_MOST (64u << 20) /* of all requests that are being read */
 
 struct ntx_http {
     const struct ntx_http_config *c;
     struct ntx_gate gate;
+    struct ntx_guests guests;
     struct MHD_Daemon *daemon;
     atomic_size_t bodies;
 };
@@ -99,12 +102,20 @@ static bool origin_may(struct ntx_request *q)
     return q->origin;
 }
 
+static bool host_may(const struct ntx_http_config *c, const char *host)
+{
+    for (unsigned i = 0; i < c->n_hosts; i++)
+        if (ntx_host_is(host, c->hosts[i]))
+            return true;
+    return false;
+}
+
 static int check(struct ntx_request *q, struct ntx_fault *f)
 {
     const char *host = header(q, "Host");
     const struct ntx_http_config *c = q->http->c;
-    if (c->local && !c->key && host && !ntx_host_is_local(host))
-        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "the Host header does not name this machine: without a key, only localhost and loopback addresses are answered");
+    if (c->local && !c->key && host && !ntx_host_is_local(host) && !host_may(c, host))
+        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "the Host header does not name this machine: without a key, only localhost, loopback addresses and the names of --hosts are answered");
     if (!origin_may(q))
         return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "pages of this origin may not ask: --cors names those that may");
     if (!q->route->open && !has_key(q))
@@ -146,6 +157,12 @@ static enum MHD_Result preflight(struct ntx_request *q)
     return ntx__reply_queue(q, MHD_HTTP_NO_CONTENT, r);
 }
 
+static void keep(const struct ntx_request *q, bool kept)
+{
+    const union MHD_ConnectionInfo *i = MHD_get_connection_info(q->conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    ntx_guest_keep(&q->http->guests, i ? i->socket_context : NULL, kept);
+}
+
 /* The header is there: what can be refused, is, before a body is read. */
 static enum MHD_Result begin(struct ntx_request *q, const char *method, const char *path)
 {
@@ -158,6 +175,8 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
     q->refused = options || denied.kind || f.kind;
     if (denied.kind || f.kind)
         return ntx__reply_fault(q, denied.kind ? &denied : &f);
+    if (q->http->c->key && !q->route->open)
+        keep(q, true); /* no stranger */
     return options ? preflight(q) : MHD_YES;
 }
 
@@ -196,7 +215,11 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
         *n = 0;
         return MHD_YES;
     }
-    return *n ? take_body(q, data, n) : q->route->serve(q);
+    if (*n)
+        return take_body(q, data, n);
+    if (!q->route->open)
+        keep(q, true);
+    return q->route->serve(q);
 }
 
 static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum MHD_RequestTerminationCode how)
@@ -207,10 +230,20 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
     (void)how;
     if (!q)
         return;
+    keep(q, false);
     ntx__http_body_done(q);
     atomic_fetch_sub(&q->http->bodies, q->charged);
     free(q);
     *state = NULL;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *conn, void **guest, enum MHD_ConnectionNotificationCode what)
+{
+    struct ntx_http *h = arg;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        *guest = ntx_guest_new(&h->guests, ntx__http_client(conn));
+    else
+        ntx_guest_gone(&h->guests, *guest);
 }
 
 /* A path with an escaped NUL stays as it came: unescaped it would end there, and be another path. */
@@ -227,6 +260,10 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
 {
     struct ntx_http *h = calloc(1, sizeof *h);
     int rc = h ? ntx_gate_open(&h->gate, c->dir, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    if (!rc && (rc = ntx_guests_init(&h->guests, WITH_STRANGERS))) {
+        ntx_gate_close(&h->gate);
+        ntx_err_set(err, rc, "no lock: %s", strerror(-rc));
+    }
     if (rc) {
         close(fd);
         free(h);
@@ -238,9 +275,10 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, c->local ? 0u : (unsigned)PER_ADDRESS,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
-                                 MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
+                                 MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
     if (!h->daemon) {
         close(fd);
+        ntx_guests_end(&h->guests);
         ntx_gate_close(&h->gate);
         free(h);
         return ntx_err_set(err, -EIO, "the HTTP server does not start");
@@ -255,6 +293,7 @@ void ntx_http_stop(struct ntx_http *h)
         return;
     ntx_gate_quit(&h->gate);
     MHD_stop_daemon(h->daemon); /* closes the socket; its threads end with their waits */
+    ntx_guests_end(&h->guests);
     ntx_gate_close(&h->gate);
     free(h);
 }

@@ -1,9 +1,9 @@
 /* http.h: the HTTP server: who may ask, what there is to ask for, and how much of it at once. libmicrohttpd's, a thread a connection.
  *
- *   request --> Host, Origin, key (http.c) --> a row of the routes' table --> body, bounded --> its function --> reply.c or stream.c
+ *   connection --> guests.c --> request --> Host, Origin, key (http.c) --> a row of the routes' table --> body, bounded --> its function --> reply.c or stream.c
  *
- * On this machine alone (a loopback address, a unix socket) no key is needed: then the Host header must name this machine, so that no web page reaches
- * it by a name of its own (DNS rebinding). A web page of another origin is answered only if --cors names it. */
+ * On this machine alone (a loopback address, a unix socket) no key is needed: then the Host header must name this machine, or be one of --hosts, so that no web
+ * page reaches it by a name of its own (DNS rebinding). A web page of another origin is answered only if --cors names it. */
 #ifndef NTX_GATEWAY_HTTP_H
 #define NTX_GATEWAY_HTTP_H
 
@@ -13,12 +13,15 @@
 #include "client/gateway/answer.h"
 
 #define NTX_HTTP_CORS 16u
+#define NTX_HTTP_HOSTS 16u
 
 struct ntx_http_config { /* borrowed as long as the server runs */
     const char *dir;     /* the daemons' runtime directory; NULL: wherever they run */
     const char *key;     /* NULL: none is asked for */
     const char *cors[NTX_HTTP_CORS]; /* origins, or "*" */
     unsigned n_cors;
+    const char *hosts[NTX_HTTP_HOSTS]; /* names (without a port) that a Host header may have, too */
+    unsigned n_hosts;
     bool local;          /* listens on this machine alone */
 };
 

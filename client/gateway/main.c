@@ -27,7 +27,7 @@ struct options {
     struct ntx_http_config http;
     const char *config;
     int fd; /* that listens there already, else -1 */
-    char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048];
+    char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
 };
 
 const char *argp_program_version = "ntx-gateway " NTX_BUILD;
@@ -49,6 +49,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     case 'l': return set(o->listen, sizeof o->listen, "listen", arg, st);
     case 'k': return set(o->key_file, sizeof o->key_file, "api-key-file", arg, st);
     case 'o': return set(o->cors, sizeof o->cors, "cors", arg, st);
+    case 'n': return set(o->hosts, sizeof o->hosts, "hosts", arg, st);
     case O_FD: o->fd = atoi(arg); return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
@@ -68,10 +69,12 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
         snprintf(o->key_file, sizeof o->key_file, "%s", value);
     else if (!strcmp(name, "cors") && !*o->cors)
         snprintf(o->cors, sizeof o->cors, "%s", value);
+    else if (!strcmp(name, "hosts") && !*o->hosts)
+        snprintf(o->hosts, sizeof o->hosts, "%s", value);
     return 1;
 }
 
-/* ---- origins */
+/* ---- origins and names */
 
 static int split_cors(struct options *o, struct ntx_err *err)
 {
@@ -85,6 +88,21 @@ static int split_cors(struct options *o, struct ntx_err *err)
         if (strcmp(s, "*") && !origin)
             return ntx_err_set(err, -EINVAL, "'%s' is no origin: write https://example.org, or * for all", s);
         o->http.cors[o->http.n_cors++] = s;
+    }
+    return 0;
+}
+
+static int split_hosts(struct options *o, struct ntx_err *err)
+{
+    char *rest = o->hosts;
+    for (char *s; (s = strsep(&rest, ", "));) {
+        if (!*s)
+            continue;
+        if (o->http.n_hosts == NTX_HTTP_HOSTS)
+            return ntx_err_set(err, -EINVAL, "more than %u hosts", NTX_HTTP_HOSTS);
+        if (!ntx_host_is(s, s))
+            return ntx_err_set(err, -EINVAL, "'%s' is no host: write its name alone, as in example.org", s);
+        o->http.hosts[o->http.n_hosts++] = s;
     }
     return 0;
 }
@@ -142,6 +160,8 @@ static int run(struct options *o, struct ntx_err *err)
     if (!rc)
         rc = split_cors(o, err);
     if (!rc)
+        rc = split_hosts(o, err);
+    if (!rc)
         rc = ntx_need_descriptors(DESCRIPTORS, err);
     return rc ? rc : serve(o, err);
 }
@@ -152,6 +172,7 @@ int main(int argc, char **argv)
         {"listen", 'l', "WHERE", 0, "127.0.0.1:8080, [::1]:8080 or unix:/path (default: 127.0.0.1:8080)", 0},
         {"api-key-file", 'k', "FILE", 0, "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", 0},
         {"cors", 'o', "ORIGINS", 0, "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", 0},
+        {"hosts", 'n', "NAMES", 0, "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks between them", 0},
         {"config", 'c', "FILE", 0, "take from [gateway] of this ntx.conf what is not given here; without listen there, nothing is served", 0},
         {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)", 0},
         {"listen-fd", O_FD, "N", OPTION_HIDDEN, "a socket that listens at WHERE, from `ntx serve`", 0},

@@ -7,21 +7,14 @@
 #include "common/util.h"
 #include "ntx_version.h"
 
-/* computed's status as JSON, or NULL with f. */
+/* computed's status, or NULL with f. */
 static json_t *status(struct ntx_request *q, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
-    struct ntx_call *c = NULL;
-    struct ntx_event e;
-    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), false, &c, &err);
-    if (!rc)
-        rc = ntx_call_status(c, &err);
-    if (!rc)
-        rc = ntx_call_next(c, 10000, &e, &err);
-    json_t *j = !rc && e.kind == NTX_EVENT_STATUS ? json_loads(e.text, 0, NULL) : NULL;
-    ntx_call_close(c);
-    if (!j)
-        ntx_fault(f, rc ? ntx_fault_of(rc) : NTX_FAULT_INTERNAL, NULL, "%s", err.text[0] ? err.text : "ntx-computed tells no status");
+    json_t *j = NULL;
+    int rc = ntx_gate_look(ntx__http_gate(q->http), &j, &err);
+    if (rc)
+        ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err.text[0] ? err.text : strerror(-rc));
     return j;
 }
 

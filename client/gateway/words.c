@@ -62,62 +62,92 @@ static enum MHD_Result end(struct ntx_request *q, json_t *body, struct ntx_call 
     return rc;
 }
 
-/* ---- llama-server's */
+/* ---- llama-server's, and vLLM's under the same names: the first one says content, the second prompt, asked for as answered */
 
 struct tokenizing {
     bool bos, special;
 };
 
-static json_t *tokenize(struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+static json_t *counted(const struct ntx_event *e, const json_t *status)
 {
-    static const struct ntx_field fields[] = {{"content", NTX_FIELD_ANY, 0, 0, 0, NULL},
-                                              {"add_special", NTX_FIELD_BOOL, offsetof(struct tokenizing, bos), 0, 0, NULL},
-                                              {"parse_special", NTX_FIELD_BOOL, offsetof(struct tokenizing, special), 0, 0, NULL},
-                                              {"with_pieces", NTX_FIELD_ABSENT, 0, 0, 0, "/detokenize tells them"},
-                                              {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
-    struct tokenizing t = {.special = true};
-    struct ntx_event e;
-    const json_t *text = json_object_get(body, "content");
-    if (ntx_fields_read(fields, body, &t, f))
-        return NULL;
-    if (!json_is_string(text)) {
-        ntx_fault(f, NTX_FAULT_INVALID, "content", "'content' must be a string");
-        return NULL;
-    }
-    struct ntx_call_text q = {.text = json_string_value(text), .len = json_string_length(text), .bos = t.bos, .special = t.special};
-    return ask_text(c, &q, &e, f) ? NULL : json_pack("{s:o}", "tokens", ids_json(&e));
+    return json_pack("{s:I, s:I, s:o, s:n}", "count", (json_int_t)e->n_ids, "max_model_len", json_integer_value(json_object_get(status, "ctx")), "tokens", ids_json(e), "token_strs");
 }
 
-static json_t *detokenize(struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+static json_t *tokenize(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
-    static const struct ntx_field fields[] = {{"tokens", NTX_FIELD_ANY, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
+    static const struct ntx_field fields[] = {{"content", NTX_FIELD_ANY, 0, 0, 0, NULL},
+                                              {"prompt", NTX_FIELD_ANY, 0, 0, 0, NULL},
+                                              {"model", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+                                              {"add_special", NTX_FIELD_BOOL, offsetof(struct tokenizing, bos), 0, 0, NULL},
+                                              {"add_special_tokens", NTX_FIELD_BOOL, offsetof(struct tokenizing, bos), 0, 0, NULL},
+                                              {"parse_special", NTX_FIELD_BOOL, offsetof(struct tokenizing, special), 0, 0, NULL},
+                                              {"with_pieces", NTX_FIELD_ABSENT, 0, 0, 0, "/detokenize tells them"},
+                                              {"return_token_strs", NTX_FIELD_ABSENT, 0, 0, 0, "/detokenize tells them"},
+                                              {"messages", NTX_FIELD_ABSENT, 0, 0, 0, "/v1/messages/count_tokens counts them"},
+                                              {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
+    const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt"), *text = content ? content : prompt;
+    struct tokenizing t = {.special = true, .bos = !content}; /* each as its own server has it */
+    struct ntx_err err = {0};
+    struct ntx_event e;
+    json_t *status = NULL, *made;
+    if (ntx_fields_read(fields, body, &t, f))
+        return NULL;
+    if (!json_is_string(text) || (content && prompt)) {
+        ntx_fault(f, NTX_FAULT_INVALID, "content", "'content' must be a string ('prompt' instead: as vLLM has it)");
+        return NULL;
+    }
+    struct ntx_call_text ask = {.text = json_string_value(text), .len = json_string_length(text), .bos = t.bos, .special = t.special};
+    if (ask_text(c, &ask, &e, f))
+        return NULL;
+    if (content)
+        return json_pack("{s:o}", "tokens", ids_json(&e));
+    int rc = ntx_gate_look(ntx__http_gate(q->http), &status, &err);
+    if (rc)
+        fault_of(rc, &err, f);
+    made = rc ? NULL : counted(&e, status);
+    json_decref(status);
+    return made;
+}
+
+/* Nobody says which of the two is asked. */
+static json_t *both(json_t *text)
+{
+    json_t *made = text ? json_pack("{s:O, s:O}", "content", text, "prompt", text) : NULL;
+    json_decref(text);
+    return made;
+}
+
+static json_t *detokenize(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+{
+    static const struct ntx_field fields[] = {{"tokens", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"model", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     struct ntx_ask a = {0};
     struct ntx_event e;
     json_t *made = NULL;
     const json_t *list = json_object_get(body, "tokens");
     if (ntx_fields_read(fields, body, &a, f))
         return NULL;
+    (void)q;
     if (json_is_array(list) && !json_array_size(list))
-        return json_pack("{s:s}", "content", "");
+        return both(json_string(""));
     if (!json_is_array(list) || !json_is_integer(json_array_get(list, 0))) {
         ntx_fault(f, NTX_FAULT_INVALID, "tokens", "'tokens' must be a list of tokens");
         return NULL;
     }
     if (!ntx__ask_prompts(&a, list, f)) {
-        struct ntx_call_text q = {.tokens = a.prompts->tokens, .n_tokens = a.prompts->n_tokens};
-        made = ask_text(c, &q, &e, f) ? NULL : json_pack("{s:o}", "content", ntx_json_text(e.text, e.len));
+        struct ntx_call_text ask = {.tokens = a.prompts->tokens, .n_tokens = a.prompts->n_tokens};
+        made = ask_text(c, &ask, &e, f) ? NULL : both(ntx_json_text(e.text, e.len));
     }
     ntx_ask_clear(&a);
     return made;
 }
 
-static enum MHD_Result serve(struct ntx_request *q, bool seat, json_t *(*answer)(struct ntx_call *c, const json_t *body, struct ntx_fault *f))
+static enum MHD_Result serve(struct ntx_request *q, bool seat, json_t *(*answer)(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f))
 {
     struct ntx_fault f = {0};
     struct ntx_call *c = NULL;
     json_t *body = NULL;
     ntx__http_patience(q->conn, true);
-    json_t *made = begin(q, seat, &body, &c, &f) ? NULL : answer(c, body, &f);
+    json_t *made = begin(q, seat, &body, &c, &f) ? NULL : answer(q, c, body, &f);
     if (!made && !f.kind)
         ntx_fault(&f, NTX_FAULT_INTERNAL, NULL, "no memory");
     return end(q, body, c, made, &f);
@@ -228,7 +258,7 @@ static json_t *embed_all(struct ntx_call *c, const struct ntx_ask *a, bool coded
     return list;
 }
 
-static json_t *embeddings(struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+static json_t *embeddings(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
     static const struct ntx_field fields[] = {{"input", NTX_FIELD_ANY, 0, 0, 0, NULL},     {"model", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"encoding_format", NTX_FIELD_ANY, 0, 0, 0, NULL},
                                               {"dimensions", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"user", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
@@ -237,6 +267,7 @@ static json_t *embeddings(struct ntx_call *c, const json_t *body, struct ntx_fau
     size_t tokens = 0;
     const json_t *model = json_object_get(body, "model");
     json_t *list = NULL;
+    (void)q;
     if (!ntx_fields_read(fields, body, &a, f) && !read_form(body, &coded, f) && !ntx__ask_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
         list = embed_all(c, &a, coded, &tokens, f);
     ntx_ask_clear(&a);

@@ -49,6 +49,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_STR(a->gateway_listen, b->gateway_listen);
     CHECK_STR(a->gateway_key, b->gateway_key);
     CHECK_STR(a->gateway_cors, b->gateway_cors);
+    CHECK_STR(a->gateway_hosts, b->gateway_hosts);
 }
 
 static void defaults(const struct dir *d)
@@ -74,7 +75,7 @@ static void values(const struct dir *d)
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
                "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
                "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = /var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
-               "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\n");
+               "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\nhosts = b.example\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
     CHECK_EQ(c.load.ram, 3ll << 30);
@@ -108,6 +109,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.gateway_listen, "127.0.0.1:8080");
     CHECK_STR(c.gateway_key, "/etc/ntx/key");
     CHECK_STR(c.gateway_cors, "https://a.example *");
+    CHECK_STR(c.gateway_hosts, "b.example");
     static const char *const kernels[] = {"generic", "avx2", "avx512", "amx", "neon"}; /* what --kernel takes */
     for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         char text[64];
@@ -200,7 +202,7 @@ static void shipped(const struct dir *d)
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
     ntx_config_free(&c);
-    CHECK_EQ(keys, 32);
+    CHECK_EQ(keys, 33);
 }
 
 /* The shipped file is what the table of settings makes of itself. */

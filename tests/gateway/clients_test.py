@@ -36,7 +36,7 @@ def refused(call, words):
     try:
         call()
     except Exception as e:
-        check(words in str(e), "refused with", repr(e))
+        check(words in str(e) or words == getattr(e, "code", None), "refused with", repr(e), getattr(e, "code", None))
         return type(e).__name__
     check(False, "not refused:", words)
 

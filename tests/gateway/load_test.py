@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""64 HTTP clients at once: whole answers and streams, clients that leave at any moment, slow readers, workers that are killed. Every answer that came to its end has the
+"""64 HTTP clients at once on the demo, streamed: whole answers and streams, clients that leave at any moment, slow readers, workers that are killed. Every answer that came to its end has the
 text that its seed has; what is left afterwards is what was there before. A part of tests/run --long; NTX_LOAD_SECONDS=N for so long."""
 import http.client
 import json
 import os
 import random
 import sys
-import tempfile
 import threading
 import time
 
-from gateway import Daemons, Gateway, check, equal, events, make_model, wait_for
+from gateway import Daemons, Gateway, check, equal, events, wait_for
 
 SECONDS = float(os.environ.get("NTX_LOAD_SECONDS") or (600 if os.environ.get("NTX_LONG") else 0))
 CLIENTS, SEEDS = 64, 8
@@ -79,10 +78,10 @@ class Load:
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="ntx-gateway-") as tmp, Daemons() as d, Gateway(d) as g:
-        model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "6", "--embd", "256", "--ff", "768", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5", "--ctx", "512")
+    with Daemons() as d, Gateway(d) as g:
         c = d.client()
-        c.load(model, ram_bytes=32 << 20, ctx=128, sessions=8, threads=2, ring_slots=4, chunk_bytes=1 << 20)
+        c.load(os.path.join(os.environ["NTX_SOURCE"], "models", "demo.gguf"), ram_bytes=24 << 20, ctx=128, sessions=8, threads=2, ring_slots=4, chunk_bytes=1 << 20)
+        check(json.loads(c.status())["bytes_storage"] > 1 << 20, "the demo is streamed")
         c.close()
         want = {s: g.post("/v1/completions", ask(s, False))[1]["choices"][0]["text"] for s in range(SEEDS)}
         before, load, kills = held(g), Load(g, want), 0

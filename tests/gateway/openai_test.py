@@ -185,6 +185,10 @@ def origins(d, g):
         equal(host(name), 200, name)
     for name in (b"evil.example", b"127.0.0.1.evil.example", b"localhost.evil.example", b"10.0.0.1", b"[::2]", b"127.0.0.1:80:80", b""):
         equal(host(name), 403, name)
+    equal(status_of(g.raw(b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")), 403, "the page, by another's name")
+    with Gateway(d, "--hosts", "ntx.example, proxy") as h:
+        for name, want in (("NTX.example:8080", 200), ("proxy", 200), ("localhost", 200), ("ntx.example.evil", 403), ("evil.example", 403)):
+            equal(h.request("GET", "/v1/models", headers={"Host": name})[0], want, "--hosts: " + name)
     equal(host(b"localhost:5", b"Origin: http://localhost:5\r\n"), 200, "its own page")
     equal(host(b"localhost:5", b"Origin: https://evil.example\r\n"), 403, "another's page")
     equal(host(b"localhost:5", b"Origin: null\r\n"), 403, "a page of no origin")
@@ -223,6 +227,7 @@ def keys(d):
     refused("give an API key", "--listen", "0.0.0.0:%d" % free_port())
     refused("no address", "--listen", "nowhere")
     refused("no origin", "--cors", "a.example")
+    refused("is no host", "--hosts", "https://a.example")
     refused("cannot be read", "--api-key-file", path + ".none")
     write("sesame-open\n")
     with Gateway(d, "--api-key-file", path, listen="0.0.0.0") as g: # one address does not get all connections
@@ -250,6 +255,53 @@ def keys(d):
         equal(g.get("/health")[0], 200, "health needs no key")
         equal(g.post("/v1/chat/completions", dict(FIXED, messages=HELLO))[0], 401, "without a key")
         equal(g.request("GET", "/health", headers={"Host": "a.example"})[0], 200, "any name, where there is a key")
+
+
+def strangers(d):
+    """More who send their headers byte by byte than there are connections: who has something to say is answered all the same, and what is under way is not cut off."""
+    with Gateway(d) as g:
+        body = json.dumps(dict(FIXED, prompt="A dog", max_tokens=400, ignore_eos=True, stream=True)).encode()
+        early = socket.create_connection(("127.0.0.1", g.port), 60)
+        early.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        got = early.recv(12)
+        slow = []
+        for _ in range(300):
+            s = socket.create_connection(("127.0.0.1", g.port), 20)
+            s.sendall(b"GET /health HTTP/1.1\r\nX: ")
+            slow.append(s)
+        for _ in range(5):
+            equal(g.get("/v1/models")[0], 200, "beside strangers")
+        while more := early.recv(65536):
+            got += more
+        early.close()
+        check(got.startswith(b"HTTP/1.1 200") and b"[DONE]" in got, "a stream from before", got[:200], got[-200:])
+        check(shut(slow[0]), "the first stranger stays")
+        slow[-1].settimeout(0.2)
+        check(not shut(slow[-1]), "the last stranger goes")
+        for s in slow:
+            s.close()
+        wait_for(lambda: g.get("/health")[0] == 200, 20, "health afterwards")
+
+
+def lookers(d, g):
+    """Many who ask how it is, while computed does not answer: they take two of its connections, and none from those who want an answer."""
+    import concurrent.futures
+
+    def taken():
+        with open("/proc/net/unix") as f:
+            return sum(line.endswith(d.socket() + "\n") for line in f)
+
+    def threads():
+        with open("/proc/%d/status" % g.p.pid) as f:
+            return int(next(line for line in f if line.startswith("Threads")).split()[1])
+    before, idle = taken(), threads()
+    with concurrent.futures.ThreadPoolExecutor(100) as pool:
+        with d.held("computed"):
+            asked = [pool.submit(g.request, "GET", "/health", timeout=60) for _ in range(100)]
+            wait_for(lambda: threads() >= idle + 100 or any(f.done() for f in asked), 20, "all to ask")
+            check(taken() <= before + 1, "connections that are taken:", before, taken())
+        equal({f.result()[0] for f in asked}, {200}, "how it is")
+        equal({f.result()[0] for f in [pool.submit(g.request, "GET", "/v1/models") for _ in range(100)]}, {200}, "many at once")
 
 
 def hostile(g):
@@ -316,11 +368,12 @@ def main():
             c = d.client()
             c.load(model, **PLAN)
             c.close()
-            for part in (chat, choices, text, origins, leaving, crowd):
+            for part in (chat, choices, text, origins, leaving, crowd, lookers):
                 part(d, g)
             for part in (refusals, views, hostile):
                 part(g)
             keys(d)
+            strangers(d)
             d.terminate("computed")
             d.child["computed"].wait()
             without(g)

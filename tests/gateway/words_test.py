@@ -33,11 +33,16 @@ def tokens(g):
         want = json.loads(ntx("tokenize", plain, "--no-bos", "--no-special", stdin=text.encode()))
         equal(g.post("/tokenize", {"content": text, "parse_special": False}), (200, {"tokens": want}), text[:20])
         if want:
-            equal(g.post("/detokenize", {"tokens": want}), (200, {"content": text}), text[:20])
+            equal(g.post("/detokenize", {"tokens": want}), (200, {"content": text, "prompt": text}), text[:20])
     with_bos = json.loads(ntx("tokenize", plain, stdin=b"Hello"))
     equal(g.post("/tokenize", {"content": "Hello", "add_special": True})[1]["tokens"], with_bos, "with the beginning of a text")
-    equal(g.post("/detokenize", {"tokens": []}), (200, {"content": ""}), "no tokens")
+    equal(g.post("/detokenize", {"tokens": []}), (200, {"content": "", "prompt": ""}), "no tokens")
+    # vLLM's words for the same, as its clients send and read them
+    equal(g.post("/tokenize", {"model": "x", "prompt": "Hello"}), (200, {"count": len(with_bos), "max_model_len": 512, "tokens": with_bos, "token_strs": None}), "vLLM's")
+    equal(g.post("/tokenize", {"model": "x", "prompt": "Hello", "add_special_tokens": False, "return_token_strs": False})[1]["tokens"], with_bos[1:], "vLLM's, without the beginning")
+    equal(g.post("/detokenize", {"model": "x", "tokens": with_bos[1:]})[1]["prompt"], "Hello", "vLLM's")
     for path, bad, words in (("/tokenize", {}, "'content' must be a string"), ("/tokenize", {"content": 5}, "'content'"), ("/tokenize", {"content": "x", "with_pieces": True}, "not supported"),
+                             ("/tokenize", {"prompt": 5}, "must be a string"), ("/tokenize", {"prompt": "x", "content": "x"}, "must be a string"), ("/tokenize", {"messages": [{}]}, "'messages' is not supported"),
                              ("/tokenize", {"content": "x" * (1 << 20) + "y"}, "1 MiB are the most"), ("/detokenize", {"tokens": "x"}, "'tokens'"), ("/detokenize", {"tokens": [99999]}, "not one of the vocabulary's"),
                              ("/detokenize", {"tokens": [-1]}, "list"), ("/detokenize", {"tokens": [1, "x"]}, "list"), ("/detokenize", {"tokens": [[1], [2]]}, "list of tokens")):
         status, e = g.post(path, bad)
