@@ -76,35 +76,37 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
 
 /* ---- origins and names */
 
-static int split_cors(struct options *o, struct ntx_err *err)
+static bool is_origin(const char *s) { return !strcmp(s, "*") || !strcmp(s, "null") || (strstr(s, "://") && !strchr(strstr(s, "://") + 3, '/')); }
+static bool is_host(const char *s) { return ntx_host_is(s, s); }
+
+struct list {
+    const char **to;
+    unsigned *n, most;
+    bool (*fits)(const char *word);
+    const char *kind, *like;
+};
+
+/* The words of text, which are lent out. */
+static int split(char *text, const struct list *l, struct ntx_err *err)
 {
-    char *rest = o->cors;
-    for (char *s; (s = strsep(&rest, ", "));) {
+    for (char *s; (s = strsep(&text, ", "));) {
         if (!*s)
             continue;
-        if (o->http.n_cors == NTX_HTTP_CORS)
-            return ntx_err_set(err, -EINVAL, "more than %u origins", NTX_HTTP_CORS);
-        bool origin = !strcmp(s, "null") || (strstr(s, "://") && !strchr(strstr(s, "://") + 3, '/'));
-        if (strcmp(s, "*") && !origin)
-            return ntx_err_set(err, -EINVAL, "'%s' is no origin: write https://example.org, or * for all", s);
-        o->http.cors[o->http.n_cors++] = s;
+        if (*l->n == l->most)
+            return ntx_err_set(err, -EINVAL, "more than %u %ss", l->most, l->kind);
+        if (!l->fits(s))
+            return ntx_err_set(err, -EINVAL, "'%s' is no %s: write %s", s, l->kind, l->like);
+        l->to[(*l->n)++] = s;
     }
     return 0;
 }
 
-static int split_hosts(struct options *o, struct ntx_err *err)
+static int split_all(struct options *o, struct ntx_err *err)
 {
-    char *rest = o->hosts;
-    for (char *s; (s = strsep(&rest, ", "));) {
-        if (!*s)
-            continue;
-        if (o->http.n_hosts == NTX_HTTP_HOSTS)
-            return ntx_err_set(err, -EINVAL, "more than %u hosts", NTX_HTTP_HOSTS);
-        if (!ntx_host_is(s, s))
-            return ntx_err_set(err, -EINVAL, "'%s' is no host: write its name alone, as in example.org", s);
-        o->http.hosts[o->http.n_hosts++] = s;
-    }
-    return 0;
+    const struct list origins = {o->http.cors, &o->http.n_cors, NTX_HTTP_CORS, is_origin, "origin", "https://example.org, or * for all"};
+    const struct list hosts = {o->http.hosts, &o->http.n_hosts, NTX_HTTP_HOSTS, is_host, "host", "its name alone, as in example.org"};
+    int rc = split(o->cors, &origins, err);
+    return rc ? rc : split(o->hosts, &hosts, err);
 }
 
 /* ---- serving */
@@ -158,9 +160,7 @@ static int run(struct options *o, struct ntx_err *err)
     int rc = *o->key_file ? ntx_key_read(o->key_file, o->key, err) : 0;
     o->http.key = *o->key_file ? o->key : NULL;
     if (!rc)
-        rc = split_cors(o, err);
-    if (!rc)
-        rc = split_hosts(o, err);
+        rc = split_all(o, err);
     if (!rc)
         rc = ntx_need_descriptors(DESCRIPTORS, err);
     return rc ? rc : serve(o, err);
