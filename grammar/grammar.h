@@ -13,6 +13,7 @@
  *
  *   ~"mark"        any text in which the mark does not occur
  *   @"mark"        the text, or the vocabulary's control token of that name: control tokens come in no other way
+ *   @@"mark"       the control token alone
  *   %json {...}    a JSON text that the schema holds for (schema.c says which of JSON Schema is there; the rest is refused by name)
  *   thinking ::=   if the grammar has such a rule, the answer of a model whose template has opened a thought; else that is root, too
  *

@@ -150,7 +150,7 @@ static long quoted(struct reader *r, char *buf)
     return (long)n;
 }
 
-enum how { HOW_TEXT, HOW_UNTIL, HOW_MARK };
+enum how { HOW_TEXT, HOW_UNTIL, HOW_MARK, HOW_CONTROL };
 
 static node text_node(struct reader *r, enum how how)
 {
@@ -166,6 +166,8 @@ static node text_node(struct reader *r, enum how how)
         out = fail(r, "a mark has 1 to 64 bytes");
     else if (n > 0 && how == HOW_UNTIL)
         out = ntx__tree_until(r->t, buf + 1, (size_t)n);
+    else if (n > 0 && how == HOW_CONTROL)
+        out = ntx__tree_bytes(r->t, buf, (size_t)n + 1);
     else if (n > 0)
         out = ALT(r->t, ntx__tree_bytes(r->t, buf + 1, (size_t)n), ntx__tree_bytes(r->t, buf, (size_t)n + 1));
     free(buf);
@@ -252,6 +254,8 @@ static node symbol(struct reader *r)
         return text_node(r, HOW_UNTIL);
     if (take(r, "@\""))
         return text_node(r, HOW_MARK);
+    if (take(r, "@@\""))
+        return text_node(r, HOW_CONTROL);
     if (take(r, "["))
         return class_node(r);
     if (take(r, "("))

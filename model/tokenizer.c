@@ -282,6 +282,17 @@ bool ntx_tokenizer_fim(const struct ntx_tokenizer *t, int32_t id[3])
     return id[0] >= 0 && id[1] >= 0 && id[2] >= 0;
 }
 
+bool ntx_tokenizer_has_control(const struct ntx_tokenizer *t, const char *name)
+{
+    size_t n, want = strlen(name);
+    for (uint32_t id = 0; id < t->v.n; id++) {
+        const char *p = t->v.attr[id] & NTX__GUARDED ? ntx__vocab_text(&t->v, id, &n) : NULL;
+        if (p && n == want && !memcmp(p, name, n))
+            return true;
+    }
+    return false;
+}
+
 const char *ntx_tokenizer_kind(const struct ntx_tokenizer *t) { return t->name; }
 
 bool ntx_tokenizer_is_eog(const struct ntx_tokenizer *t, int32_t id)

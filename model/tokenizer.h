@@ -60,6 +60,8 @@ int32_t ntx_tokenizer_eos(const struct ntx_tokenizer *t);
 /* Those that stand before the prefix, the suffix and the middle of a text that is to be filled in, by the file's keys or by the names that known models
  * give them. false: the vocabulary has not all three. */
 bool ntx_tokenizer_fim(const struct ntx_tokenizer *t, int32_t id[3]);
+/* Whether there is a control token of this name: then no text is meant where it is named. */
+bool ntx_tokenizer_has_control(const struct ntx_tokenizer *t, const char *name);
 /* Any end-of-generation token: the file's eos, eot and eom ids, and tokens with a name that known models end with (the list is
  * in tokenizer_vocab.c); never "<|end|>" beside "<|return|>" and "<|call|>". */
 bool ntx_tokenizer_is_eog(const struct ntx_tokenizer *t, int32_t id);

@@ -18,13 +18,15 @@ struct ntx_words {
     uint32_t n_kept;
 };
 
-/* Control tokens by their names; what ends an answer never as text. */
+/* Control tokens by their names; what ends an answer never as text. A token that has the byte with which these names begin would pass for one: it never comes. */
 static int bytes_of(void *ctx, int32_t id, char *buf, size_t room)
 {
     const struct ntx_tokenizer *tok = ctx;
     if (ntx_tokenizer_is_eog(tok, id))
         return 0;
     int n = ntx_detokenize_one(tok, id, false, false, buf, room);
+    if (n > 0 && memchr(buf, NTX_GRAMMAR_CONTROL, (size_t)n))
+        return 0;
     if (n)
         return n;
     buf[0] = NTX_GRAMMAR_CONTROL;
@@ -125,7 +127,7 @@ static int compile(const struct ntx_choice_ask *a, struct ntx_grammar **out, str
     if (!strcmp(a->m->constraint, "grammar"))
         return ntx_grammar_compile(text, len, out, err);
     if (!strcmp(a->m->constraint, "schema"))
-        rc = ntx__choice_schema(a->reply, a->chat, text, len, &made, err);
+        rc = ntx__choice_schema(a->reply, a->chat, ntx_tokenizer_has_control(a->tok, "<|channel|>"), text, len, &made, err);
     else if (!strcmp(a->m->constraint, "calls"))
         rc = ntx__choice_calls(a->reply, text, len, &made, err);
     else

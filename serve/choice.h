@@ -52,8 +52,8 @@ const char *ntx_choice_why(int rc);
 bool ntx_choice_over(const struct ntx_choice *c);              /* what must come has come, and nothing more may */
 const struct ntx_told *ntx_choice_told(const struct ntx_choice *c); /* of the last token; NULL: not asked for */
 
-/* ---- choice_text.c: the grammar's text of what a schema, or tools, ask of an answer; malloc'd */
-int ntx__choice_schema(const char *reply, bool chat, const char *json, size_t len, char **out, struct ntx_err *err);
+/* ---- choice_text.c: the grammar's text of what a schema, or tools, ask of an answer; malloc'd. guarded: the marks of channels are control tokens */
+int ntx__choice_schema(const char *reply, bool chat, bool guarded, const char *json, size_t len, char **out, struct ntx_err *err);
 int ntx__choice_calls(const char *reply, const char *json, size_t len, char **out, struct ntx_err *err);
 
 #endif

@@ -9,7 +9,9 @@
 #include "model/reply/reply.h"
 #include "serve/choice.h"
 
-#define ANALYSIS "analysis ::= @\"<|channel|>\" \"analysis\" @\"<|message|>\" ~\"<|end|>\" @\"<|end|>\" @\"<|start|>\" \"assistant\"\n"
+/* at: @, or @@ where the vocabulary has these tokens. */
+#define ANALYSIS(at) "analysis ::= " at "\"<|channel|>\" \"analysis\" " at "\"<|message|>\" ~\"<|end|>\" " at "\"<|end|>\" " at "\"<|start|>\" \"assistant\"\n"
+#define FINAL(at) ANALYSIS(at) "root ::= analysis? " at "\"<|channel|>\" \"final\" " at "\"<|message|>\" value\n"
 
 struct text {
     FILE *f;
@@ -51,7 +53,7 @@ static void put_thinking(struct text *t, const struct ntx_reply_writing *w)
         fprintf(t->f, "thinking ::= ~\"%s\" @\"%s\" [ \\n]* root\n", w->think_end, w->think_end);
 }
 
-int ntx__choice_schema(const char *reply, bool chat, const char *json, size_t len, char **out, struct ntx_err *err)
+int ntx__choice_schema(const char *reply, bool chat, bool guarded, const char *json, size_t len, char **out, struct ntx_err *err)
 {
     struct text t;
     bool calls;
@@ -61,7 +63,7 @@ int ntx__choice_schema(const char *reply, bool chat, const char *json, size_t le
         return rc;
     bool channels = chat && !w.think_end;
     if (channels)
-        fputs(ANALYSIS "root ::= analysis? @\"<|channel|>\" \"final\" @\"<|message|>\" value\n", t.f);
+        fputs(guarded ? FINAL("@@") : FINAL("@"), t.f); /* as text they would be shown */
     else
         fputs("root ::= value\n", t.f);
     put_thinking(&t, &w);
@@ -210,7 +212,7 @@ static int put_calls(struct text *t, const struct ntx_reply_writing *w, const js
 static void put_root(struct text *t, const struct ntx_reply_writing *w, bool must)
 {
     if (!w->think_end) {
-        fprintf(t->f, ANALYSIS "root ::= analysis* %s\n", must ? "calls" : "(calls | @\"<|channel|>\" \"final\" @\"<|message|>\" ~\"<|end|>\")");
+        fprintf(t->f, ANALYSIS("@") "root ::= analysis* %s\n", must ? "calls" : "(calls | @\"<|channel|>\" \"final\" @\"<|message|>\" ~\"<|end|>\")");
         return;
     }
     fprintf(t->f, "thought ::= @\"%s\" ~\"%s\" @\"%s\" [ \\n]*\n", w->think, w->think_end, w->think_end);

@@ -86,6 +86,36 @@ def biases(g, ids):
     equal(g.post("/v1/completions", dict(ask, logit_bias={"40": 0}))[1]["choices"][0]["text"], plain, "a bias of nothing")
 
 
+def calls(g, thinks):
+    """What a model with random weights writes where a call must come is a call, in its own form; several where several may come; and JSON where JSON must."""
+    tools = [{"type": "function", "function": {"name": n, "parameters": dict(SCHEMA, properties=dict(SCHEMA["properties"], kind={"enum": [n]}), required=["name", "age", "kind"])}} for n in ("ask", "tell")]
+    called = written = 0
+    for seed in range(4):
+        for choice, parallel in (("required", False), ("required", True), ({"type": "function", "function": {"name": "tell"}}, False)):
+            ask = {"messages": HELLO, "tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel, "temperature": 1, "seed": seed, "max_tokens": 400}
+            code, r = g.post("/v1/chat/completions", ask)
+            equal(code, 200, r)
+            r = r["choices"][0]
+            if thinks and r["finish_reason"] == "length": # a thought may be as long as it likes
+                continue
+            equal(r["finish_reason"], "tool_calls", r)
+            called += 1
+            made = [c["function"] for c in r["message"]["tool_calls"]]
+            check(len(made) == 1 or parallel, made)
+            for c in made:
+                v = json.loads(c["arguments"])
+                check(c["name"] == "tell" or choice == "required", choice, c)
+                check(v.pop("kind") == c["name"], c)
+                person(json.dumps(v), "arguments")
+            told = [json.loads(e)["choices"][0]["delta"] for e in events(g.request("POST", "/v1/chat/completions", dict(ask, stream=True))[2])[:-1]]
+            equal([c["function"] for t in told for c in t.get("tool_calls", [])], made, "those of a stream")
+        r = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "seed": seed, "max_tokens": 400})[1]["choices"][0]
+        if not (thinks and r["finish_reason"] == "length"):
+            person(r["message"]["content"], "json_schema")
+            written += 1
+    check(called > 3 and written, "whole answers:", called, written)
+
+
 def main():
     with Daemons() as d, Gateway(d) as g:
         c = d.client()
@@ -93,6 +123,12 @@ def main():
         c.close()
         formats(g)
         biases(g, probabilities(d, g))
+        for template in ("harmony",):
+            other = make_model(os.path.join(tmp.name, template + ".gguf"), "--chat-template", template, "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2", "--seed", "6")
+            c = d.client()
+            c.load(other, ram_bytes=256 << 20, ctx=1024, sessions=4)
+            c.close()
+            calls(g, template == "harmony")
 
 
 main()

@@ -99,7 +99,7 @@ static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
     struct ntx_grammar *g;
     struct ntx_err err = {0};
     char *text, *json = json_dumps(schema, JSON_COMPACT);
-    CHECK_MSG(!ntx__choice_schema(format, true, json, strlen(json), &text, &err), "%s: %s", format, err.text);
+    CHECK_MSG(!ntx__choice_schema(format, true, false, json, strlen(json), &text, &err), "%s: %s", format, err.text);
     CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s: %s\n%s", format, err.text, text);
     for (int i = 0; i < 6; i++) {
         static struct said s;
@@ -140,6 +140,33 @@ static void too_many(void)
     free(ask);
 }
 
+static bool taken(bool guarded, const char *answer)
+{
+    static const char json[] = "{\"type\": \"integer\"}";
+    char *text;
+    struct ntx_grammar *g;
+    struct ntx_match *m;
+    struct ntx_err err = {0};
+    CHECK_MSG(!ntx__choice_schema("harmony", true, guarded, json, sizeof json - 1, &text, &err), "%s", err.text);
+    CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s", err.text);
+    struct ntx_match_config c = {.grammar = g, .memory = 4 << 20};
+    CHECK_EQ(ntx_match_new(&c, &m), 0);
+    bool yes = !ntx_match_take(m, answer, strlen(answer)) && ntx_match_may_end(m);
+    ntx_match_free(m);
+    ntx_grammar_free(g);
+    free(text);
+    return yes;
+}
+
+/* Marks of channels that are spelled out would be shown before the JSON: where there are tokens for them, only these will do. */
+static void spelled_marks(void)
+{
+    CHECK(taken(false, "<|channel|>final<|message|>5") && !taken(true, "<|channel|>final<|message|>5"));
+    CHECK(taken(true, "\xff<|channel|>" "final\xff<|message|>5"));
+    CHECK(taken(true, "\xff<|channel|>analysis\xff<|message|>Hm.\xff<|end|>\xff<|start|>assistant\xff<|channel|>" "final\xff<|message|>5"));
+    CHECK(!taken(true, "\xff<|channel|>analysis\xff<|message|>Hm.<|end|>\xff<|start|>assistant\xff<|channel|>" "final\xff<|message|>5"));
+}
+
 int main(void)
 {
     static const char *const formats[] = {"hermes", "qwen3-coder", "glm", "minimax", "deepseek", "deepseek-v3.2", "deepseek-v4", "kimi", "mistral", "llama-3", "harmony"};
@@ -162,6 +189,7 @@ int main(void)
     CHECK(ntx__choice_calls("hermes", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no tool 'other'"));
     CHECK(ntx__choice_calls("plain", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no calls of a known form"));
     too_many();
+    spelled_marks();
     json_decref(all);
     return 0;
 }

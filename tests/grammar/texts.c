@@ -42,6 +42,7 @@ static const struct language languages[] = {
     {"root ::= \"\\u00e9\\U0001F600\\\\\\\"\\t\"", {"\xc3\xa9\xf0\x9f\x98\x80\\\"\t"}, {"\xc3\xa9"}},
     {"root ::= ~\"<end>\" \"<end>\"", {"<end>", "a < b <en<end>", "<<end>"}, {"a<end>b", "<end", "<end><end>"}},
     {"root ::= @\"<x>\" \"y\"", {"<x>y", "\xff<x>y"}, {"<x>", "\xff<y>y"}},
+    {"root ::= @@\"<x>\" \"y\"", {"\xff<x>y"}, {"<x>y", "\xff<y>y"}},
     {"root ::= (\"a\"?)* (\"b\"?)+ \"c\"", {"c", "aabc"}, {"abac", ""}},
     {"root ::= \"v=\" %json {\"type\":\"integer\",\"maximum\":12,\"minimum\":0} \";\"", {"v=0;", "v=12;"}, {"v=13;", "v=;", "v=-1;"}},
     {"root ::= %json {\"type\":\"number\",\"minimum\":0,\"maximum\":1234567890.7}", {"0", "1234567889.99", "1234567890"}, {"1234567891", "-1"}},
