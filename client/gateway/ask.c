@@ -106,6 +106,7 @@ void ntx_ask_clear(struct ntx_ask *a)
     free(a->variables);
     free(a->constraint);
     free(a->bias);
+    json_decref(a->echo);
     free(a->messages);
     free(a->prompts);
 }

@@ -60,6 +60,7 @@ struct ntx_ask {
     size_t n_bias;
     bool logprobs;              /* each token's is told, and those of so many likeliest */
     uint32_t top_logprobs;
+    json_t *echo;               /* Responses: fields of the request that its answer tells again; else NULL */
     bool ignore_eos, raw;       /* raw: Ollama's, no template */
 };
 

@@ -196,9 +196,22 @@ static int check_words(const json_t *body, struct ntx_fault *f)
     return 0;
 }
 
+static int keep_echo(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
+{
+    static const char *const told[] = {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "tool_choice"};
+    if (!(a->echo = json_object()))
+        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        json_t *v = json_object_get(body, told[i]);
+        if (v && !json_is_null(v))
+            json_object_set(a->echo, told[i], v);
+    }
+    return 0;
+}
+
 int ntx__ask_responses(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
     if (ntx_fields_read(fields, body, a, f) || check_words(body, f) || ntx__ask_format(a, json_object_get(json_object_get(body, "text"), "format"), "text.format", f) || read_tools(a, body, f))
         return -1;
-    return read_messages(a, body, f);
+    return keep_echo(a, body, f) ? -1 : read_messages(a, body, f);
 }

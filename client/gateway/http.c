@@ -126,7 +126,7 @@ static int check(struct ntx_request *q, struct ntx_fault *f)
 /* ---- what there is */
 
 /* HEAD is GET without the body, which libmicrohttpd leaves out. */
-static const struct ntx_route *find(const char *method, const char *path, struct ntx_fault *f)
+static const struct ntx_route *find(struct ntx_request *q, const char *method, const char *path, struct ntx_fault *f)
 {
     const char *wanted = !strcmp(method, "HEAD") ? "GET" : method;
     const struct ntx_route *same = NULL;
@@ -137,6 +137,7 @@ static const struct ntx_route *find(const char *method, const char *path, struct
             return &routes[i];
         same = &routes[i];
     }
+    q->allow = same ? (strcmp(same->method, "GET") ? same->method : "GET, HEAD") : NULL;
     if (same)
         ntx_fault(f, NTX_FAULT_METHOD, NULL, "%s is for %s", path, same->method);
     else
@@ -169,7 +170,7 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
     struct ntx_fault f = {0}, denied = {0};
     const char *length = header(q, "Content-Length");
     bool options = !strcmp(method, "OPTIONS");
-    q->route = options ? &asking : find(method, path, &f);
+    q->route = options ? &asking : find(q, method, path, &f);
     if (!check(q, &denied) && !f.kind && length && strtoull(length, NULL, 10) > BODY_MOST)
         ntx_fault(&f, NTX_FAULT_LARGE, NULL, "the body is longer than %u MiB", BODY_MOST >> 20);
     q->refused = options || denied.kind || f.kind;

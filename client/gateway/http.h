@@ -49,6 +49,7 @@ struct ntx_request { /* of its connection's thread */
     struct ntx_buf body;
     size_t charged;     /* of all bodies' bound, until it ends */
     const char *origin; /* to be named in the answer's CORS header, or NULL */
+    const char *allow;  /* the method that this path is for, of a request by another one; else NULL */
     uint64_t since_ns;
     bool refused;
 };

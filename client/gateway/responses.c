@@ -71,6 +71,7 @@ static json_t *response(const struct ntx_answer *a, json_t *output)
                           "previous_response_id", "metadata", "parallel_tool_calls", 1, "temperature", (double)a->ask->temp, "tool_choice", "auto", "tools", tools(a), "top_p",
                           (double)a->ask->top_p, "max_output_tokens");
     json_object_set_new(j, "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
+    json_object_update_existing(j, a->ask->echo);
     json_object_set_new(j, "usage", finish ? usage(a) : json_null());
     return j;
 }

@@ -155,6 +155,7 @@ def refusals(g):
         status, e = g.post("/v1/completions", ('{"prompt": "A dog", "seed": %s}' % seed).encode())
         check(status == 400 and "of a seed, too" in e["error"]["message"] and seed in e["error"]["message"], seed, e)
     equal(g.get("/v1/completions")[1]["error"]["message"], "/v1/completions is for POST", "GET")
+    equal([g.request(*r)[1]["allow"] for r in (("GET", "/v1/completions"), ("POST", "/health", b"{}"))], ["POST", "GET, HEAD"], "methods that would do")
     equal(g.post("/v1/completions", {"prompt": {}})[1]["error"]["param"], "prompt", "no prompt")
 
 
@@ -276,8 +277,6 @@ def strangers(d):
         early.close()
         check(got.startswith(b"HTTP/1.1 200") and b"[DONE]" in got, "a stream from before", got[:200], got[-200:])
         check(shut(slow[0]), "the first stranger stays")
-        slow[-1].settimeout(0.2)
-        check(not shut(slow[-1]), "the last stranger goes")
         for s in slow:
             s.close()
         wait_for(lambda: g.get("/health")[0] == 200, 20, "health afterwards")

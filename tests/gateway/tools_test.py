@@ -166,6 +166,10 @@ def responses(c, g):
     call = {"type": "function_call", "id": "fc_2", "call_id": "call_", "name": "weather", "status": "completed", "arguments": '{"city": "Gra\u00df"}'}
     equal((status, r["object"], r["id"], r["status"], r["output"]), (200, "response", "resp_", "completed", [thought, said, call]), "a response")
     equal((r["tools"], r["usage"]["input_tokens"], r["error"], r["incomplete_details"]), ([flat], 5, None, None), "what else it says")
+    equal((r["instructions"], r["max_output_tokens"], r["parallel_tool_calls"], r["tool_choice"], r["metadata"]), ("Be brief.", None, True, "auto", {}), "what it tells again")
+    again = dict(max_output_tokens=9, parallel_tool_calls=False, tool_choice={"type": "function", "name": "weather"}, metadata={"a": "b"})
+    r = g.post("/v1/responses", dict(ask, **again))[1]
+    equal({k: r[k] for k in again}, again, "what it tells again of what was said otherwise")
     equal([(m["role"], m["text"].decode()) for m in c.request["messages"]], [("system", "Be brief."), ("user", "Weather?")], "its messages")
     equal(json.loads(c.request["variables"])["tools"][0]["function"]["name"], "weather", "what the template gets")
     told = [json.loads(mask_ids(data)) for name, data in events(g.request("POST", "/v1/responses", dict(ask, stream=True))[2])]
