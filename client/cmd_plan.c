@@ -9,7 +9,7 @@
 
 #include "client/commands.h"
 #include "common/util.h"
-#include "infer/drafter.h"
+#include "infer/guesser.h"
 #include "infer/kv.h"
 #include "model/digest.h"
 #include "plan/budget.h"
@@ -133,33 +133,38 @@ static int no_model(const struct ntx_options *o)
 }
 
 /* As serve/load_drafter.c. */
-static int drafter_bytes(const struct ntx_options *o, const struct ntx_outline *m, uint64_t *bytes, struct ntx_err *err)
+static int drafters_bytes(const struct ntx_options *o, const struct ntx_outline *m, uint64_t *bytes, struct ntx_err *err)
 {
     uint32_t ctx = o->load.ctx ? o->load.ctx : NTX_MIN(m->model->hp.ctx_train, 4096u);
-    int fd, rc = ntx_drafter_open(o, &fd, err);
-    if (rc || fd < 0)
-        return rc;
-    rc = ntx_drafter_look(fd, m->model->gguf, ctx, bytes, err);
-    *bytes += rc ? 0 : ntx_drafts_bytes(ctx);
-    close(fd);
+    int fd[NTX_DRAFT_FILES];
+    unsigned n;
+    int rc = ntx_drafters_open(o, fd, &n, err);
+    for (unsigned i = 0; i < n; i++) {
+        enum ntx_guesser_kind kind = NTX_GUESSER_MODEL;
+        uint64_t its = 0;
+        rc = rc ? rc : ntx_guesser_look(fd[i], m->model->gguf, ctx, &kind, &its, err);
+        *bytes += its + (kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0);
+        close(fd[i]);
+    }
     return rc;
 }
 
-/* What is kept of this model's guesses, where it has a file; the drafter's bytes tell whose they are. */
+/* What is kept of this model's guesses, where it has a file; whose they are the drafters' digests tell. */
 static void learn_guesses(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a)
 {
     char digest[NTX_DIGEST_TEXT];
     struct ntx_err ignored = {0};
-    struct stat st = {0};
-    int fd = -1;
-    if (a->named || !ntx_draft_rows(o->load.draft, 1) || ntx_drafter_open(o, &fd, &ignored))
+    int fd[NTX_DRAFT_FILES];
+    unsigned n;
+    if (a->named || ntx_draft_off(o->load.draft) || ntx_drafters_open(o, fd, &n, &ignored))
         return;
-    if (fd >= 0 && fstat(fd, &st))
-        st.st_size = 0;
-    if (fd >= 0)
-        close(fd);
+    for (unsigned i = 0; i < n; i++) {
+        if (ntx_guesser_digest(fd[i], a->guesses.drafter[i], &ignored))
+            *a->guesses.drafter[i] = 0;
+        close(fd[i]);
+    }
     if (!ntx_model_digest(f->gguf, f->fds, digest, &ignored))
-        (void)ntx_guesses_load(digest, (uint64_t)st.st_size, &a->guesses, &ignored); /* else it is as is common */
+        (void)ntx_guesses_load(digest, &a->guesses, &ignored); /* else it is as is common */
 }
 
 /* As serve/load.c asks. */
@@ -169,14 +174,14 @@ static int request(const struct ntx_options *o, const struct ntx_plan_answer *a,
         .plan = {.ram_bytes = o->load.ram, .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = o->load.threads, .max_rows = o->load.rows,
                  .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .multiply = multiply(o)},
         .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
-        .guesses = ntx_draft_rows(o->load.draft, 1) ? &a->guesses : NULL, .guess_nodes = o->load.draft_nodes,
-        .guess_way = !ntx_draft_file(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
+        .guesses = ntx_draft_off(o->load.draft) ? NULL : &a->guesses, .guess_nodes = o->load.draft_nodes,
+        .guess_way = !ntx_draft_files(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
     };
     if (a->here && !r->plan.ram_bytes)
         r->plan.ram_bytes = ntx_budget_default(0);
     r->plan.kv_ram = o->load.kv_ram;
     int rc = ntx_kv_type_of(o->load.kv_type, &a->model.model->hp, &r->plan.kv_type, err);
-    return rc || a->named ? rc : drafter_bytes(o, &a->model, &r->plan.other_bytes, err);
+    return rc || a->named ? rc : drafters_bytes(o, &a->model, &r->plan.other_bytes, err);
 }
 
 /* Where each part goes. */

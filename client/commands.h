@@ -32,6 +32,7 @@ int ntx_cmd_pack(struct ntx_options *o);
 int ntx_cmd_quantize(struct ntx_options *o);
 int ntx_cmd_analyze(struct ntx_options *o);
 int ntx_cmd_imatrix(struct ntx_options *o);
+int ntx_cmd_draft_index(struct ntx_options *o);
 int ntx_cmd_calibrate(struct ntx_options *o);
 int ntx_cmd_pull(struct ntx_options *o);
 int ntx_cmd_list(struct ntx_options *o);
@@ -59,7 +60,7 @@ int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_
 
 /* The sidecar that o's skip policy needs: its descriptor, or -1 when it needs none. */
 int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err);
-int ntx_drafter_open(const struct ntx_options *o, int *fd, struct ntx_err *err); /* likewise, of --draft FILE */
+int ntx_drafters_open(const struct ntx_options *o, int *fd /* [NTX_DRAFT_FILES] */, unsigned *n, struct ntx_err *err); /* likewise, of --draft FILE,... */
 
 /* Sends Load with f's descriptors, shows progress on a terminal, waits for Loaded. */
 int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err);

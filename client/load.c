@@ -69,7 +69,8 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     Ntx__Load load = NTX__LOAD__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
     struct ntx_model_files copies;
-    int fds[2 * sizeof f->fds / sizeof *f->fds + 2], sidecar = -1, drafter = -1;
+    int fds[2 * sizeof f->fds / sizeof *f->fds + 1 + NTX_DRAFT_FILES], sidecar = -1, drafter[NTX_DRAFT_FILES];
+    unsigned drafters = 0;
     char *names[2 * sizeof f->fds / sizeof *f->fds];
     int rc = ntx_model_copies_open(o, f, &copies, err);
     if (rc)
@@ -80,12 +81,13 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     memcpy(fds + f->n, copies.fds, copies.n * sizeof *fds);
     memcpy(names + f->n, copies.names, copies.n * sizeof *names);
     ntx_options_load(o, &load);
-    rc = ntx_drafter_open(o, &drafter, err);
+    rc = ntx_drafters_open(o, drafter, &drafters, err);
     if (!rc && !(rc = ntx_sidecar_open(o, f, &sidecar, err))) {
         load.names = names;
         load.n_names = n;
-        if ((load.drafter = drafter >= 0))
-            fds[n++] = drafter;
+        load.drafters = drafters;
+        for (unsigned i = 0; i < drafters; i++)
+            fds[n++] = drafter[i];
         if ((load.sidecar = sidecar >= 0))
             fds[n++] = sidecar;
         q.body_case = NTX__REQUEST__BODY_LOAD;
@@ -94,8 +96,8 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     }
     if (sidecar >= 0)
         close(sidecar);
-    if (drafter >= 0)
-        close(drafter);
+    while (drafters)
+        close(drafter[--drafters]);
     ntx_model_files_close(&copies);
     return rc;
 }

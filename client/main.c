@@ -84,6 +84,11 @@ static const struct ntx_command commands[] = {
      "piece by piece. Best from F16, BF16 or F32; from a quantised model both losses add up, which is said. With an importance matrix (--imatrix) "
      "files of under 4 bits become much better, and those of under 3 need one. OUT appears when all of it is on the drive.",
      NTX_OPT_QUANTIZE | NTX_OPT_JSON | NTX_OPT_QUIET, 3, 3, ntx_cmd_quantize},
+    {"draft-index", "MODEL FILE...",
+     "Makes of texts a file that guesses, for --draft.\vWhat came in them behind the like of a text's end is guessed to come again: of the documents that answers quote, the code that "
+     "they change, the answers that were given before. The texts are kept in it, as tokens of MODEL's vocabulary; any model with the same one may use it. It takes 8 bytes a token, "
+     "of the file and, with --draft, of --ram.",
+     NTX_OPT_INDEX | NTX_OPT_QUIET, 2, 1000, ntx_cmd_draft_index},
     {"pull", "NAME",
      "Fetches a model: hf:OWNER/REPO, hf:OWNER/REPO:TYPE, or the address of a GGUF; all parts of a split one.\vIts header is read first, which tells whether ntx runs it and how fast it would be here. "
      "What was interrupted goes on where it was. A file has its name when it is whole, and its SHA-256 right where that is known. Models lie under $XDG_DATA_HOME/ntx/models "

@@ -85,16 +85,20 @@ static int regular(int fd, const char *name, int *out, struct ntx_err *err)
     return 0;
 }
 
-int ntx_drafter_open(const struct ntx_options *o, int *fd, struct ntx_err *err)
+int ntx_drafters_open(const struct ntx_options *o, int *fd, unsigned *n, struct ntx_err *err)
 {
-    const char *file = ntx_draft_file(o->load.draft);
-    *fd = -1;
-    if (!file)
-        return 0;
-    int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (at < 0)
-        return ntx_err_set(err, -errno, "--draft %s: %s; there are off, lookup, files of small models, and lookup,FILE", file, strerror(errno));
-    return regular(at, file, fd, err);
+    char file[NTX_OPTION_MAX];
+    unsigned named = ntx_draft_files(o->load.draft);
+    int rc = 0;
+    for (*n = 0; *n < named && !rc; *n += !rc) {
+        if ((rc = ntx_draft_file(o->load.draft, *n, file, sizeof file, err)))
+            break;
+        int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        rc = at < 0 ? ntx_err_set(err, -errno, "--draft %s: %s; there are off, lookup, and files that guess, with commas between them", file, strerror(errno)) : regular(at, file, &fd[*n], err);
+    }
+    while (rc && *n)
+        close(fd[--*n]);
+    return rc;
 }
 
 int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err)

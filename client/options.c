@@ -146,6 +146,7 @@ static const struct ntx_setting imatrix_rows[] = {
     {"output", 'o', "FILE", "the importance matrix to write", TEXT(out)},
     {"limit", 0, "N", "tokens of the text at most", COUNT(limit)},
 };
+static const struct ntx_setting index_rows[] = {{"output", 'o', "FILE", "the index to write", TEXT(out)}};
 static const struct ntx_setting analyze_rows[] = {
     {"ranks", 0, "R[,R...]", "ranks of deltas that are tried (default $)", OWN(read_ranks), .preset = "8,32,128"},
     {"bound", 0, "E", "largest error that a delta may leave, of the matrix's own size (default $)", REAL(bound, 0, 1), .preset = "0.1"},
@@ -268,6 +269,7 @@ static const struct group {
     {NTX_OPT_CALIBRATE, ROWS(calibrate_rows), NULL, 0, "Calibrating:"},
     {NTX_OPT_PACK, ROWS(pack_rows), NULL, 0, "Packing:"},
     {NTX_OPT_IMATRIX, ROWS(imatrix_rows), NULL, 0, "Importance:"},
+    {NTX_OPT_INDEX, ROWS(index_rows), NULL, 0, "Index:"},
     {NTX_OPT_QUANTIZE, ROWS(quantize_rows), NULL, 0, "Quantising:"},
     {NTX_OPT_ANALYZE, ROWS(analyze_rows), NULL, 0, "Comparing layers:"},
     {NTX_OPT_QUIET, ROWS(quiet_rows), NULL, 0, "Output:"},

@@ -119,7 +119,10 @@ char *ntx_guesses_dump(const struct ntx_guesses *g)
                                                list(g->ranks[w].held, NTX_GUESS_RANKS)));
     for (uint32_t i = 0; i < g->n_places; i++)
         json_array_append_new(places, place_json(&g->place[i]));
-    json_t *j = json_pack("{s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "ntx_guesses", 1, "drafter_bytes", (json_int_t)g->drafter_bytes, "held", list_f(c->held, NTX_DRAFT_KINDS),
+    json_t *drafters = json_array();
+    for (unsigned i = 0; i < NTX_GUESS_FILES && *g->drafter[i]; i++)
+        json_array_append_new(drafters, json_string(g->drafter[i]));
+    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ntx_guesses", 2, "drafters", drafters, "held", list_f(c->held, NTX_DRAFT_KINDS),
                           "said", list_f(c->said, NTX_DRAFT_KINDS), "deep_held", list_f(c->deep_held[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "deep_said",
                           list_f(c->deep_said[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "ranks", ranks, "places", places);
     char *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
@@ -183,11 +186,24 @@ static bool take_place(const json_t *o, struct ntx_guess_place *p)
     return good;
 }
 
+static bool take_drafters(const json_t *list, struct ntx_guesses *g)
+{
+    if (!json_is_array(list) || json_array_size(list) > NTX_GUESS_FILES)
+        return false;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *s = json_string_value(json_array_get(list, i));
+        if (!s || strlen(s) != NTX_GUESS_DIGEST - 1)
+            return false;
+        memcpy(g->drafter[i], s, NTX_GUESS_DIGEST);
+    }
+    return true;
+}
+
 static bool take_all(const json_t *j, struct ntx_guesses *g)
 {
     struct ntx_draft_chances *c = &g->chances;
     const json_t *ranks = json_object_get(j, "ranks"), *places = json_object_get(j, "places");
-    bool good = json_integer_value(json_object_get(j, "ntx_guesses")) == 1 && take_whole(json_object_get(j, "drafter_bytes"), 1ull << 50, &g->drafter_bytes) &&
+    bool good = json_integer_value(json_object_get(j, "ntx_guesses")) == 2 && take_drafters(json_object_get(j, "drafters"), g) &&
                 take_chances(json_object_get(j, "held"), json_object_get(j, "said"), NTX_DRAFT_KINDS, c->held, c->said) &&
                 take_chances(json_object_get(j, "deep_held"), json_object_get(j, "deep_said"), NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS, c->deep_held[0], c->deep_said[0]) &&
                 json_array_size(ranks) == NTX_GUESS_WAYS && json_is_array(places) && json_array_size(places) <= NTX_GUESS_PLACES;
@@ -238,34 +254,45 @@ static int read_file(const char *path, char *text)
     return rc;
 }
 
-/* Another drafter's chances say nothing of this one's. */
-static void take(struct ntx_guesses *g, const struct ntx_guesses *new, uint64_t drafter_bytes)
+/* What was learned of one file's guesses. */
+static void take_file(struct ntx_guesses *g, unsigned i, const struct ntx_guesses *from, unsigned k)
 {
-    const struct ntx_guesses old = *g;
-    *g = *new;
-    if (!drafter_bytes || new->drafter_bytes == drafter_bytes)
-        return;
-    size_t half = NTX_DRAFT_KINDS * 2 / 3;
-    memcpy(g->chances.held + half, old.chances.held + half, (NTX_DRAFT_KINDS - half) * sizeof *old.chances.held);
-    memcpy(g->chances.said + half, old.chances.said + half, (NTX_DRAFT_KINDS - half) * sizeof *old.chances.said);
-    memcpy(g->chances.deep_held[1], old.chances.deep_held[1], sizeof old.chances.deep_held[1]);
-    memcpy(g->chances.deep_said[1], old.chances.deep_said[1], sizeof old.chances.deep_said[1]);
-    memset(&g->ranks[1], 0, 2 * sizeof g->ranks[1]);
-    g->n_places = 0;
-    g->drafter_bytes = drafter_bytes;
+    const uint32_t to = NTX_GUESS_LOOKUP_KINDS + i * NTX_GUESS_FILE_KINDS, at = NTX_GUESS_LOOKUP_KINDS + k * NTX_GUESS_FILE_KINDS;
+    memcpy(g->chances.held + to, from->chances.held + at, NTX_GUESS_FILE_KINDS * sizeof *g->chances.held);
+    memcpy(g->chances.said + to, from->chances.said + at, NTX_GUESS_FILE_KINDS * sizeof *g->chances.said);
+    memcpy(g->chances.deep_held[1 + i], from->chances.deep_held[1 + k], sizeof g->chances.deep_held[0]);
+    memcpy(g->chances.deep_said[1 + i], from->chances.deep_said[1 + k], sizeof g->chances.deep_said[0]);
 }
 
-int ntx_guesses_load(const char *digest, uint64_t drafter_bytes, struct ntx_guesses *g, struct ntx_err *err)
+/* Another file's chances say nothing of this one's. */
+static void take(struct ntx_guesses *g, const struct ntx_guesses *kept)
+{
+    const struct ntx_guesses now = *g;
+    *g = *kept;
+    if (!*now.drafter[0] || !memcmp(now.drafter, kept->drafter, sizeof now.drafter))
+        return;
+    memcpy(g->drafter, now.drafter, sizeof g->drafter);
+    for (unsigned i = 0; i < NTX_GUESS_FILES; i++) {
+        take_file(g, i, &now, i);
+        for (unsigned k = 0; k < NTX_GUESS_FILES; k++)
+            if (*now.drafter[i] && !strcmp(now.drafter[i], kept->drafter[k]))
+                take_file(g, i, kept, k);
+    }
+    memset(&g->ranks[1], 0, 2 * sizeof g->ranks[1]);
+    g->n_places = 0;
+}
+
+int ntx_guesses_load(const char *digest, struct ntx_guesses *g, struct ntx_err *err)
 {
     char path[4096], *text = malloc(FILE_MOST + 1);
-    struct ntx_guesses new;
+    struct ntx_guesses kept;
     int rc = text ? -ENOENT : -ENOMEM;
     for (int service = 0; service < 2 && rc == -ENOENT; service++)
         rc = path_of(digest, service, path, sizeof path) ? -ENOENT : read_file(path, text);
     if (rc && rc != -ENOENT)
         ntx_err_set(err, rc, "%s: %s", path, strerror(-rc));
-    if (!rc && !(rc = ntx_guesses_parse(text, &new, err)))
-        take(g, &new, drafter_bytes);
+    if (!rc && !(rc = ntx_guesses_parse(text, &kept, err)))
+        take(g, &kept);
     free(text);
     return rc;
 }

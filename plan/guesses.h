@@ -1,7 +1,7 @@
 /* guesses.h: how often guesses held (--draft), as a model's loads learn it one after the other: chances by who guessed, how sure he was and how deep in the tree, what
  * a tree's first, second, ... node brought, and whether guessing paid where the model lay. A file beside the hardware profile, for each model one:
  *
- *   guesses/DIGEST.json   { "ntx_guesses": 1, "drafter_bytes": ..., "held": [...], "said": [...], ..., "places": [...] }
+ *   guesses/DIGEST.json   { "ntx_guesses": 2, "drafters": [...], "held": [...], "said": [...], ..., "places": [...] }
  *
  * Nothing of a text is in it, and no text depends on it: it decides how many passes one takes. */
 #ifndef NTX_PLAN_GUESSES_H
@@ -12,8 +12,12 @@
 
 #include "common/err.h"
 
-#define NTX_DRAFT_KINDS 30u  /* serve/draft.h says of what */
-#define NTX_DRAFT_SOURCES 2u
+#define NTX_DRAFT_KINDS 50u  /* serve/draft.h says of what */
+#define NTX_DRAFT_SOURCES 4u /* look-up, and files in the order of --draft: */
+#define NTX_GUESS_FILES (NTX_DRAFT_SOURCES - 1)
+#define NTX_GUESS_LOOKUP_KINDS 20u /* the first ones; each file has as many of the others */
+#define NTX_GUESS_FILE_KINDS ((NTX_DRAFT_KINDS - NTX_GUESS_LOOKUP_KINDS) / NTX_GUESS_FILES)
+#define NTX_GUESS_DIGEST 33u
 #define NTX_DRAFT_DEPTHS 8u
 #define NTX_GUESS_RANKS 127u /* nodes of a tree, without the first */
 #define NTX_GUESS_WAYS 3u    /* by look-up, by a file, by both */
@@ -39,7 +43,7 @@ struct ntx_guess_place { /* where the model lay, and what came of guessing there
 };
 
 struct ntx_guesses {
-    uint64_t drafter_bytes; /* the file's that guessed; 0: none did */
+    char drafter[NTX_GUESS_FILES][NTX_GUESS_DIGEST]; /* digests of the files that guessed; "": no such one */
     struct ntx_draft_chances chances;
     struct ntx_guess_ranks ranks[NTX_GUESS_WAYS];
     struct ntx_guess_place place[NTX_GUESS_PLACES]; /* the latest first */
@@ -56,9 +60,10 @@ double ntx_guesses_gain(const struct ntx_guesses *g, uint32_t way, uint32_t i, b
 const struct ntx_guess_place *ntx_guesses_place(const struct ntx_guesses *g, uint32_t way, uint32_t threads, uint64_t streamed);
 void ntx_guesses_settle(struct ntx_guesses *g, const struct ntx_guess_place *p); /* it is kept, in that one's stead */
 
-/* digest: the model's (model/digest.h). -ENOENT, without text: nothing is kept of it; -EINVAL: it cannot be believed. g is only changed by a success, and
- * has then what is the other drafter's no more. */
-int ntx_guesses_load(const char *digest, uint64_t drafter_bytes, struct ntx_guesses *g, struct ntx_err *err);
+/* digest: the model's (model/digest.h). -ENOENT, without text: nothing is kept of it; -EINVAL: it cannot be believed. g has the files that guess now, and is only changed by
+ * a success: what was learned of each of them is then its own, whatever its number was; what was learned of all together holds where they are the same. Without any file what
+ * is known of those there were stays. */
+int ntx_guesses_load(const char *digest, struct ntx_guesses *g, struct ntx_err *err);
 int ntx_guesses_store(const char *digest, const struct ntx_guesses *g, struct ntx_err *err);
 int ntx_guesses_parse(const char *json, struct ntx_guesses *out, struct ntx_err *err);
 char *ntx_guesses_dump(const struct ntx_guesses *g); /* malloc'd */

@@ -16,8 +16,10 @@
 
 static void drop_board(struct ntx__service *s)
 {
-    ntx_drafting_stop(s->drafting);
-    s->drafting = NULL;
+    for (unsigned i = 0; i < NTX_DRAFTERS; i++) {
+        ntx_drafting_stop(s->drafting[i]);
+        s->drafting[i] = NULL;
+    }
     ntx__service_drop_delayed(s);
     ntx_policy_free(s->policy);
     s->policy = NULL;
@@ -124,15 +126,15 @@ static void on_attach(void *ctx, const struct ntx_attach_msg *m, int *fds, unsig
     struct ntx__service *s = ctx;
     struct ntx_attach_msg answer = {.kind = NTX_AT_ATTACHED, .epoch = m->epoch, .ring_fd = -1};
     struct ntx_err err = {0};
-    int *drafts = fds + (m->drafter ? n_fds - NTX_DRAFTER_FDS : 0);
+    int *drafts = fds + n_fds - m->drafters * NTX_DRAFTER_FDS;
     int rc = take_board(s, m->epoch, fds[0], &err);
     fds[0] = -1; /* taken over */
     if (!rc && m->n_files) {
         s->sidecar = fds[1]; /* of the skip policy */
         fds[1] = -1;
     }
-    if (!rc && m->drafter) {
-        rc = ntx_drafting_start(drafts[0], drafts[1], drafts[2], m->epoch, s->w.counters, &s->drafting, &err);
+    for (unsigned i = 0; i < m->drafters && !rc; i++, drafts += NTX_DRAFTER_FDS) {
+        rc = ntx_drafting_start(drafts[0], drafts[1], drafts[2], m->epoch, s->w.counters, &s->drafting[i], &err);
         drafts[0] = drafts[1] = drafts[2] = -1;
     }
     if (rc)

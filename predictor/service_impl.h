@@ -28,7 +28,7 @@ struct ntx__service {
     bool state_pending; /* PolicyState is still to be sent */
     float *hidden;      /* [n_embd], of the probe at hand; [n_layers] similarities behind it */
     int sidecar;        /* descriptor, -1: none */
-    struct ntx_drafting *drafting; /* NULL: no drafter came */
+    struct ntx_drafting *drafting[NTX_DRAFTERS]; /* NULL: no more drafters came */
     struct ntx__delayed *delayed;
     uint64_t hint_pass, hint[NTX_MAP_WORDS];
     bool hinted;

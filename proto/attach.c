@@ -23,7 +23,7 @@ static unsigned fds_of_kind(const struct ntx_attach_msg *m)
     case NTX_AT_WELCOME:
         return 1;
     case NTX_AT_ATTACH:
-        return (m->role == NTX_ROLE_IOD ? NTX_IOD_FDS : NTX_PREDICTOR_FDS + m->drafter * NTX_DRAFTER_FDS) + m->n_files;
+        return (m->role == NTX_ROLE_IOD ? NTX_IOD_FDS : NTX_PREDICTOR_FDS + m->drafters * NTX_DRAFTER_FDS) + m->n_files;
     default:
         return 0;
     }
@@ -42,7 +42,7 @@ static bool valid(const struct ntx_attach_msg *m, size_t len, unsigned n_fds)
         return false;
     if ((m->kind == NTX_AT_HELLO || m->kind == NTX_AT_ATTACH) && !m->role)
         return false;
-    if (m->n_files > most_files(m) || m->drafter > (m->kind == NTX_AT_ATTACH && m->role == NTX_ROLE_PREDICTOR))
+    if (m->n_files > most_files(m) || m->drafters > (m->kind == NTX_AT_ATTACH && m->role == NTX_ROLE_PREDICTOR ? NTX_DRAFTERS : 0))
         return false;
     if (!memchr(m->build, 0, sizeof m->build) || !memchr(m->text, 0, sizeof m->text))
         return false;

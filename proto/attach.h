@@ -8,7 +8,7 @@
  *                                   <-   PEERS(iod instance, predictor instance), again whenever one changes
  *                                   <-   ATTACH(epoch, role) + descriptors, when a model is loaded. To iod: the region's parts plan, orders, ring and
  *                                        bytes (shm/region.h), wake eventfd, model files. To the predictor: the probe board (shm/board.h), the skip
- *                                        policy's sidecar where there is one; and, with a drafter, asks, answers (shm/drafts.h) and its file
+ *                                        policy's sidecar where there is one; and, for each small model that guesses, asks, answers (shm/drafts.h) and its file
  *   ATTACHED(ring_fd, or text)      ->   ring_fd: iod's io_uring descriptor number, for pidfd_getfd; -1 none
  *                                   <-   DETACH(epoch)   let go of everything of that region
  *   DETACHED(epoch)                 ->   nothing of it is read or mapped any more
@@ -35,10 +35,11 @@
 #include "common/err.h"
 
 #define NTX_ATTACH_MAGIC 0x4e545841u
-#define NTX_ATTACH_VERSION 3u
+#define NTX_ATTACH_VERSION 4u
 #define NTX_IOD_FDS 5       /* of ATTACH to iod, before the model files */
 #define NTX_PREDICTOR_FDS 1 /* and to the predictor, before the sidecar */
-#define NTX_DRAFTER_FDS 3   /* and behind it */
+#define NTX_DRAFTER_FDS 3   /* and behind it, for each of */
+#define NTX_DRAFTERS 3      /*   so many drafters at most */
 #define NTX_ATTACH_MAX_FDS 105
 
 enum ntx_role { NTX_ROLE_IOD = 1, NTX_ROLE_PREDICTOR = 2 };
@@ -54,7 +55,7 @@ struct ntx_attach_msg { /* one packet, both directions; unused fields zero */
     uint64_t epoch;
     uint32_t iod_instance, predictor_instance; /* PEERS; 0 while there is none */
     uint32_t n_files;                          /* ATTACH: of iod; of the predictor at most one, the sidecar */
-    uint32_t drafter;                          /* ATTACH of the predictor: 1 with a drafter */
+    uint32_t drafters;                         /* ATTACH of the predictor: small models that guess */
     int32_t ring_fd;                           /* ATTACHED, see below */
     uint32_t ring_sq_head, ring_cq_tail;       /* ATTACHED with a ring: byte offsets of the two words in its mapping */
     uint64_t ring_bytes;                       /* ATTACHED with a ring: bytes of its one mapping at IORING_OFF_SQ_RING */

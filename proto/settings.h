@@ -90,9 +90,12 @@ extern const struct ntx_settings ntx_sampling_settings; /* of an Ntx__Sampling *
 
 /* A skip policy that goes by what was learned, and needs a sidecar: static or predictive, with or without fields (predictor/policy.h). */
 bool ntx_skip_learned(const char *policy);
-/* The drafter's file that --draft names, or NULL: FILE, or lookup,FILE. And whether it wants look-up. */
-const char *ntx_draft_file(const char *draft);
+/* --draft: off, or who guesses, with commas between them: lookup, and at most NTX_DRAFT_FILES files. */
+#define NTX_DRAFT_FILES 3u
+bool ntx_draft_off(const char *draft);
 bool ntx_draft_looks_up(const char *draft);
+unsigned ntx_draft_files(const char *draft);
+int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struct ntx_err *err); /* the i-th of them */
 /* Rows of logits that one session wants with it at least; 0 without. */
 uint32_t ntx_draft_rows(const char *draft, uint32_t nodes);
 /* Nothing is skipped. */

@@ -28,7 +28,7 @@ float ntx_draft_believed(uint32_t kind)
 {
     static const float first[] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.9f, 0.95f};
     uint32_t half = NTX_DRAFT_LOOKUP_KINDS / 2;
-    return kind >= NTX_DRAFT_FILE_KINDS ? 1 : kind < half ? first[kind] : 0.1f;
+    return kind >= NTX_DRAFT_LOOKUP_KINDS ? 1 : kind < half ? first[kind] : 0.1f;
 }
 
 void ntx_draft_chances(struct ntx_draft_chances *c)
@@ -85,8 +85,9 @@ uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c
     for (uint32_t i = node + 1; i < d->n; i++)
         if (d->parent[i] == node) {
             learn(c, d->kind[i], d->depth[i], d->said[i], d->token[i] == token);
-            if (d->also[i] != NTX_DRAFT_ALONE)
-                learn(c, d->also[i], d->depth[i], d->also_said[i], d->token[i] == token);
+            for (unsigned s = 0; s < NTX_DRAFT_SOURCES; s++)
+                if (d->also[i][s] != NTX_DRAFT_ALONE)
+                    learn(c, d->also[i][s], d->depth[i], d->also_said[i][s], d->token[i] == token);
             next = d->token[i] == token ? i : next;
         }
     return next;
@@ -99,7 +100,7 @@ void ntx_draft_root(struct ntx_draft *d, int32_t token, uint32_t n_text)
     d->n = 1;
     d->token[0] = token;
     d->parent[0] = d->depth[0] = d->kind[0] = 0;
-    d->also[0] = NTX_DRAFT_ALONE;
+    memset(d->also[0], NTX_DRAFT_ALONE, sizeof d->also[0]);
     d->path[0][0] = n_text - 1;
 }
 
@@ -109,7 +110,7 @@ uint32_t ntx_draft_add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int3
     d->token[i] = token;
     d->kind[i] = (uint8_t)kind;
     d->said[i] = said;
-    d->also[i] = NTX_DRAFT_ALONE;
+    memset(d->also[i], NTX_DRAFT_ALONE, sizeof d->also[i]);
     d->parent[i] = (uint8_t)parent;
     d->depth[i] = (uint8_t)(d->depth[parent] + 1);
     memcpy(d->path[i], d->path[parent], d->depth[i] * sizeof d->path[i][0]);
@@ -117,16 +118,16 @@ uint32_t ntx_draft_add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int3
     return i;
 }
 
-/* ---- two proposals */
+/* ---- several proposals */
 
-struct half {
+struct part {
     const struct ntx_draft *d;
     bool in[NTX_DRAFT_NODES];
     uint8_t at[NTX_DRAFT_NODES]; /* of those in: which node they are */
 };
 
-/* The likeliest node of a half whose parent is in; 0: none is more likely than *chance. */
-static uint32_t likeliest(const struct half *h, const struct ntx_draft_chances *c, const double *path, double *chance)
+/* The likeliest node of a part whose parent is in; 0: none is more likely than *chance. */
+static uint32_t likeliest(const struct part *h, const struct ntx_draft_chances *c, const double *path, double *chance)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i < h->d->n; i++) {
@@ -139,41 +140,53 @@ static uint32_t likeliest(const struct half *h, const struct ntx_draft_chances *
     return best;
 }
 
-static void enter(struct half *h, uint32_t i, uint32_t node)
+static void enter(struct part *h, uint32_t i, uint32_t node)
 {
     h->in[i] = true;
     h->at[i] = (uint8_t)node;
 }
 
-/* The node is in: where the other half has it, too, it goes on from there, however little it thought of it. */
-static void meet(struct ntx_draft *d, struct half *h, uint32_t node)
+/* The node is in: where the other part has it, too, it goes on from there, however little it thought of it. */
+static void meet(struct ntx_draft *d, struct part *h, uint32_t node)
 {
     for (uint32_t i = 1; i < h->d->n; i++) {
         uint32_t up = h->d->parent[i];
         if (h->in[i] || !h->in[up] || h->at[up] != d->parent[node] || h->d->token[i] != d->token[node])
             continue;
         enter(h, i, node);
-        d->also[node] = h->d->kind[i];
-        d->also_said[node] = h->d->said[i];
+        unsigned s = ntx_draft_source(h->d->kind[i]);
+        d->also[node][s] = h->d->kind[i];
+        d->also_said[node][s] = h->d->said[i];
     }
 }
 
-void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *const of[2], const struct ntx_draft_chances *c, uint32_t most, double cost)
+void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n, const struct ntx_draft_chances *c, uint32_t most, double cost)
 {
-    struct half half[2] = {{.d = of[0], .in = {true}}, {.d = of[1], .in = {true}}};
+    struct part part[NTX_DRAFT_SOURCES] = {0};
     double path[NTX_DRAFT_NODES] = {1};
-    ntx_draft_root(d, of[0]->token[0], of[0]->path[0][0] + 1);
+    ntx_draft_root(d, of[0].token[0], of[0].path[0][0] + 1);
+    for (unsigned s = 0; s < n; s++) {
+        part[s].d = &of[s];
+        part[s].in[0] = true;
+    }
     most = NTX_MIN(most, NTX_DRAFT_NODES);
     while (d->n < most) {
         double chance = cost;
-        uint32_t first = likeliest(&half[0], c, path, &chance), second = likeliest(&half[1], c, path, &chance), i = second ? second : first;
-        struct half *h = &half[second > 0], *other = &half[!second];
-        if (!i)
+        uint32_t best = 0, by = 0;
+        for (unsigned s = 0; s < n; s++) {
+            uint32_t i = likeliest(&part[s], c, path, &chance);
+            best = i ? i : best;
+            by = i ? s : by;
+        }
+        if (!best)
             return;
-        uint32_t node = ntx_draft_add(d, h->at[h->d->parent[i]], h->d->kind[i], h->d->token[i], h->d->said[i]);
+        struct part *h = &part[by];
+        uint32_t node = ntx_draft_add(d, h->at[h->d->parent[best]], h->d->kind[best], h->d->token[best], h->d->said[best]);
         path[node] = chance;
-        enter(h, i, node);
-        meet(d, other, node);
+        enter(h, best, node);
+        for (unsigned s = 0; s < n; s++)
+            if (s != by)
+                meet(d, &part[s], node);
     }
 }
 
@@ -354,8 +367,8 @@ void ntx_draft_straighten(struct ntx_draft *d)
         d->token[n] = d->token[i];
         d->kind[n] = d->kind[i];
         d->said[n] = d->said[i];
-        d->also[n] = d->also[i];
-        d->also_said[n] = d->also_said[i];
+        memcpy(d->also[n], d->also[i], sizeof d->also[n]);
+        memcpy(d->also_said[n], d->also_said[i], sizeof d->also_said[n]);
         d->parent[n] = (uint8_t)(n - 1);
         d->depth[n] = (uint8_t)n;
         n++;

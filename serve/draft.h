@@ -1,7 +1,7 @@
 /* draft.h: what a session that writes proposes beside its next token: a tree of tokens that may follow. The pass computes all of them at once; the tokens that
  * are then drawn walk through it for as long as they are in it (engine_pass.c). So a proposal decides how many passes a text takes, and never the text.
  *
- * Look-up: what the end of the text is like was seen before in it, and what came then may come again; also where the last token alone is another one. A small model: draft_file.h.
+ * Look-up: what the end of the text is like was seen before in it, and what came then may come again; also where the last token alone is another one. Files: draft_file.h.
  *
  * Nodes are added likeliest first, while the chance that one holds times the time of a plain token is more than the time that a row more takes. Both are
  * learned as it goes, and kept for the next load (plan/guesses.h): chances by how much of the text was alike, or by what the small model says, and by depth, times from passes (struct ntx_pace). What is not tried drifts back to
@@ -24,16 +24,19 @@ struct ntx_draft {
     uint8_t depth[NTX_DRAFT_NODES];   /* of node 0: 0 */
     uint8_t kind[NTX_DRAFT_NODES];    /* which of the chances is its */
     float said[NTX_DRAFT_NODES];      /* the chance that a small model gives it; 1 by look-up, which says nothing */
-    uint8_t also[NTX_DRAFT_NODES];    /* both guessed it: the other's kind, or NTX_DRAFT_ALONE, */
-    float also_said[NTX_DRAFT_NODES]; /*   and what that one said */
+    uint8_t also[NTX_DRAFT_NODES][NTX_DRAFT_SOURCES];    /* others guessed it, too: the kind that it has by each of them, or NTX_DRAFT_ALONE, */
+    float also_said[NTX_DRAFT_NODES][NTX_DRAFT_SOURCES]; /*   and what that one said */
     uint32_t path[NTX_DRAFT_NODES][NTX_DRAFT_NODES]; /* slots from node 0's to its own (forward.h) */
 };
 
-#define NTX_DRAFT_LOOKUP_KINDS 20u
-#define NTX_DRAFT_FILE_KINDS NTX_DRAFT_LOOKUP_KINDS /* the first of 10 */
+#define NTX_DRAFT_LOOKUP_KINDS NTX_GUESS_LOOKUP_KINDS
 #define NTX_DRAFT_ALONE 255u
-enum { NTX_DRAFT_BY_LOOKUP, NTX_DRAFT_BY_FILE };
-static inline unsigned ntx_draft_source(uint32_t kind) { return kind < NTX_DRAFT_FILE_KINDS ? NTX_DRAFT_BY_LOOKUP : NTX_DRAFT_BY_FILE; }
+enum { NTX_DRAFT_BY_LOOKUP, NTX_DRAFT_BY_FILE }; /* the first of the files */
+static inline uint32_t ntx_draft_first_kind(unsigned file) { return NTX_GUESS_LOOKUP_KINDS + file * NTX_GUESS_FILE_KINDS; }
+static inline unsigned ntx_draft_source(uint32_t kind)
+{
+    return kind < NTX_GUESS_LOOKUP_KINDS ? NTX_DRAFT_BY_LOOKUP : NTX_DRAFT_BY_FILE + (kind - NTX_GUESS_LOOKUP_KINDS) / NTX_GUESS_FILE_KINDS;
+}
 double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said); /* that a node so deep holds, if its parent does */
 float ntx_draft_believed(uint32_t kind); /* before anything is learned, of each that it is said to hold */
 void ntx_draft_chances(struct ntx_draft_chances *c); /* before anything is learned */
@@ -63,8 +66,9 @@ void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, d
 /* Fills d for a text of n tokens whose last is about to be fed at slot and position n - 1: at most `most` nodes, none deeper than `deepest`. A node is worth
  * its row where its chance is more than `cost`. */
 void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, const int32_t *text, uint32_t n, uint32_t most, uint32_t deepest, double cost);
-/* d becomes the likeliest nodes of two proposals for the same text, those that both have once: below such a node each goes on from the better of its chances. */
-void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *const of[2], const struct ntx_draft_chances *c, uint32_t most, double cost);
+/* d becomes the likeliest nodes of n proposals (at most NTX_DRAFT_SOURCES, of one each) for the same text, those that several have once: below such a node each goes on from the better
+ * of its chances. */
+void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n, const struct ntx_draft_chances *c, uint32_t most, double cost);
 void ntx_draft_root(struct ntx_draft *d, int32_t token, uint32_t n_text); /* d becomes node 0 alone */
 uint32_t ntx_draft_add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int32_t token, float said); /* the last of d; there is room. Returns its number */
 /* Of a node's children only the first, which is the likeliest, is left: node i continues node i - 1. `path` is nobody's then. */

@@ -108,7 +108,7 @@ static uint32_t kind_of(float chance)
     uint32_t k = 0;
     while (k < sizeof ends / sizeof *ends && chance > ends[k])
         k++;
-    return NTX_DRAFT_FILE_KINDS + k;
+    return k;
 }
 
 static uint32_t child(const struct ntx_drafts_tree *x, uint32_t node, int32_t token)
@@ -126,23 +126,36 @@ struct spot { /* of a node of the tree: where it stands in the proposal */
     double path;     /* the chance of all its path, as learned */
 };
 
-static void open_children(const struct ntx_drafts_tree *x, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, struct spot *s, uint32_t node, uint32_t depth)
+static void open_children(const struct ntx_draft_file *f, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, struct spot *s, uint32_t node, uint32_t depth)
 {
+    const struct ntx_drafts_tree *x = &f->tree;
     for (uint32_t i = node + 1; i < x->n_nodes; i++) {
         const struct ntx_drafts_node *k = &x->node[i];
         if (k->parent != node || k->token < 0 || (uint32_t)k->token >= t->n_vocab || !(k->chance > 0))
             continue;
-        s[i].kind = (uint8_t)kind_of(k->chance);
+        s[i].kind = (uint8_t)(ntx_draft_first_kind(f->number) + kind_of(k->chance));
         s[i].path = s[node].path * ntx_draft_chance(c, s[i].kind, depth, NTX_MIN(k->chance, 1.0f));
         s[i].open = true;
     }
+}
+
+/* What guesses here and now. */
+static bool guess(struct ntx_draft_file *f, const struct ntx_draft_text *t)
+{
+    struct ntx_guess guess[NTX_DRAFTER_NODES];
+    const struct ntx_guesser_text text = {t->tokens, t->n, t->n_prompt, t->n_vocab};
+    f->tree.n_nodes = ntx_guesser_tree(f->guesser, &text, guess);
+    f->tree.n_text = t->n;
+    for (uint32_t i = 0; i < f->tree.n_nodes; i++)
+        f->tree.node[i] = (struct ntx_drafts_node){guess[i].token, guess[i].parent, guess[i].chance};
+    return true;
 }
 
 void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, uint32_t most, uint32_t deepest, double cost)
 {
     struct spot s[NTX_DRAFTS_NODES] = {0};
     const struct ntx_drafts_tree *x = &f->tree;
-    uint32_t root = look(f, t) ? 0 : UINT32_MAX;
+    uint32_t root = (f->guesser ? guess(f, t) : look(f, t)) ? 0 : UINT32_MAX;
     ntx_draft_root(d, t->tokens[t->n - 1], t->n);
     most = NTX_MIN(most, NTX_DRAFT_NODES);
     for (uint32_t i = x->n_text; root != UINT32_MAX && i < t->n; i++)
@@ -150,7 +163,7 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
     if (root == UINT32_MAX)
         return;
     s[root] = (struct spot){.in = true, .path = 1};
-    open_children(x, c, t, s, root, 1);
+    open_children(f, c, t, s, root, 1);
     while (d->n < most) {
         uint32_t best = UINT32_MAX;
         for (uint32_t i = root + 1; i < x->n_nodes; i++)
@@ -161,6 +174,6 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
         s[best].open = false;
         s[best].in = true;
         s[best].at = (uint8_t)ntx_draft_add(d, s[x->node[best].parent].at, s[best].kind, x->node[best].token, NTX_MIN(x->node[best].chance, 1.0f));
-        open_children(x, c, t, s, best, d->depth[s[best].at] + 1u);
+        open_children(f, c, t, s, best, d->depth[s[best].at] + 1u);
     }
 }

@@ -1,11 +1,12 @@
-/* draft_file.h: computed's side of a drafter (--draft FILE), which works in ntx-predictor (shm/drafts.h): what it is asked, and its trees as proposals (draft.h).
- * Nothing of a tree is believed: it is copied, and each node looked at. Engine thread. */
+/* draft_file.h: a file that guesses (--draft FILE; infer/guesser.h has their kinds), and its trees as proposals (draft.h). A small model works in ntx-predictor (shm/drafts.h): it
+ * is asked, and waited for. Nothing of its tree is believed: it is copied, and each node looked at. The others guess here, when a proposal is made. Engine thread. */
 #ifndef NTX_SERVE_DRAFT_FILE_H
 #define NTX_SERVE_DRAFT_FILE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "infer/guesser.h"
 #include "infer/sampler.h"
 #include "serve/draft.h"
 #include "shm/drafts.h"
@@ -18,19 +19,21 @@ struct ntx_draft_text { /* of a session that writes, or is about to */
 };
 
 struct ntx_draft_file {
-    struct ntx_drafts *part;  /* NULL: there is no drafter */
+    unsigned number;          /* among the files of --draft: what it guesses has kinds of its own */
+    struct ntx_guesser *guesser; /* borrowed; NULL: a small model, with */
+    struct ntx_drafts *part;  /*   this, borrowed, too */
     struct { uint64_t session, asked, seed; uint32_t n, n_prompt; } text[NTX_DRAFTS_TEXTS]; /* who asked for what */
     uint64_t asked;
     bool told;                /* that it failed */
     struct ntx_drafts_tree tree; /* the copy */
 };
 
-/* The drafter is to go on with this text: with `most` nodes expanded at most. Once for each state of a text; more often does no harm. */
+/* A small model is to go on with this text: with `most` nodes expanded at most. Once for each state of a text; more often does no harm. */
 void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most);
-/* Waits, ns at most, until the drafter has come to this text and its `most` likeliest nodes (of those whose chance is more than `cost`) are known, or it is done: a node that
+/* Waits, ns at most, until it has come to this text and its `most` likeliest nodes (of those whose chance is more than `cost`) are known, or it is done: a node that
  * has not been expanded yet has no child among them. Whether it has. */
 bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost, uint64_t ns);
-/* As ntx_draft_lookup, from the drafter's tree as it stands. */
+/* As ntx_draft_lookup, from its tree as it stands. */
 void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, uint32_t most, uint32_t deepest, double cost);
 
 #endif

@@ -98,14 +98,20 @@ static int make_buffers(struct ntx_engine *e)
     const char *never = ntx__load_undrafted(e->l);
     e->chains = ntx_count_recurrent(&e->l->model->hp);
     e->lookup = ntx_draft_looks_up(e->l->set.draft) && !never;
-    e->drafting = (e->l->drafter_fd >= 0 && !never) || e->lookup;
+    e->n_files = never ? 0 : e->l->n_drafters;
+    e->drafting = e->n_files || e->lookup;
     if (never && ntx_draft_looks_up(e->l->set.draft))
         ntx_log(NTX_LOG_WARN, "--draft lookup is off: layers of a %s model keep a recurrent state, and %s", e->l->model->hp.arch, never);
-    e->file.part = e->l->drafter_fd >= 0 ? &e->l->drafts : NULL;
+    bool model = false;
+    for (unsigned i = 0; i < e->n_files; i++) {
+        struct ntx_load_drafter *d = &e->l->drafter[i];
+        e->file[i] = (struct ntx_draft_file){.number = i, .guesser = d->guesser, .part = d->guesser ? NULL : &d->drafts};
+        model |= !d->guesser;
+    }
     e->draft_gain = 2;
-    ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || e->l->plan->geo.n_sched || !e->file.part); /* where weights are read for every pass it mostly pays */
+    ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || e->l->plan->geo.n_sched || !model); /* where weights are read for every pass it mostly pays */
     e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);
-    e->halves = calloc(2, sizeof *e->halves);
+    e->parts = calloc(NTX_DRAFT_SOURCES, sizeof *e->parts);
     ntx__engine_guesses_new(e);
     if (ntx__engine_prefix_new(e))
         return -ENOMEM;
@@ -113,7 +119,7 @@ static int make_buffers(struct ntx_engine *e)
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
-    return e->drafts && e->halves && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
+    return e->drafts && e->parts && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)
@@ -137,7 +143,7 @@ static void free_engine(struct ntx_engine *e)
     free(e->best);
     free(e->members);
     free(e->drafts);
-    free(e->halves);
+    free(e->parts);
     free(e->captures);
     free(e->capture_memory);
     free(e);

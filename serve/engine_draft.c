@@ -32,8 +32,9 @@ static uint32_t to_expand(const struct ntx_engine *e)
 void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_draft_text t = text_of(e, s);
-    if (e->file.part && !e->l->skips && e->turn.on)
-        ntx_draft_file_ask(&e->file, &t, to_expand(e));
+    for (unsigned i = 0; i < e->n_files && !e->l->skips && e->turn.on; i++)
+        if (e->file[i].part)
+            ntx_draft_file_ask(&e->file[i], &t, to_expand(e));
 }
 
 /* A tree is worth a part of a pass, as long as trees bring something: who never answers in time, or guesses wrong, is not waited for. */
@@ -48,29 +49,38 @@ struct wanted { /* of a proposal */
     double cost, pass; /* a row's, of a plain token's time; the time of a plain pass */
 };
 
-static void propose_by_file(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
+static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const struct wanted *w)
 {
     const struct ntx_draft_text t = text_of(e, s);
-    uint64_t t0 = ntx_now_ns();
-    ntx_draft_file_ask(&e->file, &t, to_expand(e));
-    if (!ntx_draft_file_wait(&e->file, &t, w->most, w->cost, patience(e, w->pass)))
+    uint64_t t0 = ntx_now_ns(), end = t0 + patience(e, w->pass);
+    bool late = false, any = false;
+    for (unsigned i = 0; i < e->n_files; i++)
+        if (e->file[i].part)
+            ntx_draft_file_ask(&e->file[i], &t, to_expand(e));
+    for (unsigned i = 0; i < e->n_files; i++) {
+        uint64_t now = ntx_now_ns();
+        late |= e->file[i].part && !ntx_draft_file_wait(&e->file[i], &t, w->most, w->cost, end > now ? end - now : 0);
+        any |= e->file[i].part != NULL;
+    }
+    if (late)
         e->draft_gain *= 0.9;
-    uint64_t waited = ntx_now_ns() - t0;
+    uint64_t waited = any ? ntx_now_ns() - t0 : 0;
     s->run.draft_ns += waited;
     ntx_count(e->c.counters, NTX_C_comp_draft_wait_ns, waited);
-    ntx_draft_from_file(&e->file, d, &e->guesses.chances, &t, w->most, w->deep, w->cost);
 }
 
 static void propose(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
 {
-    bool both = e->lookup && e->file.part;
-    const struct ntx_draft *const halves[2] = {&e->halves[0], &e->halves[1]};
+    const struct ntx_draft_text t = text_of(e, s);
+    unsigned n = e->n_files + e->lookup, k = 0;
+    double cost = n > 1 ? w->cost / 4 : w->cost; /* below what several guess it is worth more */
+    wait_for_models(e, s, w);
     if (e->lookup)
-        ntx_draft_lookup(both ? &e->halves[0] : d, &e->guesses.chances, s->tokens, s->n_tokens, w->most, w->deep, both ? w->cost / 4 : w->cost); /* below what both guess it is worth more */
-    if (e->file.part)
-        propose_by_file(e, s, both ? &e->halves[1] : d, w);
-    if (both)
-        ntx_draft_join(d, halves, &e->guesses.chances, w->most, w->cost);
+        ntx_draft_lookup(n > 1 ? &e->parts[k++] : d, &e->guesses.chances, s->tokens, s->n_tokens, w->most, w->deep, cost);
+    for (unsigned i = 0; i < e->n_files; i++)
+        ntx_draft_from_file(&e->file[i], n > 1 ? &e->parts[k++] : d, &e->guesses.chances, &t, w->most, w->deep, cost);
+    if (n > 1)
+        ntx_draft_join(d, e->parts, n, &e->guesses.chances, w->most, w->cost);
 }
 
 /* What was measured while nobody guessed goes first: a drafter at work slows down the others. */
@@ -140,7 +150,8 @@ static void tell(struct ntx_engine *e, struct ntx_session *s, const struct drawn
 }
 
 struct held { /* the path through a session's tree */
-    uint32_t n, by[NTX_DRAFT_SOURCES]; /* nodes with node 0; those guessed by whom: by both is a hit of both */
+    uint32_t n, by[NTX_DRAFT_SOURCES]; /* nodes with node 0; those guessed by whom: by several is a hit of each */
+    uint32_t by_files;                 /* by any file */
     uint64_t nodes[2];                 /* bits */
 };
 
@@ -150,19 +161,24 @@ static void hold(struct held *h, const struct ntx_draft *d, uint32_t node)
     h->nodes[node / 64] |= 1ull << node % 64;
     if (!node)
         return;
-    h->by[ntx_draft_source(d->kind[node])]++;
-    if (d->also[node] != NTX_DRAFT_ALONE)
-        h->by[ntx_draft_source(d->also[node])]++;
+    unsigned files = 0;
+    for (unsigned i = 0; i < NTX_DRAFT_SOURCES; i++) {
+        bool his = ntx_draft_source(d->kind[node]) == i || d->also[node][i] != NTX_DRAFT_ALONE;
+        h->by[i] += his;
+        files += his && i >= NTX_DRAFT_BY_FILE;
+    }
+    h->by_files += files > 0;
 }
 
 static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct held *h)
 {
     const struct ntx_draft *d = s->draft;
-    uint32_t lookup = h->by[NTX_DRAFT_BY_LOOKUP], file = h->by[NTX_DRAFT_BY_FILE];
+    uint32_t lookup = h->by[NTX_DRAFT_BY_LOOKUP], file = h->by_files;
     struct ntx_counters *c = e->c.counters;
     ntx_guesses_rank(&e->guesses.ranks[ntx__engine_guess_way(e)], d->n - 1, h->nodes);
-    s->run.draft_hits[NTX_DRAFT_BY_LOOKUP] += lookup;
-    s->run.draft_hits[NTX_DRAFT_BY_FILE] += file;
+    for (unsigned i = 0; i < NTX_DRAFT_SOURCES; i++)
+        s->run.draft_hits[i] += h->by[i];
+    s->run.draft_file_hits += file;
     ntx_count(c, NTX_C_comp_draft_hits, h->n - 1);
     ntx_count(c, NTX_C_comp_draft_hits_lookup, lookup);
     ntx_count(c, NTX_C_comp_draft_hits_file, file);

@@ -1,19 +1,21 @@
 /* What is learned of guesses (plan/guesses.h) outlives the load: so a short run, too, begins with chances that hold for its model, and with what paid. */
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/util.h"
 #include "serve/engine_impl.h"
 
 #define NEWS 8u /* passes; fewer are not worth a file */
 
-unsigned ntx__engine_guess_way(const struct ntx_engine *e) { return e->lookup && e->file.part ? 2 : e->file.part ? 1 : 0; }
+unsigned ntx__engine_guess_way(const struct ntx_engine *e) { return e->lookup && e->n_files ? 2 : e->n_files ? 1 : 0; }
 
-static uint64_t drafter_bytes(const struct ntx_engine *e)
+/* Which files guess now. */
+static int name_files(struct ntx_engine *e, struct ntx_err *err)
 {
-    struct stat st;
-    return e->l->drafter_fd >= 0 && !fstat(e->l->drafter_fd, &st) ? (uint64_t)st.st_size : 0;
+    int rc = 0;
+    for (unsigned i = 0; i < e->n_files && !rc; i++)
+        rc = ntx_guesser_digest(e->l->drafter[i].fd, e->guesses.drafter[i], err);
+    return rc;
 }
 
 static const struct ntx_guess_place *place(const struct ntx_engine *e)
@@ -35,14 +37,12 @@ static void resume(struct ntx_engine *e, const struct ntx_guess_place *p)
 void ntx__engine_guesses_new(struct ntx_engine *e)
 {
     struct ntx_err err = {0};
-    uint64_t drafter = drafter_bytes(e);
     ntx_guesses_begin(&e->guesses, ntx_draft_believed);
-    e->guesses.drafter_bytes = drafter;
-    if (!e->drafting || !e->l->gguf || ntx_model_digest(e->l->gguf, e->l->fds, e->digest, &err)) {
+    if (!e->drafting || !e->l->gguf || name_files(e, &err) || ntx_model_digest(e->l->gguf, e->l->fds, e->digest, &err)) {
         *e->digest = 0;
         return;
     }
-    int rc = ntx_guesses_load(e->digest, drafter, &e->guesses, &err);
+    int rc = ntx_guesses_load(e->digest, &e->guesses, &err);
     if (rc && rc != -ENOENT)
         ntx_log(NTX_LOG_WARN, "guesses begin anew: %s", err.text);
     if (!rc && place(e))

@@ -79,13 +79,14 @@ struct ntx_engine {
     bool drafting;              /* --draft, but off: */
     bool lookup;                /*   by look-up, */
     bool chains;                /* drafts do not branch: there are recurrent states */
-    struct ntx_draft_file file; /*   and by a drafter, but with .part NULL */
+    struct ntx_draft_file file[NTX_DRAFT_FILES]; /*   and by files */
+    unsigned n_files;
     double draft_gain;          /* tokens that a pass with guesses brought beside the first, lately */
     struct ntx_draft_turn turn; /* whether it is done now */
     uint32_t pass_tokens;       /* that were written by this pass */
     uint64_t stall_ns;          /* that weights were waited for, up to the last pass */
     struct ntx_draft *drafts;   /* [max_sessions] with it */
-    struct ntx_draft *halves;   /* [2] what each of the two proposes, where both do */
+    struct ntx_draft *parts;    /* [NTX_DRAFT_SOURCES] what each of those proposes, where several do */
     struct ntx_guesses guesses; /* what was learned of them, by earlier loads, too */
     char digest[NTX_DIGEST_TEXT]; /* the model's; "": it is not kept */
     uint32_t guess_news;        /* passes since it was */

@@ -141,7 +141,7 @@ const char *ntx__load_undrafted(const struct ntx_loaded *l)
 /* What every token is folded into has no holes. */
 static int check_recurrent(const struct ntx_load_request *r, const struct ntx_loaded *l, struct ntx_err *err)
 {
-    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL, *never = l->drafter_fd >= 0 ? ntx__load_undrafted(l) : NULL;
+    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL, *never = l->n_drafters ? ntx__load_undrafted(l) : NULL;
     if (never)
         return ntx_err_set(err, -ENOTSUP, "--draft FILE: layers of a %s model keep a recurrent state, and %s: such a model runs without", l->model->hp.arch, never);
     if (!named || !ntx_count_recurrent(&l->model->hp))
@@ -170,7 +170,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     enum ntx_kv_type kv_type;
     rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
     if (!rc)
-        rc = ntx__load_drafter_bytes(l, r->set.ctx, &drafter, err);
+        rc = ntx__load_drafters_bytes(l, r->set.ctx, &drafter, err);
     held += drafter;
     if (rc)
         return rc;
@@ -221,7 +221,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!l)
         return ntx_err_set(err, -ENOMEM, "no memory");
     l->wake_fd = -1;
-    l->sidecar_fd = l->drafter_fd = -1;
+    l->sidecar_fd = -1;
     int rc = ntx__load_files(r, l, err);
     if (!rc)
         rc = pick_kernel(r, l, err);
@@ -234,7 +234,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc)
         rc = take_nets(l, err);
     if (!rc)
-        rc = ntx__load_drafter_open(r, l, err);
+        rc = ntx__load_drafters_open(r, l, err);
     if (!rc)
         rc = ntx__load_pick_gpu(r, l, err);
     if (!rc)
@@ -309,7 +309,7 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
     if (by_parts && (rc = ntx__load_arena_start(l, err)))
         return rc;
-    if (l->drafter_fd >= 0 && (rc = ntx_drafts_make(epoch, l->plan->ctx, &l->drafts, err)))
+    if ((rc = ntx__load_drafters_build(l, epoch, err)))
         return rc;
     if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, &l->plan->kv, &l->kv, err)))
         return rc;
@@ -372,9 +372,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     }
     if (l->sidecar_fd >= 0)
         close(l->sidecar_fd);
-    if (l->drafter_fd >= 0)
-        close(l->drafter_fd);
-    ntx_drafts_close(&l->drafts);
+    ntx__load_drafters_free(l);
     ntx_settings_drop(&ntx_load_settings, &l->set);
     free(l->iod_fault);
     free(l->predictor_fault);

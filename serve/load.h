@@ -19,6 +19,7 @@
 #include "infer/device/device.h"
 #include "infer/forward.h"
 #include "infer/device/gpu.h"
+#include "infer/guesser.h"
 #include "infer/kv.h"
 #include "plan/plan.h"
 #include "proto/settings.h"
@@ -45,8 +46,17 @@ struct ntx_load_request {
     struct ntx_load_settings set; /* texts owned, none NULL; taken by the model */
     char *iod_fault, *predictor_fault; /* what set.fault has for each; never NULL */
     int sidecar_fd;            /* owned, -1: none */
-    int drafter_fd;            /* likewise */
+    int drafter_fd[NTX_DRAFT_FILES]; /* owned: the files of set.draft, */
+    unsigned n_drafters;       /*   so many that came with the request */
     const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
+};
+
+/* A file that guesses (--draft FILE). */
+struct ntx_load_drafter {
+    int fd;
+    enum ntx_guesser_kind kind;
+    struct ntx_drafts drafts;    /* of a small model */
+    struct ntx_guesser *guesser; /* of any other */
 };
 
 struct ntx_loaded {
@@ -91,8 +101,8 @@ struct ntx_loaded {
     char *iod_fault, *predictor_fault;
     bool skips;                /* the policy may skip layers */
     int sidecar_fd;            /* -1: none */
-    int drafter_fd;            /* -1: none */
-    struct ntx_drafts drafts;  /* with a drafter */
+    struct ntx_load_drafter drafter[NTX_DRAFT_FILES];
+    unsigned n_drafters;
     char digest[NTX_DIGEST_TEXT]; /* of the model, where there is a sidecar, else "" */
     bool kv_propagate;
     uint32_t capture_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
@@ -119,11 +129,13 @@ int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_start_gpu(struct ntx_loaded *l); /* once the forward pass has its memory */
 void ntx__load_free_gpu(struct ntx_loaded *l);
 
-/* load_drafter.c: a small model that guesses. open: once the model is read; bytes: whether it suits, and what it takes beside the model, with what it is told. */
+/* load_drafter.c: files that guess. open: once the model is read; bytes: whether they suit, and what they take beside the model, with what they are told; build: with the region. */
 /* Why a model with recurrent states writes without drafts here, or NULL. */
 const char *ntx__load_undrafted(const struct ntx_loaded *l);
-int ntx__load_drafter_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
-int ntx__load_drafter_bytes(const struct ntx_loaded *l, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
+int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
+int ntx__load_drafters_bytes(struct ntx_loaded *l, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
+int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err);
+void ntx__load_drafters_free(struct ntx_loaded *l);
 
 /* load_arena.c */
 int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err); /* its tables, slots and frames */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/util.h"
 #include "proto/settings.h"
 #include "serve/server_wire.h"
 
@@ -63,11 +64,12 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     if (n_fds)
         memcpy(r->fds, fds, n_fds * sizeof *fds);
     r->n_files = n_fds;
-    r->sidecar_fd = r->drafter_fd = -1;
+    r->sidecar_fd = -1;
     if (m->sidecar && r->n_files)
         r->sidecar_fd = r->fds[--r->n_files];
-    if (m->drafter && r->n_files)
-        r->drafter_fd = r->fds[--r->n_files];
+    r->n_drafters = NTX_MIN(NTX_MIN(m->drafters, NTX_DRAFT_FILES), r->n_files);
+    r->n_files -= r->n_drafters;
+    memcpy(r->drafter_fd, r->fds + r->n_files, r->n_drafters * sizeof *r->drafter_fd);
     r->copies = m->copies ? m->copies : 1;
     int rc = ntx_settings_check(&ntx_load_settings, m, err);
     if (!rc)
@@ -94,8 +96,9 @@ void ntx_load_request_free(struct ntx_load_request *r)
         free(r->also[i]);
     if (r->sidecar_fd >= 0)
         close(r->sidecar_fd);
-    if (r->drafter_fd >= 0)
-        close(r->drafter_fd);
+    for (unsigned i = 0; i < r->n_drafters; i++)
+        if (r->drafter_fd[i] >= 0)
+            close(r->drafter_fd[i]);
     ntx_settings_drop(&ntx_load_settings, &r->set);
     free(r->path);
     free(r->iod_fault);

@@ -123,6 +123,14 @@ static bool keep_fds(struct ntx_kept *k, const int *fds, unsigned n)
     return true;
 }
 
+static bool keep_drafters(struct ntx_kept *k, const struct ntx_loaded *l)
+{
+    bool kept = true;
+    for (unsigned i = 0; i < l->n_drafters && kept; i++)
+        kept = keep_fds(k, &l->drafter[i].fd, 1);
+    return kept;
+}
+
 /* The model that is there, so that it can come back: its files stay open, and its settings are those that it has now. */
 static void keep_old(struct ntx_server *s)
 {
@@ -134,10 +142,10 @@ static void keep_old(struct ntx_server *s)
     m.n_names = l->n_fds;
     m.copies = l->n_fds / l->n_files;
     m.sidecar = l->sidecar_fd >= 0;
-    m.drafter = l->drafter_fd >= 0;
+    m.drafters = l->n_drafters;
     m.ram_bytes = l->ram_bytes;
     forget(&s->old);
-    if (!keep_fds(&s->old, l->fds, l->n_fds) || (m.drafter && !keep_fds(&s->old, &l->drafter_fd, 1)) || (m.sidecar && !keep_fds(&s->old, &l->sidecar_fd, 1)) || !(s->old.load = ntx__load_copy(&m))) {
+    if (!keep_fds(&s->old, l->fds, l->n_fds) || !keep_drafters(&s->old, l) || (m.sidecar && !keep_fds(&s->old, &l->sidecar_fd, 1)) || !(s->old.load = ntx__load_copy(&m))) {
         ntx_log(NTX_LOG_WARN, "should the new model fail, the old one does not come back: no memory, or too few descriptors");
         forget(&s->old);
     }
@@ -162,6 +170,18 @@ static void build_work(uv_work_t *w)
 {
     struct ntx_server *s = w->data;
     s->work_rc = ntx_load_build(s->loaded, s->epoch, s->counters, &s->work_err);
+}
+
+_Static_assert(NTX_DRAFTERS >= NTX_DRAFT_FILES, "");
+static unsigned models_that_guess(const struct ntx_loaded *l, int fds[NTX_DRAFTERS][NTX_DRAFTER_FDS])
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < l->n_drafters; i++) {
+        const struct ntx_load_drafter *d = &l->drafter[i];
+        if (d->kind == NTX_GUESSER_MODEL)
+            memcpy(fds[n++], (const int[NTX_DRAFTER_FDS]){d->drafts.part[0].fd, d->drafts.part[1].fd, d->fd}, sizeof *fds);
+    }
+    return n;
 }
 
 static void set_gauges(struct ntx_server *s)
@@ -192,9 +212,10 @@ static void after_build(uv_work_t *w, int status)
         ntx_counts_now(s->counters, &s->at_load);
         ntx__model_note(s, l->back_note);
         ntx__model_note(s, l->lock_note);
-        const int drafter[NTX_DRAFTER_FDS] = {l->drafts.part[0].fd, l->drafts.part[1].fd, l->drafter_fd};
+        int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS];
+        unsigned drafters = models_that_guess(l, drafter);
         ntx_workers_sidecar(s->workers, l->sidecar_fd);
-        ntx_workers_drafter(s->workers, l->drafter_fd >= 0 ? drafter : NULL);
+        ntx_workers_drafters(s->workers, drafter, drafters);
         s->work_rc = ntx_workers_attach(s->workers, &l->region, l->wake_fd, l->fds, l->n_fds);
         s->attached = !s->work_rc;
         if (s->work_rc)

@@ -205,13 +205,18 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
 /* Of passes that wrote: tokens by which the text advanced, and those that were guessed. */
 static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
-    bool file = l->drafter_fd >= 0, lookup = ntx_draft_looks_up(l->set.draft);
+    bool file = l->n_drafters > 0, lookup = ntx_draft_looks_up(l->set.draft);
     set_str(j, "draft", file && lookup ? "lookup+file" : file ? "file" : lookup ? "lookup" : "off");
     json_t *hits = json_object();
     if (lookup)
         set_int(hits, "lookup", r->draft_hits[NTX_DRAFT_BY_LOOKUP]);
     if (file)
-        set_int(hits, "file", r->draft_hits[NTX_DRAFT_BY_FILE]);
+        set_int(hits, "file", r->draft_file_hits);
+    for (unsigned i = 0; l->n_drafters > 1 && i < l->n_drafters; i++) { /* and which of them */
+        char name[16];
+        snprintf(name, sizeof name, "file%u", i + 1);
+        set_int(hits, name, r->draft_hits[NTX_DRAFT_BY_FILE + i]);
+    }
     if (file || lookup)
         json_object_set(j, "draft_hits", hits);
     json_decref(hits);

@@ -26,7 +26,7 @@ struct ntx_run_stats { /* of one request */
     uint32_t prompt_tokens, cached_tokens, generated; /* cached: of the prompt's, not computed */
     uint64_t draft_ns; /* waited for a drafter */
     uint32_t written_passes, draft_nodes, committed; /* passes that it wrote in, nodes that it proposed there, tokens that were fed by them for good */
-    uint32_t draft_hits[NTX_DRAFT_SOURCES]; /* nodes that held, by who guessed them */
+    uint32_t draft_hits[NTX_DRAFT_SOURCES], draft_file_hits; /* nodes that held, by who guessed them; by any file */
     uint64_t seed, skipped_layers;
     bool predictor_lost;
     const char *finish;  /* "" when it does not apply */

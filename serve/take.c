@@ -107,8 +107,8 @@ static int check_kind(int fd, const char *name, struct ntx_err *err)
 static int read_header(int fd, const char *what, struct ntx_err *err)
 {
     struct ntx_gguf *g;
-    int rc = fd < 0 ? 0 : ntx_gguf_open(&fd, 1, NULL, &g, err);
-    if (!rc && fd >= 0)
+    int rc = ntx_gguf_open(&fd, 1, NULL, &g, err);
+    if (!rc)
         ntx_gguf_free(g);
     if (rc)
         ntx_err_prefix(err, what);
@@ -121,9 +121,13 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &g, err);
     if (rc)
         return rc;
+    for (unsigned i = 0; i < r->n_drafters && !rc; i++) {
+        enum ntx_guesser_kind kind;
+        uint64_t bytes;
+        rc = ntx_guesser_look(r->drafter_fd[i], g, 1, &kind, &bytes, err);
+    }
     ntx_gguf_free(g);
-    rc = read_header(r->drafter_fd, "the drafter", err);
-    return rc ? rc : read_header(r->sidecar_fd, "the sidecar", err);
+    return rc || r->sidecar_fd < 0 ? rc : read_header(r->sidecar_fd, "the sidecar", err);
 }
 
 /* The descriptors stay open: the process ends soon. */
@@ -133,7 +137,7 @@ static int look(struct taken *t, bool foreign, struct ntx_err *err)
     struct ntx_load_request *r;
     int rc = t->load ? ntx_load_request_new(t->load, t->fds, t->n, &r, err) : ntx_err_set(err, -EBADMSG, "no load");
     for (unsigned i = 0; !rc && foreign && i < t->n; i++)
-        rc = check_kind(t->fds[i], i < r->n_files ? r->names[i] : t->fds[i] == r->drafter_fd ? "the drafter" : "the sidecar", err);
+        rc = check_kind(t->fds[i], i < r->n_files ? r->names[i] : t->fds[i] == r->sidecar_fd ? "the sidecar" : "the drafter", err);
     if (!rc)
         rc = ntx__load_files(r, &l, err);
     return rc ? rc : read_headers(&l, r, err);

@@ -154,10 +154,11 @@ int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wa
 
 void ntx_workers_sidecar(struct ntx_workers *w, int fd) { w->sidecar = fd; }
 
-void ntx_workers_drafter(struct ntx_workers *w, const int *fds)
+void ntx_workers_drafters(struct ntx_workers *w, const int (*fds)[NTX_DRAFTER_FDS], unsigned n)
 {
-    for (int i = 0; i < NTX_DRAFTER_FDS; i++)
-        w->drafter[i] = fds ? fds[i] : -1;
+    w->n_drafters = n;
+    if (n)
+        memcpy(w->drafter, fds, n * sizeof *fds);
 }
 
 static void send_detach(struct ntx__peer *p)
@@ -218,7 +219,7 @@ int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct nt
     }
     w->loop = loop;
     w->sidecar = -1;
-    ntx_workers_drafter(w, NULL);
+    ntx_workers_drafters(w, NULL, 0);
     w->cb = *cb;
     snprintf(w->dir, sizeof w->dir, "%s", dir);
     w->counters_fd = counters_fd;

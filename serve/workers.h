@@ -44,12 +44,12 @@ void ntx_workers_free(struct ntx_workers *w);
 
 /* A region is there: hand it to each worker that is connected now or connects later, until detach. Descriptors are borrowed until
  * detached. -EBUSY: another region is attached or not yet let go of. The plan has been published. The predictor gets the probe board, the
- * sidecar, and with a drafter its two parts and its file. */
+ * sidecar, and of each drafter its two parts and its file. */
 int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wake_fd, const int *files, unsigned n_files);
 /* The skip policy's sidecar, for the predictor, with the next attach; borrowed until detached, -1: none. */
 void ntx_workers_sidecar(struct ntx_workers *w, int fd);
-/* A drafter, for the predictor, likewise: asks, answers (shm/drafts.h) and its file, or NULL. */
-void ntx_workers_drafter(struct ntx_workers *w, const int *fds /* [NTX_DRAFTER_FDS] */);
+/* Drafters, for the predictor, likewise: of each asks, answers (shm/drafts.h) and its file; n at most NTX_DRAFTERS. */
+void ntx_workers_drafters(struct ntx_workers *w, const int (*fds)[NTX_DRAFTER_FDS], unsigned n);
 /* Who does not let go within 5 s is ended. cb.detached comes from the loop, never from within this call. */
 void ntx_workers_detach(struct ntx_workers *w);
 bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role);

@@ -80,7 +80,8 @@ struct ntx_workers {
     char refused[256];       /* the last refusal that was logged: whoever starts them may try for ever */
     struct ntx__region_offer offer;
     int sidecar;             /* of the next or present offer; -1: none */
-    int drafter[NTX_DRAFTER_FDS]; /* likewise */
+    int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS]; /* likewise */
+    unsigned n_drafters;
     struct ntx__ring *dead_rings; /* of iods that died with reads under way */
     unsigned n_dead_rings;
     bool unproved;           /* an iod died whose reads can never be proved finished: taint stays until detach */

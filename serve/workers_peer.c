@@ -206,12 +206,12 @@ void ntx__peer_offer(struct ntx__peer *p)
         return;
     /* Each gets what it needs: only iod reads files and sees weights. */
     bool iod = p->role == NTX_ROLE_IOD;
-    int to_predictor[2 + NTX_DRAFTER_FDS] = {o->board, p->w->sidecar};
+    int to_predictor[2 + NTX_DRAFTERS * NTX_DRAFTER_FDS] = {o->board, p->w->sidecar};
     struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = p->role, .epoch = o->epoch, .n_files = iod ? o->n_files : p->w->sidecar >= 0};
     unsigned n = (iod ? NTX_IOD_FDS : NTX_PREDICTOR_FDS) + m.n_files;
-    m.drafter = !iod && p->w->drafter[0] >= 0;
-    for (unsigned i = 0; m.drafter && i < NTX_DRAFTER_FDS; i++)
-        to_predictor[n++] = p->w->drafter[i];
+    m.drafters = iod ? 0 : p->w->n_drafters;
+    for (unsigned i = 0; i < m.drafters * NTX_DRAFTER_FDS; i++)
+        to_predictor[n++] = p->w->drafter[i / NTX_DRAFTER_FDS][i % NTX_DRAFTER_FDS];
     ntx_link_set_epoch(p->link, o->epoch);
     p->attached = p->hello_seen = false;
     p->holds = true;

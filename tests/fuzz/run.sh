@@ -95,6 +95,7 @@ seeds_region() { made_seeds; }
 seeds_ring() { made_seeds; }
 seeds_monitor() { made_seeds; }
 seeds_drafts() { made_seeds; }
+seeds_guess() { made_seeds; }
 
 seeds_files() {
     made_seeds

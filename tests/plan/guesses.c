@@ -62,14 +62,18 @@ static void placed(void)
     CHECK(g.n_places == NTX_GUESS_PLACES && ntx_guesses_place(&g, 1, 2, 64000) == &g.place[0] && g.place[0].rate[0] == 99 && g.place[1].rate[0] == 12);
 }
 
+static const char first_file[NTX_GUESS_DIGEST] = "00112233445566778899aabbccddeeff", other_file[NTX_GUESS_DIGEST] = "ffeeddccbbaa99887766554433221100";
+
 static struct ntx_guesses some(void)
 {
     struct ntx_guesses g;
     ntx_guesses_begin(&g, first);
-    g.drafter_bytes = 4711;
+    memcpy(g.drafter[0], first_file, sizeof first_file);
+    memcpy(g.drafter[1], other_file, sizeof other_file);
     for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++)
         g.chances.held[k] = (float)(k + 1) / 16;
     g.chances.deep_held[1][7] = 3.5f;
+    g.chances.deep_held[2][7] = 4.5f;
     for (int i = 0; i < 20; i++)
         ntx_guesses_rank(&g.ranks[1], 40, (uint64_t[2]){0xffff, 0});
     struct ntx_guess_place p = place(1, 12345678, 1e-8);
@@ -84,22 +88,27 @@ static void kept(void)
     struct ntx_err err = {0};
     CHECK(mkdtemp(dir) && !setenv("XDG_CACHE_HOME", dir, 1));
     ntx_guesses_begin(&back, first);
-    CHECK_EQ(ntx_guesses_load("none", 4711, &back, &err), -ENOENT);
+    CHECK_EQ(ntx_guesses_load("none", &back, &err), -ENOENT);
     CHECK_EQ(ntx_guesses_store("abc", &g, &err), 0);
-    CHECK_EQ(ntx_guesses_load("abc", 4711, &back, &err), 0);
+    memcpy(back.drafter, g.drafter, sizeof back.drafter);
+    CHECK_EQ(ntx_guesses_load("abc", &back, &err), 0);
     CHECK(back.chances.held[29] == 30.0f / 16 && back.chances.deep_held[1][7] == 3.5f && back.ranks[1].held[14] == 20 && back.ranks[1].held[15] == 0);
     CHECK(back.ranks[1].tried[39] == 20 && back.n_places == 1 && back.place[0].streamed == 12345678 && back.place[0].on && back.place[0].left == 7);
     CHECK(fabs(back.place[0].rate[1] - 2e-8) < 1e-14 && back.place[0].pace[4] == 5);
-    CHECK_EQ(ntx_guesses_load("abc", 0, &back, &err), 0); /* without a drafter what is known of it stays */
-    CHECK(back.drafter_bytes == 4711 && back.ranks[1].passes == 20);
     ntx_guesses_begin(&back, first);
-    CHECK_EQ(ntx_guesses_load("abc", 1, &back, &err), 0); /* another drafter */
-    CHECK(back.chances.held[19] == 20.0f / 16 && back.chances.held[20] == 4 && back.chances.deep_held[1][7] == 20 && !back.ranks[1].passes && !back.n_places);
-    CHECK_EQ(back.drafter_bytes, 1);
+    CHECK_EQ(ntx_guesses_load("abc", &back, &err), 0); /* without a drafter what is known of those there were stays */
+    CHECK(!strcmp(back.drafter[0], first_file) && back.ranks[1].passes == 20);
+    ntx_guesses_begin(&back, first);
+    memset(back.drafter[0], 'a', NTX_GUESS_DIGEST - 1); /* another one, and before it the second of those */
+    memcpy(back.drafter[1], back.drafter[0], NTX_GUESS_DIGEST);
+    memcpy(back.drafter[0], other_file, NTX_GUESS_DIGEST);
+    CHECK_EQ(ntx_guesses_load("abc", &back, &err), 0);
+    CHECK(back.chances.held[19] == 20.0f / 16 && back.chances.held[20] == 31.0f / 16 && back.chances.held[30] == 4 && back.chances.deep_held[2][7] == 20 && back.chances.deep_held[1][7] == 4.5f);
+    CHECK(!back.ranks[1].passes && !back.n_places && !strcmp(back.drafter[0], other_file) && back.drafter[1][5] == 'a');
     snprintf(path, sizeof path, "%s/ntx/guesses/abc.json", dir);
     FILE *f = fopen(path, "w");
     CHECK(f && fputs("{\"ntx_guesses\": 1}", f) > 0 && !fclose(f));
-    CHECK_EQ(ntx_guesses_load("abc", 1, &back, &err), -EINVAL);
+    CHECK_EQ(ntx_guesses_load("abc", &back, &err), -EINVAL);
     CHECK(back.chances.held[19] == 20.0f / 16); /* nothing was changed */
     CHECK(!unlink(path));
     snprintf(path, sizeof path, "%s/ntx/guesses", dir);
@@ -111,12 +120,12 @@ static void kept(void)
 /* One word of a good file replaced. */
 static void refused(const char *old, const char *new)
 {
-    struct ntx_guesses g = some(), back = {.drafter_bytes = 5};
+    struct ntx_guesses g = some(), back = {.n_places = 5};
     struct ntx_err err = {0};
     char *good = ntx_guesses_dump(&g), *at = strstr(good, old), *bad = NULL;
     CHECK_MSG(at, "%s is not in it", old);
     CHECK(asprintf(&bad, "%.*s%s%s", (int)(at - good), good, new, at + strlen(old)) > 0);
-    CHECK_MSG(ntx_guesses_parse(bad, &back, &err) == -EINVAL && back.drafter_bytes == 5 && *err.text, "%s for %s was taken", new, old);
+    CHECK_MSG(ntx_guesses_parse(bad, &back, &err) == -EINVAL && back.n_places == 5 && *err.text, "%s for %s was taken", new, old);
     free(bad);
     free(good);
 }
@@ -126,9 +135,9 @@ int main(void)
     ranked();
     placed();
     kept();
-    refused("\"ntx_guesses\": 1", "\"ntx_guesses\": 2");
-    refused("4711", "-1");
-    refused("4711", "1.5");
+    refused("\"ntx_guesses\": 2", "\"ntx_guesses\": 1");
+    refused("00112233", "0011");
+    refused("\"00112233445566778899aabbccddeeff\"", "5");
     refused("3.5", "1e300");
     refused("3.5", "\"x\"");
     refused("3.5", "-3.5");

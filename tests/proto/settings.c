@@ -16,7 +16,7 @@ static bool is_bool(const struct ntx_setting *s) { return s->kind == NTX_SET_FLA
 /* Fields that no setting is: what comes with the request. */
 static bool apart(const char *field)
 {
-    static const char *const names[] = {"names", "path", "also", "copies", "sidecar", "drafter"};
+    static const char *const names[] = {"names", "path", "also", "copies", "sidecar", "drafters"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(field, names[i]))
             return true;
@@ -219,12 +219,17 @@ static void texts(void)
 static void drafts(void)
 {
     static const char *const none[] = {NULL, "", "off", "lookup"};
+    struct ntx_err err = {0};
+    char path[16];
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        CHECK(!ntx_draft_file(none[i]) && ntx_draft_looks_up(none[i]) == (i == 3));
-    CHECK(!strcmp(ntx_draft_file("a,b.gguf"), "a,b.gguf") && !ntx_draft_looks_up("a,b.gguf"));
-    CHECK(!strcmp(ntx_draft_file("lookup,a.gguf"), "a.gguf") && ntx_draft_looks_up("lookup,a.gguf"));
-    CHECK(!strcmp(ntx_draft_file("lookups"), "lookups") && !ntx_draft_looks_up("lookups"));
-    CHECK(ntx_draft_file("lookup,") && !*ntx_draft_file("lookup,")); /* opening it says that there is none */
+        CHECK(!ntx_draft_files(none[i]) && ntx_draft_looks_up(none[i]) == (i == 3) && ntx_draft_off(none[i]) == (i < 3));
+    CHECK(ntx_draft_files("a.gguf,lookup,b") == 2 && ntx_draft_looks_up("a.gguf,lookup,b") && !ntx_draft_looks_up("a,b.gguf"));
+    CHECK(!ntx_draft_file("a.gguf,lookup,b", 0, path, sizeof path, &err) && !strcmp(path, "a.gguf"));
+    CHECK(!ntx_draft_file("a.gguf,lookup,b", 1, path, sizeof path, &err) && !strcmp(path, "b"));
+    CHECK(ntx_draft_files("lookups") == 1 && !ntx_draft_looks_up("lookups") && !ntx_draft_looks_up("look"));
+    CHECK(ntx_draft_files("lookup,") == 1 && ntx_draft_file("lookup,", 0, path, sizeof path, &err) == -ENOENT && strstr(err.text, "an empty name"));
+    CHECK(ntx_draft_file("a name that is longer", 0, path, sizeof path, &err) == -ENAMETOOLONG);
+    CHECK(ntx_draft_files("a,b,c,d") == 4 && ntx_draft_file("a,b,c,d", 0, path, sizeof path, &err) == -E2BIG);
 }
 
 int main(void)

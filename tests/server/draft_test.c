@@ -87,15 +87,18 @@ static void learned(void)
         ntx_draft_follow(&d, &chances, 0, 'X');
     lookup(&d, text, 32, 32, 0.3);
     CHECK_EQ(d.n, 1);
+    struct ntx_draft one;
+    ntx_draft_root(&one, 0, 1);
+    ntx_draft_add(&one, 0, d.kind[0], 'a', 1);
     for (int i = 0; i < 200; i++)
-        ntx_draft_follow(&(struct ntx_draft){.n = 2, .token = {0, 'a'}, .kind = {0, d.kind[0]}, .said = {0, 1}, .also = {NTX_DRAFT_ALONE, NTX_DRAFT_ALONE}, .depth = {0, 1}}, &chances, 0, 'a');
+        ntx_draft_follow(&one, &chances, 0, 'a');
     CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 0);
 }
 
 /* What holds near the text and not far from it is learned by depth; the other source learns nothing of it. */
 static void by_depth(void)
 {
-    const uint32_t kind = NTX_DRAFT_FILE_KINDS + 5;
+    const uint32_t kind = ntx_draft_first_kind(0) + 5;
     struct ntx_draft d;
     ntx_draft_chances(&chances);
     CHECK(ntx_draft_chance(&chances, kind, 1, 0.5f) == 0.5 && ntx_draft_chance(&chances, kind, 9, 0.5f) == 0.5);
@@ -115,9 +118,8 @@ static void by_depth(void)
 /* Two proposals for "..x": look-up has a, ab, abc; the drafter b, bc, and a (said 0.9), from which look-up's b and c become likelier than by themselves. */
 static void joined(void)
 {
-    static struct ntx_draft d, of[2];
-    const struct ntx_draft *const both[2] = {&of[0], &of[1]};
-    const uint32_t file = NTX_DRAFT_FILE_KINDS + 8;
+    static struct ntx_draft d, of[3];
+    const uint32_t file = ntx_draft_first_kind(0) + 8;
     ntx_draft_chances(&chances);
     for (int i = 0; i < 2; i++)
         ntx_draft_root(&of[i], 'x', 7);
@@ -126,23 +128,32 @@ static void joined(void)
     a = ntx_draft_add(&of[1], 0, file, 'a', 0.9f);
     b = ntx_draft_add(&of[1], 0, file, 'b', 0.08f);
     ntx_draft_add(&of[1], b, file, 'c', 0.5f); /* 0.04 */
-    ntx_draft_join(&d, both, &chances, 32, 0);
+    ntx_draft_join(&d, of, 2, &chances, 32, 0);
     CHECK_EQ(d.n, 6); /* x, a (0.9), ab (0.675), abc (0.54), b, bc */
     CHECK(d.token[1] == 'a' && d.token[2] == 'b' && d.token[3] == 'c' && d.token[4] == 'b' && d.token[5] == 'c');
     CHECK(d.parent[2] == 1 && d.parent[3] == 2 && !d.parent[4] && d.parent[5] == 4 && d.depth[3] == 3);
-    CHECK(d.kind[1] == file && d.also[1] == 0 && d.also[2] == NTX_DRAFT_ALONE && ntx_draft_source(d.kind[1]) == NTX_DRAFT_BY_FILE);
+    CHECK(d.kind[1] == file && d.also[1][NTX_DRAFT_BY_LOOKUP] == 0 && d.also[2][NTX_DRAFT_BY_FILE] == NTX_DRAFT_ALONE && ntx_draft_source(d.kind[1]) == NTX_DRAFT_BY_FILE);
     for (uint32_t k = 0; k < 4; k++)
         CHECK_EQ(d.path[3][k], 6 + k);
-    ntx_draft_join(&d, both, &chances, 32, 0.5);
+    ntx_draft_join(&d, of, 2, &chances, 32, 0.5);
     CHECK_EQ(d.n, 4);
-    ntx_draft_join(&d, both, &chances, 3, 0);
+    ntx_draft_join(&d, of, 2, &chances, 3, 0);
     CHECK_EQ(d.n, 3);
     float looked = chances.held[0], drafted = chances.held[file];
     CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 1); /* both learn of it */
     CHECK(chances.held[0] > looked && chances.held[file] > drafted);
     ntx_draft_root(&of[1], 'x', 7); /* a drafter that has nothing leaves look-up's */
-    ntx_draft_join(&d, both, &chances, 32, 0);
+    ntx_draft_join(&d, of, 2, &chances, 32, 0);
     CHECK_EQ(d.n, 4);
+    const uint32_t second = ntx_draft_first_kind(1) + 9;
+    ntx_draft_root(&of[2], 'x', 7); /* a third has a, too, as the second file: whoever is right learns by himself */
+    ntx_draft_add(&of[2], 0, second, 'a', 0.95f);
+    ntx_draft_add(&of[1], 0, file, 'a', 0.9f);
+    ntx_draft_join(&d, of, 3, &chances, 32, 0);
+    CHECK(d.n == 4 && d.kind[1] == second && ntx_draft_source(second) == NTX_DRAFT_BY_FILE + 1 && d.also[1][NTX_DRAFT_BY_LOOKUP] == 0 && d.also[1][NTX_DRAFT_BY_FILE] == file);
+    float of_first = chances.held[file], of_second = chances.held[second], other = chances.held[second - 1];
+    CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'b'), 0);
+    CHECK(chances.held[file] < of_first && chances.held[second] < of_second && chances.held[second - 1] == other);
 }
 
 static void paced(void)

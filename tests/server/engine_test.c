@@ -118,7 +118,6 @@ static void load(struct stage *g)
     l->kv = g->rig.pool;
     l->weights = &g->rig.w.w;
     l->counters = g->counters;
-    l->drafter_fd = -1;
     l->max_sessions = 4;
     l->kept_bytes = 1 << 20;
     l->env = (struct ntx_session_env){.tok = l->tok, .n_vocab = g->rig.n_vocab, .ctx = CTX, .n_layers = g->rig.n_layers, .read_bytes = 1 << 20};

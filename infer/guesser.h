@@ -1,0 +1,41 @@
+/* guesser.h: files that guess how texts go on (--draft FILE), each of a kind that its first bytes tell:
+ *
+ *   model   "GGUF"       a small model of the same vocabulary (infer/drafter.h), which works in ntx-predictor
+ *   index   "NTXINDEX"   texts that were indexed (`ntx draft-index`), in which what came behind the like is looked up (infer/guess_index.h)
+ *   script  "ntx-script" what a text will be, and how often it is guessed: for tests and measurements (infer/guess_script.h)
+ *
+ * Index and script are read whole, and guess at once, in ntx-computed: a tree of guesses below a text's last token, as a small model's is. A new kind is a row of
+ * the table in guesser.c. */
+#ifndef NTX_INFER_GUESSER_H
+#define NTX_INFER_GUESSER_H
+
+#include <stdint.h>
+
+#include "common/err.h"
+#include "infer/drafter.h"
+#include "model/gguf.h"
+
+#define NTX_GUESSER_TEXT 33u /* of a digest, with its end */
+
+enum ntx_guesser_kind { NTX_GUESSER_MODEL, NTX_GUESSER_INDEX, NTX_GUESSER_SCRIPT, NTX_GUESSER_KINDS };
+
+struct ntx_guesser_text { /* of a session that writes */
+    const int32_t *tokens;   /* [n] */
+    uint32_t n, n_prompt;    /* those from n_prompt on were written in answer to the request at hand */
+    uint32_t n_vocab;
+};
+
+struct ntx_guesser;          /* an index or a script */
+
+const char *ntx_guesser_name(enum ntx_guesser_kind kind);
+/* What the file is: 0, or why it can guess for no model, or not for this one. *bytes: all memory that it takes, of a small model for texts of ctx tokens. */
+int ntx_guesser_look(int fd, const struct ntx_gguf *model, uint32_t ctx, enum ntx_guesser_kind *kind, uint64_t *bytes, struct ntx_err *err);
+/* Which file it is: a digest of a sample of its bytes. */
+int ntx_guesser_digest(int fd, char out[NTX_GUESSER_TEXT], struct ntx_err *err);
+/* Not a model's. fd is read, and not needed afterwards. All of its bytes are looked at. */
+int ntx_guesser_new(int fd, const struct ntx_gguf *model, struct ntx_guesser **out, struct ntx_err *err);
+void ntx_guesser_free(struct ntx_guesser *g);
+/* Guesses below the text's last token (node 0, at least one). Pure, and the same for the same text. Returns how many with that one. */
+uint32_t ntx_guesser_tree(const struct ntx_guesser *g, const struct ntx_guesser_text *t, struct ntx_guess *out /* [NTX_DRAFTER_NODES] */);
+
+#endif
