@@ -163,6 +163,9 @@ def use(p, want, phone, what):
     p.until("document.getElementById('settings').open")
     within(p, what + ", settings")
     contrast(p, what + ", settings")
+    equal(p.js("new Set([...document.querySelectorAll('dialog [name]')].map(e => e.getBoundingClientRect().left)).size"), 1, what + ": the settings' fields stand below each other")
+    equal(p.js("[...document.querySelectorAll('dialog label')].filter(e => { const r = document.createRange(); r.selectNodeContents(e.firstChild); return r.getBoundingClientRect().right > e.lastElementChild.getBoundingClientRect().left; }).length"), 0,
+          what + ": labels beside their fields")
     for name, value in (("temperature", "0"), ("max_tokens", "24")):
         p.tab_to(name)
         p.type(value)
@@ -177,6 +180,9 @@ def use(p, want, phone, what):
     equal(p.js("document.querySelectorAll('#talk img, #talk script').length"), 0, what + ": markup out of a text")
     check("24 tokens" in p.js("document.querySelector('#talk article:last-child .foot').textContent"), what, "tokens per second", p.js("document.querySelector('#talk article:last-child .foot').textContent"))
     within(p, what + ", a talk")
+    p.until("document.querySelectorAll('#pipe div').length > 3")
+    equal(p.js("[...document.querySelectorAll('#pipe > div:not(.bar)')].filter(e => e.getBoundingClientRect().height > 30).map(e => e.textContent)"), [], what + ": the pipeline's rows are one line each")
+    equal(p.js("Math.round([...document.querySelectorAll('#pipe .bar i')].reduce((n, e) => n + e.getBoundingClientRect().width, 0) - document.querySelector('#pipe .bar').getBoundingClientRect().width)"), 0, what + ": the bar's parts fill it")
     contrast(p, what + ", a talk")
     p.key("Tab")
     p.tab_to("Again")
@@ -235,17 +241,22 @@ def attach(p, folder):
     p.until("document.getElementById('ask').value.includes('notes.txt:\\n```\\nsome <b>notes</b>\\n```')")
 
 
-with tempfile.TemporaryDirectory(prefix="ntx-page-") as tmp, Daemons() as d, Gateway(d) as g:
-    model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml", "--ctx", "2048")
-    c = d.client()
-    c.load(model, ctx=1024, sessions=2, threads=1)
-    a = c.ask(temp=0, max_tokens=24, messages=[{"role": "user", "text": "Hello <img src=x onerror=alert(1)> `code`"}], sampling={"repeat_penalty": 1})
-    b = Browser(os.path.join(tmp, "browser"))
-    try:
-        for screen in SCREENS:
-            for scheme in ("light", "dark"):
-                use(Page(b, "http://127.0.0.1:%d/" % g.port, screen, scheme), a.text.decode(), screen == "phone", screen + " " + scheme)
-        attach(Page(b, "http://127.0.0.1:%d/" % g.port, "desktop", "light"), tmp)
-    finally:
-        b.end()
-    c.close()
+def main():
+    with tempfile.TemporaryDirectory(prefix="ntx-page-") as tmp, Daemons() as d, Gateway(d) as g:
+        model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml", "--ctx", "2048")
+        c = d.client()
+        c.load(model, ctx=1024, sessions=2, threads=1)
+        a = c.ask(temp=0, max_tokens=24, messages=[{"role": "user", "text": "Hello <img src=x onerror=alert(1)> `code`"}], sampling={"repeat_penalty": 1})
+        b = Browser(os.path.join(tmp, "browser"))
+        try:
+            for screen in SCREENS:
+                for scheme in ("light", "dark"):
+                    use(Page(b, "http://127.0.0.1:%d/" % g.port, screen, scheme), a.text.decode(), screen == "phone", screen + " " + scheme)
+            attach(Page(b, "http://127.0.0.1:%d/" % g.port, "desktop", "light"), tmp)
+        finally:
+            b.end()
+        c.close()
+
+
+if __name__ == "__main__":
+    main()
