@@ -138,8 +138,8 @@ static int check_space(struct pull *p, struct ntx_err *err)
     uint64_t room = (uint64_t)v.f_bavail * v.f_frsize, left = p->all - p->before;
     if (!left || (room > SPARE && room - SPARE >= left))
         return 0;
-    return ntx_err_set(err, -ENOSPC, "%s: %s are to come, %s are free there: make room, or set XDG_DATA_HOME to another drive", p->dir, ntx_format_size(left, need, sizeof need),
-                       ntx_format_size(room, free_, sizeof free_));
+    return ntx_err_set(err, -ENOSPC, "%s: %s are to come, %s are free there, of which %u MiB stay free: make room, or set XDG_DATA_HOME to another drive", p->dir, ntx_format_size(left, need, sizeof need),
+                       ntx_format_size(room, free_, sizeof free_), (unsigned)(SPARE >> 20));
 }
 
 /* ---- the way */
