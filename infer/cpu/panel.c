@@ -247,16 +247,6 @@ INLINE void store_scales(const __m512i *scales, const bool is_signed, uint32_t n
     }
 }
 
-/* The offset's part of a sum, pairs of -offset * scale: they meet the sums of 16 values of x as minima do. */
-INLINE void store_offsets(const __m512i *scales, int offset, struct panel *p)
-{
-    for (int k = 0; k < 8; k++) {
-        __m512i s = byte_pair(scales[k / 2], k % 2 * 2);
-        s = _mm512_srai_epi16(_mm512_slli_epi16(s, 8), 8);
-        _mm512_store_si512(p->mins[k], _mm512_mullo_epi16(s, _mm512_set1_epi16((short)-offset)));
-    }
-}
-
 /* Q4_K, Q5_K, for tiles: a scale of 6 bits is two of 3 bits; times 5 bits that is a byte, so two bytes are multiplied at a time, and neither
  * carries into the other. */
 struct two_scales {
@@ -348,10 +338,8 @@ INLINE void fill_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
     __m512i scales[4], h[4], v[4];
     take16(w, 192, scales);
     widen_heads(heads_at(w, 208, 2), p->d[0], p->m[0]);
-    if (!tiles) {
+    if (!tiles)
         store_scales(scales, true, 16, p);
-        store_offsets(scales, 32, p);
-    }
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) { /* columns 16 c % 2 .. of each 32, of half c / 2 */
         int n = c / 2, i = c % 2;
@@ -378,10 +366,8 @@ INLINE void fill_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
         __m512i nibble = g < 2 ? low_nibbles(tail[1 + g]) : high_nibbles(tail[g - 1]);
         scales[g] = _mm512_sub_epi8(with_bits(nibble, tail[3], 2 * g, 4, 48), bytes512(32));
     }
-    if (!tiles) {
+    if (!tiles)
         store_scales(scales, true, 16, p);
-        store_offsets(scales, 4, p);
-    }
     take16(w, 0, h[0]);
     take16(w, 16, h[1]);
 #pragma GCC unroll 4
@@ -437,10 +423,8 @@ INLINE void fill_iq4_xs(const struct blocks *w, struct panel *p, const bool tile
 #pragma GCC unroll 8
     for (unsigned t = 0; t < 8; t++) {
         __m512i s = scales_iq4_xs_16(h[0], h[1], t), twice = low_twice(s);
-        if (!tiles) {
+        if (!tiles)
             _mm512_store_si512(p->scale[t], s);
-            _mm512_store_si512(p->mins[t], _mm512_mullo_epi16(twice, _mm512_set1_epi16(-128)));
-        }
         take16(w, 8 + 16 * (size_t)t, v);
         for (size_t k = 0; k < 4; k++) {
             store_scaled(p, 8 * t + k, _mm512_shuffle_epi8(values, low_nibbles(v[k])), twice, 128, tiles);
@@ -483,7 +467,6 @@ INLINE void turn_scales(const struct raised *u, struct panel *p, const int sub, 
             twice[2 * k + 1] = low_twice(_mm512_srli_epi32(pairs[j], 16));
             if (tiles)
                 continue;
-            _mm512_store_si512(p->mins[k], _mm512_mullo_epi16(pairs[j], _mm512_set1_epi16(-RAISED)));
             _mm512_store_si512(p->scale[sub == 16 ? 2 * k : k], _mm512_srai_epi32(twice[2 * k], 16));
             if (sub == 16)
                 _mm512_store_si512(p->scale[2 * k + 1], _mm512_srai_epi32(twice[2 * k + 1], 16));

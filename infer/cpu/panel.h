@@ -9,7 +9,8 @@
  * high three bits, both unsigned (high_bits 3). Q3_K, Q6_K, the i-quants and ternary types: the product's low byte, unsigned, and its high
  * byte, signed (high_bits 8).
  * Q2_K needs one plane.
- * Super-blocks, for vectors: q as it is in the low plane; each sub-block's sum is multiplied by its scale. Q2_K as for tiles. */
+ * Super-blocks, for vectors: q as it is in the low plane; each sub-block's sum is multiplied by its scale. What q has too much is taken back where a
+ * sub-block's sum begins. Q2_K as for tiles. */
 #ifndef NTX_COMPUTED_CPU_PANEL_H
 #define NTX_COMPUTED_CPU_PANEL_H
 
@@ -27,7 +28,7 @@ struct panel {
     uint8_t high[PANEL_COLS / 4][PANEL_OUTS * 4]; /* for tiles */
     int32_t scale[16][PANEL_OUTS];                /* for vectors: of each sub-block; NVFP4: -128 times the sum of each 16 values */
     float d[MAX_BLOCKS][PANEL_OUTS], m[MAX_BLOCKS][PANEL_OUTS];
-    int32_t mins[8][PANEL_OUTS]; /* super-blocks: pairs of int16, to meet pairs of sums of x; for vectors also -offset * scale */
+    int32_t mins[8][PANEL_OUTS]; /* super-blocks with minima: pairs of int16, to meet pairs of sums of x */
 };
 
 /* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or an interleaved slice. */

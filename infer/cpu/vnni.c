@@ -103,33 +103,54 @@ INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t fr
     }
 }
 
-/* One super-block; sub: values that share a scale, 0: none is left inside the integers. offset: taken back by the sums of x. */
-INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices, const int sub, const bool offset,
+/* What the sums of a row's sub-blocks begin with: minus the offset, 2^offset, times the sum of x. Of 16 values each, or of 32. */
+INLINE void less_offset(const char *sums, const bool of_16, const unsigned offset, int32_t *start)
+{
+    const __m256i s = _mm256_loadu_si256((const void *)sums);
+    if (of_16)
+        _mm512_store_si512(start, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), _mm512_cvtepi16_epi32(s)), offset));
+    else
+        _mm256_store_si256((void *)start, _mm256_slli_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), _mm256_cvtepi16_epi32(_mm256_castsi256_si128(s))), offset));
+}
+
+INLINE void begin(__m512i acc[SLICES][TILE], const int32_t start[TILE][16], const size_t i, const int rows, const int slices, const bool offset)
+{
+    for (int r = 0; r < rows; r++) {
+        acc[0][r] = offset ? _mm512_set1_epi32(start[r][i]) : _mm512_setzero_si512();
+        if (slices > 1)
+            acc[1][r] = acc[0][r];
+    }
+}
+
+/* One super-block; sub: values that share a scale, 0: none is left inside the integers. offset: log2 of what the weights have too much, 0: nothing. */
+INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices, const int sub, const unsigned offset,
                        const int min_pairs)
 {
     const char *x[TILE];
     __m512 v[SLICES][TILE];
     __m512i total[SLICES][TILE];
+    _Alignas(64) int32_t start[TILE][16];
     const struct panel *p = panels->of;
-    const size_t b = panels->b, q_at = b * NTX_QKK, sums_at = ps->at.sums_at + b * 4 * (size_t)(offset ? 8 : min_pairs);
+    const bool of_16 = sub == 16;
+    const size_t b = panels->b, q_at = b * NTX_QKK, sums_at = ps->at.sums_at + b * 4 * (size_t)(offset ? of_16 ? 8 : 4 : min_pairs);
     rows_of(ps, t, rows, x);
+    for (int r = 0; offset && r < rows; r++)
+        less_offset(x[r] + sums_at, of_16, offset, start[r]);
     for (int s = 0; s < slices; s++)
-        for (int r = 0; r < rows; r++) {
+        for (int r = 0; r < rows; r++)
             total[s][r] = _mm512_setzero_si512();
-            for (int k = 0; offset && k < 8; k++)
-                total[s][r] = _mm512_dpwssd_epi32(total[s][r], load512(p[s].mins[k]), spread(x[r] + sums_at + 4 * k));
-        }
     const int step = sub ? sub : 32;
     for (int i = 0; i < NTX_QKK / step; i++) {
         __m512i acc[SLICES][TILE];
         const size_t from = (size_t)(i * step / 4), at = q_at + (size_t)(i * step);
+        begin(acc, start, i, rows, slices, offset);
         if (!sub) {
-            multiply(total, p, from, step / 4, x, at, rows, slices, false);
+            multiply(acc, p, from, step / 4, x, at, rows, slices, false);
+            for (int s = 0; s < slices; s++)
+                for (int r = 0; r < rows; r++)
+                    total[s][r] = _mm512_add_epi32(total[s][r], acc[s][r]);
             continue;
         }
-        for (int s = 0; s < slices; s++)
-            for (int r = 0; r < rows; r++)
-                acc[s][r] = _mm512_setzero_si512();
         multiply(acc, p, from, step / 4, x, at, rows, slices, false);
         for (int s = 0; s < slices; s++)
             for (int r = 0; r < rows; r++)
@@ -150,7 +171,7 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
     end_lane(ps, panels, t, rows, slices, v);
 }
 
-/* The simple blocks of a panel; offset 0: the type has minima. */
+/* The simple blocks of a panel; offset: what the weights have too much, 0: the type has minima. */
 INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices, const int offset)
 {
     const char *x[TILE];
@@ -292,11 +313,11 @@ NTX_LOOKUPS(VNNI_LOOKUP)
 VNNI(q1_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1))
 VNNI(q2_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1))
 VNNI(nvfp4, NTX_QK, false, tile_halves(ps, p, t, R, S))
-VNNI(q2_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 0, false, 8))
-VNNI(q3_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))
-VNNI_INTERLEAVED(q4_k, 13, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
-VNNI_INTERLEAVED(q5_k, 7, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, false, 4))
-VNNI_INTERLEAVED(q6_k, 5, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, true, 0))
-VNNI_INTERLEAVED(iq4_xs, 7, NTX_QKK, false, tile_super(ps, p, t, R, S, 32, true, 0))
-#define VNNI_CODES(TYPE, type, factor, sub) VNNI(type, NTX_QKK, false, tile_super(ps, p, t, R, S, sub, true, 0))
+VNNI(q2_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 0, 0, 8))
+VNNI(q3_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, 2, 0))
+VNNI_INTERLEAVED(q4_k, 13, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, 0, 4))
+VNNI_INTERLEAVED(q5_k, 7, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, 0, 4))
+VNNI_INTERLEAVED(q6_k, 5, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, 5, 0))
+VNNI_INTERLEAVED(iq4_xs, 7, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, 7, 0))
+#define VNNI_CODES(TYPE, type, factor, sub) VNNI(type, NTX_QKK, sub != 16, tile_super(ps, p, t, R, S, sub, RAISED_LOG2, 0))
 AVX512_CODES(VNNI_CODES)
