@@ -122,16 +122,12 @@ AVX512_BLOCKS(AVX512_DECLARE)
 AVX512_CODES(AVX512_DECLARE_PLAIN)
 extern bool ntx__cpu_permutes_bytes; /* pick.c */
 
-/* Super-blocks of those types, unpacked: values RAISED too many, which leaves them seven bits. */
+/* 16 super-blocks of those types, if the processor permutes bytes (panel_codes.c): values in a panel's order (panel.h), RAISED too many, which leaves them
+ * seven bits; scales of 32 or 16 values each, none of ternary types; d as it is stored. */
 enum { RAISED = 64, RAISED_LOG2 = 6 };
-struct raised {
-    uint8_t values[NTX_SLICE_ROWS][NTX_QKK];
-    int16_t scales[NTX_SLICE_ROWS][16];
-    float d[NTX_SLICE_ROWS];
-} __attribute__((aligned(64)));
-/* 16 of them, if the processor permutes bytes. */
-#define AVX512_DECLARE_RAISE(TYPE, type, ...) void ntx__raise512_##type(const uint8_t *const w[NTX_SLICE_ROWS], struct raised *u);
-AVX512_CODES(AVX512_DECLARE_RAISE)
+#define AVX512_DECLARE_TURN(TYPE, type, ...) \
+    void ntx__turn512_##type(const uint8_t *const w[NTX_SLICE_ROWS], uint8_t (*values)[64], int32_t (*scales)[NTX_SLICE_ROWS], float *d);
+AVX512_CODES(AVX512_DECLARE_TURN)
 
 /* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4: bands of outputs whose weights stay in the cache while
  * all rows pass over them. */

@@ -1,62 +1,19 @@
 /* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a time, by quads of super-blocks
- * (avx512_quads.h), and their values for panels (panel.c).
+ * (avx512_quads.h).
  *
- * Codes are looked up 64 at a time by permutes of bytes: a book of 256 is four registers for the codes' low bytes and four for their high ones.
- * A code is a group of eight values of two bits (IQ2, IQ1) or of four of three (IQ3). For few rows the values are taken by planes: a register has
- * the i-th value of each of the 64 groups, which is a shift of the codes and a permute of the levels, and meets a copy of x that lies by planes,
- * too. What is whole in a lane then has one scale. For panels values come in their own order: a shift by a different count for each byte takes
- * a code apart. Values are 64 too many, and signs are masks that put 64 - v in place of 64 + v: seven bits, which meet x as those of Q6_K do.
+ * Codes are looked up as avx512_books.h says. Values are taken by planes: a register has the i-th value of each of the 64 groups, which is a shift
+ * of the codes and a permute of the levels, and meets a copy of x that lies by planes, too. What is whole in a lane then has one scale. Raised values
+ * have seven bits and meet x as those of Q6_K do. TQ1_0's digits lie by planes as they are.
  *
  * Wants VBMI and BITALG besides what the other files want; without them the plain kernel stands in. */
+#include "infer/cpu/avx512_books.h"
 #include "infer/cpu/avx512_quads.h"
-
-#define LOW_BYTE(c) (uint8_t)(c),
-#define HIGH_BYTE(c) (uint8_t)((c) >> 8),
-#define LOW_PAIR(c) (c) & 63, /* of four levels of three bits two to a byte */
-#define HIGH_PAIR(c) (c) >> 6 & 63,
-#define BOOK(type, LOW, HIGH) \
-    static const _Alignas(64) uint8_t low_##type[] = {NTX_CODES_##type(LOW)}, high_##type[] = {NTX_CODES_##type(HIGH)};
-BOOK(iq2_xxs, LOW_BYTE, HIGH_BYTE)
-BOOK(iq2_xs, LOW_BYTE, HIGH_BYTE)
-BOOK(iq2_s, LOW_BYTE, HIGH_BYTE)
-BOOK(iq3_xxs, LOW_PAIR, HIGH_PAIR)
-BOOK(iq3_s, LOW_PAIR, HIGH_PAIR)
-BOOK(iq1, LOW_BYTE, HIGH_BYTE)
 
 /* 64 codes, by bytes; the signs of their values, a bit each, in the values' order (of IQ1 all ones where a code's values are one less); scales of 16
  * values each, as int16. */
 struct codes {
     __m512i low, high, signs, scales;
 };
-
-/* Bytes of a book of 256 at 64 places; of 512, the ninth bit of each in a mask; of 1024. */
-INLINE __m512i look_up_256(const uint8_t *book, __m512i at)
-{
-    __m512i a = _mm512_permutex2var_epi8(load512(book), at, load512(book + 64)), b = _mm512_permutex2var_epi8(load512(book + 128), at, load512(book + 192));
-    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), a, b);
-}
-
-INLINE __m512i look_up_512(const uint8_t *book, __m512i at, __mmask64 ninth)
-{
-    return _mm512_mask_blend_epi8(ninth, look_up_256(book, at), look_up_256(book + 256, at));
-}
-
-INLINE __m512i look_up_1024(const uint8_t *book, __m512i at, __mmask64 ninth, __mmask64 tenth)
-{
-    return _mm512_mask_blend_epi8(tenth, look_up_512(book, at, ninth), look_up_512(book + 512, at, ninth));
-}
-
-INLINE __m512i look_up_2048(const uint8_t *book, __m512i at, __mmask64 ninth, __mmask64 tenth, __mmask64 eleventh)
-{
-    return _mm512_mask_blend_epi8(eleventh, look_up_1024(book, at, ninth, tenth), look_up_1024(book + 1024, at, ninth, tenth));
-}
-
-/* From seven signs in each byte, whatever its top bit, eight: the number of minuses is even. */
-INLINE __m512i eight_signs(__m512i v)
-{
-    v = _mm512_and_si512(v, bytes512(127));
-    return _mm512_ternarylogic_epi32(v, _mm512_slli_epi16(_mm512_popcnt_epi8(v), 7), bytes512((char)128), 0xf8);
-}
 
 /* Words of 4 x 7 signs to bytes. */
 INLINE __m512i signs_of_words(__m512i words)
@@ -78,14 +35,6 @@ INLINE __m256i odd_nibbles(const uint8_t *p)
     v = _mm_unpacklo_epi8(_mm_and_si128(v, nibble), _mm_and_si128(_mm_srli_epi16(v, 4), nibble));
     return _mm256_cvtepu8_epi16(_mm_add_epi8(_mm_add_epi8(v, v), _mm_set1_epi8(1)));
 }
-
-/* The levels of a type's values, raised, over and over: what else is in the upper bits of a place does not matter. */
-INLINE __m512i levels_2(void) { return _mm512_set1_epi32((RAISED + 8) | (RAISED + 25) << 8 | (RAISED + 43) << 16); }
-INLINE __m512i levels_1(void) { return _mm512_set1_epi32((RAISED - 7) | (RAISED + 1) << 8 | (RAISED + 9) << 16); } /* in eighths, one more */
-INLINE __m512i levels_3_xxs(void) { return _mm512_set1_epi64(0x7e746c645c544c44); } /* RAISED + 4, 12, ..., 52, 62 */
-INLINE __m512i levels_3_s(void) { return _mm512_set1_epi64(0x4f4d4b4947454341); }   /* RAISED + 1, 3, ..., 15 */
-
-INLINE __m512i with_signs(__m512i v, __mmask64 minus) { return _mm512_mask_sub_epi8(v, minus, bytes512((char)(2 * RAISED)), v); }
 
 /* ---- codes: of two blocks of IQ2 or IQ1, of one of IQ3 */
 
@@ -190,48 +139,6 @@ INLINE void codes_iq1_m(const uint8_t *const w[2], struct codes *c)
     c->scales = two_halves(odd_triples(w[0] + 48), odd_triples(w[1] + 48));
 }
 
-/* ---- values in their own order */
-
-INLINE void store_scales(struct raised *u, int k, const struct codes *c, const int blocks)
-{
-    _mm256_store_si256((void *)u->scales[k], _mm512_castsi512_si256(c->scales));
-    if (blocks == 2)
-        _mm256_store_si256((void *)u->scales[k + 1], _mm512_extracti64x4_epi64(c->scales, 1));
-}
-
-/* 64 groups of eight: two blocks. */
-INLINE void store_eights(struct raised *u, int k, const struct codes *c, __m512i levels, const bool iq1)
-{
-    const __m512i shifts = _mm512_set1_epi64(0x0e0c0a0806040200);
-    const __m512i qword = _mm512_set_epi64(0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
-    uint64_t signs[8];
-    _mm512_storeu_si512(signs, c->signs);
-    store_scales(u, k, c, 2);
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        __m512i at = _mm512_add_epi8(qword, bytes512(8 * i)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
-        v = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(shifts, v), levels);
-        v = iq1 ? _mm512_mask_sub_epi8(v, _cvtu64_mask64(signs[i]), v, bytes512(2)) : with_signs(v, _cvtu64_mask64(signs[i]));
-        _mm512_store_si512(u->values[k] + 64 * i, v);
-    }
-}
-
-/* 64 groups of four: a block. */
-INLINE void store_fours(struct raised *u, int k, const struct codes *c, __m512i levels)
-{
-    const __m512i shifts = _mm512_set1_epi64(0x2b2823200b080300);
-    const __m512i dword = _mm512_set_epi32(0x4f0f, 0x4e0e, 0x4d0d, 0x4c0c, 0x4b0b, 0x4a0a, 0x4909, 0x4808, 0x4707, 0x4606, 0x4505, 0x4404, 0x4303, 0x4202, 0x4101, 0x4000);
-    uint64_t signs[8];
-    _mm512_storeu_si512(signs, c->signs);
-    store_scales(u, k, c, 1);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        __m512i at = _mm512_add_epi8(dword, bytes512(16 * i)), v = _mm512_permutex2var_epi8(c->low, at, c->high);
-        v = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(shifts, v), levels);
-        _mm512_store_si512(u->values[k] + 64 * i, with_signs(v, _cvtu64_mask64(signs[i])));
-    }
-}
-
 /* ---- values by planes, against rows of x by planes */
 
 /* Two blocks against x from block b on: a register of sums, the first block's in the lower half. sub: values that share a scale. */
@@ -296,38 +203,71 @@ INLINE void by_planes(const int8_t *q, size_t n, const size_t group, int8_t *to)
 
 /* ---- ternary: no codes, but the same way on */
 
+/* Four blocks' values, RAISED too many. */
+struct raised {
+    uint8_t values[4][NTX_QKK];
+} __attribute__((aligned(64)));
+
 INLINE void one_tq2_0(const uint8_t *w, struct raised *u, int k)
 {
     for (int t = 0; t < 4; t++)
         _mm512_store_si512(u->values[k] + 64 * t, _mm512_add_epi8(two_bits(w, t), bytes512(RAISED - 1)));
-    _mm256_store_si256((void *)u->scales[k], _mm256_set1_epi16(1));
 }
 
-/* The digit that is left of each byte's fraction, times three, when the power of three has gone over its top. */
-INLINE __m256i digits(__m512i words, int power)
+/* 64 bytes' digits against five registers of x each. */
+INLINE void multiply_digits(__m512i v, const int8_t *const x[4], size_t at, const int rows, __m512i *acc)
 {
-    __m512i v = _mm512_and_si512(_mm512_mullo_epi16(words, _mm512_set1_epi16((short)power)), _mm512_set1_epi16(255));
-    v = _mm512_srli_epi16(_mm512_mullo_epi16(v, _mm512_set1_epi16(3)), 8);
-    return _mm256_add_epi8(_mm512_cvtepi16_epi8(v), _mm256_set1_epi8(RAISED - 1));
-}
-
-INLINE void one_tq1_0(const uint8_t *w, struct raised *u, int k)
-{
-    static const int power[] = {1, 3, 9, 27, 81};
-    uint8_t *to = u->values[k];
-    __m512i a = _mm512_cvtepu8_epi16(load256(w)), b = _mm512_cvtepu8_epi16(_mm256_castsi128_si256(load128(w + 32)));
-    int32_t last;
-    memcpy(&last, w + 48, 4);
-    __m512i c = _mm512_cvtepu8_epi16(_mm256_castsi128_si256(_mm_cvtsi32_si128(last)));
+    const __m512i later = look_up_256(digits_tq1_0, v);
+    v = first_digit(v);
 #pragma GCC unroll 5
     for (int n = 0; n < 5; n++) {
-        _mm256_store_si256((void *)(to + 32 * n), digits(a, power[n]));
-        store128(to + 160 + 16 * n, _mm256_castsi256_si128(digits(b, power[n])));
-        last = _mm_cvtsi128_si32(_mm256_castsi256_si128(digits(c, power[n])));
-        if (n < 4)
-            memcpy(to + 240 + 4 * n, &last, 4);
+        if (n)
+            v = _mm512_and_si512(_mm512_srli_epi16(later, 2 * (n - 1)), bytes512(3));
+        for (int r = 0; r < rows; r++)
+            acc[r] = _mm512_dpbusd_epi32(acc[r], v, load512(x[r] + at + 64 * (size_t)n));
     }
-    _mm256_store_si256((void *)u->scales[k], _mm256_set1_epi16(1));
+}
+
+/* Four blocks of x for TQ1_0, as their weights' digits lie: of the first 32 bytes of two blocks all first digits, all second ones, ..., of the
+ * other two likewise; of the next 16 bytes of all four; of their last four, whose digits are four, the first of each block, the second ... */
+INLINE void by_digits(const int8_t *q, size_t n, int8_t *to)
+{
+    for (size_t b = 0; b < n; b += 4 * NTX_QKK)
+        for (size_t k = 0; k < 4; k++)
+            for (size_t d = 0; d < 5; d++) {
+                const int8_t *from = q + b + k * NTX_QKK;
+                memcpy(to + b + 64 * (k / 2 * 5 + d) + 32 * (k % 2), from + 32 * d, 32);
+                memcpy(to + b + 640 + 64 * d + 16 * k, from + 160 + 16 * d, 16);
+                if (d < 4)
+                    memcpy(to + b + 960 + 16 * d + 4 * k, from + 240 + 4 * d, 4);
+            }
+}
+
+/* Values are one too many. */
+INLINE void quad_sums_tq1_0(const struct quad *q, const struct q8k_row *x, const int rows, struct quad_sums *out)
+{
+    const size_t at = (size_t)q->block * NTX_QKK;
+    const int8_t *from[4];
+    __m512i acc[3][4];
+    for (int r = 0; r < rows; r++) {
+        from[r] = x[r].q;
+        for (int i = 0; i < 3; i++)
+            acc[i][r] = _mm512_setzero_si512();
+    }
+    multiply_digits(two_halves(load256(q->w[0]), load256(q->w[1])), from, at, rows, acc[0]);
+    multiply_digits(two_halves(load256(q->w[2]), load256(q->w[3])), from, at + 320, rows, acc[1]);
+    multiply_digits(four_lanes(q, 32), from, at + 640, rows, acc[2]);
+    uint32_t tails[4];
+    for (int k = 0; k < 4; k++)
+        memcpy(&tails[k], q->w[k] + 48, 4);
+    __m512i last = _mm512_broadcast_i32x4(load128(tails));
+    __m512i digits = _mm512_and_si512(_mm512_srlv_epi64(look_up_256(digits_tq1_0, last), _mm512_set_epi64(4, 4, 2, 2, 0, 0, 0, 0)), bytes512(3));
+    last = _mm512_mask_blend_epi64(3, digits, first_digit(last)); /* the digits of a lane */
+    for (int r = 0; r < rows; r++) {
+        __m512i sums = _mm512_madd_epi16(_mm512_loadu_si512(x[r].s32 + (size_t)q->block * 8), _mm512_set1_epi16(1));
+        __m512i ends = _mm512_dpbusd_epi32(_mm512_setzero_si512(), last, load512(from[r] + at + 960));
+        out[r].i = _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(fold_pairs(acc[0][r], acc[1][r]), acc[2][r]), natural_order(ends)), sums);
+    }
 }
 
 /* ---- the common part */
@@ -337,14 +277,14 @@ INLINE void multiply_quad(const struct quad *q, const struct raised *u, const st
     __m512i acc[4][4];
     for (int k = 0; k < 4; k++) {
         size_t b = q->block + (size_t)k;
-        __m256i s16 = _mm256_load_si256((const void *)u->scales[k]);
+        const __m256i one = _mm256_set1_epi16(1);
         for (int r = 0; r < rows; r++)
-            acc[r][k] = offset_term(s16, x[r].s16 + b * 16, RAISED_LOG2);
+            acc[r][k] = offset_term(one, x[r].s16 + b * 16, RAISED_LOG2);
 #pragma GCC unroll 4
         for (int t = 0; t < 4; t++) {
-            __m512i v = load512(u->values[k] + 64 * t), s = spread_scales(s16, t);
+            __m512i v = load512(u->values[k] + 64 * t);
             for (int r = 0; r < rows; r++)
-                acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
+                acc[r][k] = _mm512_dpbusd_epi32(acc[r][k], v, load512(x[r].q + b * 256 + 64 * t));
         }
     }
     for (int r = 0; r < rows; r++)
@@ -358,34 +298,12 @@ INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
     return _mm512_permutexvar_epi32(_mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0), _mm512_castsi128_si512(v));
 }
 
-INLINE uint32_t half_word(const uint8_t *p)
-{
-    uint16_t h;
-    memcpy(&h, p, 2);
-    return h;
-}
-
-#define D_AT(type, w) half_word((w) + offsetof(struct ntx_block_##type, d))
-#define D_SPREAD(type, w) ntx__spread_half((w) + offsetof(struct ntx_block_##type, scales))
-
 #define QUAD_BEGIN(type)                                                                                                                                         \
     INLINE void quad_##type(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)          \
     {                                                                                                                                                            \
         (void)heads;
 #define QUAD_END(type, D)                                                                                                                                        \
         *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                                                                 \
-    }
-
-#define RAISE(type, D, step, unpack)                                                                 \
-    void ntx__raise512_##type(const uint8_t *const w[NTX_SLICE_ROWS], struct raised *u)              \
-    {                                                                                                \
-        uint32_t heads[NTX_SLICE_ROWS];                                                              \
-        for (int k = 0; k < NTX_SLICE_ROWS; k++)                                                     \
-            heads[k] = D(type, w[k]);                                                                \
-        _mm512_store_ps(u->d, widen_low_halves(load512(heads)));                                     \
-        for (int k = 0; k < NTX_SLICE_ROWS; k += step) {                                             \
-            unpack;                                                                                  \
-        }                                                                                            \
     }
 
 #define EIGHTS(type, D, levels, iq1, sub)                                                            \
@@ -398,8 +316,7 @@ INLINE uint32_t half_word(const uint8_t *p)
         }                                                                                            \
         for (int r = 0; r < rows; r++)                                                               \
             out[r].i = fold_pairs(acc[0][r], acc[1][r]);                                             \
-    QUAD_END(type, D)                                                                                \
-    RAISE(type, D, 2, struct codes c; codes_##type(w + k, &c); store_eights(u, k, &c, levels, iq1))
+    QUAD_END(type, D)
 
 #define FOURS(type, D, levels)                                                                       \
     QUAD_BEGIN(type)                                                                                 \
@@ -414,17 +331,18 @@ INLINE uint32_t half_word(const uint8_t *p)
         }                                                                                            \
         for (int r = 0; r < rows; r++)                                                               \
             out[r].i = fold4(acc[r]);                                                                \
-    QUAD_END(type, D)                                                                                \
-    RAISE(type, D, 1, struct codes c; codes_##type(w[k], &c); store_fours(u, k, &c, levels))
+    QUAD_END(type, D)
 
-#define TERNARY(type)                                                                                \
-    QUAD_BEGIN(type)                                                                                 \
-        struct raised u; /* four of it */                                                            \
-        for (int k = 0; k < 4; k++)                                                                  \
-            one_##type(q->w[k], &u, k);                                                              \
-        multiply_quad(q, &u, x, rows, out);                                                          \
-    QUAD_END(type, D_AT)                                                                             \
-    RAISE(type, D_AT, 1, one_##type(w[k], u, k))
+QUAD_BEGIN(tq1_0)
+    quad_sums_tq1_0(q, x, rows, out);
+QUAD_END(tq1_0, D_AT)
+
+QUAD_BEGIN(tq2_0)
+    struct raised u; /* four of it */
+    for (int k = 0; k < 4; k++)
+        one_tq2_0(q->w[k], &u, k);
+    multiply_quad(q, &u, x, rows, out);
+QUAD_END(tq2_0, D_AT)
 
 EIGHTS(iq2_xxs, D_AT, levels_2(), false, 32)
 EIGHTS(iq2_xs, D_AT, levels_2(), false, 16)
@@ -433,14 +351,12 @@ EIGHTS(iq1_s, D_AT, levels_1(), true, 32)
 EIGHTS(iq1_m, D_SPREAD, levels_1(), true, 16)
 FOURS(iq3_xxs, D_AT, levels_3_xxs())
 FOURS(iq3_s, D_AT, levels_3_s())
-TERNARY(tq1_0)
-TERNARY(tq2_0)
 
 /* ---- all outputs */
 
 enum { PLANES_MAX = 64 << 10 }; /* bytes of a row of x by planes, on the stack */
 
-enum group_of { GROUP_iq2_xxs = 8, GROUP_iq2_xs = 8, GROUP_iq2_s = 8, GROUP_iq1_s = 8, GROUP_iq1_m = 8, GROUP_iq3_xxs = 4, GROUP_iq3_s = 4, GROUP_tq1_0 = 0, GROUP_tq2_0 = 0 };
+enum group_of { GROUP_iq2_xxs = 8, GROUP_iq2_xs = 8, GROUP_iq2_s = 8, GROUP_iq1_s = 8, GROUP_iq1_m = 8, GROUP_iq3_xxs = 4, GROUP_iq3_s = 4, GROUP_tq1_0 = 5, GROUP_tq2_0 = 0 };
 
 /* As mm_rows, with x by planes. */
 INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const float factor, const size_t group, quad_fn *quad)
@@ -450,7 +366,10 @@ INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t 
     const uint32_t nb = s->n_in / NTX_QKK;
     for (int k = 0; k < rows; k++) {
         x[k] = q8k_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
-        by_planes(x[k].q, round_up(nb, 4) * (size_t)NTX_QKK, group, planes[k]);
+        if (group == GROUP_tq1_0)
+            by_digits(x[k].q, round_up(nb, 4) * (size_t)NTX_QKK, planes[k]);
+        else
+            by_planes(x[k].q, round_up(nb, 4) * (size_t)NTX_QKK, group, planes[k]);
         x[k].q = planes[k];
     }
     for (uint32_t o = 0; o < s->n_out; o++) {

@@ -433,60 +433,40 @@ INLINE void fill_iq4_xs(const struct blocks *w, struct panel *p, const bool tile
     }
 }
 
-/* ---- i-quants of code books and ternary types, unpacked by avx512_codes.c or as they are defined */
+/* ---- i-quants of code books and ternary types, unpacked by panel_codes.c or as they are defined */
 
 typedef void unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
 
-INLINE void raise_plain(const uint8_t *const row[PANEL_OUTS], struct raised *u, unpack_fn *unpack)
+/* The values and scales of 16 super-blocks as ntx__turn512_ gives them. The unpacking as it is defined has d times the type's factor. */
+struct turned {
+    uint8_t values[PANEL_COLS / 4][PANEL_OUTS * 4];
+    int32_t scales[16][PANEL_OUTS];
+} __attribute__((aligned(64)));
+
+INLINE void turn_plain(const uint8_t *const row[PANEL_OUTS], uint8_t (*values)[PANEL_OUTS * 4], int32_t (*scales)[PANEL_OUTS], float *d, const int sub, unpack_fn *unpack)
 {
     for (uint32_t o = 0; o < PANEL_OUTS; o++) {
         struct ntx_part part;
         for (uint32_t t = 0; t < NTX_QKK / NTX_QK; t++) {
             unpack(row[o], t, &part);
             for (uint32_t i = 0; i < NTX_QK; i++)
-                u->values[o][t * NTX_QK + i] = (uint8_t)(part.q[i] + RAISED);
-            for (uint32_t h = 0; h < 2; h++)
-                u->scales[o][2 * t + h] = (int16_t)part.scale[h];
-        }
-        u->d[o] = part.d;
-    }
-}
-
-/* Scales of 16 outputs to the panel; twice: each in both halves of its dwords. */
-INLINE void turn_scales(const struct raised *u, struct panel *p, const int sub, const bool tiles, __m512i twice[16])
-{
-    const uint8_t *row[PANEL_OUTS];
-    for (uint32_t o = 0; o < PANEL_OUTS; o++)
-        row[o] = (const uint8_t *)u->scales[o];
-    for (size_t half = 0; half < 2; half++) {
-        __m512i pairs[4];
-        turn16(row, 16 * half, pairs);
-        for (size_t j = 0; j < 4; j++) {
-            const size_t k = 4 * half + j;
-            twice[2 * k] = low_twice(pairs[j]);
-            twice[2 * k + 1] = low_twice(_mm512_srli_epi32(pairs[j], 16));
-            if (tiles)
-                continue;
-            _mm512_store_si512(p->scale[sub == 16 ? 2 * k : k], _mm512_srai_epi32(twice[2 * k], 16));
+                values[t * 8 + i / 4][4 * o + i % 4] = (uint8_t)(part.q[i] + RAISED);
+            scales[sub == 16 ? 2 * t : t][o] = part.scale[0];
             if (sub == 16)
-                _mm512_store_si512(p->scale[2 * k + 1], _mm512_srai_epi32(twice[2 * k + 1], 16));
+                scales[2 * t + 1][o] = part.scale[1];
         }
+        d[o] = part.d;
     }
 }
 
-INLINE void pack_raised(const struct raised *u, struct panel *p, const float factor, const int sub, const bool tiles)
+/* For tiles. sub: how many values share a scale, 0: it is 1. */
+INLINE void scale_turned(const struct turned *u, struct panel *p, const int sub)
 {
-    __m512i twice[16], v[4];
-    const uint8_t *row[PANEL_OUTS];
-    _mm512_store_ps(p->d[0], _mm512_mul_ps(_mm512_load_ps(u->d), _mm512_set1_ps(factor)));
-    turn_scales(u, p, sub, tiles, twice);
-    for (uint32_t o = 0; o < PANEL_OUTS; o++)
-        row[o] = u->values[o];
 #pragma GCC unroll 16
     for (size_t g = 0; g < 16; g++) {
-        turn16(row, 16 * g, v);
+        const __m512i scale = sub ? low_twice(load512(u->scales[sub == 16 ? g : g / 2])) : _mm512_set1_epi16(1);
         for (size_t k = 0; k < 4; k++)
-            store_scaled(p, 4 * g + k, v[k], twice[g], RAISED, tiles);
+            store_scaled(p, 4 * g + k, load512(u->values[4 * g + k]), scale, RAISED, true);
     }
 }
 
@@ -519,22 +499,30 @@ PANEL_SUPER(ntx__panel_vec_iq4_xs, iq4_xs, NULL, fill_iq4_xs(w, p, false))
 PANEL_SUPER(ntx__panel_interleaved_iq4_xs, iq4_xs, &ntx__pattern_iq4_xs, fill_iq4_xs(w, p, true))
 PANEL_SUPER(ntx__panel_vec_interleaved_iq4_xs, iq4_xs, &ntx__pattern_iq4_xs, fill_iq4_xs(w, p, false))
 
-/* The unpacking as it is defined has d times the factor. */
-#define PANEL_RAISED(name, type, factor, sub, tiles)                                   \
-    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)       \
-    {                                                                                  \
-        struct blocks w = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), NULL); \
-        struct raised u;                                                               \
-        (void)n_blocks;                                                                \
-        if (ntx__cpu_permutes_bytes) {                                                 \
-            ntx__raise512_##type(w.row, &u);                                           \
-            pack_raised(&u, p, factor, sub, tiles);                                    \
-        } else {                                                                       \
-            raise_plain(w.row, &u, ntx_unpack_##type);                                 \
-            pack_raised(&u, p, 1, sub, tiles);                                         \
-        }                                                                              \
+INLINE void times(float *d, const float factor)
+{
+    _mm512_store_ps(d, _mm512_mul_ps(_mm512_load_ps(d), _mm512_set1_ps(factor)));
+}
+
+#define PANEL_TURN(type, values, scales, factor, sub)                                     \
+    struct blocks w = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), NULL);       \
+    (void)n_blocks;                                                                       \
+    if (ntx__cpu_permutes_bytes) {                                                        \
+        ntx__turn512_##type(w.row, values, scales, p->d[0]);                              \
+        times(p->d[0], factor);                                                           \
+    } else {                                                                              \
+        turn_plain(w.row, values, scales, p->d[0], sub, ntx_unpack_##type);               \
     }
-#define PANEL_CODES(TYPE, type, factor, sub)                               \
-    PANEL_RAISED(ntx__panel_##type, type, factor, sub, true)               \
-    PANEL_RAISED(ntx__panel_vec_##type, type, factor, sub, false)
+
+#define PANEL_CODES(TYPE, type, factor, sub)                                              \
+    void ntx__panel_vec_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p) \
+    {                                                                                     \
+        PANEL_TURN(type, p->low, p->scale, factor, sub)                                   \
+    }                                                                                     \
+    void ntx__panel_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p) \
+    {                                                                                     \
+        struct turned u;                                                                  \
+        PANEL_TURN(type, u.values, u.scales, factor, sub)                                 \
+        scale_turned(&u, p, sub);                                                         \
+    }
 AVX512_CODES(PANEL_CODES)
