@@ -50,12 +50,14 @@ DEV void load_words4(const void *p, uint32_t *v)
 DEV void count_one(uint32_t *shared) { ++*shared; }
 DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)
 {
-    uint32_t mine[3] = {a[0], a[1], b}, all[WARP][3], g = TID % WARP / 4, t = TID % 4;
-    ntx_fiber_all(mine, sizeof mine, all);
+    const uint32_t mine[3] = {a[0], a[1], b}, g = TID % WARP / 4, t = TID % 4;
+    const uint8_t(*all)[16] = ntx_fiber_all(mine, sizeof mine);
     for (uint32_t i = 0; i < 4; i++) {
         uint32_t n = 2 * t + i % 2;
         for (uint32_t k = 0; k < 8; k++) {
-            uint16_t x = (uint16_t)(all[g * 4 + k / 2][i / 2] >> 16 * (k % 2)), y = (uint16_t)(all[n * 4 + k / 2][2] >> 16 * (k % 2));
+            uint16_t x, y;
+            memcpy(&x, all[g * 4 + k / 2] + 4 * (i / 2) + 2 * (k % 2), 2);
+            memcpy(&y, all[n * 4 + k / 2] + 8 + 2 * (k % 2), 2);
             c[i] += ntx_f16_to_f32(x) * ntx_f16_to_f32(y);
         }
     }

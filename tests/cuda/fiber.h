@@ -6,6 +6,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+enum { NTX_FIBERS = 1024, NTX_FIBER_LANES = 32 };
 
 struct ntx_fiber_block {
     uint32_t x, y, z, threads;
@@ -15,11 +18,39 @@ struct ntx_fiber_block {
 void ntx_fiber_run(const struct ntx_fiber_block *b, void (*fn)(const void *args), const void *args, int backwards);
 void ntx_fiber_free(void); /* this thread's stacks */
 
-/* For the threads inside. */
-uint32_t ntx_fiber_tid(void);
-const struct ntx_fiber_block *ntx_fiber_block(void);
-void ntx_fiber_sync(void);
-void ntx_fiber_xor(void *v, size_t n, uint32_t mask); /* the value of lane ^ mask; n <= 16 */
-void ntx_fiber_all(const void *v, size_t n, void *all); /* the values of the warp's 32 threads, all of which are there; n <= 16 */
+/* For the threads inside, inline since kernels do little else. */
+enum ntx_fiber_place { NTX_FIBER_WARP, NTX_FIBER_BLOCK, NTX_FIBER_DONE, NTX_FIBER_PLACES };
+
+struct ntx_fiber_seen {
+    struct ntx_fiber_block block;
+    uint32_t current;
+    uint32_t parity[NTX_FIBERS];
+    uint8_t swap[2][NTX_FIBERS][16]; /* values of shuffles: two, so that the next one's do not overwrite what a slower lane still reads */
+};
+
+/* Of this thread of the CPU. */
+extern _Thread_local struct ntx_fiber_seen *ntx__fiber_seen __attribute__((visibility("hidden")));
+void ntx__fiber_leave(enum ntx_fiber_place at); /* returns when all have come there */
+
+static inline uint32_t ntx_fiber_tid(void) { return ntx__fiber_seen->current; }
+static inline const struct ntx_fiber_block *ntx_fiber_block(void) { return &ntx__fiber_seen->block; }
+static inline void ntx_fiber_sync(void) { ntx__fiber_leave(NTX_FIBER_BLOCK); }
+
+/* The values of the warp's 32 threads, 16 bytes apart, until the next but one shuffle; all threads are there; n <= 16. */
+static inline const uint8_t (*ntx_fiber_all(const void *v, size_t n))[16]
+{
+    struct ntx_fiber_seen *s = ntx__fiber_seen;
+    uint32_t i = s->current, p = s->parity[i] ^= 1;
+    memcpy(s->swap[p][i], v, n);
+    ntx__fiber_leave(NTX_FIBER_WARP);
+    return (const uint8_t(*)[16])s->swap[p] + i / NTX_FIBER_LANES * NTX_FIBER_LANES;
+}
+
+/* The value of lane ^ mask; n <= 16. */
+static inline void ntx_fiber_xor(void *v, size_t n, uint32_t mask)
+{
+    uint32_t lane = ntx_fiber_tid() % NTX_FIBER_LANES;
+    memcpy(v, ntx_fiber_all(v, n)[lane ^ mask], n);
+}
 
 #endif
