@@ -26,6 +26,7 @@ struct ntx_client {
     char path[PATH_ROOM];       /* of the socket, where nothing was started */
     char dir[200];
     int mark;                   /* captive: of our own directory (run_dir.h), removed by us; else -1 */
+    bool among;  /* several machines: they are waited for */
 };
 
 static struct {
@@ -142,7 +143,7 @@ static int wait_socket(struct ntx_client *c, struct ntx_err *err)
 {
     char path[256], how[320];
     snprintf(path, sizeof path, "%s/ntx.sock", c->dir);
-    for (uint64_t end = ntx_now_ns() + 20000000000u; ntx_now_ns() < end;) {
+    for (uint64_t end = ntx_now_ns() + (c->among ? 600 : 20) * 1000000000ull; ntx_now_ns() < end;) {
         int s = open_socket(path, err);
         if (s >= 0) {
             c->sock = s;
@@ -161,7 +162,7 @@ static int start(struct ntx_client *c, bool quiet, struct ntx_client **out, stru
 {
     int rc = catch_signals(err); /* before there are threads */
     if (!rc)
-        rc = ntx_supervisor_start(c->dir, quiet, &c->sup, err);
+        rc = ntx_supervisor_start(c->dir, quiet, c->among, &c->sup, err);
     if (!rc)
         rc = wait_socket(c, err);
     if (rc) {
@@ -180,11 +181,12 @@ static struct ntx_client *blank(void)
     return c;
 }
 
-int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
+static int captive(bool quiet, bool among, struct ntx_client **out, struct ntx_err *err)
 {
     struct ntx_client *c = blank();
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
+    c->among = among;
     int rc = ntx_need_descriptors(NTX_SUPERVISOR_DESCRIPTORS, err); /* before anything is made that takes some to remove */
     if (!rc)
         rc = ntx_run_dir_make(c->dir, sizeof c->dir, &c->mark, err);
@@ -195,11 +197,16 @@ int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
     return start(c, quiet, out, err);
 }
 
-int ntx_client_up(const char *dir, struct ntx_client **out, struct ntx_err *err)
+int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err) { return captive(quiet, false, out, err); }
+
+int ntx_client_among(struct ntx_client **out, struct ntx_err *err) { return captive(false, true, out, err); }
+
+int ntx_client_up(const char *dir, bool among, struct ntx_client **out, struct ntx_err *err)
 {
     struct ntx_client *c = blank();
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
+    c->among = among;
     snprintf(c->dir, sizeof c->dir, "%s", dir);
     char path[256];
     snprintf(path, sizeof path, "%s/ntx.sock", dir);

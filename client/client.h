@@ -23,9 +23,11 @@ int ntx_client_there(const char *socket, struct ntx_err *err);
 
 /* A private pipeline in a temporary runtime directory, gone with the client. */
 int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err);
+/* The same for one machine of several (machines.h), whose socket nobody else uses; its daemons' words go to stderr. */
+int ntx_client_among(struct ntx_client **out, struct ntx_err *err);
 
-/* Daemons in a known directory, started and supervised by this process (`ntx up`). */
-int ntx_client_up(const char *dir, struct ntx_client **out, struct ntx_err *err);
+/* Daemons in a known directory, started and supervised by this process (`ntx up`). among: of the first of several machines. */
+int ntx_client_up(const char *dir, bool among, struct ntx_client **out, struct ntx_err *err);
 struct ntx_supervisor *ntx_client_supervisor(struct ntx_client *c); /* NULL when merely connected */
 /* After a connection was lost: to the same place, where daemons may run again. Requests and sessions are gone. */
 int ntx_client_reconnect(struct ntx_client *c, struct ntx_err *err);

@@ -8,10 +8,13 @@
 
 #include "client/commands.h"
 #include "client/gateway_child.h"
+#include "client/machines.h"
 #include "client/out.h"
 #include "client/supervise.h"
 #include "client/where.h"
 #include "common/util.h"
+
+#define PART_MS 10000
 
 /* Sends a request without a body worth naming and waits for its last reply. */
 static int simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
@@ -31,13 +34,13 @@ static int simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Ntx__Re
 }
 
 /* The daemons run; MODEL, where given, is loaded. Returns when a signal came (-EINTR) or ntx-computed died (-EPIPE). */
-static int serve(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
+static int serve(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint32_t rank, struct ntx_err *err)
 {
     Ntx__Reply *r;
     int rc = f->n ? ntx_load_model(c, o, f, err) : 0;
     if (rc)
         return rc;
-    if (!o->quiet)
+    if (!o->quiet && !rank)
         ntx_say("ready%s%s; Ctrl-C stops", f->n ? " with " : "", f->n ? f->names[0] : "");
     return ntx_client_next(c, UINT64_MAX, -1, &r, err); /* nothing answers: this waits for a signal or the end */
 }
@@ -59,22 +62,32 @@ static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
     char dir[200];
+    uint32_t rank = 0;
+    const bool among = ntx_among_machines(&rank);
     int rc = ntx_supervisor_check(&err);
-    if (!rc)
+    if (!rc && among && !o->n_args)
+        rc = ntx_err_set(&err, -EINVAL, "machines that share a model are started with it: mpirun ... ntx up MODEL");
+    if (!rc && !rank)
         rc = ntx_runtime_dir(false, dir, sizeof dir, &err);
     if (!rc && o->n_args)
         rc = ntx_model_files_open(o->args[0], &f, &err);
     if (!rc)
-        rc = ntx_client_up(dir, &c, &err);
-    if (!rc && gateway)
+        rc = rank ? ntx_client_among(&c, &err) : ntx_client_up(dir, among, &c, &err);
+    if (!rc && gateway && !rank)
         rc = ntx_gateway_child_start(gateway, dir, &err);
     while (!rc) {
         char how[320];
-        rc = serve(c, o, &f, &err);
+        rc = serve(c, o, &f, rank, &err);
+        if (rc == -EPIPE && among) /* its connections end before it has parted from the other machines */
+            ntx_client_wait(ntx_supervisor_fd(ntx_client_supervisor(c)), PART_MS);
         if (rc != -EPIPE || !ntx_supervisor_lost(ntx_client_supervisor(c), how, sizeof how))
             break;
         if (!strcmp(how, "exit code 0")) { /* `ntx stop` */
             rc = 0;
+            break;
+        }
+        if (among) {
+            ntx_err_set(&err, -EPIPE, "ntx-computed ended (%s): the machines that share this model have to be started again, all of them", how);
             break;
         }
         ntx_log(NTX_LOG_ERR, "ntx-computed ended (%s); starting it again", how);

@@ -25,15 +25,28 @@ static const struct argp_option common_options[] = {
 
 /* ---- values of a form of their own */
 
+/* "50us" */
+static bool read_delay(const char *text, double *us)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || strcmp(end, "us") || !(v >= 0 && v <= 1e6))
+        return false;
+    *us = v;
+    return true;
+}
+
 static int read_link(void *to, const char *text, struct ntx_err *err)
 {
     struct ntx_options *o = to;
     char buf[128];
     snprintf(buf, sizeof buf, "%s", text);
     for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-        double *rate = !strncmp(p, "nvme=", 5) ? &o->load.link_nvme : !strncmp(p, "h2d=", 4) ? &o->load.link_h2d : NULL;
+        double *rate = !strncmp(p, "nvme=", 5) ? &o->load.link_nvme : !strncmp(p, "h2d=", 4) ? &o->load.link_h2d : !strncmp(p, "net=", 4) ? &o->load.link_net : NULL;
+        if (!strchr(p, '=') && read_delay(p, &o->load.link_delay))
+            continue;
         if (!rate || ntx_parse_rate(strchr(p, '=') + 1, rate))
-            return ntx_err_set(err, -EINVAL, "'%s' is not a link rate; write it as nvme=3.3G", p);
+            return ntx_err_set(err, -EINVAL, "'%s' is not a link rate; write it as nvme=3.3G, the latency between machines as 50us", p);
     }
     return 0;
 }
@@ -118,7 +131,8 @@ static int read_writes(void *to, const char *text, struct ntx_err *err) { return
 static const struct ntx_setting model_rows[] = {{"model", 'm', "MODEL", "the model, instead of as the first argument", TEXT(model)}};
 static const struct ntx_setting prompt_rows[] = {{"prompt", 'p', "TEXT", "the prompt, instead of as an argument", TEXT(prompt)}};
 static const struct ntx_setting load_rows[] = {
-    {"link", 0, "nvme=RATE,h2d=RATE", "emulate a slower drive (of each, with --also), or link to the GPU: bytes per second, as 3.3G", OWN(read_link)},
+    {"link", 0, "nvme=RATE,h2d=RATE,net=RATE,TIME", "emulate a slower drive (of each, with --also), link to the GPU, or link between machines that share the model (all on one, "
+     "for trials): bytes per second, as 3.3G, and its latency, as 50us", OWN(read_link)},
     {"also", 0, "PATH", "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up", OWN(read_also)},
     {"sidecar", 0, "FILE", "what was learned for --skip, and for --ffn-sparse predicted (default: the model's path with .skip.gguf for .gguf)", TEXT(sidecar)},
     {"skip-threshold", 0, "P", "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: the sidecar's)",

@@ -29,7 +29,7 @@ struct child {
 
 struct ntx_supervisor {
     char dir[256], bin[512];
-    bool quiet;
+    bool quiet, among;
     int alive[2]; /* children hold [0], only we hold [1] */
     int lost_fd;  /* readable once computed is gone */
     int poke_fd;  /* wakes the thread */
@@ -58,7 +58,9 @@ static _Noreturn void exec_child(const struct ntx_supervisor *s, int which)
     snprintf(path, sizeof path, "%s/%s", s->bin, names[which]);
     snprintf(fd, sizeof fd, "%d", s->alive[0]);
     fcntl(s->alive[0], F_SETFD, 0); /* this one is inherited */
-    const char *argv[] = {names[which], "--runtime", s->dir, "--alive-fd", fd, s->quiet ? "--quiet" : NULL, NULL};
+    const char *argv[] = {names[which], "--runtime", s->dir, "--alive-fd", fd, s->quiet ? "--quiet" : NULL, NULL, NULL};
+    if (s->among && which == COMPUTED)
+        argv[s->quiet ? 6 : 5] = "--machines";
     execv(path, (char *const *)argv);
     ntx_log(NTX_LOG_ERR, "cannot start %s: %s; it belongs beside ntx itself", path, strerror(errno));
     _exit(127);
@@ -202,7 +204,7 @@ static int open_log(struct ntx_supervisor *s)
     return s->log_fd < 0 || fcntl(s->log_fd, F_SETFL, O_APPEND) ? -errno : 0;
 }
 
-int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err)
+int ntx_supervisor_start(const char *dir, bool quiet, bool among, struct ntx_supervisor **out, struct ntx_err *err)
 {
     struct ntx_supervisor *s = calloc(1, sizeof *s);
     int rc = ntx_supervisor_check(err);
@@ -212,7 +214,7 @@ int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **ou
         free(s);
         return rc ? rc : ntx_err_set(err, -ENOMEM, "no memory");
     }
-    *s = (struct ntx_supervisor){.quiet = quiet, .alive = {-1, -1}, .lost_fd = -1, .poke_fd = -1, .log_fd = -1};
+    *s = (struct ntx_supervisor){.quiet = quiet, .among = among, .alive = {-1, -1}, .lost_fd = -1, .poke_fd = -1, .log_fd = -1};
     for (int i = 0; i < N_CHILDREN; i++)
         s->child[i].pidfd = -1;
     pthread_mutex_init(&s->mu, NULL);

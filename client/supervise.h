@@ -18,8 +18,8 @@
 struct ntx_supervisor;
 
 /* dir: the runtime directory, existing. quiet: the daemons' warnings and errors are kept in memory (clients
- * are told by replies what concerns them; how computed ended is told with its last line); else they go to stderr. The programs are looked for beside this one. */
-int ntx_supervisor_start(const char *dir, bool quiet, struct ntx_supervisor **out, struct ntx_err *err);
+ * are told by replies what concerns them; how computed ended is told with its last line); else they go to stderr. among: ntx-computed joins other machines that mpirun started. The programs are looked for beside this one. */
+int ntx_supervisor_start(const char *dir, bool quiet, bool among, struct ntx_supervisor **out, struct ntx_err *err);
 
 /* Whether the three programs are where they are looked for. */
 int ntx_supervisor_check(struct ntx_err *err);

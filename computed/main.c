@@ -12,6 +12,7 @@
 
 #include "common/util.h"
 #include "computed/config.h"
+#include "serve/machines.h"
 #include "serve/server.h"
 #include "serve/take.h"
 #include "shm/region.h"
@@ -27,7 +28,7 @@ const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT "
 struct args {
     const char *dir, *config, *model, *fault;
     int alive_fd;
-    bool service, memory_max, print_config;
+    bool service, memory_max, print_config, machines;
     enum ntx_log_level level;
 };
 
@@ -35,12 +36,13 @@ struct app { /* everything that a callback needs */
     struct ntx_config config;
     uv_loop_t loop;
     struct ntx_server *server;
+    struct ntx_machines *machines;
     uv_signal_t term, interrupt;
     uv_poll_t alive;
     uint32_t grace_ms;
 };
 
-enum { OPT_MEMORY_MAX = 256, OPT_PRINT_CONFIG };
+enum { OPT_MEMORY_MAX = 256, OPT_PRINT_CONFIG, OPT_MACHINES };
 
 static const struct argp_option options[] = {
     {"runtime", 'r', "DIR", 0, "runtime directory with the sockets (default: $NTX_RUNTIME, /run/ntx for the service, $XDG_RUNTIME_DIR/ntx)", 0},
@@ -50,6 +52,7 @@ static const struct argp_option options[] = {
     {"fault", 'f', "RULES", 0, "for tests: faults of that model's reads, as iod/source.h has them; a service takes such rules from its clients only where this is given", 0},
     {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
     {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
+    {"machines", OPT_MACHINES, NULL, 0, "share the model with the other machines that mpirun started (ntx up says so by itself)", 0},
     {"memory-max", OPT_MEMORY_MAX, NULL, 0, "print what systemd's MemoryMax of the three daemons is to be by the configuration, and exit", 0},
     {"print-config", OPT_PRINT_CONFIG, NULL, 0, "print a configuration file with every key, its default and what it means, and exit", 0},
     {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
@@ -68,6 +71,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case 'f': a->fault = arg; return 0;
     case 's': a->service = true; return 0;
     case OPT_MEMORY_MAX: a->memory_max = true; return 0;
+    case OPT_MACHINES: a->machines = true; return 0;
     case OPT_PRINT_CONFIG: a->print_config = true; return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case 'q': a->level = NTX_LOG_WARN; return 0;
@@ -193,6 +197,7 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         .share_all = !strcmp(a->config.share, "all"),
         .group_admin = !strcmp(a->config.admin, "group"),
         .faults = args->fault != NULL,
+        .machines = a->machines,
     };
     a->grace_ms = args->service ? a->config.stop_grace_ms : CAPTIVE_GRACE_MS;
     if (args->model) {
@@ -270,10 +275,13 @@ int main(int argc, char **argv)
         return print_memory_max(&app.config);
     if (!args.dir && !(rc = ntx_runtime_dir(args.service, dir, sizeof dir, &err)))
         args.dir = dir;
+    if (!rc && args.machines)
+        rc = ntx_machines_join(&app.machines, &err);
     if (!rc && (rc = uv_loop_init(&app.loop)))
         ntx_err_set(&err, rc, "cannot make an event loop: %s", uv_strerror(rc));
     if (!rc)
         rc = serve(&app, &args, args.dir, &err);
+    ntx_machines_leave(app.machines, !rc && ntx_machines_ended(app.machines));
     if (rc)
         return fail(&err, EXIT_FAILED);
     uv_loop_close(&app.loop);

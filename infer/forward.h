@@ -66,6 +66,7 @@ struct ntx_skip_hooks {
 /* Who computes the steps: a table of operations, and what it works with. Who opens a back end hands both in; the pass knows of none but the CPU's. */
 struct ntx_backend;
 struct ntx_device;
+struct ntx_ranks;
 
 struct ntx_forward_slices { /* runs of rows that are interleaved for the many-row products */
     uint64_t n, bytes;               /* of all chunks; of the largest one */
@@ -83,6 +84,7 @@ struct ntx_forward_config {
     bool trace_experts;              /* which experts are wanted goes into it, too */
     const struct ntx_backend *backend; /* NULL: the CPU */
     struct ntx_device *device;       /* its own */
+    struct ntx_ranks *ranks;         /* of a pass over several machines (ranks.h), whose back end this is then */
     const struct ntx_forward_slices *slices; /* NULL: counted anew */
     struct ntx_input_sums *sums;     /* what products are given is added to (input_sums.h); NULL: nobody wants it */
 };

@@ -14,6 +14,8 @@ struct cutter {
     uint64_t chunk_bytes;
     uint32_t room; /* of c->list */
     struct ntx_chunk_bounds bounds;
+    const struct ntx_share *share;
+    bool experts_dealt;
     struct ntx_chunk counted; /* instead of the list */
     struct ntx_err *err;
 };
@@ -58,6 +60,7 @@ static int append(struct cutter *k, struct ntx_chunk **out)
 struct part {
     enum ntx_tensor t;
     uint32_t row0, n_out, run;
+    bool scale;
 };
 
 /* Where a weight's row is in the tensor. */
@@ -76,6 +79,18 @@ static uint32_t rows_of_chunk(const struct cutter *k, const struct part *p, cons
     return n;
 }
 
+/* What stands in runs, or is no matrix, is not dealt; a scale goes with what it scales (cut_scale). */
+static struct ntx_share_rows own_rows(const struct cutter *k, const struct part *p, struct ntx_weight *w, bool fixed)
+{
+    struct ntx_share_rows all = {0, w->n_out};
+    if (!k->share)
+        return all;
+    w->dealt = !fixed && !p->run && ntx_share_deals(k->share, w->n_out);
+    if (w->dealt)
+        return ntx_share_of(k->share, w->n_out, k->share->rank);
+    return k->share->rank && !p->scale ? (struct ntx_share_rows){0, 0} : all;
+}
+
 static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, const struct part *p, struct ntx_weight *w)
 {
     *w = absent;
@@ -87,9 +102,16 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
     if (use == NTX_USE_HEADS || use == NTX_USE_ROWS)
         w->n_out *= (uint32_t)t->ne[2];
+    w->layer = layer;
+    w->kind = (uint16_t)p->t;
+    const struct ntx_share_rows own = own_rows(k, p, w, fixed);
+    if (!own.n) {
+        *w = absent;
+        return 0;
+    }
     w->chunk0 = k->c->n;
-    w->chunk_rows = rows_of_chunk(k, p, w, fixed);
-    for (uint64_t row = 0; row < w->n_out; row += w->chunk_rows) {
+    w->chunk_rows = NTX_MIN(rows_of_chunk(k, p, w, fixed), own.n);
+    for (uint64_t row = own.row0; row < own.row0 + own.n; row += w->chunk_rows) {
         struct ntx_chunk *ch;
         int rc = append(k, &ch);
         if (rc)
@@ -98,7 +120,7 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
         ch->layer = layer;
         ch->file = t->file;
         ch->row0 = (uint32_t)row;
-        ch->n_rows = NTX_MIN(w->chunk_rows, w->n_out - ch->row0);
+        ch->n_rows = NTX_MIN(w->chunk_rows, own.row0 + own.n - ch->row0);
         ch->offset = t->offset + row_in_tensor(k, p, row) * w->row_bytes;
         ch->bytes = (uint64_t)ch->n_rows * w->row_bytes;
         ch->fixed = fixed;
@@ -108,13 +130,16 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     return 0;
 }
 
-static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_rows(k, tensor, layer, use, &(struct part){0}, w); }
+static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_rows(k, tensor, layer, use, &(struct part){.t = NTX_N_TENSORS}, w); }
+
+/* It is another machine's. */
+static bool elsewhere(const struct cutter *k, const struct ntx_weight *w) { return k->share && w->tensor == NTX_NO_TENSOR; }
 
 /* What a weight's products are multiplied by. */
 static int cut_scale(struct cutter *k, uint32_t tensor, uint32_t layer, struct ntx_weight *w)
 {
     struct ntx_weight scale;
-    int rc = cut(k, tensor, layer, NTX_USE_VECTOR, &scale);
+    int rc = cut_rows(k, tensor, layer, NTX_USE_VECTOR, &(struct part){.t = NTX_N_TENSORS, .scale = true}, &scale);
     w->scaled = !rc && tensor != NTX_NO_TENSOR;
     w->scale = w->scaled ? scale.chunk0 : 0;
     return rc;
@@ -139,14 +164,18 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
     if ((uint64_t)e.n_out * e.row_bytes > NTX_EXPERT_BYTES_MAX)
         return ntx_err_set(k->err, -EFBIG, "an expert's matrix of %llu bytes is more than the %llu that are possible",
                            (unsigned long long)e.n_out * e.row_bytes, (unsigned long long)NTX_EXPERT_BYTES_MAX);
+    const struct ntx_share_rows own = k->experts_dealt ? ntx_share_of(k->share, e.n_out, k->share->rank) : (struct ntx_share_rows){0, e.n_out};
     e.chunk0 = k->c->n - 1;
     e.n_chunks = 1;
-    e.chunk_rows = e.n_out;
+    e.chunk_rows = own.n;
+    e.layer = layer;
+    e.kind = (uint16_t)(NTX_T_expert_gate + part);
+    e.dealt = k->experts_dealt;
     uint64_t bytes = (uint64_t)e.n_out * e.row_bytes;
     uint64_t at = fused ? 2 * (uint64_t)expert + part : expert;
-    *ch = (struct ntx_chunk){.tensor = tensor, .layer = layer, .file = t->file, .n_rows = e.n_out, .offset = t->offset + at * bytes,
-                             .bytes = bytes, .expert = true};
-    k->c->matrix_bytes += bytes;
+    *ch = (struct ntx_chunk){.tensor = tensor, .layer = layer, .file = t->file, .row0 = own.row0, .n_rows = own.n,
+                             .offset = t->offset + at * bytes + (uint64_t)own.row0 * e.row_bytes, .bytes = (uint64_t)own.n * e.row_bytes, .expert = true};
+    k->c->matrix_bytes += ch->bytes;
     if (!expert)
         *w = e;
     return 0;
@@ -155,6 +184,9 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
 static int cut_experts(struct cutter *k, uint32_t l)
 {
     int rc = 0;
+    k->experts_dealt = ntx_share_deals(k->share, k->m->hp.n_ff_exp) && ntx_share_deals(k->share, k->m->hp.n_embd);
+    if (k->share && k->share->rank && !k->experts_dealt)
+        return 0;
     for (uint32_t e = 0; e < k->m->hp.n_expert && !rc; e++)
         for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
             rc = cut_expert(k, l, e, (enum ntx_expert_part)part);
@@ -189,8 +221,8 @@ static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
         uint32_t rows = ntx_whole_of(&k->m->hp, l, t, &whole) ? ntx_shape_of(&k->m->hp, l, t).n_out : 0;
         experts |= use == NTX_USE_EXPERT;
         if (use != NTX_USE_EXPERT)
-            rc = cut_rows(k, k->m->layers[l].tensor[t], l, use, &(struct part){t, whole.row0, rows, t == NTX_T_o_a ? k->m->hp.o_lora : whole.run},  &k->c->layers[l].of[t]);
-        if (!rc)
+            rc = cut_rows(k, k->m->layers[l].tensor[t], l, use, &(struct part){.t = t, .row0 = whole.row0, .n_out = rows, .run = t == NTX_T_o_a ? k->m->hp.o_lora : whole.run},  &k->c->layers[l].of[t]);
+        if (!rc && (use == NTX_USE_EXPERT || !elsewhere(k, &k->c->layers[l].of[t])))
             rc = cut_scale(k, k->m->layers[l].scale[t], l, &k->c->layers[l].of[t]);
     }
     return rc || !experts ? rc : cut_experts(k, l);
@@ -223,7 +255,7 @@ static int cut_model(struct cutter *k)
         rc = cut(k, m->output_norm, m->hp.n_layers, NTX_USE_VECTOR, &c->output_norm);
     if (!rc)
         rc = cut(k, m->output, m->hp.n_layers, NTX_USE_MATRIX, &c->output);
-    if (!rc)
+    if (!rc && !elsewhere(k, &c->output))
         rc = cut_scale(k, m->output_scale, m->hp.n_layers, &c->output);
     c->token_embd = weight_of(m, m->token_embd);
     c->input_embd = m->hp.n_input ? weight_of(m, m->input_embd) : absent;
@@ -242,7 +274,9 @@ int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, con
     if (!chunk_bytes)
         return ntx_err_set(err, -EINVAL, "chunks of 0 bytes");
     struct ntx_chunks *c = calloc(1, sizeof *c);
-    struct cutter k = {.m = m, .c = c, .chunk_bytes = chunk_bytes, .bounds = *b, .err = err};
+    struct cutter k = {.m = m, .c = c, .chunk_bytes = chunk_bytes, .bounds = *b, .share = b->share && b->share->n > 1 ? b->share : NULL, .err = err};
+    if (c && k.share)
+        c->share = *k.share;
     if (!c || !(c->layers = calloc(m->hp.n_layers, sizeof *c->layers))) {
         ntx_chunks_free(c);
         return ntx_err_set(err, -ENOMEM, "no memory for the chunks of %u layers", m->hp.n_layers);

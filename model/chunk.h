@@ -1,4 +1,5 @@
 /* chunk.h: cuts a model's tensors into chunks, the unit of placement and of streaming.
+ * Where several machines share a model, each has a list of its own rows (share.h).
  *
  * The list is in the order in which the layers' steps take their weights (layer.h): rope_freqs, and rope_long and rope_short, come first of all, then layer by layer what the
  * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (rows of it are
@@ -14,6 +15,7 @@
 #include <stdint.h>
 
 #include "model/arch.h"
+#include "model/share.h"
 
 struct ntx_chunk {
     uint32_t tensor;   /* index in the GGUF */
@@ -39,6 +41,9 @@ struct ntx_weight {
     uint32_t row_bytes;
     uint32_t chunk0, n_chunks;  /* in ntx_chunks.list */
     uint32_t chunk_rows;        /* rows of every chunk but the last */
+    uint32_t layer;             /* n_layers: behind them */
+    uint16_t kind;              /* enum ntx_tensor; NTX_N_TENSORS: none of a layer's */
+    bool dealt;                 /* its chunks are this machine's share of its rows (share.h) */
     bool scaled;                /* what comes of it is multiplied by value scale_at of the chunk `scale`, which stands behind its own, or before all experts */
     uint32_t scale, scale_at;
 };
@@ -64,6 +69,7 @@ struct ntx_chunks {
     uint32_t n;
     struct ntx_layer_weights *layers; /* [n_layers] */
     struct ntx_weight output_norm, output, rope_freqs, rope_long, rope_short;
+    struct ntx_share share;           /* n 0: all is here */
     struct ntx_weight token_embd, input_embd; /* type, n_in, n_out, row_bytes only; n_chunks 0. input_embd: or absent */
     uint32_t n_layers, n_expert;
     uint64_t matrix_bytes;            /* of all chunks that are not fixed */
@@ -90,6 +96,7 @@ int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_
 struct ntx_chunk_bounds {
     uint64_t most;           /* chunks; one more: -E2BIG */
     const atomic_bool *stop; /* set by somebody else: -ECANCELED, soon; NULL: nobody does */
+    const struct ntx_share *share; /* whose rows; NULL: all. Machines other than the first have no chunks of what is not dealt */
     bool count_only;         /* the list is NULL, only the sums and the layers are there, and no memory is taken */
 };
 int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, const struct ntx_chunk_bounds *b, struct ntx_chunks **out, struct ntx_err *err);

@@ -245,11 +245,11 @@ static bool stopped(const struct planner *p) { return p->r->stop && atomic_load_
 static int cut(struct planner *p, uint64_t chunk_bytes, struct ntx_chunks **out)
 {
     uint64_t useful = NTX_MAX(p->r->ram_bytes, p->smallest == UINT64_MAX ? LISTS_LEAST : p->smallest) / NTX__LIST_BYTES;
-    struct ntx_chunk_bounds b = {.most = NTX_MIN(useful, (uint64_t)NTX_CHUNKS_MAX), .stop = p->r->stop};
+    struct ntx_chunk_bounds b = {.most = NTX_MIN(useful, (uint64_t)NTX_CHUNKS_MAX), .stop = p->r->stop, .share = p->r->share};
     int rc = ntx_chunks_make_bounded(p->m, in_blocks(chunk_bytes), &b, out, p->err);
     if (rc != -E2BIG)
         return rc;
-    b = (struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .stop = p->r->stop, .count_only = true};
+    b = (struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .stop = p->r->stop, .share = p->r->share, .count_only = true};
     struct ntx_chunks *c;
     p->too_many = true;
     if (p->smallest != UINT64_MAX)

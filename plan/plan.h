@@ -47,6 +47,7 @@ struct ntx_plan_request {
     uint64_t kv_ram;         /* of KV of all positions so much is in memory, the rest in a file; 0: all */
     bool kv_all;             /* layers with a window keep all positions, too */
     struct ntx_ffn_mode ffn; /* but for off: groups of a packed model's neurons are read when rows use them */
+    const struct ntx_share *share; /* of several machines: the rows of this one; NULL: all */
     bool prefetch;           /* keep some frames for experts that are read on predictions */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
     uint64_t vram_bytes;     /* or of GPU memory for all: KV and the pass's work first, what is left for matrices. 0: there is none */

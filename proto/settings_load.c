@@ -84,6 +84,8 @@ static const struct ntx_setting load_rows[] = {
     {"link nvme", .kind = NTX_SET_RATE, LOAD(link_nvme, link_nvme_bps), CONF("links", "nvme", "0"),
      .about = "Emulate a slower drive. 0: as fast as it is."},
     {"link h2d", .kind = NTX_SET_RATE, LOAD(link_h2d, link_h2d_bps)},
+    {"link net", .kind = NTX_SET_RATE, LOAD(link_net, link_net_bps)},
+    {"link delay", .kind = NTX_SET_RATE, .max = 1e6, LOAD(link_delay, link_net_us)},
     {"capture", .kind = NTX_SET_FLAG, LOAD(capture, capture)},
     {"sum inputs", .kind = NTX_SET_FLAG, LOAD(sum_inputs, sum_inputs)},
     {"capture ffns", .kind = NTX_SET_COUNT, .max = NTX_COUNT_MAX, LOAD(capture_ffns, capture_ffns)},

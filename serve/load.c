@@ -12,6 +12,7 @@
 #include "common/util.h"
 #include "infer/input_sums.h"
 #include "plan/budget.h"
+#include "serve/machines.h"
 
 static uint32_t online_cpus(void)
 {
@@ -198,7 +199,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .hw = have ? &hw : NULL,
         .stop = r->stop,
     };
-    rc = ntx_plan_make(l->model, &q, &l->plan, err);
+    rc = l->machines ? ntx__load_plan_shared(l, &q, err) : ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc)
         return rc;
     struct ntx_kv_shape kv = l->plan->kv;
@@ -233,12 +234,16 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         rc = take_sidecar(r, l, err);
     if (!rc)
         rc = take_nets(l, err);
-    if (!rc)
+    if (!rc && (!r->machines || !ntx_machines_rank(r->machines))) /* the others keep no texts */
         rc = ntx__load_drafters_open(r, l, err);
-    if (!rc)
+    if (!rc && !r->machines)
         rc = ntx__load_pick_gpu(r, l, err);
+    if (!rc && r->machines)
+        rc = ntx__load_share(r, l, err);
     if (!rc)
         rc = plan(r, l, err);
+    if (rc && r->machines)
+        ntx__load_unshared(r->machines, l, err);
     if (rc) {
         ntx_loaded_free(l);
         return rc;
@@ -336,8 +341,11 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .trace_experts = l->set.trace_experts,
         .backend = l->back.kind ? l->back.kind->table : NULL,
         .device = l->device,
+        .ranks = l->ranks,
         .sums = l->sums,
     };
+    if (l->ranks && !ntx_machines_rank(l->machines))
+        c.backend = ntx_ranks_backend(l->ranks);
     if (l->device && !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */
         c.skip = (struct ntx_skip_hooks){0};
     int rc = ntx_forward_new(&c, &l->forward, err);
@@ -352,7 +360,10 @@ void ntx_loaded_free(struct ntx_loaded *l)
         return;
     ntx__load_arena_free(l);
     ntx__load_free_gpu(l);
+    if (l->ranks && l->forward)
+        ntx_machines_over(l->machines, l->ranks);
     ntx_forward_free(l->forward);
+    ntx_ranks_free(l->ranks);
     ntx_input_sums_free(l->sums);
     ntx_kv_pool_free(l->kv);
     ntx_stream_free(l->stream);

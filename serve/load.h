@@ -20,6 +20,7 @@
 #include "infer/forward.h"
 #include "infer/device/gpu.h"
 #include "infer/guesser.h"
+#include "infer/ranks.h"
 #include "infer/kv.h"
 #include "plan/plan.h"
 #include "proto/settings.h"
@@ -33,6 +34,8 @@
 #include "shm/region.h"
 
 #define NTX_MAX_COPIES 4 /* NTX_IOD_MAX_DRIVES */
+
+struct ntx_machines;
 
 struct ntx_load_request {
     char *path;                /* opened here when there are no descriptors */
@@ -48,6 +51,7 @@ struct ntx_load_request {
     int sidecar_fd;            /* owned, -1: none */
     int drafter_fd[NTX_DRAFT_FILES]; /* owned: the files of set.draft, */
     unsigned n_drafters;       /*   so many that came with the request */
+    struct ntx_machines *machines; /* that share the model; NULL: this one is alone */
     const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
 };
 
@@ -95,6 +99,9 @@ struct ntx_loaded {
     struct ntx_weights *weights;   /* as the pass has them */
     struct ntx_kv_pool *kv;
 
+    struct ntx_machines *machines; /* borrowed, or NULL; then */
+    struct ntx_share share_rows;   /*   who has which rows, */
+    struct ntx_ranks *ranks;       /*   and how they are reached */
     struct ntx_counters *counters; /* borrowed */
     struct ntx_forward *forward;
     struct ntx_load_settings set; /* as asked */
@@ -141,6 +148,12 @@ void ntx__load_drafters_free(struct ntx_loaded *l);
 int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err); /* its tables, slots and frames */
 int ntx__load_arena_start(struct ntx_loaded *l, struct ntx_err *err);  /* the rest, once there is a stream */
 void ntx__load_arena_free(struct ntx_loaded *l);
+
+/* load_machines.c: with other machines. share: the same model, and who has which rows; plan: within it; unshared: the load has failed here, which the others
+ * are told unless they know. */
+int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
+int ntx__load_plan_shared(struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err);
+void ntx__load_unshared(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_err *failed);
 
 /* load_files.c: opens or takes over the request's files; each copy must be the same files as the first. */
 int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);

@@ -55,6 +55,9 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         s->gpu_lost = true;
         ntx_server_shutdown(s, 0); /* whoever supervises starts us again: only a new process may get it back */
         return;
+    case NTX_MAIL_FOLLOWED:
+        ntx__model_followed(s);
+        return;
     case NTX_MAIL_STOPPED:
         ntx__model_engine_stopped(s);
         return;

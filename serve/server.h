@@ -46,6 +46,7 @@ struct ntx_server_config {
     const char *preamble;       /* file with a text that is computed as soon as a model is there (server_preamble.c); NULL, "": none */
     bool share_all;             /* prefixes of texts are shared between users, too */
     bool group_admin;           /* of a service: members may do what else only its user and root may */
+    struct ntx_machines *machines; /* that share a model with this one (machines.h); NULL: it is alone */
     bool faults;                /* of a service: a Load may have fault rules, since this one was started for tests */
 };
 

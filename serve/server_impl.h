@@ -156,6 +156,9 @@ struct ntx_server {
     uint64_t loaded_bytes;          /* what either takes */
     struct ntx_skip *skip;
     struct ntx_engine *engine;      /* from FILLING on, until it has stopped */
+    bool following;                 /* or a thread that follows the first machine */
+    int followed_rc;                /* how it ended */
+    char followed_why[256];
     Ntx__Load *load, *next_load;    /* by which loaded and next came */
     struct ntx_loaded *next;        /* opened, waits for the old model to go */
     struct ntx_kept old;            /* the model that the one on its way replaces: it comes back if that one fails */
@@ -243,6 +246,7 @@ void ntx__preamble_begin(struct ntx_server *s); /* server_preamble.c: a model is
 void ntx__preamble_reply(struct ntx_server *s, const uint8_t *body, size_t n);
 void ntx__model_tick(struct ntx_server *s);   /* progress and deadlines */
 void ntx__model_engine_stopped(struct ntx_server *s);
+void ntx__model_followed(struct ntx_server *s);
 void ntx__model_detached(struct ntx_server *s);
 void ntx__model_workers_ready(struct ntx_server *s);
 void ntx__model_fail(struct ntx_server *s, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4))); /* in WAITING */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "serve/machines.h"
 #include "serve/monitor.h"
 #include "serve/server_impl.h"
 
@@ -249,6 +250,15 @@ static void build(struct ntx_server *s)
 
 /* ---- up */
 
+/* By the thread itself. */
+static void on_followed(void *ctx, int rc, const char *text)
+{
+    struct ntx_server *s = ctx;
+    s->followed_rc = rc;
+    snprintf(s->followed_why, sizeof s->followed_why, "%.*s", (int)sizeof s->followed_why - 1, text);
+    ntx_mail_note(s->mail, NTX_MAIL_FOLLOWED);
+}
+
 static int start(struct ntx_server *s, struct ntx_err *err)
 {
     struct ntx_loaded *l = s->loaded;
@@ -268,6 +278,11 @@ static int start(struct ntx_server *s, struct ntx_err *err)
     struct ntx_skip_hooks hooks = ntx_skip_hooks(s->skip);
     if ((rc = ntx_load_start(l, &hooks, err)))
         return rc;
+    if (l->ranks && ntx_machines_rank(s->c.machines)) {
+        rc = ntx_machines_follow(s->c.machines, l, on_followed, s);
+        s->following = !rc;
+        return rc ? ntx_err_set(err, rc, "cannot start a thread: %s", strerror(-rc)) : 0;
+    }
     struct ntx_engine_config e = {.loaded = l, .skip = s->skip, .counters = s->counters, .mail = s->mail, .share_all = s->c.share_all, .max_queue = s->c.max_queue};
     return ntx_engine_new(&e, &s->engine, err);
 }
@@ -380,7 +395,7 @@ void ntx__model_tick(struct ntx_server *s)
         check_workers(s, now);
     else if (s->state == NTX_MODEL_FILLING)
         check_arena(s, now);
-    else if (s->state == NTX_MODEL_UNLOADING && !s->engine && s->loaded && now > s->deadline_ns) {
+    else if (s->state == NTX_MODEL_UNLOADING && !s->engine && !s->following && s->loaded && now > s->deadline_ns) {
         ntx_log(NTX_LOG_WARN, "a worker has not let go of the region within %d s; going on without it", NTX_DETACH_MS / 1000);
         ntx__model_detached(s);
     }
@@ -444,7 +459,7 @@ static void after_free(uv_work_t *w, int status)
 
 void ntx__model_detached(struct ntx_server *s)
 {
-    if (s->state != NTX_MODEL_UNLOADING || s->engine || !s->loaded)
+    if (s->state != NTX_MODEL_UNLOADING || s->engine || s->following || !s->loaded)
         return;
     s->leaving = s->loaded;
     s->loaded = NULL;
@@ -478,11 +493,30 @@ void ntx__model_engine_stopped(struct ntx_server *s)
     detach(s);
 }
 
+/* The first machine is done, or cannot be reached: nothing is left to do here. */
+void ntx__model_followed(struct ntx_server *s)
+{
+    ntx_machines_joined(s->c.machines);
+    s->following = false;
+    if (s->state == NTX_MODEL_UNLOADING) {
+        detach(s);
+        return;
+    }
+    if (s->followed_rc)
+        ntx_log(NTX_LOG_ERR, "%s", s->followed_why);
+    else
+        ntx_log(NTX_LOG_INFO, "the first machine is done");
+    ntx_server_shutdown(s, 0);
+}
+
 void ntx__model_unload(struct ntx_server *s)
 {
     s->state = NTX_MODEL_UNLOADING;
     s->iod_owed = s->policy_owed = false;
-    if (s->engine)
+    if (s->following) {
+        ntx_machines_stop(s->c.machines);
+        ntx_stream_abort(s->loaded->stream, -ESHUTDOWN, "this machine is shutting down");
+    } else if (s->engine)
         ntx_engine_quit(s->engine);
     else
         detach(s);

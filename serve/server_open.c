@@ -103,6 +103,7 @@ static void work(struct ntx_opening *o)
     struct ntx_server *s = o->server;
     o->request->reclaim_bytes = s->loaded_bytes;
     o->request->stop = &o->stop;
+    o->request->machines = s->c.machines;
     o->work.data = o;
     o->working = true;
     uv_queue_work(s->loop, &o->work, open_work, after_open);

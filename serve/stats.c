@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "infer/kv_file.h"
 #include "serve/load.h"
+#include "serve/machines.h"
 #include "ntx_version.h"
 
 void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
@@ -36,6 +37,8 @@ void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
         .skip_early = ntx_counter_get(c, NTX_C_comp_skip_early),
         .skip_late = ntx_counter_get(c, NTX_C_comp_skip_late),
         .skip_wasted = ntx_counter_get(c, NTX_C_comp_skip_wasted),
+        .rank_bytes = ntx_counter_get(c, NTX_C_comp_rank_bytes),
+        .rank_wait_ns = ntx_counter_get(c, NTX_C_comp_rank_wait_ns),
     };
 }
 
@@ -225,6 +228,28 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
     set_real(j, "draft_s", (double)r->draft_ns / 1e9);
 }
 
+/* Several machines: bytes between them, and how long the first waited for the others; of each other, since it has the model, what its drive gave, what it waited for
+ * that, and how long it was at products. */
+static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
+{
+    if (!l->machines)
+        return;
+    json_t *others = json_array();
+    for (uint32_t i = 1; i < l->share_rows.n; i++) {
+        const struct ntx_rank_seen *s = ntx_ranks_seen(l->ranks, i);
+        json_t *o = json_object();
+        set_str(o, "name", ntx_machines_name(l->machines, i));
+        set_int(o, "bytes_read", atomic_load(&s->bytes_read));
+        set_real(o, "io_stall_s", (double)atomic_load(&s->stall_ns) / 1e9);
+        set_real(o, "multiply_s", (double)atomic_load(&s->multiply_ns) / 1e9);
+        json_array_append_new(others, o);
+    }
+    set_int(j, "ranks", l->share_rows.n);
+    set_int(j, "rank_bytes", r->at_end.rank_bytes - r->at_start.rank_bytes);
+    set_real(j, "rank_wait_s", (double)(r->at_end.rank_wait_ns - r->at_start.rank_wait_ns) / 1e9);
+    json_object_set_new(j, "other_ranks", others);
+}
+
 /* Chunks of skipped layers: decided before their read began, or too late to save it; and the bytes that those took. */
 static void add_skips(json_t *j, const struct ntx_run_stats *r)
 {
@@ -250,6 +275,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     json_object_set_new(j, "options", options ? options : json_object());
     set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
     add_experts(j, r, l);
+    add_ranks(j, r, l);
     add_drafts(j, r, l);
     add_neurons(j, r, l);
     if (l->skips)

@@ -17,6 +17,7 @@ struct ntx_counts { /* a moment of the pipeline's counters */
     uint64_t prefetch_wanted, prefetch_right, prefetch_hits, prefetch_bytes, prefetch_used_bytes;
     uint64_t ffn_neurons, ffn_active, ffn_groups, ffn_groups_used, ffn_between, ffn_predicted, ffn_predicted_wanted, ffn_predicted_right;
     uint64_t skip_early, skip_late, skip_wasted;
+    uint64_t rank_bytes, rank_wait_ns;
 };
 void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out); /* bytes_read without those that fill the host arena */
 

@@ -66,6 +66,8 @@
     X(comp_draft_hits_file, c, "tokens", "tokens guessed by a drafter's file (--draft FILE) that the text then went on with; those that look-up guessed, too, are in both") \
     X(comp_draft_passes, c, "passes", "passes of sessions that wrote, in which something was guessed or not, while --draft is on") \
     X(comp_draft_wait_ns, c, "ns", "time between passes spent waiting for the drafter of --draft FILE")    \
+    X(comp_rank_bytes, c, "bytes", "bytes that crossed between the machines that share a model, as the first one sees it") \
+    X(comp_rank_wait_ns, c, "ns", "time inside forward passes that the first machine waited for the others, or for its messages to leave") \
     X(comp_decisions, c, "decisions", "decisions received from ntx-predictor")                     \
     X(comp_decisions_late, c, "decisions", "decisions received from ntx-predictor for a pass or a row that did not wait for them any more") \
     X(comp_skip_early, c, "chunks", "chunks of skipped layers whose read was avoided")             \

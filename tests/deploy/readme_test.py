@@ -9,7 +9,7 @@ import tempfile
 
 SOURCE, BIN = os.environ["NTX_SOURCE"], os.environ["NTX_BIN"]
 PAGES = ("README.md", "deploy/README.md", "deploy/OPERATING.md")
-OTHERS = "systemctl|journalctl|cmake|ctest|apt|curl|docker|pip|tests/run|swapon|llama-|mount|fio|sysctl|udevadm|--prefix /usr|setcap|usermod|systemd-" # options behind these are not ours
+OTHERS = "mpirun|srun|systemctl|journalctl|cmake|ctest|apt|curl|docker|pip|tests/run|swapon|llama-|mount|fio|sysctl|udevadm|--prefix /usr|setcap|usermod|systemd-" # options behind these are not ours
 failures = []
 
 

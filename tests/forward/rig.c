@@ -179,7 +179,8 @@ void rig_open(struct rig *r, const struct rig_options *o)
     memset(r, 0, sizeof *r);
     open_files(r, o);
     CHECK_MSG(!ntx_model_open(r->gguf, &r->model, &err), "%s", err.text);
-    CHECK_MSG(!ntx_chunks_make(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &r->chunks, &err), "%s", err.text);
+    const struct ntx_chunk_bounds bounds = {.most = NTX_CHUNKS_MAX, .share = o->share};
+    CHECK_MSG(!ntx_chunks_make_bounded(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &bounds, &r->chunks, &err), "%s", err.text);
     struct ntx_kv_shape kv = {.blocks = (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK};
     kv.states = 16;
     if (o->windows)
@@ -199,6 +200,7 @@ void rig_open(struct rig *r, const struct rig_options *o)
     };
     CHECK(c.ops);
     c.backend = o->backend;
+    c.ranks = o->ranks;
     if (o->device)
         c.device = o->device(r, o, o->device_ctx);
     CHECK_MSG(!ntx_forward_new(&c, &r->f, &err), "%s", err.text);

@@ -1,0 +1,11 @@
+/* machines.h: whether `ntx up` was started on several machines at once, by mpirun or srun. */
+#ifndef NTX_CLIENT_MACHINES_H
+#define NTX_CLIENT_MACHINES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* True when there are several. *rank: which is this one; 0 has the socket that clients use. By the environment that Open MPI, MPICH and PMIx (srun --mpi=pmix) give. */
+bool ntx_among_machines(uint32_t *rank);
+
+#endif

@@ -1,0 +1,53 @@
+/* ranks.h: a pass over several machines. Rank 0 runs it, with all state: sessions, K and V, norms, attention, sampling. The others hold nothing but weights:
+ * their rows of each matrix (model/share.h). Where a run of products takes dealt matrices, rank 0 sends its input, in the form that they are multiplied by,
+ * to all; every machine multiplies its own rows, from its own memory and drive; the outputs come back to rank 0.
+ *
+ *      rank 0         begin   x ------------------> multiply own rows ... y <---- ... end
+ *      other ranks      |     '-> multiply own rows ------------------------^        |
+ *      their drives   reading ahead in the order of use, across the end of a pass, as ever
+ *
+ * So a token's bytes come from all drives and all memories at once, and an output has the bits that one machine gives it: its sum is never cut. What a
+ * machine computes depends on the message alone; nothing of a conversation is kept there, so nothing has to be rolled back, shared or moved there.
+ *
+ * Messages between machines of one build: a header and its products, then the input. Activations cross in the clear. What came is checked before it is used.
+ *
+ * Why not every machine all steps, with K and V by heads: attention would be shared out, too, but then sessions, prefixes, guesses and recurrent states would have to be
+ * kept alike on all machines, and a machine's death would lose them. */
+#ifndef NTX_INFER_RANKS_H
+#define NTX_INFER_RANKS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "infer/forward.h"
+#include "mpi/ntx_net.h"
+
+struct ntx_ranks;
+
+struct ntx_ranks_config {
+    const struct ntx_net_ops *ops;
+    struct ntx_net *net;         /* borrowed */
+    const char *const *names;    /* [size] of machines, for messages */
+    uint32_t limit_ms;           /* a rank that gives nothing for so long fails the pass, and all later ones. 0: 60 s */
+};
+
+/* What rank 0 knows of another, as its last answer told: since it has the model. By any thread. */
+struct ntx_rank_seen {
+    _Atomic uint64_t bytes_read, stall_ns, multiply_ns; /* from its drive; waited for it; at products, the waiting in it */
+};
+
+/* Bytes that it may take: for the planner. */
+uint64_t ntx_ranks_bytes(const struct ntx_model *m, uint32_t max_rows, uint32_t logits_rows);
+int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out);
+void ntx_ranks_free(struct ntx_ranks *r);
+const struct ntx_backend *ntx_ranks_backend(struct ntx_ranks *r); /* of rank 0's pass: the CPU's, but for the products */
+uint64_t ntx_ranks_messages(const struct ntx_ranks *r); /* runs of products, so far. Bytes and times are in the counters of the pass */
+const struct ntx_rank_seen *ntx_ranks_seen(const struct ntx_ranks *r, uint32_t rank);
+/* Rank 0, between passes: the others end. A negative errno: they cannot be told. */
+int ntx_ranks_quit(struct ntx_ranks *r);
+
+/* Any other rank: multiplies what rank 0 asks for until it says that it is over (0), *stop is set (-ECANCELED), or the network fails, with words in the
+ * weights' error. A product that fails (a read, say) fails rank 0's pass with this machine's words, and no more. */
+int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bool *stop);
+
+#endif

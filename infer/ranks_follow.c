@@ -1,0 +1,313 @@
+/* ranks_follow.c: the other ranks' side: what rank 0 asks for is checked, multiplied by the own rows, and sent back. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "infer/ranks_impl.h"
+
+struct follower {
+    struct ntx_ranks *r;
+    struct ntx_forward *f;
+    bool passing;               /* a pass has begun */
+    int failed;                 /* it has failed here: what comes of it is answered with that */
+    struct ntx__said_head h;
+    struct ntx__said_product said[2 * 1024]; /* of the message; */
+    struct ntx__product p[2 * 1024];         /* what is multiplied of it, */
+    struct ntx_weight w[2 * 1024];           /* by these */
+    uint32_t wanted[1024];
+    uint8_t late[1024];
+};
+
+static int wrong(struct ntx_forward *f, const char *what)
+{
+    return ntx_err_set(&f->c.weights->error, -EBADMSG, "a message from the first machine has %s: are all machines of the same build, with the same model?", what);
+}
+
+/* ---- what came */
+
+static const struct ntx_weight *weight_of(const struct ntx_forward *f, uint32_t layer, const struct ntx__said_product *s)
+{
+    if (s->kind == NTX_N_TENSORS)
+        return &f->c.chunks->output;
+    return layer < f->hp->n_layers && s->kind < NTX_N_TENSORS ? &f->c.chunks->layers[layer].of[s->kind] : NULL;
+}
+
+static int check_product(struct follower *x, const struct ntx__said_product *s)
+{
+    const struct ntx_weight *w = weight_of(x->f, x->h.layer, s);
+    if (!w || w->tensor == NTX_NO_TENSOR || !w->dealt || w->n_in != x->h.n_in || !(x->h.forms >> ntx_act_for(w->type) & 1))
+        return wrong(x->f, "a matrix that is not dealt");
+    if (ntx__is_expert(s->kind) && s->expert >= x->f->hp->n_expert)
+        return wrong(x->f, "an expert that is not there");
+    bool logits = s->kind == NTX_N_TENSORS;
+    if ((logits != (s->to == NTX__BUF_LOGITS)) || s->to >= NTX__N_BUFS || (!logits && (!x->f->buf[s->to].at || s->at + (uint64_t)w->n_out > x->f->buf[s->to].ld)))
+        return wrong(x->f, "outputs that have no place");
+    if (!s->n_rows || s->row0 + (uint64_t)s->n_rows > x->h.n_rows || (logits && s->row0))
+        return wrong(x->f, "rows that are not there");
+    return 0;
+}
+
+/* The input's rows go to where the pass has them. */
+static int take_input(struct follower *x, const uint8_t *at, const uint8_t *end)
+{
+    struct ntx_forward *f = x->f;
+    uint64_t most = NTX_MAX(f->c.max_rows, f->hp->n_expert_used);
+    if (x->h.buf >= NTX__N_BUFS || !f->buf[x->h.buf].at || x->h.set > NTX__OF_CHOICES || !x->h.n_rows || x->h.n_rows > most || x->h.n_in > f->buf[x->h.buf].ld)
+        return wrong(f, "an input that has no place");
+    if (x->h.n_rows > f->c.max_rows && x->h.set != NTX__OF_CHOICES)
+        return wrong(f, "more rows than a pass has");
+    for (uint32_t form = 0; form < NTX_N_ACTS; form++) {
+        if (!(x->h.forms >> form & 1))
+            continue;
+        size_t rows = x->h.n_rows * ntx__stride(f, x->h.buf, (enum ntx_act)form, x->h.n_in);
+        void *to = form == NTX_ACT_F32 ? (void *)f->buf[x->h.buf].at : f->quantized[x->h.set][form];
+        if (!to || rows > (size_t)(end - at))
+            return wrong(f, "an input of another length");
+        memcpy(to, at, rows);
+        at += rows;
+    }
+    return at == end ? 0 : wrong(f, "an input of another length");
+}
+
+static int take_products(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    size_t list = x->h.n * sizeof *x->said;
+    int rc = 0;
+    if (!x->h.n || x->h.n > NTX_MIN(sizeof x->said / sizeof *x->said, (size_t)2 * 1024) || list > n)
+        return wrong(x->f, "another number of products");
+    memcpy(x->said, bytes, list);
+    for (uint32_t i = 0; i < x->h.n && !rc; i++)
+        rc = check_product(x, &x->said[i]);
+    return rc ? rc : take_input(x, bytes + list, bytes + n);
+}
+
+/* ---- the products */
+
+/* Logits of each row in a place of their own, of which the own rows are touched. */
+static int logits_room(struct follower *x)
+{
+    struct ntx_forward *f = x->f;
+    if (ntx__ranks_room(&x->r->in[0], &x->r->in_bytes[0], (size_t)x->h.n_rows * f->hp->n_vocab * sizeof(float)))
+        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for logits of %u rows", x->h.n_rows);
+    for (uint32_t i = 0; i < x->h.n_rows; i++)
+        f->m.logits[i] = (float *)(void *)x->r->in[0] + (size_t)i * f->hp->n_vocab;
+    return 0;
+}
+
+/* What is not asked for, up to here, is passed over: layers that were dropped. */
+static int pass_over(struct ntx_forward *f, uint32_t end)
+{
+    int rc = 0;
+    for (uint32_t c = f->next_chunk; c < end && !rc; c++)
+        if (!f->c.chunks->list[c].expert && !f->c.chunks->list[c].fixed)
+            rc = ntx__skip_chunks(f, c, c + 1);
+    return rc;
+}
+
+static unsigned add(struct follower *x, unsigned n, const struct ntx__said_product *s)
+{
+    const struct ntx_weight *w = weight_of(x->f, x->h.layer, s);
+    x->w[n] = ntx__is_expert(s->kind) ? ntx_expert_weight(&x->f->c.chunks->layers[x->h.layer], s->expert, (enum ntx_expert_part)(s->kind - NTX_T_expert_gate)) : *w;
+    x->p[n] = (struct ntx__product){.w = &x->w[n], .to = s->to, .at = s->at, .row0 = s->row0, .n_rows = s->n_rows};
+    return n + 1;
+}
+
+static int run_products(struct follower *x, unsigned n)
+{
+    const struct ntx__input in = {.buf = x->h.buf, .set = x->h.set, .n_rows = x->h.n_rows};
+    return ntx__cpu_multiply(x->f, x->p, n, &in);
+}
+
+static int run_dense(struct follower *x)
+{
+    unsigned n = 0;
+    int rc = x->said[0].kind == NTX_N_TENSORS ? logits_room(x) : 0;
+    for (uint32_t i = 0; i < x->h.n; i++)
+        n = add(x, n, &x->said[i]);
+    if (rc || (rc = pass_over(x->f, x->w[0].chunk0)))
+        return rc;
+    return run_products(x, n);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static uint32_t list_experts(struct follower *x)
+{
+    uint32_t n = 0, distinct = 0;
+    for (uint32_t i = 0; i < x->h.n && n < sizeof x->wanted / sizeof *x->wanted; i++)
+        if (!i || x->said[i].expert != x->said[i - 1].expert)
+            x->wanted[n++] = x->said[i].expert;
+    qsort(x->wanted, n, sizeof *x->wanted, by_number);
+    for (uint32_t i = 0; i < n; i++)
+        if (!i || x->wanted[i] != x->wanted[i - 1])
+            x->wanted[distinct++] = x->wanted[i];
+    return distinct;
+}
+
+/* Products of experts wanted[at .. at + n). */
+static int run_some(struct follower *x, uint32_t at, uint32_t n)
+{
+    unsigned k = 0;
+    for (uint32_t i = 0; i < x->h.n; i++)
+        if (x->said[i].expert >= x->wanted[at] && x->said[i].expert <= x->wanted[at + n - 1])
+            k = add(x, k, &x->said[i]);
+    return run_products(x, k);
+}
+
+/* As many at a time as there are frames for. */
+static int run_experts(struct follower *x)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    uint32_t n = list_experts(x);
+    int rc = 0;
+    for (uint32_t at = 0, some; at < n && !rc; at += some) {
+        int got = w->ops->want ? w->ops->want(w, x->h.layer, x->wanted + at, n - at, true, x->late) : (int)(n - at);
+        if (got <= 0)
+            return got ? got : ntx_err_set(&w->error, -EPROTO, "no frame for an expert of layer %u", x->h.layer);
+        some = (uint32_t)got;
+        rc = run_some(x, at, some);
+        if (!rc && w->ops->done)
+            w->ops->done(w, x->h.layer, x->wanted + at, some);
+    }
+    return rc;
+}
+
+static int compute(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    int rc = x->passing ? take_products(x, bytes, n) : wrong(x->f, "products that belong to no pass");
+    if (rc)
+        return rc;
+    uint64_t t0 = ntx_now_ns();
+    x->f->layer = x->h.layer;
+    rc = ntx__is_expert(x->said[0].kind) ? run_experts(x) : run_dense(x);
+    x->r->multiply_ns += ntx_now_ns() - t0;
+    return rc;
+}
+
+/* ---- the answer */
+
+static size_t answer_floats(const struct follower *x)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < x->h.n; i++) {
+        const struct ntx_weight *w = weight_of(x->f, x->h.layer, &x->said[i]);
+        n += (size_t)x->said[i].n_rows * (w ? ntx_share_of(&x->f->c.chunks->share, w->n_out, x->r->rank).n : 0);
+    }
+    return n;
+}
+
+static void write_outputs(const struct follower *x, float *y)
+{
+    const struct ntx_forward *f = x->f;
+    for (uint32_t i = 0; i < x->h.n; i++) {
+        const struct ntx__said_product *s = &x->said[i];
+        const struct ntx_share_rows own = ntx_share_of(&f->c.chunks->share, weight_of(f, x->h.layer, s)->n_out, x->r->rank);
+        for (uint32_t row = 0; row < s->n_rows; row++, y += own.n) {
+            const float *from = s->to == NTX__BUF_LOGITS ? f->m.logits[row] : f->buf[s->to].at + (size_t)(s->row0 + row) * f->buf[s->to].ld + s->at;
+            memcpy(y, from + own.row0, own.n * sizeof *y);
+        }
+    }
+}
+
+static int answer(struct follower *x, int failed)
+{
+    struct ntx_ranks *r = x->r;
+    const struct ntx_counters *c = x->f->c.counters;
+    struct ntx__answer a = {.rc = failed, .bytes_read = ntx_counter_get(c, NTX_C_iod_bytes_read), .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns), .multiply_ns = r->multiply_ns};
+    size_t floats = failed == -EBADMSG ? 0 : answer_floats(x), bytes = sizeof a + floats * sizeof(float);
+    int rc = ntx__ranks_room(&r->out, &r->out_bytes, bytes);
+    if (rc)
+        return ntx_err_set(&x->f->c.weights->error, rc, "no memory for an answer of %zu bytes", bytes);
+    if (failed)
+        snprintf(a.text, sizeof a.text, "%.*s", (int)sizeof a.text - 1, x->f->c.weights->error.text);
+    memcpy(r->out, &a, sizeof a);
+    if (failed)
+        memset(r->out + sizeof a, 0, floats * sizeof(float));
+    else
+        write_outputs(x, (float *)(void *)(r->out + sizeof a));
+    atomic_fetch_add_explicit(&r->messages, 1, memory_order_relaxed);
+    if (!(rc = r->c.ops->send(r->c.net, 0, r->out, bytes)))
+        rc = r->c.ops->wait(r->c.net, r->c.limit_ms);
+    return rc ? ntx_err_set(&x->f->c.weights->error, rc, "the first machine cannot be reached: %s", r->c.ops->error(r->c.net)) : 0;
+}
+
+/* whole: it did not fail elsewhere. */
+static void end_pass(struct follower *x, bool whole)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    if (!x->passing)
+        return;
+    if (whole && !x->failed)
+        pass_over(x->f, x->f->c.chunks->n);
+    w->ops->end(w);
+    x->passing = false;
+}
+
+static void begin_pass(struct follower *x)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    end_pass(x, false);
+    x->f->next_chunk = 0;
+    atomic_store(&x->f->failed, 0);
+    x->failed = w->ops->begin(w, x->h.pass);
+    x->passing = !x->failed;
+}
+
+static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    switch (x->h.said) {
+    case NTX__SAID_BEGIN: begin_pass(x); return 0;
+    case NTX__SAID_END: end_pass(x, !x->h.n); return 0;
+    case NTX__SAID_DROP:
+        if (x->passing && !x->failed && x->h.layer <= x->f->hp->n_layers)
+            w->ops->drop_layer(w, x->h.layer);
+        return 0;
+    case NTX__SAID_PRODUCTS:
+        if (!x->failed)
+            x->failed = compute(x, bytes, n);
+        else
+            take_products(x, bytes, n); /* the answer has its length */
+        return answer(x, x->failed);
+    default: return wrong(x->f, "a word that is not known");
+    }
+}
+
+int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bool *stop)
+{
+    struct follower *x = calloc(1, sizeof *x);
+    int rc = x ? 0 : -ENOMEM;
+    struct ntx_err first = {0};
+    while (!rc) {
+        const void *bytes;
+        size_t n;
+        rc = r->c.ops->next(r->c.net, 0, &bytes, &n, stop);
+        if (rc) {
+            if (rc != -ECANCELED)
+                ntx_err_set(&f->c.weights->error, rc, "the first machine cannot be reached: %s", r->c.ops->error(r->c.net));
+            break;
+        }
+        if (n < sizeof x->h) {
+            rc = wrong(f, "no header");
+            break;
+        }
+        x->r = r;
+        x->f = f;
+        memcpy(&x->h, bytes, sizeof x->h);
+        if (x->h.said == NTX__SAID_QUIT)
+            break;
+        rc = on_message(x, (const uint8_t *)bytes + sizeof x->h, n - sizeof x->h);
+    }
+    first = f->c.weights->error;
+    if (x)
+        end_pass(x, false);
+    f->c.weights->error = first;
+    free(x);
+    return rc;
+}

@@ -1,0 +1,54 @@
+/* ranks_impl.h: what ranks.c (rank 0) and ranks_follow.c (the others) share: the messages. */
+#ifndef NTX_INFER_RANKS_IMPL_H
+#define NTX_INFER_RANKS_IMPL_H
+
+#include "infer/forward_impl.h"
+#include "infer/ranks.h"
+
+enum ntx__said { NTX__SAID_BEGIN = 1, NTX__SAID_PRODUCTS, NTX__SAID_DROP, NTX__SAID_END, NTX__SAID_QUIT };
+
+struct ntx__said_head { /* little-endian, as all that ntx runs on */
+    uint32_t said;         /* enum ntx__said */
+    uint32_t layer;        /* DROP: that layer, n_layers: the output. PRODUCTS: theirs */
+    uint64_t pass;
+    uint32_t n;            /* PRODUCTS: so many follow. END: 1: the pass has failed */
+    uint32_t n_in, n_rows; /* and of each form in the mask, ascending, n_rows rows of an input of n_in values */
+    uint32_t forms;        /* bits of enum ntx_act */
+    uint8_t buf, set, early[2]; /* struct ntx__input; 0 */
+};
+
+struct ntx__said_product {
+    uint16_t kind;         /* struct ntx_weight; NTX_N_TENSORS: the output matrix */
+    uint8_t to, pad;
+    uint32_t expert;
+    uint32_t at, row0, n_rows;
+};
+
+struct ntx__answer { /* then for each product its rows' outputs [n_rows x own rows], floats; after a failure whatever was there */
+    int32_t rc;
+    uint32_t zero;
+    uint64_t bytes_read, stall_ns, multiply_ns;
+    char text[224];
+};
+
+struct ntx_ranks {
+    struct ntx_ranks_config c;
+    uint32_t rank, size;
+    struct ntx_backend table;
+    _Atomic uint64_t messages;
+    uint64_t multiply_ns;  /* of another than rank 0 */
+    struct ntx_rank_seen seen[NTX_RANKS_MAX];
+    int broken;            /* the network is: errno */
+    char why[256];
+    uint8_t *out;          /* what is sent */
+    size_t out_bytes;
+    uint8_t *in[NTX_RANKS_MAX]; /* rank 0: from each; others: in[0] is their logits */
+    size_t in_bytes[NTX_RANKS_MAX];
+};
+
+static inline bool ntx__is_expert(uint16_t kind) { return kind >= NTX_T_expert_gate && kind <= NTX_T_expert_down; }
+/* At least so many bytes; -ENOMEM. */
+int ntx__ranks_room(uint8_t **p, size_t *has, size_t bytes);
+static inline uint32_t ntx__product_rows(const struct ntx__product *p, const struct ntx__input *in) { return p->n_rows ? p->n_rows : in->n_rows; }
+
+#endif

@@ -1,0 +1,36 @@
+/* share.h: a model dealt over several machines: which rows of a matrix each of them has.
+ *
+ * Every machine (a rank; 0 is the one with the sessions) reads and multiplies some rows of each matrix, always the same: the share's part of them, in whole
+ * slices of 16 rows. An output's sum is untouched by that, so its bits are. What is no matrix, what is always resident, and matrices of too few rows to be
+ * worth a message, rank 0 has alone; the others do not have them at all. */
+#ifndef NTX_MODEL_SHARE_H
+#define NTX_MODEL_SHARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NTX_RANKS_MAX 16u
+#define NTX_SHARE_UNIT 16u /* rows: NTX_SLICE_ROWS */
+
+struct ntx_share {
+    uint32_t n, rank;               /* how many machines, which is this one */
+    uint32_t part[NTX_RANKS_MAX];   /* [n] of each matrix, in proportion to their sum, which is below 2^32 */
+};
+
+struct ntx_share_rows { uint32_t row0, n; };
+
+/* A matrix of so many rows has some on every machine. share NULL: there is one. */
+bool ntx_share_deals(const struct ntx_share *s, uint32_t n_out);
+/* Those of one rank. Where the matrix is not dealt, rank 0's are all. */
+struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t n_out, uint32_t rank);
+
+/* What a machine can do for a token: so many bytes of weights stay in its memory, read at `memory` bytes a second; the others come from its drive at
+ * `drive`, while those are multiplied. */
+struct ntx_share_machine {
+    double keeps, memory, drive;
+};
+/* Parts with which all machines need the same time for their part of `bytes`, or 0 and nothing is set: a rate is missing. Every part is at least one
+ * hundredth of the largest. Returns that time in seconds. */
+double ntx_share_even(const struct ntx_share_machine *m, uint32_t n, double bytes, struct ntx_share *out);
+
+#endif

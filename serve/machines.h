@@ -1,0 +1,51 @@
+/* machines.h: the other machines that mpirun started beside this one, and how they come to one model (infer/ranks.h tells how they compute).
+ *
+ *      each rank:  join ---- ... load: header, model ---- agree ---- plan ---- build, start ---- rank 0: engine; others: follow
+ *                                                           |          |
+ *                     the same model and build? who can do how much?   rank 0's rows of a pass; does it fit everywhere?
+ *
+ * One model for the life of the processes: where one machine cannot take it, all are told which one and why.
+ * join and leave by the main thread; the others by whoever loads, then by the engine's thread (rank 0) or the follower's own. */
+#ifndef NTX_SERVE_MACHINES_H
+#define NTX_SERVE_MACHINES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "infer/ranks.h"
+#include "plan/hw.h"
+#include "proto/settings.h"
+
+struct ntx_machines;
+struct ntx_loaded;
+
+/* Opens the plug-in and waits until all machines have. */
+int ntx_machines_join(struct ntx_machines **out, struct ntx_err *err);
+/* together: all end, and are waited for; else (something failed) mpirun sees to the others. NULL is fine. */
+void ntx_machines_leave(struct ntx_machines *m, bool together);
+/* How far they have come together. A failure that all know of leads to MET. */
+enum ntx_machines_stage { NTX_MACHINES_JOINED, NTX_MACHINES_AGREED, NTX_MACHINES_MET };
+enum ntx_machines_stage ntx_machines_stage(const struct ntx_machines *m);
+/* Nobody computes any more: rank 0 tells the others. */
+void ntx_machines_over(struct ntx_machines *m, struct ntx_ranks *r);
+/* All of them know that it is over. NULL is fine, too. */
+bool ntx_machines_ended(const struct ntx_machines *m);
+uint32_t ntx_machines_rank(const struct ntx_machines *m);
+const char *ntx_machines_name(const struct ntx_machines *m, uint32_t rank); /* "node7 (rank 2)" */
+uint32_t ntx_machines_size(const struct ntx_machines *m);
+
+/* What of a load does not go with several machines, or NULL. */
+const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_load_settings *set, bool packed);
+/* The same model everywhere? Then *share says who has which rows. mine: what failed here so far (code 0: nothing); the first failure becomes everybody's. hw may be NULL. */
+int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, const struct ntx_err *mine, struct ntx_share *share,
+                       struct ntx_err *err);
+/* *rows: rank 0's become everybody's. mine as above. Called twice: by what rank 0 has planned, and when the others have. */
+int ntx_machines_rows(struct ntx_machines *m, uint32_t *rows, const struct ntx_err *mine, struct ntx_err *err);
+int ntx_machines_ranks(struct ntx_machines *m, struct ntx_ranks **out);
+
+/* A thread that follows rank 0 with this pass. ended: called by it, once, when rank 0 said that it is over, or nothing works any more (rc, text). */
+int ntx_machines_follow(struct ntx_machines *m, struct ntx_loaded *l, void (*ended)(void *ctx, int rc, const char *text), void *ctx);
+void ntx_machines_stop(struct ntx_machines *m);  /* asks it to end; its weights are to be aborted, too */
+void ntx_machines_joined(struct ntx_machines *m); /* it has: to be called once after `ended` */
+
+#endif

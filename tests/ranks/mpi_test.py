@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Several machines as their user meets them: mpirun starts `ntx up` on each (all on this one). The text is one machine's, whatever the split; a worker that dies is started
+again; what does not go together is told with the machine's name; a machine that dies ends all of them."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+BIN = os.path.join(os.environ["NTX_BUILD"], "bin")
+NTX = os.path.join(BIN, "ntx")
+MODELS = os.path.join(os.environ["NTX_SOURCE"], "models")
+SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
+DEMO = os.path.join(MODELS, "demo.gguf")
+
+
+def skip(why):
+    print("skipped:", why)
+    sys.exit(77)
+
+
+def fail(what):
+    print("failed:", what)
+    sys.exit(1)
+
+
+if not shutil.which("mpirun"):
+    skip("there is no mpirun (Debian: openmpi-bin)")
+if not os.path.exists(os.path.join(BIN, "libntx-mpi.so")):
+    skip("this build has no MPI plug-in (Debian: libopenmpi-dev)")
+
+tmp = tempfile.mkdtemp(prefix="ntx-ranks-")
+env = dict(os.environ, NTX_RUNTIME=tmp, TMPDIR=tmp, XDG_RUNTIME_DIR=tmp, XDG_CACHE_HOME=tmp, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+           OMPI_MCA_btl="self,tcp", OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_pml="ob1", OMPI_MCA_plm_rsh_agent="")
+SOCKET = os.path.join(tmp, "ntx.sock")
+
+
+class Machines:
+    """rows: the arguments of each machine's `ntx up`."""
+
+    def __init__(self, *rows):
+        words = ["mpirun", "--oversubscribe"]
+        for i, row in enumerate(rows):
+            words += ([":"] if i else []) + ["-n", "1", NTX, "up"] + row
+        self.log = open(os.path.join(tmp, "log"), "w+")
+        self.process = subprocess.Popen(words, env=env, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def text(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def ready(self):
+        end = time.time() + 60 * SLOW
+        while time.time() < end:
+            if "ready with" in self.text():
+                return True
+            if self.process.poll() is not None:
+                return False
+            time.sleep(0.02)
+        fail("not ready: " + self.text())
+
+    def ended(self, seconds):
+        try:
+            return self.process.wait(seconds * SLOW)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            fail("mpirun has not ended within %g s: %s" % (seconds * SLOW, self.text()))
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def daemons(self, name):
+        """Processes of that name that this mpirun started, the first machine's first."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/environ" % pid, "rb") as f:
+                    of = dict(e.split(b"=", 1) for e in f.read().split(b"\0") if b"=" in e)
+                with open("/proc/%s/comm" % pid) as f:
+                    comm = f.read().strip()
+            except OSError:
+                continue
+            if of.get(b"NTX_RUNTIME") == tmp.encode() and b"OMPI_COMM_WORLD_RANK" in of and comm == name[:15]:
+                found.append((int(of[b"OMPI_COMM_WORLD_RANK"]), int(pid)))
+        return [pid for _, pid in sorted(found)]
+
+
+def ntx(*args, rc=0):
+    p = subprocess.run([NTX, *args], env=env, capture_output=True, text=True, timeout=120 * SLOW)
+    if p.returncode != rc:
+        fail("ntx %s: %d instead of %d: %s" % (" ".join(args), p.returncode, rc, p.stderr))
+    return p
+
+
+ASK = ["--temp", "0", "-n", "24", "--raw", "--ignore-eos", "--quiet"]
+PROMPT = "Once upon a time"
+want = ntx("run", DEMO, PROMPT, *ASK).stdout
+
+
+def stats(path):
+    with open(path) as f:
+        return json.load(f)
+
+
+def the_same_text():
+    ways = [
+        [["--ram", "40M", "--threads", "1"]] * 3,                                            # all in memory
+        [["--ram", "30M", "--threads", "2", "--link", "nvme=400M"], ["--ram", "9M", "--threads", "1", "--kernel", "generic", "--link", "nvme=200M"]],  # unlike machines
+        [["--ram", "40M", "--threads", "1", "--link", "net=200M,100us"]] * 2,                # a slow network, played
+    ]
+    for i, rows in enumerate(ways):
+        m = Machines(*[[DEMO, "--ctx", "256", *r] for r in rows])
+        if not m.ready():
+            fail("way %d: %s" % (i, m.text()))
+        path = os.path.join(tmp, "stats")
+        got = ntx("generate", PROMPT, *ASK, "--stats", path).stdout
+        if got != want:
+            fail("way %d: '%s' instead of '%s'" % (i, got, want))
+        s = stats(path)
+        if s["ranks"] != len(rows) or len(s["other_ranks"]) != len(rows) - 1 or not s["rank_bytes"] > 24 * 12 * 4 * 256 or not s["rank_wait_s"] >= 0:
+            fail("way %d: statistics: %s" % (i, s))
+        if i == 2 and not s["rank_wait_s"] > 24 * 12 * 2 * 100e-6:
+            fail("the played network takes no time: %s" % s)
+        if i == 1:
+            if not all(r["bytes_read"] > 0 for r in s["other_ranks"]):
+                fail("the other machine has read nothing: %s" % s)
+            for name in ("ntx-iod", "ntx-predictor"): # of the second machine: started again, nothing is lost
+                os.kill(m.daemons(name)[1], signal.SIGKILL)
+                if ntx("generate", PROMPT, *ASK).stdout != want:
+                    fail("%s was killed on the second machine, and the text is another" % name)
+        if ntx("load", DEMO, rc=111).stderr.find("start them again for another one") < 0:
+            fail("a second model")
+        ntx("stop")
+        if m.ended(30) != 0:
+            fail("mpirun: %s" % m.text())
+        for word in ("is loaded", "the first machine is done"):
+            if word not in m.text():
+                fail("'%s' is missing in: %s" % (word, m.text()))
+
+
+def refused(rows, *words):
+    m = Machines(*rows)
+    if m.ready():
+        fail("was not refused: %s" % rows)
+    if m.ended(60) == 0:
+        fail("mpirun ended well: %s" % rows)
+    for w in words:
+        if w not in m.text():
+            fail("'%s' is missing in: %s" % (w, m.text()))
+
+
+def what_does_not_go_together():
+    refused([[DEMO], [os.path.join(MODELS, "demo-draft.gguf")]], "(rank 1) has another model than", "copy the same file to all machines")
+    refused([[DEMO], [DEMO, "--ram", "5M"]], "(rank 1): the smallest memory budget that would do is")
+    refused([[DEMO, "--backend", "cuda"], [DEMO]], "several machines compute on their CPUs only: --backend cpu")
+    refused([[], []], "machines that share a model are started with it: mpirun ... ntx up MODEL")
+
+
+def a_machine_dies():
+    m = Machines(*[[DEMO, "--ctx", "256", "--ram", "40M", "--threads", "1"]] * 2)
+    if not m.ready():
+        fail(m.text())
+    os.kill(m.daemons("ntx-computed")[1], signal.SIGKILL)
+    if m.ended(30) == 0:
+        fail("a machine died, and mpirun ended well")
+    if "have to be started again, all of them" not in m.text() and "exited" not in m.text():
+        fail("no word of the death: " + m.text())
+    end = time.time() + 20 * SLOW
+    while any(m.daemons(n) for n in ("ntx", "ntx-iod", "ntx-predictor", "ntx-computed")):
+        if time.time() > end:
+            fail("processes are left: %s" % [m.daemons(n) for n in ("ntx", "ntx-iod", "ntx-predictor", "ntx-computed")])
+        time.sleep(0.05)
+
+
+try:
+    the_same_text()
+    what_does_not_go_together()
+    a_machine_dies()
+finally:
+    shutil.rmtree(tmp, ignore_errors=True)
+print("the same text over several machines")

@@ -1,0 +1,288 @@
+/* A pass over several machines (threads here, each with its own chunks and pass) gives the bits of one: for all kinds of layers, any parts, batches, threads and kernels; and what
+ * fails on one of them fails the pass with its words, and the next one goes well. */
+#include <errno.h>
+#include <pthread.h>
+
+#include "infer/ranks.h"
+#include "tests/forward/rig.h"
+#include "tests/ranks/net_threads.h"
+
+#define N 41
+
+static const char *const names[NTX_RANKS_MAX] = {"first", "second", "third", "fourth"};
+
+struct rank {
+    struct rig rig;
+    struct ntx_share share;
+    struct ntx_ranks *ranks;
+    atomic_bool stop;
+    pthread_t thread;
+    int rc;
+};
+
+struct machines {
+    uint32_t n;
+    struct net_wire *wire;
+    struct rank at[4];
+};
+
+static void *follow(void *ctx)
+{
+    struct rank *r = ctx;
+    r->rc = ntx_ranks_follow(r->ranks, r->rig.f, &r->stop);
+    return NULL;
+}
+
+static void machines_open(struct machines *m, const struct rig_options *of, const struct ntx_share *share)
+{
+    static const char *const kernels[] = {NULL, "generic", "avx2", "avx512"}; /* of unlike machines */
+    memset(m, 0, sizeof *m);
+    m->n = share->n;
+    m->wire = net_wire_new(m->n);
+    for (uint32_t i = 0; i < m->n; i++) {
+        struct rank *r = &m->at[i];
+        struct rig_options o = *of;
+        const struct ntx_ranks_config c = {.ops = &net_threads, .net = net_at(m->wire, i), .names = names, .limit_ms = 20000};
+        CHECK_EQ(ntx_ranks_new(&c, &r->ranks), 0);
+        r->share = *share;
+        r->share.rank = i;
+        o.share = &r->share;
+        o.ranks = r->ranks;
+        o.backend = i ? NULL : ntx_ranks_backend(r->ranks);
+        o.threads = 1 + i % 2;
+        o.kernel = ntx_cpu_pick(kernels[i]) ? kernels[i] : NULL;
+        rig_open(&r->rig, &o);
+        if (i)
+            CHECK_EQ(pthread_create(&r->thread, NULL, follow, r), 0);
+    }
+}
+
+static void machines_close(struct machines *m, int rc)
+{
+    ntx_ranks_quit(m->at[0].ranks);
+    for (uint32_t i = 0; i < m->n; i++) {
+        struct rank *r = &m->at[i];
+        if (i) {
+            atomic_store(&r->stop, rc != 0);
+            pthread_join(r->thread, NULL);
+            CHECK_MSG(r->rc == rc, "rank %u ended with %d: %s", i, r->rc, r->rig.w.w.error.text);
+        }
+        rig_close(&r->rig);
+        ntx_ranks_free(r->ranks);
+    }
+    net_wire_free(m->wire);
+}
+
+/* What rank 0 gives for some tokens, in passes of `step` rows. */
+static float *shared_logits(const struct rig_options *of, const struct ntx_share *share, uint32_t step)
+{
+    struct machines m;
+    int32_t ids[N];
+    machines_open(&m, of, share);
+    struct rig *r = &m.at[0].rig;
+    float *got = malloc((size_t)N * r->n_vocab * sizeof *got);
+    struct ntx_kv_seq *kv = rig_seq(r, N);
+    rig_ids(r, 5, ids, N); /* as rig_logits */
+    rig_feed(r, kv, ids, N, 0, step, got);
+    ntx_kv_seq_free(kv);
+    uint64_t all = 0;
+    for (uint32_t i = 1; i < m.n; i++)
+        all += ntx_ranks_messages(m.at[i].ranks);
+    CHECK_EQ(all, (m.n - 1) * ntx_ranks_messages(m.at[0].ranks));
+    CHECK(all > 0);
+    machines_close(&m, 0);
+    return got;
+}
+
+static const struct ntx_share shares[] = {{.n = 2, .part = {1, 1}}, {.n = 3, .part = {1, 4, 2}}, {.n = 2, .part = {1, 50}}, {.n = 4, .part = {1, 1, 1, 1}}};
+
+static void same(const struct rig_options *of)
+{
+    static const uint32_t steps[] = {N, 1, 7, 16};
+    size_t n;
+    float *want = rig_logits(of, N, N, &n);
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        float *got = shared_logits(of, &shares[i], steps[i]);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s in %s over %u machines, %zu", of->make.arch, of->make.type, shares[i].n, i);
+        free(got);
+    }
+    free(want);
+}
+
+static void of_all_kinds(void)
+{
+    static const char *const types[] = {"F32", "F16", "Q8_0", "Q4_K_M", "Q5_1", "MXFP4", "IQ3_XXS", "NVFP4_ALL"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct rig_options o = {.make = rig_model(), .window = i % 2 ? 3 : 0, .stay_every = i % 3, .chunk_bytes = 20000};
+        o.make.layers = 2;
+        o.make.type = types[i];
+        o.make.scales = i == 7;
+        same(&o);
+    }
+}
+
+static void of_all_architectures(void)
+{
+    static const struct { const char *arch, *type; uint32_t experts, used; } is[] = {
+        {"qwen2moe", "Q4_K_M", 6, 3}, {"qwen3moe", "Q8_0", 20, 20}, {"gpt-oss", "Q8_0", 6, 3}, {"gemma3", "Q8_0", 0, 0}, {"phi3", "Q4_K_M", 0, 0}, {"qwen35", "Q8_0", 0, 0},
+        {"qwen35moe", "F16", 6, 2}, {"llama4", "Q8_0", 6, 1},
+    };
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct rig_options o = {.make = rig_model()};
+        o.make.arch = is[i].arch;
+        o.make.type = is[i].type;
+        o.make.experts = is[i].experts;
+        o.make.experts_used = is[i].used;
+        o.make.layers = 4;
+        o.make.window = 5;
+        o.make.rotated = 16;
+        o.make.attention_every = 2;
+        o.make.expert_every = i == 7 ? 2 : 0;
+        same(&o);
+    }
+    struct rig_options o = {.make = rig_latent()};
+    o.make.type = "Q8_0";
+    same(&o);
+    o.make = rig_pooled();
+    same(&o);
+    o.make = rig_streamed();
+    same(&o);
+}
+
+/* Layers that every row skips are not read anywhere. */
+struct skipper { uint32_t layer; };
+static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
+{
+    const struct skipper *s = ctx;
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        skip[i * NTX_MAP_WORDS] |= (uint64_t)1 << s->layer;
+}
+
+static void with_skips(void)
+{
+    struct skipper s = {.layer = 2};
+    struct machines m;
+    struct rig alone;
+    struct rig_options o = {.make = rig_model(), .skip = {.ctx = &s, .probe_layer = 0, .decide = decide}};
+    int32_t ids[N];
+    o.make.type = "Q8_0";
+    rig_open(&alone, &o);
+    machines_open(&m, &o, &shares[0]);
+    rig_ids(&alone, 3, ids, N);
+    struct rig *r[] = {&alone, &m.at[0].rig};
+    float *got[2];
+    for (int i = 0; i < 2; i++) {
+        struct ntx_row rows[N];
+        struct ntx_kv_seq *kv = rig_seq(r[i], N);
+        got[i] = calloc((size_t)N * r[i]->n_vocab, sizeof(float));
+        for (uint32_t k = 0; k < N; k++)
+            rows[k] = (struct ntx_row){.token = ids[k], .pos = k, .kv = kv, .may_skip = true, .logits = k + 1 == N ? got[i] : NULL};
+        CHECK_EQ(rig_run(r[i], rows, N), 0);
+        CHECK_EQ(ntx_forward_skipped(r[i]->f), N);
+        ntx_kv_seq_free(kv);
+    }
+    CHECK_SAME(got[0], got[1], alone.n_vocab);
+    machines_close(&m, 0);
+    CHECK_EQ(m.at[1].rig.w.n_drops, 1);
+    CHECK_EQ(m.at[1].rig.w.drops[0], 2);
+    rig_close(&alone);
+    free(got[0]), free(got[1]);
+}
+
+/* A machine that cannot read says so at rank 0; the next pass goes well. */
+static void one_fails(void)
+{
+    struct machines m;
+    struct rig_options o = {.make = rig_model()};
+    int32_t ids[N];
+    size_t n;
+    float *want = rig_logits(&o, N, N, &n), *got = malloc(n * sizeof *got);
+    machines_open(&m, &o, &shares[1]);
+    struct rig *r = &m.at[0].rig;
+    rig_ids(r, 5, ids, N);
+    for (uint32_t who = 0; who < 3; who++) {
+        struct ntx_kv_seq *kv = rig_seq(r, N);
+        struct ntx_row row = {.token = ids[0], .kv = kv, .logits = got};
+        for (uint32_t i = 0; i < 3; i++)
+            m.at[i].rig.w.forgive = true;
+        m.at[who].rig.w.fail_chunk = 5 + who;
+        CHECK_EQ(rig_run(r, &row, 1), -EIO);
+        CHECK_MSG(strstr(r->w.w.error.text, who ? names[who] : "chunk") != NULL, "'%s'", r->w.w.error.text);
+        m.at[who].rig.w.fail_chunk = UINT32_MAX;
+        rig_feed(r, kv, ids, N, 0, 9, got);
+        CHECK_SAME(got, want, n);
+        ntx_kv_seq_free(kv);
+    }
+    machines_close(&m, 0);
+    free(want), free(got);
+}
+
+/* A machine that is gone fails this pass and all later ones, with words. */
+static void one_is_gone(void)
+{
+    struct machines m;
+    struct rig_options o = {.make = rig_model()};
+    machines_open(&m, &o, &shares[0]);
+    struct rig *r = &m.at[0].rig;
+    float *logits = malloc(r->n_vocab * sizeof *logits);
+    struct ntx_kv_seq *kv = rig_seq(r, N);
+    struct ntx_row row = {.token = 1, .kv = kv, .logits = logits};
+    CHECK_EQ(rig_run(r, &row, 1), 0);
+    net_wire_cut(m.wire, 1);
+    r->w.forgive = true;
+    for (int i = 0; i < 2; i++) {
+        row.pos = 1;
+        CHECK_EQ(rig_run(r, &row, 1), -ETIMEDOUT);
+        CHECK_MSG(strstr(r->w.w.error.text, "cannot be reached any more: a wire is cut; start all of them again") != NULL, "'%s'", r->w.w.error.text);
+    }
+    ntx_kv_seq_free(kv);
+    m.at[1].rig.w.forgive = true;
+    machines_close(&m, -ECANCELED);
+    free(logits);
+}
+
+/* What a strange machine says is refused, with words, and nothing is touched. */
+static void strange_messages(void)
+{
+    struct net_wire *wire;
+    for (uint32_t kind = 0; kind < 40; kind++) {
+        struct machines m;
+        struct rig_options o = {.make = rig_model()};
+        uint32_t words[64] = {0};
+        o.make.layers = 2;
+        machines_open(&m, &o, &shares[0]);
+        wire = m.wire;
+        words[0] = 1;
+        CHECK_EQ(net_threads.send(net_at(wire, 0), 1, words, 40), 0); /* begins */
+        for (uint32_t i = 0; i < 64; i++)
+            words[i] = (kind * 2654435761u + i * 40503u) >> (kind % 24);
+        words[0] = 2;
+        words[1] %= 3;
+        words[4] = kind % 3;
+        net_threads.send(net_at(wire, 0), 1, words, kind == 7 ? 3 : 40 + kind * 5);
+        m.at[1].rig.w.forgive = true;
+        if (kind == 7) {
+            pthread_join(m.at[1].thread, NULL);
+            CHECK_EQ(m.at[1].rc, -EBADMSG);
+            pthread_create(&m.at[1].thread, NULL, follow, &m.at[1]);
+        } else {
+            struct { int32_t rc; uint32_t zero; uint64_t seen[3]; char text[224]; } a;
+            CHECK_EQ(net_threads.take(net_at(wire, 0), 1, &a, sizeof a), 0);
+            CHECK_EQ(net_threads.wait(net_at(wire, 0), 20000), 0);
+            CHECK_EQ(a.rc, -EBADMSG);
+            CHECK_MSG(strstr(a.text, "are all machines of the same build") != NULL, "'%s'", a.text);
+        }
+        machines_close(&m, 0);
+    }
+}
+
+int main(void)
+{
+    of_all_kinds();
+    of_all_architectures();
+    with_skips();
+    one_fails();
+    one_is_gone();
+    strange_messages();
+    return 0;
+}

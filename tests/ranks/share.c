@@ -1,0 +1,63 @@
+/* Rows of machines: all of them, once, in whole slices; and parts that take the same time. */
+#include <math.h>
+
+#include "model/share.h"
+#include "tests/check.h"
+
+static void all_rows_once(void)
+{
+    static const struct ntx_share shares[] = {
+        {.n = 1, .part = {1}}, {.n = 2, .part = {1, 1}}, {.n = 3, .part = {1, 2, 3}}, {.n = 3, .part = {1, 1000000, 1}}, {.n = 16, .part = {5, [15] = 1}}, {.n = 4, .part = {0}},
+    };
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        for (uint32_t n_out = 1; n_out < 3000; n_out += 37) {
+            uint32_t at = 0;
+            for (uint32_t rank = 0; rank < shares[i].n; rank++) {
+                struct ntx_share_rows own = ntx_share_of(&shares[i], n_out, rank);
+                CHECK_EQ(own.n ? own.row0 : at, at);
+                CHECK(own.row0 % NTX_SHARE_UNIT == 0 || !own.n);
+                CHECK_MSG(!ntx_share_deals(&shares[i], n_out) || own.n >= NTX_SHARE_UNIT, "rank %u has %u of %u rows", rank, own.n, n_out);
+                CHECK(ntx_share_deals(&shares[i], n_out) || !rank || !own.n);
+                at += own.n;
+            }
+            CHECK_EQ(at, n_out);
+        }
+}
+
+static void in_proportion(void)
+{
+    const struct ntx_share s = {.n = 3, .part = {100, 300, 600}};
+    CHECK_EQ(ntx_share_of(&s, 16000, 0).n, 1600);
+    CHECK_EQ(ntx_share_of(&s, 16000, 1).n, 4800);
+    CHECK_EQ(ntx_share_of(&s, 16000, 2).n, 9600);
+    CHECK(!ntx_share_deals(NULL, 16000));
+    CHECK_EQ(ntx_share_of(NULL, 100, 0).n, 100);
+}
+
+static void the_same_time(void)
+{
+    struct ntx_share s;
+    /* nothing stays: as the drives are */
+    const struct ntx_share_machine drives[] = {{0, 10e9, 100e6}, {0, 10e9, 300e6}};
+    CHECK(fabs(ntx_share_even(drives, 2, 4e9, &s) - 10) < 1e-6);
+    CHECK(fabs((double)s.part[1] / s.part[0] - 3) < 1e-3);
+    /* two keep 2 GB each, of 6: 2 GB are read by the third's drive, or by all */
+    const struct ntx_share_machine mixed[] = {{2e9, 10e9, 1e9}, {2e9, 10e9, 1e9}, {0, 10e9, 1e9}};
+    CHECK(fabs(ntx_share_even(mixed, 3, 6e9, &s) - 2.0 / 3) < 1e-6);
+    CHECK(fabs((double)s.part[0] / s.part[2] - 4) < 1e-3);
+    /* all in memory: as the memories are */
+    const struct ntx_share_machine memories[] = {{1e12, 30e9, 1e9}, {1e12, 10e9, 1e9}};
+    CHECK(fabs(ntx_share_even(memories, 2, 4e9, &s) - 0.1) < 1e-6);
+    CHECK(fabs((double)s.part[0] / s.part[1] - 3) < 1e-3);
+    s.n = 77;
+    CHECK(ntx_share_even((const struct ntx_share_machine[]){{1, 0, 1}, {1, 1, 1}}, 2, 1, &s) == 0);
+    CHECK_EQ(s.n, 77);
+}
+
+int main(void)
+{
+    all_rows_once();
+    in_proportion();
+    the_same_time();
+    return 0;
+}
