@@ -10,6 +10,7 @@
 #include "infer/forward.h"
 #include "infer/weights_ram.h"
 #include "model/gguf.h"
+#include "model/state.h"
 
 #define SLOTS 384u       /* of a tree, behind the text */
 #define STEP 8u          /* nodes expanded together */
@@ -120,7 +121,7 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
         rc = ntx_model_open(g, &m, err);
     if (!rc)
         rc = suits(g, model, err);
-    if (!rc && ntx_count_recurrent(&m->hp))
+    if (!rc && !ntx_keeps_rows_only(&m->hp))
         rc = ntx_err_set(err, -ENOTSUP, "the recurrent state of a %s model does not go back to where its guesses part from the text", m->hp.arch);
     if (!rc)
         rc = bytes_of(g, m, (uint64_t)st.st_size, ctx, bytes, err);

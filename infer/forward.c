@@ -492,7 +492,6 @@ static void reset(struct ntx_forward *f)
     for (uint32_t i = 0; i < b->n_rows; i++) {
         if (f->m.n_chosen)
             f->m.n_chosen[i] = NTX__ALL;
-        ntx_kv_truncate(b->rows[i].kv, ntx_row_slot(&b->rows[i]));
         ntx_kv_written(b->rows[i].kv, ntx_row_slot(&b->rows[i]));
     }
 }

@@ -10,7 +10,7 @@ enum { CHANNELS = 256 /* of the convolution at a time */, PANEL_MOST = 32 };
 
 /* Rows of one session. */
 struct turn {
-    const struct ntx_recur *state;
+    struct ntx_kv_seq *kv;
     const uint32_t *row; /* [n] of the layer, ascending */
     uint32_t n;
 };
@@ -18,7 +18,7 @@ struct turn {
 static struct turn turn_of(const struct ntx_forward *f, uint32_t i)
 {
     const uint32_t *row = f->m.turn_rows + f->m.turns[i];
-    return (struct turn){ntx_kv_recur(f->b->rows[*row].kv), row, f->m.turns[i + 1] - f->m.turns[i]};
+    return (struct turn){f->b->rows[*row].kv, row, f->m.turns[i + 1] - f->m.turns[i]};
 }
 
 /* ---- whose rows there are */
@@ -49,14 +49,14 @@ int ntx__recur_begin(struct ntx_forward *f)
     for (uint32_t i = 0; i < b->n_rows && turns && !rc; i++) {
         if (!first_of_session(b, i))
             continue;
-        uint32_t at = b->rows[i].pos ? ntx_recur_at(ntx_kv_recur(b->rows[i].kv)) : 0;
+        uint32_t at = b->rows[i].pos ? ntx_recur_at(b->rows[i].kv) : 0;
         turns[f->n_turns++] = n;
         for (uint32_t k = i; k < b->n_rows && !rc; k++)
             if (b->rows[k].kv == b->rows[i].kv && !(rc = check_row(f, k, at++)))
                 f->m.turn_rows[n++] = k;
     }
     for (uint32_t i = 0; i < f->n_turns && !rc; i++)
-        ntx_recur_begin(ntx_kv_recur(b->rows[f->m.turn_rows[turns[i]]].kv), b->rows[f->m.turn_rows[turns[i]]].pos);
+        ntx_recur_begin(b->rows[f->m.turn_rows[turns[i]]].kv, b->rows[f->m.turn_rows[turns[i]]].pos);
     if (turns)
         turns[f->n_turns] = n;
     return rc;
@@ -66,7 +66,7 @@ void ntx__recur_end(struct ntx_forward *f)
 {
     for (uint32_t i = 0; i < f->n_turns; i++) {
         struct turn t = turn_of(f, i);
-        ntx_recur_step(ntx_kv_recur(f->b->rows[*t.row].kv), t.n);
+        ntx_recur_step(t.kv, t.n);
     }
 }
 
@@ -105,10 +105,10 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
     const uint32_t each = s->width / s->n_weights, blocks = blocks_of(s), block = item % (s->n_weights * blocks), of = block / blocks, at0 = block % blocks * CHANNELS;
     const uint32_t first = of * each + at0;
     struct channels c = {.f = f, .turn = turn_of(f, item / (s->n_weights * blocks)), .first = first, .n = NTX_MIN(each - at0, (uint32_t)CHANNELS), .width = s->width, .taps = s->taps};
-    const uint32_t at = ntx_recur_at(c.turn.state);
+    const uint32_t at = ntx_recur_at(c.turn.kv);
     float w[NTX_DELTA_TAPS_MAX * CHANNELS];
     const float *x[NTX_DELTA_TAPS_MAX], *all = f->vec[s->weight[of]] + (size_t)at0 * s->taps;
-    c.tail = ntx_recur_tail(c.turn.state, f->layer);
+    c.tail = ntx_recur_tail(c.turn.kv, f->layer);
     for (uint32_t k = 0; k < c.n; k++)
         for (uint32_t j = 0; j < s->taps; j++)
             w[j * c.n + k] = all[k * s->taps + j];
@@ -117,9 +117,9 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
             x[j] = input(&c, k, s->taps - 1 - j);
         f->c.ops->conv(w, x, s->taps, c.n, f->buf[NTX_BUF_Q].at + c.turn.row[k] * f->buf[NTX_BUF_Q].ld + first);
     }
-    put_tail(&c, c.turn.n, ntx_recur_next_tail(c.turn.state, f->layer));
+    put_tail(&c, c.turn.n, ntx_recur_next_tail(c.turn.kv, f->layer));
     for (uint32_t k = 1; k <= c.turn.n; k++)
-        put_tail(&c, k, ntx_recur_stop_tail(c.turn.state, at + k, f->layer));
+        put_tail(&c, k, ntx_recur_stop_tail(c.turn.kv, at + k, f->layer));
 }
 
 int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
@@ -178,9 +178,9 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
     const struct turn t = turn_of(f, item / (s->heads * (s->width / h.n)));
     size_t at = ((size_t)h.head * s->width + h.first) * s->width, k0 = (s->key_heads + h.key_head) * (size_t)s->width, q0 = h.key_head * (size_t)s->width;
     size_t v0 = (2 * s->key_heads + h.head) * (size_t)s->width + h.first, out0 = h.head * (size_t)s->width + h.first;
-    const float *from = ntx_recur_fold(t.state, f->layer);
-    const uint32_t pos = ntx_recur_at(t.state);
-    float *to = ntx_recur_next_fold(t.state, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST], keys[NTX_MAX_HEAD];
+    const float *from = ntx_recur_fold(t.kv, f->layer);
+    const uint32_t pos = ntx_recur_at(t.kv);
+    float *to = ntx_recur_next_fold(t.kv, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST], keys[NTX_MAX_HEAD];
     struct ntx_delta a = {.from = from ? from + at : to, .to = to, .n_keys = s->width, .n_values = h.n, .d = d, .out = out, .seen = seen, .next_k = looks_by(f, s, t.row[0], &h, keys)};
     if (!from)
         memset(to, 0, (size_t)s->width * h.n * sizeof *to);
@@ -197,7 +197,7 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
         float *y = f->buf[NTX_BUF_ATTN].at + t.row[i] * f->buf[NTX_BUF_ATTN].ld + out0;
         for (uint32_t v = 0; v < h.n; v++)
             y[v] = out[v] * s->scale;
-        float *stop = ntx_recur_stop_fold(t.state, pos + i + 1, f->layer);
+        float *stop = ntx_recur_stop_fold(t.kv, pos + i + 1, f->layer);
         if (stop)
             memcpy(stop + at, to, (size_t)s->width * h.n * sizeof *to);
     }

@@ -18,7 +18,7 @@
 struct pooling { /* rows of one session */
     struct ntx_forward *f;
     const struct ntx_step *s;
-    const struct ntx_recur *state;
+    const struct ntx_kv_seq *kv;
     const uint32_t *row; /* [n] of the layer, ascending */
     uint32_t n, first;   /* the first one's position */
     uint32_t width;      /* values of a row, and weights */
@@ -31,7 +31,7 @@ static struct pooling pooling_of(struct ntx_forward *f, uint32_t turn)
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     const uint32_t *row = f->m.turn_rows + f->m.turns[turn], span = s->every * s->spans;
     const struct ntx_row *r = &f->b->rows[*row];
-    return (struct pooling){.f = f, .s = s, .state = ntx_kv_recur(r->kv), .row = row, .n = f->m.turns[turn + 1] - f->m.turns[turn], .first = r->pos, .width = s->spans * s->width,
+    return (struct pooling){.f = f, .s = s, .kv = r->kv, .row = row, .n = f->m.turns[turn + 1] - f->m.turns[turn], .first = r->pos, .width = s->spans * s->width,
                             .span = span, .at = s->keys ? (size_t)span * 2 * s->spans * f->hp->head_k : 0};
 }
 
@@ -41,7 +41,7 @@ static const float *input(const struct pooling *p, uint32_t pos, bool weights)
     const uint8_t buf = p->s->in[weights];
     if (pos >= p->first)
         return p->f->buf[buf].at + p->row[pos - p->first] * p->f->buf[buf].ld;
-    return ntx_recur_tail(p->state, p->f->layer) + p->at + (size_t)(pos % p->span) * 2 * p->width + weights * p->width;
+    return ntx_recur_tail(p->kv, p->f->layer) + p->at + (size_t)(pos % p->span) * 2 * p->width + weights * p->width;
 }
 
 /* What is pooled into a K behind position `last`. */
@@ -117,7 +117,7 @@ static void pool_row(struct ntx_forward *f, uint32_t item, unsigned thread)
 /* The state behind the first `end` positions. */
 static void put_state(const struct pooling *p, uint32_t end, float *to)
 {
-    const bool had = ntx_recur_tail(p->state, p->f->layer) != NULL;
+    const bool had = ntx_recur_tail(p->kv, p->f->layer) != NULL;
     for (uint32_t i = 0; to && i < p->span && i < end; i++) {
         uint32_t pos = (end - 1 - i) / p->span * p->span + i;
         float *row = to + p->at + (size_t)i * 2 * p->width;
@@ -132,9 +132,9 @@ static void put_states(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     (void)thread;
     const struct pooling p = pooling_of(f, item);
-    put_state(&p, p.first + p.n, ntx_recur_next_tail(p.state, f->layer));
+    put_state(&p, p.first + p.n, ntx_recur_next_tail(p.kv, f->layer));
     for (uint32_t k = 1; k <= p.n; k++)
-        put_state(&p, p.first + k, ntx_recur_stop_tail(p.state, p.first + k, f->layer));
+        put_state(&p, p.first + k, ntx_recur_stop_tail(p.kv, p.first + k, f->layer));
 }
 
 void ntx__find_places(struct ntx_forward *f, const struct ntx_step *s)

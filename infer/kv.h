@@ -1,6 +1,7 @@
 /* kv.h: paged KV: blocks of NTX_KV_BLOCK tokens, a block table per session. F16, Q8_0 or Q4_0.
- * This is the table of all that sessions keep. A layer keeps rows: of all positions; or, where its attention has a window, of the last ones only, in a ring of
- * blocks that holds the window and what one pass adds; or it keeps no rows, but a recurrent state (recur.h), which lives and goes back with them. Each kind of rows has a pool of its own, whose blocks hold the layers of that kind; a place is found in one function for both.
+ * This is where all lies that sessions keep (model/state.h): rows of all positions; rows of a window in a ring of blocks that holds the window and what one pass adds; tails
+ * and folds on sides (recur.h). A sequence has all of that, and whatever is done to one (a snapshot, a copy, cutting it, writing it to a file) is done to all kinds
+ * (kv_impl.h): who calls need not ask which its model has.
  * A layer that keeps K of several positions (forward_pool.c) has them, and the keys that they are chosen by in V's place, in blocks of all positions, as layer n_layers + its number;
  * they are F16 whatever the type, and each lies in the block of the last position that it is of.
  * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
@@ -35,7 +36,7 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
 const char *ntx_kv_type_name(enum ntx_kv_type type);
 
 uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type); /* over all layers */
-uint64_t ntx_kv_layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer); /* of it, what one keeps */
+uint64_t ntx_kv_layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer); /* of it, the rows that one keeps */
 
 struct ntx_kv_shape { /* of a pool */
     uint32_t blocks;        /* of layers that keep all positions */
@@ -78,7 +79,7 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s);
 /* The first n_tokens of s as a sequence of its own, with room for n_room tokens: a snapshot, and a session again from a snapshot. Whole blocks are shared and
  * counted; of the block that n_tokens ends in, and of windows, it has copies. A block is free when its last user is. -ENODATA: the window before n_tokens is not
  * there any more, or a recurrent state stands elsewhere; else as ntx_kv_seq_new. (Of the host's cache: a device has its own.) */
-int ntx_kv_seq_fork(const struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, struct ntx_kv_seq **out);
+int ntx_kv_seq_fork(struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, struct ntx_kv_seq **out);
 /* The sequence goes on at position pos: what it has behind it is let go and promised again, and a shared block that pos is within becomes a copy. -EAGAIN: not so
  * many are free, since others keep what they share with it, and nothing has changed. */
 int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos);
@@ -87,11 +88,11 @@ bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos); /* others see its 
  * from there. Marks take what sessions have to spare of both, and are given up as that is wanted. -ENODATA: it is not there any more; -EAGAIN: no room.
  * A recurrent state can be marked where a pass ended, and within the next pass where that was said before it. */
 struct ntx_kv_mark;
-bool ntx_kv_pool_marks(const struct ntx_kv_pool *p); /* blocks alone do not do: layers keep windows only, or a recurrent state */
+bool ntx_kv_pool_marks(const struct ntx_kv_pool *p); /* blocks alone do not do: a text goes on from a mark, or from its beginning */
 void ntx_kv_mark_ahead(struct ntx_kv_seq *s, uint32_t n_tokens);
 void ntx_kv_mark_passed(struct ntx_kv_seq *s); /* of what was said nothing more is wanted */
-int ntx_kv_mark_new(const struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out);
-void ntx_kv_mark_put(const struct ntx_kv_mark *m, struct ntx_kv_seq *s);
+int ntx_kv_mark_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out);
+void ntx_kv_mark_put(struct ntx_kv_mark *m, struct ntx_kv_seq *s);
 void ntx_kv_mark_free(struct ntx_kv_mark *m);
 /* All memory that the first n_tokens of s are in, in one order, which model, type and shape of rings decide: to be written out, or to be filled, and then it has them
  * (restored). Ends with what part returned, where that is not 0. s has its blocks, and no more tokens than that where layers have windows or a recurrent state. */
@@ -119,10 +120,11 @@ size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s, uint32_t layer), ntx_kv_v_byte
 void ntx_kv_move_holes(struct ntx_kv_seq *s, uint32_t from, uint32_t to); /* position `to` has those of `from`, in each layer */
 void ntx_kv_set_hole(struct ntx_kv_seq *s, uint32_t layer, uint32_t pos);
 void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens); /* forget holes of positions >= n_tokens, which are about to be written */
-/* The session goes back to n_tokens. Returns with how many it can go on: as many, or 0 where the window before them, or a recurrent state, is not there any more. */
+/* The session goes back to n_tokens. Returns with how many it can go on: as many, or fewer where the window before them, or what all of them were folded into, is not
+ * there any more: as many as that is there of, at worst 0. */
 uint32_t ntx_kv_return(struct ntx_kv_seq *s, uint32_t n_tokens);
-void ntx_kv_written(struct ntx_kv_seq *s, uint32_t pos); /* is about to be */
-struct ntx_recur *ntx_kv_recur(const struct ntx_kv_seq *s); /* NULL: the model keeps none */
+uint32_t ntx_kv_reach(const struct ntx_kv_seq *s, uint32_t n_tokens); /* with how many it could */
+void ntx_kv_written(struct ntx_kv_seq *s, uint32_t pos); /* is about to be: what was behind it counts no more */
 /* bit per position, NULL when the layer has no hole */
 const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer);
 

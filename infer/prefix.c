@@ -288,7 +288,7 @@ static uint32_t keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent,
     return put_in(p, scope, parent, b, depth, ids, n) ? b : NONE;
 }
 
-static void mark(struct ntx_prefix *p, const struct ntx_kv_seq *kv, uint32_t b)
+static void mark(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t b)
 {
     struct node *x = &p->node[b];
     uint32_t held = p->held;
@@ -303,7 +303,7 @@ static void mark(struct ntx_prefix *p, const struct ntx_kv_seq *kv, uint32_t b)
 }
 
 /* Where texts part, and where this one stands. kv has the blocks down to `at`. */
-static void put_marks(struct ntx_prefix *p, const struct ntx_kv_seq *kv, uint32_t at, enum ntx_prefix_when when)
+static void put_marks(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t at, enum ntx_prefix_when when)
 {
     for (uint32_t b = at; b != NONE; b = p->node[b].parent) {
         struct node *x = &p->node[b];

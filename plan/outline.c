@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "model/state.h"
 #include "model/tokenizer.h"
 #include "plan/sketch.h"
 
@@ -38,12 +39,12 @@ uint64_t ntx_outline_model_bytes(const struct ntx_outline *o)
 uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
 {
     const struct ntx_hparams *hp = &o->model->hp;
+    struct ntx_kept_state kept[NTX_STATES_MOST];
     uint64_t n = 0;
-    for (uint32_t l = 0; hp->v_is_k && l < hp->n_layers; l++) /* beside windows: K of several positions, and keys */
-        n += hp->pool[l] ? (hp->head_k + (ntx_chooses(hp, l) ? hp->index.head : 0)) / hp->pool[l] : 0;
-    for (uint32_t l = 0; !hp->v_is_k && l < hp->n_layers; l++)
-        if (!ntx_is_recurrent(hp, l) && ntx_dims_of(hp, l).kv_of == l)
-            n += (uint64_t)ntx_kept_heads(hp, l) * (ntx_kept_k(hp, l) + ntx_kept_v(hp, l));
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        for (uint32_t i = ntx_states_of(hp, l, kept); i--;)
+            if (kept[i].keep == NTX_KEEP_ROWS && !(hp->v_is_k && kept[i].windowed)) /* windows of such are little beside K of several positions */
+                n += (uint64_t)kept[i].heads * (kept[i].k + kept[i].v) / kept[i].every;
     return n;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "model/state.h"
 #include "serve/engine_impl.h"
 
 #define SAVE_NS 5000000000u /* for what was computed, at the end */
@@ -96,7 +97,7 @@ static int make_buffers(struct ntx_engine *e)
     e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
     e->members = calloc(e->l->max_sessions, sizeof *e->members);
     const char *never = ntx__load_undrafted(e->l);
-    e->chains = ntx_count_recurrent(&e->l->model->hp);
+    e->chains = !ntx_keeps_rows_only(&e->l->model->hp);
     e->lookup = ntx_draft_looks_up(e->l->set.draft) && !never;
     e->n_files = never ? 0 : e->l->n_drafters;
     e->drafting = e->n_files || e->lookup;

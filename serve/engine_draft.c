@@ -186,9 +186,9 @@ static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct 
     ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_PATH, d->taken_ns, ntx_traced_now(c, NTX_TRACE_COMPUTED), (uint32_t)s->id, h->nodes[0], h->nodes[1]);
 }
 
-/* The rows that held are what the session goes on with. A recurrent state has gone beyond them: it stands again where the pass began, and the rows that held
+/* The rows that held are what the session goes on with. Where what it keeps has gone beyond them, and goes back only to where the pass began, the rows that held
  * are computed once more, as the first of the next pass, to the same values. */
-static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, const struct held *h, uint32_t begin)
+static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, const struct held *h)
 {
     uint32_t n = h->n;
     if (s->draft && s->draft->n == 1)
@@ -197,11 +197,8 @@ static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *s
         return 0;
     e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
     tell_held(e, s, h);
-    if (e->chains) {
-        s->n_past = n < s->draft->n ? ntx_kv_return(s->kv, begin) : s->n_past;
-        return 0;
-    }
     int rc = ntx_forward_commit(e->l->forward, s->kv, s->n_past - n, slots, n);
+    s->n_past = ntx_kv_return(s->kv, s->n_past);
     if (rc)
         ntx__engine_fail(e, s, rc, e->l->weights->error.text);
     return rc;
@@ -225,7 +222,7 @@ void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const s
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
 {
     struct held held = {0};
-    uint32_t slots[NTX_DRAFT_NODES], at = 0, next, begin = s->n_past, again = NTX_MIN(ntx_session_todo(s) - 1, s->take);
+    uint32_t slots[NTX_DRAFT_NODES], at = 0, next, again = NTX_MIN(ntx_session_todo(s) - 1, s->take);
     const struct ntx_row *rows = e->rows + s->first_row + again;
     const struct ntx_draft *d = s->draft;
     struct drawn t;
@@ -248,7 +245,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
         if (draw(e, s, &rows[at], &t))
             return;
         next = d && !t.finish ? ntx_draft_follow(d, &e->guesses.chances, at, t.token) : 0;
-        if (!next && commit(e, s, slots, &held, begin))
+        if (!next && commit(e, s, slots, &held))
             return;
         tell(e, s, &t);
         at = next;

@@ -48,8 +48,7 @@ static void took_over(struct ntx_engine *e, struct ntx_session *s, uint32_t n)
 /* Where it was cut back, others may see what it goes on from. A block whose copy has no room is computed again. */
 static int go_on(struct ntx_session *s)
 {
-    if (ntx_kv_recur(s->kv)) /* what a pass gave it may have been refused: its state stands before that pass, too */
-        s->n_past = ntx_kv_return(s->kv, s->n_past);
+    s->n_past = ntx_kv_return(s->kv, s->n_past); /* what a pass gave it may have been refused: then it stands before that pass */
     uint32_t whole = NTX_ROUND_DOWN(s->n_past, NTX_KV_BLOCK);
     int rc = ntx_kv_own(s->kv, s->n_past);
     if (rc != -EAGAIN || whole == s->n_past)

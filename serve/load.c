@@ -11,6 +11,7 @@
 
 #include "common/util.h"
 #include "infer/input_sums.h"
+#include "model/state.h"
 #include "plan/budget.h"
 #include "serve/machines.h"
 
@@ -134,7 +135,7 @@ static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_load
 
 const char *ntx__load_undrafted(const struct ntx_loaded *l)
 {
-    if (!ntx_count_recurrent(&l->model->hp))
+    if (ntx_keeps_rows_only(&l->model->hp))
         return NULL;
     return l->back.gpu ? "a GPU's does not go back to where a pass began" : ntx_ffn_mode_groups(&l->ffn) ? "rows that are computed again would use other neurons" : NULL;
 }
@@ -145,7 +146,7 @@ static int check_recurrent(const struct ntx_load_request *r, const struct ntx_lo
     const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL, *never = l->n_drafters ? ntx__load_undrafted(l) : NULL;
     if (never)
         return ntx_err_set(err, -ENOTSUP, "--draft FILE: layers of a %s model keep a recurrent state, and %s: such a model runs without", l->model->hp.arch, never);
-    if (!named || !ntx_count_recurrent(&l->model->hp))
+    if (!named || ntx_keeps_rows_only(&l->model->hp))
         return 0;
     return ntx_err_set(err, -ENOTSUP, "%s: layers of a %s model keep a recurrent state, which every token goes into and none comes out of: such a model runs without", named, l->model->hp.arch);
 }

@@ -8,7 +8,7 @@ int ntx__device_turns(struct ntx_device *d)
     int rc;
     for (uint32_t i = 0; i < f->n_turns; i++) {
         const uint32_t first = f->m.turns[i], row = f->m.turn_rows[first];
-        const struct ntx_recur *r = ntx_kv_recur(f->b->rows[row].kv);
+        const struct ntx_kv_seq *r = f->b->rows[row].kv;
         d->host.turns[i] = (struct ntx_gpu_turn){.from = ntx_recur_side(r, false), .to = ntx_recur_side(r, true), .first = first, .n = f->m.turns[i + 1] - first,
                                                  .fresh = !ntx_recur_at(r)};
     }
@@ -21,7 +21,7 @@ int ntx__device_turns(struct ntx_device *d)
 static struct ntx_gpu_recur recur(const struct ntx_device *d, uint8_t in, uint8_t out)
 {
     return (struct ntx_gpu_recur){
-        .x = d->m.buf[in], .y = d->m.buf[out], .states = d->m.states, .turns = d->m.turns, .rows = d->m.turn_rows, .layer_offset = ntx_recur_layer(d->hp, d->f->layer),
+        .x = d->m.buf[in], .y = d->m.buf[out], .states = d->m.states, .turns = d->m.turns, .rows = d->m.turn_rows, .layer_offset = ntx_recur_layer(d->hp, d->f->layer, NTX_KEEP_TAIL),
         .ld_x = d->f->buf[in].ld, .ld_y = d->f->buf[out].ld, .n_turns = d->f->n_turns,
     };
 }
@@ -41,7 +41,7 @@ int ntx__device_delta(struct ntx_forward *f, const struct ntx__run *r)
     struct ntx_device *d = f->c.device;
     const struct ntx_step *s = ntx__steps_of(f, r);
     struct ntx_gpu_recur g = recur(d, s->in[0], s->out);
-    g.layer_offset += ntx__recur_tail(f->hp) * sizeof(float);
+    g.layer_offset = ntx_recur_layer(f->hp, f->layer, NTX_KEEP_FOLD);
     g.keeps = d->m.buf[NTX_BUF_A];
     g.ld_keeps = f->buf[NTX_BUF_A].ld;
     g.takes = d->m.buf[s->in[1]];

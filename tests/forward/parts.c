@@ -242,36 +242,51 @@ static void waiting_is_cheap(void)
     ntx_pool_free(p);
 }
 
-/* a has 9 tokens, the last three a pass ago; b has nothing, and there is room for one side. */
-static void snapshots(struct ntx_recur_pool *p, struct ntx_recur *a, struct ntx_recur *b)
+/* Sides that nobody has: there is room for so many stops. */
+static uint32_t sides_left(struct ntx_kv_seq *s)
 {
-    struct ntx_recur_snap *s, *none;
-    bool copies;
-    CHECK_EQ(ntx_recur_snap_new(a, 8, &s), -ENODATA);
-    CHECK(ntx_recur_has(a, 6, &copies) && copies);
-    CHECK_EQ(ntx_recur_snap_new(a, 6, &s), 0);
-    CHECK_EQ(ntx_recur_snap_new(a, 9, &none), -EAGAIN);
-    CHECK_EQ(ntx_recur_stop(a, 11), -EAGAIN);
-    ntx_recur_snap_put(s, b);
-    ntx_recur_snap_free(s), ntx_recur_snap_free(NULL);
+    uint32_t n = 0;
+    while (n < NTX_RECUR_STOPS) {
+        ntx_kv_mark_ahead(s, 1000 + n);
+        if (!ntx_recur_stop_fold(s, 1000 + n, 0))
+            break;
+        n++;
+    }
+    ntx_kv_mark_passed(s);
+    return n;
+}
+
+/* a has 9 tokens, the last three a pass ago; b has nothing, and there is room for one side. */
+static void snapshots(struct ntx_kv_seq *a, struct ntx_kv_seq *b)
+{
+    struct ntx_kv_mark *s, *none;
+    CHECK_EQ(ntx_kv_mark_new(a, 8, &s), -ENODATA);
+    CHECK_EQ(ntx_kv_reach(a, 6), 6);
+    CHECK_EQ(ntx_kv_mark_new(a, 6, &s), 0);
+    CHECK_EQ(ntx_kv_mark_new(a, 9, &none), -EAGAIN);
+    ntx_kv_mark_ahead(a, 11);
+    CHECK(!ntx_recur_stop_fold(a, 11, 0));
+    ntx_kv_mark_put(s, b);
+    ntx_kv_mark_free(s), ntx_kv_mark_free(NULL);
     CHECK(ntx_recur_at(b) == 6 && ntx_recur_fold(b, 4)[0] == 14.5f && ntx_recur_tail(b, 1)[5] == 11);
     CHECK_EQ(ntx_recur_begin(b, 6), 0);
-    CHECK_EQ(ntx_recur_stop(b, 8), 0); /* a pass that does not come to it leaves nothing, */
+    ntx_kv_mark_ahead(b, 8); /* a pass that does not come to it leaves nothing, */
     ntx_recur_stop_fold(b, 8, 1)[0] = 77;
-    CHECK(!ntx_recur_stop_fold(b, 7, 1) && !ntx_recur_has(b, 8, &copies));
-    CHECK_EQ(ntx_recur_snap_new(b, 8, &s), -ENODATA);
+    CHECK(!ntx_recur_stop_fold(b, 7, 1) && ntx_kv_reach(b, 8) == 6);
+    CHECK_EQ(ntx_kv_mark_new(b, 8, &s), -ENODATA);
     ntx_recur_step(b, 1);
-    CHECK_EQ(ntx_recur_snap_new(b, 8, &s), -ENODATA);
+    CHECK_EQ(ntx_kv_mark_new(b, 8, &s), -ENODATA);
     CHECK_EQ(ntx_recur_begin(b, 7), 0);
     ntx_recur_step(b, 2);
-    CHECK_EQ(ntx_recur_snap_new(b, 8, &s), 0); /* one that does, what it put there */
-    CHECK_EQ(ntx_recur_pool_left(p), 0);
-    ntx_recur_snap_put(s, b);
+    CHECK_EQ(ntx_kv_mark_new(b, 8, &s), 0); /* one that does, what it put there */
+    CHECK_EQ(sides_left(b), 0);
+    ntx_kv_mark_put(s, b);
     CHECK(ntx_recur_at(b) == 8 && ntx_recur_fold(b, 1)[0] == 77);
-    ntx_recur_snap_free(s);
-    CHECK_EQ(ntx_recur_stop(b, 9), 0);
-    ntx_recur_unstop(b);
-    CHECK_EQ(ntx_recur_pool_left(p), 1);
+    ntx_kv_mark_free(s);
+    ntx_kv_mark_ahead(b, 9);
+    CHECK(ntx_recur_stop_fold(b, 9, 1));
+    ntx_kv_mark_passed(b);
+    CHECK_EQ(sides_left(b), 1);
 }
 
 /* What is kept of layers without K and V: a session has its own, goes back by one pass, and has copies. */
@@ -281,13 +296,14 @@ static void recurrent_states(void)
     ntx_set_recurrent(&hp, 4); /* 0 1 2 and 4 */
     hp.delta.taps = 4, hp.delta.head = 48, hp.delta.heads = 4, hp.delta.key_heads = 2;
     const size_t tail = 3 * 48 * 8, fold = 4 * 48 * 48;
-    struct ntx_recur_pool *p;
-    struct ntx_recur *a, *b, *c = NULL;
+    const struct ntx_kv_shape shape = {.blocks = 8, .states = 5};
+    struct ntx_kv_pool *p;
+    struct ntx_kv_seq *a, *b, *c = NULL;
     CHECK_EQ(ntx_count_recurrent(&hp), 4);
     CHECK_EQ(ntx_recur_panel(&hp), 16);
     CHECK_EQ(ntx_recur_bytes(&hp), 2 * ((4 * (tail + fold) * 4 + 4095) / 4096 * 4096));
-    CHECK_EQ(ntx_recur_pool_new(&hp, 5, &p, NULL), 0);
-    CHECK_EQ(ntx_recur_new(p, &a), 0);
+    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &shape, &p, NULL), 0);
+    CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);
     CHECK(!ntx_recur_at(a) && !ntx_recur_tail(a, 0) && !ntx_recur_fold(a, 4));
     CHECK_EQ(ntx_recur_begin(a, 1), -EINVAL);
     for (uint32_t pass = 0; pass < 3; pass++) { /* of 3 tokens: each writes its number everywhere */
@@ -301,12 +317,11 @@ static void recurrent_states(void)
         ntx_recur_step(a, 3);
     }
     CHECK_EQ(ntx_recur_at(a), 9);
-    CHECK_EQ(ntx_recur_new(p, &b), 0);
-    CHECK_EQ(ntx_recur_copy(a, 5, b), -ENODATA);
-    CHECK_EQ(ntx_recur_copy(a, 6, b), 0); /* as it was a pass ago */
+    CHECK_EQ(ntx_kv_seq_fork(a, 5, 0, &b), -ENODATA);
+    CHECK_EQ(ntx_kv_seq_fork(a, 6, 0, &b), 0); /* as it was a pass ago */
     CHECK_EQ(ntx_recur_at(b), 6);
-    CHECK_EQ(ntx_recur_new(p, &c), -EAGAIN);
-    CHECK_EQ(ntx_recur_pool_left(p), 1);
+    CHECK_EQ(ntx_kv_seq_new(p, 32, &c), -EAGAIN);
+    CHECK_EQ(sides_left(a), 1);
     for (uint32_t l = 0; l < 5; l += 1 + (l == 2)) {
         CHECK(ntx_recur_tail(a, l)[0] == 20 + (float)l && ntx_recur_tail(a, l)[tail - 1] == 20 + (float)l && ntx_recur_fold(a, l)[fold - 1] == 20.5f + (float)l);
         CHECK(ntx_recur_tail(b, l)[tail - 1] == 10 + (float)l && ntx_recur_fold(b, l)[0] == 10.5f + (float)l);
@@ -315,19 +330,19 @@ static void recurrent_states(void)
     ntx_recur_next_fold(b, 0)[0] = 7;
     CHECK(ntx_recur_at(b) == 6 && ntx_recur_fold(b, 0)[0] == 10.5f);
     CHECK_EQ(ntx_recur_begin(b, 6), 0);
-    CHECK_EQ(ntx_recur_return(b, 3), 0); /* and what was before it is gone */
+    CHECK_EQ(ntx_kv_return(b, 3), 0); /* and what was before it is gone */
     CHECK(!ntx_recur_fold(b, 0));
-    snapshots(p, a, b);
-    CHECK_EQ(ntx_recur_return(a, 6), 6);
+    snapshots(a, b);
+    CHECK_EQ(ntx_kv_return(a, 6), 6);
     CHECK(ntx_recur_fold(a, 1)[0] == 11.5f);
-    CHECK_EQ(ntx_recur_return(a, 9), 9);
+    CHECK_EQ(ntx_kv_return(a, 9), 9);
     CHECK_EQ(ntx_recur_begin(a, 0), 0); /* anew */
     CHECK(!ntx_recur_at(a));
-    ntx_recur_free(b), ntx_recur_free(NULL);
-    CHECK_EQ(ntx_recur_new(p, &b), 0);
+    ntx_kv_seq_free(b), ntx_kv_seq_free(NULL);
+    CHECK_EQ(ntx_kv_seq_new(p, 32, &b), 0);
     CHECK(!ntx_recur_at(b));
-    ntx_recur_free(a), ntx_recur_free(b);
-    ntx_recur_pool_free(p), ntx_recur_pool_free(NULL);
+    ntx_kv_seq_free(a), ntx_kv_seq_free(b);
+    ntx_kv_pool_free(p);
 }
 
 /* The pool of rows beside it: layers without K and V take none of it, and a session without a state is not begun. */
@@ -347,16 +362,72 @@ static void rows_beside_states(void)
     CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &b), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &c), -EAGAIN); /* there are blocks, but no state */
-    CHECK(ntx_kv_recur(a) != ntx_kv_recur(b));
+    CHECK(ntx_recur_side(a, false) != ntx_recur_side(b, false));
     ntx_kv_seq_free(a);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);
     ntx_kv_seq_free(a), ntx_kv_seq_free(b);
     ntx_kv_pool_free(p);
 }
 
+static int count_bytes(void *ctx, void *at, size_t bytes)
+{
+    (void)at;
+    *(size_t *)ctx += bytes;
+    return 0;
+}
+
+/* A model of all kinds: whatever is done to a sequence is done to each of them, and it goes back no further than the one that reaches least. */
+static void all_kinds(void)
+{
+    struct ntx_hparams hp = {.n_layers = 3, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 8, .window = 40, .windowed = {2}, .recurrent = {4}}; /* all, a window, a state */
+    hp.delta.taps = 2, hp.delta.head = 16, hp.delta.heads = hp.delta.key_heads = 1;
+    const size_t block = 2 * 32 * 16 * 2, tail = 3 * 16, fold = 16 * 16;
+    struct ntx_kv_shape shape = {.blocks = 16, .ring = 3, .window_blocks = 9, .states = 5};
+    struct ntx_kept_state kept[NTX_STATES_MOST];
+    struct ntx_kv_pool *p;
+    struct ntx_kv_seq *a, *b;
+    struct ntx_kv_mark *m;
+    size_t bytes = 0;
+    CHECK(ntx_states_of(&hp, 0, kept) == 1 && kept[0].keep == NTX_KEEP_ROWS && !kept[0].windowed && kept[0].heads == 2 && kept[0].k == 8 && kept[0].every == 1);
+    CHECK(ntx_states_of(&hp, 1, kept) == 1 && kept[0].keep == NTX_KEEP_ROWS && kept[0].windowed);
+    CHECK(ntx_states_of(&hp, 2, kept) == 2 && kept[0].keep == NTX_KEEP_TAIL && kept[0].floats == tail && kept[1].keep == NTX_KEEP_FOLD && kept[1].floats == fold);
+    CHECK(!ntx_keeps_rows_only(&hp));
+    CHECK_EQ(ntx_recur_layer(&hp, 2, NTX_KEEP_FOLD), tail * 4);
+    CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &shape), 16 * block + 9 * block + 5 * 4096);
+    CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &shape, &p, NULL), 0);
+    CHECK(ntx_kv_pool_marks(p));
+    CHECK_EQ(ntx_kv_seq_new(p, 256, &a), 0);
+    for (uint32_t at = 0; at < 100; at += 50) { /* two passes of 50 */
+        CHECK_EQ(ntx_recur_begin(a, at), 0);
+        for (uint32_t pos = at; pos < at + 50; pos++) {
+            ntx_kv_written(a, pos);
+            *(uint16_t *)ntx_kv_k(a, 1, 0, pos) = (uint16_t)(pos / 32 + 1);
+        }
+        ntx_recur_next_fold(a, 2)[0] = (float)(at + 50);
+        ntx_recur_step(a, 50);
+    }
+    CHECK_EQ(ntx_kv_each_part(a, 100, count_bytes, &bytes), 0);
+    CHECK_EQ(bytes, 4 * block + 3 * block + 4096); /* positions 60 .. 99 of the window */
+    CHECK_EQ(ntx_kv_reach(a, 100), 100);
+    CHECK_EQ(ntx_kv_reach(a, 99), 50);  /* the state stands there, and positions 10 .. 49 are in the ring, which begins at 4 */
+    CHECK_EQ(ntx_kv_mark_new(a, 99, &m), -ENODATA);
+    CHECK_EQ(ntx_kv_mark_new(a, 100, &m), 0);
+    CHECK_EQ(ntx_kv_seq_promise(p, 256, NULL, 0, &b), 0);
+    ntx_kv_mark_put(m, b);
+    CHECK(ntx_recur_at(b) == 100 && ntx_recur_fold(b, 2)[0] == 100 && *(uint16_t *)ntx_kv_k(b, 1, 0, 70) == 3 && ntx_kv_k(b, 1, 0, 70) != ntx_kv_k(a, 1, 0, 70));
+    ntx_kv_mark_free(m), ntx_kv_seq_free(b);
+    ntx_kv_written(a, 120); /* 0 .. 24 are written over */
+    CHECK_EQ(ntx_kv_reach(a, 99), 0); /* for 50 tokens the window from 10 on would be needed */
+    CHECK_EQ(ntx_kv_return(a, 99), 0);
+    CHECK(ntx_recur_at(a) == 0 && ntx_kv_reach(a, 1) == 0);
+    ntx_kv_seq_free(a);
+    ntx_kv_pool_free(p);
+}
+
 int main(void)
 {
     recurrent_states();
+    all_kinds();
     rows_beside_states();
     struct ntx_pool *p = NULL;
     kv_blocks();

@@ -71,17 +71,16 @@ static void put_hash(float *at, uint64_t h)
 /* The second layer's state of ids[0 .. n) is the hash of them. */
 static void fold(struct ntx_kv_seq *kv, const int32_t *ids, uint32_t from, uint32_t to)
 {
-    struct ntx_recur *r = ntx_kv_recur(kv);
     uint64_t h = hash_of(ids, from);
-    if (!r || from == to)
+    if (!ntx_recur_any(kv) || from == to)
         return;
-    CHECK_EQ(ntx_recur_begin(r, from), 0);
+    CHECK_EQ(ntx_recur_begin(kv, from), 0);
     for (uint32_t pos = from; pos < to; pos++) {
         h = hash(h, ids[pos]);
-        put_hash(ntx_recur_stop_fold(r, pos + 1, 1), h);
+        put_hash(ntx_recur_stop_fold(kv, pos + 1, 1), h);
     }
-    put_hash(ntx_recur_next_fold(r, 1), h);
-    ntx_recur_step(r, to - from);
+    put_hash(ntx_recur_next_fold(kv, 1), h);
+    ntx_recur_step(kv, to - from);
 }
 
 /* As a pass does it. */
@@ -95,7 +94,7 @@ static void compute(struct ntx_kv_seq *kv, const int32_t *ids, uint32_t from, ui
         CHECK(!ntx_kv_shared(kv, pos));
         ntx_kv_written(kv, pos);
         *value(kv, 0, pos) = h;
-        if (!ntx_kv_recur(kv))
+        if (!ntx_recur_any(kv))
             *value(kv, 1, pos) = ~h;
     }
 }
@@ -104,11 +103,11 @@ static uint32_t window; /* layer 1 keeps so many; 0: all */
 
 static void check_values(const struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n)
 {
-    struct ntx_recur *r = ntx_kv_recur(kv);
+    const bool r = ntx_recur_any(kv);
     uint64_t h = 17;
     if (r && n) {
-        CHECK_EQ(ntx_recur_at(r), n);
-        CHECK_MSG(!memcmp(ntx_recur_fold(r, 1), &(uint64_t){hash_of(ids, n)}, sizeof h), "the state at %u is another text's", n);
+        CHECK_EQ(ntx_recur_at(kv), n);
+        CHECK_MSG(!memcmp(ntx_recur_fold(kv, 1), &(uint64_t){hash_of(ids, n)}, sizeof h), "the state at %u is another text's", n);
     }
     for (uint32_t pos = 0; pos < n; pos++) {
         h = hash(h, ids[pos]);
