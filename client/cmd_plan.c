@@ -228,6 +228,10 @@ int ntx_cmd_plan(struct ntx_options *o)
     int rc = a ? get_model(o, &f, a, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
     if (!rc)
         rc = refuse_lossy(o, &err);
+    if (!rc && o->machines) {
+        rc = ntx__plan_machines(o, a, &err);
+        goto done;
+    }
     if (!rc)
         rc = get_machine(o, a, &err);
     if (!rc) {
@@ -245,6 +249,7 @@ int ntx_cmd_plan(struct ntx_options *o)
         else
             ntx_plan_print(a);
     }
+done:
     if (a)
         ntx__plan_done(a);
     ntx_model_files_close(&f);

@@ -25,6 +25,8 @@ struct ntx_plan_answer {
 
 struct ntx_options;
 struct ntx_model_files;
+/* --machines. */
+int ntx__plan_machines(const struct ntx_options *o, const struct ntx_plan_answer *a, struct ntx_err *err);
 /* Of files that are open: all that ntx_plan_print_words needs, on this machine. -ENOENT: it has no profile. Afterwards, failed or not, ntx__plan_done. */
 int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name, struct ntx_plan_answer *a, struct ntx_err *err);
 

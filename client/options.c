@@ -222,6 +222,7 @@ static const struct ntx_setting eval_rows[] = {
 static const struct ntx_setting plan_rows[] = {
     {"profile", 0, "FILE", "the hardware: a profile as `ntx doctor` writes it (default: this machine's)", TEXT(profile)},
     {"machine", 0, "WORDS", "the hardware by words: gpu=3090,ram=64G,drive=7G,pcie=4x16 (also memory=ddr5 or a rate, cores=N); this,gpu=3090: this machine with that changed", TEXT(machine)},
+    {"machines", 0, "FILE", "several machines that share the model (mpirun ... ntx up): a line NAME WORDS for each, as of --machine, and a line net=RATE,TIME: 117M,100us", TEXT(machines)},
     {"list", 0, NULL, "models, types and GPUs that it knows by name", FLAG(list)},
     {"roofline", 0, NULL, "each operation of a layer against the roof, too", FLAG(roofline)},
     {"batch", 0, "N", "sequences of the roofline table (default $)", COUNT(batch), .preset = "1"},

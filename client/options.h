@@ -60,7 +60,7 @@ struct ntx_options {
     bool no_bos, no_special, verbose;
     /* plan, doctor */
     const char *profile, *dir;
-    const char *machine;
+    const char *machine, *machines;
     bool compat, roofline, list;
     uint32_t batch;
     float seconds;

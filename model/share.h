@@ -24,6 +24,8 @@ bool ntx_share_deals(const struct ntx_share *s, uint32_t n_out);
 /* Those of one rank. Where the matrix is not dealt, rank 0's are all. */
 struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t n_out, uint32_t rank);
 
+#define NTX_SHARE_KEEPS 0.75 /* of a budget becomes weights that stay, or thereabouts: the rest is keys and values, activations, the ring */
+
 /* What a machine can do for a token: so many bytes of weights stay in its memory, read at `memory` bytes a second; the others come from its drive at
  * `drive`, while those are multiplied. */
 struct ntx_share_machine {

@@ -152,10 +152,10 @@ static int check_same(const struct ntx_machines *m, const struct hello *all, str
     return 0;
 }
 
-/* Three quarters of a budget become weights that stay, or thereabouts. Where a profile is missing anywhere, all get the same part. */
+/* Where a profile is missing anywhere, all get the same part. */
 static void tell_rates(const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, struct hello *h)
 {
-    h->keeps = 0.75 * (double)l->ram_bytes;
+    h->keeps = NTX_SHARE_KEEPS * (double)l->ram_bytes;
     h->drive = hw ? ntx_hw_stream_bps(hw, ntx_hw_read_bytes(hw)) : 0;
     h->memory = hw ? ntx_hw_ram_bps(hw, 0) : 0;
     if (!hw && set->link_nvme > 0) { /* played: that is all that is known, and memory is faster */

@@ -1,0 +1,125 @@
+/* ntx plan MODEL --machines FILE: several machines as one, from a file of their words (plan/machine.h), a machine a line behind its name:
+ *
+ *     net=117M,100us
+ *     a ram=16G,drive=3.3G
+ *     b ram=8G,drive=500M,memory=20G */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cmd_plan.h"
+#include "client/commands.h"
+#include "client/out.h"
+#include "common/util.h"
+#include "plan/machine.h"
+#include "plan/machines.h"
+
+#define OF_RAM 0.85 /* of a machine's memory: as ntx_place takes where nobody said --ram */
+
+struct machines {
+    char name[NTX_RANKS_MAX][64];
+    struct ntx_hw hw[NTX_RANKS_MAX];
+    uint64_t budget[NTX_RANKS_MAX];
+    uint32_t n;
+    struct ntx_machines_link link;
+};
+
+/* "net=RATE" and "100us", in either order. */
+static int read_net(const char *words, struct machines *m, struct ntx_err *err)
+{
+    char buf[128];
+    snprintf(buf, sizeof buf, "%s", words);
+    for (char *save, *p = strtok_r(buf, ", ", &save); p; p = strtok_r(NULL, ", ", &save)) {
+        char *end;
+        double us = strtod(p, &end);
+        if (end != p && !strcmp(end, "us") && us >= 0 && us < 1e7)
+            m->link.latency_s = us / 1e6;
+        else if (strncmp(p, "net=", 4) || ntx_parse_rate(p + 4, &m->link.bytes_per_s))
+            return ntx_err_set(err, -EINVAL, "'%s' is no network: write net=117M,100us (bytes per second, latency)", p);
+    }
+    return 0;
+}
+
+static int read_machine(char *line, const struct ntx_options *o, struct machines *m, struct ntx_err *err)
+{
+    char *words = line + strcspn(line, " \t");
+    size_t name = (size_t)(words - line);
+    words += strspn(words, " \t");
+    if (m->n == NTX_RANKS_MAX)
+        return ntx_err_set(err, -E2BIG, "more than %u machines", NTX_RANKS_MAX);
+    if (!*words || name >= sizeof *m->name)
+        return ntx_err_set(err, -EINVAL, "'%.60s' is no machine: write NAME ram=16G,drive=3.3G", line);
+    snprintf(m->name[m->n], sizeof *m->name, "%.*s", (int)name, line);
+    int rc = ntx_machine_parse(words, false, &m->hw[m->n], err);
+    m->budget[m->n] = o->load.ram ? o->load.ram : (uint64_t)(OF_RAM * (double)m->hw[m->n].ram_bytes);
+    m->n += !rc;
+    return rc;
+}
+
+static int read_file(const char *path, const struct ntx_options *o, struct machines *m, struct ntx_err *err)
+{
+    char line[512];
+    FILE *f = fopen(path, "re");
+    int rc = f ? 0 : ntx_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    for (unsigned number = 1; !rc && fgets(line, sizeof line, f); number++) {
+        char at[600];
+        line[strcspn(line, "#\n")] = 0;
+        char *p = line + strspn(line, " \t");
+        for (size_t n = strlen(p); n && strchr(" \t\r", p[n - 1]);)
+            p[--n] = 0;
+        if (!*p)
+            continue;
+        rc = strncmp(p, "net=", 4) ? read_machine(p, o, m, err) : read_net(p, m, err);
+        snprintf(at, sizeof at, "%.500s, line %u", path, number);
+        if (rc)
+            ntx_err_prefix(err, at);
+    }
+    if (f)
+        fclose(f);
+    return rc;
+}
+
+static void print(const struct ntx_plan_answer *a, const struct machines *m, const struct ntx_machines_forecast *f)
+{
+    char bytes[32];
+    printf("%s over %u machines: %.3g tokens/s, by the %s\n\n", a->model.name, m->n, 1 / f->token_s, f->limit);
+    printf("%-20s %8s %10s %10s %10s\n", "machine", "share", "weights", "in memory", "reads");
+    for (uint32_t i = 0; i < m->n; i++) {
+        printf("%-20s %6.1f %%", m->name[i], 100 * f->of[i].share);
+        printf(" %10s", ntx_format_size((uint64_t)f->of[i].bytes, bytes, sizeof bytes));
+        printf(" %10s", ntx_format_size((uint64_t)f->of[i].keeps, bytes, sizeof bytes));
+        printf(" %10s\n", ntx_format_size((uint64_t)f->of[i].reads, bytes, sizeof bytes));
+    }
+    printf("\nA token: %.4g s for weights (each machine its rows of every matrix, at once), %.4g s for messages (%u exchanges, %s).\n", f->weights_s, f->messages_s, f->runs,
+           ntx_format_size((uint64_t)f->crosses, bytes, sizeof bytes));
+    puts("Predicted; rates of networks were not measured with it. Attention, which the first machine computes, is not in it.");
+}
+
+static void print_json(const struct ntx_plan_answer *a, const struct machines *m, const struct ntx_machines_forecast *f)
+{
+    json_t *of = json_array(), *j;
+    for (uint32_t i = 0; i < m->n; i++)
+        json_array_append_new(of, json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", m->name[i], "share", f->of[i].share, "bytes", f->of[i].bytes, "bytes_host", f->of[i].keeps, "bytes_storage",
+                                            f->of[i].reads));
+    j = json_pack("{s:s, s:f, s:s, s:f, s:f, s:i, s:f, s:o}", "model", a->model.name, "predicted_tok_s", 1 / f->token_s, "limit", f->limit, "weights_s", f->weights_s, "messages_s", f->messages_s,
+                  "exchanges", (int)f->runs, "rank_bytes", f->crosses, "machines", of);
+    char *text = json_dumps(j, JSON_INDENT(2));
+    puts(text ? text : "{}");
+    free(text);
+    json_decref(j);
+}
+
+int ntx__plan_machines(const struct ntx_options *o, const struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    struct machines *m = calloc(1, sizeof *m);
+    struct ntx_machines_forecast f;
+    int rc = m ? read_file(o->machines, o, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    if (!rc)
+        rc = ntx_machines_forecast(&a->model, m->hw, m->budget, m->n, &m->link, &f, err);
+    if (!rc)
+        (o->json ? print_json : print)(a, m, &f);
+    free(m);
+    return rc;
+}

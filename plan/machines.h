@@ -1,0 +1,38 @@
+/* machines.h: what several machines together would do with a model (infer/ranks.h), before there is any of them: who gets which share of each matrix, what each reads for a
+ * token, and what the messages take.
+ *
+ *   token = what every machine needs for its share (ntx_share_even: all need the same) + messages
+ *   messages, for each run of products: input out to each other machine, one after another, two latencies, outputs back one after another
+ *
+ * Inputs cross in 8 bits and a scale, outputs as floats. Attention is the first machine's and is not counted, nor is that a machine computes while a message is under way: it waits.
+ * A prediction of models whose layers are dense; with experts what a machine keeps depends on the text. */
+#ifndef NTX_PLAN_MACHINES_H
+#define NTX_PLAN_MACHINES_H
+
+#include "model/share.h"
+#include "plan/hw.h"
+#include "plan/outline.h"
+
+struct ntx_machines_link {
+    double bytes_per_s, latency_s;
+};
+
+struct ntx_machines_of {
+    double share;            /* of each matrix, 0 to 1 */
+    double bytes;            /* of weights */
+    double keeps, reads;     /* of them: in memory; from the drive for each token */
+};
+
+struct ntx_machines_forecast {
+    struct ntx_machines_of of[NTX_RANKS_MAX];
+    uint32_t runs;           /* of products, a token */
+    double crosses;          /* bytes, a token */
+    double weights_s, messages_s, token_s;
+    const char *limit;       /* "drives", "memories", "network" */
+};
+
+/* budget [n]: bytes of each machine's --ram. -ENODATA: a profile lacks a rate. -ENOTSUP: experts. */
+int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const uint64_t *budget, uint32_t n, const struct ntx_machines_link *link, struct ntx_machines_forecast *out,
+                          struct ntx_err *err);
+
+#endif

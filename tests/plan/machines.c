@@ -1,0 +1,62 @@
+/* Several machines together: shares that take the same time, and messages by their number and bytes. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "plan/machine.h"
+#include "plan/machines.h"
+#include "tests/check.h"
+
+#define NEAR(a, b) CHECK_MSG(fabs((double)(a) / (double)(b) - 1) < 1e-3, "%g, expected %g", (double)(a), (double)(b))
+
+static struct ntx_hw machine(const char *words)
+{
+    struct ntx_err err = {0};
+    struct ntx_hw hw;
+    CHECK_MSG(!ntx_machine_parse(words, false, &hw, &err), "%s", err.text);
+    return hw;
+}
+
+int main(void)
+{
+    struct ntx_err err = {0};
+    struct ntx_outline o;
+    struct ntx_machines_forecast f;
+    struct ntx_machines_link link = {0};
+    CHECK_MSG(!ntx_outline_named("llama-2-7b@q4_0", &o, &err), "%s", err.text);
+    const double bytes = (double)ntx_outline_model_bytes(&o);
+    struct ntx_hw hw[2] = {machine("ram=16G,drive=1G"), machine("ram=16G,drive=1G")};
+    uint64_t budget[2] = {1000000000, 1000000000};
+    /* alike: half each; three quarters of a budget stay, the rest is read */
+    CHECK_MSG(!ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), "%s", err.text);
+    NEAR(f.of[0].share, 0.5);
+    NEAR(f.of[1].reads, bytes / 2 - 0.75e9);
+    NEAR(f.weights_s, (bytes / 2 - 0.75e9) / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
+    CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, gate up, down; the output */
+    CHECK(f.messages_s == 0);
+    CHECK_STR(f.limit, "drives");
+    /* what crosses: inputs of 4096, 4096, 4096 and 11008 values, of the output 4096, and half of all outputs */
+    NEAR(f.crosses, 1.125 * (32 * (3 * 4096 + 11008) + 4096) + 4 * (32 * (3 * 4096 + 4096 + 2 * 11008 + 4096) + 32000) / 2.0);
+    link = (struct ntx_machines_link){117e6, 100e-6};
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), 0);
+    NEAR(f.messages_s, 129 * 200e-6 + f.crosses / 117e6);
+    NEAR(f.token_s, f.weights_s + f.messages_s);
+    /* a drive of three times the rate, nothing stays */
+    hw[1] = machine("ram=16G,drive=3G");
+    budget[0] = budget[1] = 0;
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), 0);
+    NEAR(f.of[1].reads / f.of[0].reads, 3);
+    /* all stays, and a slow network */
+    budget[0] = budget[1] = 64000000000;
+    link.latency_s = 1;
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), 0);
+    CHECK(f.of[0].reads == 0 && f.of[1].reads == 0);
+    CHECK_STR(f.limit, "network");
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 1, &link, &f, &err), -EINVAL);
+    ntx_outline_free(&o);
+    CHECK_MSG(!ntx_outline_named("mixtral-8x7b@q4_0", &o, &err), "%s", err.text);
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), -ENOTSUP);
+    CHECK_MSG(strstr(err.text, "experts") != NULL, "%s", err.text);
+    ntx_outline_free(&o);
+    return 0;
+}
