@@ -13,6 +13,7 @@ from gateway import Daemons, Gateway, check, equal, events, wait_for
 
 SECONDS = float(os.environ.get("NTX_LOAD_SECONDS") or (600 if os.environ.get("NTX_LONG") else 0))
 CLIENTS, SEEDS = 64, 8
+SANITIZED = float(os.environ.get("NTX_TEST_SLOW", "1")) > 1  # a sanitizer keeps what was freed for a while
 if not SECONDS:
     print("skipped: the load is part of tests/run --long (NTX_LONG is set there)")
     sys.exit(77)
@@ -98,7 +99,7 @@ def main():
         check(not load.wrong, load.wrong[:3])
         wait_for(lambda: all(n <= was for n, was in zip(held(g)[:2], before[:2])), 30, "descriptors and threads as before")
         after = held(g)
-        check(after[2] < before[2] + (32 << 10), "memory:", before, after)
+        check(SANITIZED or after[2] < before[2] + (32 << 10), "memory:", before, after)
         equal(g.post("/v1/completions", ask(0, False))[1]["choices"][0]["text"], want[0], "afterwards")
         print("%.0f s, %d clients: %s; %d workers killed; the gateway's own memory %d KiB before, %d after" % (SECONDS, CLIENTS, load.count, kills, before[2], after[2]))
 
