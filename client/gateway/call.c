@@ -53,7 +53,7 @@ void ntx_gate_close(struct ntx_gate *g)
 {
     close(g->seats);
     close(g->quit);
-    json_decref(g->look.said);
+    free(g->look.said);
     pthread_mutex_destroy(&g->look.lock);
 }
 

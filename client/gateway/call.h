@@ -21,7 +21,7 @@ struct ntx_gate {
     struct {       /* who only wants to know how it is: one connection for all of them (look.c) */
         pthread_mutex_t lock;
         uint64_t since_ns; /* when the last one asked */
-        json_t *said;
+        char *said;        /* JSON: each parses its own, for jansson's references are not for several threads */
         int rc;            /* said is NULL: why */
         struct ntx_err err;
     } look;
@@ -30,7 +30,7 @@ int ntx_gate_open(struct ntx_gate *g, const char *dir, struct ntx_err *err); /* 
 void ntx_gate_quit(struct ntx_gate *g);                                      /* every wait ends with -ESHUTDOWN; from any thread */
 void ntx_gate_close(struct ntx_gate *g);
 /* computed's status, not older than the call, as whoever asks meanwhile gets it, too: a thousand who ask at once take two connections, one after the other.
- * To be given back with json_decref, and not to be changed. A negative errno with err. */
+ * To be given back with json_decref. A negative errno with err. */
 int ntx_gate_look(struct ntx_gate *g, json_t **out, struct ntx_err *err);
 int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err);
 
