@@ -2,7 +2,8 @@
  * queries score the keys of all positions up to its own, and its attention reads the `most` best of them (of equal ones the first), in the order of positions.
  * Where there are no more than that it reads all, as any attention does, and nothing is scored.
  *
- * Where several positions have one key (GLM-5.3-Flash), they are chosen together, and those that have none yet are read in any case.
+ * Where several positions have one key (GLM-5.3-Flash), they are chosen together, and those that have none yet are read in any case. Likewise where it is their mean
+ * (qwen4exp); there keys lie in a layer of their own, since V is the layer's.
  *
  * A row's choice lasts until a later layer of the pass chooses for it anew: layers that do not choose go by it. A row that has skipped all layers that choose
  * has no choice, and reads all. Scores are computed by parts of the positions, so that one row has work for all threads; who computes which changes no bit. */
@@ -28,20 +29,22 @@ static bool is_hole(const uint8_t *hole, uint32_t slot) { return hole && hole[sl
 /* How many there are to choose from at position pos: each, or K that stand for several. */
 static uint32_t choices_at(const struct ntx_step *s, uint32_t pos) { return s->every ? (pos + 1) / s->every : pos + 1; }
 
-/* A position's key in V's place, and what it weighs. */
-static uint16_t *kept_of(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot)
+/* A position's key in V's place, and what it weighs; or alone, in a layer of its own. */
+uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot)
 {
+    if (f->hp->index_beside)
+        return (uint16_t *)(void *)ntx_kv_k(r->kv, f->hp->n_layers + f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * f->hp->index.head;
     return (uint16_t *)(void *)ntx_kv_v(r->kv, f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * ntx_kept_v(f->hp, f->layer);
 }
 
 static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step *s, const struct ntx_row *r, const uint8_t *hole, uint32_t p)
 {
     if (s->keys)
-        return kept_of(f, r, (p + 1) * s->every - 1);
+        return ntx__index_kept(f, r, (p + 1) * s->every - 1);
     if (s->every)
         return (const uint16_t *)(const void *)ntx__pooled(f, r->kv, p, s->every, true);
     uint32_t slot = slot_of(r, p);
-    return is_hole(hole, slot) ? NULL : kept_of(f, r, slot);
+    return is_hole(hole, slot) ? NULL : ntx__index_kept(f, r, slot);
 }
 
 /* The key of `every` positions, in the place of the last one's: of what stands in the cache, as it was rounded, so that it does not matter how passes were cut. */
@@ -55,12 +58,35 @@ static void join_keys(struct ntx_forward *f, uint32_t i, unsigned thread)
     if ((r->pos + 1) % s->every)
         return;
     for (uint32_t k = 0; k < s->every; k++) {
-        ntx_type_info(NTX_F16)->dequant(kept_of(f, r, r->pos + 1 - s->every + k), kept[k], 2 * (size_t)s->width);
+        ntx_type_info(NTX_F16)->dequant(ntx__index_kept(f, r, r->pos + 1 - s->every + k), kept[k], 2 * (size_t)s->width);
         of[k] = (struct ntx__pool_source){kept[k], kept[k] + s->width, f->m.places + (size_t)k * s->width};
     }
     _Static_assert(NTX_INDEX_HEAD_MAX <= NTX__POOL_CHANNELS, "in one go");
     ntx__pool_channels(f->c.ops, of, s->every, 0, s->width, key);
-    f->c.ops->f16_store(key, kept_of(f, r, r->pos), s->width);
+    f->c.ops->f16_store(key, ntx__index_kept(f, r, r->pos), s->width);
+}
+
+/* The same by their mean, normed, and rotated by the first position. */
+static void join_mean(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const struct ntx_row *r = &f->b->rows[f->m.live[i]];
+    float kept[NTX_INDEX_HEAD_MAX], mean[NTX_INDEX_HEAD_MAX] = {0}, key[NTX_INDEX_HEAD_MAX], cs[NTX_INDEX_HEAD_MAX / 2], sn[NTX_INDEX_HEAD_MAX / 2];
+    if ((r->pos + 1) % s->every)
+        return;
+    const uint32_t first = r->pos + 1 - s->every;
+    for (uint32_t k = 0; k < s->every; k++) {
+        ntx_type_info(NTX_F16)->dequant(ntx__index_kept(f, r, first + k), kept, s->width);
+        for (uint32_t c = 0; c < s->width; c++)
+            mean[c] += kept[c];
+    }
+    for (uint32_t c = 0; c < s->width; c++)
+        mean[c] /= (float)s->every;
+    f->c.ops->rmsnorm(mean, f->vec[s->weight[0]], f->hp->rms_eps, s->width, key);
+    ntx_rope_angles(f->hp, NTX_TURN_ALL, f->m.freq, first, cs, sn);
+    f->c.ops->rope_neox(key, 1, s->width, f->hp->rope_dim, cs, sn);
+    f->c.ops->f16_store(key, ntx__index_kept(f, r, r->pos), s->width);
 }
 
 static uint32_t chooser(const struct ntx_forward *f, uint32_t i) { return f->m.live[f->m.choosers[i]]; }
@@ -80,8 +106,8 @@ static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
     for (uint32_t k = 0; k < n; k++)
         key[k] = key_of(f, s, r, hole, first + k);
     for (uint32_t h = 0; h < s->heads; h++)
-        weights[h] = f->buf[NTX_BUF_A].at[live * f->buf[NTX_BUF_A].ld + h] * s->scale;
-    f->c.ops->index(&(struct ntx_index){.q = f->buf[NTX_BUF_Z].at + live * f->buf[NTX_BUF_Z].ld, .weights = weights, .heads = s->heads, .width = s->width, .key = key,
+        weights[h] = s->in[1] ? f->buf[s->in[1]].at[live * f->buf[s->in[1]].ld + h] * s->scale : s->scale;
+    f->c.ops->index(&(struct ntx_index){.q = f->buf[s->in[0]].at + live * f->buf[s->in[0]].ld, .weights = weights, .heads = s->heads, .width = s->width, .key = key,
                                         .score = f->m.scores + at * f->c.ctx + first, .n = n});
 }
 
@@ -119,8 +145,10 @@ static int join(struct ntx_forward *f, const struct ntx__run *r)
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
-    ntx__find_places(f, ntx__steps_of(f, r));
-    ntx__each(f, join_keys, f->n_live);
+    const bool mean = ntx__steps_of(f, r)->mean;
+    if (!mean)
+        ntx__find_places(f, ntx__steps_of(f, r));
+    ntx__each(f, mean ? join_mean : join_keys, f->n_live);
     ntx__give_run(f, r);
     return 0;
 }
@@ -146,19 +174,23 @@ int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r)
 
 bool ntx__has_chosen(const struct ntx_forward *f, uint32_t row) { return f->m.n_chosen && f->m.n_chosen[row] != NTX__ALL; }
 
-void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a)
+void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane, struct ntx_attn *a)
 {
     const struct ntx_row *r = &f->b->rows[row];
     const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
     const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.most_chosen;
-    const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
+    const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK, v_bytes = ntx_kv_v_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->m.n_chosen[row]; i++) {
         uint32_t slot = slot_of(r, chosen[i]);
-        if (!is_hole(hole, slot))
-            lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, 0, slot) + slot % NTX_KV_BLOCK * bytes;
+        if (is_hole(hole, slot))
+            continue;
+        if (lane->chosen_v)
+            lane->chosen_v[n] = (const uint8_t *)ntx_kv_v(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * v_bytes;
+        lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * bytes;
     }
-    a->k = a->v = lane->chosen;
+    a->k = lane->chosen;
+    a->v = lane->chosen_v ? lane->chosen_v : lane->chosen;
     a->block_tokens = 1;
     a->n_pos = n;
     a->hole = NULL;

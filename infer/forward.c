@@ -41,7 +41,7 @@ static void name_buffers(struct ntx_forward *f)
     const struct ntx__mem *m = &f->m;
     float *const at[NTX__N_BUFS] = {
         [NTX_BUF_H] = m->h, [NTX_BUF_X] = m->x, [NTX_BUF_Q_LOW] = m->q_low, [NTX_BUF_Q] = m->q, [NTX_BUF_K] = m->k, [NTX_BUF_V] = m->v, [NTX_BUF_ATTN] = m->attn, [NTX_BUF_GATE] = m->gate,
-        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX_BUF_STREAMS] = m->streams, [NTX_BUF_MIX] = m->mix, [NTX_BUF_POOL] = m->pool, [NTX_BUF_POOL_GATE] = m->pool_gate, [NTX_BUF_KEYS] = m->keys, [NTX_BUF_KEYS_GATE] = m->keys_gate, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
+        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX_BUF_STREAMS] = m->streams, [NTX_BUF_MIX] = m->mix, [NTX_BUF_POOL] = m->pool, [NTX_BUF_POOL_GATE] = m->pool_gate, [NTX_BUF_KEYS] = m->keys, [NTX_BUF_KEYS_GATE] = m->keys_gate, [NTX_BUF_NORMED] = m->normed, [NTX_BUF_GATES] = m->gates, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
         [NTX__BUF_CHOICE_GATE] = m->moe.gate, [NTX__BUF_CHOICE_UP] = m->moe.up, [NTX__BUF_CHOICE_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
         [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
     };
@@ -392,6 +392,7 @@ static int run(struct ntx_forward *f, const struct ntx__run *r)
     case NTX__DELTA: return f->back->delta(f, r);
     case NTX__CHOOSE: return kv_there(f) ? -EIO : f->back->choose(f, r);
     case NTX__POOL: return f->back->pool(f, r);
+    case NTX__GRAMS: return f->back->grams(f, r);
     default: return all[r->kind](f, r);
     }
 }
@@ -404,6 +405,8 @@ static int run_steps(struct ntx_forward *f)
     for (uint32_t k = 0; k < all->n && !rc; k++) {
         const struct ntx__run *r = f->run = &all->run[k];
         bool needed = f->n_live || (f->n_kv_only && r->feeds);
+        if (f->grams_asked && (rc = ntx__grams_more(f)))
+            return rc;
         rc = needed ? run(f, r) : pass_over(f, r->chunk0, r->end);
         if (needed && !rc && f->watched)
             rc = ntx__watch_run(f, r);
@@ -465,10 +468,11 @@ static int run_pass(struct ntx_forward *f)
     int rc;
     if (!choose_logits(f))
         f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
-    if ((rc = make_angles(f)) || (rc = embed(f)))
+    if ((rc = make_angles(f)) || (rc = embed(f)) || (rc = ntx__grams_ask(f)))
         return rc;
     if (f->watched)
         ntx__watch_embedded(f);
+    ntx__moe_begin(f);
     rc = f->back->begin ? f->back->begin(f) : 0;
     for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++) {
         rc = run_layer(f);

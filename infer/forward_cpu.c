@@ -37,7 +37,7 @@ static void norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     const float *in = at(f, s->in[0], i), *w = s->n_weights ? f->vec[s->weight[0]] : NULL;
     float *out = at(f, s->out, i);
     capture_input(f, s, i);
-    for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width)
+    for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width, w += s->each ? s->width : 0)
         f->c.ops->rmsnorm(in, w, f->hp->rms_eps, s->width, out);
     out = at(f, s->out, i);
     for (uint32_t k = 0; s->scale != 0 && k < s->heads * s->width; k++)
@@ -82,6 +82,10 @@ static void rotate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
+    if (s->keys) {
+        f->c.ops->f16_store(at(f, s->in[0], i), ntx__index_kept(f, row_of(f, i), ntx_row_slot(row_of(f, i))), f->hp->index.head);
+        return;
+    }
     const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer), n_v = ntx_kept_v(f->hp, f->layer);
     const float *k = at(f, s->in[0], i), *v = n_v ? at(f, s->in[1], i) : NULL;
     const struct ntx_row *row = row_of(f, i);
@@ -119,6 +123,21 @@ static void gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     float *by = at(f, s->in[1], i);
     f->c.ops->sigmoid(by, s->width);
     f->c.ops->mul(at(f, s->out, i), by, s->width);
+}
+
+/* SiLU */
+static void map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    enum { SOME = 256 };
+    const float *in = at(f, s->in[0], i);
+    float *out = at(f, s->out, i), by[SOME];
+    for (uint32_t k = 0, n; k < s->width; k += n) {
+        n = NTX_MIN(s->width - k, (uint32_t)SOME);
+        for (uint32_t j = 0; j < n; j++)
+            by[j] = out[k + j] = in[k + j] * s->scale;
+        f->c.ops->sigmoid(by, n);
+        f->c.ops->mul(out + k, by, n);
+    }
 }
 
 static void unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
@@ -195,6 +214,7 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
         [NTX_OP_SPLIT] = split, [NTX_OP_GATE] = gate, [NTX_OP_UNIT] = unit, [NTX_OP_RATES] = rates,
         [NTX_OP_SCALE] = scale, [NTX_OP_INPUTS] = inputs, [NTX_OP_LAYERNORM] = layernorm, [NTX_OP_HADAMARD] = hadamard,
         [NTX_OP_STREAMS] = ntx__streams, [NTX_OP_MIXW] = ntx__mixw, [NTX_OP_MIX] = ntx__mix, [NTX_OP_SPREAD] = ntx__spread,
+        [NTX_OP_MAP] = map, [NTX_OP_DOTGATE] = ntx__dotgate,
     };
     (void)thread;
     const struct ntx__run *r = f->run;
@@ -300,7 +320,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     if (f->hp->v_is_k)
         ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
     else if (alone(f, step, group[0]))
-        ntx__attend_chosen(f, f->m.live[group[0]], lane, &a);
+        ntx__attend_chosen(f, f->m.live[group[0]], kv_head, lane, &a);
     for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; a.block_tokens > 1 && b <= last->pos / NTX_KV_BLOCK; b++) {
         lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
         lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
@@ -350,7 +370,10 @@ static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     (void)thread;
     const struct ntx_weight *output = &f->c.chunks->output;
     float *x = at(f, NTX_BUF_X, i);
-    f->c.ops->rmsnorm(at(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
+    if (f->hp->no_output_norm)
+        memcpy(x, at(f, NTX_BUF_H, i), f->hp->n_embd * sizeof *x);
+    else
+        f->c.ops->rmsnorm(at(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
     for (uint32_t k = 0; f->hp->logit_scale != 1 && k < f->hp->n_embd; k++)
         x[k] *= f->hp->logit_scale;
     ntx__quantize(f, ntx__forms(&output, 1), x, f->hp->n_embd, i);
@@ -393,6 +416,7 @@ const struct ntx_backend ntx__cpu_backend = {
     .delta = ntx__cpu_delta,
     .choose = ntx__cpu_choose,
     .pool = ntx__cpu_pool,
+    .grams = ntx__cpu_grams,
     .multiply = ntx__cpu_multiply,
     .glu = ntx__cpu_glu,
     .clear = clear,

@@ -8,17 +8,10 @@
 
 enum { CHANNELS = 256 /* of the convolution at a time */, PANEL_MOST = 32 };
 
-/* Rows of one session. */
-struct turn {
-    struct ntx_kv_seq *kv;
-    const uint32_t *row; /* [n] of the layer, ascending */
-    uint32_t n;
-};
-
-static struct turn turn_of(const struct ntx_forward *f, uint32_t i)
+struct ntx__turn ntx__turn_of(const struct ntx_forward *f, uint32_t i)
 {
     const uint32_t *row = f->m.turn_rows + f->m.turns[i];
-    return (struct turn){f->b->rows[*row].kv, row, f->m.turns[i + 1] - f->m.turns[i]};
+    return (struct ntx__turn){f->b->rows[*row].kv, row, f->m.turns[i + 1] - f->m.turns[i]};
 }
 
 /* ---- whose rows there are */
@@ -65,7 +58,7 @@ int ntx__recur_begin(struct ntx_forward *f)
 void ntx__recur_end(struct ntx_forward *f)
 {
     for (uint32_t i = 0; i < f->n_turns; i++) {
-        struct turn t = turn_of(f, i);
+        struct ntx__turn t = ntx__turn_of(f, i);
         ntx_recur_step(t.kv, t.n);
     }
 }
@@ -74,25 +67,28 @@ void ntx__recur_end(struct ntx_forward *f)
 
 struct channels { /* some of a turn's */
     const struct ntx_forward *f;
-    struct turn turn;
+    struct ntx__turn turn;
     const float *tail;
-    uint32_t first, n, width, taps;
+    const struct ntx_step *step;
+    uint32_t first, n;
+    uint32_t back; /* rows before one that it sees at most */
 };
 
 /* The input `back` rows before row k. */
 static const float *input(const struct channels *c, uint32_t k, uint32_t back)
 {
     static const float zeros[CHANNELS];
+    const uint8_t in = c->step->in[0];
     if (k >= back)
-        return c->f->buf[NTX_BUF_V].at + c->turn.row[k - back] * c->f->buf[NTX_BUF_V].ld + c->first;
-    return c->tail ? c->tail + (size_t)(c->taps - 1 - (back - k)) * c->width + c->first : zeros;
+        return c->f->buf[in].at + c->turn.row[k - back] * c->f->buf[in].ld + c->first;
+    return c->tail ? c->tail + (size_t)(c->back - (back - k)) * c->step->width + c->first : zeros;
 }
 
 /* What is to come sees of the rows before row k. */
 static void put_tail(const struct channels *c, uint32_t k, float *tail)
 {
-    for (uint32_t j = 0; tail && j + 1 < c->taps; j++)
-        memcpy(tail + (size_t)j * c->width + c->first, input(c, k, c->taps - 1 - j), c->n * sizeof *tail);
+    for (uint32_t j = 0; tail && j < c->back; j++)
+        memcpy(tail + (size_t)j * c->step->width + c->first, input(c, k, c->back - j), c->n * sizeof *tail);
 }
 
 /* Of each of its lists of weights. */
@@ -104,22 +100,23 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     const uint32_t each = s->width / s->n_weights, blocks = blocks_of(s), block = item % (s->n_weights * blocks), of = block / blocks, at0 = block % blocks * CHANNELS;
     const uint32_t first = of * each + at0;
-    struct channels c = {.f = f, .turn = turn_of(f, item / (s->n_weights * blocks)), .first = first, .n = NTX_MIN(each - at0, (uint32_t)CHANNELS), .width = s->width, .taps = s->taps};
+    const uint32_t apart = s->apart ? s->apart : 1;
+    struct channels c = {.f = f, .turn = ntx__turn_of(f, item / (s->n_weights * blocks)), .first = first, .n = NTX_MIN(each - at0, (uint32_t)CHANNELS), .step = s, .back = (s->taps - 1) * apart};
     const uint32_t at = ntx_recur_at(c.turn.kv);
     float w[NTX_DELTA_TAPS_MAX * CHANNELS];
-    const float *x[NTX_DELTA_TAPS_MAX], *all = f->vec[s->weight[of]] + (size_t)at0 * s->taps;
-    c.tail = ntx_recur_tail(c.turn.kv, f->layer);
+    const float *x[NTX_DELTA_TAPS_MAX], *all = (s->apart ? f->m.gram_taps : f->vec[s->weight[of]]) + (size_t)at0 * s->taps;
+    c.tail = s->apart ? ntx__grams_in(f, ntx_recur_fold(c.turn.kv, f->layer)) : ntx_recur_tail(c.turn.kv, f->layer);
     for (uint32_t k = 0; k < c.n; k++)
         for (uint32_t j = 0; j < s->taps; j++)
             w[j * c.n + k] = all[k * s->taps + j];
     for (uint32_t k = 0; k < c.turn.n; k++) {
         for (uint32_t j = 0; j < s->taps; j++)
-            x[j] = input(&c, k, s->taps - 1 - j);
-        f->c.ops->conv(w, x, s->taps, c.n, f->buf[NTX_BUF_Q].at + c.turn.row[k] * f->buf[NTX_BUF_Q].ld + first);
+            x[j] = input(&c, k, (s->taps - 1 - j) * apart);
+        f->c.ops->conv(w, x, s->taps, c.n, f->buf[s->out].at + c.turn.row[k] * f->buf[s->out].ld + first);
     }
-    put_tail(&c, c.turn.n, ntx_recur_next_tail(c.turn.kv, f->layer));
+    put_tail(&c, c.turn.n, s->apart ? ntx__grams_in(f, ntx_recur_next_fold(c.turn.kv, f->layer)) : ntx_recur_next_tail(c.turn.kv, f->layer));
     for (uint32_t k = 1; k <= c.turn.n; k++)
-        put_tail(&c, k, ntx_recur_stop_tail(c.turn.kv, at + k, f->layer));
+        put_tail(&c, k, s->apart ? ntx__grams_in(f, ntx_recur_stop_fold(c.turn.kv, at + k, f->layer)) : ntx_recur_stop_tail(c.turn.kv, at + k, f->layer));
 }
 
 int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
@@ -128,6 +125,8 @@ int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
+    if (s->apart)
+        ntx__grams_keep(f, s);
     ntx__each(f, convolve, f->n_turns * s->n_weights * blocks_of(s));
     ntx__give_run(f, r);
     return 0;
@@ -175,7 +174,7 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     const struct head h = head_of(f, s, item);
-    const struct turn t = turn_of(f, item / (s->heads * (s->width / h.n)));
+    const struct ntx__turn t = ntx__turn_of(f, item / (s->heads * (s->width / h.n)));
     size_t at = ((size_t)h.head * s->width + h.first) * s->width, k0 = (s->key_heads + h.key_head) * (size_t)s->width, q0 = h.key_head * (size_t)s->width;
     size_t v0 = (2 * s->key_heads + h.head) * (size_t)s->width + h.first, out0 = h.head * (size_t)s->width + h.first;
     const float *from = ntx_recur_fold(t.kv, f->layer);

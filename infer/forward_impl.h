@@ -8,6 +8,7 @@
  *   choose.c       attention to chosen positions: which
  *   forward_pool.c  K that stand for several positions
  *   streams.c      several residual streams
+ *   grams.c        rows of a table that follow from the last tokens, asked for as soon as these are known
  *   moe.c          the FFN of a layer with experts, for all back ends
  *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer, for all back ends
@@ -53,6 +54,7 @@ struct ntx__lane { /* scratch of one thread */
     uint8_t *path_holes;       /* [blocks of ctx x NTX_KV_BLOCK / 8] */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
     void *latent_x;            /* attention over latents: [NTX_ATTN_VECTORS] rows that a head's matrix is multiplied by, in its form */
+    const void **chosen_v;     /* [most_chosen] V likewise, where K has it not; else NULL */
     const void **chosen;       /* [most_chosen, or a window's and those pooled] K of chosen positions, where there are such */
     float *latent_q, *latent_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
     uint8_t *slice;            /* [NTX_SLICE_ROWS of the longest row] where weights are interleaved */
@@ -101,7 +103,7 @@ struct ntx__group_mem {
 };
 
 /* Neighbouring steps of a layer that are done in one go: those of rows, row by row; products of one input; any other alone. */
-enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__CHOOSE, NTX__POOL, NTX__RUN_KINDS };
+enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__CHOOSE, NTX__POOL, NTX__GRAMS, NTX__RUN_KINDS };
 #define NTX__ALL UINT32_MAX
 struct ntx__run {
     uint8_t kind;              /* enum ntx__run_kind */
@@ -161,6 +163,7 @@ struct ntx_backend {
     int (*delta)(struct ntx_forward *f, const struct ntx__run *r);  /* DELTA */
     int (*choose)(struct ntx_forward *f, const struct ntx__run *r); /* CHOOSE */
     int (*pool)(struct ntx_forward *f, const struct ntx__run *r);   /* POOL */
+    int (*grams)(struct ntx_forward *f, const struct ntx__run *r);  /* GRAMS */
     /* The chunks of all products are taken in the given order. */
     int (*multiply)(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
     int (*glu)(struct ntx_forward *f, const struct ntx__glu *g);
@@ -200,6 +203,12 @@ struct ntx__mem {
     struct ntx__group_mem groups; /* or these */
     float *y, *beside;         /* [R x n_embd] output of o and of down; what is added to it */
     float *streams, *mix;      /* [R x streams of n_embd], [R x ...] where there are several */
+    float *normed, *gates;     /* [R x streams of n_embd] */
+    /* Where a layer adds what follows from the last tokens (grams.c): [R x heads] of each row's, its place among the different rows of the table that are wanted; these, and their bytes */
+    uint32_t *gram_at;
+    int32_t *gram_ids;
+    uint8_t *gram_rows;
+    float *gram_taps;          /* [channels x taps] */
     float *pool, *pool_gate, *keys, *keys_gate; /* [R x ...] what is pooled */
     float *places;             /* [places x values] of a layer, as floats */
     float *inputs, *input_row; /* [R x n_layers * n_input] what layers get of the token; a row of the table */
@@ -261,6 +270,8 @@ struct ntx_forward {
     struct { uint32_t first, spans; } choice; /* of m.choosers, rows that are scored together; parts of their positions */
     const struct ntx__run *run;
     bool watched;    /* a row of the pass is */
+    bool grams_asked; /* the table's rows are on their way */
+    uint32_t n_grams; /* so many */
     const struct ntx__glu *glu;
     enum ntx_turn turn; /* whose angles are being made */
     bool predicts; /* multiplies by what is in memory before its turn has come */
@@ -326,6 +337,12 @@ void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint
 int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n);
 
 /* ---- forward_delta.c */
+struct ntx__turn { /* rows of one session */
+    struct ntx_kv_seq *kv;
+    const uint32_t *row; /* [n] of the layer, ascending */
+    uint32_t n;
+};
+struct ntx__turn ntx__turn_of(const struct ntx_forward *f, uint32_t i);
 int ntx__recur_begin(struct ntx_forward *f); /* of a pass: -EINVAL: a row is not where its session's state stands */
 void ntx__recur_end(struct ntx_forward *f);  /* what the pass made of the states counts */
 int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r);
@@ -368,6 +385,7 @@ static inline bool ntx__has(const struct ntx_forward *f, uint32_t chunk) { retur
 /* ---- moe.c, moe_predict.c */
 void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p); /* of logits [n_expert] in place, the vector router_bias added */
 void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n); /* scores p [n], with `more` (or NULL) added: of groups that are not chosen they become -1 */
+void ntx__moe_begin(struct ntx_forward *f); /* of a pass: what layer 0 wants where that follows from tokens */
 int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
 /* ROUTE and EXPERTS */
 int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r);
@@ -384,13 +402,23 @@ void ntx__latent_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32
 /* ---- choose.c */
 int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r);
 bool ntx__has_chosen(const struct ntx_forward *f, uint32_t row); /* of the batch */
-void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is that of the positions that it has chosen */
+uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot); /* what the position is chosen by */
+void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is that of the positions that it has chosen */
 
 /* ---- streams.c: of row i of the layer */
 void ntx__streams(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
 void ntx__mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
 void ntx__mix(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
 void ntx__spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
+void ntx__dotgate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
+
+/* ---- grams.c */
+/* What follows from tokens lies behind the layer's fold (model/state.h); NULL: nothing yet. */
+static inline float *ntx__grams_in(const struct ntx_forward *f, const float *fold) { return fold ? (float *)fold + ntx_fold_floats(f->hp) : NULL; }
+int ntx__grams_ask(struct ntx_forward *f);  /* of all rows of the pass, when it begins */
+int ntx__grams_more(struct ntx_forward *f); /* between steps: what has come makes room for more */
+int ntx__cpu_grams(struct ntx_forward *f, const struct ntx__run *r);
+void ntx__grams_keep(struct ntx_forward *f, const struct ntx_step *s); /* before its convolution: m.gram_taps, and each session's last tokens */
 
 /* ---- forward_pool.c */
 int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r);

@@ -41,7 +41,7 @@ static uint32_t width_of(const struct ntx_model *m, uint8_t buf)
 
 size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf)
 {
-    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_Q_LOW] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_CHOICE_X] = true,
+    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_Q_LOW] = true, [NTX_BUF_NORMED] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_CHOICE_X] = true,
                                              [NTX__BUF_CHOICE_GATE] = true, [NTX__BUF_CHOICE_UP] = true, [NTX__BUF_EARLY_X] = true, [NTX__BUF_EARLY_GATE] = true};
     uint32_t n = width_of(m, buf);
     return padded[buf] ? ntx_act_row_bytes(NTX_ACT_F32, n) / sizeof(float) : n;
@@ -184,6 +184,7 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
             .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_v(hp)),
             .path_holes = place(c, blocks * (NTX_KV_BLOCK / 8)),
             .chosen = place(c, listed(cfg, m) * sizeof *lane.chosen),
+            .chosen_v = hp->index_beside ? place(c, listed(cfg, m) * sizeof *lane.chosen_v) : NULL,
             .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
             .slice = place(c, slice),
         };
@@ -310,6 +311,16 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
         place_predicted(c, cfg, &m->groups);
 }
 
+static void place_grams(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+{
+    const struct ntx_hparams *hp = &cfg->model->hp;
+    const uint64_t most = (uint64_t)cfg->max_rows * hp->grams.heads;
+    m->gram_at = place(c, most * sizeof *m->gram_at);
+    m->gram_ids = place(c, most * sizeof *m->gram_ids);
+    m->gram_rows = place(c, most * cfg->chunks->gram_embd.row_bytes);
+    m->gram_taps = place(c, hp->grams.layer ? (uint64_t)hp->grams.taps * hp->streams.n * hp->n_embd * sizeof *m->gram_taps : 0);
+}
+
 static bool turns(const struct ntx_model *m, enum ntx_turn turn)
 {
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
@@ -339,6 +350,9 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->beside = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_BESIDE) * sizeof *m->beside);
     m->streams = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_STREAMS) * sizeof *m->streams);
     m->mix = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_MIX) * sizeof *m->mix);
+    m->normed = place_rows(&c, rows, ntx_buf_width(cfg->model, NTX_BUF_NORMED));
+    m->gates = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_GATES) * sizeof *m->gates);
+    place_grams(&c, cfg, m);
     m->inputs = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->inputs);
     m->input_row = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_row);
     m->quantized[NTX_ACT_F32] = NULL;

@@ -10,7 +10,7 @@ static enum ntx__run_kind kind_of(const struct ntx_step *s)
 {
     static const uint8_t kinds[NTX_N_OPS] = {
         [NTX_OP_MM] = NTX__MULTIPLY, [NTX_OP_ATTEND] = NTX__ATTEND, [NTX_OP_ROUTE] = NTX__ROUTE, [NTX_OP_EXPERTS] = NTX__EXPERTS, [NTX_OP_GROUPS] = NTX__GROUPS,
-        [NTX_OP_CONV] = NTX__CONV, [NTX_OP_DELTA] = NTX__DELTA, [NTX_OP_CHOOSE] = NTX__CHOOSE, [NTX_OP_POOL] = NTX__POOL,
+        [NTX_OP_CONV] = NTX__CONV, [NTX_OP_DELTA] = NTX__DELTA, [NTX_OP_CHOOSE] = NTX__CHOOSE, [NTX_OP_POOL] = NTX__POOL, [NTX_OP_GRAMS] = NTX__GRAMS,
     };
     return (enum ntx__run_kind)kinds[s->op]; /* the others: of rows */
 }
@@ -92,9 +92,9 @@ static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_w
 static void find_forms(const struct ntx_layer *l, const struct ntx_layer_weights *w, struct ntx__run *r)
 {
     const struct ntx_step *last = &l->step[r->first + r->n - 1];
-    r->width = last->width;
+    r->width = last->op == NTX_OP_NORM ? last->heads * last->width : last->width;
     r->parts = 1;
-    if (last->out == NTX_BUF_H || (r->kind != NTX__ROWS && r->kind != NTX__ATTEND))
+    if (last->out == NTX_BUF_H || (r->kind != NTX__ROWS && r->kind != NTX__ATTEND && r->kind != NTX__GRAMS))
         return;
     for (const struct ntx_step *s = last + 1; s < l->step + l->n_steps && last->out; s++) {
         if (s->in[0] == last->out)

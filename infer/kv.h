@@ -3,7 +3,7 @@
  * and folds on sides (recur.h). A sequence has all of that, and whatever is done to one (a snapshot, a copy, cutting it, writing it to a file) is done to all kinds
  * (kv_impl.h): who calls need not ask which its model has.
  * A layer that keeps K of several positions (forward_pool.c) has them, and the keys that they are chosen by in V's place, in blocks of all positions, as layer n_layers + its number;
- * they are F16 whatever the type, and each lies in the block of the last position that it is of.
+ * they are F16 whatever the type, and each lies in the block of the last position that it is of. So do keys that positions are chosen by, where V is a layer's own.
  * NTX_KV_CLUSTER blocks with neighbouring numbers (the pool's last ones: as many as are left) lie together, so that attention reads long runs:
  * [layer][head]{ K [block], V [block] }, a head's block of NTX_KV_BLOCK positions as cpu.h has it.
  * A session reserves all blocks that it may need when it is admitted; nothing is preempted. Not thread-safe: the engine thread calls,

@@ -22,7 +22,7 @@ static size_t row_bytes(enum ntx_kv_type type, uint32_t n)
 static struct ntx__kv_rows rows_of(const struct ntx_kept_state *k, enum ntx_kv_type type, uint16_t of)
 {
     const uint32_t n = NTX_MAX(NTX_KV_BLOCK / k->every, 1u);
-    const enum ntx_kv_type as = k->every > 1 ? NTX_KV_F16 : type;
+    const enum ntx_kv_type as = k->beside ? NTX_KV_F16 : type;
     return (struct ntx__kv_rows){.row_k = row_bytes(as, k->k) * n / NTX_KV_BLOCK, .row_v = row_bytes(as, k->v) * n / NTX_KV_BLOCK, .heads = k->heads, .of = of};
 }
 
@@ -53,7 +53,7 @@ uint64_t ntx__kv_rows_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type,
 
 static bool keeps_more_rows(const struct ntx_hparams *hp)
 {
-    bool any = false;
+    bool any = hp->index_beside;
     for (uint32_t l = 0; l < hp->n_layers; l++)
         any |= hp->pool[l] != 0;
     return any;
@@ -70,7 +70,7 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
         const uint32_t of = l % hp->n_layers;
         p->rows[l].of = (uint16_t)(l < hp->n_layers ? ntx_dims_of(hp, l).kv_of : l);
         for (uint32_t i = 0, n = ntx_states_of(hp, of, kept); i < n; i++)
-            if (kept[i].keep == NTX_KEEP_ROWS && (kept[i].every > 1) == (l != of)) {
+            if (kept[i].keep == NTX_KEEP_ROWS && kept[i].beside == (l != of)) {
                 p->rows[l] = rows_of(&kept[i], p->type, (uint16_t)l);
                 p->rows[l].kind = p->ring && kept[i].windowed ? WINDOW : ALL;
                 p->rows[l].before = before[p->rows[l].kind];

@@ -19,6 +19,8 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
         return ntx_err_set(err, -EINVAL, "'%.60s' is not a type of KV: there are f16, q8_0 and q4_0", name);
     if (t != NTX_KV_F16 && hp->v_is_k)
         return ntx_err_set(err, -ENOTSUP, "K of a %s model is its V, too, and is kept in f16 only: leave --kv-type out", hp->arch);
+    if (t != NTX_KV_F16 && hp->index_beside)
+        return ntx_err_set(err, -ENOTSUP, "positions of a %s model are chosen, and their KV is kept in f16 only: leave --kv-type out", hp->arch);
     if (t != NTX_KV_F16 && hp->kv_lora)
         return ntx_err_set(err, -ENOTSUP, "latent KV in %s would be no smaller, since V could not lie in K: leave --kv-type out", type_names[t]);
     for (uint32_t l = 0; t != NTX_KV_F16 && l < (hp->dims ? hp->n_layers : 1); l++) {
@@ -103,8 +105,8 @@ int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
     char have[32], need[32];
     if (!ram || s->blocks == UINT32_MAX || ntx__kv_kind_bytes(hp, type, s, NTX__KV_ALL) <= ram)
         return 0;
-    if (hp->v_is_k)
-        return ntx_err_set(err, -ENOTSUP, "--kv-ram: a %s model keeps K of several positions beside the others, all of it in memory: leave it out", hp->arch);
+    if (hp->v_is_k || hp->index_beside)
+        return ntx_err_set(err, -ENOTSUP, "--kv-ram: a %s model keeps %s beside the others, all of it in memory: leave it out", hp->arch, hp->v_is_k ? "K of several positions" : "keys that positions are chosen by");
     int rc = layout_of(hp, type, s, &l);
     uint64_t least = rc ? 0 : ntx_kv_file_least(&l);
     ntx__kv_free_layout(&l);

@@ -1,7 +1,7 @@
 /* moe_predict.c: which experts the next layer will probably want: its norm and its router, applied to the state that goes into this
  * layer's FFN. What attention and the FFN will still add to that state is not known; the stream counts how often the prediction is right.
  *
- * Experts of its tokens, where it goes by these, are known. Where there are several residual streams, and it does not, nothing is foretold: what goes into its router is none of them.
+ * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins. Where there are several residual streams, and it does not, nothing is foretold: what goes into its router is none of them.
  *
  * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
  * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
@@ -96,16 +96,17 @@ static void give_biases(struct ntx_forward *f, const struct ntx_layer_weights *w
     ntx__give(f, &w->router_choice);
 }
 
-/* Those of its rows' tokens: 0: it does not go by them, or they are not in memory. */
-static uint32_t list_numbered(struct ntx_forward *f, uint32_t *list)
+/* Those of a layer for these tokens' rows of the batch (NULL: all): 0: it does not go by them, or they are not in memory. */
+static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows, uint32_t *list)
 {
-    const struct ntx_weight *w = &next_layer(f)->token_experts;
+    const struct ntx_weight *w = &f->c.chunks->layers[layer].token_experts;
     const float *all = NULL;
     uint32_t n = 0, used = f->hp->n_expert_used;
     if (w->tensor == NTX_NO_TENSOR || !f->c.weights->ops->there(f->c.weights, w->chunk0) || ntx__take(f, w, &all))
         return 0;
-    for (uint32_t i = 0; i < f->n_live * used; i++) {
-        uint32_t at = 0, e = (uint32_t)((const int32_t *)(const void *)all)[(size_t)f->b->rows[f->m.live[i / used]].token * used + i % used];
+    for (uint32_t i = 0; i < n_rows * used; i++) {
+        const uint32_t row = rows ? rows[i / used] : i / used;
+        uint32_t at = 0, e = (uint32_t)((const int32_t *)(const void *)all)[(size_t)f->b->rows[row].token * used + i % used];
         while (at < n && list[at] != e)
             at++;
         if (at == n && e < f->hp->n_expert)
@@ -123,7 +124,7 @@ int ntx__moe_predict(struct ntx_forward *f)
     if (!possible(f))
         return 0;
     if (f->hp->streams.n) {
-        if ((n = list_numbered(f, m->predicted)))
+        if ((n = list_numbered(f, f->layer + 1, f->m.live, f->n_live, m->predicted)))
             f->c.weights->ops->prefetch_experts(f->c.weights, f->layer + 1, m->predicted, n);
         return 0;
     }
@@ -140,4 +141,15 @@ int ntx__moe_predict(struct ntx_forward *f)
     rank(join_rows(f), f->hp->n_expert, m->predicted, n);
     f->c.weights->ops->prefetch_experts(f->c.weights, f->layer + 1, m->predicted, n);
     return 0;
+}
+
+void ntx__moe_begin(struct ntx_forward *f)
+{
+    struct ntx_weights *w = f->c.weights;
+    uint32_t *list = f->m.moe.predicted;
+    if (!f->hp->n_token_experts || !w->ops->prefetch_experts || ntx__moe_held(f, 0))
+        return;
+    uint32_t n = list_numbered(f, 0, NULL, f->b->n_rows, list);
+    if (n)
+        w->ops->prefetch_experts(w, 0, list, n);
 }

@@ -4,6 +4,8 @@
  *
  *   in = sum of pre[i] S[i]              S'[d] = post[d] out + sum of comb[d][s] S[s]
  *
+ * or, by two small products of all of them (qwen4exp): in = mean of sigmoid(gate) S, value by value, S being normed, and S'[d] = S[d] + 2 sigmoid(x[d] / n) out.
+ *
  * comb's columns, and nearly its rows, have the sum 1: a softmax over d for each s, plus e, its columns divided by their sums plus e, and then `rounds` - 1 times its rows
  * and its columns. Sums go in the order of the streams. */
 #include <math.h>
@@ -81,8 +83,39 @@ void ntx__mix(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
+static void spread_apart(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *y = row_at(f, (enum ntx_buf)s->in[0], i), *x = row_at(f, (enum ntx_buf)s->in[1], i);
+    float *to = row_at(f, (enum ntx_buf)s->out, i);
+    for (uint32_t k = 0; k < s->heads; k++, to += s->width) {
+        const float by = 2 * sigmoid(x[k] * s->scale);
+        for (uint32_t c = 0; c < s->width; c++)
+            to[c] += y[c] * by;
+    }
+}
+
+/* Sums in the order of the values, in double. */
+void ntx__dotgate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *with = row_at(f, (enum ntx_buf)s->in[0], i), *value = row_at(f, (enum ntx_buf)s->in[1], i);
+    float *out = row_at(f, (enum ntx_buf)s->out, i);
+    for (uint32_t k = 0; k < s->heads; k++, with += s->width, out += s->width) {
+        double dot = 0;
+        for (uint32_t c = 0; c < s->width; c++)
+            dot += (double)out[c] * (double)with[c];
+        dot *= (double)s->scale;
+        const float root = (float)sqrt(fmax(fabs(dot), 1e-6)), by = sigmoid(dot > 0 ? root : dot < 0 ? -root : 0);
+        for (uint32_t c = 0; c < s->width; c++)
+            out[c] = value[c] * by;
+    }
+}
+
 void ntx__spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
+    if (s->scale != 0) {
+        spread_apart(f, s, i);
+        return;
+    }
     const float *y = row_at(f, (enum ntx_buf)s->in[0], i), *post = row_at(f, (enum ntx_buf)s->in[1], i) + s->heads, *comb = post + s->heads;
     float *to = row_at(f, (enum ntx_buf)s->out, i), was[NTX_STREAMS];
     for (uint32_t c = 0; c < s->width; c++) {

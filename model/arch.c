@@ -138,6 +138,8 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
     case NTX_DIM_PARTS: return hp->o_parts * hp->o_lora;
     case NTX_DIM_STREAMS: return hp->streams.n * hp->n_embd;
     case NTX_DIM_STREAM_COUNT: return hp->streams.n;
+    case NTX_DIM_STREAM_LOW: return hp->streams.low;
+    case NTX_DIM_GRAM_TAPS: return hp->grams.taps;
     case NTX_DIM_MIX: return (2 + hp->streams.n) * hp->streams.n;
     case NTX_DIM_THREE: return 3;
     case NTX_DIM_EXPERTS_USED: return hp->n_expert_used;
@@ -152,7 +154,7 @@ static uint32_t output_of(const struct ntx_hparams *hp, uint32_t layer, const st
 {
     switch (s->op) {
     case NTX_OP_MM: return s->offset + ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
-    case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: case NTX_OP_STREAMS: case NTX_OP_SPREAD: return s->heads * s->width;
+    case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: case NTX_OP_STREAMS: case NTX_OP_SPREAD: case NTX_OP_DOTGATE: return s->heads * s->width;
     case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
     default: return s->width;
     }
@@ -354,6 +356,16 @@ static int get_layer(struct opening *o, uint32_t layer)
     return 0;
 }
 
+/* Rows behind those that tokens lead to are there to fill it up. */
+static int get_grams(struct opening *o)
+{
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor(o->g, "per_layer_token_embd.weight");
+    struct ntx_hparams *hp = &o->m->hp;
+    if (t && t->ne[1] > hp->grams.rows && t->ne[1] <= INT32_MAX)
+        hp->grams.rows = (uint32_t)t->ne[1];
+    return get_tensor(o, "per_layer_token_embd.weight", (struct ntx_shape){hp->grams.width, hp->grams.rows, 1}, NTX_USE_MATRIX, true, &o->m->gram_embd);
+}
+
 /* What belongs to no layer. */
 static int get_ends(struct opening *o)
 {
@@ -362,7 +374,7 @@ static int get_ends(struct opening *o)
     const struct ntx_shape inputs = {m->hp.n_input * m->hp.n_layers, m->hp.n_vocab, 1};
     int rc;
     if ((rc = get_tensor(o, "token_embd.weight", vocab, NTX_USE_MATRIX, true, &m->token_embd)) ||
-        (rc = get_tensor(o, "output_norm.weight", norm, NTX_USE_VECTOR, true, &m->output_norm)) ||
+        (rc = get_tensor(o, "output_norm.weight", norm, NTX_USE_VECTOR, !m->hp.no_output_norm, &m->output_norm)) ||
         (rc = get_tensor(o, "output.weight", vocab, NTX_USE_MATRIX, false, &m->output)) ||
         (rc = get_tensor(o, "rope_freqs.weight", freqs, NTX_USE_VECTOR, false, &m->rope_freqs)))
         return rc;
@@ -371,10 +383,12 @@ static int get_ends(struct opening *o)
         m->output = m->token_embd;
     else if ((rc = get_scale(o, "output.weight", 1, &m->output_scale)))
         return rc;
-    m->input_embd = m->rope_long = m->rope_short = NTX_NO_TENSOR;
+    m->input_embd = m->gram_embd = m->rope_long = m->rope_short = NTX_NO_TENSOR;
     if (o->arch->rope_factors && ((rc = get_tensor(o, "rope_factors_long.weight", freqs, NTX_USE_VECTOR, false, &m->rope_long)) ||
                                   (rc = get_tensor(o, "rope_factors_short.weight", freqs, NTX_USE_VECTOR, false, &m->rope_short))))
         return rc;
+    if (m->hp.grams.layer)
+        return get_grams(o);
     return m->hp.n_input ? get_tensor(o, "per_layer_token_embd.weight", inputs, NTX_USE_MATRIX, true, &m->input_embd) : 0;
 }
 

@@ -19,9 +19,12 @@
 #define NTX_MAX_HEAD 1024 /* values of a head */
 #define NTX_POOL_OVERLAPS 4 /* where behind so many positions there is one more K, it is of twice as many, and chosen */
 #define NTX_STREAMS 4
+#define NTX_GRAM_MAX 8 /* tokens that rows of a table follow from, at most */
+#define NTX_GRAM_HEADS_MAX 64
 #define NTX_INDEX_HEADS_MAX 128 /* queries that positions are chosen by, and their values */
 #define NTX_INDEX_HEAD_MAX 256
 #define NTX_INDEX_EVERY_MAX 16 /* positions whose keys become one */
+#define NTX_INDEX_BLOCK_MAX 1024 /* the same where it is their mean */
 #define NTX_DELTA_TAPS_MAX 8
 #define NTX_DELTA_HEAD_STEP 16 /* the width of a delta net's heads is a multiple */
 
@@ -80,7 +83,12 @@ struct ntx_hparams {
     bool latents_unturned;   /* attention over latents turns nothing: rope_dim values of a key are of all heads all the same */
     /* Attention to chosen positions, `most` of them: by `heads` queries of `head` values each. Layers `in` (bit l) choose, the others go by the last one that did; head 0: to all. */
     struct { uint32_t heads, head, most, every /* so many positions have one key, and are chosen together, with those behind the last of such; 0: each has its own */; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
-    struct { uint32_t n, rounds; float eps; } streams; /* residual ones; n 0: there is one */
+    bool index_beside;       /* keys that positions are chosen by lie in a layer of their own, n_layers + its number: V is a layer's own (kv.h) */
+    struct { uint32_t n, rounds, low /* values between the two products that say what goes in; 0: it is said otherwise */; float eps; } streams; /* residual ones; n 0: there is one */
+    /* Layer `layer` - 1 adds what follows from the last `n` tokens (infer/grams.c): of each `heads` rows of `width` values of a table, at first[h] + hash modulo size[h], each n-gram of 2 to n
+     * tokens having heads / (n - 1) of them; and a convolution of `taps` taps, n positions apart. Tokens before one that ends a text (`eos`) do not count. layer 0: there is none. */
+    struct { uint32_t layer, n, heads, width, taps, eos, rows, first[NTX_GRAM_HEADS_MAX], size[NTX_GRAM_HEADS_MAX]; uint64_t by[NTX_GRAM_MAX]; } grams;
+    bool no_output_norm;     /* what the last layer leaves is multiplied as it is */
     uint16_t pool[NTX_MAX_LAYERS]; /* behind so many positions a layer keeps one more K of them, which lasts where its others have a window; 0: none */
     bool v_is_k;             /* all heads have one K, which is V, too */
     uint32_t o_parts, o_lora; /* attention's output is made in two products, the first of so many parts, with so many values of each between */
@@ -94,8 +102,9 @@ struct ntx_model {
     uint32_t token_embd;  /* [n_vocab x n_embd], read a row at a time */
     uint32_t output;      /* [n_vocab x n_embd]; == token_embd when tied */
     uint32_t output_scale; /* F32, what logits are multiplied by, or none */
-    uint32_t output_norm;
+    uint32_t output_norm; /* or none */
     uint32_t input_embd;  /* [n_vocab x n_layers * n_input], read a row at a time, or none */
+    uint32_t gram_embd;   /* [grams.rows x grams.width], the same */
     uint32_t rope_long, rope_short; /* the same as rope_freqs where that is none: for a context beyond rope_ctx_orig, and for others; or none */
     uint32_t rope_freqs;  /* [rope_dim / 2] F32 divisors of the frequencies (Llama 3.1), or none */
     struct ntx_layer *layers; /* [n_layers] */
@@ -117,6 +126,7 @@ static inline uint32_t ntx_index_kept(const struct ntx_hparams *hp) { return (hp
 static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 1 : ntx_dims_of(hp, layer).n_head_kv; }
 static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : ntx_dims_of(hp, layer).head_k; }
 static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return hp->v_is_k ? 0 : !hp->kv_lora ? ntx_dims_of(hp, layer).head_v : ntx_chooses(hp, layer) ? ntx_index_kept(hp) : 0; }
+static inline bool ntx_has_grams(const struct ntx_hparams *hp, uint32_t layer) { return hp->grams.layer == layer + 1; }
 static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer) { return hp->recurrent[layer / 64] >> layer % 64 & 1; }
 /* Of values that it pools: those of the last so many spans. */
 static inline uint32_t ntx_pool_spans(const struct ntx_hparams *hp, uint32_t layer) { return !hp->pool[layer] ? 0 : hp->pool[layer] == NTX_POOL_OVERLAPS ? 2 : 1; }

@@ -253,12 +253,15 @@ static int cut_model(struct cutter *k)
         rc = cut_layer(k, l);
     if (!rc)
         rc = cut(k, m->output_norm, m->hp.n_layers, NTX_USE_VECTOR, &c->output_norm);
+    if (!rc && m->output_norm == NTX_NO_TENSOR)
+        c->output_norm.chunk0 = c->n;
     if (!rc)
         rc = cut(k, m->output, m->hp.n_layers, NTX_USE_MATRIX, &c->output);
     if (!rc && !elsewhere(k, &c->output))
         rc = cut_scale(k, m->output_scale, m->hp.n_layers, &c->output);
     c->token_embd = weight_of(m, m->token_embd);
     c->input_embd = m->hp.n_input ? weight_of(m, m->input_embd) : absent;
+    c->gram_embd = m->hp.grams.layer ? weight_of(m, m->gram_embd) : absent;
     c->n_layers = m->hp.n_layers;
     c->n_expert = m->hp.n_expert;
     return rc;

@@ -6,18 +6,18 @@
  * step finishes before the next begins, as far as anybody can tell.
  *
  *   operation   out                                      in          weights
- *   NORM        RMS norm of `heads` runs of `width`, times `scale` where that is not 0      any         scale [width]; none: 1
+ *   NORM        RMS norm of `heads` runs of `width`, times `scale` where that is not 0      any         scale [width], `each`: [heads x width]; none: 1
  *   MM          W in, from value `offset` of out on      any         W
  *   BIAS        out += b                                 -           b
  *   ROPE        of `heads` runs of `width` values `rotated` are turned by the row's position, in place, from `offset` on
- *   PUT         K and V of the row's position into the layer's state             K, V (or K alone, where V is a part of it)
+ *   PUT         K and V of the row's position into the layer's state             K, V (or K alone, where V is a part of it); `keys`: what it is chosen by
  *   ATTEND      attention over the state, of `window` positions (0: all), none of them before the row's own `stretch` of so many (0: there are none); scores
  *               are multiplied by the row's temperature; `chosen`: of the positions that the row has chosen     Q           sinks; latent: the matrices of each head
  *   GLU         act(in[0]) * in[1]                       gate, up
  *   SPLIT       `heads` runs of twice `width` become two of `width`: the first stays, in place, the other goes to in[1]
  *   GATE        out *= sigmoid(in[1])                    -, gate
  *   CONV        each of `width` channels: silu of the sum of its last `taps` inputs, weighed; the inputs before the row are the layer's state
- *                                                        any         weights of each channel, the latest last; of several lists each is of as many channels
+ *                                                        any         weights of each channel, the latest last; of several lists each is of as many channels; `apart`: inputs so many positions apart (infer/grams.c)
  *   UNIT        `heads` runs of `width` are divided by their length, in place; `eps` is added to its square (0: the model's)
  *   RATES       out = e^(a softplus(out + dt)), or, where there is a `bound`, e^(bound sigmoid(-a (out + dt))), `width` values of `heads` heads, in[1] = sigmoid(in[1]): what a row's heads keep, and what they take in     dt, a of each head
  *   DELTA       gated delta net, `heads` of `width` over `key_heads`: the layer's state S of a head, its row's rates g and b, and q, k and v of in[0]:
@@ -28,14 +28,18 @@
  *   HADAMARD    `heads` runs of `width`, by pieces of the largest power of 2 that divides them: the orthonormal Walsh-Hadamard transform, in place
  *   CHOOSE      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (infer/choose.c): from the
  *               `heads` queries of `width` in Z and their weights in A, and the keys that are the layer's V; `keys`: of `every` positions one, the sum of theirs by the softmax of what
- *               they weigh, which lies behind a key, and of their places: positions are chosen together, `most` times so many, and those behind the last are read in any case         Z, A      places
+ *               they weigh, which lies behind a key, and of their places: positions are chosen together, `most` times so many, and those behind the last are read in any case; or, `mean`, their
+ *               mean, normed and rotated by the first position         Z, A (none: all weigh the same)      places, or scale [width]
  *   STREAMS     `heads` copies of `width` values
  *   MIXW        what `heads` streams weigh, in place, of `width` values x, their scales and their bases: e + sigmoid(scale x + base) for MIX; and where there are more than `heads`
  *               of them, twice such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's (infer/streams.c)        scales, bases
  *   MIX         of `heads` streams of `width` values: the sum of what they weigh, or their mean                               STREAMS, MIX or none
- *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed             any, MIX
+ *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed; `scale`: it gets in, weighed by 2 sigmoid(scale x)             any, MIX
  *   POOL        behind each `every` positions, one more K of the layer, of the last `spans` x `every`: values, by the softmax of their weights and their places', normed, and rotated by the
  *               first position of the last `every` (infer/forward_pool.c)                     values, weights     place [spans x width], scale [width]
+ *   MAP         out = act(in * `scale`)                  any
+ *   GRAMS       the rows of a table that follow from the row's last tokens (infer/grams.c), one behind the other
+ *   DOTGATE     of `heads` streams of `width`: with s = `scale` (out . in[0]), out = sigmoid(sign(s) root(max(|s|, 1e-6))) in[1]      a stream, one value for all
  *   INPUTS      out = (out + the token's row of the model's table * `scale`) / sqrt(2): what each layer gets of the token
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
  *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's gate (or it has none), experts
@@ -61,7 +65,7 @@
 enum ntx_op {
     NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS,
     NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_OP_SCALE, NTX_OP_INPUTS, NTX_OP_LAYERNORM, NTX_OP_HADAMARD, NTX_OP_CHOOSE,
-    NTX_OP_STREAMS, NTX_OP_MIXW, NTX_OP_MIX, NTX_OP_SPREAD, NTX_OP_POOL, NTX_N_OPS
+    NTX_OP_STREAMS, NTX_OP_MIXW, NTX_OP_MIX, NTX_OP_SPREAD, NTX_OP_POOL, NTX_OP_MAP, NTX_OP_GRAMS, NTX_OP_DOTGATE, NTX_N_OPS
 };
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
@@ -87,7 +91,7 @@ struct ntx_temperature {
 
 /* Rows of a pass. H is the residual stream, STREAMS are where there are several, INPUTS what all layers get of the token; the others last from one step to a later one of the layer. */
 enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A,
-               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_N_BUFS };
+               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_BUF_NORMED, NTX_BUF_GATES /* streams, normed, and what is multiplied by them */, NTX_N_BUFS };
 
 struct ntx_step {
     uint8_t op;                        /* enum ntx_op */
@@ -111,14 +115,17 @@ struct ntx_step {
     bool back;                         /* ROPE: by the position's negative */
     uint32_t parts;                    /* MM: of so many equal parts of the input each gives as many of the outputs; 0: it is one */
     uint32_t every, spans;             /* POOL; CHOOSE, ATTEND: of such K as well, or among them */
-    bool keys;                         /* POOL: of what positions are chosen by: V of the same; CHOOSE: the layer's V has these of its own, made of those of `every` positions */
+    bool each;                         /* NORM */
+    uint32_t apart;                    /* CONV; 0: 1 */
+    bool mean;                         /* CHOOSE */
+    bool keys;                         /* PUT; POOL: of what positions are chosen by: V of the same; CHOOSE: the layer's V has these of its own, made of those of `every` positions */
     uint32_t rounds;                   /* MIXW */
     float eps;                         /* MIXW: e; UNIT */
     float limit, shared_limit;         /* EXPERTS, and of the shared one, and GLU: of gates, and of ups both ways; 0: none */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value */
-    float scale, cap;                  /* DELTA: of what comes out; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
-    uint8_t act;                       /* GLU, EXPERTS, GROUPS: enum ntx_ffn_act */
+    float scale, cap;                  /* DELTA: of what comes out; SPREAD, MAP, DOTGATE; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
+    uint8_t act;                       /* GLU, MAP (SiLU alone), EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */
     struct ntx_router router;          /* ROUTE */
 };

@@ -15,7 +15,7 @@ enum ntx_dim {
     NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
     NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
     NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_EVERY, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
-    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_MIX, NTX_DIM_THREE, NTX_DIM_EXPERTS_USED, NTX_DIM_VOCAB,
+    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_STREAM_LOW, NTX_DIM_GRAM_TAPS, NTX_DIM_MIX, NTX_DIM_THREE, NTX_DIM_EXPERTS_USED, NTX_DIM_VOCAB,
 };
 
 enum ntx_use {
@@ -59,6 +59,10 @@ enum ntx_use {
     X(index_gate,         "indexer_compressor_gate.weight", EMBD,       INDEX_HEAD,  MATRIX) /* where keys of several positions become one: what each weighs, */ \
     X(index_place,        "indexer_compressor_ape.weight", INDEX_HEAD,  INDEX_EVERY, TABLE) /* and what is added to that by its place */ \
     X(index_heads,        "indexer.proj.weight",        EMBD,           INDEX_HEADS, RESIDENT) /* and what each query weighs */ \
+    X(block_q,            "indexer.q_proj.weight",      EMBD,           INDEX_HEADS_K, MATRIX) /* the same where blocks of positions are chosen: queries, and a key of each position, */ \
+    X(block_k,            "indexer.k_proj.weight",      EMBD,           INDEX_HEAD,  MATRIX) \
+    X(block_q_norm,       "indexer.q_norm.weight",      INDEX_HEAD,     ONE,         VECTOR) \
+    X(block_k_norm,       "indexer.k_norm.weight",      INDEX_HEAD,     ONE,         VECTOR) /* of a block's mean */ \
     X(kv,                 "attn_kv.weight",             EMBD,           HEAD_K,      MATRIX) /* of all heads one K, which is V, too */ \
     X(kv_norm,            "attn_kv_a_norm.weight",      HEAD_K,         ONE,         VECTOR) \
     X(pool,               "attn_compressor_kv.weight",  EMBD,           POOL,        MATRIX) /* what some positions' K of a layer are made of: values, */ \
@@ -80,6 +84,23 @@ enum ntx_use {
     X(head_mix,           "output_hc_fn.weight",        STREAMS,        STREAM_COUNT, MATRIX) /* the model's: the last layer uses it */ \
     X(head_mix_scale,     "output_hc_scale.weight",     ONE,            ONE,         VECTOR) \
     X(head_mix_base,      "output_hc_base.weight",      STREAM_COUNT,   ONE,         VECTOR) \
+    X(head_low_norm,      "output_hc_norm.weight",      STREAMS,        ONE,         VECTOR) /* the model's: the same by two products, as the next */ \
+    X(head_low,           "output_hc_down.weight",      STREAMS,        STREAM_LOW,  MATRIX) \
+    X(head_high,          "output_hc_up.weight",        STREAM_LOW,     STREAMS,     MATRIX) \
+    X(attn_low_norm,      "hc_attn_norm.weight",        STREAMS,        ONE,         VECTOR) /* residual streams, each normed, */ \
+    X(attn_spread,        "hc_attn_inject.weight",      STREAMS,        STREAM_COUNT, RESIDENT) /* what each takes of what comes out, */ \
+    X(attn_low,           "hc_attn_down.weight",        STREAMS,        STREAM_LOW,  MATRIX) /* and what of each value of them goes in, in two products */ \
+    X(attn_high,          "hc_attn_up.weight",          STREAM_LOW,     STREAMS,     MATRIX) \
+    X(ffn_low_norm,       "hc_ffn_norm.weight",         STREAMS,        ONE,         VECTOR) \
+    X(ffn_spread,         "hc_ffn_inject.weight",       STREAMS,        STREAM_COUNT, RESIDENT) \
+    X(ffn_low,            "hc_ffn_down.weight",         STREAMS,        STREAM_LOW,  MATRIX) \
+    X(ffn_high,           "hc_ffn_up.weight",           STREAM_LOW,     STREAMS,     MATRIX) \
+    X(gram_key,           "ple_key.weight",             EMBD,           STREAMS,     MATRIX) /* what the last tokens together give to the streams, from a table: keys, */ \
+    X(gram_value,         "ple_value.weight",           EMBD,           EMBD,        MATRIX) /* one value, */ \
+    X(gram_key_norm,      "ple_norm_key.weight",        STREAMS,        ONE,         VECTOR) \
+    X(gram_query_norm,    "ple_norm_query.weight",      STREAMS,        ONE,         VECTOR) /* what keys are multiplied by, */ \
+    X(gram_conv_norm,     "ple_norm_conv.weight",       STREAMS,        ONE,         VECTOR) \
+    X(gram_conv,          "ple_conv1d.weight",          GRAM_TAPS,      STREAMS,     TABLE) /* and a convolution of it */ \
     X(token_experts,      "ffn_gate_tid2eid.weight",    EXPERTS_USED,   VOCAB,       NUMBERS) /* each token's experts, which no router chooses */ \
     X(q_gated,            "attn_q.weight",              EMBD,           GATED_HEADS_K, MATRIX) /* of each head q, then a gate of its output */ \
     X(delta_mix,          "attn_qkv.weight",            EMBD,           DELTA_MIX,   MATRIX) /* a gated delta net: q and k of its key heads, v of its heads */ \
@@ -157,7 +178,7 @@ struct ntx_tensor_kind {
 extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS];
 
 /* Not a layer's but the model's, though a layer's steps take it: nothing stands before its name. */
-static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_mix_base); }
+static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high); }
 
 /* A matrix that rows are multiplied by, wherever it lies. */
 static inline int ntx_is_matrix(enum ntx_tensor t)

@@ -64,6 +64,7 @@ static void sum(struct ntx_outline *o)
     add(o, NTX_PART_HEAD, m->output);
     add(o, NTX_PART_EMBED, m->output == m->token_embd ? NTX_NO_TENSOR : m->token_embd);
     add(o, NTX_PART_EMBED, m->input_embd);
+    add(o, NTX_PART_EMBED, m->gram_embd);
     add(o, NTX_PART_DENSE, m->output_norm);
     add(o, NTX_PART_DENSE, m->rope_freqs);
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
@@ -212,7 +213,7 @@ static int stand_in(const struct ntx_gguf *g, struct ntx_model **out, struct ntx
     if (m->output == NTX_NO_TENSOR)
         m->output = m->token_embd;
     m->output_norm = index_of(g, "output_norm.weight");
-    m->input_embd = m->output_scale = m->rope_freqs = m->rope_long = m->rope_short = NTX_NO_TENSOR;
+    m->input_embd = m->gram_embd = m->output_scale = m->rope_freqs = m->rope_long = m->rope_short = NTX_NO_TENSOR;
     if (rc)
         ntx_model_free(m);
     else

@@ -77,6 +77,11 @@ static const struct {
      "expert_shared_feed_forward_length=1024 ssm.time_step_rank=64 ssm.inner_size=8192" QWEN_DELTA QWEN_TURN, ""},
     {"qwen3.5-397b-a17b", "qwen35moe", 60, 4096, 1024, 32, 2, 256, 248320, 262144, 512, 10, 1024,
      "expert_shared_feed_forward_length=1024 ssm.time_step_rank=64 ssm.inner_size=8192" QWEN_DELTA QWEN_TURN, ""},
+    /* The table's 51B give the width, and transformers' defaults the streams and rows of the table; what chooses, and an expert's width, are guesses that its 125B and 6B at a time leave. */
+    {"qwen3.8-flash-next", "qwen4exp", 48, 2560, 0, 16, 2, 256, 248320, 262144, 512, 10, 384,
+     "expert_shared_feed_forward_length=384 ssm.time_step_rank=32 ssm.inner_size=4096 hyper_connection.count=4 hyper_connection.low_rank=320 attention.compress_ratios=0x3,16 "
+     "ple.layers=1, ple.ngram_size=3 ple.heads_per_ngram=8 ple.conv_kernel=4 ple.eos_token_id=0 embedding_length_per_layer_input=160 ple.layer_multipliers=1,3,5, ple.head_offsets=0x15,300000045 "
+     "ple.head_vocab_sizes=20000003x16" CHOICE("16") QWEN_DELTA QWEN_TURN, ""},
     {"deepseek-moe-16b", "deepseek", 28, 2048, 10944, 16, 16, 128, 102400, 4096, 64, 6, 1408,
      "leading_dense_block_count=1 expert_shared_count=2", ""},
     {"deepseek-v2-lite", "deepseek2", 27, 2048, 10944, 16, 1, 576, 102400, 163840, 64, 6, 1408,

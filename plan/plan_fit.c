@@ -53,13 +53,13 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
         .n_sched = s->n_desc ? s->n_sched : 0,
         .n_desc = s->n_desc,
         .n_slots = s->n_desc + ntx__plan_spares(s->n_desc, s->slot_bytes),
-        .n_demands = s->rows + NTX__SPARE_DEMANDS,
+        .n_demands = NTX_MAX(s->rows, s->model->hp.grams.heads) + NTX__SPARE_DEMANDS,
         .n_bundle_demands = s->frames.n ? NTX__BUNDLE_READS : s->window_bytes ? NTX__GROUP_READS : 0,
         .n_probes = s->rows,
         .n_layers = s->model->hp.n_layers,
         .n_embd = s->model->hp.n_embd,
         .slot_bytes = s->n_desc ? s->slot_bytes : 0,
-        .frame_bytes = NTX_ROUND_UP((uint64_t)s->chunks->token_embd.row_bytes + NTX__BLOCK - 1, NTX__BLOCK),
+        .frame_bytes = NTX_ROUND_UP((uint64_t)NTX_MAX(s->chunks->token_embd.row_bytes, NTX_MAX(s->chunks->input_embd.row_bytes, s->chunks->gram_embd.row_bytes)) + NTX__BLOCK - 1, NTX__BLOCK),
         .arena_bytes = s->arena_bytes + ntx_frames_bytes(&s->frames) + s->n_windows * s->window_bytes,
     };
 }

@@ -54,6 +54,15 @@ static void put_list(struct ntx_gguf_out *o, const char *key, const char *text, 
     ntx_gguf_out_u32s(o, key, v, n);
 }
 
+/* "1,": the numbers that there are. */
+static void put_numbers(struct ntx_gguf_out *o, const char *key, const char *text, size_t n)
+{
+    uint32_t v[NTX_GRAM_HEADS_MAX], k = 0;
+    for (char *end = (char *)text; end < text + n && k < NTX_GRAM_HEADS_MAX; end++)
+        v[k++] = (uint32_t)strtoul(end, &end, 10);
+    ntx_gguf_out_u32s(o, key, v, k);
+}
+
 static void put_key(struct ntx_gguf_out *o, const char *arch, const char *keys, const char *at)
 {
     char key[128];
@@ -62,7 +71,9 @@ static void put_key(struct ntx_gguf_out *o, const char *arch, const char *keys, 
     snprintf(key, sizeof key, "%s.%.*s", arch, (int)(value - 1 - at), at);
     uint32_t list[4];
     int k = sscanf(value, "%u,%u,%u,%u", &list[0], &list[1], &list[2], &list[3]);
-    if (memchr(value, 'x', n))
+    if (n && value[n - 1] == ',')
+        put_numbers(o, key, value, n);
+    else if (memchr(value, 'x', n))
         put_list(o, key, value, number(keys, "block_count"));
     else if (memchr(value, '.', n))
         ntx_gguf_out_f32(o, key, strtof(value, NULL));
@@ -158,7 +169,10 @@ int ntx_sketch_make(const char *arch, const char *keys, const char *has, struct 
         put_embedding(o, keys);
         if (hp->n_input)
             put(o, "per_layer_token_embd.weight", NTX_F16, 2, (struct ntx_shape){hp->n_input * hp->n_layers, hp->n_vocab, 1});
-        put(o, "output_norm.weight", NTX_F32, 1, (struct ntx_shape){hp->n_embd, 1, 1});
+        if (hp->grams.layer)
+            put(o, "per_layer_token_embd.weight", NTX_F16, 2, (struct ntx_shape){hp->grams.width, hp->grams.rows, 1});
+        if (!hp->no_output_norm)
+            put(o, "output_norm.weight", NTX_F32, 1, (struct ntx_shape){hp->n_embd, 1, 1});
         put(o, "output.weight", NTX_F16, 2, (struct ntx_shape){hp->n_embd, hp->n_vocab, 1});
         for (uint32_t l = 0; l < hp->n_layers; l++)
             put_layer(o, arch, hp, l);

@@ -323,6 +323,7 @@ static void end(struct ntx_weights *w)
         return;
     leave_rest(s);
     ntx__experts_end(s);
+    s->asked = (struct ntx__row_query){0}; /* what comes of them yet is left in its frame */
     s->in_pass = false;
 }
 
@@ -344,7 +345,7 @@ static bool stays(struct ntx_weights *w, uint32_t chunk)
 
 #define OPS                                                                                                                              \
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows, \
-    .stays = stays, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
+    .ask_rows = ntx__stream_ask_rows, .more_rows = ntx__stream_more_rows, .rows_there = ntx__stream_rows_there, .stays = stays, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
 static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS, .prefetch_experts = ntx__stream_prefetch_experts, .prefetch_groups = ntx__stream_prefetch_groups, .there = there};
 #undef OPS
 

@@ -35,6 +35,15 @@ struct ntx__io_text {
     char text[256];
 };
 
+struct ntx__row_query { /* rows of a matrix */
+    uint32_t file, row_bytes, n;
+    uint64_t offset;
+    const int32_t *ids;
+    uint8_t *out;
+    uint32_t next; /* rows before it are posted, or equal to an earlier one */
+    uint32_t left; /* of those that were asked for ahead: not come yet */
+};
+
 struct ntx_stream {
     struct ntx_weights w; /* first; w.error is written under lock, before failed is set */
     struct ntx_region *r;
@@ -65,7 +74,8 @@ struct ntx_stream {
 
     struct ntx__experts *experts;  /* NULL: there are none in frames */
     struct ntx__groups *groups;    /* NULL: none are on demand */
-    uint32_t *row_frame;           /* engine: [n_demands] which row is in which frame, during rows() */
+    uint32_t *row_frame;           /* engine: [n_demands] which row is in which frame, during rows() and while any are asked for ahead; UINT32_MAX: none */
+    struct ntx__row_query asked;   /* engine: those that are asked for ahead; n 0: none are */
 };
 
 /* The pass has failed with rc (the first failure wins); returns the errno that all callers get. */
@@ -129,5 +139,8 @@ int ntx__stream_prefetch_groups(struct ntx_weights *w, uint32_t layer, const uin
 int ntx__stream_acquire_groups(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes);
 
 int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);
+int ntx__stream_ask_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);
+int ntx__stream_more_rows(struct ntx_weights *w);
+int ntx__stream_rows_there(struct ntx_weights *w);
 
 #endif

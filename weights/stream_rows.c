@@ -1,22 +1,14 @@
 /* Rows of a matrix on demand: posted to as many frames as there are, each copied out when it has come (a row is some
- * kilobytes, so the copy is nothing; a frame is free again at once). */
+ * kilobytes, so the copy is nothing; a frame is free again at once). Rows that are known ahead (infer/grams.c) are asked for by one call and collected as they come. */
 #include <errno.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "weights/stream_impl.h"
 
-struct query {
-    uint32_t file, row_bytes, n;
-    uint64_t offset;
-    const int32_t *ids;
-    uint8_t *out;
-    uint32_t next; /* rows before it are posted, or equal to an earlier one */
-};
+static uint64_t row_offset(const struct ntx__row_query *q, uint32_t row) { return q->offset + (uint64_t)(uint32_t)q->ids[row] * q->row_bytes; }
 
-static uint64_t row_offset(const struct query *q, uint32_t row) { return q->offset + (uint64_t)(uint32_t)q->ids[row] * q->row_bytes; }
-
-static int check_query(struct ntx_stream *s, const struct query *q)
+static int check_query(struct ntx_stream *s, const struct ntx__row_query *q)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
     uint64_t size = q->file < h->n_files ? h->file_bytes[q->file] : 0;
@@ -30,7 +22,7 @@ static int check_query(struct ntx_stream *s, const struct query *q)
     return 0;
 }
 
-static uint32_t first_equal(const struct query *q, uint32_t row)
+static uint32_t first_equal(const struct ntx__row_query *q, uint32_t row)
 {
     uint32_t i = 0;
     while (q->ids[i] != q->ids[row])
@@ -51,7 +43,7 @@ static bool frame_free(const struct ntx_region *r, uint32_t i)
     return st == NTX_FREE || st == NTX_READY || st == NTX_FAILED;
 }
 
-static void post(const struct ntx_region *r, uint32_t i, const struct query *q, uint32_t row)
+static void post(const struct ntx_region *r, uint32_t i, const struct ntx__row_query *q, uint32_t row)
 {
     struct ntx_demand *d = &r->demand[i];
     struct ntx_ask *a = &r->ask[i];
@@ -62,26 +54,37 @@ static void post(const struct ntx_region *r, uint32_t i, const struct query *q, 
     atomic_store_explicit(&d->word, ntx_word(gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
 
-static uint32_t post_some(struct ntx_stream *s, struct query *q)
+/* Into frame i, where there is a row yet to be read and the frame is free. */
+static uint32_t post_into(struct ntx_stream *s, struct ntx__row_query *q, uint32_t i)
+{
+    if (q->next == q->n || !frame_free(s->r, i))
+        return 0;
+    s->row_frame[i] = q->next;
+    post(s->r, i, q, q->next++);
+    return 1;
+}
+
+static void announce(struct ntx_stream *s, uint32_t n)
+{
+    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_seq_cst);
+    if (n)
+        ntx__stream_wake(s);
+}
+
+static uint32_t post_some(struct ntx_stream *s, struct ntx__row_query *q)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->r->hdr->n_demands; i++) {
         s->row_frame[i] = UINT32_MAX;
         while (q->next < q->n && first_equal(q, q->next) != q->next)
             q->next++;
-        if (q->next == q->n || !frame_free(s->r, i))
-            continue;
-        s->row_frame[i] = q->next;
-        post(s->r, i, q, q->next++);
-        n++;
+        n += post_into(s, q, i);
     }
-    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_seq_cst);
-    if (n)
-        ntx__stream_wake(s);
+    announce(s, n);
     return n;
 }
 
-static int collect(struct ntx_stream *s, const struct query *q, uint32_t frame)
+static int collect(struct ntx_stream *s, const struct ntx__row_query *q, uint32_t frame)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
     struct ntx_demand *d = &s->r->demand[frame];
@@ -99,7 +102,7 @@ static int collect(struct ntx_stream *s, const struct query *q, uint32_t frame)
     return rc;
 }
 
-static int collect_all(struct ntx_stream *s, const struct query *q)
+static int collect_all(struct ntx_stream *s, const struct ntx__row_query *q)
 {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < s->r->hdr->n_demands; i++)
@@ -108,21 +111,103 @@ static int collect_all(struct ntx_stream *s, const struct query *q)
     return rc;
 }
 
+/* Every frame is tainted, or still busy for a call that failed. */
+static int wait_for_frame(struct ntx_stream *s, const struct ntx__row_query *q, struct ntx_patience *patience)
+{
+    _Atomic uint32_t *t = &s->r->ask[0].tainted;
+    return ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), patience, "a free frame for row", (uint64_t)q->ids[q->next]);
+}
+
+/* ---- ahead */
+
+static int check_frames(struct ntx_stream *s, const struct ntx__row_query *q)
+{
+    int rc = check_query(s, q);
+    return rc || !q->n || s->r->hdr->n_demands ? rc : ntx__stream_fail(s, -EINVAL, "the region has no frames for rows");
+}
+
+int ntx__stream_ask_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    s->asked = (struct ntx__row_query){.file = file, .row_bytes = row_bytes, .n = n, .offset = offset, .ids = ids, .out = out, .left = n};
+    for (uint32_t i = 0; i < s->r->hdr->n_demands; i++)
+        s->row_frame[i] = UINT32_MAX;
+    int rc = check_frames(s, &s->asked);
+    return rc ? rc : ntx__stream_more_rows(w);
+}
+
+static bool has_come(const struct ntx_stream *s, uint32_t frame)
+{
+    uint32_t w = atomic_load_explicit(&s->r->demand[frame].word, memory_order_acquire);
+    return ntx__settled(w, ntx_word_gen(w));
+}
+
+static int take_frame(struct ntx_stream *s, uint32_t frame)
+{
+    int rc = collect(s, &s->asked, frame);
+    s->row_frame[frame] = UINT32_MAX;
+    s->asked.left -= !rc;
+    return rc;
+}
+
+int ntx__stream_more_rows(struct ntx_weights *w)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    uint32_t n = 0;
+    int rc = 0;
+    for (uint32_t i = 0; i < s->r->hdr->n_demands && s->asked.left && !rc; i++) {
+        if (s->row_frame[i] != UINT32_MAX && has_come(s, i))
+            rc = take_frame(s, i);
+        if (!rc && s->row_frame[i] == UINT32_MAX)
+            n += post_into(s, &s->asked, i);
+    }
+    if (n)
+        announce(s, n);
+    return rc;
+}
+
+/* The frame whose row was posted first, or UINT32_MAX. */
+static uint32_t oldest(const struct ntx_stream *s)
+{
+    uint32_t first = UINT32_MAX;
+    for (uint32_t i = 0; i < s->r->hdr->n_demands; i++)
+        if (s->row_frame[i] != UINT32_MAX && (first == UINT32_MAX || s->row_frame[i] < s->row_frame[first]))
+            first = i;
+    return first;
+}
+
+int ntx__stream_rows_there(struct ntx_weights *w)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    struct ntx_patience patience = ntx_patience(s->limit_ns);
+    int rc = ntx__stream_more_rows(w);
+    while (!rc && s->asked.left) {
+        const uint32_t frame = oldest(s);
+        if (frame != UINT32_MAX) {
+            rc = take_frame(s, frame);
+            patience = ntx_patience(s->limit_ns);
+        } else {
+            rc = wait_for_frame(s, &s->asked, &patience);
+        }
+        if (!rc)
+            rc = ntx__stream_more_rows(w);
+    }
+    s->asked = (struct ntx__row_query){0};
+    return rc;
+}
+
 int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
-    struct query q = {.file = file, .row_bytes = row_bytes, .n = n, .offset = offset, .ids = ids, .out = out};
-    int rc = check_query(s, &q);
-    if (!rc && n && !s->r->hdr->n_demands)
-        rc = ntx__stream_fail(s, -EINVAL, "the region has no frames for rows");
+    struct ntx__row_query q = {.file = file, .row_bytes = row_bytes, .n = n, .offset = offset, .ids = ids, .out = out};
+    int rc = check_frames(s, &q);
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     while (!rc && q.next < n) {
         if (post_some(s, &q)) {
             rc = collect_all(s, &q);
             patience = ntx_patience(s->limit_ns);
-        } else if (q.next < n) { /* every frame is tainted, or still busy for a call that failed */
-            _Atomic uint32_t *t = &s->r->ask[0].tainted;
-            rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience, "a free frame for row", (uint64_t)ids[q.next]);
+        } else if (q.next < n) {
+            rc = wait_for_frame(s, &q, &patience);
         }
     }
     for (uint32_t i = 0; !rc && i < n; i++) {

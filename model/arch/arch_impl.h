@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c kimi.c glm5next.c phi3.c llama4.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c qwen4exp.c kimi.c glm5next.c phi3.c llama4.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -14,7 +14,7 @@
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
     X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") X(mistral4, "mistral4") X(deepseek32, "deepseek32") X(glm_dsa, "glm-dsa") X(deepseek4, "deepseek4") \
-    X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(kimi_linear, "kimi-linear") X(glm5_next, "glm5-next") X(phi3, "phi3") X(llama4, "llama4")
+    X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(kimi_linear, "kimi-linear") X(glm5_next, "glm5-next") X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4")
 
 #define NTX__OWN_KEYS 16
 
@@ -71,6 +71,8 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, con
 void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 /* h += out(gate(delta net of norm(h))): joined: its rates come of one matrix, and neighbouring heads share a key head. */
 void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *out, bool joined);
+/* The same of x, which is there, and into y; `sigmoid`: of the gate, not SiLU; and lengths of q and k are those of qwen4exp. */
+void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *out, bool joined, bool sigmoid);
 /* h += gate(delta net that forgets by the key, of norm(h)) */
 void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *out);
 /* The same of x, which is there, and into y: of several residual streams. */
@@ -134,6 +136,10 @@ int ntx__key_latents(struct ntx__keys *k);
 int ntx__key_streams(struct ntx__keys *k);
 int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, float *out);
 int ntx__key_kda(struct ntx__keys *k);
+/* Which layers are delta nets, and how wide these are; sections of rotated pairs, which must leave none out (qwen35.c). */
+int ntx__key_recurrent(struct ntx__keys *k);
+int ntx__key_delta(struct ntx__keys *k);
+int ntx__check_sections(struct ntx__keys *k);
 /* Layers that keep a state, as attention.head_count_kv tells. */
 int ntx__key_recurrent_kv(struct ntx__keys *k);
 /* nextn_predict_layers: that many of the last blocks are not layers of the text's; what they hold is known, and never read. */

@@ -257,12 +257,28 @@ static void add_rates(const struct ntx_hparams *hp, struct ntx_layer *l, bool jo
 void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool joined)
 {
     norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
+    ntx__add_delta_alone(hp, l, joined, false);
+    add(hp, l);
+}
+
+/* What heads give, each normed, and gated. */
+static void gate_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool sigmoid)
+{
+    norm(l, NTX_BUF_ATTN, NTX_BUF_ATTN, NTX_T_delta_norm, NTX__ALWAYS, hp->delta.heads, hp->delta.head);
+    struct ntx_step *s = ntx_layer_add(l, sigmoid ? NTX_OP_GATE : NTX_OP_GLU, NTX_BUF_ATTN, sigmoid ? NTX_BUF_ATTN : NTX_BUF_Z);
+    s->in[1] = sigmoid ? NTX_BUF_Z : NTX_BUF_ATTN;
+    s->width = hp->delta.heads * hp->delta.head;
+    s->act = NTX_FFN_SILU;
+}
+
+void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *l, bool joined, bool sigmoid)
+{
     multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_delta_mix);
     multiply(l, NTX_BUF_Z, NTX_BUF_X, NTX_T_delta_gate);
     multiply(l, NTX_BUF_K, NTX_BUF_X, joined ? NTX_T_delta_rates : NTX_T_delta_beta);
     if (!joined)
         multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_delta_alpha);
-    add_convolution(hp, l, NTX_T_delta_conv, 1, 0);
+    add_convolution(hp, l, NTX_T_delta_conv, 1, sigmoid ? 1e-6f : 0);
     add_rates(hp, l, joined);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_DELTA, NTX_BUF_ATTN, NTX_BUF_Q);
     s->in[1] = NTX_BUF_K;
@@ -271,13 +287,8 @@ void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool join
     s->width = hp->delta.head;
     s->tiled = !joined;
     s->scale = 1.0f / sqrtf((float)hp->delta.head);
-    norm(l, NTX_BUF_ATTN, NTX_BUF_ATTN, NTX_T_delta_norm, NTX__ALWAYS, hp->delta.heads, hp->delta.head);
-    s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_ATTN, NTX_BUF_Z);
-    s->in[1] = NTX_BUF_ATTN;
-    s->width = hp->delta.heads * hp->delta.head;
-    s->act = NTX_FFN_SILU;
+    gate_delta(hp, l, sigmoid);
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_delta_out);
-    add(hp, l);
 }
 
 /* A product of n values of which comes the next one: in the form that is multiplied. */

@@ -24,7 +24,7 @@ static int listed(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
     return 0;
 }
 
-static int find_recurrent(struct ntx__keys *k)
+int ntx__key_recurrent(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.recurrent_layers"));
@@ -37,7 +37,7 @@ static int find_recurrent(struct ntx__keys *k)
     return ntx_count_recurrent(hp) < hp->n_layers ? 0 : ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a layer of attention is not supported", k->key, k->name);
 }
 
-static int get_delta(struct ntx__keys *k)
+int ntx__key_delta(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint32_t inner;
@@ -55,7 +55,7 @@ static int get_delta(struct ntx__keys *k)
 }
 
 /* A pair that no section has would not be turned at all. */
-static int check_sections(struct ntx__keys *k)
+int ntx__check_sections(struct ntx__keys *k)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "rope.dimension_sections"));
     uint32_t n[4], all = 0;
@@ -78,7 +78,7 @@ static int next_keys(struct ntx__keys *k)
     int rc = ntx__key_nextn(k);
     if (!rc && k->hp->head_k != k->hp->head_v) /* the gate of the output lies beside q */
         return ntx_err_set(k->err, -ENOTSUP, "heads of %u values of K and %u of V are not supported", k->hp->head_k, k->hp->head_v);
-    if (rc || (rc = find_recurrent(k)) || (rc = get_delta(k)))
+    if (rc || (rc = ntx__key_recurrent(k)) || (rc = ntx__key_delta(k)))
         return rc;
     ntx__find_fused_experts(k);
     return k->arch->experts == NTX__NEVER ? 0 : ntx__key_u32(k, "expert_shared_feed_forward_length", k->hp->n_ff, 1, NTX__MAX_WIDTH, &k->hp->n_ff_shexp);
@@ -98,7 +98,7 @@ static int older_keys(struct ntx__keys *k)
 static int keys(struct ntx__keys *k)
 {
     int rc = next_keys(k);
-    return rc ? rc : check_sections(k);
+    return rc ? rc : ntx__check_sections(k);
 }
 
 static void mixer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, bool joined)

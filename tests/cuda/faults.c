@@ -334,6 +334,11 @@ static void lacking(void)
     CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
     CHECK_STR(why.text, "what layer 0 does (STREAMS NORM) is computed on the CPU only");
     rig_close(&r);
+    const struct rig_options blocks = {.make = rig_blocks()};
+    rig_open(&r, &blocks);
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
+    CHECK_STR(why.text, "what layer 0 does (STREAMS NORM) is computed on the CPU only");
+    rig_close(&r);
     const struct rig_options pooled = {.make = rig_pooled()};
     rig_open(&r, &pooled);
     CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);

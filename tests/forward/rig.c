@@ -56,6 +56,29 @@ struct mk_options rig_streamed(void)
     return o;
 }
 
+struct mk_options rig_blocks(void)
+{
+    struct mk_options o = rig_model();
+    o.arch = "qwen4exp";
+    o.ff = 256;
+    o.experts = 8;
+    o.experts_used = 3;
+    o.head_dim = 64;
+    o.rotated = 16;
+    o.attention_every = 2;
+    o.delta_head = 48;
+    o.delta_heads = 6;
+    o.delta_keys = 3;
+    o.index_heads = 20;
+    o.index_head = 48;
+    o.index_pool = 3;
+    o.index_most = 2;
+    o.low_rank = 32;
+    o.gram_layer = 3;
+    o.gram_heads = 4;
+    return o;
+}
+
 struct mk_options rig_choosing(void)
 {
     struct mk_options o = rig_latent();

@@ -47,6 +47,7 @@ struct rig {
 struct mk_options rig_model(void);
 struct mk_options rig_choosing(void);
 struct mk_options rig_kda(void);
+struct mk_options rig_blocks(void); /* qwen4exp: blocks of three positions, two of which are chosen, and what follows from the last three tokens */
 struct mk_options rig_streamed(void); /* rig_latent to positions that are chosen, 9 of them */
 struct mk_options rig_pooled(void); /* deepseek4: three layers, which pool nothing, 4 and 128 positions, 5 of those chosen; windows of 16 */
 struct mk_options rig_latent(void); /* attention over latents, experts in groups */

@@ -487,6 +487,17 @@ static void same_with_kda(void)
     }
 }
 
+/* Streams of which each value goes in as all say, blocks of positions that are chosen, keys beside V, and rows of a table that follow from the last tokens, wherever passes cut these. */
+static void same_with_blocks(void)
+{
+    struct rig_options o = {.make = rig_blocks()};
+    states_stand(o);
+    o.make.type = "Q4_K_M";
+    o.make.delta_head = 128;
+    o.make.gram_layer = 1;
+    states_stand(o);
+}
+
 /* K that stand for several positions: what is left of a session in its windows, its blocks and its state is all that goes on needs, wherever passes were cut. */
 static void same_with_pools(void)
 {
@@ -553,6 +564,7 @@ int main(void)
     same_with_states("qwen3next", true);
     same_with_states("qwen35moe", false);
     same_with_kda();
+    same_with_blocks();
     same_with_pools();
     experts_out_of_range();
     same_from_snapshots(false, NULL);

@@ -11,7 +11,10 @@ all arithmetic is llama.cpp's plain one:
 
 Per case: `main` is llama.cpp on the model itself, a token at a time, one thread, KV in F32, no flash attention. `ref` is the
 same on the model expanded to F32 (by llama.cpp's own dequantisation), the nearest to the truth. The stored logits are
-ref's; how far main is from ref, and main in one batch or with KV in F16 from main, is the noise that a tolerance is made of."""
+ref's; how far main is from ref, and main in one batch or with KV in F16 from main, is the noise that a tolerance is made of.
+
+qwen4exp's are by transformers instead (qwen4.py): ref on the expanded weights in F32, main with inputs of matrices rounded to Q8_0 where these are of such a type. For these alone
+llama-cpp-python is not wanted."""
 import ctypes
 import hashlib
 import json
@@ -21,7 +24,10 @@ import subprocess
 import sys
 import tempfile
 
-import llama_cpp as L
+try:
+    import llama_cpp as L
+except ImportError:
+    L = None
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -105,6 +111,8 @@ CASES = {
     'kimi-linear.q8_0': '--arch kimi-linear --layers 4 --experts 8 --experts-used 2 --expert-ff 128 --shared-ff 256 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --dense 0 --delta-head 64 --delta-taps 3 --attention-every 2 --type Q8_0 --seed 78',
     'glm5-next.f32': '--arch glm5-next --layers 6 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 96 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --delta-head 48 --attention-every 2 --index-heads 20 --index-head 128 --index-pool 3 --index-most 4 --index-every 2 --delta-bound 5 --nextn 1 --expert-scale 2.5 --type F32 --seed 79',
     'glm5-next.q8_0': '--arch glm5-next --layers 4 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 256 --head-dim 64 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 0 --delta-head 64 --delta-taps 3 --attention-every 2 --index-heads 16 --index-pool 4 --index-most 50 --type Q8_0 --seed 80',
+    'qwen4exp.f32': '--arch qwen4exp --layers 6 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated 16 --delta-head 48 --delta-heads 6 --delta-keys 3 --attention-every 3 --index-heads 20 --index-head 48 --index-pool 5 --index-most 4 --low-rank 40 --gram-layer 2 --gram-heads 4 --gram-rows 211 --type F32 --seed 81',
+    'qwen4exp.q8_0': '--arch qwen4exp --layers 4 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 256 --head-dim 64 --rotated 32 --delta-head 64 --delta-heads 4 --delta-keys 2 --delta-taps 3 --attention-every 2 --index-head 64 --index-pool 4 --index-most 50 --low-rank 64 --gram-layer 1 --fused --type Q8_0 --seed 82',
     'gemma4.f32': '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 4 --full-kv 2 --no-v --window 24 --rope-base 1000000 --type F32 --tied --seed 55',
     'gemma4.moe.f32': '--arch gemma4 --layers 4 --head-dim 64 --window-head 32 --full-kv 1 --window 9 --experts 8 --experts-used 3 --expert-ff 128 --fused --type F32 --tied --seed 56',
     'gemma4.inputs.f32': '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 1 --shared-kv 3 --layer-input 32 --window 16 --type F32 --tied --seed 57',
@@ -135,7 +143,7 @@ def load(path):
     return model
 
 
-def logits(model, ids, kv=L.GGML_TYPE_F32, batch=False):
+def logits(model, ids, kv=0, batch=False): # kv: GGML_TYPE_F32
     """[n_tokens x n_vocab] float32"""
     p = L.llama_context_default_params()
     far, most = len(ids) > 256, batch if isinstance(batch, int) and batch > 1 else len(ids)
@@ -172,11 +180,49 @@ def distance(a, b, sd):
     return {'rms_over_sd': float('%.3g' % (np.sqrt((d * d).mean()) / sd)), 'max_abs': float('%.3g' % np.abs(d).max())}
 
 
+def by_transformers(path, ids, quantized):
+    import qwen4
+    model = qwen4.load(path)
+    ref = qwen4.logits(model, ids)
+    if quantized:
+        qwen4.round_inputs(model)
+    return qwen4.logits(model, ids), ref
+
+
+def record(name, options, tmp, rng, ids, positions, ref, main, in_batch, f16):
+    n_ids, n_vocab = len(ids), ref.shape[1]
+    rows, sd = ref[positions], float(ref[positions].std())
+    top = np.sort(rows, axis=1)[:, -2:]
+    indices = sorted(rng.sample(range(n_vocab), N_INDICES))
+    digest = hashlib.sha256()
+    for f in sorted(os.listdir(tmp)):
+        if f not in ('f32.gguf', 'whole.gguf'):
+            digest.update(open(os.path.join(tmp, f), 'rb').read())
+    return {'name': name, 'options': ' '.join(options), 'sha256': digest.hexdigest(), 'n_vocab': n_vocab, **({'n_ids': n_ids} if name in FAR else {'ids': ids}),
+            'positions': positions, 'argmax': rows.argmax(1).tolist(), 'gap': [float('%.4g' % g) for g in top[:, 1] - top[:, 0]],
+            'logit_sd': float('%.6g' % sd), 'main_vs_ref': distance(main[positions], rows, sd),
+            'batch_vs_main': distance(in_batch[positions], main[positions], sd),
+            'f16kv_vs_main': distance(f16[positions], main[positions], sd),
+            'indices': indices, 'logits': [[float('%.6g' % x) for x in r] for r in rows[:, indices]]}
+
+
+def make_by_transformers(name, options, path, tmp):
+    import gguf
+    n_vocab = gguf.GGUFReader(path).fields['qwen4exp.vocab_size'].contents()
+    rng = random.Random(name)
+    ids = [1] + [rng.randrange(2, n_vocab) for _ in range(N_TOKENS - 1)]
+    ids[7] = ids[8] = ids[40] = 2 # texts end, and others begin
+    main, ref = by_transformers(path, ids, options[options.index('--type') + 1] == 'Q8_0')
+    return record(name, options, tmp, rng, ids, POSITIONS, ref, main, main, main)
+
+
 def make(mkmodel, name, args, tmp):
     path = os.path.join(tmp, 'm.gguf')
     options = (SHAPE + ' ' + args).split()
     subprocess.run([mkmodel] + options + [path], check=True, stdout=subprocess.DEVNULL)
     first = path if os.path.exists(path) else sorted(os.path.join(tmp, f) for f in os.listdir(tmp))[0]
+    if '--arch qwen4exp' in args:
+        return make_by_transformers(name, options, first, tmp)
     model = load(first)
     n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
     rng = random.Random(name)
@@ -193,24 +239,13 @@ def make(mkmodel, name, args, tmp):
     model = load(os.path.join(tmp, 'f32.gguf'))
     ref = logits(model, ids, batch=by)
     L.llama_model_free(model)
-    rows, sd = ref[positions], float(ref[positions].std())
-    top = np.sort(rows, axis=1)[:, -2:]
-    indices = sorted(rng.sample(range(n_vocab), N_INDICES))
-    digest = hashlib.sha256()
-    for f in sorted(os.listdir(tmp)):
-        if f not in ('f32.gguf', 'whole.gguf'):
-            digest.update(open(os.path.join(tmp, f), 'rb').read())
-    return {'name': name, 'options': ' '.join(options), 'sha256': digest.hexdigest(), 'n_vocab': n_vocab, **({'n_ids': n_ids} if name in FAR else {'ids': ids}),
-            'positions': positions, 'argmax': rows.argmax(1).tolist(), 'gap': [float('%.4g' % g) for g in top[:, 1] - top[:, 0]],
-            'logit_sd': float('%.6g' % sd), 'main_vs_ref': distance(main[positions], rows, sd),
-            'batch_vs_main': distance(in_batch[positions], main[positions], sd),
-            'f16kv_vs_main': distance(f16[positions], main[positions], sd),
-            'indices': indices, 'logits': [[float('%.6g' % x) for x in r] for r in rows[:, indices]]}
+    return record(name, options, tmp, rng, ids, positions, ref, main, in_batch, f16)
 
 
 def main():
-    L.llama_log_set(quiet, None)
-    L.llama_backend_init()
+    if L:
+        L.llama_log_set(quiet, None)
+        L.llama_backend_init()
     mkmodel, wanted = sys.argv[1], sys.argv[2:] or list(CASES)
     cases = []
     for name in wanted:
@@ -219,18 +254,20 @@ def main():
         c = cases[-1]
         print('%-18s sd %.3g  main-ref %.2g  batch %.2g  f16kv %.2g' % (name, c['logit_sd'], c['main_vs_ref']['rms_over_sd'],
               c['batch_vs_main']['rms_over_sd'], c['f16kv_vs_main']['rms_over_sd']))
+    made_by = 'make.py with llama-cpp-python %s' % (L and L.__version__)
     if sys.argv[2:]:
         with open(os.path.join(HERE, 'golden.json')) as f:
-            all_cases = {c['name']: c for c in json.load(f)['cases']}
+            before = json.load(f)
+        made_by, all_cases = before['made_by'], {c['name']: c for c in before['cases']}
         all_cases.update({c['name']: c for c in cases})
         cases = [all_cases[name] for name in CASES]
     with open(os.path.join(HERE, 'golden.json'), 'w') as f:
-        f.write('{"made_by": "make.py with llama-cpp-python %s",\n"cases": [\n' % L.__version__)
+        f.write('{"made_by": "%s",\n"cases": [\n' % made_by)
         f.write(',\n'.join(json.dumps(c, separators=(',', ':')) for c in cases))
         f.write('\n]}\n')
 
 
-quiet = L.llama_log_callback(lambda level, text, data: None)
+quiet = L and L.llama_log_callback(lambda level, text, data: None)
 
 if __name__ == '__main__':
     main()

@@ -22,8 +22,9 @@ static void usage(FILE *to)
             "  --expert-every N (1; llama4: of so many layers the last has experts)  --stretch N  --stretch-pattern N (no keys; llama4)  --temperature-length N (no key; deepseek2, mistral4)\n"
             "  gemma4, each third layer having no window: --window-head N (head-dim)  --full-kv N (kv)  --shared-kv N (0)  --layer-input N (none)  --no-v\n"
             "  --kv-lora N  --q-lora N (none)  --value-dim N (as --head-dim)  --kv-joined  --log-multiplier F (no key)   attention over latents: deepseek2, kimi-linear\n"
-            "  --index-heads N (8)  --index-head N (64)  --index-most N (24)  --index-every N (no key: all layers)   of chosen positions: deepseek32, glm-dsa, deepseek4, glm5-next\n"
+            "  --index-heads N (8)  --index-head N (64)  --index-most N (24)  --index-every N (no key: all layers)   of chosen positions: deepseek32, glm-dsa, deepseek4, glm5-next, qwen4exp\n"
             "  glm5-next: --index-pool N (4: positions that are chosen together)  --delta-bound F (no key)\n"
+            "  qwen4exp: --index-pool N (4)  --low-rank N (16)  --gram-layer N (none: from 1 on, the layer that adds what follows from the last three tokens)  --gram-heads N (2)  --gram-rows N (97)\n"
             "  deepseek4, whose layers in turn pool nothing, 4 and 128 positions: --hashed N (0: first layers whose experts follow from the token)  --o-parts N (2)  --o-lora N (32)\n"
             "  --groups N (none: of experts)  --groups-used N  --sigmoid (router, where the architecture leaves it open)\n"
             "  --delta-head N (32)  --delta-heads N (4)  --delta-keys N (2)  --delta-taps N (4)  --attention-every N (4)     where layers are delta nets\n"
@@ -60,6 +61,9 @@ static const char *inconsistent(const struct mk_options *o)
         return "attention over latents wants --kv-lora, and --rotated, less than --head-dim";
     if (!strcmp(o->arch, "glm5-next") && (!o->q_lora || !o->kv_lora || o->kv_joined || o->rotated))
         return "glm5-next wants --q-lora and --kv-lora, and neither --kv-joined nor --rotated";
+    uint32_t grams = 2 * (o->gram_heads ? o->gram_heads : 2), turned = o->rotated ? o->rotated : head;
+    if (!strcmp(o->arch, "qwen4exp") && ((o->gram_layer && (o->gram_layer > o->layers || o->embd % grams)) || (o->index_head ? o->index_head : 64) < turned))
+        return "qwen4exp wants a --gram-layer of its --layers, an --embd that is a multiple of its table's rows of a token, and an --index-head of --rotated values or more";
     if (!strcmp(o->arch, "deepseek4") && (o->layers < 2 || !o->q_lora || !o->rotated || head % 16 || (o->index_head ? o->index_head : 64) < o->rotated || o->kv != 1))
         return "deepseek4 wants --layers 2 or more, --kv 1, --q-lora, --rotated, heads of a multiple of 16, and an --index-head of --rotated values or more";
     if (o->experts && o->experts_used > o->experts)

@@ -112,7 +112,7 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288 };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288, BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */ };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
@@ -122,6 +122,7 @@ static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"kimi-linear", SHARED_COUNT | DENSE | LATENT | SIGMOID | KDA},
     {"glm5-next", SHARED_COUNT | DENSE | LATENT | SIGMOID | KDA | CHOICE | STREAMED},
     {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
+    {"qwen4exp", SHARED_WIDTH | DELTA | SECTIONS | BLOCKS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
 };
@@ -209,6 +210,27 @@ static const struct {
     {NTX_T_head_mix_scale, 0.7f, 0.1f, PLAIN, false, false},
     {NTX_T_head_mix_base, 0, 1, PLAIN, false, false},
     {NTX_T_token_experts, 0, 0, PLAIN, false, false},
+    {NTX_T_block_q, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_block_k, 0, 1, OF_EMBD, false, false},
+    {NTX_T_block_q_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_block_k_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_attn_low_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_attn_spread, 0, 4, OF_IN, false, false},
+    {NTX_T_attn_low, 0, 4, OF_IN, false, false},
+    {NTX_T_attn_high, 0, 2, OF_IN, false, false},
+    {NTX_T_ffn_low_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_ffn_spread, 0, 4, OF_IN, false, false},
+    {NTX_T_ffn_low, 0, 4, OF_IN, false, false},
+    {NTX_T_ffn_high, 0, 2, OF_IN, false, false},
+    {NTX_T_head_low_norm, 3, 0.1f, PLAIN, false, false},
+    {NTX_T_head_low, 0, 2, OF_IN, false, false},
+    {NTX_T_head_high, 0, 2, OF_IN, false, false},
+    {NTX_T_gram_key, 0, 1, OF_IN, false, false},
+    {NTX_T_gram_value, 0, 1, OF_IN, false, false},
+    {NTX_T_gram_key_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_gram_query_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_gram_conv_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_gram_conv, 0, 1, OF_IN, false, false},
     {NTX_T_q_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_k_bias, 0, 0.5f, PLAIN, false, false},
     {NTX_T_v_bias, 0, 0.3f, PLAIN, false, false},
@@ -319,6 +341,36 @@ static void streamed_widths(struct plan *p)
             p->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
 }
 
+/* Of its table each head has some rows more than the one before. */
+static void block_widths(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    struct ntx_hparams *hp = &p->hp;
+    hp->streams.n = NTX_STREAMS;
+    hp->streams.low = or_else(o->low_rank, 16);
+    hp->index.heads = or_else(o->index_heads, 8);
+    hp->index.head = or_else(o->index_head, 64);
+    hp->index.most = or_else(o->index_most, 24);
+    hp->index.every = or_else(o->index_pool, 4);
+    hp->index_beside = hp->no_output_norm = true;
+    for (uint32_t l = 0; l < o->layers; l++)
+        hp->index.in[l / 64] |= (uint64_t)!ntx_is_recurrent(hp, l) << l % 64;
+    hp->grams.layer = o->gram_layer;
+    if (!o->gram_layer)
+        return;
+    hp->grams.n = 3;
+    hp->grams.taps = 4;
+    hp->grams.heads = 2 * or_else(o->gram_heads, 2);
+    hp->grams.width = o->embd / hp->grams.heads;
+    hp->grams.eos = 2;
+    for (uint32_t h = 0; h < hp->grams.heads; h++) {
+        hp->grams.first[h] = hp->grams.rows;
+        hp->grams.size[h] = or_else(o->gram_rows, 97) + 6 * h;
+        hp->grams.rows += hp->grams.size[h];
+    }
+    hp->grams.rows = (hp->grams.rows + 127) / 128 * 128;
+}
+
 static void find_widths(struct plan *p)
 {
     const struct mk_options *o = p->o;
@@ -347,6 +399,8 @@ static void find_widths(struct plan *p)
         pooled_widths(p);
     if (says(o, STREAMED))
         streamed_widths(p);
+    if (says(o, BLOCKS))
+        block_widths(p);
 }
 
 bool mk_arch_known(const char *arch)
@@ -533,11 +587,14 @@ static void add_tensors(struct plan *p, float *freqs)
     add_matrix(p, "token_embd.weight", o->embd, p->n_vocab, o->tied || says(o, EMBED_SCALED) ? s : 1, o->tied || is_gpt_oss(o));
     if (o->layer_input)
         add_matrix(p, "per_layer_token_embd.weight", (uint64_t)o->layers * o->layer_input, p->n_vocab, 1 / sqrtf((float)o->layer_input), false);
+    if (p->hp.grams.layer)
+        add_matrix(p, "per_layer_token_embd.weight", p->hp.grams.width, p->hp.grams.rows, 1, false);
     for (uint32_t l = 0; l < o->layers; l++)
         add_layer(p, l);
     for (uint32_t l = o->layers; l < o->layers + o->nextn; l++)
         add_nextn(p, l);
-    add_vector(p, "output_norm.weight", o->embd, o->tied ? o->logit_scale : 1, 0.1f);
+    if (!p->hp.no_output_norm)
+        add_vector(p, "output_norm.weight", o->embd, o->tied ? o->logit_scale : 1, 0.1f);
     if (!o->tied)
         add_matrix(p, "output.weight", o->embd, p->n_vocab, o->logit_scale * s, true);
     if (!o->tied && p->recipe->more == NTX_NVFP4)
@@ -663,6 +720,52 @@ static void add_streamed_keys(struct plan *p)
     if (o->delta_bound != 0)
         kv_f32(p, "kda.gate_lower_bound", -o->delta_bound);
     add_stream_keys(p);
+}
+
+static void kv_list(struct plan *p, const char *suffix, uint32_t elem, const void *v, size_t n)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", p->o->arch, suffix);
+    mk_kv_arr(p->f, key, elem, v, n);
+}
+
+static void add_block_keys(struct plan *p)
+{
+    const struct ntx_hparams *hp = &p->hp;
+    uint32_t ratios[NTX_MAX_LAYERS];
+    for (uint32_t l = 0; l < p->o->layers; l++)
+        ratios[l] = ntx_chooses(hp, l) ? hp->index.every : 0;
+    kv_u32s(p, "attention.compress_ratios", ratios);
+    kv_u32(p, "attention.indexer.head_count", hp->index.heads);
+    kv_u32(p, "attention.indexer.key_length", hp->index.head);
+    kv_u32(p, "attention.indexer.top_k", hp->index.most * hp->index.every);
+    kv_u32(p, "hyper_connection.count", NTX_STREAMS);
+    kv_u32(p, "hyper_connection.low_rank", hp->streams.low);
+}
+
+/* Once the vocabulary is known: hashes of tokens stay below 2^63. */
+static void add_gram_keys(struct plan *p)
+{
+    const struct ntx_hparams *hp = &p->hp;
+    uint64_t by[NTX_GRAM_MAX], first[NTX_GRAM_HEADS_MAX], size[NTX_GRAM_HEADS_MAX];
+    const uint32_t layer = hp->grams.layer - 1;
+    if (!hp->grams.layer)
+        return;
+    for (uint32_t i = 0; i < hp->grams.n; i++)
+        by[i] = (i + 1) * 0x9e3779b97f4a7c15u % ((uint64_t)INT64_MAX / hp->n_vocab) | 1;
+    for (uint32_t h = 0; h < hp->grams.heads; h++) {
+        first[h] = hp->grams.first[h];
+        size[h] = hp->grams.size[h];
+    }
+    kv_list(p, "ple.layers", NTX_GGUF_I32, &layer, 1);
+    kv_u32(p, "ple.ngram_size", hp->grams.n);
+    kv_u32(p, "ple.heads_per_ngram", hp->grams.heads / (hp->grams.n - 1));
+    kv_u32(p, "ple.conv_kernel", hp->grams.taps);
+    kv_u32(p, "ple.eos_token_id", hp->grams.eos);
+    kv_u32(p, "embedding_length_per_layer_input", hp->grams.width);
+    kv_list(p, "ple.layer_multipliers", NTX_GGUF_U64, by, hp->grams.n);
+    kv_list(p, "ple.head_offsets", NTX_GGUF_U64, first, hp->grams.heads);
+    kv_list(p, "ple.head_vocab_sizes", NTX_GGUF_U64, size, hp->grams.heads);
 }
 
 static void add_pooled_keys(struct plan *p)
@@ -820,6 +923,8 @@ static void add_keys(struct plan *p, uint32_t orig)
         add_pooled_keys(p);
     if (says(o, STREAMED))
         add_streamed_keys(p);
+    if (says(o, BLOCKS))
+        add_block_keys(p);
     if (says(o, SECTIONS))
         add_sections(p);
     add_router_keys(p);
@@ -846,6 +951,7 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
         return rc;
     kv_u32(&p, "vocab_size", p.n_vocab);
     p.hp.n_vocab = p.n_vocab;
+    add_gram_keys(&p);
     if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(p.head) : is_phi3(o) ? two_freqs(o->rotated ? o->rotated : p.head) : llama3_freqs(o, p.head, orig)))
         return ntx_err_set(err, -ENOMEM, "out of memory");
     add_tensors(&p, v);

@@ -23,6 +23,8 @@ struct mk_options {
                                                                   first chooses; glm5-next: so many are chosen together, index_most times; 0: 8, 64, 24, no key: all do, 4 */
     float delta_bound; /* glm5-next: of what a delta net keeps, with a minus; 0: none */
     uint32_t hashed, o_parts, o_lora; /* deepseek4: first layers whose experts follow from the token; parts of attention's output, and values of each between its two products; 0: none, 2, 32 */
+    uint32_t low_rank, gram_layer, gram_heads, gram_rows; /* qwen4exp: values between the two products of streams; the layer, from 1 on, that adds what follows from the last three tokens, rows of its
+                                                             table for each of two n-grams, and how many there are of each; 0: 16, none, 2, 97 */
     bool fused, no_v; /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */
     bool holes; /* of the file: weights are zeros that take no room on the drive */

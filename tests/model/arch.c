@@ -846,6 +846,71 @@ static void refuse_glm5(void)
     refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'glm5-next.attention.head_count_kv': a glm5-next model without a layer that keeps a state is not supported");
 }
 
+/* ---- qwen4exp */
+
+static struct mk_options qwen4_options(void)
+{
+    struct mk_options o = delta_options("qwen35moe");
+    o.arch = "qwen4exp";
+    o.nextn = 0;
+    o.layers = 6;
+    o.attention_every = 3;
+    o.experts = 8;
+    o.index_heads = 20;
+    o.index_head = 48;
+    o.index_pool = 3;
+    o.index_most = 7;
+    o.low_rank = 24;
+    o.gram_layer = 2;
+    o.gram_heads = 4;
+    return o;
+}
+
+static void check_qwen4(void)
+{
+    struct mk_options o = qwen4_options();
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    const struct ntx_layer *l = x.m->layers;
+    const struct ntx_step *choose = ntx_layer_find(&l[2], NTX_OP_CHOOSE), *conv = ntx_layer_find(&l[1], NTX_OP_CONV), *spread = ntx_layer_find(&l[0], NTX_OP_SPREAD);
+    CHECK(h->n_layers == 6 && ntx_count_recurrent(h) == 4 && !ntx_is_recurrent(h, 2) && ntx_chooses(h, 5) && !ntx_chooses(h, 4) && h->index_beside && h->no_output_norm);
+    CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 && ntx_kept_v(h, 2) == h->head_v);
+    CHECK(choose->keys && choose->mean && choose->every == 3 && choose->most == 7 && choose->in[1] == NTX_BUF_NONE && ntx_layer_find(&l[2], NTX_OP_ATTEND)->chosen);
+    CHECK(h->streams.n == 4 && h->streams.low == 24 && spread->scale == 0.25f && ntx_layer_find(&l[0], NTX_OP_NORM)->each && ntx_layer_find(&l[0], NTX_OP_MAP)->scale == 0.25f);
+    CHECK(h->grams.layer == 2 && h->grams.n == 3 && h->grams.heads == 8 && h->grams.width == o.embd / 8 && h->grams.taps == 4 && h->grams.eos == 2);
+    CHECK(h->grams.first[1] == 97 && h->grams.size[7] == 97 + 42 && h->grams.rows == 1024 && h->grams.by[0] % 2 == 1 && h->grams.by[1] > UINT32_MAX);
+    CHECK(conv->apart == 3 && conv->taps == 4 && conv->width == 4 * o.embd && conv->in[0] == NTX_BUF_GATES && !ntx_layer_find(&l[0], NTX_OP_GRAMS));
+    CHECK(ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f && ntx_layer_find(&l[0], NTX_OP_DELTA)->tiled && !ntx_layer_find(&l[5], NTX_OP_ADD));
+    CHECK_STR(name_of(&x, l[1].gram_conv), "blk.1.ple_conv1d.weight");
+    CHECK_STR(name_of(&x, l[5].head_high), "output_hc_up.weight");
+    CHECK_STR(name_of(&x, l[4].head_high), "none");
+    CHECK_STR(name_of(&x, l[2].block_k), "blk.2.indexer.k_proj.weight");
+    CHECK_STR(name_of(&x, x.m->gram_embd), "per_layer_token_embd.weight");
+    CHECK_STR(name_of(&x, x.m->output_norm), "none");
+    CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_NORMED), 4 * o.embd);
+    close_model(&x);
+}
+
+static void refuse_qwen4(void)
+{
+    struct mk_options o = qwen4_options();
+    refuse_delta(&o, "qwen4exp.hyper_connection.low_rank", "qwen4exp.hyper_connection.low_rang", -EINVAL, "key 'qwen4exp.hyper_connection.low_rank' is missing");
+    refuse_delta(&o, "qwen4exp.attention.compress_ratios", "qwen4exp.attention.compress_ratioz", -EINVAL, "key 'qwen4exp.attention.compress_ratios' is missing, or not a list of 6 integers");
+    refuse_delta(&o, "qwen4exp.ple.layer_multipliers", "qwen4exp.ple.layer_multiplierz", -EINVAL, "key 'qwen4exp.ple.layer_multipliers' is missing, or not a list of 3 integers");
+    refuse_delta(&o, "qwen4exp.ple.head_vocab_sizes", "qwen4exp.ple.head_vocab_zizes", -EINVAL, "key 'qwen4exp.ple.head_vocab_sizes' is missing, or not a list of 8 integers");
+    refuse_delta(&o, "qwen4exp.ple.eos_token_id", "qwen4exp.ple.eos_token_ix", -EINVAL, "key 'qwen4exp.ple.eos_token_id' is missing");
+    refuse_delta(&o, "qwen4exp.ple.layers", "qwen4exp.ple.layerz", -ENOTSUP, "tensor 'per_layer_token_embd.weight' has no place in a qwen4exp model of 6 layers");
+    refuse_delta(&o, "per_layer_token_embd.weight", "per_layer_token_emb_.weight", -EINVAL, "tensor 'per_layer_token_embd.weight' is missing; a qwen4exp model needs it");
+    refuse_delta(&o, "blk.1.ple_norm_conv.weight", "blk.1.ple_norm_cone.weight", -EINVAL, "tensor 'blk.1.ple_norm_conv.weight' is missing; a qwen4exp model needs it");
+    refuse_delta(&o, "blk.5.indexer.k_norm.weight", "blk.5.indexer.k_nora.weight", -EINVAL, "tensor 'blk.5.indexer.k_norm.weight' is missing; a qwen4exp model needs it");
+    refuse_delta(&o, "output_hc_down.weight", "output_hc_dawn.weight", -EINVAL, "tensor 'output_hc_down.weight' is missing; a qwen4exp model needs it");
+    o.gram_layer = 3;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'qwen4exp.ple.layers': one layer, which is a delta net, is supported");
+    o.gram_layer = 2;
+    o.index_head = 40;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'qwen4exp.attention.indexer.key_length' is 40; multiples of 16 are supported");
+}
+
 /* ---- glm4moe */
 
 static struct mk_options glm_options(void)
@@ -1222,6 +1287,8 @@ int main(void)
     refuse_kimi();
     check_glm5();
     refuse_glm5();
+    check_qwen4();
+    refuse_qwen4();
     check_glm4moe();
     refuse_glms();
     check_deepseek2();

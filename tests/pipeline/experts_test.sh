@@ -15,6 +15,7 @@ for arch in "llama --experts 16 --experts-used 2 --type Q8_0" "qwen2moe --expert
     "glm-dsa --experts 16 --experts-used 4 --dense 1 --nextn 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --index-most 5 --index-every 2 --type Q8_0" \
     "kimi-linear --experts 16 --experts-used 4 --dense 1 --head-dim 96 --rotated 32 --kv-lora 256 --delta-head 64 --attention-every 2 --type Q8_0" \
     "glm5-next --experts 16 --experts-used 4 --dense 1 --head-dim 96 --kv-lora 256 --q-lora 128 --delta-head 64 --attention-every 2 --index-most 3 --index-pool 3 --nextn 1 --type Q8_0" \
+    "qwen4exp --experts 16 --experts-used 4 --head-dim 64 --rotated 32 --delta-head 64 --attention-every 2 --index-most 2 --index-pool 3 --low-rank 32 --gram-layer 3 --gram-heads 4 --gram-rows 5000 --type Q8_0" \
     "deepseek4 --kv 1 --experts 16 --experts-used 4 --hashed 2 --nextn 1 --head-dim 128 --rotated 32 --q-lora 128 --window 16 --index-most 3 --type MXFP4"; do
     # shellcheck disable=SC2086
     model "$tmp/m.gguf" $shape --arch $arch --seed 5
@@ -33,6 +34,16 @@ done
 # the last of these, DeepSeek V4's: what it does not do is refused by name
 ntx run "$tmp/m.gguf" x --raw -n 1 --kv-type q8_0 2>"$tmp/err" && fail "V4's K in q8_0"
 grep -q "K of a deepseek4 model is its V, too, and is kept in f16 only" "$tmp/err" || fail "$(cat "$tmp/err")"
+
+# experts of layer 0 follow from the tokens here, and are asked for when a pass begins; those of the other layers are not foretold, for there are residual streams
+model "$tmp/h.gguf" --layers 3 --embd 256 --heads 8 --kv 1 --arch deepseek4 --experts 24 --experts-used 3 --hashed 1 --head-dim 64 --rotated 32 --q-lora 128 --expert-ff 256 --shared-ff 256 --seed 7
+hashed=("$NTX_BIN/ntx" run "$tmp/h.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)
+"${hashed[@]}" --ram 1G >"$tmp/want" || fail "undisturbed run of hashed experts"
+least=$("${hashed[@]}" --ram 1M 2>&1 | sed -n 's/.*would do is .*(\([0-9]*\) bytes), of which.*/\1/p')
+"${hashed[@]}" --ram $((least + 20000000)) --stats "$tmp/s" >"$tmp/got" || fail "hashed experts in $((least + 20000000))"
+same "$tmp/want" "$tmp/got" "hashed experts in $((least + 20000000))"
+[ "$(stat_of "$tmp/s" prefetch_recall)" = 1.0 ] || fail "experts of tokens were not all asked for ahead: $(stat_of "$tmp/s" prefetch_recall)"
+[ "$(stat_of "$tmp/s" prefetch_bytes)" -gt 0 ] || fail "none of them were read ahead"
 
 model "$tmp/m.gguf" $shape --arch qwen2moe --experts 24 --experts-used 4 --type Q8_0 --seed 6
 run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)

@@ -240,6 +240,11 @@ static void test_names(void)
     CHECK_EQ(ntx_count_recurrent(&o.model->hp), 30);
     CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * 30 * 4ull * (32 * 128 * 128 + 3 * 8192)); /* 125 MB */
     CHECK_EQ(ntx_outline_kv_values(&o), 10 * 2 * 512);
+    check_experts("qwen3.8-flash-next@q4_k_m", "128", "57", 48); /* published as 125B-A6B, with a table of 51B: all of which is counted here; widths are guesses in part */
+    named("qwen3.8-flash-next@q4_k_m", &o);
+    CHECK_EQ(ntx_outline_values(&o, NTX_PART_EMBED), 320000048ull * 160 + 248320 * 2560);
+    CHECK_EQ(ntx_outline_kv_values(&o), 12 * (2 * 512 + 128)); /* and of each position a key that it is chosen by */
+    CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * NTX_ROUND_UP(36 * 4ull * (32 * 128 * 128 + 3 * 8192) + 4ull * (9 * 4 * 2560 + 2), 4096));
     check_experts("deepseek-v2-lite@q4_k_m", "16", "3", 26); /* as published: 15.7 and 2.4, of these without embeddings */
     check_experts("deepseek-v2@q4_k_m", "236", "21", 59);
     check_experts("deepseek-v3@q4_k_m", "671", "38", 58);
