@@ -301,6 +301,12 @@ const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n)
     return s->units[ALL];
 }
 
+const uint32_t *ntx_kv_seq_ring(const struct ntx_kv_seq *s, uint32_t *n)
+{
+    *n = s->n_units[WINDOW];
+    return s->units[WINDOW];
+}
+
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s)
 {
     return s->most * NTX_KV_BLOCK;

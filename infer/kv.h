@@ -100,6 +100,7 @@ typedef int ntx_kv_part_fn(void *ctx, void *at, size_t bytes);
 int ntx_kv_each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx);
 void ntx_kv_restored(struct ntx_kv_seq *s, uint32_t n_tokens);
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool: those that it has taken */
+const uint32_t *ntx_kv_seq_ring(const struct ntx_kv_seq *s, uint32_t *n); /* of windows: block i of the text lies in the i % n-th of these; n 0: there are none */
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
 /* A pass, where blocks lie in a file (nothing to do elsewhere): what it reads of each of its sequences, its begin, its layers, its end. wants: 0 once the layer's K and V are

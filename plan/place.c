@@ -89,7 +89,6 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     q.threads = NTX_MIN(q.threads ? q.threads : NTX_MAX(hw->threads, 1u), THREADS_MOST);
     q.ram_bytes = out->ram = q.ram_bytes ? q.ram_bytes : hw->ram_bytes - hw->ram_bytes * 15 / 100;
     q.vram_bytes = out->vram;
-    q.kv_all |= out->vram > 0; /* a GPU's cache keeps all */
     if (!q.ram_bytes)
         return ntx_err_set(err, -EINVAL, "the profile does not say how much memory the machine has: give --ram");
     out->smallest = r->smallest ? ntx_plan_smallest(o->model, &q) : 0;

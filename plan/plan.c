@@ -498,7 +498,7 @@ static int plan_gpu(const struct ntx_model *m, struct ntx_plan_request *q, struc
 {
     struct ntx_plan *first = *plan, *p = NULL;
     const struct ntx_device_config c = {
-        .model = m, .chunks = first->chunks, .table = first->table, .max_rows = first->max_rows, .ctx = first->ctx, .kv_blocks = first->kv.blocks, .states = first->kv.states,
+        .model = m, .chunks = first->chunks, .table = first->table, .max_rows = first->max_rows, .ctx = first->ctx, .kv = first->kv,
         .logits_rows = NTX_MIN(NTX_MAX(first->clients.logits_rows, 1u), first->max_rows), .in_flight = NTX_PLAN_IN_FLIGHT, .kv_type = first->kv_type, .ffn = q->ffn,
     };
     const uint64_t need = ntx_device_bytes(&c), host = ntx_device_host_bytes(&c);

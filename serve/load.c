@@ -126,12 +126,8 @@ static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
     return rc;
 }
 
-/* Where a conversation goes back further than its windows reach, it is computed again: not with modes that would then come to other values. A GPU's cache
- * keeps all. */
-static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_loaded *l)
-{
-    return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn) || l->back.gpu;
-}
+/* Where a conversation goes back further than its windows reach, it is computed again: not with modes that would then come to other values. */
+static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_loaded *l) { return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn); }
 
 const char *ntx__load_undrafted(const struct ntx_loaded *l)
 {

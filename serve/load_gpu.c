@@ -63,7 +63,7 @@ static struct ntx_device_config device_config(const struct ntx_loaded *l)
     uint32_t n = l->plan->geo.n_desc;
     return (struct ntx_device_config){
         .ops = l->back.ops, .gpu = l->back.gpu, .model = l->model, .chunks = l->plan->chunks, .table = l->plan->table,
-        .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv_blocks = l->plan->kv.blocks, .states = l->plan->kv.states,
+        .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv,
         .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, NTX_PLAN_IN_FLIGHT) : 1,
         .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->set.link_h2d, .share = &l->share,
     };

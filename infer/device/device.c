@@ -32,6 +32,8 @@ void ntx_copy_share_default(struct ntx_copy_share *s)
             s->of[type][rows] = rows < 4 ? 0 : 64;
 }
 
+bool ntx__device_has_ring(const struct ntx_device *d, uint32_t layer) { return d->c.kv.ring && ntx_windowed(d->hp, layer); }
+
 uint32_t ntx__device_splits(const struct ntx_device *d)
 {
     return (d->c.ctx + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT;
@@ -127,8 +129,9 @@ static void place_lists(struct ntx_device *d, struct cursor *c)
     m->path_at = place(c, r * 4);
     m->paths = place(c, path_slots(d) * 4);
     m->tiles = place(c, 2 * r * 4);
-    m->tables = place(c, d->c.kv_blocks * 4ull);
-    m->holes = place(c, (uint64_t)hp->n_layers * d->c.kv_blocks * 4);
+    for (int ring = 0; ring < 2; ring++)
+        m->tables[ring] = place(c, ring && !d->c.kv.ring ? 0 : d->c.kv.blocks * 4ull);
+    m->holes = place(c, (uint64_t)hp->n_layers * d->c.kv.blocks * 4);
     m->turns = place(c, ntx_recur_bytes(hp) ? r * sizeof *m->turns : 0);
     m->turn_rows = place(c, ntx_recur_bytes(hp) ? r * 4 : 0);
 }
@@ -184,8 +187,9 @@ static void place_large(struct ntx_device *d, struct cursor *c, const struct siz
     d->stage_bytes = NTX_ROUND_UP(s->chunk_bytes + NTX_GPU_SLACK, 256);
     d->n_stages = NTX_MAX(NTX_MIN(d->c.in_flight, NTX__STAGES), 1u);
     m->stages = place(c, d->n_stages * d->stage_bytes);
-    m->kv = place(c, d->kv_block_bytes * d->c.kv_blocks);
-    m->states = place(c, ntx_recur_bytes(hp) / 2 * d->c.states);
+    m->kv[0] = place(c, d->kv_block_bytes[0] * d->c.kv.blocks);
+    m->kv[1] = place(c, d->kv_block_bytes[1] * d->c.kv.window_blocks);
+    m->states = place(c, ntx_recur_bytes(hp) / 2 * d->c.kv.states);
 }
 
 /* Chunks of a tensor that stay follow one another without a gap, so that one launch does a run of them. */
@@ -235,7 +239,8 @@ static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
     else
         ntx_copy_share_default(&d->share);
     d->c.share = NULL; /* the caller's */
-    d->kv_block_bytes = ntx_kv_block_bytes(d->hp, c->kv_type);
+    for (uint32_t l = 0; l < d->hp->n_layers; l++)
+        d->kv_block_bytes[ntx__device_has_ring(d, l)] += ntx_kv_layer_bytes(d->hp, c->kv_type, l);
 }
 
 uint64_t ntx_device_bytes(const struct ntx_device_config *c)
@@ -249,7 +254,7 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
 {
     struct cursor c = {.base = base};
     struct ntx__device_host *m = &d->host;
-    uint64_t r = d->c.max_rows, holes = (uint64_t)d->hp->n_layers * d->c.kv_blocks;
+    uint64_t r = d->c.max_rows, holes = (uint64_t)d->hp->n_layers * d->c.kv.blocks;
     m->logits = floats(&c, (uint64_t)d->c.logits_rows * d->hp->n_vocab);
     m->best = place(&c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(&c, d->hp->n_layers * r * 4);
@@ -261,7 +266,8 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     m->path_at = place(&c, r * 4);
     m->paths = place(&c, path_slots(d) * 4);
     m->tiles = place(&c, 2 * r * 4);
-    m->tables = place(&c, d->c.kv_blocks * 4ull);
+    for (int ring = 0; ring < 2; ring++)
+        m->tables[ring] = place(&c, ring && !d->c.kv.ring ? 0 : d->c.kv.blocks * 4ull);
     m->holes = place(&c, holes * 4);
     m->turns = place(&c, ntx_recur_bytes(d->hp) ? r * sizeof *m->turns : 0);
     m->groups = place(&c, most_groups(d->c.model) * 4ull);
@@ -287,8 +293,12 @@ static int make_memory(struct ntx_device *d)
     d->kv_at = calloc(d->hp->n_layers, sizeof *d->kv_at);
     if (!d->at || !d->where || !d->layer || !d->kv_at)
         return -ENOMEM;
-    for (uint32_t l = 1; l < d->hp->n_layers; l++)
-        d->kv_at[l] = d->kv_at[l - 1] + ntx_kv_layer_bytes(d->hp, d->c.kv_type, l - 1);
+    uint64_t before[2] = {0};
+    for (uint32_t l = 0; l < d->hp->n_layers; l++) {
+        bool ring = ntx__device_has_ring(d, l);
+        d->kv_at[l] = before[ring];
+        before[ring] += ntx_kv_layer_bytes(d->hp, d->c.kv_type, l);
+    }
     uint8_t **at = d->at;
     d->at = NULL;
     d->bytes = lay_out(d, NULL, true);

@@ -25,6 +25,7 @@
 #include "common/err.h"
 #include "infer/cpu/cpu.h"
 #include "infer/ffn_mode.h"
+#include "infer/kv.h"
 #include "cuda/ntx_cuda.h"
 #include "model/chunk.h"
 #include "shm/region.h"
@@ -43,8 +44,8 @@ struct ntx_device_config {
     const struct ntx_model *model;
     const struct ntx_chunks *chunks;
     const struct ntx_plan_chunk *table; /* [chunks->n]; only placements are looked at */
-    uint32_t max_rows, ctx, kv_blocks, logits_rows;
-    uint32_t states;      /* sides of recurrent states (infer/recur.h), where the model keeps such */
+    uint32_t max_rows, ctx, logits_rows;
+    struct ntx_kv_shape kv; /* the host's: units of a session (infer/kv.h) have the same numbers here */
     uint32_t in_flight;   /* streamed chunks held at once, at least 1; less than the ring has slots */
     enum ntx_kv_type kv_type;
     struct ntx_ffn_mode ffn; /* of a packed model */

@@ -43,8 +43,8 @@ struct ntx__device_mem {
     uint32_t *path_from, *path_at; /* [R] */
     uint32_t *paths;               /* [R x NTX_PATH_MAX] */
     uint32_t *tiles;               /* [2 x R] */
-    uint32_t *tables;              /* [kv_blocks] */
-    uint32_t *holes;               /* [n_layers x kv_blocks] */
+    uint32_t *tables[2];           /* [kv.blocks], of layers without a window and with one, where those have rings */
+    uint32_t *holes;               /* [n_layers x kv.blocks] */
     struct {
         float *weight;             /* [R x n_expert_used] */
         uint32_t *place, *row, *expert; /* the same */
@@ -57,14 +57,14 @@ struct ntx__device_mem {
     uint8_t *states;               /* [states] sessions' recurrent states, in the places that they have on the host (infer/recur.h) */
     struct ntx_gpu_turn *turns;    /* [R] */
     uint32_t *turn_rows;           /* [R] */
-    uint8_t *kv, *stages, *weights;
+    uint8_t *kv[2], *stages, *weights; /* kv: as tables */
 };
 
 /* On the host, locked: what goes up and comes down in every pass besides the host's own buffers (ntx_forward_memory, which its owner locks). */
 struct ntx__device_host {
     float *logits;
     struct ntx_gpu_candidate *best;
-    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables, *holes, *groups;
+    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables[2], *holes, *groups;
     uint8_t *uses;
     struct ntx_gpu_turn *turns;
 };
@@ -86,7 +86,7 @@ struct ntx_device {
     struct ntx__stage stages[NTX__STAGES];
     uint32_t n_stages, next_stage, choices; /* choices: A */
     uint32_t predict_rows;         /* rows whose use of groups is predicted */
-    uint64_t stage_bytes, kv_block_bytes, bytes;
+    uint64_t stage_bytes, kv_block_bytes[2], bytes;
     uint64_t *kv_at;               /* [n_layers] where a layer's K and V begin in a block */
     uint32_t attend_rows;
     uint8_t **at;                  /* [chunks->n] on the device, NULL for those that are not */
@@ -130,6 +130,7 @@ int ntx__device_add_pending(struct ntx_device *d);
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n); /* of rows m.out_rows into x */
 const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w); /* or rows of floats; NULL where the model has none */
 
+bool ntx__device_has_ring(const struct ntx_device *d, uint32_t layer); /* its K and V are of the last positions only */
 struct ntx_gpu_kv ntx__device_kv(const struct ntx_device *d, uint32_t row); /* of f->layer, for live rows from `row` on */
 int ntx__device_step(struct ntx_device *d, const struct ntx_gpu_step *g);
 uint32_t ntx__device_most_pos(const struct ntx_device *d); /* positions of the pass, and 1 */

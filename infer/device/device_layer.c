@@ -95,10 +95,11 @@ struct ntx_gpu_kv ntx__device_kv(const struct ntx_device *d, uint32_t row)
 {
     const struct ntx_hparams *hp = d->hp;
     const struct ntx_dims w = ntx_dims_of(hp, d->f->layer);
+    const bool ring = ntx__device_has_ring(d, d->f->layer);
     return (struct ntx_gpu_kv){
-        .base = d->m.kv, .block_bytes = d->kv_block_bytes, .layer_offset = d->kv_at[w.kv_of], .tables = d->m.tables,
+        .base = d->m.kv[ring], .block_bytes = d->kv_block_bytes[ring], .layer_offset = d->kv_at[w.kv_of], .tables = d->m.tables[ring],
         .table_at = d->m.table_at, .pos = d->m.pos, .rows = d->now.list + row,
-        .paths = d->n_paths ? d->m.paths : NULL, .path_from = d->m.path_from, .path_at = d->m.path_at, .holes = d->with_holes ? d->m.holes + (uint64_t)d->f->layer * d->c.kv_blocks : NULL, .block_tokens = NTX_KV_BLOCK, .n_head = w.n_head,
+        .paths = d->n_paths ? d->m.paths : NULL, .path_from = d->m.path_from, .path_at = d->m.path_at, .holes = d->with_holes ? d->m.holes + (uint64_t)d->f->layer * d->c.kv.blocks : NULL, .block_tokens = NTX_KV_BLOCK, .n_head = w.n_head,
         .n_head_kv = ntx_kept_heads(hp, d->f->layer), .head_k = ntx_kept_k(hp, d->f->layer), .head_v = hp->kv_lora ? hp->kv_lora : w.head_v, .q8 = d->c.kv_type == NTX_KV_Q8_0,
         .v_in_k = hp->kv_lora != 0,
     };

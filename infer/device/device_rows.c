@@ -29,6 +29,25 @@ static int up(struct ntx_device *d, void *dev, const void *host, uint64_t bytes)
 
 /* ---- rows in */
 
+/* A session's blocks, from `at` on. Of windows it has a ring, which each of its blocks has a place in: kernels know of none. */
+static int lay_table(struct ntx_device *d, const struct ntx_kv_seq *kv, uint32_t at, uint32_t *n)
+{
+    uint32_t ring;
+    const uint32_t *blocks = ntx_kv_seq_blocks(kv, n), *window = ntx_kv_seq_ring(kv, &ring);
+    if (*n > d->c.kv.blocks - at)
+        return ntx_err_set(&d->f->c.weights->error, -E2BIG, "the sessions of a pass have more than the pool's %u KV blocks", d->c.kv.blocks);
+    memcpy(d->host.tables[0] + at, blocks, *n * sizeof *blocks);
+    for (uint32_t i = 0; i < *n && ring; i++)
+        d->host.tables[1][at + i] = window[i % ring];
+    return 0;
+}
+
+static int bring_tables(struct ntx_device *d, uint32_t n)
+{
+    int rc = up(d, d->m.tables[0], d->host.tables[0], n * 4ull);
+    return rc || !d->c.kv.ring ? rc : up(d, d->m.tables[1], d->host.tables[1], n * 4ull);
+}
+
 /* Sessions' block tables, each once. */
 static int lay_tables(struct ntx_device *d, const struct ntx_batch *b)
 {
@@ -42,10 +61,9 @@ static int lay_tables(struct ntx_device *d, const struct ntx_batch *b)
         d->host.table_at[i] = same < i ? d->host.table_at[same] : used;
         if (same < i)
             continue;
-        const uint32_t *blocks = ntx_kv_seq_blocks(b->rows[i].kv, &n);
-        if (n > d->c.kv_blocks - used)
-            return ntx_err_set(&d->f->c.weights->error, -E2BIG, "the sessions of a pass have more than the pool's %u KV blocks", d->c.kv_blocks);
-        memcpy(d->host.tables + used, blocks, n * sizeof *blocks);
+        int rc = lay_table(d, b->rows[i].kv, used, &n);
+        if (rc)
+            return rc;
         used += n;
     }
     return 0;
@@ -119,7 +137,7 @@ static int bring_rows(struct ntx_device *d)
         (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
         (rc = up(d, d->m.pos, d->host.pos, n * 4)) || (rc = up(d, d->m.table_at, d->host.table_at, n * 4)) ||
         (d->n_paths && (rc = up(d, d->m.path_from, d->host.path_from, n * 4))) || (d->n_paths && (rc = up(d, d->m.path_at, d->host.path_at, n * 4))) ||
-        (rc = up(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) || (rc = up(d, d->m.tables, d->host.tables, d->c.kv_blocks * 4ull)) || (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
+        (rc = up(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) || (rc = bring_tables(d, d->c.kv.blocks)) || (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
         return ntx__device_fail(d, rc, "rows in");
     return 0;
 }
@@ -186,9 +204,9 @@ static bool lay_layer(struct ntx_device *d)
 static bool lay_holes(struct ntx_device *d)
 {
     const struct ntx_batch *b = d->f->b;
-    uint32_t *to = d->host.holes + (uint64_t)d->f->layer * d->c.kv_blocks, n;
+    uint32_t *to = d->host.holes + (uint64_t)d->f->layer * d->c.kv.blocks, n;
     bool any = false;
-    memset(to, 0, d->c.kv_blocks * sizeof *to);
+    memset(to, 0, d->c.kv.blocks * sizeof *to);
     for (uint32_t i = 0; i < b->n_rows; i++) {
         const uint8_t *holes = ntx_kv_holes(b->rows[i].kv, d->f->layer);
         ntx_kv_seq_blocks(b->rows[i].kv, &n);
@@ -204,7 +222,7 @@ int ntx__device_decided(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
     uint32_t probe = f->layer, rest = d->hp->n_layers - probe - 1;
-    uint64_t rows = (uint64_t)(probe + 1) * d->c.max_rows, holes = (uint64_t)(probe + 1) * d->c.kv_blocks;
+    uint64_t rows = (uint64_t)(probe + 1) * d->c.max_rows, holes = (uint64_t)(probe + 1) * d->c.kv.blocks;
     bool some_skip = false;
     int rc = 0;
     while (++f->layer < d->hp->n_layers) {
@@ -216,7 +234,7 @@ int ntx__device_decided(struct ntx_forward *f)
     if (some_skip)
         rc = up(d, d->m.rows + rows, d->host.rows + rows, (uint64_t)rest * d->c.max_rows * 4);
     if (!rc && d->with_holes)
-        rc = up(d, d->m.holes + holes, d->host.holes + holes, (uint64_t)rest * d->c.kv_blocks * 4);
+        rc = up(d, d->m.holes + holes, d->host.holes + holes, (uint64_t)rest * d->c.kv.blocks * 4);
     return rc ? ntx__device_fail(d, rc, "rows of the layers") : 0;
 }
 
@@ -318,16 +336,25 @@ int ntx__device_begin(struct ntx_forward *f)
     return bring_rows(d);
 }
 
-/* Layers that are alike one after another go in one launch. */
-static int move_layers(struct ntx_device *d, uint32_t n)
+/* The next layer behind l whose K and V lie behind its in a block. */
+static uint32_t next_beside(const struct ntx_device *d, uint32_t l)
+{
+    const bool ring = ntx__device_has_ring(d, l++);
+    while (l < d->hp->n_layers && ntx__device_has_ring(d, l) != ring)
+        l++;
+    return l;
+}
+
+/* From layer l on, of those that lie side by side: such as are alike go in one launch. */
+static int move_layers(struct ntx_device *d, uint32_t l, uint32_t n)
 {
     const struct ntx_hparams *hp = d->hp;
     int rc = 0;
-    for (uint32_t l = 0, same; l < hp->n_layers && !rc; l += same) {
+    for (uint32_t next, same; l < hp->n_layers && !rc; l = next) {
         uint64_t bytes = ntx_kv_layer_bytes(hp, d->c.kv_type, l);
-        for (same = 1; l + same < hp->n_layers && ntx_kv_layer_bytes(hp, d->c.kv_type, l + same) == bytes && ntx_kept_k(hp, l + same) == ntx_kept_k(hp, l) &&
-                       ntx_kept_heads(hp, l + same) == ntx_kept_heads(hp, l); same++)
-            ;
+        for (next = next_beside(d, l), same = 1; next < hp->n_layers && ntx_kv_layer_bytes(hp, d->c.kv_type, next) == bytes && ntx_kept_k(hp, next) == ntx_kept_k(hp, l) &&
+                                                 ntx_kept_heads(hp, next) == ntx_kept_heads(hp, l); same++)
+            next = next_beside(d, next);
         d->f->layer = l;
         const struct ntx_gpu_move g = {.kv = ntx__device_kv(d, 0), .slots = d->m.paths, .layer_bytes = bytes, .n = n, .n_layers = same};
         rc = bytes ? d->ops->launch(d->compute, NTX_GPU_MOVE, &g) : 0;
@@ -335,23 +362,32 @@ static int move_layers(struct ntx_device *d, uint32_t n)
     return rc;
 }
 
+static int move_all(struct ntx_device *d, uint32_t n)
+{
+    uint32_t other = 0; /* the first layer that does not lie beside layer 0 */
+    while (other < d->hp->n_layers && ntx__device_has_ring(d, other) == ntx__device_has_ring(d, 0))
+        other++;
+    int rc = move_layers(d, 0, n);
+    return rc || other == d->hp->n_layers ? rc : move_layers(d, other, n);
+}
+
 int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n)
 {
     struct ntx_device *d = f->c.device;
     uint32_t n_blocks;
-    const uint32_t *blocks = ntx_kv_seq_blocks(kv, &n_blocks);
     d->f = f;
     d->n_paths = 0;
     d->with_holes = false;
     d->host.table_at[0] = 0;
-    memcpy(d->host.tables, blocks, n_blocks * sizeof *blocks);
+    int rc = lay_table(d, kv, 0, &n_blocks);
+    if (rc)
+        return rc;
     for (uint32_t i = 0; i < n; i++) {
         d->host.paths[2 * i] = from[i];
         d->host.paths[2 * i + 1] = to[i];
     }
-    int rc;
-    if ((rc = up(d, d->m.table_at, d->host.table_at, 4)) || (rc = up(d, d->m.tables, d->host.tables, n_blocks * 4ull)) || (rc = up(d, d->m.paths, d->host.paths, n * 8ull)) ||
-        (rc = move_layers(d, n)) || (rc = d->ops->stream_sync(d->compute)))
+    if ((rc = up(d, d->m.table_at, d->host.table_at, 4)) || (rc = bring_tables(d, n_blocks)) || (rc = up(d, d->m.paths, d->host.paths, n * 8ull)) ||
+        (rc = move_all(d, n)) || (rc = d->ops->stream_sync(d->compute)))
         return ntx__device_fail(d, rc, "an accepted path");
     return 0;
 }

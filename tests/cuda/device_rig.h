@@ -44,7 +44,7 @@ KIT struct ntx_device_config world_config(struct world *w, struct rig *r, const 
     memset(share->of, (int)w->share, sizeof share->of);
     return (struct ntx_device_config){
         .ops = w->gpu.ops, .gpu = w->gpu.g, .model = r->model, .chunks = r->chunks, .table = w->table, .max_rows = o->max_rows ? o->max_rows : 64,
-        .ctx = o->ctx ? o->ctx : 512, .kv_blocks = ntx_kv_pool_blocks(r->pool), .states = 16, .logits_rows = 64, .in_flight = w->in_flight, .kv_type = o->kv_type,
+        .ctx = o->ctx ? o->ctx : 512, .kv = r->kv, .logits_rows = 64, .in_flight = w->in_flight, .kv_type = o->kv_type,
         .ffn = r->ffn, .h2d_bps = w->h2d_bps, .share = w->share == UINT32_MAX ? NULL : share,
     };
 }

@@ -439,6 +439,86 @@ static void trees(struct world *w)
     puts("trees: bits equal to their chains', and to the CPU's");
 }
 
+/* ---- windows that keep no more than they need: a ring that is written over several times has the bits of a cache that keeps all */
+
+enum { WRAPS = 70 };
+
+static void same_in_rings(struct world *w, struct rig_options o, const char *what)
+{
+    size_t n;
+    float *want = logits_of(NULL, o, WRAPS, 20, false, &n), *prompt = logits_of(w, o, WRAPS, 20, true, &n);
+    o.windows = true;
+    float *got = logits_of(w, o, WRAPS, 20, false, &n), *cut = logits_of(w, o, WRAPS, 7, true, &n);
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s: not the CPU's bits, off by %g", what, worst(got, want, n));
+    CHECK_MSG(!memcmp(cut, prompt, n * sizeof *cut), "%s: prompts are not as where all is kept, off by %g", what, worst(cut, prompt, n));
+    free(want), free(prompt), free(got), free(cut);
+}
+
+/* A tree whose slots lie on both sides of the ring's end, and what is decoded behind an accepted path. */
+static float *tree_behind(struct world *w, const struct rig_options *o, uint32_t ring)
+{
+    const uint32_t base = 92;
+    struct rig r;
+    struct tree t = {0};
+    struct ntx_row rows[TREE_ROWS];
+    world_rig(w, &r, (struct rig_options[]){*o});
+    CHECK_EQ(r.kv.ring, ring);
+    struct ntx_kv_seq *kv = rig_seq(&r, base + 32);
+    tree_make(&t, &r, base);
+    t.logits = realloc(t.logits, (TREE_ROWS + 1) * (size_t)r.n_vocab * sizeof *t.logits);
+    CHECK(t.logits);
+    tree_prefix(&r, kv, base);
+    tree_rows(&t, &r, kv, rows);
+    CHECK_MSG(!rig_run(&r, rows, TREE_ROWS), "%s", r.w.w.error.text);
+    CHECK_EQ(ntx_forward_commit(r.f, kv, base, t.path[TREE_ROWS - 1], t.depth[TREE_ROWS - 1]), 0);
+    tree_decode(&r, kv, base + t.depth[TREE_ROWS - 1], (const int32_t[]){11}, 1, t.logits + (size_t)TREE_ROWS * r.n_vocab);
+    ntx_kv_seq_free(kv);
+    world_close(w, &r);
+    return t.logits;
+}
+
+static void tree_in_rings(struct world *w, struct rig_options o)
+{
+    o.max_rows = 64;
+    float *want = tree_behind(NULL, &o, 0), *got;
+    o.windows = true;
+    got = tree_behind(w, &o, 3);
+    CHECK_MSG(!memcmp(got, want, (TREE_ROWS + 1) * 548 * sizeof *got), "a tree in rings has not the CPU's bits");
+    free(want), free(got);
+}
+
+static uint64_t bytes_of(struct world *w, struct rig_options o, struct ntx_kv_shape *shape)
+{
+    struct rig r;
+    struct ntx_copy_share share;
+    world_rig(w, &r, &o);
+    const struct ntx_device_config c = world_config(w, &r, &o, &share);
+    const uint64_t bytes = ntx_device_bytes(&c);
+    *shape = r.kv;
+    world_close(w, &r);
+    return bytes;
+}
+
+static void windows(struct world *w)
+{
+    struct rig_options o = {.make = small_model("Q8_0", 2), .max_rows = 20, .ctx = 512};
+    struct ntx_kv_shape all, rings;
+    o.make.arch = "gpt-oss";
+    o.make.experts = 4;
+    o.make.window = 12;
+    w->mix = "dhs";
+    w->in_flight = 2;
+    const uint64_t before = bytes_of(w, o, &all);
+    o.windows = true;
+    const uint64_t after = bytes_of(w, o, &rings);
+    o.windows = false;
+    CHECK(!all.ring && rings.ring == 1 && rings.window_blocks == 9 && rings.blocks == all.blocks);
+    CHECK_EQ(before - after, (128 - 9) * 2 * 2 * 32 * 64 * 2 - 128 * 4); /* of a layer; and there is a table more */
+    same_in_rings(w, o, "gpt-oss");
+    tree_in_rings(w, o);
+    puts("windows: bits equal in rings");
+}
+
 /* ---- the largest logits instead of all */
 
 static void best_logits(struct world *w)
@@ -590,7 +670,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"steps", steps}};
+    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"steps", steps}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -204,11 +204,10 @@ void rig_open(struct rig *r, const struct rig_options *o)
     CHECK_MSG(!ntx_model_open(r->gguf, &r->model, &err), "%s", err.text);
     const struct ntx_chunk_bounds bounds = {.most = NTX_CHUNKS_MAX, .share = o->share};
     CHECK_MSG(!ntx_chunks_make_bounded(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &bounds, &r->chunks, &err), "%s", err.text);
-    struct ntx_kv_shape kv = {.blocks = (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK};
-    kv.states = 16;
+    r->kv = (struct ntx_kv_shape){.blocks = (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, .states = 16};
     if (o->windows)
-        kv = ntx_kv_shape_for(&r->model->hp, ctx, 8, o->max_rows ? o->max_rows : 64, false);
-    CHECK_MSG(!ntx_kv_pool_new(&r->model->hp, o->kv_type, &kv, &r->pool, &err), "%s", err.text);
+        r->kv = ntx_kv_shape_for(&r->model->hp, ctx, 8, o->max_rows ? o->max_rows : 64, false);
+    CHECK_MSG(!ntx_kv_pool_new(&r->model->hp, o->kv_type, &r->kv, &r->pool, &err), "%s", err.text);
     CHECK_MSG(!ntx_ffn_mode_parse(o->ffn, r->model, &r->ffn, &err), "%s", err.text);
     if (r->ffn.learned)
         r->ffn.nets = r->nets = make_nets(r->model);

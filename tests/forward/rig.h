@@ -35,6 +35,7 @@ struct rig {
     struct ntx_model *model;
     struct ntx_chunks *chunks;
     struct ntx_kv_pool *pool;
+    struct ntx_kv_shape kv; /* its */
     struct ntx_forward *f;
     struct ntx_ffn_nets *nets;
     struct ntx_ffn_mode ffn;

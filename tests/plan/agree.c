@@ -64,7 +64,6 @@ static void compare(const struct ntx_outline *o, const struct ntx_model *m, uint
     struct ntx_err err = {0}, other = {0};
     int rc = ntx_place(&hw, o, &r, &l, &err);
     q.vram_bytes = rc ? 0 : l.vram;
-    q.kv_all = q.vram_bytes > 0;
     CHECK_EQ(ntx_plan_make(m, &q, &p, &other), rc);
     CHECK_STR(other.text, err.text);
     if (rc)
