@@ -10,7 +10,7 @@ static int run_window(const struct ntx_calibrate_text *t, int32_t *ids, size_t n
 {
     Ntx__StatesReq m = NTX__STATES_REQ__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
+    struct ntx_replies p = {.client = t->client, .last = NTX__REPLY__BODY_DONE};
     m.tokens = ids;
     m.n_tokens = n;
     m.layer = t->layer;
@@ -18,18 +18,12 @@ static int run_window(const struct ntx_calibrate_text *t, int32_t *ids, size_t n
     m.ffn_layers = t->ffn_layers;
     q.body_case = NTX__REQUEST__BODY_STATES;
     q.states = &m;
-    int rc = ntx_client_send(t->client, &q, NULL, 0, &id, err);
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *r;
-        if ((rc = ntx_client_next(t->client, id, -1, &r, err)))
-            break;
-        if (r->body_case == NTX__REPLY__BODY_STATES) {
-            rc = t->row(t->ctx, r->states, err);
+    int rc = ntx_client_send(t->client, &q, NULL, 0, &p.id, err);
+    while (ntx_client_more(&p, &rc, err))
+        if (p.reply->body_case == NTX__REPLY__BODY_STATES) {
+            rc = t->row(t->ctx, p.reply->states, err);
             ++*rows;
         }
-        done = r->body_case == NTX__REPLY__BODY_DONE;
-        ntx__reply__free_unpacked(r, NULL);
-    }
     return rc;
 }
 

@@ -368,3 +368,14 @@ int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Repl
         ntx__reply__free_unpacked(r, NULL);
     }
 }
+
+bool ntx_client_more(struct ntx_replies *p, int *rc, struct ntx_err *err)
+{
+    bool over = *rc || (p->reply && p->reply->body_case == p->last);
+    if (p->reply)
+        ntx__reply__free_unpacked(p->reply, NULL);
+    p->reply = NULL;
+    if (!over)
+        *rc = ntx_client_next(p->client, p->id, -1, &p->reply, err);
+    return !over && !*rc;
+}

@@ -47,6 +47,21 @@ int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsig
  * becomes a failure with its text. -EINTR: a signal came, the request still runs. timeout_ms -1: no limit; -ETIMEDOUT. */
 int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Reply **out, struct ntx_err *err);
 
+/* The replies to a request one after another, up to one of the kind `last`:
+ *
+ *     struct ntx_replies p = {.client = c, .last = NTX__REPLY__BODY_DONE};
+ *     int rc = ntx_client_send(c, &q, NULL, 0, &p.id, err);
+ *     while (ntx_client_more(&p, &rc, err))
+ *         ... of p.reply, which it frees; rc other than 0 ends it
+ */
+struct ntx_replies {
+    struct ntx_client *client;
+    uint64_t id;
+    Ntx__Reply__BodyCase last;
+    Ntx__Reply *reply;
+};
+bool ntx_client_more(struct ntx_replies *p, int *rc, struct ntx_err *err);
+
 /* The same for whoever has several requests under way: the next reply of any, Error replies too. */
 int ntx_client_any(struct ntx_client *c, int timeout_ms, Ntx__Reply **out, struct ntx_err *err);
 

@@ -23,7 +23,7 @@ static int run_once(struct bench *b, uint32_t prompt, uint32_t write, json_t **s
     Ntx__Generate m = NTX__GENERATE__INIT;
     Ntx__Sampling s = NTX__SAMPLING__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
+    struct ntx_replies p = {.client = b->client, .last = NTX__REPLY__BODY_DONE};
     m.tokens = b->ids;
     m.n_tokens = prompt;
     m.ignore_eos = true;
@@ -33,16 +33,12 @@ static int run_once(struct bench *b, uint32_t prompt, uint32_t write, json_t **s
     m.sampling = &s;
     q.body_case = NTX__REQUEST__BODY_GENERATE;
     q.generate = &m;
-    int rc = ntx_client_send(b->client, &q, NULL, 0, &id, err);
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *r;
-        if ((rc = ntx_client_next(b->client, id, -1, &r, err)))
-            break;
-        if (r->body_case == NTX__REPLY__BODY_PROGRESS)
-            ntx_progress_show(&b->progress, r->progress);
-        if ((done = r->body_case == NTX__REPLY__BODY_DONE))
-            *stats = json_loads(r->done->stats_json, 0, NULL);
-        ntx__reply__free_unpacked(r, NULL);
+    int rc = ntx_client_send(b->client, &q, NULL, 0, &p.id, err);
+    while (ntx_client_more(&p, &rc, err)) {
+        if (p.reply->body_case == NTX__REPLY__BODY_PROGRESS)
+            ntx_progress_show(&b->progress, p.reply->progress);
+        if (p.reply->body_case == p.last)
+            *stats = json_loads(p.reply->done->stats_json, 0, NULL);
     }
     return rc;
 }

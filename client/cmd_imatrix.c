@@ -30,7 +30,7 @@ static int window(struct run *r, uint32_t at, struct ntx_err *err)
 {
     Ntx__ScoreReq m = NTX__SCORE_REQ__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
+    struct ntx_replies p = {.client = r->c, .last = NTX__REPLY__BODY_SCORE};
     m.tokens = r->ids + (size_t)at * r->ctx;
     m.n_tokens = r->ctx;
     m.from = 1;
@@ -38,17 +38,12 @@ static int window(struct run *r, uint32_t at, struct ntx_err *err)
         m.tokens[0] = r->bos; /* each begins as a text does */
     q.body_case = NTX__REQUEST__BODY_SCORE;
     q.score = &m;
-    int rc = ntx_client_send(r->c, &q, NULL, 0, &id, err);
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *p;
-        if ((rc = ntx_client_next(r->c, id, -1, &p, err)))
-            break;
-        if ((done = p->body_case == NTX__REPLY__BODY_SCORE)) {
-            r->nll += p->score->nll;
-            r->scored += p->score->count;
+    int rc = ntx_client_send(r->c, &q, NULL, 0, &p.id, err);
+    while (ntx_client_more(&p, &rc, err))
+        if (p.reply->body_case == p.last) {
+            r->nll += p.reply->score->nll;
+            r->scored += p.reply->score->count;
         }
-        ntx__reply__free_unpacked(p, NULL);
-    }
     return rc;
 }
 
@@ -80,23 +75,17 @@ static int ask(struct run *r, uint32_t tensor, struct ntx_importance *k, uint32_
 {
     Ntx__StatesReq m = NTX__STATES_REQ__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
+    struct ntx_replies p = {.client = r->c, .last = NTX__REPLY__BODY_DONE};
     m.sums = true;
     m.tensor = tensor;
     q.body_case = NTX__REQUEST__BODY_STATES;
     q.states = &m;
-    int rc = ntx_client_send(r->c, &q, NULL, 0, &id, err);
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *p;
-        if ((rc = ntx_client_next(r->c, id, -1, &p, err)))
-            break;
-        if (p->body_case == NTX__REPLY__BODY_STATES) {
-            rc = take_row(k, p->states, err);
+    int rc = ntx_client_send(r->c, &q, NULL, 0, &p.id, err);
+    while (ntx_client_more(&p, &rc, err))
+        if (p.reply->body_case == NTX__REPLY__BODY_STATES) {
+            rc = take_row(k, p.reply->states, err);
             ++*got;
         }
-        done = p->body_case == NTX__REPLY__BODY_DONE;
-        ntx__reply__free_unpacked(p, NULL);
-    }
     return rc;
 }
 

@@ -54,17 +54,12 @@ static int take(struct sheets *w, const Ntx__Reply *r, struct ntx_err *err)
 
 static int receive(struct ntx_client *c, uint64_t id, struct sheets *w, struct ntx_err *err)
 {
-    for (bool done = false; !done;) {
-        Ntx__Reply *r;
-        int rc = ntx_client_next(c, id, -1, &r, err);
-        if (rc)
-            return rc;
-        rc = take(w, r, err);
-        done = r->body_case == NTX__REPLY__BODY_DONE;
-        ntx__reply__free_unpacked(r, NULL);
-        if (rc)
-            return rc;
-    }
+    struct ntx_replies p = {.client = c, .id = id, .last = NTX__REPLY__BODY_DONE};
+    int rc = 0;
+    while (ntx_client_more(&p, &rc, err))
+        rc = take(w, p.reply, err);
+    if (rc)
+        return rc;
     return w->steps ? ntx_steps_write(&w->all, w->steps, w->steps_path, err) : 0;
 }
 

@@ -54,25 +54,20 @@ static int score_window(struct run *r, int32_t *ids, struct ntx_err *err)
 {
     Ntx__ScoreReq m = NTX__SCORE_REQ__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
+    struct ntx_replies p = {.client = r->c, .last = NTX__REPLY__BODY_SCORE};
     m.tokens = ids;
     m.n_tokens = r->ctx;
     m.from = (uint32_t)scored_from(r);
     m.decode = r->decode;
     q.body_case = NTX__REQUEST__BODY_SCORE;
     q.score = &m;
-    int rc = ntx_client_send(r->c, &q, NULL, 0, &id, err);
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *p;
-        if ((rc = ntx_client_next(r->c, id, -1, &p, err)))
-            break;
-        if ((done = p->body_case == NTX__REPLY__BODY_SCORE)) {
-            r->nll += p->score->nll;
-            r->count += p->score->count;
-            take_stats(r, p->score->stats_json);
+    int rc = ntx_client_send(r->c, &q, NULL, 0, &p.id, err);
+    while (ntx_client_more(&p, &rc, err))
+        if (p.reply->body_case == p.last) {
+            r->nll += p.reply->score->nll;
+            r->count += p.reply->score->count;
+            take_stats(r, p.reply->score->stats_json);
         }
-        ntx__reply__free_unpacked(p, NULL);
-    }
     return rc;
 }
 
@@ -101,26 +96,22 @@ static int logits_window(struct run *r, int32_t *ids, struct ntx_err *err)
 {
     Ntx__LogitsReq m = NTX__LOGITS_REQ__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
+    struct ntx_replies p = {.client = r->c, .last = NTX__REPLY__BODY_DONE};
     m.tokens = ids;
     m.n_tokens = r->ctx;
     m.from = (uint32_t)scored_from(r) - 1;
     m.decode = r->decode;
     q.body_case = NTX__REQUEST__BODY_LOGITS;
     q.logits = &m;
-    int rc = ntx_client_send(r->c, &q, NULL, 0, &id, err);
+    int rc = ntx_client_send(r->c, &q, NULL, 0, &p.id, err);
     uint32_t next = m.from;
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *p;
-        if ((rc = ntx_client_next(r->c, id, -1, &p, err)))
-            break;
-        if ((done = p->body_case == NTX__REPLY__BODY_DONE))
-            take_stats(r, p->done->stats_json);
-        if (p->body_case == NTX__REPLY__BODY_LOGITS && p->logits->row != next++)
+    while (ntx_client_more(&p, &rc, err)) {
+        if (p.reply->body_case == p.last)
+            take_stats(r, p.reply->done->stats_json);
+        if (p.reply->body_case == NTX__REPLY__BODY_LOGITS && p.reply->logits->row != next++)
             rc = ntx_err_set(err, -EPROTO, "the daemon sent rows of logits out of order");
-        else if (p->body_case == NTX__REPLY__BODY_LOGITS && next < r->ctx) /* after the last token comes none of this window */
-            rc = take_row(r, p->logits, ids[next], err);
-        ntx__reply__free_unpacked(p, NULL);
+        else if (p.reply->body_case == NTX__REPLY__BODY_LOGITS && next < r->ctx) /* after the last token comes none of this window */
+            rc = take_row(r, p.reply->logits, ids[next], err);
     }
     if (!rc && next != r->ctx)
         rc = ntx_err_set(err, -EPROTO, "the daemon sent %u rows of logits instead of %zu", next - m.from, r->ctx - m.from);

@@ -32,21 +32,17 @@ static int compute(struct ntx_client *c, const struct ntx_options *o, Ntx__Gener
 {
     struct ntx_progress p = ntx_progress_begin(o);
     Ntx__Request q = NTX__REQUEST__INIT;
-    uint64_t id;
+    struct ntx_replies w = {.client = c, .last = NTX__REPLY__BODY_DONE};
     q.body_case = NTX__REQUEST__BODY_GENERATE;
     q.generate = m;
-    int rc = ntx_client_send(c, &q, NULL, 0, &id, err);
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *r;
-        if ((rc = ntx_client_next(c, id, -1, &r, err)))
-            break;
-        if (r->body_case == NTX__REPLY__BODY_PROGRESS)
-            ntx_progress_show(&p, r->progress);
-        if ((done = r->body_case == NTX__REPLY__BODY_DONE)) {
+    int rc = ntx_client_send(c, &q, NULL, 0, &w.id, err);
+    while (ntx_client_more(&w, &rc, err)) {
+        if (w.reply->body_case == NTX__REPLY__BODY_PROGRESS)
+            ntx_progress_show(&p, w.reply->progress);
+        if (w.reply->body_case == w.last) {
             ntx_clear_progress();
-            tell(r->done, o->args[0]);
+            tell(w.reply->done, o->args[0]);
         }
-        ntx__reply__free_unpacked(r, NULL);
     }
     return rc;
 }

@@ -104,26 +104,21 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
 
 int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
 {
-    uint64_t id;
+    struct ntx_replies w = {.client = c, .last = NTX__REPLY__BODY_LOADED};
     int rc = check_options(o, err);
     struct ntx_progress p = ntx_progress_begin(o);
     if (!rc) {
         tell_long(o, f);
         ntx_progress_say(&p, "planning where the model goes");
-        rc = send_load(c, o, f, &id, err);
+        rc = send_load(c, o, f, &w.id, err);
     }
-    for (bool done = false; !rc && !done;) {
-        Ntx__Reply *r;
-        if ((rc = ntx_client_next(c, id, -1, &r, err)))
-            break;
-        if (r->body_case == NTX__REPLY__BODY_PROGRESS)
-            ntx_progress_show(&p, r->progress);
-        if (r->body_case == NTX__REPLY__BODY_LOADED) {
-            done = true;
+    while (ntx_client_more(&w, &rc, err)) {
+        if (w.reply->body_case == NTX__REPLY__BODY_PROGRESS)
+            ntx_progress_show(&p, w.reply->progress);
+        if (w.reply->body_case == w.last) {
             ntx_progress_clear(&p);
-            tell_loaded(o, r->loaded);
+            tell_loaded(o, w.reply->loaded);
         }
-        ntx__reply__free_unpacked(r, NULL);
     }
     ntx_progress_clear(&p);
     if (rc == -EINTR)
