@@ -126,7 +126,8 @@ static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
     return rc;
 }
 
-/* Where a conversation goes back further than its windows reach, it is computed again: not with modes that would then come to other values. */
+/* Where a conversation goes back further than its windows reach, it is computed again: not with modes that would then come to other values. (On a GPU answers that
+ * are read again as prompts are rounded as such, as those of a session are that was pushed out.) */
 static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_loaded *l) { return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn); }
 
 const char *ntx__load_undrafted(const struct ntx_loaded *l)

@@ -45,7 +45,7 @@ struct ntx_device_config {
     const struct ntx_chunks *chunks;
     const struct ntx_plan_chunk *table; /* [chunks->n]; only placements are looked at */
     uint32_t max_rows, ctx, logits_rows;
-    struct ntx_kv_shape kv; /* the host's: units of a session (infer/kv.h) have the same numbers here */
+    struct ntx_kv_shape kv; /* the host's: a session's blocks and sides have the same numbers here (infer/kv.h) */
     uint32_t in_flight;   /* streamed chunks held at once, at least 1; less than the ring has slots */
     enum ntx_kv_type kv_type;
     struct ntx_ffn_mode ffn; /* of a packed model */
