@@ -105,16 +105,8 @@ static void experts(struct world *w)
 static struct mk_options gemma4(uint32_t i)
 {
     struct mk_options make = small_model(i ? "Q8_0" : "Q4_K_M", 6);
-    make.arch = "gemma4";
+    rig_gemma4(&make, i);
     make.window = 3;
-    make.head_dim = 64;
-    make.window_head = 32;
-    make.full_kv = i == 1 ? 1 : 0;
-    make.no_v = i == 1;
-    make.experts = i == 1 ? 6 : 0;
-    make.fused = i == 1;
-    make.shared_kv = i == 2 ? 3 : 0;
-    make.layer_input = i == 2 ? 64 : 0;
     return make;
 }
 

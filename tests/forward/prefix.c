@@ -132,6 +132,15 @@ static struct ntx_kv_seq *begin(struct world *w, uint64_t scope, const int32_t *
     return kv;
 }
 
+/* A text that finds so many of its tokens, computes the others, and ends. */
+static void leave(struct world *w, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t found)
+{
+    struct ntx_kv_seq *kv = begin(w, scope, ids, n, n, found);
+    compute(kv, ids, found, n);
+    ntx_prefix_keep(w->prefix, scope, kv, ids, n, NTX_PREFIX_LAST);
+    ntx_kv_seq_free(kv);
+}
+
 /* Whole blocks are shared, the rest is copied, the last token is never found; other scopes find nothing. */
 static void found(void)
 {
@@ -202,10 +211,7 @@ static void given_up(void)
     count_up(b, 200);
     b[0] = 99;
     open_world(&w, 10, 0);
-    kv = begin(&w, 1, a, 128, 128, 0);
-    compute(kv, a, 0, 128);
-    ntx_prefix_keep(w.prefix, 1, kv, a, 128, NTX_PREFIX_LAST);
-    ntx_kv_seq_free(kv);
+    leave(&w, 1, a, 128, 0);
     kv = begin(&w, 1, b, 128, 128, 0);
     compute(kv, b, 0, 128);
     ntx_prefix_keep(w.prefix, 1, kv, b, 128, NTX_PREFIX_LAST);
@@ -232,26 +238,17 @@ static void for_all(void)
 {
     struct world w;
     int32_t ids[200], other[200];
-    struct ntx_kv_seq *kv, *big;
+    struct ntx_kv_seq *big;
     count_up(ids, 200);
     count_up(other, 200);
     other[0] = 99;
     open_world(&w, 10, 0);
-    kv = begin(&w, NTX_PREFIX_ALL, ids, 70, 70, 0);
-    compute(kv, ids, 0, 70);
-    ntx_prefix_keep(w.prefix, NTX_PREFIX_ALL, kv, ids, 70, NTX_PREFIX_LAST);
+    leave(&w, NTX_PREFIX_ALL, ids, 70, 0);
     ntx_prefix_pin(w.prefix, NTX_PREFIX_ALL, ids, 70);
-    ntx_kv_seq_free(kv);
-    kv = begin(&w, 1, ids, 110, 110, 70);
-    compute(kv, ids, 70, 110);
-    ntx_prefix_keep(w.prefix, 1, kv, ids, 110, NTX_PREFIX_LAST);
-    ntx_kv_seq_free(kv);
+    leave(&w, 1, ids, 110, 70);
     ntx_kv_seq_free(begin(&w, 2, ids, 200, 200, 70));
     ntx_kv_seq_free(begin(&w, 1, ids, 200, 200, 110));
-    kv = begin(&w, 2, other, 100, 100, 0);
-    compute(kv, other, 0, 100);
-    ntx_prefix_keep(w.prefix, 2, kv, other, 100, NTX_PREFIX_LAST);
-    ntx_kv_seq_free(kv);
+    leave(&w, 2, other, 100, 0);
     CHECK_EQ(ntx_kv_seq_new(w.pool, 8 * B, &big), 0);
     ntx_kv_seq_free(big);
     ntx_kv_seq_free(begin(&w, 2, other, 101, 101, 0));
@@ -267,20 +264,14 @@ static void bounded_pins(void)
 {
     struct world w;
     int32_t ids[200], other[200];
-    struct ntx_kv_seq *kv, *big;
+    struct ntx_kv_seq *big;
     count_up(ids, 200);
     count_up(other, 200);
     other[0] = 99;
     open_world(&w, 8, 0);
-    kv = begin(&w, 1, ids, 4 * B, 4 * B, 0);
-    compute(kv, ids, 0, 4 * B);
-    ntx_prefix_keep(w.prefix, 1, kv, ids, 4 * B, NTX_PREFIX_LAST);
+    leave(&w, 1, ids, 4 * B, 0);
     ntx_prefix_pin(w.prefix, 1, ids, 4 * B);
-    ntx_kv_seq_free(kv);
-    kv = begin(&w, 2, other, 3 * B, 3 * B, 0);
-    compute(kv, other, 0, 3 * B);
-    ntx_prefix_keep(w.prefix, 2, kv, other, 3 * B, NTX_PREFIX_LAST);
-    ntx_kv_seq_free(kv);
+    leave(&w, 2, other, 3 * B, 0);
     CHECK_EQ(ntx_kv_seq_new(w.pool, 6 * B, &big), 0);
     ntx_kv_seq_free(big);
     ntx_kv_seq_free(begin(&w, 1, ids, 200, 200, 2 * B));

@@ -90,6 +90,17 @@ struct mk_options rig_choosing(void)
     return o;
 }
 
+void rig_gemma4(struct mk_options *o, uint32_t i)
+{
+    o->arch = "gemma4";
+    o->head_dim = 64;
+    o->window_head = 32;
+    o->full_kv = o->no_v = o->fused = i == 1;
+    o->experts = i == 1 ? 6 : 0;
+    o->shared_kv = i == 2 ? 3 : 0;
+    o->layer_input = i == 2 ? 64 : 0;
+}
+
 struct mk_options rig_pooled(void)
 {
     struct mk_options o = rig_model();

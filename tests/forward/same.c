@@ -286,19 +286,11 @@ static void same_gemma4(void)
 {
     for (int i = 0; i < 3; i++) {
         struct mk_options make = rig_model();
-        make.arch = "gemma4";
         make.type = i ? "Q8_0" : "Q4_K_M";
         make.layers = 6;
-        make.window = 11;
         make.ff = 256;
-        make.head_dim = 64;
-        make.window_head = 32;
-        make.full_kv = i == 1 ? 1 : 0;
-        make.no_v = i == 1;
-        make.experts = i == 1 ? 6 : 0;
-        make.fused = i == 1;
-        make.shared_kv = i == 2 ? 3 : 0;
-        make.layer_input = i == 2 ? 64 : 0;
+        rig_gemma4(&make, (uint32_t)i);
+        make.window = 11;
         same_by_circumstance(&(struct rig_options){.make = make});
         same_in_company(&(struct rig_options){.make = make});
     }
