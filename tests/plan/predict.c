@@ -192,7 +192,6 @@ static uint64_t work_of(const struct ntx_outline *o, const struct ntx_plan_reque
     q.other_bytes = o->held_bytes;
     q.vram_bytes = 1;
     q.threads = 2;
-    q.kv_all = true;
     CHECK_MSG(!ntx_plan_make(o->model, &q, &p, &err), "%s", err.text);
     uint64_t need = p->device_need;
     ntx_plan_free(p);
