@@ -133,17 +133,22 @@ static int no_model(const struct ntx_options *o)
 }
 
 /* As serve/load_drafter.c. */
-static int drafters_bytes(const struct ntx_options *o, const struct ntx_outline *m, uint64_t *bytes, struct ntx_err *err)
+static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_outline *m, uint64_t ram, uint64_t *bytes, struct ntx_err *err)
 {
     uint32_t ctx = o->load.ctx ? o->load.ctx : NTX_MIN(m->model->hp.ctx_train, 4096u);
     int fd[NTX_DRAFT_FILES];
     unsigned n;
-    int rc = ntx_drafters_open(o, fd, &n, err);
+    int rc = ntx_drafters_open(o, f, fd, &n, err);
     for (unsigned i = 0; i < n; i++) {
         enum ntx_guesser_kind kind = NTX_GUESSER_MODEL;
+        struct ntx_err why = {0};
         uint64_t its = 0;
-        rc = rc ? rc : ntx_guesser_look(fd[i], m->model->gguf, ctx, &kind, &its, err);
-        *bytes += its + (kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0);
+        int no = ntx_guesser_look(fd[i], m->model->gguf, ctx, &kind, &its, &why);
+        its += kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0;
+        bool take = !ntx_draft_auto(o->load.draft) || (!no && ntx_guesser_small(its, ram));
+        if (take && no && !rc)
+            rc = ntx_err_set(err, no, "%s", why.text);
+        *bytes += take ? its : 0;
         close(fd[i]);
     }
     return rc;
@@ -156,7 +161,7 @@ static void learn_guesses(const struct ntx_options *o, const struct ntx_model_fi
     struct ntx_err ignored = {0};
     int fd[NTX_DRAFT_FILES];
     unsigned n;
-    if (a->named || ntx_draft_off(o->load.draft) || ntx_drafters_open(o, fd, &n, &ignored))
+    if (a->named || ntx_draft_off(o->load.draft) || ntx_drafters_open(o, f, fd, &n, &ignored))
         return;
     for (unsigned i = 0; i < n; i++) {
         if (ntx_guesser_digest(fd[i], a->guesses.drafter[i], &ignored))
@@ -168,27 +173,27 @@ static void learn_guesses(const struct ntx_options *o, const struct ntx_model_fi
 }
 
 /* As serve/load.c asks. */
-static int request(const struct ntx_options *o, const struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
+static int request(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
 {
     *r = (struct ntx_place_request){
         .plan = {.ram_bytes = o->load.ram, .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = o->load.threads, .max_rows = o->load.rows,
                  .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .multiply = multiply(o)},
         .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
-        .guesses = ntx_draft_off(o->load.draft) ? NULL : &a->guesses, .guess_nodes = o->load.draft_nodes,
+        .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses, .guess_nodes = o->load.draft_nodes,
         .guess_way = !ntx_draft_files(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
     };
     if (a->here && !r->plan.ram_bytes)
         r->plan.ram_bytes = ntx_budget_default(0);
     r->plan.kv_ram = o->load.kv_ram;
     int rc = ntx_kv_type_of(o->load.kv_type, &a->model.model->hp, &r->plan.kv_type, err);
-    return rc || a->named ? rc : drafters_bytes(o, &a->model, &r->plan.other_bytes, err);
+    return rc || a->named ? rc : drafters_bytes(o, f, &a->model, r->plan.ram_bytes, &r->plan.other_bytes, err);
 }
 
 /* Where each part goes. */
-static int place(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err)
+static int place(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a, struct ntx_err *err)
 {
     struct ntx_place_request r;
-    int rc = request(o, a, &r, err);
+    int rc = request(o, f, a, &r, err);
     if (rc || (rc = ntx_place(&a->hw, &a->model, &r, &a->place, err)))
         return rc;
     a->exact = !a->named && !*a->model.why && !a->place.vram;
@@ -211,7 +216,7 @@ int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f
         rc = get_machine(o, a, err);
     if (!rc)
         learn_guesses(o, f, a);
-    return rc ? rc : place(o, a, err);
+    return rc ? rc : place(o, f, a, err);
 }
 
 void ntx__plan_done(struct ntx_plan_answer *a) { ntx_outline_free(&a->model); }
@@ -236,7 +241,7 @@ int ntx_cmd_plan(struct ntx_options *o)
         rc = get_machine(o, a, &err);
     if (!rc) {
         learn_guesses(o, &f, a);
-        rc = place(o, a, &err);
+        rc = place(o, &f, a, &err);
     }
     if (!rc) {
         a->compat = o->compat;

@@ -60,7 +60,8 @@ int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_
 
 /* The sidecar that o's skip policy needs: its descriptor, or -1 when it needs none. */
 int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err);
-int ntx_drafters_open(const struct ntx_options *o, int *fd /* [NTX_DRAFT_FILES] */, unsigned *n, struct ntx_err *err); /* likewise, of --draft FILE,... */
+/* Likewise, of --draft FILE,...; with auto, the drafter that the model's card names, where it is there. */
+int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd /* [NTX_DRAFT_FILES] */, unsigned *n, struct ntx_err *err);
 
 /* Sends Load with f's descriptors, shows progress on a terminal, waits for Loaded. */
 int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err);

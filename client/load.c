@@ -81,7 +81,7 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     memcpy(fds + f->n, copies.fds, copies.n * sizeof *fds);
     memcpy(names + f->n, copies.names, copies.n * sizeof *names);
     ntx_options_load(o, &load);
-    rc = ntx_drafters_open(o, drafter, &drafters, err);
+    rc = ntx_drafters_open(o, f, drafter, &drafters, err);
     if (!rc && !(rc = ntx_sidecar_open(o, f, &sidecar, err))) {
         load.names = names;
         load.n_names = n;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "infer/guesser.h"
 #include "common/util.h"
 
 static int open_part(const char *path, int *fd, struct ntx_err *err)
@@ -85,16 +86,33 @@ static int regular(int fd, const char *name, int *out, struct ntx_err *err)
     return 0;
 }
 
-int ntx_drafters_open(const struct ntx_options *o, int *fd, unsigned *n, struct ntx_err *err)
+/* The drafter that the model's card names (ntx_guesser_card); *n 0: none, or it is not there. */
+static void open_card(const struct ntx_model_files *f, int *fd, unsigned *n)
 {
     char file[NTX_OPTION_MAX];
+    struct stat st;
+    *n = 0;
+    int at = f->n && ntx_guesser_card(f->gguf, f->names[0], file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (at >= 0 && (fstat(at, &st) || !S_ISREG(st.st_mode))) {
+        close(at);
+        at = -1;
+    }
+    if (at >= 0)
+        fd[(*n)++] = at;
+}
+
+int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, unsigned *n, struct ntx_err *err)
+{
+    char file[NTX_OPTION_MAX];
+    if (ntx_draft_auto(o->load.draft))
+        return open_card(f, fd, n), 0;
     unsigned named = ntx_draft_files(o->load.draft);
     int rc = 0;
     for (*n = 0; *n < named && !rc; *n += !rc) {
         if ((rc = ntx_draft_file(o->load.draft, *n, file, sizeof file, err)))
             break;
         int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        rc = at < 0 ? ntx_err_set(err, -errno, "--draft %s: %s; there are off, lookup, and files that guess, with commas between them", file, strerror(errno)) : regular(at, file, &fd[*n], err);
+        rc = at < 0 ? ntx_err_set(err, -errno, "--draft %s: %s; there are auto, off, lookup, and files that guess, with commas between them", file, strerror(errno)) : regular(at, file, &fd[*n], err);
     }
     while (rc && *n)
         close(fd[--*n]);

@@ -65,6 +65,16 @@ int ntx__guesser_kind(int fd, enum ntx_guesser_kind *kind, uint64_t *bytes, stru
 
 unsigned ntx__guesser_times(enum ntx_guesser_kind kind) { return kinds[kind].times; }
 
+bool ntx_guesser_card(const struct ntx_gguf *model, const char *model_path, char *path, size_t room)
+{
+    struct ntx_str name;
+    const char *slash = strrchr(model_path, '/');
+    if (ntx_gguf_str(model, "ntx.drafter", &name) || !name.n || memchr(name.p, '/', name.n) || memchr(name.p, 0, name.n) || name.n > 255)
+        return false;
+    int n = snprintf(path, room, "%.*s%.*s", slash ? (int)(slash + 1 - model_path) : 0, model_path, (int)name.n, name.p);
+    return n > 0 && (size_t)n < room;
+}
+
 /* Two sums, as a model's digest has: of its size, and of 64 blocks of its bytes. */
 int ntx_guesser_digest(int fd, char out[NTX_GUESSER_TEXT], struct ntx_err *err)
 {

@@ -9,6 +9,7 @@
 #ifndef NTX_INFER_GUESSER_H
 #define NTX_INFER_GUESSER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -30,6 +31,11 @@ struct ntx_guesser;          /* an index or a script */
 const char *ntx_guesser_name(enum ntx_guesser_kind kind);
 /* What the file is: 0, or why it can guess for no model, or not for this one. *bytes: all memory that it takes, of a small model for texts of ctx tokens. */
 int ntx_guesser_look(int fd, const struct ntx_gguf *model, uint32_t ctx, enum ntx_guesser_kind *kind, uint64_t *bytes, struct ntx_err *err);
+/* The file that a model's card names as its drafter: the name under the key "ntx.drafter", beside the model's file. Whether there is such a key; a name with a directory in it is
+ * none. */
+bool ntx_guesser_card(const struct ntx_gguf *model, const char *model_path, char *path, size_t room);
+/* What nobody asked for by name is taken if it is so small a part of `ram`. */
+static inline bool ntx_guesser_small(uint64_t bytes, uint64_t ram) { return bytes <= ram / 8; }
 /* Which file it is: a digest of a sample of its bytes. */
 int ntx_guesser_digest(int fd, char out[NTX_GUESSER_TEXT], struct ntx_err *err);
 /* Not a model's. fd is read, and not needed afterwards. All of its bytes are looked at. */

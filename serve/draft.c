@@ -1,5 +1,6 @@
 #include "serve/draft.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -36,6 +37,12 @@ void ntx_draft_chances(struct ntx_draft_chances *c)
     struct ntx_guesses g;
     ntx_guesses_begin(&g, ntx_draft_believed);
     *c = g.chances;
+}
+
+void ntx_draft_chances_doubt(struct ntx_draft_chances *c)
+{
+    for (uint32_t k = 0; k < NTX_DRAFT_LOOKUP_KINDS; k++)
+        c->held[k] = NTX_MIN(c->held[k], ntx_draft_believed(k) * c->said[k] / 2);
 }
 
 void ntx_draft_chances_drift(struct ntx_draft_chances *c)
@@ -77,6 +84,16 @@ static void learn(struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, fl
     uint32_t s = ntx_draft_source(kind), d = deep(depth);
     count(&c->deep_said[s][d], &c->deep_held[s][d], FORGET_DEPTH, by_kind(c, kind, said), held);
     count(&c->said[kind], &c->held[kind], FORGET, said, held);
+}
+
+double ntx_draft_promise(const struct ntx_draft *d, const struct ntx_draft_chances *c, double cost)
+{
+    double path[NTX_DRAFT_NODES] = {1}, gain = 0;
+    for (uint32_t i = 1; i < d->n; i++) {
+        path[i] = path[d->parent[i]] * ntx_draft_chance(c, d->kind[i], d->depth[i], d->said[i]);
+        gain += NTX_MAX(path[i] - cost, 0.0);
+    }
+    return gain;
 }
 
 uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c, uint32_t node, int32_t token)
@@ -192,11 +209,11 @@ void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n,
 
 /* ---- times */
 
-void ntx_pace_add(struct ntx_pace *p, uint32_t rows, double ns)
+void ntx_pace_add(struct ntx_pace *p, double rows, double ns)
 {
     p->n = p->n * PACE_FORGET + 1;
     p->rows = p->rows * PACE_FORGET + rows;
-    p->rows2 = p->rows2 * PACE_FORGET + (double)rows * rows;
+    p->rows2 = p->rows2 * PACE_FORGET + rows * rows;
     p->ns = p->ns * PACE_FORGET + ns;
     p->rows_ns = p->rows_ns * PACE_FORGET + rows * ns;
 }
@@ -206,11 +223,14 @@ double ntx_pace_row(const struct ntx_pace *p)
 {
     if (p->n == 0)
         return 0;
-    double rows = p->rows / p->n, ns = p->ns / p->n, spread = p->rows2 / p->n - rows * rows, with = p->rows_ns / p->n - rows * ns, guess = ns / (15 + rows), weight = 0.05;
+    double rows = p->rows / p->n, ns = p->ns / p->n, spread = p->rows2 / p->n - rows * rows, with = p->rows_ns / p->n - rows * ns, weight = 0.05;
+    double guess = ns / ((p->guess > 0 ? 1 / p->guess : 16) - 1 + rows);
     return NTX_MAX((with + weight * guess) / (spread + weight), 0.0);
 }
 
-double ntx_pace_of(const struct ntx_pace *p, uint32_t rows)
+double ntx_pace_union(double share, double rows) { return share > 0 && share < 1 ? (1 - pow(1 - share, rows)) / share : rows; }
+
+double ntx_pace_of(const struct ntx_pace *p, double rows)
 {
     double known = p->n > 0 ? p->rows / p->n : 0;
     return p->n > 0 ? NTX_MAX(p->ns / p->n + (rows - known) * ntx_pace_row(p), 0.0) : 0;
@@ -227,6 +247,14 @@ double ntx_pace_of(const struct ntx_pace *p, uint32_t rows)
 #define SURE 1.1         /* so many times what passes without guesses can give at most, and no trial is needed */
 
 void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on) { *t = (struct ntx_draft_turn){.on = on, .left = on ? TURN : SETTLE + TRIAL_OFF, .rest = REST_FIRST}; }
+
+#define AGAIN 128u       /* passes between a trial that lost and one that is promised to gain */
+
+void ntx_draft_turn_promise(struct ntx_draft_turn *t)
+{
+    if (!t->on && !t->trial && t->left && t->left + AGAIN <= t->rest)
+        t->left = 1;
+}
 
 static void turn(struct ntx_draft_turn *t, bool on, bool trial)
 {

@@ -39,16 +39,23 @@ static inline unsigned ntx_draft_source(uint32_t kind)
 }
 double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said); /* that a node so deep holds, if its parent does */
 float ntx_draft_believed(uint32_t kind); /* before anything is learned, of each that it is said to hold */
+/* Where a row is dear look-up is believed half of that, until it is known better. */
+void ntx_draft_chances_doubt(struct ntx_draft_chances *c);
+/* What all nodes would gain whose chance is more than `cost`: the sum of what it is more, in tokens. */
+double ntx_draft_promise(const struct ntx_draft *d, const struct ntx_draft_chances *c, double cost);
 void ntx_draft_chances(struct ntx_draft_chances *c); /* before anything is learned */
 void ntx_draft_chances_drift(struct ntx_draft_chances *c); /* once a pass */
 
 /* How long passes take by their rows: a line through those that there were, the latest counting most. */
 struct ntx_pace {
     double n, rows, rows2, ns, rows_ns;
+    double guess; /* of a pass, that a row more takes before anything is known; 0: a sixteenth */
 };
-void ntx_pace_add(struct ntx_pace *p, uint32_t rows, double ns);
+void ntx_pace_add(struct ntx_pace *p, double rows, double ns);
 double ntx_pace_row(const struct ntx_pace *p); /* ns that a row more takes */
-double ntx_pace_of(const struct ntx_pace *p, uint32_t rows);
+double ntx_pace_of(const struct ntx_pace *p, double rows);
+/* With experts, of which each row takes a share, and several rows some the same: what the union is of, in rows. The n-th row adds (1 - share)^(n - 1) of one. */
+double ntx_pace_union(double share, double rows);
 
 /* Whether guessing pays, by what was measured and not by what was foretold: passes take turns, most of them in the way that gave more tokens per ns, a few now and then in the
  * other. What loses is tried less and less often. A drafter has a core of its own only where computing leaves one: what it costs the others is seen here alone. */
@@ -60,6 +67,8 @@ struct ntx_draft_turn {
     uint32_t passes, left, rest; /* of this turn; until the next trial, and between trials where guessing loses */
 };
 void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on);
+/* Passes that do not guess would gain by it, as it seems: it is tried sooner, but not right behind the last time. */
+void ntx_draft_turn_promise(struct ntx_draft_turn *t);
 /* A pass in which nothing but writing happened, waiting for the drafter included. least_ns: one without guesses takes that at least, since weights were waited for so long. */
 void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, double least_ns);
 

@@ -8,6 +8,8 @@
 #include "model/state.h"
 #include "serve/engine_impl.h"
 
+#define EXPERTS_ROW 0.6 /* of a pass whose experts are read: a row more, until it is known */
+#define LATER 300u      /* passes: a small model that works beside them in memory takes a core from them, and is tried late */
 #define SAVE_NS 5000000000u /* for what was computed, at the end */
 
 static void free_job(struct ntx_job *j)
@@ -101,7 +103,8 @@ static int make_buffers(struct ntx_engine *e)
     e->lookup = ntx_draft_looks_up(e->l->set.draft) && !never;
     e->n_files = never ? 0 : e->l->n_drafters;
     e->drafting = e->n_files || e->lookup;
-    if (never && ntx_draft_looks_up(e->l->set.draft))
+    e->automatic = ntx_draft_auto(e->l->set.draft) && !e->l->set.draft_nodes;
+    if (never && ntx_draft_looks_up(e->l->set.draft) && !ntx_draft_auto(e->l->set.draft))
         ntx_log(NTX_LOG_WARN, "--draft lookup is off: layers of a %s model keep a recurrent state, and %s", e->l->model->hp.arch, never);
     bool model = false;
     for (unsigned i = 0; i < e->n_files; i++) {
@@ -110,7 +113,13 @@ static int make_buffers(struct ntx_engine *e)
         model |= !d->guesser;
     }
     e->draft_gain = 2;
-    ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || e->l->plan->geo.n_sched || !model); /* where weights are read for every pass it mostly pays */
+    const struct ntx_hparams *hp = &e->l->model->hp;
+    bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n; /* for every pass: there it mostly pays */
+    e->expert_share = hp->n_expert && e->l->plan->frames.n ? (double)hp->n_expert_used / hp->n_expert : 0;
+    e->pace.guess = e->expert_share > 0 ? EXPERTS_ROW : 0;
+    ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || reads || (!model && !e->automatic));
+    if (e->automatic && model && !reads)
+        e->turn.left = e->turn.rest = LATER;
     e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);
     e->parts = calloc(NTX_DRAFT_SOURCES, sizeof *e->parts);
     ntx__engine_guesses_new(e);

@@ -16,6 +16,12 @@ static uint32_t deepest(const struct ntx_engine *e, const struct ntx_session *s)
 }
 
 #define UNKNOWN 0.1        /* of a plain pass's time, that a row more takes */
+#define SURER 1.15         /* that it pays, where nobody asked for it */
+#define MANY_ROWS 4u
+#define SHADOW_NODES 16u
+#define SHADOW_LEAST 0.05
+#define SHADOW_TEXT 16384u /* tokens; of longer ones not each pass */
+#define PROMISE 0.3        /* tokens a pass, that are worth a trial */
 #define EXPANDED_MOST 256u /* nodes of a drafter's tree */
 static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct ntx_session *s)
 {
@@ -86,8 +92,33 @@ static void propose(struct ntx_engine *e, struct ntx_session *s, struct ntx_draf
 /* What was measured while nobody guessed goes first: a drafter at work slows down the others. */
 static double plain_pass(const struct ntx_engine *e, uint32_t writers)
 {
-    double paced = ntx_pace_of(&e->pace, writers), measured = e->turn.rate[0] > 0 ? writers / e->turn.rate[0] : paced;
+    double paced = ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, writers)), measured = e->turn.rate[0] > 0 ? writers / e->turn.rate[0] : paced;
     return NTX_MIN(paced, measured);
+}
+
+/* Of the time of a plain token, that a row more takes: as passes have shown it, but not less than its arithmetic where rows are many. Of experts the next row reads those that no
+ * row before it wants: fewer, the more rows there are. */
+static double cost_of(const struct ntx_engine *e, double plain)
+{
+    bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n;
+    if (e->l->set.draft_nodes)
+        return 0;
+    if (plain <= 0) /* behind a prompt no pass has been measured yet */
+        return e->automatic && (!reads || e->expert_share > 0) ? 1 : UNKNOWN;
+    double row = ntx_pace_row(&e->pace) * (ntx_pace_union(e->expert_share, e->guessed + 1) - ntx_pace_union(e->expert_share, e->guessed));
+    double cost = NTX_MAX(row, e->row_ns) / plain;
+    return e->automatic ? cost * SURER + 0.005 : cost;
+}
+
+/* What look-up would have guessed is learned from, though no row was spent on it: it takes no more than a look over the text. */
+static void shadow(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t deep, double cost)
+{
+    if (!e->lookup || e->l->skips || (s->n_tokens > SHADOW_TEXT && e->pass % 8))
+        return;
+    ntx_draft_lookup(d, &e->guesses.chances, s->tokens, s->n_tokens, SHADOW_NODES, deep, NTX_MIN(cost, SHADOW_LEAST));
+    s->shadow = d;
+    if (!e->turn.on && ntx_draft_promise(d, &e->guesses.chances, cost) > PROMISE)
+        ntx_draft_turn_promise(&e->turn);
 }
 
 /* What a policy of layer skip decides for a token may depend on what it decided before: there a session proposes nothing. */
@@ -96,29 +127,51 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     struct ntx_session *s = e->live[i];
     struct ntx_draft *d = &e->drafts[i];
     uint32_t deep = deepest(e, s), room = ntx_kv_seq_room(s->kv) + 1 - s->n_tokens, writers = 0;
-    if (e->l->skips || !deep || !e->turn.on)
+    if (e->l->skips || !deep)
         return 1;
     for (uint32_t k = 0; k < e->n_live; k++)
         writers += ntx_session_decoding(e->live[k]);
-    double pass = plain_pass(e, writers), plain = pass / writers; /* all of them wait for a row more */
-    double cost = e->l->set.draft_nodes ? 0 : plain > 0 ? ntx_pace_row(&e->pace) / plain : UNKNOWN; /* behind a prompt no pass has been measured yet */
+    double pass = plain_pass(e, writers), cost = cost_of(e, pass / writers); /* all of them wait for a row more */
     most = NTX_MIN(NTX_MIN(most, room), e->l->set.draft_nodes ? 1 + e->l->set.draft_nodes : NTX_DRAFT_NODES);
     ntx_draft_chances_drift(&e->guesses.chances);
+    if (!e->turn.on) {
+        shadow(e, s, d, deep, cost);
+        return 1;
+    }
     d->asked_ns = ntx_now_ns();
     propose(e, s, d, &(struct wanted){most, deep, cost, pass});
     if (e->chains)
         ntx_draft_straighten(d);
     d->taken_ns = ntx_now_ns();
+    e->guessed += 0.1 * (d->n - 1 - e->guessed);
     s->draft = d;
+    if (d->n == 1 && e->automatic) {
+        s->draft = NULL;
+        shadow(e, s, d, deep, cost);
+        return 1;
+    }
     return d->n;
+}
+
+/* Arithmetic of a row, by the pass with the most rows: what was waited for is not of it. */
+static void many_rows(struct ntx_engine *e, double ns)
+{
+    double waited = (double)(ntx_counter_get(e->c.counters, NTX_C_comp_stall_ns) - e->stall_ns);
+    if (e->n_rows < MANY_ROWS || e->n_rows < e->row_ns_of)
+        return;
+    double row = NTX_MAX(ns - waited, 0.0) / e->n_rows;
+    e->row_ns = e->row_ns_of == e->n_rows ? NTX_MIN(e->row_ns, row) : row;
+    e->row_ns_of = e->n_rows;
 }
 
 /* Prompts' rows cost what they cost: only passes without any tell. */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
 {
     e->guess_news += e->drafting;
+    if (e->drafting)
+        many_rows(e, (double)ns);
     if (e->drafting && !e->rows[e->n_rows - 1].rounded)
-        ntx_pace_add(&e->pace, e->n_rows, (double)ns);
+        ntx_pace_add(&e->pace, ntx_pace_union(e->expert_share, e->n_rows), (double)ns);
 }
 
 void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
@@ -191,7 +244,8 @@ static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct 
 static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, const struct held *h)
 {
     uint32_t n = h->n;
-    if (s->draft && s->draft->n == 1)
+    bool nothing = s->draft ? s->draft->n == 1 : s->shadow && e->turn.on;
+    if (nothing)
         ntx_guesses_rank(&e->guesses.ranks[ntx__engine_guess_way(e)], 0, h->nodes);
     if (!s->draft || s->draft->n == 1)
         return 0;
@@ -244,6 +298,8 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
         s->n_past++;
         if (draw(e, s, &rows[at], &t))
             return;
+        if (s->shadow)
+            ntx_draft_follow(s->shadow, &e->guesses.chances, 0, t.token);
         next = d && !t.finish ? ntx_draft_follow(d, &e->guesses.chances, at, t.token) : 0;
         if (!next && commit(e, s, slots, &held))
             return;

@@ -27,7 +27,7 @@ static const struct ntx_guess_place *place(const struct ntx_engine *e)
  * passes took decided it: that is tried anew. */
 static void resume(struct ntx_engine *e, const struct ntx_guess_place *p)
 {
-    e->pace = (struct ntx_pace){p->pace[0], p->pace[1], p->pace[2], p->pace[3], p->pace[4]};
+    e->pace = (struct ntx_pace){p->pace[0], p->pace[1], p->pace[2], p->pace[3], p->pace[4], e->pace.guess};
     bool doubtful = p->on && !e->l->plan->geo.n_sched;
     if (e->l->set.draft_nodes || p->rate[p->on] <= 0 || doubtful)
         return;
@@ -45,6 +45,8 @@ void ntx__engine_guesses_new(struct ntx_engine *e)
     int rc = ntx_guesses_load(e->digest, &e->guesses, &err);
     if (rc && rc != -ENOENT)
         ntx_log(NTX_LOG_WARN, "guesses begin anew: %s", err.text);
+    if (rc && e->automatic && !e->l->plan->geo.n_sched)
+        ntx_draft_chances_doubt(&e->guesses.chances);
     if (!rc && place(e))
         resume(e, place(e));
 }

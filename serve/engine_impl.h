@@ -77,6 +77,7 @@ struct ntx_engine {
     uint32_t n_ended;
     bool exact;                 /* a generated token's K and V are those that a prompt's would be */
     bool drafting;              /* --draft, but off: */
+    bool automatic;             /*   nobody asked for it, or for who guesses, */
     bool lookup;                /*   by look-up, */
     bool chains;                /* drafts do not branch: there are recurrent states */
     struct ntx_draft_file file[NTX_DRAFT_FILES]; /*   and by files */
@@ -91,6 +92,10 @@ struct ntx_engine {
     char digest[NTX_DIGEST_TEXT]; /* the model's; "": it is not kept */
     uint32_t guess_news;        /* passes since it was */
     struct ntx_pace pace;
+    double row_ns;              /* arithmetic of a row where many are computed, in a pass of so many: */
+    uint32_t row_ns_of;
+    double expert_share;        /* of the experts, that a row takes, where they are read; else 0 */
+    double guessed;             /* nodes of a proposal, lately */
     struct ntx_capture *captures;  /* [capture_rows], whose memory is capture_memory */
     float *capture_memory;
 };

@@ -26,6 +26,7 @@ static void collect(struct ntx_engine *e)
         if (s->state == NTX_SESSION_RUNNING && ntx_writer_room(s->writer) && !ntx_writer_closed(s->writer)) {
             s->take = 0;
             s->draft = NULL;
+            s->shadow = NULL;
             e->live[e->n_live++] = s;
         }
     ntx__engine_follow(e);

@@ -140,7 +140,7 @@ const char *ntx__load_undrafted(const struct ntx_loaded *l)
 /* What every token is folded into has no holes. */
 static int check_recurrent(const struct ntx_load_request *r, const struct ntx_loaded *l, struct ntx_err *err)
 {
-    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL, *never = l->n_drafters ? ntx__load_undrafted(l) : NULL;
+    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL, *never = l->n_drafters && !ntx_draft_auto(r->set.draft) ? ntx__load_undrafted(l) : NULL;
     if (never)
         return ntx_err_set(err, -ENOTSUP, "--draft FILE: layers of a %s model keep a recurrent state, and %s: such a model runs without", l->model->hp.arch, never);
     if (!named || ntx_keeps_rows_only(&l->model->hp))
@@ -169,7 +169,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     enum ntx_kv_type kv_type;
     rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
     if (!rc)
-        rc = ntx__load_drafters_bytes(l, r->set.ctx, &drafter, err);
+        rc = ntx__load_drafters_bytes(l, r->set.draft, r->set.ctx, &drafter, err);
     held += drafter;
     if (rc)
         return rc;

@@ -140,7 +140,7 @@ void ntx__load_free_gpu(struct ntx_loaded *l);
 /* Why a model with recurrent states writes without drafts here, or NULL. */
 const char *ntx__load_undrafted(const struct ntx_loaded *l);
 int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
-int ntx__load_drafters_bytes(struct ntx_loaded *l, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
+int ntx__load_drafters_bytes(struct ntx_loaded *l, const char *draft, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
 int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err);
 void ntx__load_drafters_free(struct ntx_loaded *l);
 

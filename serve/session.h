@@ -52,7 +52,8 @@ struct ntx_session {
     bool pinned;               /* its prompt is all that is wanted (request.h, prefix) */
     bool waits;                /* in the pass that is being made: for another that is ahead in the same text */
     uint32_t take, first_row;  /* rows in the pass that is being made */
-    struct ntx_draft *draft;   /* what it proposes there; NULL: the next token only */
+    struct ntx_draft *draft;   /* what it proposes there; NULL: the next token only, */
+    const struct ntx_draft *shadow; /*   and what look-up would have guessed, which is not computed: its chances learn of it. NULL: nothing */
 
     uint32_t n_prompt, generated, max_tokens; /* of the request; n_prompt: tokens that it had to feed first */
     struct ntx_sampling sampling;

@@ -209,7 +209,7 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
 static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
     bool file = l->n_drafters > 0, lookup = ntx_draft_looks_up(l->set.draft);
-    set_str(j, "draft", file && lookup ? "lookup+file" : file ? "file" : lookup ? "lookup" : "off");
+    set_str(j, "draft", ntx_draft_auto(l->set.draft) ? "auto" : file && lookup ? "lookup+file" : file ? "file" : lookup ? "lookup" : "off");
     json_t *hits = json_object();
     if (lookup)
         set_int(hits, "lookup", r->draft_hits[NTX_DRAFT_BY_LOOKUP]);

@@ -121,7 +121,7 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &g, err);
     if (rc)
         return rc;
-    for (unsigned i = 0; i < r->n_drafters && !rc; i++) {
+    for (unsigned i = 0; i < r->n_drafters && !rc && !ntx_draft_auto(r->set.draft); i++) { /* what a card names is looked at later, and left where it does not suit */
         enum ntx_guesser_kind kind;
         uint64_t bytes;
         rc = ntx_guesser_look(r->drafter_fd[i], g, 1, &kind, &bytes, err);

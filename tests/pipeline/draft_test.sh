@@ -8,7 +8,7 @@ story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a"
 # both WHAT WHERE HOW...: the same command without and with drafts
 both() {
     local what=$1 model=$2; shift 2
-    ntx run "$model" "$story" --raw -n 90 --ignore-eos --quiet --stats "$tmp/s0" "$@" >"$tmp/plain" || fail "$what: plain"
+    ntx run "$model" "$story" --raw -n 90 --ignore-eos --quiet --draft off --stats "$tmp/s0" "$@" >"$tmp/plain" || fail "$what: plain"
     ntx run "$model" "$story" --raw -n 90 --ignore-eos --quiet --draft lookup --draft-nodes 31 --stats "$tmp/s1" "$@" >"$tmp/drafts" || fail "$what: with drafts"
     same "$tmp/plain" "$tmp/drafts" "$what"
     [ "$(stat_of "$tmp/s0" accepted_per_pass)" = 1.0 ] || fail "$what: without drafts $(stat_of "$tmp/s0" accepted_per_pass) tokens per pass"
@@ -41,5 +41,5 @@ more_than bytes_read 100000
 model "$tmp/n.gguf" --arch qwen3next --layers 4 --embd 128 --heads 4 --kv 2 --experts 6 --expert-ff 64 --shared-ff 64 --delta-head 32 --type Q4_0 --seed 4
 both "delta nets and experts" "$tmp/n.gguf" --temp 0.3 --seed 2
 ntx run "$demo" "$story" --raw -n 60 --ignore-eos --temp 0 --quiet --draft lookup --stats "$tmp/s1" >"$tmp/t1" || fail "as many as pay"
-ntx run "$demo" "$story" --raw -n 60 --ignore-eos --temp 0 --quiet >"$tmp/t0" || fail "plain"
+ntx run "$demo" "$story" --raw -n 60 --ignore-eos --temp 0 --quiet --draft off >"$tmp/t0" || fail "plain"
 same "$tmp/t0" "$tmp/t1" "as many as pay"

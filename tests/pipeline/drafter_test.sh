@@ -9,7 +9,7 @@ story="Once upon a time there was a little girl who"
 # both WHAT LEAST HOW...: the same command without and with drafts, which must give so many tokens per pass
 both() {
     local what=$1 least=$2; shift 2
-    ntx run "$demo" "$story" --raw -n 150 --ignore-eos --quiet --ctx 512 "$@" >"$tmp/plain" || fail "$what: plain"
+    ntx run "$demo" "$story" --raw -n 150 --ignore-eos --quiet --ctx 512 --draft off "$@" >"$tmp/plain" || fail "$what: plain"
     ntx run "$demo" "$story" --raw -n 150 --ignore-eos --quiet --ctx 512 --draft "$draft" --draft-nodes 15 --stats "$tmp/s" "$@" >"$tmp/drafts" || fail "$what: with drafts"
     same "$tmp/plain" "$tmp/drafts" "$what"
     echo "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens per pass of $(stat_of "$tmp/s" draft_nodes_per_pass) guesses, waited $(stat_of "$tmp/s" draft_s) s"
@@ -41,7 +41,7 @@ draft=${draft#lookup,}
 
 # Killed at any time, and while it comes back.
 run=("$NTX_BIN/ntx" run "$demo" "$story" --raw --ignore-eos --quiet --ctx 256 --temp 0.8 --seed 3 -n 60 --ram 14M --rows 32)
-"${run[@]}" >"$tmp/want" || fail "undisturbed"
+"${run[@]}" --draft off >"$tmp/want" || fail "undisturbed"
 kills=0 RANDOM=${NTX_SEED:-7}
 for ((i = 0; i < ${NTX_KILL_ROUNDS:-8}; i++)); do
     "${run[@]}" --draft "$draft" --draft-nodes 15 --link nvme=60M >"$tmp/got" 2>"$tmp/err" &

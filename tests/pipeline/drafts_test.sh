@@ -11,7 +11,7 @@ prompts=("Tom had a red ball. Tom had a red ball. Tom had a" "Once upon a time t
 # all WHAT MODEL PROMPT HOW...: without drafts, and each way; with LEAST guesses a pass at least
 all() {
     local what=$1 model=$2 prompt=$3; shift 3
-    ntx run "$model" "$prompt" --quiet --ctx 256 "$@" >"$tmp/plain" || fail "$what: plain"
+    ntx run "$model" "$prompt" --quiet --ctx 256 --draft off "$@" >"$tmp/plain" || fail "$what: plain"
     [ -s "$tmp/plain" ] || fail "$what: no text"
     for way in "${ways[@]}"; do
         ntx run "$model" "$prompt" --quiet --ctx 256 --draft "$way" --draft-nodes 12 --stats "$tmp/s" "$@" >"$tmp/drafts" || fail "$what: --draft $way"

@@ -134,10 +134,8 @@ static void open_any_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_que
     CHECK((g->counters = calloc(1, sizeof *g->counters)));
     load(g);
     g->l.set.no_prefix_cache = !shares;
-    if (draft) {
-        free((char *)(uintptr_t)g->l.set.draft);
-        CHECK((g->l.set.draft = strdup(draft)));
-    }
+    free((char *)(uintptr_t)g->l.set.draft);
+    CHECK((g->l.set.draft = strdup(draft ? draft : "off")));
     struct ntx_skip_config skip = {.region = &g->l.region, .counters = g->counters, .max_rows = ROWS};
     CHECK_EQ(ntx_skip_new(&skip, &g->skip), 0);
     CHECK_EQ(uv_loop_init(&g->loop), 0);
