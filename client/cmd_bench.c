@@ -111,6 +111,7 @@ int ntx_cmd_bench(struct ntx_options *o)
         return ntx_fail(&(struct ntx_err){-ENOMEM, "no memory"});
     b->o = o;
     b->progress = ntx_progress_begin(o);
+    o->load.draft = o->load.draft && *o->load.draft ? o->load.draft : "off"; /* what is guessed depends on the text, and these are none */
     o->repeats = NTX_MIN(o->repeats, (uint32_t)NTX_BENCH_RUNS);
     uint32_t ctx = plan_cases(b);
     o->load.no_prefix_cache = true; /* every repetition computes its prompt */

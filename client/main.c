@@ -51,7 +51,7 @@ static const struct ntx_command commands[] = {
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_EVAL, 1, 1, ntx_cmd_eval},
     {"bench", "MODEL",
      "Prefill and decode rates, mean and spread over runs.\vA row for each test: pp512 reads a prompt of 512 tokens, tg32 @ d512 writes 32 behind it. -p and -n take "
-     "lists; the first of each go together, then the second, and so on. --json prints the statistics of each pair, with medians, least and greatest.",
+     "lists; the first of each go together, then the second, and so on. --json prints the statistics of each pair, with medians, least and greatest. Nothing is guessed (--draft off) unless --draft says how.",
      CAPTIVE | NTX_OPT_BENCH, 1, 1, ntx_cmd_bench},
     {"plan", "MODEL",
      "Whether a model fits, how fast it would be, what limits, and what to change for the most gain; loads nothing.\vMODEL is a GGUF, or one by name that nobody "

@@ -24,7 +24,7 @@ TASKS = {'stories': stories, 'questions': questions}
 
 def run(a, prompt, temp, way, seed):
     name = {'lookup': 'lookup', 'both': 'lookup,' + a.draft}.get(way, a.draft)
-    draft = [] if way == 'off' else ['--draft', name] + (['--draft-nodes', way] if way.isdigit() else [])
+    draft = ['--draft', 'off'] if way == 'off' else ['--draft', name] + (['--draft-nodes', way] if way.isdigit() else [])
     with tempfile.NamedTemporaryFile() as f:
         text = subprocess.run([os.path.join(a.bin, 'ntx'), 'run', a.model, prompt, '--raw', '--ignore-eos', '--quiet', '-n', str(a.n), '--temp', temp, '--seed', str(seed),
                                '--stats', f.name] + draft + a.more, stdout=subprocess.PIPE, check=True).stdout

@@ -28,7 +28,7 @@ nodes = sys.argv[2] if len(sys.argv) > 2 else '15'
 rates = []
 print('prompt,tokens,tokens_per_pass,text')
 for i, (text, changed) in zip(range(20), texts()):
-    plain, _ = run(text, changed, [])
+    plain, _ = run(text, changed, ['--draft', 'off'])
     drafts, s = run(text, changed, ['--draft', 'lookup', '--draft-nodes', nodes])
     rates.append(s['accepted_per_pass'])
     print('%u,%u,%.2f,%s' % (i + 1, s['generated_tokens'], rates[-1], 'same' if drafts == plain else 'DIFFERS'), flush=True)
