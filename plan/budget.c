@@ -43,7 +43,7 @@ struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_
     uint64_t n = ram / 128 / session, rows = ram / 128 / row;
     struct ntx_budget_clients c = {.sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_BUDGET_SESSIONS_MAX), (uint64_t)NTX_BUDGET_SESSIONS_MIN)};
     if (least_rows)
-        rows = NTX_MAX(rows, ram / 8 / row);
+        rows = NTX_MAX(rows, ram / 16 / row);
     c.logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)NTX_MAX(c.sessions, least_rows));
     c.kept_bytes = part(ram, 128, 64u << 10, 32u << 20);
     c.read_bytes = part(ram, 64, 128u << 10, 64u << 20);
