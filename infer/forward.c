@@ -373,12 +373,14 @@ static int multiply(struct ntx_forward *f, const struct ntx__run *r)
     return rc ? rc : f->back->multiply(f, p, n, &in);
 }
 
-/* Those that lie in a file have come. */
-static int kv_there(struct ntx_forward *f)
+static int say_kv(struct ntx_forward *f, int rc)
 {
-    int rc = ntx_kv_pass_wants(f->b->rows->kv, f->layer);
-    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of layer %u cannot be read back: %s; look at the drive of --state", f->layer, strerror(-rc)) : 0;
+    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of layer %u cannot be read back from the drive of --state, or written to it: %s; the text is lost from there on, ask again", f->layer,
+                            strerror(-rc)) : 0;
 }
+
+/* Those that lie in a file have come. */
+static int kv_there(struct ntx_forward *f) { return say_kv(f, ntx_kv_pass_wants(f->b->rows->kv, f->layer)); }
 
 static int run(struct ntx_forward *f, const struct ntx__run *r)
 {
@@ -391,7 +393,7 @@ static int run(struct ntx_forward *f, const struct ntx__run *r)
     case NTX__CONV: return f->back->conv(f, r);
     case NTX__DELTA: return f->back->delta(f, r);
     case NTX__CHOOSE: return kv_there(f) ? -EIO : f->back->choose(f, r);
-    case NTX__POOL: return f->back->pool(f, r);
+    case NTX__POOL: return kv_there(f) ? -EIO : f->back->pool(f, r);
     case NTX__GRAMS: return f->back->grams(f, r);
     default: return all[r->kind](f, r);
     }
@@ -475,7 +477,8 @@ static int run_pass(struct ntx_forward *f)
     ntx__moe_begin(f);
     rc = f->back->begin ? f->back->begin(f) : 0;
     for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++) {
-        rc = run_layer(f);
+        rc = say_kv(f, ntx_kv_pass_starts(f->b->rows->kv, f->layer));
+        rc = rc ? rc : run_layer(f);
         ntx_kv_pass_done(f->b->rows->kv, f->layer);
     }
     if (!rc)
@@ -500,12 +503,17 @@ static void reset(struct ntx_forward *f)
     }
 }
 
-/* Of each sequence as far as its last row. */
+/* Of each sequence from its first row's slot to its last one's. */
 static void begin_kv(const struct ntx_batch *b)
 {
-    for (uint32_t i = 0; i < b->n_rows; i++)
-        if (i + 1 == b->n_rows || b->rows[i + 1].kv != b->rows[i].kv)
-            ntx_kv_pass_add(b->rows[i].kv, ntx_row_slot(&b->rows[i]) + 1);
+    for (uint32_t i = 0, end; i < b->n_rows; i = end) {
+        uint32_t from = ntx_row_slot(&b->rows[i]), to = from;
+        for (end = i; end < b->n_rows && b->rows[end].kv == b->rows[i].kv; end++) {
+            from = NTX_MIN(from, ntx_row_slot(&b->rows[end]));
+            to = NTX_MAX(to, ntx_row_slot(&b->rows[end]));
+        }
+        ntx_kv_pass_add(b->rows[i].kv, from, to + 1);
+    }
     ntx_kv_pass_begin(b->rows->kv);
 }
 

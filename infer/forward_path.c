@@ -66,11 +66,15 @@ static void move_slot(const struct ntx_kv_seq *kv, uint32_t layer, uint32_t head
 
 int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n)
 {
-    for (uint32_t l = 0; l < f->hp->n_layers; l++)
-        for (uint32_t h = 0, heads = ntx_kv_heads(kv, l); h < heads; h++)
-            for (uint32_t i = 0; i < n; i++)
+    int rc = 0;
+    for (uint32_t l = 0; l < f->hp->n_layers && !rc; l++)
+        for (uint32_t i = 0, heads = ntx_kv_heads(kv, l); i < n && heads && !rc; i++) {
+            if ((rc = ntx_kv_touch(kv, l, from[i], false)) || (rc = ntx_kv_touch(kv, l, to[i], true)))
+                break;
+            for (uint32_t h = 0; h < heads; h++)
                 move_slot(kv, l, h, from[i], to[i]);
-    return 0;
+        }
+    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of guesses cannot be kept on the drive of --state: %s", strerror(-rc)) : 0;
 }
 
 int ntx_forward_commit(struct ntx_forward *f, struct ntx_kv_seq *kv, uint32_t pos, const uint32_t *slots, uint32_t n)

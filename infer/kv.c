@@ -64,6 +64,7 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
 {
     if (!p)
         return;
+    ntx_kv_file_free(p->file); /* reads are under way into the blocks */
     for (uint32_t k = 0; k < KINDS; k++) {
         if (p->space[k].base)
             munmap(p->space[k].base, p->space[k].bytes);
@@ -71,7 +72,7 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
         free(p->space[k].users);
         free(p->space[k].kept);
     }
-    ntx_kv_file_free(p->file);
+    free(p->rated);
     free(p->rows);
     free(p->floats);
     free(p);
@@ -83,7 +84,8 @@ int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, stru
 {
     const struct ntx__kv_space *x = &p->space[ALL];
     struct ntx_kv_layout l;
-    int fd = ntx__kv_make_layout(p, x->n, x->unit_bytes, &l) ? ntx_err_set(err, -ENOMEM, "no memory") : ntx_kv_file_open(dir, x->bytes, err);
+    p->rated = calloc(x->n / NTX_KV_CLUSTER + 1, sizeof *p->rated);
+    int fd = ntx__kv_make_layout(p, x->n, x->unit_bytes, &l) || !p->rated ? ntx_err_set(err, -ENOMEM, "no memory") : ntx_kv_file_open(dir, x->bytes, err);
     int rc = fd < 0 ? fd : ntx_kv_file_new(fd, x->base, &l, ram, &p->file, err);
     ntx__kv_free_layout(&l);
     return rc;
@@ -91,10 +93,10 @@ int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, stru
 
 struct ntx_kv_file *ntx_kv_pool_file(const struct ntx_kv_pool *p) { return p->file; }
 
-void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t n_tokens)
+void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t from, uint32_t n_tokens)
 {
     if (s->pool->file)
-        ntx_kv_file_add(s->pool->file, s->units[ALL], NTX_MIN((uint32_t)ntx__kv_blocks_of(n_tokens), s->n_units[ALL]));
+        ntx_kv_file_add(s->pool->file, s->units[ALL], NTX_MIN((uint32_t)ntx__kv_blocks_of(n_tokens), s->n_units[ALL]), from / NTX_KV_BLOCK);
 }
 
 void ntx_kv_pass_begin(const struct ntx_kv_seq *any)
@@ -102,6 +104,8 @@ void ntx_kv_pass_begin(const struct ntx_kv_seq *any)
     if (any->pool->file)
         ntx_kv_file_begin(any->pool->file);
 }
+
+int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer) { return any->pool->file ? ntx_kv_file_starts(any->pool->file, layer) : 0; }
 
 int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer) { return any->pool->file ? ntx_kv_file_wants(any->pool->file, layer) : 0; }
 
@@ -117,6 +121,14 @@ void ntx_kv_pass_end(const struct ntx_kv_seq *any)
         ntx_kv_file_end(any->pool->file);
 }
 
+int ntx_kv_touch(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos, bool written)
+{
+    const uint16_t of = s->pool->rows[layer].of;
+    return s->pool->file && s->pool->rows[of].kind == ALL ? ntx_kv_file_touch(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], of, written) : 0;
+}
+
+bool ntx_kv_lost(const struct ntx_kv_pool *p, uint32_t block) { return p->file && ntx_kv_file_lost(p->file, block); }
+
 /* For a promise. */
 static uint32_t available(const struct ntx__kv_space *x) { return x->n_free + x->n_spare - x->n_promised; }
 
@@ -125,11 +137,48 @@ uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p) { return p->space[ALL].n 
 
 /* ---- units and their users */
 
-uint32_t ntx__kv_take(struct ntx_kv_pool *p, uint32_t kind)
+static uint32_t cluster_blocks(const struct ntx__kv_space *x, uint32_t cluster) { return NTX_MIN(x->n - cluster * NTX_KV_CLUSTER, (uint32_t)NTX_KV_CLUSTER); }
+
+/* How good each cluster is to take a block of: by its free ones; the last resort is one that others have something of that cannot be read. */
+static void rate_clusters(struct ntx_kv_pool *p, uint32_t near)
+{
+    const struct ntx__kv_space *x = &p->space[ALL];
+    memset(p->rated, 0, NTX_ROUND_UP(x->n, NTX_KV_CLUSTER) / NTX_KV_CLUSTER * sizeof *p->rated);
+    for (uint32_t i = 0; i < x->n_free; i++)
+        p->rated[x->free[i] / NTX_KV_CLUSTER]++;
+    for (uint32_t c = 0; c * NTX_KV_CLUSTER < x->n; c++)
+        if (p->rated[c] < cluster_blocks(x, c) && ntx_kv_file_lost(p->file, c * NTX_KV_CLUSTER))
+            p->rated[c] = 0;
+    if (near != UINT32_MAX && p->rated[near / NTX_KV_CLUSTER])
+        p->rated[near / NTX_KV_CLUSTER] += NTX_KV_CLUSTER;
+}
+
+/* Where runs of clusters are read, a sequence's blocks lie together: in the cluster of its last one, or in the one that is free most. Goes on top of the stack. */
+static void find_near(struct ntx_kv_pool *p, uint32_t near)
+{
+    struct ntx__kv_space *x = &p->space[ALL];
+    uint32_t best = 0;
+    rate_clusters(p, near);
+    for (uint32_t i = 1; i < x->n_free; i++) {
+        uint16_t a = p->rated[x->free[i] / NTX_KV_CLUSTER], b = p->rated[x->free[best] / NTX_KV_CLUSTER];
+        best = a > b || (a == b && x->free[i] < x->free[best]) ? i : best;
+    }
+    uint32_t found = x->free[best];
+    x->free[best] = x->free[x->n_free - 1];
+    x->free[x->n_free - 1] = found;
+    if (p->rated[found / NTX_KV_CLUSTER] == cluster_blocks(x, found / NTX_KV_CLUSTER))
+        ntx_kv_file_forget(p->file, found); /* all of it is free */
+}
+
+static uint32_t last_block(const struct ntx_kv_seq *s) { return s->n_units[ALL] ? s->units[ALL][s->n_units[ALL] - 1] : UINT32_MAX; }
+
+uint32_t ntx__kv_take(struct ntx_kv_pool *p, uint32_t kind, uint32_t near)
 {
     struct ntx__kv_space *x = &p->space[kind];
     while (!x->n_free && p->give_up(p->keeper))
         ;
+    if (kind == ALL && p->file)
+        find_near(p, near);
     uint32_t b = x->free[--x->n_free];
     x->users[b] = 1;
     return b;
@@ -215,7 +264,7 @@ static void take_own(struct ntx_kv_seq *s, const uint32_t *n)
 {
     for (uint32_t k = 0; k < KINDS; k++)
         while (k != ALL && s->n_units[k] < n[k])
-            s->units[k][s->n_units[k]++] = ntx__kv_take(s->pool, k);
+            s->units[k][s->n_units[k]++] = ntx__kv_take(s->pool, k, UINT32_MAX);
 }
 
 /* n_shared blocks are others', too; the rest of them is promised. Of windows and sides it has all of its own. */
@@ -266,7 +315,7 @@ int ntx_kv_seq_new(struct ntx_kv_pool *p, uint32_t n_tokens, struct ntx_kv_seq *
 void ntx_kv_seq_reach(struct ntx_kv_seq *s, uint32_t pos)
 {
     for (; s->n_units[ALL] <= pos / NTX_KV_BLOCK; s->pool->space[ALL].n_promised--)
-        s->units[ALL][s->n_units[ALL]++] = ntx__kv_take(s->pool, ALL);
+        s->units[ALL][s->n_units[ALL]++] = ntx__kv_take(s->pool, ALL, last_block(s));
 }
 
 void ntx_kv_seq_join(struct ntx_kv_seq *s, uint32_t block)
@@ -324,6 +373,8 @@ int ntx_kv_seq_fork(struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, st
     struct ntx_kv_seq *t;
     if (ntx_kv_reach(s, n_tokens) < n_tokens)
         return -ENODATA;
+    if (s->pool->file)
+        return -ENOTSUP;
     int rc = make_seq(s->pool, blocks_for(NTX_MAX(n_room, n_tokens)), s->units[ALL], n_tokens / NTX_KV_BLOCK, &t);
     if (rc)
         return rc;
@@ -343,14 +394,18 @@ bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos)
 /* The block as if it were all that a sequence has. */
 static struct ntx_kv_seq alone(struct ntx_kv_pool *p, uint32_t *block) { return (struct ntx_kv_seq){.pool = p, .units = {block}, .n_units = {1}, .most = 1}; }
 
-void ntx_kv_seq_copy(struct ntx_kv_seq *s, uint32_t block)
+int ntx_kv_seq_copy(struct ntx_kv_seq *s, uint32_t block)
 {
-    uint32_t own = ntx__kv_take(s->pool, ALL);
+    uint32_t own = ntx__kv_take(s->pool, ALL, last_block(s));
     const struct ntx_kv_seq before = alone(s->pool, &block), after = alone(s->pool, &own);
-    if (own != block) /* taking it may have made the keeper give up this very one */
-        ntx__kv_copy_block(&before, &after, ALL, 0);
+    int rc = own == block ? 0 : ntx__kv_copy_block(&before, &after, ALL, 0); /* taking it may have made the keeper give up this very one */
+    if (rc) {
+        leave(&s->pool->space[ALL], own);
+        return rc;
+    }
     s->units[ALL][s->n_units[ALL]++] = own;
     s->pool->space[ALL].n_promised--;
+    return 0;
 }
 
 /* Blocks that it cannot simply have again: others go on with them. And one for a copy. */
@@ -377,8 +432,9 @@ int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos)
         uint32_t old = s->units[ALL][part];
         s->n_units[ALL]--;
         x->n_promised++;
-        ntx_kv_seq_copy(s, old);
+        int rc = ntx_kv_seq_copy(s, old);
         leave(x, old);
+        return rc;
     }
     return 0;
 }
@@ -406,11 +462,29 @@ void ntx_kv_written(struct ntx_kv_seq *s, uint32_t pos)
         ntx__kv_kinds[k]->writes(s, pos);
 }
 
-int ntx_kv_each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx)
+static int count_bytes(void *ctx, void *at, size_t bytes)
+{
+    (void)at;
+    *(uint64_t *)ctx += bytes;
+    return 0;
+}
+
+uint64_t ntx_kv_parts_bytes(const struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    uint64_t block = 0, sum = 0;
+    for (uint32_t l = 0; l < s->pool->n_layers; l++)
+        block += s->pool->rows[l].kind == ALL ? s->pool->rows[l].heads * NTX_KV_BLOCK * (uint64_t)(s->pool->rows[l].row_k + s->pool->rows[l].row_v) : 0;
+    for (uint32_t k = 0; k < KINDS; k++) /* of ALL without a look at its blocks, which may lie in a file */
+        if (k != ALL)
+            (void)ntx__kv_kinds[k]->each_part(s, n_tokens, false, count_bytes, &sum);
+    return sum + ntx__kv_blocks_of(n_tokens) * block;
+}
+
+int ntx_kv_each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
 {
     int rc = 0;
     for (uint32_t k = 0; k < KINDS && !rc; k++)
-        rc = ntx__kv_kinds[k]->each_part(s, n_tokens, part, ctx);
+        rc = ntx__kv_kinds[k]->each_part(s, n_tokens, filled, part, ctx);
     return rc;
 }
 

@@ -49,7 +49,7 @@ struct ntx_kv_shape { /* of a pool */
  * positions. blocks UINT32_MAX: that many are not possible. */
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all);
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* of memory; UINT64_MAX: more than that */
-/* shape->ram becomes `ram` where less than all blocks fit into that. -ENOSPC: a pass cannot do with so little. -ENOTSUP: such a model keeps all in memory. */
+/* shape->ram becomes `ram` where less than all blocks fit into that. -ENOSPC: a pass cannot do with so little. */
 int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *shape, struct ntx_err *err);
 /* What a pass reads from the file, at so many positions of one sequence. */
 uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, uint32_t positions);
@@ -64,6 +64,7 @@ uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p); /* of those that keep al
 void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_mark)(void *keeper), void *keeper);
 void ntx_kv_keep(struct ntx_kv_pool *p, uint32_t block); /* which a sequence has */
 void ntx_kv_unkeep(struct ntx_kv_pool *p, uint32_t block);
+bool ntx_kv_lost(const struct ntx_kv_pool *p, uint32_t block); /* it lies in a file, and could not be read: nobody goes on from it */
 bool ntx_kv_spare(const struct ntx_kv_pool *p, uint32_t block); /* only the keeper has it */
 
 /* -EAGAIN when the pool has not that many blocks free now, -ENOSPC when it never can. */
@@ -73,7 +74,7 @@ int ntx_kv_seq_promise(struct ntx_kv_pool *p, uint32_t n_tokens, const uint32_t 
 void ntx_kv_seq_reach(struct ntx_kv_seq *s, uint32_t pos); /* within its room: it has the block of pos, and all before it. A pass does it for its rows */
 /* In place of the next block that it was to take: this one, which the keeper has; or a copy of it. */
 void ntx_kv_seq_join(struct ntx_kv_seq *s, uint32_t block);
-void ntx_kv_seq_copy(struct ntx_kv_seq *s, uint32_t block);
+int ntx_kv_seq_copy(struct ntx_kv_seq *s, uint32_t block); /* -EIO: it lies in a file that cannot be read, and nothing has changed */
 void ntx_kv_seq_swap(struct ntx_kv_seq *s, uint32_t i, uint32_t block); /* its i-th becomes this one, with the same values */
 void ntx_kv_seq_free(struct ntx_kv_seq *s);
 /* The first n_tokens of s as a sequence of its own, with room for n_room tokens: a snapshot, and a session again from a snapshot. Whole blocks are shared and
@@ -81,7 +82,7 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s);
  * there any more, or a recurrent state stands elsewhere; else as ntx_kv_seq_new. (Of the host's cache: a device has its own.) */
 int ntx_kv_seq_fork(struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, struct ntx_kv_seq **out);
 /* The sequence goes on at position pos: what it has behind it is let go and promised again, and a shared block that pos is within becomes a copy. -EAGAIN: not so
- * many are free, since others keep what they share with it, and nothing has changed. */
+ * many are free, since others keep what they share with it, and nothing has changed. -EIO: what it goes on from cannot be read. */
 int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos);
 bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos); /* others see its block: it must not be written */
 /* What a sequence has at one token besides its blocks: a copy of the windows before it, and its recurrent state there. With it, and the blocks, another one goes on
@@ -95,21 +96,25 @@ int ntx_kv_mark_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark 
 void ntx_kv_mark_put(struct ntx_kv_mark *m, struct ntx_kv_seq *s);
 void ntx_kv_mark_free(struct ntx_kv_mark *m);
 /* All memory that the first n_tokens of s are in, in one order, which model, type and shape of rings decide: to be written out, or to be filled, and then it has them
- * (restored). Ends with what part returned, where that is not 0. s has its blocks, and no more tokens than that where layers have windows or a recurrent state. */
+ * (`filled`, then restored). Ends with what part returned, where that is not 0. s has its blocks, and no more tokens than that where layers have windows or a recurrent state. */
 typedef int ntx_kv_part_fn(void *ctx, void *at, size_t bytes);
-int ntx_kv_each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx);
+int ntx_kv_each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx);
+uint64_t ntx_kv_parts_bytes(const struct ntx_kv_seq *s, uint32_t n_tokens); /* of all that */
 void ntx_kv_restored(struct ntx_kv_seq *s, uint32_t n_tokens);
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool: those that it has taken */
 const uint32_t *ntx_kv_seq_ring(const struct ntx_kv_seq *s, uint32_t *n); /* of windows: block i of the text lies in the i % n-th of these; n 0: there are none */
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
-/* A pass, where blocks lie in a file (nothing to do elsewhere): what it reads of each of its sequences, its begin, its layers, its end. wants: 0 once the layer's K and V are
- * in memory, -EIO where they cannot be read. */
-void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t n_tokens);
+/* A pass, where blocks lie in a file (nothing to do elsewhere): what it reads of each of its sequences, writing from position `from` on, its begin, its layers, its end.
+ * starts: before a layer writes; wants: 0 once the layer's K and V are in memory. Both: negative errno where the file cannot be read or written. */
+void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t from, uint32_t n_tokens);
 void ntx_kv_pass_begin(const struct ntx_kv_seq *any);
+int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer);
 int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer);
 void ntx_kv_pass_done(const struct ntx_kv_seq *any, uint32_t layer);
 void ntx_kv_pass_end(const struct ntx_kv_seq *any);
+/* Beside a pass, before a layer's values at pos are read or written: they are in memory until those of two other places were touched (kv_file.h). Negative errno: they cannot be had. */
+int ntx_kv_touch(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos, bool written);
 /* What a head has in a layer of the block that position pos is in. */
 void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);
 void *ntx_kv_v(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos);

@@ -1,11 +1,16 @@
-/* kv_file.h: K and V of more positions than there is memory for. A pool's blocks are mapped from an unnamed file, so that each has its address whether it is in
- * memory or not; this decides what is, so that what a pass reads comes before its layer's turn, in long reads, and the file's pages never take more than they may.
+/* kv_file.h: K and V of more positions than there is memory for. A pool's blocks have their addresses whether they are in memory or not; what is not lies in an unnamed
+ * file, at the same distance from its begin. This decides what is where, so that what a pass reads comes before its layer's turn, in long reads, and memory never
+ * takes more than it may.
  *
- *     a layer's part of a cluster (NTX_KV_CLUSTER blocks) is a run: runs are read, and dropped, whole
+ *     a part: what one layer keeps of positions (rows; a layer may have two parts, and several may read one)
+ *     a part of a cluster (NTX_KV_CLUSTER blocks) is a run: runs are read, written and dropped whole
  *     of each layer the youngest clusters stay; the older ones of layer l are read while layers before it are computed, and are dropped when it is done
  *
- * What falls beside this (a copy, a prefix that is restored) comes in by itself, page by page: slower, never wrong. What is dropped is written first where that
- * has not happened yet, which a full cluster sees once. The file has all its room from the start: a full disk is an error there, and never later.
+ * Memory is the process's own (no page of it is the kernel's to drop), and every byte comes by a read that may fail: a drive's fault is an error of the pass that wanted
+ * them, and the next pass asks again. What was written since it was read is written to the file before it is dropped, which a full cluster sees once. Where that fails it
+ * stays in memory, and the pass fails. The file has all its room from the start: a full disk is an error there, and never later.
+ *
+ * So whoever looks at blocks beside a pass (a copy, a prefix that is saved or restored) touches them first.
  *
  * The engine's thread calls; a thread of its own reads and drops. */
 #ifndef NTX_INFER_KV_FILE_H
@@ -17,13 +22,19 @@
 
 #include "common/err.h"
 
+#define NTX_KV_READS 2 /* parts that a layer reads at most */
+
+struct ntx_kv_part { size_t before, row; }; /* bytes of a block that lie before the part, and that it has */
+
 struct ntx_kv_layout {
     uint64_t block_bytes;
-    uint32_t n_blocks, cluster, n_layers;
-    const size_t *before, *row; /* [n_layers] bytes of a block that lie before the layer's, and that it has itself: 0 where it reads none from here */
+    uint32_t n_blocks, cluster, n_layers, n_parts;
+    const struct ntx_kv_part *part;        /* [n_parts] */
+    const uint16_t (*reads)[NTX_KV_READS]; /* [n_layers] parts; NTX_KV_NO_PART: none */
 };
+#define NTX_KV_NO_PART UINT16_MAX
 
-/* The least that a pass can do with when it reads all blocks: two layers of them, and a cluster that is written. */
+/* The least that a pass can do with when it reads all blocks: two layers of them, a cluster that is written, and two runs for who touches some beside it. */
 uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l);
 /* Bytes that a pass over n_blocks reads with so much memory. */
 uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most);
@@ -32,19 +43,27 @@ uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uin
 int ntx_kv_file_open(const char *dir, uint64_t bytes, struct ntx_err *err);
 
 struct ntx_kv_file;
-/* Maps the file at `base`, over what is there, and owns fd, also when it fails. */
+/* base: all blocks' memory, the caller's, page-aligned, anonymous and never touched. Owns fd, also when it fails. */
 int ntx_kv_file_new(int fd, void *base, const struct ntx_kv_layout *l, uint64_t most, struct ntx_kv_file **out, struct ntx_err *err);
-void ntx_kv_file_free(struct ntx_kv_file *f); /* the mapping stays, the caller's */
+void ntx_kv_file_free(struct ntx_kv_file *f);
 
-/* A pass: first what it will read (blocks of a sequence, the last ones youngest), then its layers in order. wants: returns when the layer's runs are there; -EIO where
- * the drive failed. */
-void ntx_kv_file_add(struct ntx_kv_file *f, const uint32_t *blocks, uint32_t n);
+/* A pass: first what it will read (blocks of a sequence, the last ones youngest; those from `written` on it writes to), then its layers in order.
+ * starts: before the layer writes anything; wants: returns when all that the layer reads is there. Both: negative errno where the drive failed. */
+void ntx_kv_file_add(struct ntx_kv_file *f, const uint32_t *blocks, uint32_t n, uint32_t written);
 void ntx_kv_file_begin(struct ntx_kv_file *f);
+int ntx_kv_file_starts(struct ntx_kv_file *f, uint32_t layer);
 int ntx_kv_file_wants(struct ntx_kv_file *f, uint32_t layer);
 void ntx_kv_file_done(struct ntx_kv_file *f, uint32_t layer);
 void ntx_kv_file_end(struct ntx_kv_file *f); /* the first layers are read ahead for the next pass */
 
-struct ntx_kv_file_stats { uint64_t read_bytes, dropped_bytes, held_bytes, held_most, waited_ns; };
+/* Beside passes: the run of that block and part is in memory, and stays until two others were touched, or a pass begins. written: its values in the file count no more. */
+int ntx_kv_file_touch(struct ntx_kv_file *f, uint32_t block, uint32_t part, bool written);
+
+/* Nobody wants what its cluster has: it need not be read, or written, any more. */
+void ntx_kv_file_forget(struct ntx_kv_file *f, uint32_t block);
+bool ntx_kv_file_lost(struct ntx_kv_file *f, uint32_t block); /* of its cluster something could not be read, and it was not forgotten since */
+
+struct ntx_kv_file_stats { uint64_t read_bytes, written_bytes, held_bytes, held_most, waited_ns; };
 struct ntx_kv_file_stats ntx_kv_file_stats(struct ntx_kv_file *f);
 
 #endif

@@ -43,12 +43,14 @@ struct ntx_kv_pool {
     struct ntx__kv_space space[NTX__KV_KINDS];
     enum ntx_kv_type type;
     uint32_t n_layers;           /* of `rows`: those behind the model's are of K of several positions */
+    uint32_t n_turns;            /* layers of a pass */
     uint32_t window, ring;
     struct ntx__kv_rows *rows;   /* [n_layers] */
     struct ntx__kv_floats *floats; /* [the model's layers] */
     bool (*give_up)(void *keeper), (*give_up_mark)(void *keeper);
     void *keeper;
     struct ntx_kv_file *file;    /* NULL: all is in memory */
+    uint16_t *rated;             /* [clusters] scratch, with the file */
 };
 
 #define NTX__KV_NOWHERE UINT32_MAX
@@ -81,7 +83,7 @@ struct ntx__kv_ops {
     void (*back)(struct ntx_kv_seq *s, uint32_t n_tokens);              /* goes back: to what it reaches, or to none */
     uint32_t (*marks)(const struct ntx_kv_seq *s, uint32_t n_tokens);   /* units that a mark of what it reaches takes */
     void (*copy)(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq *to); /* `to` has its units: it becomes what s was with so many tokens, which it reaches. Either may be a mark */
-    int (*each_part)(const struct ntx_kv_seq *s, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx);
+    int (*each_part)(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx);
     void (*restored)(struct ntx_kv_seq *s, uint32_t n_tokens);          /* its parts were filled */
     void (*writes)(struct ntx_kv_seq *s, uint32_t pos);                 /* a pass is about to write there, and may write behind it */
 };
@@ -93,7 +95,7 @@ static inline uint64_t ntx__kv_blocks_of(uint64_t tokens) { return (tokens + NTX
 /* ---- kv.c */
 
 bool ntx__kv_find(struct ntx_kv_pool *p, uint32_t kind, uint32_t n); /* so many are free, or become so by giving up marks. Of windows and sides */
-uint32_t ntx__kv_take(struct ntx_kv_pool *p, uint32_t kind);         /* there is one: what is promised is free, or spare */
+uint32_t ntx__kv_take(struct ntx_kv_pool *p, uint32_t kind, uint32_t near); /* near: a block, in whose neighbourhood one is wanted, or UINT32_MAX; there is one: what is promised is free, or spare */
 void ntx__kv_leave(struct ntx_kv_pool *p, uint32_t kind, uint32_t unit);
 
 /* ---- kv_shape.c */
@@ -108,7 +110,7 @@ void ntx__kv_free_layout(struct ntx_kv_layout *l);
 uint64_t ntx__kv_rows_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, bool windowed); /* of a block, what layers with a window keep, or the others */
 /* The layers' places, by the type and whether there are rings: rows and n_layers. */
 int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp);
-void ntx__kv_copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *to, uint32_t kind, uint32_t pos); /* that the position is in */
+int ntx__kv_copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *to, uint32_t kind, uint32_t pos); /* that the position is in. Of windows it never fails */
 
 /* ---- recur.c */
 

@@ -63,6 +63,7 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 {
     struct ntx_kept_state kept[NTX_STATES_MOST];
     size_t before[NTX__KV_KINDS] = {0};
+    p->n_turns = hp->n_layers;
     p->n_layers = (keeps_more_rows(hp) ? 2 : 1) * hp->n_layers;
     if (!(p->rows = calloc(p->n_layers, sizeof *p->rows)))
         return -ENOMEM;
@@ -204,14 +205,19 @@ void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens)
 
 /* ---- blocks that several have */
 
-void ntx__kv_copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *to, uint32_t kind, uint32_t pos)
+int ntx__kv_copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *to, uint32_t kind, uint32_t pos)
 {
     const struct ntx_kv_pool *p = from->pool;
-    for (uint32_t l = 0; l < p->n_layers; l++)
+    int rc;
+    for (uint32_t l = 0; l < p->n_layers; l++) {
+        if (p->rows[l].heads && p->rows[l].kind == kind && kind == ALL && ((rc = ntx_kv_touch(from, l, pos, false)) || (rc = ntx_kv_touch(to, l, pos, true))))
+            return rc;
         for (uint32_t h = 0; h < p->rows[l].heads && p->rows[l].kind == kind; h++) {
             memcpy(block_of(to, l, h, pos, false), block_of(from, l, h, pos, false), NTX_KV_BLOCK * p->rows[l].row_k);
             memcpy(block_of(to, l, h, pos, true), block_of(from, l, h, pos, true), NTX_KV_BLOCK * p->rows[l].row_v);
         }
+    }
+    return 0;
 }
 
 const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer)
@@ -222,23 +228,29 @@ const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer)
 
 /* ---- what both kinds can do */
 
-static int block_parts(const struct ntx_kv_seq *s, uint32_t kind, uint32_t pos, ntx_kv_part_fn *part, void *ctx)
+struct parts { ntx_kv_part_fn *part; void *ctx; bool filled; };
+
+static int layer_parts(const struct ntx_kv_seq *s, uint32_t l, uint32_t pos, const struct parts *x)
 {
-    const struct ntx_kv_pool *p = s->pool;
-    int rc = 0;
-    for (uint32_t l = 0; l < p->n_layers && !rc; l++)
-        for (uint32_t h = 0; h < p->rows[l].heads && p->rows[l].kind == kind && !rc; h++)
-            if (!(rc = part(ctx, block_of(s, l, h, pos, false), NTX_KV_BLOCK * p->rows[l].row_k)))
-                rc = part(ctx, block_of(s, l, h, pos, true), NTX_KV_BLOCK * p->rows[l].row_v);
+    const struct ntx__kv_rows *k = &s->pool->rows[l];
+    int rc = k->heads ? ntx_kv_touch(s, l, pos, x->filled) : 0;
+    for (uint32_t h = 0; h < k->heads && !rc; h++)
+        if (!(rc = x->part(x->ctx, block_of(s, l, h, pos, false), NTX_KV_BLOCK * k->row_k)))
+            rc = x->part(x->ctx, block_of(s, l, h, pos, true), NTX_KV_BLOCK * k->row_v);
     return rc;
 }
 
-/* Those of positions [from, n_tokens). */
-static int parts_from(const struct ntx_kv_seq *s, uint32_t kind, uint32_t from, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx)
+/* Those of positions [from, n_tokens): a layer of as many blocks as lie together where they lie in a file, and then the next: so each run is read once. */
+static int parts_from(const struct ntx_kv_seq *s, uint32_t kind, uint32_t from, uint32_t n_tokens, const struct parts *x)
 {
+    const uint32_t end = (uint32_t)ntx__kv_blocks_of(n_tokens);
     int rc = 0;
-    for (uint32_t b = from / NTX_KV_BLOCK; b < ntx__kv_blocks_of(n_tokens) && !rc; b++)
-        rc = block_parts(s, kind, b * NTX_KV_BLOCK, part, ctx);
+    for (uint32_t first = from / NTX_KV_BLOCK, to; first < end && !rc; first = to) {
+        to = NTX_MIN(end, NTX_ROUND_DOWN(first, NTX_KV_CLUSTER) + NTX_KV_CLUSTER);
+        for (uint32_t l = 0; l < s->pool->n_layers && !rc; l++)
+            for (uint32_t b = first; b < to && s->pool->rows[l].kind == kind && !rc; b++)
+                rc = layer_parts(s, l, b * NTX_KV_BLOCK, x);
+    }
     return rc;
 }
 
@@ -282,11 +294,11 @@ static void all_copy(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq 
     if (!s->holes || !to->holes)
         return;
     if (n_tokens % NTX_KV_BLOCK)
-        ntx__kv_copy_block(s, to, ALL, n_tokens);
+        (void)ntx__kv_copy_block(s, to, ALL, n_tokens); /* not where they lie in a file */
     copy_holes(s, to, n_tokens);
 }
 
-static int all_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx) { return parts_from(s, ALL, 0, n_tokens, part, ctx); }
+static int all_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx) { return parts_from(s, ALL, 0, n_tokens, &(struct parts){part, ctx, filled}); }
 
 const struct ntx__kv_ops ntx__kv_all = {.unit_bytes = all_bytes, .units = all_units, .has_room = all_room, .reach = all_reach, .back = ntx_kv_truncate, .marks = nothing, .copy = all_copy,
                                         .each_part = all_parts, .restored = no_news, .writes = ntx_kv_truncate};
@@ -316,13 +328,13 @@ static void window_restored(struct ntx_kv_seq *s, uint32_t n_tokens) { s->oldest
 static void window_copy(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq *to)
 {
     for (uint32_t b = window_from(s->pool, n_tokens) / NTX_KV_BLOCK; s->pool->ring && b < ntx__kv_blocks_of(n_tokens); b++)
-        ntx__kv_copy_block(s, to, WINDOW, b * NTX_KV_BLOCK);
+        (void)ntx__kv_copy_block(s, to, WINDOW, b * NTX_KV_BLOCK);
     window_restored(to, n_tokens);
 }
 
-static int window_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx)
+static int window_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
 {
-    return s->pool->ring ? parts_from(s, WINDOW, window_from(s->pool, n_tokens), n_tokens, part, ctx) : 0;
+    return s->pool->ring ? parts_from(s, WINDOW, window_from(s->pool, n_tokens), n_tokens, &(struct parts){part, ctx, filled}) : 0;
 }
 
 /* The ring has it where what lay a whole turn before it was. */

@@ -69,22 +69,30 @@ uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type,
 
 /* ---- in a file */
 
+/* Layers that keep all positions are its parts. A layer reads its own, or another's, and K of several positions beside it. */
 int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, uint64_t block_bytes, struct ntx_kv_layout *out)
 {
-    size_t *before = calloc(p->n_layers, sizeof *before), *row = calloc(p->n_layers, sizeof *row);
-    *out = (struct ntx_kv_layout){.block_bytes = block_bytes, .n_blocks = n_blocks, .cluster = NTX_KV_CLUSTER, .n_layers = p->n_layers, .before = before, .row = row};
-    for (uint32_t l = 0; before && row && l < p->n_layers; l++) {
-        const struct ntx__kv_rows *k = &p->rows[p->rows[l].of];
-        before[l] = NTX_KV_BLOCK * k->before;
-        row[l] = k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0;
+    struct ntx_kv_part *part = calloc(p->n_layers, sizeof *part);
+    uint16_t(*reads)[NTX_KV_READS] = calloc(p->n_turns, sizeof *reads);
+    *out = (struct ntx_kv_layout){.block_bytes = block_bytes, .n_blocks = n_blocks, .cluster = NTX_KV_CLUSTER, .n_layers = p->n_turns, .n_parts = p->n_layers, .part = part, .reads = (const uint16_t(*)[NTX_KV_READS])reads};
+    if (!part || !reads)
+        return -ENOMEM;
+    for (uint32_t l = 0; l < p->n_layers; l++) {
+        const struct ntx__kv_rows *k = &p->rows[l];
+        part[l] = (struct ntx_kv_part){NTX_KV_BLOCK * k->before, k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0};
     }
-    return before && row ? 0 : -ENOMEM;
+    for (uint32_t l = 0; l < p->n_turns; l++) {
+        const uint16_t own = p->rows[l].of, pooled = (uint16_t)(l + p->n_turns);
+        reads[l][0] = part[own].row ? own : NTX_KV_NO_PART;
+        reads[l][1] = pooled < p->n_layers && part[pooled].row ? pooled : NTX_KV_NO_PART;
+    }
+    return 0;
 }
 
 void ntx__kv_free_layout(struct ntx_kv_layout *l)
 {
-    free((void *)l->before);
-    free((void *)l->row);
+    free((void *)l->part);
+    free((void *)l->reads);
 }
 
 /* Of a pool that is not there yet. */
@@ -105,8 +113,8 @@ int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
     char have[32], need[32];
     if (!ram || s->blocks == UINT32_MAX || ntx__kv_kind_bytes(hp, type, s, NTX__KV_ALL) <= ram)
         return 0;
-    if (hp->v_is_k || hp->index_beside)
-        return ntx_err_set(err, -ENOTSUP, "--kv-ram: a %s model keeps %s beside the others, all of it in memory: leave it out", hp->arch, hp->v_is_k ? "K of several positions" : "keys that positions are chosen by");
+    if (hp->index_beside)
+        return ntx_err_set(err, -ENOTSUP, "--kv-ram: a %s model keeps keys that positions are chosen by beside the others, all of it in memory: leave it out", hp->arch);
     int rc = layout_of(hp, type, s, &l);
     uint64_t least = rc ? 0 : ntx_kv_file_least(&l);
     ntx__kv_free_layout(&l);

@@ -131,7 +131,7 @@ static uint32_t closest(struct ntx_prefix *p, uint64_t scope, uint32_t parent, c
     uint32_t best = NONE;
     *same = 0;
     for (uint32_t b = *children_of(p, parent); b != NONE; b = p->node[b].next) {
-        uint32_t k = for_scope(&p->node[b], scope) ? alike(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n)) : 0;
+        uint32_t k = for_scope(&p->node[b], scope) && !ntx_kv_lost(p->c.pool, b) ? alike(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n)) : 0;
         if (k > *same || (k && k == *same && nearer(&p->node[b], &p->node[best], scope))) {
             *same = k;
             best = b;
@@ -186,11 +186,10 @@ static bool put_in(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32
 static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, uint32_t last, const int32_t *ids, uint32_t n)
 {
     uint32_t same, b = closest(p, scope, last, ids, NTX_MIN(n, (uint32_t)NTX_KV_BLOCK), &same);
-    if (same) {
-        want(p, b);
-        ntx_kv_seq_copy(kv, b);
-    }
-    return same;
+    if (!same)
+        return 0;
+    want(p, b);
+    return ntx_kv_seq_copy(kv, b) ? 0 : same; /* what cannot be read is computed */
 }
 
 /* Where to go on from, of what lies down to p->path[k]: the furthest mark. Returns the node that it is at the end of, *tokens and *whole blocks from the root. */
@@ -200,7 +199,7 @@ static uint32_t furthest_mark(struct ntx_prefix *p, uint64_t scope, const int32_
         uint32_t up = *whole ? p->path[*whole - 1] : NONE, at = *whole * NTX_KV_BLOCK, best = NONE;
         for (uint32_t b = *children_of(p, up); b != NONE; b = p->node[b].next) {
             const struct node *x = &p->node[b];
-            if (for_scope(x, scope) && x->n < NTX_KV_BLOCK && x->mark && x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
+            if (for_scope(x, scope) && x->n < NTX_KV_BLOCK && x->mark && !ntx_kv_lost(p->c.pool, b) && x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
                 best = b;
         }
         if (best == NONE && up != NONE && p->node[up].mark)
@@ -232,10 +231,11 @@ static int begin_marked(struct ntx_prefix *p, uint64_t scope, const int32_t *ids
         p->node[last].parts = true;
     if (b != NONE)
         ntx_kv_mark_put(p->node[b].mark, *out);
-    if (tokens % NTX_KV_BLOCK)
-        ntx_kv_seq_copy(*out, b);
-    *n_past = tokens;
-    return 0;
+    if (tokens % NTX_KV_BLOCK && (rc = ntx_kv_seq_copy(*out, b)))
+        ntx_kv_seq_free(*out);
+    else
+        *n_past = tokens;
+    return rc;
 }
 
 uint32_t ntx_prefix_found(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n)

@@ -67,7 +67,7 @@ static bool stops(const struct ntx_kv_seq *s, uint32_t n)
 void ntx_kv_mark_ahead(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
     if (s->n_units[SIDES] && s->n_stops < NTX_RECUR_STOPS && ntx__kv_find(s->pool, SIDES, 1)) /* without it, there will be no mark */
-        s->stop[s->n_stops++] = (struct ntx__kv_stop){.at = n_tokens, .unit = ntx__kv_take(s->pool, SIDES)};
+        s->stop[s->n_stops++] = (struct ntx__kv_stop){.at = n_tokens, .unit = ntx__kv_take(s->pool, SIDES, UINT32_MAX)};
 }
 
 void ntx_kv_mark_passed(struct ntx_kv_seq *s)
@@ -141,8 +141,9 @@ static void copy_side(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq
     }
 }
 
-static int each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, ntx_kv_part_fn *part, void *ctx)
+static int each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
 {
+    (void)filled;
     (void)n_tokens;
     return s->n_units[SIDES] ? part(ctx, place_of(s->pool, s->units[SIDES][s->now]), s->pool->space[SIDES].unit_bytes) : 0;
 }

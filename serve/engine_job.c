@@ -446,8 +446,11 @@ void ntx__engine_admit(struct ntx_engine *e)
             return; /* the others came later */
         if (rc) {
             char text[200];
-            snprintf(text, sizeof text, "KV for %u tokens does not fit: %u blocks of %d tokens are all there are; load the model with a smaller --ctx or a larger --ram",
-                     s->reserve, ntx_kv_pool_blocks(e->l->kv), NTX_KV_BLOCK);
+            if (rc != -ENOSPC)
+                snprintf(text, sizeof text, "what was computed of this text before cannot be had again: %s; ask again", strerror(-rc));
+            else
+                snprintf(text, sizeof text, "KV for %u tokens does not fit: %u blocks of %d tokens are all there are; load the model with a smaller --ctx or a larger --ram",
+                         s->reserve, ntx_kv_pool_blocks(e->l->kv), NTX_KV_BLOCK);
             ntx__engine_fail(e, s, rc, text);
             continue;
         }

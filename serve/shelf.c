@@ -241,8 +241,10 @@ static int read_body(struct ntx_shelf *s, int fd, const struct ntx_shelf_head *h
     struct flow f = {.fd = fd, .buffer = s->buffer, .left = h->body_bytes};
     uint8_t sum[8];
     begin_sum(&f.sum);
-    ntx_kv_each_part(kv, h->n_tokens, part, &f);
+    int rc = ntx_kv_each_part(kv, h->n_tokens, true, part, &f);
     umac64_digest(&f.sum, 8, sum);
+    if (rc && !f.rc)
+        return rc;
     if (f.rc == -ENODATA || (!f.rc && (f.left || f.at < f.n || memcmp(sum, h->body_sum, sizeof sum))))
         f.rc = -EBADMSG;
     return f.rc;
@@ -281,24 +283,17 @@ static int write_body(struct ntx_shelf *s, int fd, const int32_t *ids, struct nt
     if (lseek(fd, at, SEEK_SET) != at)
         return -errno;
     begin_sum(&f.sum);
-    ntx_kv_each_part(kv, h->n_tokens, part, &f);
-    if (f.rc || drain(&f))
-        return f.rc;
+    int rc = ntx_kv_each_part(kv, h->n_tokens, false, part, &f);
+    if (rc || (rc = drain(&f)))
+        return rc;
     umac64_digest(&f.sum, 8, h->body_sum);
     off_t end = lseek(fd, 0, SEEK_CUR);
     h->body_bytes = (uint64_t)(end - at);
     head_sum(h, ids, h->head_sum);
     if (lseek(fd, 0, SEEK_SET))
         return -errno;
-    int rc = ntx_write_all(fd, h, sizeof *h);
+    rc = ntx_write_all(fd, h, sizeof *h);
     return rc ? rc : ntx_write_all(fd, ids, h->n_tokens * sizeof *ids);
-}
-
-static int count(void *ctx, void *at, size_t n)
-{
-    (void)at;
-    *(uint64_t *)ctx += n;
-    return 0;
 }
 
 /* Those that have nothing that can be had of the new one. */
@@ -345,12 +340,10 @@ static int write_new(struct ntx_shelf *s, const char *name, uint64_t scope, cons
 int ntx_shelf_write(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_seq *kv)
 {
     struct file f = {.scope = scope, .n = n};
-    uint64_t body = 0;
     uint32_t old, old_n;
     if (ntx_shelf_find(s, scope, ids, n, s->c.whole, &old, &old_n) == n)
         return 0;
-    ntx_kv_each_part(kv, n, count, &body);
-    f.bytes = sizeof(struct ntx_shelf_head) + n * sizeof *ids + body;
+    f.bytes = sizeof(struct ntx_shelf_head) + n * sizeof *ids + ntx_kv_parts_bytes(kv, n);
     if (f.bytes > s->c.most || n > MOST_TOKENS || !(f.ids = malloc(n * sizeof *ids)))
         return -EFBIG;
     memcpy(f.ids, ids, n * sizeof *ids);

@@ -19,7 +19,7 @@
 #include "common/err.h"
 #include "infer/kv.h"
 
-#define NTX_SHELF_VERSION 1
+#define NTX_SHELF_VERSION 2
 #define NTX_SHELF_LEAST 64 /* tokens: shorter texts are computed as fast */
 
 struct ntx_shelf_head {

@@ -406,7 +406,8 @@ static void all_kinds(void)
         ntx_recur_next_fold(a, 2)[0] = (float)(at + 50);
         ntx_recur_step(a, 50);
     }
-    CHECK_EQ(ntx_kv_each_part(a, 100, count_bytes, &bytes), 0);
+    CHECK_EQ(ntx_kv_each_part(a, 100, false, count_bytes, &bytes), 0);
+    CHECK_EQ(ntx_kv_parts_bytes(a, 100), bytes);
     CHECK_EQ(bytes, 4 * block + 3 * block + 4096); /* positions 60 .. 99 of the window */
     CHECK_EQ(ntx_kv_reach(a, 100), 100);
     CHECK_EQ(ntx_kv_reach(a, 99), 50);  /* the state stands there, and positions 10 .. 49 are in the ring, which begins at 4 */

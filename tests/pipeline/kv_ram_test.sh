@@ -40,4 +40,13 @@ refused 'in which directory with --state DIR' --kv-ram 10M
 refused 'too little for this context: .* take 8\.' --kv-ram 1M --state "$tmp/kept"
 refused 'No such file' --kv-ram 10M --state "$tmp/none/there"
 [ "$(stat -f -c %T /dev/shm)" != tmpfs ] || { mkdir "/dev/shm/ntx-test-$$" && cleanup+=("rm -rf /dev/shm/ntx-test-$$"); refused 'lies in memory itself' --kv-ram 10M --state "/dev/shm/ntx-test-$$"; }
+# K that stand for several positions, beside windows that stay in memory
+model "$tmp/m.gguf" --arch deepseek4 --layers 8 --embd 128 --heads 2 --kv 1 --ff 128 --experts 4 --experts-used 2 --expert-ff 64 --shared-ff 64 --hashed 1 --head-dim 128 --rotated 32 --q-lora 128 \
+    --window 64 --index-most 16 --index-head 64 --index-heads 2 --type Q8_0 --ctx 4096 --seed 3
+long=$(head -c 4400 "$NTX_SOURCE/README.md")
+answer "$tmp/whole"
+answer "$tmp/part" --kv-ram 1020K --state "$tmp/kept"
+same "$tmp/whole" "$tmp/part" "deepseek4 with --kv-ram"
+[ "$(stat_of "$tmp/stats" kv_read_bytes)" -gt 1000000 ] || fail "deepseek4: read back: $(stat_of "$tmp/stats" kv_read_bytes)"
+[ "$(stat_of "$tmp/stats" kv_held_most)" -le 1044480 ] || fail "deepseek4: held $(stat_of "$tmp/stats" kv_held_most)"
 finish "K and V beyond memory"

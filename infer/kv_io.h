@@ -1,0 +1,25 @@
+/* kv_io.h: reads of a file's pages into memory, some at a time: by io_uring, or one after the other where that is refused. O_DIRECT where the file system has it,
+ * so that pages are ours and counted once; elsewhere what the kernel keeps of them is given back. One thread calls. */
+#ifndef NTX_INFER_KV_IO_H
+#define NTX_INFER_KV_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NTX__KV_IO_PIECE ((uint64_t)512 << 10) /* bytes of one read at most */
+
+struct ntx__kv_io;
+
+int ntx__kv_io_new(int fd, struct ntx__kv_io **out); /* fd: borrowed */
+void ntx__kv_io_free(struct ntx__kv_io *io); /* none is under way */
+bool ntx__kv_io_room(const struct ntx__kv_io *io);   /* for one more */
+uint32_t ntx__kv_io_flying(const struct ntx__kv_io *io);
+void ntx__kv_io_read(struct ntx__kv_io *io, uint64_t at, uint32_t bytes, void *to, uint64_t tag);
+/* One that is under way has ended: its tag. 0, or what went wrong; -EIO also where the file ends before. */
+int ntx__kv_io_wait(struct ntx__kv_io *io, uint64_t *tag);
+
+/* At once, by the caller's thread. */
+int ntx__kv_io_now(int fd, bool write, uint64_t at, uint64_t bytes, void *memory);
+
+#endif

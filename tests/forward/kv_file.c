@@ -1,0 +1,178 @@
+/* K and V in a file: what a pass sees of each block is what was last written there, whatever was dropped meanwhile, in the memory that was given; a drive's fault is an
+ * error of the pass that wanted the bytes, and of no later one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "infer/kv_file.h"
+#include "tests/check.h"
+
+enum { LAYERS = 16, PARTS = 16, BLOCKS = 70, CLUSTER = 4, NONE = NTX_KV_NO_PART };
+
+/* Layer 2 keeps nothing; layer 3 reads two, whose runs end within pages; the last reads the first one's. */
+static struct ntx_kv_part parts[PARTS];
+static uint16_t reads[LAYERS][NTX_KV_READS];
+static struct ntx_kv_layout layout = {.n_blocks = BLOCKS, .cluster = CLUSTER, .n_layers = LAYERS, .n_parts = PARTS, .part = parts, .reads = (const uint16_t(*)[NTX_KV_READS])reads};
+
+static void lay_out(void)
+{
+    for (uint16_t i = 0; i < PARTS; i++) {
+        parts[i] = (struct ntx_kv_part){layout.block_bytes, i == 2 || i == PARTS - 1 ? 0 : i == 3 ? 2624 : i == 4 ? 3520 : 4096};
+        layout.block_bytes += parts[i].row;
+        reads[i][0] = i == 2 || i == 4 ? NONE : i == LAYERS - 1 ? 0 : i;
+        reads[i][1] = i == 3 ? 4 : NONE;
+    }
+}
+
+static struct {
+    struct ntx_kv_file *f;
+    uint8_t *base;
+    int fd;
+    uint64_t most;
+    uint32_t told[BLOCKS][PARTS]; /* what was written there; 0: nothing */
+    uint32_t n_told;
+} w;
+
+static const char *dir(void) { return getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp"; }
+
+static void open_file(uint64_t more, bool ring)
+{
+    struct ntx_err err = {0};
+    struct rlimit had, none;
+    memset(&w, 0, sizeof w);
+    w.most = ntx_kv_file_least(&layout) + more;
+    w.base = mmap(NULL, BLOCKS * layout.block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(w.base != MAP_FAILED);
+    w.fd = ntx_kv_file_open(dir(), BLOCKS * layout.block_bytes, &err);
+    if (w.fd < 0) {
+        printf("skipped: %s\n", err.text);
+        exit(77);
+    }
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &had), 0);
+    none = had;
+    none.rlim_cur = 0; /* nobody gets a ring */
+    CHECK_EQ(ring ? 0 : setrlimit(RLIMIT_NOFILE, &none), 0);
+    CHECK_EQ(ntx_kv_file_new(w.fd, w.base, &layout, w.most, &w.f, &err), 0);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &had), 0);
+}
+
+static void close_file(void)
+{
+    struct ntx_kv_file_stats s = ntx_kv_file_stats(w.f);
+    CHECK_MSG(s.held_most <= w.most, "held %llu of %llu", (unsigned long long)s.held_most, (unsigned long long)w.most);
+    CHECK(s.read_bytes > w.most);
+    ntx_kv_file_free(w.f);
+    munmap(w.base, BLOCKS * layout.block_bytes);
+}
+
+static uint32_t *word(uint32_t block, uint32_t part)
+{
+    uint32_t first = block / CLUSTER * CLUSTER, n = BLOCKS - first < CLUSTER ? BLOCKS - first : CLUSTER;
+    return (uint32_t *)(void *)(w.base + first * layout.block_bytes + n * parts[part].before + (block - first) * parts[part].row);
+}
+
+static void put(uint32_t block, uint32_t part)
+{
+    w.told[block][part] = ++w.n_told;
+    for (size_t i = 0; i < parts[part].row / 4; i++)
+        word(block, part)[i] = w.n_told * 2654435761u + (uint32_t)i;
+}
+
+static void look(uint32_t block, uint32_t part)
+{
+    uint32_t told = w.told[block][part];
+    for (size_t i = 0; told && i < parts[part].row / 4; i++)
+        CHECK_MSG(word(block, part)[i] == told * 2654435761u + (uint32_t)i, "block %u, part %u, word %zu: %u for %u of %u", block, part, i, (word(block, part)[i] - (uint32_t)i) * 244002641u, told, w.n_told);
+}
+
+/* A pass over n blocks, of which those from `written` on are written anew. */
+static int pass(const uint32_t *blocks, uint32_t n, uint32_t written)
+{
+    int rc = 0;
+    ntx_kv_file_add(w.f, blocks, n, written);
+    ntx_kv_file_begin(w.f);
+    for (uint32_t l = 0; l < LAYERS && !rc; l++) {
+        rc = ntx_kv_file_starts(w.f, l);
+        for (uint32_t k = 0; k < NTX_KV_READS && !rc && l < LAYERS - 1; k++)
+            for (uint32_t i = written; i < n && reads[l][k] != NONE; i++)
+                put(blocks[i], reads[l][k]);
+        rc = rc ? rc : ntx_kv_file_wants(w.f, l);
+        for (uint32_t k = 0; k < NTX_KV_READS && !rc; k++)
+            for (uint32_t i = 0; i < n && reads[l][k] != NONE; i++)
+                look(blocks[i], reads[l][k]);
+        ntx_kv_file_done(w.f, l);
+    }
+    ntx_kv_file_end(w.f);
+    return rc;
+}
+
+/* Blocks of two texts, which change places in the file. */
+static void order(uint32_t *a, uint32_t *b)
+{
+    for (uint32_t i = 0; i < BLOCKS / 2; i++) {
+        a[i] = (i * 37 + 5) % BLOCKS;
+        b[i] = ((i + BLOCKS / 2) * 37 + 5) % BLOCKS;
+    }
+}
+
+static void texts_grow(uint64_t more, bool ring)
+{
+    uint32_t a[BLOCKS / 2], b[BLOCKS / 2];
+    open_file(more, ring);
+    order(a, b);
+    for (uint32_t n = 1; n <= BLOCKS / 2; n += 2) {
+        CHECK_EQ(pass(a, n, n > 3 ? n - 3 : 0), 0);
+        CHECK_EQ(pass(b, n, n > 2 ? n - 2 : 0), 0);
+        CHECK_EQ(pass(a, n, n - 1), 0);
+    }
+    for (uint32_t i = 0; i < 2 * BLOCKS; i++) { /* beside passes */
+        uint32_t block = i * 53 % BLOCKS, part = i % PARTS;
+        if (!parts[part].row)
+            continue;
+        CHECK_EQ(ntx_kv_file_touch(w.f, block, part, i % 3 == 0), 0);
+        look(block, part);
+        if (i % 3 == 0)
+            put(block, part);
+        if (i % 16 == 0)
+            CHECK_EQ(pass(i % 32 ? a : b, BLOCKS / 2, BLOCKS / 2 - 1), 0);
+    }
+    CHECK_EQ(pass(a, BLOCKS / 2, BLOCKS / 2), 0);
+    close_file();
+}
+
+/* Until it is mended, what takes the file's place can only be written, or only be read. */
+static void faults(bool ring)
+{
+    uint32_t a[BLOCKS / 2], b[BLOCKS / 2];
+    open_file(0, ring);
+    order(a, b);
+    CHECK_EQ(pass(a, BLOCKS / 2, 0), 0);
+    CHECK_EQ(pass(b, BLOCKS / 2, 0), 0);
+    int good = dup(w.fd), bad[2] = {open("/dev/null", O_WRONLY), open("/dev/null", O_RDONLY)};
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(dup2(bad[i], w.fd), w.fd);
+        CHECK_MSG(pass(a, BLOCKS / 2, BLOCKS / 2 - 1) < 0, "fault %d is not told", i);
+        CHECK_MSG(ntx_kv_file_touch(w.f, 0, 0, false) < 0 || ntx_kv_file_touch(w.f, 60, 1, false) < 0 || ntx_kv_file_touch(w.f, 30, 3, false) < 0, "fault %d is not told beside a pass", i);
+        CHECK_EQ(dup2(good, w.fd), w.fd);
+        CHECK_EQ(pass(b, BLOCKS / 2, BLOCKS / 2 - 1), 0);
+        CHECK_EQ(pass(a, BLOCKS / 2, BLOCKS / 2 - 1), 0);
+        close(bad[i]);
+    }
+    close(good);
+    close_file();
+}
+
+int main(void)
+{
+    lay_out();
+    for (int ring = 0; ring < 2; ring++) {
+        texts_grow(0, ring);
+        texts_grow(300000, ring);
+        faults(ring);
+    }
+    return 0;
+}
