@@ -3,7 +3,8 @@
 # before each: CSV on stdout.
 #
 #   bench/experts/capped.sh MODEL.gguf WHO...      WHO: ntx, ntx-off (without prefetch), or a read-ahead in KiB: llama.cpp with that
-#   PERCENT=35   N=tokens (32)   ROUNDS=2   PEER=/path/llama-completion   PEER_LIMIT=seconds (200)   CEILING=no
+#   PERCENT=35   N=tokens (32)   ROUNDS=2   PEER=/path/llama-completion or llama-bench (one token before, to warm up; its tokens are random)
+#   PEER_LIMIT=seconds (200)   CEILING=no
 #
 # Needs root, the version 1 memory controller, fio. The drive's own read-ahead is put back. The ceiling before and after is the rate of random
 # reads as long as an expert's matrix (fio, io_uring, O_DIRECT, huge pages).
@@ -30,6 +31,15 @@ P
 }
 run_peer() { # KIB
     echo "$1" >"$queue"
+    if [ "$(basename "$PEER")" = llama-bench ]; then
+        capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p 0 -n "$n" -t "$(nproc)" -r 1 --repack 0 -lm mmap -o csv >"$tmp/text" 2>"$tmp/err" </dev/null || :
+        echo "$old_ra" >"$queue"
+        python3 -c "
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+print(rows[-1]['avg_ts'] + ',,,,,,,,,' if rows else 'failed')" "$tmp/text"
+        return
+    fi
     capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p "Once upon a time" -n "$n" -t "$(nproc)" -c 256 --temp 100 --top-k 0 --top-p 1 --min-p 0 --seed 7 --ignore-eos -no-cnv \
         --no-warmup --no-repack >"$tmp/text" 2>"$tmp/err" </dev/null || :
     echo "$old_ra" >"$queue"
