@@ -21,7 +21,7 @@ struct ntx_machines {
     const struct ntx_net_ops *ops;
     struct ntx_net *net;
     uint32_t rank, size;
-    char name[NTX_RANKS_MAX][NTX_NET_NAME + 16]; /* "node7 (rank 2)" */
+    char name[NTX_RANKS_MAX][NTX_NET_NAME + 32]; /* "node7 (rank 2)" */
     const char *names[NTX_RANKS_MAX];
     enum ntx_machines_stage stage;
     bool over;        /* rank 0 has said so, or was told to */
