@@ -28,7 +28,7 @@ struct ntx_ranks_config {
     const struct ntx_net_ops *ops;
     struct ntx_net *net;         /* borrowed */
     const char *const *names;    /* [size] of machines, for messages */
-    uint32_t limit_ms;           /* a rank that gives nothing for so long fails the pass, and all later ones. 0: 60 s */
+    uint32_t limit_ms;           /* a rank that gives nothing for so long fails the pass, and all later ones; the first answer may take half an hour, while its machine loads. 0: 60 s */
 };
 
 /* What rank 0 knows of another, as its last answer told: since it has the model. By any thread. */

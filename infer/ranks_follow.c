@@ -272,8 +272,8 @@ static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
     case NTX__SAID_PRODUCTS:
         if (!x->failed)
             x->failed = compute(x, bytes, n);
-        else
-            take_products(x, bytes, n); /* the answer has its length */
+        else if (take_products(x, bytes, n)) /* the answer has its length */
+            x->failed = -EBADMSG;
         return answer(x, x->failed);
     default: return wrong(x->f, "a word that is not known");
     }

@@ -147,6 +147,8 @@ static void of_all_architectures(void)
     same(&o);
     o.make = rig_streamed();
     same(&o);
+    o.make = rig_blocks();
+    same(&o);
 }
 
 /* Layers that every row skips are not read anywhere. */
