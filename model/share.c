@@ -33,27 +33,42 @@ struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t n_out, ui
     return (struct ntx_share_rows){row0, begin(s, n_out, rank + 1) - row0};
 }
 
-/* Bytes that a machine gets through in t seconds. */
-static double bytes_in(const struct ntx_share_machine *m, double t) { return NTX_MIN(t * m->memory, m->keeps + t * m->drive); }
+double ntx_share_reads(const struct ntx_share_machine *m, const struct ntx_share_work *w, double part)
+{
+    double dense = NTX_MIN(m->keeps, part * w->dense), experts = NTX_MIN(m->keeps - dense, part * w->experts);
+    return part * w->dense - dense + w->used * (part * w->experts - experts);
+}
 
-double ntx_share_even(const struct ntx_share_machine *m, uint32_t n, double bytes, struct ntx_share *out)
+/* The part that a machine gets through in t seconds: by its memory, and by its drive, which stands still up to where all stays. */
+static double part_in(const struct ntx_share_machine *m, const struct ntx_share_work *w, double t)
+{
+    double by_memory = t * m->memory / ntx_share_taken(w), by_drive = (t * m->drive + m->keeps) / ntx_share_taken(w);
+    double dense_stays = w->used > 0 ? (t * m->drive / w->used + m->keeps) / ntx_share_bytes(w) : 0;
+    if (w->used > 0 && dense_stays * w->dense <= m->keeps)
+        by_drive = dense_stays;
+    return NTX_MIN(by_memory, by_drive);
+}
+
+double ntx_share_even(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, struct ntx_share *out)
 {
     double low = 0, high = 0, most = 0;
+    if (!(ntx_share_taken(w) > 0))
+        return 0;
     for (uint32_t i = 0; i < n; i++)
         if (!(m[i].memory > 0) || !(m[i].drive > 0) || !(m[i].keeps >= 0))
             return 0;
     for (uint32_t i = 0; i < n; i++)
-        high = NTX_MAX(high, bytes / NTX_MIN(m[i].memory, m[i].drive));
+        high = NTX_MAX(high, ntx_share_taken(w) / NTX_MIN(m[i].memory, m[i].drive));
     for (int step = 0; step < 100; step++) {
         double t = (low + high) / 2, sum = 0;
         for (uint32_t i = 0; i < n; i++)
-            sum += bytes_in(&m[i], t);
-        *(sum < bytes ? &low : &high) = t;
+            sum += part_in(&m[i], w, t);
+        *(sum < 1 ? &low : &high) = t;
     }
     for (uint32_t i = 0; i < n; i++)
-        most = NTX_MAX(most, bytes_in(&m[i], high));
+        most = NTX_MAX(most, part_in(&m[i], w, high));
     out->n = n;
     for (uint32_t i = 0; i < n; i++)
-        out->part[i] = (uint32_t)(1e6 * NTX_MAX(bytes_in(&m[i], high) / most, 0.01));
+        out->part[i] = (uint32_t)(1e6 * NTX_MAX(part_in(&m[i], w, high) / most, 0.01));
     return high;
 }

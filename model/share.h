@@ -26,13 +26,22 @@ struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t n_out, ui
 
 #define NTX_SHARE_KEEPS 0.75 /* of a budget becomes weights that stay, or thereabouts: the rest is keys and values, activations, the ring */
 
+/* What a token takes: of `dense` bytes all, of `experts` the part `used` (0 to 1). */
+struct ntx_share_work {
+    double dense, experts, used;
+};
+static inline double ntx_share_bytes(const struct ntx_share_work *w) { return w->dense + w->experts; }
+static inline double ntx_share_taken(const struct ntx_share_work *w) { return w->dense + w->used * w->experts; }
+
 /* What a machine can do for a token: so many bytes of weights stay in its memory, read at `memory` bytes a second; the others come from its drive at
- * `drive`, while those are multiplied. */
+ * `drive`, while those are multiplied. Dense ones stay before experts, and a token's experts are any: as if a text had no favourites. */
 struct ntx_share_machine {
     double keeps, memory, drive;
 };
-/* Parts with which all machines need the same time for their part of `bytes`, or 0 and nothing is set: a rate is missing. Every part is at least one
+/* What a machine with this part (0 to 1) of all matrices reads for a token. */
+double ntx_share_reads(const struct ntx_share_machine *m, const struct ntx_share_work *w, double part);
+/* Parts with which all machines need the same time, or 0 and nothing is set: a rate is missing. Every part is at least one
  * hundredth of the largest. Returns that time in seconds. */
-double ntx_share_even(const struct ntx_share_machine *m, uint32_t n, double bytes, struct ntx_share *out);
+double ntx_share_even(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, struct ntx_share *out);
 
 #endif

@@ -5,7 +5,7 @@
  *   messages, for each run of products: input out to each other machine, one after another, two latencies, outputs back one after another
  *
  * Inputs cross in 8 bits and a scale, outputs as floats. Attention is the first machine's and is not counted, nor is that a machine computes while a message is under way: it waits.
- * A prediction of models whose layers are dense; with experts what a machine keeps depends on the text. */
+ * With experts: each machine has its rows of every expert; it keeps some of them whole, and a token takes any, as if a text had no favourites. */
 #ifndef NTX_PLAN_MACHINES_H
 #define NTX_PLAN_MACHINES_H
 
@@ -20,18 +20,19 @@ struct ntx_machines_link {
 struct ntx_machines_of {
     double share;            /* of each matrix, 0 to 1 */
     double bytes;            /* of weights */
-    double keeps, reads;     /* of them: in memory; from the drive for each token */
+    double keeps, reads;     /* of them in memory; and from the drive, for each token */
 };
 
 struct ntx_machines_forecast {
     struct ntx_machines_of of[NTX_RANKS_MAX];
+    struct ntx_share parts;  /* the same as numbers, for who deals */
     uint32_t runs;           /* of products, a token */
     double crosses;          /* bytes, a token */
     double weights_s, messages_s, token_s;
     const char *limit;       /* "drives", "memories", "network" */
 };
 
-/* budget [n]: bytes of each machine's --ram. -ENODATA: a profile lacks a rate. -ENOTSUP: experts. */
+/* budget [n]: bytes of each machine's --ram. -ENODATA: a profile lacks a rate. */
 int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const uint64_t *budget, uint32_t n, const struct ntx_machines_link *link, struct ntx_machines_forecast *out,
                           struct ntx_err *err);
 

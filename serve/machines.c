@@ -15,6 +15,7 @@
 
 #define LIBRARY "libntx-mpi.so"
 #define VARIABLE "NTX_MPI_LIBRARY"
+#define CHUNK (4u << 20) /* for counting */
 
 struct ntx_machines {
     void *library;
@@ -164,7 +165,7 @@ static void tell_rates(const struct ntx_loaded *l, const struct ntx_load_setting
     }
 }
 
-static void make_share(const struct ntx_machines *m, const struct hello *all, double bytes, struct ntx_share *share)
+static void make_share(const struct ntx_machines *m, const struct hello *all, const struct ntx_share_work *work, struct ntx_share *share)
 {
     struct ntx_share_machine of[NTX_RANKS_MAX];
     for (uint32_t i = 0; i < m->size; i++)
@@ -173,16 +174,25 @@ static void make_share(const struct ntx_machines *m, const struct hello *all, do
     for (uint32_t i = 0; i < m->size; i++)
         share->part[i] = 1;
     if (m->size > 1)
-        ntx_share_even(of, m->size, bytes, share);
+        ntx_share_even(of, m->size, work, share);
     share->rank = m->rank;
 }
 
-static double matrix_bytes(const struct ntx_loaded *l)
+static int work_of(const struct ntx_model *model, struct ntx_share_work *work, struct ntx_err *err)
 {
-    double sum = 0;
-    for (uint64_t i = 0; i < ntx_gguf_n_tensors(l->gguf); i++)
-        sum += (double)ntx_gguf_tensor_at(l->gguf, i)->bytes;
-    return sum;
+    const struct ntx_chunk_bounds b = {.most = NTX_CHUNKS_MAX, .count_only = true};
+    const struct ntx_hparams *hp = &model->hp;
+    struct ntx_chunks *c = NULL;
+    int rc = ntx_chunks_make_bounded(model, CHUNK, &b, &c, err);
+    if (rc)
+        return rc;
+    *work = (struct ntx_share_work){.used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        for (int part = 0; part < NTX_EXPERT_PARTS; part++)
+            work->experts += (double)c->layers[l].expert[part].n_out * c->layers[l].expert[part].row_bytes * hp->n_expert;
+    work->dense = (double)c->matrix_bytes + (double)c->fixed_bytes - work->experts;
+    ntx_chunks_free(c);
+    return 0;
 }
 
 enum ntx_machines_stage ntx_machines_stage(const struct ntx_machines *m) { return m->stage; }
@@ -203,7 +213,10 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
     if (rc || (rc = first_failure(m, all, err)) || (rc = check_same(m, all, err)))
         return rc;
     m->stage = NTX_MACHINES_AGREED;
-    make_share(m, all, matrix_bytes(l), share);
+    struct ntx_share_work work;
+    if ((rc = work_of(l->model, &work, err)))
+        return rc;
+    make_share(m, all, &work, share);
     const struct ntx_net_link link = {.bytes_per_s = set->link_net, .latency_s = set->link_delay / 1e6};
     m->ops->link(m->net, &link);
     return 0;

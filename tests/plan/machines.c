@@ -55,8 +55,15 @@ int main(void)
     CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 1, &link, &f, &err), -EINVAL);
     ntx_outline_free(&o);
     CHECK_MSG(!ntx_outline_named("mixtral-8x7b@q4_0", &o, &err), "%s", err.text);
-    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), -ENOTSUP);
-    CHECK_MSG(strstr(err.text, "experts") != NULL, "%s", err.text);
+    /* experts: 2 of 8 for a token; what stays is dense first, then experts */
+    const double dense = (double)(ntx_outline_bytes(&o, NTX_PART_DENSE) + ntx_outline_bytes(&o, NTX_PART_HEAD)), experts = (double)ntx_outline_bytes(&o, NTX_PART_EXPERT);
+    hw[1] = hw[0];
+    budget[0] = budget[1] = 8000000000;
+    CHECK_MSG(!ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), "%s", err.text);
+    NEAR(f.of[0].reads, (experts / 2 - (0.75 * 8e9 - dense / 2)) / 4);
+    NEAR(f.weights_s, f.of[1].reads / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
+    CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, experts in and out; the output */
+    NEAR(f.crosses, 1.125 * (32 * (2 * 4096 + 2 * 4096 + 2 * 14336) + 4096) + 4 * (32 * (4096 + 2 * 1024 + 4096 + 2 * 2 * 14336 + 2 * 4096) + 32000) / 2.0);
     ntx_outline_free(&o);
     return 0;
 }
