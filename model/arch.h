@@ -68,6 +68,7 @@ struct ntx_hparams {
     enum ntx_rope_scaling rope_scaling;
     float rope_factor;       /* >= 1 with a scaling, else 1 */
     float rope_attn_factor;  /* multiplies the yarn magnitude, 1 by default */
+    bool yarn_magnitude_told; /* the product of both is what the file has, not what follows from the factor */
     uint32_t rope_ctx_orig;  /* yarn: context before scaling */
     float yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
     uint32_t rope_dim_window; float rope_base_window, rope_factor_window; /* of layers with a window, where those turn by NTX_TURN_WINDOW (layer.h) */

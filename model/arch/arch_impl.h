@@ -144,6 +144,7 @@ int ntx__check_sections(struct ntx__keys *k);
 int ntx__key_recurrent_kv(struct ntx__keys *k);
 /* nextn_predict_layers: that many of the last blocks are not layers of the text's; what they hold is known, and never read. */
 int ntx__key_nextn(struct ntx__keys *k);
+double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by); /* 1 + 0.1 by ln(rope_factor) */
 #define NTX__MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */
 
 #endif

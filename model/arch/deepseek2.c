@@ -41,11 +41,8 @@ int ntx__key_latents(struct ntx__keys *k)
     return 0;
 }
 
-/* 1 + 0.1 by ln(factor): what YaRN multiplies magnitudes by. */
-static double magnitude(const struct ntx_hparams *hp, double by) { return 1 + 0.1 * by * log((double)hp->rope_factor); }
-
 /* Scores have the square of a magnitude that a key tells the multiplier of, in tenths; then what is rotated has none. (As llama.cpp does, whatever
- * the scaling.) */
+ * the scaling.) Where the file tells what is rotated by, that stays, and scores have the multiplier's alone, as transformers does it. */
 static int scale_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -59,9 +56,9 @@ static int scale_keys(struct ntx__keys *k)
     if ((k->arch == &ntx__arch_mistral4 || k->arch == &ntx__arch_deepseek32) && tenth != 0 && !(fabsf(tenth - 0.1f) < 1e-6f)) /* llama.cpp takes it otherwise there */
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %g: 0.1 is supported with a %s model", ntx__key_of(k, "rope.scaling.yarn_log_multiplier"), (double)tenth, k->name);
     double by = (double)tenth / (double)0.1f, rotated = hp->rope_attn_factor;
-    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 && by != 0)
-        rotated /= magnitude(hp, 1);
-    double scores = rotated * magnitude(hp, 1) * magnitude(hp, by);
+    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 && by != 0 && !hp->yarn_magnitude_told)
+        rotated /= ntx__yarn_magnitude(hp, 1);
+    double scores = (hp->yarn_magnitude_told ? 1 : rotated * ntx__yarn_magnitude(hp, 1)) * ntx__yarn_magnitude(hp, by);
     hp->rope_attn_factor = (float)rotated;
     hp->score_scale = (float)(scores * scores / sqrt(hp->head_k));
     return 0;

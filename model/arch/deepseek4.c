@@ -95,7 +95,8 @@ static int turn_keys(struct ntx__keys *k)
     hp->rope_base_window = hp->rope_base;
     hp->rope_factor_window = 1;
     hp->plain_window = true;
-    hp->rope_attn_factor = hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 ? (float)(1 / (1 + 0.1 * log((double)hp->rope_factor))) : 1;
+    if (!hp->yarn_magnitude_told)
+        hp->rope_attn_factor = hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 ? (float)(1 / ntx__yarn_magnitude(hp, 1)) : 1;
     return ntx__key_f32(k, "attention.compress_rope_freq_base", NAN, 1, 1e12f, &hp->rope_base);
 }
 

@@ -370,22 +370,29 @@ static int get_scaling(struct ntx__keys *k)
     return 0;
 }
 
+double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by) { return 1 + 0.1 * by * log((double)hp->rope_factor); }
+
+/* attn_factor multiplies the magnitude that follows from YaRN's factor (so files of Phi 3 say theirs, which have no YaRN). yarn_attn_factor is all of it:
+ * converters write there what transformers calls attention_factor, which takes the formula's place. Without YaRN transformers has none, and it says nothing. */
 static int get_yarn(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN;
-    float a, b;
+    float a, whole;
     int rc;
     if ((rc = ntx__key_f32(k, "rope.scaling.attn_factor", 1, 0, 1e3f, &a)) ||
-        (rc = ntx__key_f32(k, "rope.scaling.yarn_attn_factor", 1, 0, 1e3f, &b)) ||
+        (rc = ntx__key_f32(k, "rope.scaling.yarn_attn_factor", 0, 0, 1e3f, &whole)) ||
         (rc = ntx__key_f32(k, "rope.scaling.yarn_ext_factor", yarn ? 1 : 0, -1, 1, &hp->yarn_ext_factor)) ||
         (rc = ntx__key_f32(k, "rope.scaling.yarn_beta_fast", 32, 0, 1e6f, &hp->yarn_beta_fast)) ||
         (rc = ntx__key_f32(k, "rope.scaling.yarn_beta_slow", 1, 0, 1e6f, &hp->yarn_beta_slow)) ||
         (rc = ntx__key_u32(k, "rope.scaling.original_context_length", hp->ctx_train, 1, INT32_MAX, &hp->rope_ctx_orig)))
         return rc;
-    hp->rope_attn_factor = a * b;
     if (hp->yarn_ext_factor < 0) /* "as the type says" */
         hp->yarn_ext_factor = yarn ? 1 : 0;
+    hp->rope_attn_factor = a;
+    hp->yarn_magnitude_told = yarn && whole != 0;
+    if (hp->yarn_magnitude_told)
+        hp->rope_attn_factor = (float)((double)a * (double)whole / (hp->yarn_ext_factor != 0 ? ntx__yarn_magnitude(hp, 1) : 1));
     return 0;
 }
 

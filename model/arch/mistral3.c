@@ -1,6 +1,4 @@
 /* mistral3.c: Ministral 3: llama's layers, whose scores grow with the position, in steps of the context that was before YaRN. */
-#include <math.h>
-
 #include "model/arch/arch_impl.h"
 
 static int keys(struct ntx__keys *k)
@@ -13,8 +11,8 @@ static int keys(struct ntx__keys *k)
         return rc;
     if (hp->temperature.scale != 0)
         hp->ctx_plain = hp->temperature.length = hp->rope_ctx_orig;
-    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0) /* the magnitude is divided by what it would be with this multiplier */
-        hp->rope_attn_factor = (float)(hp->rope_attn_factor / (1 + 0.1 * (double)log_multiplier * log((double)hp->rope_factor)));
+    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 && !hp->yarn_magnitude_told) /* it is divided by what it would be with this multiplier */
+        hp->rope_attn_factor = (float)(hp->rope_attn_factor / ntx__yarn_magnitude(hp, (double)log_multiplier));
     return 0;
 }
 

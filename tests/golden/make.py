@@ -13,8 +13,8 @@ Per case: `main` is llama.cpp on the model itself, a token at a time, one thread
 same on the model expanded to F32 (by llama.cpp's own dequantisation), the nearest to the truth. The stored logits are
 ref's; how far main is from ref, and main in one batch or with KV in F16 from main, is the noise that a tolerance is made of.
 
-qwen4exp's are by transformers instead (qwen4.py): ref on the expanded weights in F32, main with inputs of matrices rounded to Q8_0 where these are of such a type. For these alone
-llama-cpp-python is not wanted."""
+qwen4exp's are by transformers instead (qwen4.py): ref on the expanded weights in F32, main with inputs of matrices rounded to Q8_0 where these are of such a type. So are those of
+models with a magnitude of YaRN of their own (plain.py). For these alone llama-cpp-python is not wanted."""
 import ctypes
 import hashlib
 import json
@@ -131,6 +131,9 @@ CASES = {
     'deepseek4.f32': '--arch deepseek4 --layers 4 --heads 4 --kv 1 --head-dim 64 --rotated 32 --q-lora 96 --o-parts 2 --o-lora 48 --window 16 --hashed 1 --index-heads 12 --index-most 9 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 192 --nextn 1 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --type F32 --seed 74',
     'deepseek4.mxfp4': '--arch deepseek4 --layers 3 --heads 4 --kv 1 --head-dim 128 --rotated 64 --q-lora 256 --o-parts 4 --o-lora 64 --window 24 --hashed 0 --index-head 128 --index-most 30 --experts 8 --experts-used 4 --expert-ff 160 --shared-ff 160 --type MXFP4 --seed 75',
     'deepseek4.far.f32': '--arch deepseek4 --layers 3 --embd 64 --heads 2 --kv 1 --head-dim 64 --rotated 16 --q-lora 32 --o-parts 1 --o-lora 32 --window 16 --hashed 1 --index-heads 8 --index-most 1000 --experts 4 --experts-used 4 --expert-ff 32 --shared-ff 32 --ctx 1024 --type F32 --seed 76',
+    'yarn.told.f32': '--rope-scaling yarn --rope-factor 8 --rope-orig 32 --ctx 256 --yarn-magnitude 1.3 --type F32 --seed 83',
+    'yarn.told.mistral3.f32': '--arch mistral3 --head-dim 64 --rope-scaling yarn --rope-factor 16 --rope-orig 16 --ctx 2048 --rope-base 1000000 --yarn-magnitude 0.8 --type F32 --seed 84',
+    'yarn.told.deepseek2.f32': '--arch deepseek2 --experts 8 --experts-used 8 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 1 --sigmoid --biases --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.1 --yarn-magnitude 1.3 --type F32 --seed 85',
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 
@@ -180,13 +183,22 @@ def distance(a, b, sd):
     return {'rms_over_sd': float('%.3g' % (np.sqrt((d * d).mean()) / sd)), 'max_abs': float('%.3g' % np.abs(d).max())}
 
 
+BY_TRANSFORMERS = ('--arch qwen4exp', '--yarn-magnitude')
+
+
 def by_transformers(path, ids, quantized):
+    import plain
     import qwen4
+    if plain.File(path).arch != 'qwen4exp':
+        model = plain.load(path)
+        ref = qwen4.logits(model, ids)
+        return ref, ref, plain.logits_f16kv(model, ids)
     model = qwen4.load(path)
     ref = qwen4.logits(model, ids)
     if quantized:
         qwen4.round_inputs(model)
-    return qwen4.logits(model, ids), ref
+    main = qwen4.logits(model, ids)
+    return main, ref, main
 
 
 def record(name, options, tmp, rng, ids, positions, ref, main, in_batch, f16):
@@ -207,13 +219,14 @@ def record(name, options, tmp, rng, ids, positions, ref, main, in_batch, f16):
 
 
 def make_by_transformers(name, options, path, tmp):
-    import gguf
-    n_vocab = gguf.GGUFReader(path).fields['qwen4exp.vocab_size'].contents()
+    import qwen4
+    n_vocab = qwen4.File(path).key('vocab_size')
     rng = random.Random(name)
     ids = [1] + [rng.randrange(2, n_vocab) for _ in range(N_TOKENS - 1)]
-    ids[7] = ids[8] = ids[40] = 2 # texts end, and others begin
-    main, ref = by_transformers(path, ids, options[options.index('--type') + 1] == 'Q8_0')
-    return record(name, options, tmp, rng, ids, POSITIONS, ref, main, main, main)
+    if 'qwen4exp' in options:
+        ids[7] = ids[8] = ids[40] = 2 # texts end, and others begin
+    main, ref, f16 = by_transformers(path, ids, options[options.index('--type') + 1] == 'Q8_0')
+    return record(name, options, tmp, rng, ids, POSITIONS, ref, main, main, f16)
 
 
 def make(mkmodel, name, args, tmp):
@@ -221,7 +234,7 @@ def make(mkmodel, name, args, tmp):
     options = (SHAPE + ' ' + args).split()
     subprocess.run([mkmodel] + options + [path], check=True, stdout=subprocess.DEVNULL)
     first = path if os.path.exists(path) else sorted(os.path.join(tmp, f) for f in os.listdir(tmp))[0]
-    if '--arch qwen4exp' in args:
+    if any(o in args for o in BY_TRANSFORMERS):
         return make_by_transformers(name, options, first, tmp)
     model = load(first)
     n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))

@@ -15,9 +15,10 @@ class File:
     def __init__(self, path):
         self.reader = gguf.GGUFReader(path)
         self.tensors = {t.name: t for t in self.reader.tensors}
+        self.arch = self.reader.fields['general.architecture'].contents()
 
     def key(self, suffix, default=None):
-        f = self.reader.fields.get('qwen4exp.' + suffix)
+        f = self.reader.fields.get(self.arch + '.' + suffix)
         return default if f is None else f.contents()
 
     def __getitem__(self, name):

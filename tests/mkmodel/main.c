@@ -31,7 +31,7 @@ static void usage(FILE *to)
             "  --fused (an expert's gate and up are one matrix)  --delta-joined (qwen3next: a delta net's q, k, v and gate are)\n"
             "  --window N (32; gpt-oss, gemma)  --ctx N (512)  --tied  --biases (q, k, v)  --qk-norms (both where the architecture leaves them open)  --logit-scale F (3)\n"
             "  --scales (matrices X.weight have an X.scale beside them, as files of NVFP4 do)\n"
-            "  --rope-base F (10000)  --rope-scaling none|linear|yarn  --rope-factor F (1)  --rope-orig N (ctx / factor)\n"
+            "  --rope-base F (10000)  --rope-scaling none|linear|yarn  --rope-factor F (1)  --rope-orig N (ctx / factor)  --yarn-magnitude F (no key)\n"
             "  --rope-freqs                  writes the frequency divisors of Llama 3.1 for --rope-factor\n"
             "  --vocab-from X.gguf           its tokenizer; else a small built-in one, filled up to --vocab-size N\n"
             "  --chat-template llama-2|llama-3|chatml|mistral|harmony\n"

@@ -631,6 +631,8 @@ static void add_rope_keys(struct plan *p, uint32_t orig)
     mk_kv_str(p->f, key, o->rope_scaling);
     kv_f32(p, "rope.scaling.factor", o->rope_factor);
     kv_u32(p, "rope.scaling.original_context_length", orig);
+    if (o->yarn_magnitude != 0)
+        kv_f32(p, "rope.scaling.yarn_attn_factor", o->yarn_magnitude);
     if (says(o, LATENT) && o->log_multiplier != 0)
         kv_f32(p, "rope.scaling.yarn_log_multiplier", o->log_multiplier);
     if (!says(o, TEMPERATURE))

@@ -90,6 +90,15 @@ static void check_qwen(void)
     CHECK(h->yarn_ext_factor == 1 && h->yarn_beta_fast == 32 && h->yarn_beta_slow == 1 && h->rope_attn_factor == 1);
     CHECK_STR(name_of(&x, x.m->layers[0].k_bias), "blk.0.attn_k.bias");
     close_model(&x);
+    o.yarn_magnitude = 1; /* the whole of it, not a factor of what follows from 4 */
+    x = open_model(&o);
+    CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
+    close_model(&x);
+    o.rope_scaling = "linear";
+    x = open_model(&o);
+    CHECK(x.m->hp.rope_attn_factor == 1);
+    close_model(&x);
+    o.yarn_magnitude = 0;
     o.arch = "qwen3";
     o.rope_scaling = "linear";
     o.head_dim = 24;
@@ -307,6 +316,10 @@ static void check_mistral3(void)
     const struct ntx_temperature *t = &ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->temperature;
     CHECK(t->length == 32 && t->scale == 0.1f && !t->ahead);
     CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
+    close_model(&x);
+    o.yarn_magnitude = 1.3f; /* told, and not divided */
+    x = open_model(&o);
+    CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1.3f) < 1e-6f);
     close_model(&x);
 }
 
@@ -1033,16 +1046,17 @@ static void check_deepseek2(void)
 /* With YaRN scores have a magnitude, and what is rotated has none where a key tells the multiplier: DeepSeek-V3's is 1, V2's 0.707. */
 static void check_magnitudes(void)
 {
-    static const struct { float tenth, by; } is[] = {{0.1f, 1}, {0.0707f, 0.707f}, {0, 0}};
+    static const struct { float tenth, by, told; } is[] = {{0.1f, 1, 0}, {0.0707f, 0.707f, 0}, {0, 0, 0}, {0.1f, 1, 1.3f}, {0, 0, 1.3f}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options o = latent_options(false);
         o.rope_scaling = "yarn";
         o.rope_factor = 40;
         o.rope_orig = 16;
         o.log_multiplier = is[i].tenth;
+        o.yarn_magnitude = is[i].told;
         struct opened x = open_model(&o);
-        float whole = 1 + 0.1f * logf(40), m = is[i].by > 0 ? 1 + 0.1f * is[i].by * logf(40) : whole;
-        CHECK(fabsf(x.m->hp.rope_attn_factor * (is[i].by > 0 ? whole : 1) - 1) < 1e-6f);
+        float whole = 1 + 0.1f * logf(40), told = is[i].told, m = is[i].by > 0 ? 1 + 0.1f * is[i].by * logf(40) : told > 0 ? 1 : whole;
+        CHECK(fabsf(x.m->hp.rope_attn_factor * (told > 0 || is[i].by > 0 ? whole : 1) - (told > 0 ? told : 1)) < 1e-6f);
         CHECK(fabsf(ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->scale * sqrtf(24) - m * m) < 1e-5f);
         close_model(&x);
     }
