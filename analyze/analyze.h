@@ -14,8 +14,8 @@
  *
  * The model is streamed: a thread needs some 20 MiB and (2 in + out) x (largest rank + 16) + 512 in floats of the largest matrix, and reads each pair four times.
  * The figures do not depend on the number of threads. */
-#ifndef NTX_ANALYZE_H
-#define NTX_ANALYZE_H
+#ifndef NTX_ANALYZE_ANALYZE_H
+#define NTX_ANALYZE_ANALYZE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* analyze_impl.h: what the files of analyze/ share. */
-#ifndef NTX_ANALYZE_IMPL_H
-#define NTX_ANALYZE_IMPL_H
+#ifndef NTX_ANALYZE_ANALYZE_IMPL_H
+#define NTX_ANALYZE_ANALYZE_IMPL_H
 
 #include <stdbool.h>
 #include <stddef.h>

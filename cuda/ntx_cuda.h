@@ -10,8 +10,8 @@
  *
  * Values: all but the dense product, attention of prompts (PREFILL) and ATTEND over more than NTX_GPU_SPLIT positions follow
  * infer/cpu/cpu.h's order of accumulation, so they have the CPU kernels' bits. */
-#ifndef NTX_CUDA_H
-#define NTX_CUDA_H
+#ifndef NTX_CUDA_NTX_CUDA_H
+#define NTX_CUDA_NTX_CUDA_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* doctor_impl.h: the parts of a report, each measured by a file of its own. */
-#ifndef NTX_DOCTOR_IMPL_H
-#define NTX_DOCTOR_IMPL_H
+#ifndef NTX_DOCTOR_DOCTOR_IMPL_H
+#define NTX_DOCTOR_DOCTOR_IMPL_H
 
 #include "infer/cpu/cpu.h"
 #include "infer/pool.h"

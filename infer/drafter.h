@@ -11,8 +11,8 @@
  * The chance of a child is the softmax of (logit + temp x noise) / 0.75 over what the text's filters leave: the noise is the one that the large model's draw will
  * have (noise.h), so that only what the small model has wrong is uncertain; greedily (temp 0) there is none.
  * Penalties count what the text has, not what the guesses would add. Pure: no clock, no files after new. One thread. */
-#ifndef NTX_COMPUTED_DRAFTER_H
-#define NTX_COMPUTED_DRAFTER_H
+#ifndef NTX_INFER_DRAFTER_H
+#define NTX_INFER_DRAFTER_H
 
 #include <stdint.h>
 

@@ -11,8 +11,8 @@
  *   prompt=F           the share F of the groups that were the most active while the session's prompt was read; all where there was none
  *
  * What is used is a function of the row's own values and its session's tokens: the same for every budget, batch, thread count and prefetch. */
-#ifndef NTX_COMPUTED_FFN_MODE_H
-#define NTX_COMPUTED_FFN_MODE_H
+#ifndef NTX_INFER_FFN_MODE_H
+#define NTX_INFER_FFN_MODE_H
 
 #include <stdbool.h>
 

@@ -4,8 +4,8 @@
  *
  * Rows are added in the order of the text, one after the other, so the sums do not depend on how the prompt was split into passes. Owned by a
  * session; the engine thread. */
-#ifndef NTX_COMPUTED_FFN_SET_H
-#define NTX_COMPUTED_FFN_SET_H
+#ifndef NTX_INFER_FFN_SET_H
+#define NTX_INFER_FFN_SET_H
 
 #include <stdbool.h>
 #include <stdint.h>

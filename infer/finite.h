@@ -2,8 +2,8 @@
  * wrong number, so the logits do not always tell. Each weight is therefore looked at once, by the thread that is about to multiply by it for the
  * first time, while its bytes are on their way into the cache anyway; later passes pay one comparison per tile. Of quantised types the
  * scales are looked at: what they multiply is finite. */
-#ifndef NTX_COMPUTED_FINITE_H
-#define NTX_COMPUTED_FINITE_H
+#ifndef NTX_INFER_FINITE_H
+#define NTX_INFER_FINITE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  * through ntx_weights, KV through ntx_kv. One instance per loaded model, driven by one engine thread, with its own pool of
  * compute threads. Values of a row do not depend on the other rows, on the number of threads or on where weights lay.
  * A pass in which no row wants logits (a prompt's inner part) does not touch the output matrix. */
-#ifndef NTX_COMPUTED_FORWARD_H
-#define NTX_COMPUTED_FORWARD_H
+#ifndef NTX_INFER_FORWARD_H
+#define NTX_INFER_FORWARD_H
 
 #include <stdbool.h>
 #include <stdint.h>

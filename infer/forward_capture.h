@@ -1,8 +1,8 @@
 /* forward_capture.h: what a pass saw of one row, layer by layer: how much each layer changed it. For calibration, for the thresholds of a
  * session's skip policy, and for its occasional full passes. Asked for per row (ntx_row.capture); costs three dot
  * products of a row and layer. */
-#ifndef NTX_COMPUTED_FORWARD_CAPTURE_H
-#define NTX_COMPUTED_FORWARD_CAPTURE_H
+#ifndef NTX_INFER_FORWARD_CAPTURE_H
+#define NTX_INFER_FORWARD_CAPTURE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -27,8 +27,8 @@
  * The engine thread runs the steps one after the other; each step is a function that all threads of the pool run
  * together, or that the engine thread runs alone where there is only one row to do. Rows that skip a layer are left out
  * of it: buffers other than `h` hold the live rows of the current layer, densely. */
-#ifndef NTX_COMPUTED_FORWARD_IMPL_H
-#define NTX_COMPUTED_FORWARD_IMPL_H
+#ifndef NTX_INFER_FORWARD_IMPL_H
+#define NTX_INFER_FORWARD_IMPL_H
 
 #include <stdatomic.h>
 

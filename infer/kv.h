@@ -13,8 +13,8 @@
  * it counts as free, and is given up when a block is to be taken and none is. So a sequence may be promised its blocks, and take each when it comes to it.
  *
  *     blocks = taken by sequences + promised to them + available          free + spare = promised + available */
-#ifndef NTX_COMPUTED_KV_H
-#define NTX_COMPUTED_KV_H
+#ifndef NTX_INFER_KV_H
+#define NTX_INFER_KV_H
 
 #include <stdbool.h>
 #include <stddef.h>

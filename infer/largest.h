@@ -1,6 +1,6 @@
 /* largest.h: the k largest of n values; of equal ones the first. */
-#ifndef NTX_COMPUTED_LARGEST_H
-#define NTX_COMPUTED_LARGEST_H
+#ifndef NTX_INFER_LARGEST_H
+#define NTX_INFER_LARGEST_H
 
 #include <stdbool.h>
 #include <stdint.h>

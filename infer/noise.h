@@ -5,8 +5,8 @@
  * Bits are the same on every machine: integers and IEEE operations in a fixed order, no function of libm. Per token two words of 32 bits are hashed from the keys
  * of the position (finalizer of 2022 found by C. Wellons' hash-prospector, a key between its two products); together they are v, uniform in (0, 1), and the
  * noise is -log(-log(1 - v)), to about 1e-13. */
-#ifndef NTX_COMPUTED_NOISE_H
-#define NTX_COMPUTED_NOISE_H
+#ifndef NTX_INFER_NOISE_H
+#define NTX_INFER_NOISE_H
 
 #include <stdbool.h>
 #include <stdint.h>

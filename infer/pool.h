@@ -9,8 +9,8 @@
  * holds nobody up. Each thread is in fn at most once per run. A return of ntx_pool_run is the barrier between two steps:
  * what any thread wrote before it, all see after it. Who waits spins for some 50 us (steps follow one another much faster
  * than a wake-up takes), then sleeps on a futex, so that threads held up by a slow drive cost nothing. One caller at a time. */
-#ifndef NTX_COMPUTED_POOL_H
-#define NTX_COMPUTED_POOL_H
+#ifndef NTX_INFER_POOL_H
+#define NTX_INFER_POOL_H
 
 #include "common/err.h"
 

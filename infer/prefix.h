@@ -13,8 +13,8 @@
  * was kept of a prompt, and one where texts were seen to part: who comes there the next time finds it. Where no mark is, nothing is found.
  *
  * A scope is whose texts they are: texts of different scopes share nothing, but all share those of NTX_PREFIX_ALL. Engine thread only. */
-#ifndef NTX_COMPUTED_PREFIX_H
-#define NTX_COMPUTED_PREFIX_H
+#ifndef NTX_INFER_PREFIX_H
+#define NTX_INFER_PREFIX_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -10,8 +10,8 @@
  *   fold     float [heads][panels][head: by key][panel: by value]     columns of a panel lie together: a panel stays in the first cache for all rows of a pass
  *
  * Of a sequence of a model that keeps such. Not thread-safe: the engine thread calls; compute threads fill what ntx_recur_next gave, each its own part. */
-#ifndef NTX_COMPUTED_RECUR_H
-#define NTX_COMPUTED_RECUR_H
+#ifndef NTX_INFER_RECUR_H
+#define NTX_INFER_RECUR_H
 
 #include "model/state.h"
 

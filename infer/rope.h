@@ -5,8 +5,8 @@
  * 2309.00071) divides only slow pairs, leaves fast ones, blends between (by the number of turns within the original
  * context: beta_fast and beta_slow), and scales the magnitude by 1 + 0.1 ln(rope_factor). All in double; the results
  * are rounded to float once. */
-#ifndef NTX_COMPUTED_ROPE_H
-#define NTX_COMPUTED_ROPE_H
+#ifndef NTX_INFER_ROPE_H
+#define NTX_INFER_ROPE_H
 
 #include "model/arch.h"
 

@@ -3,8 +3,8 @@
  *
  * The draw is the largest of logit / temp + noise among what the filters leave: noise.h. It depends on logits, options, what was accepted, seed and position, and
  * not on how often or in which order anything was drawn; the same on every machine. Pure: no global state. */
-#ifndef NTX_COMPUTED_SAMPLER_H
-#define NTX_COMPUTED_SAMPLER_H
+#ifndef NTX_INFER_SAMPLER_H
+#define NTX_INFER_SAMPLER_H
 
 #include <stdint.h>
 

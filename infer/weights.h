@@ -1,7 +1,7 @@
 /* weights.h: how the forward pass gets at weights, wherever they live. Compute threads call; implementations:
  * stream.c (ring and host arena of the shared region) and, in tests, a file in memory. */
-#ifndef NTX_COMPUTED_WEIGHTS_H
-#define NTX_COMPUTED_WEIGHTS_H
+#ifndef NTX_INFER_WEIGHTS_H
+#define NTX_INFER_WEIGHTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* weights_ram.h: weights of a small model that lies in memory whole, in a copy of its own (weights.h): of a drafter. */
-#ifndef NTX_COMPUTED_WEIGHTS_RAM_H
-#define NTX_COMPUTED_WEIGHTS_RAM_H
+#ifndef NTX_INFER_WEIGHTS_RAM_H
+#define NTX_INFER_WEIGHTS_RAM_H
 
 #include "infer/weights.h"
 #include "model/chunk.h"

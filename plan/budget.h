@@ -1,7 +1,7 @@
 /* budget.h: what --ram is when nobody says it, and which part of it belongs to clients. For loading, and for `ntx plan`, which must come to the same
  * answer without loading anything. */
-#ifndef NTX_COMPUTED_BUDGET_H
-#define NTX_COMPUTED_BUDGET_H
+#ifndef NTX_PLAN_BUDGET_H
+#define NTX_PLAN_BUDGET_H
 
 #include <stdint.h>
 

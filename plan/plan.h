@@ -9,8 +9,8 @@
  * the others go through windows, each as large as the rest of the largest layer: two where the next layer's groups are prefetched.
  * What does not fit is refused with the smallest budget that would do.
  * Planning itself takes no more memory than the lists of chunks that the budget could hold, and little time, whatever a file claims to have. */
-#ifndef NTX_COMPUTED_PLAN_H
-#define NTX_COMPUTED_PLAN_H
+#ifndef NTX_PLAN_PLAN_H
+#define NTX_PLAN_PLAN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* plan_impl.h: between plan.c (which choices are made) and plan_fit.c (what a set of choices costs). */
-#ifndef NTX_COMPUTED_PLAN_IMPL_H
-#define NTX_COMPUTED_PLAN_IMPL_H
+#ifndef NTX_PLAN_PLAN_IMPL_H
+#define NTX_PLAN_PLAN_IMPL_H
 
 #include "infer/forward.h"
 #include "plan/plan.h"

@@ -15,8 +15,8 @@
  * first that holds most, and where there are none, requests are refused.
  *
  * A pass that fails (an unreadable file) ends the sessions that had rows in it, with the reason; the engine goes on. */
-#ifndef NTX_COMPUTED_ENGINE_H
-#define NTX_COMPUTED_ENGINE_H
+#ifndef NTX_SERVE_ENGINE_H
+#define NTX_SERVE_ENGINE_H
 
 #include <stdbool.h>
 #include <stdint.h>

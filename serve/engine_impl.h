@@ -10,8 +10,8 @@
  *   engine_guesses.c what is learned of that outlives the load
  *   engine_progress.c  what the main thread tells of a pass that takes long
  *   engine_members.c  a pass that nobody wants any more is cut short */
-#ifndef NTX_COMPUTED_ENGINE_IMPL_H
-#define NTX_COMPUTED_ENGINE_IMPL_H
+#ifndef NTX_SERVE_ENGINE_IMPL_H
+#define NTX_SERVE_ENGINE_IMPL_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -6,8 +6,8 @@
  * Every decode row is shown. When the policy may skip, the pass waits for all answers, asks again every 100 ms and at once when a new
  * predictor says hello, and goes on without skipping after 5 s: those rows are then `lost`, and their sessions skip no more.
  * When the policy cannot skip, nothing waits. An answer that came late, but before the pass asked for it, is as good as an early one. */
-#ifndef NTX_COMPUTED_ENGINE_SKIP_H
-#define NTX_COMPUTED_ENGINE_SKIP_H
+#ifndef NTX_SERVE_ENGINE_SKIP_H
+#define NTX_SERVE_ENGINE_SKIP_H
 
 #include <stdbool.h>
 #include <stdint.h>

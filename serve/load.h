@@ -6,8 +6,8 @@
  *   ntx_load_start  forward pass, once the predictor said which layer it looks at
  *
  * The struct is filled in that order and is constant afterwards, but for the objects' own insides. */
-#ifndef NTX_COMPUTED_LOAD_H
-#define NTX_COMPUTED_LOAD_H
+#ifndef NTX_SERVE_LOAD_H
+#define NTX_SERVE_LOAD_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

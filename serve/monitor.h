@@ -1,7 +1,7 @@
 /* monitor.h: what ntx-computed tells the monitors beside plain counters (shm/monitor.h): the model's layers, the sessions, how long
  * tokens took. Counters may be NULL: then nothing is told. */
-#ifndef NTX_COMPUTED_MONITOR_H
-#define NTX_COMPUTED_MONITOR_H
+#ifndef NTX_SERVE_MONITOR_H
+#define NTX_SERVE_MONITOR_H
 
 #include "shm/counters.h"
 

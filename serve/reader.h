@@ -4,8 +4,8 @@
  *   engine --put--> [reader thread: ntx_prompt_read] --done--> engine
  *
  * A reading is the reader's from put until done is called in its thread, which hands it back; only `unwanted` may be set meanwhile. */
-#ifndef NTX_COMPUTED_READER_H
-#define NTX_COMPUTED_READER_H
+#ifndef NTX_SERVE_READER_H
+#define NTX_SERVE_READER_H
 
 #include <stdatomic.h>
 

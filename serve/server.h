@@ -14,8 +14,8 @@
  * predecessor had to go brings that one back.
  * Answers are generated from FILLING on: a pass waits for the chunks that it needs. Requests that come while a model is
  * on its way wait for it. Everything here runs in the loop's thread. */
-#ifndef NTX_COMPUTED_SERVER_H
-#define NTX_COMPUTED_SERVER_H
+#ifndef NTX_SERVE_SERVER_H
+#define NTX_SERVE_SERVER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -13,8 +13,8 @@
  *   server_model.c    the states of the model
  *   server_worker.c   what the workers say
  *   server_status.c   the status object */
-#ifndef NTX_COMPUTED_SERVER_IMPL_H
-#define NTX_COMPUTED_SERVER_IMPL_H
+#ifndef NTX_SERVE_SERVER_IMPL_H
+#define NTX_SERVE_SERVER_IMPL_H
 
 #include "serve/engine.h"
 #include "serve/load.h"

@@ -11,8 +11,8 @@
  * All writers drain into one outlet, which bounds the sum: those of slow clients grow (to NTX_WRITER_FULL each) only while half of NTX_OUTLET_FULL
  * is free, the other half is divided into a share for each client that may connect. So no client can take the room of another, and
  * unsent replies are at most NTX_OUTLET_FULL and a reply per client: part of the 64 MiB that the daemons may take beyond --ram. */
-#ifndef NTX_COMPUTED_SERVER_WRITER_H
-#define NTX_COMPUTED_SERVER_WRITER_H
+#ifndef NTX_SERVE_SERVER_WRITER_H
+#define NTX_SERVE_SERVER_WRITER_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

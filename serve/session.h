@@ -5,8 +5,8 @@
  *
  * tokens[0..n_past) are in the KV cache, tokens[n_past..n_tokens) are still to be fed. A request adds tokens at the end; a row of
  * a pass feeds one. LOGITS, SCORE and STATES requests are sessions too, that sample nothing. */
-#ifndef NTX_COMPUTED_SESSION_H
-#define NTX_COMPUTED_SESSION_H
+#ifndef NTX_SERVE_SESSION_H
+#define NTX_SERVE_SESSION_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * Held back: what may still turn out to be the beginning of a stop string, and a UTF-8 character that is not complete.
  * A stop string and all after it is never shown. Bytes that are no UTF-8 come out as U+FFFD, so that the text is always valid. */
-#ifndef NTX_COMPUTED_SESSION_TEXT_H
-#define NTX_COMPUTED_SESSION_TEXT_H
+#ifndef NTX_SERVE_SESSION_TEXT_H
+#define NTX_SERVE_SESSION_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
  * written then, and serving goes on.
  *
  * Engine thread only; reading and writing block it, so it writes when nobody waits. */
-#ifndef NTX_COMPUTED_SHELF_H
-#define NTX_COMPUTED_SHELF_H
+#ifndef NTX_SERVE_SHELF_H
+#define NTX_SERVE_SHELF_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* stats.h: the numbers that people see, as JSON with the names of the interface: of a model, of one request, of the daemon. */
-#ifndef NTX_COMPUTED_STATS_H
-#define NTX_COMPUTED_STATS_H
+#ifndef NTX_SERVE_STATS_H
+#define NTX_SERVE_STATS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -12,8 +12,8 @@
  * A path that the daemon opens itself goes the same way: the taker only says whether it can be read.
  *
  * From another user than the daemon's own and root no file of a user-space file system is taken at all: ntx-iod would read it as long as the model is there. */
-#ifndef NTX_COMPUTED_TAKE_H
-#define NTX_COMPUTED_TAKE_H
+#ifndef NTX_SERVE_TAKE_H
+#define NTX_SERVE_TAKE_H
 
 #include <stdint.h>
 

@@ -8,8 +8,8 @@
  *                         |                     |
  *                         +------ dead <--------+   pidfd readable. A closed socket alone is not death: the process is
  *                                                   killed, and dead when it is gone; until then its reads may begin. */
-#ifndef NTX_COMPUTED_WORKERS_IMPL_H
-#define NTX_COMPUTED_WORKERS_IMPL_H
+#ifndef NTX_SERVE_WORKERS_IMPL_H
+#define NTX_SERVE_WORKERS_IMPL_H
 
 #include <sys/socket.h>
 

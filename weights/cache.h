@@ -20,8 +20,8 @@
  * A prefetched bundle is one that no row has asked for yet. It takes one of the frames kept for such: an empty one, or that of an older one that nobody
  * wanted, never one of a used bundle; unless a prefetched bundle was asked for and thereby became one of the used: then the least valuable of these goes,
  * as it would have gone at once had that bundle not been prefetched. So wrong predictions change nothing of what is cached. */
-#ifndef NTX_COMPUTED_CACHE_H
-#define NTX_COMPUTED_CACHE_H
+#ifndef NTX_WEIGHTS_CACHE_H
+#define NTX_WEIGHTS_CACHE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  *   arena: ... chunks that stay | class 0: n frames of `bytes` | class 1: ... | ...
  *
  * All classes hold the same share of their bundles. In each, some frames are kept for what is prefetched (cache.h). */
-#ifndef NTX_COMPUTED_FRAMES_H
-#define NTX_COMPUTED_FRAMES_H
+#ifndef NTX_WEIGHTS_FRAMES_H
+#define NTX_WEIGHTS_FRAMES_H
 
 #include <stdint.h>
 

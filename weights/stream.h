@@ -1,7 +1,7 @@
 /* stream.h: ntx_weights over the shared region: waits for ring slots and arena chunks, returns slots, posts demands, writes
  * the drop maps. The consumer's side of shm/region.h. */
-#ifndef NTX_COMPUTED_STREAM_H
-#define NTX_COMPUTED_STREAM_H
+#ifndef NTX_WEIGHTS_STREAM_H
+#define NTX_WEIGHTS_STREAM_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* stream_experts.h: between stream_experts.c (experts that a layer wants) and stream_prefetch.c (experts that the next layer may want). */
-#ifndef NTX_COMPUTED_STREAM_EXPERTS_H
-#define NTX_COMPUTED_STREAM_EXPERTS_H
+#ifndef NTX_WEIGHTS_STREAM_EXPERTS_H
+#define NTX_WEIGHTS_STREAM_EXPERTS_H
 
 #include "weights/cache.h"
 #include "weights/stream_impl.h"

@@ -10,8 +10,8 @@
  *
  * Threads. Engine: begin, end, skip, rows, drop_layer. Compute threads: acquire, release. Main: errors, abort, cancel, death. What two of them
  * touch is atomic, or under `lock`. */
-#ifndef NTX_COMPUTED_STREAM_IMPL_H
-#define NTX_COMPUTED_STREAM_IMPL_H
+#ifndef NTX_WEIGHTS_STREAM_IMPL_H
+#define NTX_WEIGHTS_STREAM_IMPL_H
 
 #include <errno.h>
 #include <pthread.h>

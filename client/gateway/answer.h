@@ -2,8 +2,8 @@
  *
  *   events (call.h) --> ntx_answer_take --> stream: a shape's functions write into a buffer that is sent
  *                                       --> else:   texts pile up; the shape writes them whole at the end */
-#ifndef NTX_GATEWAY_ANSWER_H
-#define NTX_GATEWAY_ANSWER_H
+#ifndef NTX_CLIENT_GATEWAY_ANSWER_H
+#define NTX_CLIENT_GATEWAY_ANSWER_H
 
 #include <time.h>
 

@@ -3,8 +3,8 @@
  *   body --jansson--> ask_*.c --> struct ntx_ask --> call.c
  *
  * What ntx does not have is refused by its name; an unknown field is, too. null counts as absent. */
-#ifndef NTX_GATEWAY_ASK_H
-#define NTX_GATEWAY_ASK_H
+#ifndef NTX_CLIENT_GATEWAY_ASK_H
+#define NTX_CLIENT_GATEWAY_ASK_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* ask_fields.h: the fields that several APIs share, for their tables. */
-#ifndef NTX_GATEWAY_ASK_FIELDS_H
-#define NTX_GATEWAY_ASK_FIELDS_H
+#ifndef NTX_CLIENT_GATEWAY_ASK_FIELDS_H
+#define NTX_CLIENT_GATEWAY_ASK_FIELDS_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* buf.h: bytes that grow at their end. Zero-initialised is empty. A buffer that memory failed is bad: it takes nothing more, and whoever sends it
  * looks once, at the end. */
-#ifndef NTX_GATEWAY_BUF_H
-#define NTX_GATEWAY_BUF_H
+#ifndef NTX_CLIENT_GATEWAY_BUF_H
+#define NTX_CLIENT_GATEWAY_BUF_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  *
  * computed has few connections (32 unless told), so the gate has seats for some of them, and who finds none waits for one. This is the one file of
  * the gateway that knows protobuf. A call is its thread's. */
-#ifndef NTX_GATEWAY_CALL_H
-#define NTX_GATEWAY_CALL_H
+#ifndef NTX_CLIENT_GATEWAY_CALL_H
+#define NTX_CLIENT_GATEWAY_CALL_H
 
 #include <pthread.h>
 #include <stdbool.h>

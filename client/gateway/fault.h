@@ -1,6 +1,6 @@
 /* fault.h: why a request is not answered, before any API has words of its own for it. */
-#ifndef NTX_GATEWAY_FAULT_H
-#define NTX_GATEWAY_FAULT_H
+#ifndef NTX_CLIENT_GATEWAY_FAULT_H
+#define NTX_CLIENT_GATEWAY_FAULT_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* field.h: the fields of a request's body: a table says which there are and what each must be, and one walk checks a body against it. */
-#ifndef NTX_GATEWAY_FIELD_H
-#define NTX_GATEWAY_FIELD_H
+#ifndef NTX_CLIENT_GATEWAY_FIELD_H
+#define NTX_CLIENT_GATEWAY_FIELD_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -5,8 +5,8 @@
  *   accepted --> stranger --request whole, its key right--> kept --answered--> stranger, of the youngest age      more than MOST: the oldest stranger is cut off
  *
  * Of all threads. */
-#ifndef NTX_GATEWAY_GUESTS_H
-#define NTX_GATEWAY_GUESTS_H
+#ifndef NTX_CLIENT_GATEWAY_GUESTS_H
+#define NTX_CLIENT_GATEWAY_GUESTS_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  *
  * On this machine alone (a loopback address, a unix socket) no key is needed: then the Host header must name this machine, or be one of --hosts, so that no web
  * page reaches it by a name of its own (DNS rebinding). A web page of another origin is answered only if --cors names it. */
-#ifndef NTX_GATEWAY_HTTP_H
-#define NTX_GATEWAY_HTTP_H
+#ifndef NTX_CLIENT_GATEWAY_HTTP_H
+#define NTX_CLIENT_GATEWAY_HTTP_H
 
 #include <microhttpd.h>
 #include <stdatomic.h>

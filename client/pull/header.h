@@ -1,6 +1,6 @@
 /* header.h: the header of a GGUF that is somewhere else, read by ranges before the rest is: what tells whether ntx can run it, and how fast. */
-#ifndef NTX_PULL_HEADER_H
-#define NTX_PULL_HEADER_H
+#ifndef NTX_CLIENT_PULL_HEADER_H
+#define NTX_CLIENT_PULL_HEADER_H
 
 #include "client/pull/hub.h"
 

@@ -1,7 +1,7 @@
 /* hub.h: what a person asks to be pulled, as files: "hf:OWNER/REPO[:TYPE]" by the hub's list of that repository, or the address of a GGUF. All parts of a
  * split one. */
-#ifndef NTX_PULL_HUB_H
-#define NTX_PULL_HUB_H
+#ifndef NTX_CLIENT_PULL_HUB_H
+#define NTX_CLIENT_PULL_HUB_H
 
 #include "client/pull/web.h"
 

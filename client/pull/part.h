@@ -2,8 +2,8 @@
  *
  *   .FILE.part  as far as it has come, in order; locked (flock) by who pulls it     -- length, sha256 --> FILE, by a rename
  *   .FILE.from  what that is a part of: a line of length and sha256, or ETag. Of another one nothing is kept */
-#ifndef NTX_PULL_PART_H
-#define NTX_PULL_PART_H
+#ifndef NTX_CLIENT_PULL_PART_H
+#define NTX_CLIENT_PULL_PART_H
 
 #include <stdbool.h>
 

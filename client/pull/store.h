@@ -7,8 +7,8 @@
  * STORE is $XDG_DATA_HOME/ntx/models (~/.local/share without it), and for root and the service /var/lib/ntx/models; names are looked for in both. There
  * is no index: the name of a model is read off its path, OWNER/REPO:TYPE where the file's name ends with its type, so files may be put there and taken away
  * by hand. A name may be shortened as long as it means one model: without the type, without OWNER/, or the file's own name. Upper and lower case are one. */
-#ifndef NTX_PULL_STORE_H
-#define NTX_PULL_STORE_H
+#ifndef NTX_CLIENT_PULL_STORE_H
+#define NTX_CLIENT_PULL_STORE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  * failures told apart: those that pass by, and those that do not.
  *
  * HTTP and HTTPS alone; from HTTPS nothing leads to HTTP. What an address carries behind its '?' (signatures) is in no message. A thread's own. */
-#ifndef NTX_PULL_WEB_H
-#define NTX_PULL_WEB_H
+#ifndef NTX_CLIENT_PULL_WEB_H
+#define NTX_CLIENT_PULL_WEB_H
 
 #include <stdbool.h>
 #include <stddef.h>

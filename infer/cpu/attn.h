@@ -5,8 +5,8 @@
  * weights and of weighted values scaled to it, and the part's own added. So K and V are read once, and nothing grows with the
  * context. Parts, lanes and the order of positions are fixed, hence so are the bits: however heads and rows are grouped into tiles, which
  * only saves loads and joins. Several rows together: attn_rows.h. */
-#ifndef NTX_COMPUTED_CPU_ATTN_H
-#define NTX_COMPUTED_CPU_ATTN_H
+#ifndef NTX_INFER_CPU_ATTN_H
+#define NTX_INFER_CPU_ATTN_H
 
 #include "common/util.h"
 #include "infer/cpu/lanes.h"

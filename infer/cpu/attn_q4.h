@@ -5,8 +5,8 @@
  * has the same products with K, and the weighted sum of V is rotated back.
  *
  * A byte has two values of the same position, so that threads which store neighbouring positions share no byte. */
-#ifndef NTX_COMPUTED_CPU_ATTN_Q4_H
-#define NTX_COMPUTED_CPU_ATTN_Q4_H
+#ifndef NTX_INFER_CPU_ATTN_Q4_H
+#define NTX_INFER_CPU_ATTN_Q4_H
 
 #include <float.h>
 #include <math.h>

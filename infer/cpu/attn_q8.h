@@ -8,8 +8,8 @@
  *
  * K's bytes lie in the order in which products by four take them, positions side by side, V's values side by side, of four positions (cpu.h): both are
  * read from start to end. A vector here is a query head of a row. */
-#ifndef NTX_COMPUTED_CPU_ATTN_Q8_H
-#define NTX_COMPUTED_CPU_ATTN_Q8_H
+#ifndef NTX_INFER_CPU_ATTN_Q8_H
+#define NTX_INFER_CPU_ATTN_Q8_H
 
 #include "infer/cpu/attn.h"
 #include "infer/cpu/attn_q4.h"

@@ -4,8 +4,8 @@
  * A vector here is a query head of a row. K of BATCH positions is turned over, so that the lanes of a register are positions: lane l
  * of the sums of attn.h is then a register, and their tree sums of registers, whatever the order of its 16 lanes. V is unpacked as it lies. Rows end
  * one after another: behind a row's end its scores are not looked at, and its sums leave V out. */
-#ifndef NTX_COMPUTED_CPU_ATTN_ROWS_H
-#define NTX_COMPUTED_CPU_ATTN_ROWS_H
+#ifndef NTX_INFER_CPU_ATTN_ROWS_H
+#define NTX_INFER_CPU_ATTN_ROWS_H
 
 #include "infer/cpu/attn.h"
 

@@ -1,7 +1,7 @@
 /* avx2.h: what the AVX2 files share. They follow cpu.h's order with the 16 lanes in two registers: integer sums of 8 blocks
  * are brought into the 8 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all at once. */
-#ifndef NTX_COMPUTED_CPU_AVX2_H
-#define NTX_COMPUTED_CPU_AVX2_H
+#ifndef NTX_INFER_CPU_AVX2_H
+#define NTX_INFER_CPU_AVX2_H
 
 #include <immintrin.h>
 

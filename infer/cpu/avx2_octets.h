@@ -1,7 +1,7 @@
 /* avx2_octets.h: what the files of super-block kernels share: eight super-blocks make half a set of lanes. A last octet that is not full points
  * again at the row's last block; those lanes are left out at the end, so nothing behind the weights is read. */
-#ifndef NTX_CPU_AVX2_OCTETS_H
-#define NTX_CPU_AVX2_OCTETS_H
+#ifndef NTX_INFER_CPU_AVX2_OCTETS_H
+#define NTX_INFER_CPU_AVX2_OCTETS_H
 
 #include "infer/cpu/avx2.h"
 

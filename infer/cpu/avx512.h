@@ -1,7 +1,7 @@
 /* avx512.h: what the AVX-512 files share. They follow cpu.h's order with one lane per block: integer sums of 16 blocks are
  * brought into the 16 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all at once. */
-#ifndef NTX_COMPUTED_CPU_AVX512_H
-#define NTX_COMPUTED_CPU_AVX512_H
+#ifndef NTX_INFER_CPU_AVX512_H
+#define NTX_INFER_CPU_AVX512_H
 
 #include <immintrin.h>
 

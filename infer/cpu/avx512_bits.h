@@ -1,6 +1,6 @@
 /* avx512_bits.h: the integers of a super-block, 64 values in their natural order to a register, and its scales. */
-#ifndef NTX_COMPUTED_CPU_AVX512_BITS_H
-#define NTX_COMPUTED_CPU_AVX512_BITS_H
+#ifndef NTX_INFER_CPU_AVX512_BITS_H
+#define NTX_INFER_CPU_AVX512_BITS_H
 
 #include "infer/cpu/avx512.h"
 

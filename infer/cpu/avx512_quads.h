@@ -4,8 +4,8 @@
  *
  * A last quad that is not full points again at the row's last block: x is zero there and those lanes are masked at the end, so nothing behind the
  * weights is read. */
-#ifndef NTX_CPU_AVX512_QUADS_H
-#define NTX_CPU_AVX512_QUADS_H
+#ifndef NTX_INFER_CPU_AVX512_QUADS_H
+#define NTX_INFER_CPU_AVX512_QUADS_H
 
 #include "infer/cpu/avx512_bits.h"
 

@@ -23,8 +23,8 @@
  *
  * Everything else (norm, rope, softmax, activation, attention) is one piece of C with explicit lanes, compiled for each
  * instruction set, without re-association or contraction (fmaf only where written), so its bits are the same everywhere too. */
-#ifndef NTX_COMPUTED_CPU_H
-#define NTX_COMPUTED_CPU_H
+#ifndef NTX_INFER_CPU_CPU_H
+#define NTX_INFER_CPU_CPU_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -15,8 +15,8 @@
  * one. So the dwords of 16 rows, a register, lie within lines of the cache, and a slice is read from its start to its end. A register then holds four
  * columns, or their bits, of 16 outputs, each output in a lane of its own: nothing has to be added up across lanes, and what is unpacked
  * serves all rows of x. The sums, and so the bits of y, are those of cpu.h. */
-#ifndef NTX_COMPUTED_CPU_INTERLEAVED_H
-#define NTX_COMPUTED_CPU_INTERLEAVED_H
+#ifndef NTX_INFER_CPU_INTERLEAVED_H
+#define NTX_INFER_CPU_INTERLEAVED_H
 
 #include "infer/cpu/avx512.h"
 

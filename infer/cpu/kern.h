@@ -12,8 +12,8 @@
  * s16 and s32 are the sums of 16 and of 32 neighbouring q. Values lie in their natural order. Padding is zero.
  * q = x / d to nearest even, d = max|x| / 127, so -127 <= q <= 127: two products with 7-bit weights fit an int16.
  * A block with a NaN or an infinity has q = 0 and d = NaN, so that the damage shows and is the same everywhere. */
-#ifndef NTX_COMPUTED_CPU_KERN_H
-#define NTX_COMPUTED_CPU_KERN_H
+#ifndef NTX_INFER_CPU_KERN_H
+#define NTX_INFER_CPU_KERN_H
 
 #include <stdint.h>
 #include <string.h>

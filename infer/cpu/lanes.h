@@ -3,8 +3,8 @@
  * They lie in as many registers as the file's flags allow (one with AVX-512, two with AVX, four with SSE), each a GCC vector,
  * whose + - * / are exact IEEE operations lane by lane. Only the fused multiply-add and the F16 conversions need a spelling per
  * instruction set. Nothing re-associates, so the same source gives the same bits everywhere. */
-#ifndef NTX_COMPUTED_CPU_LANES_H
-#define NTX_COMPUTED_CPU_LANES_H
+#ifndef NTX_INFER_CPU_LANES_H
+#define NTX_INFER_CPU_LANES_H
 
 #include <math.h>
 

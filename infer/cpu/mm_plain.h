@@ -1,7 +1,7 @@
 /* mm_plain.h: matrix products in plain C of every type, made from its unpacking (model/unpack.h): the oracle of every other kernel. It follows
  * cpu.h's accumulation order word for word. Included by generic.c, and by each instruction set for types without a kernel of their own. */
-#ifndef NTX_COMPUTED_CPU_MM_PLAIN_H
-#define NTX_COMPUTED_CPU_MM_PLAIN_H
+#ifndef NTX_INFER_CPU_MM_PLAIN_H
+#define NTX_INFER_CPU_MM_PLAIN_H
 
 #include <math.h>
 

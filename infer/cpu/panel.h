@@ -11,8 +11,8 @@
  * Q2_K needs one plane.
  * Super-blocks, for vectors: q as it is in the low plane; each sub-block's sum is multiplied by its scale. What q has too much is taken back where a
  * sub-block's sum begins. Q2_K as for tiles. */
-#ifndef NTX_COMPUTED_CPU_PANEL_H
-#define NTX_COMPUTED_CPU_PANEL_H
+#ifndef NTX_INFER_CPU_PANEL_H
+#define NTX_INFER_CPU_PANEL_H
 
 #include "infer/cpu/avx512.h"
 #include "infer/cpu/interleaved.h"

@@ -17,8 +17,8 @@
  * The pass is the CPU's (forward.c), layer skip too: the states after the probe layer come down, decisions go up as lists of rows, and holes as bits.
  *
  * One thread calls (the engine's; the other threads of the pool multiply host chunks). The table and the chunks are borrowed. */
-#ifndef NTX_COMPUTED_DEVICE_H
-#define NTX_COMPUTED_DEVICE_H
+#ifndef NTX_INFER_DEVICE_DEVICE_H
+#define NTX_INFER_DEVICE_DEVICE_H
 
 #include <stdint.h>
 

@@ -8,8 +8,8 @@
  *   device_groups.c groups of a packed layer's neurons
  *   device_mm.c     a step that multiplies, each chunk where it lives
  *   device_copy.c   chunks copied to the device: stages, events, the emulated link */
-#ifndef NTX_COMPUTED_DEVICE_IMPL_H
-#define NTX_COMPUTED_DEVICE_IMPL_H
+#ifndef NTX_INFER_DEVICE_DEVICE_IMPL_H
+#define NTX_INFER_DEVICE_DEVICE_IMPL_H
 
 #include "common/util.h"
 #include "infer/device/device.h"

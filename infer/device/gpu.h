@@ -1,8 +1,8 @@
 /* gpu.h: back ends (common/backends.h), and their plug-ins: found, opened, and the reason where one cannot be had.
  *
  * Looked for: the file that the environment's variable names; the library beside this program; ../lib/ntx/ from there; where the loader looks. */
-#ifndef NTX_COMPUTED_GPU_H
-#define NTX_COMPUTED_GPU_H
+#ifndef NTX_INFER_DEVICE_GPU_H
+#define NTX_INFER_DEVICE_GPU_H
 
 #include "common/err.h"
 #include "cuda/ntx_cuda.h"

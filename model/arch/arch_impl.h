@@ -5,8 +5,8 @@
  *   pieces.c                           steps that most layers are made of
  *
  * A new architecture is a file here and a row of NTX_ARCHS; a tensor that no other has is a row of tensors.h. */
-#ifndef NTX_MODEL_ARCH_IMPL_H
-#define NTX_MODEL_ARCH_IMPL_H
+#ifndef NTX_MODEL_ARCH_ARCH_IMPL_H
+#define NTX_MODEL_ARCH_ARCH_IMPL_H
 
 #include "model/arch.h"
 

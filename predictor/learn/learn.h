@@ -5,8 +5,8 @@
  *   net.c     a network from samples, for both
  *
  * A part of the samples is held out of the training, and judges the result. */
-#ifndef NTX_PREDICTOR_LEARN_H
-#define NTX_PREDICTOR_LEARN_H
+#ifndef NTX_PREDICTOR_LEARN_LEARN_H
+#define NTX_PREDICTOR_LEARN_LEARN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Adam on binary cross entropy, in batches, from a seed. Threads share the work by hidden units (first layer, both gradients) and by
  * samples (second layer): each value is computed by one thread in one order, so the result does not depend on how many
  * there are. */
-#ifndef NTX_PREDICTOR_TRAIN_H
-#define NTX_PREDICTOR_TRAIN_H
+#ifndef NTX_PREDICTOR_LEARN_TRAIN_H
+#define NTX_PREDICTOR_LEARN_TRAIN_H
 
 #include "model/mlp.h"
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not used, and no circle that is not named."""
+"""cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not used, and no circle that is not named. Headers'
+guards are named for where these are."""
 import collections
 import os
 import re
@@ -25,6 +26,11 @@ for room in may:
         files += 1
         with open(os.path.join(SOURCE, room, name)) as f:
             text = f.read()
+        if name.endswith(".h"):
+            guard = "NTX_" + re.sub(r"[^A-Z0-9]", "_", ("%s/%s" % (room, name)).upper())
+            first = re.search(r"^#ifndef (\w+)\n#define (\w+)\n", text, re.M)
+            if first and first.groups() != (guard, guard):
+                bad.append("%s/%s: its guard is %s, not %s" % (room, name, first.group(1), guard))
         for path in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M):
             other = os.path.dirname(path)
             if not other or other == room:

@@ -2,8 +2,8 @@
  *
  * The bytes are a function of the seed alone, on any machine: golden numbers in the tests rest on it. Never change what a
  * seed gives. */
-#ifndef NTX_MKMODEL_BLOCKS_H
-#define NTX_MKMODEL_BLOCKS_H
+#ifndef NTX_TESTS_MKMODEL_BLOCKS_H
+#define NTX_TESTS_MKMODEL_BLOCKS_H
 
 #include <stddef.h>
 #include <stdint.h>

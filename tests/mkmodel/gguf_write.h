@@ -1,6 +1,6 @@
 /* gguf_write.h: builds and streams GGUF files, split ones included. Any failure is remembered; mk_write reports it. */
-#ifndef NTX_MKMODEL_GGUF_WRITE_H
-#define NTX_MKMODEL_GGUF_WRITE_H
+#ifndef NTX_TESTS_MKMODEL_GGUF_WRITE_H
+#define NTX_TESTS_MKMODEL_GGUF_WRITE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* options.h: ntx-mkmodel's options, from its command line or a test's text. */
-#ifndef NTX_MKMODEL_OPTIONS_H
-#define NTX_MKMODEL_OPTIONS_H
+#ifndef NTX_TESTS_MKMODEL_OPTIONS_H
+#define NTX_TESTS_MKMODEL_OPTIONS_H
 
 #include "tests/mkmodel/plan.h"
 

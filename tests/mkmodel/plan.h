@@ -1,6 +1,6 @@
 /* plan.h: what a model to be made looks like: its keys and its list of tensors. */
-#ifndef NTX_MKMODEL_PLAN_H
-#define NTX_MKMODEL_PLAN_H
+#ifndef NTX_TESTS_MKMODEL_PLAN_H
+#define NTX_TESTS_MKMODEL_PLAN_H
 
 #include "tests/mkmodel/gguf_write.h"
 
