@@ -11,6 +11,7 @@
 #include "client/progress.h"
 #include "common/util.h"
 #include "model/quant.h"
+#include "model/share_file.h"
 
 static void show(void *ctx, uint32_t done, uint32_t total) { ntx_progress_say(ctx, "%u of %u pairs of matrices", done, total); }
 
@@ -149,6 +150,8 @@ int ntx_cmd_analyze(struct ntx_options *o)
                                     .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1), .progress = show, .ctx = &line};
     memcpy(q.ranks, o->ranks.v, sizeof q.ranks);
     int rc = ntx_model_files_open(o->args[0], &f, &err);
+    if (!rc)
+        rc = ntx_share_file_refuse(f.gguf, f.names[0], &err);
     if (!rc && !(rc = ntx_analyze(f.gguf, f.fds, &q, &a, &err))) {
         ntx_progress_clear(&line);
         if (o->json) {

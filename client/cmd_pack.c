@@ -8,12 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/commands.h"
+#include "client/cmd_pack.h"
 #include "client/out.h"
 #include "common/util.h"
 #include "model/ffn_learned.h"
 #include "model/pack_make.h"
 #include "model/quant.h"
+#include "model/share_file.h"
 #include "plan/hw.h"
 
 #define GROUP_DEFAULT (16u << 10) /* without a profile */
@@ -87,30 +88,40 @@ static int read_order(const struct ntx_options *o, const struct ntx_model *m, co
     return rc;
 }
 
-int ntx_cmd_pack(struct ntx_options *o)
+static int pack_groups(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err)
 {
-    struct ntx_err err = {0};
-    struct ntx_model_files f = {0}, precise = {0};
-    struct ntx_model *m = NULL;
+    struct ntx_model_files precise = {0};
     struct ntx_pack_report r;
     uint32_t *order = NULL;
     struct ntx_pack_options p = {.gate_in_bundle = o->gate_in_bundle, .tell = !o->quiet && isatty(STDERR_FILENO) ? tell : NULL};
-    int rc = group_bytes(o, &p.group_bytes, &err);
-    if (!rc && !(rc = type_named(o->down_type, &p.down_type, &err)) && !(rc = ntx_model_files_open(o->args[0], &f, &err)) &&
-        !(rc = check_out(&f, o->args[1], &err)))
-        rc = ntx_model_open(f.gguf, &m, &err);
-    if (!rc && o->from && !(rc = ntx_model_files_open(o->from, &precise, &err)))
+    int rc = group_bytes(o, &p.group_bytes, err);
+    if (!rc)
+        rc = type_named(o->down_type, &p.down_type, err);
+    if (!rc && o->from && !(rc = ntx_model_files_open(o->from, &precise, err)))
         p.precise = (struct ntx_pack_source){precise.gguf, precise.fds};
     if (!rc && o->order)
-        rc = read_order(o, m, &f, &order, &err);
+        rc = read_order(o, m, f, &order, err);
     p.order = order;
     if (!rc)
-        rc = ntx_pack_make(m, f.fds, &p, o->args[1], &r, &err);
+        rc = ntx_pack_make(m, f->fds, &p, o->args[1], &r, err);
     if (!rc)
         report(o, &r);
     free(order);
-    ntx_model_free(m);
     ntx_model_files_close(&precise);
+    return rc;
+}
+
+int ntx_cmd_pack(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    struct ntx_model *m = NULL;
+    int rc = ntx_model_files_open(o->args[0], &f, &err);
+    if (!rc && !(rc = check_out(&f, o->args[1], &err)) && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], &err)))
+        rc = ntx_model_open(f.gguf, &m, &err);
+    if (!rc)
+        rc = (o->of_machines ? ntx__pack_share : pack_groups)(o, &f, m, &err);
+    ntx_model_free(m);
     ntx_model_files_close(&f);
     return rc ? ntx_fail(&err) : 0;
 }

@@ -2,6 +2,7 @@
 #ifndef NTX_CLIENT_CMD_PLAN_H
 #define NTX_CLIENT_CMD_PLAN_H
 
+#include "model/share.h"
 #include "plan/advice.h"
 #include "plan/place.h"
 #include "plan/roofline.h"
@@ -27,6 +28,8 @@ struct ntx_options;
 struct ntx_model_files;
 /* --machines. */
 int ntx__plan_machines(const struct ntx_options *o, const struct ntx_plan_answer *a, struct ntx_err *err);
+/* Its parts of a model that is at hand. */
+int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const char *name, struct ntx_share *parts, struct ntx_err *err);
 /* Of files that are open: all that ntx_plan_print_words needs, on this machine. -ENOENT: it has no profile. Afterwards, failed or not, ntx__plan_done. */
 int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name, struct ntx_plan_answer *a, struct ntx_err *err);
 

@@ -111,15 +111,36 @@ static void print_json(const struct ntx_plan_answer *a, const struct machines *m
     json_decref(j);
 }
 
+static int forecast(const struct ntx_options *o, const struct ntx_outline *model, struct machines **out, struct ntx_machines_forecast *f, struct ntx_err *err)
+{
+    struct machines *m = *out = calloc(1, sizeof *m);
+    int rc = m ? read_file(o->machines, o, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    return rc ? rc : ntx_machines_forecast(model, m->hw, m->budget, m->n, &m->link, f, err);
+}
+
 int ntx__plan_machines(const struct ntx_options *o, const struct ntx_plan_answer *a, struct ntx_err *err)
 {
-    struct machines *m = calloc(1, sizeof *m);
+    struct machines *m;
     struct ntx_machines_forecast f;
-    int rc = m ? read_file(o->machines, o, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
-    if (!rc)
-        rc = ntx_machines_forecast(&a->model, m->hw, m->budget, m->n, &m->link, &f, err);
+    int rc = forecast(o, &a->model, &m, &f, err);
     if (!rc)
         (o->json ? print_json : print)(a, m, &f);
     free(m);
+    return rc;
+}
+
+int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const char *name, struct ntx_share *parts, struct ntx_err *err)
+{
+    struct ntx_outline model;
+    struct machines *m = NULL;
+    struct ntx_machines_forecast f;
+    int rc = ntx_outline_gguf(g, name, &model, err);
+    if (rc)
+        return rc;
+    rc = forecast(o, &model, &m, &f, err);
+    if (!rc)
+        *parts = f.parts;
+    free(m);
+    ntx_outline_free(&model);
     return rc;
 }

@@ -12,6 +12,7 @@
 #include "client/progress.h"
 #include "common/util.h"
 #include "model/quant.h"
+#include "model/share_file.h"
 #include "quantize/job.h"
 
 #define TELL_EVERY_NS 100000000u
@@ -163,7 +164,7 @@ static int quantize(struct ntx_options *o, struct ntx_quantize_options *q, struc
     struct ntx_imatrix *imatrix = NULL;
     int rc = o->imatrix ? ntx_imatrix_read(o->imatrix, &imatrix, err) : 0;
     q->imatrix = imatrix;
-    if (!rc && !(rc = ntx_model_files_open(o->args[0], &f, err))) {
+    if (!rc && !(rc = ntx_model_files_open(o->args[0], &f, err)) && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], err))) {
         catch_signals();
         t->began = ntx_now_ns();
         rc = ntx_quantize_model(f.gguf, f.fds, o->args[1], q, &r, err);

@@ -147,6 +147,8 @@ static const struct ntx_setting pack_rows[] = {
     {"from", 0, "FILE", "the same model in a higher precision: down columns are made from there", TEXT(from)},
     {"down-type", 0, "TYPE", "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be written)", TEXT(down_type)},
     {"profile", 0, "FILE", "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", TEXT(profile)},
+    {"share", 0, "I/N", "no groups: the file of machine I of N that share the model (mpirun ... ntx up), which has bytes only where that machine reads; all must be made with the same parts", TEXT(of_machines)},
+    {"machines", 0, "FILE", "with --share: parts as `ntx plan --machines FILE` finds them (default: equal ones)", TEXT(machines)},
 };
 static const struct ntx_setting quantize_rows[] = {
     {"imatrix", 0, "FILE", "an importance matrix, made by `ntx imatrix` or by llama.cpp: which weights are multiplied by large numbers", TEXT(imatrix)},

@@ -74,6 +74,7 @@ struct ntx_options {
     uint32_t ffn_rank;
     float ffn_active, ffn_recall;
     const char *order;
+    const char *of_machines; /* --share I/N */
     /* quantizing */
     const char *imatrix, *tensors[NTX_MAX_TENSORS];
     unsigned n_tensors;

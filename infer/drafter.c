@@ -10,6 +10,7 @@
 #include "infer/forward.h"
 #include "infer/weights_ram.h"
 #include "model/gguf.h"
+#include "model/share_file.h"
 #include "model/state.h"
 
 #define SLOTS 384u       /* of a tree, behind the text */
@@ -117,6 +118,8 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return ntx_err_set(err, -EINVAL, "the drafter: not a regular file");
     int rc = ntx_gguf_open(&fd, 1, NULL, &g, err);
+    if (!rc)
+        rc = ntx_share_file_refuse(g, "its file", err);
     if (!rc)
         rc = ntx_model_open(g, &m, err);
     if (!rc)

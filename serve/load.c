@@ -11,6 +11,7 @@
 
 #include "common/util.h"
 #include "infer/input_sums.h"
+#include "model/share_file.h"
 #include "model/state.h"
 #include "plan/budget.h"
 #include "serve/machines.h"
@@ -29,10 +30,13 @@ static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, s
     return 0;
 }
 
-static int read_model(struct ntx_loaded *l, struct ntx_err *err)
+/* shared: with other machines, which look at whose share it is (machines.c). */
+static int read_model(struct ntx_loaded *l, bool shared, struct ntx_err *err)
 {
     struct ntx_str jinja;
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &l->gguf, err);
+    if (!rc && !shared)
+        rc = ntx_share_file_refuse(l->gguf, l->names[0], err);
     if (!rc)
         rc = ntx_model_open(l->gguf, &l->model, err);
     if (!rc)
@@ -225,7 +229,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc)
         rc = pick_kernel(r, l, err);
     if (!rc)
-        rc = read_model(l, err);
+        rc = read_model(l, r->machines != NULL, err);
     if (!rc)
         rc = ntx_ffn_mode_parse(r->set.ffn_sparse, l->model, &l->ffn, err);
     if (!rc)

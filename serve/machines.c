@@ -10,6 +10,7 @@
 
 #include "common/plugin.h"
 #include "common/util.h"
+#include "model/share_file.h"
 #include "ntx_version.h"
 #include "serve/load.h"
 
@@ -41,6 +42,7 @@ struct hello {
     char digest[NTX_DIGEST_TEXT], commit[48];
     double keeps, memory, drive; /* struct ntx_share_machine */
     uint32_t rows;
+    struct ntx_share file; /* n 0: it has the whole model */
 };
 
 static int open_plugin(struct ntx_machines *m, struct ntx_err *err)
@@ -195,6 +197,24 @@ static int work_of(const struct ntx_model *model, struct ntx_share_work *work, s
     return 0;
 }
 
+/* Files of shares decide who has what. *parts->n 0: all have the whole. */
+static int of_files(const struct ntx_machines *m, const struct hello *all, struct ntx_share *parts, struct ntx_err *err)
+{
+    parts->n = 0;
+    for (uint32_t i = 0; i < m->size; i++) {
+        const struct ntx_share *s = &all[i].file;
+        if (!s->n)
+            continue;
+        if (s->n != m->size || s->rank != i)
+            return ntx_err_set(err, -EINVAL, "%s has the file of machine %u of %u, and is machine %u of %u: start the machines in the order of their files (ntx pack --share)", m->names[i], s->rank + 1,
+                               s->n, i + 1, m->size);
+        if (parts->n && memcmp(s->part, parts->part, sizeof s->part))
+            return ntx_err_set(err, -EINVAL, "%s has a file of other parts than another machine: make them all with the same ntx pack --share ... --machines FILE", m->names[i]);
+        *parts = *s;
+    }
+    return 0;
+}
+
 enum ntx_machines_stage ntx_machines_stage(const struct ntx_machines *m) { return m->stage; }
 
 int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, const struct ntx_err *mine, struct ntx_share *share,
@@ -206,6 +226,8 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
         return ntx_err_set(err, mine->code, "%s", mine->text);
     if (!h.rc && ntx_model_digest(l->gguf, l->fds, h.digest, &failed))
         h = hello_of(&failed);
+    if (!h.rc && ntx_share_file_of(l->gguf, &h.file, &failed))
+        h = hello_of(&failed);
     if (!h.rc)
         tell_rates(l, set, hw, &h);
     int rc = meet(m, &h, sizeof h, all, err);
@@ -214,9 +236,12 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
         return rc;
     m->stage = NTX_MACHINES_AGREED;
     struct ntx_share_work work;
-    if ((rc = work_of(l->model, &work, err)))
+    struct ntx_share parts;
+    if ((rc = work_of(l->model, &work, err)) || (rc = of_files(m, all, &parts, err)))
         return rc;
     make_share(m, all, &work, share);
+    if (parts.n)
+        memcpy(share->part, parts.part, sizeof share->part);
     const struct ntx_net_link link = {.bytes_per_s = set->link_net, .latency_s = set->link_delay / 1e6};
     m->ops->link(m->net, &link);
     return 0;

@@ -160,6 +160,44 @@ def what_does_not_go_together():
     refused([[], []], "machines that share a model are started with it: mpirun ... ntx up MODEL")
 
 
+def files_of_shares():
+    """Each machine has only the rows that it reads: holes elsewhere. Unequal parts, by ntx plan --machines."""
+    hosts = os.path.join(tmp, "machines")
+    with open(hosts, "w") as f:
+        f.write("net=117M,100us\na ram=2M,drive=300M,memory=20G\nb ram=2M,drive=100M,memory=20G\n")
+    parts, blocks = [], []
+    for i in (1, 2):
+        path = os.path.join(tmp, "part%d.gguf" % i)
+        parts.append(path)
+        told = json.loads(ntx("pack", DEMO, path, "--share", "%d/2" % i, "--machines", hosts, "--json").stdout)
+        if told["rank"] != i - 1 or told["ranks"] != 2 or not 0 < told["bytes"] < os.path.getsize(DEMO) or len(told["parts"]) != 2 or told["parts"][0] <= told["parts"][1]:
+            fail("pack --share: %s" % told)
+        blocks.append(told["bytes"])
+        if os.stat(path).st_blocks * 512 > told["bytes"] * 1.5 + (1 << 20):
+            fail("the file of a share takes %d bytes for %d" % (os.stat(path).st_blocks * 512, told["bytes"]))
+    if blocks[1] > 0.6 * blocks[0]:
+        fail("parts of 3 : 1 have %s bytes" % blocks)
+    for a, b in ((parts[0], parts[1]), (DEMO, parts[1])): # a whole file beside one of a share
+        m = Machines([a, "--ctx", "256", "--ram", "40M", "--threads", "1"], [b, "--ctx", "256", "--ram", "13M", "--threads", "1"])
+        if not m.ready():
+            fail(m.text())
+        if ntx("generate", PROMPT, *ASK).stdout != want:
+            fail("files of shares: another text")
+        ntx("stop")
+        m.ended(30)
+    refused([[parts[1]], [parts[0]]], "is machine 1 of 2: start the machines in the order of their files")
+    equal = os.path.join(tmp, "equal.gguf")
+    ntx("pack", DEMO, equal, "--share", "2/2")
+    refused([[parts[0]], [equal]], "has a file of other parts than another machine")
+    for args, words in ((["run", parts[0], PROMPT], "is the share of machine 1 of 2 (ntx pack --share)"), (["quantize", parts[0], equal + ".q", "Q4_0"], "this needs the whole file"),
+                        (["pack", parts[0], equal + ".p"], "this needs the whole file"), (["analyze", parts[0]], "this needs the whole file"),
+                        (["run", DEMO, PROMPT, "--draft", parts[0]], "the share of machine 1"), (["pack", DEMO, equal, "--share", "3/2"], "write the number of the machine and of all, as 2/3"),
+                        (["pack", DEMO, DEMO, "--share", "1/2"], "this is the model itself"), (["pack", DEMO, "/dev/full/x", "--share", "1/2"], "cannot write")):
+        p = subprocess.run([NTX, *args], env=env, capture_output=True, text=True, timeout=60 * SLOW)
+        if p.returncode == 0 or words not in p.stderr:
+            fail("ntx %s: %s" % (" ".join(args), p.stderr))
+
+
 def a_machine_dies():
     m = Machines(*[[DEMO, "--ctx", "256", "--ram", "40M", "--threads", "1"]] * 2)
     if not m.ready():
@@ -179,6 +217,7 @@ def a_machine_dies():
 try:
     the_same_text()
     what_does_not_go_together()
+    files_of_shares()
     a_machine_dies()
 finally:
     shutil.rmtree(tmp, ignore_errors=True)

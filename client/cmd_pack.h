@@ -1,0 +1,11 @@
+/* cmd_pack.h: what `ntx pack` does by its options: groups of neurons (cmd_pack.c), or a machine's share (cmd_pack_share.c). */
+#ifndef NTX_CLIENT_CMD_PACK_H
+#define NTX_CLIENT_CMD_PACK_H
+
+#include "client/commands.h"
+#include "model/arch.h"
+
+/* --share I/N, with the parts that --machines FILE leads to, or equal ones. */
+int ntx__pack_share(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err);
+
+#endif
