@@ -112,7 +112,7 @@ int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files 
         if ((rc = ntx_draft_file(o->load.draft, *n, file, sizeof file, err)))
             break;
         int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        rc = at < 0 ? ntx_err_set(err, -errno, "--draft %s: %s; there are auto, off, lookup, and files that guess, with commas between them", file, strerror(errno)) : regular(at, file, &fd[*n], err);
+        rc = at < 0 ? ntx_err_set(err, -errno, "--draft %s: %s; there are auto, off, lookup, nextn, and files that guess, with commas between them", file, strerror(errno)) : regular(at, file, &fd[*n], err);
     }
     while (rc && *n)
         close(fd[--*n]);

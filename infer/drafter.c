@@ -22,6 +22,9 @@
 #define SHARP 0.75f      /* by simulation: the temperature at which the small model's chances are near the truth */
 #define LEAST 0.0005f    /* a path of less chance is not followed */
 
+#define SHOWN 128u       /* states that wait to be read, of a text */
+#define OWN_NODES 128u   /* a block that foretells expands no more: each leaves a state */
+
 struct node {
     int32_t token;
     uint32_t parent, depth, slot;
@@ -41,6 +44,11 @@ struct text {
     uint32_t spine[SPINE + 2], n_spine;
     struct node node[NTX_DRAFTER_NODES];
     uint32_t n_nodes, n_expanded;
+    /* Of a block that foretells; else 0 and NULL */
+    uint32_t skip;          /* tokens of the text before the first that it has read: its position 0 */
+    uint32_t shown_at, n_shown;
+    float *shown;           /* [SHOWN x n_embd] states of positions shown_at on, normed */
+    float *left;            /* [OWN_NODES x n_embd] states that expanded nodes left, normed: by their slots behind kv_n */
 };
 
 struct ntx_drafter {
@@ -53,6 +61,8 @@ struct ntx_drafter {
     uint32_t ctx, n_vocab;
     uint64_t pass, asked;
     float *logits;          /* [STEP x n_vocab] */
+    float *norms;           /* [2 x n_embd] of a block that foretells: of the large model's states, and of its own; else NULL */
+    const struct ntx_cpu_ops *ops;
     struct text text[NTX_DRAFTER_TEXTS];
 };
 
@@ -84,9 +94,9 @@ static struct ntx_kv_shape shape_of(uint32_t ctx)
     return (struct ntx_kv_shape){.blocks = NTX_DRAFTER_TEXTS * ((ctx + SLOTS + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK)};
 }
 
-static struct ntx_forward_config pass_of(const struct ntx_model *m, const struct ntx_chunks *c, uint32_t ctx)
+static struct ntx_forward_config pass_of(const struct ntx_model *m, const struct ntx_chunks *c, uint32_t ctx, uint32_t threads)
 {
-    return (struct ntx_forward_config){.model = m, .chunks = c, .ops = ntx_cpu_pick(NULL), .threads = 1, .max_rows = READ, .ctx = ctx + SLOTS};
+    return (struct ntx_forward_config){.model = m, .chunks = c, .ops = ntx_cpu_pick(NULL), .threads = threads, .max_rows = READ, .ctx = ctx + SLOTS};
 }
 
 static int chunks_of(const struct ntx_model *m, struct ntx_chunks **out, struct ntx_err *err)
@@ -96,15 +106,17 @@ static int chunks_of(const struct ntx_model *m, struct ntx_chunks **out, struct 
     return ntx_chunks_make(m, 1 << 20, out, err);
 }
 
-static int bytes_of(const struct ntx_gguf *g, const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, uint64_t *bytes, struct ntx_err *err)
+static uint64_t state_floats(const struct ntx_hparams *hp) { return hp->foretells ? (uint64_t)hp->n_embd * (2 + NTX_DRAFTER_TEXTS * (SHOWN + OWN_NODES)) : 0; }
+
+static int bytes_of(const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
 {
     struct ntx_chunks *c;
     int rc = chunks_of(m, &c, err);
     if (rc)
         return rc;
-    struct ntx_forward_config f = pass_of(m, c, ctx);
+    struct ntx_forward_config f = pass_of(m, c, ctx, threads);
     struct ntx_kv_shape kv = shape_of(ctx);
-    *bytes = file_bytes + ntx_gguf_header_bytes(g) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
+    *bytes = (m->hp.foretells ? ntx_ram_weights_pick_bytes(c) : file_bytes) + 4 * state_floats(&m->hp) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
              (uint64_t)m->hp.n_vocab * 4 * (STEP + 3 * NTX_DRAFTER_TEXTS) + 8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
     ntx_chunks_free(c);
     return 0;
@@ -127,11 +139,21 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
     if (!rc && !ntx_keeps_rows_only(&m->hp))
         rc = ntx_err_set(err, -ENOTSUP, "the recurrent state of a %s model does not go back to where its guesses part from the text", m->hp.arch);
     if (!rc)
-        rc = bytes_of(g, m, (uint64_t)st.st_size, ctx, bytes, err);
+        rc = bytes_of(m, (uint64_t)st.st_size + ntx_gguf_header_bytes(g), ctx, 1, bytes, err);
     ntx_model_free(m);
     ntx_gguf_free(g);
     if (rc)
         ntx_err_prefix(err, "the drafter");
+    return rc;
+}
+
+int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+{
+    struct ntx_model *m = NULL;
+    int rc = ntx_model_open_nextn(model, &m, err);
+    if (!rc)
+        rc = bytes_of(m, 0, ctx, threads, bytes, err);
+    ntx_model_free(m);
     return rc;
 }
 
@@ -152,11 +174,11 @@ static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)
     return rc;
 }
 
-static int make_rest(struct ntx_drafter *d, uint32_t ctx, struct ntx_err *err)
+static int make_rest(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, struct ntx_err *err)
 {
     d->ctx = ctx;
     d->n_vocab = d->model->hp.n_vocab;
-    struct ntx_forward_config c = pass_of(d->model, d->chunks, d->ctx);
+    struct ntx_forward_config c = pass_of(d->model, d->chunks, d->ctx, threads);
     struct ntx_kv_shape kv = shape_of(d->ctx);
     c.weights = &d->weights.w;
     int rc = ntx_kv_pool_new(&d->model->hp, NTX_KV_F16, &kv, &d->pool, err);
@@ -175,7 +197,51 @@ int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_e
     struct ntx_drafter *d = calloc(1, sizeof *d);
     int rc = d ? open_model(d, fd, err) : ntx_err_set(err, -ENOMEM, "no memory for a drafter");
     if (!rc)
-        rc = make_rest(d, ctx, err);
+        rc = make_rest(d, ctx, 1, err);
+    if (rc) {
+        ntx_drafter_free(d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+/* A vector of the file that the block's chunks need not have. */
+static int read_norm(const struct ntx_drafter *d, uint32_t tensor, float *out)
+{
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(d->model->gguf, tensor);
+    const int32_t row = 0;
+    return d->weights.w.ops->rows((struct ntx_weights *)&d->weights.w, t->file, t->offset, d->model->hp.n_embd * 4, &row, 1, out);
+}
+
+static int open_nextn(struct ntx_drafter *d, const struct ntx_gguf *model, const int *fds, struct ntx_err *err)
+{
+    int rc = ntx_model_open_nextn(model, &d->model, err);
+    if (!rc)
+        rc = chunks_of(d->model, &d->chunks, err);
+    if (!rc)
+        rc = ntx_ram_weights_pick(&d->weights, fds, d->chunks, err);
+    if (rc)
+        return rc;
+    const uint32_t n = d->model->hp.n_embd;
+    d->ops = ntx_cpu_pick(NULL);
+    if (!(d->norms = malloc(state_floats(&d->model->hp) * sizeof *d->norms)))
+        return ntx_err_set(err, -ENOMEM, "no memory for the states of what foretells tokens");
+    for (unsigned i = 0; i < NTX_DRAFTER_TEXTS; i++) {
+        d->text[i].shown = d->norms + (2 + (size_t)i * (SHOWN + OWN_NODES)) * n;
+        d->text[i].left = d->text[i].shown + (size_t)SHOWN * n;
+    }
+    if ((rc = read_norm(d, d->model->trunk_norm, d->norms)) || (rc = read_norm(d, d->model->output_norm, d->norms + n)))
+        return ntx_err_set(err, rc, "norms of states cannot be read: %s", strerror(-rc));
+    return 0;
+}
+
+int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err)
+{
+    struct ntx_drafter *d = calloc(1, sizeof *d);
+    int rc = d ? open_nextn(d, model, fds, err) : ntx_err_set(err, -ENOMEM, "no memory for what foretells tokens");
+    if (!rc)
+        rc = make_rest(d, ctx, threads, err);
     if (rc) {
         ntx_drafter_free(d);
         return rc;
@@ -199,6 +265,7 @@ void ntx_drafter_free(struct ntx_drafter *d)
     ntx_chunks_free(d->chunks);
     ntx_model_free(d->model);
     ntx_gguf_free(d->gguf);
+    free(d->norms);
     free(d->logits);
     free(d);
 }
@@ -250,11 +317,28 @@ static void replant(struct text *t, uint32_t root)
     t->n_nodes = n;
 }
 
+/* The text's last token was read with a state of the large model's, and lies where it belongs; what was guessed below it does not. */
+static int go_on_anew(struct text *t, const int32_t *tokens, uint32_t n)
+{
+    t->kv_n += n > t->n && t->node[0].expanded;
+    for (uint32_t i = t->n; i < n; i++) {
+        t->tokens[i] = tokens[i];
+        ntx_sampler_wrote(t->sampler, tokens[i]);
+    }
+    if (n > t->n || !t->n_nodes) {
+        t->n = n;
+        begin_anew(t);
+    }
+    return 0;
+}
+
 /* The text went on with tokens[t->n .. n). */
 static int go_on(struct ntx_drafter *d, struct text *t, const int32_t *tokens, uint32_t n)
 {
     uint32_t at = 0;
     bool lost = false;
+    if (d->norms)
+        return go_on_anew(t, tokens, n);
     for (uint32_t i = t->n; i < n; i++) {
         uint32_t next = lost || !t->node[at].expanded || t->n_spine > SPINE ? 0 : child(t, at, tokens[i]);
         if (!lost && t->node[at].expanded && t->n_spine <= SPINE)
@@ -282,7 +366,8 @@ static int take_up(struct text *t, const struct ntx_drafter_text *x, uint32_t co
     t->n = x->n;
     t->n_prompt = x->n_prompt;
     t->sampling = x->sampling;
-    t->kv_n = NTX_MIN(t->kv_n, NTX_MIN(common, x->n - 1));
+    common = NTX_MIN(common, x->n - 1);
+    t->kv_n = NTX_MIN(t->kv_n, common - NTX_MIN(common, t->skip));
     t->n_spine = 0;
     begin_anew(t);
     int rc = ntx_sampler_new(&t->sampling, n_vocab, &t->sampler);
@@ -298,13 +383,14 @@ static struct text *place_for(struct ntx_drafter *d, uint64_t session)
 {
     struct text *t = &d->text[0];
     for (unsigned i = 0; i < NTX_DRAFTER_TEXTS; i++) {
-        if (d->text[i].used && d->text[i].session == session)
+        if ((d->text[i].used || d->text[i].n_shown) && d->text[i].session == session)
             return &d->text[i];
         if (d->text[i].asked < t->asked)
             t = &d->text[i];
     }
     t->used = false;
-    t->n = t->kv_n = t->n_spine = 0;
+    t->session = session;
+    t->n = t->kv_n = t->n_spine = t->skip = t->shown_at = t->n_shown = 0;
     return t;
 }
 
@@ -313,6 +399,19 @@ static bool as_before(const struct text *t, const struct ntx_drafter_text *x)
     const struct ntx_sampling *a = &t->sampling, *b = &x->sampling;
     return t->used && t->n_prompt == x->n_prompt && a->temp == b->temp && a->top_k == b->top_k && a->top_p == b->top_p && a->min_p == b->min_p && a->seed == b->seed &&
            a->repeat_penalty == b->repeat_penalty && a->repeat_last == b->repeat_last && a->presence_penalty == b->presence_penalty && a->frequency_penalty == b->frequency_penalty;
+}
+
+/* Whether what was shown goes from what has been read up to the last token but one; else it is read from where it begins, if that is before. */
+static bool states_there(struct text *t, uint32_t n)
+{
+    if (t->shown_at + t->n_shown + 1 < n || t->shown_at + 2 > n)
+        return false;
+    if (t->shown_at + 1 > t->skip + t->kv_n || t->skip + 1 > n) {
+        t->skip = t->shown_at + 1;
+        t->kv_n = 0;
+        begin_anew(t);
+    }
+    return true;
 }
 
 int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
@@ -330,6 +429,8 @@ int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
     int rc = as_before(t, x) && common == t->n ? go_on(d, t, x->tokens, x->n) : take_up(t, x, common, d->n_vocab);
     t->session = x->session;
     t->used = !rc;
+    if (!rc && d->norms && !states_there(t, t->n))
+        return -EAGAIN;
     return rc ? rc : (int)(t - d->text);
 }
 
@@ -342,12 +443,18 @@ static int run(struct ntx_drafter *d, struct ntx_row *rows, uint32_t n)
     return rc ? rc : (int)n;
 }
 
+/* That comes with a token of the text. */
+static const float *state_of(const struct ntx_drafter *d, const struct text *t, uint32_t token)
+{
+    return d->norms ? t->shown + (size_t)(token - 1 - t->shown_at) * d->model->hp.n_embd : NULL;
+}
+
 static int read_text(struct ntx_drafter *d, struct text *t)
 {
     struct ntx_row rows[READ];
-    uint32_t n = NTX_MIN(t->n - 1 - t->kv_n, READ);
+    uint32_t from = t->skip + t->kv_n, n = NTX_MIN(t->n - 1 - from, READ);
     for (uint32_t i = 0; i < n; i++)
-        rows[i] = (struct ntx_row){.token = t->tokens[t->kv_n + i], .pos = t->kv_n + i, .kv = t->kv};
+        rows[i] = (struct ntx_row){.token = t->tokens[from + i], .pos = t->kv_n + i, .kv = t->kv, .state = state_of(d, t, from + i)};
     int rc = run(d, rows, n);
     t->kv_n += rc > 0 ? n : 0;
     return rc;
@@ -409,8 +516,19 @@ static struct ntx_row row_of(struct ntx_drafter *d, struct text *t, uint32_t nod
     memcpy(path, t->spine, t->n_spine * sizeof *path);
     for (uint32_t i = node, k = n; k-- > t->n_spine; i = t->node[i].parent)
         path[k] = t->node[i].slot;
-    (void)d;
-    return (struct ntx_row){.token = x->token, .pos = t->n - 1 + x->depth, .n_path = n, .path = path, .kv = t->kv, .logits = logits};
+    struct ntx_row row = {.token = x->token, .pos = t->n - 1 - t->skip + x->depth, .n_path = n, .path = path, .kv = t->kv, .logits = logits};
+    if (d->norms) {
+        const size_t width = d->model->hp.n_embd;
+        row.state = node ? t->left + (t->node[x->parent].slot - t->kv_n) * width : state_of(d, t, t->n - 1);
+        row.left = t->left + (x->slot - t->kv_n) * width;
+    }
+    return row;
+}
+
+static void norm_left(struct ntx_drafter *d, float *left)
+{
+    const struct ntx_hparams *hp = &d->model->hp;
+    d->ops->rmsnorm(left, d->norms + hp->n_embd, hp->rms_eps, hp->n_embd, left);
 }
 
 static void add_children(struct text *t, uint32_t node, const float *logits)
@@ -432,8 +550,9 @@ int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most)
     uint32_t node[STEP + 1], slot[STEP], path[STEP][NTX_PATH_MAX];
     if (!t->used)
         return 0;
-    if (t->kv_n + t->n_spine + 1 < t->n)
+    if (t->skip + t->kv_n + t->n_spine + 1 < t->n)
         return read_text(d, t);
+    most = d->norms ? NTX_MIN(most, OWN_NODES) : most;
     uint32_t n = t->n_expanded < most ? choose(d, t, NTX_MIN(STEP, most - t->n_expanded), node) : 0;
     if (n && !find_slots(t, node, n, slot)) {
         int rc = order_spine(d, t);
@@ -446,11 +565,59 @@ int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most)
     }
     int rc = n ? run(d, rows, n) : 0;
     for (uint32_t i = 0; rc > 0 && i < n; i++) {
+        if (rows[i].left)
+            norm_left(d, rows[i].left);
         t->node[node[i]].expanded = true;
         t->n_expanded++;
         add_children(t, node[i], rows[i].logits);
     }
     return rc;
+}
+
+/* ---- being shown states */
+
+/* Those that have been read are let go. */
+static void let_go(const struct ntx_drafter *d, struct text *t, uint32_t n)
+{
+    const size_t width = d->model->hp.n_embd;
+    n = NTX_MIN(n, t->n_shown);
+    memmove(t->shown, t->shown + n * width, (t->n_shown - n) * width * sizeof *t->shown);
+    t->shown_at += n;
+    t->n_shown -= n;
+}
+
+/* All that is shown but the last, as far as the text goes. */
+static int read_shown(struct ntx_drafter *d, const struct ntx_drafter_text *x)
+{
+    struct ntx_drafter_text known = *x;
+    struct text *t = place_for(d, x->session);
+    known.n = NTX_MIN(x->n, t->shown_at + t->n_shown + 1);
+    int rc = ntx_drafter_follow(d, &known);
+    while (rc >= 0 && t->skip + t->kv_n + 1 < t->n)
+        rc = read_text(d, t);
+    uint32_t next = t->skip + t->kv_n; /* the token that is to be read: its state is the first that is still wanted */
+    if (rc >= 0 && next > t->shown_at + 1)
+        let_go(d, t, next - 1 - t->shown_at);
+    return rc < 0 ? rc : 0;
+}
+
+int ntx_drafter_saw(struct ntx_drafter *d, const struct ntx_drafter_text *x, uint32_t pos, const float *state, bool read)
+{
+    struct text *t = place_for(d, x->session);
+    const struct ntx_hparams *hp = &d->model->hp;
+    int rc = 0;
+    t->asked = ++d->asked;
+    if (pos < t->shown_at || pos > t->shown_at + t->n_shown) { /* something was left out, or it goes back far */
+        t->shown_at = pos;
+        t->n_shown = 0;
+    }
+    t->n_shown = pos - t->shown_at;
+    if (t->n_shown == SHOWN && read && (rc = read_shown(d, x)) && rc != -EAGAIN)
+        return rc;
+    if (t->n_shown == SHOWN)
+        let_go(d, t, SHOWN / 2);
+    d->ops->rmsnorm(state, d->norms, hp->rms_eps, hp->n_embd, t->shown + (size_t)t->n_shown++ * hp->n_embd);
+    return 0;
 }
 
 uint32_t ntx_drafter_expanded(const struct ntx_drafter *d, unsigned text) { return d->text[text].n_expanded; }

@@ -10,10 +10,15 @@
  *
  * The chance of a child is the softmax of (logit + temp x noise) / 0.75 over what the text's filters leave: the noise is the one that the large model's draw will
  * have (noise.h), so that only what the small model has wrong is uncertain; greedily (temp 0) there is none.
- * Penalties count what the text has, not what the guesses would add. Pure: no clock, no files after new. One thread. */
+ * Penalties count what the text has, not what the guesses would add. Pure: no clock, no files after new. One thread.
+ *
+ * Or it is the large model's own block that foretells tokens (model/arch.h: ntx_model_open_nextn). That is shown the states which the large model's passes leave
+ * (ntx_drafter_saw), and reads the text from where it was first shown any: token i with the state of token i - 1. Below node 0 the states are its own. What held
+ * is read again, with the states that the large model had then. */
 #ifndef NTX_INFER_DRAFTER_H
 #define NTX_INFER_DRAFTER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -44,7 +49,15 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
 int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_err *err);
 void ntx_drafter_free(struct ntx_drafter *d);
 
-/* The text is this now. Returns its number (below NTX_DRAFTER_TEXTS), or a negative errno: it cannot be followed. */
+/* The same of the model's own block, which is read from the model's files: fds are borrowed, rows of the embedding are read by them later. */
+int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err);
+int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err);
+/* It is shown the state [n_embd] that the large model left behind all layers at position pos of this text, one position after the other; one that does not follow begins anew there.
+ * read: where there is no room for more, those that there are are read now, else forgotten, the oldest first. 0, or a negative errno: it failed. */
+int ntx_drafter_saw(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint32_t pos, const float *state, bool read);
+
+/* The text is this now. Returns its number (below NTX_DRAFTER_TEXTS), or a negative errno: it cannot be followed
+ * (-EAGAIN: the states of the text have not been shown). */
 int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *t);
 /* One step: reads of the text what it has not read, or expands the likeliest nodes. Returns how many rows that were; 0: nothing is left to do that is worth it,
  * or `most` nodes of this tree are expanded; or a negative errno. */

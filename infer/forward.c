@@ -134,6 +134,8 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         decode += !r->all_groups;
         if (r->token < 0 || (uint32_t)r->token >= f->hp->n_vocab)
             return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
+        if (f->hp->foretells && !r->state)
+            return ntx_err_set(err, -EINVAL, "row %u comes without a state, which this model foretells by", i);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
         if ((r->n_path && r->rounded) || ntx__check_path(r))
@@ -173,6 +175,8 @@ static int embed(struct ntx_forward *f)
         type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
     for (size_t k = 0; !rc && f->hp->embd_scale != 1 && k < (size_t)f->b->n_rows * f->hp->n_embd; k++)
         f->m.h[k] *= f->hp->embd_scale;
+    for (uint32_t i = 0; !rc && f->hp->foretells && i < f->b->n_rows; i++)
+        memcpy(f->m.normed + i * f->buf[NTX_BUF_NORMED].ld + f->hp->n_embd, f->b->rows[i].state, f->hp->n_embd * sizeof *f->m.normed);
     return rc;
 }
 
@@ -311,17 +315,19 @@ static void keep_states(struct ntx_forward *f)
     }
 }
 
-/* In the order of the rows, so that a sum has the same bits however its rows were cut into passes. */
-static int pool_states(struct ntx_forward *f)
+/* Of the last layer. In the order of the rows, so that a sum has the same bits however its rows were cut into passes. */
+static int last_states(struct ntx_forward *f)
 {
     bool wanted = false;
     for (uint32_t i = 0; i < f->b->n_rows && f->layer + 1 == f->hp->n_layers; i++)
-        wanted |= f->b->rows[i].pool != NULL;
+        wanted |= f->b->rows[i].pool || f->b->rows[i].left;
     int rc = wanted ? states(f) : 0;
     for (uint32_t i = 0; wanted && !rc && i < f->b->n_rows; i++) {
         const float *h = f->m.h + (size_t)i * f->hp->n_embd;
         float *to = f->b->rows[i].pool;
         double sum = 0;
+        if (f->b->rows[i].left)
+            memcpy(f->b->rows[i].left, h, f->hp->n_embd * sizeof *h);
         for (uint32_t k = 0; to && k < f->hp->n_embd; k++)
             sum += (double)h[k] * (double)h[k];
         float scale = sum > 0 ? (float)(1 / sqrt(sum / f->hp->n_embd)) : 0;
@@ -429,7 +435,7 @@ static int run_layer(struct ntx_forward *f)
     if (f->n_live && f->back->waits)
         end_traced(f, f->layer, t0);
     keep_states(f);
-    if ((rc = pool_states(f)))
+    if ((rc = last_states(f)))
         return rc;
     if (f->trace && !(rc = states(f)))
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);

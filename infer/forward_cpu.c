@@ -35,11 +35,12 @@ static void capture_input(struct ntx_forward *f, const struct ntx_step *s, uint3
 static void norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *in = at(f, s->in[0], i), *w = s->n_weights ? f->vec[s->weight[0]] : NULL;
-    float *out = at(f, s->out, i);
+    float *out = at(f, s->out, i) + s->offset;
+    in += s->offset;
     capture_input(f, s, i);
     for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width, w += s->each ? s->width : 0)
         f->c.ops->rmsnorm(in, w, f->hp->rms_eps, s->width, out);
-    out = at(f, s->out, i);
+    out = at(f, s->out, i) + s->offset;
     for (uint32_t k = 0; s->scale != 0 && k < s->heads * s->width; k++)
         out[k] *= s->scale;
 }

@@ -92,7 +92,7 @@ static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_w
 static void find_forms(const struct ntx_layer *l, const struct ntx_layer_weights *w, struct ntx__run *r)
 {
     const struct ntx_step *last = &l->step[r->first + r->n - 1];
-    r->width = last->op == NTX_OP_NORM ? last->heads * last->width : last->width;
+    r->width = last->op == NTX_OP_NORM ? last->offset + last->heads * last->width : last->width;
     r->parts = 1;
     if (last->out == NTX_BUF_H || (r->kind != NTX__ROWS && r->kind != NTX__ATTEND && r->kind != NTX__GRAMS))
         return;

@@ -4,6 +4,8 @@
  *   index   "NTXINDEX"   texts that were indexed (`ntx draft-index`), in which what came behind the like is looked up (infer/guess_index.h)
  *   script  "ntx-script" what a text will be, and how often it is guessed: for tests and measurements (infer/guess_script.h)
  *
+ *   nextn   the model's own block that foretells tokens, which is in its own file and is named by that word: a drafter, too, which works in ntx-computed
+ *
  * Index and script are read whole, and guess at once, in ntx-computed: a tree of guesses below a text's last token, as a small model's is. A new kind is a row of
  * the table in guesser.c. */
 #ifndef NTX_INFER_GUESSER_H
@@ -17,8 +19,9 @@
 #include "model/gguf.h"
 
 #define NTX_GUESSER_TEXT 33u /* of a digest, with its end */
+#define NTX_GUESSER_NEXTN_DIGEST "0000000000000000000000006e657874" /* in the place of one */
 
-enum ntx_guesser_kind { NTX_GUESSER_MODEL, NTX_GUESSER_INDEX, NTX_GUESSER_SCRIPT, NTX_GUESSER_KINDS };
+enum ntx_guesser_kind { NTX_GUESSER_MODEL, NTX_GUESSER_INDEX, NTX_GUESSER_SCRIPT, NTX_GUESSER_KINDS, NTX_GUESSER_NEXTN = NTX_GUESSER_KINDS /* no file's */ };
 
 struct ntx_guesser_text { /* of a session that writes */
     const int32_t *tokens;   /* [n] */

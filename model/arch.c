@@ -37,6 +37,7 @@ struct opening {
     const char *name; /* of the architecture */
     struct ntx_model *m;
     uint8_t *used; /* per tensor of the file */
+    uint32_t block0; /* the file's number of layer 0 */
     struct ntx_err *err;
 };
 
@@ -103,6 +104,7 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
     const struct ntx_dims w = ntx_dims_of(hp, layer);
     switch (d) {
     case NTX_DIM_EMBD: return hp->n_embd;
+    case NTX_DIM_EMBD_2: return 2 * hp->n_embd;
     case NTX_DIM_FF: return w.n_ff;
     case NTX_DIM_HEADS: return w.n_head;
     case NTX_DIM_HEAD_K: return w.head_k;
@@ -154,7 +156,8 @@ static uint32_t output_of(const struct ntx_hparams *hp, uint32_t layer, const st
 {
     switch (s->op) {
     case NTX_OP_MM: return s->offset + ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
-    case NTX_OP_NORM: case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: case NTX_OP_STREAMS: case NTX_OP_SPREAD: case NTX_OP_DOTGATE: return s->heads * s->width;
+    case NTX_OP_NORM: return s->offset + s->heads * s->width;
+    case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: case NTX_OP_STREAMS: case NTX_OP_SPREAD: case NTX_OP_DOTGATE: return s->heads * s->width;
     case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
     default: return s->width;
     }
@@ -331,7 +334,7 @@ static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
         if (ntx_is_models(t))
             snprintf(name, sizeof name, "%s", name_of(o->arch, t));
         else
-            snprintf(name, sizeof name, "blk.%u.%s", layer, whole.name);
+            snprintf(name, sizeof name, "blk.%u.%s", o->block0 + layer, whole.name);
         int rc = get_tensor(o, name, whole.shape, (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1), &l->tensor[t]);
         if (!rc && has_scale(o, l, t))
             rc = get_scale(o, name, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? o->m->hp.n_expert : 1, &l->scale[t]);
@@ -346,6 +349,8 @@ static int get_layer(struct opening *o, uint32_t layer)
     struct ntx_layer *l = &o->m->layers[layer];
     memset(l->tensor, 0xff, sizeof l->tensor); /* NTX_NO_TENSOR */
     memset(l->scale, 0xff, sizeof l->scale);
+    if (o->m->hp.foretells)
+        ntx__add_nextn(&o->m->hp, l);
     o->arch->layer(o->m, layer, l);
     for (uint32_t i = 0; i < l->n_steps; i++) {
         int rc = get_step(o, layer, &l->step[i]);
@@ -378,7 +383,7 @@ static int get_ends(struct opening *o)
         (rc = get_tensor(o, "output.weight", vocab, NTX_USE_MATRIX, false, &m->output)) ||
         (rc = get_tensor(o, "rope_freqs.weight", freqs, NTX_USE_VECTOR, false, &m->rope_freqs)))
         return rc;
-    m->output_scale = NTX_NO_TENSOR;
+    m->output_scale = m->trunk_norm = NTX_NO_TENSOR;
     if (m->output == NTX_NO_TENSOR)
         m->output = m->token_embd;
     else if ((rc = get_scale(o, "output.weight", 1, &m->output_scale)))
@@ -462,7 +467,8 @@ static int get_layers(struct opening *o)
     return rc;
 }
 
-static int open_model(const struct ntx_gguf *g, bool keys_only, struct ntx_model **out, struct ntx_err *err)
+typedef int get_fn(struct opening *o);
+static int open_model(const struct ntx_gguf *g, get_fn *get, struct ntx_model **out, struct ntx_err *err)
 {
     struct ntx_model *m = calloc(1, sizeof *m);
     struct opening o = {.g = g, .m = m, .err = err};
@@ -472,8 +478,8 @@ static int open_model(const struct ntx_gguf *g, bool keys_only, struct ntx_model
     int rc = find_arch(&o);
     if (!rc)
         rc = get_keys(&o);
-    if (!rc && !keys_only)
-        rc = get_layers(&o);
+    if (!rc && get)
+        rc = get(&o);
     if (rc)
         ntx_model_free(m);
     else
@@ -481,8 +487,70 @@ static int open_model(const struct ntx_gguf *g, bool keys_only, struct ntx_model
     return rc;
 }
 
-int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, false, out, err); }
-int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, true, out, err); }
+/* ---- a block that foretells */
+
+/* From the numbers of the model that it follows to its own: a layer that is neither dense, where others have experts, nor recurrent. */
+static int nextn_keys(struct opening *o)
+{
+    struct ntx_hparams *hp = &o->m->hp;
+    char fused[64];
+    if (!hp->n_nextn)
+        return ntx_err_set(o->err, -ENOENT, "the model has no block that foretells tokens (key '%s.nextn_predict_layers')", o->name);
+    if (!o->arch->nextn || hp->dims)
+        return ntx_err_set(o->err, -ENOTSUP, "what foretells tokens in a %s model is not computed", o->name);
+    o->block0 = hp->n_layers;
+    snprintf(fused, sizeof fused, "blk.%u.ffn_gate_up_exps.weight", o->block0);
+    hp->experts_fused = hp->n_expert && ntx_gguf_tensor(o->g, fused);
+    hp->n_layers = 1;
+    hp->n_nextn = hp->n_dense = 0;
+    hp->foretells = true;
+    memset(hp->recurrent, 0, sizeof hp->recurrent);
+    return 0;
+}
+
+/* What it has itself, or the model's. */
+static int nextn_end(struct opening *o, const char *own, const char *models, struct ntx_shape shape, enum ntx_use use, uint32_t *out)
+{
+    char name[80];
+    snprintf(name, sizeof name, "blk.%u.nextn.%s.weight", o->block0, own);
+    int rc = get_tensor(o, name, shape, use, false, out);
+    return rc || *out != NTX_NO_TENSOR ? rc : get_tensor(o, models, shape, use, false, out);
+}
+
+static int nextn_ends(struct opening *o)
+{
+    struct ntx_model *m = o->m;
+    const struct ntx_shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1}, norm = {m->hp.n_embd, 1, 1};
+    int rc = get_ends(o);
+    m->trunk_norm = m->output_norm;
+    if (rc || (rc = nextn_end(o, "embed_tokens", "token_embd.weight", vocab, NTX_USE_MATRIX, &m->token_embd)) ||
+        (rc = nextn_end(o, "shared_head_norm", "output_norm.weight", norm, NTX_USE_VECTOR, &m->output_norm)))
+        return rc;
+    uint32_t own;
+    rc = nextn_end(o, "shared_head_head", "output.weight", vocab, NTX_USE_MATRIX, &own);
+    if (own != NTX_NO_TENSOR && own != m->output) {
+        m->output = own;
+        m->output_scale = NTX_NO_TENSOR;
+    }
+    return rc;
+}
+
+static int get_nextn(struct opening *o)
+{
+    int rc = nextn_keys(o);
+    if (rc)
+        return rc;
+    o->m->layers = calloc(1, sizeof *o->m->layers);
+    o->used = calloc(ntx_gguf_n_tensors(o->g) + 1, 1);
+    rc = o->m->layers && o->used ? nextn_ends(o) : ntx_err_set(o->err, -ENOMEM, "no memory for a layer");
+    rc = rc ? rc : get_layer(o, 0);
+    free(o->used);
+    return rc;
+}
+
+int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, get_layers, out, err); }
+int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, NULL, out, err); }
+int ntx_model_open_nextn(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, get_nextn, out, err); }
 
 void ntx_model_free(struct ntx_model *m)
 {

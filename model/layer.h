@@ -6,7 +6,7 @@
  * step finishes before the next begins, as far as anybody can tell.
  *
  *   operation   out                                      in          weights
- *   NORM        RMS norm of `heads` runs of `width`, times `scale` where that is not 0      any         scale [width], `each`: [heads x width]; none: 1
+ *   NORM        RMS norm of `heads` runs of `width`, times `scale` where that is not 0; in place from value `offset` on      any         scale [width], `each`: [heads x width]; none: 1
  *   MM          W in, from value `offset` of out on      any         W
  *   BIAS        out += b                                 -           b
  *   ROPE        of `heads` runs of `width` values `rotated` are turned by the row's position, in place, from `offset` on
@@ -91,7 +91,7 @@ struct ntx_temperature {
 
 /* Rows of a pass. H is the residual stream, STREAMS are where there are several, INPUTS what all layers get of the token; the others last from one step to a later one of the layer. */
 enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A,
-               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_BUF_NORMED, NTX_BUF_GATES /* streams, normed, and what is multiplied by them */, NTX_N_BUFS };
+               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_BUF_NORMED, NTX_BUF_GATES /* streams, normed, and what is multiplied by them; of a block that foretells: the token's row, and behind it the state that comes with it */, NTX_N_BUFS };
 
 struct ntx_step {
     uint8_t op;                        /* enum ntx_op */
@@ -102,7 +102,7 @@ struct ntx_step {
     uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
                                           are nothing without them, too */
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
-    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, RATES, DELTA; HADAMARD and CHOOSE likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV and LAYERNORM: width; MM: offset */
+    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, RATES, DELTA; HADAMARD and CHOOSE likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV and LAYERNORM: width; MM, NORM: offset */
     uint32_t taps, key_heads;          /* CONV; DELTA */
     bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
     bool by_key;                       /* DELTA */

@@ -11,7 +11,7 @@
 
 /* Widths that shapes are made of (ntx_width). */
 enum ntx_dim {
-    NTX_DIM_ONE, NTX_DIM_EMBD, NTX_DIM_FF, NTX_DIM_HEADS, NTX_DIM_HEAD_K, NTX_DIM_HEADS_K, NTX_DIM_HEADS_V, NTX_DIM_KV_HEADS_K, NTX_DIM_KV_HEADS_V,
+    NTX_DIM_ONE, NTX_DIM_EMBD, NTX_DIM_EMBD_2 /* twice that */, NTX_DIM_FF, NTX_DIM_HEADS, NTX_DIM_HEAD_K, NTX_DIM_HEADS_K, NTX_DIM_HEADS_V, NTX_DIM_KV_HEADS_K, NTX_DIM_KV_HEADS_V,
     NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
     NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
     NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_EVERY, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
@@ -33,6 +33,9 @@ enum ntx_use {
 /* The last six in this order, which enum ntx_expert_part (chunk.h) has, too. */
 #define NTX_LAYER_TENSORS(X) \
     /*field               name in the file              row length      rows         use */ \
+    X(nextn_enorm,        "nextn.enorm.weight",         EMBD,           ONE,         VECTOR) /* of a block that foretells tokens: of the token's row, */ \
+    X(nextn_hnorm,        "nextn.hnorm.weight",         EMBD,           ONE,         VECTOR) /* of the state before it, */ \
+    X(nextn_eh,           "nextn.eh_proj.weight",       EMBD_2,         EMBD,        MATRIX) /* and what makes one of both */ \
     X(attn_norm,          "attn_norm.weight",           EMBD,           ONE,         VECTOR) \
     X(q,                  "attn_q.weight",              EMBD,           HEADS_K,     MATRIX) \
     X(k,                  "attn_k.weight",              EMBD,           KV_HEADS_K,  MATRIX) \

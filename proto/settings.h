@@ -90,12 +90,13 @@ extern const struct ntx_settings ntx_sampling_settings; /* of an Ntx__Sampling *
 
 /* A skip policy that goes by what was learned, and needs a sidecar: static or predictive, with or without fields (predictor/policy.h). */
 bool ntx_skip_learned(const char *policy);
-/* --draft: off; or who guesses, with commas between them: lookup, and at most NTX_DRAFT_FILES files; or auto, also for NULL and "": look-up, and the drafter that the model's card names,
+/* --draft: off; or who guesses, with commas between them: lookup, nextn, and at most NTX_DRAFT_FILES files, nextn being one; or auto, also for NULL and "": look-up, nextn where the model has it, and the drafter that the model's card names,
  * in the memory that they find, and where it pays. */
 #define NTX_DRAFT_FILES 3u
 bool ntx_draft_off(const char *draft);
 bool ntx_draft_auto(const char *draft);
 bool ntx_draft_looks_up(const char *draft);
+bool ntx_draft_nextn(const char *draft); /* the model's own block that foretells tokens is named; it counts as one of the files that there may be, but is none */
 unsigned ntx_draft_files(const char *draft);
 int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struct ntx_err *err); /* the i-th of them */
 /* Rows of logits that one session wants with it at least; 0: it takes what there is. */

@@ -54,10 +54,10 @@ static const struct ntx_setting load_rows[] = {
     {"kv-type", 0, "TYPE", "how keys and values are kept: f16; q8_0 (lossy), which takes about half the memory; or q4_0 (lossier; not on a GPU), which takes about a quarter (default f16)",
      .kind = NTX_SET_WORD, .choices = "type of keys and values:f16|q8_0|q4_0", LOAD(kv_type, kv_type), CONF("model", "kv_type", "f16"),
      .about = "How keys and values are kept: f16; q8_0, which takes about half the memory and changes the output; or q4_0, which takes a quarter and changes it more"},
-    {"draft", 0, "WAY", "guess tokens and compute several in one pass; those that hold advance the text, which stays the same: auto (lookup, and the drafter that the model's card names, where they pay), off, lookup (what came when the text was like "
-     "its end before), FILE, a small model of the same vocabulary, which guesses while weights are read, or what `ntx draft-index` made of texts; or several of them, with commas between (default auto)", .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "auto"),
-     .about = "Guess tokens, and compute several in one pass; the text stays the same: auto (lookup, and the drafter that the\n"
-              "model's card names, where they pay), off, lookup (from the text itself), the path of a small model of the same vocabulary or of\n"
+    {"draft", 0, "WAY", "guess tokens and compute several in one pass; those that hold advance the text, which stays the same: auto (lookup, the model's own next-token block, and the drafter that its card names, where they pay), off, lookup (what came when the text was like "
+     "its end before), nextn (that block), FILE, a small model of the same vocabulary, which guesses while weights are read, or what `ntx draft-index` made of texts; or several of them, with commas between (default auto)", .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "auto"),
+     .about = "Guess tokens, and compute several in one pass; the text stays the same: auto (lookup, the model's own next-token\n"
+              "block, and the drafter that its card names, where they pay), off, lookup (from the text itself), nextn (that block), the path of a small model of the same vocabulary or of\n"
               "what `ntx draft-index` made (the user ntx must be able to read it, and what it takes is part of ram), or several, with commas between: lookup,PATH"},
     {"draft-nodes", 0, "N", "guess so many tokens for a pass wherever there is anything to guess by (default: as many as pay, up to 127)",
      .kind = NTX_SET_COUNT, .min = 1, .max = 127, LOAD(draft_nodes, draft_nodes)},
@@ -136,16 +136,19 @@ bool ntx_draft_auto(const char *draft) { return !draft || !*draft || !strcmp(dra
 /* What is named, by itself. */
 static const char *named_parts(const char *draft) { return ntx_draft_off(draft) || ntx_draft_auto(draft) ? NULL : draft; }
 
-bool ntx_draft_looks_up(const char *draft)
+static bool names(const char *draft, const char *word)
 {
     size_t len;
     for (const char *p = named_parts(draft), *next; p; p = next) {
         next = next_part(p, &len);
-        if (is(p, len, "lookup"))
+        if (is(p, len, word))
             return true;
     }
-    return ntx_draft_auto(draft);
+    return false;
 }
+
+bool ntx_draft_looks_up(const char *draft) { return names(draft, "lookup") || ntx_draft_auto(draft); }
+bool ntx_draft_nextn(const char *draft) { return names(draft, "nextn"); }
 
 /* The i-th file's part, or NULL; *n: how many there are, where it is asked for one that is not. */
 static const char *file_part(const char *draft, unsigned i, size_t *len, unsigned *n)
@@ -153,7 +156,7 @@ static const char *file_part(const char *draft, unsigned i, size_t *len, unsigne
     *n = 0;
     for (const char *p = named_parts(draft), *next; p; p = next) {
         next = next_part(p, len);
-        if (!is(p, *len, "lookup") && (*n)++ == i)
+        if (!is(p, *len, "lookup") && !is(p, *len, "nextn") && (*n)++ == i)
             return p;
     }
     return NULL;
@@ -172,10 +175,10 @@ int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struc
     size_t len = 0;
     unsigned n;
     const char *p = file_part(draft, i, &len, &n);
-    if (ntx_draft_files(draft) > NTX_DRAFT_FILES)
+    if (ntx_draft_files(draft) + ntx_draft_nextn(draft) > NTX_DRAFT_FILES)
         return ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES);
     if (!p || !len || len >= room)
-        return ntx_err_set(err, p && len ? -ENAMETOOLONG : -ENOENT, "--draft '%.100s': %s; there are auto, off, lookup, and files that guess, with commas between them", draft,
+        return ntx_err_set(err, p && len ? -ENAMETOOLONG : -ENOENT, "--draft '%.100s': %s; there are auto, off, lookup, nextn, and files that guess, with commas between them", draft,
                            p && len ? "a path is too long" : "an empty name");
     memcpy(path, p, len);
     path[len] = 0;

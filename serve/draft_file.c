@@ -66,7 +66,7 @@ static bool failed(struct ntx_draft_file *f)
 #define CHILD 0.8f /* of its parent's chance: more than the likeliest child mostly has */
 
 /* Leaves may have children yet, which nobody knows. */
-static bool settled(const struct ntx_drafts_tree *x, uint32_t most, double cost)
+bool ntx__draft_settled(const struct ntx_drafts_tree *x, uint32_t most, double cost)
 {
     float path[NTX_DRAFTS_NODES] = {1}, open = 0;
     bool leaf[NTX_DRAFTS_NODES];
@@ -91,7 +91,7 @@ bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *
         uint32_t bell = atomic_load_explicit(&f->part->answers->bell, memory_order_acquire); /* pairs with the ring: what changed before it is seen */
         if (failed(f))
             return false;
-        if (look(f, t) && f->tree.n_text == t->n && (f->tree.done || settled(&f->tree, most, cost)))
+        if (look(f, t) && f->tree.n_text == t->n && (f->tree.done || ntx__draft_settled(&f->tree, most, cost)))
             return true;
         if (now >= end)
             return false;
@@ -155,7 +155,7 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
 {
     struct spot s[NTX_DRAFTS_NODES] = {0};
     const struct ntx_drafts_tree *x = &f->tree;
-    uint32_t root = (f->guesser ? guess(f, t) : look(f, t)) ? 0 : UINT32_MAX;
+    uint32_t root = (f->nextn ? f->tree.n_nodes && f->tree.n_text == t->n : f->guesser ? guess(f, t) : look(f, t)) ? 0 : UINT32_MAX;
     ntx_draft_root(d, t->tokens[t->n - 1], t->n);
     most = NTX_MIN(most, NTX_DRAFT_NODES);
     for (uint32_t i = x->n_text; root != UINT32_MAX && i < t->n; i++)

@@ -20,7 +20,8 @@ struct ntx_draft_text { /* of a session that writes, or is about to */
 
 struct ntx_draft_file {
     unsigned number;          /* among the files of --draft: what it guesses has kinds of its own */
-    struct ntx_guesser *guesser; /* borrowed; NULL: a small model, with */
+    struct ntx_guesser *guesser; /* borrowed; or NULL, and then */
+    struct ntx_drafter *nextn; /*   the model's own block, borrowed; or NULL, and then a small model, with */
     struct ntx_drafts *part;  /*   this, borrowed, too */
     struct { uint64_t session, asked, seed; uint32_t n, n_prompt; } text[NTX_DRAFTS_TEXTS]; /* who asked for what */
     uint64_t asked;
@@ -33,6 +34,12 @@ void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t
 /* Waits, ns at most, until it has come to this text and its `most` likeliest nodes (of those whose chance is more than `cost`) are known, or it is done: a node that
  * has not been expanded yet has no child among them. Whether it has. */
 bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost, uint64_t ns);
+/* The model's own block goes on with this text, here and now, until its `most` likeliest nodes are known. Whether it could. */
+bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost);
+/* It is shown the states of rows at positions pos on (infer/drafter.h). */
+void ntx_draft_file_show(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t pos, const float *state, bool read);
+/* Whether its `most` likeliest nodes are known: leaves may have children yet, which nobody knows. */
+bool ntx__draft_settled(const struct ntx_drafts_tree *x, uint32_t most, double cost);
 /* As ntx_draft_lookup, from its tree as it stands. */
 void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, uint32_t most, uint32_t deepest, double cost);
 

@@ -109,9 +109,11 @@ static int make_buffers(struct ntx_engine *e)
     bool model = false;
     for (unsigned i = 0; i < e->n_files; i++) {
         struct ntx_load_drafter *d = &e->l->drafter[i];
-        e->file[i] = (struct ntx_draft_file){.number = i, .guesser = d->guesser, .part = d->guesser ? NULL : &d->drafts};
+        e->file[i] = (struct ntx_draft_file){.number = i, .guesser = d->guesser, .nextn = d->nextn, .part = d->guesser || d->nextn ? NULL : &d->drafts};
+        e->nextn = d->nextn ? &e->file[i] : e->nextn;
         model |= !d->guesser;
     }
+    e->left = e->nextn ? malloc((size_t)e->max_rows * e->l->model->hp.n_embd * sizeof *e->left) : NULL;
     e->draft_gain = 2;
     const struct ntx_hparams *hp = &e->l->model->hp;
     bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n; /* for every pass: there it mostly pays */
@@ -129,7 +131,7 @@ static int make_buffers(struct ntx_engine *e)
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
-    return e->drafts && e->parts && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
+    return (!e->nextn || e->left) && e->drafts && e->parts && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)
@@ -150,6 +152,7 @@ static void free_engine(struct ntx_engine *e)
     free(e->live);
     free(e->rows);
     free(e->logits);
+    free(e->left);
     free(e->best);
     free(e->members);
     free(e->drafts);

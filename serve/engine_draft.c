@@ -68,6 +68,10 @@ static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const s
         late |= e->file[i].part && !ntx_draft_file_wait(&e->file[i], &t, w->most, w->cost, end > now ? end - now : 0);
         any |= e->file[i].part != NULL;
     }
+    if (e->nextn) {
+        ntx_draft_file_grow(e->nextn, &t, w->most, w->cost);
+        any = true;
+    }
     if (late)
         e->draft_gain *= 0.9;
     uint64_t waited = any ? ntx_now_ns() - t0 : 0;
@@ -183,6 +187,14 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
         ntx_draft_turn_pass(&e->turn, e->pass_tokens, (double)ns, (double)waited);
 }
 
+void ntx__engine_show(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n)
+{
+    const struct ntx_draft_text t = text_of(e, s);
+    for (uint32_t i = 0; e->nextn && i < n; i++)
+        if (rows[i].left)
+            ntx_draft_file_show(e->nextn, &t, rows[i].pos, rows[i].left, e->turn.on);
+}
+
 /* ---- verify */
 
 struct drawn {
@@ -296,6 +308,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
         s->run.committed++;
         e->pass_tokens++;
         s->n_past++;
+        ntx__engine_show(e, s, &rows[at], 1);
         if (draw(e, s, &rows[at], &t))
             return;
         if (s->shadow)

@@ -14,7 +14,10 @@ static int name_files(struct ntx_engine *e, struct ntx_err *err)
 {
     int rc = 0;
     for (unsigned i = 0; i < e->n_files && !rc; i++)
-        rc = ntx_guesser_digest(e->l->drafter[i].fd, e->guesses.drafter[i], err);
+        if (e->file[i].nextn)
+            memcpy(e->guesses.drafter[i], NTX_GUESSER_NEXTN_DIGEST, NTX_GUESSER_TEXT);
+        else
+            rc = ntx_guesser_digest(e->l->drafter[i].fd, e->guesses.drafter[i], err);
     return rc;
 }
 

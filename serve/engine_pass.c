@@ -189,6 +189,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .session = s->id,
         .similar = s->similar,
         .pool = s->pool,
+        .left = e->left && s->kind == NTX_SESSION_GENERATE && !s->pinned ? e->left + (size_t)(s->first_row + k) * e->l->env.n_embd : NULL,
         .watched = s->steps != NTX_STEPS_NONE,
         .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, (*n_captures)++) : NULL,
     };
@@ -343,6 +344,8 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
         give_logits(e, s, pos, rows);
     if (s->kind == NTX_SESSION_STATES)
         give_states(e, s, pos, rows);
+    if (s->kind == NTX_SESSION_GENERATE)
+        ntx__engine_show(e, s, rows, take);
     if (ntx_session_todo(s)) {
         if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
             ntx_mail_progress(e->c.mail, s->writer, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);

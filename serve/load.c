@@ -169,11 +169,12 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         ntx_hw_cap(&hw, r->set.link_nvme, r->set.link_h2d);
     else if (ignored.code && ignored.code != -ENOENT)
         ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
+    const uint32_t threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus();
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0), drafter = 0;
     enum ntx_kv_type kv_type;
     rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
     if (!rc)
-        rc = ntx__load_drafters_bytes(l, r->set.draft, r->set.ctx, &drafter, err);
+        rc = ntx__load_drafters_bytes(l, &r->set, threads, &drafter, err);
     held += drafter;
     if (rc)
         return rc;
@@ -194,7 +195,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .vram_bytes = ntx__load_vram(r, l),
         .ctx = r->set.ctx,
         .sessions = r->set.sessions,
-        .threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus(),
+        .threads = threads,
         .max_rows = r->set.rows,
         .chunk_bytes = r->set.chunk,
         .ring_slots = r->set.ring,

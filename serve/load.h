@@ -55,12 +55,13 @@ struct ntx_load_request {
     const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
 };
 
-/* A file that guesses (--draft FILE). */
+/* A file that guesses (--draft FILE), or the model's own block that does, which is the last of them. */
 struct ntx_load_drafter {
-    int fd;
+    int fd;                      /* -1: the model's own */
     enum ntx_guesser_kind kind;
     struct ntx_drafts drafts;    /* of a small model */
-    struct ntx_guesser *guesser; /* of any other */
+    struct ntx_guesser *guesser; /* of any other file */
+    struct ntx_drafter *nextn;   /* the model's own */
 };
 
 struct ntx_loaded {
@@ -140,7 +141,8 @@ void ntx__load_free_gpu(struct ntx_loaded *l);
 /* Why a model with recurrent states writes without drafts here, or NULL. */
 const char *ntx__load_undrafted(const struct ntx_loaded *l);
 int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
-int ntx__load_drafters_bytes(struct ntx_loaded *l, const char *draft, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
+int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t threads, uint64_t *bytes, struct ntx_err *err);
+unsigned ntx_load_drafter_files(const struct ntx_loaded *l); /* without the model's own block */
 int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err);
 void ntx__load_drafters_free(struct ntx_loaded *l);
 

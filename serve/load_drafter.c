@@ -22,12 +22,25 @@ static int open_path(const struct ntx_load_request *r, unsigned i, int *fd, stru
 }
 
 /* Of a model that we opened: the drafter that its card names, where it is there. */
-static int open_card(const struct ntx_load_request *r, struct ntx_loaded *l)
+static void open_card(const struct ntx_load_request *r, struct ntx_loaded *l)
 {
     char file[NTX_OPTION_MAX];
     int fd = ntx_guesser_card(l->gguf, r->path, file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1;
     if (fd >= 0)
         l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = fd};
+}
+
+/* The model's own block: where it is named; or where nobody names anything, and there is one. */
+static int open_nextn(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    bool named = ntx_draft_nextn(r->set.draft);
+    if (named && r->machines)
+        return ntx_err_set(err, -ENOTSUP, "--draft nextn: a model that several machines share is not guessed by its own block; there are lookup, and files that guess");
+    if (!named && (!ntx_draft_auto(r->set.draft) || r->machines || !l->model->hp.n_nextn))
+        return 0;
+    if (l->n_drafters == NTX_DRAFT_FILES)
+        return named ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;
+    l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = -1, .kind = NTX_GUESSER_NEXTN};
     return 0;
 }
 
@@ -36,7 +49,7 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
     bool automatic = ntx_draft_auto(r->set.draft);
     unsigned n = automatic ? r->n_drafters : ntx_draft_files(r->set.draft);
     if (automatic && !n && r->path)
-        return open_card(r, l);
+        open_card(r, l);
     int rc = n > NTX_DRAFT_FILES ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;
     for (unsigned i = 0; i < n && !rc; i++) {
         struct ntx_load_drafter *d = &l->drafter[i];
@@ -46,38 +59,83 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
         rc = d->fd < 0 ? open_path(r, i, &d->fd, err) : 0;
         l->n_drafters += !rc;
     }
+    return rc ? rc : open_nextn(r, l, err);
+}
+
+#define MOST_ROWS 512u /* of a pass, where nobody says how many */
+
+/* The block, with a copy of the output matrix; and states that rows of a pass leave. */
+static int nextn_bytes(const struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+{
+    int rc = ntx_drafter_nextn_look(l->gguf, ctx, threads, bytes, err);
+    *bytes += 4ull * (set->rows ? set->rows : MOST_ROWS) * l->model->hp.n_embd;
     return rc;
 }
 
-/* Where nobody names a context the plan may have 4096 tokens at most. */
-int ntx__load_drafters_bytes(struct ntx_loaded *l, const char *draft, uint32_t ctx, uint64_t *bytes, struct ntx_err *err)
+static void let_go(struct ntx_loaded *l, unsigned i)
 {
-    int rc = 0;
-    ctx = ctx ? ctx : NTX_MIN(l->model->hp.ctx_train, 4096u);
+    if (l->drafter[i].fd >= 0)
+        close(l->drafter[i].fd);
+    memmove(l->drafter + i, l->drafter + i + 1, (--l->n_drafters - i) * sizeof *l->drafter);
+}
+
+/* Why one that nobody named is not used, or NULL. */
+static const char *left_out(const struct ntx_loaded *l, int rc, uint64_t bytes, const struct ntx_err *err)
+{
+    if (rc)
+        return err->text;
+    if (ntx__load_undrafted(l))
+        return "guesses of a file do not suit its recurrent state here";
+    return ntx_guesser_small(bytes, l->ram_bytes) ? NULL : "it would take too much of --ram";
+}
+
+/* Where nobody names a context the plan may have 4096 tokens at most. */
+int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+{
+    bool unasked = ntx_draft_auto(set->draft);
+    const uint32_t ctx = set->ctx ? set->ctx : NTX_MIN(l->model->hp.ctx_train, 4096u);
     *bytes = 0;
-    for (unsigned i = 0; i < l->n_drafters && !rc; i++) {
+    for (unsigned i = 0; i < l->n_drafters;) {
+        struct ntx_load_drafter *d = &l->drafter[i];
         uint64_t its = 0;
-        rc = ntx_guesser_look(l->drafter[i].fd, l->gguf, ctx, &l->drafter[i].kind, &its, err);
-        *bytes += its + (l->drafter[i].kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0);
+        bool own = d->kind == NTX_GUESSER_NEXTN;
+        int rc = own ? nextn_bytes(l, set, ctx, threads, &its, err) : ntx_guesser_look(d->fd, l->gguf, ctx, &d->kind, &its, err);
+        if (rc && !unasked)
+            return own ? ntx_err_prefix(err, "--draft nextn"), rc : rc;
+        its += d->kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0;
+        const char *why = unasked ? left_out(l, rc, its, err) : NULL;
+        if (why) {
+            ntx_log(NTX_LOG_INFO, "%s is not used: %s", own ? "the model's own block that foretells tokens" : "the drafter that the model's card names", why);
+            *err = (struct ntx_err){0};
+            let_go(l, i);
+            continue;
+        }
+        *bytes += its;
+        i++;
     }
-    bool unasked = l->n_drafters && ntx_draft_auto(draft), never = unasked && ntx__load_undrafted(l);
-    if (!unasked || (!rc && !never && ntx_guesser_small(*bytes, l->ram_bytes)))
-        return rc;
-    ntx_log(NTX_LOG_INFO, "the drafter that the model's card names is not used: %s", rc ? err->text : never ? "guesses of a file do not suit its recurrent state here" : "it would take too much of --ram");
-    ntx__load_drafters_free(l);
-    l->n_drafters = 0;
-    *bytes = 0;
-    *err = (struct ntx_err){0};
     return 0;
+}
+
+unsigned ntx_load_drafter_files(const struct ntx_loaded *l)
+{
+    unsigned n = l->n_drafters;
+    return n && l->drafter[n - 1].kind == NTX_GUESSER_NEXTN ? n - 1 : n;
+}
+
+static int build_one(struct ntx_loaded *l, struct ntx_load_drafter *d, uint64_t epoch, struct ntx_err *err)
+{
+    switch (d->kind) {
+    case NTX_GUESSER_MODEL: return ntx_drafts_make(epoch, l->plan->ctx, &d->drafts, err);
+    case NTX_GUESSER_NEXTN: return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->nextn, err);
+    default: return ntx_guesser_new(d->fd, l->gguf, &d->guesser, err);
+    }
 }
 
 int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err)
 {
     int rc = 0;
-    for (unsigned i = 0; i < l->n_drafters && !rc; i++) {
-        struct ntx_load_drafter *d = &l->drafter[i];
-        rc = d->kind == NTX_GUESSER_MODEL ? ntx_drafts_make(epoch, l->plan->ctx, &d->drafts, err) : ntx_guesser_new(d->fd, l->gguf, &d->guesser, err);
-    }
+    for (unsigned i = 0; i < l->n_drafters && !rc; i++)
+        rc = build_one(l, &l->drafter[i], epoch, err);
     return rc;
 }
 
@@ -85,8 +143,10 @@ void ntx__load_drafters_free(struct ntx_loaded *l)
 {
     for (unsigned i = 0; i < l->n_drafters; i++) {
         struct ntx_load_drafter *d = &l->drafter[i];
-        close(d->fd);
+        if (d->fd >= 0)
+            close(d->fd);
         ntx_guesser_free(d->guesser);
+        ntx_drafter_free(d->nextn);
         if (d->drafts.asks)
             ntx_drafts_close(&d->drafts);
     }

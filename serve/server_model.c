@@ -127,7 +127,7 @@ static bool keep_fds(struct ntx_kept *k, const int *fds, unsigned n)
 static bool keep_drafters(struct ntx_kept *k, const struct ntx_loaded *l)
 {
     bool kept = true;
-    for (unsigned i = 0; i < l->n_drafters && kept; i++)
+    for (unsigned i = 0; i < ntx_load_drafter_files(l) && kept; i++)
         kept = keep_fds(k, &l->drafter[i].fd, 1);
     return kept;
 }
@@ -143,7 +143,7 @@ static void keep_old(struct ntx_server *s)
     m.n_names = l->n_fds;
     m.copies = l->n_fds / l->n_files;
     m.sidecar = l->sidecar_fd >= 0;
-    m.drafters = l->n_drafters;
+    m.drafters = ntx_load_drafter_files(l);
     m.ram_bytes = l->ram_bytes;
     forget(&s->old);
     if (!keep_fds(&s->old, l->fds, l->n_fds) || !keep_drafters(&s->old, l) || (m.sidecar && !keep_fds(&s->old, &l->sidecar_fd, 1)) || !(s->old.load = ntx__load_copy(&m))) {

@@ -1,5 +1,6 @@
 #include "serve/stats.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,8 +209,11 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
 /* Of passes that wrote: tokens by which the text advanced, and those that were guessed. */
 static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
-    bool file = l->n_drafters > 0, lookup = ntx_draft_looks_up(l->set.draft);
-    set_str(j, "draft", ntx_draft_auto(l->set.draft) ? "auto" : file && lookup ? "lookup+file" : file ? "file" : lookup ? "lookup" : "off");
+    unsigned files = ntx_load_drafter_files(l);
+    bool file = files > 0, lookup = ntx_draft_looks_up(l->set.draft), nextn = l->n_drafters > files;
+    char who[24];
+    snprintf(who, sizeof who, "%s%s%s", lookup ? "+lookup" : "", file ? "+file" : "", nextn ? "+nextn" : "");
+    set_str(j, "draft", ntx_draft_auto(l->set.draft) ? "auto" : *who ? who + 1 : "off");
     json_t *hits = json_object();
     if (lookup)
         set_int(hits, "lookup", r->draft_hits[NTX_DRAFT_BY_LOOKUP]);
@@ -217,10 +221,14 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
         set_int(hits, "file", r->draft_file_hits);
     for (unsigned i = 0; l->n_drafters > 1 && i < l->n_drafters; i++) { /* and which of them */
         char name[16];
+        if (i == files)
+            break;
         snprintf(name, sizeof name, "file%u", i + 1);
         set_int(hits, name, r->draft_hits[NTX_DRAFT_BY_FILE + i]);
     }
-    if (file || lookup)
+    if (nextn)
+        set_int(hits, "nextn", r->draft_hits[NTX_DRAFT_BY_FILE + files]);
+    if (file || lookup || nextn)
         json_object_set(j, "draft_hits", hits);
     json_decref(hits);
     set_real(j, "accepted_per_pass", per(r->committed, r->written_passes));

@@ -63,7 +63,7 @@
     X(comp_draft_nodes, c, "tokens", "tokens guessed (--draft), and computed beside those that were sure")  \
     X(comp_draft_hits, c, "tokens", "tokens guessed that the text then went on with")               \
     X(comp_draft_hits_lookup, c, "tokens", "tokens guessed by look-up (--draft lookup) that the text then went on with; those that a drafter's file guessed, too, are in both") \
-    X(comp_draft_hits_file, c, "tokens", "tokens guessed by a drafter's file (--draft FILE) that the text then went on with; those that look-up guessed, too, are in both") \
+    X(comp_draft_hits_file, c, "tokens", "tokens guessed by a drafter's file (--draft FILE), or the model's own block (nextn), that the text then went on with; those that look-up guessed, too, are in both") \
     X(comp_draft_passes, c, "passes", "passes of sessions that wrote, in which something was guessed or not, while --draft is on") \
     X(comp_draft_wait_ns, c, "ns", "time between passes spent waiting for the drafter of --draft FILE")    \
     X(comp_rank_bytes, c, "bytes", "bytes that crossed between the machines that share a model, as the first one sees it") \

@@ -33,6 +33,7 @@ struct ntx__arch {
     bool kv_heads_tell;          /* a layer of which attention.head_count_kv is 0 keeps a state: its own keys see to that */
     int (*keys)(struct ntx__keys *k);
     const char *own[NTX__OWN_KEYS];
+    bool nextn;                  /* a block that foretells is, behind what all such begin with, a layer behind the dense and recurrent ones */
     /* The steps of layer l. */
     void (*layer)(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
     const char *names[NTX_N_TENSORS]; /* of tensors that it calls otherwise than tensors.h */
@@ -65,6 +66,8 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     uint32_t window, stretch; /* positions that a row sees, its own included; of stretches of so many, its own only. 0: all */
     struct ntx_temperature temperature;
 };
+/* h = eh(norm of the token's row, norm of the state that came with it) */
+void ntx__add_nextn(const struct ntx_hparams *hp, struct ntx_layer *out);
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
 /* The same by latents (hp->kv_lora): adjacent pairs behind the part of a head that is not rotated are. To positions that are chosen, where hp->index says so. */

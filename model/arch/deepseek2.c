@@ -158,7 +158,7 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers", \
             "rope.scaling.yarn_log_multiplier", "attention.temperature_scale", "attention.temperature_length"}
 
-const struct ntx__arch ntx__arch_deepseek2 = {SAME};
+const struct ntx__arch ntx__arch_deepseek2 = {SAME, .nextn = true};
 const struct ntx__arch ntx__arch_mistral4 = {SAME};
 
 /* llama.cpp takes no multiplier of YaRN with GLM-5, whose files have none: it is refused. */

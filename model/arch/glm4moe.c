@@ -26,6 +26,6 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 }
 
 const struct ntx__arch ntx__arch_glm4moe = {
-    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .own = {"leading_dense_block_count", "nextn_predict_layers"}, .layer = layer,
+    .nextn = true, .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .own = {"leading_dense_block_count", "nextn_predict_layers"}, .layer = layer,
     .names = {[NTX_T_ffn_norm] = "post_attention_norm.weight"},
 };

@@ -36,6 +36,17 @@ static void norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum nt
     takes(s, t, has);
 }
 
+void ntx__add_nextn(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    norm(l, NTX_BUF_NORMED, NTX_BUF_H, NTX_T_nextn_enorm, NTX__ALWAYS, 1, hp->n_embd);
+    norm(l, NTX_BUF_NORMED, NTX_BUF_NORMED, NTX_T_nextn_hnorm, NTX__ALWAYS, 1, hp->n_embd);
+    l->step[l->n_steps - 1].offset = hp->n_embd;
+    multiply(l, NTX_BUF_Y, NTX_BUF_NORMED, NTX_T_nextn_eh);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, NTX_BUF_H, NTX_BUF_Y);
+    s->width = hp->n_embd;
+    s->scale = 1;
+}
+
 static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has, enum ntx_buf b, uint32_t heads)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);

@@ -135,11 +135,11 @@ static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 #define NAMES {[NTX_T_ffn_norm] = "post_attention_norm.weight"}
 
 const struct ntx__arch ntx__arch_qwen3next = {
-    .experts = NTX__ALWAYS, .expert_norm = true, .keys = older_keys, .own = {"full_attention_interval", "nextn_predict_layers"}, .layer = next, .names = NAMES,
+    .nextn = true, .experts = NTX__ALWAYS, .expert_norm = true, .keys = older_keys, .own = {"full_attention_interval", "nextn_predict_layers"}, .layer = next, .names = NAMES,
 };
 const struct ntx__arch ntx__arch_qwen35 = {
-    .keys = keys, .own = {"full_attention_interval", "nextn_predict_layers", "rope.dimension_sections"}, .layer = dense, .names = NAMES,
+    .nextn = true, .keys = keys, .own = {"full_attention_interval", "nextn_predict_layers", "rope.dimension_sections"}, .layer = dense, .names = NAMES,
 };
 const struct ntx__arch ntx__arch_qwen35moe = {
-    .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = {"full_attention_interval", "nextn_predict_layers", "rope.dimension_sections"}, .layer = moe, .names = NAMES,
+    .nextn = true, .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = {"full_attention_interval", "nextn_predict_layers", "rope.dimension_sections"}, .layer = moe, .names = NAMES,
 };

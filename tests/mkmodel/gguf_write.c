@@ -206,6 +206,12 @@ static struct mk_buf make_header(const struct mk_file *f, size_t from, size_t to
     return b;
 }
 
+static void put_unit(const struct mk_tensor *t, uint64_t first, size_t n, float *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (first + i) / t->ne[0] == (first + i) % t->ne[0];
+}
+
 static void put_numbers(const struct mk_tensor *t, uint64_t first, size_t n, int32_t *out)
 {
     for (size_t i = 0; i < n; i++)
@@ -225,6 +231,8 @@ static int write_tensor(int fd, const struct mk_file *f, size_t i, char *piece)
         size_t n = (size_t)NTX_MIN(blocks - done, (uint64_t)PIECE / info->block_bytes);
         if (t->values)
             memcpy(piece, t->values + done, n * sizeof(float));
+        else if (t->unit)
+            put_unit(t, done, n, (float *)(void *)piece);
         else if (t->below)
             put_numbers(t, done, n, (int32_t *)(void *)piece);
         else

@@ -10,7 +10,7 @@
 
 enum opt {
     O_HELP = 256 /* getopt has some of the lower ones */, O_ARCH, O_TYPE, O_NAME, O_CHAT, O_VOCAB, O_VOCAB_SIZE, O_LAYERS, O_EMBD, O_FF, O_EXPERTS, O_USED, O_EXPERT_FF, O_SHARED_FF, O_HEADS, O_KV, O_HEAD_DIM, O_WINDOW, O_CTX,
-    O_Q_LORA, O_KV_LORA, O_VALUE_DIM, O_KV_JOINED, O_SIGMOID, O_LOG_MULTIPLIER, O_GROUPS, O_GROUPS_USED, O_DENSE, O_NEXTN, O_ROTATED, O_DELTA_HEAD, O_DELTA_HEADS, O_DELTA_KEYS, O_DELTA_TAPS, O_EVERY, O_QK_NORMS, O_EXPERT_SCALE, O_TIED, O_BIASES, O_REPEAT, O_BASE, O_SCALING, O_FACTOR, O_ORIG, O_FREQS, O_LOGIT, O_VERSION, O_SPLIT, O_SEED,
+    O_Q_LORA, O_KV_LORA, O_VALUE_DIM, O_KV_JOINED, O_SIGMOID, O_LOG_MULTIPLIER, O_GROUPS, O_GROUPS_USED, O_DENSE, O_NEXTN, O_NEXTN_AGREES, O_ROTATED, O_DELTA_HEAD, O_DELTA_HEADS, O_DELTA_KEYS, O_DELTA_TAPS, O_EVERY, O_QK_NORMS, O_EXPERT_SCALE, O_TIED, O_BIASES, O_REPEAT, O_BASE, O_SCALING, O_FACTOR, O_ORIG, O_FREQS, O_LOGIT, O_VERSION, O_SPLIT, O_SEED,
     O_WINDOW_HEAD, O_FULL_KV, O_SHARED_KV, O_LAYER_INPUT, O_STRETCH, O_STRETCH_PATTERN, O_TEMPERATURE, O_FUSED, O_DELTA_JOINED, O_NO_V, O_EXPERT_EVERY, O_SCALES, O_INDEX_HEADS, O_INDEX_HEAD, O_INDEX_MOST, O_INDEX_EVERY, O_HOLES, O_HASHED, O_O_PARTS, O_O_LORA, O_INDEX_POOL, O_DELTA_BOUND, O_YARN_MAGNITUDE, O_LOW_RANK, O_GRAM_LAYER, O_GRAM_HEADS, O_GRAM_ROWS,
 };
 
@@ -21,7 +21,7 @@ static const struct option options[] = {
     {"experts-used", 1, 0, O_USED}, {"expert-ff", 1, 0, O_EXPERT_FF}, {"shared-ff", 1, 0, O_SHARED_FF}, {"heads", 1, 0, O_HEADS}, {"kv", 1, 0, O_KV}, {"head-dim", 1, 0, O_HEAD_DIM},
     {"window", 1, 0, O_WINDOW}, {"ctx", 1, 0, O_CTX},
     {"q-lora", 1, 0, O_Q_LORA}, {"kv-lora", 1, 0, O_KV_LORA}, {"value-dim", 1, 0, O_VALUE_DIM}, {"kv-joined", 0, 0, O_KV_JOINED}, {"sigmoid", 0, 0, O_SIGMOID}, {"log-multiplier", 1, 0, O_LOG_MULTIPLIER}, {"yarn-magnitude", 1, 0, O_YARN_MAGNITUDE}, {"groups", 1, 0, O_GROUPS},
-    {"groups-used", 1, 0, O_GROUPS_USED}, {"dense", 1, 0, O_DENSE}, {"nextn", 1, 0, O_NEXTN}, {"rotated", 1, 0, O_ROTATED}, {"delta-head", 1, 0, O_DELTA_HEAD},
+    {"groups-used", 1, 0, O_GROUPS_USED}, {"dense", 1, 0, O_DENSE}, {"nextn", 1, 0, O_NEXTN}, {"nextn-agrees", 1, 0, O_NEXTN_AGREES}, {"rotated", 1, 0, O_ROTATED}, {"delta-head", 1, 0, O_DELTA_HEAD},
     {"delta-heads", 1, 0, O_DELTA_HEADS}, {"delta-keys", 1, 0, O_DELTA_KEYS}, {"delta-taps", 1, 0, O_DELTA_TAPS}, {"attention-every", 1, 0, O_EVERY}, {"qk-norms", 0, 0, O_QK_NORMS}, {"expert-scale", 1, 0, O_EXPERT_SCALE},
     {"tied", 0, 0, O_TIED}, {"biases", 0, 0, O_BIASES}, {"repeat-layers", 0, 0, O_REPEAT}, {"rope-base", 1, 0, O_BASE},
     {"rope-scaling", 1, 0, O_SCALING}, {"rope-factor", 1, 0, O_FACTOR}, {"rope-orig", 1, 0, O_ORIG}, {"rope-freqs", 0, 0, O_FREQS},
@@ -105,6 +105,7 @@ static bool take(struct mk_options *o, int opt, const char *a)
     case O_GROUPS_USED: return number32(a, 1, 1024, &o->groups_used);
     case O_DENSE: return number32(a, 0, 512, &o->dense);
     case O_NEXTN: return number32(a, 0, 16, &o->nextn);
+    case O_NEXTN_AGREES: return real(a, 0, &o->nextn_agrees);
     case O_ROTATED: return number32(a, 2, 4096, &o->rotated);
     case O_DELTA_HEAD: return number32(a, 16, 1024, &o->delta_head);
     case O_DELTA_HEADS: return number32(a, 1, 1024, &o->delta_heads);

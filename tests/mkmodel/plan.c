@@ -479,6 +479,12 @@ static void add_scale(struct plan *p, const char *weight, uint64_t n)
         add_vector(p, name, n, 3, 1);
 }
 
+/* What it gives is added to the residual stream. */
+static bool leads_out(enum ntx_tensor t)
+{
+    return t == NTX_T_o || t == NTX_T_down || t == NTX_T_down_shared || t == NTX_T_expert_down || t == NTX_T_delta_out;
+}
+
 static void add_layer(struct plan *p, uint32_t l)
 {
     const struct mk_options *o = p->o;
@@ -500,7 +506,7 @@ static void add_layer(struct plan *p, uint32_t l)
             return;
         bool unscaled = is_gemma4(o) && (values[i].tensor == NTX_T_q_norm || values[i].tensor == NTX_T_k_norm); /* scores are not divided */
         t->mean = unscaled ? 0.35f : values[i].mean;
-        t->std = deviation(o, i, t->ne[0]);
+        t->std = deviation(o, i, t->ne[0]) * (o->nextn_agrees != 0 && leads_out(values[i].tensor) ? o->nextn_agrees : 1);
         if (ntx_is_scalable(values[i].tensor))
             add_scale(p, name, ntx_tensor_kinds[values[i].tensor].use == NTX_USE_EXPERT ? o->experts : 1);
     }
@@ -514,7 +520,10 @@ static void add_nextn(struct plan *p, uint32_t l)
     add_layer(p, l);
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         snprintf(name, sizeof name, "blk.%u.nextn.%s.weight", l, more[i].name);
-        if (more[i].matrix)
+        struct mk_tensor *t = more[i].matrix && p->o->nextn_agrees != 0 ? mk_tensor_add(p->f, name, NTX_F32, 2 * (uint64_t)p->o->embd, p->o->embd, 0) : NULL;
+        if (t)
+            t->unit = true;
+        else if (more[i].matrix)
             add_matrix(p, name, (uint64_t)more[i].n_in * p->o->embd, p->o->embd, 1 / sqrtf((float)p->o->embd), false);
         else
             add_vector(p, name, p->o->embd, 1, 0.1f);

@@ -28,6 +28,7 @@ struct mk_options {
     bool fused, no_v; /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */
     bool holes; /* of the file: weights are zeros that take no room on the drive */
+    float nextn_agrees; /* what layers add is so much smaller, and the block behind them goes by the token alone: both mostly say the same; 0: it is not so */
     bool scales; /* "X.scale" beside matrices "X.weight", and an "X.input_scale" */
     bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
     uint32_t version, parts;
