@@ -132,6 +132,21 @@ static int no_model(const struct ntx_options *o)
     return NTX_EXIT_USAGE;
 }
 
+/* The model's own block: as serve/load_drafter.c. */
+static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m, uint32_t ctx, uint64_t ram, uint64_t *bytes, struct ntx_err *err)
+{
+    bool named = ntx_draft_nextn(o->load.draft);
+    struct ntx_err why = {0};
+    uint64_t its = 0;
+    if (!named && (!ntx_draft_auto(o->load.draft) || !m->model->hp.n_nextn))
+        return 0;
+    int no = ntx_drafter_nextn_look(m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &its, &why);
+    if (named && no)
+        return ntx_err_set(err, no, "--draft nextn: %s", why.text);
+    *bytes += named || (!no && ntx_guesser_small(its, ram)) ? its : 0;
+    return 0;
+}
+
 /* As serve/load_drafter.c. */
 static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_outline *m, uint64_t ram, uint64_t *bytes, struct ntx_err *err)
 {
@@ -151,7 +166,7 @@ static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_fi
         *bytes += take ? its : 0;
         close(fd[i]);
     }
-    return rc;
+    return rc ? rc : nextn_bytes(o, m, ctx, ram, bytes, err);
 }
 
 /* What is kept of this model's guesses, where it has a file; whose they are the drafters' digests tell. */
@@ -163,6 +178,8 @@ static void learn_guesses(const struct ntx_options *o, const struct ntx_model_fi
     unsigned n;
     if (a->named || ntx_draft_off(o->load.draft) || ntx_drafters_open(o, f, fd, &n, &ignored))
         return;
+    if (ntx_draft_nextn(o->load.draft) && n < NTX_DRAFT_FILES)
+        memcpy(a->guesses.drafter[n], NTX_GUESSER_NEXTN_DIGEST, NTX_GUESSER_TEXT);
     for (unsigned i = 0; i < n; i++) {
         if (ntx_guesser_digest(fd[i], a->guesses.drafter[i], &ignored))
             *a->guesses.drafter[i] = 0;
@@ -180,7 +197,7 @@ static int request(const struct ntx_options *o, const struct ntx_model_files *f,
                  .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .multiply = multiply(o)},
         .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
         .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses, .guess_nodes = o->load.draft_nodes,
-        .guess_way = !ntx_draft_files(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
+        .guess_way = !ntx_draft_files(o->load.draft) && !ntx_draft_nextn(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
     };
     if (a->here && !r->plan.ram_bytes)
         r->plan.ram_bytes = ntx_budget_default(0);
