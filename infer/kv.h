@@ -43,11 +43,14 @@ struct ntx_kv_shape { /* of a pool */
     uint32_t window_blocks; /* of layers with a window; 0: they keep all positions like the others */
     uint32_t ring;          /* window blocks of a session at most: positions are NTX_KV_BLOCK * ring apart where they share a place */
     uint64_t ram;           /* memory for blocks of layers that keep all positions, where they take more: then they lie in a file (kv_file.h). 0: they are in memory */
-    uint32_t states;        /* sides of recurrent states, where the model keeps such (recur.h): two for each session, two more for snapshots */
+    uint32_t states;        /* sides of recurrent states, where the model keeps such (recur.h): two for each session, two more for marks */
 };
 /* For so many sessions of ctx tokens, and shorter ones in their place: all that it needs where passes have at most so many rows. `all`: every layer keeps all
  * positions. blocks UINT32_MAX: that many are not possible. */
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all);
+/* Room for n more marks, where the model's texts go on from such; and what each of them takes, 0: they do not. */
+void ntx_kv_shape_marks(const struct ntx_hparams *hp, uint32_t n, struct ntx_kv_shape *shape);
+uint64_t ntx_kv_mark_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape);
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* of memory; UINT64_MAX: more than that */
 /* shape->ram becomes `ram` where less than all blocks fit into that. -ENOSPC: a pass cannot do with so little. */
 int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *shape, struct ntx_err *err);

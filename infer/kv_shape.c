@@ -48,6 +48,22 @@ struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx,
     return s;
 }
 
+static uint32_t mark_blocks(const struct ntx_hparams *hp, const struct ntx_kv_shape *s)
+{
+    return s->ring ? (uint32_t)NTX_MIN(ntx__kv_blocks_of(hp->window) + 1, (uint64_t)s->ring) : 0;
+}
+
+void ntx_kv_shape_marks(const struct ntx_hparams *hp, uint32_t n, struct ntx_kv_shape *s)
+{
+    s->states += s->states ? n : 0;
+    s->window_blocks += mark_blocks(hp, s) * n;
+}
+
+uint64_t ntx_kv_mark_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s)
+{
+    return (s->states ? ntx_recur_bytes(hp) / 2 : 0) + mark_blocks(hp, s) * ntx__kv_rows_bytes(hp, type, true);
+}
+
 uint64_t ntx__kv_kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t kind)
 {
     uint64_t bytes;

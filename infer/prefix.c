@@ -17,9 +17,8 @@ struct node {
     double worth;                 /* when it was last wanted: the clock, and its cost */
     uint64_t wanted;              /* and which want that was */
     struct ntx_kv_mark *mark;     /* at its end, or NULL */
-    double mark_worth;            /* as worth, of the mark: all before it need not be computed */
+    double mark_clock;            /* when the mark was last wanted */
     bool pinned;                  /* others go first */
-    bool passing;                 /* it is a prompt's under way: one further on takes its place */
     bool parts, parted;           /* a text parted here, and had to begin before: the next one leaves a mark; it did */
     int32_t ids[NTX_KV_BLOCK];
 };
@@ -82,16 +81,38 @@ static bool give_up(void *keeper)
     return true;
 }
 
+static double cost_to(const struct ntx_prefix *p, uint32_t b)
+{
+    const double blocks = b == NONE ? 0 : p->node[b].depth + p->node[b].n / (double)NTX_KV_BLOCK;
+    return blocks * (p->c.block_cost + p->c.token_cost * NTX_KV_BLOCK * blocks / 2);
+}
+
+/* Without a mark what lies behind the one before it is computed again. Where texts parted before, more will. */
+static double mark_worth(const struct ntx_prefix *p, uint32_t b)
+{
+    uint32_t up = p->node[b].parent;
+    while (up != NONE && !p->node[up].mark)
+        up = p->node[up].parent;
+    return p->node[b].mark_clock + (p->node[b].parted ? 2 : 1) * (cost_to(p, b) - cost_to(p, up));
+}
+
 static bool give_up_mark(void *keeper)
 {
     struct ntx_prefix *p = keeper;
     uint32_t least = NONE;
-    for (uint32_t b = 0; b < ntx_kv_pool_blocks(p->c.pool); b++)
-        if (p->node[b].n && p->node[b].mark && b != p->held && (least == NONE || p->node[b].mark_worth < p->node[least].mark_worth))
-            least = b;
+    double worth, least_worth = 0;
+    for (uint32_t b = 0; b < ntx_kv_pool_blocks(p->c.pool); b++) {
+        if (!p->node[b].n || !p->node[b].mark || b == p->held)
+            continue;
+        worth = mark_worth(p, b);
+        if (least != NONE && worth >= least_worth)
+            continue;
+        least = b;
+        least_worth = worth;
+    }
     if (least == NONE)
         return false;
-    p->mark_clock = NTX_MAX(p->mark_clock, p->node[least].mark_worth);
+    p->mark_clock = NTX_MAX(p->mark_clock, least_worth);
     ntx_kv_mark_free(p->node[least].mark);
     p->node[least].mark = NULL;
     return true;
@@ -103,13 +124,7 @@ static void want(struct ntx_prefix *p, uint32_t b)
     p->node[b].wanted = ++p->wants;
 }
 
-/* Where texts parted before, more will. */
-static void want_mark(struct ntx_prefix *p, uint32_t b)
-{
-    struct node *x = &p->node[b];
-    double blocks = x->depth + 1, cost = blocks * (p->c.block_cost + p->c.token_cost * NTX_KV_BLOCK * x->depth / 2);
-    x->mark_worth = p->mark_clock + (x->parted ? 2 * cost : cost);
-}
+static void want_mark(struct ntx_prefix *p, uint32_t b) { p->node[b].mark_clock = p->mark_clock; }
 
 static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
 {
@@ -305,20 +320,11 @@ static void mark(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t b)
 /* Where texts part, and where this one stands. kv has the blocks down to `at`. */
 static void put_marks(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t at, enum ntx_prefix_when when)
 {
-    for (uint32_t b = at; b != NONE; b = p->node[b].parent) {
-        struct node *x = &p->node[b];
-        if (x->parts)
+    for (uint32_t b = at; b != NONE; b = p->node[b].parent)
+        if (p->node[b].parts)
             mark(p, kv, b);
-        if (b != at && x->passing && x->mark && when == NTX_PREFIX_PROMPT) {
-            ntx_kv_mark_free(x->mark);
-            x->mark = NULL;
-        }
-        x->passing &= b == at;
-    }
-    if (at == NONE || when == NTX_PREFIX_ON || p->node[at].mark)
-        return;
-    mark(p, kv, at);
-    p->node[at].passing = when == NTX_PREFIX_PROMPT;
+    if (at != NONE && when != NTX_PREFIX_ON && !p->node[at].mark)
+        mark(p, kv, at);
 }
 
 void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when)

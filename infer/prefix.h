@@ -9,8 +9,9 @@
  * Nobody waits for memory because of it: what only the keeper has counts as free (kv.h). What goes first is the end of a path, of those that nobody uses the one
  * whose time to compute, and the time since it was last wanted, are worth least (GreedyDual: Young 1994; all blocks are of one size).
  *
- * Where blocks alone do not do, since layers keep a window only, or a recurrent state, a text goes on from a mark (kv.h). There is one where a text ended, one behind the last block that
- * was kept of a prompt, and one where texts were seen to part: who comes there the next time finds it. Where no mark is, nothing is found.
+ * Where blocks alone do not do, since layers keep a window only, or a recurrent state, a text goes on from a mark (kv.h). There is one where a text ended, one behind the last whole block of
+ * each pass over a prompt, and one where texts were seen to part: who comes there the next time finds it. Where no mark is, nothing is found. Where there is no room for
+ * one more, the one goes without which least is computed again: what lies between it and the mark before it.
  *
  * A scope is whose texts they are: texts of different scopes share nothing, but all share those of NTX_PREFIX_ALL. Engine thread only. */
 #ifndef NTX_INFER_PREFIX_H
@@ -43,7 +44,7 @@ uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_s
 /* kv has the values of ids[0 .. n), as any text that begins so would have: its whole blocks are kept. */
 enum ntx_prefix_when {
     NTX_PREFIX_ON,     /* it goes on, writing */
-    NTX_PREFIX_PROMPT, /* it goes on, or has yet to: of what it was asked; a mark is put behind its last whole block, instead of the one before */
+    NTX_PREFIX_PROMPT, /* it goes on, or has yet to: of what it was asked; a mark is put behind its last whole block */
     NTX_PREFIX_LAST,   /* it is about to be freed: a part of a block is kept, too, with a mark */
 };
 void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when);

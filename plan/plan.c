@@ -233,6 +233,28 @@ static void choose_ring(const struct planner *p, struct option *o)
         o->n_desc++;
 }
 
+/* ---- marks */
+
+/* From them texts that begin as others did go on (infer/prefix.h), where layers keep windows or recurrent states: a few thousand tokens of a long prompt are worth more
+ * than the weights that would stay in their place. */
+enum { MARKS_MOST = 30, MARKS_SHARE = 32 };
+
+static bool marks_fit(const struct planner *p, const struct option *o, uint32_t n)
+{
+    struct option t = *o;
+    const struct ntx_kv_shape kv = ntx__plan_kv(&o->shape);
+    t.shape.marks = n;
+    uint64_t total = o->resident ? resident_total(&t) : o->dense ? dense_total(&t, least_frames(&t), 0) : streamed_total(&t, t.n_desc);
+    return n * ntx_kv_mark_bytes(&p->m->hp, p->r->kv_type, &kv) <= p->r->ram_bytes / MARKS_SHARE && total <= p->r->ram_bytes;
+}
+
+static void choose_marks(const struct planner *p, struct option *o)
+{
+    const struct ntx_kv_shape kv = ntx__plan_kv(&o->shape);
+    if (!p->r->no_prefixes && !p->r->vram_bytes && !p->on_device && ntx_kv_mark_bytes(&p->m->hp, p->r->kv_type, &kv))
+        o->shape.marks = largest(0, MARKS_MOST, marks_fit, p, o);
+}
+
 /* ---- one chunk size */
 
 /* Read in whole blocks, wherever in the file it lies, a chunk of so many bytes is still no more than size: one read, not two halves. */
@@ -420,6 +442,7 @@ static void sum_placement(struct ntx_plan *p)
 static void settle(const struct planner *q, struct option *o, struct ntx_plan *p)
 {
     struct ntx__shape *s = &o->shape;
+    choose_marks(q, o);
     bool frames = !o->resident && o->sizes.n_bundles;
     uint64_t room = o->resident || o->dense ? o->sizes.fixed + o->sizes.matrix : largest_arena(q, o);
     uint32_t kept = o->resident ? NTX__ALL : o->dense && o->sizes.groups ? most_groups(q, o) : 0;

@@ -21,6 +21,7 @@ struct ntx__shape {
     uint32_t ctx, sessions, threads, rows;
     enum ntx_kv_type kv_type;
     bool kv_all;
+    uint32_t marks;              /* room for so many more than sessions leave (infer/kv.h) */
     uint64_t kv_ram;
     struct ntx_ffn_mode ffn;     /* which groups of neurons are on demand, and what choosing them takes */
     uint32_t n_desc;             /* 0: nothing is streamed */

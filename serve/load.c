@@ -186,6 +186,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     struct ntx_plan_request q = {
         .kv_type = kv_type,
         .kv_all = keeps_all_kv(r, l),
+        .no_prefixes = r->set.no_prefix_cache,
         .kv_ram = r->set.kv_ram,
         .ffn = l->ffn,
         .prefetch = !r->set.no_prefetch,

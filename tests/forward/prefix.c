@@ -306,7 +306,7 @@ static void cut_back(void)
     close_world(&w);
 }
 
-/* Where a layer keeps a window, a text goes on from where one ended, from behind the last whole block of a prompt, and from where two were seen to part. */
+/* Where a layer keeps a window, a text goes on from where one ended, from behind the last whole block of a prompt's passes, and from where two were seen to part. */
 static void marked(void)
 {
     struct world w;
@@ -325,7 +325,7 @@ static void marked(void)
         compute(a, ids, at, at + 60);
         ntx_prefix_keep(w.prefix, 1, a, ids, at + 60, NTX_PREFIX_PROMPT);
     }
-    ntx_kv_seq_free(begin(&w, 1, ids, 200, 300, 0)); /* the marks of passes before it are gone */
+    ntx_kv_seq_free(begin(&w, 1, ids, 200, 300, 160)); /* passes before it left theirs */
     ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224));
     compute(a, ids, 240, 250);
     ntx_prefix_keep(w.prefix, 1, a, ids, 250, NTX_PREFIX_LAST);
@@ -333,8 +333,8 @@ static void marked(void)
     ntx_kv_seq_free(begin(&w, 2, ids, 251, 300, 0));
     ntx_kv_seq_free(begin(&w, 1, ids, 251, 300, 250));
     ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224)); /* its last token is to be computed */
-    a = begin(&w, 1, other, 200, 300, 0); /* they part at 128, where there is no mark yet */
-    compute(a, other, 0, 150);
+    a = begin(&w, 1, other, 200, 300, 96); /* they part at 128, where there is no mark yet */
+    compute(a, other, 96, 150);
     ntx_prefix_keep(w.prefix, 1, a, other, 150, NTX_PREFIX_PROMPT);
     struct ntx_kv_seq *b = begin(&w, 1, third, 200, 300, 128);
     compute(b, third, 128, 200);
@@ -372,7 +372,7 @@ static void snapped(void)
     ntx_kv_seq_free(a);
     ntx_kv_seq_free(begin(&w, 2, ids, 300, 300, 0));
     ntx_kv_seq_free(begin(&w, 1, ids, 261, 300, 260));
-    for (uint32_t found = 0; found <= 128; found += 128) { /* the second that parts at 128 leaves a mark there */
+    for (uint32_t found = 96; found <= 128; found += 32) { /* the second that parts at 128 leaves a mark there */
         b = begin(&w, 1, other, 200, 300, found);
         ntx_prefix_foresee(w.prefix, 1, b, other, found, 200);
         compute(b, other, found, 200);
@@ -387,6 +387,36 @@ static void snapped(void)
     for (int i = 0; i < 4; i++)
         ntx_kv_seq_free(all[i]);
     ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 0));
+    close_world(&w);
+}
+
+/* Of marks the one goes without which least is computed again: those of a long prompt stay apart from each other, and where it ends. */
+static void thinned(void)
+{
+    struct world w;
+    static int32_t ids[40 * B];
+    count_up(ids, 40 * B);
+    open_world(&w, 60, -7); /* two sides for who reads, and five */
+    struct ntx_kv_seq *a = begin(&w, 1, ids, 32 * B, 32 * B, 0);
+    for (uint32_t at = 0; at < 32 * B; at += B) {
+        compute(a, ids, at, at + B);
+        ntx_prefix_keep(w.prefix, 1, a, ids, at + B, NTX_PREFIX_PROMPT);
+    }
+    ntx_kv_seq_free(a);
+    ntx_kv_seq_free(begin(&w, 1, ids, 33 * B, 33 * B, 32 * B));
+    uint32_t last = 0, gap = 0;
+    for (uint32_t k = 1; k < 32; k++) { /* what one that parts there finds */
+        struct ntx_kv_seq *kv;
+        uint32_t n_past;
+        int32_t kept = ids[k * B];
+        ids[k * B] = -1;
+        CHECK_EQ(ntx_prefix_begin(w.prefix, 1, ids, 33 * B, 33 * B, &kv, &n_past), 0);
+        ntx_kv_seq_free(kv);
+        ids[k * B] = kept;
+        gap = k * B - n_past > gap ? k * B - n_past : gap;
+        last = n_past;
+    }
+    CHECK_MSG(last >= 16 * B && gap <= 16 * B, "last %u, gap %u", last, gap);
     close_world(&w);
 }
 
@@ -492,6 +522,7 @@ int main(void)
     cut_back();
     marked();
     snapped();
+    thinned();
     at_random(0);
     at_random(4);
     at_random(9);
