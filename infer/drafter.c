@@ -122,6 +122,18 @@ static int bytes_of(const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx
     return 0;
 }
 
+/* Drafters that go by the states of the large model's inner layers, or fill a block of tokens at once: files of their own kinds. */
+static int other_kind(const struct ntx_gguf *g, struct ntx_err *err)
+{
+    static const struct { const char *arch, *name; } kinds[] = {{"eagle3", "EAGLE-3"}, {"dflash", "DFlash"}, {"gemma4-assistant", "Gemma 4 assistant"}};
+    struct ntx_str arch = {0};
+    for (size_t i = 0; !ntx_gguf_str(g, "general.architecture", &arch) && i < sizeof kinds / sizeof *kinds; i++)
+        if (same_text(arch, (struct ntx_str){kinds[i].arch, strlen(kinds[i].arch)}))
+            return ntx_err_set(err, -ENOTSUP, "it is of the %s kind, which guesses by what happens inside the model: ntx has none such. Name a small model of the same vocabulary, "
+                               "or nextn where the model has such a block", kinds[i].name);
+    return 0;
+}
+
 int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_t *bytes, struct ntx_err *err)
 {
     struct ntx_gguf *g = NULL;
@@ -130,6 +142,8 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return ntx_err_set(err, -EINVAL, "the drafter: not a regular file");
     int rc = ntx_gguf_open(&fd, 1, NULL, &g, err);
+    if (!rc)
+        rc = other_kind(g, err);
     if (!rc)
         rc = ntx_share_file_refuse(g, "its file", err);
     if (!rc)

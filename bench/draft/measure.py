@@ -3,7 +3,8 @@
 or the prompts of the tasks, each with a zero byte behind it (for bench_ideal): measure.py --prompts [-p PROMPTS] [--tasks stories]
 
 Stories begin with the first two sentences of a held-out story, questions are held-out ones and what the model writes behind them. A way is off, auto (as many guesses as
-pay), a number of guesses, lookup, or both (lookup and the drafter, as many as pay); MORE goes to `ntx run`. The ways take turns, prompt by prompt. CSV: task, temp, way, tokens per pass, guesses per pass, ms per token, and s
+pay), a number of guesses, lookup, both (lookup and the drafter, as many as pay), or default (what `--draft auto` does); MORE goes to `ntx run`. The ways take turns, prompt by prompt, the other way
+round for each second one. CSV: task, temp, way, tokens per pass, guesses per pass, ms per token, and s
 waited for the drafter per s of writing; `text` says whether all texts were those without drafts."""
 import argparse, json, os, re, subprocess, sys, tempfile
 
@@ -23,7 +24,7 @@ def questions():
 TASKS = {'stories': stories, 'questions': questions}
 
 def run(a, prompt, temp, way, seed):
-    name = {'lookup': 'lookup', 'both': 'lookup,' + a.draft}.get(way, a.draft)
+    name = {'lookup': 'lookup', 'default': 'auto', 'both': 'lookup,' + a.draft}.get(way, a.draft)
     draft = ['--draft', 'off'] if way == 'off' else ['--draft', name] + (['--draft-nodes', way] if way.isdigit() else [])
     with tempfile.NamedTemporaryFile() as f:
         text = subprocess.run([os.path.join(a.bin, 'ntx'), 'run', a.model, prompt, '--raw', '--ignore-eos', '--quiet', '-n', str(a.n), '--temp', temp, '--seed', str(seed),
@@ -57,12 +58,13 @@ for task in a.tasks.split(','):
         same = {w: True for w in sums}
         for i, prompt in enumerate(prompts):
             texts = {}
-            for w in sums:
+            for w in list(sums)[::-1 if i % 2 else 1]:
                 texts[w], s = run(a, prompt, temp, w, i + 1)
                 tokens = s['generated_tokens'] - 1
                 passes = tokens / s['accepted_per_pass']
                 for k, x in enumerate((tokens, passes, passes * s['draft_nodes_per_pass'], tokens / s['decode_tok_s'], s['draft_s'])):
                     sums[w][k] += x
+            for w in sums:
                 same[w] &= texts[w] == texts[next(iter(sums))]
         for w, (tokens, passes, nodes, seconds, waited) in sums.items():
             print('%s,%s,%s,%.2f,%.1f,%.3f,%.3f,%s' % (task, temp, w, tokens / passes, nodes / passes, 1000 * seconds / tokens, waited / seconds, 'same' if same[w] else 'DIFFERS'), flush=True)
