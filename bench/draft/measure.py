@@ -31,40 +31,44 @@ def run(a, prompt, temp, way, seed):
                                '--stats', f.name] + draft + a.more, stdout=subprocess.PIPE, check=True).stdout
         return text, json.load(open(f.name))
 
-p = argparse.ArgumentParser()
-p.add_argument('bin', nargs='?')
-p.add_argument('--prompts', action='store_true')
-p.add_argument('-n', type=int, default=100)
-p.add_argument('-p', type=int, default=40)
-p.add_argument('--tasks', default='stories,questions')
-p.add_argument('--temps', default='0,0.8')
-p.add_argument('--ways', default='off,15,63,auto')
-p.add_argument('--model', default=os.path.join(models, 'demo.gguf'))
-p.add_argument('--draft', default=os.path.join(models, 'demo-draft.gguf'))
-args = sys.argv[1:]
-cut = args.index('--') if '--' in args else len(args)
-a = p.parse_args(args[:cut])
-a.more = args[cut + 1:]
-if a.prompts:
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument('bin', nargs='?')
+    p.add_argument('--prompts', action='store_true')
+    p.add_argument('-n', type=int, default=100)
+    p.add_argument('-p', type=int, default=40)
+    p.add_argument('--tasks', default='stories,questions')
+    p.add_argument('--temps', default='0,0.8')
+    p.add_argument('--ways', default='off,15,63,auto')
+    p.add_argument('--model', default=os.path.join(models, 'demo.gguf'))
+    p.add_argument('--draft', default=os.path.join(models, 'demo-draft.gguf'))
+    args = sys.argv[1:]
+    cut = args.index('--') if '--' in args else len(args)
+    a = p.parse_args(args[:cut])
+    a.more = args[cut + 1:]
+    if a.prompts:
+        for task in a.tasks.split(','):
+            for x, _ in zip(TASKS[task](), range(a.p)):
+                print(x, end='\0')
+        sys.exit()
+    print('task,temp,way,tokens_per_pass,guesses_per_pass,ms_per_token,waited,text', flush=True)
     for task in a.tasks.split(','):
-        for x, _ in zip(TASKS[task](), range(a.p)):
-            print(x, end='\0')
-    sys.exit()
-print('task,temp,way,tokens_per_pass,guesses_per_pass,ms_per_token,waited,text', flush=True)
-for task in a.tasks.split(','):
-    prompts = [x for x, _ in zip(TASKS[task](), range(a.p))]
-    for temp in a.temps.split(','):
-        sums = {w: [0, 0, 0, 0, 0] for w in a.ways.split(',')}
-        same = {w: True for w in sums}
-        for i, prompt in enumerate(prompts):
-            texts = {}
-            for w in list(sums)[::-1 if i % 2 else 1]:
-                texts[w], s = run(a, prompt, temp, w, i + 1)
-                tokens = s['generated_tokens'] - 1
-                passes = tokens / s['accepted_per_pass']
-                for k, x in enumerate((tokens, passes, passes * s['draft_nodes_per_pass'], tokens / s['decode_tok_s'], s['draft_s'])):
-                    sums[w][k] += x
-            for w in sums:
-                same[w] &= texts[w] == texts[next(iter(sums))]
-        for w, (tokens, passes, nodes, seconds, waited) in sums.items():
-            print('%s,%s,%s,%.2f,%.1f,%.3f,%.3f,%s' % (task, temp, w, tokens / passes, nodes / passes, 1000 * seconds / tokens, waited / seconds, 'same' if same[w] else 'DIFFERS'), flush=True)
+        prompts = [x for x, _ in zip(TASKS[task](), range(a.p))]
+        for temp in a.temps.split(','):
+            sums = {w: [0, 0, 0, 0, 0] for w in a.ways.split(',')}
+            same = {w: True for w in sums}
+            for i, prompt in enumerate(prompts):
+                texts = {}
+                for w in list(sums)[::-1 if i % 2 else 1]:
+                    texts[w], s = run(a, prompt, temp, w, i + 1)
+                    tokens = s['generated_tokens'] - 1
+                    passes = tokens / s['accepted_per_pass']
+                    for k, x in enumerate((tokens, passes, passes * s['draft_nodes_per_pass'], tokens / s['decode_tok_s'], s['draft_s'])):
+                        sums[w][k] += x
+                for w in sums:
+                    same[w] &= texts[w] == texts[next(iter(sums))]
+            for w, (tokens, passes, nodes, seconds, waited) in sums.items():
+                print('%s,%s,%s,%.2f,%.1f,%.3f,%.3f,%s' % (task, temp, w, tokens / passes, nodes / passes, 1000 * seconds / tokens, waited / seconds, 'same' if same[w] else 'DIFFERS'), flush=True)
+
+if __name__ == '__main__':
+    main()
