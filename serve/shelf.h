@@ -9,6 +9,9 @@
  * computing for its bytes, and was not wanted for longest (GreedyDual; the order outlives the process by the files' times). A full disk is said once; nothing is
  * written then, and serving goes on.
  *
+ * The engine reads and writes them itself, not ntx-iod: that one opens nothing and can write nowhere, and its death would taint K and V that a write of its reads from. A death
+ * of ntx-computed loses the file that is being written, and no other.
+ *
  * Engine thread only; reading and writing block it, so it writes when nobody waits. */
 #ifndef NTX_SERVE_SHELF_H
 #define NTX_SERVE_SHELF_H

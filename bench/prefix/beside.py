@@ -3,10 +3,10 @@
 
     beside.py LLAMA_SERVER MODEL.gguf SCENARIO [--cap BYTES] [--only ntx|llama.cpp]
 
-    agent    20 turns over a preamble of 4000 tokens: each brings all that was said before, 20 tokens of an answer and 40 of what a tool gave (both recorded), and has 8 written;
+    agent    20 turns over a preamble of 4000 tokens: each brings all that was said before, 20 tokens of an answer and 40 of what a tool gave (both recorded), and has 4 written;
              then the server ends, starts again and is asked for one turn more. llama.cpp's slot is saved before and restored behind that, by its own requests
     eight    eight clients at once, one preamble of 4000 tokens and 60 of their own
-    edits    a conversation of 2000 tokens that is edited in its middle, eight times, each time elsewhere; and between two edits goes on from its end
+    edits    a conversation of 2000 tokens that is edited in its middle, four times, each time elsewhere; and between two edits goes on from its end
 
 --cap: both in a cgroup of so many bytes, ntx with a --ram of 64 MiB less; caches dropped before each. NTX_BIN: build/bin. RAM: bytes for ntx's --ram without a cap (1 GiB)."""
 import argparse
@@ -82,7 +82,7 @@ class Server:
             sys.exit("%s: %s: %s" % (self.who, r.status, r.read()[:400]))
         return r
 
-    def ask(self, tokens, n=8):
+    def ask(self, tokens, n=4):
         """Time to the first token, s, and how many tokens of the prompt were not computed."""
         t0 = time.monotonic()
         r = self.post("/v1/completions", {"prompt": tokens, "max_tokens": n, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True, **({} if self.who == "ntx" else {"cache_prompt": True})})
@@ -134,8 +134,8 @@ def edits(who, tmp):
     text = ids(2000, 1)
     with Server(who, args, tmp) as s:
         show(who, "edits", "first", len(text), s.ask(text))
-        for k in range(8):
-            at = 600 + 150 * k
+        for k in range(4):
+            at = 600 + 300 * k
             text = text[:at] + ids(60, 300 + k) + text[at + 60:]
             show(who, "edits", "edit at %d" % at, len(text), s.ask(text))
             text = text + ids(40, 400 + k)

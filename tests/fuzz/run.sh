@@ -96,6 +96,7 @@ seeds_ring() { made_seeds; }
 seeds_monitor() { made_seeds; }
 seeds_drafts() { made_seeds; }
 seeds_guess() { made_seeds; }
+seeds_shelf() { (cd "$dir" && made_seeds); }
 
 seeds_files() {
     made_seeds
