@@ -136,6 +136,26 @@ static void layers(FILE *f, const struct ntx_counters *c)
         fprintf(f, "ntx_layer_skipped_total{layer=\"%u\"} %" PRIu64 "\n", i, get(&c->mon.layer[i].skipped));
 }
 
+static void rank_metric(FILE *f, const struct ntx_counters *c, uint32_t n, const char *name, const char *help, size_t at, double by)
+{
+    head(f, name, "counter", help);
+    for (uint32_t i = 1; i < n; i++) {
+        fprintf(f, "%s{", name);
+        label(f, "machine", c->mon.rank[i].name, sizeof c->mon.rank[i].name);
+        fprintf(f, "} %.9g\n", by * (double)get((const _Atomic uint64_t *)(const void *)((const char *)&c->mon.rank[i] + at)));
+    }
+}
+
+static void ranks(FILE *f, const struct ntx_counters *c)
+{
+    uint32_t n = NTX_MIN(atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.n_ranks, memory_order_acquire), (uint32_t)NTX_MON_RANKS);
+    if (!n)
+        return;
+    rank_metric(f, c, n, "ntx_machine_read_bytes_total", "bytes that another machine that shares the model has read from its drive", offsetof(struct ntx_mon_rank, bytes_read), 1);
+    rank_metric(f, c, n, "ntx_machine_stall_seconds_total", "time that it waited for its drive", offsetof(struct ntx_mon_rank, stall_ns), 1e-9);
+    rank_metric(f, c, n, "ntx_machine_multiply_seconds_total", "time that it was at products, waiting in it", offsetof(struct ntx_mon_rank, multiply_ns), 1e-9);
+}
+
 static void all(FILE *f, const struct ntx_counters *c)
 {
     head(f, "ntx_up", "gauge", "1 while ntx-computed is there");
@@ -150,6 +170,7 @@ static void all(FILE *f, const struct ntx_counters *c)
     counters(f, c);
     sessions(f, c);
     layers(f, c);
+    ranks(f, c);
     for (int h = 0; h < NTX_N_HISTOGRAMS; h++)
         histogram(f, &c->mon.hist[h], (enum ntx_histogram)h);
 }

@@ -29,6 +29,16 @@ static json_t *sessions(const struct ntx_top *t)
     return list;
 }
 
+static json_t *machines(const struct ntx_top *t)
+{
+    json_t *list = json_array();
+    for (unsigned i = 1; i < t->n_ranks; i++) {
+        json_t *name = json_stringn(t->rank[i].name, strnlen(t->rank[i].name, sizeof t->c->mon.rank->name));
+        json_array_append_new(list, json_pack("{s:o,s:f,s:f,s:f}", "name", name ? name : json_string("?"), "drive_bps", t->rank[i].drive_bps, "stall", t->rank[i].stall, "multiply", t->rank[i].multiply));
+    }
+    return json_pack("{s:i,s:f,s:f,s:o}", "ranks", (int)t->n_ranks, "rank_bps", t->rank_bps, "wait", t->rank_wait, "others", list);
+}
+
 static json_t *processes(const struct ntx_top *t)
 {
     json_t *j = json_object();
@@ -67,10 +77,10 @@ char *ntx_top_json(const struct ntx_top *t)
     for (int i = 0; i < NTX_N_COUNTERS; i++)
         json_object_set_new(counters, ntx_counter_info[i].name, number(t->b.v[i]));
     json_t *model = json_stringn(t->c->mon.model, t->n_layers ? strnlen(t->c->mon.model, sizeof t->c->mon.model) : 0);
-    json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o,s:o,s:o}", "model", model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
+    json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "model", model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
                           t->drive_bps, "drive_ceiling_bps", t->drive_ceiling_bps, "emulated", t->emulated, "ring_bps", t->ring_bps, "ram_bps", t->ram_bps,
                           "tok_s", t->tok_s, "prompt_tok_s", t->prompt_s, "stall", t->stall, "decisions_s", t->decisions_s, "layers", layers(t), "sessions",
-                          sessions(t), "processes", processes(t), "experts", experts(t), "drafts", drafts(t), "counters", counters);
+                          sessions(t), "processes", processes(t), "experts", experts(t), "machines", machines(t), "drafts", drafts(t), "counters", counters);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return text;

@@ -10,11 +10,20 @@
 #define NOW(name) (t->b.v[NTX_C_##name])
 #define DIFF(from, name) ((double)(t->b.v[NTX_C_##name] - (from)->v[NTX_C_##name]))
 
+static uint64_t get(const _Atomic uint64_t *v) { return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed); }
+static uint32_t get32(const _Atomic uint32_t *v) { return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)v, memory_order_acquire); }
+
 static void take(const struct ntx_counters *c, struct ntx_top_sample *s)
 {
     s->t_ns = ntx_now_ns();
     for (int i = 0; i < NTX_N_COUNTERS; i++)
         s->v[i] = ntx_counter_get(c, (enum ntx_counter)i);
+    for (int i = 0; i < (int)NTX_MON_RANKS; i++) {
+        const struct ntx_mon_rank *m = &c->mon.rank[i];
+        s->rank[i].read = get(&m->bytes_read);
+        s->rank[i].stall = get(&m->stall_ns);
+        s->rank[i].multiply = get(&m->multiply_ns);
+    }
 }
 
 static uint64_t pss_of(uint64_t pid)
@@ -63,13 +72,28 @@ static void processes(struct ntx_top *t, double s)
 
 /* What the pipeline waits for, from where the time went. A pass may last longer than the interval, and is counted at its end:
  * while sessions generate, all of the interval is theirs. */
-static const char *limit(const struct ntx_top *t)
+/* Several machines: who is waited for. */
+static const char *slowest(struct ntx_top *t)
+{
+    unsigned worst = 1;
+    for (unsigned i = 2; i < t->n_ranks; i++)
+        worst = t->rank[i].multiply > t->rank[worst].multiply ? i : worst;
+    const struct ntx_top_rank *r = &t->rank[worst];
+    if (r->multiply < 0.5)
+        return "the network between the machines";
+    snprintf(t->limit_text, sizeof t->limit_text, "%s%.*s", r->stall > 0.5 * r->multiply ? "the drive of " : "computing on ", (int)sizeof t->c->mon.rank->name, r->name);
+    return t->limit_text;
+}
+
+static const char *limit(struct ntx_top *t)
 {
     double interval = (double)(t->b.t_ns - t->pass.t_ns);
     double pass = NOW(comp_sessions) ? NTX_MAX(interval, DIFF(&t->pass, comp_pass_ns)) : DIFF(&t->pass, comp_pass_ns);
     double stall = NTX_MAX(DIFF(&t->pass, comp_stall_ns), DIFF(&t->pass, iod_busy_ns) - DIFF(&t->pass, comp_cpu_ns));
     if (pass <= 0 || !NOW(comp_sessions))
         return "nothing: idle";
+    if (t->n_ranks && t->rank_wait > 0.5)
+        return slowest(t);
     if (stall > 0.5 * pass)
         return "the drive";
     return stall > 0.1 * pass ? "drive and computing alike" : "computing";
@@ -101,6 +125,19 @@ static void pass_rates(struct ntx_top *t)
     t->stall = NTX_MIN(DIFF(&t->pass, comp_stall_ns) / 1e9 / p, 1.0);
 }
 
+/* Of other machines since the last pass that ended; they tell at each message. */
+static void ranks(struct ntx_top *t)
+{
+    double s = (double)(t->b.t_ns - t->pass.t_ns) / 1e9;
+    t->n_ranks = NTX_MIN(get32(&t->c->mon.n_ranks), (uint32_t)NTX_MON_RANKS);
+    t->rank_bps = DIFF(&t->pass, comp_rank_bytes) / s;
+    t->rank_wait = NTX_MIN(DIFF(&t->pass, comp_rank_wait_ns) / 1e9 / s, 1.0);
+    for (unsigned i = 1; i < t->n_ranks; i++)
+        t->rank[i] = (struct ntx_top_rank){t->c->mon.rank[i].name, (double)(t->b.rank[i].read - t->pass.rank[i].read) / s,
+                                           NTX_MIN((double)(t->b.rank[i].stall - t->pass.rank[i].stall) / 1e9 / s, 1.0),
+                                           NTX_MIN((double)(t->b.rank[i].multiply - t->pass.rank[i].multiply) / 1e9 / s, 1.0)};
+}
+
 static void rates(struct ntx_top *t)
 {
     double s = (double)(t->b.t_ns - t->a.t_ns) / 1e9;
@@ -110,12 +147,10 @@ static void rates(struct ntx_top *t)
     t->drive_ceiling_bps = (double)(t->emulated ? NOW(comp_ceiling_bps) : NOW(iod_best_bps));
     pass_rates(t);
     t->decisions_s = DIFF(&t->a, comp_decisions) / s;
+    ranks(t);
     t->limit = limit(t);
     processes(t, s);
 }
-
-static uint64_t get(const _Atomic uint64_t *v) { return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed); }
-static uint32_t get32(const _Atomic uint32_t *v) { return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)v, memory_order_acquire); }
 
 static void layers(struct ntx_top *t)
 {

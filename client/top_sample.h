@@ -15,6 +15,7 @@
 struct ntx_top_sample {
     uint64_t t_ns;
     uint64_t v[NTX_N_COUNTERS];
+    struct { uint64_t read, stall, multiply; } rank[NTX_MON_RANKS];
 };
 
 struct ntx_top_layer {
@@ -27,6 +28,11 @@ struct ntx_top_session {
     enum ntx_mon_state state;
     uint32_t prompt, past, generated;
     double ttft_s, tok_s, age_s;    /* 0: not yet */
+};
+
+struct ntx_top_rank {               /* another machine that shares the model */
+    const char *name;               /* sizeof rank[0].name bytes at most */
+    double drive_bps, stall, multiply; /* shares of the time */
 };
 
 struct ntx_top_process {
@@ -45,9 +51,12 @@ struct ntx_top {                    /* all that a view needs */
     double draft_passes, draft_nodes, draft_hits; /* with --draft, lately: passes that wrote, tokens guessed, and those that held: */
     double draft_lookup, draft_file, draft_wait;  /*   by look-up, by a file; share of the time in which such a one was waited for */
     const char *limit;
+    char limit_text[96];
     bool emulated;
     struct ntx_top_process process[3];
-    unsigned n_layers, n_sessions;
+    double rank_bps, rank_wait;        /* that cross between machines; share of the time in which this one waits for the others */
+    unsigned n_layers, n_sessions, n_ranks; /* n_ranks: machines, this one in it; 0: there is one */
+    struct ntx_top_rank rank[NTX_MON_RANKS]; /* [1 .. n_ranks) */
     struct ntx_top_layer layer[NTX_MON_LAYERS];
     struct ntx_top_session session[NTX_MON_SESSIONS];
 

@@ -205,6 +205,20 @@ static void experts(struct ntx_canvas *c, const struct ntx_top *t, int y)
                         ahead > 0 ? 100 * (1 - (double)NOW(comp_prefetch_used_bytes) / ahead) : 0);
 }
 
+/* A row for each other machine that shares the model, and what crosses; returns how many. */
+static int machines(struct ntx_canvas *c, const struct ntx_top *t, int y)
+{
+    if (!t->n_ranks)
+        return 0;
+    ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "machines");
+    ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%u; %.2f MB/s between them; this one waits for the others %.0f %%", t->n_ranks, t->rank_bps / 1e6, 100 * t->rank_wait);
+    for (unsigned i = 1; i < t->n_ranks; i++) {
+        const struct ntx_top_rank *r = &t->rank[i];
+        ntx_canvas_text(c, LABEL, y + (int)i, NTX_MARK_PLAIN, "%-24.24s drive %.2f GB/s, waits for it %.0f %%, at products %.0f %%", r->name, r->drive_bps / 1e9, 100 * r->stall, 100 * r->multiply);
+    }
+    return (int)t->n_ranks;
+}
+
 static const char *state_name(enum ntx_mon_state s)
 {
     static const char *const names[] = {"", "waits", "reads", "writes", "kept"};
@@ -254,7 +268,7 @@ void ntx_top_draw(struct ntx_canvas *c, const struct ntx_top *t, bool paused)
     history(c, t, 13);
     figures(c, t, 16);
     experts(c, t, 18);
-    sessions(c, t, 19, c->h - 1);
+    sessions(c, t, 19 + machines(c, t, 19), c->h - 1);
     keys(c, paused);
 }
 
@@ -275,6 +289,7 @@ void ntx_top_draw_help(struct ntx_canvas *c)
         "predictor  chunks of skipped layers: early: not read; late: the read had begun",
         "           and was wasted; decisions that nobody waited for any more",
         "experts    share of those wanted that were in RAM; share that was predicted",
+        "machines   others that share the model: their drives, and what they do",
         "KV         blocks of context in use, of all there are",
         "TTFT       time from the request to its first token",
         "",

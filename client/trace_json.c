@@ -1,5 +1,5 @@
 /* Chrome's trace format: slices ("X") on threads of processes. Ours: process 1 is the drive, with as many lanes as reads were under way
- * at once; process 2 the ring, a thread per slot; process 3 computing. Slices of one thread never overlap. */
+ * at once; process 2 the ring, a thread per slot; process 3 computing; process 4 the other machines, if there are any, a thread each. Slices of one thread never overlap. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "client/trace.h"
 #include "common/util.h"
 
-enum { DRIVE = 1, RING = 2, COMPUTE = 3 };
+enum { DRIVE = 1, RING = 2, COMPUTE = 3, MACHINES = 4 };
 enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_COPIES, T_EXPERTS, T_SESSION };
 #define MAX_LANES 256
 #define MAX_NAMED 4096
@@ -21,7 +21,7 @@ struct out {
     uint64_t lane_end[MAX_LANES];
     unsigned n_lanes;
     uint64_t slot_end[MAX_NAMED]; /* 0: never seen */
-    bool session[MAX_NAMED], trees[MAX_NAMED];
+    bool session[MAX_NAMED], trees[MAX_NAMED], rank[64];
 };
 
 static void separator(struct out *o)
@@ -163,6 +163,12 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
     case NTX_TR_PATH:
         path_event(o, r);
         return;
+    case NTX_TR_RANK:
+        snprintf(text, sizeof text, "layer %" PRIu64, r->b);
+        snprintf(args, sizeof args, "\"waits_us\":%.1f", (double)r->c / 1e3);
+        o->rank[r->a % 64] = true;
+        slice(o, MACHINES, r->a % 64, NTX_MAX(r->t0, o->begin), r->t1, text, args);
+        return;
     case NTX_TR_EXPERTS:
         experts_event(o, r);
         return;
@@ -188,6 +194,12 @@ static void names(struct out *o)
     name(o, "process_name", DRIVE, 0, "drive (ntx-iod)");
     name(o, "process_name", RING, 0, "ring");
     name(o, "process_name", COMPUTE, 0, "ntx-computed");
+    for (unsigned i = 0; i < 64; i++)
+        if (o->rank[i]) {
+            snprintf(text, sizeof text, "machine of rank %u", i);
+            name(o, "process_name", MACHINES, 0, "other machines: products");
+            name(o, "thread_name", MACHINES, i, text);
+        }
     for (unsigned i = 0; i < o->n_lanes; i++) {
         snprintf(text, sizeof text, "reads %u", i + 1);
         name(o, "thread_name", DRIVE, i, text);

@@ -159,15 +159,39 @@ static void place(struct ntx_forward *f, const struct ntx__product *p, const str
     }
 }
 
+/* The other's clock against ours: what an exchange took beside the products is half before and half after them. */
+static void set_clock(struct ntx_ranks *r, uint32_t from, const struct ntx__answer *a, uint64_t now)
+{
+    uint64_t there = a->end_ns - a->begin_ns, here = now - r->sent_ns, beside = here > there ? here - there : 0;
+    if (r->clock[from].least_ns && beside >= r->clock[from].least_ns)
+        return;
+    r->clock[from].least_ns = NTX_MAX(beside, (uint64_t)1);
+    r->clock[from].ahead_ns = (int64_t)(a->begin_ns - r->sent_ns - beside / 2);
+}
+
+static void see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, const struct ntx__answer *a, uint64_t now)
+{
+    struct ntx_counters *c = f->c.counters;
+    set_clock(r, from, a, now);
+    if (c && from < NTX_MON_RANKS) {
+        struct ntx_mon_rank *m = &c->mon.rank[from];
+        atomic_store_explicit(&m->bytes_read, a->bytes_read, memory_order_relaxed);
+        atomic_store_explicit(&m->stall_ns, a->stall_ns, memory_order_relaxed);
+        atomic_store_explicit(&m->multiply_ns, a->multiply_ns, memory_order_relaxed);
+    }
+    uint64_t ahead = (uint64_t)r->clock[from].ahead_ns, stall = a->stall_ns - r->clock[from].stall_ns;
+    ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_RANK, a->begin_ns - ahead, a->end_ns - ahead, from, f->layer, stall);
+    r->clock[from].stall_ns = a->stall_ns;
+}
+
 static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
 {
+    uint64_t now = ntx_now_ns();
     for (uint32_t from = 1; from < r->size; from++) {
         struct ntx__answer a;
         const float *y = (const void *)(r->in[from] + sizeof a);
         memcpy(&a, r->in[from], sizeof a);
-        atomic_store_explicit(&r->seen[from].bytes_read, a.bytes_read, memory_order_relaxed);
-        atomic_store_explicit(&r->seen[from].stall_ns, a.stall_ns, memory_order_relaxed);
-        atomic_store_explicit(&r->seen[from].multiply_ns, a.multiply_ns, memory_order_relaxed);
+        see(r, f, from, &a, now);
         if (a.rc)
             return ntx_err_set(&f->c.weights->error, a.rc, "%s: %.*s", r->c.names[from], (int)sizeof a.text - 1, a.text);
         for (unsigned i = 0; i < n; i++)
@@ -185,6 +209,7 @@ static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigne
     if (f->predicts || !dealt(p, n))
         return ntx__cpu_multiply(f, p, n, in);
     int rc = write_products(r, f, p, n, in, &bytes);
+    r->sent_ns = ntx_now_ns();
     if (rc || (rc = send_all(r, f, r->out, bytes)) || (rc = wait_all(r, f)) || (rc = expect(r, f, p, n, in)))
         return rc;
     int own = ntx__cpu_multiply(f, p, n, in);
@@ -269,7 +294,6 @@ void ntx_ranks_free(struct ntx_ranks *r)
 
 const struct ntx_backend *ntx_ranks_backend(struct ntx_ranks *r) { return &r->table; }
 uint64_t ntx_ranks_messages(const struct ntx_ranks *r) { return atomic_load_explicit(&r->messages, memory_order_relaxed); }
-const struct ntx_rank_seen *ntx_ranks_seen(const struct ntx_ranks *r, uint32_t rank) { return &r->seen[rank]; }
 
 int ntx_ranks_quit(struct ntx_ranks *r)
 {

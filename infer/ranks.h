@@ -9,6 +9,9 @@
  * So a token's bytes come from all drives and all memories at once, and an output has the bits that one machine gives it: its sum is never cut. What a
  * machine computes depends on the message alone; nothing of a conversation is kept there, so nothing has to be rolled back, shared or moved there.
  *
+ * What another machine did is told with its outputs, and stands in the counters' file (shm/monitor.h) and the trace, there by rank 0's clock: the other's is set
+ * by the exchange that took least, as if both its messages had taken alike.
+ *
  * Messages between machines of one build: a header and its products, then the input. Activations cross in the clear. What came is checked before it is used.
  *
  * Why not every machine all steps, with K and V by heads: attention would be shared out, too, but then sessions, prefixes, guesses and recurrent states would have to be
@@ -31,18 +34,12 @@ struct ntx_ranks_config {
     uint32_t limit_ms;           /* a rank that gives nothing for so long fails the pass, and all later ones; the first answer may take half an hour, while its machine loads. 0: 60 s */
 };
 
-/* What rank 0 knows of another, as its last answer told: since it has the model. By any thread. */
-struct ntx_rank_seen {
-    _Atomic uint64_t bytes_read, stall_ns, multiply_ns; /* from its drive; waited for it; at products, the waiting in it */
-};
-
 /* Bytes that it may take: for the planner. */
 uint64_t ntx_ranks_bytes(const struct ntx_model *m, uint32_t max_rows, uint32_t logits_rows);
 int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out);
 void ntx_ranks_free(struct ntx_ranks *r);
 const struct ntx_backend *ntx_ranks_backend(struct ntx_ranks *r); /* of rank 0's pass: the CPU's, but for the products */
 uint64_t ntx_ranks_messages(const struct ntx_ranks *r); /* runs of products, so far. Bytes and times are in the counters of the pass */
-const struct ntx_rank_seen *ntx_ranks_seen(const struct ntx_ranks *r, uint32_t rank);
 /* Rank 0, between passes: the others end. A negative errno: they cannot be told. */
 int ntx_ranks_quit(struct ntx_ranks *r);
 

@@ -219,7 +219,8 @@ static int answer(struct follower *x, int failed)
 {
     struct ntx_ranks *r = x->r;
     const struct ntx_counters *c = x->f->c.counters;
-    struct ntx__answer a = {.rc = failed, .bytes_read = ntx_counter_get(c, NTX_C_iod_bytes_read), .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns), .multiply_ns = r->multiply_ns};
+    struct ntx__answer a = {.rc = failed, .bytes_read = ntx_counter_get(c, NTX_C_iod_bytes_read), .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns), .multiply_ns = r->multiply_ns,
+                            .begin_ns = r->begin_ns, .end_ns = ntx_now_ns()};
     size_t floats = failed == -EBADMSG ? 0 : answer_floats(x), bytes = sizeof a + floats * sizeof(float);
     int rc = ntx__ranks_room(&r->out, &r->out_bytes, bytes);
     if (rc)
@@ -270,6 +271,7 @@ static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
             w->ops->drop_layer(w, x->h.layer);
         return 0;
     case NTX__SAID_PRODUCTS:
+        x->r->begin_ns = ntx_now_ns();
         if (!x->failed)
             x->failed = compute(x, bytes, n);
         else if (take_products(x, bytes, n)) /* the answer has its length */

@@ -28,6 +28,7 @@ struct ntx__answer { /* then for each product its rows' outputs [n_rows x own ro
     int32_t rc;
     uint32_t zero;
     uint64_t bytes_read, stall_ns, multiply_ns;
+    uint64_t begin_ns, end_ns; /* of this run, by its own clock */
     char text[224];
 };
 
@@ -37,7 +38,9 @@ struct ntx_ranks {
     struct ntx_backend table;
     _Atomic uint64_t messages;
     uint64_t multiply_ns;  /* of another than rank 0 */
-    struct ntx_rank_seen seen[NTX_RANKS_MAX];
+    uint64_t begin_ns;     /* of another than rank 0: of the run under way */
+    uint64_t sent_ns;      /* of rank 0: when it began to send */
+    struct { uint64_t least_ns; int64_t ahead_ns; uint64_t stall_ns; } clock[NTX_RANKS_MAX]; /* the shortest exchange so far, 0: none; its clock before ours by that; stalls so far */
     int broken;            /* the network is: errno */
     char why[256];
     uint8_t *out;          /* what is sent */

@@ -5,6 +5,7 @@
 
 #include "common/util.h"
 #include "serve/load.h"
+#include "serve/machines.h"
 
 static void put(_Atomic uint64_t *to, uint64_t v) { atomic_store_explicit(to, v, memory_order_relaxed); }
 static void put32(_Atomic uint32_t *to, uint32_t v) { atomic_store_explicit(to, v, memory_order_relaxed); }
@@ -27,6 +28,19 @@ static void put_layers(struct ntx_monitor *m, const struct ntx_plan *p, uint32_t
     }
 }
 
+_Static_assert(NTX_MON_RANKS >= NTX_RANKS_MAX, "a row for each machine");
+
+static void put_ranks(struct ntx_monitor *m, const struct ntx_loaded *l)
+{
+    put32(&m->n_ranks, 0);
+    for (uint32_t i = 1; l->machines && i < l->share_rows.n; i++) {
+        const char *name = ntx_machines_name(l->machines, i);
+        snprintf(m->rank[i].name, sizeof m->rank[i].name, "%.*s", (int)sizeof m->rank[i].name - 1, name);
+    }
+    if (l->machines && !ntx_machines_rank(l->machines))
+        put32(&m->n_ranks, l->share_rows.n);
+}
+
 void ntx_monitor_model(struct ntx_counters *c, const struct ntx_loaded *l)
 {
     if (!c)
@@ -40,6 +54,7 @@ void ntx_monitor_model(struct ntx_counters *c, const struct ntx_loaded *l)
     snprintf(m->model, sizeof m->model, "%.*s", (int)sizeof m->model - 1, name);
     snprintf(m->arch, sizeof m->arch, "%.*s", (int)sizeof m->arch - 1, l->model->hp.arch);
     snprintf(m->kernel, sizeof m->kernel, "%.*s", (int)sizeof m->kernel - 1, l->ops->name);
+    put_ranks(m, l);
     uint32_t n = NTX_MIN(l->model->hp.n_layers + 1, (uint32_t)NTX_MON_LAYERS);
     put_layers(m, l->plan, n);
     atomic_store_explicit(&m->n_layers, n, memory_order_release);

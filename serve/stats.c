@@ -238,13 +238,13 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
 
 /* Several machines: bytes between them, and how long the first waited for the others; of each other, since it has the model, what its drive gave, what it waited for
  * that, and how long it was at products. */
-static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
+static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l, const struct ntx_counters *c)
 {
-    if (!l->machines)
+    if (!l->machines || !c)
         return;
     json_t *others = json_array();
     for (uint32_t i = 1; i < l->share_rows.n; i++) {
-        const struct ntx_rank_seen *s = ntx_ranks_seen(l->ranks, i);
+        const struct ntx_mon_rank *s = &c->mon.rank[i];
         json_t *o = json_object();
         set_str(o, "name", ntx_machines_name(l->machines, i));
         set_int(o, "bytes_read", atomic_load(&s->bytes_read));
@@ -283,7 +283,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     json_object_set_new(j, "options", options ? options : json_object());
     set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
     add_experts(j, r, l);
-    add_ranks(j, r, l);
+    add_ranks(j, r, l, c);
     add_drafts(j, r, l);
     add_neurons(j, r, l);
     if (l->skips)

@@ -1,4 +1,4 @@
-/* monitor.h: what a monitor wants to know beside plain counters: histograms, the tiers and skips of each layer, the sessions. All of
+/* monitor.h: what a monitor wants to know beside plain counters: histograms, the tiers and skips of each layer, the sessions, other machines. All of
  * it lies in the counters' file (shm/counters.h), which monitors map read-only. Written by ntx-computed alone.
  *
  * A monitor may read while a value is written: each word is whole, but two words of a row may be of different moments. Nobody
@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define NTX_MON_LAYERS 513  /* as in the drop map: the output counts as one */
+#define NTX_MON_RANKS 16    /* machines that share a model */
 #define NTX_MON_SESSIONS 64 /* shown; there may be more */
 #define NTX_HIST_BOUNDS 18  /* upper bounds: 1, 2.5, 5, 10, 25, ... times the first; then infinity */
 
@@ -49,6 +50,11 @@ struct ntx_mon_layer { /* of the loaded model; bytes of its weights by placement
     _Atomic uint64_t predicted; /* rows for which the predictor said that it may be left out */
 };
 
+struct ntx_mon_rank { /* another machine that shares the model, as its last answer told the first one; since it has the model */
+    char name[64];
+    _Atomic uint64_t bytes_read, stall_ns, multiply_ns; /* from its drive; waited for it; at products, the waiting in it */
+};
+
 enum ntx_mon_state { NTX_MON_NONE, NTX_MON_WAITING, NTX_MON_READING, NTX_MON_WRITING, NTX_MON_KEPT };
 
 struct ntx_mon_session {
@@ -64,6 +70,8 @@ struct ntx_monitor {
     struct ntx_hist hist[NTX_N_HISTOGRAMS];
     struct ntx_mon_layer layer[NTX_MON_LAYERS];
     struct ntx_mon_session session[NTX_MON_SESSIONS];
+    _Atomic uint32_t n_ranks;                 /* 0: the model is one machine's; else rank[1 .. n_ranks) are the others */
+    struct ntx_mon_rank rank[NTX_MON_RANKS];
 };
 
 #endif

@@ -3,6 +3,7 @@
 again; what does not go together is told with the machine's name; a machine that dies ends all of them."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -106,6 +107,44 @@ def stats(path):
         return json.load(f)
 
 
+def output(name, *args):
+    p = subprocess.run([os.path.join(BIN, name), "--runtime", tmp, *args], env=dict(env, LC_ALL="C.UTF-8", COLUMNS="120", LINES="40"), capture_output=True, text=True, timeout=60 * SLOW)
+    if p.returncode:
+        fail("%s: %s" % (name, p.stderr))
+    return p.stdout
+
+
+def seen():
+    """What ntx-top, the metrics and a trace say of the other machine while it works: its drive is the slower one."""
+    path = os.path.join(tmp, "trace.json")
+    work = subprocess.Popen([NTX, "generate", PROMPT, "--temp", "0", "-n", "200", "--raw", "--ignore-eos", "--quiet"], env=env, stdout=subprocess.DEVNULL)
+    time.sleep(0.5)
+    top = json.loads(output("ntx-top", "--json", "--interval", "1"))
+    screen = output("ntx-top", "--once", "--interval", "0.5")
+    ntx("trace", "-o", path, "--seconds", "0.7")
+    metrics = output("ntx-metrics")
+    if work.wait(60 * SLOW):
+        fail("generate beside ntx-top")
+    m = top["machines"]
+    if m["ranks"] != 2 or len(m["others"]) != 1 or not m["others"][0]["name"].endswith("(rank 1)") or not m["others"][0]["drive_bps"] > 1e6 or not 0 < m["others"][0]["stall"] <= m["others"][0]["multiply"] <= 1:
+        fail("ntx-top: %s" % m)
+    if not m["rank_bps"] > 0 or not 0 < m["wait"] <= 1 or not re.search(r"\(rank 1\) +drive 0\.\d\d GB/s, waits for it", screen) or "machines  2; " not in screen:
+        fail("ntx-top: %s %s" % (m, screen))
+    if 'ntx_machine_read_bytes_total{machine="' not in metrics or "ntx_machine_multiply_seconds_total" not in metrics:
+        fail("metrics: " + metrics[-2000:])
+    with open(path) as f:
+        events = json.load(f)["traceEvents"]
+    ours = [e for e in events if e["ph"] == "X" and e["pid"] == 3 and e["name"].startswith("layer ")]
+    others = [e for e in events if e["ph"] == "X" and e["pid"] == 4]
+    if len(others) < 20 or not any(e["ph"] == "M" and e["pid"] == 4 and e["args"]["name"] == "machine of rank 1" for e in events):
+        fail("the trace has %d products of the other machine" % len(others))
+    inside = 0 # by the clocks that were set, products of a layer are while the first machine is in that layer
+    for e in others:
+        inside += any(o["ts"] <= e["ts"] and e["ts"] + e["dur"] <= o["ts"] + o["dur"] for o in ours if o["name"] == e["name"])
+    if inside < 0.8 * sum(any(o["name"] == e["name"] for o in ours) for e in others):
+        fail("%d of %d products lie in their layers" % (inside, len(others)))
+
+
 def the_same_text():
     ways = [
         [["--ram", "40M", "--threads", "1"]] * 3,                                            # all in memory
@@ -126,6 +165,7 @@ def the_same_text():
         if i == 2 and not s["rank_wait_s"] > 24 * 12 * 2 * 100e-6:
             fail("the played network takes no time: %s" % s)
         if i == 1:
+            seen()
             if not all(r["bytes_read"] > 0 for r in s["other_ranks"]):
                 fail("the other machine has read nothing: %s" % s)
             for name in ("ntx-iod", "ntx-predictor"): # of the second machine: started again, nothing is lost
