@@ -268,7 +268,7 @@ static void strange_messages(void)
             CHECK_EQ(m.at[1].rc, -EBADMSG);
             pthread_create(&m.at[1].thread, NULL, follow, &m.at[1]);
         } else {
-            struct { int32_t rc; uint32_t zero; uint64_t seen[3]; char text[224]; } a;
+            struct { int32_t rc; uint32_t zero; uint64_t seen[5]; char text[224]; } a;
             CHECK_EQ(net_threads.take(net_at(wire, 0), 1, &a, sizeof a), 0);
             CHECK_EQ(net_threads.wait(net_at(wire, 0), 20000), 0);
             CHECK_EQ(a.rc, -EBADMSG);
