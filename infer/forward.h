@@ -33,6 +33,7 @@ struct ntx_row {
     struct ntx_candidate *best; /* [NTX_BEST_MAX] where so many of the largest logits are enough, and a device has them, they come here, */
     uint32_t n_best;         /*   in any order, and n_best says how many; else 0, and logits is filled. In: 0: all are wanted */
     bool may_skip;           /* decode rows; prefill rows never skip */
+    uint32_t seat;           /* for the probe board: which row of the pass a decode row would be if nothing was guessed */
     bool rounded;            /* a back end may multiply and attend for it with rounding of its own (device.h). Such rows stand behind the others, which are exact */
     bool all_groups;         /* of a packed layer it uses all groups, whatever the mode says (ffn_mode.h) */
     struct ntx_ffn_set *ffn; /* --ffn-sparse prompt: the set that chooses for it; NULL: all groups are used */

@@ -5,7 +5,7 @@
  * A policy is a row of the table in policy.c. Those there are:
  *   none                   compute everything ("" and "off" are the same)
  *   script:PART[;PART...]  for tests and measurements. PART = LAYERS[@ROW], LAYERS = N or N-M, separated by commas.
- *                          The layers are skipped by that row of each pass (its index in the pass), without @ by every row.
+ *                          The layers are skipped by that row of each pass (its index, guesses not counted), without @ by every row.
  *                          "script:3,5@0;7" : row 0 skips 3, 5 and 7, all others skip 7.
  *   random:P,FIRST-LAST[,SEED]
  *                          for measurements: each of these layers with probability P, by a hash of session, position and seed.
@@ -38,7 +38,7 @@ struct ntx_policy_shape { /* of the loaded model */
 struct ntx_policy_input {
     const float *hidden; /* [n_embd], the residual stream after `layer` */
     uint32_t layer;
-    uint32_t row;        /* of the pass */
+    uint32_t row;        /* of the pass, guesses not counted */
     uint32_t pos;        /* of the token in its session */
     uint64_t session;
     const float *similar; /* [n_layers] cosine of input and output per layer as this session has seen it, NaN where it has not; may be NULL */

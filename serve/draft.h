@@ -1,6 +1,9 @@
 /* draft.h: what a session that writes proposes beside its next token: a tree of tokens that may follow. The pass computes all of them at once; the tokens that
  * are then drawn walk through it for as long as they are in it (engine_pass.c). So a proposal decides how many passes a text takes, and never the text.
  *
+ * Each row of a tree skips what its token would (--skip). A tree ends before a token that moves what the policy goes by (--skip-verify). On a GPU nothing is
+ * proposed where layers are skipped.
+ *
  * Look-up: what the end of the text is like was seen before in it, and what came then may come again; also where the last token alone is another one. Files: draft_file.h.
  *
  * Nodes are added likeliest first, while the chance that one holds times the time of a plain token is more than the time that a row more takes. Both are

@@ -15,6 +15,16 @@ static uint32_t deepest(const struct ntx_engine *e, const struct ntx_session *s)
     return s->max_tokens ? NTX_MIN(room, s->max_tokens - s->generated - 1) : room;
 }
 
+/* Each so many tokens one skips nothing, and what it shows moves the policy: guesses end before it, and begin anew behind it. */
+static uint32_t until_moved(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    uint32_t every = e->l->skips ? e->l->set.skip_verify : 0, left = every ? every - 1 - s->decoded % every : 0;
+    return !every ? UINT32_MAX : left ? left - 1 : 0;
+}
+
+/* Nothing is proposed: on a device the rows of a tree do not skip layers each for itself. */
+static bool dumb(const struct ntx_engine *e) { return e->l->skips && e->l->device; }
+
 #define UNKNOWN 0.1        /* of a plain pass's time, that a row more takes */
 #define SURER 1.15         /* that it pays, where nobody asked for it */
 #define MANY_ROWS 4u
@@ -38,7 +48,7 @@ static uint32_t to_expand(const struct ntx_engine *e)
 void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_draft_text t = text_of(e, s);
-    for (unsigned i = 0; i < e->n_files && !e->l->skips && e->turn.on; i++)
+    for (unsigned i = 0; i < e->n_files && !dumb(e) && e->turn.on; i++)
         if (e->file[i].part)
             ntx_draft_file_ask(&e->file[i], &t, to_expand(e));
 }
@@ -117,7 +127,7 @@ static double cost_of(const struct ntx_engine *e, double plain)
 /* What look-up would have guessed is learned from, though no row was spent on it: it takes no more than a look over the text. */
 static void shadow(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t deep, double cost)
 {
-    if (!e->lookup || e->l->skips || (s->n_tokens > SHADOW_TEXT && e->pass % 8))
+    if (!e->lookup || (s->n_tokens > SHADOW_TEXT && e->pass % 8))
         return;
     ntx_draft_lookup(d, &e->guesses.chances, s->tokens, s->n_tokens, SHADOW_NODES, deep, NTX_MIN(cost, SHADOW_LEAST));
     s->shadow = d;
@@ -125,13 +135,12 @@ static void shadow(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft
         ntx_draft_turn_promise(&e->turn);
 }
 
-/* What a policy of layer skip decides for a token may depend on what it decided before: there a session proposes nothing. */
 uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
 {
     struct ntx_session *s = e->live[i];
     struct ntx_draft *d = &e->drafts[i];
-    uint32_t deep = deepest(e, s), room = ntx_kv_seq_room(s->kv) + 1 - s->n_tokens, writers = 0;
-    if (e->l->skips || !deep)
+    uint32_t deep = NTX_MIN(deepest(e, s), until_moved(e, s)), room = ntx_kv_seq_room(s->kv) + 1 - s->n_tokens, writers = 0;
+    if (dumb(e) || !deep)
         return 1;
     for (uint32_t k = 0; k < e->n_live; k++)
         writers += ntx_session_decoding(e->live[k]);
@@ -313,7 +322,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
             return;
         if (s->shadow)
             ntx_draft_follow(s->shadow, &e->guesses.chances, 0, t.token);
-        next = d && !t.finish ? ntx_draft_follow(d, &e->guesses.chances, at, t.token) : 0;
+        next = d && !t.finish && !s->predictor_lost ? ntx_draft_follow(d, &e->guesses.chances, at, t.token) : 0;
         if (!next && commit(e, s, slots, &held))
             return;
         tell(e, s, &t);

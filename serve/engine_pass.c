@@ -103,10 +103,11 @@ static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
         ntx__engine_foretell(e, s);
     if (s->take < ntx_session_todo(s) || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
         return;
-    uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), b->decode)) - 1;
+    uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), NTX_MIN(b->decode, b->probes))) - 1;
     b->rows -= more;
     b->logits -= more;
     b->decode -= more;
+    b->probes -= more;
     s->take += more;
 }
 
@@ -171,7 +172,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
     uint32_t again = s->draft ? ntx_session_todo(s) - 1 : 0, node = k - NTX_MIN(k, again);
     const struct ntx_draft *d = k < again ? NULL : s->draft;
     uint32_t depth = d ? d->depth[node] : k, pos = s->n_past + (d ? again : 0) + depth, more = d ? depth : 0;
-    bool logits = d || ntx_session_wants_logits(s, pos), verify = decoding && verifies(e, s);
+    bool logits = d || ntx_session_wants_logits(s, pos), verify = decoding && !k && verifies(e, s);
     const struct ntx_row row = {
         .token = d ? d->token[node] : s->tokens[pos],
         .pos = pos,
@@ -181,7 +182,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .logits = logits ? e->logits + (size_t)*n_logits * e->l->env.n_vocab : NULL,
         .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,
         .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE && !s->choice ? ntx_sampler_enough(s->sampler, more) : 0,
-        .may_skip = decoding && !k && !s->predictor_lost && !verify,
+        .may_skip = decoding && !s->predictor_lost && !verify,
         .rounded = !decoding,
         .all_groups = !decoding,
         .ffn = decoding ? set_of(e, s) : NULL,
@@ -200,15 +201,18 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
 /* Sessions that write come first: so a decode row has the same number whether others read their prompts or not. */
 static void lay_rows(struct ntx_engine *e)
 {
-    uint32_t n = 0, n_logits = 0, n_captures = 0;
+    uint32_t n = 0, n_logits = 0, n_captures = 0, seat = 0;
     for (uint32_t i = 0; i < 2 * e->n_live; i++) {
         struct ntx_session *s = e->live[i % e->n_live];
         bool decoding = ntx_session_decoding(s);
         if (decoding != (i < e->n_live))
             continue;
         s->first_row = n;
-        for (uint32_t k = 0; k < s->take; k++)
-            e->rows[n++] = row_of(e, s, k, decoding, &n_logits, &n_captures);
+        for (uint32_t k = 0; k < s->take; k++) {
+            e->rows[n] = row_of(e, s, k, decoding, &n_logits, &n_captures);
+            e->rows[n++].seat = seat;
+        }
+        seat += s->take > 0;
     }
     e->n_rows = n;
 }
@@ -293,8 +297,9 @@ void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct
         return;
     s->decoded++;
     if (rows->may_skip) {
-        s->run.skipped_layers += ntx_skip_layers(e->c.skip, s->first_row);
-        s->predictor_lost |= ntx_skip_lost(e->c.skip, s->first_row);
+        const uint32_t row = (uint32_t)(rows - e->rows);
+        s->run.skipped_layers += ntx_skip_layers(e->c.skip, row);
+        s->predictor_lost |= ntx_skip_lost(e->c.skip, row);
     }
     if (s->kind != NTX_SESSION_GENERATE)
         ntx_run_token(&s->run, e->c.counters);

@@ -14,7 +14,7 @@
 
 struct asked { /* a place on the probe board; index = place */
     uint32_t gen;
-    uint32_t row;
+    uint32_t row, seat; /* of the pass; as it is told */
     bool waiting;
     uint64_t skip[NTX_MAP_WORDS];
 };
@@ -85,13 +85,13 @@ static void show(struct ntx_skip *s, uint32_t i, const struct ntx_batch *b, uint
     memcpy(floats, hidden, s->n_embd * sizeof *hidden);
     for (uint32_t l = 0; l < s->c.region->board.n_layers; l++)
         floats[s->n_embd + l] = b->rows[row].similar ? b->rows[row].similar[l] : NAN;
-    p->row = row;
+    p->row = b->rows[row].seat;
     p->pass = b->pass;
     p->session = b->rows[row].session;
     p->layer = s->c.probe_layer;
     p->pos = b->rows[row].pos;
     atomic_store_explicit(&p->word, ntx_word(gen, NTX_READY), memory_order_release);
-    s->asked[i] = (struct asked){.gen = gen, .row = row, .waiting = true};
+    s->asked[i] = (struct asked){.gen = gen, .row = row, .seat = b->rows[row].seat, .waiting = true};
 }
 
 static void ask(struct ntx_skip *s)
@@ -191,7 +191,7 @@ void ntx_skip_decision(struct ntx_skip *s, const struct ntx_skip_answer *m)
     ntx_count(s->c.counters, NTX_C_comp_decisions, 1);
     pthread_mutex_lock(&s->lock);
     struct asked *a = m->index < s->n_asked ? &s->asked[m->index] : NULL;
-    if (a && a->waiting && a->gen == m->gen && s->pass == m->pass && a->row == m->row) {
+    if (a && a->waiting && a->gen == m->gen && s->pass == m->pass && a->seat == m->row) {
         take_bits(s, m, a->skip);
         a->waiting = false;
         if (!--s->n_waiting)

@@ -23,7 +23,7 @@
  * the message names (index, gen). computed sets FREE(gen + 1) when the decision came or is no longer wanted. */
 struct ntx_probe {
     _Atomic uint32_t word; /* computed */
-    uint32_t row;          /* computed: row of the pass */
+    uint32_t row;          /* computed: which row of the pass it is, guesses (--draft) not counted */
     uint64_t pass;         /* computed */
     uint64_t session;      /* computed */
     uint32_t layer;        /* computed: state after this layer */

@@ -30,8 +30,16 @@ all "experts" "$models/demo-moe.gguf" "${prompts[0]}" "${text[@]}" --temp 0.5 --
 all q8_0 "$demo" "${prompts[0]}" "${text[@]}" --temp 0.5 --seed 7 --kv-type q8_0 --ram 14M --rows 32
 printf '{"type": "object", "additionalProperties": false, "required": ["name", "age"], "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "maximum": 99}}}' >"$tmp/schema"
 all "masks" "$demo" "Tell me." --json-schema "$tmp/schema" --temp 1 --seed 2 --min-p 0 --top-k 0 -n 80
-least=0 # what a policy decides may depend on what it decided before: nothing is guessed
-all "layers skipped" "$demo" "${prompts[0]}" "${text[@]}" --temp 0 --skip script:3-4
+# Each guess skips what the token would; every so many tokens nothing is skipped, and what that shows moves the policy: guesses end before it.
+all "layers skipped by the first row of a pass" "$demo" "${prompts[0]}" "${text[@]}" --temp 0 --skip script:3-4@0
+all "other layers for each token" "$demo" "${prompts[0]}" "${text[@]}" --temp 0.8 --seed 6 --skip random:0.4,2-6 --ram 14M --rows 32
+ntx calibrate "$demo" --text "$models/held-out.txt" --ctx 128 --limit 500 --epochs 1 -o "$tmp/skip.gguf" --quiet || fail "calibrate"
+learned=(--skip predictive --sidecar "$tmp/skip.gguf" --skip-threshold 0.3 --skip-verify 5 --skip-adapt)
+all "a policy that is moved" "$demo" "${prompts[0]}" "${text[@]}" --temp 0 "${learned[@]}"
+skipped=$(stat_of "$tmp/s" skipped_layers_per_token)
+awk -v x="$skipped" 'BEGIN {exit !(x >= 0.5)}' || fail "$skipped layers skipped per token"
+ntx run "$demo" "${prompts[0]}" --quiet --ctx 256 "${text[@]}" --temp 0 "${learned[@]}" --draft lookup --draft-nodes 12 --fault predictor:kill@decision=9,start=1 >"$tmp/killed" || fail "the predictor is killed while guesses wait for it"
+same "$tmp/plain" "$tmp/killed" "layers skipped, guesses, a killed predictor"
 
 # Several clients, whose texts share passes; the small model is killed once meanwhile.
 export NTX_RUNTIME=$tmp/rt
