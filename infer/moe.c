@@ -232,15 +232,25 @@ static int shared(struct ntx_forward *f)
 /* ---- a wave of experts: choices [first, first + n) by number; buffers begin with the first. Every row is exact, whoever shares its pass: a choice must
  * not depend on rounding. */
 
-/* Experts wanted[at .. at + n), those that are there first. */
+static uint32_t rows_of(const struct ntx__moe_mem *m, uint32_t expert) { return m->first[expert + 1] - m->first[expert]; }
+
+/* Experts wanted[at .. at + n), those that are there first; of the others those first that more rows share, as they are read. */
 static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     uint32_t k = 0;
-    for (int late = 0; late < 2; late++)
-        for (uint32_t i = at; i < at + n; i++)
-            if (m->late[i] == late)
-                m->order[k++] = m->wanted[i];
+    for (uint32_t i = at; i < at + n; i++)
+        if (!m->late[i])
+            m->order[k++] = m->wanted[i];
+    for (uint32_t i = at, here = k; i < at + n; i++) {
+        uint32_t to = k;
+        if (!m->late[i])
+            continue;
+        for (; to > here && rows_of(m, m->order[to - 1]) < rows_of(m, m->wanted[i]); to--)
+            m->order[to] = m->order[to - 1];
+        m->order[to] = m->wanted[i];
+        k++;
+    }
 }
 
 /* One product per expert and part, for the choices that fell on it. */
@@ -362,6 +372,8 @@ static int waves_in_turn(struct ntx_forward *f)
 {
     uint32_t n = f->moe.n_wanted;
     int rc;
+    for (uint32_t i = 0; i < n; i++)
+        f->m.moe.late[i] = (uint8_t)NTX_MIN(rows_of(&f->m.moe, f->m.moe.wanted[i]), 255u);
     for (uint32_t at = 0, taken = 0, wave; at < n; at += wave) {
         int more = taken < n ? want(f, taken, n, taken == at) : 0;
         if (more < 0)

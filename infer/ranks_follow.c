@@ -166,6 +166,7 @@ static int run_experts(struct follower *x)
     struct ntx_weights *w = x->f->c.weights;
     uint32_t n = list_experts(x);
     int rc = 0;
+    memset(x->late, 0, sizeof x->late); /* all alike */
     for (uint32_t at = 0, some; at < n && !rc; at += some) {
         int got = w->ops->want ? w->ops->want(w, x->h.layer, x->wanted + at, n - at, true, x->late) : (int)(n - at);
         if (got <= 0)

@@ -25,8 +25,8 @@ struct ntx_weights_ops {
     void (*skip)(struct ntx_weights *w, uint32_t chunk);
     /* Experts (chunks with `expert` set) that rows of this pass chose in a layer, ascending: takes as many of the first ones as there is room
      * for and starts their reads; only then may their chunks be acquired, in any order. Returns how many, or a negative errno. `must`: none
-     * are taken now, so at least one is waited for. late[i] is set where expert i has yet to be read. One thread, as the
-     * next. Both may be NULL where every expert is always there. */
+     * are taken now, so at least one is waited for. late[i]: in, how many rows chose expert i (255: or more): those of more rows are read first; out, whether
+     * it has yet to be read. One thread, as the next. Both may be NULL where every expert is always there. */
     int (*want)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late);
     /* Experts taken by `want`, all of whose chunks are released: they may be replaced. */
     void (*done)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);

@@ -137,6 +137,18 @@ void ntx__posted(struct ntx_stream *s, uint32_t n)
     ntx__stream_wake(s);
 }
 
+/* Behind those that as many rows or more share. */
+static void add_place(struct ntx__experts *x, uint32_t n, uint32_t frame, uint8_t rows)
+{
+    uint32_t i = n;
+    for (; i && x->added_rows[i - 1] < rows; i--) {
+        x->added[i] = x->added[i - 1];
+        x->added_rows[i] = x->added_rows[i - 1];
+    }
+    x->added[i] = frame;
+    x->added_rows[i] = rows;
+}
+
 /* What is multiplied first is asked for first: gate and up of all, then down. */
 static void post_added(struct ntx_stream *s, uint32_t n)
 {
@@ -154,11 +166,12 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
 {
     enum { HERE, COMING, MISSING };
     struct ntx__experts *x = s->experts;
+    uint8_t *where = x->where;
     uint32_t taken, added = 0, hits = 0;
     for (uint32_t i = 0; i < n; i++) { /* those first: none of them may be replaced for another */
         uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i]));
         bool here = f != NTX_NO_FRAME && !x->frame[f].failed;
-        late[i] = !here ? MISSING : x->frame[f].pending ? COMING : HERE;
+        where[i] = !here ? MISSING : x->frame[f].pending ? COMING : HERE;
         if (here) {
             pin(x, f);
             ntx__hasten(s, f);
@@ -167,27 +180,27 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     ntx__take_back(s);
     for (taken = 0; taken < n; taken++) {
         uint32_t bundle = ntx__bundle_of(x, layer, experts[taken]);
-        if (late[taken] == MISSING) {
+        if (where[taken] == MISSING) {
             uint32_t held = ntx_cache_frame(x->cache, bundle); /* a failed one that is not settled yet */
             uint32_t f = held == NTX_NO_FRAME ? ntx__make_place(s, layer, bundle, false) : NTX_NO_FRAME;
             if (f == NTX_NO_FRAME)
                 break;
             pin(x, f);
-            x->added[added++] = f;
+            add_place(x, added++, f, late[taken]);
             x->n_free -= NTX_EXPERT_PARTS; /* promised */
         }
-        hits += ntx__count_prefetched(s, layer, experts[taken], late[taken] == MISSING ? NTX_NO_FRAME : ntx_cache_frame(x->cache, bundle));
+        hits += ntx__count_prefetched(s, layer, experts[taken], where[taken] == MISSING ? NTX_NO_FRAME : ntx_cache_frame(x->cache, bundle));
         ntx_cache_use(x->cache, bundle, s->pass);
     }
     for (uint32_t i = taken; i < n; i++)
-        if (late[i] != MISSING)
+        if (where[i] != MISSING)
             unpin(x, ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i])));
     x->n_free += added * NTX_EXPERT_PARTS;
     post_added(s, added);
     ntx_count(s->counters, NTX_C_comp_expert_hits, hits);
     ntx_count(s->counters, NTX_C_comp_expert_misses, taken - hits);
     for (uint32_t i = 0; i < taken; i++)
-        late[i] = late[i] != HERE;
+        late[i] = where[i] != HERE;
     return taken;
 }
 
@@ -275,8 +288,10 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
     x->frame = calloc(x->frames.n, sizeof *x->frame);
     x->owner = malloc((n + 1) * sizeof *x->owner);
     x->added = calloc(n_expert, sizeof *x->added);
+    x->added_rows = calloc(n_expert, 1);
+    x->where = calloc(n_expert, 1);
     x->predicted = calloc(n_expert, sizeof *x->predicted);
-    int rc = x->frame && x->owner && x->added && x->predicted && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
+    int rc = x->frame && x->owner && x->added && x->added_rows && x->where && x->predicted && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
     if (!rc)
         rc = ntx_cache_new(c->frames, c->chunks->n_layers, n_expert, NULL, &x->cache);
     if (rc) {
@@ -300,6 +315,8 @@ void ntx__experts_free(struct ntx__experts *x)
     free(x->frame);
     free(x->owner);
     free(x->added);
+    free(x->added_rows);
+    free(x->where);
     free(x->predicted);
     free(x);
 }

@@ -27,6 +27,8 @@ struct ntx__experts {
     uint32_t *owner;         /* [n_bundle_demands] frame that it reads for, NTX_NO_FRAME: it is free */
     uint32_t n_demands, n_free, next; /* of those: there are, free, to be looked at first */
     uint32_t *added;         /* [n_expert] frames that a want fills, or a prefetch keeps */
+    uint8_t *added_rows;     /* [n_expert] rows that share each, of a want: the most first */
+    uint8_t *where;          /* [n_expert] of a want's experts: whether each is here, coming or missing */
     uint32_t predicted_layer;    /* that `predicted` is about; NTX__NO_LAYER: none */
     uint64_t predicted_pass;
     bool *predicted;           /* [n_expert] */

@@ -230,7 +230,7 @@ static uint32_t list_of(uint8_t mask, uint32_t most, uint32_t step, uint32_t *ou
 static void want(uint32_t layer, uint8_t mask)
 {
     uint32_t list[EXPERTS], n = list_of(mask, EXPERTS, 1, list);
-    uint8_t late[EXPERTS];
+    uint8_t late[EXPERTS] = {0};
     int taken = n ? now.w->ops->want(now.w, layer, list, n, mask & 128, late) : 0;
     if (taken < 0)
         failed();

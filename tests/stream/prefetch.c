@@ -179,7 +179,7 @@ static void check_expert(struct rig *t, uint32_t layer, uint32_t e)
 
 static void want(struct rig *t, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
-    uint8_t late[EXPERTS];
+    uint8_t late[EXPERTS] = {0};
     CHECK_EQ(t->w->ops->want(t->w, layer, experts, n, true, late), n);
     serve(t);
     for (uint32_t i = 0; i < n; i++)
@@ -243,7 +243,7 @@ static void case_right_and_wrong(void)
             begin(&t, i);
             seen = 1;
         }
-    uint8_t late[2];
+    uint8_t late[2] = {0};
     CHECK_EQ(t.w->ops->want(t.w, 3, (const uint32_t[]){1, 4}, 2, true, late), 2);
     CHECK_EQ(count(&t, NTX_POSTED, true) + count(&t, NTX_FILLING, true), 0);
     CHECK(late[0] && late[1]);
@@ -340,11 +340,35 @@ static void case_keeps_the_predicted(void)
     close_rig(&t);
 }
 
+/* What more rows share is asked for first: gate and up of all, then down. */
+static void case_shared_first(void)
+{
+    static const uint32_t want_order[] = {4, 1, 6, 3}, rows[] = {3, 1, 9, 2}, number[] = {1, 3, 4, 6};
+    struct rig t;
+    uint8_t late[4];
+    open_rig(&t, 20, 2);
+    for (int i = 0; i < 4; i++)
+        late[i] = (uint8_t)rows[i];
+    begin_pass(&t);
+    CHECK_EQ(t.w->ops->want(t.w, 1, number, 4, true, late), 4);
+    for (uint32_t i = 0; i < 4; i++)
+        CHECK_EQ(late[i], 1);
+    for (uint32_t i = 0; i < 4 * PARTS; i++) {
+        bool down = i >= 8;
+        uint32_t e = want_order[down ? i - 8 : i / 2], part = down ? NTX_EXPERT_DOWN : i % 2 ? NTX_EXPERT_UP : NTX_EXPERT_GATE;
+        CHECK_EQ(ask(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
+    }
+    serve(&t);
+    t.w->ops->done(t.w, 1, number, 4);
+    end_pass(&t);
+    close_rig(&t);
+}
+
 /* ntx-iod leaves no demand out; should it say so, the pass fails: nothing is computed with what happens to lie there. */
 static void case_left_out(void)
 {
     struct rig t;
-    uint8_t late[1];
+    uint8_t late[1] = {0};
     const void *bytes = NULL;
     open_rig(&t, 20, 2);
     begin_pass(&t);
@@ -403,6 +427,7 @@ int main(void)
     case_failed_prefetch();
     case_no_harm();
     case_keeps_the_predicted();
+    case_shared_first();
     case_left_out();
     case_anything();
     return 0;
