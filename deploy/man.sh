@@ -1,27 +1,34 @@
 #!/bin/sh
-# man.sh BIN OUT: man pages from the programs' own --help, by help2man: ntx(1) and a page for each of its commands, ntx-top(1),
-# ntx-metrics(1), ntx-gateway(1), and the daemons in section 8. Prints nothing when all is well.
+# man.sh BIN OUT [EMULATOR...]: man pages from the programs' own --help, by help2man: ntx(1) and a page for each of its commands, ntx-top(1),
+# ntx-metrics(1), ntx-gateway(1), and the daemons in section 8. EMULATOR runs programs that were built for another machine. Prints nothing when all is well.
 set -eu
 bin=$1 out=$2
+shift 2
 mkdir -p "$out/man1" "$out/man8"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
 page() { # SECTION NAME WHAT PROGRAM
     help2man --no-info --no-discard-stderr --section="$1" --name="$3" --output="$out/man$1/$2.$1" "$4"
     # help2man takes the first word of the usage, "ntx", for the name of all of them
     sed -i "1,5{s/^\.TH [^ ]* /.TH $(echo "$2" | tr a-z A-Z) /;s/^[a-z-]* \\\\- /$2 \\\\- /}" "$out/man$1/$2.$1"
     gzip -9nf "$out/man$1/$2.$1"
 }
-page 1 ntx "run language models that are bigger than memory" "$bin/ntx"
-page 1 ntx-top "what the ntx daemons do right now" "$bin/ntx-top"
-page 1 ntx-metrics "the ntx daemons' counters for Prometheus" "$bin/ntx-metrics"
-page 1 ntx-gateway "ntx over HTTP, as other programs speak it" "$bin/ntx-gateway"
-page 8 ntx-computed "the ntx daemon that computes" "$bin/ntx-computed"
-page 8 ntx-iod "the ntx daemon that reads from the drive" "$bin/ntx-iod"
-page 8 ntx-predictor "the ntx daemon that predicts" "$bin/ntx-predictor"
-# help2man wants a program: one that is `ntx COMMAND`
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-"$bin/ntx" --help | sed -n 's/^  ntx \([a-z]*\) .*/\1/p' | while read -r command; do
-    printf '#!/bin/sh\ncase $1 in --version) exec "%s/ntx" --version;; esac\nexec "%s/ntx" %s "$@"\n' "$bin" "$bin" "$command" >"$tmp/ntx-$command"
-    chmod +x "$tmp/ntx-$command"
+# help2man wants one word for a program: with an emulator, and for a command of ntx, that is a script.
+script() { # NAME PROGRAM [COMMAND]
+    printf '#!/bin/sh\ncase $1 in --version) exec %s "%s" --version;; esac\nexec %s "%s" %s "$@"\n' "$emulator" "$bin/$2" "$emulator" "$bin/$2" "${3:-}" >"$tmp/$1"
+    chmod +x "$tmp/$1"
+}
+emulator=$*
+programs="ntx ntx-top ntx-metrics ntx-gateway ntx-computed ntx-iod ntx-predictor"
+for p in $programs; do script "$p" "$p"; done
+page 1 ntx "run language models that are bigger than memory" "$tmp/ntx"
+page 1 ntx-top "what the ntx daemons do right now" "$tmp/ntx-top"
+page 1 ntx-metrics "the ntx daemons' counters for Prometheus" "$tmp/ntx-metrics"
+page 1 ntx-gateway "ntx over HTTP, as other programs speak it" "$tmp/ntx-gateway"
+page 8 ntx-computed "the ntx daemon that computes" "$tmp/ntx-computed"
+page 8 ntx-iod "the ntx daemon that reads from the drive" "$tmp/ntx-iod"
+page 8 ntx-predictor "the ntx daemon that predicts" "$tmp/ntx-predictor"
+"$tmp/ntx" --help | sed -n 's/^  ntx \([a-z]*\) .*/\1/p' | while read -r command; do
+    script "ntx-$command" ntx "$command"
     page 1 "ntx-$command" "the command $command of ntx" "$tmp/ntx-$command"
 done

@@ -237,6 +237,28 @@ int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read 
     return s == STEP_READ;
 }
 
+static void set_asleep(struct ntx_iod_core *c, bool asleep)
+{
+    if (c->asleep == asleep)
+        return;
+    c->asleep = asleep;
+    /* seq_cst, as the next look at the words (core_pick.c). Pairs with computed, which stores a word (FREE, POSTED) and then loads iod_asleep, both
+     * seq_cst too: either that look sees its store, or it sees that we sleep and writes the eventfd. */
+    atomic_store_explicit(&c->r->ring->iod_asleep, asleep, memory_order_seq_cst);
+}
+
+int ntx_iod_core_ask(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
+{
+    int got = ntx_iod_core_next(c, now, out);
+    if (!got && c->idle && !c->asleep) {
+        set_asleep(c, true);
+        got = ntx_iod_core_next(c, now, out); /* what came before that word was seen */
+    }
+    if (!c->idle)
+        set_asleep(c, false); /* a result will wake us */
+    return got;
+}
+
 static void forget_retries(struct ntx_iod_core *c, struct ntx__job *j)
 {
     uint32_t kept = 0;

@@ -66,7 +66,7 @@ struct ntx_iod_core {
     uint32_t early_reads;     /* and early demands */
     uint64_t busy_since;      /* ns; while reads are in flight */
     uint64_t window_bytes, window_ns; /* read since the last look at the rate, and the time that took */
-    bool idle;
+    bool idle, asleep;
 };
 
 /* Writes a word's state and tells the hook. */

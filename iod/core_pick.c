@@ -14,7 +14,7 @@ static int32_t gen_ahead(uint32_t gen, uint64_t lap)
 }
 
 /* Acquire: pairs with computed's release of FREE or POSTED (it is through with the slot; the demand is written). seq_cst, because the look
- * after iod_asleep was set must not be taken before it (reader.c); it costs nothing more here. */
+ * after iod_asleep was set must not be taken before it (core.c); it costs nothing more here. */
 static uint32_t load(const _Atomic uint32_t *w)
 {
     return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)w, memory_order_seq_cst);

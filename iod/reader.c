@@ -37,7 +37,7 @@ struct ntx_reader {
     uint32_t unflushed;         /* bytes */
     _Atomic uint32_t *to_wake[WAKES_MOST];
     unsigned n_to_wake;
-    bool asleep, stopping, closing;
+    bool stopping, closing;
     uint64_t stop_at;           /* ns; 0: no limit */
     uint64_t cpu_ns;            /* counted so far */
     char note[256], config_error[256];
@@ -94,16 +94,6 @@ static void on_result(void *ctx, uint64_t tag, int32_t result)
 
 /* ---- asking and sleeping */
 
-static void set_asleep(struct ntx_reader *r, bool asleep)
-{
-    if (r->asleep == asleep)
-        return;
-    r->asleep = asleep;
-    /* seq_cst, as the core's next look at the words. Pairs with computed, which stores a word (FREE, POSTED) and then loads iod_asleep, both
-     * seq_cst too: either that look sees its store, or it sees that we sleep and writes the eventfd. */
-    atomic_store_explicit(&r->region.ring->iod_asleep, asleep, memory_order_seq_cst);
-}
-
 static void flush(struct ntx_reader *r)
 {
     r->unflushed = 0;
@@ -124,21 +114,10 @@ static void submit(struct ntx_reader *r, const struct ntx_iod_read *rd)
 static void pump(struct ntx_reader *r)
 {
     struct ntx_iod_read rd;
-    while (r->core && !r->closing && !r->stopping) {
-        if (ntx_iod_core_next(r->core, ntx_now_ns(), &rd)) {
-            set_asleep(r, false);
-            submit(r, &rd);
-        } else if (ntx_iod_core_idle(r->core) && !r->asleep) {
-            set_asleep(r, true); /* and look once more */
-        } else {
-            break;
-        }
-    }
-    if (r->core && !r->closing) {
-        if (!ntx_iod_core_idle(r->core))
-            set_asleep(r, false); /* a result will wake us */
+    while (r->core && !r->closing && !r->stopping && ntx_iod_core_ask(r->core, ntx_now_ns(), &rd))
+        submit(r, &rd);
+    if (r->core && !r->closing)
         flush(r);
-    }
     wake_waiters(r);
 }
 

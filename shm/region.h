@@ -39,6 +39,9 @@
  * A bundle's frame is tainted with any of its demands: it keeps its bundle until the taint is lifted.
  * computed dies: the workers see their socket close and exit; the memory goes with the last of them.
  *
+ * ORDER OF MEMORY. Each barrier is told where it stands, with what it pairs with. tests/shm/weak runs both sides, deaths included, on a machine of C11's model, where
+ * stores may come late and in another order, and does so once more with weaker barriers, to see them missed.
+ *
  * Every field has one writer, named beside it. All multi-byte fields are native-endian: the daemons share one machine. */
 #ifndef NTX_SHM_REGION_H
 #define NTX_SHM_REGION_H

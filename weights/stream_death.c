@@ -60,11 +60,24 @@ static void died_demands(struct ntx_stream *s)
     atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_release);
 }
 
+/* A word that iod had set when it died, and whose waiters it had not woken yet. */
+static void wake_waiters(struct ntx_stream *s)
+{
+    for (uint32_t i = 0; i < s->r->hdr->n_desc; i++)
+        ntx_futex_wake(&s->r->desc[i].word);
+    for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
+        if (s->r->chunks[i].placement == NTX_PLACE_HOST)
+            ntx_futex_wake(&s->r->state[i]);
+    for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++)
+        ntx_futex_wake(&s->r->demand[i].word);
+}
+
 void ntx_stream_iod_died(struct ntx_stream *s)
 {
     died_ring(s);
     died_host(s);
     died_demands(s);
+    wake_waiters(s);
     atomic_store_explicit(&s->r->ring->iod_asleep, 0, memory_order_release); /* its next writer is the next iod */
     ntx_gauge(s->counters, NTX_C_comp_tainted_slots, count_tainted(s));
 }
