@@ -63,11 +63,11 @@ static void add_bias(struct ntx_forward *f, uint32_t i, enum ntx_expert_part par
         f->c.ops->add(x, bias + (size_t)f->m.moe.expert[f->moe.first + i] * n, n);
 }
 
-void ntx__limit(float *gate, float *up, float by, uint32_t n)
+void ntx__limit(float *gate, float *up, float gates, float ups, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
-        gate[k] = gate[k] > by ? by : gate[k];
-        up[k] = up[k] > by ? by : up[k] < -by ? -by : up[k];
+        gate[k] = gate[k] > gates ? gates : gate[k];
+        up[k] = up[k] > ups ? ups : up[k] < -ups ? -ups : up[k];
     }
 }
 
@@ -81,7 +81,7 @@ static void glu_row(struct ntx_forward *f, uint32_t i, unsigned thread)
         add_bias(f, i, NTX_EXPERT_UP, up, g->n);
     }
     if (g->limit != 0)
-        ntx__limit(gate, up, g->limit, g->n);
+        ntx__limit(gate, up, g->gate_limit, g->limit, g->n);
     f->c.ops->glu[g->act](gate, up, g->n, gate);
     ntx__quantize_into(f, f->quantized[g->set], g->forms, gate, g->n, i);
 }

@@ -103,7 +103,7 @@ static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
     if (s->limit != 0)
-        ntx__limit(at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->limit, s->width);
+        ntx__limit(at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->gate_limit, s->limit, s->width);
     f->c.ops->glu[s->act](at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
@@ -121,9 +121,14 @@ static void split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 static void gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *by = at(f, s->in[1], i);
-    f->c.ops->sigmoid(by, s->width);
-    f->c.ops->mul(at(f, s->out, i), by, s->width);
+    float *by = at(f, s->in[1], i), *out = at(f, s->out, i);
+    const uint32_t each = s->by_head ? s->width / s->heads : 1;
+    f->c.ops->sigmoid(by, s->width / each);
+    for (uint32_t h = 0; s->by_head && h < s->heads; h++)
+        for (uint32_t k = 0; k < each; k++)
+            out[(size_t)h * each + k] *= by[h];
+    if (!s->by_head)
+        f->c.ops->mul(out, by, s->width);
 }
 
 /* SiLU */

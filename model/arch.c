@@ -375,7 +375,7 @@ static int get_grams(struct opening *o)
 static int get_ends(struct opening *o)
 {
     struct ntx_model *m = o->m;
-    const struct ntx_shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1}, norm = {m->hp.n_embd, 1, 1}, freqs = {m->hp.rope_dim / 2, 1, 1};
+    const struct ntx_shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1}, norm = {m->hp.n_embd, 1, 1}, freqs = {(m->hp.rope_freqs_dim ? m->hp.rope_freqs_dim : m->hp.rope_dim) / 2, 1, 1};
     const struct ntx_shape inputs = {m->hp.n_input * m->hp.n_layers, m->hp.n_vocab, 1};
     int rc;
     if ((rc = get_tensor(o, "token_embd.weight", vocab, NTX_USE_MATRIX, true, &m->token_embd)) ||

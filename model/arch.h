@@ -34,6 +34,7 @@ enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCA
 struct ntx_dims {
     uint32_t n_head, n_head_kv, head_k, head_v, n_ff;
     uint32_t kv_of; /* the layer whose K and V its attention reads: itself, or one before it that keeps them */
+    float limit, shared_limit; /* as in ntx_hparams, where layers differ in them */
 };
 
 struct ntx_hparams {
@@ -65,6 +66,7 @@ struct ntx_hparams {
     float score_cap, logit_cap; /* scores, and logits, x become cap * tanh(x / cap); 0: they stay */
     float embd_scale, logit_scale; /* what the embedding, and the input of the output matrix, are multiplied by; 1: nothing */
     uint32_t rope_dim;       /* rotated part of a head */
+    uint32_t rope_freqs_dim; /* the file's divisors of frequencies are for a part of so many values, of which the first are used; 0: for rope_dim */
     float rope_base;
     enum ntx_rope_scaling rope_scaling;
     float rope_factor;       /* >= 1 with a scaling, else 1 */
@@ -119,7 +121,7 @@ struct ntx_model {
 static inline bool ntx_windowed(const struct ntx_hparams *hp, uint32_t layer) { return hp->windowed[layer / 64] >> layer % 64 & 1; }
 static inline struct ntx_dims ntx_dims_of(const struct ntx_hparams *hp, uint32_t layer)
 {
-    return hp->dims ? hp->dims[layer] : (struct ntx_dims){hp->n_head, hp->n_head_kv, hp->head_k, hp->head_v, hp->n_ff, layer};
+    return hp->dims ? hp->dims[layer] : (struct ntx_dims){hp->n_head, hp->n_head_kv, hp->head_k, hp->head_v, hp->n_ff, layer, hp->limit, hp->shared_limit};
 }
 static inline bool ntx_chooses(const struct ntx_hparams *hp, uint32_t layer) { return hp->index.in[layer / 64] >> layer % 64 & 1; }
 /* Values of a position by which it is chosen: a key, and what it weighs where several become one, which then lies in the place of the last one's. */

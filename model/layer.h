@@ -15,7 +15,7 @@
  *               are multiplied by the row's temperature; `chosen`: of the positions that the row has chosen     Q           sinks; latent: the matrices of each head
  *   GLU         act(in[0]) * in[1]                       gate, up
  *   SPLIT       `heads` runs of twice `width` become two of `width`: the first stays, in place, the other goes to in[1]
- *   GATE        out *= sigmoid(in[1])                    -, gate
+ *   GATE        out *= sigmoid(in[1]), `width` values; of `heads` parts each by one value, where they are by head                    -, gate
  *   CONV        each of `width` channels: silu of the sum of its last `taps` inputs, weighed; the inputs before the row are the layer's state
  *                                                        any         weights of each channel, the latest last; of several lists each is of as many channels; `apart`: inputs so many positions apart (infer/grams.c)
  *   UNIT        `heads` runs of `width` are divided by their length, in place; `eps` is added to its square (0: the model's)
@@ -118,10 +118,12 @@ struct ntx_step {
     bool each;                         /* NORM */
     uint32_t apart;                    /* CONV; 0: 1 */
     bool mean;                         /* CHOOSE */
+    bool by_head;                      /* GATE */
     bool keys;                         /* PUT; POOL: of what positions are chosen by: V of the same; CHOOSE: the layer's V has these of its own, made of those of `every` positions */
     uint32_t rounds;                   /* MIXW */
     float eps;                         /* MIXW: e; UNIT */
-    float limit, shared_limit;         /* EXPERTS, and of the shared one, and GLU: of gates, and of ups both ways; 0: none */
+    float limit, shared_limit;         /* EXPERTS, and of the shared one, and GLU: of ups both ways; 0: none */
+    float gate_limit, shared_gate_limit; /* then: of gates */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value */
     float scale, cap;                  /* DELTA: of what comes out; SPREAD, MAP, DOTGATE; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */

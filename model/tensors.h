@@ -129,6 +129,7 @@ enum ntx_use {
     X(kda_dt,             "ssm_dt.bias",                DELTA_VALUES,   ONE,         VECTOR) \
     X(kda_a,              "ssm_a",                      ONE,            DELTA_HEADS, ROWS) \
     X(kda_out,            "attn_output.weight",         DELTA_VALUES,   EMBD,        MATRIX) \
+    X(head_gate,          "attn_gate.weight",           EMBD,           HEADS,       RESIDENT) /* of each head's output */ \
     X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
     X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \
     X(o_bias,             "attn_output.bias",           EMBD,           ONE,         VECTOR) \

@@ -374,7 +374,7 @@ static bool all_at_once(const struct ntx_layer *l, const struct ntx__run *r)
 static bool is_cpus(const struct ntx_step *s)
 {
     return s->op == NTX_OP_STREAMS || s->op == NTX_OP_MIXW || s->op == NTX_OP_MIX || s->op == NTX_OP_SPREAD || s->op == NTX_OP_POOL || s->op == NTX_OP_CHOOSE || s->back || s->parts ||
-           s->limit != 0 || s->every || s->by_key;
+           s->limit != 0 || s->every || s->by_key || s->by_head;
 }
 
 static bool can(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r)

@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c qwen4exp.c kimi.c glm5next.c phi3.c llama4.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c qwen4exp.c kimi.c glm5next.c phi3.c llama4.c step35.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -14,7 +14,7 @@
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
     X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") X(mistral4, "mistral4") X(deepseek32, "deepseek32") X(glm_dsa, "glm-dsa") X(deepseek4, "deepseek4") \
-    X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(kimi_linear, "kimi-linear") X(glm5_next, "glm5-next") X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4")
+    X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(kimi_linear, "kimi-linear") X(glm5_next, "glm5-next") X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4") X(step35, "step35")
 
 #define NTX__OWN_KEYS 16
 
@@ -57,6 +57,7 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     enum ntx_turn turn;
     bool post_norm;  /* of what is added; the same of FFNs */
     bool gated;      /* q's matrix gives each head a gate of its output, too */
+    bool head_gates; /* a matrix gives each head one number that gates its output */
     float scale;     /* of scores; 0: one by the root of a head's width */
     float cap;       /* of scores; 0: none */
     bool borrows;    /* another layer's K and V are read: it has none */

@@ -110,10 +110,12 @@ static void attend(struct ntx_layer *l, const struct ntx__attention *has, const 
     s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)w->head_k);
     s->width = w->n_head * w->head_v;
     takes(s, NTX_T_sinks, has->sinks);
-    if (has->gated) {
+    if (has->gated || has->head_gates) {
         s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);
-        s->in[1] = NTX_BUF_Z;
+        s->in[1] = has->gated ? NTX_BUF_Z : NTX_BUF_A;
         s->width = w->n_head * w->head_v;
+        s->by_head = has->head_gates;
+        s->heads = has->head_gates ? w->n_head : 0;
     }
 }
 
@@ -124,6 +126,8 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     multiply(l, NTX_BUF_Q, NTX_BUF_X, has->gated ? NTX_T_q_gated : NTX_T_q);
     if (!has->borrows)
         add_kv(l, has);
+    if (has->head_gates)
+        multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_head_gate);
     bias(hp, has->layer, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
     bias(hp, has->layer, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
     bias(hp, has->layer, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
@@ -383,7 +387,7 @@ void ntx__add_dense_alone(const struct ntx_model *m, uint32_t at, struct ntx_lay
         s->in[1] = NTX_BUF_UP;
         s->width = ntx_dims_of(&m->hp, at).n_ff;
         s->act = (uint8_t)act;
-        s->limit = m->hp.shared_limit;
+        s->limit = s->gate_limit = m->hp.shared_limit;
         multiply(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
     }
 }
@@ -497,8 +501,8 @@ void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, cons
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
     s->act = (uint8_t)has->act;
     s->weighs_input = has->weighs_input;
-    s->limit = m->hp.limit;
-    s->shared_limit = m->hp.shared_limit;
+    s->limit = s->gate_limit = m->hp.limit;
+    s->shared_limit = s->shared_gate_limit = m->hp.shared_limit;
     for (int t = NTX_T_expert_gate_bias; t <= NTX_T_expert_down_bias; t++)
         takes(s, (enum ntx_tensor)t, has->biases);
     takes(s, NTX_T_shared_gate, has->shared_gate);

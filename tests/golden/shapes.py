@@ -112,6 +112,12 @@ def gemma4(r):
         maybe(r, '--layer-input', '32') + maybe(r, '--no-v') + (experts(r) + maybe(r, '--fused') if r.random() < 0.5 else [])
 
 
+def step(r):
+    e = experts(r)
+    return e + dense(r) + ['--shared-ff', pick(r, 64, 160), '--dense', pick(r, 0, 1, 2), '--window', pick(r, 4, 16, 64)] + maybe(r, '--nextn', '1') + maybe(r, '--biases') + \
+        maybe(r, '--qk-norms') + maybe(r, '--expert-scale', '2.5') + maybe(r, '--rope-freqs', '--rope-factor', '8', '--rope-orig', '64')
+
+
 ARCHS = {
     'llama': lambda r: (experts(r) if r.random() < 0.4 else dense(r)) + maybe(r, '--biases') + yarn(r),
     'qwen2': dense, 'qwen3': dense,
@@ -139,13 +145,14 @@ ARCHS = {
     'gemma2': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64), '--tied'],
     'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),
     'gemma4': gemma4,
+    'step35': step,
     'phi3': lambda r: dense(r) + maybe(r, '--rotated', '16') + maybe(r, '--rope-freqs', '--rope-orig', pick(r, 100, 512)),
     'llama4': lambda r: experts(r) + dense(r) + ['--expert-every', pick(r, 1, 2, 3)] + maybe(r, '--rope-freqs', '--rope-factor', '8', '--rope-orig', '64'),
 }
 LAYERS = {'gemma4': (6, 9), 'llama4': (4, 5, 7)} # llama.cpp wants one that turns nothing
 EVEN = ('phi3', 'olmoe', 'deepseek', 'qwen2', 'qwen2moe') # heads that fill the width
 
-UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2', 'deepseek4', 'kimi-linear', 'glm5-next') # as llama.cpp wants them, or tied already
+UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2', 'deepseek4', 'kimi-linear', 'glm5-next', 'step35') # as llama.cpp wants them, or tied already
 
 
 def shape(arch, r):
@@ -154,6 +161,8 @@ def shape(arch, r):
     head = r.choice([32, 64])
     embd = heads * head if arch in EVEN else r.choice([128, 192, 256])
     more = ARCHS[arch](r)
+    if arch == 'step35': # of layers with a window
+        more += maybe(r, '--window-heads', str(kv * r.choice([1, 2, 4])))
     types = ['F32'] if '--experts' in more else list(TOLERANCE) # a router's ties turn with coarser ones
     return ['--arch', arch, '--layers', pick(r, *LAYERS.get(arch, (3, 4, 5, 7))), '--embd', str(embd), '--heads', str(heads), '--kv', str(kv), '--head-dim', str(head),
             '--type', pick(r, *types), '--seed', str(r.randrange(10**6))] + (maybe(r, '--tied') if arch not in UNTIED else []) + more

@@ -21,6 +21,7 @@ static void usage(FILE *to)
             "  --dense N (0: leading layers without experts)  --nextn N (0: blocks that foretell tokens)  --nextn-agrees F (what layers add is made so small, and the block goes by the token alone: it is mostly right)  --rotated N (whole heads)  --expert-scale F (no key)\n"
             "  --expert-every N (1; llama4: of so many layers the last has experts)  --stretch N  --stretch-pattern N (no keys; llama4)  --temperature-length N (no key; deepseek2, mistral4)\n"
             "  gemma4, each third layer having no window: --window-head N (head-dim)  --full-kv N (kv)  --shared-kv N (0)  --layer-input N (none)  --no-v\n"
+            "  step35: --window-heads N (heads), of all layers but each third, which have a window\n"
             "  --kv-lora N  --q-lora N (none)  --value-dim N (as --head-dim)  --kv-joined  --log-multiplier F (no key)   attention over latents: deepseek2, kimi-linear\n"
             "  --index-heads N (8)  --index-head N (64)  --index-most N (24)  --index-every N (no key: all layers)   of chosen positions: deepseek32, glm-dsa, deepseek4, glm5-next, qwen4exp\n"
             "  glm5-next: --index-pool N (4: positions that are chosen together)  --delta-bound F (no key)\n"

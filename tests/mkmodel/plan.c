@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +113,7 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288, BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */ };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288, BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */, STEP = 2097152 };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
@@ -125,6 +126,7 @@ static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"qwen4exp", SHARED_WIDTH | DELTA | SECTIONS | BLOCKS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
+    {"step35", STEP | SHARED_WIDTH | WINDOW | WINDOW_BASE | SIGMOID | DENSE},
 };
 
 static bool says(const struct mk_options *o, unsigned key)
@@ -259,6 +261,7 @@ static const struct {
     {NTX_T_kda_a, -0.5f, 0.1f, PLAIN, false, false},
     {NTX_T_kda_out, 0, 0.7f, OF_IN, false, false},
     {NTX_T_o_bias, 0, 0.3f, PLAIN, false, false},
+    {NTX_T_head_gate, 0, 1.5f, OF_EMBD, false, false},
     {NTX_T_sinks, 1, 1, PLAIN, false, false},
     {NTX_T_q_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_k_norm, 1, 0.1f, PLAIN, false, false},
@@ -296,13 +299,25 @@ static void gemma4_widths(struct plan *p)
     for (uint32_t l = 0; l < o->layers; l++) {
         bool full = l % 3 == 2;
         struct ntx_dims *d = &p->dims[l];
-        *d = (struct ntx_dims){o->heads, full && o->full_kv ? o->full_kv : o->kv, p->head, p->head, l < own ? o->ff : 2 * o->ff, l};
+        *d = (struct ntx_dims){o->heads, full && o->full_kv ? o->full_kv : o->kv, p->head, p->head, l < own ? o->ff : 2 * o->ff, l, 0, 0};
         if (!full && o->window_head)
             d->head_k = d->head_v = o->window_head;
         if (l >= own)
             d->kv_of = own - (full ? 1 : 2);
         if (!full)
             p->hp.windowed[l / 64] |= (uint64_t)1 << l % 64;
+    }
+}
+
+/* Each third layer has no window, and `heads` heads; activations of some are bounded. */
+static void step_widths(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    p->hp.dims = p->dims;
+    for (uint32_t l = 0; l < o->layers + o->nextn; l++) {
+        bool full = l % 3 == 0;
+        p->dims[l] = (struct ntx_dims){full ? o->heads : or_else(o->window_heads, o->heads), o->kv, p->head, p->head, o->ff, l, l % 2 ? 0.5f : 0, l % 3 == 1 ? 0.75f : 0};
+        p->hp.windowed[l / 64] |= (uint64_t)!full << l % 64;
     }
 }
 
@@ -395,6 +410,8 @@ static void find_widths(struct plan *p)
     ntx_set_recurrent(&p->hp, attention_every(o)); /* architectures without such layers do not look */
     if (is_gemma4(o))
         gemma4_widths(p);
+    if (says(o, STEP))
+        step_widths(p);
     if (is_pooled(o))
         pooled_widths(p);
     if (says(o, STREAMED))
@@ -559,6 +576,17 @@ static float *llama3_freqs(const struct mk_options *o, uint32_t dim, uint32_t or
         double smooth = fmin(fmax((orig / wave - 1) / 3, 0), 1);
         v[i] = (float)(1 / ((1 - smooth) / (double)o->rope_factor + smooth));
     }
+    return v;
+}
+
+/* Of half a head's values, and ones behind them. */
+static float *half_freqs(const struct mk_options *o, uint32_t dim, uint32_t orig)
+{
+    float *half = llama3_freqs(o, dim / 2, orig), *v = half ? realloc(half, dim / 2 * sizeof *v) : NULL;
+    for (uint32_t i = dim / 4; v && i < dim / 2; i++)
+        v[i] = 1;
+    if (!v)
+        free(half);
     return v;
 }
 
@@ -832,6 +860,32 @@ static void add_gemma4_keys(struct plan *p)
     kv_f32(p, "final_logit_softcapping", 8);
 }
 
+static void kv_f32s(struct plan *p, const char *suffix, size_t offset)
+{
+    float v[NTX_MAX_LAYERS + 16];
+    for (uint32_t l = 0; l < p->o->layers + p->o->nextn; l++)
+        memcpy(&v[l], (const uint8_t *)&p->dims[l] + offset, sizeof v[l]);
+    kv_list(p, suffix, NTX_GGUF_F32, v, p->o->layers + p->o->nextn);
+}
+
+static void add_step_keys(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    const uint32_t n = o->layers + o->nextn;
+    uint32_t heads[NTX_MAX_LAYERS + 16], kv[NTX_MAX_LAYERS + 16];
+    uint8_t pattern[NTX_MAX_LAYERS + 16];
+    for (uint32_t l = 0; l < n; l++) {
+        heads[l] = p->dims[l].n_head;
+        kv[l] = p->dims[l].n_head_kv;
+        pattern[l] = ntx_windowed(&p->hp, l);
+    }
+    kv_list(p, "attention.head_count", NTX_GGUF_U32, heads, n);
+    kv_list(p, "attention.head_count_kv", NTX_GGUF_U32, kv, n);
+    kv_list(p, "attention.sliding_window_pattern", NTX_GGUF_BOOL, pattern, n);
+    kv_f32s(p, "swiglu_clamp_exp", offsetof(struct ntx_dims, limit));
+    kv_f32s(p, "swiglu_clamp_shexp", offsetof(struct ntx_dims, shared_limit));
+}
+
 static void add_router_keys(struct plan *p)
 {
     const struct mk_options *o = p->o;
@@ -882,10 +936,13 @@ static void add_keys(struct plan *p, uint32_t orig)
         add_gemma4_keys(p);
     else
         kv_u32(p, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
-    kv_u32(p, "attention.head_count", o->heads);
+    if (says(o, STEP))
+        add_step_keys(p);
+    else
+        kv_u32(p, "attention.head_count", o->heads);
     if (says(o, KDA))
         add_kda_keys(p);
-    else if (!is_gemma4(o))
+    else if (!is_gemma4(o) && !says(o, STEP))
         kv_u32(p, "attention.head_count_kv", !says(o, LATENT) ? o->kv : o->kv_joined ? o->heads : 1);
     kv_f32(p, "attention.layer_norm_rms_epsilon", 1e-5f);
     if (says(o, LATENT)) {
@@ -963,7 +1020,7 @@ int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct
     kv_u32(&p, "vocab_size", p.n_vocab);
     p.hp.n_vocab = p.n_vocab;
     add_gram_keys(&p);
-    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(p.head) : is_phi3(o) ? two_freqs(o->rotated ? o->rotated : p.head) : llama3_freqs(o, p.head, orig)))
+    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(p.head) : says(o, STEP) ? half_freqs(o, p.head, orig) : is_phi3(o) ? two_freqs(o->rotated ? o->rotated : p.head) : llama3_freqs(o, p.head, orig)))
         return ntx_err_set(err, -ENOMEM, "out of memory");
     add_tensors(&p, v);
     *freqs = v;

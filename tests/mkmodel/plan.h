@@ -15,6 +15,7 @@ struct mk_options {
     uint32_t delta_head, delta_heads, delta_keys, delta_taps, attention_every; /* where layers are delta nets; 0: 32, 4, 2, 4, 4 */
     uint32_t window_head, full_kv, shared_kv, layer_input; /* gemma4: widths of heads within a window; K and V heads of layers without one; last layers that have
                                                                none; per-layer inputs. 0: head_dim, kv, none, none */
+    uint32_t window_heads; /* step35: heads of layers with a window; 0: heads */
     float rope_base, rope_factor, logit_scale, expert_scale, log_multiplier, yarn_magnitude; /* log_multiplier: of YaRN, where the architecture has one; yarn_magnitude: yarn_attn_factor. 0: no key */
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
     uint32_t expert_every; /* llama4: of so many layers the last has experts; 0: 1 */

@@ -1,0 +1,106 @@
+/* step35.c: Step 3.5 Flash: attention with a gate of each head's output; layers with a window have more heads, turn whole ones and by another base, others turn half of each; experts
+ * chosen by a sigmoid beside a shared one; and of some layers, what an activation gives is bounded, and what it is multiplied by. */
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "model/arch/arch_impl.h"
+
+static int window_keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    const struct ntx_gguf_kv *pattern = ntx_gguf_find(k->g, ntx__key_of(k, "attention.sliding_window_pattern"));
+    int rc;
+    if (!pattern || pattern->type != NTX_GGUF_ARR)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is missing, or no array", k->key);
+    if ((rc = ntx__key_windows(k, -1, 1)) || (rc = ntx__key_u32(k, "rope.dimension_count_swa", hp->rope_dim, 2, hp->head_k, &hp->rope_dim_window)) ||
+        (rc = ntx__key_f32(k, "rope.freq_base_swa", hp->rope_base, 1, 1e12f, &hp->rope_base_window)))
+        return rc;
+    if (!hp->window)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is 0: a %s model without a window is not supported", ntx__key_of(k, "attention.sliding_window"), k->name);
+    if (hp->rope_dim % 4 || hp->rope_dim_window % 2 || hp->rope_scaling != NTX_ROPE_SCALE_NONE)
+        return ntx_err_set(k->err, -ENOTSUP, "%u rotated values of a head, of which layers without a window turn half, %u within a window%s: not supported", hp->rope_dim, hp->rope_dim_window,
+                           hp->rope_scaling != NTX_ROPE_SCALE_NONE ? ", and rope.scaling" : "");
+    hp->rope_factor_window = 1;
+    hp->rope_freqs_dim = hp->rope_dim; /* the first half of the list is used */
+    hp->rope_dim /= 2;
+    return 0;
+}
+
+/* A list of numbers, one of each layer (and of blocks behind them), or one for all; absent: 0. */
+static int limits_of(struct ntx__keys *k, const char *suffix, size_t offset)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
+    float all = 0;
+    int rc = kv && kv->type == NTX_GGUF_ARR ? 0 : ntx__key_f32(k, suffix, 0, 0, 1e6f, &all);
+    if (rc)
+        return rc;
+    if (kv && kv->type == NTX_GGUF_ARR && (kv->elem != NTX_GGUF_F32 || kv->count < k->hp->n_layers))
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of a floating-point number for each layer", k->key);
+    for (uint32_t l = 0; l < k->hp->n_layers; l++) {
+        float v = all;
+        if (kv && kv->type == NTX_GGUF_ARR)
+            memcpy(&v, (const uint8_t *)kv->data + l * sizeof v, sizeof v);
+        if (!(v >= 0 && v <= 1e6f))
+            return ntx_err_set(k->err, -EINVAL, "key '%s' is %g for layer %u; 0 to 1e+06 are possible", k->key, (double)v, l);
+        memcpy((uint8_t *)&k->m->dims[l] + offset, &v, sizeof v);
+    }
+    return 0;
+}
+
+static int keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = ntx__key_nextn(k);
+    if (rc || (rc = window_keys(k)) || (rc = ntx__make_dims(k)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
+        (rc = ntx__key_u32(k, "expert_shared_feed_forward_length", -1, 1, NTX__MAX_WIDTH, &hp->n_ff_shexp)) ||
+        (rc = limits_of(k, "swiglu_clamp_exp", offsetof(struct ntx_dims, limit))))
+        return rc;
+    return limits_of(k, "swiglu_clamp_shexp", offsetof(struct ntx_dims, shared_limit));
+}
+
+/* Where SiLU, which rises from below 0 on, reaches it: bounding what goes in there bounds what comes out. */
+static float silu_reaches(float limit)
+{
+    double x = (double)limit + 1;
+    for (int i = 0; i < 100 && limit > 0; i++) {
+        double s = 1 / (1 + exp(-x));
+        x -= (x * s - (double)limit) / (s * (1 + x * (1 - s)));
+    }
+    return (float)x;
+}
+
+/* (llama.cpp takes what is not above 1e-6 for none.) */
+static void bound(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l)
+{
+    const struct ntx_dims d = ntx_dims_of(hp, at);
+    const float limit = d.limit > 1e-6f ? d.limit : 0, shared = d.shared_limit > 1e-6f ? d.shared_limit : 0;
+    for (struct ntx_step *s = l->step; s < l->step + l->n_steps; s++) {
+        if (s->op != NTX_OP_GLU && s->op != NTX_OP_EXPERTS)
+            continue;
+        s->limit = s->op == NTX_OP_GLU ? shared : limit; /* a dense FFN's is that of the shared expert, as llama.cpp has it */
+        s->gate_limit = s->limit > 0 ? silu_reaches(s->limit) : 0;
+        s->shared_limit = shared;
+        s->shared_gate_limit = shared > 0 ? silu_reaches(shared) : 0;
+    }
+}
+
+static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+{
+    const bool windowed = ntx_windowed(&m->hp, l);
+    const struct ntx__attention attention = {.layer = l, .rope = NTX_ROPE_NEOX, .qk_norm = NTX__MAYBE, .head_gates = true, .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL,
+                                             .window = windowed ? m->hp.window : 0};
+    ntx__add_attention(&m->hp, out, &attention);
+    if (l < m->hp.n_dense)
+        ntx__add_dense(m, l, out, NTX_FFN_SILU);
+    else
+        ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = NTX__ALWAYS});
+    bound(&m->hp, l, out);
+}
+
+const struct ntx__arch ntx__arch_step35 = {
+    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .per_layer = true, .keys = keys, .layer = layer,
+    .own = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_count_swa", "leading_dense_block_count", "nextn_predict_layers",
+            "swiglu_clamp_exp", "swiglu_clamp_shexp"},
+};
