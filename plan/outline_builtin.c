@@ -44,6 +44,8 @@ static const struct {
     {"glm-4.5-air", "glm4moe", 46, 4096, 10944, 96, 8, 128, 151552, 131072, 128, 8, 1408, "leading_dense_block_count=1 expert_shared_count=1", ""},
     {"glm-4.6", "glm4moe", 92, 5120, 12288, 96, 8, 128, 151552, 202752, 160, 8, 1536, "leading_dense_block_count=3 expert_shared_count=1", ""},
     {"minimax-m2", "minimax-m2", 62, 3072, 1536, 48, 8, 128, 200064, 196608, 256, 8, 1536, "", ""},
+    {"step-3.5-flash", "step35", 45, 4096, 11264, 0, 8, 128, 128896, 262144, 288, 8, 1280,
+     "attention.head_count=64x1,96x3 attention.sliding_window=512 attention.sliding_window_pattern=0x1,1x3 leading_dense_block_count=3 expert_shared_feed_forward_length=1280", ""},
     {"gemma-2-9b", "gemma2", 42, 3584, 14336, 16, 8, 256, 256000, 8192, 0, 0, 0, "", ""},
     {"gemma-2-27b", "gemma2", 46, 4608, 36864, 32, 16, 128, 256000, 8192, 0, 0, 0, "", ""},
     {"gemma-3-4b", "gemma3", 34, 2560, 10240, 8, 4, 256, 262208, 131072, 0, 0, 0, "attention.sliding_window=1024", ""},

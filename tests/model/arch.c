@@ -802,6 +802,60 @@ static void refuse_kimi(void)
     refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'kimi-linear.attention.q_lora_rank' says that q is made in two products: such a kimi-linear model is not supported");
 }
 
+/* ---- step35 */
+
+static struct mk_options step_options(void)
+{
+    struct mk_options o = moe_options("step35");
+    o.layers = 6;
+    o.nextn = 1;
+    o.dense = 2;
+    o.window = 9;
+    o.heads = 4;
+    o.kv = 2;
+    o.head_dim = 16;
+    o.window_heads = 6;
+    o.qk_norms = true;
+    return o;
+}
+
+/* Each third layer sees all, turns half of each head and has fewer heads; limits are as each layer's keys say: of gates, where SiLU gives that much. */
+static void check_step(void)
+{
+    struct mk_options o = step_options();
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    const struct ntx_layer *l = x.m->layers;
+    CHECK(h->n_layers == 6 && h->n_nextn == 1 && h->n_dense == 2 && h->n_ff_shexp == 80 && h->window == 9 && h->router.score == NTX_SCORE_SIGMOID);
+    for (uint32_t i = 0; i < 6; i++) {
+        const struct ntx_step *rope = ntx_layer_find(&l[i], NTX_OP_ROPE), *gate = ntx_layer_find(&l[i], NTX_OP_GATE), *e = ntx_layer_find(&l[i], NTX_OP_EXPERTS);
+        const bool all = i % 3 == 0;
+        CHECK(window_of(&l[i]) == (all ? 0 : 9) && rope->heads == (all ? 4 : 6) && rope->rotated == (all ? 8 : 16) && rope->turn == (all ? NTX_TURN_ALL : NTX_TURN_WINDOW));
+        CHECK(gate->by_head && gate->heads == rope->heads && gate->width == 16 * gate->heads);
+        CHECK((e != NULL) == (i >= 2));
+        if (!e) {
+            const struct ntx_step *glu = ntx_layer_find(&l[i], NTX_OP_GLU);
+            CHECK(glu->limit == (i == 1 ? 0.75f : 0));
+            continue;
+        }
+        CHECK(e->limit == (i % 2 ? 0.5f : 0) && e->shared_limit == (i % 3 == 1 ? 0.75f : 0) && (e->gate_limit > 0) == (e->limit > 0));
+        if (e->limit > 0)
+            CHECK(fabsf(e->gate_limit / (1 + expf(-e->gate_limit)) - e->limit) < 1e-6f);
+    }
+    CHECK_STR(name_of(&x, l[2].head_gate), "blk.2.attn_gate.weight");
+    close_model(&x);
+    refuse_delta(&o, "step35.attention.sliding_window_pattern", "step35.attention.sliding_window_pottern", -EINVAL, "key 'step35.attention.sliding_window_pattern' is missing, or no array");
+    refuse_delta(&o, "blk.1.attn_gate.weight", "blk.1.attn_gete.weight", -EINVAL, "tensor 'blk.1.attn_gate.weight' is missing; a step35 model needs it");
+    refuse_delta(&o, "step35.leading_dense_block_count", "step35.leading_dense_block_caunt", -EINVAL, "tensor 'blk.0.ffn_gate_inp.weight' is missing; a step35 model needs it");
+    refuse_delta(&o, "step35.expert_shared_feed_forward_length", "step35.expert_shared_feed_forward_lengtx", -EINVAL, "key 'step35.expert_shared_feed_forward_length' is missing");
+    o.window = 0;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "key 'step35.attention.sliding_window' is 0: a step35 model without a window is not supported");
+    o.window = 9;
+    o.rope_scaling = "yarn";
+    o.rope_factor = 4;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "and rope.scaling: not supported");
+}
+
 /* ---- glm5-next */
 
 static struct mk_options glm5_options(void)
@@ -1297,6 +1351,7 @@ int main(void)
     check_gpt_oss();
     check_deltas();
     refuse_deltas();
+    check_step();
     check_kimi();
     refuse_kimi();
     check_glm5();

@@ -10,6 +10,7 @@ for arch in "llama --experts 16 --experts-used 2 --type Q8_0" "qwen2moe --expert
     "llama4 --experts 16 --experts-used 2 --expert-every 2 --head-dim 32 --stretch 8 --type Q4_K_M" \
     "glm4moe --experts 16 --experts-used 4 --dense 2 --nextn 1 --rotated 16 --type Q8_0" \
     "qwen35moe --experts 16 --experts-used 4 --nextn 1 --rotated 16 --type Q8_0" "qwen3next --experts 12 --experts-used 3 --type Q4_K_M" \
+    "step35 --experts 16 --experts-used 4 --dense 1 --nextn 1 --head-dim 64 --window-heads 6 --window 7 --qk-norms --type Q8_0" \
     "minimax-m2 --experts 16 --experts-used 4 --ff 256 --rotated 16 --type Q4_K_M" \
     "deepseek2 --experts 16 --experts-used 4 --groups 4 --groups-used 2 --dense 1 --nextn 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --sigmoid --type Q8_0" \
     "glm-dsa --experts 16 --experts-used 4 --dense 1 --nextn 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --index-most 5 --index-every 2 --type Q8_0" \

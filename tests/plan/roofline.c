@@ -230,6 +230,7 @@ static void test_names(void)
     check_experts("qwen3-235b-a22b@q4_k_m", "235", "22", 94);
     check_experts("glm-4.5-air@q4_k_m", "107", "13", 45); /* published as 106B-A12B: a block that foretells tokens, and embeddings, aside */
     check_experts("minimax-m2@q4_k_m", "229", "11", 62);
+    check_experts("step-3.5-flash@q4_k_m", "197", "12", 42); /* published as 196B-A11B, without embeddings */
     check_experts("olmoe-7b@q4_k_m", "7", "1", 16);
     check_experts("glm-4.6@f16", "353", "34", 89);
     check_experts("qwen3-next-80b-a3b@q4_k_m", "80", "4", 48); /* published as A3B: without embeddings */
