@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """shapes.py BIN N [ARCH ...]: N random shapes of each architecture, made by ntx-mkmodel, computed by ntx and by llama.cpp; exits 1 where they part.
-shapes.py BIN N --record: writes shapes.json, what llama.cpp gives for N shapes of each, which forward-golden-shapes reads.
+shapes.py BIN N --record [ARCH ...]: writes shapes.json, what llama.cpp gives for N shapes of each, which forward-golden-shapes reads; with names, of those alone, and the others stay.
+
+qwen4exp is beside transformers instead (qwen4.py), which wants torch, transformers and gguf; without a name it is left out where they are not there.
 
 It wants llama-cpp-python, as make.py does; shapes_test.py gets that and runs 200 of each in tests/run --long. What is drawn: heads, their width and what of it
 is rotated, widths, experts, how many are used, shared and leading dense ones, optional tensors, blocks behind the layers, patterns of layers, scales of rotation
@@ -13,7 +15,10 @@ import subprocess
 import sys
 import tempfile
 
-import llama_cpp as L
+try:
+    import llama_cpp as L
+except ImportError:
+    L = None
 import numpy as np
 
 import make
@@ -118,6 +123,15 @@ def step(r):
         maybe(r, '--qk-norms') + maybe(r, '--expert-scale', '2.5') + maybe(r, '--rope-freqs', '--rope-factor', '8', '--rope-orig', '64')
 
 
+def blocks(r):
+    pool, heads = r.choice([2, 3, 4, 8]), r.choice([2, 4])
+    d = delta(r)[:10] # neither what is rotated nor a block behind the layers
+    return experts(r) + ['--shared-ff', pick(r, 64, 160), '--rotated', pick(r, 16, 32), '--index-heads', pick(r, 4, 16, 20), '--index-head', pick(r, 32, 48, 128), '--index-pool', str(pool),
+                         '--index-most', str(r.randrange(1, 40 // pool)), '--low-rank', pick(r, 8, 40, 64)] + d + maybe(r, '--fused') + \
+        maybe(r, '--gram-layer', pick(r, 1, 3 if d[-1] == '2' else 2), '--gram-heads', str(heads), '--gram-rows', pick(r, 53, 211, 1009))
+
+
+BY_TRANSFORMERS = ('qwen4exp',)
 ARCHS = {
     'llama': lambda r: (experts(r) if r.random() < 0.4 else dense(r)) + maybe(r, '--biases') + yarn(r),
     'qwen2': dense, 'qwen3': dense,
@@ -141,6 +155,7 @@ ARCHS = {
     'qwen35moe': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused'),
     'kimi-linear': kda,
     'glm5-next': streamed,
+    'qwen4exp': blocks,
     'granitemoe': lambda r: experts(r, '--ff') + ['--shared-ff', pick(r, 64, 160)],
     'gemma2': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64), '--tied'],
     'gemma3': lambda r: dense(r) + ['--window', pick(r, 4, 16, 64)] + maybe(r, '--rope-scaling', 'linear', '--rope-factor', '8'),
@@ -190,6 +205,14 @@ class Shape:
         with tempfile.TemporaryDirectory() as tmp:
             path = os.path.join(tmp, 'm.gguf')
             subprocess.run([os.path.join(binaries, 'ntx-mkmodel')] + options + [path], check=True, stdout=subprocess.DEVNULL)
+            self.options, self.tolerance = options, TOLERANCE[options[options.index('--type') + 1]]
+            if options[1] in BY_TRANSFORMERS:
+                import qwen4
+                self.n_vocab = qwen4.File(path).key('vocab_size')
+                ids = draw(self.n_vocab)
+                self.wants = [qwen4.logits(qwen4.load(path), ids).astype(np.float64)] * 2
+                self.got = ntx_logits(binaries, path, ids, self.n_vocab, tmp)
+                return
             model = make.load(path)
             self.n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
             ids = draw(self.n_vocab)
@@ -201,7 +224,6 @@ class Shape:
                 model = make.load(os.path.join(tmp, 'f32.gguf'))
                 self.exact = make.logits(model, ids).astype(np.float64)
                 L.llama_model_free(model)
-        self.options, self.tolerance = options, TOLERANCE[options[options.index('--type') + 1]]
 
     def off(self):
         """Of the median row, from the nearer of the two: a near-tie of a random router turns with the least rounding, and all rows after it are a little off."""
@@ -290,20 +312,34 @@ def record(binaries, arch, n):
     return out
 
 
-def write(binaries, n):
-    cases = [c for arch in ARCHS for c in record(binaries, arch, n)]
-    with open(os.path.join(make.HERE, 'shapes.json'), 'w') as f:
+def write(binaries, n, wanted):
+    path = os.path.join(make.HERE, 'shapes.json')
+    old = json.load(open(path)) if wanted else []
+    cases = [c for arch in ARCHS for c in (record(binaries, arch, n) if not wanted or arch in wanted else [c for c in old if c['options'].split()[1] == arch])]
+    with open(path, 'w') as f:
         f.write('[\n' + ',\n'.join(json.dumps(c, separators=(',', ':')) for c in cases) + '\n]\n')
 
 
+def found(arch):
+    if arch not in BY_TRANSFORMERS:
+        return True
+    try:
+        import qwen4
+        return qwen4 is not None
+    except ImportError as e:
+        print('%-12s not compared: %s' % (arch, e))
+        return False
+
+
 def main():
-    L.llama_log_set(make.quiet, None)
-    L.llama_backend_init()
+    if L:
+        L.llama_log_set(make.quiet, None)
+        L.llama_backend_init()
     binaries, n, wanted = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    if wanted == ['--record']:
-        write(binaries, n)
+    if wanted[:1] == ['--record']:
+        write(binaries, n, wanted[1:])
         return
-    sys.exit(sum(compare(binaries, arch, n) for arch in wanted or ARCHS) > 0)
+    sys.exit(sum(compare(binaries, arch, n) for arch in wanted or filter(found, ARCHS)) > 0)
 
 
 if __name__ == '__main__':
