@@ -195,7 +195,7 @@ static int request(const struct ntx_options *o, const struct ntx_model_files *f,
     *r = (struct ntx_place_request){
         .plan = {.ram_bytes = o->load.ram, .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = o->load.threads, .max_rows = o->load.rows,
                  .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .multiply = multiply(o)},
-        .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
+        .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .trees = ntx_draft_trees(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
         .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses, .guess_nodes = o->load.draft_nodes,
         .guess_way = !ntx_draft_files(o->load.draft) && !ntx_draft_nextn(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
     };

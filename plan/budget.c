@@ -37,12 +37,12 @@ int ntx_budget_nothing(struct ntx_err *err)
 
 static uint64_t part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most) { return NTX_MIN(NTX_MAX(ram / of, least), most); }
 
-struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, uint64_t ram)
+struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, bool trees, uint64_t ram)
 {
     uint64_t row = 4ull * n_vocab, session = 4 * row + (64u << 10) + session_more;
     uint64_t n = ram / 128 / session, rows = ram / 128 / row;
     struct ntx_budget_clients c = {.sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_BUDGET_SESSIONS_MAX), (uint64_t)NTX_BUDGET_SESSIONS_MIN)};
-    if (least_rows)
+    if (trees)
         rows = NTX_MAX(rows, ram / 16 / row);
     c.logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)NTX_MAX(c.sessions, least_rows));
     c.kept_bytes = part(ram, 128, 64u << 10, 32u << 20);

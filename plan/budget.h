@@ -3,6 +3,7 @@
 #ifndef NTX_PLAN_BUDGET_H
 #define NTX_PLAN_BUDGET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -24,8 +25,8 @@ struct ntx_budget_clients {
 };
 
 /* As many as fit into a small part of `ram`, where each session takes session_more beside its logits; and guesses (--draft) want least_rows rows of
- * logits, and more of them, up to 128, in a sixteenth of `ram`. ram 0 gives the fewest: with those the smallest budget is found, which must not depend
+ * logits, and with `trees` more of them, up to 128, in a sixteenth of `ram`. ram 0 gives the fewest: with those the smallest budget is found, which must not depend
  * on the one that was given. */
-struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, uint64_t ram);
+struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, bool trees, uint64_t ram);
 
 #endif

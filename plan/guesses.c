@@ -16,6 +16,9 @@
 #define FALLS 0.95      /* behind what was seen */
 #define LIKE 0.1        /* places whose streamed bytes differ by less of them are one */
 #define BIG 1e18
+#define PAYS 1.02       /* so much more than without, at least */
+#define WORTH 1.005     /* memory that makes plain passes so much faster is worth giving back */
+#define AWAY 16u        /* loads that leave out what did not pay, at first; twice as many each time, three times at most */
 
 void ntx_guesses_begin(struct ntx_guesses *g, float (*first)(uint32_t kind))
 {
@@ -84,6 +87,18 @@ void ntx_guesses_settle(struct ntx_guesses *g, const struct ntx_guess_place *p)
     g->place[0] = new;
 }
 
+bool ntx_guesses_leave_out(struct ntx_guess_place *p, double faster)
+{
+    bool known = p->rate[0] > 0 && p->rate[1] > 0;
+    if (!known || faster < WORTH || (p->on && p->rate[1] > p->rate[0] * faster * PAYS))
+        return false;
+    if (p->away++ < AWAY << NTX_MIN(p->tries, 3u))
+        return true;
+    p->away = 0;
+    p->tries++;
+    return false;
+}
+
 /* ---- the file */
 
 static json_t *list_f(const float *x, size_t n)
@@ -106,8 +121,8 @@ static json_t *list(const double *x, size_t n)
 
 static json_t *place_json(const struct ntx_guess_place *p)
 {
-    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:o, s:o}", "way", (json_int_t)p->way, "threads", (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on,
-                     "left", (json_int_t)p->left, "rest", (json_int_t)p->rest, "rate", list(p->rate, 2), "pace", list(p->pace, 5));
+    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "way", (json_int_t)p->way, "threads", (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on,
+                     "left", (json_int_t)p->left, "rest", (json_int_t)p->rest, "away", (json_int_t)p->away, "tries", (json_int_t)p->tries, "rate", list(p->rate, 2), "pace", list(p->pace, 5));
 }
 
 char *ntx_guesses_dump(const struct ntx_guesses *g)
@@ -173,15 +188,19 @@ static bool take_whole(const json_t *o, uint64_t most, uint64_t *n)
 
 static bool take_place(const json_t *o, struct ntx_guess_place *p)
 {
-    uint64_t way, threads, left, rest;
+    uint64_t way, threads, left, rest, away = 0, tries = 0; /* the last two came later */
+    const json_t *a = json_object_get(o, "away"), *b = json_object_get(o, "tries");
     bool good = take_whole(json_object_get(o, "way"), NTX_GUESS_WAYS - 1, &way) && take_whole(json_object_get(o, "threads"), 65536, &threads) &&
                 take_whole(json_object_get(o, "streamed"), 1ull << 50, &p->streamed) && take_whole(json_object_get(o, "left"), 1u << 20, &left) &&
-                take_whole(json_object_get(o, "rest"), 1u << 20, &rest) && take_list(json_object_get(o, "rate"), 2, false, p->rate) &&
+                take_whole(json_object_get(o, "rest"), 1u << 20, &rest) && (!a || take_whole(a, 1u << 20, &away)) &&
+                (!b || take_whole(b, 1u << 20, &tries)) && take_list(json_object_get(o, "rate"), 2, false, p->rate) &&
                 take_list(json_object_get(o, "pace"), 5, false, p->pace);
     p->way = (uint32_t)way;
     p->threads = (uint32_t)threads;
     p->left = (uint32_t)left;
     p->rest = (uint32_t)rest;
+    p->away = (uint32_t)away;
+    p->tries = (uint32_t)tries;
     p->on = json_is_true(json_object_get(o, "on"));
     return good;
 }

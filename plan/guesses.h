@@ -39,7 +39,8 @@ struct ntx_guess_place { /* where the model lay, and what came of guessing there
     uint64_t streamed;   /* bytes that a pass read */
     bool on;
     uint32_t left, rest; /* struct ntx_draft_turn's */
-    double rate[2], pace[5];
+    double rate[2], pace[5]; /* tokens per ns, without and with guesses: both while the files that guess have their memory */
+    uint32_t away, tries;    /* loads in a row that left those files out; times that they were taken again all the same */
 };
 
 struct ntx_guesses {
@@ -59,6 +60,10 @@ double ntx_guesses_gain(const struct ntx_guesses *g, uint32_t way, uint32_t i, b
 /* The place like this one, or NULL. */
 const struct ntx_guess_place *ntx_guesses_place(const struct ntx_guesses *g, uint32_t way, uint32_t threads, uint64_t streamed);
 void ntx_guesses_settle(struct ntx_guesses *g, const struct ntx_guess_place *p); /* it is kept, in that one's stead */
+
+/* Whether this load does better without the files that guessed there: their memory then holds weights, and plain passes are `faster` times as fast. They are taken again now and then. It
+ * is counted in p. */
+bool ntx_guesses_leave_out(struct ntx_guess_place *p, double faster);
 
 /* digest: the model's (model/digest.h). -ENOENT, without text: nothing is kept of it; -EINVAL: it cannot be believed. g has the files that guess now, and is only changed by
  * a success: what was learned of each of them is then its own, whatever its number was; what was learned of all together holds where they are the same. Without any file what

@@ -78,7 +78,7 @@ static void note_small_gpu(const struct ntx_plan *p, struct ntx_layout *l)
 
 int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_layout *out, struct ntx_err *err)
 {
-    const struct ntx_plan_clients clients = {.least_rows = r->logits_rows};
+    const struct ntx_plan_clients clients = {.least_rows = r->logits_rows, .trees = r->trees};
     struct ntx_plan_request q = r->plan;
     struct ntx_plan *p = NULL;
     *out = (struct ntx_layout){.ctx = 0};

@@ -10,7 +10,8 @@
 
 struct ntx_place_request {
     struct ntx_plan_request plan; /* ram_bytes 0: the profile's memory less 15 %; threads 0: as in the profile. Its hw is not looked at. other_bytes: beside the outline's */
-    uint32_t logits_rows;         /* that guesses want */
+    uint32_t logits_rows;         /* that guesses want, */
+    bool trees;                   /*   and more of them where there is room */
     uint64_t vram;                /* 0: the GPU's less 8 %; UINT64_MAX: none */
     const struct ntx_guesses *guesses; /* what was learned of them; NULL: nobody guesses */
     uint32_t guess_way, guess_nodes; /* who does; so many for each pass, 0: as many as pay */

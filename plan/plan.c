@@ -511,7 +511,7 @@ static struct ntx_plan_request with_clients(const struct ntx_model *m, const str
     *n = (struct ntx_budget_clients){0};
     if (!r->clients)
         return q;
-    *n = ntx_budget_clients(m->hp.n_vocab, r->clients->choosing_bytes, r->clients->least_rows, ram);
+    *n = ntx_budget_clients(m->hp.n_vocab, r->clients->choosing_bytes, r->clients->least_rows, r->clients->trees, ram);
     q.other_bytes += n->bytes + n->sessions * r->clients->watched_bytes;
     return q;
 }

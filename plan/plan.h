@@ -30,7 +30,8 @@
 struct ntx_plan_clients {
     uint64_t choosing_bytes; /* of each session, beside its logits */
     uint64_t watched_bytes;  /* likewise, but it does not make them fewer */
-    uint32_t least_rows;     /* of logits, that guesses want */
+    uint32_t least_rows;     /* of logits, that guesses want, */
+    bool trees;              /*   and more of them where there is room */
 };
 
 struct ntx_plan_request {

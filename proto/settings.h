@@ -101,6 +101,7 @@ unsigned ntx_draft_files(const char *draft);
 int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struct ntx_err *err); /* the i-th of them */
 /* Rows of logits that one session wants with it at least; 0: it takes what there is. */
 uint32_t ntx_draft_rows(const char *draft, uint32_t nodes);
+bool ntx_draft_trees(const char *draft, uint32_t nodes); /* there may be trees of many more: a drafter is named, and no number */
 /* Nothing is skipped. */
 bool ntx_skip_off(const char *policy);
 

@@ -185,4 +185,5 @@ int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struc
     return 0;
 }
 
+bool ntx_draft_trees(const char *draft, uint32_t nodes) { return !nodes && (ntx_draft_files(draft) || ntx_draft_nextn(draft)); }
 uint32_t ntx_draft_rows(const char *draft, uint32_t nodes) { return ntx_draft_off(draft) || (ntx_draft_auto(draft) && !nodes) ? 0 : 1 + (nodes ? nodes : 31); }

@@ -9,18 +9,6 @@
 
 unsigned ntx__engine_guess_way(const struct ntx_engine *e) { return e->lookup && e->n_files ? 2 : e->n_files ? 1 : 0; }
 
-/* Which files guess now. */
-static int name_files(struct ntx_engine *e, struct ntx_err *err)
-{
-    int rc = 0;
-    for (unsigned i = 0; i < e->n_files && !rc; i++)
-        if (e->file[i].nextn)
-            memcpy(e->guesses.drafter[i], NTX_GUESSER_NEXTN_DIGEST, NTX_GUESSER_TEXT);
-        else
-            rc = ntx_guesser_digest(e->l->drafter[i].fd, e->guesses.drafter[i], err);
-    return rc;
-}
-
 static const struct ntx_guess_place *place(const struct ntx_engine *e)
 {
     return ntx_guesses_place(&e->guesses, ntx__engine_guess_way(e), e->l->plan->threads, e->l->plan->bytes_storage);
@@ -35,17 +23,15 @@ static void resume(struct ntx_engine *e, const struct ntx_guess_place *p)
     if (e->l->set.draft_nodes || p->rate[p->on] <= 0 || doubtful)
         return;
     e->turn = (struct ntx_draft_turn){.on = p->on, .rate = {p->rate[0], p->rate[1]}, .left = NTX_MAX(p->left, 1u), .rest = NTX_MAX(p->rest, e->turn.rest)};
+    if (p->tries && !p->on) /* taken again to be tried */
+        e->turn.left = 1;
 }
 
 void ntx__engine_guesses_new(struct ntx_engine *e)
 {
     struct ntx_err err = {0};
     ntx_guesses_begin(&e->guesses, ntx_draft_believed);
-    if (!e->drafting || !e->l->gguf || name_files(e, &err) || ntx_model_digest(e->l->gguf, e->l->fds, e->digest, &err)) {
-        *e->digest = 0;
-        return;
-    }
-    int rc = ntx_guesses_load(e->digest, &e->guesses, &err);
+    int rc = e->drafting && e->l->gguf ? ntx_load_guesses(e->l, &e->guesses, e->digest, &err) : -ENOENT;
     if (rc && rc != -ENOENT)
         ntx_log(NTX_LOG_WARN, "guesses begin anew: %s", err.text);
     if (rc && e->automatic && !e->l->plan->geo.n_sched)
@@ -63,6 +49,7 @@ static void settle(struct ntx_engine *e)
         .rest = t->rest, .rate = {t->rate[0], t->rate[1]}, .pace = {e->pace.n, e->pace.rows, e->pace.rows2, e->pace.ns, e->pace.rows_ns},
     };
     const struct ntx_guess_place *before = place(e);
+    p.tries = before && !p.on ? before->tries : 0;
     if (e->l->set.draft_nodes && before) { /* nobody asked whether it pays */
         p.on = before->on;
         p.left = before->left;

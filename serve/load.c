@@ -152,6 +152,27 @@ static int check_recurrent(const struct ntx_load_request *r, const struct ntx_lo
     return ntx_err_set(err, -ENOTSUP, "%s: layers of a %s model keep a recurrent state, which every token goes into and none comes out of: such a model runs without", named, l->model->hp.arch);
 }
 
+/* What guesses is only worth its memory where guessing pays. */
+static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan_request *q, struct ntx_plan_clients *clients, uint64_t bytes, struct ntx_err *err)
+{
+    struct ntx_plan_clients fewer = *q->clients;
+    struct ntx_plan_request less = *q;
+    struct ntx_plan *without;
+    fewer.trees = false;
+    fewer.least_rows = ntx_draft_looks_up(set->draft) ? fewer.least_rows : 0;
+    less.clients = &fewer;
+    less.other_bytes -= bytes;
+    int rc = ntx_plan_make(l->model, &less, &without, err);
+    if (rc)
+        return rc;
+    ntx__load_drafters_weigh(l, set, without);
+    if (l->drafters_left_out) {
+        *clients = fewer;
+        q->other_bytes = less.other_bytes;
+    }
+    return 0;
+}
+
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = check_recurrent(r, l, err);
@@ -179,9 +200,9 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     if (rc)
         return rc;
     l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
-    const struct ntx_plan_clients clients = {
+    struct ntx_plan_clients clients = {
         .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0, .watched_bytes = looks(r) ? 2 * look_bytes(l) : 0,
-        .least_rows = ntx_draft_rows(r->set.draft, r->set.draft_nodes),
+        .least_rows = ntx_draft_rows(r->set.draft, r->set.draft_nodes), .trees = ntx_draft_trees(r->set.draft, r->set.draft_nodes),
     };
     struct ntx_plan_request q = {
         .kv_type = kv_type,
@@ -205,6 +226,8 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     };
     rc = l->machines ? ntx__load_plan_shared(l, &q, err) : ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc)
+        return rc;
+    if (drafter && !r->set.draft_nodes && !l->machines && (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
         return rc;
     struct ntx_kv_shape kv = l->plan->kv;
     if ((rc = ntx_kv_shape_limit(&l->model->hp, kv_type, r->set.kv_ram, &kv, err)))

@@ -111,6 +111,9 @@ struct ntx_loaded {
     int sidecar_fd;            /* -1: none */
     struct ntx_load_drafter drafter[NTX_DRAFT_FILES];
     unsigned n_drafters;
+    int left_out[NTX_DRAFT_FILES]; /* files that would guess, but did not pay here before (plan/guesses.h) */
+    unsigned n_left_out;
+    bool drafters_left_out;    /* those, or the model's own block */
     char digest[NTX_DIGEST_TEXT]; /* of the model, where there is a sidecar, else "" */
     bool kv_propagate;
     uint32_t capture_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
@@ -142,7 +145,12 @@ void ntx__load_free_gpu(struct ntx_loaded *l);
 const char *ntx__load_undrafted(const struct ntx_loaded *l);
 int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
 int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t threads, uint64_t *bytes, struct ntx_err *err);
+/* The plan is made with them; `without`, without them: where they are known to pay for their memory less than weights would, l goes on without them and that plan, and the other one is freed; else
+ * `without` is. */
+void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without);
 unsigned ntx_load_drafter_files(const struct ntx_loaded *l); /* without the model's own block */
+/* What is kept of guesses in this model by those that l has, into g, which was begun. digest [NTX_DIGEST_TEXT]: the model's, "" where it is not to be kept. As ntx_guesses_load. */
+int ntx_load_guesses(const struct ntx_loaded *l, struct ntx_guesses *g, char *digest, struct ntx_err *err);
 int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err);
 void ntx__load_drafters_free(struct ntx_loaded *l);
 

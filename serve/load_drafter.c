@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "model/digest.h"
+#include "plan/guesses.h"
 #include "proto/frame.h"
+#include "serve/draft.h"
 #include "serve/load.h"
 
 /* A model that we opened has its drafters' paths in ntx.conf. */
@@ -116,6 +119,76 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
     return 0;
 }
 
+int ntx_load_guesses(const struct ntx_loaded *l, struct ntx_guesses *g, char *digest, struct ntx_err *err)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < l->n_drafters && !rc; i++)
+        if (l->drafter[i].kind == NTX_GUESSER_NEXTN)
+            memcpy(g->drafter[i], NTX_GUESSER_NEXTN_DIGEST, NTX_GUESSER_TEXT);
+        else
+            rc = ntx_guesser_digest(l->drafter[i].fd, g->drafter[i], err);
+    *digest = 0;
+    if (rc || (rc = ntx_model_digest(l->gguf, l->fds, digest, err))) {
+        *digest = 0;
+        return rc;
+    }
+    return ntx_guesses_load(digest, g, err);
+}
+
+/* What a token reads from the drive. */
+static double reads(const struct ntx_loaded *l, const struct ntx_plan *p)
+{
+    struct ntx_load_bytes b;
+    double sum = 0;
+    if (!ntx_plan_load(l->model, p, 1, ntx_plan_text(p), &b))
+        return 0;
+    for (unsigned t = 0; t < NTX_TYPE_LIMIT; t++)
+        sum += b.bytes[NTX_TIER_STORAGE][t];
+    return sum;
+}
+
+/* How much faster plain passes are without what guesses, where its memory holds weights: as foretold, or as the drive would have it. */
+static double faster(const struct ntx_loaded *l, const struct ntx_plan *with, const struct ntx_plan *without)
+{
+    if (with->predicted_tok_s > 0 && without->predicted_tok_s > 0)
+        return without->predicted_tok_s / with->predicted_tok_s;
+    double a = reads(l, with), b = reads(l, without);
+    return a > 0 ? NTX_MIN(a / NTX_MAX(b, 1.0), 8.0) : 1;
+}
+
+static void leave_out(struct ntx_loaded *l)
+{
+    for (unsigned i = 0; i < l->n_drafters; i++)
+        if (l->drafter[i].fd >= 0)
+            l->left_out[l->n_left_out++] = l->drafter[i].fd;
+    l->n_drafters = 0;
+    l->drafters_left_out = true;
+    ntx_log(NTX_LOG_INFO, "what guesses by --draft is left out: here it brought less than weights do in its memory; after some loads it is tried again (--draft-nodes N has it in any case)");
+}
+
+void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without)
+{
+    struct ntx_guesses g;
+    struct ntx_err err = {0};
+    char digest[NTX_DIGEST_TEXT];
+    const struct ntx_guess_place *at;
+    bool lookup = ntx_draft_looks_up(set->draft) && !ntx__load_undrafted(l), leave = false;
+    ntx_guesses_begin(&g, ntx_draft_believed);
+    if (!ntx_load_guesses(l, &g, digest, &err) && (at = ntx_guesses_place(&g, lookup ? 2 : 1, l->plan->threads, l->plan->bytes_storage))) {
+        struct ntx_guess_place p = *at;
+        leave = ntx_guesses_leave_out(&p, faster(l, l->plan, without));
+        if (p.away != at->away) {
+            ntx_guesses_settle(&g, &p);
+            leave &= !ntx_guesses_store(digest, &g, &err); /* what is not counted would be for ever */
+        }
+    }
+    struct ntx_plan *other = leave ? l->plan : without;
+    l->plan = leave ? without : l->plan;
+    ntx_plan_free(other);
+    if (leave)
+        leave_out(l);
+}
+
 unsigned ntx_load_drafter_files(const struct ntx_loaded *l)
 {
     unsigned n = l->n_drafters;
@@ -150,4 +223,6 @@ void ntx__load_drafters_free(struct ntx_loaded *l)
         if (d->drafts.asks)
             ntx_drafts_close(&d->drafts);
     }
+    for (unsigned i = 0; i < l->n_left_out; i++)
+        close(l->left_out[i]);
 }

@@ -129,7 +129,7 @@ static bool keep_drafters(struct ntx_kept *k, const struct ntx_loaded *l)
     bool kept = true;
     for (unsigned i = 0; i < ntx_load_drafter_files(l) && kept; i++)
         kept = keep_fds(k, &l->drafter[i].fd, 1);
-    return kept;
+    return kept && keep_fds(k, l->left_out, l->n_left_out);
 }
 
 /* The model that is there, so that it can come back: its files stay open, and its settings are those that it has now. */
@@ -143,7 +143,7 @@ static void keep_old(struct ntx_server *s)
     m.n_names = l->n_fds;
     m.copies = l->n_fds / l->n_files;
     m.sidecar = l->sidecar_fd >= 0;
-    m.drafters = ntx_load_drafter_files(l);
+    m.drafters = ntx_load_drafter_files(l) + l->n_left_out;
     m.ram_bytes = l->ram_bytes;
     forget(&s->old);
     if (!keep_fds(&s->old, l->fds, l->n_fds) || !keep_drafters(&s->old, l) || (m.sidecar && !keep_fds(&s->old, &l->sidecar_fd, 1)) || !(s->old.load = ntx__load_copy(&m))) {

@@ -214,6 +214,8 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
     char who[24];
     snprintf(who, sizeof who, "%s%s%s", lookup ? "+lookup" : "", file ? "+file" : "", nextn ? "+nextn" : "");
     set_str(j, "draft", ntx_draft_auto(l->set.draft) ? "auto" : *who ? who + 1 : "off");
+    if (l->drafters_left_out)
+        json_object_set_new(j, "draft_left_out", json_true());
     json_t *hits = json_object();
     if (lookup)
         set_int(hits, "lookup", r->draft_hits[NTX_DRAFT_BY_LOOKUP]);

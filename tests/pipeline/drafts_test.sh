@@ -75,3 +75,26 @@ one >"$tmp/again" || fail "a bad file: $(cat "$tmp/log")"
 same "$tmp/plain" "$tmp/again" "the text after a bad file"
 [ "$(passes)" -ge 8 ] || fail "a bad file was not replaced"
 echo "kept: $first passes, then $(passes)"
+
+# A drafter that did not pay where the model lies leaves its memory to weights, with the next loads: the run reads what one without reads, and says so. A number of guesses has it in any case.
+rm -rf "$tmp/cache"
+few() { ntx run "$models/demo-moe.gguf" "${prompts[1]}" --quiet --ctx 256 "${text[@]}" --temp 0 --ram 20M --stats "$tmp/s" "$@"; }
+few --draft off >"$tmp/plain" || fail "experts, without"
+plain=$(stat_of "$tmp/s" bytes_read_per_token)
+few --draft "$small" >"$tmp/got" || fail "experts, a drafter"
+same "$tmp/plain" "$tmp/got" "experts, a drafter"
+grep -q draft_left_out "$tmp/s" && fail "left out before anything was learned"
+learned=$(echo "$tmp"/cache/ntx/guesses/*.json)
+python3 -c 'import json, sys
+j = json.load(open(sys.argv[1]))
+for p in j["places"]: p.update(on=False, rate=[1e-7, 5e-8])
+json.dump(j, open(sys.argv[1], "w"))' "$learned" || fail "what was learned"
+few --draft "$small" >"$tmp/got" || fail "a drafter that does not pay"
+same "$tmp/plain" "$tmp/got" "a drafter that does not pay"
+grep -q '"draft_left_out": true' "$tmp/s" && [ "$(stat_of "$tmp/s" draft)" = off ] || fail "the statistics do not say that it was left out"
+awk -v x="$(stat_of "$tmp/s" bytes_read_per_token)" -v y="$plain" 'BEGIN {exit !(x < 1.08 * y && x > 0.92 * y)}' || fail "left out, $(stat_of "$tmp/s" bytes_read_per_token) bytes a token are read, $plain without"
+grep -q '"away": 1' "$learned" || fail "it is not counted: $(cat "$learned")"
+few --draft "$small" --draft-nodes 6 >"$tmp/got" || fail "so many guesses"
+same "$tmp/plain" "$tmp/got" "so many guesses"
+grep -q draft_left_out "$tmp/s" && fail "left out, though a number was asked for"
+:

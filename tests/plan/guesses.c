@@ -41,7 +41,7 @@ static void ranked(void)
 
 static struct ntx_guess_place place(uint32_t way, uint64_t streamed, double rate)
 {
-    return (struct ntx_guess_place){.way = way, .threads = 2, .streamed = streamed, .on = true, .left = 7, .rest = 256, .rate = {rate, 2 * rate}, .pace = {1, 2, 3, 4, 5}};
+    return (struct ntx_guess_place){.way = way, .threads = 2, .streamed = streamed, .on = true, .left = 7, .rest = 256, .away = 3, .tries = 2, .rate = {rate, 2 * rate}, .pace = {1, 2, 3, 4, 5}};
 }
 
 static void placed(void)
@@ -60,6 +60,28 @@ static void placed(void)
     struct ntx_guess_place p = place(1, 64000, 99);
     ntx_guesses_settle(&g, &p);
     CHECK(g.n_places == NTX_GUESS_PLACES && ntx_guesses_place(&g, 1, 2, 64000) == &g.place[0] && g.place[0].rate[0] == 99 && g.place[1].rate[0] == 12);
+}
+
+/* Files that did not pay leave their memory to weights, for more loads each time before they are tried again. */
+static void left_out(void)
+{
+    struct ntx_guess_place p = place(1, 1000, 10);
+    p.away = p.tries = 0;
+    struct ntx_guess_place pays = p, unknown = p;
+    CHECK(!ntx_guesses_leave_out(&pays, 1.9) && !pays.away); /* twice the rate, so more than weights in its place would bring */
+    unknown.rate[1] = 0;
+    CHECK(!ntx_guesses_leave_out(&unknown, 1.5) && !unknown.away);
+    p.on = false;
+    CHECK(!ntx_guesses_leave_out(&p, 1.001) && !p.away); /* there is little to win */
+    for (uint32_t times = 0; times < 5; times++) {
+        uint32_t loads = 0;
+        while (ntx_guesses_leave_out(&p, 1.1))
+            loads++;
+        CHECK_EQ(loads, 16u << (times < 3 ? times : 3));
+        CHECK(!p.away && p.tries == times + 1);
+    }
+    p.on = true;
+    CHECK(!ntx_guesses_leave_out(&p, 1.9) && ntx_guesses_leave_out(&p, 1.99));
 }
 
 static const char first_file[NTX_GUESS_DIGEST] = "00112233445566778899aabbccddeeff", other_file[NTX_GUESS_DIGEST] = "ffeeddccbbaa99887766554433221100";
@@ -93,7 +115,7 @@ static void kept(void)
     memcpy(back.drafter, g.drafter, sizeof back.drafter);
     CHECK_EQ(ntx_guesses_load("abc", &back, &err), 0);
     CHECK(back.chances.held[29] == 30.0f / 16 && back.chances.deep_held[1][7] == 3.5f && back.ranks[1].held[14] == 20 && back.ranks[1].held[15] == 0);
-    CHECK(back.ranks[1].tried[39] == 20 && back.n_places == 1 && back.place[0].streamed == 12345678 && back.place[0].on && back.place[0].left == 7);
+    CHECK(back.ranks[1].tried[39] == 20 && back.n_places == 1 && back.place[0].streamed == 12345678 && back.place[0].on && back.place[0].left == 7 && back.place[0].away == 3 && back.place[0].tries == 2);
     CHECK(fabs(back.place[0].rate[1] - 2e-8) < 1e-14 && back.place[0].pace[4] == 5);
     ntx_guesses_begin(&back, first);
     CHECK_EQ(ntx_guesses_load("abc", &back, &err), 0); /* without a drafter what is known of those there were stays */
@@ -134,6 +156,7 @@ int main(void)
 {
     ranked();
     placed();
+    left_out();
     kept();
     refused("\"ntx_guesses\": 2", "\"ntx_guesses\": 1");
     refused("00112233", "0011");
@@ -146,6 +169,7 @@ int main(void)
     refused("\"way\": 1", "\"way\": 3");
     refused("\"left\": 7", "\"left\": 7e9");
     refused("\"rest\": 256", "\"rest\": null");
+    refused("\"away\": 3", "\"away\": -3");
     refused("12345678", "1e30");
     refused("{", "[");
     return 0;

@@ -291,11 +291,12 @@ static void requests(const struct shape *s)
 /* Guesses have rows of logits beyond the fewest as soon as a sixteenth of the budget holds them; who does not guess gets none for it. */
 static void rows_for_guesses(void)
 {
-    CHECK_EQ(ntx_budget_clients(4096, 0, 0, 16 << 20).logits_rows, 8);
-    CHECK_EQ(ntx_budget_clients(4096, 0, 32, 16 << 20).logits_rows, 64);
-    CHECK_EQ(ntx_budget_clients(4096, 0, 32, 64 << 20).logits_rows, 128);
-    CHECK_EQ(ntx_budget_clients(4096, 0, 32, 1 << 20).logits_rows, 32);
-    CHECK_EQ(ntx_budget_clients(4096, 0, 32, 0).logits_rows, 32);
+    CHECK_EQ(ntx_budget_clients(4096, 0, 0, false, 16 << 20).logits_rows, 8);
+    CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 16 << 20).logits_rows, 64);
+    CHECK_EQ(ntx_budget_clients(4096, 0, 32, false, 16 << 20).logits_rows, 32);
+    CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 64 << 20).logits_rows, 128);
+    CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 1 << 20).logits_rows, 32);
+    CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 0).logits_rows, 32);
 }
 
 int main(void)

@@ -224,6 +224,7 @@ static void drafts(void)
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         CHECK(!ntx_draft_files(none[i]) && ntx_draft_looks_up(none[i]) == (i != 2) && ntx_draft_off(none[i]) == (i == 2) && ntx_draft_auto(none[i]) == (i < 2 || i == 4));
     CHECK(ntx_draft_rows("off", 7) == 0 && ntx_draft_rows("", 0) == 0 && ntx_draft_rows("auto", 7) == 8 && ntx_draft_rows("lookup", 0) == 32 && ntx_draft_rows("a,lookup", 15) == 16);
+    CHECK(!ntx_draft_trees("off", 0) && !ntx_draft_trees("auto", 0) && !ntx_draft_trees("lookup", 0) && ntx_draft_trees("lookup,a", 0) && ntx_draft_trees("nextn", 0) && !ntx_draft_trees("a", 15));
     CHECK(ntx_draft_files("a.gguf,lookup,b") == 2 && ntx_draft_looks_up("a.gguf,lookup,b") && !ntx_draft_looks_up("a,b.gguf"));
     CHECK(!ntx_draft_file("a.gguf,lookup,b", 0, path, sizeof path, &err) && !strcmp(path, "a.gguf"));
     CHECK(!ntx_draft_file("a.gguf,lookup,b", 1, path, sizeof path, &err) && !strcmp(path, "b"));
