@@ -94,6 +94,7 @@ static void print(const struct ntx_plan_answer *a, const struct machines *m, con
     }
     printf("\nA token: %.4g s for weights (each machine its rows of every matrix, at once), %.4g s for messages (%u exchanges, %s).\n", f->weights_s, f->messages_s, f->runs,
            ntx_format_size((uint64_t)f->crosses, bytes, sizeof bytes));
+    printf("A prompt's messages take %.3g s for each 512 tokens. Whole layers on each machine, one after another, would need %.4g s a token at best; ntx does not do that.\n", 512 * f->prompt_s, f->in_turn_s);
     puts("Predicted; rates of networks were not measured with it. Attention, which the first machine computes, is not in it.");
 }
 
@@ -103,7 +104,7 @@ static void print_json(const struct ntx_plan_answer *a, const struct machines *m
     for (uint32_t i = 0; i < m->n; i++)
         json_array_append_new(of, json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", m->name[i], "share", f->of[i].share, "bytes", f->of[i].bytes, "bytes_host", f->of[i].keeps, "bytes_storage",
                                             f->of[i].reads));
-    j = json_pack("{s:s, s:f, s:s, s:f, s:f, s:i, s:f, s:o}", "model", a->model.name, "predicted_tok_s", 1 / f->token_s, "limit", f->limit, "weights_s", f->weights_s, "messages_s", f->messages_s,
+    j = json_pack("{s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:i, s:f, s:o}", "model", a->model.name, "predicted_tok_s", 1 / f->token_s, "limit", f->limit, "weights_s", f->weights_s, "messages_s", f->messages_s, "messages_s_prompt_token", f->prompt_s, "in_turn_s", f->in_turn_s,
                   "exchanges", (int)f->runs, "rank_bytes", f->crosses, "machines", of);
     char *text = json_dumps(j, JSON_INDENT(2));
     puts(text ? text : "{}");

@@ -19,6 +19,8 @@ static float share_of(const struct ntx_forward *f, uint32_t c)
 
 static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, f->run)->weighs_input; }
 
+float ntx__choice_weight(const struct ntx_forward *f, uint32_t i) { return weighs_input(f) ? 1 : share_of(f, f->moe.first + i); }
+
 /* The row times the choice's share. */
 static void weigh_row(struct ntx_forward *f, uint32_t i, uint32_t row, uint32_t forms)
 {
@@ -71,18 +73,25 @@ void ntx__limit(float *gate, float *up, float gates, float ups, uint32_t n)
     }
 }
 
+void ntx__hidden(const struct ntx_forward *f, const struct ntx__glu *g, uint32_t i, uint32_t at, uint32_t n)
+{
+    float *gate = f->buf[g->gate].at + i * f->buf[g->gate].ld + at, *up = f->buf[g->up].at + i * f->buf[g->up].ld + at;
+    if (g->limit != 0)
+        ntx__limit(gate, up, g->gate_limit, g->limit, n);
+    f->c.ops->glu[g->act](gate, up, n, gate);
+}
+
 static void glu_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx__glu *g = f->glu;
     float *gate = f->buf[g->gate].at + i * f->buf[g->gate].ld, *up = f->buf[g->up].at + i * f->buf[g->up].ld;
-    if (g->of_choices) {
+    if (g->of_choices && !f->hidden) {
         add_bias(f, i, NTX_EXPERT_GATE, gate, g->n);
         add_bias(f, i, NTX_EXPERT_UP, up, g->n);
     }
-    if (g->limit != 0)
-        ntx__limit(gate, up, g->gate_limit, g->limit, g->n);
-    f->c.ops->glu[g->act](gate, up, g->n, gate);
+    if (!f->hidden)
+        ntx__hidden(f, g, i, 0, g->n);
     ntx__quantize_into(f, f->quantized[g->set], g->forms, gate, g->n, i);
 }
 
@@ -90,17 +99,22 @@ int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g)
 {
     f->glu = g;
     ntx__each(f, glu_row, g->n_rows);
+    f->hidden = false;
     return 0;
 }
 
 /* ---- their sum */
 
-/* y = sigmoid(gate) * y */
+float ntx__shared_weight(const struct ntx_forward *f, uint32_t i)
+{
+    float e = -f->m.moe.shared[i];
+    f->c.ops->exp_of(&e, 0, 1);
+    return 1 / (1 + e);
+}
+
 static void weigh_shared(struct ntx_forward *f, uint32_t i)
 {
-    float *y = f->m.y + (size_t)i * f->hp->n_embd, e = -f->m.moe.shared[i];
-    f->c.ops->exp_of(&e, 0, 1);
-    float by = 1 / (1 + e);
+    float *y = f->m.y + (size_t)i * f->hp->n_embd, by = ntx__shared_weight(f, i);
     for (uint32_t k = 0; k < f->hp->n_embd; k++)
         y[k] *= by;
 }

@@ -360,12 +360,30 @@ static int predict_groups(struct ntx_forward *f)
     return rc ? rc : ntx__predict_groups(f, f->layer);
 }
 
+static bool reads(const struct ntx_step *s, uint8_t b) { return s->in[0] == b || s->in[1] == b; }
+
+/* A GLU comes behind these two products, in place, and nothing else sees what they give. */
+static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, struct ntx__glu *g)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r), *glu = s + r->n, *end = f->c.model->layers[f->layer].step + f->c.model->layers[f->layer].n_steps;
+    if (f->watched || r->n != 2 || glu >= end || glu->op != NTX_OP_GLU || glu->in[0] != s[0].out || glu->in[1] != s[1].out || s[0].out == s[1].out || glu->out != s[0].out || glu->from ||
+        s[0].offset || s[1].offset)
+        return false;
+    for (const struct ntx_step *t = glu + 1; t < end && t->out != s[1].out; t++)
+        if (reads(t, s[1].out))
+            return false;
+    *g = (struct ntx__glu){.gate = s[0].out, .up = s[1].out, .act = glu->act, .limit = glu->limit, .gate_limit = glu->gate_limit, .n = glu->width, .n_rows = f->n_live};
+    return true;
+}
+
 /* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone, and what came before is given back, for
  * chunks are in the order of the list. */
 static int multiply(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
-    const struct ntx__input in = {.buf = s->in[0], .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0), .rounded0 = f->n_exact, .n_rounded = f->n_live - f->n_exact};
+    struct ntx__glu glu;
+    const struct ntx__input in = {.buf = s->in[0], .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0), .rounded0 = f->n_exact, .n_rounded = f->n_live - f->n_exact,
+                                  .glu = glu_behind(f, r, &glu) ? &glu : NULL};
     struct ntx__product p[NTX_LAYER_STEPS];
     unsigned n = 0;
     int rc = f->n_live ? 0 : ntx__settle_chunks(f);

@@ -102,9 +102,10 @@ static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
-    if (s->limit != 0)
+    if (s->limit != 0 && !f->hidden)
         ntx__limit(at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->gate_limit, s->limit, s->width);
-    f->c.ops->glu[s->act](at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
+    if (!f->hidden)
+        f->c.ops->glu[s->act](at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
 }
@@ -238,6 +239,7 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     if (rc)
         return rc;
     ntx__each(f, row_of_run, f->n_live + (r->feeds ? f->n_kv_only : 0));
+    f->hidden = false;
     ntx__give_run(f, r);
     return 0;
 }

@@ -137,6 +137,9 @@ struct ntx__input { /* x */
     uint8_t buf, set;
     uint32_t n_rows;
     uint32_t rounded0, n_rounded; /* of these, rows that a back end may multiply with rounding of its own (device.h); all others are exact */
+    /* What comes next and is all that sees the outputs, so that a back end may do it along with them: */
+    const struct ntx__glu *glu; /* of two products, or of choices' gates and ups; f->hidden then says that it did. NULL: others see them */
+    bool summed;                /* choices' outputs are added to Y, or these are Y, to which choices are added (combine) */
 };
 struct ntx__glu { /* gate = act(gate) * up, quantised; by row */
     uint8_t gate, up, set; /* buffers; where its forms go */
@@ -258,7 +261,7 @@ struct ntx_forward {
     uint32_t n_exact;   /* live rows that are exact: they come first */
     uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
     uint32_t n_kv_only; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
-    struct { uint32_t first, n, n_wanted; bool weigh; } moe; /* choices of the wave of experts; experts that any row chose */
+    struct { uint32_t first, n, n_wanted; bool weigh, last; } moe; /* choices of the wave of experts, and whether it is the last; experts that any row chose */
     struct {
         uint32_t first, n;  /* the current batch, in m.groups.wanted */
         uint32_t layer;     /* whose neurons are chosen, by these gates [n_live x ld_gate] */
@@ -273,6 +276,7 @@ struct ntx_forward {
     bool grams_asked; /* the table's rows are on their way */
     uint32_t n_grams; /* so many */
     const struct ntx__glu *glu;
+    bool hidden;      /* what the next GLU makes stands in its gate already, but for its quantised forms */
     enum ntx_turn turn; /* whose angles are being made */
     bool predicts; /* multiplies by what is in memory before its turn has come */
     const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */
@@ -438,6 +442,10 @@ void ntx__hadamard(float *x, uint32_t heads, uint32_t width);
 
 /* ---- cpu_experts.c: as struct ntx_backend says */
 int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g);
+void ntx__hidden(const struct ntx_forward *f, const struct ntx__glu *g, uint32_t i, uint32_t at, uint32_t n); /* a GLU's values [at, at + n) of row i, no bias being added */
+int ntx__cpu_combine(struct ntx_forward *f);
+float ntx__choice_weight(const struct ntx_forward *f, uint32_t i); /* by which choice i of the wave is added to Y */
+float ntx__shared_weight(const struct ntx_forward *f, uint32_t i); /* by which what the shared expert gives for live row i is multiplied */
 int ntx__cpu_gather(struct ntx_forward *f);
 int ntx__cpu_combine(struct ntx_forward *f);
 

@@ -220,11 +220,12 @@ static int shared(struct ntx_forward *f)
     const struct ntx__product in[] = {{.w = &w->gate_shared, .to = NTX_BUF_GATE}, {.w = &w->up_shared, .to = NTX_BUF_UP}};
     const struct ntx__glu glu = {.gate = NTX_BUF_GATE, .up = NTX_BUF_UP, .set = NTX__OF_CHOICES, .act = ntx__steps_of(f, f->run)->act, .limit = ntx__steps_of(f, f->run)->shared_limit, .gate_limit = ntx__steps_of(f, f->run)->shared_gate_limit, .n = f->hp->n_ff_shexp,
                                  .n_rows = f->n_live, .forms = forms_of(out.w)};
-    const struct ntx__input hidden = {.buf = NTX_BUF_GATE, .set = NTX__OF_CHOICES, .n_rows = f->n_live};
+    const struct ntx__input x = {.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .n_rows = f->n_live, .glu = &glu};
+    const struct ntx__input hidden = {.buf = NTX_BUF_GATE, .set = NTX__OF_CHOICES, .n_rows = f->n_live, .summed = true};
     int rc;
     if (!has_shared(f))
         return f->back->clear(f, NTX_BUF_Y);
-    if ((weighs_shared(f) && (rc = ntx__multiply(f, &gate, 1, NTX_BUF_X))) || (rc = ntx__multiply(f, in, 2, NTX_BUF_X)) || (rc = f->back->glu(f, &glu)))
+    if ((weighs_shared(f) && (rc = ntx__multiply(f, &gate, 1, NTX_BUF_X))) || (rc = f->back->multiply(f, in, 2, &x)) || (rc = f->back->glu(f, &glu)))
         return rc;
     return f->back->multiply(f, &out, 1, &hidden);
 }
@@ -272,10 +273,10 @@ static unsigned list_products(struct ntx_forward *f, uint32_t n, const enum ntx_
 static int run_wave(struct ntx_forward *f, uint32_t n)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
-    const struct ntx__input x = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->moe.n};
-    const struct ntx__input hidden = {.buf = NTX__BUF_CHOICE_GATE, .set = NTX__OF_CHOICES, .n_rows = f->moe.n};
     const struct ntx__glu glu = {.gate = NTX__BUF_CHOICE_GATE, .up = NTX__BUF_CHOICE_UP, .set = NTX__OF_CHOICES, .of_choices = true, .act = ntx__steps_of(f, f->run)->act, .limit = ntx__steps_of(f, f->run)->limit, .gate_limit = ntx__steps_of(f, f->run)->gate_limit, .n = f->hp->n_ff_exp,
                                  .n_rows = f->moe.n, .forms = forms_of(&layer(f)->expert[NTX_EXPERT_DOWN])};
+    const struct ntx__input x = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .glu = &glu};
+    const struct ntx__input hidden = {.buf = NTX__BUF_CHOICE_GATE, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .summed = true};
     int rc = f->back->gather(f);
     if (rc || (rc = f->back->multiply(f, f->m.moe.products, list_products(f, n, in, 2), &x)) || (rc = f->back->glu(f, &glu)) ||
         (rc = f->back->multiply(f, f->m.moe.products, list_products(f, n, out, 1), &hidden)) || (rc = f->back->combine(f)))
@@ -331,6 +332,7 @@ static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n)
     f->moe.n = m->first[m->wanted[at + n - 1] + 1] - f->moe.first;
     order(f, at, n);
     f->moe.weigh = !at && weighs_shared(f);
+    f->moe.last = at + n == f->moe.n_wanted;
     int rc = run_wave(f, n);
     if (!rc && f->c.weights->ops->done && !ntx__moe_held(f, f->layer))
         f->c.weights->ops->done(f->c.weights, f->layer, m->wanted + at, n);

@@ -98,50 +98,154 @@ static uint32_t forms_of(const struct ntx__product *p, unsigned n, uint32_t *n_i
     return forms;
 }
 
-/* The message: header, products, rows of each form as they lie. */
-static int write_products(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, size_t *bytes)
+/* ---- what becomes of outputs where they are made */
+
+static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
+
+/* Gates and ups in pairs, each machine having the same rows of both; biases of experts only the first machine has. */
+static bool hides(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
 {
-    struct ntx__said_head h = {.said = NTX__SAID_PRODUCTS, .layer = f->layer, .pass = f->b->pass, .n_rows = in->n_rows, .buf = in->buf, .set = in->set};
-    size_t at = sizeof h;
-    h.forms = forms_of(p, n, &h.n_in);
+    const struct ntx__glu *g = in->glu;
+    if (!g || n % 2 || (g->of_choices && (f->vec[NTX_T_expert_gate_bias] || f->vec[NTX_T_expert_gate_bias + 1])))
+        return false;
     for (unsigned i = 0; i < n; i++)
-        h.n += p[i].w->dealt;
-    size_t all = at + h.n * sizeof(struct ntx__said_product);
+        if (!p[i].w->dealt || p[i].parts || p[i].at || p[i].to != (i % 2 ? g->up : g->gate) || p[i].w->n_out != g->n)
+            return false;
+    return true;
+}
+
+/* Every machine can add up its rows of Y. */
+static bool sums(const struct ntx_forward *f)
+{
+    const struct ntx_layer_weights *l = layer(f);
+    return l->expert[NTX_EXPERT_DOWN].dealt && !f->vec[NTX_T_expert_gate_bias + NTX_EXPERT_DOWN] && (l->down_shared.tensor == NTX_NO_TENSOR || l->down_shared.dealt);
+}
+
+static void set_then(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, struct ntx__said_head *h)
+{
+    if (hides(f, p, n, in)) {
+        h->then = NTX__THEN_HIDDEN;
+        h->act = in->glu->act;
+        h->gate = in->glu->gate;
+        h->up = in->glu->up;
+        h->limit = in->glu->limit;
+        h->gate_limit = in->glu->gate_limit;
+    } else if (in->summed && sums(f)) {
+        bool choices = in->buf == NTX__BUF_CHOICE_GATE;
+        h->then = choices ? NTX__THEN_SUMMED : NTX__THEN_STAY;
+        h->n_live = f->n_live;
+        if (choices)
+            h->flags = (uint8_t)((!f->moe.first && layer(f)->down_shared.tensor == NTX_NO_TENSOR ? NTX__SUM_CLEARS : 0) | (f->moe.weigh ? NTX__SUM_WEIGHS : 0) |
+                                 (f->moe.last ? NTX__SUM_LAST : 0));
+    }
+}
+
+/* ---- the message: header, products, which of the input's rows choices have, choices, rows of each form as they lie */
+
+/* Choices of the same row have the same input, but where it is weighed: it is sent once. number [n_rows]: each one's place among those that are, of which `from` says
+ * where they lie. Returns how many. */
+static uint32_t distinct(struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__input *in, uint32_t **number, uint32_t **from)
+{
+    const uint32_t *row = f->m.moe.row + f->moe.first, most = f->n_live;
+    uint32_t n = 0;
+    if (in->buf != NTX__BUF_CHOICE_X || ntx__steps_of(f, f->run)->weighs_input || ntx__ranks_room(&r->rows, &r->rows_bytes, (2 * (size_t)in->n_rows + most) * sizeof **number))
+        return 0;
+    *number = (uint32_t *)(void *)r->rows;
+    *from = *number + in->n_rows;
+    uint32_t *seen = *from + in->n_rows;
+    memset(seen, 0xff, most * sizeof *seen);
+    for (uint32_t i = 0; i < in->n_rows; i++) {
+        if (seen[row[i]] == UINT32_MAX) {
+            seen[row[i]] = n;
+            (*from)[n++] = i;
+        }
+        (*number)[i] = seen[row[i]];
+    }
+    return n < in->n_rows ? n : 0;
+}
+
+static uint8_t *put(uint8_t *to, const void *bytes, size_t n)
+{
+    memcpy(to, bytes, n);
+    return to + n;
+}
+
+static uint8_t *put_choices(const struct ntx_forward *f, const struct ntx__said_head *h, uint8_t *to)
+{
+    for (uint32_t i = 0; i < h->n_rows; i++)
+        to = put(to, &(struct ntx__said_choice){f->m.moe.row[f->moe.first + i], ntx__choice_weight(f, i)}, sizeof(struct ntx__said_choice));
+    for (uint32_t i = 0; h->flags & NTX__SUM_WEIGHS && i < h->n_live; i++)
+        to = put(to, &(float){ntx__shared_weight(f, i)}, sizeof(float));
+    return to;
+}
+
+static uint8_t *put_rows(const struct ntx_forward *f, const struct ntx__said_head *h, const uint32_t *from, uint8_t *to)
+{
+    for (uint32_t form = 0; form < NTX_N_ACTS; form++) {
+        const uint8_t *rows = form == NTX_ACT_F32 ? (const void *)f->buf[h->buf].at : f->quantized[h->set][form];
+        const size_t stride = ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in);
+        for (uint32_t i = 0; h->forms >> form & 1 && i < h->n_distinct; i++)
+            to = put(to, rows + from[i] * stride, stride);
+        if (h->forms >> form & 1 && !h->n_distinct)
+            to = put(to, rows, h->n_rows * stride);
+    }
+    return to;
+}
+
+static size_t length(const struct ntx_forward *f, const struct ntx__said_head *h)
+{
+    size_t n = sizeof *h + h->n * sizeof(struct ntx__said_product) + (h->n_distinct ? h->n_rows * sizeof(uint32_t) : 0);
+    if (h->then == NTX__THEN_SUMMED)
+        n += h->n_rows * sizeof(struct ntx__said_choice) + (h->flags & NTX__SUM_WEIGHS ? h->n_live * sizeof(float) : 0);
     for (uint32_t form = 0; form < NTX_N_ACTS; form++)
-        all += h.forms >> form & 1 ? in->n_rows * ntx__stride(f, in->buf, (enum ntx_act)form, h.n_in) : 0;
-    if (ntx__ranks_room(&r->out, &r->out_bytes, all))
-        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines", all);
-    memcpy(r->out, &h, sizeof h);
+        n += h->forms >> form & 1 ? (h->n_distinct ? h->n_distinct : h->n_rows) * ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in) : 0;
+    return n;
+}
+
+static int write_products(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, struct ntx__said_head *h, size_t *bytes)
+{
+    uint32_t *number = NULL, *from = NULL;
+    *h = (struct ntx__said_head){.said = NTX__SAID_PRODUCTS, .layer = f->layer, .pass = f->b->pass, .n_rows = in->n_rows, .buf = in->buf, .set = in->set};
+    h->forms = forms_of(p, n, &h->n_in);
     for (unsigned i = 0; i < n; i++)
-        if (p[i].w->dealt) {
-            struct ntx__said_product s = {.kind = p[i].w->kind, .to = p[i].to, .expert = p[i].w->scale_at, .at = p[i].at, .row0 = p[i].row0, .n_rows = ntx__product_rows(&p[i], in)};
-            memcpy(r->out + at, &s, sizeof s);
-            at += sizeof s;
-        }
-    for (uint32_t form = 0; form < NTX_N_ACTS; form++)
-        if (h.forms >> form & 1) {
-            size_t rows = in->n_rows * ntx__stride(f, in->buf, (enum ntx_act)form, h.n_in);
-            memcpy(r->out + at, form == NTX_ACT_F32 ? (const void *)f->buf[in->buf].at : f->quantized[in->set][form], rows);
-            at += rows;
-        }
-    *bytes = all;
+        h->n += p[i].w->dealt;
+    set_then(f, p, n, in, h);
+    h->n_distinct = distinct(r, f, in, &number, &from);
+    *bytes = length(f, h);
+    if (ntx__ranks_room(&r->out, &r->out_bytes, *bytes))
+        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines", *bytes);
+    uint8_t *to = put(r->out, h, sizeof *h);
+    for (unsigned i = 0; i < n; i++)
+        if (p[i].w->dealt)
+            to = put(to, &(struct ntx__said_product){.kind = p[i].w->kind, .to = p[i].to, .expert = p[i].w->scale_at, .at = p[i].at, .row0 = p[i].row0, .n_rows = ntx__product_rows(&p[i], in)},
+                     sizeof(struct ntx__said_product));
+    if (h->n_distinct)
+        to = put(to, number, h->n_rows * sizeof *number);
+    if (h->then == NTX__THEN_SUMMED)
+        to = put_choices(f, h, to);
+    put_rows(f, h, from, to);
     return 0;
 }
 
-static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, uint32_t rank)
+bool ntx__answered(const struct ntx__said_head *h, uint8_t to)
 {
-    size_t bytes = sizeof(struct ntx__answer);
-    for (unsigned i = 0; i < n; i++)
-        if (p[i].w->dealt)
-            bytes += (size_t)ntx__product_rows(&p[i], in) * rows_of(f, &p[i], rank).n * sizeof(float);
-    return bytes;
+    return h->then == NTX__THEN_NOTHING || (h->then == NTX__THEN_HIDDEN && to == h->gate);
 }
 
-static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
+static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h, uint32_t rank)
+{
+    size_t floats = h->flags & NTX__SUM_LAST ? (size_t)h->n_live * ntx_share_of(&f->c.chunks->share, f->hp->n_embd, rank).n : 0;
+    for (unsigned i = 0; i < n; i++)
+        if (p[i].w->dealt && ntx__answered(h, p[i].to))
+            floats += (size_t)ntx__product_rows(&p[i], in) * rows_of(f, &p[i], rank).n;
+    return sizeof(struct ntx__answer) + NTX_MAX(floats * sizeof(float), (size_t)NTX__ANSWER_TEXT);
+}
+
+static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
 {
     int rc = r->broken;
     for (uint32_t from = 1; from < r->size && !rc; from++) {
-        size_t bytes = answer_bytes(f, p, n, in, from);
+        size_t bytes = answer_bytes(f, p, n, in, h, from);
         if (ntx__ranks_room(&r->in[from], &r->in_bytes[from], bytes))
             return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for an answer of %zu bytes from another machine", bytes);
         rc = r->c.ops->take(r->c.net, from, r->in[from], bytes);
@@ -184,7 +288,7 @@ static void see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, const
     r->clock[from].stall_ns = a->stall_ns;
 }
 
-static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
+static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
 {
     uint64_t now = ntx_now_ns();
     for (uint32_t from = 1; from < r->size; from++) {
@@ -193,11 +297,31 @@ static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx_
         memcpy(&a, r->in[from], sizeof a);
         see(r, f, from, &a, now);
         if (a.rc)
-            return ntx_err_set(&f->c.weights->error, a.rc, "%s: %.*s", r->c.names[from], (int)sizeof a.text - 1, a.text);
+            return ntx_err_set(&f->c.weights->error, a.rc, "%s: %.*s", r->c.names[from], (int)NTX__ANSWER_TEXT - 1, (const char *)y);
         for (unsigned i = 0; i < n; i++)
-            if (p[i].w->dealt)
+            if (p[i].w->dealt && ntx__answered(h, p[i].to))
                 place(f, &p[i], in, rows_of(f, &p[i], from), &y);
     }
+    f->hidden = h->then == NTX__THEN_HIDDEN;
+    r->due = h->flags & NTX__SUM_LAST;
+    return 0;
+}
+
+static void hide_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    const struct ntx_ranks *r = f->c.ranks;
+    (void)thread;
+    ntx__hidden(f, r->glu, i, r->own.row0, r->own.n);
+}
+
+static int multiply_own(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
+{
+    int rc = ntx__cpu_multiply(f, p, n, in);
+    if (rc || h->then != NTX__THEN_HIDDEN)
+        return rc;
+    r->glu = in->glu;
+    r->own = rows_of(f, p, 0);
+    ntx__each(f, hide_row, in->glu->n_rows);
     return 0;
 }
 
@@ -205,18 +329,34 @@ static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx_
 static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
 {
     struct ntx_ranks *r = f->c.ranks;
+    struct ntx__said_head h;
     size_t bytes = 0;
     if (f->predicts || !dealt(p, n))
         return ntx__cpu_multiply(f, p, n, in);
-    int rc = write_products(r, f, p, n, in, &bytes);
+    int rc = write_products(r, f, p, n, in, &h, &bytes);
     r->sent_ns = ntx_now_ns();
-    if (rc || (rc = send_all(r, f, r->out, bytes)) || (rc = wait_all(r, f)) || (rc = expect(r, f, p, n, in)))
+    if (rc || (rc = send_all(r, f, r->out, bytes)) || (rc = wait_all(r, f)) || (rc = expect(r, f, p, n, in, &h)))
         return rc;
-    int own = ntx__cpu_multiply(f, p, n, in);
+    int own = multiply_own(r, f, p, n, in, &h);
     if ((rc = wait_all(r, f)))
         return rc;
     atomic_fetch_add_explicit(&r->messages, 1, memory_order_relaxed);
-    return own ? own : collect(r, f, p, n, in);
+    return own ? own : collect(r, f, p, n, in, &h);
+}
+
+/* Of the others' rows of Y what was added here means nothing: they have them. */
+static int combine(struct ntx_forward *f)
+{
+    struct ntx_ranks *r = f->c.ranks;
+    int rc = ntx__cpu_combine(f);
+    for (uint32_t from = 1; from < r->size && r->due && !rc; from++) {
+        const struct ntx_share_rows own = ntx_share_of(&f->c.chunks->share, f->hp->n_embd, from);
+        const float *y = (const void *)(r->in[from] + sizeof(struct ntx__answer));
+        for (uint32_t i = 0; i < f->n_live; i++, y += own.n)
+            memcpy(f->m.y + (size_t)i * f->hp->n_embd + own.row0, y, own.n * sizeof *y);
+    }
+    r->due = false;
+    return rc;
 }
 
 /* ---- a pass */
@@ -237,6 +377,7 @@ static int drop(struct ntx_ranks *r, struct ntx_forward *f, uint32_t layer)
 static int begin(struct ntx_forward *f)
 {
     struct ntx_ranks *r = f->c.ranks;
+    f->hidden = r->due = false; /* whatever became of the last pass */
     int rc = say(r, f, &(struct ntx__said_head){.said = NTX__SAID_BEGIN, .pass = f->b->pass});
     return rc || wants_logits(f) ? rc : drop(r, f, f->hp->n_layers);
 }
@@ -275,6 +416,7 @@ int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out)
     r->size = c->ops->size(c->net);
     r->table = ntx__cpu_backend;
     r->table.multiply = multiply;
+    r->table.combine = combine;
     r->table.begin = begin;
     r->table.decided = decided;
     r->table.end = end;
@@ -288,6 +430,7 @@ void ntx_ranks_free(struct ntx_ranks *r)
         return;
     for (uint32_t i = 0; i < NTX_RANKS_MAX; i++)
         free(r->in[i]);
+    free(r->rows);
     free(r->out);
     free(r);
 }

@@ -9,6 +9,10 @@
  * So a token's bytes come from all drives and all memories at once, and an output has the bits that one machine gives it: its sum is never cut. What a
  * machine computes depends on the message alone; nothing of a conversation is kept there, so nothing has to be rolled back, shared or moved there.
  *
+ * Few bytes cross where one machine's rows are all that a step needs: act(gate) * up is made of the own rows before they are sent; a row's input goes out once for all of
+ * its experts; and every machine adds its rows of their outputs to its rows of Y, of which only the sum comes back, with the last wave of experts. (Experts with biases,
+ * which only rank 0 has, do without.)
+ *
  * What another machine did is told with its outputs, and stands in the counters' file (shm/monitor.h) and the trace, there by rank 0's clock: the other's is set
  * by the exchange that took least, as if both its messages had taken alike.
  *

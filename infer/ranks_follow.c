@@ -18,6 +18,11 @@ struct follower {
     struct ntx_weight w[2 * 1024];           /* by these */
     uint32_t wanted[1024];
     uint8_t late[1024];
+    struct ntx__glu glu;        /* HIDDEN */
+    const uint8_t *number;      /* of the message: n_rows u32, where rows were sent once */
+    const uint8_t *choice, *by; /* SUMMED: n_rows choices, n_live floats; */
+    uint8_t *kept;              /* a copy of both, for the message does not last */
+    size_t kept_bytes;
 };
 
 static int wrong(struct ntx_forward *f, const char *what)
@@ -44,9 +49,72 @@ static int check_product(struct follower *x, const struct ntx__said_product *s)
     bool logits = s->kind == NTX_N_TENSORS;
     if ((logits != (s->to == NTX__BUF_LOGITS)) || s->to >= NTX__N_BUFS || (!logits && (!x->f->buf[s->to].at || s->at + (uint64_t)w->n_out > x->f->buf[s->to].ld)))
         return wrong(x->f, "outputs that have no place");
-    if (!s->n_rows || s->row0 + (uint64_t)s->n_rows > x->h.n_rows || (logits && s->row0))
+    bool choices = s->to >= NTX__BUF_CHOICE_X && s->to <= NTX__BUF_CHOICE_Y;
+    if (!s->n_rows || (x->h.n_rows > x->f->c.max_rows && !choices) || s->row0 + (uint64_t)s->n_rows > x->h.n_rows || (logits && s->row0))
         return wrong(x->f, "rows that are not there");
     return 0;
+}
+
+static bool is_hidden(const struct follower *x, uint32_t i)
+{
+    const struct ntx__said_product *s = &x->said[i];
+    return s->to == (i % 2 ? x->h.up : x->h.gate) && !s->at && weight_of(x->f, x->h.layer, s)->n_out == weight_of(x->f, x->h.layer, x->said)->n_out;
+}
+
+/* What shall become of outputs that are there. */
+static int check_then(const struct follower *x)
+{
+    const struct ntx_layer_weights *l = x->h.layer < x->f->hp->n_layers ? &x->f->c.chunks->layers[x->h.layer] : NULL;
+    bool right = x->h.then == NTX__THEN_NOTHING ? !x->h.flags : x->h.then <= NTX__THEN_SUMMED && l != NULL;
+    if (right && x->h.then == NTX__THEN_HIDDEN) {
+        right = !x->h.flags && x->h.act < NTX_N_FFN_ACTS && x->h.n % 2 == 0 && x->h.gate != x->h.up;
+        for (uint32_t i = 0; i < x->h.n && right; i++)
+            right = is_hidden(x, i);
+    } else if (right && x->h.then != NTX__THEN_NOTHING) {
+        uint8_t to = x->h.then == NTX__THEN_STAY ? NTX_BUF_Y : NTX__BUF_CHOICE_Y;
+        right = x->h.n_live && x->h.n_live <= x->f->c.max_rows && x->f->buf[NTX_BUF_Y].at && l->expert[NTX_EXPERT_DOWN].dealt && (x->h.then == NTX__THEN_SUMMED || !x->h.flags);
+        for (uint32_t i = 0; i < x->h.n && right; i++)
+            right = x->said[i].to == to && !x->said[i].at && weight_of(x->f, x->h.layer, &x->said[i])->n_out == x->f->hp->n_embd;
+    }
+    return right ? 0 : wrong(x->f, "outputs of another kind");
+}
+
+/* Numbers of rows and choices, which stand before the input. */
+static int take_lists(struct follower *x, const uint8_t **at, const uint8_t *end)
+{
+    const size_t numbers = x->h.n_distinct ? x->h.n_rows * sizeof(uint32_t) : 0, choices = x->h.then == NTX__THEN_SUMMED ? x->h.n_rows * sizeof(struct ntx__said_choice) : 0;
+    const size_t by = x->h.flags & NTX__SUM_WEIGHS ? x->h.n_live * sizeof(float) : 0, all = numbers + choices + by;
+    if (x->h.n_distinct > x->h.n_rows || all > (size_t)(end - *at))
+        return wrong(x->f, "lists of another length");
+    if (ntx__ranks_room(&x->kept, &x->kept_bytes, all))
+        return ntx_err_set(&x->f->c.weights->error, -ENOMEM, "no memory for lists of %zu bytes", all);
+    if (all)
+        memcpy(x->kept, *at, all);
+    x->number = x->kept;
+    x->choice = x->kept + numbers;
+    x->by = x->choice + choices;
+    *at += all;
+    for (uint32_t i = 0; i < x->h.n_rows; i++) {
+        uint32_t number = 0;
+        struct ntx__said_choice c = {0};
+        if (numbers)
+            memcpy(&number, x->number + i * sizeof number, sizeof number);
+        if (choices)
+            memcpy(&c, x->choice + i * sizeof c, sizeof c);
+        if ((numbers && number >= x->h.n_distinct) || (choices && c.row >= x->h.n_live))
+            return wrong(x->f, "rows that are not there");
+    }
+    return 0;
+}
+
+/* Rows of one form, each as often as it is wanted. */
+static void spread_rows(const struct follower *x, const uint8_t *from, uint8_t *to, size_t stride)
+{
+    for (uint32_t i = 0; i < x->h.n_rows; i++) {
+        uint32_t number;
+        memcpy(&number, x->number + i * sizeof number, sizeof number);
+        memcpy(to + i * stride, from + number * stride, stride);
+    }
 }
 
 /* The input's rows go to where the pass has them. */
@@ -58,14 +126,21 @@ static int take_input(struct follower *x, const uint8_t *at, const uint8_t *end)
         return wrong(f, "an input that has no place");
     if (x->h.n_rows > f->c.max_rows && x->h.set != NTX__OF_CHOICES)
         return wrong(f, "more rows than a pass has");
+    int rc = take_lists(x, &at, end);
+    if (rc)
+        return rc;
+    const uint32_t n = x->h.n_distinct ? x->h.n_distinct : x->h.n_rows;
     for (uint32_t form = 0; form < NTX_N_ACTS; form++) {
         if (!(x->h.forms >> form & 1))
             continue;
-        size_t rows = x->h.n_rows * ntx__stride(f, x->h.buf, (enum ntx_act)form, x->h.n_in);
+        size_t stride = ntx__stride(f, x->h.buf, (enum ntx_act)form, x->h.n_in), rows = n * stride;
         void *to = form == NTX_ACT_F32 ? (void *)f->buf[x->h.buf].at : f->quantized[x->h.set][form];
         if (!to || rows > (size_t)(end - at))
             return wrong(f, "an input of another length");
-        memcpy(to, at, rows);
+        if (x->h.n_distinct)
+            spread_rows(x, at, to, stride);
+        else
+            memcpy(to, at, rows);
         at += rows;
     }
     return at == end ? 0 : wrong(f, "an input of another length");
@@ -80,6 +155,8 @@ static int take_products(struct follower *x, const uint8_t *bytes, size_t n)
     memcpy(x->said, bytes, list);
     for (uint32_t i = 0; i < x->h.n && !rc; i++)
         rc = check_product(x, &x->said[i]);
+    if (!rc)
+        rc = check_then(x);
     return rc ? rc : take_input(x, bytes + list, bytes + n);
 }
 
@@ -179,6 +256,47 @@ static int run_experts(struct follower *x)
     return rc;
 }
 
+/* ---- what becomes of their outputs */
+
+static struct ntx_share_rows rows_of(const struct ntx_forward *f, const struct follower *x, uint32_t n_out) { return ntx_share_of(&f->c.chunks->share, n_out, x->r->rank); }
+
+static void hide_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    const struct ntx_ranks *r = f->c.ranks;
+    (void)thread;
+    ntx__hidden(f, r->glu, i, r->own.row0, r->own.n);
+}
+
+static void hide(struct follower *x)
+{
+    struct ntx_ranks *r = x->r;
+    x->glu = (struct ntx__glu){.gate = x->h.gate, .up = x->h.up, .act = x->h.act, .limit = x->h.limit, .gate_limit = x->h.gate_limit};
+    r->glu = &x->glu;
+    r->own = rows_of(x->f, x, weight_of(x->f, x->h.layer, x->said)->n_out);
+    ntx__each(x->f, hide_row, x->h.n_rows);
+}
+
+/* Own rows of Y, as combine adds (cpu_experts.c): choices are in order of their experts. */
+static void sum(struct follower *x)
+{
+    const struct ntx_forward *f = x->f;
+    const struct ntx_share_rows own = rows_of(f, x, f->hp->n_embd);
+    const size_t ld = f->hp->n_embd;
+    float *y = f->m.y + own.row0;
+    for (uint32_t i = 0; i < x->h.n_live; i++) {
+        float by = 1;
+        if (x->h.flags & NTX__SUM_WEIGHS)
+            memcpy(&by, x->by + i * sizeof by, sizeof by);
+        for (uint32_t k = 0; k < own.n; k++)
+            y[i * ld + k] = x->h.flags & NTX__SUM_CLEARS ? 0 : x->h.flags & NTX__SUM_WEIGHS ? y[i * ld + k] * by : y[i * ld + k];
+    }
+    for (uint32_t i = 0; i < x->h.n_rows; i++) {
+        struct ntx__said_choice c;
+        memcpy(&c, x->choice + i * sizeof c, sizeof c);
+        f->c.ops->add_scaled(y + c.row * ld, c.weight, f->m.moe.y + i * ld + own.row0, own.n);
+    }
+}
+
 static int compute(struct follower *x, const uint8_t *bytes, size_t n)
 {
     int rc = x->passing ? take_products(x, bytes, n) : wrong(x->f, "products that belong to no pass");
@@ -187,6 +305,10 @@ static int compute(struct follower *x, const uint8_t *bytes, size_t n)
     uint64_t t0 = ntx_now_ns();
     x->f->layer = x->h.layer;
     rc = ntx__is_expert(x->said[0].kind) ? run_experts(x) : run_dense(x);
+    if (!rc && x->h.then == NTX__THEN_HIDDEN)
+        hide(x);
+    if (!rc && x->h.then == NTX__THEN_SUMMED)
+        sum(x);
     x->r->multiply_ns += ntx_now_ns() - t0;
     return rc;
 }
@@ -195,10 +317,11 @@ static int compute(struct follower *x, const uint8_t *bytes, size_t n)
 
 static size_t answer_floats(const struct follower *x)
 {
-    size_t n = 0;
+    size_t n = x->h.flags & NTX__SUM_LAST ? (size_t)x->h.n_live * rows_of(x->f, x, x->f->hp->n_embd).n : 0;
     for (uint32_t i = 0; i < x->h.n; i++) {
         const struct ntx_weight *w = weight_of(x->f, x->h.layer, &x->said[i]);
-        n += (size_t)x->said[i].n_rows * (w ? ntx_share_of(&x->f->c.chunks->share, w->n_out, x->r->rank).n : 0);
+        if (ntx__answered(&x->h, x->said[i].to))
+            n += (size_t)x->said[i].n_rows * (w ? rows_of(x->f, x, w->n_out).n : 0);
     }
     return n;
 }
@@ -208,12 +331,15 @@ static void write_outputs(const struct follower *x, float *y)
     const struct ntx_forward *f = x->f;
     for (uint32_t i = 0; i < x->h.n; i++) {
         const struct ntx__said_product *s = &x->said[i];
-        const struct ntx_share_rows own = ntx_share_of(&f->c.chunks->share, weight_of(f, x->h.layer, s)->n_out, x->r->rank);
-        for (uint32_t row = 0; row < s->n_rows; row++, y += own.n) {
+        const struct ntx_share_rows own = rows_of(f, x, weight_of(f, x->h.layer, s)->n_out);
+        for (uint32_t row = 0; row < s->n_rows && ntx__answered(&x->h, s->to); row++, y += own.n) {
             const float *from = s->to == NTX__BUF_LOGITS ? f->m.logits[row] : f->buf[s->to].at + (size_t)(s->row0 + row) * f->buf[s->to].ld + s->at;
             memcpy(y, from + own.row0, own.n * sizeof *y);
         }
     }
+    const struct ntx_share_rows own = rows_of(f, x, f->hp->n_embd);
+    for (uint32_t i = 0; x->h.flags & NTX__SUM_LAST && i < x->h.n_live; i++, y += own.n)
+        memcpy(y, f->m.y + (size_t)i * f->hp->n_embd + own.row0, own.n * sizeof *y);
 }
 
 static int answer(struct follower *x, int failed)
@@ -222,15 +348,13 @@ static int answer(struct follower *x, int failed)
     const struct ntx_counters *c = x->f->c.counters;
     struct ntx__answer a = {.rc = failed, .bytes_read = ntx_counter_get(c, NTX_C_iod_bytes_read), .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns), .multiply_ns = r->multiply_ns,
                             .begin_ns = r->begin_ns, .end_ns = ntx_now_ns()};
-    size_t floats = failed == -EBADMSG ? 0 : answer_floats(x), bytes = sizeof a + floats * sizeof(float);
+    size_t bytes = sizeof a + (failed ? NTX__ANSWER_TEXT : answer_floats(x) * sizeof(float));
     int rc = ntx__ranks_room(&r->out, &r->out_bytes, bytes);
     if (rc)
         return ntx_err_set(&x->f->c.weights->error, rc, "no memory for an answer of %zu bytes", bytes);
-    if (failed)
-        snprintf(a.text, sizeof a.text, "%.*s", (int)sizeof a.text - 1, x->f->c.weights->error.text);
     memcpy(r->out, &a, sizeof a);
     if (failed)
-        memset(r->out + sizeof a, 0, floats * sizeof(float));
+        snprintf((char *)r->out + sizeof a, NTX__ANSWER_TEXT, "%.*s", (int)NTX__ANSWER_TEXT - 1, x->f->c.weights->error.text);
     else
         write_outputs(x, (float *)(void *)(r->out + sizeof a));
     atomic_fetch_add_explicit(&r->messages, 1, memory_order_relaxed);
@@ -275,8 +399,6 @@ static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
         x->r->begin_ns = ntx_now_ns();
         if (!x->failed)
             x->failed = compute(x, bytes, n);
-        else if (take_products(x, bytes, n)) /* the answer has its length */
-            x->failed = -EBADMSG;
         return answer(x, x->failed);
     default: return wrong(x->f, "a word that is not known");
     }
@@ -308,8 +430,10 @@ int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bo
         rc = on_message(x, (const uint8_t *)bytes + sizeof x->h, n - sizeof x->h);
     }
     first = f->c.weights->error;
-    if (x)
+    if (x) {
         end_pass(x, false);
+        free(x->kept);
+    }
     f->c.weights->error = first;
     free(x);
     return rc;

@@ -14,7 +14,26 @@ struct ntx__said_head { /* little-endian, as all that ntx runs on */
     uint32_t n;            /* PRODUCTS: so many follow. END: 1: the pass has failed */
     uint32_t n_in, n_rows; /* and of each form in the mask, ascending, n_rows rows of an input of n_in values */
     uint32_t forms;        /* bits of enum ntx_act */
-    uint8_t buf, set, early[2]; /* struct ntx__input; 0 */
+    uint8_t buf, set;      /* struct ntx__input */
+    uint8_t then, act;     /* enum ntx__then */
+    uint8_t gate, up;      /* HIDDEN: buffers; rows of `gate` alone are answered */
+    uint8_t flags, none;   /* SUMMED: enum ntx__sum */
+    float limit, gate_limit; /* HIDDEN: struct ntx__glu */
+    uint32_t n_distinct;   /* choices' rows: so many come, behind n_rows numbers of them; 0: n_rows come */
+    uint32_t n_live;       /* SUMMED: rows of Y */
+};
+
+/* What becomes of the outputs before they are answered. */
+enum ntx__then {
+    NTX__THEN_NOTHING,
+    NTX__THEN_HIDDEN,      /* gate = act(gate) * up */
+    NTX__THEN_STAY,        /* they are Y, to which choices will be added: none is answered */
+    NTX__THEN_SUMMED,      /* choices' outputs are added to Y; behind the products: a struct ntx__said_choice for each, then with WEIGHS n_live floats. With LAST rows of Y are answered */
+};
+enum ntx__sum { NTX__SUM_CLEARS = 1 /* Y is 0 before */, NTX__SUM_WEIGHS = 2 /* and is multiplied before */, NTX__SUM_LAST = 4 };
+struct ntx__said_choice {
+    uint32_t row;
+    float weight;
 };
 
 struct ntx__said_product {
@@ -24,13 +43,13 @@ struct ntx__said_product {
     uint32_t at, row0, n_rows;
 };
 
-struct ntx__answer { /* then for each product its rows' outputs [n_rows x own rows], floats; after a failure whatever was there */
+struct ntx__answer { /* then for each product that is answered its rows' outputs [n_rows x own rows], or Y's, floats; after a failure NTX__ANSWER_TEXT bytes of words */
     int32_t rc;
     uint32_t zero;
     uint64_t bytes_read, stall_ns, multiply_ns;
     uint64_t begin_ns, end_ns; /* of this run, by its own clock */
-    char text[224];
 };
+#define NTX__ANSWER_TEXT 224u
 
 struct ntx_ranks {
     struct ntx_ranks_config c;
@@ -40,6 +59,11 @@ struct ntx_ranks {
     uint64_t multiply_ns;  /* of another than rank 0 */
     uint64_t begin_ns;     /* of another than rank 0: of the run under way */
     uint64_t sent_ns;      /* of rank 0: when it began to send */
+    const struct ntx__glu *glu; /* of rank 0: that the products under way are for, */
+    struct ntx_share_rows own;  /* of these rows of its own */
+    bool due;                   /* of rank 0: the answers at hand are rows of Y */
+    uint8_t *rows;              /* of rank 0: scratch, numbers of rows */
+    size_t rows_bytes;
     struct { uint64_t least_ns; int64_t ahead_ns; uint64_t stall_ns; } clock[NTX_RANKS_MAX]; /* the shortest exchange so far, 0: none; its clock before ours by that; stalls so far */
     int broken;            /* the network is: errno */
     char why[256];
@@ -50,6 +74,7 @@ struct ntx_ranks {
 };
 
 static inline bool ntx__is_expert(uint16_t kind) { return kind >= NTX_T_expert_gate && kind <= NTX_T_expert_down; }
+bool ntx__answered(const struct ntx__said_head *h, uint8_t to); /* outputs of a product into this buffer are sent back */
 /* At least so many bytes; -ENOMEM. */
 int ntx__ranks_room(uint8_t **p, size_t *has, size_t bytes);
 static inline uint32_t ntx__product_rows(const struct ntx__product *p, const struct ntx__input *in) { return p->n_rows ? p->n_rows : in->n_rows; }

@@ -3,64 +3,101 @@
 #include <errno.h>
 
 #include "common/util.h"
+#include "infer/cpu/cpu.h"
 
-#define INPUT_BYTES 1.125 /* of a value: 8 bits, and what a block of 32 has beside them */
+#define HEAD_BYTES 150     /* of an exchange's two messages, beside the values */
 
 /* Rows whose outputs come from other machines than the first. */
 static double elsewhere(const struct ntx_share *s, uint32_t n_out) { return n_out - ntx_share_of(s, n_out, 0).n; }
 
-/* One exchange of so many rows: an input of n_in values goes out, outputs of n_out values come back. */
-static void add_run(const struct ntx_share *s, double rows, uint32_t n_in, uint32_t n_out, unsigned matrices, struct ntx_machines_forecast *f)
+static void begin_run(const struct ntx_share *s, struct ntx_machines_forecast *f)
 {
-    if (!ntx_share_deals(s, n_out))
-        return;
     f->runs++;
-    f->crosses += rows * (INPUT_BYTES * n_in * (s->n - 1) + matrices * sizeof(float) * elsewhere(s, n_out));
+    f->crosses += HEAD_BYTES * (s->n - 1);
 }
 
-/* Experts are dealt by rows where all of their matrices can be. */
-static void add_experts(const struct ntx_model *m, uint32_t l, const struct ntx_share *s, struct ntx_machines_forecast *f)
+static bool has(const struct ntx_model *m, uint32_t l, int tensor) { return m->layers[l].tensor[tensor] != NTX_NO_TENSOR; }
+
+static enum ntx_act form_of(const struct ntx_model *m, uint32_t tensor) { return ntx_act_for(ntx_gguf_tensor_at(m->gguf, tensor)->type); }
+
+/* `n` inputs of n_in values go out to all others, in the form that the matrix multiplies by. */
+static void add_input(const struct ntx_model *m, const struct ntx_share *s, uint32_t tensor, double n, uint32_t n_in, struct ntx_machines_forecast *f)
+{
+    f->crosses += n * (double)ntx_act_row_bytes(form_of(m, tensor), n_in) * (s->n - 1);
+}
+
+static void add_output_values(const struct ntx_share *s, double n, uint32_t n_out, struct ntx_machines_forecast *f) { f->crosses += sizeof(float) * n * elsewhere(s, n_out); }
+
+/* One exchange of a layer's tensor: so many inputs go out, so many outputs come back. */
+static void add_run(const struct ntx_model *m, uint32_t l, int tensor, const struct ntx_share *s, double in, double out, struct ntx_machines_forecast *f)
+{
+    const struct ntx_shape shape = ntx_shape_of(&m->hp, l, (enum ntx_tensor)tensor);
+    if (!ntx_share_deals(s, shape.n_out))
+        return;
+    begin_run(s, f);
+    add_input(m, s, m->layers[l].tensor[tensor], in, shape.n_in, f);
+    add_output_values(s, out, shape.n_out, f);
+}
+
+/* Experts are dealt by rows where all of their matrices can be. Of gate and up one value comes back, and Y once for all experts of a row; but where experts have biases, everything does. */
+static void add_experts(const struct ntx_model *m, uint32_t l, const struct ntx_step *step, const struct ntx_share *s, struct ntx_machines_forecast *f)
 {
     const struct ntx_hparams *hp = &m->hp;
-    if (m->layers[l].down_shared != NTX_NO_TENSOR) {
-        add_run(s, 1, hp->n_embd, hp->n_ff_shexp, 2, f);
-        add_run(s, 1, hp->n_ff_shexp, hp->n_embd, 1, f);
+    const bool dealt = ntx_share_deals(s, hp->n_ff_exp) && ntx_share_deals(s, hp->n_embd), biases = has(m, l, NTX_T_expert_gate_bias), sums = dealt && !has(m, l, NTX_T_expert_down_bias);
+    const double used = hp->n_expert_used;
+    if (has(m, l, NTX_T_down_shared)) {
+        add_run(m, l, NTX_T_gate_shared, s, 1, 1, f);
+        add_run(m, l, NTX_T_down_shared, s, 1, sums ? 0 : 1, f);
     }
-    if (ntx_share_deals(s, hp->n_ff_exp) && ntx_share_deals(s, hp->n_embd)) {
-        add_run(s, hp->n_expert_used, hp->n_embd, hp->n_ff_exp, 2, f);
-        add_run(s, hp->n_expert_used, hp->n_ff_exp, hp->n_embd, 1, f);
+    if (dealt) {
+        add_run(m, l, NTX_T_expert_gate, s, step->weighs_input ? used : 1, biases ? 2 * used : used, f);
+        add_run(m, l, NTX_T_expert_down, s, used, sums ? 1 : used, f);
     }
 }
 
-/* Products of a layer with the same input are one exchange. */
+/* The output of the second of two products is no more than what a GLU takes. */
+static bool hides(const struct ntx_layer *l, uint32_t i)
+{
+    const struct ntx_step *s = &l->step[i];
+    return i && i + 1 < l->n_steps && s[-1].op == NTX_OP_MM && s[1].op == NTX_OP_GLU && s[-1].in[0] == s->in[0] && s[1].in[0] == s[-1].out && s[1].in[1] == s->out && !s[1].from;
+}
+
+/* Products of a layer with the same input are one exchange; forms: those that it has sent. */
 static void add_layer(const struct ntx_model *m, uint32_t l, const struct ntx_share *s, struct ntx_machines_forecast *f)
 {
     const struct ntx_layer *layer = &m->layers[l];
+    uint32_t forms = 0;
     int before = -1;
     for (uint32_t i = 0; i < layer->n_steps; i++) {
         const struct ntx_step *step = &layer->step[i];
         if (step->op == NTX_OP_EXPERTS)
-            add_experts(m, l, s, f);
+            add_experts(m, l, step, s, f);
         if (step->op != NTX_OP_MM) {
             before = -1;
             continue;
         }
+        const uint32_t tensor = layer->tensor[step->weight[0]];
         const struct ntx_shape shape = ntx_shape_of(&m->hp, l, (enum ntx_tensor)step->weight[0]);
         if (ntx_tensor_kinds[step->weight[0]].use == NTX_USE_RESIDENT || !ntx_share_deals(s, shape.n_out))
             continue;
         if (before != step->in[0]) {
-            f->runs++;
-            f->crosses += INPUT_BYTES * (double)shape.n_in * (s->n - 1);
+            begin_run(s, f);
+            forms = 0;
         }
+        if (!(forms >> form_of(m, tensor) & 1))
+            add_input(m, s, tensor, 1, shape.n_in, f);
+        forms |= 1u << form_of(m, tensor);
         before = step->in[0];
-        f->crosses += sizeof(float) * elsewhere(s, shape.n_out);
+        if (!hides(layer, i))
+            add_output_values(s, 1, shape.n_out, f);
     }
 }
 
 static void add_output(const struct ntx_model *m, const struct ntx_share *s, struct ntx_machines_forecast *f)
 {
-    f->runs++;
-    f->crosses += INPUT_BYTES * m->hp.n_embd * (s->n - 1) + sizeof(float) * elsewhere(s, m->hp.n_vocab);
+    begin_run(s, f);
+    add_input(m, s, m->output, 1, m->hp.n_embd, f);
+    add_output_values(s, 1, m->hp.n_vocab, f);
 }
 
 static void tell_machine(const struct ntx_share_machine *m, const struct ntx_share_work *w, double share, struct ntx_machines_of *of)
@@ -76,6 +113,17 @@ static struct ntx_share_work work_of(const struct ntx_outline *o)
     const struct ntx_hparams *hp = &o->model->hp;
     return (struct ntx_share_work){.dense = (double)(ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_HEAD)), .experts = (double)ntx_outline_bytes(o, NTX_PART_EXPERT),
                                    .used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
+}
+
+/* Whole layers: the drives read side by side, but one machine computes at a time. */
+static double in_turn(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, const struct ntx_machines_forecast *f)
+{
+    double computes = 0, reads = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        computes += f->of[i].share * ntx_share_taken(w) / m[i].memory;
+        reads = NTX_MAX(reads, f->of[i].reads > 0 ? f->of[i].reads / m[i].drive : 0);
+    }
+    return NTX_MAX(computes, reads);
 }
 
 int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const uint64_t *budget, uint32_t n, const struct ntx_machines_link *link, struct ntx_machines_forecast *out,
@@ -102,7 +150,9 @@ int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_hw *hw, 
     for (uint32_t l = 0; l < o->model->hp.n_layers; l++)
         add_layer(o->model, l, &share, &f);
     add_output(o->model, &share, &f);
-    f.messages_s = f.runs * 2 * link->latency_s + (link->bytes_per_s > 0 ? f.crosses / link->bytes_per_s : 0);
+    f.prompt_s = link->bytes_per_s > 0 ? f.crosses / link->bytes_per_s : 0;
+    f.messages_s = f.runs * 2 * link->latency_s + f.prompt_s;
+    f.in_turn_s = in_turn(of, n, &work, &f) + n * (link->latency_s + (link->bytes_per_s > 0 ? sizeof(float) * o->model->hp.n_embd / link->bytes_per_s : 0));
     f.parts = share;
     f.token_s = f.weights_s + f.messages_s;
     f.limit = f.messages_s > f.weights_s ? "network" : read > 0 ? "drives" : "memories";

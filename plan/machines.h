@@ -4,7 +4,7 @@
  *   token = what every machine needs for its share (ntx_share_even: all need the same) + messages
  *   messages, for each run of products: input out to each other machine, one after another, two latencies, outputs back one after another
  *
- * Inputs cross in 8 bits and a scale, outputs as floats. Attention is the first machine's and is not counted, nor is that a machine computes while a message is under way: it waits.
+ * Inputs cross in the form that they are multiplied by, mostly 8 bits and a scale, once for all experts of a row; outputs as floats: of gate and up together one value, of a row's experts their sum. Attention is the first machine's and is not counted, nor is that a machine computes while a message is under way: it waits.
  * With experts: each machine has its rows of every expert; it keeps some of them whole, and a token takes any, as if a text had no favourites. */
 #ifndef NTX_PLAN_MACHINES_H
 #define NTX_PLAN_MACHINES_H
@@ -29,6 +29,9 @@ struct ntx_machines_forecast {
     uint32_t runs;           /* of products, a token */
     double crosses;          /* bytes, a token */
     double weights_s, messages_s, token_s;
+    double prompt_s;         /* messages of one token more of a prompt */
+    double in_turn_s;        /* a token, if each machine had whole layers instead, by the most favourable arithmetic: every drive is busy all the while, one hop for each machine. ntx does not
+                                do that: it is here to be compared with */
     const char *limit;       /* "drives", "memories", "network" */
 };
 

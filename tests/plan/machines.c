@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "plan/machine.h"
+#include "infer/cpu/cpu.h"
 #include "plan/machines.h"
 #include "tests/check.h"
 
@@ -16,6 +17,8 @@ static struct ntx_hw machine(const char *words)
     CHECK_MSG(!ntx_machine_parse(words, false, &hw, &err), "%s", err.text);
     return hw;
 }
+
+static double input(uint32_t type, uint32_t n) { return (double)ntx_act_row_bytes(ntx_act_for(type), n); }
 
 int main(void)
 {
@@ -35,8 +38,9 @@ int main(void)
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, gate up, down; the output */
     CHECK(f.messages_s == 0);
     CHECK_STR(f.limit, "drives");
-    /* what crosses: inputs of 4096, 4096, 4096 and 11008 values, of the output 4096, and half of all outputs */
-    NEAR(f.crosses, 1.125 * (32 * (3 * 4096 + 11008) + 4096) + 4 * (32 * (3 * 4096 + 4096 + 2 * 11008 + 4096) + 32000) / 2.0);
+    /* what crosses: inputs of 4096, 4096, 4096 and 11008 values, of the output 4096, and half of all outputs, gate and up as one; and 150 bytes an exchange */
+    NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + input(NTX_Q4_0, 11008)) + input(NTX_Q6_K, 4096) + 4 * (32 * (3 * 4096 + 4096 + 11008 + 4096) + 32000) / 2.0 + 129 * 150);
+    NEAR(f.in_turn_s, f.weights_s);
     link = (struct ntx_machines_link){117e6, 100e-6};
     CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), 0);
     NEAR(f.messages_s, 129 * 200e-6 + f.crosses / 117e6);
@@ -63,7 +67,9 @@ int main(void)
     NEAR(f.of[0].reads, (experts / 2 - (0.75 * 8e9 - dense / 2)) / 4);
     NEAR(f.weights_s, f.of[1].reads / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, experts in and out; the output */
-    NEAR(f.crosses, 1.125 * (32 * (2 * 4096 + 2 * 4096 + 2 * 14336) + 4096) + 4 * (32 * (4096 + 2 * 1024 + 4096 + 2 * 2 * 14336 + 2 * 4096) + 32000) / 2.0);
+    /* a row goes once to both of its experts, and their sum comes back */
+    NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q6_K, 4096) + 4 * (32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 32000) / 2.0 + 129 * 150);
+    NEAR(f.prompt_s, f.crosses / 117e6);
     ntx_outline_free(&o);
     return 0;
 }

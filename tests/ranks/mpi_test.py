@@ -162,6 +162,13 @@ def the_same_text():
         s = stats(path)
         if s["ranks"] != len(rows) or len(s["other_ranks"]) != len(rows) - 1 or not s["rank_bytes"] > 24 * 12 * 4 * 256 or not s["rank_wait_s"] >= 0:
             fail("way %d: statistics: %s" % (i, s))
+        if i == 0: # as many bytes as the plan says
+            hosts = os.path.join(tmp, "three")
+            with open(hosts, "w") as f:
+                f.write("".join("m%d ram=16G,drive=1G,memory=20G\n" % k for k in range(3)))
+            say = json.loads(ntx("plan", DEMO, "--machines", hosts, "--json").stdout)["rank_bytes"] * (s["prompt_tokens"] + s["generated_tokens"] - 1)
+            if not 0.85 < s["rank_bytes"] / say < 1.2:
+                fail("%d bytes crossed, and the plan says %d" % (s["rank_bytes"], say))
         if i == 2 and not s["rank_wait_s"] > 24 * 12 * 2 * 100e-6:
             fail("the played network takes no time: %s" % s)
         if i == 1:

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "infer/ranks.h"
+#include "infer/ranks_impl.h"
 #include "tests/forward/rig.h"
 #include "tests/ranks/net_threads.h"
 
@@ -255,20 +255,20 @@ static void strange_messages(void)
         machines_open(&m, &o, &shares[0]);
         wire = m.wire;
         words[0] = 1;
-        CHECK_EQ(net_threads.send(net_at(wire, 0), 1, words, 40), 0); /* begins */
+        CHECK_EQ(net_threads.send(net_at(wire, 0), 1, words, 56), 0); /* begins */
         for (uint32_t i = 0; i < 64; i++)
             words[i] = (kind * 2654435761u + i * 40503u) >> (kind % 24);
         words[0] = 2;
         words[1] %= 3;
         words[4] = kind % 3;
-        net_threads.send(net_at(wire, 0), 1, words, kind == 7 ? 3 : 40 + kind * 5);
+        net_threads.send(net_at(wire, 0), 1, words, kind == 7 ? 3 : 56 + kind * 5);
         m.at[1].rig.w.forgive = true;
         if (kind == 7) {
             pthread_join(m.at[1].thread, NULL);
             CHECK_EQ(m.at[1].rc, -EBADMSG);
             pthread_create(&m.at[1].thread, NULL, follow, &m.at[1]);
         } else {
-            struct { int32_t rc; uint32_t zero; uint64_t seen[5]; char text[224]; } a;
+            struct { int32_t rc; uint32_t zero; uint64_t seen[5]; char text[NTX__ANSWER_TEXT]; } a;
             CHECK_EQ(net_threads.take(net_at(wire, 0), 1, &a, sizeof a), 0);
             CHECK_EQ(net_threads.wait(net_at(wire, 0), 20000), 0);
             CHECK_EQ(a.rc, -EBADMSG);
