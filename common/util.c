@@ -135,6 +135,14 @@ uint64_t ntx_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t ntx_page_bytes(void) { return (uint64_t)sysconf(_SC_PAGESIZE); }
+
+uint64_t ntx_huge_bytes(void)
+{
+    uint64_t page = ntx_page_bytes();
+    return page / 8 * page; /* entries of 8 bytes */
+}
+
 #define LOOK_NS 250000000u
 
 struct ntx_patience ntx_patience(uint64_t limit_ns) { return (struct ntx_patience){limit_ns, ntx_now_ns()}; }

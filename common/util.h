@@ -18,6 +18,11 @@ const char *ntx_format_size(uint64_t bytes, char *buf, size_t n);
 
 uint64_t ntx_now_ns(void); /* CLOCK_MONOTONIC */
 
+/* A page of this machine, and a huge page: as much as one page of its table maps. 4 KiB and 2 MiB; on 64-bit Arm also 16 KiB and 32 MiB, or 64 KiB and 512 MiB, as
+ * its kernel was built. */
+uint64_t ntx_page_bytes(void);
+uint64_t ntx_huge_bytes(void);
+
 /* How long somebody else is waited for, by one who looks again and again. Between two looks at most a quarter of a second counts: while this
  * process itself does not run (stopped, in a frozen cgroup, in a paused machine) the other may not run either. */
 struct ntx_patience {

@@ -15,7 +15,6 @@
 #include "common/util.h"
 #include "infer/kv_io.h"
 
-#define PAGE ((uint64_t)4096)
 #define FS_TMPFS 0x01021994
 
 enum { AHEAD = 3, LEAST_AHEAD = 2, FAR = UINT32_MAX, GUESTS = 2, NOBODY = UINT32_MAX };
@@ -139,7 +138,7 @@ int ntx_kv_file_open(const char *dir, uint64_t bytes, struct ntx_err *err)
         close(fd);
         return ntx_err_set(err, -EINVAL, "--kv-ram: %s lies in memory itself (tmpfs): --state needs a directory on a drive", dir);
     }
-    int rc = posix_fallocate(fd, 0, (off_t)NTX_ROUND_UP(bytes, PAGE));
+    int rc = posix_fallocate(fd, 0, (off_t)NTX_ROUND_UP(bytes, ntx_page_bytes()));
     if (rc) {
         char size[32];
         close(fd);
@@ -161,7 +160,8 @@ static uint64_t run_bytes(const struct ntx_kv_file *f, uint32_t cluster, uint32_
 static uint64_t pages_of(const struct ntx_kv_file *f, uint32_t cluster, uint32_t part, uint64_t *bytes)
 {
     uint32_t first = cluster * f->l.cluster, n = NTX_MIN(f->l.n_blocks - first, f->l.cluster);
-    uint64_t at = first * f->l.block_bytes + (uint64_t)n * f->l.part[part].before, from = NTX_ROUND_UP(at, PAGE), end = NTX_ROUND_DOWN(at + (uint64_t)n * f->l.part[part].row, PAGE);
+    const uint64_t page = ntx_page_bytes();
+    uint64_t at = first * f->l.block_bytes + (uint64_t)n * f->l.part[part].before, from = NTX_ROUND_UP(at, page), end = NTX_ROUND_DOWN(at + (uint64_t)n * f->l.part[part].row, page);
     *bytes = end > from ? end - from : 0;
     return from;
 }
@@ -376,7 +376,7 @@ int ntx_kv_file_new(int fd, void *base, const struct ntx_kv_layout *l, uint64_t 
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     int rc = copy_layout(f, l);
-    (void)madvise(base, NTX_ROUND_UP(l->n_blocks * l->block_bytes, PAGE), MADV_NOHUGEPAGE); /* a run that came would bring its neighbours' memory */
+    (void)madvise(base, NTX_ROUND_UP(l->n_blocks * l->block_bytes, ntx_page_bytes()), MADV_NOHUGEPAGE); /* a run that came would bring its neighbours' memory */
     if (!rc && !(rc = ntx__kv_io_new(fd, &f->io)))
         rc = -pthread_create(&f->thread, NULL, work, f);
     f->started = !rc;

@@ -54,7 +54,7 @@ static int check(const struct ntx_segment *p, struct ntx_err *err)
     if (h->n_layers < 1 || h->n_layers >= NTX_MAP_WORDS * 64)
         return ntx_err_set(err, -EINVAL, "probe board: n_layers is not 1 to 575");
     uint64_t want = ntx_board_bytes(h->n_probes, h->n_layers, h->n_embd);
-    if (!want || NTX_ROUND_UP(want, (uint64_t)4096) != p->bytes)
+    if (!want || NTX_ROUND_UP(want, ntx_page_bytes()) != p->bytes)
         return ntx_err_set(err, -EINVAL, "probe board: %" PRIu64 " bytes, but %u probes of %u + %u floats take %" PRIu64, p->bytes, h->n_probes, h->n_embd, h->n_layers, want);
     return 0;
 }

@@ -9,7 +9,7 @@
 
 static uint64_t asks_bytes(uint32_t ctx) { return sizeof(struct ntx_drafts_asks) + (uint64_t)NTX_DRAFTS_TEXTS * ctx * sizeof(int32_t); }
 
-uint64_t ntx_drafts_bytes(uint32_t ctx) { return asks_bytes(ctx) + sizeof(struct ntx_drafts_answers) + 2 * 4096; }
+uint64_t ntx_drafts_bytes(uint32_t ctx) { return asks_bytes(ctx) + sizeof(struct ntx_drafts_answers) + 2 * ntx_page_bytes(); }
 
 static void point(struct ntx_drafts *d)
 {
@@ -47,9 +47,9 @@ static int check(const struct ntx_segment *asks, const struct ntx_segment *answe
         return ntx_err_set(err, -EPROTO, "texts to be guessed: this is no such part, or one of another version");
     if (a->epoch != epoch)
         return ntx_err_set(err, -ESTALE, "texts to be guessed: of another epoch");
-    if (!a->ctx || NTX_ROUND_UP(asks_bytes(a->ctx), (uint64_t)4096) != asks->bytes)
+    if (!a->ctx || NTX_ROUND_UP(asks_bytes(a->ctx), ntx_page_bytes()) != asks->bytes)
         return ntx_err_set(err, -EINVAL, "texts to be guessed: %" PRIu64 " bytes, but %u tokens of context take %" PRIu64, asks->bytes, a->ctx, asks_bytes(a->ctx));
-    if (NTX_ROUND_UP(sizeof(struct ntx_drafts_answers), (uint64_t)4096) != answers->bytes)
+    if (NTX_ROUND_UP(sizeof(struct ntx_drafts_answers), ntx_page_bytes()) != answers->bytes)
         return ntx_err_set(err, -EINVAL, "guesses: %" PRIu64 " bytes, but they take %zu", answers->bytes, sizeof(struct ntx_drafts_answers));
     return 0;
 }

@@ -22,9 +22,10 @@ static const struct {
 /* The plan twice: it is a part, and the creator has it in its own memory. */
 static uint64_t total(const struct ntx__region_layout *l, const struct ntx_region_geometry *g)
 {
-    uint64_t board = ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd), sum = NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], 4096u) + NTX_ROUND_UP(board, 4096u);
+    const uint64_t page = ntx_page_bytes();
+    uint64_t board = ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd), sum = NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], page) + NTX_ROUND_UP(board, page);
     for (int i = 0; i < NTX_REGION_PARTS; i++)
-        sum += NTX_ROUND_UP(l->bytes[i], 4096u); /* each is below 2^62 >> 3 (region_check.c) */
+        sum += NTX_ROUND_UP(l->bytes[i], page); /* each is below 2^62 >> 3 (region_check.c) */
     return board ? sum : 0;
 }
 

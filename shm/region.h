@@ -146,7 +146,7 @@ struct ntx_region_hdr {
 /* Creator: how far the memory of the bytes has been brought in. */
 struct ntx_region_pages {
     uint64_t at;        /* all before it is there */
-    uint64_t huge;      /* huge pages so far */
+    uint64_t huge;      /* of NTX_HUGE so far, or so many in larger ones */
     int failed, why;    /* how many in a row were not to be had, and the last one's -errno */
 };
 
@@ -187,7 +187,7 @@ uint64_t ntx_region_bytes(const struct ntx_region_geometry *g);
 /* Memfds, mapped (the bytes 2 MiB-aligned), populated, collapsed into huge pages where the kernel allows, locked where the limit
  * allows (refusals are told in `note`, one line, maybe empty). -ENOMEM with the number of bytes in err. */
 int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *r, char *note, size_t note_len, struct ntx_err *err);
-/* The same by steps, for who has better to do than to wait for all of it: with the tables' memory only; the memory of the next `bytes` (whole huge pages), from
+/* The same by steps, for who has better to do than to wait for all of it: with the tables' memory only; the memory of the next `bytes` (whole huge pages, at least so many), from
  * r->pages.at on, by one thread; and, when pages.at has reached r->bytes, huge_share and the lock. Nothing may be read into what is not there yet: it would come in
  * small pages. After an error it is closed, as a whole one. */
 int ntx_region_begin(const struct ntx_region_geometry *g, struct ntx_region *r, struct ntx_err *err);

@@ -40,18 +40,18 @@ static int populate(uint8_t *p, size_t n)
         return 0;
     if (errno != EINVAL)
         return -errno;
-    for (size_t i = 0; i < n; i += 4096) /* before Linux 5.14 */
+    for (size_t i = 0; i < n; i += ntx_page_bytes()) /* before Linux 5.14 */
         *(volatile uint8_t *)(p + i) = 0;
     return 0;
 }
 
 /* One page is enough for the kernel to collapse the whole: it fills the holes with zeros itself. So no more than one
  * small page is held twice for a moment. */
-static int collapse(uint8_t *p)
+static int collapse(uint8_t *p, size_t huge)
 {
-    int rc = populate(p, 4096);
+    int rc = populate(p, ntx_page_bytes());
     for (int attempt = 0; !rc && attempt < 2; attempt++) {
-        if (!madvise(p, NTX_HUGE, MADV_COLLAPSE))
+        if (!madvise(p, huge, MADV_COLLAPSE))
             return 0;
         if (errno != EAGAIN)
             break;
@@ -59,17 +59,27 @@ static int collapse(uint8_t *p)
     return rc ? rc : -errno;
 }
 
-static int bring_in_one(struct ntx_region_pages *p, uint8_t *page)
+/* What is brought in together at p->at: a huge page of this machine, or where none fits, as many bytes as one has elsewhere. (Of less than a whole one the kernel
+ * would say that all is well, and do nothing.) */
+static uint64_t step_of(const struct ntx_region *r)
 {
-    int rc = p->failed < COLLAPSE_PATIENCE ? collapse(page) : p->why;
+    uint64_t huge = ntx_huge_bytes(), at = r->pages.at;
+    return huge > NTX_HUGE && at % huge == 0 && r->bytes - at >= huge ? huge : NTX_HUGE;
+}
+
+static int bring_in_one(struct ntx_region_pages *p, uint8_t *page, uint64_t bytes)
+{
+    if (bytes < ntx_huge_bytes())
+        return populate(page, bytes);
+    int rc = p->failed < COLLAPSE_PATIENCE ? collapse(page, bytes) : p->why;
     if (!rc) {
-        p->huge++;
+        p->huge += bytes / NTX_HUGE;
         p->failed = 0;
         return 0;
     }
     p->why = rc;
     p->failed = rc == -EINVAL ? COLLAPSE_PATIENCE : p->failed + 1;
-    return populate(page, NTX_HUGE);
+    return populate(page, bytes);
 }
 
 static int no_memory(const struct ntx_region *r, int rc, struct ntx_err *err)
@@ -84,8 +94,8 @@ int ntx_region_bring_in(struct ntx_region *r, uint64_t bytes, struct ntx_err *er
     struct ntx_region_pages *p = &r->pages;
     uint64_t end = bytes < r->bytes - p->at ? p->at + NTX_ROUND_UP(bytes, NTX_HUGE) : r->bytes;
     int rc = 0;
-    for (; !rc && p->at < end; p->at += rc ? 0 : NTX_HUGE)
-        rc = bring_in_one(p, r->base + p->at);
+    for (uint64_t step; !rc && p->at < end; p->at += rc ? 0 : step)
+        rc = bring_in_one(p, r->base + p->at, step = step_of(r));
     return rc ? no_memory(r, rc, err) : 0;
 }
 
@@ -125,8 +135,8 @@ void ntx_region_settle(struct ntx_region *r, char *note, size_t note_len)
     char told[512] = "";
     r->huge_share = total ? (double)p->huge / (double)total : 0;
     if (p->huge < total)
-        note_add(told, sizeof told, "only %.0f %% of the shared region is in huge pages (%s): reading will be slower",
-                 100 * r->huge_share, p->why == -EINVAL ? "needs Linux 6.1 or later, and shmem huge pages not denied" : strerror(-p->why));
+        note_add(told, sizeof told, "only %.0f %% of the shared region is in huge pages (%s): reading will be slower", 100 * r->huge_share,
+                 !p->why ? "this machine's are larger than what is left of it" : p->why == -EINVAL ? "needs Linux 6.1 or later, and shmem huge pages not denied" : strerror(-p->why));
     lock(r, told, sizeof told);
     if (note && note_len)
         snprintf(note, note_len, "%s", told);

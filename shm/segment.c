@@ -13,7 +13,6 @@
 #define MFD_NOEXEC_SEAL 8U
 #endif
 
-#define PAGE 4096u
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 /* What must not be written by others any more is sealed once its maker has written it, or mapped it for that. */
@@ -22,14 +21,17 @@ static int seals_of(enum ntx_segment_use use)
     return use == NTX_SEGMENT_CONSTANT ? F_SEAL_WRITE : use == NTX_SEGMENT_OWNED ? F_SEAL_FUTURE_WRITE : 0;
 }
 
-/* Huge pages need address and file offset congruent modulo 2 MiB; mmap alone promises 4 KiB. */
+/* Huge pages need address and file offset congruent modulo a huge page; mmap alone promises a page. */
 static int map(struct ntx_segment *p, int prot, int flags, uint64_t align)
 {
-    size_t room = p->bytes + (align > PAGE ? align : 0);
+    const uint64_t page = ntx_page_bytes();
+    if (align && p->bytes >= ntx_huge_bytes())
+        align = NTX_MAX(align, ntx_huge_bytes());
+    size_t room = p->bytes + (align > page ? align : 0);
     uint8_t *hole = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (hole == MAP_FAILED)
         return -errno;
-    uint8_t *at = (uint8_t *)NTX_ROUND_UP((uintptr_t)hole, NTX_MAX((uintptr_t)align, (uintptr_t)PAGE));
+    uint8_t *at = (uint8_t *)NTX_ROUND_UP((uintptr_t)hole, NTX_MAX((uintptr_t)align, (uintptr_t)page));
     if (mmap(at, p->bytes, prot, flags | MAP_FIXED, p->fd, 0) == MAP_FAILED) {
         int rc = -errno;
         munmap(hole, room);
@@ -72,7 +74,7 @@ static int fill(int fd, const uint8_t *from, uint64_t bytes)
 
 int ntx_segment_make(const char *name, uint64_t bytes, enum ntx_segment_use use, uint64_t align, const void *from, struct ntx_segment *out, struct ntx_err *err)
 {
-    struct ntx_segment p = {.bytes = NTX_ROUND_UP(bytes, (uint64_t)PAGE)};
+    struct ntx_segment p = {.bytes = NTX_ROUND_UP(bytes, ntx_page_bytes())};
     int rc = p.fd = make_file(name, p.bytes);
     if (rc >= 0)
         rc = use == NTX_SEGMENT_CONSTANT ? fill(p.fd, from, bytes) : map(&p, PROT_READ | PROT_WRITE, MAP_SHARED, align);
@@ -96,7 +98,7 @@ static int check_file(int fd, enum ntx_segment_use use, uint64_t *bytes, struct 
     if (seals < 0 || (seals & want) != want)
         return ntx_err_set(err, -EINVAL, "shared region: the descriptor is no memory file that is sealed as it must be (has %#x, expected %#x)", seals < 0 ? 0u : (unsigned)seals,
                            (unsigned)want);
-    if (st.st_size <= 0 || st.st_size % PAGE)
+    if (st.st_size <= 0 || (uint64_t)st.st_size % ntx_page_bytes())
         return ntx_err_set(err, -EINVAL, "shared region: %lld bytes cannot be a part of one", (long long)st.st_size);
     *bytes = (uint64_t)st.st_size;
     return 0;

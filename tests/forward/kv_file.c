@@ -11,6 +11,13 @@
 #include "infer/kv_file.h"
 #include "tests/check.h"
 
+/* A page has 64 units. */
+#ifdef PRETEND_PAGE
+enum { UNIT = PRETEND_PAGE / 64, ROUNDS = 1 }; /* more is the same again, and larger */
+#else
+enum { UNIT = 64, ROUNDS = 2 };
+#endif
+
 enum { LAYERS = 16, PARTS = 16, BLOCKS = 70, CLUSTER = 4, NONE = NTX_KV_NO_PART };
 
 /* Layer 2 keeps nothing; layer 3 reads two, whose runs end within pages; the last reads the first one's. */
@@ -21,7 +28,7 @@ static struct ntx_kv_layout layout = {.n_blocks = BLOCKS, .cluster = CLUSTER, .n
 static void lay_out(void)
 {
     for (uint16_t i = 0; i < PARTS; i++) {
-        parts[i] = (struct ntx_kv_part){layout.block_bytes, i == 2 || i == PARTS - 1 ? 0 : i == 3 ? 2624 : i == 4 ? 3520 : 4096};
+        parts[i] = (struct ntx_kv_part){layout.block_bytes, i == 2 || i == PARTS - 1 ? 0 : i == 3 ? 41 * UNIT : i == 4 ? 55 * UNIT : 64 * UNIT};
         layout.block_bytes += parts[i].row;
         reads[i][0] = i == 2 || i == 4 ? NONE : i == LAYERS - 1 ? 0 : i;
         reads[i][1] = i == 3 ? 4 : NONE;
@@ -169,9 +176,10 @@ static void faults(bool ring)
 int main(void)
 {
     lay_out();
-    for (int ring = 0; ring < 2; ring++) {
+    for (int ring = 0; ring < ROUNDS; ring++) {
         texts_grow(0, ring);
-        texts_grow(300000, ring);
+        if (ROUNDS > 1)
+            texts_grow(300000, ring);
         faults(ring);
     }
     return 0;
