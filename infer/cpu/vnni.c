@@ -26,6 +26,7 @@ struct pass {
     uint32_t n_rows, n_tiles, n_out; /* n_out: of the slices */
     struct x_parts at;
     struct {
+        const char *x[TILE];
         uint32_t first, rows; /* 6 or 4, of which the last may be one behind the end: then it has the last row's x, and no y */
     } tiles[MAX_TILES];
     tile_sums *lane, (*tree)[MAX_TILES]; /* [tile], [level][tile] */
@@ -42,18 +43,25 @@ INLINE __m512i spread(const char *x)
 
 INLINE void rows_of(const struct pass *ps, uint32_t t, const int rows, const char *x[TILE])
 {
-    for (int r = 0; r < rows; r++) {
-        uint32_t row = ps->tiles[t].first + (uint32_t)r;
-        x[r] = ps->x + (row < ps->n_rows ? row : ps->n_rows - 1) * ps->shape->x_stride;
-    }
+    for (int r = 0; r < rows; r++)
+        x[r] = ps->tiles[t].x[r];
 }
+
+/* All sums of a tile, without a loop: else the compiler keeps them in memory. */
+#define EACH_SUM(what)                                                                                                \
+    {                                                                                                                 \
+        _Pragma("GCC unroll 2") for (int s = 0; s < slices; s++)                                                      \
+            _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++)                                                    \
+                what;                                                                                                 \
+    }
 
 /* A lane's sums as they are before its panel p: none, or what earlier panels gave. */
 INLINE void start_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int slices, __m512 v[SLICES][TILE])
 {
-    for (int s = 0; s < slices; s++)
-        for (int r = 0; r < rows; r++)
-            v[s][r] = p->first ? _mm512_setzero_ps() : _mm512_load_ps(ps->lane[t][r][s]);
+    if (p->first)
+        EACH_SUM(v[s][r] = _mm512_setzero_ps())
+    else
+        EACH_SUM(v[s][r] = _mm512_load_ps(ps->lane[t][r][s]))
 }
 
 /* After panel p: they wait for the lane's next panel, or join those of other lanes, and after the last lane are y. */
@@ -62,23 +70,19 @@ INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, 
     tile_sums *to = &ps->lane[t];
     if (p->last) {
         uint32_t level = p->turns_log2;
-        for (int s = 0; s < slices && level; s++)
-            for (int r = 0; r < rows; r++)
-                v[s][r] = _mm512_add_ps(v[s][r], _mm512_setzero_ps());
+        if (level)
+            EACH_SUM(v[s][r] = _mm512_add_ps(v[s][r], _mm512_setzero_ps()))
         for (; p->turn >> level & 1; level++)
-            for (int s = 0; s < slices; s++)
-                for (int r = 0; r < rows; r++)
-                    v[s][r] = _mm512_add_ps(_mm512_load_ps(ps->tree[level][t][r][s]), v[s][r]);
-        to = level < TREE_LEVELS ? &ps->tree[level][t] : NULL;
-    }
-    for (int s = 0; s < slices; s++)
-        for (int r = 0; r < rows; r++) {
-            uint32_t row = ps->tiles[t].first + (uint32_t)r;
-            if (to)
-                _mm512_store_ps((*to)[r][s], v[s][r]);
-            else if (row < ps->n_rows)
-                _mm512_mask_storeu_ps(ps->y + row * ps->shape->ldy + s * PANEL_OUTS, first_lanes(ps->n_out - (uint32_t)s * PANEL_OUTS), v[s][r]);
+            EACH_SUM(v[s][r] = _mm512_add_ps(_mm512_load_ps(ps->tree[level][t][r][s]), v[s][r]))
+        if (level == TREE_LEVELS) {
+            EACH_SUM(if (ps->tiles[t].first + (uint32_t)r < ps->n_rows)
+                     _mm512_mask_storeu_ps(ps->y + (ps->tiles[t].first + (uint32_t)r) * ps->shape->ldy + s * PANEL_OUTS,
+                                           first_lanes(ps->n_out - (uint32_t)s * PANEL_OUTS), v[s][r]))
+            return;
         }
+        to = &ps->tree[level][t];
+    }
+    EACH_SUM(_mm512_store_ps((*to)[r][s], v[s][r]))
 }
 
 /* n rows of the panels from `from` on against x at x[r]. raise_x: the panels' values have signs, and x gets 128 more instead. */
@@ -232,6 +236,8 @@ static void plan_tiles(struct pass *ps)
     for (uint32_t t = 0, r = 0; t < ps->n_tiles; r += ps->tiles[t++].rows) {
         ps->tiles[t].rows = t < big ? TILE : SMALL;
         ps->tiles[t].first = r;
+        for (uint32_t k = 0; k < ps->tiles[t].rows; k++)
+            ps->tiles[t].x[k] = ps->x + NTX_MIN(r + k, ps->n_rows - 1) * ps->shape->x_stride;
     }
 }
 
