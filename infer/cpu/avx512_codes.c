@@ -47,8 +47,8 @@ INLINE void codes_iq2_xxs(const uint8_t *const w[2], struct codes *c)
 {
     __m512i a = load512(w[0] + 2), b = load512(w[1] + 2), at = first_halves(a, b);
     __m512i words = first_halves(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32));
-    c->low = look_up_256(low_iq2_xxs, at);
-    c->high = look_up_256(high_iq2_xxs, at);
+    c->low = look_up_256_apart(low_iq2_xxs, at);
+    c->high = look_up_256_apart(high_iq2_xxs, at);
     c->signs = signs_of_words(words);
     c->scales = odd_twice(_mm512_srli_epi32(words, 28));
 }
@@ -141,10 +141,40 @@ INLINE void codes_iq1_m(const uint8_t *const w[2], struct codes *c)
 
 /* ---- values by planes, against rows of x by planes */
 
+/* Values of two bits with signs from one table for both: at a place whose two low bits are a code, and whose bit `sign`, of 2 to 5, is its sign. What
+ * the other bits are does not matter. */
+#define SIGNED_2(at, sign) (((at) & 3) == 3 ? 0 : RAISED + ((at) >> (sign) & 1 ? -1 : 1) * (((at) & 3) == 0 ? 8 : ((at) & 3) == 1 ? 25 : 43)),
+#define SIGNED_2_4(at, sign) SIGNED_2(at, sign) SIGNED_2(at + 1, sign) SIGNED_2(at + 2, sign) SIGNED_2(at + 3, sign)
+#define SIGNED_2_16(at, sign) SIGNED_2_4(at, sign) SIGNED_2_4(at + 4, sign) SIGNED_2_4(at + 8, sign) SIGNED_2_4(at + 12, sign)
+#define SIGNED_2_64(sign) {SIGNED_2_16(0, sign) SIGNED_2_16(16, sign) SIGNED_2_16(32, sign) SIGNED_2_16(48, sign)},
+static const _Alignas(64) uint8_t signed_2[4][64] = {SIGNED_2_64(2) SIGNED_2_64(3) SIGNED_2_64(4) SIGNED_2_64(5)};
+
+/* The same of three bits, for signs at bits 3 to 5. */
+#define LEVEL_3_xxs(code) ((code) == 7 ? 62 : 4 + 8 * (code))
+#define LEVEL_3_s(code) (2 * (code) + 1)
+#define SIGNED_3(LEVEL, at, sign) (RAISED + ((at) >> (sign) & 1 ? -1 : 1) * LEVEL((at) & 7)),
+#define SIGNED_3_4(LEVEL, at, sign) SIGNED_3(LEVEL, at, sign) SIGNED_3(LEVEL, at + 1, sign) SIGNED_3(LEVEL, at + 2, sign) SIGNED_3(LEVEL, at + 3, sign)
+#define SIGNED_3_16(LEVEL, at, sign) SIGNED_3_4(LEVEL, at, sign) SIGNED_3_4(LEVEL, at + 4, sign) SIGNED_3_4(LEVEL, at + 8, sign) SIGNED_3_4(LEVEL, at + 12, sign)
+#define SIGNED_3_64(LEVEL, sign) {SIGNED_3_16(LEVEL, 0, sign) SIGNED_3_16(LEVEL, 16, sign) SIGNED_3_16(LEVEL, 32, sign) SIGNED_3_16(LEVEL, 48, sign)},
+#define SIGNED_3_ALL(LEVEL) {SIGNED_3_64(LEVEL, 3) SIGNED_3_64(LEVEL, 4) SIGNED_3_64(LEVEL, 5)}
+static const _Alignas(64) uint8_t signed_3_xxs[3][64] = SIGNED_3_ALL(LEVEL_3_xxs), signed_3_s[3][64] = SIGNED_3_ALL(LEVEL_3_s);
+
+/* Bits where the mask has them of a, elsewhere of b. */
+INLINE __m512i bits_or(__m512i a, __m512i b, __m512i mask) { return _mm512_ternarylogic_epi32(a, b, mask, 0xe4); }
+
+/* Plane i of values of two bits: of signs their i-th bits, brought to where a table wants them. */
+INLINE __m512i plane_of_eights(const struct codes *c, const __m512i signs[3], const int i)
+{
+    const __m512i code = _mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (unsigned)(i % 4));
+    const int way = i < 2 ? 0 : i < 6 ? 1 : 2, bit = way == 0 ? i + 4 : way == 1 ? i : i - 4;
+    return _mm512_permutexvar_epi8(bits_or(code, signs[way], bytes512(3)), load512(signed_2[bit - 2]));
+}
+
 /* Two blocks against x from block b on: a register of sums, the first block's in the lower half. sub: values that share a scale. */
-INLINE void multiply_eights(const struct codes *c, __m512i levels, const bool iq1, const int sub, const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
+INLINE void multiply_eights(const struct codes *c, const bool iq1, const int sub, const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
 {
     const __m512i less = _mm512_and_si512(c->signs, bytes512(2));
+    const __m512i signs[3] = {_mm512_slli_epi16(c->signs, 4), c->signs, _mm512_srli_epi16(c->signs, 4)};
     __m512i sum[4];
     for (int r = 0; r < rows; r++) {
         sum[r] = _mm512_setzero_si512();
@@ -152,8 +182,8 @@ INLINE void multiply_eights(const struct codes *c, __m512i levels, const bool iq
     }
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        __m512i v = _mm512_permutexvar_epi8(_mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (i % 4)), levels);
-        v = iq1 ? _mm512_sub_epi8(v, less) : with_signs(v, _mm512_test_epi8_mask(c->signs, bytes512((char)(1 << i))));
+        __m512i v = iq1 ? _mm512_sub_epi8(_mm512_permutexvar_epi8(_mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (unsigned)(i % 4)), levels_1()), less)
+                        : plane_of_eights(c, signs, i);
         for (int r = 0; r < rows; r++) {
             const __m512i q = load512(x[r].q + b * NTX_QKK + 64 * (size_t)i);
             if (sub == 16)
@@ -167,18 +197,19 @@ INLINE void multiply_eights(const struct codes *c, __m512i levels, const bool iq
 }
 
 /* One block; its scales are of 32 values, 16 bytes of two planes or two lanes. */
-INLINE void multiply_fours(const struct codes *c, __m512i levels, const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
+INLINE void multiply_fours(const struct codes *c, const uint8_t (*levels)[64], const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
 {
     const __m256i s16 = _mm512_castsi512_si256(c->scales);
     const __m512i scale = _mm512_permutexvar_epi32(_mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0), _mm512_srli_epi32(c->scales, 16));
     const __m512i words = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(c->signs)), signs = _mm512_or_si512(words, _mm512_slli_epi16(words, 4)); /* a nibble to a byte */
+    const __m512i signs_up = _mm512_slli_epi16(signs, 3);
     __m512i sum[4];
     for (int r = 0; r < rows; r++)
         sum[r] = _mm512_setzero_si512();
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        __m512i v = _mm512_permutexvar_epi8(_mm512_srli_epi16(i < 2 ? c->low : c->high, 3 * (i % 2)), levels);
-        v = with_signs(v, _mm512_test_epi8_mask(signs, bytes512(1 << i)));
+        const __m512i at = bits_or(_mm512_srli_epi16(i < 2 ? c->low : c->high, 3 * (unsigned)(i % 2)), i < 3 ? signs_up : signs, bytes512(7));
+        const __m512i v = _mm512_permutexvar_epi8(at, load512(levels[i % 3]));
         for (int r = 0; r < rows; r++)
             sum[r] = _mm512_dpbusd_epi32(sum[r], v, load512(x[r].q + b * NTX_QKK + 64 * (size_t)i));
     }
@@ -217,7 +248,7 @@ INLINE void one_tq2_0(const uint8_t *w, struct raised *u, int k)
 /* 64 bytes' digits against five registers of x each. */
 INLINE void multiply_digits(__m512i v, const int8_t *const x[4], size_t at, const int rows, __m512i *acc)
 {
-    const __m512i later = look_up_256(digits_tq1_0, v);
+    const __m512i later = look_up_256_apart(digits_tq1_0, v);
     v = first_digit(v);
 #pragma GCC unroll 5
     for (int n = 0; n < 5; n++) {
@@ -261,7 +292,7 @@ INLINE void quad_sums_tq1_0(const struct quad *q, const struct q8k_row *x, const
     for (int k = 0; k < 4; k++)
         memcpy(&tails[k], q->w[k] + 48, 4);
     __m512i last = _mm512_broadcast_i32x4(load128(tails));
-    __m512i digits = _mm512_and_si512(_mm512_srlv_epi64(look_up_256(digits_tq1_0, last), _mm512_set_epi64(4, 4, 2, 2, 0, 0, 0, 0)), bytes512(3));
+    __m512i digits = _mm512_and_si512(_mm512_srlv_epi64(look_up_256_apart(digits_tq1_0, last), _mm512_set_epi64(4, 4, 2, 2, 0, 0, 0, 0)), bytes512(3));
     last = _mm512_mask_blend_epi64(3, digits, first_digit(last)); /* the digits of a lane */
     for (int r = 0; r < rows; r++) {
         __m512i sums = _mm512_madd_epi16(_mm512_loadu_si512(x[r].s32 + (size_t)q->block * 8), _mm512_set1_epi16(1));
@@ -306,13 +337,14 @@ INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
         *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                                                                 \
     }
 
-#define EIGHTS(type, D, levels, iq1, sub)                                                            \
+/* unroll: 2 where both pairs' look-ups at once were measured to be faster, else 1 (bench/LOG.md). */
+#define EIGHTS(type, D, iq1, sub, unroll)                                                            \
     QUAD_BEGIN(type)                                                                                 \
         __m512i acc[2][4];                                                                           \
-        for (size_t k = 0; k < 2; k++) {                                                             \
+        _Pragma(unroll) for (size_t k = 0; k < 2; k++) {                                             \
             struct codes c;                                                                          \
             codes_##type(q->w + 2 * k, &c);                                                          \
-            multiply_eights(&c, levels, iq1, sub, x, q->block + 2 * k, rows, acc[k]);                \
+            multiply_eights(&c, iq1, sub, x, q->block + 2 * k, rows, acc[k]);                        \
         }                                                                                            \
         for (int r = 0; r < rows; r++)                                                               \
             out[r].i = fold_pairs(acc[0][r], acc[1][r]);                                             \
@@ -344,13 +376,13 @@ QUAD_BEGIN(tq2_0)
     multiply_quad(q, &u, x, rows, out);
 QUAD_END(tq2_0, D_AT)
 
-EIGHTS(iq2_xxs, D_AT, levels_2(), false, 32)
-EIGHTS(iq2_xs, D_AT, levels_2(), false, 16)
-EIGHTS(iq2_s, D_AT, levels_2(), false, 16)
-EIGHTS(iq1_s, D_AT, levels_1(), true, 32)
-EIGHTS(iq1_m, D_SPREAD, levels_1(), true, 16)
-FOURS(iq3_xxs, D_AT, levels_3_xxs())
-FOURS(iq3_s, D_AT, levels_3_s())
+EIGHTS(iq2_xxs, D_AT, false, 32, "GCC unroll 1")
+EIGHTS(iq2_xs, D_AT, false, 16, "GCC unroll 1")
+EIGHTS(iq2_s, D_AT, false, 16, "GCC unroll 2")
+EIGHTS(iq1_s, D_AT, true, 32, "GCC unroll 1")
+EIGHTS(iq1_m, D_SPREAD, true, 16, "GCC unroll 1")
+FOURS(iq3_xxs, D_AT, signed_3_xxs)
+FOURS(iq3_s, D_AT, signed_3_s)
 
 /* ---- all outputs */
 
