@@ -174,6 +174,28 @@ int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r)
 
 bool ntx__has_chosen(const struct ntx_forward *f, uint32_t row) { return f->m.n_chosen && f->m.n_chosen[row] != NTX__ALL; }
 
+/* What a row reads of K that are chosen from, of each block one place at least. */
+static void ask_row(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row)
+{
+    const struct ntx_row *r = &f->b->rows[row];
+    const bool some = ntx__has_chosen(f, row), pooled = f->hp->v_is_k;
+    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.most_chosen, n = some ? f->m.n_chosen[row] : pooled ? choices_at(s, r->pos) : r->pos / NTX_KV_BLOCK + 1;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t which = some ? chosen[i] : pooled ? i : i * NTX_KV_BLOCK;
+        ntx_kv_pass_choose(r->kv, pooled ? f->hp->n_layers + f->layer : f->layer, pooled ? (which + 1) * s->every - 1 : some ? slot_of(r, which) : which);
+    }
+}
+
+int ntx__ask_chosen(struct ntx_forward *f)
+{
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    if (!s->chosen || !ntx_kv_pass_asks(f->b->rows->kv))
+        return 0;
+    for (uint32_t i = 0; i < f->n_live; i++)
+        ask_row(f, s, f->m.live[i]);
+    return ntx_kv_pass_chosen(f->b->rows->kv);
+}
+
 void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane, struct ntx_attn *a)
 {
     const struct ntx_row *r = &f->b->rows[row];

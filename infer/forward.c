@@ -413,7 +413,7 @@ static int run(struct ntx_forward *f, const struct ntx__run *r)
     };
     switch (r->kind) {
     case NTX__ROWS: return f->back->rows(f, r);
-    case NTX__ATTEND: return kv_there(f) ? -EIO : f->back->attend(f, r);
+    case NTX__ATTEND: return kv_there(f) || say_kv(f, ntx__ask_chosen(f)) ? -EIO : f->back->attend(f, r);
     case NTX__CONV: return f->back->conv(f, r);
     case NTX__DELTA: return f->back->delta(f, r);
     case NTX__CHOOSE: return kv_there(f) ? -EIO : f->back->choose(f, r);
@@ -528,8 +528,9 @@ static void reset(struct ntx_forward *f)
 }
 
 /* Of each sequence from its first row's slot to its last one's. */
-static void begin_kv(const struct ntx_batch *b)
+static void begin_kv(const struct ntx_forward *f, const struct ntx_batch *b)
 {
+    uint64_t positions = 0;
     for (uint32_t i = 0, end; i < b->n_rows; i = end) {
         uint32_t from = ntx_row_slot(&b->rows[i]), to = from;
         for (end = i; end < b->n_rows && b->rows[end].kv == b->rows[i].kv; end++) {
@@ -537,8 +538,9 @@ static void begin_kv(const struct ntx_batch *b)
             to = NTX_MAX(to, ntx_row_slot(&b->rows[end]));
         }
         ntx_kv_pass_add(b->rows[i].kv, from, to + 1);
+        positions += to + 1;
     }
-    ntx_kv_pass_begin(b->rows->kv);
+    ntx_kv_pass_begin(b->rows->kv, ntx_kv_pass_chooses(f->hp, b->n_rows, positions));
 }
 
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
@@ -550,7 +552,7 @@ int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
     if (rc || (rc = ntx__recur_begin(f)) || (rc = w->ops->begin(w, b->pass)))
         return rc;
     reset(f);
-    begin_kv(b);
+    begin_kv(f, b);
     rc = run_pass(f);
     ntx_kv_pass_end(b->rows->kv);
     if (!rc)

@@ -407,6 +407,7 @@ void ntx__latent_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32
 int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r);
 bool ntx__has_chosen(const struct ntx_forward *f, uint32_t row); /* of the batch */
 uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot); /* what the position is chosen by */
+int ntx__ask_chosen(struct ntx_forward *f); /* before an ATTEND: where K lie in a file, what its rows read is there. Negative errno: it cannot be read */
 void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is that of the positions that it has chosen */
 
 /* ---- streams.c: of row i of the layer */

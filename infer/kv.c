@@ -99,11 +99,17 @@ void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t from, uint32_t n_token
         ntx_kv_file_add(s->pool->file, s->units[ALL], NTX_MIN((uint32_t)ntx__kv_blocks_of(n_tokens), s->n_units[ALL]), from / NTX_KV_BLOCK);
 }
 
-void ntx_kv_pass_begin(const struct ntx_kv_seq *any)
+void ntx_kv_pass_begin(const struct ntx_kv_seq *any, bool chooses)
 {
     if (any->pool->file)
-        ntx_kv_file_begin(any->pool->file);
+        ntx_kv_file_begin(any->pool->file, chooses);
 }
+
+bool ntx_kv_pass_asks(const struct ntx_kv_seq *any) { return any->pool->file && ntx_kv_file_chooses(any->pool->file); }
+
+void ntx_kv_pass_choose(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos) { ntx_kv_file_choose(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], s->pool->rows[layer].of); }
+
+int ntx_kv_pass_chosen(const struct ntx_kv_seq *any) { return ntx_kv_file_chosen(any->pool->file); }
 
 int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer) { return any->pool->file ? ntx_kv_file_starts(any->pool->file, layer) : 0; }
 
@@ -124,7 +130,7 @@ void ntx_kv_pass_end(const struct ntx_kv_seq *any)
 int ntx_kv_touch(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos, bool written)
 {
     const uint16_t of = s->pool->rows[layer].of;
-    return s->pool->file && s->pool->rows[of].kind == ALL ? ntx_kv_file_touch(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], of, written) : 0;
+    return s->pool->file && s->pool->rows[of].kind == ALL ? ntx_kv_file_touch(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], of, ntx__kv_keys_part(s->pool, of), written) : 0;
 }
 
 bool ntx_kv_lost(const struct ntx_kv_pool *p, uint32_t block) { return p->file && ntx_kv_file_lost(p->file, block); }

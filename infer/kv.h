@@ -54,8 +54,10 @@ uint64_t ntx_kv_mark_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, 
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* of memory; UINT64_MAX: more than that */
 /* shape->ram becomes `ram` where less than all blocks fit into that. -ENOSPC: a pass cannot do with so little. */
 int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *shape, struct ntx_err *err);
-/* What a pass reads from the file, at so many positions of one sequence. */
-uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, uint32_t positions);
+/* What a pass of so many rows reads from the file, at so many positions of one sequence; where positions are chosen, an expectation (kv_file.h). */
+uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, uint32_t positions, uint32_t rows);
+/* Whether a pass of so many rows, over sequences of so many positions in all, reads from the file only those that its rows choose. */
+bool ntx_kv_pass_chooses(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions);
 int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
 /* Before its first block is taken: its blocks lie in an unnamed file in `dir` and have shape.ram of memory. */
 int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, struct ntx_err *err);
@@ -111,9 +113,13 @@ enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
 /* A pass, where blocks lie in a file (nothing to do elsewhere): what it reads of each of its sequences, writing from position `from` on, its begin, its layers, its end.
  * starts: before a layer writes; wants: 0 once the layer's K and V are in memory. Both: negative errno where the file cannot be read or written. */
 void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t from, uint32_t n_tokens);
-void ntx_kv_pass_begin(const struct ntx_kv_seq *any);
+void ntx_kv_pass_begin(const struct ntx_kv_seq *any, bool chooses);
 int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer);
 int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer);
+/* Where a pass chooses, before attention of a layer that reads chosen positions: each of them; and then 0 once they are in memory, or negative errno. */
+bool ntx_kv_pass_asks(const struct ntx_kv_seq *any);
+void ntx_kv_pass_choose(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos);
+int ntx_kv_pass_chosen(const struct ntx_kv_seq *any);
 void ntx_kv_pass_done(const struct ntx_kv_seq *any, uint32_t layer);
 void ntx_kv_pass_end(const struct ntx_kv_seq *any);
 /* Beside a pass, before a layer's values at pos are read or written: they are in memory until those of two other places were touched (kv_file.h). Negative errno: they cannot be had. */

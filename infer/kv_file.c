@@ -1,9 +1,12 @@
 /* kv_file.c: a turn is a layer of the pass. The thread is at most `ahead` turns before the one that is computed; what it holds for turns is what `keep` leaves of
- * the memory. All of it is counted by runs. Runs at whose ends a page is shared with a neighbour leave that in memory (heads of very few values only). */
+ * the memory. All of it is counted by runs. Runs at whose ends a page is shared with a neighbour leave that in memory (heads of very few values only). Runs that are
+ * neighbours, and alike, are read, written and dropped together: a stretch, within a cluster.
+ * A turn is given room for all of it, also where a pass chooses: how much that will be nobody knows before. */
 #include "infer/kv_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +21,9 @@
 #define FS_TMPFS 0x01021994
 
 enum { AHEAD = 3, LEAST_AHEAD = 2, FAR = UINT32_MAX, GUESTS = 2, NOBODY = UINT32_MAX };
-enum { IN = 1, CHANGED = 2, STORED = 4 }; /* of a run: in memory; as the file does not have it; the file has had it */
+enum { IN = 1, CHANGED = 2, STORED = 4, WANTED = 8 }; /* of a run: in memory; as the file does not have it; the file has had it; it was chosen, and is not asked for yet */
+
+struct stretch { uint32_t first, n, part; }; /* blocks; n 0: none */
 
 struct ntx_kv_file {
     int fd;
@@ -27,22 +32,29 @@ struct ntx_kv_file {
     uint64_t most;
     uint32_t n_clusters;
     uint32_t *last;         /* [n_parts] the last layer that reads it */
-    uint8_t *state;         /* [n_clusters x n_parts] */
+    uint8_t *state;         /* [n_blocks x n_parts], of runs by their first block */
     uint32_t *age;          /* [n_clusters] blocks behind the youngest of a sequence; FAR: not in this pass */
     bool *writes;           /* [n_clusters] the pass writes there */
     bool *lost;             /* [n_clusters] could not be read; under the lock */
     uint32_t *list, n_list; /* clusters of the pass, the youngest first */
     uint32_t keep;          /* of them, those that stay */
     bool early;             /* what is written to must be read, or dropped, as its layer's turn comes */
-    struct guest { uint32_t cluster, part; } guest[GUESTS];
+    struct guest { uint32_t block, part[2]; } guest[GUESTS];
     uint32_t next_guest;
 
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct ntx__kv_io *io;  /* the thread's */
-    uint32_t *pending;      /* [n_layers] reads under way for the turn, the thread's */
-    uint32_t cursor, piece; /* in the turn that is asked for: of its runs, of the run's pieces */
+    uint32_t *pending;      /* [n_layers + 1] reads under way for the turn, and for what was chosen, the thread's */
+    uint32_t cursor;        /* in the turn that is asked for: clusters x parts x blocks */
+    struct stretch now;     /* is being asked for, */
+    uint32_t for_turn, piece; /* of which so many pieces are */
+    bool chooses;           /* the pass */
+    uint32_t *wanted, n_wanted, next_wanted, wanted_part; /* [n_blocks] runs that were chosen; the engine's until it waits for them */
+    bool fetching;          /* it waits */
+    bool serving;           /* the thread's: likewise, as its step began; and the turns that it may ask for before this one */
+    uint32_t until;
     uint32_t ahead, asked, loaded, done, dropped; /* turns: dropped <= done, loaded <= asked <= done + ahead */
     bool started, paused, busy, stop;
     int error;
@@ -51,13 +63,7 @@ struct ntx_kv_file {
 
 /* ---- bytes */
 
-static uint64_t largest_part(const struct ntx_kv_layout *l)
-{
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < l->n_parts; i++)
-        most = NTX_MAX(most, (uint64_t)l->part[i].row);
-    return most;
-}
+static uint32_t run_blocks(const struct ntx_kv_layout *l, uint32_t part) { return l->part[part].run ? l->part[part].run : l->cluster; }
 
 static uint64_t all_parts(const struct ntx_kv_layout *l)
 {
@@ -96,7 +102,17 @@ static uint64_t shared_parts(const struct ntx_kv_layout *l)
     return n;
 }
 
-static uint64_t guests_bytes(const struct ntx_kv_layout *l) { return GUESTS * largest_part(l) * l->cluster; }
+/* A guest is one run, or one of each of the two parts that a layer's K and keys are. */
+static uint64_t guests_bytes(const struct ntx_kv_layout *l)
+{
+    uint64_t most = 0, chosen = 0;
+    for (uint32_t i = 0; i < l->n_parts; i++) {
+        const uint64_t run = (uint64_t)l->part[i].row * run_blocks(l, i);
+        most = l->part[i].chosen ? most : NTX_MAX(most, run);
+        chosen = l->part[i].chosen ? NTX_MAX(chosen, run) : chosen;
+    }
+    return GUESTS * (most + chosen);
+}
 
 uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l)
 {
@@ -116,11 +132,21 @@ static uint32_t turns(const struct ntx_kv_layout *l, uint32_t n_clusters, uint64
     return ahead;
 }
 
-uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most)
+/* Of runs, those that have one of so many places at least. */
+static double share_chosen(uint32_t n_blocks, uint32_t run, double places)
+{
+    const double runs = (double)((n_blocks + run - 1) / run);
+    return runs > 1 ? 1 - pow(1 - 1 / runs, places) : 1;
+}
+
+uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most, uint32_t rows)
 {
     uint32_t n = (n_blocks + l->cluster - 1) / l->cluster, keep;
+    double of_block = 0;
     turns(l, n, most, &keep);
-    return (uint64_t)(n - keep) * l->cluster * all_parts(l);
+    for (uint32_t i = 0; i < l->n_parts; i++)
+        of_block += (double)l->part[i].row * (rows && l->part[i].chosen ? share_chosen(n_blocks, run_blocks(l, i), (double)rows * l->choices) : 1);
+    return (uint64_t)((double)(n - keep) * l->cluster * of_block);
 }
 
 /* ---- the file */
@@ -149,64 +175,105 @@ int ntx_kv_file_open(const char *dir, uint64_t bytes, struct ntx_err *err)
 
 /* ---- runs */
 
-static uint8_t *state_of(const struct ntx_kv_file *f, uint32_t cluster, uint32_t part) { return &f->state[(size_t)cluster * f->l.n_parts + part]; }
+static uint32_t run_of(const struct ntx_kv_file *f, uint32_t part) { return run_blocks(&f->l, part); }
+static uint8_t *state_of(const struct ntx_kv_file *f, uint32_t block, uint32_t part) { return &f->state[(size_t)NTX_ROUND_DOWN(block, run_of(f, part)) * f->l.n_parts + part]; }
+static uint32_t cluster_of(const struct ntx_kv_file *f, uint32_t block) { return block / f->l.cluster; }
+static uint32_t cluster_end(const struct ntx_kv_file *f, uint32_t cluster) { return NTX_MIN(f->l.n_blocks, (cluster + 1) * f->l.cluster); }
 
-static uint64_t run_bytes(const struct ntx_kv_file *f, uint32_t cluster, uint32_t part)
+/* From that run on, within its cluster: those that have the same of `bits`. */
+static struct stretch alike(const struct ntx_kv_file *f, uint32_t block, uint32_t part, uint8_t bits)
 {
-    return (uint64_t)NTX_MIN(f->l.n_blocks - cluster * f->l.cluster, f->l.cluster) * f->l.part[part].row;
+    const uint32_t run = run_of(f, part), first = NTX_ROUND_DOWN(block, run), end = cluster_end(f, cluster_of(f, block));
+    const uint8_t has = *state_of(f, first, part) & bits;
+    uint32_t to = first + run;
+    while (to < end && (*state_of(f, to, part) & bits) == has)
+        to += run;
+    return (struct stretch){first, NTX_MIN(to, end) - first, part};
 }
 
-/* The whole pages of a run: from there, so many bytes. */
-static uint64_t pages_of(const struct ntx_kv_file *f, uint32_t cluster, uint32_t part, uint64_t *bytes)
+static uint64_t bytes_of(const struct ntx_kv_file *f, struct stretch s) { return (uint64_t)s.n * f->l.part[s.part].row; }
+
+/* Its whole pages: from there, so many bytes. */
+static uint64_t pages_of(const struct ntx_kv_file *f, struct stretch s, uint64_t *bytes)
 {
-    uint32_t first = cluster * f->l.cluster, n = NTX_MIN(f->l.n_blocks - first, f->l.cluster);
+    const uint32_t first = cluster_of(f, s.first) * f->l.cluster, n = cluster_end(f, cluster_of(f, s.first)) - first;
+    const struct ntx_kv_part *p = &f->l.part[s.part];
     const uint64_t page = ntx_page_bytes();
-    uint64_t at = first * f->l.block_bytes + (uint64_t)n * f->l.part[part].before, from = NTX_ROUND_UP(at, page), end = NTX_ROUND_DOWN(at + (uint64_t)n * f->l.part[part].row, page);
+    uint64_t at = first * f->l.block_bytes + (uint64_t)n * p->before + (uint64_t)(s.first - first) * p->row, from = NTX_ROUND_UP(at, page), end = NTX_ROUND_DOWN(at + bytes_of(f, s), page);
     *bytes = end > from ? end - from : 0;
     return from;
+}
+
+static void mark(struct ntx_kv_file *f, struct stretch s, uint8_t clear, uint8_t set)
+{
+    for (uint32_t b = s.first; b < s.first + s.n; b += run_of(f, s.part))
+        *state_of(f, b, s.part) = (uint8_t)((*state_of(f, b, s.part) & ~clear) | set);
 }
 
 /* What a turn did. */
 struct moved { uint64_t taken, read, written, dropped; uint32_t lost; /* a cluster and one; 0: none */ };
 
-static int store_run(struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct moved *m)
+static int store(struct ntx_kv_file *f, struct stretch s, struct moved *m)
 {
-    uint8_t *state = state_of(f, cluster, part);
-    uint64_t bytes, at = pages_of(f, cluster, part, &bytes);
-    int rc = *state & CHANGED ? ntx__kv_io_now(f->fd, true, at, bytes, f->base + at) : 0;
-    if (rc || !(*state & CHANGED))
+    uint64_t bytes, at = pages_of(f, s, &bytes);
+    int rc = ntx__kv_io_now(f->fd, true, at, bytes, f->base + at);
+    if (rc)
         return rc;
     m->written += bytes;
-    *state = (uint8_t)((*state & ~CHANGED) | STORED);
+    mark(f, s, CHANGED, STORED);
     return 0;
 }
 
 /* What cannot be written stays. */
-static int drop_run(struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct moved *m)
+static int drop(struct ntx_kv_file *f, struct stretch s, struct moved *m)
 {
-    uint64_t bytes, at = pages_of(f, cluster, part, &bytes);
-    int rc = *state_of(f, cluster, part) & IN ? store_run(f, cluster, part, m) : 0;
-    if (rc || !(*state_of(f, cluster, part) & IN))
+    uint64_t bytes, at = pages_of(f, s, &bytes);
+    int rc = *state_of(f, s.first, s.part) & CHANGED ? store(f, s, m) : 0;
+    if (rc)
         return rc;
     if (bytes && madvise(f->base + at, bytes, MADV_DONTNEED))
         return -errno;
-    *state_of(f, cluster, part) &= (uint8_t)~IN;
-    m->dropped += run_bytes(f, cluster, part);
+    mark(f, s, IN, 0);
+    m->dropped += bytes_of(f, s);
     return 0;
 }
 
-static int load_run(struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct moved *m)
+/* What a cluster has of a part. */
+static int drop_part(struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct moved *m)
 {
-    uint8_t *state = state_of(f, cluster, part);
-    uint64_t bytes, at = pages_of(f, cluster, part, &bytes);
+    int rc = 0;
+    for (uint32_t b = cluster * f->l.cluster; b < cluster_end(f, cluster) && !rc;) {
+        const struct stretch s = alike(f, b, part, IN | CHANGED);
+        rc = *state_of(f, b, part) & IN ? drop(f, s, m) : 0;
+        b = s.first + s.n;
+    }
+    return rc;
+}
+
+static struct stretch run_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part)
+{
+    const uint32_t first = NTX_ROUND_DOWN(block, run_of(f, part));
+    return (struct stretch){first, NTX_MIN(f->l.n_blocks - first, run_of(f, part)), part};
+}
+
+static int drop_run(struct ntx_kv_file *f, uint32_t block, uint32_t part, struct moved *m)
+{
+    return *state_of(f, block, part) & IN ? drop(f, run_at(f, block, part), m) : 0;
+}
+
+static int load_run(struct ntx_kv_file *f, uint32_t block, uint32_t part, struct moved *m)
+{
+    const struct stretch s = run_at(f, block, part);
+    uint8_t *state = state_of(f, block, part);
+    uint64_t bytes, at = pages_of(f, s, &bytes);
     int rc = *state & IN || !(*state & STORED) || !bytes ? 0 : ntx__kv_io_now(f->fd, false, at, bytes, f->base + at);
     if (rc) {
-        m->lost = cluster + 1;
+        m->lost = cluster_of(f, block) + 1;
         return rc;
     }
     if (*state & IN)
         return 0;
-    m->taken += run_bytes(f, cluster, part);
+    m->taken += bytes_of(f, s);
     m->read += *state & STORED ? bytes : 0;
     *state |= IN;
     return 0;
@@ -224,50 +291,99 @@ static void count(struct ntx_kv_file *f, const struct moved *m)
 
 /* ---- turns, done by the thread without the lock: meanwhile nobody else changes the list, or what is in memory */
 
-static uint64_t tag_of(uint32_t layer, uint32_t cluster, uint32_t part) { return layer | part << 16 | (uint64_t)cluster << 32; }
+/* turn: 11 bits, part: 13, blocks less one: 8, the first: 32 */
+static uint64_t tag_of(uint32_t turn, struct stretch s) { return turn | (uint64_t)s.part << 11 | (uint64_t)(s.n - 1) << 24 | (uint64_t)s.first << 32; }
+static struct stretch stretch_of(uint64_t tag) { return (struct stretch){(uint32_t)(tag >> 32), (uint32_t)(tag >> 24 & 0xff) + 1, (uint32_t)(tag >> 11 & 0x1fff)}; }
 
-/* As many reads as may be under way, of the turn's runs that are not in memory, the oldest clusters first. Ends with the turn, or with a run begun. */
-static bool ask_turn(struct ntx_kv_file *f, struct moved *m)
+/* Runs that are not in memory. Nobody looks before their reads have come. */
+static void begin_stretch(struct ntx_kv_file *f, struct stretch s, uint32_t turn, struct moved *m)
 {
-    const uint32_t layer = f->asked;
-    for (; f->cursor < f->n_list * NTX_KV_READS; f->cursor++, f->piece = 0) {
-        const uint32_t cluster = f->list[f->n_list - 1 - f->cursor / NTX_KV_READS], part = part_of(&f->l, layer, f->cursor % NTX_KV_READS);
-        uint8_t *state = part == NTX_KV_NO_PART ? NULL : state_of(f, cluster, part);
-        uint64_t bytes, at = state ? pages_of(f, cluster, part, &bytes) : 0;
-        if (!state || (*state & IN && !f->piece))
-            continue;
+    uint64_t bytes;
+    (void)pages_of(f, s, &bytes);
+    f->now = s;
+    f->for_turn = turn;
+    mark(f, s, WANTED, IN);
+    m->taken += bytes_of(f, s);
+    m->read += *state_of(f, s.first, s.part) & STORED ? bytes : 0;
+}
+
+/* false: no more reads may be under way. */
+static bool ask_pieces(struct ntx_kv_file *f)
+{
+    uint64_t bytes, at = pages_of(f, f->now, &bytes);
+    for (uint64_t i; *state_of(f, f->now.first, f->now.part) & STORED && (i = f->piece * NTX__KV_IO_PIECE) < bytes; f->piece++) {
         if (!ntx__kv_io_room(f->io))
             return false;
-        if (!f->piece) {
-            *state |= IN; /* nobody looks before its reads have come */
-            m->taken += run_bytes(f, cluster, part);
-            m->read += *state & STORED ? bytes : 0;
-        }
-        for (uint64_t i; *state & STORED && (i = f->piece * NTX__KV_IO_PIECE) < bytes; f->piece++) {
-            if (!ntx__kv_io_room(f->io))
-                return false;
-            ntx__kv_io_read(f->io, at + i, (uint32_t)NTX_MIN(NTX__KV_IO_PIECE, bytes - i), f->base + at + i, tag_of(layer, cluster, part));
-            f->pending[layer]++;
-        }
+        ntx__kv_io_read(f->io, at + i, (uint32_t)NTX_MIN(NTX__KV_IO_PIECE, bytes - i), f->base + at + i, tag_of(f->for_turn, f->now));
+        f->pending[f->for_turn]++;
     }
-    f->cursor = 0;
+    f->now.n = f->piece = 0;
     return true;
 }
 
-/* A run of which a read failed is not there, and nothing was written to it. */
+/* The next of what was chosen. */
+static bool begin_wanted(struct ntx_kv_file *f, struct moved *m)
+{
+    while (f->serving && f->next_wanted < f->n_wanted) {
+        const uint32_t block = f->wanted[f->next_wanted++], state = *state_of(f, block, f->wanted_part);
+        if (state & WANTED) {
+            begin_stretch(f, alike(f, block, f->wanted_part, IN | WANTED | STORED), f->l.n_layers, m);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The next of the turn's runs that are not in memory, the oldest clusters first. false: there is none. */
+static bool begin_next(struct ntx_kv_file *f, struct moved *m)
+{
+    const uint32_t cluster = f->l.cluster, all = f->n_list * NTX_KV_READS * cluster;
+    while (f->cursor < all) {
+        const uint32_t c = f->list[f->n_list - 1 - f->cursor / cluster / NTX_KV_READS], part = part_of(&f->l, f->asked, f->cursor / cluster % NTX_KV_READS), block = c * cluster + f->cursor % cluster;
+        if (part == NTX_KV_NO_PART || block >= cluster_end(f, c) || (f->chooses && f->l.part[part].chosen && !f->writes[c])) {
+            f->cursor = NTX_ROUND_DOWN(f->cursor, cluster) + cluster;
+            continue;
+        }
+        const struct stretch s = alike(f, block, part, IN | STORED);
+        f->cursor += s.n;
+        if (*state_of(f, block, part) & IN)
+            continue;
+        begin_stretch(f, s, f->asked, m);
+        return true;
+    }
+    return false;
+}
+
+/* As many reads as may be under way: what is chosen before what is ahead. Ends with the turn: true. */
+static bool ask(struct ntx_kv_file *f, struct moved *m)
+{
+    for (;;) {
+        if (f->now.n && !ask_pieces(f))
+            return false;
+        if (begin_wanted(f, m))
+            continue;
+        if (f->asked >= f->until)
+            return false;
+        if (!begin_next(f, m)) {
+            f->cursor = 0;
+            return true;
+        }
+    }
+}
+
+/* Runs of which a read failed are not there, and nothing was written to them. */
 static int await_read(struct ntx_kv_file *f, struct moved *m)
 {
     uint64_t tag;
     int rc = ntx__kv_io_wait(f->io, &tag);
-    const uint32_t cluster = (uint32_t)(tag >> 32), part = (uint32_t)(tag >> 16) & 0xffff;
-    uint8_t *state = state_of(f, cluster, part);
-    f->pending[tag & 0xffff]--;
-    if (rc)
-        m->lost = cluster + 1;
-    if (rc && *state & IN) {
-        *state &= (uint8_t) ~(IN | CHANGED);
-        m->dropped += run_bytes(f, cluster, part);
+    const struct stretch s = stretch_of(tag);
+    f->pending[tag & 0x7ff]--;
+    if (rc && *state_of(f, s.first, s.part) & IN) {
+        mark(f, s, IN | CHANGED, 0);
+        m->dropped += bytes_of(f, s);
     }
+    if (rc)
+        m->lost = cluster_of(f, s.first) + 1;
     return rc;
 }
 
@@ -277,7 +393,7 @@ static int drop_turn(struct ntx_kv_file *f, uint32_t layer, struct moved *m)
     for (uint32_t i = f->keep; i < f->n_list; i++)
         for (uint32_t k = 0; k < NTX_KV_READS; k++) {
             const uint32_t part = part_of(&f->l, layer, k);
-            int failed = part == NTX_KV_NO_PART || f->last[part] != layer ? 0 : drop_run(f, f->list[i], part, m);
+            int failed = part == NTX_KV_NO_PART || f->last[part] != layer ? 0 : drop_part(f, f->list[i], part, m);
             rc = rc ? rc : failed;
         }
     return rc;
@@ -285,11 +401,11 @@ static int drop_turn(struct ntx_kv_file *f, uint32_t layer, struct moved *m)
 
 static bool may_drop(const struct ntx_kv_file *f) { return !f->paused && f->dropped < f->done; }
 
-/* A run that was begun is gone through with. */
-static bool may_ask(const struct ntx_kv_file *f)
-{
-    return f->io && ntx__kv_io_room(f->io) && (f->piece || (!f->paused && !f->error && f->asked < NTX_MIN(f->l.n_layers, f->done + f->ahead)));
-}
+static uint32_t until(const struct ntx_kv_file *f) { return f->paused || f->error ? 0 : NTX_MIN(f->l.n_layers, f->done + f->ahead); }
+static bool serves(const struct ntx_kv_file *f) { return f->fetching && !f->error && f->next_wanted < f->n_wanted; }
+
+/* A stretch that was begun is gone through with. */
+static bool may_ask(const struct ntx_kv_file *f) { return f->io && ntx__kv_io_room(f->io) && (f->now.n || serves(f) || f->asked < until(f)); }
 
 static void step(struct ntx_kv_file *f)
 {
@@ -298,11 +414,13 @@ static void step(struct ntx_kv_file *f)
     bool whole = false;
     int rc = 0;
     f->busy = true;
+    f->serving = serves(f);
+    f->until = until(f);
     pthread_mutex_unlock(&f->lock);
     if (drops)
         rc = drop_turn(f, f->dropped, &m);
     else if (asks)
-        whole = ask_turn(f, &m);
+        whole = ask(f, &m);
     else
         rc = await_read(f, &m);
     pthread_mutex_lock(&f->lock);
@@ -312,6 +430,7 @@ static void step(struct ntx_kv_file *f)
     f->error = f->error ? f->error : rc;
     while (f->loaded < f->asked && !f->pending[f->loaded])
         f->loaded++;
+    f->fetching = f->fetching && (f->next_wanted < f->n_wanted || f->pending[f->l.n_layers] || (f->now.n && f->for_turn == f->l.n_layers));
     count(f, &m);
     pthread_cond_broadcast(&f->changed);
 }
@@ -341,14 +460,15 @@ static int copy_layout(struct ntx_kv_file *f, const struct ntx_kv_layout *l)
     f->l.part = part;
     f->l.reads = (const uint16_t(*)[NTX_KV_READS])reads;
     f->n_clusters = (l->n_blocks + l->cluster - 1) / l->cluster;
+    f->wanted = calloc(l->n_blocks, sizeof *f->wanted);
     f->last = calloc(l->n_parts, sizeof *f->last);
-    f->state = calloc((size_t)f->n_clusters * l->n_parts, 1);
+    f->state = calloc((size_t)l->n_blocks * l->n_parts, 1);
     f->age = malloc(f->n_clusters * sizeof *f->age);
     f->writes = calloc(f->n_clusters, sizeof *f->writes);
     f->lost = calloc(f->n_clusters, sizeof *f->lost);
     f->list = malloc(f->n_clusters * sizeof *f->list);
-    f->pending = calloc(l->n_layers, sizeof *f->pending);
-    if (!part || !reads || !f->last || !f->state || !f->age || !f->writes || !f->lost || !f->list || !f->pending)
+    f->pending = calloc(l->n_layers + 1, sizeof *f->pending);
+    if (!part || !reads || !f->last || !f->state || !f->age || !f->writes || !f->lost || !f->list || !f->pending || !f->wanted)
         return -ENOMEM;
     memcpy(part, l->part, l->n_parts * sizeof *part);
     memcpy(reads, l->reads, l->n_layers * sizeof *reads);
@@ -372,7 +492,7 @@ int ntx_kv_file_new(int fd, void *base, const struct ntx_kv_layout *l, uint64_t 
     f->most = most;
     f->paused = true;
     for (uint32_t i = 0; i < GUESTS; i++)
-        f->guest[i].cluster = NOBODY;
+        f->guest[i].block = NOBODY;
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     int rc = copy_layout(f, l);
@@ -410,6 +530,7 @@ void ntx_kv_file_free(struct ntx_kv_file *f)
     free(f->writes);
     free(f->lost);
     free(f->list);
+    free(f->wanted);
     free(f->pending);
     free(f);
 }
@@ -420,7 +541,7 @@ void ntx_kv_file_free(struct ntx_kv_file *f)
 static void pause_thread(struct ntx_kv_file *f)
 {
     f->paused = true;
-    while (f->busy || f->piece || flying(f))
+    while (f->busy || f->now.n || flying(f))
         pthread_cond_wait(&f->changed, &f->lock);
 }
 
@@ -463,13 +584,13 @@ static int drop_others(struct ntx_kv_file *f, struct moved *m)
     int rc = 0;
     for (uint32_t c = 0; c < f->n_clusters && !room; c++)
         for (uint32_t p = 0; p < f->l.n_parts && f->age[c] == FAR && !rc; p++)
-            rc = drop_run(f, c, p, m);
+            rc = drop_part(f, c, p, m);
     for (uint32_t i = f->keep; i < f->n_list; i++)
         for (uint32_t p = 0; p < f->l.n_parts && !rc; p++)
             if (f->last[p] >= f->ahead)
-                rc = drop_run(f, f->list[i], p, m);
+                rc = drop_part(f, f->list[i], p, m);
     for (uint32_t i = 0; i < GUESTS; i++)
-        f->guest[i].cluster = NOBODY;
+        f->guest[i].block = NOBODY;
     return rc;
 }
 
@@ -479,15 +600,16 @@ static void note_written(struct ntx_kv_file *f)
     uint32_t n = 0;
     f->early = false;
     for (uint32_t i = 0; i < f->n_list && f->writes[f->list[i]]; i++, n++)
-        for (uint32_t p = 0; p < f->l.n_parts; p++) {
-            uint8_t *state = state_of(f, f->list[i], p);
-            f->early |= *state & STORED && !(*state & IN);
-            *state |= CHANGED;
-        }
+        for (uint32_t p = 0; p < f->l.n_parts; p++)
+            for (uint32_t b = f->list[i] * f->l.cluster; b < cluster_end(f, f->list[i]); b += run_of(f, p)) {
+                uint8_t *state = state_of(f, b, p);
+                f->early |= *state & STORED && !(*state & IN);
+                *state |= CHANGED;
+            }
     f->early |= n > f->keep;
 }
 
-void ntx_kv_file_begin(struct ntx_kv_file *f)
+void ntx_kv_file_begin(struct ntx_kv_file *f, bool chooses)
 {
     struct moved m = {0};
     pthread_mutex_lock(&f->lock);
@@ -497,6 +619,7 @@ void ntx_kv_file_begin(struct ntx_kv_file *f)
         if (f->age[c] != FAR)
             f->list[f->n_list++] = c;
     qsort_r(f->list, f->n_list, sizeof *f->list, by_age, f->age);
+    f->chooses = chooses;
     f->ahead = turns(&f->l, f->n_list, f->most, &f->keep);
     f->error = drop_others(f, &m);
     count(f, &m);
@@ -514,6 +637,46 @@ int ntx_kv_file_wants(struct ntx_kv_file *f, uint32_t layer)
     while (f->loaded <= layer && !f->error)
         pthread_cond_wait(&f->changed, &f->lock);
     f->stats.waited_ns += t0 ? ntx_now_ns() - t0 : 0;
+    int rc = f->error;
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+bool ntx_kv_file_chooses(const struct ntx_kv_file *f) { return f->chooses; }
+
+void ntx_kv_file_choose(struct ntx_kv_file *f, uint32_t block, uint32_t part)
+{
+    uint8_t *state = state_of(f, block, part);
+    if (*state & (IN | WANTED))
+        return;
+    *state |= WANTED;
+    f->wanted_part = part;
+    f->wanted[f->n_wanted++] = NTX_ROUND_DOWN(block, run_of(f, part));
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+int ntx_kv_file_chosen(struct ntx_kv_file *f)
+{
+    if (!f->n_wanted)
+        return 0;
+    qsort(f->wanted, f->n_wanted, sizeof *f->wanted, by_number);
+    pthread_mutex_lock(&f->lock);
+    uint64_t t0 = ntx_now_ns();
+    f->next_wanted = 0;
+    f->fetching = true;
+    pthread_cond_broadcast(&f->changed);
+    while (f->fetching && (!f->error || f->busy))
+        pthread_cond_wait(&f->changed, &f->lock);
+    f->fetching = false;
+    for (uint32_t i = 0; i < f->n_wanted; i++)
+        *state_of(f, f->wanted[i], f->wanted_part) &= (uint8_t)~WANTED;
+    f->n_wanted = 0;
+    f->stats.waited_ns += ntx_now_ns() - t0;
     int rc = f->error;
     pthread_mutex_unlock(&f->lock);
     return rc;
@@ -543,30 +706,36 @@ void ntx_kv_file_end(struct ntx_kv_file *f)
 
 /* ---- beside passes */
 
-static int be_guest(struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct moved *m)
+static int be_guest(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2], struct moved *m)
 {
     struct guest *g = &f->guest[f->next_guest];
+    int rc = 0;
     for (uint32_t i = 0; i < GUESTS; i++)
-        if (f->guest[i].cluster == cluster && f->guest[i].part == part)
+        if (f->guest[i].block != NOBODY && !memcmp(f->guest[i].part, part, sizeof g->part) && NTX_ROUND_DOWN(f->guest[i].block, run_of(f, *part)) == NTX_ROUND_DOWN(block, run_of(f, *part)))
             return 0;
-    int rc = g->cluster == NOBODY ? 0 : drop_run(f, g->cluster, g->part, m);
+    for (uint32_t i = 0; i < 2 && g->block != NOBODY && !rc; i++)
+        rc = g->part[i] == NTX_KV_NO_PART ? 0 : drop_run(f, g->block, g->part[i], m);
     if (rc)
         return rc;
-    *g = (struct guest){cluster, part};
+    *g = (struct guest){block, {part[0], part[1]}};
     f->next_guest = (f->next_guest + 1) % GUESTS;
     return 0;
 }
 
-int ntx_kv_file_touch(struct ntx_kv_file *f, uint32_t block, uint32_t part, bool written)
+int ntx_kv_file_touch(struct ntx_kv_file *f, uint32_t block, uint32_t part, uint32_t other, bool written)
 {
-    const uint32_t cluster = block / f->l.cluster;
+    const uint32_t both[2] = {part, other}, n = other == NTX_KV_NO_PART ? 1 : 2;
     struct moved m = {0};
+    bool in = true;
     pthread_mutex_lock(&f->lock);
     const bool paused = f->paused;
     pause_thread(f);
-    int rc = *state_of(f, cluster, part) & IN ? 0 : be_guest(f, cluster, part, &m);
-    if (!rc && !(rc = load_run(f, cluster, part, &m)) && written)
-        *state_of(f, cluster, part) |= CHANGED;
+    for (uint32_t i = 0; i < n; i++)
+        in = in && *state_of(f, block, both[i]) & IN;
+    int rc = in ? 0 : be_guest(f, block, both, &m);
+    for (uint32_t i = 0; i < n && !rc; i++)
+        if (!(rc = load_run(f, block, both[i], &m)) && written)
+            *state_of(f, block, both[i]) |= CHANGED;
     count(f, &m);
     f->paused = paused;
     pthread_cond_broadcast(&f->changed);
@@ -576,12 +745,13 @@ int ntx_kv_file_touch(struct ntx_kv_file *f, uint32_t block, uint32_t part, bool
 
 void ntx_kv_file_forget(struct ntx_kv_file *f, uint32_t block)
 {
-    const uint32_t cluster = block / f->l.cluster;
+    const uint32_t cluster = cluster_of(f, block);
     pthread_mutex_lock(&f->lock);
     const bool paused = f->paused;
     pause_thread(f);
     for (uint32_t p = 0; p < f->l.n_parts; p++)
-        *state_of(f, cluster, p) &= IN;
+        for (uint32_t b = cluster * f->l.cluster; b < cluster_end(f, cluster); b += run_of(f, p))
+            *state_of(f, b, p) &= IN;
     f->lost[cluster] = false;
     f->paused = paused;
     pthread_cond_broadcast(&f->changed);

@@ -59,6 +59,15 @@ static bool keeps_more_rows(const struct ntx_hparams *hp)
     return any;
 }
 
+/* Layers that choose, and those behind the first that does, which go by its choice. Of one head. */
+static bool reads_chosen(const struct ntx_hparams *hp, uint32_t l, bool beside)
+{
+    bool any = false;
+    for (uint32_t k = 0; k <= l; k++)
+        any |= ntx_chooses(hp, k);
+    return hp->index.head && !hp->index_beside && ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_chooses(hp, l) : any);
+}
+
 int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 {
     struct ntx_kept_state kept[NTX_STATES_MOST];
@@ -74,6 +83,7 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
             if (kept[i].keep == NTX_KEEP_ROWS && kept[i].beside == (l != of)) {
                 p->rows[l] = rows_of(&kept[i], p->type, (uint16_t)l);
                 p->rows[l].kind = p->ring && kept[i].windowed ? WINDOW : ALL;
+                p->rows[l].chosen = p->rows[l].kind == ALL && reads_chosen(hp, of, l != of);
                 p->rows[l].before = before[p->rows[l].kind];
                 before[p->rows[l].kind] += p->rows[l].heads * (p->rows[l].row_k + p->rows[l].row_v);
             }

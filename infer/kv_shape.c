@@ -85,22 +85,35 @@ uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type,
 
 /* ---- in a file */
 
-/* Layers that keep all positions are its parts. A layer reads its own, or another's, and K of several positions beside it. */
+/* The fewest blocks whose K are whole pages. */
+static uint32_t run_of(size_t row)
+{
+    uint32_t n = 1;
+    while (n < NTX_KV_CLUSTER && n * row % ntx_page_bytes())
+        n *= 2;
+    return n;
+}
+
+/* Layers that keep all positions are its parts; of those that read chosen K these are one, and behind all layers is another, of what they are chosen by. A layer reads its
+ * own, or another's, and K of several positions beside it. */
 int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, uint64_t block_bytes, struct ntx_kv_layout *out)
 {
-    struct ntx_kv_part *part = calloc(p->n_layers, sizeof *part);
+    struct ntx_kv_part *part = calloc(2 * p->n_layers, sizeof *part);
     uint16_t(*reads)[NTX_KV_READS] = calloc(p->n_turns, sizeof *reads);
-    *out = (struct ntx_kv_layout){.block_bytes = block_bytes, .n_blocks = n_blocks, .cluster = NTX_KV_CLUSTER, .n_layers = p->n_turns, .n_parts = p->n_layers, .part = part, .reads = (const uint16_t(*)[NTX_KV_READS])reads};
+    *out = (struct ntx_kv_layout){.block_bytes = block_bytes, .n_blocks = n_blocks, .cluster = NTX_KV_CLUSTER, .n_layers = p->n_turns, .n_parts = 2 * p->n_layers, .part = part, .reads = (const uint16_t(*)[NTX_KV_READS])reads};
     if (!part || !reads)
         return -ENOMEM;
     for (uint32_t l = 0; l < p->n_layers; l++) {
         const struct ntx__kv_rows *k = &p->rows[l];
-        part[l] = (struct ntx_kv_part){NTX_KV_BLOCK * k->before, k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0};
+        const size_t all = k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0, chosen = k->chosen ? NTX_KV_BLOCK * k->row_k : 0;
+        part[l] = (struct ntx_kv_part){.before = NTX_KV_BLOCK * k->before, .row = k->chosen ? chosen : all, .run = k->chosen ? run_of(chosen) : 0, .chosen = k->chosen};
+        part[p->n_layers + l] = (struct ntx_kv_part){.before = NTX_KV_BLOCK * k->before + chosen, .row = k->chosen ? all - chosen : 0};
     }
     for (uint32_t l = 0; l < p->n_turns; l++) {
         const uint16_t own = p->rows[l].of, pooled = (uint16_t)(l + p->n_turns);
         reads[l][0] = part[own].row ? own : NTX_KV_NO_PART;
         reads[l][1] = pooled < p->n_layers && part[pooled].row ? pooled : NTX_KV_NO_PART;
+        reads[l][2] = ntx__kv_keys_part(p, reads[l][1] != NTX_KV_NO_PART && p->rows[reads[l][1]].chosen ? reads[l][1] : own);
     }
     return 0;
 }
@@ -120,7 +133,15 @@ static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const 
     if (!rc)
         rc = ntx__kv_make_layout(&p, s->blocks, ntx__kv_all.unit_bytes(hp, type, s), out);
     free(p.rows);
+    out->choices = hp->index.most;
     return rc;
+}
+
+/* Where rows choose less than a quarter at most: what is chosen is known late, and is read in small pieces while the layer waits. */
+bool ntx_kv_pass_chooses(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions)
+{
+    const uint64_t each = hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u);
+    return hp->index.head && !hp->index_beside && 4 * rows * each * hp->index.most < positions;
 }
 
 int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *s, struct ntx_err *err)
@@ -143,10 +164,10 @@ int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
     return 0;
 }
 
-uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t positions)
+uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t positions, uint32_t rows)
 {
     struct ntx_kv_layout l;
-    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l) ? ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram) : 0;
+    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l) ? ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram, ntx_kv_pass_chooses(hp, rows, positions) ? rows : 0) : 0;
     if (s->ram)
         ntx__kv_free_layout(&l);
     return bytes;

@@ -18,9 +18,9 @@ enum { UNIT = PRETEND_PAGE / 64, ROUNDS = 1 }; /* more is the same again, and la
 enum { UNIT = 64, ROUNDS = 2 };
 #endif
 
-enum { LAYERS = 16, PARTS = 16, BLOCKS = 70, CLUSTER = 4, NONE = NTX_KV_NO_PART };
+enum { LAYERS = 16, PARTS = 18, CHOSEN = 16 /* parts from there on */, BLOCKS = 70, CLUSTER = 4, NONE = NTX_KV_NO_PART };
 
-/* Layer 2 keeps nothing; layer 3 reads two, whose runs end within pages; the last reads the first one's. */
+/* Layer 2 keeps nothing; layer 3 reads two, whose runs end within pages; the last reads the first one's. Layers 5 and 6 choose of what they read besides, in runs of a block and of two. */
 static struct ntx_kv_part parts[PARTS];
 static uint16_t reads[LAYERS][NTX_KV_READS];
 static struct ntx_kv_layout layout = {.n_blocks = BLOCKS, .cluster = CLUSTER, .n_layers = LAYERS, .n_parts = PARTS, .part = parts, .reads = (const uint16_t(*)[NTX_KV_READS])reads};
@@ -28,10 +28,13 @@ static struct ntx_kv_layout layout = {.n_blocks = BLOCKS, .cluster = CLUSTER, .n
 static void lay_out(void)
 {
     for (uint16_t i = 0; i < PARTS; i++) {
-        parts[i] = (struct ntx_kv_part){layout.block_bytes, i == 2 || i == PARTS - 1 ? 0 : i == 3 ? 41 * UNIT : i == 4 ? 55 * UNIT : 64 * UNIT};
+        parts[i] = (struct ntx_kv_part){layout.block_bytes, i == 2 || i == LAYERS - 1 ? 0 : i == 3 ? 41 * UNIT : i == 4 ? 55 * UNIT : i == 17 ? 32 * UNIT : 64 * UNIT, i < CHOSEN ? 0 : i - CHOSEN + 1, i >= CHOSEN};
         layout.block_bytes += parts[i].row;
+        if (i >= LAYERS)
+            continue;
         reads[i][0] = i == 2 || i == 4 ? NONE : i == LAYERS - 1 ? 0 : i;
-        reads[i][1] = i == 3 ? 4 : NONE;
+        reads[i][1] = i == 3 ? 4 : i == 6 ? 17 : NONE;
+        reads[i][2] = i == 5 ? 16 : NONE;
     }
 }
 
@@ -41,7 +44,7 @@ static struct {
     int fd;
     uint64_t most;
     uint32_t told[BLOCKS][PARTS]; /* what was written there; 0: nothing */
-    uint32_t n_told;
+    uint32_t n_told, n_passes;
 } w;
 
 static const char *dir(void) { return getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp"; }
@@ -96,26 +99,38 @@ static void look(uint32_t block, uint32_t part)
         CHECK_MSG(word(block, part)[i] == told * 2654435761u + (uint32_t)i, "block %u, part %u, word %zu: %u for %u of %u", block, part, i, (word(block, part)[i] - (uint32_t)i) * 244002641u, told, w.n_told);
 }
 
-/* A pass over n blocks, of which those from `written` on are written anew. */
-static int pass(const uint32_t *blocks, uint32_t n, uint32_t written)
+static bool chooses(uint32_t part, uint32_t i) { return part < CHOSEN || (i * 7 + w.n_passes) % 5 == 0; }
+
+/* A pass over n blocks, of which those from `written` on are written anew; some: of what may be chosen from it reads a fifth, and they. */
+static int run_pass(const uint32_t *blocks, uint32_t n, uint32_t written, bool some)
 {
     int rc = 0;
+    w.n_passes++;
     ntx_kv_file_add(w.f, blocks, n, written);
-    ntx_kv_file_begin(w.f);
+    ntx_kv_file_begin(w.f, some);
+    CHECK_EQ(ntx_kv_file_chooses(w.f), some);
     for (uint32_t l = 0; l < LAYERS && !rc; l++) {
         rc = ntx_kv_file_starts(w.f, l);
         for (uint32_t k = 0; k < NTX_KV_READS && !rc && l < LAYERS - 1; k++)
             for (uint32_t i = written; i < n && reads[l][k] != NONE; i++)
                 put(blocks[i], reads[l][k]);
         rc = rc ? rc : ntx_kv_file_wants(w.f, l);
+        for (uint32_t k = 0; k < NTX_KV_READS && !rc && some; k++)
+            for (uint32_t i = 0; i < n && reads[l][k] != NONE && reads[l][k] >= CHOSEN; i++)
+                if (chooses(reads[l][k], i))
+                    ntx_kv_file_choose(w.f, blocks[i], reads[l][k]);
+        rc = rc ? rc : ntx_kv_file_chosen(w.f);
         for (uint32_t k = 0; k < NTX_KV_READS && !rc; k++)
             for (uint32_t i = 0; i < n && reads[l][k] != NONE; i++)
-                look(blocks[i], reads[l][k]);
+                if (!some || i >= written || chooses(reads[l][k], i))
+                    look(blocks[i], reads[l][k]);
         ntx_kv_file_done(w.f, l);
     }
     ntx_kv_file_end(w.f);
     return rc;
 }
+
+static int pass(const uint32_t *blocks, uint32_t n, uint32_t written) { return run_pass(blocks, n, written, w.n_passes % 3 == 1); }
 
 /* Blocks of two texts, which change places in the file. */
 static void order(uint32_t *a, uint32_t *b)
@@ -140,10 +155,14 @@ static void texts_grow(uint64_t more, bool ring)
         uint32_t block = i * 53 % BLOCKS, part = i % PARTS;
         if (!parts[part].row)
             continue;
-        CHECK_EQ(ntx_kv_file_touch(w.f, block, part, i % 3 == 0), 0);
+        CHECK_EQ(ntx_kv_file_touch(w.f, block, part, part == 5 ? 16 : NONE, i % 3 == 0), 0);
         look(block, part);
+        if (part == 5)
+            look(block, 16);
         if (i % 3 == 0)
             put(block, part);
+        if (i % 3 == 0 && part == 5)
+            put(block, 16);
         if (i % 16 == 0)
             CHECK_EQ(pass(i % 32 ? a : b, BLOCKS / 2, BLOCKS / 2 - 1), 0);
     }
@@ -163,7 +182,7 @@ static void faults(bool ring)
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(dup2(bad[i], w.fd), w.fd);
         CHECK_MSG(pass(a, BLOCKS / 2, BLOCKS / 2 - 1) < 0, "fault %d is not told", i);
-        CHECK_MSG(ntx_kv_file_touch(w.f, 0, 0, false) < 0 || ntx_kv_file_touch(w.f, 60, 1, false) < 0 || ntx_kv_file_touch(w.f, 30, 3, false) < 0, "fault %d is not told beside a pass", i);
+        CHECK_MSG(ntx_kv_file_touch(w.f, 0, 0, NONE, false) < 0 || ntx_kv_file_touch(w.f, 60, 1, NONE, false) < 0 || ntx_kv_file_touch(w.f, 30, 3, NONE, false) < 0, "fault %d is not told beside a pass", i);
         CHECK_EQ(dup2(good, w.fd), w.fd);
         CHECK_EQ(pass(b, BLOCKS / 2, BLOCKS / 2 - 1), 0);
         CHECK_EQ(pass(a, BLOCKS / 2, BLOCKS / 2 - 1), 0);
@@ -173,9 +192,36 @@ static void faults(bool ring)
     close_file();
 }
 
+/* Of two passes over the same, without memory to spare, the one that chooses reads less: what it chooses, to the byte. */
+static void reads_what_is_chosen(void)
+{
+    uint32_t a[BLOCKS / 2], b[BLOCKS / 2];
+    uint64_t read[4], saved = 0;
+    open_file(0, true);
+    order(a, b);
+    CHECK_EQ(run_pass(a, BLOCKS / 2, 0, false), 0);
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(run_pass(b, BLOCKS / 2, i ? BLOCKS / 2 : 0, false), 0); /* nothing of the other stays */
+        uint64_t before = ntx_kv_file_stats(w.f).read_bytes;
+        CHECK_EQ(run_pass(a, BLOCKS / 2, BLOCKS / 2, i % 2), 0);
+        CHECK_EQ(run_pass(b, BLOCKS / 2, BLOCKS / 2, false), 0); /* whose first layers' reads are over */
+        read[i] = ntx_kv_file_stats(w.f).read_bytes - before;
+    }
+    for (uint32_t block = 0; block < BLOCKS; block++) { /* all clusters have something of the text: runs that the last one did not choose */
+        bool wants[2] = {false};
+        for (uint32_t i = 0; i < BLOCKS / 2; i++)
+            for (uint32_t k = 0; k < 2; k++)
+                wants[k] |= a[i] / (k + 1) * (k + 1) == block && (i * 7 + w.n_passes - 1) % 5 == 0;
+        saved += !wants[0] * parts[16].row + (!wants[1] && block % 2 == 0) * 2 * parts[17].row;
+    }
+    CHECK_EQ(read[2] - read[3], saved);
+    close_file();
+}
+
 int main(void)
 {
     lay_out();
+    reads_what_is_chosen();
     for (int ring = 0; ring < ROUNDS; ring++) {
         texts_grow(0, ring);
         if (ROUNDS > 1)
