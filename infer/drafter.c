@@ -164,7 +164,9 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
 int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
 {
     struct ntx_model *m = NULL;
-    int rc = ntx_model_open_nextn(model, &m, err);
+    int rc = ntx_share_file_refuse(model, "a block that foretells tokens", err);
+    if (!rc)
+        rc = ntx_model_open_nextn(model, &m, err);
     if (!rc)
         rc = bytes_of(m, 0, ctx, threads, bytes, err);
     ntx_model_free(m);

@@ -241,9 +241,12 @@ double ntx_pace_of(const struct ntx_pace *p, double rows)
 #define TURN 16u         /* passes that a rate is taken from */
 #define TRIAL_OFF 4u     /* passes of a trial, */
 #define TRIAL_ON 6u      /*   with their first ones, which */
+#define TRIAL_MOST 16u   /*   or more, while they have taken no longer than */
+#define TRIAL_NS 4e7
 #define SETTLE 2u        /*   do not count: no tree stands yet, or the drafter is still at work */
 #define REST_FIRST 256u  /* passes between trials */
 #define REST_LAST 16384u
+#define AGAIN_BETTER 1.2
 #define SURE 1.1         /* so many times what passes without guesses can give at most, and no trial is needed */
 
 void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on) { *t = (struct ntx_draft_turn){.on = on, .left = on ? TURN : SETTLE + TRIAL_OFF, .rest = REST_FIRST}; }
@@ -283,7 +286,7 @@ void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, d
     t->tokens += tokens;
     t->ns += ns;
     t->least += least_ns;
-    if (t->passes < whole && (t->left || t->trial))
+    if (t->trial ? t->passes < whole || (t->passes < TRIAL_MOST && t->ns < TRIAL_NS) : t->passes < whole && t->left)
         return;
     counted = t->passes - (first ? SETTLE : 0);
     if (t->ns > 0)
@@ -295,6 +298,8 @@ void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, d
     bool sure = t->on && t->tokens / t->ns * t->least > SURE * counted, lost = t->on && t->rate[0] > 0 && t->rate[1] < t->rate[0];
     if (sure)
         t->left = REST_FIRST;
+    if (!t->on && *rate * AGAIN_BETTER < t->rate[1]) /* what seemed better changed for the worse */
+        t->left = NTX_MIN(t->left, REST_FIRST);
     turn(t, t->on != (!t->left || lost), !t->left || lost);
 }
 

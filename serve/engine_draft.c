@@ -25,6 +25,7 @@ static uint32_t until_moved(const struct ntx_engine *e, const struct ntx_session
 /* Nothing is proposed: on a device the rows of a tree do not skip layers each for itself. */
 static bool dumb(const struct ntx_engine *e) { return e->l->skips && e->l->device; }
 
+#define GUESS (1 / 16.0)   /* of a plain pass's time, that a row more takes, where experts are not read */
 #define UNKNOWN 0.1        /* of a plain pass's time, that a row more takes */
 #define SURER 1.15         /* that it pays, where nobody asked for it */
 #define MANY_ROWS 4u
@@ -33,6 +34,7 @@ static bool dumb(const struct ntx_engine *e) { return e->l->skips && e->l->devic
 #define SHADOW_TEXT 16384u /* tokens; of longer ones not each pass */
 #define PROMISE 0.3        /* tokens a pass, that are worth a trial */
 #define EXPANDED_MOST 256u /* nodes of a drafter's tree */
+#define COLD_MOST 64u      /* passes */
 static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct ntx_session *s)
 {
     return (struct ntx_draft_text){s->id, s->tokens, s->n_tokens, s->n_tokens - s->generated, e->l->env.n_vocab, &s->sampling};
@@ -110,6 +112,20 @@ static double plain_pass(const struct ntx_engine *e, uint32_t writers)
     return NTX_MIN(paced, measured);
 }
 
+/* As long as experts' frames are empty a pass reads what later ones will have: it tells nothing of them. */
+static bool warm(const struct ntx_engine *e)
+{
+    const struct ntx_counters *c = e->c.counters;
+    return e->pass > COLD_MOST || ntx_counter_get(c, NTX_C_comp_expert_misses) + ntx_counter_get(c, NTX_C_comp_prefetch_hits) >= e->l->plan->frames.n;
+}
+
+/* A trial would show nothing of guesses, were they as dear as what seemed so when they were last made: there they cost what is believed before anything is known, at most. */
+static double row_of(const struct ntx_engine *e, double plain)
+{
+    double row = ntx_pace_row(&e->pace), believed = plain * (e->pace.guess > 0 ? e->pace.guess : GUESS);
+    return e->turn.trial && e->turn.on ? NTX_MIN(row, believed) : row;
+}
+
 /* Of the time of a plain token, that a row more takes: as passes have shown it, but not less than its arithmetic where rows are many. Of experts the next row reads those that no
  * row before it wants: fewer, the more rows there are. */
 static double cost_of(const struct ntx_engine *e, double plain)
@@ -119,7 +135,7 @@ static double cost_of(const struct ntx_engine *e, double plain)
         return 0;
     if (plain <= 0) /* behind a prompt no pass has been measured yet */
         return e->automatic && (!reads || e->expert_share > 0) ? 1 : UNKNOWN;
-    double row = ntx_pace_row(&e->pace) * (ntx_pace_union(e->expert_share, e->guessed + 1) - ntx_pace_union(e->expert_share, e->guessed));
+    double row = row_of(e, plain) * (ntx_pace_union(e->expert_share, e->guessed + 1) - ntx_pace_union(e->expert_share, e->guessed));
     double cost = NTX_MAX(row, e->row_ns) / plain;
     return e->automatic ? cost * SURER + 0.005 : cost;
 }
@@ -173,7 +189,7 @@ static void many_rows(struct ntx_engine *e, double ns)
     if (e->n_rows < MANY_ROWS || e->n_rows < e->row_ns_of)
         return;
     double row = NTX_MAX(ns - waited, 0.0) / e->n_rows;
-    e->row_ns = e->row_ns_of == e->n_rows ? NTX_MIN(e->row_ns, row) : row;
+    e->row_ns = e->row_ns_of ? NTX_MIN(e->row_ns, row) : row; /* the more rows, the less each; and what disturbed a pass only adds */
     e->row_ns_of = e->n_rows;
 }
 
@@ -183,7 +199,7 @@ void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
     e->guess_news += e->drafting;
     if (e->drafting)
         many_rows(e, (double)ns);
-    if (e->drafting && !e->rows[e->n_rows - 1].rounded)
+    if (e->drafting && !e->rows[e->n_rows - 1].rounded && warm(e))
         ntx_pace_add(&e->pace, ntx_pace_union(e->expert_share, e->n_rows), (double)ns);
 }
 
@@ -192,7 +208,7 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
     uint64_t stall = ntx_counter_get(e->c.counters, NTX_C_comp_stall_ns), waited = stall - e->stall_ns;
     e->stall_ns = stall;
     bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens;
-    if (e->drafting && writing && !e->l->set.draft_nodes) /* a number of nodes was asked for wherever there is anything to guess by */
+    if (e->drafting && writing && !e->l->set.draft_nodes && warm(e)) /* a number of nodes was asked for wherever there is anything to guess by */
         ntx_draft_turn_pass(&e->turn, e->pass_tokens, (double)ns, (double)waited);
 }
 

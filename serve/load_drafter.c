@@ -37,9 +37,7 @@ static void open_card(const struct ntx_load_request *r, struct ntx_loaded *l)
 static int open_nextn(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     bool named = ntx_draft_nextn(r->set.draft);
-    if (named && r->machines)
-        return ntx_err_set(err, -ENOTSUP, "--draft nextn: a model that several machines share is not guessed by its own block; there are lookup, and files that guess");
-    if (!named && (!ntx_draft_auto(r->set.draft) || r->machines || !l->model->hp.n_nextn))
+    if (!named && (!ntx_draft_auto(r->set.draft) || !l->model->hp.n_nextn))
         return 0;
     if (l->n_drafters == NTX_DRAFT_FILES)
         return named ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;

@@ -4,7 +4,7 @@ or the prompts of the tasks, each with a zero byte behind it (for bench_ideal): 
 
 Stories begin with the first two sentences of a held-out story, questions are held-out ones and what the model writes behind them. A way is off, auto (as many guesses as
 pay), a number of guesses, lookup, both (lookup and the drafter, as many as pay), or default (what `--draft auto` does); MORE goes to `ntx run`. The ways take turns, prompt by prompt, the other way
-round for each second one. CSV: task, temp, way, tokens per pass, guesses per pass, ms per token, and s
+round for each second one. CSV: task, temp, way, tokens per pass, guesses per pass, ms per token, MB read per token, and s
 waited for the drafter per s of writing; `text` says whether all texts were those without drafts."""
 import argparse, json, os, re, subprocess, sys, tempfile
 
@@ -51,11 +51,11 @@ def main():
             for x, _ in zip(TASKS[task](), range(a.p)):
                 print(x, end='\0')
         sys.exit()
-    print('task,temp,way,tokens_per_pass,guesses_per_pass,ms_per_token,waited,text', flush=True)
+    print('task,temp,way,tokens_per_pass,guesses_per_pass,ms_per_token,mb_per_token,waited,text', flush=True)
     for task in a.tasks.split(','):
         prompts = [x for x, _ in zip(TASKS[task](), range(a.p))]
         for temp in a.temps.split(','):
-            sums = {w: [0, 0, 0, 0, 0] for w in a.ways.split(',')}
+            sums = {w: [0, 0, 0, 0, 0, 0] for w in a.ways.split(',')}
             same = {w: True for w in sums}
             for i, prompt in enumerate(prompts):
                 texts = {}
@@ -63,12 +63,12 @@ def main():
                     texts[w], s = run(a, prompt, temp, w, i + 1)
                     tokens = s['generated_tokens'] - 1
                     passes = tokens / s['accepted_per_pass']
-                    for k, x in enumerate((tokens, passes, passes * s['draft_nodes_per_pass'], tokens / s['decode_tok_s'], s['draft_s'])):
+                    for k, x in enumerate((tokens, passes, passes * s['draft_nodes_per_pass'], tokens / s['decode_tok_s'], s['draft_s'], tokens * s['bytes_read_per_token'])):
                         sums[w][k] += x
                 for w in sums:
                     same[w] &= texts[w] == texts[next(iter(sums))]
-            for w, (tokens, passes, nodes, seconds, waited) in sums.items():
-                print('%s,%s,%s,%.2f,%.1f,%.3f,%.3f,%s' % (task, temp, w, tokens / passes, nodes / passes, 1000 * seconds / tokens, waited / seconds, 'same' if same[w] else 'DIFFERS'), flush=True)
+            for w, (tokens, passes, nodes, seconds, waited, read) in sums.items():
+                print('%s,%s,%s,%.2f,%.1f,%.3f,%.2f,%.3f,%s' % (task, temp, w, tokens / passes, nodes / passes, 1000 * seconds / tokens, read / tokens / 1e6, waited / seconds, 'same' if same[w] else 'DIFFERS'), flush=True)
 
 if __name__ == '__main__':
     main()
