@@ -230,6 +230,20 @@ double ntx_pace_row(const struct ntx_pace *p)
 
 double ntx_pace_union(double share, double rows) { return share > 0 && share < 1 ? (1 - pow(1 - share, rows)) / share : rows; }
 
+uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows, double plain, double share, double row, double least, double surer)
+{
+    double path[NTX_DRAFT_NODES] = {1}, tokens = rows, best = surer * rows / plain;
+    uint32_t n = 1;
+    for (uint32_t i = 1; i < d->n; i++) {
+        path[i] = path[d->parent[i]] * ntx_draft_chance(c, d->kind[i], d->depth[i], d->said[i]);
+        tokens += path[i];
+        double more = row * (ntx_pace_union(share, rows + i) - ntx_pace_union(share, rows)), rate = tokens / (plain + NTX_MAX(more, least * i));
+        n = rate > best ? i + 1 : n;
+        best = NTX_MAX(best, rate);
+    }
+    return n;
+}
+
 double ntx_pace_of(const struct ntx_pace *p, double rows)
 {
     double known = p->n > 0 ? p->rows / p->n : 0;

@@ -34,6 +34,7 @@ static bool dumb(const struct ntx_engine *e) { return e->l->skips && e->l->devic
 #define SHADOW_TEXT 16384u /* tokens; of longer ones not each pass */
 #define PROMISE 0.3        /* tokens a pass, that are worth a trial */
 #define EXPANDED_MOST 256u /* nodes of a drafter's tree */
+#define LEAST 0.02         /* chance of a node that is asked for, where a tree is cut afterwards */
 #define COLD_MOST 64u      /* passes */
 static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct ntx_session *s)
 {
@@ -140,6 +141,14 @@ static double cost_of(const struct ntx_engine *e, double plain)
     return e->automatic ? cost * SURER + 0.005 : cost;
 }
 
+/* Of experts many rows share what they read: a few guesses may not pay where many do. So a tree is asked for by what its rows cost in arithmetic, and cut where it makes the most of its pass. */
+static bool cuts(const struct ntx_engine *e, double pass) { return e->expert_share > 0 && !e->l->set.draft_nodes && pass > 0; }
+
+static void cut(const struct ntx_engine *e, struct ntx_draft *d, double pass, uint32_t writers)
+{
+    d->n = ntx_draft_best(d, &e->guesses.chances, writers, pass, e->expert_share, row_of(e, pass / writers), e->row_ns, e->automatic ? SURER : 1);
+}
+
 /* What look-up would have guessed is learned from, though no row was spent on it: it takes no more than a look over the text. */
 static void shadow(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t deep, double cost)
 {
@@ -168,7 +177,9 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
         return 1;
     }
     d->asked_ns = ntx_now_ns();
-    propose(e, s, d, &(struct wanted){most, deep, cost, pass});
+    propose(e, s, d, &(struct wanted){most, deep, cuts(e, pass) ? NTX_MAX(e->row_ns * writers / pass, LEAST) : cost, pass});
+    if (cuts(e, pass))
+        cut(e, d, pass, writers);
     if (e->chains)
         ntx_draft_straighten(d);
     d->taken_ns = ntx_now_ns();

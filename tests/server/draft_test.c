@@ -232,6 +232,24 @@ static void promised(void)
     CHECK(fabs(ntx_draft_chance(&chances, 2, 1, 1) - 0.25) < 1e-6 && fabs(ntx_draft_chance(&chances, ntx_draft_first_kind(1), 1, 0.5f) - 0.5) < 1e-6);
 }
 
+/* Of experts a few guesses do not pay and many do, where rows share what they read; of dense rows as many as are worth theirs. */
+static void most_of_a_pass(void)
+{
+    struct ntx_draft d;
+    const uint32_t kind = ntx_draft_first_kind(0);
+    ntx_draft_chances(&chances);
+    ntx_draft_root(&d, 'x', 3);
+    for (uint32_t i = 0; i < 8; i++)
+        ntx_draft_add(&d, i, kind, 'a', 0.7f); /* 0.7, 0.49, 0.343, 0.24, 0.168, 0.118, 0.082, 0.058 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 60, 0, 1), 2); /* 1.7 in 160, 2.19 in 220 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 80, 0, 1), 1);
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 10, 0, 1), 5); /* 2.773 in 140, 2.941 in 150 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 0, 1), 9); /* the first two are dear, all others nearly free */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 60, 1), 2); /* but for their arithmetic: 1.7 in 160, 2.19 in 220 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 4, 100, 0, 10, 0, 1), 3); /* beside three others, who wait: 5.19 in 120, 5.533 in 130 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 60, 0, 1.1), 1); /* 1.7 in 160 is less than 1.1 times as much */
+}
+
 /* Rows that share experts: a few of them cost nearly a row each, many less and less. */
 static void shared(void)
 {
@@ -248,6 +266,7 @@ int main(void)
 {
     promised();
     shared();
+    most_of_a_pass();
     turns();
     looked_up();
     learned();
