@@ -41,6 +41,7 @@ SOCKET = os.path.join(tmp, "ntx.sock")
 
 class Machines:
     """rows: the arguments of each machine's `ntx up`."""
+    all = []
 
     def __init__(self, *rows):
         words = ["mpirun", "--oversubscribe"]
@@ -48,6 +49,7 @@ class Machines:
             words += ([":"] if i else []) + ["-n", "1", NTX, "up"] + row
         self.log = open(os.path.join(tmp, "log"), "w+")
         self.process = subprocess.Popen(words, env=env, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
+        Machines.all.append(self)
 
     def text(self):
         self.log.seek(0)
@@ -290,5 +292,9 @@ try:
     guesses()
     a_machine_dies()
 finally:
+    for left in Machines.all: # after a failure
+        if left.process.poll() is None:
+            left.process.terminate()
+            left.ended(30)
     shutil.rmtree(tmp, ignore_errors=True)
 print("the same text over several machines")
