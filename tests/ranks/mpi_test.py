@@ -270,9 +270,20 @@ def guesses():
 
 
 def a_machine_dies():
-    m = Machines(*[[DEMO, "--ctx", "256", "--ram", "40M", "--threads", "1"]] * 2)
+    """All end; started again, they go on from what --state has of the text."""
+    kept = os.path.join(tmp, "state")
+    os.mkdir(kept)
+    rows = [[DEMO, "--ctx", "256", "--ram", "40M", "--threads", "1", *more] for more in (["--state", kept], [])]
+    prompt = " ".join(["a dragon who lived in a cave near the sea and liked to read books"] * 4)
+    m = Machines(*rows)
     if not m.ready():
         fail(m.text())
+    text = ntx("generate", prompt, *ASK).stdout
+    end = time.time() + 20 * SLOW
+    while not any(n.endswith(".prefix") for n in os.listdir(kept)):
+        if time.time() > end:
+            fail("nothing of the text is in --state")
+        time.sleep(0.05)
     os.kill(m.daemons("ntx-computed")[1], signal.SIGKILL)
     if m.ended(30) == 0:
         fail("a machine died, and mpirun ended well")
@@ -283,6 +294,14 @@ def a_machine_dies():
         if time.time() > end:
             fail("processes are left: %s" % [m.daemons(n) for n in ("ntx", "ntx-iod", "ntx-predictor", "ntx-computed")])
         time.sleep(0.05)
+    m = Machines(*rows)
+    if not m.ready():
+        fail(m.text())
+    path = os.path.join(tmp, "stats")
+    if ntx("generate", prompt, *ASK, "--stats", path).stdout != text or not stats(path)["cached_tokens"] > 32:
+        fail("after a machine's death: another text, or nothing of it was kept: %s" % stats(path))
+    ntx("stop")
+    m.ended(30)
 
 
 try:
