@@ -6,13 +6,6 @@
 
 NTX_TYPES(PLAIN)
 
-#define PLAIN_INSTEAD(TYPE, type, ...)                                                 \
-    DECLARE_MATMUL(ntx__plain512_##type)                                               \
-    {                                                                                  \
-        plain_mm_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);       \
-    }
-AVX512_CODES(PLAIN_INSTEAD)
-
 #define FLOAT_ROW(TYPE, type, ...) [NTX_##TYPE] = ntx__mm512_##type,
 #define OWN(TYPE, type, ...) [NTX_##TYPE] = true,
 #define VEC(TYPE, type, ...) [NTX_##TYPE] = ntx__mmvec_##type,

@@ -117,9 +117,9 @@ struct shape {
     DECLARE_MATMUL(ntx__mmamx_##type);
 AVX512_FLOATS(AVX512_DECLARE_FLOAT)
 AVX512_BLOCKS(AVX512_DECLARE)
-/* For processors that lack what avx512_codes.c wants. */
-#define AVX512_DECLARE_PLAIN(TYPE, type, ...) DECLARE_MATMUL(ntx__plain512_##type);
-AVX512_CODES(AVX512_DECLARE_PLAIN)
+/* For processors that lack what avx512_codes.c wants: AVX2's (avx2_codes.c). */
+#define AVX512_DECLARE_INSTEAD(TYPE, type, ...) DECLARE_MATMUL(ntx__mm256_##type);
+AVX512_CODES(AVX512_DECLARE_INSTEAD)
 extern bool ntx__cpu_permutes_bytes; /* pick.c */
 
 /* 16 super-blocks of those types, if the processor permutes bytes (panel_codes.c): values in a panel's order (panel.h), RAISED too many, which leaves them

@@ -5,7 +5,7 @@
  * of the codes and a permute of the levels, and meets a copy of x that lies by planes, too. What is whole in a lane then has one scale. Raised values
  * have seven bits and meet x as those of Q6_K do. TQ1_0's digits lie by planes as they are.
  *
- * Wants VBMI and BITALG besides what the other files want; without them the plain kernel stands in. */
+ * Wants VBMI and BITALG besides what the other files want; without them, and for rows of more than 65536 columns, AVX2's stand in. */
 #include "infer/cpu/avx512_books.h"
 #include "infer/cpu/avx512_quads.h"
 
@@ -428,7 +428,7 @@ INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t 
     DECLARE_MATMUL(ntx__mm512_##type)                                                               \
     {                                                                                               \
         if (!ntx__cpu_permutes_bytes || n_in > PLANES_MAX) {                                        \
-            ntx__plain512_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);           \
+            ntx__mm256_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);              \
             return;                                                                                 \
         }                                                                                           \
         MATMUL_BODY(type)                                                                           \
