@@ -143,6 +143,7 @@ static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m,
     int no = ntx_drafter_nextn_look(m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &its, &why);
     if (named && no)
         return ntx_err_set(err, no, "--draft nextn: %s", why.text);
+    its += ntx_drafter_left_bytes(m->model->hp.n_embd, o->load.rows);
     *bytes += named || (!no && ntx_guesser_small(its, ram)) ? its : 0;
     return 0;
 }

@@ -173,6 +173,9 @@ int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t 
     return rc;
 }
 
+#define MOST_ROWS 512u /* of a pass */
+uint64_t ntx_drafter_left_bytes(uint32_t n_embd, uint32_t rows) { return 4ull * (rows ? rows : MOST_ROWS) * n_embd; }
+
 /* ---- making */
 
 static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)

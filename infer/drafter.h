@@ -51,6 +51,8 @@ void ntx_drafter_free(struct ntx_drafter *d);
 
 /* The same of the model's own block, which is read from the model's files: fds are borrowed, rows of the embedding are read by them later. */
 int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err);
+/* What a pass leaves for it, beside: a state for each row. rows 0: nobody says how many a pass has. */
+uint64_t ntx_drafter_left_bytes(uint32_t n_embd, uint32_t rows);
 int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err);
 /* It is shown the state [n_embd] that the large model left behind all layers at position pos of this text, one position after the other; one that does not follow begins anew there.
  * read: where there is no room for more, those that there are are read now, else forgotten, the oldest first. 0, or a negative errno: it failed. */

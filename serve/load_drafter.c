@@ -63,13 +63,11 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
     return rc ? rc : open_nextn(r, l, err);
 }
 
-#define MOST_ROWS 512u /* of a pass, where nobody says how many */
-
 /* The block, with a copy of the output matrix; and states that rows of a pass leave. */
 static int nextn_bytes(const struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
 {
     int rc = ntx_drafter_nextn_look(l->gguf, ctx, threads, bytes, err);
-    *bytes += 4ull * (set->rows ? set->rows : MOST_ROWS) * l->model->hp.n_embd;
+    *bytes += ntx_drafter_left_bytes(l->model->hp.n_embd, set->rows);
     return rc;
 }
 

@@ -27,6 +27,11 @@ both "qwen3next" "$tmp/qn.gguf" --temp 0
 model "$tmp/q.gguf" --arch qwen35 --layers 8 --embd 256 --heads 4 --kv 2 --head-dim 64 --ff 768 --type Q8_0 --nextn 1 --nextn-agrees 0.1
 both "qwen35, streamed" "$tmp/q.gguf" --temp 0.6 --seed 5 --ram 16M --ctx 256
 more_than bytes_read 1000000
+cp "$tmp/plain" "$tmp/streamed"
+for fault in iod:kill@state=FILLING,nth=60,start=1 iod:kill@state=READY,nth=90,start=1; do # the reader dies while guesses are verified
+    ntx run "$tmp/q.gguf" "one two three" --raw -n 60 --ignore-eos --quiet --temp 0.6 --seed 5 --ram 16M --ctx 256 --draft nextn --draft-nodes 6 --fault "$fault" >"$tmp/got" || fail "$fault"
+    same "$tmp/streamed" "$tmp/got" "$fault"
+done
 ntx run "$tmp/glm.gguf" "one two three" --raw -n 60 --ignore-eos --quiet --temp 0 --draft off >"$tmp/plain"
 ntx run "$tmp/glm.gguf" "one two three" --raw -n 60 --ignore-eos --quiet --temp 0 --draft-nodes 6 --stats "$tmp/s" >"$tmp/got" || fail "auto"
 same "$tmp/plain" "$tmp/got" "auto"
