@@ -35,16 +35,17 @@ static bool dumb(const struct ntx_engine *e) { return e->l->skips && e->l->devic
 #define PROMISE 0.3        /* tokens a pass, that are worth a trial */
 #define EXPANDED_MOST 256u /* nodes of a drafter's tree */
 #define LEAST 0.02         /* chance of a node that is asked for, where a tree is cut afterwards */
+#define FEW_NODES 16u
 #define COLD_MOST 64u      /* passes */
 static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct ntx_session *s)
 {
     return (struct ntx_draft_text){s->id, s->tokens, s->n_tokens, s->n_tokens - s->generated, e->l->env.n_vocab, &s->sampling};
 }
 
-/* Of a tree that is to give `nodes` guesses: some more, for the next one. */
+/* Of a tree that is to give as many guesses as lately: some more, for the next one. What nobody takes costs the others a core. */
 static uint32_t to_expand(const struct ntx_engine *e)
 {
-    uint32_t nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes : NTX_DRAFT_NODES / 2;
+    uint32_t lately = e->guessed < 1 ? NTX_DRAFT_NODES / 2 : (uint32_t)(1.5 * e->guessed), nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes : NTX_MIN(NTX_MAX(lately, FEW_NODES), NTX_DRAFT_NODES / 2);
     return NTX_MIN(4 * nodes, EXPANDED_MOST);
 }
 
@@ -57,8 +58,9 @@ void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s)
 }
 
 /* A tree is worth a part of a pass, as long as trees bring something: who never answers in time, or guesses wrong, is not waited for. */
-static uint64_t patience(const struct ntx_engine *e, double pass)
+static uint64_t patience(const struct ntx_engine *e, double plain)
 {
+    double pass = NTX_MAX(plain, ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, 1 + e->guessed))); /* with as many guesses as lately */
     double most = e->l->set.draft_nodes ? NTX_MAX(pass, 1e8) : pass / 4;
     return (uint64_t)(NTX_MIN(most, 1e9) * NTX_MIN(e->draft_gain / 2, 1.0));
 }
