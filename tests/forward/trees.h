@@ -59,25 +59,23 @@ static inline void tree_prefix(struct rig *r, struct ntx_kv_seq *kv, uint32_t n)
     rig_feed(r, kv, ids, n, 0, 64, NULL);
 }
 
-/* The path to row i is accepted: what is decoded behind it is what follows the chain. */
-static inline void tree_commit_same(struct rig *r, const struct tree *t, uint32_t i, const char *what)
+/* The path to row i is accepted: what is decoded behind it is what follows the chain. Both stand at the tree's base or behind it, and go back. */
+static inline void tree_commit_same(struct rig *r, const struct tree *t, struct ntx_kv_seq *kv, struct ntx_kv_seq *chain, uint32_t i, const char *what)
 {
     static const int32_t next[] = {11, 12, 13};
     float *want = malloc(r->n_vocab * sizeof *want), *got = malloc(r->n_vocab * sizeof *got);
-    struct ntx_kv_seq *chain = rig_seq(r, t->base + 32), *kv = rig_seq(r, t->base + 32);
     struct ntx_row rows[TREE_ROWS];
     int32_t ids[TREE_DEPTH];
     uint32_t n = tree_tokens(t, i, ids);
-    tree_prefix(r, chain, t->base);
+    CHECK_EQ(ntx_kv_return(chain, t->base), t->base);
     tree_decode(r, chain, t->base, ids, n, NULL);
     tree_decode(r, chain, t->base + n, next, 3, want);
-    tree_prefix(r, kv, t->base);
+    CHECK_EQ(ntx_kv_return(kv, t->base), t->base);
     tree_rows(t, r, kv, rows);
     CHECK_MSG(!rig_run(r, rows, TREE_ROWS), "%s", r->w.w.error.text);
     CHECK_EQ(ntx_forward_commit(r->f, kv, t->base, t->path[i], n), 0);
     tree_decode(r, kv, t->base + n, next, 3, got);
     CHECK_MSG(!memcmp(got, want, r->n_vocab * sizeof *got), "%s, base %u: behind the accepted path to row %u", what, t->base, i);
-    ntx_kv_seq_free(chain), ntx_kv_seq_free(kv);
     free(want), free(got);
 }
 
@@ -87,7 +85,7 @@ static inline void tree_same_as_chains(struct rig *r, uint32_t base, const char 
     struct tree t = {0};
     struct ntx_row rows[TREE_ROWS];
     float *want = malloc(r->n_vocab * sizeof *want);
-    struct ntx_kv_seq *kv = rig_seq(r, base + TREE_ROWS), *chain = rig_seq(r, base + TREE_DEPTH);
+    struct ntx_kv_seq *kv = rig_seq(r, base + 32), *chain = rig_seq(r, base + 32);
     tree_make(&t, r, base);
     tree_prefix(r, kv, base);
     tree_prefix(r, chain, base);
@@ -98,9 +96,9 @@ static inline void tree_same_as_chains(struct rig *r, uint32_t base, const char 
         tree_decode(r, chain, base, ids, tree_tokens(&t, i, ids), want);
         CHECK_MSG(!memcmp(want, t.logits + (size_t)i * r->n_vocab, r->n_vocab * sizeof *want), "%s, base %u: row %u of the tree is not its chain", what, base, i);
     }
-    ntx_kv_seq_free(kv), ntx_kv_seq_free(chain);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        tree_commit_same(r, &t, paths[i], what);
+        tree_commit_same(r, &t, kv, chain, paths[i], what);
+    ntx_kv_seq_free(kv), ntx_kv_seq_free(chain);
     free(want), free(t.logits);
 }
 
