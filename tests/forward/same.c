@@ -555,24 +555,8 @@ static void experts_out_of_range(void)
     rig_close(&r);
 }
 
-int main(void)
+static void same_of_types(void)
 {
-    same_with_states("qwen35", false);
-    same_with_states("qwen3next", true);
-    same_with_states("qwen35moe", false);
-    same_with_kda();
-    same_with_blocks();
-    same_with_pools();
-    experts_out_of_range();
-    same_from_snapshots(false, NULL);
-    same_from_snapshots(true, NULL);
-    same_from_snapshots(false, rig_latent);
-    same_from_snapshots(false, rig_choosing);
-    same_with_windows("gpt-oss", NTX_KV_F16);
-    same_with_windows("gpt-oss", NTX_KV_Q8_0);
-    same_with_windows("gpt-oss", NTX_KV_Q4_0);
-    same_with_windows("gemma4", NTX_KV_F16);
-    same_with_windows("gemma4", NTX_KV_Q8_0);
     struct mk_options make = rig_model();
     make.layers = 2;
     for (size_t i = 0; i < sizeof types / sizeof *types / TYPES_STEP; i++) {
@@ -592,17 +576,69 @@ int main(void)
     same_by_circumstance(&(struct rig_options){.make = make});
     same_in_company(&(struct rig_options){.make = make});
     wanted_only(&make);
-    same_gemma();
-    same_gemma4();
-    same_fused_and_weighed();
+}
+
+static void of_types(void)
+{
+    same_of_types();
     same_after_failures("llama", "Q4_K_M");
     same_after_failures("llama", "Q8_0");
     same_after_failures("qwen35", "Q8_0");
+}
+
+static void of_layers(void)
+{
+    same_gemma();
+    same_gemma4();
+    same_fused_and_weighed();
+    same_packed();
+    packed_is_the_model();
+}
+
+static void of_experts(void)
+{
     same_with_experts();
     same_with_latents();
     same_with_choices();
     choices_begin();
-    same_packed();
-    packed_is_the_model();
-    return 0;
+}
+
+static void of_states(void)
+{
+    same_with_states("qwen35", false);
+    same_with_states("qwen3next", true);
+    same_with_states("qwen35moe", false);
+    same_with_kda();
+    same_with_blocks();
+}
+
+static void of_caches(void)
+{
+    same_with_pools();
+    experts_out_of_range();
+    same_from_snapshots(false, NULL);
+    same_from_snapshots(true, NULL);
+    same_from_snapshots(false, rig_latent);
+    same_from_snapshots(false, rig_choosing);
+    same_with_windows("gpt-oss", NTX_KV_F16);
+    same_with_windows("gpt-oss", NTX_KV_Q8_0);
+    same_with_windows("gpt-oss", NTX_KV_Q4_0);
+    same_with_windows("gemma4", NTX_KV_F16);
+    same_with_windows("gemma4", NTX_KV_Q8_0);
+}
+
+/* Of about equal length, so that one does not run when all else is done. */
+static const struct { const char *name; void (*run)(void); } sets[] = {
+    {"types", of_types}, {"layers", of_layers}, {"experts", of_experts}, {"states", of_states}, {"caches", of_caches},
+};
+
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (argc == 2 && !strcmp(argv[1], sets[i].name)) {
+            sets[i].run();
+            return 0;
+        }
+    fputs("test_forward-same types|layers|experts|states|caches\n", stderr);
+    return 1;
 }
