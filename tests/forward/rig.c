@@ -6,6 +6,8 @@
 #include "model/pack_make.h"
 #include "model/quant.h"
 
+#define MODEL_FILES 8 /* at most */
+
 struct mk_options rig_model(void)
 {
     return (struct mk_options){.arch = "llama", .type = "F32", .name = "rig", .rope_scaling = "none", .layers = 4, .embd = 256,
@@ -161,26 +163,83 @@ static int make(const struct rig_options *r, char *dir, char ***paths)
     return ntx_gguf_split_paths(path, paths, &err);
 }
 
-static void open_files(struct rig *r, const struct rig_options *o)
+/* The files made last, which are open still: most models are opened again and again, in other circumstances. */
+static struct {
+    pthread_mutex_t lock;
+    struct mk_options make; /* what they were made by, */
+    struct made_packed { uint64_t group_bytes; bool gate; uint32_t down_type; } packed; /*   and packed */
+    int n, fds[MODEL_FILES];
+} made = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int open_parts(char **paths, int n, int *fds)
 {
-    struct ntx_err err = {0};
-    char dir[64] = "", **paths = NULL;
-    int fds[8], n = o->path ? ntx_gguf_split_paths(o->path, &paths, &err) : make(o, dir, &paths);
-    CHECK_MSG(n > 0 && n <= 8, "%s", err.text);
     for (int i = 0; i < n; i++) {
         fds[i] = open(paths[i], O_RDONLY | O_CLOEXEC);
         CHECK_MSG(fds[i] >= 0, "%s", paths[i]);
-        if (!o->path)
-            unlink(paths[i]);
-        free(paths[i]);
     }
-    free(paths);
-    if (*dir)
-        rmdir(dir);
-    CHECK_MSG(!ntx_gguf_open(fds, (unsigned)n, NULL, &r->gguf, &err), "%s", err.text);
-    mem_weights_init(&r->w, fds, (unsigned)n);
+    return n;
+}
+
+static void close_parts(const int *fds, int n)
+{
     for (int i = 0; i < n; i++)
         close(fds[i]);
+}
+
+static void free_paths(char **paths, int n)
+{
+    for (int i = 0; i < n; i++)
+        free(paths[i]);
+    free(paths);
+}
+
+/* made holds what o asks for. */
+static void make_once(const struct rig_options *o)
+{
+    struct made_packed packed;
+    memset(&packed, 0, sizeof packed);
+    packed.group_bytes = o->pack;
+    packed.gate = o->pack_gate;
+    packed.down_type = o->down_type;
+    if (made.n && !memcmp(&made.make, &o->make, sizeof made.make) && !memcmp(&made.packed, &packed, sizeof packed))
+        return;
+    close_parts(made.fds, made.n);
+    char dir[64], **paths;
+    int n = make(o, dir, &paths);
+    CHECK(n > 0 && n <= MODEL_FILES);
+    made.n = open_parts(paths, n, made.fds);
+    memcpy(&made.make, &o->make, sizeof made.make);
+    memcpy(&made.packed, &packed, sizeof packed);
+    for (int i = 0; i < n; i++)
+        unlink(paths[i]);
+    rmdir(dir);
+    free_paths(paths, n);
+}
+
+static void open_fds(struct rig *r, const int *fds, int n)
+{
+    struct ntx_err err = {0};
+    CHECK_MSG(!ntx_gguf_open(fds, (unsigned)n, NULL, &r->gguf, &err), "%s", err.text);
+    mem_weights_init(&r->w, fds, (unsigned)n);
+}
+
+static void open_files(struct rig *r, const struct rig_options *o)
+{
+    if (!o->path) {
+        pthread_mutex_lock(&made.lock);
+        make_once(o);
+        open_fds(r, made.fds, made.n);
+        pthread_mutex_unlock(&made.lock);
+        return;
+    }
+    struct ntx_err err = {0};
+    char **paths = NULL;
+    int fds[MODEL_FILES], n = ntx_gguf_split_paths(o->path, &paths, &err);
+    CHECK_MSG(n > 0 && n <= MODEL_FILES, "%s", err.text);
+    open_parts(paths, n, fds);
+    free_paths(paths, n);
+    open_fds(r, fds, n);
+    close_parts(fds, n);
 }
 
 /* Networks of 16 hidden units that answer anything. */
