@@ -237,7 +237,7 @@ uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chance
     for (uint32_t i = 1; i < d->n; i++) {
         path[i] = path[d->parent[i]] * ntx_draft_chance(c, d->kind[i], d->depth[i], d->said[i]);
         tokens += path[i];
-        double more = row * (ntx_pace_union(share, rows + i) - ntx_pace_union(share, rows)), rate = tokens / (plain + NTX_MAX(more, least * i));
+        double more = row * (ntx_pace_union(share, rows + i) - ntx_pace_union(share, rows)), rate = tokens / (plain + more + least * i);
         n = rate > best ? i + 1 : n;
         best = NTX_MAX(best, rate);
     }

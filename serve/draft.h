@@ -46,8 +46,8 @@ float ntx_draft_believed(uint32_t kind); /* before anything is learned, of each 
 void ntx_draft_chances_doubt(struct ntx_draft_chances *c);
 /* What all nodes would gain whose chance is more than `cost`: the sum of what it is more, in tokens. */
 double ntx_draft_promise(const struct ntx_draft *d, const struct ntx_draft_chances *c, double cost);
-/* How many of its nodes, from the first on, make the most of a pass: of `rows` rows beside them, which gives as many tokens in `plain` ns, a row more costing what ntx_pace_union(share) adds times `row`, but
- * `least` at least. 1: none of them, where the others do not make a token `surer` times as cheap. */
+/* How many of its nodes, from the first on, make the most of a pass: of `rows` rows beside them, which gives as many tokens in `plain` ns, a row more costing `least`, and what
+ * ntx_pace_union(share) adds times `row`. 1: none of them, where the others do not make a token `surer` times as cheap. */
 uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows, double plain, double share, double row, double least, double surer);
 void ntx_draft_chances(struct ntx_draft_chances *c); /* before anything is learned */
 void ntx_draft_chances_drift(struct ntx_draft_chances *c); /* once a pass */

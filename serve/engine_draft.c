@@ -57,11 +57,11 @@ void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s)
             ntx_draft_file_ask(&e->file[i], &t, to_expand(e));
 }
 
-/* A tree is worth a part of a pass, as long as trees bring something: who never answers in time, or guesses wrong, is not waited for. */
+/* A tree is worth a part of a pass, or of the plain ones that it spares, as long as trees bring something: who never answers in time, or guesses wrong, is not waited for. */
 static uint64_t patience(const struct ntx_engine *e, double plain)
 {
     double pass = NTX_MAX(plain, ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, 1 + e->guessed))); /* with as many guesses as lately */
-    double most = e->l->set.draft_nodes ? NTX_MAX(pass, 1e8) : pass / 4;
+    double worth = NTX_MIN(e->draft_gain * plain / 2, pass), most = e->l->set.draft_nodes ? NTX_MAX(pass, 1e8) : NTX_MAX(pass / 4, worth);
     return (uint64_t)(NTX_MIN(most, 1e9) * NTX_MIN(e->draft_gain / 2, 1.0));
 }
 

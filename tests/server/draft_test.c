@@ -245,7 +245,7 @@ static void most_of_a_pass(void)
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 80, 0, 1), 1);
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 10, 0, 1), 5); /* 2.773 in 140, 2.941 in 150 */
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 0, 1), 9); /* the first two are dear, all others nearly free */
-    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 60, 1), 2); /* but for their arithmetic: 1.7 in 160, 2.19 in 220 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 60, 1), 1); /* but for their arithmetic: 1.7 in 200, 2.19 in 280 */
     CHECK_EQ(ntx_draft_best(&d, &chances, 4, 100, 0, 10, 0, 1), 3); /* beside three others, who wait: 5.19 in 120, 5.533 in 130 */
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 60, 0, 1.1), 1); /* 1.7 in 160 is less than 1.1 times as much */
 }
