@@ -164,7 +164,7 @@ static void layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_t 
         mean += (double)x[k] / s->width;
     for (uint32_t k = 0; k < s->width; k++)
         squares += ((double)x[k] - mean) * ((double)x[k] - mean);
-    const double by = 1 / sqrt(squares / s->width + 1e-6);
+    const double by = 1 / sqrt(squares / s->width + (s->eps != 0 ? (double)s->eps : 1e-6));
     for (uint32_t k = 0; k < s->width; k++)
         x[k] = (float)(((double)x[k] - mean) * by) * w[k] + b[k];
 }
@@ -322,7 +322,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .cap = step->cap,
         .window = step->window,
         .first = step->stretch ? row->pos / step->stretch * step->stretch : 0,
-        .sinks = step->n_weights && !step->latent ? f->vec[NTX_T_sinks] + head : NULL,
+        .sinks = f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };
     if (f->hp->v_is_k)

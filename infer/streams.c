@@ -4,7 +4,7 @@
  *
  *   in = sum of pre[i] S[i]              S'[d] = post[d] out + sum of comb[d][s] S[s]
  *
- * or, by two small products of all of them (qwen4exp): in = mean of sigmoid(gate) S, value by value, S being normed, and S'[d] = S[d] + 2 sigmoid(x[d] / n) out.
+ * or, each as it was (hy_v4): S'[d] = S[d] + post[d] out; or, by two small products of all of them (qwen4exp): in = mean of sigmoid(gate) S, value by value, S being normed, and S'[d] = S[d] + 2 sigmoid(x[d] / n) out.
  *
  * comb's columns, and nearly its rows, have the sum 1: a softmax over d for each s, plus e, its columns divided by their sums plus e, and then `rounds` - 1 times its rows
  * and its columns. Sums go in the order of the streams. */
@@ -61,7 +61,9 @@ void ntx__mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     if (s->width == n)
         return;
     for (uint32_t k = n; k < 2 * n; k++)
-        x[k] = 2 * sigmoid(x[k] * scale[1] + base[k]);
+        x[k] = s->scale * sigmoid(x[k] * scale[1] + base[k]) + (s->rounds ? 0 : s->eps);
+    if (!s->rounds)
+        return;
     for (uint32_t k = 0; k < n * n; k++)
         comb[k] = comb[k] * scale[2] + base[2 * n + k];
     softmax_rows(comb, n, s->eps);
@@ -110,10 +112,20 @@ void ntx__dotgate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
+/* What comes out, weighed, on top of each. */
+static void spread_onto(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *y = row_at(f, (enum ntx_buf)s->in[0], i), *post = row_at(f, (enum ntx_buf)s->in[1], i) + s->heads;
+    float *to = row_at(f, (enum ntx_buf)s->out, i);
+    for (uint32_t k = 0; k < s->heads; k++, to += s->width)
+        for (uint32_t c = 0; c < s->width; c++)
+            to[c] += y[c] * post[k];
+}
+
 void ntx__spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    if (s->scale != 0) {
-        spread_apart(f, s, i);
+    if (s->scale != 0 || !s->rounds) {
+        (s->scale != 0 ? spread_apart : spread_onto)(f, s, i);
         return;
     }
     const float *y = row_at(f, (enum ntx_buf)s->in[0], i), *post = row_at(f, (enum ntx_buf)s->in[1], i) + s->heads, *comb = post + s->heads;

@@ -142,8 +142,8 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
     case NTX_DIM_STREAM_COUNT: return hp->streams.n;
     case NTX_DIM_STREAM_LOW: return hp->streams.low;
     case NTX_DIM_GRAM_TAPS: return hp->grams.taps;
-    case NTX_DIM_MIX: return (2 + hp->streams.n) * hp->streams.n;
-    case NTX_DIM_THREE: return 3;
+    case NTX_DIM_MIX: return (2 + (hp->streams.rounds ? hp->streams.n : 0)) * hp->streams.n;
+    case NTX_DIM_MIX_SCALES: return hp->streams.rounds ? 3 : 2;
     case NTX_DIM_EXPERTS_USED: return hp->n_expert_used;
     case NTX_DIM_VOCAB: return hp->n_vocab;
     case NTX_DIM_LAYER_INPUT: return hp->n_input;

@@ -24,7 +24,7 @@
  *               S = g S; S += k (x) b (v - S'k); out = S'q / root(width); `by_key`: g has a value for each key of a head, so for each row of S         Q, b; g is A
  *   ADD         out += in                                any
  *   SCALE       out = in * `scale`, or * its weight      any         one value
- *   LAYERNORM   of one run of `width`: less their mean, by the root of their variance + 1e-6, times the one weight, and the other added, in place     scale, bias
+ *   LAYERNORM   of one run of `width`: less their mean, by the root of their variance + `eps` (0: 1e-6), times the one weight, and the other added, in place     scale, bias
  *   HADAMARD    `heads` runs of `width`, by pieces of the largest power of 2 that divides them: the orthonormal Walsh-Hadamard transform, in place
  *   CHOOSE      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (infer/choose.c): from the
  *               `heads` queries of `width` in Z and their weights in A, and the keys that are the layer's V; `keys`: of `every` positions one, the sum of theirs by the softmax of what
@@ -32,9 +32,9 @@
  *               mean, normed and rotated by the first position         Z, A (none: all weigh the same)      places, or scale [width]
  *   STREAMS     `heads` copies of `width` values
  *   MIXW        what `heads` streams weigh, in place, of `width` values x, their scales and their bases: e + sigmoid(scale x + base) for MIX; and where there are more than `heads`
- *               of them, twice such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's (infer/streams.c)        scales, bases
+ *               of them, `scale` times such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's; rounds 0: e + `scale` times it, and no matrix (infer/streams.c)        scales, bases
  *   MIX         of `heads` streams of `width` values: the sum of what they weigh, or their mean                               STREAMS, MIX or none
- *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed; `scale`: it gets in, weighed by 2 sigmoid(scale x)             any, MIX
+ *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed; `rounds` 0: in is added to it, weighed; `scale`: it gets in, weighed by 2 sigmoid(scale x)             any, MIX
  *   POOL        behind each `every` positions, one more K of the layer, of the last `spans` x `every`: values, by the softmax of their weights and their places', normed, and rotated by the
  *               first position of the last `every` (infer/forward_pool.c)                     values, weights     place [spans x width], scale [width]
  *   MAP         out = act(in * `scale`)                  any
@@ -120,13 +120,13 @@ struct ntx_step {
     bool mean;                         /* CHOOSE */
     bool by_head;                      /* GATE */
     bool keys;                         /* PUT; POOL: of what positions are chosen by: V of the same; CHOOSE: the layer's V has these of its own, made of those of `every` positions */
-    uint32_t rounds;                   /* MIXW */
-    float eps;                         /* MIXW: e; UNIT */
+    uint32_t rounds;                   /* MIXW, SPREAD */
+    float eps;                         /* MIXW: e; UNIT, LAYERNORM */
     float limit, shared_limit;         /* EXPERTS, and of the shared one, and GLU: of ups both ways; 0: none */
     float gate_limit, shared_gate_limit; /* then: of gates */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value */
-    float scale, cap;                  /* DELTA: of what comes out; SPREAD, MAP, DOTGATE; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
+    float scale, cap;                  /* DELTA: of what comes out; MIXW, SPREAD, MAP, DOTGATE; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
     uint8_t act;                       /* GLU, MAP (SiLU alone), EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */
     struct ntx_router router;          /* ROUTE */

@@ -15,7 +15,7 @@ enum ntx_dim {
     NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
     NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
     NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_EVERY, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
-    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_STREAM_LOW, NTX_DIM_GRAM_TAPS, NTX_DIM_MIX, NTX_DIM_THREE, NTX_DIM_EXPERTS_USED, NTX_DIM_VOCAB,
+    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_STREAM_LOW, NTX_DIM_GRAM_TAPS, NTX_DIM_MIX, NTX_DIM_MIX_SCALES, NTX_DIM_EXPERTS_USED, NTX_DIM_VOCAB,
 };
 
 enum ntx_use {
@@ -79,10 +79,10 @@ enum ntx_use {
     X(o_a,                "attn_output_a.weight",       PART_IN,        PARTS,       MATRIX) /* of some heads each, with some rows each: output in two products */ \
     X(o_b,                "attn_output_b.weight",       PARTS,          EMBD,        MATRIX) \
     X(attn_mix,           "hc_attn_fn.weight",          STREAMS,        MIX,         MATRIX) /* of several residual streams: how they become one, and one becomes them */ \
-    X(attn_mix_scale,     "hc_attn_scale.weight",       THREE,          ONE,         VECTOR) \
+    X(attn_mix_scale,     "hc_attn_scale.weight",       MIX_SCALES,     ONE,         VECTOR) \
     X(attn_mix_base,      "hc_attn_base.weight",        MIX,            ONE,         VECTOR) \
     X(ffn_mix,            "hc_ffn_fn.weight",           STREAMS,        MIX,         MATRIX) \
-    X(ffn_mix_scale,      "hc_ffn_scale.weight",        THREE,          ONE,         VECTOR) \
+    X(ffn_mix_scale,      "hc_ffn_scale.weight",        MIX_SCALES,     ONE,         VECTOR) \
     X(ffn_mix_base,       "hc_ffn_base.weight",         MIX,            ONE,         VECTOR) \
     X(head_mix,           "output_hc_fn.weight",        STREAMS,        STREAM_COUNT, MATRIX) /* the model's: the last layer uses it */ \
     X(head_mix_scale,     "output_hc_scale.weight",     ONE,            ONE,         VECTOR) \
@@ -129,6 +129,7 @@ enum ntx_use {
     X(kda_dt,             "ssm_dt.bias",                DELTA_VALUES,   ONE,         VECTOR) \
     X(kda_a,              "ssm_a",                      ONE,            DELTA_HEADS, ROWS) \
     X(kda_out,            "attn_output.weight",         DELTA_VALUES,   EMBD,        MATRIX) \
+    X(latent_gate,        "attn_gate.weight",           EMBD,           HEADS_V,     MATRIX) /* of what attention over latents gives */ \
     X(head_gate,          "attn_gate.weight",           EMBD,           HEADS,       RESIDENT) /* of each head's output */ \
     X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
     X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \

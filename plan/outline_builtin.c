@@ -110,6 +110,10 @@ static const struct {
      "attention.head_count_kv=0x3,1 attention.layer_norm_epsilon=0.000001 ssm.conv_kernel=4 kda.head_dim=128 kda.gate_lower_bound=-5.0 attention.kv_lora_rank=512 rope.dimension_count=0 "
      "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1 attention.indexer.kpool=16 "
      "attention.indexer.kpool_select_tail=true swiglu_clamp_exp=10.0 hyper_connection.count=4 hyper_connection.sinkhorn_iterations=20 hyper_connection.epsilon=0.000001" CHOICE("32"), ""},
+    /* transformers' defaults */
+    {"hy-4", "hy_v4", 34, 2816, 6912, 32, 1, 576, 120832, 262144, 256, 8, 768,
+     LATENT "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=1 expert_shared_count=1 swiglu_clamp_exp=10.0 hyper_connection.count=4 "
+     "hyper_connection.magnitude=2.0 hyper_connection.epsilon=0.000001 attention.indexer.types=1x2,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1" CHOICE("16"), ""},
     {"glm-4.7-flash", "deepseek2", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 64, 4, 1536,
      "leading_dense_block_count=1 expert_shared_count=1 " LATENT "attention.q_lora_rank=768 attention.key_length_mla=256 attention.value_length_mla=256", ""},
     {"mistral-small-4", "mistral4", 36, 4096, 12288, 32, 1, 320, 131072, 1048576, 128, 4, 2048,

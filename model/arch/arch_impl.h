@@ -1,6 +1,6 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c qwen4exp.c kimi.c glm5next.c phi3.c llama4.c step35.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c qwen4exp.c kimi.c glm5next.c hyv4.c phi3.c llama4.c step35.c   an architecture each (and its cousins): what its keys say, and what its layers do
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -14,7 +14,7 @@
 #define NTX_ARCHS(X) \
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
     X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") X(mistral4, "mistral4") X(deepseek32, "deepseek32") X(glm_dsa, "glm-dsa") X(deepseek4, "deepseek4") \
-    X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(kimi_linear, "kimi-linear") X(glm5_next, "glm5-next") X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4") X(step35, "step35")
+    X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(kimi_linear, "kimi-linear") X(glm5_next, "glm5-next") X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4") X(step35, "step35") X(hy_v4, "hy_v4")
 
 #define NTX__OWN_KEYS 16
 
@@ -83,11 +83,12 @@ void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *out);
 void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *out, enum ntx_tensor a);
 void ntx__add_latents_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 void ntx__add_dense_alone(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
-/* Residual streams (deepseek4.c): they become h's copies; x of them, by tensor `mix` and the two behind it, and then `norm`; y goes back into them; h is their mean. */
+/* Residual streams (deepseek4.c): they become h's copies; x of them, by tensor `mix` and the two behind it, and then `norm`; y goes back into them; h is their mean, or, of the last layer, what they weigh together in the end. */
 void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l);
 void ntx__streams_enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor mix, enum ntx_tensor norm);
 void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l);
 void ntx__streams_mean(const struct ntx_hparams *hp, struct ntx_layer *l);
+void ntx__streams_join(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l);
 /* h += ffn(norm(h)): dense, or packed where the file is. */
 void ntx__add_dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
 void ntx__add_dense_normed(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act); /* with a norm of what it adds */
@@ -134,10 +135,11 @@ int ntx__make_dims(struct ntx__keys *k);
 bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name);
 /* Where the first layer with experts (hp->n_dense) has their gates and ups in one matrix, all have. */
 void ntx__find_fused_experts(struct ntx__keys *k);
-/* Widths of attention over latents (deepseek2.c). */
+/* Widths of attention over latents, and of what chooses its positions (deepseek2.c). */
 int ntx__key_latents(struct ntx__keys *k);
-/* Of residual streams, and a limit of gates that all layers have (deepseek4.c); a delta net's that forgets by the key (kimi.c). */
-int ntx__key_streams(struct ntx__keys *k);
+int ntx__key_choice(struct ntx__keys *k);
+/* Of residual streams, mixed with one another or not, and a limit of gates that all layers have (deepseek4.c); a delta net's that forgets by the key (kimi.c). */
+int ntx__key_streams(struct ntx__keys *k, bool mixed);
 int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, float *out);
 int ntx__key_kda(struct ntx__keys *k);
 /* Which layers are delta nets, and how wide these are; sections of rotated pairs, which must leave none out (qwen35.c). */

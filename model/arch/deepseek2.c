@@ -104,7 +104,7 @@ static int check_types(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
 {
     const struct ntx_hparams *hp = k->hp;
     const enum ntx_gguf_vtype elem = kv->type == NTX_GGUF_ARR ? kv->elem : kv->type;
-    if (k->arch != &ntx__arch_glm_dsa)
+    if (k->arch == &ntx__arch_deepseek32)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is not supported with a %s model, where each layer chooses", k->key, k->name);
     if (elem != NTX_GGUF_BOOL && elem != NTX_GGUF_U32 && elem != NTX_GGUF_I32)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of numbers or truth values", k->key);
@@ -127,11 +127,11 @@ static int find_choosing(struct ntx__keys *k)
     return rc;
 }
 
-static int choosing_keys(struct ntx__keys *k)
+int ntx__key_choice(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
-    int rc = keys(k);
-    if (rc || (rc = ntx__key_u32(k, "attention.indexer.head_count", -1, 1, NTX_INDEX_HEADS_MAX, &hp->index.heads)) ||
+    int rc;
+    if ((rc = ntx__key_u32(k, "attention.indexer.head_count", -1, 1, NTX_INDEX_HEADS_MAX, &hp->index.heads)) ||
         (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX, &hp->index.head)) ||
         (rc = ntx__key_u32(k, "attention.indexer.top_k", -1, 1, UINT32_MAX, &hp->index.most)))
         return rc;
@@ -139,8 +139,14 @@ static int choosing_keys(struct ntx__keys *k)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is missing; a %s model needs it", ntx__key_of(k, hp->q_lora ? "attention.value_length_mla" : "attention.q_lora_rank"), k->name);
     if (hp->index.head % 16)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported", ntx__key_of(k, "attention.indexer.key_length"), hp->index.head);
-    hp->index.pairs = k->arch == &ntx__arch_glm_dsa ? NTX_ROPE_NORM : NTX_ROPE_NEOX;
+    hp->index.pairs = k->arch == &ntx__arch_deepseek32 ? NTX_ROPE_NEOX : NTX_ROPE_NORM;
     return find_choosing(k);
+}
+
+static int choosing_keys(struct ntx__keys *k)
+{
+    int rc = keys(k);
+    return rc ? rc : ntx__key_choice(k);
 }
 
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)

@@ -54,15 +54,16 @@ int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, floa
     return *out >= 0 && *out <= 1e6f ? 0 : ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0 to 1e+06 are possible", k->key, (double)*out);
 }
 
-int ntx__key_streams(struct ntx__keys *k)
+int ntx__key_streams(struct ntx__keys *k, bool mixed)
 {
     struct ntx_hparams *hp = k->hp;
     int rc = ntx__key_u32(k, "hyper_connection.count", -1, 1, UINT32_MAX, &hp->streams.n);
     if (!rc && hp->streams.n != NTX_STREAMS)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; %d residual streams are supported", k->key, hp->streams.n, NTX_STREAMS);
-    if (rc || (rc = ntx__key_u32(k, "hyper_connection.sinkhorn_iterations", -1, 1, 1000, &hp->streams.rounds)))
+    if (rc || (rc = ntx__key_f32(k, "hyper_connection.epsilon", NAN, 0, 1, &hp->streams.eps)))
         return rc;
-    return ntx__key_f32(k, "hyper_connection.epsilon", NAN, 0, 1, &hp->streams.eps);
+    hp->streams.most = 2;
+    return mixed ? ntx__key_u32(k, "hyper_connection.sinkhorn_iterations", -1, 1, 1000, &hp->streams.rounds) : ntx__key_f32(k, "hyper_connection.magnitude", NAN, 0, 1e6f, &hp->streams.most);
 }
 
 static int output_keys(struct ntx__keys *k)
@@ -118,7 +119,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     int rc = ntx__key_nextn(k);
     if (rc || (rc = ntx__key_u32(k, "attention.q_lora_rank", -1, 1, NTX__MAX_WIDTH, &hp->q_lora)) || (rc = ntx__key_u32(k, "attention.sliding_window", -1, 1, INT32_MAX, &hp->window)) ||
-        (rc = ntx__key_streams(k)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) || (rc = expert_keys(k)))
+        (rc = ntx__key_streams(k, true)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) || (rc = expert_keys(k)))
         return rc;
     hp->v_is_k = true;
     if (hp->n_head_kv != 1 || hp->head_k != hp->head_v || hp->head_k % 16)
@@ -146,6 +147,7 @@ static void weigh(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_te
     s->width = width;
     s->rounds = hp->streams.rounds;
     s->eps = hp->streams.eps;
+    s->scale = hp->streams.most;
     ntx_step_takes(s, (enum ntx_tensor)(t + 1), false);
     ntx_step_takes(s, (enum ntx_tensor)(t + 2), false);
 }
@@ -157,11 +159,25 @@ void ntx__streams_enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum 
     ntx_step_takes(ntx__add_norm(l, NTX_BUF_X, NTX_BUF_X, 1, hp->n_embd), norm, false);
 }
 
-void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y)->in[1] = NTX_BUF_MIX; }
+void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    struct ntx_step *s = streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y);
+    s->in[1] = NTX_BUF_MIX;
+    s->rounds = hp->streams.rounds;
+}
 
 void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_STREAMS, NTX_BUF_STREAMS, NTX_BUF_H); }
 
 void ntx__streams_mean(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS); }
+
+/* H: what the streams weigh together in the end; before it their mean, for those who look. */
+void ntx__streams_join(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+{
+    const bool last = layer + 1 == hp->n_layers;
+    if (last)
+        weigh(hp, l, NTX_T_head_mix, hp->streams.n);
+    streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS)->in[1] = last ? NTX_BUF_MIX : NTX_BUF_NONE;
+}
 
 /* The last values of each run of `width`. */
 static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_op op, enum ntx_buf b, uint32_t heads, uint32_t width)
@@ -254,15 +270,6 @@ static void attend(const struct ntx_hparams *hp, uint32_t layer, struct ntx_laye
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_Q_LOW, NTX_T_o_b);
 }
 
-/* H: what the streams weigh together in the end; before it their mean, for those who look. */
-static void join(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
-{
-    const bool last = layer + 1 == hp->n_layers;
-    if (last)
-        weigh(hp, l, NTX_T_head_mix, hp->streams.n);
-    streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS)->in[1] = last ? NTX_BUF_MIX : NTX_BUF_NONE;
-}
-
 static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 {
     const struct ntx_hparams *hp = &m->hp;
@@ -280,7 +287,7 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     ntx__streams_enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
     ntx__add_experts_alone(m, l, &experts);
     ntx__streams_leave(hp, l);
-    join(hp, at, l);
+    ntx__streams_join(hp, at, l);
 }
 
 const struct ntx__arch ntx__arch_deepseek4 = {

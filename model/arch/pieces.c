@@ -152,8 +152,7 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     add(hp, l);
 }
 
-/* What feeds the state comes first, and the norm of what q is made of last: that is what is multiplied next. */
-/* What is chosen by: its beginning is rotated, then it is turned as a whole. That leaves products of two as they are, but their roundings. */
+/* What is chosen by: its beginning is rotated, then it is turned as a whole, which leaves products of two as they are, but their roundings; or its end is, and no more. */
 static void turn_index(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
@@ -161,6 +160,10 @@ static void turn_index(const struct ntx_hparams *hp, struct ntx_layer *l, enum n
     s->pairs = (uint8_t)hp->index.pairs;
     s->heads = heads;
     s->width = hp->index.head;
+    if (hp->index.behind) {
+        s->offset = hp->index.head - hp->rope_dim;
+        return;
+    }
     s = ntx_layer_add(l, NTX_OP_HADAMARD, b, b);
     s->heads = heads;
     s->width = hp->index.head;
@@ -180,6 +183,7 @@ static void add_index_key(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_LAYERNORM, NTX_BUF_V, NTX_BUF_V);
     s->width = hp->index.head;
+    s->eps = hp->index.behind ? hp->rms_eps : 0;
     takes(s, NTX_T_index_k_norm, NTX__ALWAYS);
     takes(s, NTX_T_index_k_bias, NTX__ALWAYS);
     if (!hp->index.every)
@@ -208,12 +212,15 @@ void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, str
     add(hp, l);
 }
 
+/* What feeds the state comes first, and the norm of what q is made of last: that is what is multiplied next. */
 void ntx__add_latents_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
 {
     const uint32_t latent = hp->kv_lora + hp->rope_dim;
     const bool chooses = ntx_chooses(hp, layer);
     multiply(l, hp->q_lora ? NTX_BUF_Q_LOW : NTX_BUF_Q, NTX_BUF_X, hp->q_lora ? NTX_T_q_a : NTX_T_q);
     multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_kv_a);
+    if (hp->latents_gated)
+        multiply(l, NTX_BUF_POOL_GATE, NTX_BUF_X, NTX_T_latent_gate); /* those of FFNs lie where attention's do */
     if (chooses)
         add_index_products(hp, l);
     norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_kv_a_norm, NTX__ALWAYS, 1, hp->kv_lora);
@@ -241,6 +248,12 @@ void ntx__add_latents_alone(const struct ntx_hparams *hp, uint32_t layer, struct
     takes(s, NTX_T_kv_b, hp->kv_joined ? NTX__ALWAYS : NTX__NEVER);
     takes(s, NTX_T_k_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
     takes(s, NTX_T_v_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
+    if (hp->latents_gated) {
+        takes(s, NTX_T_sinks, NTX__ALWAYS);
+        s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);
+        s->in[1] = NTX_BUF_POOL_GATE;
+        s->width = hp->n_head * hp->head_v;
+    }
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
 }
 

@@ -192,7 +192,7 @@ static void same_with_latents(void)
 /* Attention to chosen positions: by each layer, or by some for those behind them. */
 static void same_with_choices(void)
 {
-    static const struct { const char *arch, *type; uint32_t most, every; } is[] = {{"deepseek32", "F32", 5, 0}, {"deepseek32", "Q4_K_M", 17, 0}, {"glm-dsa", "Q8_0", 1, 2}, {"glm-dsa", "F32", 11, 3}};
+    static const struct { const char *arch, *type; uint32_t most, every; } is[] = {{"deepseek32", "F32", 5, 0}, {"deepseek32", "Q4_K_M", 17, 0}, {"glm-dsa", "Q8_0", 1, 2}, {"glm-dsa", "F32", 11, 3}, {"hy_v4", "Q4_K_M", 7, 2}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = rig_choosing();
         make.arch = is[i].arch;

@@ -79,6 +79,14 @@ def choosing(r):
     return [x for x in o if x not in ('--sigmoid', '--fused')] + ['--index-heads', pick(r, 8, 16, 20, 32), '--index-head', pick(r, 64, 128), '--index-most', pick(r, 3, 10, 20, 39)]
 
 
+def gated(r):
+    o, drop = choosing(r), ('--groups', '--groups-used', '--rope-scaling', '--rope-factor', '--rope-orig', '--ctx', '--log-multiplier', '--nextn')
+    for name in drop + (('--index-heads', '--index-head', '--index-most') if r.random() < 0.3 else ()):
+        if name in o:
+            del o[o.index(name):o.index(name) + 2]
+    return o + maybe(r, '--index-every', pick(r, 2, 3))
+
+
 def pooled(r):
     e = experts(r)
     heads, parts = r.choice([(2, 1), (4, 2), (4, 4), (6, 3), (8, 2)])
@@ -148,6 +156,7 @@ ARCHS = {
     'deepseek2': latent,
     'deepseek32': lambda r: ['0.1' if o == '0.0707' else o for o in choosing(r)],
     'glm-dsa': lambda r: [x for x in choosing(r) if x not in ('--log-multiplier', '0.0707', '0.1')] + maybe(r, '--index-every', pick(r, 2, 3, 4)),
+    'hy_v4': gated,
     'deepseek4': pooled,
     'mistral4': lambda r: ['0.1' if o == '0.0707' else o for o in latent(r)] + maybe(r, '--temperature-length', pick(r, 3, 16, 39)),
     'qwen3next': lambda r: experts(r) + ['--shared-ff', pick(r, 64, 160)] + delta(r) + maybe(r, '--fused') + maybe(r, '--delta-joined'),
@@ -167,7 +176,7 @@ ARCHS = {
 LAYERS = {'gemma4': (6, 9), 'llama4': (4, 5, 7)} # llama.cpp wants one that turns nothing
 EVEN = ('phi3', 'olmoe', 'deepseek', 'qwen2', 'qwen2moe') # heads that fill the width
 
-UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2', 'deepseek4', 'kimi-linear', 'glm5-next', 'step35') # as llama.cpp wants them, or tied already
+UNTIED = ('qwen2moe', 'gpt-oss', 'minimax-m2', 'olmoe', 'gemma2', 'deepseek4', 'kimi-linear', 'glm5-next', 'step35', 'hy_v4') # as llama.cpp wants them, or tied already
 
 
 def shape(arch, r):

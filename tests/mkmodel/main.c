@@ -55,7 +55,7 @@ static const char *inconsistent(const struct mk_options *o)
         return "--experts wants an --arch with experts";
     if (o->rotated % 2 || o->rotated > head)
         return "--rotated must be even, and no more than a head";
-    bool chooses = !strcmp(o->arch, "deepseek32") || !strcmp(o->arch, "glm-dsa");
+    bool chooses = !strcmp(o->arch, "deepseek32") || !strcmp(o->arch, "glm-dsa") || !strcmp(o->arch, "hy_v4");
     if (chooses && (!o->q_lora || o->kv_joined || (o->index_head ? o->index_head : 64) < o->rotated))
         return "positions are chosen with --q-lora, without --kv-joined, and by an --index-head of --rotated values or more";
     if ((chooses || !strcmp(o->arch, "deepseek2") || !strcmp(o->arch, "kimi-linear")) && (!o->kv_lora || !o->rotated || o->rotated >= head))

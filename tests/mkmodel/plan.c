@@ -113,7 +113,7 @@ static void add_vector(struct plan *p, const char *name, uint64_t n, float mean,
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288, BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */, STEP = 2097152 };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288, BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */, STEP = 2097152, GATED = 4194304 /* latents */ };
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
@@ -126,6 +126,7 @@ static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"qwen4exp", SHARED_WIDTH | DELTA | SECTIONS | BLOCKS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
+    {"hy_v4", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE | GATED},
     {"step35", STEP | SHARED_WIDTH | WINDOW | WINDOW_BASE | SIGMOID | DENSE},
 };
 
@@ -262,6 +263,7 @@ static const struct {
     {NTX_T_kda_out, 0, 0.7f, OF_IN, false, false},
     {NTX_T_o_bias, 0, 0.3f, PLAIN, false, false},
     {NTX_T_head_gate, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_latent_gate, 0, 1.5f, OF_EMBD, false, false},
     {NTX_T_sinks, 1, 1, PLAIN, false, false},
     {NTX_T_q_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_k_norm, 1, 0.1f, PLAIN, false, false},
@@ -331,6 +333,7 @@ static void pooled_widths(struct plan *p)
     p->hp.v_is_k = true;
     p->hp.rope_dim = o->rotated;
     p->hp.streams.n = NTX_STREAMS;
+    p->hp.streams.rounds = 20;
     p->hp.o_parts = or_else(o->o_parts, 2);
     p->hp.o_lora = or_else(o->o_lora, 32);
     p->hp.n_expert_used = o->experts_used;
@@ -348,6 +351,7 @@ static void streamed_widths(struct plan *p)
 {
     const struct mk_options *o = p->o;
     p->hp.streams.n = NTX_STREAMS;
+    p->hp.streams.rounds = 20;
     p->hp.latents_unturned = true;
     p->hp.index.every = or_else(o->index_pool, 4);
     memset(p->hp.index.in, 0, sizeof p->hp.index.in);
@@ -386,6 +390,9 @@ static void block_widths(struct plan *p)
     hp->grams.rows = (hp->grams.rows + 127) / 128 * 128;
 }
 
+/* With gates, where heads that choose are asked for. */
+static bool chooses(const struct mk_options *o) { return says(o, CHOICE) && (!says(o, GATED) || o->index_heads); }
+
 static void find_widths(struct plan *p)
 {
     const struct mk_options *o = p->o;
@@ -400,7 +407,7 @@ static void find_widths(struct plan *p)
     p->hp.delta.taps = or_else(o->delta_taps, 4);
     if (says(o, KDA))
         p->hp.delta.heads = p->hp.delta.key_heads = o->heads;
-    if (says(o, CHOICE)) {
+    if (chooses(o)) {
         p->hp.index.heads = or_else(o->index_heads, 8);
         p->hp.index.head = or_else(o->index_head, 64);
         p->hp.index.most = or_else(o->index_most, 24);
@@ -416,6 +423,8 @@ static void find_widths(struct plan *p)
         pooled_widths(p);
     if (says(o, STREAMED))
         streamed_widths(p);
+    if (says(o, GATED))
+        p->hp.streams.n = NTX_STREAMS, p->hp.latents_gated = p->hp.index.behind = true;
     if (says(o, BLOCKS))
         block_widths(p);
 }
@@ -733,18 +742,21 @@ static void add_choice_keys(struct plan *p)
     kv_u32(p, "attention.indexer.top_k", p->hp.index.most * or_else(p->hp.index.every, 1));
     for (uint32_t l = 0; l < p->o->layers; l++)
         chooses[l] = ntx_chooses(&p->hp, l);
-    if (p->o->index_every)
+    if (p->o->index_every || says(p->o, GATED))
         kv_u32s(p, "attention.indexer.types", chooses);
 }
 
 static void add_stream_keys(struct plan *p)
 {
     kv_u32(p, "hyper_connection.count", NTX_STREAMS);
-    kv_u32(p, "hyper_connection.sinkhorn_iterations", 20);
+    if (p->hp.streams.rounds)
+        kv_u32(p, "hyper_connection.sinkhorn_iterations", p->hp.streams.rounds);
+    else
+        kv_f32(p, "hyper_connection.magnitude", 1.5f);
     kv_f32(p, "hyper_connection.epsilon", 1e-6f);
 }
 
-static void add_streamed_keys(struct plan *p)
+static void add_limits(struct plan *p)
 {
     const struct mk_options *o = p->o;
     float limits[NTX_MAX_LAYERS + 16];
@@ -753,6 +765,12 @@ static void add_streamed_keys(struct plan *p)
         limits[l] = 1.5f;
     snprintf(key, sizeof key, "%s.swiglu_clamp_exp", o->arch);
     mk_kv_arr(p->f, key, NTX_GGUF_F32, limits, o->layers + o->nextn);
+}
+
+static void add_streamed_keys(struct plan *p)
+{
+    const struct mk_options *o = p->o;
+    add_limits(p);
     kv_u32(p, "attention.indexer.kpool", p->hp.index.every);
     kv_bool(p, "attention.indexer.kpool_select_tail", true);
     kv_f32(p, "attention.layer_norm_epsilon", 1e-6f);
@@ -985,12 +1003,16 @@ static void add_keys(struct plan *p, uint32_t orig)
     }
     if (says(o, DELTA))
         add_delta_keys(p);
-    if (says(o, CHOICE))
+    if (chooses(o))
         add_choice_keys(p);
     if (says(o, POOLED))
         add_pooled_keys(p);
     if (says(o, STREAMED))
         add_streamed_keys(p);
+    if (says(o, GATED)) {
+        add_limits(p);
+        add_stream_keys(p);
+    }
     if (says(o, BLOCKS))
         add_block_keys(p);
     if (says(o, SECTIONS))

@@ -1130,6 +1130,40 @@ static struct mk_options choosing_options(const char *arch, uint32_t every)
     return o;
 }
 
+/* Hy 4: a gate and sinks, keys of which the end is rotated, streams that are not mixed with one another. */
+static void check_hy4(void)
+{
+    struct mk_options o = choosing_options("hy_v4", 2);
+    o.nextn = 0;
+    o.dense = 1;
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    const struct ntx_layer *l = x.m->layers;
+    const struct ntx_step *weigh = ntx_layer_find(l, NTX_OP_MIXW), *gate = ntx_layer_find(l, NTX_OP_GATE), *a = ntx_layer_find(l, NTX_OP_ATTEND), *norm = ntx_layer_find(l, NTX_OP_LAYERNORM);
+    const struct ntx_step *experts = ntx_layer_find(&l[1], NTX_OP_EXPERTS);
+    CHECK(h->streams.n == 4 && !h->streams.rounds && h->streams.most == 1.5f && h->router.score == NTX_SCORE_SIGMOID && h->n_dense == 1);
+    CHECK(weigh->width == 8 && weigh->scale == 1.5f && !weigh->rounds && ntx_layer_find(l, NTX_OP_SPREAD)->rounds == 0 && ntx_layer_find(&l[4], NTX_OP_MIX)->heads == 4);
+    CHECK(gate->in[1] == NTX_BUF_POOL_GATE && gate->width == h->n_head * h->head_v && !gate->by_head && a->latent && a->chosen && ntx_chooses(h, 0) && !ntx_chooses(h, 1) && ntx_chooses(h, 2));
+    CHECK(norm->eps == h->rms_eps && norm[1].op == NTX_OP_ROPE && norm[1].offset == 40 && norm[1].rotated == 8 && norm[1].pairs == NTX_ROPE_NORM && !ntx_layer_find(l, NTX_OP_HADAMARD));
+    CHECK(experts->limit == 1.5f && experts->gate_limit == 1.5f && experts->shared_limit == 0 && ntx_layer_find(l, NTX_OP_GLU)->limit == 0);
+    CHECK_STR(name_of(&x, l[1].latent_gate), "blk.1.attn_gate.weight");
+    CHECK_STR(name_of(&x, l[1].sinks), "blk.1.attn_sinks.weight");
+    CHECK_STR(name_of(&x, l[4].head_mix), "output_hc_fn.weight");
+    close_model(&x);
+    refuse_delta(&o, "hy_v4.hyper_connection.magnitude", "hy_v4.hyper_connection.magnituda", -EINVAL, "key 'hy_v4.hyper_connection.magnitude' is missing");
+    refuse_delta(&o, "hy_v4.attention.indexer.types", "hy_v4.attention.indexer.tipes", -EINVAL, "key 'hy_v4.attention.indexer.types' is missing: which layers choose positions");
+    refuse_delta(&o, "blk.3.attn_sinks.weight", "blk.3.attn_sonks.weight", -EINVAL, "tensor 'blk.3.attn_sinks.weight' is missing; a hy_v4 model needs it");
+    refuse_delta(&o, "hy_v4.attention.q_lora_rank", "hy_v4.attention.q_lora_runk", -EINVAL, "key 'hy_v4.attention.q_lora_rank' is missing");
+    o.rope_scaling = "yarn";
+    o.rope_factor = 4;
+    refuse_delta(&o, NULL, NULL, -ENOTSUP, "a hy_v4 model with scaled rotation is not supported");
+    o.rope_scaling = "none";
+    o.index_heads = 0; /* all positions */
+    x = open_model(&o);
+    CHECK(!x.m->hp.index.head && !ntx_layer_find(x.m->layers, NTX_OP_CHOOSE) && !ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->chosen);
+    close_model(&x);
+}
+
 /* Layers that choose have queries, keys and weights of their own, and keep the keys; the others go by them. */
 static void check_choosing(const char *arch, uint32_t every)
 {
@@ -1366,6 +1400,7 @@ int main(void)
     check_choosing("deepseek32", 0);
     check_choosing("glm-dsa", 0);
     check_choosing("glm-dsa", 2);
+    check_hy4();
     check_unread();
     refuse_choices();
     check_pooled();

@@ -14,6 +14,7 @@ for arch in "llama --experts 16 --experts-used 2 --type Q8_0" "qwen2moe --expert
     "minimax-m2 --experts 16 --experts-used 4 --ff 256 --rotated 16 --type Q4_K_M" \
     "deepseek2 --experts 16 --experts-used 4 --groups 4 --groups-used 2 --dense 1 --nextn 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --sigmoid --type Q8_0" \
     "glm-dsa --experts 16 --experts-used 4 --dense 1 --nextn 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --index-most 5 --index-every 2 --type Q8_0" \
+    "hy_v4 --experts 16 --experts-used 4 --dense 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --index-heads 8 --index-most 5 --index-every 2 --type Q8_0" \
     "kimi-linear --experts 16 --experts-used 4 --dense 1 --head-dim 96 --rotated 32 --kv-lora 256 --delta-head 64 --attention-every 2 --type Q8_0" \
     "glm5-next --experts 16 --experts-used 4 --dense 1 --head-dim 96 --kv-lora 256 --q-lora 128 --delta-head 64 --attention-every 2 --index-most 3 --index-pool 3 --nextn 1 --type Q8_0" \
     "qwen4exp --experts 16 --experts-used 4 --head-dim 64 --rotated 32 --delta-head 64 --attention-every 2 --index-most 2 --index-pool 3 --low-rank 32 --gram-layer 3 --gram-heads 4 --gram-rows 5000 --type Q8_0" \

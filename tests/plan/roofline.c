@@ -268,6 +268,9 @@ static void test_names(void)
     named("glm-5.3-flash@q4_k_m", &o);
     CHECK_EQ(ntx_count_recurrent(&o.model->hp), 34);
     CHECK_EQ(ntx_outline_kv_values(&o), 11 * (512 + 2 * 128)); /* latents, and of each position a key and what it weighs */
+    check_experts("hy-4@q4_k_m", "58", "5", 33);
+    named("hy-4@q4_k_m", &o);
+    CHECK_EQ(ntx_outline_kv_values(&o), 34 * 576 + 10 * 128); /* 10 of its layers choose */
     check_experts("kimi-k2@f16", "1026", "33", 60);
     check_experts("glm-4.7-flash@q8_0", "30", "4", 46);
     check_experts("mistral-small-4@q4_k_m", "119", "7", 36); /* published as 119B-A6.5B: the embedding matrix is counted, too */

@@ -1,0 +1,62 @@
+/* hyv4.c: Hy 4: attention over latents, with a sink of each head and a gate of each value that comes out, to all positions or to some that are chosen; residual streams of
+ * which each gets what comes out, weighed, and which are not mixed with one another (infer/streams.c); the first layers dense, then experts, of which a row's are chosen by a
+ * sigmoid with a bias for the choice, with limits of gates, and some more that every row goes through. */
+#include <errno.h>
+#include <math.h>
+
+#include "common/util.h"
+#include "model/arch/arch_impl.h"
+
+/* Keys that positions are chosen by are in the file where any are. */
+static int choice_keys(struct ntx__keys *k)
+{
+    uint32_t most;
+    int rc = ntx__key_u32(k, "attention.indexer.top_k", 0, 0, UINT32_MAX, &most);
+    if (rc || !most)
+        return rc;
+    if (!ntx_gguf_find(k->g, ntx__key_of(k, "attention.indexer.types")))
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is missing: which layers choose positions", k->key);
+    k->hp->index.behind = true;
+    return ntx__key_choice(k);
+}
+
+static int keys(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    uint32_t shared;
+    int rc;
+    if ((rc = ntx__key_latents(k)) || (rc = ntx__key_streams(k, false)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
+        (rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX_MAX(1u, NTX__MAX_WIDTH / hp->n_ff_exp), &shared)) || (rc = ntx__key_limit(k, "swiglu_clamp_exp", 0, &hp->limit)))
+        return rc;
+    if (hp->kv_joined || !hp->q_lora)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is missing; a %s model needs it", ntx__key_of(k, hp->q_lora ? "attention.value_length_mla" : "attention.q_lora_rank"), k->name);
+    if (hp->rope_scaling != NTX_ROPE_SCALE_NONE)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model with scaled rotation is not supported", ntx__key_of(k, "rope.scaling.type"), k->name);
+    hp->n_ff_shexp = shared * hp->n_ff_exp;
+    hp->latents_gated = true;
+    hp->score_scale = 1.0f / sqrtf((float)hp->head_k);
+    return choice_keys(k);
+}
+
+static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
+{
+    const struct ntx_hparams *hp = &m->hp;
+    if (!at)
+        ntx__streams_begin(hp, l);
+    ntx__streams_enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
+    ntx__add_latents_alone(hp, at, l);
+    ntx__streams_leave(hp, l);
+    ntx__streams_enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
+    if (at < hp->n_dense)
+        ntx__add_dense_alone(m, at, l, NTX_FFN_SILU);
+    else
+        ntx__add_experts_alone(m, l, &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = NTX__ALWAYS});
+    ntx__streams_leave(hp, l);
+    ntx__streams_join(hp, at, l);
+}
+
+const struct ntx__arch ntx__arch_hy_v4 = {
+    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .layer = layer,
+    .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "attention.indexer.head_count",
+            "attention.indexer.top_k", "hyper_connection.count", "swiglu_clamp_exp"},
+};
