@@ -1,5 +1,5 @@
 /* cpu.h: the CPU back end's kernels, a table of functions chosen once at start (generic C as oracle, AVX2, AVX-512 VNNI,
- * and the same with AMX tiles for many rows). Kernels keep no state, allocate nothing and may run on any number of threads; they
+ * and the same with AMX tiles for many rows; on 64-bit Arm NEON with dot products of bytes, and the same with i8mm for many rows). Kernels keep no state, allocate nothing and may run on any number of threads; they
  * need 1 MiB of stack.
  *
  * ACCUMULATION ORDER: for each weight type one order, which every instruction set, row count and thread count
@@ -130,7 +130,7 @@ struct ntx_index {
 };
 
 struct ntx_cpu_ops {
-    const char *name; /* "generic", "avx2", "avx512", "amx", "neon" */
+    const char *name; /* "generic", "avx2", "avx512", "amx", "neon", "i8mm" */
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT];                               /* NULL for types that are not types */
     bool own[NTX_TYPE_LIMIT]; /* matmul is of this instruction set's own; else it is made of the plain unpacking: the same bits, slower */
     ntx_matmul_fn *interleaved[NTX_TYPE_LIMIT]; /* as matmul, bit for bit, of whole slices (n_out is a multiple of 16); NULL: the type is not interleaved */

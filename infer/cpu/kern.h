@@ -105,7 +105,7 @@ extern const struct ntx_cpu_ops ntx__cpu_generic;
 #if defined(__x86_64__)
 extern const struct ntx_cpu_ops ntx__cpu_avx2, ntx__cpu_avx512, ntx__cpu_amx;
 #elif defined(__aarch64__)
-extern const struct ntx_cpu_ops ntx__cpu_neon;
+extern const struct ntx_cpu_ops ntx__cpu_neon, ntx__cpu_i8mm;
 #endif
 
 #endif

@@ -1,14 +1,23 @@
-/* neon.c: kernels for 64-bit Arm with dot products of bytes (SDOT: Cortex-A76, Neoverse N1 and later). Products of all types are made of their
- * plain unpacking, which the compiler vectorises; mm_plain.h multiplies what comes of it by SDOT. */
+/* neon.c: kernels for 64-bit Arm with dot products of bytes (SDOT: Cortex-A76, Neoverse N1 and later). */
+#include "infer/cpu/neon.h"
 #include "infer/cpu/mm_plain.h"
 #include "infer/cpu/ops.h"
 
-NTX_TYPES(PLAIN)
-#define OWN(rule, TYPE, ...) [NTX_##TYPE] = true,
+#define ROW(TYPE, type) [NTX_##TYPE] = ntx__neon_##type,
+#define OWN(TYPE, type) [NTX_##TYPE] = true,
+#define ROW_I8MM(TYPE, type) [NTX_##TYPE] = ntx__i8mm_##type,
 
 const struct ntx_cpu_ops ntx__cpu_neon = {
     .name = "neon",
-    .matmul = {NTX_TYPES(PLAIN_ROW)},
-    .own = {NTX_TYPES(OWN)},
+    .matmul = {NEON_SIMPLE(ROW) NEON_SUPER(ROW) NEON_FLOAT(ROW)},
+    .own = {NEON_SIMPLE(OWN) NEON_SUPER(OWN) NEON_FLOAT(OWN)},
+    OPS_TABLE,
+};
+
+/* The same, and many rows by SMMLA (Neoverse V1 and later, Cortex-A510 and A710 and later). */
+const struct ntx_cpu_ops ntx__cpu_i8mm = {
+    .name = "i8mm",
+    .matmul = {NEON_SIMPLE(ROW_I8MM) NEON_SUPER(ROW_I8MM) NEON_FLOAT(ROW)},
+    .own = {NEON_SIMPLE(OWN) NEON_SUPER(OWN) NEON_FLOAT(OWN)},
     OPS_TABLE,
 };

@@ -48,6 +48,11 @@ static bool have_neon(void)
 {
     return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 }
+
+static bool have_i8mm(void)
+{
+    return have_neon() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
+}
 #endif
 
 /* Best first. */
@@ -60,6 +65,7 @@ static const struct {
     {&ntx__cpu_avx512, have_avx512},
     {&ntx__cpu_avx2, have_avx2},
 #elif defined(__aarch64__)
+    {&ntx__cpu_i8mm, have_i8mm},
     {&ntx__cpu_neon, have_neon},
 #endif
     {&ntx__cpu_generic, have_generic},
@@ -78,7 +84,7 @@ const char *ntx_cpu_names(void)
 #if defined(__x86_64__)
     return "generic,avx2,avx512,amx";
 #elif defined(__aarch64__)
-    return "generic,neon";
+    return "generic,neon,i8mm";
 #else
     return "generic";
 #endif

@@ -56,8 +56,8 @@ KIT const struct ntx_cpu_ops *isa_at(unsigned k)
     extern const struct ntx_cpu_ops ntx__cpu_amx;
     return !k && ntx_cpu_pick("avx512") ? &ntx__cpu_amx : NULL;
 #endif
-    static const char *const names[] = {"avx2", "avx512", "amx", "neon"};
-    for (unsigned i = 0; i < 4; i++) {
+    static const char *const names[] = {"avx2", "avx512", "amx", "neon", "i8mm"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         const struct ntx_cpu_ops *ops = ntx_cpu_pick(names[i]);
         if (ops && !k--)
             return ops;

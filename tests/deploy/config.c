@@ -110,7 +110,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.gateway_key, "/etc/ntx/key");
     CHECK_STR(c.gateway_cors, "https://a.example *");
     CHECK_STR(c.gateway_hosts, "b.example");
-    static const char *const kernels[] = {"generic", "avx2", "avx512", "amx", "neon"}; /* what --kernel takes */
+    static const char *const kernels[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"}; /* what --kernel takes */
     for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         char text[64];
         snprintf(text, sizeof text, "[model]\nkernel = %s\n", kernels[i]);

@@ -1,0 +1,377 @@
+/* neon.h: what the files for 64-bit Arm share: how 32 neighbouring values of a row become bytes in two registers, by type, and their scales. neon_simple.c and neon_super.c
+ * multiply them by SDOT, a row of x or a few at a time, i8mm.c by SMMLA, many rows at a time. Both follow cpu.h's order with the 16 lanes in four registers; integer
+ * sums are exact, so it does not matter which instruction makes them. */
+#ifndef NTX_INFER_CPU_NEON_H
+#define NTX_INFER_CPU_NEON_H
+
+#include <arm_neon.h>
+
+#include "infer/cpu/kern.h"
+
+enum { NEON_ROWS = 4 }; /* of x at a time, at most */
+
+struct pair { /* 32 values */
+    int8x16_t v[2];
+};
+
+/* A call's arguments, for the loops under it. */
+struct shape {
+    const uint8_t *w;
+    const char *x;
+    float *y;
+    size_t row_bytes, x_stride, ldy;
+    uint32_t n_out, n_in, n_rows;
+};
+
+#define DECLARE_MATMUL(name)                                                                                          \
+    void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
+              float *y, size_t ldy)
+#define NEON_SIMPLE(X) X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q8_0, q8_0) X(MXFP4, mxfp4) X(IQ4_NL, iq4_nl) X(Q1_0, q1_0) X(Q2_0, q2_0) X(NVFP4, nvfp4)
+#define NEON_SUPER(X) X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_XS, iq4_xs) NEON_CODES(X) X(TQ2_0, tq2_0)
+#define NEON_CODES(X) X(IQ2_XXS, iq2_xxs) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0)
+#define NEON_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
+#define NEON_DECLARE(TYPE, type) DECLARE_MATMUL(ntx__neon_##type); DECLARE_MATMUL(ntx__i8mm_##type);
+NEON_SIMPLE(NEON_DECLARE)
+NEON_SUPER(NEON_DECLARE)
+NEON_FLOAT(NEON_DECLARE)
+
+INLINE struct pair load_pair(const void *p) { return (struct pair){{vld1q_s8(p), vld1q_s8((const int8_t *)p + 16)}}; }
+INLINE uint8x16_t low_nibbles(uint8x16_t v) { return vandq_u8(v, vdupq_n_u8(15)); }
+INLINE struct pair pair_u8(uint8x16_t a, uint8x16_t b) { return (struct pair){{vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b)}}; }
+INLINE struct pair nibbles(const uint8_t *p)
+{
+    uint8x16_t v = vld1q_u8(p);
+    return pair_u8(low_nibbles(v), vshrq_n_u8(v, 4));
+}
+
+INLINE struct pair minus(struct pair p, int8_t n)
+{
+    return (struct pair){{vsubq_s8(p.v[0], vdupq_n_s8(n)), vsubq_s8(p.v[1], vdupq_n_s8(n))}};
+}
+
+/* Bit k of 16: all ones in byte k where it is set. */
+INLINE uint8x16_t bit_mask(const uint8_t *p)
+{
+    const uint8x8_t bits = vcreate_u8(0x8040201008040201u);
+    return vtstq_u8(vcombine_u8(vdup_n_u8(p[0]), vdup_n_u8(p[1])), vcombine_u8(bits, bits));
+}
+
+INLINE struct pair with_fifths(struct pair p, const uint8_t *bits)
+{
+    const uint8x16_t fifth = vdupq_n_u8(16);
+    return pair_u8(vorrq_u8(vreinterpretq_u8_s8(p.v[0]), vandq_u8(bit_mask(bits), fifth)), vorrq_u8(vreinterpretq_u8_s8(p.v[1]), vandq_u8(bit_mask(bits + 2), fifth)));
+}
+
+INLINE struct pair looked_up(struct pair p, const int8_t *values)
+{
+    const int8x16_t table = vld1q_s8(values);
+    return (struct pair){{vqtbl1q_s8(table, vreinterpretq_u8_s8(p.v[0])), vqtbl1q_s8(table, vreinterpretq_u8_s8(p.v[1]))}};
+}
+
+/* ---- blocks of 32, and of some 32s that share a head. values(w, part): the part-th 32 values of a block, `offset` too large each. */
+
+enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values each */ };
+
+struct simple_kind {
+    size_t block_bytes;
+    uint32_t parts;      /* of a block */
+    struct pair (*values)(const uint8_t *w, uint32_t part);
+    enum scales scales;
+    int offset_log2;     /* 0: none */
+    bool has_min;        /* a half word behind the scale */
+};
+
+static const int8_t neon_mxfp4[16] __attribute__((unused)) = {NTX_VALUES_mxfp4};
+static const int8_t neon_iq4_nl[16] __attribute__((unused)) = {NTX_VALUES_iq4_nl};
+
+INLINE struct pair values_q4_0(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 2); }
+INLINE struct pair values_q4_1(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 4); }
+INLINE struct pair values_q5_0(const uint8_t *w, uint32_t part) { (void)part; return with_fifths(nibbles(w + 6), w + 2); }
+INLINE struct pair values_q5_1(const uint8_t *w, uint32_t part) { (void)part; return with_fifths(nibbles(w + 8), w + 4); }
+INLINE struct pair values_q8_0(const uint8_t *w, uint32_t part) { (void)part; return load_pair(w + 2); }
+INLINE struct pair values_mxfp4(const uint8_t *w, uint32_t part) { (void)part; return looked_up(nibbles(w + 1), neon_mxfp4); }
+INLINE struct pair values_iq4_nl(const uint8_t *w, uint32_t part) { (void)part; return looked_up(nibbles(w + 2), neon_iq4_nl); }
+
+INLINE struct pair values_q1_0(const uint8_t *w, uint32_t part)
+{
+    const uint8_t *p = w + 2 + 4 * part;
+    const uint8x16_t one = vdupq_n_u8(1);
+    return pair_u8(vorrq_u8(vmvnq_u8(bit_mask(p)), one), vorrq_u8(vmvnq_u8(bit_mask(p + 2)), one));
+}
+
+/* Four to a byte: each is spread over four bytes, which take their own two bits. */
+INLINE struct pair values_q2_0(const uint8_t *w, uint32_t part)
+{
+    static const uint8_t spread[16] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+    static const int8_t right[16] = {0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6};
+    const uint8x16_t v = vcombine_u8(vld1_u8(w + 2 + 8 * part), vdup_n_u8(0)), at = vld1q_u8(spread), three = vdupq_n_u8(3);
+    const int8x16_t by = vld1q_s8(right);
+    const uint8x16_t a = vandq_u8(vshlq_u8(vqtbl1q_u8(v, at), by), three), b = vandq_u8(vshlq_u8(vqtbl1q_u8(v, vaddq_u8(at, vdupq_n_u8(4))), by), three);
+    return pair_u8(a, b);
+}
+
+/* Eight bytes of low and of high nibbles for each 16 values. */
+INLINE struct pair values_nvfp4(const uint8_t *w, uint32_t part)
+{
+    struct pair p = nibbles(w + 4 + 16 * part);
+    const uint8x16_t low = vreinterpretq_u8_s8(p.v[0]), high = vreinterpretq_u8_s8(p.v[1]);
+    return looked_up(pair_u8(vcombine_u8(vget_low_u8(low), vget_low_u8(high)), vcombine_u8(vget_high_u8(low), vget_high_u8(high))), neon_mxfp4);
+}
+
+#define SIMPLE_KINDS                                                                                                    \
+    static const struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false};                            \
+    static const struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true};                             \
+    static const struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false};                            \
+    static const struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true};                             \
+    static const struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false};                            \
+    static const struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false};                           \
+    static const struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false};                        \
+    static const struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false};                            \
+    static const struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false};                 \
+    static const struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false};
+
+INLINE int offset_of(const struct simple_kind *kind) { return kind->offset_log2 < 0 ? 1 : kind->offset_log2 ? 1 << kind->offset_log2 : 0; }
+
+INLINE float head_float(const uint8_t *p)
+{
+    __fp16 h;
+    memcpy(&h, p, 2);
+    return (float)h;
+}
+
+/* d, and m: the minimum, or the scale of the second 16. */
+INLINE void head_of(const uint8_t *p, uint32_t part, const struct simple_kind *kind, float *d, float *m)
+{
+    *m = 0;
+    if (kind->scales == TWO_E4M3) {
+        *d = ntx_e4m3_half_float(p[2 * part]);
+        *m = ntx_e4m3_half_float(p[2 * part + 1]);
+    } else {
+        *d = kind->scales == EXPONENT ? ntx_e8m0_float(p[0]) : head_float(p);
+        if (kind->has_min)
+            *m = head_float(p + 2);
+    }
+}
+
+/* ---- super-blocks of 256. values(w, t): values 32 t .. 32 t + 31, `offset` too large each; scales(w, s, min): 16 of each, or 8 where 32 values share one. */
+
+struct super_kind {
+    size_t block_bytes;
+    struct pair (*values)(const uint8_t *w, int t);
+    void (*scales)(const uint8_t *w, int16x8_t s[2], int16x8_t min[2]);
+    float (*d)(const uint8_t *w);
+    int offset;
+    int dmin_at;         /* -1: no minima */
+    bool by_16;
+};
+
+INLINE uint8x16_t shifted(uint8x16_t v, int right) /* negative: to the left */
+{
+    return right > 0 ? v >> right : right < 0 ? v << -right : v;
+}
+
+INLINE struct pair two_bits(const uint8_t *p, int shift)
+{
+    const uint8x16_t three = vdupq_n_u8(3);
+    return pair_u8(vandq_u8(shifted(vld1q_u8(p), shift), three), vandq_u8(shifted(vld1q_u8(p + 16), shift), three));
+}
+
+INLINE struct pair or_bits(struct pair p, const uint8_t *bits, int shift, uint8_t mask)
+{
+    const uint8x16_t m = vdupq_n_u8(mask);
+    return pair_u8(vorrq_u8(vreinterpretq_u8_s8(p.v[0]), vandq_u8(shifted(vld1q_u8(bits), shift), m)),
+                   vorrq_u8(vreinterpretq_u8_s8(p.v[1]), vandq_u8(shifted(vld1q_u8(bits + 16), shift), m)));
+}
+
+INLINE struct pair nibbles_k(const uint8_t *qs, int t)
+{
+    const uint8x16_t a = vld1q_u8(qs + t / 2 * 32), b = vld1q_u8(qs + t / 2 * 32 + 16);
+    return t % 2 ? pair_u8(vshrq_n_u8(a, 4), vshrq_n_u8(b, 4)) : pair_u8(low_nibbles(a), low_nibbles(b));
+}
+
+INLINE struct pair values_q4_k(const uint8_t *w, int t) { return nibbles_k(w + 16, t); }
+INLINE struct pair values_q5_k(const uint8_t *w, int t) { return or_bits(nibbles_k(w + 48, t), w + 16, t - 4, 16); }
+INLINE struct pair values_q2_k(const uint8_t *w, int t) { return two_bits(w + 16 + t / 4 * 32, t % 4 * 2); }
+INLINE struct pair values_q3_k(const uint8_t *w, int t) { return or_bits(two_bits(w + 32 + t / 4 * 32, t % 4 * 2), w, t - 2, 4); }
+INLINE struct pair values_tq2_0(const uint8_t *w, int t) { return two_bits(w + t / 4 * 32, t % 4 * 2); }
+
+INLINE struct pair values_q6_k(const uint8_t *w, int t)
+{
+    const int run = t % 4;
+    const uint8_t *p = w + t / 4 * 64 + run % 2 * 32;
+    const uint8x16_t a = vld1q_u8(p), b = vld1q_u8(p + 16);
+    struct pair low = run / 2 ? pair_u8(vshrq_n_u8(a, 4), vshrq_n_u8(b, 4)) : pair_u8(low_nibbles(a), low_nibbles(b));
+    return or_bits(low, w + 128 + t / 4 * 32, 2 * run - 4, 48);
+}
+
+INLINE struct pair values_iq4_xs(const uint8_t *w, int t) { return looked_up(nibbles(w + 8 + 16 * t), neon_iq4_nl); }
+
+INLINE int16x8_t widened(uint8x8_t v) { return vreinterpretq_s16_u16(vmovl_u8(v)); }
+
+/* 8 scales and 8 minima of 6 bits in 12 bytes: the first four whole in bytes 0..3 and 4..7, the others split. */
+INLINE void scales_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    uint32_t a, b, c;
+    memcpy(&a, w + 4, 4);
+    memcpy(&b, w + 8, 4);
+    memcpy(&c, w + 12, 4);
+    const uint32_t low = 0x3f3f3f3f, nibble = 0x0f0f0f0f, top = 0x30303030;
+    s[0] = widened(vcreate_u8((a & low) | (uint64_t)((c & nibble) | (a >> 2 & top)) << 32));
+    min[0] = widened(vcreate_u8((b & low) | (uint64_t)((c >> 4 & nibble) | (b >> 2 & top)) << 32));
+}
+
+INLINE void scales_q2_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    const uint8x16_t v = vld1q_u8(w), low = low_nibbles(v), high = vshrq_n_u8(v, 4);
+    s[0] = widened(vget_low_u8(low));
+    s[1] = widened(vget_high_u8(low));
+    min[0] = widened(vget_low_u8(high));
+    min[1] = widened(vget_high_u8(high));
+}
+
+INLINE void widen_scales(int8x16_t v, int16x8_t s[2])
+{
+    s[0] = vmovl_s8(vget_low_s8(v));
+    s[1] = vmovl_s8(vget_high_s8(v));
+}
+
+/* 16 of 6 bits, 32 too large: low nibbles in bytes 0..7, then the high ones; pairs of bits in 8..11. */
+INLINE void scales_q3_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    static const int8_t right[16] = {0, 0, 0, 0, -2, -2, -2, -2, -4, -4, -4, -4, -6, -6, -6, -6};
+    uint32_t pairs;
+    (void)min;
+    memcpy(&pairs, w + 104, 4);
+    const uint8x8_t n = vld1_u8(w + 96);
+    const uint8x16_t low = vcombine_u8(vand_u8(n, vdup_n_u8(15)), vshr_n_u8(n, 4));
+    const uint8x16_t high = vandq_u8(vshlq_u8(vreinterpretq_u8_u32(vdupq_n_u32(pairs)), vld1q_s8(right)), vdupq_n_u8(3));
+    widen_scales(vsubq_s8(vreinterpretq_s8_u8(vorrq_u8(low, vshlq_n_u8(high, 4))), vdupq_n_s8(32)), s);
+}
+
+INLINE void scales_q6_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    (void)min;
+    widen_scales(vld1q_s8((const int8_t *)w + 192), s);
+}
+
+/* Eight of 6 bits, 32 too large. */
+INLINE void scales_iq4_xs(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    static const int8_t by_4[8] = {0, -4, 0, -4, 0, -4, 0, -4};
+    static const int16_t by_2[8] = {0, -2, -4, -6, -8, -10, -12, -14};
+    uint32_t low;
+    uint16_t high;
+    (void)min;
+    memcpy(&high, w + 2, 2);
+    memcpy(&low, w + 4, 4);
+    const uint8x8_t bytes = vcreate_u8(low), n = vand_u8(vshl_u8(vzip1_u8(bytes, bytes), vld1_s8(by_4)), vdup_n_u8(15));
+    const uint16x8_t top = vandq_u16(vshlq_u16(vdupq_n_u16(high), vld1q_s16(by_2)), vdupq_n_u16(3));
+    s[0] = vsubq_s16(vorrq_s16(widened(n), vreinterpretq_s16_u16(vshlq_n_u16(top, 4))), vdupq_n_s16(32));
+}
+
+INLINE void scales_one(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    (void)w;
+    (void)min;
+    s[0] = vdupq_n_s16(1);
+}
+
+INLINE float d_first(const uint8_t *w) { return head_float(w); }
+INLINE float d_q2_k(const uint8_t *w) { return head_float(w + 80); }
+INLINE float d_q3_k(const uint8_t *w) { return head_float(w + 108); }
+INLINE float d_q6_k(const uint8_t *w) { return head_float(w + 208); }
+INLINE float d_tq1_0(const uint8_t *w) { return head_float(w + 52); }
+INLINE float d_tq2_0(const uint8_t *w) { return head_float(w + 64); }
+INLINE float d_eighth(const uint8_t *w) { return head_float(w) * 0.125f; }
+INLINE float d_quarter(const uint8_t *w) { return head_float(w) * 0.25f; }
+INLINE float d_iq1_m(const uint8_t *w) { return ntx_half_float(ntx__spread_half(w + 48)) * 0.125f; }
+
+/* The others by their plain unpacking. */
+#define BY_PARTS(TYPE, type)                                                                     \
+    INLINE struct pair values_##type(const uint8_t *w, int t)                                    \
+    {                                                                                            \
+        struct ntx_part p;                                                                       \
+        ntx__part_##type((const struct ntx_block_##type *)(const void *)w, (uint32_t)t, &p);     \
+        return load_pair(p.q);                                                                   \
+    }                                                                                            \
+    INLINE void scales_##type(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])                \
+    {                                                                                            \
+        int16_t all[16];                                                                         \
+        (void)min;                                                                               \
+        for (uint32_t t = 0; t < 8; t++) {                                                       \
+            struct ntx_part p;                                                                   \
+            ntx__part_##type((const struct ntx_block_##type *)(const void *)w, t, &p);           \
+            all[2 * t] = (int16_t)p.scale[0];                                                    \
+            all[2 * t + 1] = (int16_t)p.scale[1];                                                \
+        }                                                                                        \
+        s[0] = vld1q_s16(all);                                                                   \
+        s[1] = vld1q_s16(all + 8);                                                               \
+    }
+NEON_CODES(BY_PARTS)
+
+#define SUPER_KINDS                                                                                                        \
+    static const struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 0, 82, true};                      \
+    static const struct super_kind super_q3_k = {110, values_q3_k, scales_q3_k, d_q3_k, 4, -1, true};                     \
+    static const struct super_kind super_q4_k = {144, values_q4_k, scales_k, d_first, 0, 2, false};                       \
+    static const struct super_kind super_q5_k = {176, values_q5_k, scales_k, d_first, 0, 2, false};                       \
+    static const struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 32, -1, true};                    \
+    static const struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 0, -1, false};             \
+    static const struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, -1, false};                   \
+    static const struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_eighth, 0, -1, true};           \
+    static const struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_eighth, 0, -1, true};              \
+    static const struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_eighth, 0, -1, true};                 \
+    static const struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_quarter, 0, -1, true};          \
+    static const struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 0, -1, true};                 \
+    static const struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_eighth, 0, -1, true};                 \
+    static const struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0, -1, true};                  \
+    static const struct super_kind super_tq1_0 = {54, values_tq1_0, scales_tq1_0, d_tq1_0, 0, -1, true};
+
+/* ---- sums */
+
+/* Element k: the sum of v[k]'s four elements. */
+INLINE int32x4_t sum4x4(const int32x4_t v[4]) { return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3])); }
+
+/* The fixed tree over 16 lanes in four registers. */
+INLINE float join_quads(const float32x4_t a[4])
+{
+    float32x4_t v = vaddq_f32(vaddq_f32(a[0], a[2]), vaddq_f32(a[1], a[3]));
+    float32x2_t h = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+    return vget_lane_f32(h, 0) + vget_lane_f32(h, 1);
+}
+
+/* All ones in the first n of 4 lanes. */
+INLINE uint32x4_t first_lanes(uint32_t n)
+{
+    static const uint32_t lane[4] = {0, 1, 2, 3};
+    return vcltq_u32(vld1q_u32(lane), vdupq_n_u32(n));
+}
+
+/* acc + a * b in the first n lanes, acc's bits elsewhere. */
+INLINE float32x4_t fma_first(float32x4_t acc, float32x4_t a, float32x4_t b, uint32_t n)
+{
+    float32x4_t v = vfmaq_f32(acc, a, b);
+    return n < 4 ? vbslq_f32(first_lanes(n), v, acc) : v;
+}
+
+/* Bands of outputs whose weights stay in the cache while all rows pass over them. */
+enum { BAND = 64 << 10 };
+
+#define MATMUL_BY_ROWS(prefix, type)                                                                                  \
+    DECLARE_MATMUL(prefix##_##type)                                                                                   \
+    {                                                                                                                 \
+        uint32_t band = row_bytes < BAND ? (uint32_t)(BAND / row_bytes) : 1;                                          \
+        for (uint32_t o = 0; o < n_out; o += band) {                                                                  \
+            const struct shape s = {(const uint8_t *)w + o * row_bytes, x, y + o, row_bytes, x_stride, ldy, n_out - o < band ? n_out - o : band, n_in, n_rows}; \
+            uint32_t r = 0;                                                                                           \
+            for (; n_rows - r >= 4; r += 4)                                                                           \
+                rows4_##type(&s, r);                                                                                  \
+            if (n_rows - r >= 2) {                                                                                    \
+                rows2_##type(&s, r);                                                                                  \
+                r += 2;                                                                                               \
+            }                                                                                                         \
+            if (r < n_rows)                                                                                           \
+                rows1_##type(&s, r);                                                                                  \
+        }                                                                                                             \
+    }
+
+#endif

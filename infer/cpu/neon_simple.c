@@ -1,0 +1,75 @@
+/* neon_simple.c: products with blocks of 32 by SDOT, one, two or four rows of x at a time. Four blocks make a quarter of the lanes: their integer sums come into one register
+ * by three pairwise additions, and are scaled together. Of a last quarter that is not full the lanes without a block are left as they are. */
+#include "infer/cpu/neon.h"
+
+SIMPLE_KINDS
+
+/* 32s b .. b + 3 for each row; n of them exist. */
+INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row *x, const int rows, const struct simple_kind *kind, float32x4_t *acc)
+{
+    const bool halves = kind->scales == TWO_E4M3;
+    int32x4_t i[NEON_ROWS][4], second[NEON_ROWS][4];
+    float32x4_t d = vdupq_n_f32(0), m = d;
+    float ds[4], ms[4];
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < 4; k++) {
+        const uint32_t at = b + (k < n ? k : n - 1), part = at % kind->parts;
+        const uint8_t *p = w + (size_t)(at / kind->parts) * kind->block_bytes;
+        const struct pair v = kind->values(p, part);
+        head_of(p, part, kind, &ds[k], &ms[k]);
+        for (int r = 0; r < rows; r++) {
+            const struct pair xs = load_pair(x[r].q + (size_t)at * NTX_QK);
+            int32x4_t first = vdotq_s32(vdupq_n_s32(0), v.v[0], xs.v[0]);
+            i[r][k] = halves ? first : vdotq_s32(first, v.v[1], xs.v[1]);
+            if (halves)
+                second[r][k] = vdotq_s32(vdupq_n_s32(0), v.v[1], xs.v[1]);
+        }
+    }
+    d = vld1q_f32(ds);
+    m = vld1q_f32(ms);
+    for (int r = 0; r < rows; r++) {
+        const float32x4_t dx = vld1q_f32(x[r].d + b);
+        const int32x4_t s = vld1q_s32(x[r].s + b);
+        int32x4_t sum = sum4x4(i[r]);
+        if (kind->offset_log2)
+            sum = vsubq_s32(sum, kind->offset_log2 > 0 ? vshlq_s32(s, vdupq_n_s32(kind->offset_log2)) : s);
+        acc[r] = fma_first(acc[r], vcvtq_f32_s32(sum), vmulq_f32(d, dx), n);
+        if (halves || kind->has_min)
+            acc[r] = fma_first(acc[r], vcvtq_f32_s32(halves ? sum4x4(second[r]) : s), vmulq_f32(m, dx), n);
+    }
+}
+
+INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const struct simple_kind *kind)
+{
+    const uint32_t nb = s->n_in / NTX_QK;
+    struct q8_row x[NEON_ROWS];
+    for (int r = 0; r < rows; r++)
+        x[r] = q8_view(s->x + (row + (size_t)r) * s->x_stride, s->n_in);
+    for (uint32_t o = 0; o < s->n_out; o++) {
+        const uint8_t *w = s->w + o * s->row_bytes;
+        float32x4_t acc[4][NEON_ROWS];
+        for (int q = 0; q < 4; q++)
+            for (int r = 0; r < rows; r++)
+                acc[q][r] = vdupq_n_f32(0);
+        uint32_t b = 0;
+        for (; nb - b >= 16; b += 16) {
+            prefetch_weights(w + b / kind->parts * kind->block_bytes, 16 / kind->parts * kind->block_bytes, 1024, false);
+#pragma GCC unroll 4
+            for (uint32_t q = 0; q < 4; q++)
+                dot_quad(w, b + 4 * q, 4, x, rows, kind, acc[q]);
+        }
+        for (uint32_t q = 0; b < nb; q++, b += 4)
+            dot_quad(w, b, nb - b < 4 ? nb - b : 4, x, rows, kind, acc[q]);
+        for (int r = 0; r < rows; r++) {
+            const float32x4_t a[4] = {acc[0][r], acc[1][r], acc[2][r], acc[3][r]};
+            s->y[(row + (size_t)r) * s->ldy + o] = join_quads(a);
+        }
+    }
+}
+
+#define SIMPLE_MATMUL(TYPE, type)                                                                                   \
+    static void rows1_##type(const struct shape *s, uint32_t row) { mm_rows(s, row, 1, &simple_##type); }           \
+    static void rows2_##type(const struct shape *s, uint32_t row) { mm_rows(s, row, 2, &simple_##type); }           \
+    static void rows4_##type(const struct shape *s, uint32_t row) { mm_rows(s, row, 4, &simple_##type); }           \
+    MATMUL_BY_ROWS(ntx__neon, type)
+NEON_SIMPLE(SIMPLE_MATMUL)
