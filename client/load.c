@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "client/supervise.h"
 #include "client/out.h"
 #include "client/progress.h"
 #include "common/util.h"
@@ -138,6 +139,8 @@ int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files 
         ntx_client_free(k);
         return rc;
     }
+    if (!o->quiet && o->load.state)
+        ntx_supervisor_tell(ntx_client_supervisor(k), o->load.state);
     *c = k;
     return 0;
 }

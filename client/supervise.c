@@ -34,6 +34,7 @@ struct ntx_supervisor {
     int lost_fd;  /* readable once computed is gone */
     int poke_fd;  /* wakes the thread */
     int log_fd;   /* quiet: the daemons' stderr, in memory; else -1 */
+    char about[1024]; /* what they said of it is told in the end; "": nothing is */
     pthread_t thread;
     bool running;
     pthread_mutex_t mu; /* guards what follows */
@@ -254,6 +255,27 @@ static void end_child(struct ntx_supervisor *s, int which)
     reap(s, which);
 }
 
+void ntx_supervisor_tell(struct ntx_supervisor *s, const char *about) { snprintf(s->about, sizeof s->about, "%s", about); }
+
+/* Lines of computed's that name it: quiet daemons write warnings and errors only. */
+static void tell(const struct ntx_supervisor *s)
+{
+    FILE *log = *s->about && s->log_fd >= 0 ? fdopen(dup(s->log_fd), "r") : NULL;
+    static const char own[] = "ntx-computed: ";
+    char *line = NULL;
+    size_t room = 0;
+    if (log)
+        rewind(log);
+    for (ssize_t n; log && (n = getline(&line, &room, log)) > 0;) {
+        const char *text = strncmp(line, own, sizeof own - 1) ? NULL : line + sizeof own - 1;
+        if (text && strstr(text, s->about))
+            ntx_say("%.*s", (int)strcspn(text, "\n"), text);
+    }
+    free(line);
+    if (log)
+        fclose(log);
+}
+
 void ntx_supervisor_stop(struct ntx_supervisor *s)
 {
     if (!s)
@@ -267,6 +289,7 @@ void ntx_supervisor_stop(struct ntx_supervisor *s)
     }
     for (int i = 0; i < N_CHILDREN; i++) /* computed first: it tells the workers to let go, and they end by themselves */
         end_child(s, i);
+    tell(s);
     int fds[] = {s->alive[0], s->alive[1], s->lost_fd, s->poke_fd, s->log_fd};
     for (unsigned i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)

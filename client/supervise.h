@@ -24,6 +24,9 @@ int ntx_supervisor_start(const char *dir, bool quiet, bool among, struct ntx_sup
 /* Whether the three programs are where they are looked for. */
 int ntx_supervisor_check(struct ntx_err *err);
 
+/* Where the daemons are quiet: what ntx-computed warned of that names this (a path) is told when they are ended. */
+void ntx_supervisor_tell(struct ntx_supervisor *s, const char *about);
+
 /* Ends all three, computed first (SIGTERM each, SIGKILL after 5 s), and reaps them. NULL is fine. */
 void ntx_supervisor_stop(struct ntx_supervisor *s);
 

@@ -497,9 +497,12 @@ int ntx_kv_file_new(int fd, void *base, const struct ntx_kv_layout *l, uint64_t 
     pthread_cond_init(&f->changed, NULL);
     int rc = copy_layout(f, l);
     (void)madvise(base, NTX_ROUND_UP(l->n_blocks * l->block_bytes, ntx_page_bytes()), MADV_NOHUGEPAGE); /* a run that came would bring its neighbours' memory */
-    if (!rc && !(rc = ntx__kv_io_new(fd, &f->io)))
+    if (!rc && !(rc = ntx__kv_io_new(fd, &f->io))) {
+        f->started = true; /* before anybody else looks */
         rc = -pthread_create(&f->thread, NULL, work, f);
-    f->started = !rc;
+        if (rc)
+            f->started = false;
+    }
     if (rc) {
         ntx_kv_file_free(f);
         return ntx_err_set(err, rc, "--kv-ram: the file of K and V cannot be used: %s", strerror(-rc));

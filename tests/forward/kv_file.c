@@ -202,9 +202,12 @@ static void reads_what_is_chosen(void)
     CHECK_EQ(run_pass(a, BLOCKS / 2, 0, false), 0);
     for (int i = 0; i < 4; i++) {
         CHECK_EQ(run_pass(b, BLOCKS / 2, i ? BLOCKS / 2 : 0, false), 0); /* nothing of the other stays */
+        CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);                          /* what is read ahead for the next one has come */
         uint64_t before = ntx_kv_file_stats(w.f).read_bytes;
         CHECK_EQ(run_pass(a, BLOCKS / 2, BLOCKS / 2, i % 2), 0);
-        CHECK_EQ(run_pass(b, BLOCKS / 2, BLOCKS / 2, false), 0); /* whose first layers' reads are over */
+        CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
+        CHECK_EQ(run_pass(b, BLOCKS / 2, BLOCKS / 2, false), 0);
+        CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
         read[i] = ntx_kv_file_stats(w.f).read_bytes - before;
     }
     for (uint32_t block = 0; block < BLOCKS; block++) { /* all clusters have something of the text: runs that the last one did not choose */

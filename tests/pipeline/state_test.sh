@@ -25,6 +25,15 @@ same "$tmp/plain" "$tmp/first" "with --state"
 same "$tmp/plain" "$tmp/second" "from a file"
 [ "$(stat -c %a kept)$(stat -c %a kept/*.prefix | sort -u)" = 700600 ] || fail "modes: $(ls -la kept)"
 
+# A file in which a bit was turned is said, once, also where the daemons' own words are not shown, and so is one that was cut. The text is the same.
+for harm in 'printf "\\377" | dd of="$f" bs=1 seek=$(($(stat -c %s "$f") / 2)) conv=notrunc status=none' 'truncate -s -100 "$f"'; do
+    f=$(ls -S kept/*.prefix | head -1)
+    eval "$harm"
+    ntx run "$demo" "$long: what is it?" -n 24 --temp 0 --ctx 2048 --state kept >"$tmp/out" 2>"$tmp/err" || fail "$harm: $(cat "$tmp/err")"
+    [ "$(grep -c "^ntx: $tmp/kept/.*\.prefix is not used" "$tmp/err")" = 1 ] || fail "$harm: $(cat "$tmp/err")"
+    same "$tmp/plain" "$tmp/out" "$harm"
+done
+
 # Its bytes are bounded; a directory that another process uses, or that others may write in, is said, and the answer comes.
 size=$(stat -c %s kept/*.prefix | sort -n | tail -1)
 answer "$tmp/third" "$long: and why?" --state kept --state-max $((size + size / 2))
