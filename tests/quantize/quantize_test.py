@@ -19,10 +19,11 @@ NTX = os.environ["NTX_BIN"] + "/ntx"
 DEMO = os.environ["NTX_SOURCE"] + "/models/demo.gguf"
 TMP = tempfile.mkdtemp(prefix="ntx-quantize-")
 OUT = TMP + "/out.gguf"
+SLOW = float(os.environ["NTX_TEST_SLOW"])
 
 
 def ntx(*args, **more):
-    return subprocess.run([NTX, "quantize", *args], capture_output=True, text=True, timeout=120, **more)
+    return subprocess.run([NTX, "quantize", *args], capture_output=True, text=True, timeout=120 * SLOW, **more)
 
 
 def done(*args):
@@ -283,7 +284,7 @@ def sums(path):
 
 
 def imatrix(*args):
-    r = subprocess.run([NTX, "imatrix", *args], capture_output=True, text=True, timeout=200)
+    r = subprocess.run([NTX, "imatrix", *args], capture_output=True, text=True, timeout=200 * SLOW)
     assert r.returncode == 0, r
     return r
 
@@ -400,7 +401,7 @@ def check_failures():
         assert p.poll() is None
         time.sleep(0.002)
     p.send_signal(signal.SIGINT)
-    assert p.wait(30) == -signal.SIGINT and left() == [], (p.returncode, left())
+    assert p.wait(30 * SLOW) == -signal.SIGINT and left() == [], (p.returncode, left())
     # a part that cannot be named after others were: the files that had these names are there again
     part = TMP + "/p-0000%d-of-00004.gguf"
     for i in (1, 2):
@@ -410,7 +411,7 @@ def check_failures():
         assert p.poll() is None
         time.sleep(0.002)
     os.mkdir(part % 4)
-    assert "p-00004-of-00004.gguf: cannot be named so" in p.communicate(timeout=60)[1] and p.returncode == 111
+    assert "p-00004-of-00004.gguf: cannot be named so" in p.communicate(timeout=60 * SLOW)[1] and p.returncode == 111
     assert [open(part % i).read() for i in (1, 2)] == ["older 1", "older 2"], left()
     assert left() == ["p-0000%d-of-00004.gguf" % i for i in (1, 2, 4)], left()
     os.rmdir(part % 4)
