@@ -14,6 +14,19 @@ static double experts_used(const struct ntx_model *m, uint32_t rows)
     return m->hp.n_expert ? 1 - pow(1 - (double)m->hp.n_expert_used / m->hp.n_expert, rows) : 1;
 }
 
+/* Of so many rows, those that an expert gets which some row wants. */
+static uint32_t expert_rows(const struct ntx_model *m, uint32_t rows, double used)
+{
+    return m->hp.n_expert ? NTX_MAX(1u, (uint32_t)lround(rows * (double)m->hp.n_expert_used / m->hp.n_expert / used)) : 0;
+}
+
+static void add_bytes(struct ntx_load_bytes *l, enum ntx_tier tier, uint32_t type, bool expert, double bytes)
+{
+    l->bytes[tier][type] += bytes;
+    if (expert)
+        l->expert_bytes[tier][type] += bytes;
+}
+
 /* Of the experts that are in frames' care, those that frames hold. */
 static double framed_share(const struct ntx_plan *p)
 {
@@ -33,6 +46,7 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
 {
     struct ntx_load_bytes l = {.rows = rows, .n_layers = m->hp.n_layers, .threads = p->threads, .multiply = p->multiply, .kv_on_device = p->on_device};
     double streamed = 0, used = experts_used(m, rows), framed = framed_share(p);
+    l.expert_rows = expert_rows(m, rows, used);
     if (p->n_windows) /* how much of it rows will use, nobody knows before */
         return false;
     for (uint32_t i = 0; i < p->chunks->n; i++) {
@@ -41,13 +55,13 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
         double bytes = (double)c->bytes * (c->expert ? used : 1);
         uint32_t type = type_of(m, c);
         if (p->table[i].placement == NTX_PLACE_FRAME) {
-            l.bytes[NTX_TIER_HOST][type] += bytes * framed;
-            l.bytes[NTX_TIER_STORAGE][type] += bytes * (1 - framed);
+            add_bytes(&l, NTX_TIER_HOST, type, c->expert, bytes * framed);
+            add_bytes(&l, NTX_TIER_STORAGE, type, c->expert, bytes * (1 - framed));
             l.late_bytes += used < NEARLY_ALL ? bytes * (1 - framed) : 0; /* else the router need not be waited for */
             continue;
         }
         bool there = c->device || (c->fixed && p->on_device); /* a GPU has what is always in memory, too */
-        l.bytes[there ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST][type] += bytes;
+        add_bytes(&l, there ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST, type, c->expert, bytes);
         streamed += storage ? (double)c->bytes : 0;
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;

@@ -47,22 +47,34 @@ struct costs {
     bool unknown, estimated;
 };
 
+/* Of a type's bytes that so many rows are multiplied by. */
+static void add_costs(struct costs *c, const struct ntx_hw *hw, const struct ntx_load_bytes *l, uint32_t t, uint32_t rows, const double *bytes)
+{
+    double rest = bytes[NTX_TIER_HOST] + bytes[NTX_TIER_STORAGE], device = bytes[NTX_TIER_DEVICE];
+    if (rest + device <= 0)
+        return;
+    double cpu = ntx_hw_byte_s(hw, t, rows, l->threads, false), stays = ntx_hw_byte_s(hw, t, rows, l->threads, !hw->gpu.bytes);
+    double gpu = device_byte_s(hw, t, rows);
+    c->unknown |= rest > 0 && l->multiply != NTX_MULTIPLY_GPU && cpu <= 0;
+    c->unknown |= device > 0 && gpu <= 0;
+    c->device += device * gpu;
+    c->bytes += device;
+    c->cpu += bytes[NTX_TIER_STORAGE] * cpu + bytes[NTX_TIER_HOST] * stays; /* beside a GPU nothing is interleaved */
+    c->copied += rest * gpu;
+    c->estimated |= hw->gpu.bps > 0 && hw->gpu.type_bps[t] <= 0;
+}
+
 static struct costs all_costs(const struct ntx_hw *hw, const struct ntx_load_bytes *l)
 {
     struct costs c = {0};
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++) {
-        double rest = l->bytes[NTX_TIER_HOST][t] + l->bytes[NTX_TIER_STORAGE][t], device = l->bytes[NTX_TIER_DEVICE][t];
-        if (rest + device <= 0)
-            continue;
-        double cpu = ntx_hw_byte_s(hw, t, l->rows, l->threads, false), stays = ntx_hw_byte_s(hw, t, l->rows, l->threads, !hw->gpu.bytes);
-        double gpu = device_byte_s(hw, t, l->rows);
-        c.unknown |= rest > 0 && l->multiply != NTX_MULTIPLY_GPU && cpu <= 0;
-        c.unknown |= device > 0 && gpu <= 0;
-        c.device += device * gpu;
-        c.bytes += device;
-        c.cpu += l->bytes[NTX_TIER_STORAGE][t] * cpu + l->bytes[NTX_TIER_HOST][t] * stays; /* beside a GPU nothing is interleaved */
-        c.copied += rest * gpu;
-        c.estimated |= hw->gpu.bps > 0 && hw->gpu.type_bps[t] <= 0;
+        double dense[NTX_N_TIERS], experts[NTX_N_TIERS];
+        for (int tier = 0; tier < NTX_N_TIERS; tier++) {
+            experts[tier] = l->expert_bytes[tier][t];
+            dense[tier] = NTX_MAX(l->bytes[tier][t] - experts[tier], 0);
+        }
+        add_costs(&c, hw, l, t, l->rows, dense);
+        add_costs(&c, hw, l, t, l->expert_rows ? l->expert_rows : l->rows, experts);
     }
     return c;
 }

@@ -139,6 +139,18 @@ static void angles(void)
     CHECK(fabs(f[0] - 1) < 1e-12 && fabs(f[2] - 0.0025) < 1e-12 && fabs(f[3] - 0.00025) < 1e-12);
     ntx_rope_angles(&hp, NTX_TURN_ALL, f, 0, cs, sn);
     CHECK(cs[0] == (float)(1 + 0.1 * log(4.0)) && sn[0] == 0);
+    /* layers with a window turn without YaRN, and, where their table is plain, by no magnitude (deepseek4) */
+    hp.rope_dim_window = 8;
+    hp.rope_base_window = 10000;
+    hp.rope_factor_window = 1;
+    hp.rope_attn_factor = 0.5f;
+    hp.plain_window = true;
+    ntx_rope_frequencies(&hp, NTX_TURN_WINDOW, NULL, f);
+    ntx_rope_angles(&hp, NTX_TURN_WINDOW, f, 0, cs, sn);
+    CHECK(fabs(f[2] - 0.01) < 1e-15 && fabs(f[3] - 0.001) < 1e-15 && cs[0] == 1);
+    hp.plain_window = false;
+    ntx_rope_angles(&hp, NTX_TURN_WINDOW, f, 0, cs, sn);
+    CHECK(cs[0] == 0.5f);
 }
 
 /* ---- threads */

@@ -1242,6 +1242,22 @@ static struct mk_options pooled_options(void)
     return o;
 }
 
+/* YaRN is of layers that pool, and scales no magnitude, of none; a magnitude that the file tells is theirs, and the others, which have no YaRN, have none. */
+static void check_pooled_yarn(void)
+{
+    struct mk_options o = pooled_options();
+    o.rope_scaling = "yarn";
+    o.rope_factor = 8;
+    for (int told = 0; told < 2; told++) {
+        o.yarn_magnitude = told ? 1.3f : 0;
+        struct opened x = open_model(&o);
+        const struct ntx_hparams *h = &x.m->hp;
+        CHECK(h->rope_scaling == NTX_ROPE_SCALE_YARN && h->rope_factor == 8 && h->rope_factor_window == 1 && h->plain_window);
+        CHECK(fabsf(h->rope_attn_factor * (told ? 1 : 1 + 0.1f * logf(8)) - (told ? 1.3f : 1)) < 1e-6f);
+        close_model(&x);
+    }
+}
+
 /* What a layer does that pools nothing (0, 3), 4 positions (1), and 128 (2); experts follow from the token in two layers, and the last one joins the streams. */
 static void check_pooled(void)
 {
@@ -1404,6 +1420,7 @@ int main(void)
     check_unread();
     refuse_choices();
     check_pooled();
+    check_pooled_yarn();
     refuse_pools();
     CHECK_EQ(accepted(add_equal).n_head_kv, 2);
     CHECK_EQ(accepted(add_window).ctx_train, 100);

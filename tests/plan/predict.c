@@ -250,8 +250,15 @@ static void test_experts(void)
     double one = l.late_bytes;
     CHECK(ntx_plan_load(o.model, p, 2, 1, &l));
     NEAR(l.late_bytes, one / 0.0625 * (1 - (1 - 0.0625) * (1 - 0.0625)));
+    CHECK_EQ(l.expert_rows, 1);
     CHECK(ntx_plan_load(o.model, p, 512, 1, &l));
     NEAR(l.late_bytes, 0.0);
+    struct ntx_forecast some, all;
+    CHECK_EQ(l.expert_rows, 32); /* of 512, which take 8 of 128 experts each */
+    CHECK(!ntx_predict(&hw, &l, &some));
+    l.expert_rows = 0;
+    CHECK(!ntx_predict(&hw, &l, &all));
+    CHECK_MSG(all.cpu_s > 4 * some.cpu_s, "%g, %g", all.cpu_s, some.cpu_s); /* most weights are experts' */
     ntx_plan_free(p);
     q.ram_bytes = 1 << 20;
     CHECK_EQ(ntx_plan_make(o.model, &q, &p, &err), -ENOMEM);
