@@ -41,7 +41,7 @@ static void name_buffers(struct ntx_forward *f)
     const struct ntx__mem *m = &f->m;
     float *const at[NTX__N_BUFS] = {
         [NTX_BUF_H] = m->h, [NTX_BUF_X] = m->x, [NTX_BUF_Q_LOW] = m->q_low, [NTX_BUF_Q] = m->q, [NTX_BUF_K] = m->k, [NTX_BUF_V] = m->v, [NTX_BUF_ATTN] = m->attn, [NTX_BUF_GATE] = m->gate,
-        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX_BUF_STREAMS] = m->streams, [NTX_BUF_MIX] = m->mix, [NTX_BUF_POOL] = m->pool, [NTX_BUF_POOL_GATE] = m->pool_gate, [NTX_BUF_KEYS] = m->keys, [NTX_BUF_KEYS_GATE] = m->keys_gate, [NTX_BUF_NORMED] = m->normed, [NTX_BUF_GATES] = m->gates, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
+        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX_BUF_STREAMS] = m->streams, [NTX_BUF_MIX] = m->mix, [NTX_BUF_POOL] = m->pool, [NTX_BUF_POOL_GATE] = m->pool_gate, [NTX_BUF_KEYS] = m->keys, [NTX_BUF_KEYS_GATE] = m->keys_gate, [NTX_BUF_NORMED] = m->normed, [NTX_BUF_GATES] = m->gates, [NTX_BUF_LOW] = m->low, [NTX_BUF_PLUS] = m->plus, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
         [NTX__BUF_CHOICE_GATE] = m->moe.gate, [NTX__BUF_CHOICE_UP] = m->moe.up, [NTX__BUF_CHOICE_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
         [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
     };
@@ -52,6 +52,7 @@ static void name_buffers(struct ntx_forward *f)
     f->quantized[NTX__OF_LAYER] = f->m.quantized;
     f->quantized[NTX__OF_CHOICES] = f->m.moe.quantized;
     f->quantized[NTX__OF_EARLY] = f->m.groups.quantized;
+    f->quantized[NTX__OF_LOW] = f->m.low_quantized;
     f->ld_x = f->buf[NTX_BUF_X].ld;
     f->ld_attn = f->buf[NTX_BUF_ATTN].ld;
     f->ld_gate = f->buf[NTX_BUF_GATE].ld;
@@ -409,7 +410,7 @@ static int kv_there(struct ntx_forward *f) { return say_kv(f, ntx_kv_pass_wants(
 static int run(struct ntx_forward *f, const struct ntx__run *r)
 {
     static int (*const all[NTX__RUN_KINDS])(struct ntx_forward *, const struct ntx__run *) = {
-        [NTX__MULTIPLY] = multiply, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum, [NTX__GROUPS] = ntx__packed_ffn,
+        [NTX__MULTIPLY] = multiply, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum, [NTX__GROUPS] = ntx__packed_ffn, [NTX__PLUS] = ntx__plus,
     };
     switch (r->kind) {
     case NTX__ROWS: return f->back->rows(f, r);

@@ -8,6 +8,7 @@
  *   choose.c       attention to chosen positions: which
  *   forward_pool.c  K that stand for several positions
  *   streams.c      several residual streams
+ *   plus.c         what is added to a matrix's outputs (model/delta.h)
  *   grams.c        rows of a table that follow from the last tokens, asked for as soon as these are known
  *   moe.c          the FFN of a layer with experts, for all back ends
  *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
@@ -102,8 +103,8 @@ struct ntx__group_mem {
     size_t steps_bytes;
 };
 
-/* Neighbouring steps of a layer that are done in one go: those of rows, row by row; products of one input; any other alone. */
-enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__CHOOSE, NTX__POOL, NTX__GRAMS, NTX__RUN_KINDS };
+/* Neighbouring steps of a layer that are done in one go: those of rows, row by row; products of one input; what is added to outputs; any other alone. */
+enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__CHOOSE, NTX__POOL, NTX__GRAMS, NTX__PLUS, NTX__RUN_KINDS };
 #define NTX__ALL UINT32_MAX
 struct ntx__run {
     uint8_t kind;              /* enum ntx__run_kind */
@@ -124,7 +125,7 @@ enum ntx__buf {
     NTX__BUF_LOGITS, NTX__N_BUFS
 };
 /* Where quantised forms of a buffer's rows lie: those of the layer's input are still wanted when a choice's are made. */
-enum ntx__set { NTX__OF_LAYER, NTX__OF_CHOICES, NTX__OF_EARLY, NTX__N_SETS };
+enum ntx__set { NTX__OF_LAYER, NTX__OF_CHOICES, NTX__OF_EARLY, NTX__OF_LOW, NTX__N_SETS };
 
 struct ntx__product { /* `to` = W x */
     const struct ntx_weight *w;
@@ -136,6 +137,7 @@ struct ntx__product { /* `to` = W x */
 struct ntx__input { /* x */
     uint8_t buf, set;
     uint32_t n_rows;
+    uint32_t at;                  /* PLUS: the first of its values; forms are of those alone */
     uint32_t rounded0, n_rounded; /* of these, rows that a back end may multiply with rounding of its own (device.h); all others are exact */
     /* What comes next and is all that sees the outputs, so that a back end may do it along with them: */
     const struct ntx__glu *glu; /* of two products, or of choices' gates and ups; f->hidden then says that it did. NULL: others see them */
@@ -216,6 +218,8 @@ struct ntx__mem {
     float *places;             /* [places x values] of a layer, as floats */
     float *inputs, *input_row; /* [R x n_layers * n_input] what layers get of the token; a row of the table */
     void *quantized[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
+    float *low, *plus;         /* [R x ...] what is added to outputs is made of; and it */
+    void *low_quantized[NTX_N_ACTS];
     float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x half of what it turns]; NULL where no layer turns so */
     double *freq;              /* [half of the widest] */
     uint64_t *skip;            /* [R x NTX_MAP_WORDS] layers that a row skips */
@@ -272,6 +276,7 @@ struct ntx_forward {
     } groups;
     struct { uint32_t first, spans; } choice; /* of m.choosers, rows that are scored together; parts of their positions */
     const struct ntx__run *run;
+    uint32_t plus;   /* the step of the run, where it is PLUS */
     bool watched;    /* a row of the pass is */
     bool grams_asked; /* the table's rows are on their way */
     uint32_t n_grams; /* so many */
@@ -437,6 +442,9 @@ enum { NTX__POOL_CHANNELS = 256 };
 void ntx__pool_channels(const struct ntx_cpu_ops *ops, const struct ntx__pool_source *of, uint32_t n_of, uint32_t first, uint32_t n, float *out);
 uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, uint32_t number, uint32_t every, bool key); /* K or key of f->layer, by its number */
 void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is all that the row of the batch sees */
+
+/* ---- plus.c: PLUS */
+int ntx__plus(struct ntx_forward *f, const struct ntx__run *r);
 
 /* ---- forward_cpu.c */
 void ntx__hadamard(float *x, uint32_t heads, uint32_t width);

@@ -41,7 +41,7 @@ static uint32_t width_of(const struct ntx_model *m, uint8_t buf)
 
 size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf)
 {
-    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_Q_LOW] = true, [NTX_BUF_NORMED] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_CHOICE_X] = true,
+    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_Q_LOW] = true, [NTX_BUF_NORMED] = true, [NTX_BUF_LOW] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_CHOICE_X] = true,
                                              [NTX__BUF_CHOICE_GATE] = true, [NTX__BUF_CHOICE_UP] = true, [NTX__BUF_EARLY_X] = true, [NTX__BUF_EARLY_GATE] = true};
     uint32_t n = width_of(m, buf);
     return padded[buf] ? ntx_act_row_bytes(NTX_ACT_F32, n) / sizeof(float) : n;
@@ -96,7 +96,7 @@ static size_t quantized_choice(const struct ntx_chunks *chunks, enum ntx_act for
 static uint64_t slices_of(const struct ntx_model *m, const struct ntx_chunk *k)
 {
     uint32_t type = ntx_gguf_tensor_at(m->gguf, k->tensor)->type;
-    return k->fixed || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_rows / NTX_SLICE_ROWS;
+    return (k->fixed && k->users < 2) || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_rows / NTX_SLICE_ROWS;
 }
 
 struct ntx_forward_slices ntx_forward_slices(const struct ntx_model *m, const struct ntx_chunks *c)
@@ -311,6 +311,27 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
         place_predicted(c, cfg, &m->groups);
 }
 
+/* What is multiplied by the second of two thin matrices. */
+static size_t low_row(const struct ntx_chunks *chunks, enum ntx_act form)
+{
+    size_t most = 0;
+    for (uint32_t l = 0; l < chunks->n_layers; l++)
+        for (int t = NTX_T_q_low; t <= NTX_T_down_rest; t++)
+            if (ntx_low_part_of((enum ntx_tensor)t) == NTX_HIGH)
+                most = widest(most, &chunks->layers[l].of[t], form);
+    return most;
+}
+
+static void place_plus(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+{
+    uint64_t rows = cfg->max_rows;
+    m->low = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_LOW));
+    m->plus = place(c, rows * ntx_buf_width(cfg->model, NTX_BUF_PLUS) * sizeof *m->plus);
+    m->low_quantized[NTX_ACT_F32] = NULL;
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        m->low_quantized[form] = place(c, rows * low_row(cfg->chunks, (enum ntx_act)form));
+}
+
 static void place_grams(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
@@ -352,6 +373,7 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->mix = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_MIX) * sizeof *m->mix);
     m->normed = place_rows(&c, rows, ntx_buf_width(cfg->model, NTX_BUF_NORMED));
     m->gates = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_GATES) * sizeof *m->gates);
+    place_plus(&c, cfg, m);
     place_grams(&c, cfg, m);
     m->inputs = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->inputs);
     m->input_row = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_row);

@@ -44,7 +44,7 @@ static void multiply(const struct ntx__mm *j, const struct ntx__product *p, stru
     const struct ntx_cpu_ops *ops = j->f->c.ops;
     const uint32_t type = p->w->type, n_in = p->w->n_in;
     enum ntx_act form = ntx_act_for(type);
-    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->f->buf[j->in->buf].at : j->f->quantized[j->in->set][form];
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)(j->f->buf[j->in->buf].at + j->in->at) : j->f->quantized[j->in->set][form];
     size_t stride = ntx__stride(j->f, j->in->buf, form, n_in) * (p->parts && form != NTX_ACT_F32 ? p->parts : 1);
     x += p->row0 * stride + part * ntx_act_row_bytes(form, n_in);
     uint32_t slices = w.interleaved ? n / NTX_SLICE_ROWS * NTX_SLICE_ROWS : 0;
@@ -236,7 +236,7 @@ static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, cons
     for (uint32_t i = p->row0; i < p->row0 + n && matrix != UINT32_MAX; i++)
         for (uint32_t part = 0; part < NTX_MAX(p->parts, 1u); part++)
             ntx_input_sums_add(f->c.sums, p->w->tensor, matrix,
-                               chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x : f->buf[in->buf].at + (size_t)i * f->buf[in->buf].ld + (size_t)part * p->w->n_in, 0, 1);
+                               chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x : f->buf[in->buf].at + in->at + (size_t)i * f->buf[in->buf].ld + (size_t)part * p->w->n_in, 0, 1);
 }
 
 static void walk(void *ctx, unsigned thread) { ntx__mm_walk(ctx, thread); }

@@ -10,7 +10,7 @@ static enum ntx__run_kind kind_of(const struct ntx_step *s)
 {
     static const uint8_t kinds[NTX_N_OPS] = {
         [NTX_OP_MM] = NTX__MULTIPLY, [NTX_OP_ATTEND] = NTX__ATTEND, [NTX_OP_ROUTE] = NTX__ROUTE, [NTX_OP_EXPERTS] = NTX__EXPERTS, [NTX_OP_GROUPS] = NTX__GROUPS,
-        [NTX_OP_CONV] = NTX__CONV, [NTX_OP_DELTA] = NTX__DELTA, [NTX_OP_CHOOSE] = NTX__CHOOSE, [NTX_OP_POOL] = NTX__POOL, [NTX_OP_GRAMS] = NTX__GRAMS,
+        [NTX_OP_CONV] = NTX__CONV, [NTX_OP_DELTA] = NTX__DELTA, [NTX_OP_CHOOSE] = NTX__CHOOSE, [NTX_OP_POOL] = NTX__POOL, [NTX_OP_GRAMS] = NTX__GRAMS, [NTX_OP_PLUS] = NTX__PLUS,
     };
     return (enum ntx__run_kind)kinds[s->op]; /* the others: of rows */
 }
@@ -18,7 +18,7 @@ static enum ntx__run_kind kind_of(const struct ntx_step *s)
 static bool goes_on(const struct ntx_step *first, const struct ntx_step *s)
 {
     enum ntx__run_kind k = kind_of(s);
-    return k == kind_of(first) && (k == NTX__ROWS || (k == NTX__MULTIPLY && s->in[0] == first->in[0]));
+    return k == kind_of(first) && (k == NTX__ROWS || (k == NTX__MULTIPLY && s->in[0] == first->in[0]) || k == NTX__PLUS);
 }
 
 void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out)
@@ -44,6 +44,8 @@ static void name_steps(const struct ntx_step *s, uint32_t n, char *out, size_t s
 int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint32_t ctx, struct ntx_err *why)
 {
     struct ntx__runs runs;
+    if (b && b->can && (m->delta.base || m->delta.any))
+        return ntx_err_set(why, -ENOTSUP, "layers that share matrices, or add to them, are computed on the CPU only");
     for (uint32_t l = 0; b && b->can && l < m->hp.n_layers; l++) {
         ntx__runs_make(&m->layers[l], &runs);
         for (const struct ntx__run *r = runs.run; r < runs.run + runs.n; r++)
@@ -59,13 +61,13 @@ int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint
 }
 
 /* A run's chunks reach to the next run's. */
-static void find_chunks(const struct ntx_layer *l, const struct ntx_layer_weights *w, uint32_t end, struct ntx__runs *out)
+static void find_chunks(const struct ntx_layer *l, uint32_t layer, const struct ntx_layer_weights *w, uint32_t end, struct ntx__runs *out)
 {
     for (uint32_t k = out->n; k-- > 0;) {
         struct ntx__run *r = &out->run[k];
         r->chunk0 = r->end = end;
         for (uint32_t i = r->first + r->n; i-- > r->first;)
-            if (l->step[i].n_weights)
+            if (l->step[i].n_weights && w->of[l->step[i].weight[0]].layer == layer) /* else the chunks are another layer's */
                 r->chunk0 = w->of[l->step[i].weight[0]].chunk0;
         end = r->chunk0;
     }
@@ -74,7 +76,7 @@ static void find_chunks(const struct ntx_layer *l, const struct ntx_layer_weight
 /* A weight that is multiplied by what a step reads, not by what comes of it within the step. */
 static bool takes_input(const struct ntx_step *s, enum ntx_tensor t)
 {
-    return ntx_is_matrix(t) && s->op != NTX_OP_ATTEND && (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
+    return ntx_is_matrix(t) && s->op != NTX_OP_ATTEND && s->op != NTX_OP_PLUS && (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
 }
 
 static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_weights *w)
@@ -113,7 +115,7 @@ struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunk
     struct ntx__runs *all = calloc(m->hp.n_layers, sizeof *all);
     for (uint32_t l = m->hp.n_layers, end = c->output_norm.chunk0; all && l-- > 0; end = all[l].run[0].chunk0) {
         ntx__runs_make(&m->layers[l], &all[l]);
-        find_chunks(&m->layers[l], &c->layers[l], end, &all[l]);
+        find_chunks(&m->layers[l], l, &c->layers[l], end, &all[l]);
         for (uint32_t k = 0; k < all[l].n; k++)
             find_forms(&m->layers[l], &c->layers[l], &all[l].run[k]);
     }

@@ -155,7 +155,7 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
 static uint32_t output_of(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
 {
     switch (s->op) {
-    case NTX_OP_MM: return s->offset + ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
+    case NTX_OP_MM: return s->offset + (s->width ? s->width : ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out));
     case NTX_OP_NORM: return s->offset + s->heads * s->width;
     case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: case NTX_OP_STREAMS: case NTX_OP_SPREAD: case NTX_OP_DOTGATE: return s->heads * s->width;
     case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
@@ -167,6 +167,10 @@ static uint32_t output_of(const struct ntx_hparams *hp, uint32_t layer, const st
 static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx_step *s, enum ntx_buf b)
 {
     bool hidden = b == NTX_BUF_GATE || b == NTX_BUF_UP;
+    if (b == NTX_BUF_PLUS)
+        return s->op == NTX_OP_PLUS && s->n_weights ? ntx_width(&m->hp, (uint32_t)(l - m->layers), (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out) : 0;
+    if (s->op == NTX_OP_PLUS)
+        return 0; /* it is there already */
     if (s->out == b || (s->op == NTX_OP_SPLIT && s->in[1] == b))
         return output_of(&m->hp, (uint32_t)(l - m->layers), s);
     if (hidden && s->op == NTX_OP_GROUPS)
@@ -230,7 +234,10 @@ static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum n
 {
     if (t == NTX_T_groups)
         return (struct ntx_shape){o->m->pack[layer].group_bytes, o->m->pack[layer].n_groups, 1};
-    return ntx_shape_of(&o->m->hp, layer, t);
+    struct ntx_shape s = ntx_shape_of(&o->m->hp, layer, t);
+    if (ntx_is_low(t) && ntx_low_part_of(t) != NTX_REST)
+        *(ntx_low_part_of(t) == NTX_LOW ? &s.n_out : &s.n_in) = ntx_delta_rank(o->g, layer, (enum ntx_tensor)(t - ntx_low_part_of(t)));
+    return s;
 }
 
 /* Heads' matrices may be written as one; rows of a convolution may have a dimension of one between. */
@@ -323,6 +330,14 @@ static bool has_scale(const struct opening *o, const struct ntx_layer *l, enum n
     return l->tensor[t] != NTX_NO_TENSOR && ntx_is_scalable(t) && !(o->m->pack && t == NTX_T_gate) && (t != NTX_T_expert_down || l->expert_scale == NTX_NO_TENSOR);
 }
 
+/* Where the layer has none of its own, its base's. */
+static void name_in_layer(const struct opening *o, uint32_t layer, enum ntx_tensor t, const char *of, char *name, size_t size)
+{
+    snprintf(name, size, "blk.%u.%s", o->block0 + layer, of);
+    if (o->m->delta.base && !ntx_is_low(t) && !ntx_gguf_tensor(o->g, name))
+        snprintf(name, size, "blk.%u.%s", o->m->delta.base[layer], of);
+}
+
 static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
 {
     struct ntx_layer *l = &o->m->layers[layer];
@@ -334,7 +349,7 @@ static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
         if (ntx_is_models(t))
             snprintf(name, sizeof name, "%s", name_of(o->arch, t));
         else
-            snprintf(name, sizeof name, "blk.%u.%s", o->block0 + layer, whole.name);
+            name_in_layer(o, layer, t, whole.name, name, sizeof name);
         int rc = get_tensor(o, name, whole.shape, (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1), &l->tensor[t]);
         if (!rc && has_scale(o, l, t))
             rc = get_scale(o, name, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? o->m->hp.n_expert : 1, &l->scale[t]);
@@ -352,9 +367,11 @@ static int get_layer(struct opening *o, uint32_t layer)
     if (o->m->hp.foretells)
         ntx__add_nextn(&o->m->hp, l);
     o->arch->layer(o->m, layer, l);
+    int rc = o->m->hp.foretells ? 0 : ntx_delta_steps(o->g, &o->m->delta, layer, l, o->err);
+    if (rc)
+        return rc;
     for (uint32_t i = 0; i < l->n_steps; i++) {
-        int rc = get_step(o, layer, &l->step[i]);
-        if (rc)
+        if ((rc = get_step(o, layer, &l->step[i])))
             return rc;
     }
     ntx_layer_done(l);
@@ -458,6 +475,8 @@ static int get_tensors(struct opening *o)
 static int get_layers(struct opening *o)
 {
     int rc = get_pack(o);
+    if (!rc && !o->m->hp.foretells)
+        rc = ntx_delta_read(o->g, o->m->hp.n_layers, &o->m->delta, o->err);
     if (rc)
         return rc;
     o->m->layers = calloc(o->m->hp.n_layers, sizeof *o->m->layers);
@@ -559,5 +578,6 @@ void ntx_model_free(struct ntx_model *m)
     free(m->layers);
     free(m->dims);
     free(m->pack);
+    free(m->delta.base);
     free(m);
 }

@@ -11,6 +11,7 @@
 
 #include "common/err.h"
 #include "model/gguf.h"
+#include "model/delta.h"
 #include "model/layer.h"
 #include "model/pack.h"
 
@@ -116,6 +117,7 @@ struct ntx_model {
     struct ntx_layer *layers; /* [n_layers] */
     struct ntx_dims *dims;    /* hp.dims */
     struct ntx_pack_layer *pack;      /* [n_layers], or NULL: the FFNs are not packed */
+    struct ntx_deltas delta;   /* what layers share, and what is added to their matrices' outputs */
     const struct ntx_gguf *gguf;      /* borrowed */
 };
 

@@ -16,6 +16,10 @@ struct cutter {
     struct ntx_chunk_bounds bounds;
     const struct ntx_share *share;
     bool experts_dealt;
+    struct shared { /* of each tensor of the file; NULL: layers share none */
+        uint32_t users;
+        struct ntx_weight first;
+    } *shared;
     struct ntx_chunk counted; /* instead of the list */
     struct ntx_err *err;
 };
@@ -99,7 +103,12 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     *w = weight_of(k->m, tensor);
     w->n_out = p->n_out ? p->n_out : w->n_out;
-    bool fixed = t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
+    struct shared *several = k->shared && k->shared[tensor].users > 1 && use != NTX_USE_GROUPS ? &k->shared[tensor] : NULL;
+    if (several && several->first.n_chunks) {
+        *w = several->first;
+        return 0;
+    }
+    bool fixed = several || t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
     if (use == NTX_USE_HEADS || use == NTX_USE_ROWS)
         w->n_out *= (uint32_t)t->ne[2];
     w->layer = layer;
@@ -124,9 +133,12 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
         ch->offset = t->offset + row_in_tensor(k, p, row) * w->row_bytes;
         ch->bytes = (uint64_t)ch->n_rows * w->row_bytes;
         ch->fixed = fixed;
+        ch->users = several ? several->users : 0;
         *(fixed ? &k->c->fixed_bytes : &k->c->matrix_bytes) += ch->bytes;
         w->n_chunks++;
     }
+    if (several)
+        several->first = *w;
     return 0;
 }
 
@@ -242,6 +254,24 @@ static int cut_layer(struct cutter *k, uint32_t l)
     return rc;
 }
 
+/* How many layers have each tensor. */
+static int count_users(struct cutter *k)
+{
+    const struct ntx_model *m = k->m;
+    if (!m->delta.base || k->bounds.apart)
+        return 0;
+    if (!(k->shared = calloc(ntx_gguf_n_tensors(m->gguf) + 1, sizeof *k->shared)))
+        return ntx_err_set(k->err, -ENOMEM, "no memory for the tensors that layers share");
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        for (int t = 0; t < NTX_N_TENSORS; t++) {
+            const uint32_t of[] = {m->layers[l].tensor[t], m->layers[l].scale[t]};
+            for (int i = 0; i < 2; i++)
+                if (of[i] != NTX_NO_TENSOR && !ntx_is_models((enum ntx_tensor)t))
+                    k->shared[of[i]].users++;
+        }
+    return 0;
+}
+
 static int cut_model(struct cutter *k)
 {
     const struct ntx_model *m = k->m;
@@ -284,7 +314,10 @@ int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, con
         ntx_chunks_free(c);
         return ntx_err_set(err, -ENOMEM, "no memory for the chunks of %u layers", m->hp.n_layers);
     }
-    int rc = cut_model(&k);
+    int rc = count_users(&k);
+    if (!rc)
+        rc = cut_model(&k);
+    free(k.shared);
     if (rc) {
         ntx_chunks_free(c);
         return rc;

@@ -5,6 +5,7 @@
  * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (rows of it are
  * read on demand) unless it is the tied output matrix, which then is the last tensor. In a packed layer (pack.h) the groups are cut into
  * runs of whole groups like a matrix.
+ * Tensors that several layers have (delta.h) are cut once, for the first of them, and are fixed.
  * A matrix is cut into runs of whole rows of at most chunk_bytes (one row at least). All chunks of one tensor
  * but its last have the same number of rows. What is always resident (enum ntx_use) is one chunk, marked `fixed`. */
 #ifndef NTX_MODEL_CHUNK_H
@@ -24,6 +25,7 @@ struct ntx_chunk {
     uint32_t row0, n_rows;
     uint64_t offset;   /* exact, in that file; not aligned to the drive's block */
     uint64_t bytes;
+    uint32_t users;    /* layers that have it (delta.h), `layer` being the first; of more than one it is fixed, where such are kept. 0: 1 */
     bool fixed;
     bool device;       /* the planner's: it lives on the GPU */
     bool on_demand;    /* groups of a packed layer that are not streamed in order: only those are read that rows use (weights.h) */
@@ -41,7 +43,7 @@ struct ntx_weight {
     uint32_t row_bytes;
     uint32_t chunk0, n_chunks;  /* in ntx_chunks.list */
     uint32_t chunk_rows;        /* rows of every chunk but the last */
-    uint32_t layer;             /* n_layers: behind them */
+    uint32_t layer;             /* that its chunks are of: of a tensor that several have, the first. n_layers: behind them */
     uint16_t kind;              /* enum ntx_tensor; NTX_N_TENSORS: none of a layer's */
     bool dealt;                 /* its chunks are this machine's share of its rows (share.h) */
     bool scaled;                /* what comes of it is multiplied by value scale_at of the chunk `scale`, which stands behind its own, or before all experts */
@@ -97,6 +99,7 @@ struct ntx_chunk_bounds {
     uint64_t most;           /* chunks; one more: -E2BIG */
     const atomic_bool *stop; /* set by somebody else: -ECANCELED, soon; NULL: nobody does */
     const struct ntx_share *share; /* whose rows; NULL: all. Machines other than the first have no chunks of what is not dealt */
+    bool apart;              /* tensors that several layers have are no matter: each layer has chunks of its own */
     bool count_only;         /* the list is NULL, only the sums and the layers are there, and no memory is taken */
 };
 int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, const struct ntx_chunk_bounds *b, struct ntx_chunks **out, struct ntx_err *err);

@@ -14,7 +14,7 @@ const char *ntx_op_name(enum ntx_op op)
         [NTX_OP_GLU] = "GLU", [NTX_OP_ADD] = "ADD", [NTX_OP_ROUTE] = "ROUTE", [NTX_OP_EXPERTS] = "EXPERTS", [NTX_OP_GROUPS] = "GROUPS",
         [NTX_OP_SPLIT] = "SPLIT", [NTX_OP_GATE] = "GATE", [NTX_OP_CONV] = "CONV", [NTX_OP_UNIT] = "UNIT", [NTX_OP_RATES] = "RATES", [NTX_OP_DELTA] = "DELTA", [NTX_OP_SCALE] = "SCALE", [NTX_OP_INPUTS] = "INPUTS",
         [NTX_OP_STREAMS] = "STREAMS", [NTX_OP_MIXW] = "MIXW", [NTX_OP_MIX] = "MIX", [NTX_OP_SPREAD] = "SPREAD", [NTX_OP_POOL] = "POOL",
-        [NTX_OP_MAP] = "MAP", [NTX_OP_GRAMS] = "GRAMS", [NTX_OP_DOTGATE] = "DOTGATE",
+        [NTX_OP_MAP] = "MAP", [NTX_OP_PLUS] = "PLUS", [NTX_OP_GRAMS] = "GRAMS", [NTX_OP_DOTGATE] = "DOTGATE",
         [NTX_OP_LAYERNORM] = "LAYERNORM", [NTX_OP_HADAMARD] = "HADAMARD", [NTX_OP_CHOOSE] = "CHOOSE",
     };
     return names[op];

@@ -43,6 +43,7 @@
  *   INPUTS      out = (out + the token's row of the model's table * `scale`) / sqrt(2): what each layer gets of the token
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
  *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's gate (or it has none), experts
+ *   PLUS        out += `scale` * W in, of in from value `from` on; without a weight `scale` * in, of `width` values (delta.h)    any     W
  *   GROUPS      a packed FFN (pack.h)                                            X           gate matrix (or it is in the groups), groups
  *
  * What a layer keeps from token to token is of three kinds: rows, an entry for each position (PUT: infer/kv.h); a tail, the last inputs (CONV); and a fold,
@@ -65,7 +66,7 @@
 enum ntx_op {
     NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS,
     NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_OP_SCALE, NTX_OP_INPUTS, NTX_OP_LAYERNORM, NTX_OP_HADAMARD, NTX_OP_CHOOSE,
-    NTX_OP_STREAMS, NTX_OP_MIXW, NTX_OP_MIX, NTX_OP_SPREAD, NTX_OP_POOL, NTX_OP_MAP, NTX_OP_GRAMS, NTX_OP_DOTGATE, NTX_N_OPS
+    NTX_OP_STREAMS, NTX_OP_MIXW, NTX_OP_MIX, NTX_OP_SPREAD, NTX_OP_POOL, NTX_OP_MAP, NTX_OP_GRAMS, NTX_OP_DOTGATE, NTX_OP_PLUS, NTX_N_OPS
 };
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
@@ -91,7 +92,7 @@ struct ntx_temperature {
 
 /* Rows of a pass. H is the residual stream, STREAMS are where there are several, INPUTS what all layers get of the token; the others last from one step to a later one of the layer. */
 enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A,
-               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_BUF_NORMED, NTX_BUF_GATES /* streams, normed, and what is multiplied by them; of a block that foretells: the token's row, and behind it the state that comes with it */, NTX_N_BUFS };
+               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_BUF_NORMED, NTX_BUF_LOW /* what is added to outputs is made of */, NTX_BUF_PLUS, NTX_BUF_GATES /* streams, normed, and what is multiplied by them; of a block that foretells: the token's row, and behind it the state that comes with it */, NTX_N_BUFS };
 
 struct ntx_step {
     uint8_t op;                        /* enum ntx_op */
@@ -102,7 +103,7 @@ struct ntx_step {
     uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
                                           are nothing without them, too */
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
-    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, RATES, DELTA; HADAMARD and CHOOSE likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV and LAYERNORM: width; MM, NORM: offset */
+    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, RATES, DELTA; HADAMARD and CHOOSE likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV, LAYERNORM and PLUS: width; MM, NORM, PLUS: offset; MM: width where the weight's is not the kind's (ntx_is_low) */
     uint32_t taps, key_heads;          /* CONV; DELTA */
     bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
     bool by_key;                       /* DELTA */
@@ -125,8 +126,8 @@ struct ntx_step {
     float limit, shared_limit;         /* EXPERTS, and of the shared one, and GLU: of ups both ways; 0: none */
     float gate_limit, shared_gate_limit; /* then: of gates */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
-    uint32_t from;                     /* GLU: of a row of in[1], the first value */
-    float scale, cap;                  /* DELTA: of what comes out; MIXW, SPREAD, MAP, DOTGATE; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
+    uint32_t from;                     /* GLU: of a row of in[1], the first value; PLUS */
+    float scale, cap;                  /* DELTA: of what comes out; MIXW, SPREAD, MAP, DOTGATE, PLUS; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
     uint8_t act;                       /* GLU, MAP (SiLU alone), EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */
     struct ntx_router router;          /* ROUTE */

@@ -352,6 +352,8 @@ int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pa
     int rc;
     if (m->pack || m->hp.n_expert)
         return ntx_err_set(err, -EINVAL, m->pack ? "the model is packed already" : "a model with experts needs no packing: its experts are bundles already");
+    if (m->delta.base || m->delta.any)
+        return ntx_err_set(err, -ENOTSUP, "a model whose layers share matrices, or add to them, cannot be packed");
     if (without_scales(m))
         return ntx_err_set(err, -ENOTSUP, "a model whose FFN has scales of whole matrices cannot be packed: ntx quantize MODEL OUT.gguf %s puts them into the weights, and OUT.gguf can",
                            without_scales(m));

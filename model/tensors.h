@@ -15,7 +15,7 @@ enum ntx_dim {
     NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
     NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
     NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_EVERY, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
-    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_STREAM_LOW, NTX_DIM_GRAM_TAPS, NTX_DIM_MIX, NTX_DIM_MIX_SCALES, NTX_DIM_EXPERTS_USED, NTX_DIM_VOCAB,
+    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_STREAM_LOW, NTX_DIM_GRAM_TAPS, NTX_DIM_MIX, NTX_DIM_MIX_SCALES, NTX_DIM_EXPERTS_USED, NTX_DIM_VOCAB, NTX_DIM_RANK /* each matrix its own */,
 };
 
 enum ntx_use {
@@ -150,6 +150,27 @@ enum ntx_use {
     X(input_proj,         "proj.weight",                LAYER_INPUT,    EMBD,        MATRIX) \
     X(input_norm,         "post_norm.weight",           EMBD,           ONE,         VECTOR) \
     X(groups,             "ntx_ffn.weight",             GROUP_BYTES,    GROUPS,      GROUPS) /* instead of up, down and maybe gate */ \
+    X(q_low,              "attn_q.weight.lora_a",       EMBD,           RANK,        MATRIX) /* what is added to a matrix's outputs (delta.h): two thin ones, */ \
+    X(q_high,             "attn_q.weight.lora_b",       RANK,           HEADS_K,     MATRIX) \
+    X(q_rest,             "attn_q.weight.delta",        EMBD,           HEADS_K,     MATRIX) /* or a whole one */ \
+    X(k_low,              "attn_k.weight.lora_a",       EMBD,           RANK,        MATRIX) \
+    X(k_high,             "attn_k.weight.lora_b",       RANK,           KV_HEADS_K,  MATRIX) \
+    X(k_rest,             "attn_k.weight.delta",        EMBD,           KV_HEADS_K,  MATRIX) \
+    X(v_low,              "attn_v.weight.lora_a",       EMBD,           RANK,        MATRIX) \
+    X(v_high,             "attn_v.weight.lora_b",       RANK,           KV_HEADS_V,  MATRIX) \
+    X(v_rest,             "attn_v.weight.delta",        EMBD,           KV_HEADS_V,  MATRIX) \
+    X(o_low,              "attn_output.weight.lora_a",  HEADS_V,        RANK,        MATRIX) \
+    X(o_high,             "attn_output.weight.lora_b",  RANK,           EMBD,        MATRIX) \
+    X(o_rest,             "attn_output.weight.delta",   HEADS_V,        EMBD,        MATRIX) \
+    X(gate_low,           "ffn_gate.weight.lora_a",     EMBD,           RANK,        MATRIX) \
+    X(gate_high,          "ffn_gate.weight.lora_b",     RANK,           FF,          MATRIX) \
+    X(gate_rest,          "ffn_gate.weight.delta",      EMBD,           FF,          MATRIX) \
+    X(up_low,             "ffn_up.weight.lora_a",       EMBD,           RANK,        MATRIX) \
+    X(up_high,            "ffn_up.weight.lora_b",       RANK,           FF,          MATRIX) \
+    X(up_rest,            "ffn_up.weight.delta",        EMBD,           FF,          MATRIX) \
+    X(down_low,           "ffn_down.weight.lora_a",     FF,             RANK,        MATRIX) \
+    X(down_high,          "ffn_down.weight.lora_b",     RANK,           EMBD,        MATRIX) \
+    X(down_rest,          "ffn_down.weight.delta",      FF,             EMBD,        MATRIX) \
     X(router,             "ffn_gate_inp.weight",        EMBD,           EXPERTS,     RESIDENT) \
     X(router_bias,        "ffn_gate_inp.bias",          EXPERTS,        ONE,         VECTOR) \
     X(router_choice,      "exp_probs_b.bias",           EXPERTS,        ONE,         VECTOR) /* added to scores for the choice, not to shares */ \
@@ -192,8 +213,26 @@ static inline int ntx_is_matrix(enum ntx_tensor t)
     return use == NTX_USE_MATRIX || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_EXPERT;
 }
 
+/* Of a matrix that may have them, what is added to its outputs: the first of the three behind one another; NTX_N_TENSORS: it may not. */
+static inline enum ntx_tensor ntx_low_of(enum ntx_tensor t)
+{
+    switch (t) {
+    case NTX_T_q: return NTX_T_q_low;
+    case NTX_T_k: return NTX_T_k_low;
+    case NTX_T_v: return NTX_T_v_low;
+    case NTX_T_o: return NTX_T_o_low;
+    case NTX_T_gate: return NTX_T_gate_low;
+    case NTX_T_up: return NTX_T_up_low;
+    case NTX_T_down: return NTX_T_down_low;
+    default: return NTX_N_TENSORS;
+    }
+}
+static inline int ntx_is_low(enum ntx_tensor t) { return t >= NTX_T_q_low && t <= NTX_T_down_rest; }
+enum ntx_low_part { NTX_LOW, NTX_HIGH, NTX_REST, NTX_LOW_PARTS };
+static inline enum ntx_low_part ntx_low_part_of(enum ntx_tensor t) { return (enum ntx_low_part)((t - NTX_T_q_low) % NTX_LOW_PARTS); }
+
 /* A matrix "X.weight" that may have an F32 "X.scale" beside it, as files of NVFP4 do: what comes of it is multiplied by that, one value, or one of each
  * expert. The router's name with such an end is router_scale's. */
-static inline int ntx_is_scalable(enum ntx_tensor t) { return ntx_is_matrix(t) && ntx_tensor_kinds[t].use != NTX_USE_HEADS && t != NTX_T_router; }
+static inline int ntx_is_scalable(enum ntx_tensor t) { return ntx_is_matrix(t) && ntx_tensor_kinds[t].use != NTX_USE_HEADS && t != NTX_T_router && !ntx_is_low(t); }
 
 #endif

@@ -267,11 +267,11 @@ static bool stopped(const struct planner *p) { return p->r->stop && atomic_load_
 static int cut(struct planner *p, uint64_t chunk_bytes, struct ntx_chunks **out)
 {
     uint64_t useful = NTX_MAX(p->r->ram_bytes, p->smallest == UINT64_MAX ? LISTS_LEAST : p->smallest) / NTX__LIST_BYTES;
-    struct ntx_chunk_bounds b = {.most = NTX_MIN(useful, (uint64_t)NTX_CHUNKS_MAX), .stop = p->r->stop, .share = p->r->share};
+    struct ntx_chunk_bounds b = {.most = NTX_MIN(useful, (uint64_t)NTX_CHUNKS_MAX), .stop = p->r->stop, .share = p->r->share, .apart = p->r->apart};
     int rc = ntx_chunks_make_bounded(p->m, in_blocks(chunk_bytes), &b, out, p->err);
     if (rc != -E2BIG)
         return rc;
-    b = (struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .stop = p->r->stop, .share = p->r->share, .count_only = true};
+    b = (struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .stop = p->r->stop, .share = p->r->share, .apart = p->r->apart, .count_only = true};
     struct ntx_chunks *c;
     p->too_many = true;
     if (p->smallest != UINT64_MAX)
@@ -550,8 +550,13 @@ int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, s
     struct ntx_plan_request q = with_clients(m, r, r->ram_bytes, &clients);
     struct ntx_plan *p = NULL;
     int rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
+    if (rc == -ENOMEM && m->delta.base) {
+        q.apart = true;
+        rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
+    }
     if (rc == -ENOMEM && r->clients) { /* so the smallest budget that a refusal names does not depend on the one given */
         q = with_clients(m, r, 0, &clients);
+        q.apart = m->delta.base != NULL;
         rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
     }
     if (rc)
@@ -575,6 +580,7 @@ uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_requ
     struct planner q = {.m = m, .r = &none, .err = &ignored, .smallest = UINT64_MAX};
     struct option o;
     none.ram_bytes = 0;
+    none.apart = m->delta.base != NULL;
     q.ctx = r->ctx ? r->ctx : default_ctx(&q);
     q.read_bytes = ntx_hw_read_bytes(r->hw);
     return choose(&q, &o) == -ENOSPC ? q.smallest : 0;

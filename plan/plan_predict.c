@@ -52,7 +52,7 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         const struct ntx_chunk *c = &p->chunks->list[i];
         bool storage = p->table[i].placement == NTX_PLACE_STORAGE;
-        double bytes = (double)c->bytes * (c->expert ? used : 1);
+        double bytes = (double)c->bytes * (c->expert ? used : 1) * NTX_MAX(c->users, 1u);
         uint32_t type = type_of(m, c);
         if (p->table[i].placement == NTX_PLACE_FRAME) {
             add_bytes(&l, NTX_TIER_HOST, type, c->expert, bytes * framed);

@@ -13,7 +13,7 @@ int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx
     struct ntx_err mine = {0}, ignored = {0};
     struct ntx_hw hw;
     bool have = !ntx_hw_find(&hw, &ignored);
-    const char *why = ntx_machines_refusal(r->machines, &r->set, l->model->pack != NULL);
+    const char *why = ntx_machines_refusal(r->machines, &r->set, l->model->pack != NULL, l->model->delta.any || l->model->delta.base);
     if (have)
         ntx_hw_cap(&hw, r->set.link_nvme, r->set.link_h2d);
     if (why)

@@ -117,12 +117,14 @@ uint32_t ntx_machines_rank(const struct ntx_machines *m) { return m->rank; }
 const char *ntx_machines_name(const struct ntx_machines *m, uint32_t rank) { return m->names[rank]; }
 uint32_t ntx_machines_size(const struct ntx_machines *m) { return m->size; }
 
-const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_load_settings *set, bool packed)
+const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_load_settings *set, bool packed, bool deltas)
 {
     if (m->stage != NTX_MACHINES_JOINED)
         return "machines that share a model have it for as long as they run: start them again for another one";
     if (packed)
         return "a packed model (ntx pack) runs on one machine only";
+    if (deltas)
+        return "a model whose layers share matrices, or add to them, runs on one machine only";
     return *set->backend && strcmp(set->backend, "cpu") && strcmp(set->backend, "auto") ? "several machines compute on their CPUs only: --backend cpu" : NULL;
 }
 

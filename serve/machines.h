@@ -35,7 +35,7 @@ const char *ntx_machines_name(const struct ntx_machines *m, uint32_t rank); /* "
 uint32_t ntx_machines_size(const struct ntx_machines *m);
 
 /* What of a load does not go with several machines, or NULL. */
-const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_load_settings *set, bool packed);
+const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_load_settings *set, bool packed, bool deltas);
 /* The same model everywhere? Then *share says who has which rows. mine: what failed here so far (code 0: nothing); the first failure becomes everybody's. hw may be NULL. */
 int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, const struct ntx_err *mine, struct ntx_share *share,
                        struct ntx_err *err);

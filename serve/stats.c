@@ -127,6 +127,8 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
         json_array_append_new(lossy, json_sprintf("ffn_sparse:%s", l->set.ffn_sparse));
     if (l->plan->kv_type != NTX_KV_F16)
         json_array_append_new(lossy, json_sprintf("kv_%s", ntx_kv_type_name(l->plan->kv_type)));
+    if (l->model->delta.error > 0)
+        json_array_append_new(lossy, json_sprintf("delta:error=%.4f", (double)l->model->delta.error));
     set_str(j, "model", model_name(l));
     set_str(j, "arch", l->model->hp.arch);
     set_str(j, "backend", (l->back.kind ? l->back.kind : ntx_back_kinds)->name);

@@ -181,19 +181,23 @@ class Net(nn.Module):
         missing, unknown = self.load_state_dict(weights, strict=False)
         assert missing == ["subject.weight"] and not unknown, (missing, unknown)
 
-    def forward(self, ids, positions=None, keep=None):
+    def forward(self, ids, positions=None, keep=None, states=None):
         """ids, positions (None: from 0): [batch x tokens] -> logits [batch x tokens x vocab] (keep: of these tokens alone, [n x vocab]); of the FFNs the mean extra loss and statistic; after a third of the layers, logits of
-        whom the sentence is about"""
+        whom the sentence is about. To the list `states` what goes into each layer is appended, and what comes out of the last."""
         x = self.embed(ids)
         cos, sin = (c[:ids.shape[1]] if positions is None else c[positions].unsqueeze(1) for c in (self.cos, self.sin))
         extra = statistic = 0
         subject = None
         n = len(self.layers)
         for i, layer in enumerate(self.layers):
+            if states is not None:
+                states.append(x)
             x, e, s = layer(x, cos, sin)
             extra, statistic = extra + e, statistic + s
             if i == n // 3 and keep is None:
                 subject = self.subject(F.rms_norm(x, x.shape[-1:]))
+        if states is not None:
+            states.append(x)
         x = self.norm(x if keep is None else x[keep])
         return F.linear(x, self.embed.weight if self.out is None else self.out.weight), extra / n, statistic / n, subject
 

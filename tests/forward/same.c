@@ -555,6 +555,25 @@ static void experts_out_of_range(void)
     rig_close(&r);
 }
 
+/* Layers that have one layer's matrices, and add to them. */
+static void same_with_deltas(const char *type)
+{
+    struct rig_options o = {.make = rig_model()};
+    o.make.type = type;
+    o.make.layers = 3;
+    o.make.shared = true;
+    same_by_circumstance(&o);
+    o.make.plus = 32;
+    same_by_circumstance(&o);
+    same_in_company(&o);
+}
+
+static void of_deltas(void)
+{
+    same_with_deltas("F16");
+    same_with_deltas("Q8_0");
+}
+
 static void same_of_types(void)
 {
     struct mk_options make = rig_model();
@@ -629,7 +648,7 @@ static void of_caches(void)
 
 /* Of about equal length, so that one does not run when all else is done. */
 static const struct { const char *name; void (*run)(void); } sets[] = {
-    {"types", of_types}, {"layers", of_layers}, {"experts", of_experts}, {"states", of_states}, {"caches", of_caches},
+    {"types", of_types}, {"layers", of_layers}, {"experts", of_experts}, {"states", of_states}, {"caches", of_caches}, {"deltas", of_deltas},
 };
 
 int main(int argc, char **argv)
@@ -639,6 +658,6 @@ int main(int argc, char **argv)
             sets[i].run();
             return 0;
         }
-    fputs("test_forward-same types|layers|experts|states|caches\n", stderr);
+    fputs("test_forward-same types|layers|experts|states|caches|deltas\n", stderr);
     return 1;
 }

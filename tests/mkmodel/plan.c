@@ -511,6 +511,23 @@ static bool leads_out(enum ntx_tensor t)
     return t == NTX_T_o || t == NTX_T_down || t == NTX_T_down_shared || t == NTX_T_expert_down || t == NTX_T_delta_out;
 }
 
+/* What is added to a matrix's outputs. */
+static void add_plus(struct plan *p, uint32_t l, enum ntx_tensor of)
+{
+    const enum ntx_tensor low = ntx_low_of(of);
+    const struct ntx_shape s = ntx_shape_of(&p->hp, l, of);
+    char name[64];
+    if (!p->o->plus || low == NTX_N_TENSORS)
+        return;
+    for (int part = of == NTX_T_up ? NTX_REST : NTX_LOW; part <= (of == NTX_T_up ? NTX_REST : NTX_HIGH); part++) {
+        const uint32_t n_in = part == NTX_HIGH ? p->o->plus : s.n_in, n_out = part == NTX_LOW ? p->o->plus : s.n_out;
+        snprintf(name, sizeof name, "blk.%u.%s", l, ntx_tensor_kinds[low + part].name);
+        struct mk_tensor *t = mk_tensor_add(p->f, name, fitting(p->recipe->base, n_in), n_in, n_out, 0);
+        if (t)
+            t->std = 0.7f / sqrtf((float)n_in);
+    }
+}
+
 static void add_layer(struct plan *p, uint32_t l)
 {
     const struct mk_options *o = p->o;
@@ -527,6 +544,9 @@ static void add_layer(struct plan *p, uint32_t l)
             snprintf(name, sizeof name, "%s", ntx_tensor_name(o->arch, values[i].tensor));
         else
             snprintf(name, sizeof name, "blk.%u.%s", l, whole.name);
+        add_plus(p, l, values[i].tensor);
+        if (o->shared && l && ntx_is_matrix(values[i].tensor))
+            continue;
         struct mk_tensor *t = add_kind(p, name, l, values[i].tensor, (values[i].more && mixed) || (values[i].not_experts && experts_only));
         if (!t)
             return;
@@ -945,6 +965,10 @@ static void add_keys(struct plan *p, uint32_t orig)
     const struct mk_options *o = p->o;
     mk_kv_str(p->f, "general.architecture", o->arch);
     mk_kv_str(p->f, "general.name", o->name);
+    uint32_t *base = o->shared ? calloc(o->layers, sizeof *base) : NULL;
+    if (base)
+        mk_kv_arr(p->f, "ntx.delta.base", NTX_GGUF_U32, base, o->layers);
+    free(base);
     mk_kv_u32(p->f, "general.file_type", p->recipe->file_type);
     mk_kv_u32(p->f, "general.quantization_version", 2);
     kv_u32(p, "block_count", o->layers + o->nextn);

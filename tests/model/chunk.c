@@ -134,8 +134,74 @@ static void check_model(const struct mk_options *o, uint64_t chunk_bytes)
     free(p);
 }
 
+static struct ntx_model *open_shared(const struct mk_options *o, uint8_t **p, struct ntx_gguf **g)
+{
+    struct ntx_model *m = NULL;
+    struct ntx_err err = {0};
+    size_t n;
+    *p = make_bytes(o, &n);
+    *g = parse_ok(*p, n);
+    CHECK_MSG(!ntx_model_open(*g, &m, &err), "%s", err.text);
+    return m;
+}
+
+/* What layers share is cut once, or, apart, once for each; what they add is each one's own, in the order of its use. */
+static void check_shared(void)
+{
+    struct mk_options o = make_options();
+    struct ntx_chunks *c = NULL;
+    struct ntx_err err = {0};
+    struct ntx_gguf *g;
+    uint8_t *p;
+    o.layers = 3;
+    o.shared = true;
+    o.plus = 32;
+    struct ntx_model *m = open_shared(&o, &p, &g);
+    CHECK(m->delta.base && m->delta.any && m->delta.base[2] == 0 && m->delta.error == 0 && m->delta.alpha == 0);
+    CHECK(m->layers[2].q == m->layers[0].q && m->layers[2].attn_norm != m->layers[0].attn_norm && m->layers[2].q_low != m->layers[0].q_low);
+    CHECK(!ntx_chunks_make(m, 1 << 20, &c, &err));
+    const struct ntx_weight *first = &c->layers[0].q, *last = &c->layers[2].q;
+    CHECK(last->chunk0 == first->chunk0 && last->layer == 0 && c->list[first->chunk0].fixed && c->list[first->chunk0].users == 3);
+    CHECK(c->layers[2].q_low.n_out == 32 && c->layers[2].q_high.n_in == 32 && c->layers[2].up_rest.n_out == m->hp.n_ff);
+    CHECK(c->layers[2].q_low.layer == 2 && !c->list[c->layers[2].q_low.chunk0].fixed && c->layers[2].q_low.chunk0 < c->layers[2].q_high.chunk0);
+    const uint64_t once = c->fixed_bytes + c->matrix_bytes;
+    ntx_chunks_free(c);
+    CHECK(!ntx_chunks_make_bounded(m, 1 << 20, &(struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .apart = true}, &c, &err));
+    CHECK(c->layers[2].q.layer == 2 && c->layers[2].q.chunk0 > c->layers[0].q.chunk0 && !c->list[c->layers[2].q.chunk0].fixed);
+    uint64_t matrices = 0;
+    for (int t = 0; t < NTX_N_TENSORS; t++)
+        if (m->layers[0].tensor[t] == m->layers[2].tensor[t] && m->layers[0].tensor[t] != NTX_NO_TENSOR)
+            matrices += ntx_gguf_tensor_at(g, m->layers[0].tensor[t])->bytes;
+    CHECK(matrices > 0);
+    CHECK_EQ(c->fixed_bytes + c->matrix_bytes, once + 2 * matrices);
+    ntx_chunks_free(c);
+    ntx_model_free(m);
+    ntx_gguf_free(g);
+    free(p);
+}
+
+/* A base that is no layer. */
+static void refuse_base(void)
+{
+    struct mk_options o = make_options();
+    struct ntx_model *m = NULL;
+    struct ntx_err err = {0};
+    size_t n;
+    o.shared = true;
+    uint8_t *p = make_bytes(&o, &n);
+    const uint32_t none = o.layers;
+    memcpy(value_of(p, n, "ntx.delta.base") + 4 + 4 + 8, &none, sizeof none); /* the first of the list: behind its type, theirs, and their number */
+    struct ntx_gguf *g = parse_ok(p, n);
+    CHECK_EQ(ntx_model_open(g, &m, &err), -EINVAL);
+    CHECK_MSG(strstr(err.text, "key 'ntx.delta.base' is no list of 2 numbers of layers"), "%s", err.text);
+    ntx_gguf_free(g);
+    free(p);
+}
+
 int main(void)
 {
+    check_shared();
+    refuse_base();
     struct mk_options o = make_options();
     check_model(&o, 1);
     check_model(&o, 5000);

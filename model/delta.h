@@ -1,0 +1,38 @@
+/* delta.h: models whose layers share matrices, and what is added to a matrix's outputs: by each layer its own, or by a fine-tune. This header is the definition.
+ *
+ *   y = W x                                         W: the layer's matrix, or its base's
+ *   y = W x + s B (A x)     two thin matrices       blk.N.X.weight.lora_a  A [rank x in],  blk.N.X.weight.lora_b  B [out x rank]
+ *   y = W x + D x           or a whole one          blk.N.X.weight.delta   D [out x in]
+ *
+ * X: attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down of a dense FFN. The names of the thin ones are those of adapters for llama.cpp ("LoRA").
+ *
+ * Keys, all of them optional:
+ *   ntx.delta.base      (u32, one of each layer): the layer whose tensors a layer has where the file has none of its own name. Such tensors are there once, are
+ *                       read once, and stay in memory; where the budget does not even hold these, they are streamed like all others, once for each layer that has them
+ *   ntx.delta.error     (f32): |W - W'| / |W| of the matrices as they were and as they are now, |.| the root of the sum of squares: what was lost. A model that was
+ *                       trained in this form has lost nothing, and has no such key
+ *   adapter.lora.alpha  (f32): s = alpha / rank; without it s = 1
+ *
+ * What is computed (infer/plus.c): W x, A x, B z and D x each by the rule of their types (infer/cpu/cpu.h), z being rounded as any input; then for each output
+ * y = fmaf(s, what is added, W x). So values do not depend on what is streamed, nor on threads, rows or instruction sets. */
+#ifndef NTX_MODEL_DELTA_H
+#define NTX_MODEL_DELTA_H
+
+#include "common/err.h"
+#include "model/gguf.h"
+#include "model/layer.h"
+
+struct ntx_deltas {
+    uint32_t *base; /* [n_layers], malloc'd; NULL: each layer has its own */
+    float alpha;    /* 0: s is 1 */
+    float error;    /* 0: unknown, or none */
+    bool any;       /* some matrix has something added */
+};
+
+int ntx_delta_read(const struct ntx_gguf *g, uint32_t n_layers, struct ntx_deltas *out, struct ntx_err *err);
+/* Into a layer as its architecture made it: the steps that add what the file has. -ENOTSUP: there are too many. */
+int ntx_delta_steps(const struct ntx_gguf *g, struct ntx_deltas *d, uint32_t layer, struct ntx_layer *l, struct ntx_err *err);
+/* Rows of layer's thin matrix `low` (ntx_low_of), 0: it is not there. */
+uint32_t ntx_delta_rank(const struct ntx_gguf *g, uint32_t layer, enum ntx_tensor low);
+
+#endif
