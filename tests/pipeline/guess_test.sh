@@ -30,7 +30,7 @@ guessed "the same, streamed" 3.5 6.5 --draft "$tmp/script" --draft-nodes 15 --ra
 script $'chance 0.6 0.3\nbeside 3'
 guessed "a tree" 1.5 2.6 --draft "$tmp/script" --draft-nodes 24
 script "chance 0.8"
-guessed "a script, a small model and look-up" 3.5 9 --draft "$tmp/script,lookup,$small" --draft-nodes 20
+guessed "a script, a small model and look-up" 3.5 14 --draft "$tmp/script,lookup,$small" --draft-nodes 20
 sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits"
 [ "$(stat_of "$tmp/hits" file1)" -gt 15 ] && [ "$(stat_of "$tmp/hits" file2)" -gt 20 ] && [ "$(stat_of "$tmp/hits" file)" -ge "$(stat_of "$tmp/hits" file1)" ] || fail "hits: $(cat "$tmp/hits")"
 
