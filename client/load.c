@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "client/commands.h"
-#include "client/supervise.h"
 #include "client/out.h"
 #include "client/progress.h"
+#include "client/supervise.h"
 #include "common/util.h"
 
 int ntx_fail(const struct ntx_err *err)

@@ -314,14 +314,19 @@ static void hide_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     ntx__hidden(f, r->glu, i, r->own.row0, r->own.n);
 }
 
+void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__glu *glu, struct ntx_share_rows own, uint32_t n_rows)
+{
+    r->glu = glu;
+    r->own = own;
+    ntx__each(f, hide_row, n_rows);
+}
+
 static int multiply_own(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
 {
     int rc = ntx__cpu_multiply(f, p, n, in);
     if (rc || h->then != NTX__THEN_HIDDEN)
         return rc;
-    r->glu = in->glu;
-    r->own = rows_of(f, p, 0);
-    ntx__each(f, hide_row, in->glu->n_rows);
+    ntx__ranks_hide(r, f, in->glu, rows_of(f, p, 0), in->glu->n_rows);
     return 0;
 }
 

@@ -86,7 +86,7 @@ static int take_lists(struct follower *x, const uint8_t **at, const uint8_t *end
     const size_t by = x->h.flags & NTX__SUM_WEIGHS ? x->h.n_live * sizeof(float) : 0, all = numbers + choices + by;
     if (x->h.n_distinct > x->h.n_rows || all > (size_t)(end - *at))
         return wrong(x->f, "lists of another length");
-    if (ntx__ranks_room(&x->kept, &x->kept_bytes, all))
+    if (ntx__ranks_room(&x->kept, &x->kept_bytes, all + 1)) /* never NULL */
         return ntx_err_set(&x->f->c.weights->error, -ENOMEM, "no memory for lists of %zu bytes", all);
     if (all)
         memcpy(x->kept, *at, all);
@@ -260,20 +260,10 @@ static int run_experts(struct follower *x)
 
 static struct ntx_share_rows rows_of(const struct ntx_forward *f, const struct follower *x, uint32_t n_out) { return ntx_share_of(&f->c.chunks->share, n_out, x->r->rank); }
 
-static void hide_row(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    const struct ntx_ranks *r = f->c.ranks;
-    (void)thread;
-    ntx__hidden(f, r->glu, i, r->own.row0, r->own.n);
-}
-
 static void hide(struct follower *x)
 {
-    struct ntx_ranks *r = x->r;
     x->glu = (struct ntx__glu){.gate = x->h.gate, .up = x->h.up, .act = x->h.act, .limit = x->h.limit, .gate_limit = x->h.gate_limit};
-    r->glu = &x->glu;
-    r->own = rows_of(x->f, x, weight_of(x->f, x->h.layer, x->said)->n_out);
-    ntx__each(x->f, hide_row, x->h.n_rows);
+    ntx__ranks_hide(x->r, x->f, &x->glu, rows_of(x->f, x, weight_of(x->f, x->h.layer, x->said)->n_out), x->h.n_rows);
 }
 
 /* Own rows of Y, as combine adds (cpu_experts.c): choices are in order of their experts. */

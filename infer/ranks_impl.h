@@ -59,8 +59,8 @@ struct ntx_ranks {
     uint64_t multiply_ns;  /* of another than rank 0 */
     uint64_t begin_ns;     /* of another than rank 0: of the run under way */
     uint64_t sent_ns;      /* of rank 0: when it began to send */
-    const struct ntx__glu *glu; /* of rank 0: that the products under way are for, */
-    struct ntx_share_rows own;  /* of these rows of its own */
+    const struct ntx__glu *glu; /* that the products under way are for, */
+    struct ntx_share_rows own;  /* of these rows of this machine's */
     bool due;                   /* of rank 0: the answers at hand are rows of Y */
     uint8_t *rows;              /* of rank 0: scratch, numbers of rows */
     size_t rows_bytes;
@@ -74,6 +74,8 @@ struct ntx_ranks {
 };
 
 static inline bool ntx__is_expert(uint16_t kind) { return kind >= NTX_T_expert_gate && kind <= NTX_T_expert_down; }
+/* The GLU of the own rows of gate and up, in place. */
+void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__glu *glu, struct ntx_share_rows own, uint32_t n_rows);
 bool ntx__answered(const struct ntx__said_head *h, uint8_t to); /* outputs of a product into this buffer are sent back */
 /* At least so many bytes; -ENOMEM. */
 int ntx__ranks_room(uint8_t **p, size_t *has, size_t bytes);
