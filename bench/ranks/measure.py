@@ -12,7 +12,6 @@ import csv
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -72,8 +71,8 @@ def measure(links, net):
             p.wait(30)
         finally:
             if p.poll() is None:
-                os.killpg(p.pid, signal.SIGKILL)
-                p.wait()
+                p.terminate() # mpirun ends all ranks; killed it would leave them
+                p.wait(60)
     shutil.rmtree(tmp, ignore_errors=True)
     return s
 
