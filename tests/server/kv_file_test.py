@@ -49,7 +49,13 @@ def ask(c, tokens, n=24):
 
 def the_file(pid):
     """The unnamed one, as a path by which its owner may cut it off."""
-    found = [fd for fd in os.listdir("/proc/%d/fd" % pid) if re.search(re.escape(place) + r"/.* \(deleted\)$", os.readlink("/proc/%d/fd/%s" % (pid, fd)))]
+
+    def leads(fd):
+        try:
+            return os.readlink("/proc/%d/fd/%s" % (pid, fd))
+        except FileNotFoundError: # a client that has gone: it was closed since the listing
+            return ""
+    found = [fd for fd in os.listdir("/proc/%d/fd" % pid) if re.search(re.escape(place) + r"/.* \(deleted\)$", leads(fd))]
     equal(len(found), 1, "unnamed files")
     return "/proc/%d/fd/%s" % (pid, found[0])
 
